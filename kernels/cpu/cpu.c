@@ -1,0 +1,25 @@
+/* cpu.c - one table of kernels for the instruction set GM_CPU_ISA. Not compiled without it.
+ *
+ * The parts below are included, not linked: every function in them is static, so that the three
+ * tables do not clash and the compiler sees everything. T is float or double inside the *_t.h parts. */
+#include "cpu.h"
+
+#include "parts.h"
+
+#define GM_CAT_(a, b) a##b
+#define GM_CAT(a, b)  GM_CAT_(a, b)
+#define GM_STR_(a)    #a
+#define GM_STR(a)     GM_STR_(a)
+
+extern const gm_backend GM_CAT(gm_cpu_, GM_CPU_ISA);
+
+const gm_backend GM_CAT(gm_cpu_, GM_CPU_ISA) = {
+    .name = "cpu-" GM_STR(GM_CPU_ISA),
+    .has_data = true,
+    .memory = {cpu_raw_alloc, cpu_raw_free},
+    .kernel = {
+#define GM_OP(name, rule, in, out, attrs) [GM_OP_##name] = cpu_##name,
+#include "../ops.def"
+#undef GM_OP
+    },
+};

@@ -1,0 +1,14 @@
+/* cpu.h - the fast CPU backend, compiled once for each instruction set from the same source.
+ *
+ * cpu.c is one translation unit: it includes the parts (elementwise.c, norm.c, ...) as static
+ * functions named cpu_<op> and exports one table. CMake compiles it with -DGM_CPU_ISA=generic, avx2
+ * and avx512 and the matching -m flags; gm_cpu_find picks by what the machine has. */
+#ifndef GM_CPU_H
+#define GM_CPU_H
+
+#include "../device.h"
+
+/* "cpu": the best here; "cpu-generic", "cpu-avx2", "cpu-avx512": that one, NULL if it cannot run. */
+const gm_backend *gm_cpu_find(const char *name);
+
+#endif

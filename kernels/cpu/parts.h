@@ -1,0 +1,12 @@
+/* parts.h - the parts of the CPU backend, in order of dependence. Included once, by cpu.c. */
+#include "base.c"        /* raw memory, parallel helpers, row iteration over strided tensors */
+#include "vector.c"      /* vector types and the polynomial functions that elementwise kernels share */
+#include "elementwise.c"
+#include "random.c"
+#include "norm.c"
+#include "softmax.c"
+#include "loss.c"        /* embedding and cross entropy */
+#include "reduce.c"
+#include "optimizer.c"
+#include "gemm.c"        /* matmul, linear, bias_activation_grad */
+#include "attention.c"

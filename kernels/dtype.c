@@ -1,0 +1,91 @@
+/* dtype.c - see dtype.h. */
+#include "dtype.h"
+
+#include <math.h>
+
+static const struct { const char *name; size_t size; } info[GM_DTYPE_COUNT] = {
+    [GM_F32] = {"f32", 4}, [GM_F64] = {"f64", 8}, [GM_BF16] = {"bf16", 2}, [GM_F16] = {"f16", 2},
+    [GM_I32] = {"i32", 4}, [GM_I64] = {"i64", 8}, [GM_U8] = {"u8", 1},
+};
+
+size_t      gm_dtype_size(gm_dtype t) { return info[t].size; }
+const char *gm_dtype_name(gm_dtype t) { return t == GM_DTYPE_NONE ? "none" : info[t].name; }
+
+bool gm_dtype_parse(const char *name, gm_dtype *t)
+{
+    for (int i = 0; i < GM_DTYPE_COUNT; i++)
+        if (!strcmp(info[i].name, name)) {
+            *t = (gm_dtype)i;
+            return true;
+        }
+    return false;
+}
+
+float gm_f16_to_f32(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exp = (h >> 10) & 31, man = h & 0x3ff, u;
+    if (exp == 31) u = sign | 0x7f800000u | (man << 13);
+    else if (exp) u = sign | ((exp + 112) << 23) | (man << 13);
+    else { /* zero or subnormal: man * 2^-24 exactly */
+        float f = (float)man * 0x1p-24f;
+        memcpy(&u, &f, 4);
+        u |= sign;
+    }
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+
+uint16_t gm_f32_to_f16(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    uint16_t sign = (uint16_t)((u >> 16) & 0x8000);
+    u &= 0x7fffffffu;
+    if (u > 0x7f800000u) return sign | 0x7e00;
+    if (u >= 0x477ff000u) return sign | 0x7c00; /* rounds to 65536 or more: infinity */
+    if (u < 0x38800000u) {                      /* below 2^-14: subnormal, the addition rounds */
+        float a;
+        memcpy(&a, &u, 4);
+        a += 0.5f; /* ulp of 0.5 is 2^-24, the unit of subnormal f16 */
+        memcpy(&u, &a, 4);
+        return sign | (uint16_t)(u - 0x3f000000u);
+    }
+    u += 0xfffu + ((u >> 13) & 1);
+    return sign | (uint16_t)((u - 0x38000000u) >> 13);
+}
+
+double gm_load(gm_dtype t, const void *base, int64_t i)
+{
+    switch (t) {
+    case GM_F32: return ((const float *)base)[i];
+    case GM_F64: return ((const double *)base)[i];
+    case GM_BF16: return gm_bf16_to_f32(((const uint16_t *)base)[i]);
+    case GM_F16: return gm_f16_to_f32(((const uint16_t *)base)[i]);
+    case GM_I32: return ((const int32_t *)base)[i];
+    case GM_I64: return (double)((const int64_t *)base)[i];
+    case GM_U8: return ((const uint8_t *)base)[i];
+    default: return NAN;
+    }
+}
+
+/* Toward zero, saturating; NaN gives 0. hi is exclusive and a power of two, so exact in double. */
+static int64_t to_integer(double v, double lo, double hi, int64_t min, int64_t max)
+{
+    if (isnan(v)) return 0;
+    return v <= lo ? min : v >= hi ? max : (int64_t)v;
+}
+
+void gm_store(gm_dtype t, void *base, int64_t i, double v)
+{
+    switch (t) {
+    case GM_F32: ((float *)base)[i] = (float)v; break;
+    case GM_F64: ((double *)base)[i] = v; break;
+    case GM_BF16: ((uint16_t *)base)[i] = gm_f32_to_bf16((float)v); break;
+    case GM_F16: ((uint16_t *)base)[i] = gm_f32_to_f16((float)v); break;
+    case GM_I32: ((int32_t *)base)[i] = (int32_t)to_integer(v, -0x1p31, 0x1p31, INT32_MIN, INT32_MAX); break;
+    case GM_I64: ((int64_t *)base)[i] = to_integer(v, -0x1p63, 0x1p63, INT64_MIN, INT64_MAX); break;
+    case GM_U8: ((uint8_t *)base)[i] = (uint8_t)to_integer(v, 0, 256, 0, 255); break;
+    default: break;
+    }
+}

@@ -1,0 +1,56 @@
+/* dtype.h - element types, their names and sizes, and conversion of single elements.
+ *
+ * All dtypes can be stored and cast; arithmetic exists in f32 and f64 (each op says what it takes in
+ * infer.c). bf16 and f16 round to nearest even; NaN stays NaN. Casting a float to an integer
+ * truncates toward zero and saturates at the ends of the range; NaN becomes 0. */
+#ifndef GM_DTYPE_H
+#define GM_DTYPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef enum gm_dtype {
+    GM_F32 = 0,
+    GM_F64,
+    GM_BF16,
+    GM_F16,
+    GM_I32,
+    GM_I64,
+    GM_U8,
+    GM_DTYPE_COUNT,
+    GM_DTYPE_NONE = -1, /* "as the input" where an op lets the caller choose */
+} gm_dtype;
+
+size_t      gm_dtype_size(gm_dtype t);
+const char *gm_dtype_name(gm_dtype t);                     /* "f32", ... */
+bool        gm_dtype_parse(const char *name, gm_dtype *t); /* false: no such dtype */
+static inline bool gm_dtype_is_float(gm_dtype t) { return t <= GM_F16; }
+static inline bool gm_dtype_computes(gm_dtype t) { return t == GM_F32 || t == GM_F64; }
+
+/* bf16: the upper half of an f32, rounded to nearest even. */
+static inline float gm_bf16_to_f32(uint16_t h)
+{
+    uint32_t u = (uint32_t)h << 16;
+    float    f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+
+static inline uint16_t gm_f32_to_bf16(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)((u >> 16) | 0x40); /* keep NaN quiet */
+    return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1)) >> 16);
+}
+
+float    gm_f16_to_f32(uint16_t h);
+uint16_t gm_f32_to_f16(float f);
+
+/* Element i of an array of dtype t, through double: exact for all but i64 beyond 2^53. */
+double gm_load(gm_dtype t, const void *base, int64_t i);
+void   gm_store(gm_dtype t, void *base, int64_t i, double v);
+
+#endif

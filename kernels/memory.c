@@ -1,0 +1,250 @@
+/* memory.c - see memory.h. Blocks are headers kept apart from the bytes, so that device memory works
+ * the same way. Places of birth are an append-only list (blocks hold indices into it) with a hash table
+ * of indices beside it. */
+#include "memory.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "philox.h"
+
+#define MIN_SHIFT 6 /* 64 bytes */
+#define CLASSES   (8 * 48)
+
+typedef struct place {
+    uint64_t hash;
+    char    *text;
+    size_t   live, peak;
+    uint64_t blocks;
+} place;
+
+struct gm_block {
+    void     *data;
+    size_t    asked, size; /* size: of its class */
+    int       class_;
+    uint32_t  place;
+    gm_block *next; /* while idle */
+};
+
+struct gm_pool {
+    gm_raw_memory   raw;
+    gm_memory_stats stats;
+    gm_block       *idle[CLASSES];
+    gm_block       *headers; /* spare headers */
+    place          *places; /* n_places used of slots / 2 */
+    uint32_t       *slot;   /* index + 1 into places, 0: free */
+    uint32_t        n_places, slots, current;
+};
+
+/* Class of a size, and the size of that class: 64, then eight steps to each power of two. */
+static int size_class(size_t bytes, size_t *size)
+{
+    if (bytes <= (size_t)1 << MIN_SHIFT) {
+        *size = (size_t)1 << MIN_SHIFT;
+        return 0;
+    }
+    int    shift = 63 - __builtin_clzll(bytes - 1); /* 2^shift <= bytes - 1 < 2^(shift+1) */
+    size_t step = (size_t)1 << (shift - 3);
+    size_t k = (bytes - ((size_t)1 << shift) + step - 1) / step; /* 1..8 */
+    *size = ((size_t)1 << shift) + k * step;
+    return (shift - MIN_SHIFT) * 8 + (int)k;
+}
+
+static uint32_t *find_slot(const gm_pool *p, uint64_t hash)
+{
+    uint32_t i = (uint32_t)hash & (p->slots - 1);
+    while (p->slot[i] && p->places[p->slot[i] - 1].hash != hash) i = (i + 1) & (p->slots - 1);
+    return &p->slot[i];
+}
+
+static bool grow_places(gm_pool *p)
+{
+    uint32_t  slots = p->slots ? 2 * p->slots : 512;
+    uint32_t *slot = calloc(slots, sizeof *slot);
+    place    *places = realloc(p->places, slots / 2 * sizeof *places);
+    if (places) p->places = places;
+    if (!slot || !places) {
+        free(slot);
+        return false;
+    }
+    free(p->slot);
+    p->slot = slot;
+    p->slots = slots;
+    for (uint32_t i = 0; i < p->n_places; i++) *find_slot(p, p->places[i].hash) = i + 1;
+    return true;
+}
+
+void gm_pool_set_place(gm_pool *p, const char *module_path, const char *op)
+{
+    uint64_t hash = gm_hash_text(gm_hash_text(gm_hash_text(GM_HASH_START, module_path), ": "), op);
+    if (p->n_places && p->places[p->current].hash == hash) return;
+    uint32_t *slot = find_slot(p, hash);
+    if (!*slot) {
+        char *text = NULL;
+        if ((p->n_places < p->slots / 2 || (grow_places(p) && (slot = find_slot(p, hash)))) &&
+            (text = malloc(strlen(module_path) + strlen(op) + 3))) {
+            sprintf(text, *module_path ? "%s: %s" : "%s%s", module_path, op);
+            p->places[p->n_places++] = (place){.hash = hash, .text = text};
+            *slot = p->n_places;
+        } else {
+            return; /* no memory for a name: the previous place is charged */
+        }
+    }
+    p->current = *slot - 1;
+}
+
+gm_status gm_pool_new(const gm_raw_memory *raw, gm_pool **out)
+{
+    gm_pool *p = calloc(1, sizeof *p);
+    if (!p || !grow_places(p)) {
+        free(p);
+        return GM_FAIL(GM_ENOMEM, "no memory for a pool");
+    }
+    p->raw = *raw;
+    gm_pool_set_place(p, "", "unnamed");
+    *out = p;
+    return GM_OK;
+}
+
+void gm_pool_trim(gm_pool *p)
+{
+    for (int c = 0; c < CLASSES; c++)
+        while (p->idle[c]) {
+            gm_block *b = p->idle[c];
+            p->idle[c] = b->next;
+            p->raw.free(b->data, b->size);
+            p->stats.reserved -= b->size;
+            b->next = p->headers;
+            p->headers = b;
+        }
+}
+
+void gm_pool_free(gm_pool *p)
+{
+    if (!p) return;
+    gm_pool_trim(p);
+    while (p->headers) {
+        gm_block *b = p->headers;
+        p->headers = b->next;
+        free(b);
+    }
+    for (uint32_t i = 0; i < p->n_places; i++) free(p->places[i].text);
+    free(p->places);
+    free(p->slot);
+    free(p);
+}
+
+/* "12.3 MiB", for messages. */
+static const char *human(size_t bytes, char buf[24])
+{
+    static const char *const unit[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    double                   v = (double)bytes;
+    int                      u = 0;
+    for (; v >= 1024 && u < 4; u++) v /= 1024;
+    snprintf(buf, 24, u ? "%.1f %s" : "%.0f %s", v, unit[u]);
+    return buf;
+}
+
+static gm_status over_limit(const gm_pool *p, size_t bytes)
+{
+    gm_holder h[5];
+    char      list[640] = "", a[24], b[24], c[24];
+    int       n = gm_pool_holders(p, h, 5);
+    size_t    used = 0;
+    for (int i = 0; i < n && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s %s in %llu", i ? "; " : "", h[i].place,
+                                 human(h[i].live, a), (unsigned long long)h[i].blocks);
+    return GM_FAIL(GM_ENOMEM,
+                   "out of memory: wanted %s (%zu bytes) for '%s', %s in use, limit %s; largest holders: %s; "
+                   "try a smaller batch or a higher --limit-memory",
+                   human(bytes, a), bytes, p->places[p->current].text, human(p->stats.live, b),
+                   p->stats.limit ? human(p->stats.limit, c) : "that of the system", list);
+}
+
+static gm_status take_from_system(gm_pool *p, gm_block *b)
+{
+    gm_memory_stats *s = &p->stats;
+    if (s->limit && s->reserved + b->size > s->limit) gm_pool_trim(p);
+    if (s->limit && s->reserved + b->size > s->limit) return over_limit(p, b->asked);
+    gm_status st = p->raw.alloc(b->size, &b->data);
+    if (st == GM_ENOMEM) {
+        gm_pool_trim(p);
+        st = p->raw.alloc(b->size, &b->data);
+        if (st == GM_ENOMEM) return over_limit(p, b->asked);
+    }
+    if (st != GM_OK) return st;
+    s->reserved += b->size;
+    s->system_allocations++;
+    return GM_OK;
+}
+
+gm_status gm_pool_alloc(gm_pool *p, size_t bytes, void **data, gm_block **out)
+{
+    size_t    size;
+    int       class_ = size_class(bytes, &size);
+    gm_block *b = p->idle[class_];
+    if (b) {
+        p->idle[class_] = b->next;
+        b->asked = bytes;
+    } else {
+        b = p->headers;
+        if (b) p->headers = b->next;
+        else if (!(b = malloc(sizeof *b))) return GM_FAIL(GM_ENOMEM, "no memory for a block header");
+        *b = (gm_block){.asked = bytes, .size = size, .class_ = class_};
+        gm_status st = take_from_system(p, b);
+        if (st != GM_OK) {
+            b->next = p->headers;
+            p->headers = b;
+            return st;
+        }
+    }
+    b->place = p->current;
+    place *at = &p->places[b->place];
+    at->blocks++;
+    at->live += bytes;
+    if (at->live > at->peak) at->peak = at->live;
+    p->stats.allocations++;
+    p->stats.live += bytes;
+    if (p->stats.live > p->stats.peak) p->stats.peak = p->stats.live;
+    *data = b->data;
+    *out = b;
+    return GM_OK;
+}
+
+void gm_pool_release(gm_pool *p, gm_block *b)
+{
+    place *at = &p->places[b->place];
+    at->blocks--;
+    at->live -= b->asked;
+    p->stats.live -= b->asked;
+    b->next = p->idle[b->class_];
+    p->idle[b->class_] = b;
+}
+
+void gm_pool_set_limit(gm_pool *p, size_t bytes) { p->stats.limit = bytes; }
+
+void gm_pool_reset_peak(gm_pool *p)
+{
+    p->stats.peak = p->stats.live;
+    for (uint32_t i = 0; i < p->n_places; i++) p->places[i].peak = p->places[i].live;
+}
+
+gm_memory_stats gm_pool_stats(const gm_pool *p) { return p->stats; }
+
+int gm_pool_holders(const gm_pool *p, gm_holder *out, int n)
+{
+    int found = 0;
+    for (uint32_t i = 0; i < p->n_places; i++) {
+        const place *at = &p->places[i];
+        int          k = found < n ? found++ : n;
+        if (!at->live) {
+            if (k < n) found--;
+            continue;
+        }
+        for (; k > 0 && out[k - 1].live < at->live; k--)
+            if (k < n) out[k] = out[k - 1];
+        if (k < n) out[k] = (gm_holder){at->text, at->live, at->peak, at->blocks};
+    }
+    return found;
+}

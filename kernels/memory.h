@@ -1,0 +1,56 @@
+/* memory.h - a caching pool of device memory with exact statistics and a limit.
+ *
+ * Blocks come in size classes (eight per power of two, at least 64 bytes, so at most 12.5 % is lost);
+ * a released block waits in its class for the next taker, so a steady training step takes nothing
+ * from the system. `live` counts bytes as asked for; `reserved` counts what the pool holds from the
+ * system, idle blocks included. The limit bounds `reserved`: a request that would pass it first
+ * gives all idle blocks back, then fails with GM_ENOMEM and a message naming wanted, in use, limit
+ * and the largest holders. The pool never calls up (no collector runs from here). One thread. */
+#ifndef GM_MEMORY_H
+#define GM_MEMORY_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "status.h"
+
+typedef struct gm_pool gm_pool;
+typedef struct gm_block gm_block;
+
+typedef struct gm_memory_stats {
+    size_t   live, peak;          /* bytes asked for: held now, and the most since the last reset */
+    size_t   reserved;            /* bytes held from the system */
+    size_t   limit;               /* 0: none */
+    uint64_t allocations;         /* requests served */
+    uint64_t system_allocations;  /* of these, the ones that had to ask the system */
+} gm_memory_stats;
+
+/* What one place of birth holds. place is "module path: op", the strings the pool was given. */
+typedef struct gm_holder {
+    const char *place;
+    size_t      live, peak;
+    uint64_t    blocks; /* live blocks */
+} gm_holder;
+
+/* raw_alloc/raw_free reach the system (malloc, cudaMalloc, or nothing at all on meta). */
+typedef struct gm_raw_memory {
+    gm_status (*alloc)(size_t bytes, void **out);
+    void (*free)(void *p, size_t bytes);
+} gm_raw_memory;
+
+gm_status gm_pool_new(const gm_raw_memory *raw, gm_pool **out);
+void      gm_pool_free(gm_pool *pool); /* gives everything back; NULL is allowed */
+
+/* The place charged with the allocations that follow: copied on first sight, so any buffer will do. */
+void gm_pool_set_place(gm_pool *pool, const char *module_path, const char *op);
+
+gm_status gm_pool_alloc(gm_pool *pool, size_t bytes, void **data, gm_block **block);
+void      gm_pool_release(gm_pool *pool, gm_block *block);
+
+void            gm_pool_set_limit(gm_pool *pool, size_t bytes); /* 0: none */
+void            gm_pool_reset_peak(gm_pool *pool);              /* peak = live, places too */
+void            gm_pool_trim(gm_pool *pool);                    /* give idle blocks back */
+gm_memory_stats gm_pool_stats(const gm_pool *pool);
+/* The n largest holders by live bytes, largest first; returns how many were written. */
+int             gm_pool_holders(const gm_pool *pool, gm_holder *out, int n);
+
+#endif

@@ -1,0 +1,91 @@
+/* op.c - the names in the lists, and the one way to run an op. */
+#include "op.h"
+
+#include <string.h>
+#include "device.h"
+
+static const struct { const char *name, *in, *out, *attrs; } ops[GM_OP_COUNT] = {
+#define GM_OP(name, rule, in, out, attrs) {#name, in, out, attrs},
+#include "ops.def"
+#undef GM_OP
+};
+
+static const char *const functions[GM_FN_COUNT] = {"none",
+#define GM_UNARY(name) #name,
+#define GM_BINARY(name) #name,
+#define GM_COMPARE(name) #name,
+#include "functions.def"
+#undef GM_UNARY
+#undef GM_BINARY
+#undef GM_COMPARE
+};
+
+const char *gm_op_name(gm_op op) { return ops[op].name; }
+const char *gm_op_inputs(gm_op op) { return ops[op].in; }
+const char *gm_op_outputs(gm_op op) { return ops[op].out; }
+const char *gm_op_attrs(gm_op op) { return ops[op].attrs; }
+const char *gm_function_name(gm_function f) { return functions[f]; }
+
+bool gm_op_parse(const char *name, gm_op *op)
+{
+    for (int i = 0; i < GM_OP_COUNT; i++)
+        if (!strcmp(ops[i].name, name)) {
+            *op = (gm_op)i;
+            return true;
+        }
+    return false;
+}
+
+bool gm_function_parse(const char *name, gm_function *f)
+{
+    for (int i = 0; i < GM_FN_COUNT; i++)
+        if (!strcmp(functions[i], name)) {
+            *f = (gm_function)i;
+            return true;
+        }
+    return false;
+}
+
+gm_attrs gm_attrs_default(void)
+{
+    return (gm_attrs){
+#define GM_ATTR(type, name, initial, text) .name = initial,
+#include "attrs.def"
+#undef GM_ATTR
+    };
+}
+
+/* Outputs must be what inference says, so that no kernel writes past an end. */
+static gm_status check_outputs(const gm_call *call, const gm_spec *spec)
+{
+    char want[96], have[96];
+    for (int i = 0; i < call->n_out; i++) {
+        const gm_tensor *t = call->out[i];
+        if (!t) continue;
+        bool same = t->dtype == spec[i].dtype && t->ndim == spec[i].ndim &&
+                    !memcmp(t->shape, spec[i].shape, (size_t)t->ndim * sizeof *t->shape);
+        if (!same)
+            return GM_FAIL(GM_ESHAPE, "%s: output %d should be %s %s, is %s", gm_op_name(call->op), i + 1,
+                           gm_dtype_name(spec[i].dtype),
+                           gm_shape_describe(spec[i].ndim, spec[i].shape, want, sizeof want),
+                           gm_tensor_describe(t, have, sizeof have));
+    }
+    return GM_OK;
+}
+
+gm_status gm_run_with(gm_device *dev, const gm_backend *backend, const gm_call *call)
+{
+    gm_spec  room[GM_MAX_OUT];
+    gm_spec *spec = call->n_out <= GM_MAX_OUT ? room : NULL; /* more: all in-out, checked by inference */
+    GM_TRY(gm_infer(call, spec));
+    if (spec) GM_TRY(check_outputs(call, spec));
+    double flops, bytes;
+    gm_cost(call, &flops, &bytes);
+    gm_op_counter *c = &dev->counters[call->op];
+    c->calls++;
+    c->flops += flops;
+    c->bytes += bytes;
+    return backend->kernel[call->op](dev, call);
+}
+
+gm_status gm_run(gm_device *dev, const gm_call *call) { return gm_run_with(dev, dev->backend, call); }

@@ -1,0 +1,87 @@
+/* op.h - the uniform shape of every op: tensors in, tensors out, attributes.
+ *
+ * ops.def lists the ops, attrs.def the attributes, functions.def the scalar functions. For each op
+ * there is one inference rule (infer.c: checks arguments, gives output shapes and dtypes), one cost
+ * rule (cost.c: FLOPs and bytes), and one kernel per backend. Outputs are allocated by the caller, who
+ * asks gm_infer what they must be. Outputs never alias inputs, but for the in-out outputs that
+ * ops.def marks with '&'. Kernels may assume that gm_infer accepted the call. */
+#ifndef GM_OP_H
+#define GM_OP_H
+
+#include "tensor.h"
+
+#define GM_MAX_OUT 8 /* outputs of an op that is not one of the multi-tensor ops */
+
+typedef enum gm_op {
+#define GM_OP(name, rule, in, out, attrs) GM_OP_##name,
+#include "ops.def"
+#undef GM_OP
+    GM_OP_COUNT
+} gm_op;
+
+typedef enum gm_function {
+    GM_FN_none = 0,
+#define GM_UNARY(name) GM_FN_##name,
+#define GM_BINARY(name) GM_FN_##name,
+#define GM_COMPARE(name) GM_FN_##name,
+#include "functions.def"
+#undef GM_UNARY
+#undef GM_BINARY
+#undef GM_COMPARE
+    GM_FN_COUNT
+} gm_function;
+
+/* A random stream (philox.h). step < 0: take rng_step from the device's step block when run. */
+typedef struct gm_stream { uint64_t key; int64_t step; } gm_stream;
+
+/* Where a local block sits in the global tensor whose element indices random ops use.
+ * ndim 0: the block is the whole tensor. Otherwise ndim equals the output's. */
+typedef struct gm_box {
+    int     ndim;
+    int64_t shape[GM_MAX_DIMS];  /* of the global tensor */
+    int64_t offset[GM_MAX_DIMS]; /* of the block's first element */
+} gm_box;
+
+typedef struct gm_attrs {
+#define GM_ATTR(type, name, initial, text) type name;
+#include "attrs.def"
+#undef GM_ATTR
+} gm_attrs;
+
+gm_attrs gm_attrs_default(void); /* every attribute at its initial value */
+
+typedef struct gm_call {
+    gm_op             op;
+    int               n_in, n_out;
+    gm_tensor *const *in;  /* NULL entries: optional inputs not given */
+    gm_tensor *const *out; /* NULL entries: optional outputs not wanted */
+    const gm_attrs   *attrs;
+} gm_call;
+
+typedef gm_status (*gm_kernel)(gm_device *dev, const gm_call *call);
+typedef struct gm_backend gm_backend;
+
+/* What an output must be. */
+typedef struct gm_spec {
+    gm_dtype dtype;
+    int      ndim;
+    int64_t  shape[GM_MAX_DIMS];
+} gm_spec;
+
+const char *gm_op_name(gm_op op);
+bool        gm_op_parse(const char *name, gm_op *op);
+/* The strings of ops.def: "q k v key_mask?" and so on. */
+const char *gm_op_inputs(gm_op op);
+const char *gm_op_outputs(gm_op op);
+const char *gm_op_attrs(gm_op op);
+const char *gm_function_name(gm_function f); /* "none", "gelu", ... */
+bool        gm_function_parse(const char *name, gm_function *f);
+
+/* Checks inputs and attributes; writes the spec of each output (call->out is not looked at, but for
+ * in-out outputs and n_out). spec has room for n_out, or is NULL to check only. GM_ESHAPE or GM_EINVAL,
+ * naming op and shapes. */
+gm_status gm_infer(const gm_call *call, gm_spec *spec);
+/* Floating point operations, and bytes read and written once, of a call that gm_infer accepted. */
+void      gm_cost(const gm_call *call, double *flops, double *bytes);
+
+#endif

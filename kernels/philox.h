@@ -1,0 +1,72 @@
+/* philox.h - counter-based random numbers: Philox4x32-10 (Salmon et al., SC'11, Random123).
+ *
+ * A value is a pure function of (key, counter): no state, any order, any layout. Here
+ *     key     = gm_stream_key(seed, purpose, site), 64 bits
+ *     counter = { block_lo, block_hi, step_lo, step_hi }, block = element index / 4
+ * and element i is word i % 4 of its block. Site is a hash of module path and call index; the element
+ * index is global, so that serial and parallel runs draw the same numbers. */
+#ifndef GM_PHILOX_H
+#define GM_PHILOX_H
+
+#include <stdint.h>
+
+typedef struct gm_philox { uint32_t v[4]; } gm_philox;
+
+static inline gm_philox gm_philox_at(uint64_t key, uint64_t block, uint64_t step)
+{
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32);
+    uint32_t c2 = (uint32_t)step, c3 = (uint32_t)(step >> 32);
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+        uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c1 = (uint32_t)p1;
+        c3 = (uint32_t)p0;
+        c0 = n0;
+        c2 = n2;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return (gm_philox){{c0, c1, c2, c3}};
+}
+
+/* Word for element `index`. */
+static inline uint32_t gm_philox_word(uint64_t key, uint64_t index, uint64_t step)
+{
+    return gm_philox_at(key, index / 4, step).v[index % 4];
+}
+
+/* [0, 1) with 24 bits: exact in f32 and f64 alike, so both dtypes draw the same numbers. */
+static inline float gm_uniform_of(uint32_t word) { return (float)(word >> 8) * 0x1p-24f; }
+
+/* An element is dropped when its word is below this: P(drop) = p to within 2^-32. */
+static inline uint32_t gm_drop_threshold(double p)
+{
+    double t = p * 4294967296.0;
+    return t >= 4294967295.0 ? 4294967295u : t <= 0 ? 0u : (uint32_t)t;
+}
+
+static inline uint64_t gm_mix64(uint64_t x) /* splitmix64's finalizer */
+{
+    x += 0x9E3779B97F4A7C15u;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+/* FNV-1a of a text, continued from h (start with GM_HASH_START). */
+#define GM_HASH_START 0xCBF29CE484222325u
+static inline uint64_t gm_hash_text(uint64_t h, const char *text)
+{
+    for (; *text; text++) h = (h ^ (unsigned char)*text) * 0x100000001B3u;
+    return h;
+}
+
+enum { GM_PURPOSE_INIT = 1, GM_PURPOSE_DROPOUT, GM_PURPOSE_SHUFFLE, GM_PURPOSE_AUGMENT, GM_PURPOSE_USER };
+
+static inline uint64_t gm_stream_key(uint64_t seed, uint32_t purpose, uint64_t site)
+{
+    return gm_mix64(gm_mix64(gm_mix64(seed) ^ purpose) ^ site);
+}
+
+#endif
