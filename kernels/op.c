@@ -3,6 +3,7 @@
 
 #include <string.h>
 #include "device.h"
+#include "infer.h"
 
 static const struct { const char *name, *in, *out, *attrs; } ops[GM_OP_COUNT] = {
 #define GM_OP(name, rule, in, out, attrs) {#name, in, out, attrs},
@@ -55,22 +56,23 @@ gm_attrs gm_attrs_default(void)
     };
 }
 
-/* Outputs must be what inference says, so that no kernel writes past an end. */
-static gm_status check_outputs(const gm_call *call, const gm_spec *spec)
+int gm_op_slots(const char *list, gm_slot *slots, bool *repeats)
 {
-    char want[96], have[96];
-    for (int i = 0; i < call->n_out; i++) {
-        const gm_tensor *t = call->out[i];
-        if (!t) continue;
-        bool same = t->dtype == spec[i].dtype && t->ndim == spec[i].ndim &&
-                    !memcmp(t->shape, spec[i].shape, (size_t)t->ndim * sizeof *t->shape);
-        if (!same)
-            return GM_FAIL(GM_ESHAPE, "%s: output %d should be %s %s, is %s", gm_op_name(call->op), i + 1,
-                           gm_dtype_name(spec[i].dtype),
-                           gm_shape_describe(spec[i].ndim, spec[i].shape, want, sizeof want),
-                           gm_tensor_describe(t, have, sizeof have));
+    int n = 0;
+    *repeats = false;
+    while (*list) {
+        size_t   length = strcspn(list, "&?. ");
+        gm_slot *slot = &slots[n++];
+        *slot = (gm_slot){0};
+        memcpy(slot->name, list, length < sizeof slot->name ? length : sizeof slot->name - 1);
+        for (list += length; *list && *list != ' '; list++) {
+            if (*list == '?') slot->optional = true;
+            if (*list == '&') slot->inout = true;
+            if (*list == '.') *repeats = true;
+        }
+        while (*list == ' ') list++;
     }
-    return GM_OK;
+    return n;
 }
 
 gm_status gm_run_with(gm_device *dev, const gm_backend *backend, const gm_call *call)
@@ -78,7 +80,7 @@ gm_status gm_run_with(gm_device *dev, const gm_backend *backend, const gm_call *
     gm_spec  room[GM_MAX_OUT];
     gm_spec *spec = call->n_out <= GM_MAX_OUT ? room : NULL; /* more: all in-out, checked by inference */
     GM_TRY(gm_infer(call, spec));
-    if (spec) GM_TRY(check_outputs(call, spec));
+    GM_TRY(gm_check_outputs(call, spec));
     double flops, bytes;
     gm_cost(call, &flops, &bytes);
     gm_op_counter *c = &dev->counters[call->op];

@@ -70,6 +70,13 @@ typedef struct gm_spec {
 
 const char *gm_op_name(gm_op op);
 bool        gm_op_parse(const char *name, gm_op *op);
+/* One name in a string of ops.def. */
+typedef struct gm_slot { char name[16]; bool optional, inout; } gm_slot;
+/* Takes apart what gm_op_inputs or gm_op_outputs gives: writes the names (at most GM_MAX_SLOTS) and
+ * returns how many; *repeats: the group comes any number of times, one group after the other. */
+#define GM_MAX_SLOTS 8
+int         gm_op_slots(const char *list, gm_slot *slots, bool *repeats);
+
 /* The strings of ops.def: "q k v key_mask?" and so on. */
 const char *gm_op_inputs(gm_op op);
 const char *gm_op_outputs(gm_op op);
@@ -78,10 +85,12 @@ const char *gm_function_name(gm_function f); /* "none", "gelu", ... */
 bool        gm_function_parse(const char *name, gm_function *f);
 
 /* Checks inputs and attributes; writes the spec of each output (call->out is not looked at, but for
- * in-out outputs and n_out). spec has room for n_out, or is NULL to check only. GM_ESHAPE or GM_EINVAL,
- * naming op and shapes. */
+ * in-out outputs and n_out). In-out outputs must be given, except those that `accumulate` governs while
+ * it is false: NULL then, if the caller allocates them from spec. spec has room for n_out, or is NULL to
+ * check only. GM_ESHAPE or GM_EINVAL, naming op and shapes. */
 gm_status gm_infer(const gm_call *call, gm_spec *spec);
-/* Floating point operations, and bytes read and written once, of a call that gm_infer accepted. */
+/* Floating point operations, and bytes read and written once, of a call that gm_infer accepted and
+ * whose outputs are in place. Repeated elements (stride 0) are read once. */
 void      gm_cost(const gm_call *call, double *flops, double *bytes);
 
 #endif

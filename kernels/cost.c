@@ -1,0 +1,125 @@
+/* cost.c - floating point operations and bytes moved, op by op.
+ *
+ * A multiply and an add are two operations; exp, tanh and the like count as one each, so that the
+ * figures compare with what the field reports. Bytes are the least that any implementation moves: each
+ * input read once, each output written once, in-out outputs also read. */
+#include <string.h>
+
+#include "op.h"
+
+static double numel(const gm_tensor *t) { return t ? (double)gm_tensor_numel(t) : 0; }
+static double first_in(const gm_call *c) { return numel(c->in[0]); }
+static double first_out(const gm_call *c) { return numel(c->out[0]); }
+
+static double flops_fill(const gm_call *c) { (void)c; return 0; }
+static double flops_copy(const gm_call *c) { (void)c; return 0; }
+static double flops_axpy(const gm_call *c) { return 2 * first_in(c); }
+static double flops_affine(const gm_call *c) { return 2 * first_in(c); }
+static double flops_unary(const gm_call *c) { return first_in(c); }
+static double flops_unary_grad(const gm_call *c) { return 2 * first_in(c); }
+static double flops_binary(const gm_call *c) { return first_out(c); }
+static double flops_compare(const gm_call *c) { return first_out(c); }
+static double flops_where(const gm_call *c) { return first_out(c); }
+static double flops_uniform(const gm_call *c) { return first_out(c); }
+static double flops_normal(const gm_call *c) { return first_out(c); }
+static double flops_dropout(const gm_call *c) { return first_in(c); }
+
+static double flops_matmul(const gm_call *c)
+{
+    const gm_tensor *a = c->in[0];
+    return 2 * first_out(c) * (double)a->shape[a->ndim - 1 - c->attrs->transpose_a];
+}
+
+static double flops_linear(const gm_call *c)
+{
+    double y = first_out(c);
+    return 2 * y * (double)c->in[1]->shape[1] + (c->in[2] ? y : 0) + (c->attrs->function ? y : 0);
+}
+
+static double flops_bias_activation_grad(const gm_call *c)
+{
+    return first_in(c) * ((c->out[1] ? 1 : 0) + (c->attrs->function ? 2 : 0));
+}
+
+static double flops_layer_norm(const gm_call *c) { return 8 * first_in(c); }
+static double flops_layer_norm_grad(const gm_call *c) { return 14 * first_in(c); }
+static double flops_rms_norm(const gm_call *c) { return 5 * first_in(c); }
+static double flops_rms_norm_grad(const gm_call *c) { return 10 * first_in(c); }
+static double flops_softmax(const gm_call *c) { return 5 * first_in(c); }
+static double flops_softmax_grad(const gm_call *c) { return 4 * first_in(c); }
+static double flops_log_softmax(const gm_call *c) { return 5 * first_in(c); }
+static double flops_log_softmax_grad(const gm_call *c) { return 4 * first_in(c); }
+
+/* Pairs (query, key) that are computed: all, or those the causal mask leaves. */
+static double visible_pairs(const gm_call *c)
+{
+    int64_t s = c->in[0]->shape[1], t = c->in[1]->shape[1], shift = t - s;
+    if (!c->attrs->causal) return (double)s * (double)t;
+    int64_t first = shift < 0 ? -shift : 0; /* the queries before see nothing, query i sees i + shift + 1 keys */
+    double  n = first < s ? (double)(s - first) : 0;
+    return n * ((double)(first + shift + 1) + (double)t) / 2;
+}
+
+static double flops_attention(const gm_call *c)
+{
+    const int64_t *q = c->in[0]->shape; /* (b, s, h, d) */
+    return 4 * (double)q[0] * (double)q[2] * (double)q[3] * visible_pairs(c);
+}
+
+/* Five products of that size instead of two. */
+static double flops_attention_grad(const gm_call *c) { return 2.5 * flops_attention(c); }
+
+static double flops_embedding(const gm_call *c) { (void)c; return 0; }
+static double flops_embedding_grad(const gm_call *c) { return numel(c->in[1]); }
+static double flops_cross_entropy(const gm_call *c) { return 4 * first_in(c); }
+static double flops_cross_entropy_grad(const gm_call *c) { return 4 * first_in(c); }
+static double flops_sum(const gm_call *c) { return first_in(c); }
+static double flops_max(const gm_call *c) { return first_in(c); }
+static double flops_min(const gm_call *c) { return first_in(c); }
+static double flops_argmax(const gm_call *c) { return first_in(c); }
+static double flops_scatter(const gm_call *c) { return numel(c->in[1]); }
+
+static double all_inputs(const gm_call *c)
+{
+    double n = 0;
+    for (int i = 0; i < c->n_in; i++) n += numel(c->in[i]);
+    return n;
+}
+
+static double flops_sum_squares(const gm_call *c) { return 2 * all_inputs(c); }
+static double flops_sgd(const gm_call *c) { return all_inputs(c) * (c->attrs->momentum != 0 ? 7 : 5); }
+static double flops_adam(const gm_call *c) { return 15 * all_inputs(c); }
+
+static double (*const rules[GM_OP_COUNT])(const gm_call *) = {
+#define GM_OP(name, rule, in, out, attrs) [GM_OP_##name] = flops_##name,
+#include "ops.def"
+#undef GM_OP
+};
+
+static double distinct_bytes(const gm_tensor *t)
+{
+    if (!t) return 0;
+    double n = (double)gm_dtype_size(t->dtype);
+    for (int d = 0; d < t->ndim; d++)
+        if (t->stride[d] || !t->shape[d]) n *= (double)t->shape[d];
+    return n;
+}
+
+/* In-out outputs that only get new values. */
+static bool overwrites(const gm_call *c)
+{
+    if (c->op == GM_OP_fill || c->op == GM_OP_uniform || c->op == GM_OP_normal) return true;
+    return strstr(gm_op_attrs(c->op), "accumulate") && !c->attrs->accumulate;
+}
+
+void gm_cost(const gm_call *call, double *flops, double *bytes)
+{
+    gm_slot slots[GM_MAX_SLOTS];
+    bool    repeats;
+    int     n = gm_op_slots(gm_op_outputs(call->op), slots, &repeats);
+    *flops = rules[call->op](call);
+    *bytes = 0;
+    for (int i = 0; i < call->n_in; i++) *bytes += distinct_bytes(call->in[i]);
+    for (int i = 0; i < call->n_out; i++)
+        *bytes += distinct_bytes(call->out[i]) * (slots[i % n].inout && !overwrites(call) ? 2 : 1);
+}

@@ -1,0 +1,106 @@
+/* infer_rest.c - rules of the tables, losses and optimizers. */
+#include <inttypes.h>
+
+#include "infer.h"
+
+/* w (rows, width), index of any shape -> index.shape + (width) */
+gm_status gm_infer_embedding(const gm_call *call, gm_spec *spec)
+{
+    const gm_tensor *w = call->in[0], *index = call->in[1];
+    if (w->ndim != 2) return GM_FAIL(GM_ESHAPE, "embedding: w is %s, should be (rows, width)", GM_SHOW(w));
+    if (index->ndim == GM_MAX_DIMS)
+        return GM_FAIL(GM_ESHAPE, "embedding: index %s would give more than %d dimensions", GM_SHOW(index), GM_MAX_DIMS);
+    spec[0] = gm_spec_of(w->dtype, index->ndim, index->shape);
+    spec[0].shape[spec[0].ndim++] = w->shape[1];
+    return GM_OK;
+}
+
+/* index, g index.shape + (width) -> dw (rows, width), which says how many rows there are */
+gm_status gm_infer_embedding_grad(const gm_call *call, gm_spec *spec)
+{
+    const gm_tensor *index = call->in[0], *g = call->in[1], *dw = call->out ? call->out[0] : NULL;
+    int64_t          padding = call->attrs->padding_index;
+    if (!dw) return GM_FAIL(GM_EINVAL, "embedding_grad: dw must be given; it says how many rows the table has");
+    if (dw->ndim != 2) return GM_FAIL(GM_ESHAPE, "embedding_grad: dw is %s, should be (rows, width)", GM_SHOW(dw));
+    if (index->ndim == GM_MAX_DIMS) return GM_FAIL(GM_ESHAPE, "embedding_grad: index has too many dimensions");
+    if (padding < -1 || padding >= dw->shape[0])
+        return GM_FAIL(GM_EINVAL, "embedding_grad: padding_index %" PRId64 " is neither -1 nor a row of %s", padding,
+                       GM_SHOW(dw));
+    gm_spec want = gm_spec_of(g->dtype, index->ndim, index->shape);
+    want.shape[want.ndim++] = dw->shape[1];
+    GM_TRY(gm_expect_shape(call, "g", g, want.ndim, want.shape));
+    spec[0] = gm_spec_of(g->dtype, 2, dw->shape);
+    return GM_OK;
+}
+
+/* logits (..., classes), target: the leading shape */
+static gm_status expect_classes(const gm_call *call)
+{
+    const gm_tensor *logits = call->in[0];
+    GM_TRY(gm_expect_ndim(call, "logits", logits, 1));
+    if (logits->shape[logits->ndim - 1] == 0)
+        return GM_FAIL(GM_ESHAPE, "%s: logits %s have no classes", gm_op_name(call->op), GM_SHOW(logits));
+    GM_TRY(gm_expect_range(call, "label_smoothing", call->attrs->label_smoothing, 0, 1));
+    return gm_expect_shape(call, "target", call->in[1], logits->ndim - 1, logits->shape);
+}
+
+gm_status gm_infer_cross_entropy(const gm_call *call, gm_spec *spec)
+{
+    GM_TRY(expect_classes(call));
+    spec[0] = spec[1] = gm_spec_leading(call->in[0]);
+    return GM_OK;
+}
+
+gm_status gm_infer_cross_entropy_grad(const gm_call *call, gm_spec *spec)
+{
+    GM_TRY(expect_classes(call));
+    GM_TRY(gm_expect_like(call, "lse", call->in[2], call->in[1]));
+    GM_TRY(gm_expect_like(call, "g", call->in[3], call->in[1]));
+    spec[0] = gm_spec_like(call->in[0]);
+    return GM_OK;
+}
+
+gm_status gm_infer_sum_squares(const gm_call *call, gm_spec *spec)
+{
+    (void)call;
+    spec[0] = (gm_spec){.dtype = GM_F64};
+    return GM_OK;
+}
+
+/* Outputs in groups of `width` for each gradient, each as its gradient; the first in a group is there. */
+static gm_status expect_groups(const gm_call *call, int width, const char *const *names, gm_spec *spec)
+{
+    if (call->n_out != width * call->n_in)
+        return GM_FAIL(GM_EINVAL, "%s: %d gradients need %d outputs, %d given", gm_op_name(call->op), call->n_in,
+                       width * call->n_in, call->n_out);
+    for (int i = 0; i < call->n_out; i++) {
+        gm_spec want = gm_spec_like(call->in[i / width]);
+        GM_TRY(gm_expect_spec(call, names[i % width], call->out[i], &want));
+        if (spec) spec[i] = want;
+    }
+    GM_TRY(gm_expect_range(call, "weight_decay", call->attrs->weight_decay, 0, 1e308));
+    return GM_OK;
+}
+
+gm_status gm_infer_sgd(const gm_call *call, gm_spec *spec)
+{
+    const gm_attrs *at = call->attrs;
+    GM_TRY(expect_groups(call, 2, (const char *const[]){"p", "buffer"}, spec));
+    GM_TRY(gm_expect_range(call, "momentum", at->momentum, 0, 1));
+    if (at->nesterov && !(at->momentum > 0 && at->dampening == 0))
+        return GM_FAIL(GM_EINVAL, "sgd: nesterov needs momentum above 0 and no dampening (momentum %g, dampening %g)",
+                       at->momentum, at->dampening);
+    for (int i = 0; i < call->n_in; i++)
+        if (!call->out[2 * i + 1] != (at->momentum == 0))
+            return GM_FAIL(GM_EINVAL, "sgd: momentum %g %s a buffer for each parameter; see number %d", at->momentum,
+                           at->momentum == 0 ? "does not take" : "needs", i + 1);
+    return GM_OK;
+}
+
+gm_status gm_infer_adam(const gm_call *call, gm_spec *spec)
+{
+    GM_TRY(expect_groups(call, 3, (const char *const[]){"p", "m", "v"}, spec));
+    GM_TRY(gm_expect_range(call, "beta1", call->attrs->beta1, 0, 1));
+    GM_TRY(gm_expect_range(call, "beta2", call->attrs->beta2, 0, 1));
+    return gm_expect_range(call, "eps", call->attrs->eps, 0, 1e308);
+}

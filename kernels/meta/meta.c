@@ -1,0 +1,34 @@
+/* meta.c - kernels that compute nothing over memory that holds nothing: what gm_run checks and counts
+ * (shapes, FLOPs, bytes, the pool's figures) is all there is. Reading a meta tensor is the caller's error. */
+#include "meta.h"
+
+static gm_status take_nothing(size_t bytes, void **out)
+{
+    (void)bytes;
+    *out = NULL;
+    return GM_OK;
+}
+
+static void give_nothing(void *p, size_t bytes)
+{
+    (void)p;
+    (void)bytes;
+}
+
+static gm_status no_kernel(gm_device *dev, const gm_call *call)
+{
+    (void)dev;
+    (void)call;
+    return GM_OK;
+}
+
+const gm_backend gm_meta = {
+    .name = "meta",
+    .has_data = false,
+    .memory = {take_nothing, give_nothing},
+    .kernel = {
+#define GM_OP(name, rule, in, out, attrs) [GM_OP_##name] = no_kernel,
+#include "../ops.def"
+#undef GM_OP
+    },
+};
