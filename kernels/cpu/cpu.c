@@ -2,6 +2,7 @@
  *
  * The parts below are included, not linked: every function in them is static, so that the three
  * tables do not clash and the compiler sees everything. T is float or double inside the *_t.h parts. */
+#define _GNU_SOURCE
 #include "cpu.h"
 
 #include "parts.h"

@@ -1,0 +1,37 @@
+/* as.h - the names by which a part in *_t.h sees its element type. Included many times:
+ *
+ *     #define AS 32
+ *     #include "as.h"
+ *     #include "norm_t.h"      // F(name) is name_f32, T is float, V a vector of LANES floats
+ *     #define AS 64
+ *     #include "as.h"
+ *     #include "norm_t.h"
+ *     #define AS 0             // the short names are gone again: system headers may follow
+ *     #include "as.h"
+ */
+#undef T
+#undef TI
+#undef V
+#undef VI
+#undef F
+#undef LANES
+#undef T_BITS
+
+#if AS == 32
+#define T       float
+#define TI      int32_t
+#define V       vf32
+#define VI      vi32
+#define F(name) name##_f32
+#define LANES   (CPU_VECTOR / 4)
+#define T_BITS  32
+#elif AS == 64
+#define T       double
+#define TI      int64_t
+#define V       vf64
+#define VI      vi64
+#define F(name) name##_f64
+#define LANES   (CPU_VECTOR / 8)
+#define T_BITS  64
+#endif
+#undef AS

@@ -1,0 +1,242 @@
+/* base.c - what every CPU kernel stands on: raw memory, scratch, the parallel loop, and walks over
+ * strided tensors.
+ *
+ * A walk takes up to CPU_WALK tensors that broadcast to the shape of the first (the output), drops
+ * dimensions of size 1, orders the rest by the output's strides, merges what is contiguous for all,
+ * and calls a row function along the last. The cut into pieces depends on shapes and thread count
+ * only, so the same call gives the same bits. The trap: strides are in elements, pointers in bytes. */
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define CPU_PAGE  ((size_t)2 << 20) /* a huge page; larger blocks are mapped in such pages */
+#define CPU_GRAIN (64 << 10)        /* bytes of traffic that pay for waking another thread */
+#define CPU_WALK  4
+#define CPU_BLOCK 4096              /* elements of a row handed out at a time */
+
+static gm_status map_huge(size_t bytes, void **out)
+{
+    size_t size = (bytes + 4095) & ~(size_t)4095;
+    char  *p = mmap(NULL, size + CPU_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return GM_FAIL(GM_ENOMEM, "the system gives no %zu bytes", bytes);
+    size_t head = (CPU_PAGE - (uintptr_t)p % CPU_PAGE) % CPU_PAGE, tail = CPU_PAGE - head;
+    if (head) munmap(p, head);
+    if (tail) munmap(p + head + size, tail);
+    madvise(p + head, size, MADV_HUGEPAGE); /* advice: without it small pages serve, only slower */
+    *out = p + head;
+    return GM_OK;
+}
+
+static gm_status cpu_raw_alloc(size_t bytes, void **out)
+{
+    if (bytes >= CPU_PAGE) return map_huge(bytes, out);
+    *out = aligned_alloc(64, bytes ? (bytes + 63) & ~(size_t)63 : 64);
+    return *out ? GM_OK : GM_FAIL(GM_ENOMEM, "the system gives no %zu bytes", bytes);
+}
+
+static void cpu_raw_free(void *p, size_t bytes)
+{
+    if (bytes >= CPU_PAGE) munmap(p, (bytes + 4095) & ~(size_t)4095);
+    else free(p);
+}
+
+/* Scratch from the device's pool; released with gm_pool_release(dev->pool, *block). */
+static inline gm_status cpu_scratch(gm_device *dev, size_t bytes, void *out, gm_block **block)
+{
+    return gm_pool_alloc(dev->pool, bytes, (void **)out, block);
+}
+
+/* The grain for items of that many bytes of traffic each: small jobs stay on one thread. */
+static inline int64_t cpu_grain(int64_t bytes_per_item)
+{
+    int64_t grain = CPU_GRAIN / (bytes_per_item > 0 ? bytes_per_item : 1);
+    return grain > 0 ? grain : 1;
+}
+
+/* job over [0, n); an item moves bytes_per_item bytes (count arithmetic as bytes too: 1 a cycle or so). */
+static inline void cpu_parallel(gm_device *dev, int64_t n, int64_t bytes_per_item, gm_job job, void *context)
+{
+    gm_parallel(dev->threads, n, cpu_grain(bytes_per_item), job, context);
+}
+
+/* How many parts cpu_parallel makes of the same arguments: slots for partial results. */
+static inline int cpu_parts(gm_device *dev, int64_t n, int64_t bytes_per_item)
+{
+    return gm_parallel_parts(dev->threads, n, cpu_grain(bytes_per_item));
+}
+
+/* ---- walks ---- */
+
+typedef struct cpu_walk {
+    int     tensors, ndim; /* ndim >= 1; the last dimension is the row */
+    int64_t shape[GM_MAX_DIMS];
+    int64_t stride[CPU_WALK][GM_MAX_DIMS]; /* elements; 0 where a tensor repeats */
+    int64_t size[CPU_WALK];                /* bytes of an element */
+    char   *data[CPU_WALK];
+    int64_t rows, numel; /* numel = rows * shape[ndim - 1]; 0: nothing to do */
+} cpu_walk;
+
+/* n elements of a row: tensor k's are at p[k] + i * stride[k] elements. */
+typedef void (*cpu_row)(const void *context, int64_t n, char *const *p, const int64_t *stride);
+
+/* Strides of t seen in the shape of the output: right-aligned, 0 where t has size 1 or no dimension. */
+static void walk_strides(const gm_tensor *t, int ndim, int64_t *stride)
+{
+    for (int d = 0; d < ndim; d++) {
+        int k = d - (ndim - t->ndim);
+        stride[d] = k < 0 || t->shape[k] == 1 ? 0 : t->stride[k];
+    }
+}
+
+static void walk_swap(cpu_walk *w, int d, int e)
+{
+    int64_t s = w->shape[d];
+    w->shape[d] = w->shape[e];
+    w->shape[e] = s;
+    for (int k = 0; k < w->tensors; k++) {
+        s = w->stride[k][d];
+        w->stride[k][d] = w->stride[k][e];
+        w->stride[k][e] = s;
+    }
+}
+
+static bool walk_can_merge(const cpu_walk *w, int d)
+{
+    for (int k = 0; k < w->tensors; k++)
+        if (w->stride[k][d] != w->stride[k][d + 1] * w->shape[d + 1]) return false;
+    return true;
+}
+
+static void walk_drop(cpu_walk *w, int d)
+{
+    for (int e = d; e + 1 < w->ndim; e++) walk_swap(w, e, e + 1);
+    w->ndim--;
+}
+
+static void walk_simplify(cpu_walk *w)
+{
+    for (int d = w->ndim - 1; d >= 0; d--)
+        if (w->shape[d] == 1) walk_drop(w, d);
+    for (int d = 1; d < w->ndim; d++) /* outermost first: by the output's strides, then by the inputs' */
+        for (int e = d; e > 0; e--) {
+            int k = 0;
+            while (k < w->tensors - 1 && w->stride[k][e - 1] == w->stride[k][e]) k++;
+            if (w->stride[k][e - 1] >= w->stride[k][e]) break;
+            walk_swap(w, e - 1, e);
+        }
+    for (int d = w->ndim - 2; d >= 0; d--)
+        if (walk_can_merge(w, d)) {
+            w->shape[d + 1] *= w->shape[d];
+            walk_drop(w, d);
+        }
+    if (w->ndim == 0) {
+        w->ndim = 1;
+        w->shape[0] = 1;
+        for (int k = 0; k < w->tensors; k++) w->stride[k][0] = 1;
+    }
+    w->rows = 1;
+    for (int d = 0; d < w->ndim - 1; d++) w->rows *= w->shape[d];
+    w->numel = w->rows * w->shape[w->ndim - 1];
+}
+
+/* t[0] is the output and has the shape walked; the others broadcast to it. */
+static void cpu_walk_new(cpu_walk *w, int tensors, gm_tensor *const *t)
+{
+    w->tensors = tensors;
+    w->ndim = t[0]->ndim;
+    for (int d = 0; d < w->ndim; d++) w->shape[d] = t[0]->shape[d];
+    for (int k = 0; k < tensors; k++) {
+        w->size[k] = (int64_t)gm_dtype_size(t[k]->dtype);
+        w->data[k] = gm_tensor_data(t[k]);
+        walk_strides(t[k], w->ndim, w->stride[k]);
+    }
+    walk_simplify(w);
+}
+
+typedef struct walk_job {
+    const cpu_walk *w;
+    cpu_row         row;
+    const void     *context;
+    int64_t         blocks, block; /* a row is cut into `blocks` pieces of `block` elements */
+} walk_job;
+
+/* Pointers to the first element of row `row`; at[] gets its coordinates. */
+static void walk_seek(const cpu_walk *w, int64_t row, int64_t *at, char **p)
+{
+    for (int k = 0; k < w->tensors; k++) p[k] = w->data[k];
+    for (int d = w->ndim - 2; d >= 0; d--) {
+        at[d] = row % w->shape[d];
+        row /= w->shape[d];
+        for (int k = 0; k < w->tensors; k++) p[k] += at[d] * w->stride[k][d] * w->size[k];
+    }
+}
+
+static void walk_next(const cpu_walk *w, int64_t *at, char **p)
+{
+    for (int d = w->ndim - 2; d >= 0; d--) {
+        for (int k = 0; k < w->tensors; k++) p[k] += w->stride[k][d] * w->size[k];
+        if (++at[d] < w->shape[d]) return;
+        for (int k = 0; k < w->tensors; k++) p[k] -= at[d] * w->stride[k][d] * w->size[k];
+        at[d] = 0;
+    }
+}
+
+static void walk_part(void *context, int64_t begin, int64_t end, int thread)
+{
+    const walk_job *j = context;
+    const cpu_walk *w = j->w;
+    int             last = w->ndim - 1;
+    int64_t         at[GM_MAX_DIMS], stride[CPU_WALK], n = w->shape[last], block = begin % j->blocks;
+    char           *row[CPU_WALK], *p[CPU_WALK];
+    (void)thread;
+    for (int k = 0; k < w->tensors; k++) stride[k] = w->stride[k][last];
+    walk_seek(w, begin / j->blocks, at, row);
+    for (int64_t i = begin; i < end;) {
+        int64_t take = j->blocks - block < end - i ? j->blocks - block : end - i; /* blocks of this row */
+        int64_t first = block * j->block, count = take * j->block;
+        if (count > n - first) count = n - first;
+        for (int k = 0; k < w->tensors; k++) p[k] = row[k] + first * stride[k] * w->size[k];
+        j->row(j->context, count, p, stride);
+        i += take;
+        block = 0;
+        if (i < end) walk_next(w, at, row);
+    }
+}
+
+/* weight: 1 for plain traffic; more where an element costs arithmetic beyond its bytes. */
+static void cpu_walk_run(gm_device *dev, const cpu_walk *w, int weight, cpu_row row, const void *context)
+{
+    int64_t bytes = 0, n = w->shape[w->ndim - 1];
+    if (!w->numel) return;
+    for (int k = 0; k < w->tensors; k++) bytes += w->size[k];
+    walk_job j = {.w = w, .row = row, .context = context, .block = n < CPU_BLOCK ? n : CPU_BLOCK};
+    j.blocks = (n + j.block - 1) / j.block;
+    cpu_parallel(dev, w->rows * j.blocks, bytes * weight * j.block, walk_part, &j);
+}
+
+/* True where rows along the last dimension can be read at a fixed step from each other: x is
+ * (rows, width) with step *step and the last stride 1. Else the general path must be taken. */
+static bool cpu_as_rows(const gm_tensor *x, int64_t *rows, int64_t *width, int64_t *step)
+{
+    int last = x->ndim - 1;
+    if (last < 0) {
+        *rows = *width = *step = 1;
+        return true;
+    }
+    *width = x->shape[last];
+    *rows = 1;
+    *step = *width;
+    if (*width > 1 && x->stride[last] != 1) return false;
+    for (int d = last - 1; d >= 0; d--) {
+        if (x->shape[d] == 1) continue;
+        if (*rows == 1) *step = x->stride[d];
+        else if (x->stride[d] != *step * *rows) return false;
+        *rows *= x->shape[d];
+    }
+    return true;
+}
+
+/* Stride of a tensor that is one-dimensional or less (a bias, a weight of a norm). */
+static inline int64_t cpu_stride1(const gm_tensor *t) { return t->ndim ? t->stride[t->ndim - 1] : 0; }
+
+static inline gm_tensor *cpu_in(const gm_call *call, int i) { return i < call->n_in ? call->in[i] : NULL; }
+static inline gm_tensor *cpu_out(const gm_call *call, int i) { return i < call->n_out ? call->out[i] : NULL; }

@@ -1,0 +1,172 @@
+/* vector.c - vector types of the instruction set, and the numeric functions that kernels share.
+ *
+ * CPU_VECTOR is the width in bytes: 64 (AVX-512), 32 (AVX2), 16. For T = float (suffix _f32, vector vf32)
+ * and T = double (_f64, vf64), vector_t.h gives, all static inline:
+ *
+ *   V f(load)(const T *p)   store(T *p, V)   load_n(p, n)   store_n(p, n, V)   splat(T)
+ *       any alignment; the _n forms touch only the first n < LANES elements, missing lanes read 0
+ *   V select(VI mask, V yes, V no)   abs_v   min_v   max_v   (a < b ? a : b; b where either is NaN)
+ *   T sum_v(V)   max_of(V)           across lanes, in a fixed order
+ *   V sqrt_v  exp_v  log_v  tanh_v  sigmoid_v  gelu_v  gelu_tanh_v  silu_v   and   <name>_grad_v(x) = f'(x)
+ *
+ * and over rows of n contiguous elements (y may be x):
+ *
+ *   void activation_row_f32(gm_function f, int64_t n, const float *x, float *y)             y = f(x)
+ *   void activation_grad_row_f32(gm_function f, int64_t n, const float *x, const float *g, float *dx)
+ *                                                                            dx = g f'(x), x before f
+ *        f: none (copies) or an activation of functions.def (relu .. tanh)
+ *   float  max_row_f32(int64_t n, const float *x)        -inf for n = 0; NaN only if all are NaN
+ *   double sum_row_f32(int64_t n, const float *x)        f32 is summed in double
+ *   double dot_row_f32(int64_t n, const float *x, const float *y)                           likewise
+ *   float  exp_row_f32(int64_t n, const float *x, float scale, float shift, float *y)
+ *                                        y = exp(scale x - shift), returns the sum; softmax's inner loop
+ *   void   scale_row_f32(int64_t n, float a, const float *x, float *y)                      y = a x
+ *   void   axpy_row_f32(int64_t n, float a, const float *x, float *y)                       y += a x
+ *
+ * Errors against long double, the same for f32 and f64, in units in the last place: exp 1.1, log 0.9, tanh 1.4,
+ * sigmoid and silu 2.5, gelu 6 (also far in its left tail); gelu_tanh and the gradients, where terms cancel
+ * near their zeros, within 8 epsilon max(1, |x|) absolutely. inf and NaN as libm's; results below the
+ * normal range may be 0.
+ * The polynomials are Chebyshev fits of our own: exp by argument reduction modulo ln 2; log by
+ * 2 atanh(f / (2 + f)); tanh by x + x^3 P(x^2) below 0.625; gelu through Mills' ratio, so that its
+ * left tail keeps its relative accuracy. */
+#if defined(__AVX512F__)
+#define CPU_VECTOR 64
+#elif defined(__AVX2__)
+#define CPU_VECTOR 32
+#else
+#define CPU_VECTOR 16
+#endif
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+#include <math.h>
+
+typedef float    vf32 __attribute__((vector_size(CPU_VECTOR)));
+typedef double   vf64 __attribute__((vector_size(CPU_VECTOR)));
+typedef int32_t  vi32 __attribute__((vector_size(CPU_VECTOR)));
+typedef int64_t  vi64 __attribute__((vector_size(CPU_VECTOR)));
+typedef uint32_t unsigned_f32 __attribute__((vector_size(CPU_VECTOR)));
+typedef uint64_t unsigned_f64 __attribute__((vector_size(CPU_VECTOR)));
+/* half a vector of floats, widened to doubles in sums */
+typedef float    vh32 __attribute__((vector_size(CPU_VECTOR / 2)));
+
+typedef vf32 any_f32 __attribute__((aligned(4), may_alias));
+typedef vf64 any_f64 __attribute__((aligned(8), may_alias));
+typedef vh32 any_half __attribute__((aligned(4), may_alias));
+
+#define CPU_INLINE static inline __attribute__((always_inline))
+
+CPU_INLINE vf32 splat_f32(float a) { return a - (vf32){0}; }
+CPU_INLINE vf64 splat_f64(double a) { return a - (vf64){0}; }
+
+/* What differs between instruction sets: min, max, sqrt, rounding scale, masked loads. */
+#if CPU_VECTOR == 64
+CPU_INLINE vf32 min_v_f32(vf32 a, vf32 b) { return (vf32)_mm512_min_ps((__m512)a, (__m512)b); }
+CPU_INLINE vf32 max_v_f32(vf32 a, vf32 b) { return (vf32)_mm512_max_ps((__m512)a, (__m512)b); }
+CPU_INLINE vf32 sqrt_v_f32(vf32 a) { return (vf32)_mm512_sqrt_ps((__m512)a); }
+CPU_INLINE vf64 min_v_f64(vf64 a, vf64 b) { return (vf64)_mm512_min_pd((__m512d)a, (__m512d)b); }
+CPU_INLINE vf64 max_v_f64(vf64 a, vf64 b) { return (vf64)_mm512_max_pd((__m512d)a, (__m512d)b); }
+CPU_INLINE vf64 sqrt_v_f64(vf64 a) { return (vf64)_mm512_sqrt_pd((__m512d)a); }
+CPU_INLINE vf32 load_n_f32(const float *p, int64_t n) { return (vf32)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p); }
+CPU_INLINE vf64 load_n_f64(const double *p, int64_t n) { return (vf64)_mm512_maskz_loadu_pd((__mmask8)((1u << n) - 1), p); }
+CPU_INLINE void store_n_f32(float *p, int64_t n, vf32 v) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)v); }
+CPU_INLINE void store_n_f64(double *p, int64_t n, vf64 v) { _mm512_mask_storeu_pd(p, (__mmask8)((1u << n) - 1), (__m512d)v); }
+CPU_INLINE vf32 scale_v_f32(vf32 y, vf32 n) { return (vf32)_mm512_scalef_ps((__m512)y, (__m512)n); }
+CPU_INLINE vf64 scale_v_f64(vf64 y, vf64 n) { return (vf64)_mm512_scalef_pd((__m512d)y, (__m512d)n); }
+CPU_INLINE vf64 widen(vh32 a) { return (vf64)_mm512_cvtps_pd((__m256)a); }
+CPU_INLINE vh32 narrow(vf64 a) { return (vh32)_mm512_cvtpd_ps((__m512d)a); }
+CPU_INLINE vf32 select_f32(vi32 m, vf32 a, vf32 b) { return (vf32)_mm512_mask_blend_ps(_mm512_movepi32_mask((__m512i)m), (__m512)b, (__m512)a); }
+CPU_INLINE vf64 select_f64(vi64 m, vf64 a, vf64 b) { return (vf64)_mm512_mask_blend_pd(_mm512_movepi64_mask((__m512i)m), (__m512d)b, (__m512d)a); }
+#elif CPU_VECTOR == 32
+CPU_INLINE vi32 first_f32(int64_t n) { return (vi32){0, 1, 2, 3, 4, 5, 6, 7} < (vi32){0} + (int32_t)n; }
+CPU_INLINE vi64 first_f64(int64_t n) { return (vi64){0, 1, 2, 3} < (vi64){0} + n; }
+CPU_INLINE vf32 min_v_f32(vf32 a, vf32 b) { return (vf32)_mm256_min_ps((__m256)a, (__m256)b); }
+CPU_INLINE vf32 max_v_f32(vf32 a, vf32 b) { return (vf32)_mm256_max_ps((__m256)a, (__m256)b); }
+CPU_INLINE vf32 sqrt_v_f32(vf32 a) { return (vf32)_mm256_sqrt_ps((__m256)a); }
+CPU_INLINE vf64 min_v_f64(vf64 a, vf64 b) { return (vf64)_mm256_min_pd((__m256d)a, (__m256d)b); }
+CPU_INLINE vf64 max_v_f64(vf64 a, vf64 b) { return (vf64)_mm256_max_pd((__m256d)a, (__m256d)b); }
+CPU_INLINE vf64 sqrt_v_f64(vf64 a) { return (vf64)_mm256_sqrt_pd((__m256d)a); }
+CPU_INLINE vf32 load_n_f32(const float *p, int64_t n) { return (vf32)_mm256_maskload_ps(p, (__m256i)first_f32(n)); }
+CPU_INLINE vf64 load_n_f64(const double *p, int64_t n) { return (vf64)_mm256_maskload_pd(p, (__m256i)first_f64(n)); }
+CPU_INLINE void store_n_f32(float *p, int64_t n, vf32 v) { _mm256_maskstore_ps(p, (__m256i)first_f32(n), (__m256)v); }
+CPU_INLINE void store_n_f64(double *p, int64_t n, vf64 v) { _mm256_maskstore_pd(p, (__m256i)first_f64(n), (__m256d)v); }
+CPU_INLINE vf64 widen(vh32 a) { return (vf64)_mm256_cvtps_pd((__m128)a); }
+CPU_INLINE vh32 narrow(vf64 a) { return (vh32)_mm256_cvtpd_ps((__m256d)a); }
+#else
+CPU_INLINE vf32 load_n_f32(const float *p, int64_t n)
+{
+    vf32 v = {0};
+    for (int64_t i = 0; i < n; i++) v[i] = p[i];
+    return v;
+}
+CPU_INLINE vf64 load_n_f64(const double *p, int64_t n) { return n ? (vf64){p[0], 0} : (vf64){0}; }
+CPU_INLINE void store_n_f32(float *p, int64_t n, vf32 v)
+{
+    for (int64_t i = 0; i < n; i++) p[i] = v[i];
+}
+CPU_INLINE void store_n_f64(double *p, int64_t n, vf64 v)
+{
+    if (n) p[0] = v[0];
+}
+CPU_INLINE vf64 widen(vh32 a) { return (vf64){a[0], a[1]}; }
+CPU_INLINE vh32 narrow(vf64 a) { return (vh32){(float)a[0], (float)a[1]}; }
+#if defined(__x86_64__)
+CPU_INLINE vf32 min_v_f32(vf32 a, vf32 b) { return (vf32)_mm_min_ps((__m128)a, (__m128)b); }
+CPU_INLINE vf32 max_v_f32(vf32 a, vf32 b) { return (vf32)_mm_max_ps((__m128)a, (__m128)b); }
+CPU_INLINE vf32 sqrt_v_f32(vf32 a) { return (vf32)_mm_sqrt_ps((__m128)a); }
+CPU_INLINE vf64 min_v_f64(vf64 a, vf64 b) { return (vf64)_mm_min_pd((__m128d)a, (__m128d)b); }
+CPU_INLINE vf64 max_v_f64(vf64 a, vf64 b) { return (vf64)_mm_max_pd((__m128d)a, (__m128d)b); }
+CPU_INLINE vf64 sqrt_v_f64(vf64 a) { return (vf64)_mm_sqrt_pd((__m128d)a); }
+#else
+CPU_INLINE vf32 sqrt_v_f32(vf32 a) { return (vf32){sqrtf(a[0]), sqrtf(a[1]), sqrtf(a[2]), sqrtf(a[3])}; }
+CPU_INLINE vf64 sqrt_v_f64(vf64 a) { return (vf64){sqrt(a[0]), sqrt(a[1])}; }
+#endif
+#endif
+
+#if CPU_VECTOR != 64
+CPU_INLINE vf32 select_f32(vi32 m, vf32 a, vf32 b) { return (vf32)((m & (vi32)a) | (~m & (vi32)b)); }
+CPU_INLINE vf64 select_f64(vi64 m, vf64 a, vf64 b) { return (vf64)((m & (vi64)a) | (~m & (vi64)b)); }
+#endif
+#if !defined(__x86_64__)
+CPU_INLINE vf32 min_v_f32(vf32 a, vf32 b) { return select_f32(a < b, a, b); }
+CPU_INLINE vf32 max_v_f32(vf32 a, vf32 b) { return select_f32(a > b, a, b); }
+CPU_INLINE vf64 min_v_f64(vf64 a, vf64 b) { return select_f64(a < b, a, b); }
+CPU_INLINE vf64 max_v_f64(vf64 a, vf64 b) { return select_f64(a > b, a, b); }
+#endif
+
+/* The rounding error of s = a * a: a^2 = s + low. (Written a * a - s, the compiler may see s - s.) */
+#if CPU_VECTOR == 64
+CPU_INLINE vf32 square_low_f32(vf32 a, vf32 s) { return (vf32)_mm512_fmsub_ps((__m512)a, (__m512)a, (__m512)s); }
+CPU_INLINE vf64 square_low_f64(vf64 a, vf64 s) { return (vf64)_mm512_fmsub_pd((__m512d)a, (__m512d)a, (__m512d)s); }
+#elif defined(__FMA__) && CPU_VECTOR == 32
+CPU_INLINE vf32 square_low_f32(vf32 a, vf32 s) { return (vf32)_mm256_fmsub_ps((__m256)a, (__m256)a, (__m256)s); }
+CPU_INLINE vf64 square_low_f64(vf64 a, vf64 s) { return (vf64)_mm256_fmsub_pd((__m256d)a, (__m256d)a, (__m256d)s); }
+#else /* Dekker's product: a cut in halves whose products are exact */
+CPU_INLINE vf32 square_low_f32(vf32 a, vf32 s)
+{
+    vf32 h = (vf32)((vi32)a & (int32_t)0xfffff000), l = a - h;
+    return (h * h - s) + 2 * h * l + l * l;
+}
+CPU_INLINE vf64 square_low_f64(vf64 a, vf64 s)
+{
+    vf64 h = (vf64)((vi64)a & (int64_t)0xfffffffff8000000), l = a - h;
+    return (h * h - s) + 2 * h * l + l * l;
+}
+#endif
+
+CPU_INLINE double sum_v_wide(vf64 v)
+{
+    double s = 0;
+    for (int i = 0; i < CPU_VECTOR / 16; i++) s += v[i] + v[i + CPU_VECTOR / 16];
+    return s;
+}
+
+#define AS 32
+#include "as.h"
+#include "vector_t.h"
+#define AS 64
+#include "as.h"
+#include "vector_t.h"
+#define AS 0
+#include "as.h"

@@ -1,0 +1,417 @@
+/* vector_t.h - the numeric functions of vector.c for one element type (as.h). */
+
+CPU_INLINE V F(load)(const T *p) { return *(const F(any) *)p; }
+CPU_INLINE void F(store)(T *p, V v) { *(F(any) *)p = v; }
+CPU_INLINE V F(abs_v)(V x) { return (V)((VI)x & (VI)~(VI)F(splat)((T)-0.0)); }
+CPU_INLINE V F(copysign_v)(V x, V sign) /* x >= 0 */
+{
+    return (V)((VI)x | ((VI)sign & (VI)F(splat)((T)-0.0)));
+}
+
+CPU_INLINE T F(sum_v)(V v)
+{
+    T s = 0;
+    for (int i = 0; i < LANES / 2; i++) s += v[i] + v[i + LANES / 2];
+    return s;
+}
+
+CPU_INLINE T F(max_of)(V v)
+{
+    T m = v[0];
+    for (int i = 1; i < LANES; i++) m = v[i] > m ? v[i] : m;
+    return m;
+}
+
+#if T_BITS == 32
+#define MAGIC    12582912.0f /* 1.5 * 2^23: adding it rounds to an integer, kept in the low bits */
+#define MANTISSA 23
+#define BIAS     127
+#define LN2_HIGH 0.693359375f /* few bits: its products with small integers are exact */
+#define LN2_LOW  -2.12194440054690583e-4f
+#define EXP_LOW  -105.0f
+#define EXP_HIGH 89.0f
+#else
+#define MAGIC    6755399441055744.0
+#define MANTISSA 52
+#define BIAS     1023
+#define LN2_HIGH 0.693147180369123816490
+#define LN2_LOW  1.90821492927058770002e-10
+#define EXP_LOW  -746.0
+#define EXP_HIGH 710.0
+#endif
+
+/* y 2^n for an integer n, in two factors so that results may be subnormal or infinite */
+#if CPU_VECTOR != 64
+CPU_INLINE V F(scale_v)(V y, V n)
+{
+    V half = (n * (T)0.5 + MAGIC) - MAGIC, rest = n - half;
+    V a = (V)(((VI)(half + MAGIC) + BIAS) << MANTISSA), b = (V)(((VI)(rest + MAGIC) + BIAS) << MANTISSA);
+    return y * a * b;
+}
+#endif
+
+/* exp(x + low), low far below x's ulp or 0: exp(r) = 1 + r + r^2 P(r), |r| <= ln(2) / 2 */
+CPU_INLINE V F(exp_low_v)(V x, V low)
+{
+    x = F(max_v)(F(splat)(EXP_LOW), F(min_v)(F(splat)(EXP_HIGH), x)); /* NaN passes: it is the second operand */
+    V n = (x * (T)1.44269504088896340736 + MAGIC) - MAGIC;
+    V r = (x - n * LN2_HIGH) - n * LN2_LOW + low;
+#if T_BITS == 32
+    V p = F(splat)(0.00139269266140219065f);
+    p = p * r + 0.0083637738744055735f;
+    p = p * r + 0.0416665501103051244f;
+    p = p * r + 0.16666573381900846f;
+    p = p * r + 0.5f;
+#else
+    V p = F(splat)(2.09154422977801152e-9);
+    p = p * r + 2.51062747335732947e-8;
+    p = p * r + 2.75572718102197996e-7;
+    p = p * r + 2.75572528335169097e-6;
+    p = p * r + 0.0000248015873270071867;
+    p = p * r + 0.000198412698768643549;
+    p = p * r + 0.00138888888888833267;
+    p = p * r + 0.0083333333333255447;
+    p = p * r + 0.0416666666666666701;
+    p = p * r + 0.166666666666666714;
+    p = p * r + 0.5;
+#endif
+    return F(scale_v)((p * (r * r) + r) + 1, n);
+}
+
+CPU_INLINE V F(exp_v)(V x) { return F(exp_low_v)(x, F(splat)(0)); }
+
+/* log(2^k m), m in [sqrt(1/2), sqrt(2)): with f = m - 1 and s = f / (2 + f), log(m) = f - (f^2/2 - s (f^2/2 + s^2 P(s^2))) */
+CPU_INLINE V F(log_v)(V x)
+{
+#if T_BITS == 32
+    const V   tiny = F(splat)(0x1p-126f), up = F(splat)(0x1p23f);
+    const TI  root = 0x3f3504f3;
+    const V   one23 = F(splat)(8388608.0f);
+    const T   up_log2 = 23;
+#else
+    const V   tiny = F(splat)(0x1p-1022), up = F(splat)(0x1p52);
+    const TI  root = 0x3fe6a09e667f3bcd;
+    const V   one23 = F(splat)(4503599627370496.0);
+    const T   up_log2 = 52;
+#endif
+    VI small = x < tiny;
+    V  y = F(select)(small, x * up, x);
+    VI bits = (VI)y - (root - ((TI)BIAS << MANTISSA)); /* exponent field: BIAS + k */
+    V  k = (V)((VI)((F(unsigned))bits >> MANTISSA) | (VI)one23) - (one23 + BIAS);
+    V  m = (V)((bits & (((TI)1 << MANTISSA) - 1)) + root);
+    k = F(select)(small, k - up_log2, k);
+    V f = m - 1, s = f / (f + 2), z = s * s, h = f * f * (T)0.5;
+#if T_BITS == 32
+    V p = F(splat)(0.233419433887145609f);
+    p = p * z + 0.285503969596180136f;
+    p = p * z + 0.400001255945543671f;
+    p = p * z + 0.666666665498831766f;
+#else
+    V p = F(splat)(0.131007213835034914);
+    p = p * z + 0.132674185964748834;
+    p = p * z + 0.15386290534658992;
+    p = p * z + 0.181817947008977996;
+    p = p * z + 0.222222224005477573;
+    p = p * z + 0.285714285707644501;
+    p = p * z + 0.400000000000009413;
+    p = p * z + 0.666666666666666664;
+#endif
+    V r = k * LN2_HIGH - ((h - (s * (h + z * p) + k * LN2_LOW)) - f);
+    r = F(select)(x == INFINITY, x, r);
+    r = F(select)(x == 0, F(splat)((T)-INFINITY), r);
+    return F(select)((x >= 0), r, F(splat)((T)NAN)); /* negative or NaN */
+}
+
+CPU_INLINE V F(tanh_v)(V x)
+{
+    V a = F(abs_v)(x), z = x * x;
+    V large = F(copysign_v)(1 - 2 / (F(exp_v)(2 * a) + 1), x);
+#if T_BITS == 32
+    V p = F(splat)(0.002291770456256263f);
+    p = p * z + -0.00834308521883248262f;
+    p = p * z + 0.0217686558037632168f;
+    p = p * z + -0.0539592272619683242f;
+    p = p * z + 0.133333034203876063f;
+    p = p * z + -0.333333331712396978f;
+#else
+    V p = F(splat)(6.47965258390945874e-6);
+    p = p * z + -0.0000311897743443133427;
+    p = p * z + 0.0000925611288660400516;
+    p = p * z + -0.000237585639808842535;
+    p = p * z + 0.000589659108363505604;
+    p = p * z + -0.00145577510509642376;
+    p = p * z + 0.00359212171222664072;
+    p = p * z + -0.00886323510017403319;
+    p = p * z + 0.0218694885188679212;
+    p = p * z + -0.053968253967893711;
+    p = p * z + 0.133333333333330386;
+    p = p * z + -0.333333333333333329;
+#endif
+    return F(select)(a < (T)0.625, x + x * (z * p), large);
+}
+
+CPU_INLINE V F(sigmoid_v)(V x) { return 1 / (1 + F(exp_v)(-x)); }
+
+/* Phi(x) of the normal distribution, and its density: Phi(-u) = exp(-u^2/2) G(t) K / (u + K),
+ * u = |x|, t = (u - K) / (u + K), G a fit of Mills' ratio; the square's rounding error goes into exp. */
+CPU_INLINE V F(normal_cdf_v)(V x, V *density)
+{
+#if T_BITS == 32
+    const T end = 14.5f;
+#else
+    const T end = 39.5;
+#endif
+    const T K = 4;
+    V u = F(min_v)(F(splat)(end), F(abs_v)(x)), s = u * u;
+    V e = F(exp_low_v)(s * (T)-0.5, F(square_low)(u, s) * (T)-0.5);
+    V r = 1 / (u + K), t = (u - K) * r;
+#if T_BITS == 32
+    V p = F(splat)(-0.0000307457892513165205f);
+    p = p * t + 0.0000487004627856163606f;
+    p = p * t + 0.000392328411273061587f;
+    p = p * t + -0.000880893514087976451f;
+    p = p * t + -0.00188180322791996365f;
+    p = p * t + 0.0151016174370759103f;
+    p = p * t + -0.0466307514743469125f;
+    p = p * t + 0.0967841699486766563f;
+    p = p * t + -0.151974151518452288f;
+    p = p * t + 0.188821284627592637f;
+#else
+    V p = F(splat)(-1.81136984258447746e-10);
+    p = p * t + -6.292047904981627e-10;
+    p = p * t + 4.79534867090196032e-10;
+    p = p * t + 4.90101234975943171e-9;
+    p = p * t + 3.31769674349027642e-9;
+    p = p * t + -2.13474649356940297e-8;
+    p = p * t + -3.87365106161456788e-8;
+    p = p * t + 6.79483599471872167e-8;
+    p = p * t + 2.55384356545601305e-7;
+    p = p * t + -1.57423379009835644e-7;
+    p = p * t + -1.48004121977288834e-6;
+    p = p * t + 1.79166593415904961e-7;
+    p = p * t + 8.78617085529063602e-6;
+    p = p * t + -4.77064689483794904e-7;
+    p = p * t + -0.0000577737336661590255;
+    p = p * t + 0.0000333360781221687343;
+    p = p * t + 0.00040770461438281673;
+    p = p * t + -0.000869923091850893165;
+    p = p * t + -0.00188504724168080958;
+    p = p * t + 0.0150991437227342845;
+    p = p * t + -0.0466304644899143367;
+    p = p * t + 0.0967843501855536322;
+    p = p * t + -0.151974160492973027;
+    p = p * t + 0.188821282603937873;
+#endif
+    V tail = e * (p * (r * K));
+    *density = e * (T)0.398942280401432677940;
+    return F(select)(x < 0, tail, 1 - tail);
+}
+
+CPU_INLINE V F(gelu_v)(V x)
+{
+    V density;
+    return x * F(normal_cdf_v)(x, &density);
+}
+
+CPU_INLINE V F(gelu_grad_v)(V x)
+{
+    V density, cdf = F(normal_cdf_v)(x, &density);
+    return cdf + x * density;
+}
+
+/* 0.5 (1 + tanh(c (x + a x^3))) = sigmoid(2 c (x + a x^3)), c = sqrt(2 / pi), a = 0.044715 */
+CPU_INLINE V F(gelu_gate_v)(V x)
+{
+    return F(sigmoid_v)(x * ((x * x) * (T)0.0713548162726009 + (T)1.59576912160573071));
+}
+
+CPU_INLINE V F(gelu_tanh_v)(V x) { return x * F(gelu_gate_v)(x); }
+
+CPU_INLINE V F(gelu_tanh_grad_v)(V x)
+{
+    V s = F(gelu_gate_v)(x);
+    return s + s * (1 - s) * (x * ((x * x) * (T)0.2140644488178027 + (T)1.59576912160573071));
+}
+
+CPU_INLINE V F(silu_v)(V x) { return x / (1 + F(exp_v)(-x)); }
+
+CPU_INLINE V F(silu_grad_v)(V x)
+{
+    V s = F(sigmoid_v)(x);
+    return s + s * (1 - s) * x;
+}
+
+CPU_INLINE V F(sigmoid_grad_v)(V x)
+{
+    V s = F(sigmoid_v)(x);
+    return s * (1 - s);
+}
+
+CPU_INLINE V F(tanh_grad_v)(V x)
+{
+    V y = F(tanh_v)(x);
+    return 1 - y * y;
+}
+
+CPU_INLINE V F(relu_v)(V x) { return F(max_v)(F(splat)(0), x); } /* NaN stays NaN */
+CPU_INLINE V F(relu_grad_v)(V x) { return F(select)(x > 0, F(splat)(1), F(splat)(0)); }
+
+/* y[i] = f(x[i]) and dx[i] = g[i] f'(x[i]) over contiguous rows; the tail goes through the same code. */
+#define MAP_ROW(f)                                                                        \
+    do {                                                                                  \
+        int64_t i_ = 0;                                                                   \
+        for (; i_ + LANES <= n; i_ += LANES) F(store)(y + i_, f(F(load)(x + i_)));        \
+        if (i_ < n) F(store_n)(y + i_, n - i_, f(F(load_n)(x + i_, n - i_)));             \
+    } while (0)
+#define MAP_GRAD_ROW(f)                                                                                       \
+    do {                                                                                                      \
+        int64_t i_ = 0;                                                                                       \
+        for (; i_ + LANES <= n; i_ += LANES) F(store)(dx + i_, F(load)(g + i_) * f(F(load)(x + i_)));         \
+        if (i_ < n) F(store_n)(dx + i_, n - i_, F(load_n)(g + i_, n - i_) * f(F(load_n)(x + i_, n - i_)));    \
+    } while (0)
+
+static inline void F(activation_row)(gm_function f, int64_t n, const T *x, T *y)
+{
+    switch (f) {
+    case GM_FN_relu: MAP_ROW(F(relu_v)); break;
+    case GM_FN_gelu: MAP_ROW(F(gelu_v)); break;
+    case GM_FN_gelu_tanh: MAP_ROW(F(gelu_tanh_v)); break;
+    case GM_FN_silu: MAP_ROW(F(silu_v)); break;
+    case GM_FN_sigmoid: MAP_ROW(F(sigmoid_v)); break;
+    case GM_FN_tanh: MAP_ROW(F(tanh_v)); break;
+    default: if (x != y) memmove(y, x, (size_t)n * sizeof(T)); /* none */
+    }
+}
+
+static inline void F(activation_grad_row)(gm_function f, int64_t n, const T *x, const T *g, T *dx)
+{
+    switch (f) {
+    case GM_FN_relu: MAP_GRAD_ROW(F(relu_grad_v)); break;
+    case GM_FN_gelu: MAP_GRAD_ROW(F(gelu_grad_v)); break;
+    case GM_FN_gelu_tanh: MAP_GRAD_ROW(F(gelu_tanh_grad_v)); break;
+    case GM_FN_silu: MAP_GRAD_ROW(F(silu_grad_v)); break;
+    case GM_FN_sigmoid: MAP_GRAD_ROW(F(sigmoid_grad_v)); break;
+    case GM_FN_tanh: MAP_GRAD_ROW(F(tanh_grad_v)); break;
+    default: if (dx != g) memmove(dx, g, (size_t)n * sizeof(T)); /* none */
+    }
+}
+
+static inline T F(max_row)(int64_t n, const T *x)
+{
+    V m0 = F(splat)((T)-INFINITY), m1 = m0, m2 = m0, m3 = m0; /* a NaN element leaves the other operand */
+    int64_t i = 0;
+    for (; i + 4 * LANES <= n; i += 4 * LANES) {
+        m0 = F(max_v)(F(load)(x + i), m0);
+        m1 = F(max_v)(F(load)(x + i + LANES), m1);
+        m2 = F(max_v)(F(load)(x + i + 2 * LANES), m2);
+        m3 = F(max_v)(F(load)(x + i + 3 * LANES), m3);
+    }
+    for (; i + LANES <= n; i += LANES) m0 = F(max_v)(F(load)(x + i), m0);
+    T m = F(max_of)(F(max_v)(F(max_v)(m0, m1), F(max_v)(m2, m3)));
+    for (; i < n; i++) m = x[i] > m ? x[i] : m;
+    return m;
+}
+
+/* What a vector adds to two accumulators in double. */
+CPU_INLINE void F(add_wide)(vf64 *a, vf64 *b, V v)
+{
+#if T_BITS == 32
+    union { V v; vh32 h[2]; } u = {v};
+    *a += widen(u.h[0]);
+    *b += widen(u.h[1]);
+#else
+    (void)b;
+    *a += v;
+#endif
+}
+
+static inline double F(sum_row)(int64_t n, const T *x)
+{
+    vf64    a = {0}, b = {0}, c = {0}, d = {0};
+    int64_t i = 0;
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        F(add_wide)(&a, &b, F(load)(x + i));
+        F(add_wide)(&c, &d, F(load)(x + i + LANES));
+    }
+    for (; i + LANES <= n; i += LANES) F(add_wide)(&a, &b, F(load)(x + i));
+    if (i < n) F(add_wide)(&c, &d, F(load_n)(x + i, n - i));
+    return sum_v_wide((a + b) + (c + d));
+}
+
+CPU_INLINE void F(mul_wide)(vf64 *a, vf64 *b, V v, V w)
+{
+#if T_BITS == 32
+    union { V v; vh32 h[2]; } u = {v}, t = {w};
+    *a += widen(u.h[0]) * widen(t.h[0]);
+    *b += widen(u.h[1]) * widen(t.h[1]);
+#else
+    (void)b;
+    *a += v * w;
+#endif
+}
+
+static inline double F(dot_row)(int64_t n, const T *x, const T *y)
+{
+    vf64    a = {0}, b = {0}, c = {0}, d = {0};
+    int64_t i = 0;
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        F(mul_wide)(&a, &b, F(load)(x + i), F(load)(y + i));
+        F(mul_wide)(&c, &d, F(load)(x + i + LANES), F(load)(y + i + LANES));
+    }
+    for (; i + LANES <= n; i += LANES) F(mul_wide)(&a, &b, F(load)(x + i), F(load)(y + i));
+    if (i < n) F(mul_wide)(&c, &d, F(load_n)(x + i, n - i), F(load_n)(y + i, n - i));
+    return sum_v_wide((a + b) + (c + d));
+}
+
+/* y = exp(scale x - shift); returns the sum, in vectors of T added LANES wide: relative error n eps / LANES / 4 at worst. */
+static inline T F(exp_row)(int64_t n, const T *x, T scale, T shift, T *y)
+{
+    V       s0 = F(splat)(0), s1 = s0, s2 = s0, s3 = s0;
+    int64_t i = 0;
+    for (; i + 4 * LANES <= n; i += 4 * LANES) {
+        V a = F(exp_v)(F(load)(x + i) * scale - shift), b = F(exp_v)(F(load)(x + i + LANES) * scale - shift);
+        V c = F(exp_v)(F(load)(x + i + 2 * LANES) * scale - shift), d = F(exp_v)(F(load)(x + i + 3 * LANES) * scale - shift);
+        F(store)(y + i, a);
+        F(store)(y + i + LANES, b);
+        F(store)(y + i + 2 * LANES, c);
+        F(store)(y + i + 3 * LANES, d);
+        s0 += a;
+        s1 += b;
+        s2 += c;
+        s3 += d;
+    }
+    for (; i + LANES <= n; i += LANES) {
+        V a = F(exp_v)(F(load)(x + i) * scale - shift);
+        F(store)(y + i, a);
+        s0 += a;
+    }
+    T sum = F(sum_v)((s0 + s1) + (s2 + s3));
+    if (i < n) {
+        V a = F(exp_v)(F(load_n)(x + i, n - i) * scale - shift);
+        F(store_n)(y + i, n - i, a);
+        for (int64_t k = 0; k < n - i; k++) sum += a[k];
+    }
+    return sum;
+}
+
+static inline void F(scale_row)(int64_t n, T a, const T *x, T *y)
+{
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) F(store)(y + i, F(load)(x + i) * a);
+    if (i < n) F(store_n)(y + i, n - i, F(load_n)(x + i, n - i) * a);
+}
+
+static inline void F(axpy_row)(int64_t n, T a, const T *x, T *y)
+{
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) F(store)(y + i, F(load)(y + i) + F(load)(x + i) * a);
+    if (i < n) F(store_n)(y + i, n - i, F(load_n)(y + i, n - i) + F(load_n)(x + i, n - i) * a);
+}
+
+#undef MAGIC
+#undef MANTISSA
+#undef BIAS
+#undef LN2_HIGH
+#undef LN2_LOW
+#undef EXP_LOW
+#undef EXP_HIGH
