@@ -1,21 +1,33 @@
-/* find.c - which CPU tables this machine can run. */
+/* find.c - which CPU tables this machine can run. GM_WITHOUT_*: left out of this build (GANYMEDE_CPU_ISA). */
 #include "cpu.h"
 
 #include <string.h>
 
 extern const gm_backend gm_cpu_generic;
-#if defined(__x86_64__)
-extern const gm_backend gm_cpu_avx2, gm_cpu_avx512;
+#if !defined(GM_WITHOUT_avx2)
+extern const gm_backend gm_cpu_avx2;
+
+static bool runs_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+#endif
+#if !defined(GM_WITHOUT_avx512)
+extern const gm_backend gm_cpu_avx512;
+
+static bool runs_avx512(void)
+{
+    return __builtin_cpu_supports("fma") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
 #endif
 
+/* "cpu": the best this machine can run. NULL: unknown, not compiled in, or this machine cannot run it. */
 const gm_backend *gm_cpu_find(const char *name)
 {
-#if defined(__x86_64__)
-    bool has2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    bool has512 = has2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    if (has512 && (!strcmp(name, "cpu") || !strcmp(name, "cpu-avx512"))) return &gm_cpu_avx512;
-    if (has2 && (!strcmp(name, "cpu") || !strcmp(name, "cpu-avx2"))) return &gm_cpu_avx2;
+    bool best = !strcmp(name, "cpu");
+#if !defined(GM_WITHOUT_avx512)
+    if ((best || !strcmp(name, "cpu-avx512")) && runs_avx512()) return &gm_cpu_avx512;
 #endif
-    return !strcmp(name, "cpu") || !strcmp(name, "cpu-generic") ? &gm_cpu_generic : NULL;
+#if !defined(GM_WITHOUT_avx2)
+    if ((best || !strcmp(name, "cpu-avx2")) && runs_avx2()) return &gm_cpu_avx2;
+#endif
+    return best || !strcmp(name, "cpu-generic") ? &gm_cpu_generic : NULL;
 }
