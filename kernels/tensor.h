@@ -29,6 +29,8 @@ typedef struct gm_storage {
     void            *data;  /* NULL on the meta backend */
     gm_device       *device;
     struct gm_block *block;
+    unsigned         version; /* bumped by whoever writes in place after the bytes were handed out, so
+                                 that a saved activation that changed is noticed */
 } gm_storage;
 
 typedef struct gm_tensor {

@@ -1,0 +1,23 @@
+/* rules.h - what backward rules are written with: run an op, make it fit, reduce it. New tensors are
+ * given to the caller through the last pointer; inputs are borrowed. */
+#ifndef GM_RULES_H
+#define GM_RULES_H
+
+#include "tape.h"
+
+/* Runs op; its first output is new, further ones are not wanted. */
+gm_status gm_rule_run(gm_backward *b, gm_op op, int n_in, gm_tensor *const *in, const gm_attrs *attrs, gm_tensor **out);
+/* Runs op into tensors that exist. */
+gm_status gm_rule_into(gm_backward *b, gm_op op, int n_in, gm_tensor *const *in, const gm_attrs *attrs, int n_out,
+                       gm_tensor *const *out);
+gm_status gm_rule_affine(gm_backward *b, gm_tensor *x, double alpha, double beta, gm_tensor **out);
+gm_status gm_rule_scale(gm_backward *b, gm_tensor *x, double alpha, gm_tensor **out);
+gm_status gm_rule_full(gm_backward *b, const gm_spec *spec, double value, gm_tensor **out);
+/* x itself (retained) when contiguous, else a copy. */
+gm_status gm_rule_contiguous(gm_backward *b, gm_tensor *x, gm_tensor **out);
+/* x as (rows, last dimension): a view where possible, else of a copy. */
+gm_status gm_rule_rows(gm_backward *b, gm_tensor *x, gm_tensor **out);
+/* x summed to a shape that broadcasts to its own; x itself (retained) when it has that shape. */
+gm_status gm_rule_sum_to(gm_backward *b, gm_tensor *x, const gm_spec *spec, gm_tensor **out);
+
+#endif

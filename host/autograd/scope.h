@@ -1,0 +1,41 @@
+/* scope.h - scopes release the handles made inside them.
+ *
+ * A handle holds one reference to a value for somebody outside C (a Lua userdata embeds it). Scopes
+ * are a stack; each is a circular list threaded through its handles, so that closing one is O(handles)
+ * and a handle that goes away on its own leaves no dangling pointer. A scope must be closed by the
+ * coroutine that opened it (owner, compared only). */
+#ifndef GM_SCOPE_H
+#define GM_SCOPE_H
+
+#include "value.h"
+
+typedef struct gm_handle {
+    gm_value         *value; /* NULL once released */
+    const char       *born;  /* the op that made it: a string that is never freed */
+    struct gm_handle *prev, *next; /* NULL: in no scope (kept) */
+} gm_handle;
+
+typedef enum gm_scope_kind {
+    GM_SCOPE_USER,   /* a step, a hook, gm.scope: a tape recorded inside ends with it */
+    GM_SCOPE_MODULE, /* a module call: the tape outlives it */
+} gm_scope_kind;
+
+typedef struct gm_scope {
+    gm_handle        list;
+    struct gm_scope *outer;
+    const void      *owner;
+    gm_scope_kind    kind;
+} gm_scope;
+
+gm_status gm_scope_open(gm_rank *r, gm_scope_kind kind, const void *owner);
+/* Releases what is left in the innermost scope, and the tape that began in it. */
+void      gm_scope_close(gm_rank *r);
+/* Fills an empty handle with a value (takes the caller's reference) in the innermost scope. */
+void      gm_handle_fill(gm_rank *r, gm_handle *h, gm_value *value, const char *born);
+void      gm_handle_release(gm_handle *h); /* drops the reference and leaves the scope; may be empty */
+void      gm_handle_keep(gm_handle *h);    /* out of every scope: lives until released or collected */
+void      gm_handle_move(gm_handle *h, gm_scope *to); /* into another scope; no effect on a kept one */
+/* A new handle of an old owner must not take back what was kept: true if h is in some scope. */
+static inline bool gm_handle_scoped(const gm_handle *h) { return h->next != NULL; }
+
+#endif

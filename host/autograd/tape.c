@@ -1,0 +1,399 @@
+/* tape.c - see tape.h. */
+#include "tape.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include "scope.h"
+
+/* Where the gradient of an input goes. */
+typedef struct edge {
+    gm_value *leaf; /* counted; or */
+    int       node; /* index on this tape, -1: nowhere */
+    int       output;
+    gm_spec   spec;
+} edge;
+
+typedef struct output {
+    gm_spec    spec;
+    gm_tensor *grad; /* what has been given so far */
+} output;
+
+typedef struct node {
+    const char *name;
+    char       *path; /* module path, for messages and accounts */
+    gm_rule     rule;
+    gm_op       op;
+    gm_attrs    attrs;
+    int         n_in, n_out, n_saved;
+    edge       *in;
+    output     *out;
+    gm_tape_slot     saved[GM_MAX_SAVED];
+    int64_t     extra[2 * GM_MAX_DIMS];
+    gm_callback callback;
+} node;
+
+struct gm_tape {
+    uint64_t               number;
+    const struct gm_scope *scope;
+    int                    n, room;
+    node                  *nodes;
+};
+
+struct gm_backward {
+    gm_rank *rank;
+    gm_tape *tape;
+    node    *node;
+};
+
+static gm_spec spec_of(const gm_tensor *t)
+{
+    gm_spec s = {.dtype = t->dtype, .ndim = t->ndim};
+    memcpy(s.shape, t->shape, sizeof s.shape);
+    return s;
+}
+
+static void release_slots(node *n)
+{
+    for (int i = 0; i < n->n_saved; i++) {
+        gm_tensor_release(n->saved[i].tensor);
+        gm_value_release(n->saved[i].leaf);
+    }
+    n->n_saved = 0;
+}
+
+static void release_node(node *n)
+{
+    release_slots(n);
+    for (int i = 0; i < n->n_in; i++) gm_value_release(n->in[i].leaf);
+    for (int i = 0; i < n->n_out; i++) gm_tensor_release(n->out[i].grad);
+    free(n->in);
+    free(n->out);
+    free(n->path);
+    gm_callback_release(&n->callback);
+    memset(n, 0, sizeof *n);
+}
+
+void gm_tape_drop(gm_rank *r)
+{
+    gm_tape *t = r->tape;
+    if (!t) return;
+    r->tape = NULL;
+    for (int i = t->n - 1; i >= 0; i--) release_node(&t->nodes[i]);
+    free(t->nodes);
+    free(t);
+}
+
+const struct gm_scope *gm_tape_scope(const gm_tape *t) { return t->scope; }
+int gm_tape_nodes(const gm_rank *r) { return r->tape ? r->tape->n : 0; }
+
+bool gm_tape_wanted(const gm_rank *r, int n_in, gm_value *const *in)
+{
+    if (r->no_grad) return false;
+    for (int i = 0; i < n_in; i++)
+        if (in[i] && in[i]->requires_grad) return true;
+    return false;
+}
+
+static const struct gm_scope *user_scope(const gm_rank *r)
+{
+    const gm_scope *s = r->scope;
+    while (s->kind != GM_SCOPE_USER && s->outer) s = s->outer;
+    return s;
+}
+
+static gm_status open_tape(gm_rank *r, gm_tape **out)
+{
+    if (!r->tape) {
+        gm_tape *t = calloc(1, sizeof *t);
+        if (!t) return GM_FAIL(GM_ENOMEM, "no memory for a tape");
+        t->number = ++r->tapes;
+        t->scope = user_scope(r);
+        r->tape = t;
+    }
+    gm_tape *t = r->tape;
+    if (t->n == t->room) {
+        int   room = t->room ? 2 * t->room : 256;
+        node *nodes = realloc(t->nodes, (size_t)room * sizeof *nodes);
+        if (!nodes) return GM_FAIL(GM_ENOMEM, "no memory for %d tape nodes", room);
+        t->nodes = nodes;
+        t->room = room;
+    }
+    *out = t;
+    return GM_OK;
+}
+
+static void fill_edge(edge *e, gm_value *v, const gm_tape *t)
+{
+    e->node = -1;
+    if (!v) return;
+    e->spec = spec_of(v->local);
+    if (!v->requires_grad) return;
+    if (v->tape == t->number) {
+        e->node = v->node;
+        e->output = v->output;
+    } else if (!v->tape) {
+        e->leaf = v;
+        gm_value_retain(v);
+    }
+}
+
+static void pack(gm_tape_slot *s, gm_value *v)
+{
+    if (!v) return;
+    s->version = v->local->storage->version;
+    if (v->requires_grad && !v->tape) {
+        s->kind = GM_SLOT_LEAF;
+        s->leaf = v;
+        gm_value_retain(v);
+    } else {
+        s->kind = GM_SLOT_TENSOR;
+        s->tensor = v->local;
+        gm_tensor_retain(v->local);
+    }
+}
+
+/* A value computed by a tape that is gone cannot be differentiated through again. */
+static gm_status check_inputs(const gm_rank *r, const gm_record *record)
+{
+    for (int i = 0; i < record->n_in; i++) {
+        const gm_value *v = record->in[i];
+        if (v && v->requires_grad && v->tape && (!r->tape || v->tape != r->tape->number))
+            return GM_FAIL(GM_EINVAL, "%s: input %d was computed on a tape that has been run or dropped; "
+                           "detach() it, or compute it again", record->name, i + 1);
+    }
+    return GM_OK;
+}
+
+gm_status gm_tape_record(gm_rank *r, const gm_record *record)
+{
+    gm_callback callback = record->callback;
+    gm_tape    *t = NULL;
+    gm_status   st;
+    if (!gm_tape_wanted(r, record->n_in, record->in)) {
+        gm_callback_release(&callback);
+        return GM_OK;
+    }
+    GM_TRY_OR(check_inputs(r, record), st, fail);
+    GM_TRY_OR(open_tape(r, &t), st, fail);
+    node n = {.name = record->name, .rule = record->rule, .op = record->op, .n_in = record->n_in,
+              .n_out = record->n_out, .n_saved = record->n_saved,
+              .attrs = record->attrs ? *record->attrs : gm_attrs_default(), .callback = callback};
+    n.in = calloc((size_t)n.n_in + 1, sizeof *n.in);
+    n.out = calloc((size_t)n.n_out + 1, sizeof *n.out);
+    n.path = strdup(r->path);
+    if (!n.in || !n.out || !n.path) {
+        free(n.in);
+        free(n.out);
+        free(n.path);
+        st = GM_FAIL(GM_ENOMEM, "no memory for a tape node");
+        goto fail;
+    }
+    memcpy(n.extra, record->extra, sizeof n.extra);
+    for (int i = 0; i < n.n_in; i++) fill_edge(&n.in[i], record->in[i], t);
+    for (int i = 0; i < n.n_saved; i++) pack(&n.saved[i], record->saved[i]);
+    for (int i = 0; i < n.n_out; i++) {
+        gm_value *v = record->out[i];
+        if (!v) continue;
+        n.out[i].spec = spec_of(v->local);
+        if (!gm_dtype_is_float(v->local->dtype)) continue;
+        v->requires_grad = true;
+        v->tape = t->number;
+        v->node = t->n;
+        v->output = i;
+    }
+    t->nodes[t->n++] = n;
+    return GM_OK;
+fail:
+    gm_callback_release(&callback);
+    return st;
+}
+
+/* dst += src, or dst = src. */
+static gm_status add_into(gm_device *dev, gm_tensor *dst, gm_tensor *src, bool accumulate)
+{
+    gm_attrs a = gm_attrs_default();
+    gm_call  c = {.op = accumulate ? GM_OP_axpy : GM_OP_copy, .n_in = 1, .n_out = 1, .in = &src, .out = &dst, .attrs = &a};
+    return gm_run(dev, &c);
+}
+
+static bool exclusive(const gm_tensor *t)
+{
+    return t->refs == 1 && t->storage->refs == 1 && gm_tensor_is_contiguous(t);
+}
+
+static gm_status clone(gm_backward *b, gm_tensor *t, gm_tensor **out)
+{
+    gm_spec spec = spec_of(t);
+    GM_TRY(gm_backward_new(b, &spec, out));
+    gm_status st = add_into(gm_backward_device(b), *out, t, false);
+    if (st != GM_OK) gm_tensor_release(*out);
+    return st;
+}
+
+/* Makes *held a tensor that may be written: as it is when nobody else sees it, else a copy. */
+static gm_status own(gm_backward *b, gm_tensor **held)
+{
+    gm_tensor *copy = NULL;
+    if (exclusive(*held)) return GM_OK;
+    GM_TRY(clone(b, *held, &copy));
+    gm_tensor_release(*held);
+    *held = copy;
+    return GM_OK;
+}
+
+gm_rank *gm_backward_rank(gm_backward *b) { return b->rank; }
+gm_device *gm_backward_device(gm_backward *b) { return b->rank->device; }
+gm_op gm_backward_op(gm_backward *b) { return b->node->op; }
+const gm_attrs *gm_backward_attrs(gm_backward *b) { return &b->node->attrs; }
+const int64_t *gm_backward_extra(gm_backward *b) { return b->node->extra; }
+const gm_callback *gm_backward_callback(gm_backward *b) { return &b->node->callback; }
+int gm_backward_inputs(gm_backward *b) { return b->node->n_in; }
+int gm_backward_outputs(gm_backward *b) { return b->node->n_out; }
+gm_tensor *gm_backward_grad(gm_backward *b, int i) { return b->node->out[i].grad; }
+const gm_spec *gm_backward_input(gm_backward *b, int i) { return &b->node->in[i].spec; }
+
+gm_status gm_backward_new(gm_backward *b, const gm_spec *spec, gm_tensor **out)
+{
+    return gm_tensor_new(gm_backward_device(b), spec->dtype, spec->ndim, spec->shape, out);
+}
+
+gm_status gm_backward_grad_or_zeros(gm_backward *b, int i, gm_tensor **out)
+{
+    output *o = &b->node->out[i];
+    if (!o->grad) {
+        gm_attrs a = gm_attrs_default();
+        GM_TRY(gm_backward_new(b, &o->spec, &o->grad));
+        gm_call c = {.op = GM_OP_fill, .n_out = 1, .out = &o->grad, .attrs = &a};
+        GM_TRY(gm_run(gm_backward_device(b), &c));
+    }
+    *out = o->grad;
+    return GM_OK;
+}
+
+gm_status gm_backward_saved(gm_backward *b, int i, gm_tensor **out)
+{
+    gm_tape_slot *s = &b->node->saved[i];
+    *out = s->kind == GM_SLOT_LEAF ? s->leaf->local : s->tensor;
+    if (*out && (*out)->storage->version != s->version)
+        return GM_FAIL(GM_EINVAL, "%s: a tensor that the gradient of this op needs was changed in place after it was "
+                       "used; clone() it before changing it", b->node->name);
+    return GM_OK;
+}
+
+bool gm_backward_wants(gm_backward *b, int i) { return b->node->in[i].leaf || b->node->in[i].node >= 0; }
+
+gm_status gm_backward_target(gm_backward *b, int i, gm_tensor **out, bool *accumulate)
+{
+    edge *e = &b->node->in[i];
+    if (e->leaf) {
+        GM_TRY(gm_value_grad_buffer(e->leaf, out));
+        *accumulate = e->leaf->grad_set;
+        e->leaf->grad_set = true;
+        return GM_OK;
+    }
+    gm_tensor **held = &b->tape->nodes[e->node].out[e->output].grad;
+    *accumulate = *held != NULL;
+    if (*held) GM_TRY(own(b, held));
+    else GM_TRY(gm_backward_new(b, &e->spec, held));
+    *out = *held;
+    return GM_OK;
+}
+
+static gm_status give_leaf(gm_backward *b, gm_value *leaf, gm_tensor *g)
+{
+    if (!leaf->grad && exclusive(g)) {
+        leaf->grad = g;
+        leaf->grad_set = true;
+        return GM_OK;
+    }
+    gm_tensor *buffer = NULL;
+    gm_status  st = gm_value_grad_buffer(leaf, &buffer);
+    if (st == GM_OK) st = add_into(gm_backward_device(b), buffer, g, leaf->grad_set);
+    if (st == GM_OK) leaf->grad_set = true;
+    gm_tensor_release(g);
+    return st;
+}
+
+gm_status gm_backward_give(gm_backward *b, int i, gm_tensor *g)
+{
+    edge *e = &b->node->in[i];
+    if (e->leaf) return give_leaf(b, e->leaf, g);
+    if (e->node < 0) {
+        gm_tensor_release(g);
+        return GM_OK;
+    }
+    gm_tensor **held = &b->tape->nodes[e->node].out[e->output].grad;
+    if (!*held) {
+        *held = g;
+        return GM_OK;
+    }
+    gm_status st = GM_OK;
+    if (!exclusive(*held) && exclusive(g)) { /* add the other way round and save a copy */
+        gm_tensor *swap = *held;
+        *held = g;
+        g = swap;
+    }
+    st = own(b, held);
+    if (st == GM_OK) st = add_into(gm_backward_device(b), *held, g, true);
+    gm_tensor_release(g);
+    return st;
+}
+
+static gm_status run_node(gm_backward *b)
+{
+    node *n = b->node;
+    bool  any = false;
+    for (int i = 0; i < n->n_out; i++) any |= n->out[i].grad != NULL;
+    if (!any) return GM_OK; /* the loss does not depend on it */
+    gm_pool_set_place(b->rank->device->pool, n->path, n->name);
+    gm_status st = n->rule(b);
+    if (st == GM_OK || !*n->path) return st;
+    return GM_FAIL(st, "backward of %s in %s: %s", n->name, n->path, gm_last_error());
+}
+
+static gm_status seed_gradient(gm_tape *t, gm_value *loss, gm_value *seed)
+{
+    gm_tensor **held = &t->nodes[loss->node].out[loss->output].grad;
+    char        want[96], have[96];
+    if (seed) {
+        if (!gm_tensor_same_shape(seed->local, loss->local) || seed->local->dtype != loss->local->dtype)
+            return GM_FAIL(GM_ESHAPE, "backward: the seed is %s, the loss %s",
+                           gm_tensor_describe(seed->local, have, sizeof have),
+                           gm_tensor_describe(loss->local, want, sizeof want));
+        *held = seed->local;
+        gm_tensor_retain(*held);
+        return GM_OK;
+    }
+    if (gm_tensor_numel(loss->local) != 1)
+        return GM_FAIL(GM_ESHAPE, "backward: a loss has one element, this is %s; sum() it or pass a seed gradient",
+                       gm_tensor_describe(loss->local, have, sizeof have));
+    gm_attrs a = gm_attrs_default();
+    a.value = 1;
+    gm_rank_place(loss->rank, "backward");
+    GM_TRY(gm_tensor_new(loss->rank->device, loss->local->dtype, loss->local->ndim, loss->local->shape, held));
+    gm_call c = {.op = GM_OP_fill, .n_out = 1, .out = held, .attrs = &a};
+    return gm_run(loss->rank->device, &c);
+}
+
+gm_status gm_tape_backward(gm_value *loss, gm_value *seed)
+{
+    gm_rank  *r = loss->rank;
+    gm_tape  *t = r->tape;
+    gm_status st;
+    if (!loss->requires_grad)
+        return GM_FAIL(GM_EINVAL, "backward: the loss does not depend on anything that requires a gradient "
+                       "(or was computed under no_grad)");
+    if (!t || loss->tape != t->number)
+        return GM_FAIL(GM_EINVAL, "backward: the tape of this loss has been run or dropped; compute the loss again");
+    st = seed_gradient(t, loss, seed);
+    r->no_grad++;
+    for (int i = t->n - 1; i >= 0 && st == GM_OK; i--) {
+        gm_backward b = {.rank = r, .tape = t, .node = &t->nodes[i]};
+        st = run_node(&b);
+        release_node(&t->nodes[i]);
+    }
+    r->no_grad--;
+    gm_tape_drop(r);
+    return st;
+}

@@ -1,0 +1,44 @@
+/* value.h - what Lua holds: a local tensor, its layout, and its link to the tape.
+ *
+ * Shapes are global. On one rank the local tensor is the value. Counted; a value that requires a
+ * gradient and was not computed is a leaf: a parameter, or an input that the user asks about. */
+#ifndef GM_VALUE_H
+#define GM_VALUE_H
+
+#include "../parallel/layout.h"
+#include "../rank.h"
+
+typedef struct gm_value {
+    int        refs;
+    gm_rank   *rank;
+    gm_tensor *local;
+    gm_layout  layout;
+    int        ndim;
+    int64_t    shape[GM_MAX_DIMS]; /* global */
+
+    bool       requires_grad; /* a leaf that wants a gradient, or a result computed from one */
+    bool       grad_set;      /* grad holds a gradient; false: it is only a buffer to reuse */
+    gm_tensor *grad;          /* leaves only */
+
+    uint64_t tape;            /* number of the tape that computed it; 0: a leaf */
+    int      node, output;    /* where on that tape */
+} gm_value;
+
+/* A value around a tensor: takes the caller's reference to it, also on failure. */
+gm_status gm_value_take(gm_rank *r, gm_tensor *local, gm_value **out);
+/* A new contiguous value, undefined contents, born at (path, op). */
+gm_status gm_value_new(gm_rank *r, const char *op, gm_dtype dtype, int ndim, const int64_t *shape, gm_value **out);
+void      gm_value_retain(gm_value *v);
+void      gm_value_release(gm_value *v); /* NULL is allowed */
+
+/* The same data without history: a leaf that requires no gradient. */
+gm_status gm_value_detach(gm_value *v, gm_value **out);
+/* Leaves only: asks for a gradient or stops asking (its buffer is freed then). */
+gm_status gm_value_require_grad(gm_value *v, bool on);
+/* The gradient's buffer, made if there is none; grad_set tells whether it holds anything. */
+gm_status gm_value_grad_buffer(gm_value *v, gm_tensor **out);
+void      gm_value_zero_grad(gm_value *v); /* forgets the gradient, keeps the buffer */
+/* Says that v's bytes were written in place: saved activations that share them become unusable. */
+void      gm_value_touched(gm_value *v);
+
+#endif

@@ -1,0 +1,213 @@
+/* views.c - ops that move no data, or only move it: reshape, permute, narrow, select, expand, cat,
+ * patchify. Their nodes keep no tensors, only a few numbers (gm_record.extra). */
+#include "apply.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include "rules.h"
+
+/* Wraps a finished view (takes it) and records it. */
+static gm_status finish(gm_rank *r, const char *name, gm_rule rule, gm_value *x, gm_tensor *view,
+                        const int64_t *extra, int n_extra, gm_value **y)
+{
+    gm_value *v = NULL;
+    GM_TRY(gm_value_take(r, view, &v));
+    gm_record rec = {.name = name, .rule = rule, .n_in = 1, .in = &x, .n_out = 1, .out = &v};
+    if (n_extra) memcpy(rec.extra, extra, (size_t)n_extra * sizeof *extra);
+    gm_status st = gm_tape_record(r, &rec);
+    if (st == GM_OK) *y = v;
+    else gm_value_release(v);
+    return st;
+}
+
+static gm_status reshape_rule(gm_backward *b)
+{
+    const gm_spec *x = gm_backward_input(b, 0);
+    gm_tensor     *g = NULL, *dx = NULL;
+    GM_TRY(gm_rule_contiguous(b, gm_backward_grad(b, 0), &g));
+    gm_status st = gm_tensor_reshape(g, x->ndim, x->shape, &dx);
+    gm_tensor_release(g);
+    return st == GM_OK ? gm_backward_give(b, 0, dx) : st;
+}
+
+/* Replaces one size of -1 by what the others leave. */
+static gm_status fill_in(gm_value *x, int ndim, const int64_t *shape, int64_t *full)
+{
+    int64_t n = 1, total = gm_tensor_numel(x->local);
+    int     open = -1;
+    char    have[96];
+    for (int d = 0; d < ndim; d++) {
+        full[d] = shape[d];
+        if (shape[d] == -1 && open < 0) open = d;
+        else n *= shape[d];
+    }
+    if (open < 0) return GM_OK;
+    if (n <= 0 || total % n)
+        return GM_FAIL(GM_ESHAPE, "reshape: %s has %" PRId64 " elements, which the given sizes (product %" PRId64
+                       ") do not divide", gm_tensor_describe(x->local, have, sizeof have), total, n);
+    full[open] = total / n;
+    return GM_OK;
+}
+
+gm_status gm_reshape(gm_rank *r, gm_value *x, int ndim, const int64_t *shape, gm_value **y)
+{
+    int64_t    full[GM_MAX_DIMS];
+    gm_tensor *view = NULL;
+    if (ndim > GM_MAX_DIMS) return GM_FAIL(GM_ESHAPE, "reshape: at most %d dimensions", GM_MAX_DIMS);
+    GM_TRY(fill_in(x, ndim, shape, full));
+    int64_t n = 1;
+    for (int d = 0; d < ndim; d++) n *= full[d];
+    if (n == gm_tensor_numel(x->local) && !gm_tensor_can_reshape(x->local, ndim, full)) {
+        gm_value *copy = NULL;
+        gm_attrs  a = gm_attrs_default();
+        GM_TRY(gm_apply(r, GM_OP_copy, 1, &x, &a, 1, NULL, &copy));
+        gm_status st = gm_reshape(r, copy, ndim, full, y);
+        gm_value_release(copy);
+        return st;
+    }
+    GM_TRY(gm_tensor_reshape(x->local, ndim, full, &view));
+    return finish(r, "reshape", reshape_rule, x, view, NULL, 0, y);
+}
+
+static gm_status permute_rule(gm_backward *b)
+{
+    gm_tensor *dx = NULL;
+    int        back[GM_MAX_DIMS];
+    for (int d = 0; d < gm_backward_input(b, 0)->ndim; d++) back[gm_backward_extra(b)[d]] = d;
+    GM_TRY(gm_tensor_permute(gm_backward_grad(b, 0), back, &dx));
+    return gm_backward_give(b, 0, dx);
+}
+
+gm_status gm_permute(gm_rank *r, gm_value *x, const int *order, gm_value **y)
+{
+    gm_tensor *view = NULL;
+    int64_t    extra[GM_MAX_DIMS];
+    GM_TRY(gm_tensor_permute(x->local, order, &view));
+    for (int d = 0; d < x->ndim; d++) extra[d] = order[d];
+    return finish(r, "permute", permute_rule, x, view, extra, x->ndim, y);
+}
+
+/* The gradient of a part: zeros around it. extra: dim, start, length, 1 if the dimension was dropped. */
+static gm_status part_rule(gm_backward *b)
+{
+    const int64_t *e = gm_backward_extra(b);
+    gm_tensor     *whole, *part = NULL, *g = gm_backward_grad(b, 0);
+    gm_attrs       a = gm_attrs_default();
+    bool           accumulate;
+    GM_TRY(gm_backward_target(b, 0, &whole, &accumulate));
+    if (!accumulate) GM_TRY(gm_rule_into(b, GM_OP_fill, 0, NULL, &a, 1, &whole));
+    if (e[3]) GM_TRY(gm_tensor_select(whole, (int)e[0], e[1], &part));
+    else GM_TRY(gm_tensor_narrow(whole, (int)e[0], e[1], e[2], &part));
+    gm_status st = gm_rule_into(b, accumulate ? GM_OP_axpy : GM_OP_copy, 1, &g, &a, 1, &part);
+    gm_tensor_release(part);
+    return st;
+}
+
+gm_status gm_narrow(gm_rank *r, gm_value *x, int dim, int64_t start, int64_t length, gm_value **y)
+{
+    gm_tensor *view = NULL;
+    int64_t    d = dim;
+    GM_TRY(gm_check_dim("narrow", x->ndim, &d));
+    GM_TRY(gm_tensor_narrow(x->local, (int)d, start, length, &view));
+    return finish(r, "narrow", part_rule, x, view, (int64_t[]){d, start, length, 0}, 4, y);
+}
+
+gm_status gm_select(gm_rank *r, gm_value *x, int dim, int64_t index, gm_value **y)
+{
+    gm_tensor *view = NULL;
+    int64_t    d = dim;
+    GM_TRY(gm_check_dim("select", x->ndim, &d));
+    GM_TRY(gm_tensor_select(x->local, (int)d, index, &view));
+    return finish(r, "select", part_rule, x, view, (int64_t[]){d, index, 1, 1}, 4, y);
+}
+
+static gm_status expand_rule(gm_backward *b)
+{
+    gm_tensor *dx = NULL;
+    GM_TRY(gm_rule_sum_to(b, gm_backward_grad(b, 0), gm_backward_input(b, 0), &dx));
+    return gm_backward_give(b, 0, dx);
+}
+
+gm_status gm_expand(gm_rank *r, gm_value *x, int ndim, const int64_t *shape, gm_value **y)
+{
+    gm_tensor *view = NULL;
+    GM_TRY(gm_tensor_expand(x->local, ndim, shape, &view));
+    return finish(r, "expand", expand_rule, x, view, NULL, 0, y);
+}
+
+static gm_status cat_rule(gm_backward *b)
+{
+    int     dim = (int)gm_backward_extra(b)[0];
+    int64_t at = 0;
+    for (int i = 0; i < gm_backward_inputs(b); i++) {
+        int64_t    n = gm_backward_input(b, i)->shape[dim];
+        gm_tensor *part = NULL;
+        if (gm_backward_wants(b, i)) {
+            GM_TRY(gm_tensor_narrow(gm_backward_grad(b, 0), dim, at, n, &part));
+            GM_TRY(gm_backward_give(b, i, part));
+        }
+        at += n;
+    }
+    return GM_OK;
+}
+
+/* Sizes of the result; every x must agree but along dim. */
+static gm_status cat_shape(int n, gm_value *const *x, int dim, int64_t *shape)
+{
+    char a[96], b[96];
+    memcpy(shape, x[0]->shape, sizeof x[0]->shape);
+    for (int i = 1; i < n; i++) {
+        bool fits = x[i]->ndim == x[0]->ndim && x[i]->local->dtype == x[0]->local->dtype;
+        for (int d = 0; fits && d < x[0]->ndim; d++) fits = d == dim || x[i]->shape[d] == shape[d];
+        if (!fits)
+            return GM_FAIL(GM_ESHAPE, "cat: tensor %d is %s, the first is %s; they may differ along dimension %d only",
+                           i + 1, gm_tensor_describe(x[i]->local, a, sizeof a),
+                           gm_tensor_describe(x[0]->local, b, sizeof b), dim + 1);
+        shape[dim] += x[i]->shape[dim];
+    }
+    return GM_OK;
+}
+
+gm_status gm_cat(gm_rank *r, int n, gm_value *const *x, int dim, gm_value **y)
+{
+    gm_device *dev;
+    gm_value  *v = NULL;
+    gm_status  st = GM_OK;
+    int64_t    shape[GM_MAX_DIMS], d = dim, at = 0;
+    gm_attrs   a = gm_attrs_default();
+    if (n < 1) return GM_FAIL(GM_EINVAL, "cat: an empty list");
+    GM_TRY(gm_rank_device(r, &dev));
+    GM_TRY(gm_check_dim("cat", x[0]->ndim, &d));
+    GM_TRY(cat_shape(n, x, (int)d, shape));
+    GM_TRY(gm_value_new(r, "cat", x[0]->local->dtype, x[0]->ndim, shape, &v));
+    for (int i = 0; i < n && st == GM_OK; i++) {
+        gm_tensor *part = NULL;
+        st = gm_tensor_narrow(v->local, (int)d, at, x[i]->shape[d], &part);
+        if (st != GM_OK) break;
+        gm_call c = {.op = GM_OP_copy, .n_in = 1, .n_out = 1, .in = &x[i]->local, .out = &part, .attrs = &a};
+        st = gm_run(dev, &c);
+        gm_tensor_release(part);
+        at += x[i]->shape[d];
+    }
+    gm_record rec = {.name = "cat", .rule = cat_rule, .n_in = n, .in = x, .n_out = 1, .out = &v, .extra = {d}};
+    if (st == GM_OK) st = gm_tape_record(r, &rec);
+    if (st == GM_OK) *y = v;
+    else gm_value_release(v);
+    return st;
+}
+
+gm_status gm_patchify(gm_rank *r, gm_value *x, int64_t p, gm_value **y)
+{
+    char      have[96];
+    gm_value *cut = NULL, *turned = NULL;
+    if (x->ndim != 4 || p < 1 || x->shape[2] % p || x->shape[3] % p)
+        return GM_FAIL(GM_ESHAPE, "patchify: %s is not (batch, channels, height, width) with sides that %" PRId64 " divides",
+                       gm_tensor_describe(x->local, have, sizeof have), p);
+    int64_t b = x->shape[0], c = x->shape[1], h = x->shape[2] / p, w = x->shape[3] / p;
+    GM_TRY(gm_reshape(r, x, 6, (int64_t[]){b, c, h, p, w, p}, &cut));
+    gm_status st = gm_permute(r, cut, (int[]){0, 2, 4, 1, 3, 5}, &turned);
+    if (st == GM_OK) st = gm_reshape(r, turned, 3, (int64_t[]){b, h * w, c * p * p}, y);
+    gm_value_release(turned);
+    gm_value_release(cut);
+    return st;
+}

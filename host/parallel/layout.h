@@ -1,0 +1,27 @@
+/* layout.h - how a global tensor lies on the ranks of a mesh.
+ *
+ * For each dimension, the axes that cut it, outermost first; for the whole, the axes over which the
+ * local blocks are still terms of a sum. On every other axis the value is replicated. A dimension of
+ * size n cut by (a, b, ...) is cut into ceil(n / |a|) blocks, each of these into ceil(. / |b|), and all
+ * blocks are padded to that size, so that gathering the innermost axis restores the parent's layout. */
+#ifndef GM_LAYOUT_H
+#define GM_LAYOUT_H
+
+#include "../../kernels/op.h"
+#include "mesh.h"
+
+typedef struct gm_layout {
+    uint8_t  n_cuts[GM_MAX_DIMS];
+    uint8_t  cut[GM_MAX_DIMS][GM_MAX_AXES]; /* axis indices */
+    uint32_t partial;                       /* bit a: still a sum over axis a */
+} gm_layout;
+
+gm_layout gm_layout_replicated(void);
+bool      gm_layout_is_replicated(const gm_layout *layout);
+/* The block that the rank at `coordinate` holds: box->shape is the global shape, box->offset where the
+ * block begins (clamped to the end), local the padded shape of every block, logical what of it is
+ * inside the global tensor. */
+void      gm_layout_block(const gm_mesh *mesh, const gm_layout *layout, const int *coordinate, int ndim,
+                          const int64_t *global, gm_box *box, int64_t *local, int64_t *logical);
+
+#endif

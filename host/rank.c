@@ -1,0 +1,133 @@
+/* rank.c - see rank.h. */
+#include "rank.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "../kernels/philox.h"
+#include "autograd/scope.h"
+#include "autograd/tape.h"
+
+typedef struct gm_site {
+    uint64_t path; /* hash; 0: free */
+    uint64_t calls;
+} gm_site;
+
+gm_status gm_rank_new(gm_rank **out)
+{
+    gm_rank *r = calloc(1, sizeof *r);
+    if (!r) return GM_FAIL(GM_ENOMEM, "no memory for a rank");
+    r->world = 1;
+    r->mesh = gm_mesh_of_one();
+    r->seed = 1024;
+    r->path_room = 256;
+    r->site_room = 256;
+    r->path = calloc(1, r->path_room);
+    r->sites = calloc(r->site_room, sizeof *r->sites);
+    if (!r->path || !r->sites || gm_scope_open(r, GM_SCOPE_USER, NULL) != GM_OK) {
+        gm_rank_free(r);
+        return GM_FAIL(GM_ENOMEM, "no memory for a rank");
+    }
+    *out = r;
+    return GM_OK;
+}
+
+void gm_rank_free(gm_rank *r)
+{
+    if (!r) return;
+    gm_tape_drop(r);
+    while (r->scope) gm_scope_close(r);
+    gm_device_free(r->device);
+    free(r->path);
+    free(r->sites);
+    free(r);
+}
+
+gm_status gm_rank_open_device(gm_rank *r, const char *backend, int threads)
+{
+    if (r->device)
+        return GM_FAIL(GM_EINVAL, "the device is open already (%s); choose it before the first tensor is made",
+                       r->device->backend->name);
+    return gm_device_new(backend, threads, &r->device);
+}
+
+gm_status gm_rank_device(gm_rank *r, gm_device **out)
+{
+    if (!r->device) GM_TRY(gm_rank_open_device(r, "cpu", 0));
+    *out = r->device;
+    return GM_OK;
+}
+
+gm_status gm_rank_enter(gm_rank *r, const char *name, size_t *mark)
+{
+    size_t n = strlen(name), old = r->path_length, need = old + n + 2;
+    if (need > r->path_room) {
+        char *path = realloc(r->path, 2 * need);
+        if (!path) return GM_FAIL(GM_ENOMEM, "no memory for a module path");
+        r->path = path;
+        r->path_room = 2 * need;
+    }
+    *mark = old;
+    if (old && n) r->path[r->path_length++] = '.';
+    memcpy(r->path + r->path_length, name, n + 1);
+    r->path_length += n;
+    return GM_OK;
+}
+
+void gm_rank_leave(gm_rank *r, size_t mark)
+{
+    r->path_length = mark;
+    r->path[mark] = 0;
+}
+
+void gm_rank_place(gm_rank *r, const char *op) { gm_pool_set_place(r->device->pool, r->path, op); }
+
+static gm_site *find_site(gm_site *sites, uint32_t room, uint64_t path)
+{
+    uint32_t i = (uint32_t)path & (room - 1);
+    while (sites[i].path && sites[i].path != path) i = (i + 1) & (room - 1);
+    return &sites[i];
+}
+
+static gm_status grow_sites(gm_rank *r)
+{
+    uint32_t room = 2 * r->site_room;
+    gm_site *sites = calloc(room, sizeof *sites);
+    if (!sites) return GM_FAIL(GM_ENOMEM, "no memory for the table of random sites");
+    for (uint32_t i = 0; i < r->site_room; i++)
+        if (r->sites[i].path) *find_site(sites, room, r->sites[i].path) = r->sites[i];
+    free(r->sites);
+    r->sites = sites;
+    r->site_room = room;
+    return GM_OK;
+}
+
+gm_status gm_rank_next_stream(gm_rank *r, uint32_t purpose, gm_stream *out)
+{
+    uint64_t path = gm_hash_text(GM_HASH_START, r->path) | 1; /* never the mark of a free entry */
+    if (2 * r->n_sites >= r->site_room) GM_TRY(grow_sites(r));
+    gm_site *s = find_site(r->sites, r->site_room, path);
+    if (!s->path) {
+        *s = (gm_site){.path = path};
+        r->n_sites++;
+    }
+    *out = (gm_stream){.key = gm_stream_key(r->seed, purpose, gm_mix64(path + gm_mix64(s->calls))), .step = -1};
+    s->calls++;
+    return GM_OK;
+}
+
+void gm_rank_begin_step(gm_rank *r)
+{
+    memset(r->sites, 0, r->site_room * sizeof *r->sites);
+    r->n_sites = 0;
+}
+
+gm_box gm_rank_batch_box(const gm_rank *r, int ndim, const int64_t *shape)
+{
+    gm_box box = {0};
+    if (!r->batch_offset || !r->batch_count || !ndim || shape[0] % r->batch_count) return box;
+    box.ndim = ndim;
+    for (int d = 0; d < ndim; d++) box.shape[d] = shape[d];
+    box.offset[0] = r->batch_offset * (shape[0] / r->batch_count);
+    box.shape[0] = box.offset[0] + shape[0]; /* the first size of a shape does not enter element indices */
+    return box;
+}

@@ -1,0 +1,56 @@
+/* rank.h - everything that changes on one rank hangs here: no C globals, so that one process can hold
+ * several ranks. Belongs to one thread; made by embed.c before Lua opens, freed after Lua closed. */
+#ifndef GM_RANK_H
+#define GM_RANK_H
+
+#include "../kernels/device.h"
+#include "parallel/mesh.h"
+
+struct gm_tape;
+struct gm_scope;
+
+typedef struct gm_rank {
+    int        rank, world;
+    gm_mesh    mesh;
+    gm_device *device; /* NULL until gm_rank_open_device */
+    gm_dtype   default_dtype;
+    uint64_t   seed;
+
+    struct gm_tape  *tape;    /* being recorded; NULL: none yet */
+    int              no_grad; /* > 0: nothing is recorded */
+    uint64_t         tapes;   /* made so far: tells a stale tape link */
+    struct gm_scope *scope;   /* innermost; never NULL */
+
+    char    *path; /* module path being run: "blocks.3.mlp"; "" outside modules */
+    size_t   path_length, path_room;
+
+    /* Which samples of the optimizer step's whole batch the current micro-batch holds. */
+    int64_t batch_offset, batch_count;
+
+    struct gm_site *sites; /* calls so far in this step, by module path */
+    uint32_t        n_sites, site_room;
+} gm_rank;
+
+gm_status gm_rank_new(gm_rank **out);
+void      gm_rank_free(gm_rank *r); /* drops tape and scopes; NULL is allowed */
+
+/* backend: "cpu", "meta", ...; threads 0: one a usable core. GM_EINVAL when a device is open already. */
+gm_status gm_rank_open_device(gm_rank *r, const char *backend, int threads);
+/* The device, opened as "cpu" on first use. */
+gm_status gm_rank_device(gm_rank *r, gm_device **out);
+
+/* Module paths nest: enter appends ".name" and returns the length to give back to leave. */
+gm_status gm_rank_enter(gm_rank *r, const char *name, size_t *mark);
+void      gm_rank_leave(gm_rank *r, size_t mark);
+/* Charges what is allocated next to (current path, op). */
+void      gm_rank_place(gm_rank *r, const char *op);
+
+/* The stream of the next random call at the current path: site = (path, calls so far there in this
+ * step). The step coordinate is read from the step block when the kernel runs. */
+gm_status gm_rank_next_stream(gm_rank *r, uint32_t purpose, gm_stream *out);
+/* A new step or evaluation pass begins: call counters restart. */
+void      gm_rank_begin_step(gm_rank *r);
+/* The global box of a value of this shape whose first dimension is cut along the batch (see design). */
+gm_box    gm_rank_batch_box(const gm_rank *r, int ndim, const int64_t *shape);
+
+#endif
