@@ -1,0 +1,312 @@
+--- What every layer shares: checked options, declared parameters, children, a path, a call in a scope.
+--
+-- A parameter is declared in `build` (name, shape, initializer) and allocated when the tree is
+-- materialised: by the engine, by `m:materialize{}`, or by the first touch of `m.weight`. Its initial
+-- numbers depend on (seed, path), so attach modules to their parent before touching their parameters.
+-- A call opens a scope: tensors made inside are released when it returns, except what it returns.
+-- @module ganymede.nn.module
+local core = require "ganymede.core"
+local options = require "ganymede.options"
+local registry = require "ganymede.registry"
+
+local M = {}
+local Module = { name = "Module", options = {} }
+M.Module = Module
+
+local function is_module(x) return type(x) == "table" and rawget(x, "_module") ~= nil end
+M.is_module = is_module
+
+--- "in blocks.3.mlp: MLP { ... }" once a level, gathered while the error travels up.
+local function add_place(err, self)
+  if type(err) ~= "string" then return err end
+  return ("%s\n  in %s: %s"):format(err, self:path() == "" and "the model" or self:path(), self:describe())
+end
+
+-- ---------------------------------------------------------------- the tree
+
+local function attach(parent, key, child)
+  local state = child._module
+  if state.parent and state.parent ~= parent then
+    error(("'%s' is a part of '%s' already; build another one, or tie its parameters"):format(
+      tostring(key), state.parent:path()), 3)
+  end
+  state.parent, state.key = parent, tostring(key)
+  local own = parent._module
+  if not own.children[state.key] then own.order[#own.order + 1] = { child = state.key } end
+  own.children[state.key] = child
+end
+
+--- The key under which m hangs in its parent, all the way up: "blocks.3.mlp"; "" for a root.
+function Module:path()
+  local state = self._module
+  if not state.parent then return "" end
+  local up = state.parent:path()
+  return up == "" and state.key or up .. "." .. state.key
+end
+
+--- Children in the order they were attached: list of modules.
+function Module:children()
+  local out = {}
+  for _, entry in ipairs(self._module.order) do
+    if entry.child then out[#out + 1] = self._module.children[entry.child] end
+  end
+  return out
+end
+
+--- This module and all below it, parents first.
+function Module:modules()
+  local out = { self }
+  for _, child in ipairs(self:children()) do
+    for _, m in ipairs(child:modules()) do out[#out + 1] = m end
+  end
+  return out
+end
+
+local function root_of(m)
+  while m._module.parent do m = m._module.parent end
+  return m
+end
+
+-- ---------------------------------------------------------------- parameters
+
+--- Declares a parameter. initializer: a table made by ganymede.nn.init.
+function Module:param(name, shape, initializer)
+  local own = self._module
+  if own.parameters[name] then error(("%s has a parameter '%s' already"):format(self.name, name), 2) end
+  own.parameters[name] = { name = name, shape = shape, initializer = initializer }
+  own.order[#own.order + 1] = { parameter = name }
+end
+
+--- A tensor that belongs to the module and its checkpoints but has no gradient. Taken over (kept).
+function Module:buffer(name, tensor)
+  local own = self._module
+  own.buffers[name] = tensor:keep()
+  own.order[#own.order + 1] = { buffer = name }
+end
+
+--- Makes parameter `name` the same tensor as parameter `other_name` of module `other`.
+function Module:tie(name, other, other_name)
+  local mine, theirs = self._module.parameters[name], other._module.parameters[other_name or name]
+  if not mine or not theirs then
+    error(("%s: tie needs declared parameters, '%s' or '%s' is not"):format(self.name, name, other_name or name), 2)
+  end
+  mine.tied = { module = other, name = other_name or name }
+end
+
+local function tensor_of(self, entry)
+  if entry.tied then return tensor_of(entry.tied.module, entry.tied.module._module.parameters[entry.tied.name]) end
+  return entry.tensor
+end
+
+--- Declared parameters of the whole tree: list of { name, shape, initializer, tied = true|nil }.
+function Module:declared()
+  local out = {}
+  local function walk(m, prefix)
+    for _, entry in ipairs(m._module.order) do
+      if entry.parameter then
+        local p = m._module.parameters[entry.parameter]
+        out[#out + 1] = { name = prefix .. p.name, shape = p.shape, initializer = p.initializer,
+                          tied = p.tied and true or nil, module = m, entry = p }
+      elseif entry.child then
+        walk(m._module.children[entry.child], prefix .. entry.child .. ".")
+      end
+    end
+  end
+  walk(self, "")
+  return out
+end
+
+--- Number of parameter elements, tied ones once.
+function Module:count()
+  local n = 0
+  for _, p in ipairs(self:declared()) do
+    if not p.tied then
+      local size = 1
+      for _, d in ipairs(p.shape) do size = size * d end
+      n = n + size
+    end
+  end
+  return n
+end
+
+--- Allocates and initialises what is not allocated yet. opt.dtype: default gm.default_dtype().
+-- The names that enter the random streams are paths from the root of the tree.
+function Module:materialize(opt)
+  local root = root_of(self)
+  for _, p in ipairs(root:declared()) do
+    if not p.tied and not p.entry.tensor then
+      local t = core.parameter(p.name, p.shape, opt and opt.dtype or core.default_dtype(), p.initializer)
+      p.entry.tensor = t:keep()
+    end
+  end
+  return self
+end
+
+--- list of { name, tensor }, tied parameters under their first name only.
+function Module:named_parameters()
+  self:materialize()
+  local out = {}
+  for _, p in ipairs(self:declared()) do
+    if not p.tied then out[#out + 1] = { name = p.name, tensor = p.entry.tensor } end
+  end
+  return out
+end
+
+--- Parameters as tensors, in the order of declaration; the same on every rank.
+function Module:parameters()
+  local out = {}
+  for i, p in ipairs(self:named_parameters()) do out[i] = p.tensor end
+  return out
+end
+
+--- What a checkpoint holds: list of { name, tensor }, parameters and buffers.
+function Module:state()
+  local out = self:named_parameters()
+  local function walk(m, prefix)
+    for _, entry in ipairs(m._module.order) do
+      if entry.buffer then
+        out[#out + 1] = { name = prefix .. entry.buffer, tensor = m._module.buffers[entry.buffer] }
+      elseif entry.child then
+        walk(m._module.children[entry.child], prefix .. entry.child .. ".")
+      end
+    end
+  end
+  walk(self, "")
+  return out
+end
+
+--- Calls fn(name, tensor) for every entry of state(), to fill it in place.
+function Module:load(fn)
+  for _, e in ipairs(self:state()) do fn(e.name, e.tensor) end
+end
+
+-- ---------------------------------------------------------------- modes
+
+local function set_mode(self, on)
+  for _, m in ipairs(self:modules()) do m._module.training = on end
+  return self
+end
+
+--- Training mode: dropout drops. The mode of a new module.
+function Module:train() return set_mode(self, true) end
+--- Evaluation mode.
+function Module:eval() return set_mode(self, false) end
+
+-- ---------------------------------------------------------------- calls
+
+local function finish(self, mark, ok, ...)
+  core.leave(mark)
+  if ok then
+    core.scope_close(...)
+    return ...
+  end
+  core.scope_close()
+  error(add_place((...), self), 0)
+end
+
+local function call(self, ...)
+  local state = self._module
+  local mark = core.enter(state.parent and state.key or "")
+  core.scope_open(true)
+  return finish(self, mark, pcall(self.forward, self, ...))
+end
+
+function Module:forward() error(("%s has no forward"):format(self.name), 2) end
+
+-- ---------------------------------------------------------------- printing
+
+--- "Linear { inputs = 3, outputs = 2 }"
+function Module:describe() return self.name .. options.show(getmetatable(self).options, self.opt) end
+
+local function show(self, indent, out)
+  for _, child in ipairs(self:children()) do
+    out[#out + 1] = ("%s(%s): %s"):format(indent, child._module.key, child:describe())
+    show(child, indent .. "  ", out)
+  end
+  return out
+end
+
+-- ---------------------------------------------------------------- classes
+
+-- Fields are looked up in the class, then among parameters, buffers, children, and the mode.
+local function index(class)
+  return function(self, key)
+    local v = class[key]
+    if v ~= nil then return v end
+    local own = rawget(self, "_module")
+    if key == "training" then return own.training end
+    local p = own.parameters[key]
+    if p then
+      if not tensor_of(self, p) then self:materialize() end
+      return tensor_of(self, p)
+    end
+    v = own.buffers[key]
+    if v ~= nil then return v end
+    return own.children[tostring(key)]
+  end
+end
+
+-- Tensors and modules are kept beside the table, so that every assignment comes through here.
+local function newindex(self, key, value)
+  local own = rawget(self, "_module")
+  local p = own.parameters[key]
+  if p then
+    if not core.is_tensor(value) then error(("parameter '%s' of %s must be a tensor"):format(key, self.name), 2) end
+    p.tensor, p.tied = value:keep():requires_grad(true), nil
+  elseif is_module(value) then
+    attach(self, key, value)
+  elseif core.is_tensor(value) then
+    if own.buffers[key] == nil then own.order[#own.order + 1] = { buffer = key } end
+    own.buffers[key] = value:keep()
+  else
+    rawset(self, key, value)
+  end
+end
+
+local function given_options(class, first, ...)
+  if class.positional and (type(first) ~= "table" or is_module(first)) then
+    local out, args = {}, { first, ... }
+    for i, name in ipairs(class.positional) do out[name] = args[i] end
+    return out
+  end
+  local out = {}
+  for k, v in pairs(first or {}) do
+    local alias = class.aliases and class.aliases[k]
+    if alias and first[alias] ~= nil then
+      error(("%s: '%s' and '%s' are the same option; give one"):format(class.name, k, alias), 4)
+    end
+    out[alias or k] = v
+  end
+  return out
+end
+
+local function construct(class, ...)
+  local opt = options.check(class.name, class.options, given_options(class, ...), 4)
+  local self = setmetatable({
+    _module = { parameters = {}, buffers = {}, children = {}, order = {}, training = true },
+    opt = opt,
+  }, class)
+  self:build(opt)
+  return self
+end
+
+function Module:build() end
+
+--- A new class of modules; see nn/linear.lua for the shape of one.
+-- Fields read from the class: options, positional (names of options given by position), aliases
+-- (other spelling -> option). Registers itself in registry[where] (default "layers"; false: nowhere).
+function M.class(name, base, where)
+  base = base or Module
+  local class = setmetatable({ name = name, options = base.options }, { __index = base, __call = construct })
+  class.__index = index(class)
+  class.__newindex = newindex
+  class.__call = call
+  class.__tostring = function(self)
+    local lines = show(self, "  ", { self:describe() })
+    return table.concat(lines, "\n")
+  end
+  if where ~= false then registry[where or "layers"]:register(name, class) end
+  return class
+end
+
+return M
