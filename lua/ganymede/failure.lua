@@ -1,0 +1,46 @@
+--- Errors that know the exit status they mean.
+--
+--     failure(2, "recipe %s: no model", path)    -- raises { message = ..., exit_code = 2 }
+--
+-- Statuses: 1 a Lua error or failed allocation; 2 command or recipe wrong, nothing was started; 4 it cannot
+-- fit; 5 data or checkpoint damaged; 8 diverged; 75 preempted, can resume. A plain string means 1.
+-- The trap: error objects are tables, so print them with failure.text(e), not with `..`.
+local failure = {}
+
+local Failure = {}
+Failure.__index = Failure
+Failure.__tostring = function(self) return self.message end
+Failure.__concat = function(a, b) return failure.text(a) .. failure.text(b) end
+
+local known = { [1] = true, [2] = true, [4] = true, [5] = true, [6] = true, [7] = true, [8] = true, [75] = true }
+
+--- The error object, not raised. The message is data: no formats are read in it.
+function failure.new(exit_code, message)
+  assert(known[exit_code], "failure: no such exit status")
+  return setmetatable({ message = message, exit_code = exit_code }, Failure)
+end
+
+function failure.is(value) return getmetatable(value) == Failure end
+
+--- The exit status that a caught error means; any error that is not ours means 1.
+function failure.code(err)
+  if type(err) == "table" and known[rawget(err, "exit_code")] then return rawget(err, "exit_code") end
+  return 1
+end
+
+--- The message of any caught value, also of tables and nil.
+function failure.text(err)
+  if type(err) == "table" and type(rawget(err, "message")) == "string" then return rawget(err, "message") end
+  if err == nil then return "an error without a message (error was called with nil)" end
+  local ok, text = pcall(tostring, err)
+  return ok and text or "an error whose __tostring fails"
+end
+
+--- A caught error as a failure of its own status, its message passed through change(text).
+function failure.changed(err, change) return failure.new(failure.code(err), change(failure.text(err))) end
+
+return setmetatable(failure, {
+  __call = function(_, exit_code, fmt, ...)
+    error(failure.new(exit_code, select("#", ...) > 0 and fmt:format(...) or fmt), 0)
+  end,
+})

@@ -1,0 +1,262 @@
+--- Options declared once: checks, defaults, "did you mean", help and printing come from one table.
+--
+--     Linear.options = {
+--       inputs = { type = "integer", min = 1, doc = "width of x" },
+--       bias   = { type = "boolean", default = true, doc = "add b?" },
+--     }
+--     local opt = options.check("Linear", Linear.options, given, 3)
+--
+-- An entry: type (a name or a list of names: integer number boolean string table function module any),
+-- default, optional = true, min, max, above (exclusive min), below (exclusive max), one_of = { ... }, doc.
+-- Numbers must be finite unless the entry says infinite = true; NaN is never accepted.
+-- The trap: defaults that are tables are shared, so nobody may write into them.
+local options = {}
+
+local function is_module(value)
+  if type(value) ~= "table" or not getmetatable(value) then return false end
+  local ok, forward = pcall(function() return value.forward end)
+  return ok and type(forward) == "function"
+end
+
+local function is_integer(value)
+  return type(value) == "number" and value == math.floor(value) and math.abs(value) <= 2 ^ 53
+end
+
+local holds = {
+  any = function() return true end,
+  integer = is_integer,
+  module = is_module,
+  number = function(value, entry)
+    return type(value) == "number" and value == value and (entry.infinite or math.abs(value) < math.huge)
+  end,
+  ["function"] = function(value)
+    local meta = type(value) == "table" and getmetatable(value)
+    return type(value) == "function" or (meta and meta.__call ~= nil)
+  end,
+}
+for _, name in ipairs { "boolean", "string", "table" } do
+  holds[name] = function(value) return type(value) == name end
+end
+
+local function types_of(entry) return type(entry.type) == "table" and entry.type or { entry.type or "any" } end
+
+--- A value as it would be written in Lua, short enough for one line of a message.
+function options.literal(value)
+  if type(value) == "string" then return ("%q"):format(value):gsub("\\\n", "\\n") .. "" end
+  if type(value) == "number" then
+    if value ~= value or math.abs(value) == math.huge then return tostring(value) end
+    return (value == math.floor(value) and math.abs(value) < 1e15 and "%d" or "%.14g"):format(value)
+  end
+  if type(value) ~= "table" or getmetatable(value) then return tostring(value) end
+  local parts, length = {}, #value
+  for i = 1, length do parts[i] = options.literal(value[i]) end
+  local names = {}
+  for key in pairs(value) do
+    if not (type(key) == "number" and key >= 1 and key <= length) then names[#names + 1] = key end
+  end
+  table.sort(names, function(a, b) return tostring(a) < tostring(b) end)
+  for _, key in ipairs(names) do parts[#parts + 1] = tostring(key) .. " = " .. options.literal(value[key]) end
+  return #parts == 0 and "{}" or "{ " .. table.concat(parts, ", ") .. " }"
+end
+
+local function article(names)
+  local said = {}
+  for i, name in ipairs(names) do
+    said[i] = name == "any" and "any value" or (name:match "^[aeiou]" and "an " or "a ") .. name
+  end
+  return table.concat(said, " or ")
+end
+
+local bounds = {
+  { "min", "at least", function(v, b) return v >= b end }, { "max", "at most", function(v, b) return v <= b end },
+  { "above", "above", function(v, b) return v > b end }, { "below", "below", function(v, b) return v < b end },
+}
+
+--- What the entry allows, in words: "an integer, at least 1".
+function options.allowed(entry)
+  local said = { article(types_of(entry)) }
+  for _, bound in ipairs(bounds) do
+    if entry[bound[1]] then said[#said + 1] = bound[2] .. " " .. options.literal(entry[bound[1]]) end
+  end
+  if not entry.one_of then return table.concat(said, ", ") end
+  local choices = {}
+  for i, choice in ipairs(entry.one_of) do choices[i] = options.literal(choice) end
+  return "one of " .. table.concat(choices, ", ")
+end
+
+local function has_type(entry, value)
+  for _, name in ipairs(types_of(entry)) do
+    local test = holds[name] or error("options: an entry has the unknown type '" .. tostring(name) .. "'", 0)
+    if test(value, entry) then return true end
+  end
+  return false
+end
+
+local function is_allowed(entry, value)
+  if not has_type(entry, value) then return false end
+  if type(value) == "number" then
+    for _, bound in ipairs(bounds) do
+      if entry[bound[1]] and not bound[3](value, entry[bound[1]]) then return false end
+    end
+  end
+  if not entry.one_of then return true end
+  for _, choice in ipairs(entry.one_of) do
+    if choice == value then return true end
+  end
+  return false
+end
+
+local function brief(value)
+  local text = type(value) == "string" and options.literal(value) or type(value) ~= "table" and tostring(value)
+    or getmetatable(value) and "an object" or options.literal(value)
+  return #text > 60 and text:sub(1, 57) .. "..." or text
+end
+
+--- nil when the entry allows the value, else the reason: "must be an integer, at least 1; got 0".
+function options.problem(entry, value)
+  if is_allowed(entry, value) then return nil end
+  local hint = ""
+  if entry.one_of and type(value) == "string" then
+    local near = options.nearest(value, entry.one_of)
+    hint = near and (" (did you mean '%s'?)"):format(near) or ""
+  end
+  return ("must be %s; got %s%s"):format(options.allowed(entry), brief(value), hint)
+end
+
+-- Damerau-Levenshtein (optimal string alignment): one swap of neighbours counts as one edit.
+local function distance(a, b)
+  local before, last, this = {}, {}, {}
+  for j = 0, #b do last[j] = j end
+  for i = 1, #a do
+    this[0] = i
+    for j = 1, #b do
+      local change = a:byte(i) == b:byte(j) and 0 or 1
+      this[j] = math.min(last[j] + 1, this[j - 1] + 1, last[j - 1] + change)
+      if i > 1 and j > 1 and a:byte(i) == b:byte(j - 1) and a:byte(i - 1) == b:byte(j) then
+        this[j] = math.min(this[j], before[j - 2] + 1)
+      end
+    end
+    before, last, this = last, this, before
+  end
+  return last[#b]
+end
+
+--- The candidate (a list of strings) nearest to name within max(2, #name / 3) edits, or nil.
+-- Case does not count; a candidate of which no letter would remain is none.
+function options.nearest(name, candidates)
+  name = tostring(name)
+  if #name > 64 then return nil end
+  local best, fewest = nil, math.max(2, #name / 3)
+  for _, candidate in ipairs(candidates) do
+    if type(candidate) == "string" and #candidate <= 64 then
+      local edits = distance(name:lower(), candidate:lower())
+      local better = edits < fewest or edits == fewest and (not best or candidate < best)
+      if better and edits < math.max(#candidate, #name) then best, fewest = candidate, edits end
+    end
+  end
+  return best
+end
+
+local function sorted_keys(t)
+  local keys = {}
+  for key in pairs(t) do keys[#keys + 1] = key end
+  table.sort(keys, function(a, b)
+    if type(a) == type(b) and type(a) ~= "table" then return a < b end
+    return tostring(a) < tostring(b)
+  end)
+  return keys
+end
+options.sorted_keys = sorted_keys
+
+local function unknown(spec, key, aliases)
+  local names = sorted_keys(spec)
+  for alias in pairs(aliases or {}) do names[#names + 1] = alias end
+  local near = type(key) == "string" and options.nearest(key, names)
+  return near and (" (did you mean '%s'?)"):format(near) or ""
+end
+
+local function shown_key(key) return type(key) == "string" and "'" .. key .. "'" or "[" .. tostring(key) .. "]" end
+
+-- given with aliases replaced by the names they stand for, and the problems met on the way
+local function renamed(given, aliases, problems)
+  local named = {}
+  for _, key in ipairs(sorted_keys(given)) do
+    local name = aliases and aliases[key] or key
+    if named[name] ~= nil then
+      problems[#problems + 1] = { key = key, message = ("option %s is given twice, also as '%s'"):format(
+        shown_key(key), tostring(name)) }
+    end
+    named[name] = given[key]
+  end
+  return named
+end
+
+--- Every problem of `given` at once -> filled (defaults in place), list of { key, message }.
+function options.inspect(spec, given, aliases)
+  local filled, problems = {}, {}
+  local named = renamed(given, aliases, problems)
+  for _, key in ipairs(sorted_keys(named)) do
+    local entry = spec[key]
+    if not entry then
+      problems[#problems + 1] =
+        { key = key, unknown = true, message = ("no option %s%s"):format(shown_key(key), unknown(spec, key, aliases)) }
+    else
+      local why = options.problem(entry, named[key])
+      if why then problems[#problems + 1] = { key = key, message = ("option '%s' %s"):format(key, why) } end
+      filled[key] = named[key]
+    end
+  end
+  for _, key in ipairs(sorted_keys(spec)) do
+    local entry = spec[key]
+    if filled[key] == nil then filled[key] = entry.default end
+    if filled[key] == nil and not entry.optional then
+      problems[#problems + 1] = { key = key, missing = true,
+        message = ("option '%s' is missing: %s"):format(key, entry.doc or options.allowed(entry)) }
+    end
+  end
+  return filled, problems
+end
+
+--- A new table: `given` checked against `spec`, defaults filled in. Raises the first problem.
+-- @param owner whom the message names: "Linear"
+-- @param level whose line the message names, as error() counts it where check is called (default 2, the
+--   caller of the function that calls check)
+function options.check(owner, spec, given, level, aliases)
+  level = (level or 2) + 1
+  if given == nil then given = {} end
+  if type(given) ~= "table" then
+    error(("%s takes a table of options; got %s"):format(owner, brief(given)), level)
+  end
+  local filled, problems = options.inspect(spec, given, aliases)
+  local first = problems[1]
+  if first then
+    local verb = first.unknown and " has " or ": "
+    error(owner .. verb .. first.message, level)
+  end
+  return filled
+end
+
+--- " { inputs = 3, outputs = 4 }": sorted, defaults left out; "" when nothing is left.
+function options.show(spec, opt)
+  local said = {}
+  for _, key in ipairs(sorted_keys(opt)) do
+    local entry = spec[key]
+    if entry and opt[key] ~= entry.default then said[#said + 1] = ("%s = %s"):format(key, brief(opt[key])) end
+  end
+  return #said == 0 and "" or " { " .. table.concat(said, ", ") .. " }"
+end
+
+--- One or two lines an option: name, what is allowed, default, sentence.
+function options.help(spec)
+  local lines = {}
+  for _, key in ipairs(sorted_keys(spec)) do
+    local entry = spec[key]
+    local default = entry.default ~= nil and ("default " .. brief(entry.default))
+      or entry.optional and "optional" or "required"
+    lines[#lines + 1] = ("  %-20s %s (%s)"):format(key, options.allowed(entry), default)
+    if entry.doc then lines[#lines + 1] = (" "):rep(23) .. entry.doc end
+  end
+  return table.concat(lines, "\n")
+end
+
+return options
