@@ -2,6 +2,7 @@
 #include <inttypes.h>
 
 #include "infer.h"
+#include "sample.h"
 
 /* Outputs as the first input, at most four of them. */
 static gm_status like_first(const gm_call *call, gm_spec *spec)
@@ -99,6 +100,9 @@ gm_status gm_infer_normal(const gm_call *call, gm_spec *spec)
     if (at->truncated && !(at->std > 0 && at->low < at->high))
         return GM_FAIL(GM_EINVAL, "normal: truncated to [%g, %g] with std %g; needs low < high and std > 0", at->low,
                        at->high, at->std);
+    if (at->truncated && !(gm_truncated_of(at->mean, at->std, at->low, at->high).width > 0))
+        return GM_FAIL(GM_EINVAL, "normal: [%g, %g] is so far from mean %g, std %g that it has no probability", at->low,
+                       at->high, at->mean, at->std);
     return expect_random_output(call, spec);
 }
 

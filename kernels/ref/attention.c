@@ -1,0 +1,146 @@
+/* attention.c - scaled dot-product attention and its gradient, one query row at a time.
+ *
+ * q, o, g (b, s, h, d); k, v (b, t, hk, d): head n of q reads head n / (h / hk) of k and v. The gradient
+ * uses the identities of FlashAttention (Dao et al. 2022): with P from the stored lse and
+ * D = rowsum(g o), dS = P (dP - D). Dropout works on the probabilities after softmax. */
+#include "../sample.h"
+#include "loops.h"
+
+typedef struct problem {
+    const gm_tensor *q, *k, *v, *mask;
+    const gm_attrs  *attrs;
+    int64_t          batch, queries, heads, size, keys, key_heads;
+    double           scale;
+    uint32_t         threshold;
+    uint64_t         step;
+} problem;
+
+static problem problem_of(const gm_device *dev, const gm_call *call)
+{
+    const gm_tensor *q = call->in[0], *k = call->in[1];
+    double           scale = call->attrs->scale;
+    return (problem){
+        .q = q, .k = k, .v = call->in[2], .mask = call->in[3], .attrs = call->attrs,
+        .batch = q->shape[0], .queries = q->shape[1], .heads = q->shape[2], .size = q->shape[3],
+        .keys = k->shape[1], .key_heads = k->shape[2],
+        .scale = scale > 0 ? scale : 1 / sqrt((double)q->shape[3]),
+        .threshold = gm_drop_threshold(call->attrs->p),
+        .step = ref_stream_step(dev, &call->attrs->stream),
+    };
+}
+
+/* A query row: batch b, head n, query i. */
+typedef struct row { int64_t b, n, i; } row;
+
+static double at4(const gm_tensor *t, int64_t b, int64_t s, int64_t h, int64_t d)
+{
+    return ref_get(t, ((b * t->shape[1] + s) * t->shape[2] + h) * t->shape[3] + d);
+}
+
+static int64_t key_head(const problem *p, int64_t n) { return n / (p->heads / p->key_heads); }
+static int64_t row_index(const problem *p, row r) { return (r.b * p->heads + r.n) * p->queries + r.i; }
+
+static bool visible(const problem *p, row r, int64_t j)
+{
+    if (p->attrs->causal && j > r.i + (p->keys - p->queries)) return false;
+    return !p->mask || ref_get(p->mask, r.b * p->keys + j) != 0;
+}
+
+/* q_i . k_j times the scale; -inf for a hidden key. */
+static double score(const problem *p, row r, int64_t j)
+{
+    double sum = 0;
+    if (!visible(p, r, j)) return -INFINITY;
+    for (int64_t d = 0; d < p->size; d++) sum += at4(p->q, r.b, r.i, r.n, d) * at4(p->k, r.b, j, key_head(p, r.n), d);
+    return p->scale * sum;
+}
+
+/* What dropout multiplies the probability of (row, key) with: 0 or 1 / (1 - p). */
+static double kept(const problem *p, row r, int64_t j)
+{
+    int64_t  shape[4] = {p->batch, p->heads, p->queries, p->keys}, at[4] = {r.b, r.n, r.i, j};
+    uint64_t index = gm_box_index(&p->attrs->box, 4, shape, at);
+    if (gm_philox_word(p->attrs->stream.key, index, p->step) < p->threshold) return 0;
+    return 1 / (1 - p->attrs->p);
+}
+
+/* The scores of a row into s; returns the log of the sum of their exp, -inf if no key is seen. */
+static double score_row(const problem *p, row r, double *s)
+{
+    double largest = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < p->keys; j++) {
+        s[j] = score(p, r, j);
+        largest = fmax(largest, s[j]);
+    }
+    if (largest == -INFINITY) return -INFINITY;
+    for (int64_t j = 0; j < p->keys; j++) sum += exp(s[j] - largest);
+    return largest + log(sum);
+}
+
+/* s: room for one number a key. Hidden keys are left out, not multiplied by 0: their values may be NaN. */
+static void forward_row(const problem *p, row r, double *s, const gm_tensor *o, const gm_tensor *lse)
+{
+    double total = score_row(p, r, s);
+    ref_set(lse, row_index(p, r), total);
+    for (int64_t j = 0; j < p->keys; j++)
+        if (visible(p, r, j)) s[j] = exp(s[j] - total) * kept(p, r, j);
+    for (int64_t d = 0; d < p->size; d++) {
+        double sum = 0;
+        for (int64_t j = 0; j < p->keys; j++)
+            if (visible(p, r, j)) sum += s[j] * at4(p->v, r.b, j, key_head(p, r.n), d);
+        ref_set(o, ((r.b * p->queries + r.i) * p->heads + r.n) * p->size + d, sum);
+    }
+}
+
+gm_status gm_ref_attention(gm_device *dev, const gm_call *call)
+{
+    problem p = problem_of(dev, call);
+    double *s;
+    GM_TRY(ref_scratch(p.keys, &s));
+    for (int64_t b = 0; b < p.batch; b++)
+        for (int64_t n = 0; n < p.heads; n++)
+            for (int64_t i = 0; i < p.queries; i++) forward_row(&p, (row){b, n, i}, s, call->out[0], call->out[1]);
+    free(s);
+    return GM_OK;
+}
+
+/* Adds what one (row, key) pair contributes; dq, dk, dv are laid out as q, k, v and contiguous. */
+static void grad_pair(const problem *p, row r, int64_t j, double lse, double delta, const gm_tensor *g, double *dq,
+                      double *dk, double *dv)
+{
+    int64_t head = key_head(p, r.n), q_at = ((r.b * p->queries + r.i) * p->heads + r.n) * p->size;
+    int64_t k_at = ((r.b * p->keys + j) * p->key_heads + head) * p->size;
+    double  probability = exp(score(p, r, j) - lse), keep = kept(p, r, j), dp = 0;
+    for (int64_t d = 0; d < p->size; d++) dp += keep * at4(g, r.b, r.i, r.n, d) * at4(p->v, r.b, j, head, d);
+    double ds = probability * (dp - delta) * p->scale;
+    for (int64_t d = 0; d < p->size; d++) {
+        dq[q_at + d] += ds * at4(p->k, r.b, j, head, d);
+        dk[k_at + d] += ds * at4(p->q, r.b, r.i, r.n, d);
+        dv[k_at + d] += probability * keep * at4(g, r.b, r.i, r.n, d);
+    }
+}
+
+static void grad_row(const problem *p, row r, const gm_call *call, double *dq, double *dk, double *dv)
+{
+    const gm_tensor *o = call->in[4], *g = call->in[6];
+    double           lse = ref_get(call->in[5], row_index(p, r)), delta = 0;
+    for (int64_t d = 0; d < p->size; d++) delta += at4(g, r.b, r.i, r.n, d) * at4(o, r.b, r.i, r.n, d);
+    for (int64_t j = 0; j < p->keys; j++)
+        if (visible(p, r, j)) grad_pair(p, r, j, lse, delta, g, dq, dk, dv);
+}
+
+gm_status gm_ref_attention_grad(gm_device *dev, const gm_call *call)
+{
+    gm_status st;
+    problem   p = problem_of(dev, call);
+    double   *sum[3] = {NULL, NULL, NULL}; /* dq, dk, dv */
+    for (int k = 0; k < 3; k++) GM_TRY_OR(ref_scratch(gm_tensor_numel(call->in[k]), &sum[k]), st, done);
+    for (int64_t b = 0; b < p.batch; b++)
+        for (int64_t n = 0; n < p.heads; n++)
+            for (int64_t i = 0; i < p.queries; i++) grad_row(&p, (row){b, n, i}, call, sum[0], sum[1], sum[2]);
+    for (int k = 0; k < 3; k++)
+        for (int64_t i = 0, n = gm_tensor_numel(call->in[k]); i < n; i++) ref_set(call->out[k], i, sum[k][i]);
+done:
+    for (int k = 0; k < 3; k++) free(sum[k]);
+    return st;
+}

@@ -1,0 +1,109 @@
+/* loss.c - lookup tables and cross entropy. An index or target out of range is an error of the data: it
+ * is found before anything is written. */
+#include <inttypes.h>
+
+#include "loops.h"
+
+static gm_status check_indices(const char *op, const gm_tensor *index, int64_t rows)
+{
+    for (int64_t i = 0, n = gm_tensor_numel(index); i < n; i++) {
+        int64_t v = (int64_t)ref_get(index, i);
+        if (v < 0 || v >= rows)
+            return GM_FAIL(GM_EINVAL, "%s: index %" PRId64 " at position %" PRId64 " (from 0) is outside a table of %" PRId64
+                           " rows", op, v, i, rows);
+    }
+    return GM_OK;
+}
+
+gm_status gm_ref_embedding(gm_device *dev, const gm_call *call)
+{
+    (void)dev;
+    const gm_tensor *w = call->in[0], *index = call->in[1];
+    int64_t          width = w->shape[1];
+    GM_TRY(check_indices("embedding", index, w->shape[0]));
+    for (int64_t i = 0, n = gm_tensor_numel(call->out[0]); i < n; i++)
+        ref_set(call->out[0], i, ref_get(w, (int64_t)ref_get(index, i / width) * width + i % width));
+    return GM_OK;
+}
+
+gm_status gm_ref_embedding_grad(gm_device *dev, const gm_call *call)
+{
+    (void)dev;
+    const gm_tensor *index = call->in[0], *g = call->in[1], *dw = call->out[0];
+    int64_t          width = dw->shape[1], n = gm_tensor_numel(dw);
+    double          *sum;
+    GM_TRY(check_indices("embedding_grad", index, dw->shape[0]));
+    GM_TRY(ref_scratch(n, &sum));
+    for (int64_t i = 0, all = gm_tensor_numel(g); i < all; i++) {
+        int64_t row = (int64_t)ref_get(index, i / width);
+        if (row != call->attrs->padding_index) sum[row * width + i % width] += ref_get(g, i);
+    }
+    for (int64_t i = 0; i < n; i++) ref_put(dw, i, sum[i], call->attrs->accumulate);
+    free(sum);
+    return GM_OK;
+}
+
+static gm_status check_targets(const gm_call *call)
+{
+    const gm_tensor *logits = call->in[0], *target = call->in[1];
+    int64_t          classes = logits->shape[logits->ndim - 1];
+    for (int64_t r = 0, n = gm_tensor_numel(target); r < n; r++) {
+        int64_t v = (int64_t)ref_get(target, r);
+        if (v != call->attrs->ignore_index && (v < 0 || v >= classes))
+            return GM_FAIL(GM_EINVAL, "%s: target %" PRId64 " of row %" PRId64 " (from 0) is none of %" PRId64 " classes",
+                           gm_op_name(call->op), v, r, classes);
+    }
+    return GM_OK;
+}
+
+static double log_sum_exp(const ref_line *x)
+{
+    double largest = -INFINITY, sum = 0;
+    for (int64_t k = 0; k < x->n; k++) largest = fmax(largest, ref_line_get(x, k));
+    for (int64_t k = 0; k < x->n; k++) sum += exp(ref_line_get(x, k) - largest);
+    return largest + log(sum);
+}
+
+/* (1 - e) (-log p[target]) + e mean over classes of (-log p) */
+static double row_loss(const ref_line *x, int64_t target, double lse, double e)
+{
+    double smooth = 0;
+    for (int64_t k = 0; k < x->n && e > 0; k++) smooth += (lse - ref_line_get(x, k)) / (double)x->n;
+    return (1 - e) * (lse - ref_line_get(x, target)) + e * smooth;
+}
+
+gm_status gm_ref_cross_entropy(gm_device *dev, const gm_call *call)
+{
+    (void)dev;
+    const gm_tensor *logits = call->in[0];
+    GM_TRY(check_targets(call));
+    for (int64_t r = 0, rows = gm_tensor_numel(call->in[1]); r < rows; r++) {
+        ref_line x = ref_line_of(logits, logits->ndim - 1, r);
+        int64_t  target = (int64_t)ref_get(call->in[1], r);
+        double   lse = log_sum_exp(&x);
+        bool     ignored = target == call->attrs->ignore_index;
+        ref_set(call->out[0], r, ignored ? 0 : row_loss(&x, target, lse, call->attrs->label_smoothing));
+        ref_set(call->out[1], r, lse);
+    }
+    return GM_OK;
+}
+
+/* dlogits = g (softmax - (1 - e) [class is the target] - e / classes) */
+gm_status gm_ref_cross_entropy_grad(gm_device *dev, const gm_call *call)
+{
+    (void)dev;
+    const gm_tensor *logits = call->in[0];
+    double           e = call->attrs->label_smoothing;
+    GM_TRY(check_targets(call));
+    for (int64_t r = 0, rows = gm_tensor_numel(call->in[1]); r < rows; r++) {
+        ref_line x = ref_line_of(logits, logits->ndim - 1, r), dx = ref_line_of(call->out[0], logits->ndim - 1, r);
+        int64_t  target = (int64_t)ref_get(call->in[1], r);
+        double   lse = ref_get(call->in[2], r), g = ref_get(call->in[3], r);
+        for (int64_t k = 0; k < x.n; k++) {
+            double wanted = (k == target ? 1 - e : 0) + e / (double)x.n;
+            bool   ignored = target == call->attrs->ignore_index;
+            ref_line_set(&dx, k, ignored ? 0 : g * (exp(ref_line_get(&x, k) - lse) - wanted));
+        }
+    }
+    return GM_OK;
+}

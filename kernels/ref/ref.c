@@ -1,0 +1,28 @@
+/* ref.c - the table of the reference backend, and memory from the system. */
+#include "ref.h"
+
+#include "loops.h"
+
+static gm_status take(size_t bytes, void **out)
+{
+    size_t whole = (bytes + 63) / 64 * 64;
+    *out = aligned_alloc(64, whole ? whole : 64);
+    return *out ? GM_OK : GM_FAIL(GM_ENOMEM, "the system has no %zu bytes left", bytes);
+}
+
+static void give(void *p, size_t bytes)
+{
+    (void)bytes;
+    free(p);
+}
+
+const gm_backend gm_ref = {
+    .name = "ref",
+    .has_data = true,
+    .memory = {take, give},
+    .kernel = {
+#define GM_OP(name, rule, in, out, attrs) [GM_OP_##name] = gm_ref_##name,
+#include "../ops.def"
+#undef GM_OP
+    },
+};

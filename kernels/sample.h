@@ -1,0 +1,101 @@
+/* sample.h - what one random word means: pure functions from words of philox.h to numbers.
+ *
+ * Every backend on the CPU calls these, so that a draw has the same bits in all of them. The trap: the
+ * cpu tables are compiled with contraction of a * b + c allowed, the reference without it, so each such
+ * expression here is an explicit fma(), which rounds once everywhere. Results are doubles; the
+ * caller rounds them once to its dtype. */
+#ifndef GM_SAMPLE_H
+#define GM_SAMPLE_H
+
+#include <math.h>
+
+#include "op.h"
+#include "philox.h"
+
+/* Index in the global tensor (row-major) of the local element at `at`, given its local shape. */
+static inline uint64_t gm_box_index(const gm_box *box, int ndim, const int64_t *shape, const int64_t *at)
+{
+    uint64_t i = 0;
+    for (int d = 0; d < ndim; d++)
+        i = box->ndim ? i * (uint64_t)box->shape[d] + (uint64_t)(box->offset[d] + at[d])
+                      : i * (uint64_t)shape[d] + (uint64_t)at[d];
+    return i;
+}
+
+/* [low, high) */
+static inline double gm_sample_uniform(double low, double high, uint32_t word)
+{
+    return fma(high - low, (double)gm_uniform_of(word), low);
+}
+
+/* Box and Muller: elements 2k and 2k + 1 of a stream share its words 2k (a) and 2k + 1 (b). */
+static inline void gm_sample_normal(double mean, double std, uint32_t a, uint32_t b, double *even, double *odd)
+{
+    double u1 = (double)((a >> 8) + 1) * 0x1p-24; /* (0, 1] */
+    double r = std * sqrt(-2 * log(u1)), angle = 6.283185307179586476925286766559 * (double)gm_uniform_of(b);
+    *even = fma(r, cos(angle), mean);
+    *odd = fma(r, sin(angle), mean);
+}
+
+static inline double gm_polynomial7(const double c[8], double x)
+{
+    double y = c[7];
+    for (int i = 6; i >= 0; i--) y = fma(y, x, c[i]);
+    return y;
+}
+
+/* The standard normal quantile: z with P(Z < z) = p, 0 < p < 1. Wichura, "Algorithm AS 241: The
+ * percentage points of the normal distribution" (Applied Statistics 37, 1988), PPND16: 16 digits. */
+static inline double gm_normal_quantile(double p)
+{
+    static const double a[8] = {3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3,
+                                1.3731693765509461125e4, 4.5921953931549871457e4, 6.7265770927008700853e4,
+                                3.3430575583588128105e4, 2.5090809287301226727e3};
+    static const double b[8] = {1.0, 4.2313330701600911252e1, 6.8718700749205790830e2, 5.3941960214247511077e3,
+                                2.1213794301586595867e4, 3.9307895800092710610e4, 2.8729085735721942674e4,
+                                5.2264952788528545610e3};
+    static const double c[8] = {1.42343711074968357734e0, 4.63033784615654529590e0, 5.76949722146069140550e0,
+                                3.64784832476320460504e0, 1.27045825245236838258e0, 2.41780725177450611770e-1,
+                                2.27238449892691845833e-2, 7.74545014278341407640e-4};
+    static const double d[8] = {1.0, 2.05319162663775882187e0, 1.67638483018380384940e0, 6.89767334985100004550e-1,
+                                1.48103976427480074590e-1, 1.51986665636164571966e-2, 5.47593808499534494600e-4,
+                                1.05075007164441684324e-9};
+    static const double e[8] = {6.65790464350110377720e0, 5.46378491116411436990e0, 1.78482653991729133580e0,
+                                2.96560571828504891230e-1, 2.65321895265761230930e-2, 1.24266094738807843860e-3,
+                                2.71155556874348757815e-5, 2.01033439929228813265e-7};
+    static const double f[8] = {1.0, 5.99832206555887937690e-1, 1.36929880922735805310e-1, 1.48753612908506148525e-2,
+                                7.86869131145613259100e-4, 1.84631831751005468180e-5, 1.42151175831644588870e-7,
+                                2.04426310338993978564e-15};
+    double q = p - 0.5;
+    if (fabs(q) <= 0.425) {
+        double r = fma(-q, q, 0.180625);
+        return q * gm_polynomial7(a, r) / gm_polynomial7(b, r);
+    }
+    double r = sqrt(-log(q < 0 ? p : 1 - p));
+    double z = r <= 5 ? gm_polynomial7(c, r - 1.6) / gm_polynomial7(d, r - 1.6)
+                      : gm_polynomial7(e, r - 5) / gm_polynomial7(f, r - 5);
+    return q < 0 ? -z : z;
+}
+
+/* A normal distribution cut to [low, high], by inversion. Mirrored when it lies above the mean, since
+ * the distribution function keeps its digits in the lower tail only. */
+typedef struct gm_truncated { double mean, std, low, high, start, width; } gm_truncated;
+
+static inline gm_truncated gm_truncated_of(double mean, double std, double low, double high)
+{
+    double       root_half = 0.70710678118654752440, signed_std = low > mean ? -std : std;
+    double       near_end = low > mean ? high : low, far_end = low > mean ? low : high;
+    double       start = 0.5 * erfc(-root_half * ((near_end - mean) / signed_std));
+    double       end = 0.5 * erfc(-root_half * ((far_end - mean) / signed_std));
+    gm_truncated t = {mean, signed_std, low, high, start, end - start};
+    return t;
+}
+
+static inline double gm_sample_truncated(const gm_truncated *t, uint32_t word)
+{
+    double u = ((double)(word >> 8) + 0.5) * 0x1p-24;
+    double x = fma(t->std, gm_normal_quantile(fma(t->width, u, t->start)), t->mean);
+    return x < t->low ? t->low : x > t->high ? t->high : x;
+}
+
+#endif
