@@ -1,0 +1,140 @@
+--- Learning rates against PyTorch's (golden_lr.json, written by golden_lr.py), position and state.
+local json = require "ganymede.json"
+local lr_scheduler = require "ganymede.lr_scheduler"
+
+local folder = debug.getinfo(1, "S").source:match "^@(.*)lr_scheduler_spec%.lua$"
+
+local function read(path)
+  local file = assert(io.open(path))
+  local text = file:read "*a"
+  file:close()
+  return text
+end
+
+local golden = json.decode(read(folder .. "golden_lr.json"), "golden_lr.json")
+
+-- the function that golden_lr.py calls decay
+local function decay(s) return s % 3 ~= 0 and 0.97 or 1.01 end
+
+local function options_of(case)
+  local opt = {}
+  for name, value in pairs(case.options) do opt[name] = value == "decay" and decay or value end
+  return opt
+end
+
+local function optimizer(lr)
+  return { lr = lr, set_momentum = function(self, value) self.momentum = value end }
+end
+
+-- f64 rounding of at most 50 recursive updates, all rates below 1: 50 * 2^-53 is 6e-15
+local allowed = 1e-12
+
+describe("learning-rate schedules", function()
+  it("are all there", function()
+    local expected = { "CosineAnnealingLR", "CosineAnnealingWarmupLR", "ExponentialLR", "FlatAnnealingLR",
+      "FlatAnnealingWarmupLR", "LambdaLR", "LinearWarmupLR", "MultiStepLR", "MultiStepWarmupLR", "MultiplicativeLR",
+      "OneCycleLR", "PolynomialLR", "PolynomialWarmupLR", "StepLR" }
+    local seen = {}
+    for _, case in ipairs(golden) do seen[case.type] = true end
+    for _, name in ipairs(expected) do
+      assert.is_true(require("ganymede.registry").lr_schedulers:has(name), name)
+      assert.is_true(seen[name], name .. " has no golden table")
+    end
+  end)
+
+  for index, case in ipairs(golden) do
+    it(("%s equals PyTorch (case %d)"):format(case.type, index), function()
+      local opt = optimizer(case.base)
+      local s = lr_scheduler[case.type](options_of(case), opt)
+      assert.is_true(#case.lr >= 40)
+      for step, want in ipairs(case.lr) do
+        assert.near(want, opt.lr, allowed, ("step %d"):format(step - 1))
+        if case.momentum then assert.near(case.momentum[step], opt.momentum, allowed) end
+        s:step()
+      end
+    end)
+
+    it(("%s asked out of order gives the same bits (case %d)"):format(case.type, index), function()
+      local s = lr_scheduler[case.type](options_of(case), optimizer(case.base))
+      local in_order = {}
+      for step = 0, 39 do in_order[step] = s:lr(step) end
+      local other = lr_scheduler[case.type](options_of(case), optimizer(case.base))
+      for step = 39, 0, -1 do assert.equal(in_order[step], other:lr(step)) end
+    end)
+
+    for _, at in ipairs { 0, 4, 5, 6, 39 } do
+      it(("%s resumes at step %d with the identical tail (case %d)"):format(case.type, at, index), function()
+        local first = optimizer(case.base)
+        local s = lr_scheduler[case.type](options_of(case), first)
+        for _ = 1, at do s:step() end
+        local stored = json.decode(json.encode(s:state())) -- what a checkpoint does to it
+        local second = optimizer(123)
+        local changed = options_of(case)
+        if changed.total_steps then changed.total_steps = 77 end
+        local resumed = lr_scheduler[case.type](changed, second)
+        resumed:load_state(stored)
+        for _ = at, 45 do
+          assert.equal(first.lr, second.lr)
+          assert.equal(first.momentum, second.momentum)
+          s:step()
+          resumed:step()
+        end
+        assert.same(s:state(), resumed:state())
+      end)
+    end
+  end
+
+  it("keep the last rate beyond the end", function()
+    for _, name in ipairs { "CosineAnnealingLR", "FlatAnnealingLR", "PolynomialLR", "LinearWarmupLR", "OneCycleLR" } do
+      local s = lr_scheduler[name]({ total_steps = 10 }, optimizer(1))
+      assert.equal(s:lr(10), s:lr(25), name)
+    end
+  end)
+
+  it("refuse a state of another type and stay as they are", function()
+    local opt = optimizer(1)
+    local s = lr_scheduler.CosineAnnealingWarmupLR({ total_steps = 10, warmup_steps = 2 }, opt)
+    s:step()
+    local before = s:state()
+    local foreign = lr_scheduler.StepLR({}, optimizer(1)):state()
+    assert.error_matches(function() s:load_state(foreign) end, "CosineAnnealingWarmupLR: the state is of StepLR")
+    local broken = s:state()
+    broken.after.type = "StepLR"
+    broken.position = 7
+    assert.error_matches(function() s:load_state(broken) end, "CosineAnnealingLR: the state is of StepLR")
+    local nonsense = s:state()
+    nonsense.options.total_steps = 0
+    assert.error_matches(function() s:load_state(nonsense) end, "total_steps")
+    assert.same(before, s:state())
+  end)
+
+  it("take total_steps and warmup_epochs from the run", function()
+    local run = { total_steps = 30, steps_per_epoch = 10 }
+    local s = lr_scheduler.LinearWarmupLR({ warmup_epochs = 0.5 }, optimizer(1), run)
+    assert.equal(5, s.opt.warmup_steps)
+    assert.equal(30, s.opt.total_steps)
+  end)
+
+  it("say what is wrong with their options", function()
+    assert.error_matches(function() lr_scheduler.CosineAnnealingLR({}, optimizer(1)) end, "total_steps' is missing")
+    assert.error_matches(function() lr_scheduler.StepLR({ stepsize = 3 }, optimizer(1)) end, "did you mean 'step_size'")
+    assert.error_matches(function() lr_scheduler.MultiStepLR({ milestones = { 1.5 } }, optimizer(1)) end,
+      "milestones%[1%] must be a step")
+    assert.error_matches(function()
+      lr_scheduler.LinearWarmupLR({ total_steps = 10, warmup_steps = 10 }, optimizer(1))
+    end, "leaves nothing of 10 steps")
+    assert.error_matches(function() lr_scheduler.OneCycleLR({ total_steps = 3 }, optimizer(1)) end,
+      "leaves no step to rise")
+  end)
+
+  it("can be the user's own", function()
+    local Halving = lr_scheduler.class("SpecHalvingLR", { every = { type = "integer", min = 1 } })
+    function Halving:at(step, lr) return lr * 0.5 ^ math.floor(step / self.opt.every) end
+    local opt = optimizer(8)
+    local s = require("ganymede.registry").lr_schedulers:build({ type = "SpecHalvingLR", every = 2 }, opt)
+    s:step()
+    assert.equal(8, opt.lr)
+    s:step()
+    assert.equal(4, opt.lr)
+  end)
+end)
