@@ -11,6 +11,7 @@
 
 #define MIN_SHIFT 6 /* 64 bytes */
 #define CLASSES   (8 * 48)
+#define MAX_BYTES ((size_t)1 << 48) /* of one request; the largest class holds more */
 
 typedef struct place {
     uint64_t hash;
@@ -98,7 +99,7 @@ gm_status gm_pool_new(const gm_raw_memory *raw, gm_pool **out)
 {
     gm_pool *p = calloc(1, sizeof *p);
     if (!p || !grow_places(p)) {
-        free(p);
+        gm_pool_free(p);
         return GM_FAIL(GM_ENOMEM, "no memory for a pool");
     }
     p->raw = *raw;
@@ -181,7 +182,8 @@ static gm_status take_from_system(gm_pool *p, gm_block *b)
 
 gm_status gm_pool_alloc(gm_pool *p, size_t bytes, void **data, gm_block **out)
 {
-    size_t    size;
+    size_t size;
+    if (bytes > MAX_BYTES) return over_limit(p, bytes);
     int       class_ = size_class(bytes, &size);
     gm_block *b = p->idle[class_];
     if (b) {

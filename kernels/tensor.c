@@ -37,15 +37,17 @@ static gm_status check_shape(gm_dtype dtype, int ndim, const int64_t *shape, int
 {
     if (ndim < 0 || ndim > GM_MAX_DIMS)
         return GM_FAIL(GM_ESHAPE, "%d dimensions; at most %d are allowed", ndim, GM_MAX_DIMS);
-    int64_t n = 1, limit = MAX_BYTES / (int64_t)gm_dtype_size(dtype);
+    int64_t n = 1, limit = MAX_BYTES / (int64_t)gm_dtype_size(dtype); /* n: sizes of 0 left out, as in the strides */
+    bool    empty = false;
     for (int d = 0; d < ndim; d++) {
         if (shape[d] < 0)
             return GM_FAIL(GM_ESHAPE, "dimension %d is %" PRId64 "; sizes are not negative", d + 1, shape[d]);
         if (shape[d] && n > limit / shape[d])
             return GM_FAIL(GM_ESHAPE, "a tensor of this shape has more than 2^47 bytes");
-        n *= shape[d];
+        n *= shape[d] ? shape[d] : 1;
+        empty |= shape[d] == 0;
     }
-    *numel = n;
+    *numel = empty ? 0 : n;
     return GM_OK;
 }
 
@@ -123,15 +125,16 @@ static gm_status view_new(gm_tensor *t, int ndim, const int64_t *shape, const in
 gm_status gm_tensor_view(gm_tensor *t, int ndim, const int64_t *shape, const int64_t *stride,
                          int64_t offset, gm_tensor **out)
 {
-    int64_t n, last = offset;
+    int64_t n, last = offset, reach;
+    bool    far_out = offset < 0;
     GM_TRY(check_shape(t->dtype, ndim, shape, &n));
     for (int d = 0; d < ndim; d++) {
         if (stride[d] < 0) return GM_FAIL(GM_EINVAL, "view: strides are not negative");
-        if (n) last += (shape[d] - 1) * stride[d];
+        if (n) far_out |= __builtin_mul_overflow(shape[d] - 1, stride[d], &reach) || __builtin_add_overflow(last, reach, &last);
     }
-    if (offset < 0 || (n && (size_t)(last + 1) * gm_dtype_size(t->dtype) > t->storage->bytes))
-        return GM_FAIL(GM_ESHAPE, "view: it would reach element %" PRId64 " of a storage of %zu bytes",
-                       last, t->storage->bytes);
+    int64_t held = (int64_t)(t->storage->bytes / gm_dtype_size(t->dtype));
+    if (far_out || (n && last >= held))
+        return GM_FAIL(GM_ESHAPE, "view: it would reach past the end of a storage of %" PRId64 " elements", held);
     return view_new(t, ndim, shape, stride, offset, out);
 }
 

@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include "threads.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -79,9 +78,10 @@ gm_status gm_threads_new(int count, gm_threads **out)
     p->count = 1;
     for (int i = 1; i < count; i++) {
         p->workers[i] = (worker){.pool = p, .index = i};
-        if (pthread_create(&p->workers[i].thread, NULL, work, &p->workers[i])) {
+        int failure = pthread_create(&p->workers[i].thread, NULL, work, &p->workers[i]);
+        if (failure) {
             gm_threads_free(p);
-            return GM_FAIL(GM_ENOMEM, "cannot start thread %d of %d: %s", i + 1, count, strerror(errno));
+            return GM_FAIL(GM_ENOMEM, "cannot start thread %d of %d: %s", i + 1, count, strerror(failure));
         }
         p->count++;
     }
