@@ -1,0 +1,7 @@
+std = "luajit"
+max_line_length = 120
+include_files = { "lua", "spec", "recipes" }
+exclude_files = { "build*", "runs" }
+self = false -- methods that do not use self are methods all the same
+files["spec"] = { std = "+busted", globals = { "finally" } }
+files["lua/ganymede/strict.lua"] = { ignore = { "122" } } -- the one place that changes _G's metatable

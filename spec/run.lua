@@ -1,0 +1,119 @@
+--- Runs spec files with busted inside the host, so that they see what a recipe sees.
+--
+-- run(files, options) -> { passed =, failed =, skipped = }. Files run in the order given, in this process and with
+-- the top of the tree as current folder: what one leaves in modules, the next one sees. A file that does not load,
+-- and a before_each that fails, count as one failure each. An example is skipped when it calls pending() or a
+-- tag of its full name, such as #slow, is among those excluded.
+-- options: tags, exclude_tags, filter (lists; a filter is a Lua pattern on the full name), verbose (boolean: name
+-- each example and its time, show tracebacks), out (file handle, default stdout)
+
+--- "describe describe it" of an example.
+local function full_name(busted, element)
+  local names = {}
+  while element and element.descriptor ~= "file" do
+    if element.name then table.insert(names, 1, tostring(element.name)) end
+    element = busted.context.parent(element)
+  end
+  return table.concat(names, " ")
+end
+
+--- Lets through the examples that tags and filters ask for; calls excluded() for each that a tag keeps out.
+local function select_examples(busted, options, excluded)
+  local function any(list, text, prefix)
+    for _, word in ipairs(list) do
+      if text:find(prefix .. word .. (prefix == "#" and "%f[^%w_]" or "")) then return true end
+    end
+    return false
+  end
+  local tags, out, filter = options.tags or {}, options.exclude_tags or {}, options.filter or {}
+  local function wanted(name)
+    local text = full_name(busted, busted.context.get()) .. " " .. tostring(name)
+    if #filter > 0 and not any(filter, text, "") then return nil, false end
+    if #tags > 0 and not any(tags, text, "#") then return nil, false end
+    if any(out, text, "#") then
+      excluded()
+      return nil, false
+    end
+    return nil, true
+  end
+  for _, kind in ipairs { "it", "pending" } do busted.subscribe({ "register", kind }, wanted, { priority = 1 }) end
+end
+
+--- Counts what happens and prints a line a file; failures follow it in full.
+local function reporter(busted, options)
+  local out = options.out or io.stdout
+  local count = { passed = 0, failed = 0, skipped = 0 }
+  local here, troubles = { passed = 0, failed = 0, skipped = 0 }, {} -- of the file that runs now
+
+  local function trouble(element, _, message, trace)
+    local name = full_name(busted, element)
+    local text = ("  FAILED  %s\n%s"):format(name ~= "" and name or tostring(element.name), tostring(message))
+    if options.verbose and trace and trace.traceback then text = text .. "\n" .. trace.traceback end
+    troubles[#troubles + 1] = (text:gsub("\n", "\n          "))
+    here.failed = here.failed + 1
+    return nil, true
+  end
+
+  local function flush()
+    for kind, n in pairs(here) do count[kind] = count[kind] + n end
+    for _, text in ipairs(troubles) do out:write(text, "\n") end
+    out:flush()
+    here, troubles = { passed = 0, failed = 0, skipped = 0 }, {}
+    return nil, true
+  end
+
+  local function file_end(file)
+    local line = ("%-52s %3d passed"):format(file.name, here.passed)
+    if here.failed > 0 then line = line .. (", %d failed"):format(here.failed) end
+    if here.skipped > 0 then line = line .. (", %d skipped"):format(here.skipped) end
+    out:write(line, (" (%.2f s)\n"):format(file.duration or 0))
+    return flush()
+  end
+
+  local function test_end(element, _, status)
+    if status == "success" then here.passed = here.passed + 1 end
+    if status == "pending" then here.skipped = here.skipped + 1 end
+    if options.verbose then
+      out:write(("  %-8s %7.3f s  %s\n"):format(status, element.duration or 0, full_name(busted, element)))
+    end
+    return nil, true
+  end
+
+  busted.subscribe({ "file", "start" }, flush) -- what failed before any file ran: files that do not parse
+  busted.subscribe({ "file", "end" }, file_end)
+  busted.subscribe({ "test", "end" }, test_end)
+  busted.subscribe({ "failure" }, trouble)
+  busted.subscribe({ "error" }, trouble)
+  select_examples(busted, options, function() here.skipped = here.skipped + 1 end)
+  return count, flush
+end
+
+--- busted and its parts. Their C modules set globals as they load, which the host's strict _G refuses: it is set
+--- aside while they load, and only then.
+local function load_busted()
+  local strict = getmetatable(_G)
+  setmetatable(_G, nil)
+  local ok, parts = pcall(function()
+    local busted = require "busted.core"()
+    require "busted"(busted)
+    return {
+      busted = busted,
+      files = require "busted.modules.test_file_loader"(busted, { "lua" }),
+      execute = require "busted.execute"(busted),
+    }
+  end)
+  setmetatable(_G, strict)
+  if not ok then error("cannot load busted (Debian package lua-busted): " .. tostring(parts), 0) end
+  return parts
+end
+
+return function(files, options)
+  local parts = load_busted()
+  local busted = parts.busted
+  busted.register("file", "file", {}) -- no reloading of modules between files: the host's C modules load once
+  local count, flush = reporter(busted, options)
+  parts.files(files, {}, { excludes = {}, recursive = true })
+  parts.execute(1, {})
+  flush()
+  return count
+end

@@ -1,0 +1,69 @@
+--- Commands and temporary folders for specs. Everything made here is under one folder of the system's temporary one.
+local ffi = require "ffi"
+ffi.cdef [[
+char *mkdtemp(char *template);
+long readlink(const char *path, char *buffer, size_t size);
+]]
+
+local shell = {}
+
+--- One word for sh, whatever is in it.
+function shell.quote(word) return "'" .. tostring(word):gsub("'", "'\\''") .. "'" end
+
+function shell.read(path)
+  local file = assert(io.open(path, "rb"))
+  local text = file:read "*a"
+  file:close()
+  return text
+end
+
+function shell.write(path, text)
+  local file = assert(io.open(path, "wb"))
+  assert(file:write(text))
+  assert(file:close())
+  return path
+end
+
+--- A new empty folder; whoever makes it removes it (shell.remove, best in after_each or finally).
+function shell.temporary_folder()
+  local template = (os.getenv "TMPDIR" or "/tmp") .. "/ganymede-spec-XXXXXX"
+  local buffer = ffi.new("char[?]", #template + 1, template)
+  if ffi.C.mkdtemp(buffer) == nil then error("cannot make a folder like " .. template) end
+  return ffi.string(buffer)
+end
+
+function shell.remove(path)
+  assert(path:find "ganymede%-spec%-", "shell.remove: only what temporary_folder made")
+  os.execute("rm -rf -- " .. shell.quote(path))
+end
+
+--- Runs a command line with sh -> { code =, out =, err = }. A program ended by signal n has code 128 + n.
+function shell.run(command)
+  local folder = shell.temporary_folder()
+  shell.write(folder .. "/command", command .. "\n")
+  local status = os.execute(("sh %s/command >%s/out 2>%s/err </dev/null"):format(folder, folder, folder))
+  local code = status % 256 == 0 and status / 256 or 128 + status % 128
+  local result = { code = code, out = shell.read(folder .. "/out") }
+  result.err = shell.read(folder .. "/err")
+  shell.remove(folder)
+  return result
+end
+
+--- Lines that a command prints; it must succeed.
+function shell.lines(command)
+  local result = shell.run(command)
+  if result.code ~= 0 then error(("%s: status %d\n%s"):format(command, result.code, result.err)) end
+  local lines = {}
+  for line in result.out:gmatch "[^\n]+" do lines[#lines + 1] = line end
+  return lines
+end
+
+--- The file that this process is.
+function shell.executable()
+  local buffer = ffi.new "char[4096]"
+  local n = ffi.C.readlink("/proc/self/exe", buffer, 4096)
+  assert(n > 0, "cannot read /proc/self/exe")
+  return ffi.string(buffer, n)
+end
+
+return shell

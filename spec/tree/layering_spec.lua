@@ -1,0 +1,90 @@
+-- Who may depend on whom (README, "How it is built inside"), kept by a machine.
+local tree = require "spec.support.tree"
+
+--- never: patterns of what #include must not name; except: files that may.
+local rules = {
+  { folder = "kernels", never = { "^lua", "lualib", "lauxlib", "^mpi%.h", "nccl", "host/", "bindings/" } },
+  { folder = "host", never = { "^lua", "lualib", "lauxlib", "bindings/" }, except = "^host/embed%.c$" },
+  { folder = "host", never = { "^mpi%.h" }, except = "^host/comm/comm_mpi%.c$" },
+  { folder = "host", never = { "nccl" }, except = "^host/comm/comm_nccl%.c$" },
+  { folder = "bindings", never = { "^mpi%.h", "nccl", "cuda" } },
+}
+
+local function includes(path)
+  local found = {}
+  for name in tree.read(path):gmatch '#%s*include%s+["<]([^">\n]+)[">]' do found[#found + 1] = name end
+  return found
+end
+
+describe("the folders", function()
+  it("have C files to look at", function()
+    for _, folder in ipairs { "kernels", "host", "bindings" } do
+      assert(#tree.files("^" .. folder .. "/.*%.[ch]$") > 3, folder .. "/ holds next to nothing")
+    end
+  end)
+
+  for _, rule in ipairs(rules) do
+    it(("%s/ includes no %s"):format(rule.folder, table.concat(rule.never, " ")), function()
+      local wrong = {}
+      for _, path in ipairs(tree.files("^" .. rule.folder .. "/.*%.[ch]$", "^" .. rule.folder .. "/.*%.cuh?$")) do
+        if not (rule.except and path:find(rule.except)) then
+          for _, name in ipairs(includes(path)) do
+            for _, word in ipairs(rule.never) do
+              if name:find(word) then wrong[#wrong + 1] = ("%s includes %s"):format(path, name) end
+            end
+          end
+        end
+      end
+      tree.none(wrong)
+    end)
+  end
+
+  it("host/embed.c includes bindings/open.h and nothing else of bindings/", function()
+    local wrong = {}
+    for _, name in ipairs(includes "host/embed.c") do
+      if name:find "bindings/" and not name:find "bindings/open%.h$" then wrong[#wrong + 1] = name end
+    end
+    tree.none(wrong)
+  end)
+
+  it("kernels/ and host/ neither exit, nor print, nor jump (main.c and embed.c aside)", function()
+    local never = { "exit", "_exit", "abort", "longjmp", "printf", "puts", "putchar", "perror" }
+    local wrong = {}
+    for _, path in ipairs(tree.files("^kernels/.*%.[ch]$", "^host/.*%.[ch]$")) do
+      if path ~= "host/main.c" and path ~= "host/embed.c" then
+        local code = tree.c_code(tree.read(path))
+        for _, name in ipairs(never) do
+          if code:find("%f[%w_]" .. name .. "%s*%(") then wrong[#wrong + 1] = ("%s calls %s"):format(path, name) end
+        end
+      end
+    end
+    tree.none(wrong)
+  end)
+
+  it("recipes use what is public, and neither ffi nor the collector", function()
+    local wrong = {}
+    for _, path in ipairs(tree.files "^recipes/.*%.lua$") do
+      local text = tree.read(path)
+      for _, word in ipairs { "[\"']ffi[\"']", "collectgarbage", "ganymede%.core", "ganymede%.cli", ":release%(" } do
+        if text:find(word) then wrong[#wrong + 1] = ("%s contains %s"):format(path, text:match(word)) end
+      end
+      for module in text:gmatch "require%s*%(?%s*[\"']([^\"']+)" do
+        if not module:find "^ganymede%f[.%z]" and not module:find "^recipes%." then
+          wrong[#wrong + 1] = ("%s requires %s"):format(path, module)
+        end
+      end
+    end
+    tree.none(wrong)
+  end)
+
+  it("lua/ does not lean on recipes or specs", function()
+    local wrong = {}
+    for _, path in ipairs(tree.files "^lua/.*%.lua$") do
+      for module in tree.read(path):gmatch "%f[%w]require%s*%(?%s*[\"']([^\"']+)" do
+        local tests = module:find "^spec%." and not path:find "^lua/ganymede/cli/%a+%.lua$"
+        if tests or module:find "^recipes" then wrong[#wrong + 1] = ("%s requires %s"):format(path, module) end
+      end
+    end
+    tree.none(wrong)
+  end)
+end)

@@ -1,0 +1,25 @@
+-- No op of kernels/ops.def without a test: its name stands in a spec of spec/kernels or a unit test.
+local tree = require "spec.support.tree"
+
+local function names(path)
+  local found = {}
+  for name in tree.c_code(tree.read(path)):gmatch "GM_OP%(%s*([%w_]+)" do found[#found + 1] = name end
+  return found
+end
+
+describe("kernels/ops.def", function()
+  local tests = {}
+  for _, path in ipairs(tree.files("^spec/.*_spec%.lua$", "^spec/unit/.*%.c$", "^spec/kernels/.*%.lua$")) do
+    if not path:find "^spec/tree/" then tests[#tests + 1] = tree.read(path) end
+  end
+  local text = table.concat(tests, "\n")
+
+  it("is not empty", function() assert(#names "kernels/ops.def" > 30) end)
+
+  for _, name in ipairs(names "kernels/ops.def") do
+    it("tests " .. name, function()
+      assert(text:find("%f[%w_]" .. name .. "%f[^%w_]") or text:find("GM_OP_" .. name .. "%f[^%w_]"),
+        "no spec and no unit test names the op " .. name)
+    end)
+  end
+end)

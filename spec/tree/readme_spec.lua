@@ -1,0 +1,36 @@
+-- The README says what is true of the tree: recipes are listed, paths exist.
+local tree = require "spec.support.tree"
+
+describe("README.md", function()
+  local text = tree.read "README.md"
+
+  it("lists every recipe", function()
+    local wrong = {}
+    for _, path in ipairs(tree.files "^recipes/.*%.lua$") do
+      if not text:find(path, 1, true) then wrong[#wrong + 1] = path .. " is not listed" end
+    end
+    tree.none(wrong)
+  end)
+
+  it("and docs/ name only paths that exist", function()
+    local wrong = {}
+    for _, page in ipairs(tree.files("^README%.md$", "^docs/.*%.md$")) do
+      for span in tree.read(page):gmatch "`([^`\n]+)`" do
+        for path in span:gmatch "[%w_%.%-/]+" do
+          local folder = path:match "^(%a+)/"
+          local ours = folder and ("kernels host bindings lua recipes spec docs"):find("%f[%a]" .. folder .. "%f[%A]")
+          if ours and not path:find "%.%.%." then
+            local file = io.open((path:gsub("[%.,]$", "")))
+            if file then file:close() else wrong[#wrong + 1] = ("%s names %s"):format(page, path) end
+          end
+        end
+      end
+    end
+    tree.none(wrong)
+  end)
+
+  it("shows the two commands", function()
+    assert.truthy(text:find("./ganymede demo", 1, true))
+    assert.truthy(text:find("./ganymede test", 1, true))
+  end)
+end)
