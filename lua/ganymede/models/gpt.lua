@@ -1,0 +1,74 @@
+--- GPT-2 (Radford et al. 2019): a causal language model with learned positions, its head tied to the table of
+-- tokens. With vocabulary 50257 and the defaults it has the 124,439,808 parameters of the smallest GPT-2.
+-- @module ganymede.models.gpt
+local init = require "ganymede.nn.initializers"
+local module = require "ganymede.nn.module"
+local nn = require "ganymede.nn"
+
+local GPT = module.class("GPT", nil, "models")
+
+GPT.aliases = { vocab_size = "vocabulary", block_size = "sequence_length" }
+GPT.options = {
+  vocabulary = { type = "integer", min = 1, doc = "number of tokens; ids are 0 to vocabulary - 1" },
+  sequence_length = { type = "integer", min = 1, default = 1024, doc = "longest sequence; shorter ones are accepted" },
+  width      = { type = "integer", min = 1, default = 768, doc = "width of the residual stream" },
+  depth      = { type = "integer", min = 1, default = 12, doc = "number of blocks" },
+  heads      = { type = "integer", min = 1, default = 12, doc = "attention heads; divides width" },
+  kv_heads   = { type = "integer", min = 1, optional = true, doc = "key and value heads; default heads" },
+  mlp_ratio  = { type = "number", above = 0, default = 4, doc = "hidden width of the MLPs over width" },
+  activation = { type = "string", default = "gelu_tanh", one_of = { "relu", "gelu", "gelu_tanh", "silu" },
+                 doc = "of the MLPs" },
+  dropout    = { type = "number", default = 0, min = 0, below = 1, doc = "on embeddings and branches" },
+  attention_dropout = { type = "number", default = 0, min = 0, below = 1, doc = "on the attention probabilities" },
+  bias       = { type = "boolean", default = true, doc = "biases in projections, MLPs and norms of the blocks?" },
+  tied       = { type = "boolean", default = true, doc = "is the head's weight the table of tokens?" },
+  eps        = { type = "number", default = 1e-5, above = 0, doc = "of the norms" },
+  std        = { type = "number", default = 0.02, above = 0,
+                 doc = "initial standard deviation of weights; over sqrt(2 depth) where they write to the stream" },
+}
+
+local function block_options(opt)
+  return {
+    width = opt.width, heads = opt.heads, kv_heads = opt.kv_heads, mlp_ratio = opt.mlp_ratio, causal = true,
+    activation = opt.activation, bias = opt.bias, eps = opt.eps,
+    dropout = opt.dropout, attention_dropout = opt.attention_dropout,
+    weight_initializer = init.normal { std = opt.std }, bias_initializer = init.zeros(),
+    residual_initializer = init.normal { std = opt.std / math.sqrt(2 * opt.depth) },
+  }
+end
+
+function GPT:build(opt)
+  local normal = init.normal { std = opt.std }
+  self.tokens = nn.Embedding { count = opt.vocabulary, width = opt.width, weight_initializer = normal }
+  self.positions = nn.PositionEmbedding {
+    length = opt.sequence_length, width = opt.width, weight_initializer = normal,
+  }
+  if opt.dropout > 0 then self.dropout = nn.Dropout(opt.dropout) end
+  self.blocks = nn.ModuleList()
+  for _ = 1, opt.depth do self.blocks:append(nn.TransformerBlock(block_options(opt))) end
+  self.norm = nn.LayerNorm { width = opt.width, eps = opt.eps, bias = opt.bias }
+  local head = { inputs = opt.width, classes = opt.vocabulary, bias = false }
+  if opt.tied then head.weight = self.tokens else head.weight_initializer = normal end
+  self.head = nn.Classifier(head)
+end
+
+--- tokens (b, s) i64 or i32, s <= sequence_length -> logits (b, s, vocabulary)
+function GPT:forward(tokens)
+  if tokens:dim() ~= 2 then
+    error(("tokens must be (batch, sequence); got (%s)"):format(table.concat(tokens:shape(), ", ")), 0)
+  end
+  local x = self.positions(self.tokens(tokens))
+  if self.dropout then x = self.dropout(x) end
+  return self.head((self.norm(nn.TransformerBlock.chain(self.blocks, x))))
+end
+
+--- Floating point operations of one sequence of full length, forward and backward (twice the forward pass).
+-- A multiply-add is two; causal attention counts half.
+function GPT:flops_per_sample()
+  local opt = self.opt
+  local total = 2 * opt.sequence_length * opt.width * opt.vocabulary
+  for _, block in self.blocks:each() do total = total + block:flops(opt.sequence_length) end
+  return 3 * total
+end
+
+return GPT

@@ -1,0 +1,60 @@
+--- A multilayer perceptron for classification. Not nn.MLP, which is one half of a transformer block.
+-- @module ganymede.models.mlp
+local module = require "ganymede.nn.module"
+local nn = require "ganymede.nn"
+local ops = require "ganymede.ops"
+
+local MLP = module.class("MLP", nil, "models")
+
+MLP.options = {
+  inputs  = { type = "integer", min = 1, doc = "numbers in a sample; images are flattened" },
+  hidden  = { type = "table", default = { 128 }, doc = "widths of the hidden layers, in order; { } for none" },
+  classes = { type = "integer", min = 1, doc = "number of classes" },
+  activation = { type = "string", default = "relu", one_of = { "relu", "gelu", "gelu_tanh", "silu" },
+                 doc = "after every hidden layer" },
+  dropout = { type = "number", default = 0, min = 0, below = 1, doc = "after every hidden layer" },
+}
+
+function MLP:build(opt)
+  local width = opt.inputs
+  self.layers = nn.ModuleList()
+  for i, hidden in ipairs(opt.hidden) do
+    if type(hidden) ~= "number" or hidden < 1 or hidden % 1 ~= 0 then
+      error(("MLP: hidden[%d] must be a whole number from 1; got %s"):format(i, tostring(hidden)), 3)
+    end
+    self.layers:append(nn.Linear { inputs = width, outputs = hidden, activation = opt.activation })
+    width = hidden
+  end
+  if opt.dropout > 0 then self.dropout = nn.Dropout(opt.dropout) end
+  self.head = nn.Classifier { inputs = width, classes = opt.classes }
+end
+
+local function flatten(self, x)
+  local batch = x:size(1)
+  if x:numel() ~= batch * self.opt.inputs then
+    error(("a sample must hold %d numbers; got a batch of shape (%s)"):format(
+      self.opt.inputs, table.concat(x:shape(), ", ")), 0)
+  end
+  return x:dim() == 2 and x or ops.reshape(x, { batch, self.opt.inputs })
+end
+
+--- x (b, ...) with `inputs` numbers a sample -> logits (b, classes)
+function MLP:forward(x)
+  x = flatten(self, x)
+  for _, layer in self.layers:each() do
+    x = layer(x)
+    if self.dropout then x = self.dropout(x) end
+  end
+  return self.head(x)
+end
+
+--- Floating point operations of one sample, forward and backward: 6 for each weight.
+function MLP:flops_per_sample()
+  local total = 0
+  for _, p in ipairs(self:declared()) do
+    if #p.shape == 2 then total = total + 6 * p.shape[1] * p.shape[2] end
+  end
+  return total
+end
+
+return MLP

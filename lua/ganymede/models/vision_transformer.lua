@@ -1,0 +1,73 @@
+--- Vision Transformer (Dosovitskiy et al. 2021): patches, positions, pre-norm blocks, a norm, a classifier.
+-- @module ganymede.models.vision_transformer
+local init = require "ganymede.nn.initializers"
+local module = require "ganymede.nn.module"
+local nn = require "ganymede.nn"
+local ops = require "ganymede.ops"
+
+local VisionTransformer = module.class("VisionTransformer", nil, "models")
+
+VisionTransformer.aliases = { img_size = "image_size", in_chans = "channels", num_classes = "classes" }
+VisionTransformer.options = {
+  image_size = { type = { "integer", "table" }, min = 1, default = 224, doc = "side, or { height, width }" },
+  patch_size = { type = "integer", min = 1, default = 16, doc = "side of a patch; divides the sides of the image" },
+  channels   = { type = "integer", min = 1, default = 3, doc = "channels of the image" },
+  classes    = { type = "integer", min = 1, default = 1000, doc = "number of classes" },
+  width      = { type = "integer", min = 1, default = 768, doc = "width of the residual stream" },
+  depth      = { type = "integer", min = 1, default = 12, doc = "number of blocks" },
+  heads      = { type = "integer", min = 1, default = 12, doc = "attention heads; divides width" },
+  mlp_ratio  = { type = "number", above = 0, default = 4, doc = "hidden width of the MLPs over width" },
+  pool       = { type = "string", default = "cls", one_of = { "cls", "mean" },
+                 doc = "classify the class token, or the mean of the patches (then there is no class token)" },
+  dropout    = { type = "number", default = 0, min = 0, below = 1, doc = "on embeddings and branches" },
+  attention_dropout = { type = "number", default = 0, min = 0, below = 1, doc = "on the attention probabilities" },
+  drop_path  = { type = "number", default = 0, min = 0, below = 1,
+                 doc = "probability of skipping a branch in the last block; grows linearly from 0 in the first" },
+  bias       = { type = "boolean", default = true, doc = "biases in projections, MLPs and norms of the blocks?" },
+  eps        = { type = "number", default = 1e-5, above = 0, doc = "of the norms" },
+}
+
+local function block_options(opt, i)
+  return {
+    width = opt.width, heads = opt.heads, mlp_ratio = opt.mlp_ratio, eps = opt.eps, bias = opt.bias,
+    dropout = opt.dropout, attention_dropout = opt.attention_dropout,
+    drop_path = opt.depth > 1 and opt.drop_path * (i - 1) / (opt.depth - 1) or opt.drop_path,
+    weight_initializer = init.xavier_uniform(), bias_initializer = init.zeros(),
+  }
+end
+
+function VisionTransformer:build(opt)
+  self.patches = nn.PatchEmbedding {
+    image_size = opt.image_size, patch_size = opt.patch_size, channels = opt.channels, width = opt.width,
+    class_token = opt.pool == "cls", weight_initializer = init.lecun_normal(), bias_initializer = init.zeros(),
+  }
+  if opt.dropout > 0 then self.dropout = nn.Dropout(opt.dropout) end
+  self.blocks = nn.ModuleList()
+  for i = 1, opt.depth do self.blocks:append(nn.TransformerBlock(block_options(opt, i))) end
+  self.norm = nn.LayerNorm { width = opt.width, eps = opt.eps }
+  self.head = nn.Classifier {
+    inputs = opt.width, classes = opt.classes,
+    weight_initializer = init.xavier_uniform(), bias_initializer = init.zeros(),
+  }
+end
+
+--- x (b, channels, height, width) -> logits (b, classes)
+function VisionTransformer:forward(x)
+  x = self.patches(x)
+  if self.dropout then x = self.dropout(x) end
+  local branch, stream = nn.TransformerBlock.chain(self.blocks, x)
+  if self.opt.pool == "cls" then -- the norm works row by row: only the class token's row is needed
+    return self.head((self.norm(ops.select(branch, 2, 1), ops.select(stream, 2, 1))))
+  end
+  return self.head(ops.mean((self.norm(branch, stream)), 2))
+end
+
+--- Floating point operations of one image, forward and backward (twice the forward pass); a multiply-add is two.
+function VisionTransformer:flops_per_sample()
+  local opt, patches = self.opt, self.patches
+  local total = 2 * patches.rows * patches.columns * opt.channels * opt.patch_size ^ 2 * opt.width
+  for _, block in self.blocks:each() do total = total + block:flops(patches:tokens()) end
+  return 3 * (total + 2 * opt.width * opt.classes)
+end
+
+return VisionTransformer

@@ -1,0 +1,80 @@
+--- Multi-head attention (Vaswani et al. 2017), query, key and value of one input.
+-- The fused projection keeps its rows per head, (heads, 3, head size), so that cutting heads cuts
+-- contiguous rows. With fewer key heads than query heads (Ainslie et al. 2023) the rows of a key head are:
+-- its queries, its key, its value: (kv_heads, heads / kv_heads + 2, head size).
+-- The trap: PyTorch's in_proj_weight is ordered (3, heads, head size); permute it when importing.
+-- @module ganymede.nn.attention
+local init = require "ganymede.nn.initializers"
+local Dropout = require("ganymede.nn.dropout").Dropout
+local Linear = require "ganymede.nn.linear"
+local module = require "ganymede.nn.module"
+local ops = require "ganymede.ops"
+
+local MultiHeadAttention = module.class "MultiHeadAttention"
+
+MultiHeadAttention.positional = { "width", "heads" }
+MultiHeadAttention.options = {
+  width    = { type = "integer", min = 1, doc = "width of x and y" },
+  heads    = { type = "integer", min = 1, doc = "query heads; divides width" },
+  kv_heads = { type = "integer", min = 1, optional = true, doc = "key and value heads; divides heads, default heads" },
+  causal   = { type = "boolean", default = false, doc = "a position sees itself and what is before it only?" },
+  bias     = { type = "boolean", default = true, doc = "biases in both projections?" },
+  dropout  = { type = "number", default = 0, min = 0, below = 1, doc = "on the attention probabilities" },
+  output_dropout = { type = "number", default = 0, min = 0, below = 1, doc = "on the result" },
+  weight_initializer = init.option "of both weights; default as nn.Linear",
+  output_initializer = init.option "of the output weight alone; default weight_initializer",
+  bias_initializer   = init.option "of both biases; default as nn.Linear",
+}
+
+local function divides(what, a, other, b)
+  if b % a ~= 0 then error(("MultiHeadAttention: %s = %d must divide %s = %d"):format(what, a, other, b), 4) end
+end
+
+function MultiHeadAttention:build(opt)
+  local kv_heads = opt.kv_heads or opt.heads
+  divides("heads", opt.heads, "width", opt.width)
+  divides("kv_heads", kv_heads, "heads", opt.heads)
+  self.kv_heads, self.group, self.head_size = kv_heads, opt.heads / kv_heads, opt.width / opt.heads
+  self.qkv = Linear {
+    inputs = opt.width, outputs = (opt.heads + 2 * kv_heads) * self.head_size, bias = opt.bias,
+    weight_initializer = opt.weight_initializer, bias_initializer = opt.bias_initializer,
+  }
+  local output_initializer = opt.output_initializer
+  if output_initializer == nil then output_initializer = opt.weight_initializer end
+  self.output = Linear {
+    inputs = opt.width, outputs = opt.width, bias = opt.bias,
+    weight_initializer = output_initializer, bias_initializer = opt.bias_initializer,
+  }
+  if opt.output_dropout > 0 then self.dropout = Dropout(opt.output_dropout) end
+end
+
+-- qkv (b, s, kv_heads, group + 2, d) -> q (b, s, heads, d), k and v (b, s, kv_heads, d)
+local function split_groups(self, qkv)
+  local b, s, group = qkv:size(1), qkv:size(2), self.group
+  local q = ops.reshape(ops.narrow(qkv, 4, 1, group), { b, s, self.opt.heads, self.head_size })
+  return q, ops.select(qkv, 4, group + 1), ops.select(qkv, 4, group + 2)
+end
+
+local function attend(self, x, options)
+  local b, s = x:size(1), x:size(2)
+  local qkv = ops.reshape(self.qkv(x), { b, s, self.kv_heads, self.group + 2, self.head_size })
+  if self.group == 1 then return ops.attention_packed(qkv, options) end
+  local q, k, v = split_groups(self, qkv)
+  return ops.attention(q, k, v, options)
+end
+
+--- x (b, s, width) -> (b, s, width). key_mask u8 (b, s): 0 hides a position from all queries; a query that
+-- sees nothing gives zeros. Backward: dx is set, the projections' gradients are added to.
+function MultiHeadAttention:forward(x, key_mask)
+  local opt = self.opt
+  if x:dim() ~= 3 or x:size(3) ~= opt.width then
+    error(("x must be (batch, sequence, %d); got (%s)"):format(opt.width, table.concat(x:shape(), ", ")), 0)
+  end
+  local y = attend(self, x, {
+    causal = opt.causal, key_mask = key_mask, dropout = self.training and opt.dropout > 0 and opt.dropout or nil,
+  })
+  y = self.output(ops.reshape(y, { x:size(1), x:size(2), opt.width }))
+  return self.dropout and self.dropout(y) or y
+end
+
+return MultiHeadAttention

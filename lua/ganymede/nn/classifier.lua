@@ -1,0 +1,51 @@
+--- The last layer: scores (logits) of the classes, y = x W' + b. Its weight may be an embedding's table.
+-- Apart from Linear because a mesh cuts it differently (over classes, with the loss).
+-- @module ganymede.nn.classifier
+local init = require "ganymede.nn.initializers"
+local module = require "ganymede.nn.module"
+local ops = require "ganymede.ops"
+
+local Classifier = module.class "Classifier"
+
+Classifier.positional = { "inputs", "classes" }
+Classifier.aliases = { in_features = "inputs", num_classes = "classes" }
+Classifier.options = {
+  inputs  = { type = "integer", min = 1, doc = "width of x" },
+  classes = { type = "integer", min = 1, doc = "number of classes" },
+  bias    = { type = "boolean", default = true, doc = "add b?" },
+  weight  = { type = "module", optional = true,
+              doc = "a layer whose parameter 'weight' (classes, inputs) is used: an Embedding, to tie it" },
+  weight_initializer = init.option "default U(-1/sqrt(inputs), 1/sqrt(inputs)); not with `weight`",
+  bias_initializer   = init.option "default U(-1/sqrt(inputs), 1/sqrt(inputs))",
+}
+
+local function same_shape(a, b) return #a == 2 and a[1] == b[1] and a[2] == b[2] end
+
+local function check_owner(opt, shape)
+  if opt.weight_initializer ~= nil then
+    error("Classifier: 'weight' and 'weight_initializer' exclude each other: the weight's owner draws it", 4)
+  end
+  for _, p in ipairs(opt.weight:declared()) do
+    if p.name == "weight" then
+      if same_shape(p.shape, shape) then return end
+      error(("Classifier: the weight to share is (%s), this layer needs (%d, %d)"):format(
+        table.concat(p.shape, ", "), shape[1], shape[2]), 4)
+    end
+  end
+  error(("Classifier: %s has no parameter 'weight' to share"):format(opt.weight:describe()), 4)
+end
+
+function Classifier:build(opt)
+  local shape = { opt.classes, opt.inputs }
+  if opt.weight then check_owner(opt, shape) end
+  self:param("weight", shape, init.resolve(opt.weight_initializer, init.dense_weight, opt.inputs, opt.classes))
+  if opt.weight then self:tie("weight", opt.weight, "weight") end
+  if opt.bias then
+    self:param("bias", { opt.classes }, init.resolve(opt.bias_initializer, init.dense_bias, opt.inputs))
+  end
+end
+
+--- x (..., inputs) -> logits (..., classes); backward: dx is set, dW and db are added to.
+function Classifier:forward(x) return ops.linear(x, self.weight, self.opt.bias and self.bias or nil) end
+
+return Classifier

@@ -1,0 +1,87 @@
+--- Layers made of layers: Sequential, ModuleList, and the two smallest layers, Identity and Lambda.
+--
+--     nn.Sequential { nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2) }      -- also Sequential(a, b, c)
+--     { type = "Sequential", layers = { { type = "Linear", inputs = 4, outputs = 8 }, { type = "ReLU" } } }
+--
+-- Elements are modules, functions of tensors, or config tables built through registry.layers. They are
+-- named by their position: "2.weight". The trap: `#list` and ipairs see nothing in Lua 5.1; use
+-- list:size() and `for i, layer in list:each() do`.
+-- @module ganymede.nn.containers
+local module = require "ganymede.nn.module"
+local registry = require "ganymede.registry"
+
+local Identity = module.class "Identity"
+Identity.options = {}
+--- x -> x
+function Identity:forward(x) return x end -- luacheck: ignore self
+
+local Lambda = module.class "Lambda"
+Lambda.positional = { "fn" }
+Lambda.options = { fn = { type = "function", doc = "called with what the layer is called with" } }
+--- fn(x, ...)
+function Lambda:forward(...) return self.opt.fn(...) end
+
+local List = module.class("ModuleList")
+
+local spec = {
+  layers = { type = "table", optional = true, doc = "list of modules, functions or { type = ... } tables, in order" },
+}
+
+local function as_module(entry, owner, position)
+  if module.is_module(entry) then return entry end
+  if type(entry) == "function" then return Lambda(entry) end
+  if type(entry) == "table" and entry.type then return registry.layers:build(entry) end
+  error(("%s: element %d must be a module, a function or a table with a type; got %s"):format(
+    owner, position, tostring(entry)), 0)
+end
+
+-- Elements by position become the option `layers`, so that both spellings share one path.
+local function takes_elements(class)
+  class.options = spec
+  local meta = getmetatable(class)
+  local construct = meta.__call
+  function meta.__call(cls, first, ...)
+    if first == nil then return construct(cls, {}) end
+    if module.is_module(first) or type(first) == "function" then return construct(cls, { layers = { first, ... } }) end
+    if type(first) == "table" and first[1] ~= nil then return construct(cls, { layers = first }) end
+    return construct(cls, first)
+  end
+end
+
+takes_elements(List)
+
+function List:build(opt)
+  for i, entry in ipairs(opt.layers or {}) do self[i] = as_module(entry, self.name, i) end
+  opt.layers = nil -- the children say it from here on
+end
+
+--- Number of elements.
+function List:size() return #self:children() end
+
+--- Adds an element at the end; returns the list.
+function List:append(entry)
+  local position = self:size() + 1
+  self[position] = as_module(entry, self.name, position)
+  return self
+end
+
+--- for i, layer in list:each() do
+function List:each() return ipairs(self:children()) end
+
+function List:forward()
+  error(("%s only holds layers and cannot be called; call its elements, or use nn.Sequential"):format(self.name), 0)
+end
+
+local Sequential = module.class("Sequential", List)
+takes_elements(Sequential)
+registry.models:register("Sequential", Sequential) -- a whole model, written in a config
+
+--- The first layer gets the arguments, each other one what the layer before it returned.
+function Sequential:forward(...)
+  local values, n = { ... }, select("#", ...)
+  local function keep(...) values, n = { ... }, select("#", ...) end
+  for _, layer in self:each() do keep(layer(unpack(values, 1, n))) end
+  return unpack(values, 1, n)
+end
+
+return { Identity = Identity, Lambda = Lambda, ModuleList = List, Sequential = Sequential }

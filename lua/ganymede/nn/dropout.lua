@@ -1,0 +1,37 @@
+--- Dropout of elements (Srivastava et al. 2014) and of whole branches (Huang et al. 2016).
+-- Masks are functions of (seed, module path, call, step, global element index): the same on any mesh.
+-- In evaluation mode, and with p = 0, both return x itself.
+-- @module ganymede.nn.dropout
+local gm = require "ganymede"
+local module = require "ganymede.nn.module"
+local ops = require "ganymede.ops"
+
+local Dropout = module.class "Dropout"
+
+Dropout.positional = { "p" }
+Dropout.options = {
+  p = { type = "number", default = 0.5, min = 0, below = 1, doc = "probability of dropping an element" },
+}
+
+--- x (...) -> the same shape; kept elements times 1 / (1 - p).
+function Dropout:forward(x)
+  if not self.training or self.opt.p == 0 then return x end
+  return ops.dropout(x, self.opt.p)
+end
+
+local DropPath = module.class "DropPath"
+
+DropPath.positional = { "p" }
+DropPath.options = {
+  p = { type = "number", default = 0.1, min = 0, below = 1, doc = "probability of dropping a sample" },
+}
+
+--- x (b, ...) -> the same shape; whole samples are zero, the others times 1 / (1 - p).
+function DropPath:forward(x)
+  if not self.training or self.opt.p == 0 then return x end
+  local shape = { x:size(1) }
+  for d = 2, x:dim() do shape[d] = 1 end
+  return ops.mul(x, ops.dropout(gm.ones(shape, { dtype = x:dtype() }), self.opt.p))
+end
+
+return { Dropout = Dropout, DropPath = DropPath }

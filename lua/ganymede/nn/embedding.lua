@@ -1,0 +1,58 @@
+--- Tables of vectors: Embedding looks rows up, PositionEmbedding adds row i to position i.
+-- @module ganymede.nn.embedding
+local init = require "ganymede.nn.initializers"
+local module = require "ganymede.nn.module"
+local ops = require "ganymede.ops"
+
+local Embedding = module.class "Embedding"
+
+Embedding.positional = { "count", "width" }
+Embedding.aliases = { num_embeddings = "count", embedding_dim = "width", padding_idx = "padding_index" }
+Embedding.options = {
+  count = { type = "integer", min = 1, doc = "number of rows; indices are 0 to count - 1" },
+  width = { type = "integer", min = 1, doc = "width of a row" },
+  padding_index = { type = "integer", min = 0, optional = true,
+                    doc = "index (from 0) of the row that starts as zeros and receives no gradient" },
+  weight_initializer = init.option "default N(0, 1)",
+}
+
+function Embedding:build(opt)
+  local initializer = init.resolve(opt.weight_initializer, init.normal(), opt.width, opt.count)
+  if opt.padding_index then
+    if opt.padding_index >= opt.count then
+      error(("Embedding: padding_index %d is no row of a table of %d (they count from 0)"):format(
+        opt.padding_index, opt.count), 3)
+    end
+    function initializer.finish(weight) weight:narrow(1, opt.padding_index + 1, 1):fill_(0) end
+  end
+  self:param("weight", { opt.count, opt.width }, initializer)
+end
+
+--- index (...) i64 or i32 -> (..., width); backward: dW is added to, row by row.
+function Embedding:forward(index) return ops.embedding(self.weight, index, self.opt.padding_index) end
+
+local PositionEmbedding = module.class "PositionEmbedding"
+
+PositionEmbedding.positional = { "length", "width" }
+PositionEmbedding.options = {
+  length = { type = "integer", min = 1, doc = "longest sequence" },
+  width  = { type = "integer", min = 1, doc = "width of x" },
+  weight_initializer = init.option "default N(0, 0.02)",
+}
+
+function PositionEmbedding:build(opt)
+  self:param("weight", { opt.length, opt.width },
+    init.resolve(opt.weight_initializer, init.normal { std = 0.02 }, opt.width, opt.length))
+end
+
+--- x (b, s, width), s <= length -> x + weight[1..s], the same shape; backward: dx is set, dW is added to.
+function PositionEmbedding:forward(x)
+  local length = x:size(2)
+  if length > self.opt.length then
+    error(("a sequence of %d is longer than the %d positions there are"):format(length, self.opt.length), 0)
+  end
+  local weight = self.weight
+  return ops.add(x, length == self.opt.length and weight or ops.narrow(weight, 1, 1, length))
+end
+
+return { Embedding = Embedding, PositionEmbedding = PositionEmbedding }

@@ -1,0 +1,35 @@
+--- The list of layers and losses. Adding one: its file beside this one, and a line here.
+--
+--     local nn = require("ganymede").nn
+--     local model = nn.Sequential { nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10) }
+--
+-- Every class describes its options in a table (`nn.Linear.options`) and is registered in
+-- gm.registry.layers or gm.registry.losses under its name.
+-- @module ganymede.nn
+local files = {
+  linear = "Linear", classifier = "Classifier", layer_norm = "LayerNorm", rms_norm = "RMSNorm",
+  patch_embedding = "PatchEmbedding", attention = "MultiHeadAttention", mlp = "MLP",
+  transformer = "TransformerBlock",
+  embedding = { "Embedding", "PositionEmbedding" },
+  dropout = { "Dropout", "DropPath" },
+  activations = { "ReLU", "GELU", "SiLU", "Tanh", "Sigmoid", "Softmax", "LogSoftmax" },
+  containers = { "Identity", "Lambda", "ModuleList", "Sequential" },
+  losses = { "CrossEntropyLoss", "MSELoss" },
+}
+
+local module = require "ganymede.nn.module"
+local nn = { Module = module.Module, class = module.class, init = require "ganymede.nn.initializers" }
+
+for file, names in pairs(files) do
+  local loaded = require("ganymede.nn." .. file)
+  if type(names) == "string" then nn[names] = loaded else
+    for _, name in ipairs(names) do nn[name] = assert(loaded[name], name) end
+  end
+end
+
+return setmetatable(nn, {
+  __index = function(_, name)
+    local near = require("ganymede.options").nearest(tostring(name), require("ganymede.registry").layers:names())
+    error(("nn has no layer '%s'%s"):format(tostring(name), near and (" (did you mean '%s'?)"):format(near) or ""), 2)
+  end,
+})

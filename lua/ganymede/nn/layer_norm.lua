@@ -1,0 +1,31 @@
+--- Layer normalisation over the last dimension (Ba, Kiros and Hinton 2016).
+-- @module ganymede.nn.layer_norm
+local init = require "ganymede.nn.initializers"
+local module = require "ganymede.nn.module"
+local ops = require "ganymede.ops"
+
+local LayerNorm = module.class "LayerNorm"
+
+LayerNorm.positional = { "width", "eps" }
+LayerNorm.aliases = { normalized_shape = "width" }
+LayerNorm.options = {
+  width = { type = "integer", min = 1, doc = "size of the last dimension" },
+  eps   = { type = "number", default = 1e-5, above = 0, doc = "added to the variance" },
+  bias  = { type = "boolean", default = true, doc = "add a learned bias?" },
+}
+
+function LayerNorm:build(opt)
+  self:param("weight", { opt.width }, init.ones()(opt.width))
+  if opt.bias then self:param("bias", { opt.width }, init.zeros()(opt.width)) end
+end
+
+--- x (..., width) -> normalised (..., width).
+-- With a residual of the shape of x: normalised(x + residual), and the sum itself as a second result; both
+-- come from one pass over memory. Backward: dx (and dresidual) set, dW and db added to.
+function LayerNorm:forward(x, residual)
+  local bias = self.opt.bias and self.bias or nil
+  if residual then return ops.add_layer_norm(x, residual, self.weight, bias, self.opt.eps) end
+  return ops.layer_norm(x, self.weight, bias, self.opt.eps)
+end
+
+return LayerNorm

@@ -1,0 +1,43 @@
+--- The feed-forward half of a transformer block: down(f(up(x))), f fused into the first product.
+-- @module ganymede.nn.mlp
+local init = require "ganymede.nn.initializers"
+local Dropout = require("ganymede.nn.dropout").Dropout
+local Linear = require "ganymede.nn.linear"
+local module = require "ganymede.nn.module"
+
+local MLP = module.class "MLP"
+
+MLP.positional = { "width", "hidden" }
+MLP.options = {
+  width  = { type = "integer", min = 1, doc = "width of x and y" },
+  hidden = { type = "integer", min = 1, optional = true, doc = "width between; default 4 width" },
+  activation = { type = "string", default = "gelu", one_of = { "relu", "gelu", "gelu_tanh", "silu" }, doc = "f" },
+  bias    = { type = "boolean", default = true, doc = "biases in both layers?" },
+  dropout = { type = "number", default = 0, min = 0, below = 1, doc = "on the result" },
+  weight_initializer = init.option "of both weights; default as nn.Linear",
+  output_initializer = init.option "of the second weight alone; default weight_initializer",
+  bias_initializer   = init.option "of both biases; default as nn.Linear",
+}
+
+function MLP:build(opt)
+  local hidden = opt.hidden or 4 * opt.width
+  self.up = Linear {
+    inputs = opt.width, outputs = hidden, bias = opt.bias, activation = opt.activation,
+    weight_initializer = opt.weight_initializer, bias_initializer = opt.bias_initializer,
+  }
+  local output_initializer = opt.output_initializer
+  if output_initializer == nil then output_initializer = opt.weight_initializer end
+  self.down = Linear {
+    inputs = hidden, outputs = opt.width, bias = opt.bias,
+    weight_initializer = output_initializer, bias_initializer = opt.bias_initializer,
+  }
+  if opt.dropout > 0 then self.dropout = Dropout(opt.dropout) end
+end
+
+--- x (..., width) -> (..., width)
+function MLP:forward(x)
+  local y = self.down(self.up(x))
+  return self.dropout and self.dropout(y) or y
+end
+
+return MLP

@@ -1,0 +1,74 @@
+--- An image as a sequence of patches (Dosovitskiy et al. 2021): each patch times one matrix, which is a
+-- convolution with stride = kernel size; then a class token in front and learned positions.
+-- The columns of the weight are ordered (channels, rows, columns), as a flattened convolution kernel.
+-- @module ganymede.nn.patch_embedding
+local init = require "ganymede.nn.initializers"
+local module = require "ganymede.nn.module"
+local ops = require "ganymede.ops"
+
+local PatchEmbedding = module.class "PatchEmbedding"
+
+PatchEmbedding.aliases = { img_size = "image_size", in_chans = "channels", embed_size = "width" }
+PatchEmbedding.options = {
+  image_size  = { type = { "integer", "table" }, min = 1, doc = "side of the image, or { height, width }" },
+  patch_size  = { type = "integer", min = 1, doc = "side of a patch; divides the sides of the image" },
+  channels    = { type = "integer", min = 1, default = 3, doc = "channels of the image" },
+  width       = { type = "integer", min = 1, doc = "width of a token" },
+  class_token = { type = "boolean", default = true, doc = "put a learned token in front?" },
+  positions   = { type = "boolean", default = true, doc = "add learned positions?" },
+  weight_initializer   = init.option "default U(-1/sqrt(fan_in), 1/sqrt(fan_in)), fan_in = channels patch_size^2",
+  bias_initializer     = init.option "default as the weight",
+  position_initializer = init.option "default N(0, 0.02) cut at two standard deviations",
+  class_initializer    = init.option "default zeros",
+}
+
+local function sides(size)
+  if type(size) == "number" then return size, size end
+  local height, width = size[1], size[2]
+  if #size ~= 2 or type(height) ~= "number" or type(width) ~= "number" then
+    error("PatchEmbedding: image_size must be an integer or { height, width }", 4)
+  end
+  return height, width
+end
+
+--- Tokens made of one image: patches and the class token.
+function PatchEmbedding:tokens() return self.rows * self.columns + (self.opt.class_token and 1 or 0) end
+
+function PatchEmbedding:build(opt)
+  self.height, self.width = sides(opt.image_size)
+  self.rows, self.columns = self.height / opt.patch_size, self.width / opt.patch_size
+  if self.rows % 1 ~= 0 or self.columns % 1 ~= 0 or self.rows < 1 or self.columns < 1 then
+    error(("PatchEmbedding: patches of %d do not tile an image of %d x %d; patch_size must divide both sides"):format(
+      opt.patch_size, self.height, self.width), 3)
+  end
+  local fan_in = opt.channels * opt.patch_size ^ 2
+  self:param("weight", { opt.width, fan_in },
+    init.resolve(opt.weight_initializer, init.dense_weight, fan_in, opt.width))
+  self:param("bias", { opt.width }, init.resolve(opt.bias_initializer, init.dense_bias, fan_in))
+  if opt.class_token then
+    self:param("class_token", { 1, 1, opt.width }, init.resolve(opt.class_initializer, init.zeros()))
+  end
+  if opt.positions then
+    self:param("positions", { 1, self:tokens(), opt.width },
+      init.resolve(opt.position_initializer, init.trunc_normal { std = 0.02, low = -0.04, high = 0.04 }))
+  end
+end
+
+local function check_image(self, x)
+  local ok = x:dim() == 4 and x:size(2) == self.opt.channels and x:size(3) == self.height and x:size(4) == self.width
+  if not ok then
+    error(("images must be (batch, %d, %d, %d); got (%s)"):format(self.opt.channels, self.height, self.width,
+      table.concat(x:shape(), ", ")), 0)
+  end
+end
+
+--- x (b, channels, height, width) -> (b, tokens, width); backward: dx is set, the parameters' are added to.
+function PatchEmbedding:forward(x)
+  check_image(self, x)
+  local opt = self.opt
+  local y = ops.linear(ops.patchify(x, opt.patch_size), self.weight, self.bias)
+  if opt.class_token then y = ops.cat({ ops.expand(self.class_token, { x:size(1), 1, opt.width }), y }, 2) end
+  return opt.positions and ops.add(y, self.positions) or y
+end
+
+return PatchEmbedding

@@ -1,0 +1,26 @@
+--- Root mean square normalisation over the last dimension (Zhang and Sennrich 2019): no mean, no bias.
+-- @module ganymede.nn.rms_norm
+local init = require "ganymede.nn.initializers"
+local module = require "ganymede.nn.module"
+local ops = require "ganymede.ops"
+
+local RMSNorm = module.class "RMSNorm"
+
+RMSNorm.positional = { "width", "eps" }
+RMSNorm.aliases = { normalized_shape = "width" }
+RMSNorm.options = {
+  width = { type = "integer", min = 1, doc = "size of the last dimension" },
+  eps   = { type = "number", default = 1e-5, above = 0, doc = "added to the mean square" },
+}
+
+function RMSNorm:build(opt) self:param("weight", { opt.width }, init.ones()(opt.width)) end
+
+--- x (..., width) -> normalised (..., width).
+-- With a residual of the shape of x: normalised(x + residual), and the sum itself as a second result.
+-- Backward: dx (and dresidual) set, dW added to.
+function RMSNorm:forward(x, residual)
+  if residual then return ops.add_rms_norm(x, residual, self.weight, self.opt.eps) end
+  return ops.rms_norm(x, self.weight, self.opt.eps)
+end
+
+return RMSNorm

@@ -1,0 +1,127 @@
+--- A transformer block: attention and MLP, each beside a residual connection.
+--
+-- Pre-norm (the default): x + attention(norm1(x)), then + mlp(norm2(.)). The sum and the norm that follows it
+-- are one kernel, so that the residual stream is read once. Within a stack even the last sum of a block waits
+-- for the next block's norm: `TransformerBlock.chain(blocks, x)` gives (branch, stream) for the final norm.
+-- post_norm = true (BERT, Vaswani et al. 2017): norm1(x + attention(x)), then norm2(. + mlp(.)).
+-- @module ganymede.nn.transformer
+local Attention = require "ganymede.nn.attention"
+local init = require "ganymede.nn.initializers"
+local DropPath = require("ganymede.nn.dropout").DropPath
+local MLP = require "ganymede.nn.mlp"
+local module = require "ganymede.nn.module"
+local ops = require "ganymede.ops"
+local registry = require "ganymede.registry"
+
+local TransformerBlock = module.class "TransformerBlock"
+
+TransformerBlock.options = {
+  width     = { type = "integer", min = 1, doc = "width of the residual stream" },
+  heads     = { type = "integer", min = 1, doc = "query heads; divides width" },
+  kv_heads  = { type = "integer", min = 1, optional = true, doc = "key and value heads; default heads" },
+  mlp_ratio = { type = "number", above = 0, default = 4, doc = "hidden width of the MLP over width" },
+  causal    = { type = "boolean", default = false, doc = "a position sees itself and what is before it only?" },
+  activation = { type = "string", default = "gelu", one_of = { "relu", "gelu", "gelu_tanh", "silu" },
+                 doc = "of the MLP" },
+  norm      = { type = "string", default = "LayerNorm", one_of = { "LayerNorm", "RMSNorm" },
+                doc = "class of both norms" },
+  eps       = { type = "number", default = 1e-5, above = 0, doc = "of both norms" },
+  bias      = { type = "boolean", default = true, doc = "biases in projections, MLP and LayerNorm?" },
+  dropout   = { type = "number", default = 0, min = 0, below = 1, doc = "on what attention and MLP give" },
+  attention_dropout = { type = "number", default = 0, min = 0, below = 1, doc = "on the attention probabilities" },
+  drop_path = { type = "number", default = 0, min = 0, below = 1, doc = "probability that a sample skips a branch" },
+  post_norm = { type = "boolean", default = false, doc = "normalise after the sum, as BERT does?" },
+  weight_initializer   = init.option "of every weight matrix; default as nn.Linear",
+  residual_initializer = init.option "of the two that write to the residual stream; default weight_initializer",
+  bias_initializer     = init.option "of every bias of projections and MLP; default as nn.Linear",
+}
+
+local function new_norm(opt)
+  local options = { width = opt.width, eps = opt.eps }
+  if opt.norm == "LayerNorm" then options.bias = opt.bias end
+  return registry.layers:get(opt.norm)(options)
+end
+
+local function hidden_width(opt)
+  local hidden = opt.width * opt.mlp_ratio
+  if hidden % 1 ~= 0 or hidden < 1 then
+    error(("TransformerBlock: mlp_ratio %g times width %d is no whole number"):format(opt.mlp_ratio, opt.width), 4)
+  end
+  return hidden
+end
+
+function TransformerBlock:build(opt)
+  local initializers = {
+    bias = opt.bias, weight_initializer = opt.weight_initializer, output_initializer = opt.residual_initializer,
+    bias_initializer = opt.bias_initializer, width = opt.width,
+  }
+  local function with(more)
+    for k, v in pairs(initializers) do more[k] = v end
+    return more
+  end
+  local hidden = hidden_width(opt)
+  self.norm1 = new_norm(opt)
+  self.attention = Attention(with {
+    heads = opt.heads, kv_heads = opt.kv_heads, causal = opt.causal,
+    dropout = opt.attention_dropout, output_dropout = opt.dropout,
+  })
+  self.norm2 = new_norm(opt)
+  self.mlp = MLP(with { hidden = hidden, activation = opt.activation, dropout = opt.dropout })
+  if opt.drop_path > 0 then
+    self.drop_path1, self.drop_path2 = DropPath(opt.drop_path), DropPath(opt.drop_path)
+  end
+end
+
+local function attention_branch(self, x, key_mask)
+  local y = self.attention(x, key_mask)
+  return self.drop_path1 and self.drop_path1(y) or y
+end
+
+local function mlp_branch(self, x)
+  local y = self.mlp(x)
+  return self.drop_path2 and self.drop_path2(y) or y
+end
+
+-- The stream is branch + stream, not yet added (stream nil: branch alone); so is what is returned.
+local function pre_norm(self, branch, stream, key_mask)
+  local y
+  if stream then y, stream = self.norm1(branch, stream) else y, stream = self.norm1(branch), branch end
+  y, stream = self.norm2(attention_branch(self, y, key_mask), stream)
+  return mlp_branch(self, y), stream
+end
+
+local function post_norm(self, x, key_mask)
+  local y = self.norm1(attention_branch(self, x, key_mask), x)
+  return (self.norm2(mlp_branch(self, y), y))
+end
+
+--- x (b, s, width) -> (b, s, width). key_mask u8 (b, s): 0 hides a position.
+-- In a chain: (branch, key_mask, stream), stream = false at its beginning -> branch, stream.
+function TransformerBlock:forward(x, key_mask, stream)
+  if self.opt.post_norm then return post_norm(self, x, key_mask) end
+  if stream ~= nil then return pre_norm(self, x, stream or nil, key_mask) end
+  return ops.add(pre_norm(self, x, nil, key_mask))
+end
+
+--- Runs x (b, s, width) through a ModuleList of blocks -> branch, stream: their sum is the result, and a norm
+-- adds them as it reads them: y = norm(branch, stream). With post-norm blocks, or none, stream is nil.
+function TransformerBlock.chain(blocks, x, key_mask)
+  local stream = false
+  for _, block in blocks:each() do
+    if block.opt.post_norm then x = block(x, key_mask) else x, stream = block(x, key_mask, stream) end
+  end
+  return x, stream or nil
+end
+
+--- Floating point operations of the forward pass for one sequence of `length`: a multiply-add is two; causal
+-- attention is counted as half of the full one; norms and activations are not counted.
+function TransformerBlock:flops(length)
+  local opt = self.opt
+  local kv_width = opt.width / opt.heads * (opt.kv_heads or opt.heads)
+  local projections = 2 * opt.width * (2 * opt.width + 2 * kv_width)
+  local mlp = 2 * 2 * opt.width * hidden_width(opt)
+  local attention = 2 * 2 * length * opt.width * (opt.causal and 0.5 or 1)
+  return length * (projections + mlp + attention)
+end
+
+return TransformerBlock
