@@ -57,26 +57,17 @@ gm_status gm_rank_device(gm_rank *r, gm_device **out)
     return GM_OK;
 }
 
-gm_status gm_rank_enter(gm_rank *r, const char *name, size_t *mark)
+gm_status gm_rank_set_path(gm_rank *r, const char *path)
 {
-    size_t n = strlen(name), old = r->path_length, need = old + n + 2;
+    size_t need = strlen(path) + 1;
     if (need > r->path_room) {
-        char *path = realloc(r->path, 2 * need);
-        if (!path) return GM_FAIL(GM_ENOMEM, "no memory for a module path");
-        r->path = path;
+        char *room = realloc(r->path, 2 * need);
+        if (!room) return GM_FAIL(GM_ENOMEM, "no memory for a module path");
+        r->path = room;
         r->path_room = 2 * need;
     }
-    *mark = old;
-    if (old && n) r->path[r->path_length++] = '.';
-    memcpy(r->path + r->path_length, name, n + 1);
-    r->path_length += n;
+    memcpy(r->path, path, need);
     return GM_OK;
-}
-
-void gm_rank_leave(gm_rank *r, size_t mark)
-{
-    r->path_length = mark;
-    r->path[mark] = 0;
 }
 
 void gm_rank_place(gm_rank *r, const char *op) { gm_pool_set_place(r->device->pool, r->path, op); }

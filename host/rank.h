@@ -22,10 +22,12 @@ typedef struct gm_rank {
     struct gm_scope *scope;   /* innermost; never NULL */
 
     char    *path; /* module path being run: "blocks.3.mlp"; "" outside modules */
-    size_t   path_length, path_room;
+    size_t   path_room;
 
     /* Which samples of the optimizer step's whole batch the current micro-batch holds. */
     int64_t batch_offset, batch_count;
+
+    void *main, *caller; /* for bindings: the interpreter, and the coroutine that callbacks run on */
 
     struct gm_site *sites; /* calls so far in this step, by module path */
     uint32_t        n_sites, site_room;
@@ -39,9 +41,8 @@ gm_status gm_rank_open_device(gm_rank *r, const char *backend, int threads);
 /* The device, opened as "cpu" on first use. */
 gm_status gm_rank_device(gm_rank *r, gm_device **out);
 
-/* Module paths nest: enter appends ".name" and returns the length to give back to leave. */
-gm_status gm_rank_enter(gm_rank *r, const char *name, size_t *mark);
-void      gm_rank_leave(gm_rank *r, size_t mark);
+/* The module that runs from now on: errors, memory accounts and random sites name it. Copied. */
+gm_status gm_rank_set_path(gm_rank *r, const char *path);
 /* Charges what is allocated next to (current path, op). */
 void      gm_rank_place(gm_rank *r, const char *op);
 

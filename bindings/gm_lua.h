@@ -1,0 +1,68 @@
+/* gm_lua.h - what the files of bindings/ share: the rank, handles, arguments, errors.
+ *
+ * A binding checks its arguments, makes one C call, pushes the result. Order matters: the userdata
+ * comes first (lua_newuserdata may raise, and then there is nothing to lose), the value second:
+ *
+ *     gm_handle *h = gm_push_handle(L);
+ *     gm_value  *v;
+ *     L_TRY(L, gm_something(r, x, &v));
+ *     gm_handle_fill(r, h, v, "something"); */
+#ifndef GM_LUA_H
+#define GM_LUA_H
+
+#include <lauxlib.h>
+#include <lua.h>
+#include "../host/autograd/apply.h"
+#include "../host/autograd/scope.h"
+
+#define GM_TENSOR "gm.tensor" /* metatable of tensors, in the registry */
+
+gm_rank *gm_lua_rank(lua_State *L);
+
+/* Tensors. */
+gm_handle *gm_push_handle(lua_State *L); /* an empty one */
+gm_handle *gm_test_handle(lua_State *L, int arg); /* NULL: not a tensor */
+gm_handle *gm_check_handle(lua_State *L, int arg);
+gm_value  *gm_check_value(lua_State *L, int arg); /* raises for a released one, naming who made it */
+gm_value  *gm_opt_value(lua_State *L, int arg);   /* NULL for nil, none and false */
+
+/* Arguments. Shapes are lists of integers, or (when `rest` allows) the arguments from arg on. */
+int      gm_check_shape(lua_State *L, int arg, int64_t *shape); /* table; returns ndim */
+int      gm_check_sizes(lua_State *L, int arg, int64_t *shape); /* table, or numbers from arg to the top */
+int64_t  gm_check_integer(lua_State *L, int arg);               /* a whole number within 2^53 */
+int      gm_check_dim_arg(lua_State *L, int arg, int ndim);     /* 1-based or negative -> 0-based */
+uint32_t gm_opt_dims(lua_State *L, int arg, int ndim);          /* nil, number or list -> bit mask */
+gm_dtype gm_check_dtype(lua_State *L, int arg);
+gm_dtype gm_opt_dtype(lua_State *L, int arg, gm_dtype otherwise);
+/* Raw attributes by the names of attrs.def, dimensions as in C; unknown names raise. nil: defaults. */
+void     gm_read_attrs(lua_State *L, int arg, gm_attrs *attrs);
+/* Field of an options table, or the default; arg may be nil. */
+double   gm_field_number(lua_State *L, int arg, const char *name, double otherwise);
+bool     gm_field_flag(lua_State *L, int arg, const char *name);
+
+/* Raises gm_last_error(). */
+int gm_raise(lua_State *L, gm_status st);
+
+/* Runs a call that may allocate. If memory is short, collects and tries once more: here, in a
+ * lua_CFunction, and nowhere else (a full collection under an FFI call from a trace never returns). */
+#define L_TRY(L, expr)                              \
+    do {                                            \
+        gm_status st_ = (expr);                     \
+        if (st_ == GM_ENOMEM) {                     \
+            lua_gc((L), LUA_GCCOLLECT, 0);          \
+            st_ = (expr);                           \
+        }                                           \
+        if (st_ != GM_OK) return gm_raise((L), st_); \
+    } while (0)
+
+/* One for each file: adds its functions to the table on the top of the stack. */
+int gm_open_handles(lua_State *L);
+int gm_open_tensor(lua_State *L);
+int gm_open_ops(lua_State *L);
+int gm_open_autograd(lua_State *L);
+int gm_open_optim(lua_State *L);
+int gm_open_rank(lua_State *L);
+int gm_open_run_op(lua_State *L);
+int gm_open_json(lua_State *L);
+
+#endif

@@ -1,0 +1,283 @@
+/* handle.c - tensors as userdata, scopes, arguments and errors; see gm_lua.h. */
+#include "gm_lua.h"
+
+#include <math.h>
+#include <string.h>
+
+gm_handle *gm_push_handle(lua_State *L)
+{
+    gm_handle *h = lua_newuserdata(L, sizeof *h);
+    *h = (gm_handle){0};
+    luaL_getmetatable(L, GM_TENSOR);
+    lua_setmetatable(L, -2);
+    return h;
+}
+
+gm_handle *gm_test_handle(lua_State *L, int arg)
+{
+    void *p = lua_touserdata(L, arg);
+    if (!p || !lua_getmetatable(L, arg)) return NULL;
+    luaL_getmetatable(L, GM_TENSOR);
+    bool same = lua_rawequal(L, -1, -2);
+    lua_pop(L, 2);
+    return same ? p : NULL;
+}
+
+gm_handle *gm_check_handle(lua_State *L, int arg)
+{
+    gm_handle *h = gm_test_handle(L, arg);
+    if (!h) luaL_typerror(L, arg, "tensor");
+    return h;
+}
+
+gm_value *gm_check_value(lua_State *L, int arg)
+{
+    gm_handle *h = gm_check_handle(L, arg);
+    if (!h->value)
+        luaL_argerror(L, arg, lua_pushfstring(L, "this tensor (made by '%s') was released when its scope closed; "
+                                              "return it from the scope or :keep() it", h->born ? h->born : "?"));
+    return h->value;
+}
+
+gm_value *gm_opt_value(lua_State *L, int arg)
+{
+    return lua_isnoneornil(L, arg) || (lua_isboolean(L, arg) && !lua_toboolean(L, arg)) ? NULL : gm_check_value(L, arg);
+}
+
+int64_t gm_check_integer(lua_State *L, int arg)
+{
+    lua_Number n = luaL_checknumber(L, arg);
+    if (n != floor(n) || fabs(n) > 9007199254740992.0)
+        luaL_argerror(L, arg, lua_pushfstring(L, "a whole number was expected, got %f", n));
+    return (int64_t)n;
+}
+
+int gm_check_shape(lua_State *L, int arg, int64_t *shape)
+{
+    luaL_checktype(L, arg, LUA_TTABLE);
+    size_t n = lua_objlen(L, arg);
+    if (n > GM_MAX_DIMS) luaL_argerror(L, arg, lua_pushfstring(L, "%d dimensions; at most %d are allowed", (int)n, GM_MAX_DIMS));
+    for (size_t i = 0; i < n; i++) {
+        lua_rawgeti(L, arg, (int)i + 1);
+        lua_Number v = lua_tonumber(L, -1);
+        if (!lua_isnumber(L, -1) || v != floor(v) || fabs(v) > 9007199254740992.0)
+            luaL_argerror(L, arg, "a shape is a list of whole numbers");
+        shape[i] = (int64_t)v;
+        lua_pop(L, 1);
+    }
+    return (int)n;
+}
+
+int gm_check_sizes(lua_State *L, int arg, int64_t *shape)
+{
+    if (lua_istable(L, arg)) return gm_check_shape(L, arg, shape);
+    int n = lua_gettop(L) - arg + 1;
+    if (n > GM_MAX_DIMS) luaL_argerror(L, arg, lua_pushfstring(L, "%d dimensions; at most %d are allowed", n, GM_MAX_DIMS));
+    for (int i = 0; i < n; i++) shape[i] = gm_check_integer(L, arg + i);
+    return n;
+}
+
+static int to_dim(lua_State *L, int arg, int64_t d, int ndim)
+{
+    int64_t k = d < 0 ? d + ndim : d - 1;
+    if (d == 0 || k < 0 || k >= ndim)
+        luaL_argerror(L, arg, lua_pushfstring(L, "dimension %d of a tensor with %d (they count from 1, or from -1 at the end)",
+                                              (int)d, ndim));
+    return (int)k;
+}
+
+int gm_check_dim_arg(lua_State *L, int arg, int ndim) { return to_dim(L, arg, gm_check_integer(L, arg), ndim); }
+
+uint32_t gm_opt_dims(lua_State *L, int arg, int ndim)
+{
+    uint32_t mask = 0;
+    int64_t  list[GM_MAX_DIMS];
+    if (lua_isnoneornil(L, arg)) return 0;
+    if (lua_isnumber(L, arg)) return 1u << gm_check_dim_arg(L, arg, ndim);
+    int n = gm_check_shape(L, arg, list);
+    for (int i = 0; i < n; i++) mask |= 1u << to_dim(L, arg, list[i], ndim);
+    return mask;
+}
+
+gm_dtype gm_check_dtype(lua_State *L, int arg)
+{
+    gm_dtype    t;
+    const char *name = luaL_checkstring(L, arg);
+    if (!gm_dtype_parse(name, &t))
+        luaL_argerror(L, arg, lua_pushfstring(L, "there is no dtype '%s'; f32 f64 bf16 f16 i32 i64 u8 exist", name));
+    return t;
+}
+
+gm_dtype gm_opt_dtype(lua_State *L, int arg, gm_dtype otherwise)
+{
+    return lua_isnoneornil(L, arg) ? otherwise : gm_check_dtype(L, arg);
+}
+
+double gm_field_number(lua_State *L, int arg, const char *name, double otherwise)
+{
+    double v = otherwise;
+    if (!lua_istable(L, arg)) return v;
+    lua_getfield(L, arg, name);
+    if (lua_isnumber(L, -1)) v = lua_tonumber(L, -1);
+    else if (!lua_isnil(L, -1)) luaL_error(L, "option '%s' should be a number, got %s", name, luaL_typename(L, -1));
+    lua_pop(L, 1);
+    return v;
+}
+
+bool gm_field_flag(lua_State *L, int arg, const char *name)
+{
+    if (!lua_istable(L, arg)) return false;
+    lua_getfield(L, arg, name);
+    bool v = lua_toboolean(L, -1);
+    lua_pop(L, 1);
+    return v;
+}
+
+int gm_raise(lua_State *L, gm_status st)
+{
+    (void)st;
+    return luaL_error(L, "%s", gm_last_error()); /* never a message as the format */
+}
+
+/* Readers of attributes, one a C type: the value is on the top of the stack. */
+static void read_gm_function(lua_State *L, const char *name, gm_function *out)
+{
+    (void)name;
+    const char *text = luaL_checkstring(L, -1);
+    if (!gm_function_parse(text, out)) luaL_error(L, "there is no function '%s'", text);
+}
+static void read_gm_dtype(lua_State *L, const char *name, gm_dtype *out)
+{
+    (void)name;
+    *out = gm_check_dtype(L, lua_gettop(L));
+}
+static double read_number(lua_State *L, const char *name)
+{
+    if (!lua_isnumber(L, -1)) luaL_error(L, "attribute '%s' should be a number, got %s", name, luaL_typename(L, -1));
+    return lua_tonumber(L, -1);
+}
+static void read_int64_t(lua_State *L, const char *name, int64_t *out) { *out = (int64_t)read_number(L, name); }
+static void read_uint32_t(lua_State *L, const char *name, uint32_t *out) { *out = (uint32_t)read_number(L, name); }
+static void read_double(lua_State *L, const char *name, double *out) { *out = read_number(L, name); }
+static void read_flag(lua_State *L, const char *name, bool *out)
+{
+    (void)name;
+    *out = lua_toboolean(L, -1);
+}
+static void read_gm_stream(lua_State *L, const char *name, gm_stream *out)
+{
+    int at = lua_gettop(L);
+    if (!lua_istable(L, at)) luaL_error(L, "attribute '%s' should be a table { key, step }", name);
+    out->key = (uint64_t)gm_field_number(L, at, "key", 0);
+    out->step = (int64_t)gm_field_number(L, at, "step", -1);
+}
+static void read_gm_box(lua_State *L, const char *name, gm_box *out)
+{
+    int at = lua_gettop(L);
+    if (!lua_istable(L, at)) luaL_error(L, "attribute '%s' should be a table { shape, offset }", name);
+    lua_getfield(L, at, "shape");
+    out->ndim = gm_check_shape(L, at + 1, out->shape);
+    lua_getfield(L, at, "offset");
+    if (gm_check_shape(L, at + 2, out->offset) != out->ndim) luaL_error(L, "attribute '%s': shape and offset differ in length", name);
+    lua_settop(L, at);
+}
+#define read_bool  read_flag
+#define read__Bool read_flag
+
+void gm_read_attrs(lua_State *L, int arg, gm_attrs *attrs)
+{
+    static const char *const names[] = {
+#define GM_ATTR(type, name, initial, text) #name,
+#include "../kernels/attrs.def"
+#undef GM_ATTR
+    };
+    *attrs = gm_attrs_default();
+    if (lua_isnoneornil(L, arg)) return;
+    luaL_checktype(L, arg, LUA_TTABLE);
+    for (lua_pushnil(L); lua_next(L, arg); lua_pop(L, 1)) {
+        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
+        bool        known = false;
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) known |= !strcmp(names[i], key);
+        if (!known) luaL_error(L, "there is no attribute '%s'", key);
+    }
+#define GM_ATTR(type, name, initial, text)                             \
+    lua_getfield(L, arg, #name);                                       \
+    if (!lua_isnil(L, -1)) read_##type(L, #name, &attrs->name); \
+    lua_pop(L, 1);
+#include "../kernels/attrs.def"
+#undef GM_ATTR
+}
+
+/* scope_open([module]): module true for a module call, whose tape outlives it. */
+static int scope_open(lua_State *L)
+{
+    gm_rank *r = gm_lua_rank(L);
+    L_TRY(L, gm_scope_open(r, lua_toboolean(L, 1) ? GM_SCOPE_MODULE : GM_SCOPE_USER, L));
+    return 0;
+}
+
+/* Moves the tensors in the value at index, also inside tables, to the outer scope. The table at `seen`
+ * holds the tables visited so far. */
+static void move_out(lua_State *L, int index, gm_scope *to, int seen)
+{
+    gm_handle *h = gm_test_handle(L, index);
+    if (h) gm_handle_move(h, to);
+    if (h || !lua_istable(L, index)) return;
+    luaL_checkstack(L, 5, "tensors nested too deeply in a scope's result");
+    lua_pushvalue(L, index);
+    lua_rawget(L, seen);
+    bool visited = lua_toboolean(L, -1);
+    lua_pop(L, 1);
+    if (visited) return;
+    lua_pushvalue(L, index);
+    lua_pushboolean(L, 1);
+    lua_rawset(L, seen);
+    for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) move_out(L, lua_gettop(L), to, seen);
+}
+
+/* scope_close(...): releases what the scope made, but for the tensors passed in, also inside tables. */
+static int scope_close(lua_State *L)
+{
+    gm_rank  *r = gm_lua_rank(L);
+    gm_scope *s = r->scope;
+    if (!s->outer) return luaL_error(L, "scope_close without scope_open");
+    if (s->owner != L) return luaL_error(L, "this scope was opened by another coroutine; a coroutine must close what it opened");
+    int n = lua_gettop(L);
+    lua_newtable(L);
+    for (int i = 1; i <= n; i++) move_out(L, i, s->outer, n + 1);
+    gm_scope_close(r);
+    return 0;
+}
+
+static int tensor_release(lua_State *L)
+{
+    gm_handle_release(gm_check_handle(L, 1));
+    return 0;
+}
+
+static int tensor_keep(lua_State *L)
+{
+    gm_check_value(L, 1);
+    gm_handle_keep(lua_touserdata(L, 1));
+    lua_settop(L, 1);
+    return 1;
+}
+
+static int is_tensor(lua_State *L)
+{
+    lua_pushboolean(L, gm_test_handle(L, 1) != NULL);
+    return 1;
+}
+
+int gm_open_handles(lua_State *L)
+{
+    static const luaL_Reg functions[] = {
+        {"scope_open", scope_open}, {"scope_close", scope_close}, {"is_tensor", is_tensor},
+        {"keep", tensor_keep},      {"release", tensor_release},  {NULL, NULL}};
+    luaL_newmetatable(L, GM_TENSOR); /* methods are added by lua/ganymede/tensor.lua */
+    lua_pushcfunction(L, tensor_release);
+    lua_setfield(L, -2, "__gc");
+    lua_setfield(L, -2, "tensor_metatable"); /* core.tensor_metatable */
+    luaL_register(L, NULL, functions);
+    return 0;
+}

@@ -1,0 +1,193 @@
+/* lua_autograd.c - gradients: backward, leaves, no_grad, custom functions. */
+#include "gm_lua.h"
+
+#include <stdlib.h>
+
+/* backward(loss, seed gradient or nil) */
+static int backward(lua_State *L)
+{
+    gm_value *loss = gm_check_value(L, 1), *seed = gm_opt_value(L, 2);
+    void     *outer = loss->rank->caller;
+    loss->rank->caller = L;
+    gm_status st = gm_tape_backward(loss, seed); /* drops the tape: cannot be tried twice */
+    gm_lua_rank(L)->caller = outer;
+    return st == GM_OK ? 0 : gm_raise(L, st);
+}
+
+/* requires_grad(t [, on]) -> boolean, or t when it was set */
+static int requires_grad(lua_State *L)
+{
+    gm_value *v = gm_check_value(L, 1);
+    if (lua_isnoneornil(L, 2)) {
+        lua_pushboolean(L, v->requires_grad);
+        return 1;
+    }
+    L_TRY(L, gm_value_require_grad(v, lua_toboolean(L, 2)));
+    lua_settop(L, 1);
+    return 1;
+}
+
+/* grad(t) -> tensor that shares the gradient's memory, or nil */
+static int grad(lua_State *L)
+{
+    gm_value *v = gm_check_value(L, 1), *g;
+    if (!v->grad_set) return 0;
+    gm_handle *h = gm_push_handle(L);
+    gm_tensor_retain(v->grad);
+    gm_status st = gm_value_take(v->rank, v->grad, &g);
+    if (st != GM_OK) return gm_raise(L, st);
+    gm_handle_fill(v->rank, h, g, "grad");
+    return 1;
+}
+
+static int detach(lua_State *L)
+{
+    gm_value  *v = gm_check_value(L, 1), *d;
+    gm_handle *h = gm_push_handle(L);
+    L_TRY(L, gm_value_detach(v, &d));
+    gm_handle_fill(v->rank, h, d, "detach");
+    return 1;
+}
+
+/* zero_grad(list of parameters) */
+static int zero_grad(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TTABLE);
+    for (int i = 1, n = (int)lua_objlen(L, 1); i <= n; i++) {
+        lua_rawgeti(L, 1, i);
+        gm_value_zero_grad(gm_check_value(L, -1));
+        lua_pop(L, 1);
+    }
+    return 0;
+}
+
+/* no_grad(+1 or -1): entering and leaving a region that records nothing; returns the depth. */
+static int no_grad(lua_State *L)
+{
+    gm_rank *r = gm_lua_rank(L);
+    int      depth = r->no_grad + (int)luaL_checkinteger(L, 1);
+    if (depth < 0) return luaL_error(L, "no_grad was left more often than entered");
+    r->no_grad = depth;
+    lua_pushinteger(L, depth);
+    return 1;
+}
+
+static int tape_nodes(lua_State *L)
+{
+    lua_pushinteger(L, gm_tape_nodes(gm_lua_rank(L)));
+    return 1;
+}
+
+static int tape_drop(lua_State *L)
+{
+    gm_tape_drop(gm_lua_rank(L));
+    return 0;
+}
+
+/* A Lua function called from the tape: kept in the registry, called under lua_pcall on whatever
+ * coroutine runs backward (rank->caller), never on the one that recorded it, which may be dead. */
+typedef struct lua_callback {
+    gm_rank *rank;
+    int      ref;
+} lua_callback;
+
+static void push_borrowed(lua_State *L, gm_rank *r, gm_value *v)
+{
+    if (!v) {
+        lua_pushnil(L);
+        return;
+    }
+    gm_handle *h = gm_push_handle(L);
+    gm_value_retain(v);
+    gm_handle_fill(r, h, v, "custom function");
+}
+
+/* Runs inside lua_pcall: arguments and results travel in the struct behind the light userdata. */
+typedef struct call_frame {
+    const lua_callback *callback;
+    int                 n_in, n_out;
+    gm_value *const    *in;
+    gm_value          **out;
+} call_frame;
+
+static int call_protected(lua_State *L)
+{
+    call_frame *f = lua_touserdata(L, 1);
+    gm_rank    *r = gm_lua_rank(L);
+    luaL_checkstack(L, f->n_in + f->n_out + 4, "custom function");
+    lua_rawgeti(L, LUA_REGISTRYINDEX, f->callback->ref);
+    for (int i = 0; i < f->n_in; i++) push_borrowed(L, r, f->in[i]);
+    lua_call(L, f->n_in, f->n_out);
+    for (int i = 0; i < f->n_out; i++) {
+        gm_value *v = gm_opt_value(L, lua_gettop(L) - f->n_out + 1 + i);
+        if (v) gm_value_retain(f->out[i] = v);
+    }
+    return 0;
+}
+
+static gm_status call_lua(void *context, int n_in, gm_value *const *in, int n_out, gm_value **out)
+{
+    lua_callback *c = context;
+    call_frame    f = {c, n_in, n_out, in, out};
+    gm_rank      *r = c->rank;
+    lua_State    *L = r->caller;
+    GM_TRY(gm_scope_open(r, GM_SCOPE_MODULE, L));
+    lua_pushcfunction(L, call_protected);
+    lua_pushlightuserdata(L, &f);
+    gm_status st = GM_OK;
+    if (lua_pcall(L, 1, 0, 0)) {
+        const char *text = lua_tostring(L, -1);
+        st = gm_fail_again(GM_ELUA, text ? text : "a custom function raised an error that is not a string");
+        lua_pop(L, 1);
+    }
+    gm_scope_close(r);
+    return st;
+}
+
+static void release_lua(void *context)
+{
+    lua_callback *c = context;
+    luaL_unref(c->rank->main, LUA_REGISTRYINDEX, c->ref);
+    free(c);
+}
+
+static int read_values(lua_State *L, int arg, gm_value **out)
+{
+    luaL_checktype(L, arg, LUA_TTABLE);
+    int n = (int)lua_objlen(L, arg);
+    if (n > GM_MAX_OUT) luaL_argerror(L, arg, "too many tensors for a custom function");
+    for (int i = 0; i < n; i++) {
+        lua_rawgeti(L, arg, i + 1);
+        out[i] = gm_check_value(L, lua_gettop(L));
+        lua_pop(L, 1);
+    }
+    return n;
+}
+
+/* record_custom(inputs, outputs, backward): makes the outputs depend on the inputs; see gm.custom. */
+static int record_custom(lua_State *L)
+{
+    gm_value *in[GM_MAX_OUT], *out[GM_MAX_OUT];
+    int       n_in = read_values(L, 1, in), n_out = read_values(L, 2, out);
+    luaL_checktype(L, 3, LUA_TFUNCTION);
+    lua_pushvalue(L, 3);
+    int           ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    lua_callback *c = malloc(sizeof *c);
+    if (!c) {
+        luaL_unref(L, LUA_REGISTRYINDEX, ref);
+        return luaL_error(L, "no memory for a custom function");
+    }
+    *c = (lua_callback){gm_lua_rank(L), ref};
+    gm_status st = gm_record_custom(gm_lua_rank(L), n_in, in, n_out, out, (gm_callback){call_lua, c, release_lua});
+    return st == GM_OK ? 0 : gm_raise(L, st);
+}
+
+int gm_open_autograd(lua_State *L)
+{
+    static const luaL_Reg functions[] = {
+        {"backward", backward}, {"requires_grad", requires_grad}, {"grad", grad}, {"detach", detach},
+        {"zero_grad", zero_grad}, {"no_grad", no_grad}, {"tape_nodes", tape_nodes}, {"tape_drop", tape_drop},
+        {"record_custom", record_custom}, {NULL, NULL}};
+    luaL_register(L, NULL, functions);
+    return 0;
+}

@@ -1,0 +1,434 @@
+/* lua_ops.c - differentiable ops: core.ops.*, what ganymede.ops hands to users. Dimensions count from
+ * 1, or from -1 at the end. Every function returns new tensors. */
+#include "gm_lua.h"
+
+#include <string.h>
+#include "../kernels/philox.h"
+
+/* Runs an op with one wanted output and pushes it. */
+static int apply1(lua_State *L, gm_op op, int n_in, gm_value *const *in, const gm_attrs *a, int n_out)
+{
+    gm_rank   *r = gm_lua_rank(L);
+    gm_value  *out[GM_MAX_OUT];
+    bool       want[GM_MAX_OUT] = {true};
+    gm_handle *h = gm_push_handle(L);
+    L_TRY(L, gm_apply(r, op, n_in, in, a, n_out, want, out));
+    gm_handle_fill(r, h, out[0], gm_op_name(op));
+    return 1;
+}
+
+/* A number as a tensor of no dimensions, of the dtype of the other operand. */
+static int push_scalar(lua_State *L, double v, gm_dtype dtype, gm_value **out)
+{
+    gm_rank   *r = gm_lua_rank(L);
+    gm_attrs   a = gm_attrs_default();
+    gm_handle *h = gm_push_handle(L);
+    L_TRY(L, gm_value_new(r, "number", dtype, 0, NULL, out));
+    gm_handle_fill(r, h, *out, "number");
+    a.value = v;
+    gm_call c = {.op = GM_OP_fill, .n_out = 1, .out = &(*out)->local, .attrs = &a};
+    L_TRY(L, gm_run(r->device, &c));
+    return 0;
+}
+
+/* alpha x + beta for tensor-number sums, differences and products; false: not of that kind. */
+static bool as_affine(gm_function f, bool number_first, double c, gm_attrs *a)
+{
+    if (f == GM_FN_add) a->beta = c;
+    else if (f == GM_FN_mul) a->alpha = c;
+    else if (f == GM_FN_sub) {
+        a->alpha = number_first ? -1 : 1;
+        a->beta = number_first ? c : -c;
+    } else return false;
+    return true;
+}
+
+/* binary functions and comparisons: upvalue 1 the function, upvalue 2 the op. */
+static int binary(lua_State *L)
+{
+    gm_function f = (gm_function)lua_tointeger(L, lua_upvalueindex(1));
+    gm_op       op = (gm_op)lua_tointeger(L, lua_upvalueindex(2));
+    gm_attrs    a = gm_attrs_default();
+    gm_value   *in[2] = {NULL, NULL};
+    bool        first = lua_type(L, 1) == LUA_TNUMBER, second = lua_type(L, 2) == LUA_TNUMBER;
+    if (!first) in[0] = gm_check_value(L, 1);
+    if (!second) in[1] = gm_check_value(L, 2);
+    if (first && second) return luaL_argerror(L, 1, "one of the two must be a tensor");
+    lua_settop(L, 2);
+    if (first || second) {
+        double c = lua_tonumber(L, first ? 1 : 2);
+        if (as_affine(f, first, c, &a)) return apply1(L, GM_OP_affine, 1, first ? &in[1] : &in[0], &a, 1);
+        if (f == GM_FN_pow && second) {
+            a.function = GM_FN_power;
+            a.value = c;
+            return apply1(L, GM_OP_unary, 1, in, &a, 1);
+        }
+        push_scalar(L, c, (first ? in[1] : in[0])->local->dtype, first ? &in[0] : &in[1]);
+    }
+    a.function = f;
+    return apply1(L, op, 2, in, &a, 1);
+}
+
+/* unary functions: upvalue 1 the function; power takes the exponent as argument 2. */
+static int unary(lua_State *L)
+{
+    gm_attrs  a = gm_attrs_default();
+    gm_value *x = gm_check_value(L, 1);
+    a.function = (gm_function)lua_tointeger(L, lua_upvalueindex(1));
+    if (a.function == GM_FN_power) a.value = luaL_checknumber(L, 2);
+    return apply1(L, GM_OP_unary, 1, &x, &a, 1);
+}
+
+static int where(lua_State *L)
+{
+    gm_attrs  a = gm_attrs_default();
+    gm_value *in[3] = {gm_check_value(L, 1), NULL, NULL};
+    gm_dtype  dtype = GM_F32;
+    lua_settop(L, 3);
+    for (int i = 1; i < 3; i++)
+        if (lua_type(L, i + 1) != LUA_TNUMBER) dtype = (in[i] = gm_check_value(L, i + 1))->local->dtype;
+    if (!in[1] && !in[2]) dtype = gm_lua_rank(L)->default_dtype;
+    for (int i = 1; i < 3; i++)
+        if (!in[i]) push_scalar(L, lua_tonumber(L, i + 1), dtype, &in[i]);
+    return apply1(L, GM_OP_where, 3, in, &a, 1);
+}
+
+/* matmul(a, b [, { transpose_a, transpose_b, alpha }]) */
+static int matmul(lua_State *L)
+{
+    gm_attrs  a = gm_attrs_default();
+    gm_value *in[2] = {gm_check_value(L, 1), gm_check_value(L, 2)};
+    a.transpose_a = gm_field_flag(L, 3, "transpose_a");
+    a.transpose_b = gm_field_flag(L, 3, "transpose_b");
+    a.alpha = gm_field_number(L, 3, "alpha", 1);
+    return apply1(L, GM_OP_matmul, 2, in, &a, 1);
+}
+
+/* linear(x, w, b or nil, activation or nil): x (..., in), w (out, in) -> (..., out) */
+static int linear(lua_State *L)
+{
+    gm_value   *x = gm_check_value(L, 1), *w = gm_check_value(L, 2), *b = gm_opt_value(L, 3), *y;
+    gm_function f = GM_FN_none;
+    const char *name = luaL_optstring(L, 4, "none");
+    if (!gm_function_parse(name, &f)) return luaL_argerror(L, 4, lua_pushfstring(L, "there is no activation '%s'", name));
+    gm_handle *h = gm_push_handle(L);
+    L_TRY(L, gm_linear(gm_lua_rank(L), x, w, b, f, &y));
+    gm_handle_fill(gm_lua_rank(L), h, y, "linear");
+    return 1;
+}
+
+/* layer_norm(x, w, b, eps), rms_norm(x, w, eps), and with a residual added first
+ * add_layer_norm(x, residual, w, b, eps) -> y, x + residual, add_rms_norm(x, residual, w, eps) -> the same.
+ * upvalue 1: the op; upvalue 2: whether there is a residual. */
+static int norm(lua_State *L)
+{
+    gm_op      op = (gm_op)lua_tointeger(L, lua_upvalueindex(1));
+    bool       residual = lua_toboolean(L, lua_upvalueindex(2));
+    gm_rank   *r = gm_lua_rank(L);
+    gm_attrs   a = gm_attrs_default();
+    int        parameters = op == GM_OP_layer_norm ? 2 : 1, arg = residual ? 3 : 2;
+    gm_value  *in[4] = {gm_check_value(L, 1), residual ? gm_check_value(L, 2) : NULL, NULL, NULL}, *out[4];
+    bool       want[4] = {true, residual, true, parameters == 2};
+    for (int i = 0; i < parameters; i++) in[2 + i] = gm_opt_value(L, arg + i);
+    a.eps = luaL_optnumber(L, arg + parameters, 1e-5);
+    gm_handle *h = gm_push_handle(L), *sum = residual ? gm_push_handle(L) : NULL;
+    L_TRY(L, gm_apply(r, op, 2 + parameters, in, &a, 2 + parameters, want, out));
+    gm_handle_fill(r, h, out[0], gm_op_name(op));
+    if (residual) gm_handle_fill(r, sum, out[1], gm_op_name(op));
+    gm_value_release(out[2]); /* the tape keeps the statistics if it needs them */
+    if (parameters == 2) gm_value_release(out[3]);
+    return residual ? 2 : 1;
+}
+
+/* softmax(x, d = -1), log_softmax: upvalue 1 the op. */
+static int softmax(lua_State *L)
+{
+    gm_attrs  a = gm_attrs_default();
+    gm_value *x = gm_check_value(L, 1);
+    if (!lua_isnoneornil(L, 2)) a.dim = gm_check_dim_arg(L, 2, x->ndim);
+    return apply1(L, (gm_op)lua_tointeger(L, lua_upvalueindex(1)), 1, &x, &a, 1);
+}
+
+/* { causal, scale, dropout, key_mask } at arg; the mask is returned. */
+static gm_value *attention_options(lua_State *L, int arg, int64_t b, int64_t h, int64_t s, int64_t t, gm_attrs *a)
+{
+    gm_rank  *r = gm_lua_rank(L);
+    gm_value *mask = NULL;
+    *a = gm_attrs_default();
+    if (lua_isnoneornil(L, arg)) return NULL;
+    luaL_checktype(L, arg, LUA_TTABLE);
+    a->causal = gm_field_flag(L, arg, "causal");
+    a->scale = gm_field_number(L, arg, "scale", 0);
+    a->p = gm_field_number(L, arg, "dropout", 0);
+    if (a->p > 0) {
+        if (gm_rank_next_stream(r, GM_PURPOSE_DROPOUT, &a->stream) != GM_OK) gm_raise(L, GM_ENOMEM);
+        a->box = gm_rank_batch_box(r, 4, (int64_t[]){b, h, s, t});
+    }
+    lua_getfield(L, arg, "key_mask");
+    if (!lua_isnil(L, -1)) mask = gm_check_value(L, lua_gettop(L));
+    return mask; /* stays on the stack, and so alive */
+}
+
+/* attention(q, k, v, options): q (b, s, h, d), k and v (b, t, hk, d) -> (b, s, h, d) */
+static int attention(lua_State *L)
+{
+    gm_attrs  a;
+    gm_value *in[4] = {gm_check_value(L, 1), gm_check_value(L, 2), gm_check_value(L, 3), NULL};
+    bool      four = in[0]->ndim == 4 && in[1]->ndim == 4;
+    in[3] = attention_options(L, 4, four ? in[0]->shape[0] : 0, four ? in[0]->shape[2] : 0, four ? in[0]->shape[1] : 0,
+                              four ? in[1]->shape[1] : 0, &a);
+    gm_rank   *r = gm_lua_rank(L);
+    gm_value  *out[2];
+    gm_handle *h = gm_push_handle(L);
+    L_TRY(L, gm_apply(r, GM_OP_attention, 4, in, &a, 2, NULL, out));
+    gm_handle_fill(r, h, out[0], "attention");
+    gm_value_release(out[1]);
+    return 1;
+}
+
+/* attention_packed(qkv (b, s, h, 3, d), options) -> (b, s, h, d) */
+static int attention_packed(lua_State *L)
+{
+    gm_attrs  a;
+    gm_value *qkv = gm_check_value(L, 1), *o;
+    int64_t  *n = qkv->shape;
+    gm_value *mask = attention_options(L, 2, n[0], n[2], n[1], n[1], &a);
+    gm_handle *h = gm_push_handle(L);
+    L_TRY(L, gm_attention_packed(gm_lua_rank(L), qkv, mask, &a, &o));
+    gm_handle_fill(gm_lua_rank(L), h, o, "attention");
+    return 1;
+}
+
+/* embedding(w (rows, width), index (...), padding index or nil) -> (..., width) */
+static int embedding(lua_State *L)
+{
+    gm_attrs  a = gm_attrs_default();
+    gm_value *in[2] = {gm_check_value(L, 1), gm_check_value(L, 2)};
+    if (!lua_isnoneornil(L, 3)) a.padding_index = gm_check_integer(L, 3);
+    return apply1(L, GM_OP_embedding, 2, in, &a, 1);
+}
+
+/* cross_entropy(logits (..., c), target (...), { ignore_index, label_smoothing }) -> loss (...) */
+static int cross_entropy(lua_State *L)
+{
+    gm_attrs   a = gm_attrs_default();
+    gm_rank   *r = gm_lua_rank(L);
+    gm_value  *in[2] = {gm_check_value(L, 1), gm_check_value(L, 2)}, *out[2];
+    a.ignore_index = (int64_t)gm_field_number(L, 3, "ignore_index", -100);
+    a.label_smoothing = gm_field_number(L, 3, "label_smoothing", 0);
+    gm_handle *h = gm_push_handle(L);
+    L_TRY(L, gm_apply(r, GM_OP_cross_entropy, 2, in, &a, 2, NULL, out));
+    gm_handle_fill(r, h, out[0], "cross_entropy");
+    gm_value_release(out[1]);
+    return 1;
+}
+
+/* dropout(x, p): drops always; whether to is the module's business. p = 0 returns x. */
+static int dropout(lua_State *L)
+{
+    gm_attrs  a = gm_attrs_default();
+    gm_rank  *r = gm_lua_rank(L);
+    gm_value *x = gm_check_value(L, 1);
+    a.p = luaL_checknumber(L, 2);
+    if (a.p == 0) {
+        lua_settop(L, 1);
+        return 1;
+    }
+    L_TRY(L, gm_rank_next_stream(r, GM_PURPOSE_DROPOUT, &a.stream));
+    a.box = gm_rank_batch_box(r, x->ndim, x->shape);
+    return apply1(L, GM_OP_dropout, 1, &x, &a, 1);
+}
+
+/* sum(x, d or list or nil, keepdim), and mean: upvalue 1 true. */
+static int sum(lua_State *L)
+{
+    gm_attrs  a = gm_attrs_default();
+    gm_value *x = gm_check_value(L, 1);
+    double    n = 1;
+    a.dims = gm_opt_dims(L, 2, x->ndim);
+    a.keepdim = lua_toboolean(L, 3);
+    for (int d = 0; d < x->ndim; d++)
+        if (!a.dims || a.dims & 1u << d) n *= (double)x->shape[d];
+    apply1(L, GM_OP_sum, 1, &x, &a, 1);
+    if (!lua_toboolean(L, lua_upvalueindex(1))) return 1;
+    gm_value *s = gm_check_value(L, lua_gettop(L));
+    a = gm_attrs_default();
+    a.alpha = 1 / n;
+    return apply1(L, GM_OP_affine, 1, &s, &a, 1);
+}
+
+/* max(x, d, keepdim) -> values, indices from 0; min: upvalue 1 the op. */
+static int extreme(lua_State *L)
+{
+    gm_rank   *r = gm_lua_rank(L);
+    gm_attrs   a = gm_attrs_default();
+    gm_value  *x = gm_check_value(L, 1), *out[2];
+    gm_op      op = (gm_op)lua_tointeger(L, lua_upvalueindex(1));
+    a.dim = gm_check_dim_arg(L, 2, x->ndim);
+    a.keepdim = lua_toboolean(L, 3);
+    gm_handle *v = gm_push_handle(L), *i = gm_push_handle(L);
+    L_TRY(L, gm_apply(r, op, 1, &x, &a, 2, NULL, out));
+    gm_handle_fill(r, v, out[0], gm_op_name(op));
+    gm_handle_fill(r, i, out[1], gm_op_name(op));
+    return 2;
+}
+
+static int argmax(lua_State *L)
+{
+    gm_attrs  a = gm_attrs_default();
+    gm_value *x = gm_check_value(L, 1);
+    if (!lua_isnoneornil(L, 2)) a.dim = gm_check_dim_arg(L, 2, x->ndim);
+    a.keepdim = lua_toboolean(L, 3);
+    return apply1(L, GM_OP_argmax, 1, &x, &a, 1);
+}
+
+/* cast(x, dtype): x itself when it has that dtype; contiguous(x): x itself when it is. */
+static int cast(lua_State *L)
+{
+    gm_attrs  a = gm_attrs_default();
+    gm_value *x = gm_check_value(L, 1);
+    a.dtype = gm_check_dtype(L, 2);
+    lua_settop(L, 1);
+    return a.dtype == x->local->dtype ? 1 : apply1(L, GM_OP_copy, 1, &x, &a, 1);
+}
+
+static int contiguous(lua_State *L)
+{
+    gm_attrs  a = gm_attrs_default();
+    gm_value *x = gm_check_value(L, 1);
+    lua_settop(L, 1);
+    return gm_tensor_is_contiguous(x->local) ? 1 : apply1(L, GM_OP_copy, 1, &x, &a, 1);
+}
+
+static int clone(lua_State *L)
+{
+    gm_attrs  a = gm_attrs_default();
+    gm_value *x = gm_check_value(L, 1);
+    return apply1(L, GM_OP_copy, 1, &x, &a, 1);
+}
+
+/* Views. */
+#define PUSH_VIEW(L, name, expr)                 \
+    do {                                         \
+        gm_handle *h_ = gm_push_handle(L);       \
+        gm_value  *y;                            \
+        L_TRY(L, expr);                          \
+        gm_handle_fill(gm_lua_rank(L), h_, y, name); \
+        return 1;                                \
+    } while (0)
+
+static int reshape(lua_State *L)
+{
+    int64_t   shape[GM_MAX_DIMS];
+    gm_value *x = gm_check_value(L, 1);
+    int       n = gm_check_sizes(L, 2, shape);
+    PUSH_VIEW(L, "reshape", gm_reshape(gm_lua_rank(L), x, n, shape, &y));
+}
+
+static int expand(lua_State *L)
+{
+    int64_t   shape[GM_MAX_DIMS];
+    gm_value *x = gm_check_value(L, 1);
+    int       n = gm_check_sizes(L, 2, shape);
+    PUSH_VIEW(L, "expand", gm_expand(gm_lua_rank(L), x, n, shape, &y));
+}
+
+static int permute(lua_State *L)
+{
+    int64_t   list[GM_MAX_DIMS];
+    int       order[GM_MAX_DIMS];
+    gm_value *x = gm_check_value(L, 1);
+    int       n = gm_check_sizes(L, 2, list);
+    if (n != x->ndim) return luaL_error(L, "permute: %d dimensions named for a tensor with %d", n, x->ndim);
+    for (int d = 0; d < n; d++) order[d] = (int)(list[d] < 0 ? list[d] + n : list[d] - 1);
+    PUSH_VIEW(L, "permute", gm_permute(gm_lua_rank(L), x, order, &y));
+}
+
+static int narrow(lua_State *L)
+{
+    gm_value *x = gm_check_value(L, 1);
+    int       d = gm_check_dim_arg(L, 2, x->ndim);
+    int64_t   start = gm_check_integer(L, 3), length = gm_check_integer(L, 4);
+    PUSH_VIEW(L, "narrow", gm_narrow(gm_lua_rank(L), x, d, start - 1, length, &y));
+}
+
+static int select_(lua_State *L)
+{
+    gm_value *x = gm_check_value(L, 1);
+    int       d = gm_check_dim_arg(L, 2, x->ndim);
+    int64_t   i = gm_check_integer(L, 3);
+    PUSH_VIEW(L, "select", gm_select(gm_lua_rank(L), x, d, i < 0 ? i + x->shape[d] : i - 1, &y));
+}
+
+static int patchify(lua_State *L)
+{
+    gm_value *x = gm_check_value(L, 1);
+    int64_t   p = gm_check_integer(L, 2);
+    PUSH_VIEW(L, "patchify", gm_patchify(gm_lua_rank(L), x, p, &y));
+}
+
+/* cat(list, d) */
+static int cat(lua_State *L)
+{
+    gm_value *x[64];
+    luaL_checktype(L, 1, LUA_TTABLE);
+    int n = (int)lua_objlen(L, 1);
+    if (n < 1 || n > 64) return luaL_argerror(L, 1, "a list of 1 to 64 tensors was expected");
+    for (int i = 0; i < n; i++) {
+        lua_rawgeti(L, 1, i + 1);
+        x[i] = gm_check_value(L, lua_gettop(L));
+        lua_pop(L, 1);
+    }
+    int d = gm_check_dim_arg(L, 2, x[0]->ndim);
+    PUSH_VIEW(L, "cat", gm_cat(gm_lua_rank(L), n, x, d, &y));
+}
+
+static void add_closures(lua_State *L)
+{
+#define GM_UNARY(name)                        \
+    lua_pushinteger(L, GM_FN_##name);         \
+    lua_pushcclosure(L, unary, 1);            \
+    lua_setfield(L, -2, #name);
+#define GM_TWO(name, op)                      \
+    lua_pushinteger(L, GM_FN_##name);         \
+    lua_pushinteger(L, op);                   \
+    lua_pushcclosure(L, binary, 2);           \
+    lua_setfield(L, -2, #name);
+#define GM_BINARY(name)  GM_TWO(name, GM_OP_binary)
+#define GM_COMPARE(name) GM_TWO(name, GM_OP_compare)
+#include "../kernels/functions.def"
+#undef GM_UNARY
+#undef GM_BINARY
+#undef GM_COMPARE
+    static const struct { const char *name; lua_CFunction fn; gm_op op; bool flag; } more[] = {
+        {"layer_norm", norm, GM_OP_layer_norm, false}, {"add_layer_norm", norm, GM_OP_layer_norm, true},
+        {"rms_norm", norm, GM_OP_rms_norm, false},     {"add_rms_norm", norm, GM_OP_rms_norm, true},
+        {"softmax", softmax, GM_OP_softmax, false},    {"log_softmax", softmax, GM_OP_log_softmax, false},
+        {"max", extreme, GM_OP_max, false},            {"min", extreme, GM_OP_min, false}};
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+        lua_pushinteger(L, more[i].op);
+        lua_pushboolean(L, more[i].flag);
+        lua_pushcclosure(L, more[i].fn, 2);
+        lua_setfield(L, -2, more[i].name);
+    }
+    for (int mean = 0; mean < 2; mean++) {
+        lua_pushboolean(L, mean);
+        lua_pushcclosure(L, sum, 1);
+        lua_setfield(L, -2, mean ? "mean" : "sum");
+    }
+}
+
+int gm_open_ops(lua_State *L)
+{
+    static const luaL_Reg functions[] = {
+        {"where", where}, {"matmul", matmul}, {"linear", linear}, {"attention", attention},
+        {"attention_packed", attention_packed}, {"embedding", embedding}, {"cross_entropy", cross_entropy},
+        {"dropout", dropout}, {"argmax", argmax}, {"cast", cast}, {"contiguous", contiguous}, {"clone", clone},
+        {"reshape", reshape}, {"expand", expand}, {"permute", permute}, {"narrow", narrow}, {"select", select_},
+        {"patchify", patchify}, {"cat", cat}, {NULL, NULL}};
+    lua_newtable(L);
+    luaL_register(L, NULL, functions);
+    add_closures(L);
+    lua_setfield(L, -2, "ops");
+    return 0;
+}

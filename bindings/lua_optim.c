@@ -1,0 +1,163 @@
+/* lua_optim.c - the Lua face of host/optim/optimizer.h: userdata "gm.optimizer". */
+#include "gm_lua.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "../host/optim/optimizer.h"
+
+#define OPTIMIZER "gm.optimizer"
+
+typedef struct box {
+    gm_optimizer *optimizer;
+} box;
+
+static gm_optimizer *check_optimizer(lua_State *L)
+{
+    box *b = luaL_checkudata(L, 1, OPTIMIZER);
+    if (!b->optimizer) luaL_argerror(L, 1, "this optimizer was closed");
+    return b->optimizer;
+}
+
+/* A list of parameters as an array that the collector owns (a userdata pushed on the stack). */
+static gm_value **push_parameters(lua_State *L, int arg, int *n)
+{
+    luaL_checktype(L, arg, LUA_TTABLE);
+    *n = (int)lua_objlen(L, arg);
+    gm_value **list = lua_newuserdata(L, ((size_t)*n + 1) * sizeof *list);
+    for (int i = 0; i < *n; i++) {
+        lua_rawgeti(L, arg, i + 1);
+        list[i] = gm_check_value(L, lua_gettop(L));
+        lua_pop(L, 1);
+    }
+    return list;
+}
+
+/* List of { lr_scale, weight_decay } at arg, one a parameter; absent fields take the defaults. */
+static gm_optimizer_item *push_items(lua_State *L, int arg, int n, double weight_decay)
+{
+    if (lua_isnoneornil(L, arg)) return NULL;
+    luaL_checktype(L, arg, LUA_TTABLE);
+    gm_optimizer_item *items = lua_newuserdata(L, ((size_t)n + 1) * sizeof *items);
+    for (int i = 0; i < n; i++) {
+        lua_rawgeti(L, arg, i + 1);
+        items[i].lr_scale = gm_field_number(L, lua_gettop(L), "lr_scale", 1);
+        items[i].weight_decay = gm_field_number(L, lua_gettop(L), "weight_decay", weight_decay);
+        lua_pop(L, 1);
+    }
+    return items;
+}
+
+/* optimizer("sgd"|"adam", parameters, attributes, items or nil) */
+static int optimizer(lua_State *L)
+{
+    static const char *const kinds[] = {"sgd", "adam", NULL};
+    gm_attrs                 a;
+    int                      n, kind = luaL_checkoption(L, 1, NULL, kinds);
+    lua_settop(L, 4);
+    gm_read_attrs(L, 3, &a);
+    gm_value         **parameters = push_parameters(L, 2, &n);
+    gm_optimizer_item *items = push_items(L, 4, n, a.weight_decay);
+    box               *b = lua_newuserdata(L, sizeof *b);
+    b->optimizer = NULL;
+    luaL_getmetatable(L, OPTIMIZER);
+    lua_setmetatable(L, -2);
+    L_TRY(L, gm_optimizer_new(gm_lua_rank(L), kind ? GM_ADAM : GM_SGD, n, parameters, &a, items, &b->optimizer));
+    return 1;
+}
+
+/* o:step{ lr, clip = 1, loss_scale = 1 } */
+static int step(lua_State *L)
+{
+    gm_optimizer *o = check_optimizer(L);
+    luaL_checktype(L, 2, LUA_TTABLE);
+    lua_getfield(L, 2, "lr");
+    double lr = luaL_checknumber(L, -1);
+    double clip = gm_field_number(L, 2, "clip", 1), scale = gm_field_number(L, 2, "loss_scale", 1);
+    L_TRY(L, gm_optimizer_step(o, lr, clip, scale));
+    return 0;
+}
+
+/* o:state() -> list of { parameter = index, name, tensor } sharing the moments' memory */
+static int state(lua_State *L)
+{
+    gm_optimizer *o = check_optimizer(L);
+    gm_rank      *r = gm_lua_rank(L);
+    int           n = 0;
+    lua_newtable(L);
+    for (int i = 0; i < gm_optimizer_parameters(o); i++)
+        for (int k = 0;; k++) {
+            const char *name;
+            gm_tensor  *t;
+            gm_value   *v;
+            L_TRY(L, gm_optimizer_state(o, i, k, &name, &t));
+            if (!t) break;
+            lua_createtable(L, 0, 3);
+            lua_pushinteger(L, i + 1);
+            lua_setfield(L, -2, "parameter");
+            lua_pushstring(L, name);
+            lua_setfield(L, -2, "name");
+            gm_handle *h = gm_push_handle(L);
+            gm_tensor_retain(t);
+            gm_status st = gm_value_take(r, t, &v);
+            if (st != GM_OK) return gm_raise(L, st);
+            gm_handle_fill(r, h, v, "optimizer state");
+            lua_setfield(L, -2, "tensor");
+            lua_rawseti(L, -2, ++n);
+        }
+    return 1;
+}
+
+static int steps(lua_State *L)
+{
+    lua_pushnumber(L, (lua_Number)gm_optimizer_steps(check_optimizer(L)));
+    return 1;
+}
+
+static int set_steps(lua_State *L)
+{
+    int64_t n = gm_check_integer(L, 2);
+    luaL_argcheck(L, n >= 0, 2, "a number of steps is not negative");
+    gm_optimizer_set_steps(check_optimizer(L), n);
+    return 0;
+}
+
+static int bytes(lua_State *L)
+{
+    lua_pushnumber(L, (lua_Number)gm_optimizer_bytes(check_optimizer(L)));
+    return 1;
+}
+
+static int close(lua_State *L)
+{
+    box *b = luaL_checkudata(L, 1, OPTIMIZER);
+    gm_optimizer_free(b->optimizer);
+    b->optimizer = NULL;
+    return 0;
+}
+
+/* grad_norm(parameters) -> 2-norm of all gradients, accumulated in f64 */
+static int grad_norm(lua_State *L)
+{
+    int        n;
+    double     norm;
+    gm_value **parameters = push_parameters(L, 1, &n);
+    L_TRY(L, gm_gradient_norm(gm_lua_rank(L), n, parameters, &norm));
+    lua_pushnumber(L, norm);
+    return 1;
+}
+
+int gm_open_optim(lua_State *L)
+{
+    static const luaL_Reg methods[] = {{"step", step}, {"state", state}, {"steps", steps}, {"set_steps", set_steps},
+                                       {"bytes", bytes}, {"close", close}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"optimizer", optimizer}, {"grad_norm", grad_norm}, {NULL, NULL}};
+    luaL_newmetatable(L, OPTIMIZER);
+    lua_newtable(L);
+    luaL_register(L, NULL, methods);
+    lua_setfield(L, -2, "__index");
+    lua_pushcfunction(L, close);
+    lua_setfield(L, -2, "__gc");
+    lua_pop(L, 1);
+    luaL_register(L, NULL, functions);
+    return 0;
+}

@@ -1,0 +1,208 @@
+/* lua_rank.c - the rank as Lua sees it: device, memory, seed, step, path, clocks, counters. */
+#include "gm_lua.h"
+
+#include <string.h>
+#include <time.h>
+
+/* use_device{ device = "cpu"|"meta"|..., threads = n }: before the first tensor. */
+static int use_device(lua_State *L)
+{
+    gm_rank *r = gm_lua_rank(L);
+    luaL_checktype(L, 1, LUA_TTABLE);
+    lua_getfield(L, 1, "device");
+    const char *name = luaL_optstring(L, -1, "cpu");
+    L_TRY(L, gm_rank_open_device(r, name, (int)gm_field_number(L, 1, "threads", 0)));
+    return 0;
+}
+
+/* device() -> { name, backend, threads, has_data }; opens the CPU if nothing is open */
+static int device(lua_State *L)
+{
+    gm_rank   *r = gm_lua_rank(L);
+    gm_device *dev;
+    L_TRY(L, gm_rank_device(r, &dev));
+    const char *backend = dev->backend->name;
+    lua_createtable(L, 0, 4);
+    lua_pushlstring(L, backend, strcspn(backend, "-"));
+    lua_setfield(L, -2, "name");
+    lua_pushstring(L, backend);
+    lua_setfield(L, -2, "backend");
+    lua_pushinteger(L, dev->threads ? gm_threads_count(dev->threads) : 1);
+    lua_setfield(L, -2, "threads");
+    lua_pushboolean(L, dev->backend->has_data);
+    lua_setfield(L, -2, "has_data");
+    return 1;
+}
+
+static int rank(lua_State *L)
+{
+    lua_pushinteger(L, gm_lua_rank(L)->rank);
+    return 1;
+}
+
+static int world(lua_State *L)
+{
+    lua_pushinteger(L, gm_lua_rank(L)->world);
+    return 1;
+}
+
+static void set_number(lua_State *L, const char *name, double v)
+{
+    lua_pushnumber(L, v);
+    lua_setfield(L, -2, name);
+}
+
+static int memory(lua_State *L)
+{
+    gm_device *dev;
+    L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
+    gm_memory_stats s = gm_pool_stats(dev->pool);
+    lua_createtable(L, 0, 6);
+    set_number(L, "live", (double)s.live);
+    set_number(L, "peak", (double)s.peak);
+    set_number(L, "reserved", (double)s.reserved);
+    set_number(L, "limit", (double)s.limit);
+    set_number(L, "allocations", (double)s.allocations);
+    set_number(L, "system_allocations", (double)s.system_allocations);
+    return 1;
+}
+
+/* memory_holders(n = 10) -> list of { place, live, peak, blocks }, largest first */
+static int memory_holders(lua_State *L)
+{
+    gm_device *dev;
+    gm_holder  h[256];
+    int        n = (int)luaL_optinteger(L, 1, 10);
+    luaL_argcheck(L, n >= 1 && n <= 256, 1, "1 to 256 holders can be listed");
+    L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
+    n = gm_pool_holders(dev->pool, h, n);
+    lua_createtable(L, n, 0);
+    for (int i = 0; i < n; i++) {
+        lua_createtable(L, 0, 4);
+        lua_pushstring(L, h[i].place);
+        lua_setfield(L, -2, "place");
+        set_number(L, "live", (double)h[i].live);
+        set_number(L, "peak", (double)h[i].peak);
+        set_number(L, "blocks", (double)h[i].blocks);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+/* memory_limit(bytes): 0 for none */
+static int memory_limit(lua_State *L)
+{
+    gm_device *dev;
+    int64_t    bytes = gm_check_integer(L, 1);
+    luaL_argcheck(L, bytes >= 0, 1, "a limit is not negative");
+    L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
+    gm_pool_set_limit(dev->pool, (size_t)bytes);
+    return 0;
+}
+
+static int memory_reset_peak(lua_State *L)
+{
+    gm_device *dev;
+    L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
+    gm_pool_reset_peak(dev->pool);
+    return 0;
+}
+
+static int set_seed(lua_State *L)
+{
+    gm_lua_rank(L)->seed = (uint64_t)gm_check_integer(L, 1);
+    return 0;
+}
+
+static int seed(lua_State *L)
+{
+    lua_pushnumber(L, (lua_Number)gm_lua_rank(L)->seed);
+    return 1;
+}
+
+/* set_rng_step(n): the step coordinate of random streams; n optimizer steps are done */
+static int set_rng_step(lua_State *L)
+{
+    gm_device *dev;
+    L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
+    dev->step.rng_step = (uint64_t)gm_check_integer(L, 1);
+    return 0;
+}
+
+/* set_batch(offset, count): the micro-batch holds samples offset .. offset + count - 1 of the step's batch */
+static int set_batch(lua_State *L)
+{
+    gm_rank *r = gm_lua_rank(L);
+    int64_t  offset = gm_check_integer(L, 1), count = gm_check_integer(L, 2);
+    luaL_argcheck(L, offset >= 0, 1, "an offset is not negative");
+    luaL_argcheck(L, count >= 0, 2, "a count is not negative");
+    r->batch_offset = offset;
+    r->batch_count = count;
+    return 0;
+}
+
+static int begin_step(lua_State *L)
+{
+    gm_rank_begin_step(gm_lua_rank(L));
+    return 0;
+}
+
+/* set_path(module path) -> the path before */
+static int set_path(lua_State *L)
+{
+    gm_rank    *r = gm_lua_rank(L);
+    const char *path = luaL_checkstring(L, 1);
+    lua_pushstring(L, r->path);
+    L_TRY(L, gm_rank_set_path(r, path));
+    return 1;
+}
+
+/* counters() -> { flops, bytes, calls } of all ops run so far, and by_op = { name = { ... } } */
+static int counters(lua_State *L)
+{
+    gm_device *dev;
+    double     flops = 0, bytes = 0, calls = 0;
+    L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
+    lua_createtable(L, 0, 4);
+    lua_newtable(L);
+    for (int i = 0; i < GM_OP_COUNT; i++) {
+        gm_op_counter *c = &dev->counters[i];
+        if (!c->calls) continue;
+        flops += c->flops;
+        bytes += c->bytes;
+        calls += (double)c->calls;
+        lua_createtable(L, 0, 3);
+        set_number(L, "flops", c->flops);
+        set_number(L, "bytes", c->bytes);
+        set_number(L, "calls", (double)c->calls);
+        lua_setfield(L, -2, gm_op_name((gm_op)i));
+    }
+    lua_setfield(L, -2, "by_op");
+    set_number(L, "flops", flops);
+    set_number(L, "bytes", bytes);
+    set_number(L, "calls", calls);
+    return 1;
+}
+
+static int clock_seconds(lua_State *L, clockid_t id)
+{
+    struct timespec t;
+    clock_gettime(id, &t);
+    lua_pushnumber(L, (double)t.tv_sec + 1e-9 * (double)t.tv_nsec);
+    return 1;
+}
+
+static int now(lua_State *L) { return clock_seconds(L, CLOCK_MONOTONIC); }
+static int wall(lua_State *L) { return clock_seconds(L, CLOCK_REALTIME); }
+
+int gm_open_rank(lua_State *L)
+{
+    static const luaL_Reg functions[] = {
+        {"use_device", use_device}, {"device", device}, {"rank", rank}, {"world", world}, {"memory", memory},
+        {"memory_holders", memory_holders}, {"memory_limit", memory_limit}, {"memory_reset_peak", memory_reset_peak},
+        {"set_seed", set_seed}, {"seed", seed}, {"set_rng_step", set_rng_step}, {"set_batch", set_batch},
+        {"begin_step", begin_step}, {"set_path", set_path}, {"counters", counters}, {"now", now}, {"wall", wall},
+        {NULL, NULL}};
+    luaL_register(L, NULL, functions);
+    return 0;
+}

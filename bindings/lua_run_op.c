@@ -1,0 +1,91 @@
+/* lua_run_op.c - any op of ops.def on any backend, with raw attributes: what specs compare backends by. */
+#include "gm_lua.h"
+
+#include <string.h>
+
+#define MAX_TENSORS 256
+
+/* The entries 1..n of the table at arg: tensors, nil or false; true entries of outputs are marked. */
+static int read_list(lua_State *L, int arg, gm_tensor **t, bool *make)
+{
+    luaL_checktype(L, arg, LUA_TTABLE);
+    int n = (int)gm_field_number(L, arg, "n", (double)lua_objlen(L, arg));
+    luaL_argcheck(L, n >= 0 && n <= MAX_TENSORS, arg, "too many tensors");
+    for (int i = 0; i < n; i++) {
+        t[i] = NULL;
+        lua_rawgeti(L, arg, i + 1);
+        if (make) make[i] = lua_isboolean(L, -1) && lua_toboolean(L, -1);
+        gm_value *v = lua_isboolean(L, -1) ? NULL : gm_opt_value(L, lua_gettop(L));
+        if (v) t[i] = v->local;
+        lua_pop(L, 1);
+    }
+    return n;
+}
+
+/* run_op(backend, op, inputs, outputs, attributes) -> list of outputs. outputs: a tensor where the op
+ * updates in place, true where a new one is wanted, false or nil where none is. */
+static int run_op(lua_State *L)
+{
+    gm_rank          *r = gm_lua_rank(L);
+    gm_device        *dev;
+    gm_op             op;
+    gm_tensor        *in[MAX_TENSORS], *out[MAX_TENSORS];
+    bool              make[MAX_TENSORS];
+    gm_spec           spec[GM_MAX_OUT];
+    gm_attrs          a;
+    const gm_backend *be = gm_backend_find(luaL_checkstring(L, 1));
+    if (!be) return luaL_argerror(L, 1, "there is no such backend here");
+    if (!gm_op_parse(luaL_checkstring(L, 2), &op)) return luaL_argerror(L, 2, "there is no such op");
+    L_TRY(L, gm_rank_device(r, &dev));
+    gm_read_attrs(L, 5, &a);
+    int     n_in = read_list(L, 3, in, NULL), n_out = read_list(L, 4, out, make);
+    gm_call c = {.op = op, .n_in = n_in, .n_out = n_out, .in = in, .out = out, .attrs = &a};
+    L_TRY(L, gm_infer(&c, n_out <= GM_MAX_OUT ? spec : NULL));
+    lua_createtable(L, n_out, 0);
+    for (int i = 0; i < n_out; i++) {
+        if (make[i]) {
+            gm_handle *h = gm_push_handle(L);
+            gm_value  *v;
+            luaL_argcheck(L, n_out <= GM_MAX_OUT, 4, "outputs of a multi-tensor op are given, not made");
+            L_TRY(L, gm_value_new(r, gm_op_name(op), spec[i].dtype, spec[i].ndim, spec[i].shape, &v));
+            gm_handle_fill(r, h, v, gm_op_name(op));
+            out[i] = v->local;
+        } else {
+            lua_rawgeti(L, 4, i + 1);
+        }
+        lua_rawseti(L, -2, i + 1);
+    }
+    L_TRY(L, gm_run_with(dev, be, &c));
+    return 1;
+}
+
+/* has_backend(name) -> boolean */
+static int has_backend(lua_State *L)
+{
+    lua_pushboolean(L, gm_backend_find(luaL_checkstring(L, 1)) != NULL);
+    return 1;
+}
+
+/* op_list() -> list of { name, inputs, outputs, attributes } */
+static int op_list(lua_State *L)
+{
+    lua_createtable(L, GM_OP_COUNT, 0);
+    for (int i = 0; i < GM_OP_COUNT; i++) {
+        const char *const field[] = {"name", gm_op_name((gm_op)i), "inputs", gm_op_inputs((gm_op)i),
+                                     "outputs", gm_op_outputs((gm_op)i), "attributes", gm_op_attrs((gm_op)i)};
+        lua_createtable(L, 0, 4);
+        for (int k = 0; k < 8; k += 2) {
+            lua_pushstring(L, field[k + 1]);
+            lua_setfield(L, -2, field[k]);
+        }
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+int gm_open_run_op(lua_State *L)
+{
+    static const luaL_Reg functions[] = {{"run_op", run_op}, {"has_backend", has_backend}, {"op_list", op_list}, {NULL, NULL}};
+    luaL_register(L, NULL, functions);
+    return 0;
+}

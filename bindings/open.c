@@ -1,0 +1,38 @@
+/* open.c - the list of what Lua sees: module "ganymede.core". */
+#include "open.h"
+
+#include "gm_lua.h"
+
+static const char rank_key; /* its address is the key in the registry */
+
+gm_rank *gm_lua_rank(lua_State *L)
+{
+    lua_pushlightuserdata(L, (void *)&rank_key);
+    lua_rawget(L, LUA_REGISTRYINDEX);
+    gm_rank *r = lua_touserdata(L, -1);
+    lua_pop(L, 1);
+    return r;
+}
+
+static int open_core(lua_State *L)
+{
+    static int (*const parts[])(lua_State *) = {gm_open_handles, gm_open_tensor, gm_open_ops,  gm_open_autograd,
+                                                gm_open_optim,   gm_open_rank,   gm_open_run_op,
+                                                gm_open_json};
+    lua_newtable(L);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) parts[i](L);
+    return 1;
+}
+
+void gm_preload(lua_State *L, gm_rank *rank)
+{
+    rank->main = L;
+    lua_pushlightuserdata(L, (void *)&rank_key);
+    lua_pushlightuserdata(L, rank);
+    lua_rawset(L, LUA_REGISTRYINDEX);
+    lua_getglobal(L, "package");
+    lua_getfield(L, -1, "preload");
+    lua_pushcfunction(L, open_core);
+    lua_setfield(L, -2, "ganymede.core");
+    lua_pop(L, 2);
+}

@@ -1,0 +1,36 @@
+/* array_file.h - IDX files, the format of MNIST and its kin: one dense array, big-endian.
+ *
+ *     0 0 TYPE NDIM | NDIM sizes, u32 | elements, row-major           (http://yann.lecun.com/exdb/mnist)
+ *
+ * A name ending in ".gz" is inflated into memory, others are mapped. The file must be exactly as long
+ * as its header tells. Refused: 0 or more than GM_MAX_DIMS dimensions, sizes whose product overflows. */
+#ifndef GM_ARRAY_FILE_H
+#define GM_ARRAY_FILE_H
+
+#include <stdint.h>
+#include "../../kernels/tensor.h"
+#include "bytes.h"
+
+typedef enum gm_idx_type {
+    GM_IDX_U8 = 0x08, GM_IDX_I8 = 0x09, GM_IDX_I16 = 0x0B, GM_IDX_I32 = 0x0C, GM_IDX_F32 = 0x0D, GM_IDX_F64 = 0x0E
+} gm_idx_type;
+
+typedef struct gm_array_file {
+    gm_bytes    bytes;
+    gm_idx_type type;
+    size_t      element; /* bytes of one */
+    size_t      header;  /* bytes before the first element */
+    int         ndim;    /* >= 1 */
+    int64_t     shape[GM_MAX_DIMS];
+    int64_t     numel;
+} gm_array_file;
+
+/* GM_EIO: no such file; GM_ECORRUPT: not IDX, or its size does not fit its header. */
+gm_status gm_array_open(const char *path, gm_array_file *out);
+void      gm_array_close(gm_array_file *a); /* a zeroed one is allowed */
+
+/* n elements from element `first` as they are (u8 files only), or as doubles (any type). */
+gm_status gm_array_read_u8(const gm_array_file *a, int64_t first, int64_t n, uint8_t *to);
+gm_status gm_array_read_f64(const gm_array_file *a, int64_t first, int64_t n, double *to);
+
+#endif

@@ -1,0 +1,275 @@
+/* loader.c - see loader.h.
+ *
+ * The ring: slot `tail` is the next to be used, slots tail .. tail + ready - 1 are assembled (or failed),
+ * the one given out stays untouched until the next call. The thread lives from the first batch after a
+ * seek to the end of the epoch, an error, or the next seek, which stops and joins it: so there is never
+ * a half-old state to reason about, for the price of a thread an epoch. */
+#define _GNU_SOURCE
+#include "loader.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sampler.h"
+
+typedef struct slot {
+    gm_batch  batch;
+    gm_status status;
+    char      error[1024];
+    int64_t  *samples, *y;
+    char     *x;
+} slot;
+
+struct gm_loader {
+    gm_dataset       *dataset;
+    gm_pipeline      *pipeline;
+    gm_loader_options o;
+    gm_sampler        sampler;
+    int64_t          *order; /* replaces the sampler; order_n samples */
+    int64_t           order_n;
+    uint64_t          epoch;
+    void             *raw; /* one sample as the dataset gives it */
+    gm_batch          planned; /* no_data */
+
+    int             n_slots;
+    slot            slots[GM_PREFETCH_MAX + 1];
+    int64_t         next;       /* the batch to be assembled next */
+    int             tail, ready;
+    bool            given;      /* slot tail - 1 is in the consumer's hands */
+    bool            finished;   /* the thread assembled its last */
+    bool            running, stop;
+    pthread_t       thread;
+    pthread_mutex_t lock;
+    pthread_cond_t  changed;
+};
+
+static int64_t epoch_samples(const gm_loader *l) { return l->order ? l->order_n : l->dataset->length; }
+
+int64_t gm_loader_length(const gm_loader *l)
+{
+    int64_t n = epoch_samples(l), b = l->o.batch_size;
+    return l->o.drop_last ? n / b : (n + b - 1) / b;
+}
+
+const gm_pipeline *gm_loader_pipeline(const gm_loader *l) { return l->pipeline; }
+const gm_dataset  *gm_loader_dataset(const gm_loader *l) { return l->dataset; }
+
+static int64_t count_of(const gm_loader *l, int64_t batch)
+{
+    if (batch >= gm_loader_length(l)) return 0;
+    int64_t left = epoch_samples(l) - batch * l->o.batch_size;
+    return left < l->o.batch_size ? left : l->o.batch_size;
+}
+
+/* ---- assembling: the prefetch thread, or the caller where prefetch is 0 ---- */
+
+static gm_status assemble(gm_loader *l, slot *s, int64_t batch)
+{
+    int64_t count = count_of(l, batch), first = batch * l->o.batch_size;
+    s->batch = (gm_batch){.index = batch, .count = count, .samples = s->samples, .x = s->x, .y = s->y};
+    if (l->order) memcpy(s->samples, l->order + first, (size_t)count * sizeof *s->samples);
+    else GM_TRY(gm_sampler_take(&l->sampler, first, count, s->samples));
+    size_t  x_bytes = (size_t)gm_pipeline_numel(l->pipeline) * gm_dtype_size(gm_pipeline_dtype(l->pipeline));
+    int64_t y_numel = gm_dataset_y_numel(l->dataset);
+    for (int64_t i = 0; i < count; i++) {
+        GM_TRY(gm_dataset_read(l->dataset, s->samples[i], l->raw, s->y + i * y_numel));
+        gm_pipeline_run(l->pipeline, l->raw, l->epoch, s->samples[i], s->x + (size_t)i * x_bytes);
+    }
+    return GM_OK;
+}
+
+static void assemble_into(gm_loader *l, slot *s, int64_t batch)
+{
+    s->status = assemble(l, s, batch);
+    if (s->status == GM_OK) return;
+    strncpy(s->error, gm_last_error(), sizeof s->error - 1);
+    s->batch.count = 0;
+}
+
+static void *prefetch(void *arg)
+{
+    gm_loader *l = arg;
+    pthread_mutex_lock(&l->lock);
+    while (!l->stop && !l->finished) {
+        if (l->ready + (l->given ? 1 : 0) == l->n_slots) {
+            pthread_cond_wait(&l->changed, &l->lock);
+            continue;
+        }
+        slot   *s = &l->slots[(l->tail + l->ready) % l->n_slots];
+        int64_t batch = l->next++;
+        pthread_mutex_unlock(&l->lock);
+        assemble_into(l, s, batch);
+        pthread_mutex_lock(&l->lock);
+        l->ready++;
+        l->finished = s->status != GM_OK || s->batch.count == 0; /* the empty batch ends the epoch */
+        pthread_cond_signal(&l->changed);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+/* Signals are for the main thread; those that a fault of this one raises must stay open. */
+static gm_status start_thread(gm_loader *l)
+{
+    sigset_t most, before;
+    sigfillset(&most);
+    sigdelset(&most, SIGBUS);
+    sigdelset(&most, SIGSEGV);
+    sigdelset(&most, SIGFPE);
+    sigdelset(&most, SIGILL);
+    sigdelset(&most, SIGABRT);
+    pthread_sigmask(SIG_SETMASK, &most, &before);
+    int rc = pthread_create(&l->thread, NULL, prefetch, l);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc) return GM_FAIL(GM_ENOMEM, "the loader cannot start its thread: %s", strerror(rc));
+    l->running = true;
+    return GM_OK;
+}
+
+static void stop_thread(gm_loader *l)
+{
+    if (!l->running) return;
+    pthread_mutex_lock(&l->lock);
+    l->stop = true;
+    pthread_cond_signal(&l->changed);
+    pthread_mutex_unlock(&l->lock);
+    pthread_join(l->thread, NULL);
+    l->running = l->stop = false;
+}
+
+static void rewind_to(gm_loader *l, int64_t batch)
+{
+    stop_thread(l);
+    l->next = batch, l->tail = l->ready = 0;
+    l->given = l->finished = false;
+}
+
+/* ---- the caller's side ---- */
+
+gm_status gm_loader_seek(gm_loader *l, uint64_t epoch, int64_t batch)
+{
+    stop_thread(l);
+    if (epoch != l->epoch) {
+        free(l->order);
+        l->order = NULL;
+    }
+    if (batch < 0 || batch > gm_loader_length(l))
+        return GM_FAIL(GM_EINVAL, "batch %lld of an epoch of %lld", (long long)batch, (long long)gm_loader_length(l));
+    gm_sampler_init(&l->sampler, l->dataset->length, l->o.shuffle, l->o.seed, epoch);
+    l->epoch = epoch;
+    rewind_to(l, batch);
+    return GM_OK;
+}
+
+gm_status gm_loader_order(gm_loader *l, const int64_t *samples, int64_t n)
+{
+    int64_t *copy = NULL;
+    if (samples) {
+        if (!(copy = malloc((size_t)n * sizeof *copy + 1))) return GM_FAIL(GM_ENOMEM, "no memory for an order of %lld samples", (long long)n);
+        memcpy(copy, samples, (size_t)n * sizeof *copy);
+    }
+    rewind_to(l, 0);
+    free(l->order);
+    l->order = copy, l->order_n = n;
+    return GM_OK;
+}
+
+/* Gives out the slot at the tail. An error stays there, to be met again. */
+static gm_status hand_over(gm_loader *l, const gm_batch **b)
+{
+    slot *s = &l->slots[l->tail];
+    *b = &s->batch;
+    if (s->status != GM_OK) return gm_fail_again(s->status, s->error);
+    if (!s->batch.count) return GM_OK; /* the end stays in its place too */
+    l->tail = (l->tail + 1) % l->n_slots;
+    l->ready--;
+    l->given = true;
+    return GM_OK;
+}
+
+gm_status gm_loader_next(gm_loader *l, const gm_batch **b)
+{
+    if (l->o.no_data) {
+        l->planned = (gm_batch){.index = l->next, .count = count_of(l, l->next)};
+        l->next += l->planned.count > 0;
+        *b = &l->planned;
+        return GM_OK;
+    }
+    if (!l->o.prefetch) {
+        l->given = false;
+        if (!l->ready) {
+            assemble_into(l, &l->slots[l->tail], l->next++);
+            l->ready = 1;
+        }
+        return hand_over(l, b);
+    }
+    if (!l->running) GM_TRY(start_thread(l));
+    pthread_mutex_lock(&l->lock);
+    if (l->given) {
+        l->given = false; /* its slot is free again */
+        pthread_cond_signal(&l->changed);
+    }
+    while (!l->ready) pthread_cond_wait(&l->changed, &l->lock);
+    gm_status st = hand_over(l, b);
+    pthread_mutex_unlock(&l->lock);
+    return st;
+}
+
+static gm_status make_slots(gm_loader *l)
+{
+    size_t  x_bytes = (size_t)gm_pipeline_numel(l->pipeline) * gm_dtype_size(gm_pipeline_dtype(l->pipeline));
+    int64_t raw = gm_dataset_x_numel(l->dataset), y = gm_dataset_y_numel(l->dataset);
+    size_t  b = (size_t)(l->o.batch_size < l->dataset->length ? l->o.batch_size : l->dataset->length);
+    l->n_slots = l->o.prefetch + 1;
+    l->raw = malloc((size_t)raw * gm_dtype_size(l->dataset->x_dtype) + 1);
+    bool ok = l->raw != NULL;
+    for (int i = 0; i < l->n_slots; i++) {
+        slot *s = &l->slots[i];
+        s->samples = malloc(b * sizeof *s->samples + 1);
+        s->y = malloc(b * (size_t)y * sizeof *s->y + 1);
+        s->x = malloc(b * x_bytes + 1);
+        ok = ok && s->samples && s->y && s->x;
+    }
+    if (!ok) return GM_FAIL(GM_ENOMEM, "no memory for %d batches of %zu samples; make batch_size or prefetch smaller", l->n_slots, b);
+    return GM_OK;
+}
+
+gm_status gm_loader_new(gm_dataset *d, const gm_transform *transforms, int n, const gm_loader_options *o, gm_loader **out)
+{
+    if (o->batch_size < 1 || o->batch_size > INT32_MAX) return GM_FAIL(GM_EINVAL, "batch_size is %lld", (long long)o->batch_size);
+    if (o->prefetch < 0 || o->prefetch > GM_PREFETCH_MAX)
+        return GM_FAIL(GM_EINVAL, "prefetch is %d; 0 to %d batches are possible", o->prefetch, GM_PREFETCH_MAX);
+    if (o->dtype != GM_F32 && o->dtype != GM_F64) return GM_FAIL(GM_EINVAL, "batches are f32 or f64, not %s", gm_dtype_name(o->dtype));
+    gm_loader *l = calloc(1, sizeof *l);
+    if (!l) return GM_FAIL(GM_ENOMEM, "no memory for a loader");
+    l->o = *o, l->dataset = d;
+    gm_dataset_retain(d);
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->changed, NULL);
+    gm_status st = gm_pipeline_new(transforms, n, d->x_dtype, d->x_ndim, d->x_shape, o->dtype, o->seed, &l->pipeline);
+    if (st == GM_OK && !o->no_data) st = make_slots(l);
+    if (st == GM_OK) st = gm_loader_seek(l, 0, 0);
+    if (st == GM_OK) *out = l;
+    else gm_loader_free(l);
+    return st;
+}
+
+void gm_loader_free(gm_loader *l)
+{
+    if (!l) return;
+    stop_thread(l);
+    for (int i = 0; i < l->n_slots; i++) {
+        free(l->slots[i].samples);
+        free(l->slots[i].y);
+        free(l->slots[i].x);
+    }
+    free(l->raw);
+    free(l->order);
+    gm_pipeline_free(l->pipeline);
+    gm_dataset_release(l->dataset);
+    pthread_cond_destroy(&l->changed);
+    pthread_mutex_destroy(&l->lock);
+    free(l);
+}

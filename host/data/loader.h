@@ -1,0 +1,54 @@
+/* loader.h - batches of a dataset, assembled ahead of their use by one thread.
+ *
+ *     gm_loader_seek(l, epoch, 0);
+ *     while (gm_loader_next(l, &b) == GM_OK && b->count) use(b->x, b->y);
+ *
+ * What a batch holds is a pure function of (dataset, options, epoch, its index): not of the prefetch
+ * depth or of what was read before. The thread fills plain buffers: it knows no tensor, no pool and no
+ * Lua. An error comes out in the place of the batch it happened in, and again on every later call
+ * until a seek. The loader belongs to one thread, which the prefetch thread serves. */
+#ifndef GM_LOADER_H
+#define GM_LOADER_H
+
+#include "dataset.h"
+#include "transform.h"
+
+#define GM_PREFETCH_MAX 16
+
+typedef struct gm_loader_options {
+    int64_t  batch_size; /* samples; the last batch of an epoch is shorter unless drop_last */
+    bool     shuffle, drop_last;
+    uint64_t seed;
+    int      prefetch; /* batches ahead, 0 (assembled when asked for) to GM_PREFETCH_MAX */
+    gm_dtype dtype;    /* GM_F32 or GM_F64: of x, but for tokens, which stay i64 */
+    bool     no_data;  /* batches have counts but no buffers: for planning on meta devices */
+} gm_loader_options;
+
+typedef struct gm_batch {
+    int64_t        index;   /* in its epoch, from 0 */
+    int64_t        count;   /* samples; 0: the epoch is over */
+    const int64_t *samples; /* their numbers, count of them */
+    const void    *x;       /* (count, gm_pipeline_shape...) */
+    const int64_t *y;       /* (count, y_shape...) */
+} gm_batch;
+
+typedef struct gm_loader gm_loader;
+
+/* Retains d; copies the transforms. Stands at epoch 0, batch 0. */
+gm_status gm_loader_new(gm_dataset *d, const gm_transform *transforms, int n, const gm_loader_options *o, gm_loader **out);
+void      gm_loader_free(gm_loader *l); /* stops the thread; NULL is allowed */
+
+/* The next batch is `batch` of `epoch`; what was read ahead is dropped. */
+gm_status gm_loader_seek(gm_loader *l, uint64_t epoch, int64_t batch);
+/* Replaces the order of the present epoch, until the next seek to another: n samples, copied. NULL: back
+ * to the sampler. Goes to batch 0. */
+gm_status gm_loader_order(gm_loader *l, const int64_t *samples, int64_t n);
+
+/* *b is valid until the next call on this loader. */
+gm_status gm_loader_next(gm_loader *l, const gm_batch **b);
+
+int64_t            gm_loader_length(const gm_loader *l); /* batches of an epoch */
+const gm_pipeline *gm_loader_pipeline(const gm_loader *l);
+const gm_dataset  *gm_loader_dataset(const gm_loader *l);
+
+#endif

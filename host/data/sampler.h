@@ -1,0 +1,29 @@
+/* sampler.h - the order in which an epoch visits the samples.
+ *
+ * A pure function of (seed, epoch, number of samples): no state to save, any position can be asked
+ * for alone, so that ranks take their parts and a resumed run seeks without replaying. The shuffle is
+ * the swap-or-not network (Hoang, Morris, Rogaway, "An enciphering scheme based on a card shuffle",
+ * CRYPTO 2012) over round keys drawn by Philox with purpose "shuffle": exact permutation of any n. */
+#ifndef GM_SAMPLER_H
+#define GM_SAMPLER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "../../kernels/status.h"
+
+#define GM_SAMPLER_ROUNDS_MAX 512
+
+typedef struct gm_sampler {
+    int64_t  n; /* samples */
+    bool     shuffle;
+    int      rounds;
+    uint64_t pivot[GM_SAMPLER_ROUNDS_MAX], key[GM_SAMPLER_ROUNDS_MAX];
+} gm_sampler;
+
+/* The order of one epoch; plain data, nothing to free. n >= 0. */
+void gm_sampler_init(gm_sampler *s, int64_t n, bool shuffle, uint64_t seed, uint64_t epoch);
+
+/* The samples at positions first .. first + count - 1. GM_EINVAL when that passes n. */
+gm_status gm_sampler_take(const gm_sampler *s, int64_t first, int64_t count, int64_t *samples);
+
+#endif

@@ -1,0 +1,116 @@
+/* synthetic_dataset.c - made-up data that a model can learn, for specs and recipes without files.
+ *
+ * Clusters: class c has a centre of standard normal numbers; a sample is its centre plus noise.
+ * Chains: token t is followed by successor(t), a fixed permutation of the vocabulary, or, with
+ * probability `noise`, by any token. Centres and successors depend on the seed alone, samples on
+ * (seed, split, number): so training and test data are different draws of the same law. */
+#include "../../kernels/philox.h"
+#include "dataset.h"
+#include "sampler.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SITE_CENTRE = 1, SITE_SAMPLE, SITE_CHAIN };
+
+typedef struct made_up {
+    gm_dataset base;
+    uint64_t   law, draw; /* stream keys: of what is to be learned, and of the samples */
+    double     noise;
+    int64_t   *successor; /* chains: of each token */
+} made_up;
+
+/* Standard normal number `i` of (key, step): Box-Muller on the two halves of a Philox block. */
+static double normal_at(uint64_t key, uint64_t i, uint64_t step)
+{
+    gm_philox p = gm_philox_at(key, i / 2, step);
+    double    u = (((double)p.v[0] + 0.5) * 0x1p-32), v = (double)p.v[1] * 0x1p-32;
+    double    r = sqrt(-2 * log(u)), angle = 6.283185307179586477 * v;
+    return i % 2 ? r * sin(angle) : r * cos(angle);
+}
+
+static gm_status cluster_sample(const gm_dataset *base, int64_t i, void *x, int64_t *y)
+{
+    const made_up *d = (const made_up *)base;
+    double        *out = x;
+    int64_t        n = gm_dataset_x_numel(base), label = i % base->classes;
+    for (int64_t k = 0; k < n; k++)
+        out[k] = normal_at(d->law, (uint64_t)k, (uint64_t)label) + d->noise * normal_at(d->draw, (uint64_t)k, (uint64_t)i);
+    *y = label;
+    return GM_OK;
+}
+
+static gm_status chain_sample(const gm_dataset *base, int64_t i, void *x, int64_t *y)
+{
+    const made_up *d = (const made_up *)base;
+    int64_t       *in = x, n = base->x_shape[0];
+    uint64_t       vocab = (uint64_t)base->classes;
+    gm_philox      p = gm_philox_at(d->draw, 0, (uint64_t)i);
+    int64_t        token = (int64_t)(((uint64_t)p.v[0] * vocab) >> 32);
+    for (int64_t k = 0; k < n; k++) {
+        p = gm_philox_at(d->draw, (uint64_t)k + 1, (uint64_t)i);
+        in[k] = token;
+        bool random = p.v[0] < gm_drop_threshold(d->noise);
+        token = random ? (int64_t)(((uint64_t)p.v[1] * vocab) >> 32) : d->successor[token];
+        y[k] = token;
+    }
+    return GM_OK;
+}
+
+static void made_up_free(gm_dataset *base)
+{
+    free(((made_up *)base)->successor);
+    free(base);
+}
+
+static gm_status made_up_new(int64_t length, int64_t classes, double noise, uint64_t seed, uint64_t split, made_up **out)
+{
+    if (length < 1 || classes < 1 || classes > INT32_MAX || !(noise >= 0))
+        return GM_FAIL(GM_EINVAL, "synthetic data: length, classes and noise must be positive");
+    made_up *d = calloc(1, sizeof *d);
+    if (!d) return GM_FAIL(GM_ENOMEM, "no memory for a dataset");
+    d->base = (gm_dataset){.refs = 1, .length = length, .classes = classes, .free = made_up_free};
+    d->noise = noise;
+    d->law = gm_stream_key(seed, GM_PURPOSE_USER, SITE_CENTRE);
+    d->draw = gm_stream_key(seed, GM_PURPOSE_USER, SITE_SAMPLE + 16 * split);
+    *out = d;
+    return GM_OK;
+}
+
+gm_status gm_cluster_dataset_new(int64_t length, int x_ndim, const int64_t *x_shape, int64_t classes, double noise,
+                                 uint64_t seed, uint64_t split, gm_dataset **out)
+{
+    made_up *d;
+    int64_t  numel = 1;
+    for (int i = 0; i < x_ndim; i++)
+        if (x_shape[i] < 1 || __builtin_mul_overflow(numel, x_shape[i], &numel) || numel > (int64_t)1 << 40)
+            return GM_FAIL(GM_ESHAPE, "synthetic data: size %lld of a sample", (long long)x_shape[i]);
+    GM_TRY(made_up_new(length, classes, noise, seed, split, &d));
+    d->base.x_dtype = GM_F64, d->base.x_ndim = x_ndim, d->base.sample = cluster_sample;
+    memcpy(d->base.x_shape, x_shape, (size_t)x_ndim * sizeof *x_shape);
+    *out = &d->base;
+    return GM_OK;
+}
+
+gm_status gm_chain_dataset_new(int64_t length, int64_t sequence_length, int64_t vocab_size, double noise,
+                               uint64_t seed, uint64_t split, gm_dataset **out)
+{
+    made_up *d;
+    if (sequence_length < 1 || noise > 1)
+        return GM_FAIL(GM_EINVAL, "synthetic tokens: sequence_length must be at least 1, noise at most 1");
+    GM_TRY(made_up_new(length, vocab_size, noise, seed, split, &d));
+    d->base.x_dtype = GM_I64, d->base.x_ndim = d->base.y_ndim = 1, d->base.sample = chain_sample;
+    d->base.x_shape[0] = d->base.y_shape[0] = sequence_length;
+    d->successor = malloc((size_t)vocab_size * sizeof *d->successor);
+    gm_sampler *order = malloc(sizeof *order);
+    gm_status   st = d->successor && order ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for a dataset");
+    if (st == GM_OK) {
+        gm_sampler_init(order, vocab_size, true, seed, SITE_CHAIN);
+        st = gm_sampler_take(order, 0, vocab_size, d->successor);
+    }
+    free(order);
+    if (st == GM_OK) *out = &d->base;
+    else made_up_free(&d->base);
+    return st;
+}

@@ -1,0 +1,34 @@
+/* token_file.h - streams of token numbers on disk.
+ *
+ *     "GMTOKENS" | version 1, u32 | bytes a token: 1, 2 or 4, u32 | tokens, u64 | vocabulary size, u64 | tokens
+ *
+ * all little-endian; or the tokens alone (nanoGPT's .bin), whose width the caller must know. Mapped,
+ * so a stream may be larger than memory. The file must be exactly as long as the header tells. */
+#ifndef GM_TOKEN_FILE_H
+#define GM_TOKEN_FILE_H
+
+#include <stdint.h>
+#include "bytes.h"
+
+#define GM_TOKEN_HEADER 32
+
+typedef struct gm_token_file {
+    gm_bytes bytes;
+    size_t   header; /* bytes before the first token */
+    int      width;  /* bytes of a token: 1, 2, 4 */
+    int64_t  count;
+    int64_t  vocab_size; /* 1 to 2^(8 width): tokens are below it */
+} gm_token_file;
+
+/* width 0: the file has a header. vocab_size 0: as the header tells, or all that the width can hold.
+ * GM_ECORRUPT: no header, a header that does not fit the file, or a cut token at the end. */
+gm_status gm_token_open(const char *path, int width, int64_t vocab_size, gm_token_file *out);
+void      gm_token_close(gm_token_file *f); /* a zeroed one is allowed */
+
+/* tokens first .. first + n - 1. GM_ECORRUPT names the offset of a token that is not below vocab_size. */
+gm_status gm_token_read(const gm_token_file *f, int64_t first, int64_t n, int64_t *to);
+
+/* Writes a file with a header: beside `path` first, then renamed, so that a stop leaves nothing half done. */
+gm_status gm_token_write(const char *path, int width, int64_t vocab_size, const int64_t *tokens, int64_t n);
+
+#endif

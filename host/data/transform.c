@@ -1,0 +1,182 @@
+/* transform.c - see transform.h. A sample moves between two scratch buffers, one step after another;
+ * every step knows the dtype and shape that come to it. */
+#include "transform.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../kernels/philox.h"
+
+typedef struct step {
+    gm_transform t;
+    gm_dtype     dtype;  /* coming in */
+    int64_t      c, h, w; /* coming in; for normalize of other shapes h * w is what a channel holds */
+    uint64_t     key;
+    double       table[GM_CHANNELS_MAX][256]; /* normalize of bytes: the result of each */
+} step;
+
+struct gm_pipeline {
+    gm_dtype raw, out;
+    int      ndim, n;
+    int64_t  shape[GM_MAX_DIMS]; /* coming out */
+    int64_t  numel, largest;     /* coming out; the most in between */
+    void    *scratch[2];
+    step     steps[GM_TRANSFORMS_MAX + 1];
+};
+
+static int64_t product(int n, const int64_t *shape)
+{
+    int64_t p = 1;
+    for (int i = 0; i < n; i++) p *= shape[i];
+    return p;
+}
+
+/* ---- planning ---- */
+
+static gm_status plan_normalize(gm_pipeline *p, step *s)
+{
+    int64_t channels = p->ndim ? p->shape[0] : 1;
+    if (s->t.channels != 1 && s->t.channels != channels)
+        return GM_FAIL(GM_ESHAPE, "normalize: %d means for %lld channels", s->t.channels, (long long)channels);
+    for (int k = 0; k < s->t.channels; k++)
+        if (!(s->t.std[k] > 0)) return GM_FAIL(GM_EINVAL, "normalize: std %g must be above 0", s->t.std[k]);
+    s->c = s->t.channels, s->h = 1, s->w = product(p->ndim, p->shape) / s->c;
+    for (int k = 0; k < s->t.channels; k++)
+        for (int v = 0; v < 256; v++) s->table[k][v] = (v / 255.0 - s->t.mean[k]) / s->t.std[k];
+    return GM_OK;
+}
+
+static gm_status plan_image(gm_pipeline *p, step *s)
+{
+    char text[96];
+    if (p->ndim != 3)
+        return GM_FAIL(GM_ESHAPE, "crop and flip need images (channels, height, width), samples are %s",
+                       gm_shape_describe(p->ndim, p->shape, text, sizeof text));
+    s->c = p->shape[0], s->h = p->shape[1], s->w = p->shape[2];
+    if (s->t.kind != GM_RANDOM_CROP) return GM_OK;
+    if (s->t.padding < 0 || s->t.padding > 1 << 20 || s->t.height < 1 || s->t.width < 1 ||
+        s->t.height > s->h + 2 * s->t.padding || s->t.width > s->w + 2 * s->t.padding)
+        return GM_FAIL(GM_ESHAPE, "random crop: %lld x %lld out of %lld x %lld with %lld zeros on each side",
+                       (long long)s->t.height, (long long)s->t.width, (long long)s->h, (long long)s->w, (long long)s->t.padding);
+    p->shape[1] = s->t.height, p->shape[2] = s->t.width;
+    return GM_OK;
+}
+
+static gm_status plan(gm_pipeline *p, const gm_transform *list, int n, uint64_t seed)
+{
+    gm_dtype now = p->raw;
+    for (int i = 0; i < n; i++) {
+        step *s = &p->steps[p->n++];
+        *s = (step){.t = list[i], .dtype = now, .key = gm_stream_key(seed, GM_PURPOSE_AUGMENT, (uint64_t)i)};
+        GM_TRY(s->t.kind == GM_NORMALIZE ? plan_normalize(p, s) : plan_image(p, s));
+        if (s->t.kind == GM_NORMALIZE) now = GM_F64;
+        int64_t m = product(p->ndim, p->shape);
+        if (m > p->largest) p->largest = m;
+    }
+    if (now == GM_U8) { /* nobody normalized: value / 255 */
+        const gm_transform scale = {.kind = GM_NORMALIZE, .channels = 1, .std = {1}};
+        step              *s = &p->steps[p->n++];
+        *s = (step){.t = scale, .dtype = now};
+        GM_TRY(plan_normalize(p, s));
+    }
+    p->numel = product(p->ndim, p->shape);
+    return GM_OK;
+}
+
+gm_status gm_pipeline_new(const gm_transform *list, int n, gm_dtype raw, int ndim, const int64_t *shape, gm_dtype out,
+                          uint64_t seed, gm_pipeline **result)
+{
+    if (n > GM_TRANSFORMS_MAX) return GM_FAIL(GM_EINVAL, "%d transforms; at most %d are possible", n, GM_TRANSFORMS_MAX);
+    if (raw == GM_I64 && n) return GM_FAIL(GM_EINVAL, "tokens take no transforms, %d were given", n);
+    gm_pipeline *p = calloc(1, sizeof *p);
+    if (!p) return GM_FAIL(GM_ENOMEM, "no memory for transforms");
+    *p = (gm_pipeline){.raw = raw, .out = raw == GM_I64 ? GM_I64 : out, .ndim = ndim};
+    memcpy(p->shape, shape, (size_t)ndim * sizeof *shape);
+    p->largest = product(ndim, shape);
+    gm_status st = plan(p, list, n, seed);
+    for (int i = 0; st == GM_OK && i < 2; i++)
+        if (!(p->scratch[i] = malloc((size_t)p->largest * 8 + 8))) st = GM_FAIL(GM_ENOMEM, "no memory for transforms");
+    if (st == GM_OK) *result = p;
+    else gm_pipeline_free(p);
+    return st;
+}
+
+void gm_pipeline_free(gm_pipeline *p)
+{
+    if (!p) return;
+    free(p->scratch[0]);
+    free(p->scratch[1]);
+    free(p);
+}
+
+gm_dtype gm_pipeline_dtype(const gm_pipeline *p) { return p->out; }
+int64_t  gm_pipeline_numel(const gm_pipeline *p) { return p->numel; }
+
+int gm_pipeline_shape(const gm_pipeline *p, int64_t *shape)
+{
+    memcpy(shape, p->shape, (size_t)p->ndim * sizeof *shape);
+    return p->ndim;
+}
+
+/* ---- running ---- */
+
+/* Always to doubles; the one rounding to f32 comes at the end. */
+static void normalize(const step *s, const void *in, double *out)
+{
+    for (int64_t k = 0; k < s->c; k++)
+        for (int64_t i = k * s->w; i < (k + 1) * s->w; i++)
+            out[i] = s->dtype == GM_U8 ? s->table[k][((const uint8_t *)in)[i]]
+                                       : (((const double *)in)[i] - s->t.mean[k]) / s->t.std[k];
+}
+
+static int64_t below(uint32_t word, int64_t n) { return (int64_t)(((uint64_t)word * (uint64_t)n) >> 32); }
+
+/* Cuts a window at (top, left) of the padded image; what lies outside the image is zero. */
+static void crop(const step *s, const char *in, char *out, gm_philox choice)
+{
+    size_t  size = gm_dtype_size(s->dtype);
+    int64_t top = below(choice.v[0], s->h + 2 * s->t.padding - s->t.height + 1) - s->t.padding;
+    int64_t left = below(choice.v[1], s->w + 2 * s->t.padding - s->t.width + 1) - s->t.padding;
+    int64_t from = left < 0 ? 0 : left, to = left + s->t.width < s->w ? left + s->t.width : s->w;
+    memset(out, 0, (size_t)(s->c * s->t.height * s->t.width) * size);
+    for (int64_t c = 0; c < s->c; c++)
+        for (int64_t y = 0; y < s->t.height; y++) {
+            if (top + y < 0 || top + y >= s->h || from >= to) continue;
+            memcpy(out + (size_t)((c * s->t.height + y) * s->t.width + from - left) * size,
+                   in + (size_t)((c * s->h + top + y) * s->w + from) * size, (size_t)(to - from) * size);
+        }
+}
+
+static void mirror(const step *s, const char *in, char *out, gm_philox choice)
+{
+    size_t size = gm_dtype_size(s->dtype);
+    bool   turn = choice.v[0] < gm_drop_threshold(s->t.probability) || s->t.probability >= 1;
+    if (!turn) {
+        memcpy(out, in, (size_t)(s->c * s->h * s->w) * size);
+        return;
+    }
+    for (int64_t row = 0; row < s->c * s->h; row++)
+        for (int64_t x = 0; x < s->w; x++)
+            memcpy(out + (size_t)(row * s->w + x) * size, in + (size_t)(row * s->w + s->w - 1 - x) * size, size);
+}
+
+void gm_pipeline_run(gm_pipeline *p, void *raw, uint64_t epoch, int64_t sample, void *out)
+{
+    if (p->raw == GM_I64) {
+        memcpy(out, raw, (size_t)p->numel * sizeof(int64_t));
+        return;
+    }
+    void *now = raw;
+    for (int i = 0; i < p->n; i++) {
+        const step *s = &p->steps[i];
+        void       *next = p->scratch[i % 2];
+        gm_philox   choice = gm_philox_at(s->key, (uint64_t)sample, epoch);
+        if (s->t.kind == GM_NORMALIZE) normalize(s, now, next);
+        else if (s->t.kind == GM_RANDOM_CROP) crop(s, now, next, choice);
+        else mirror(s, now, next, choice);
+        now = next;
+    }
+    if (p->out == GM_F64) memcpy(out, now, (size_t)p->numel * sizeof(double));
+    else
+        for (int64_t i = 0; i < p->numel; i++) ((float *)out)[i] = (float)((const double *)now)[i];
+}

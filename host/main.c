@@ -1,0 +1,55 @@
+/* main.c - ganymede VERB [arguments]: finds the Lua files, makes the rank, runs ganymede.cli.
+ *
+ * The folder that holds lua/ is $GANYMEDE_ROOT, or the executable's own folder, or the one above it. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "embed.h"
+
+static bool holds_lua(const char *folder)
+{
+    char file[PATH_MAX + 32];
+    snprintf(file, sizeof file, "%s/lua/ganymede/cli/init.lua", folder);
+    return access(file, R_OK) == 0;
+}
+
+static bool find_root(char root[PATH_MAX])
+{
+    const char *given = getenv("GANYMEDE_ROOT");
+    if (given) {
+        snprintf(root, PATH_MAX, "%s", given);
+        return holds_lua(root);
+    }
+    ssize_t n = readlink("/proc/self/exe", root, PATH_MAX - 1);
+    if (n < 0) return false;
+    root[n] = 0;
+    for (int up = 0; up < 2; up++) {
+        char *slash = strrchr(root, '/');
+        if (!slash) return false;
+        *slash = 0;
+        if (holds_lua(root)) return true;
+    }
+    return false;
+}
+
+int main(int argc, char **argv)
+{
+    char     root[PATH_MAX];
+    gm_rank *rank = NULL;
+    int      code = 1;
+    if (!find_root(root)) {
+        fprintf(stderr, "ganymede: cannot find lua/ganymede beside the program; set GANYMEDE_ROOT to the folder that holds it\n");
+        return 2;
+    }
+    gm_status st = gm_rank_new(&rank);
+    if (st == GM_OK) st = gm_embed_run(rank, root, argc, argv, &code);
+    if (st != GM_OK) {
+        fflush(stdout);
+        fprintf(stderr, "ganymede: %s\n", gm_last_error());
+        code = 1;
+    }
+    gm_rank_free(rank);
+    return code;
+}

@@ -1,0 +1,175 @@
+/* optimizer.c - see optimizer.h. */
+#include "optimizer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_STATES 2
+
+typedef struct item {
+    gm_value         *parameter;
+    gm_tensor        *state[MAX_STATES];
+    gm_optimizer_item set;
+    bool              done; /* in the current step */
+} item;
+
+struct gm_optimizer {
+    gm_rank          *rank;
+    gm_optimizer_kind kind;
+    gm_attrs          attrs;
+    int64_t           steps;
+    int               n;
+    gm_tensor       **in, **out; /* argument lists, room for all */
+    item              items[];
+};
+
+static int states_of(const gm_optimizer *o) { return o->kind == GM_ADAM ? 2 : o->attrs.momentum != 0 ? 1 : 0; }
+
+gm_status gm_optimizer_new(gm_rank *r, gm_optimizer_kind kind, int n, gm_value *const *parameters,
+                           const gm_attrs *attrs, const gm_optimizer_item *items, gm_optimizer **out)
+{
+    for (int i = 0; i < n; i++)
+        if (parameters[i]->tape || !parameters[i]->requires_grad)
+            return GM_FAIL(GM_EINVAL, "optimizer: tensor %d is not a parameter (a leaf that requires a gradient)", i + 1);
+    gm_optimizer *o = calloc(1, sizeof *o + (size_t)n * sizeof *o->items);
+    if (!o) return GM_FAIL(GM_ENOMEM, "no memory for an optimizer of %d parameters", n);
+    o->in = calloc((size_t)n + 1, sizeof *o->in);
+    o->out = calloc(3 * (size_t)n + 1, sizeof *o->out);
+    if (!o->in || !o->out) {
+        gm_optimizer_free(o);
+        return GM_FAIL(GM_ENOMEM, "no memory for an optimizer of %d parameters", n);
+    }
+    o->rank = r;
+    o->kind = kind;
+    o->attrs = *attrs;
+    o->n = n;
+    for (int i = 0; i < n; i++) {
+        o->items[i].set = items ? items[i] : (gm_optimizer_item){1, attrs->weight_decay};
+        o->items[i].parameter = parameters[i];
+        gm_value_retain(parameters[i]);
+    }
+    *out = o;
+    return GM_OK;
+}
+
+void gm_optimizer_free(gm_optimizer *o)
+{
+    if (!o) return;
+    for (int i = 0; i < o->n; i++) {
+        gm_value_release(o->items[i].parameter);
+        for (int k = 0; k < MAX_STATES; k++) gm_tensor_release(o->items[i].state[k]);
+    }
+    free(o->in);
+    free(o->out);
+    free(o);
+}
+
+static gm_status zeros_like(gm_rank *r, const gm_tensor *t, gm_tensor **out)
+{
+    gm_attrs a = gm_attrs_default();
+    gm_rank_place(r, "optimizer state");
+    GM_TRY(gm_tensor_new(r->device, t->dtype, t->ndim, t->shape, out));
+    gm_call   c = {.op = GM_OP_fill, .n_out = 1, .out = out, .attrs = &a};
+    gm_status st = gm_run(r->device, &c);
+    if (st != GM_OK) {
+        gm_tensor_release(*out);
+        *out = NULL;
+    }
+    return st;
+}
+
+static gm_status make_states(gm_optimizer *o, item *it)
+{
+    for (int k = 0; k < states_of(o); k++)
+        if (!it->state[k]) GM_TRY(zeros_like(o->rank, it->parameter->local, &it->state[k]));
+    return GM_OK;
+}
+
+/* One kernel call for every parameter that shares item `first`'s settings and dtype. */
+static gm_status step_group(gm_optimizer *o, int first)
+{
+    item     *f = &o->items[first];
+    int       n_in = 0, n_out = 0, width = 1 + (o->kind == GM_ADAM ? 2 : 1);
+    gm_attrs  a = o->attrs;
+    a.weight_decay = f->set.weight_decay;
+    for (int i = first; i < o->n; i++) {
+        item *it = &o->items[i];
+        if (it->done || memcmp(&it->set, &f->set, sizeof it->set) ||
+            it->parameter->local->dtype != f->parameter->local->dtype)
+            continue;
+        it->done = true;
+        if (!it->parameter->grad_set) continue;
+        GM_TRY(make_states(o, it));
+        o->in[n_in++] = it->parameter->grad;
+        o->out[n_out++] = it->parameter->local;
+        for (int k = 0; k < width - 1; k++) o->out[n_out++] = it->state[k];
+        gm_value_touched(it->parameter);
+    }
+    if (!n_in) return GM_OK;
+    gm_call c = {.op = o->kind == GM_ADAM ? GM_OP_adam : GM_OP_sgd, .n_in = n_in, .n_out = n_out, .in = o->in,
+                 .out = o->out, .attrs = &a};
+    return gm_run(o->rank->device, &c);
+}
+
+gm_status gm_optimizer_step(gm_optimizer *o, double lr, double clip, double loss_scale)
+{
+    gm_step_block *block = &o->rank->device->step;
+    block->step = o->steps + 1;
+    block->clip = clip;
+    block->loss_scale = loss_scale;
+    for (int i = 0; i < o->n; i++) o->items[i].done = false;
+    for (int i = 0; i < o->n; i++) {
+        if (o->items[i].done) continue;
+        block->lr = lr * o->items[i].set.lr_scale;
+        GM_TRY(step_group(o, i));
+    }
+    block->lr = lr;
+    o->steps++;
+    return GM_OK;
+}
+
+int64_t gm_optimizer_steps(const gm_optimizer *o) { return o->steps; }
+void gm_optimizer_set_steps(gm_optimizer *o, int64_t steps) { o->steps = steps; }
+int gm_optimizer_parameters(const gm_optimizer *o) { return o->n; }
+
+gm_status gm_optimizer_state(gm_optimizer *o, int i, int k, const char **name, gm_tensor **out)
+{
+    *out = NULL;
+    if (k >= states_of(o)) return GM_OK;
+    GM_TRY(make_states(o, &o->items[i]));
+    *name = o->kind == GM_SGD ? "momentum_buffer" : k == 0 ? "exp_avg" : "exp_avg_sq";
+    *out = o->items[i].state[k];
+    return GM_OK;
+}
+
+size_t gm_optimizer_bytes(const gm_optimizer *o)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < o->n; i++)
+        for (int k = 0; k < MAX_STATES; k++)
+            if (o->items[i].state[k]) bytes += o->items[i].state[k]->storage->bytes;
+    return bytes;
+}
+
+gm_status gm_gradient_norm(gm_rank *r, int n, gm_value *const *parameters, double *out)
+{
+    gm_tensor **g = calloc((size_t)n + 1, sizeof *g), *sum = NULL;
+    gm_attrs    a = gm_attrs_default();
+    gm_status   st = GM_OK;
+    int         k = 0;
+    *out = 0;
+    if (!g) return GM_FAIL(GM_ENOMEM, "no memory for a list of %d gradients", n);
+    for (int i = 0; i < n; i++)
+        if (parameters[i]->grad_set) g[k++] = parameters[i]->grad;
+    if (!k) goto done;
+    gm_rank_place(r, "gradient norm");
+    GM_TRY_OR(gm_tensor_new(r->device, GM_F64, 0, NULL, &sum), st, done);
+    gm_call c = {.op = GM_OP_sum_squares, .n_in = k, .n_out = 1, .in = g, .out = &sum, .attrs = &a};
+    GM_TRY_OR(gm_run(r->device, &c), st, done);
+    if (gm_tensor_data(sum)) *out = sqrt(*(double *)gm_tensor_data(sum));
+done:
+    gm_tensor_release(sum);
+    free(g);
+    return st;
+}

@@ -1,0 +1,44 @@
+/* optimizer.h - SGD, Adam and AdamW over a list of parameters, fused: one call of the kernel for each
+ * group of parameters that share their settings.
+ *
+ * SGD: Sutskever et al. 2013 as PyTorch writes it; Adam: Kingma and Ba 2015; AdamW (decoupled weight
+ * decay): Loshchilov and Hutter 2019. Parameters without a gradient (never reached by backward) are left
+ * as they are. Moments are made at the first step, in the dtype of their parameter. */
+#ifndef GM_OPTIMIZER_H
+#define GM_OPTIMIZER_H
+
+#include "../autograd/value.h"
+
+typedef enum gm_optimizer_kind { GM_SGD, GM_ADAM } gm_optimizer_kind;
+
+typedef struct gm_optimizer gm_optimizer;
+
+/* What differs from parameter to parameter. */
+typedef struct gm_optimizer_item {
+    double lr_scale;     /* times the learning rate of the step */
+    double weight_decay;
+} gm_optimizer_item;
+
+/* attrs: the attributes of ops `sgd` or `adam`. items: n, or NULL for lr_scale 1 and attrs->weight_decay.
+ * Retains the parameters (leaves that require gradients). */
+gm_status gm_optimizer_new(gm_rank *r, gm_optimizer_kind kind, int n, gm_value *const *parameters,
+                           const gm_attrs *attrs, const gm_optimizer_item *items, gm_optimizer **out);
+void      gm_optimizer_free(gm_optimizer *o); /* NULL is allowed */
+
+/* One update. Gradients are multiplied by clip / loss_scale first. Advances the step count. */
+gm_status gm_optimizer_step(gm_optimizer *o, double lr, double clip, double loss_scale);
+
+/* Updates made so far; setting it is part of resuming. */
+int64_t   gm_optimizer_steps(const gm_optimizer *o);
+void      gm_optimizer_set_steps(gm_optimizer *o, int64_t steps);
+
+/* State tensors, made if they are not there yet: for parameter i, k = 0, 1, ... until *out is NULL.
+ * name: "exp_avg", "exp_avg_sq", "momentum_buffer". Borrowed. */
+gm_status gm_optimizer_state(gm_optimizer *o, int i, int k, const char **name, gm_tensor **out);
+int       gm_optimizer_parameters(const gm_optimizer *o);
+size_t    gm_optimizer_bytes(const gm_optimizer *o); /* of the moments that exist */
+
+/* sqrt of the sum of squares of all gradients that are set, in f64. */
+gm_status gm_gradient_norm(gm_rank *r, int n, gm_value *const *parameters, double *out);
+
+#endif
