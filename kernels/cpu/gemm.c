@@ -1,0 +1,53 @@
+/* gemm.c - matmul, linear and bias_activation_grad: packed multiplication of our own, for all strides.
+ *
+ * gemm_tile_t.h is the register tile and packing, gemm_block_t.h the blocking, gemm_ops_t.h the ops. The
+ * constants below are the whole choice of algorithm; they depend on the instruction set only. */
+#if CPU_VECTOR == 64
+#define GEMM_ROWS 14 /* 28 accumulators, two vectors of b and a broadcast: 31 of 32 registers */
+#define GEMM_EACH_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
+#else
+#define GEMM_ROWS 6 /* 12 accumulators, two vectors of b and a broadcast: 15 of 16 registers */
+#define GEMM_EACH_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#endif
+
+#ifndef GEMM_DEPTH
+#define GEMM_DEPTH    256                        /* k of one tile */
+#endif
+#define GEMM_FETCH 8
+#ifndef GEMM_RES
+#define GEMM_RES 1280
+#endif
+#define GEMM_RESIDENT ((int64_t)(GEMM_RES << 10) / (int64_t)sizeof(T)) /* elements of the packed block */
+#define GEMM_SIDE     512                        /* of these, rows or columns at least */
+
+/* One product. Matrices of the element type; T is f32 or f64 as the function it is handed to says. */
+typedef struct gemm {
+    int64_t     m, n, k;
+    const void *a, *b; /* a(i, p) at a[i * a_row + p * a_k], b(p, j) at b[p * b_k + j * b_column] */
+    int64_t     a_row, a_k, b_k, b_column;
+    void       *c; /* c(i, j) at c[i * c_row + j] */
+    int64_t     c_row;
+    double      alpha;
+    bool        accumulate;
+    const void *bias; /* (n), or NULL */
+    bool        finish; /* y = f(c) is written too; y may be c */
+    gm_function f;
+    void       *y;
+    int64_t     y_row;
+} gemm;
+
+#define AS 32
+#include "as.h"
+#include "gemm_tile_t.h"
+#include "gemm_block_t.h"
+#undef GEMM_COLUMNS
+#undef GEMM_OWN
+#define AS 64
+#include "as.h"
+#include "gemm_tile_t.h"
+#include "gemm_block_t.h"
+#undef GEMM_COLUMNS
+#undef GEMM_OWN
+#define AS 0
+#include "as.h"
+#include "gemm_ops.c"

@@ -1,0 +1,199 @@
+/* gemm_block_t.h - c = alpha a b (+ c, or + bias, then an activation) for one element type: the blocking
+ * around the register tile.
+ *
+ * The smaller of the two operands is packed whole, a block at a time, by all threads, and stays in their
+ * second-level caches; the larger is walked once, each thread packing a panel or sliver of it just before
+ * use. So no element is packed twice while the resident operand fits, packing needs no scratch of the
+ * problem's size, and the order of summation along k depends on k alone: the bits do not depend on the
+ * number of threads. */
+
+/* One block of the plan: rows [i0, i1) x columns [j0, j1) of c, products of k in [p0, p1). */
+typedef struct F(gemm_block) {
+    const gemm *g;
+    T             *resident, *own; /* own: GEMM_OWN elements for each thread */
+    int64_t        i0, i1, j0, j1, p0, p1;
+    int64_t        slivers, panels, chunks; /* chunks: pieces of the resident operand a unit of work covers */
+} F(gemm_block);
+
+#define GEMM_OWN (GEMM_COLUMNS * GEMM_DEPTH)
+
+/* Sliver s of rows n: [n * s / slivers, n * (s + 1) / slivers), so that none is much thinner than the rest. */
+CPU_INLINE int64_t F(cut)(int64_t n, int64_t parts, int64_t s) { return n * s / parts; }
+
+static inline int64_t F(gemm_slivers)(int64_t m) { return (m + GEMM_ROWS - 1) / GEMM_ROWS; }
+static inline int64_t F(gemm_panels)(int64_t n) { return (n + GEMM_COLUMNS - 1) / GEMM_COLUMNS; }
+static inline int64_t F(gemm_depths)(int64_t k) { return k > GEMM_DEPTH ? (k + GEMM_DEPTH - 1) / GEMM_DEPTH : 1; }
+
+/* Elements of scratch that gemm_run needs. */
+static int64_t F(gemm_scratch)(int64_t m, int64_t n, int64_t k, int threads)
+{
+    int64_t small = m <= n ? m : (n + GEMM_COLUMNS - 1) / GEMM_COLUMNS * GEMM_COLUMNS;
+    int64_t whole = small * k, resident = whole < GEMM_RESIDENT ? whole : GEMM_RESIDENT;
+    return resident + GEMM_COLUMNS * GEMM_DEPTH + (int64_t)threads * GEMM_OWN + LANES;
+}
+
+/* What remains to be done to c after the last k. */
+static void F(gemm_finish)(const gemm *g, int64_t i, int64_t rows, int64_t j, int64_t columns)
+{
+    for (int64_t r = i; r < i + rows; r++)
+        F(activation_row)(g->f, columns, (T *)g->c + r * g->c_row + j, (T *)g->y + r * g->y_row + j);
+}
+
+/* c[i.., j..] of the products of one packed sliver (depth p0 + q..) and one packed panel. */
+CPU_INLINE void F(gemm_tile)(const gemm *g, F(tile) *t, int64_t i, int64_t rows, int64_t j, int64_t p, int64_t k)
+{
+    t->c = (T *)g->c + i * g->c_row + j;
+    t->columns = g->n - j < GEMM_COLUMNS ? g->n - j : GEMM_COLUMNS;
+    t->k = k;
+    t->c_row = g->c_row;
+    t->init = NULL;
+    t->init_row = g->c_row;
+    if (p > 0 || g->accumulate) {
+        t->init = t->c;
+    } else if (g->bias) {
+        t->init = (const T *)g->bias + j;
+        t->init_row = 0;
+    }
+    F(tile_run)(t, rows);
+    if (p + k == g->k && g->finish) F(gemm_finish)(g, i, rows, j, t->columns);
+}
+
+/* Job: packs units [begin, end) of the resident operand; a unit is one sliver or panel at one depth. */
+static void F(gemm_pack_rows)(void *context, int64_t begin, int64_t end, int thread)
+{
+    const F(gemm_block) *w = context;
+    const gemm          *g = w->g;
+    int64_t              rows = w->i1 - w->i0;
+    (void)thread;
+    for (int64_t u = begin; u < end; u++) {
+        int64_t s = u % w->slivers, p = w->p0 + u / w->slivers * GEMM_DEPTH;
+        int64_t k = w->p1 - p < GEMM_DEPTH ? w->p1 - p : GEMM_DEPTH;
+        int64_t i = F(cut)(rows, w->slivers, s), height = F(cut)(rows, w->slivers, s + 1) - i;
+        F(pack)(w->resident + rows * (p - w->p0) + i * k, height, (const T *)g->a + (w->i0 + i) * g->a_row + p * g->a_k,
+                g->a_row, g->a_k, height, k);
+    }
+}
+
+static void F(gemm_pack_columns)(void *context, int64_t begin, int64_t end, int thread)
+{
+    const F(gemm_block) *w = context;
+    const gemm          *g = w->g;
+    (void)thread;
+    for (int64_t u = begin; u < end; u++) {
+        int64_t s = u % w->panels, p = w->p0 + u / w->panels * GEMM_DEPTH;
+        int64_t k = w->p1 - p < GEMM_DEPTH ? w->p1 - p : GEMM_DEPTH;
+        int64_t j = w->j0 + s * GEMM_COLUMNS, width = w->j1 - j < GEMM_COLUMNS ? w->j1 - j : GEMM_COLUMNS;
+        F(pack)(w->resident + w->panels * GEMM_COLUMNS * (p - w->p0) + s * GEMM_COLUMNS * k, GEMM_COLUMNS,
+                (const T *)g->b + p * g->b_k + j * g->b_column, g->b_column, g->b_k, width, k);
+    }
+}
+
+/* Where the next panel or sliver of the walked operand begins, and the step that covers it in `calls` tiles. */
+CPU_INLINE void F(gemm_fetch)(F(tile) *t, const T *next, int64_t side, int64_t along, int64_t k)
+{
+    t->fetch = (const char *)next;
+    t->fetch_step = (along == 1 ? side : along) * (int64_t)sizeof(T);
+    (void)k;
+}
+
+/* Job: walks panels of b, all resident slivers of a for each. */
+static void F(gemm_walk_panels)(void *context, int64_t begin, int64_t end, int thread)
+{
+    const F(gemm_block) *w = context;
+    const gemm          *g = w->g;
+    T                   *own = w->own + thread * GEMM_OWN;
+    int64_t              rows = w->i1 - w->i0;
+    F(tile) t = {.alpha = (T)g->alpha, .b = own, .b_step = GEMM_COLUMNS};
+    for (int64_t u = begin; u < end; u++) {
+        int64_t j = w->j0 + u / w->chunks * GEMM_COLUMNS, width = w->j1 - j < GEMM_COLUMNS ? w->j1 - j : GEMM_COLUMNS;
+        int64_t s0 = F(cut)(w->slivers, w->chunks, u % w->chunks), s1 = F(cut)(w->slivers, w->chunks, u % w->chunks + 1);
+        for (int64_t p = w->p0, k; p < w->p1 || p == w->p0; p += GEMM_DEPTH) {
+            k = w->p1 - p < GEMM_DEPTH ? w->p1 - p : GEMM_DEPTH;
+            const T *b = (const T *)g->b + p * g->b_k + j * g->b_column;
+            F(pack)(own, GEMM_COLUMNS, b, g->b_column, g->b_k, width, k);
+            for (int64_t s = s0; s < s1; s++) {
+                int64_t i = F(cut)(rows, w->slivers, s), height = F(cut)(rows, w->slivers, s + 1) - i;
+                t.a = w->resident + rows * (p - w->p0) + i * k;
+                t.a_step = height;
+                F(gemm_fetch)(&t, own, 1, 0, k);
+                F(gemm_tile)(g, &t, w->i0 + i, height, j, p, k);
+            }
+        }
+    }
+}
+
+/* Job: walks slivers of a, all resident panels of b for each. */
+static void F(gemm_walk_slivers)(void *context, int64_t begin, int64_t end, int thread)
+{
+    const F(gemm_block) *w = context;
+    const gemm          *g = w->g;
+    T                   *own = w->own + thread * GEMM_OWN;
+    int64_t              rows = w->i1 - w->i0;
+    F(tile) t = {.alpha = (T)g->alpha, .a = own, .b_step = GEMM_COLUMNS};
+    for (int64_t u = begin; u < end; u++) {
+        int64_t i = F(cut)(rows, w->slivers, u / w->chunks), height = F(cut)(rows, w->slivers, u / w->chunks + 1) - i;
+        int64_t s0 = F(cut)(w->panels, w->chunks, u % w->chunks), s1 = F(cut)(w->panels, w->chunks, u % w->chunks + 1);
+        for (int64_t p = w->p0, k; p < w->p1 || p == w->p0; p += GEMM_DEPTH) {
+            k = w->p1 - p < GEMM_DEPTH ? w->p1 - p : GEMM_DEPTH;
+            F(pack)(own, height, (const T *)g->a + (w->i0 + i) * g->a_row + p * g->a_k, g->a_row, g->a_k, height, k);
+            t.a_step = height;
+            for (int64_t s = s0; s < s1; s++) {
+                t.b = w->resident + w->panels * GEMM_COLUMNS * (p - w->p0) + s * GEMM_COLUMNS * k;
+                F(gemm_fetch)(&t, own, 1, 0, k);
+                F(gemm_tile)(g, &t, w->i0 + i, height, w->j0 + s * GEMM_COLUMNS, p, k);
+            }
+        }
+    }
+}
+
+/* threads NULL: on the caller alone. */
+static void F(gemm_job)(gm_threads *threads, int64_t units, double flops, gm_job job, F(gemm_block) *w)
+{
+    if (threads) gm_parallel(threads, units, cpu_grain((int64_t)(flops / (2 * LANES) / (double)units)), job, w);
+    else job(w, 0, units, 0);
+}
+
+/* One block: pack the resident operand, then walk the other. */
+static void F(gemm_block_run)(gm_threads *threads, F(gemm_block) *w, bool rows_resident)
+{
+    int64_t rows = w->i1 - w->i0, columns = w->j1 - w->j0, k = w->p1 - w->p0, depths = F(gemm_depths)(k);
+    int     count = threads ? gm_threads_count(threads) : 1;
+    double  flops = 2.0 * (double)rows * (double)columns * (double)k;
+    w->slivers = F(gemm_slivers)(rows);
+    w->panels = F(gemm_panels)(columns);
+    int64_t units = rows_resident ? w->panels : w->slivers, other = rows_resident ? w->slivers : w->panels;
+    w->chunks = units % count && units < 8 * count && other >= count ? count : 1;
+    F(gemm_job)(threads, other * depths, (double)(rows_resident ? rows : columns) * (double)k * 16,
+                rows_resident ? F(gemm_pack_rows) : F(gemm_pack_columns), w);
+    F(gemm_job)(threads, units * w->chunks, flops, rows_resident ? F(gemm_walk_panels) : F(gemm_walk_slivers), w);
+}
+
+/* scratch: gemm_scratch(m, n, k, threads) elements, aligned to 64 bytes. m or n = 0: nothing; k = 0: c = 0 or stays. */
+static void F(gemm_run)(gm_threads *threads, const gemm *g, T *scratch)
+{
+    if (g->m <= 0 || g->n <= 0) return;
+    bool    rows_resident = g->m <= g->n;
+    int64_t side = rows_resident ? g->m : F(gemm_panels)(g->n) * GEMM_COLUMNS;
+    int     count = threads ? gm_threads_count(threads) : 1;
+    F(gemm_block) w = {.g = g, .own = scratch, .resident = scratch + count * GEMM_OWN};
+    /* depth first: a longer k is fewer passes over c; then as much of the side as fits */
+    int64_t depth = GEMM_RESIDENT / (side < GEMM_SIDE ? side : GEMM_SIDE) / GEMM_DEPTH * GEMM_DEPTH;
+    if (depth < GEMM_DEPTH) depth = GEMM_DEPTH;
+    if (depth > g->k) depth = g->k;
+    int64_t step = depth > 0 ? GEMM_RESIDENT / depth / GEMM_COLUMNS * GEMM_COLUMNS : side;
+    int64_t pieces = (side + step - 1) / step;
+    for (int64_t piece = 0; piece < pieces; piece++) {
+        int64_t units = rows_resident ? g->m : F(gemm_panels)(g->n), scale = rows_resident ? 1 : GEMM_COLUMNS;
+        int64_t first = F(cut)(units, pieces, piece) * scale, last = F(cut)(units, pieces, piece + 1) * scale;
+        w.i0 = rows_resident ? first : 0;
+        w.i1 = rows_resident ? last : g->m;
+        w.j0 = rows_resident ? 0 : first;
+        w.j1 = rows_resident ? g->n : last < g->n ? last : g->n;
+        for (int64_t p = 0; p < g->k || p == 0; p += depth) {
+            w.p0 = p;
+            w.p1 = g->k - p < depth ? g->k : p + depth;
+            F(gemm_block_run)(threads, &w, rows_resident);
+            if (depth == 0) break;
+        }
+    }
+}

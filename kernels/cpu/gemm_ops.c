@@ -1,0 +1,304 @@
+/* gemm_ops.c - matmul, linear and bias_activation_grad on top of the blocking: from tensors of any strides
+ * to matrices, and which products share the threads. Part of gemm.c. */
+
+static void gemm_run(gm_threads *threads, gm_dtype dtype, const gemm *g, void *scratch)
+{
+    if (dtype == GM_F32) gemm_run_f32(threads, g, scratch);
+    else gemm_run_f64(threads, g, scratch);
+}
+
+/* Bytes, a multiple of 64, so that several threads' scratch can stand in a row. */
+static size_t gemm_scratch_bytes(gm_dtype dtype, const gemm *g, int threads)
+{
+    int64_t n = dtype == GM_F32 ? gemm_scratch_f32(g->m, g->n, g->k, threads)
+                                : gemm_scratch_f64(g->m, g->n, g->k, threads);
+    return ((size_t)n * gm_dtype_size(dtype) + 63) & ~(size_t)63;
+}
+
+/* One product on all threads. */
+static gm_status gemm_whole(gm_device *dev, gm_dtype dtype, const gemm *g)
+{
+    gm_block *block;
+    void     *scratch;
+    GM_TRY(cpu_scratch(dev, gemm_scratch_bytes(dtype, g, gm_threads_count(dev->threads)), &scratch, &block));
+    gemm_run(dev->threads, dtype, g, scratch);
+    gm_pool_release(dev->pool, block);
+    return GM_OK;
+}
+
+/* ---- tensors without a usable stride are copied ---- */
+
+static gm_status gemm_copy(gm_device *dev, gm_tensor *x, gm_tensor *y)
+{
+    gm_attrs attrs = gm_attrs_default();
+    return cpu_copy(dev, &(gm_call){.op = GM_OP_copy, .n_in = 1, .n_out = 1, .in = &x, .out = &y, .attrs = &attrs});
+}
+
+/* A contiguous tensor like t, with its values where `fill`. The caller releases it. */
+static gm_status gemm_compact(gm_device *dev, gm_tensor *t, bool fill, gm_tensor **out)
+{
+    GM_TRY(gm_tensor_new(dev, t->dtype, t->ndim, t->shape, out));
+    gm_status st = fill ? gemm_copy(dev, t, *out) : GM_OK;
+    if (st != GM_OK) gm_tensor_release(*out);
+    return st;
+}
+
+/* t as rows of unit stride: *view is t itself (a new reference) or a compact copy. NULL stays NULL. */
+static gm_status gemm_rows(gm_device *dev, gm_tensor *t, bool fill, gm_tensor **view, int64_t *step)
+{
+    *view = NULL;
+    *step = 0;
+    if (!t) return GM_OK;
+    cpu_rows r = cpu_rows_of(t);
+    *step = r.even && r.rows > 1 ? r.step / r.size : r.width;
+    if (r.even && (r.width <= 1 || t->stride[t->ndim - 1] == 1)) {
+        gm_tensor_retain(*view = t);
+        return GM_OK;
+    }
+    *step = r.width;
+    return gemm_compact(dev, t, fill, view);
+}
+
+/* An output that was computed elsewhere goes home; the reference is dropped in any case. */
+static gm_status gemm_home(gm_device *dev, gm_tensor *view, gm_tensor *t, gm_status st)
+{
+    if (st == GM_OK && view && view != t) st = gemm_copy(dev, view, t);
+    gm_tensor_release(view);
+    return st;
+}
+
+/* ---- matmul ---- */
+
+typedef struct gemm_batch {
+    gemm     g; /* the first product */
+    gm_dtype dtype;
+    int      ndim;
+    int64_t  count, shape[GM_MAX_DIMS], a[GM_MAX_DIMS], b[GM_MAX_DIMS], c[GM_MAX_DIMS]; /* strides in elements */
+    char    *scratch;
+    size_t   scratch_step; /* bytes for each thread */
+} gemm_batch;
+
+/* Product number i of the batch. */
+static gemm gemm_nth(const gemm_batch *w, int64_t i)
+{
+    gemm    g = w->g;
+    int64_t a = 0, b = 0, c = 0, size = (int64_t)gm_dtype_size(w->dtype);
+    for (int d = w->ndim - 1; d >= 0; d--) {
+        int64_t at = i % w->shape[d];
+        i /= w->shape[d];
+        a += at * w->a[d];
+        b += at * w->b[d];
+        c += at * w->c[d];
+    }
+    g.a = (const char *)g.a + a * size;
+    g.b = (const char *)g.b + b * size;
+    g.c = (char *)g.c + c * size;
+    return g;
+}
+
+static void gemm_batch_part(void *context, int64_t begin, int64_t end, int thread)
+{
+    const gemm_batch *w = context;
+    for (int64_t i = begin; i < end; i++) {
+        gemm g = gemm_nth(w, i);
+        gemm_run(NULL, w->dtype, &g, w->scratch + (size_t)thread * w->scratch_step);
+    }
+}
+
+/* c' = b' a': for outputs whose columns, not rows, are contiguous. */
+static void gemm_swap(gemm_batch *w)
+{
+    gemm g = w->g, s = g;
+    s.m = g.n;
+    s.n = g.m;
+    s.a = g.b;
+    s.b = g.a;
+    s.a_row = g.b_column;
+    s.a_k = g.b_k;
+    s.b_column = g.a_row;
+    s.b_k = g.a_k;
+    w->g = s;
+    for (int d = 0; d < w->ndim; d++) {
+        int64_t t = w->a[d];
+        w->a[d] = w->b[d];
+        w->b[d] = t;
+    }
+}
+
+/* Where every product has the same b and rows follow each other, the batch is one taller product. */
+static void gemm_fold(gemm_batch *w)
+{
+    gemm *g = &w->g;
+    while (w->ndim > 0) {
+        int d = w->ndim - 1;
+        if (w->b[d] != 0 || w->a[d] != g->m * g->a_row || w->c[d] != g->m * g->c_row) return;
+        g->m *= w->shape[d];
+        w->count /= w->shape[d];
+        w->ndim--;
+    }
+}
+
+/* Each thread whole products, or all threads in each product? By shape and thread count only. */
+static bool gemm_apart(const gemm_batch *w, int threads)
+{
+    double flops = 2.0 * (double)w->g.m * (double)w->g.n * (double)w->g.k;
+    return w->count > 1 && (w->count >= 4 * threads || w->count % threads == 0 || flops < 1 << 20);
+}
+
+static gm_status gemm_batch_run(gm_device *dev, gemm_batch *w)
+{
+    int threads = gm_threads_count(dev->threads);
+    if (w->count == 0 || w->g.m == 0 || w->g.n == 0) return GM_OK;
+    bool      apart = gemm_apart(w, threads);
+    gm_block *block;
+    w->scratch_step = gemm_scratch_bytes(w->dtype, &w->g, apart ? 1 : threads);
+    GM_TRY(cpu_scratch(dev, w->scratch_step * (size_t)(apart ? threads : 1), &w->scratch, &block));
+    if (apart) {
+        double cost = (double)w->g.m * (double)w->g.n * (double)(w->g.k + 8) / 16;
+        cpu_parallel(dev, w->count, (int64_t)cost, gemm_batch_part, w);
+    } else {
+        for (int64_t i = 0; i < w->count; i++) {
+            gemm g = gemm_nth(w, i);
+            gemm_run(dev->threads, w->dtype, &g, w->scratch);
+        }
+    }
+    gm_pool_release(dev->pool, block);
+    return GM_OK;
+}
+
+/* Batch dimensions of y with more than one element, and what each operand does along them. */
+static void gemm_batch_dims(gemm_batch *w, const gm_tensor *a, const gm_tensor *b, const gm_tensor *y)
+{
+    int64_t as[GM_MAX_DIMS], bs[GM_MAX_DIMS];
+    gm_tensor batch_a = *a, batch_b = *b;
+    int       n = y->ndim - 2;
+    batch_a.ndim -= 2;
+    batch_b.ndim -= 2;
+    walk_strides(&batch_a, n, as);
+    walk_strides(&batch_b, n, bs);
+    w->ndim = 0;
+    w->count = 1;
+    for (int d = 0; d < n; d++) {
+        w->count *= y->shape[d];
+        if (y->shape[d] == 1) continue;
+        w->shape[w->ndim] = y->shape[d];
+        w->a[w->ndim] = as[d];
+        w->b[w->ndim] = bs[d];
+        w->c[w->ndim++] = y->stride[d];
+    }
+}
+
+static gm_status cpu_matmul(gm_device *dev, const gm_call *call)
+{
+    gm_tensor *a = call->in[0], *b = call->in[1], *y = call->out[0], *to = y;
+    bool       ta = call->attrs->transpose_a, tb = call->attrs->transpose_b, accumulate = call->attrs->accumulate;
+    int        i = y->ndim - 2, j = y->ndim - 1;
+    int64_t    m = y->shape[i], n = y->shape[j];
+    bool       by_row = n == 1 || y->stride[j] == 1, by_column = m == 1 || y->stride[i] == 1;
+    if (by_row || by_column) gm_tensor_retain(to);
+    else GM_TRY(gemm_compact(dev, y, accumulate, &to));
+    const int64_t *as = a->stride + a->ndim - 2, *bs = b->stride + b->ndim - 2;
+    gemm_batch     w = {.dtype = y->dtype};
+    w.g = (gemm){.m = m, .n = n, .k = a->shape[a->ndim - (ta ? 2 : 1)], .a = gm_tensor_data(a), .b = gm_tensor_data(b),
+                 .a_row = as[ta], .a_k = as[!ta], .b_k = bs[tb], .b_column = bs[!tb], .c = gm_tensor_data(to),
+                 .c_row = to->stride[i], .alpha = call->attrs->alpha, .accumulate = accumulate};
+    gemm_batch_dims(&w, a, b, to);
+    if ((by_column && !by_row) || (by_column && n == 1)) {
+        w.g.c_row = to->stride[j];
+        gemm_swap(&w);
+    }
+    gemm_fold(&w);
+    return gemm_home(dev, to, y, gemm_batch_run(dev, &w));
+}
+
+/* ---- linear ---- */
+
+/* A vector of unit stride: t itself or a compact copy. */
+static gm_status gemm_vector(gm_device *dev, gm_tensor *t, gm_tensor **view)
+{
+    int64_t step;
+    return gemm_rows(dev, t, true, view, &step);
+}
+
+static gm_status cpu_linear(gm_device *dev, const gm_call *call)
+{
+    gm_tensor  *x = NULL, *b = NULL, *y = NULL, *pre = NULL, *w = call->in[1];
+    gm_function f = call->attrs->function;
+    gm_status   st;
+    gemm        g = {.alpha = 1, .n = w->shape[0], .k = w->shape[1]};
+    int64_t     pre_row;
+    GM_TRY_OR(gemm_rows(dev, call->in[0], true, &x, &g.a_row), st, done);
+    GM_TRY_OR(gemm_vector(dev, cpu_in(call, 2), &b), st, done);
+    GM_TRY_OR(gemm_rows(dev, call->out[0], false, &y, &g.y_row), st, done);
+    GM_TRY_OR(gemm_rows(dev, cpu_out(call, 1), false, &pre, &pre_row), st, done);
+    g.m = 1;
+    for (int d = 0; d < x->ndim - 1; d++) g.m *= x->shape[d];
+    if (g.m == 0 || g.n == 0) goto done;
+    g.a = gm_tensor_data(x);
+    g.a_k = 1;
+    g.b = gm_tensor_data(w);
+    g.b_k = w->stride[1];
+    g.b_column = w->stride[0];
+    g.bias = b ? gm_tensor_data(b) : NULL;
+    g.y = gm_tensor_data(y);
+    g.c = pre ? gm_tensor_data(pre) : g.y;
+    g.c_row = pre ? pre_row : g.y_row;
+    g.f = f;
+    g.finish = f != GM_FN_none || pre;
+    st = gemm_whole(dev, w->dtype, &g);
+done:
+    gm_tensor_release(x);
+    gm_tensor_release(b);
+    st = gemm_home(dev, y, call->out[0], st);
+    return gemm_home(dev, pre, cpu_out(call, 1), st);
+}
+
+/* ---- bias_activation_grad ---- */
+
+/* dpre = g f'(pre) and column sums of dpre, by rows: each part of the rows has its own sums. */
+typedef struct gemm_bias {
+    gm_function f;
+    int64_t     n, g_row, pre_row, dpre_row;
+    const void *g, *pre;
+    void       *dpre;   /* NULL: not wanted */
+    void       *scratch; /* 3 n elements for each part: sums, sums of few rows, a row; NULL: no sums wanted */
+} gemm_bias;
+
+#define AS 32
+#include "as.h"
+#include "gemm_bias_t.h"
+#define AS 64
+#include "as.h"
+#include "gemm_bias_t.h"
+#define AS 0
+#include "as.h"
+
+static gm_status cpu_bias_activation_grad(gm_device *dev, const gm_call *call)
+{
+    gm_tensor *g = NULL, *pre = NULL, *dpre = NULL, *db = cpu_out(call, 1);
+    gm_dtype   dtype = call->in[0]->dtype;
+    gm_block  *block = NULL;
+    gm_status  st;
+    gemm_bias  w = {.f = call->attrs->function, .n = call->in[0]->shape[call->in[0]->ndim - 1]};
+    GM_TRY_OR(gemm_rows(dev, call->in[0], true, &g, &w.g_row), st, done);
+    GM_TRY_OR(gemm_rows(dev, w.f == GM_FN_none ? NULL : call->in[1], true, &pre, &w.pre_row), st, done);
+    GM_TRY_OR(gemm_rows(dev, cpu_out(call, 0), false, &dpre, &w.dpre_row), st, done);
+    int64_t rows = 1;
+    for (int d = 0; d < g->ndim - 1; d++) rows *= g->shape[d];
+    int64_t cost = w.n * (int64_t)gm_dtype_size(dtype) * 4;
+    int     parts = rows ? cpu_parts(dev, rows, cost) : 0;
+    if (parts) /* a row is needed as scratch even where no sums are wanted */
+        GM_TRY_OR(cpu_scratch(dev, (size_t)(3 * w.n * parts) * gm_dtype_size(dtype), &w.scratch, &block), st, done);
+    w.g = gm_tensor_data(g);
+    w.pre = pre ? gm_tensor_data(pre) : NULL;
+    w.dpre = dpre ? gm_tensor_data(dpre) : NULL;
+    cpu_parallel(dev, rows, cost, dtype == GM_F32 ? bias_part_f32 : bias_part_f64, &w);
+    if (db && dtype == GM_F32) bias_sum_f32(&w, parts, call->attrs->accumulate, gm_tensor_data(db), cpu_stride1(db));
+    if (db && dtype == GM_F64) bias_sum_f64(&w, parts, call->attrs->accumulate, gm_tensor_data(db), cpu_stride1(db));
+    if (block) gm_pool_release(dev->pool, block);
+    st = GM_OK;
+done:
+    gm_tensor_release(g);
+    gm_tensor_release(pre);
+    return gemm_home(dev, dpre, cpu_out(call, 0), st);
+}

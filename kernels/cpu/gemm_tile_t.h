@@ -1,0 +1,191 @@
+/* gemm_tile_t.h - the innermost loops of matrix multiplication for one element type (as.h): packing and
+ * the register tile. The plan around them is gemm_block_t.h.
+ *
+ * A sliver is up to GEMM_ROWS rows of a, stored k-major without gaps: element (i, p) at [p * rows + i].
+ * A panel is up to GEMM_COLUMNS columns of b, stored k-major: element (p, j) at [p * GEMM_COLUMNS + j],
+ * missing columns zero. The tile multiplies one by the other with every accumulator in a register
+ * (the scheme of Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008). */
+
+#define GEMM_COLUMNS (2 * LANES)
+
+/* One call of the register tile: c = alpha a b + init. */
+typedef struct F(tile) {
+    const T *a, *b;
+    int64_t  a_step, b_step; /* from one k to the next */
+    int64_t  k;
+    T       *c;
+    int64_t  c_row, columns; /* columns <= GEMM_COLUMNS */
+    const T *init;           /* NULL: zero. c itself: accumulate. A bias: init_row = 0 */
+    int64_t  init_row;
+    T        alpha;
+    const char *fetch;       /* what to bring into the second-level cache meanwhile, a line every GEMM_FETCH k */
+    int64_t  fetch_step;     /* bytes */
+} F(tile);
+
+CPU_INLINE void F(tile_write)(const F(tile) *t, V acc[][2], const int rows, const int vectors)
+{
+    int64_t  rest = t->columns - (vectors - 1) * LANES;
+    T       *c = t->c;
+    const T *init = t->init;
+    if (rest == LANES) {
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; i++, c += t->c_row) {
+#pragma GCC unroll 2
+            for (int j = 0; j < vectors; j++) {
+                V v = acc[i][j] * t->alpha;
+                if (init) v += F(load)(init + j * LANES);
+                F(store)(c + j * LANES, v);
+            }
+            if (init) init += t->init_row;
+        }
+    } else {
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; i++, c += t->c_row) {
+            V v = acc[i][vectors - 1] * t->alpha;
+            if (init) v += F(load_n)(init + (vectors - 1) * LANES, rest);
+            F(store_n)(c + (vectors - 1) * LANES, rest, v);
+            if (vectors > 1) {
+                v = acc[i][0] * t->alpha;
+                if (init) v += F(load)(init);
+                F(store)(c, v);
+            }
+            if (init) init += t->init_row;
+        }
+    }
+}
+
+CPU_INLINE void F(tile_body)(const F(tile) *t, const int rows, const int vectors)
+{
+    V           acc[GEMM_ROWS][2];
+    const T    *a = t->a, *b = t->b;
+    const char *fetch = t->fetch;
+    int64_t     a_step = t->a_step, b_step = t->b_step, k = t->k, fetch_step = t->fetch_step;
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) {
+        __builtin_prefetch(t->c + i * t->c_row, 1, 3);
+        __builtin_prefetch(t->c + i * t->c_row + (vectors - 1) * LANES, 1, 3);
+#pragma GCC unroll 2
+        for (int j = 0; j < vectors; j++) acc[i][j] = F(splat)(0);
+    }
+    while (k > 0) {
+        int64_t steps = k < GEMM_FETCH ? k : GEMM_FETCH;
+        k -= steps;
+        __builtin_prefetch(fetch, 0, 2);
+        fetch += fetch_step;
+        do {
+            V b0 = F(load)(b), b1 = vectors > 1 ? F(load)(b + LANES) : b0;
+#pragma GCC unroll 16
+            for (int i = 0; i < rows; i++) {
+                V ai = F(splat)(a[i]);
+                acc[i][0] += ai * b0;
+                if (vectors > 1) acc[i][1] += ai * b1;
+            }
+            a += a_step;
+            b += b_step;
+        } while (--steps > 0);
+    }
+    F(tile_write)(t, acc, rows, vectors);
+}
+
+#define GEMM_TILE(rows)                                                                    \
+    static void F(tile_##rows##x1)(const F(tile) *t) { F(tile_body)(t, rows, 1); }         \
+    static void F(tile_##rows##x2)(const F(tile) *t) { F(tile_body)(t, rows, 2); }
+GEMM_EACH_ROWS(GEMM_TILE)
+#undef GEMM_TILE
+
+static void (*const F(tiles)[GEMM_ROWS + 1][2])(const F(tile) *) = {{NULL, NULL},
+#define GEMM_TILE(rows) {F(tile_##rows##x1), F(tile_##rows##x2)},
+    GEMM_EACH_ROWS(GEMM_TILE)
+#undef GEMM_TILE
+};
+
+CPU_INLINE void F(tile_run)(const F(tile) *t, int64_t rows) { F(tiles)[rows][t->columns > LANES](t); }
+
+/* ---- packing: dst[p * width + i] = src[i * side + p * along], i < count, p < k; zero for i >= count ---- */
+
+/* Transposes LANES vectors in place: exchanges blocks of 1, 2, 4, ... */
+CPU_INLINE void F(transpose)(V r[LANES])
+{
+    VI lane;
+    for (int j = 0; j < LANES; j++) lane[j] = j;
+#pragma GCC unroll 4
+    for (int d = 1; d < LANES; d *= 2) {
+        VI odd = (lane & d) != 0, low = lane + (odd & (LANES - d)), high = low + d;
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES; i++)
+            if (!(i & d)) {
+                V x = r[i], y = r[i + d];
+                r[i] = __builtin_shuffle(x, y, low);
+                r[i + d] = __builtin_shuffle(x, y, high);
+            }
+    }
+}
+
+/* Stores LANES elements of which only the first `count` matter, if the rest will be overwritten or is ours. */
+CPU_INLINE void F(store_over)(T *dst, int64_t room, V v)
+{
+    if (room >= LANES) F(store)(dst, v);
+    else F(store_n)(dst, room, v);
+}
+
+/* Side unit stride: every k is a copy. width <= GEMM_COLUMNS. */
+static void F(pack_copy)(T *dst, int64_t width, const T *src, int64_t along, int64_t count, int64_t k)
+{
+    if (count == GEMM_COLUMNS && width == GEMM_COLUMNS) {
+        for (int64_t p = 0; p < k; p++) {
+            F(store)(dst + p * GEMM_COLUMNS, F(load)(src + p * along));
+            F(store)(dst + p * GEMM_COLUMNS + LANES, F(load)(src + p * along + LANES));
+        }
+        return;
+    }
+    for (int64_t p = 0; p < k; p++)
+        for (int64_t i = 0; i < width; i += LANES) {
+            int64_t have = count - i < 0 ? 0 : count - i < LANES ? count - i : LANES;
+            F(store_over)(dst + p * width + i, (k - p) * width - i,
+                          have == LANES ? F(load)(src + p * along + i) : F(load_n)(src + p * along + i, have));
+        }
+}
+
+/* k unit stride: transposed in squares of LANES. The last lanes of a row that is no multiple of LANES
+ * spill into the next row, which is written after it. */
+static void F(pack_transpose)(T *dst, int64_t width, const T *src, int64_t side, int64_t count, int64_t k)
+{
+    for (int64_t i = 0; i < width; i += LANES)
+        for (int64_t p = 0; p < k; p += LANES) {
+            int64_t ks = k - p < LANES ? k - p : LANES, is = count - i < LANES ? count - i : LANES;
+            V       r[LANES];
+            if (ks == LANES && is == LANES) {
+#pragma GCC unroll 16
+                for (int j = 0; j < LANES; j++) r[j] = F(load)(src + (i + j) * side + p);
+            } else if (ks == LANES) {
+#pragma GCC unroll 16
+                for (int j = 0; j < LANES; j++) r[j] = j < is ? F(load)(src + (i + j) * side + p) : F(splat)(0);
+            } else {
+                for (int j = 0; j < LANES; j++) r[j] = j < is ? F(load_n)(src + (i + j) * side + p, ks) : F(splat)(0);
+            }
+            F(transpose)(r);
+            if (i + LANES <= width && ks == LANES) {
+#pragma GCC unroll 16
+                for (int j = 0; j < LANES; j++) F(store)(dst + (p + j) * width + i, r[j]);
+            } else {
+                for (int j = 0; j < ks; j++) {
+                    int64_t room = i + LANES <= width || i == 0 ? (k - p - j) * width - i : width - i;
+                    F(store_over)(dst + (p + j) * width + i, room, r[j]);
+                }
+            }
+        }
+}
+
+static void F(pack)(T *dst, int64_t width, const T *src, int64_t side, int64_t along, int64_t count, int64_t k)
+{
+    if (along == 1 && width == 1) {
+        memcpy(dst, src, (size_t)k * sizeof(T));
+    } else if (side == 1 || count == 1) {
+        F(pack_copy)(dst, width, src, along, count, k);
+    } else if (along == 1) {
+        F(pack_transpose)(dst, width, src, side, count, k);
+    } else {
+        for (int64_t p = 0; p < k; p++)
+            for (int64_t i = 0; i < width; i++) dst[p * width + i] = i < count ? src[i * side + p * along] : 0;
+    }
+}
