@@ -1,0 +1,36 @@
+--- Ganymede: train neural networks from Lua.
+--
+-- `local gm = require "ganymede"` gives the tensor functions (gm.tensor, gm.zeros, gm.scope, ...), the
+-- ops (gm.ops), and every module of the folder by its name when first touched: gm.nn, gm.data,
+-- gm.models, gm.optim, ... What recipes call directly is listed in `from` below.
+-- @module ganymede
+local gm = { ops = require "ganymede.ops" }
+for name, fn in pairs(require "ganymede.tensor") do gm[name] = fn end
+
+-- name -> module and field that serve it
+local from = {
+  initialize = { "ganymede.engine", "initialize" },
+  launch     = { "ganymede.engine", "launch" },
+  fit        = { "ganymede.fit", "fit" },
+  recipe     = { "ganymede.recipe", "recipe" },
+  gradcheck  = { "ganymede.gradcheck", "gradcheck" },
+}
+
+local function load_named(name)
+  local entry = from[name]
+  if entry then return require(entry[1])[entry[2]] end
+  local found = package.searchpath and package.searchpath("ganymede." .. name, package.path)
+  if package.searchpath and not found then return nil end
+  return require("ganymede." .. name)
+end
+
+return setmetatable(gm, {
+  __index = function(self, name)
+    local value = type(name) == "string" and load_named(name)
+    if value == nil or value == false then
+      error(("gm has no '%s'"):format(tostring(name)), 2)
+    end
+    rawset(self, name, value)
+    return value
+  end,
+})

@@ -1,0 +1,23 @@
+--- Differentiable ops on tensors. Dimensions count from 1, or from -1 at the end.
+--
+--     linear(x, w, b|nil, activation|nil)          x (..., in), w (out, in) -> (..., out)
+--     matmul(a, b, { transpose_a, transpose_b, alpha })   batch dimensions broadcast
+--     add sub mul div maximum minimum pow          tensors or numbers, broadcasting
+--     eq ne lt le gt ge                            -> u8;  where(condition, a, b)
+--     relu gelu gelu_tanh silu sigmoid tanh neg exp log sqrt rsqrt square reciprocal abs sin cos
+--     power(x, exponent)
+--     softmax(x, d = -1)  log_softmax(x, d = -1)
+--     layer_norm(x, w|nil, b|nil, eps = 1e-5)      over the last dimension
+--     add_layer_norm(x, residual, w, b, eps)       -> normalised sum, the sum
+--     rms_norm(x, w|nil, eps)                      add_rms_norm(x, residual, w, eps)
+--     attention(q, k, v, { causal, key_mask, scale, dropout })   q (b, s, h, d), k v (b, t, hk, d)
+--     attention_packed(qkv, options)               qkv (b, s, h, 3, d) -> (b, s, h, d)
+--     embedding(w, index, padding_index|nil)       indices from 0
+--     cross_entropy(logits, target, { ignore_index = -100, label_smoothing = 0 }) -> a loss a row
+--     dropout(x, p)                                drops always; Dropout decides when
+--     patchify(x, patch)                           (b, c, H, W) -> (b, (H/p)(W/p), c p p)
+--     sum(x, d|list|nil, keepdim)  mean  max(x, d, keepdim) -> values, indices  min  argmax(x, d, keepdim)
+--     cat(list, d)  reshape(x, shape)  permute(x, order)  narrow(x, d, start, length)  select(x, d, i)
+--     expand(x, shape)  contiguous(x)  clone(x)  cast(x, dtype)
+-- @module ganymede.ops
+return require("ganymede.core").ops

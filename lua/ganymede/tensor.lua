@@ -1,0 +1,177 @@
+--- Tensors: making them, their methods, how they print, and the scopes that own them.
+--
+-- A tensor made inside a scope (gm.scope, a module call, a training step) is released when the scope
+-- ends, unless the scope returns it or it is :keep()'ed. Element indices and dimensions count from 1.
+-- @module ganymede.tensor
+local core = require "ganymede.core"
+local ops = require "ganymede.ops"
+
+local M = {}
+local methods = {}
+
+-- ---------------------------------------------------------------- making
+
+local function dtype_of(opt) return opt and opt.dtype or core.default_dtype() end
+
+--- Values of a nested list (or a number); with opt.shape the list is flat, row by row.
+function M.tensor(values, opt) return core.from(values, dtype_of(opt), opt and opt.shape) end
+
+--- Undefined contents.
+function M.empty(shape, opt) return core.empty(shape, dtype_of(opt)) end
+
+--- Every element `value`.
+function M.full(shape, value, opt) return core.fill(core.empty(shape, dtype_of(opt)), value) end
+
+function M.zeros(shape, opt) return M.full(shape, 0, opt) end
+function M.ones(shape, opt) return M.full(shape, 1, opt) end
+
+--- 0, 1, ... n - 1; i64 unless opt.dtype says otherwise.
+function M.arange(n, opt)
+  local list = {}
+  for i = 1, n do list[i] = i - 1 end
+  return core.from(list, opt and opt.dtype or "i64", { n })
+end
+
+--- Uniform in [opt.low, opt.high) (default [0, 1)); opt.seed makes it a function of the seed alone.
+function M.uniform(shape, opt) return core.random("uniform", shape, dtype_of(opt), opt, opt and opt.seed) end
+
+--- Normal with opt.mean, opt.std; opt.truncated cuts it to [opt.low, opt.high].
+function M.normal(shape, opt) return core.random("normal", shape, dtype_of(opt), opt, opt and opt.seed) end
+
+M.is_tensor, M.default_dtype, M.set_default_dtype = core.is_tensor, core.default_dtype, core.set_default_dtype
+M.memory, M.memory_holders = core.memory, core.memory_holders
+M.memory_limit, M.memory_reset_peak = core.memory_limit, core.memory_reset_peak
+
+-- ---------------------------------------------------------------- scopes
+
+local function with_traceback(err)
+  if type(err) == "string" and (tonumber(os.getenv "GM_LOG") or 0) >= 3 then return debug.traceback(err, 2) end
+  return err
+end
+
+local function close_scope(ok, ...)
+  if ok then
+    core.scope_close(...)
+    return ...
+  end
+  core.scope_close()
+  error((...), 0)
+end
+
+--- Runs fn(...) in a scope of its own: when it ends, by return or by error, every tensor made inside
+-- is released, but those it returns (also inside tables). A tape recorded inside ends with it.
+function M.scope(fn, ...)
+  core.scope_open()
+  return close_scope(xpcall(fn, with_traceback, ...))
+end
+
+local function leave_no_grad(ok, ...)
+  core.no_grad(-1)
+  if not ok then error((...), 0) end
+  return ...
+end
+
+--- Runs fn(...) without recording.
+function M.no_grad(fn, ...)
+  core.no_grad(1)
+  return leave_no_grad(pcall(fn, ...))
+end
+
+--- A differentiable function written in Lua: { forward = function(...) -> outputs, backward =
+-- function(gradients of the outputs...) -> gradients of the inputs, nil for none }. forward runs
+-- without recording. The result is called like a function with tensors.
+function M.custom(definition)
+  return function(...)
+    local inputs = { ... }
+    local outputs = { M.no_grad(definition.forward, ...) }
+    core.record_custom(inputs, outputs, definition.backward)
+    return unpack(outputs)
+  end
+end
+
+-- ---------------------------------------------------------------- methods
+
+for _, name in ipairs { "shape", "size", "dim", "numel", "dtype", "get", "set", "item", "totable", "keep", "release",
+                        "requires_grad", "grad", "detach", "backward", "is_contiguous" } do
+  methods[name] = core[name]
+end
+for _, name in ipairs { "reshape", "permute", "narrow", "select", "expand", "contiguous", "clone", "sum", "mean", "max",
+                        "min", "argmax", "softmax", "log_softmax", "exp", "log", "sqrt", "rsqrt", "abs", "square",
+                        "sin", "cos", "tanh", "sigmoid", "relu", "gelu", "silu", "neg", "reciprocal", "matmul",
+                        "eq", "ne", "lt", "le", "gt", "ge", "maximum", "minimum", "pow", "add", "sub", "mul", "div" } do
+  methods[name] = ops[name]
+end
+methods.to, methods.fill_, methods.copy_ = ops.cast, core.fill, core.copy
+
+--- Dimensions a and b exchanged.
+function methods.transpose(t, a, b)
+  local n, order = t:dim(), {}
+  if a < 0 then a = a + n + 1 end
+  if b < 0 then b = b + n + 1 end
+  for d = 1, n do order[d] = d end
+  order[a], order[b] = order[b], order[a]
+  return ops.permute(t, order)
+end
+
+--- The block that this rank holds, as a tensor without history.
+function methods.local_tensor(t) return core.detach(t) end
+
+local ctype = { f32 = "float *", f64 = "double *", i32 = "int32_t *", i64 = "int64_t *", u8 = "uint8_t *",
+                bf16 = "uint16_t *", f16 = "uint16_t *" }
+
+--- A pointer to the elements for the FFI, without a copy; valid while the tensor lives. Contiguous CPU
+-- tensors only. Writing through it is not seen by the tape.
+function methods.data(t)
+  local address, dtype = core.data(t)
+  return require("ffi").cast(ctype[dtype], address)
+end
+
+-- ---------------------------------------------------------------- printing
+
+local function format_number(v, integers)
+  if v ~= v then return "nan" end
+  if v == math.huge then return "inf" elseif v == -math.huge then return "-inf" end
+  return integers and ("%d"):format(v) or ("%.4f"):format(v)
+end
+
+-- Long dimensions show their first and last three entries.
+local function rows(list, depth, integers, out, indent)
+  local parts, n = {}, #list
+  for i = 1, n do
+    if n > 12 and i > 3 and i < n - 2 then
+      if i == 4 then parts[#parts + 1] = "..." end
+    elseif depth == 1 then
+      parts[#parts + 1] = format_number(list[i], integers)
+    else
+      parts[#parts + 1] = rows(list[i], depth - 1, integers, out, indent .. " ")
+    end
+  end
+  if depth == 1 then return "[" .. table.concat(parts, ", ") .. "]" end
+  return "[" .. table.concat(parts, ",\n" .. indent) .. "]"
+end
+
+local function show(t)
+  local shape, dtype = t:shape(), t:dtype()
+  local head = ("tensor %s (%s)"):format(dtype, table.concat(shape, ", "))
+  if not core.device().has_data then return head .. " on meta" end
+  local integers = dtype:sub(1, 1) == "i" or dtype == "u8"
+  if #shape == 0 then return head .. " " .. format_number(t:item(), integers) end
+  if t:numel() > 100000 then return head end
+  return head .. "\n" .. rows(t:totable(), #shape, integers, {}, " ")
+end
+
+local mt = core.tensor_metatable
+mt.__index = function(t, key)
+  if type(key) == "number" then return ops.select(t, 1, key) end
+  return methods[key]
+end
+mt.__newindex = function() error("tensor elements are set with t:set(i, ..., value) or t:copy_(other)", 2) end
+mt.__tostring = show
+mt.__add, mt.__sub, mt.__mul, mt.__div, mt.__pow = ops.add, ops.sub, ops.mul, ops.div, ops.pow
+mt.__unm = function(t) return ops.neg(t) end
+mt.__metatable = "gm.tensor"
+
+--- Method names, for completion and docs.
+M.methods = methods
+
+return M
