@@ -1,6 +1,7 @@
 /* main.c - ganymede VERB [arguments]: finds the Lua files, makes the rank, runs ganymede.cli.
  *
  * The folder that holds lua/ is $GANYMEDE_ROOT, or the executable's own folder, or the one above it. */
+#define _GNU_SOURCE
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* tape.c - see tape.h. */
+#define _GNU_SOURCE
 #include "tape.h"
 
 #include <inttypes.h>
