@@ -1,4 +1,5 @@
 /* lua_rank.c - the rank as Lua sees it: device, memory, seed, step, path, clocks, counters. */
+#define _GNU_SOURCE
 #include "gm_lua.h"
 
 #include <string.h>
