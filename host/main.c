@@ -2,6 +2,7 @@
  *
  * The folder that holds lua/ is $GANYMEDE_ROOT, or the executable's own folder, or the one above it. */
 #define _GNU_SOURCE
+#define _GNU_SOURCE
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -199,7 +199,7 @@ gm_status gm_tensor_reshape(gm_tensor *t, int ndim, const int64_t *shape, gm_ten
 
 gm_status gm_tensor_permute(gm_tensor *t, const int *order, gm_tensor **out)
 {
-    int64_t  shape[GM_MAX_DIMS], stride[GM_MAX_DIMS];
+    int64_t  shape[GM_MAX_DIMS] = {0}, stride[GM_MAX_DIMS] = {0};
     unsigned seen = 0;
     for (int d = 0; d < t->ndim; d++) {
         if (order[d] < 0 || order[d] >= t->ndim || seen & 1u << order[d])
@@ -230,7 +230,7 @@ gm_status gm_tensor_narrow(gm_tensor *t, int dim, int64_t start, int64_t length,
 
 gm_status gm_tensor_select(gm_tensor *t, int dim, int64_t index, gm_tensor **out)
 {
-    int64_t shape[GM_MAX_DIMS], stride[GM_MAX_DIMS];
+    int64_t shape[GM_MAX_DIMS] = {0}, stride[GM_MAX_DIMS] = {0};
     GM_TRY(check_dim(t, "select", dim));
     if (index < 0 || index >= t->shape[dim])
         return GM_FAIL(GM_ESHAPE, "select: index %" PRId64 " of dimension %d, which has %" PRId64,

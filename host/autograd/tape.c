@@ -1,5 +1,6 @@
 /* tape.c - see tape.h. */
 #define _GNU_SOURCE
+#define _GNU_SOURCE
 #include "tape.h"
 
 #include <inttypes.h>

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +61,9 @@ gm_status gm_bytes_copy(const gm_bytes *b, size_t offset, size_t n, void *to)
         return GM_FAIL(GM_ECORRUPT, "%s: became shorter while in use (reading bytes %zu to %zu); "
                        "put the file back and start again", b->path, offset, offset + n);
     guard_on = 1;
+    atomic_signal_fence(memory_order_seq_cst); /* the copy stays between the two stores */
     memcpy(to, b->data + offset, n);
+    atomic_signal_fence(memory_order_seq_cst);
     guard_on = 0;
     return GM_OK;
 }

@@ -47,11 +47,13 @@ struct gm_loader {
 
 static int64_t epoch_samples(const gm_loader *l) { return l->order ? l->order_n : l->dataset->length; }
 
-int64_t gm_loader_length(const gm_loader *l)
+static int64_t batches_of(const gm_loader *l, int64_t samples)
 {
-    int64_t n = epoch_samples(l), b = l->o.batch_size;
-    return l->o.drop_last ? n / b : (n + b - 1) / b;
+    int64_t b = l->o.batch_size;
+    return l->o.drop_last ? samples / b : (samples + b - 1) / b;
 }
+
+int64_t gm_loader_length(const gm_loader *l) { return batches_of(l, epoch_samples(l)); }
 
 const gm_pipeline *gm_loader_pipeline(const gm_loader *l) { return l->pipeline; }
 const gm_dataset  *gm_loader_dataset(const gm_loader *l) { return l->dataset; }
@@ -69,6 +71,7 @@ static gm_status assemble(gm_loader *l, slot *s, int64_t batch)
 {
     int64_t count = count_of(l, batch), first = batch * l->o.batch_size;
     s->batch = (gm_batch){.index = batch, .count = count, .samples = s->samples, .x = s->x, .y = s->y};
+    if (!count) return GM_OK; /* the end of the epoch */
     if (l->order) memcpy(s->samples, l->order + first, (size_t)count * sizeof *s->samples);
     else GM_TRY(gm_sampler_take(&l->sampler, first, count, s->samples));
     size_t  x_bytes = (size_t)gm_pipeline_numel(l->pipeline) * gm_dtype_size(gm_pipeline_dtype(l->pipeline));
@@ -150,13 +153,15 @@ static void rewind_to(gm_loader *l, int64_t batch)
 
 gm_status gm_loader_seek(gm_loader *l, uint64_t epoch, int64_t batch)
 {
+    bool    same = epoch == l->epoch;
+    int64_t length = batches_of(l, same ? epoch_samples(l) : l->dataset->length);
+    if (batch < 0 || batch > length)
+        return GM_FAIL(GM_EINVAL, "batch %lld of an epoch of %lld", (long long)batch, (long long)length);
     stop_thread(l);
-    if (epoch != l->epoch) {
+    if (!same) {
         free(l->order);
         l->order = NULL;
     }
-    if (batch < 0 || batch > gm_loader_length(l))
-        return GM_FAIL(GM_EINVAL, "batch %lld of an epoch of %lld", (long long)batch, (long long)gm_loader_length(l));
     gm_sampler_init(&l->sampler, l->dataset->length, l->o.shuffle, l->o.seed, epoch);
     l->epoch = epoch;
     rewind_to(l, batch);
@@ -221,16 +226,16 @@ static gm_status make_slots(gm_loader *l)
 {
     size_t  x_bytes = (size_t)gm_pipeline_numel(l->pipeline) * gm_dtype_size(gm_pipeline_dtype(l->pipeline));
     int64_t raw = gm_dataset_x_numel(l->dataset), y = gm_dataset_y_numel(l->dataset);
-    size_t  b = (size_t)(l->o.batch_size < l->dataset->length ? l->o.batch_size : l->dataset->length);
+    size_t  b = (size_t)l->o.batch_size, total;
     l->n_slots = l->o.prefetch + 1;
     l->raw = malloc((size_t)raw * gm_dtype_size(l->dataset->x_dtype) + 1);
-    bool ok = l->raw != NULL;
-    for (int i = 0; i < l->n_slots; i++) {
+    bool ok = l->raw && !__builtin_mul_overflow(b, x_bytes + 8 * (size_t)y, &total);
+    for (int i = 0; ok && i < l->n_slots; i++) {
         slot *s = &l->slots[i];
         s->samples = malloc(b * sizeof *s->samples + 1);
         s->y = malloc(b * (size_t)y * sizeof *s->y + 1);
         s->x = malloc(b * x_bytes + 1);
-        ok = ok && s->samples && s->y && s->x;
+        ok = s->samples && s->y && s->x;
     }
     if (!ok) return GM_FAIL(GM_ENOMEM, "no memory for %d batches of %zu samples; make batch_size or prefetch smaller", l->n_slots, b);
     return GM_OK;

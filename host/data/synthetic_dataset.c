@@ -19,24 +19,26 @@ typedef struct made_up {
     uint64_t   law, draw; /* stream keys: of what is to be learned, and of the samples */
     double     noise;
     int64_t   *successor; /* chains: of each token */
+    double    *centres;   /* clusters: (classes, numel of x) */
 } made_up;
 
-/* Standard normal number `i` of (key, step): Box-Muller on the two halves of a Philox block. */
-static double normal_at(uint64_t key, uint64_t i, uint64_t step)
+/* n numbers of stream (key, step): to[k] = base[k] (NULL: 0) + scale * standard normal (Box-Muller). */
+static void normals(uint64_t key, uint64_t step, int64_t n, double scale, const double *base, double *to)
 {
-    gm_philox p = gm_philox_at(key, i / 2, step);
-    double    u = (((double)p.v[0] + 0.5) * 0x1p-32), v = (double)p.v[1] * 0x1p-32;
-    double    r = sqrt(-2 * log(u)), angle = 6.283185307179586477 * v;
-    return i % 2 ? r * sin(angle) : r * cos(angle);
+    for (int64_t k = 0; k < n; k += 2) {
+        gm_philox p = gm_philox_at(key, (uint64_t)k / 2, step);
+        double    u = ((double)p.v[0] + 0.5) * 0x1p-32, v = (double)p.v[1] * 0x1p-32;
+        double    r = scale * sqrt(-2 * log(u)), angle = 6.283185307179586477 * v;
+        to[k] = (base ? base[k] : 0) + r * cos(angle);
+        if (k + 1 < n) to[k + 1] = (base ? base[k + 1] : 0) + r * sin(angle);
+    }
 }
 
 static gm_status cluster_sample(const gm_dataset *base, int64_t i, void *x, int64_t *y)
 {
     const made_up *d = (const made_up *)base;
-    double        *out = x;
     int64_t        n = gm_dataset_x_numel(base), label = i % base->classes;
-    for (int64_t k = 0; k < n; k++)
-        out[k] = normal_at(d->law, (uint64_t)k, (uint64_t)label) + d->noise * normal_at(d->draw, (uint64_t)k, (uint64_t)i);
+    normals(d->draw, (uint64_t)i, n, d->noise, d->centres + label * n, x);
     *y = label;
     return GM_OK;
 }
@@ -61,6 +63,7 @@ static gm_status chain_sample(const gm_dataset *base, int64_t i, void *x, int64_
 static void made_up_free(gm_dataset *base)
 {
     free(((made_up *)base)->successor);
+    free(((made_up *)base)->centres);
     free(base);
 }
 
@@ -84,11 +87,17 @@ gm_status gm_cluster_dataset_new(int64_t length, int x_ndim, const int64_t *x_sh
     made_up *d;
     int64_t  numel = 1;
     for (int i = 0; i < x_ndim; i++)
-        if (x_shape[i] < 1 || __builtin_mul_overflow(numel, x_shape[i], &numel) || numel > (int64_t)1 << 40)
+        if (x_shape[i] < 1 || __builtin_mul_overflow(numel, x_shape[i], &numel) || numel > (int64_t)1 << 30)
             return GM_FAIL(GM_ESHAPE, "synthetic data: size %lld of a sample", (long long)x_shape[i]);
     GM_TRY(made_up_new(length, classes, noise, seed, split, &d));
     d->base.x_dtype = GM_F64, d->base.x_ndim = x_ndim, d->base.sample = cluster_sample;
     memcpy(d->base.x_shape, x_shape, (size_t)x_ndim * sizeof *x_shape);
+    d->centres = calloc((size_t)(numel * classes), sizeof *d->centres);
+    if (!d->centres) {
+        made_up_free(&d->base);
+        return GM_FAIL(GM_ENOMEM, "no memory for %lld centres of %lld numbers", (long long)classes, (long long)numel);
+    }
+    for (int64_t c = 0; c < classes; c++) normals(d->law, (uint64_t)c, numel, 1, NULL, d->centres + c * numel);
     *out = &d->base;
     return GM_OK;
 }

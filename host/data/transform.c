@@ -90,7 +90,7 @@ gm_status gm_pipeline_new(const gm_transform *list, int n, gm_dtype raw, int ndi
     if (raw == GM_I64 && n) return GM_FAIL(GM_EINVAL, "tokens take no transforms, %d were given", n);
     gm_pipeline *p = calloc(1, sizeof *p);
     if (!p) return GM_FAIL(GM_ENOMEM, "no memory for transforms");
-    *p = (gm_pipeline){.raw = raw, .out = raw == GM_I64 ? GM_I64 : out, .ndim = ndim};
+    p->raw = raw, p->out = raw == GM_I64 ? GM_I64 : out, p->ndim = ndim;
     memcpy(p->shape, shape, (size_t)ndim * sizeof *shape);
     p->largest = product(ndim, shape);
     gm_status st = plan(p, list, n, seed);
