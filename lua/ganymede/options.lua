@@ -45,7 +45,7 @@ function options.literal(value)
   if type(value) == "string" then return ("%q"):format(value):gsub("\\\n", "\\n") .. "" end
   if type(value) == "number" then
     if value ~= value or math.abs(value) == math.huge then return tostring(value) end
-    return (value == math.floor(value) and math.abs(value) < 1e15 and "%d" or "%.14g"):format(value)
+    return (value == math.floor(value) and math.abs(value) <= 2 ^ 53 and "%d" or "%.14g"):format(value)
   end
   if type(value) ~= "table" or getmetatable(value) then return tostring(value) end
   local parts, length = {}, #value
@@ -177,32 +177,35 @@ end
 
 local function shown_key(key) return type(key) == "string" and "'" .. key .. "'" or "[" .. tostring(key) .. "]" end
 
--- given with aliases replaced by the names they stand for, and the problems met on the way
-local function renamed(given, aliases, problems)
+-- given with aliases replaced by the names they stand for
+local function renamed(given, aliases, add)
   local named = {}
   for _, key in ipairs(sorted_keys(given)) do
     local name = aliases and aliases[key] or key
-    if named[name] ~= nil then
-      problems[#problems + 1] = { key = key, message = ("option %s is given twice, also as '%s'"):format(
-        shown_key(key), tostring(name)) }
-    end
+    if named[name] ~= nil then add(name, ("is given twice, also as %s"):format(shown_key(key)), {}) end
     named[name] = given[key]
   end
   return named
 end
 
---- Every problem of `given` at once -> filled (defaults in place), list of { key, message }.
+--- Every problem of `given` at once -> filled (defaults in place), list of { key, why, message }.
+-- why reads after the key ("must be an integer; got 0.5"), message stands alone.
 function options.inspect(spec, given, aliases)
   local filled, problems = {}, {}
-  local named = renamed(given, aliases, problems)
+  local function add(key, why, more)
+    more.key, more.why = key, why
+    more.message = more.message or ("option %s %s"):format(shown_key(key), why)
+    problems[#problems + 1] = more
+  end
+  local named = renamed(given, aliases, add)
   for _, key in ipairs(sorted_keys(named)) do
     local entry = spec[key]
     if not entry then
-      problems[#problems + 1] =
-        { key = key, unknown = true, message = ("no option %s%s"):format(shown_key(key), unknown(spec, key, aliases)) }
+      local hint = unknown(spec, key, aliases)
+      add(key, "is no option" .. hint, { unknown = true, message = ("no option %s%s"):format(shown_key(key), hint) })
     else
       local why = options.problem(entry, named[key])
-      if why then problems[#problems + 1] = { key = key, message = ("option '%s' %s"):format(key, why) } end
+      if why then add(key, why, {}) end
       filled[key] = named[key]
     end
   end
@@ -210,8 +213,7 @@ function options.inspect(spec, given, aliases)
     local entry = spec[key]
     if filled[key] == nil then filled[key] = entry.default end
     if filled[key] == nil and not entry.optional then
-      problems[#problems + 1] = { key = key, missing = true,
-        message = ("option '%s' is missing: %s"):format(key, entry.doc or options.allowed(entry)) }
+      add(key, "is missing: " .. (entry.doc or options.allowed(entry)), { missing = true })
     end
   end
   return filled, problems
@@ -222,7 +224,8 @@ end
 -- @param level whose line the message names, as error() counts it where check is called (default 2, the
 --   caller of the function that calls check)
 function options.check(owner, spec, given, level, aliases)
-  level = (level or 2) + 1
+  level = level or 2
+  if level > 0 then level = level + 1 end -- 0: no place, as for error()
   if given == nil then given = {} end
   if type(given) ~= "table" then
     error(("%s takes a table of options; got %s"):format(owner, brief(given)), level)

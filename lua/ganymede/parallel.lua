@@ -1,0 +1,195 @@
+--- The table `parallel` of a recipe against a number of ranks: every size settled, impossible ones refused.
+--
+--     parallel.resolve({ tensor = { size = 4, mode = "2d" } }, 8)
+--     --> { world = 8, data = 2, pipeline = 1, expert = 1, sequence = { size = 1, mode = "ring" },
+--     --    tensor = { size = 4, mode = "2d" }, axes = { { "data", 2 }, { "row", 2 }, { "col", 2 } } }
+--
+-- A pure function: it starts nothing and knows nothing of this build. data, pipeline, sequence, expert and
+-- tensor are each a number or a table with `size`; data is what the others leave of the world, unless it is
+-- given, then it is checked. 1D: arXiv:1909.08053; 2D: arXiv:2104.05343; 2.5D: arXiv:2105.14500; 3D:
+-- arXiv:2105.14450; sequence rings: arXiv:2105.13120.
+local parallel = {}
+
+parallel.tensor_modes = { "1d", "2d", "2.5d", "3d", "sequence" }
+parallel.sequence_modes = { "ring", "ulysses" }
+
+local function is_size(v) return type(v) == "number" and v >= 1 and v == math.floor(v) and v <= 2 ^ 20 end
+
+local function near(name, names)
+  local best = require("ganymede.options").nearest(name, names)
+  return best and (" (did you mean '%s'?)"):format(best) or ""
+end
+
+local function known(list, value)
+  for _, name in ipairs(list) do
+    if name == value then return true end
+  end
+  return false
+end
+
+local fields = {
+  data = { size = true }, pipeline = { size = true, chunks = true }, expert = { size = true },
+  sequence = { size = true, mode = true },
+  tensor = { size = true, mode = true, depth = true, sequence = true },
+}
+
+-- "parallel.tensor" and what is wrong with it, as one error that resolve catches
+local function wrong(key, fmt, ...) error({ parallel = true, key = key, text = fmt:format(...) }, 0) end
+
+-- A number or a table -> a table with size (nil when it was not given or "auto")
+local function part(given, name)
+  local v = given[name]
+  if v == nil or v == "auto" and name == "data" then return {} end
+  if type(v) == "number" then v = { size = v } end
+  if type(v) ~= "table" then
+    wrong("parallel." .. name, "must be a number of ranks or { size = ... }; got %s", tostring(v))
+  end
+  local copy = {}
+  for key, value in pairs(v) do
+    if not fields[name][key] then
+      local names = {}
+      for field in pairs(fields[name]) do names[#names + 1] = field end
+      wrong(("parallel.%s.%s"):format(name, tostring(key)), "is no key of it%s", near(tostring(key), names))
+    end
+    copy[key] = value
+  end
+  if copy.size == "auto" and name == "data" then copy.size = nil end
+  if copy.size ~= nil and not is_size(copy.size) then
+    wrong("parallel." .. name, "size must be an integer, at least 1; got %s", tostring(copy.size))
+  end
+  return copy
+end
+
+local function root(size, power)
+  local q = math.floor(size ^ (1 / power) + 0.5)
+  return q ^ power == size and q or nil
+end
+
+-- Sizes that are legal for a mode, near the one that is not
+local function legal(size, power, times)
+  local said, q = {}, math.max(1, math.floor((size / times) ^ (1 / power)) - 1)
+  for i = q, q + 3 do said[#said + 1] = tostring(times * i ^ power) end
+  return table.concat(said, ", ")
+end
+
+local axes_of = {}
+
+axes_of["1d"] = function(t)
+  if t.depth ~= nil then wrong("parallel.tensor.depth", "belongs to mode 2.5d, not to 1d") end
+  return { { "tensor", t.size } }
+end
+
+axes_of["2d"] = function(t)
+  if t.depth ~= nil then wrong("parallel.tensor.depth", "belongs to mode 2.5d, not to 2d") end
+  local q = root(t.size, 2) or wrong("parallel.tensor", "mode 2d needs a square size (q * q), got %d; legal sizes: %s",
+    t.size, legal(t.size, 2, 1))
+  return { { "row", q }, { "col", q } }
+end
+
+axes_of["2.5d"] = function(t)
+  if t.depth == nil then wrong("parallel.tensor", "mode 2.5d needs a depth: size = depth * q * q") end
+  if not is_size(t.depth) then
+    wrong("parallel.tensor.depth", "must be an integer, at least 1; got %s", tostring(t.depth))
+  end
+  local q = root(t.size / t.depth, 2) or wrong("parallel.tensor",
+    "mode 2.5d needs size = depth * q * q; %d with depth %d is not; legal sizes with this depth: %s",
+    t.size, t.depth, legal(t.size, 2, t.depth))
+  return { { "depth", t.depth }, { "row", q }, { "col", q } }
+end
+
+axes_of["3d"] = function(t)
+  if t.depth ~= nil then wrong("parallel.tensor.depth", "belongs to mode 2.5d, not to 3d") end
+  local q = root(t.size, 3) or wrong("parallel.tensor",
+    "mode 3d needs a cubic size (q * q * q), got %d; legal sizes: %s", t.size, legal(t.size, 3, 1))
+  return { { "output", q }, { "input", q }, { "weight", q } }
+end
+
+local function resolve_tensor(given, sequence)
+  local t = part(given, "tensor")
+  t.size = t.size or 1
+  if t.mode ~= nil and not known(parallel.tensor_modes, t.mode) then
+    wrong("parallel.tensor.mode", "must be one of 1d, 2d, 2.5d, 3d, sequence; got '%s'%s", tostring(t.mode),
+      near(tostring(t.mode), parallel.tensor_modes))
+  end
+  if t.sequence ~= nil and type(t.sequence) ~= "boolean" then
+    wrong("parallel.tensor.sequence", "must be true or false; got %s", tostring(t.sequence))
+  end
+  if t.mode == "sequence" then -- Colossal-AI's spelling of a ring
+    if sequence.size then wrong("parallel.tensor.mode", "is sequence, and parallel.sequence is given too") end
+    sequence.size, sequence.mode = t.size, "ring"
+    return { size = 1 }, {}
+  end
+  if t.size > 1 and not t.mode then
+    wrong("parallel.tensor", "size %d needs a mode: one of 1d, 2d, 2.5d, 3d, sequence", t.size)
+  end
+  return t, t.mode and axes_of[t.mode](t) or {}
+end
+
+local function resolve_data(given, world, others)
+  local size = part(given, "data").size
+  if world % others ~= 0 then
+    wrong("parallel", "pipeline * sequence * tensor = %d ranks do not divide the %d ranks of this job", others, world)
+  end
+  if size and size * others ~= world then
+    wrong("parallel.data", "size %d times %d ranks (pipeline * sequence * tensor) is %d, this job has %d; leave it "
+      .. "away or say %d", size, others, size * others, world, world / others)
+  end
+  return world / others
+end
+
+local function resolve(given, world)
+  if given == nil then given = {} end
+  if given == "auto" then wrong("parallel", "'auto' is not a plan; only data may be 'auto'") end
+  if type(given) ~= "table" then wrong("parallel", "must be a table; got %s", tostring(given)) end
+  local names = { "data", "pipeline", "sequence", "expert", "tensor" }
+  for key in pairs(given) do
+    if not fields[key] then wrong("parallel." .. tostring(key), "is no axis of it%s", near(tostring(key), names)) end
+  end
+  local pipeline, sequence = part(given, "pipeline"), part(given, "sequence")
+  local expert = part(given, "expert").size or 1
+  if sequence.mode ~= nil and not known(parallel.sequence_modes, sequence.mode) then
+    wrong("parallel.sequence.mode", "must be ring or ulysses; got '%s'%s", tostring(sequence.mode),
+      near(tostring(sequence.mode), parallel.sequence_modes))
+  end
+  if pipeline.chunks ~= nil and not is_size(pipeline.chunks) then
+    wrong("parallel.pipeline.chunks", "must be an integer, at least 1; got %s", tostring(pipeline.chunks))
+  end
+  local tensor, tensor_axes = resolve_tensor(given, sequence)
+  sequence = { size = sequence.size or 1, mode = sequence.mode or "ring" }
+  local data = resolve_data(given, world, (pipeline.size or 1) * sequence.size * tensor.size)
+  if data % expert ~= 0 then
+    wrong("parallel.expert", "size %d does not divide the %d data ranks it is a part of", expert, data)
+  end
+  local cut = {}
+  local function add(axis) cut[#cut + 1] = axis[2] > 1 and axis or nil end
+  add { "data", data } add { "pipeline", pipeline.size or 1 } add { "sequence", sequence.size }
+  for _, axis in ipairs(tensor_axes) do add(axis) end
+  return { world = world, data = data, pipeline = pipeline.size or 1, chunks = pipeline.chunks or 1, expert = expert,
+    sequence = sequence, tensor = tensor, axes = cut }
+end
+
+--- @param given the table `parallel` of a recipe, or nil
+-- @param world number of ranks of the job
+-- @return the resolved table; or nil, the message, and the key path it is about ("parallel.tensor")
+function parallel.resolve(given, world)
+  local ok, result = pcall(resolve, given, world)
+  if ok then return result end
+  if type(result) ~= "table" or not result.parallel then error(result, 0) end
+  return nil, result.key .. ": " .. result.text, result.key, result.text
+end
+
+--- How many ranks the table asks for at least (data = "auto" counts as 1); nil when it cannot be told.
+function parallel.needed(given)
+  if type(given) ~= "table" then return 1 end
+  local product = 1
+  for _, name in ipairs { "data", "pipeline", "sequence", "tensor" } do
+    local v = given[name]
+    if type(v) == "table" then v = v.size end
+    if v == nil or v == "auto" then v = 1 end
+    if not is_size(v) then return nil end
+    product = product * v
+  end
+  return product
+end
+
+return parallel

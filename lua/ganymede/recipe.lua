@@ -1,0 +1,57 @@
+--- Recipes: files that describe a training run, or do one.
+--
+--     return gm.recipe { name = ..., model = ..., ... }   -- checked and trained by `ganymede run`
+--
+-- A file may also return a plain table, or do everything in code and return nothing; then the run is over
+-- when the file ends. The trap: a recipe is run to be read, so what it does at its top level happens also
+-- under `check`.
+local failure = require "ganymede.failure"
+
+local recipe = {}
+
+local Recipe = {}
+Recipe.__index = Recipe
+recipe.Recipe = Recipe
+
+--- Marks a table as a recipe and remembers the line that made it.
+function recipe.new(settings)
+  if type(settings) ~= "table" then error("gm.recipe takes a table of settings; got a " .. type(settings), 2) end
+  if getmetatable(settings) then error("gm.recipe takes a plain table; this one has a metatable", 2) end
+  return setmetatable(settings, Recipe)
+end
+
+function recipe.is_recipe(value) return type(value) == "table" and getmetatable(value) == Recipe end
+
+local function contents(path)
+  local file, why = io.open(path, "rb")
+  if not file then failure(2, "cannot read the recipe: %s", why) end
+  local text, problem = file:read "*a"
+  file:close()
+  if not text then failure(2, "cannot read the recipe %s: %s", path, tostring(problem)) end
+  return text
+end
+
+-- Modules beside the recipe can be required, after all others.
+local function add_folder(path)
+  local folder = path:match "^(.*)/[^/]*$" or "."
+  package.path = package.path .. ";" .. folder .. "/?.lua"
+end
+
+--- Reads and compiles a recipe -> { path, text, chunk }. Not run yet. Status 2 when it cannot be.
+function recipe.read(path)
+  local text = contents(path)
+  if text:sub(1, 1) == "\27" then failure(2, "%s is compiled Lua; a recipe is Lua source", path) end
+  local chunk, why = loadstring(text:gsub("^#[^\n]*", "--", 1), "@" .. path)
+  if not chunk then failure(2, "%s", why) end
+  return { path = path, text = text, chunk = chunk }
+end
+
+--- Runs what recipe.read gave -> the table of settings, or nil when the file did its work itself.
+function recipe.run(source, ...)
+  add_folder(source.path)
+  local result = source.chunk(...)
+  if recipe.is_recipe(result) or (type(result) == "table" and getmetatable(result) == nil) then return result end
+  return nil
+end
+
+return setmetatable(recipe, { __call = function(_, settings) return recipe.new(settings) end })

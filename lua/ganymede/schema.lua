@@ -1,0 +1,174 @@
+--- The keys of a recipe, declared once: types, ranges, defaults, aliases, and what this build cannot serve.
+--
+-- An entry is an entry of ganymede.options and may have besides:
+--   fields     a table of entries: the keys of the sub-table
+--   registry   the value is { type = name, ... }: checked against the options of the class of that name
+--   list_of    the value is a list of such tables
+--   short      a value that is no table stands for { [short] = value }
+--   unserved   function(value, whole) -> reason or nil: the key is known, this build cannot do it
+-- The trap: a key that this build cannot serve stays in the schema with a reason; it is never ignored.
+local parallel = require "ganymede.parallel"
+
+local ONE_RANK = "this build runs one rank, in f32 or f64"
+
+local function size(doc, more)
+  local fields = { size = { type = { "integer", "string" }, min = 1, optional = true, doc = "number of ranks" } }
+  for key, entry in pairs(more or {}) do fields[key] = entry end
+  return { type = { "integer", "table", "string" }, min = 1, optional = true, short = "size", fields = fields,
+    doc = doc }
+end
+
+local axes = {
+  data = size "ranks that hold the same parameters and different samples; \"auto\": all that are left",
+  pipeline = size("stages", { chunks = { type = "integer", min = 1, optional = true, doc = "model chunks a stage" } }),
+  sequence = size("ranks that share a sequence", {
+    mode = { type = "string", one_of = parallel.sequence_modes, optional = true, doc = "how attention is shared" } }),
+  expert = size "ranks that share the experts, an inner part of data",
+  tensor = size("ranks that share each layer", {
+    mode = { type = "string", one_of = parallel.tensor_modes, optional = true, doc = "how weights are cut" },
+    depth = { type = "integer", min = 1, optional = true, doc = "of mode 2.5d: size = depth * q * q" },
+    sequence = { type = "boolean", optional = true, doc = "cut the stream between layers too (Megatron's)" } }),
+}
+
+-- parallel.resolve says what is wrong with sizes; this says what one rank cannot do.
+local function not_one_rank(value)
+  local plan, _, key, text = parallel.resolve(value, parallel.needed(value) or 1)
+  if not plan then return text, key end
+  if plan.world > 1 or plan.expert > 1 then
+    return ("asks for %d ranks; %s"):format(math.max(plan.world, plan.expert), ONE_RANK)
+  end
+  if plan.chunks > 1 then return "asks for pipeline chunks; " .. ONE_RANK end
+  if plan.tensor.sequence then return "asks for Megatron's sequence parallelism; " .. ONE_RANK end
+end
+
+local function never(what)
+  return function() return ("asks for %s; %s"):format(what, ONE_RANK) end
+end
+
+local data = {
+  train = { type = { "table", "string", "function" }, short = "type", registry = "datasets",
+    doc = "{ type = ..., options }: to train on" },
+  test = { type = { "table", "string", "function" }, short = "type", registry = "datasets", optional = true,
+    doc = "to evaluate on" },
+  batch_size = { type = "integer", min = 1, max = 2 ^ 31, default = 32, doc = "global number of samples of a batch" },
+  test_batch_size = { type = "integer", min = 1, max = 2 ^ 31, optional = true, doc = "default: batch_size" },
+  shuffle = { type = "boolean", default = true, doc = "a new order every epoch, from the seed?" },
+  drop_last = { type = "boolean", optional = true, doc = "leave out an incomplete last batch?" },
+  prefetch = { type = "integer", min = 0, max = 1024, optional = true, doc = "batches prepared ahead" },
+  transforms = { type = "table", list_of = "transforms", optional = true, doc = "of training samples, in order" },
+  test_transforms = { type = "table", list_of = "transforms", optional = true, doc = "of test samples, in order" },
+}
+
+local checkpoint = {
+  interval = { type = "integer", min = 1, optional = true, doc = "optimizer steps between checkpoints" },
+  keep_last = { type = "integer", min = 1, optional = true, doc = "older ones are deleted" },
+  directory = { type = "string", optional = true, doc = "default: checkpoints in the run's folder" },
+}
+
+local zero = {
+  stage = { type = "integer", min = 0, max = 3, default = 0, doc = "cut over data: 1 moments, 2 gradients, 3 all" },
+  type = { type = "string", optional = true, doc = "Colossal-AI's spelling of the stage" },
+  level = { type = "integer", min = 0, max = 3, optional = true, doc = "another spelling of stage" },
+}
+
+-- Colossal-AI's { dataset, dataloader }: schema.reshape moves what has a counterpart; the rest is found here.
+local function loader(ours)
+  return { type = "table", optional = true, doc = "Colossal-AI's spelling of " .. ours,
+    fields = { dataset = { type = "table", optional = true, doc = "the dataset" },
+      dataloader = { type = "table", optional = true, fields = {}, doc = "batch_size and shuffle" } },
+    unserved = function() return "has no dataset" end }
+end
+
+local fields = {
+  name = { type = "string", optional = true, doc = "names the run's folder; default: the file's name" },
+  parallel = { type = { "table", "string" }, default = {}, fields = axes, unserved = not_one_rank,
+    doc = "how the ranks share the work" },
+  model = { type = { "table", "string", "function", "module" }, short = "type", registry = "models",
+    doc = "{ type = ..., options }, or a function or class that makes one" },
+  data = { type = "table", fields = data, doc = "datasets and batches" },
+  loss = { type = { "table", "string", "function", "module" }, short = "type", registry = "losses",
+    doc = "{ type = ..., options }" },
+  optimizer = { type = { "table", "string", "function" }, short = "type", registry = "optimizers",
+    doc = "{ type = ..., lr = ..., options }" },
+  lr_scheduler = { type = { "table", "string", "function" }, short = "type", registry = "lr_schedulers", optional = true,
+    given_later = { total_steps = true, steps_per_epoch = true }, doc = "{ type = ..., options }" },
+  epochs = { type = "integer", min = 1, max = 2 ^ 31, optional = true, doc = "passes over data.train; default 1" },
+  steps = { type = "integer", min = 1, max = 2 ^ 53, optional = true, doc = "optimizer steps, instead of epochs" },
+  clip_grad_norm = { type = "number", min = 0, default = 0, doc = "largest norm of all gradients together; 0: none" },
+  gradient_accumulation = { type = "integer", min = 1, max = 2 ^ 31, default = 1, doc = "batches an optimizer step" },
+  seed = { type = "integer", min = 0, max = 2 ^ 53, default = 1024, doc = "of weights, dropout and order of data" },
+  dtype = { type = "string", one_of = { "f32", "f64", "bf16", "f16" }, default = "f32",
+    doc = "of parameters and arithmetic",
+    unserved = function(v) return (v == "bf16" or v == "f16") and ("asks for %s; %s"):format(v, ONE_RANK) or nil end },
+  hooks = { type = "table", list_of = "hooks", default = {}, doc = "list of { type = ..., options }" },
+  checkpoint = { type = "table", fields = checkpoint, optional = true, doc = "when to save" },
+  test_interval = { type = "integer", min = 1, max = 2 ^ 31, optional = true,
+    doc = "epochs between evaluations; default 1" },
+  zero = { type = { "table", "integer" }, min = 0, max = 3, short = "stage", fields = zero, open = true,
+    optional = true, doc = "cuts optimizer state, gradients and parameters over data",
+    unserved = function(v)
+      return not (v.stage == 0 and not v.type and (v.level or 0) == 0) and never "ZeRO"() or nil
+    end },
+  fp16 = { type = { "table", "boolean" }, optional = true, open = true, doc = "mixed precision with loss scaling",
+    unserved = function(v) return v and never "mixed precision"() or nil end },
+  num_microbatches = { type = "integer", min = 1, max = 2 ^ 31, default = 1, doc = "pieces of a batch in a pipeline",
+    unserved = function(v) return v > 1 and never "a pipeline's micro-batches"() or nil end },
+  schedule = { type = { "table", "string", "function" }, optional = true, open = true, doc = "pipeline schedule",
+    unserved = never "a pipeline schedule" },
+  gradient_handler = { type = "table", optional = true, open = true,
+    doc = "list of { type = ... }: gradients between ranks",
+    unserved = function(v) return next(v) ~= nil and never "gradient handlers between ranks"() or nil end },
+  train_data = loader "data.train and data.batch_size", test_data = loader "data.test and data.test_batch_size",
+  user = { type = "table", optional = true, open = true, doc = "whatever the recipe wants to keep here" },
+}
+
+local function spelled(v, names) return type(v) == "string" and names[v:lower()] or v end
+
+-- Colossal-AI's { dataset = { ..., transform_pipeline = }, dataloader = { batch_size, shuffle } } -> our data.
+-- What has no counterpart stays where it was, so that it is named as an unknown key.
+local function take_data(config, key, to, transforms)
+  local given = config[key]
+  if type(given) ~= "table" or type(given.dataset) ~= "table" then return end
+  config.data = type(config.data) == "table" and config.data or {}
+  config.data[to], given.dataset = given.dataset, nil
+  config.data[transforms], config.data[to].transform_pipeline = config.data[to].transform_pipeline, nil
+  local rest = type(given.dataloader) == "table" and given.dataloader or {}
+  if key == "train_data" then
+    config.data.shuffle, rest.shuffle = rest.shuffle, nil
+    config.data.batch_size, rest.batch_size = rest.batch_size, nil
+  else
+    config.data.test_batch_size, rest.batch_size = rest.batch_size, nil
+  end
+  if next(rest) == nil then given.dataloader = nil end
+  if next(given) == nil then config[key] = nil end
+end
+
+local dtypes = { fp32 = "f32", float32 = "f32", float = "f32", fp64 = "f64", float64 = "f64", double = "f64",
+  fp16 = "f16", float16 = "f16", half = "f16", bfloat16 = "bf16" }
+
+return {
+  fields = fields,
+  --- Other spellings of top-level keys -> key path in the schema; Colossal-AI's among them.
+  aliases = {
+    NUM_MICRO_BATCHES = "num_microbatches", num_epochs = "epochs", NUM_EPOCHS = "epochs", num_steps = "steps",
+    BATCH_SIZE = "data.batch_size", SEED = "seed", precision = "dtype", gradient_handlers = "gradient_handler",
+    CLIP_GRAD_NORM = "clip_grad_norm", gradient_clipping = "clip_grad_norm",
+  },
+  --- Colossal-AI's shapes -> ours, in place.
+  reshape = function(config)
+    config.dtype = spelled(config.dtype, dtypes)
+    take_data(config, "train_data", "train", "transforms")
+    take_data(config, "test_data", "test", "test_transforms")
+    local schedule = config.schedule
+    if type(schedule) == "table" and schedule.num_microbatches and config.num_microbatches == nil then
+      config.num_microbatches, schedule.num_microbatches = schedule.num_microbatches, nil
+      if next(schedule) == nil then config.schedule = nil end
+    end
+    local p = config.parallel
+    local tensor = type(p) == "table" and p.tensor
+    if type(tensor) == "table" and tensor.mode == "sequence" and p.sequence == nil then
+      p.sequence, p.tensor = { size = tensor.size, mode = "ring" }, nil
+    end
+  end,
+  one_rank = ONE_RANK,
+}
