@@ -217,12 +217,15 @@ static gm_status check_dim(const gm_tensor *t, const char *op, int dim)
     return GM_FAIL(GM_ESHAPE, "%s: dimension %d of a tensor with %d", op, dim + 1, t->ndim);
 }
 
+/* As messages count; any index will do. */
+static int64_t from_one(int64_t index) { return (int64_t)((uint64_t)index + 1); }
+
 gm_status gm_tensor_narrow(gm_tensor *t, int dim, int64_t start, int64_t length, gm_tensor **out)
 {
     GM_TRY(check_dim(t, "narrow", dim));
     if (start < 0 || length < 0 || start > t->shape[dim] || length > t->shape[dim] - start)
         return GM_FAIL(GM_ESHAPE, "narrow: %" PRId64 " elements from %" PRId64 " of dimension %d, which has %" PRId64,
-                       length, start + 1, dim + 1, t->shape[dim]);
+                       length, from_one(start), dim + 1, t->shape[dim]);
     GM_TRY(view_new(t, t->ndim, t->shape, t->stride, t->offset + start * t->stride[dim], out));
     (*out)->shape[dim] = length;
     return GM_OK;
@@ -234,7 +237,7 @@ gm_status gm_tensor_select(gm_tensor *t, int dim, int64_t index, gm_tensor **out
     GM_TRY(check_dim(t, "select", dim));
     if (index < 0 || index >= t->shape[dim])
         return GM_FAIL(GM_ESHAPE, "select: index %" PRId64 " of dimension %d, which has %" PRId64,
-                       index + 1, dim + 1, t->shape[dim]);
+                       from_one(index), dim + 1, t->shape[dim]);
     for (int d = 0, k = 0; d < t->ndim; d++) {
         if (d == dim) continue;
         shape[k] = t->shape[d];
@@ -271,8 +274,8 @@ int64_t gm_tensor_numel(const gm_tensor *t)
 bool gm_tensor_is_contiguous(const gm_tensor *t)
 {
     int64_t step = 1;
+    if (gm_tensor_numel(t) == 0) return true;
     for (int d = t->ndim - 1; d >= 0; d--) {
-        if (t->shape[d] == 0) return true;
         if (t->shape[d] != 1 && t->stride[d] != step) return false;
         step *= t->shape[d];
     }

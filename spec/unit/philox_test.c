@@ -1,0 +1,137 @@
+/* philox_test.c - the generator against the vectors published with Random123 (kat_vectors,
+ * philox4x32-10), and what words mean against the distributions they should have. */
+#include <stdlib.h>
+
+#include "../../kernels/sample.h"
+#include "unit.h"
+
+#define DRAWS (1 << 20)
+
+static void check_known(uint64_t key, uint64_t block, uint64_t step, const uint32_t want[4])
+{
+    gm_philox p = gm_philox_at(key, block, step);
+    assert_memory_equal(p.v, want, sizeof p.v);
+}
+
+void gm_test_philox_known(void **state)
+{
+    (void)state;
+    check_known(0, 0, 0, (uint32_t[]){0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
+    check_known(UINT64_MAX, UINT64_MAX, UINT64_MAX, (uint32_t[]){0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
+    check_known(0x299f31d0a4093822, 0x85a308d3243f6a88, 0x0370734413198a2e,
+                (uint32_t[]){0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
+}
+
+void gm_test_philox_words(void **state)
+{
+    (void)state;
+    for (uint64_t i = 0; i < 100; i++)
+        assert_int_equal(gm_philox_word(5, i, 9), gm_philox_at(5, i / 4, 9).v[i % 4]);
+    assert_int_not_equal(gm_stream_key(1, GM_PURPOSE_INIT, 7), gm_stream_key(1, GM_PURPOSE_DROPOUT, 7));
+    assert_int_not_equal(gm_stream_key(1, GM_PURPOSE_INIT, 7), gm_stream_key(2, GM_PURPOSE_INIT, 7));
+    assert_int_not_equal(gm_stream_key(1, GM_PURPOSE_INIT, 7), gm_stream_key(1, GM_PURPOSE_INIT, 8));
+    /* FNV-1a of "a" and "foobar", from its authors' page. */
+    assert_true(gm_hash_text(GM_HASH_START, "a") == 0xaf63dc4c8601ec8cu);
+    assert_true(gm_hash_text(gm_hash_text(GM_HASH_START, "foo"), "bar") == 0x85944171f73967e8u);
+}
+
+static uint32_t word(uint64_t i) { return gm_philox_word(gm_stream_key(3, GM_PURPOSE_USER, 4), i, 2); }
+
+/* Means of 2^20 draws stray by std / 1024; 5 of these are passed by chance once in two million. The draws
+ * are fixed, so this fails always or never. */
+static void check_moments(const double *x, double mean, double variance, double fourth)
+{
+    double sum = 0, squares = 0;
+    for (int i = 0; i < DRAWS; i++) {
+        sum += x[i];
+        squares += (x[i] - mean) * (x[i] - mean);
+    }
+    assert_true(fabs(sum / DRAWS - mean) < 5 * sqrt(variance / DRAWS));
+    assert_true(fabs(squares / DRAWS - variance) < 5 * sqrt((fourth - variance * variance) / DRAWS));
+}
+
+void gm_test_uniform_moments(void **state)
+{
+    (void)state;
+    double *x = malloc(DRAWS * sizeof *x);
+    for (int i = 0; i < DRAWS; i++) {
+        x[i] = gm_sample_uniform(-2, 4, word((uint64_t)i));
+        assert_true(x[i] >= -2 && x[i] < 4);
+    }
+    check_moments(x, 1, 3, 16.2); /* width 6: variance 36 / 12, fourth moment 6^4 / 80 */
+    assert_true(gm_sample_uniform(-2, 4, 0) == -2);
+    assert_true(gm_uniform_of(UINT32_MAX) == 1 - 0x1p-24f);
+    free(x);
+}
+
+void gm_test_normal_moments(void **state)
+{
+    (void)state;
+    double *x = malloc(DRAWS * sizeof *x), within = 0, product = 0;
+    for (int i = 0; i < DRAWS; i += 2) {
+        gm_sample_normal(3, 2, word((uint64_t)i), word((uint64_t)i + 1), &x[i], &x[i + 1]);
+        product += (x[i] - 3) * (x[i + 1] - 3) / 4;
+    }
+    check_moments(x, 3, 4, 48);
+    for (int i = 0; i < DRAWS; i++) within += fabs(x[i] - 3) < 2;
+    assert_true(fabs(within / DRAWS - erf(sqrt(0.5))) < 5 * sqrt(0.6827 * 0.3173 / DRAWS));
+    assert_true(fabs(product / (DRAWS / 2)) < 5 / sqrt(DRAWS / 2)); /* the two of a pair are independent */
+    double even, odd;
+    gm_sample_normal(0, 1, 0, 0, &even, &odd); /* the largest radius: sqrt(48 ln 2) */
+    assert_true(fabs(even - sqrt(48 * log(2))) < 1e-14 && odd == 0);
+    gm_sample_normal(0, 1, UINT32_MAX, 0x40000000, &even, &odd); /* u1 = 1: radius 0 */
+    assert_true(even == 0 && odd == 0);
+    free(x);
+}
+
+/* The quantile undoes the distribution function, which comes from libm's erfc. An error of eps in p moves
+ * z by eps p / density(z); z itself is rounded. */
+void gm_test_normal_quantile(void **state)
+{
+    (void)state;
+    for (double z = -37; z < 8; z += 0.00137) {
+        double p = 0.5 * erfc(-z / sqrt(2)), density = exp(-z * z / 2) / sqrt(2 * acos(-1));
+        double allowed = 4 * 0x1p-52 * (fabs(z) + p / density);
+        assert_true(fabs(gm_normal_quantile(p) - z) <= allowed);
+    }
+    assert_true(gm_normal_quantile(0.5) == 0);
+}
+
+static void check_truncated(double mean, double std, double low, double high, double want_mean)
+{
+    gm_truncated t = gm_truncated_of(mean, std, low, high);
+    double       sum = 0, squares = 0;
+    for (int i = 0; i < DRAWS; i++) {
+        double x = gm_sample_truncated(&t, word((uint64_t)i));
+        assert_true(x >= low && x <= high);
+        sum += x;
+        squares += (x - want_mean) * (x - want_mean);
+    }
+    assert_true(fabs(sum / DRAWS - want_mean) < 5 * sqrt(squares) / DRAWS);
+}
+
+/* Means of truncated normals: mean + std (phi(a) - phi(b)) / (Phi(b) - Phi(a)). */
+void gm_test_truncated_normal(void **state)
+{
+    (void)state;
+    check_truncated(0, 0.02, -0.04, 0.04, 0);
+    check_truncated(1, 2, 1, 1e9, 1 + 2 * sqrt(2 / acos(-1)));
+    double phi_a = exp(-4.5) / sqrt(2 * acos(-1)), phi_b = exp(-12.5) / sqrt(2 * acos(-1));
+    double mass = 0.5 * (erfc(3 / sqrt(2)) - erfc(5 / sqrt(2)));
+    check_truncated(0, 1, 3, 5, (phi_a - phi_b) / mass);
+    check_truncated(0, 1, -5, -3, -(phi_a - phi_b) / mass);
+    gm_truncated t = gm_truncated_of(0, 1, 30, 31); /* far out in the upper tail digits remain */
+    assert_true(gm_sample_truncated(&t, 0x80000000) > 30 && gm_sample_truncated(&t, 0x80000000) < 30.1);
+}
+
+void gm_test_drop_threshold(void **state)
+{
+    (void)state;
+    assert_int_equal(gm_drop_threshold(0), 0);
+    assert_int_equal(gm_drop_threshold(0.5), 0x80000000u);
+    assert_int_equal(gm_drop_threshold(0.25), 0x40000000u);
+    assert_int_equal(gm_drop_threshold(1), UINT32_MAX);
+    int dropped = 0;
+    for (int i = 0; i < DRAWS; i++) dropped += word((uint64_t)i) < gm_drop_threshold(0.1);
+    assert_true(abs(dropped - DRAWS / 10) < 5 * sqrt(0.09 * DRAWS));
+}
