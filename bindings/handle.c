@@ -249,6 +249,24 @@ static int scope_close(lua_State *L)
     return 0;
 }
 
+static int scope_depth(lua_State *L)
+{
+    int n = 0;
+    for (gm_scope *s = gm_lua_rank(L)->scope; s->outer; s = s->outer) n++;
+    lua_pushinteger(L, n);
+    return 1;
+}
+
+/* scope_unwind(depth): closes what is open beyond depth, whoever opened it: the way out after an error
+ * left scopes behind (a coroutine that died inside one). */
+static int scope_unwind(lua_State *L)
+{
+    gm_rank *r = gm_lua_rank(L);
+    scope_depth(L);
+    for (lua_Integer n = lua_tointeger(L, -1), to = luaL_checkinteger(L, 1); n > to && n > 0; n--) gm_scope_close(r);
+    return 0;
+}
+
 static int tensor_release(lua_State *L)
 {
     gm_handle_release(gm_check_handle(L, 1));
@@ -273,6 +291,7 @@ int gm_open_handles(lua_State *L)
 {
     static const luaL_Reg functions[] = {
         {"scope_open", scope_open}, {"scope_close", scope_close}, {"is_tensor", is_tensor},
+        {"scope_depth", scope_depth}, {"scope_unwind", scope_unwind},
         {"keep", tensor_keep},      {"release", tensor_release},  {NULL, NULL}};
     luaL_newmetatable(L, GM_TENSOR); /* methods are added by lua/ganymede/tensor.lua */
     lua_pushcfunction(L, tensor_release);
