@@ -24,6 +24,8 @@ end
 
 -- ---------------------------------------------------------------- the tree
 
+local attached = 0 -- attachments so far: a cached path is good while this has not moved
+
 local function attach(parent, key, child)
   local state = child._module
   if state.parent and state.parent ~= parent then
@@ -34,14 +36,17 @@ local function attach(parent, key, child)
   local own = parent._module
   if not own.children[state.key] then own.order[#own.order + 1] = { child = state.key } end
   own.children[state.key] = child
+  attached = attached + 1
 end
 
 --- The key under which m hangs in its parent, all the way up: "blocks.3.mlp"; "" for a root.
 function Module:path()
   local state = self._module
-  if not state.parent then return "" end
-  local up = state.parent:path()
-  return up == "" and state.key or up .. "." .. state.key
+  if state.path and state.path_at == attached then return state.path end
+  local up = state.parent and state.parent:path() or ""
+  state.path = not state.parent and "" or up == "" and state.key or up .. "." .. state.key
+  state.path_at = attached
+  return state.path
 end
 
 --- Children in the order they were attached: list of modules.
@@ -69,7 +74,8 @@ end
 
 -- ---------------------------------------------------------------- parameters
 
---- Declares a parameter. initializer: a table made by ganymede.nn.init.
+--- Declares a parameter. initializer: a table made by ganymede.nn.initializers; its function `finish`, if
+-- there is one, is called with the new tensor (an embedding's padding row becomes zero there).
 function Module:param(name, shape, initializer)
   local own = self._module
   if own.parameters[name] then error(("%s has a parameter '%s' already"):format(self.name, name), 2) end
@@ -136,6 +142,7 @@ function Module:materialize(opt)
   for _, p in ipairs(root:declared()) do
     if not p.tied and not p.entry.tensor then
       local t = core.parameter(p.name, p.shape, opt and opt.dtype or core.default_dtype(), p.initializer)
+      if p.initializer.finish then p.initializer.finish(t) end
       p.entry.tensor = t:keep()
     end
   end
@@ -194,8 +201,8 @@ function Module:eval() return set_mode(self, false) end
 
 -- ---------------------------------------------------------------- calls
 
-local function finish(self, mark, ok, ...)
-  core.leave(mark)
+local function finish(self, before, ok, ...)
+  core.set_path(before)
   if ok then
     core.scope_close(...)
     return ...
@@ -205,10 +212,9 @@ local function finish(self, mark, ok, ...)
 end
 
 local function call(self, ...)
-  local state = self._module
-  local mark = core.enter(state.parent and state.key or "")
+  local before = core.set_path(self:path())
   core.scope_open(true)
-  return finish(self, mark, pcall(self.forward, self, ...))
+  return finish(self, before, pcall(self.forward, self, ...))
 end
 
 function Module:forward() error(("%s has no forward"):format(self.name), 2) end
