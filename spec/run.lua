@@ -1,7 +1,7 @@
 --- Runs spec files with busted inside the host, so that they see what a recipe sees.
 --
--- run(files, options) -> { passed =, failed =, skipped = }. Files run in the order given, in this process and with
--- the top of the tree as current folder: what one leaves in modules, the next one sees. A file that does not load,
+-- run.files(files, options) -> { passed =, failed =, skipped = }. Files run in the order given, in this process and
+-- with the top of the tree as current folder: what one leaves in modules, the next one sees. A file that does not load,
 -- and a before_each that fails, count as one failure each. An example is skipped when it calls pending() or a
 -- tag of its full name, such as #slow, is among those excluded.
 -- options: tags, exclude_tags, filter (lists; a filter is a Lua pattern on the full name), verbose (boolean: name
@@ -88,27 +88,33 @@ local function reporter(busted, options)
   return count, flush
 end
 
---- busted and its parts. Their C modules set globals as they load, which the host's strict _G refuses: it is set
---- aside while they load, and only then.
-local function load_busted()
+local run = {}
+
+--- load() with the host's strict _G set aside: busted's C modules set globals as they load.
+local function loosely(load)
   local strict = getmetatable(_G)
   setmetatable(_G, nil)
-  local ok, parts = pcall(function()
-    local busted = require "busted.core"()
-    require "busted"(busted)
-    return {
-      busted = busted,
-      files = require "busted.modules.test_file_loader"(busted, { "lua" }),
-      execute = require "busted.execute"(busted),
-    }
-  end)
+  local ok, result = pcall(load)
   setmetatable(_G, strict)
-  if not ok then error("cannot load busted (Debian package lua-busted): " .. tostring(parts), 0) end
-  return parts
+  if not ok then error("spec: cannot load busted (Debian package lua-busted): " .. tostring(result), 0) end
+  return result
 end
 
-return function(files, options)
-  local parts = load_busted()
+--- The module lfs: the current folder, and changing it.
+function run.file_system() return loosely(function() return require "lfs" end) end
+
+local function load_busted()
+  local busted = require "busted.core"()
+  require "busted"(busted)
+  return {
+    busted = busted,
+    files = require "busted.modules.test_file_loader"(busted, { "lua" }),
+    execute = require "busted.execute"(busted),
+  }
+end
+
+function run.files(files, options)
+  local parts = loosely(load_busted)
   local busted = parts.busted
   busted.register("file", "file", {}) -- no reloading of modules between files: the host's C modules load once
   local count, flush = reporter(busted, options)
@@ -117,3 +123,5 @@ return function(files, options)
   flush()
   return count
 end
+
+return run

@@ -1,0 +1,192 @@
+--- ganymede doctor: versions and state of what training needs; what is missing, and the command that fixes it.
+--
+-- Each line is ok, warn or fail. fail: training on the CPU would not work; then the exit status is 1, else 0.
+local core = require "ganymede.core"
+local json = require "ganymede.json"
+local machine = require "ganymede.machine"
+
+local verb = { summary = "check this machine: what is there, what is missing, what fixes it" }
+
+function verb.arguments(parser)
+  parser:flag("--json", "one JSON document instead of lines")
+  parser:option("--out", "folder that runs will be written in"):argname "DIR" :default "runs"
+end
+
+-- Each check returns (status, text[, fix[, facts]]): facts are for --json.
+local checks = {}
+
+local function check(name, run) checks[#checks + 1] = { name = name, run = run } end
+
+check("luajit", function()
+  local ffi = require "ffi"
+  local on = jit.status()
+  local facts = { version = jit.version, gc64 = ffi.abi "gc64", jit = on, architecture = jit.arch }
+  local text = ("%s, %s%s"):format(jit.version, facts.gc64 and "gc64" or "no gc64", on and ", compiler on" or "")
+  if not facts.gc64 and ffi.abi "64bit" then
+    return "fail", text .. ": Lua objects are confined to the low 2 GB",
+      "apt-get install --reinstall libluajit-5.1-2, or build LuaJIT with gc64", facts
+  end
+  if not on then return "warn", text .. ", compiler off: recipes run slower", "see LuaJIT's -jon", facts end
+  return "ok", text, nil, facts
+end)
+
+check("cpu", function()
+  local device, sets = core.device(), machine.instruction_sets()
+  local facts = { model = machine.cpu_model(), backend = device.backend, instruction_sets = json.array(sets) }
+  local text = ("%s; kernels: %s"):format(facts.model or "unknown", device.backend)
+  local has_avx2 = (" " .. table.concat(sets, " ") .. " "):find " avx2 .*fma "
+  if device.backend == "cpu-generic" and has_avx2 then
+    return "warn", text .. ", though this CPU has avx2", "configure with -DGANYMEDE_CPU_ISA=all", facts
+  end
+  return "ok", text, nil, facts
+end)
+
+--- A small product and its gradient, against numbers worked out by hand: do the kernels compute here?
+check("kernels", function()
+  local gm = require "ganymede"
+  return gm.scope(function()
+    local n = 256
+    local a = gm.full({ n, n }, 0.5):requires_grad(true)
+    local b = gm.full({ n, n }, 2)
+    local loss = gm.ops.matmul(a, b):sum() -- each element of a b is n; d loss / d a is the row sum of b: 2 n
+    loss:backward()
+    local gradient = a:grad():get(n, 1)
+    if loss:item() ~= n ^ 3 or gradient ~= 2 * n then
+      return "fail", ("a product of %d x %d matrices is wrong: %g, gradient %g; should be %g, %g"):format(n, n,
+        loss:item(), gradient, n ^ 3, 2 * n), "run ./ganymede test and report it"
+    end
+    local began, rounds = core.now(), 40
+    gm.no_grad(function()
+      for _ = 1, rounds do gm.scope(function() gm.ops.matmul(a, b) end) end
+    end)
+    local gigaflops = rounds * 2 * n ^ 3 / (core.now() - began) / 1e9
+    return "ok", ("compute; %d x %d products run at %.0f GFLOP/s"):format(n, n, gigaflops), nil,
+      { gigaflops = gigaflops }
+  end)
+end)
+
+check("cores", function()
+  local cores, quota = machine.cores(), machine.cpu_quota()
+  local facts = { usable = cores, quota = quota, threads = core.device().threads }
+  local text = ("%s usable, %d threads by default"):format(cores or "unknown number of cores", facts.threads)
+  if quota and cores and quota < cores then
+    return "warn", ("%s, but the container grants %.1f cores' time"):format(text, quota),
+      ("give each rank %d threads: taskset or docker run --cpuset-cpus"):format(math.max(1, math.floor(quota))), facts
+  end
+  return "ok", text, nil, facts
+end)
+
+check("memory", function()
+  local memory = machine.memory()
+  if not memory.total then return "warn", "cannot read /proc/meminfo", "mount /proc" end
+  local text = ("%s, %s available"):format(machine.bytes(memory.total), machine.bytes(memory.available or 0))
+  local room = memory.available or memory.total
+  if memory.limit then
+    text = text .. (", container limit %s"):format(machine.bytes(memory.limit))
+    room = math.min(room, memory.limit)
+  end
+  if room < 2 ^ 28 then return "fail", text .. ": too little to train", "end other programs", memory end
+  if room < 2 ^ 30 then return "warn", text .. ": room for small models only", "end other programs", memory end
+  return "ok", text, nil, memory
+end)
+
+check("memlock", function()
+  local limit = machine.memlock()
+  if not limit then return "warn", "cannot read the limit of locked memory", "mount /proc" end
+  if limit == math.huge then return "ok", "locked memory is not limited", nil, { unlimited = true } end
+  local text, facts = machine.bytes(limit) .. " may be locked in memory", { bytes = limit }
+  if limit < 2 ^ 23 then -- Linux's own default since 5.16 is 8 MiB
+    return "warn", text .. ": fast networks and pinned buffers need more",
+      "ulimit -l unlimited, or docker run --ulimit memlock=-1", facts
+  end
+  return "ok", text, nil, facts
+end)
+
+check("shared memory", function()
+  local shm = machine.file_system "/dev/shm"
+  if not shm then
+    return "warn", "there is no /dev/shm; ranks on one machine will talk through it", "mount -t tmpfs tmpfs /dev/shm"
+  end
+  local text = ("/dev/shm: %s, %s free"):format(machine.bytes(shm.size), machine.bytes(shm.free))
+  if shm.free < 2 ^ 28 then
+    return "warn", text .. ": little for ranks on one machine",
+      "mount -o remount,size=50% /dev/shm, or docker run --shm-size=4g", shm
+  end
+  return "ok", text, nil, shm
+end)
+
+check("run folder", function(args)
+  local folder = machine.nearest_folder(args.out)
+  local space = folder and machine.file_system(folder)
+  local speed, why
+  if folder then speed, why = machine.write_speed(folder, 2 ^ 25) end
+  if not speed then
+    return "fail", ("%s: cannot write there: %s"):format(args.out, why or "no such folder"),
+      "name another with --out DIR, here and for run", { folder = args.out }
+  end
+  local facts = { folder = args.out, free = space and space.free, bytes_per_second = speed }
+  local text = ("%s: %s free, written at %s/s"):format(args.out, machine.bytes(facts.free or 0), machine.bytes(speed))
+  if facts.free and facts.free < 2 ^ 30 then
+    return "warn", text .. ": checkpoints may not fit", "free space, or name another folder with --out DIR", facts
+  end
+  return "ok", text, nil, facts
+end)
+
+check("Fashion-MNIST", function()
+  local folder, missing = "/usr/share/datasets/fashion-mnist", {}
+  for _, name in ipairs { "train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1" } do
+    if not machine.read(("%s/%s-ubyte.gz"):format(folder, name)) then missing[#missing + 1] = name end
+  end
+  if #missing == 0 then return "ok", folder, nil, { folder = folder } end
+  return "warn", ("%s lacks %s; the demo trains on it"):format(folder, table.concat(missing, ", ")),
+    "apt-get install dataset-fashion-mnist", { missing = json.array(missing) }
+end)
+
+-- Found or not: nothing that trains today needs these three.
+check("mpi", function()
+  local version = machine.mpi()
+  return "ok", version or "mpirun not found; not needed: this version trains on one rank", nil, { version = version }
+end)
+
+check("cuda", function()
+  local toolkit, gpus = machine.cuda_toolkit(), machine.gpus()
+  local text = (toolkit and "toolkit " .. toolkit or "no toolkit") .. ", "
+  if gpus[1] then
+    text = text .. ("driver %s, %d x %s (%s)"):format(gpus[1].driver, #gpus, gpus[1].name, gpus[1].memory)
+  else
+    text = text .. "no driver or device"
+  end
+  text = text .. "; not needed: this version trains on the CPU"
+  return "ok", text, nil, { toolkit = toolkit, devices = json.array(gpus) }
+end)
+
+check("nccl", function()
+  local library = machine.nccl()
+  return "ok", library or "not found; not needed: this version trains on one rank", nil, { library = library }
+end)
+
+--- All checks in order -> list of { name, status, text, fix, facts }. A check that raises has failed.
+function verb.examine(args)
+  local found = {}
+  for i, entry in ipairs(checks) do
+    local ok, status, text, fix, facts = pcall(entry.run, args)
+    if not ok then status, text, fix, facts = "fail", tostring(status), "run ./ganymede test and report it", nil end
+    found[i] = { name = entry.name, status = status, text = text, fix = fix, facts = facts }
+  end
+  return found
+end
+
+function verb.run(args)
+  local found, failed = verb.examine(args), 0
+  for _, line in ipairs(found) do
+    if line.status == "fail" then failed = failed + 1 end
+    if not args.json then
+      print(("%-4s  %-14s %s"):format(line.status, line.name, line.text))
+      if line.fix then print(("      %-14s fix: %s"):format("", line.fix)) end
+    end
+  end
+  if args.json then print(json.encode({ ok = failed == 0, checks = found }, { indent = true })) end
+  return failed == 0 and 0 or 1
+end
+
+return verb
