@@ -121,6 +121,13 @@ static int set_steps(lua_State *L)
     return 0;
 }
 
+/* o:set_momentum(m): momentum or beta1 from the next step on */
+static int set_momentum(lua_State *L)
+{
+    L_TRY(L, gm_optimizer_set_momentum(check_optimizer(L), luaL_checknumber(L, 2)));
+    return 0;
+}
+
 static int bytes(lua_State *L)
 {
     lua_pushnumber(L, (lua_Number)gm_optimizer_bytes(check_optimizer(L)));
@@ -149,7 +156,7 @@ static int grad_norm(lua_State *L)
 int gm_open_optim(lua_State *L)
 {
     static const luaL_Reg methods[] = {{"step", step}, {"state", state}, {"steps", steps}, {"set_steps", set_steps},
-                                       {"bytes", bytes}, {"close", close}, {NULL, NULL}};
+                                       {"set_momentum", set_momentum}, {"bytes", bytes}, {"close", close}, {NULL, NULL}};
     static const luaL_Reg functions[] = {{"optimizer", optimizer}, {"grad_norm", grad_norm}, {NULL, NULL}};
     luaL_newmetatable(L, OPTIMIZER);
     lua_newtable(L);

@@ -133,6 +133,16 @@ int64_t gm_optimizer_steps(const gm_optimizer *o) { return o->steps; }
 void gm_optimizer_set_steps(gm_optimizer *o, int64_t steps) { o->steps = steps; }
 int gm_optimizer_parameters(const gm_optimizer *o) { return o->n; }
 
+gm_status gm_optimizer_set_momentum(gm_optimizer *o, double momentum)
+{
+    if (!(momentum >= 0 && momentum < 1))
+        return GM_FAIL(GM_EINVAL, "optimizer: momentum %g is not in [0, 1)", momentum);
+    if (o->kind == GM_SGD && (o->attrs.momentum == 0) != (momentum == 0))
+        return GM_FAIL(GM_EINVAL, "optimizer: momentum of SGD cannot be switched %s on the way", momentum == 0 ? "off" : "on");
+    *(o->kind == GM_ADAM ? &o->attrs.beta1 : &o->attrs.momentum) = momentum;
+    return GM_OK;
+}
+
 gm_status gm_optimizer_state(gm_optimizer *o, int i, int k, const char **name, gm_tensor **out)
 {
     *out = NULL;

@@ -32,6 +32,9 @@ gm_status gm_optimizer_step(gm_optimizer *o, double lr, double clip, double loss
 int64_t   gm_optimizer_steps(const gm_optimizer *o);
 void      gm_optimizer_set_steps(gm_optimizer *o, int64_t steps);
 
+/* Momentum (SGD) or beta1 (Adam) from the next step on. GM_EINVAL outside [0, 1), and for SGD made without. */
+gm_status gm_optimizer_set_momentum(gm_optimizer *o, double momentum);
+
 /* State tensors, made if they are not there yet: for parameter i, k = 0, 1, ... until *out is NULL.
  * name: "exp_avg", "exp_avg_sq", "momentum_buffer". Borrowed. */
 gm_status gm_optimizer_state(gm_optimizer *o, int i, int k, const char **name, gm_tensor **out);

@@ -1,0 +1,75 @@
+--- Hooks: what happens beside the arithmetic of a training run.
+--
+-- A hook is a table of functions named after the points at which they are called, each as
+-- hook.point(hook, trainer, ...), in ascending `priority`, then in the order in which they were given:
+--
+--     after_hook_is_attached
+--     before_train, before_train_epoch, before_train_iter, after_train_iter (output, label, loss),
+--     after_train_epoch, after_train
+--     before_test, before_test_epoch, before_test_iter, after_test_iter (output, label, loss),
+--     after_test_epoch, after_test
+--
+-- An iteration of training is one optimizer step; loss is a number. Each call runs in a scope of its own,
+-- without recording gradients. state() and load_state(t) make a hook part of checkpoints. The trap: with
+-- gradient_accumulation, output and label join all batches of the step, which costs their memory: a hook
+-- that does not look at them says needs_output = false.
+-- @module ganymede.hooks.base
+local options = require "ganymede.options"
+local registry = require "ganymede.registry"
+
+local base = {}
+
+base.points = {
+  "after_hook_is_attached", "before_train", "after_train", "before_train_epoch", "after_train_epoch",
+  "before_train_iter", "after_train_iter", "before_test", "after_test", "before_test_epoch", "after_test_epoch",
+  "before_test_iter", "after_test_iter",
+}
+
+local Hook = { priority = 10, needs_output = true }
+Hook.__index = Hook
+base.Hook = Hook
+
+function Hook.build(_) end
+
+--- Plain values for the checkpoint; nil: there is nothing to keep.
+function Hook.state(_) return nil end
+
+--- Takes up what state() gave.
+function Hook.load_state(_) end
+
+local function construct(class, given)
+  local self = setmetatable({}, class)
+  self.opt = options.check(class.name, class.options, given, 2)
+  self:build(self.opt)
+  return self
+end
+
+--- A new class of hooks, registered under its name in registry.hooks.
+function base.class(name, class_options, fields)
+  local class = setmetatable({ name = name, options = class_options or {} }, { __index = Hook, __call = construct })
+  for key, value in pairs(fields or {}) do class[key] = value end
+  class.__index = class
+  class.__tostring = function(self) return self.name .. options.show(self.options, self.opt) end
+  registry.hooks:register(name, class)
+  return class
+end
+
+local is_point = {}
+for _, point in ipairs(base.points) do is_point[point] = true end
+
+--- Raises unless the functions of a hook that look like points are points: after_train_step is none.
+function base.check(hook)
+  if type(hook) ~= "table" then error(("a hook is a table of functions; got %s"):format(tostring(hook)), 0) end
+  for _, t in ipairs { hook, getmetatable(hook) or {} } do
+    for key in pairs(t) do
+      if type(key) == "string" and (key:match "^before_" or key:match "^after_") and not is_point[key] then
+        local near = options.nearest(key, base.points)
+        error(("hook %s: there is no point '%s'%s"):format(hook.name or "?", key,
+          near and (" (did you mean '%s'?)"):format(near) or ""), 0)
+      end
+    end
+  end
+  return hook
+end
+
+return base

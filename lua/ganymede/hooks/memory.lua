@@ -1,0 +1,25 @@
+--- MemoryHook: bytes of tensors, live and at their peak, and who holds most; a line an epoch.
+local base = require "ganymede.hooks.base"
+local core = require "ganymede.core"
+
+local MemoryHook = base.class("MemoryHook", {
+  interval = { type = "integer", min = 1, default = 1, doc = "epochs between two lines" },
+  holders = { type = "integer", min = 0, max = 256, default = 3, doc = "largest holders to name" },
+}, { priority = 10, needs_output = false })
+
+function MemoryHook.after_train_iter(_, trainer)
+  local memory = core.memory()
+  trainer.states.memory_live, trainer.states.memory_peak = memory.live, memory.peak
+end
+
+function MemoryHook:after_train_epoch(trainer)
+  if (trainer.epoch + 1) % self.opt.interval ~= 0 then return end
+  local memory, named = core.memory(), {}
+  for i, holder in ipairs(self.opt.holders > 0 and core.memory_holders(self.opt.holders) or {}) do
+    named[i] = ("%s %.1f MB"):format(holder.place, holder.peak / 1e6)
+  end
+  trainer:say(("memory  live %.1f MB  peak %.1f MB%s"):format(memory.live / 1e6, memory.peak / 1e6,
+    #named > 0 and "  (peaks: " .. table.concat(named, ", ") .. ")" or ""))
+end
+
+return MemoryHook

@@ -1,0 +1,46 @@
+--- Metrics: numbers gathered over batches, and what counts as a right answer.
+--
+--     local mean = metrics.Mean()
+--     mean:update(sum, count)    mean:value()    mean:last()    mean:reset()
+--
+-- A mean of means would weigh a small last batch too heavily: sums and counts are kept instead.
+-- @module ganymede.metrics
+local ops = require "ganymede.ops"
+
+local metrics = {}
+
+local Mean = {}
+Mean.__index = Mean
+
+--- A running quotient of sums.
+function metrics.Mean() return setmetatable({ sum = 0, count = 0, last_sum = 0, last_count = 0 }, Mean) end
+
+function Mean:reset() self.sum, self.count, self.last_sum, self.last_count = 0, 0, 0, 0 end
+
+function Mean:update(sum, count)
+  self.sum, self.count = self.sum + sum, self.count + count
+  self.last_sum, self.last_count = sum, count
+end
+
+local function quotient(sum, count) return count > 0 and sum / count or nil end
+
+--- Over everything since the last reset; nil when there was nothing.
+function Mean:value() return quotient(self.sum, self.count) end
+
+--- Of the last update alone.
+function Mean:last() return quotient(self.last_sum, self.last_count) end
+
+function Mean:state() return { sum = self.sum, count = self.count } end
+
+function Mean:load_state(state)
+  self:reset()
+  self.sum, self.count = state.sum, state.count
+end
+
+--- Number of rows of output (..., classes) whose largest entry stands at label (...).
+function metrics.correct(output, label)
+  local hits = ops.eq(ops.cast(ops.argmax(output, -1), "f64"), ops.cast(label, "f64")) -- comparisons are of floats
+  return ops.sum(ops.cast(hits, "f64")):item()
+end
+
+return metrics

@@ -1,0 +1,250 @@
+--- Optimizers: SGD, Adam, AdamW with PyTorch's options and defaults, over host/optim (fused, in C), and the
+-- class from which optimizers written in Lua inherit.
+--
+--     local optimizer = gm.optim.AdamW({ lr = 1e-3, weight_decay = 0.05 }, model)
+--     optimizer:step { clip = 1 }            -- at the rate optimizer.lr, which schedulers write
+--
+-- The second argument is a module, a list of tensors, or a list of groups { params = ..., lr_scale =,
+-- weight_decay = }. In a config, `groups` picks parameters by their names (Lua patterns); the first group
+-- that matches has a parameter. The trap: as in PyTorch, biases and norms decay too, unless
+-- no_decay = "norm_and_bias".
+-- @module ganymede.optim
+local core = require "ganymede.core"
+local options = require "ganymede.options"
+local registry = require "ganymede.registry"
+
+local optim = {}
+
+local Optimizer = {}
+Optimizer.__index = Optimizer
+optim.Optimizer = Optimizer
+
+-- ---------------------------------------------------------------- parameters and groups
+
+local group_options = {
+  params = { type = { "table", "module" }, optional = true, doc = "a module or a list of tensors" },
+  match = { type = "string", optional = true, doc = "Lua pattern over parameter names" },
+  lr_scale = { type = "number", min = 0, default = 1, doc = "times the learning rate" },
+  weight_decay = { type = "number", min = 0, optional = true, doc = "in place of the optimizer's own" },
+}
+
+local common = {
+  lr = { type = "number", min = 0, default = 1e-3, doc = "learning rate, before the scheduler" },
+  weight_decay = { type = "number", min = 0, default = 0, doc = "of every parameter, if groups do not say otherwise" },
+  groups = { type = "table", optional = true, doc = "list of { match = pattern, lr_scale =, weight_decay = }" },
+  no_decay = { type = "string", one_of = { "none", "norm_and_bias" }, default = "none",
+               doc = "norm_and_bias: parameters of fewer than two dimensions do not decay" },
+}
+
+local function is_module(x) return type(x) == "table" and type(rawget(x, "_module")) == "table" end
+
+-- anything that holds parameters -> list of { name, tensor }
+local function named(owner, params)
+  if is_module(params) then return params:named_parameters() end
+  local out = {}
+  for i, p in ipairs(params) do
+    if core.is_tensor(p) then
+      out[i] = { name = tostring(i), tensor = p }
+    elseif type(p) == "table" and core.is_tensor(p.tensor) then
+      out[i] = { name = p.name or tostring(i), tensor = p.tensor }
+    else
+      error(("%s: parameter %d is no tensor but %s"):format(owner, i, tostring(p)), 0)
+    end
+  end
+  return out
+end
+
+local function is_group_list(params)
+  return type(params) == "table" and not is_module(params) and type(params[1]) == "table"
+    and not core.is_tensor(params[1]) and params[1].params ~= nil
+end
+
+-- -> list of { name, tensor, lr_scale, weight_decay }
+local function from_group_list(owner, groups, decay)
+  local out = {}
+  for i, given in ipairs(groups) do
+    local g = options.check(("%s: group %d"):format(owner, i), group_options, given, 0)
+    if not g.params then error(("%s: group %d has no 'params'"):format(owner, i), 0) end
+    for _, p in ipairs(named(owner, g.params)) do
+      local name = is_module(g.params) and p.name or ("%d.%s"):format(i, p.name)
+      out[#out + 1] = { name = name, tensor = p.tensor, lr_scale = g.lr_scale, weight_decay = g.weight_decay or decay }
+    end
+  end
+  return out
+end
+
+local function matched_group(groups, name)
+  for _, g in ipairs(groups) do
+    if name:find(g.match) then return g end
+  end
+end
+
+-- list of { name, tensor } and the config's groups -> list of { name, tensor, lr_scale, weight_decay }
+local function with_settings(owner, params, opt)
+  local groups = {}
+  for i, given in ipairs(opt.groups or {}) do
+    groups[i] = options.check(("%s: groups[%d]"):format(owner, i), group_options, given, 0)
+    if not groups[i].match or groups[i].params then
+      error(("%s: groups[%d] needs 'match', a pattern over parameter names (params is for code)"):format(owner, i), 0)
+    end
+  end
+  local out = {}
+  for i, p in ipairs(params) do
+    local g = matched_group(groups, p.name)
+    local decay = opt.no_decay == "norm_and_bias" and p.tensor:dim() < 2 and 0 or opt.weight_decay
+    out[i] = { name = p.name, tensor = p.tensor, lr_scale = g and g.lr_scale or 1,
+               weight_decay = g and g.weight_decay or decay }
+    if g then g.used = true end
+  end
+  for i, g in ipairs(groups) do
+    if not g.used then
+      error(("%s: groups[%d] has match = %q, which no parameter is left for; names look like '%s'"):format(
+        owner, i, g.match, params[1] and params[1].name or ""), 0)
+    end
+  end
+  return out
+end
+
+local function refuse_doubles(owner, items)
+  local seen = {}
+  for _, item in ipairs(items) do
+    if seen[item.name] then error(("%s: parameter '%s' is in two groups"):format(owner, item.name), 0) end
+    seen[item.name] = true
+  end
+  if #items == 0 then error(owner .. ": there are no parameters", 0) end
+  return items
+end
+
+-- ---------------------------------------------------------------- what all optimizers share
+
+local function construct(class, given, params)
+  local opt = {}
+  for name, value in pairs(given or {}) do opt[name] = value end
+  if opt.params ~= nil and params == nil then params = opt.params end
+  opt.params = nil
+  opt = options.check(class.name, class.options, opt, 2)
+  if params == nil then error(class.name .. ": which parameters? give a module as the second argument", 3) end
+  local items = is_group_list(params) and from_group_list(class.name, params, opt.weight_decay)
+    or with_settings(class.name, named(class.name, params), opt)
+  local self = setmetatable({ opt = opt, lr = opt.lr, items = refuse_doubles(class.name, items), tensors = {} }, class)
+  for i, item in ipairs(items) do self.tensors[i] = item.tensor end
+  self:build(opt, items)
+  return self
+end
+
+--- For classes: makes what the optimizer needs. items: list of { name, tensor, lr_scale, weight_decay }.
+function Optimizer.build(_) end
+
+--- One update from the gradients. settings.lr: the rate (default self.lr); settings.clip: factor for all
+-- gradients; settings.loss_scale: divisor of all gradients.
+function Optimizer:step() error(self.name .. " does not define step{ lr, clip }", 2) end
+
+--- Forgets all gradients: the next backward sets them.
+function Optimizer:zero_grad() core.zero_grad(self.tensors) end
+
+--- Tensors that the next steps depend on, beside the parameters: list of { name, tensor }, names without
+-- repeats. What a checkpoint holds.
+function Optimizer.state(_) return {} end
+
+--- Updates made so far.
+function Optimizer:steps() return self.step_count or 0 end
+--- Sets the number of updates made: part of resuming.
+function Optimizer:set_steps(n) self.step_count = n end
+
+function Optimizer:set_momentum()
+  error(("%s has no momentum to change; give the scheduler cycle_momentum = false"):format(self.name), 0)
+end
+
+--- A new class of optimizers, registered under its name in registry.optimizers. Its own options are added
+-- to lr, weight_decay, groups and no_decay; it defines build, step and state.
+function optim.class(name, own_options, parent)
+  parent = parent or Optimizer
+  local all = {}
+  for key, entry in pairs(common) do all[key] = entry end
+  for key, entry in pairs(own_options or {}) do all[key] = entry end
+  local class = setmetatable({ name = name, options = all }, { __index = parent, __call = construct })
+  class.__index = class
+  class.__tostring = function(self) return self.name .. options.show(self.options, self.opt) end
+  registry.optimizers:register(name, class)
+  return class
+end
+
+-- ---------------------------------------------------------------- over host/optim
+
+-- A parent for optimizers whose update is a C kernel: `kind` and attrs(opt).
+local Fused = setmetatable({}, { __index = Optimizer })
+
+function Fused:build(opt, items)
+  self.core = core.optimizer(self.kind, self.tensors, self.attrs(opt), items)
+end
+
+function Fused:step(settings)
+  settings = settings or {}
+  self.core:step { lr = settings.lr or self.lr, clip = settings.clip or 1, loss_scale = settings.loss_scale or 1 }
+end
+
+function Fused:state()
+  local out = {}
+  for i, entry in ipairs(self.core:state()) do
+    out[i] = { name = ("%s/%s"):format(entry.name, self.items[entry.parameter].name), tensor = entry.tensor }
+  end
+  return out
+end
+
+function Fused:steps() return self.core:steps() end
+function Fused:set_steps(n) self.core:set_steps(n) end
+function Fused:set_momentum(value) self.core:set_momentum(value) end
+
+--- v = momentum v + (1 - dampening) g, w -= lr v (Sutskever et al. 2013, as PyTorch writes it).
+local SGD = optim.class("SGD", {
+  momentum = { type = "number", min = 0, default = 0, doc = "share of the last update that is kept" },
+  dampening = { type = "number", default = 0, doc = "share of the gradient that is left out of the momentum" },
+  nesterov = { type = "boolean", default = false, doc = "look ahead (Nesterov)?" },
+}, Fused)
+optim.SGD = SGD
+SGD.kind = "sgd"
+
+function SGD.attrs(opt)
+  if opt.nesterov and (opt.momentum == 0 or opt.dampening ~= 0) then
+    error("SGD: nesterov needs momentum above 0 and dampening 0", 0)
+  end
+  return { momentum = opt.momentum, dampening = opt.dampening, nesterov = opt.nesterov,
+           weight_decay = opt.weight_decay }
+end
+
+function SGD:set_momentum(value)
+  if self.opt.momentum == 0 then return Optimizer.set_momentum(self) end
+  self.core:set_momentum(value)
+end
+
+local adam_options = {
+  betas = { type = "table", default = { 0.9, 0.999 }, doc = "decay of the first and the second moment" },
+  eps = { type = "number", min = 0, default = 1e-8, doc = "added to the root of the second moment" },
+}
+
+local function adam_attrs(name, decoupled)
+  return function(opt)
+    local b = opt.betas
+    for i = 1, 2 do
+      if type(b[i]) ~= "number" or b[i] < 0 or b[i] >= 1 then
+        error(("%s: betas[%d] must be a number from 0, below 1; got %s"):format(name, i, tostring(b[i])), 0)
+      end
+    end
+    return { beta1 = b[1], beta2 = b[2], eps = opt.eps, weight_decay = opt.weight_decay, decoupled = decoupled }
+  end
+end
+
+--- Kingma and Ba 2015; weight_decay is added to the gradient.
+local Adam = optim.class("Adam", adam_options, Fused)
+optim.Adam = Adam
+Adam.kind, Adam.attrs = "adam", adam_attrs("Adam", false)
+
+--- Loshchilov and Hutter 2019: w shrinks by lr weight_decay, apart from the gradient.
+local AdamW = optim.class("AdamW", {
+  betas = adam_options.betas, eps = adam_options.eps,
+  weight_decay = { type = "number", min = 0, default = 0.01, doc = common.weight_decay.doc },
+}, Fused)
+optim.AdamW = AdamW
+AdamW.kind, AdamW.attrs = "adam", adam_attrs("AdamW", true)
+
+return optim

@@ -1,0 +1,137 @@
+--- What a training run is at the end of a step, as a checkpoint; and the way back.
+--
+-- Tensors: the model's (under their names), the optimizer's moments (under "optimizer/<moment>/<parameter>").
+-- Everything else is in meta: step, position of the data, scheduler, states of hooks, seed, config. Random
+-- numbers need no state: they are functions of (seed, module, step, sample). So a run that was resumed
+-- has the same bits as one that was never stopped. Nothing in memory changes before all of the checkpoint
+-- has been checked. The trap: resuming takes rates and other settings from this run, not from the file;
+-- what must be equal for the same bits (seed, samples a step, dtype, shapes) is compared.
+-- @module ganymede.snapshot
+local core = require "ganymede.core"
+local failure = require "ganymede.failure"
+local options = require "ganymede.options"
+
+local snapshot = { format = 1 }
+
+local function tensors_of(trainer)
+  local out = {}
+  for _, entry in ipairs(trainer.engine.model:state()) do out[#out + 1] = entry end
+  for _, entry in ipairs(trainer.engine.optimizer:state()) do
+    out[#out + 1] = { name = "optimizer/" .. entry.name, tensor = entry.tensor }
+  end
+  return out
+end
+
+local function scheduler_of(trainer) return trainer.engine.lr_scheduler end
+
+--- Everything but tensors, as plain values.
+function snapshot.meta(trainer)
+  local engine, scheduler = trainer.engine, scheduler_of(trainer)
+  return {
+    kind = "ganymede training", format = snapshot.format, step = trainer.step,
+    trainer = trainer:state(), config = trainer.config,
+    optimizer = { type = engine.optimizer.name, steps = engine.optimizer:steps(), lr = engine.optimizer.lr },
+    lr_scheduler = scheduler and scheduler:state() or nil,
+    rng = { seed = core.seed(), step = engine.steps_done },
+    dtype = core.default_dtype(),
+  }
+end
+
+--- Writes a checkpoint of the trainer's run into directory -> its path. opt.keep_last: how many stay.
+function snapshot.save(trainer, directory, opt)
+  local checkpoint = require "ganymede.checkpoint"
+  core.scope_open()
+  local ok, result = pcall(function()
+    return checkpoint.save(directory, { tensors = tensors_of(trainer), meta = snapshot.meta(trainer) }, opt)
+  end)
+  core.scope_close()
+  if not ok then error(result, 0) end
+  return result
+end
+
+-- ---------------------------------------------------------------- the way back
+
+local function refuse(path, fmt, ...) failure(2, "cannot resume from %s: " .. fmt, path, ...) end
+
+local function same(path, what, here, there)
+  if here ~= there then refuse(path, "%s is %s here, %s in the checkpoint", what, tostring(here), tostring(there)) end
+end
+
+local function check_meta(trainer, meta, path)
+  local engine, scheduler = trainer.engine, scheduler_of(trainer)
+  if type(meta) ~= "table" or meta.kind ~= "ganymede training" then
+    failure(5, "%s is a checkpoint, but not of a training run", path)
+  end
+  same(path, "the format of checkpoints", snapshot.format, meta.format)
+  same(path, "the optimizer", engine.optimizer.name, meta.optimizer.type)
+  same(path, "the seed", core.seed(), meta.rng.seed)
+  same(path, "dtype", core.default_dtype(), meta.dtype)
+  same(path, "the learning-rate scheduler", scheduler and scheduler.name or "none",
+    meta.lr_scheduler and meta.lr_scheduler.type or "none")
+  same(path, "the number of steps an epoch", trainer.steps_per_epoch, meta.trainer.steps_per_epoch)
+  same(path, "the number of samples a step", trainer.samples_per_step, meta.trainer.samples_per_step)
+end
+
+local function check_tensors(ck, wanted, path)
+  local expected = {}
+  for _, entry in ipairs(wanted) do
+    expected[entry.name] = true
+    if not ck:has(entry.name) then refuse(path, "it has no '%s'", entry.name) end
+    local info = ck:info(entry.name)
+    local here = table.concat(entry.tensor:shape(), ", ")
+    same(path, ("the shape of '%s'"):format(entry.name), here, table.concat(info.shape, ", "))
+    same(path, ("the dtype of '%s'"):format(entry.name), entry.tensor:dtype(), info.dtype)
+  end
+  local names = ck:names()
+  for _, name in ipairs(names) do
+    if not expected[name] then refuse(path, "this model has no '%s'", name) end
+  end
+end
+
+-- Options of the scheduler that are not what they were: they are used, and said.
+local function say_changes(trainer, state)
+  local scheduler = scheduler_of(trainer)
+  if not scheduler then return end
+  local now = scheduler:state()
+  local function differs(name, a, b)
+    if options.literal(a) ~= options.literal(b) then
+      trainer:say(("resume: %s of %s was %s, is %s now"):format(name, state.type, options.literal(b),
+        options.literal(a)))
+    end
+  end
+  differs("base rate", now.base, state.base)
+  for _, name in ipairs(options.sorted_keys(now.options)) do
+    differs(name, now.options[name], state.options and state.options[name])
+  end
+end
+
+local function apply(trainer, ck, wanted)
+  local meta, engine, scheduler = ck.meta, trainer.engine, scheduler_of(trainer)
+  for _, entry in ipairs(wanted) do ck:read_into(entry.name, entry.tensor) end
+  engine.optimizer:set_steps(meta.optimizer.steps)
+  engine:set_steps(meta.rng.step)
+  if scheduler then
+    say_changes(trainer, meta.lr_scheduler)
+    scheduler:seek(meta.lr_scheduler.position)
+  end
+  trainer:load_state(meta.trainer)
+end
+
+--- Puts the run that the checkpoint at path holds into the trainer, which must be prepared for the same
+-- model, data and optimizer. Raises failure(2) where they differ, failure(5) where the file is damaged.
+function snapshot.restore(trainer, path)
+  local ck = require("ganymede.checkpoint").open(path)
+  core.scope_open()
+  local ok, err = pcall(function()
+    local wanted = tensors_of(trainer)
+    check_meta(trainer, ck.meta, path)
+    check_tensors(ck, wanted, path)
+    apply(trainer, ck, wanted)
+  end)
+  core.scope_close()
+  ck:close()
+  if not ok then error(err, 0) end
+  return trainer
+end
+
+return snapshot

@@ -1,0 +1,93 @@
+--- The loader that gm.initialize returns: batches in the groups of one optimizer step.
+--
+-- A step takes `gradient_accumulation` batches (the last of an epoch: what is left). They are read ahead,
+-- because losses divide by the number of targets of the whole step, which must be known before the first
+-- backward; the engine is told with engine:announce. Each batch of the loop has a scope of its own:
+--
+--     for x, y in train_loader:batches() do ... end      -- tensors of one turn are free in the next
+--
+-- The trap: `break` leaves the scope of that turn open; what was made in it is then freed by the collector.
+-- @module ganymede.step_loader
+local core = require "ganymede.core"
+
+local StepLoader = {}
+StepLoader.__index = StepLoader
+
+--- loader: see ganymede.data; engine: who is told (nil for evaluation); accumulation: batches a step.
+function StepLoader.new(loader, engine, accumulation)
+  return setmetatable({ loader = loader, engine = engine, accumulation = accumulation or 1, epoch = 0 }, StepLoader)
+end
+
+--- Steps an epoch, or nil for a loader without an end.
+function StepLoader:length()
+  if not self.loader.length then return nil end
+  local batches = self.loader:length()
+  return batches and math.ceil(batches / self.accumulation)
+end
+
+--- Chooses the order of the samples; the next batch is the first of that epoch.
+function StepLoader:set_epoch(epoch)
+  self.epoch = epoch
+  if self.loader.set_epoch then self.loader:set_epoch(epoch) end
+end
+
+--- Goes to a step of this epoch, 0 for its first.
+function StepLoader:seek(step) self.loader:seek(step * self.accumulation) end
+
+local function count_of(engine, y)
+  if y == nil then return 0 end
+  return engine.loss_function and engine.loss_function:count(y) or 0
+end
+
+-- Integers are tokens; anything else is none.
+local function tokens_of(x)
+  local dtype = x:dtype()
+  return (dtype == "i64" or dtype == "i32") and x:numel() or 0
+end
+
+--- The batches of the next step, or nil at the end of the epoch: list of { x, y }, held by the caller's
+-- scope; fields targets, samples and tokens count the whole of it.
+function StepLoader:next_step()
+  local step = { targets = 0, samples = 0, tokens = 0 }
+  for i = 1, self.accumulation do
+    local x, y = self.loader:next()
+    if x == nil then break end
+    step[i] = { x, y }
+    step.samples, step.tokens = step.samples + x:size(1), step.tokens + tokens_of(x)
+    if self.engine then step.targets = step.targets + count_of(self.engine, y) end
+  end
+  if #step == 0 then return nil end
+  if self.engine then self.engine:announce(step.targets, #step) end
+  return step
+end
+
+--- Iterator over the x, y of one epoch.
+function StepLoader:batches()
+  local step, at = nil, 0
+  if self.loader.seek then self.loader:seek(0) end
+  return function()
+    if step then core.scope_close() end -- of the last batch
+    at = at + 1
+    if step and at > #step then
+      step = nil
+      core.scope_close() -- of the last step
+    end
+    if not step then
+      core.scope_open()
+      step, at = self:next_step(), 1
+      if not step then
+        core.scope_close()
+        return nil
+      end
+    end
+    core.scope_open()
+    return step[at][1], step[at][2]
+  end
+end
+
+--- Stops reading ahead.
+function StepLoader:close()
+  if self.loader.close then self.loader:close() end
+end
+
+return StepLoader

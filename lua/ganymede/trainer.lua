@@ -1,0 +1,293 @@
+--- The trainer: epochs of steps over an engine, evaluation, and hooks around both.
+--
+--     local trainer = gm.Trainer(engine)
+--     trainer:fit { train_dataloader = train, epochs = 2, test_dataloader = test, hooks = { gm.hooks.LossHook() } }
+--     trainer.metrics.test.accuracy
+--
+-- Each step runs in a scope, each hook call in one; one bounded step of Lua's collector follows each
+-- update, at the same place on every rank. The trap: `step` counts optimizer steps over the whole run,
+-- `step_of_epoch` those of this epoch, and both say how many are over.
+-- @module ganymede.trainer
+local core = require "ganymede.core"
+local hooks_base = require "ganymede.hooks.base"
+local metrics = require "ganymede.metrics"
+local ops = require "ganymede.ops"
+local options = require "ganymede.options"
+local registry = require "ganymede.registry"
+local scope = require("ganymede.engine").scope
+
+local Trainer = {}
+Trainer.__index = Trainer
+
+-- KB of the Lua heap that the collector may look at after each step: about 0.1 ms, and more than a step
+-- of Lua code leaves behind
+local collector_step = 64
+
+local function new(_, engine)
+  return setmetatable({ engine = engine, hooks = {}, epoch = 0, step = 0, step_of_epoch = 0, states = {},
+                        metrics = { train = {}, test = {} }, losses = {}, samples = 0, targets = 0, tokens = 0 },
+                      Trainer)
+end
+
+--- One line for the user. Where it goes: trainer.sink(text), by default standard error.
+function Trainer:say(text)
+  if self.sink then return self.sink(text) end
+  io.stderr:write(text, "\n")
+end
+
+--- Steps of the whole run, or nil where the loader does not know its length.
+function Trainer:total_steps()
+  local by_epochs = self.max_epochs and self.steps_per_epoch and self.max_epochs * self.steps_per_epoch
+  return by_epochs and self.max_steps and math.min(by_epochs, self.max_steps) or by_epochs or self.max_steps
+end
+
+-- ---------------------------------------------------------------- hooks
+
+local function sorted(hooks)
+  local order, out = {}, {}
+  for i, hook in ipairs(hooks) do
+    out[i] = hook
+    order[hook] = i
+  end
+  table.sort(out, function(a, b)
+    local pa, pb = a.priority or 10, b.priority or 10
+    if pa ~= pb then return pa < pb end
+    return order[a] < order[b]
+  end)
+  return out
+end
+
+-- fn(...) without recording; the depth is restored on errors too
+local function unrecorded(fn, ...)
+  core.no_grad(1)
+  local function finish(ok, ...)
+    core.no_grad(-1)
+    if not ok then error((...), 0) end
+    return ...
+  end
+  return finish(pcall(fn, ...))
+end
+
+--- Calls one point of all hooks.
+function Trainer:call(point, ...)
+  for _, hook in ipairs(self.hooks) do
+    local fn = hook[point]
+    if fn then scope(unrecorded, fn, hook, self, ...) end
+  end
+end
+
+--- Attaches hooks: objects, classes, or { type = ..., options }. Those of an earlier call are replaced.
+function Trainer:attach(hooks)
+  local built, seen = {}, {}
+  for i, hook in ipairs(hooks or {}) do
+    local object = type(hook) == "table" and not getmetatable(hook) and hook.type == nil and hook
+      or registry.hooks:build(hook)
+    built[i] = hooks_base.check(object)
+    if seen[object] then error("the same hook object is given twice", 2) end
+    seen[object] = true
+  end
+  self.hooks = sorted(built)
+  self:call "after_hook_is_attached"
+end
+
+-- Does any hook look at the outputs of a step?
+local function output_needed(self)
+  for _, hook in ipairs(self.hooks) do
+    if hook.after_train_iter and hook.needs_output ~= false then return true end
+  end
+  return false
+end
+
+-- ---------------------------------------------------------------- training
+
+local function joined(list)
+  if #list <= 1 then return list[1] end
+  return ops.cat(list, 1)
+end
+
+-- One step: its batches, the update, the hooks. True while the epoch goes on.
+local function train_step(self, loader)
+  self:call "before_train_iter"
+  local batches = loader:next_step()
+  if not batches then return false end
+  local loss, outputs, labels = self.engine:forward_backward(batches, self.keep_output)
+  self.engine:step()
+  self.step, self.step_of_epoch = self.step + 1, self.step_of_epoch + 1
+  for _, name in ipairs { "samples", "targets", "tokens" } do self[name] = self[name] + batches[name] end
+  self.last = { loss = loss, samples = batches.samples, targets = batches.targets, tokens = batches.tokens }
+  self.losses[#self.losses + 1] = loss
+  if self.on_step then self.on_step(self) end
+  if self.keep_output then
+    self:call("after_train_iter", unrecorded(joined, outputs), joined(labels), loss)
+  else
+    self:call("after_train_iter", nil, nil, loss)
+  end
+  return true
+end
+
+-- Is there another step in this epoch? Loaders of unknown length find out by reading.
+local function more_in_epoch(self) return not self.steps_per_epoch or self.step_of_epoch < self.steps_per_epoch end
+
+local function finished(self)
+  if self.should_stop and self.should_stop() then self.stopped = true end
+  return self.stopped or (self.max_steps and self.step >= self.max_steps) or false
+end
+
+local function train_epoch(self, loader)
+  loader:set_epoch(self.epoch)
+  if self.step_of_epoch > 0 then loader:seek(self.step_of_epoch) end
+  self:call "before_train_epoch"
+  self.engine:train()
+  while more_in_epoch(self) do
+    if not scope(train_step, self, loader) then break end
+    collectgarbage("step", collector_step)
+    if finished(self) then break end
+  end
+  self:call "after_train_epoch"
+end
+
+local fit_options = {
+  train_dataloader = { type = "table", doc = "what gm.initialize returned" },
+  epochs = { type = "integer", min = 1, optional = true, doc = "epochs of the whole run" },
+  max_steps = { type = "integer", min = 1, optional = true, doc = "optimizer steps of the whole run" },
+  test_dataloader = { type = "table", optional = true, doc = "evaluated after epochs, and at the end" },
+  test_interval = { type = "integer", min = 1, default = 1, doc = "epochs between two evaluations" },
+  hooks = { type = "table", default = {}, doc = "list of hooks" },
+}
+
+-- The hooks given, and one that moves the scheduler if none of them does.
+local function with_scheduler(self, hooks)
+  local out, moved = {}, not self.engine.lr_scheduler
+  for i, hook in ipairs(hooks) do
+    out[i] = hook
+    moved = moved or (type(hook) == "table" and (hook.type or hook.name) == "LRSchedulerHook")
+  end
+  if not moved then out[#out + 1] = { type = "LRSchedulerHook" } end
+  return out
+end
+
+--- Everything that fit does before its first step, for who must look at the run before (resuming does).
+function Trainer:prepare(given)
+  local opt = options.check("fit", fit_options, given, 2)
+  if not opt.epochs and not opt.max_steps then error("fit: give epochs or max_steps", 2) end
+  self.opt, self.steps_per_epoch = opt, opt.train_dataloader:length()
+  self.max_epochs, self.max_steps, self.stopped = opt.epochs, opt.max_steps, false
+  if self.steps_per_epoch == 0 then error("fit: the training loader has no batch", 2) end
+  self:attach(with_scheduler(self, opt.hooks))
+  self.keep_output = output_needed(self)
+  return self
+end
+
+-- Where the run stands inside its epochs, from the number of steps that are over.
+local function seek(self)
+  local per = self.steps_per_epoch
+  if per and self.step > 0 then
+    self.epoch, self.step_of_epoch = math.floor(self.step / per), self.step % per
+  end
+end
+
+local function end_epoch(self, opt)
+  local last = finished(self) or (opt.epochs and self.epoch + 1 >= opt.epochs)
+  local whole = not more_in_epoch(self) or not self.steps_per_epoch
+  local due = last or (whole and (self.epoch + 1) % opt.test_interval == 0)
+  if whole then self.epoch, self.step_of_epoch = self.epoch + 1, 0 end
+  if opt.test_dataloader and due and not self.stopped then self:evaluate(opt.test_dataloader) end
+  return last
+end
+
+--- Trains, as prepared or as given, until `epochs` or `max_steps` (what comes first; both count the whole
+-- run, resumed parts included), evaluating between. Calls hooks in the order of hooks/base.lua.
+function Trainer:fit(given)
+  if given then self:prepare(given) end
+  local opt = self.opt
+  seek(self)
+  self:call "before_train"
+  local over = finished(self) or (opt.epochs and self.epoch >= opt.epochs)
+  if over and opt.test_dataloader and not self.stopped then self:evaluate(opt.test_dataloader) end
+  while not over do
+    train_epoch(self, opt.train_dataloader)
+    over = end_epoch(self, opt)
+  end
+  self:call "after_train"
+  return self.metrics
+end
+
+-- ---------------------------------------------------------------- evaluation
+
+local function test_step(self, batch, mean)
+  self:call "before_test_iter"
+  local engine = self.engine
+  local output, label, loss = engine(batch[1]), batch[2], nil
+  if engine.loss_function and label ~= nil then
+    local count = engine.loss_function:count(label)
+    loss = engine:criterion(output, label):item()
+    mean:update(loss * count, count)
+  end
+  self:call("after_test_iter", output, label, loss)
+end
+
+local function next_test_step(self, loader, mean)
+  local batches = loader:next_step()
+  if not batches then return false end
+  for _, batch in ipairs(batches) do unrecorded(test_step, self, batch, mean) end
+  return true
+end
+
+--- Runs the loader once in evaluation mode -> table of metrics (loss, and what hooks add to
+-- trainer.metrics.test). Changes neither parameters nor the random numbers of training.
+function Trainer:evaluate(loader)
+  local engine, mean = self.engine, metrics.Mean()
+  local training = engine.training
+  self.metrics.test = {}
+  self:call "before_test"
+  loader:set_epoch(0)
+  engine:eval()
+  self:call "before_test_epoch"
+  while scope(next_test_step, self, loader, mean) do collectgarbage("step", collector_step) end
+  self.metrics.test.loss = mean:value()
+  self:call "after_test_epoch"
+  if training then engine:train() end
+  self:call "after_test"
+  return self.metrics.test
+end
+
+--- Output of the model for one input, or for each of a list of inputs, in evaluation mode.
+function Trainer:predict(data)
+  local engine = self.engine
+  local training = engine.training
+  engine:eval()
+  local function run(x) return scope(unrecorded, engine, x) end
+  local ok, result = pcall(function()
+    if core.is_tensor(data) then return run(data) end
+    local out = {}
+    for i, x in ipairs(data) do out[i] = run(x) end
+    return out
+  end)
+  if training then engine:train() end
+  if not ok then error(result, 0) end
+  return result
+end
+
+-- ---------------------------------------------------------------- checkpoints of the loop itself
+
+--- Position and hook states, as plain values.
+function Trainer:state()
+  local states = {}
+  for i, hook in ipairs(self.hooks) do
+    local state = hook.state and hook:state()
+    if state then states[#states + 1] = { index = i, name = hook.name or "", state = state } end
+  end
+  return { step = self.step, steps_per_epoch = self.steps_per_epoch, samples_per_step = self.samples_per_step,
+           hooks = states, metrics = self.metrics }
+end
+
+--- Takes a state up. Hooks are matched by place and name; those that are new keep their fresh state.
+function Trainer:load_state(state)
+  self.step, self.metrics = state.step, { train = state.metrics.train or {}, test = state.metrics.test or {} }
+  for _, entry in ipairs(state.hooks or {}) do
+    local hook = self.hooks[entry.index]
+    if hook and hook.name == entry.name and hook.load_state then hook:load_state(entry.state) end
+  end
+end
+
+return setmetatable({ Trainer = Trainer, fit_options = fit_options }, { __call = new })
