@@ -1,0 +1,147 @@
+/* lua_control.c - signals and a deadline as Lua errors, and the few file operations that Lua lacks.
+ *
+ * Ctrl-C must stop compiled code too, which ignores debug hooks: while LuaJIT's profiler runs in mode "l",
+ * traces carry a check of the hook mask, and the signal handler sets a hook that raises. The profiler's own
+ * callback sets it again, should the signal have landed inside the callback. A hook set by the callback
+ * alone would not do: the VM restores the mask behind it.
+ * The trap: the hook fires at the next Lua instruction, so a C call in progress is finished first. */
+#define _GNU_SOURCE
+#include <luajit.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "../host/control/files.h"
+#include "../host/control/signals.h"
+#include "gm_lua.h"
+
+static const char errors_key; /* registry: list of the error objects to raise, by gm_stop */
+
+static void raise_stop(lua_State *L, lua_Debug *where)
+{
+    (void)where;
+    gm_stop reason = gm_signals_take();
+    lua_sethook(L, NULL, 0, 0);
+    if (reason == GM_STOP_NONE) return;
+    lua_pushlightuserdata(L, (void *)&errors_key);
+    lua_rawget(L, LUA_REGISTRYINDEX);
+    lua_rawgeti(L, -1, (int)reason);
+    lua_error(L);
+}
+
+static void set_hook(void *context)
+{
+    lua_sethook(context, raise_stop, LUA_MASKCALL | LUA_MASKRET | LUA_MASKCOUNT, 1);
+}
+
+static void on_sample(void *context, lua_State *L, int samples, int state)
+{
+    (void)samples, (void)state, (void)L;
+    if (gm_signals_pending()) set_hook(context);
+}
+
+/* signals_open({ interrupted, terminated, too_late }: what to raise, patient: REPL?, compiled: also stop traces) */
+static int signals_open(lua_State *L)
+{
+    lua_State *main = gm_lua_rank(L)->main;
+    luaL_checktype(L, 1, LUA_TTABLE);
+    luaL_argcheck(L, lua_objlen(L, 1) == GM_STOP_DEADLINE, 1, "three errors are wanted");
+    lua_pushlightuserdata(L, (void *)&errors_key);
+    lua_pushvalue(L, 1);
+    lua_rawset(L, LUA_REGISTRYINDEX);
+    L_TRY(L, gm_signals_open(set_hook, main, lua_toboolean(L, 2)));
+    if (lua_toboolean(L, 3)) luaJIT_profile_start(L, "li50", on_sample, main);
+    return 0;
+}
+
+static int signals_close(lua_State *L)
+{
+    gm_signals_close();
+    luaJIT_profile_stop(L);
+    lua_sethook(L, NULL, 0, 0);
+    return 0;
+}
+
+/* signals_arm(on): interrupts raise only while armed */
+static int signals_arm(lua_State *L)
+{
+    gm_signals_arm(lua_toboolean(L, 1));
+    lua_sethook(L, NULL, 0, 0);
+    return 0;
+}
+
+static int signals_stop_requested(lua_State *L)
+{
+    lua_pushboolean(L, gm_signals_stop_requested());
+    return 1;
+}
+
+static int signals_deadline(lua_State *L)
+{
+    L_TRY(L, gm_signals_deadline(luaL_checknumber(L, 1)));
+    return 0;
+}
+
+static int make_folders(lua_State *L)
+{
+    L_TRY(L, gm_make_folders(luaL_checkstring(L, 1)));
+    return 0;
+}
+
+static int make_new_folder(lua_State *L)
+{
+    L_TRY(L, gm_make_new_folder(luaL_checkstring(L, 1)));
+    return 0;
+}
+
+static int write_whole(lua_State *L)
+{
+    size_t      n;
+    const char *path = luaL_checkstring(L, 1), *bytes = luaL_checklstring(L, 2, &n);
+    L_TRY(L, gm_write_whole(path, bytes, n));
+    return 0;
+}
+
+static int point_link(lua_State *L)
+{
+    L_TRY(L, gm_point_link(luaL_checkstring(L, 1), luaL_checkstring(L, 2)));
+    return 0;
+}
+
+/* is_terminal(0|1|2) */
+static int is_terminal(lua_State *L)
+{
+    lua_pushboolean(L, isatty((int)luaL_checkinteger(L, 1)));
+    return 1;
+}
+
+/* process() -> { pid, host, user_seconds, system_seconds, resident_peak } */
+static int process(lua_State *L)
+{
+    char          host[256] = "";
+    struct rusage u;
+    gethostname(host, sizeof host - 1);
+    getrusage(RUSAGE_SELF, &u);
+    lua_createtable(L, 0, 5);
+    lua_pushinteger(L, (lua_Integer)getpid());
+    lua_setfield(L, -2, "pid");
+    lua_pushstring(L, host);
+    lua_setfield(L, -2, "host");
+    lua_pushnumber(L, (double)u.ru_utime.tv_sec + 1e-6 * (double)u.ru_utime.tv_usec);
+    lua_setfield(L, -2, "user_seconds");
+    lua_pushnumber(L, (double)u.ru_stime.tv_sec + 1e-6 * (double)u.ru_stime.tv_usec);
+    lua_setfield(L, -2, "system_seconds");
+    lua_pushnumber(L, 1024.0 * (double)u.ru_maxrss);
+    lua_setfield(L, -2, "resident_peak");
+    return 1;
+}
+
+int gm_open_control(lua_State *L)
+{
+    static const luaL_Reg functions[] = {
+        {"signals_open", signals_open}, {"signals_close", signals_close}, {"signals_arm", signals_arm},
+        {"signals_stop_requested", signals_stop_requested}, {"signals_deadline", signals_deadline},
+        {"make_folders", make_folders}, {"make_new_folder", make_new_folder}, {"write_whole", write_whole},
+        {"point_link", point_link}, {"is_terminal", is_terminal}, {"process", process}, {NULL, NULL}};
+    luaL_register(L, NULL, functions);
+    return 0;
+}

@@ -1,0 +1,116 @@
+/* lua_terminal.c - the Lua face of host/control/terminal.h: userdata "gm.terminal".
+ *
+ *     local terminal = core.terminal_open(history_file, complete)
+ *     local line, interrupted = terminal:read "> "      -- nil at the end of input, or nil, true
+ *
+ * complete(text before the cursor) -> text to insert or nil, lines to show or nil. It may raise; then
+ * nothing is completed. */
+#define _GNU_SOURCE
+#include <string.h>
+
+#include "../host/control/terminal.h"
+#include "gm_lua.h"
+
+#define TERMINAL "gm.terminal"
+
+typedef struct box {
+    gm_terminal *terminal;
+    lua_State   *L;        /* the state that reads, while it reads */
+    int          function; /* reference of `complete`, or LUA_NOREF */
+} box;
+
+static char *copied(lua_State *L, int at) { return lua_isstring(L, at) ? strdup(lua_tostring(L, at)) : NULL; }
+
+static void complete(void *context, const char *line, char **insert, char **list)
+{
+    box       *b = context;
+    lua_State *L = b->L;
+    int        top = lua_gettop(L);
+    if (b->function == LUA_NOREF || !lua_checkstack(L, 8)) return;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, b->function);
+    lua_pushstring(L, line);
+    if (!lua_pcall(L, 1, 2, 0)) {
+        *insert = copied(L, -2);
+        *list = copied(L, -1);
+    }
+    lua_settop(L, top);
+}
+
+static int terminal_gc(lua_State *L)
+{
+    box *b = luaL_checkudata(L, 1, TERMINAL);
+    gm_terminal_close(b->terminal);
+    b->terminal = NULL;
+    luaL_unref(L, LUA_REGISTRYINDEX, b->function);
+    b->function = LUA_NOREF;
+    return 0;
+}
+
+static box *check_open(lua_State *L)
+{
+    box *b = luaL_checkudata(L, 1, TERMINAL);
+    if (!b->terminal) luaL_argerror(L, 1, "this terminal was closed");
+    return b;
+}
+
+/* terminal_open(history file or nil, complete or nil) -> terminal */
+static int terminal_open(lua_State *L)
+{
+    const char *history = luaL_optstring(L, 1, NULL);
+    lua_settop(L, 2);
+    if (!lua_isnil(L, 2)) luaL_checktype(L, 2, LUA_TFUNCTION);
+    box *b = lua_newuserdata(L, sizeof *b);
+    *b = (box){.L = L, .function = LUA_NOREF};
+    luaL_getmetatable(L, TERMINAL);
+    lua_setmetatable(L, -2);
+    if (!lua_isnil(L, 2)) {
+        lua_pushvalue(L, 2);
+        b->function = luaL_ref(L, LUA_REGISTRYINDEX);
+    }
+    L_TRY(L, gm_terminal_open(history, complete, b, &b->terminal));
+    return 1;
+}
+
+static int terminal_read(lua_State *L)
+{
+    box        *b = check_open(L);
+    const char *line = NULL;
+    gm_input    what = GM_INPUT_END;
+    b->L = L;
+    L_TRY(L, gm_terminal_read(b->terminal, luaL_optstring(L, 2, ""), &what, &line));
+    if (line) lua_pushstring(L, line);
+    else lua_pushnil(L);
+    lua_pushboolean(L, what == GM_INPUT_INTERRUPTED);
+    return 2;
+}
+
+static int terminal_remember(lua_State *L)
+{
+    box *b = check_open(L);
+    L_TRY(L, gm_terminal_remember(b->terminal, luaL_checkstring(L, 2)));
+    return 0;
+}
+
+static int terminal_interactive(lua_State *L)
+{
+    lua_pushboolean(L, gm_terminal_is_interactive(check_open(L)->terminal));
+    return 1;
+}
+
+int gm_open_terminal(lua_State *L)
+{
+    static const luaL_Reg methods[] = {{"read", terminal_read},
+                                       {"remember", terminal_remember},
+                                       {"is_interactive", terminal_interactive},
+                                       {"close", terminal_gc},
+                                       {"__gc", terminal_gc},
+                                       {NULL, NULL}};
+    luaL_newmetatable(L, TERMINAL);
+    luaL_register(L, NULL, methods);
+    lua_pushvalue(L, -1);
+    lua_setfield(L, -2, "__index");
+    lua_pop(L, 1);
+    lua_pushcfunction(L, terminal_open);
+    lua_setfield(L, -2, "terminal_open");
+    return 0;
+}

@@ -1,0 +1,17 @@
+/* files.h - the few things a run does to the file system beside its data: folders, whole files, a link. */
+#ifndef GM_FILES_H
+#define GM_FILES_H
+
+#include <stddef.h>
+#include "../../kernels/status.h"
+
+/* Makes a folder and those above it; one that exists is fine. GM_EIO names the part that failed. */
+gm_status gm_make_folders(const char *path);
+/* Makes a folder that must not exist yet. GM_EINVAL: it does. */
+gm_status gm_make_new_folder(const char *path);
+/* The file appears whole or not at all, also after a crash: temporary file, fsync, rename, fsync of the folder. */
+gm_status gm_write_whole(const char *path, const void *bytes, size_t n);
+/* Makes `link` a symbolic link to `target`, replacing an older link at once. GM_EINVAL: `link` is no link. */
+gm_status gm_point_link(const char *link, const char *target);
+
+#endif

@@ -1,0 +1,159 @@
+/* signals.c - see signals.h. Handlers touch nothing but sig_atomic_t flags and call only functions that
+ * POSIX lists as safe there. */
+#define _GNU_SOURCE
+#include "signals.h"
+
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#define GRACE_SECONDS 10
+
+static const int handled[] = {SIGINT, SIGTERM, SIGALRM};
+#define N_HANDLED (int)(sizeof handled / sizeof *handled)
+
+static struct {
+    bool                  open, patient;
+    pthread_t             thread;
+    void                (*notify)(void *context);
+    void                 *context;
+    struct sigaction      before[N_HANDLED];
+    volatile sig_atomic_t armed, pending, terminate, asked, late;
+} self;
+
+static void interrupt(gm_stop reason)
+{
+    self.pending = (sig_atomic_t)reason;
+    if (self.armed) self.notify(self.context);
+}
+
+static void die_by(int signal_number)
+{
+    struct sigaction standard = {.sa_handler = SIG_DFL};
+    sigset_t         set;
+    sigaction(signal_number, &standard, NULL);
+    sigemptyset(&set);
+    sigaddset(&set, signal_number);
+    raise(signal_number);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+static void on_interrupt(void)
+{
+    if (!self.patient && self.pending == GM_STOP_INTERRUPT) die_by(SIGINT);
+    interrupt(GM_STOP_INTERRUPT);
+}
+
+static void on_terminate(void)
+{
+    bool first = !self.terminate;
+    self.terminate = 1;
+    if (first && self.asked) return;
+    if (self.pending == GM_STOP_TERMINATE) die_by(SIGTERM);
+    interrupt(GM_STOP_TERMINATE);
+}
+
+static void on_deadline(void)
+{
+    static const char text[] = "ganymede: the time limit passed and the run did not stop; ended\n";
+    if (self.late) {
+        ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
+        (void)ignored;
+        _exit(7);
+    }
+    self.late = 1;
+    alarm(GRACE_SECONDS);
+    interrupt(GM_STOP_DEADLINE);
+}
+
+static void handler(int signal_number)
+{
+    int error = errno;
+    if (!pthread_equal(pthread_self(), self.thread)) pthread_kill(self.thread, signal_number);
+    else if (signal_number == SIGINT) on_interrupt();
+    else if (signal_number == SIGTERM) on_terminate();
+    else on_deadline();
+    errno = error;
+}
+
+gm_status gm_signals_open(void (*notify)(void *context), void *context, bool patient)
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+    if (self.open) return GM_FAIL(GM_EINVAL, "signals are handled already");
+    memset(&self, 0, sizeof self);
+    self.thread = pthread_self();
+    self.notify = notify;
+    self.context = context;
+    self.patient = patient;
+    self.open = true;
+    for (int i = 0; i < N_HANDLED; i++) sigaddset(&action.sa_mask, handled[i]);
+    for (int i = 0; i < N_HANDLED; i++) {
+        sigaction(handled[i], NULL, &self.before[i]);
+        /* started in the background by a shell: interrupts stay ignored */
+        if (handled[i] == SIGINT && self.before[i].sa_handler == SIG_IGN && !patient) continue;
+        sigaction(handled[i], &action, NULL);
+    }
+    return GM_OK;
+}
+
+void gm_signals_close(void)
+{
+    if (!self.open) return;
+    gm_signals_deadline(0);
+    for (int i = 0; i < N_HANDLED; i++) sigaction(handled[i], &self.before[i], NULL);
+    self.open = false;
+    self.armed = self.pending = 0;
+}
+
+void gm_signals_arm(bool on)
+{
+    self.armed = on;
+    self.pending = GM_STOP_NONE;
+}
+
+gm_stop gm_signals_pending(void) { return (gm_stop)self.pending; }
+
+gm_stop gm_signals_take(void)
+{
+    gm_stop reason = (gm_stop)self.pending;
+    self.pending = GM_STOP_NONE;
+    return reason;
+}
+
+bool gm_signals_stop_requested(void)
+{
+    self.asked = 1;
+    return self.terminate;
+}
+
+gm_status gm_signals_deadline(double seconds)
+{
+    struct itimerval t = {0};
+    if (!(seconds >= 0 && seconds <= 366 * 86400.0))
+        return GM_FAIL(GM_EINVAL, "a time limit of %g seconds: give 0 to a year", seconds);
+    t.it_value.tv_sec = (time_t)seconds;
+    t.it_value.tv_usec = (suseconds_t)((seconds - floor(seconds)) * 1e6);
+    if (seconds > 0 && !t.it_value.tv_sec && !t.it_value.tv_usec) t.it_value.tv_usec = 1;
+    self.late = 0;
+    if (setitimer(ITIMER_REAL, &t, NULL)) return GM_FAIL(GM_EINVAL, "cannot set a time limit: %s", strerror(errno));
+    return GM_OK;
+}
+
+int gm_signals_wait_readable(int fd)
+{
+    sigset_t      block, old;
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    int           n;
+    sigemptyset(&block);
+    for (int i = 0; i < N_HANDLED; i++) sigaddset(&block, handled[i]);
+    pthread_sigmask(SIG_BLOCK, &block, &old); /* none can slip in between the question and the sleep */
+    do n = self.pending ? 0 : ppoll(&p, 1, NULL, &old);
+    while (n < 0 && errno == EINTR && !self.pending);
+    if (n < 0 && errno == EINTR) n = 0;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return n;
+}
