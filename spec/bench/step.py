@@ -1,0 +1,118 @@
+"""step.py - one training step of ours against PyTorch on the CPU, alternating in one run.
+
+    python3 spec/bench/step.py [case ...]          cases: gpt64 gpt1024 vit
+
+Needs a Python with torch and numpy, and a built tree. f32, 2 threads each (THREADS=n for another number).
+Prints for each case the median seconds of both and the median of the paired ratios PyTorch / ours: above
+1 ours is faster. The machine is usually shared: believe the ratios, not the seconds."""
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BINARY = os.environ.get("GANYMEDE_BIN", os.path.join(ROOT, "build", "ganymede"))
+THREADS = int(os.environ.get("THREADS", "2"))
+ROUNDS = {"gpt64": 7, "gpt1024": 5, "vit": 9}
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads, causal, approximate):
+        super().__init__()
+        self.n1, self.n2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.heads, self.causal, self.gelu = heads, causal, nn.GELU(approximate=approximate)
+
+    def forward(self, x):
+        b, s, w = x.shape
+        q, k, v = self.qkv(self.n1(x)).view(b, s, 3, self.heads, w // self.heads).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        x = x + self.out(y.transpose(1, 2).reshape(b, s, w))
+        return x + self.down(self.gelu(self.up(self.n2(x))))
+
+
+class GPT(nn.Module):
+    def __init__(self, width=768, depth=12, heads=12, vocabulary=50257, length=1024):
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+        self.blocks = nn.Sequential(*[Block(width, heads, True, "tanh") for _ in range(depth)])
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, t):
+        x = self.tokens(t) + self.positions.weight[: t.shape[1]]
+        return F.linear(self.norm(self.blocks(x)), self.tokens.weight)
+
+
+class ViT(nn.Module):
+    def __init__(self, width=192, depth=12, heads=3, patch=4, side=28, classes=10):
+        super().__init__()
+        self.patches = nn.Conv2d(1, width, patch, patch)
+        self.token = nn.Parameter(torch.zeros(1, 1, width))
+        self.positions = nn.Parameter(torch.zeros(1, (side // patch) ** 2 + 1, width))
+        self.blocks = nn.Sequential(*[Block(width, heads, False, "none") for _ in range(depth)])
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, classes)
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1) + self.positions
+        return self.head(self.norm(self.blocks(x)[:, 0]))
+
+
+def peer(case):
+    torch.manual_seed(0)
+    if case == "vit":
+        model, x, y = ViT(), torch.randn(32, 1, 28, 28), torch.randint(0, 10, (32,))
+    else:
+        shape = (4, 64) if case == "gpt64" else (1, 1024)
+        model, x, y = GPT(), torch.randint(0, 50257, shape), torch.randint(0, 50257, shape)
+    try:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    except (TypeError, RuntimeError):
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        out = model(x)
+        F.cross_entropy(out.reshape(-1, out.shape[-1]), y.reshape(-1)).backward()
+        optimizer.step()
+
+    return step
+
+
+def main():
+    torch.set_num_threads(THREADS)
+    ours = subprocess.Popen([BINARY, "run", "--threads", str(THREADS), os.path.join(ROOT, "spec", "bench", "step.lua")],
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def run_ours(case, steps):
+        ours.stdin.write(f"{case} {steps}\n")
+        ours.stdin.flush()
+        return [float(v) for v in ours.stdout.readline().split()]
+
+    print(f"torch {torch.__version__}, {THREADS} threads")
+    for case in sys.argv[1:] or ["gpt64", "gpt1024", "vit"]:
+        step = peer(case)
+        per_round = 1 if case != "vit" else 3
+        run_ours(case, 2), [step() for _ in range(2)]
+        a, b = [], []
+        for _ in range(ROUNDS[case]):
+            a.append(min(run_ours(case, per_round)))
+            times = []
+            for _ in range(per_round):
+                begin = time.perf_counter()
+                step()
+                times.append(time.perf_counter() - begin)
+            b.append(min(times))
+        ratios = [p / o for o, p in zip(a, b)]
+        print(f"{case:8s} ours {statistics.median(a):7.3f} s   torch {statistics.median(b):7.3f} s   "
+              f"ratio {statistics.median(ratios):.2f} (from {min(ratios):.2f} to {max(ratios):.2f})", flush=True)
+    ours.stdin.close()
+
+
+main()
