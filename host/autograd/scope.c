@@ -15,6 +15,7 @@ static void unlink_handle(gm_handle *h)
 static void link_handle(gm_handle *h, gm_scope *s)
 {
     h->next = &s->list;
+    h->scope = s;
     h->prev = s->list.prev;
     s->list.prev->next = h;
     s->list.prev = h;
@@ -57,7 +58,7 @@ void gm_handle_keep(gm_handle *h) { unlink_handle(h); }
 
 void gm_handle_move(gm_handle *h, gm_scope *to)
 {
-    if (!h->next) return;
+    if (!h->next || h->scope->outer != to) return;
     unlink_handle(h);
     link_handle(h, to);
 }

@@ -13,6 +13,7 @@ typedef struct gm_handle {
     gm_value         *value; /* NULL once released */
     const char       *born;  /* the op that made it: a string that is never freed */
     struct gm_handle *prev, *next; /* NULL: in no scope (kept) */
+    struct gm_scope  *scope;       /* the one whose list it is in */
 } gm_handle;
 
 typedef enum gm_scope_kind {
@@ -34,7 +35,9 @@ void      gm_scope_close(gm_rank *r);
 void      gm_handle_fill(gm_rank *r, gm_handle *h, gm_value *value, const char *born);
 void      gm_handle_release(gm_handle *h); /* drops the reference and leaves the scope; may be empty */
 void      gm_handle_keep(gm_handle *h);    /* out of every scope: lives until released or collected */
-void      gm_handle_move(gm_handle *h, gm_scope *to); /* into another scope; no effect on a kept one */
+/* Out of the scope just inside `to`, into `to`. No effect on a handle that is kept or that belongs further out
+ * already: a function that returns its argument must not shorten the argument's life. */
+void      gm_handle_move(gm_handle *h, gm_scope *to);
 /* A new handle of an old owner must not take back what was kept: true if h is in some scope. */
 static inline bool gm_handle_scoped(const gm_handle *h) { return h->next != NULL; }
 

@@ -21,7 +21,8 @@ CrossEntropyLoss.options = {
 
 -- Elements of an integer tensor that differ from value.
 local function differing(t, value)
-  return gm.no_grad(function() return ops.sum(ops.cast(ops.ne(t, value), "f64")):item() end)
+  local is_other = ops.ne(ops.cast(t, "f64"), value) -- comparisons are in f32 and f64; targets are far below 2^53
+  return gm.no_grad(function() return ops.sum(ops.cast(is_other, "f64")):item() end)
 end
 
 --- target (...) integers -> number of those that are not ignored. On the meta device, which has no values, all.

@@ -1,0 +1,143 @@
+--- The gradients of every layer against central differences, in f64: parameters and inputs.
+-- A registered layer without a case here fails the last example.
+local gm = require "ganymede"
+local numeric = require "spec.support.numeric"
+local registry = require "ganymede.registry"
+
+require "ganymede.nn"
+
+-- h = 1e-5: the differences are wrong by h^2 f''' (1e-10) and rounding / h (1e-11 of a loss near 1); 1e-7 of the
+-- largest slope leaves room for curvature
+local tolerance = 1e-7
+
+local function normal(...)
+  local shape = { ... }
+  return function(seed) return gm.normal(shape, { dtype = "f64", seed = seed }) end
+end
+
+local function fixed(list, dtype) return function() return gm.tensor(list, { dtype = dtype }) end end
+
+local index = fixed({ { 0, 4, 2 }, { 4, 4, 1 } }, "i64")
+local key_mask = fixed({ { 1, 1, 0, 1 }, { 1, 0, 1, 1 } }, "u8")
+
+-- { layer, options, inputs, name = what differs }
+local cases = {
+  { "Linear", { inputs = 3, outputs = 4 }, { normal(2, 5, 3) } },
+  { "Linear", { inputs = 3, outputs = 4, bias = false, activation = "gelu" }, { normal(5, 3) }, name = "gelu, no bias" },
+  { "Linear", { inputs = 3, outputs = 4, activation = "silu" }, { normal(5, 3) }, name = "silu" },
+  { "Linear", { inputs = 3, outputs = 4, activation = "gelu_tanh" }, { normal(5, 3) }, name = "gelu_tanh" },
+  { "Classifier", { inputs = 3, classes = 4 }, { normal(5, 3) } },
+  { "LayerNorm", { width = 6 }, { normal(2, 3, 6) } },
+  { "LayerNorm", { width = 6 }, { normal(2, 3, 6), normal(2, 3, 6) }, name = "with residual" },
+  { "LayerNorm", { width = 6, bias = false }, { normal(4, 6) }, name = "no bias" },
+  { "RMSNorm", { width = 6 }, { normal(2, 3, 6) } },
+  { "RMSNorm", { width = 6 }, { normal(2, 3, 6), normal(2, 3, 6) }, name = "with residual" },
+  { "Embedding", { count = 5, width = 3 }, { index } },
+  { "PositionEmbedding", { length = 4, width = 3 }, { normal(2, 4, 3) } },
+  { "PositionEmbedding", { length = 7, width = 3 }, { normal(2, 4, 3) }, name = "shorter sequence" },
+  { "PatchEmbedding", { image_size = { 4, 6 }, patch_size = 2, channels = 2, width = 3 }, { normal(2, 2, 4, 6) } },
+  { "PatchEmbedding", { image_size = 4, patch_size = 2, channels = 1, width = 3, class_token = false, positions = false },
+    { normal(2, 1, 4, 4) }, name = "bare" },
+  { "MultiHeadAttention", { width = 6, heads = 2 }, { normal(2, 4, 6) } },
+  { "MultiHeadAttention", { width = 6, heads = 2, causal = true, bias = false }, { normal(2, 4, 6) }, name = "causal" },
+  { "MultiHeadAttention", { width = 6, heads = 3 }, { normal(2, 4, 6), key_mask }, name = "key mask" },
+  { "MultiHeadAttention", { width = 8, heads = 4, kv_heads = 2, causal = true }, { normal(2, 3, 8) }, name = "grouped" },
+  { "MLP", { width = 3, hidden = 5 }, { normal(2, 4, 3) } },
+  { "TransformerBlock", { width = 6, heads = 2, mlp_ratio = 2 }, { normal(2, 3, 6) } },
+  { "TransformerBlock", { width = 6, heads = 2, causal = true, norm = "RMSNorm", activation = "silu", bias = false },
+    { normal(2, 3, 6) }, name = "RMSNorm, causal" },
+  { "TransformerBlock", { width = 6, heads = 2, post_norm = true }, { normal(2, 4, 6), key_mask }, name = "post-norm" },
+  { "GELU", {}, { normal(3, 4) } },
+  { "GELU", { approximate = "tanh" }, { normal(3, 4) }, name = "tanh" },
+  { "SiLU", {}, { normal(3, 4) } },
+  { "Tanh", {}, { normal(3, 4) } },
+  { "Sigmoid", {}, { normal(3, 4) } },
+  { "ReLU", {}, { normal(3, 4) } }, -- no value within h of 0 with this seed: checked below
+  { "Softmax", { dim = 1 }, { normal(3, 4) } },
+  { "LogSoftmax", {}, { normal(3, 4) } },
+  { "Identity", {}, { normal(3, 4) } },
+  { "Lambda", { fn = function(x) return x * x end }, { normal(3, 4) } },
+  { "Sequential", { layers = { { type = "Linear", inputs = 3, outputs = 4 }, { type = "Tanh" },
+    { type = "Linear", inputs = 4, outputs = 2 } } }, { normal(5, 3) } },
+}
+
+-- Layers with nothing to differentiate, or whose mask must be held fixed: their own specs judge them.
+local elsewhere = { ModuleList = true, Dropout = true, DropPath = true }
+
+local function build(case)
+  local layer = registry.layers:get(case[1])(case[2])
+  for i, p in ipairs(layer:named_parameters()) do -- away from ones and zeros, so that every gradient shows
+    p.tensor:copy_(gm.normal(p.tensor:shape(), { dtype = "f64", seed = 100 + i, std = 0.5 }))
+  end
+  local inputs = {}
+  for i, make in ipairs(case[3]) do inputs[i] = make(i) end
+  return layer, inputs
+end
+
+-- A function of all outputs that treats no two elements alike.
+local function loss_of(outputs, weights)
+  local loss
+  for i, y in ipairs(outputs) do
+    weights[i] = weights[i] or gm.normal(y:shape(), { dtype = "f64", seed = 200 + i }):keep()
+    local term = gm.ops.sum(y * weights[i])
+    loss = loss and loss + term or term
+  end
+  return loss
+end
+
+local function judge(case)
+  local layer, inputs = build(case)
+  local weights, checked = {}, {}
+  for i, x in ipairs(inputs) do
+    if x:dtype() == "f64" then
+      x:requires_grad(true)
+      checked[#checked + 1] = { name = "input " .. i, tensor = x }
+    end
+  end
+  for _, p in ipairs(layer:named_parameters()) do checked[#checked + 1] = p end
+  loss_of({ layer(unpack(inputs)) }, weights):backward()
+  local function value()
+    return gm.scope(function() return gm.no_grad(function() return loss_of({ layer(unpack(inputs)) }, weights):item() end) end)
+  end
+  assert.is_true(#checked > 0)
+  for _, item in ipairs(checked) do
+    local slopes = numeric.slopes(value, item.tensor)
+    local ok, why = pcall(numeric.agree, item.tensor:grad(), slopes, tolerance)
+    assert(ok, ("gradient of %s: %s"):format(item.name, tostring(why)))
+  end
+end
+
+describe("numeric gradients of", function()
+  local before
+  before_each(function()
+    before = gm.default_dtype()
+    gm.set_default_dtype "f64"
+  end)
+  after_each(function() gm.set_default_dtype(before) end)
+
+  for _, case in ipairs(cases) do
+    it(case[1] .. (case.name and (" (%s)"):format(case.name) or ""), function() gm.scope(judge, case) end)
+  end
+
+  it("the padding row are zero, of the others as without padding", function()
+    gm.scope(function()
+      local layer = gm.nn.Embedding { count = 5, width = 3, padding_index = 4 }
+      gm.ops.sum(gm.ops.square(layer(index()) + 1)):backward()
+      local grad = layer.weight:grad():totable()
+      assert.same({ 0, 0, 0 }, grad[5])
+      assert.is_true(math.abs(grad[1][1]) > 1e-3)
+    end)
+  end)
+
+  it("every registered layer is judged here", function()
+    local seen = {}
+    for _, case in ipairs(cases) do seen[case[1]] = true end
+    for _, class in pairs(gm.nn) do
+      local name = type(class) == "table" and rawget(class, "forward") and class.name
+      if name and name ~= "Module" and not name:find "Loss$" then
+        assert.is_true(registry.layers:has(name), name .. " is not registered")
+        assert.is_true(seen[name] or elsewhere[name] or false, name .. " has no numeric gradient")
+      end
+    end
+  end)
+end)
