@@ -87,7 +87,7 @@ local function spec_file(exe, path, args)
   end
   local count = { passed = tonumber(passed), failed = tonumber(failed), skipped = tonumber(rest:match "%d+") or 0 }
   if status ~= 0 and count.failed == 0 then count.failed = 1 end -- it broke after its last example
-  show(path, count, seconds, count.failed > 0 and tail(text, 200))
+  show(path, count, seconds, count.failed > 0 and tail(text:match "^(.*)\n[^\n]*\n?$", 200)) -- all but the counts
   return count
 end
 
