@@ -1,0 +1,404 @@
+/* lua_data.c - the Lua face of host/data: userdata "gm.dataset" and "gm.loader".
+ *
+ * Bad files are news for a person, not programming errors: where a call fails for what it read, it
+ * returns nil, message, kind ("corrupt", "io", "invalid", "memory"), and lua/ganymede/data decides on
+ * the exit status. Numbers of samples count from 0, as in the files. */
+#include "gm_lua.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "../host/data/dataset.h"
+#include "../host/data/loader.h"
+#include "../host/data/sampler.h"
+#include "../host/data/token_file.h"
+
+#define DATASET "gm.dataset"
+#define LOADER "gm.loader"
+
+typedef struct dataset_box { gm_dataset *dataset; } dataset_box;
+typedef struct loader_box { gm_loader *loader; } loader_box; /* NULL once closed */
+
+static int give_up(lua_State *L, gm_status st)
+{
+    lua_pushnil(L);
+    lua_pushstring(L, gm_last_error());
+    lua_pushstring(L, st == GM_ECORRUPT ? "corrupt" : st == GM_EIO ? "io" : st == GM_ENOMEM ? "memory" : "invalid");
+    return 3;
+}
+
+#define TRY(L, expr)                                       \
+    do {                                                   \
+        gm_status st_ = (expr);                            \
+        if (st_ != GM_OK) return give_up((L), st_);        \
+    } while (0)
+
+static void *push_box(lua_State *L, size_t size, const char *kind)
+{
+    void *b = lua_newuserdata(L, size);
+    memset(b, 0, size);
+    luaL_getmetatable(L, kind);
+    lua_setmetatable(L, -2);
+    return b;
+}
+
+static gm_dataset *check_dataset(lua_State *L, int arg) { return ((dataset_box *)luaL_checkudata(L, arg, DATASET))->dataset; }
+
+static gm_loader *check_loader(lua_State *L, int arg)
+{
+    loader_box *b = luaL_checkudata(L, arg, LOADER);
+    if (!b->loader) luaL_argerror(L, arg, "this loader was closed");
+    return b->loader;
+}
+
+static int64_t field_integer(lua_State *L, int arg, const char *name, int64_t otherwise)
+{
+    double v = gm_field_number(L, arg, name, (double)otherwise);
+    if (v != floor(v) || fabs(v) > 9007199254740992.0) luaL_error(L, "option '%s' should be a whole number", name);
+    return (int64_t)v;
+}
+
+static int field_shape(lua_State *L, int arg, const char *name, int64_t *shape)
+{
+    lua_getfield(L, arg, name);
+    int n = gm_check_shape(L, lua_gettop(L), shape);
+    lua_pop(L, 1);
+    return n;
+}
+
+static void set_shape(lua_State *L, const char *name, int ndim, const int64_t *shape)
+{
+    lua_createtable(L, ndim, 0);
+    for (int i = 0; i < ndim; i++) {
+        lua_pushnumber(L, (lua_Number)shape[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, name);
+}
+
+/* ---- datasets ---- */
+
+/* dataset_idx(images, labels, classes) */
+static int dataset_idx(lua_State *L)
+{
+    const char  *images = luaL_checkstring(L, 1), *labels = luaL_checkstring(L, 2);
+    int64_t      classes = gm_check_integer(L, 3);
+    dataset_box *b = push_box(L, sizeof *b, DATASET);
+    TRY(L, gm_idx_dataset_new(images, labels, classes, &b->dataset));
+    return 1;
+}
+
+/* dataset_records(list of paths, { record, label_offset, x_offset, x_shape, classes }) */
+static int dataset_records(lua_State *L)
+{
+    const char *paths[64];
+    int         n = (int)(luaL_checktype(L, 1, LUA_TTABLE), lua_objlen(L, 1));
+    luaL_argcheck(L, n >= 1 && n <= 64, 1, "1 to 64 files are possible");
+    luaL_checkstack(L, 64, "too many files");
+    gm_record_layout o = {.record = (size_t)field_integer(L, 2, "record", 0),
+                          .label_offset = (size_t)field_integer(L, 2, "label_offset", 0),
+                          .x_offset = (size_t)field_integer(L, 2, "x_offset", 0),
+                          .classes = field_integer(L, 2, "classes", 0)};
+    o.x_ndim = field_shape(L, 2, "x_shape", o.x_shape);
+    luaL_argcheck(L, o.record > 0, 2, "record must be at least 1 byte");
+    for (int i = 0; i < n; i++) { /* the strings stay on the stack */
+        lua_rawgeti(L, 1, i + 1);
+        paths[i] = luaL_checkstring(L, -1);
+    }
+    dataset_box *b = push_box(L, sizeof *b, DATASET);
+    TRY(L, gm_record_dataset_new(paths, n, &o, &b->dataset));
+    return 1;
+}
+
+/* dataset_tokens(path, { width = 0: header, vocab_size, length, stride, begin, finish }) */
+static int dataset_tokens(lua_State *L)
+{
+    const char      *path = luaL_checkstring(L, 1);
+    gm_token_options o = {.width = (int)field_integer(L, 2, "width", 0),
+                          .vocab_size = field_integer(L, 2, "vocab_size", 0),
+                          .length = field_integer(L, 2, "length", 0),
+                          .stride = field_integer(L, 2, "stride", 0),
+                          .begin = gm_field_number(L, 2, "begin", 0),
+                          .end = gm_field_number(L, 2, "finish", 1)};
+    dataset_box     *b = push_box(L, sizeof *b, DATASET);
+    TRY(L, gm_token_dataset_new(path, &o, &b->dataset));
+    return 1;
+}
+
+/* dataset_clusters{ length, x_shape, classes, noise, seed, split } */
+static int dataset_clusters(lua_State *L)
+{
+    int64_t      shape[GM_MAX_DIMS];
+    int          ndim = field_shape(L, 1, "x_shape", shape);
+    dataset_box *b = push_box(L, sizeof *b, DATASET);
+    TRY(L, gm_cluster_dataset_new(field_integer(L, 1, "length", 0), ndim, shape, field_integer(L, 1, "classes", 0),
+                                  gm_field_number(L, 1, "noise", 0), (uint64_t)field_integer(L, 1, "seed", 0),
+                                  (uint64_t)field_integer(L, 1, "split", 0), &b->dataset));
+    return 1;
+}
+
+/* dataset_chains{ length, sequence_length, vocab_size, noise, seed, split } */
+static int dataset_chains(lua_State *L)
+{
+    dataset_box *b = push_box(L, sizeof *b, DATASET);
+    TRY(L, gm_chain_dataset_new(field_integer(L, 1, "length", 0), field_integer(L, 1, "sequence_length", 0),
+                                field_integer(L, 1, "vocab_size", 0), gm_field_number(L, 1, "noise", 0),
+                                (uint64_t)field_integer(L, 1, "seed", 0), (uint64_t)field_integer(L, 1, "split", 0),
+                                &b->dataset));
+    return 1;
+}
+
+static int dataset_gc(lua_State *L)
+{
+    dataset_box *b = lua_touserdata(L, 1);
+    gm_dataset_release(b->dataset); /* NULL is allowed; a loader may hold on to it */
+    b->dataset = NULL;
+    return 0;
+}
+
+/* dataset_describe(d) -> { length, classes, x_dtype, x_shape, y_shape } of raw samples */
+static int dataset_describe(lua_State *L)
+{
+    const gm_dataset *d = check_dataset(L, 1);
+    lua_createtable(L, 0, 5);
+    lua_pushnumber(L, (lua_Number)d->length);
+    lua_setfield(L, -2, "length");
+    lua_pushnumber(L, (lua_Number)d->classes);
+    lua_setfield(L, -2, "classes");
+    lua_pushstring(L, gm_dtype_name(d->x_dtype));
+    lua_setfield(L, -2, "x_dtype");
+    set_shape(L, "x_shape", d->x_ndim, d->x_shape);
+    set_shape(L, "y_shape", d->y_ndim, d->y_shape);
+    return 1;
+}
+
+/* dataset_get(d, sample) -> raw x, y as tensors */
+static int dataset_get(lua_State *L)
+{
+    gm_rank    *r = gm_lua_rank(L);
+    gm_dataset *d = check_dataset(L, 1);
+    int64_t     i = gm_check_integer(L, 2);
+    gm_handle  *hx = gm_push_handle(L), *hy = gm_push_handle(L);
+    gm_value   *v;
+    L_TRY(L, gm_value_new(r, "data", d->x_dtype, d->x_ndim, d->x_shape, &v));
+    gm_handle_fill(r, hx, v, "data");
+    L_TRY(L, gm_value_new(r, "data", GM_I64, d->y_ndim, d->y_shape, &v));
+    gm_handle_fill(r, hy, v, "data");
+    void *x = gm_tensor_data(hx->value->local), *y = gm_tensor_data(hy->value->local);
+    if (!x || !y) return luaL_error(L, "samples have no values on this device");
+    TRY(L, gm_dataset_read(d, i, x, y));
+    return 2;
+}
+
+/* data_order(n, shuffle, seed, epoch, first, count) -> list of sample numbers */
+static int data_order(lua_State *L)
+{
+    gm_sampler s;
+    int64_t    n = gm_check_integer(L, 1), first = gm_check_integer(L, 5), count = gm_check_integer(L, 6), one;
+    gm_sampler_init(&s, n, lua_toboolean(L, 2), (uint64_t)gm_check_integer(L, 3), (uint64_t)gm_check_integer(L, 4));
+    lua_newtable(L);
+    for (int64_t i = 0; i < count; i++) {
+        L_TRY(L, gm_sampler_take(&s, first + i, 1, &one));
+        lua_pushnumber(L, (lua_Number)one);
+        lua_rawseti(L, -2, (int)i + 1);
+    }
+    return 1;
+}
+
+/* A list of whole numbers as a userdata, left on the stack. */
+static int64_t *push_integers(lua_State *L, int arg, int64_t *n)
+{
+    luaL_checktype(L, arg, LUA_TTABLE);
+    *n = (int64_t)lua_objlen(L, arg);
+    int64_t *list = lua_newuserdata(L, (size_t)*n * sizeof *list + 1);
+    for (int64_t i = 0; i < *n; i++) {
+        lua_rawgeti(L, arg, (int)i + 1);
+        list[i] = gm_check_integer(L, lua_gettop(L));
+        lua_pop(L, 1);
+    }
+    return list;
+}
+
+/* tokens_write(path, width, vocab_size, list of tokens) -> true */
+static int tokens_write(lua_State *L)
+{
+    int64_t  n;
+    int64_t *tokens = push_integers(L, 4, &n);
+    TRY(L, gm_token_write(luaL_checkstring(L, 1), (int)gm_check_integer(L, 2), gm_check_integer(L, 3), tokens, n));
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
+/* ---- transforms ---- */
+
+static int read_numbers(lua_State *L, const char *name, double *to, int most)
+{
+    lua_getfield(L, -1, name);
+    int n = lua_istable(L, -1) ? (int)lua_objlen(L, -1) : 0;
+    if (n < 1 || n > most) luaL_error(L, "transform: '%s' must be a list of 1 to %d numbers", name, most);
+    for (int i = 0; i < n; i++) {
+        lua_rawgeti(L, -1, i + 1);
+        to[i] = luaL_checknumber(L, -1);
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+    return n;
+}
+
+/* The transform described by the table on the top of the stack. */
+static void read_transform(lua_State *L, gm_transform *t)
+{
+    static const char *const kinds[] = {"normalize", "crop", "flip", NULL};
+    int                      top = lua_gettop(L);
+    luaL_checktype(L, top, LUA_TTABLE);
+    lua_getfield(L, top, "kind");
+    int kind = luaL_checkoption(L, top + 1, NULL, kinds);
+    lua_pop(L, 1);
+    *t = (gm_transform){.kind = (gm_transform_kind)kind};
+    if (kind == GM_NORMALIZE) {
+        t->channels = read_numbers(L, "mean", t->mean, GM_CHANNELS_MAX);
+        if (read_numbers(L, "std", t->std, GM_CHANNELS_MAX) != t->channels)
+            luaL_error(L, "normalize: mean and std differ in length");
+    }
+    t->height = field_integer(L, top, "height", 0);
+    t->width = field_integer(L, top, "width", 0);
+    t->padding = field_integer(L, top, "padding", 0);
+    t->probability = gm_field_number(L, top, "probability", 0);
+}
+
+/* ---- loaders ---- */
+
+/* loader_new(dataset, list of transforms, { batch_size, shuffle, drop_last, seed, prefetch, dtype }) */
+static int loader_new(lua_State *L)
+{
+    gm_transform t[GM_TRANSFORMS_MAX];
+    gm_dataset  *d = check_dataset(L, 1);
+    gm_device   *dev;
+    int          n = (int)(luaL_checktype(L, 2, LUA_TTABLE), lua_objlen(L, 2));
+    luaL_argcheck(L, n <= GM_TRANSFORMS_MAX, 2, "too many transforms");
+    for (int i = 0; i < n; i++) {
+        lua_rawgeti(L, 2, i + 1);
+        read_transform(L, &t[i]);
+        lua_pop(L, 1);
+    }
+    lua_getfield(L, 3, "dtype");
+    gm_dtype dtype = gm_check_dtype(L, lua_gettop(L));
+    L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
+    gm_loader_options o = {.batch_size = field_integer(L, 3, "batch_size", 0), .shuffle = gm_field_flag(L, 3, "shuffle"),
+                           .drop_last = gm_field_flag(L, 3, "drop_last"), .seed = (uint64_t)field_integer(L, 3, "seed", 0),
+                           .prefetch = (int)field_integer(L, 3, "prefetch", 0), .dtype = dtype,
+                           .no_data = !dev->backend->has_data};
+    loader_box *b = push_box(L, sizeof *b, LOADER);
+    TRY(L, gm_loader_new(d, t, n, &o, &b->loader));
+    return 1;
+}
+
+/* loader_close(l): stops the thread; twice is fine. As __gc it waits for the batch being assembled, no longer. */
+static int loader_close(lua_State *L)
+{
+    loader_box *b = luaL_checkudata(L, 1, LOADER);
+    gm_loader_free(b->loader);
+    b->loader = NULL;
+    return 0;
+}
+
+/* loader_seek(l, epoch, batch) -> true */
+static int loader_seek(lua_State *L)
+{
+    int64_t epoch = gm_check_integer(L, 2), batch = gm_check_integer(L, 3);
+    TRY(L, gm_loader_seek(check_loader(L, 1), (uint64_t)epoch, batch));
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
+/* loader_order(l, list of sample numbers) -> true: the present epoch in this order */
+static int loader_order(lua_State *L)
+{
+    int64_t  n;
+    int64_t *list = push_integers(L, 2, &n);
+    TRY(L, gm_loader_order(check_loader(L, 1), list, n));
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
+/* loader_length(l) -> batches of an epoch */
+static int loader_length(lua_State *L)
+{
+    lua_pushnumber(L, (lua_Number)gm_loader_length(check_loader(L, 1)));
+    return 1;
+}
+
+/* loader_shapes(l) -> { x_dtype, x_shape, y_shape } of one sample as batches hold it */
+static int loader_shapes(lua_State *L)
+{
+    int64_t           shape[GM_MAX_DIMS];
+    const gm_loader  *l = check_loader(L, 1);
+    const gm_dataset *d = gm_loader_dataset(l);
+    lua_createtable(L, 0, 3);
+    lua_pushstring(L, gm_dtype_name(gm_pipeline_dtype(gm_loader_pipeline(l))));
+    lua_setfield(L, -2, "x_dtype");
+    set_shape(L, "x_shape", gm_pipeline_shape(gm_loader_pipeline(l), shape), shape);
+    set_shape(L, "y_shape", d->y_ndim, d->y_shape);
+    return 1;
+}
+
+/* Fills h with a tensor (count, shape...) that holds a copy of data (NULL: on meta). */
+static gm_status fill(gm_rank *r, gm_handle *h, gm_dtype dtype, int64_t count, int ndim, const int64_t *shape, const void *data)
+{
+    int64_t   all[GM_MAX_DIMS + 1] = {count};
+    gm_value *v;
+    if (ndim == GM_MAX_DIMS) return GM_FAIL(GM_ESHAPE, "samples have %d dimensions already", ndim);
+    memcpy(all + 1, shape, (size_t)ndim * sizeof *shape);
+    GM_TRY(gm_value_new(r, "data", dtype, ndim + 1, all, &v));
+    gm_handle_fill(r, h, v, "data");
+    void *to = gm_tensor_data(v->local);
+    if (to && data) memcpy(to, data, (size_t)gm_tensor_numel(v->local) * gm_dtype_size(dtype));
+    return GM_OK;
+}
+
+/* loader_next(l) -> x, y, count, list of sample numbers; nothing at the end of the epoch */
+static int loader_next(lua_State *L)
+{
+    int64_t         shape[GM_MAX_DIMS];
+    const gm_batch *b;
+    gm_rank        *r = gm_lua_rank(L);
+    gm_loader      *l = check_loader(L, 1);
+    TRY(L, gm_loader_next(l, &b));
+    if (!b->count) return 0;
+    const gm_pipeline *p = gm_loader_pipeline(l);
+    const gm_dataset  *d = gm_loader_dataset(l);
+    int                ndim = gm_pipeline_shape(p, shape);
+    gm_handle         *x = gm_push_handle(L), *y = gm_push_handle(L);
+    L_TRY(L, fill(r, x, gm_pipeline_dtype(p), b->count, ndim, shape, b->x));
+    L_TRY(L, fill(r, y, GM_I64, b->count, d->y_ndim, d->y_shape, b->y));
+    lua_pushnumber(L, (lua_Number)b->count);
+    lua_createtable(L, b->samples ? (int)b->count : 0, 0);
+    for (int64_t i = 0; b->samples && i < b->count; i++) {
+        lua_pushnumber(L, (lua_Number)b->samples[i]);
+        lua_rawseti(L, -2, (int)i + 1);
+    }
+    return 4;
+}
+
+static void new_type(lua_State *L, const char *name, lua_CFunction gc)
+{
+    luaL_newmetatable(L, name);
+    lua_pushcfunction(L, gc);
+    lua_setfield(L, -2, "__gc");
+    lua_pop(L, 1);
+}
+
+int gm_open_data(lua_State *L)
+{
+    static const luaL_Reg fns[] = {
+        {"dataset_idx", dataset_idx},           {"dataset_records", dataset_records}, {"dataset_tokens", dataset_tokens},
+        {"dataset_clusters", dataset_clusters}, {"dataset_chains", dataset_chains},   {"dataset_describe", dataset_describe},
+        {"dataset_get", dataset_get},           {"data_order", data_order},           {"tokens_write", tokens_write},
+        {"loader_new", loader_new},             {"loader_close", loader_close},       {"loader_seek", loader_seek},
+        {"loader_order", loader_order},         {"loader_length", loader_length},     {"loader_shapes", loader_shapes},
+        {"loader_next", loader_next},           {NULL, NULL}};
+    new_type(L, DATASET, dataset_gc);
+    new_type(L, LOADER, loader_close);
+    luaL_register(L, NULL, fns);
+    return 0;
+}

@@ -1,0 +1,189 @@
+--- Datasets read in C: Fashion-MNIST, IDX files, CIFAR, text, token streams, made-up data.
+--
+-- A dataset has length(), describe(), get(i) -> raw x, y (i from 1) and, where its values should be
+-- normalized, `normalization` = { mean, std }, which the loader puts after the other transforms.
+-- Files are checked when the dataset is opened, labels and tokens when they are read.
+-- @module ganymede.data.datasets
+local checked = require "ganymede.data.failing"
+local core = require "ganymede.core"
+local failure = require "ganymede.failure"
+local options = require "ganymede.options"
+local registry = require "ganymede.registry"
+
+local datasets = {}
+
+local Dataset = {}
+Dataset.__index = Dataset
+
+--- Number of samples.
+function Dataset:length() return core.dataset_describe(self.handle).length end
+
+--- { name, length, classes, x_dtype, x_shape, y_shape, ... } of raw samples.
+function Dataset:describe()
+  local about = core.dataset_describe(self.handle)
+  about.name, about.class_names, about.normalization = self.name, self.class_names, self.normalization
+  return about
+end
+
+--- Sample i, from 1: raw x and y as tensors.
+function Dataset:get(i) return checked(nil, core.dataset_get(self.handle, i - 1)) end
+
+function Dataset:__tostring() return self.name .. options.show(datasets[self.name].options, self.opt) end
+
+-- build(opt) -> handle, other fields
+local function define(name, spec, build)
+  local class = setmetatable({ name = name, options = spec, is_class = true }, {
+    __call = function(_, given)
+      local opt = options.check(name, spec, given, 2)
+      local handle, fields = build(opt)
+      local self = setmetatable(fields or {}, Dataset)
+      self.name, self.opt, self.handle = name, opt, handle
+      return self
+    end,
+  })
+  datasets[name] = class
+  registry.datasets:register(name, class)
+end
+
+local function exists(path)
+  local file = io.open(path, "rb")
+  if file then file:close() end
+  return file ~= nil
+end
+
+local split = { type = "string", one_of = { "train", "test" }, default = "train", doc = "which part" }
+local normalize = { type = "boolean", default = true,
+  doc = "subtract the mean of the training images, divide by their deviation?" }
+
+-- ---------------------------------------------------------------- images
+
+-- The first of root/name and root/name.gz that exists, in the first of the roots that has it.
+local function find(roots, name)
+  for _, root in ipairs(roots) do
+    for _, ending in ipairs { ".gz", "" } do
+      local path = ("%s/%s%s"):format(root, name, ending)
+      if exists(path) then return path end
+    end
+  end
+end
+
+local fashion_hint = "install the Debian package dataset-fashion-mnist, or set root to the folder that holds "
+  .. "train-images-idx3-ubyte.gz and its three companions"
+
+define("FashionMNIST", {
+  split = split, normalize = normalize,
+  root = { type = "string", optional = true, doc = "folder of the four IDX files, gzipped or not" },
+}, function(opt)
+  local prefix = opt.split == "train" and "train" or "t10k"
+  local roots = opt.root and { opt.root } or { "/usr/share/datasets/fashion-mnist", "/usr/share/dataset-fashion-mnist" }
+  local images, labels = find(roots, prefix .. "-images-idx3-ubyte"), find(roots, prefix .. "-labels-idx1-ubyte")
+  if not images or not labels then
+    failure(2, "FashionMNIST: no %s-%s-ubyte[.gz] in %s\n  %s", prefix, images and "labels-idx1" or "images-idx3",
+      table.concat(roots, " or "), fashion_hint)
+  end
+  return checked(fashion_hint, core.dataset_idx(images, labels, 10)), {
+    normalization = opt.normalize and { mean = { 0.2860406 }, std = { 0.3530242 } } or nil,
+    class_names = { "T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag",
+                    "ankle boot" },
+  }
+end)
+
+define("IDX", {
+  images = { type = "string", doc = "IDX file of any type, (n, h, w) or (n, ...); .gz is inflated" },
+  labels = { type = "string", doc = "IDX file (n)" },
+  classes = { type = "integer", min = 1, max = 2 ^ 31, default = 10, doc = "labels are 0 to classes - 1" },
+}, function(opt) return (checked(nil, core.dataset_idx(opt.images, opt.labels, opt.classes))) end)
+
+local function cifar(name, archive, train, test, layout, mean, std)
+  define(name, {
+    split = split, normalize = normalize,
+    root = { type = "string", doc = "folder of the unpacked " .. archive },
+  }, function(opt)
+    local paths = {}
+    for i, file in ipairs(opt.split == "train" and train or test) do paths[i] = opt.root .. "/" .. file end
+    local handle = checked("unpack " .. archive .. " and set root to the folder with " .. train[1],
+      core.dataset_records(paths, layout))
+    return handle, { normalization = opt.normalize and { mean = mean, std = std } or nil }
+  end)
+end
+
+cifar("CIFAR10", "cifar-10-binary.tar.gz",
+  { "data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin" },
+  { "test_batch.bin" }, { record = 3073, label_offset = 0, x_offset = 1, x_shape = { 3, 32, 32 }, classes = 10 },
+  { 0.4914, 0.4822, 0.4465 }, { 0.2470, 0.2435, 0.2616 })
+cifar("CIFAR100", "cifar-100-binary.tar.gz", { "train.bin" }, { "test.bin" },
+  { record = 3074, label_offset = 1, x_offset = 2, x_shape = { 3, 32, 32 }, classes = 100 },
+  { 0.5071, 0.4865, 0.4409 }, { 0.2673, 0.2564, 0.2762 })
+
+-- ---------------------------------------------------------------- tokens
+
+local function with_windows(spec)
+  spec.sequence_length = { type = "integer", min = 1, max = 2 ^ 31, default = 128, doc = "tokens of a sample" }
+  spec.stride = { type = "integer", min = 1, optional = true,
+    doc = "tokens from one sample to the next; default: sequence_length, so that samples do not overlap" }
+  spec.split = { type = "string", one_of = { "all", "train", "test" }, default = "all", doc = "which part of the stream" }
+  spec.test_fraction = { type = "number", above = 0, below = 1, default = 0.1,
+    doc = "share of the stream, at its end, that is the test part" }
+  return spec
+end
+
+local function windows(opt, width, vocab_size)
+  local cut = 1 - opt.test_fraction
+  return {
+    width = width, vocab_size = vocab_size, length = opt.sequence_length, stride = opt.stride or opt.sequence_length,
+    begin = opt.split == "test" and cut or 0, finish = opt.split == "train" and cut or 1,
+  }
+end
+
+define("Text", with_windows {
+  path = { type = "string", doc = "a file whose bytes are the tokens (vocabulary of 256)" },
+}, function(opt) return (checked(nil, core.dataset_tokens(opt.path, windows(opt, 1, 256)))) end)
+
+local widths = { header = 0, u8 = 1, u16 = 2, u32 = 4 }
+
+define("Tokens", with_windows {
+  path = { type = "string", doc = "token file: data.write_tokens writes them; or bare little-endian numbers" },
+  dtype = { type = "string", one_of = { "header", "u8", "u16", "u32" }, default = "header",
+    doc = "of a file without header" },
+  vocab_size = { type = "integer", min = 1, max = 2 ^ 32, optional = true,
+    doc = "tokens are below it; default: as the header tells, else all that the dtype holds" },
+}, function(opt)
+  return (checked(nil, core.dataset_tokens(opt.path, windows(opt, widths[opt.dtype], opt.vocab_size or 0))))
+end)
+
+--- Writes a token file with header. opt: dtype ("u8", "u16", "u32"), vocab_size.
+function datasets.write_tokens(path, tokens, opt)
+  opt = options.check("write_tokens", {
+    dtype = { type = "string", one_of = { "u8", "u16", "u32" }, default = "u16", doc = "width of a token" },
+    vocab_size = { type = "integer", min = 1, max = 2 ^ 32, doc = "tokens are below it" },
+  }, opt, 2)
+  checked(nil, core.tokens_write(path, widths[opt.dtype], opt.vocab_size, tokens))
+end
+
+-- ---------------------------------------------------------------- made-up data
+
+define("Synthetic", {
+  kind = { type = "string", one_of = { "clusters", "tokens" }, default = "clusters",
+    doc = "labelled points around a centre a class, or chains in which each token names the next" },
+  length = { type = "integer", min = 1, max = 2 ^ 40, default = 1024, doc = "samples" },
+  shape = { type = "table", default = { 16 }, doc = "clusters: of a sample" },
+  classes = { type = "integer", min = 1, max = 2 ^ 20, default = 10, doc = "clusters" },
+  sequence_length = { type = "integer", min = 1, max = 2 ^ 31, default = 32, doc = "tokens of a sample" },
+  vocab_size = { type = "integer", min = 1, max = 2 ^ 24, default = 64, doc = "tokens are below it" },
+  noise = { type = "number", min = 0, optional = true,
+    doc = "clusters: deviation around a centre (0.5); tokens: share of random ones (0.1)" },
+  seed = { type = "integer", min = 0, max = 2 ^ 53, default = 0, doc = "chooses what is to be learned" },
+  split = split,
+}, function(opt)
+  local draw = opt.split == "train" and 0 or 1
+  if opt.kind == "tokens" then
+    return (checked(nil, core.dataset_chains {
+      length = opt.length, sequence_length = opt.sequence_length, vocab_size = opt.vocab_size,
+      noise = opt.noise or 0.1, seed = opt.seed, split = draw }))
+  end
+  return (checked(nil, core.dataset_clusters {
+    length = opt.length, x_shape = opt.shape, classes = opt.classes, noise = opt.noise or 0.5, seed = opt.seed,
+    split = draw }))
+end)
+
+return datasets

@@ -1,0 +1,96 @@
+--- Data: datasets, transforms, samplers, and the loader that makes batches of them.
+--
+--     local data = require "ganymede.data"
+--     local loader = data.loader { dataset = { type = "FashionMNIST" }, batch_size = 128, shuffle = true }
+--     loader:set_epoch(1)
+--     for x, y in loader:batches() do ... end      -- x (128, 1, 28, 28), y (128) i64
+--
+-- The order of an epoch and every random transform are functions of (seed, epoch, sample): the same on
+-- every machine, for any prefetch, after any seek. A dataset of your own is { length = n, get =
+-- function(i) return x, y end }, i from 1, x and y numbers, nested lists or tensors.
+-- @module ganymede.data
+local Loader = require "ganymede.data.loader"
+local core = require "ganymede.core"
+local datasets = require "ganymede.data.datasets"
+local options = require "ganymede.options"
+local registry = require "ganymede.registry"
+
+local data = {}
+for name, value in pairs(datasets) do data[name] = value end
+for _, module in ipairs { "transforms", "samplers" } do
+  for name, class in pairs(require("ganymede.data." .. module)) do data[name] = class end
+end
+
+data.loader_options = {
+  dataset = { type = { "table", "string", "function" }, doc = "{ type = name, ... }, a dataset, or one of your own" },
+  batch_size = { type = "integer", min = 1, max = 2 ^ 31 - 1, default = 32, doc = "samples of a batch, on all ranks" },
+  shuffle = { type = "boolean", default = false, doc = "a new order every epoch, from the seed?" },
+  seed = { type = "integer", min = 0, max = 2 ^ 53, optional = true, doc = "of the order; default: the run's seed" },
+  drop_last = { type = "boolean", default = false, doc = "leave out an incomplete last batch?" },
+  transforms = { type = "table", default = {}, doc = "list of transforms, in order; functions of your own last" },
+  sampler = { type = { "table", "string" }, optional = true, doc = "instead of shuffle" },
+  prefetch = { type = "integer", min = 0, max = 16, default = 2, doc = "batches assembled ahead by a thread" },
+  dtype = { type = "string", one_of = { "f32", "f64" }, optional = true, doc = "of x; default: gm.default_dtype()" },
+}
+
+--- The dataset that a config, a name, a function or an object stands for.
+function data.dataset(given)
+  if type(given) == "table" and given.get ~= nil and given.length ~= nil then return given end
+  return registry.datasets:build(given)
+end
+
+local told = false
+
+-- Once a process: transforms in Lua cost time on the main thread, and the user should know why.
+local function tell_main_thread(what)
+  if told or core.rank() ~= 0 then return end
+  told = true
+  io.stderr:write("ganymede.data: " .. what .. " runs on the main thread, between the steps\n")
+end
+
+-- { native descriptions }, { Lua functions }, from configs, classes and functions in order
+local function split_transforms(list)
+  local native, own, normalized = {}, {}, false
+  for k, given in ipairs(list) do
+    local t = type(given) == "function" and given or registry.transforms:build(given)
+    if type(t) == "table" and t.native then
+      if #own > 0 then
+        error(("data.loader: transform %d, %s, runs on the prefetch thread: put it before your own"):format(k, t.name), 0)
+      end
+      native[#native + 1] = t.native
+      normalized = normalized or t.native.kind == "normalize"
+    else
+      own[#own + 1] = t
+    end
+  end
+  return native, own, normalized
+end
+
+local function choose_sampler(opt, given)
+  if not opt.sampler then return end
+  if given.shuffle ~= nil then error("data.loader: shuffle and sampler exclude each other", 0) end
+  local s = opt.sampler
+  opt.sampler = type(s) == "table" and s.order and s or registry.samplers:build(s)
+  if not opt.sampler.order then opt.shuffle = opt.sampler.shuffle end
+end
+
+--- A loader; see data.loader_options. loader:length() batches an epoch, :set_epoch(e), :seek(batch from 0),
+-- :next() -> x, y or nil at the end, :batches() iterator, :samples() count in the last batch, :close().
+function data.loader(given)
+  local opt = options.check("data.loader", data.loader_options, given, 2)
+  opt.dataset = data.dataset(opt.dataset)
+  opt.seed = opt.seed or core.seed()
+  choose_sampler(opt, given)
+  local native, own, normalized = split_transforms(opt.transforms)
+  local norm = opt.dataset.normalization
+  if norm and not normalized then native[#native + 1] = { kind = "normalize", mean = norm.mean, std = norm.std } end
+  if not opt.dataset.handle then
+    if #native > 0 then error("data.loader: built-in transforms need a built-in dataset; a dataset in Lua does its own", 0) end
+    tell_main_thread "a dataset written in Lua"
+  elseif #own > 0 then
+    tell_main_thread "a transform written in Lua"
+  end
+  return Loader.new(opt, native, own)
+end
+
+return data

@@ -1,0 +1,207 @@
+--- The loader: batches of a dataset in an order that (seed, epoch) decide.
+--
+-- Two sources behind one face: `native` datasets are read and transformed in C on a prefetch thread; a
+-- dataset written in Lua is asked on the main thread. Batches count from 0, as loader:seek takes them.
+-- @module ganymede.data.loader
+local checked = require "ganymede.data.failing"
+local core = require "ganymede.core"
+local gm_tensor = require "ganymede.tensor"
+local ops = require "ganymede.ops"
+
+-- ---------------------------------------------------------------- native: host/data/loader.h
+
+local Native = {}
+Native.__index = Native
+
+function Native.new(opt, transforms)
+  local handle = checked(nil, core.loader_new(opt.dataset.handle, transforms, {
+    batch_size = opt.batch_size, shuffle = opt.shuffle, drop_last = opt.drop_last, seed = opt.seed,
+    prefetch = opt.prefetch, dtype = opt.dtype or core.default_dtype(),
+  }))
+  return setmetatable({ handle = handle }, Native)
+end
+
+-- order: list of samples from 0, or nil for the sampler in C
+function Native:start(epoch, order)
+  checked(nil, core.loader_seek(self.handle, epoch, 0))
+  if order then checked(nil, core.loader_order(self.handle, order)) end
+end
+
+function Native:seek(epoch, batch) checked(nil, core.loader_seek(self.handle, epoch, batch)) end
+function Native:length() return core.loader_length(self.handle) end
+function Native:next() return checked(nil, core.loader_next(self.handle)) end
+function Native:close() core.loader_close(self.handle) end
+
+-- ---------------------------------------------------------------- datasets written in Lua
+
+local Slow = {}
+Slow.__index = Slow
+
+-- A plain table is asked with dataset.get(i), an object (a table with a metatable) with dataset:get(i).
+local function ask(dataset, name, ...)
+  local member = dataset[name]
+  if type(member) ~= "function" then return member end
+  if getmetatable(dataset) then return member(dataset, ...) end
+  return member(...)
+end
+
+local function samples_of(dataset)
+  local n = ask(dataset, "length")
+  if type(n) ~= "number" or n < 0 or n ~= math.floor(n) then
+    error("data.loader: the length of the dataset must be a whole number, got " .. tostring(n), 0)
+  end
+  return n
+end
+
+function Slow.new(opt)
+  return setmetatable({ opt = opt, dataset = opt.dataset, n = samples_of(opt.dataset), batch = 0, epoch = 0 }, Slow)
+end
+
+function Slow:start(epoch, order) self.epoch, self.order, self.batch = epoch, order, 0 end
+
+function Slow:seek(epoch, batch)
+  if batch < 0 or batch > self:length() then
+    error(("batch %d of an epoch of %d"):format(batch, self:length()), 0)
+  end
+  self.epoch, self.batch = epoch, batch
+end
+
+function Slow:total() return self.order and #self.order or self.n end
+
+function Slow:length()
+  return (self.opt.drop_last and math.floor or math.ceil)(self:total() / self.opt.batch_size)
+end
+
+local function check_whole(v, i)
+  if type(v) == "table" then
+    for _, w in ipairs(v) do check_whole(w, i) end
+  elseif v ~= math.floor(v) then
+    error(("data.loader: y of sample %d holds %s; y is i64 unless the dataset says y_dtype = \"f32\" or another")
+      :format(i, tostring(v)), 0)
+  end
+end
+
+-- The tensor (count, ...) of a list of numbers, nested lists or tensors.
+local function stacked(list, dtype)
+  if not core.is_tensor(list[1]) then return gm_tensor.tensor(list, { dtype = dtype }) end
+  local rows = {}
+  for i, t in ipairs(list) do
+    local shape = t:shape()
+    table.insert(shape, 1, 1)
+    rows[i] = ops.reshape(t:dtype() == dtype and t or ops.cast(t, dtype), shape)
+  end
+  return ops.cat(rows, 1)
+end
+
+local function gather(dataset, dtype, picked)
+  local xs, ys = {}, {}
+  local y_dtype = dataset.y_dtype or "i64"
+  for k, sample in ipairs(picked) do
+    local i = sample + 1
+    local x, y = ask(dataset, "get", i)
+    if x == nil or y == nil then
+      error(("data.loader: get(%d) of the dataset gave no %s"):format(i, x == nil and "x" or "y"), 0)
+    end
+    if y_dtype == "i64" and not core.is_tensor(y) then check_whole(y, i) end
+    xs[k], ys[k] = x, y
+  end
+  return stacked(xs, dataset.x_dtype or dtype), stacked(ys, y_dtype)
+end
+
+function Slow:picked()
+  local first = self.batch * self.opt.batch_size
+  local count = math.min(self.opt.batch_size, self:total() - first)
+  if not self.order then
+    return core.data_order(self.n, self.opt.shuffle, self.opt.seed, self.epoch, first, count)
+  end
+  local picked = {}
+  for k = 1, count do picked[k] = self.order[first + k] end
+  return picked
+end
+
+function Slow:next()
+  if self.batch >= self:length() then return nil end
+  local picked = self:picked()
+  local x, y = gm_tensor.scope(gm_tensor.no_grad, gather, self.dataset, self.opt.dtype or core.default_dtype(), picked)
+  self.batch = self.batch + 1
+  return x, y, #picked, picked
+end
+
+function Slow.close() end
+
+-- ---------------------------------------------------------------- the face
+
+local Loader = {}
+Loader.__index = Loader
+
+--- opt: as data.loader checked it; native: list of transforms for C; own: list of Lua functions.
+function Loader.new(opt, native, own)
+  local source = opt.dataset.handle and Native.new(opt, native) or Slow.new(opt)
+  local self = setmetatable({ opt = opt, dataset = opt.dataset, batch_size = opt.batch_size, source = source,
+                              own = own, epoch = 0, count = 0 }, Loader)
+  self:set_epoch(0)
+  return self
+end
+
+--- Batches of an epoch.
+function Loader:length() return self.source:length() end
+
+-- The list that a sampler of the user's own gives, as numbers from 0.
+local function order_of(self, epoch)
+  local sampler = self.opt.sampler
+  if not sampler or not sampler.order then return nil end
+  local n, order = samples_of(self.dataset), {}
+  for k, i in ipairs(sampler:order(epoch, n)) do
+    if type(i) ~= "number" or i < 1 or i > n or i ~= math.floor(i) then
+      error(("data.loader: the sampler chose sample %s of %d (they count from 1)"):format(tostring(i), n), 0)
+    end
+    order[k] = i - 1
+  end
+  return order
+end
+
+--- Goes to the first batch of epoch e >= 0, whose order depends on (seed, e) alone.
+function Loader:set_epoch(e)
+  self.source:start(e, order_of(self, e))
+  self.epoch, self.position = e, 0
+end
+
+--- Goes to a batch of this epoch, 0 for the first, without reading those before.
+function Loader:seek(batch)
+  self.source:seek(self.epoch, batch)
+  self.position = batch
+end
+
+--- The next x (b, ...), y (b, ...), or nil at the end of the epoch.
+function Loader:next()
+  local x, y, count, picked = self.source:next()
+  if x == nil then return nil end
+  self.count, self.picked, self.position = count, picked, self.position + 1
+  for _, transform in ipairs(self.own) do
+    local new_x, new_y = transform(x, y)
+    x, y = new_x, new_y == nil and y or new_y
+  end
+  return x, y
+end
+
+--- Samples in the last batch.
+function Loader:samples() return self.count end
+
+--- Which samples they were, from 1. Empty on meta devices.
+function Loader:sample_numbers()
+  local numbers = {}
+  for k, i in ipairs(self.picked or {}) do numbers[k] = i + 1 end
+  return numbers
+end
+
+--- for x, y in loader:batches() do: from where the loader stands to the end of the epoch; a loader at its
+-- end begins the epoch again. Run it inside gm.scope, or batches stay until the collector finds them.
+function Loader:batches()
+  if self.position >= self:length() then self:seek(0) end
+  return function() return self:next() end
+end
+
+--- Stops the prefetch thread and frees its buffers.
+function Loader:close() self.source:close() end
+
+return Loader
