@@ -64,5 +64,8 @@ int gm_open_optim(lua_State *L);
 int gm_open_rank(lua_State *L);
 int gm_open_run_op(lua_State *L);
 int gm_open_json(lua_State *L);
+int gm_open_control(lua_State *L);
+int gm_open_terminal(lua_State *L);
+int gm_open_data(lua_State *L);
 
 #endif

@@ -121,7 +121,7 @@ local function with_windows(spec)
   spec.sequence_length = { type = "integer", min = 1, max = 2 ^ 31, default = 128, doc = "tokens of a sample" }
   spec.stride = { type = "integer", min = 1, optional = true,
     doc = "tokens from one sample to the next; default: sequence_length, so that samples do not overlap" }
-  spec.split = { type = "string", one_of = { "all", "train", "test" }, default = "all", doc = "which part of the stream" }
+  spec.split = { type = "string", one_of = { "all", "train", "test" }, default = "all", doc = "which part" }
   spec.test_fraction = { type = "number", above = 0, below = 1, default = 0.1,
     doc = "share of the stream, at its end, that is the test part" }
   return spec

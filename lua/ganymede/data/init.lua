@@ -55,7 +55,7 @@ local function split_transforms(list)
     local t = type(given) == "function" and given or registry.transforms:build(given)
     if type(t) == "table" and t.native then
       if #own > 0 then
-        error(("data.loader: transform %d, %s, runs on the prefetch thread: put it before your own"):format(k, t.name), 0)
+        error(("data.loader: transform %d, %s, runs on the prefetch thread: put it first"):format(k, t.name), 0)
       end
       native[#native + 1] = t.native
       normalized = normalized or t.native.kind == "normalize"
@@ -85,7 +85,9 @@ function data.loader(given)
   local norm = opt.dataset.normalization
   if norm and not normalized then native[#native + 1] = { kind = "normalize", mean = norm.mean, std = norm.std } end
   if not opt.dataset.handle then
-    if #native > 0 then error("data.loader: built-in transforms need a built-in dataset; a dataset in Lua does its own", 0) end
+    if #native > 0 then
+      error("data.loader: built-in transforms need a built-in dataset; one written in Lua does its own", 0)
+    end
     tell_main_thread "a dataset written in Lua"
   elseif #own > 0 then
     tell_main_thread "a transform written in Lua"
