@@ -60,7 +60,9 @@ return function(name)
   local length = tonumber(ffi.cast("const uint64_t *", ffi.cast("const char *", bytes))[0])
   local header = json.decode(bytes:sub(9, 8 + length), path)
   local meta = {}
-  for key, text in pairs(header.__metadata__) do meta[key] = key == "torch" and text or plain(json.decode(text, path)) end
+  for key, text in pairs(header.__metadata__) do
+    meta[key] = key == "torch" and text or plain(json.decode(text, path))
+  end
   header.__metadata__ = nil
   return setmetatable({ bytes = bytes, start = 8 + length, header = header, meta = meta, cases = meta.cases }, File)
 end

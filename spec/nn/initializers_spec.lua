@@ -66,7 +66,8 @@ describe("initializers", function()
   end)
 
   it("names options it does not know", function()
-    assert.error_matches(function() init.normal { sdt = 1 } end, "initializer normal has no option 'sdt' %(did you mean 'std'%?%)")
+    assert.error_matches(function() init.normal { sdt = 1 } end,
+      "initializer normal has no option 'sdt' %(did you mean 'std'%?%)")
     assert.error_matches(function() init.uniform { low = 2, high = 1 } end, "low 2 is above high 1")
     assert.error_matches(function() init.trunc_normal { low = 1, high = 1 } end, "must be below")
   end)
@@ -110,13 +111,16 @@ describe("initializers", function()
 
   it("may be a name, a table with a type, a rule, a distribution or a function", function()
     local function constant(choice)
-      return gm.scope(function() return gm.nn.Linear { inputs = 2, outputs = 1, weight_initializer = choice }.weight:totable() end)
+      return gm.scope(function()
+        return gm.nn.Linear { inputs = 2, outputs = 1, weight_initializer = choice }.weight:totable()
+      end)
     end
     assert.same({ { 1, 1 } }, constant "ones")
     assert.same({ { 3, 3 } }, constant { type = "constant", value = 3 })
     assert.same({ { 4, 4 } }, constant(init.constant { value = 4 }))
     assert.same({ { 5, 5 } }, constant { kind = "constant", value = 5 })
-    assert.same({ { 12, 12 } }, constant(function(fan_in, fan_out) return { kind = "constant", value = 10 * fan_out + fan_in } end))
+    local function of_fans(fan_in, fan_out) return { kind = "constant", value = 10 * fan_out + fan_in } end
+    assert.same({ { 12, 12 } }, constant(of_fans))
   end)
 
   it("are open to users", function()

@@ -27,12 +27,12 @@ local spec = {
   layers = { type = "table", optional = true, doc = "list of modules, functions or { type = ... } tables, in order" },
 }
 
-local function as_module(entry, owner, position)
+local function as_module(entry, owner, position, level)
   if module.is_module(entry) then return entry end
   if type(entry) == "function" then return Lambda(entry) end
   if type(entry) == "table" and entry.type then return registry.layers:build(entry) end
   error(("%s: element %d must be a module, a function or a table with a type; got %s"):format(
-    owner, position, tostring(entry)), 0)
+    owner, position, tostring(entry)), level)
 end
 
 -- Elements by position become the option `layers`, so that both spellings share one path.
@@ -51,7 +51,7 @@ end
 takes_elements(List)
 
 function List:build(opt)
-  for i, entry in ipairs(opt.layers or {}) do self[i] = as_module(entry, self.name, i) end
+  for i, entry in ipairs(opt.layers or {}) do self[i] = as_module(entry, self.name, i, 4) end
   opt.layers = nil -- the children say it from here on
 end
 
@@ -61,7 +61,7 @@ function List:size() return #self:children() end
 --- Adds an element at the end; returns the list.
 function List:append(entry)
   local position = self:size() + 1
-  self[position] = as_module(entry, self.name, position)
+  self[position] = as_module(entry, self.name, position, 3)
   return self
 end
 

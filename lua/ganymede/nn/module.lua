@@ -279,7 +279,7 @@ local function given_options(class, first, ...)
   for k, v in pairs(first or {}) do
     local alias = class.aliases and class.aliases[k]
     if alias and first[alias] ~= nil then
-      error(("%s: '%s' and '%s' are the same option; give one"):format(class.name, k, alias), 4)
+      error(("%s: '%s' and '%s' are the same option; give one"):format(class.name, k, alias), 3)
     end
     out[alias or k] = v
   end
@@ -287,7 +287,7 @@ local function given_options(class, first, ...)
 end
 
 local function construct(class, ...)
-  local opt = options.check(class.name, class.options, given_options(class, ...), 4)
+  local opt = options.check(class.name, class.options, given_options(class, ...), 2)
   local self = setmetatable({
     _module = { parameters = {}, buffers = {}, children = {}, order = {}, training = true },
     opt = opt,

@@ -1,0 +1,73 @@
+--- Losses: counts, the count of a larger step, nothing to count.
+local gm = require "ganymede"
+local nn = require "ganymede.nn"
+local numeric = require "spec.support.numeric"
+
+local function logits(rows) return gm.normal({ rows, 5 }, { dtype = "f64", seed = 1 }) end
+local function targets(list, dtype) return gm.tensor(list, { dtype = dtype or "i64" }) end
+
+describe("nn.CrossEntropyLoss", function()
+  it("counts the targets that are not ignored, in i64 and i32, of any shape", function()
+    gm.scope(function()
+      local loss = nn.CrossEntropyLoss { ignore_index = 2 }
+      assert.equal(3, loss:count(targets { 0, 2, 1, 4 }))
+      assert.equal(2, loss:count(targets({ { 2, 2 }, { 3, 0 } }, "i32")))
+      assert.equal(4, nn.CrossEntropyLoss {}:count(targets { 0, 2, 1, 4 }))
+      assert.equal(3, nn.CrossEntropyLoss {}:count(targets { 0, -100, 1, 4 }))
+    end)
+  end)
+
+  it("of pieces with the count of the whole adds up to the whole, gradients too", function()
+    gm.scope(function()
+      local loss, target = nn.CrossEntropyLoss { ignore_index = 2 }, targets { 0, 2, 1, 4, 3, 2 }
+      local x = logits(6):requires_grad(true)
+      local whole = loss(x, target)
+      local value = whole:item()
+      whole:backward()
+      local wanted = numeric.flat(x:grad())
+      x = logits(6):requires_grad(true)
+      local count = loss:count(target)
+      local a = loss(x:narrow(1, 1, 2), target:narrow(1, 1, 2), count)
+      local b = loss(x:narrow(1, 3, 4), target:narrow(1, 3, 4), count)
+      local sum = a + b
+      assert.near(value, sum:item(), 1e-14)
+      sum:backward()
+      numeric.agree(x:grad(), wanted, 1e-14)
+    end)
+  end)
+
+  it("is 0, with gradient 0, when every target is ignored", function()
+    gm.scope(function()
+      local x = logits(2):requires_grad(true)
+      local loss = nn.CrossEntropyLoss {}(x, targets { -100, -100 })
+      assert.equal(0, loss:item())
+      loss:backward()
+      for _, g in ipairs(numeric.flat(x:grad())) do assert.equal(0, g) end
+    end)
+  end)
+
+  it("refuses a target that is no class", function()
+    gm.scope(function()
+      assert.error_matches(function() nn.CrossEntropyLoss {}(logits(2), targets { 0, 5 }) end, "5")
+    end)
+  end)
+end)
+
+describe("nn.MSELoss", function()
+  it("is the mean over elements, and divides by a given count", function()
+    gm.scope(function()
+      local loss = nn.MSELoss {}
+      local a, b = gm.tensor { { 1, 2 }, { 3, 4 } }, gm.tensor { { 0, 2 }, { 3, 1 } }
+      assert.equal(4, loss:count(b))
+      assert.equal(2.5, loss(a, b):item())
+      assert.equal(1, loss(a, b, 10):item())
+    end)
+  end)
+
+  it("refuses shapes that differ, which would broadcast", function()
+    gm.scope(function()
+      assert.error_matches(function() nn.MSELoss {}(gm.ones { 4 }, gm.ones { 4, 1 }) end,
+        "output %(4%) and target %(4, 1%)")
+    end)
+  end)
+end)
