@@ -138,7 +138,7 @@ gm_status gm_optimizer_set_momentum(gm_optimizer *o, double momentum)
     if (!(momentum >= 0 && momentum < 1))
         return GM_FAIL(GM_EINVAL, "optimizer: momentum %g is not in [0, 1)", momentum);
     if (o->kind == GM_SGD && (o->attrs.momentum == 0) != (momentum == 0))
-        return GM_FAIL(GM_EINVAL, "optimizer: momentum of SGD cannot be switched %s on the way", momentum == 0 ? "off" : "on");
+        return GM_FAIL(GM_EINVAL, "optimizer: SGD cannot gain or lose its momentum on the way");
     *(o->kind == GM_ADAM ? &o->attrs.beta1 : &o->attrs.momentum) = momentum;
     return GM_OK;
 }

@@ -15,6 +15,7 @@ local ops = require "ganymede.ops"
 local options = require "ganymede.options"
 local registry = require "ganymede.registry"
 local scope = require("ganymede.engine").scope
+require "ganymede.hooks"
 
 local Trainer = {}
 Trainer.__index = Trainer

@@ -1,0 +1,212 @@
+--- The trainer: which hook points are called when, evaluation, prediction, the hooks that ship.
+local gm = require "ganymede"
+local hooks = require "ganymede.hooks"
+local support = require "spec.train.support"
+
+local function build(opt)
+  opt = opt or {}
+  local model = support.model { width = 3, classes = 3, dropout = opt.dropout }
+  local loader = support.loader { batches = opt.batches or 3, size = 4, width = 3, classes = 3 }
+  local engine, train, test = gm.initialize {
+    model = model, criterion = { type = "CrossEntropyLoss" }, train_dataloader = loader, test_dataloader = loader,
+    optimizer = { type = "SGD", lr = 0.1 }, lr_scheduler = opt.lr_scheduler, gradient_accumulation = opt.accumulation,
+  }
+  local trainer = gm.trainer(engine)
+  trainer.said = {}
+  trainer.sink = function(text) trainer.said[#trainer.said + 1] = text end
+  return trainer, train, test, model, loader
+end
+
+local function tracer(trace, name, priority)
+  local hook = { name = name, priority = priority }
+  for _, point in ipairs(hooks.points) do
+    hook[point] = function(self, trainer)
+      assert(self == hook and trainer.engine)
+      trace[#trace + 1] = name and name .. " " .. point or point
+    end
+  end
+  return hook
+end
+
+local function repeated(n, ...)
+  local out = {}
+  for _ = 1, n do
+    for _, v in ipairs { ... } do out[#out + 1] = v end
+  end
+  return out
+end
+
+local function joined(...)
+  local out = {}
+  for _, list in ipairs { ... } do
+    for _, v in ipairs(list) do out[#out + 1] = v end
+  end
+  return out
+end
+
+describe("the trainer", function()
+  it("calls the hook points in the golden order (2 epochs, 3 steps each, at most 5, test every epoch)", function()
+    local trainer, train, test = build()
+    local trace = {}
+    trainer:fit { train_dataloader = train, test_dataloader = test, epochs = 2, max_steps = 5, test_interval = 1,
+                  hooks = { tracer(trace) } }
+    local function epoch(steps)
+      return joined({ "before_train_epoch" }, repeated(steps, "before_train_iter", "after_train_iter"),
+        { "after_train_epoch" })
+    end
+    local evaluation = joined({ "before_test", "before_test_epoch" },
+      repeated(3, "before_test_iter", "after_test_iter"), { "after_test_epoch", "after_test" })
+    assert.same(joined({ "after_hook_is_attached", "before_train" }, epoch(3), evaluation, epoch(2), evaluation,
+      { "after_train" }), trace)
+    assert.equal(5, trainer.step)
+  end)
+
+  it("calls hooks by priority, then in the order given", function()
+    local trainer, train = build { batches = 1 }
+    local trace = {}
+    local given = { tracer(trace, "c", 20), tracer(trace, "a", 0), tracer(trace, "d", 20), tracer(trace, "b") }
+    trainer:fit { train_dataloader = train, max_steps = 1, hooks = given }
+    local order = {}
+    for _, entry in ipairs(trace) do
+      if entry:match "after_train_iter" then order[#order + 1] = entry:sub(1, 1) end
+    end
+    assert.same({ "a", "b", "c", "d" }, order)
+  end)
+
+  it("evaluates every test_interval epochs, and at the end", function()
+    local trainer, train, test = build()
+    local at = {}
+    trainer:fit { train_dataloader = train, test_dataloader = test, epochs = 5, test_interval = 2,
+                  hooks = { { after_test = function(_, t) at[#at + 1] = t.step end } } }
+    assert.same({ 6, 12, 15 }, at)
+  end)
+
+  it("gives hooks the output, the labels and the loss of the step", function()
+    local trainer, train = build { batches = 4, accumulation = 2 }
+    local seen = {}
+    trainer:fit { train_dataloader = train, epochs = 1, hooks = { {
+      after_train_iter = function(_, _, output, label, loss)
+        seen[#seen + 1] = { output:size(1), output:size(2), label:size(1), type(loss), output:requires_grad() }
+      end } } }
+    assert.same({ { 8, 3, 8, "number", false }, { 8, 3, 8, "number", false } }, seen)
+  end)
+
+  it("says which point does not exist", function()
+    local trainer, train = build()
+    assert.error_matches(function()
+      trainer:fit { train_dataloader = train, epochs = 1, hooks = { { name = "mine", after_train_iteration = print } } }
+    end, "hook mine: there is no point 'after_train_iteration' %(did you mean 'after_train_iter'%?%)")
+    assert.error_matches(function() trainer:fit { train_dataloader = train } end, "epochs or max_steps")
+  end)
+
+  it("moves the scheduler by itself, once", function()
+    for _, given in ipairs { {}, { { type = "LRSchedulerHook" } } } do
+      local trainer, train = build { lr_scheduler = { type = "ExponentialLR", gamma = 0.5 } }
+      trainer:fit { train_dataloader = train, max_steps = 2, hooks = given }
+      assert.equal(0.025, trainer.engine.optimizer.lr)
+      assert.equal(0.025, trainer.states.lr)
+    end
+  end)
+
+  it("trains to the same bits twice, and to others with another seed", function()
+    local function bits()
+      local trainer, train, _, model = build { dropout = 0.3 }
+      trainer:fit { train_dataloader = train, epochs = 3 }
+      return { trainer.losses, support.numbers(model) }
+    end
+    local first = bits()
+    assert.same(first, bits())
+  end)
+
+  it("evaluation and prediction leave training as it was", function()
+    local function bits(between)
+      local trainer, train, test, model, loader = build { dropout = 0.3 }
+      trainer:fit { train_dataloader = train, max_steps = 2 }
+      if between then
+        trainer:evaluate(test)
+        loader:seek(0)
+        trainer:predict((loader:next()))
+      end
+      trainer:fit { train_dataloader = train, max_steps = 6 }
+      return support.numbers(model)
+    end
+    assert.same(bits(false), bits(true))
+  end)
+
+  it("predicts one input or many, without dropout and without gradients", function()
+    local trainer, _, _, model, loader = build { dropout = 0.5 }
+    local x = loader:next()
+    local y = trainer:predict(x)
+    model:eval()
+    assert.same(model(x):totable(), y:totable())
+    assert.is_false(y:requires_grad())
+    assert.equal(2, #trainer:predict { x, x })
+  end)
+
+  it("stops at the end of a step when asked", function()
+    local trainer, train, test = build()
+    trainer.should_stop = function() return trainer.step >= 2 end
+    local tested = false
+    trainer:fit { train_dataloader = train, test_dataloader = test, epochs = 9,
+                  hooks = { { before_test = function() tested = true end } } }
+    assert.equal(2, trainer.step)
+    assert.is_true(trainer.stopped)
+    assert.is_false(tested)
+  end)
+
+  it("gives each step and each hook a scope of its own", function()
+    local trainer, train = build { batches = 5 }
+    local live = {}
+    collectgarbage() -- what earlier examples left would go during the run
+    trainer:fit { train_dataloader = train, epochs = 4, hooks = { {
+      before_train_iter = function() live[#live + 1] = gm.memory().live end,
+      after_train_iter = function() gm.zeros { 1000 } end } } }
+    for i = 3, #live do assert.equal(live[2], live[i]) end
+  end)
+end)
+
+describe("hooks", function()
+  it("AccuracyHook counts right answers, of training and test", function()
+    local trainer, train, test = build()
+    local right = 0
+    trainer:fit { train_dataloader = train, test_dataloader = test, epochs = 1, hooks = {
+      { type = "AccuracyHook" },
+      { after_test_iter = function(_, _, output, label)
+        for i = 1, 4 do
+          local row, best = output[i]:totable(), 1
+          for c = 2, 3 do if row[c] > row[best] then best = c end end
+          if best - 1 == label:get(i) then right = right + 1 end
+        end
+      end } } }
+    assert.equal(right / 12, trainer.metrics.test.accuracy)
+    assert.is_true(trainer.metrics.train.accuracy >= 0 and trainer.metrics.train.accuracy <= 1)
+  end)
+
+  it("LossHook and the evaluation weigh batches by their targets", function()
+    local trainer, train, test = build()
+    trainer:fit { train_dataloader = train, test_dataloader = test, epochs = 1,
+                  hooks = { { type = "LossHook", interval = 2 } } }
+    local sum = 0
+    for _, loss in ipairs(trainer.losses) do sum = sum + loss end
+    assert.near(sum / 3, trainer.metrics.train.loss, 1e-12)
+    assert.matches("^step 2  loss %d%.%d+  lr 0%.1$", trainer.said[1])
+    assert.near(trainer:evaluate(test).loss, trainer.metrics.test.loss, 0)
+  end)
+
+  it("ThroughputHook and MemoryHook measure; GradientNormHook keeps mean and largest", function()
+    local trainer, train = build()
+    trainer:fit { train_dataloader = train, epochs = 2, hooks = {
+      { type = "ThroughputHook", ignored_steps = 2 }, { type = "MemoryHook" }, hooks.GradientNormHook {} } }
+    assert.is_true(trainer.states.samples_per_second > 0)
+    assert.is_nil(trainer.states.tokens_per_second) -- features are no tokens
+    assert.equal(0, trainer.states.seconds_left)
+    assert.is_true(trainer.states.memory_peak >= trainer.states.memory_live)
+    assert.is_true(trainer.metrics.train.gradient_norm_max >= trainer.metrics.train.gradient_norm)
+    assert.equal(trainer.engine.grad_norm, trainer.states.gradient_norm)
+  end)
+
+  it("refuse options they do not have", function()
+    assert.error_matches(function() hooks.LossHook { every = 3 } end, "LossHook has no option 'every'")
+    assert.error_matches(function() hooks.CheckpointHook { interval = 0 } end, "interval")
+  end)
+end)
