@@ -56,11 +56,14 @@ end
 local function unit_tests(build)
   local command = ("cmake --build %s --target unit_tests"):format(quote(build))
   local status, text, seconds = capture(command)
+  if text:find "unknown target" or text:find "No rule to make target" then
+    -- cmocka was not there when this was configured; it may be now, since the front door installs it for this verb
+    status, text = capture(("cmake %s && %s"):format(quote(build), command))
+    if status ~= 0 then text = text .. "\nis cmocka missing? ./ganymede test installs it" end
+  end
   if status ~= 0 then
     local count = { passed = 0, failed = 1, skipped = 0 }
-    local hint = ""
-    if text:find "unknown target" then hint = "\nthis was built without cmocka: ./ganymede test installs it" end
-    show("unit tests", count, seconds, ("could not be built (%s):\n%s%s"):format(command, tail(text, 30), hint))
+    show("unit tests", count, seconds, ("could not be built (%s):\n%s"):format(command, tail(text, 30)))
     return count
   end
   status, text, seconds = capture(quote(build .. "/unit_tests"))
