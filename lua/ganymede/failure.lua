@@ -3,7 +3,8 @@
 --     failure(2, "recipe %s: no model", path)    -- raises { message = ..., exit_code = 2 }
 --
 -- Statuses: 1 a Lua error or failed allocation; 2 command or recipe wrong, nothing was started; 4 it cannot
--- fit; 5 data or checkpoint damaged; 8 diverged; 75 preempted, can resume. A plain string means 1.
+-- fit; 5 data or checkpoint damaged; 7 past its time limit; 8 diverged; 75 preempted, can resume; 130 and 143,
+-- as shells count them: stopped by Ctrl-C or SIGTERM. A plain string means 1.
 -- The trap: error objects are tables, so print them with failure.text(e), not with `..`.
 local failure = {}
 
@@ -12,7 +13,8 @@ Failure.__index = Failure
 Failure.__tostring = function(self) return self.message end
 Failure.__concat = function(a, b) return failure.text(a) .. failure.text(b) end
 
-local known = { [1] = true, [2] = true, [4] = true, [5] = true, [6] = true, [7] = true, [8] = true, [75] = true }
+local known = { [1] = true, [2] = true, [4] = true, [5] = true, [6] = true, [7] = true, [8] = true,
+  [75] = true, [130] = true, [143] = true }
 
 --- The error object, not raised. The message is data: no formats are read in it.
 function failure.new(exit_code, message)
@@ -38,6 +40,29 @@ end
 
 --- A caught error as a failure of its own status, its message passed through change(text).
 function failure.changed(err, change) return failure.new(failure.code(err), change(failure.text(err))) end
+
+local last = {} -- the error that travels, and the traceback of the place where it was raised
+
+--- For xpcall: the error itself; its traceback waits in failure.traceback(err). Every protected call on the
+-- way that uses this handler leaves the traceback of the first, which is the deepest.
+function failure.handler(err)
+  if last.err ~= err or err == nil then last = { err = err, text = debug.traceback("", 2):gsub("^\n", "") } end
+  return err
+end
+
+--- The traceback of an error that came through failure.handler, or "".
+function failure.traceback(err) return last.err == err and last.text or "" end
+
+--- fn(...); `finish` runs before an error goes on, and before the results are returned.
+function failure.protect(finish, fn, ...)
+  local arguments, count = { ... }, select("#", ...)
+  local function done(ok, ...)
+    finish()
+    if not ok then error((...), 0) end
+    return ...
+  end
+  return done(xpcall(function() return fn(unpack(arguments, 1, count)) end, failure.handler))
+end
 
 return setmetatable(failure, {
   __call = function(_, exit_code, fmt, ...)

@@ -1,0 +1,107 @@
+--- The command line: ganymede VERB [arguments].
+--
+-- A verb is a module ganymede.cli.<name>: { summary = "...", arguments = function(parser), run = function(args)
+-- -> exit status or nil }, parser being lua-argparse's. main catches whatever a verb raises, says it once on
+-- standard error, and returns the exit status (see ganymede.failure). The trap: main may be called from
+-- inside (specs, demo), so nothing here ends the process.
+local failure = require "ganymede.failure"
+local log = require "ganymede.log"
+local options = require "ganymede.options"
+
+local cli = {}
+
+-- In the order of the help.
+cli.verbs = { "run", "check", "repl", "spec", "test", "doctor", "demo", "version", "help" }
+cli.reserved = { "bench", "plan", "simulate", "attach", "export", "import", "generate", "report" }
+
+local function has(list, name)
+  for _, entry in ipairs(list) do
+    if entry == name then return true end
+  end
+  return false
+end
+
+--- The module of a verb; status 2 and the nearest name when there is none.
+function cli.verb(name)
+  if has(cli.verbs, name) then return require("ganymede.cli." .. name) end
+  if has(cli.reserved, name) then failure(2, "'%s' is a reserved name; this version does not have it yet", name) end
+  local near = options.nearest(name, cli.verbs)
+  local hint = near and (" (did you mean '%s'?)"):format(near) or ""
+  failure(2, "there is no verb '%s'%s; see `ganymede help`", name, hint)
+end
+
+--- The parser of a verb.
+function cli.parser(name, verb)
+  local parser = require "argparse"("ganymede " .. name, verb.summary):add_help(false)
+  parser:flag("-h --help", "show this and end")
+  if verb.arguments then verb.arguments(parser) end
+  return parser
+end
+
+--- What `ganymede help` prints.
+function cli.overview()
+  local lines = { "usage: ganymede VERB [arguments]", "" }
+  for _, name in ipairs(cli.verbs) do
+    lines[#lines + 1] = ("  %-8s %s"):format(name, cli.verb(name).summary)
+  end
+  lines[#lines + 1] = "\n`ganymede VERB --help` explains a verb. To begin: ganymede run recipes/vit_fashion_mnist.lua"
+  return table.concat(lines, "\n")
+end
+
+local function wants_help(words)
+  for i = 2, #words do
+    if words[i] == "--" then return false end
+    if words[i] == "-h" or words[i] == "--help" then return true end
+  end
+  return false
+end
+
+local function parse(name, verb, words)
+  local parser = cli.parser(name, verb)
+  local rest = {}
+  for i = 2, #words do rest[#rest + 1] = words[i] end
+  local ok, result = parser:pparse(rest)
+  if not ok then failure(2, "%s\n%s", result, parser:get_usage()) end
+  result.argv = words
+  return result
+end
+
+local aliases = { ["--help"] = "help", ["-h"] = "help", ["--version"] = "version", ["-V"] = "version" }
+
+local function dispatch(words)
+  if words[1] == nil then failure(2, "%s", cli.overview()) end
+  local name = aliases[words[1]] or words[1]
+  if name:sub(1, 1) == "-" then failure(2, "expected a verb before '%s'; see `ganymede help`", name) end
+  local verb = cli.verb(name)
+  if wants_help(words) then
+    print(cli.parser(name, verb):get_help())
+    return 0
+  end
+  return verb.run(parse(name, verb, words)) or 0
+end
+
+-- A defect of ours rather than of a recipe: the message points into our own files.
+local function is_internal(text)
+  local root = rawget(_G, "GANYMEDE_ROOT")
+  return root ~= nil and text:sub(1, #root + 5) == root .. "/lua/"
+end
+
+--- Says what was caught by xpcall(f, failure.handler) -> exit status.
+function cli.report(err)
+  local text = failure.text(err)
+  log.error("%s", text)
+  local plain = not failure.is(err) and failure.code(err) == 1
+  if log.level >= 3 or (plain and is_internal(text)) then io.stderr:write(failure.traceback(err), "\n") end
+  return failure.code(err)
+end
+
+--- Runs a command line (list of words, without the program's name) -> exit status.
+function cli.main(words)
+  local ok, result = xpcall(function() return dispatch(words) end, failure.handler)
+  local code = ok and result or cli.report(result)
+  io.stdout:flush()
+  io.stderr:flush()
+  return code
+end
+
+return cli

@@ -1,0 +1,6 @@
+--- ganymede version
+local verb = { summary = "print the version" }
+
+function verb.run() print(("ganymede %s (%s)"):format(require "ganymede.version", jit.version)) end
+
+return verb

@@ -1,0 +1,32 @@
+--- Messages for a person, on standard error: "ganymede: ...".
+--
+-- GM_LOG chooses: 0 errors only, 1 warnings too, 2 (default) what was chosen for the user too, 3 details and
+-- tracebacks. While a progress line stands on the terminal it is wiped first (log.before).
+local log = { level = tonumber(os.getenv "GM_LOG" or "") or 2 }
+
+--- A function called before each message; the progress line sets it.
+log.before = nil
+
+local function write(prefix, fmt, ...)
+  local text = select("#", ...) > 0 and fmt:format(...) or fmt
+  if log.before then log.before() end
+  io.stdout:flush()
+  io.stderr:write("ganymede: ", prefix, text, "\n")
+  io.stderr:flush()
+end
+
+function log.error(fmt, ...) write("", fmt, ...) end
+
+function log.warn(fmt, ...)
+  if log.level >= 1 then write("warning: ", fmt, ...) end
+end
+
+function log.info(fmt, ...)
+  if log.level >= 2 then write("", fmt, ...) end
+end
+
+function log.debug(fmt, ...)
+  if log.level >= 3 then write("", fmt, ...) end
+end
+
+return setmetatable(log, { __call = function(_, ...) log.info(...) end })

@@ -1,0 +1,91 @@
+--- What run, check and repl share: the device, the classes that recipes name, interrupts as errors.
+local core = require "ganymede.core"
+local failure = require "ganymede.failure"
+local log = require "ganymede.log"
+
+local session = {}
+
+--- Loads everything that registers classes.
+function session.load_classes()
+  for _, name in ipairs { "nn", "models", "optim", "lr_scheduler", "data", "hooks" } do
+    require("ganymede." .. name)
+  end
+end
+
+--- Opens the device; once a process. opt: device ("cpu", "meta"), threads, limit_memory, seed.
+function session.open_device(opt)
+  if opt.device == "cuda" then
+    failure(2, "--device cuda: this build has no CUDA; it trains on the CPU (--device cpu)")
+  end
+  local ok, why = pcall(core.use_device, { device = opt.device or "cpu", threads = opt.threads })
+  if not ok then
+    local open = core.device()
+    if open.name ~= (opt.device or "cpu") or (opt.threads and opt.threads ~= open.threads) then
+      failure(2, "cannot open the device: %s", failure.text(why))
+    end
+  end
+  if opt.limit_memory then core.memory_limit(opt.limit_memory) end
+  if opt.seed then core.set_seed(opt.seed) end
+end
+
+--- "512M" -> bytes; nil and a reason when it is no number of bytes.
+function session.bytes(text)
+  local digits, unit = text:match "^(%d+%.?%d*)([kKmMgGtT]?)i?[bB]?$"
+  local power = unit and ({ [""] = 0, k = 1, m = 2, g = 3, t = 4 })[unit:lower()]
+  local bytes = digits and tonumber(digits) * 1024 ^ power
+  if not bytes or bytes < 1 or bytes > 2 ^ 53 then
+    return nil, ("'%s' is no number of bytes, such as 512M"):format(text)
+  end
+  return math.floor(bytes)
+end
+
+--- A converter for lua-argparse: an integer of at least `least`.
+function session.integer(least)
+  return function(text)
+    local n = text:match "^%d+$" and tonumber(text)
+    if n and n >= least and n <= 2 ^ 53 then return n end
+    return nil, ("'%s' is no integer of at least %d"):format(text, least)
+  end
+end
+
+--- Runs fn(...) while Ctrl-C, SIGTERM and a deadline raise failures of status 130, 143 and 7.
+-- opt: timeout (seconds or nil)
+function session.with_signals(opt, fn, ...)
+  local errors = {
+    failure.new(130, "stopped by Ctrl-C"),
+    failure.new(143, "stopped by SIGTERM"),
+    failure.new(7, ("the run did not end within %g seconds (--timeout)"):format(opt.timeout or 0)),
+  }
+  -- Only a deadline must reach compiled loops for sure: a second Ctrl-C ends the process anyway.
+  core.signals_open(errors, false, opt.timeout ~= nil)
+  core.signals_arm(true)
+  if opt.timeout then core.signals_deadline(opt.timeout) end
+  return failure.protect(core.signals_close, fn, ...)
+end
+
+--- Runs fn(...) while undefined globals are errors; the globals' metatable is put back.
+function session.strictly(fn, ...)
+  local before = getmetatable(_G)
+  require("ganymede.strict").on()
+  return failure.protect(function() setmetatable(_G, before) end, fn, ...)
+end
+
+--- fn(...) whose errors mean that the recipe is wrong: status 2, whatever was raised without a status.
+function session.blaming_recipe(path, fn, ...)
+  local function finish(ok, ...)
+    if ok then return ... end
+    local err = (...)
+    if failure.is(err) then error(err, 0) end
+    failure(2, "%s: %s", path, failure.text(err))
+  end
+  return finish(pcall(fn, ...))
+end
+
+--- Says what a run chose for its user, once.
+function session.announce(settings)
+  local device = core.device()
+  log.info("%s: %s, %s with %d threads, %s, seed %d", settings.name, "1 rank", device.backend, device.threads,
+    settings.dtype, settings.seed)
+end
+
+return session
