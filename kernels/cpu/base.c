@@ -213,29 +213,126 @@ static void cpu_walk_run(gm_device *dev, const cpu_walk *w, int weight, cpu_row 
     cpu_parallel(dev, w->rows * j.blocks, bytes * weight * j.block, walk_part, &j);
 }
 
-/* True where rows along the last dimension can be read at a fixed step from each other: x is
- * (rows, width) with step *step and the last stride 1. Else the general path must be taken. */
-static bool cpu_as_rows(const gm_tensor *x, int64_t *rows, int64_t *width, int64_t *step)
+/* ---- rows made dense: kernels that only know contiguous rows see any strides ---- */
+
+#define CPU_CHUNK 512
+
+/* n contiguous elements of each tensor; p[0] is the output. */
+typedef void (*cpu_dense_row)(const void *context, int64_t n, char *const *p);
+
+typedef struct dense_job {
+    cpu_dense_row row;
+    const void   *context;
+    int           tensors;
+    int64_t       size[CPU_WALK];
+    bool          update; /* the output is read too */
+} dense_job;
+
+#define STRIDED_CASE(bytes, type)                                                                \
+    case bytes:                                                                                  \
+        for (int64_t i = 0; i < n; i++) ((type *)to)[i * to_step] = ((const type *)from)[i * step]; \
+        break;
+
+/* n elements of 1, 2, 4 or 8 bytes from one step to another. */
+static void copy_strided(int64_t size, int64_t n, void *to, int64_t to_step, const void *from, int64_t step)
 {
-    int last = x->ndim - 1;
-    if (last < 0) {
-        *rows = *width = *step = 1;
-        return true;
+    switch (size) {
+        STRIDED_CASE(1, uint8_t)
+        STRIDED_CASE(2, uint16_t)
+        STRIDED_CASE(4, uint32_t)
+        STRIDED_CASE(8, uint64_t)
     }
-    *width = x->shape[last];
-    *rows = 1;
-    *step = *width;
-    if (*width > 1 && x->stride[last] != 1) return false;
-    for (int d = last - 1; d >= 0; d--) {
-        if (x->shape[d] == 1) continue;
-        if (*rows == 1) *step = x->stride[d];
-        else if (x->stride[d] != *step * *rows) return false;
-        *rows *= x->shape[d];
-    }
-    return true;
 }
 
-/* Stride of a tensor that is one-dimensional or less (a bias, a weight of a norm). */
+static void dense_row(const void *context, int64_t n, char *const *p, const int64_t *stride)
+{
+    const dense_job *j = context;
+    bool             dense = true;
+    for (int k = 0; k < j->tensors; k++) dense &= stride[k] == 1 || n == 1;
+    if (dense) {
+        j->row(j->context, n, p);
+        return;
+    }
+    char  room[CPU_WALK][CPU_CHUNK * 8] __attribute__((aligned(64)));
+    char *q[CPU_WALK];
+    for (int k = 0; k < j->tensors; k++)
+        if (stride[k] == 0) copy_strided(j->size[k], n < CPU_CHUNK ? n : CPU_CHUNK, room[k], 1, p[k], 0);
+    for (int64_t i = 0; i < n; i += CPU_CHUNK) {
+        int64_t m = n - i < CPU_CHUNK ? n - i : CPU_CHUNK;
+        for (int k = 0; k < j->tensors; k++) {
+            char *at = p[k] + i * stride[k] * j->size[k];
+            q[k] = stride[k] == 1 ? at : room[k];
+            if (stride[k] > 1 && (k > 0 || j->update)) copy_strided(j->size[k], m, room[k], 1, at, stride[k]);
+        }
+        j->row(j->context, m, q);
+        if (stride[0] != 1) copy_strided(j->size[0], m, p[0] + i * stride[0] * j->size[0], stride[0], room[0], 1);
+    }
+}
+
+/* y = row(x...) elementwise with broadcasting, any strides: the frame of every elementwise kernel.
+ * t[0] is the output; update says that it is read too. weight: as in cpu_walk_run. */
+static void cpu_elementwise(gm_device *dev, int tensors, gm_tensor *const *t, bool update, int weight,
+                            cpu_dense_row row, const void *context)
+{
+    cpu_walk  w;
+    dense_job j = {.row = row, .context = context, .tensors = tensors, .update = update};
+    cpu_walk_new(&w, tensors, t);
+    for (int k = 0; k < tensors; k++) j.size[k] = w.size[k];
+    cpu_walk_run(dev, &w, weight, dense_row, &j);
+}
+
+/* ---- tensors as rows along their last dimension ---- */
+
+/* Any leading dimensions; the last stride is 1 (cpu_with_rows in copy.c makes it so). */
+typedef struct cpu_rows {
+    char   *data;
+    int64_t rows, width, size; /* size: bytes of an element */
+    int64_t step;              /* bytes from row to row, where even */
+    bool    even;              /* else each row is found through shape and stride */
+    int     ndim;              /* of the leading dimensions */
+    int64_t shape[GM_MAX_DIMS], stride[GM_MAX_DIMS];
+} cpu_rows;
+
+/* Rows of x along its last dimension; a tensor of dimension 0 is one row of one. */
+static cpu_rows cpu_rows_of(const gm_tensor *x)
+{
+    cpu_rows r = {.data = gm_tensor_data(x), .rows = 1, .size = (int64_t)gm_dtype_size(x->dtype), .even = true};
+    r.width = x->ndim ? x->shape[x->ndim - 1] : 1;
+    r.ndim = x->ndim ? x->ndim - 1 : 0;
+    for (int d = r.ndim - 1; d >= 0; d--) {
+        r.shape[d] = x->shape[d];
+        r.stride[d] = x->stride[d] * r.size;
+        if (x->shape[d] == 1) continue;
+        if (r.rows == 1) r.step = r.stride[d];
+        else if (r.stride[d] != r.step * r.rows) r.even = false;
+        r.rows *= x->shape[d];
+    }
+    return r;
+}
+
+static inline void *cpu_row_at(const cpu_rows *r, int64_t i)
+{
+    if (r->even) return r->data + i * r->step;
+    char *p = r->data;
+    for (int d = r->ndim - 1; d >= 0; d--) {
+        p += i % r->shape[d] * r->stride[d];
+        i /= r->shape[d];
+    }
+    return p;
+}
+
+/* The leading dimensions of one value a row (mean, lse, target): element i, where t has no row dimension. */
+static cpu_rows cpu_scalars_of(const gm_tensor *t)
+{
+    gm_tensor row = *t;
+    if (row.ndim < GM_MAX_DIMS) {
+        row.shape[row.ndim] = row.stride[row.ndim] = 1;
+        row.ndim++;
+    }
+    return cpu_rows_of(&row);
+}
+
+/* Stride of a tensor of one dimension or none (a bias, the weight of a norm). */
 static inline int64_t cpu_stride1(const gm_tensor *t) { return t->ndim ? t->stride[t->ndim - 1] : 0; }
 
 static inline gm_tensor *cpu_in(const gm_call *call, int i) { return i < call->n_in ? call->in[i] : NULL; }

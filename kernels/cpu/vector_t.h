@@ -241,17 +241,15 @@ CPU_INLINE V F(silu_grad_v)(V x)
     return s + s * (1 - s) * x;
 }
 
+/* e / (1 + e)^2 with e = exp(-|x|): s (1 - s) without cancellation */
 CPU_INLINE V F(sigmoid_grad_v)(V x)
 {
-    V s = F(sigmoid_v)(x);
-    return s * (1 - s);
+    V e = F(exp_v)(-F(abs_v)(x)), r = 1 / (1 + e);
+    return e * (r * r);
 }
 
-CPU_INLINE V F(tanh_grad_v)(V x)
-{
-    V y = F(tanh_v)(x);
-    return 1 - y * y;
-}
+/* 1 - tanh^2(x) = 4 s (1 - s) at 2 x */
+CPU_INLINE V F(tanh_grad_v)(V x) { return F(sigmoid_grad_v)(x + x) * 4; }
 
 CPU_INLINE V F(relu_v)(V x) { return F(max_v)(F(splat)(0), x); } /* NaN stays NaN */
 CPU_INLINE V F(relu_grad_v)(V x) { return F(select)(x > 0, F(splat)(1), F(splat)(0)); }

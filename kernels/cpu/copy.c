@@ -1,0 +1,329 @@
+/* copy.c - fill and copy: any strides, any dtype to any.
+ *
+ * A copy within a dtype first widens its element: where the innermost run is contiguous in both tensors
+ * and short, the run becomes one element of up to 64 bytes, so that a patch of four floats moves as 16
+ * bytes. Then rows are moved at once (memcpy), transposed in tiles, or element by element. Other casts
+ * convert contiguous rows in vector code where it matters (f32 with f64, bf16, f16, u8, i32, i64) and
+ * through gm_load and gm_store for the rest, which define them all. */
+
+/* ---- casts of contiguous rows ---- */
+
+#define CAST_ROW(name, from, to, expression)                            \
+    static void name(int64_t n, const void *source, void *target)       \
+    {                                                                   \
+        const from *x = source;                                         \
+        to         *y = target;                                         \
+        for (int64_t i = 0; i < n; i++) y[i] = expression;              \
+    }
+CAST_ROW(cast_f32_f64, float, double, x[i])
+CAST_ROW(cast_f64_f32, double, float, (float)x[i])
+CAST_ROW(cast_u8_f32, uint8_t, float, x[i])
+CAST_ROW(cast_i32_f32, int32_t, float, (float)x[i])
+CAST_ROW(cast_i64_f32, int64_t, float, (float)(double)x[i])
+CAST_ROW(cast_i32_i64, int32_t, int64_t, x[i])
+CAST_ROW(cast_u8_f64, uint8_t, double, x[i])
+
+static void cast_bf16_f32(int64_t n, const void *source, void *target)
+{
+    const uint16_t *x = source;
+    uint32_t       *y = target;
+    for (int64_t i = 0; i < n; i++) y[i] = (uint32_t)x[i] << 16;
+}
+
+static void cast_f32_bf16(int64_t n, const void *source, void *target)
+{
+    const uint32_t *x = source;
+    uint16_t       *y = target;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t u = x[i], rounded = (u + 0x7fffu + ((u >> 16) & 1)) >> 16, quiet = (u >> 16) | 0x40;
+        y[i] = (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+    }
+}
+
+static void cast_f16_f32(int64_t n, const void *source, void *target)
+{
+    const uint16_t *x = source;
+    float          *y = target;
+    int64_t         i = 0;
+#if defined(__F16C__)
+    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(y + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(x + i))));
+#endif
+    for (; i < n; i++) y[i] = gm_f16_to_f32(x[i]);
+}
+
+static void cast_f32_f16(int64_t n, const void *source, void *target)
+{
+    const float *x = source;
+    uint16_t    *y = target;
+    int64_t      i = 0;
+#if defined(__F16C__)
+    for (; i + 8 <= n; i += 8) {
+        __m256  v = _mm256_loadu_ps(x + i);
+        __m128i h = _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT);
+        if (_mm256_movemask_ps(_mm256_cmp_ps(v, v, _CMP_UNORD_Q))) break; /* NaN: one bit pattern, as gm_f32_to_f16 */
+        _mm_storeu_si128((__m128i *)(y + i), h);
+    }
+#endif
+    for (; i < n; i++) y[i] = gm_f32_to_f16(x[i]);
+}
+
+typedef void (*cast_row)(int64_t n, const void *x, void *y);
+
+static cast_row find_cast(gm_dtype from, gm_dtype to)
+{
+    static const cast_row rows[GM_DTYPE_COUNT][GM_DTYPE_COUNT] = {
+        [GM_F32] = {[GM_F64] = cast_f32_f64, [GM_BF16] = cast_f32_bf16, [GM_F16] = cast_f32_f16},
+        [GM_F64] = {[GM_F32] = cast_f64_f32},
+        [GM_BF16] = {[GM_F32] = cast_bf16_f32},
+        [GM_F16] = {[GM_F32] = cast_f16_f32},
+        [GM_U8] = {[GM_F32] = cast_u8_f32, [GM_F64] = cast_u8_f64},
+        [GM_I32] = {[GM_F32] = cast_i32_f32, [GM_I64] = cast_i32_i64},
+        [GM_I64] = {[GM_F32] = cast_i64_f32},
+    };
+    return rows[from][to];
+}
+
+typedef struct cast_job { gm_dtype from, to; cast_row row; } cast_job;
+
+static void cast_dense(const void *context, int64_t n, char *const *p)
+{
+    const cast_job *j = context;
+    if (j->row) j->row(n, p[1], p[0]);
+    else
+        for (int64_t i = 0; i < n; i++) gm_store(j->to, p[0], i, gm_load(j->from, p[1], i));
+}
+
+/* ---- copies within a dtype ---- */
+
+/* Joins the innermost run, contiguous in both, into one element if it is 2 to 64 bytes of a power of two. */
+static void widen_element(cpu_walk *w)
+{
+    int     last = w->ndim - 1;
+    int64_t run = w->shape[last], bytes = run * w->size[0];
+    if (last == 0 || w->stride[0][last] != 1 || w->stride[1][last] != 1) return;
+    if (bytes > 64 || bytes & (bytes - 1)) return;
+    for (int d = 0; d < last; d++)
+        if (w->stride[0][d] % run || w->stride[1][d] % run) return;
+    for (int k = 0; k < 2; k++) {
+        w->size[k] = bytes;
+        for (int d = 0; d < last; d++) w->stride[k][d] /= run;
+    }
+    w->ndim = last;
+    w->rows /= w->shape[last - 1];
+    w->numel /= run;
+}
+
+
+static void copy_row(const void *context, int64_t n, char *const *p, const int64_t *stride)
+{
+    const cpu_walk *w = context;
+    int64_t         to_step = stride[0], step = stride[1];
+    char           *to = p[0];
+    const char     *from = p[1];
+    if (to_step == 1 && step == 1) {
+        memcpy(to, from, (size_t)(n * w->size[0]));
+        return;
+    }
+    switch (w->size[0]) {
+    case 16:
+        for (int64_t i = 0; i < n; i++) memcpy(to + 16 * i * to_step, from + 16 * i * step, 16);
+        break;
+    case 32:
+        for (int64_t i = 0; i < n; i++) memcpy(to + 32 * i * to_step, from + 32 * i * step, 32);
+        break;
+    case 64:
+        for (int64_t i = 0; i < n; i++) memcpy(to + 64 * i * to_step, from + 64 * i * step, 64);
+        break;
+    default: copy_strided(w->size[0], n, to, to_step, from, step);
+    }
+}
+
+typedef float    quad32 __attribute__((vector_size(16), aligned(4), may_alias));
+typedef double   pair64 __attribute__((vector_size(16), aligned(8), may_alias));
+typedef int32_t  quad_index __attribute__((vector_size(16)));
+typedef int64_t  pair_index __attribute__((vector_size(16)));
+
+/* y[r][c] = x[c][r] for 4 x 4 floats; xs and ys: elements between rows */
+CPU_INLINE void transpose4(float *y, int64_t ys, const float *x, int64_t xs)
+{
+    quad32 a = *(const quad32 *)x, b = *(const quad32 *)(x + xs);
+    quad32 c = *(const quad32 *)(x + 2 * xs), d = *(const quad32 *)(x + 3 * xs);
+    quad32 ab = __builtin_shuffle(a, b, (quad_index){0, 4, 1, 5}), cd = __builtin_shuffle(c, d, (quad_index){0, 4, 1, 5});
+    quad32 AB = __builtin_shuffle(a, b, (quad_index){2, 6, 3, 7}), CD = __builtin_shuffle(c, d, (quad_index){2, 6, 3, 7});
+    *(quad32 *)y = __builtin_shuffle(ab, cd, (quad_index){0, 1, 4, 5});
+    *(quad32 *)(y + ys) = __builtin_shuffle(ab, cd, (quad_index){2, 3, 6, 7});
+    *(quad32 *)(y + 2 * ys) = __builtin_shuffle(AB, CD, (quad_index){0, 1, 4, 5});
+    *(quad32 *)(y + 3 * ys) = __builtin_shuffle(AB, CD, (quad_index){2, 3, 6, 7});
+}
+
+CPU_INLINE void transpose2(double *y, int64_t ys, const double *x, int64_t xs)
+{
+    pair64 a = *(const pair64 *)x, b = *(const pair64 *)(x + xs);
+    *(pair64 *)y = __builtin_shuffle(a, b, (pair_index){0, 2});
+    *(pair64 *)(y + ys) = __builtin_shuffle(a, b, (pair_index){1, 3});
+}
+
+#define TILE 32
+
+/* rows x columns of y from columns x rows of x, both with contiguous inner elements of `size` bytes. */
+static void transpose_tile(int64_t size, int64_t rows, int64_t cols, char *y, int64_t ys, const char *x, int64_t xs)
+{
+    int64_t step = size == 4 ? 4 : 2, r = 0;
+    for (; r + step <= rows; r += step) {
+        int64_t c = 0;
+        if (size == 4)
+            for (; c + 4 <= cols; c += 4) transpose4((float *)y + r * ys + c, ys, (const float *)x + c * xs + r, xs);
+        else
+            for (; c + 2 <= cols; c += 2) transpose2((double *)y + r * ys + c, ys, (const double *)x + c * xs + r, xs);
+        for (int64_t k = 0; k < step; k++)
+            copy_strided(size, cols - c, y + ((r + k) * ys + c) * size, 1, x + (c * xs + r + k) * size, xs);
+    }
+    for (; r < rows; r++) copy_strided(size, cols, y + r * ys * size, 1, x + r * size, xs);
+}
+
+typedef struct transpose_job {
+    cpu_walk w; /* without the two dimensions that are swapped */
+    int64_t  rows, cols, strips, ys, xs;
+} transpose_job;
+
+/* A strip of TILE rows of y, over all its columns. */
+static void transpose_part(void *context, int64_t begin, int64_t end, int thread)
+{
+    const transpose_job *j = context;
+    int64_t              at[GM_MAX_DIMS], size = j->w.size[0];
+    char                *p[CPU_WALK];
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        walk_seek(&j->w, i / j->strips, at, p);
+        int64_t r = i % j->strips * TILE, rows = j->rows - r < TILE ? j->rows - r : TILE;
+        for (int64_t c = 0; c < j->cols; c += TILE)
+            transpose_tile(size, rows, j->cols - c < TILE ? j->cols - c : TILE, p[0] + (r * j->ys + c) * size, j->ys,
+                           p[1] + (c * j->xs + r) * size, j->xs);
+    }
+}
+
+/* Where y is contiguous along its last dimension and x along another one: true if done. */
+static bool copy_transposed(gm_device *dev, const cpu_walk *w)
+{
+    int last = w->ndim - 1, e = 0;
+    if ((w->size[0] != 4 && w->size[0] != 8) || w->stride[0][last] != 1 || w->stride[1][last] < 4) return false;
+    while (e < last && !(w->stride[1][e] == 1 && w->shape[e] >= 4)) e++;
+    if (e == last || w->shape[last] < 4) return false;
+    transpose_job j = {.w = *w, .rows = w->shape[e], .cols = w->shape[last], .ys = w->stride[0][e], .xs = w->stride[1][last]};
+    j.strips = (j.rows + TILE - 1) / TILE;
+    j.w.rows = w->rows / j.rows;
+    walk_drop(&j.w, e); /* the last stays where walk_seek expects the row */
+    cpu_parallel(dev, j.w.rows * j.strips, 4 * TILE * j.cols * w->size[0], transpose_part, &j);
+    return true;
+}
+
+static gm_status cpu_copy(gm_device *dev, const gm_call *call)
+{
+    gm_tensor *x = call->in[0], *y = call->out[0];
+    cpu_walk   w;
+    if (x->dtype != y->dtype) {
+        cast_job j = {.from = x->dtype, .to = y->dtype, .row = find_cast(x->dtype, y->dtype)};
+        cpu_elementwise(dev, 2, (gm_tensor *[]){y, x}, false, j.row ? 1 : 4, cast_dense, &j);
+        return GM_OK;
+    }
+    cpu_walk_new(&w, 2, (gm_tensor *[]){y, x});
+    if (!w.numel) return GM_OK;
+    widen_element(&w);
+    if (!copy_transposed(dev, &w)) cpu_walk_run(dev, &w, 1, copy_row, &w);
+    return GM_OK;
+}
+
+static gm_status copy_tensor(gm_device *dev, gm_tensor *y, gm_tensor *x)
+{
+    gm_attrs at = {.dtype = y->dtype};
+    return cpu_copy(dev, &(gm_call){GM_OP_copy, 1, 1, (gm_tensor *[]){x}, (gm_tensor *[]){y}, &at});
+}
+
+/* ---- kernels that work on rows with a last stride of 1 ---- */
+
+#define CPU_TENSORS 16 /* of a call that works on rows */
+
+/* *out: t with dimension dim moved to the end (dim < 0: as it is) and a last stride of 1: t itself, a view or,
+ * where the strides demand it, a copy. */
+static gm_status make_dense(gm_device *dev, gm_tensor *t, int dim, bool read, gm_tensor **out)
+{
+    gm_tensor *view = t, *copy;
+    if (dim >= 0 && dim < t->ndim - 1) {
+        int order[GM_MAX_DIMS];
+        for (int d = 0; d < t->ndim; d++) order[d] = d < dim ? d : d + 1;
+        order[t->ndim - 1] = dim;
+        GM_TRY(gm_tensor_permute(t, order, &view));
+    } else gm_tensor_retain(t);
+    *out = view;
+    int last = view->ndim - 1;
+    if (last < 0 || view->shape[last] <= 1 || view->stride[last] == 1) return GM_OK;
+    gm_status st = gm_tensor_new(dev, view->dtype, view->ndim, view->shape, &copy);
+    if (st == GM_OK) {
+        if (read) copy_tensor(dev, copy, view);
+        *out = copy;
+    }
+    gm_tensor_release(view);
+    return st;
+}
+
+/* Brings a result back from where make_dense had it written. */
+static void give_back(gm_device *dev, gm_tensor *t, int dim, gm_tensor *used)
+{
+    gm_tensor target = *t; /* t with dim last */
+    if (used->storage == t->storage) return;
+    for (int d = dim; dim >= 0 && d < t->ndim; d++) {
+        int from = d == t->ndim - 1 ? dim : d + 1;
+        target.shape[d] = t->shape[from];
+        target.stride[d] = t->stride[from];
+    }
+    copy_tensor(dev, &target, used);
+}
+
+/* Runs kernel on the call with every tensor's last stride 1. Where dim >= 0, tensors of `ndim` dimensions have
+ * dimension dim moved to the end. GM_ENOMEM before anything is written. */
+static gm_status cpu_with_rows(gm_device *dev, const gm_call *call, int ndim, int dim, gm_kernel kernel)
+{
+    gm_tensor *dense[CPU_TENSORS] = {0};
+    gm_call    c = *call;
+    gm_status  st = GM_OK;
+    c.in = dense;
+    c.out = dense + c.n_in;
+    for (int i = 0; i < c.n_in + c.n_out && st == GM_OK; i++) {
+        gm_tensor *t = i < c.n_in ? call->in[i] : call->out[i - c.n_in];
+        if (t) st = make_dense(dev, t, t->ndim == ndim ? dim : -1, i < c.n_in || call->attrs->accumulate, &dense[i]);
+    }
+    if (st == GM_OK) st = kernel(dev, &c);
+    for (int i = 0; i < c.n_out && st == GM_OK; i++)
+        if (c.out[i]) give_back(dev, call->out[i], call->out[i]->ndim == ndim ? dim : -1, c.out[i]);
+    for (int i = 0; i < c.n_in + c.n_out; i++) gm_tensor_release(dense[i]);
+    return st;
+}
+
+/* ---- fill ---- */
+
+typedef struct fill_job { int64_t size; uint64_t bits; } fill_job;
+
+static void fill_dense(const void *context, int64_t n, char *const *p)
+{
+    const fill_job *j = context;
+    uint8_t         u1 = (uint8_t)j->bits;
+    uint16_t        u2 = (uint16_t)j->bits;
+    uint32_t        u4 = (uint32_t)j->bits;
+    switch (j->size) {
+    case 1: memset(p[0], u1, (size_t)n); break;
+    case 2: for (int64_t i = 0; i < n; i++) ((uint16_t *)p[0])[i] = u2; break;
+    case 4: for (int64_t i = 0; i < n; i++) ((uint32_t *)p[0])[i] = u4; break;
+    case 8: for (int64_t i = 0; i < n; i++) ((uint64_t *)p[0])[i] = j->bits; break;
+    }
+}
+
+static gm_status cpu_fill(gm_device *dev, const gm_call *call)
+{
+    gm_tensor *y = call->out[0];
+    fill_job   j = {.size = (int64_t)gm_dtype_size(y->dtype)};
+    unsigned char bytes[8] = {0};
+    gm_store(y->dtype, bytes, 0, call->attrs->value);
+    memcpy(&j.bits, bytes, 8); /* little end first: the element is in the low bytes */
+    cpu_elementwise(dev, 1, &y, false, 1, fill_dense, &j);
+    return GM_OK;
+}

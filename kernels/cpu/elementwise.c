@@ -1,0 +1,79 @@
+/* elementwise.c - axpy, affine, unary, binary, compare and where, with gradients of the unary functions.
+ *
+ * Each op is a function over contiguous rows (elementwise_t.h) handed to cpu_elementwise, which brings
+ * any strides and broadcasting to that form. The functions of the network (activations, exp, log) are
+ * vectorised; sin, cos, pow and power go through libm in double, element by element. */
+
+#define AS 32
+#include "as.h"
+#include "elementwise_t.h"
+#define AS 64
+#include "as.h"
+#include "elementwise_t.h"
+#define AS 0
+#include "as.h"
+
+#define BY_TYPE(tensor, name) ((tensor)->dtype == GM_F32 ? name##_f32 : name##_f64)
+
+/* Arithmetic of a function in units of the traffic of an element: how soon threads pay. */
+static int function_weight(gm_function f)
+{
+    switch (f) {
+    case GM_FN_sin: case GM_FN_cos: case GM_FN_power: case GM_FN_pow: return 16;
+    case GM_FN_gelu: case GM_FN_gelu_tanh: case GM_FN_silu: case GM_FN_sigmoid: case GM_FN_tanh:
+    case GM_FN_exp: case GM_FN_log: return 4;
+    default: return 1;
+    }
+}
+
+static gm_status cpu_axpy(gm_device *dev, const gm_call *call)
+{
+    gm_tensor *x = call->in[0], *y = call->out[0];
+    cpu_elementwise(dev, 2, (gm_tensor *[]){y, x}, true, 1, BY_TYPE(y, axpy_dense), call->attrs);
+    return GM_OK;
+}
+
+static gm_status cpu_affine(gm_device *dev, const gm_call *call)
+{
+    gm_tensor *x = call->in[0], *y = call->out[0];
+    cpu_elementwise(dev, 2, (gm_tensor *[]){y, x}, false, 1, BY_TYPE(y, affine_dense), call->attrs);
+    return GM_OK;
+}
+
+static gm_status cpu_unary(gm_device *dev, const gm_call *call)
+{
+    gm_tensor *x = call->in[0], *y = call->out[0];
+    cpu_elementwise(dev, 2, (gm_tensor *[]){y, x}, false, function_weight(call->attrs->function),
+                    BY_TYPE(y, unary_dense), call->attrs);
+    return GM_OK;
+}
+
+static gm_status cpu_unary_grad(gm_device *dev, const gm_call *call)
+{
+    gm_tensor *x = call->in[0], *g = call->in[1], *dx = call->out[0];
+    cpu_elementwise(dev, 3, (gm_tensor *[]){dx, x, g}, false, function_weight(call->attrs->function),
+                    BY_TYPE(x, unary_grad_dense), call->attrs);
+    return GM_OK;
+}
+
+static gm_status cpu_binary(gm_device *dev, const gm_call *call)
+{
+    gm_tensor *a = call->in[0], *b = call->in[1], *y = call->out[0];
+    cpu_elementwise(dev, 3, (gm_tensor *[]){y, a, b}, false, function_weight(call->attrs->function),
+                    BY_TYPE(a, binary_dense), call->attrs);
+    return GM_OK;
+}
+
+static gm_status cpu_compare(gm_device *dev, const gm_call *call)
+{
+    gm_tensor *a = call->in[0], *b = call->in[1], *y = call->out[0];
+    cpu_elementwise(dev, 3, (gm_tensor *[]){y, a, b}, false, 1, BY_TYPE(a, compare_dense), call->attrs);
+    return GM_OK;
+}
+
+static gm_status cpu_where(gm_device *dev, const gm_call *call)
+{
+    gm_tensor *c = call->in[0], *a = call->in[1], *b = call->in[2], *y = call->out[0];
+    cpu_elementwise(dev, 4, (gm_tensor *[]){y, c, a, b}, false, 1, BY_TYPE(a, where_dense), call->attrs);
+    return GM_OK;
+}

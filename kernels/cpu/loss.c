@@ -1,0 +1,159 @@
+/* loss.c - lookup tables and cross entropy. Indices and targets are i32 or i64 and are checked, all of
+ * them, before anything is written.
+ *
+ * The gradient of a table is summed without races: positions are sorted by table row (a stable counting
+ * sort), and every element of the table is summed by one thread, in double, in order of position, so the
+ * bits do not depend on the number of threads. Cross entropy reads its logits once: blocks that fit the first
+ * cache, with a running maximum. */
+#include <inttypes.h>
+
+#define LOSS_BLOCK   2048 /* logits at a time */
+#define TABLE_PANEL  64   /* least columns of a table that a thread works on */
+#define TABLE_COLUMNS 512 /* columns summed at a time */
+
+static inline int64_t load_index(const cpu_rows *index, int64_t i)
+{
+    const void *p = cpu_row_at(index, i);
+    return index->size == 4 ? *(const int32_t *)p : *(const int64_t *)p;
+}
+
+static gm_status check_indices(const char *op, const cpu_rows *index, int64_t rows)
+{
+    for (int64_t i = 0; i < index->rows; i++) {
+        int64_t v = load_index(index, i);
+        if (v < 0 || v >= rows)
+            return GM_FAIL(GM_EINVAL, "%s: index %" PRId64 " at position %" PRId64 " (from 0) is outside a table of %" PRId64
+                           " rows", op, v, i, rows);
+    }
+    return GM_OK;
+}
+
+/* ---- embedding ---- */
+
+typedef struct lookup_job { cpu_rows w, index, y; } lookup_job;
+
+static void lookup_part(void *context, int64_t begin, int64_t end, int thread)
+{
+    const lookup_job *j = context;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++)
+        memcpy(cpu_row_at(&j->y, i), cpu_row_at(&j->w, load_index(&j->index, i)), (size_t)(j->w.width * j->w.size));
+}
+
+static gm_status embedding_rows(gm_device *dev, const gm_call *call)
+{
+    lookup_job j = {cpu_rows_of(call->in[0]), cpu_scalars_of(call->in[1]), cpu_rows_of(call->out[0])};
+    GM_TRY(check_indices("embedding", &j.index, call->in[0]->shape[0]));
+    cpu_parallel(dev, j.w.width ? j.index.rows : 0, 2 * j.w.width * j.w.size, lookup_part, &j);
+    return GM_OK;
+}
+
+static gm_status cpu_embedding(gm_device *dev, const gm_call *call) { return cpu_with_rows(dev, call, 0, -1, embedding_rows); }
+
+typedef struct table_job {
+    cpu_rows g, dw;
+    int64_t  padding;
+    bool     accumulate;
+    int64_t *start, *position; /* table row r has positions[start[r] .. start[r + 1]) */
+    int64_t  rows, panels, groups;
+} table_job;
+
+typedef struct entropy_job {
+    cpu_rows x, target, loss, lse, g, dx; /* logits and their gradient; the rest has one value a row */
+    int64_t  ignore;
+    double   smoothing;
+} entropy_job;
+
+#define AS 32
+#include "as.h"
+#include "loss_t.h"
+#define AS 64
+#include "as.h"
+#include "loss_t.h"
+#define AS 0
+#include "as.h"
+
+/* Positions by table row, in order within a row. start has rows + 1 entries, all 0 before. */
+static void sort_positions(const cpu_rows *index, table_job *j)
+{
+    for (int64_t i = 0; i < index->rows; i++) j->start[load_index(index, i) + 1]++;
+    for (int64_t r = 0; r < j->rows; r++) j->start[r + 1] += j->start[r];
+    for (int64_t i = 0; i < index->rows; i++) j->position[j->start[load_index(index, i)]++] = i;
+    for (int64_t r = j->rows; r > 0; r--) j->start[r] = j->start[r - 1]; /* the fill moved each start to its end */
+    j->start[0] = 0;
+}
+
+static gm_status embedding_grad_rows(gm_device *dev, const gm_call *call)
+{
+    gm_tensor *dw = call->out[0];
+    cpu_rows   index = cpu_scalars_of(call->in[0]);
+    gm_block  *block;
+    table_job  j = {.g = cpu_rows_of(call->in[1]), .dw = cpu_rows_of(dw), .padding = call->attrs->padding_index,
+                    .accumulate = call->attrs->accumulate, .rows = dw->shape[0]};
+    GM_TRY(check_indices("embedding_grad", &index, j.rows));
+    if (gm_tensor_numel(dw) == 0) return GM_OK;
+    GM_TRY(cpu_scratch(dev, (size_t)(j.rows + 1 + index.rows) * sizeof(int64_t), &j.start, &block));
+    memset(j.start, 0, (size_t)(j.rows + 1) * sizeof(int64_t));
+    j.position = j.start + j.rows + 1;
+    sort_positions(&index, &j);
+    int64_t threads = gm_threads_count(dev->threads), most = j.dw.width / TABLE_PANEL;
+    j.panels = most < 1 ? 1 : most < threads ? most : threads;
+    j.groups = (threads + j.panels - 1) / j.panels;
+    int64_t items = j.panels * j.groups, traffic = (2 * index.rows + j.rows) * j.dw.width * j.dw.size;
+    cpu_parallel(dev, items, traffic / items, BY_TYPE(dw, table_part), &j);
+    gm_pool_release(dev->pool, block);
+    return GM_OK;
+}
+
+static gm_status cpu_embedding_grad(gm_device *dev, const gm_call *call)
+{
+    return cpu_with_rows(dev, call, 0, -1, embedding_grad_rows);
+}
+
+/* ---- cross entropy ---- */
+
+static gm_status check_targets(const gm_call *call, const cpu_rows *target, int64_t classes)
+{
+    for (int64_t r = 0; r < target->rows; r++) {
+        int64_t v = load_index(target, r);
+        if (v != call->attrs->ignore_index && (v < 0 || v >= classes))
+            return GM_FAIL(GM_EINVAL, "%s: target %" PRId64 " of row %" PRId64 " (from 0) is none of %" PRId64 " classes",
+                           gm_op_name(call->op), v, r, classes);
+    }
+    return GM_OK;
+}
+
+static gm_status cross_entropy_rows(gm_device *dev, const gm_call *call)
+{
+    gm_tensor  *logits = call->in[0];
+    entropy_job j = {.x = cpu_rows_of(logits), .target = cpu_scalars_of(call->in[1]), .ignore = call->attrs->ignore_index,
+                     .smoothing = call->attrs->label_smoothing};
+    GM_TRY(check_targets(call, &j.target, j.x.width));
+    j.loss = cpu_scalars_of(call->out[0]);
+    j.lse = cpu_scalars_of(call->out[1]);
+    cpu_parallel(dev, j.x.rows, 2 * j.x.width * j.x.size, BY_TYPE(logits, entropy_part), &j);
+    return GM_OK;
+}
+
+static gm_status cross_entropy_grad_rows(gm_device *dev, const gm_call *call)
+{
+    gm_tensor  *logits = call->in[0];
+    entropy_job j = {.x = cpu_rows_of(logits), .target = cpu_scalars_of(call->in[1]), .ignore = call->attrs->ignore_index,
+                     .smoothing = call->attrs->label_smoothing};
+    GM_TRY(check_targets(call, &j.target, j.x.width));
+    j.lse = cpu_scalars_of(call->in[2]);
+    j.g = cpu_scalars_of(call->in[3]);
+    j.dx = cpu_rows_of(call->out[0]);
+    cpu_parallel(dev, j.x.rows, 3 * j.x.width * j.x.size, BY_TYPE(logits, entropy_grad_part), &j);
+    return GM_OK;
+}
+
+static gm_status cpu_cross_entropy(gm_device *dev, const gm_call *call)
+{
+    return cpu_with_rows(dev, call, 0, -1, cross_entropy_rows);
+}
+
+static gm_status cpu_cross_entropy_grad(gm_device *dev, const gm_call *call)
+{
+    return cpu_with_rows(dev, call, 0, -1, cross_entropy_grad_rows);
+}

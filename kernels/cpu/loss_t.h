@@ -1,0 +1,109 @@
+/* loss_t.h - table gradients and cross entropy for one element type (as.h). */
+
+/* dw[row][first .. first + n) (+)= the sum of g over the row's positions */
+static void F(table_row)(const table_job *j, int64_t row, int64_t first, int64_t n)
+{
+    T             *dw = (T *)cpu_row_at(&j->dw, row) + first;
+    const int64_t *at = j->position + j->start[row];
+    int64_t        count = row == j->padding ? 0 : j->start[row + 1] - j->start[row];
+    if (count == 0) {
+        if (!j->accumulate) memset(dw, 0, (size_t)n * sizeof(T));
+        return;
+    }
+    for (int64_t c = 0; c < n; c += TABLE_COLUMNS) {
+        int64_t m = n - c < TABLE_COLUMNS ? n - c : TABLE_COLUMNS;
+        double  sum[TABLE_COLUMNS] __attribute__((aligned(64)));
+        for (int64_t i = 0; i < m; i++) sum[i] = j->accumulate ? (double)dw[c + i] : 0;
+        for (int64_t k = 0; k < count; k++) {
+            const T *g = (const T *)cpu_row_at(&j->g, at[k]) + first + c;
+            for (int64_t i = 0; i < m; i++) sum[i] += (double)g[i];
+        }
+        for (int64_t i = 0; i < m; i++) dw[c + i] = (T)sum[i];
+    }
+}
+
+/* First table row of a group: groups have equal shares of rows and positions together. */
+static int64_t F(group_start)(const table_job *j, int64_t group)
+{
+    int64_t want = (j->rows + j->start[j->rows]) * group / j->groups, low = 0, high = j->rows;
+    while (low < high) {
+        int64_t mid = (low + high) / 2;
+        if (mid + j->start[mid] < want) low = mid + 1;
+        else high = mid;
+    }
+    return low;
+}
+
+static void F(table_part)(void *context, int64_t begin, int64_t end, int thread)
+{
+    const table_job *j = context;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t panel = i / j->groups, group = i % j->groups;
+        int64_t first = panel * j->dw.width / j->panels, last = (panel + 1) * j->dw.width / j->panels;
+        int64_t stop = F(group_start)(j, group + 1);
+        for (int64_t r = F(group_start)(j, group); r < stop; r++) F(table_row)(j, r, first, last - first);
+    }
+}
+
+/* log of the sum of exp in two terms: max and log(sum of exp(x - max)); *total: the sum of x, if wanted */
+static double F(log_sum_exp)(int64_t n, const T *x, T *largest, double *total)
+{
+    double sum = 0;
+    T      m = (T)-INFINITY;
+    for (int64_t i = 0; i < n; i += LOSS_BLOCK) {
+        int64_t k = n - i < LOSS_BLOCK ? n - i : LOSS_BLOCK;
+        T       block = F(max_row)(k, x + i);
+        if (block > m) {
+            sum *= exp((double)m - (double)block); /* 0 at first: exp(-inf) */
+            m = block;
+        }
+        if (m > (T)-INFINITY) sum += F(exp_sum_row)(k, x + i, m);
+        else if (isnan(F(sum_row)(k, x + i))) sum = NAN; /* max_row passes over NaN */
+        if (total) *total += F(sum_row)(k, x + i);
+    }
+    *largest = m;
+    return m > (T)-INFINITY ? log(sum) : NAN; /* a row of -inf alone has no softmax */
+}
+
+static void F(entropy_part)(void *context, int64_t begin, int64_t end, int thread)
+{
+    const entropy_job *j = context;
+    int64_t            n = j->x.width;
+    double             e = j->smoothing;
+    (void)thread;
+    for (int64_t r = begin; r < end; r++) {
+        const T *x = cpu_row_at(&j->x, r);
+        T        m, *loss = cpu_row_at(&j->loss, r);
+        double   total = 0, rest = F(log_sum_exp)(n, x, &m, e > 0 ? &total : NULL), lse = (double)m + rest;
+        int64_t  target = load_index(&j->target, r);
+        *(T *)cpu_row_at(&j->lse, r) = (T)lse;
+        if (target == j->ignore) {
+            *loss = 0;
+            continue;
+        }
+        double miss = (double)m - (double)x[target] + rest;
+        *loss = (T)(e > 0 ? (1 - e) * miss + e * (lse - total / (double)n) : miss);
+    }
+}
+
+/* dx = g (softmax - (1 - e) [class is the target] - e / classes) */
+static void F(entropy_grad_part)(void *context, int64_t begin, int64_t end, int thread)
+{
+    const entropy_job *j = context;
+    int64_t            n = j->x.width;
+    (void)thread;
+    for (int64_t r = begin; r < end; r++) {
+        const T *x = cpu_row_at(&j->x, r);
+        T       *dx = cpu_row_at(&j->dx, r), g = *(T *)cpu_row_at(&j->g, r), lse = *(T *)cpu_row_at(&j->lse, r);
+        int64_t  target = load_index(&j->target, r);
+        if (target == j->ignore) {
+            memset(dx, 0, (size_t)n * sizeof(T));
+            continue;
+        }
+        double share = j->smoothing / (double)n;
+        for (int64_t i = 0; i < n; i += LANES)
+            F(put)(dx, i, n - i, (F(exp_v)(F(at)(x, i, n - i) - lse) - (T)share) * g);
+        dx[target] = (T)((double)g * (exp((double)(x[target] - lse)) - (1 - j->smoothing) - share));
+    }
+}

@@ -1,0 +1,98 @@
+/* norm.c - layer norm and RMS norm over the last dimension, forward and backward.
+ *
+ * A row is read from memory once and stays in cache for its two or three passes: sums in double, then the
+ * squares around the mean (two passes: a mean of 1e4 with a variance of 1 survives in f32), then the result.
+ * The mean is subtracted in two parts, since rounded to f32 it would cost those digits again. The gradients of
+ * w and b are summed in double by each thread and then over threads in order. */
+
+/* One job serves both norms and both directions; NULL data where a tensor is absent. */
+typedef struct norm_job {
+    bool     rms, has_residual, has_sum;
+    double   eps;
+    int64_t  width;
+    cpu_rows x, residual, y, sum, mean, rstd; /* forward */
+    cpu_rows g, gsum, dx;                     /* backward, beside x, mean, rstd */
+    const void *w, *b;
+    double  *partial; /* thread t: dw at partial + 2 t width, db behind it */
+} norm_job;
+
+#define AS 32
+#include "as.h"
+#include "norm_t.h"
+#define AS 64
+#include "as.h"
+#include "norm_t.h"
+#define AS 0
+#include "as.h"
+
+static cpu_rows rows_or_none(const gm_tensor *t) { return t ? cpu_rows_of(t) : (cpu_rows){0}; }
+
+static gm_status norm_rows(gm_device *dev, const gm_call *call)
+{
+    gm_tensor *x = call->in[0], *residual = call->in[1], *w = call->in[2], *b = cpu_in(call, 3);
+    bool       rms = call->op == GM_OP_rms_norm;
+    norm_job   j = {.rms = rms, .has_residual = residual, .has_sum = call->out[1], .eps = call->attrs->eps};
+    j.x = cpu_rows_of(x);
+    j.width = j.x.width;
+    j.residual = rows_or_none(residual);
+    j.y = cpu_rows_of(call->out[0]);
+    j.sum = rows_or_none(call->out[1]);
+    if (!rms) j.mean = cpu_scalars_of(call->out[2]);
+    j.rstd = cpu_scalars_of(call->out[rms ? 2 : 3]);
+    j.w = w ? gm_tensor_data(w) : NULL;
+    j.b = b ? gm_tensor_data(b) : NULL;
+    int64_t tensors = 2 + j.has_residual + j.has_sum;
+    cpu_parallel(dev, j.x.rows, tensors * j.width * j.x.size, BY_TYPE(x, norm_part), &j);
+    return GM_OK;
+}
+
+static gm_status cpu_layer_norm(gm_device *dev, const gm_call *call) { return cpu_with_rows(dev, call, 0, -1, norm_rows); }
+static gm_status cpu_rms_norm(gm_device *dev, const gm_call *call) { return cpu_with_rows(dev, call, 0, -1, norm_rows); }
+
+/* y (+)= the sum of parts[0], parts[step], ... in order: gradients of parameters from the threads' sums. */
+static void add_partials(gm_tensor *y, const double *parts, int count, int64_t step, bool accumulate)
+{
+    void   *data = gm_tensor_data(y);
+    int64_t n = gm_tensor_numel(y), stride = cpu_stride1(y);
+    for (int64_t i = 0; i < n; i++) {
+        double s = accumulate ? gm_load(y->dtype, data, i * stride) : 0;
+        for (int k = 0; k < count; k++) s += parts[k * step + i];
+        gm_store(y->dtype, data, i * stride, s);
+    }
+}
+
+static gm_status norm_grad_rows(gm_device *dev, const gm_call *call)
+{
+    gm_tensor *x = call->in[2], *w = call->in[3], *dw = call->out[1], *db = cpu_out(call, 2);
+    bool       rms = call->op == GM_OP_rms_norm_grad;
+    gm_block  *block;
+    norm_job   j = {.rms = rms};
+    j.g = cpu_rows_of(call->in[0]);
+    j.gsum = rows_or_none(call->in[1]);
+    j.x = cpu_rows_of(x);
+    j.width = j.x.width;
+    if (!rms) j.mean = cpu_scalars_of(call->in[4]);
+    j.rstd = cpu_scalars_of(call->in[rms ? 4 : 5]);
+    j.w = w ? gm_tensor_data(w) : NULL;
+    j.dx = cpu_rows_of(call->out[0]);
+    int64_t bytes = (call->in[1] ? 4 : 3) * j.width * j.x.size;
+    int     parts = cpu_parts(dev, j.x.rows, bytes);
+    size_t  room = (size_t)parts * 2 * (size_t)j.width * sizeof(double);
+    GM_TRY(cpu_scratch(dev, room, &j.partial, &block));
+    memset(j.partial, 0, room);
+    cpu_parallel(dev, j.x.rows, bytes, BY_TYPE(x, norm_grad_part), &j);
+    if (dw) add_partials(dw, j.partial, parts, 2 * j.width, call->attrs->accumulate);
+    if (db) add_partials(db, j.partial + j.width, parts, 2 * j.width, call->attrs->accumulate);
+    gm_pool_release(dev->pool, block);
+    return GM_OK;
+}
+
+static gm_status cpu_layer_norm_grad(gm_device *dev, const gm_call *call)
+{
+    return cpu_with_rows(dev, call, 0, -1, norm_grad_rows);
+}
+
+static gm_status cpu_rms_norm_grad(gm_device *dev, const gm_call *call)
+{
+    return cpu_with_rows(dev, call, 0, -1, norm_grad_rows);
+}

@@ -1,0 +1,160 @@
+/* optimizer.c - sum of squares, SGD and Adam over many tensors in one parallel region.
+ *
+ * The tensors are one long list of elements, cut evenly over threads whatever their sizes. Gradients carry the
+ * loss scale and are not yet clipped: g counts as g clip / loss_scale. Contiguous tensors are updated where they
+ * lie; others pass through small buffers, element by element. Constants of the step are worked out once, in
+ * double. References: torch.optim.SGD, Adam (Kingma and Ba 2015) and AdamW (Loshchilov and Hutter 2019). */
+
+#define OPTIMIZER_CHUNK 512 /* elements of a tensor that is not contiguous, at a time */
+#define OPTIMIZER_ROLES 4   /* g, p, m, v */
+
+typedef struct optimizer_job {
+    int               count, roles; /* tensors; of each: g, then roles - 1 outputs */
+    gm_tensor *const *in, *const *out;
+    int64_t          *start;   /* count + 1: the first element of each tensor in the list of all */
+    double           *partial; /* sum_squares: a sum for each thread */
+    /* the step's constants */
+    double scale, lr, weight_decay, decay; /* decay: factor of p in AdamW */
+    double momentum, fresh;                /* buffer = momentum buffer + fresh g */
+    double beta1, beta2, root, eps, rate;  /* p -= rate m / (root sqrt(v) + eps) */
+    bool   nesterov, buffer; /* buffer: it holds something already */
+    void (*row[2])(const struct optimizer_job *j, int64_t n, void *const *t, int thread); /* f32, f64 */
+} optimizer_job;
+
+#define AS 32
+#include "as.h"
+#include "optimizer_t.h"
+#define AS 64
+#include "as.h"
+#include "optimizer_t.h"
+#define AS 0
+#include "as.h"
+
+static gm_tensor *tensor_of(const optimizer_job *j, int k, int role)
+{
+    return role == 0 ? j->in[k] : j->out[k * (j->roles - 1) + role - 1];
+}
+
+/* n elements from the first on, in row-major order, between t and a buffer. */
+static void move_elements(const gm_tensor *t, int64_t first, int64_t n, char *buffer, bool out)
+{
+    size_t size = gm_dtype_size(t->dtype);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t rest = first + i, offset = 0;
+        for (int d = t->ndim - 1; d >= 0; d--) {
+            offset += rest % t->shape[d] * t->stride[d];
+            rest /= t->shape[d];
+        }
+        char *at = (char *)gm_tensor_data(t) + (size_t)offset * size, *b = buffer + (size_t)i * size;
+        memcpy(out ? at : b, out ? b : at, size);
+    }
+}
+
+/* Elements [first, first + n) of tensor k through buffers where a tensor is not contiguous. */
+static void update_strided(const optimizer_job *j, int k, int64_t first, int64_t n, int thread)
+{
+    char  room[OPTIMIZER_ROLES][OPTIMIZER_CHUNK * 8] __attribute__((aligned(64)));
+    void *t[OPTIMIZER_ROLES] = {0};
+    for (int64_t i = 0; i < n; i += OPTIMIZER_CHUNK) {
+        int64_t m = n - i < OPTIMIZER_CHUNK ? n - i : OPTIMIZER_CHUNK;
+        for (int role = 0; role < j->roles; role++)
+            if (tensor_of(j, k, role)) move_elements(tensor_of(j, k, role), first + i, m, t[role] = room[role], false);
+        j->row[j->in[k]->dtype == GM_F64](j, m, t, thread);
+        for (int role = 1; role < j->roles; role++)
+            if (t[role]) move_elements(tensor_of(j, k, role), first + i, m, room[role], true);
+    }
+}
+
+static void update_span(const optimizer_job *j, int k, int64_t first, int64_t n, int thread)
+{
+    void *t[OPTIMIZER_ROLES] = {0};
+    for (int role = 0; role < j->roles; role++) {
+        gm_tensor *x = tensor_of(j, k, role);
+        if (!x) continue;
+        if (!gm_tensor_is_contiguous(x)) {
+            update_strided(j, k, first, n, thread);
+            return;
+        }
+        t[role] = (char *)gm_tensor_data(x) + (size_t)first * gm_dtype_size(x->dtype);
+    }
+    j->row[j->in[k]->dtype == GM_F64](j, n, t, thread);
+}
+
+/* Elements [begin, end) of the list. */
+static void update_part(void *context, int64_t begin, int64_t end, int thread)
+{
+    const optimizer_job *j = context;
+    int                  low = 0, high = j->count - 1;
+    while (low < high) { /* the last tensor that starts at or before begin */
+        int mid = (low + high + 1) / 2;
+        if (j->start[mid] <= begin) low = mid;
+        else high = mid - 1;
+    }
+    for (int k = low; k < j->count && begin < end; k++) {
+        int64_t stop = j->start[k + 1] < end ? j->start[k + 1] : end;
+        if (stop > begin) update_span(j, k, begin - j->start[k], stop - begin, thread);
+        begin = stop;
+    }
+}
+
+static gm_status update_all(gm_device *dev, const gm_call *call, optimizer_job *j)
+{
+    gm_block *block;
+    size_t    starts = (size_t)call->n_in + 1, threads = (size_t)gm_threads_count(dev->threads);
+    GM_TRY(cpu_scratch(dev, (starts + threads) * 8, &j->start, &block));
+    j->partial = (double *)(j->start + starts);
+    memset(j->partial, 0, threads * sizeof(double));
+    j->count = call->n_in;
+    j->in = call->in;
+    j->out = call->out;
+    j->start[0] = 0;
+    for (int k = 0; k < call->n_in; k++) j->start[k + 1] = j->start[k] + gm_tensor_numel(call->in[k]);
+    cpu_parallel(dev, j->start[j->count], 8 * j->roles, update_part, j);
+    if (call->op == GM_OP_sum_squares) {
+        double sum = 0;
+        for (size_t k = 0; k < threads; k++) sum += j->partial[k];
+        *(double *)gm_tensor_data(call->out[0]) = sum;
+    }
+    gm_pool_release(dev->pool, block);
+    return GM_OK;
+}
+
+static gm_status cpu_sum_squares(gm_device *dev, const gm_call *call)
+{
+    optimizer_job j = {.roles = 1, .row = {sum_squares_span_f32, sum_squares_span_f64}};
+    return update_all(dev, call, &j);
+}
+
+/* As torch.optim.SGD: at step 1 the buffer becomes the gradient, without dampening. */
+static gm_status cpu_sgd(gm_device *dev, const gm_call *call)
+{
+    const gm_attrs      *at = call->attrs;
+    const gm_step_block *step = &dev->step;
+    bool                 first = step->step == 1;
+    optimizer_job        j = {.roles = 3, .row = {sgd_span_f32, sgd_span_f64}};
+    j.scale = step->clip / step->loss_scale;
+    j.lr = step->lr;
+    j.weight_decay = at->weight_decay;
+    j.momentum = at->momentum;
+    j.fresh = first ? 1 : 1 - at->dampening;
+    j.nesterov = at->nesterov;
+    j.buffer = !first;
+    return update_all(dev, call, &j);
+}
+
+static gm_status cpu_adam(gm_device *dev, const gm_call *call)
+{
+    const gm_attrs      *at = call->attrs;
+    const gm_step_block *step = &dev->step;
+    double               t = (double)step->step;
+    optimizer_job        j = {.roles = 4, .row = {adam_span_f32, adam_span_f64}};
+    j.scale = step->clip / step->loss_scale;
+    j.weight_decay = at->decoupled ? 0 : at->weight_decay;
+    j.decay = at->decoupled ? 1 - step->lr * at->weight_decay : 1;
+    j.beta1 = at->beta1;
+    j.beta2 = at->beta2;
+    j.rate = step->lr / (1 - pow(at->beta1, t));
+    j.root = 1 / sqrt(1 - pow(at->beta2, t));
+    j.eps = at->eps;
+    return update_all(dev, call, &j);
+}

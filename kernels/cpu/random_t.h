@@ -1,0 +1,62 @@
+/* random_t.h - samplers over rows for one element type (as.h); see random.c. */
+
+static void F(uniform_row)(const random_job *j, int64_t n, uint64_t index, const uint32_t *words, const void *x, void *out)
+{
+    T     *y = out;
+    double low = j->at->low, high = j->at->high;
+    (void)index;
+    (void)x;
+    for (int64_t i = 0; i < n; i++) y[i] = (T)gm_sample_uniform(low, high, words[i]);
+}
+
+/* Elements 2k and 2k + 1 share their words; a row may begin or end inside a pair. */
+static void F(normal_row)(const random_job *j, int64_t n, uint64_t index, const uint32_t *words, const void *x, void *out)
+{
+    T     *y = out;
+    double even, odd, mean = j->at->mean, std = j->at->std;
+    int64_t i = 0;
+    (void)x;
+    if (index % 2 && n > 0) { /* its partner's word stands just before: same block */
+        gm_sample_normal(mean, std, words[-1], words[0], &even, &odd);
+        y[i++] = (T)odd;
+    }
+    for (; i < n; i += 2) { /* the partner of the last may lie beyond n: same block too */
+        gm_sample_normal(mean, std, words[i], words[i + 1], &even, &odd);
+        y[i] = (T)even;
+        if (i + 1 < n) y[i + 1] = (T)odd;
+    }
+}
+
+static void F(truncated_row)(const random_job *j, int64_t n, uint64_t index, const uint32_t *words, const void *x, void *out)
+{
+    T *y = out;
+    (void)index;
+    (void)x;
+    for (int64_t i = 0; i < n; i++) y[i] = (T)gm_sample_truncated(&j->cut, words[i]);
+}
+
+/* x / (1 - p), rounded once from double as in the reference: q = x keep and one correction give the quotient
+ * exactly rounded (Markstein 1990), where the machine has FMA. */
+CPU_INLINE double F(divided)(double x, double rest, double keep)
+{
+#if defined(__FMA__) && T_BITS == 32 /* in f64 subnormals would spoil the remainder */
+    double q = x * keep, r = fma(-q, rest, x), t = fma(r, keep, q);
+    return r == r ? t : q; /* infinite x */
+#else
+    (void)keep;
+    return x / rest;
+#endif
+}
+
+static void F(dropout_row)(const random_job *j, int64_t n, uint64_t index, const uint32_t *words, const void *in, void *out)
+{
+    T *restrict y = out;
+    const T *restrict x = in;
+    double   rest = 1 - j->at->p, keep = 1 / rest;
+    uint32_t threshold = j->threshold;
+    (void)index;
+    for (int64_t i = 0; i < n; i++) {
+        T kept = (T)F(divided)(x[i], rest, keep);
+        y[i] = words[i] < threshold ? 0 : kept;
+    }
+}

@@ -1,0 +1,231 @@
+/* reduce.c - sums over any set of dimensions, extremes along one, and scatter, which is their backward.
+ *
+ * A sum orders and merges the dimensions of x as a walk does and adds in double. Where enough outermost
+ * dimensions stay, threads share them out and nothing is added twice over; else each thread sums its part of
+ * the outermost reduced dimension into accumulators of its own, which are then added in order of threads. */
+
+/* Dimensions of x, outermost first; those before `lead` stay. y_stride is 0 and sum_stride 0 where reduced. */
+typedef struct sum_job {
+    int      ndim, lead;
+    int64_t  shape[GM_MAX_DIMS], x_stride[GM_MAX_DIMS], y_stride[GM_MAX_DIMS], sum_stride[GM_MAX_DIMS];
+    int64_t  outer, inner; /* elements of y: outer (the dimensions before lead) times inner */
+    int64_t  size;         /* bytes of an element */
+    gm_dtype dtype;
+    char    *x, *y;
+    double  *sums; /* a slice for each thread: inner, or outer * inner where threads share the reduction */
+    void   (*row)(const struct sum_job *j, int64_t n, const char *x, double *sum);
+} sum_job;
+
+typedef struct extreme_job {
+    cpu_rows x, value, index;
+    int64_t  width;
+    bool     smallest, has_value;
+} extreme_job;
+
+#define AS 32
+#include "as.h"
+#include "reduce_t.h"
+#define AS 64
+#include "as.h"
+#include "reduce_t.h"
+#define AS 0
+#include "as.h"
+
+/* Adds dimensions d.. of x into the accumulators; the innermost goes by rows. */
+static void sum_dims(const sum_job *j, int d, int64_t first, int64_t count, const char *x, double *sum)
+{
+    x += first * j->x_stride[d] * j->size;
+    sum += first * j->sum_stride[d];
+    if (d == j->ndim - 1) {
+        j->row(j, count, x, sum);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++)
+        sum_dims(j, d + 1, 0, j->shape[d + 1], x + i * j->x_stride[d] * j->size, sum + i * j->sum_stride[d]);
+}
+
+/* Writes n accumulated elements, whose order is that of the dimensions from d on that stay. */
+static const double *store_sums(const sum_job *j, int d, const double *sum, char *y)
+{
+    while (d < j->ndim && j->sum_stride[d] == 0) d++;
+    if (d == j->ndim) {
+        gm_store(j->dtype, y, 0, *sum);
+        return sum + 1;
+    }
+    for (int64_t i = 0; i < j->shape[d]; i++) sum = store_sums(j, d + 1, sum, y + i * j->y_stride[d] * j->size);
+    return sum;
+}
+
+/* Offsets, in elements, of the i-th place of the dimensions before lead. */
+static void lead_offsets(const sum_job *j, int64_t i, int64_t *x, int64_t *y)
+{
+    *x = *y = 0;
+    for (int d = j->lead - 1; d >= 0; d--) {
+        *x += i % j->shape[d] * j->x_stride[d];
+        *y += i % j->shape[d] * j->y_stride[d];
+        i /= j->shape[d];
+    }
+}
+
+/* Threads share the places that stay outside. */
+static void sum_outer_part(void *context, int64_t begin, int64_t end, int thread)
+{
+    const sum_job *j = context;
+    double        *sums = j->sums + thread * j->inner;
+    int64_t        x, y;
+    for (int64_t i = begin; i < end; i++) {
+        lead_offsets(j, i, &x, &y);
+        for (int64_t k = 0; k < j->inner; k++) sums[k] = 0;
+        sum_dims(j, j->lead, 0, j->shape[j->lead], j->x + x * j->size, sums);
+        store_sums(j, j->lead, sums, j->y + y * j->size);
+    }
+}
+
+/* Threads share the outermost reduced dimension. */
+static void sum_inner_part(void *context, int64_t begin, int64_t end, int thread)
+{
+    const sum_job *j = context;
+    double        *sums = j->sums + thread * j->outer * j->inner;
+    int64_t        x, y;
+    for (int64_t i = 0; i < j->outer; i++) {
+        lead_offsets(j, i, &x, &y);
+        sum_dims(j, j->lead, begin, end - begin, j->x + x * j->size, sums + i * j->inner);
+    }
+}
+
+/* x with y's strides beside it, y's 0 where reduced, simplified like a walk. */
+static void sum_plan(const gm_call *call, cpu_walk *w, sum_job *j)
+{
+    gm_tensor *x = call->in[0], *y = call->out[0];
+    int64_t    inner = 1;
+    w->tensors = 2;
+    w->ndim = x->ndim;
+    for (int d = 0, k = 0; d < x->ndim; d++) {
+        bool reduced = !call->attrs->dims || call->attrs->dims >> d & 1;
+        w->shape[d] = x->shape[d];
+        w->stride[0][d] = x->stride[d];
+        w->stride[1][d] = reduced ? 0 : y->stride[k];
+        k += !reduced || call->attrs->keepdim;
+    }
+    walk_simplify(w);
+    *j = (sum_job){.ndim = w->ndim, .outer = 1, .size = (int64_t)gm_dtype_size(x->dtype), .dtype = x->dtype,
+                   .x = gm_tensor_data(x), .y = gm_tensor_data(y)};
+    for (int d = 0; d < w->ndim; d++) {
+        j->shape[d] = w->shape[d];
+        j->x_stride[d] = w->stride[0][d];
+        j->y_stride[d] = w->numel > 1 && w->shape[d] > 1 ? w->stride[1][d] : 0;
+    }
+    while (j->lead < w->ndim - 1 && j->y_stride[j->lead]) j->outer *= j->shape[j->lead++];
+    for (int d = w->ndim - 1; d >= j->lead; d--)
+        if (j->y_stride[d]) {
+            j->sum_stride[d] = inner;
+            inner *= j->shape[d];
+        }
+    j->inner = inner;
+}
+
+static gm_status cpu_sum(gm_device *dev, const gm_call *call)
+{
+    cpu_walk  w;
+    sum_job   j;
+    gm_block *block;
+    int64_t   threads = gm_threads_count(dev->threads);
+    sum_plan(call, &w, &j);
+    if (w.numel == 0) { /* nothing to add: what there is of y is 0 */
+        gm_attrs zero = {.value = 0};
+        return cpu_fill(dev, &(gm_call){GM_OP_fill, 0, 1, NULL, call->out, &zero});
+    }
+    bool    last_stays = j.y_stride[j.ndim - 1] != 0, by_outer = j.outer >= 2 * threads;
+    int64_t items = by_outer ? j.outer : j.shape[j.lead], traffic = w.numel * j.size / items;
+    j.row = last_stays ? BY_TYPE(call->in[0], add_rows) : BY_TYPE(call->in[0], reduce_row);
+    size_t slice = (size_t)(by_outer ? j.inner : j.outer * j.inner), parts = (size_t)cpu_parts(dev, items, traffic);
+    GM_TRY(cpu_scratch(dev, parts * slice * sizeof(double), &j.sums, &block));
+    memset(j.sums, 0, parts * slice * sizeof(double));
+    cpu_parallel(dev, items, traffic, by_outer ? sum_outer_part : sum_inner_part, &j);
+    for (size_t k = 1; !by_outer && k < parts; k++)
+        for (size_t i = 0; i < slice; i++) j.sums[i] += j.sums[k * slice + i];
+    for (int64_t i = 0; !by_outer && i < j.outer; i++) {
+        int64_t x, y;
+        lead_offsets(&j, i, &x, &y);
+        store_sums(&j, j.lead, j.sums + i * j.inner, j.y + y * j.size);
+    }
+    gm_pool_release(dev->pool, block);
+    return GM_OK;
+}
+
+/* ---- max, min, argmax ---- */
+
+/* One value a row: the reduced dimension is gone, or of size 1 and moved to the end. */
+static cpu_rows reduced_rows(const gm_tensor *t, const gm_tensor *x)
+{
+    return t->ndim == x->ndim ? cpu_rows_of(t) : cpu_scalars_of(t);
+}
+
+static gm_status extreme_rows(gm_device *dev, const gm_call *call)
+{
+    gm_tensor  *x = call->in[0], *value = call->op == GM_OP_argmax ? NULL : call->out[0];
+    extreme_job j = {.x = cpu_rows_of(x), .smallest = call->op == GM_OP_min, .has_value = value};
+    j.width = j.x.width;
+    if (value) j.value = reduced_rows(value, x);
+    j.index = reduced_rows(call->out[value ? 1 : 0], x);
+    cpu_parallel(dev, j.x.rows, j.width * j.x.size, BY_TYPE(x, extreme_part), &j);
+    return GM_OK;
+}
+
+static gm_status extreme_along(gm_device *dev, const gm_call *call)
+{
+    int ndim = call->in[0]->ndim;
+    return cpu_with_rows(dev, call, ndim, (int)(call->attrs->dim < 0 ? call->attrs->dim + ndim : call->attrs->dim),
+                         extreme_rows);
+}
+
+static gm_status cpu_max(gm_device *dev, const gm_call *call) { return extreme_along(dev, call); }
+static gm_status cpu_min(gm_device *dev, const gm_call *call) { return extreme_along(dev, call); }
+static gm_status cpu_argmax(gm_device *dev, const gm_call *call) { return extreme_along(dev, call); }
+
+/* ---- scatter ---- */
+
+typedef struct scatter_job { cpu_rows index, g, dx; int64_t stride; } scatter_job;
+
+/* dx without dimension dim: lines of it start at its elements. */
+static gm_tensor without_dim(const gm_tensor *t, int dim)
+{
+    gm_tensor r = *t;
+    for (int d = dim; d + 1 < t->ndim; d++) {
+        r.shape[d] = t->shape[d + 1];
+        r.stride[d] = t->stride[d + 1];
+    }
+    r.ndim--;
+    return r;
+}
+
+static void scatter_part(void *context, int64_t begin, int64_t end, int thread)
+{
+    const scatter_job *j = context;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        char *to = (char *)cpu_row_at(&j->dx, i) + load_index(&j->index, i) * j->stride;
+        if (j->dx.size == 4) *(float *)to += *(const float *)cpu_row_at(&j->g, i);
+        else *(double *)to += *(const double *)cpu_row_at(&j->g, i);
+    }
+}
+
+/* Each line of dx gets one element, so threads do not meet. */
+static gm_status cpu_scatter(gm_device *dev, const gm_call *call)
+{
+    gm_tensor  *index = call->in[0], *g = call->in[1], *dx = call->out[0];
+    int         dim = (int)(call->attrs->dim < 0 ? call->attrs->dim + dx->ndim : call->attrs->dim);
+    bool        keeps = index->ndim == dx->ndim;
+    gm_tensor   lines = without_dim(dx, dim), at = keeps ? without_dim(index, dim) : *index;
+    gm_tensor   from = keeps ? without_dim(g, dim) : *g;
+    scatter_job j = {cpu_scalars_of(&at), cpu_scalars_of(&from), cpu_scalars_of(&lines), 0};
+    j.stride = dx->stride[dim] * j.dx.size;
+    for (int64_t i = 0; i < j.index.rows; i++) {
+        int64_t k = load_index(&j.index, i);
+        if (k < 0 || k >= dx->shape[dim])
+            return GM_FAIL(GM_EINVAL, "scatter: index %" PRId64 " at position %" PRId64 " (from 0) is outside %" PRId64
+                           " elements", k, i, dx->shape[dim]);
+    }
+    cpu_parallel(dev, j.index.rows, 32, scatter_part, &j);
+    return GM_OK;
+}

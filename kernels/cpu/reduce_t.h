@@ -1,0 +1,58 @@
+/* reduce_t.h - rows of sums and extremes for one element type (as.h). */
+
+/* *sum += the sum of a row at any stride */
+static void F(reduce_row)(const sum_job *j, int64_t n, const char *from, double *sum)
+{
+    const T *x = (const T *)from;
+    int64_t  step = j->x_stride[j->ndim - 1];
+    double   s = 0;
+    if (step == 1) s = F(sum_row)(n, x);
+    else
+        for (int64_t i = 0; i < n; i++) s += x[i * step];
+    *sum += s;
+}
+
+/* sum[i] += x[i] */
+static void F(add_rows)(const sum_job *j, int64_t n, const char *from, double *sum)
+{
+    const T *x = (const T *)from;
+    int64_t  step = j->x_stride[j->ndim - 1], i = 0;
+    if (step == 1)
+        for (; i + LANES <= n; i += LANES) F(add_to)(sum, i, LANES, F(load)(x + i));
+    for (; i < n; i++) sum[i] += x[i * step];
+}
+
+/* Index of the largest (or smallest) element; the first of equals; the first NaN wins. */
+static int64_t F(extreme_row)(int64_t n, const T *x, bool smallest)
+{
+    V       best = F(splat)(x[0]), zero = F(splat)(0);
+    VI      nan = best != best;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        V v = F(load)(x + i);
+        best = smallest ? F(min_v)(v, best) : F(max_v)(v, best);
+        nan |= v != v;
+    }
+    T    m = smallest ? -F(max_of)(zero - best) : F(max_of)(best);
+    bool any = false;
+    for (int k = 0; k < LANES; k++) any |= nan[k] != 0;
+    for (; i < n; i++) {
+        any |= x[i] != x[i];
+        m = smallest ? (x[i] < m ? x[i] : m) : (x[i] > m ? x[i] : m);
+    }
+    for (i = 0; i < n; i++)
+        if (any ? x[i] != x[i] : x[i] == m) return i;
+    return 0;
+}
+
+static void F(extreme_part)(void *context, int64_t begin, int64_t end, int thread)
+{
+    const extreme_job *j = context;
+    (void)thread;
+    for (int64_t r = begin; r < end; r++) {
+        const T *x = cpu_row_at(&j->x, r);
+        int64_t  at = F(extreme_row)(j->width, x, j->smallest);
+        *(int64_t *)cpu_row_at(&j->index, r) = at;
+        if (j->has_value) *(T *)cpu_row_at(&j->value, r) = x[at];
+    }
+}

@@ -1,0 +1,50 @@
+/* softmax.c - softmax, log softmax and their gradients along one dimension.
+ *
+ * Rows along the last dimension are worked on where they lie; another dimension is moved to the end first
+ * (cpu_with_rows: a view, or a transposed copy where its stride is not 1). The largest element is taken out
+ * before exp; log softmax is (x - max) - log(sum), so that large logits keep their digits. */
+
+typedef struct softmax_job {
+    cpu_rows x, g, y; /* gradients: x is the forward's result */
+    int64_t  width;
+} softmax_job;
+
+#define AS 32
+#include "as.h"
+#include "softmax_t.h"
+#define AS 64
+#include "as.h"
+#include "softmax_t.h"
+#define AS 0
+#include "as.h"
+
+static gm_status softmax_rows(gm_device *dev, const gm_call *call)
+{
+    static const gm_job jobs[4][2] = {
+        {softmax_part_f32, softmax_part_f64},
+        {softmax_grad_part_f32, softmax_grad_part_f64},
+        {log_softmax_part_f32, log_softmax_part_f64},
+        {log_softmax_grad_part_f32, log_softmax_grad_part_f64},
+    };
+    gm_tensor  *x = call->in[0], *g = cpu_in(call, 1);
+    softmax_job j = {.x = cpu_rows_of(x), .y = cpu_rows_of(call->out[0])};
+    if (g) j.g = cpu_rows_of(g);
+    j.width = j.x.width;
+    cpu_parallel(dev, j.width ? j.x.rows : 0, 4 * j.width * j.x.size, jobs[call->op - GM_OP_softmax][x->dtype == GM_F64], &j);
+    return GM_OK;
+}
+
+static gm_status along_dim(gm_device *dev, const gm_call *call)
+{
+    int ndim = call->in[0]->ndim;
+    return cpu_with_rows(dev, call, ndim, (int)(call->attrs->dim < 0 ? call->attrs->dim + ndim : call->attrs->dim),
+                         softmax_rows);
+}
+
+static gm_status cpu_softmax(gm_device *dev, const gm_call *call) { return along_dim(dev, call); }
+static gm_status cpu_softmax_grad(gm_device *dev, const gm_call *call) { return along_dim(dev, call); }
+static gm_status cpu_log_softmax(gm_device *dev, const gm_call *call) { return along_dim(dev, call); }
+static gm_status cpu_log_softmax_grad(gm_device *dev, const gm_call *call) { return along_dim(dev, call); }
+
+_Static_assert(GM_OP_softmax_grad == GM_OP_softmax + 1 && GM_OP_log_softmax == GM_OP_softmax + 2 &&
+                   GM_OP_log_softmax_grad == GM_OP_softmax + 3, "softmax_rows finds its job by the order of ops.def");
