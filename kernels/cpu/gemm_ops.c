@@ -129,7 +129,7 @@ static void gemm_swap(gemm_batch *w)
 static void gemm_fold(gemm_batch *w)
 {
     gemm *g = &w->g;
-    while (w->ndim > 0) {
+    while (w->ndim > 0 && w->count > 0) {
         int d = w->ndim - 1;
         if (w->b[d] != 0 || w->a[d] != g->m * g->a_row || w->c[d] != g->m * g->c_row) return;
         g->m *= w->shape[d];
