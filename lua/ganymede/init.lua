@@ -10,9 +10,9 @@ for name, fn in pairs(require "ganymede.tensor") do gm[name] = fn end
 -- name -> module and field that serve it
 local from = {
   initialize = { "ganymede.engine", "initialize" },
-  launch     = { "ganymede.engine", "launch" },
+  launch     = { "ganymede.launch", "launch" },
   fit        = { "ganymede.fit", "fit" },
-  recipe     = { "ganymede.recipe", "recipe" },
+  recipe     = { "ganymede.recipe", "new" },
   gradcheck  = { "ganymede.gradcheck", "gradcheck" },
 }
 
