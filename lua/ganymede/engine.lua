@@ -218,7 +218,8 @@ end
 local given = {
   model = { type = "module", doc = "the model" },
   optimizer = { type = "table", optional = true, doc = "an optimizer, or { type = ... }; default AdamW" },
-  criterion = { type = { "module", "table", "function" }, optional = true, doc = "a loss, or { type = ... }" },
+  criterion = { type = { "module", "table", "function" }, optional = true,
+                doc = "a loss, { type = ... }, or a function(output, target) -> mean over the samples" },
   train_dataloader = { type = "table", optional = true, doc = "a loader of ganymede.data" },
   test_dataloader = { type = "table", optional = true, doc = "a loader of ganymede.data" },
   lr_scheduler = { type = "table", optional = true, doc = "a scheduler, or { type = ... }" },
@@ -228,11 +229,27 @@ local given = {
 }
 Engine.options = given
 
+-- A plain function(output, target) -> mean over the samples of a batch, as a criterion.
+local function from_function(fn)
+  local criterion = { count = function(_, target) return target:size(1) end }
+  return setmetatable(criterion, {
+    __call = function(_, output, target, count)
+      local loss = fn(output, target)
+      return count and loss * (target:size(1) / count) or loss
+    end,
+  })
+end
+
+local function criterion_of(given_criterion)
+  if type(given_criterion) == "function" then return from_function(given_criterion) end
+  return given_criterion and registry.losses:build(given_criterion)
+end
+
 local function new(opt)
   local optimizer = registry.optimizers:build(opt.optimizer or { type = "AdamW" }, opt.model)
   local self = setmetatable({
     model = opt.model, optimizer = optimizer, clip_grad_norm = opt.clip_grad_norm, training = true,
-    loss_function = opt.criterion and registry.losses:build(opt.criterion),
+    loss_function = criterion_of(opt.criterion),
     accumulation = opt.gradient_accumulation, parameters = opt.model:parameters(),
     steps_done = 0, batch = 0, samples = 0, loss_sum = 0, fresh = true, grad_norm = 0,
   }, Engine)
@@ -254,4 +271,19 @@ local function initialize(parts)
   return engine, train, test, scheduler
 end
 
-return { initialize = initialize, Engine = Engine, scope = scope, options = given }
+local launch_options = {
+  seed = { type = "integer", min = 0, max = 2 ^ 53, default = 1024, doc = "of weights, dropout and order of data" },
+  dtype = { type = "string", one_of = { "f32", "f64" }, default = "f32", doc = "of tensors made without a dtype" },
+  memory_limit = { type = "integer", min = 0, optional = true, doc = "bytes of tensors; 0 is no limit" },
+}
+
+--- What a program without a config does first: seed, dtype -> { rank, world, device, seed }.
+local function launch(options_given)
+  local opt = options.check("gm.launch", launch_options, options_given, 2)
+  core.set_seed(opt.seed)
+  core.set_default_dtype(opt.dtype)
+  if opt.memory_limit then core.memory_limit(opt.memory_limit) end
+  return { rank = core.rank(), world = core.world(), device = core.device(), seed = opt.seed }
+end
+
+return { initialize = initialize, launch = launch, Engine = Engine, scope = scope, options = given }

@@ -151,6 +151,13 @@ function Optimizer:steps() return self.step_count or 0 end
 --- Sets the number of updates made: part of resuming.
 function Optimizer:set_steps(n) self.step_count = n end
 
+--- Bytes of the state that exists.
+function Optimizer:bytes()
+  local size, sum = { f64 = 8, i64 = 8, f32 = 4, i32 = 4, bf16 = 2, f16 = 2, u8 = 1 }, 0
+  for _, entry in ipairs(self:state()) do sum = sum + entry.tensor:numel() * size[entry.tensor:dtype()] end
+  return sum
+end
+
 function Optimizer:set_momentum()
   error(("%s has no momentum to change; give the scheduler cycle_momentum = false"):format(self.name), 0)
 end
@@ -193,6 +200,7 @@ end
 
 function Fused:steps() return self.core:steps() end
 function Fused:set_steps(n) self.core:set_steps(n) end
+function Fused:bytes() return self.core:bytes() end
 function Fused:set_momentum(value) self.core:set_momentum(value) end
 
 --- v = momentum v + (1 - dampening) g, w -= lr v (Sutskever et al. 2013, as PyTorch writes it).

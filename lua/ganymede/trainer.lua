@@ -26,8 +26,8 @@ local collector_step = 64
 
 local function new(_, engine)
   return setmetatable({ engine = engine, hooks = {}, epoch = 0, step = 0, step_of_epoch = 0, states = {},
-                        metrics = { train = {}, test = {} }, losses = {}, samples = 0, targets = 0, tokens = 0 },
-                      Trainer)
+                        metrics = { train = {}, test = {} }, losses = {}, samples = 0, targets = 0, tokens = 0,
+                        seconds = 0 }, Trainer)
 end
 
 --- One line for the user. Where it goes: trainer.sink(text), by default standard error.
@@ -109,20 +109,23 @@ end
 -- One step: its batches, the update, the hooks. True while the epoch goes on.
 local function train_step(self, loader)
   self:call "before_train_iter"
+  local started = core.now()
   local batches = loader:next_step()
   if not batches then return false end
+  local lr = self.engine.optimizer.lr
   local loss, outputs, labels = self.engine:forward_backward(batches, self.keep_output)
   self.engine:step()
   self.step, self.step_of_epoch = self.step + 1, self.step_of_epoch + 1
   for _, name in ipairs { "samples", "targets", "tokens" } do self[name] = self[name] + batches[name] end
-  self.last = { loss = loss, samples = batches.samples, targets = batches.targets, tokens = batches.tokens }
+  self.last = { loss = loss, samples = batches.samples, targets = batches.targets, tokens = batches.tokens, lr = lr }
   self.losses[#self.losses + 1] = loss
-  if self.on_step then self.on_step(self) end
   if self.keep_output then
     self:call("after_train_iter", unrecorded(joined, outputs), joined(labels), loss)
   else
     self:call("after_train_iter", nil, nil, loss)
   end
+  self.seconds = self.seconds + core.now() - started
+  if self.on_step then self.on_step(self) end
   return true
 end
 
@@ -249,6 +252,7 @@ function Trainer:evaluate(loader)
   self:call "after_test_epoch"
   if training then engine:train() end
   self:call "after_test"
+  if self.on_test then self.on_test(self) end
   return self.metrics.test
 end
 

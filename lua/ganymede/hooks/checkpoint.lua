@@ -10,10 +10,10 @@ local CheckpointHook = base.class("CheckpointHook", {
 
 function CheckpointHook:save(trainer)
   if self.saved == trainer.step then return end
-  local directory = self.opt.directory or trainer.checkpoint_directory
-  if not directory then error("CheckpointHook: where to? give directory", 0) end
+  local directory = self.opt.directory or (trainer.checkpoint_directory and trainer.checkpoint_directory())
+  if not directory then error("CheckpointHook: where to? give directory, or the run a folder (--out)", 0) end
   trainer.states.checkpoint = snapshot.save(trainer, directory, { keep_last = self.opt.keep_last })
-  self.saved = trainer.step
+  trainer.states.checkpoint_step, self.saved = trainer.step, trainer.step
 end
 
 function CheckpointHook:before_train(trainer) self.saved = trainer.step end -- nothing new to save
