@@ -26,7 +26,10 @@ static void set_path(lua_State *L, const char *root)
     lua_pushfstring(L, "%s/lua/?.lua;%s/lua/?/init.lua;/usr/local/share/lua/5.1/?.lua;/usr/local/share/lua/5.1/?/init.lua;"
                     "/usr/share/lua/5.1/?.lua;/usr/share/lua/5.1/?/init.lua", root, root);
     lua_setfield(L, -2, "path");
-    lua_pop(L, 1);
+    lua_getfield(L, -1, "cpath");
+    luaL_gsub(L, lua_tostring(L, -1), "./?.so;", "");
+    lua_setfield(L, -3, "cpath");
+    lua_pop(L, 2);
     lua_pushstring(L, root);
     lua_setglobal(L, "GANYMEDE_ROOT");
 }
