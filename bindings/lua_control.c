@@ -7,6 +7,7 @@
  * The trap: the hook fires at the next Lua instruction, so a C call in progress is finished first. */
 #define _GNU_SOURCE
 #include <luajit.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -107,6 +108,22 @@ static int point_link(lua_State *L)
     return 0;
 }
 
+/* list_folder(path) -> list of names, in no order; empty when there is no such folder */
+static int list_folder(lua_State *L)
+{
+    enum { ROOM = 1 << 20 };
+    size_t      count;
+    const char *path = luaL_checkstring(L, 1);
+    char       *names = lua_newuserdata(L, ROOM);
+    L_TRY(L, gm_list_folder(path, names, ROOM, &count));
+    lua_createtable(L, (int)count, 0);
+    for (size_t i = 1; i <= count; i++, names += strlen(names) + 1) {
+        lua_pushstring(L, names);
+        lua_rawseti(L, -2, (int)i);
+    }
+    return 1;
+}
+
 /* is_terminal(0|1|2) */
 static int is_terminal(lua_State *L)
 {
@@ -141,7 +158,7 @@ int gm_open_control(lua_State *L)
         {"signals_open", signals_open}, {"signals_close", signals_close}, {"signals_arm", signals_arm},
         {"signals_stop_requested", signals_stop_requested}, {"signals_deadline", signals_deadline},
         {"make_folders", make_folders}, {"make_new_folder", make_new_folder}, {"write_whole", write_whole},
-        {"point_link", point_link}, {"is_terminal", is_terminal}, {"process", process}, {NULL, NULL}};
+        {"point_link", point_link}, {"list_folder", list_folder}, {"is_terminal", is_terminal}, {"process", process}, {NULL, NULL}};
     luaL_register(L, NULL, functions);
     return 0;
 }

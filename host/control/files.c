@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "files.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -102,4 +103,28 @@ gm_status gm_point_link(const char *link, const char *target)
     int error = errno;
     unlink(beside);
     return GM_FAIL(GM_EIO, "cannot make the link %s: %s", link, strerror(error));
+}
+
+gm_status gm_list_folder(const char *path, char *names, size_t room, size_t *count)
+{
+    size_t         used = 0;
+    gm_status      st = GM_OK;
+    struct dirent *entry;
+    DIR           *folder = opendir(path);
+    *count = 0;
+    if (!folder && errno == ENOENT) return GM_OK;
+    if (!folder) return GM_FAIL(GM_EIO, "cannot read the folder %s: %s", path, strerror(errno));
+    while (st == GM_OK && (entry = readdir(folder))) {
+        size_t n = strlen(entry->d_name) + 1;
+        if (entry->d_name[0] == '.') continue;
+        if (used + n > room) {
+            st = GM_FAIL(GM_EINVAL, "the folder %s holds more names than expected", path);
+        } else {
+            memcpy(names + used, entry->d_name, n);
+            used += n;
+            ++*count;
+        }
+    }
+    closedir(folder);
+    return st;
 }

@@ -13,5 +13,8 @@ gm_status gm_make_new_folder(const char *path);
 gm_status gm_write_whole(const char *path, const void *bytes, size_t n);
 /* Makes `link` a symbolic link to `target`, replacing an older link at once. GM_EINVAL: `link` is no link. */
 gm_status gm_point_link(const char *link, const char *target);
+/* Names in a folder, each ended by NUL, one after the other; hidden ones left out. A folder that does not exist has
+ * none. GM_EINVAL: they do not fit in `room` bytes. */
+gm_status gm_list_folder(const char *path, char *names, size_t room, size_t *count);
 
 #endif

@@ -145,6 +145,7 @@ end
 
 local function check_type(state, entry, value, path)
   local registered = registry[entry.registry or entry.list_of]
+  if value.type == nil and state.in_code then return end
   if value.type == nil then
     local names = table.concat(registered:names(), ", ")
     return report(state, path, "has no 'type'; there are " .. (names == "" and "none" or names))
@@ -213,7 +214,8 @@ end
 -- Fills defaults, expands short forms, and checks one level of the schema.
 function check_fields(state, fields, given, path, open)
   for _, key in ipairs(options.sorted_keys(given)) do
-    if not fields[key] and not open and not has_own(state, joined(path, key)) then
+    local known = fields[key] or open or (state.in_code and state.given[path == "" and key or path:match "^[^.]*"])
+    if not known and not has_own(state, joined(path, key)) then
       unknown_key(state, fields, key, path)
     end
   end
@@ -226,7 +228,7 @@ function check_fields(state, fields, given, path, open)
     if type(given[key]) == "string" and entry.registry then given[key] = { type = given[key] } end
     if given[key] ~= nil then
       check_value(state, entry, given[key], at)
-    elseif not entry.optional then
+    elseif not entry.optional and not state.in_code then
       report(state, at, "is missing: " .. entry.doc)
     end
   end
@@ -337,7 +339,8 @@ end
 --- The settings a run works with.
 -- @param given the recipe's table
 -- @param opt file: its name, for messages; text: its contents, for line numbers; sets: list of "a.b=value";
---   flags: { key path = value } of other flags, named "--key"
+--   flags: { key path = value } of other flags, named "--key"; in_code: a program's own settings (gm.launch):
+--   nothing is required, and keys of its own are allowed
 -- @return { config, file, rows(), text() }; raises a failure of status 2 with every problem
 function config.resolve(given, opt)
   opt = opt or {}
@@ -346,7 +349,7 @@ function config.resolve(given, opt)
   local raw = {}
   for key, value in pairs(given) do raw[key] = copy(value, file .. ": " .. tostring(key), {}) end
   local state = { raw = raw, file = file, text = opt.text, set = {}, own = {}, default = {}, reasons = {},
-    problems = {} }
+    problems = {}, in_code = opt.in_code, given = given }
   for _, alias in ipairs(options.sorted_keys(schema.aliases)) do take_alias(state, alias, schema.aliases[alias]) end
   schema.reshape(state.raw)
   for _, text in ipairs(opt.sets or {}) do apply_set(state, text) end
@@ -357,7 +360,9 @@ function config.resolve(given, opt)
   check_name(state)
   check_fields(state, schema.fields, state.raw, "", false)
   check_served(state)
-  if state.raw.epochs == nil and state.raw.steps == nil then state.raw.epochs, state.default.epochs = 1, true end
+  if state.raw.epochs == nil and state.raw.steps == nil and not opt.in_code then
+    state.raw.epochs, state.default.epochs = 1, true
+  end
   fail_with(state.problems)
   return setmetatable({ config = state.raw, file = file, state = state }, Resolved)
 end

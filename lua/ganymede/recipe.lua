@@ -20,6 +20,8 @@ function recipe.new(settings)
   return setmetatable(settings, Recipe)
 end
 
+recipe.recipe = recipe.new -- what gm.recipe is
+
 function recipe.is_recipe(value) return type(value) == "table" and getmetatable(value) == Recipe end
 
 local function contents(path)

@@ -49,7 +49,7 @@ function session.integer(least)
 end
 
 --- Runs fn(...) while Ctrl-C, SIGTERM and a deadline raise failures of status 130, 143 and 7.
--- opt: timeout (seconds or nil)
+-- opt: timeout (seconds or nil). One set of handlers is enough: inside another call only fn runs.
 function session.with_signals(opt, fn, ...)
   local errors = {
     failure.new(130, "stopped by Ctrl-C"),

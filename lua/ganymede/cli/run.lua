@@ -1,0 +1,182 @@
+--- ganymede run RECIPE: trains a recipe.
+--
+-- The recipe is read, checked and built before anything is started or written; gm.fit(settings, context)
+-- then trains it. The context is what a run lends its trainer:
+--
+--     steps, resume, no_eval           from the flags (nil where they were not given)
+--     out()                            the run's folder, which the first call makes
+--     log(fmt, ...)                    a line for the user
+--     progress { step, epoch, loss, accuracy, samples, lr }   after every step
+--     record(event)                    an entry of metrics.jsonl
+--     stats                            table to fill, see ganymede.stats
+--     stop_requested()                 true: save a checkpoint at the end of this step and raise failure(75)
+--
+-- A recipe that returns no table has done its work in code; gm.launch gives such a recipe its flags.
+local core = require "ganymede.core"
+local failure = require "ganymede.failure"
+local log = require "ganymede.log"
+local session = require "ganymede.session"
+
+local verb = { summary = "train a recipe" }
+
+local function number(text)
+  local n = tonumber(text)
+  if n and n > 0 and n < math.huge then return n end
+  return nil, ("'%s' is no number of seconds above 0"):format(text)
+end
+
+--- The flags that run and check share.
+function verb.shared_arguments(parser)
+  parser:argument("recipe", "the Lua file that describes the run")
+  parser:option("--set", "set a key of the recipe, e.g. optimizer.lr=3e-4 or hooks.1.interval=5; "
+    .. "+key=value adds one of your own; may be repeated"):count "*":argname "KEY=VALUE"
+  parser:option("--seed", "in place of the recipe's"):argname "N":convert(session.integer(0))
+  parser:option("-n --ranks", "number of ranks (this version: 1)"):argname "N":convert(session.integer(1))
+end
+
+function verb.arguments(parser)
+  verb.shared_arguments(parser)
+  parser:option("--steps", "end after N optimizer steps and evaluate once"):argname "N":convert(session.integer(1))
+  parser:option("--out", "folder of the run (default: a new one in runs/)"):argname "DIR"
+  parser:option("--resume", "go on from a checkpoint, or from the newest one of the run's folder"):argname "auto|DIR"
+  parser:option("--device", "where to compute (this version: cpu)"):choices { "cpu", "cuda" }
+  parser:option("--stats", "write one JSON document at the end, also on failure"):argname "FILE"
+  parser:option("--trace", "write a Chrome trace (not in this version)"):argname "FILE"
+  parser:flag("--checked", "compare collectives between ranks; one rank has none to compare")
+  parser:option("--timeout", "give up after S seconds, with status 7"):argname "S":convert(number)
+  parser:option("--limit-memory", "bytes that tensors may take, such as 512M"):argname "BYTES":convert(session.bytes)
+  parser:flag("--no-eval", "do not evaluate")
+  parser:option("--threads", "threads of the kernels (default: one a core)"):argname "N":convert(session.integer(1))
+end
+
+--- Refuses what the command line of this build knows but cannot do.
+function verb.refuse_unserved(args)
+  if (args.ranks or 1) > 1 then
+    failure(2, "-n %d: this build runs one rank, in f32 or f64; leave -n away", args.ranks)
+  end
+  if args.trace then failure(2, "--trace: this build writes no traces; --stats FILE has totals by rank") end
+  if (args.threads or 1) > 1024 then failure(2, "--threads %d: at most 1024", args.threads) end
+end
+
+-- The folder of this recipe's newest run: their names sort by date.
+local function newest_run(name)
+  local newest
+  for _, entry in ipairs(core.list_folder "runs") do
+    local rest = entry:sub(1, #name + 1) == name .. "-" and entry:sub(#name + 2)
+    if rest and rest:match "^%d%d%d%d%d%d%d%d%-%d%d%d%d%d%d%-%x+$" and (not newest or entry > newest) then
+      newest = entry
+    end
+  end
+  return newest and "runs/" .. newest
+end
+
+local function folder_of(args, settings)
+  if args.out then return args.out end
+  return args.resume == "auto" and newest_run(settings.name) or nil
+end
+
+local function hash(source, settings)
+  local literal = require "ganymede.literal"
+  return require "ganymede.sha256"(source.text .. "\n" .. (settings and literal.show(settings) or ""))
+end
+
+--- The settings of a recipe that returned a table.
+function verb.resolve(args, source, given)
+  return require("ganymede.config").resolve(given, {
+    file = source.path, text = source.text, sets = args.set, flags = { seed = args.seed },
+  })
+end
+
+-- What can be built without data is built once, so that a recipe's mistakes end the run before it starts.
+-- Declaring parameters allocates nothing; recipes' own functions are left alone, they may do anything.
+local function rehearse(settings)
+  local registry = require "ganymede.registry"
+  for _, part in ipairs { { "model", registry.models }, { "loss", registry.losses } } do
+    local given = settings[part[1]]
+    if type(given) == "table" and getmetatable(given) == nil and type(given.type) == "string" then
+      part[2]:build(given)
+    end
+  end
+end
+
+-- What the trainer works with; see the top of this file.
+local function make_context(args, run, folder, settings)
+  local progress = require "ganymede.progress" { steps = args.steps or settings.steps }
+  local context = { steps = args.steps, resume = args.resume, no_eval = args.no_eval, log = log, stats = run,
+    stop_requested = core.signals_stop_requested }
+  function context.out() return folder:open() end
+  function context.record(event) folder:write(event) end
+  function context.progress(event) progress:update(event) end
+  function context.close()
+    progress:close()
+    folder:close()
+  end
+  return context
+end
+
+local function train(args, source, given, about)
+  session.load_classes()
+  local resolved = verb.resolve(args, source, given)
+  local settings = resolved.config
+  about.settings, about.recipe_hash = settings, hash(source, settings)
+  core.set_seed(settings.seed)
+  core.set_default_dtype(settings.dtype)
+  session.blaming_recipe(source.path, rehearse, settings)
+  local folder = require "ganymede.rundir" { name = settings.name, out = folder_of(args, settings),
+    text = resolved:text(), argv = args.argv }
+  local context = make_context(args, about.run, folder, settings)
+  session.announce(settings)
+  about.started = core.now()
+  failure.protect(context.close, require("ganymede").fit, settings, context)
+end
+
+-- Flags that only a table, or gm.launch, can take up.
+local function refuse_unused(args, source)
+  local launch = require "ganymede.launch"
+  if launch.used() then return end
+  for _, flag in ipairs { "set", "seed", "steps", "resume", "out", "no_eval" } do
+    local value = args[flag]
+    if value and not (type(value) == "table" and #value == 0) then
+      failure(2, "%s: --%s was given, but this recipe returns no table and does not call gm.launch; its code ran "
+        .. "without it", source.path, (flag:gsub("_", "-")))
+    end
+  end
+end
+
+local function run_recipe(args, about)
+  local recipe, launch = require "ganymede.recipe", require "ganymede.launch"
+  local source = recipe.read(args.recipe)
+  about.recipe_hash = hash(source)
+  session.open_device(args)
+  launch.prepare(args, source, about)
+  about.started = core.now()
+  local given = failure.protect(launch.finish, session.strictly, recipe.run, source)
+  if given then return session.strictly(train, args, source, given, about) end
+  refuse_unused(args, source)
+end
+
+-- The document of --stats; a failure to write it is one of its own unless the run failed already.
+local function write_stats(args, about, ok, err)
+  if not args.stats then return end
+  local stats = require "ganymede.stats"
+  about.exit_code = ok and 0 or failure.code(err)
+  about.error = not ok and failure.text(err) or nil
+  local written, why = pcall(function() stats.write(args.stats, stats.document(about.run, about)) end)
+  if written then return end
+  if ok then failure(1, "cannot write --stats %s: %s", args.stats, failure.text(why)) end
+  log.warn("cannot write --stats %s: %s", args.stats, failure.text(why))
+end
+
+function verb.run(args)
+  local about = { run = {} }
+  local function all()
+    verb.refuse_unserved(args)
+    return session.with_signals(args, run_recipe, args, about)
+  end
+  local ok, err = xpcall(all, failure.handler)
+  write_stats(args, about, ok, err)
+  if not ok then error(err, 0) end
+  return 0
+end
+
+return verb

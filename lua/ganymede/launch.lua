@@ -1,0 +1,56 @@
+--- gm.launch: what a program that trains in code does first; it gets the flags of the command line here.
+--
+--     local config = gm.launch { width = 64, steps = 100, seed = 3 }     -- --set width=32 --steps 20 work
+--     local engine, loader = gm.initialize { ... }
+--
+-- Returns a copy of the table in which --set, --steps and --seed have taken effect, with rank, world and device
+-- besides; seeds the random numbers (`seed`, default 1024) and sets the default dtype (`dtype`, default "f32")
+-- and the limit of memory (`memory_limit`, in bytes). Keys that recipes have are checked by their schema, any
+-- others are the program's own. The trap: --steps arrives as config.steps; it is the program that stops there.
+local core = require "ganymede.core"
+local failure = require "ganymede.failure"
+
+local launch = {}
+
+local pending -- { args, source, about } while a recipe runs
+local used = false
+
+--- For the command line: flags that gm.launch may take up.
+function launch.prepare(args, source, about) pending, used = { args = args, source = source, about = about }, false end
+
+--- For the command line: the recipe has ended.
+function launch.finish() pending = nil end
+
+--- Did the recipe call gm.launch?
+function launch.used() return used end
+
+local function refuse_flags(args)
+  for _, flag in ipairs { "resume", "out", "no_eval" } do
+    if args[flag] then
+      failure(2, "--%s works on recipes that return a table; this one trains in code", (flag:gsub("_", "-")))
+    end
+  end
+end
+
+--- Settings with the flags applied. given: a table (default: empty).
+function launch.launch(given)
+  local config = require "ganymede.config"
+  if given == nil then given = {} end
+  if type(given) ~= "table" then error("gm.launch takes a table of settings; got a " .. type(given), 2) end
+  local args, source, about = {}, { path = "gm.launch" }, {}
+  if pending then args, source, about = pending.args, pending.source, pending.about end
+  refuse_flags(args)
+  used = true
+  local resolved = config.resolve(given, { file = source.path, text = source.text, sets = args.set,
+    flags = { seed = args.seed, steps = args.steps }, in_code = true })
+  about.settings = resolved.config
+  core.set_seed(resolved.config.seed)
+  core.set_default_dtype(resolved.config.dtype)
+  if resolved.config.memory_limit then core.memory_limit(resolved.config.memory_limit) end
+  local settings = {}
+  for key, value in pairs(resolved.config) do settings[key] = value end
+  settings.rank, settings.world, settings.device = core.rank(), core.world(), core.device()
+  return settings
+end
+
+return launch
