@@ -49,12 +49,13 @@ describe("the folders", function()
 
   it("kernels/ and host/ neither exit, nor print, nor jump (main.c and embed.c aside)", function()
     local never = { "exit", "_exit", "abort", "longjmp", "printf", "puts", "putchar", "perror" }
+    local allowed = { ["host/control/signals.c"] = "_exit" } -- in a signal handler, after all else has failed
     local wrong = {}
     for _, path in ipairs(tree.files("^kernels/.*%.[ch]$", "^host/.*%.[ch]$")) do
       if path ~= "host/main.c" and path ~= "host/embed.c" then
         local code = tree.c_code(tree.read(path))
         for _, name in ipairs(never) do
-          if code:find("%f[%w_]" .. name .. "%s*%(") then wrong[#wrong + 1] = ("%s calls %s"):format(path, name) end
+          if allowed[path] ~= name and code:find("%f[%w_]" .. name .. "%s*%(") then wrong[#wrong + 1] = ("%s calls %s"):format(path, name) end
         end
       end
     end
