@@ -15,7 +15,7 @@ typedef struct F(gemm_block) {
     int64_t        slivers, panels, chunks; /* chunks: pieces of the resident operand a unit of work covers */
 } F(gemm_block);
 
-#define GEMM_OWN (GEMM_COLUMNS * GEMM_DEPTH)
+#define GEMM_OWN ((GEMM_COLUMNS > GEMM_ROWS ? GEMM_COLUMNS : GEMM_ROWS) * GEMM_DEPTH)
 
 /* Sliver s of rows n: [n * s / slivers, n * (s + 1) / slivers), so that none is much thinner than the rest. */
 CPU_INLINE int64_t F(cut)(int64_t n, int64_t parts, int64_t s) { return n * s / parts; }
@@ -29,7 +29,7 @@ static int64_t F(gemm_scratch)(int64_t m, int64_t n, int64_t k, int threads)
 {
     int64_t small = m <= n ? m : (n + GEMM_COLUMNS - 1) / GEMM_COLUMNS * GEMM_COLUMNS;
     int64_t whole = small * k, resident = whole < GEMM_RESIDENT ? whole : GEMM_RESIDENT;
-    return resident + GEMM_COLUMNS * GEMM_DEPTH + (int64_t)threads * GEMM_OWN + LANES;
+    return resident + (int64_t)threads * GEMM_OWN + LANES;
 }
 
 /* What remains to be done to c after the last k. */
@@ -180,7 +180,8 @@ static void F(gemm_run)(gm_threads *threads, const gemm *g, T *scratch)
     int64_t depth = GEMM_RESIDENT / (side < GEMM_SIDE ? side : GEMM_SIDE) / GEMM_DEPTH * GEMM_DEPTH;
     if (depth < GEMM_DEPTH) depth = GEMM_DEPTH;
     if (depth > g->k) depth = g->k;
-    int64_t step = depth > 0 ? GEMM_RESIDENT / depth / GEMM_COLUMNS * GEMM_COLUMNS : side;
+    int64_t step = depth > 0 ? GEMM_RESIDENT / depth : side;
+    if (!rows_resident) step = step / GEMM_COLUMNS * GEMM_COLUMNS;
     int64_t pieces = (side + step - 1) / step;
     for (int64_t piece = 0; piece < pieces; piece++) {
         int64_t units = rows_resident ? g->m : F(gemm_panels)(g->n), scale = rows_resident ? 1 : GEMM_COLUMNS;

@@ -1,0 +1,179 @@
+/* attention.c - scaled dot-product attention and its gradient in blocks, without the matrix of scores:
+ * FlashAttention-2 (Dao, "FlashAttention-2: Faster attention with better parallelism and work
+ * partitioning", 2023) on the register tiles of gemm.c.
+ *
+ * The unit of work is one key head of one sample, whose keys and values a thread packs once; where there are
+ * fewer of these than threads, each is cut into chunks of blocks. Every element of an output has one owner
+ * and is summed in the order of blocks, so that the bits depend neither on scheduling nor on the number of
+ * threads. Keys that the mask hides are packed as zeros: what stands there may be NaN. */
+
+/* What both directions read. Strides in elements; the last dimension of every tensor has stride 1. */
+typedef struct attention_view { char *data; int64_t b, s, h; } attention_view;
+
+typedef struct attention_job {
+    int64_t        batch, heads, key_heads, queries, keys, size;
+    bool           causal;
+    double         scale, keep; /* keep: 1 / (1 - p) */
+    uint32_t       threshold;
+    uint64_t       key, step;
+    const gm_box  *box;
+    const gm_tensor *mask; /* NULL: no key is hidden */
+    attention_view q, k, v, o, g, dq, dk, dv;
+    char          *lse;
+    int64_t        lse_stride[3];
+    int64_t        chunks; /* pieces of a unit */
+    bool           want_keys, want_queries; /* gradient: of k and v, of q */
+    bool           by_key;  /* gradient: the chunks are of keys, not of queries */
+    char          *scratch;
+    size_t         scratch_step; /* bytes of a thread */
+} attention_job;
+
+#define ATTENTION_KEYS    (8 * GEMM_ROWS) /* forward: keys of a block */
+#define ATTENTION_PANELS  4               /* forward: panels of queries that share a block of keys */
+#define GRADIENT_QUERIES  (4 * GEMM_ROWS) /* backward: a block of queries */
+#define GRADIENT_PANELS   4               /* backward: panels of keys in a block */
+
+/* Block n belongs to this chunk: there and back, so that causal work is even. */
+static inline bool attention_owns(int64_t block, int64_t chunks, int64_t chunk)
+{
+    int64_t r = block % (2 * chunks);
+    return (r < chunks ? r : 2 * chunks - 1 - r) == chunk;
+}
+
+/* Keys that query i sees: [0, this). */
+static inline int64_t attention_seen(const attention_job *w, int64_t i)
+{
+    int64_t seen = w->causal ? i + 1 + w->keys - w->queries : w->keys;
+    return seen < 0 ? 0 : seen < w->keys ? seen : w->keys;
+}
+
+static inline bool attention_hidden(const attention_job *w, int64_t b, int64_t j)
+{
+    if (!w->mask) return false;
+    const uint8_t *m = gm_tensor_data(w->mask);
+    return m[b * w->mask->stride[0] + j * w->mask->stride[1]] == 0;
+}
+
+/* Index of dropout's element (b, head, i, 0). */
+static inline uint64_t attention_index(const attention_job *w, int64_t b, int64_t head, int64_t i)
+{
+    const int64_t shape[4] = {w->batch, w->heads, w->queries, w->keys}, at[4] = {b, head, i, 0};
+    return gm_box_index(w->box, 4, shape, at);
+}
+
+#define AS 32
+#include "as.h"
+#include "attention_t.h"
+#include "attention_grad_t.h"
+#undef GEMM_COLUMNS
+#define AS 64
+#include "as.h"
+#include "attention_t.h"
+#include "attention_grad_t.h"
+#undef GEMM_COLUMNS
+#define AS 0
+#include "as.h"
+
+static attention_view attention_view_of(const gm_tensor *t)
+{
+    if (!t) return (attention_view){0};
+    return (attention_view){.data = gm_tensor_data(t), .b = t->stride[0], .s = t->stride[1], .h = t->stride[2]};
+}
+
+static attention_job attention_job_of(const gm_device *dev, const gm_call *call)
+{
+    const gm_tensor *q = call->in[0], *k = call->in[1];
+    const gm_attrs  *at = call->attrs;
+    return (attention_job){
+        .batch = q->shape[0], .queries = q->shape[1], .heads = q->shape[2], .size = q->shape[3],
+        .keys = k->shape[1], .key_heads = k->shape[2], .causal = at->causal,
+        .scale = at->scale > 0 ? at->scale : 1 / sqrt((double)q->shape[3]), .keep = 1 / (1 - at->p),
+        .threshold = gm_drop_threshold(at->p), .key = at->stream.key,
+        .step = at->stream.step < 0 ? dev->step.rng_step : (uint64_t)at->stream.step, .box = &at->box,
+        .mask = call->in[3], .q = attention_view_of(q), .k = attention_view_of(k), .v = attention_view_of(call->in[2]),
+    };
+}
+
+static void attention_lse(attention_job *w, const gm_tensor *lse)
+{
+    w->lse = gm_tensor_data(lse);
+    for (int d = 0; d < 3; d++) w->lse_stride[d] = lse->stride[d];
+}
+
+/* Runs the job over units x chunks with scratch of that many elements for each thread. */
+static gm_status attention_run(gm_device *dev, attention_job *w, gm_dtype dtype, int64_t elements, gm_job job)
+{
+    gm_block *block;
+    int64_t   units = w->batch * w->key_heads * w->chunks;
+    if (units == 0 || w->heads == 0) return GM_OK;
+    int parts = gm_parallel_parts(dev->threads, units, 1);
+    w->scratch_step = ((size_t)elements * gm_dtype_size(dtype) + 63) & ~(size_t)63;
+    GM_TRY(cpu_scratch(dev, w->scratch_step * (size_t)parts, &w->scratch, &block));
+    double pairs = (double)w->queries * (double)w->keys * (double)(w->heads / w->key_heads);
+    double cost = pairs * (double)(w->size + 16) / 8 / (double)w->chunks;
+    cpu_parallel(dev, units, cost < 1e15 ? (int64_t)cost : (int64_t)1e15, job, w);
+    gm_pool_release(dev->pool, block);
+    return GM_OK;
+}
+
+/* An output whose last stride is not 1 is computed elsewhere and copied. */
+static gm_status attention_output(gm_device *dev, gm_tensor *t, gm_tensor **to)
+{
+    *to = NULL;
+    if (t->shape[3] > 1 && t->stride[3] != 1) return gemm_compact(dev, t, false, to);
+    gm_tensor_retain(*to = t);
+    return GM_OK;
+}
+
+static gm_status cpu_attention(gm_device *dev, const gm_call *call)
+{
+    gm_tensor    *o = NULL;
+    attention_job w = attention_job_of(dev, call);
+    gm_dtype      dtype = call->in[0]->dtype;
+    int64_t       units = w.batch * w.key_heads, threads = gm_threads_count(dev->threads);
+    GM_TRY(attention_output(dev, call->out[0], &o));
+    w.o = attention_view_of(o);
+    attention_lse(&w, call->out[1]);
+    w.chunks = units % threads && units < 8 * threads ? threads : 1;
+    gm_status st = dtype == GM_F32 ? attention_run(dev, &w, dtype, attention_scratch_f32(&w), attention_part_f32)
+                                   : attention_run(dev, &w, dtype, attention_scratch_f64(&w), attention_part_f64);
+    return gemm_home(dev, o, call->out[0], st);
+}
+
+/* One pass where every thread has a unit of its own; else one over chunks of keys for dk and dv and one over
+ * chunks of queries for dq, which costs the scores twice. */
+static gm_status attention_grad_passes(gm_device *dev, attention_job *w, gm_dtype dtype)
+{
+    int64_t units = w->batch * w->key_heads, threads = gm_threads_count(dev->threads);
+    gm_job  job = dtype == GM_F32 ? attention_grad_part_f32 : attention_grad_part_f64;
+    int64_t elements = dtype == GM_F32 ? attention_grad_scratch_f32(w) : attention_grad_scratch_f64(w);
+    w->want_keys = w->want_queries = true;
+    w->chunks = 1;
+    if (units >= threads || units == 0) return attention_run(dev, w, dtype, elements, job);
+    w->chunks = (threads + units - 1) / units;
+    w->by_key = true;
+    w->want_queries = false;
+    GM_TRY(attention_run(dev, w, dtype, elements, job));
+    w->by_key = false;
+    w->want_queries = true;
+    w->want_keys = false;
+    return attention_run(dev, w, dtype, elements, job);
+}
+
+static gm_status cpu_attention_grad(gm_device *dev, const gm_call *call)
+{
+    gm_tensor    *to[3] = {NULL, NULL, NULL};
+    attention_job w = attention_job_of(dev, call);
+    gm_status     st;
+    for (int i = 0; i < 3; i++) GM_TRY_OR(attention_output(dev, call->out[i], &to[i]), st, done);
+    w.o = attention_view_of(call->in[4]);
+    w.g = attention_view_of(call->in[6]);
+    w.dq = attention_view_of(to[0]);
+    w.dk = attention_view_of(to[1]);
+    w.dv = attention_view_of(to[2]);
+    attention_lse(&w, call->in[5]);
+    st = attention_grad_passes(dev, &w, call->in[0]->dtype);
+done:
+    for (int i = 0; i < 3; i++) st = gemm_home(dev, to[i], call->out[i], st);
+    return st;
+}

@@ -1,0 +1,235 @@
+/* attention_t.h - attention forward for one element type.
+ *
+ * Scores stand transposed, [key][query]: a panel of queries fills the lanes, so the running maximum and sum
+ * are vectors, and the block of probabilities is at once the packed right-hand operand of o' = v' p'. */
+
+#define GEMM_COLUMNS (2 * LANES)
+
+/* Pieces of a thread's scratch, in elements. */
+typedef struct F(attention_room) {
+    T *k, *v;          /* all keys: slivers of k, k-major; rows of v */
+    T *q, *o;          /* ATTENTION_PANELS panels: (size, columns) each */
+    T *scores;         /* a block of keys x columns */
+    T *most, *sum;     /* a panel each: running maximum and sum of exp */
+    uint32_t *words, *turned; /* dropout: by query; by key */
+} F(attention_room);
+
+#define ATTENTION_WORDS (ATTENTION_KEYS + 16)
+
+static int64_t F(attention_layout)(const attention_job *w, char *base, F(attention_room) *room)
+{
+    int64_t at = 0, panels = ATTENTION_PANELS * GEMM_COLUMNS;
+#define TAKE(name, count) (room->name = (void *)(base + at * (int64_t)sizeof(T)), at += ((count) + 15) / 16 * 16)
+    TAKE(k, w->keys * w->size);
+    TAKE(v, w->keys * w->size + LANES);
+    TAKE(q, panels * w->size);
+    TAKE(o, panels * w->size);
+    TAKE(scores, ATTENTION_KEYS * GEMM_COLUMNS);
+    TAKE(most, panels);
+    TAKE(sum, panels);
+    TAKE(words, w->threshold ? GEMM_COLUMNS * ATTENTION_WORDS : 0);
+    TAKE(turned, w->threshold ? ATTENTION_KEYS * GEMM_COLUMNS : 0);
+#undef TAKE
+    return at;
+}
+
+static int64_t F(attention_scratch)(const attention_job *w)
+{
+    F(attention_room) room;
+    return F(attention_layout)(w, NULL, &room);
+}
+
+CPU_INLINE const T *F(attention_at)(const attention_view *t, int64_t b, int64_t s, int64_t h)
+{
+    return (const T *)t->data + b * t->b + s * t->s + h * t->h;
+}
+
+/* dst (count, size) contiguous = rows of t; hidden keys (b >= 0) are zero. */
+static void F(attention_rows)(const attention_job *w, T *dst, const T *src, int64_t step, int64_t count, int64_t b,
+                              int64_t first)
+{
+    size_t bytes = (size_t)w->size * sizeof(T);
+    for (int64_t j = 0; j < count; j++)
+        if (b >= 0 && attention_hidden(w, b, first + j)) memset(dst + j * w->size, 0, bytes);
+        else memcpy(dst + j * w->size, src + j * step, bytes);
+}
+
+/* dst[c * row + r] = src[r * from + c], r < rows, c < columns; src may be read up to whole vectors. */
+static void F(attention_turn)(T *dst, int64_t row, const T *src, int64_t from, int64_t rows, int64_t columns)
+{
+    for (int64_t r = 0; r < rows; r += LANES)
+        for (int64_t c = 0; c < columns; c += LANES) {
+            int64_t have = rows - r < LANES ? rows - r : LANES, wide = columns - c < LANES ? columns - c : LANES;
+            V       x[LANES];
+#pragma GCC unroll 16
+            for (int i = 0; i < LANES; i++) x[i] = i < have ? F(load)(src + (r + i) * from + c) : F(splat)(0);
+            F(transpose)(x);
+            if (have == LANES && wide == LANES) {
+#pragma GCC unroll 16
+                for (int i = 0; i < LANES; i++) F(store)(dst + (c + i) * row + r, x[i]);
+            } else {
+                for (int i = 0; i < wide; i++) F(store_over)(dst + (c + i) * row + r, have, x[i]);
+            }
+        }
+}
+
+/* Scores of hidden (key, query) pairs become -inf. Keys j0.., queries i0... of the panel. */
+static void F(attention_hide)(const attention_job *w, T *s, int64_t b, int64_t j0, int64_t keys, int64_t i0)
+{
+    const T lowest = (T)-INFINITY;
+    int64_t offset = w->keys - w->queries;
+    for (int64_t j = j0; j < j0 + keys; j++, s += GEMM_COLUMNS) {
+        int64_t blind = attention_hidden(w, b, j) ? GEMM_COLUMNS : w->causal ? j - offset - i0 : 0; /* first queries */
+        for (int64_t c = 0; c < blind && c < GEMM_COLUMNS; c++) s[c] = lowest;
+    }
+}
+
+/* Dropout on a block of probabilities [key][query]: zero, or times keep. */
+static void F(attention_drop)(const attention_job *w, const F(attention_room) *room, int64_t b, int64_t head, int64_t i0,
+                              int64_t queries, int64_t j0, int64_t keys)
+{
+    uint32_t words[ATTENTION_KEYS + 8 + 8 * BLOCK_LANES] __attribute__((aligned(64)));
+    T        keep = (T)w->keep, *s = room->scores;
+    for (int64_t c = 0; c < queries; c++)
+        memcpy(room->words + c * ATTENTION_WORDS,
+               philox_words(w->key, w->step, attention_index(w, b, head, i0 + c) + (uint64_t)j0, keys, words),
+               (size_t)keys * sizeof(uint32_t));
+    pack_transpose_f32((float *)room->turned, GEMM_COLUMNS, (const float *)room->words, ATTENTION_WORDS, queries, keys);
+    for (int64_t e = 0; e < keys * GEMM_COLUMNS; e++) s[e] = room->turned[e] < w->threshold ? 0 : s[e] * keep;
+}
+
+/* From scores to probabilities relative to the running maximum; o and the sum are brought to the new maximum. */
+static void F(attention_soften)(const attention_job *w, const F(attention_room) *room, int64_t panel, int64_t keys, bool first)
+{
+    T *s = room->scores, *o = room->o + panel * w->size * GEMM_COLUMNS;
+    for (int64_t half = 0; half < GEMM_COLUMNS; half += LANES) {
+        T *most = room->most + panel * GEMM_COLUMNS + half, *sum = room->sum + panel * GEMM_COLUMNS + half;
+        V  old = F(load)(most), m0 = old, m1 = old;
+        int64_t j = 0;
+        for (; j + 2 <= keys; j += 2) {
+            m0 = F(max_v)(m0, F(load)(s + j * GEMM_COLUMNS + half));
+            m1 = F(max_v)(m1, F(load)(s + (j + 1) * GEMM_COLUMNS + half));
+        }
+        if (j < keys) m0 = F(max_v)(m0, F(load)(s + j * GEMM_COLUMNS + half));
+        V m = F(max_v)(m0, m1), shift = F(select)(m == (T)-INFINITY, F(splat)(0), m); /* a query that sees nothing yet */
+        V less = F(exp_v)(old - shift), s0 = F(load)(sum) * less, s1 = F(splat)(0);
+        F(store)(most, m);
+        for (j = 0; j + 2 <= keys; j += 2) {
+            T *at = s + j * GEMM_COLUMNS + half;
+            V  p0 = F(exp_v)(F(load)(at) - shift), p1 = F(exp_v)(F(load)(at + GEMM_COLUMNS) - shift);
+            F(store)(at, p0);
+            F(store)(at + GEMM_COLUMNS, p1);
+            s0 += p0;
+            s1 += p1;
+        }
+        if (j < keys) {
+            V p = F(exp_v)(F(load)(s + j * GEMM_COLUMNS + half) - shift);
+            F(store)(s + j * GEMM_COLUMNS + half, p);
+            s0 += p;
+        }
+        F(store)(sum, s0 + s1);
+        if (first) continue;
+        for (int64_t d = 0; d < w->size; d++)
+            F(store)(o + d * GEMM_COLUMNS + half, F(load)(o + d * GEMM_COLUMNS + half) * less);
+    }
+}
+
+/* One block of keys [j0, j0 + keys) for one panel of queries from i0. */
+static void F(attention_block)(const attention_job *w, const F(attention_room) *room, int64_t b, int64_t head, int64_t i0,
+                               int64_t queries, int64_t panel, int64_t j0, int64_t keys)
+{
+    int64_t d = w->size, slivers = F(gemm_slivers)(d);
+    T      *q = room->q + panel * d * GEMM_COLUMNS, *o = room->o + panel * d * GEMM_COLUMNS;
+    F(tile) t = {.b = q, .b_step = GEMM_COLUMNS, .k = d, .c_row = GEMM_COLUMNS, .columns = GEMM_COLUMNS,
+                 .alpha = (T)w->scale, .fetch = (const char *)q};
+    for (int64_t j = 0; j < keys; j += GEMM_ROWS) {
+        t.a = room->k + (j0 + j) * d;
+        t.a_step = w->keys - j0 - j < GEMM_ROWS ? w->keys - j0 - j : GEMM_ROWS;
+        t.c = room->scores + j * GEMM_COLUMNS;
+        F(tile_run)(&t, keys - j < GEMM_ROWS ? keys - j : GEMM_ROWS);
+    }
+    if (w->mask || (w->causal && j0 + keys > attention_seen(w, i0))) F(attention_hide)(w, room->scores, b, j0, keys, i0);
+    F(attention_soften)(w, room, panel, keys, j0 == 0);
+    if (w->threshold) F(attention_drop)(w, room, b, head, i0, queries, j0, keys);
+    t = (F(tile)){.b = room->scores, .b_step = GEMM_COLUMNS, .k = keys, .a_step = d, .c_row = GEMM_COLUMNS,
+                  .columns = GEMM_COLUMNS, .init_row = GEMM_COLUMNS, .alpha = 1, .fetch = (const char *)o};
+    for (int64_t s = 0; s < slivers; s++) {
+        int64_t i = F(cut)(d, slivers, s);
+        t.a = room->v + j0 * d + i;
+        t.c = o + i * GEMM_COLUMNS;
+        t.init = j0 == 0 ? NULL : t.c;
+        F(tile_run)(&t, F(cut)(d, slivers, s + 1) - i);
+    }
+}
+
+/* o = o' / sum, lse = max + log(sum), for the queries of one panel. */
+static void F(attention_finish)(const attention_job *w, const F(attention_room) *room, int64_t b, int64_t head, int64_t i0,
+                                int64_t queries, int64_t panel, bool any)
+{
+    T *o = room->o + panel * w->size * GEMM_COLUMNS, *sum = room->sum + panel * GEMM_COLUMNS;
+    T *most = room->most + panel * GEMM_COLUMNS, *lse = (T *)w->lse + b * w->lse_stride[0] + head * w->lse_stride[1];
+    for (int64_t c = 0; c < queries; c++)
+        lse[(i0 + c) * w->lse_stride[2]] = sum[c] > 0 || sum[c] != sum[c] ? most[c] + (T)log((double)sum[c]) : (T)-INFINITY;
+    for (int64_t half = 0; half < GEMM_COLUMNS; half += LANES) {
+        V total = F(load)(sum + half), part = F(select)(total == 0, F(splat)(0), 1 / total);
+        for (int64_t d = 0; d < w->size; d++) {
+            T *at = o + d * GEMM_COLUMNS + half;
+            F(store)(at, any ? F(load)(at) * part : F(splat)(0));
+        }
+    }
+    F(attention_turn)((T *)w->o.data + b * w->o.b + i0 * w->o.s + head * w->o.h, w->o.s, o, GEMM_COLUMNS, w->size, queries);
+}
+
+/* The panels of queries from i0 on, at most ATTENTION_PANELS of them, against all keys they see. */
+static void F(attention_group)(const attention_job *w, const F(attention_room) *room, int64_t b, int64_t head, int64_t i0)
+{
+    int64_t panels = 0, count[ATTENTION_PANELS], seen[ATTENTION_PANELS], most = 0;
+    for (int64_t i = i0; i < w->queries && panels < ATTENTION_PANELS; i += GEMM_COLUMNS, panels++) {
+        count[panels] = w->queries - i < GEMM_COLUMNS ? w->queries - i : GEMM_COLUMNS;
+        seen[panels] = attention_seen(w, i + count[panels] - 1);
+        if (seen[panels] > most) most = seen[panels];
+        F(pack)(room->q + panels * w->size * GEMM_COLUMNS, GEMM_COLUMNS, F(attention_at)(&w->q, b, i, head), w->q.s, 1,
+                count[panels], w->size);
+    }
+    for (int64_t c = 0; c < panels * GEMM_COLUMNS; c++) {
+        room->most[c] = (T)-INFINITY;
+        room->sum[c] = 0;
+    }
+    for (int64_t j = 0; j < most; j += ATTENTION_KEYS)
+        for (int64_t p = 0; p < panels; p++) {
+            int64_t keys = seen[p] - j < ATTENTION_KEYS ? seen[p] - j : ATTENTION_KEYS;
+            if (keys > 0) F(attention_block)(w, room, b, head, i0 + p * GEMM_COLUMNS, count[p], p, j, keys);
+        }
+    for (int64_t p = 0; p < panels; p++)
+        F(attention_finish)(w, room, b, head, i0 + p * GEMM_COLUMNS, count[p], p, seen[p] > 0);
+}
+
+/* v as rows; k as slivers of GEMM_ROWS keys, the last one thinner. */
+static void F(attention_pack_keys)(const attention_job *w, const F(attention_room) *room, int64_t b, int64_t head)
+{
+    F(attention_rows)(w, room->v, F(attention_at)(&w->v, b, 0, head), w->v.s, w->keys, w->mask ? b : -1, 0);
+    const T *k = F(attention_at)(&w->k, b, 0, head);
+    for (int64_t j0 = 0; j0 < w->keys; j0 += GEMM_ROWS) {
+        int64_t rows = w->keys - j0 < GEMM_ROWS ? w->keys - j0 : GEMM_ROWS;
+        F(pack)(room->k + j0 * w->size, rows, k + j0 * w->k.s, w->k.s, 1, rows, w->size);
+        for (int64_t j = 0; w->mask && j < rows; j++)
+            for (int64_t d = 0; attention_hidden(w, b, j0 + j) && d < w->size; d++)
+                room->k[j0 * w->size + d * rows + j] = 0;
+    }
+}
+
+static void F(attention_part)(void *context, int64_t begin, int64_t end, int thread)
+{
+    const attention_job *w = context;
+    int64_t              group = w->heads / w->key_heads, last = -1;
+    F(attention_room)    room;
+    F(attention_layout)(w, w->scratch + (size_t)thread * w->scratch_step, &room);
+    for (int64_t u = begin; u < end; u++) {
+        int64_t unit = u / w->chunks, b = unit / w->key_heads, head = unit % w->key_heads;
+        if (unit != last) F(attention_pack_keys)(w, &room, b, head);
+        last = unit;
+        for (int64_t n = 0; n < group; n++)
+            for (int64_t i = 0, g = 0; i < w->queries; i += ATTENTION_PANELS * GEMM_COLUMNS, g++)
+                if (attention_owns(g, w->chunks, u % w->chunks)) F(attention_group)(w, &room, b, head * group + n, i);
+    }
+}
