@@ -1,0 +1,29 @@
+/* box.h - boxes of a global tensor: the pieces that ranks hold and files store.
+ *
+ * A box is [offset, offset + shape) in each dimension. A box of a tensor without dimensions holds its
+ * one element; a box with a size 0 holds nothing and meets no other. */
+#ifndef GM_CHECKPOINT_BOX_H
+#define GM_CHECKPOINT_BOX_H
+
+#include "../../kernels/tensor.h"
+
+typedef struct gm_extent {
+    int     ndim;
+    int64_t offset[GM_MAX_DIMS], shape[GM_MAX_DIMS];
+} gm_extent;
+
+int64_t gm_extent_numel(const gm_extent *b);
+/* Does b lie inside a tensor of this shape, without overflow? */
+bool gm_extent_inside(const gm_extent *b, const int64_t *shape);
+/* The common part; false: there is none. */
+bool gm_extent_meet(const gm_extent *a, const gm_extent *b, gm_extent *out);
+/* Do n boxes cover the shape exactly? On false `why` says "overlap" or "a hole". */
+bool gm_extents_cover(const gm_extent *boxes, int n, int ndim, const int64_t *shape, const char **why);
+
+/* Copies n elements of `size` bytes between a packed run and a strided block. The run holds elements
+ * first, first + 1, ... of part (row-major in its own shape); the block is the tensor at `data` with
+ * `stride` (in elements), whose element 0 has the global index `origin`. to_run: which way. */
+void gm_extent_copy(const gm_extent *part, int64_t first, int64_t n, size_t size, char *run, char *data,
+                    const int64_t *stride, const int64_t *origin, bool to_run);
+
+#endif
