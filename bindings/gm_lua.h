@@ -67,5 +67,6 @@ int gm_open_json(lua_State *L);
 int gm_open_control(lua_State *L);
 int gm_open_terminal(lua_State *L);
 int gm_open_data(lua_State *L);
+int gm_open_checkpoint(lua_State *L);
 
 #endif

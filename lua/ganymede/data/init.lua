@@ -12,6 +12,7 @@
 local Loader = require "ganymede.data.loader"
 local core = require "ganymede.core"
 local datasets = require "ganymede.data.datasets"
+local log = require "ganymede.log"
 local options = require "ganymede.options"
 local registry = require "ganymede.registry"
 
@@ -45,7 +46,7 @@ local told = false
 local function tell_main_thread(what)
   if told or core.rank() ~= 0 then return end
   told = true
-  io.stderr:write("ganymede.data: " .. what .. " runs on the main thread, between the steps\n")
+  log.info("data: %s runs on the main thread, between the steps", what)
 end
 
 -- { native descriptions }, { Lua functions }, from configs, classes and functions in order
