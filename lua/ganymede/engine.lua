@@ -271,19 +271,4 @@ local function initialize(parts)
   return engine, train, test, scheduler
 end
 
-local launch_options = {
-  seed = { type = "integer", min = 0, max = 2 ^ 53, default = 1024, doc = "of weights, dropout and order of data" },
-  dtype = { type = "string", one_of = { "f32", "f64" }, default = "f32", doc = "of tensors made without a dtype" },
-  memory_limit = { type = "integer", min = 0, optional = true, doc = "bytes of tensors; 0 is no limit" },
-}
-
---- What a program without a config does first: seed, dtype -> { rank, world, device, seed }.
-local function launch(options_given)
-  local opt = options.check("gm.launch", launch_options, options_given, 2)
-  core.set_seed(opt.seed)
-  core.set_default_dtype(opt.dtype)
-  if opt.memory_limit then core.memory_limit(opt.memory_limit) end
-  return { rank = core.rank(), world = core.world(), device = core.device(), seed = opt.seed }
-end
-
-return { initialize = initialize, launch = launch, Engine = Engine, scope = scope, options = given }
+return { initialize = initialize, Engine = Engine, scope = scope, options = given }

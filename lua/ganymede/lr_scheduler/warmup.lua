@@ -1,10 +1,14 @@
 --- Schedules that begin with a linear warm-up of W steps. All but LinearWarmupLR wrap another schedule
--- (`after`), which sees the steps from W on and counts them from 0: rate (s + 1) / W lr while s < W.
+-- (`after`), which sees the steps from W on and counts them from 0: rate (s + 1) / W lr while s < W. The
+-- end of the run may cut a warm-up off.
 -- @module ganymede.lr_scheduler.warmup
 local base = require "ganymede.lr_scheduler.base"
 local curves = require "ganymede.lr_scheduler.curves"
 
 local warmup = {}
+
+-- Steps after the warm-up.
+local function left(opt) return math.max(1, opt.total_steps - opt.warmup_steps) end
 
 -- after(opt): name and options of the wrapped schedule
 local function class(name, own_options, after)
@@ -13,10 +17,6 @@ local function class(name, own_options, after)
   local new = base.class(name, opts)
 
   function new:build(opt)
-    if opt.total_steps and opt.warmup_steps >= opt.total_steps then
-      error(("%s: warmup_steps = %d leaves nothing of %d steps; shorten the warm-up or train longer"):format(
-        name, opt.warmup_steps, opt.total_steps), 0)
-    end
     local after_class, after_options = after(opt)
     self.after = after_class(after_options)
     self.after.base = self.base
@@ -40,13 +40,13 @@ end
 local function own(from, name) return curves[from].options[name] end
 
 class("CosineAnnealingWarmupLR", { eta_min = base.eta_min }, function(opt)
-  return curves.CosineAnnealingLR, { total_steps = opt.total_steps - opt.warmup_steps, eta_min = opt.eta_min }
+  return curves.CosineAnnealingLR, { total_steps = left(opt), eta_min = opt.eta_min }
 end)
 
 class("FlatAnnealingWarmupLR", { eta_min = base.eta_min, pct_start = own("FlatAnnealingLR", "pct_start") },
   function(opt)
     return curves.FlatAnnealingLR,
-      { total_steps = opt.total_steps - opt.warmup_steps, eta_min = opt.eta_min, pct_start = opt.pct_start }
+      { total_steps = left(opt), eta_min = opt.eta_min, pct_start = opt.pct_start }
   end)
 
 -- Milestones are steps of the whole run; those inside the warm-up never drop anything.
@@ -62,7 +62,7 @@ class("MultiStepWarmupLR", { milestones = own("MultiStepLR", "milestones"), gamm
 class("PolynomialWarmupLR", { end_lr = own("PolynomialLR", "end_lr"), power = own("PolynomialLR", "power") },
   function(opt)
     return curves.PolynomialLR,
-      { total_steps = opt.total_steps - opt.warmup_steps, end_lr = opt.end_lr, power = opt.power }
+      { total_steps = left(opt), end_lr = opt.end_lr, power = opt.power }
   end)
 
 --- s < W: (s + 1) / (W + 1) lr, else (T - s) / (T - W) lr, down to 0 at T
@@ -70,17 +70,10 @@ local LinearWarmupLR = base.class("LinearWarmupLR",
   { total_steps = base.total_steps, warmup_steps = base.warmup_steps, warmup_epochs = base.warmup_epochs })
 warmup.LinearWarmupLR = LinearWarmupLR
 
-function LinearWarmupLR.build(_, opt)
-  if opt.warmup_steps >= opt.total_steps then
-    error(("LinearWarmupLR: warmup_steps = %d leaves nothing of %d steps; shorten the warm-up or train longer"):format(
-      opt.warmup_steps, opt.total_steps), 0)
-  end
-end
-
 function LinearWarmupLR:at(step, lr)
   local w, total = self.opt.warmup_steps, self.opt.total_steps
   if step < w then return (step + 1) / (w + 1) * lr end
-  return math.max(0, (total - step) / (total - w)) * lr
+  return math.max(0, (total - step) / math.max(1, total - w)) * lr
 end
 
 return warmup
