@@ -78,16 +78,28 @@ end
 
 -- ---------------------------------------------------------------- resuming
 
+-- The newest whole checkpoint in path or path/checkpoints; nil where there is none at all.
 local function newest(path)
   local checkpoint = require "ganymede.checkpoint"
-  return checkpoint.latest(path .. "/checkpoints") or checkpoint.latest(path)
+  for _, place in ipairs { path .. "/checkpoints", path } do
+    if #checkpoint.list(place) > 0 then
+      return checkpoint.latest(place) or failure(5, "all checkpoints in %s are damaged", place)
+    end
+  end
 end
 
 --- The checkpoint that `resume` means, or nil for a fresh start.
 function fit.find_checkpoint(resume, out)
   if not resume then return nil end
   if resume == "auto" then return out and newest(out) or nil end
-  return newest(resume) or resume
+  local found = newest(resume)
+  if found then return found end
+  local file = io.open(resume .. "/index.json")
+  if file then -- one checkpoint itself
+    file:close()
+    return resume
+  end
+  failure(2, "there is no checkpoint in %s to resume from", resume)
 end
 
 -- ---------------------------------------------------------------- telling
@@ -156,6 +168,7 @@ local function prepare(config, run)
   local total = schedule_steps(config, steps_per_epoch, run.steps)
   local engine, train_loader, test_loader = build_engine(config, train, test, total)
   local trainer = trainer_module(engine)
+  trainer.config = require("ganymede.stats").jsonable(config)
   trainer.samples_per_step = config.data.batch_size * (config.gradient_accumulation or 1)
   trainer.checkpoint_directory = function()
     local out = folder(run)

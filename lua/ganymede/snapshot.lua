@@ -88,20 +88,28 @@ local function check_tensors(ck, wanted, path)
   end
 end
 
+-- Without the marks that lists from JSON carry.
+local function plain(value)
+  if type(value) ~= "table" then return value end
+  local out = {}
+  for key, entry in pairs(value) do out[key] = plain(entry) end
+  return out
+end
+
 -- Options of the scheduler that are not what they were: they are used, and said.
 local function say_changes(trainer, state)
   local scheduler = scheduler_of(trainer)
   if not scheduler then return end
-  local now = scheduler:state()
+  local now, before = scheduler:state(), plain(state)
   local function differs(name, a, b)
     if options.literal(a) ~= options.literal(b) then
-      trainer:say(("resume: %s of %s was %s, is %s now"):format(name, state.type, options.literal(b),
+      trainer:say(("resume: %s of %s was %s, is %s now"):format(name, now.type, options.literal(b),
         options.literal(a)))
     end
   end
-  differs("base rate", now.base, state.base)
+  differs("base rate", now.base, before.base)
   for _, name in ipairs(options.sorted_keys(now.options)) do
-    differs(name, now.options[name], state.options and state.options[name])
+    differs(name, now.options[name], before.options and before.options[name])
   end
 end
 

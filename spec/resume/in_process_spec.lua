@@ -1,0 +1,134 @@
+--- A resumed run has the same bits as one that was never stopped; a checkpoint that does not fit changes nothing.
+local failure = require "ganymede.failure"
+local checkpoint = require "ganymede.checkpoint"
+local fit = require("ganymede.fit").fit
+local numbers = require("spec.train.support").numbers
+local support = require "spec.resume.support"
+
+require("ganymede.session").load_classes()
+
+local function run(folder, steps, resume, changes)
+  local said = {}
+  local trainer = fit(support.config(changes), {
+    steps = steps, out = folder, resume = resume, log = function(text) said[#said + 1] = text end })
+  trainer.said = table.concat(said, "\n")
+  return trainer
+end
+
+describe("resuming", function()
+  after_each(support.clean)
+
+  for _, steps in ipairs { 5, 10, 15 } do
+    it(("at step %d of 20 gives the same bits"):format(steps), function()
+      local whole = run(support.folder(), 20)
+      local folder = support.folder()
+      local first = run(folder, steps)
+      local second = run(folder, 20, "auto")
+      assert.equal(20, #whole.losses)
+      assert.same(whole.losses, support.joined(first.losses, second.losses))
+      assert.same(numbers(whole.engine.model), numbers(second.engine.model))
+      assert.same(whole.metrics, second.metrics)
+      assert.equal(whole.engine.optimizer.lr, second.engine.optimizer.lr)
+      assert.is_true(whole.losses[20] < whole.losses[1])
+    end)
+  end
+
+  it("reads the same numbers whatever happened before in the process", function()
+    local folder = support.folder()
+    run(folder, 10)
+    local one = run(folder, 15, folder)
+    assert.equal(15, one.step)
+    local two = run(folder, 20, checkpoint.list(folder .. "/checkpoints")[2].path) -- of step 10
+    local three = run(support.folder(), 20)
+    assert.equal(10, #two.losses)
+    for i = 1, 10 do assert.equal(three.losses[10 + i], two.losses[i]) end
+  end)
+
+  it("stops with status 75 at the end of a step, saved, and goes on from there", function()
+    local folder, stats = support.folder(), {}
+    local ok, err = pcall(fit, support.config(), { steps = 20, out = folder, stats = stats, log = function() end,
+      stop_requested = function() return stats.steps == 7 end })
+    assert.is_false(ok)
+    assert.equal(75, failure.code(err))
+    assert.matches("stopped after step 7; saved .*%-%-resume", failure.text(err))
+    assert.equal(7, #stats.loss)
+    local second = run(folder, 20, "auto")
+    assert.same(run(support.folder(), 20).losses, support.joined(stats.loss, second.losses))
+  end)
+
+  it("evaluates once when there is nothing left to do", function()
+    local folder = support.folder()
+    local first = run(folder, 10)
+    local again = run(folder, 10, "auto")
+    assert.equal(0, #again.losses)
+    assert.equal(first.metrics.test.accuracy, again.metrics.test.accuracy)
+  end)
+
+  it("starts fresh with auto and an empty folder, and says so when a folder was named", function()
+    assert.equal(3, #run(support.folder(), 3, "auto").losses)
+    local ok, err = pcall(run, support.folder(), 3, support.folder())
+    assert.is_false(ok)
+    assert.equal(2, failure.code(err))
+  end)
+
+  local wrong = {
+    { "another width", "shape of 'layers%.1%.weight' is 24, 6 here, 16, 6 in the checkpoint",
+      { model = { type = "MLP", inputs = 6, hidden = { 24 }, classes = 4, dropout = 0.3 } } },
+    { "another depth", "it has no 'layers%.2%.weight'",
+      { model = { type = "MLP", inputs = 6, hidden = { 16, 4 }, classes = 4, dropout = 0.3 } } },
+    { "fewer layers", "", { model = { type = "MLP", inputs = 6, hidden = {}, classes = 4 } } },
+    { "another optimizer", "the optimizer is SGD here, AdamW in the checkpoint", { optimizer = { type = "SGD" } } },
+    { "another seed", "the seed is 6 here, 5 in the checkpoint", { seed = 6 } },
+    { "another dtype", "dtype is f64 here, f32 in the checkpoint", { dtype = "f64" } },
+    { "another schedule", "scheduler is StepLR here, CosineAnnealingWarmupLR in",
+      { lr_scheduler = { type = "StepLR" } } },
+    { "other batches", "steps an epoch is 13 here, 7 in the checkpoint", { gradient_accumulation = 1 } },
+  }
+  for _, case in ipairs(wrong) do
+    it("refuses " .. case[1] .. " with status 2", function()
+      local folder = support.folder()
+      run(folder, 5)
+      local before = require("ganymede.core").default_dtype()
+      local ok, err = pcall(run, support.folder(), 10, folder, case[3])
+      require("ganymede.core").set_default_dtype(before)
+      assert.is_false(ok)
+      assert.equal(2, failure.code(err), failure.text(err))
+      assert.matches("cannot resume from .*" .. case[2], failure.text(err))
+    end)
+  end
+
+  it("changes nothing in memory when the checkpoint does not fit", function()
+    local snapshot = require "ganymede.snapshot"
+    local folder = support.folder()
+    run(folder, 5, nil, { model = { type = "MLP", inputs = 6, hidden = { 16, 16 }, classes = 4, dropout = 0.3 } })
+    local here = run(support.folder(), 3)
+    local before = { numbers(here.engine.model), here.step, here.engine.steps_done, here.engine.optimizer.lr,
+                     here.engine.lr_scheduler:state() }
+    assert.is_false(pcall(snapshot.restore, here, checkpoint.latest(folder .. "/checkpoints")))
+    assert.same(before, { numbers(here.engine.model), here.step, here.engine.steps_done, here.engine.optimizer.lr,
+                          here.engine.lr_scheduler:state() })
+  end)
+
+  it("ends with status 5 on a damaged checkpoint, and auto takes the one before", function()
+    local folder = support.folder()
+    run(folder, 10)
+    local newest = checkpoint.latest(folder .. "/checkpoints")
+    local pipe = io.popen("find '" .. newest .. "' -name '*.safetensors'")
+    local file = pipe:read "*l"
+    pipe:close()
+    local bytes = support.read(file)
+    support.write(file, bytes:sub(1, -10) .. string.char((bytes:byte(-9) + 1) % 256) .. bytes:sub(-8))
+    local ok, err = pcall(run, support.folder(), 20, newest)
+    assert.is_false(ok)
+    assert.equal(5, failure.code(err), failure.text(err))
+    assert.equal(15, #run(folder, 20, "auto").losses)
+  end)
+
+  it("says which settings of the schedule are no longer what they were", function()
+    local folder = support.folder()
+    run(folder, 5)
+    local trainer = run(folder, 6, "auto", { lr_scheduler = { type = "CosineAnnealingWarmupLR", warmup_steps = 3 } })
+    assert.matches("resume: warmup_steps of CosineAnnealingWarmupLR was 12, is 3 now", trainer.said)
+    assert.not_matches("total_steps", trainer.said)
+  end)
+end)
