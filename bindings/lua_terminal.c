@@ -1,13 +1,16 @@
 /* lua_terminal.c - the Lua face of host/control/terminal.h: userdata "gm.terminal".
  *
  *     local terminal = core.terminal_open(history_file, complete)
- *     local line, interrupted = terminal:read "> "      -- nil at the end of input, or nil, true
+ *     local line, interrupted, terminated = terminal:read "> "
+ *
+ * line is nil at the end of input, and when Ctrl-C or SIGTERM came; the other two tell which.
  *
  * complete(text before the cursor) -> text to insert or nil, lines to show or nil. It may raise; then
  * nothing is completed. */
 #define _GNU_SOURCE
 #include <string.h>
 
+#include "../host/control/signals.h"
 #include "../host/control/terminal.h"
 #include "gm_lua.h"
 
@@ -81,7 +84,8 @@ static int terminal_read(lua_State *L)
     if (line) lua_pushstring(L, line);
     else lua_pushnil(L);
     lua_pushboolean(L, what == GM_INPUT_INTERRUPTED);
-    return 2;
+    lua_pushboolean(L, what == GM_INPUT_INTERRUPTED && gm_signals_take() == GM_STOP_TERMINATE);
+    return 3;
 }
 
 static int terminal_remember(lua_State *L)

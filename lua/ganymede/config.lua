@@ -281,15 +281,17 @@ end
 local Resolved = {}
 Resolved.__index = Resolved
 
-local function origin_of(self, path)
-  local set = set_origin(self.state, path)
-  if set then return set end
+-- Was this path, or one that it is a part of, filled in by the schema?
+local function is_default(state, path)
+  if set_origin(state, path) then return false end
   while path do
-    if self.state.default[path] then return "default" end
+    if state.default[path] then return true end
     path = path:match "^(.*)%.[^.]*$"
   end
-  return self.file
+  return false
 end
+
+local function origin_of(self, path) return is_default(self.state, path) and "default" or place(self.state, path) end
 
 local function add_class_defaults(rows, entry, value, path)
   local class = registry[entry.registry or entry.list_of].classes[value.type]

@@ -37,13 +37,13 @@ function launch.launch(given)
   local config = require "ganymede.config"
   if given == nil then given = {} end
   if type(given) ~= "table" then error("gm.launch takes a table of settings; got a " .. type(given), 2) end
-  local args, source, about = {}, { path = "gm.launch" }, {}
-  if pending then args, source, about = pending.args, pending.source, pending.about end
+  local command = pending or { args = {}, source = { path = "gm.launch" }, about = {} }
+  local args, source = command.args, command.source
   refuse_flags(args)
   used = true
   local resolved = config.resolve(given, { file = source.path, text = source.text, sets = args.set,
     flags = { seed = args.seed, steps = args.steps }, in_code = true })
-  about.settings = resolved.config
+  command.about.settings = resolved.config
   core.set_seed(resolved.config.seed)
   core.set_default_dtype(resolved.config.dtype)
   if resolved.config.memory_limit then core.memory_limit(resolved.config.memory_limit) end

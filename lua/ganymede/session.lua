@@ -76,7 +76,10 @@ function session.blaming_recipe(path, fn, ...)
     if ok then return ... end
     local err = (...)
     if failure.is(err) then error(err, 0) end
-    failure(2, "%s: %s", path, failure.text(err))
+    local text = failure.text(err)
+    local root = rawget(_G, "GANYMEDE_ROOT") or ""
+    if text:sub(1, #root + 5) == root .. "/lua/" then text = text:sub(#root + 6):gsub("^[%w_/.-]+:%d+: ", "") end
+    failure(2, "%s: %s", path, text) -- which of our lines noticed it is no help
   end
   return finish(pcall(fn, ...))
 end

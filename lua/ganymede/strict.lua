@@ -6,11 +6,11 @@ local M = {}
 local declared = {}
 
 local function undefined(_, name)
-  error(("global '%s' is not defined"):format(tostring(name)), 2)
+  error(("global '%s' is not defined"):format(tostring(name)), 3)
 end
 
 local function assigned(_, name)
-  error(("global '%s' set; forgot local?"):format(tostring(name)), 2)
+  error(("global '%s' set; forgot local?"):format(tostring(name)), 3)
 end
 
 function M.on()

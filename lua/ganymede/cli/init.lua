@@ -80,10 +80,11 @@ local function dispatch(words)
   return verb.run(parse(name, verb, words)) or 0
 end
 
--- A defect of ours rather than of a recipe: the message points into our own files.
+-- A defect of ours rather than of a recipe: Lua itself complains about a line of our own files.
 local function is_internal(text)
   local root = rawget(_G, "GANYMEDE_ROOT")
-  return root ~= nil and text:sub(1, #root + 5) == root .. "/lua/"
+  local own = root ~= nil and text:sub(1, #root + 5) == root .. "/lua/"
+  return own and (text:find(": attempt to ", 1, true) or text:find(": bad argument #", 1, true)) ~= nil
 end
 
 --- Says what was caught by xpcall(f, failure.handler) -> exit status.

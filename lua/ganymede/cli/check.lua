@@ -1,0 +1,166 @@
+--- ganymede check RECIPE: what `run` would do, without doing it.
+--
+-- Resolves the settings, builds the model on the meta device (shapes without numbers), runs one optimizer step
+-- there, and prints: every setting with its origin, every parameter with its shape, bytes of parameters,
+-- gradients, optimizer and activations, floating point operations of a step. Data files are opened, since
+-- their shapes count, but no sample is read. The trap: hooks are built by `run` only.
+local core = require "ganymede.core"
+local failure = require "ganymede.failure"
+local json = require "ganymede.json"
+local machine = require "ganymede.machine"
+local options = require "ganymede.options"
+local run = require "ganymede.cli.run"
+local session = require "ganymede.session"
+
+local verb = { summary = "what a recipe would train, and what it would take" }
+
+function verb.arguments(parser)
+  run.shared_arguments(parser)
+  parser:flag("--json", "one JSON document instead of tables")
+end
+
+local function product(shape)
+  local n = 1
+  for _, d in ipairs(shape) do n = n * d end
+  return n
+end
+
+local function parameters_of(model)
+  local out = {}
+  for i, p in ipairs(model:declared()) do
+    out[i] = { name = p.name, shape = json.array { unpack(p.shape) }, count = product(p.shape),
+      tied = p.tied or nil }
+  end
+  return out
+end
+
+-- One step of the trainer on meta, without hooks: they may look at numbers.
+local function rehearse(settings)
+  local alone = {}
+  for key, value in pairs(settings) do alone[key] = value end
+  alone.hooks, alone.checkpoint = {}, nil
+  local stats = {}
+  local trainer = require("ganymede").fit(alone, { steps = 1, no_eval = true, stats = stats })
+  return trainer, stats
+end
+
+-- Where tensors were made that took the most at their peak.
+local function places()
+  local out = {}
+  for _, holder in ipairs(core.memory_holders(200)) do
+    if holder.peak > 0 then out[#out + 1] = { place = holder.place, peak_bytes = holder.peak } end
+  end
+  table.sort(out, function(a, b) return a.peak_bytes > b.peak_bytes or
+    (a.peak_bytes == b.peak_bytes and a.place < b.place) end)
+  for i = #out, 13, -1 do out[i] = nil end
+  return out
+end
+
+local function totals(settings, trainer, stats)
+  local rank = stats.ranks[1]
+  local per_epoch = trainer.steps_per_epoch
+  local steps = settings.steps
+  if settings.epochs and per_epoch then steps = math.min(steps or math.huge, settings.epochs * per_epoch) end
+  return {
+    parameters = trainer.engine.model:count(), parameter_bytes = rank.parameter_bytes,
+    gradient_bytes = rank.gradient_bytes, optimizer_bytes = rank.optimizer_bytes,
+    activation_peak_bytes = rank.activation_peak_bytes, peak_bytes = rank.peak_bytes,
+    flops_per_step = rank.flops, samples_per_step = trainer.samples_per_step, steps_per_epoch = per_epoch,
+    steps = steps,
+  }
+end
+
+--- Everything `check` knows about a recipe -> table.
+function verb.examine(args)
+  local recipe = require "ganymede.recipe"
+  local source = recipe.read(args.recipe)
+  session.open_device { device = "meta" }
+  local given = session.strictly(recipe.run, source)
+  if not given then
+    failure(2, "%s returns no table: check cannot look into a recipe that trains in code", source.path)
+  end
+  session.load_classes()
+  local resolved = run.resolve(args, source, given)
+  local trainer, stats = session.blaming_recipe(source.path, rehearse, resolved.config)
+  return {
+    recipe = source.path, name = resolved.config.name, world = core.world(), dtype = resolved.config.dtype,
+    settings = resolved:rows(), parameters = parameters_of(trainer.engine.model),
+    totals = totals(resolved.config, trainer, stats), places = places(),
+  }
+end
+
+-- ---------------------------------------------------------------- printing
+
+local function columns(rows)
+  local width = {}
+  for _, row in ipairs(rows) do
+    for i = 1, #row - 1 do width[i] = math.max(width[i] or 0, #row[i]) end
+  end
+  for _, row in ipairs(rows) do
+    local line = {}
+    for i, cell in ipairs(row) do line[i] = i < #row and cell .. (" "):rep(width[i] - #cell) or cell end
+    print("  " .. table.concat(line, "  "))
+  end
+end
+
+local function thousands(n)
+  local text = ("%d"):format(n):reverse():gsub("(%d%d%d)", "%1,"):reverse()
+  return (text:gsub("^,", ""))
+end
+
+local function print_settings(found)
+  local rows = {}
+  for i, row in ipairs(found.settings) do rows[i] = { row.path, options.literal(row.value), row.origin } end
+  print "settings"
+  columns(rows)
+end
+
+local function print_parameters(found)
+  local rows = {}
+  for i, p in ipairs(found.parameters) do
+    rows[i] = { p.name, "(" .. table.concat(p.shape, ", ") .. ")", p.tied and "tied" or thousands(p.count) }
+  end
+  print "\nparameters"
+  columns(rows)
+end
+
+local function print_totals(found)
+  local t = found.totals
+  local rows = {
+    { "parameters", thousands(t.parameters) .. ", " .. machine.bytes(t.parameter_bytes) },
+    { "gradients", machine.bytes(t.gradient_bytes) },
+    { "optimizer", machine.bytes(t.optimizer_bytes) },
+    { "activations, at most", machine.bytes(t.activation_peak_bytes) },
+    { "all tensors, at most", machine.bytes(t.peak_bytes) },
+    { "one step", ("%.3g GFLOP on %d samples"):format(t.flops_per_step / 1e9, t.samples_per_step) },
+  }
+  if t.steps then rows[#rows + 1] = { "the run", ("%s steps"):format(thousands(t.steps)) } end
+  print "\none rank"
+  columns(rows)
+  rows = {}
+  for i, place in ipairs(found.places) do rows[i] = { place.place, machine.bytes(place.peak_bytes) } end
+  print "\nlargest at their peaks"
+  columns(rows)
+end
+
+local function print_json(found)
+  local stats = require "ganymede.stats"
+  for i, row in ipairs(found.settings) do
+    found.settings[i] = { key = row.path, value = stats.jsonable(row.value), origin = row.origin }
+  end
+  for _, list in ipairs { "settings", "parameters", "places" } do found[list] = json.array(found[list]) end
+  print(json.encode(found, { indent = true }))
+end
+
+function verb.run(args)
+  run.refuse_unserved(args)
+  local found = session.with_signals({}, verb.examine, args)
+  if args.json then return print_json(found) end
+  print(("%s: %s, %s on %d rank%s\n"):format(found.recipe, found.name, found.dtype, found.world,
+    found.world == 1 and "" or "s"))
+  print_settings(found)
+  print_parameters(found)
+  print_totals(found)
+end
+
+return verb

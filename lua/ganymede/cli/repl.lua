@@ -1,0 +1,55 @@
+--- ganymede repl: interactive Lua with gm, nn and ops at hand. Without a terminal it runs lines of standard input.
+--
+-- History: $GANYMEDE_HISTORY, or ~/.ganymede_history; GANYMEDE_HISTORY="" keeps none.
+local core = require "ganymede.core"
+local failure = require "ganymede.failure"
+local session = require "ganymede.session"
+
+local verb = { summary = "interactive Lua" }
+
+function verb.arguments(parser)
+  parser:option("-n --ranks", "number of ranks (this version: 1)"):argname "N":convert(session.integer(1))
+  parser:option("--device", "where to compute (this version: cpu)"):choices { "cpu", "cuda", "meta" }
+  parser:option("--threads", "threads of the kernels (default: one a core)"):argname "N":convert(session.integer(1))
+  parser:option("--limit-memory", "bytes that tensors may take, such as 512M"):argname "BYTES":convert(session.bytes)
+  parser:option("--seed", "of random numbers (default 1024)"):argname "N":convert(session.integer(0)):default "1024"
+end
+
+local function history_file()
+  local given = os.getenv "GANYMEDE_HISTORY"
+  if given then return given ~= "" and given or nil end
+  local home = os.getenv "HOME"
+  return home and home ~= "" and home .. "/.ganymede_history" or nil
+end
+
+local function fill_globals(globals)
+  local gm = require "ganymede"
+  session.load_classes()
+  globals.gm, globals.nn, globals.ops = gm, gm.nn, gm.ops
+end
+
+local function interact()
+  fill_globals(_G)
+  local complete = require("ganymede.repl_complete").line
+  local terminal = core.terminal_open(history_file(), complete)
+  local repl = require "ganymede.repl" { terminal = terminal }
+  if terminal:is_interactive() then
+    local device = core.device()
+    repl:say("Ganymede %s, %s with %d threads. :help lists commands, Ctrl-D leaves.", require "ganymede.version",
+      device.backend, device.threads)
+  end
+  local code = repl:loop()
+  terminal:close()
+  return code
+end
+
+function verb.run(args)
+  if (args.ranks or 1) > 1 then failure(2, "-n %d: this build runs one rank", args.ranks) end
+  session.open_device(args)
+  local errors = { failure.new(130, "interrupted"), failure.new(143, "stopped by SIGTERM"),
+    failure.new(7, "past its time limit") }
+  core.signals_open(errors, true, true)
+  return failure.protect(core.signals_close, interact)
+end
+
+return verb
