@@ -65,18 +65,21 @@ static gm_status plan_image(gm_pipeline *p, step *s)
 static gm_status plan(gm_pipeline *p, const gm_transform *list, int n, uint64_t seed)
 {
     gm_dtype now = p->raw;
+    uint64_t site = 0; /* place among the random ones: a normalize in between changes no choice */
     for (int i = 0; i < n; i++) {
         step *s = &p->steps[p->n++];
-        *s = (step){.t = list[i], .dtype = now, .key = gm_stream_key(seed, GM_PURPOSE_AUGMENT, (uint64_t)i)};
-        GM_TRY(s->t.kind == GM_NORMALIZE ? plan_normalize(p, s) : plan_image(p, s));
-        if (s->t.kind == GM_NORMALIZE) now = GM_F64;
+        bool  random = list[i].kind != GM_NORMALIZE;
+        s->t = list[i], s->dtype = now;
+        if (random) s->key = gm_stream_key(seed, GM_PURPOSE_AUGMENT, site++);
+        GM_TRY(random ? plan_image(p, s) : plan_normalize(p, s));
+        if (!random) now = GM_F64;
         int64_t m = product(p->ndim, p->shape);
         if (m > p->largest) p->largest = m;
     }
     if (now == GM_U8) { /* nobody normalized: value / 255 */
         const gm_transform scale = {.kind = GM_NORMALIZE, .channels = 1, .std = {1}};
         step              *s = &p->steps[p->n++];
-        *s = (step){.t = scale, .dtype = now};
+        s->t = scale, s->dtype = now;
         GM_TRY(plan_normalize(p, s));
     }
     p->numel = product(p->ndim, p->shape);

@@ -3,8 +3,8 @@
  * A pipeline runs its transforms in the order given; bytes become numbers (value / 255) at the first
  * normalize, or at the end. Shapes are (channels, height, width) for crop and flip; normalize counts
  * channels along the first dimension and takes one mean for all where one is given. Random choices
- * are a pure function of (seed, purpose "augment", place in the pipeline, epoch, number of the
- * sample): the order of the samples and the threads do not matter. Called by one thread at a time. */
+ * are a pure function of (seed, purpose "augment", place among the random transforms, epoch,
+ * number of the sample): the order of the samples and the threads do not matter. Called by one thread at a time. */
 #ifndef GM_TRANSFORM_H
 #define GM_TRANSFORM_H
 
