@@ -20,7 +20,7 @@
 gm_rank *gm_lua_rank(lua_State *L);
 
 /* Tensors. */
-gm_handle *gm_push_handle(lua_State *L); /* an empty one */
+gm_handle *gm_push_handle(lua_State *L);          /* an empty one */
 gm_handle *gm_test_handle(lua_State *L, int arg); /* NULL: not a tensor */
 gm_handle *gm_check_handle(lua_State *L, int arg);
 gm_value  *gm_check_value(lua_State *L, int arg); /* raises for a released one, naming who made it */
@@ -35,23 +35,23 @@ uint32_t gm_opt_dims(lua_State *L, int arg, int ndim);          /* nil, number o
 gm_dtype gm_check_dtype(lua_State *L, int arg);
 gm_dtype gm_opt_dtype(lua_State *L, int arg, gm_dtype otherwise);
 /* Raw attributes by the names of attrs.def, dimensions as in C; unknown names raise. nil: defaults. */
-void     gm_read_attrs(lua_State *L, int arg, gm_attrs *attrs);
+void gm_read_attrs(lua_State *L, int arg, gm_attrs *attrs);
 /* Field of an options table, or the default; arg may be nil. */
-double   gm_field_number(lua_State *L, int arg, const char *name, double otherwise);
-bool     gm_field_flag(lua_State *L, int arg, const char *name);
+double gm_field_number(lua_State *L, int arg, const char *name, double otherwise);
+bool   gm_field_flag(lua_State *L, int arg, const char *name);
 
 /* Raises gm_last_error(). */
 int gm_raise(lua_State *L, gm_status st);
 
 /* Runs a call that may allocate. If memory is short, collects and tries once more: here, in a
  * lua_CFunction, and nowhere else (a full collection under an FFI call from a trace never returns). */
-#define L_TRY(L, expr)                              \
-    do {                                            \
-        gm_status st_ = (expr);                     \
-        if (st_ == GM_ENOMEM) {                     \
-            lua_gc((L), LUA_GCCOLLECT, 0);          \
-            st_ = (expr);                           \
-        }                                           \
+#define L_TRY(L, expr)                               \
+    do {                                             \
+        gm_status st_ = (expr);                      \
+        if (st_ == GM_ENOMEM) {                      \
+            lua_gc((L), LUA_GCCOLLECT, 0);           \
+            st_ = (expr);                            \
+        }                                            \
         if (st_ != GM_OK) return gm_raise((L), st_); \
     } while (0)
 

@@ -34,8 +34,11 @@ gm_value *gm_check_value(lua_State *L, int arg)
 {
     gm_handle *h = gm_check_handle(L, arg);
     if (!h->value)
-        luaL_argerror(L, arg, lua_pushfstring(L, "this tensor (made by '%s') was released when its scope closed; "
-                                              "return it from the scope or :keep() it", h->born ? h->born : "?"));
+        luaL_argerror(L, arg,
+                      lua_pushfstring(L,
+                                      "this tensor (made by '%s') was released when its scope closed; "
+                                      "return it from the scope or :keep() it",
+                                      h->born ? h->born : "?"));
     return h->value;
 }
 
@@ -56,7 +59,8 @@ int gm_check_shape(lua_State *L, int arg, int64_t *shape)
 {
     luaL_checktype(L, arg, LUA_TTABLE);
     size_t n = lua_objlen(L, arg);
-    if (n > GM_MAX_DIMS) luaL_argerror(L, arg, lua_pushfstring(L, "%d dimensions; at most %d are allowed", (int)n, GM_MAX_DIMS));
+    if (n > GM_MAX_DIMS)
+        luaL_argerror(L, arg, lua_pushfstring(L, "%d dimensions; at most %d are allowed", (int)n, GM_MAX_DIMS));
     for (size_t i = 0; i < n; i++) {
         lua_rawgeti(L, arg, (int)i + 1);
         lua_Number v = lua_tonumber(L, -1);
@@ -72,7 +76,8 @@ int gm_check_sizes(lua_State *L, int arg, int64_t *shape)
 {
     if (lua_istable(L, arg)) return gm_check_shape(L, arg, shape);
     int n = lua_gettop(L) - arg + 1;
-    if (n > GM_MAX_DIMS) luaL_argerror(L, arg, lua_pushfstring(L, "%d dimensions; at most %d are allowed", n, GM_MAX_DIMS));
+    if (n > GM_MAX_DIMS)
+        luaL_argerror(L, arg, lua_pushfstring(L, "%d dimensions; at most %d are allowed", n, GM_MAX_DIMS));
     for (int i = 0; i < n; i++) shape[i] = gm_check_integer(L, arg + i);
     return n;
 }
@@ -81,8 +86,9 @@ static int to_dim(lua_State *L, int arg, int64_t d, int ndim)
 {
     int64_t k = d < 0 ? d + ndim : d - 1;
     if (d == 0 || k < 0 || k >= ndim)
-        luaL_argerror(L, arg, lua_pushfstring(L, "dimension %d of a tensor with %d (they count from 1, or from -1 at the end)",
-                                              (int)d, ndim));
+        luaL_argerror(L, arg,
+                      lua_pushfstring(L, "dimension %d of a tensor with %d (they count from 1, or from -1 at the end)",
+                                      (int)d, ndim));
     return (int)k;
 }
 
@@ -178,7 +184,8 @@ static void read_gm_box(lua_State *L, const char *name, gm_box *out)
     lua_getfield(L, at, "shape");
     out->ndim = gm_check_shape(L, at + 1, out->shape);
     lua_getfield(L, at, "offset");
-    if (gm_check_shape(L, at + 2, out->offset) != out->ndim) luaL_error(L, "attribute '%s': shape and offset differ in length", name);
+    if (gm_check_shape(L, at + 2, out->offset) != out->ndim)
+        luaL_error(L, "attribute '%s': shape and offset differ in length", name);
     lua_settop(L, at);
 }
 #define read_bool  read_flag
@@ -200,8 +207,8 @@ void gm_read_attrs(lua_State *L, int arg, gm_attrs *attrs)
         for (size_t i = 0; i < sizeof names / sizeof *names; i++) known |= !strcmp(names[i], key);
         if (!known) luaL_error(L, "there is no attribute '%s'", key);
     }
-#define GM_ATTR(type, name, initial, text)                             \
-    lua_getfield(L, arg, #name);                                       \
+#define GM_ATTR(type, name, initial, text)                      \
+    lua_getfield(L, arg, #name);                                \
     if (!lua_isnil(L, -1)) read_##type(L, #name, &attrs->name); \
     lua_pop(L, 1);
 #include "../kernels/attrs.def"
@@ -241,7 +248,8 @@ static int scope_close(lua_State *L)
     gm_rank  *r = gm_lua_rank(L);
     gm_scope *s = r->scope;
     if (!s->outer) return luaL_error(L, "scope_close without scope_open");
-    if (s->owner != L) return luaL_error(L, "this scope was opened by another coroutine; a coroutine must close what it opened");
+    if (s->owner != L)
+        return luaL_error(L, "this scope was opened by another coroutine; a coroutine must close what it opened");
     int n = lua_gettop(L);
     lua_newtable(L);
     for (int i = 1; i <= n; i++) move_out(L, i, s->outer, n + 1);
@@ -289,10 +297,10 @@ static int is_tensor(lua_State *L)
 
 int gm_open_handles(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"scope_open", scope_open}, {"scope_close", scope_close}, {"is_tensor", is_tensor},
-        {"scope_depth", scope_depth}, {"scope_unwind", scope_unwind},
-        {"keep", tensor_keep},      {"release", tensor_release},  {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"scope_open", scope_open},     {"scope_close", scope_close},
+                                         {"is_tensor", is_tensor},       {"scope_depth", scope_depth},
+                                         {"scope_unwind", scope_unwind}, {"keep", tensor_keep},
+                                         {"release", tensor_release},    {NULL, NULL}};
     luaL_newmetatable(L, GM_TENSOR); /* methods are added by lua/ganymede/tensor.lua */
     lua_pushcfunction(L, tensor_release);
     lua_setfield(L, -2, "__gc");

@@ -184,10 +184,16 @@ static int record_custom(lua_State *L)
 
 int gm_open_autograd(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"backward", backward}, {"requires_grad", requires_grad}, {"grad", grad}, {"detach", detach},
-        {"zero_grad", zero_grad}, {"no_grad", no_grad}, {"tape_nodes", tape_nodes}, {"tape_drop", tape_drop},
-        {"record_custom", record_custom}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"backward", backward},
+                                         {"requires_grad", requires_grad},
+                                         {"grad", grad},
+                                         {"detach", detach},
+                                         {"zero_grad", zero_grad},
+                                         {"no_grad", no_grad},
+                                         {"tape_nodes", tape_nodes},
+                                         {"tape_drop", tape_drop},
+                                         {"record_custom", record_custom},
+                                         {NULL, NULL}};
     luaL_register(L, NULL, functions);
     return 0;
 }

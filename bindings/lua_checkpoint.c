@@ -11,8 +11,13 @@
 
 #define CHECKPOINT "gm.checkpoint"
 
-typedef struct box { gm_checkpoint *checkpoint; } box; /* NULL once closed */
-typedef struct text_box { char *path; int64_t *steps; } text_box; /* what C allocated, for the collector */
+typedef struct box {
+    gm_checkpoint *checkpoint;
+} box; /* NULL once closed */
+typedef struct text_box {
+    char    *path;
+    int64_t *steps;
+} text_box; /* what C allocated, for the collector */
 
 static int give_up(lua_State *L, gm_status st)
 {
@@ -186,10 +191,15 @@ static int checkpoint_read(lua_State *L)
 
 int gm_open_checkpoint(lua_State *L)
 {
-    static const luaL_Reg fns[] = {
-        {"checkpoint_save", checkpoint_save},   {"checkpoint_list", checkpoint_list}, {"checkpoint_open", checkpoint_open},
-        {"checkpoint_close", checkpoint_close}, {"checkpoint_meta", checkpoint_meta}, {"checkpoint_names", checkpoint_names},
-        {"checkpoint_info", checkpoint_info},   {"checkpoint_read", checkpoint_read}, {NULL, NULL}};
+    static const luaL_Reg fns[] = {{"checkpoint_save", checkpoint_save},
+                                   {"checkpoint_list", checkpoint_list},
+                                   {"checkpoint_open", checkpoint_open},
+                                   {"checkpoint_close", checkpoint_close},
+                                   {"checkpoint_meta", checkpoint_meta},
+                                   {"checkpoint_names", checkpoint_names},
+                                   {"checkpoint_info", checkpoint_info},
+                                   {"checkpoint_read", checkpoint_read},
+                                   {NULL, NULL}};
     luaL_newmetatable(L, CHECKPOINT);
     lua_pushcfunction(L, checkpoint_close);
     lua_setfield(L, -2, "__gc");

@@ -29,10 +29,7 @@ static void raise_stop(lua_State *L, lua_Debug *where)
     lua_error(L);
 }
 
-static void set_hook(void *context)
-{
-    lua_sethook(context, raise_stop, LUA_MASKCALL | LUA_MASKRET | LUA_MASKCOUNT, 1);
-}
+static void set_hook(void *context) { lua_sethook(context, raise_stop, LUA_MASKCALL | LUA_MASKRET | LUA_MASKCOUNT, 1); }
 
 static void on_sample(void *context, lua_State *L, int samples, int state)
 {
@@ -154,11 +151,19 @@ static int process(lua_State *L)
 
 int gm_open_control(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"signals_open", signals_open}, {"signals_close", signals_close}, {"signals_arm", signals_arm},
-        {"signals_stop_requested", signals_stop_requested}, {"signals_deadline", signals_deadline},
-        {"make_folders", make_folders}, {"make_new_folder", make_new_folder}, {"write_whole", write_whole},
-        {"point_link", point_link}, {"list_folder", list_folder}, {"is_terminal", is_terminal}, {"process", process}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"signals_open", signals_open},
+                                         {"signals_close", signals_close},
+                                         {"signals_arm", signals_arm},
+                                         {"signals_stop_requested", signals_stop_requested},
+                                         {"signals_deadline", signals_deadline},
+                                         {"make_folders", make_folders},
+                                         {"make_new_folder", make_new_folder},
+                                         {"write_whole", write_whole},
+                                         {"point_link", point_link},
+                                         {"list_folder", list_folder},
+                                         {"is_terminal", is_terminal},
+                                         {"process", process},
+                                         {NULL, NULL}};
     luaL_register(L, NULL, functions);
     return 0;
 }

@@ -14,10 +14,14 @@
 #include "../host/data/token_file.h"
 
 #define DATASET "gm.dataset"
-#define LOADER "gm.loader"
+#define LOADER  "gm.loader"
 
-typedef struct dataset_box { gm_dataset *dataset; } dataset_box;
-typedef struct loader_box { gm_loader *loader; } loader_box; /* NULL once closed */
+typedef struct dataset_box {
+    gm_dataset *dataset;
+} dataset_box;
+typedef struct loader_box {
+    gm_loader *loader;
+} loader_box; /* NULL once closed */
 
 static int give_up(lua_State *L, gm_status st)
 {
@@ -27,10 +31,10 @@ static int give_up(lua_State *L, gm_status st)
     return 3;
 }
 
-#define TRY(L, expr)                                       \
-    do {                                                   \
-        gm_status st_ = (expr);                            \
-        if (st_ != GM_OK) return give_up((L), st_);        \
+#define TRY(L, expr)                                \
+    do {                                            \
+        gm_status st_ = (expr);                     \
+        if (st_ != GM_OK) return give_up((L), st_); \
     } while (0)
 
 static void *push_box(lua_State *L, size_t size, const char *kind)
@@ -42,7 +46,10 @@ static void *push_box(lua_State *L, size_t size, const char *kind)
     return b;
 }
 
-static gm_dataset *check_dataset(lua_State *L, int arg) { return ((dataset_box *)luaL_checkudata(L, arg, DATASET))->dataset; }
+static gm_dataset *check_dataset(lua_State *L, int arg)
+{
+    return ((dataset_box *)luaL_checkudata(L, arg, DATASET))->dataset;
+}
 
 static gm_loader *check_loader(lua_State *L, int arg)
 {
@@ -284,11 +291,14 @@ static int loader_new(lua_State *L)
     lua_getfield(L, 3, "dtype");
     gm_dtype dtype = gm_check_dtype(L, lua_gettop(L));
     L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
-    gm_loader_options o = {.batch_size = field_integer(L, 3, "batch_size", 0), .shuffle = gm_field_flag(L, 3, "shuffle"),
-                           .drop_last = gm_field_flag(L, 3, "drop_last"), .seed = (uint64_t)field_integer(L, 3, "seed", 0),
-                           .prefetch = (int)field_integer(L, 3, "prefetch", 0), .dtype = dtype,
+    gm_loader_options o = {.batch_size = field_integer(L, 3, "batch_size", 0),
+                           .shuffle = gm_field_flag(L, 3, "shuffle"),
+                           .drop_last = gm_field_flag(L, 3, "drop_last"),
+                           .seed = (uint64_t)field_integer(L, 3, "seed", 0),
+                           .prefetch = (int)field_integer(L, 3, "prefetch", 0),
+                           .dtype = dtype,
                            .no_data = !dev->backend->has_data};
-    loader_box *b = push_box(L, sizeof *b, LOADER);
+    loader_box       *b = push_box(L, sizeof *b, LOADER);
     TRY(L, gm_loader_new(d, t, n, &o, &b->loader));
     return 1;
 }
@@ -343,7 +353,8 @@ static int loader_shapes(lua_State *L)
 }
 
 /* Fills h with a tensor (count, shape...) that holds a copy of data (NULL: on meta). */
-static gm_status fill(gm_rank *r, gm_handle *h, gm_dtype dtype, int64_t count, int ndim, const int64_t *shape, const void *data)
+static gm_status fill(gm_rank *r, gm_handle *h, gm_dtype dtype, int64_t count, int ndim, const int64_t *shape,
+                      const void *data)
 {
     int64_t   all[GM_MAX_DIMS + 1] = {count};
     gm_value *v;
@@ -390,13 +401,23 @@ static void new_type(lua_State *L, const char *name, lua_CFunction gc)
 
 int gm_open_data(lua_State *L)
 {
-    static const luaL_Reg fns[] = {
-        {"dataset_idx", dataset_idx},           {"dataset_records", dataset_records}, {"dataset_tokens", dataset_tokens},
-        {"dataset_clusters", dataset_clusters}, {"dataset_chains", dataset_chains},   {"dataset_describe", dataset_describe},
-        {"dataset_get", dataset_get},           {"data_order", data_order},           {"tokens_write", tokens_write},
-        {"loader_new", loader_new},             {"loader_close", loader_close},       {"loader_seek", loader_seek},
-        {"loader_order", loader_order},         {"loader_length", loader_length},     {"loader_shapes", loader_shapes},
-        {"loader_next", loader_next},           {NULL, NULL}};
+    static const luaL_Reg fns[] = {{"dataset_idx", dataset_idx},
+                                   {"dataset_records", dataset_records},
+                                   {"dataset_tokens", dataset_tokens},
+                                   {"dataset_clusters", dataset_clusters},
+                                   {"dataset_chains", dataset_chains},
+                                   {"dataset_describe", dataset_describe},
+                                   {"dataset_get", dataset_get},
+                                   {"data_order", data_order},
+                                   {"tokens_write", tokens_write},
+                                   {"loader_new", loader_new},
+                                   {"loader_close", loader_close},
+                                   {"loader_seek", loader_seek},
+                                   {"loader_order", loader_order},
+                                   {"loader_length", loader_length},
+                                   {"loader_shapes", loader_shapes},
+                                   {"loader_next", loader_next},
+                                   {NULL, NULL}};
     new_type(L, DATASET, dataset_gc);
     new_type(L, LOADER, loader_close);
     luaL_register(L, NULL, fns);

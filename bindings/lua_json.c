@@ -19,9 +19,9 @@
 #include "gm_lua.h"
 
 #define MAX_DEPTH 100
-#define EXACT 9007199254740992.0 /* 2^53 */
-#define BOX "gm.json.box"
-#define ARRAY "gm.json.array"
+#define EXACT     9007199254740992.0 /* 2^53 */
+#define BOX       "gm.json.box"
+#define ARRAY     "gm.json.array"
 
 typedef struct box {
     json_t *root;

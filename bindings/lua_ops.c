@@ -110,7 +110,8 @@ static int linear(lua_State *L)
     gm_value   *x = gm_check_value(L, 1), *w = gm_check_value(L, 2), *b = gm_opt_value(L, 3), *y;
     gm_function f = GM_FN_none;
     const char *name = luaL_optstring(L, 4, "none");
-    if (!gm_function_parse(name, &f)) return luaL_argerror(L, 4, lua_pushfstring(L, "there is no activation '%s'", name));
+    if (!gm_function_parse(name, &f))
+        return luaL_argerror(L, 4, lua_pushfstring(L, "there is no activation '%s'", name));
     gm_handle *h = gm_push_handle(L);
     L_TRY(L, gm_linear(gm_lua_rank(L), x, w, b, f, &y));
     gm_handle_fill(gm_lua_rank(L), h, y, "linear");
@@ -122,13 +123,13 @@ static int linear(lua_State *L)
  * upvalue 1: the op; upvalue 2: whether there is a residual. */
 static int norm(lua_State *L)
 {
-    gm_op      op = (gm_op)lua_tointeger(L, lua_upvalueindex(1));
-    bool       residual = lua_toboolean(L, lua_upvalueindex(2));
-    gm_rank   *r = gm_lua_rank(L);
-    gm_attrs   a = gm_attrs_default();
-    int        parameters = op == GM_OP_layer_norm ? 2 : 1, arg = residual ? 3 : 2;
-    gm_value  *in[4] = {gm_check_value(L, 1), residual ? gm_check_value(L, 2) : NULL, NULL, NULL}, *out[4];
-    bool       want[4] = {true, residual, true, parameters == 2};
+    gm_op     op = (gm_op)lua_tointeger(L, lua_upvalueindex(1));
+    bool      residual = lua_toboolean(L, lua_upvalueindex(2));
+    gm_rank  *r = gm_lua_rank(L);
+    gm_attrs  a = gm_attrs_default();
+    int       parameters = op == GM_OP_layer_norm ? 2 : 1, arg = residual ? 3 : 2;
+    gm_value *in[4] = {gm_check_value(L, 1), residual ? gm_check_value(L, 2) : NULL, NULL, NULL}, *out[4];
+    bool      want[4] = {true, residual, true, parameters == 2};
     for (int i = 0; i < parameters; i++) in[2 + i] = gm_opt_value(L, arg + i);
     a.eps = luaL_optnumber(L, arg + parameters, 1e-5);
     gm_handle *h = gm_push_handle(L), *sum = residual ? gm_push_handle(L) : NULL;
@@ -189,10 +190,10 @@ static int attention(lua_State *L)
 /* attention_packed(qkv (b, s, h, 3, d), options) -> (b, s, h, d) */
 static int attention_packed(lua_State *L)
 {
-    gm_attrs  a;
-    gm_value *qkv = gm_check_value(L, 1), *o;
-    int64_t  *n = qkv->shape;
-    gm_value *mask = attention_options(L, 2, n[0], n[2], n[1], n[1], &a);
+    gm_attrs   a;
+    gm_value  *qkv = gm_check_value(L, 1), *o;
+    int64_t   *n = qkv->shape;
+    gm_value  *mask = attention_options(L, 2, n[0], n[2], n[1], n[1], &a);
     gm_handle *h = gm_push_handle(L);
     L_TRY(L, gm_attention_packed(gm_lua_rank(L), qkv, mask, &a, &o));
     gm_handle_fill(gm_lua_rank(L), h, o, "attention");
@@ -211,9 +212,9 @@ static int embedding(lua_State *L)
 /* cross_entropy(logits (..., c), target (...), { ignore_index, label_smoothing }) -> loss (...) */
 static int cross_entropy(lua_State *L)
 {
-    gm_attrs   a = gm_attrs_default();
-    gm_rank   *r = gm_lua_rank(L);
-    gm_value  *in[2] = {gm_check_value(L, 1), gm_check_value(L, 2)}, *out[2];
+    gm_attrs  a = gm_attrs_default();
+    gm_rank  *r = gm_lua_rank(L);
+    gm_value *in[2] = {gm_check_value(L, 1), gm_check_value(L, 2)}, *out[2];
     a.ignore_index = (int64_t)gm_field_number(L, 3, "ignore_index", -100);
     a.label_smoothing = gm_field_number(L, 3, "label_smoothing", 0);
     gm_handle *h = gm_push_handle(L);
@@ -260,10 +261,10 @@ static int sum(lua_State *L)
 /* max(x, d, keepdim) -> values, indices from 0; min: upvalue 1 the op. */
 static int extreme(lua_State *L)
 {
-    gm_rank   *r = gm_lua_rank(L);
-    gm_attrs   a = gm_attrs_default();
-    gm_value  *x = gm_check_value(L, 1), *out[2];
-    gm_op      op = (gm_op)lua_tointeger(L, lua_upvalueindex(1));
+    gm_rank  *r = gm_lua_rank(L);
+    gm_attrs  a = gm_attrs_default();
+    gm_value *x = gm_check_value(L, 1), *out[2];
+    gm_op     op = (gm_op)lua_tointeger(L, lua_upvalueindex(1));
     a.dim = gm_check_dim_arg(L, 2, x->ndim);
     a.keepdim = lua_toboolean(L, 3);
     gm_handle *v = gm_push_handle(L), *i = gm_push_handle(L);
@@ -308,13 +309,13 @@ static int clone(lua_State *L)
 }
 
 /* Views. */
-#define PUSH_VIEW(L, name, expr)                 \
-    do {                                         \
-        gm_handle *h_ = gm_push_handle(L);       \
-        gm_value  *y;                            \
-        L_TRY(L, expr);                          \
+#define PUSH_VIEW(L, name, expr)                     \
+    do {                                             \
+        gm_handle *h_ = gm_push_handle(L);           \
+        gm_value  *y;                                \
+        L_TRY(L, expr);                              \
         gm_handle_fill(gm_lua_rank(L), h_, y, name); \
-        return 1;                                \
+        return 1;                                    \
     } while (0)
 
 static int reshape(lua_State *L)
@@ -385,14 +386,14 @@ static int cat(lua_State *L)
 
 static void add_closures(lua_State *L)
 {
-#define GM_UNARY(name)                        \
-    lua_pushinteger(L, GM_FN_##name);         \
-    lua_pushcclosure(L, unary, 1);            \
+#define GM_UNARY(name)                \
+    lua_pushinteger(L, GM_FN_##name); \
+    lua_pushcclosure(L, unary, 1);    \
     lua_setfield(L, -2, #name);
-#define GM_TWO(name, op)                      \
-    lua_pushinteger(L, GM_FN_##name);         \
-    lua_pushinteger(L, op);                   \
-    lua_pushcclosure(L, binary, 2);           \
+#define GM_TWO(name, op)              \
+    lua_pushinteger(L, GM_FN_##name); \
+    lua_pushinteger(L, op);           \
+    lua_pushcclosure(L, binary, 2);   \
     lua_setfield(L, -2, #name);
 #define GM_BINARY(name)  GM_TWO(name, GM_OP_binary)
 #define GM_COMPARE(name) GM_TWO(name, GM_OP_compare)
@@ -400,11 +401,19 @@ static void add_closures(lua_State *L)
 #undef GM_UNARY
 #undef GM_BINARY
 #undef GM_COMPARE
-    static const struct { const char *name; lua_CFunction fn; gm_op op; bool flag; } more[] = {
-        {"layer_norm", norm, GM_OP_layer_norm, false}, {"add_layer_norm", norm, GM_OP_layer_norm, true},
-        {"rms_norm", norm, GM_OP_rms_norm, false},     {"add_rms_norm", norm, GM_OP_rms_norm, true},
-        {"softmax", softmax, GM_OP_softmax, false},    {"log_softmax", softmax, GM_OP_log_softmax, false},
-        {"max", extreme, GM_OP_max, false},            {"min", extreme, GM_OP_min, false}};
+    static const struct {
+        const char   *name;
+        lua_CFunction fn;
+        gm_op         op;
+        bool          flag;
+    } more[] = {{"layer_norm", norm, GM_OP_layer_norm, false},
+                {"add_layer_norm", norm, GM_OP_layer_norm, true},
+                {"rms_norm", norm, GM_OP_rms_norm, false},
+                {"add_rms_norm", norm, GM_OP_rms_norm, true},
+                {"softmax", softmax, GM_OP_softmax, false},
+                {"log_softmax", softmax, GM_OP_log_softmax, false},
+                {"max", extreme, GM_OP_max, false},
+                {"min", extreme, GM_OP_min, false}};
     for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
         lua_pushinteger(L, more[i].op);
         lua_pushboolean(L, more[i].flag);
@@ -420,12 +429,26 @@ static void add_closures(lua_State *L)
 
 int gm_open_ops(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"where", where}, {"matmul", matmul}, {"linear", linear}, {"attention", attention},
-        {"attention_packed", attention_packed}, {"embedding", embedding}, {"cross_entropy", cross_entropy},
-        {"dropout", dropout}, {"argmax", argmax}, {"cast", cast}, {"contiguous", contiguous}, {"clone", clone},
-        {"reshape", reshape}, {"expand", expand}, {"permute", permute}, {"narrow", narrow}, {"select", select_},
-        {"patchify", patchify}, {"cat", cat}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"where", where},
+                                         {"matmul", matmul},
+                                         {"linear", linear},
+                                         {"attention", attention},
+                                         {"attention_packed", attention_packed},
+                                         {"embedding", embedding},
+                                         {"cross_entropy", cross_entropy},
+                                         {"dropout", dropout},
+                                         {"argmax", argmax},
+                                         {"cast", cast},
+                                         {"contiguous", contiguous},
+                                         {"clone", clone},
+                                         {"reshape", reshape},
+                                         {"expand", expand},
+                                         {"permute", permute},
+                                         {"narrow", narrow},
+                                         {"select", select_},
+                                         {"patchify", patchify},
+                                         {"cat", cat},
+                                         {NULL, NULL}};
     lua_newtable(L);
     luaL_register(L, NULL, functions);
     add_closures(L);

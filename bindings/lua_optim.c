@@ -155,9 +155,9 @@ static int grad_norm(lua_State *L)
 
 int gm_open_optim(lua_State *L)
 {
-    static const luaL_Reg methods[] = {{"step", step}, {"state", state}, {"steps", steps}, {"set_steps", set_steps},
-                                       {"set_momentum", set_momentum}, {"bytes", bytes}, {"close", close},
-                                       {NULL, NULL}};
+    static const luaL_Reg methods[] = {
+        {"step", step},   {"state", state}, {"steps", steps}, {"set_steps", set_steps}, {"set_momentum", set_momentum},
+        {"bytes", bytes}, {"close", close}, {NULL, NULL}};
     static const luaL_Reg functions[] = {{"optimizer", optimizer}, {"grad_norm", grad_norm}, {NULL, NULL}};
     luaL_newmetatable(L, OPTIMIZER);
     lua_newtable(L);

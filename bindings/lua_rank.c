@@ -198,12 +198,24 @@ static int wall(lua_State *L) { return clock_seconds(L, CLOCK_REALTIME); }
 
 int gm_open_rank(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"use_device", use_device}, {"device", device}, {"rank", rank}, {"world", world}, {"memory", memory},
-        {"memory_holders", memory_holders}, {"memory_limit", memory_limit}, {"memory_reset_peak", memory_reset_peak},
-        {"set_seed", set_seed}, {"seed", seed}, {"set_rng_step", set_rng_step}, {"set_batch", set_batch},
-        {"begin_step", begin_step}, {"set_path", set_path}, {"counters", counters}, {"now", now}, {"wall", wall},
-        {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"use_device", use_device},
+                                         {"device", device},
+                                         {"rank", rank},
+                                         {"world", world},
+                                         {"memory", memory},
+                                         {"memory_holders", memory_holders},
+                                         {"memory_limit", memory_limit},
+                                         {"memory_reset_peak", memory_reset_peak},
+                                         {"set_seed", set_seed},
+                                         {"seed", seed},
+                                         {"set_rng_step", set_rng_step},
+                                         {"set_batch", set_batch},
+                                         {"begin_step", begin_step},
+                                         {"set_path", set_path},
+                                         {"counters", counters},
+                                         {"now", now},
+                                         {"wall", wall},
+                                         {NULL, NULL}};
     luaL_register(L, NULL, functions);
     return 0;
 }

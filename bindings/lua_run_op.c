@@ -71,7 +71,7 @@ static int op_list(lua_State *L)
 {
     lua_createtable(L, GM_OP_COUNT, 0);
     for (int i = 0; i < GM_OP_COUNT; i++) {
-        const char *const field[] = {"name", gm_op_name((gm_op)i), "inputs", gm_op_inputs((gm_op)i),
+        const char *const field[] = {"name",    gm_op_name((gm_op)i),    "inputs",     gm_op_inputs((gm_op)i),
                                      "outputs", gm_op_outputs((gm_op)i), "attributes", gm_op_attrs((gm_op)i)};
         lua_createtable(L, 0, 4);
         for (int k = 0; k < 8; k += 2) {
@@ -85,7 +85,8 @@ static int op_list(lua_State *L)
 
 int gm_open_run_op(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"run_op", run_op}, {"has_backend", has_backend}, {"op_list", op_list}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"run_op", run_op}, {"has_backend", has_backend}, {"op_list", op_list}, {NULL, NULL}};
     luaL_register(L, NULL, functions);
     return 0;
 }

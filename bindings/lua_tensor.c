@@ -155,7 +155,8 @@ static int random_tensor(lua_State *L)
     gm_value  *v;
     L_TRY(L, gm_value_new(r, gm_op_name(op), dtype, ndim, shape, &v));
     gm_handle_fill(r, h, v, gm_op_name(op));
-    if (lua_isnumber(L, 5)) a.stream = (gm_stream){gm_stream_key((uint64_t)gm_check_integer(L, 5), GM_PURPOSE_USER, 0), 0};
+    if (lua_isnumber(L, 5))
+        a.stream = (gm_stream){gm_stream_key((uint64_t)gm_check_integer(L, 5), GM_PURPOSE_USER, 0), 0};
     else L_TRY(L, gm_rank_next_stream(r, GM_PURPOSE_USER, &a.stream));
     L_TRY(L, run_random(v, op, &a));
     return 1;
@@ -168,7 +169,8 @@ static gm_status initialise(gm_value *v, const char *name, const char *kind, gm_
     if (!strcmp(kind, "constant")) return run_random(v, GM_OP_fill, &a);
     if (!strcmp(kind, "uniform")) return run_random(v, GM_OP_uniform, &a);
     if (!strcmp(kind, "normal")) return run_random(v, GM_OP_normal, &a);
-    return GM_FAIL(GM_EINVAL, "parameter %s: there is no initializer kind '%s'; constant, uniform and normal exist", name, kind);
+    return GM_FAIL(GM_EINVAL, "parameter %s: there is no initializer kind '%s'; constant, uniform and normal exist",
+                   name, kind);
 }
 
 /* parameter(name, shape, dtype, initializer { kind, ... }): a leaf that requires a gradient. Its
@@ -275,7 +277,8 @@ static int set(lua_State *L)
 static int item(lua_State *L)
 {
     gm_tensor *t = gm_check_value(L, 1)->local;
-    if (gm_tensor_numel(t) != 1) return luaL_error(L, "item: the tensor has %d elements, not one", (int)gm_tensor_numel(t));
+    if (gm_tensor_numel(t) != 1)
+        return luaL_error(L, "item: the tensor has %d elements, not one", (int)gm_tensor_numel(t));
     lua_pushnumber(L, gm_load(t->dtype, need_data(L, t), 0));
     return 1;
 }
@@ -306,7 +309,8 @@ static int totable(lua_State *L)
 static int data(lua_State *L)
 {
     gm_tensor *t = gm_check_value(L, 1)->local;
-    if (!gm_tensor_is_contiguous(t)) return luaL_error(L, "data: the tensor is not contiguous; call :contiguous() first");
+    if (!gm_tensor_is_contiguous(t))
+        return luaL_error(L, "data: the tensor is not contiguous; call :contiguous() first");
     lua_pushlightuserdata(L, need_data(L, t));
     lua_pushstring(L, gm_dtype_name(t->dtype));
     return 2;
@@ -328,12 +332,26 @@ static int set_default_dtype(lua_State *L)
 
 int gm_open_tensor(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"empty", empty}, {"from", from}, {"fill", fill}, {"copy", copy}, {"random", random_tensor},
-        {"parameter", parameter}, {"shape", shape}, {"size", size}, {"dim", dim}, {"numel", numel},
-        {"dtype", dtype}, {"is_contiguous", is_contiguous}, {"get", get}, {"set", set}, {"item", item},
-        {"totable", totable}, {"data", data}, {"default_dtype", default_dtype},
-        {"set_default_dtype", set_default_dtype}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"empty", empty},
+                                         {"from", from},
+                                         {"fill", fill},
+                                         {"copy", copy},
+                                         {"random", random_tensor},
+                                         {"parameter", parameter},
+                                         {"shape", shape},
+                                         {"size", size},
+                                         {"dim", dim},
+                                         {"numel", numel},
+                                         {"dtype", dtype},
+                                         {"is_contiguous", is_contiguous},
+                                         {"get", get},
+                                         {"set", set},
+                                         {"item", item},
+                                         {"totable", totable},
+                                         {"data", data},
+                                         {"default_dtype", default_dtype},
+                                         {"set_default_dtype", set_default_dtype},
+                                         {NULL, NULL}};
     luaL_register(L, NULL, functions);
     return 0;
 }

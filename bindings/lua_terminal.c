@@ -103,12 +103,9 @@ static int terminal_interactive(lua_State *L)
 
 int gm_open_terminal(lua_State *L)
 {
-    static const luaL_Reg methods[] = {{"read", terminal_read},
-                                       {"remember", terminal_remember},
-                                       {"is_interactive", terminal_interactive},
-                                       {"close", terminal_gc},
-                                       {"__gc", terminal_gc},
-                                       {NULL, NULL}};
+    static const luaL_Reg methods[] = {
+        {"read", terminal_read}, {"remember", terminal_remember}, {"is_interactive", terminal_interactive},
+        {"close", terminal_gc},  {"__gc", terminal_gc},           {NULL, NULL}};
     luaL_newmetatable(L, TERMINAL);
     luaL_register(L, NULL, methods);
     lua_pushvalue(L, -1);

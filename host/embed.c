@@ -23,8 +23,10 @@ static int traceback(lua_State *L)
 static void set_path(lua_State *L, const char *root)
 {
     lua_getglobal(L, "package");
-    lua_pushfstring(L, "%s/lua/?.lua;%s/lua/?/init.lua;/usr/local/share/lua/5.1/?.lua;/usr/local/share/lua/5.1/?/init.lua;"
-                    "/usr/share/lua/5.1/?.lua;/usr/share/lua/5.1/?/init.lua", root, root);
+    lua_pushfstring(L,
+                    "%s/lua/?.lua;%s/lua/?/init.lua;/usr/local/share/lua/5.1/?.lua;/usr/local/share/lua/5.1/?/init.lua;"
+                    "/usr/share/lua/5.1/?.lua;/usr/share/lua/5.1/?/init.lua",
+                    root, root);
     lua_setfield(L, -2, "path");
     lua_getfield(L, -1, "cpath");
     luaL_gsub(L, lua_tostring(L, -1), "./?.so;", "");

@@ -42,7 +42,9 @@ int main(int argc, char **argv)
     gm_rank *rank = NULL;
     int      code = 1;
     if (!find_root(root)) {
-        fprintf(stderr, "ganymede: cannot find lua/ganymede beside the program; set GANYMEDE_ROOT to the folder that holds it\n");
+        fprintf(
+            stderr,
+            "ganymede: cannot find lua/ganymede beside the program; set GANYMEDE_ROOT to the folder that holds it\n");
         return 2;
     }
     gm_status st = gm_rank_new(&rank);

@@ -21,8 +21,8 @@ typedef struct gm_rank {
     uint64_t         tapes;   /* made so far: tells a stale tape link */
     struct gm_scope *scope;   /* innermost; never NULL */
 
-    char    *path; /* module path being run: "blocks.3.mlp"; "" outside modules */
-    size_t   path_room;
+    char  *path; /* module path being run: "blocks.3.mlp"; "" outside modules */
+    size_t path_room;
 
     /* Which samples of the optimizer step's whole batch the current micro-batch holds. */
     int64_t batch_offset, batch_count;
@@ -44,14 +44,14 @@ gm_status gm_rank_device(gm_rank *r, gm_device **out);
 /* The module that runs from now on: errors, memory accounts and random sites name it. Copied. */
 gm_status gm_rank_set_path(gm_rank *r, const char *path);
 /* Charges what is allocated next to (current path, op). */
-void      gm_rank_place(gm_rank *r, const char *op);
+void gm_rank_place(gm_rank *r, const char *op);
 
 /* The stream of the next random call at the current path: site = (path, calls so far there in this
  * step). The step coordinate is read from the step block when the kernel runs. */
 gm_status gm_rank_next_stream(gm_rank *r, uint32_t purpose, gm_stream *out);
 /* A new step or evaluation pass begins: call counters restart. */
-void      gm_rank_begin_step(gm_rank *r);
+void gm_rank_begin_step(gm_rank *r);
 /* The global box of a value of this shape whose first dimension is cut along the batch (see design). */
-gm_box    gm_rank_batch_box(const gm_rank *r, int ndim, const int64_t *shape);
+gm_box gm_rank_batch_box(const gm_rank *r, int ndim, const int64_t *shape);
 
 #endif

@@ -11,8 +11,16 @@ static double numel(const gm_tensor *t) { return t ? (double)gm_tensor_numel(t) 
 static double first_in(const gm_call *c) { return numel(c->in[0]); }
 static double first_out(const gm_call *c) { return numel(c->out[0]); }
 
-static double flops_fill(const gm_call *c) { (void)c; return 0; }
-static double flops_copy(const gm_call *c) { (void)c; return 0; }
+static double flops_fill(const gm_call *c)
+{
+    (void)c;
+    return 0;
+}
+static double flops_copy(const gm_call *c)
+{
+    (void)c;
+    return 0;
+}
 static double flops_axpy(const gm_call *c) { return 2 * first_in(c); }
 static double flops_affine(const gm_call *c) { return 2 * first_in(c); }
 static double flops_unary(const gm_call *c) { return first_in(c); }
@@ -69,7 +77,11 @@ static double flops_attention(const gm_call *c)
 /* Five products of that size instead of two. */
 static double flops_attention_grad(const gm_call *c) { return 2.5 * flops_attention(c); }
 
-static double flops_embedding(const gm_call *c) { (void)c; return 0; }
+static double flops_embedding(const gm_call *c)
+{
+    (void)c;
+    return 0;
+}
 static double flops_embedding_grad(const gm_call *c) { return numel(c->in[1]); }
 static double flops_cross_entropy(const gm_call *c) { return 4 * first_in(c); }
 static double flops_cross_entropy_grad(const gm_call *c) { return 4 * first_in(c); }

@@ -17,7 +17,10 @@ typedef struct gm_step_block {
     double   loss_scale; /* gradients carry this factor; the optimizer divides by it */
 } gm_step_block;
 
-typedef struct gm_op_counter { uint64_t calls; double flops, bytes; } gm_op_counter;
+typedef struct gm_op_counter {
+    uint64_t calls;
+    double   flops, bytes;
+} gm_op_counter;
 
 struct gm_device {
     const gm_backend *backend;

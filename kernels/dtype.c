@@ -3,7 +3,10 @@
 
 #include <math.h>
 
-static const struct { const char *name; size_t size; } info[GM_DTYPE_COUNT] = {
+static const struct {
+    const char *name;
+    size_t      size;
+} info[GM_DTYPE_COUNT] = {
     [GM_F32] = {"f32", 4}, [GM_F64] = {"f64", 8}, [GM_BF16] = {"bf16", 2}, [GM_F16] = {"f16", 2},
     [GM_I32] = {"i32", 4}, [GM_I64] = {"i64", 8}, [GM_U8] = {"u8", 1},
 };
@@ -26,8 +29,7 @@ float gm_f16_to_f32(uint16_t h)
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, exp = (h >> 10) & 31, man = h & 0x3ff, u;
     if (exp == 31) u = sign | 0x7f800000u | (man << 13);
     else if (exp) u = sign | ((exp + 112) << 23) | (man << 13);
-    else { /* zero or subnormal: man * 2^-24 exactly */
-        float f = (float)man * 0x1p-24f;
+    else { /* zero or subnormal: man * 2^-24 exactly */ float f = (float)man * 0x1p-24f;
         memcpy(&u, &f, 4);
         u |= sign;
     }

@@ -23,9 +23,9 @@ typedef enum gm_dtype {
     GM_DTYPE_NONE = -1, /* "as the input" where an op lets the caller choose */
 } gm_dtype;
 
-size_t      gm_dtype_size(gm_dtype t);
-const char *gm_dtype_name(gm_dtype t);                     /* "f32", ... */
-bool        gm_dtype_parse(const char *name, gm_dtype *t); /* false: no such dtype */
+size_t             gm_dtype_size(gm_dtype t);
+const char        *gm_dtype_name(gm_dtype t);                     /* "f32", ... */
+bool               gm_dtype_parse(const char *name, gm_dtype *t); /* false: no such dtype */
 static inline bool gm_dtype_is_float(gm_dtype t) { return t <= GM_F16; }
 static inline bool gm_dtype_computes(gm_dtype t) { return t == GM_F32 || t == GM_F64; }
 

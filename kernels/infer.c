@@ -74,8 +74,8 @@ gm_status gm_expect_dim(const gm_call *call, const gm_tensor *t, int *dim)
 {
     int64_t d = call->attrs->dim;
     if (d < -t->ndim || d >= t->ndim)
-        return GM_FAIL(GM_EINVAL, "%s: there is no dimension %" PRId64 " (counted from 0) in %s", gm_op_name(call->op), d,
-                       GM_SHOW(t));
+        return GM_FAIL(GM_EINVAL, "%s: there is no dimension %" PRId64 " (counted from 0) in %s", gm_op_name(call->op),
+                       d, GM_SHOW(t));
     *dim = (int)(d < 0 ? d + t->ndim : d);
     return GM_OK;
 }

@@ -27,7 +27,8 @@ gm_spec gm_spec_without(const gm_tensor *t, int dim, bool keep);
 /* GM_ESHAPE unless t, which the messages call name, has this shape. NULL is allowed: nothing to check. */
 gm_status gm_expect_shape(const gm_call *call, const char *name, const gm_tensor *t, int ndim, const int64_t *shape);
 gm_status gm_expect_like(const gm_call *call, const char *name, const gm_tensor *t, const gm_tensor *like);
-gm_status gm_expect_spec(const gm_call *call, const char *name, const gm_tensor *t, const gm_spec *spec); /* dtype too */
+gm_status gm_expect_spec(const gm_call *call, const char *name, const gm_tensor *t,
+                         const gm_spec *spec); /* dtype too */
 gm_status gm_expect_ndim(const gm_call *call, const char *name, const gm_tensor *t, int least);
 /* GM_EINVAL unless low <= value < high. NaN is outside. */
 gm_status gm_expect_range(const gm_call *call, const char *attr, double value, double low, double high);

@@ -147,8 +147,9 @@ static gm_status expect_attention(const gm_call *call)
     const gm_attrs  *at = call->attrs;
     const char      *op = gm_op_name(call->op);
     if (q->ndim != 4 || k->ndim != 4 || q->shape[0] != k->shape[0] || q->shape[3] != k->shape[3])
-        return GM_FAIL(GM_ESHAPE, "%s: q %s, k %s; should be (batch, queries, heads, size) and (batch, keys, heads, size)",
-                       op, GM_SHOW(q), GM_SHOW(k));
+        return GM_FAIL(GM_ESHAPE,
+                       "%s: q %s, k %s; should be (batch, queries, heads, size) and (batch, keys, heads, size)", op,
+                       GM_SHOW(q), GM_SHOW(k));
     GM_TRY(gm_expect_like(call, "v", v, k));
     int64_t h = q->shape[2], hk = k->shape[2];
     if (hk == 0 ? h != 0 : h % hk != 0)

@@ -9,7 +9,8 @@ gm_status gm_infer_embedding(const gm_call *call, gm_spec *spec)
     const gm_tensor *w = call->in[0], *index = call->in[1];
     if (w->ndim != 2) return GM_FAIL(GM_ESHAPE, "embedding: w is %s, should be (rows, width)", GM_SHOW(w));
     if (index->ndim == GM_MAX_DIMS)
-        return GM_FAIL(GM_ESHAPE, "embedding: index %s would give more than %d dimensions", GM_SHOW(index), GM_MAX_DIMS);
+        return GM_FAIL(GM_ESHAPE, "embedding: index %s would give more than %d dimensions", GM_SHOW(index),
+                       GM_MAX_DIMS);
     spec[0] = gm_spec_of(w->dtype, index->ndim, index->shape);
     spec[0].shape[spec[0].ndim++] = w->shape[1];
     return GM_OK;

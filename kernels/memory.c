@@ -33,8 +33,8 @@ struct gm_pool {
     gm_memory_stats stats;
     gm_block       *idle[CLASSES];
     gm_block       *headers; /* spare headers */
-    place          *places; /* n_places used of slots / 2 */
-    uint32_t       *slot;   /* index + 1 into places, 0: free */
+    place          *places;  /* n_places used of slots / 2 */
+    uint32_t       *slot;    /* index + 1 into places, 0: free */
     uint32_t        n_places, slots, current;
 };
 

@@ -13,15 +13,15 @@
 #include <stdint.h>
 #include "status.h"
 
-typedef struct gm_pool gm_pool;
+typedef struct gm_pool  gm_pool;
 typedef struct gm_block gm_block;
 
 typedef struct gm_memory_stats {
-    size_t   live, peak;          /* bytes asked for: held now, and the most since the last reset */
-    size_t   reserved;            /* bytes held from the system */
-    size_t   limit;               /* 0: none */
-    uint64_t allocations;         /* requests served */
-    uint64_t system_allocations;  /* of these, the ones that had to ask the system */
+    size_t   live, peak;         /* bytes asked for: held now, and the most since the last reset */
+    size_t   reserved;           /* bytes held from the system */
+    size_t   limit;              /* 0: none */
+    uint64_t allocations;        /* requests served */
+    uint64_t system_allocations; /* of these, the ones that had to ask the system */
 } gm_memory_stats;
 
 /* What one place of birth holds. place is "module path: op", the strings the pool was given. */
@@ -51,6 +51,6 @@ void            gm_pool_reset_peak(gm_pool *pool);              /* peak = live, 
 void            gm_pool_trim(gm_pool *pool);                    /* give idle blocks back */
 gm_memory_stats gm_pool_stats(const gm_pool *pool);
 /* The n largest holders by live bytes, largest first; returns how many were written. */
-int             gm_pool_holders(const gm_pool *pool, gm_holder *out, int n);
+int gm_pool_holders(const gm_pool *pool, gm_holder *out, int n);
 
 #endif

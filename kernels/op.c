@@ -5,15 +5,18 @@
 #include "device.h"
 #include "infer.h"
 
-static const struct { const char *name, *in, *out, *attrs; } ops[GM_OP_COUNT] = {
+static const struct {
+    const char *name, *in, *out, *attrs;
+} ops[GM_OP_COUNT] = {
 #define GM_OP(name, rule, in, out, attrs) {#name, in, out, attrs},
 #include "ops.def"
 #undef GM_OP
 };
 
-static const char *const functions[GM_FN_COUNT] = {"none",
-#define GM_UNARY(name) #name,
-#define GM_BINARY(name) #name,
+static const char *const functions[GM_FN_COUNT] = {
+    "none",
+#define GM_UNARY(name)   #name,
+#define GM_BINARY(name)  #name,
 #define GM_COMPARE(name) #name,
 #include "functions.def"
 #undef GM_UNARY

@@ -21,8 +21,8 @@ typedef enum gm_op {
 
 typedef enum gm_function {
     GM_FN_none = 0,
-#define GM_UNARY(name) GM_FN_##name,
-#define GM_BINARY(name) GM_FN_##name,
+#define GM_UNARY(name)   GM_FN_##name,
+#define GM_BINARY(name)  GM_FN_##name,
 #define GM_COMPARE(name) GM_FN_##name,
 #include "functions.def"
 #undef GM_UNARY
@@ -32,7 +32,10 @@ typedef enum gm_function {
 } gm_function;
 
 /* A random stream (philox.h). step < 0: take rng_step from the device's step block when run. */
-typedef struct gm_stream { uint64_t key; int64_t step; } gm_stream;
+typedef struct gm_stream {
+    uint64_t key;
+    int64_t  step;
+} gm_stream;
 
 /* Where a local block sits in the global tensor whose element indices random ops use.
  * ndim 0: the block is the whole tensor. Otherwise ndim equals the output's. */
@@ -71,11 +74,14 @@ typedef struct gm_spec {
 const char *gm_op_name(gm_op op);
 bool        gm_op_parse(const char *name, gm_op *op);
 /* One name in a string of ops.def. */
-typedef struct gm_slot { char name[16]; bool optional, inout; } gm_slot;
+typedef struct gm_slot {
+    char name[16];
+    bool optional, inout;
+} gm_slot;
 /* Takes apart what gm_op_inputs or gm_op_outputs gives: writes the names (at most GM_MAX_SLOTS) and
  * returns how many; *repeats: the group comes any number of times, one group after the other. */
 #define GM_MAX_SLOTS 8
-int         gm_op_slots(const char *list, gm_slot *slots, bool *repeats);
+int gm_op_slots(const char *list, gm_slot *slots, bool *repeats);
 
 /* The strings of ops.def: "q k v key_mask?" and so on. */
 const char *gm_op_inputs(gm_op op);
@@ -91,6 +97,6 @@ bool        gm_function_parse(const char *name, gm_function *f);
 gm_status gm_infer(const gm_call *call, gm_spec *spec);
 /* Floating point operations, and bytes read and written once, of a call that gm_infer accepted and
  * whose outputs are in place. Repeated elements (stride 0) are read once. */
-void      gm_cost(const gm_call *call, double *flops, double *bytes);
+void gm_cost(const gm_call *call, double *flops, double *bytes);
 
 #endif

@@ -10,7 +10,9 @@
 
 #include <stdint.h>
 
-typedef struct gm_philox { uint32_t v[4]; } gm_philox;
+typedef struct gm_philox {
+    uint32_t v[4];
+} gm_philox;
 
 static inline gm_philox gm_philox_at(uint64_t key, uint64_t block, uint64_t step)
 {

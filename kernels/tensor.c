@@ -111,8 +111,8 @@ void gm_tensor_release(gm_tensor *t)
     free(t);
 }
 
-static gm_status view_new(gm_tensor *t, int ndim, const int64_t *shape, const int64_t *stride,
-                          int64_t offset, gm_tensor **out)
+static gm_status view_new(gm_tensor *t, int ndim, const int64_t *shape, const int64_t *stride, int64_t offset,
+                          gm_tensor **out)
 {
     GM_TRY(header_new(t->dtype, ndim, shape, out));
     for (int d = 0; d < ndim; d++) (*out)->stride[d] = stride[d];
@@ -122,15 +122,17 @@ static gm_status view_new(gm_tensor *t, int ndim, const int64_t *shape, const in
     return GM_OK;
 }
 
-gm_status gm_tensor_view(gm_tensor *t, int ndim, const int64_t *shape, const int64_t *stride,
-                         int64_t offset, gm_tensor **out)
+gm_status gm_tensor_view(gm_tensor *t, int ndim, const int64_t *shape, const int64_t *stride, int64_t offset,
+                         gm_tensor **out)
 {
     int64_t n, last = offset, reach;
     bool    far_out = offset < 0;
     GM_TRY(check_shape(t->dtype, ndim, shape, &n));
     for (int d = 0; d < ndim; d++) {
         if (stride[d] < 0) return GM_FAIL(GM_EINVAL, "view: strides are not negative");
-        if (n) far_out |= __builtin_mul_overflow(shape[d] - 1, stride[d], &reach) || __builtin_add_overflow(last, reach, &last);
+        if (n)
+            far_out |= __builtin_mul_overflow(shape[d] - 1, stride[d], &reach) ||
+                       __builtin_add_overflow(last, reach, &last);
     }
     int64_t held = (int64_t)(t->storage->bytes / gm_dtype_size(t->dtype));
     if (far_out || (n && last >= held))
@@ -236,8 +238,8 @@ gm_status gm_tensor_select(gm_tensor *t, int dim, int64_t index, gm_tensor **out
     int64_t shape[GM_MAX_DIMS] = {0}, stride[GM_MAX_DIMS] = {0};
     GM_TRY(check_dim(t, "select", dim));
     if (index < 0 || index >= t->shape[dim])
-        return GM_FAIL(GM_ESHAPE, "select: index %" PRId64 " of dimension %d, which has %" PRId64,
-                       from_one(index), dim + 1, t->shape[dim]);
+        return GM_FAIL(GM_ESHAPE, "select: index %" PRId64 " of dimension %d, which has %" PRId64, from_one(index),
+                       dim + 1, t->shape[dim]);
     for (int d = 0, k = 0; d < t->ndim; d++) {
         if (d == dim) continue;
         shape[k] = t->shape[d];
@@ -258,8 +260,8 @@ gm_status gm_tensor_expand(gm_tensor *t, int ndim, const int64_t *shape, gm_tens
         else if (lead >= 0 && t->shape[k] == shape[d]) stride[d] = t->stride[k];
         else if (lead >= 0 && t->shape[k] == 1) stride[d] = 0;
         else
-            return GM_FAIL(GM_ESHAPE, "expand: %s does not broadcast to %s",
-                           gm_tensor_describe(t, from, sizeof from), gm_shape_describe(ndim, shape, to, sizeof to));
+            return GM_FAIL(GM_ESHAPE, "expand: %s does not broadcast to %s", gm_tensor_describe(t, from, sizeof from),
+                           gm_shape_describe(ndim, shape, to, sizeof to));
     }
     return view_new(t, ndim, shape, stride, t->offset, out);
 }

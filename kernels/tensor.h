@@ -49,13 +49,13 @@ void      gm_tensor_retain(gm_tensor *t);
 void      gm_tensor_release(gm_tensor *t); /* NULL is allowed */
 
 /* Views: a new header on the same storage. Dimensions count from 0. */
-gm_status gm_tensor_view(gm_tensor *t, int ndim, const int64_t *shape, const int64_t *stride,
-                         int64_t offset, gm_tensor **out); /* any; checked against the storage's end */
+gm_status gm_tensor_view(gm_tensor *t, int ndim, const int64_t *shape, const int64_t *stride, int64_t offset,
+                         gm_tensor **out); /* any; checked against the storage's end */
 gm_status gm_tensor_reshape(gm_tensor *t, int ndim, const int64_t *shape, gm_tensor **out);
-                         /* GM_ESHAPE if the strides cannot show it without a copy, or numel differs */
+/* GM_ESHAPE if the strides cannot show it without a copy, or numel differs */
 gm_status gm_tensor_permute(gm_tensor *t, const int *order, gm_tensor **out); /* order[ndim] */
 gm_status gm_tensor_narrow(gm_tensor *t, int dim, int64_t start, int64_t length, gm_tensor **out);
-gm_status gm_tensor_select(gm_tensor *t, int dim, int64_t index, gm_tensor **out); /* drops dim */
+gm_status gm_tensor_select(gm_tensor *t, int dim, int64_t index, gm_tensor **out);         /* drops dim */
 gm_status gm_tensor_expand(gm_tensor *t, int ndim, const int64_t *shape, gm_tensor **out); /* 1 -> n */
 
 int64_t gm_tensor_numel(const gm_tensor *t);
@@ -63,11 +63,11 @@ bool    gm_tensor_is_contiguous(const gm_tensor *t); /* row-major without gaps *
 bool    gm_tensor_can_reshape(const gm_tensor *t, int ndim, const int64_t *shape);
 bool    gm_tensor_same_shape(const gm_tensor *a, const gm_tensor *b);
 /* Address of the first element; NULL on meta. */
-void   *gm_tensor_data(const gm_tensor *t);
+void *gm_tensor_data(const gm_tensor *t);
 /* "f32 (4, 8)" into buf; returns buf. For messages. */
-char   *gm_tensor_describe(const gm_tensor *t, char *buf, size_t size);
-char   *gm_shape_describe(int ndim, const int64_t *shape, char *buf, size_t size); /* "(4, 8)" */
+char *gm_tensor_describe(const gm_tensor *t, char *buf, size_t size);
+char *gm_shape_describe(int ndim, const int64_t *shape, char *buf, size_t size); /* "(4, 8)" */
 /* Row-major strides of a shape. */
-void    gm_shape_strides(int ndim, const int64_t *shape, int64_t *stride);
+void gm_shape_strides(int ndim, const int64_t *shape, int64_t *stride);
 
 #endif

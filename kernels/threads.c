@@ -22,14 +22,14 @@ typedef struct worker {
 } worker;
 
 struct gm_threads {
-    int             count, parts;
-    int64_t         n;
-    gm_job          job;
-    void           *context;
-    bool            quit;
-    _Atomic int     ticket __attribute__((aligned(64)));
-    _Atomic int     running __attribute__((aligned(64)));
-    worker          workers[];
+    int         count, parts;
+    int64_t     n;
+    gm_job      job;
+    void       *context;
+    bool        quit;
+    _Atomic int ticket __attribute__((aligned(64)));
+    _Atomic int running __attribute__((aligned(64)));
+    worker      workers[];
 };
 
 static void pause_core(void)
@@ -123,5 +123,6 @@ void gm_parallel(gm_threads *p, int64_t n, int64_t grain, gm_job job, void *cont
     atomic_fetch_add_explicit(&p->ticket, 1, memory_order_release);
     wake(&p->ticket);
     run_part(p, 0);
-    for (int left; (left = atomic_load_explicit(&p->running, memory_order_acquire)) > 0;) wait_change(&p->running, left);
+    for (int left; (left = atomic_load_explicit(&p->running, memory_order_acquire)) > 0;)
+        wait_change(&p->running, left);
 }

@@ -22,6 +22,6 @@ int       gm_threads_count(const gm_threads *threads);
  * thread at most; returns when all are done. Not reentrant: a job starts no job. */
 void gm_parallel(gm_threads *threads, int64_t n, int64_t grain, gm_job job, void *context);
 /* The number of parts gm_parallel cuts [0, n) into; part k is [k*n/parts, (k+1)*n/parts). */
-int  gm_parallel_parts(const gm_threads *threads, int64_t n, int64_t grain);
+int gm_parallel_parts(const gm_threads *threads, int64_t n, int64_t grain);
 
 #endif

@@ -10,7 +10,8 @@
 gm_status gm_check_dim(const char *op, int ndim, int64_t *dim)
 {
     int64_t d = *dim < 0 ? *dim + ndim : *dim;
-    if (d < 0 || d >= ndim) return GM_FAIL(GM_ESHAPE, "%s: dimension %" PRId64 " of a tensor with %d", op, *dim + (*dim >= 0), ndim);
+    if (d < 0 || d >= ndim)
+        return GM_FAIL(GM_ESHAPE, "%s: dimension %" PRId64 " of a tensor with %d", op, *dim + (*dim >= 0), ndim);
     *dim = d;
     return GM_OK;
 }
@@ -27,8 +28,16 @@ static gm_status record(gm_rank *r, gm_op op, int n_in, gm_value *const *in, con
         if (g->save_in & 1u << i) saved[i] = in[i];
     for (int j = 0; j < n_out && j < GM_MAX_SAVED - GM_SLOT_OUTPUT; j++)
         if (g->save_out & 1u << j) saved[GM_SLOT_OUTPUT + j] = out[j];
-    gm_record rec = {.name = gm_op_name(op), .rule = g->rule, .op = op, .attrs = attrs, .n_in = n_in, .in = in,
-                     .n_out = n_out, .out = out, .n_saved = GM_MAX_SAVED, .saved = saved};
+    gm_record rec = {.name = gm_op_name(op),
+                     .rule = g->rule,
+                     .op = op,
+                     .attrs = attrs,
+                     .n_in = n_in,
+                     .in = in,
+                     .n_out = n_out,
+                     .out = out,
+                     .n_saved = GM_MAX_SAVED,
+                     .saved = saved};
     return gm_tape_record(r, &rec);
 }
 
@@ -113,7 +122,8 @@ static gm_status packed_rule(gm_backward *b)
     GM_TRY_OR(gm_backward_new(b, gm_backward_input(b, 0), &dqkv), st, done);
     GM_TRY_OR(unpack_qkv(qkv, in), st, done);
     GM_TRY_OR(unpack_qkv(dqkv, out), st, done);
-    gm_call c = {.op = GM_OP_attention_grad, .n_in = 7, .n_out = 3, .in = in, .out = out, .attrs = gm_backward_attrs(b)};
+    gm_call c = {
+        .op = GM_OP_attention_grad, .n_in = 7, .n_out = 3, .in = in, .out = out, .attrs = gm_backward_attrs(b)};
     GM_TRY_OR(gm_run(gm_backward_device(b), &c), st, done);
     gm_tensor_retain(dqkv);
     for (int i = 0; i < 3; i++) {
@@ -156,8 +166,15 @@ gm_status gm_attention_packed(gm_rank *r, gm_value *qkv, gm_value *key_mask, con
     out[1] = lse->local;
     GM_TRY_OR(gm_run(dev, &c), st, done);
     gm_value *inputs[2] = {qkv, key_mask}, *saved[4] = {qkv, key_mask, *o, lse};
-    gm_record rec = {.name = "attention", .rule = packed_rule, .attrs = attrs, .n_in = 2, .in = inputs, .n_out = 1,
-                     .out = o, .n_saved = 4, .saved = saved};
+    gm_record rec = {.name = "attention",
+                     .rule = packed_rule,
+                     .attrs = attrs,
+                     .n_in = 2,
+                     .in = inputs,
+                     .n_out = 1,
+                     .out = o,
+                     .n_saved = 4,
+                     .saved = saved};
     st = gm_tape_record(r, &rec);
 done:
     for (int i = 0; i < 3; i++) gm_tensor_release(in[i]);
@@ -209,7 +226,12 @@ gm_status gm_record_custom(gm_rank *r, int n_in, gm_value *const *in, int n_out,
         gm_callback_release(&backward);
         return GM_FAIL(GM_EINVAL, "custom function: at most %d inputs and %d outputs", GM_MAX_OUT, GM_MAX_OUT);
     }
-    gm_record rec = {.name = "custom function", .rule = custom_rule, .n_in = n_in, .in = in, .n_out = n_out,
-                     .out = out, .callback = backward};
+    gm_record rec = {.name = "custom function",
+                     .rule = custom_rule,
+                     .n_in = n_in,
+                     .in = in,
+                     .n_out = n_out,
+                     .out = out,
+                     .callback = backward};
     return gm_tape_record(r, &rec);
 }

@@ -62,7 +62,8 @@ static gm_status pick(gm_backward *b, gm_tensor *condition, gm_tensor *g, bool w
     gm_spec    scalar = {.dtype = g->dtype};
     GM_TRY(gm_rule_full(b, &scalar, 0, &zero));
     gm_attrs  a = gm_attrs_default();
-    gm_status st = gm_rule_run(b, GM_OP_where, 3, (gm_tensor *[]){condition, when ? g : zero, when ? zero : g}, &a, out);
+    gm_status st = gm_rule_run(b, GM_OP_where, 3, (gm_tensor *[]){condition, when ? g : zero, when ? zero : g}, &a,
+                               out);
     gm_tensor_release(zero);
     return st;
 }
@@ -88,9 +89,7 @@ static gm_status binary_a(gm_backward *b, gm_function f, gm_tensor *g, gm_tensor
         GM_TRY_OR(combine(b, GM_FN_mul, u, y, &t), st, done);
         st = combine(b, GM_FN_mul, t, g, out);
         break;
-    default: /* add, sub */
-        gm_tensor_retain(g);
-        *out = g;
+    default: /* add, sub */ gm_tensor_retain(g); *out = g;
     }
 done:
     gm_tensor_release(t);
@@ -130,9 +129,7 @@ static gm_status binary_b(gm_backward *b, gm_function f, gm_tensor *g, gm_tensor
             gm_tensor_release(v);
         }
         break;
-    default:
-        gm_tensor_retain(g);
-        *out = g;
+    default: gm_tensor_retain(g); *out = g;
     }
 done:
     gm_tensor_release(t);
@@ -232,7 +229,8 @@ static gm_status linear_bias(gm_backward *b, gm_tensor *g, gm_tensor **dpre)
         *dpre = g;
         return GM_OK;
     }
-    gm_status st = gm_rule_into(b, GM_OP_bias_activation_grad, 2, (gm_tensor *[]){g, a.function ? pre : NULL}, &a, 2, out);
+    gm_status st = gm_rule_into(b, GM_OP_bias_activation_grad, 2, (gm_tensor *[]){g, a.function ? pre : NULL}, &a, 2,
+                                out);
     if (st != GM_OK) {
         gm_tensor_release(out[0]);
         return st;
@@ -252,7 +250,7 @@ static gm_status linear_rule(gm_backward *b)
     GM_TRY(gm_rule_contiguous(b, gm_backward_grad(b, 0), &g));
     GM_TRY_OR(linear_bias(b, g, &dpre), st, done);
     GM_TRY_OR(gm_rule_rows(b, dpre, &rows), st, done); /* (m, out) */
-    if (gm_backward_wants(b, 0)) { /* dx (+)= dpre w */
+    if (gm_backward_wants(b, 0)) {                     /* dx (+)= dpre w */
         GM_TRY_OR(gm_backward_target(b, 0, &t, &a.accumulate), st, done);
         GM_TRY_OR(gm_rule_rows(b, t, &view), st, done);
         GM_TRY_OR(gm_rule_into(b, GM_OP_matmul, 2, (gm_tensor *[]){rows, w}, &a, 1, &view), st, done);

@@ -8,10 +8,10 @@
 #define GM_SLOT_OUTPUT 4
 
 typedef struct gm_gradient {
-    gm_rule rule;          /* NULL: see below */
-    uint8_t save_in;       /* bit i: input i is kept */
-    uint8_t save_out;      /* bit j: output j is kept */
-    bool    stops;         /* results depend on no input as far as gradients go (comparisons, argmax) */
+    gm_rule rule;     /* NULL: see below */
+    uint8_t save_in;  /* bit i: input i is kept */
+    uint8_t save_out; /* bit j: output j is kept */
+    bool    stops;    /* results depend on no input as far as gradients go (comparisons, argmax) */
 } gm_gradient;
 
 /* rule NULL and not stops: the op cannot be differentiated. */

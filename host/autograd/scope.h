@@ -10,8 +10,8 @@
 #include "value.h"
 
 typedef struct gm_handle {
-    gm_value         *value; /* NULL once released */
-    const char       *born;  /* the op that made it: a string that is never freed */
+    gm_value         *value;       /* NULL once released */
+    const char       *born;        /* the op that made it: a string that is never freed */
     struct gm_handle *prev, *next; /* NULL: in no scope (kept) */
     struct gm_scope  *scope;       /* the one whose list it is in */
 } gm_handle;
@@ -30,14 +30,14 @@ typedef struct gm_scope {
 
 gm_status gm_scope_open(gm_rank *r, gm_scope_kind kind, const void *owner);
 /* Releases what is left in the innermost scope, and the tape that began in it. */
-void      gm_scope_close(gm_rank *r);
+void gm_scope_close(gm_rank *r);
 /* Fills an empty handle with a value (takes the caller's reference) in the innermost scope. */
-void      gm_handle_fill(gm_rank *r, gm_handle *h, gm_value *value, const char *born);
-void      gm_handle_release(gm_handle *h); /* drops the reference and leaves the scope; may be empty */
-void      gm_handle_keep(gm_handle *h);    /* out of every scope: lives until released or collected */
+void gm_handle_fill(gm_rank *r, gm_handle *h, gm_value *value, const char *born);
+void gm_handle_release(gm_handle *h); /* drops the reference and leaves the scope; may be empty */
+void gm_handle_keep(gm_handle *h);    /* out of every scope: lives until released or collected */
 /* Out of the scope just inside `to`, into `to`. No effect on a handle that is kept or that belongs further out
  * already: a function that returns its argument must not shorten the argument's life. */
-void      gm_handle_move(gm_handle *h, gm_scope *to);
+void gm_handle_move(gm_handle *h, gm_scope *to);
 /* A new handle of an old owner must not take back what was kept: true if h is in some scope. */
 static inline bool gm_handle_scoped(const gm_handle *h) { return h->next != NULL; }
 

@@ -22,17 +22,17 @@ typedef struct output {
 } output;
 
 typedef struct node {
-    const char *name;
-    char       *path; /* module path, for messages and accounts */
-    gm_rule     rule;
-    gm_op       op;
-    gm_attrs    attrs;
-    int         n_in, n_out, n_saved;
-    edge       *in;
-    output     *out;
-    gm_tape_slot     saved[GM_MAX_SAVED];
-    int64_t     extra[2 * GM_MAX_DIMS];
-    gm_callback callback;
+    const char  *name;
+    char        *path; /* module path, for messages and accounts */
+    gm_rule      rule;
+    gm_op        op;
+    gm_attrs     attrs;
+    int          n_in, n_out, n_saved;
+    edge        *in;
+    output      *out;
+    gm_tape_slot saved[GM_MAX_SAVED];
+    int64_t      extra[2 * GM_MAX_DIMS];
+    gm_callback  callback;
 } node;
 
 struct gm_tape {
@@ -87,7 +87,7 @@ void gm_tape_drop(gm_rank *r)
 }
 
 const struct gm_scope *gm_tape_scope(const gm_tape *t) { return t->scope; }
-int gm_tape_nodes(const gm_rank *r) { return r->tape ? r->tape->n : 0; }
+int                    gm_tape_nodes(const gm_rank *r) { return r->tape ? r->tape->n : 0; }
 
 bool gm_tape_wanted(const gm_rank *r, int n_in, gm_value *const *in)
 {
@@ -161,8 +161,10 @@ static gm_status check_inputs(const gm_rank *r, const gm_record *record)
     for (int i = 0; i < record->n_in; i++) {
         const gm_value *v = record->in[i];
         if (v && v->requires_grad && v->tape && (!r->tape || v->tape != r->tape->number))
-            return GM_FAIL(GM_EINVAL, "%s: input %d was computed on a tape that has been run or dropped; "
-                           "detach() it, or compute it again", record->name, i + 1);
+            return GM_FAIL(GM_EINVAL,
+                           "%s: input %d was computed on a tape that has been run or dropped; "
+                           "detach() it, or compute it again",
+                           record->name, i + 1);
     }
     return GM_OK;
 }
@@ -178,9 +180,14 @@ gm_status gm_tape_record(gm_rank *r, const gm_record *record)
     }
     GM_TRY_OR(check_inputs(r, record), st, fail);
     GM_TRY_OR(open_tape(r, &t), st, fail);
-    node n = {.name = record->name, .rule = record->rule, .op = record->op, .n_in = record->n_in,
-              .n_out = record->n_out, .n_saved = record->n_saved,
-              .attrs = record->attrs ? *record->attrs : gm_attrs_default(), .callback = callback};
+    node n = {.name = record->name,
+              .rule = record->rule,
+              .op = record->op,
+              .n_in = record->n_in,
+              .n_out = record->n_out,
+              .n_saved = record->n_saved,
+              .attrs = record->attrs ? *record->attrs : gm_attrs_default(),
+              .callback = callback};
     n.in = calloc((size_t)n.n_in + 1, sizeof *n.in);
     n.out = calloc((size_t)n.n_out + 1, sizeof *n.out);
     n.path = strdup(r->path);
@@ -215,7 +222,8 @@ fail:
 static gm_status add_into(gm_device *dev, gm_tensor *dst, gm_tensor *src, bool accumulate)
 {
     gm_attrs a = gm_attrs_default();
-    gm_call  c = {.op = accumulate ? GM_OP_axpy : GM_OP_copy, .n_in = 1, .n_out = 1, .in = &src, .out = &dst, .attrs = &a};
+    gm_call  c = {
+         .op = accumulate ? GM_OP_axpy : GM_OP_copy, .n_in = 1, .n_out = 1, .in = &src, .out = &dst, .attrs = &a};
     return gm_run(dev, &c);
 }
 
@@ -244,16 +252,16 @@ static gm_status own(gm_backward *b, gm_tensor **held)
     return GM_OK;
 }
 
-gm_rank *gm_backward_rank(gm_backward *b) { return b->rank; }
-gm_device *gm_backward_device(gm_backward *b) { return b->rank->device; }
-gm_op gm_backward_op(gm_backward *b) { return b->node->op; }
-const gm_attrs *gm_backward_attrs(gm_backward *b) { return &b->node->attrs; }
-const int64_t *gm_backward_extra(gm_backward *b) { return b->node->extra; }
+gm_rank           *gm_backward_rank(gm_backward *b) { return b->rank; }
+gm_device         *gm_backward_device(gm_backward *b) { return b->rank->device; }
+gm_op              gm_backward_op(gm_backward *b) { return b->node->op; }
+const gm_attrs    *gm_backward_attrs(gm_backward *b) { return &b->node->attrs; }
+const int64_t     *gm_backward_extra(gm_backward *b) { return b->node->extra; }
 const gm_callback *gm_backward_callback(gm_backward *b) { return &b->node->callback; }
-int gm_backward_inputs(gm_backward *b) { return b->node->n_in; }
-int gm_backward_outputs(gm_backward *b) { return b->node->n_out; }
-gm_tensor *gm_backward_grad(gm_backward *b, int i) { return b->node->out[i].grad; }
-const gm_spec *gm_backward_input(gm_backward *b, int i) { return &b->node->in[i].spec; }
+int                gm_backward_inputs(gm_backward *b) { return b->node->n_in; }
+int                gm_backward_outputs(gm_backward *b) { return b->node->n_out; }
+gm_tensor         *gm_backward_grad(gm_backward *b, int i) { return b->node->out[i].grad; }
+const gm_spec     *gm_backward_input(gm_backward *b, int i) { return &b->node->in[i].spec; }
 
 gm_status gm_backward_new(gm_backward *b, const gm_spec *spec, gm_tensor **out)
 {
@@ -278,8 +286,10 @@ gm_status gm_backward_saved(gm_backward *b, int i, gm_tensor **out)
     gm_tape_slot *s = &b->node->saved[i];
     *out = s->kind == GM_SLOT_LEAF ? s->leaf->local : s->tensor;
     if (*out && (*out)->storage->version != s->version)
-        return GM_FAIL(GM_EINVAL, "%s: a tensor that the gradient of this op needs was changed in place after it was "
-                       "used; clone() it before changing it", b->node->name);
+        return GM_FAIL(GM_EINVAL,
+                       "%s: a tensor that the gradient of this op needs was changed in place after it was "
+                       "used; clone() it before changing it",
+                       b->node->name);
     return GM_OK;
 }
 
@@ -385,7 +395,7 @@ gm_status gm_tape_backward(gm_value *loss, gm_value *seed)
     gm_status st;
     if (!loss->requires_grad)
         return GM_FAIL(GM_EINVAL, "backward: the loss does not depend on anything that requires a gradient "
-                       "(or was computed under no_grad)");
+                                  "(or was computed under no_grad)");
     if (!t || loss->tape != t->number)
         return GM_FAIL(GM_EINVAL, "backward: the tape of this loss has been run or dropped; compute the loss again");
     st = seed_gradient(t, loss, seed);

@@ -12,7 +12,7 @@
 
 #define GM_MAX_SAVED 8
 
-typedef struct gm_tape gm_tape;
+typedef struct gm_tape     gm_tape;
 typedef struct gm_backward gm_backward;
 
 /* Writes the gradients that gm_backward_wants; see below. */
@@ -30,51 +30,51 @@ typedef struct gm_tape_slot {
 typedef struct gm_record {
     const char      *name; /* of the op, for messages and memory accounts; never freed */
     gm_rule          rule;
-    gm_op            op;       /* for rules shared by several ops */
-    const gm_attrs  *attrs;    /* NULL: defaults */
+    gm_op            op;    /* for rules shared by several ops */
+    const gm_attrs  *attrs; /* NULL: defaults */
     int              n_in, n_out, n_saved;
-    gm_value *const *in;       /* NULL entries allowed */
-    gm_value *const *out;      /* results; they become part of the tape */
-    gm_value *const *saved;    /* NULL entries allowed */
+    gm_value *const *in;                     /* NULL entries allowed */
+    gm_value *const *out;                    /* results; they become part of the tape */
+    gm_value *const *saved;                  /* NULL entries allowed */
     int64_t          extra[2 * GM_MAX_DIMS]; /* for views */
-    gm_callback      callback; /* custom functions; owned by the node from here on, also on failure */
+    gm_callback      callback;               /* custom functions; owned by the node from here on, also on failure */
 } gm_record;
 
 /* True if recording is on and some input requires a gradient. */
-bool      gm_tape_wanted(const gm_rank *r, int n_in, gm_value *const *in);
+bool gm_tape_wanted(const gm_rank *r, int n_in, gm_value *const *in);
 /* Appends a node when gm_tape_wanted; marks the outputs. */
 gm_status gm_tape_record(gm_rank *r, const gm_record *record);
 /* d loss / d leaf is added to (or, after zero_grad, set in) the gradient of every leaf that the loss
  * depends on. seed: gradient of the loss itself, NULL for 1 (then the loss has one element). The tape is
  * dropped, also on failure. */
-gm_status gm_tape_backward(gm_value *loss, gm_value *seed);
-void      gm_tape_drop(gm_rank *r); /* forget what was recorded; no tape is fine */
+gm_status              gm_tape_backward(gm_value *loss, gm_value *seed);
+void                   gm_tape_drop(gm_rank *r); /* forget what was recorded; no tape is fine */
 const struct gm_scope *gm_tape_scope(const gm_tape *t);
-int       gm_tape_nodes(const gm_rank *r); /* recorded now */
+int                    gm_tape_nodes(const gm_rank *r); /* recorded now */
 
 /* For rules. Indices are those of the record. Tensors returned are borrowed unless said otherwise. */
-gm_rank        *gm_backward_rank(gm_backward *b);
-gm_device      *gm_backward_device(gm_backward *b);
-gm_op           gm_backward_op(gm_backward *b);
-const gm_attrs *gm_backward_attrs(gm_backward *b);
-const int64_t  *gm_backward_extra(gm_backward *b);
+gm_rank           *gm_backward_rank(gm_backward *b);
+gm_device         *gm_backward_device(gm_backward *b);
+gm_op              gm_backward_op(gm_backward *b);
+const gm_attrs    *gm_backward_attrs(gm_backward *b);
+const int64_t     *gm_backward_extra(gm_backward *b);
 const gm_callback *gm_backward_callback(gm_backward *b);
-int             gm_backward_inputs(gm_backward *b);
-int             gm_backward_outputs(gm_backward *b);
+int                gm_backward_inputs(gm_backward *b);
+int                gm_backward_outputs(gm_backward *b);
 /* Gradient of output i, NULL if nothing depended on it. */
-gm_tensor      *gm_backward_grad(gm_backward *b, int i);
+gm_tensor *gm_backward_grad(gm_backward *b, int i);
 /* The same, zeros made when there is none. */
-gm_status       gm_backward_grad_or_zeros(gm_backward *b, int i, gm_tensor **out);
-gm_status       gm_backward_saved(gm_backward *b, int i, gm_tensor **out); /* *out NULL for an empty slot */
-bool            gm_backward_wants(gm_backward *b, int i);
+gm_status gm_backward_grad_or_zeros(gm_backward *b, int i, gm_tensor **out);
+gm_status gm_backward_saved(gm_backward *b, int i, gm_tensor **out); /* *out NULL for an empty slot */
+bool      gm_backward_wants(gm_backward *b, int i);
 /* Shape of input i as a spec. */
-const gm_spec  *gm_backward_input(gm_backward *b, int i);
+const gm_spec *gm_backward_input(gm_backward *b, int i);
 /* A tensor to write the gradient of input i into, contiguous: the buffer of a leaf, or a new one.
  * *accumulate: it holds a gradient already, add to it. Counts as given. */
-gm_status       gm_backward_target(gm_backward *b, int i, gm_tensor **out, bool *accumulate);
+gm_status gm_backward_target(gm_backward *b, int i, gm_tensor **out, bool *accumulate);
 /* Hands over a finished gradient (takes the reference, also on failure). */
-gm_status       gm_backward_give(gm_backward *b, int i, gm_tensor *gradient);
+gm_status gm_backward_give(gm_backward *b, int i, gm_tensor *gradient);
 /* A new tensor born in this node's backward. */
-gm_status       gm_backward_new(gm_backward *b, const gm_spec *spec, gm_tensor **out);
+gm_status gm_backward_new(gm_backward *b, const gm_spec *spec, gm_tensor **out);
 
 #endif

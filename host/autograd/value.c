@@ -49,7 +49,8 @@ gm_status gm_value_detach(gm_value *v, gm_value **out)
 
 gm_status gm_value_require_grad(gm_value *v, bool on)
 {
-    if (v->tape) return GM_FAIL(GM_EINVAL, "requires_grad: this tensor was computed; only leaves can be told (detach it first)");
+    if (v->tape)
+        return GM_FAIL(GM_EINVAL, "requires_grad: this tensor was computed; only leaves can be told (detach it first)");
     if (on && !gm_dtype_is_float(v->local->dtype))
         return GM_FAIL(GM_EINVAL, "requires_grad: %s has no gradients", gm_dtype_name(v->local->dtype));
     v->requires_grad = on;

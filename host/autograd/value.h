@@ -20,8 +20,8 @@ typedef struct gm_value {
     bool       grad_set;      /* grad holds a gradient; false: it is only a buffer to reuse */
     gm_tensor *grad;          /* leaves only */
 
-    uint64_t tape;            /* number of the tape that computed it; 0: a leaf */
-    int      node, output;    /* where on that tape */
+    uint64_t tape;         /* number of the tape that computed it; 0: a leaf */
+    int      node, output; /* where on that tape */
 } gm_value;
 
 /* A value around a tensor: takes the caller's reference to it, also on failure. */
@@ -39,6 +39,6 @@ gm_status gm_value_require_grad(gm_value *v, bool on);
 gm_status gm_value_grad_buffer(gm_value *v, gm_tensor **out);
 void      gm_value_zero_grad(gm_value *v); /* forgets the gradient, keeps the buffer */
 /* Says that v's bytes were written in place: saved activations that share them become unusable. */
-void      gm_value_touched(gm_value *v);
+void gm_value_touched(gm_value *v);
 
 #endif

@@ -7,8 +7,8 @@
 #include "rules.h"
 
 /* Wraps a finished view (takes it) and records it. */
-static gm_status finish(gm_rank *r, const char *name, gm_rule rule, gm_value *x, gm_tensor *view,
-                        const int64_t *extra, int n_extra, gm_value **y)
+static gm_status finish(gm_rank *r, const char *name, gm_rule rule, gm_value *x, gm_tensor *view, const int64_t *extra,
+                        int n_extra, gm_value **y)
 {
     gm_value *v = NULL;
     GM_TRY(gm_value_take(r, view, &v));
@@ -43,8 +43,10 @@ static gm_status fill_in(gm_value *x, int ndim, const int64_t *shape, int64_t *f
     }
     if (open < 0) return GM_OK;
     if (n <= 0 || total % n)
-        return GM_FAIL(GM_ESHAPE, "reshape: %s has %" PRId64 " elements, which the given sizes (product %" PRId64
-                       ") do not divide", gm_tensor_describe(x->local, have, sizeof have), total, n);
+        return GM_FAIL(GM_ESHAPE,
+                       "reshape: %s has %" PRId64 " elements, which the given sizes (product %" PRId64
+                       ") do not divide",
+                       gm_tensor_describe(x->local, have, sizeof have), total, n);
     full[open] = total / n;
     return GM_OK;
 }
@@ -201,7 +203,8 @@ gm_status gm_patchify(gm_rank *r, gm_value *x, int64_t p, gm_value **y)
     char      have[96];
     gm_value *cut = NULL, *turned = NULL;
     if (x->ndim != 4 || p < 1 || x->shape[2] % p || x->shape[3] % p)
-        return GM_FAIL(GM_ESHAPE, "patchify: %s is not (batch, channels, height, width) with sides that %" PRId64 " divides",
+        return GM_FAIL(GM_ESHAPE,
+                       "patchify: %s is not (batch, channels, height, width) with sides that %" PRId64 " divides",
                        gm_tensor_describe(x->local, have, sizeof have), p);
     int64_t b = x->shape[0], c = x->shape[1], h = x->shape[2] / p, w = x->shape[3] / p;
     GM_TRY(gm_reshape(r, x, 6, (int64_t[]){b, c, h, p, w, p}, &cut));

@@ -52,7 +52,7 @@ bool gm_extents_cover(const gm_extent *boxes, int n, int ndim, const int64_t *sh
 void gm_extent_copy(const gm_extent *part, int64_t first, int64_t n, size_t size, char *run, char *data,
                     const int64_t *stride, const int64_t *origin, bool to_run)
 {
-    int     nd = part->ndim;
+    int nd = part->ndim;
     if (n <= 0) return; /* nothing, also where a size is 0 */
     int64_t at[GM_MAX_DIMS], row = nd ? part->shape[nd - 1] : 1;
     for (int64_t i = nd - 1, rest = first; i >= 0; rest /= part->shape[i], i--) at[i] = rest % part->shape[i];

@@ -22,7 +22,7 @@
 /* A piece of a global tensor in memory. */
 typedef struct gm_piece {
     const char      *name;
-    const gm_tensor *tensor; /* any strides; CPU memory */
+    const gm_tensor *tensor;                                  /* any strides; CPU memory */
     int64_t          shape[GM_MAX_DIMS], offset[GM_MAX_DIMS]; /* of the global tensor; where the piece lies in it */
 } gm_piece;
 
@@ -54,7 +54,7 @@ void      gm_checkpoint_close(gm_checkpoint *c); /* NULL is allowed */
 const char *gm_checkpoint_meta(const gm_checkpoint *c); /* JSON */
 int         gm_checkpoint_world(const gm_checkpoint *c);
 int         gm_checkpoint_count(const gm_checkpoint *c);
-gm_stored   gm_checkpoint_at(const gm_checkpoint *c, int i); /* by name, 0 <= i < count */
+gm_stored   gm_checkpoint_at(const gm_checkpoint *c, int i);              /* by name, 0 <= i < count */
 int         gm_checkpoint_find(const gm_checkpoint *c, const char *name); /* -1: no such tensor */
 
 /* Fills a tensor that is the box at `offset` (NULL: the whole, whose shape must then be equal) of a

@@ -30,7 +30,8 @@ void gm_files_end(gm_files_guard *g)
     sigemptyset(&limit);
     sigaddset(&limit, SIGXFSZ);
     if (!g->pending) /* take back the signal that our own write raised: the error has been reported */
-        while (sigtimedwait(&limit, NULL, &now) < 0 && errno == EINTR) {}
+        while (sigtimedwait(&limit, NULL, &now) < 0 && errno == EINTR) {
+        }
     pthread_sigmask(SIG_SETMASK, &g->before, NULL);
 }
 
@@ -151,7 +152,8 @@ gm_status gm_files_open(const char *folder, const char *name, int *fd, uint64_t 
 {
     struct stat info;
     if (!*name || strchr(name, '/') || name[0] == '.')
-        return GM_FAIL(GM_ECORRUPT, "%s: names the file '%s'; a checkpoint's files lie in its own folder", folder, name);
+        return GM_FAIL(GM_ECORRUPT, "%s: names the file '%s'; a checkpoint's files lie in its own folder", folder,
+                       name);
     char *path = gm_files_join(folder, name);
     if (!path) return GM_FAIL(GM_ENOMEM, "no memory for a file name");
     gm_status st = GM_OK;
@@ -174,7 +176,9 @@ gm_status gm_files_read(int fd, const char *name, uint64_t offset, size_t bytes,
         ssize_t n = pread(fd, p, bytes < 1u << 30 ? bytes : 1u << 30, (off_t)offset);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return failed(name, "cannot be read");
-        if (!n) return GM_FAIL(GM_ECORRUPT, "%s: ends at byte %llu, %zu bytes too early", name, (unsigned long long)offset, bytes);
+        if (!n)
+            return GM_FAIL(GM_ECORRUPT, "%s: ends at byte %llu, %zu bytes too early", name, (unsigned long long)offset,
+                           bytes);
         p += n, offset += (uint64_t)n, bytes -= (size_t)n;
     }
     return GM_OK;

@@ -12,7 +12,10 @@
 #include <stdint.h>
 #include "../../kernels/status.h"
 
-typedef struct gm_files_guard { sigset_t before; bool pending; } gm_files_guard;
+typedef struct gm_files_guard {
+    sigset_t before;
+    bool     pending;
+} gm_files_guard;
 void gm_files_begin(gm_files_guard *g);
 void gm_files_end(gm_files_guard *g);
 
@@ -25,18 +28,18 @@ typedef struct gm_writer {
 } gm_writer;
 gm_status gm_writer_open(const char *folder, const char *name, gm_writer *w); /* must not exist yet */
 gm_status gm_writer_write(gm_writer *w, const void *data, size_t bytes);
-void      gm_writer_mark(gm_writer *w); /* a new checksum begins */
+void      gm_writer_mark(gm_writer *w);   /* a new checksum begins */
 gm_status gm_writer_finish(gm_writer *w); /* fsync and close */
 void      gm_writer_drop(gm_writer *w);   /* close without a word; a zeroed or finished one is allowed */
 
 uint32_t gm_crc32c(uint32_t crc, const void *data, size_t bytes); /* start with 0; can be continued */
 
-gm_status gm_files_mkdirs(const char *path);        /* with all folders above it */
+gm_status gm_files_mkdirs(const char *path); /* with all folders above it */
 gm_status gm_files_sync_folder(const char *path);
 /* Removes a folder and the plain files in it; what is not there is no error. */
 gm_status gm_files_remove(const char *path);
 /* "folder/name", to be freed; NULL: no memory. */
-char     *gm_files_join(const char *folder, const char *name);
+char *gm_files_join(const char *folder, const char *name);
 
 /* Opens folder/name for reading, never through a link, and never outside: name holds no '/'. *size is its length. */
 gm_status gm_files_open(const char *folder, const char *name, int *fd, uint64_t *size);

@@ -10,8 +10,8 @@
 #include "files.h"
 #include "safetensors.h"
 
-#define FORMAT "ganymede checkpoint"
-#define TAIL ",\"crc32c\":\"%08x\"}\n"
+#define FORMAT    "ganymede checkpoint"
+#define TAIL      ",\"crc32c\":\"%08x\"}\n"
 #define TAIL_SIZE 22 /* of the text above */
 #define BOXES_MAX 16384
 
@@ -37,15 +37,17 @@ static json_t *tensor_json(const gm_index *x, const gm_index_tensor *t)
 {
     json_t *boxes = json_array();
     for (int i = 0; i < t->n_boxes; i++) json_array_append_new(boxes, box_json(x, &t->boxes[i]));
-    return json_pack("{s:s, s:o, s:o}", "dtype", gm_dtype_name(t->dtype), "shape", numbers(t->ndim, t->shape), "boxes", boxes);
+    return json_pack("{s:s, s:o, s:o}", "dtype", gm_dtype_name(t->dtype), "shape", numbers(t->ndim, t->shape), "boxes",
+                     boxes);
 }
 
 static json_t *index_json(const gm_index *x, json_t *meta)
 {
     json_t *files = json_object(), *tensors = json_object();
     for (int i = 0; i < x->n_files; i++)
-        json_object_set_new(files, x->files[i].name, json_pack("{s:I, s:o}", "bytes", (json_int_t)x->files[i].bytes,
-                                                               "header_crc32c", hex(x->files[i].header_crc)));
+        json_object_set_new(files, x->files[i].name,
+                            json_pack("{s:I, s:o}", "bytes", (json_int_t)x->files[i].bytes, "header_crc32c",
+                                      hex(x->files[i].header_crc)));
     for (int i = 0; i < x->n_tensors; i++)
         json_object_set_new(tensors, x->tensors[i].name, tensor_json(x, &x->tensors[i]));
     return json_pack("{s:s, s:i, s:i, s:o, s:o, s:O}", "format", FORMAT, "version", GM_INDEX_VERSION, "world", x->world,
@@ -113,7 +115,8 @@ static gm_status read_count(const reader *r, const char *what, const json_t *v, 
 static gm_status read_list(const reader *r, const char *what, const json_t *v, int *n, int64_t *list)
 {
     if (!json_is_array(v) || json_array_size(v) > GM_MAX_DIMS)
-        return GM_FAIL(GM_ECORRUPT, "%s: %s: a shape or offset is no list of at most %d numbers", r->path, what, GM_MAX_DIMS);
+        return GM_FAIL(GM_ECORRUPT, "%s: %s: a shape or offset is no list of at most %d numbers", r->path, what,
+                       GM_MAX_DIMS);
     *n = (int)json_array_size(v);
     for (int i = 0; i < *n; i++) {
         const json_t *e = json_array_get(v, (size_t)i);
@@ -142,10 +145,12 @@ static gm_status read_files(const reader *r, json_t *v)
     if (!json_is_object(v) || (int64_t)json_object_size(v) != x->world)
         return GM_FAIL(GM_ECORRUPT, "%s: it must list one file a rank, for %d ranks", r->path, x->world);
     if (!(x->files = calloc(json_object_size(v), sizeof *x->files))) return NO_MEMORY(r);
-    json_object_foreach(v, name, e) {
+    json_object_foreach(v, name, e)
+    {
         gm_index_file *f = &x->files[x->n_files++];
         if (strchr(name, '/') || name[0] == '.' || !*name)
-            return GM_FAIL(GM_ECORRUPT, "%s: names the file '%s'; a checkpoint's files lie in its own folder", r->path, name);
+            return GM_FAIL(GM_ECORRUPT, "%s: names the file '%s'; a checkpoint's files lie in its own folder", r->path,
+                           name);
         if (!(f->name = strdup(name))) return NO_MEMORY(r);
         GM_TRY(read_count(r, name, json_object_get(e, "bytes"), &f->bytes));
         GM_TRY(read_hex(r, name, json_object_get(e, "header_crc32c"), &f->header_crc));
@@ -163,9 +168,11 @@ static gm_status read_box(const reader *r, const gm_index_tensor *t, const json_
     GM_TRY(read_list(r, t->name, json_object_get(v, "shape"), &b->extent.ndim, b->extent.shape));
     if (n != t->ndim || b->extent.ndim != t->ndim || !gm_extent_inside(&b->extent, t->shape))
         return GM_FAIL(GM_ECORRUPT, "%s: tensor '%s': a box lies outside of it", r->path, t->name);
-    gm_index_file key = {.name = (char *)(uintptr_t)file};
+    gm_index_file  key = {.name = (char *)(uintptr_t)file};
     gm_index_file *f = file ? bsearch(&key, r->x->files, (size_t)r->x->n_files, sizeof key, file_by_name) : NULL;
-    if (!f) return GM_FAIL(GM_ECORRUPT, "%s: tensor '%s': a box lies in '%s', which is not listed", r->path, t->name, file ? file : "?");
+    if (!f)
+        return GM_FAIL(GM_ECORRUPT, "%s: tensor '%s': a box lies in '%s', which is not listed", r->path, t->name,
+                       file ? file : "?");
     b->file = (int)(f - r->x->files);
     GM_TRY(read_count(r, t->name, json_object_get(v, "begin"), &b->begin));
     GM_TRY(read_count(r, t->name, json_object_get(v, "bytes"), &b->bytes));
@@ -245,7 +252,8 @@ gm_status gm_index_parse(const char *path, const char *text, size_t size, gm_ind
     uint32_t crc = size >= TAIL_SIZE ? gm_crc32c(0, text, size - TAIL_SIZE) : 0;
     snprintf(tail, sizeof tail, TAIL, crc);
     if (size < TAIL_SIZE || memcmp(text + size - TAIL_SIZE, tail, TAIL_SIZE))
-        return GM_FAIL(GM_ECORRUPT, "%s: is damaged: the CRC32C of its text is %08x, which is not what it ends with", path, crc);
+        return GM_FAIL(GM_ECORRUPT, "%s: is damaged: the CRC32C of its text is %08x, which is not what it ends with",
+                       path, crc);
     json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &e);
     if (!root) return GM_FAIL(GM_ECORRUPT, "%s:%d:%d: %s", path, e.line, e.column, e.text);
     gm_status st = read_root(&r, root);

@@ -12,8 +12,8 @@
 
 #include "box.h"
 
-#define GM_INDEX_NAME "index.json"
-#define GM_INDEX_MAX ((uint64_t)1 << 30)
+#define GM_INDEX_NAME    "index.json"
+#define GM_INDEX_MAX     ((uint64_t)1 << 30)
 #define GM_INDEX_VERSION 1
 
 typedef struct gm_index_file {

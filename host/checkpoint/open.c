@@ -32,7 +32,8 @@ static gm_status read_index(gm_checkpoint *c)
     char *name = gm_files_join(c->path, GM_INDEX_NAME), *text = NULL;
     if (!name) return GM_FAIL(GM_ENOMEM, "%s: no memory to open it", c->path);
     gm_status st = gm_files_open(c->path, GM_INDEX_NAME, &fd, &size);
-    if (st == GM_OK && size > GM_INDEX_MAX) st = GM_FAIL(GM_ECORRUPT, "%s: %llu bytes are too many", name, (unsigned long long)size);
+    if (st == GM_OK && size > GM_INDEX_MAX)
+        st = GM_FAIL(GM_ECORRUPT, "%s: %llu bytes are too many", name, (unsigned long long)size);
     if (st == GM_OK && !(text = malloc((size_t)size + 1))) st = GM_FAIL(GM_ENOMEM, "%s: no memory to read it", name);
     if (st == GM_OK) st = gm_files_read(fd, name, 0, (size_t)size, text);
     if (st == GM_OK) st = gm_index_parse(name, text, (size_t)size, &c->index);
@@ -53,7 +54,8 @@ static gm_status check_box(gm_checkpoint *c, const char *file, const gm_index_te
         done += n;
     }
     if (crc != b->crc)
-        return GM_FAIL(GM_ECORRUPT, "%s: tensor '%s' is damaged: its CRC32C is %08x, the index tells %08x", file, t->name, crc, b->crc);
+        return GM_FAIL(GM_ECORRUPT, "%s: tensor '%s' is damaged: its CRC32C is %08x, the index tells %08x", file,
+                       t->name, crc, b->crc);
     return GM_OK;
 }
 
@@ -63,7 +65,7 @@ static gm_status check_entry(const char *file, const gm_safetensors *s, const gm
     char *name = gm_index_box_name(t, &b->extent);
     if (!name) return GM_FAIL(GM_ENOMEM, "%s: no memory to check it", file);
     const gm_safetensor *e = gm_safetensors_find(s, name);
-    bool                 same = e && e->dtype == t->dtype && e->ndim == t->ndim && e->begin == b->begin && e->bytes == b->bytes;
+    bool same = e && e->dtype == t->dtype && e->ndim == t->ndim && e->begin == b->begin && e->bytes == b->bytes;
     for (int i = 0; same && i < t->ndim; i++) same = e->shape[i] == b->extent.shape[i];
     free(name);
     return same ? GM_OK : GM_FAIL(GM_ECORRUPT, "%s: holds tensor '%s' otherwise than the index tells", file, t->name);
@@ -92,7 +94,8 @@ static gm_status check_header(const char *path, int fd, uint64_t size, const gm_
                        (unsigned long long)f->bytes);
     GM_TRY(gm_safetensors_read(fd, path, size, s));
     if (s->crc == f->header_crc) return GM_OK;
-    return GM_FAIL(GM_ECORRUPT, "%s: its header is damaged: its CRC32C is %08x, the index tells %08x", path, s->crc, f->header_crc);
+    return GM_FAIL(GM_ECORRUPT, "%s: its header is damaged: its CRC32C is %08x, the index tells %08x", path, s->crc,
+                   f->header_crc);
 }
 
 static gm_status check_file(gm_checkpoint *c, int i)
@@ -113,8 +116,9 @@ gm_status gm_checkpoint_open(const char *path, gm_checkpoint **out)
 {
     gm_checkpoint *c = calloc(1, sizeof *c);
     if (!c) return GM_FAIL(GM_ENOMEM, "%s: no memory to open it", path);
-    gm_status st = (c->path = strdup(path)) && (c->buffer = malloc(BUFFER)) ? GM_OK
-                   : GM_FAIL(GM_ENOMEM, "%s: no memory to open it", path);
+    gm_status st = (c->path = strdup(path)) && (c->buffer = malloc(BUFFER))
+                       ? GM_OK
+                       : GM_FAIL(GM_ENOMEM, "%s: no memory to open it", path);
     if (st == GM_OK) st = read_index(c);
     if (st == GM_OK && !(c->fds = malloc((size_t)c->index.n_files * sizeof *c->fds)))
         st = GM_FAIL(GM_ENOMEM, "%s: no memory to open it", path);
@@ -201,7 +205,8 @@ static void convert(gm_dtype from, gm_dtype to, char *run, int64_t n)
 }
 
 /* Copies what the box and the wanted block have in common. */
-static gm_status read_box(const gm_checkpoint *c, gm_dtype from, const gm_index_box *b, const gm_extent *wanted, gm_tensor *to)
+static gm_status read_box(const gm_checkpoint *c, gm_dtype from, const gm_index_box *b, const gm_extent *wanted,
+                          gm_tensor *to)
 {
     gm_extent part;
     if (!gm_extent_meet(&b->extent, wanted, &part)) return GM_OK;
@@ -211,15 +216,18 @@ static gm_status read_box(const gm_checkpoint *c, gm_dtype from, const gm_index_
         uint64_t begin = b->begin + (uint64_t)place_in_box(&part, &b->extent, first) * size;
         for (int64_t done = 0; done < run; done += most) {
             int64_t n = run - done < most ? run - done : most;
-            GM_TRY(gm_files_read(c->fds[b->file], c->index.files[b->file].name, begin + (uint64_t)done * size, (size_t)n * size, c->buffer));
+            GM_TRY(gm_files_read(c->fds[b->file], c->index.files[b->file].name, begin + (uint64_t)done * size,
+                                 (size_t)n * size, c->buffer));
             convert(from, to->dtype, c->buffer, n);
-            gm_extent_copy(&part, first + done, n, out, c->buffer, gm_tensor_data(to), to->stride, wanted->offset, false);
+            gm_extent_copy(&part, first + done, n, out, c->buffer, gm_tensor_data(to), to->stride, wanted->offset,
+                           false);
         }
     }
     return GM_OK;
 }
 
-static gm_status check_fit(const gm_index_tensor *t, const int64_t *offset, bool cast, const gm_tensor *to, gm_extent *wanted)
+static gm_status check_fit(const gm_index_tensor *t, const int64_t *offset, bool cast, const gm_tensor *to,
+                           gm_extent *wanted)
 {
     char got[96], have[96];
     *wanted = (gm_extent){.ndim = to->ndim};
@@ -232,8 +240,8 @@ static gm_status check_fit(const gm_index_tensor *t, const int64_t *offset, bool
                        gm_shape_describe(t->ndim, t->shape, have, sizeof have),
                        gm_shape_describe(to->ndim, to->shape, got, sizeof got));
     if (t->dtype != to->dtype && !cast)
-        return GM_FAIL(GM_ESHAPE, "tensor '%s' is %s in the checkpoint, %s here; ask for a cast if that is meant", t->name,
-                       gm_dtype_name(t->dtype), gm_dtype_name(to->dtype));
+        return GM_FAIL(GM_ESHAPE, "tensor '%s' is %s in the checkpoint, %s here; ask for a cast if that is meant",
+                       t->name, gm_dtype_name(t->dtype), gm_dtype_name(to->dtype));
     return GM_OK;
 }
 

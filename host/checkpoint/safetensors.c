@@ -46,7 +46,8 @@ static gm_status read_offsets(const char *file, const json_t *v, uint64_t data, 
         !json_is_integer(json_array_get(v, 1)))
         return BAD(file, t->name, "data_offsets must be two integers");
     json_int_t begin = json_integer_value(json_array_get(v, 0)), end = json_integer_value(json_array_get(v, 1));
-    if (begin < 0 || end < begin || end > (json_int_t)1 << 62) return BAD(file, t->name, "data_offsets are not in order");
+    if (begin < 0 || end < begin || end > (json_int_t)1 << 62)
+        return BAD(file, t->name, "data_offsets are not in order");
     if (!gm_safetensors_bytes(t->dtype, t->ndim, t->shape, &wanted)) return BAD(file, t->name, "the shape overflows");
     t->begin = data + (uint64_t)begin, t->bytes = (uint64_t)(end - begin);
     if (t->bytes != wanted) return BAD(file, t->name, "data_offsets do not fit shape and dtype");
@@ -62,12 +63,14 @@ static gm_status read_entry(const char *file, const json_t *v, uint64_t data, gm
     for (int i = 0; i < GM_DTYPE_COUNT; i++)
         if (!strcmp(dtype_names[i], json_string_value(dtype))) t->dtype = (gm_dtype)i;
     if (t->dtype == GM_DTYPE_NONE)
-        return GM_FAIL(GM_ECORRUPT, "%s: tensor '%s': dtype '%.16s' is unknown", file, t->name, json_string_value(dtype));
+        return GM_FAIL(GM_ECORRUPT, "%s: tensor '%s': dtype '%.16s' is unknown", file, t->name,
+                       json_string_value(dtype));
     if (json_array_size(shape) > GM_MAX_DIMS) return BAD(file, t->name, "has too many dimensions");
     t->ndim = (int)json_array_size(shape);
     for (int i = 0; i < t->ndim; i++) {
         const json_t *size = json_array_get(shape, (size_t)i);
-        if (!json_is_integer(size) || json_integer_value(size) < 0) return BAD(file, t->name, "a size is no natural number");
+        if (!json_is_integer(size) || json_integer_value(size) < 0)
+            return BAD(file, t->name, "a size is no natural number");
         t->shape[i] = json_integer_value(size);
     }
     return read_offsets(file, json_object_get(v, "data_offsets"), data, t);
@@ -78,8 +81,8 @@ static gm_status check_metadata(const char *file, json_t *v)
     const char *key;
     json_t     *text;
     if (!json_is_object(v)) return GM_FAIL(GM_ECORRUPT, "%s: __metadata__ is not an object", file);
-    json_object_foreach(v, key, text)
-        if (!json_is_string(text)) return GM_FAIL(GM_ECORRUPT, "%s: __metadata__ '%s' is not a text", file, key);
+    json_object_foreach(v, key, text) if (!json_is_string(text)) return GM_FAIL(
+        GM_ECORRUPT, "%s: __metadata__ '%s' is not a text", file, key);
     return GM_OK;
 }
 
@@ -90,7 +93,8 @@ static gm_status check_layout(const char *file, uint64_t file_size, gm_safetenso
     qsort(s->list, (size_t)s->n, sizeof *s->list, by_begin);
     for (int i = 0; i < s->n; i++) {
         if (s->list[i].begin != at)
-            return BAD(file, s->list[i].name, s->list[i].begin < at ? "its data overlaps another's" : "a hole before its data");
+            return BAD(file, s->list[i].name,
+                       s->list[i].begin < at ? "its data overlaps another's" : "a hole before its data");
         at += s->list[i].bytes;
     }
     if (at != file_size)
@@ -107,7 +111,8 @@ static gm_status read_header(const char *file, json_t *root, gm_safetensors *s)
     if (!json_is_object(root)) return GM_FAIL(GM_ECORRUPT, "%s: the header is not an object", file);
     s->list = calloc(json_object_size(root) + 1, sizeof *s->list);
     if (!s->list) return GM_FAIL(GM_ENOMEM, "%s: no memory for its header", file);
-    json_object_foreach(root, key, v) {
+    json_object_foreach(root, key, v)
+    {
         if (!strcmp(key, "__metadata__")) {
             GM_TRY(check_metadata(file, v));
             continue;
@@ -135,7 +140,8 @@ gm_status gm_safetensors_read(int fd, const char *file, uint64_t file_size, gm_s
     unsigned char head[8];
     uint64_t      n = 0;
     *out = (gm_safetensors){0};
-    if (file_size < 8) return GM_FAIL(GM_ECORRUPT, "%s: %llu bytes are no safetensors file", file, (unsigned long long)file_size);
+    if (file_size < 8)
+        return GM_FAIL(GM_ECORRUPT, "%s: %llu bytes are no safetensors file", file, (unsigned long long)file_size);
     GM_TRY(gm_files_read(fd, file, 0, 8, head));
     for (int i = 7; i >= 0; i--) n = n << 8 | head[i];
     if (n > GM_SAFETENSORS_HEADER_MAX || n > file_size - 8)

@@ -29,8 +29,8 @@ typedef struct gm_safetensors {
 } gm_safetensors;
 
 /* name is what errors call the file. GM_ECORRUPT. */
-gm_status gm_safetensors_read(int fd, const char *name, uint64_t file_size, gm_safetensors *out);
-void      gm_safetensors_free(gm_safetensors *s); /* a zeroed one is allowed */
+gm_status            gm_safetensors_read(int fd, const char *name, uint64_t file_size, gm_safetensors *out);
+void                 gm_safetensors_free(gm_safetensors *s);                         /* a zeroed one is allowed */
 const gm_safetensor *gm_safetensors_find(const gm_safetensors *s, const char *name); /* or NULL */
 
 /* The bytes before the data for tensors listed in the order in which their data follows: sets their

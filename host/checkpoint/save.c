@@ -214,8 +214,10 @@ static gm_status check_pieces(const save *s)
     char got[96], want[96];
     for (int i = 0; i < s->n; i++) {
         const gm_piece *p = s->pieces[i];
-        if (!*p->name || !strcmp(p->name, "__metadata__")) return GM_FAIL(GM_EINVAL, "a tensor cannot be called '%s'", p->name);
-        if (i && !strcmp(p->name, s->pieces[i - 1]->name)) return GM_FAIL(GM_EINVAL, "two tensors are called '%s'", p->name);
+        if (!*p->name || !strcmp(p->name, "__metadata__"))
+            return GM_FAIL(GM_EINVAL, "a tensor cannot be called '%s'", p->name);
+        if (i && !strcmp(p->name, s->pieces[i - 1]->name))
+            return GM_FAIL(GM_EINVAL, "two tensors are called '%s'", p->name);
         for (int d = 0; d < p->tensor->ndim; d++)
             if (p->offset[d] || p->shape[d] != p->tensor->shape[d])
                 return GM_FAIL(GM_ESHAPE, "tensor '%s': one rank saves whole tensors; this is %s of %s", p->name,

@@ -67,8 +67,8 @@ static void sync_folder_of(const char *path)
 
 gm_status gm_write_whole(const char *path, const void *bytes, size_t n)
 {
-    char      beside[PATH_MAX];
-    gm_status st;
+    char        beside[PATH_MAX];
+    gm_status   st;
     struct stat s;
     if (snprintf(beside, sizeof beside, "%s.%ld.tmp", path, (long)getpid()) >= (int)sizeof beside)
         return GM_FAIL(GM_EINVAL, "the path %s is too long", path);

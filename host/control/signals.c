@@ -17,9 +17,9 @@ static const int handled[] = {SIGINT, SIGTERM, SIGALRM};
 #define N_HANDLED (int)(sizeof handled / sizeof *handled)
 
 static struct {
-    bool                  open, patient;
-    pthread_t             thread;
-    void                (*notify)(void *context);
+    bool      open, patient;
+    pthread_t thread;
+    void (*notify)(void *context);
     void                 *context;
     struct sigaction      before[N_HANDLED];
     volatile sig_atomic_t armed, pending, terminate, asked, late;

@@ -24,7 +24,7 @@ void    gm_signals_arm(bool on);
 gm_stop gm_signals_pending(void); /* what waits */
 gm_stop gm_signals_take(void);    /* what waits; it waits no longer */
 /* SIGTERM came. Asking says that the caller will see to it. */
-bool    gm_signals_stop_requested(void);
+bool gm_signals_stop_requested(void);
 /* An interrupt after so many seconds; 0: none. GM_EINVAL: negative or over a year. */
 gm_status gm_signals_deadline(double seconds);
 

@@ -13,9 +13,11 @@ static uint32_t big32(const unsigned char *p)
 static size_t element_size(int type)
 {
     switch (type) {
-    case GM_IDX_U8: case GM_IDX_I8: return 1;
+    case GM_IDX_U8:
+    case GM_IDX_I8: return 1;
     case GM_IDX_I16: return 2;
-    case GM_IDX_I32: case GM_IDX_F32: return 4;
+    case GM_IDX_I32:
+    case GM_IDX_F32: return 4;
     case GM_IDX_F64: return 8;
     default: return 0;
     }
@@ -31,12 +33,14 @@ static gm_status parse(const char *path, const unsigned char *head, size_t got, 
         return GM_FAIL(GM_ECORRUPT, "%s: %d dimensions at offset 3; 1 to %d are possible", path, a->ndim, GM_MAX_DIMS);
     a->header = 4 + 4 * (size_t)a->ndim;
     if (got < a->header)
-        return GM_FAIL(GM_ECORRUPT, "%s: ends inside its header, at byte %zu of %zu; fetch it again", path, got, a->header);
+        return GM_FAIL(GM_ECORRUPT, "%s: ends inside its header, at byte %zu of %zu; fetch it again", path, got,
+                       a->header);
     size_t bytes = a->element;
     for (int i = 0; i < a->ndim; i++) {
         a->shape[i] = big32(head + 4 + 4 * i);
         if (__builtin_mul_overflow(bytes, (size_t)a->shape[i], &bytes) || bytes > (size_t)1 << 47)
-            return GM_FAIL(GM_ECORRUPT, "%s: the sizes in its header (offset %d) make more than 2^47 bytes", path, 4 + 4 * i);
+            return GM_FAIL(GM_ECORRUPT, "%s: the sizes in its header (offset %d) make more than 2^47 bytes", path,
+                           4 + 4 * i);
     }
     a->numel = (int64_t)(bytes / a->element);
     *total = a->header + bytes;
@@ -68,7 +72,8 @@ gm_status gm_array_open(const char *path, gm_array_file *out)
     GM_TRY_OR(gm_bytes_copy(&out->bytes, 0, got, head), st, failed);
     GM_TRY_OR(parse(path, head, got, out, &total), st, failed);
     if (out->bytes.size != total) {
-        st = GM_FAIL(GM_ECORRUPT, "%s: has %zu bytes, its header tells %zu; fetch it again", path, out->bytes.size, total);
+        st = GM_FAIL(GM_ECORRUPT, "%s: has %zu bytes, its header tells %zu; fetch it again", path, out->bytes.size,
+                     total);
         goto failed;
     }
     return GM_OK;

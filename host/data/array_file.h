@@ -12,7 +12,12 @@
 #include "bytes.h"
 
 typedef enum gm_idx_type {
-    GM_IDX_U8 = 0x08, GM_IDX_I8 = 0x09, GM_IDX_I16 = 0x0B, GM_IDX_I32 = 0x0C, GM_IDX_F32 = 0x0D, GM_IDX_F64 = 0x0E
+    GM_IDX_U8 = 0x08,
+    GM_IDX_I8 = 0x09,
+    GM_IDX_I16 = 0x0B,
+    GM_IDX_I32 = 0x0C,
+    GM_IDX_F32 = 0x0D,
+    GM_IDX_F64 = 0x0E
 } gm_idx_type;
 
 typedef struct gm_array_file {

@@ -18,9 +18,9 @@
 
 /* ---- the guard: process-wide, as signal handlers are ---- */
 
-static pthread_once_t                    guard_once = PTHREAD_ONCE_INIT;
-static struct sigaction                  guard_before;
-static _Thread_local sigjmp_buf          guard_back;
+static pthread_once_t                      guard_once = PTHREAD_ONCE_INIT;
+static struct sigaction                    guard_before;
+static _Thread_local sigjmp_buf            guard_back;
 static _Thread_local volatile sig_atomic_t guard_on;
 
 static void guard_signal(int sig, siginfo_t *info, void *context)
@@ -58,8 +58,10 @@ gm_status gm_bytes_copy(const gm_bytes *b, size_t offset, size_t n, void *to)
         return GM_OK;
     }
     if (sigsetjmp(guard_back, 0)) /* no signal mask to restore: the handler runs with SA_NODEFER */
-        return GM_FAIL(GM_ECORRUPT, "%s: became shorter while in use (reading bytes %zu to %zu); "
-                       "put the file back and start again", b->path, offset, offset + n);
+        return GM_FAIL(GM_ECORRUPT,
+                       "%s: became shorter while in use (reading bytes %zu to %zu); "
+                       "put the file back and start again",
+                       b->path, offset, offset + n);
     guard_on = 1;
     atomic_signal_fence(memory_order_seq_cst); /* the copy stays between the two stores */
     memcpy(to, b->data + offset, n);
@@ -174,7 +176,8 @@ static gm_status gz_read(gz *g, size_t file_size, size_t head, gm_size_rule rule
     if (total / 1032 > file_size)
         return GM_FAIL(GM_ECORRUPT, "%s: its header asks for %zu bytes, more than %zu bytes of gzip can hold", g->path,
                        total, file_size);
-    if (got > total) return GM_FAIL(GM_ECORRUPT, "%s: inflates to more than the %zu bytes its header tells", g->path, total);
+    if (got > total)
+        return GM_FAIL(GM_ECORRUPT, "%s: inflates to more than the %zu bytes its header tells", g->path, total);
     if (!(data = malloc(total ? total : 1)))
         return GM_FAIL(GM_ENOMEM, "%s: no memory for %zu inflated bytes", g->path, total);
     memcpy(data, first, got);

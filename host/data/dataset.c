@@ -14,7 +14,8 @@ int64_t gm_dataset_y_numel(const gm_dataset *d) { return product(d->y_ndim, d->y
 gm_status gm_dataset_read(const gm_dataset *d, int64_t i, void *x, int64_t *y)
 {
     if (i < 0 || i >= d->length)
-        return GM_FAIL(GM_EINVAL, "sample %lld of a dataset with %lld (they count from 0)", (long long)i, (long long)d->length);
+        return GM_FAIL(GM_EINVAL, "sample %lld of a dataset with %lld (they count from 0)", (long long)i,
+                       (long long)d->length);
     return d->sample(d, i, x, y);
 }
 

@@ -38,18 +38,18 @@ gm_status gm_record_dataset_new(const char *const *paths, int n, const gm_record
 
 /* Windows of a stream of tokens: x = tokens [i * stride, + length), y the same one further on. */
 typedef struct gm_token_options {
-    int      width;      /* bytes of a token in a file without header: 1, 2, 4; 0: read the header */
-    int64_t  vocab_size; /* 0: what the header tells, else 2^(8 width); others are GM_ECORRUPT when read */
-    int64_t  length, stride; /* of a window, and from one to the next; in tokens */
-    double   begin, end;     /* the part of the stream to use, as fractions of it: 0 and 1 for all */
+    int     width;          /* bytes of a token in a file without header: 1, 2, 4; 0: read the header */
+    int64_t vocab_size;     /* 0: what the header tells, else 2^(8 width); others are GM_ECORRUPT when read */
+    int64_t length, stride; /* of a window, and from one to the next; in tokens */
+    double  begin, end;     /* the part of the stream to use, as fractions of it: 0 and 1 for all */
 } gm_token_options;
 gm_status gm_token_dataset_new(const char *path, const gm_token_options *o, gm_dataset **out);
 
 /* Made-up data that can be learned, a pure function of seed: nothing is read. */
 gm_status gm_cluster_dataset_new(int64_t length, int x_ndim, const int64_t *x_shape, int64_t classes, double noise,
                                  uint64_t seed, uint64_t split, gm_dataset **out);
-gm_status gm_chain_dataset_new(int64_t length, int64_t sequence_length, int64_t vocab_size, double noise,
-                               uint64_t seed, uint64_t split, gm_dataset **out);
+gm_status gm_chain_dataset_new(int64_t length, int64_t sequence_length, int64_t vocab_size, double noise, uint64_t seed,
+                               uint64_t split, gm_dataset **out);
 
 /* Reads sample i after checking it against the dataset's length. */
 gm_status gm_dataset_read(const gm_dataset *d, int64_t i, void *x, int64_t *y);

@@ -48,8 +48,8 @@ static gm_status idx_fit(idx_dataset *d)
     if (x->ndim < 2) return GM_FAIL(GM_ESHAPE, "%s: images need at least 2 dimensions, it has 1", x->bytes.path);
     if (y->ndim != 1) return GM_FAIL(GM_ESHAPE, "%s: labels need 1 dimension, it has %d", y->bytes.path, y->ndim);
     if (x->shape[0] != y->shape[0])
-        return GM_FAIL(GM_ESHAPE, "%s holds %lld samples, %s holds %lld labels: do they belong together?", x->bytes.path,
-                       (long long)x->shape[0], y->bytes.path, (long long)y->shape[0]);
+        return GM_FAIL(GM_ESHAPE, "%s holds %lld samples, %s holds %lld labels: do they belong together?",
+                       x->bytes.path, (long long)x->shape[0], y->bytes.path, (long long)y->shape[0]);
     base->length = x->shape[0];
     base->x_dtype = x->type == GM_IDX_U8 ? GM_U8 : GM_F64;
     if (x->ndim == 3) base->x_shape[base->x_ndim++] = 1; /* (h, w): one channel */
@@ -112,8 +112,8 @@ static gm_status record_open(record_dataset *d, const char *path)
     GM_TRY(gm_bytes_map(path, GM_ACCESS_RANDOM, f));
     d->n++;
     if (!f->size || f->size % d->layout.record)
-        return GM_FAIL(GM_ECORRUPT, "%s: %zu bytes are no whole number of %zu-byte records; fetch it again", path, f->size,
-                       d->layout.record);
+        return GM_FAIL(GM_ECORRUPT, "%s: %zu bytes are no whole number of %zu-byte records; fetch it again", path,
+                       f->size, d->layout.record);
     d->base.length += (int64_t)(f->size / d->layout.record);
     return GM_OK;
 }
@@ -123,8 +123,12 @@ gm_status gm_record_dataset_new(const char *const *paths, int n, const gm_record
     gm_status       st = GM_OK;
     record_dataset *d = calloc(1, sizeof *d);
     if (!d) return GM_FAIL(GM_ENOMEM, "no memory for a dataset");
-    d->base = (gm_dataset){.refs = 1, .x_dtype = GM_U8, .x_ndim = layout->x_ndim, .classes = layout->classes,
-                           .sample = record_sample, .free = record_free};
+    d->base = (gm_dataset){.refs = 1,
+                           .x_dtype = GM_U8,
+                           .x_ndim = layout->x_ndim,
+                           .classes = layout->classes,
+                           .sample = record_sample,
+                           .free = record_free};
     d->layout = *layout;
     memcpy(d->base.x_shape, layout->x_shape, sizeof layout->x_shape);
     d->x_bytes = (size_t)gm_dataset_x_numel(&d->base);

@@ -30,15 +30,15 @@ struct gm_loader {
     int64_t          *order; /* replaces the sampler; order_n samples */
     int64_t           order_n;
     uint64_t          epoch;
-    void             *raw; /* one sample as the dataset gives it */
+    void             *raw;     /* one sample as the dataset gives it */
     gm_batch          planned; /* no_data */
 
     int             n_slots;
     slot            slots[GM_PREFETCH_MAX + 1];
-    int64_t         next;       /* the batch to be assembled next */
+    int64_t         next; /* the batch to be assembled next */
     int             tail, ready;
-    bool            given;      /* slot tail - 1 is in the consumer's hands */
-    bool            finished;   /* the thread assembled its last */
+    bool            given;    /* slot tail - 1 is in the consumer's hands */
+    bool            finished; /* the thread assembled its last */
     bool            running, stop;
     pthread_t       thread;
     pthread_mutex_t lock;
@@ -172,7 +172,8 @@ gm_status gm_loader_order(gm_loader *l, const int64_t *samples, int64_t n)
 {
     int64_t *copy = NULL;
     if (samples) {
-        if (!(copy = malloc((size_t)n * sizeof *copy + 1))) return GM_FAIL(GM_ENOMEM, "no memory for an order of %lld samples", (long long)n);
+        if (!(copy = malloc((size_t)n * sizeof *copy + 1)))
+            return GM_FAIL(GM_ENOMEM, "no memory for an order of %lld samples", (long long)n);
         memcpy(copy, samples, (size_t)n * sizeof *copy);
     }
     rewind_to(l, 0);
@@ -237,16 +238,21 @@ static gm_status make_slots(gm_loader *l)
         s->x = malloc(b * x_bytes + 1);
         ok = s->samples && s->y && s->x;
     }
-    if (!ok) return GM_FAIL(GM_ENOMEM, "no memory for %d batches of %zu samples; make batch_size or prefetch smaller", l->n_slots, b);
+    if (!ok)
+        return GM_FAIL(GM_ENOMEM, "no memory for %d batches of %zu samples; make batch_size or prefetch smaller",
+                       l->n_slots, b);
     return GM_OK;
 }
 
-gm_status gm_loader_new(gm_dataset *d, const gm_transform *transforms, int n, const gm_loader_options *o, gm_loader **out)
+gm_status gm_loader_new(gm_dataset *d, const gm_transform *transforms, int n, const gm_loader_options *o,
+                        gm_loader **out)
 {
-    if (o->batch_size < 1 || o->batch_size > INT32_MAX) return GM_FAIL(GM_EINVAL, "batch_size is %lld", (long long)o->batch_size);
+    if (o->batch_size < 1 || o->batch_size > INT32_MAX)
+        return GM_FAIL(GM_EINVAL, "batch_size is %lld", (long long)o->batch_size);
     if (o->prefetch < 0 || o->prefetch > GM_PREFETCH_MAX)
         return GM_FAIL(GM_EINVAL, "prefetch is %d; 0 to %d batches are possible", o->prefetch, GM_PREFETCH_MAX);
-    if (o->dtype != GM_F32 && o->dtype != GM_F64) return GM_FAIL(GM_EINVAL, "batches are f32 or f64, not %s", gm_dtype_name(o->dtype));
+    if (o->dtype != GM_F32 && o->dtype != GM_F64)
+        return GM_FAIL(GM_EINVAL, "batches are f32 or f64, not %s", gm_dtype_name(o->dtype));
     gm_loader *l = calloc(1, sizeof *l);
     if (!l) return GM_FAIL(GM_ENOMEM, "no memory for a loader");
     l->o = *o, l->dataset = d;

@@ -35,7 +35,8 @@ typedef struct gm_batch {
 typedef struct gm_loader gm_loader;
 
 /* Retains d; copies the transforms. Stands at epoch 0, batch 0. */
-gm_status gm_loader_new(gm_dataset *d, const gm_transform *transforms, int n, const gm_loader_options *o, gm_loader **out);
+gm_status gm_loader_new(gm_dataset *d, const gm_transform *transforms, int n, const gm_loader_options *o,
+                        gm_loader **out);
 void      gm_loader_free(gm_loader *l); /* stops the thread; NULL is allowed */
 
 /* The next batch is `batch` of `epoch`; what was read ahead is dropped. */

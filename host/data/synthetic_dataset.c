@@ -67,7 +67,8 @@ static void made_up_free(gm_dataset *base)
     free(base);
 }
 
-static gm_status made_up_new(int64_t length, int64_t classes, double noise, uint64_t seed, uint64_t split, made_up **out)
+static gm_status made_up_new(int64_t length, int64_t classes, double noise, uint64_t seed, uint64_t split,
+                             made_up **out)
 {
     if (length < 1 || classes < 1 || classes > INT32_MAX || !(noise >= 0))
         return GM_FAIL(GM_EINVAL, "synthetic data: length, classes and noise must be positive");
@@ -102,8 +103,8 @@ gm_status gm_cluster_dataset_new(int64_t length, int x_ndim, const int64_t *x_sh
     return GM_OK;
 }
 
-gm_status gm_chain_dataset_new(int64_t length, int64_t sequence_length, int64_t vocab_size, double noise,
-                               uint64_t seed, uint64_t split, gm_dataset **out)
+gm_status gm_chain_dataset_new(int64_t length, int64_t sequence_length, int64_t vocab_size, double noise, uint64_t seed,
+                               uint64_t split, gm_dataset **out)
 {
     made_up *d;
     if (sequence_length < 1 || noise > 1)

@@ -30,8 +30,10 @@ static gm_status token_fit(token_dataset *d, const gm_token_options *o)
 {
     int64_t begin = (int64_t)(o->begin * (double)d->file.count), end = (int64_t)(o->end * (double)d->file.count);
     if (end - begin < o->length + 1)
-        return GM_FAIL(GM_EINVAL, "%s: %lld tokens are too few for one window of %lld and its last target; "
-                       "make sequence_length smaller", d->file.bytes.path, (long long)(end - begin), (long long)o->length);
+        return GM_FAIL(GM_EINVAL,
+                       "%s: %lld tokens are too few for one window of %lld and its last target; "
+                       "make sequence_length smaller",
+                       d->file.bytes.path, (long long)(end - begin), (long long)o->length);
     d->begin = begin, d->stride = o->stride;
     d->base.length = (end - begin - o->length - 1) / o->stride + 1;
     d->base.x_shape[0] = d->base.y_shape[0] = o->length;
@@ -43,10 +45,12 @@ gm_status gm_token_dataset_new(const char *path, const gm_token_options *o, gm_d
 {
     if (o->length < 1 || o->stride < 1) return GM_FAIL(GM_EINVAL, "sequence_length and stride must be at least 1");
     if (!(o->begin >= 0 && o->begin <= o->end && o->end <= 1))
-        return GM_FAIL(GM_EINVAL, "the part %g to %g of a stream: fractions from 0 to 1 in order are needed", o->begin, o->end);
+        return GM_FAIL(GM_EINVAL, "the part %g to %g of a stream: fractions from 0 to 1 in order are needed", o->begin,
+                       o->end);
     token_dataset *d = calloc(1, sizeof *d);
     if (!d) return GM_FAIL(GM_ENOMEM, "no memory for a dataset");
-    d->base = (gm_dataset){.refs = 1, .x_dtype = GM_I64, .x_ndim = 1, .y_ndim = 1, .sample = token_sample, .free = token_free};
+    d->base = (gm_dataset){
+        .refs = 1, .x_dtype = GM_I64, .x_ndim = 1, .y_ndim = 1, .sample = token_sample, .free = token_free};
     gm_status st = gm_token_open(path, o->width, o->vocab_size, &d->file);
     if (st == GM_OK) st = token_fit(d, o);
     if (st == GM_OK) *out = &d->base;

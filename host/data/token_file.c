@@ -29,16 +29,24 @@ static gm_status read_header(gm_token_file *f)
     unsigned char h[GM_TOKEN_HEADER];
     const char   *path = f->bytes.path;
     if (f->bytes.size < sizeof h)
-        return GM_FAIL(GM_ECORRUPT, "%s: %zu bytes are too few for a token file's header (%zu); for a file without "
-                       "header give its dtype", path, f->bytes.size, sizeof h);
+        return GM_FAIL(GM_ECORRUPT,
+                       "%s: %zu bytes are too few for a token file's header (%zu); for a file without "
+                       "header give its dtype",
+                       path, f->bytes.size, sizeof h);
     GM_TRY(gm_bytes_copy(&f->bytes, 0, sizeof h, h));
     if (memcmp(h, magic, sizeof magic))
-        return GM_FAIL(GM_ECORRUPT, "%s: has no token file header at offset 0; for a file without header give its "
-                       "dtype, u16 or u32", path);
-    uint64_t version = little(h + 8, 4), width = little(h + 12, 4), count = little(h + 16, 8), vocab = little(h + 24, 8);
-    if (version != 1) return GM_FAIL(GM_ECORRUPT, "%s: version %llu at offset 8; this program reads 1", path, (unsigned long long)version);
+        return GM_FAIL(GM_ECORRUPT,
+                       "%s: has no token file header at offset 0; for a file without header give its "
+                       "dtype, u16 or u32",
+                       path);
+    uint64_t version = little(h + 8, 4), width = little(h + 12, 4), count = little(h + 16, 8),
+             vocab = little(h + 24, 8);
+    if (version != 1)
+        return GM_FAIL(GM_ECORRUPT, "%s: version %llu at offset 8; this program reads 1", path,
+                       (unsigned long long)version);
     if (width != 1 && width != 2 && width != 4)
-        return GM_FAIL(GM_ECORRUPT, "%s: tokens of %llu bytes at offset 12; 1, 2 and 4 exist", path, (unsigned long long)width);
+        return GM_FAIL(GM_ECORRUPT, "%s: tokens of %llu bytes at offset 12; 1, 2 and 4 exist", path,
+                       (unsigned long long)width);
     if (count > (f->bytes.size - sizeof h) / width || count * width != f->bytes.size - sizeof h)
         return GM_FAIL(GM_ECORRUPT, "%s: %zu bytes after the header, which tells %llu tokens of %llu bytes", path,
                        f->bytes.size - sizeof h, (unsigned long long)count, (unsigned long long)width);
@@ -50,9 +58,11 @@ static gm_status read_header(gm_token_file *f)
 
 static gm_status without_header(gm_token_file *f, int width)
 {
-    if (width != 1 && width != 2 && width != 4) return GM_FAIL(GM_EINVAL, "tokens of %d bytes; 1, 2 and 4 exist", width);
+    if (width != 1 && width != 2 && width != 4)
+        return GM_FAIL(GM_EINVAL, "tokens of %d bytes; 1, 2 and 4 exist", width);
     if (f->bytes.size % (size_t)width)
-        return GM_FAIL(GM_ECORRUPT, "%s: %zu bytes are no whole number of %d-byte tokens", f->bytes.path, f->bytes.size, width);
+        return GM_FAIL(GM_ECORRUPT, "%s: %zu bytes are no whole number of %d-byte tokens", f->bytes.path, f->bytes.size,
+                       width);
     f->width = width, f->count = (int64_t)(f->bytes.size / (size_t)width), f->vocab_size = widest(width);
     return GM_OK;
 }
@@ -88,16 +98,19 @@ gm_status gm_token_read(const gm_token_file *f, int64_t first, int64_t n, int64_
         for (int64_t i = 0; i < m; i++) {
             int64_t t = (int64_t)little(raw + i * f->width, f->width);
             if (t >= f->vocab_size)
-                return GM_FAIL(GM_ECORRUPT, "%s: token %lld at byte %zu (token number %lld) is not below the vocabulary "
-                               "size %lld", f->bytes.path, (long long)t, at + (size_t)(i * f->width),
-                               (long long)(first + done + i), (long long)f->vocab_size);
+                return GM_FAIL(GM_ECORRUPT,
+                               "%s: token %lld at byte %zu (token number %lld) is not below the vocabulary "
+                               "size %lld",
+                               f->bytes.path, (long long)t, at + (size_t)(i * f->width), (long long)(first + done + i),
+                               (long long)f->vocab_size);
             to[done + i] = t;
         }
     }
     return GM_OK;
 }
 
-static gm_status write_all(FILE *file, const char *path, int width, int64_t vocab_size, const int64_t *tokens, int64_t n)
+static gm_status write_all(FILE *file, const char *path, int width, int64_t vocab_size, const int64_t *tokens,
+                           int64_t n)
 {
     unsigned char h[GM_TOKEN_HEADER], t[4];
     memcpy(h, magic, sizeof magic);
@@ -117,7 +130,8 @@ static gm_status write_all(FILE *file, const char *path, int width, int64_t voca
 gm_status gm_token_write(const char *path, int width, int64_t vocab_size, const int64_t *tokens, int64_t n)
 {
     char beside[4096];
-    if (width != 1 && width != 2 && width != 4) return GM_FAIL(GM_EINVAL, "tokens of %d bytes; 1, 2 and 4 exist", width);
+    if (width != 1 && width != 2 && width != 4)
+        return GM_FAIL(GM_EINVAL, "tokens of %d bytes; 1, 2 and 4 exist", width);
     if (vocab_size < 1 || vocab_size > widest(width))
         return GM_FAIL(GM_EINVAL, "vocabulary size %lld does not fit %d-byte tokens", (long long)vocab_size, width);
     for (int64_t i = 0; i < n; i++)

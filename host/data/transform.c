@@ -9,7 +9,7 @@
 
 typedef struct step {
     gm_transform t;
-    gm_dtype     dtype;  /* coming in */
+    gm_dtype     dtype;   /* coming in */
     int64_t      c, h, w; /* coming in; for normalize of other shapes h * w is what a channel holds */
     uint64_t     key;
     double       table[GM_CHANNELS_MAX][256]; /* normalize of bytes: the result of each */
@@ -57,7 +57,8 @@ static gm_status plan_image(gm_pipeline *p, step *s)
     if (s->t.padding < 0 || s->t.padding > 1 << 20 || s->t.height < 1 || s->t.width < 1 ||
         s->t.height > s->h + 2 * s->t.padding || s->t.width > s->w + 2 * s->t.padding)
         return GM_FAIL(GM_ESHAPE, "random crop: %lld x %lld out of %lld x %lld with %lld zeros on each side",
-                       (long long)s->t.height, (long long)s->t.width, (long long)s->h, (long long)s->w, (long long)s->t.padding);
+                       (long long)s->t.height, (long long)s->t.width, (long long)s->h, (long long)s->w,
+                       (long long)s->t.padding);
     p->shape[1] = s->t.height, p->shape[2] = s->t.width;
     return GM_OK;
 }
@@ -89,7 +90,8 @@ static gm_status plan(gm_pipeline *p, const gm_transform *list, int n, uint64_t 
 gm_status gm_pipeline_new(const gm_transform *list, int n, gm_dtype raw, int ndim, const int64_t *shape, gm_dtype out,
                           uint64_t seed, gm_pipeline **result)
 {
-    if (n > GM_TRANSFORMS_MAX) return GM_FAIL(GM_EINVAL, "%d transforms; at most %d are possible", n, GM_TRANSFORMS_MAX);
+    if (n > GM_TRANSFORMS_MAX)
+        return GM_FAIL(GM_EINVAL, "%d transforms; at most %d are possible", n, GM_TRANSFORMS_MAX);
     if (raw == GM_I64 && n) return GM_FAIL(GM_EINVAL, "tokens take no transforms, %d were given", n);
     gm_pipeline *p = calloc(1, sizeof *p);
     if (!p) return GM_FAIL(GM_ENOMEM, "no memory for transforms");

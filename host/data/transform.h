@@ -11,7 +11,7 @@
 #include "../../kernels/tensor.h"
 
 #define GM_TRANSFORMS_MAX 8
-#define GM_CHANNELS_MAX 16
+#define GM_CHANNELS_MAX   16
 
 typedef enum gm_transform_kind { GM_NORMALIZE, GM_RANDOM_CROP, GM_RANDOM_FLIP } gm_transform_kind;
 

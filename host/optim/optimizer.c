@@ -31,7 +31,8 @@ gm_status gm_optimizer_new(gm_rank *r, gm_optimizer_kind kind, int n, gm_value *
 {
     for (int i = 0; i < n; i++)
         if (parameters[i]->tape || !parameters[i]->requires_grad)
-            return GM_FAIL(GM_EINVAL, "optimizer: tensor %d is not a parameter (a leaf that requires a gradient)", i + 1);
+            return GM_FAIL(GM_EINVAL, "optimizer: tensor %d is not a parameter (a leaf that requires a gradient)",
+                           i + 1);
     gm_optimizer *o = calloc(1, sizeof *o + (size_t)n * sizeof *o->items);
     if (!o) return GM_FAIL(GM_ENOMEM, "no memory for an optimizer of %d parameters", n);
     o->in = calloc((size_t)n + 1, sizeof *o->in);
@@ -89,9 +90,9 @@ static gm_status make_states(gm_optimizer *o, item *it)
 /* One kernel call for every parameter that shares item `first`'s settings and dtype. */
 static gm_status step_group(gm_optimizer *o, int first)
 {
-    item     *f = &o->items[first];
-    int       n_in = 0, n_out = 0, width = 1 + (o->kind == GM_ADAM ? 2 : 1);
-    gm_attrs  a = o->attrs;
+    item    *f = &o->items[first];
+    int      n_in = 0, n_out = 0, width = 1 + (o->kind == GM_ADAM ? 2 : 1);
+    gm_attrs a = o->attrs;
     a.weight_decay = f->set.weight_decay;
     for (int i = first; i < o->n; i++) {
         item *it = &o->items[i];
@@ -107,8 +108,12 @@ static gm_status step_group(gm_optimizer *o, int first)
         gm_value_touched(it->parameter);
     }
     if (!n_in) return GM_OK;
-    gm_call c = {.op = o->kind == GM_ADAM ? GM_OP_adam : GM_OP_sgd, .n_in = n_in, .n_out = n_out, .in = o->in,
-                 .out = o->out, .attrs = &a};
+    gm_call c = {.op = o->kind == GM_ADAM ? GM_OP_adam : GM_OP_sgd,
+                 .n_in = n_in,
+                 .n_out = n_out,
+                 .in = o->in,
+                 .out = o->out,
+                 .attrs = &a};
     return gm_run(o->rank->device, &c);
 }
 
@@ -130,8 +135,8 @@ gm_status gm_optimizer_step(gm_optimizer *o, double lr, double clip, double loss
 }
 
 int64_t gm_optimizer_steps(const gm_optimizer *o) { return o->steps; }
-void gm_optimizer_set_steps(gm_optimizer *o, int64_t steps) { o->steps = steps; }
-int gm_optimizer_parameters(const gm_optimizer *o) { return o->n; }
+void    gm_optimizer_set_steps(gm_optimizer *o, int64_t steps) { o->steps = steps; }
+int     gm_optimizer_parameters(const gm_optimizer *o) { return o->n; }
 
 gm_status gm_optimizer_set_momentum(gm_optimizer *o, double momentum)
 {

@@ -15,7 +15,7 @@ typedef struct gm_optimizer gm_optimizer;
 
 /* What differs from parameter to parameter. */
 typedef struct gm_optimizer_item {
-    double lr_scale;     /* times the learning rate of the step */
+    double lr_scale; /* times the learning rate of the step */
     double weight_decay;
 } gm_optimizer_item;
 
@@ -29,8 +29,8 @@ void      gm_optimizer_free(gm_optimizer *o); /* NULL is allowed */
 gm_status gm_optimizer_step(gm_optimizer *o, double lr, double clip, double loss_scale);
 
 /* Updates made so far; setting it is part of resuming. */
-int64_t   gm_optimizer_steps(const gm_optimizer *o);
-void      gm_optimizer_set_steps(gm_optimizer *o, int64_t steps);
+int64_t gm_optimizer_steps(const gm_optimizer *o);
+void    gm_optimizer_set_steps(gm_optimizer *o, int64_t steps);
 
 /* Momentum (SGD) or beta1 (Adam) from the next step on. GM_EINVAL outside [0, 1), and for SGD made without. */
 gm_status gm_optimizer_set_momentum(gm_optimizer *o, double momentum);

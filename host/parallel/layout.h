@@ -21,7 +21,7 @@ bool      gm_layout_is_replicated(const gm_layout *layout);
 /* The block that the rank at `coordinate` holds: box->shape is the global shape, box->offset where the
  * block begins (clamped to the end), local the padded shape of every block, logical what of it is
  * inside the global tensor. */
-void      gm_layout_block(const gm_mesh *mesh, const gm_layout *layout, const int *coordinate, int ndim,
-                          const int64_t *global, gm_box *box, int64_t *local, int64_t *logical);
+void gm_layout_block(const gm_mesh *mesh, const gm_layout *layout, const int *coordinate, int ndim,
+                     const int64_t *global, gm_box *box, int64_t *local, int64_t *logical);
 
 #endif

@@ -16,11 +16,11 @@ typedef struct gm_mesh {
 } gm_mesh;
 
 /* A mesh of one rank: no axes. */
-gm_mesh   gm_mesh_of_one(void);
+gm_mesh gm_mesh_of_one(void);
 /* Appends an axis inside the ones there are. GM_EINVAL: size < 1, a name in use or too long, or too many axes. */
 gm_status gm_mesh_add_axis(gm_mesh *mesh, const char *name, int size);
 int       gm_mesh_size(const gm_mesh *mesh); /* ranks */
 /* Coordinates of a rank, one an axis. */
-void      gm_mesh_coordinates(const gm_mesh *mesh, int rank, int *coordinate);
+void gm_mesh_coordinates(const gm_mesh *mesh, int rank, int *coordinate);
 
 #endif

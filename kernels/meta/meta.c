@@ -26,9 +26,10 @@ const gm_backend gm_meta = {
     .name = "meta",
     .has_data = false,
     .memory = {take_nothing, give_nothing},
-    .kernel = {
+    .kernel =
+        {
 #define GM_OP(name, rule, in, out, attrs) [GM_OP_##name] = no_kernel,
 #include "../ops.def"
 #undef GM_OP
-    },
+        },
 };

@@ -160,7 +160,8 @@ gm_status gm_ref_binary(gm_device *dev, const gm_call *call)
     (void)dev;
     const gm_tensor *y = call->out[0];
     for (int64_t i = 0, n = gm_tensor_numel(y); i < n; i++)
-        ref_set(y, i, binary(call->attrs->function, broadcast_get(call->in[0], y, i), broadcast_get(call->in[1], y, i)));
+        ref_set(y, i,
+                binary(call->attrs->function, broadcast_get(call->in[0], y, i), broadcast_get(call->in[1], y, i)));
     return GM_OK;
 }
 

@@ -68,7 +68,11 @@ static inline double ref_rounded(gm_dtype t, double v)
 }
 
 /* The elements along one dimension while the others stand still. */
-typedef struct ref_line { gm_dtype dtype; void *data; int64_t n, stride; } ref_line;
+typedef struct ref_line {
+    gm_dtype dtype;
+    void    *data;
+    int64_t  n, stride;
+} ref_line;
 
 static inline int64_t ref_lines(const gm_tensor *t, int dim)
 {
@@ -92,7 +96,10 @@ static inline ref_line ref_line_of(const gm_tensor *t, int dim, int64_t i)
 }
 
 static inline double ref_line_get(const ref_line *l, int64_t k) { return gm_load(l->dtype, l->data, k * l->stride); }
-static inline void ref_line_set(const ref_line *l, int64_t k, double v) { gm_store(l->dtype, l->data, k * l->stride, v); }
+static inline void   ref_line_set(const ref_line *l, int64_t k, double v)
+{
+    gm_store(l->dtype, l->data, k * l->stride, v);
+}
 
 /* attrs.dim counted from 0, for a tensor of ndim dimensions. */
 static inline int ref_dim(const gm_call *call, int ndim)

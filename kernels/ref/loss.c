@@ -9,8 +9,10 @@ static gm_status check_indices(const char *op, const gm_tensor *index, int64_t r
     for (int64_t i = 0, n = gm_tensor_numel(index); i < n; i++) {
         int64_t v = (int64_t)ref_get(index, i);
         if (v < 0 || v >= rows)
-            return GM_FAIL(GM_EINVAL, "%s: index %" PRId64 " at position %" PRId64 " (from 0) is outside a table of %" PRId64
-                           " rows", op, v, i, rows);
+            return GM_FAIL(GM_EINVAL,
+                           "%s: index %" PRId64 " at position %" PRId64 " (from 0) is outside a table of %" PRId64
+                           " rows",
+                           op, v, i, rows);
     }
     return GM_OK;
 }
@@ -50,7 +52,8 @@ static gm_status check_targets(const gm_call *call)
     for (int64_t r = 0, n = gm_tensor_numel(target); r < n; r++) {
         int64_t v = (int64_t)ref_get(target, r);
         if (v != call->attrs->ignore_index && (v < 0 || v >= classes))
-            return GM_FAIL(GM_EINVAL, "%s: target %" PRId64 " of row %" PRId64 " (from 0) is none of %" PRId64 " classes",
+            return GM_FAIL(GM_EINVAL,
+                           "%s: target %" PRId64 " of row %" PRId64 " (from 0) is none of %" PRId64 " classes",
                            gm_op_name(call->op), v, r, classes);
     }
     return GM_OK;

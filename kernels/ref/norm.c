@@ -4,7 +4,9 @@
  * gradient sees it rounded. Element i of row r is element r n + i; the statistics have one element a row. */
 #include "loops.h"
 
-typedef struct shape2 { int64_t rows, n; } shape2;
+typedef struct shape2 {
+    int64_t rows, n;
+} shape2;
 
 static shape2 rows_of(const gm_tensor *x) { return (shape2){ref_lines(x, x->ndim - 1), x->shape[x->ndim - 1]}; }
 
@@ -22,7 +24,8 @@ static double input_at(const gm_call *call, int64_t i)
 static double row_rstd(const gm_call *call, int64_t r, int64_t n, double center)
 {
     double squares = 0;
-    for (int64_t i = r * n; i < (r + 1) * n; i++) squares += (input_at(call, i) - center) * (input_at(call, i) - center);
+    for (int64_t i = r * n; i < (r + 1) * n; i++)
+        squares += (input_at(call, i) - center) * (input_at(call, i) - center);
     return 1 / sqrt(squares / (double)n + call->attrs->eps);
 }
 
@@ -62,7 +65,9 @@ gm_status gm_ref_rms_norm(gm_device *dev, const gm_call *call)
     return GM_OK;
 }
 
-typedef struct grad_args { const gm_tensor *g, *gsum, *x, *w, *mean, *rstd, *dx, *dw, *db; } grad_args;
+typedef struct grad_args {
+    const gm_tensor *g, *gsum, *x, *w, *mean, *rstd, *dx, *dw, *db;
+} grad_args;
 
 /* The normalised input, before w and b. */
 static double hat(const grad_args *a, int64_t r, int64_t i)

@@ -3,7 +3,11 @@
 #include "../sample.h"
 #include "loops.h"
 
-typedef struct draw { const gm_tensor *t; const gm_box *box; uint64_t key, step; } draw;
+typedef struct draw {
+    const gm_tensor *t;
+    const gm_box    *box;
+    uint64_t         key, step;
+} draw;
 
 static draw draw_of(const gm_device *dev, const gm_call *call, const gm_tensor *t)
 {
@@ -33,8 +37,8 @@ static double normal_at(const draw *d, const gm_attrs *at, int64_t i)
 {
     uint64_t index = global_index(d, i), pair = index & ~(uint64_t)1;
     double   even, odd;
-    gm_sample_normal(at->mean, at->std, gm_philox_word(d->key, pair, d->step), gm_philox_word(d->key, pair + 1, d->step),
-                     &even, &odd);
+    gm_sample_normal(at->mean, at->std, gm_philox_word(d->key, pair, d->step),
+                     gm_philox_word(d->key, pair + 1, d->step), &even, &odd);
     return index & 1 ? odd : even;
 }
 

@@ -20,7 +20,8 @@ gm_status gm_ref_sum(gm_device *dev, const gm_call *call)
     int64_t          n = gm_tensor_numel(y);
     double          *sum;
     GM_TRY(ref_scratch(n, &sum));
-    for (int64_t i = 0, all = gm_tensor_numel(x); i < all; i++) sum[sum_index(x, call->attrs->dims, i)] += ref_get(x, i);
+    for (int64_t i = 0, all = gm_tensor_numel(x); i < all; i++)
+        sum[sum_index(x, call->attrs->dims, i)] += ref_get(x, i);
     for (int64_t i = 0; i < n; i++) ref_set(y, i, sum[i]);
     free(sum);
     return GM_OK;
@@ -51,8 +52,14 @@ static gm_status reduce(const gm_call *call, double sign, const gm_tensor *value
     return GM_OK;
 }
 
-gm_status gm_ref_max(gm_device *dev, const gm_call *call) { return (void)dev, reduce(call, 1, call->out[0], call->out[1]); }
-gm_status gm_ref_min(gm_device *dev, const gm_call *call) { return (void)dev, reduce(call, -1, call->out[0], call->out[1]); }
+gm_status gm_ref_max(gm_device *dev, const gm_call *call)
+{
+    return (void)dev, reduce(call, 1, call->out[0], call->out[1]);
+}
+gm_status gm_ref_min(gm_device *dev, const gm_call *call)
+{
+    return (void)dev, reduce(call, -1, call->out[0], call->out[1]);
+}
 gm_status gm_ref_argmax(gm_device *dev, const gm_call *call) { return (void)dev, reduce(call, 1, NULL, call->out[0]); }
 
 gm_status gm_ref_scatter(gm_device *dev, const gm_call *call)
@@ -64,8 +71,10 @@ gm_status gm_ref_scatter(gm_device *dev, const gm_call *call)
     for (int64_t i = 0; i < lines; i++) {
         int64_t k = (int64_t)ref_get(index, i);
         if (k < 0 || k >= dx->shape[dim])
-            return GM_FAIL(GM_EINVAL, "scatter: index %" PRId64 " at position %" PRId64 " (from 0) is outside %" PRId64
-                           " elements", k, i, dx->shape[dim]);
+            return GM_FAIL(GM_EINVAL,
+                           "scatter: index %" PRId64 " at position %" PRId64 " (from 0) is outside %" PRId64
+                           " elements",
+                           k, i, dx->shape[dim]);
     }
     for (int64_t i = 0; i < lines; i++) {
         ref_line line = ref_line_of(dx, dim, i);

@@ -20,9 +20,10 @@ const gm_backend gm_ref = {
     .name = "ref",
     .has_data = true,
     .memory = {take, give},
-    .kernel = {
+    .kernel =
+        {
 #define GM_OP(name, rule, in, out, attrs) [GM_OP_##name] = gm_ref_##name,
 #include "../ops.def"
 #undef GM_OP
-    },
+        },
 };

@@ -4,7 +4,9 @@
 
 #include "unit.h"
 
-typedef struct format { int exponent_bits, mantissa_bits; } format;
+typedef struct format {
+    int exponent_bits, mantissa_bits;
+} format;
 static const format f16 = {5, 10}, bf16 = {8, 7};
 
 /* The value of bits without a sign; infinity for the first pattern that is not finite. */
@@ -133,17 +135,43 @@ void gm_test_nan_stays_nan(void **state)
 void gm_test_casts_saturate(void **state)
 {
     (void)state;
-    static const struct { gm_dtype t; double v; int64_t want; } cases[] = {
-        {GM_U8, -1, 0}, {GM_U8, -0.9, 0}, {GM_U8, 255.9, 255}, {GM_U8, 256, 255}, {GM_U8, 1e300, 255}, {GM_U8, 17.99, 17},
-        {GM_U8, NAN, 0}, {GM_U8, INFINITY, 255}, {GM_U8, -INFINITY, 0},
-        {GM_I32, 2147483647.0, INT32_MAX}, {GM_I32, 2147483647.9, INT32_MAX}, {GM_I32, 2147483648.0, INT32_MAX},
-        {GM_I32, -2147483648.9, INT32_MIN}, {GM_I32, -2147483649.0, INT32_MIN}, {GM_I32, -3.99, -3}, {GM_I32, 3.99, 3},
-        {GM_I32, NAN, 0}, {GM_I32, INFINITY, INT32_MAX}, {GM_I32, -INFINITY, INT32_MIN},
-        {GM_I64, 0x1p63, INT64_MAX}, {GM_I64, -0x1p63, INT64_MIN}, {GM_I64, 0x1.fffffffffffffp62, 0x7ffffffffffffc00},
-        {GM_I64, -1e300, INT64_MIN}, {GM_I64, NAN, 0}, {GM_I64, -7.5, -7},
+    static const struct {
+        gm_dtype t;
+        double   v;
+        int64_t  want;
+    } cases[] = {
+        {GM_U8, -1, 0},
+        {GM_U8, -0.9, 0},
+        {GM_U8, 255.9, 255},
+        {GM_U8, 256, 255},
+        {GM_U8, 1e300, 255},
+        {GM_U8, 17.99, 17},
+        {GM_U8, NAN, 0},
+        {GM_U8, INFINITY, 255},
+        {GM_U8, -INFINITY, 0},
+        {GM_I32, 2147483647.0, INT32_MAX},
+        {GM_I32, 2147483647.9, INT32_MAX},
+        {GM_I32, 2147483648.0, INT32_MAX},
+        {GM_I32, -2147483648.9, INT32_MIN},
+        {GM_I32, -2147483649.0, INT32_MIN},
+        {GM_I32, -3.99, -3},
+        {GM_I32, 3.99, 3},
+        {GM_I32, NAN, 0},
+        {GM_I32, INFINITY, INT32_MAX},
+        {GM_I32, -INFINITY, INT32_MIN},
+        {GM_I64, 0x1p63, INT64_MAX},
+        {GM_I64, -0x1p63, INT64_MIN},
+        {GM_I64, 0x1.fffffffffffffp62, 0x7ffffffffffffc00},
+        {GM_I64, -1e300, INT64_MIN},
+        {GM_I64, NAN, 0},
+        {GM_I64, -7.5, -7},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        union { uint8_t u8[16]; int32_t i32[4]; int64_t i64[2]; } room = {.i64 = {-2, -2}};
+        union {
+            uint8_t u8[16];
+            int32_t i32[4];
+            int64_t i64[2];
+        } room = {.i64 = {-2, -2}};
         gm_store(cases[i].t, &room, 1, cases[i].v);
         int64_t have = cases[i].t == GM_U8 ? room.u8[1] : cases[i].t == GM_I32 ? room.i32[1] : room.i64[1];
         assert_int_equal(have, cases[i].want);

@@ -23,13 +23,15 @@ static gm_tensor *t(gm_dtype dtype, int ndim, const int64_t *shape)
     return x;
 }
 
-#define F(...)   t(GM_F32, SHAPE(__VA_ARGS__))
-#define D(...)   t(GM_F64, SHAPE(__VA_ARGS__))
-#define I(...)   t(GM_I64, SHAPE(__VA_ARGS__))
-#define U(...)   t(GM_U8, SHAPE(__VA_ARGS__))
-#define SCALAR   t(GM_F32, 0, NULL)
-#define IN(...)  (int)(sizeof((gm_tensor *[]){__VA_ARGS__}) / sizeof(gm_tensor *)), (gm_tensor *[]){__VA_ARGS__}
-#define NONE(n)  (n), (gm_tensor *[8]){0}
+#define F(...) t(GM_F32, SHAPE(__VA_ARGS__))
+#define D(...) t(GM_F64, SHAPE(__VA_ARGS__))
+#define I(...) t(GM_I64, SHAPE(__VA_ARGS__))
+#define U(...) t(GM_U8, SHAPE(__VA_ARGS__))
+#define SCALAR t(GM_F32, 0, NULL)
+#define IN(...) \
+    (int)(sizeof((gm_tensor *[]){__VA_ARGS__}) / sizeof(gm_tensor *)), (gm_tensor *[]) { __VA_ARGS__ }
+#define NONE(n) \
+    (n), (gm_tensor *[8]) { 0 }
 
 static gm_status infer(gm_op op, int n_in, gm_tensor *const *in, int n_out, gm_tensor *const *out)
 {
@@ -95,7 +97,8 @@ void gm_test_infer_dtypes(void **state)
           infer(GM_OP_binary, IN(I(2), I(2)), NONE(1)));
     FAILS(GM_ESHAPE, "sum: x is bf16", infer(GM_OP_sum, IN(t(GM_BF16, SHAPE(2))), NONE(1)));
     FAILS(GM_ESHAPE, "where: condition is f32, should be u8", infer(GM_OP_where, IN(F(2), F(2), F(2)), NONE(1)));
-    FAILS(GM_ESHAPE, "embedding: index is f32, should be i32 or i64", infer(GM_OP_embedding, IN(F(4, 2), F(3)), NONE(1)));
+    FAILS(GM_ESHAPE, "embedding: index is f32, should be i32 or i64",
+          infer(GM_OP_embedding, IN(F(4, 2), F(3)), NONE(1)));
     OK(infer(GM_OP_embedding, IN(F(4, 2), t(GM_I32, SHAPE(3))), NONE(1)));
     for (int from = 0; from < GM_DTYPE_COUNT; from++)
         for (int to = 0; to < GM_DTYPE_COUNT; to++) {
@@ -155,7 +158,8 @@ void gm_test_infer_dense(void **state)
 {
     (void)state;
     begin();
-    FAILS(GM_ESHAPE, "matmul: (4, 3) x (2, 5): inner sizes 3 and 2 differ", infer(GM_OP_matmul, IN(F(4, 3), F(2, 5)), NONE(1)));
+    FAILS(GM_ESHAPE, "matmul: (4, 3) x (2, 5): inner sizes 3 and 2 differ",
+          infer(GM_OP_matmul, IN(F(4, 3), F(2, 5)), NONE(1)));
     FAILS(GM_ESHAPE, "matmul: a is (3), needs at least 2 dimensions", infer(GM_OP_matmul, IN(F(3), F(3, 5)), NONE(1)));
     OK(infer(GM_OP_matmul, IN(F(7, 1, 4, 3), F(6, 3, 5)), NONE(1)));
     expect(0, GM_F32, SHAPE(7, 6, 4, 5));
@@ -163,33 +167,40 @@ void gm_test_infer_dense(void **state)
     at.transpose_a = at.transpose_b = true;
     OK(infer(GM_OP_matmul, IN(F(3, 4), F(5, 3)), NONE(1)));
     expect(0, GM_F32, SHAPE(4, 5));
-    FAILS(GM_ESHAPE, "matmul: (4, 3)' x (5, 3)': inner sizes 4 and 3 differ", infer(GM_OP_matmul, IN(F(4, 3), F(5, 3)), NONE(1)));
+    FAILS(GM_ESHAPE, "matmul: (4, 3)' x (5, 3)': inner sizes 4 and 3 differ",
+          infer(GM_OP_matmul, IN(F(4, 3), F(5, 3)), NONE(1)));
     begin();
     OK(infer(GM_OP_linear, IN(D(2, 7, 3), D(5, 3), D(5)), NONE(2)));
     expect(0, GM_F64, SHAPE(2, 7, 5));
     expect(1, GM_F64, SHAPE(2, 7, 5));
     OK(infer(GM_OP_linear, IN(F(3), F(5, 3), NULL), NONE(2)));
-    FAILS(GM_ESHAPE, "linear: x (2, 4), w (5, 3): inner sizes 4 and 3 differ", infer(GM_OP_linear, IN(F(2, 4), F(5, 3), NULL), NONE(2)));
+    FAILS(GM_ESHAPE, "linear: x (2, 4), w (5, 3): inner sizes 4 and 3 differ",
+          infer(GM_OP_linear, IN(F(2, 4), F(5, 3), NULL), NONE(2)));
     FAILS(GM_ESHAPE, "linear: b is (3), should be (5)", infer(GM_OP_linear, IN(F(2, 3), F(5, 3), F(3)), NONE(2)));
     at.function = GM_FN_exp;
     FAILS(GM_EINVAL, "linear: 'exp' is no activation", infer(GM_OP_linear, IN(F(2, 3), F(5, 3), NULL), NONE(2)));
     at.function = GM_FN_gelu;
-    FAILS(GM_EINVAL, "pre is missing; the gradient of gelu needs it", infer(GM_OP_bias_activation_grad, IN(F(2, 3), NULL), NONE(2)));
+    FAILS(GM_EINVAL, "pre is missing; the gradient of gelu needs it",
+          infer(GM_OP_bias_activation_grad, IN(F(2, 3), NULL), NONE(2)));
     OK(infer(GM_OP_bias_activation_grad, IN(F(2, 3), F(2, 3)), NONE(2)));
     expect(1, GM_F32, SHAPE(3));
     begin();
     OK(infer(GM_OP_layer_norm, IN(F(2, 7, 3), F(2, 7, 3), F(3), F(3)), NONE(4)));
     expect(1, GM_F32, SHAPE(2, 7, 3));
     expect(3, GM_F32, SHAPE(2, 7));
-    FAILS(GM_ESHAPE, "layer_norm: w is (2), should be (3)", infer(GM_OP_layer_norm, IN(F(2, 3), NULL, F(2), NULL), NONE(4)));
+    FAILS(GM_ESHAPE, "layer_norm: w is (2), should be (3)",
+          infer(GM_OP_layer_norm, IN(F(2, 3), NULL, F(2), NULL), NONE(4)));
     FAILS(GM_ESHAPE, "residual is (3), should be (2, 3)", infer(GM_OP_rms_norm, IN(F(2, 3), F(3), NULL), NONE(3)));
     FAILS(GM_ESHAPE, "last dimension of (2, 0) is empty", infer(GM_OP_rms_norm, IN(F(2, 0), NULL, NULL), NONE(3)));
-    FAILS(GM_ESHAPE, "rms_norm_grad: rstd is (3), should be (2)", infer(GM_OP_rms_norm_grad, IN(F(2, 3), NULL, F(2, 3), F(3), F(3)), NONE(2)));
-    FAILS(GM_ESHAPE, "layer_norm_grad: mean is (3), should be (2)", infer(GM_OP_layer_norm_grad, IN(F(2, 3), NULL, F(2, 3), F(3), F(3), F(2)), NONE(3)));
+    FAILS(GM_ESHAPE, "rms_norm_grad: rstd is (3), should be (2)",
+          infer(GM_OP_rms_norm_grad, IN(F(2, 3), NULL, F(2, 3), F(3), F(3)), NONE(2)));
+    FAILS(GM_ESHAPE, "layer_norm_grad: mean is (3), should be (2)",
+          infer(GM_OP_layer_norm_grad, IN(F(2, 3), NULL, F(2, 3), F(3), F(3), F(2)), NONE(3)));
     at.eps = -1;
     FAILS(GM_EINVAL, "eps is -1", infer(GM_OP_rms_norm, IN(F(2, 3), NULL, NULL), NONE(3)));
     at.dim = 2;
-    FAILS(GM_EINVAL, "softmax: there is no dimension 2 (counted from 0) in (2, 3)", infer(GM_OP_softmax, IN(F(2, 3)), NONE(1)));
+    FAILS(GM_EINVAL, "softmax: there is no dimension 2 (counted from 0) in (2, 3)",
+          infer(GM_OP_softmax, IN(F(2, 3)), NONE(1)));
     at.dim = -2;
     OK(infer(GM_OP_softmax, IN(F(2, 3)), NONE(1)));
     at.dim = -1;
@@ -207,14 +218,18 @@ void gm_test_infer_attention(void **state)
     expect(1, GM_F32, SHAPE(2, 6, 5));
     OK(infer(GM_OP_attention_grad, IN(q, k, v, NULL, F(2, 5, 6, 8), F(2, 6, 5), F(2, 5, 6, 8)), NONE(3)));
     expect(1, GM_F32, SHAPE(2, 7, 3, 8));
-    FAILS(GM_ESHAPE, "6 query heads are no multiple of 4", infer(GM_OP_attention, IN(q, F(2, 7, 4, 8), F(2, 7, 4, 8), NULL), NONE(2)));
-    FAILS(GM_ESHAPE, "attention: q (2, 5, 6, 8), k (2, 7, 3, 4)", infer(GM_OP_attention, IN(q, F(2, 7, 3, 4), v, NULL), NONE(2)));
-    FAILS(GM_ESHAPE, "attention: v is (2, 6, 3, 8), should be (2, 7, 3, 8)", infer(GM_OP_attention, IN(q, k, F(2, 6, 3, 8), NULL), NONE(2)));
+    FAILS(GM_ESHAPE, "6 query heads are no multiple of 4",
+          infer(GM_OP_attention, IN(q, F(2, 7, 4, 8), F(2, 7, 4, 8), NULL), NONE(2)));
+    FAILS(GM_ESHAPE, "attention: q (2, 5, 6, 8), k (2, 7, 3, 4)",
+          infer(GM_OP_attention, IN(q, F(2, 7, 3, 4), v, NULL), NONE(2)));
+    FAILS(GM_ESHAPE, "attention: v is (2, 6, 3, 8), should be (2, 7, 3, 8)",
+          infer(GM_OP_attention, IN(q, k, F(2, 6, 3, 8), NULL), NONE(2)));
     FAILS(GM_ESHAPE, "key_mask is (2, 5), should be (2, 7)", infer(GM_OP_attention, IN(q, k, v, U(2, 5)), NONE(2)));
     FAILS(GM_ESHAPE, "lse is (2, 5, 6), should be (2, 6, 5)",
           infer(GM_OP_attention_grad, IN(q, k, v, NULL, F(2, 5, 6, 8), F(2, 5, 6), F(2, 5, 6, 8)), NONE(3)));
     k->stride[3] = 2;
-    FAILS(GM_EINVAL, "last dimension of k (2, 7, 3, 8) has stride 2, should be 1", infer(GM_OP_attention, IN(q, k, v, NULL), NONE(2)));
+    FAILS(GM_EINVAL, "last dimension of k (2, 7, 3, 8) has stride 2, should be 1",
+          infer(GM_OP_attention, IN(q, k, v, NULL), NONE(2)));
     k->stride[3] = 1;
     at.box = (gm_box){4, {2, 6, 5, 7}, {0}};
     OK(infer(GM_OP_attention, IN(q, k, v, NULL), NONE(2)));
@@ -238,17 +253,21 @@ void gm_test_infer_tables(void **state)
     OK(infer(GM_OP_embedding_grad, IN(I(2), F(2, 4)), IN(F(10, 4))));
     FAILS(GM_ESHAPE, "g is (2, 5), should be (2, 4)", infer(GM_OP_embedding_grad, IN(I(2), F(2, 5)), IN(F(10, 4))));
     at.padding_index = 10;
-    FAILS(GM_EINVAL, "padding_index 10 is neither -1 nor a row of (10, 4)", infer(GM_OP_embedding_grad, IN(I(2), F(2, 4)), IN(F(10, 4))));
+    FAILS(GM_EINVAL, "padding_index 10 is neither -1 nor a row of (10, 4)",
+          infer(GM_OP_embedding_grad, IN(I(2), F(2, 4)), IN(F(10, 4))));
     OK(infer(GM_OP_cross_entropy, IN(F(2, 3, 9), I(2, 3)), NONE(2)));
     expect(0, GM_F32, SHAPE(2, 3));
     expect(1, GM_F32, SHAPE(2, 3));
-    FAILS(GM_ESHAPE, "target is (3, 2), should be (2, 3)", infer(GM_OP_cross_entropy, IN(F(2, 3, 9), I(3, 2)), NONE(2)));
+    FAILS(GM_ESHAPE, "target is (3, 2), should be (2, 3)",
+          infer(GM_OP_cross_entropy, IN(F(2, 3, 9), I(3, 2)), NONE(2)));
     FAILS(GM_ESHAPE, "no classes", infer(GM_OP_cross_entropy, IN(F(2, 0), I(2)), NONE(2)));
     OK(infer(GM_OP_cross_entropy_grad, IN(F(2, 9), I(2), F(2), F(2)), NONE(1)));
     expect(0, GM_F32, SHAPE(2, 9));
-    FAILS(GM_ESHAPE, "lse is (3), should be (2)", infer(GM_OP_cross_entropy_grad, IN(F(2, 9), I(2), F(3), F(2)), NONE(1)));
+    FAILS(GM_ESHAPE, "lse is (3), should be (2)",
+          infer(GM_OP_cross_entropy_grad, IN(F(2, 9), I(2), F(3), F(2)), NONE(1)));
     at.label_smoothing = 1;
-    FAILS(GM_EINVAL, "label_smoothing is 1, should be in [0, 1)", infer(GM_OP_cross_entropy, IN(F(2, 9), I(2)), NONE(2)));
+    FAILS(GM_EINVAL, "label_smoothing is 1, should be in [0, 1)",
+          infer(GM_OP_cross_entropy, IN(F(2, 9), I(2)), NONE(2)));
 }
 
 void gm_test_infer_reductions(void **state)
@@ -264,7 +283,8 @@ void gm_test_infer_reductions(void **state)
     OK(infer(GM_OP_sum, IN(F(2, 3, 4)), NONE(1)));
     expect(0, GM_F32, SHAPE(1, 3, 1));
     at.dims = 8;
-    FAILS(GM_EINVAL, "sum: dims 0x8 name a dimension that (2, 3, 4) has not", infer(GM_OP_sum, IN(F(2, 3, 4)), NONE(1)));
+    FAILS(GM_EINVAL, "sum: dims 0x8 name a dimension that (2, 3, 4) has not",
+          infer(GM_OP_sum, IN(F(2, 3, 4)), NONE(1)));
     at.keepdim = false, at.dim = 1;
     OK(infer(GM_OP_max, IN(F(2, 3, 4)), NONE(2)));
     expect(0, GM_F32, SHAPE(2, 4));
@@ -377,7 +397,7 @@ void gm_test_cost_on_meta(void **state)
     assert_true(c.flops == 4.0 * 2 * 6 * 8 * 14);
     c = run_on_meta(GM_OP_attention, IN(F(1, 4, 1, 8), F(1, 2, 1, 8), F(1, 2, 1, 8), NULL), 2); /* 0 + 0 + 1 + 2 */
     assert_true(c.flops == 4.0 * 8 * 3);
-    c = run_on_meta(GM_OP_attention_grad, IN(F(1, 4, 1, 8), F(1, 2, 1, 8), F(1, 2, 1, 8), NULL, F(1, 4, 1, 8), F(1, 1, 4),
-                    F(1, 4, 1, 8)), 3);
+    c = run_on_meta(GM_OP_attention_grad,
+                    IN(F(1, 4, 1, 8), F(1, 2, 1, 8), F(1, 2, 1, 8), NULL, F(1, 4, 1, 8), F(1, 1, 4), F(1, 4, 1, 8)), 3);
     assert_true(c.flops == 2.5 * 4.0 * 8 * 3);
 }

@@ -5,7 +5,10 @@
 #include "unit.h"
 
 /* The system below the pool under test: tests run one after the other. */
-static struct { size_t held, most; uint64_t calls; } below;
+static struct {
+    size_t   held, most;
+    uint64_t calls;
+} below;
 
 static gm_status take(size_t bytes, void **out)
 {
@@ -158,7 +161,8 @@ void gm_test_pool_limit(void **state)
     gm_pool_release(p, b); /* idle bytes count, but give way */
     gm_pool_set_place(p, "body", "softmax");
     gm_block *c = alloc(p, 2048);
-    FAILS(GM_ENOMEM, "out of memory: wanted 64 bytes (64 bytes) for 'body: softmax', 4.0 KiB in use, limit 4.0 KiB; "
+    FAILS(GM_ENOMEM,
+          "out of memory: wanted 64 bytes (64 bytes) for 'body: softmax', 4.0 KiB in use, limit 4.0 KiB; "
           "largest holders: head: linear 2.0 KiB in 1; body: softmax 2.0 KiB in 1; try a smaller batch",
           gm_pool_alloc(p, 64, &data, &none));
     assert_null(none);
@@ -194,9 +198,9 @@ void gm_test_pool_trim(void **state)
 void gm_test_pool_steady(void **state)
 {
     (void)state;
-    gm_pool    *p = new_pool();
-    gm_block   *held[20];
-    uint64_t    system = 0;
+    gm_pool  *p = new_pool();
+    gm_block *held[20];
+    uint64_t  system = 0;
     for (int round = 0; round < 50; round++) {
         unit_random r = {3}; /* the same sizes in every round, in an order of its own */
         for (int i = 0; i < 20; i++) held[i] = alloc(p, (size_t)unit_below(&r, 100000));

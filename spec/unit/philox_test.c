@@ -25,8 +25,7 @@ void gm_test_philox_known(void **state)
 void gm_test_philox_words(void **state)
 {
     (void)state;
-    for (uint64_t i = 0; i < 100; i++)
-        assert_int_equal(gm_philox_word(5, i, 9), gm_philox_at(5, i / 4, 9).v[i % 4]);
+    for (uint64_t i = 0; i < 100; i++) assert_int_equal(gm_philox_word(5, i, 9), gm_philox_at(5, i / 4, 9).v[i % 4]);
     assert_int_not_equal(gm_stream_key(1, GM_PURPOSE_INIT, 7), gm_stream_key(1, GM_PURPOSE_DROPOUT, 7));
     assert_int_not_equal(gm_stream_key(1, GM_PURPOSE_INIT, 7), gm_stream_key(2, GM_PURPOSE_INIT, 7));
     assert_int_not_equal(gm_stream_key(1, GM_PURPOSE_INIT, 7), gm_stream_key(1, GM_PURPOSE_INIT, 8));

@@ -81,11 +81,12 @@ static gm_tensor *between(double low, double high, int ndim, const int64_t *shap
     return t;
 }
 
-#define VALUES(shape_, ...)  values(GM_F64, shape_, (double[]){__VA_ARGS__})
-#define INDEX(shape_, ...)   values(GM_I64, shape_, (double[]){__VA_ARGS__})
-#define UNIT(...)            between(-1, 1, SHAPE(__VA_ARGS__))
-#define IN(...)              (int)(sizeof((gm_tensor *[]){__VA_ARGS__}) / sizeof(gm_tensor *)), (gm_tensor *[]){__VA_ARGS__}
-#define S(...)               SHAPE(__VA_ARGS__)
+#define VALUES(shape_, ...) values(GM_F64, shape_, (double[]){__VA_ARGS__})
+#define INDEX(shape_, ...)  values(GM_I64, shape_, (double[]){__VA_ARGS__})
+#define UNIT(...)           between(-1, 1, SHAPE(__VA_ARGS__))
+#define IN(...) \
+    (int)(sizeof((gm_tensor *[]){__VA_ARGS__}) / sizeof(gm_tensor *)), (gm_tensor *[]) { __VA_ARGS__ }
+#define S(...) SHAPE(__VA_ARGS__)
 
 /* Runs an op into the given outputs; what is NULL there and not optional, or all if given is NULL, is made
  * from inference. Returns them in out. */
@@ -115,7 +116,13 @@ static void expect(const gm_tensor *t, int n, const double *want, double allowed
     expect(t, (int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)), (double[]){__VA_ARGS__}, allowed)
 
 /* f = the sum over outputs of weight * output. Outputs without a weight do not count. */
-typedef struct forward { gm_op op; int n_in; gm_tensor *const *in; int n_out; gm_tensor *const *weight; } forward;
+typedef struct forward {
+    gm_op             op;
+    int               n_in;
+    gm_tensor *const *in;
+    int               n_out;
+    gm_tensor *const *weight;
+} forward;
 
 static double weighted(const forward *f)
 {
@@ -174,7 +181,8 @@ void gm_test_ref_elementwise(void **state)
     assert_true(unary(GM_FN_relu, -1) == 0 && unary(GM_FN_relu, 2) == 2 && isnan(unary(GM_FN_relu, NAN)));
     assert_true(unary(GM_FN_neg, 2) == -2 && unary(GM_FN_square, -3) == 9 && unary(GM_FN_abs, -3) == 3);
     assert_true(unary(GM_FN_sqrt, 9) == 3 && unary(GM_FN_rsqrt, 4) == 0.5 && unary(GM_FN_reciprocal, 4) == 0.25);
-    assert_true(unary(GM_FN_exp, 0) == 1 && unary(GM_FN_log, 1) == 0 && unary(GM_FN_sin, 0) == 0 && unary(GM_FN_cos, 0) == 1);
+    assert_true(unary(GM_FN_exp, 0) == 1 && unary(GM_FN_log, 1) == 0 && unary(GM_FN_sin, 0) == 0 &&
+                unary(GM_FN_cos, 0) == 1);
     at.value = 3;
     assert_true(unary(GM_FN_power, 2) == 8);
     at.function = GM_FN_sub;
@@ -220,7 +228,8 @@ void gm_test_ref_elementwise(void **state)
 static void check_unary_gradients(void)
 {
     for (gm_function f = GM_FN_relu; f <= GM_FN_power; f++) {
-        bool positive = f == GM_FN_log || f == GM_FN_sqrt || f == GM_FN_rsqrt || f == GM_FN_reciprocal || f == GM_FN_power;
+        bool positive = f == GM_FN_log || f == GM_FN_sqrt || f == GM_FN_rsqrt || f == GM_FN_reciprocal ||
+                        f == GM_FN_power;
         gm_tensor *x = positive ? between(0.5, 2, S(2, 3)) : UNIT(2, 3), *g = UNIT(2, 3), *dx;
         for (int64_t i = 0; i < 6; i++)
             if (fabs(get(x, i)) < 0.1) set(x, i, 0.1); /* off the kinks of relu and abs */
@@ -234,7 +243,8 @@ static void check_unary_gradients(void)
 
 static void check_linear_gradients(void)
 {
-    static const gm_function functions[] = {GM_FN_none, GM_FN_relu, GM_FN_gelu, GM_FN_gelu_tanh, GM_FN_silu, GM_FN_sigmoid, GM_FN_tanh};
+    static const gm_function functions[] = {GM_FN_none, GM_FN_relu,    GM_FN_gelu, GM_FN_gelu_tanh,
+                                            GM_FN_silu, GM_FN_sigmoid, GM_FN_tanh};
     for (size_t k = 0; k < sizeof functions / sizeof *functions; k++) {
         gm_tensor *x = UNIT(2, 2, 3), *w = UNIT(4, 3), *b = UNIT(4), *out[2], *grad[2], *g = UNIT(2, 2, 4);
         gm_tensor *weight[2] = {g, NULL};
@@ -269,8 +279,8 @@ static void check_norm_gradients(void)
     check_slope(&f, "w", w, grad[1]);
     check_slope(&f, "b", b, grad[2]);
     at.accumulate = true;
-    run(GM_OP_layer_norm_grad, IN(g, gsum, out[1], w, out[2], out[3]), 3, (gm_tensor *[]){NULL, dw, VALUES(S(5), 0, 0, 0, 0, 0)},
-        (gm_tensor *[3]){0});
+    run(GM_OP_layer_norm_grad, IN(g, gsum, out[1], w, out[2], out[3]), 3,
+        (gm_tensor *[]){NULL, dw, VALUES(S(5), 0, 0, 0, 0, 0)}, (gm_tensor *[3]){0});
     for (int i = 0; i < 5; i++) assert_true(fabs(get(dw, i) - get(grad[1], i) - (i + 1)) < 1e-14);
     at.accumulate = false;
     run(GM_OP_rms_norm, IN(x, r, w), 3, NULL, out);
@@ -347,13 +357,16 @@ void gm_test_ref_attention(void **state)
     run(GM_OP_attention, IN(one, v, v, NULL), 2, NULL, out);
     EXPECT(out[0], 1e-15, 1.5, 3);
     gm_tensor *mask = values(GM_U8, S(1, 3), (double[]){0, 0, 1});
-    run(GM_OP_attention, IN(one, VALUES(S(1, 3, 1, 1), 1, NAN, 6), VALUES(S(1, 3, 1, 1), NAN, 2, 6), mask), 2, NULL, out);
+    run(GM_OP_attention, IN(one, VALUES(S(1, 3, 1, 1), 1, NAN, 6), VALUES(S(1, 3, 1, 1), NAN, 2, 6), mask), 2, NULL,
+        out);
     EXPECT(out[0], 1e-15, 0, 6); /* the first sees no key; hidden NaN do not leak */
     EXPECT(out[1], 1e-15, -INFINITY, 0);
     at.causal = false;
     at.scale = 0.5; /* one key is q k scale = log 3 above the other */
-    run(GM_OP_attention, IN(VALUES(S(1, 1, 1, 2), 1, 1), VALUES(S(1, 2, 1, 2), log(3), log(3), 0, 0),
-        VALUES(S(1, 2, 1, 2), 4, 8, 0, 4), NULL), 2, NULL, out);
+    run(GM_OP_attention,
+        IN(VALUES(S(1, 1, 1, 2), 1, 1), VALUES(S(1, 2, 1, 2), log(3), log(3), 0, 0), VALUES(S(1, 2, 1, 2), 4, 8, 0, 4),
+           NULL),
+        2, NULL, out);
     EXPECT(out[0], 1e-14, 3, 7);
     EXPECT(out[1], 1e-15, log(4));
     at = gm_attrs_default();
@@ -384,7 +397,12 @@ void gm_test_ref_losses(void **state)
     run(GM_OP_cross_entropy_grad, IN(y, target, out[1], g), 1, NULL, &dx);
     check_slope(&(forward){GM_OP_cross_entropy, IN(y, target), 2, weight}, "logits", y, dx);
     gm_tensor *bad = INDEX(S(2), 0, 3);
-    gm_call    call = {GM_OP_cross_entropy, 2, 2, (gm_tensor *[]){x, bad}, (gm_tensor *[]){empty(GM_F64, S(2)), empty(GM_F64, S(2))}, &at};
+    gm_call    call = {GM_OP_cross_entropy,
+                       2,
+                       2,
+                       (gm_tensor *[]){x, bad},
+                       (gm_tensor *[]){empty(GM_F64, S(2)), empty(GM_F64, S(2))},
+                       &at};
     FAILS(GM_EINVAL, "target 3 of row 1 (from 0) is none of 3 classes", gm_run(dev, &call));
 
     gm_tensor *w = VALUES(S(3, 2), 1, 2, 3, 4, 5, 6), *index = values(GM_I32, S(2, 2), (double[]){2, 0, 2, 1});
@@ -404,7 +422,8 @@ void gm_test_ref_losses(void **state)
 
 static void sgd_twice(const double want[2])
 {
-    gm_tensor *p = VALUES(S(1), 1), *buffer = at.momentum != 0 ? VALUES(S(1), 123) : NULL, *g = VALUES(S(1), 1), *out[2];
+    gm_tensor *p = VALUES(S(1), 1), *buffer = at.momentum != 0 ? VALUES(S(1), 123) : NULL, *g = VALUES(S(1), 1),
+              *out[2];
     for (int k = 0; k < 2; k++) {
         dev->step.step = k + 1;
         run(GM_OP_sgd, IN(g), 2, (gm_tensor *[]){p, buffer}, out);
@@ -505,7 +524,8 @@ void gm_test_ref_boxes(void **state)
         assert_true(get(y, i) == gm_uniform_of(gm_philox_at(42, (uint64_t)i / 4, 6).v[i % 4]));
     }
     /* attention: head 1 of two alone drops the same probabilities */
-    gm_tensor *q = between(-1, 1, S(1, 3, 2, 2)), *k = between(-1, 1, S(1, 4, 2, 2)), *whole[2], *part[2], *one[2] = {0};
+    gm_tensor *q = between(-1, 1, S(1, 3, 2, 2)), *k = between(-1, 1, S(1, 4, 2, 2)), *whole[2], *part[2],
+              *one[2] = {0};
     run(GM_OP_attention, IN(q, k, k, NULL), 2, NULL, whole);
     OK(gm_tensor_narrow(q, 2, 1, 1, &one[0]));
     OK(gm_tensor_narrow(k, 2, 1, 1, &one[1]));

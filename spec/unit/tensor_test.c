@@ -6,7 +6,10 @@
 
 #define MOST 4096
 
-typedef struct model { int ndim; int64_t shape[GM_MAX_DIMS], n, element[MOST]; } model;
+typedef struct model {
+    int     ndim;
+    int64_t shape[GM_MAX_DIMS], n, element[MOST];
+} model;
 
 static void coordinates(int ndim, const int64_t *shape, int64_t i, int64_t *at)
 {
@@ -45,7 +48,10 @@ static void check(const gm_tensor *t, const model *m)
 }
 
 /* child.element[i] = parent's element at the coordinates that `map` makes of i's coordinates. */
-typedef struct step { int kind, dim, order[GM_MAX_DIMS], lead; int64_t start; } step;
+typedef struct step {
+    int     kind, dim, order[GM_MAX_DIMS], lead;
+    int64_t start;
+} step;
 enum { PERMUTE, NARROW, SELECT, EXPAND };
 
 static void derive(const model *parent, const step *s, model *child)
@@ -94,7 +100,8 @@ static bool random_view(unit_random *r, gm_tensor *t, const model *m, gm_tensor 
         s.lead = m->ndim < 5 ? (int)unit_below(r, 2) : 0;
         child->ndim = m->ndim + s.lead;
         for (int d = 0; d < s.lead; d++) child->shape[d] = 1 + unit_below(r, 3);
-        for (int d = 0; d < m->ndim; d++) child->shape[d + s.lead] = m->shape[d] == 1 ? 1 + unit_below(r, 3) : m->shape[d];
+        for (int d = 0; d < m->ndim; d++)
+            child->shape[d + s.lead] = m->shape[d] == 1 ? 1 + unit_below(r, 3) : m->shape[d];
         if (count(child->ndim, child->shape) > MOST) return false;
         OK(gm_tensor_expand(t, child->ndim, child->shape, next));
     }

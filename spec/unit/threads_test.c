@@ -9,7 +9,10 @@
 
 #define MOST 300
 
-typedef struct record { _Atomic int visits[MOST], calls, bad_thread; int count; } record;
+typedef struct record {
+    _Atomic int visits[MOST], calls, bad_thread;
+    int         count;
+} record;
 
 static void visit(void *context, int64_t begin, int64_t end, int thread)
 {
