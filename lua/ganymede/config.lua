@@ -134,7 +134,7 @@ local function place(state, path)
 end
 
 local function report(state, path, why)
-  local reason = state.reasons[path]
+  local reason = state.reasons[path] or state.reasons[path:match "^(.*)%.type$"]
   if reason then why = why .. " (no literal: " .. reason .. ")" end
   local message = ("%s: %s %s"):format(place(state, path), path, why)
   for _, other in ipairs(state.problems) do

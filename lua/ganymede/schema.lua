@@ -104,7 +104,7 @@ local fields = {
   checkpoint = { type = "table", fields = checkpoint, optional = true, doc = "when to save" },
   test_interval = { type = "integer", min = 1, max = 2 ^ 31, optional = true,
     doc = "epochs between evaluations; default 1" },
-  zero = { type = { "table", "integer" }, min = 0, max = 3, short = "stage", fields = zero, open = true,
+  zero = { type = { "table", "integer" }, min = 0, max = 3, short = "stage", fields = zero,
     optional = true, doc = "cuts optimizer state, gradients and parameters over data",
     unserved = function(v)
       return not (v.stage == 0 and not v.type and (v.level or 0) == 0) and never "ZeRO"() or nil

@@ -1,0 +1,109 @@
+--- Options, registries and failures: what every module leans on.
+local failure = require "ganymede.failure"
+local options = require "ganymede.options"
+local registry = require "ganymede.registry"
+
+describe("options", function()
+  local spec = {
+    inputs = { type = "integer", min = 1, doc = "width" },
+    rate = { type = "number", above = 0, max = 1, default = 0.5 }, bias = { type = "boolean", default = true },
+    mode = { type = "string", one_of = { "ring", "ulysses" }, optional = true },
+    act = { type = { "string", "function" }, optional = true },
+  }
+
+  it("fills defaults and copies", function()
+    local given = { inputs = 3 }
+    local opt = options.check("Linear", spec, given)
+    assert.same({ inputs = 3, rate = 0.5, bias = true }, opt)
+    assert.same({ inputs = 3 }, given)
+  end)
+
+  local wrong = {
+    { { input = 3 }, "Linear has no option 'input' (did you mean 'inputs'?)" },
+    { { inputs = 0 }, "option 'inputs' must be an integer, at least 1; got 0" },
+    { { inputs = 1.5 }, "got 1.5" }, { { inputs = 2 ^ 60 }, "must be an integer" }, { { inputs = 0 / 0 }, "got nan" },
+    { { inputs = 1, rate = 0 }, "above 0" }, { { inputs = 1, rate = 1.01 }, "at most 1" },
+    { { inputs = 1, rate = math.huge }, "must be a number" },
+    { { inputs = 1, mode = "rng" }, "did you mean 'ring'?" }, { { inputs = 1, bias = 1 }, "a boolean; got 1" },
+    { { inputs = 1, act = 3 }, "a string or a function" }, { {}, "option 'inputs' is missing: width" },
+    { { inputs = 1, 7 }, "has no option [1]" }, { "x", "takes a table of options" },
+  }
+  for _, case in ipairs(wrong) do
+    it("says: " .. case[2], function()
+      local ok, message = pcall(options.check, "Linear", spec, case[1])
+      assert.is_false(ok)
+      assert.is_truthy(message:find(case[2], 1, true), message)
+    end)
+  end
+
+  it("raises at the line of whoever calls the caller", function()
+    local function layer(given)
+      local opt = options.check("Linear", spec, given)
+      return opt
+    end
+    local line = debug.getinfo(1, "l").currentline + 1
+    local ok, message = pcall(function() local l = layer { inputs = 0 } return l end)
+    assert.is_false(ok)
+    assert.is_truthy(message:find("options_spec.lua:" .. line .. ":", 1, true), message)
+  end)
+
+  it("finds the nearest name, if any is near", function()
+    local names = { "interval", "lr", "momentum", "weight_decay" }
+    assert.equal("weight_decay", options.nearest("wieght_dacay", names))
+    assert.equal("interval", options.nearest("Interval", names))
+    assert.is_nil(options.nearest("batch", names))
+    assert.is_nil(options.nearest("xy", { "ab" })) -- two edits, but nothing of it would remain
+  end)
+
+  it("shows what differs from the default, sorted", function()
+    assert.equal(" { inputs = 3, rate = 0.25 }", options.show(spec, { rate = 0.25, inputs = 3, bias = true }))
+    assert.equal("", options.show(spec, { bias = true }))
+  end)
+end)
+
+describe("a registry", function()
+  local shelf
+  before_each(function()
+    shelf = registry.new "things"
+    shelf:register("Box", function(opt, more) return { opt = opt, more = more } end)
+  end)
+
+  it("builds from a table without its type, a name, a function, or gives an object back", function()
+    local cfg = { type = "Box", size = 3 }
+    assert.same({ opt = { size = 3 }, more = "m" }, shelf:build(cfg, "m"))
+    assert.equal("Box", cfg.type)
+    assert.same({ opt = {} }, shelf:build "Box")
+    assert.equal("made", shelf:build(function() return "made" end))
+    local object = setmetatable({}, {})
+    assert.equal(object, shelf:build(object))
+  end)
+
+  it("refuses duplicates, unknown names and tables without a type", function()
+    assert.error_matches(function() shelf:register("Box", print) end, "'Box' is registered already")
+    assert.error_matches(function() shelf:get "Bx" end, "no type 'Bx' %(did you mean 'Box'%?%)")
+    assert.error_matches(function() shelf:build { size = 1 } end, "has no 'type'; there are Box")
+    assert.error_matches(function() shelf:register("Ball", 3) end, "must be a class or a function")
+  end)
+end)
+
+describe("a failure", function()
+  it("carries its status through pcall; anything else means 1", function()
+    local ok, err = pcall(failure, 5, "file %s is short", "x%d")
+    assert.is_false(ok)
+    assert.equal(5, failure.code(err))
+    assert.equal("file x%d is short", failure.text(err))
+    assert.equal("50 % of it", failure.text(failure.new(1, "50 % of it")))
+    for _, other in ipairs { "text", { exit_code = 77 }, { exit_code = "2" }, 3 } do
+      assert.equal(1, failure.code(other))
+    end
+    assert.equal(1, failure.code(nil))
+    assert.is_string(failure.text(nil))
+  end)
+
+  it("keeps the traceback of the place where it was raised", function()
+    local function deep() failure(2, "wrong") end
+    local ok, err = pcall(function() failure.protect(function() end, deep) end)
+    assert.is_false(ok)
+    assert.is_truthy(failure.traceback(err):find "options_spec.lua")
+  end)
+end)

@@ -1,0 +1,69 @@
+--- The table `parallel` against a number of ranks; sizes are compared with rank maps written out by hand.
+local parallel = require "ganymede.parallel"
+
+local function sizes(given, world)
+  local plan = assert(parallel.resolve(given, world))
+  local axes = {}
+  for _, axis in ipairs(plan.axes) do axes[#axes + 1] = axis[1] .. "=" .. axis[2] end
+  return table.concat(axes, " "), plan
+end
+
+describe("parallel.resolve", function()
+  local good = {
+    { nil, 1, "" }, { {}, 1, "" }, { {}, 4, "data=4" }, { { data = "auto" }, 6, "data=6" },
+    { { data = { size = "auto" }, pipeline = 2 }, 6, "data=3 pipeline=2" },
+    { { data = 2, pipeline = { size = 2 }, tensor = { size = 4, mode = "2d" } }, 16, "data=2 pipeline=2 row=2 col=2" },
+    { { tensor = { size = 3, mode = "1d" } }, 6, "data=2 tensor=3" },
+    { { tensor = { size = 9, mode = "2d" } }, 9, "row=3 col=3" },
+    { { tensor = { size = 8, mode = "2.5d", depth = 2 } }, 8, "depth=2 row=2 col=2" },
+    { { tensor = { size = 27, mode = "2.5d", depth = 3 } }, 27, "depth=3 row=3 col=3" },
+    { { tensor = { size = 27, mode = "3d" } }, 27, "output=3 input=3 weight=3" },
+    { { sequence = { size = 4, mode = "ulysses" } }, 8, "data=2 sequence=4" },
+    { { tensor = { size = 4, mode = "sequence" } }, 8, "data=2 sequence=4" },
+    { { tensor = 1 }, 2, "data=2" }, { { tensor = { size = 1, mode = "2d" } }, 1, "" },
+  }
+  for _, case in ipairs(good) do
+    it(("gives %d ranks the axes '%s'"):format(case[2], case[3]), function()
+      assert.equal(case[3], (sizes(case[1], case[2])))
+    end)
+  end
+
+  it("makes tensor mode sequence a ring", function()
+    local _, plan = sizes({ tensor = { size = 2, mode = "sequence" } }, 2)
+    assert.same({ size = 2, mode = "ring" }, plan.sequence)
+    assert.equal(1, plan.tensor.size)
+  end)
+
+  local bad = {
+    { "auto", 2, "parallel: 'auto' is not a plan" }, { 4, 4, "parallel: must be a table" },
+    { { tensor = 4 }, 4, "parallel.tensor: size 4 needs a mode: one of 1d, 2d, 2.5d, 3d, sequence" },
+    { { tensor = { size = 6, mode = "2d" } }, 6, "needs a square size (q * q), got 6; legal sizes: 1, 4, 9, 16" },
+    { { tensor = { size = 9, mode = "3d" } }, 9, "legal sizes: 1, 8, 27, 64" },
+    { { tensor = { size = 8, mode = "2.5d" } }, 8, "mode 2.5d needs a depth" },
+    { { tensor = { size = 8, mode = "2.5d", depth = 1 } }, 8, "8 with depth 1 is not" },
+    { { tensor = { size = 8, mode = "2.5d", depth = 2.5 } }, 8, "parallel.tensor.depth: must be an integer" },
+    { { tensor = { size = 4, mode = "2d", depth = 2 } }, 4, "depth: belongs to mode 2.5d" },
+    { { tensor = { size = 4, mode = "2D" } }, 4, "did you mean '2d'?" },
+    { { tensor = { sise = 4 } }, 4, "did you mean 'size'?" }, { { tenser = 4 }, 4, "did you mean 'tensor'?" },
+    { { data = 3 }, 4, "parallel.data: size 3 times 1" }, { { pipeline = 3 }, 4, "do not divide the 4 ranks" },
+    { { expert = 3 }, 4, "does not divide the 4 data ranks" }, { { data = 0 }, 1, "at least 1; got 0" },
+    { { pipeline = -1 }, 1, "parallel.pipeline: size must be an integer" }, { { tensor = 0 / 0 }, 1, "got nan" },
+    { { sequence = 1e300 }, 1, "parallel.sequence: size must be" },
+    { { pipeline = "auto" }, 1, "must be a number of ranks" },
+    { { sequence = { size = 2, mode = "rings" } }, 2, "did you mean 'ring'?" }, { { tensor = 2.5 }, 5, "got 2.5" },
+    { { sequence = 2, tensor = { size = 2, mode = "sequence" } }, 4, "parallel.sequence is given too" },
+  }
+  for i, case in ipairs(bad) do
+    it(("refuses %d: %s"):format(i, case[3]), function()
+      local plan, message = parallel.resolve(case[1], case[2])
+      assert.is_nil(plan)
+      assert.is_truthy(message:find(case[3], 1, true), message)
+    end)
+  end
+
+  it("leaves the given table alone", function()
+    local given = { tensor = { size = 2, mode = "sequence" }, data = "auto" }
+    parallel.resolve(given, 2)
+    assert.same({ tensor = { size = 2, mode = "sequence" }, data = "auto" }, given)
+  end)
+end)
