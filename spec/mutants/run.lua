@@ -41,7 +41,7 @@ local function copy_tree(capture)
   assert(folder, "cannot make a temporary folder")
   local top = folder .. "/tree"
   local copy = { folder = folder, top = top }
-  function copy.run(command) return capture(("cd %s && %s"):format(quote(top), command)) end
+  function copy.run(command) return capture(("unset GANYMEDE_ROOT; cd %s && %s"):format(quote(top), command)) end
   local status, text = capture(("mkdir %s && tar -cf - --exclude=./.git --exclude='./build*' --exclude=./runs . | " ..
     "tar -C %s -xf -"):format(quote(top), quote(top)))
   assert(status == 0, text)
@@ -61,21 +61,24 @@ local function test_command(mutant)
   return "timeout -k 10 600 build/ganymede spec " .. mutant.spec
 end
 
---- Does the mutant's test pass on the tree as it is? Asked once for each test.
-local function passes_unmutated(copy, mutant, known)
-  local command = test_command(mutant)
-  if known[command] == nil then
-    local status, text = copy.run(command)
-    known[command] = status == 0 or text
+--- Runs each test once on the clean build -> command to true, or to what it printed when it failed.
+local function run_unmutated(copy, mutants)
+  local clean = {}
+  for _, mutant in ipairs(mutants) do
+    local command = mutant.breaks and (mutant.spec or mutant.unit) and test_command(mutant)
+    if command and clean[command] == nil then
+      local status, text = copy.run(command)
+      clean[command] = status == 0 or text
+    end
   end
-  return known[command]
+  return clean
 end
 
 --- -> nil when the mutant was killed, else what went wrong.
-local function judge(copy, mutant, known, tail)
+local function judge(copy, mutant, clean, tail)
   if not mutant.breaks or not (mutant.spec or mutant.unit) then return "its head lacks breaks:, or spec: or unit:" end
-  local clean = passes_unmutated(copy, mutant, known)
-  if clean ~= true then return "its test fails without the patch too:\n" .. tail(clean, 20) end
+  local before = clean[test_command(mutant)]
+  if before ~= true then return "its test fails without the patch too:\n" .. tail(before, 20) end
   local status, text = copy.run("patch -p1 --batch --fuzz=2 <" .. quote(mutant.path))
   if status ~= 0 then
     copy.run "find . -name '*.rej' -delete"
@@ -99,15 +102,16 @@ end
 --- words: names of mutants, none for all. tools: capture, tail (lua/ganymede/cli/test.lua) -> counts
 return function(words, tools)
   local count = { passed = 0, failed = 0, skipped = 0 }
-  local mutants, known = choose(words), {}
+  local mutants = choose(words)
   assert(#mutants > 0, "no mutant has such a name; they are in spec/mutants")
   local copy = copy_tree(tools.capture)
   local function everything()
     local status, text = copy.run(configure)
     if status == 0 then status, text = build(copy, true) end
     assert(status == 0, "the copy of the tree does not build:\n" .. tools.tail(text, 30))
+    local clean = run_unmutated(copy, mutants)
     for _, mutant in ipairs(mutants) do
-      local wrong = judge(copy, mutant, known, tools.tail)
+      local wrong = judge(copy, mutant, clean, tools.tail)
       count[wrong and "failed" or "passed"] = count[wrong and "failed" or "passed"] + 1
       print(wrong and ("FAILED %s: %s"):format(mutant.name, (wrong:gsub("\n", "\n  ")))
         or ("killed %s (%s)"):format(mutant.name, mutant.unit and "unit " .. mutant.unit or "spec " .. mutant.spec))

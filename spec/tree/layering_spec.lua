@@ -55,7 +55,9 @@ describe("the folders", function()
       if path ~= "host/main.c" and path ~= "host/embed.c" then
         local code = tree.c_code(tree.read(path))
         for _, name in ipairs(never) do
-          if allowed[path] ~= name and code:find("%f[%w_]" .. name .. "%s*%(") then wrong[#wrong + 1] = ("%s calls %s"):format(path, name) end
+          if allowed[path] ~= name and code:find("%f[%w_]" .. name .. "%s*%(") then
+            wrong[#wrong + 1] = ("%s calls %s"):format(path, name)
+          end
         end
       end
     end

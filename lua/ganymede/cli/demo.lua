@@ -32,13 +32,12 @@ function verb.run(args)
   if not accuracy then failure(1, "demo: the run ended without a test accuracy") end
   print(("\nTest accuracy %.2f %% after %d steps, %.0f s, %.0f samples a second on %d threads."):format(100 * accuracy,
     stats.steps, stats.seconds, stats.samples_per_second, stats.threads))
-  print(([[
-
-What to try next:
-  ./ganymede run %s --set optimizer.lr=3e-3   one setting changed
-  ./ganymede check %s                         what it would train, without training
-  ./ganymede repl                                                         tensors and layers by hand]]):format(recipe,
-    recipe))
+  print "\nWhat to try next:"
+  for _, try in ipairs {
+    { "run " .. recipe .. " --set optimizer.lr=3e-3", "one setting changed" },
+    { "check " .. recipe, "what it would train, without training" },
+    { "repl", "tensors and layers by hand" },
+  } do print(("  ./ganymede %-56s  %s"):format(try[1], try[2])) end
   return 0
 end
 
