@@ -24,9 +24,9 @@ describe("the front door", function()
   before_each(function()
     folder = shell.temporary_folder()
     top, path = folder .. "/a tree", folder .. "/bin:/usr/bin:/bin"
-    shell.run(([[
-      mkdir -p %s/bin && cd %s && mkdir -p 'a tree/host' 'a tree/kernels' 'a tree/bindings' 'a tree/.ci']]):format(folder,
-      folder))
+    for _, name in ipairs { "bin", "a tree/host", "a tree/kernels", "a tree/bindings", "a tree/.ci" } do
+      shell.run("mkdir -p " .. shell.quote(folder .. "/" .. name))
+    end
     shell.run(([[cp ganymede CMakePresets.json %s && cp .ci/packages .ci/install %s]]):format(shell.quote(top),
       shell.quote(top .. "/.ci")))
     shell.write(top .. "/CMakeLists.txt", "# not read\n")
