@@ -1,0 +1,128 @@
+-- Attention: every CPU table against the reference.
+--
+-- Values are below 1, so outputs are means of numbers below 1. A score sums d products and is rounded at its own
+-- size, at most sqrt(d) with the usual scale; exp turns that into roundings of the probability; the output sums t
+-- of them: support.terms(t + d) of 2, or of the size of the scores where that is more.
+local gm = require "ganymede"
+local support = require "spec.kernels.support"
+
+local input, agree = support.input, support.agree
+
+-- b, queries, keys, heads, key heads, size of a head
+local problems = {
+  { 1, 1, 1, 1, 1, 1 }, { 2, 5, 7, 4, 2, 3 }, { 1, 64, 64, 2, 2, 16 }, { 2, 65, 129, 2, 1, 64 },
+  { 1, 130, 33, 3, 3, 65 }, { 1, 7, 300, 6, 2, 8 }, { 1, 1, 257, 4, 4, 32 },
+  { 0, 3, 3, 2, 2, 4 }, { 2, 0, 3, 2, 2, 4 }, { 2, 3, 0, 2, 2, 4 },
+}
+
+-- Memory as (b, heads, s, d), as (b, s, heads, d), part of a packed q k v, and one sequence shown b times.
+local layouts = { "heads first", "contiguous", "packed", "expanded" }
+
+local function operand(b, s, h, d, dtype, layout)
+  if layout == "heads first" then return input({ b, h, s, d }, dtype):permute { 1, 3, 2, 4 } end
+  if layout == "packed" then return input({ b, s, h, 3 * d }, dtype):narrow(4, d + 1, d) end
+  return input({ b, s, h, d }, dtype, layout)
+end
+
+-- Small problems: every layout with and without mask, causality and dropout. Large ones: one of these a layout.
+local function each_case(p, body)
+  local b, s, t, h, _, d = unpack(p)
+  local large = b * s * t * h * d > 20000
+  local function try(i, bits)
+    local masked, causal, dropout = bits % 2 == 1, math.floor(bits / 2) % 2 == 1, bits >= 4
+    local mask = masked and support.integers({ b, t }, "u8", 0, 2, i == 1 and "turned" or nil) or nil
+    gm.scope(body, layouts[i], mask, { causal = causal, scale = i == 2 and 0.3 or 0, p = dropout and 0.3 or 0,
+                                       stream = { key = 99, step = 5 } })
+  end
+  for i = 1, #layouts do
+    for bits = 0, 7 do
+      if not large or bits == (i * 3) % 8 then try(i, bits) end -- 3, 6, 1, 4
+    end
+  end
+end
+
+local function name_of(dtype, p)
+  return ("%s b %d, %d queries, %d keys, %d heads, %d key heads, size %d"):format(dtype, unpack(p))
+end
+
+describe("attention agrees with ref:", function()
+  for _, p in ipairs(problems) do
+    for _, dtype in ipairs(support.dtypes) do
+      local b, s, t, h, hk, d = unpack(p)
+      local bound = math.max(2, math.sqrt(d))
+
+      it("attention " .. name_of(dtype, p), function()
+        each_case(p, function(layout, mask, attrs)
+          local q, k = operand(b, s, h, d, dtype, layout), operand(b, t, hk, d, dtype, layout)
+          local v = operand(b, t, hk, d, dtype, layout)
+          agree { op = "attention", inputs = { q, k, v, mask, n = 4 }, outputs = { true, true }, attrs = attrs,
+                  label = "attention, " .. layout, within = support.terms(t + d, bound) }
+        end)
+      end)
+
+      -- A key's gradient sums over the queries of all heads of its group, a query's over keys.
+      it("attention_grad " .. name_of(dtype, p), function()
+        each_case(p, function(layout, mask, attrs)
+          local q, k = operand(b, s, h, d, dtype, layout), operand(b, t, hk, d, dtype, layout)
+          local v, g = operand(b, t, hk, d, dtype, layout), operand(b, s, h, d, dtype, layout)
+          local inputs = { q, k, v, mask, n = 4 }
+          local function saved(i) return support.copy(support.reference("attention", inputs, attrs, i, 2), dtype) end
+          local width = s * h / hk + t + d
+          agree { op = "attention_grad", inputs = { q, k, v, mask, saved(1), saved(2), g, n = 7 },
+                  outputs = { true, true, true }, attrs = attrs, label = "attention_grad, " .. layout,
+                  within = support.terms(width, 2 * bound) }
+        end)
+      end)
+    end
+  end
+
+  -- Scores of 100 and more: without the largest taken out exp overflows.
+  it("large scores", function()
+    for _, dtype in ipairs(support.dtypes) do
+      gm.scope(function()
+        local q, k = input({ 1, 9, 2, 16 }, dtype, nil, 5, 15), input({ 1, 70, 2, 16 }, dtype, nil, -15, 15)
+        local v = input({ 1, 70, 2, 16 }, dtype)
+        agree { op = "attention", inputs = { q, k, v, nil, n = 4 }, outputs = { true, true },
+                within = support.terms(86, 600) } -- |score| <= 4 * 225 * a share
+      end)
+    end
+  end)
+
+  it("queries that see no key, and hidden keys that are NaN", function()
+    local nan = 0 / 0
+    for _, dtype in ipairs(support.dtypes) do
+      gm.scope(function()
+        local rows = {}
+        for j = 1, 40 do rows[j] = (j == 3 or j == 37) and nan or j / 40 end
+        local k = gm.tensor(rows, { dtype = dtype, shape = { 1, 40, 1, 1 } })
+        local visible = {}
+        for j = 1, 40 do visible[j] = (j == 1 or j == 3 or j == 37) and 0 or 1 end
+        local mask = gm.tensor(visible, { dtype = "u8", shape = { 1, 40 } })
+        local q = input({ 1, 44, 1, 1 }, dtype)
+        local inputs = { q, k, k, mask, n = 4 }
+        local attrs = { causal = true } -- the first five of 44 queries see nothing
+        agree { op = "attention", inputs = inputs, outputs = { true, true }, attrs = attrs,
+                within = support.terms(41, 2) }
+        local function saved(i) return support.copy(support.reference("attention", inputs, attrs, i, 2), dtype) end
+        assert.equal(0, saved(1):get(1, 5, 1, 1))
+        assert.equal(-1 / 0, saved(2):get(1, 1, 5))
+        local g = input({ 1, 44, 1, 1 }, dtype)
+        agree { op = "attention_grad", inputs = { q, k, k, mask, saved(1), saved(2), g, n = 7 },
+                outputs = { true, true, true }, attrs = attrs, within = support.terms(88, 4) }
+      end)
+    end
+  end)
+
+  -- Heads 3 and 4 of 6, rows 2.. of the batch: the mask is that part of the whole one.
+  it("dropout of a block", function()
+    for _, dtype in ipairs(support.dtypes) do
+      gm.scope(function()
+        local q, k = input({ 2, 33, 2, 8 }, dtype), input({ 2, 47, 2, 8 }, dtype)
+        local attrs = { p = 0.5, stream = { key = 7, step = 1 },
+                        box = { shape = { 5, 6, 40, 60 }, offset = { 2, 3, 5, 11 } } }
+        agree { op = "attention", inputs = { q, k, k, nil, n = 4 }, outputs = { true, true }, attrs = attrs,
+                within = support.terms(55, 4) }
+      end)
+    end
+  end)
+end)

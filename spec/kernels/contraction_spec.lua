@@ -1,0 +1,121 @@
+-- matmul, linear and bias_activation_grad: every CPU table against the reference.
+--
+-- A product of inner size k sums k terms: the bound is that of support.terms(k) with the magnitude that the sum
+-- has without cancellation, |a| |b|, which the reference computes.
+local gm = require "ganymede"
+local support = require "spec.kernels.support"
+
+local input, agree = support.input, support.agree
+local functions = { "none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh" }
+
+local function ref(op, inputs, attrs) return support.reference(op, inputs, attrs) end
+local function plus(a, b) return ref("binary", { a, b }, { ["function"] = "add" }) end
+
+-- rows, inner, columns: ends of register tiles and cache blocks, and what is empty
+local sizes = {
+  { 1, 1, 1 }, { 3, 5, 2 }, { 1, 64, 1 }, { 17, 33, 9 }, { 8, 300, 24 }, { 64, 64, 64 }, { 7, 1025, 13 },
+  { 130, 70, 65 }, { 1, 129, 257 }, { 257, 3, 1 }, { 0, 3, 4 }, { 3, 0, 4 }, { 3, 4, 0 },
+}
+
+local function matmul_case(a, b, attrs, shape, dtype, layout)
+  local inner = a:shape()[attrs.transpose_a and a:dim() - 1 or a:dim()]
+  local size = ref("matmul", { support.magnitude(a), support.magnitude(b) },
+    { transpose_a = attrs.transpose_a, transpose_b = attrs.transpose_b, alpha = math.abs(attrs.alpha or 1) })
+  local output = true
+  if attrs.accumulate then
+    output = support.given(shape, dtype, layout)
+    size = plus(size, gm.full(shape, 1, { dtype = "f64" }))
+  end
+  agree { op = "matmul", inputs = { a, b }, outputs = { output }, attrs = attrs, within = support.terms(inner, size) }
+end
+
+describe("contractions agree with ref:", function()
+  for _, size in ipairs(sizes) do
+    local m, k, n = size[1], size[2], size[3]
+    for _, dtype in ipairs(support.dtypes) do
+      it(("matmul %s (%d, %d) x (%d, %d)"):format(dtype, m, k, k, n), function()
+        for bits = 0, 3 do
+          local ta, tb = bits % 2 == 1, bits >= 2
+          for _, layout in ipairs(support.layouts) do
+            gm.scope(function()
+              local a = input(ta and { k, m } or { m, k }, dtype, layout)
+              local b = input(tb and { n, k } or { k, n }, dtype, layout)
+              local attrs = { transpose_a = ta, transpose_b = tb, alpha = 0.5, accumulate = layout == "window" }
+              matmul_case(a, b, attrs, { m, n }, dtype, bits == 0 and "turned" or "window")
+            end)
+          end
+        end
+      end)
+    end
+  end
+
+  local batches = { -- shapes of a and b
+    { { 4, 3, 5 }, { 4, 5, 2 } }, { { 4, 3, 5 }, { 5, 2 } }, { { 3, 5 }, { 4, 5, 2 } }, { { 2, 1, 3, 5 }, { 7, 5, 2 } },
+    { { 2, 6, 40, 30 }, { 2, 6, 30, 50 } }, { { 1, 1, 3, 5 }, { 2, 2, 5, 2 } }, { { 0, 3, 5 }, { 5, 2 } },
+  }
+  for _, pair in ipairs(batches) do
+    for _, dtype in ipairs(support.dtypes) do
+      it(("matmul %s %s x %s"):format(dtype, support.show(pair[1]), support.show(pair[2])), function()
+        for _, layout in ipairs(support.layouts) do
+          gm.scope(function()
+            local a, b = input(pair[1], dtype, layout), input(pair[2], dtype, layout)
+            matmul_case(a, b, {}, nil, dtype)
+            local shape = ref("matmul", { a, b }):shape()
+            matmul_case(a, b, { accumulate = true, alpha = -2 }, shape, dtype, layout ~= "expanded" and layout)
+          end)
+        end
+      end)
+    end
+  end
+
+  -- y = f(pre): the slopes of the activations stay below 1.13, so pre's error is not magnified much; 2 covers that
+  -- and the rounding of f.
+  local dense = { { { 3, 5 }, 4 }, { { 2, 7, 33 }, 17 }, { { 8, 300 }, 65 }, { { 1 }, 1 }, { { 0, 3 }, 2 },
+                  { { 3, 0 }, 2 }, { { 130, 64 }, 96 } }
+  for _, case in ipairs(dense) do
+    local shape, outputs = case[1], case[2]
+    for _, dtype in ipairs(support.dtypes) do
+      it(("linear %s %s to %d"):format(dtype, support.show(shape), outputs), function()
+        local inner = shape[#shape]
+        for i, name in ipairs(functions) do
+          local layout = support.layouts[i % 4 + 1]
+          gm.scope(function()
+            local x, w, b = input(shape, dtype, layout), input({ outputs, inner }, dtype, layout), nil
+            local size = { support.magnitude(x), support.magnitude(w), nil, n = 3 }
+            if i ~= 3 then
+              b = input({ outputs }, dtype, layout)
+              size[3] = support.magnitude(b)
+            end
+            size = support.reference("linear", size, {}, 1, 2)
+            local twice = ref("affine", { size }, { alpha = 2, beta = 0.1 })
+            agree { op = "linear", inputs = { x, w, b, n = 3 }, outputs = { true, i ~= 2 },
+                    label = "linear " .. name, attrs = { ["function"] = name },
+                    within = { support.terms(inner, twice), support.terms(inner, size) } }
+          end)
+        end
+      end)
+    end
+  end
+
+  -- dpre = g f'(pre); |f'| < 1.13, but the slope of gelu_tanh multiplies 1 - tanh^2, which has lost its digits where
+  -- tanh is near 1, with up to 14 at |pre| = 6, twice. db sums dpre over rows.
+  local rowwise = { { 1 }, { 3, 5 }, { 8, 1024 }, { 7, 1025 }, { 2, 130, 3 }, { 0, 3 }, { 3, 0 } }
+  support.each(it, "bias_activation_grad", rowwise, support.layouts, function(dtype, shape, layout)
+      for i, name in ipairs(functions) do
+        local g, pre = input(shape, dtype, layout), input(shape, dtype, layout, -6, 6)
+        local rows, width = 1, shape[#shape]
+        for d = 1, #shape - 1 do rows = rows * shape[d] end
+        local db = true
+        if i % 2 == 0 then db = support.given({ width }, dtype, "turned") end
+        local given_pre = name ~= "none" and pre or nil
+        local slope = name == "none" and support.exact or support.absolute(8, name == "gelu_tanh" and 8 or 2)
+        local sum = support.terms(rows, (name == "gelu_tanh" and 4 or 1) * (1 + 1.2 * rows))
+        agree { op = "bias_activation_grad", inputs = { g, given_pre, n = 2 },
+                outputs = { name ~= "none" or i % 2 == 1, db }, label = "bias_activation_grad " .. name,
+                attrs = { ["function"] = name, accumulate = i % 2 == 0 }, within = { slope, sum } }
+        agree { op = "bias_activation_grad", inputs = { g, given_pre, n = 2 }, outputs = { true, false },
+                attrs = { ["function"] = name }, label = "bias_activation_grad without db " .. name,
+                within = { slope } }
+      end
+    end)
+end)

@@ -1,0 +1,90 @@
+-- Tables and cross entropy: every CPU table against the reference, and how they refuse bad data.
+local gm = require "ganymede"
+local support = require "spec.kernels.support"
+
+local input, agree, integers = support.input, support.agree, support.integers
+local index_types = { f32 = "i32", f64 = "i64" } -- one each, so that both are tried
+
+describe("embedding agrees with ref:", function()
+  local tables = { { 1, 1 }, { 5, 3 }, { 300, 64 }, { 7, 1025 }, { 5, 0 } }
+  for _, index_shape in ipairs { {}, { 1 }, { 40 }, { 3, 5 }, { 0 } } do
+    support.each(it, "embedding and embedding_grad, index " .. support.show(index_shape), tables, support.layouts,
+      function(dtype, shape, layout)
+        local rows, width = shape[1], shape[2]
+        local index = integers(index_shape, index_types[dtype], 0, rows - 1, layout)
+        agree { op = "embedding", inputs = { input(shape, dtype, layout), index }, outputs = { true },
+                within = support.exact }
+        local g_shape = { unpack(index_shape) }
+        g_shape[#g_shape + 1] = width
+        local g, n = input(g_shape, dtype, layout), index:numel()
+        for _, accumulate in ipairs { false, true } do -- at most n gradients and what was there meet in a row
+          for _, padding in ipairs { -1, rows - 1 } do
+            local given = support.given(shape, dtype, layout == "expanded" and "window" or layout)
+            agree { op = "embedding_grad", inputs = { index, g }, outputs = { given },
+                    attrs = { accumulate = accumulate, padding_index = padding }, within = support.terms(n, n + 1) }
+          end
+        end
+      end)
+  end
+
+  it("refuses an index outside of the table, and writes nothing", function()
+    gm.scope(function()
+      for _, value in ipairs { 5, -1, 2 ^ 40 } do
+        local index = gm.tensor({ 0, 4, value }, { dtype = "i64" })
+        support.refuses("embedding", { input({ 5, 3 }, "f32"), index }, { support.given({ 3, 3 }, "f32") }, {},
+          "embedding.*" .. ("%d"):format(value):gsub("%-", "%%-"))
+        support.refuses("embedding_grad", { index, input({ 3, 3 }, "f32") }, { support.given({ 5, 3 }, "f32") }, {},
+          "embedding_grad.*" .. ("%d"):format(value):gsub("%-", "%%-"))
+      end
+    end)
+  end)
+end)
+
+describe("cross entropy agrees with ref:", function()
+  -- Logits in [-8, 8): differences of up to 16 + log(classes) are rounded. Smoothing adds a mean over the classes.
+  local shapes = { { 1 }, { 1, 2 }, { 3, 5 }, { 8, 1024 }, { 7, 1025 }, { 2, 3, 10 }, { 0, 3 }, { 300, 2 } }
+  for _, smoothing in ipairs { 0, 0.1 } do
+    support.each(it, "cross_entropy and cross_entropy_grad with smoothing " .. smoothing, shapes, support.layouts,
+      function(dtype, shape, layout)
+        local leading, classes = { unpack(shape, 1, #shape - 1) }, shape[#shape]
+        local x, g = input(shape, dtype, layout, -8, 8), input(leading, dtype, layout)
+        local attrs = { label_smoothing = smoothing, ignore_index = 1 }
+        local target = integers(leading, index_types[dtype], 0, classes - 1, layout)
+        local within = support.absolute(8 + (smoothing > 0 and 4 * math.sqrt(classes) or 0), 24)
+        agree { op = "cross_entropy", inputs = { x, target }, outputs = { true, true }, attrs = attrs, within = within }
+        local lse = support.copy(support.reference("cross_entropy", { x, target }, attrs, 2, 2), dtype)
+        -- |g| (p + wanted) with p = exp(x - lse): some 24 roundings of p
+        agree { op = "cross_entropy_grad", inputs = { x, target, lse, g }, outputs = { true }, attrs = attrs,
+                within = support.absolute(48, 1) }
+      end)
+  end
+
+  it("costs nothing where targets are ignored, and for logits of -inf that are not wanted", function()
+    local inf = 1 / 0
+    gm.scope(function()
+      for _, dtype in ipairs(support.dtypes) do
+        local x = gm.tensor({ { 1, 2, -inf }, { 3, -inf, -inf }, { 0, 1000, 999 }, { 1, 2, 3 } }, { dtype = dtype })
+        local target = gm.tensor({ 1, 0, 2, -100 }, { dtype = "i64" })
+        local lse = gm.tensor({ 2 + math.log(1 + math.exp(-1)), 3, 1000 + math.log(1 + math.exp(-1)), 3.4 },
+          { dtype = dtype })
+        agree { op = "cross_entropy", inputs = { x, target }, outputs = { true, true },
+                within = support.absolute(8, 1000) }
+        agree { op = "cross_entropy_grad", inputs = { x, target, lse, gm.full({ 4 }, 1, { dtype = dtype }) },
+                outputs = { true }, within = support.absolute(8, 1000) }
+      end
+    end)
+  end)
+
+  it("refuses a target that is no class, and writes nothing", function()
+    gm.scope(function()
+      for _, value in ipairs { 3, -1, 2 ^ 40 } do
+        local number = ("%d"):format(value):gsub("%-", "%%-")
+        local x, target = input({ 4, 3 }, "f32"), gm.tensor({ 0, -100, value, 1 }, { dtype = "i64" })
+        local v, message = support.given({ 4 }, "f32"), ".*target " .. number .. " of row 2"
+        support.refuses("cross_entropy", { x, target }, { v, v }, {}, "cross_entropy" .. message)
+        support.refuses("cross_entropy_grad", { x, target, input({ 4 }, "f32"), input({ 4 }, "f32") },
+          { support.given({ 4, 3 }, "f32") }, {}, "cross_entropy_grad" .. message)
+      end
+    end)
+  end)
+end)

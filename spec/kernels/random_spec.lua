@@ -1,0 +1,71 @@
+-- Random ops: every CPU table draws the bits of the reference, whole or as a block of a larger tensor.
+local gm = require "ganymede"
+local support = require "spec.kernels.support"
+
+local agree, each = support.agree, support.each
+local streams = { { key = 0, step = 0 }, { key = 2 ^ 52 + 12345, step = 2 ^ 40 + 7 } }
+local layouts = { "contiguous", "turned", "window" }
+
+-- { op, attributes }
+local draws = {
+  { "uniform", { low = -0.3, high = 1.7 } },
+  { "uniform", { low = 0, high = 1 } },
+  { "normal", { mean = 0.5, std = 0.02 } },
+  { "normal", { mean = 0, std = 1, truncated = true, low = -2, high = 2 } },
+  { "normal", { mean = -1, std = 2, truncated = true, low = 1, high = 30 } },
+}
+
+local function with(attrs, more)
+  local all = {}
+  for _, list in ipairs { attrs, more } do
+    for k, v in pairs(list) do all[k] = v end
+  end
+  return all
+end
+
+describe("random ops have the bits of ref:", function()
+  for _, draw in ipairs(draws) do
+    local op, attrs = draw[1], draw[2]
+    each(it, op .. (attrs.truncated and " truncated" or ""), support.shapes, layouts, function(dtype, shape, layout)
+      for _, stream in ipairs(streams) do
+        agree { op = op, inputs = {}, outputs = { support.given(shape, dtype, layout) }, within = support.exact,
+                attrs = with(attrs, { stream = stream }) }
+      end
+    end)
+  end
+
+  each(it, "dropout", support.shapes, support.layouts, function(dtype, shape, layout)
+    local x = support.input(shape, dtype, layout, 0.5, 1.5) -- never 0: a zero was dropped
+    for _, stream in ipairs(streams) do
+      for _, p in ipairs { 0, 0.1, 0.75 } do -- the scale is rounded before it is multiplied with, or not
+        agree { op = "dropout", inputs = { x }, outputs = { true }, within = support.relative(3),
+                attrs = { p = p, stream = stream } }
+      end
+    end
+  end)
+
+  -- Local shape, global shape, offset: pairs of normal and blocks of philox are cut at every place.
+  local boxes = {
+    { { 5 }, { 23 }, { 0 } }, { { 5 }, { 23 }, { 1 } }, { { 5 }, { 23 }, { 2 } }, { { 5 }, { 23 }, { 3 } },
+    { { 1 }, { 7 }, { 6 } }, { { 3, 5 }, { 4, 7 }, { 1, 1 } }, { { 3, 5 }, { 3, 10 }, { 0, 5 } },
+    { { 7, 1025 }, { 9, 3001 }, { 2, 1111 } }, { { 2, 3, 4 }, { 4, 3, 5 }, { 1, 0, 1 } },
+    { { 1, 6 }, { 2 ^ 20, 2 ^ 20 }, { 2 ^ 20 - 1, 2 ^ 20 - 6 } }, { { 0, 3 }, { 4, 3 }, { 4, 0 } },
+  }
+  for _, box in ipairs(boxes) do
+    local shape, place = box[1], { shape = box[2], offset = box[3] }
+    local name = ("block %s at %s of %s"):format(support.show(shape), support.show(place.offset),
+      support.show(place.shape))
+    it(name, function()
+      gm.scope(function()
+        for _, dtype in ipairs(support.dtypes) do
+          for _, draw in ipairs(draws) do
+            agree { op = draw[1], inputs = {}, outputs = { support.given(shape, dtype) }, within = support.exact,
+                    attrs = with(draw[2], { stream = streams[2], box = place }) }
+          end
+          agree { op = "dropout", inputs = { support.input(shape, dtype, "contiguous", 0.5, 1.5) }, outputs = { true },
+                  within = support.relative(3), attrs = { p = 0.5, stream = streams[1], box = place } }
+        end
+      end)
+    end)
+  end
+end)

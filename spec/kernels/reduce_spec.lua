@@ -1,0 +1,122 @@
+-- Reductions, scatter and sum_squares: every CPU table against the reference.
+--
+-- A sum of n numbers is bounded by support.terms(n) with the sum of their magnitudes, which the reference makes.
+-- max, min, argmax and scatter pick or add once: bit for bit.
+local gm = require "ganymede"
+local support = require "spec.kernels.support"
+
+local input, agree = support.input, support.agree
+local shapes = { { 1 }, { 7 }, { 3, 5 }, { 8, 1024 }, { 7, 1025 }, { 2, 3, 4, 5 }, { 6, 1, 70 }, { 0 }, { 3, 0 },
+                 { 0, 3 } }
+
+describe("reductions agree with ref:", function()
+  support.each(it, "sum over every set of dimensions", shapes, support.layouts, function(dtype, shape, layout)
+    local x = input(shape, dtype, layout)
+    for dims = 0, 2 ^ #shape - 1 do
+      local n = 1
+      for d, size in ipairs(shape) do
+        if dims == 0 or math.floor(dims / 2 ^ (d - 1)) % 2 == 1 then n = n * size end
+      end
+      for _, keepdim in ipairs { false, true } do
+        local attrs = { dims = dims, keepdim = keepdim }
+        local size = support.reference("sum", { support.magnitude(x) }, attrs)
+        agree { op = "sum", inputs = { x }, outputs = { true }, attrs = attrs, within = support.terms(n, size) }
+      end
+    end
+  end)
+
+  it("sum of a scalar", function()
+    gm.scope(function()
+      agree { op = "sum", inputs = { gm.tensor(3.5, { dtype = "f32" }) }, outputs = { true }, within = support.exact }
+    end)
+  end)
+
+  -- Few different values, so that many are equal.
+  local full = { { 1 }, { 7 }, { 3, 5 }, { 8, 1024 }, { 7, 1025 }, { 2, 3, 4, 5 }, { 0, 3 } }
+  support.each(it, "max, min and argmax", full, support.layouts, function(dtype, shape, layout)
+      local x = support.integers(shape, "i32", -5, 5, layout):to(dtype)
+      for _, from in ipairs { x, input(shape, dtype, layout) } do
+        for dim = -1, #shape - 1 do
+          if shape[dim < 0 and #shape or dim + 1] > 0 then
+            for _, keepdim in ipairs { false, true } do
+              local attrs = { dim = dim, keepdim = keepdim }
+              agree { op = "max", inputs = { from }, outputs = { true, true }, attrs = attrs, within = support.exact }
+              agree { op = "min", inputs = { from }, outputs = { true, true }, attrs = attrs, within = support.exact }
+              agree { op = "argmax", inputs = { from }, outputs = { true }, attrs = attrs, within = support.exact }
+            end
+          end
+        end
+      end
+    end)
+
+  -- A NaN, an infinity, equal zeros of both signs at every place of a row: vector lanes and tails alike.
+  it("max, min and argmax with NaN and infinities at every place", function()
+    local inf, nan = 1 / 0, 0 / 0
+    for _, dtype in ipairs(support.dtypes) do
+      for _, odd in ipairs { nan, inf, -inf } do
+        gm.scope(function()
+          local rows = {}
+          for place = 1, 67 do
+            rows[place] = {}
+            for k = 1, 67 do rows[place][k] = (k * 37 % 11) - 5 end
+            rows[place][place] = odd
+            if place % 2 == 0 then rows[place][67] = nan end -- the first of two
+          end
+          local x = gm.tensor(rows, { dtype = dtype })
+          for _, t in ipairs { x, x:transpose(1, 2) } do
+            local attrs = { dim = t:is_contiguous() and 1 or 0 }
+            agree { op = "max", inputs = { t }, outputs = { true, true }, attrs = attrs, within = support.exact }
+            agree { op = "min", inputs = { t }, outputs = { true, true }, attrs = attrs, within = support.exact }
+            agree { op = "argmax", inputs = { t }, outputs = { true }, attrs = attrs, within = support.exact }
+          end
+        end)
+      end
+    end
+  end)
+
+  support.each(it, "scatter", { { 1 }, { 7 }, { 3, 5 }, { 8, 1024 }, { 2, 3, 4 }, { 0, 3 } }, support.layouts,
+    function(dtype, shape, layout)
+      for dim = -1, #shape - 1 do
+        local along = dim < 0 and #shape or dim + 1
+        for _, keepdim in ipairs { false, true } do
+          local small = {}
+          for d, size in ipairs(shape) do
+            if d ~= along then small[#small + 1] = size elseif keepdim then small[#small + 1] = 1 end
+          end
+          local index = support.integers(small, keepdim and "i32" or "i64", 0, shape[along] - 1, layout)
+          local given = support.given(shape, dtype, layout == "expanded" and "window" or layout)
+          if shape[along] > 0 then
+            agree { op = "scatter", inputs = { index, input(small, dtype, layout) }, outputs = { given },
+                    attrs = { dim = dim }, within = support.exact }
+          end
+        end
+      end
+    end)
+
+  it("scatter refuses an index outside", function()
+    gm.scope(function()
+      for _, value in ipairs { 3, -1 } do
+        local index, g = gm.tensor({ 0, value }, { dtype = "i64" }), gm.tensor({ 1, 1 }, { dtype = "f32" })
+        support.refuses("scatter", { index, g }, { support.given({ 2, 3 }, "f32") }, { dim = 1 },
+          "scatter.*" .. value)
+      end
+    end)
+  end)
+
+  -- Accumulated in f64 whatever the inputs are.
+  it("sum_squares of many tensors", function()
+    for _, layout in ipairs(support.layouts) do
+      gm.scope(function()
+        local list, n = {}, 0
+        for _, shape in ipairs(shapes) do
+          for _, dtype in ipairs(support.dtypes) do
+            list[#list + 1] = input(shape, dtype, layout)
+            n = n + list[#list]:numel()
+          end
+        end
+        agree { op = "sum_squares", inputs = list, outputs = { true }, within = support.terms(n) }
+      end)
+    end
+    gm.scope(function() agree { op = "sum_squares", inputs = {}, outputs = { true }, within = support.exact } end)
+  end)
+end)

@@ -1,0 +1,321 @@
+--- Runs one op on `ref` and on every CPU table of this machine, with the same inputs, and compares the outputs.
+--
+-- support.agree { op =, inputs =, outputs =, attrs =, within = } fails unless all tables agree with ref.
+--   inputs   list of tensors, nil or false where an optional one is absent; n = count, if the last is absent
+--   outputs  list: true, a new one; false, none; a function that makes the same in-out tensor at each call
+--   attrs    as in kernels/attrs.def
+--   within   for each output (or one for all) what support.exact, .relative, .terms or .absolute give; integers
+--            are always compared exactly
+-- New outputs are tried twice: contiguous, and as windows of larger tensors, whose other elements must stay.
+-- The reference computes in double and rounds once, so that in f32 the whole error is the table's; in f64 the
+-- reference rounds like the table, and twice the bound is allowed.
+local core = require "ganymede.core"
+local gm = require "ganymede"
+local ffi = require "ffi"
+
+local support = {}
+
+--- Half a unit in the last place of 1: what rounding once costs.
+support.epsilon = { f32 = 2 ^ -24, f64 = 2 ^ -53 }
+local smallest = { f32 = 2 ^ -126, f64 = 2 ^ -1022 } -- below it numbers have fewer digits
+
+support.dtypes = { "f32", "f64" }
+support.backends = {}
+for _, name in ipairs { "cpu-generic", "cpu-avx2", "cpu-avx512" } do
+  if core.has_backend(name) then table.insert(support.backends, name) end
+end
+
+--- "(8, 1024)"
+function support.show(shape) return "(" .. table.concat(shape, ", ") .. ")" end
+
+-- ---------------------------------------------------------------- inputs
+
+local function copied(list)
+  local new = {}
+  for i, v in ipairs(list) do new[i] = v end
+  return new
+end
+
+-- layout -> make(shape, maker): a tensor of this shape whose memory comes from maker(other shape)
+local layouts = {}
+support.layouts = { "contiguous", "turned", "window", "expanded" }
+
+function layouts.contiguous(shape, maker) return maker(shape) end
+
+--- The order of dimensions reversed in memory; one dimension: every third element.
+function layouts.turned(shape, maker)
+  local turned, order, n = {}, {}, #shape
+  if n == 0 then return maker(shape) end
+  if n == 1 then return maker({ shape[1], 3 }):select(2, 2) end
+  for d = 1, n do turned[d], order[d] = shape[n + 1 - d], n + 1 - d end
+  return maker(turned):permute(order)
+end
+
+--- A part of a larger tensor: gaps in every dimension, and a first element that is not aligned.
+function layouts.window(shape, maker)
+  local larger = copied(shape)
+  for d = 1, #shape do larger[d] = shape[d] + 2 end
+  local t = maker(larger)
+  for d = 1, #shape do t = t:narrow(d, 2, shape[d]) end
+  return t
+end
+
+--- The first dimension is one row shown again and again.
+function layouts.expanded(shape, maker)
+  if #shape == 0 then return maker(shape) end
+  local row = copied(shape)
+  row[1] = 1
+  return maker(row):expand(shape)
+end
+
+local seed = 0
+--- Uniform in [low, high) (default [-1, 1)), a new draw each time, in one of support.layouts.
+function support.input(shape, dtype, layout, low, high)
+  seed = seed + 1
+  return layouts[layout or "contiguous"](shape, function(memory)
+    return gm.uniform(memory, { low = low or -1, high = high or 1, dtype = dtype, seed = seed })
+  end)
+end
+
+--- Integers from low to high, both included; dtype i64, i32 or u8.
+function support.integers(shape, dtype, low, high, layout)
+  seed = seed + 1
+  return layouts[layout or "contiguous"](shape, function(memory)
+    return gm.uniform(memory, { low = low, high = high + 1, dtype = "f64", seed = seed }):to(dtype)
+  end)
+end
+
+--- A function that makes a tensor with these contents anew, for in-out outputs; `layout` as for inputs.
+function support.given(shape, dtype, layout)
+  seed = seed + 1
+  local mine = seed
+  return function()
+    local base
+    local t = layouts[layout or "contiguous"](shape, function(memory)
+      base = gm.uniform(memory, { low = -1, high = 1, dtype = dtype, seed = mine })
+      return base
+    end)
+    return t, base
+  end
+end
+
+--- A contiguous copy, in another dtype if given.
+function support.copy(t, dtype)
+  return core.run_op("ref", "copy", { n = 1, t }, { n = 1, true }, { dtype = dtype or t:dtype() })[1]
+end
+
+--- A contiguous f64 tensor of t's absolute values: magnitudes for support.terms and the like.
+function support.magnitude(t)
+  return core.run_op("ref", "unary", { n = 1, support.copy(t, "f64") }, { n = 1, true }, { ["function"] = "abs" })[1]
+end
+
+--- One output of an op on the reference, in f64 whatever the inputs are (integers stay).
+function support.reference(op, inputs, attrs, which, count)
+  local wide, outputs = { n = inputs.n or #inputs }, { n = count or 1 }
+  for i = 1, wide.n do
+    local t = inputs[i]
+    wide[i] = t and (t:dtype() == "f32" and support.copy(t, "f64") or t)
+  end
+  for i = 1, outputs.n do outputs[i] = true end
+  return core.run_op("ref", op, wide, outputs, attrs)[which or 1]
+end
+
+-- ---------------------------------------------------------------- tolerances
+
+-- A tolerance allows k epsilon times `of`: "value", "largest" (of all wanted values), a number, or a tensor of
+-- magnitudes with one element for each of the output.
+
+--- Bit for bit.
+support.exact = { k = 0, of = 0 }
+
+--- k roundings of the value itself.
+function support.relative(k) return { k = k, of = "value" } end
+
+--- k roundings of numbers of this magnitude.
+function support.absolute(k, of) return { k = k, of = of or "largest" } end
+
+--- A sum of n terms: roundings are as good as random and add up like sqrt(n); 4 standard deviations, and some for
+-- what is done to each term. of: the magnitude that the sum has without cancellation.
+function support.terms(n, of) return { k = 8 + 4 * math.sqrt(n), of = of or "largest" } end
+
+-- ---------------------------------------------------------------- comparison
+
+local function contiguous(t) return t:is_contiguous() and t or support.copy(t) end
+
+local function largest_of(data, n)
+  local most = 0
+  for i = 0, n - 1 do
+    local v = math.abs(tonumber(data[i]))
+    if v > most and v < math.huge then most = v end
+  end
+  return most
+end
+
+-- allowed(i) for element i, from 0. Contents of magnitude tensors are kept alive by the tolerance.
+local function allowance(within, dtype, want, n)
+  local unit = (support.epsilon[dtype] or 0) * (dtype == "f64" and 2 or 1) * within.k
+  local floor = within.k > 0 and smallest[dtype] or 0
+  if within.of == "value" then return function(i) return unit * math.abs(want[i]) + floor end end
+  if within.of == "largest" then
+    local same = unit * largest_of(want, n) + floor
+    return function() return same end
+  end
+  if type(within.of) == "number" then
+    return function() return unit * within.of + floor end
+  end
+  assert(within.of:numel() == n, "a magnitude for each element is wanted")
+  local magnitudes = within.of:data()
+  return function(i) return unit * magnitudes[i] + floor end
+end
+
+local function same_bits(a, b, bytes)
+  return bytes == 0 or ffi.string(ffi.cast("char *", a), bytes) == ffi.string(ffi.cast("char *", b), bytes)
+end
+
+local bytes_of = { f32 = 4, f64 = 8, bf16 = 2, f16 = 2, i32 = 4, i64 = 8, u8 = 1 }
+
+--- Fails with `label` unless got is within what is allowed of want: same dtype, shape, NaN and infinities.
+function support.compare(got, want, within, label)
+  local dtype, n = want:dtype(), want:numel()
+  local have, wanted = got:dtype() .. support.show(got:shape()), dtype .. support.show(want:shape())
+  if have ~= wanted then error(("%s: it is %s, should be %s"):format(label, have, wanted), 0) end
+  got, want = contiguous(got), contiguous(want)
+  local a, b = got:data(), want:data()
+  if within == support.exact or not support.epsilon[dtype] then
+    if same_bits(a, b, n * bytes_of[dtype]) then return end
+    for i = 0, n - 1 do
+      if not same_bits(a + i, b + i, bytes_of[dtype]) then
+        error(("%s: element %d is %.17g, ref says %.17g; they should be equal"):format(label, i + 1, tonumber(a[i]),
+          tonumber(b[i])), 0)
+      end
+    end
+  end
+  local allowed = allowance(within, dtype, b, n)
+  for i = 0, n - 1 do
+    local x, y = a[i], b[i]
+    local both_nan = x ~= x and y ~= y
+    if not (both_nan or x == y or math.abs(x - y) <= allowed(i)) then
+      error(("%s: element %d is %.17g, ref says %.17g: off by %.3g, allowed %.3g"):format(label, i + 1, x, y,
+        math.abs(x - y), allowed(i)), 0)
+    end
+  end
+end
+
+-- A part of a larger tensor of sevens, and the larger tensor.
+local function window_of(shape, dtype)
+  local base
+  local t = layouts.window(shape, function(memory)
+    base = gm.full(memory, 7, { dtype = dtype })
+    return base
+  end)
+  return t, base
+end
+
+-- Outputs for one run, as run_op takes them, and the tensors that they are parts of, where they are.
+local function prepare(outputs, windows)
+  local list, bases = { n = outputs.n }, {}
+  for i = 1, list.n do
+    local out = outputs[i]
+    if type(out) == "function" then
+      list[i], bases[i] = out()
+    elseif out and windows then
+      list[i], bases[i] = window_of(windows[i]:shape(), windows[i]:dtype())
+    else
+      list[i] = out
+    end
+  end
+  return list, bases
+end
+
+-- Copies of the outputs; the outputs themselves are then zeros, so that of `bases` only what is outside is left.
+local function blot(outputs, bases, n)
+  local copies = {}
+  for i = 1, n do
+    if outputs[i] then copies[i] = support.copy(outputs[i]) end
+    if bases[i] then core.fill(outputs[i], 0) end
+  end
+  return copies
+end
+
+-- One run on the reference -> copies of the outputs, and what is left of the tensors that they are parts of.
+local function run_reference(case)
+  local outputs, bases = prepare(case.outputs)
+  return blot(core.run_op("ref", case.op, case.inputs, outputs, case.attrs), bases, case.outputs.n), bases
+end
+
+-- One run on each table against what the reference gave. windows: make new outputs as windows like these.
+local function run_tables(case, pass, want, bases, windows)
+  for _, backend in ipairs(support.backends) do
+    local n, mine, mine_bases = case.outputs.n, prepare(case.outputs, windows)
+    local got = blot(core.run_op(backend, case.op, case.inputs, mine, case.attrs), mine_bases, n)
+    for i = 1, n do
+      local label = ("%s on %s, output %d (%s)"):format(case.label or case.op, backend, i, pass)
+      local within = case.within.k and case.within or case.within[i]
+      if want[i] then support.compare(got[i], want[i], within, label) end
+      if mine_bases[i] then support.compare(mine_bases[i], bases[i], support.exact, label .. ", outside of it") end
+    end
+  end
+end
+
+-- What must be left of the windows: sevens around zeros. Those of in-out outputs stay as they are.
+local function untouched_windows(case, want, bases)
+  local outputs, left = prepare(case.outputs, want)
+  for i = 1, case.outputs.n do
+    if type(case.outputs[i]) == "function" then left[i] = bases[i] elseif left[i] then core.fill(outputs[i], 0) end
+  end
+  return left
+end
+
+local function makes_outputs(outputs)
+  for i = 1, outputs.n do
+    if outputs[i] == true then return true end
+  end
+  return false
+end
+
+function support.agree(case)
+  assert(#support.backends > 0, "no CPU table on this machine")
+  case.inputs.n = case.inputs.n or #case.inputs
+  case.outputs.n = case.outputs.n or #case.outputs
+  case.attrs = case.attrs or {}
+  gm.scope(function()
+    local want, bases = run_reference(case)
+    run_tables(case, "contiguous", want, bases)
+    if makes_outputs(case.outputs) then
+      run_tables(case, "window", want, untouched_windows(case, want, bases), want)
+    end
+  end)
+end
+
+--- Fails unless every table and ref refuse the call with a message that matches, and leave the given outputs alone.
+function support.refuses(op, inputs, outputs, attrs, message)
+  for _, backend in ipairs { "ref", unpack(support.backends) } do
+    local list, before = { n = #outputs }, {}
+    for i, make in ipairs(outputs) do
+      list[i] = make()
+      before[i] = make()
+    end
+    local ok, err = pcall(core.run_op, backend, op, inputs, list, attrs)
+    if ok then error(("%s accepts what it should refuse: %s"):format(backend, message), 2) end
+    if not tostring(err):find(message) then error(("%s: '%s' does not match '%s'"):format(backend, err, message), 2) end
+    for i = 1, list.n do support.compare(list[i], before[i], support.exact, backend .. " refused, output " .. i) end
+  end
+end
+
+--- An example for each dtype and shape, with busted's `it`; body(dtype, shape, layout) runs in a scope.
+function support.each(it, name, shapes, layout_names, body)
+  for _, dtype in ipairs(support.dtypes) do
+    for _, shape in ipairs(shapes) do
+      it(("%s %s %s"):format(name, dtype, support.show(shape)), function()
+        for _, layout in ipairs(layout_names) do
+          gm.scope(function() body(dtype, shape, layout) end)
+        end
+      end)
+    end
+  end
+end
+
+--- Shapes that find the ends of vector loops, thread parts and odd sizes.
+support.shapes = { {}, { 1 }, { 7 }, { 3, 5 }, { 8, 1024 }, { 7, 1025 }, { 0 }, { 3, 0 }, { 2, 3, 4, 5 } }
+
+return support
