@@ -77,3 +77,53 @@ describe("a save that the system refuses", function()
     assert.equal("", shell.read(folder .. "/file"))
   end)
 end)
+
+-- With strace, every system call of a save is made to fail, or kills the process before it takes effect.
+describe("a save in which system call number n", function()
+  local can_inject = shell.run("strace -o /dev/null -e trace=none -e inject=getppid:error=EIO true").code == 0
+
+  -- Repeats one save of step 3 over steps 1 and 2 for n = 1, 2, ... until there is no n-th call; judge(n, result).
+  local function each_call(inject, judge)
+    assert.equal(0, child(1, 2, 100).code)
+    local before, paths = folder .. "/before", ""
+    assert.equal(0, os.execute(("mkdir %s && mv %s/step-* %s"):format(before, folder, before)))
+    for _, name in ipairs { "", "/step-00000003.tmp", "/step-00000003.tmp/rank-00000.safetensors",
+                            "/step-00000003.tmp/index.json", "/step-00000001", "/step-00000001.tmp",
+                            "/step-00000001.tmp/index.json", "/step-00000001.tmp/rank-00000.safetensors" } do
+      paths = paths .. " -P " .. shell.quote(folder .. name)
+    end
+    for n = 1, 40 do
+      assert.equal(0, os.execute(("rm -rf %s/step-* && cp -r %s/step-* %s"):format(folder, before, folder)))
+      local result = child(3, 1, 40000, ("strace -f -o %s/trace -e trace=%s%s -e inject=%s:when=%d sh -c %%s"):format(
+        folder, inject:match "^[^:]+", paths, inject, n))
+      local trace = shell.read(folder .. "/trace")
+      if not trace:find "INJECTED" and not trace:find "killed by SIGKILL" then
+        assert.equal(0, result.code, result.err)
+        assert.is_true(n > 1, "no call was hit")
+        return
+      end
+      local seen = gm.scope(examine)
+      assert.is_true(seen == 2 or seen == 3)
+      judge(n, result, seen)
+    end
+    error "more than 40 calls in one save"
+  end
+
+  for _, name in ipairs { "mkdir", "write", "fsync", "rename", "unlinkat" } do
+    it("is the last thing before kill -9: " .. name, function()
+      if not can_inject then pending "strace cannot inject faults here" end
+      each_call(name .. ":signal=KILL", function(_, result) assert.equal(137, result.code) end)
+    end)
+  end
+
+  for _, case in ipairs { { "mkdir", "EACCES" }, { "write", "ENOSPC" }, { "fsync", "EIO" }, { "rename", "EIO" } } do
+    it(("fails with %s: %s"):format(case[2], case[1]), function()
+      if not can_inject then pending "strace cannot inject faults here" end
+      each_call(("%s:error=%s"):format(case[1], case[2]), function(_, result)
+        assert.equal(1, result.code)
+        assert.is_truthy(result.err:find(folder, 1, true), result.err)
+        assert.same({}, shell.lines("find " .. folder .. " -name '*.tmp'"))
+      end)
+    end)
+  end
+end)

@@ -2,6 +2,7 @@
 -- luacheck: globals finally
 local data = require "ganymede.data"
 local failure = require "ganymede.failure"
+local gm = require "ganymede"
 local made = require "spec.data.made"
 local shell = require "spec.support.shell"
 
@@ -160,6 +161,29 @@ describe("FashionMNIST", function()
     refuses(2, "install the Debian package dataset%-fashion%-mnist", function()
       data.FashionMNIST { root = "/nonexistent" }
     end)
+  end)
+
+  it("has 60,000 and 10,000 images, as many of each class, with the mean and deviation that are subtracted", function()
+    local ok, train = pcall(data.FashionMNIST, { split = "train" })
+    if not ok then pending "the dataset is not installed" end
+    assert.equal(60000, train:length())
+    local loader = data.loader { dataset = train, batch_size = 5000, dtype = "f64" }
+    finally(function() loader:close() end)
+    local count, sum, squares, n = {}, 0, 0, 0
+    gm.scope(function()
+      for x, y in loader:batches() do
+        sum, squares, n = sum + x:sum():item(), squares + x:square():sum():item(), n + x:numel()
+        for _, label in ipairs(y:totable()) do count[label] = (count[label] or 0) + 1 end
+        x:release()
+      end
+    end)
+    for label = 0, 9 do assert.equal(6000, count[label]) end
+    -- normalized by 7 digits of mean and deviation
+    assert.near(0, sum / n, 1e-6)
+    assert.near(1, squares / n, 1e-6)
+    local test = data.FashionMNIST { split = "test", normalize = false }
+    assert.equal(10000, test:length())
+    assert.equal(9, select(2, test:get(1)):item()) -- the first test image is an ankle boot
   end)
 end)
 
