@@ -145,7 +145,6 @@ end
 local function end_step(self)
   self.steps_done = self.steps_done + 1
   self.last_loss, self.loss_sum, self.batch, self.announced, self.fresh = self.loss_sum, 0, 0, nil, true
-  core.set_rng_step(self.steps_done)
 end
 
 --- One update, if all batches of the step have been through backward -> true; else nothing -> false.
@@ -166,7 +165,6 @@ end
 function Engine:set_steps(n)
   self.steps_done = n
   self.optimizer:set_steps(n)
-  core.set_rng_step(n)
 end
 
 -- ---------------------------------------------------------------- a whole step at once
@@ -247,14 +245,12 @@ end
 
 local function new(opt)
   local optimizer = registry.optimizers:build(opt.optimizer or { type = "AdamW" }, opt.model)
-  local self = setmetatable({
+  return setmetatable({
     model = opt.model, optimizer = optimizer, clip_grad_norm = opt.clip_grad_norm, training = true,
     loss_function = criterion_of(opt.criterion),
     accumulation = opt.gradient_accumulation, parameters = opt.model:parameters(),
     steps_done = 0, batch = 0, samples = 0, loss_sum = 0, fresh = true, grad_norm = 0,
   }, Engine)
-  core.set_rng_step(0)
-  return self
 end
 
 --- Builds what is given as { type = ... }, puts the parts together

@@ -27,7 +27,7 @@ end
 
 --- Chooses the order of the samples; the next batch is the first of that epoch.
 function StepLoader:set_epoch(epoch)
-  self.epoch = epoch
+  self.epoch, self.passed = epoch, false
   if self.loader.set_epoch then self.loader:set_epoch(epoch) end
 end
 
@@ -61,10 +61,19 @@ function StepLoader:next_step()
   return step
 end
 
---- Iterator over the x, y of one epoch.
+-- To the first batch: of the next epoch if this loader trains and has passed through this one.
+local function rewind(self)
+  if self.engine and self.passed then
+    self:set_epoch(self.epoch + 1)
+  elseif self.loader.seek then
+    self.loader:seek(0)
+  end
+end
+
+--- Iterator over the x, y of one epoch: the one that set_epoch chose, or else the one after the last.
 function StepLoader:batches()
   local step, at = nil, 0
-  if self.loader.seek then self.loader:seek(0) end
+  rewind(self)
   return function()
     if step then core.scope_close() end -- of the last batch
     at = at + 1
@@ -77,6 +86,7 @@ function StepLoader:batches()
       step, at = self:next_step(), 1
       if not step then
         core.scope_close()
+        self.passed = true
         return nil
       end
     end

@@ -110,6 +110,10 @@ describe("resuming", function()
   end)
 
   it("ends with status 5 on a damaged checkpoint, and auto takes the one before", function()
+    local log = require "ganymede.log"
+    local level = log.level
+    log.level = 0
+    finally(function() log.level = level end)
     local folder = support.folder()
     run(folder, 10)
     local newest = checkpoint.latest(folder .. "/checkpoints")

@@ -175,6 +175,44 @@ describe("the engine", function()
     assert.is_not.same(first, output())
   end)
 
+  it("goes on to the next epoch by itself, unless set_epoch says which", function()
+    local run = build { batches = 3, size = 2 }
+    local epochs = {}
+    local function pass(loader)
+      loader:batches()() -- a pass that is broken off
+      epochs[#epochs + 1] = run.loader.epoch
+      for _ in loader:batches() do epochs[#epochs + 1] = run.loader.epoch end
+    end
+    pass(run.train)
+    pass(run.train)
+    run.train:set_epoch(5)
+    pass(run.train)
+    assert.same({ 0, 0, 0, 0, 1, 1, 1, 1, 5, 5, 5, 5 }, epochs)
+    run.test:set_epoch(0)
+    epochs = {}
+    pass(run.test)
+    pass(run.test)
+    assert.same({ 0, 0, 0, 0, 0, 0, 0, 0 }, epochs)
+  end)
+
+  it("takes turns with another engine in the same process", function()
+    local alone = canonical(build { batches = 3, size = 4 }, 2)
+    local one, other = build { batches = 3, size = 4 }, build { batches = 6, size = 2 }
+    local losses = {}
+    for epoch = 0, 1 do
+      one.train:set_epoch(epoch)
+      for x, y in one.train:batches() do
+        one.engine:zero_grad()
+        local loss = one.engine:criterion(one.engine(x), y)
+        one.engine:backward(loss)
+        losses[#losses + 1] = loss:item()
+        one.engine:step()
+        if #losses % 2 == 0 then canonical(other, 1) end
+      end
+    end
+    assert.same(alone, losses)
+  end)
+
   it("checks what it is given", function()
     local model = support.model(shape)
     assert.error_matches(function() gm.initialize { model = model, critereon = {} } end, "did you mean 'criterion'")
