@@ -145,6 +145,28 @@ describe("forward passes", function()
     end
   end)
 
+  it("hand dropout to the embeddings and to both branches of every block", function()
+    local rates = { dropout = 0.2, attention_dropout = 0.1 }
+    for _, case in ipairs {
+      { models.GPT(with(small_gpt, rates)), function() return tokens(2, 6, 11) end },
+      { models.VisionTransformer(with(small_vit, rates)), function() return gm.ones { 2, 1, 8, 8 } end },
+    } do
+      local model, input = case[1], case[2]
+      for _, block in model.blocks:each() do
+        assert.equal(0.2, block.attention.dropout.opt.p)
+        assert.equal(0.2, block.mlp.dropout.opt.p)
+        assert.equal(0.1, block.attention.opt.dropout)
+      end
+      local seen
+      local Spy = gm.nn.class("SpecSpy", nil, false)
+      function Spy:forward(x) seen = x:shape(); return x end
+      assert.equal(0.2, model.dropout.opt.p)
+      model.dropout = Spy {}
+      gm.scope(function() model(input()) end)
+      assert.same({ 2, model.name == "GPT" and 6 or 5, 8 }, seen, model.name)
+    end
+  end)
+
   it("drop path grows from 0 in the first block to its value in the last", function()
     local vit = models.VisionTransformer(with(small_vit, { depth = 3, drop_path = 0.2 }))
     local rates = {}

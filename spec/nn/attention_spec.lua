@@ -70,6 +70,27 @@ describe("nn.MultiHeadAttention", function()
   end)
 end)
 
+describe("norms", function()
+  for _, name in ipairs { "LayerNorm", "RMSNorm" } do
+    it(name .. " with a residual is the norm of the sum, and gives the sum", f64(function()
+      local layer, a, b = nn[name] { width = 6, eps = 0.7 }, normal({ 3, 6 }, 1), normal({ 3, 6 }, 2)
+      local y, sum = layer(a, b)
+      assert.same((a + b):totable(), sum:totable())
+      numeric.agree(y, layer(a + b), 1e-15)
+    end))
+  end
+end)
+
+describe("nn.MLP", function()
+  it("is four times as wide in between by default, and drops what it returns", f64(function()
+    local layer = nn.MLP { width = 6, dropout = 0.5 }
+    assert.same({ 24, 6 }, layer.up.weight:shape())
+    local zeros = 0
+    for _, v in ipairs(numeric.flat(layer(normal({ 50, 6 }, 1)))) do if v == 0 then zeros = zeros + 1 end end
+    assert.near(150, zeros, 5 * math.sqrt(300 / 4)) -- binomial, five deviations
+  end))
+end)
+
 describe("nn.TransformerBlock", function()
   it("is x + attention(norm(x)), then + mlp(norm(.))", f64(function()
     local block = nn.TransformerBlock { width = 8, heads = 2, causal = true }
@@ -86,6 +107,22 @@ describe("nn.TransformerBlock", function()
   end))
 
   for _, post_norm in ipairs { false, true } do
+    it("hides masked positions from the others, post_norm = " .. tostring(post_norm), f64(function()
+      local block = nn.TransformerBlock { width = 8, heads = 2, post_norm = post_norm }
+      local x, mask = normal({ 1, 3, 8 }, 1), gm.tensor({ { 1, 1, 0 } }, { dtype = "u8" })
+      local before = block(x, mask):narrow(2, 1, 2):contiguous():totable()
+      x:narrow(2, 3, 1):fill_(9)
+      numeric.agree(block(x, mask):narrow(2, 1, 2):contiguous(), before, 1e-15)
+    end))
+
+    it("hands eps to both norms, post_norm = " .. tostring(post_norm), f64(function()
+      for _, norm in ipairs { "LayerNorm", "RMSNorm" } do
+        local block = nn.TransformerBlock { width = 8, heads = 2, post_norm = post_norm, eps = 0.5, norm = norm }
+        assert.equal(norm, block.norm1.name)
+        assert.same({ 0.5, 0.5 }, { block.norm1.opt.eps, block.norm2.opt.eps })
+      end
+    end))
+
     it("a chain equals its blocks one by one, mask included, post_norm = " .. tostring(post_norm), f64(function()
       local blocks = nn.ModuleList()
       for _ = 1, 3 do blocks:append(nn.TransformerBlock { width = 8, heads = 2, post_norm = post_norm }) end
