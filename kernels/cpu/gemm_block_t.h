@@ -88,12 +88,21 @@ static void F(gemm_pack_columns)(void *context, int64_t begin, int64_t end, int 
     }
 }
 
-/* Where the next panel or sliver of the walked operand begins, and the step that covers it in `calls` tiles. */
-CPU_INLINE void F(gemm_fetch)(F(tile) *t, const T *next, int64_t side, int64_t along, int64_t k)
+/* What will be packed next: rows of lines, `stride` apart, brought in while the tiles of this one run. */
+typedef struct F(gemm_ahead) { const char *base; int64_t rows, stride; } F(gemm_ahead);
+
+CPU_INLINE F(gemm_ahead) F(gemm_next)(const T *src, int64_t side, int64_t along, int64_t count, int64_t k)
 {
-    t->fetch = (const char *)next;
-    t->fetch_step = (along == 1 ? side : along) * (int64_t)sizeof(T);
-    (void)k;
+    return (F(gemm_ahead)){.base = (const char *)src, .rows = along == 1 ? count : k,
+                           .stride = (along == 1 ? side : along) * (int64_t)sizeof(T)};
+}
+
+/* Tile number x of this one takes its share: a line of each of as many rows as the tile has fetches. */
+CPU_INLINE void F(gemm_fetch)(F(tile) *t, const F(gemm_ahead) *next, int64_t x, int64_t k)
+{
+    int64_t slots = (k + GEMM_FETCH - 1) / GEMM_FETCH, turns = slots ? (next->rows + slots - 1) / slots : 1;
+    t->fetch = next->base + x % turns * slots * next->stride + x / turns * 64;
+    t->fetch_step = next->stride;
 }
 
 /* Job: walks panels of b, all resident slivers of a for each. */
@@ -110,12 +119,15 @@ static void F(gemm_walk_panels)(void *context, int64_t begin, int64_t end, int t
         for (int64_t p = w->p0, k; p < w->p1 || p == w->p0; p += GEMM_DEPTH) {
             k = w->p1 - p < GEMM_DEPTH ? w->p1 - p : GEMM_DEPTH;
             const T *b = (const T *)g->b + p * g->b_k + j * g->b_column;
+            bool     deeper = p + GEMM_DEPTH < w->p1;
+            F(gemm_ahead) next = F(gemm_next)(b + (deeper ? GEMM_DEPTH * g->b_k : (w->p0 - p) * g->b_k + width * g->b_column),
+                                              g->b_column, g->b_k, width, k);
             F(pack)(own, GEMM_COLUMNS, b, g->b_column, g->b_k, width, k);
             for (int64_t s = s0; s < s1; s++) {
                 int64_t i = F(cut)(rows, w->slivers, s), height = F(cut)(rows, w->slivers, s + 1) - i;
                 t.a = w->resident + rows * (p - w->p0) + i * k;
                 t.a_step = height;
-                F(gemm_fetch)(&t, own, 1, 0, k);
+                F(gemm_fetch)(&t, &next, s - s0, k);
                 F(gemm_tile)(g, &t, w->i0 + i, height, j, p, k);
             }
         }
@@ -135,11 +147,15 @@ static void F(gemm_walk_slivers)(void *context, int64_t begin, int64_t end, int 
         int64_t s0 = F(cut)(w->panels, w->chunks, u % w->chunks), s1 = F(cut)(w->panels, w->chunks, u % w->chunks + 1);
         for (int64_t p = w->p0, k; p < w->p1 || p == w->p0; p += GEMM_DEPTH) {
             k = w->p1 - p < GEMM_DEPTH ? w->p1 - p : GEMM_DEPTH;
-            F(pack)(own, height, (const T *)g->a + (w->i0 + i) * g->a_row + p * g->a_k, g->a_row, g->a_k, height, k);
+            const T *a = (const T *)g->a + (w->i0 + i) * g->a_row + p * g->a_k;
+            bool     deeper = p + GEMM_DEPTH < w->p1;
+            F(gemm_ahead) next = F(gemm_next)(a + (deeper ? GEMM_DEPTH * g->a_k : (w->p0 - p) * g->a_k + height * g->a_row),
+                                              g->a_row, g->a_k, height, k);
+            F(pack)(own, height, a, g->a_row, g->a_k, height, k);
             t.a_step = height;
             for (int64_t s = s0; s < s1; s++) {
                 t.b = w->resident + w->panels * GEMM_COLUMNS * (p - w->p0) + s * GEMM_COLUMNS * k;
-                F(gemm_fetch)(&t, own, 1, 0, k);
+                F(gemm_fetch)(&t, &next, s - s0, k);
                 F(gemm_tile)(g, &t, w->i0 + i, height, w->j0 + s * GEMM_COLUMNS, p, k);
             }
         }
