@@ -68,15 +68,14 @@ static int memory(lua_State *L)
     return 1;
 }
 
-/* memory_holders(n = 10) -> list of { place, live, peak, blocks }, largest first */
-static int memory_holders(lua_State *L)
+static int push_places(lua_State *L, int (*list)(const gm_pool *, gm_holder *, int))
 {
     gm_device *dev;
     gm_holder  h[256];
     int        n = (int)luaL_optinteger(L, 1, 10);
     luaL_argcheck(L, n >= 1 && n <= 256, 1, "1 to 256 holders can be listed");
     L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
-    n = gm_pool_holders(dev->pool, h, n);
+    n = list(dev->pool, h, n);
     lua_createtable(L, n, 0);
     for (int i = 0; i < n; i++) {
         lua_createtable(L, 0, 4);
@@ -89,6 +88,12 @@ static int memory_holders(lua_State *L)
     }
     return 1;
 }
+
+/* memory_holders(n = 10) -> list of { place, live, peak, blocks }, largest first */
+static int memory_holders(lua_State *L) { return push_places(L, gm_pool_holders); }
+
+/* memory_peaks(n = 10) -> the same by their peaks, of places that hold nothing now too */
+static int memory_peaks(lua_State *L) { return push_places(L, gm_pool_peaks); }
 
 /* memory_limit(bytes): 0 for none */
 static int memory_limit(lua_State *L)
@@ -203,7 +208,7 @@ int gm_open_rank(lua_State *L)
                                          {"rank", rank},
                                          {"world", world},
                                          {"memory", memory},
-                                         {"memory_holders", memory_holders},
+                                         {"memory_holders", memory_holders}, {"memory_peaks", memory_peaks},
                                          {"memory_limit", memory_limit},
                                          {"memory_reset_peak", memory_reset_peak},
                                          {"set_seed", set_seed},

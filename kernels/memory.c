@@ -234,19 +234,21 @@ void gm_pool_reset_peak(gm_pool *p)
 
 gm_memory_stats gm_pool_stats(const gm_pool *p) { return p->stats; }
 
-int gm_pool_holders(const gm_pool *p, gm_holder *out, int n)
+/* The n places with the largest keys, largest first; those with key 0 are left out. */
+static int largest(const gm_pool *p, bool by_peak, gm_holder *out, int n)
 {
     int found = 0;
     for (uint32_t i = 0; i < p->n_places; i++) {
         const place *at = &p->places[i];
-        int          k = found < n ? found++ : n;
-        if (!at->live) {
-            if (k < n) found--;
-            continue;
-        }
-        for (; k > 0 && out[k - 1].live < at->live; k--)
+        size_t       key = by_peak ? at->peak : at->live;
+        if (!key) continue;
+        int k = found < n ? found++ : n;
+        for (; k > 0 && (by_peak ? out[k - 1].peak : out[k - 1].live) < key; k--)
             if (k < n) out[k] = out[k - 1];
         if (k < n) out[k] = (gm_holder){at->text, at->live, at->peak, at->blocks};
     }
     return found;
 }
+
+int gm_pool_holders(const gm_pool *p, gm_holder *out, int n) { return largest(p, false, out, n); }
+int gm_pool_peaks(const gm_pool *p, gm_holder *out, int n) { return largest(p, true, out, n); }

@@ -52,5 +52,7 @@ void            gm_pool_trim(gm_pool *pool);                    /* give idle blo
 gm_memory_stats gm_pool_stats(const gm_pool *pool);
 /* The n largest holders by live bytes, largest first; returns how many were written. */
 int gm_pool_holders(const gm_pool *pool, gm_holder *out, int n);
+/* The same by their peaks, of places that hold nothing now too. */
+int gm_pool_peaks(const gm_pool *pool, gm_holder *out, int n);
 
 #endif

@@ -240,9 +240,10 @@ describe("--set", function()
 
   for text, part in pairs {
     ["optimzer.lr=1"] = "did you mean 'optimizer'?", ["optimizer.lr"] = "expected key=value",
-    ["=1"] = "is no key path", ["a..b=1"] = "is no key path", ["hooks.9.type=LossHook"] = "hooks has 2 entries", ["hooks.0=1"] = "hooks has 2 entries",
-    ["epochs.x=1"] = "epochs", ["seed=-1"] = "--set: seed must be",
-    ["optimizer.lr=fast"] = "--set: optimizer.lr must be", ["model={width=64"] = "no literal", ["clip_grad_norm=1e999"] = "got inf", ["name=../x"] = "must name a folder",
+    ["=1"] = "is no key path", ["a..b=1"] = "is no key path", ["hooks.9.type=LossHook"] = "hooks has 2 entries",
+    ["hooks.0=1"] = "hooks has 2 entries", ["epochs.x=1"] = "epochs", ["seed=-1"] = "--set: seed must be",
+    ["optimizer.lr=fast"] = "--set: optimizer.lr must be", ["model={width=64"] = "no literal",
+    ["clip_grad_norm=1e999"] = "got inf", ["name=../x"] = "must name a folder",
   } do
     it("refuses " .. text, function() has(refused(recipe(), text), part) end)
   end

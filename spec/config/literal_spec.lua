@@ -26,8 +26,8 @@ describe("literal.parse", function()
 
   for _, text in ipairs {
     "2d", "2.5d", "", "inf", "nan", "os.exit()", "{os.exit()}", "x", "5LL", "3i", "1 2", "1-2", "{1,2",
-    "{x = 1, x = 2}", "'open", "'new\nline'", "0x", "1e", "a.b", "--3", "function() end", "{[nil] = 1}", "'\\q'", "'\\300'",
-    "[[open", "{,}", "1_000", "{a = }", "#t", "not true", "\"a\" .. \"b\"",
+    "{x = 1, x = 2}", "'open", "'new\nline'", "0x", "1e", "a.b", "--3", "function() end", "{[nil] = 1}", "'\\q'",
+    "'\\300'", "[[open", "{,}", "1_000", "{a = }", "#t", "not true", "\"a\" .. \"b\"",
   } do
     it(("takes %q as text, and says why"):format(text), function()
       local value, why = literal.parse(text)

@@ -47,12 +47,7 @@ end
 -- Where tensors were made that took the most at their peak.
 local function places()
   local out = {}
-  for _, holder in ipairs(core.memory_holders(200)) do
-    if holder.peak > 0 then out[#out + 1] = { place = holder.place, peak_bytes = holder.peak } end
-  end
-  table.sort(out, function(a, b) return a.peak_bytes > b.peak_bytes or
-    (a.peak_bytes == b.peak_bytes and a.place < b.place) end)
-  for i = #out, 13, -1 do out[i] = nil end
+  for i, holder in ipairs(core.memory_peaks(12)) do out[i] = { place = holder.place, peak_bytes = holder.peak } end
   return out
 end
 

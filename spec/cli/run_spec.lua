@@ -1,0 +1,289 @@
+--- `ganymede run` as a user meets it: exit statuses, messages, the run's folder, --stats.
+local support = require "spec.cli.support"
+local shell = support.shell
+
+local function has(text, part) assert.is_truthy(text:find(part, 1, true), text) end
+
+describe("ganymede run", function()
+  local home
+  after_each(function()
+    if home then shell.remove(home) end
+    home = nil
+  end)
+
+  local function run(text, ...)
+    home = support.home(text)
+    return support.run(home, { "run", "recipe.lua", "--threads", "1", ... })
+  end
+
+  -- Nothing but the recipe, and what is named, may be left.
+  local function left_only(...)
+    assert.equal(table.concat({ ... }, " "), support.names(home))
+  end
+
+  it("trains, and writes the run's folder", function()
+    local result = run(nil, "--steps", "10")
+    assert.equal(0, result.code, result.err)
+    local runs = shell.lines("ls " .. home .. "/runs")
+    assert.equal(2, #runs)
+    assert.equal("latest", runs[1])
+    assert.is_truthy(runs[2]:match "^points%-%d%d%d%d%d%d%d%d%-%d%d%d%d%d%d%-%x+$", runs[2])
+    assert.equal("config.lua env.json metrics.jsonl", support.names(home .. "/runs/latest"))
+    local settings = dofile(home .. "/runs/latest/config.lua")
+    assert.same({ 3, 0.01, 1024 - 1024 }, { settings.seed, settings.optimizer.lr, settings.clip_grad_norm })
+    local lines = shell.lines("cat " .. home .. "/runs/latest/metrics.jsonl")
+    assert.equal(11, #lines) -- 10 steps, one evaluation
+    local json = require "ganymede.json"
+    for i = 1, 10 do assert.same({ i, 1, 32 * i }, { json.decode(lines[i]).step, json.decode(lines[i]).epoch,
+      json.decode(lines[i]).samples }) end
+    assert.is_number(json.decode(lines[11]).test.accuracy)
+  end)
+
+  it("says where it is, without control characters when standard output is no terminal", function()
+    local result = run(nil, "--steps", "20", "--no-eval")
+    has(result.out, "step 1/20  epoch 1  loss ")
+    has(result.out, "step 20/20  epoch 2  loss ")
+    assert.is_nil(result.out:find "[\r\27]")
+  end)
+
+  it("writes the document of --stats", function()
+    local result = run(nil, "--steps", "20", "--stats", "s.json", "--out", "here")
+    assert.equal(0, result.code, result.err)
+    left_only("here", "recipe.lua", "s.json")
+    local s = support.json(home .. "/s.json")
+    assert.same({ 1, "done", 0, 1, "cpu", "f32", 1, 3, 32, 20 },
+      { s.version, s.status, s.exit_code, s.world, s.device, s.dtype, s.threads, s.seed, s.global_batch, s.steps })
+    assert.equal(require("ganymede.json").null, s.error)
+    assert.equal(20, #s.loss)
+    assert.is_true(s.loss[20] < s.loss[1])
+    assert.is_true(s.metrics.test.accuracy > 0.2) -- of ten classes
+    assert.is_truthy(s.recipe_hash:match "^%x+$")
+    assert.equal(64, #s.recipe_hash)
+    assert.equal(0.01, s.resolved.optimizer.lr)
+    local rank = s.ranks[1]
+    local parameters = (16 * 32 + 32) + (32 * 10 + 10)
+    assert.same({ 4 * parameters, 4 * parameters, 8 * parameters },
+      { rank.parameter_bytes, rank.gradient_bytes, rank.optimizer_bytes })
+    assert.is_true(rank.peak_bytes > 16 * parameters and rank.flops > 0 and rank.kernels > 0)
+    assert.is_true(s.seconds > 0 and s.samples_per_second > 0)
+  end)
+
+  it("gives equal runs equal losses and hashes, other settings others", function()
+    local docs = {}
+    for i, set in ipairs { "seed=3", "seed=3", "seed=4" } do
+      local result = run(nil, "--steps", "5", "--no-eval", "--stats", "s.json", "--set", set)
+      assert.equal(0, result.code, result.err)
+      docs[i] = support.json(home .. "/s.json")
+      shell.remove(home)
+      home = nil
+    end
+    assert.same(docs[1].loss, docs[2].loss)
+    assert.equal(docs[1].recipe_hash, docs[2].recipe_hash)
+    assert.is_true(docs[1].loss[1] ~= docs[3].loss[1])
+    assert.is_true(docs[1].recipe_hash ~= docs[3].recipe_hash)
+  end)
+
+  it("seeds by --seed as by --set seed", function()
+    local result = run(nil, "--steps", "2", "--no-eval", "--stats", "s.json", "--seed", "4")
+    assert.equal(0, result.code, result.err)
+    local s = support.json(home .. "/s.json")
+    assert.same({ 4, 4 }, { s.seed, s.resolved.seed })
+  end)
+
+  describe("ends with status 2, starts nothing and leaves nothing, for", function()
+    local function wrong(what, text, words, part)
+      it(what, function()
+        local result = run(text, unpack(words))
+        assert.equal(2, result.code, result.err)
+        has(result.err, "ganymede: ")
+        has(result.err, part)
+        left_only "recipe.lua"
+      end)
+    end
+    wrong("a key that does not exist", nil, { "--set", "optimzer.lr=1" }, "optimzer is no key of a recipe")
+    wrong("a value out of range", nil, { "--set", "optimizer.lr=-1" }, "optimizer.lr must be")
+    wrong("a syntax error", "return {", {}, "recipe.lua:1: unexpected symbol near '<eof>'")
+    wrong("a model that cannot be built", support.recipe:gsub("hidden = { 32 }", "hidden = { 0 }"), {},
+      "hidden[1] must be a whole number")
+    wrong("compiled Lua", "\27LJ\2", {}, "is compiled Lua")
+    wrong("several ranks", nil, { "-n", "2" }, "this build runs one rank")
+    wrong("a parallel recipe", nil, { "--set", "parallel.tensor={size=4,mode='2d'}" }, "this build runs one rank")
+    wrong("CUDA", nil, { "--device", "cuda" }, "no CUDA")
+    wrong("a trace", nil, { "--trace", "t.json" }, "no traces")
+    wrong("a device that does not exist", nil, { "--device", "tpu" }, "'cpu'")
+    wrong("a flag that does not exist", nil, { "--stpes", "3" }, "Did you mean '--steps'?")
+    wrong("no steps", nil, { "--steps", "0" }, "'0' is no integer of at least 1")
+    wrong("a limit that is no size", nil, { "--limit-memory", "lots" }, "no number of bytes")
+    wrong("a data set that is not there", nil, { "--set", "data.train={type='FashionMNIST',root='/nowhere'}" },
+      "/nowhere")
+  end)
+
+  it("ends with status 2 for a recipe that is not there", function()
+    home = support.home()
+    local result = support.run(home, { "run", "nothing.lua" })
+    assert.equal(2, result.code)
+    has(result.err, "nothing.lua")
+  end)
+
+  it("ends with status 1 for a Lua error, at its line, without a traceback", function()
+    local result = run "local x\nreturn { name = x.name }"
+    assert.equal(1, result.code)
+    has(result.err, "recipe.lua:2: attempt to index local 'x'")
+    assert.is_nil(result.err:find "traceback")
+  end)
+
+  it("adds the traceback with GM_LOG=3", function()
+    home = support.home "local function f() error 'oh' end\nf()"
+    local result = support.run(home, { "run", "recipe.lua" }, { env = { GM_LOG = 3 } })
+    assert.equal(1, result.code)
+    has(result.err, "stack traceback")
+    has(result.err, "recipe.lua:2: in function")
+  end)
+
+  it("ends with status 1 when memory is short, and names the limit", function()
+    local result = run(nil, "--limit-memory", "4K", "--stats", "s.json")
+    assert.equal(1, result.code)
+    has(result.err, "limit 4.0 KiB")
+    assert.equal("error", support.json(home .. "/s.json").status)
+  end)
+
+  it("ends with status 8 when training diverges, and tells the losses before", function()
+    local result = run(nil, "--set", "optimizer={type='SGD',lr=1e30}", "--steps", "20", "--stats", "s.json")
+    assert.equal(8, result.code, result.err)
+    has(result.err, "diverged")
+    local s = support.json(home .. "/s.json")
+    assert.same({ "diverged", 8 }, { s.status, s.exit_code })
+    assert.is_true(#s.loss > 0 and #s.loss < 20 and s.steps == #s.loss)
+    has(s.error, "diverged")
+  end)
+
+  it("ends with status 5 when data is damaged", function()
+    home = support.home(nil, { ["tokens.bin"] = "GMTK damaged" })
+    local result = support.run(home, { "run", "recipe.lua", "--set", "data.train={type='Tokens',path='tokens.bin'}" })
+    assert.equal(5, result.code, result.err)
+    has(result.err, "tokens.bin")
+  end)
+
+  it("ends with status 7 at its time limit, compiled loops included", function()
+    local result = run("local i = 0 while true do i = i + 1 end", "--timeout", "0.5", "--stats", "s.json")
+    assert.equal(7, result.code, result.err)
+    has(result.err, "--timeout")
+    assert.equal("hung", support.json(home .. "/s.json").status)
+  end)
+
+  it("writes --stats also for a recipe that is wrong", function()
+    local result = run(nil, "--set", "epochs=0", "--stats", "s.json")
+    assert.equal(2, result.code)
+    local s = support.json(home .. "/s.json")
+    assert.same({ "wrong", 2, 0 }, { s.status, s.exit_code, s.steps })
+    has(s.error, "epochs must be")
+    assert.same({}, s.loss)
+    left_only("recipe.lua", "s.json")
+  end)
+
+  it("says when --stats cannot be written", function()
+    local result = run(nil, "--steps", "1", "--no-eval", "--stats", "no/such/folder/s.json")
+    assert.equal(1, result.code)
+    has(result.err, "no/such/folder/s.json")
+  end)
+
+  it("ends with status 130 on SIGINT", function()
+    home = support.home [[
+      local ffi = require "ffi"
+      ffi.cdef "int kill(int pid, int signal); int getpid(void);"
+      ffi.C.kill(ffi.C.getpid(), 2)
+      while true do os.time() end
+    ]]
+    local result = support.run(home, { "run", "recipe.lua" })
+    assert.equal(130, result.code, result.err)
+    has(result.err, "Ctrl-C")
+  end)
+
+  it("refuses global variables of a recipe, at their line", function()
+    local result = run "\nwidth = 64"
+    assert.equal(1, result.code)
+    has(result.err, "recipe.lua:2: global 'width' set")
+  end)
+end)
+
+describe("a recipe in code", function()
+  local home
+  after_each(function() shell.remove(home) end)
+
+  local text = [[
+    local gm = require "ganymede"
+    local c = gm.launch { width = 3, steps = 10 }
+    print(c.width, c.steps, c.seed, c.world, gm.zeros({ 2 }):dtype())
+  ]]
+
+  local function run(recipe, ...)
+    home = support.home(recipe)
+    return support.run(home, { "run", "recipe.lua", "--threads", "1", ... })
+  end
+
+  it("gets its flags from gm.launch", function()
+    local result = run(text, "--set", "width=5", "--steps", "7", "--seed", "9", "--set", "dtype=f64")
+    assert.equal(0, result.code, result.err)
+    assert.equal("5\t7\t9\t1\tf64\n", result.out)
+  end)
+
+  it("has the defaults without flags", function()
+    assert.equal("3\t10\t1024\t1\tf32\n", run(text).out)
+  end)
+
+  it("is refused a key it does not have", function()
+    local result = run(text, "--set", "wdith=5")
+    assert.equal(2, result.code)
+    has(result.err, "wdith is no key")
+  end)
+
+  it("is told when its flags had no effect", function()
+    local result = run("print 'ran'", "--steps", "3")
+    assert.equal(2, result.code)
+    has(result.err, "--steps was given")
+  end)
+
+  it("may require modules beside it", function()
+    home = support.home("print(require('beside'))", { ["beside.lua"] = "return 'found'" })
+    local result = support.run(home, { "run", home .. "/recipe.lua" })
+    assert.equal("found\n", result.out)
+  end)
+end)
+
+describe("the command line", function()
+  local function try(...)
+    return require "spec.support.run_host"({ ... }, { env = { GANYMEDE_ROOT = GANYMEDE_ROOT } })
+  end
+
+  it("explains itself", function()
+    local result = try "help"
+    assert.equal(0, result.code)
+    for _, verb in ipairs { "run", "check", "repl", "doctor", "test", "demo", "spec" } do
+      has(result.out, "\n  " .. verb .. " ")
+    end
+    has(try("help", "run").out, "--limit-memory")
+    has(try("run", "--help").out, "--limit-memory")
+    assert.equal(0, try("run", "-h").code)
+    has(try("--version").out, "ganymede ")
+  end)
+
+  for words, part in pairs {
+    ["rnu"] = "did you mean 'run'?", ["bench"] = "reserved name", ["--steps"] = "expected a verb",
+    ["run"] = "missing argument 'recipe'", ["help rnu"] = "did you mean 'run'?",
+  } do
+    it("ends with status 2 for: " .. words, function()
+      local list = {}
+      for word in words:gmatch "%S+" do list[#list + 1] = word end
+      local result = try(unpack(list))
+      assert.equal(2, result.code)
+      has(result.err, part)
+      assert.equal("", result.out)
+    end)
+  end
+
+  it("ends with status 2 without a verb, and lists them", function()
+    local result = try()
+    assert.equal(2, result.code)
+    has(result.err, "usage: ganymede VERB")
+  end)
+end)
