@@ -7,7 +7,8 @@
 --     local opt = options.check("Linear", Linear.options, given, 3)
 --
 -- An entry: type (a name or a list of names: integer number boolean string table function module any),
--- default, optional = true, min, max, above (exclusive min), below (exclusive max), one_of = { ... }, doc.
+-- default, optional = true, min, max, above (exclusive min), below (exclusive max), one_of = { ... }, doc,
+-- hidden = true (not shown by options.show).
 -- Numbers must be finite unless the entry says infinite = true; NaN is never accepted.
 -- The trap: defaults that are tables are shared, so nobody may write into them.
 local options = {}
@@ -244,7 +245,9 @@ function options.show(spec, opt)
   local said = {}
   for _, key in ipairs(sorted_keys(opt)) do
     local entry = spec[key]
-    if entry and opt[key] ~= entry.default then said[#said + 1] = ("%s = %s"):format(key, brief(opt[key])) end
+    if entry and not entry.hidden and opt[key] ~= entry.default then
+      said[#said + 1] = ("%s = %s"):format(key, brief(opt[key]))
+    end
   end
   return #said == 0 and "" or " { " .. table.concat(said, ", ") .. " }"
 end

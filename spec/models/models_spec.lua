@@ -233,6 +233,28 @@ describe("initial values", function()
   end)
 end)
 
+describe("a printed model", function()
+  it("is its tree: paths and options that differ from the defaults, initializers left out", function()
+    assert.equal(table.concat({
+      "GPT { depth = 1, heads = 2, sequence_length = 6, vocabulary = 11, width = 8 }",
+      "  (tokens): Embedding { count = 11, width = 8 }",
+      "  (positions): PositionEmbedding { length = 6, width = 8 }",
+      "  (blocks): ModuleList",
+      '    (1): TransformerBlock { activation = "gelu_tanh", causal = true, heads = 2, width = 8 }',
+      "      (norm1): LayerNorm { width = 8 }",
+      "      (attention): MultiHeadAttention { causal = true, heads = 2, width = 8 }",
+      "        (qkv): Linear { inputs = 8, outputs = 24 }",
+      "        (output): Linear { inputs = 8, outputs = 8 }",
+      "      (norm2): LayerNorm { width = 8 }",
+      '      (mlp): MLP { activation = "gelu_tanh", hidden = 32, width = 8 }',
+      '        (up): Linear { activation = "gelu_tanh", inputs = 8, outputs = 32 }',
+      "        (down): Linear { inputs = 32, outputs = 8 }",
+      "  (norm): LayerNorm { width = 8 }",
+      "  (head): Classifier { bias = false, classes = 11, inputs = 8 }",
+    }, "\n"), tostring(models.GPT(with(small_gpt, { depth = 1 }))))
+  end)
+end)
+
 describe("flops_per_sample", function()
   it("counts multiplications of weights and of attention, three forward passes in all", function()
     local width, length, v = 8, 6, 11

@@ -13,7 +13,7 @@ Classifier.options = {
   inputs  = { type = "integer", min = 1, doc = "width of x" },
   classes = { type = "integer", min = 1, doc = "number of classes" },
   bias    = { type = "boolean", default = true, doc = "add b?" },
-  weight  = { type = "module", optional = true,
+  weight  = { type = "module", optional = true, hidden = true,
               doc = "a layer whose parameter 'weight' (classes, inputs) is used: an Embedding, to tie it" },
   weight_initializer = init.option "default U(-1/sqrt(inputs), 1/sqrt(inputs)); not with `weight`",
   bias_initializer   = init.option "default U(-1/sqrt(inputs), 1/sqrt(inputs))",

@@ -172,8 +172,11 @@ function init.resolve(choice, default, fan_in, fan_out)
   return choice(fan_in, fan_out)
 end
 
---- The entry of an options table that takes an initializer.
-function init.option(doc) return { type = { "string", "table", "function" }, optional = true, doc = doc } end
+--- The entry of an options table that takes an initializer. Not shown when a layer is printed: it says nothing
+-- about a trained layer, and nothing that helps in an error.
+function init.option(doc)
+  return { type = { "string", "table", "function" }, optional = true, hidden = true, doc = doc }
+end
 
 --- PyTorch's default for dense layers: U(-1/sqrt(fan_in), 1/sqrt(fan_in)).
 init.dense_weight = init.kaiming_uniform { a = math.sqrt(5) }

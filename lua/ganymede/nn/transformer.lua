@@ -68,7 +68,8 @@ function TransformerBlock:build(opt)
   self.norm2 = new_norm(opt)
   self.mlp = MLP(with { hidden = hidden, activation = opt.activation, dropout = opt.dropout })
   if opt.drop_path > 0 then
-    self.drop_path1, self.drop_path2 = DropPath(opt.drop_path), DropPath(opt.drop_path)
+    self.drop_path1 = DropPath(opt.drop_path)
+    self.drop_path2 = DropPath(opt.drop_path)
   end
 end
 
