@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -70,6 +71,20 @@ static void *work(void *arg)
     }
 }
 
+/* Workers take no signals: handlers of the program, and of the profiler that lets Ctrl-C stop compiled Lua, change
+ * the interpreter, which belongs to the thread that runs it. Those that a fault raises stay open. */
+static int start_worker(worker *w)
+{
+    static const int faults[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
+    sigset_t         most, before;
+    sigfillset(&most);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&most, faults[i]);
+    pthread_sigmask(SIG_SETMASK, &most, &before);
+    int failure = pthread_create(&w->thread, NULL, work, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failure;
+}
+
 gm_status gm_threads_new(int count, gm_threads **out)
 {
     gm_threads *p = aligned_alloc(64, (sizeof *p + (size_t)count * sizeof(worker) + 63) / 64 * 64);
@@ -78,7 +93,7 @@ gm_status gm_threads_new(int count, gm_threads **out)
     p->count = 1;
     for (int i = 1; i < count; i++) {
         p->workers[i] = (worker){.pool = p, .index = i};
-        int failure = pthread_create(&p->workers[i].thread, NULL, work, &p->workers[i]);
+        int failure = start_worker(&p->workers[i]);
         if (failure) {
             gm_threads_free(p);
             return GM_FAIL(GM_ENOMEM, "cannot start thread %d of %d: %s", i + 1, count, strerror(failure));
