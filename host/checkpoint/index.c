@@ -148,9 +148,6 @@ static gm_status read_files(const reader *r, json_t *v)
     json_object_foreach(v, name, e)
     {
         gm_index_file *f = &x->files[x->n_files++];
-        if (strchr(name, '/') || name[0] == '.' || !*name)
-            return GM_FAIL(GM_ECORRUPT, "%s: names the file '%s'; a checkpoint's files lie in its own folder", r->path,
-                           name);
         if (!(f->name = strdup(name))) return NO_MEMORY(r);
         GM_TRY(read_count(r, name, json_object_get(e, "bytes"), &f->bytes));
         GM_TRY(read_hex(r, name, json_object_get(e, "header_crc32c"), &f->header_crc));

@@ -17,7 +17,7 @@
 #define GM_INDEX_VERSION 1
 
 typedef struct gm_index_file {
-    char    *name;
+    char    *name; /* as written: gm_files_open refuses what leads out of the folder */
     uint64_t bytes;
     uint32_t header_crc;
 } gm_index_file;

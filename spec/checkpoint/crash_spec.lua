@@ -109,6 +109,19 @@ describe("a save in which system call number n", function()
     error "more than 40 calls in one save"
   end
 
+  it("brings files, folder and parent to disk in this order", function()
+    if not can_inject then pending "strace cannot follow a program here" end
+    local trace = folder .. "/trace"
+    assert.equal(0, child(1, 1, 10, "strace -f -y -o " .. trace .. " -e trace=fsync,rename sh -c %s").code)
+    local calls = {}
+    for name, rest in shell.read(trace):gmatch "(%a+)(%b())" do
+      calls[#calls + 1] = name .. " " .. (rest:match "([%w%-%.]+)[>\"][,)]" or "?")
+    end
+    local parent = folder:match "[^/]+$"
+    assert.same({ "fsync rank-00000.safetensors", "fsync index.json", "fsync step-00000001.tmp",
+                  "rename step-00000001.tmp", "fsync " .. parent }, calls)
+  end)
+
   for _, name in ipairs { "mkdir", "write", "fsync", "rename", "unlinkat" } do
     it("is the last thing before kill -9: " .. name, function()
       if not can_inject then pending "strace cannot inject faults here" end

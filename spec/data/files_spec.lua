@@ -219,6 +219,17 @@ describe("token files", function()
     assert.same({ 7, 300, 9 }, x:totable())
     assert.same({ 300, 9, 10 }, y:totable())
     assert.equal("i64", x:dtype())
+    -- as many windows as have all their targets
+    for length = 1, 7 do
+      for stride = 1, 3 do
+        local windows, n = data.Tokens { path = path, dtype = "u16", sequence_length = length, stride = stride }, 0
+        for first = 0, 7 - length, stride do
+          n = n + 1
+          assert.equal(({ 5, 6, 7, 300, 9, 10, 11, 12 })[first + length + 1], select(2, windows:get(n)):get(length))
+        end
+        assert.equal(n, windows:length())
+      end
+    end
   end)
 
   it("are written with a header that tells width and vocabulary", function()
