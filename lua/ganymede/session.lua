@@ -70,25 +70,30 @@ function session.strictly(fn, ...)
   return failure.protect(function() setmetatable(_G, before) end, fn, ...)
 end
 
---- fn(...) whose errors mean that the recipe is wrong: status 2, whatever was raised without a status.
-function session.blaming_recipe(path, fn, ...)
+-- What Lua itself or the allocator complains about is no statement about a recipe.
+local function is_defect(text)
+  return text:find(": attempt to ", 1, true) or text:find(": bad argument #", 1, true) or text:find "out of memory"
+end
+
+--- fn(...) whose errors mean that the recipe is wrong, while_true() says until when (default: to its end).
+-- What was raised without a status of its own gets status 2.
+function session.blaming_recipe(path, while_true, fn, ...)
   local function finish(ok, ...)
     if ok then return ... end
-    local err = (...)
-    if failure.is(err) then error(err, 0) end
-    local text = failure.text(err)
+    local err, text = (...), failure.text((...))
+    if failure.is(err) or is_defect(text) or not while_true() then error(err, 0) end
     local root = rawget(_G, "GANYMEDE_ROOT") or ""
     if text:sub(1, #root + 5) == root .. "/lua/" then text = text:sub(#root + 6):gsub("^[%w_/.-]+:%d+: ", "") end
     failure(2, "%s: %s", path, text) -- which of our lines noticed it is no help
   end
-  return finish(pcall(fn, ...))
+  return finish(xpcall(function(...) return fn(...) end, failure.handler, ...))
 end
 
 --- Says what a run chose for its user, once.
 function session.announce(settings)
   local device = core.device()
-  log.info("%s: %s, %s with %d threads, %s, seed %d", settings.name, "1 rank", device.backend, device.threads,
-    settings.dtype, settings.seed)
+  log.info("%s: 1 rank, %s with %d thread%s, %s, seed %d", settings.name, device.backend, device.threads,
+    device.threads == 1 and "" or "s", settings.dtype, settings.seed)
 end
 
 return session

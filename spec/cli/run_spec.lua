@@ -105,6 +105,8 @@ describe("ganymede run", function()
     wrong("a syntax error", "return {", {}, "recipe.lua:1: unexpected symbol near '<eof>'")
     wrong("a model that cannot be built", support.recipe:gsub("hidden = { 32 }", "hidden = { 0 }"), {},
       "hidden[1] must be a whole number")
+    wrong("a transform that does not fit", nil,
+      { "--set", "data.transforms={{type='RandomCrop',size=99}}" }, "crop and flip need images")
     wrong("compiled Lua", "\27LJ\2", {}, "is compiled Lua")
     wrong("several ranks", nil, { "-n", "2" }, "this build runs one rank")
     wrong("a parallel recipe", nil, { "--set", "parallel.tensor={size=4,mode='2d'}" }, "this build runs one rank")
@@ -123,6 +125,14 @@ describe("ganymede run", function()
     local result = support.run(home, { "run", "nothing.lua" })
     assert.equal(2, result.code)
     has(result.err, "nothing.lua")
+  end)
+
+  it("ends with status 1 for a Lua error in a model that the recipe builds itself", function()
+    local text = support.recipe:gsub("model = %b{}", "model = function() local x return x.y end")
+    local result = run(text, "--steps", "1")
+    assert.equal(1, result.code)
+    has(result.err, "recipe.lua:3: attempt to index local 'x'")
+    left_only "recipe.lua"
   end)
 
   it("ends with status 1 for a Lua error, at its line, without a traceback", function()
@@ -262,6 +272,9 @@ describe("the command line", function()
       has(result.out, "\n  " .. verb .. " ")
     end
     has(try("help", "run").out, "--limit-memory")
+    has(try("help", "recipe").out, "clip_grad_norm       a number, at least 0 (default 0)")
+    has(try("help", "recipe").out, "datasets       CIFAR")
+    has(try("help", "AdamW").out, "weight_decay")
     has(try("run", "--help").out, "--limit-memory")
     assert.equal(0, try("run", "-h").code)
     has(try("--version").out, "ganymede ")

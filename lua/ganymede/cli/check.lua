@@ -65,6 +65,8 @@ local function totals(settings, trainer, stats)
   }
 end
 
+local function always() return true end
+
 --- Everything `check` knows about a recipe -> table.
 function verb.examine(args)
   local recipe = require "ganymede.recipe"
@@ -76,7 +78,7 @@ function verb.examine(args)
   end
   session.load_classes()
   local resolved = run.resolve(args, source, given)
-  local trainer, stats = session.blaming_recipe(source.path, rehearse, resolved.config)
+  local trainer, stats = session.blaming_recipe(source.path, always, rehearse, resolved.config)
   return {
     recipe = source.path, name = resolved.config.name, world = core.world(), dtype = resolved.config.dtype,
     settings = resolved:rows(), parameters = parameters_of(trainer.engine.model),

@@ -114,6 +114,8 @@ local function make_context(args, run, folder, settings)
   return context
 end
 
+local function always() return true end
+
 local function train(args, source, given, about)
   session.load_classes()
   local resolved = verb.resolve(args, source, given)
@@ -121,13 +123,15 @@ local function train(args, source, given, about)
   about.settings, about.recipe_hash = settings, hash(source, settings)
   core.set_seed(settings.seed)
   core.set_default_dtype(settings.dtype)
-  session.blaming_recipe(source.path, rehearse, settings)
+  session.blaming_recipe(source.path, always, rehearse, settings)
   local folder = require "ganymede.rundir" { name = settings.name, out = folder_of(args, settings),
     text = resolved:text(), argv = args.argv }
   local context = make_context(args, about.run, folder, settings)
   session.announce(settings)
   about.started = core.now()
-  failure.protect(context.close, require("ganymede").fit, settings, context)
+  local function still_building() return about.run.loss == nil end -- gm.fit adds it when everything is built
+  failure.protect(context.close, session.blaming_recipe, source.path, still_building, require("ganymede").fit, settings,
+    context)
 end
 
 -- Flags that only a table, or gm.launch, can take up.
