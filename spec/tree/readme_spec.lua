@@ -34,3 +34,24 @@ describe("README.md", function()
     assert.truthy(text:find("./ganymede test", 1, true))
   end)
 end)
+
+describe("docs/command_line.md", function()
+  local text = tree.read "docs/command_line.md"
+  local cli = require "ganymede.cli"
+
+  it("has a line for each verb, and no other", function()
+    local documented, listed = {}, {}
+    for name in text:gmatch "`ganymede (%l+)" do documented[name] = true end
+    for _, name in ipairs(cli.verbs) do listed[name] = true end
+    assert.same(listed, documented)
+  end)
+
+  it("names what is reserved", function()
+    for _, name in ipairs(cli.reserved) do assert.truthy(text:find(name, 1, true), name) end
+  end)
+
+  it("lists the fields of --stats", function()
+    local document = require("ganymede.stats").document({}, { exit_code = 0 })
+    for name in pairs(document) do assert.truthy(text:find("`" .. name .. "`", 1, true), name) end
+  end)
+end)
