@@ -170,7 +170,7 @@ static void F(gradient_block)(const attention_job *w, const F(gradient_room) *ro
                               int64_t queries, int64_t j0, int64_t keys, bool first)
 {
     int64_t  d = w->size, width = F(gemm_panels)(keys) * GEMM_COLUMNS;
-    uint32_t words[GRADIENT_KEYS + 8 + 8 * BLOCK_LANES] __attribute__((aligned(64)));
+    uint32_t words[GRADIENT_KEYS + 8 + 16 * BLOCK_LANES] __attribute__((aligned(64)));
     F(gradient_products)(d, room->p, room->q_slivers, queries, room->k_panels + j0 * d, keys, (T)w->scale,
                          w->mask || j0 + width > w->keys ? room->hide + j0 : NULL);
     F(gradient_products)(d, room->ds, room->g_slivers, queries, room->v_panels + j0 * d, keys, 1, NULL);

@@ -88,7 +88,7 @@ static void F(attention_hide)(const attention_job *w, T *s, int64_t b, int64_t j
 static void F(attention_drop)(const attention_job *w, const F(attention_room) *room, int64_t b, int64_t head, int64_t i0,
                               int64_t queries, int64_t j0, int64_t keys)
 {
-    uint32_t words[ATTENTION_KEYS + 8 + 8 * BLOCK_LANES] __attribute__((aligned(64)));
+    uint32_t words[ATTENTION_KEYS + 8 + 16 * BLOCK_LANES] __attribute__((aligned(64)));
     T        keep = (T)w->keep, *s = room->scores;
     for (int64_t c = 0; c < queries; c++)
         memcpy(room->words + c * ATTENTION_WORDS,
