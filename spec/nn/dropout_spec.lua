@@ -7,24 +7,22 @@ local numeric = require "spec.support.numeric"
 -- A mask as a list of numbers: what a layer makes of ones.
 local function mask(layer, shape) return numeric.flat(layer(gm.ones(shape))) end
 
+-- fn() in a scope, with this seed, in this step; the seed there was is given back.
 local function at(seed, step, fn)
+  local before = core.seed()
   core.set_seed(seed)
   core.set_rng_step(step)
   core.begin_step()
-  return gm.scope(fn)
+  local ok, result = pcall(gm.scope, fn)
+  core.set_seed(before)
+  core.set_rng_step(0)
+  if not ok then error(result, 0) end
+  return result
 end
 
 local function two_dropouts() return nn.Sequential { nn.Dropout(0.5), nn.Dropout(0.5) } end
 
 describe("nn.Dropout", function()
-  local seed
-  before_each(function() seed = core.seed() end)
-  after_each(function()
-    core.set_seed(seed)
-    core.set_rng_step(0)
-    core.begin_step()
-  end)
-
   it("drops with probability p and scales what is left", function()
     local n = 40000
     local list = at(3, 0, function() return mask(nn.Dropout(0.3), { 200, 200 }) end)
