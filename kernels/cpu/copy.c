@@ -121,7 +121,8 @@ static void copy_row(const void *context, int64_t n, char *const *p, const int64
     char           *to = p[0];
     const char     *from = p[1];
     if (to_step == 1 && step == 1) {
-        memcpy(to, from, (size_t)(n * w->size[0]));
+        if (cpu_streams(w->numel * w->size[0])) stream_out(to, from, n * w->size[0]);
+        else memcpy(to, from, (size_t)(n * w->size[0]));
         return;
     }
     switch (w->size[0]) {
@@ -136,6 +137,17 @@ static void copy_row(const void *context, int64_t n, char *const *p, const int64
         break;
     default: copy_strided(w->size[0], n, to, to_step, from, step);
     }
+}
+
+/* Rows are visited along the dimension of fewest places among the two that either tensor would take innermost:
+ * the one read (or written) out of order is then a few streams, which the hardware prefetches. */
+static void order_rows(cpu_walk *w)
+{
+    int a = w->ndim - 2, b = a;
+    for (int d = 0; d < a; d++)
+        if (w->stride[1][d] < w->stride[1][b]) b = d;
+    if (a < 1 || b == a || w->shape[b] >= w->shape[a]) return;
+    for (int d = b; d < a; d++) walk_swap(w, d, d + 1);
 }
 
 typedef float    quad32 __attribute__((vector_size(16), aligned(4), may_alias));
@@ -163,7 +175,8 @@ CPU_INLINE void transpose2(double *y, int64_t ys, const double *x, int64_t xs)
     *(pair64 *)(y + ys) = __builtin_shuffle(a, b, (pair_index){1, 3});
 }
 
-#define TILE 32
+#define TILE_ROWS 16 /* of y: one cache line of x */
+#define TILE_COLS 64
 
 /* rows x columns of y from columns x rows of x, both with contiguous inner elements of `size` bytes. */
 static void transpose_tile(int64_t size, int64_t rows, int64_t cols, char *y, int64_t ys, const char *x, int64_t xs)
@@ -186,19 +199,28 @@ typedef struct transpose_job {
     int64_t  rows, cols, strips, ys, xs;
 } transpose_job;
 
-/* A strip of TILE rows of y, over all its columns. */
+/* The strip of TILE_COLS columns of y that starts at c, over all its rows: x is read along its contiguous
+ * dimension; the pieces of y lie far apart, where no hardware looks ahead, so the next are asked for here. */
+static void transpose_strip(const transpose_job *j, char *y, const char *x, int64_t c)
+{
+    int64_t size = j->w.size[0], cols = j->cols - c < TILE_COLS ? j->cols - c : TILE_COLS;
+    for (int64_t r = 0; r < j->rows; r += TILE_ROWS) {
+        int64_t rows = j->rows - r < TILE_ROWS ? j->rows - r : TILE_ROWS;
+        for (int64_t k = r + TILE_ROWS; k < r + 2 * TILE_ROWS && k < j->rows; k++)
+            for (int64_t line = 0; line < cols * size; line += 64) __builtin_prefetch(y + (k * j->ys + c) * size + line, 1);
+        transpose_tile(size, rows, cols, y + (r * j->ys + c) * size, j->ys, x + (c * j->xs + r) * size, j->xs);
+    }
+}
+
 static void transpose_part(void *context, int64_t begin, int64_t end, int thread)
 {
     const transpose_job *j = context;
-    int64_t              at[GM_MAX_DIMS], size = j->w.size[0];
+    int64_t              at[GM_MAX_DIMS];
     char                *p[CPU_WALK];
     (void)thread;
     for (int64_t i = begin; i < end; i++) {
         walk_seek(&j->w, i / j->strips, at, p);
-        int64_t r = i % j->strips * TILE, rows = j->rows - r < TILE ? j->rows - r : TILE;
-        for (int64_t c = 0; c < j->cols; c += TILE)
-            transpose_tile(size, rows, j->cols - c < TILE ? j->cols - c : TILE, p[0] + (r * j->ys + c) * size, j->ys,
-                           p[1] + (c * j->xs + r) * size, j->xs);
+        transpose_strip(j, p[0], p[1], i % j->strips * TILE_COLS);
     }
 }
 
@@ -210,10 +232,10 @@ static bool copy_transposed(gm_device *dev, const cpu_walk *w)
     while (e < last && !(w->stride[1][e] == 1 && w->shape[e] >= 4)) e++;
     if (e == last || w->shape[last] < 4) return false;
     transpose_job j = {.w = *w, .rows = w->shape[e], .cols = w->shape[last], .ys = w->stride[0][e], .xs = w->stride[1][last]};
-    j.strips = (j.rows + TILE - 1) / TILE;
+    j.strips = (j.cols + TILE_COLS - 1) / TILE_COLS;
     j.w.rows = w->rows / j.rows;
     walk_drop(&j.w, e); /* the last stays where walk_seek expects the row */
-    cpu_parallel(dev, j.w.rows * j.strips, 4 * TILE * j.cols * w->size[0], transpose_part, &j);
+    cpu_parallel(dev, j.w.rows * j.strips, 4 * TILE_COLS * j.rows * w->size[0], transpose_part, &j);
     return true;
 }
 
@@ -229,7 +251,9 @@ static gm_status cpu_copy(gm_device *dev, const gm_call *call)
     cpu_walk_new(&w, 2, (gm_tensor *[]){y, x});
     if (!w.numel) return GM_OK;
     widen_element(&w);
-    if (!copy_transposed(dev, &w)) cpu_walk_run(dev, &w, 1, copy_row, &w);
+    if (copy_transposed(dev, &w)) return GM_OK;
+    order_rows(&w);
+    cpu_walk_run(dev, &w, 1, copy_row, &w);
     return GM_OK;
 }
 

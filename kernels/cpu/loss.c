@@ -3,12 +3,13 @@
  *
  * The gradient of a table is summed without races: positions are sorted by table row (a stable counting
  * sort), and every element of the table is summed by one thread, in double, in order of position, so the
- * bits do not depend on the number of threads. Cross entropy reads its logits once: blocks that fit the first
- * cache, with a running maximum. */
+ * bits do not depend on the number of threads. Cross entropy reads its logits once, in small blocks, with a running
+ * maximum that lags behind. */
 #include <inttypes.h>
 
-#define LOSS_BLOCK   2048 /* logits at a time */
-#define TABLE_PANEL  64   /* least columns of a table that a thread works on */
+#define LOSS_BLOCK    256  /* logits at a time: few enough to stay in registers and flight */
+#define LOSS_LAG      16   /* how far exp's arguments may rise above 0 */
+#define TABLE_PANEL   64   /* least columns of a table that a thread works on */
 #define TABLE_COLUMNS 512 /* columns summed at a time */
 
 static inline int64_t load_index(const cpu_rows *index, int64_t i)
@@ -53,7 +54,7 @@ static gm_status cpu_embedding(gm_device *dev, const gm_call *call) { return cpu
 typedef struct table_job {
     cpu_rows g, dw;
     int64_t  padding;
-    bool     accumulate;
+    bool     accumulate, stream;
     int64_t *start, *position; /* table row r has positions[start[r] .. start[r + 1]) */
     int64_t  rows, panels, groups;
 } table_job;
@@ -62,7 +63,17 @@ typedef struct entropy_job {
     cpu_rows x, target, loss, lse, g, dx; /* logits and their gradient; the rest has one value a row */
     int64_t  ignore;
     double   smoothing;
+    bool     stream;
 } entropy_job;
+
+static void clear_row(void *to, int64_t bytes, bool stream)
+{
+    static const char zeros[4096];
+    if (!stream) memset(to, 0, (size_t)bytes);
+    else
+        for (int64_t i = 0; i < bytes; i += (int64_t)sizeof zeros)
+            stream_out((char *)to + i, zeros, bytes - i < (int64_t)sizeof zeros ? bytes - i : (int64_t)sizeof zeros);
+}
 
 #define AS 32
 #include "as.h"
@@ -90,6 +101,7 @@ static gm_status embedding_grad_rows(gm_device *dev, const gm_call *call)
     gm_block  *block;
     table_job  j = {.g = cpu_rows_of(call->in[1]), .dw = cpu_rows_of(dw), .padding = call->attrs->padding_index,
                     .accumulate = call->attrs->accumulate, .rows = dw->shape[0]};
+    j.stream = cpu_streams(gm_tensor_numel(dw) * j.dw.size);
     GM_TRY(check_indices("embedding_grad", &index, j.rows));
     if (gm_tensor_numel(dw) == 0) return GM_OK;
     GM_TRY(cpu_scratch(dev, (size_t)(j.rows + 1 + index.rows) * sizeof(int64_t), &j.start, &block));
@@ -144,6 +156,7 @@ static gm_status cross_entropy_grad_rows(gm_device *dev, const gm_call *call)
     j.lse = cpu_scalars_of(call->in[2]);
     j.g = cpu_scalars_of(call->in[3]);
     j.dx = cpu_rows_of(call->out[0]);
+    j.stream = cpu_streams(j.x.rows * j.x.width * j.x.size);
     cpu_parallel(dev, j.x.rows, 3 * j.x.width * j.x.size, BY_TYPE(logits, entropy_grad_part), &j);
     return GM_OK;
 }

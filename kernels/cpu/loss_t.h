@@ -7,7 +7,7 @@ static void F(table_row)(const table_job *j, int64_t row, int64_t first, int64_t
     const int64_t *at = j->position + j->start[row];
     int64_t        count = row == j->padding ? 0 : j->start[row + 1] - j->start[row];
     if (count == 0) {
-        if (!j->accumulate) memset(dw, 0, (size_t)n * sizeof(T));
+        if (!j->accumulate) clear_row(dw, n * (int64_t)sizeof(T), j->stream);
         return;
     }
     for (int64_t c = 0; c < n; c += TABLE_COLUMNS) {
@@ -44,26 +44,29 @@ static void F(table_part)(void *context, int64_t begin, int64_t end, int thread)
         int64_t stop = F(group_start)(j, group + 1);
         for (int64_t r = F(group_start)(j, group); r < stop; r++) F(table_row)(j, r, first, last - first);
     }
+    stream_end();
 }
 
-/* log of the sum of exp in two terms: max and log(sum of exp(x - max)); *total: the sum of x, if wanted */
-static double F(log_sum_exp)(int64_t n, const T *x, T *largest, double *total)
+/* Adds exp(x - *shift) of n <= LOSS_BLOCK elements to *sum. The shift follows the largest element only when it
+ * has fallen LOSS_LAG behind: until then nothing can overflow. */
+CPU_INLINE void F(add_exp)(int64_t n, const T *x, T *shift, double *sum)
+{
+    T largest = F(max_row)(n, x);
+    if (largest > *shift + (T)LOSS_LAG || (*shift == (T)-INFINITY && largest > *shift)) {
+        *sum *= exp((double)*shift - (double)largest); /* 0 at first: exp(-inf) */
+        *shift = largest;
+    }
+    if (*shift > (T)-INFINITY) *sum += F(exp_sum_row)(n, x, *shift);
+    else if (isnan(F(sum_row)(n, x))) *sum = NAN; /* max_row passes over NaN */
+}
+
+/* log of the sum of exp in two terms: a shift near the largest element, and log(sum of exp(x - shift)). */
+static double F(log_sum_exp)(int64_t n, const T *x, T *shift)
 {
     double sum = 0;
-    T      m = (T)-INFINITY;
-    for (int64_t i = 0; i < n; i += LOSS_BLOCK) {
-        int64_t k = n - i < LOSS_BLOCK ? n - i : LOSS_BLOCK;
-        T       block = F(max_row)(k, x + i);
-        if (block > m) {
-            sum *= exp((double)m - (double)block); /* 0 at first: exp(-inf) */
-            m = block;
-        }
-        if (m > (T)-INFINITY) sum += F(exp_sum_row)(k, x + i, m);
-        else if (isnan(F(sum_row)(k, x + i))) sum = NAN; /* max_row passes over NaN */
-        if (total) *total += F(sum_row)(k, x + i);
-    }
-    *largest = m;
-    return m > (T)-INFINITY ? log(sum) : NAN; /* a row of -inf alone has no softmax */
+    *shift = (T)-INFINITY;
+    for (int64_t i = 0; i < n; i += LOSS_BLOCK) F(add_exp)(n - i < LOSS_BLOCK ? n - i : LOSS_BLOCK, x + i, shift, &sum);
+    return *shift > (T)-INFINITY ? log(sum) : NAN; /* a row of -inf alone has no softmax */
 }
 
 static void F(entropy_part)(void *context, int64_t begin, int64_t end, int thread)
@@ -75,7 +78,7 @@ static void F(entropy_part)(void *context, int64_t begin, int64_t end, int threa
     for (int64_t r = begin; r < end; r++) {
         const T *x = cpu_row_at(&j->x, r);
         T        m, *loss = cpu_row_at(&j->loss, r);
-        double   total = 0, rest = F(log_sum_exp)(n, x, &m, e > 0 ? &total : NULL), lse = (double)m + rest;
+        double   rest = F(log_sum_exp)(n, x, &m), lse = (double)m + rest;
         int64_t  target = load_index(&j->target, r);
         *(T *)cpu_row_at(&j->lse, r) = (T)lse;
         if (target == j->ignore) {
@@ -83,8 +86,16 @@ static void F(entropy_part)(void *context, int64_t begin, int64_t end, int threa
             continue;
         }
         double miss = (double)m - (double)x[target] + rest;
-        *loss = (T)(e > 0 ? (1 - e) * miss + e * (lse - total / (double)n) : miss);
+        *loss = (T)(e > 0 ? (1 - e) * miss + e * (lse - F(sum_row)(n, x) / (double)n) : miss);
     }
+}
+
+/* dx = g (exp(x - lse) - share), n <= CPU_CHUNK */
+CPU_INLINE void F(entropy_grad_chunk)(int64_t n, const T *x, T lse, T share, T g, T *dx, bool stream)
+{
+    T room[CPU_CHUNK] __attribute__((aligned(64))), *y = stream ? room : dx;
+    for (int64_t i = 0; i < n; i += LANES) F(put)(y, i, n - i, (F(exp_v)(F(at)(x, i, n - i) - lse) - share) * g);
+    if (stream) stream_out(dx, room, n * (int64_t)sizeof(T));
 }
 
 /* dx = g (softmax - (1 - e) [class is the target] - e / classes) */
@@ -102,8 +113,9 @@ static void F(entropy_grad_part)(void *context, int64_t begin, int64_t end, int 
             continue;
         }
         double share = j->smoothing / (double)n;
-        for (int64_t i = 0; i < n; i += LANES)
-            F(put)(dx, i, n - i, (F(exp_v)(F(at)(x, i, n - i) - lse) - (T)share) * g);
+        for (int64_t i = 0; i < n; i += CPU_CHUNK)
+            F(entropy_grad_chunk)(n - i < CPU_CHUNK ? n - i : CPU_CHUNK, x + i, lse, (T)share, g, dx + i, j->stream);
+        if (j->stream) stream_end(); /* before a plain store to the same lines */
         dx[target] = (T)((double)g * (exp((double)(x[target] - lse)) - (1 - j->smoothing) - share));
     }
 }

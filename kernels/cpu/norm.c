@@ -7,7 +7,7 @@
 
 /* One job serves both norms and both directions; NULL data where a tensor is absent. */
 typedef struct norm_job {
-    bool     rms, has_residual, has_sum;
+    bool     rms, has_residual, has_sum, stream;
     double   eps;
     int64_t  width;
     cpu_rows x, residual, y, sum, mean, rstd; /* forward */
@@ -41,6 +41,7 @@ static gm_status norm_rows(gm_device *dev, const gm_call *call)
     j.rstd = cpu_scalars_of(call->out[rms ? 2 : 3]);
     j.w = w ? gm_tensor_data(w) : NULL;
     j.b = b ? gm_tensor_data(b) : NULL;
+    j.stream = cpu_streams(j.x.rows * j.width * j.x.size) && !(j.has_residual && !j.has_sum); /* y holds the sum then */
     int64_t tensors = 2 + j.has_residual + j.has_sum;
     cpu_parallel(dev, j.x.rows, tensors * j.width * j.x.size, BY_TYPE(x, norm_part), &j);
     return GM_OK;
@@ -75,6 +76,7 @@ static gm_status norm_grad_rows(gm_device *dev, const gm_call *call)
     j.rstd = cpu_scalars_of(call->in[rms ? 4 : 5]);
     j.w = w ? gm_tensor_data(w) : NULL;
     j.dx = cpu_rows_of(call->out[0]);
+    j.stream = cpu_streams(j.x.rows * j.width * j.x.size) && j.width <= CPU_ROW;
     int64_t bytes = (call->in[1] ? 4 : 3) * j.width * j.x.size;
     int     parts = cpu_parts(dev, j.x.rows, bytes);
     size_t  room = (size_t)parts * 2 * (size_t)j.width * sizeof(double);

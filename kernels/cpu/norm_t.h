@@ -1,14 +1,5 @@
 /* norm_t.h - rows of the norms for one element type (as.h); see norm.c. */
 
-/* Whole vectors of p at i, or the first m lanes: the loops below step by LANES with m = n - i. */
-CPU_INLINE V F(at)(const T *p, int64_t i, int64_t m) { return m < LANES ? F(load_n)(p + i, m) : F(load)(p + i); }
-
-CPU_INLINE void F(put)(T *p, int64_t i, int64_t m, V v)
-{
-    if (m < LANES) F(store_n)(p + i, m, v);
-    else F(store)(p + i, v);
-}
-
 /* v = x + residual, kept in out; returns the row's sum. */
 static double F(add_sum_row)(int64_t n, const T *x, const T *residual, T *out)
 {
@@ -49,6 +40,17 @@ static void F(scale_shift_row)(int64_t n, const T *v, T high, T low, T rstd, con
     }
 }
 
+/* The same for a y past the caches, by way of a buffer. */
+static void F(scale_shift_stream)(int64_t n, const T *v, T high, T low, T rstd, const T *w, const T *b, T *y)
+{
+    T room[CPU_CHUNK] __attribute__((aligned(64)));
+    for (int64_t i = 0; i < n; i += CPU_CHUNK) {
+        int64_t m = n - i < CPU_CHUNK ? n - i : CPU_CHUNK;
+        F(scale_shift_row)(m, v + i, high, low, rstd, w ? w + i : NULL, b ? b + i : NULL, room);
+        stream_out(y + i, room, m * (int64_t)sizeof(T));
+    }
+}
+
 static void F(norm_part)(void *context, int64_t begin, int64_t end, int thread)
 {
     const norm_job *j = context;
@@ -68,19 +70,20 @@ static void F(norm_part)(void *context, int64_t begin, int64_t end, int thread)
         if (j->rms) mean = 0;
         T      high = (T)mean, low = (T)(mean - (double)high);
         double rstd = 1 / sqrt(F(squares_row)(n, v, high, low) / (double)n + j->eps);
-        F(scale_shift_row)(n, v, high, low, (T)rstd, j->w, j->b, y);
+        if (j->stream) F(scale_shift_stream)(n, v, high, low, (T)rstd, j->w, j->b, y);
+        else F(scale_shift_row)(n, v, high, low, (T)rstd, j->w, j->b, y);
         if (!j->rms) *(T *)cpu_row_at(&j->mean, r) = high;
         *(T *)cpu_row_at(&j->rstd, r) = (T)rstd;
     }
+    stream_end();
 }
 
 CPU_INLINE void F(add_to)(double *acc, int64_t i, int64_t m, V v)
 {
 #if T_BITS == 32
-    union { V v; vh32 h[2]; } u = {v};
     if (m >= LANES) {
-        *(any_f64 *)(acc + i) += widen(u.h[0]);
-        *(any_f64 *)(acc + i + LANES / 2) += widen(u.h[1]);
+        *(any_f64 *)(acc + i) += widen(low_half(v));
+        *(any_f64 *)(acc + i + LANES / 2) += widen(high_half(v));
         return;
     }
 #else
@@ -99,9 +102,10 @@ static void F(norm_grad_part)(void *context, int64_t begin, int64_t end, int thr
     const T        *w = j->w;
     int64_t         n = j->width;
     double         *dw = j->partial + 2 * thread * n, *db = dw + n;
+    T               row[CPU_ROW] __attribute__((aligned(64))); /* where dx goes past the caches */
     for (int64_t r = begin; r < end; r++) {
         const T *g = cpu_row_at(&j->g, r), *x = cpu_row_at(&j->x, r), *gsum = j->gsum.data ? cpu_row_at(&j->gsum, r) : NULL;
-        T       *dx = cpu_row_at(&j->dx, r), mean = j->rms ? 0 : *(T *)cpu_row_at(&j->mean, r);
+        T       *target = cpu_row_at(&j->dx, r), *dx = j->stream ? row : target, mean = j->rms ? 0 : *(T *)cpu_row_at(&j->mean, r);
         T        rstd = *(T *)cpu_row_at(&j->rstd, r);
         vf64     h0 = {0}, h1 = {0}, hh0 = {0}, hh1 = {0};
         for (int64_t i = 0; i < n; i += LANES) {
@@ -117,5 +121,7 @@ static void F(norm_grad_part)(void *context, int64_t begin, int64_t end, int thr
             V hat = (F(at)(x, i, n - i) - mean) * rstd, d = (F(at)(dx, i, n - i) - mean_h - hat * mean_hh) * rstd;
             F(put)(dx, i, n - i, gsum ? d + F(at)(gsum, i, n - i) : d);
         }
+        if (j->stream) stream_out(target, row, n * (int64_t)sizeof(T));
     }
+    stream_end();
 }

@@ -9,7 +9,7 @@
 #define WORDS      1024 /* made at a time */
 #define INDEX_BASE 64   /* so that the pointer that carries an index is never null */
 
-typedef uint64_t vu64 __attribute__((vector_size(CPU_VECTOR)));
+typedef unsigned_f64 vu64;
 typedef vu64 any_u64 __attribute__((aligned(4), may_alias));
 #define BLOCK_LANES (CPU_VECTOR / 8)
 
@@ -24,22 +24,34 @@ CPU_INLINE vu64 mul_low(vu64 a, vu64 b) { return (vu64)_mm_mul_epu32((__m128i)a,
 CPU_INLINE vu64 mul_low(vu64 a, vu64 b) { return (a & 0xffffffffu) * (b & 0xffffffffu); }
 #endif
 
-/* Words 4 b .. of the blocks b = block .. block + BLOCK_LANES - 1 as philox.h makes them. */
-CPU_INLINE void philox_lanes(uint64_t key, uint64_t step, vu64 block, uint32_t *out)
+/* The high halves, moved down; what is left above them is ignored. A shuffle, since shifts share a port with mul_low. */
+CPU_INLINE vu64 high_down(vu64 a)
 {
-    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-    vu64     c0 = block, c1 = block >> 32, c2 = (vu64){0} + (uint32_t)step, c3 = (vu64){0} + (step >> 32);
-    vu64     m0 = (vu64){0} + 0xD2511F53u, m1 = (vu64){0} + 0xCD9E8D57u;
-    for (int round = 0; round < 10; round++) {
-        vu64 p0 = mul_low(c0, m0), p1 = mul_low(c2, m1);
-        c0 = (p1 >> 32) ^ c1 ^ ((vu64){0} + k0);
-        c2 = (p0 >> 32) ^ c3 ^ ((vu64){0} + k1);
-        c1 = p1;
-        c3 = p0;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    vu64 low = (c0 & 0xffffffffu) | (c1 << 32), high = (c2 & 0xffffffffu) | (c3 << 32); /* words 0 1 and 2 3 */
+#if CPU_VECTOR == 64
+    return (vu64)_mm512_shuffle_epi32((__m512i)a, _MM_PERM_DDBB);
+#elif CPU_VECTOR == 32
+    return (vu64)_mm256_shuffle_epi32((__m256i)a, 0xf5);
+#else
+    return a >> 32;
+#endif
+}
+
+CPU_INLINE vu64 xor3(vu64 a, vu64 b, vu64 c)
+{
+#if CPU_VECTOR == 64
+    return (vu64)_mm512_ternarylogic_epi64((__m512i)a, (__m512i)b, (__m512i)c, 0x96);
+#else
+    return a ^ b ^ c;
+#endif
+}
+
+#define ROUNDS 10
+#define CHAINS (CPU_VECTOR == 64 ? 4 : 2) /* vectors of blocks side by side, to hide the latency of a round */
+
+/* Words of blocks lane by lane, from what philox leaves: words 0 to 3 in the low halves. */
+CPU_INLINE void store_words(vu64 w0, vu64 w1, vu64 w2, vu64 w3, uint32_t *out)
+{
+    vu64 low = (w0 & 0xffffffffu) | (w1 << 32), high = (w2 & 0xffffffffu) | (w3 << 32);
 #if CPU_VECTOR == 64
     *(any_u64 *)out = __builtin_shuffle(low, high, (vu64){0, 8, 1, 9, 2, 10, 3, 11});
     *(any_u64 *)(out + 16) = __builtin_shuffle(low, high, (vu64){4, 12, 5, 13, 6, 14, 7, 15});
@@ -52,19 +64,65 @@ CPU_INLINE void philox_lanes(uint64_t key, uint64_t step, vu64 block, uint32_t *
 #endif
 }
 
+/* Words of the blocks from `block` on, CHAINS * BLOCK_LANES of them, as philox.h makes them; keys: two a round. */
+CPU_INLINE void philox_blocks(const vu64 *keys, uint64_t step, vu64 block, uint32_t *out)
+{
+    vu64 c0[CHAINS], c1[CHAINS], c2[CHAINS], c3[CHAINS], m0 = (vu64){0} + 0xD2511F53u, m1 = (vu64){0} + 0xCD9E8D57u;
+#pragma GCC unroll 4
+    for (int k = 0; k < CHAINS; k++) {
+        c0[k] = block + (uint64_t)(k * BLOCK_LANES);
+        c1[k] = c0[k] >> 32;
+        c2[k] = (vu64){0} + (uint32_t)step;
+        c3[k] = (vu64){0} + (step >> 32);
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        vu64 k0 = keys[2 * round], k1 = keys[2 * round + 1];
+#pragma GCC unroll 4
+        for (int k = 0; k < CHAINS; k++) {
+            vu64 p0 = mul_low(c0[k], m0), p1 = mul_low(c2[k], m1);
+            c0[k] = xor3(high_down(p1), c1[k], k0);
+            c2[k] = xor3(high_down(p0), c3[k], k1);
+            c1[k] = p1;
+            c3[k] = p0;
+        }
+    }
+#pragma GCC unroll 4
+    for (int k = 0; k < CHAINS; k++) store_words(c0[k], c1[k], c2[k], c3[k], out + 4 * k * BLOCK_LANES);
+}
+
 /* Words of the blocks that hold elements [index, index + n), n <= WORDS - 8; returns the word of `index`. */
 static const uint32_t *philox_words(uint64_t key, uint64_t step, uint64_t index, int64_t n, uint32_t *out)
 {
-    vu64    block = {0};
+    vu64    block = {0}, keys[2 * ROUNDS];
     int64_t skip = (int64_t)(index % 4), blocks = (skip + n + 3) / 4;
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        keys[2 * i] = (vu64){0} + (uint32_t)((uint32_t)key + i * 0x9E3779B9u);
+        keys[2 * i + 1] = (vu64){0} + (uint32_t)((uint32_t)(key >> 32) + i * 0xBB67AE85u);
+    }
     for (int i = 0; i < BLOCK_LANES; i++) block[i] = index / 4 + (uint64_t)i;
-    for (int64_t b = 0; b < blocks; b += 2 * BLOCK_LANES) { /* two chains hide each other's latency */
-        philox_lanes(key, step, block, out + 4 * b);
-        philox_lanes(key, step, block + BLOCK_LANES, out + 4 * (b + BLOCK_LANES));
-        block += 2 * BLOCK_LANES;
+    for (int64_t b = 0; b < blocks; b += CHAINS * BLOCK_LANES) {
+        philox_blocks(keys, step, block, out + 4 * b);
+        block += CHAINS * BLOCK_LANES;
     }
     return out + skip;
 }
+
+/* x / d for doubles that were f32: q = x / d by the reciprocal, then one correction, which gives the quotient
+ * exactly rounded (Markstein 1990) where the machine has FMA; f32 keeps the remainder out of the subnormals. */
+CPU_INLINE vf64 quotient(vf64 x, double d)
+{
+#if defined(__FMA__) && CPU_VECTOR >= 32
+    vf64 inverse = splat_f64(1 / d), q = x * inverse;
+    vf64 remainder = max_v_f64(fused_add(-q, splat_f64(d), x), splat_f64(-1e300)); /* of infinite x: not NaN */
+    return fused_add(remainder, inverse, q);
+#else
+    return x / d;
+#endif
+}
+
+typedef unsigned_f32 any_u32 __attribute__((aligned(4), may_alias));
+typedef uint32_t half_u32 __attribute__((vector_size(CPU_VECTOR / 2)));
+typedef half_u32 any_half_u32 __attribute__((aligned(4), may_alias));
 
 typedef struct random_job random_job;
 /* n elements whose indices follow each other from `index`; words: those of `index` on. x is NULL or the input. */
@@ -75,7 +133,7 @@ struct random_job {
     uint64_t        key, step;
     gm_truncated    cut;
     sample_row      row;
-    bool            has_x;
+    bool            has_x, stream;
     int64_t         size;
     uint32_t        threshold;
 };
@@ -94,7 +152,7 @@ static void random_row(const void *context, int64_t n, char *const *p, const int
     const random_job *j = context;
     int               k = j->has_x ? 2 : 1; /* the slot of the index */
     uint64_t          index = (uint64_t)((uintptr_t)p[k] - INDEX_BASE);
-    uint32_t          words[WORDS + 16 * BLOCK_LANES] __attribute__((aligned(64)));
+    uint32_t          words[WORDS + 4 * CHAINS * BLOCK_LANES] __attribute__((aligned(64)));
     bool              even = stride[k] == 1;
     int64_t           most = even ? WORDS - 8 : 1; /* indices that do not follow each other: one at a time */
     for (int64_t i = 0; i < n; i += most) {
@@ -107,8 +165,9 @@ static void random_row(const void *context, int64_t n, char *const *p, const int
             copy_strided(j->size, m, room[1], 1, x, stride[1]);
             x = room[1];
         }
-        j->row(j, m, first, at, x, stride[0] == 1 ? y : room[0]);
-        if (stride[0] != 1) copy_strided(j->size, m, y, stride[0], room[0], 1);
+        j->row(j, m, first, at, x, stride[0] == 1 && !j->stream ? y : room[0]);
+        if (stride[0] == 1 && j->stream) stream_out(y, room[0], m * j->size);
+        else if (stride[0] != 1) copy_strided(j->size, m, y, stride[0], room[0], 1);
     }
 }
 
@@ -142,6 +201,7 @@ static gm_status run_random(gm_device *dev, const gm_call *call, int weight, ran
     w.data[tensors] = (char *)(uintptr_t)(INDEX_BASE + origin);
     w.tensors = tensors + 1;
     walk_simplify(&w);
+    j->stream = cpu_streams(w.numel * j->size);
     cpu_walk_run(dev, &w, weight, random_row, j);
     return GM_OK;
 }

@@ -35,28 +35,29 @@ static void F(truncated_row)(const random_job *j, int64_t n, uint64_t index, con
     for (int64_t i = 0; i < n; i++) y[i] = (T)gm_sample_truncated(&j->cut, words[i]);
 }
 
-/* x / (1 - p), rounded once from double as in the reference: q = x keep and one correction give the quotient
- * exactly rounded (Markstein 1990), where the machine has FMA. */
-CPU_INLINE double F(divided)(double x, double rest, double keep)
+/* x / (1 - p), rounded once from double as in the reference */
+CPU_INLINE V F(divided_v)(V x, double rest)
 {
-#if defined(__FMA__) && T_BITS == 32 /* in f64 subnormals would spoil the remainder */
-    double q = x * keep, r = fma(-q, rest, x), t = fma(r, keep, q);
-    return r == r ? t : q; /* infinite x */
+#if T_BITS == 32
+    return join(narrow(quotient(widen(low_half(x)), rest)), narrow(quotient(widen(high_half(x)), rest)));
 #else
-    (void)keep;
     return x / rest;
 #endif
 }
 
 static void F(dropout_row)(const random_job *j, int64_t n, uint64_t index, const uint32_t *words, const void *in, void *out)
 {
-    T *restrict y = out;
-    const T *restrict x = in;
-    double   rest = 1 - j->at->p, keep = 1 / rest;
-    uint32_t threshold = j->threshold;
+    T       *y = out;
+    const T *x = in;
+    double   rest = 1 - j->at->p;
     (void)index;
-    for (int64_t i = 0; i < n; i++) {
-        T kept = (T)F(divided)(x[i], rest, keep);
-        y[i] = words[i] < threshold ? 0 : kept;
+    for (int64_t i = 0; i < n; i += LANES) { /* the buffer of words reaches beyond n */
+        V kept = F(divided_v)(F(at)(x, i, n - i), rest);
+#if T_BITS == 32
+        VI dropped = (VI)(*(const any_u32 *)(words + i) < j->threshold);
+#else
+        VI dropped = (VI)(__builtin_convertvector(*(const any_half_u32 *)(words + i), vu64) < j->threshold);
+#endif
+        F(put)(y, i, n - i, F(select)(dropped, F(splat)(0), kept));
     }
 }

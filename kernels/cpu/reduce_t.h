@@ -22,6 +22,16 @@ static void F(add_rows)(const sum_job *j, int64_t n, const char *from, double *s
     for (; i < n; i++) sum[i] += x[i * step];
 }
 
+/* Is a lane NaN (where that is looked for) or equal to m? */
+CPU_INLINE bool F(any_lane)(V v, T m, bool nan)
+{
+    VI hit = nan ? v != v : v == m;
+    union { VI v; uint64_t u[CPU_VECTOR / 8]; } bits = {hit};
+    uint64_t any = 0;
+    for (int k = 0; k < CPU_VECTOR / 8; k++) any |= bits.u[k];
+    return any != 0;
+}
+
 /* Index of the largest (or smallest) element; the first of equals; the first NaN wins. */
 static int64_t F(extreme_row)(int64_t n, const T *x, bool smallest)
 {
@@ -40,7 +50,8 @@ static int64_t F(extreme_row)(int64_t n, const T *x, bool smallest)
         any |= x[i] != x[i];
         m = smallest ? (x[i] < m ? x[i] : m) : (x[i] > m ? x[i] : m);
     }
-    for (i = 0; i < n; i++)
+    for (i = 0; i + LANES <= n && !F(any_lane)(F(load)(x + i), m, any); i += LANES) {}
+    for (; i < n; i++)
         if (any ? x[i] != x[i] : x[i] == m) return i;
     return 0;
 }

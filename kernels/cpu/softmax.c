@@ -7,6 +7,7 @@
 typedef struct softmax_job {
     cpu_rows x, g, y; /* gradients: x is the forward's result */
     int64_t  width;
+    bool     stream;
 } softmax_job;
 
 #define AS 32
@@ -30,6 +31,7 @@ static gm_status softmax_rows(gm_device *dev, const gm_call *call)
     softmax_job j = {.x = cpu_rows_of(x), .y = cpu_rows_of(call->out[0])};
     if (g) j.g = cpu_rows_of(g);
     j.width = j.x.width;
+    j.stream = cpu_streams(j.x.rows * j.width * j.x.size) && j.width <= CPU_ROW;
     cpu_parallel(dev, j.width ? j.x.rows : 0, 4 * j.width * j.x.size, jobs[call->op - GM_OP_softmax][x->dtype == GM_F64], &j);
     return GM_OK;
 }

@@ -4,13 +4,16 @@ static void F(softmax_part)(void *context, int64_t begin, int64_t end, int threa
 {
     const softmax_job *j = context;
     int64_t            n = j->width;
+    T                  row[CPU_ROW] __attribute__((aligned(64))); /* where results go past the caches */
     (void)thread;
     for (int64_t r = begin; r < end; r++) {
         const T *x = cpu_row_at(&j->x, r);
-        T       *y = cpu_row_at(&j->y, r);
+        T       *target = cpu_row_at(&j->y, r), *y = j->stream ? row : target;
         T        sum = F(exp_row)(n, x, 1, F(max_row)(n, x), y);
         F(scale_row)(n, 1 / sum, y, y);
+        if (j->stream) stream_out(target, row, n * (int64_t)sizeof(T));
     }
+    stream_end();
 }
 
 /* The sum of exp(x - shift), in double over vector sums of 4 LANES elements. */
@@ -37,12 +40,16 @@ static void F(log_softmax_part)(void *context, int64_t begin, int64_t end, int t
 {
     const softmax_job *j = context;
     int64_t            n = j->width;
+    T                  row[CPU_ROW] __attribute__((aligned(64))); /* where results go past the caches */
     (void)thread;
     for (int64_t r = begin; r < end; r++) {
         const T *x = cpu_row_at(&j->x, r);
-        T       *y = cpu_row_at(&j->y, r), m = F(max_row)(n, x), log_sum = (T)log(F(exp_sum_row)(n, x, m));
+        T       *target = cpu_row_at(&j->y, r), *y = j->stream ? row : target;
+        T        m = F(max_row)(n, x), log_sum = (T)log(F(exp_sum_row)(n, x, m));
         for (int64_t i = 0; i < n; i += LANES) F(put)(y, i, n - i, F(at)(x, i, n - i) - m - log_sum);
+        if (j->stream) stream_out(target, row, n * (int64_t)sizeof(T));
     }
+    stream_end();
 }
 
 /* dx = y (g - sum(g y)) */
@@ -50,13 +57,16 @@ static void F(softmax_grad_part)(void *context, int64_t begin, int64_t end, int 
 {
     const softmax_job *j = context;
     int64_t            n = j->width;
+    T                  row[CPU_ROW] __attribute__((aligned(64))); /* where results go past the caches */
     (void)thread;
     for (int64_t r = begin; r < end; r++) {
         const T *y = cpu_row_at(&j->x, r), *g = cpu_row_at(&j->g, r);
-        T       *dx = cpu_row_at(&j->y, r), sum = (T)F(dot_row)(n, y, g);
+        T       *target = cpu_row_at(&j->y, r), *dx = j->stream ? row : target, sum = (T)F(dot_row)(n, y, g);
         for (int64_t i = 0; i < n; i += LANES)
             F(put)(dx, i, n - i, F(at)(y, i, n - i) * (F(at)(g, i, n - i) - sum));
+        if (j->stream) stream_out(target, row, n * (int64_t)sizeof(T));
     }
+    stream_end();
 }
 
 /* y = log p: dx = g - p sum(g) */
@@ -64,11 +74,14 @@ static void F(log_softmax_grad_part)(void *context, int64_t begin, int64_t end, 
 {
     const softmax_job *j = context;
     int64_t            n = j->width;
+    T                  row[CPU_ROW] __attribute__((aligned(64))); /* where results go past the caches */
     (void)thread;
     for (int64_t r = begin; r < end; r++) {
         const T *y = cpu_row_at(&j->x, r), *g = cpu_row_at(&j->g, r);
-        T       *dx = cpu_row_at(&j->y, r), sum = (T)F(sum_row)(n, g);
+        T       *target = cpu_row_at(&j->y, r), *dx = j->stream ? row : target, sum = (T)F(sum_row)(n, g);
         for (int64_t i = 0; i < n; i += LANES)
             F(put)(dx, i, n - i, F(at)(g, i, n - i) - F(exp_v)(F(at)(y, i, n - i)) * sum);
+        if (j->stream) stream_out(target, row, n * (int64_t)sizeof(T));
     }
+    stream_end();
 }

@@ -5,6 +5,8 @@
  *
  *   V f(load)(const T *p)   store(T *p, V)   load_n(p, n)   store_n(p, n, V)   splat(T)
  *       any alignment; the _n forms touch only the first n < LANES elements, missing lanes read 0
+ *   V at(p, i, m)   put(p, i, m, V): whole vectors where m >= LANES, else the first m lanes of p + i; the idiom is
+ *       for (i = 0; i < n; i += LANES) F(put)(y, i, n - i, f(F(at)(x, i, n - i)));
  *   V select(VI mask, V yes, V no)   abs_v   min_v   max_v   (a < b ? a : b; b where either is NaN)
  *   T sum_v(V)   max_of(V)           across lanes, in a fixed order
  *   V sqrt_v  exp_v  log_v  tanh_v  sigmoid_v  gelu_v  gelu_tanh_v  silu_v   and   <name>_grad_v(x) = f'(x)
@@ -36,9 +38,6 @@
 #define CPU_VECTOR 32
 #else
 #define CPU_VECTOR 16
-#endif
-#if defined(__x86_64__)
-#include <immintrin.h>
 #endif
 #include <math.h>
 
@@ -76,6 +75,9 @@ CPU_INLINE vf32 scale_v_f32(vf32 y, vf32 n) { return (vf32)_mm512_scalef_ps((__m
 CPU_INLINE vf64 scale_v_f64(vf64 y, vf64 n) { return (vf64)_mm512_scalef_pd((__m512d)y, (__m512d)n); }
 CPU_INLINE vf64 widen(vh32 a) { return (vf64)_mm512_cvtps_pd((__m256)a); }
 CPU_INLINE vh32 narrow(vf64 a) { return (vh32)_mm512_cvtpd_ps((__m512d)a); }
+CPU_INLINE vh32 low_half(vf32 a) { return (vh32)_mm512_castps512_ps256((__m512)a); }
+CPU_INLINE vh32 high_half(vf32 a) { return (vh32)_mm512_extractf32x8_ps((__m512)a, 1); }
+CPU_INLINE vf32 join(vh32 a, vh32 b) { return (vf32)_mm512_insertf32x8(_mm512_castps256_ps512((__m256)a), (__m256)b, 1); }
 CPU_INLINE vf32 select_f32(vi32 m, vf32 a, vf32 b) { return (vf32)_mm512_mask_blend_ps(_mm512_movepi32_mask((__m512i)m), (__m512)b, (__m512)a); }
 CPU_INLINE vf64 select_f64(vi64 m, vf64 a, vf64 b) { return (vf64)_mm512_mask_blend_pd(_mm512_movepi64_mask((__m512i)m), (__m512d)b, (__m512d)a); }
 #elif CPU_VECTOR == 32
@@ -93,6 +95,9 @@ CPU_INLINE void store_n_f32(float *p, int64_t n, vf32 v) { _mm256_maskstore_ps(p
 CPU_INLINE void store_n_f64(double *p, int64_t n, vf64 v) { _mm256_maskstore_pd(p, (__m256i)first_f64(n), (__m256d)v); }
 CPU_INLINE vf64 widen(vh32 a) { return (vf64)_mm256_cvtps_pd((__m128)a); }
 CPU_INLINE vh32 narrow(vf64 a) { return (vh32)_mm256_cvtpd_ps((__m256d)a); }
+CPU_INLINE vh32 low_half(vf32 a) { return (vh32)_mm256_castps256_ps128((__m256)a); }
+CPU_INLINE vh32 high_half(vf32 a) { return (vh32)_mm256_extractf128_ps((__m256)a, 1); }
+CPU_INLINE vf32 join(vh32 a, vh32 b) { return (vf32)_mm256_set_m128((__m128)b, (__m128)a); }
 #else
 CPU_INLINE vf32 load_n_f32(const float *p, int64_t n)
 {
@@ -111,6 +116,9 @@ CPU_INLINE void store_n_f64(double *p, int64_t n, vf64 v)
 }
 CPU_INLINE vf64 widen(vh32 a) { return (vf64){a[0], a[1]}; }
 CPU_INLINE vh32 narrow(vf64 a) { return (vh32){(float)a[0], (float)a[1]}; }
+CPU_INLINE vh32 low_half(vf32 a) { return (vh32){a[0], a[1]}; }
+CPU_INLINE vh32 high_half(vf32 a) { return (vh32){a[2], a[3]}; }
+CPU_INLINE vf32 join(vh32 a, vh32 b) { return (vf32){a[0], a[1], b[0], b[1]}; }
 #if defined(__x86_64__)
 CPU_INLINE vf32 min_v_f32(vf32 a, vf32 b) { return (vf32)_mm_min_ps((__m128)a, (__m128)b); }
 CPU_INLINE vf32 max_v_f32(vf32 a, vf32 b) { return (vf32)_mm_max_ps((__m128)a, (__m128)b); }
@@ -139,9 +147,11 @@ CPU_INLINE vf64 max_v_f64(vf64 a, vf64 b) { return select_f64(a > b, a, b); }
 #if CPU_VECTOR == 64
 CPU_INLINE vf32 square_low_f32(vf32 a, vf32 s) { return (vf32)_mm512_fmsub_ps((__m512)a, (__m512)a, (__m512)s); }
 CPU_INLINE vf64 square_low_f64(vf64 a, vf64 s) { return (vf64)_mm512_fmsub_pd((__m512d)a, (__m512d)a, (__m512d)s); }
+CPU_INLINE vf64 fused_add(vf64 a, vf64 b, vf64 c) { return (vf64)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c); }
 #elif defined(__FMA__) && CPU_VECTOR == 32
 CPU_INLINE vf32 square_low_f32(vf32 a, vf32 s) { return (vf32)_mm256_fmsub_ps((__m256)a, (__m256)a, (__m256)s); }
 CPU_INLINE vf64 square_low_f64(vf64 a, vf64 s) { return (vf64)_mm256_fmsub_pd((__m256d)a, (__m256d)a, (__m256d)s); }
+CPU_INLINE vf64 fused_add(vf64 a, vf64 b, vf64 c) { return (vf64)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c); }
 #else /* Dekker's product: a cut in halves whose products are exact */
 CPU_INLINE vf32 square_low_f32(vf32 a, vf32 s)
 {

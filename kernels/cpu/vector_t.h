@@ -2,6 +2,15 @@
 
 CPU_INLINE V F(load)(const T *p) { return *(const F(any) *)p; }
 CPU_INLINE void F(store)(T *p, V v) { *(F(any) *)p = v; }
+/* Whole vectors of p at i, or the first m lanes: the loops below step by LANES with m = n - i. */
+CPU_INLINE V F(at)(const T *p, int64_t i, int64_t m) { return m < LANES ? F(load_n)(p + i, m) : F(load)(p + i); }
+
+CPU_INLINE void F(put)(T *p, int64_t i, int64_t m, V v)
+{
+    if (m < LANES) F(store_n)(p + i, m, v);
+    else F(store)(p + i, v);
+}
+
 CPU_INLINE V F(abs_v)(V x) { return (V)((VI)x & (VI)~(VI)F(splat)((T)-0.0)); }
 CPU_INLINE V F(copysign_v)(V x, V sign) /* x >= 0 */
 {
@@ -219,33 +228,37 @@ CPU_INLINE V F(gelu_grad_v)(V x)
     return cdf + x * density;
 }
 
-/* 0.5 (1 + tanh(c (x + a x^3))) = sigmoid(2 c (x + a x^3)), c = sqrt(2 / pi), a = 0.044715 */
-CPU_INLINE V F(gelu_gate_v)(V x)
+/* s = sigmoid(x) and its slope s (1 - s) = e / (1 + e)^2, e = exp(-|x|): neither cancels */
+CPU_INLINE V F(sigmoid_slope_v)(V x, V *slope)
 {
-    return F(sigmoid_v)(x * ((x * x) * (T)0.0713548162726009 + (T)1.59576912160573071));
+    V e = F(exp_v)(-F(abs_v)(x)), r = 1 / (1 + e);
+    *slope = e * (r * r);
+    return F(select)(x < 0, e * r, r);
 }
 
-CPU_INLINE V F(gelu_tanh_v)(V x) { return x * F(gelu_gate_v)(x); }
+/* 0.5 (1 + tanh(c (x + a x^3))) = sigmoid(2 c (x + a x^3)), c = sqrt(2 / pi), a = 0.044715 */
+CPU_INLINE V F(gelu_argument_v)(V x) { return x * ((x * x) * (T)0.0713548162726009 + (T)1.59576912160573071); }
+CPU_INLINE V F(gelu_tanh_v)(V x) { return x * F(sigmoid_v)(F(gelu_argument_v)(x)); }
 
 CPU_INLINE V F(gelu_tanh_grad_v)(V x)
 {
-    V s = F(gelu_gate_v)(x);
-    return s + s * (1 - s) * (x * ((x * x) * (T)0.2140644488178027 + (T)1.59576912160573071));
+    V slope, s = F(sigmoid_slope_v)(F(gelu_argument_v)(x), &slope);
+    return s + slope * (x * ((x * x) * (T)0.2140644488178027 + (T)1.59576912160573071));
 }
 
 CPU_INLINE V F(silu_v)(V x) { return x / (1 + F(exp_v)(-x)); }
 
 CPU_INLINE V F(silu_grad_v)(V x)
 {
-    V s = F(sigmoid_v)(x);
-    return s + s * (1 - s) * x;
+    V slope, s = F(sigmoid_slope_v)(x, &slope);
+    return s + slope * x;
 }
 
-/* e / (1 + e)^2 with e = exp(-|x|): s (1 - s) without cancellation */
 CPU_INLINE V F(sigmoid_grad_v)(V x)
 {
-    V e = F(exp_v)(-F(abs_v)(x)), r = 1 / (1 + e);
-    return e * (r * r);
+    V slope;
+    F(sigmoid_slope_v)(x, &slope);
+    return slope;
 }
 
 /* 1 - tanh^2(x) = 4 s (1 - s) at 2 x */
@@ -314,9 +327,8 @@ static inline T F(max_row)(int64_t n, const T *x)
 CPU_INLINE void F(add_wide)(vf64 *a, vf64 *b, V v)
 {
 #if T_BITS == 32
-    union { V v; vh32 h[2]; } u = {v};
-    *a += widen(u.h[0]);
-    *b += widen(u.h[1]);
+    *a += widen(low_half(v));
+    *b += widen(high_half(v));
 #else
     (void)b;
     *a += v;
@@ -339,9 +351,8 @@ static inline double F(sum_row)(int64_t n, const T *x)
 CPU_INLINE void F(mul_wide)(vf64 *a, vf64 *b, V v, V w)
 {
 #if T_BITS == 32
-    union { V v; vh32 h[2]; } u = {v}, t = {w};
-    *a += widen(u.h[0]) * widen(t.h[0]);
-    *b += widen(u.h[1]) * widen(t.h[1]);
+    *a += widen(low_half(v)) * widen(low_half(w));
+    *b += widen(high_half(v)) * widen(high_half(w));
 #else
     (void)b;
     *a += v * w;
