@@ -10,15 +10,14 @@
 #define GEMM_EACH_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
 #endif
 
-#ifndef GEMM_DEPTH
-#define GEMM_DEPTH    256                        /* k of one tile */
-#endif
-#define GEMM_FETCH 8
-#ifndef GEMM_RES
-#define GEMM_RES 1280
-#endif
-#define GEMM_RESIDENT ((int64_t)(GEMM_RES << 10) / (int64_t)sizeof(T)) /* elements of the packed block */
-#define GEMM_SIDE     512                        /* of these, rows or columns at least */
+/* Measured on a Sapphire Rapids core (2 MiB of second-level cache), f32, one thread, 178 GFLOP/s at most: depth 192,
+ * 256, 320, 384, 512 give 145, 155, 148, 154, 150 on 256 x 2304 x 768, and 151, 154, 152, 153, 137 on
+ * 12000 x 768 x 1024. Resident rows want depth (1024 x 3072 x 768: 143 with at least 512 rows at a time, 137 with
+ * all), resident columns want to be whole (3072 x 768 x 1024: 146 whole, 128 with at least 512). */
+#define GEMM_DEPTH    256 /* k of one tile */
+#define GEMM_FETCH    8   /* k for each line fetched ahead */
+#define GEMM_RESIDENT ((int64_t)(1280 << 10) / (int64_t)sizeof(T)) /* elements of the packed block */
+#define GEMM_SIDE(rows_resident) ((rows_resident) ? 512 : 1280)    /* of these, rows or columns at least */
 
 /* One product. Matrices of the element type; T is f32 or f64 as the function it is handed to says. */
 typedef struct gemm {

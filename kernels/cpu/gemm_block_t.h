@@ -193,7 +193,8 @@ static void F(gemm_run)(gm_threads *threads, const gemm *g, T *scratch)
     int     count = threads ? gm_threads_count(threads) : 1;
     F(gemm_block) w = {.g = g, .own = scratch, .resident = scratch + count * GEMM_OWN};
     /* depth first: a longer k is fewer passes over c; then as much of the side as fits */
-    int64_t depth = GEMM_RESIDENT / (side < GEMM_SIDE ? side : GEMM_SIDE) / GEMM_DEPTH * GEMM_DEPTH;
+    int64_t least = side < GEMM_SIDE(rows_resident) ? side : GEMM_SIDE(rows_resident);
+    int64_t depth = GEMM_RESIDENT / least / GEMM_DEPTH * GEMM_DEPTH;
     if (depth < GEMM_DEPTH) depth = GEMM_DEPTH;
     if (depth > g->k) depth = g->k;
     int64_t step = depth > 0 ? GEMM_RESIDENT / depth : side;

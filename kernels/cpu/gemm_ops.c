@@ -261,7 +261,7 @@ typedef struct gemm_bias {
     int64_t     n, g_row, pre_row, dpre_row;
     const void *g, *pre;
     void       *dpre;   /* NULL: not wanted */
-    void       *scratch; /* 3 n elements for each part: sums, sums of few rows, a row; NULL: no sums wanted */
+    double     *scratch; /* 2 n for each part: sums, a row */
 } gemm_bias;
 
 #define AS 32
@@ -288,7 +288,7 @@ static gm_status cpu_bias_activation_grad(gm_device *dev, const gm_call *call)
     int64_t cost = w.n * (int64_t)gm_dtype_size(dtype) * 4;
     int     parts = rows ? cpu_parts(dev, rows, cost) : 0;
     if (parts) /* a row is needed as scratch even where no sums are wanted */
-        GM_TRY_OR(cpu_scratch(dev, (size_t)(3 * w.n * parts) * gm_dtype_size(dtype), &w.scratch, &block), st, done);
+        GM_TRY_OR(cpu_scratch(dev, (size_t)(2 * w.n * parts) * sizeof(double), &w.scratch, &block), st, done);
     w.g = gm_tensor_data(g);
     w.pre = pre ? gm_tensor_data(pre) : NULL;
     w.dpre = dpre ? gm_tensor_data(dpre) : NULL;
