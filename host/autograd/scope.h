@@ -38,7 +38,5 @@ void gm_handle_keep(gm_handle *h);    /* out of every scope: lives until release
 /* Out of the scope just inside `to`, into `to`. No effect on a handle that is kept or that belongs further out
  * already: a function that returns its argument must not shorten the argument's life. */
 void gm_handle_move(gm_handle *h, gm_scope *to);
-/* A new handle of an old owner must not take back what was kept: true if h is in some scope. */
-static inline bool gm_handle_scoped(const gm_handle *h) { return h->next != NULL; }
 
 #endif

@@ -99,8 +99,8 @@ function Module:tie(name, other, other_name)
   mine.tied = { module = other, name = other_name or name }
 end
 
-local function tensor_of(self, entry)
-  if entry.tied then return tensor_of(entry.tied.module, entry.tied.module._module.parameters[entry.tied.name]) end
+local function tensor_of(entry)
+  if entry.tied then return tensor_of(entry.tied.module._module.parameters[entry.tied.name]) end
   return entry.tensor
 end
 
@@ -243,8 +243,8 @@ local function index(class)
     if key == "training" then return own.training end
     local p = own.parameters[key]
     if p then
-      if not tensor_of(self, p) then self:materialize() end
-      return tensor_of(self, p)
+      if not tensor_of(p) then self:materialize() end
+      return tensor_of(p)
     end
     v = own.buffers[key]
     if v ~= nil then return v end
