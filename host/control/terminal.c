@@ -103,7 +103,7 @@ static gm_status open_editor(gm_terminal *t)
     el_set(t->edit, EL_SIGNAL, 0);
     el_set(t->edit, EL_HIST, history, t->history);
     el_set(t->edit, EL_GETCFN, read_key);
-    el_set(t->edit, EL_ADDFN, "ganymede-complete", "Complete a name", complete);
+    el_wset(t->edit, EL_ADDFN, L"ganymede-complete", L"Complete a name", complete); /* el_set would leak copies */
     el_set(t->edit, EL_BIND, "^I", "ganymede-complete", NULL);
     el_set(t->edit, EL_BIND, "^R", "em-inc-search-prev", NULL);
     el_source(t->edit, NULL); /* ~/.editrc */

@@ -177,7 +177,7 @@ local function prepare(config, run)
   trainer:prepare {
     train_dataloader = train_loader, test_dataloader = test_loader, hooks = hooks_of(config),
     epochs = not run.steps and config.epochs or nil, max_steps = run.steps or config.steps,
-    test_interval = config.test_interval,
+    test_interval = run.steps and 2 ^ 53 or config.test_interval, -- asked for so many steps: evaluate once, at the end
   }
   return trainer
 end

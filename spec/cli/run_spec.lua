@@ -39,6 +39,17 @@ describe("ganymede run", function()
     assert.is_number(json.decode(lines[11]).test.accuracy)
   end)
 
+  it("evaluates once with --steps, however many epochs that takes, and not at all with --no-eval", function()
+    for flag, evaluations in pairs { ["--checked"] = 1, ["--no-eval"] = 0 } do
+      local result = run(nil, "--steps", "40", "--out", "here", flag) -- 2.5 epochs
+      assert.equal(0, result.code, result.err)
+      local _, found = shell.read(home .. "/here/metrics.jsonl"):gsub('"test"', "")
+      assert.equal(evaluations, found, flag)
+      shell.remove(home)
+      home = nil
+    end
+  end)
+
   it("says where it is, without control characters when standard output is no terminal", function()
     local result = run(nil, "--steps", "20", "--no-eval")
     has(result.out, "step 1/20  epoch 1  loss ")

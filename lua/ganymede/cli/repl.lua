@@ -35,8 +35,8 @@ local function interact()
   local repl = require "ganymede.repl" { terminal = terminal }
   if terminal:is_interactive() then
     local device = core.device()
-    repl:say("Ganymede %s, %s with %d threads. :help lists commands, Ctrl-D leaves.", require "ganymede.version",
-      device.backend, device.threads)
+    repl:say("Ganymede %s, %s with %d thread%s. :help lists commands, Ctrl-D leaves.", require "ganymede.version",
+      device.backend, device.threads, device.threads == 1 and "" or "s")
   end
   local code = repl:loop()
   terminal:close()
