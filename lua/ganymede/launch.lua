@@ -4,9 +4,10 @@
 --     local engine, loader = gm.initialize { ... }
 --
 -- Returns a copy of the table in which --set, --steps and --seed have taken effect, with rank, world and device
--- besides; seeds the random numbers (`seed`, default 1024) and sets the default dtype (`dtype`, default "f32")
--- and the limit of memory (`memory_limit`, in bytes). Keys that recipes have are checked by their schema, any
--- others are the program's own. The trap: --steps arrives as config.steps; it is the program that stops there.
+-- besides; seeds the random numbers (`seed`, default 1024), sets the default dtype (`dtype`, default "f32") and
+-- the limit of memory (`memory_limit`, in bytes). Keys that recipes have are checked by their schema, any others
+-- are the program's own; reading one that is not there is an error that names it. The trap: --steps arrives as
+-- config.steps; it is the program that stops there.
 local core = require "ganymede.core"
 local failure = require "ganymede.failure"
 
@@ -32,6 +33,17 @@ local function refuse_flags(args)
   end
 end
 
+-- A setting that is not there: nil for a key of the schema that was not given, an error for any other.
+local function missing(file)
+  return function(settings, key)
+    local fields = require("ganymede.schema").fields
+    if fields[key] then return nil end
+    local near = require("ganymede.options").nearest(key, require("ganymede.options").sorted_keys(settings))
+    error(("there is no setting '%s' in %s%s"):format(tostring(key), file,
+      near and (" (did you mean '%s'?)"):format(near) or ""), 2)
+  end
+end
+
 --- Settings with the flags applied. given: a table (default: empty).
 function launch.launch(given)
   local config = require "ganymede.config"
@@ -50,7 +62,7 @@ function launch.launch(given)
   local settings = {}
   for key, value in pairs(resolved.config) do settings[key] = value end
   settings.rank, settings.world, settings.device = core.rank(), core.world(), core.device()
-  return settings
+  return setmetatable(settings, { __index = missing(source.path) })
 end
 
 return launch

@@ -1,4 +1,4 @@
---- What the REPL understands beside Lua: ?name, :help, :mem, :time, :quit.
+--- What the REPL understands beside Lua: ?name, :help, :mem, :forget, :time, :quit.
 --
 -- command(repl, text) -> true (done), "leave", a chunk to run, or nil, nil when the text is Lua; a mistake is
 -- nil and a message.
@@ -9,6 +9,7 @@ local help = [[
 An expression is printed, and `_` is its value; an input that is not complete goes on in the next line.
   ?name          what is known about a name: options of a class, the comment above a function
   :mem           memory of tensors, and where most of it was made
+  :forget        drop what is recorded for backward passes
   :time CODE     run a line and say how long it took
   :quit          leave; Ctrl-D does, too
 Tab completes names, Ctrl-C stops a line, Ctrl-R searches the history. gm, nn and ops are there already.]]
@@ -73,6 +74,8 @@ local function memory(repl)
   local m = core.memory()
   repl:say("live %s, peak %s, held from the system %s%s; Lua %s", bytes(m.live), bytes(m.peak), bytes(m.reserved),
     m.limit > 0 and ", limit " .. bytes(m.limit) or "", bytes(collectgarbage "count" * 1024))
+  local nodes = core.tape_nodes()
+  if nodes > 0 then repl:say("%d operations are recorded for a backward pass, with their inputs (:forget)", nodes) end
   for _, holder in ipairs(core.memory_holders(8)) do
     if holder.live > 0 then repl:say("  %-40s %10s in %d", holder.place, bytes(holder.live), holder.blocks) end
   end
@@ -103,9 +106,10 @@ return function(repl, text)
   if not command then return nil end
   if command == "help" then return repl:say(help) or true end
   if command == "mem" then return memory(repl) end
+  if command == "forget" then return core.tape_drop() or true end
   if command == "time" then return timed(repl, rest) end
   if command == "quit" or command == "q" then return "leave" end
-  local near = options.nearest(command, { "help", "mem", "time", "quit" })
+  local near = options.nearest(command, { "forget", "help", "mem", "time", "quit" })
   local hint = near and (" (did you mean ':%s'?)"):format(near) or ""
   return nil, ("there is no command ':%s'%s; see :help"):format(command, hint)
 end

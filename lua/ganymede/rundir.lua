@@ -1,8 +1,8 @@
 --- The folder of a run: runs/NAME-DATE-ID/ with config.lua, env.json, metrics.jsonl and checkpoints/.
 --
 -- Nothing exists before open(), which the trainer's first sign of life calls: a wrong recipe leaves nothing.
--- runs/latest points to the newest run. With --out the folder is the user's own, and may hold an older run
--- that is being resumed: metrics.jsonl is appended to.
+-- runs/latest points to the newest run. With --out the folder is the user's own, and may hold an older run:
+-- one that is resumed gets more lines in metrics.jsonl, any other loses the old ones.
 local core = require "ganymede.core"
 local json = require "ganymede.json"
 local log = require "ganymede.log"
@@ -13,9 +13,10 @@ Rundir.__index = Rundir
 
 local BASE = "runs"
 
---- opt: name, out (or nil), text (resolved settings as Lua), argv (list)
+--- opt: name, out (or nil), text (resolved settings as Lua), argv (list), resumes (an older run of the folder?)
 local function new(_, opt)
-  local self = setmetatable({ name = opt.name, given = opt.out, text = opt.text, argv = opt.argv or {} }, Rundir)
+  local self = setmetatable({ name = opt.name, given = opt.out, text = opt.text, argv = opt.argv or {},
+    resumes = opt.resumes }, Rundir)
   self.path = opt.out or ("%s/%s-%s-%s"):format(BASE, opt.name, os.date "%Y%m%d-%H%M%S", self:id())
   return self
 end
@@ -42,6 +43,9 @@ function Rundir:open()
   self.opened = true
   if self.given then
     core.make_folders(self.path)
+    if not self.resumes and #core.list_folder(self.path .. "/checkpoints") > 0 then
+      log.warn("%s holds checkpoints of an earlier run, which --resume would find", self.path)
+    end
   else
     core.make_folders(BASE)
     core.make_new_folder(self.path)
@@ -50,7 +54,7 @@ function Rundir:open()
   end
   core.write_whole(self.path .. "/config.lua", self.text or "")
   core.write_whole(self.path .. "/env.json", json.encode(self:environment(), { indent = true }) .. "\n")
-  local file, why = io.open(self.path .. "/metrics.jsonl", "a")
+  local file, why = io.open(self.path .. "/metrics.jsonl", self.resumes and "a" or "w")
   if not file then error("cannot write the metrics: " .. why, 0) end
   self.metrics = file
   log.info("run folder %s", self.path)

@@ -39,6 +39,40 @@ describe("ganymede run", function()
     assert.is_number(json.decode(lines[11]).test.accuracy)
   end)
 
+  it("goes on in the folder of its newest run with --resume auto", function()
+    local sets = { "--set", "hooks={{type='CheckpointHook',interval=4}}", "--no-eval" }
+    local whole = run(nil, "--steps", "8", "--stats", "s.json", unpack(sets))
+    assert.equal(0, whole.code, whole.err)
+    local want = support.json(home .. "/s.json").loss
+    shell.remove(home)
+    local first = run(nil, "--steps", "4", unpack(sets))
+    assert.equal(0, first.code, first.err)
+    local second = support.run(home, { "run", "recipe.lua", "--threads", "1", "--steps", "8", "--resume", "auto",
+      "--stats", "s.json", unpack(sets) })
+    assert.equal(0, second.code, second.err)
+    has(second.err .. second.out, "at step 4")
+    assert.equal(2, #shell.lines("ls " .. home .. "/runs")) -- one run, and latest
+    assert.equal(8, #shell.lines("cat " .. home .. "/runs/latest/metrics.jsonl"))
+    local got = support.json(home .. "/s.json").loss
+    assert.equal(want[8], got[#got])
+  end)
+
+  it("says that --out holds checkpoints of another run, and starts its metrics afresh", function()
+    local words = { "--steps", "4", "--no-eval", "--out", "here", "--set", "hooks={{type='CheckpointHook'}}" }
+    assert.equal(0, run(nil, unpack(words)).code)
+    local again = support.run(home, { "run", "recipe.lua", "--threads", "1", unpack(words) })
+    assert.equal(0, again.code, again.err)
+    has(again.err, "here holds checkpoints of an earlier run")
+    assert.equal(4, #shell.lines("cat " .. home .. "/here/metrics.jsonl"))
+  end)
+
+  it("refuses to be one of several ranks", function()
+    home = support.home()
+    local result = support.run(home, { "run", "recipe.lua" }, { env = { OMPI_COMM_WORLD_SIZE = 4 } })
+    assert.equal(2, result.code)
+    has(result.err, "one of 4 ranks")
+  end)
+
   it("evaluates once with --steps, however many epochs that takes, and not at all with --no-eval", function()
     for flag, evaluations in pairs { ["--checked"] = 1, ["--no-eval"] = 0 } do
       local result = run(nil, "--steps", "40", "--out", "here", flag) -- 2.5 epochs
@@ -256,6 +290,12 @@ describe("a recipe in code", function()
     local result = run(text, "--set", "wdith=5")
     assert.equal(2, result.code)
     has(result.err, "wdith is no key")
+  end)
+
+  it("reads keys that are not there as an error that names them and the file, nil for those of recipes", function()
+    local result = run "local c = require('ganymede').launch { width = 3 } print(c.checkpoint, c.widht)"
+    assert.equal(1, result.code)
+    has(result.err, "recipe.lua:1: there is no setting 'widht' in recipe.lua (did you mean 'width'?)")
   end)
 
   it("is told when its flags had no effect", function()

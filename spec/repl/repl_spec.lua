@@ -99,6 +99,14 @@ describe("ganymede repl without a terminal", function()
     has(result.err, "unexpected symbol")
   end)
 
+  it("can forget what it recorded for backward passes", function()
+    local result = repl(table.concat({ "core = require 'ganymede.core'", "x = gm.ones({ 8 }):requires_grad(true)",
+      "y = x * 2; z = y * y", "core.tape_nodes()", ":mem", ":forget", "core.tape_nodes()", "z:detach():sum():item()",
+      "" }, "\n"))
+    assert.equal("", result.err)
+    assert.is_truthy(result.out:match "^2\n.*2 operations are recorded.*\n0\n32\n$", result.out)
+  end)
+
   it("computes shapes only on meta", function()
     local result = repl("x = gm.zeros { 3, 4 }\nx\n(x + 1):item()\n'alive'\n", "--device meta")
     has(result.out, "tensor f32 (3, 4) on meta")

@@ -54,6 +54,12 @@ function verb.refuse_unserved(args)
   if (args.ranks or 1) > 1 then
     failure(2, "-n %d: this build runs one rank, in f32 or f64; leave -n away", args.ranks)
   end
+  for _, name in ipairs { "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS" } do
+    local size = tonumber(os.getenv(name) or "")
+    if size and size > 1 then
+      failure(2, "started as one of %d ranks (%s): this build runs one rank, in f32 or f64", size, name)
+    end
+  end
   if args.trace then failure(2, "--trace: this build writes no traces; --stats FILE has totals by rank") end
   if (args.threads or 1) > 1024 then failure(2, "--threads %d: at most 1024", args.threads) end
 end
@@ -125,7 +131,8 @@ local function train(args, source, given, about)
   core.set_default_dtype(settings.dtype)
   session.blaming_recipe(source.path, always, rehearse, settings)
   local folder = require "ganymede.rundir" { name = settings.name, out = folder_of(args, settings),
-    text = resolved:text(), argv = args.argv }
+    text = resolved:text(), argv = args.argv,
+    resumes = args.resume ~= nil }
   local context = make_context(args, about.run, folder, settings)
   session.announce(settings)
   about.started = core.now()
