@@ -169,19 +169,20 @@ end
 
 -- ---------------------------------------------------------------- a whole step at once
 
-local function finish(ok, ...)
-  if ok then
-    core.scope_close(...)
-    return ...
+local function finish(depth, ok, ...)
+  if not ok then
+    core.scope_unwind(depth)
+    error((...), 0)
   end
-  core.scope_close()
-  error((...), 0)
+  while core.scope_depth() > depth do core.scope_close(...) end -- a loop over a loader, left by break, is closed too
+  return ...
 end
 
 --- Runs fn(...) in a scope: tensors made inside are released, but for those it returns.
 local function scope(fn, ...)
+  local depth = core.scope_depth()
   core.scope_open()
-  return finish(pcall(fn, ...))
+  return finish(depth, pcall(fn, ...))
 end
 
 local function one_batch(self, batch, keep_output)

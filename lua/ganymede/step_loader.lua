@@ -72,24 +72,21 @@ end
 
 --- Iterator over the x, y of one epoch: the one that set_epoch chose, or else the one after the last.
 function StepLoader:batches()
-  local step, at = nil, 0
+  local step, at, depth = nil, 0, core.scope_depth()
   rewind(self)
+  local function read_step()
+    core.scope_unwind(depth) -- of the last step
+    core.scope_open()
+    step, at = self:next_step(), 1
+    if step then return true end
+    core.scope_unwind(depth)
+    self.passed = true
+    return false
+  end
   return function()
-    if step then core.scope_close() end -- of the last batch
     at = at + 1
-    if step and at > #step then
-      step = nil
-      core.scope_close() -- of the last step
-    end
-    if not step then
-      core.scope_open()
-      step, at = self:next_step(), 1
-      if not step then
-        core.scope_close()
-        self.passed = true
-        return nil
-      end
-    end
+    if (not step or at > #step) and not read_step() then return nil end
+    core.scope_unwind(depth + 1) -- of the last batch
     core.scope_open()
     return step[at][1], step[at][2]
   end

@@ -229,6 +229,23 @@ describe("the engine", function()
     assert.equal(live, gm.memory().live)
   end)
 
+  it("closes the scopes of loops that were left by break or by an error", function()
+    local run = build { batches = 3, size = 4, accumulation = 2 }
+    local depth = core.scope_depth()
+    local kept = require("ganymede.engine").scope(function()
+      for x in run.train:batches() do return x end
+    end)
+    assert.equal(depth, core.scope_depth())
+    assert.same({ 4, 5 }, kept:shape())
+    pcall(require("ganymede.engine").scope, function()
+      for _ in run.train:batches() do error "stop" end
+    end)
+    assert.equal(depth, core.scope_depth())
+    local inner = build { batches = 3, size = 4 }
+    for _ in run.train:batches() do inner.train:batches()() end
+    assert.equal(depth, core.scope_depth())
+  end)
+
   it("counts steps for the random numbers", function()
     local run = build { batches = 3, size = 4 }
     canonical(run, 1)
