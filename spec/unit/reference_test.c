@@ -370,6 +370,11 @@ void gm_test_ref_attention(void **state)
     EXPECT(out[0], 1e-14, 3, 7);
     EXPECT(out[1], 1e-15, log(4));
     at = gm_attrs_default();
+    /* Four query heads share two key heads: the first two read the first. */
+    v = VALUES(S(1, 1, 2, 1), 5, 7);
+    run(GM_OP_attention, IN(VALUES(S(1, 1, 4, 1), 1, 2, 3, 4), v, v, NULL), 2, NULL, out);
+    EXPECT(out[0], 0, 5, 5, 7, 7);
+    EXPECT(out[1], 1e-14, 5, 10, 21, 28);
     check_attention_gradient(NULL);
     at.causal = true, at.p = 0.4, at.stream = (gm_stream){77, 3};
     check_attention_gradient(values(GM_U8, S(2, 5), (double[]){1, 0, 1, 1, 1, 0, 1, 1, 0, 1}));
