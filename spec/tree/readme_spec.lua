@@ -35,6 +35,35 @@ describe("README.md", function()
   end)
 end)
 
+describe("the examples of README.md", function()
+  local run_host = require "spec.support.run_host"
+  local shell = require "spec.support.shell"
+  local examples = {}
+  for text in tree.read("README.md"):gmatch "```lua\n(.-)```" do examples[#examples + 1] = text end
+  local folder
+  before_each(function() folder = shell.temporary_folder() end)
+  after_each(function() shell.remove(folder) end)
+
+  it("are a recipe that can be checked, and overridden as the text says", function()
+    shell.write(folder .. "/first.lua", examples[1])
+    local result = run_host({ "check", "first.lua", "--set", "optimizer.lr=3e-3" }, { cwd = folder })
+    assert.equal("", result.err)
+    assert.equal(0, result.code)
+    assert.truthy(result.out:find "optimizer%.lr%s+0%.003%s+%-%-set")
+  end)
+
+  it("and a loop in code that finds y = 3 x - 1", function()
+    shell.write(folder .. "/loop.lua", examples[2])
+    local result = run_host({ "run", "loop.lua" }, { cwd = folder })
+    assert.equal("", result.err)
+    assert.equal(0, result.code)
+    local weight, bias = result.out:match "%[%[([%-%d.]+)%]%].-%[([%-%d.]+)%]%s*$"
+    assert.near(3, tonumber(weight), 1e-3) -- the loss falls below 1e-10 in 200 steps: both are right to 1e-5
+    assert.near(-1, tonumber(bias), 1e-3)
+    assert.equal(2, #examples)
+  end)
+end)
+
 describe("docs/command_line.md", function()
   local text = tree.read "docs/command_line.md"
   local cli = require "ganymede.cli"
