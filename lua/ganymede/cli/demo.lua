@@ -8,7 +8,7 @@ local verb = { summary = "train a small vision transformer on Fashion-MNIST" }
 local recipe = "recipes/vit_fashion_mnist.lua"
 
 function verb.arguments(parser)
-  parser:option("--steps", "end after N optimizer steps (default: one epoch)"):argname "N"
+  parser:option("--steps", "end after N optimizer steps (default: all epochs of the recipe)"):argname "N"
   parser:option("--out", "folder for checkpoints and logs"):argname "DIR"
 end
 
