@@ -145,7 +145,11 @@ end
 local function end_step(self)
   self.steps_done = self.steps_done + 1
   self.last_loss, self.loss_sum, self.batch, self.announced, self.fresh = self.loss_sum, 0, 0, nil, true
+  if Engine.on_update then Engine.on_update(self) end
 end
+
+--- Called with the engine after every update, when it is set: the statistics of programs without a trainer.
+Engine.on_update = nil
 
 --- One update, if all batches of the step have been through backward -> true; else nothing -> false.
 -- A loss or gradient that is not finite changes no parameter and ends the run with exit status 8.

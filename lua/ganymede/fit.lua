@@ -128,6 +128,8 @@ local function fill_rank(stats, engine)
   } }
 end
 
+fit.fill_rank = fill_rank
+
 local function fill_rates(stats, trainer)
   stats.steps, stats.seconds = trainer.step, trainer.seconds
   if trainer.seconds > 0 then

@@ -13,14 +13,39 @@ local failure = require "ganymede.failure"
 
 local launch = {}
 
-local pending -- { args, source, about } while a recipe runs
+local pending -- { args, source, about, close } while a recipe runs
 local used = false
 
---- For the command line: flags that gm.launch may take up.
-function launch.prepare(args, source, about) pending, used = { args = args, source = source, about = about }, false end
+-- Fills the document of --stats from the engine that made the first update.
+local function observe(Engine, run)
+  local first
+  Engine.on_update = function(engine)
+    first = first or engine
+    if engine ~= first then return end
+    run.loss = run.loss or {}
+    run.loss[#run.loss + 1], run.steps = engine.last_loss, engine.steps_done
+    run.samples = (run.samples or 0) + engine.samples
+    run.global_batch = run.global_batch or engine.samples
+  end
+  return function()
+    Engine.on_update = nil
+    if first then require("ganymede.fit").fill_rank(run, first) end
+  end
+end
+
+--- For the command line: a recipe is about to run; gm.launch may take up its flags.
+function launch.prepare(args, source, about)
+  used = false
+  local close = observe(require("ganymede.engine").Engine, about.run)
+  pending = { args = args, source = source, about = about, close = close }
+end
 
 --- For the command line: the recipe has ended.
-function launch.finish() pending = nil end
+function launch.finish()
+  if not pending then return end
+  pending.close()
+  pending = nil
+end
 
 --- Did the recipe call gm.launch?
 function launch.used() return used end

@@ -36,19 +36,20 @@ function Repl.compile(text)
   return nil, why, is_incomplete(why)
 end
 
--- What an error in the middle of things left open.
-local function clean_up(depth, recording)
+-- What an error in the middle of things left open; what only that line recorded is of no use to anyone.
+local function clean_up(depth, recording, recorded)
   core.scope_unwind(depth)
+  if recorded == 0 then core.tape_drop() end
   core.set_path ""
   core.no_grad(recording - core.no_grad(0))
 end
 
 --- Runs a chunk under Ctrl-C -> true and its values, or false and the error.
 function Repl.protected(chunk)
-  local depth, recording = core.scope_depth(), core.no_grad(0)
+  local depth, recording, recorded = core.scope_depth(), core.no_grad(0), core.tape_nodes()
   local function done(ok, ...)
     core.signals_arm(false)
-    if not ok then clean_up(depth, recording) end
+    if not ok then clean_up(depth, recording, recorded) end
     return ok, ...
   end
   core.signals_arm(true)

@@ -292,6 +292,31 @@ describe("a recipe in code", function()
     has(result.err, "wdith is no key")
   end)
 
+  it("has statistics of its engine in --stats", function()
+    local result = run([[
+      local gm = require "ganymede"
+      local c = gm.launch { steps = 30, gradient_accumulation = 2 }
+      local engine, loader = gm.initialize {
+        model = gm.nn.Linear(16, 10), criterion = { type = "CrossEntropyLoss" },
+        optimizer = { type = "SGD", lr = 0.1, momentum = 0.9 }, gradient_accumulation = c.gradient_accumulation,
+        train_dataloader = gm.data.loader { dataset = { type = "Synthetic", shape = { 16 } }, batch_size = 8 },
+      }
+      local steps = 0
+      for x, y in loader:batches() do
+        engine:zero_grad()
+        engine:backward(engine:criterion(engine(x), y))
+        if engine:step() then steps = steps + 1 end
+        if steps == c.steps then break end
+      end
+    ]], "--steps", "6", "--stats", "s.json")
+    assert.equal(0, result.code, result.err)
+    local s, parameters = support.json(home .. "/s.json"), 16 * 10 + 10
+    assert.same({ "done", 6, 6, 16 }, { s.status, s.steps, #s.loss, s.global_batch })
+    assert.is_true(math.abs(s.loss[1] - math.log(10)) < 1.5)
+    assert.same({ 4 * parameters, 4 * parameters, 4 * parameters },
+      { s.ranks[1].parameter_bytes, s.ranks[1].gradient_bytes, s.ranks[1].optimizer_bytes })
+  end)
+
   it("reads keys that are not there as an error that names them and the file, nil for those of recipes", function()
     local result = run "local c = require('ganymede').launch { width = 3 } print(c.checkpoint, c.widht)"
     assert.equal(1, result.code)

@@ -29,6 +29,7 @@ local function fill_globals(globals)
 end
 
 local function interact()
+  io.stdout:setvbuf "line" -- whoever reads a pipe sees what a line prints while it runs
   fill_globals(_G)
   local complete = require("ganymede.repl_complete").line
   local terminal = core.terminal_open(history_file(), complete)
