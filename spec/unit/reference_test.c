@@ -225,6 +225,34 @@ void gm_test_ref_elementwise(void **state)
     end();
 }
 
+/* Whole numbers, so sums are exact: element (i, j) of batch n by three plain loops over the values put in. */
+void gm_test_ref_matmul(void **state)
+{
+    (void)state;
+    begin();
+    for (int bits = 0; bits < 8; bits++) {
+        bool       ta = bits & 1, tb = bits & 2;
+        double     a[2][3][4], b[4][5];
+        gm_tensor *ma = ta ? empty(GM_F64, S(2, 4, 3)) : empty(GM_F64, S(2, 3, 4));
+        gm_tensor *mb = tb ? empty(GM_F64, S(5, 4)) : empty(GM_F64, S(4, 5)), *y = empty(GM_F64, S(2, 3, 5));
+        for (int64_t i = 0; i < 24; i++) {
+            int64_t row = i / 4 % 3, k = i % 4;
+            set(ma, ta ? i / 12 * 12 + k * 3 + row : i, a[i / 12][row][k] = (double)unit_below(&random_state, 19) - 9);
+        }
+        for (int64_t i = 0; i < 20; i++)
+            set(mb, tb ? i % 5 * 4 + i / 5 : i, b[i / 5][i % 5] = (double)unit_below(&random_state, 19) - 9);
+        for (int64_t i = 0; i < 30; i++) set(y, i, (double)i);
+        at.transpose_a = ta, at.transpose_b = tb, at.accumulate = bits & 4, at.alpha = -2;
+        run(GM_OP_matmul, IN(ma, mb), 1, &y, &y);
+        for (int64_t i = 0; i < 30; i++) {
+            double sum = 0;
+            for (int k = 0; k < 4; k++) sum += a[i / 15][i / 5 % 3][k] * b[k][i % 5];
+            assert_true(get(y, i) == -2 * sum + (at.accumulate ? (double)i : 0));
+        }
+    }
+    end();
+}
+
 static void check_unary_gradients(void)
 {
     for (gm_function f = GM_FN_relu; f <= GM_FN_power; f++) {
@@ -479,6 +507,21 @@ void gm_test_ref_optimizers(void **state)
     end();
 }
 
+/* Elements 2k and 2k + 1 are the two that a pair of words gives. */
+static void check_normal_pairs(void)
+{
+    gm_tensor *y = empty(GM_F64, S(7));
+    at.mean = 2, at.std = 3;
+    run(GM_OP_normal, 0, NULL, 1, &y, &y);
+    for (int64_t i = 0; i < 7; i++) {
+        double   two[2];
+        uint64_t pair = (uint64_t)i / 2 * 2, key = at.stream.key, step = (uint64_t)at.stream.step;
+        gm_sample_normal(2, 3, gm_philox_word(key, pair, step), gm_philox_word(key, pair + 1, step), &two[0], &two[1]);
+        assert_true(get(y, i) == two[i % 2]);
+    }
+    at.mean = 0, at.std = 1;
+}
+
 /* A block drawn by its box holds the same bits as that part of the whole. */
 static void check_box(gm_op op, gm_tensor *x)
 {
@@ -512,6 +555,8 @@ void gm_test_ref_boxes(void **state)
     at.stream = (gm_stream){42, 6}, at.p = 0.5;
     check_box(GM_OP_uniform, NULL);
     check_box(GM_OP_normal, NULL);
+    at.box = (gm_box){0};
+    check_normal_pairs();
     at.truncated = true, at.low = -1;
     check_box(GM_OP_normal, NULL);
     end();
