@@ -111,7 +111,7 @@ static gm_status attention_run(gm_device *dev, attention_job *w, gm_dtype dtype,
     GM_TRY(cpu_scratch(dev, w->scratch_step * (size_t)parts, &w->scratch, &block));
     double pairs = (double)w->queries * (double)w->keys * (double)(w->heads / w->key_heads);
     double cost = pairs * (double)(w->size + 16) / 8 / (double)w->chunks;
-    cpu_parallel(dev, units, cost < 1e15 ? (int64_t)cost : (int64_t)1e15, job, w);
+    gemm_parallel(dev->threads, units, cost < 1e15 ? (int64_t)cost : (int64_t)1e15, job, w);
     gm_pool_release(dev->pool, block);
     return GM_OK;
 }

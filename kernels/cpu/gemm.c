@@ -2,6 +2,8 @@
  *
  * gemm_tile_t.h is the register tile and packing, gemm_block_t.h the blocking, gemm_ops_t.h the ops. The
  * constants below are the whole choice of algorithm; they depend on the instruction set only. */
+#include <stdatomic.h>
+
 #if CPU_VECTOR == 64
 #define GEMM_ROWS 14 /* 28 accumulators, two vectors of b and a broadcast: 31 of 32 registers */
 #define GEMM_EACH_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
@@ -18,6 +20,39 @@
 #define GEMM_FETCH    8   /* k for each line fetched ahead */
 #define GEMM_RESIDENT ((int64_t)(1280 << 10) / (int64_t)sizeof(T)) /* elements of the packed block */
 #define GEMM_SIDE(rows_resident) ((rows_resident) ? 512 : 1280)    /* of these, rows or columns at least */
+
+/* Units of work that are handed out as threads come for them, many at first, one at the end: a core that others use
+ * too takes fewer. Only for jobs whose result does not depend on who does which unit. */
+typedef struct gemm_queue {
+    _Atomic int64_t next;
+    int64_t         units, parts;
+    gm_job          job;
+    void           *context;
+} gemm_queue;
+
+static void gemm_take(void *context, int64_t begin, int64_t end, int thread)
+{
+    gemm_queue *q = context;
+    int64_t     at = atomic_load(&q->next), take;
+    (void)begin;
+    (void)end;
+    while (at < q->units) {
+        take = (q->units - at) / (2 * q->parts);
+        if (take < 1) take = 1;
+        if (!atomic_compare_exchange_weak(&q->next, &at, at + take)) continue;
+        q->job(q->context, at, at + take, thread);
+        at = atomic_load(&q->next);
+    }
+}
+
+/* job over [0, units), cost cycles a unit. */
+static void gemm_parallel(gm_threads *threads, int64_t units, int64_t cost, gm_job job, void *context)
+{
+    gemm_queue q = {.units = units, .parts = gm_parallel_parts(threads, units, cpu_grain(cost)), .job = job,
+                    .context = context};
+    if (q.parts == 1) job(context, 0, units, 0);
+    else gm_parallel(threads, q.parts, 1, gemm_take, &q);
+}
 
 /* One product. Matrices of the element type; T is f32 or f64 as the function it is handed to says. */
 typedef struct gemm {

@@ -165,7 +165,7 @@ static void F(gemm_walk_slivers)(void *context, int64_t begin, int64_t end, int 
 /* threads NULL: on the caller alone. */
 static void F(gemm_job)(gm_threads *threads, int64_t units, double flops, gm_job job, F(gemm_block) *w)
 {
-    if (threads) gm_parallel(threads, units, cpu_grain((int64_t)(flops / (2 * LANES) / (double)units)), job, w);
+    if (threads) gemm_parallel(threads, units, (int64_t)(flops / (2 * LANES) / (double)units), job, w);
     else job(w, 0, units, 0);
 }
 

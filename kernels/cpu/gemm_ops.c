@@ -155,7 +155,7 @@ static gm_status gemm_batch_run(gm_device *dev, gemm_batch *w)
     GM_TRY(cpu_scratch(dev, w->scratch_step * (size_t)(apart ? threads : 1), &w->scratch, &block));
     if (apart) {
         double cost = (double)w->g.m * (double)w->g.n * (double)(w->g.k + 8) / 16;
-        cpu_parallel(dev, w->count, (int64_t)cost, gemm_batch_part, w);
+        gemm_parallel(dev->threads, w->count, (int64_t)cost, gemm_batch_part, w);
     } else {
         for (int64_t i = 0; i < w->count; i++) {
             gemm g = gemm_nth(w, i);
