@@ -329,7 +329,7 @@ static void check_norm_gradients(void)
 
 static void check_softmax_gradients(void)
 {
-    for (int64_t dim = 0; dim < 3; dim++) {
+    for (int64_t dim = -3; dim < 3; dim++) { /* each twice: negative ones count from the end */
         gm_tensor *x = between(-3, 3, S(2, 3, 4)), *g = UNIT(2, 3, 4), *y, *dx;
         at.dim = dim;
         run(GM_OP_softmax, IN(x), 1, NULL, &y);
@@ -340,6 +340,9 @@ static void check_softmax_gradients(void)
         check_slope(&(forward){GM_OP_log_softmax, 1, &x, 1, &g}, "x", x, dx);
     }
     gm_tensor *y;
+    at.dim = -2; /* columns */
+    run(GM_OP_softmax, IN(VALUES(S(2, 2), 0, 0, log(3), 0)), 1, NULL, &y);
+    EXPECT(y, 1e-15, 0.25, 0.5, 0.75, 0.5);
     at.dim = 0;
     run(GM_OP_softmax, IN(VALUES(S(3), 1000, 1000 + log(2), -INFINITY)), 1, NULL, &y);
     EXPECT(y, 1e-13, 1.0 / 3, 2.0 / 3, 0); /* 1000 + log 2 is rounded to 1e-13 */
