@@ -48,9 +48,19 @@ local function schedule_steps(config, steps_per_epoch, asked)
   return asked and math.max(asked, own) or own
 end
 
-local function build_engine(config, train, test, total)
+-- fn(...), whose errors mean that the recipe is wrong: status 2.
+local function blaming_recipe(fn, ...)
+  local function finish(ok, ...)
+    if ok then return ... end
+    if failure.is((...)) then error((...), 0) end
+    failure(2, "%s", failure.text((...)))
+  end
+  return finish(pcall(fn, ...))
+end
+
+local function build_engine(config, model, train, test, total)
   return engine_module.initialize {
-    model = registry.models:build(config.model), criterion = registry.losses:build(config.loss),
+    model = model, criterion = registry.losses:build(config.loss),
     optimizer = config.optimizer, lr_scheduler = config.lr_scheduler, total_steps = total,
     train_dataloader = train, test_dataloader = test,
     clip_grad_norm = config.clip_grad_norm, gradient_accumulation = config.gradient_accumulation,
@@ -162,13 +172,16 @@ end
 -- ---------------------------------------------------------------- the run
 
 local function prepare(config, run)
+  require("ganymede.session").load_classes()
   core.set_seed(config.seed)
   if config.dtype then core.set_default_dtype(config.dtype) end
   local train, test = loader(config, "train"), not run.no_eval and loader(config, "test") or nil
   if not train then failure(2, "the recipe has no data.train to train on") end
   local steps_per_epoch = math.ceil(train:length() / (config.gradient_accumulation or 1))
   local total = schedule_steps(config, steps_per_epoch, run.steps)
-  local engine, train_loader, test_loader = build_engine(config, train, test, total)
+  local model = blaming_recipe(registry.models.build, registry.models, config.model)
+  model:materialize() -- may lack memory, which is no mistake of the recipe
+  local engine, train_loader, test_loader = blaming_recipe(build_engine, config, model, train, test, total)
   local trainer = trainer_module(engine)
   trainer.config = require("ganymede.stats").jsonable(config)
   trainer.samples_per_step = config.data.batch_size * (config.gradient_accumulation or 1)
@@ -176,11 +189,11 @@ local function prepare(config, run)
     local out = folder(run)
     return out and out .. "/checkpoints"
   end
-  trainer:prepare {
+  blaming_recipe(trainer.prepare, trainer, {
     train_dataloader = train_loader, test_dataloader = test_loader, hooks = hooks_of(config),
     epochs = not run.steps and config.epochs or nil, max_steps = run.steps or config.steps,
     test_interval = run.steps and 2 ^ 53 or config.test_interval, -- asked for so many steps: evaluate once, at the end
-  }
+  })
   return trainer
 end
 

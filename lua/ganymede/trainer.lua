@@ -1,6 +1,6 @@
 --- The trainer: epochs of steps over an engine, evaluation, and hooks around both.
 --
---     local trainer = gm.Trainer(engine)
+--     local trainer = gm.trainer(engine)
 --     trainer:fit { train_dataloader = train, epochs = 2, test_dataloader = test, hooks = { gm.hooks.LossHook() } }
 --     trainer.metrics.test.accuracy
 --

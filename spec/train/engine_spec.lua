@@ -233,7 +233,7 @@ describe("the engine", function()
     local run = build { batches = 3, size = 4, accumulation = 2 }
     local depth = core.scope_depth()
     local kept = require("ganymede.engine").scope(function()
-      for x in run.train:batches() do return x end
+      return (run.train:batches()())
     end)
     assert.equal(depth, core.scope_depth())
     assert.same({ 4, 5 }, kept:shape())

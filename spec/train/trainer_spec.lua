@@ -5,7 +5,7 @@ local support = require "spec.train.support"
 
 local function build(opt)
   opt = opt or {}
-  local model = support.model { width = 3, classes = 3, dropout = opt.dropout }
+  local model = support.model { width = 3, classes = 3, dropout = opt.dropout, seed = opt.seed }
   local loader = support.loader { batches = opt.batches or 3, size = 4, width = 3, classes = 3 }
   local engine, train, test = gm.initialize {
     model = model, criterion = { type = "CrossEntropyLoss" }, train_dataloader = loader, test_dataloader = loader,
@@ -109,13 +109,16 @@ describe("the trainer", function()
   end)
 
   it("trains to the same bits twice, and to others with another seed", function()
-    local function bits()
-      local trainer, train, _, model = build { dropout = 0.3 }
+    local function bits(seed)
+      local trainer, train, _, model = build { dropout = 0.3, seed = seed }
       trainer:fit { train_dataloader = train, epochs = 3 }
       return { trainer.losses, support.numbers(model) }
     end
     local first = bits()
     assert.same(first, bits())
+    local other = bits(4)
+    assert.is_not.same(first[1], other[1])
+    assert.is_not.same(first[2], other[2])
   end)
 
   it("evaluation and prediction leave training as it was", function()
@@ -203,6 +206,50 @@ describe("hooks", function()
     assert.is_true(trainer.states.memory_peak >= trainer.states.memory_live)
     assert.is_true(trainer.metrics.train.gradient_norm_max >= trainer.metrics.train.gradient_norm)
     assert.equal(trainer.engine.grad_norm, trainer.states.gradient_norm)
+  end)
+
+  it("ThroughputHook counts tokens where a sample is a sequence of them", function()
+    local config = {
+      seed = 1, dtype = "f32", steps = 3, loss = { type = "CrossEntropyLoss" }, optimizer = { type = "AdamW" },
+      model = { type = "GPT", vocabulary = 16, sequence_length = 8, width = 8, depth = 1, heads = 2 },
+      data = { train = { type = "Synthetic", kind = "tokens", length = 64, sequence_length = 8, vocab_size = 16 },
+               batch_size = 4 },
+      hooks = { { type = "ThroughputHook" }, { type = "AccuracyHook" } },
+    }
+    local stats = {}
+    local trainer = gm.fit(config, { stats = stats, log = function() end })
+    assert.equal(3 * 4 * 8, trainer.tokens)
+    assert.near(8, trainer.states.tokens_per_second / trainer.states.samples_per_second, 1e-9)
+    assert.near(8, stats.tokens_per_second / stats.samples_per_second, 1e-9)
+    assert.equal(3, stats.steps)
+    local rank = stats.ranks[1]
+    assert.equal(4 * trainer.engine.model:count(), rank.parameter_bytes)
+    assert.equal(rank.parameter_bytes, rank.gradient_bytes)
+    assert.equal(2 * rank.parameter_bytes, rank.optimizer_bytes)
+    assert.is_true(rank.activation_peak_bytes > 0 and rank.peak_bytes > 4 * rank.parameter_bytes)
+  end)
+
+  it("of a recipe that is wrong end the run with status 2 before it starts", function()
+    local failure = require "ganymede.failure"
+    local function config(changes)
+      local c = {
+        seed = 1, dtype = "f32", steps = 2, loss = { type = "CrossEntropyLoss" }, optimizer = { type = "AdamW" },
+        model = { type = "MLP", inputs = 4, classes = 3 },
+        data = { train = { type = "Synthetic", length = 8, shape = { 4 }, classes = 3 }, batch_size = 4 },
+      }
+      for key, value in pairs(changes) do c[key] = value end
+      return c
+    end
+    for _, changes in ipairs {
+      { lr_scheduler = { type = "OneCycleLR" } }, { hooks = { { type = "LossHook", intervall = 3 } } },
+      { optimizer = { type = "SGD", nesterov = true } },
+      { optimizer = { type = "AdamW", groups = { { match = "no such" } } } },
+    } do
+      local ok, err = pcall(gm.fit, config(changes), {})
+      assert.is_false(ok)
+      assert.equal(2, failure.code(err), failure.text(err))
+    end
+    assert.equal(2, gm.fit(config {}, { log = function() end }).step)
   end)
 
   it("refuse options they do not have", function()
