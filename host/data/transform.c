@@ -125,13 +125,30 @@ int gm_pipeline_shape(const gm_pipeline *p, int64_t *shape)
 
 /* ---- running ---- */
 
-/* Always to doubles; the one rounding to f32 comes at the end. */
-static void normalize(const step *s, const void *in, double *out)
+/* Channel k of n values, bytes or doubles, to doubles or (the one rounding) to f32. */
+static void normalize_bytes(const double *table, const uint8_t *in, int64_t n, gm_dtype to, void *out)
 {
-    for (int64_t k = 0; k < s->c; k++)
-        for (int64_t i = k * s->w; i < (k + 1) * s->w; i++)
-            out[i] = s->dtype == GM_U8 ? s->table[k][((const uint8_t *)in)[i]]
-                                       : (((const double *)in)[i] - s->t.mean[k]) / s->t.std[k];
+    if (to == GM_F32)
+        for (int64_t i = 0; i < n; i++) ((float *)out)[i] = (float)table[in[i]];
+    else
+        for (int64_t i = 0; i < n; i++) ((double *)out)[i] = table[in[i]];
+}
+
+static void normalize_doubles(double mean, double std, const double *in, int64_t n, gm_dtype to, void *out)
+{
+    if (to == GM_F32)
+        for (int64_t i = 0; i < n; i++) ((float *)out)[i] = (float)((in[i] - mean) / std);
+    else
+        for (int64_t i = 0; i < n; i++) ((double *)out)[i] = (in[i] - mean) / std;
+}
+
+static void normalize(const step *s, const char *in, gm_dtype to, char *out)
+{
+    size_t size = gm_dtype_size(s->dtype), wide = gm_dtype_size(to);
+    for (int64_t k = 0; k < s->c; k++, in += (size_t)s->w * size, out += (size_t)s->w * wide) {
+        if (s->dtype == GM_U8) normalize_bytes(s->table[k], (const uint8_t *)in, s->w, to, out);
+        else normalize_doubles(s->t.mean[k], s->t.std[k], (const double *)in, s->w, to, out);
+    }
 }
 
 static int64_t below(uint32_t word, int64_t n) { return (int64_t)(((uint64_t)word * (uint64_t)n) >> 32); }
@@ -160,9 +177,12 @@ static void mirror(const step *s, const char *in, char *out, gm_philox choice)
         memcpy(out, in, (size_t)(s->c * s->h * s->w) * size);
         return;
     }
-    for (int64_t row = 0; row < s->c * s->h; row++)
-        for (int64_t x = 0; x < s->w; x++)
-            memcpy(out + (size_t)(row * s->w + x) * size, in + (size_t)(row * s->w + s->w - 1 - x) * size, size);
+    for (int64_t row = 0; row < s->c * s->h; row++, in += (size_t)s->w * size, out += (size_t)s->w * size) {
+        if (size == 1)
+            for (int64_t x = 0; x < s->w; x++) out[x] = in[s->w - 1 - x];
+        else
+            for (int64_t x = 0; x < s->w; x++) ((double *)out)[x] = ((const double *)in)[s->w - 1 - x];
+    }
 }
 
 void gm_pipeline_run(gm_pipeline *p, void *raw, uint64_t epoch, int64_t sample, void *out)
@@ -174,9 +194,14 @@ void gm_pipeline_run(gm_pipeline *p, void *raw, uint64_t epoch, int64_t sample, 
     void *now = raw;
     for (int i = 0; i < p->n; i++) {
         const step *s = &p->steps[i];
-        void       *next = p->scratch[i % 2];
+        bool        last = i == p->n - 1;
         gm_philox   choice = gm_philox_at(s->key, (uint64_t)sample, epoch);
-        if (s->t.kind == GM_NORMALIZE) normalize(s, now, next);
+        if (last && s->t.kind == GM_NORMALIZE) { /* straight to the batch */
+            normalize(s, now, p->out, out);
+            return;
+        }
+        void *next = p->scratch[i % 2];
+        if (s->t.kind == GM_NORMALIZE) normalize(s, now, GM_F64, next);
         else if (s->t.kind == GM_RANDOM_CROP) crop(s, now, next, choice);
         else mirror(s, now, next, choice);
         now = next;
