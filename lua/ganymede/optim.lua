@@ -108,8 +108,9 @@ end
 local function refuse_doubles(owner, items)
   local seen = {}
   for _, item in ipairs(items) do
-    if seen[item.name] then error(("%s: parameter '%s' is in two groups"):format(owner, item.name), 0) end
-    seen[item.name] = true
+    local other = seen[item.name] or seen[item.tensor]
+    if other then error(("%s: parameter '%s' is given twice, also as '%s'"):format(owner, item.name, other), 0) end
+    seen[item.name], seen[item.tensor] = item.name, item.name
   end
   if #items == 0 then error(owner .. ": there are no parameters", 0) end
   return items

@@ -116,7 +116,6 @@ end
 local function apply(trainer, ck, wanted)
   local meta, engine, scheduler = ck.meta, trainer.engine, scheduler_of(trainer)
   for _, entry in ipairs(wanted) do ck:read_into(entry.name, entry.tensor) end
-  engine.optimizer:set_steps(meta.optimizer.steps)
   engine:set_steps(meta.rng.step)
   if scheduler then
     say_changes(trainer, meta.lr_scheduler)

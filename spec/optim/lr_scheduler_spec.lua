@@ -143,5 +143,11 @@ describe("learning-rate schedules", function()
     assert.equal(8, opt.lr)
     s:step()
     assert.equal(4, opt.lr)
+    local Derived = lr_scheduler.class("SpecDerivedLR", { steps = { type = "integer" } })
+    function Derived:build(options) self.slope = 1 / options.steps end
+    function Derived:at(step, lr) return lr * (1 - step * self.slope) end
+    local derived = Derived({ steps = 10 }, optimizer(1))
+    derived:load_state(Derived({ steps = 4 }, optimizer(1)):seek(1):state())
+    assert.equal(0.75, derived:lr())
   end)
 end)

@@ -33,6 +33,19 @@ describe("resuming", function()
     end)
   end
 
+  it("saves each step once, also where the interval and the end meet", function()
+    local snapshot = require "ganymede.snapshot"
+    local save, saved = snapshot.save, {}
+    finally(function() snapshot.save = save end)
+    snapshot.save = function(trainer, ...)
+      saved[#saved + 1] = trainer.step
+      return save(trainer, ...)
+    end
+    run(support.folder(), 10)
+    run(support.folder(), 3)
+    assert.same({ 5, 10, 3 }, saved)
+  end)
+
   it("reads the same numbers whatever happened before in the process", function()
     local folder = support.folder()
     run(folder, 10)

@@ -6,7 +6,8 @@ local support = require "spec.train.support"
 local function build(opt)
   opt = opt or {}
   local model = support.model { width = 3, classes = 3, dropout = opt.dropout, seed = opt.seed }
-  local loader = support.loader { batches = opt.batches or 3, size = 4, width = 3, classes = 3 }
+  local loader = support.loader {
+    batches = opt.batches or 3, size = 4, width = 3, classes = 3, ignored = opt.ignored }
   local engine, train, test = gm.initialize {
     model = model, criterion = { type = "CrossEntropyLoss" }, train_dataloader = loader, test_dataloader = loader,
     optimizer = { type = "SGD", lr = 0.1 }, lr_scheduler = opt.lr_scheduler, gradient_accumulation = opt.accumulation,
@@ -134,6 +135,9 @@ describe("the trainer", function()
       return support.numbers(model)
     end
     assert.same(bits(false), bits(true))
+    local trainer, _, test, model = build()
+    trainer:evaluate(test)
+    assert.is_true(trainer.engine.training and model.training)
   end)
 
   it("predicts one input or many, without dropout and without gradients", function()
@@ -194,6 +198,28 @@ describe("hooks", function()
     assert.near(sum / 3, trainer.metrics.train.loss, 1e-12)
     assert.matches("^step 2  loss %d%.%d+  lr 0%.1$", trainer.said[1])
     assert.near(trainer:evaluate(test).loss, trainer.metrics.test.loss, 0)
+  end)
+
+  it("leave ignored targets out of the loss and the accuracy of an evaluation", function()
+    local trainer, _, test, model, loader = build { ignored = true } -- 2, 3 and 3 targets in batches of 4
+    trainer:attach { { type = "AccuracyHook" } }
+    trainer:evaluate(test)
+    model:eval()
+    local sum, right, count = 0, 0, 0
+    loader:seek(0)
+    for x, y in function() return loader:next() end do
+      local logits = model(x):log_softmax(-1):totable()
+      for i, row in ipairs(logits) do
+        local label = y:get(i)
+        if label >= 0 then
+          sum, count = sum - row[label + 1], count + 1
+          if row[label + 1] == math.max(unpack(row)) then right = right + 1 end
+        end
+      end
+    end
+    assert.equal(8, count)
+    assert.near(sum / count, trainer.metrics.test.loss, 1e-6) -- f32
+    assert.equal(right / count, trainer.metrics.test.accuracy)
   end)
 
   it("ThroughputHook and MemoryHook measure; GradientNormHook keeps mean and largest", function()
