@@ -10,7 +10,7 @@
 --   log        log(text): one line for the user;        progress  progress(event) after every step
 --   record     record(event): one entry of metrics.jsonl after every step and evaluation
 --   stats      a table that is filled while the run goes on (see ganymede.stats)
---   no_eval    never evaluate
+--   no_eval    never evaluate;      recipe   its file, for messages
 --   stop_requested   stop_requested() -> true: save a checkpoint at the end of the step, raise status 75
 -- The trap: weights are drawn when the model is built, so seed and dtype are set here, before anything else.
 -- @module ganymede.fit
@@ -48,15 +48,7 @@ local function schedule_steps(config, steps_per_epoch, asked)
   return asked and math.max(asked, own) or own
 end
 
--- fn(...), whose errors mean that the recipe is wrong: status 2.
-local function blaming_recipe(fn, ...)
-  local function finish(ok, ...)
-    if ok then return ... end
-    if failure.is((...)) then error((...), 0) end
-    failure(2, "%s", failure.text((...)))
-  end
-  return finish(pcall(fn, ...))
-end
+local function always() return true end
 
 local function build_engine(config, model, train, test, total)
   return engine_module.initialize {
@@ -172,7 +164,9 @@ end
 -- ---------------------------------------------------------------- the run
 
 local function prepare(config, run)
-  require("ganymede.session").load_classes()
+  local session = require "ganymede.session"
+  session.load_classes()
+  local function blaming_recipe(fn, ...) return session.blaming_recipe(run.recipe, always, fn, ...) end
   core.set_seed(config.seed)
   if config.dtype then core.set_default_dtype(config.dtype) end
   local train, test = loader(config, "train"), not run.no_eval and loader(config, "test") or nil

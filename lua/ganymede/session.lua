@@ -76,7 +76,7 @@ local function is_defect(text)
 end
 
 --- fn(...) whose errors mean that the recipe is wrong, while_true() says until when (default: to its end).
--- What was raised without a status of its own gets status 2.
+-- What was raised without a status of its own gets status 2; path (or nil) is the recipe's file.
 function session.blaming_recipe(path, while_true, fn, ...)
   local function finish(ok, ...)
     if ok then return ... end
@@ -84,7 +84,7 @@ function session.blaming_recipe(path, while_true, fn, ...)
     if failure.is(err) or is_defect(text) or not while_true() then error(err, 0) end
     local root = rawget(_G, "GANYMEDE_ROOT") or ""
     if text:sub(1, #root + 5) == root .. "/lua/" then text = text:sub(#root + 6):gsub("^[%w_/.-]+:%d+: ", "") end
-    failure(2, "%s: %s", path, text) -- which of our lines noticed it is no help
+    failure(2, "%s%s", path and path .. ": " or "", text) -- which of our lines noticed it is no help
   end
   return finish(xpcall(function(...) return fn(...) end, failure.handler, ...))
 end

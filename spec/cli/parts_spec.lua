@@ -29,6 +29,16 @@ describe("the progress line", function()
       progress.last)
   end)
 
+  it("forgets rates of more than ten seconds ago", function()
+    local progress = Progress { out = out, clock = clock, terminal = false }
+    progress { step = 1, samples = 1 }
+    for step = 2, 21 do -- 10 samples in 10 s, then 5 a second
+      time.now = time.now + (step <= 11 and 1 or 2)
+      progress { step = step, samples = step <= 11 and step or 11 + 10 * (step - 11) }
+    end
+    assert.is_truthy(progress.last:find("  5 samples/s", 1, true), progress.last)
+  end)
+
   it("changes one line on a terminal, wipes what was longer, and ends it", function()
     local progress = Progress { steps = 3, out = out, clock = clock, terminal = true }
     progress { step = 1, samples = 1, loss = 1000 }

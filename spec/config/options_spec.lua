@@ -100,10 +100,22 @@ describe("a failure", function()
     assert.is_string(failure.text(nil))
   end)
 
-  it("keeps the traceback of the place where it was raised", function()
-    local function deep() failure(2, "wrong") end
-    local ok, err = pcall(function() failure.protect(function() end, deep) end)
+  it("keeps the traceback of the place where it was raised, through protected calls on the way", function()
+    local function deepest() failure(2, "wrong") end
+    local function middle() failure.protect(function() end, function() local x = deepest() return x end) end
+    local ok, err = xpcall(function() local x = middle() return x end, failure.handler)
     assert.is_false(ok)
-    assert.is_truthy(failure.traceback(err):find "options_spec.lua")
+    local line = debug.getinfo(deepest, "S").linedefined
+    assert.is_truthy(failure.traceback(err):find("options_spec.lua:" .. line .. ":", 1, true), failure.traceback(err))
+    assert.equal("", failure.traceback(failure.new(2, "another")))
+  end)
+
+  it("runs the end of a protected call, and hands results on, nil included", function()
+    local ended = 0
+    local function finish() ended = ended + 1 end
+    assert.same({ 3, n = 3 }, (function(...) return { [1] = 3, n = select("#", ...) } end)(
+      failure.protect(finish, function(...) return ... end, 3, nil, nil)))
+    pcall(failure.protect, finish, error, "x")
+    assert.equal(2, ended)
   end)
 end)

@@ -1,9 +1,9 @@
 --- ganymede run RECIPE: trains a recipe.
 --
--- The recipe is read, checked and built before anything is started or written; gm.fit(settings, context)
--- then trains it. The context is what a run lends its trainer:
+-- The recipe is read and checked; gm.fit(settings, context) then builds all of it before anything is started or
+-- written, and trains it. The context is what a run lends its trainer:
 --
---     steps, resume, no_eval           from the flags (nil where they were not given)
+--     steps, resume, no_eval, recipe   from the flags (nil where they were not given)
 --     out()                            the run's folder, which the first call makes
 --     log(fmt, ...)                    a line for the user
 --     progress { step, epoch, loss, accuracy, samples, lr }   after every step
@@ -93,23 +93,11 @@ function verb.resolve(args, source, given)
   })
 end
 
--- What can be built without data is built once, so that a recipe's mistakes end the run before it starts.
--- Declaring parameters allocates nothing; recipes' own functions are left alone, they may do anything.
-local function rehearse(settings)
-  local registry = require "ganymede.registry"
-  for _, part in ipairs { { "model", registry.models }, { "loss", registry.losses } } do
-    local given = settings[part[1]]
-    if type(given) == "table" and getmetatable(given) == nil and type(given.type) == "string" then
-      part[2]:build(given)
-    end
-  end
-end
-
 -- What the trainer works with; see the top of this file.
 local function make_context(args, run, folder, settings)
   local progress = require "ganymede.progress" { steps = args.steps or settings.steps }
   local context = { steps = args.steps, resume = args.resume, no_eval = args.no_eval, log = log, stats = run,
-    stop_requested = core.signals_stop_requested }
+    recipe = args.recipe, stop_requested = core.signals_stop_requested }
   function context.out() return folder:open() end
   function context.record(event) folder:write(event) end
   function context.progress(event) progress:update(event) end
@@ -120,8 +108,6 @@ local function make_context(args, run, folder, settings)
   return context
 end
 
-local function always() return true end
-
 local function train(args, source, given, about)
   session.load_classes()
   local resolved = verb.resolve(args, source, given)
@@ -129,7 +115,6 @@ local function train(args, source, given, about)
   about.settings, about.recipe_hash = settings, hash(source, settings)
   core.set_seed(settings.seed)
   core.set_default_dtype(settings.dtype)
-  session.blaming_recipe(source.path, always, rehearse, settings)
   local folder = require "ganymede.rundir" { name = settings.name, out = folder_of(args, settings),
     text = resolved:text(), argv = args.argv,
     resumes = args.resume ~= nil }
