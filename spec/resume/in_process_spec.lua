@@ -139,6 +139,15 @@ describe("resuming", function()
     assert.is_false(ok)
     assert.equal(5, failure.code(err), failure.text(err))
     assert.equal(15, #run(folder, 20, "auto").losses)
+    for _, entry in ipairs(checkpoint.list(folder .. "/checkpoints")) do
+      support.write(entry.path .. "/index.json", "{")
+    end
+    for _, resume in ipairs { "auto", folder } do -- never a silent fresh start
+      ok, err = pcall(run, folder, 20, resume)
+      assert.is_false(ok)
+      assert.equal(5, failure.code(err))
+      assert.matches("all checkpoints in .* are damaged", failure.text(err))
+    end
   end)
 
   it("says which settings of the schedule are no longer what they were", function()
