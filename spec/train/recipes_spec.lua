@@ -1,0 +1,55 @@
+--- Every recipe says how it is run, what to expect, and runs.
+local run_host = require "spec.support.run_host"
+local shell = require "spec.support.shell"
+local tree = require "spec.support.tree"
+
+-- Why the data of a recipe is not here, or nil.
+local function missing(text)
+  local package = text:match "Debian package ([%w-]+)"
+  local probe = package and io.open "/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz"
+  if probe then probe:close() end
+  return package and not probe and package .. " is not installed" or nil
+end
+
+describe("recipes", function()
+  local folder
+  before_each(function() folder = shell.temporary_folder() end)
+  after_each(function() shell.remove(folder) end)
+
+  local function succeeds(...)
+    local result = run_host({ ... }, { cwd = folder })
+    assert.equal(0, result.code, result.err)
+  end
+
+  for _, path in ipairs(tree.files "^recipes/.*%.lua$") do
+    local name = path:match "([^/]+)$"
+    local text = tree.read(path)
+    path = GANYMEDE_ROOT .. "/" .. path
+
+    it(name .. " opens with its command and what to expect, and keeps to the public interface", function()
+      local head = text:match "^(%-%- .-)\n[^-]"
+      assert.matches("^%-%- " .. name:gsub("%W", "%%%0") .. " %- ", head)
+      assert.matches("./ganymede run recipes/" .. name, head, 1, true)
+      assert.matches("Expect: ", head, 1, true)
+      assert.is_nil(text:find "require%s*%(?[\"']ffi[\"']")
+      assert.is_nil(text:find "collectgarbage")
+      assert.is_nil(text:find "require%s*%(?[\"']ganymede%.")
+      local _, lines = text:gsub("\n", "\n")
+      assert.is_true(lines <= 110)
+    end)
+
+    it(name .. " runs", function()
+      local why = missing(text)
+      if why then return pending(why) end
+      succeeds("run", path, "--steps", "2", "--threads", "1")
+    end)
+
+    if text:find "return gm.recipe" then
+      it(name .. " passes ganymede check", function()
+        local why = missing(text)
+        if why then return pending(why) end
+        succeeds("check", path)
+      end)
+    end
+  end
+end)
