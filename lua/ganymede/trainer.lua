@@ -20,7 +20,7 @@ require "ganymede.hooks"
 local Trainer = {}
 Trainer.__index = Trainer
 
--- KB of the Lua heap that the collector may look at after each step: about 0.1 ms, and more than a step
+-- KB of the Lua heap that the collector may look at after each step: less than 0.1 ms, and more than a step
 -- of Lua code leaves behind
 local collector_step = 64
 
