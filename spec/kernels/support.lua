@@ -6,7 +6,8 @@
 --   attrs    as in kernels/attrs.def
 --   within   for each output (or one for all) what support.exact, .relative, .terms or .absolute give; integers
 --            are always compared exactly
--- New outputs are tried twice: contiguous, and as windows of larger tensors, whose other elements must stay.
+-- New outputs are tried three times: contiguous, and as windows of larger tensors, whose other elements must stay, with
+-- the order of dimensions kept and reversed (kept only, with dense_rows = true: ops that ask for a last stride of 1).
 -- The reference computes in double and rounds once, so that in f32 the whole error is the table's; in f64 the
 -- reference rounds like the table, and twice the bound is allowed.
 local core = require "ganymede.core"
@@ -201,25 +202,26 @@ function support.compare(got, want, within, label)
   end
 end
 
--- A part of a larger tensor of sevens, and the larger tensor.
-local function window_of(shape, dtype)
+-- A part of a larger tensor of sevens, and the larger tensor; turned: with the order of dimensions reversed in memory.
+local function window_of(shape, dtype, turned)
   local base
-  local t = layouts.window(shape, function(memory)
+  local function maker(memory)
     base = gm.full(memory, 7, { dtype = dtype })
     return base
-  end)
+  end
+  local t = layouts.window(shape, function(larger) return turned and layouts.turned(larger, maker) or maker(larger) end)
   return t, base
 end
 
 -- Outputs for one run, as run_op takes them, and the tensors that they are parts of, where they are.
-local function prepare(outputs, windows)
+local function prepare(outputs, windows, turned)
   local list, bases = { n = outputs.n }, {}
   for i = 1, list.n do
     local out = outputs[i]
     if type(out) == "function" then
       list[i], bases[i] = out()
     elseif out and windows then
-      list[i], bases[i] = window_of(windows[i]:shape(), windows[i]:dtype())
+      list[i], bases[i] = window_of(windows[i]:shape(), windows[i]:dtype(), turned)
     else
       list[i] = out
     end
@@ -244,9 +246,9 @@ local function run_reference(case)
 end
 
 -- One run on each table against what the reference gave. windows: make new outputs as windows like these.
-local function run_tables(case, pass, want, bases, windows)
+local function run_tables(case, pass, want, bases, windows, turned)
   for _, backend in ipairs(support.backends) do
-    local n, mine, mine_bases = case.outputs.n, prepare(case.outputs, windows)
+    local n, mine, mine_bases = case.outputs.n, prepare(case.outputs, windows, turned)
     local got = blot(core.run_op(backend, case.op, case.inputs, mine, case.attrs), mine_bases, n)
     for i = 1, n do
       local label = ("%s on %s, output %d (%s)"):format(case.label or case.op, backend, i, pass)
@@ -258,8 +260,8 @@ local function run_tables(case, pass, want, bases, windows)
 end
 
 -- What must be left of the windows: sevens around zeros. Those of in-out outputs stay as they are.
-local function untouched_windows(case, want, bases)
-  local outputs, left = prepare(case.outputs, want)
+local function untouched_windows(case, want, bases, turned)
+  local outputs, left = prepare(case.outputs, want, turned)
   for i = 1, case.outputs.n do
     if type(case.outputs[i]) == "function" then left[i] = bases[i] elseif left[i] then core.fill(outputs[i], 0) end
   end
@@ -282,7 +284,10 @@ function support.agree(case)
     local want, bases = run_reference(case)
     run_tables(case, "contiguous", want, bases)
     if makes_outputs(case.outputs) then
-      run_tables(case, "window", want, untouched_windows(case, want, bases), want)
+      for _, turned in ipairs(case.dense_rows and { false } or { false, true }) do
+        local left = untouched_windows(case, want, bases, turned)
+        run_tables(case, turned and "turned window" or "window", want, left, want, turned)
+      end
     end
   end)
 end
