@@ -11,7 +11,7 @@ GANYMEDE_ROOT=$top
 export GANYMEDE_ROOT
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-echo 'local gm = require "ganymede" return gm.scope(function() return gm.zeros({ 2, 2 }):sum():item() end)' >"$work/sum.lua"
+echo 'require("ganymede").zeros({ 2, 2 }):sum():item()' >"$work/sum.lua"
 
 measure() {
     name=$1
