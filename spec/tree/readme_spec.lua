@@ -35,6 +35,16 @@ describe("README.md", function()
   end)
 end)
 
+describe("each recipe", function()
+  for _, path in ipairs(tree.files "^recipes/.*%.lua$") do
+    it(path .. " opens with its command and what to expect of it", function()
+      local head = tree.read(path):match "^(.-)\n[^%-\n]"
+      assert.truthy(head:find("./ganymede run " .. path, 1, true), "no command in its head")
+      assert.truthy(head:find "%-%- Expect: ", "no 'Expect:' in its head")
+    end)
+  end
+end)
+
 describe("the examples of README.md", function()
   local run_host = require "spec.support.run_host"
   local shell = require "spec.support.shell"
