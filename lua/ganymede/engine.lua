@@ -22,6 +22,7 @@ local failure = require "ganymede.failure"
 local options = require "ganymede.options"
 local registry = require "ganymede.registry"
 local StepLoader = require "ganymede.step_loader"
+local scope = require("ganymede.tensor").scope
 require "ganymede.optim"
 require "ganymede.lr_scheduler"
 
@@ -173,22 +174,6 @@ end
 
 -- ---------------------------------------------------------------- a whole step at once
 
-local function finish(depth, ok, ...)
-  if not ok then
-    core.scope_unwind(depth)
-    error((...), 0)
-  end
-  while core.scope_depth() > depth do core.scope_close(...) end -- a loop over a loader, left by break, is closed too
-  return ...
-end
-
---- Runs fn(...) in a scope: tensors made inside are released, but for those it returns.
-local function scope(fn, ...)
-  local depth = core.scope_depth()
-  core.scope_open()
-  return finish(depth, pcall(fn, ...))
-end
-
 local function one_batch(self, batch, keep_output)
   local output = self(batch[1])
   local loss = self:criterion(output, batch[2])
@@ -272,4 +257,4 @@ local function initialize(parts)
   return engine, train, test, scheduler
 end
 
-return { initialize = initialize, Engine = Engine, scope = scope, options = given }
+return { initialize = initialize, Engine = Engine, options = given }

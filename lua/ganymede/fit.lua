@@ -18,6 +18,7 @@ local core = require "ganymede.core"
 local engine_module = require "ganymede.engine"
 local failure = require "ganymede.failure"
 local registry = require "ganymede.registry"
+local scope = require("ganymede.tensor").scope
 local snapshot = require "ganymede.snapshot"
 local trainer_module = require "ganymede.trainer"
 
@@ -114,7 +115,7 @@ local function held(engine)
   local parameters, gradients = 0, 0
   for _, t in ipairs(engine.parameters) do
     parameters = parameters + size(t)
-    if engine_module.scope(t.grad, t) then gradients = gradients + size(t) end
+    if scope(t.grad, t) then gradients = gradients + size(t) end
   end
   return parameters, gradients, engine.optimizer:bytes()
 end

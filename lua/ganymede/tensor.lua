@@ -49,20 +49,22 @@ local function with_traceback(err)
   return err
 end
 
-local function close_scope(ok, ...)
-  if ok then
-    core.scope_close(...)
-    return ...
+-- Scopes left open inside (a loop over a loader, ended by break) are closed too.
+local function close_scope(depth, ok, ...)
+  if not ok then
+    core.scope_unwind(depth)
+    error((...), 0)
   end
-  core.scope_close()
-  error((...), 0)
+  while core.scope_depth() > depth do core.scope_close(...) end
+  return ...
 end
 
 --- Runs fn(...) in a scope of its own: when it ends, by return or by error, every tensor made inside
 -- is released, but those it returns (also inside tables). A tape recorded inside ends with it.
 function M.scope(fn, ...)
+  local depth = core.scope_depth()
   core.scope_open()
-  return close_scope(xpcall(fn, with_traceback, ...))
+  return close_scope(depth, xpcall(fn, with_traceback, ...))
 end
 
 local function leave_no_grad(ok, ...)

@@ -14,7 +14,7 @@ local metrics = require "ganymede.metrics"
 local ops = require "ganymede.ops"
 local options = require "ganymede.options"
 local registry = require "ganymede.registry"
-local scope = require("ganymede.engine").scope
+local scope = require("ganymede.tensor").scope
 require "ganymede.hooks"
 
 local Trainer = {}
