@@ -270,6 +270,12 @@ typedef struct dense_job {
     bool          stream; /* the output goes past the caches */
 } dense_job;
 
+/* Elements as bits, at any alignment and whatever their dtype. */
+typedef uint8_t  bits1 __attribute__((may_alias));
+typedef uint16_t bits2 __attribute__((may_alias, aligned(1)));
+typedef uint32_t bits4 __attribute__((may_alias, aligned(1)));
+typedef uint64_t bits8 __attribute__((may_alias, aligned(1)));
+
 #define STRIDED_CASE(bytes, type)                                                                \
     case bytes:                                                                                  \
         for (int64_t i = 0; i < n; i++) ((type *)to)[i * to_step] = ((const type *)from)[i * step]; \
@@ -279,10 +285,10 @@ typedef struct dense_job {
 static void copy_strided(int64_t size, int64_t n, void *to, int64_t to_step, const void *from, int64_t step)
 {
     switch (size) {
-        STRIDED_CASE(1, uint8_t)
-        STRIDED_CASE(2, uint16_t)
-        STRIDED_CASE(4, uint32_t)
-        STRIDED_CASE(8, uint64_t)
+        STRIDED_CASE(1, bits1)
+        STRIDED_CASE(2, bits2)
+        STRIDED_CASE(4, bits4)
+        STRIDED_CASE(8, bits8)
     }
 }
 

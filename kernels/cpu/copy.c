@@ -25,15 +25,15 @@ CAST_ROW(cast_u8_f64, uint8_t, double, x[i])
 
 static void cast_bf16_f32(int64_t n, const void *source, void *target)
 {
-    const uint16_t *x = source;
-    uint32_t       *y = target;
+    const bits2 *x = source;
+    bits4       *y = target;
     for (int64_t i = 0; i < n; i++) y[i] = (uint32_t)x[i] << 16;
 }
 
 static void cast_f32_bf16(int64_t n, const void *source, void *target)
 {
-    const uint32_t *x = source;
-    uint16_t       *y = target;
+    const bits4 *x = source;
+    bits2       *y = target;
     for (int64_t i = 0; i < n; i++) {
         uint32_t u = x[i], rounded = (u + 0x7fffu + ((u >> 16) & 1)) >> 16, quiet = (u >> 16) | 0x40;
         y[i] = (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
@@ -42,8 +42,8 @@ static void cast_f32_bf16(int64_t n, const void *source, void *target)
 
 static void cast_f16_f32(int64_t n, const void *source, void *target)
 {
-    const uint16_t *x = source;
-    float          *y = target;
+    const bits2 *x = source;
+    float       *y = target;
     int64_t         i = 0;
 #if defined(__F16C__)
     for (; i + 8 <= n; i += 8) _mm256_storeu_ps(y + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(x + i))));
@@ -54,7 +54,7 @@ static void cast_f16_f32(int64_t n, const void *source, void *target)
 static void cast_f32_f16(int64_t n, const void *source, void *target)
 {
     const float *x = source;
-    uint16_t    *y = target;
+    bits2       *y = target;
     int64_t      i = 0;
 #if defined(__F16C__)
     for (; i + 8 <= n; i += 8) {
@@ -150,8 +150,8 @@ static void order_rows(cpu_walk *w)
     for (int d = b; d < a; d++) walk_swap(w, d, d + 1);
 }
 
-typedef float    quad32 __attribute__((vector_size(16), aligned(4), may_alias));
-typedef double   pair64 __attribute__((vector_size(16), aligned(8), may_alias));
+typedef float    quad32 __attribute__((vector_size(16), aligned(1), may_alias)); /* of what may be wider elements */
+typedef double   pair64 __attribute__((vector_size(16), aligned(1), may_alias));
 typedef int32_t  quad_index __attribute__((vector_size(16)));
 typedef int64_t  pair_index __attribute__((vector_size(16)));
 
@@ -335,9 +335,9 @@ static void fill_dense(const void *context, int64_t n, char *const *p)
     uint32_t        u4 = (uint32_t)j->bits;
     switch (j->size) {
     case 1: memset(p[0], u1, (size_t)n); break;
-    case 2: for (int64_t i = 0; i < n; i++) ((uint16_t *)p[0])[i] = u2; break;
-    case 4: for (int64_t i = 0; i < n; i++) ((uint32_t *)p[0])[i] = u4; break;
-    case 8: for (int64_t i = 0; i < n; i++) ((uint64_t *)p[0])[i] = j->bits; break;
+    case 2: for (int64_t i = 0; i < n; i++) ((bits2 *)p[0])[i] = u2; break;
+    case 4: for (int64_t i = 0; i < n; i++) ((bits4 *)p[0])[i] = u4; break;
+    case 8: for (int64_t i = 0; i < n; i++) ((bits8 *)p[0])[i] = j->bits; break;
     }
 }
 
