@@ -184,6 +184,36 @@ static void F(gemm_block_run)(gm_threads *threads, F(gemm_block) *w, bool rows_r
     F(gemm_job)(threads, units * w->chunks, flops, rows_resident ? F(gemm_walk_panels) : F(gemm_walk_slivers), w);
 }
 
+/* Job: panels [begin, end) of the only row of c = alpha x b', rows of b contiguous: dot products, nothing is packed. */
+static void F(gemm_row)(void *context, int64_t begin, int64_t end, int thread)
+{
+    const F(gemm_block) *w = context;
+    const gemm          *g = w->g;
+    const T             *x = w->resident;
+    (void)thread;
+    for (int64_t u = begin; u < end; u++) {
+        int64_t first = u * GEMM_COLUMNS, last = first + GEMM_COLUMNS < g->n ? first + GEMM_COLUMNS : g->n;
+        for (int64_t j = first; j < last; j += 4) {
+            const T *b[4];
+            V        sum[4];
+            for (int c = 0; c < 4; c++) { /* behind the last column: that one again */
+                b[c] = (const T *)g->b + (j + c < last ? j + c : last - 1) * g->b_column;
+                sum[c] = F(splat)(0);
+            }
+            int64_t p = 0;
+            for (; p + LANES <= g->k; p += LANES)
+                for (int c = 0; c < 4; c++) sum[c] += F(load)(x + p) * F(load)(b[c] + p);
+            if (p < g->k)
+                for (int c = 0; c < 4; c++) sum[c] += F(load_n)(x + p, g->k - p) * F(load_n)(b[c] + p, g->k - p);
+            for (int c = 0; c < 4 && j + c < last; c++) {
+                T *y = (T *)g->c + j + c, init = g->accumulate ? *y : g->bias ? ((const T *)g->bias)[j + c] : 0;
+                *y = F(sum_v)(sum[c]) * (T)g->alpha + init;
+            }
+        }
+        if (g->finish) F(gemm_finish)(g, 0, 1, first, last - first);
+    }
+}
+
 /* scratch: gemm_scratch(m, n, k, threads) elements, aligned to 64 bytes. m or n = 0: nothing; k = 0: c = 0 or stays. */
 static void F(gemm_run)(gm_threads *threads, const gemm *g, T *scratch)
 {
@@ -192,6 +222,11 @@ static void F(gemm_run)(gm_threads *threads, const gemm *g, T *scratch)
     int64_t side = rows_resident ? g->m : F(gemm_panels)(g->n) * GEMM_COLUMNS;
     int     count = threads ? gm_threads_count(threads) : 1;
     F(gemm_block) w = {.g = g, .own = scratch, .resident = scratch + count * GEMM_OWN};
+    if (g->m == 1 && g->b_k == 1 && g->k > 0 && g->k <= GEMM_RESIDENT) {
+        F(pack)(w.resident, 1, g->a, g->a_row, g->a_k, 1, g->k);
+        F(gemm_job)(threads, F(gemm_panels)(g->n), 4.0 * LANES * (double)g->n * (double)g->k / 4, F(gemm_row), &w);
+        return;
+    }
     /* depth first: a longer k is fewer passes over c; then as much of the side as fits */
     int64_t least = side < GEMM_SIDE(rows_resident) ? side : GEMM_SIDE(rows_resident);
     int64_t depth = GEMM_RESIDENT / least / GEMM_DEPTH * GEMM_DEPTH;
