@@ -34,7 +34,8 @@ typedef struct row { int64_t b, n, i; } row;
 
 static double at4(const gm_tensor *t, int64_t b, int64_t s, int64_t h, int64_t d)
 {
-    return gm_load(t->dtype, gm_tensor_data(t), b * t->stride[0] + s * t->stride[1] + h * t->stride[2] + d * t->stride[3]);
+    const int64_t *step = t->stride;
+    return gm_load(t->dtype, gm_tensor_data(t), b * step[0] + s * step[1] + h * step[2] + d * step[3]);
 }
 
 static int64_t key_head(const problem *p, int64_t n) { return n / (p->heads / p->key_heads); }

@@ -20,7 +20,8 @@ static gm_tensor *filled(gm_device *dev, gm_dtype dtype, int k, unit_random *r, 
 {
     gm_tensor *t = NULL;
     OK(gm_tensor_new(dev, dtype, shapes[k].ndim, shapes[k].shape, &t));
-    for (int64_t i = 0, n = gm_tensor_numel(t); i < n; i++) gm_store(dtype, gm_tensor_data(t), i, unit_between(r, low, high));
+    for (int64_t i = 0, n = gm_tensor_numel(t); i < n; i++)
+        gm_store(dtype, gm_tensor_data(t), i, unit_between(r, low, high));
     return t;
 }
 
@@ -49,8 +50,8 @@ static void expect_state(const setup *s, const char *name, gm_tensor *const *got
         for (int64_t k = 0, n = want[i] ? gm_tensor_numel(want[i]) : 0; k < n; k++) {
             double a = gm_load(s->dtype, gm_tensor_data(got[i]), k), b = gm_load(s->dtype, gm_tensor_data(want[i]), k);
             if (!(fabs(a - b) <= (i % s->width ? 16 : 64) * eps * (1 + fabs(b))))
-                fail_msg("%s on %s: tensor %d of output group %d, element %d is %.9g, ref says %.9g", gm_op_name(s->op), name,
-                         i / s->width, i % s->width, (int)k, a, b);
+                fail_msg("%s on %s: tensor %d of output group %d, element %d is %.9g, ref says %.9g", gm_op_name(s->op),
+                         name, i / s->width, i % s->width, (int)k, a, b);
         }
 }
 
