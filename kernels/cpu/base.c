@@ -88,7 +88,8 @@ static inline void stream_out(void *to, const void *from, int64_t bytes)
 #if defined(__AVX512F__)
         _mm512_stream_si512((__m512i *)t, _mm512_loadu_si512(f));
 #else
-        for (int k = 0; k < 64; k += 16) _mm_stream_si128((__m128i *)(t + k), _mm_loadu_si128((const __m128i *)(f + k)));
+        for (int k = 0; k < 64; k += 16)
+            _mm_stream_si128((__m128i *)(t + k), _mm_loadu_si128((const __m128i *)(f + k)));
 #endif
     }
     memcpy((char *)to + i, (const char *)from + i, (size_t)(bytes - i));

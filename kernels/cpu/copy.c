@@ -160,8 +160,9 @@ CPU_INLINE void transpose4(float *y, int64_t ys, const float *x, int64_t xs)
 {
     quad32 a = *(const quad32 *)x, b = *(const quad32 *)(x + xs);
     quad32 c = *(const quad32 *)(x + 2 * xs), d = *(const quad32 *)(x + 3 * xs);
-    quad32 ab = __builtin_shuffle(a, b, (quad_index){0, 4, 1, 5}), cd = __builtin_shuffle(c, d, (quad_index){0, 4, 1, 5});
-    quad32 AB = __builtin_shuffle(a, b, (quad_index){2, 6, 3, 7}), CD = __builtin_shuffle(c, d, (quad_index){2, 6, 3, 7});
+    quad_index low = {0, 4, 1, 5}, high = {2, 6, 3, 7};
+    quad32     ab = __builtin_shuffle(a, b, low), cd = __builtin_shuffle(c, d, low);
+    quad32     AB = __builtin_shuffle(a, b, high), CD = __builtin_shuffle(c, d, high);
     *(quad32 *)y = __builtin_shuffle(ab, cd, (quad_index){0, 1, 4, 5});
     *(quad32 *)(y + ys) = __builtin_shuffle(ab, cd, (quad_index){2, 3, 6, 7});
     *(quad32 *)(y + 2 * ys) = __builtin_shuffle(AB, CD, (quad_index){0, 1, 4, 5});
@@ -207,7 +208,8 @@ static void transpose_strip(const transpose_job *j, char *y, const char *x, int6
     for (int64_t r = 0; r < j->rows; r += TILE_ROWS) {
         int64_t rows = j->rows - r < TILE_ROWS ? j->rows - r : TILE_ROWS;
         for (int64_t k = r + TILE_ROWS; k < r + 2 * TILE_ROWS && k < j->rows; k++)
-            for (int64_t line = 0; line < cols * size; line += 64) __builtin_prefetch(y + (k * j->ys + c) * size + line, 1);
+            for (int64_t line = 0; line < cols * size; line += 64)
+                __builtin_prefetch(y + (k * j->ys + c) * size + line, 1);
         transpose_tile(size, rows, cols, y + (r * j->ys + c) * size, j->ys, x + (c * j->xs + r) * size, j->xs);
     }
 }
@@ -231,7 +233,9 @@ static bool copy_transposed(gm_device *dev, const cpu_walk *w)
     if ((w->size[0] != 4 && w->size[0] != 8) || w->stride[0][last] != 1 || w->stride[1][last] < 4) return false;
     while (e < last && !(w->stride[1][e] == 1 && w->shape[e] >= 4)) e++;
     if (e == last || w->shape[last] < 4) return false;
-    transpose_job j = {.w = *w, .rows = w->shape[e], .cols = w->shape[last], .ys = w->stride[0][e], .xs = w->stride[1][last]};
+    transpose_job j = {.w = *w, .rows = w->shape[e], .cols = w->shape[last]};
+    j.ys = w->stride[0][e];
+    j.xs = w->stride[1][last];
     j.strips = (j.cols + TILE_COLS - 1) / TILE_COLS;
     j.w.rows = w->rows / j.rows;
     walk_drop(&j.w, e); /* the last stays where walk_seek expects the row */

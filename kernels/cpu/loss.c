@@ -23,8 +23,8 @@ static gm_status check_indices(const char *op, const cpu_rows *index, int64_t ro
     for (int64_t i = 0; i < index->rows; i++) {
         int64_t v = load_index(index, i);
         if (v < 0 || v >= rows)
-            return GM_FAIL(GM_EINVAL, "%s: index %" PRId64 " at position %" PRId64 " (from 0) is outside a table of %" PRId64
-                           " rows", op, v, i, rows);
+            return GM_FAIL(GM_EINVAL, "%s: index %" PRId64 " at position %" PRId64 " (from 0) is outside a table of "
+                           "%" PRId64 " rows", op, v, i, rows);
     }
     return GM_OK;
 }
@@ -49,7 +49,10 @@ static gm_status embedding_rows(gm_device *dev, const gm_call *call)
     return GM_OK;
 }
 
-static gm_status cpu_embedding(gm_device *dev, const gm_call *call) { return cpu_with_rows(dev, call, 0, -1, embedding_rows); }
+static gm_status cpu_embedding(gm_device *dev, const gm_call *call)
+{
+    return cpu_with_rows(dev, call, 0, -1, embedding_rows);
+}
 
 typedef struct table_job {
     cpu_rows g, dw;
@@ -129,17 +132,22 @@ static gm_status check_targets(const gm_call *call, const cpu_rows *target, int6
     for (int64_t r = 0; r < target->rows; r++) {
         int64_t v = load_index(target, r);
         if (v != call->attrs->ignore_index && (v < 0 || v >= classes))
-            return GM_FAIL(GM_EINVAL, "%s: target %" PRId64 " of row %" PRId64 " (from 0) is none of %" PRId64 " classes",
-                           gm_op_name(call->op), v, r, classes);
+            return GM_FAIL(GM_EINVAL, "%s: target %" PRId64 " of row %" PRId64 " (from 0) is none of %" PRId64
+                           " classes", gm_op_name(call->op), v, r, classes);
     }
     return GM_OK;
+}
+
+static entropy_job entropy_of(const gm_call *call)
+{
+    return (entropy_job){.x = cpu_rows_of(call->in[0]), .target = cpu_scalars_of(call->in[1]),
+                         .ignore = call->attrs->ignore_index, .smoothing = call->attrs->label_smoothing};
 }
 
 static gm_status cross_entropy_rows(gm_device *dev, const gm_call *call)
 {
     gm_tensor  *logits = call->in[0];
-    entropy_job j = {.x = cpu_rows_of(logits), .target = cpu_scalars_of(call->in[1]), .ignore = call->attrs->ignore_index,
-                     .smoothing = call->attrs->label_smoothing};
+    entropy_job j = entropy_of(call);
     GM_TRY(check_targets(call, &j.target, j.x.width));
     j.loss = cpu_scalars_of(call->out[0]);
     j.lse = cpu_scalars_of(call->out[1]);
@@ -150,8 +158,7 @@ static gm_status cross_entropy_rows(gm_device *dev, const gm_call *call)
 static gm_status cross_entropy_grad_rows(gm_device *dev, const gm_call *call)
 {
     gm_tensor  *logits = call->in[0];
-    entropy_job j = {.x = cpu_rows_of(logits), .target = cpu_scalars_of(call->in[1]), .ignore = call->attrs->ignore_index,
-                     .smoothing = call->attrs->label_smoothing};
+    entropy_job j = entropy_of(call);
     GM_TRY(check_targets(call, &j.target, j.x.width));
     j.lse = cpu_scalars_of(call->in[2]);
     j.g = cpu_scalars_of(call->in[3]);

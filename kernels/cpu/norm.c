@@ -47,8 +47,15 @@ static gm_status norm_rows(gm_device *dev, const gm_call *call)
     return GM_OK;
 }
 
-static gm_status cpu_layer_norm(gm_device *dev, const gm_call *call) { return cpu_with_rows(dev, call, 0, -1, norm_rows); }
-static gm_status cpu_rms_norm(gm_device *dev, const gm_call *call) { return cpu_with_rows(dev, call, 0, -1, norm_rows); }
+static gm_status cpu_layer_norm(gm_device *dev, const gm_call *call)
+{
+    return cpu_with_rows(dev, call, 0, -1, norm_rows);
+}
+
+static gm_status cpu_rms_norm(gm_device *dev, const gm_call *call)
+{
+    return cpu_with_rows(dev, call, 0, -1, norm_rows);
+}
 
 /* y (+)= the sum of parts[0], parts[step], ... in order: gradients of parameters from the threads' sums. */
 static void add_partials(gm_tensor *y, const double *parts, int count, int64_t step, bool accumulate)

@@ -104,9 +104,10 @@ static void F(norm_grad_part)(void *context, int64_t begin, int64_t end, int thr
     double         *dw = j->partial + 2 * thread * n, *db = dw + n;
     T               row[CPU_ROW] __attribute__((aligned(64))); /* where dx goes past the caches */
     for (int64_t r = begin; r < end; r++) {
-        const T *g = cpu_row_at(&j->g, r), *x = cpu_row_at(&j->x, r), *gsum = j->gsum.data ? cpu_row_at(&j->gsum, r) : NULL;
-        T       *target = cpu_row_at(&j->dx, r), *dx = j->stream ? row : target, mean = j->rms ? 0 : *(T *)cpu_row_at(&j->mean, r);
-        T        rstd = *(T *)cpu_row_at(&j->rstd, r);
+        const T *g = cpu_row_at(&j->g, r), *x = cpu_row_at(&j->x, r);
+        const T *gsum = j->gsum.data ? cpu_row_at(&j->gsum, r) : NULL;
+        T       *target = cpu_row_at(&j->dx, r), *dx = j->stream ? row : target;
+        T        mean = j->rms ? 0 : *(T *)cpu_row_at(&j->mean, r), rstd = *(T *)cpu_row_at(&j->rstd, r);
         vf64     h0 = {0}, h1 = {0}, hh0 = {0}, hh1 = {0};
         for (int64_t i = 0; i < n; i += LANES) {
             V gv = F(at)(g, i, n - i), hat = (F(at)(x, i, n - i) - mean) * rstd, h = w ? gv * F(at)(w, i, n - i) : gv;

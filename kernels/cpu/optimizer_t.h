@@ -9,7 +9,8 @@ static void F(sgd_span)(const optimizer_job *j, int64_t n, void *const *t, int t
 {
     const T *gradient = t[0];
     T       *p = t[1], *buffer = t[2];
-    T        scale = (T)j->scale, decay = (T)j->weight_decay, lr = (T)j->lr, momentum = (T)j->momentum, fresh = (T)j->fresh;
+    T        scale = (T)j->scale, decay = (T)j->weight_decay, lr = (T)j->lr;
+    T        momentum = (T)j->momentum, fresh = (T)j->fresh;
     (void)thread;
     for (int64_t i = 0; i < n; i += LANES) {
         V w = F(at)(p, i, n - i), g = F(at)(gradient, i, n - i) * scale + w * decay;

@@ -24,7 +24,7 @@ CPU_INLINE vu64 mul_low(vu64 a, vu64 b) { return (vu64)_mm_mul_epu32((__m128i)a,
 CPU_INLINE vu64 mul_low(vu64 a, vu64 b) { return (a & 0xffffffffu) * (b & 0xffffffffu); }
 #endif
 
-/* The high halves, moved down; what is left above them is ignored. A shuffle, since shifts share a port with mul_low. */
+/* The high halves, moved down; what is left above them is ignored. Shuffles, since shifts share a port with mul_low. */
 CPU_INLINE vu64 high_down(vu64 a)
 {
 #if CPU_VECTOR == 64
@@ -126,7 +126,8 @@ typedef half_u32 any_half_u32 __attribute__((aligned(4), may_alias));
 
 typedef struct random_job random_job;
 /* n elements whose indices follow each other from `index`; words: those of `index` on. x is NULL or the input. */
-typedef void (*sample_row)(const random_job *j, int64_t n, uint64_t index, const uint32_t *words, const void *x, void *y);
+typedef void (*sample_row)(const random_job *j, int64_t n, uint64_t index, const uint32_t *words, const void *x,
+                           void *y);
 
 struct random_job {
     const gm_attrs *at;

@@ -1,6 +1,7 @@
 /* random_t.h - samplers over rows for one element type (as.h); see random.c. */
 
-static void F(uniform_row)(const random_job *j, int64_t n, uint64_t index, const uint32_t *words, const void *x, void *out)
+static void F(uniform_row)(const random_job *j, int64_t n, uint64_t index, const uint32_t *words, const void *x,
+                           void *out)
 {
     T     *y = out;
     double low = j->at->low, high = j->at->high;
@@ -10,7 +11,8 @@ static void F(uniform_row)(const random_job *j, int64_t n, uint64_t index, const
 }
 
 /* Elements 2k and 2k + 1 share their words; a row may begin or end inside a pair. */
-static void F(normal_row)(const random_job *j, int64_t n, uint64_t index, const uint32_t *words, const void *x, void *out)
+static void F(normal_row)(const random_job *j, int64_t n, uint64_t index, const uint32_t *words, const void *x,
+                          void *out)
 {
     T     *y = out;
     double even, odd, mean = j->at->mean, std = j->at->std;
@@ -27,7 +29,8 @@ static void F(normal_row)(const random_job *j, int64_t n, uint64_t index, const 
     }
 }
 
-static void F(truncated_row)(const random_job *j, int64_t n, uint64_t index, const uint32_t *words, const void *x, void *out)
+static void F(truncated_row)(const random_job *j, int64_t n, uint64_t index, const uint32_t *words, const void *x,
+                             void *out)
 {
     T *y = out;
     (void)index;
@@ -45,7 +48,8 @@ CPU_INLINE V F(divided_v)(V x, double rest)
 #endif
 }
 
-static void F(dropout_row)(const random_job *j, int64_t n, uint64_t index, const uint32_t *words, const void *in, void *out)
+static void F(dropout_row)(const random_job *j, int64_t n, uint64_t index, const uint32_t *words, const void *in,
+                           void *out)
 {
     T       *y = out;
     const T *x = in;

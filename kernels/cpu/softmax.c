@@ -32,7 +32,8 @@ static gm_status softmax_rows(gm_device *dev, const gm_call *call)
     if (g) j.g = cpu_rows_of(g);
     j.width = j.x.width;
     j.stream = cpu_streams(j.x.rows * j.width * j.x.size) && j.width <= CPU_ROW;
-    cpu_parallel(dev, j.width ? j.x.rows : 0, 4 * j.width * j.x.size, jobs[call->op - GM_OP_softmax][x->dtype == GM_F64], &j);
+    gm_job job = jobs[call->op - GM_OP_softmax][x->dtype == GM_F64];
+    cpu_parallel(dev, j.width ? j.x.rows : 0, 4 * j.width * j.x.size, job, &j);
     return GM_OK;
 }
 

@@ -67,19 +67,30 @@ CPU_INLINE vf32 sqrt_v_f32(vf32 a) { return (vf32)_mm512_sqrt_ps((__m512)a); }
 CPU_INLINE vf64 min_v_f64(vf64 a, vf64 b) { return (vf64)_mm512_min_pd((__m512d)a, (__m512d)b); }
 CPU_INLINE vf64 max_v_f64(vf64 a, vf64 b) { return (vf64)_mm512_max_pd((__m512d)a, (__m512d)b); }
 CPU_INLINE vf64 sqrt_v_f64(vf64 a) { return (vf64)_mm512_sqrt_pd((__m512d)a); }
-CPU_INLINE vf32 load_n_f32(const float *p, int64_t n) { return (vf32)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p); }
-CPU_INLINE vf64 load_n_f64(const double *p, int64_t n) { return (vf64)_mm512_maskz_loadu_pd((__mmask8)((1u << n) - 1), p); }
-CPU_INLINE void store_n_f32(float *p, int64_t n, vf32 v) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)v); }
-CPU_INLINE void store_n_f64(double *p, int64_t n, vf64 v) { _mm512_mask_storeu_pd(p, (__mmask8)((1u << n) - 1), (__m512d)v); }
+#define FIRST16(n) ((__mmask16)((1u << (n)) - 1))
+#define FIRST8(n)  ((__mmask8)((1u << (n)) - 1))
+CPU_INLINE vf32 load_n_f32(const float *p, int64_t n) { return (vf32)_mm512_maskz_loadu_ps(FIRST16(n), p); }
+CPU_INLINE vf64 load_n_f64(const double *p, int64_t n) { return (vf64)_mm512_maskz_loadu_pd(FIRST8(n), p); }
+CPU_INLINE void store_n_f32(float *p, int64_t n, vf32 v) { _mm512_mask_storeu_ps(p, FIRST16(n), (__m512)v); }
+CPU_INLINE void store_n_f64(double *p, int64_t n, vf64 v) { _mm512_mask_storeu_pd(p, FIRST8(n), (__m512d)v); }
 CPU_INLINE vf32 scale_v_f32(vf32 y, vf32 n) { return (vf32)_mm512_scalef_ps((__m512)y, (__m512)n); }
 CPU_INLINE vf64 scale_v_f64(vf64 y, vf64 n) { return (vf64)_mm512_scalef_pd((__m512d)y, (__m512d)n); }
 CPU_INLINE vf64 widen(vh32 a) { return (vf64)_mm512_cvtps_pd((__m256)a); }
 CPU_INLINE vh32 narrow(vf64 a) { return (vh32)_mm512_cvtpd_ps((__m512d)a); }
 CPU_INLINE vh32 low_half(vf32 a) { return (vh32)_mm512_castps512_ps256((__m512)a); }
 CPU_INLINE vh32 high_half(vf32 a) { return (vh32)_mm512_extractf32x8_ps((__m512)a, 1); }
-CPU_INLINE vf32 join(vh32 a, vh32 b) { return (vf32)_mm512_insertf32x8(_mm512_castps256_ps512((__m256)a), (__m256)b, 1); }
-CPU_INLINE vf32 select_f32(vi32 m, vf32 a, vf32 b) { return (vf32)_mm512_mask_blend_ps(_mm512_movepi32_mask((__m512i)m), (__m512)b, (__m512)a); }
-CPU_INLINE vf64 select_f64(vi64 m, vf64 a, vf64 b) { return (vf64)_mm512_mask_blend_pd(_mm512_movepi64_mask((__m512i)m), (__m512d)b, (__m512d)a); }
+CPU_INLINE vf32 join(vh32 a, vh32 b)
+{
+    return (vf32)_mm512_insertf32x8(_mm512_castps256_ps512((__m256)a), (__m256)b, 1);
+}
+CPU_INLINE vf32 select_f32(vi32 m, vf32 a, vf32 b)
+{
+    return (vf32)_mm512_mask_blend_ps(_mm512_movepi32_mask((__m512i)m), (__m512)b, (__m512)a);
+}
+CPU_INLINE vf64 select_f64(vi64 m, vf64 a, vf64 b)
+{
+    return (vf64)_mm512_mask_blend_pd(_mm512_movepi64_mask((__m512i)m), (__m512d)b, (__m512d)a);
+}
 #elif CPU_VECTOR == 32
 CPU_INLINE vi32 first_f32(int64_t n) { return (vi32){0, 1, 2, 3, 4, 5, 6, 7} < (vi32){0} + (int32_t)n; }
 CPU_INLINE vi64 first_f64(int64_t n) { return (vi64){0, 1, 2, 3} < (vi64){0} + n; }

@@ -89,7 +89,8 @@ CPU_INLINE V F(exp_low_v)(V x, V low)
 
 CPU_INLINE V F(exp_v)(V x) { return F(exp_low_v)(x, F(splat)(0)); }
 
-/* log(2^k m), m in [sqrt(1/2), sqrt(2)): with f = m - 1 and s = f / (2 + f), log(m) = f - (f^2/2 - s (f^2/2 + s^2 P(s^2))) */
+/* log(2^k m), m in [sqrt(1/2), sqrt(2)): with f = m - 1, h = f^2 / 2 and s = f / (2 + f),
+ * log(m) = f - (h - s (h + s^2 P(s^2))) */
 CPU_INLINE V F(log_v)(V x)
 {
 #if T_BITS == 32
@@ -372,14 +373,15 @@ static inline double F(dot_row)(int64_t n, const T *x, const T *y)
     return sum_v_wide((a + b) + (c + d));
 }
 
-/* y = exp(scale x - shift); returns the sum, in vectors of T added LANES wide: relative error n eps / LANES / 4 at worst. */
+/* y = exp(scale x - shift); returns the sum, added in 4 LANES columns: relative error n eps / (4 LANES) at worst. */
 static inline T F(exp_row)(int64_t n, const T *x, T scale, T shift, T *y)
 {
     V       s0 = F(splat)(0), s1 = s0, s2 = s0, s3 = s0;
     int64_t i = 0;
     for (; i + 4 * LANES <= n; i += 4 * LANES) {
         V a = F(exp_v)(F(load)(x + i) * scale - shift), b = F(exp_v)(F(load)(x + i + LANES) * scale - shift);
-        V c = F(exp_v)(F(load)(x + i + 2 * LANES) * scale - shift), d = F(exp_v)(F(load)(x + i + 3 * LANES) * scale - shift);
+        V c = F(exp_v)(F(load)(x + i + 2 * LANES) * scale - shift);
+        V d = F(exp_v)(F(load)(x + i + 3 * LANES) * scale - shift);
         F(store)(y + i, a);
         F(store)(y + i + LANES, b);
         F(store)(y + i + 2 * LANES, c);
