@@ -1,0 +1,54 @@
+-- kernels_elementwise.lua - what the memory-bound kernels reach of this machine's copy bandwidth, timed on demand:
+--
+--     build/ganymede run spec/bench/kernels_elementwise.lua --threads 2
+--
+-- Prints for each kernel the best of `rounds` runs, its traffic (each tensor read or written once) in GB/s, and that
+-- as a share of the copy timed just before it: both suffer alike when the machine is shared. Judge by the share.
+local gm = require "ganymede"
+local core = require "ganymede.core"
+
+local rows, width, rounds = 16384, 768, 12
+
+local function best_of(op, inputs, outputs, attrs)
+  local best = math.huge
+  for _ = 1, rounds do
+    local from = core.now()
+    core.run_op("cpu", op, inputs, outputs, attrs or {})
+    best = math.min(best, core.now() - from)
+  end
+  return best
+end
+
+local function run()
+  local function make(seed, shape) return gm.normal(shape or { rows, width }, { seed = seed }) end
+  local x, y, z, g, w, b = make(1), make(2), make(3), make(4), make(5, { width }), make(6, { width })
+  local mean, rstd, dw, db = make(7, { rows }), make(8, { rows }), make(9, { width }), make(10, { width })
+  local bytes = rows * width * 4
+
+  local function report(name, passes, op, inputs, outputs, attrs)
+    local copy = 2 * bytes / best_of("copy", { n = 1, x }, { n = 1, y })
+    local rate = passes * bytes / best_of(op, inputs, outputs, attrs)
+    print(("%-24s %7.2f GB/s %6.0f %% of copy (%.2f)"):format(name, rate / 1e9, 100 * rate / copy, copy / 1e9))
+  end
+
+  report("fill", 1, "fill", { n = 0 }, { n = 1, y }, { value = 0 })
+  report("transposed copy", 2, "copy", { n = 1, x:permute { 2, 1 } }, { n = 1, make(11, { width, rows }) })
+  report("add", 3, "binary", { n = 2, x, g }, { n = 1, y }, { ["function"] = "add" })
+  report("add a row", 2, "binary", { n = 2, x, w }, { n = 1, y }, { ["function"] = "add" })
+  for _, f in ipairs { "relu", "gelu", "gelu_tanh", "silu", "tanh", "exp" } do
+    report(f, 2, "unary", { n = 1, x }, { n = 1, y }, { ["function"] = f })
+    report(f .. " gradient", 3, "unary_grad", { n = 2, x, g }, { n = 1, y }, { ["function"] = f })
+  end
+  report("dropout", 2, "dropout", { n = 1, x }, { n = 1, y }, { p = 0.1 })
+  report("layer_norm", 2, "layer_norm", { n = 4, x, nil, w, b }, { n = 4, y, false, mean, rstd })
+  report("layer_norm gradient", 3, "layer_norm_grad", { n = 6, g, nil, x, w, mean, rstd }, { n = 3, y, dw, db })
+  report("softmax", 2, "softmax", { n = 1, x }, { n = 1, y })
+  report("softmax gradient", 3, "softmax_grad", { n = 2, y, g }, { n = 1, z })
+  report("sum of columns", 1, "sum", { n = 1, x }, { n = 1, db }, { dims = 1 })
+  report("sum of rows", 1, "sum", { n = 1, x }, { n = 1, mean }, { dims = 2 })
+  report("sum of squares", 1, "sum_squares", { n = 1, x }, { n = 1, true })
+  for _, t in ipairs { y, z } do core.run_op("cpu", "fill", {}, { n = 1, t }, { value = 0.5 }) end
+  report("adam", 7, "adam", { n = 1, g }, { n = 3, x, make(12):keep(), z })
+end
+
+gm.scope(run)
