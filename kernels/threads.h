@@ -11,8 +11,9 @@
 
 typedef struct gm_threads gm_threads;
 
-/* Part number 0 <= thread < gm_threads_count() of the job, [begin, end). No two parts have one number, but which of the
- * threads runs a part is left open: a free one does, so that one that the system holds back delays nobody. Must not fail. */
+/* Part number 0 <= thread < gm_threads_count() of the job, [begin, end). No two parts have one number, but which of
+ * the threads runs a part is left open: a free one does, so that one that the system holds back delays nobody. Must
+ * not fail. */
 typedef void (*gm_job)(void *context, int64_t begin, int64_t end, int thread);
 
 gm_status gm_threads_new(int count, gm_threads **out); /* count >= 1; the caller is thread 0 */

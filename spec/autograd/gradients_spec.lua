@@ -32,7 +32,7 @@ local function agrees(fn, ...)
     for i = 1, math.min(g:numel(), 40) do
       local want = gm.scope(numeric_slope, x, i, weighted)
       largest = math.max(largest, math.abs(want))
-      if not (math.abs(want - g:get(i)) <= TOLERANCE) then
+      if not (math.abs(want - g:get(i)) <= TOLERANCE) then -- luacheck: ignore 581 (NaN is no agreement)
         error(("input %d, element %d: %.12g, central differences say %.12g"):format(k, i, g:get(i), want))
       end
     end

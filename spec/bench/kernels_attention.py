@@ -30,7 +30,8 @@ def compare(ours, b, s, h, d, causal):
         if i > 0:  # the first warms up
             rounds.append(seconds)
     mine = statistics.median(r[0] for r in rounds)
-    print(f"batch {b:2d} tokens {s:4d} heads {h:2d} size {d:3d} {'causal' if causal else 'full':6s} {mine * 1e3:8.3f} ms   "
+    kind = "causal" if causal else "full"
+    print(f"batch {b:2d} tokens {s:4d} heads {h:2d} size {d:3d} {kind:6s} {mine * 1e3:8.3f} ms   "
           f"PyTorch / ours {statistics.median(r[1] / r[0] for r in rounds):5.2f}", flush=True)
 
 

@@ -96,6 +96,7 @@ f32 = train(model, tokens, torch.float32)
 golden.put("tokens", tokens)
 golden.put("loss.f64", torch.tensor(f64))
 golden.put("loss.f32", torch.tensor(f32))
-golden.write(model=dict(vocabulary=VOCABULARY, sequence_length=LENGTH, width=WIDTH, depth=DEPTH, heads=HEADS, dropout=0),
+golden.write(model=dict(vocabulary=VOCABULARY, sequence_length=LENGTH, width=WIDTH, depth=DEPTH, heads=HEADS,
+                        dropout=0),
              optimizer=OPTIMIZER)
 print("losses", f64[0], f64[-1], "f32 differs by", max(abs(a - b) / a for a, b in zip(f64, f32)))

@@ -122,7 +122,8 @@ def grouped_attention():
     """4 query heads over 2 key heads; rows of qkv are (key head, 2 queries + key + value, head size)."""
     heads, kv, width, length, batch = 4, 2, 12, 5, 2
     d, group = width // heads, heads // kv
-    wq, wk, wv, wo = r(width, width, scale=0.5), r(kv * d, width, scale=0.5), r(kv * d, width, scale=0.5), r(width, width)
+    wq, wk, wv = r(width, width, scale=0.5), r(kv * d, width, scale=0.5), r(kv * d, width, scale=0.5)
+    wo = r(width, width)
     x = r(batch, length, width)
     split = lambda t, n: t.reshape(batch, length, n, d).transpose(1, 2)
     k, v = (split(F.linear(x, w), kv).repeat_interleave(group, dim=1) for w in (wk, wv))
