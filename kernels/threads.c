@@ -19,7 +19,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define SPINS 1000 /* 50 microseconds where a pause takes 140 cycles, 15 where it takes 40: longer than the gap
+#define SPINS \
+    1000 /* 50 microseconds where a pause takes 140 cycles, 15 where it takes 40: longer than the gap
                     * between two kernels, shorter than what a neighbour would miss */
 
 /* A word to wait on. */
@@ -39,8 +40,8 @@ struct gm_threads {
     gm_job           job;
     void            *context;
     _Atomic bool     quit;
-    gate             ticket;  /* changes with every job */
-    gate             running; /* parts that are not done */
+    gate             ticket;                             /* changes with every job */
+    gate             running;                            /* parts that are not done */
     _Atomic uint64_t claim __attribute__((aligned(64))); /* number << 32 | parts << 16 | next part */
     worker           workers[];
 };

@@ -8,30 +8,33 @@
  * threads. Keys that the mask hides are packed as zeros: what stands there may be NaN. */
 
 /* What both directions read. Strides in elements; the last dimension of every tensor has stride 1. */
-typedef struct attention_view { char *data; int64_t b, s, h; } attention_view;
+typedef struct attention_view {
+    char   *data;
+    int64_t b, s, h;
+} attention_view;
 
 typedef struct attention_job {
-    int64_t        batch, heads, key_heads, queries, keys, size;
-    bool           causal;
-    double         scale, keep; /* keep: 1 / (1 - p) */
-    uint32_t       threshold;
-    uint64_t       key, step;
-    const gm_box  *box;
+    int64_t          batch, heads, key_heads, queries, keys, size;
+    bool             causal;
+    double           scale, keep; /* keep: 1 / (1 - p) */
+    uint32_t         threshold;
+    uint64_t         key, step;
+    const gm_box    *box;
     const gm_tensor *mask; /* NULL: no key is hidden */
-    attention_view q, k, v, o, g, dq, dk, dv;
-    char          *lse;
-    int64_t        lse_stride[3];
-    int64_t        chunks; /* pieces of a unit */
-    bool           want_keys, want_queries; /* gradient: of k and v, of q */
-    bool           by_key;  /* gradient: the chunks are of keys, not of queries */
-    char          *scratch;
-    size_t         scratch_step; /* bytes of a thread */
+    attention_view   q, k, v, o, g, dq, dk, dv;
+    char            *lse;
+    int64_t          lse_stride[3];
+    int64_t          chunks;                  /* pieces of a unit */
+    bool             want_keys, want_queries; /* gradient: of k and v, of q */
+    bool             by_key;                  /* gradient: the chunks are of keys, not of queries */
+    char            *scratch;
+    size_t           scratch_step; /* bytes of a thread */
 } attention_job;
 
-#define ATTENTION_KEYS    (8 * GEMM_ROWS) /* forward: keys of a block */
-#define ATTENTION_PANELS  4               /* forward: panels of queries that share a block of keys */
-#define GRADIENT_QUERIES  (4 * GEMM_ROWS) /* backward: a block of queries */
-#define GRADIENT_PANELS   4               /* backward: panels of keys in a block */
+#define ATTENTION_KEYS   (8 * GEMM_ROWS) /* forward: keys of a block */
+#define ATTENTION_PANELS 4               /* forward: panels of queries that share a block of keys */
+#define GRADIENT_QUERIES (4 * GEMM_ROWS) /* backward: a block of queries */
+#define GRADIENT_PANELS  4               /* backward: panels of keys in a block */
 
 /* Block n belongs to this chunk: there and back, so that causal work is even. */
 static inline bool attention_owns(int64_t block, int64_t chunks, int64_t chunk)
@@ -85,12 +88,23 @@ static attention_job attention_job_of(const gm_device *dev, const gm_call *call)
     const gm_tensor *q = call->in[0], *k = call->in[1];
     const gm_attrs  *at = call->attrs;
     return (attention_job){
-        .batch = q->shape[0], .queries = q->shape[1], .heads = q->shape[2], .size = q->shape[3],
-        .keys = k->shape[1], .key_heads = k->shape[2], .causal = at->causal,
-        .scale = at->scale > 0 ? at->scale : 1 / sqrt((double)q->shape[3]), .keep = 1 / (1 - at->p),
-        .threshold = gm_drop_threshold(at->p), .key = at->stream.key,
-        .step = at->stream.step < 0 ? dev->step.rng_step : (uint64_t)at->stream.step, .box = &at->box,
-        .mask = call->in[3], .q = attention_view_of(q), .k = attention_view_of(k), .v = attention_view_of(call->in[2]),
+        .batch = q->shape[0],
+        .queries = q->shape[1],
+        .heads = q->shape[2],
+        .size = q->shape[3],
+        .keys = k->shape[1],
+        .key_heads = k->shape[2],
+        .causal = at->causal,
+        .scale = at->scale > 0 ? at->scale : 1 / sqrt((double)q->shape[3]),
+        .keep = 1 / (1 - at->p),
+        .threshold = gm_drop_threshold(at->p),
+        .key = at->stream.key,
+        .step = at->stream.step < 0 ? dev->step.rng_step : (uint64_t)at->stream.step,
+        .box = &at->box,
+        .mask = call->in[3],
+        .q = attention_view_of(q),
+        .k = attention_view_of(k),
+        .v = attention_view_of(call->in[2]),
     };
 }
 

@@ -7,16 +7,16 @@
 #define GRADIENT_KEYS (GRADIENT_PANELS * GEMM_COLUMNS)
 
 typedef struct F(gradient_room) {
-    T *k_panels, *v_panels; /* all keys, k-major panels */
-    T *k;                   /* rows */
-    T *dk, *dv;             /* rows, summed over blocks of queries and heads */
-    T *hide;                /* per key: 0 or -inf; -inf behind the last */
+    T *k_panels, *v_panels;                /* all keys, k-major panels */
+    T *k;                                  /* rows */
+    T *dk, *dv;                            /* rows, summed over blocks of queries and heads */
+    T *hide;                               /* per key: 0 or -inf; -inf behind the last */
     T *q, *g, *q_slivers, *g_slivers, *dq; /* a block of queries */
-    T *p, *ds, *turned;     /* queries x GRADIENT_KEYS; turned: keys x GRADIENT_QUERIES */
+    T *p, *ds, *turned;                    /* queries x GRADIENT_KEYS; turned: keys x GRADIENT_QUERIES */
     T *lse, *delta;
 } F(gradient_room);
 
-static int64_t F(gradient_layout)(const attention_job *w, char *base, F(gradient_room) *room)
+static int64_t F(gradient_layout)(const attention_job *w, char *base, F(gradient_room) * room)
 {
     int64_t at = 0, d = w->size, padded = F(gemm_panels)(w->keys) * GEMM_COLUMNS, slack = GEMM_COLUMNS;
 #define TAKE(name, count) (room->name = (void *)(base + at * (int64_t)sizeof(T)), at += ((count) + 15) / 16 * 16)
@@ -58,11 +58,11 @@ CPU_INLINE bool F(gradient_queries_owned)(const attention_job *w, int64_t i0, in
 }
 
 /* Keys and values of one head, and zeros to sum into. */
-static void F(gradient_begin)(const attention_job *w, const F(gradient_room) *room, int64_t b, int64_t head, int64_t chunk)
+static void F(gradient_begin)(const attention_job *w, const F(gradient_room) * room, int64_t b, int64_t head,
+                              int64_t chunk)
 {
     int64_t d = w->size, padded = F(gemm_panels)(w->keys) * GEMM_COLUMNS;
-    for (int64_t j = 0; j < padded; j++)
-        room->hide[j] = j >= w->keys || attention_hidden(w, b, j) ? (T)-INFINITY : 0;
+    for (int64_t j = 0; j < padded; j++) room->hide[j] = j >= w->keys || attention_hidden(w, b, j) ? (T)-INFINITY : 0;
     for (int64_t j0 = 0; j0 < w->keys; j0 += GRADIENT_KEYS) {
         if (!F(gradient_keys_owned)(w, j0, chunk)) continue;
         int64_t keys = w->keys - j0 < GRADIENT_KEYS ? w->keys - j0 : GRADIENT_KEYS, hidden = w->mask ? b : -1;
@@ -80,8 +80,8 @@ static void F(gradient_begin)(const attention_job *w, const F(gradient_room) *ro
 }
 
 /* A block of queries: rows, slivers, lse (infinite where nothing is seen: p = 0), delta. */
-static void F(gradient_queries)(const attention_job *w, const F(gradient_room) *room, int64_t b, int64_t head, int64_t i0,
-                                int64_t queries)
+static void F(gradient_queries)(const attention_job *w, const F(gradient_room) * room, int64_t b, int64_t head,
+                                int64_t i0, int64_t queries)
 {
     int64_t  d = w->size, slivers = F(gemm_slivers)(queries);
     const T *lse = (const T *)w->lse + b * w->lse_stride[0] + head * w->lse_stride[1];
@@ -100,12 +100,17 @@ static void F(gradient_queries)(const attention_job *w, const F(gradient_room) *
 }
 
 /* c (queries x GRADIENT_KEYS) = alpha slivers panels + init */
-static void F(gradient_products)(int64_t d, T *c, const T *slivers, int64_t queries, const T *panels, int64_t keys, T alpha,
-                                 const T *init)
+static void F(gradient_products)(int64_t d, T *c, const T *slivers, int64_t queries, const T *panels, int64_t keys,
+                                 T alpha, const T *init)
 {
     int64_t count = F(gemm_slivers)(queries);
-    F(tile) t = {.b_step = GEMM_COLUMNS, .k = d, .c_row = GRADIENT_KEYS, .columns = GEMM_COLUMNS, .alpha = alpha,
-                 .fetch = (const char *)c};
+    F(tile)
+    t = {.b_step = GEMM_COLUMNS,
+         .k = d,
+         .c_row = GRADIENT_KEYS,
+         .columns = GEMM_COLUMNS,
+         .alpha = alpha,
+         .fetch = (const char *)c};
     for (int64_t j = 0; j < keys; j += GEMM_COLUMNS)
         for (int64_t s = 0; s < count; s++) {
             int64_t i = F(cut)(queries, count, s), rows = F(cut)(queries, count, s + 1) - i;
@@ -119,12 +124,13 @@ static void F(gradient_products)(int64_t d, T *c, const T *slivers, int64_t quer
 }
 
 /* c (rows, size) (+)= alpha a' b: a (depth, rows) with a_step between depths, b (depth, size) */
-static void F(gradient_sum)(int64_t d, T *c, bool add, const T *a, int64_t a_step, int64_t rows, const T *b, int64_t depth,
-                            T alpha)
+static void F(gradient_sum)(int64_t d, T *c, bool add, const T *a, int64_t a_step, int64_t rows, const T *b,
+                            int64_t depth, T alpha)
 {
     int64_t count = F(gemm_slivers)(rows);
-    F(tile) t = {.a_step = a_step, .b_step = d, .k = depth, .c_row = d, .init_row = d, .alpha = alpha,
-                 .fetch = (const char *)c};
+    F(tile)
+    t = {
+        .a_step = a_step, .b_step = d, .k = depth, .c_row = d, .init_row = d, .alpha = alpha, .fetch = (const char *)c};
     for (int64_t j = 0; j < d; j += GEMM_COLUMNS)
         for (int64_t s = 0; s < count; s++) {
             int64_t i = F(cut)(rows, count, s);
@@ -154,8 +160,7 @@ CPU_INLINE void F(gradient_row_ds)(const attention_job *w, T *p, T *ds, int64_t 
     T        keep = (T)w->keep;
     uint32_t threshold = w->threshold;
     if (!words) {
-        for (int64_t c = 0; c < width; c += LANES)
-            F(store)(ds + c, F(load)(p + c) * (F(load)(ds + c) - delta));
+        for (int64_t c = 0; c < width; c += LANES) F(store)(ds + c, F(load)(p + c) * (F(load)(ds + c) - delta));
         return;
     }
     for (int64_t c = 0; c < width; c++) {
@@ -166,21 +171,23 @@ CPU_INLINE void F(gradient_row_ds)(const attention_job *w, T *p, T *ds, int64_t 
 }
 
 /* One block of queries against one block of keys [j0, j0 + keys). */
-static void F(gradient_block)(const attention_job *w, const F(gradient_room) *room, int64_t b, int64_t head, int64_t i0,
-                              int64_t queries, int64_t j0, int64_t keys, bool first)
+static void F(gradient_block)(const attention_job *w, const F(gradient_room) * room, int64_t b, int64_t head,
+                              int64_t i0, int64_t queries, int64_t j0, int64_t keys, bool first)
 {
     int64_t  d = w->size, width = F(gemm_panels)(keys) * GEMM_COLUMNS;
     uint32_t words[GRADIENT_KEYS + 8 + 16 * BLOCK_LANES] __attribute__((aligned(64)));
-    F(gradient_products)(d, room->p, room->q_slivers, queries, room->k_panels + j0 * d, keys, (T)w->scale,
-                         w->mask || j0 + width > w->keys ? room->hide + j0 : NULL);
+    F(gradient_products)
+    (d, room->p, room->q_slivers, queries, room->k_panels + j0 * d, keys, (T)w->scale,
+     w->mask || j0 + width > w->keys ? room->hide + j0 : NULL);
     F(gradient_products)(d, room->ds, room->g_slivers, queries, room->v_panels + j0 * d, keys, 1, NULL);
     for (int64_t i = 0; i < queries; i++) {
         T *p = room->p + i * GRADIENT_KEYS, *ds = room->ds + i * GRADIENT_KEYS;
         F(gradient_row_p)(p, width, attention_seen(w, i0 + i) - j0, room->lse[i]);
-        F(gradient_row_ds)(w, p, ds, width, room->delta[i],
-                           !w->threshold ? NULL
-                                         : philox_words(w->key, w->step, attention_index(w, b, head, i0 + i) + (uint64_t)j0,
-                                                        width, words));
+        F(gradient_row_ds)
+        (w, p, ds, width, room->delta[i],
+         !w->threshold
+             ? NULL
+             : philox_words(w->key, w->step, attention_index(w, b, head, i0 + i) + (uint64_t)j0, width, words));
     }
     if (w->want_keys) {
         F(gradient_sum)(d, room->dv + j0 * d, true, room->p, GRADIENT_KEYS, keys, room->g, queries, 1);
@@ -188,12 +195,13 @@ static void F(gradient_block)(const attention_job *w, const F(gradient_room) *ro
     }
     if (w->want_queries) {
         F(attention_turn)(room->turned, GRADIENT_QUERIES, room->ds, GRADIENT_KEYS, queries, keys);
-        F(gradient_sum)(d, room->dq, !first, room->turned, GRADIENT_QUERIES, queries, room->k + j0 * d, keys, (T)w->scale);
+        F(gradient_sum)
+        (d, room->dq, !first, room->turned, GRADIENT_QUERIES, queries, room->k + j0 * d, keys, (T)w->scale);
     }
 }
 
 /* All keys of this chunk for one block of queries. */
-static void F(gradient_row_of_blocks)(const attention_job *w, const F(gradient_room) *room, int64_t b, int64_t head,
+static void F(gradient_row_of_blocks)(const attention_job *w, const F(gradient_room) * room, int64_t b, int64_t head,
                                       int64_t i0, int64_t chunk)
 {
     int64_t queries = w->queries - i0 < GRADIENT_QUERIES ? w->queries - i0 : GRADIENT_QUERIES;
@@ -202,7 +210,8 @@ static void F(gradient_row_of_blocks)(const attention_job *w, const F(gradient_r
     F(gradient_queries)(w, room, b, head, i0, queries);
     for (int64_t j0 = 0; j0 < seen; j0 += GRADIENT_KEYS) {
         if (!F(gradient_keys_owned)(w, j0, chunk)) continue;
-        F(gradient_block)(w, room, b, head, i0, queries, j0, seen - j0 < GRADIENT_KEYS ? seen - j0 : GRADIENT_KEYS, first);
+        F(gradient_block)
+        (w, room, b, head, i0, queries, j0, seen - j0 < GRADIENT_KEYS ? seen - j0 : GRADIENT_KEYS, first);
         first = false;
     }
     if (!w->want_queries) return;
@@ -213,7 +222,8 @@ static void F(gradient_row_of_blocks)(const attention_job *w, const F(gradient_r
     }
 }
 
-static void F(gradient_end)(const attention_job *w, const F(gradient_room) *room, int64_t b, int64_t head, int64_t chunk)
+static void F(gradient_end)(const attention_job *w, const F(gradient_room) * room, int64_t b, int64_t head,
+                            int64_t chunk)
 {
     size_t bytes = (size_t)w->size * sizeof(T);
     for (int64_t j = 0; j < w->keys; j++) {
@@ -227,14 +237,15 @@ static void F(attention_grad_part)(void *context, int64_t begin, int64_t end, in
 {
     const attention_job *w = context;
     int64_t              group = w->heads / w->key_heads;
-    F(gradient_room)     room;
+    F(gradient_room) room;
     F(gradient_layout)(w, w->scratch + (size_t)thread * w->scratch_step, &room);
     for (int64_t u = begin; u < end; u++) {
         int64_t unit = u / w->chunks, chunk = u % w->chunks, b = unit / w->key_heads, head = unit % w->key_heads;
         F(gradient_begin)(w, &room, b, head, chunk);
         for (int64_t n = 0; n < group; n++)
             for (int64_t i = 0; i < w->queries; i += GRADIENT_QUERIES)
-                if (F(gradient_queries_owned)(w, i, chunk)) F(gradient_row_of_blocks)(w, &room, b, head * group + n, i, chunk);
+                if (F(gradient_queries_owned)(w, i, chunk))
+                    F(gradient_row_of_blocks)(w, &room, b, head * group + n, i, chunk);
         if (w->want_keys) F(gradient_end)(w, &room, b, head, chunk);
     }
 }

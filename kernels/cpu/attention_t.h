@@ -7,16 +7,16 @@
 
 /* Pieces of a thread's scratch, in elements. */
 typedef struct F(attention_room) {
-    T *k, *v;          /* all keys: slivers of k, k-major; rows of v */
-    T *q, *o;          /* ATTENTION_PANELS panels: (size, columns) each */
-    T *scores;         /* a block of keys x columns */
-    T *most, *sum;     /* a panel each: running maximum and sum of exp */
+    T        *k, *v;          /* all keys: slivers of k, k-major; rows of v */
+    T        *q, *o;          /* ATTENTION_PANELS panels: (size, columns) each */
+    T        *scores;         /* a block of keys x columns */
+    T        *most, *sum;     /* a panel each: running maximum and sum of exp */
     uint32_t *words, *turned; /* dropout: by query; by key */
 } F(attention_room);
 
 #define ATTENTION_WORDS (ATTENTION_KEYS + 16)
 
-static int64_t F(attention_layout)(const attention_job *w, char *base, F(attention_room) *room)
+static int64_t F(attention_layout)(const attention_job *w, char *base, F(attention_room) * room)
 {
     int64_t at = 0, panels = ATTENTION_PANELS * GEMM_COLUMNS;
 #define TAKE(name, count) (room->name = (void *)(base + at * (int64_t)sizeof(T)), at += ((count) + 15) / 16 * 16)
@@ -85,8 +85,8 @@ static void F(attention_hide)(const attention_job *w, T *s, int64_t b, int64_t j
 }
 
 /* Dropout on a block of probabilities [key][query]: zero, or times keep. */
-static void F(attention_drop)(const attention_job *w, const F(attention_room) *room, int64_t b, int64_t head, int64_t i0,
-                              int64_t queries, int64_t j0, int64_t keys)
+static void F(attention_drop)(const attention_job *w, const F(attention_room) * room, int64_t b, int64_t head,
+                              int64_t i0, int64_t queries, int64_t j0, int64_t keys)
 {
     uint32_t words[ATTENTION_KEYS + 8 + 16 * BLOCK_LANES] __attribute__((aligned(64)));
     T        keep = (T)w->keep, *s = room->scores;
@@ -99,19 +99,21 @@ static void F(attention_drop)(const attention_job *w, const F(attention_room) *r
 }
 
 /* From scores to probabilities relative to the running maximum; o and the sum are brought to the new maximum. */
-static void F(attention_soften)(const attention_job *w, const F(attention_room) *room, int64_t panel, int64_t keys, bool first)
+static void F(attention_soften)(const attention_job *w, const F(attention_room) * room, int64_t panel, int64_t keys,
+                                bool first)
 {
     T *s = room->scores, *o = room->o + panel * w->size * GEMM_COLUMNS;
     for (int64_t half = 0; half < GEMM_COLUMNS; half += LANES) {
-        T *most = room->most + panel * GEMM_COLUMNS + half, *sum = room->sum + panel * GEMM_COLUMNS + half;
-        V  old = F(load)(most), m0 = old, m1 = old;
+        T      *most = room->most + panel * GEMM_COLUMNS + half, *sum = room->sum + panel * GEMM_COLUMNS + half;
+        V       old = F(load)(most), m0 = old, m1 = old;
         int64_t j = 0;
         for (; j + 2 <= keys; j += 2) {
             m0 = F(max_v)(m0, F(load)(s + j * GEMM_COLUMNS + half));
             m1 = F(max_v)(m1, F(load)(s + (j + 1) * GEMM_COLUMNS + half));
         }
         if (j < keys) m0 = F(max_v)(m0, F(load)(s + j * GEMM_COLUMNS + half));
-        V m = F(max_v)(m0, m1), shift = F(select)(m == (T)-INFINITY, F(splat)(0), m); /* a query that sees nothing yet */
+        V m = F(max_v)(m0, m1),
+          shift = F(select)(m == (T)-INFINITY, F(splat)(0), m); /* a query that sees nothing yet */
         V less = F(exp_v)(old - shift), s0 = F(load)(sum) * less, s1 = F(splat)(0);
         F(store)(most, m);
         for (j = 0; j + 2 <= keys; j += 2) {
@@ -135,24 +137,38 @@ static void F(attention_soften)(const attention_job *w, const F(attention_room) 
 }
 
 /* One block of keys [j0, j0 + keys) for one panel of queries from i0. */
-static void F(attention_block)(const attention_job *w, const F(attention_room) *room, int64_t b, int64_t head, int64_t i0,
-                               int64_t queries, int64_t panel, int64_t j0, int64_t keys)
+static void F(attention_block)(const attention_job *w, const F(attention_room) * room, int64_t b, int64_t head,
+                               int64_t i0, int64_t queries, int64_t panel, int64_t j0, int64_t keys)
 {
     int64_t d = w->size, slivers = F(gemm_slivers)(d);
     T      *q = room->q + panel * d * GEMM_COLUMNS, *o = room->o + panel * d * GEMM_COLUMNS;
-    F(tile) t = {.b = q, .b_step = GEMM_COLUMNS, .k = d, .c_row = GEMM_COLUMNS, .columns = GEMM_COLUMNS,
-                 .alpha = (T)w->scale, .fetch = (const char *)q};
+    F(tile)
+    t = {.b = q,
+         .b_step = GEMM_COLUMNS,
+         .k = d,
+         .c_row = GEMM_COLUMNS,
+         .columns = GEMM_COLUMNS,
+         .alpha = (T)w->scale,
+         .fetch = (const char *)q};
     for (int64_t j = 0; j < keys; j += GEMM_ROWS) {
         t.a = room->k + (j0 + j) * d;
         t.a_step = w->keys - j0 - j < GEMM_ROWS ? w->keys - j0 - j : GEMM_ROWS;
         t.c = room->scores + j * GEMM_COLUMNS;
         F(tile_run)(&t, keys - j < GEMM_ROWS ? keys - j : GEMM_ROWS);
     }
-    if (w->mask || (w->causal && j0 + keys > attention_seen(w, i0))) F(attention_hide)(w, room->scores, b, j0, keys, i0);
+    if (w->mask || (w->causal && j0 + keys > attention_seen(w, i0)))
+        F(attention_hide)(w, room->scores, b, j0, keys, i0);
     F(attention_soften)(w, room, panel, keys, j0 == 0);
     if (w->threshold) F(attention_drop)(w, room, b, head, i0, queries, j0, keys);
-    t = (F(tile)){.b = room->scores, .b_step = GEMM_COLUMNS, .k = keys, .a_step = d, .c_row = GEMM_COLUMNS,
-                  .columns = GEMM_COLUMNS, .init_row = GEMM_COLUMNS, .alpha = 1, .fetch = (const char *)o};
+    t = (F(tile)){.b = room->scores,
+                  .b_step = GEMM_COLUMNS,
+                  .k = keys,
+                  .a_step = d,
+                  .c_row = GEMM_COLUMNS,
+                  .columns = GEMM_COLUMNS,
+                  .init_row = GEMM_COLUMNS,
+                  .alpha = 1,
+                  .fetch = (const char *)o};
     for (int64_t s = 0; s < slivers; s++) {
         int64_t i = F(cut)(d, slivers, s);
         t.a = room->v + j0 * d + i;
@@ -163,13 +179,14 @@ static void F(attention_block)(const attention_job *w, const F(attention_room) *
 }
 
 /* o = o' / sum, lse = max + log(sum), for the queries of one panel. */
-static void F(attention_finish)(const attention_job *w, const F(attention_room) *room, int64_t b, int64_t head, int64_t i0,
-                                int64_t queries, int64_t panel, bool any)
+static void F(attention_finish)(const attention_job *w, const F(attention_room) * room, int64_t b, int64_t head,
+                                int64_t i0, int64_t queries, int64_t panel, bool any)
 {
     T *o = room->o + panel * w->size * GEMM_COLUMNS, *sum = room->sum + panel * GEMM_COLUMNS;
     T *most = room->most + panel * GEMM_COLUMNS, *lse = (T *)w->lse + b * w->lse_stride[0] + head * w->lse_stride[1];
     for (int64_t c = 0; c < queries; c++)
-        lse[(i0 + c) * w->lse_stride[2]] = sum[c] > 0 || sum[c] != sum[c] ? most[c] + (T)log((double)sum[c]) : (T)-INFINITY;
+        lse[(i0 + c) * w->lse_stride[2]] = sum[c] > 0 || sum[c] != sum[c] ? most[c] + (T)log((double)sum[c])
+                                                                          : (T)-INFINITY;
     for (int64_t half = 0; half < GEMM_COLUMNS; half += LANES) {
         V total = F(load)(sum + half), part = F(select)(total == 0, F(splat)(0), 1 / total);
         for (int64_t d = 0; d < w->size; d++) {
@@ -177,19 +194,22 @@ static void F(attention_finish)(const attention_job *w, const F(attention_room) 
             F(store)(at, any ? F(load)(at) * part : F(splat)(0));
         }
     }
-    F(attention_turn)((T *)w->o.data + b * w->o.b + i0 * w->o.s + head * w->o.h, w->o.s, o, GEMM_COLUMNS, w->size, queries);
+    F(attention_turn)
+    ((T *)w->o.data + b * w->o.b + i0 * w->o.s + head * w->o.h, w->o.s, o, GEMM_COLUMNS, w->size, queries);
 }
 
 /* The panels of queries from i0 on, at most ATTENTION_PANELS of them, against all keys they see. */
-static void F(attention_group)(const attention_job *w, const F(attention_room) *room, int64_t b, int64_t head, int64_t i0)
+static void F(attention_group)(const attention_job *w, const F(attention_room) * room, int64_t b, int64_t head,
+                               int64_t i0)
 {
     int64_t panels = 0, count[ATTENTION_PANELS], seen[ATTENTION_PANELS], most = 0;
     for (int64_t i = i0; i < w->queries && panels < ATTENTION_PANELS; i += GEMM_COLUMNS, panels++) {
         count[panels] = w->queries - i < GEMM_COLUMNS ? w->queries - i : GEMM_COLUMNS;
         seen[panels] = attention_seen(w, i + count[panels] - 1);
         if (seen[panels] > most) most = seen[panels];
-        F(pack)(room->q + panels * w->size * GEMM_COLUMNS, GEMM_COLUMNS, F(attention_at)(&w->q, b, i, head), w->q.s, 1,
-                count[panels], w->size);
+        F(pack)
+        (room->q + panels * w->size * GEMM_COLUMNS, GEMM_COLUMNS, F(attention_at)(&w->q, b, i, head), w->q.s, 1,
+         count[panels], w->size);
     }
     for (int64_t c = 0; c < panels * GEMM_COLUMNS; c++) {
         room->most[c] = (T)-INFINITY;
@@ -205,7 +225,7 @@ static void F(attention_group)(const attention_job *w, const F(attention_room) *
 }
 
 /* v as rows; k as slivers of GEMM_ROWS keys, the last one thinner. */
-static void F(attention_pack_keys)(const attention_job *w, const F(attention_room) *room, int64_t b, int64_t head)
+static void F(attention_pack_keys)(const attention_job *w, const F(attention_room) * room, int64_t b, int64_t head)
 {
     F(attention_rows)(w, room->v, F(attention_at)(&w->v, b, 0, head), w->v.s, w->keys, w->mask ? b : -1, 0);
     const T *k = F(attention_at)(&w->k, b, 0, head);
@@ -222,7 +242,7 @@ static void F(attention_part)(void *context, int64_t begin, int64_t end, int thr
 {
     const attention_job *w = context;
     int64_t              group = w->heads / w->key_heads, last = -1;
-    F(attention_room)    room;
+    F(attention_room) room;
     F(attention_layout)(w, w->scratch + (size_t)thread * w->scratch_step, &room);
     for (int64_t u = begin; u < end; u++) {
         int64_t unit = u / w->chunks, b = unit / w->key_heads, head = unit % w->key_heads;

@@ -11,12 +11,12 @@
 #include <immintrin.h>
 #endif
 
-#define CPU_PAGE  ((size_t)2 << 20) /* a huge page; larger blocks are mapped in such pages */
-#define CPU_GRAIN (256 << 10)       /* bytes of traffic that pay for waking another thread */
-#define CPU_STREAM (8 << 20)        /* bytes of an output that no cache will hold: written past the caches */
-#define CPU_WALK  4
-#define CPU_BLOCK 4096              /* elements of a row handed out at a time */
-#define CPU_ROW   4096              /* the longest row that kernels keep in a buffer of their own */
+#define CPU_PAGE   ((size_t)2 << 20) /* a huge page; larger blocks are mapped in such pages */
+#define CPU_GRAIN  (256 << 10)       /* bytes of traffic that pay for waking another thread */
+#define CPU_STREAM (8 << 20)         /* bytes of an output that no cache will hold: written past the caches */
+#define CPU_WALK   4
+#define CPU_BLOCK  4096 /* elements of a row handed out at a time */
+#define CPU_ROW    4096 /* the longest row that kernels keep in a buffer of their own */
 
 static gm_status map_huge(size_t bytes, void **out)
 {
@@ -277,8 +277,8 @@ typedef uint16_t bits2 __attribute__((may_alias, aligned(1)));
 typedef uint32_t bits4 __attribute__((may_alias, aligned(1)));
 typedef uint64_t bits8 __attribute__((may_alias, aligned(1)));
 
-#define STRIDED_CASE(bytes, type)                                                                \
-    case bytes:                                                                                  \
+#define STRIDED_CASE(bytes, type)                                                                   \
+    case bytes:                                                                                     \
         for (int64_t i = 0; i < n; i++) ((type *)to)[i * to_step] = ((const type *)from)[i * step]; \
         break;
 

@@ -8,12 +8,12 @@
 
 /* ---- casts of contiguous rows ---- */
 
-#define CAST_ROW(name, from, to, expression)                            \
-    static void name(int64_t n, const void *source, void *target)       \
-    {                                                                   \
-        const from *x = source;                                         \
-        to         *y = target;                                         \
-        for (int64_t i = 0; i < n; i++) y[i] = expression;              \
+#define CAST_ROW(name, from, to, expression)                      \
+    static void name(int64_t n, const void *source, void *target) \
+    {                                                             \
+        const from *x = source;                                   \
+        to         *y = target;                                   \
+        for (int64_t i = 0; i < n; i++) y[i] = expression;        \
     }
 CAST_ROW(cast_f32_f64, float, double, x[i])
 CAST_ROW(cast_f64_f32, double, float, (float)x[i])
@@ -44,7 +44,7 @@ static void cast_f16_f32(int64_t n, const void *source, void *target)
 {
     const bits2 *x = source;
     float       *y = target;
-    int64_t         i = 0;
+    int64_t      i = 0;
 #if defined(__F16C__)
     for (; i + 8 <= n; i += 8) _mm256_storeu_ps(y + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(x + i))));
 #endif
@@ -83,7 +83,10 @@ static cast_row find_cast(gm_dtype from, gm_dtype to)
     return rows[from][to];
 }
 
-typedef struct cast_job { gm_dtype from, to; cast_row row; } cast_job;
+typedef struct cast_job {
+    gm_dtype from, to;
+    cast_row row;
+} cast_job;
 
 static void cast_dense(const void *context, int64_t n, char *const *p)
 {
@@ -112,7 +115,6 @@ static void widen_element(cpu_walk *w)
     w->rows /= w->shape[last - 1];
     w->numel /= run;
 }
-
 
 static void copy_row(const void *context, int64_t n, char *const *p, const int64_t *stride)
 {
@@ -150,16 +152,16 @@ static void order_rows(cpu_walk *w)
     for (int d = b; d < a; d++) walk_swap(w, d, d + 1);
 }
 
-typedef float    quad32 __attribute__((vector_size(16), aligned(1), may_alias)); /* of what may be wider elements */
-typedef double   pair64 __attribute__((vector_size(16), aligned(1), may_alias));
-typedef int32_t  quad_index __attribute__((vector_size(16)));
-typedef int64_t  pair_index __attribute__((vector_size(16)));
+typedef float   quad32 __attribute__((vector_size(16), aligned(1), may_alias)); /* of what may be wider elements */
+typedef double  pair64 __attribute__((vector_size(16), aligned(1), may_alias));
+typedef int32_t quad_index __attribute__((vector_size(16)));
+typedef int64_t pair_index __attribute__((vector_size(16)));
 
 /* y[r][c] = x[c][r] for 4 x 4 floats; xs and ys: elements between rows */
 CPU_INLINE void transpose4(float *y, int64_t ys, const float *x, int64_t xs)
 {
-    quad32 a = *(const quad32 *)x, b = *(const quad32 *)(x + xs);
-    quad32 c = *(const quad32 *)(x + 2 * xs), d = *(const quad32 *)(x + 3 * xs);
+    quad32     a = *(const quad32 *)x, b = *(const quad32 *)(x + xs);
+    quad32     c = *(const quad32 *)(x + 2 * xs), d = *(const quad32 *)(x + 3 * xs);
     quad_index low = {0, 4, 1, 5}, high = {2, 6, 3, 7};
     quad32     ab = __builtin_shuffle(a, b, low), cd = __builtin_shuffle(c, d, low);
     quad32     AB = __builtin_shuffle(a, b, high), CD = __builtin_shuffle(c, d, high);
@@ -329,7 +331,10 @@ static gm_status cpu_with_rows(gm_device *dev, const gm_call *call, int ndim, in
 
 /* ---- fill ---- */
 
-typedef struct fill_job { int64_t size; uint64_t bits; } fill_job;
+typedef struct fill_job {
+    int64_t  size;
+    uint64_t bits;
+} fill_job;
 
 static void fill_dense(const void *context, int64_t n, char *const *p)
 {
@@ -339,16 +344,22 @@ static void fill_dense(const void *context, int64_t n, char *const *p)
     uint32_t        u4 = (uint32_t)j->bits;
     switch (j->size) {
     case 1: memset(p[0], u1, (size_t)n); break;
-    case 2: for (int64_t i = 0; i < n; i++) ((bits2 *)p[0])[i] = u2; break;
-    case 4: for (int64_t i = 0; i < n; i++) ((bits4 *)p[0])[i] = u4; break;
-    case 8: for (int64_t i = 0; i < n; i++) ((bits8 *)p[0])[i] = j->bits; break;
+    case 2:
+        for (int64_t i = 0; i < n; i++) ((bits2 *)p[0])[i] = u2;
+        break;
+    case 4:
+        for (int64_t i = 0; i < n; i++) ((bits4 *)p[0])[i] = u4;
+        break;
+    case 8:
+        for (int64_t i = 0; i < n; i++) ((bits8 *)p[0])[i] = j->bits;
+        break;
     }
 }
 
 static gm_status cpu_fill(gm_device *dev, const gm_call *call)
 {
-    gm_tensor *y = call->out[0];
-    fill_job   j = {.size = (int64_t)gm_dtype_size(y->dtype)};
+    gm_tensor    *y = call->out[0];
+    fill_job      j = {.size = (int64_t)gm_dtype_size(y->dtype)};
     unsigned char bytes[8] = {0};
     gm_store(y->dtype, bytes, 0, call->attrs->value);
     memcpy(&j.bits, bytes, 8); /* little end first: the element is in the low bytes */

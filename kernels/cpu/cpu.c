@@ -18,9 +18,10 @@ const gm_backend GM_CAT(gm_cpu_, GM_CPU_ISA) = {
     .name = "cpu-" GM_STR(GM_CPU_ISA),
     .has_data = true,
     .memory = {cpu_raw_alloc, cpu_raw_free},
-    .kernel = {
+    .kernel =
+        {
 #define GM_OP(name, rule, in, out, attrs) [GM_OP_##name] = cpu_##name,
 #include "../ops.def"
 #undef GM_OP
-    },
+        },
 };

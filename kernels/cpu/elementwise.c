@@ -19,9 +19,17 @@
 static int function_weight(gm_function f)
 {
     switch (f) {
-    case GM_FN_sin: case GM_FN_cos: case GM_FN_power: case GM_FN_pow: return 16;
-    case GM_FN_gelu: case GM_FN_gelu_tanh: case GM_FN_silu: case GM_FN_sigmoid: case GM_FN_tanh:
-    case GM_FN_exp: case GM_FN_log: return 4;
+    case GM_FN_sin:
+    case GM_FN_cos:
+    case GM_FN_power:
+    case GM_FN_pow: return 16;
+    case GM_FN_gelu:
+    case GM_FN_gelu_tanh:
+    case GM_FN_silu:
+    case GM_FN_sigmoid:
+    case GM_FN_tanh:
+    case GM_FN_exp:
+    case GM_FN_log: return 4;
     default: return 1;
     }
 }

@@ -1,24 +1,24 @@
 /* elementwise_t.h - rows of the elementwise ops for one element type (as.h). All rows are contiguous. */
 
 /* f(x) over whole vectors; the tail goes through the same code, missing lanes read 0. */
-#define MAP1(expression)                                        \
-    for (int64_t i = 0; i < n; i += LANES) {                    \
-        int64_t m = n - i;                                      \
+#define MAP1(expression)                                              \
+    for (int64_t i = 0; i < n; i += LANES) {                          \
+        int64_t m = n - i;                                            \
         V       a = m < LANES ? F(load_n)(x + i, m) : F(load)(x + i); \
-        V       r = (expression);                               \
-        if (m < LANES) F(store_n)(y + i, m, r);                 \
-        else F(store)(y + i, r);                                \
+        V       r = (expression);                                     \
+        if (m < LANES) F(store_n)(y + i, m, r);                       \
+        else F(store)(y + i, r);                                      \
     }
-#define MAP2(expression)                                        \
-    for (int64_t i = 0; i < n; i += LANES) {                    \
-        int64_t m = n - i;                                      \
+#define MAP2(expression)                                              \
+    for (int64_t i = 0; i < n; i += LANES) {                          \
+        int64_t m = n - i;                                            \
         V       a = m < LANES ? F(load_n)(x + i, m) : F(load)(x + i); \
         V       b = m < LANES ? F(load_n)(z + i, m) : F(load)(z + i); \
-        V       r = (expression);                               \
-        if (m < LANES) F(store_n)(y + i, m, r);                 \
-        else F(store)(y + i, r);                                \
+        V       r = (expression);                                     \
+        if (m < LANES) F(store_n)(y + i, m, r);                       \
+        else F(store)(y + i, r);                                      \
     }
-#define EACH(expression)                                        \
+#define EACH(expression) \
     for (int64_t i = 0; i < n; i++) y[i] = (T)(expression)
 
 static void F(unary_dense)(const void *context, int64_t n, char *const *p)
@@ -92,7 +92,7 @@ static void F(binary_dense)(const void *context, int64_t n, char *const *p)
     }
 }
 
-#define COMPARE(operator)                                             \
+#define COMPARE(operator) \
     for (int64_t i = 0; i < n; i++) y[i] = (uint8_t)(x[i] operator z[i])
 
 static void F(compare_dense)(const void *context, int64_t n, char *const *p)
@@ -112,9 +112,9 @@ static void F(compare_dense)(const void *context, int64_t n, char *const *p)
 
 static void F(where_dense)(const void *context, int64_t n, char *const *p)
 {
-    T             *restrict y = (T *)p[0];
+    T *restrict y = (T *)p[0];
     const uint8_t *restrict c = (const uint8_t *)p[1];
-    const T       *restrict a = (const T *)p[2], *restrict b = (const T *)p[3];
+    const T *restrict a = (const T *)p[2], *restrict b = (const T *)p[3];
     (void)context;
     for (int64_t i = 0; i < n; i++) {
         T yes = a[i], no = b[i];

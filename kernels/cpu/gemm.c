@@ -5,10 +5,10 @@
 #include <stdatomic.h>
 
 #if CPU_VECTOR == 64
-#define GEMM_ROWS 14 /* 28 accumulators, two vectors of b and a broadcast: 31 of 32 registers */
+#define GEMM_ROWS         14 /* 28 accumulators, two vectors of b and a broadcast: 31 of 32 registers */
 #define GEMM_EACH_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
 #else
-#define GEMM_ROWS 6 /* 12 accumulators, two vectors of b and a broadcast: 15 of 16 registers */
+#define GEMM_ROWS         6 /* 12 accumulators, two vectors of b and a broadcast: 15 of 16 registers */
 #define GEMM_EACH_ROWS(X) X(1) X(2) X(3) X(4) X(5) X(6)
 #endif
 
@@ -16,10 +16,10 @@
  * 256, 320, 384, 512 give 145, 155, 148, 154, 150 on 256 x 2304 x 768, and 151, 154, 152, 153, 137 on
  * 12000 x 768 x 1024. Resident rows want depth (1024 x 3072 x 768: 143 with at least 512 rows at a time, 137 with
  * all), resident columns want to be whole (3072 x 768 x 1024: 146 whole, 128 with at least 512). */
-#define GEMM_DEPTH    256 /* k of one tile */
-#define GEMM_FETCH    8   /* k for each line fetched ahead */
-#define GEMM_RESIDENT ((int64_t)(1280 << 10) / (int64_t)sizeof(T)) /* elements of the packed block */
-#define GEMM_SIDE(rows_resident) ((rows_resident) ? 512 : 1280)    /* of these, rows or columns at least */
+#define GEMM_DEPTH               256                                          /* k of one tile */
+#define GEMM_FETCH               8                                            /* k for each line fetched ahead */
+#define GEMM_RESIDENT            ((int64_t)(1280 << 10) / (int64_t)sizeof(T)) /* elements of the packed block */
+#define GEMM_SIDE(rows_resident) ((rows_resident) ? 512 : 1280)               /* of these, rows or columns at least */
 
 /* Units of work that are handed out as threads come for them, many at first, one at the end: a core that others use
  * too takes fewer. Only for jobs whose result does not depend on who does which unit. */
@@ -48,8 +48,8 @@ static void gemm_take(void *context, int64_t begin, int64_t end, int thread)
 /* job over [0, units), cost cycles a unit. */
 static void gemm_parallel(gm_threads *threads, int64_t units, int64_t cost, gm_job job, void *context)
 {
-    gemm_queue q = {.units = units, .parts = gm_parallel_parts(threads, units, cpu_grain(cost)), .job = job,
-                    .context = context};
+    gemm_queue q = {
+        .units = units, .parts = gm_parallel_parts(threads, units, cpu_grain(cost)), .job = job, .context = context};
     if (q.parts == 1) job(context, 0, units, 0);
     else gm_parallel(threads, q.parts, 1, gemm_take, &q);
 }
@@ -63,7 +63,7 @@ typedef struct gemm {
     int64_t     c_row;
     double      alpha;
     bool        accumulate;
-    const void *bias; /* (n), or NULL */
+    const void *bias;   /* (n), or NULL */
     bool        finish; /* y = f(c) is written too; y may be c */
     gm_function f;
     void       *y;

@@ -10,9 +10,9 @@
 /* One block of the plan: rows [i0, i1) x columns [j0, j1) of c, products of k in [p0, p1). */
 typedef struct F(gemm_block) {
     const gemm *g;
-    T             *resident, *own; /* own: GEMM_OWN elements for each thread */
-    int64_t        i0, i1, j0, j1, p0, p1;
-    int64_t        slivers, panels, chunks; /* chunks: pieces of the resident operand a unit of work covers */
+    T          *resident, *own; /* own: GEMM_OWN elements for each thread */
+    int64_t     i0, i1, j0, j1, p0, p1;
+    int64_t     slivers, panels, chunks; /* chunks: pieces of the resident operand a unit of work covers */
 } F(gemm_block);
 
 #define GEMM_OWN ((GEMM_COLUMNS > GEMM_ROWS ? GEMM_COLUMNS : GEMM_ROWS) * GEMM_DEPTH)
@@ -40,7 +40,7 @@ static void F(gemm_finish)(const gemm *g, int64_t i, int64_t rows, int64_t j, in
 }
 
 /* c[i.., j..] of the products of one packed sliver (depth p0 + q..) and one packed panel. */
-CPU_INLINE void F(gemm_tile)(const gemm *g, F(tile) *t, int64_t i, int64_t rows, int64_t j, int64_t p, int64_t k)
+CPU_INLINE void F(gemm_tile)(const gemm *g, F(tile) * t, int64_t i, int64_t rows, int64_t j, int64_t p, int64_t k)
 {
     t->c = (T *)g->c + i * g->c_row + j;
     t->columns = g->n - j < GEMM_COLUMNS ? g->n - j : GEMM_COLUMNS;
@@ -62,43 +62,49 @@ CPU_INLINE void F(gemm_tile)(const gemm *g, F(tile) *t, int64_t i, int64_t rows,
 static void F(gemm_pack_rows)(void *context, int64_t begin, int64_t end, int thread)
 {
     const F(gemm_block) *w = context;
-    const gemm          *g = w->g;
-    int64_t              rows = w->i1 - w->i0;
+    const gemm *g = w->g;
+    int64_t     rows = w->i1 - w->i0;
     (void)thread;
     for (int64_t u = begin; u < end; u++) {
         int64_t s = u % w->slivers, p = w->p0 + u / w->slivers * GEMM_DEPTH;
         int64_t k = w->p1 - p < GEMM_DEPTH ? w->p1 - p : GEMM_DEPTH;
         int64_t i = F(cut)(rows, w->slivers, s), height = F(cut)(rows, w->slivers, s + 1) - i;
-        F(pack)(w->resident + rows * (p - w->p0) + i * k, height, (const T *)g->a + (w->i0 + i) * g->a_row + p * g->a_k,
-                g->a_row, g->a_k, height, k);
+        F(pack)
+        (w->resident + rows * (p - w->p0) + i * k, height, (const T *)g->a + (w->i0 + i) * g->a_row + p * g->a_k,
+         g->a_row, g->a_k, height, k);
     }
 }
 
 static void F(gemm_pack_columns)(void *context, int64_t begin, int64_t end, int thread)
 {
     const F(gemm_block) *w = context;
-    const gemm          *g = w->g;
+    const gemm *g = w->g;
     (void)thread;
     for (int64_t u = begin; u < end; u++) {
         int64_t s = u % w->panels, p = w->p0 + u / w->panels * GEMM_DEPTH;
         int64_t k = w->p1 - p < GEMM_DEPTH ? w->p1 - p : GEMM_DEPTH;
         int64_t j = w->j0 + s * GEMM_COLUMNS, width = w->j1 - j < GEMM_COLUMNS ? w->j1 - j : GEMM_COLUMNS;
-        F(pack)(w->resident + w->panels * GEMM_COLUMNS * (p - w->p0) + s * GEMM_COLUMNS * k, GEMM_COLUMNS,
-                (const T *)g->b + p * g->b_k + j * g->b_column, g->b_column, g->b_k, width, k);
+        F(pack)
+        (w->resident + w->panels * GEMM_COLUMNS * (p - w->p0) + s * GEMM_COLUMNS * k, GEMM_COLUMNS,
+         (const T *)g->b + p * g->b_k + j * g->b_column, g->b_column, g->b_k, width, k);
     }
 }
 
 /* What will be packed next: rows of lines, `stride` apart, brought in while the tiles of this one run. */
-typedef struct F(gemm_ahead) { const char *base; int64_t rows, stride; } F(gemm_ahead);
+typedef struct F(gemm_ahead) {
+    const char *base;
+    int64_t     rows, stride;
+} F(gemm_ahead);
 
 CPU_INLINE F(gemm_ahead) F(gemm_next)(const T *src, int64_t side, int64_t along, int64_t count, int64_t k)
 {
-    return (F(gemm_ahead)){.base = (const char *)src, .rows = along == 1 ? count : k,
+    return (F(gemm_ahead)){.base = (const char *)src,
+                           .rows = along == 1 ? count : k,
                            .stride = (along == 1 ? side : along) * (int64_t)sizeof(T)};
 }
 
 /* Tile number x of this one takes its share: a line of each of as many rows as the tile has fetches. */
-CPU_INLINE void F(gemm_fetch)(F(tile) *t, const F(gemm_ahead) *next, int64_t x, int64_t k)
+CPU_INLINE void F(gemm_fetch)(F(tile) * t, const F(gemm_ahead) * next, int64_t x, int64_t k)
 {
     int64_t slots = (k + GEMM_FETCH - 1) / GEMM_FETCH, turns = slots ? (next->rows + slots - 1) / slots : 1;
     t->fetch = next->base + x % turns * slots * next->stride + x / turns * 64;
@@ -109,19 +115,21 @@ CPU_INLINE void F(gemm_fetch)(F(tile) *t, const F(gemm_ahead) *next, int64_t x, 
 static void F(gemm_walk_panels)(void *context, int64_t begin, int64_t end, int thread)
 {
     const F(gemm_block) *w = context;
-    const gemm          *g = w->g;
-    T                   *own = w->own + thread * GEMM_OWN;
-    int64_t              rows = w->i1 - w->i0;
+    const gemm *g = w->g;
+    T          *own = w->own + thread * GEMM_OWN;
+    int64_t     rows = w->i1 - w->i0;
     F(tile) t = {.alpha = (T)g->alpha, .b = own, .b_step = GEMM_COLUMNS};
     for (int64_t u = begin; u < end; u++) {
         int64_t j = w->j0 + u / w->chunks * GEMM_COLUMNS, width = w->j1 - j < GEMM_COLUMNS ? w->j1 - j : GEMM_COLUMNS;
-        int64_t s0 = F(cut)(w->slivers, w->chunks, u % w->chunks), s1 = F(cut)(w->slivers, w->chunks, u % w->chunks + 1);
+        int64_t s0 = F(cut)(w->slivers, w->chunks, u % w->chunks),
+                s1 = F(cut)(w->slivers, w->chunks, u % w->chunks + 1);
         for (int64_t p = w->p0, k; p < w->p1 || p == w->p0; p += GEMM_DEPTH) {
             k = w->p1 - p < GEMM_DEPTH ? w->p1 - p : GEMM_DEPTH;
             const T *b = (const T *)g->b + p * g->b_k + j * g->b_column;
             bool     deeper = p + GEMM_DEPTH < w->p1;
-            F(gemm_ahead) next = F(gemm_next)(b + (deeper ? GEMM_DEPTH * g->b_k : (w->p0 - p) * g->b_k + width * g->b_column),
-                                              g->b_column, g->b_k, width, k);
+            F(gemm_ahead)
+            next = F(gemm_next)(b + (deeper ? GEMM_DEPTH * g->b_k : (w->p0 - p) * g->b_k + width * g->b_column),
+                                g->b_column, g->b_k, width, k);
             F(pack)(own, GEMM_COLUMNS, b, g->b_column, g->b_k, width, k);
             for (int64_t s = s0; s < s1; s++) {
                 int64_t i = F(cut)(rows, w->slivers, s), height = F(cut)(rows, w->slivers, s + 1) - i;
@@ -138,9 +146,9 @@ static void F(gemm_walk_panels)(void *context, int64_t begin, int64_t end, int t
 static void F(gemm_walk_slivers)(void *context, int64_t begin, int64_t end, int thread)
 {
     const F(gemm_block) *w = context;
-    const gemm          *g = w->g;
-    T                   *own = w->own + thread * GEMM_OWN;
-    int64_t              rows = w->i1 - w->i0;
+    const gemm *g = w->g;
+    T          *own = w->own + thread * GEMM_OWN;
+    int64_t     rows = w->i1 - w->i0;
     F(tile) t = {.alpha = (T)g->alpha, .a = own, .b_step = GEMM_COLUMNS};
     for (int64_t u = begin; u < end; u++) {
         int64_t i = F(cut)(rows, w->slivers, u / w->chunks), height = F(cut)(rows, w->slivers, u / w->chunks + 1) - i;
@@ -149,8 +157,9 @@ static void F(gemm_walk_slivers)(void *context, int64_t begin, int64_t end, int 
             k = w->p1 - p < GEMM_DEPTH ? w->p1 - p : GEMM_DEPTH;
             const T *a = (const T *)g->a + (w->i0 + i) * g->a_row + p * g->a_k;
             bool     deeper = p + GEMM_DEPTH < w->p1;
-            F(gemm_ahead) next = F(gemm_next)(a + (deeper ? GEMM_DEPTH * g->a_k : (w->p0 - p) * g->a_k + height * g->a_row),
-                                              g->a_row, g->a_k, height, k);
+            F(gemm_ahead)
+            next = F(gemm_next)(a + (deeper ? GEMM_DEPTH * g->a_k : (w->p0 - p) * g->a_k + height * g->a_row), g->a_row,
+                                g->a_k, height, k);
             F(pack)(own, height, a, g->a_row, g->a_k, height, k);
             t.a_step = height;
             for (int64_t s = s0; s < s1; s++) {
@@ -163,14 +172,14 @@ static void F(gemm_walk_slivers)(void *context, int64_t begin, int64_t end, int 
 }
 
 /* threads NULL: on the caller alone. */
-static void F(gemm_job)(gm_threads *threads, int64_t units, double flops, gm_job job, F(gemm_block) *w)
+static void F(gemm_job)(gm_threads *threads, int64_t units, double flops, gm_job job, F(gemm_block) * w)
 {
     if (threads) gemm_parallel(threads, units, (int64_t)(flops / (2 * LANES) / (double)units), job, w);
     else job(w, 0, units, 0);
 }
 
 /* One block: pack the resident operand, then walk the other. */
-static void F(gemm_block_run)(gm_threads *threads, F(gemm_block) *w, bool rows_resident)
+static void F(gemm_block_run)(gm_threads *threads, F(gemm_block) * w, bool rows_resident)
 {
     int64_t rows = w->i1 - w->i0, columns = w->j1 - w->j0, k = w->p1 - w->p0, depths = F(gemm_depths)(k);
     int     count = threads ? gm_threads_count(threads) : 1;
@@ -179,8 +188,9 @@ static void F(gemm_block_run)(gm_threads *threads, F(gemm_block) *w, bool rows_r
     w->panels = F(gemm_panels)(columns);
     int64_t units = rows_resident ? w->panels : w->slivers, other = rows_resident ? w->slivers : w->panels;
     w->chunks = units % count && units < 8 * count && other >= count ? count : 1;
-    F(gemm_job)(threads, other * depths, (double)(rows_resident ? rows : columns) * (double)k * 16,
-                rows_resident ? F(gemm_pack_rows) : F(gemm_pack_columns), w);
+    F(gemm_job)
+    (threads, other * depths, (double)(rows_resident ? rows : columns) * (double)k * 16,
+     rows_resident ? F(gemm_pack_rows) : F(gemm_pack_columns), w);
     F(gemm_job)(threads, units * w->chunks, flops, rows_resident ? F(gemm_walk_panels) : F(gemm_walk_slivers), w);
 }
 
@@ -188,8 +198,8 @@ static void F(gemm_block_run)(gm_threads *threads, F(gemm_block) *w, bool rows_r
 static void F(gemm_row)(void *context, int64_t begin, int64_t end, int thread)
 {
     const F(gemm_block) *w = context;
-    const gemm          *g = w->g;
-    const T             *x = w->resident;
+    const gemm *g = w->g;
+    const T    *x = w->resident;
     (void)thread;
     for (int64_t u = begin; u < end; u++) {
         int64_t first = u * GEMM_COLUMNS, last = first + GEMM_COLUMNS < g->n ? first + GEMM_COLUMNS : g->n;

@@ -169,7 +169,7 @@ static gm_status gemm_batch_run(gm_device *dev, gemm_batch *w)
 /* Batch dimensions of y with more than one element, and what each operand does along them. */
 static void gemm_batch_dims(gemm_batch *w, const gm_tensor *a, const gm_tensor *b, const gm_tensor *y)
 {
-    int64_t as[GM_MAX_DIMS], bs[GM_MAX_DIMS];
+    int64_t   as[GM_MAX_DIMS], bs[GM_MAX_DIMS];
     gm_tensor batch_a = *a, batch_b = *b;
     int       n = y->ndim - 2;
     batch_a.ndim -= 2;
@@ -199,9 +199,19 @@ static gm_status cpu_matmul(gm_device *dev, const gm_call *call)
     else GM_TRY(gemm_compact(dev, y, accumulate, &to));
     const int64_t *as = a->stride + a->ndim - 2, *bs = b->stride + b->ndim - 2;
     gemm_batch     w = {.dtype = y->dtype};
-    w.g = (gemm){.m = m, .n = n, .k = a->shape[a->ndim - (ta ? 2 : 1)], .a = gm_tensor_data(a), .b = gm_tensor_data(b),
-                 .a_row = as[ta], .a_k = as[!ta], .b_k = bs[tb], .b_column = bs[!tb], .c = gm_tensor_data(to),
-                 .c_row = to->stride[i], .alpha = call->attrs->alpha, .accumulate = accumulate};
+    w.g = (gemm){.m = m,
+                 .n = n,
+                 .k = a->shape[a->ndim - (ta ? 2 : 1)],
+                 .a = gm_tensor_data(a),
+                 .b = gm_tensor_data(b),
+                 .a_row = as[ta],
+                 .a_k = as[!ta],
+                 .b_k = bs[tb],
+                 .b_column = bs[!tb],
+                 .c = gm_tensor_data(to),
+                 .c_row = to->stride[i],
+                 .alpha = call->attrs->alpha,
+                 .accumulate = accumulate};
     gemm_batch_dims(&w, a, b, to);
     if ((by_column && !by_row) || (by_column && n == 1)) {
         w.g.c_row = to->stride[j];
@@ -260,7 +270,7 @@ typedef struct gemm_bias {
     gm_function f;
     int64_t     n, g_row, pre_row, dpre_row;
     const void *g, *pre;
-    void       *dpre;   /* NULL: not wanted */
+    void       *dpre;    /* NULL: not wanted */
     double     *scratch; /* 2 n for each part: sums, a row */
 } gemm_bias;
 

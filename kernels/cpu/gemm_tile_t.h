@@ -10,19 +10,19 @@
 
 /* One call of the register tile: c = alpha a b + init. */
 typedef struct F(tile) {
-    const T *a, *b;
-    int64_t  a_step, b_step; /* from one k to the next */
-    int64_t  k;
-    T       *c;
-    int64_t  c_row, columns; /* columns <= GEMM_COLUMNS */
-    const T *init;           /* NULL: zero. c itself: accumulate. A bias: init_row = 0 */
-    int64_t  init_row;
-    T        alpha;
-    const char *fetch;       /* what to bring into the second-level cache meanwhile, a line every GEMM_FETCH k */
-    int64_t  fetch_step;     /* bytes */
+    const T    *a, *b;
+    int64_t     a_step, b_step; /* from one k to the next */
+    int64_t     k;
+    T          *c;
+    int64_t     c_row, columns; /* columns <= GEMM_COLUMNS */
+    const T    *init;           /* NULL: zero. c itself: accumulate. A bias: init_row = 0 */
+    int64_t     init_row;
+    T           alpha;
+    const char *fetch;      /* what to bring into the second-level cache meanwhile, a line every GEMM_FETCH k */
+    int64_t     fetch_step; /* bytes */
 } F(tile);
 
-CPU_INLINE void F(tile_write)(const F(tile) *t, V acc[][2], const int rows, const int vectors)
+CPU_INLINE void F(tile_write)(const F(tile) * t, V acc[][2], const int rows, const int vectors)
 {
     int64_t  rest = t->columns - (vectors - 1) * LANES;
     T       *c = t->c;
@@ -54,7 +54,7 @@ CPU_INLINE void F(tile_write)(const F(tile) *t, V acc[][2], const int rows, cons
     }
 }
 
-CPU_INLINE void F(tile_body)(const F(tile) *t, const int rows, const int vectors)
+CPU_INLINE void F(tile_body)(const F(tile) * t, const int rows, const int vectors)
 {
     V           acc[GEMM_ROWS][2];
     const T    *a = t->a, *b = t->b;
@@ -87,19 +87,19 @@ CPU_INLINE void F(tile_body)(const F(tile) *t, const int rows, const int vectors
     F(tile_write)(t, acc, rows, vectors);
 }
 
-#define GEMM_TILE(rows)                                                                    \
-    static void F(tile_##rows##x1)(const F(tile) *t) { F(tile_body)(t, rows, 1); }         \
-    static void F(tile_##rows##x2)(const F(tile) *t) { F(tile_body)(t, rows, 2); }
+#define GEMM_TILE(rows)                                                             \
+    static void F(tile_##rows##x1)(const F(tile) * t) { F(tile_body)(t, rows, 1); } \
+    static void F(tile_##rows##x2)(const F(tile) * t) { F(tile_body)(t, rows, 2); }
 GEMM_EACH_ROWS(GEMM_TILE)
 #undef GEMM_TILE
 
 static void (*const F(tiles)[GEMM_ROWS + 1][2])(const F(tile) *) = {{NULL, NULL},
 #define GEMM_TILE(rows) {F(tile_##rows##x1), F(tile_##rows##x2)},
-    GEMM_EACH_ROWS(GEMM_TILE)
+                                                                    GEMM_EACH_ROWS(GEMM_TILE)
 #undef GEMM_TILE
 };
 
-CPU_INLINE void F(tile_run)(const F(tile) *t, int64_t rows) { F(tiles)[rows][t->columns > LANES](t); }
+CPU_INLINE void F(tile_run)(const F(tile) * t, int64_t rows) { F(tiles)[rows][t->columns > LANES](t); }
 
 /* ---- packing: dst[p * width + i] = src[i * side + p * along], i < count, p < k; zero for i >= count ---- */
 
@@ -141,8 +141,9 @@ static void F(pack_copy)(T *dst, int64_t width, const T *src, int64_t along, int
     for (int64_t p = 0; p < k; p++)
         for (int64_t i = 0; i < width; i += LANES) {
             int64_t have = count - i < 0 ? 0 : count - i < LANES ? count - i : LANES;
-            F(store_over)(dst + p * width + i, (k - p) * width - i,
-                          have == LANES ? F(load)(src + p * along + i) : F(load_n)(src + p * along + i, have));
+            F(store_over)
+            (dst + p * width + i, (k - p) * width - i,
+             have == LANES ? F(load)(src + p * along + i) : F(load_n)(src + p * along + i, have));
         }
 }
 

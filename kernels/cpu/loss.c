@@ -7,9 +7,9 @@
  * maximum that lags behind. */
 #include <inttypes.h>
 
-#define LOSS_BLOCK    256  /* logits at a time: few enough to stay in registers and flight */
-#define LOSS_LAG      16   /* how far exp's arguments may rise above 0 */
-#define TABLE_PANEL   64   /* least columns of a table that a thread works on */
+#define LOSS_BLOCK    256 /* logits at a time: few enough to stay in registers and flight */
+#define LOSS_LAG      16  /* how far exp's arguments may rise above 0 */
+#define TABLE_PANEL   64  /* least columns of a table that a thread works on */
 #define TABLE_COLUMNS 512 /* columns summed at a time */
 
 static inline int64_t load_index(const cpu_rows *index, int64_t i)
@@ -23,15 +23,19 @@ static gm_status check_indices(const char *op, const cpu_rows *index, int64_t ro
     for (int64_t i = 0; i < index->rows; i++) {
         int64_t v = load_index(index, i);
         if (v < 0 || v >= rows)
-            return GM_FAIL(GM_EINVAL, "%s: index %" PRId64 " at position %" PRId64 " (from 0) is outside a table of "
-                           "%" PRId64 " rows", op, v, i, rows);
+            return GM_FAIL(GM_EINVAL,
+                           "%s: index %" PRId64 " at position %" PRId64 " (from 0) is outside a table of "
+                           "%" PRId64 " rows",
+                           op, v, i, rows);
     }
     return GM_OK;
 }
 
 /* ---- embedding ---- */
 
-typedef struct lookup_job { cpu_rows w, index, y; } lookup_job;
+typedef struct lookup_job {
+    cpu_rows w, index, y;
+} lookup_job;
 
 static void lookup_part(void *context, int64_t begin, int64_t end, int thread)
 {
@@ -102,8 +106,11 @@ static gm_status embedding_grad_rows(gm_device *dev, const gm_call *call)
     gm_tensor *dw = call->out[0];
     cpu_rows   index = cpu_scalars_of(call->in[0]);
     gm_block  *block;
-    table_job  j = {.g = cpu_rows_of(call->in[1]), .dw = cpu_rows_of(dw), .padding = call->attrs->padding_index,
-                    .accumulate = call->attrs->accumulate, .rows = dw->shape[0]};
+    table_job  j = {.g = cpu_rows_of(call->in[1]),
+                    .dw = cpu_rows_of(dw),
+                    .padding = call->attrs->padding_index,
+                    .accumulate = call->attrs->accumulate,
+                    .rows = dw->shape[0]};
     j.stream = cpu_streams(gm_tensor_numel(dw) * j.dw.size);
     GM_TRY(check_indices("embedding_grad", &index, j.rows));
     if (gm_tensor_numel(dw) == 0) return GM_OK;
@@ -132,16 +139,19 @@ static gm_status check_targets(const gm_call *call, const cpu_rows *target, int6
     for (int64_t r = 0; r < target->rows; r++) {
         int64_t v = load_index(target, r);
         if (v != call->attrs->ignore_index && (v < 0 || v >= classes))
-            return GM_FAIL(GM_EINVAL, "%s: target %" PRId64 " of row %" PRId64 " (from 0) is none of %" PRId64
-                           " classes", gm_op_name(call->op), v, r, classes);
+            return GM_FAIL(GM_EINVAL,
+                           "%s: target %" PRId64 " of row %" PRId64 " (from 0) is none of %" PRId64 " classes",
+                           gm_op_name(call->op), v, r, classes);
     }
     return GM_OK;
 }
 
 static entropy_job entropy_of(const gm_call *call)
 {
-    return (entropy_job){.x = cpu_rows_of(call->in[0]), .target = cpu_scalars_of(call->in[1]),
-                         .ignore = call->attrs->ignore_index, .smoothing = call->attrs->label_smoothing};
+    return (entropy_job){.x = cpu_rows_of(call->in[0]),
+                         .target = cpu_scalars_of(call->in[1]),
+                         .ignore = call->attrs->ignore_index,
+                         .smoothing = call->attrs->label_smoothing};
 }
 
 static gm_status cross_entropy_rows(gm_device *dev, const gm_call *call)

@@ -7,13 +7,13 @@
 
 /* One job serves both norms and both directions; NULL data where a tensor is absent. */
 typedef struct norm_job {
-    bool     rms, has_residual, has_sum, stream;
-    double   eps;
-    int64_t  width;
-    cpu_rows x, residual, y, sum, mean, rstd; /* forward */
-    cpu_rows g, gsum, dx;                     /* backward, beside x, mean, rstd */
+    bool        rms, has_residual, has_sum, stream;
+    double      eps;
+    int64_t     width;
+    cpu_rows    x, residual, y, sum, mean, rstd; /* forward */
+    cpu_rows    g, gsum, dx;                     /* backward, beside x, mean, rstd */
     const void *w, *b;
-    double  *partial; /* thread t: dw at partial + 2 t width, db behind it */
+    double     *partial; /* thread t: dw at partial + 2 t width, db behind it */
 } norm_job;
 
 #define AS 32

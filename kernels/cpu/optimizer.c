@@ -11,13 +11,13 @@
 typedef struct optimizer_job {
     int               count, roles; /* tensors; of each: g, then roles - 1 outputs */
     gm_tensor *const *in, *const *out;
-    int64_t          *start;   /* count + 1: the first element of each tensor in the list of all */
-    double           *partial; /* sum_squares: a sum for each thread */
+    int64_t *start;   /* count + 1: the first element of each tensor in the list of all */
+    double  *partial; /* sum_squares: a sum for each thread */
     /* the step's constants */
     double scale, lr, weight_decay, decay; /* decay: factor of p in AdamW */
     double momentum, fresh;                /* buffer = momentum buffer + fresh g */
     double beta1, beta2, root, eps, rate;  /* p -= rate m / (root sqrt(v) + eps) */
-    bool   nesterov, buffer; /* buffer: it holds something already */
+    bool   nesterov, buffer;               /* buffer: it holds something already */
     void (*row[2])(const struct optimizer_job *j, int64_t n, void *const *t, int thread); /* f32, f64 */
 } optimizer_job;
 

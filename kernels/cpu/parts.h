@@ -1,13 +1,13 @@
 /* parts.h - the parts of the CPU backend, in order of dependence. Included once, by cpu.c. */
-#include "base.c"        /* raw memory, parallel helpers, row iteration over strided tensors */
-#include "vector.c"      /* vector types and the polynomial functions that elementwise kernels share */
-#include "copy.c"        /* fill and copy: any strides, any dtype */
+#include "base.c"   /* raw memory, parallel helpers, row iteration over strided tensors */
+#include "vector.c" /* vector types and the polynomial functions that elementwise kernels share */
+#include "copy.c"   /* fill and copy: any strides, any dtype */
 #include "elementwise.c"
 #include "random.c"
 #include "norm.c"
 #include "softmax.c"
-#include "loss.c"        /* embedding and cross entropy */
+#include "loss.c" /* embedding and cross entropy */
 #include "reduce.c"
 #include "optimizer.c"
-#include "gemm.c"        /* matmul, linear, bias_activation_grad */
+#include "gemm.c" /* matmul, linear, bias_activation_grad */
 #include "attention.c"

@@ -10,7 +10,7 @@
 #define INDEX_BASE 64   /* so that the pointer that carries an index is never null */
 
 typedef unsigned_f64 vu64;
-typedef vu64 any_u64 __attribute__((aligned(4), may_alias));
+typedef vu64         any_u64 __attribute__((aligned(4), may_alias));
 #define BLOCK_LANES (CPU_VECTOR / 8)
 
 /* Low halves multiplied to 64 bits; what stands in the high halves is ignored. */
@@ -121,8 +121,8 @@ CPU_INLINE vf64 quotient(vf64 x, double d)
 }
 
 typedef unsigned_f32 any_u32 __attribute__((aligned(4), may_alias));
-typedef uint32_t half_u32 __attribute__((vector_size(CPU_VECTOR / 2)));
-typedef half_u32 any_half_u32 __attribute__((aligned(4), may_alias));
+typedef uint32_t     half_u32 __attribute__((vector_size(CPU_VECTOR / 2)));
+typedef half_u32     any_half_u32 __attribute__((aligned(4), may_alias));
 
 typedef struct random_job random_job;
 /* n elements whose indices follow each other from `index`; words: those of `index` on. x is NULL or the input. */

@@ -14,8 +14,8 @@ static void F(uniform_row)(const random_job *j, int64_t n, uint64_t index, const
 static void F(normal_row)(const random_job *j, int64_t n, uint64_t index, const uint32_t *words, const void *x,
                           void *out)
 {
-    T     *y = out;
-    double even, odd, mean = j->at->mean, std = j->at->std;
+    T      *y = out;
+    double  even, odd, mean = j->at->mean, std = j->at->std;
     int64_t i = 0;
     (void)x;
     if (index % 2 && n > 0) { /* its partner's word stands just before: same block */

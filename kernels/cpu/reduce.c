@@ -13,7 +13,7 @@ typedef struct sum_job {
     gm_dtype dtype;
     char    *x, *y;
     double  *sums; /* a slice for each thread: inner, or outer * inner where threads share the reduction */
-    void   (*row)(const struct sum_job *j, int64_t n, const char *x, double *sum);
+    void (*row)(const struct sum_job *j, int64_t n, const char *x, double *sum);
 } sum_job;
 
 typedef struct extreme_job {
@@ -108,8 +108,12 @@ static void sum_plan(const gm_call *call, cpu_walk *w, sum_job *j)
         k += !reduced || call->attrs->keepdim;
     }
     walk_simplify(w);
-    *j = (sum_job){.ndim = w->ndim, .outer = 1, .size = (int64_t)gm_dtype_size(x->dtype), .dtype = x->dtype,
-                   .x = gm_tensor_data(x), .y = gm_tensor_data(y)};
+    *j = (sum_job){.ndim = w->ndim,
+                   .outer = 1,
+                   .size = (int64_t)gm_dtype_size(x->dtype),
+                   .dtype = x->dtype,
+                   .x = gm_tensor_data(x),
+                   .y = gm_tensor_data(y)};
     for (int d = 0; d < w->ndim; d++) {
         j->shape[d] = w->shape[d];
         j->x_stride[d] = w->stride[0][d];
@@ -185,7 +189,10 @@ static gm_status cpu_argmax(gm_device *dev, const gm_call *call) { return extrem
 
 /* ---- scatter ---- */
 
-typedef struct scatter_job { cpu_rows index, g, dx; int64_t stride; } scatter_job;
+typedef struct scatter_job {
+    cpu_rows index, g, dx;
+    int64_t  stride;
+} scatter_job;
 
 /* dx without dimension dim: lines of it start at its elements. */
 static gm_tensor without_dim(const gm_tensor *t, int dim)
@@ -223,8 +230,10 @@ static gm_status cpu_scatter(gm_device *dev, const gm_call *call)
     for (int64_t i = 0; i < j.index.rows; i++) {
         int64_t k = load_index(&j.index, i);
         if (k < 0 || k >= dx->shape[dim])
-            return GM_FAIL(GM_EINVAL, "scatter: index %" PRId64 " at position %" PRId64 " (from 0) is outside %" PRId64
-                           " elements", k, i, dx->shape[dim]);
+            return GM_FAIL(GM_EINVAL,
+                           "scatter: index %" PRId64 " at position %" PRId64 " (from 0) is outside %" PRId64
+                           " elements",
+                           k, i, dx->shape[dim]);
     }
     cpu_parallel(dev, j.index.rows, 32, scatter_part, &j);
     return GM_OK;

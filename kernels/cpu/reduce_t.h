@@ -26,7 +26,10 @@ static void F(add_rows)(const sum_job *j, int64_t n, const char *from, double *s
 CPU_INLINE bool F(any_lane)(V v, T m, bool nan)
 {
     VI hit = nan ? v != v : v == m;
-    union { VI v; uint64_t u[CPU_VECTOR / 8]; } bits = {hit};
+    union {
+        VI       v;
+        uint64_t u[CPU_VECTOR / 8];
+    } bits = {hit};
     uint64_t any = 0;
     for (int k = 0; k < CPU_VECTOR / 8; k++) any |= bits.u[k];
     return any != 0;
@@ -50,7 +53,8 @@ static int64_t F(extreme_row)(int64_t n, const T *x, bool smallest)
         any |= x[i] != x[i];
         m = smallest ? (x[i] < m ? x[i] : m) : (x[i] > m ? x[i] : m);
     }
-    for (i = 0; i + LANES <= n && !F(any_lane)(F(load)(x + i), m, any); i += LANES) {}
+    for (i = 0; i + LANES <= n && !F(any_lane)(F(load)(x + i), m, any); i += LANES) {
+    }
     for (; i < n; i++)
         if (any ? x[i] != x[i] : x[i] == m) return i;
     return 0;

@@ -50,4 +50,5 @@ static gm_status cpu_log_softmax(gm_device *dev, const gm_call *call) { return a
 static gm_status cpu_log_softmax_grad(gm_device *dev, const gm_call *call) { return along_dim(dev, call); }
 
 _Static_assert(GM_OP_softmax_grad == GM_OP_softmax + 1 && GM_OP_log_softmax == GM_OP_softmax + 2 &&
-                   GM_OP_log_softmax_grad == GM_OP_softmax + 3, "softmax_rows finds its job by the order of ops.def");
+                   GM_OP_log_softmax_grad == GM_OP_softmax + 3,
+               "softmax_rows finds its job by the order of ops.def");

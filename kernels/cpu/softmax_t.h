@@ -62,8 +62,7 @@ static void F(softmax_grad_part)(void *context, int64_t begin, int64_t end, int 
     for (int64_t r = begin; r < end; r++) {
         const T *y = cpu_row_at(&j->x, r), *g = cpu_row_at(&j->g, r);
         T       *target = cpu_row_at(&j->y, r), *dx = j->stream ? row : target, sum = (T)F(dot_row)(n, y, g);
-        for (int64_t i = 0; i < n; i += LANES)
-            F(put)(dx, i, n - i, F(at)(y, i, n - i) * (F(at)(g, i, n - i) - sum));
+        for (int64_t i = 0; i < n; i += LANES) F(put)(dx, i, n - i, F(at)(y, i, n - i) * (F(at)(g, i, n - i) - sum));
         if (j->stream) stream_out(target, row, n * (int64_t)sizeof(T));
     }
     stream_end();

@@ -48,7 +48,7 @@ typedef int64_t  vi64 __attribute__((vector_size(CPU_VECTOR)));
 typedef uint32_t unsigned_f32 __attribute__((vector_size(CPU_VECTOR)));
 typedef uint64_t unsigned_f64 __attribute__((vector_size(CPU_VECTOR)));
 /* half a vector of floats, widened to doubles in sums */
-typedef float    vh32 __attribute__((vector_size(CPU_VECTOR / 2)));
+typedef float vh32 __attribute__((vector_size(CPU_VECTOR / 2)));
 
 typedef vf32 any_f32 __attribute__((aligned(4), may_alias));
 typedef vf64 any_f64 __attribute__((aligned(8), may_alias));

@@ -1,6 +1,6 @@
 /* vector_t.h - the numeric functions of vector.c for one element type (as.h). */
 
-CPU_INLINE V F(load)(const T *p) { return *(const F(any) *)p; }
+CPU_INLINE V    F(load)(const T *p) { return *(const F(any) *)p; }
 CPU_INLINE void F(store)(T *p, V v) { *(F(any) *)p = v; }
 /* Whole vectors of p at i, or the first m lanes: the loops below step by LANES with m = n - i. */
 CPU_INLINE V F(at)(const T *p, int64_t i, int64_t m) { return m < LANES ? F(load_n)(p + i, m) : F(load)(p + i); }
@@ -11,11 +11,8 @@ CPU_INLINE void F(put)(T *p, int64_t i, int64_t m, V v)
     else F(store)(p + i, v);
 }
 
-CPU_INLINE V F(abs_v)(V x) { return (V)((VI)x & (VI)~(VI)F(splat)((T)-0.0)); }
-CPU_INLINE V F(copysign_v)(V x, V sign) /* x >= 0 */
-{
-    return (V)((VI)x | ((VI)sign & (VI)F(splat)((T)-0.0)));
-}
+CPU_INLINE V F(abs_v)(V x) { return (V)((VI)x & (VI) ~(VI)F(splat)((T)-0.0)); }
+CPU_INLINE V F(copysign_v)(V x, V sign) /* x >= 0 */ { return (V)((VI)x | ((VI)sign & (VI)F(splat)((T)-0.0))); }
 
 CPU_INLINE T F(sum_v)(V v)
 {
@@ -94,15 +91,15 @@ CPU_INLINE V F(exp_v)(V x) { return F(exp_low_v)(x, F(splat)(0)); }
 CPU_INLINE V F(log_v)(V x)
 {
 #if T_BITS == 32
-    const V   tiny = F(splat)(0x1p-126f), up = F(splat)(0x1p23f);
-    const TI  root = 0x3f3504f3;
-    const V   one23 = F(splat)(8388608.0f);
-    const T   up_log2 = 23;
+    const V  tiny = F(splat)(0x1p-126f), up = F(splat)(0x1p23f);
+    const TI root = 0x3f3504f3;
+    const V  one23 = F(splat)(8388608.0f);
+    const T  up_log2 = 23;
 #else
-    const V   tiny = F(splat)(0x1p-1022), up = F(splat)(0x1p52);
-    const TI  root = 0x3fe6a09e667f3bcd;
-    const V   one23 = F(splat)(4503599627370496.0);
-    const T   up_log2 = 52;
+    const V  tiny = F(splat)(0x1p-1022), up = F(splat)(0x1p52);
+    const TI root = 0x3fe6a09e667f3bcd;
+    const V  one23 = F(splat)(4503599627370496.0);
+    const T  up_log2 = 52;
 #endif
     VI small = x < tiny;
     V  y = F(select)(small, x * up, x);
@@ -117,7 +114,7 @@ CPU_INLINE V F(log_v)(V x)
     p = p * z + 0.400001255945543671f;
     p = p * z + 0.666666665498831766f;
 #else
-    V p = F(splat)(0.131007213835034914);
+    V        p = F(splat)(0.131007213835034914);
     p = p * z + 0.132674185964748834;
     p = p * z + 0.15386290534658992;
     p = p * z + 0.181817947008977996;
@@ -172,9 +169,9 @@ CPU_INLINE V F(normal_cdf_v)(V x, V *density)
     const T end = 39.5;
 #endif
     const T K = 4;
-    V u = F(min_v)(F(splat)(end), F(abs_v)(x)), s = u * u;
-    V e = F(exp_low_v)(s * (T)-0.5, F(square_low)(u, s) * (T)-0.5);
-    V r = 1 / (u + K), t = (u - K) * r;
+    V       u = F(min_v)(F(splat)(end), F(abs_v)(x)), s = u * u;
+    V       e = F(exp_low_v)(s * (T)-0.5, F(square_low)(u, s) * (T)-0.5);
+    V       r = 1 / (u + K), t = (u - K) * r;
 #if T_BITS == 32
     V p = F(splat)(-0.0000307457892513165205f);
     p = p * t + 0.0000487004627856163606f;
@@ -187,7 +184,7 @@ CPU_INLINE V F(normal_cdf_v)(V x, V *density)
     p = p * t + -0.151974151518452288f;
     p = p * t + 0.188821284627592637f;
 #else
-    V p = F(splat)(-1.81136984258447746e-10);
+    V       p = F(splat)(-1.81136984258447746e-10);
     p = p * t + -6.292047904981627e-10;
     p = p * t + 4.79534867090196032e-10;
     p = p * t + 4.90101234975943171e-9;
@@ -269,17 +266,17 @@ CPU_INLINE V F(relu_v)(V x) { return F(max_v)(F(splat)(0), x); } /* NaN stays Na
 CPU_INLINE V F(relu_grad_v)(V x) { return F(select)(x > 0, F(splat)(1), F(splat)(0)); }
 
 /* y[i] = f(x[i]) and dx[i] = g[i] f'(x[i]) over contiguous rows; the tail goes through the same code. */
-#define MAP_ROW(f)                                                                        \
-    do {                                                                                  \
-        int64_t i_ = 0;                                                                   \
-        for (; i_ + LANES <= n; i_ += LANES) F(store)(y + i_, f(F(load)(x + i_)));        \
-        if (i_ < n) F(store_n)(y + i_, n - i_, f(F(load_n)(x + i_, n - i_)));             \
+#define MAP_ROW(f)                                                                 \
+    do {                                                                           \
+        int64_t i_ = 0;                                                            \
+        for (; i_ + LANES <= n; i_ += LANES) F(store)(y + i_, f(F(load)(x + i_))); \
+        if (i_ < n) F(store_n)(y + i_, n - i_, f(F(load_n)(x + i_, n - i_)));      \
     } while (0)
-#define MAP_GRAD_ROW(f)                                                                                       \
-    do {                                                                                                      \
-        int64_t i_ = 0;                                                                                       \
-        for (; i_ + LANES <= n; i_ += LANES) F(store)(dx + i_, F(load)(g + i_) * f(F(load)(x + i_)));         \
-        if (i_ < n) F(store_n)(dx + i_, n - i_, F(load_n)(g + i_, n - i_) * f(F(load_n)(x + i_, n - i_)));    \
+#define MAP_GRAD_ROW(f)                                                                                    \
+    do {                                                                                                   \
+        int64_t i_ = 0;                                                                                    \
+        for (; i_ + LANES <= n; i_ += LANES) F(store)(dx + i_, F(load)(g + i_) * f(F(load)(x + i_)));      \
+        if (i_ < n) F(store_n)(dx + i_, n - i_, F(load_n)(g + i_, n - i_) * f(F(load_n)(x + i_, n - i_))); \
     } while (0)
 
 static inline void F(activation_row)(gm_function f, int64_t n, const T *x, T *y)
@@ -291,7 +288,8 @@ static inline void F(activation_row)(gm_function f, int64_t n, const T *x, T *y)
     case GM_FN_silu: MAP_ROW(F(silu_v)); break;
     case GM_FN_sigmoid: MAP_ROW(F(sigmoid_v)); break;
     case GM_FN_tanh: MAP_ROW(F(tanh_v)); break;
-    default: if (x != y) memmove(y, x, (size_t)n * sizeof(T)); /* none */
+    default:
+        if (x != y) memmove(y, x, (size_t)n * sizeof(T)); /* none */
     }
 }
 
@@ -304,13 +302,14 @@ static inline void F(activation_grad_row)(gm_function f, int64_t n, const T *x, 
     case GM_FN_silu: MAP_GRAD_ROW(F(silu_grad_v)); break;
     case GM_FN_sigmoid: MAP_GRAD_ROW(F(sigmoid_grad_v)); break;
     case GM_FN_tanh: MAP_GRAD_ROW(F(tanh_grad_v)); break;
-    default: if (dx != g) memmove(dx, g, (size_t)n * sizeof(T)); /* none */
+    default:
+        if (dx != g) memmove(dx, g, (size_t)n * sizeof(T)); /* none */
     }
 }
 
 static inline T F(max_row)(int64_t n, const T *x)
 {
-    V m0 = F(splat)((T)-INFINITY), m1 = m0, m2 = m0, m3 = m0; /* a NaN element leaves the other operand */
+    V       m0 = F(splat)((T)-INFINITY), m1 = m0, m2 = m0, m3 = m0; /* a NaN element leaves the other operand */
     int64_t i = 0;
     for (; i + 4 * LANES <= n; i += 4 * LANES) {
         m0 = F(max_v)(F(load)(x + i), m0);

@@ -20,9 +20,17 @@ static problem problem_of(const gm_device *dev, const gm_call *call)
     const gm_tensor *q = call->in[0], *k = call->in[1];
     double           scale = call->attrs->scale;
     return (problem){
-        .q = q, .k = k, .v = call->in[2], .mask = call->in[3], .attrs = call->attrs,
-        .batch = q->shape[0], .queries = q->shape[1], .heads = q->shape[2], .size = q->shape[3],
-        .keys = k->shape[1], .key_heads = k->shape[2],
+        .q = q,
+        .k = k,
+        .v = call->in[2],
+        .mask = call->in[3],
+        .attrs = call->attrs,
+        .batch = q->shape[0],
+        .queries = q->shape[1],
+        .heads = q->shape[2],
+        .size = q->shape[3],
+        .keys = k->shape[1],
+        .key_heads = k->shape[2],
         .scale = scale > 0 ? scale : 1 / sqrt((double)q->shape[3]),
         .threshold = gm_drop_threshold(call->attrs->p),
         .step = ref_stream_step(dev, &call->attrs->stream),
@@ -30,7 +38,9 @@ static problem problem_of(const gm_device *dev, const gm_call *call)
 }
 
 /* A query row: batch b, head n, query i. */
-typedef struct row { int64_t b, n, i; } row;
+typedef struct row {
+    int64_t b, n, i;
+} row;
 
 static double at4(const gm_tensor *t, int64_t b, int64_t s, int64_t h, int64_t d)
 {

@@ -10,11 +10,19 @@
 #define TENSORS 6
 #define STEPS   3
 
-static const struct { int ndim; int64_t shape[3]; } shapes[TENSORS] = {
+static const struct {
+    int     ndim;
+    int64_t shape[3];
+} shapes[TENSORS] = {
     {0, {0}}, {1, {7}}, {2, {3, 5}}, {2, {0, 3}}, {1, {40000}}, {3, {2, 3, 67}},
 };
 
-typedef struct setup { gm_op op; int width; gm_dtype dtype; gm_attrs attrs; } setup;
+typedef struct setup {
+    gm_op    op;
+    int      width;
+    gm_dtype dtype;
+    gm_attrs attrs;
+} setup;
 
 static gm_tensor *filled(gm_device *dev, gm_dtype dtype, int k, unit_random *r, double low, double high)
 {
@@ -32,7 +40,8 @@ static void train(gm_device *dev, const gm_backend *backend, const setup *s, gm_
     for (int i = 0; i < TENSORS * s->width; i++) {
         bool moment = i % s->width > 0;
         state[i] = moment && s->op == GM_OP_sgd && s->attrs.momentum == 0
-                       ? NULL : filled(dev, s->dtype, i / s->width, &r, moment ? 0 : -1, moment ? 0 : 1);
+                       ? NULL
+                       : filled(dev, s->dtype, i / s->width, &r, moment ? 0 : -1, moment ? 0 : 1);
     }
     for (int step = 1; step <= STEPS; step++) {
         gm_tensor *g[TENSORS];

@@ -55,10 +55,7 @@ static inline double get(const gm_tensor *t, int64_t i)
     return gm_load(t->dtype, gm_tensor_data(t), offset_of(t, i));
 }
 
-static inline void set(gm_tensor *t, int64_t i, double v)
-{
-    gm_store(t->dtype, gm_tensor_data(t), offset_of(t, i), v);
-}
+static inline void set(gm_tensor *t, int64_t i, double v) { gm_store(t->dtype, gm_tensor_data(t), offset_of(t, i), v); }
 
 static inline gm_tensor *empty(gm_dtype dtype, int ndim, const int64_t *shape)
 {
