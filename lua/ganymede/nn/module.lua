@@ -104,21 +104,26 @@ local function tensor_of(entry)
   return entry.tensor
 end
 
+-- Calls visit(module, entry, prefix of its names) for every parameter and buffer below m, in order.
+local function each_entry(m, prefix, visit)
+  for _, entry in ipairs(m._module.order) do
+    if entry.child then
+      each_entry(m._module.children[entry.child], prefix .. entry.child .. ".", visit)
+    else
+      visit(m, entry, prefix)
+    end
+  end
+end
+
 --- Declared parameters of the whole tree: list of { name, shape, initializer, tied = true|nil }.
 function Module:declared()
   local out = {}
-  local function walk(m, prefix)
-    for _, entry in ipairs(m._module.order) do
-      if entry.parameter then
-        local p = m._module.parameters[entry.parameter]
-        out[#out + 1] = { name = prefix .. p.name, shape = p.shape, initializer = p.initializer,
-                          tied = p.tied and true or nil, module = m, entry = p }
-      elseif entry.child then
-        walk(m._module.children[entry.child], prefix .. entry.child .. ".")
-      end
-    end
-  end
-  walk(self, "")
+  each_entry(self, "", function(m, entry, prefix)
+    local p = entry.parameter and m._module.parameters[entry.parameter]
+    if not p then return end
+    out[#out + 1] = { name = prefix .. p.name, shape = p.shape, initializer = p.initializer,
+                      tied = p.tied and true or nil, module = m, entry = p }
+  end)
   return out
 end
 
@@ -169,16 +174,10 @@ end
 --- What a checkpoint holds: list of { name, tensor }, parameters and buffers.
 function Module:state()
   local out = self:named_parameters()
-  local function walk(m, prefix)
-    for _, entry in ipairs(m._module.order) do
-      if entry.buffer then
-        out[#out + 1] = { name = prefix .. entry.buffer, tensor = m._module.buffers[entry.buffer] }
-      elseif entry.child then
-        walk(m._module.children[entry.child], prefix .. entry.child .. ".")
-      end
-    end
-  end
-  walk(self, "")
+  each_entry(self, "", function(m, entry, prefix)
+    if not entry.buffer then return end
+    out[#out + 1] = { name = prefix .. entry.buffer, tensor = m._module.buffers[entry.buffer] }
+  end)
   return out
 end
 
