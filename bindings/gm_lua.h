@@ -55,6 +55,15 @@ int gm_raise(lua_State *L, gm_status st);
         if (st_ != GM_OK) return gm_raise((L), st_); \
     } while (0)
 
+/* Pushes nil, gm_last_error() and its kind ("corrupt", "io", "memory", "invalid"): for calls on files, whose
+ * failures ganymede.failure turns into an exit status. Returns 3. */
+int gm_push_failure(lua_State *L, gm_status st);
+#define L_OR_NIL(L, expr)                                   \
+    do {                                                    \
+        gm_status st_ = (expr);                             \
+        if (st_ != GM_OK) return gm_push_failure((L), st_); \
+    } while (0)
+
 /* One for each file: adds its functions to the table on the top of the stack. */
 int gm_open_handles(lua_State *L);
 int gm_open_tensor(lua_State *L);

@@ -145,6 +145,14 @@ int gm_raise(lua_State *L, gm_status st)
     return luaL_error(L, "%s", gm_last_error()); /* never a message as the format */
 }
 
+int gm_push_failure(lua_State *L, gm_status st)
+{
+    lua_pushnil(L);
+    lua_pushstring(L, gm_last_error());
+    lua_pushstring(L, st == GM_ECORRUPT ? "corrupt" : st == GM_EIO ? "io" : st == GM_ENOMEM ? "memory" : "invalid");
+    return 3;
+}
+
 /* Readers of attributes, one a C type: the value is on the top of the stack. */
 static void read_gm_function(lua_State *L, const char *name, gm_function *out)
 {

@@ -19,20 +19,6 @@ typedef struct text_box {
     int64_t *steps;
 } text_box; /* what C allocated, for the collector */
 
-static int give_up(lua_State *L, gm_status st)
-{
-    lua_pushnil(L);
-    lua_pushstring(L, gm_last_error());
-    lua_pushstring(L, st == GM_ECORRUPT ? "corrupt" : st == GM_EIO ? "io" : st == GM_ENOMEM ? "memory" : "invalid");
-    return 3;
-}
-
-#define TRY(L, expr)                                \
-    do {                                            \
-        gm_status st_ = (expr);                     \
-        if (st_ != GM_OK) return give_up((L), st_); \
-    } while (0)
-
 static int text_gc(lua_State *L)
 {
     text_box *b = lua_touserdata(L, 1);
@@ -82,7 +68,7 @@ static int checkpoint_save(lua_State *L)
     gm_piece *pieces = lua_newuserdata(L, (size_t)n * sizeof *pieces + 1);
     for (int i = 0; i < n; i++) read_piece(L, i, &pieces[i]);
     text_box *t = push_text(L);
-    TRY(L, gm_checkpoint_save(folder, step, pieces, n, meta, (int)keep, &t->path));
+    L_OR_NIL(L, gm_checkpoint_save(folder, step, pieces, n, meta, (int)keep, &t->path));
     lua_pushstring(L, t->path);
     return 1;
 }
@@ -93,7 +79,7 @@ static int checkpoint_list(lua_State *L)
     int         n;
     const char *folder = luaL_checkstring(L, 1);
     text_box   *t = push_text(L);
-    TRY(L, gm_checkpoint_list(folder, &t->steps, &n));
+    L_OR_NIL(L, gm_checkpoint_list(folder, &t->steps, &n));
     lua_createtable(L, n, 0);
     lua_createtable(L, n, 0);
     for (int i = 0; i < n; i++) {
@@ -116,7 +102,7 @@ static int checkpoint_open(lua_State *L)
     *b = (box){0};
     luaL_getmetatable(L, CHECKPOINT);
     lua_setmetatable(L, -2);
-    TRY(L, gm_checkpoint_open(path, &b->checkpoint));
+    L_OR_NIL(L, gm_checkpoint_open(path, &b->checkpoint));
     return 1;
 }
 
@@ -183,7 +169,7 @@ static int checkpoint_read(lua_State *L)
     gm_value            *v = gm_check_value(L, 3);
     bool                 part = !lua_isnoneornil(L, 5);
     if (part && gm_check_shape(L, 5, offset) != v->local->ndim) return luaL_argerror(L, 5, "one offset a dimension");
-    TRY(L, gm_checkpoint_read(c, name, part ? offset : NULL, lua_toboolean(L, 4), v->local));
+    L_OR_NIL(L, gm_checkpoint_read(c, name, part ? offset : NULL, lua_toboolean(L, 4), v->local));
     gm_value_touched(v);
     lua_pushboolean(L, 1);
     return 1;

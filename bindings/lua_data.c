@@ -23,20 +23,6 @@ typedef struct loader_box {
     gm_loader *loader;
 } loader_box; /* NULL once closed */
 
-static int give_up(lua_State *L, gm_status st)
-{
-    lua_pushnil(L);
-    lua_pushstring(L, gm_last_error());
-    lua_pushstring(L, st == GM_ECORRUPT ? "corrupt" : st == GM_EIO ? "io" : st == GM_ENOMEM ? "memory" : "invalid");
-    return 3;
-}
-
-#define TRY(L, expr)                                \
-    do {                                            \
-        gm_status st_ = (expr);                     \
-        if (st_ != GM_OK) return give_up((L), st_); \
-    } while (0)
-
 static void *push_box(lua_State *L, size_t size, const char *kind)
 {
     void *b = lua_newuserdata(L, size);
@@ -91,7 +77,7 @@ static int dataset_idx(lua_State *L)
     const char  *images = luaL_checkstring(L, 1), *labels = luaL_checkstring(L, 2);
     int64_t      classes = gm_check_integer(L, 3);
     dataset_box *b = push_box(L, sizeof *b, DATASET);
-    TRY(L, gm_idx_dataset_new(images, labels, classes, &b->dataset));
+    L_OR_NIL(L, gm_idx_dataset_new(images, labels, classes, &b->dataset));
     return 1;
 }
 
@@ -113,7 +99,7 @@ static int dataset_records(lua_State *L)
         paths[i] = luaL_checkstring(L, -1);
     }
     dataset_box *b = push_box(L, sizeof *b, DATASET);
-    TRY(L, gm_record_dataset_new(paths, n, &o, &b->dataset));
+    L_OR_NIL(L, gm_record_dataset_new(paths, n, &o, &b->dataset));
     return 1;
 }
 
@@ -128,7 +114,7 @@ static int dataset_tokens(lua_State *L)
                           .begin = gm_field_number(L, 2, "begin", 0),
                           .end = gm_field_number(L, 2, "finish", 1)};
     dataset_box     *b = push_box(L, sizeof *b, DATASET);
-    TRY(L, gm_token_dataset_new(path, &o, &b->dataset));
+    L_OR_NIL(L, gm_token_dataset_new(path, &o, &b->dataset));
     return 1;
 }
 
@@ -138,9 +124,9 @@ static int dataset_clusters(lua_State *L)
     int64_t      shape[GM_MAX_DIMS];
     int          ndim = field_shape(L, 1, "x_shape", shape);
     dataset_box *b = push_box(L, sizeof *b, DATASET);
-    TRY(L, gm_cluster_dataset_new(field_integer(L, 1, "length", 0), ndim, shape, field_integer(L, 1, "classes", 0),
-                                  gm_field_number(L, 1, "noise", 0), (uint64_t)field_integer(L, 1, "seed", 0),
-                                  (uint64_t)field_integer(L, 1, "split", 0), &b->dataset));
+    L_OR_NIL(L, gm_cluster_dataset_new(field_integer(L, 1, "length", 0), ndim, shape, field_integer(L, 1, "classes", 0),
+                                       gm_field_number(L, 1, "noise", 0), (uint64_t)field_integer(L, 1, "seed", 0),
+                                       (uint64_t)field_integer(L, 1, "split", 0), &b->dataset));
     return 1;
 }
 
@@ -148,10 +134,10 @@ static int dataset_clusters(lua_State *L)
 static int dataset_chains(lua_State *L)
 {
     dataset_box *b = push_box(L, sizeof *b, DATASET);
-    TRY(L, gm_chain_dataset_new(field_integer(L, 1, "length", 0), field_integer(L, 1, "sequence_length", 0),
-                                field_integer(L, 1, "vocab_size", 0), gm_field_number(L, 1, "noise", 0),
-                                (uint64_t)field_integer(L, 1, "seed", 0), (uint64_t)field_integer(L, 1, "split", 0),
-                                &b->dataset));
+    L_OR_NIL(L, gm_chain_dataset_new(field_integer(L, 1, "length", 0), field_integer(L, 1, "sequence_length", 0),
+                                     field_integer(L, 1, "vocab_size", 0), gm_field_number(L, 1, "noise", 0),
+                                     (uint64_t)field_integer(L, 1, "seed", 0),
+                                     (uint64_t)field_integer(L, 1, "split", 0), &b->dataset));
     return 1;
 }
 
@@ -193,7 +179,7 @@ static int dataset_get(lua_State *L)
     gm_handle_fill(r, hy, v, "data");
     void *x = gm_tensor_data(hx->value->local), *y = gm_tensor_data(hy->value->local);
     if (!x || !y) return luaL_error(L, "samples have no values on this device");
-    TRY(L, gm_dataset_read(d, i, x, y));
+    L_OR_NIL(L, gm_dataset_read(d, i, x, y));
     return 2;
 }
 
@@ -231,7 +217,7 @@ static int tokens_write(lua_State *L)
 {
     int64_t  n;
     int64_t *tokens = push_integers(L, 4, &n);
-    TRY(L, gm_token_write(luaL_checkstring(L, 1), (int)gm_check_integer(L, 2), gm_check_integer(L, 3), tokens, n));
+    L_OR_NIL(L, gm_token_write(luaL_checkstring(L, 1), (int)gm_check_integer(L, 2), gm_check_integer(L, 3), tokens, n));
     lua_pushboolean(L, 1);
     return 1;
 }
@@ -299,7 +285,7 @@ static int loader_new(lua_State *L)
                            .dtype = dtype,
                            .no_data = !dev->backend->has_data};
     loader_box       *b = push_box(L, sizeof *b, LOADER);
-    TRY(L, gm_loader_new(d, t, n, &o, &b->loader));
+    L_OR_NIL(L, gm_loader_new(d, t, n, &o, &b->loader));
     return 1;
 }
 
@@ -316,7 +302,7 @@ static int loader_close(lua_State *L)
 static int loader_seek(lua_State *L)
 {
     int64_t epoch = gm_check_integer(L, 2), batch = gm_check_integer(L, 3);
-    TRY(L, gm_loader_seek(check_loader(L, 1), (uint64_t)epoch, batch));
+    L_OR_NIL(L, gm_loader_seek(check_loader(L, 1), (uint64_t)epoch, batch));
     lua_pushboolean(L, 1);
     return 1;
 }
@@ -326,7 +312,7 @@ static int loader_order(lua_State *L)
 {
     int64_t  n;
     int64_t *list = push_integers(L, 2, &n);
-    TRY(L, gm_loader_order(check_loader(L, 1), list, n));
+    L_OR_NIL(L, gm_loader_order(check_loader(L, 1), list, n));
     lua_pushboolean(L, 1);
     return 1;
 }
@@ -374,7 +360,7 @@ static int loader_next(lua_State *L)
     const gm_batch *b;
     gm_rank        *r = gm_lua_rank(L);
     gm_loader      *l = check_loader(L, 1);
-    TRY(L, gm_loader_next(l, &b));
+    L_OR_NIL(L, gm_loader_next(l, &b));
     if (!b->count) return 0;
     const gm_pipeline *p = gm_loader_pipeline(l);
     const gm_dataset  *d = gm_loader_dataset(l);

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 #include "gradients.h"
+#include "rules.h"
 
 #define MAX_IN 8
 
@@ -105,19 +106,11 @@ static gm_status packed_rule(gm_backward *b)
 {
     gm_tensor *in[7] = {NULL}, *out[3] = {NULL}, *qkv, *g = gm_backward_grad(b, 0), *dqkv = NULL, *gc = NULL;
     gm_status  st;
-    gm_attrs   a = gm_attrs_default();
     GM_TRY(gm_backward_saved(b, 0, &qkv));
     GM_TRY(gm_backward_saved(b, 1, &in[3]));
     GM_TRY(gm_backward_saved(b, 2, &in[4]));
     GM_TRY(gm_backward_saved(b, 3, &in[5]));
-    if (gm_tensor_is_contiguous(g)) gm_tensor_retain(gc = g);
-    else {
-        gm_spec s = {.dtype = g->dtype, .ndim = g->ndim};
-        memcpy(s.shape, g->shape, sizeof s.shape);
-        GM_TRY(gm_backward_new(b, &s, &gc));
-        gm_call c = {.op = GM_OP_copy, .n_in = 1, .n_out = 1, .in = &g, .out = &gc, .attrs = &a};
-        GM_TRY_OR(gm_run(gm_backward_device(b), &c), st, done);
-    }
+    GM_TRY(gm_rule_contiguous(b, g, &gc));
     in[6] = gc;
     GM_TRY_OR(gm_backward_new(b, gm_backward_input(b, 0), &dqkv), st, done);
     GM_TRY_OR(unpack_qkv(qkv, in), st, done);
@@ -125,12 +118,10 @@ static gm_status packed_rule(gm_backward *b)
     gm_call c = {
         .op = GM_OP_attention_grad, .n_in = 7, .n_out = 3, .in = in, .out = out, .attrs = gm_backward_attrs(b)};
     GM_TRY_OR(gm_run(gm_backward_device(b), &c), st, done);
-    gm_tensor_retain(dqkv);
     for (int i = 0; i < 3; i++) {
         gm_tensor_release(out[i]); /* before it is given, so that it is seen to be exclusive */
         out[i] = NULL;
     }
-    gm_tensor_release(dqkv);
     st = gm_backward_give(b, 0, dqkv);
     dqkv = NULL;
 done:
