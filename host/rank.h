@@ -10,11 +10,15 @@ struct gm_tape;
 struct gm_scope;
 
 typedef struct gm_rank {
-    int        rank, world;
-    gm_mesh    mesh;
-    gm_device *device; /* NULL until gm_rank_open_device */
-    gm_dtype   default_dtype;
-    uint64_t   seed;
+    int             rank, world;
+    gm_mesh         mesh;
+    int             coordinate[GM_MAX_AXES]; /* of this rank, an entry an axis */
+    struct gm_comm *comm;   /* NULL until gm_rank_connect; a rank that is alone gets one over `self` on first use */
+    gm_device      *device; /* NULL until gm_rank_open_device */
+    gm_dtype        default_dtype;
+    uint64_t        seed;
+
+    struct gm_reducer *reducer; /* is told when gradients are final; NULL: nobody */
 
     struct gm_tape  *tape;    /* being recorded; NULL: none yet */
     int              no_grad; /* > 0: nothing is recorded */
@@ -34,6 +38,15 @@ typedef struct gm_rank {
 } gm_rank;
 
 gm_status gm_rank_new(gm_rank **out);
+/* Joins the job that this process finds itself in (mpirun, srun), or is a world of one; sets rank and world. Call it
+ * before the device is opened. GM_ECOMM, GM_EINVAL (connected already). */
+gm_status gm_rank_connect(gm_rank *r);
+/* As rank `rank` of a world of `world` over the meta transport: nothing is moved, all is counted. */
+gm_status gm_rank_pretend(gm_rank *r, int rank, int world);
+/* The ranks as this mesh; GM_EINVAL unless its size is the world. Before the first value is made. */
+gm_status gm_rank_set_mesh(gm_rank *r, const gm_mesh *mesh);
+/* The comm, made over `self` where the rank has none. */
+gm_status gm_rank_comm(gm_rank *r, struct gm_comm **out);
 void      gm_rank_free(gm_rank *r); /* drops tape and scopes; NULL is allowed */
 
 /* backend: "cpu", "meta", ...; threads 0: one a usable core. GM_EINVAL when a device is open already. */

@@ -9,13 +9,17 @@
 
 typedef enum gm_status {
     GM_OK = 0,
-    GM_EINVAL,   /* an argument is wrong, whatever the state */
-    GM_ESHAPE,   /* shapes or dtypes do not fit together */
-    GM_ENOMEM,   /* over the memory limit; free something and try again */
-    GM_EIO,      /* a file could not be read or written */
-    GM_ECORRUPT, /* a data file or checkpoint is damaged: truncated, bad checksum, out of range */
-    GM_ECOMM,    /* MPI or NCCL failed; the job cannot go on */
-    GM_ELUA,     /* a callback into Lua raised; the message is Lua's */
+    GM_EINVAL,     /* an argument is wrong, whatever the state */
+    GM_ESHAPE,     /* shapes or dtypes do not fit together */
+    GM_ENOMEM,     /* over the memory limit; free something and try again */
+    GM_EIO,        /* a file could not be read or written */
+    GM_ECORRUPT,   /* a data file or checkpoint is damaged: truncated, bad checksum, out of range */
+    GM_ECOMM,      /* MPI or NCCL failed; the job cannot go on */
+    GM_ELUA,       /* a callback into Lua raised; the message is Lua's */
+    GM_EPEER,      /* another rank has failed; gm_comm_failure tells which */
+    GM_EMISMATCH,  /* ranks made different calls where they must make the same */
+    GM_EHANG,      /* a rank did not do its part of an operation in time */
+    GM_EINTERRUPT, /* asked to stop while waiting for other ranks */
 } gm_status;
 
 /* Sets the message and returns s. The message is "what [file:line]". */

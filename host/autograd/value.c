@@ -1,6 +1,7 @@
 /* value.c - see value.h. */
 #include "value.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +20,58 @@ gm_status gm_value_take(gm_rank *r, gm_tensor *local, gm_value **out)
     memcpy(v->shape, local->shape, sizeof v->shape);
     *out = v;
     return GM_OK;
+}
+
+gm_status gm_value_take_block(gm_rank *r, gm_tensor *local, const gm_layout *layout, int ndim, const int64_t *shape,
+                              gm_value **out)
+{
+    gm_box  box;
+    int64_t padded[GM_MAX_DIMS], logical[GM_MAX_DIMS];
+    char    have[96], whole[96], text[160];
+    gm_layout_block(&r->mesh, layout, r->coordinate, ndim, shape, &box, padded, logical);
+    if (local->ndim != ndim || memcmp(local->shape, padded, (size_t)ndim * sizeof *padded)) {
+        gm_tensor_describe(local, have, sizeof have);
+        gm_tensor_release(local);
+        return GM_FAIL(GM_ESHAPE, "%s is no block of a tensor %s cut %s", have,
+                       gm_shape_describe(ndim, shape, whole, sizeof whole),
+                       gm_layout_describe(&r->mesh, layout, ndim, text, sizeof text));
+    }
+    GM_TRY(gm_value_take(r, local, out));
+    (*out)->layout = *layout;
+    memcpy((*out)->shape, shape, (size_t)ndim * sizeof *shape);
+    return GM_OK;
+}
+
+gm_status gm_value_new_block(gm_rank *r, const char *op, gm_dtype dtype, const gm_layout *layout, int ndim,
+                             const int64_t *shape, gm_value **out)
+{
+    gm_device *dev;
+    gm_tensor *t = NULL;
+    gm_box     box;
+    int64_t    padded[GM_MAX_DIMS], logical[GM_MAX_DIMS];
+    GM_TRY(gm_rank_device(r, &dev));
+    gm_layout_block(&r->mesh, layout, r->coordinate, ndim, shape, &box, padded, logical);
+    gm_rank_place(r, op);
+    GM_TRY(gm_tensor_new(dev, dtype, ndim, padded, &t));
+    return gm_value_take_block(r, t, layout, ndim, shape, out);
+}
+
+void gm_value_logical(const gm_value *v, int64_t *logical)
+{
+    gm_box  box;
+    int64_t padded[GM_MAX_DIMS];
+    gm_layout_block(&v->rank->mesh, &v->layout, v->rank->coordinate, v->ndim, v->shape, &box, padded, logical);
+}
+
+char *gm_value_describe(const gm_value *v, char *buf, size_t size)
+{
+    char shape[96], layout[160];
+    gm_shape_describe(v->ndim, v->shape, shape, sizeof shape);
+    if (gm_layout_is_replicated(&v->layout)) snprintf(buf, size, "%s %s", gm_dtype_name(v->local->dtype), shape);
+    else
+        snprintf(buf, size, "%s %s cut %s", gm_dtype_name(v->local->dtype), shape,
+                 gm_layout_describe(&v->rank->mesh, &v->layout, v->ndim, layout, sizeof layout));
+    return buf;
 }
 
 gm_status gm_value_new(gm_rank *r, const char *op, gm_dtype dtype, int ndim, const int64_t *shape, gm_value **out)

@@ -1,6 +1,8 @@
 /* value.h - what Lua holds: a local tensor, its layout, and its link to the tape.
  *
- * Shapes are global. On one rank the local tensor is the value. Counted; a value that requires a
+ * Shapes are global; the local tensor is this rank's block, padded to the size that all blocks have
+ * (gm_layout_block). Padding is zero in parameters, gradients and moments, and repeats a real sample in batches;
+ * reductions over a cut dimension leave it out. On one rank the local tensor is the value. Counted; a value that requires a
  * gradient and was not computed is a leaf: a parameter, or an input that the user asks about. */
 #ifndef GM_VALUE_H
 #define GM_VALUE_H
@@ -16,6 +18,10 @@ typedef struct gm_value {
     int        ndim;
     int64_t    shape[GM_MAX_DIMS]; /* global */
 
+    uint32_t grad_partial; /* axes over which grad is still a sum of the ranks' terms; leaves only */
+    int      first_use;    /* leaves: lowest node of tape `used_on` that reads it: its gradient is final then */
+    uint64_t used_on;
+
     bool       requires_grad; /* a leaf that wants a gradient, or a result computed from one */
     bool       grad_set;      /* grad holds a gradient; false: it is only a buffer to reuse */
     gm_tensor *grad;          /* leaves only */
@@ -26,6 +32,16 @@ typedef struct gm_value {
 
 /* A value around a tensor: takes the caller's reference to it, also on failure. */
 gm_status gm_value_take(gm_rank *r, gm_tensor *local, gm_value **out);
+/* The same for a block of a global tensor. GM_ESHAPE unless local has the padded shape of the layout's blocks. */
+gm_status gm_value_take_block(gm_rank *r, gm_tensor *local, const gm_layout *layout, int ndim, const int64_t *shape,
+                              gm_value **out);
+/* A new block, undefined contents; shape is global. */
+gm_status gm_value_new_block(gm_rank *r, const char *op, gm_dtype dtype, const gm_layout *layout, int ndim,
+                             const int64_t *shape, gm_value **out);
+/* What of the local tensor is inside the global one, for each dimension. */
+void gm_value_logical(const gm_value *v, int64_t *logical);
+/* "f32 (128, 64) cut (data, -)", for messages; returns buf. */
+char *gm_value_describe(const gm_value *v, char *buf, size_t size);
 /* A new contiguous value, undefined contents, born at (path, op). */
 gm_status gm_value_new(gm_rank *r, const char *op, gm_dtype dtype, int ndim, const int64_t *shape, gm_value **out);
 void      gm_value_retain(gm_value *v);

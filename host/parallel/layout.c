@@ -1,6 +1,9 @@
 /* layout.c - see layout.h. */
 #include "layout.h"
 
+#include <stdio.h>
+#include <string.h>
+
 gm_layout gm_layout_replicated(void) { return (gm_layout){0}; }
 
 bool gm_layout_is_replicated(const gm_layout *layout)
@@ -30,4 +33,98 @@ void gm_layout_block(const gm_mesh *mesh, const gm_layout *layout, const int *co
         local[d] = size;
         logical[d] = end - begin;
     }
+}
+
+bool gm_layout_equal(const gm_layout *a, const gm_layout *b)
+{
+    if (a->partial != b->partial) return false;
+    for (int d = 0; d < GM_MAX_DIMS; d++)
+        if (a->n_cuts[d] != b->n_cuts[d] || memcmp(a->cut[d], b->cut[d], a->n_cuts[d])) return false;
+    return true;
+}
+
+gm_layout gm_layout_cut(int dim, uint32_t axes)
+{
+    gm_layout layout = {0};
+    for (int a = 0; a < GM_MAX_AXES; a++)
+        if (axes & 1u << a) layout.cut[dim][layout.n_cuts[dim]++] = (uint8_t)a;
+    return layout;
+}
+
+uint32_t gm_layout_dim_axes(const gm_layout *layout, int dim)
+{
+    uint32_t axes = 0;
+    for (int k = 0; k < layout->n_cuts[dim]; k++) axes |= 1u << layout->cut[dim][k];
+    return axes;
+}
+
+uint32_t gm_layout_cut_axes(const gm_layout *layout)
+{
+    uint32_t axes = 0;
+    for (int d = 0; d < GM_MAX_DIMS; d++) axes |= gm_layout_dim_axes(layout, d);
+    return axes;
+}
+
+int gm_layout_parts(const gm_mesh *mesh, const gm_layout *layout, int dim)
+{
+    int parts = 1;
+    for (int k = 0; k < layout->n_cuts[dim]; k++) parts *= mesh->axis[layout->cut[dim][k]].size;
+    return parts;
+}
+
+gm_status gm_layout_check(const gm_mesh *mesh, const gm_layout *layout, int ndim)
+{
+    uint32_t seen = layout->partial;
+    if (seen >> mesh->n_axes) return GM_FAIL(GM_EINVAL, "layout: partial over an axis that the mesh does not have");
+    for (int d = 0; d < GM_MAX_DIMS; d++) {
+        if (layout->n_cuts[d] && d >= ndim)
+            return GM_FAIL(GM_EINVAL, "layout: it cuts dimension %d of a tensor with %d", d + 1, ndim);
+        for (int k = 0; k < layout->n_cuts[d]; k++) {
+            int a = layout->cut[d][k];
+            if (a >= mesh->n_axes) return GM_FAIL(GM_EINVAL, "layout: cut by an axis that the mesh does not have");
+            if (seen & 1u << a)
+                return GM_FAIL(GM_EINVAL, "layout: axis '%s' is used twice; it cuts one dimension or is partial",
+                               mesh->axis[a].name);
+            seen |= 1u << a;
+        }
+    }
+    return GM_OK;
+}
+
+static size_t add(char *buf, size_t size, size_t n, const char *text)
+{
+    if (n < size) n += (size_t)snprintf(buf + n, size - n, "%s", text);
+    return n;
+}
+
+char *gm_layout_describe(const gm_mesh *mesh, const gm_layout *layout, int ndim, char *buf, size_t size)
+{
+    char   axes[128];
+    size_t n = 0;
+    if (gm_layout_is_replicated(layout)) {
+        snprintf(buf, size, "replicated");
+        return buf;
+    }
+    n = add(buf, size, n, "(");
+    for (int d = 0; d < ndim; d++) {
+        n = add(buf, size, n, d ? ", " : "");
+        if (!layout->n_cuts[d]) n = add(buf, size, n, "-");
+        for (int k = 0; k < layout->n_cuts[d]; k++) {
+            n = add(buf, size, n, k ? "." : "");
+            n = add(buf, size, n, mesh->axis[layout->cut[d][k]].name);
+        }
+    }
+    n = add(buf, size, n, ")");
+    if (layout->partial) {
+        n = add(buf, size, n, " partial ");
+        add(buf, size, n, gm_mesh_describe(mesh, layout->partial, axes, sizeof axes));
+    }
+    return buf;
+}
+
+bool gm_layout_is_even(const gm_mesh *mesh, const gm_layout *layout, int ndim, const int64_t *global)
+{
+    for (int d = 0; d < ndim; d++)
+        if (global[d] % gm_layout_parts(mesh, layout, d)) return false;
+    return true;
 }

@@ -18,6 +18,18 @@ typedef struct gm_layout {
 
 gm_layout gm_layout_replicated(void);
 bool      gm_layout_is_replicated(const gm_layout *layout);
+bool      gm_layout_equal(const gm_layout *a, const gm_layout *b);
+/* Dimension `dim` cut by the axes of a mask, outermost first; nothing else cut. */
+gm_layout gm_layout_cut(int dim, uint32_t axes);
+uint32_t  gm_layout_cut_axes(const gm_layout *layout); /* all axes that cut some dimension */
+uint32_t  gm_layout_dim_axes(const gm_layout *layout, int dim);
+int       gm_layout_parts(const gm_mesh *mesh, const gm_layout *layout, int dim); /* blocks of a dimension */
+/* GM_EINVAL: an axis that the mesh lacks, that cuts twice, or that cuts and is partial; cuts beyond ndim. */
+gm_status gm_layout_check(const gm_mesh *mesh, const gm_layout *layout, int ndim);
+/* "(data, -, row.col) partial depth", "replicated"; returns buf. */
+char *gm_layout_describe(const gm_mesh *mesh, const gm_layout *layout, int ndim, char *buf, size_t size);
+/* Is every block full, that is: does nothing need padding? */
+bool gm_layout_is_even(const gm_mesh *mesh, const gm_layout *layout, int ndim, const int64_t *global);
 /* The block that the rank at `coordinate` holds: box->shape is the global shape, box->offset where the
  * block begins (clamped to the end), local the padded shape of every block, logical what of it is
  * inside the global tensor. */

@@ -32,3 +32,47 @@ void gm_mesh_coordinates(const gm_mesh *mesh, int rank, int *coordinate)
         rank /= mesh->axis[a].size;
     }
 }
+
+int gm_mesh_rank(const gm_mesh *mesh, const int *coordinate)
+{
+    int rank = 0;
+    for (int a = 0; a < mesh->n_axes; a++) rank = rank * mesh->axis[a].size + coordinate[a];
+    return rank;
+}
+
+int gm_mesh_axis(const gm_mesh *mesh, const char *name)
+{
+    for (int a = 0; a < mesh->n_axes; a++)
+        if (!strcmp(mesh->axis[a].name, name)) return a;
+    return -1;
+}
+
+uint32_t gm_mesh_mask(const gm_mesh *mesh, const char *name)
+{
+    int a = gm_mesh_axis(mesh, name);
+    return a < 0 ? 0 : 1u << a;
+}
+
+uint32_t gm_mesh_batch_axes(const gm_mesh *mesh) { return gm_mesh_mask(mesh, "data") | gm_mesh_mask(mesh, "expert"); }
+
+int gm_mesh_members(const gm_mesh *mesh, uint32_t axes, int rank, int *members)
+{
+    int n = 0, mine[GM_MAX_AXES], other[GM_MAX_AXES], world = gm_mesh_size(mesh);
+    gm_mesh_coordinates(mesh, rank, mine);
+    for (int r = 0; r < world; r++) {
+        bool in = true;
+        gm_mesh_coordinates(mesh, r, other);
+        for (int a = 0; a < mesh->n_axes; a++) in = in && (axes & 1u << a || mine[a] == other[a]);
+        if (in) members[n++] = r;
+    }
+    return n;
+}
+
+char *gm_mesh_describe(const gm_mesh *mesh, uint32_t axes, char *buf, size_t size)
+{
+    size_t n = 0;
+    if (size) *buf = 0;
+    for (int a = 0; a < mesh->n_axes && n < size; a++)
+        if (axes & 1u << a) n += (size_t)snprintf(buf + n, size - n, "%s%s", n ? "." : "", mesh->axis[a].name);
+    return buf;
+}
