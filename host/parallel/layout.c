@@ -35,6 +35,17 @@ void gm_layout_block(const gm_mesh *mesh, const gm_layout *layout, const int *co
     }
 }
 
+void gm_layout_local(const gm_mesh *mesh, const gm_layout *layout, int ndim, const int64_t *global, int64_t *local)
+{
+    for (int d = 0; d < ndim; d++) {
+        local[d] = global[d];
+        for (int k = 0; k < layout->n_cuts[d]; k++) {
+            int64_t parts = mesh->axis[layout->cut[d][k]].size;
+            local[d] = (local[d] + parts - 1) / parts;
+        }
+    }
+}
+
 bool gm_layout_equal(const gm_layout *a, const gm_layout *b)
 {
     if (a->partial != b->partial) return false;

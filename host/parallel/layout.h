@@ -30,6 +30,8 @@ gm_status gm_layout_check(const gm_mesh *mesh, const gm_layout *layout, int ndim
 char *gm_layout_describe(const gm_mesh *mesh, const gm_layout *layout, int ndim, char *buf, size_t size);
 /* Is every block full, that is: does nothing need padding? */
 bool gm_layout_is_even(const gm_mesh *mesh, const gm_layout *layout, int ndim, const int64_t *global);
+/* The padded shape that every block has. */
+void gm_layout_local(const gm_mesh *mesh, const gm_layout *layout, int ndim, const int64_t *global, int64_t *local);
 /* The block that the rank at `coordinate` holds: box->shape is the global shape, box->offset where the
  * block begins (clamped to the end), local the padded shape of every block, logical what of it is
  * inside the global tensor. */
