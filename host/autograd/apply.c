@@ -3,10 +3,9 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include "apply_blocks.h"
 #include "gradients.h"
 #include "rules.h"
-
-#define MAX_IN 8
 
 gm_status gm_check_dim(const char *op, int ndim, int64_t *dim)
 {
@@ -42,12 +41,17 @@ static gm_status record(gm_rank *r, gm_op op, int n_in, gm_value *const *in, con
     return gm_tape_record(r, &rec);
 }
 
-static void release_all(int n, gm_value **v)
+/* Cut or partial inputs: the tape sees them as they were fitted. */
+static gm_status apply_blocks(gm_rank *r, gm_op op, int n_in, gm_value *const *in, const gm_attrs *attrs, int n_out,
+                              const bool *want, gm_value **out)
 {
-    for (int i = 0; i < n; i++) {
-        gm_value_release(v[i]);
-        v[i] = NULL;
-    }
+    gm_value *fitted[GM_APPLY_INPUTS];
+    gm_attrs  a = *attrs;
+    GM_TRY(gm_apply_blocks(r, op, n_in, in, &a, n_out, want, fitted, out));
+    gm_status st = record(r, op, n_in, fitted, &a, n_out, out);
+    gm_release_all(n_in, fitted);
+    if (st != GM_OK) gm_release_all(n_out, out);
+    return st;
 }
 
 gm_status gm_apply(gm_rank *r, gm_op op, int n_in, gm_value *const *in, const gm_attrs *attrs, int n_out,
@@ -55,12 +59,13 @@ gm_status gm_apply(gm_rank *r, gm_op op, int n_in, gm_value *const *in, const gm
 {
     gm_device *dev;
     gm_spec    spec[GM_MAX_OUT];
-    gm_tensor *ti[MAX_IN], *to[GM_MAX_OUT] = {NULL};
+    gm_tensor *ti[GM_APPLY_INPUTS], *to[GM_MAX_OUT] = {NULL};
     gm_status  st = GM_OK;
-    if (n_in > MAX_IN || n_out > GM_MAX_OUT) return GM_FAIL(GM_EINVAL, "%s: too many tensors", gm_op_name(op));
+    if (n_in > GM_APPLY_INPUTS || n_out > GM_MAX_OUT) return GM_FAIL(GM_EINVAL, "%s: too many tensors", gm_op_name(op));
     GM_TRY(gm_rank_device(r, &dev));
-    for (int i = 0; i < n_in; i++) ti[i] = in[i] ? in[i]->local : NULL;
     for (int i = 0; i < n_out; i++) out[i] = NULL;
+    if (!gm_all_replicated(r, n_in, in)) return apply_blocks(r, op, n_in, in, attrs, n_out, want, out);
+    for (int i = 0; i < n_in; i++) ti[i] = in[i] ? in[i]->local : NULL;
     gm_call c = {.op = op, .n_in = n_in, .n_out = n_out, .in = ti, .out = to, .attrs = attrs};
     GM_TRY(gm_infer(&c, spec));
     for (int i = 0; i < n_out; i++) {
@@ -72,7 +77,7 @@ gm_status gm_apply(gm_rank *r, gm_op op, int n_in, gm_value *const *in, const gm
     GM_TRY_OR(record(r, op, n_in, in, attrs, n_out, out), st, fail);
     return GM_OK;
 fail:
-    release_all(n_out, out);
+    gm_release_all(n_out, out);
     return st;
 }
 
@@ -134,47 +139,94 @@ done:
     return st;
 }
 
+/* Both outputs of the attention of a packed qkv; tensors in[0..2] are views of its parts. */
+static gm_status packed_forward(gm_rank *r, gm_tensor **in, const gm_attrs *attrs, const gm_value *qkv,
+                                const gm_layout *layout, gm_value **both)
+{
+    gm_tensor *out[2];
+    gm_spec    local[2];
+    gm_call    c = {.op = GM_OP_attention, .n_in = 4, .n_out = 2, .in = in, .out = out, .attrs = attrs};
+    int64_t    b = qkv->shape[0], s = qkv->shape[1], h = qkv->shape[2], d = qkv->shape[4];
+    gm_spec    global[2] = {{.ndim = 4, .shape = {b, s, h, d}}, {.ndim = 3, .shape = {b, h, s}}};
+    GM_TRY(gm_infer(&c, local));
+    for (int i = 0; i < 2; i++) {
+        GM_TRY(gm_new_output(r, "attention", &local[i], &layout[i], &global[i], &both[i]));
+        out[i] = both[i]->local;
+    }
+    return gm_run(r->device, &c);
+}
+
 gm_status gm_attention_packed(gm_rank *r, gm_value *qkv, gm_value *key_mask, const gm_attrs *attrs, gm_value **o)
 {
     gm_device *dev;
-    gm_tensor *in[4] = {NULL}, *out[2];
-    gm_value  *lse = NULL;
-    gm_spec    spec[2];
+    gm_tensor *in[4] = {NULL};
+    gm_value  *inputs[2] = {qkv, key_mask}, *fitted[2], *both[2] = {NULL, NULL};
+    gm_layout  layout[2] = {gm_layout_replicated(), gm_layout_replicated()};
+    gm_fit     fit[2];
+    gm_attrs   a = *attrs;
     gm_status  st;
-    char       have[96];
+    char       have[256];
     GM_TRY(gm_rank_device(r, &dev));
     if (qkv->ndim != 5 || qkv->shape[3] != 3)
         return GM_FAIL(GM_ESHAPE, "attention_packed: qkv is (batch, sequence, heads, 3, head size), not %s",
-                       gm_tensor_describe(qkv->local, have, sizeof have));
-    *o = NULL;
-    GM_TRY(unpack_qkv(qkv->local, in));
-    in[3] = key_mask ? key_mask->local : NULL;
-    gm_call c = {.op = GM_OP_attention, .n_in = 4, .n_out = 2, .in = in, .out = out, .attrs = attrs};
-    GM_TRY_OR(gm_infer(&c, spec), st, done);
-    GM_TRY_OR(gm_value_new(r, "attention", spec[0].dtype, spec[0].ndim, spec[0].shape, o), st, done);
-    GM_TRY_OR(gm_value_new(r, "attention", spec[1].dtype, spec[1].ndim, spec[1].shape, &lse), st, done);
-    out[0] = (*o)->local;
-    out[1] = lse->local;
-    GM_TRY_OR(gm_run(dev, &c), st, done);
-    gm_value *inputs[2] = {qkv, key_mask}, *saved[4] = {qkv, key_mask, *o, lse};
+                       gm_value_describe(qkv, have, sizeof have));
+    for (int i = 0; i < 2; i++) fit[i].layout = inputs[i] ? inputs[i]->layout : layout[0], fit[i].trim = 0;
+    if (!gm_all_replicated(r, 2, inputs)) GM_TRY(gm_layout_attention_packed(r, qkv, key_mask, &a, layout, fit));
+    GM_TRY(gm_fit_all(r, 2, inputs, fit, fitted));
+    GM_TRY_OR(unpack_qkv(fitted[0]->local, in), st, done);
+    in[3] = fitted[1] ? fitted[1]->local : NULL;
+    GM_TRY_OR(packed_forward(r, in, &a, qkv, layout, both), st, done);
+    gm_value *saved[4] = {fitted[0], fitted[1], both[0], both[1]};
     gm_record rec = {.name = "attention",
                      .rule = packed_rule,
-                     .attrs = attrs,
+                     .attrs = &a,
                      .n_in = 2,
-                     .in = inputs,
+                     .in = fitted,
                      .n_out = 1,
-                     .out = o,
+                     .out = both,
                      .n_saved = 4,
                      .saved = saved};
-    st = gm_tape_record(r, &rec);
+    GM_TRY_OR(gm_tape_record(r, &rec), st, done);
+    *o = both[0];
+    both[0] = NULL;
 done:
     for (int i = 0; i < 3; i++) gm_tensor_release(in[i]);
-    gm_value_release(lse);
-    if (st != GM_OK) {
-        gm_value_release(*o);
-        *o = NULL;
-    }
+    gm_release_all(2, fitted);
+    gm_release_all(2, both);
     return st;
+}
+
+/* The gradient of output i as a value: cut as the output is, partial as gradients are now. */
+static gm_status gradient_value(gm_backward *b, int i, gm_value **out)
+{
+    const int64_t *shape;
+    gm_tensor     *g = gm_backward_grad(b, i);
+    gm_layout      layout = *gm_backward_output_layout(b, i, &shape);
+    if (!g) return GM_OK;
+    gm_tensor_retain(g);
+    layout.partial = gm_backward_partial(b);
+    return gm_value_take_block(gm_backward_rank(b), g, &layout, g->ndim, shape, out);
+}
+
+/* What Lua gave as the gradient of input i (borrowed): of its shape and cuts, in any state. */
+static gm_status give_custom(gm_backward *b, int i, gm_value *v)
+{
+    const int64_t   *shape;
+    const gm_spec   *want = gm_backward_input(b, i);
+    const gm_layout *x = gm_backward_input_layout(b, i, &shape);
+    gm_value         like = {.rank = v->rank, .ndim = want->ndim, .layout = *x}, *fitted = NULL;
+    gm_tensor        header = {.dtype = want->dtype};
+    char             have[256], text[256];
+    like.local = &header;
+    memcpy(like.shape, shape, sizeof like.shape);
+    if (gm_fit_seed(&like, v, &fitted) != GM_OK)
+        return GM_FAIL(GM_ESHAPE, "custom function: its gradient %d is %s, the input %s", i + 1,
+                       gm_value_describe(v, have, sizeof have), gm_value_describe(&like, text, sizeof text));
+    gm_tensor *t = NULL;
+    gm_status  st = gm_clear_padding(v->rank, x, want->ndim, shape, fitted->local, &t);
+    gm_backward_set_partial(b, i, fitted->layout.partial);
+    gm_value_release(fitted);
+    return st == GM_OK ? gm_backward_give(b, i, t) : st;
 }
 
 static gm_status custom_rule(gm_backward *b)
@@ -182,31 +234,13 @@ static gm_status custom_rule(gm_backward *b)
     gm_value *in[GM_MAX_OUT] = {NULL}, *out[GM_MAX_OUT] = {NULL};
     int       n_in = gm_backward_inputs(b), n_out = gm_backward_outputs(b);
     gm_status st = GM_OK;
-    for (int i = 0; i < n_out && st == GM_OK; i++) {
-        gm_tensor *g = gm_backward_grad(b, i);
-        if (!g) continue;
-        gm_tensor_retain(g);
-        st = gm_value_take(gm_backward_rank(b), g, &in[i]);
-    }
+    for (int i = 0; i < n_out && st == GM_OK; i++) st = gradient_value(b, i, &in[i]);
     const gm_callback *c = gm_backward_callback(b);
     if (st == GM_OK) st = c->call(c->context, n_out, in, n_in, out);
-    for (int i = 0; i < n_out; i++) gm_value_release(in[i]);
-    for (int i = 0; i < n_in; i++) {
-        if (!out[i]) continue;
-        const gm_spec *want = gm_backward_input(b, i);
-        gm_tensor     *t = out[i]->local;
-        char           have[96], shape[96];
-        if (st == GM_OK && (t->dtype != want->dtype || t->ndim != want->ndim ||
-                            memcmp(t->shape, want->shape, (size_t)t->ndim * sizeof *t->shape)))
-            st = GM_FAIL(GM_ESHAPE, "custom function: its gradient %d is %s, the input %s %s", i + 1,
-                         gm_tensor_describe(t, have, sizeof have), gm_dtype_name(want->dtype),
-                         gm_shape_describe(want->ndim, want->shape, shape, sizeof shape));
-        if (st == GM_OK) {
-            gm_tensor_retain(t);
-            st = gm_backward_give(b, i, t);
-        }
-        gm_value_release(out[i]);
-    }
+    gm_release_all(n_out, in);
+    for (int i = 0; i < n_in; i++)
+        if (out[i] && st == GM_OK) st = give_custom(b, i, out[i]);
+    gm_release_all(n_in, out);
     return st;
 }
 

@@ -5,6 +5,7 @@
 #include "gradients.h"
 
 #include <string.h>
+#include "apply_blocks.h"
 #include "rules.h"
 
 #define SAVED(b, i, t) GM_TRY(gm_backward_saved((b), (i), (t)))
@@ -169,8 +170,12 @@ static gm_status where_rule(gm_backward *b)
 static gm_status dropout_rule(gm_backward *b) /* the same mask: the step block has not moved on */
 {
     gm_tensor *g = gm_backward_grad(b, 0), *dx = NULL;
-    GM_TRY(gm_rule_run(b, GM_OP_dropout, 1, &g, gm_backward_attrs(b), &dx));
-    return gm_backward_give(b, 0, dx);
+    gm_call    c = {.op = GM_OP_dropout, .n_in = 1, .n_out = 1, .in = &g, .out = &dx, .attrs = gm_backward_attrs(b)};
+    GM_TRY(gm_backward_new(b, gm_backward_input(b, 0), &dx));
+    gm_status st = gm_run_dropout(gm_backward_device(b), &c);
+    if (st == GM_OK) return gm_backward_give(b, 0, dx);
+    gm_tensor_release(dx);
+    return st;
 }
 
 /* contractions */
@@ -288,8 +293,11 @@ static gm_status norm_rule(gm_backward *b, gm_op op, int n_parameters, int n_sta
     for (int i = 0; i < n_statistics; i++) SAVED(b, OUT(2 + i), &in[4 + i]);
     for (int i = 0; i < n_parameters; i++)
         if (gm_backward_wants(b, 2 + i)) GM_TRY(gm_backward_target(b, 2 + i, &out[1 + i], &flags[i]));
-    if (n_parameters == 2 && out[1] && out[2] && flags[0] != flags[1])
-        return GM_FAIL(GM_EINVAL, "layer_norm: weight and bias gradients must both be set or both be accumulated");
+    if (out[1] && out[2] && flags[0] != flags[1]) { /* the kernel knows one flag: begin the other with zeros */
+        gm_attrs zero = gm_attrs_default();
+        GM_TRY(gm_rule_into(b, GM_OP_fill, 0, NULL, &zero, 1, &out[flags[0] ? 2 : 1]));
+        flags[0] = flags[1] = true;
+    }
     a.accumulate = out[1] ? flags[0] : flags[1];
     GM_TRY(gm_backward_new(b, gm_backward_input(b, 0), &out[0]));
     gm_status st = gm_rule_into(b, op, 4 + n_statistics, in, &a, 1 + n_parameters, out);

@@ -1,11 +1,11 @@
 /* tape.c - see tape.h. */
 #define _GNU_SOURCE
-#define _GNU_SOURCE
 #include "tape.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../parallel/rules/rules.h"
 #include "scope.h"
 
 /* Where the gradient of an input goes. */
@@ -13,12 +13,19 @@ typedef struct edge {
     gm_value *leaf; /* counted; or */
     int       node; /* index on this tape, -1: nowhere */
     int       output;
-    gm_spec   spec;
+    gm_spec   spec;   /* of the block */
+    gm_layout layout; /* of the value, as the global shape is */
+    int64_t   shape[GM_MAX_DIMS];
+    bool      told; /* the rule said what its gradient is partial over: */
+    uint32_t  partial;
 } edge;
 
 typedef struct output {
     gm_spec    spec;
-    gm_tensor *grad; /* what has been given so far */
+    gm_layout  layout;
+    int64_t    shape[GM_MAX_DIMS];
+    gm_tensor *grad;    /* what has been given so far */
+    uint32_t   partial; /* axes over which grad is still to be summed */
 } output;
 
 typedef struct node {
@@ -43,9 +50,12 @@ struct gm_tape {
 };
 
 struct gm_backward {
-    gm_rank *rank;
-    gm_tape *tape;
-    node    *node;
+    gm_rank   *rank;
+    gm_tape   *tape;
+    node      *node;
+    uint32_t   partial;    /* of the gradients of the outputs */
+    gm_tensor *scratch[4]; /* targets for terms that do not count on this rank */
+    int        n_scratch;
 };
 
 static gm_spec spec_of(const gm_tensor *t)
@@ -130,6 +140,8 @@ static void fill_edge(edge *e, gm_value *v, const gm_tape *t)
     e->node = -1;
     if (!v) return;
     e->spec = spec_of(v->local);
+    e->layout = v->layout;
+    memcpy(e->shape, v->shape, sizeof e->shape);
     if (!v->requires_grad) return;
     if (v->tape == t->number) {
         e->node = v->node;
@@ -137,6 +149,10 @@ static void fill_edge(edge *e, gm_value *v, const gm_tape *t)
     } else if (!v->tape) {
         e->leaf = v;
         gm_value_retain(v);
+        if (v->used_on != t->number) {
+            v->used_on = t->number;
+            v->first_use = t->n;
+        }
     }
 }
 
@@ -205,6 +221,8 @@ gm_status gm_tape_record(gm_rank *r, const gm_record *record)
         gm_value *v = record->out[i];
         if (!v) continue;
         n.out[i].spec = spec_of(v->local);
+        n.out[i].layout = v->layout;
+        memcpy(n.out[i].shape, v->shape, sizeof n.out[i].shape);
         if (!gm_dtype_is_float(v->local->dtype)) continue;
         v->requires_grad = true;
         v->tape = t->number;
@@ -263,19 +281,63 @@ int                gm_backward_outputs(gm_backward *b) { return b->node->n_out; 
 gm_tensor         *gm_backward_grad(gm_backward *b, int i) { return b->node->out[i].grad; }
 const gm_spec     *gm_backward_input(gm_backward *b, int i) { return &b->node->in[i].spec; }
 
+uint32_t gm_backward_partial(gm_backward *b) { return b->partial; }
+
+const gm_layout *gm_backward_input_layout(gm_backward *b, int i, const int64_t **shape)
+{
+    if (shape) *shape = b->node->in[i].shape;
+    return &b->node->in[i].layout;
+}
+
+const gm_layout *gm_backward_output_layout(gm_backward *b, int i, const int64_t **shape)
+{
+    if (shape) *shape = b->node->out[i].shape;
+    return &b->node->out[i].layout;
+}
+
+void gm_backward_set_partial(gm_backward *b, int i, uint32_t axes)
+{
+    b->node->in[i].told = true;
+    b->node->in[i].partial = axes;
+}
+
+/* Axes over which what the rule gives for an input is partial. */
+static uint32_t partial_of(const gm_backward *b, const edge *e)
+{
+    uint32_t axes = 0;
+    if (e->told) return e->partial;
+    if (!b->rank->mesh.n_axes) return 0;
+    for (int i = 0; i < b->node->n_out; i++)
+        if (b->node->out[i].grad) axes |= gm_layout_gradient(&e->layout, &b->node->out[i].layout, b->partial);
+    return axes;
+}
+
+/* Is this the rank that keeps a replicated term when it becomes one of a sum over these axes? */
+static bool keeps(const gm_rank *r, uint32_t axes)
+{
+    for (int a = 0; a < r->mesh.n_axes; a++)
+        if (axes & 1u << a && r->coordinate[a]) return false;
+    return true;
+}
+
 gm_status gm_backward_new(gm_backward *b, const gm_spec *spec, gm_tensor **out)
 {
     return gm_tensor_new(gm_backward_device(b), spec->dtype, spec->ndim, spec->shape, out);
+}
+
+static gm_status fill_zero(gm_backward *b, gm_tensor *t)
+{
+    gm_attrs a = gm_attrs_default();
+    gm_call  c = {.op = GM_OP_fill, .n_out = 1, .out = &t, .attrs = &a};
+    return gm_run(gm_backward_device(b), &c);
 }
 
 gm_status gm_backward_grad_or_zeros(gm_backward *b, int i, gm_tensor **out)
 {
     output *o = &b->node->out[i];
     if (!o->grad) {
-        gm_attrs a = gm_attrs_default();
         GM_TRY(gm_backward_new(b, &o->spec, &o->grad));
-        gm_call c = {.op = GM_OP_fill, .n_out = 1, .out = &o->grad, .attrs = &a};
-        GM_TRY(gm_run(gm_backward_device(b), &c));
+        GM_TRY(fill_zero(b, o->grad));
     }
     *out = o->grad;
     return GM_OK;
@@ -295,51 +357,87 @@ gm_status gm_backward_saved(gm_backward *b, int i, gm_tensor **out)
 
 bool gm_backward_wants(gm_backward *b, int i) { return b->node->in[i].leaf || b->node->in[i].node >= 0; }
 
-gm_status gm_backward_target(gm_backward *b, int i, gm_tensor **out, bool *accumulate)
+/* A term joins a sum: *sum becomes the axes that both are then partial over. What is replicated over an axis that
+ * the other is partial over counts at coordinate 0 alone. */
+static void join(const gm_rank *r, uint32_t *sum, uint32_t term, bool *sum_counts, bool *term_counts)
 {
-    edge *e = &b->node->in[i];
-    if (e->leaf) {
-        GM_TRY(gm_value_grad_buffer(e->leaf, out));
-        *accumulate = e->leaf->grad_set;
-        e->leaf->grad_set = true;
-        return GM_OK;
-    }
-    gm_tensor **held = &b->tape->nodes[e->node].out[e->output].grad;
-    *accumulate = *held != NULL;
-    if (*held) GM_TRY(own(b, held));
-    else GM_TRY(gm_backward_new(b, &e->spec, held));
-    *out = *held;
+    *sum_counts = keeps(r, term & ~*sum);
+    *term_counts = keeps(r, *sum & ~term);
+    *sum |= term;
+}
+
+/* A place for a term that counts on other ranks only. */
+static gm_status scratch(gm_backward *b, const gm_spec *spec, gm_tensor **out)
+{
+    if (b->n_scratch == (int)(sizeof b->scratch / sizeof *b->scratch))
+        return GM_FAIL(GM_EINVAL, "%s: too many gradients that do not count on this rank", b->node->name);
+    GM_TRY(gm_backward_new(b, spec, out));
+    b->scratch[b->n_scratch++] = *out;
     return GM_OK;
 }
 
-static gm_status give_leaf(gm_backward *b, gm_value *leaf, gm_tensor *g)
+static gm_status leaf_target(gm_backward *b, const edge *e, gm_tensor **out, bool *accumulate)
+{
+    gm_value *leaf = e->leaf;
+    uint32_t  term = partial_of(b, e);
+    bool      held = leaf->grad_set, counts = true;
+    GM_TRY(gm_value_grad_buffer(leaf, out));
+    leaf->grad_set = true;
+    *accumulate = held;
+    if (!held) leaf->grad_partial = term;
+    if (leaf->grad_partial == term) return GM_OK;
+    join(b->rank, &leaf->grad_partial, term, &held, &counts);
+    *accumulate = held;
+    if (counts) return GM_OK;
+    if (!held) GM_TRY(fill_zero(b, *out));
+    *accumulate = false;
+    return scratch(b, &e->spec, out);
+}
+
+gm_status gm_backward_target(gm_backward *b, int i, gm_tensor **out, bool *accumulate)
+{
+    edge *e = &b->node->in[i];
+    if (e->leaf) return leaf_target(b, e, out, accumulate);
+    output  *to = &b->tape->nodes[e->node].out[e->output];
+    uint32_t term = partial_of(b, e);
+    bool     held = to->grad != NULL, counts = true;
+    *accumulate = held;
+    if (held) GM_TRY(own(b, &to->grad));
+    else GM_TRY(gm_backward_new(b, &e->spec, &to->grad));
+    if (!held) to->partial = term;
+    *out = to->grad;
+    if (to->partial == term) return GM_OK;
+    join(b->rank, &to->partial, term, &held, &counts);
+    *accumulate = held;
+    if (counts) return GM_OK;
+    if (!held) GM_TRY(fill_zero(b, *out));
+    *accumulate = false;
+    return scratch(b, &e->spec, out);
+}
+
+static gm_status give_leaf(gm_backward *b, gm_value *leaf, gm_tensor *g, uint32_t term)
 {
     if (!leaf->grad && exclusive(g)) {
         leaf->grad = g;
         leaf->grad_set = true;
+        leaf->grad_partial = term;
         return GM_OK;
     }
     gm_tensor *buffer = NULL;
-    gm_status  st = gm_value_grad_buffer(leaf, &buffer);
-    if (st == GM_OK) st = add_into(gm_backward_device(b), buffer, g, leaf->grad_set);
+    bool       held = leaf->grad_set, counts = true;
+    if (!held) leaf->grad_partial = term;
+    if (leaf->grad_partial != term) join(b->rank, &leaf->grad_partial, term, &held, &counts);
+    gm_status st = gm_value_grad_buffer(leaf, &buffer);
+    if (st == GM_OK && counts) st = add_into(gm_backward_device(b), buffer, g, held);
+    else if (st == GM_OK && !held) st = fill_zero(b, buffer);
     if (st == GM_OK) leaf->grad_set = true;
     gm_tensor_release(g);
     return st;
 }
 
-gm_status gm_backward_give(gm_backward *b, int i, gm_tensor *g)
+/* Adds g to what a node's output holds; takes g. */
+static gm_status add_held(gm_backward *b, gm_tensor **held, gm_tensor *g)
 {
-    edge *e = &b->node->in[i];
-    if (e->leaf) return give_leaf(b, e->leaf, g);
-    if (e->node < 0) {
-        gm_tensor_release(g);
-        return GM_OK;
-    }
-    gm_tensor **held = &b->tape->nodes[e->node].out[e->output].grad;
-    if (!*held) {
-        *held = g;
-        return GM_OK;
-    }
     gm_status st = GM_OK;
     if (!exclusive(*held) && exclusive(g)) { /* add the other way round and save a copy */
         gm_tensor *swap = *held;
@@ -352,6 +450,58 @@ gm_status gm_backward_give(gm_backward *b, int i, gm_tensor *g)
     return st;
 }
 
+gm_status gm_backward_give(gm_backward *b, int i, gm_tensor *g)
+{
+    edge    *e = &b->node->in[i];
+    uint32_t term = partial_of(b, e);
+    if (e->leaf) return give_leaf(b, e->leaf, g, term);
+    if (e->node < 0) {
+        gm_tensor_release(g);
+        return GM_OK;
+    }
+    output *to = &b->tape->nodes[e->node].out[e->output];
+    bool    held = true, counts = true;
+    if (!to->grad) {
+        to->grad = g;
+        to->partial = term;
+        return GM_OK;
+    }
+    if (to->partial != term) join(b->rank, &to->partial, term, &held, &counts);
+    if (held && counts) return add_held(b, &to->grad, g);
+    if (counts) {
+        gm_tensor *old = to->grad;
+        to->grad = g;
+        g = old;
+    }
+    gm_tensor_release(g);
+    if (held || counts) return GM_OK;
+    GM_TRY(own(b, &to->grad));
+    return fill_zero(b, to->grad);
+}
+
+/* Brings the gradients of the outputs to one state. */
+static gm_status unify(gm_backward *b)
+{
+    node *n = b->node;
+    for (int i = 0; i < n->n_out; i++)
+        if (n->out[i].grad) b->partial |= n->out[i].partial;
+    for (int i = 0; b->partial && i < n->n_out; i++) {
+        output *o = &n->out[i];
+        if (!o->grad || keeps(b->rank, b->partial & ~o->partial)) continue;
+        GM_TRY(own(b, &o->grad));
+        GM_TRY(fill_zero(b, o->grad));
+    }
+    return GM_OK;
+}
+
+static gm_status run_rule(gm_backward *b)
+{
+    GM_TRY(unify(b));
+    gm_status st = b->node->rule(b);
+    for (int i = 0; i < b->n_scratch; i++) gm_tensor_release(b->scratch[i]);
+    return st;
+}
+
 static gm_status run_node(gm_backward *b)
 {
     node *n = b->node;
@@ -359,33 +509,46 @@ static gm_status run_node(gm_backward *b)
     for (int i = 0; i < n->n_out; i++) any |= n->out[i].grad != NULL;
     if (!any) return GM_OK; /* the loss does not depend on it */
     gm_pool_set_place(b->rank->device->pool, n->path, n->name);
-    gm_status st = n->rule(b);
+    gm_status st = run_rule(b);
     if (st == GM_OK || !*n->path) return st;
     return GM_FAIL(st, "backward of %s in %s: %s", n->name, n->path, gm_last_error());
 }
 
-static gm_status seed_gradient(gm_tape *t, gm_value *loss, gm_value *seed)
+/* 1 for a loss of one element. */
+static gm_status one(gm_value *loss, gm_tensor **out)
 {
-    gm_tensor **held = &t->nodes[loss->node].out[loss->output].grad;
-    char        want[96], have[96];
-    if (seed) {
-        if (!gm_tensor_same_shape(seed->local, loss->local) || seed->local->dtype != loss->local->dtype)
-            return GM_FAIL(GM_ESHAPE, "backward: the seed is %s, the loss %s",
-                           gm_tensor_describe(seed->local, have, sizeof have),
-                           gm_tensor_describe(loss->local, want, sizeof want));
-        *held = seed->local;
-        gm_tensor_retain(*held);
-        return GM_OK;
-    }
-    if (gm_tensor_numel(loss->local) != 1)
-        return GM_FAIL(GM_ESHAPE, "backward: a loss has one element, this is %s; sum() it or pass a seed gradient",
-                       gm_tensor_describe(loss->local, have, sizeof have));
-    gm_attrs a = gm_attrs_default();
+    gm_attrs   a = gm_attrs_default();
+    gm_tensor *t = NULL;
+    char       have[256];
+    for (int d = 0; d < loss->ndim; d++)
+        if (loss->shape[d] != 1)
+            return GM_FAIL(GM_ESHAPE, "backward: a loss has one element, this is %s; sum() it or pass a seed gradient",
+                           gm_value_describe(loss, have, sizeof have));
     a.value = 1;
     gm_rank_place(loss->rank, "backward");
-    GM_TRY(gm_tensor_new(loss->rank->device, loss->local->dtype, loss->local->ndim, loss->local->shape, held));
-    gm_call c = {.op = GM_OP_fill, .n_out = 1, .out = held, .attrs = &a};
-    return gm_run(loss->rank->device, &c);
+    GM_TRY(gm_tensor_new(loss->rank->device, loss->local->dtype, loss->local->ndim, loss->local->shape, &t));
+    gm_call   c = {.op = GM_OP_fill, .n_out = 1, .out = &t, .attrs = &a};
+    gm_status st = gm_run(loss->rank->device, &c);
+    if (st == GM_OK) *out = t;
+    else gm_tensor_release(t);
+    return st;
+}
+
+static gm_status seed_gradient(gm_tape *t, gm_value *loss, gm_value *seed)
+{
+    output    *o = &t->nodes[loss->node].out[loss->output];
+    gm_value  *fitted = NULL;
+    gm_tensor *g = NULL;
+    if (seed) {
+        GM_TRY(gm_fit_seed(loss, seed, &fitted));
+        g = fitted->local;
+        gm_tensor_retain(g);
+        o->partial = fitted->layout.partial;
+        gm_value_release(fitted);
+    } else GM_TRY(one(loss, &g));
+    gm_status st = gm_clear_padding(loss->rank, &loss->layout, loss->ndim, loss->shape, g, &o->grad);
+    gm_tensor_release(g);
+    return st;
 }
 
 gm_status gm_tape_backward(gm_value *loss, gm_value *seed)

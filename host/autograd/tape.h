@@ -3,7 +3,13 @@
  * A node names its rule (how to turn gradients of its outputs into gradients of its inputs), where its
  * inputs came from (edges), and what the rule needs (slots). It holds no value alive but through slots,
  * and lets go of everything as soon as its backward has run. Nodes run in reverse order of recording.
- * A tape belongs to the user scope that was innermost when its first node was recorded. */
+ * A tape belongs to the user scope that was innermost when its first node was recorded.
+ *
+ * Gradients are blocks like values: cut as the value is, and on every other axis replicated or partial (a mask
+ * kept beside each). Rules see local tensors only and need not know: they are linear in the gradients of the
+ * outputs, so what they give is partial as gm_layout_gradient says, unless they say otherwise
+ * (gm_backward_set_partial). Terms of different state are brought to one by zeroing the replicated one on all
+ * ranks but those at coordinate 0, which sends nothing. The gradient of padding is zero. */
 #ifndef GM_TAPE_H
 #define GM_TAPE_H
 
@@ -45,8 +51,8 @@ bool gm_tape_wanted(const gm_rank *r, int n_in, gm_value *const *in);
 /* Appends a node when gm_tape_wanted; marks the outputs. */
 gm_status gm_tape_record(gm_rank *r, const gm_record *record);
 /* d loss / d leaf is added to (or, after zero_grad, set in) the gradient of every leaf that the loss
- * depends on. seed: gradient of the loss itself, NULL for 1 (then the loss has one element). The tape is
- * dropped, also on failure. */
+ * depends on. seed: gradient of the loss itself, NULL for 1 (then the loss has one element); replicated, or cut as
+ * the loss is. Of a partial loss it is the gradient of the sum. The tape is dropped, also on failure. */
 gm_status              gm_tape_backward(gm_value *loss, gm_value *seed);
 void                   gm_tape_drop(gm_rank *r); /* forget what was recorded; no tape is fine */
 const struct gm_scope *gm_tape_scope(const gm_tape *t);
@@ -67,8 +73,16 @@ gm_tensor *gm_backward_grad(gm_backward *b, int i);
 gm_status gm_backward_grad_or_zeros(gm_backward *b, int i, gm_tensor **out);
 gm_status gm_backward_saved(gm_backward *b, int i, gm_tensor **out); /* *out NULL for an empty slot */
 bool      gm_backward_wants(gm_backward *b, int i);
-/* Shape of input i as a spec. */
+/* Shape of input i as a spec: of its block. */
 const gm_spec *gm_backward_input(gm_backward *b, int i);
+/* How input or output i is laid out; *shape (may be NULL): its global shape. */
+const gm_layout *gm_backward_input_layout(gm_backward *b, int i, const int64_t **shape);
+const gm_layout *gm_backward_output_layout(gm_backward *b, int i, const int64_t **shape);
+/* Axes over which the gradients of the outputs are partial, all of them alike when a rule runs. */
+uint32_t gm_backward_partial(gm_backward *b);
+/* What is given for input i from now on is partial over these axes, whatever gm_layout_gradient says: for rules
+ * that communicate or change a layout. */
+void gm_backward_set_partial(gm_backward *b, int i, uint32_t axes);
 /* A tensor to write the gradient of input i into, contiguous: the buffer of a leaf, or a new one.
  * *accumulate: it holds a gradient already, add to it. Counts as given. */
 gm_status gm_backward_target(gm_backward *b, int i, gm_tensor **out, bool *accumulate);

@@ -97,7 +97,10 @@ void gm_value_release(gm_value *v)
 gm_status gm_value_detach(gm_value *v, gm_value **out)
 {
     gm_tensor_retain(v->local);
-    return gm_value_take(v->rank, v->local, out);
+    GM_TRY(gm_value_take(v->rank, v->local, out));
+    (*out)->layout = v->layout;
+    memcpy((*out)->shape, v->shape, sizeof v->shape);
+    return GM_OK;
 }
 
 gm_status gm_value_require_grad(gm_value *v, bool on)

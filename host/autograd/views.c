@@ -3,15 +3,27 @@
 #include "apply.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
+#include "apply_blocks.h"
 #include "rules.h"
 
+/* A view of x's block, of a tensor of this global shape, being made: its layout, and the shape of its block. */
+typedef struct viewed {
+    gm_layout layout;
+    int       ndim;
+    int64_t   shape[GM_MAX_DIMS], local[GM_MAX_DIMS];
+} viewed;
+
+static bool is_cut(gm_value *x) { return !gm_all_replicated(x->rank, 1, &x); }
+
 /* Wraps a finished view (takes it) and records it. */
-static gm_status finish(gm_rank *r, const char *name, gm_rule rule, gm_value *x, gm_tensor *view, const int64_t *extra,
-                        int n_extra, gm_value **y)
+static gm_status finish(gm_rank *r, const char *name, gm_rule rule, gm_value *x, gm_tensor *view, const viewed *global,
+                        const int64_t *extra, int n_extra, gm_value **y)
 {
     gm_value *v = NULL;
-    GM_TRY(gm_value_take(r, view, &v));
+    if (global) GM_TRY(gm_value_take_block(r, view, &global->layout, global->ndim, global->shape, &v));
+    else GM_TRY(gm_value_take(r, view, &v));
     gm_record rec = {.name = name, .rule = rule, .n_in = 1, .in = &x, .n_out = 1, .out = &v};
     if (n_extra) memcpy(rec.extra, extra, (size_t)n_extra * sizeof *extra);
     gm_status st = gm_tape_record(r, &rec);
@@ -30,12 +42,19 @@ static gm_status reshape_rule(gm_backward *b)
     return st == GM_OK ? gm_backward_give(b, 0, dx) : st;
 }
 
+static int64_t numel(int ndim, const int64_t *shape)
+{
+    int64_t n = 1;
+    for (int d = 0; d < ndim; d++) n *= shape[d];
+    return n;
+}
+
 /* Replaces one size of -1 by what the others leave. */
 static gm_status fill_in(gm_value *x, int ndim, const int64_t *shape, int64_t *full)
 {
-    int64_t n = 1, total = gm_tensor_numel(x->local);
+    int64_t n = 1, total = numel(x->ndim, x->shape);
     int     open = -1;
-    char    have[96];
+    char    have[256];
     for (int d = 0; d < ndim; d++) {
         full[d] = shape[d];
         if (shape[d] == -1 && open < 0) open = d;
@@ -46,29 +65,44 @@ static gm_status fill_in(gm_value *x, int ndim, const int64_t *shape, int64_t *f
         return GM_FAIL(GM_ESHAPE,
                        "reshape: %s has %" PRId64 " elements, which the given sizes (product %" PRId64
                        ") do not divide",
-                       gm_tensor_describe(x->local, have, sizeof have), total, n);
+                       gm_value_describe(x, have, sizeof have), total, n);
     full[open] = total / n;
     return GM_OK;
 }
 
+/* The block of a view of x: v->shape and v->ndim are given; sizes as the layout says. */
+static void local_shape(const gm_value *x, viewed *v)
+{
+    gm_layout_local(&x->rank->mesh, &v->layout, v->ndim, v->shape, v->local);
+}
+
+static gm_status reshape_copy(gm_rank *r, gm_value *x, int ndim, const int64_t *shape, gm_value **y)
+{
+    gm_value *copy = NULL;
+    gm_attrs  a = gm_attrs_default();
+    GM_TRY(gm_apply(r, GM_OP_copy, 1, &x, &a, 1, NULL, &copy));
+    gm_status st = gm_reshape(r, copy, ndim, shape, y);
+    gm_value_release(copy);
+    return st;
+}
+
 gm_status gm_reshape(gm_rank *r, gm_value *x, int ndim, const int64_t *shape, gm_value **y)
 {
-    int64_t    full[GM_MAX_DIMS];
+    viewed     v = {.ndim = ndim};
+    bool       cut = is_cut(x);
     gm_tensor *view = NULL;
     if (ndim > GM_MAX_DIMS) return GM_FAIL(GM_ESHAPE, "reshape: at most %d dimensions", GM_MAX_DIMS);
-    GM_TRY(fill_in(x, ndim, shape, full));
-    int64_t n = 1;
-    for (int d = 0; d < ndim; d++) n *= full[d];
-    if (n == gm_tensor_numel(x->local) && !gm_tensor_can_reshape(x->local, ndim, full)) {
-        gm_value *copy = NULL;
-        gm_attrs  a = gm_attrs_default();
-        GM_TRY(gm_apply(r, GM_OP_copy, 1, &x, &a, 1, NULL, &copy));
-        gm_status st = gm_reshape(r, copy, ndim, full, y);
-        gm_value_release(copy);
-        return st;
+    GM_TRY(fill_in(x, ndim, shape, v.shape));
+    const int64_t *full = v.shape;
+    bool           whole = numel(ndim, full) == numel(x->ndim, x->shape);
+    if (cut && whole) {
+        GM_TRY(gm_layout_reshape(x, ndim, v.shape, &v.layout));
+        local_shape(x, &v);
+        full = v.local;
     }
+    if (whole && !gm_tensor_can_reshape(x->local, ndim, full)) return reshape_copy(r, x, ndim, v.shape, y);
     GM_TRY(gm_tensor_reshape(x->local, ndim, full, &view));
-    return finish(r, "reshape", reshape_rule, x, view, NULL, 0, y);
+    return finish(r, "reshape", reshape_rule, x, view, cut ? &v : NULL, NULL, 0, y);
 }
 
 static gm_status permute_rule(gm_backward *b)
@@ -84,9 +118,15 @@ gm_status gm_permute(gm_rank *r, gm_value *x, const int *order, gm_value **y)
 {
     gm_tensor *view = NULL;
     int64_t    extra[GM_MAX_DIMS];
+    viewed     v = {.ndim = x->ndim};
+    bool       cut = is_cut(x);
     GM_TRY(gm_tensor_permute(x->local, order, &view));
-    for (int d = 0; d < x->ndim; d++) extra[d] = order[d];
-    return finish(r, "permute", permute_rule, x, view, extra, x->ndim, y);
+    for (int d = 0; d < x->ndim; d++) {
+        extra[d] = order[d];
+        v.shape[d] = x->shape[order[d]];
+    }
+    if (cut) v.layout = gm_layout_permute(&x->layout, x->ndim, order);
+    return finish(r, "permute", permute_rule, x, view, cut ? &v : NULL, extra, x->ndim, y);
 }
 
 /* The gradient of a part: zeros around it. extra: dim, start, length, 1 if the dimension was dropped. */
@@ -105,22 +145,40 @@ static gm_status part_rule(gm_backward *b)
     return st;
 }
 
+/* The layout and global shape of a part; *start and *length become those of the block where the dimension is cut
+ * (then all of it is asked for, padding included). */
+static gm_status view_part(gm_value *x, const char *op, int dim, int64_t *start, int64_t *length, bool drop, viewed *v)
+{
+    GM_TRY(gm_layout_part(x, op, dim, *start, *length, drop, &v->layout));
+    for (int d = 0; d < x->ndim; d++)
+        if (d != dim) v->shape[v->ndim++] = x->shape[d];
+        else if (!drop) v->shape[v->ndim++] = *length;
+    if (x->layout.n_cuts[dim]) *length = x->local->shape[dim];
+    return GM_OK;
+}
+
 gm_status gm_narrow(gm_rank *r, gm_value *x, int dim, int64_t start, int64_t length, gm_value **y)
 {
     gm_tensor *view = NULL;
     int64_t    d = dim;
+    viewed     v = {.ndim = 0};
+    bool       cut = is_cut(x);
     GM_TRY(gm_check_dim("narrow", x->ndim, &d));
+    if (cut) GM_TRY(view_part(x, "narrow", (int)d, &start, &length, false, &v));
     GM_TRY(gm_tensor_narrow(x->local, (int)d, start, length, &view));
-    return finish(r, "narrow", part_rule, x, view, (int64_t[]){d, start, length, 0}, 4, y);
+    return finish(r, "narrow", part_rule, x, view, cut ? &v : NULL, (int64_t[]){d, start, length, 0}, 4, y);
 }
 
 gm_status gm_select(gm_rank *r, gm_value *x, int dim, int64_t index, gm_value **y)
 {
     gm_tensor *view = NULL;
-    int64_t    d = dim;
+    int64_t    d = dim, one = 1;
+    viewed     v = {.ndim = 0};
+    bool       cut = is_cut(x);
     GM_TRY(gm_check_dim("select", x->ndim, &d));
+    if (cut) GM_TRY(view_part(x, "select", (int)d, &index, &one, true, &v));
     GM_TRY(gm_tensor_select(x->local, (int)d, index, &view));
-    return finish(r, "select", part_rule, x, view, (int64_t[]){d, index, 1, 1}, 4, y);
+    return finish(r, "select", part_rule, x, view, cut ? &v : NULL, (int64_t[]){d, index, 1, 1}, 4, y);
 }
 
 static gm_status expand_rule(gm_backward *b)
@@ -132,9 +190,18 @@ static gm_status expand_rule(gm_backward *b)
 
 gm_status gm_expand(gm_rank *r, gm_value *x, int ndim, const int64_t *shape, gm_value **y)
 {
-    gm_tensor *view = NULL;
-    GM_TRY(gm_tensor_expand(x->local, ndim, shape, &view));
-    return finish(r, "expand", expand_rule, x, view, NULL, 0, y);
+    gm_tensor     *view = NULL;
+    viewed         v = {.ndim = ndim};
+    bool           cut = is_cut(x) && ndim >= x->ndim;
+    const int64_t *local = shape;
+    if (cut) {
+        memcpy(v.shape, shape, (size_t)ndim * sizeof *shape);
+        GM_TRY(gm_layout_expand(x, ndim, shape, &v.layout));
+        local_shape(x, &v);
+        local = v.local;
+    }
+    GM_TRY(gm_tensor_expand(x->local, ndim, local, &view));
+    return finish(r, "expand", expand_rule, x, view, cut ? &v : NULL, NULL, 0, y);
 }
 
 static gm_status cat_rule(gm_backward *b)
@@ -156,56 +223,81 @@ static gm_status cat_rule(gm_backward *b)
 /* Sizes of the result; every x must agree but along dim. */
 static gm_status cat_shape(int n, gm_value *const *x, int dim, int64_t *shape)
 {
-    char a[96], b[96];
+    char a[256], b[256];
     memcpy(shape, x[0]->shape, sizeof x[0]->shape);
     for (int i = 1; i < n; i++) {
         bool fits = x[i]->ndim == x[0]->ndim && x[i]->local->dtype == x[0]->local->dtype;
         for (int d = 0; fits && d < x[0]->ndim; d++) fits = d == dim || x[i]->shape[d] == shape[d];
         if (!fits)
             return GM_FAIL(GM_ESHAPE, "cat: tensor %d is %s, the first is %s; they may differ along dimension %d only",
-                           i + 1, gm_tensor_describe(x[i]->local, a, sizeof a),
-                           gm_tensor_describe(x[0]->local, b, sizeof b), dim + 1);
+                           i + 1, gm_value_describe(x[i], a, sizeof a), gm_value_describe(x[0], b, sizeof b), dim + 1);
         shape[dim] += x[i]->shape[dim];
     }
     return GM_OK;
 }
 
+static gm_status cat_copy(gm_rank *r, int n, gm_value *const *x, int dim, gm_value *y)
+{
+    gm_attrs  a = gm_attrs_default();
+    gm_status st = GM_OK;
+    int64_t   at = 0;
+    for (int i = 0; i < n && st == GM_OK; i++) {
+        gm_tensor *part = NULL;
+        GM_TRY(gm_tensor_narrow(y->local, dim, at, x[i]->shape[dim], &part));
+        gm_call c = {.op = GM_OP_copy, .n_in = 1, .n_out = 1, .in = &x[i]->local, .out = &part, .attrs = &a};
+        st = gm_run(r->device, &c);
+        gm_tensor_release(part);
+        at += x[i]->shape[dim];
+    }
+    return st;
+}
+
+/* x fit each other: the same cuts, or none, and the same partial axes. */
+static gm_status cat_fitted(gm_rank *r, int n, gm_value *const *x, int dim, const viewed *v, gm_value **y)
+{
+    gm_value *whole = NULL;
+    gm_rank_place(r, "cat");
+    GM_TRY(gm_value_new_block(r, "cat", x[0]->local->dtype, &v->layout, v->ndim, v->shape, &whole));
+    gm_status st = cat_copy(r, n, x, dim, whole);
+    gm_record rec = {.name = "cat", .rule = cat_rule, .n_in = n, .in = x, .n_out = 1, .out = &whole, .extra = {dim}};
+    if (st == GM_OK) st = gm_tape_record(r, &rec);
+    if (st == GM_OK) *y = whole;
+    else gm_value_release(whole);
+    return st;
+}
+
 gm_status gm_cat(gm_rank *r, int n, gm_value *const *x, int dim, gm_value **y)
 {
     gm_device *dev;
-    gm_value  *v = NULL;
-    gm_status  st = GM_OK;
-    int64_t    shape[GM_MAX_DIMS], d = dim, at = 0;
-    gm_attrs   a = gm_attrs_default();
+    int64_t    d = dim;
     if (n < 1) return GM_FAIL(GM_EINVAL, "cat: an empty list");
     GM_TRY(gm_rank_device(r, &dev));
     GM_TRY(gm_check_dim("cat", x[0]->ndim, &d));
-    GM_TRY(cat_shape(n, x, (int)d, shape));
-    GM_TRY(gm_value_new(r, "cat", x[0]->local->dtype, x[0]->ndim, shape, &v));
-    for (int i = 0; i < n && st == GM_OK; i++) {
-        gm_tensor *part = NULL;
-        st = gm_tensor_narrow(v->local, (int)d, at, x[i]->shape[d], &part);
-        if (st != GM_OK) break;
-        gm_call c = {.op = GM_OP_copy, .n_in = 1, .n_out = 1, .in = &x[i]->local, .out = &part, .attrs = &a};
-        st = gm_run(dev, &c);
-        gm_tensor_release(part);
-        at += x[i]->shape[d];
+    viewed v = {.ndim = x[0]->ndim};
+    GM_TRY(cat_shape(n, x, (int)d, v.shape));
+    if (gm_all_replicated(r, n, x)) return cat_fitted(r, n, x, (int)d, &v, y);
+    gm_fit    *fit = calloc((size_t)n, sizeof *fit);
+    gm_value **fitted = calloc((size_t)n, sizeof *fitted);
+    gm_status  st = fit && fitted ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory to join %d tensors", n);
+    if (st == GM_OK) st = gm_layout_cat(n, x, (int)d, &v.layout, fit);
+    if (st == GM_OK) st = gm_fit_all(r, n, x, fit, fitted);
+    if (st == GM_OK) {
+        st = cat_fitted(r, n, fitted, (int)d, &v, y);
+        gm_release_all(n, fitted);
     }
-    gm_record rec = {.name = "cat", .rule = cat_rule, .n_in = n, .in = x, .n_out = 1, .out = &v, .extra = {d}};
-    if (st == GM_OK) st = gm_tape_record(r, &rec);
-    if (st == GM_OK) *y = v;
-    else gm_value_release(v);
+    free(fit);
+    free(fitted);
     return st;
 }
 
 gm_status gm_patchify(gm_rank *r, gm_value *x, int64_t p, gm_value **y)
 {
-    char      have[96];
+    char      have[256];
     gm_value *cut = NULL, *turned = NULL;
     if (x->ndim != 4 || p < 1 || x->shape[2] % p || x->shape[3] % p)
         return GM_FAIL(GM_ESHAPE,
                        "patchify: %s is not (batch, channels, height, width) with sides that %" PRId64 " divides",
-                       gm_tensor_describe(x->local, have, sizeof have), p);
+                       gm_value_describe(x, have, sizeof have), p);
     int64_t b = x->shape[0], c = x->shape[1], h = x->shape[2] / p, w = x->shape[3] / p;
     GM_TRY(gm_reshape(r, x, 6, (int64_t[]){b, c, h, p, w, p}, &cut));
     gm_status st = gm_permute(r, cut, (int[]){0, 2, 4, 1, 3, 5}, &turned);

@@ -1,0 +1,247 @@
+/* fit.c - operands made to fit without communication: slices of what is replicated, masks, blocks without their
+ * padding. See rules.h.
+ *
+ * A slice repeats the last element of its dimension where a block is padded, so that whatever an op computes
+ * there is as finite as the rest; its gradient there is zero like that of all padding. */
+#include <string.h>
+#include "../../autograd/rules.h"
+#include "rules.h"
+
+bool gm_all_replicated(const gm_rank *r, int n, gm_value *const *v)
+{
+    if (!r->mesh.n_axes) return true;
+    for (int i = 0; i < n; i++)
+        if (v[i] && !gm_layout_is_replicated(&v[i]->layout)) return false;
+    return true;
+}
+
+uint32_t gm_layout_gradient(const gm_layout *in, const gm_layout *out, uint32_t g)
+{
+    return (gm_layout_cut_axes(out) | out->partial | g) & ~(gm_layout_cut_axes(in) | in->partial);
+}
+
+static gm_status run(gm_rank *r, gm_op op, gm_tensor *in, gm_tensor *out)
+{
+    gm_attrs a = gm_attrs_default();
+    gm_call  c = {.op = op, .n_in = in ? 1 : 0, .n_out = 1, .in = &in, .out = &out, .attrs = &a};
+    return gm_run(r->device, &c);
+}
+
+/* The gradient of a part: zeros around it. extra: dimension, start in the input, elements of both. */
+static gm_status part_rule(gm_backward *b)
+{
+    const int64_t *e = gm_backward_extra(b);
+    gm_rank       *r = gm_backward_rank(b);
+    gm_tensor     *whole, *to = NULL, *from = NULL;
+    bool           accumulate;
+    gm_status      st;
+    GM_TRY(gm_backward_target(b, 0, &whole, &accumulate));
+    if (!accumulate) GM_TRY(run(r, GM_OP_fill, NULL, whole));
+    GM_TRY(gm_tensor_narrow(whole, (int)e[0], e[1], e[2], &to));
+    GM_TRY_OR(gm_tensor_narrow(gm_backward_grad(b, 0), (int)e[0], 0, e[2], &from), st, done);
+    st = run(r, accumulate ? GM_OP_axpy : GM_OP_copy, from, to);
+done:
+    gm_tensor_release(from);
+    gm_tensor_release(to);
+    return st;
+}
+
+/* A block that was computed from x as a value (takes it) of x's global shape, recorded. */
+static gm_status finish(gm_rank *r, const char *name, gm_rule rule, gm_value *x, gm_tensor *block,
+                        const gm_layout *layout, const int64_t *extra, int n_extra, gm_value **y)
+{
+    gm_value *v = NULL;
+    GM_TRY(gm_value_take(r, block, &v));
+    v->layout = *layout;
+    memcpy(v->shape, x->shape, sizeof v->shape);
+    gm_record rec = {.name = name, .rule = rule, .n_in = 1, .in = &x, .n_out = 1, .out = &v};
+    if (n_extra) memcpy(rec.extra, extra, (size_t)n_extra * sizeof *extra);
+    gm_status st = gm_tape_record(r, &rec);
+    if (st == GM_OK) *y = v;
+    else gm_value_release(v);
+    return st;
+}
+
+/* count copies of element `at` of dimension d, as a view. */
+static gm_status repeated(gm_tensor *t, int d, int64_t at, int64_t count, gm_tensor **out)
+{
+    gm_tensor *one = NULL;
+    int64_t    shape[GM_MAX_DIMS];
+    GM_TRY(gm_tensor_narrow(t, d, at, 1, &one));
+    memcpy(shape, t->shape, sizeof shape);
+    shape[d] = count;
+    gm_status st = gm_tensor_expand(one, t->ndim, shape, out);
+    gm_tensor_release(one);
+    return st;
+}
+
+/* A new block of `size` elements along d: t's from `start`, `count` of them, then its element `last` again. */
+static gm_status padded_slice(gm_rank *r, gm_tensor *t, int d, int64_t start, int64_t count, int64_t size, int64_t last,
+                              gm_tensor **out)
+{
+    gm_tensor *block = NULL, *from = NULL, *to = NULL;
+    gm_status  st;
+    int64_t    shape[GM_MAX_DIMS];
+    memcpy(shape, t->shape, sizeof shape);
+    shape[d] = size;
+    GM_TRY(gm_tensor_new(r->device, t->dtype, t->ndim, shape, &block));
+    GM_TRY_OR(gm_tensor_narrow(t, d, start, count, &from), st, fail);
+    GM_TRY_OR(gm_tensor_narrow(block, d, 0, count, &to), st, fail);
+    GM_TRY_OR(run(r, GM_OP_copy, from, to), st, fail);
+    gm_tensor_release(from);
+    gm_tensor_release(to);
+    from = to = NULL;
+    GM_TRY_OR(repeated(t, d, last, size - count, &from), st, fail);
+    GM_TRY_OR(gm_tensor_narrow(block, d, count, size - count, &to), st, fail);
+    GM_TRY_OR(run(r, GM_OP_copy, from, to), st, fail);
+    *out = block;
+    block = NULL;
+fail:
+    gm_tensor_release(from);
+    gm_tensor_release(to);
+    gm_tensor_release(block);
+    return st;
+}
+
+/* Dimension d cut as in `layout`, of which x's own cuts are the outer ones. */
+static gm_status slice(gm_rank *r, gm_value *x, int d, const gm_layout *layout, gm_value **y)
+{
+    gm_layout  after = x->layout;
+    gm_box     from, to;
+    gm_tensor *t = x->local, *block = NULL;
+    int64_t    local[GM_MAX_DIMS], held[GM_MAX_DIMS], count[GM_MAX_DIMS];
+    memcpy(after.cut[d], layout->cut[d], sizeof after.cut[d]);
+    after.n_cuts[d] = layout->n_cuts[d];
+    gm_layout_block(&r->mesh, &x->layout, r->coordinate, x->ndim, x->shape, &from, local, held);
+    gm_layout_block(&r->mesh, &after, r->coordinate, x->ndim, x->shape, &to, local, count);
+    int64_t size = local[d], n = count[d], start = n ? to.offset[d] - from.offset[d] : 0;
+    gm_rank_place(r, "slice");
+    if (n == size) GM_TRY(gm_tensor_narrow(t, d, start, n, &block));
+    else if (t->stride[d] == 0 && t->shape[d] > 0) GM_TRY(repeated(t, d, 0, size, &block));
+    else GM_TRY(padded_slice(r, t, d, start, n, size, held[d] ? held[d] - 1 : 0, &block));
+    return finish(r, "slice", part_rule, x, block, &after, (int64_t[]){d, start, n}, 3, y);
+}
+
+/* y = x at coordinate 0, zero elsewhere: the sum of all y is x, so the gradient passes as it is. */
+static gm_status mask_rule(gm_backward *b)
+{
+    gm_tensor *g = gm_backward_grad(b, 0);
+    gm_backward_set_partial(b, 0, gm_backward_partial(b));
+    gm_tensor_retain(g);
+    return gm_backward_give(b, 0, g);
+}
+
+static gm_status mask(gm_rank *r, gm_value *x, uint32_t axes, gm_value **y)
+{
+    gm_layout  after = x->layout;
+    gm_tensor *t = NULL;
+    bool       counts = true;
+    after.partial |= axes;
+    for (int a = 0; a < r->mesh.n_axes; a++)
+        if (axes & 1u << a && r->coordinate[a]) counts = false;
+    if (counts) {
+        gm_tensor_retain(x->local);
+        t = x->local;
+    } else {
+        gm_rank_place(r, "mask");
+        GM_TRY(gm_tensor_new(r->device, x->local->dtype, x->ndim, x->local->shape, &t));
+        gm_status st = run(r, GM_OP_fill, NULL, t);
+        if (st != GM_OK) {
+            gm_tensor_release(t);
+            return st;
+        }
+    }
+    return finish(r, "mask", mask_rule, x, t, &after, NULL, 0, y);
+}
+
+static gm_status trim(gm_rank *r, gm_value *x, int d, gm_value **y)
+{
+    gm_tensor *t = NULL;
+    int64_t    logical[GM_MAX_DIMS];
+    gm_value_logical(x, logical);
+    if (logical[d] == x->local->shape[d]) {
+        gm_value_retain(x);
+        *y = x;
+        return GM_OK;
+    }
+    GM_TRY(gm_tensor_narrow(x->local, d, 0, logical[d], &t));
+    return finish(r, "trim", part_rule, x, t, &x->layout, (int64_t[]){d, 0, logical[d]}, 3, y);
+}
+
+/* Replaces *held by what a step made of it. */
+static gm_status step(gm_status st, gm_value **held, gm_value *next)
+{
+    if (st != GM_OK) return st;
+    gm_value_release(*held);
+    *held = next;
+    return GM_OK;
+}
+
+gm_status gm_fit_value(gm_rank *r, gm_value *x, const gm_fit *fit, gm_value **y)
+{
+    gm_value *held = x, *next = NULL;
+    gm_status st = GM_OK;
+    uint32_t  masked = fit->layout.partial & ~x->layout.partial;
+    gm_value_retain(x);
+    for (int d = 0; d < x->ndim && st == GM_OK; d++)
+        if (fit->layout.n_cuts[d] > held->layout.n_cuts[d])
+            st = step(slice(r, held, d, &fit->layout, &next), &held, next);
+    if (st == GM_OK && masked) st = step(mask(r, held, masked, &next), &held, next);
+    for (int d = 0; d < x->ndim && st == GM_OK; d++)
+        if (fit->trim & 1u << d) st = step(trim(r, held, d, &next), &held, next);
+    if (st == GM_OK) *y = held;
+    else gm_value_release(held);
+    return st;
+}
+
+gm_status gm_fit_seed(gm_value *loss, gm_value *seed, gm_value **y)
+{
+    gm_fit fit = {.layout = seed->layout};
+    char   have[256], want[256];
+    bool   fits = seed->ndim == loss->ndim && seed->local->dtype == loss->local->dtype;
+    for (int d = 0; fits && d < loss->ndim; d++) {
+        fits = seed->shape[d] == loss->shape[d];
+        if (!seed->layout.n_cuts[d]) {
+            fit.layout.n_cuts[d] = loss->layout.n_cuts[d];
+            memcpy(fit.layout.cut[d], loss->layout.cut[d], sizeof fit.layout.cut[d]);
+        }
+        fits = fits && fit.layout.n_cuts[d] == loss->layout.n_cuts[d] &&
+               !memcmp(fit.layout.cut[d], loss->layout.cut[d], loss->layout.n_cuts[d]);
+    }
+    if (!fits || seed->layout.partial & (loss->layout.partial | gm_layout_cut_axes(&loss->layout)))
+        return GM_FAIL(GM_ESHAPE, "backward: the seed is %s, the loss %s; they agree in shape and cuts",
+                       gm_value_describe(seed, have, sizeof have), gm_value_describe(loss, want, sizeof want));
+    return gm_fit_value(loss->rank, seed, &fit, y);
+}
+
+gm_status gm_clear_padding(gm_rank *r, const gm_layout *layout, int ndim, const int64_t *shape, gm_tensor *t,
+                           gm_tensor **out)
+{
+    gm_box     box;
+    gm_tensor *copy = NULL, *part = NULL;
+    gm_status  st = GM_OK;
+    int64_t    local[GM_MAX_DIMS], logical[GM_MAX_DIMS];
+    bool       full = true;
+    gm_layout_block(&r->mesh, layout, r->coordinate, ndim, shape, &box, local, logical);
+    for (int d = 0; d < ndim; d++) full &= logical[d] == local[d];
+    if (full) {
+        gm_tensor_retain(t);
+        *out = t;
+        return GM_OK;
+    }
+    GM_TRY(gm_tensor_new(r->device, t->dtype, ndim, local, &copy));
+    GM_TRY_OR(run(r, GM_OP_copy, t, copy), st, fail);
+    for (int d = 0; d < ndim; d++) {
+        if (logical[d] == local[d]) continue;
+        GM_TRY_OR(gm_tensor_narrow(copy, d, logical[d], local[d] - logical[d], &part), st, fail);
+        GM_TRY_OR(run(r, GM_OP_fill, NULL, part), st, fail);
+        gm_tensor_release(part);
+        part = NULL;
+    }
+    *out = copy;
+    return GM_OK;
+fail:
+    gm_tensor_release(part);
+    gm_tensor_release(copy);
+    return st;
+}

@@ -1,0 +1,28 @@
+/* random.c - layouts of random ops: a block draws the numbers of its elements in the whole tensor. */
+#include "family.h"
+
+#include <string.h>
+
+gm_status gm_rule_box(gm_rank *r, gm_attrs *attrs, const gm_layout *layout, int ndim, const int64_t *shape)
+{
+    gm_box  block, *box = &attrs->box;
+    int64_t local[GM_MAX_DIMS], logical[GM_MAX_DIMS];
+    gm_layout_block(&r->mesh, layout, r->coordinate, ndim, shape, &block, local, logical);
+    if (!box->ndim) {
+        *box = (gm_box){.ndim = ndim};
+        memcpy(box->shape, shape, (size_t)ndim * sizeof *shape);
+    }
+    for (int d = 0; d < ndim; d++) box->offset[d] += block.offset[d];
+    /* padding of rows draws what rows further on would: the first size does not enter element indices */
+    if (ndim && box->shape[0] < box->offset[0] + local[0]) box->shape[0] = box->offset[0] + local[0];
+    return GM_OK;
+}
+
+gm_status gm_layout_rule_random(gm_rule_call *c)
+{
+    if (c->op != GM_OP_dropout) return gm_layout_rule_optimizer(c);
+    for (int d = 0; d < c->in[0]->ndim; d++) GM_TRY(gm_rule_join(c, 0, d, d));
+    c->out[0].partial = c->in[0]->layout.partial;
+    GM_TRY(gm_rule_slices(c));
+    return gm_rule_box(c->r, c->attrs, &c->out[0], c->in[0]->ndim, c->in[0]->shape);
+}

@@ -1,0 +1,162 @@
+/* rows.c - layouts of ops that work along one dimension, which must be whole, and leave the others alone: norms,
+ * softmax, losses, embedding, attention. Not linear, so that no operand may be partial, but for an embedding's table. */
+#include "family.h"
+
+/* All dimensions of input i but one are the output's. */
+static gm_status join_others(gm_rule_call *c, int i, int along)
+{
+    for (int d = 0; c->in[i] && d < c->in[i]->ndim; d++)
+        if (d != along) GM_TRY(gm_rule_join(c, i, d, d));
+    return GM_OK;
+}
+
+/* x and residual (..., n), parameters (n). */
+static gm_status layer_or_rms_norm(gm_rule_call *c)
+{
+    int last = c->in[0]->ndim - 1;
+    for (int i = 0; i < c->n_in; i++)
+        GM_TRY(gm_rule_whole(c, i, i < 2 ? last : 0, "the last dimension, which is normalised over, is cut"));
+    for (int i = 0; i < 2; i++) GM_TRY(join_others(c, i, last));
+    return gm_rule_slices(c);
+}
+
+static gm_status softmax(gm_rule_call *c)
+{
+    int dim = (int)(c->attrs->dim < 0 ? c->attrs->dim + c->in[0]->ndim : c->attrs->dim);
+    for (int i = 0; i < c->n_in; i++) {
+        GM_TRY(gm_rule_whole(c, i, dim, "the dimension of the softmax is cut"));
+        GM_TRY(join_others(c, i, dim));
+    }
+    return gm_rule_slices(c);
+}
+
+gm_status gm_layout_rule_norm(gm_rule_call *c)
+{
+    GM_TRY(gm_rule_no_partial(c));
+    switch (c->op) {
+    case GM_OP_layer_norm:
+    case GM_OP_rms_norm: return layer_or_rms_norm(c);
+    case GM_OP_softmax:
+    case GM_OP_softmax_grad:
+    case GM_OP_log_softmax:
+    case GM_OP_log_softmax_grad: return softmax(c);
+    default: return gm_layout_rule_optimizer(c);
+    }
+}
+
+/* logits (..., classes), target (...) */
+gm_status gm_layout_rule_loss(gm_rule_call *c)
+{
+    int last = c->in[0]->ndim - 1;
+    if (c->op != GM_OP_cross_entropy) return gm_layout_rule_optimizer(c);
+    GM_TRY(gm_rule_no_partial(c));
+    GM_TRY(gm_rule_whole(c, 0, last, "the dimension of classes is cut"));
+    GM_TRY(join_others(c, 0, last));
+    GM_TRY(join_others(c, 1, -1));
+    return gm_rule_slices(c);
+}
+
+/* w (rows, width), index (...) -> (..., width) */
+gm_status gm_layout_rule_embedding(gm_rule_call *c)
+{
+    if (c->op != GM_OP_embedding) return gm_layout_rule_optimizer(c);
+    GM_TRY(gm_rule_whole(c, 0, 0, "the rows of the table are cut"));
+    GM_TRY(join_others(c, 1, -1));
+    GM_TRY(gm_rule_join(c, 0, 1, c->in[1]->ndim));
+    if (c->in[1]->layout.partial) return gm_rule_no_partial(c);
+    c->out[0].partial = c->in[0]->layout.partial;
+    return gm_rule_slices(c);
+}
+
+/* ---- attention: batch and heads may be cut ---- */
+
+/* Heads that are grouped must be cut so that each block has whole groups. */
+static gm_status check_groups(const gm_rule_call *c, const gm_layout *q, int64_t heads, int64_t kv_heads)
+{
+    int parts = gm_layout_parts(&c->r->mesh, q, 2);
+    if (parts == 1 || ((heads == kv_heads || kv_heads % parts == 0) && (c->attrs->p == 0 || heads % parts == 0)))
+        return GM_OK;
+    return gm_rule_refuse(c, c->attrs->p == 0 ? "the parts that the heads are cut into do not divide the key heads"
+                                              : "with dropout, the heads must be cut evenly");
+}
+
+static gm_layout lse_of(const gm_layout *o)
+{
+    gm_layout all = *o;
+    return gm_layout_permute(&all, 4, (int[]){0, 2, 1, 3});
+}
+
+/* The dropout of the probabilities (b, h, s, t). */
+static gm_status attention_box(gm_rule_call *c, const gm_layout *o, int64_t keys)
+{
+    gm_layout probabilities = lse_of(o);
+    int64_t   shape[4] = {c->global[0].shape[0], c->global[0].shape[2], c->global[0].shape[1], keys};
+    return c->attrs->p > 0 ? gm_rule_box(c->r, c->attrs, &probabilities, 4, shape) : GM_OK;
+}
+
+/* q (b, s, h, d), k and v (b, t, hk, d), key_mask (b, t) */
+gm_status gm_layout_rule_attention(gm_rule_call *c)
+{
+    if (c->op != GM_OP_attention) return gm_layout_rule_optimizer(c);
+    GM_TRY(gm_rule_no_partial(c));
+    for (int i = 0; i < 4; i++) GM_TRY(gm_rule_whole(c, i, 1, "the sequence is cut"));
+    for (int i = 0; i < 3; i++) GM_TRY(gm_rule_whole(c, i, 3, "the size of the heads is cut"));
+    for (int i = 0; i < 4; i++) GM_TRY(gm_rule_join(c, i, 0, 0));
+    GM_TRY(gm_rule_join(c, 0, 2, 2));
+    bool grouped = c->in[1]->shape[2] != c->in[0]->shape[2];
+    for (int i = 1; i < 3; i++) {
+        if (!grouped) {
+            GM_TRY(gm_rule_join(c, i, 2, 2));
+            continue;
+        }
+        const gm_layout *k = &c->in[i]->layout, *q = &c->out[0];
+        if (k->n_cuts[2] && (k->n_cuts[2] != q->n_cuts[2] || gm_layout_dim_axes(k, 2) != gm_layout_dim_axes(q, 2)))
+            return gm_rule_refuse(c, "query heads and key heads are cut in different ways");
+        c->to[i][2] = 2;
+    }
+    GM_TRY(check_groups(c, &c->out[0], c->in[0]->shape[2], c->in[1]->shape[2]));
+    GM_TRY(gm_rule_slices(c));
+    c->out[1] = lse_of(&c->out[0]);
+    return attention_box(c, &c->out[0], c->in[1]->shape[1]);
+}
+
+gm_status gm_layout_attention_packed(gm_rank *r, gm_value *qkv, gm_value *key_mask, gm_attrs *attrs, gm_layout *out,
+                                     gm_fit *fit)
+{
+    gm_value    *in[2] = {qkv, key_mask};
+    gm_spec      global = {.ndim = 4, .shape = {qkv->shape[0], qkv->shape[1], qkv->shape[2], qkv->shape[4]}};
+    gm_rule_call c = {.r = r,
+                      .name = "attention_packed",
+                      .op = GM_OP_attention,
+                      .n_in = 2,
+                      .n_out = 2,
+                      .in = in,
+                      .attrs = attrs,
+                      .global = &global,
+                      .out = out,
+                      .fit = fit};
+    for (int i = 0; i < 2; i++) {
+        for (int d = 0; d < GM_MAX_DIMS; d++) c.to[i][d] = -1;
+        fit[i] = (gm_fit){.layout = in[i] ? in[i]->layout : gm_layout_replicated()};
+        out[i] = gm_layout_replicated();
+    }
+    GM_TRY(gm_rule_no_partial(&c));
+    for (int i = 0; i < 2; i++) GM_TRY(gm_rule_whole(&c, i, 1, "the sequence is cut"));
+    for (int d = 3; d < 5; d++)
+        GM_TRY(gm_rule_whole(&c, 0, d, "query, key and value, or the size of the heads, are cut"));
+    for (int i = 0; i < 2; i++) GM_TRY(gm_rule_join(&c, i, 0, 0));
+    GM_TRY(gm_rule_join(&c, 0, 2, 2));
+    GM_TRY(check_groups(&c, &out[0], qkv->shape[2], qkv->shape[2]));
+    GM_TRY(gm_rule_slices(&c));
+    out[1] = lse_of(&out[0]);
+    return attention_box(&c, &out[0], qkv->shape[1]);
+}
+
+/* ---- what only the tape and the optimizer run, on blocks ---- */
+
+gm_status gm_layout_rule_optimizer(gm_rule_call *c)
+{
+    return gm_rule_refuse(c, "this op runs on blocks only, not on tensors that are cut or partial");
+}
+
+gm_status gm_layout_rule_rowwise(gm_rule_call *c) { return gm_layout_rule_optimizer(c); }
