@@ -1,4 +1,4 @@
-/* lua_checkpoint.c - the Lua face of host/checkpoint: userdata "gm.checkpoint".
+/* lua_checkpoint.c - the Lua face of host/checkpoint: userdata "gm.checkpoint" and "gm.checkpoint.save".
  *
  * What is wrong with files is returned, not raised: nil, message, kind ("corrupt", "io", "invalid",
  * "memory"); lua/ganymede/checkpoint.lua decides on the exit status. */
@@ -8,12 +8,17 @@
 #include "gm_lua.h"
 
 #include "../host/checkpoint/checkpoint.h"
+#include "../host/checkpoint/steps.h"
 
 #define CHECKPOINT "gm.checkpoint"
+#define SAVE       CHECKPOINT ".save"
 
 typedef struct box {
     gm_checkpoint *checkpoint;
 } box; /* NULL once closed */
+typedef struct save_box {
+    gm_save *save;
+} save_box; /* NULL once freed */
 typedef struct text_box {
     char    *path;
     int64_t *steps;
@@ -44,34 +49,162 @@ static gm_checkpoint *check(lua_State *L)
     return b->checkpoint;
 }
 
-/* Piece i of the lists of names (argument 3) and tensors (4); both stay alive in their tables. */
-static void read_piece(lua_State *L, int i, gm_piece *p)
+/* ---- saving ---- */
+
+static gm_save *check_save(lua_State *L)
 {
-    lua_rawgeti(L, 3, i + 1);
-    lua_rawgeti(L, 4, i + 1);
+    save_box *b = luaL_checkudata(L, 1, SAVE);
+    if (!b->save) luaL_argerror(L, 1, "this save is over");
+    return b->save;
+}
+
+/* The rank's mesh; before one was set, ranks in a row that hold everything. */
+static gm_mesh mesh_of(const gm_rank *r)
+{
+    gm_mesh mesh = r->mesh;
+    if (gm_mesh_size(&mesh) == r->world) return mesh;
+    mesh = gm_mesh_of_one();
+    (void)gm_mesh_add_axis(&mesh, "data", r->world);
+    return mesh;
+}
+
+static gm_piece piece_of(const char *name, const gm_value *v)
+{
+    gm_piece p = {.name = name, .tensor = v->local, .layout = v->layout};
+    memcpy(p.shape, v->shape, sizeof p.shape);
+    return p;
+}
+
+/* Piece i of the lists of names and tensors, at these stack indices; both stay alive in their tables. */
+static void read_piece(lua_State *L, int names, int tensors, int i, gm_piece *p)
+{
+    lua_rawgeti(L, names, i + 1);
+    lua_rawgeti(L, tensors, i + 1);
     if (lua_type(L, -2) != LUA_TSTRING) luaL_error(L, "checkpoint: entry %d has no name", i + 1);
     if (!gm_test_handle(L, lua_gettop(L))) luaL_error(L, "checkpoint: '%s' is not a tensor", lua_tostring(L, -2));
-    const gm_value *v = gm_check_value(L, lua_gettop(L));
-    *p = (gm_piece){.name = lua_tostring(L, -2), .tensor = v->local};
-    memcpy(p->shape, v->shape, sizeof p->shape);
+    *p = piece_of(lua_tostring(L, -2), gm_check_value(L, lua_gettop(L)));
     lua_pop(L, 2);
 }
 
-/* checkpoint_save(folder, step, names, tensors, meta: JSON, keep_last: 0 keeps all) -> path */
-static int checkpoint_save(lua_State *L)
+static const char *text_field(lua_State *L, const char *name)
 {
-    const char *folder = luaL_checkstring(L, 1), *meta = luaL_checkstring(L, 5);
-    int64_t     step = gm_check_integer(L, 2), keep = gm_check_integer(L, 6);
+    lua_getfield(L, 1, name);
+    if (lua_type(L, -1) != LUA_TSTRING) luaL_error(L, "checkpoint: %s must be a text", name);
+    return lua_tostring(L, -1); /* stays on the stack */
+}
+
+/* What the run has set as its limit of memory bounds the copy too. */
+static uint64_t snapshot_limit(lua_State *L, gm_rank *r)
+{
+    gm_device *dev;
+    uint64_t   limit = (uint64_t)gm_field_number(L, 1, "snapshot_limit", 0);
+    if (gm_rank_device(r, &dev) != GM_OK) return limit;
+    gm_memory_stats s = gm_pool_stats(dev->pool);
+    if (!s.limit) return limit;
+    uint64_t left = s.limit > s.reserved ? s.limit - s.reserved : 1;
+    return limit && limit < left ? limit : left;
+}
+
+/* checkpoint_new{ folder, step, names, tensors, meta: JSON, keep_last: 0 keeps all, background, snapshot_limit }
+ * -> save, of which nothing is written yet */
+static int checkpoint_new(lua_State *L)
+{
+    gm_rank *r = gm_lua_rank(L);
+    gm_mesh  mesh = mesh_of(r);
+    luaL_checktype(L, 1, LUA_TTABLE);
+    lua_settop(L, 1);
+    lua_getfield(L, 1, "names");
+    lua_getfield(L, 1, "tensors");
+    luaL_checktype(L, 2, LUA_TTABLE);
     luaL_checktype(L, 3, LUA_TTABLE);
-    luaL_checktype(L, 4, LUA_TTABLE);
-    int       n = (int)lua_objlen(L, 3);
+    int       n = (int)lua_objlen(L, 2);
     gm_piece *pieces = lua_newuserdata(L, (size_t)n * sizeof *pieces + 1);
-    for (int i = 0; i < n; i++) read_piece(L, i, &pieces[i]);
-    text_box *t = push_text(L);
-    L_OR_NIL(L, gm_checkpoint_save(folder, step, pieces, n, meta, (int)keep, &t->path));
-    lua_pushstring(L, t->path);
+    for (int i = 0; i < n; i++) read_piece(L, 2, 3, i, &pieces[i]);
+    gm_save_as as = {.folder = text_field(L, "folder"),
+                     .step = (int64_t)gm_field_number(L, 1, "step", -1),
+                     .pieces = pieces,
+                     .n = n,
+                     .meta = text_field(L, "meta"),
+                     .keep_last = (int)gm_field_number(L, 1, "keep_last", 0),
+                     .rank = r->rank,
+                     .mesh = &mesh,
+                     .background = gm_field_flag(L, 1, "background"),
+                     .snapshot_limit = snapshot_limit(L, r)};
+    save_box  *b = lua_newuserdata(L, sizeof *b);
+    b->save = NULL;
+    luaL_getmetatable(L, SAVE);
+    lua_setmetatable(L, -2);
+    L_OR_NIL(L, gm_save_new(&as, &b->save));
     return 1;
 }
+
+/* checkpoint_prepare(save) -> token; rank 0 alone */
+static int checkpoint_prepare(lua_State *L)
+{
+    char token[GM_SAVE_TOKEN];
+    L_OR_NIL(L, gm_save_prepare(check_save(L), token));
+    lua_pushstring(L, token);
+    return 1;
+}
+
+/* checkpoint_start(save, token) -> path, is it written in the background? */
+static int checkpoint_start(lua_State *L)
+{
+    gm_save    *s = check_save(L);
+    const char *token = luaL_checkstring(L, 2);
+    L_OR_NIL(L, gm_save_start(s, token));
+    lua_pushstring(L, gm_save_path(s));
+    lua_pushboolean(L, gm_save_in_background(s));
+    return 2;
+}
+
+/* checkpoint_wait(save, "written"|"done", seconds) -> was that reached in time? */
+static int checkpoint_wait(lua_State *L)
+{
+    static const char *const names[] = {"written", "done", NULL};
+    gm_save                 *s = check_save(L);
+    gm_save_state            until = luaL_checkoption(L, 2, NULL, names) ? GM_SAVE_DONE : GM_SAVE_WRITTEN;
+    double                   seconds = luaL_checknumber(L, 3);
+    luaL_argcheck(L, seconds >= 0, 3, "seconds are not negative");
+    lua_pushboolean(L, gm_save_wait(s, until, seconds) >= until);
+    return 1;
+}
+
+/* checkpoint_part(save): how this rank's own part went, once written -> true */
+static int checkpoint_part(lua_State *L)
+{
+    L_OR_NIL(L, gm_save_part(check_save(L)));
+    lua_pushboolean(L, 1);
+    return 1;
+}
+
+/* checkpoint_result(save): once done, on rank 0: how all of it went -> path */
+static int checkpoint_result(lua_State *L)
+{
+    gm_save *s = check_save(L);
+    L_OR_NIL(L, gm_save_result(s));
+    lua_pushstring(L, gm_save_path(s));
+    return 1;
+}
+
+/* checkpoint_give_up(save, why): rank 0, when all others have stopped writing and some of them failed */
+static int checkpoint_give_up(lua_State *L)
+{
+    gm_save_give_up(check_save(L), luaL_checkstring(L, 2));
+    return 0;
+}
+
+/* checkpoint_free(save): stops what is under way. For the collector too: reached by it only when the program
+ * ends, since ganymede.checkpoint holds what is under way. */
+static int checkpoint_free(lua_State *L)
+{
+    save_box *b = luaL_checkudata(L, 1, SAVE);
+    gm_save_free(b->save);
+    b->save = NULL;
+    return 0;
+}
+
+/* ---- reading ---- */
 
 /* checkpoint_list(folder) -> list of steps, list of paths; ascending */
 static int checkpoint_list(lua_State *L)
@@ -79,14 +212,14 @@ static int checkpoint_list(lua_State *L)
     int         n;
     const char *folder = luaL_checkstring(L, 1);
     text_box   *t = push_text(L);
-    L_OR_NIL(L, gm_checkpoint_list(folder, &t->steps, &n));
+    L_OR_NIL(L, gm_steps_list(folder, &t->steps, &n));
     lua_createtable(L, n, 0);
     lua_createtable(L, n, 0);
     for (int i = 0; i < n; i++) {
         lua_pushnumber(L, (lua_Number)t->steps[i]);
         lua_rawseti(L, -3, i + 1);
         free(t->path);
-        t->path = gm_checkpoint_path(folder, t->steps[i]);
+        t->path = gm_steps_path(folder, t->steps[i], "");
         if (!t->path) return luaL_error(L, "checkpoint: no memory for a path");
         lua_pushstring(L, t->path);
         lua_rawseti(L, -2, i + 1);
@@ -94,15 +227,17 @@ static int checkpoint_list(lua_State *L)
     return 2;
 }
 
-/* checkpoint_open(path) -> checkpoint, verified */
+/* checkpoint_open(path, part, parts) -> checkpoint, of which this share is verified; part counts from 0 */
 static int checkpoint_open(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
-    box        *b = lua_newuserdata(L, sizeof *b);
+    int         part = (int)luaL_checkinteger(L, 2), parts = (int)luaL_checkinteger(L, 3);
+    luaL_argcheck(L, parts > 0 && part >= 0 && part < parts, 2, "a part from 0 to parts - 1");
+    box *b = lua_newuserdata(L, sizeof *b);
     *b = (box){0};
     luaL_getmetatable(L, CHECKPOINT);
     lua_setmetatable(L, -2);
-    L_OR_NIL(L, gm_checkpoint_open(path, &b->checkpoint));
+    L_OR_NIL(L, gm_checkpoint_open(path, part, parts, &b->checkpoint));
     return 1;
 }
 
@@ -164,12 +299,15 @@ static int checkpoint_info(lua_State *L)
 static int checkpoint_read(lua_State *L)
 {
     int64_t              offset[GM_MAX_DIMS];
+    gm_rank             *r = gm_lua_rank(L);
+    gm_mesh              mesh = mesh_of(r);
     const gm_checkpoint *c = check(L);
     const char          *name = luaL_checkstring(L, 2);
     gm_value            *v = gm_check_value(L, 3);
     bool                 part = !lua_isnoneornil(L, 5);
-    if (part && gm_check_shape(L, 5, offset) != v->local->ndim) return luaL_argerror(L, 5, "one offset a dimension");
-    L_OR_NIL(L, gm_checkpoint_read(c, name, part ? offset : NULL, lua_toboolean(L, 4), v->local));
+    if (part && gm_check_shape(L, 5, offset) != v->ndim) return luaL_argerror(L, 5, "one offset a dimension");
+    gm_piece to = piece_of(name, v);
+    L_OR_NIL(L, gm_checkpoint_read(c, &mesh, r->rank, &to, part ? offset : NULL, lua_toboolean(L, 4)));
     gm_value_touched(v);
     lua_pushboolean(L, 1);
     return 1;
@@ -177,22 +315,25 @@ static int checkpoint_read(lua_State *L)
 
 int gm_open_checkpoint(lua_State *L)
 {
-    static const luaL_Reg fns[] = {{"checkpoint_save", checkpoint_save},
-                                   {"checkpoint_list", checkpoint_list},
-                                   {"checkpoint_open", checkpoint_open},
-                                   {"checkpoint_close", checkpoint_close},
-                                   {"checkpoint_meta", checkpoint_meta},
-                                   {"checkpoint_names", checkpoint_names},
-                                   {"checkpoint_info", checkpoint_info},
-                                   {"checkpoint_read", checkpoint_read},
-                                   {NULL, NULL}};
+    static const luaL_Reg fns[] = {
+        {"checkpoint_new", checkpoint_new},         {"checkpoint_prepare", checkpoint_prepare},
+        {"checkpoint_start", checkpoint_start},     {"checkpoint_wait", checkpoint_wait},
+        {"checkpoint_part", checkpoint_part},       {"checkpoint_result", checkpoint_result},
+        {"checkpoint_give_up", checkpoint_give_up}, {"checkpoint_free", checkpoint_free},
+        {"checkpoint_list", checkpoint_list},       {"checkpoint_open", checkpoint_open},
+        {"checkpoint_close", checkpoint_close},     {"checkpoint_meta", checkpoint_meta},
+        {"checkpoint_names", checkpoint_names},     {"checkpoint_info", checkpoint_info},
+        {"checkpoint_read", checkpoint_read},       {NULL, NULL}};
     luaL_newmetatable(L, CHECKPOINT);
     lua_pushcfunction(L, checkpoint_close);
+    lua_setfield(L, -2, "__gc");
+    luaL_newmetatable(L, SAVE);
+    lua_pushcfunction(L, checkpoint_free);
     lua_setfield(L, -2, "__gc");
     luaL_newmetatable(L, CHECKPOINT ".text");
     lua_pushcfunction(L, text_gc);
     lua_setfield(L, -2, "__gc");
-    lua_pop(L, 2);
+    lua_pop(L, 3);
     luaL_register(L, NULL, fns);
     return 0;
 }

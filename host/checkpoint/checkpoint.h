@@ -1,6 +1,6 @@
 /* checkpoint.h - checkpoints are global tensors: any number of files, any layout, valid or invisible.
  *
- *     DIR/step-00001200/rank-00000.safetensors   the boxes that rank 0 held
+ *     DIR/step-00001200/rank-00000.safetensors   the boxes that rank 0 wrote; one such file a rank
  *     DIR/step-00001200/index.json               format, version, world, files, tensors, meta, crc32c
  *
  * The index lists for every tensor dtype, global shape and boxes { offset, shape, file, begin, bytes,
@@ -8,33 +8,80 @@
  * A box is stored under the tensor's name when it is the whole tensor, so that a checkpoint of one rank
  * is a plain safetensors file; else under "name[begin:end,...]".
  *
- * Saving writes into step-N.tmp, syncs files and folder, renames, syncs the parent: a crash at any
- * moment leaves the checkpoint whole or unseen. What is called *.tmp is never read, and removed by the
- * next save. Opening checks everything: checksums, geometry (boxes cover each tensor once), headers.
+ * Saving. Every rank writes the boxes that are its own (plan.h) into step-N.tmp, then what they are
+ * (parts.h). Rank 0 waits for all parts, checks that they cover every tensor once, writes the index, syncs, renames,
+ * syncs the parent: a crash at any moment leaves the checkpoint whole or unseen. What is called *.tmp is never
+ * read, and removed by the next save. All of this happens in a thread that knows neither Lua nor MPI, from a
+ * copy of what the rank writes; or at once, where no copy is asked for or no memory is left for one.
+ *
+ *     all ranks   gm_save_new        refuses what cannot be saved; nothing is written yet
+ *     rank 0      gm_save_prepare    makes step-N.tmp; its token goes to all ranks (a broadcast)
+ *     all ranks   gm_save_start      returns when the tensors may change again
+ *     all ranks   gm_save_wait       part written; then ranks that failed are made known, and rank 0 is told
+ *     rank 0      gm_save_wait       done: gm_save_result is what became of the whole
+ *
+ * Opening checks everything: checksums, geometry (boxes cover each tensor once), headers. Several ranks share the
+ * checksums of data.
  *
  * Errors: GM_ECORRUPT damaged; GM_EIO the system refused, the message names the file; after a failed
  * save older checkpoints are as they were and the .tmp folder is gone. */
 #ifndef GM_CHECKPOINT_H
 #define GM_CHECKPOINT_H
 
+#include "../parallel/layout.h"
 #include "box.h"
 
-/* A piece of a global tensor in memory. */
+/* A global tensor and the block of it that a rank holds. */
 typedef struct gm_piece {
     const char      *name;
-    const gm_tensor *tensor;                                  /* any strides; CPU memory */
-    int64_t          shape[GM_MAX_DIMS], offset[GM_MAX_DIMS]; /* of the global tensor; where the piece lies in it */
+    const gm_tensor *tensor; /* the block, padded as its layout says; any strides; CPU memory */
+    gm_layout        layout;
+    int64_t          shape[GM_MAX_DIMS]; /* global */
 } gm_piece;
 
-/* Saves a checkpoint of one rank: the pieces are whole tensors, each name once. meta: a JSON text with
- * whatever else is needed to go on. keep_last > 0: only so many steps are kept, never fewer than this
- * one. An older checkpoint of the same step is replaced. *path is to be freed. */
-gm_status gm_checkpoint_save(const char *folder, int64_t step, const gm_piece *pieces, int n, const char *meta,
-                             int keep_last, char **path);
+/* ---- saving ---- */
 
-/* The steps in a folder that are complete by name, ascending; to be freed. No folder: none. */
-gm_status gm_checkpoint_list(const char *folder, int64_t **steps, int *n);
-char     *gm_checkpoint_path(const char *folder, int64_t step); /* to be freed; NULL: no memory */
+typedef struct gm_save gm_save; /* one under way */
+
+typedef struct gm_save_as {
+    const char     *folder;
+    int64_t         step;
+    const gm_piece *pieces; /* each name once; the same on all ranks, blocks aside */
+    int             n;
+    const char     *meta;      /* JSON with whatever else is needed to go on; rank 0's is kept */
+    int             keep_last; /* > 0: only so many steps are kept, never fewer than this one */
+    int             rank;
+    const gm_mesh  *mesh;
+    bool            background;     /* write from a copy, in a thread */
+    uint64_t        snapshot_limit; /* > 0: the copy's bytes at most; always: half of the memory that is available,
+                                       divided by the ranks. Beyond it the save is done in the foreground. */
+} gm_save_as;
+
+#define GM_SAVE_TOKEN 17 /* bytes of a token, its 0 included */
+
+typedef enum gm_save_state {
+    GM_SAVE_WRITING,
+    GM_SAVE_WRITTEN, /* this rank's part is on disk, or failed; rank 0 waits for the others' */
+    GM_SAVE_DONE
+} gm_save_state;
+
+gm_status gm_save_new(const gm_save_as *as, gm_save **out);
+/* Rank 0 alone, while no other save into this folder is under way. token has room for GM_SAVE_TOKEN. GM_EIO. */
+gm_status gm_save_prepare(gm_save *s, char *token);
+/* Failures to write are no failures of this call: they wait in gm_save_part and gm_save_result. */
+gm_status gm_save_start(gm_save *s, const char *token);
+/* Returns at that state, or after so many seconds; negative: no limit. */
+gm_save_state gm_save_wait(gm_save *s, gm_save_state until, double seconds);
+bool          gm_save_in_background(const gm_save *s); /* false although asked for: no memory for the copy */
+gm_status     gm_save_part(const gm_save *s);          /* once written: this rank's own part; sets gm_last_error */
+gm_status     gm_save_result(const gm_save *s);        /* once done; on rank 0: the whole. Sets gm_last_error */
+const char   *gm_save_path(const gm_save *s);          /* what it will be called, or is */
+/* Rank 0: no more parts will come, all other ranks have stopped writing. */
+void gm_save_give_up(gm_save *s, const char *why);
+/* Stops what is under way as soon as the system lets it (an fsync at worst). NULL is allowed. */
+void gm_save_free(gm_save *s);
+
+/* ---- reading ---- */
 
 typedef struct gm_checkpoint gm_checkpoint;
 
@@ -47,8 +94,9 @@ typedef struct gm_stored {
     uint64_t    bytes;
 } gm_stored;
 
-/* Opens and verifies all of it. */
-gm_status gm_checkpoint_open(const char *path, gm_checkpoint **out);
+/* Opens and verifies all but the checksums of data: of these only share `part` of `parts`. The checkpoint is whole
+ * when part 0 .. parts - 1 have all been opened without complaint; 0 of 1 is all of it. */
+gm_status gm_checkpoint_open(const char *path, int part, int parts, gm_checkpoint **out);
 void      gm_checkpoint_close(gm_checkpoint *c); /* NULL is allowed */
 
 const char *gm_checkpoint_meta(const gm_checkpoint *c); /* JSON */
@@ -57,8 +105,10 @@ int         gm_checkpoint_count(const gm_checkpoint *c);
 gm_stored   gm_checkpoint_at(const gm_checkpoint *c, int i);              /* by name, 0 <= i < count */
 int         gm_checkpoint_find(const gm_checkpoint *c, const char *name); /* -1: no such tensor */
 
-/* Fills a tensor that is the box at `offset` (NULL: the whole, whose shape must then be equal) of a
- * stored one, from whatever boxes it meets. dtypes must be equal, or `cast` be true. GM_ESHAPE. */
-gm_status gm_checkpoint_read(const gm_checkpoint *c, const char *name, const int64_t *offset, bool cast, gm_tensor *to);
+/* Fills the block that a rank holds of a piece from whatever boxes it meets, and its padding with zeros. offset:
+ * where the piece's global shape begins in the stored tensor (NULL: the whole, whose shape must then be equal).
+ * dtypes must be equal, or `cast` be true. GM_ESHAPE. */
+gm_status gm_checkpoint_read(const gm_checkpoint *c, const gm_mesh *mesh, int rank, const gm_piece *to,
+                             const int64_t *offset, bool cast);
 
 #endif

@@ -89,8 +89,9 @@ char *gm_index_box_name(const gm_index_tensor *t, const gm_extent *box)
 /* ---- reading ---- */
 
 typedef struct reader {
-    const char *path;
-    gm_index   *x;
+    const char   *path;
+    gm_index_kind kind;
+    gm_index     *x;
 } reader;
 
 #define NO_MEMORY(r) GM_FAIL(GM_ENOMEM, "%s: no memory for it", (r)->path)
@@ -142,7 +143,7 @@ static gm_status read_files(const reader *r, json_t *v)
     const char *name;
     json_t     *e;
     gm_index   *x = r->x;
-    if (!json_is_object(v) || (int64_t)json_object_size(v) != x->world)
+    if (!json_is_object(v) || (int64_t)json_object_size(v) != (r->kind == GM_INDEX_PART ? 1 : x->world))
         return GM_FAIL(GM_ECORRUPT, "%s: it must list one file a rank, for %d ranks", r->path, x->world);
     if (!(x->files = calloc(json_object_size(v), sizeof *x->files))) return NO_MEMORY(r);
     json_object_foreach(v, name, e)
@@ -180,17 +181,6 @@ static gm_status read_box(const reader *r, const gm_index_tensor *t, const json_
     return GM_OK;
 }
 
-static gm_status check_cover(const reader *r, const gm_index_tensor *t)
-{
-    const char *why;
-    gm_extent  *e = malloc((size_t)t->n_boxes * sizeof *e + 1);
-    if (!e) return NO_MEMORY(r);
-    for (int i = 0; i < t->n_boxes; i++) e[i] = t->boxes[i].extent;
-    bool ok = gm_extents_cover(e, t->n_boxes, t->ndim, t->shape, &why);
-    free(e);
-    return ok ? GM_OK : GM_FAIL(GM_ECORRUPT, "%s: tensor '%s': its boxes %s", r->path, t->name, why);
-}
-
 static gm_status read_tensor(const reader *r, const char *name, const json_t *v, gm_index_tensor *t)
 {
     uint64_t      bytes;
@@ -207,7 +197,7 @@ static gm_status read_tensor(const reader *r, const char *name, const json_t *v,
     if (!(t->boxes = calloc(json_array_size(boxes) + 1, sizeof *t->boxes))) return NO_MEMORY(r);
     t->n_boxes = (int)json_array_size(boxes);
     for (int i = 0; i < t->n_boxes; i++) GM_TRY(read_box(r, t, json_array_get(boxes, (size_t)i), &t->boxes[i]));
-    return check_cover(r, t);
+    return GM_OK;
 }
 
 static gm_status read_tensors(const reader *r, json_t *v)
@@ -240,11 +230,11 @@ static gm_status read_root(const reader *r, json_t *root)
     return read_tensors(r, json_object_get(root, "tensors"));
 }
 
-gm_status gm_index_parse(const char *path, const char *text, size_t size, gm_index *out)
+gm_status gm_index_parse(const char *path, const char *text, size_t size, gm_index_kind kind, gm_index *out)
 {
     char         tail[TAIL_SIZE + 1];
     json_error_t e;
-    reader       r = {path, out};
+    reader       r = {path, kind, out};
     *out = (gm_index){0};
     uint32_t crc = size >= TAIL_SIZE ? gm_crc32c(0, text, size - TAIL_SIZE) : 0;
     snprintf(tail, sizeof tail, TAIL, crc);
@@ -255,8 +245,58 @@ gm_status gm_index_parse(const char *path, const char *text, size_t size, gm_ind
     if (!root) return GM_FAIL(GM_ECORRUPT, "%s:%d:%d: %s", path, e.line, e.column, e.text);
     gm_status st = read_root(&r, root);
     json_decref(root);
+    if (st == GM_OK && kind == GM_INDEX_WHOLE) st = gm_index_check_cover(path, out);
     if (st != GM_OK) gm_index_free(out);
     return st;
+}
+
+/* ---- parts ---- */
+
+static gm_status check_cover(const char *path, const gm_index_tensor *t)
+{
+    const char *why;
+    gm_extent  *e = malloc((size_t)t->n_boxes * sizeof *e + 1);
+    if (!e) return GM_FAIL(GM_ENOMEM, "%s: no memory for it", path);
+    for (int i = 0; i < t->n_boxes; i++) e[i] = t->boxes[i].extent;
+    bool ok = gm_extents_cover(e, t->n_boxes, t->ndim, t->shape, &why);
+    free(e);
+    return ok ? GM_OK : GM_FAIL(GM_ECORRUPT, "%s: tensor '%s': its boxes %s", path, t->name, why);
+}
+
+gm_status gm_index_check_cover(const char *path, const gm_index *x)
+{
+    for (int i = 0; i < x->n_tensors; i++) GM_TRY(check_cover(path, &x->tensors[i]));
+    return GM_OK;
+}
+
+static gm_status merge_tensor(gm_index *into, int file, const gm_index_tensor *from, const char *name)
+{
+    gm_index_tensor *t = into->n_tensors
+                             ? bsearch(from, into->tensors, (size_t)into->n_tensors, sizeof *from, tensor_by_name)
+                             : NULL;
+    bool             same = t && t->dtype == from->dtype && t->ndim == from->ndim;
+    for (int i = 0; same && i < t->ndim; i++) same = t->shape[i] == from->shape[i];
+    if (!same)
+        return GM_FAIL(GM_ECORRUPT, "%s: holds a tensor '%s' that rank 0 %s", name, from->name,
+                       t ? "describes otherwise" : "does not know");
+    gm_index_box *more = realloc(t->boxes, (size_t)(t->n_boxes + from->n_boxes + 1) * sizeof *more);
+    if (!more) return GM_FAIL(GM_ENOMEM, "no memory for the index of a checkpoint");
+    t->boxes = more;
+    for (int i = 0; i < from->n_boxes; i++) {
+        t->boxes[t->n_boxes] = from->boxes[i];
+        t->boxes[t->n_boxes++].file = file;
+    }
+    return GM_OK;
+}
+
+gm_status gm_index_merge(gm_index *into, const gm_index *part)
+{
+    gm_index_file *f = &into->files[into->n_files];
+    *f = part->files[0];
+    if (!(f->name = strdup(f->name))) return GM_FAIL(GM_ENOMEM, "no memory for the index of a checkpoint");
+    into->n_files++;
+    for (int i = 0; i < part->n_tensors; i++) GM_TRY(merge_tensor(into, into->n_files - 1, &part->tensors[i], f->name));
+    return GM_OK;
 }
 
 void gm_index_free(gm_index *x)

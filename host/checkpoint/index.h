@@ -47,8 +47,18 @@ typedef struct gm_index {
 
 /* The text of an index; meta must be JSON. To be freed. GM_EINVAL: meta is not. */
 gm_status gm_index_format(const gm_index *x, char **text, size_t *size);
-/* Checks checksum, format, and that the boxes of each tensor lie inside it and cover it once. GM_ECORRUPT. */
-gm_status gm_index_parse(const char *path, const char *text, size_t size, gm_index *out);
+typedef enum gm_index_kind {
+    GM_INDEX_WHOLE, /* of a checkpoint: a file a rank; the boxes of each tensor cover it once */
+    GM_INDEX_PART   /* of one rank's file */
+} gm_index_kind;
+
+/* Checks checksum, format, and that the boxes of each tensor lie inside it. GM_ECORRUPT. */
+gm_status gm_index_parse(const char *path, const char *text, size_t size, gm_index_kind kind, gm_index *out);
+/* Do the boxes of each tensor cover it once? path is for the message. GM_ECORRUPT. */
+gm_status gm_index_check_cover(const char *path, const gm_index *x);
+/* Adds file and boxes of a part to `into`, which lists the tensors and has room for the file. GM_ECORRUPT: a tensor
+ * that it does not list, or lists otherwise. GM_ENOMEM. */
+gm_status gm_index_merge(gm_index *into, const gm_index *part);
 void      gm_index_free(gm_index *x); /* a zeroed one is allowed */
 
 /* The name under which a box is stored in its file: the tensor's, or with "[begin:end,...]". To be freed. */

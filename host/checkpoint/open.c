@@ -10,6 +10,7 @@
 
 #include "files.h"
 #include "index.h"
+#include "plan.h"
 #include "safetensors.h"
 
 #define BUFFER ((size_t)1 << 20)
@@ -17,8 +18,9 @@
 struct gm_checkpoint {
     char    *path;
     gm_index index;
-    int     *fds;    /* of index.files */
-    char    *buffer; /* BUFFER bytes */
+    int     *fds;         /* of index.files */
+    char    *buffer;      /* BUFFER bytes */
+    int      part, parts; /* whose share of the checksums this is */
 };
 
 /* ---- verifying ---- */
@@ -36,7 +38,7 @@ static gm_status read_index(gm_checkpoint *c)
         st = GM_FAIL(GM_ECORRUPT, "%s: %llu bytes are too many", name, (unsigned long long)size);
     if (st == GM_OK && !(text = malloc((size_t)size + 1))) st = GM_FAIL(GM_ENOMEM, "%s: no memory to read it", name);
     if (st == GM_OK) st = gm_files_read(fd, name, 0, (size_t)size, text);
-    if (st == GM_OK) st = gm_index_parse(name, text, (size_t)size, &c->index);
+    if (st == GM_OK) st = gm_index_parse(name, text, (size_t)size, GM_INDEX_WHOLE, &c->index);
     if (fd >= 0) close(fd);
     free(text);
     free(name);
@@ -71,6 +73,18 @@ static gm_status check_entry(const char *file, const gm_safetensors *s, const gm
     return same ? GM_OK : GM_FAIL(GM_ECORRUPT, "%s: holds tensor '%s' otherwise than the index tells", file, t->name);
 }
 
+/* Boxes are shared by where their middle lies in all the bytes, file after file. */
+static bool is_my_share(const gm_checkpoint *c, int file, const gm_index_box *b)
+{
+    double before = (double)b->begin + 0.5 * (double)b->bytes, all = 0;
+    for (int i = 0; i < c->index.n_files; i++) {
+        if (i < file) before += (double)c->index.files[i].bytes;
+        all += (double)c->index.files[i].bytes;
+    }
+    int share = (int)(before / all * c->parts);
+    return (share < c->parts ? share : c->parts - 1) == c->part;
+}
+
 static gm_status check_boxes(gm_checkpoint *c, int file, const char *path, const gm_safetensors *s)
 {
     int met = 0;
@@ -79,7 +93,7 @@ static gm_status check_boxes(gm_checkpoint *c, int file, const char *path, const
         for (int k = 0; k < t->n_boxes; k++) {
             if (t->boxes[k].file != file) continue;
             GM_TRY(check_entry(path, s, t, &t->boxes[k]));
-            GM_TRY(check_box(c, path, t, &t->boxes[k]));
+            if (is_my_share(c, file, &t->boxes[k])) GM_TRY(check_box(c, path, t, &t->boxes[k]));
             met++;
         }
     }
@@ -112,10 +126,11 @@ static gm_status check_file(gm_checkpoint *c, int i)
     return st;
 }
 
-gm_status gm_checkpoint_open(const char *path, gm_checkpoint **out)
+gm_status gm_checkpoint_open(const char *path, int part, int parts, gm_checkpoint **out)
 {
     gm_checkpoint *c = calloc(1, sizeof *c);
-    if (!c) return GM_FAIL(GM_ENOMEM, "%s: no memory to open it", path);
+    if (c) c->part = part, c->parts = parts;
+    else return GM_FAIL(GM_ENOMEM, "%s: no memory to open it", path);
     gm_status st = (c->path = strdup(path)) && (c->buffer = malloc(BUFFER))
                        ? GM_OK
                        : GM_FAIL(GM_ENOMEM, "%s: no memory to open it", path);
@@ -206,7 +221,7 @@ static void convert(gm_dtype from, gm_dtype to, char *run, int64_t n)
 
 /* Copies what the box and the wanted block have in common. */
 static gm_status read_box(const gm_checkpoint *c, gm_dtype from, const gm_index_box *b, const gm_extent *wanted,
-                          gm_tensor *to)
+                          const gm_tensor *to)
 {
     gm_extent part;
     if (!gm_extent_meet(&b->extent, wanted, &part)) return GM_OK;
@@ -226,34 +241,57 @@ static gm_status read_box(const gm_checkpoint *c, gm_dtype from, const gm_index_
     return GM_OK;
 }
 
-static gm_status check_fit(const gm_index_tensor *t, const int64_t *offset, bool cast, const gm_tensor *to,
-                           gm_extent *wanted)
+static gm_status check_fit(const gm_index_tensor *t, const gm_piece *to, const int64_t *offset, bool cast)
 {
-    char got[96], have[96];
-    *wanted = (gm_extent){.ndim = to->ndim};
-    memcpy(wanted->shape, to->shape, sizeof wanted->shape);
-    if (offset) memcpy(wanted->offset, offset, (size_t)to->ndim * sizeof *offset);
-    bool fits = to->ndim == t->ndim && gm_extent_inside(wanted, t->shape);
+    char      got[96], have[96];
+    int       nd = to->tensor->ndim;
+    gm_extent wanted = {.ndim = nd};
+    memcpy(wanted.shape, to->shape, (size_t)nd * sizeof *to->shape);
+    if (offset) memcpy(wanted.offset, offset, (size_t)nd * sizeof *offset);
+    bool fits = nd == t->ndim && gm_extent_inside(&wanted, t->shape);
     for (int i = 0; fits && !offset && i < t->ndim; i++) fits = to->shape[i] == t->shape[i];
     if (!fits)
         return GM_FAIL(GM_ESHAPE, "tensor '%s' is %s in the checkpoint, %s here", t->name,
                        gm_shape_describe(t->ndim, t->shape, have, sizeof have),
-                       gm_shape_describe(to->ndim, to->shape, got, sizeof got));
-    if (t->dtype != to->dtype && !cast)
+                       gm_shape_describe(nd, to->shape, got, sizeof got));
+    if (t->dtype != to->tensor->dtype && !cast)
         return GM_FAIL(GM_ESHAPE, "tensor '%s' is %s in the checkpoint, %s here; ask for a cast if that is meant",
-                       t->name, gm_dtype_name(t->dtype), gm_dtype_name(to->dtype));
+                       t->name, gm_dtype_name(t->dtype), gm_dtype_name(to->tensor->dtype));
     return GM_OK;
 }
 
-gm_status gm_checkpoint_read(const gm_checkpoint *c, const char *name, const int64_t *offset, bool cast, gm_tensor *to)
+/* Zeros where the block is longer than what it holds of the tensor: one slab for each padded dimension. */
+static void clear_padding(const gm_tensor *t, const gm_extent *held)
 {
-    gm_extent wanted;
-    int       i = gm_checkpoint_find(c, name);
-    if (i < 0) return GM_FAIL(GM_EINVAL, "%s: has no tensor '%s'", c->path, name);
+    const int64_t origin[GM_MAX_DIMS] = {0};
+    for (int d = 0; d < t->ndim; d++) {
+        gm_extent slab = {.ndim = t->ndim};
+        memcpy(slab.shape, t->shape, sizeof slab.shape);
+        slab.offset[d] = held->shape[d], slab.shape[d] = t->shape[d] - held->shape[d];
+        static const char zeros[4096];
+        size_t            size = gm_dtype_size(t->dtype);
+        int64_t           n = gm_extent_numel(&slab), most = (int64_t)(sizeof zeros / size);
+        for (int64_t at = 0; at < n; at += most)
+            gm_extent_copy(&slab, at, n - at < most ? n - at : most, size, (char *)(uintptr_t)zeros, gm_tensor_data(t),
+                           t->stride, origin, false);
+    }
+}
+
+gm_status gm_checkpoint_read(const gm_checkpoint *c, const gm_mesh *mesh, int rank, const gm_piece *to,
+                             const int64_t *offset, bool cast)
+{
+    gm_planned planned;
+    int        i = gm_checkpoint_find(c, to->name);
+    if (i < 0) return GM_FAIL(GM_EINVAL, "%s: has no tensor '%s'", c->path, to->name);
     const gm_index_tensor *t = &c->index.tensors[i];
-    GM_TRY(check_fit(t, offset, cast, to, &wanted));
-    if (!gm_tensor_numel(to)) return GM_OK;
-    if (!gm_tensor_data(to)) return GM_FAIL(GM_EINVAL, "tensor '%s' has no memory to read into on this device", name);
-    for (int k = 0; k < t->n_boxes; k++) GM_TRY(read_box(c, t->dtype, &t->boxes[k], &wanted, to));
+    GM_TRY(check_fit(t, to, offset, cast));
+    GM_TRY(gm_plan(mesh, rank, to, 1, &planned));
+    if (!gm_tensor_numel(to->tensor)) return GM_OK;
+    if (!gm_tensor_data(to->tensor))
+        return GM_FAIL(GM_EINVAL, "tensor '%s' has no memory to read into on this device", to->name);
+    clear_padding(to->tensor, &planned.extent);
+    gm_extent wanted = planned.extent;
+    for (int d = 0; offset && d < wanted.ndim; d++) wanted.offset[d] += offset[d];
+    for (int k = 0; k < t->n_boxes; k++) GM_TRY(read_box(c, t->dtype, &t->boxes[k], &wanted, to->tensor));
     return GM_OK;
 }

@@ -1,184 +1,231 @@
-/* save.c - writing a checkpoint; see checkpoint.h.
+/* save.c - one save on one rank: this rank's part, and on rank 0 the whole; see checkpoint.h.
  *
- * Data goes out piece by piece through a buffer of fixed size, so a save needs no memory worth naming,
- * whatever the strides. The stages (shard, index, publish, prune) are what ranks will do between
- * barriers. */
+ * The thread sees this struct alone: no Lua, no communication, all signals blocked. The main thread waits on
+ * `changed`; what the thread reports is written under the lock before the state says so. */
 #define _GNU_SOURCE
 #include "checkpoint.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include <sys/random.h>
+#include <time.h>
 
 #include "files.h"
-#include "index.h"
-#include "safetensors.h"
+#include "parts.h"
+#include "shard.h"
+#include "steps.h"
 
-#define BUFFER ((size_t)1 << 20)
+typedef struct outcome {
+    gm_status st;
+    char      text[1600];
+} outcome;
 
-typedef struct save {
-    const gm_piece **pieces; /* by name */
-    gm_safetensor   *entries;
-    gm_index         index;
-    char            *buffer, *target, *beside;
-    int              n;
-} save;
+struct gm_save {
+    char         *folder, *target, *beside;
+    int64_t       step;
+    int           keep_last, rank;
+    char          token[GM_SAVE_TOKEN];
+    gm_part_stamp stamp;
+    bool          background;
+    uint64_t      limit;
+    gm_shard      shard;
+    gm_index      whole; /* rank 0: every tensor that is saved; boxes come from the parts */
 
-/* ---- folders and names ---- */
+    pthread_t       thread;
+    bool            threaded;
+    atomic_bool     stop; /* nobody wants the outcome any more */
+    pthread_mutex_t lock;
+    pthread_cond_t  changed;
+    gm_save_state   state;
+    bool            alone; /* no more parts will come; `why` tells */
+    char            why[1000];
+    outcome         part, result;
+};
 
-static char *step_path(const char *folder, int64_t step, const char *ending)
+/* ---- making one ---- */
+
+static int by_name(const void *a, const void *b)
 {
-    char *path = NULL;
-    return asprintf(&path, "%s/step-%08lld%s", folder, (long long)step, ending) < 0 ? NULL : path;
+    return strcmp(((const gm_piece *)a)->name, ((const gm_piece *)b)->name);
 }
 
-char *gm_checkpoint_path(const char *folder, int64_t step) { return step_path(folder, step, ""); }
-
-/* The step in "step-<8 or more digits><ending>", or -1. */
-static int64_t step_of(const char *name, const char *ending)
+static gm_status check_names(const gm_piece *pieces, int n)
 {
-    size_t digits;
-    if (strncmp(name, "step-", 5)) return -1;
-    digits = strspn(name + 5, "0123456789");
-    if (digits < 8 || digits > 16 || strcmp(name + 5 + digits, ending)) return -1;
-    return strtoll(name + 5, NULL, 10);
-}
-
-static int ascending(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* Steps of the entries of a folder that end so. */
-static gm_status list_steps(const char *folder, const char *ending, int64_t **steps, int *n)
-{
-    size_t room = 0;
-    *steps = NULL, *n = 0;
-    DIR *d = opendir(folder);
-    if (!d) return errno == ENOENT ? GM_OK : GM_FAIL(GM_EIO, "%s: cannot be opened: %s", folder, strerror(errno));
-    for (struct dirent *e; (e = readdir(d));) {
-        int64_t step = step_of(e->d_name, ending);
-        if (step < 0) continue;
-        if ((size_t)*n == room) {
-            int64_t *more = realloc(*steps, (room = room * 2 + 16) * sizeof **steps);
-            if (!more) {
-                closedir(d);
-                free(*steps);
-                return GM_FAIL(GM_ENOMEM, "%s: no memory to list it", folder);
-            }
-            *steps = more;
-        }
-        (*steps)[(*n)++] = step;
-    }
-    closedir(d);
-    if (*n) qsort(*steps, (size_t)*n, sizeof **steps, ascending);
-    return GM_OK;
-}
-
-gm_status gm_checkpoint_list(const char *folder, int64_t **steps, int *n) { return list_steps(folder, "", steps, n); }
-
-/* Removes what interrupted saves and removals left. */
-static gm_status clear_leftovers(const char *folder)
-{
-    int64_t *steps;
-    int      n;
-    GM_TRY(list_steps(folder, ".tmp", &steps, &n));
-    gm_status st = GM_OK;
-    for (int i = 0; st == GM_OK && i < n; i++) {
-        char *path = step_path(folder, steps[i], ".tmp");
-        st = path ? gm_files_remove(path) : GM_FAIL(GM_ENOMEM, "%s: no memory for a name", folder);
-        free(path);
-    }
-    free(steps);
-    return st;
-}
-
-/* Out of sight first, so that a removal that stops halfway is no damaged checkpoint. */
-static gm_status remove_step(const char *folder, int64_t step)
-{
-    char     *path = step_path(folder, step, ""), *away = step_path(folder, step, ".tmp");
-    gm_status st = GM_OK;
-    if (!path || !away) st = GM_FAIL(GM_ENOMEM, "%s: no memory for a name", folder);
-    else if (rename(path, away)) st = GM_FAIL(GM_EIO, "%s: cannot be removed: %s", path, strerror(errno));
-    else st = gm_files_remove(away);
-    free(path);
-    free(away);
-    return st;
-}
-
-static gm_status prune(const char *folder, int keep_last, int64_t saved)
-{
-    int64_t  *steps;
-    int       n;
-    gm_status st = gm_checkpoint_list(folder, &steps, &n);
-    if (st != GM_OK) return st;
-    for (int i = 0, left = n; st == GM_OK && i < n && left > keep_last; i++)
-        if (steps[i] != saved) st = remove_step(folder, steps[i]), left--;
-    free(steps);
-    return st;
-}
-
-/* ---- one rank's file ---- */
-
-static gm_status write_piece(gm_writer *w, const gm_piece *p, char *buffer)
-{
-    const gm_tensor *t = p->tensor;
-    size_t           size = gm_dtype_size(t->dtype);
-    int64_t          n = gm_tensor_numel(t), origin[GM_MAX_DIMS] = {0};
-    if (!n) return GM_OK;
-    char *data = gm_tensor_data(t);
-    if (!data) return GM_FAIL(GM_EINVAL, "tensor '%s' has no data that could be saved", p->name);
-    if (gm_tensor_is_contiguous(t)) return gm_writer_write(w, data, (size_t)n * size);
-    gm_extent part = {.ndim = t->ndim};
-    memcpy(part.shape, t->shape, sizeof part.shape);
-    for (int64_t at = 0, step = (int64_t)(BUFFER / size); at < n; at += step) {
-        int64_t m = n - at < step ? n - at : step;
-        gm_extent_copy(&part, at, m, size, buffer, data, t->stride, origin, true);
-        GM_TRY(gm_writer_write(w, buffer, (size_t)m * size));
+    for (int i = 0; i < n; i++) {
+        const char *name = pieces[i].name;
+        if (!*name || !strcmp(name, "__metadata__") || name[strlen(name) - 1] == ']') /* boxes have such names */
+            return GM_FAIL(GM_EINVAL, "a tensor cannot be called '%s'", name);
+        if (i && !strcmp(name, pieces[i - 1].name)) return GM_FAIL(GM_EINVAL, "two tensors are called '%s'", name);
     }
     return GM_OK;
 }
 
-static gm_status write_data(save *s, gm_writer *w)
+/* What rank 0 will publish, without boxes. */
+static gm_status describe_whole(gm_save *s, const gm_save_as *as, const gm_piece *pieces)
 {
-    char  *header;
-    size_t size;
-    GM_TRY(gm_safetensors_header(s->entries, s->n, &header, &size));
-    gm_status st = gm_writer_write(w, header, size);
-    free(header);
-    s->index.files[0].header_crc = w->crc;
-    for (int i = 0; st == GM_OK && i < s->n; i++) {
-        gm_index_box *b = s->index.tensors[i].boxes;
-        gm_writer_mark(w);
-        st = write_piece(w, s->pieces[i], s->buffer);
-        b->begin = s->entries[i].begin, b->bytes = s->entries[i].bytes, b->crc = w->crc;
+    gm_index *x = &s->whole;
+    x->world = s->stamp.world;
+    x->files = calloc((size_t)x->world, sizeof *x->files);
+    x->tensors = calloc((size_t)as->n + 1, sizeof *x->tensors);
+    x->meta = strdup(as->meta);
+    if (!x->files || !x->tensors || !x->meta) return GM_FAIL(GM_ENOMEM, "no memory to save %d tensors", as->n);
+    for (int i = 0; i < as->n; i++) {
+        gm_index_tensor *t = &x->tensors[x->n_tensors++];
+        t->dtype = pieces[i].tensor->dtype, t->ndim = pieces[i].tensor->ndim;
+        memcpy(t->shape, pieces[i].shape, (size_t)t->ndim * sizeof *t->shape);
+        if (!(t->name = strdup(pieces[i].name))) return GM_FAIL(GM_ENOMEM, "no memory to save %d tensors", as->n);
     }
-    s->index.files[0].bytes = w->written;
-    return st;
+    return GM_OK;
 }
 
-static gm_status write_shard(save *s)
+static gm_status plan(gm_save *s, const gm_save_as *as)
 {
-    gm_writer w;
-    gm_status st = gm_writer_open(s->beside, s->index.files[0].name, &w);
-    if (st == GM_OK) st = write_data(s, &w);
-    if (st == GM_OK) st = gm_writer_finish(&w);
-    gm_writer_drop(&w);
+    gm_piece   *pieces = malloc((size_t)as->n * sizeof *pieces + 1);
+    gm_planned *planned = calloc((size_t)as->n + 1, sizeof *planned);
+    gm_status   st = pieces && planned ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory to save %d tensors", as->n);
+    if (st == GM_OK) {
+        if (as->n) memcpy(pieces, as->pieces, (size_t)as->n * sizeof *pieces);
+        qsort(pieces, (size_t)as->n, sizeof *pieces, by_name);
+        st = check_names(pieces, as->n);
+    }
+    if (st == GM_OK) st = gm_plan(as->mesh, as->rank, pieces, as->n, planned);
+    if (st == GM_OK) s->stamp.digest = gm_plan_digest(as->mesh, pieces, as->n);
+    if (st == GM_OK) st = gm_shard_new(s->stamp.world, as->rank, pieces, planned, as->n, &s->shard);
+    if (st == GM_OK && as->rank == 0) st = describe_whole(s, as, pieces);
+    free(pieces);
+    free(planned);
     return st;
 }
 
-static gm_status write_index(save *s)
+gm_status gm_save_new(const gm_save_as *as, gm_save **out)
+{
+    pthread_condattr_t attributes;
+    if (as->step < 0 || as->step > (int64_t)1 << 53)
+        return GM_FAIL(GM_EINVAL, "a checkpoint of step %lld", (long long)as->step);
+    gm_save *s = calloc(1, sizeof *s);
+    if (!s) return GM_FAIL(GM_ENOMEM, "no memory to save %d tensors", as->n);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    s->step = as->step, s->keep_last = as->keep_last, s->rank = as->rank;
+    s->background = as->background, s->limit = as->snapshot_limit;
+    s->stamp = (gm_part_stamp){.token = s->token, .world = gm_mesh_size(as->mesh)};
+    s->folder = strdup(as->folder);
+    s->target = gm_steps_path(as->folder, as->step, "");
+    s->beside = gm_steps_path(as->folder, as->step, ".tmp");
+    gm_status st = s->folder && s->target && s->beside ? plan(s, as) : GM_FAIL(GM_ENOMEM, "no memory for a path");
+    if (st == GM_OK) *out = s;
+    else gm_save_free(s);
+    return st;
+}
+
+gm_status gm_save_prepare(gm_save *s, char *token)
+{
+    uint64_t drawn;
+    GM_TRY(gm_steps_prepare(s->folder, s->beside));
+    if (getrandom(&drawn, sizeof drawn, 0) != sizeof drawn)
+        return GM_FAIL(GM_EIO, "the system gave no random bytes: %s", strerror(errno));
+    snprintf(token, GM_SAVE_TOKEN, "%016llx", (unsigned long long)drawn);
+    return GM_OK;
+}
+
+/* ---- waiting and telling ---- */
+
+static void set_outcome(outcome *o, gm_status st)
+{
+    o->st = st;
+    snprintf(o->text, sizeof o->text, "%s", st == GM_OK ? "" : gm_last_error());
+}
+
+static void reach(gm_save *s, gm_save_state state, outcome *o, gm_status st)
+{
+    pthread_mutex_lock(&s->lock);
+    set_outcome(o, st);
+    s->state = state;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* The moment `seconds` from now, on the clock of `changed`. */
+static struct timespec moment(double seconds)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    at.tv_sec += (time_t)seconds;
+    at.tv_nsec += (long)((seconds - (double)(time_t)seconds) * 1e9);
+    if (at.tv_nsec >= 1000000000) at.tv_sec++, at.tv_nsec -= 1000000000;
+    return at;
+}
+
+gm_save_state gm_save_wait(gm_save *s, gm_save_state until, double seconds)
+{
+    struct timespec end = moment(seconds > 0 ? seconds : 0);
+    int             over = 0;
+    pthread_mutex_lock(&s->lock);
+    while (s->state < until && over != ETIMEDOUT)
+        over = seconds < 0 ? pthread_cond_wait(&s->changed, &s->lock)
+                           : pthread_cond_timedwait(&s->changed, &s->lock, &end);
+    gm_save_state state = s->state;
+    pthread_mutex_unlock(&s->lock);
+    return state;
+}
+
+void gm_save_give_up(gm_save *s, const char *why)
+{
+    pthread_mutex_lock(&s->lock);
+    s->alone = true;
+    snprintf(s->why, sizeof s->why, "%s", why);
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Sleeps a little unless somebody gave up. */
+static bool pause_for_parts(gm_save *s, double seconds)
+{
+    struct timespec end = moment(seconds);
+    pthread_mutex_lock(&s->lock);
+    if (!s->alone && !atomic_load(&s->stop)) pthread_cond_timedwait(&s->changed, &s->lock, &end);
+    bool on = !s->alone && !atomic_load(&s->stop);
+    pthread_mutex_unlock(&s->lock);
+    return on;
+}
+
+/* ---- the whole, on rank 0 ---- */
+
+/* Waits until rank r has said how it fared. */
+static gm_status await_part(gm_save *s, int r)
+{
+    for (double pause = 0.0005; gm_part_look(s->beside, r) == GM_PART_NONE; pause = pause < 0.02 ? pause * 2 : pause) {
+        if (pause_for_parts(s, pause)) continue;
+        if (gm_part_look(s->beside, r) != GM_PART_NONE) break;
+        return GM_FAIL(GM_EIO, "%s", s->alone ? s->why : "the save was left unfinished");
+    }
+    return GM_OK;
+}
+
+static gm_status merge_part(gm_save *s, int r)
+{
+    gm_index part;
+    GM_TRY(await_part(s, r));
+    GM_TRY(gm_part_read(s->beside, r, &s->stamp, &part));
+    gm_status st = gm_index_merge(&s->whole, &part);
+    gm_index_free(&part);
+    if (st == GM_OK) st = gm_part_forget(s->beside, r);
+    return st;
+}
+
+static gm_status write_index(gm_save *s)
 {
     char     *text = NULL;
     size_t    size;
     gm_writer w;
-    GM_TRY(gm_index_format(&s->index, &text, &size));
+    GM_TRY(gm_index_format(&s->whole, &text, &size));
     gm_status st = gm_writer_open(s->beside, GM_INDEX_NAME, &w);
     if (st == GM_OK) st = gm_writer_write(&w, text, size);
     if (st == GM_OK) st = gm_writer_finish(&w);
@@ -187,124 +234,137 @@ static gm_status write_index(save *s)
     return st;
 }
 
-/* The rename is the moment at which the checkpoint exists. One of the same step is exchanged in one go
- * where the file system can, so that at no moment there is none. */
-static gm_status publish(const char *folder, save *s)
+static gm_status merge(gm_save *s)
 {
-    GM_TRY(gm_files_sync_folder(s->beside));
-    if (rename(s->beside, s->target)) {
-        if (errno != ENOTEMPTY && errno != EEXIST)
-            return GM_FAIL(GM_EIO, "%s: cannot be renamed: %s", s->beside, strerror(errno));
-        if (renameat2(AT_FDCWD, s->beside, AT_FDCWD, s->target, RENAME_EXCHANGE))
-            return GM_FAIL(GM_EIO, "%s: exists, and cannot be exchanged with the new one: %s; remove it", s->target,
-                           strerror(errno));
+    GM_TRY(gm_index_merge(&s->whole, &s->shard.index));
+    for (int r = 1; r < s->stamp.world; r++) GM_TRY(merge_part(s, r));
+    GM_TRY(gm_index_check_cover(s->beside, &s->whole));
+    GM_TRY(write_index(s));
+    return gm_steps_publish(s->folder, s->beside, s->target);
+}
+
+/* Removes what could not be finished, or the checkpoint that was replaced; not under the hands of others. */
+static gm_status clear(gm_save *s)
+{
+    for (int r = 1; r < s->stamp.world; r++)
+        if (await_part(s, r) != GM_OK) break;
+    return atomic_load(&s->stop) ? GM_OK : gm_files_remove(s->beside);
+}
+
+static gm_status finish_whole(gm_save *s)
+{
+    outcome   o;
+    gm_status st = s->part.st == GM_OK ? merge(s) : gm_fail_again(s->part.st, s->part.text);
+    set_outcome(&o, st);
+    if (st == GM_OK) { /* what is left in `beside` is the one that was replaced: all of it is ours */
+        GM_TRY(gm_files_remove(s->beside));
+        return s->keep_last > 0 ? gm_steps_prune(s->folder, s->keep_last, s->step) : GM_OK;
     }
-    return gm_files_sync_folder(folder);
+    (void)clear(s); /* the next save tries again; why this one failed is what matters */
+    return gm_fail_again(o.st, o.text);
 }
 
-/* ---- putting it together ---- */
+/* ---- this rank's part ---- */
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp((*(const gm_piece *const *)a)->name, (*(const gm_piece *const *)b)->name);
-}
-
-static gm_status check_pieces(const save *s)
-{
-    char got[96], want[96];
-    for (int i = 0; i < s->n; i++) {
-        const gm_piece *p = s->pieces[i];
-        if (!*p->name || !strcmp(p->name, "__metadata__"))
-            return GM_FAIL(GM_EINVAL, "a tensor cannot be called '%s'", p->name);
-        if (i && !strcmp(p->name, s->pieces[i - 1]->name))
-            return GM_FAIL(GM_EINVAL, "two tensors are called '%s'", p->name);
-        for (int d = 0; d < p->tensor->ndim; d++)
-            if (p->offset[d] || p->shape[d] != p->tensor->shape[d])
-                return GM_FAIL(GM_ESHAPE, "tensor '%s': one rank saves whole tensors; this is %s of %s", p->name,
-                               gm_shape_describe(p->tensor->ndim, p->tensor->shape, got, sizeof got),
-                               gm_shape_describe(p->tensor->ndim, p->shape, want, sizeof want));
-    }
-    return GM_OK;
-}
-
-static gm_status describe(save *s)
-{
-    gm_index *x = &s->index;
-    x->world = x->n_files = 1;
-    x->files = calloc(1, sizeof *x->files);
-    x->tensors = calloc((size_t)s->n + 1, sizeof *x->tensors);
-    s->entries = calloc((size_t)s->n + 1, sizeof *s->entries);
-    s->buffer = malloc(BUFFER);
-    if (!x->files || !x->tensors || !s->entries || !s->buffer || !(x->files[0].name = strdup("rank-00000.safetensors")))
-        return GM_FAIL(GM_ENOMEM, "no memory to save %d tensors", s->n);
-    for (int i = 0; i < s->n; i++) {
-        const gm_tensor *t = s->pieces[i]->tensor;
-        gm_index_tensor *to = &x->tensors[x->n_tensors++];
-        to->dtype = t->dtype, to->ndim = t->ndim, to->n_boxes = 1;
-        memcpy(to->shape, t->shape, sizeof to->shape);
-        to->name = strdup(s->pieces[i]->name);
-        to->boxes = calloc(1, sizeof *to->boxes);
-        if (!to->name || !to->boxes) return GM_FAIL(GM_ENOMEM, "no memory to save %d tensors", s->n);
-        to->boxes[0].extent.ndim = t->ndim;
-        memcpy(to->boxes[0].extent.shape, t->shape, sizeof to->shape);
-        s->entries[i] = (gm_safetensor){.name = to->name, .dtype = t->dtype, .ndim = t->ndim};
-        memcpy(s->entries[i].shape, t->shape, sizeof to->shape);
-    }
-    return GM_OK;
-}
-
-static gm_status write_all(const char *folder, save *s)
+static gm_status write_part(gm_save *s)
 {
     gm_files_guard guard;
-    gm_status      st;
-    GM_TRY(gm_files_mkdirs(folder));
-    GM_TRY(clear_leftovers(folder));
-    if (mkdir(s->beside, 0777)) return GM_FAIL(GM_EIO, "%s: cannot be made: %s", s->beside, strerror(errno));
     gm_files_begin(&guard);
-    st = write_shard(s);
-    if (st == GM_OK) st = write_index(s);
+    gm_status st = gm_shard_write(&s->shard, s->beside, &s->stop);
+    if (st == GM_OK && s->rank > 0) st = gm_part_announce(s->beside, s->rank, &s->shard.index, &s->stamp);
+    if (st != GM_OK && s->rank > 0) {
+        outcome o;
+        set_outcome(&o, st);
+        gm_part_fail(s->beside, s->rank, o.text);
+        gm_fail_again(st, o.text);
+    }
     gm_files_end(&guard);
-    if (st == GM_OK) st = publish(folder, s);
-    char why[1024];
-    snprintf(why, sizeof why, "%s", gm_last_error());
-    gm_status removed = gm_files_remove(s->beside); /* nothing, an older one, or what could not be finished */
-    return st == GM_OK ? removed : gm_fail_again(st, why);
+    return st;
 }
 
-static void drop(save *s)
+static void work_part(gm_save *s) { reach(s, GM_SAVE_WRITTEN, &s->part, write_part(s)); }
+
+static void work_whole(gm_save *s)
 {
-    s->index.meta = NULL; /* the caller's */
-    gm_index_free(&s->index);
-    free(s->pieces);
-    free(s->entries);
-    free(s->buffer);
+    gm_files_guard guard;
+    gm_files_begin(&guard);
+    gm_status st = s->rank == 0 ? finish_whole(s) : gm_fail_again(s->part.st, s->part.text);
+    gm_files_end(&guard);
+    reach(s, GM_SAVE_DONE, &s->result, st);
+}
+
+static void *thread_main(void *context)
+{
+    gm_save *s = context;
+    if (s->state == GM_SAVE_WRITING) work_part(s);
+    work_whole(s);
+    return NULL;
+}
+
+/* Half of what the system has available, for all ranks together (they may be on this machine). */
+static uint64_t memory_for_copy(const gm_save *s)
+{
+    unsigned long long kilobytes = 0;
+    char               line[256];
+    FILE              *f = fopen("/proc/meminfo", "re");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %llu kB", &kilobytes) == 1) break;
+    if (f) fclose(f);
+    uint64_t most = (uint64_t)kilobytes * 512 / (uint64_t)s->stamp.world;
+    return s->limit && s->limit < most ? s->limit : most;
+}
+
+static gm_status start_thread(gm_save *s)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&s->thread, NULL, thread_main, s);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error) return GM_FAIL(GM_ENOMEM, "no thread to write a checkpoint: %s", strerror(error));
+    s->threaded = true;
+    return GM_OK;
+}
+
+/* One rank in the foreground needs no thread; rank 0 of several has others to wait for, which must not keep
+ * the main thread from its own communication. */
+gm_status gm_save_start(gm_save *s, const char *token)
+{
+    snprintf(s->token, sizeof s->token, "%s", token);
+    s->background = s->background && gm_shard_copy(&s->shard, memory_for_copy(s)) == GM_OK;
+    if (s->background && start_thread(s) == GM_OK) return GM_OK;
+    s->background = false;
+    work_part(s);
+    if (s->rank > 0 || s->stamp.world == 1) {
+        work_whole(s);
+        return GM_OK;
+    }
+    gm_status st = start_thread(s);
+    if (st != GM_OK) reach(s, GM_SAVE_DONE, &s->result, st);
+    return GM_OK;
+}
+
+/* ---- asking ---- */
+
+static gm_status retell(const outcome *o) { return o->st == GM_OK ? GM_OK : gm_fail_again(o->st, o->text); }
+
+bool        gm_save_in_background(const gm_save *s) { return s->background; }
+gm_status   gm_save_part(const gm_save *s) { return retell(&s->part); }
+gm_status   gm_save_result(const gm_save *s) { return retell(&s->result); }
+const char *gm_save_path(const gm_save *s) { return s->target; }
+
+void gm_save_free(gm_save *s)
+{
+    if (!s) return;
+    atomic_store(&s->stop, true);
+    gm_save_give_up(s, "the save was left unfinished");
+    if (s->threaded) pthread_join(s->thread, NULL);
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->changed);
+    gm_shard_free(&s->shard);
+    gm_index_free(&s->whole);
+    free(s->folder);
     free(s->target);
     free(s->beside);
-}
-
-gm_status gm_checkpoint_save(const char *folder, int64_t step, const gm_piece *pieces, int n, const char *meta,
-                             int keep_last, char **path)
-{
-    gm_status st = GM_OK;
-    save      s = {.n = n};
-    if (step < 0 || step > (int64_t)1 << 53) return GM_FAIL(GM_EINVAL, "a checkpoint of step %lld", (long long)step);
-    s.target = step_path(folder, step, "");
-    s.beside = step_path(folder, step, ".tmp");
-    s.pieces = malloc((size_t)n * sizeof *s.pieces + 1);
-    if (!s.target || !s.beside || !s.pieces) st = GM_FAIL(GM_ENOMEM, "no memory to save %d tensors", n);
-    if (st == GM_OK) {
-        for (int i = 0; i < n; i++) s.pieces[i] = &pieces[i];
-        qsort(s.pieces, (size_t)n, sizeof *s.pieces, by_name);
-        s.index.meta = (char *)(uintptr_t)meta;
-        st = check_pieces(&s);
-    }
-    if (st == GM_OK) st = describe(&s);
-    if (st == GM_OK) st = write_all(folder, &s);
-    if (st == GM_OK && keep_last > 0) st = prune(folder, keep_last, step);
-    if (st == GM_OK) {
-        *path = s.target;
-        s.target = NULL;
-    }
-    drop(&s);
-    return st;
+    free(s);
 }

@@ -1,4 +1,4 @@
---- Checkpoints: saved whole or not at all, verified when opened (host/checkpoint/checkpoint.h).
+--- Checkpoints: global tensors, saved whole or not at all, verified when opened (host/checkpoint/checkpoint.h).
 --
 --     local path = checkpoint.save("runs/x/checkpoints", { tensors = { { name =, tensor = } },
 --                                   meta = { step = 1200, ... } }, { keep_last = 3 })
@@ -6,9 +6,12 @@
 --     ck:read_into("head.weight", model.head.weight)
 --     ck:close()
 --
--- meta is anything JSON can hold (ganymede.json says what that is); its `step` names the checkpoint.
+-- meta is anything JSON can hold (ganymede.json says what that is); its `step` names the checkpoint. On several
+-- ranks each writes the blocks that are its own and reads those that it needs, whatever the layout was that wrote
+-- them; the folder must be one that all ranks see.
 -- Damaged files raise failure(5); what the system refuses (disk full, no permission) failure(1) when
 -- saving, after which older checkpoints are as they were.
+-- The trap: save, start, finish, open, verify and latest are collective: all ranks call them, or none.
 -- @module ganymede.checkpoint
 local core = require "ganymede.core"
 local failure = require "ganymede.failure"
@@ -18,15 +21,71 @@ local options = require "ganymede.options"
 
 local checkpoint = {}
 
+local function code_of(status, kind) return kind == "corrupt" and 5 or status end
+
 local function checked(status, first, message, kind, ...)
-  if first == nil and message ~= nil then failure(kind == "corrupt" and 5 or status, "%s", message) end
+  if first == nil and message ~= nil then failure(code_of(status, kind), "%s", message) end
   return first, message, kind, ...
 end
+
+-- ---------------------------------------------------------------- agreeing
+
+-- Texts of all ranks, by rank from 1.
+local function share(text)
+  if core.world() == 1 then return { text } end
+  return core.comm_exchange(core.comm_group(), text)
+end
+
+-- kind and message of a failed call as one text, and back; "" where it did not fail.
+local function pack_failure(first, message, kind)
+  return first == nil and (kind or "invalid") .. "\n" .. tostring(message) or ""
+end
+
+-- Of the ranks' texts the first that tells of a failure -> message, kind, rank from 0; or nil.
+local function first_failure(texts)
+  for i, text in ipairs(texts) do
+    if text ~= "" then
+      local kind, message = text:match "^([^\n]*)\n(.*)$"
+      return message, kind, i - 1
+    end
+  end
+end
+
+-- The same failure on all ranks, which the rank it befell tells the user.
+local function raise_agreed(status, message, kind, rank)
+  local err = failure.new(code_of(status, kind), message)
+  err.peer = rank ~= core.rank() or nil
+  error(err, 0)
+end
+
+--- For what each rank has checked for itself: raises when any rank has an error. The lowest of these raises its own,
+-- the others one of the same status and words, which the user is not told again. Collective.
+function checkpoint.agree(ok, err)
+  if core.world() == 1 then return ok or error(err, 0) end
+  local texts = share(ok and "" or failure.code(err) .. "\n" .. failure.text(err))
+  local message, code, rank = first_failure(texts)
+  if not message then return end
+  if rank == core.rank() then error(err, 0) end
+  local other = failure.new(tonumber(code), message)
+  other.peer = true
+  error(other, 0)
+end
+
+--- Raises what finish returned, on all ranks; rank 0 tells the user.
+function checkpoint.raise(message, kind) raise_agreed(1, message, kind, 0) end
 
 -- ---------------------------------------------------------------- saving
 
 local save_options = {
   keep_last = { type = "integer", min = 1, optional = true, doc = "steps that stay, this one included; default: all" },
+}
+
+local start_options = {
+  keep_last = save_options.keep_last,
+  background = { type = "boolean", default = true, doc = "write from a copy while the program goes on?" },
+  snapshot_limit = { type = "integer", min = 1, optional = true,
+                     doc = "bytes of memory that a rank's copy may take; default and at most: half of what the system "
+                       .. "has available, divided by the ranks" },
 }
 
 local function step_of(state)
@@ -37,15 +96,100 @@ local function step_of(state)
   return step
 end
 
---- Saves state = { tensors = list of { name =, tensor = } or { name, tensor }, meta = table } as a new
--- folder in dir -> its path.
-function checkpoint.save(dir, state, opt)
-  opt = options.check("checkpoint.save", save_options, opt, 2)
-  local step = step_of(state)
+local Saving = {} -- a save under way: path, step, background; finish()
+Saving.__index = Saving
+
+local under_way -- one at a time: its folder's leftovers are the next one's to remove
+
+local function new_save(dir, step, state, opt)
   local names, tensors = {}, {}
   for i, entry in ipairs(state.tensors) do names[i], tensors[i] = entry.name or entry[1], entry.tensor or entry[2] end
-  local meta = json.encode(state.meta)
-  return (checked(1, core.checkpoint_save(dir, step, names, tensors, meta, opt.keep_last or 0)))
+  return (checked(1, core.checkpoint_new {
+    folder = dir, step = step, names = names, tensors = tensors, meta = json.encode(state.meta),
+    keep_last = opt.keep_last or 0, background = opt.background, snapshot_limit = opt.snapshot_limit or 0 }))
+end
+
+-- Rank 0 makes the folder -> token for all ranks, or nil and why not.
+local function prepare(handle)
+  local said = ""
+  if core.rank() == 0 then
+    local token, message, kind = core.checkpoint_prepare(handle)
+    said = token and "token\n" .. token or pack_failure(token, message, kind)
+  end
+  local text, kind = first_failure { share(said)[1] }
+  if kind == "token" then return text end
+  return nil, text, kind
+end
+
+-- Until this rank's save is so far; failures of other ranks get through, and Ctrl-C.
+local function wait(handle, state)
+  while not core.checkpoint_wait(handle, state, 0.02) do
+    if core.world() > 1 then core.comm_poll() end
+  end
+end
+
+-- What became of it on all ranks: nil, or message and kind.
+local function outcome(handle)
+  wait(handle, "written")
+  local message, _, rank = first_failure(share(pack_failure(core.checkpoint_part(handle))))
+  if core.rank() == 0 then
+    if message then core.checkpoint_give_up(handle, rank == 0 and message or ("rank %d: %s"):format(rank, message)) end
+    wait(handle, "done")
+  end
+  return first_failure { share(core.rank() == 0 and pack_failure(core.checkpoint_result(handle)) or "")[1] }
+end
+
+--- Waits for the end of the save -> its path; or nil, why not (the same on all ranks), and the kind of failure.
+-- It may be asked again.
+function Saving:finish()
+  if self.handle then
+    self.message, self.kind = outcome(self.handle)
+    core.checkpoint_free(self.handle)
+    self.handle = nil
+    if under_way == self then under_way = nil end
+  end
+  if self.message then return nil, self.message, self.kind end
+  return self.path
+end
+
+--- For a program that ends with an error: without a word to other ranks, gives this rank's writing at most so many
+-- seconds and stops it.
+function Saving:leave(seconds)
+  if not self.handle then return end
+  core.checkpoint_wait(self.handle, "done", seconds)
+  core.checkpoint_free(self.handle)
+  self.handle, self.message, self.kind = nil, "the program ended before it was over", "io"
+  if under_way == self then under_way = nil end
+end
+
+--- Begins to save state = { tensors = list of { name =, tensor = } or { name, tensor }, meta = table } as a new folder
+-- in dir, and returns as soon as the tensors may change again -> object with path, step, background (false: it was
+-- written at once, for want of memory) and finish(). Waits for the save before. What is wrong with the state is
+-- raised; what the system refuses waits in finish.
+function checkpoint.start(dir, state, opt)
+  opt = options.check("checkpoint.start", start_options, opt, 2)
+  if under_way then under_way:finish() end
+  local step = step_of(state)
+  local self = setmetatable({ step = step, handle = new_save(dir, step, state, opt) }, Saving)
+  local token, message, kind = prepare(self.handle)
+  if not token then
+    core.checkpoint_free(self.handle)
+    self.handle, self.message, self.kind = nil, message, kind
+    return self
+  end
+  under_way = self
+  self.path, self.background = checked(1, core.checkpoint_start(self.handle, token))
+  return self
+end
+
+--- Saves and waits for the end of it -> path. state as for start.
+function checkpoint.save(dir, state, opt)
+  opt = options.check("checkpoint.save", save_options, opt, 2)
+  step_of(state)
+  local saving = checkpoint.start(dir, state, { keep_last = opt.keep_last, background = false })
+  local path, message, kind = saving:finish()
+  if not path then checkpoint.raise(message, kind) end
+  return path
 end
 
 -- ---------------------------------------------------------------- finding
@@ -58,21 +202,46 @@ function checkpoint.list(dir)
   return list
 end
 
+-- Opens with all ranks sharing the checksums of data -> handle; or nil, message, kind, the rank that found it. Where
+-- one rank is not content, none is.
+local function open_shared(path, alone)
+  local handle, message, kind = core.checkpoint_open(path, alone and 0 or core.rank(), alone and 1 or core.world())
+  if alone then return handle, message, kind, core.rank() end
+  local why, what, rank = first_failure(share(pack_failure(handle, message, kind)))
+  if not why then return handle end
+  if handle then core.checkpoint_close(handle) end
+  return nil, why, what, rank
+end
+
 --- true, or nil and what is wrong: all checksums, all geometry.
 function checkpoint.verify(path)
-  local handle, message = core.checkpoint_open(path)
+  local handle, message = open_shared(path)
   if not handle then return nil, message end
   core.checkpoint_close(handle)
   return true
 end
 
---- The newest checkpoint in dir that is whole, or nil. Damaged ones are skipped, and said: say(line) is
--- called for each, by default a warning in the log of rank 0.
+-- Rank 0's list, on all ranks.
+local function agreed_list(dir)
+  if core.world() == 1 then return checkpoint.list(dir) end
+  local ok, list = true, nil
+  if core.rank() == 0 then ok, list = pcall(checkpoint.list, dir) end
+  local text = core.rank() == 0 and (ok and json.encode(json.array(list)) or "") or ""
+  text = share(text)[1]
+  if text == "" then
+    if not ok then error(list, 0) end
+    raise_agreed(2, dir .. ": rank 0 cannot list it", "io", 0)
+  end
+  return json.decode(text, "list of checkpoints")
+end
+
+--- The newest checkpoint in dir that is whole, or nil: rank 0's list, which all ranks verify together. Damaged ones
+-- are skipped, and said: say(line) is called for each, by default a warning in the log of rank 0.
 function checkpoint.latest(dir, say)
   say = say or function(line)
     if core.rank() == 0 then log.warn("%s", line) end
   end
-  local list = checkpoint.list(dir)
+  local list = agreed_list(dir)
   for i = #list, 1, -1 do
     local ok, message = checkpoint.verify(list[i].path)
     if ok then return list[i].path end
@@ -86,9 +255,15 @@ end
 local Checkpoint = {}
 Checkpoint.__index = Checkpoint
 
+local open_options = {
+  alone = { type = "boolean", default = false, doc = "on this rank only, which verifies all of it?" },
+}
+
 --- Opens and verifies. Fields: path, meta, world (ranks that saved it).
-function checkpoint.open(path)
-  local handle = checked(2, core.checkpoint_open(path))
+function checkpoint.open(path, opt)
+  opt = options.check("checkpoint.open", open_options, opt, 2)
+  local handle, message, kind, rank = open_shared(path, opt.alone)
+  if not handle then raise_agreed(2, message, kind, rank) end
   local text, world = core.checkpoint_meta(handle)
   return setmetatable({ handle = handle, path = path, meta = json.decode(text, path .. ": meta"), world = world },
     Checkpoint)
@@ -102,8 +277,9 @@ function Checkpoint:has(name) return core.checkpoint_info(self.handle, name) ~= 
 --- { name, dtype, shape (global), bytes, boxes } or nil.
 function Checkpoint:info(name) return core.checkpoint_info(self.handle, name) end
 
---- Fills tensor with the stored one of that name; shape and dtype must be equal. opt.cast: convert the
--- dtype; opt.offset: read the box of tensor's shape that begins there (from 1 in each dimension).
+--- Fills tensor (this rank's block of it, whatever its layout) with the stored one of that name; shape and dtype must
+-- be equal. opt.cast: convert the dtype; opt.offset: read the box of tensor's shape that begins there (from 1 in each
+-- dimension).
 function Checkpoint:read_into(name, tensor, opt)
   opt = options.check("read_into", {
     cast = { type = "boolean", default = false, doc = "convert to the tensor's dtype?" },

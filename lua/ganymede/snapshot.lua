@@ -5,7 +5,8 @@
 -- numbers need no state: they are functions of (seed, module, step, sample). So a run that was resumed
 -- has the same bits as one that was never stopped. Nothing in memory changes before all of the checkpoint
 -- has been checked. The trap: resuming takes rates and other settings from this run, not from the file;
--- what must be equal for the same bits (seed, samples a step, dtype, shapes) is compared.
+-- what must be equal for the same bits (seed, samples a step, dtype, shapes) is compared. The number of ranks and the
+-- layout need not be: a checkpoint holds global tensors, and meta what is global.
 -- @module ganymede.snapshot
 local core = require "ganymede.core"
 local failure = require "ganymede.failure"
@@ -37,16 +38,56 @@ function snapshot.meta(trainer)
   }
 end
 
---- Writes a checkpoint of the trainer's run into directory -> its path. opt.keep_last: how many stay.
-function snapshot.save(trainer, directory, opt)
+-- The save of a run that is under way: { saving =, step = } by trainer.
+local under_way = setmetatable({}, { __mode = "k" })
+
+--- Waits for the save under way -> its path; or nil, why it failed, the kind of failure, its step. Nothing where none
+-- was under way. Collective.
+function snapshot.finish(trainer)
+  local entry = under_way[trainer]
+  if not entry then return nil end
+  local path, message, kind = entry.saving:finish()
+  under_way[trainer] = nil
+  if path then return path end
+  if trainer.states.checkpoint_step == entry.step then
+    trainer.states.checkpoint, trainer.states.checkpoint_step = nil, nil
+  end
+  return nil, message, kind, entry.step
+end
+
+--- For a run that ends with an error, instead of finish: waits for no other rank. A single rank completes what it
+-- began to save; one of several gives it at most a second, since the job must end.
+function snapshot.leave(trainer)
+  local entry = under_way[trainer]
+  if not entry then return end
+  under_way[trainer] = nil
+  entry.saving:leave(core.world() == 1 and 600 or 1)
+end
+
+--- Begins to write a checkpoint of the trainer's run into directory; snapshot.finish tells how it went. The save before
+-- must have been finished. opt: keep_last, background, as checkpoint.start has them -> is it written in the background?
+-- Collective.
+function snapshot.start(trainer, directory, opt)
   local checkpoint = require "ganymede.checkpoint"
   core.scope_open()
   local ok, result = pcall(function()
-    return checkpoint.save(directory, { tensors = tensors_of(trainer), meta = snapshot.meta(trainer) }, opt)
+    return checkpoint.start(directory, { tensors = tensors_of(trainer), meta = snapshot.meta(trainer) }, opt)
   end)
   core.scope_close()
   if not ok then error(result, 0) end
-  return result
+  under_way[trainer] = { saving = result, step = trainer.step }
+  trainer.states.checkpoint, trainer.states.checkpoint_step = result.path, trainer.step
+  return result.background == true
+end
+
+--- Writes a checkpoint of the trainer's run into directory, and waits for it -> its path. opt.keep_last: how many stay.
+-- Collective.
+function snapshot.save(trainer, directory, opt)
+  snapshot.finish(trainer)
+  snapshot.start(trainer, directory, { keep_last = opt and opt.keep_last, background = false })
+  local path, message, kind = snapshot.finish(trainer)
+  if not path then require("ganymede.checkpoint").raise(message, kind) end
+  return path
 end
 
 -- ---------------------------------------------------------------- the way back
@@ -127,12 +168,15 @@ end
 --- Puts the run that the checkpoint at path holds into the trainer, which must be prepared for the same
 -- model, data and optimizer. Raises failure(2) where they differ, failure(5) where the file is damaged.
 function snapshot.restore(trainer, path)
-  local ck = require("ganymede.checkpoint").open(path)
+  local checkpoint = require "ganymede.checkpoint"
+  local ck = checkpoint.open(path)
   core.scope_open()
   local ok, err = pcall(function()
     local wanted = tensors_of(trainer)
-    check_meta(trainer, ck.meta, path)
-    check_tensors(ck, wanted, path)
+    checkpoint.agree(pcall(function()
+      check_meta(trainer, ck.meta, path)
+      check_tensors(ck, wanted, path)
+    end))
     apply(trainer, ck, wanted)
   end)
   core.scope_close()

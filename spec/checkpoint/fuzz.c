@@ -143,7 +143,7 @@ static bool try_index(fuzz *f)
     gm_index x;
     size_t   n = mutated(f, seed, sizeof seed - 1, f->bytes, ROOM / 2);
     n += (size_t)sprintf(f->bytes + n, ",\"crc32c\":\"%08x\"}\n", gm_crc32c(0, f->bytes, n));
-    if (gm_index_parse("fuzz", f->bytes, n, &x) != GM_OK) return false;
+    if (gm_index_parse("fuzz", f->bytes, n, GM_INDEX_WHOLE, &x) != GM_OK) return false;
     gm_index_free(&x);
     return true;
 }

@@ -35,11 +35,11 @@ describe("resuming", function()
 
   it("saves each step once, also where the interval and the end meet", function()
     local snapshot = require "ganymede.snapshot"
-    local save, saved = snapshot.save, {}
-    finally(function() snapshot.save = save end)
-    snapshot.save = function(trainer, ...)
+    local start, saved = snapshot.start, {}
+    finally(function() snapshot.start = start end)
+    snapshot.start = function(trainer, ...)
       saved[#saved + 1] = trainer.step
-      return save(trainer, ...)
+      return start(trainer, ...)
     end
     run(support.folder(), 10)
     run(support.folder(), 3)

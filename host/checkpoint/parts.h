@@ -1,0 +1,35 @@
+/* parts.h - how the ranks that write one checkpoint tell each other, through its folder, how they fared.
+ *
+ *     rank-00002.safetensors   data of rank 2          rank-00002.json     an index of that file alone: written last,
+ *                                                                          synced, seen whole or not at all
+ *     rank-00002.failed        why there will be none
+ *
+ * The .json and .failed files go before the checkpoint is published. A part carries the token of its save
+ * (drawn by rank 0) and the digest of its plan, so that nothing of another save, or of ranks that disagree about
+ * what is saved, can get into a checkpoint. */
+#ifndef GM_CHECKPOINT_PARTS_H
+#define GM_CHECKPOINT_PARTS_H
+
+#include "index.h"
+
+typedef struct gm_part_stamp {
+    const char *token;
+    uint32_t    digest;
+    int         world;
+} gm_part_stamp;
+
+typedef enum gm_part_state { GM_PART_NONE, GM_PART_READY, GM_PART_FAILED } gm_part_state;
+
+char *gm_part_file(int rank); /* "rank-00002.safetensors", to be freed; NULL: no memory */
+
+/* Sets part->meta. */
+gm_status gm_part_announce(const char *folder, int rank, gm_index *part, const gm_part_stamp *stamp);
+/* Removes the rank's data (its room may be what is lacking) and says why, as far as the system lets it. */
+void          gm_part_fail(const char *folder, int rank, const char *why);
+gm_part_state gm_part_look(const char *folder, int rank);
+/* GM_ECORRUPT: not what that rank of this save writes. GM_EIO: it failed, with its own words. */
+gm_status gm_part_read(const char *folder, int rank, const gm_part_stamp *stamp, gm_index *out);
+/* Removes what is not to be published. */
+gm_status gm_part_forget(const char *folder, int rank);
+
+#endif

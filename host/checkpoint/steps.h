@@ -1,0 +1,25 @@
+/* steps.h - the folder that holds the checkpoints of a run: names, lists, what is left over, what is old.
+ *
+ *     DIR/step-00001200        a checkpoint          DIR/step-00001200.tmp    one being made, or being removed
+ *
+ * What is called *.tmp is never read. All but the first three are for one rank to call. */
+#ifndef GM_CHECKPOINT_STEPS_H
+#define GM_CHECKPOINT_STEPS_H
+
+#include <stdint.h>
+#include "../../kernels/status.h"
+
+/* DIR/step-<8 digits or more><ending>, to be freed; NULL: no memory. */
+char *gm_steps_path(const char *folder, int64_t step, const char *ending);
+/* The steps in a folder that are complete by name, ascending; to be freed. No folder: none. */
+gm_status gm_steps_list(const char *folder, int64_t **steps, int *n);
+
+/* Makes the folder, removes what interrupted saves and removals left, makes `beside`. */
+gm_status gm_steps_prepare(const char *folder, const char *beside);
+/* Brings `beside` to disk and renames it to `target`: the moment at which the checkpoint exists. One of the same
+ * step is exchanged in one go, so that at no moment there is none; the old one is in `beside` then. */
+gm_status gm_steps_publish(const char *folder, const char *beside, const char *target);
+/* Removes the oldest until keep_last are left, never the one just saved. */
+gm_status gm_steps_prune(const char *folder, int keep_last, int64_t saved);
+
+#endif
