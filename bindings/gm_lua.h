@@ -42,6 +42,11 @@ bool   gm_field_flag(lua_State *L, int arg, const char *name);
 
 /* Raises gm_last_error(). */
 int gm_raise(lua_State *L, gm_status st);
+/* Raises the error of the stop that is pending (Ctrl-C, a time limit, the end of another rank), if any; for calls that
+ * a stop has cut short (GM_EINTERRUPT). Returns when nothing is pending. */
+void gm_raise_stop(lua_State *L);
+/* Pushes the failure object of a rank that ends because another has failed: { exit_code, message, peer = true }. */
+void gm_push_peer(lua_State *L, int exit_code, const char *text);
 
 /* Runs a call that may allocate. If memory is short, collects and tries once more: here, in a
  * lua_CFunction, and nowhere else (a full collection under an FFI call from a trace never returns). */
@@ -74,6 +79,7 @@ int gm_open_rank(lua_State *L);
 int gm_open_run_op(lua_State *L);
 int gm_open_json(lua_State *L);
 int gm_open_control(lua_State *L);
+int gm_open_launch(lua_State *L);
 int gm_open_terminal(lua_State *L);
 int gm_open_data(lua_State *L);
 int gm_open_checkpoint(lua_State *L);

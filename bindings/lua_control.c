@@ -12,24 +12,47 @@
 #include <unistd.h>
 
 #include "../host/control/files.h"
+#include "../host/control/link.h"
 #include "../host/control/signals.h"
 #include "gm_lua.h"
 
 static const char errors_key; /* registry: list of the error objects to raise, by gm_stop */
 
-static void raise_stop(lua_State *L, lua_Debug *where)
+void gm_push_peer(lua_State *L, int exit_code, const char *text)
 {
-    (void)where;
+    lua_getglobal(L, "require");
+    lua_pushstring(L, "ganymede.failure");
+    lua_call(L, 1, 1);
+    lua_getfield(L, -1, "new_peer");
+    lua_pushinteger(L, exit_code);
+    lua_pushstring(L, text);
+    lua_call(L, 2, 1);
+    lua_remove(L, -2);
+}
+
+void gm_raise_stop(lua_State *L)
+{
     gm_stop reason = gm_signals_take();
     lua_sethook(L, NULL, 0, 0);
     if (reason == GM_STOP_NONE) return;
-    lua_pushlightuserdata(L, (void *)&errors_key);
-    lua_rawget(L, LUA_REGISTRYINDEX);
-    lua_rawgeti(L, -1, (int)reason);
+    const gm_link_peer *peer = gm_link_failure();
+    if (reason == GM_STOP_PEER) {
+        gm_push_peer(L, peer ? peer->code : 1, peer ? peer->text : "another rank has failed");
+    } else {
+        lua_pushlightuserdata(L, (void *)&errors_key);
+        lua_rawget(L, LUA_REGISTRYINDEX);
+        lua_rawgeti(L, -1, (int)reason);
+    }
     lua_error(L);
 }
 
-static void set_hook(void *context) { lua_sethook(context, raise_stop, LUA_MASKCALL | LUA_MASKRET | LUA_MASKCOUNT, 1); }
+static void on_hook(lua_State *L, lua_Debug *where)
+{
+    (void)where;
+    gm_raise_stop(L);
+}
+
+static void set_hook(void *context) { lua_sethook(context, on_hook, LUA_MASKCALL | LUA_MASKRET | LUA_MASKCOUNT, 1); }
 
 static void on_sample(void *context, lua_State *L, int samples, int state)
 {
@@ -37,7 +60,8 @@ static void on_sample(void *context, lua_State *L, int samples, int state)
     if (gm_signals_pending()) set_hook(context);
 }
 
-/* signals_open({ interrupted, terminated, too_late }: what to raise, patient: REPL?, compiled: also stop traces) */
+/* signals_open({ interrupted, terminated, too_late }: what to raise, patient: REPL?, compiled: also stop traces).
+ * The rank of a job always stops in traces: others wait for it. */
 static int signals_open(lua_State *L)
 {
     lua_State *main = gm_lua_rank(L)->main;
@@ -47,7 +71,7 @@ static int signals_open(lua_State *L)
     lua_pushvalue(L, 1);
     lua_rawset(L, LUA_REGISTRYINDEX);
     L_TRY(L, gm_signals_open(set_hook, main, lua_toboolean(L, 2)));
-    if (lua_toboolean(L, 3)) luaJIT_profile_start(L, "li50", on_sample, main);
+    if (lua_toboolean(L, 3) || gm_link_rank() >= 0) luaJIT_profile_start(L, "li50", on_sample, main);
     return 0;
 }
 
@@ -64,6 +88,7 @@ static int signals_arm(lua_State *L)
 {
     gm_signals_arm(lua_toboolean(L, 1));
     lua_sethook(L, NULL, 0, 0);
+    if (lua_toboolean(L, 1)) gm_link_poll();
     return 0;
 }
 

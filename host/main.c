@@ -2,12 +2,12 @@
  *
  * The folder that holds lua/ is $GANYMEDE_ROOT, or the executable's own folder, or the one above it. */
 #define _GNU_SOURCE
-#define _GNU_SOURCE
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "control/keeper.h"
 #include "embed.h"
 
 static bool holds_lua(const char *folder)
@@ -41,6 +41,8 @@ int main(int argc, char **argv)
     char     root[PATH_MAX];
     gm_rank *rank = NULL;
     int      code = 1;
+    if (gm_keeper_split(&code)) return code;
+    code = 1;
     if (!find_root(root)) {
         fprintf(
             stderr,

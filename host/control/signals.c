@@ -130,6 +130,18 @@ bool gm_signals_stop_requested(void)
     return self.terminate;
 }
 
+bool gm_signals_raise(gm_stop reason)
+{
+    if (!self.open) return false;
+    bool first = !self.terminate;
+    if (reason == GM_STOP_TERMINATE) {
+        self.terminate = 1;
+        if (first && self.asked) return true;
+    }
+    interrupt(self.pending ? (gm_stop)self.pending : reason);
+    return true;
+}
+
 gm_status gm_signals_deadline(double seconds)
 {
     struct itimerval t = {0};
@@ -143,17 +155,24 @@ gm_status gm_signals_deadline(double seconds)
     return GM_OK;
 }
 
-int gm_signals_wait_readable(int fd)
+int gm_signals_poll(struct pollfd *files, int n, int milliseconds)
 {
-    sigset_t      block, old;
-    struct pollfd p = {.fd = fd, .events = POLLIN};
-    int           n;
+    sigset_t        block, old;
+    struct timespec limit = {.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000L};
+    int             ready;
     sigemptyset(&block);
     for (int i = 0; i < N_HANDLED; i++) sigaddset(&block, handled[i]);
+    sigaddset(&block, SIGIO);                 /* link.c */
     pthread_sigmask(SIG_BLOCK, &block, &old); /* none can slip in between the question and the sleep */
-    do n = self.pending ? 0 : ppoll(&p, 1, NULL, &old);
-    while (n < 0 && errno == EINTR && !self.pending);
-    if (n < 0 && errno == EINTR) n = 0;
+    do ready = self.pending ? 0 : ppoll(files, (nfds_t)n, milliseconds < 0 ? NULL : &limit, &old);
+    while (ready < 0 && errno == EINTR && !self.pending);
+    if (ready < 0 && errno == EINTR) ready = 0;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return n;
+    return ready;
+}
+
+int gm_signals_wait_readable(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    return gm_signals_poll(&p, 1, -1);
 }

@@ -8,11 +8,18 @@
 #ifndef GM_SIGNALS_H
 #define GM_SIGNALS_H
 
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include "../../kernels/status.h"
 
-typedef enum gm_stop { GM_STOP_NONE, GM_STOP_INTERRUPT, GM_STOP_TERMINATE, GM_STOP_DEADLINE } gm_stop;
+typedef enum gm_stop {
+    GM_STOP_NONE,
+    GM_STOP_INTERRUPT,
+    GM_STOP_TERMINATE,
+    GM_STOP_DEADLINE,
+    GM_STOP_PEER, /* another rank has failed (link.h) */
+} gm_stop;
 
 /* notify(context) runs in the signal handler, while armed. Opening twice is GM_EINVAL. With `patient` no number
  * of SIGINTs ends the process; else one that comes while another still waits does, the default way. */
@@ -25,10 +32,14 @@ gm_stop gm_signals_pending(void); /* what waits */
 gm_stop gm_signals_take(void);    /* what waits; it waits no longer */
 /* SIGTERM came. Asking says that the caller will see to it. */
 bool gm_signals_stop_requested(void);
+/* As if the signal had come, for stops that arrive by other ways; safe in a handler. False: nobody handles stops. */
+bool gm_signals_raise(gm_stop reason);
 /* An interrupt after so many seconds; 0: none. GM_EINVAL: negative or over a year. */
 gm_status gm_signals_deadline(double seconds);
 
 /* Sleeps until fd is readable (1), an interrupt is pending (0), or fails (-1). */
 int gm_signals_wait_readable(int fd);
+/* poll(2) that a pending interrupt ends too; milliseconds -1: no limit. How many are ready, 0, or -1. */
+int gm_signals_poll(struct pollfd *files, int n, int milliseconds);
 
 #endif

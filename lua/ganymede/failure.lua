@@ -3,8 +3,8 @@
 --     failure(2, "recipe %s: no model", path)    -- raises { message = ..., exit_code = 2 }
 --
 -- Statuses: 1 a Lua error or failed allocation; 2 command or recipe wrong, nothing was started; 4 it cannot
--- fit; 5 data or checkpoint damaged; 7 past its time limit; 8 diverged; 75 preempted, can resume; 130 and 143,
--- as shells count them: stopped by Ctrl-C or SIGTERM. A plain string means 1.
+-- fit; 5 data or checkpoint damaged; 6 a rank died by a signal; 7 past its time limit, or a rank hangs; 8 diverged; 75
+-- preempted, can resume; 130 and 143, as shells count them: stopped by Ctrl-C or SIGTERM. A plain string means 1.
 -- The trap: error objects are tables, so print them with failure.text(e), not with `..`.
 local failure = {}
 
@@ -21,6 +21,17 @@ function failure.new(exit_code, message)
   assert(known[exit_code], "failure: no such exit status")
   return setmetatable({ message = message, exit_code = exit_code }, Failure)
 end
+
+--- The error of a rank that ends because another one has failed; the command line exits with its status and says
+-- nothing, since the other rank has said it.
+function failure.new_peer(exit_code, message)
+  local err = failure.new(known[exit_code] and exit_code or 1, message)
+  err.peer = true
+  return err
+end
+
+--- Is this the echo of another rank's failure?
+function failure.is_peer(err) return type(err) == "table" and rawget(err, "peer") == true end
 
 function failure.is(value) return getmetatable(value) == Failure end
 

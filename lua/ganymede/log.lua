@@ -1,7 +1,10 @@
 --- Messages for a person, on standard error: "ganymede: ...".
 --
 -- GM_LOG chooses: 0 errors only, 1 warnings too, 2 (default) what was chosen for the user too, 3 details and
--- tracebacks. While a progress line stands on the terminal it is wiped first (log.before).
+-- tracebacks. While a progress line stands on the terminal it is wiped first (log.before). Of several ranks, rank 0
+-- speaks for all in what was chosen and in details; warnings and errors say whose they are: "ganymede: rank 2: ...".
+local core = require "ganymede.core"
+
 local log = { level = tonumber(os.getenv "GM_LOG" or "") or 2 }
 
 --- A function called before each message; the progress line sets it.
@@ -11,22 +14,25 @@ local function write(prefix, fmt, ...)
   local text = select("#", ...) > 0 and fmt:format(...) or fmt
   if log.before then log.before() end
   io.stdout:flush()
-  io.stderr:write("ganymede: ", prefix, text, "\n")
+  io.stderr:write("ganymede: " .. prefix .. text .. "\n") -- one write, which no other rank's can divide
   io.stderr:flush()
 end
 
-function log.error(fmt, ...) write("", fmt, ...) end
+-- "rank 2: " where there are several
+local function whose() return core.world() > 1 and ("rank %d: "):format(core.rank()) or "" end
+
+function log.error(fmt, ...) write(whose(), fmt, ...) end
 
 function log.warn(fmt, ...)
-  if log.level >= 1 then write("warning: ", fmt, ...) end
+  if log.level >= 1 then write((core.rank() > 0 and whose() or "") .. "warning: ", fmt, ...) end
 end
 
 function log.info(fmt, ...)
-  if log.level >= 2 then write("", fmt, ...) end
+  if log.level >= 2 and core.rank() == 0 then write("", fmt, ...) end
 end
 
 function log.debug(fmt, ...)
-  if log.level >= 3 then write("", fmt, ...) end
+  if log.level >= 3 and core.rank() == 0 then write("", fmt, ...) end
 end
 
 return setmetatable(log, { __call = function(_, ...) log.info(...) end })

@@ -4,7 +4,8 @@
 --     progress { step = 12, epoch = 1, loss = 2.1, accuracy = 0.3, samples = 1536, lr = 1e-3 }
 --     progress:close()
 --
--- Rates are measured over the last 10 seconds or so; the first step, which allocates, does not count.
+-- Rates are measured over the last 10 seconds or so; the first step, which allocates, does not count. Of several
+-- ranks only rank 0 shows anything.
 -- The trap: `samples` counts from the beginning of the run, not from the last call.
 local core = require "ganymede.core"
 local log = require "ganymede.log"
@@ -19,7 +20,7 @@ local TERMINAL_SECONDS, PLAIN_SECONDS, WINDOW = 0.1, 10, 10
 local function new(_, opt)
   opt = opt or {}
   local self = setmetatable({ steps = opt.steps, out = opt.out or io.stdout, clock = opt.clock or core.now,
-    window = {}, shown_at = -math.huge, line = "" }, Progress)
+    window = {}, shown_at = -math.huge, line = "", silent = core.rank() > 0 }, Progress)
   self.terminal = opt.terminal
   if self.terminal == nil then self.terminal = core.is_terminal(1) end
   log.before = function() self:wipe() end
@@ -72,6 +73,7 @@ end
 
 --- Shows where the run is; cheap enough to be called after every step.
 function Progress:update(event)
+  if self.silent then return end
   local now = self.clock()
   local samples, steps = rates(self, now, event)
   self.last = self:text(event, samples, steps)

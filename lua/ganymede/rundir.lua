@@ -2,7 +2,8 @@
 --
 -- Nothing exists before open(), which the trainer's first sign of life calls: a wrong recipe leaves nothing.
 -- runs/latest points to the newest run. With --out the folder is the user's own, and may hold an older run:
--- one that is resumed gets more lines in metrics.jsonl, any other loses the old ones.
+-- one that is resumed gets more lines in metrics.jsonl, any other loses the old ones. Of several ranks, rank 0 chooses
+-- the path, and it alone makes and writes anything; Rundir {} is collective, the methods are not.
 local core = require "ganymede.core"
 local json = require "ganymede.json"
 local log = require "ganymede.log"
@@ -17,7 +18,8 @@ local BASE = "runs"
 local function new(_, opt)
   local self = setmetatable({ name = opt.name, given = opt.out, text = opt.text, argv = opt.argv or {},
     resumes = opt.resumes }, Rundir)
-  self.path = opt.out or ("%s/%s-%s-%s"):format(BASE, opt.name, os.date "%Y%m%d-%H%M%S", self:id())
+  self.path = opt.out or require("ganymede.launcher").of_rank_0(("%s/%s-%s-%s"):format(BASE, opt.name,
+    os.date "%Y%m%d-%H%M%S", self:id()))
   return self
 end
 
@@ -41,6 +43,7 @@ end
 function Rundir:open()
   if self.opened then return self.path end
   self.opened = true
+  if core.rank() > 0 then return self.path end
   if self.given then
     core.make_folders(self.path)
     if not self.resumes and #core.list_folder(self.path .. "/checkpoints") > 0 then
@@ -64,7 +67,7 @@ end
 --- One line of metrics.jsonl.
 function Rundir:write(event)
   self:open()
-  self.metrics:write(json.encode(event), "\n")
+  if self.metrics then self.metrics:write(json.encode(event), "\n") end
 end
 
 function Rundir:close()

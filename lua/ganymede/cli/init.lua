@@ -5,6 +5,7 @@
 -- standard error, and returns the exit status (see ganymede.failure). The trap: main may be called from
 -- inside (specs, demo), so nothing here ends the process.
 local failure = require "ganymede.failure"
+local launcher = require "ganymede.launcher"
 local log = require "ganymede.log"
 local options = require "ganymede.options"
 
@@ -87,21 +88,26 @@ local function is_internal(text)
   return own and (text:find(": attempt to ", 1, true) or text:find(": bad argument #", 1, true)) ~= nil
 end
 
---- Says what was caught by xpcall(f, failure.handler) -> exit status.
+--- Says what was caught by xpcall(f, failure.handler), once on all ranks of a job -> exit status.
 function cli.report(err)
   local text = failure.text(err)
-  log.error("%s", text)
   local plain = not failure.is(err) and failure.code(err) == 1
-  if log.level >= 3 or (plain and is_internal(text)) then io.stderr:write(failure.traceback(err), "\n") end
+  if log.level >= 3 or (plain and is_internal(text)) then text = text .. "\n" .. failure.traceback(err) end
+  if launcher.fail(err, text) then log.error("%s", text) end
   return failure.code(err)
 end
 
+local depth = 0
+
 --- Runs a command line (list of words, without the program's name) -> exit status.
 function cli.main(words)
+  depth = depth + 1
   local ok, result = xpcall(function() return dispatch(words) end, failure.handler)
   local code = ok and result or cli.report(result)
+  depth = depth - 1
   io.stdout:flush()
   io.stderr:flush()
+  if depth == 0 then launcher.leave(ok, code) end
   return code
 end
 

@@ -12,8 +12,11 @@
 --     stop_requested()                 true: save a checkpoint at the end of this step and raise failure(75)
 --
 -- A recipe that returns no table has done its work in code; gm.launch gives such a recipe its flags.
+-- With -n N this process starts N ranks and watches over them (ganymede.launcher); each runs all of the above, the
+-- functions of the context do something on rank 0 only, and rank 0 writes the statistics of all.
 local core = require "ganymede.core"
 local failure = require "ganymede.failure"
+local launcher = require "ganymede.launcher"
 local log = require "ganymede.log"
 local session = require "ganymede.session"
 
@@ -31,7 +34,7 @@ function verb.shared_arguments(parser)
   parser:option("--set", "set a key of the recipe, e.g. optimizer.lr=3e-4 or hooks.1.interval=5; "
     .. "+key=value adds one of your own; may be repeated"):count "*":argname "KEY=VALUE"
   parser:option("--seed", "in place of the recipe's"):argname "N":convert(session.integer(0))
-  parser:option("-n --ranks", "number of ranks (this version: 1)"):argname "N":convert(session.integer(1))
+  parser:option("-n --ranks", "number of ranks"):argname "N":convert(session.integer(1))
 end
 
 function verb.arguments(parser)
@@ -42,24 +45,17 @@ function verb.arguments(parser)
   parser:option("--device", "where to compute (this version: cpu)"):choices { "cpu", "cuda" }
   parser:option("--stats", "write one JSON document at the end, also on failure"):argname "FILE"
   parser:option("--trace", "write a Chrome trace (not in this version)"):argname "FILE"
-  parser:flag("--checked", "compare collectives between ranks; one rank has none to compare")
+  parser:flag("--checked", "compare every collective between ranks before it moves anything")
+  parser:option("--comm-timeout", "seconds to wait for another rank (default 600)"):argname "S":convert(number)
   parser:option("--timeout", "give up after S seconds, with status 7"):argname "S":convert(number)
   parser:option("--limit-memory", "bytes that tensors may take, such as 512M"):argname "BYTES":convert(session.bytes)
   parser:flag("--no-eval", "do not evaluate")
-  parser:option("--threads", "threads of the kernels (default: one a core)"):argname "N":convert(session.integer(1))
+  parser:option("--threads", "threads of each rank (default: its share of the cores)"):argname "N"
+    :convert(session.integer(1))
 end
 
 --- Refuses what the command line of this build knows but cannot do.
 function verb.refuse_unserved(args)
-  if (args.ranks or 1) > 1 then
-    failure(2, "-n %d: this build runs one rank, in f32 or f64; leave -n away", args.ranks)
-  end
-  for _, name in ipairs { "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS" } do
-    local size = tonumber(os.getenv(name) or "")
-    if size and size > 1 then
-      failure(2, "started as one of %d ranks (%s): this build runs one rank, in f32 or f64", size, name)
-    end
-  end
   if args.trace then failure(2, "--trace: this build writes no traces; --stats FILE has totals by rank") end
   if (args.threads or 1) > 1024 then failure(2, "--threads %d: at most 1024", args.threads) end
 end
@@ -157,22 +153,34 @@ local function write_stats(args, about, ok, err)
   local stats = require "ganymede.stats"
   about.exit_code = ok and 0 or failure.code(err)
   about.error = not ok and failure.text(err) or nil
-  local written, why = pcall(function() stats.write(args.stats, stats.document(about.run, about)) end)
+  local written, why = pcall(function()
+    local document = stats.document(about.run, about)
+    if core.rank() == 0 then stats.write(args.stats, document) end
+  end)
   if written then return end
   if ok then failure(1, "cannot write --stats %s: %s", args.stats, failure.text(why)) end
   log.warn("cannot write --stats %s: %s", args.stats, failure.text(why))
 end
 
-function verb.run(args)
+local function run(args)
   local about = { run = {} }
   local function all()
     verb.refuse_unserved(args)
-    return session.with_signals(args, run_recipe, args, about)
+    launcher.connect(args)
+    run_recipe(args, about)
   end
-  local ok, err = xpcall(all, failure.handler)
+  local timeout = not core.link_rank() and args.timeout or nil -- a job's is its supervisor's
+  local ok, err = xpcall(session.with_signals, failure.handler, { timeout = timeout }, all)
+  if not ok and core.world() > 1 then require("ganymede.cli").report(err) end -- at once: the others wait
   write_stats(args, about, ok, err)
   if not ok then error(err, 0) end
-  return 0
+end
+
+function verb.run(args)
+  if not launcher.supervises(args) then return run(args) end
+  verb.refuse_unserved(args)
+  require("ganymede.recipe").read(args.recipe) -- a file that cannot be read is said once, and starts nothing
+  return launcher.supervise(args)
 end
 
 return verb

@@ -1,0 +1,260 @@
+/* lua_launch.c - the Lua face of host/control/supervise.h (userdata "gm.job", in a supervisor) and link.h (in a rank). */
+#define _GNU_SOURCE
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../host/control/supervise.h"
+#include "../host/control/link.h"
+#include "gm_lua.h"
+
+#define JOB "gm.job"
+
+typedef struct box {
+    gm_supervisor *job;
+    char         **words; /* one block: argv, NULL, environment, NULL, then the strings; lives as long as the job */
+} box;
+
+/* ---- the supervisor ---- */
+
+static size_t count_words(lua_State *L, const char *field, size_t *bytes)
+{
+    size_t n, length;
+    lua_getfield(L, 1, field);
+    luaL_checktype(L, -1, LUA_TTABLE);
+    n = lua_objlen(L, -1);
+    for (size_t i = 1; i <= n; i++, lua_pop(L, 1)) {
+        lua_rawgeti(L, -1, (int)i);
+        luaL_checklstring(L, -1, &length);
+        *bytes += length + 1;
+    }
+    lua_pop(L, 1);
+    return n;
+}
+
+static char *copy_words(lua_State *L, const char *field, char **list, char *room)
+{
+    lua_getfield(L, 1, field);
+    for (int i = 1, n = (int)lua_objlen(L, -1); i <= n; i++, lua_pop(L, 1)) {
+        lua_rawgeti(L, -1, i);
+        *list++ = room;
+        room = stpcpy(room, lua_tostring(L, -1)) + 1;
+    }
+    lua_pop(L, 1);
+    return room;
+}
+
+/* job_start{ ranks =, argv = {}, environment = {}, cpus = 0, timeout = 0, interactive = false } -> job */
+static int job_start(lua_State *L)
+{
+    size_t bytes = 0, argv, environment;
+    luaL_checktype(L, 1, LUA_TTABLE);
+    argv = count_words(L, "argv", &bytes);
+    environment = count_words(L, "environment", &bytes);
+    box *b = lua_newuserdata(L, sizeof *b);
+    *b = (box){0};
+    luaL_getmetatable(L, JOB);
+    lua_setmetatable(L, -2);
+    b->words = calloc(1, (argv + environment + 2) * sizeof *b->words + bytes);
+    if (!b->words) return luaL_error(L, "no memory for a command");
+    char                 *room = copy_words(L, "argv", b->words, (char *)(b->words + argv + environment + 2));
+    gm_supervisor_options o = {.ranks = (int)gm_field_number(L, 1, "ranks", 1),
+                               .argv = b->words,
+                               .environment = b->words + argv + 1,
+                               .cpus = (int)gm_field_number(L, 1, "cpus", 0),
+                               .timeout = gm_field_number(L, 1, "timeout", 0),
+                               .interactive = gm_field_flag(L, 1, "interactive")};
+    copy_words(L, "environment", b->words + argv + 1, room);
+    L_TRY(L, gm_supervisor_start(&o, &b->job));
+    return 1;
+}
+
+static int job_gc(lua_State *L)
+{
+    box *b = luaL_checkudata(L, 1, JOB);
+    gm_supervisor_free(b->job);
+    free(b->words);
+    *b = (box){0};
+    return 0;
+}
+
+static gm_supervisor *check_job(lua_State *L)
+{
+    box *b = luaL_checkudata(L, 1, JOB);
+    if (!b->job) luaL_argerror(L, 1, "this job was closed");
+    return b->job;
+}
+
+/* job:wait() -> "failed" | "idle" | "stopped" | "ended" */
+static int job_wait(lua_State *L)
+{
+    static const char *const names[] = {"failed", "idle", "readable", "stopped", "ended"};
+    gm_supervisor_event      event = GM_RANKS_ENDED;
+    L_TRY(L, gm_supervisor_wait(check_job(L), -1, &event));
+    lua_pushstring(L, names[event]);
+    return 1;
+}
+
+/* job:first() -> { rank (nil: the job), code, text } or nil */
+static int job_first(lua_State *L)
+{
+    const gm_supervisor_failure *f = gm_supervisor_first(check_job(L));
+    if (!f) return 0;
+    lua_createtable(L, 0, 3);
+    lua_pushinteger(L, f->code);
+    lua_setfield(L, -2, "code");
+    lua_pushstring(L, f->text);
+    lua_setfield(L, -2, "text");
+    if (f->rank < 0) return 1;
+    lua_pushinteger(L, f->rank);
+    lua_setfield(L, -2, "rank");
+    return 1;
+}
+
+/* job:status() -> exit status, when it has ended */
+static int job_status(lua_State *L)
+{
+    lua_pushinteger(L, gm_supervisor_status(check_job(L)));
+    return 1;
+}
+
+/* job:send(rank or nil for all, kind, text) */
+static int job_send(lua_State *L)
+{
+    size_t      n;
+    int         rank = (int)luaL_optinteger(L, 2, -1), kind = (int)luaL_checkinteger(L, 3);
+    const char *text = luaL_checklstring(L, 4, &n);
+    L_TRY(L, gm_supervisor_send(check_job(L), rank, kind, text, n));
+    return 0;
+}
+
+/* job:answer(rank) -> kind, text; nil: none */
+static int job_answer(lua_State *L)
+{
+    size_t      n = 0;
+    int         kind = 0;
+    const char *text = gm_supervisor_answer(check_job(L), (int)luaL_checkinteger(L, 2), &kind, &n);
+    if (!text) return 0;
+    lua_pushinteger(L, kind);
+    lua_pushlstring(L, text, n);
+    return 2;
+}
+
+/* job:leaving() -> exit status or nil */
+static int job_leaving(lua_State *L)
+{
+    int code = gm_supervisor_leaving(check_job(L));
+    if (code < 0) return 0;
+    lua_pushinteger(L, code);
+    return 1;
+}
+
+/* job:terminate(): as SIGTERM does */
+static int job_terminate(lua_State *L)
+{
+    gm_supervisor_stop(check_job(L), GM_STOP_TERMINATE);
+    return 0;
+}
+
+/* ---- the rank ---- */
+
+/* link_rank() -> this process's rank in the job of the supervisor that started it, or nil */
+static int link_rank(lua_State *L)
+{
+    if (gm_link_rank() < 0) return 0;
+    lua_pushinteger(L, gm_link_rank());
+    return 1;
+}
+
+/* link_fail(code, text[, agreed]) -> does a supervisor know, and will it tell the user? */
+static int link_fail(lua_State *L)
+{
+    size_t      n;
+    int         code = (int)luaL_checkinteger(L, 1);
+    const char *text = luaL_checklstring(L, 2, &n);
+    lua_pushboolean(L, gm_link_fail(code, text, n, lua_toboolean(L, 3)));
+    return 1;
+}
+
+static int link_fail_of_peer(lua_State *L)
+{
+    lua_pushboolean(L, gm_link_fail_of_peer((int)luaL_checkinteger(L, 1)));
+    return 1;
+}
+
+/* link_done(exit status) */
+static int link_done(lua_State *L)
+{
+    lua_pushboolean(L, gm_link_done((int)luaL_checkinteger(L, 1)));
+    return 1;
+}
+
+/* link_ready(exit status or nil): a line is awaited */
+static int link_ready(lua_State *L)
+{
+    lua_pushboolean(L, gm_link_ready((int)luaL_optinteger(L, 1, -1)));
+    return 1;
+}
+
+/* link_read() -> kind, text; nil, true: a stop is pending; nil, false: the supervisor is gone */
+static int link_read(lua_State *L)
+{
+    luaL_Buffer b;
+    gm_packet  *p = lua_newuserdata(L, sizeof *p);
+    int         got;
+    luaL_buffinit(L, &b);
+    do {
+        got = gm_link_read(p);
+        if (got <= 0) break;
+        luaL_addlstring(&b, p->text, p->n);
+    } while (p->more);
+    luaL_pushresult(&b);
+    if (got <= 0) {
+        lua_pushnil(L);
+        lua_pushboolean(L, got == 0);
+        return 2;
+    }
+    lua_pushinteger(L, p->code);
+    lua_insert(L, -2);
+    return 2;
+}
+
+/* link_answer(kind, text) */
+static int link_answer(lua_State *L)
+{
+    size_t      n;
+    const char *text = luaL_checklstring(L, 2, &n);
+    lua_pushboolean(L, gm_link_answer((int)luaL_checkinteger(L, 1), text, n));
+    return 1;
+}
+
+/* The file of this program. */
+static int executable(lua_State *L)
+{
+    char    path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path);
+    if (n < 0) return luaL_error(L, "cannot read /proc/self/exe");
+    lua_pushlstring(L, path, (size_t)n);
+    return 1;
+}
+
+int gm_open_launch(lua_State *L)
+{
+    static const luaL_Reg methods[] = {{"wait", job_wait}, {"first", job_first},         {"status", job_status},
+                                       {"send", job_send}, {"answer", job_answer},       {"leaving", job_leaving},
+                                       {"close", job_gc},  {"terminate", job_terminate}, {"__gc", job_gc},
+                                       {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"job_start", job_start},   {"link_rank", link_rank},
+                                         {"link_fail", link_fail},   {"link_fail_of_peer", link_fail_of_peer},
+                                         {"link_done", link_done},   {"link_ready", link_ready},
+                                         {"link_read", link_read},   {"link_answer", link_answer},
+                                         {"executable", executable}, {NULL, NULL}};
+    luaL_newmetatable(L, JOB);
+    luaL_register(L, NULL, methods);
+    lua_pushvalue(L, -1);
+    lua_setfield(L, -2, "__index");
+    lua_pop(L, 1);
+    luaL_register(L, NULL, functions);
+    return 0;
+}

@@ -1,0 +1,18 @@
+/* keeper.h - the parent of a rank's process: it knows how the rank ends, whatever happens to it.
+ *
+ * mpirun starts N processes of this program with the supervisor's address in their environment. Each forks before it
+ * does anything else: the child goes on as the rank, whose output goes straight to the supervisor; the parent keeps
+ * it: reports its end (exit status, signal) and that it was stopped, passes signals on, kills it when told or
+ * when the supervisor is gone, and leaves when told. So mpirun sees nobody die before the supervisor wants it to. */
+#ifndef GM_KEEPER_H
+#define GM_KEEPER_H
+
+#include <stdbool.h>
+
+/* The environment variable that holds the supervisor's address. */
+#define GM_SUPERVISOR "GANYMEDE_SUPERVISOR"
+
+/* True in a keeper, whose exit status is *code; false in a rank and in any other process. Before any thread. */
+bool gm_keeper_split(int *code);
+
+#endif

@@ -1,0 +1,111 @@
+/* lines.c - see lines.h. */
+#define _GNU_SOURCE
+#include "lines.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LONGEST 65536 /* a longer line goes in parts; and so much is kept of what goes nowhere */
+
+int gm_lines_open(gm_lines *l, int to, const char *label)
+{
+    int ends[2];
+    *l = (gm_lines){.from = -1, .to = to, .room = 2 * LONGEST};
+    snprintf(l->label, sizeof l->label, "%s", label);
+    l->held = malloc(l->room + 1);
+    if (!l->held || pipe2(ends, O_CLOEXEC)) return -1;
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    l->from = ends[0];
+    return ends[1];
+}
+
+static void write_all(int fd, const char *text, size_t n)
+{
+    while (n) {
+        ssize_t done = write(fd, text, n);
+        if (done < 0 && errno == EAGAIN) {
+            struct pollfd p = {.fd = fd, .events = POLLOUT};
+            poll(&p, 1, -1);
+        } else if (done < 0 && errno != EINTR) {
+            return; /* nobody reads any more; SIGPIPE has its way where it is not ignored */
+        } else if (done > 0) {
+            text += done;
+            n -= (size_t)done;
+        }
+    }
+}
+
+static void emit(gm_lines *l, const char *text, size_t n)
+{
+    if (!l->label[0]) {
+        write_all(l->to, text, n);
+        return;
+    }
+    while (n) {
+        const char *end = memchr(text, '\n', n);
+        size_t      take = end ? (size_t)(end - text) + 1 : n;
+        write_all(l->to, l->label, strlen(l->label));
+        write_all(l->to, text, take);
+        text += take;
+        n -= take;
+    }
+}
+
+/* Passes on the whole lines of what is held. */
+static void pass_on(gm_lines *l)
+{
+    size_t whole = l->n;
+    if (l->to < 0) {
+        if (l->n <= LONGEST) return;
+        memmove(l->held, l->held + l->n - LONGEST, LONGEST);
+        l->n = LONGEST;
+        return;
+    }
+    while (whole && l->held[whole - 1] != '\n') whole--;
+    if (!whole && l->n > LONGEST) whole = l->n;
+    emit(l, l->held, whole);
+    memmove(l->held, l->held + whole, l->n - whole);
+    l->n -= whole;
+}
+
+void gm_lines_pump(gm_lines *l)
+{
+    while (l->from >= 0) {
+        ssize_t got = read(l->from, l->held + l->n, l->room - l->n);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return;
+        if (got == 0) {
+            close(l->from);
+            l->from = -1;
+            return;
+        }
+        l->n += (size_t)got;
+        pass_on(l);
+    }
+}
+
+void gm_lines_close(gm_lines *l)
+{
+    gm_lines_pump(l);
+    if (l->from >= 0) close(l->from);
+    l->from = -1;
+    if (l->to >= 0 && l->n && l->held) {
+        emit(l, l->held, l->n);
+        write_all(l->to, "\n", 1);
+        l->n = 0;
+    }
+    free(l->held);
+    l->held = NULL;
+}
+
+const char *gm_lines_tail(gm_lines *l)
+{
+    if (!l->held) return "";
+    l->held[l->n] = 0;
+    return l->held;
+}

@@ -1,0 +1,23 @@
+/* lines.h - what a process writes to a pipe, passed on in whole lines, so that those of several do not mix. */
+#ifndef GM_LINES_H
+#define GM_LINES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct gm_lines {
+    int    from;      /* read end of a pipe, owned; -1: closed */
+    int    to;        /* where lines go; -1: nowhere, the last of them are kept (gm_lines_tail) */
+    char   label[16]; /* written before each line */
+    char  *held;      /* the beginning of a line */
+    size_t n, room;
+} gm_lines;
+
+/* Makes the pipe -> its write end, or -1. */
+int  gm_lines_open(gm_lines *l, int to, const char *label);
+void gm_lines_pump(gm_lines *l); /* passes on what is there, without waiting; at the end of file closes `from` */
+/* The same, and a last line that has no end: the writer is gone, though somebody may hold its pipe open. */
+void        gm_lines_close(gm_lines *l);
+const char *gm_lines_tail(gm_lines *l); /* what is held, "" for nothing */
+
+#endif

@@ -1,0 +1,38 @@
+/* link.h - a rank's line to the supervisor that started it (supervise.h); nothing of it exists in any other process.
+ *
+ * The supervisor hears from the rank how it ends, and tells it when another rank has failed or the user wants a stop:
+ * those words come as SIGIO, whatever the rank is doing, and become stops of signals.h. A process has one such line,
+ * hence the one static record. The trap: words are read in a signal handler on the main thread. */
+#ifndef GM_LINK_H
+#define GM_LINK_H
+
+#include "wire.h"
+
+typedef struct gm_link_peer {
+    int  rank, code; /* rank -1: the supervisor itself */
+    char text[1000];
+} gm_link_peer;
+
+/* Connects as this rank; by keeper.c in the new process. */
+gm_status gm_link_open(const char *path, int rank);
+/* Of this process, or -1: no supervisor started it. */
+int gm_link_rank(void);
+
+/* This rank ends with that exit status, and why; the first of these three is what counts. False: nobody listens.
+ * agreed: all ranks raise this together, and one of them says it. */
+bool gm_link_fail(int code, const char *text, size_t n, bool agreed);
+bool gm_link_fail_of_peer(int code);
+bool gm_link_done(int code);
+
+/* What the supervisor said about another rank's end; NULL: nothing yet. */
+const gm_link_peer *gm_link_failure(void);
+/* Delivers what waits to signals.h; for a program that begins to listen. */
+void gm_link_poll(void);
+
+/* A line to run (more = 1: *p is a part of it, read on): 1; 0: a stop is pending; -1: the supervisor is gone. */
+int gm_link_read(gm_packet *p);
+/* Says that a line is awaited; code: the exit status that the last one ends the session with, -1: none. */
+bool gm_link_ready(int code);
+bool gm_link_answer(int kind, const char *text, size_t n);
+
+#endif

@@ -1,0 +1,184 @@
+--- Jobs of several ranks: how they are started, and how a rank tells the others and the user that it fails.
+--
+-- `ganymede run -n 4` makes its process the supervisor of a job (host/control/supervise.h): mpirun starts 4 ranks,
+-- which run the same command line and find out from their environment that they are ranks. Under the user's own
+-- mpirun or srun there is no supervisor, and every process is simply a rank. The trap: what a rank does before
+-- connect() it does alone, without knowing its number.
+local core = require "ganymede.core"
+local failure = require "ganymede.failure"
+local log = require "ganymede.log"
+local machine = require "ganymede.machine"
+
+local launcher = {}
+
+-- Where mpirun and srun say how many ranks they started.
+local sizes = { "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS" }
+
+--- Of how many ranks is this process one? 1: of none but itself.
+function launcher.expected()
+  for _, name in ipairs(sizes) do
+    local size = tonumber(os.getenv(name) or "")
+    if size and size > 1 then return size end
+  end
+  return 1
+end
+
+--- Must this command line start ranks, rather than be one?
+function launcher.supervises(args)
+  local asked, found = args.ranks or 1, launcher.expected()
+  if found > 1 and args.ranks and asked ~= found then
+    failure(2, "-n %d, but this is one of %d ranks that were started already; leave -n away", asked, found)
+  end
+  return asked > 1 and found == 1 and not core.link_rank()
+end
+
+-- ---------------------------------------------------------------- the command
+
+--- Threads for each rank: the user's choice, or as many as there are cores for.
+function launcher.threads(ranks, asked) return asked or math.max(1, math.floor((machine.cores() or 1) / ranks)) end
+
+--- argv of mpirun for a command line of ours (list of words); crowded: ranks share cores.
+function launcher.command(ranks, words, crowded)
+  local argv = { "mpirun", "-n", tostring(ranks), "--oversubscribe", "--bind-to", "none", "--enable-recovery",
+    "--mca", "mpi_yield_when_idle", crowded and "1" or "0" }
+  local function parameter(name, value) -- unless the user has chosen
+    if os.getenv("OMPI_MCA_" .. name) then return end
+    for _, word in ipairs { "--mca", name, value } do argv[#argv + 1] = word end
+  end
+  parameter("pml", "ob1")
+  parameter("btl", "self,vader")
+  argv[#argv + 1] = core.executable()
+  for _, word in ipairs(words) do argv[#argv + 1] = word end
+  return argv
+end
+
+-- mpirun refuses to run as root unless it is told twice; in containers that is the usual user.
+local function environment()
+  if machine.ask "id -u" ~= "0" then return {} end
+  return { "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1" }
+end
+
+local function check_mpirun()
+  if machine.ask "command -v mpirun" then return end
+  failure(2, "several ranks need mpirun, which is not in PATH; install the Debian package openmpi-bin")
+end
+
+--- Starts the ranks of a command line -> job (core.job_start), after saying what was chosen for them.
+-- args: ranks, threads, argv (the words), timeout; interactive: ranks that wait for lines
+function launcher.start(args, interactive)
+  check_mpirun()
+  local ranks, cores = args.ranks, machine.cores() or 1
+  local threads = launcher.threads(ranks, args.threads)
+  local crowded = ranks * threads > cores
+  local words = { unpack(args.argv) }
+  if not args.threads then words[#words + 1], words[#words + 2] = "--threads", tostring(threads) end
+  if not interactive then
+    log.info("%d ranks on %d core%s: %d thread%s each, %s", ranks, cores, cores == 1 and "" or "s", threads,
+      threads == 1 and "" or "s", crowded and "sharing cores, yielding when idle" or "each bound to cores of its own")
+  end
+  return core.job_start { ranks = ranks, argv = launcher.command(ranks, words, crowded), environment = environment(),
+    cpus = crowded and 0 or threads, timeout = args.timeout or 0, interactive = interactive or false }
+end
+
+--- Says how a job failed.
+function launcher.report(job)
+  local first = job:first()
+  log.error("%s%s", first.rank and ("rank %d: "):format(first.rank) or "", first.text)
+end
+
+local function watch(job)
+  while true do
+    local event = job:wait()
+    if event == "failed" then launcher.report(job) end
+    if event == "ended" then return job:status() end
+  end
+end
+
+--- Runs a command line on several ranks -> exit status; see launcher.start.
+function launcher.supervise(args)
+  local unused = failure.new(130, "stopped")
+  core.signals_open({ unused, unused, unused }, true, false) -- job:wait takes them, nothing is raised
+  return failure.protect(core.signals_close, function()
+    local job = launcher.start(args)
+    return failure.protect(function() job:close() end, watch, job)
+  end)
+end
+
+-- ---------------------------------------------------------------- on a rank
+
+local joined = false
+
+--- Joins the job that this process finds itself in; does nothing outside of one, and the second time.
+-- args: checked, comm_timeout (seconds)
+function launcher.connect(args)
+  if joined or launcher.expected() == 1 then return end
+  core.connect()
+  joined = true
+  if args.checked then core.comm_checked(true) end
+  if args.comm_timeout then core.comm_set_timeout(args.comm_timeout) end
+  launcher.guard_exit()
+end
+
+local everybody
+
+--- A group of all ranks, whatever the mesh.
+function launcher.world()
+  if not everybody then
+    local ranks = {}
+    for i = 1, core.world() do ranks[i] = i - 1 end
+    everybody = core.comm_group_of("world", ranks)
+  end
+  return everybody
+end
+
+--- The text that rank 0 has, on every rank. Collective.
+function launcher.of_rank_0(text)
+  if core.world() == 1 then return text end
+  return core.comm_exchange(launcher.world(), text)[1]
+end
+
+-- Has a lower rank said the same? Then nobody needs to hear it from this one, too.
+local function is_said_already(text)
+  local other = core.comm_failure()
+  return other ~= nil and other.rank < core.rank() and other.text == text
+end
+
+local failed = false
+
+--- An error ends this rank: tells the others, which end too, and the supervisor -> must the message be printed here?
+-- Of a rank's errors the first counts. Outside of a job it is always to be printed.
+function launcher.fail(err, text)
+  local code = failure.code(err)
+  if not joined and not core.link_rank() then return true end
+  if failed then return false end
+  failed = true
+  if failure.is_peer(err) then
+    core.link_fail_of_peer(code)
+    return false
+  end
+  local told = core.link_fail(code, text, type(err) == "table" and rawget(err, "agreed"))
+  if not joined then return not told end
+  core.comm_fail(code, text)
+  return not told and not is_said_already(text)
+end
+
+--- A recipe that ends its process would leave the other ranks waiting: it is a failure, and says where it was called.
+function launcher.guard_exit()
+  local exit = os.exit
+  os.exit = function(code, ...) -- luacheck: ignore 122
+    local at = debug.getinfo(2, "Sl") or { short_src = "?", currentline = 0 }
+    local text = ("%s:%d: os.exit(%s) on one of several ranks ends the run of all; return from the recipe, or call "
+      .. "error"):format(at.short_src, at.currentline, code == nil and "" or tostring(code))
+    if launcher.fail(text, text) then log.error("%s", text) end
+    io.stdout:flush()
+    return exit(1, ...)
+  end
+end
+
+--- This rank has ended, with that exit status: ok, as the others do; else the others have been told.
+function launcher.leave(ok, code)
+  if joined then core.comm_close(ok) end
+  if ok then core.link_done(code) end
+end
+
+return launcher
