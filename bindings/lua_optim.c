@@ -77,7 +77,7 @@ static int step(lua_State *L)
     return 0;
 }
 
-/* o:state() -> list of { parameter = index, name, tensor } sharing the moments' memory */
+/* o:state() -> list of { parameter = index, name, tensor } sharing the moments' memory, laid out as the parameter */
 static int state(lua_State *L)
 {
     gm_optimizer *o = check_optimizer(L);
@@ -98,7 +98,8 @@ static int state(lua_State *L)
             lua_setfield(L, -2, "name");
             gm_handle *h = gm_push_handle(L);
             gm_tensor_retain(t);
-            gm_status st = gm_value_take(r, t, &v);
+            const gm_value *p = gm_optimizer_parameter(o, i);
+            gm_status       st = gm_value_take_block(r, t, &p->layout, p->ndim, p->shape, &v);
             if (st != GM_OK) return gm_raise(L, st);
             gm_handle_fill(r, h, v, "optimizer state");
             lua_setfield(L, -2, "tensor");
@@ -142,23 +143,12 @@ static int close(lua_State *L)
     return 0;
 }
 
-/* grad_norm(parameters) -> 2-norm of all gradients, accumulated in f64 */
-static int grad_norm(lua_State *L)
-{
-    int        n;
-    double     norm;
-    gm_value **parameters = push_parameters(L, 1, &n);
-    L_TRY(L, gm_gradient_norm(gm_lua_rank(L), n, parameters, &norm));
-    lua_pushnumber(L, norm);
-    return 1;
-}
-
 int gm_open_optim(lua_State *L)
 {
     static const luaL_Reg methods[] = {
         {"step", step},   {"state", state}, {"steps", steps}, {"set_steps", set_steps}, {"set_momentum", set_momentum},
         {"bytes", bytes}, {"close", close}, {NULL, NULL}};
-    static const luaL_Reg functions[] = {{"optimizer", optimizer}, {"grad_norm", grad_norm}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"optimizer", optimizer}, {NULL, NULL}};
     luaL_newmetatable(L, OPTIMIZER);
     lua_newtable(L);
     luaL_register(L, NULL, methods);

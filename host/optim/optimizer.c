@@ -1,7 +1,6 @@
 /* optimizer.c - see optimizer.h. */
 #include "optimizer.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,6 +86,18 @@ static gm_status make_states(gm_optimizer *o, item *it)
     return GM_OK;
 }
 
+/* Copies of a parameter would part if each were updated by its own rank's terms. */
+static gm_status check_gradient(const gm_optimizer *o, int i)
+{
+    char            axes[128];
+    const gm_value *v = o->items[i].parameter;
+    if (!v->grad_partial) return GM_OK;
+    return GM_FAIL(GM_EINVAL,
+                   "optimizer: the gradient of parameter %d is still to be summed over %s; reduce gradients before "
+                   "the step (the engine does, unless gradient_handler says which handlers shall)",
+                   i + 1, gm_mesh_describe(&o->rank->mesh, v->grad_partial, axes, sizeof axes));
+}
+
 /* One kernel call for every parameter that shares item `first`'s settings and dtype. */
 static gm_status step_group(gm_optimizer *o, int first)
 {
@@ -101,6 +112,7 @@ static gm_status step_group(gm_optimizer *o, int first)
             continue;
         it->done = true;
         if (!it->parameter->grad_set) continue;
+        GM_TRY(check_gradient(o, i));
         GM_TRY(make_states(o, it));
         o->in[n_in++] = it->parameter->grad;
         o->out[n_out++] = it->parameter->local;
@@ -138,6 +150,8 @@ int64_t gm_optimizer_steps(const gm_optimizer *o) { return o->steps; }
 void    gm_optimizer_set_steps(gm_optimizer *o, int64_t steps) { o->steps = steps; }
 int     gm_optimizer_parameters(const gm_optimizer *o) { return o->n; }
 
+const gm_value *gm_optimizer_parameter(const gm_optimizer *o, int i) { return o->items[i].parameter; }
+
 gm_status gm_optimizer_set_momentum(gm_optimizer *o, double momentum)
 {
     if (!(momentum >= 0 && momentum < 1))
@@ -165,26 +179,4 @@ size_t gm_optimizer_bytes(const gm_optimizer *o)
         for (int k = 0; k < MAX_STATES; k++)
             if (o->items[i].state[k]) bytes += o->items[i].state[k]->storage->bytes;
     return bytes;
-}
-
-gm_status gm_gradient_norm(gm_rank *r, int n, gm_value *const *parameters, double *out)
-{
-    gm_tensor **g = calloc((size_t)n + 1, sizeof *g), *sum = NULL;
-    gm_attrs    a = gm_attrs_default();
-    gm_status   st = GM_OK;
-    int         k = 0;
-    *out = 0;
-    if (!g) return GM_FAIL(GM_ENOMEM, "no memory for a list of %d gradients", n);
-    for (int i = 0; i < n; i++)
-        if (parameters[i]->grad_set) g[k++] = parameters[i]->grad;
-    if (!k) goto done;
-    gm_rank_place(r, "gradient norm");
-    GM_TRY_OR(gm_tensor_new(r->device, GM_F64, 0, NULL, &sum), st, done);
-    gm_call c = {.op = GM_OP_sum_squares, .n_in = k, .n_out = 1, .in = g, .out = &sum, .attrs = &a};
-    GM_TRY_OR(gm_run(r->device, &c), st, done);
-    if (gm_tensor_data(sum)) *out = sqrt(*(double *)gm_tensor_data(sum));
-done:
-    gm_tensor_release(sum);
-    free(g);
-    return st;
 }

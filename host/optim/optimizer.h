@@ -25,7 +25,8 @@ gm_status gm_optimizer_new(gm_rank *r, gm_optimizer_kind kind, int n, gm_value *
                            const gm_attrs *attrs, const gm_optimizer_item *items, gm_optimizer **out);
 void      gm_optimizer_free(gm_optimizer *o); /* NULL is allowed */
 
-/* One update. Gradients are multiplied by clip / loss_scale first. Advances the step count. */
+/* One update. Gradients are multiplied by clip / loss_scale first. Advances the step count. GM_EINVAL: a gradient
+ * is still partial over some axes. */
 gm_status gm_optimizer_step(gm_optimizer *o, double lr, double clip, double loss_scale);
 
 /* Updates made so far; setting it is part of resuming. */
@@ -37,11 +38,9 @@ gm_status gm_optimizer_set_momentum(gm_optimizer *o, double momentum);
 
 /* State tensors, made if they are not there yet: for parameter i, k = 0, 1, ... until *out is NULL.
  * name: "exp_avg", "exp_avg_sq", "momentum_buffer". Borrowed. */
-gm_status gm_optimizer_state(gm_optimizer *o, int i, int k, const char **name, gm_tensor **out);
-int       gm_optimizer_parameters(const gm_optimizer *o);
-size_t    gm_optimizer_bytes(const gm_optimizer *o); /* of the moments that exist */
-
-/* sqrt of the sum of squares of all gradients that are set, in f64. */
-gm_status gm_gradient_norm(gm_rank *r, int n, gm_value *const *parameters, double *out);
+gm_status       gm_optimizer_state(gm_optimizer *o, int i, int k, const char **name, gm_tensor **out);
+int             gm_optimizer_parameters(const gm_optimizer *o);
+const gm_value *gm_optimizer_parameter(const gm_optimizer *o, int i); /* borrowed; its layout is that of its states */
+size_t          gm_optimizer_bytes(const gm_optimizer *o);            /* of the moments that exist */
 
 #endif

@@ -30,6 +30,8 @@ int  gm_mesh_rank(const gm_mesh *mesh, const int *coordinate);
 int  gm_mesh_axis(const gm_mesh *mesh, const char *name); /* its index, -1: there is none */
 /* The bit of an axis; 0 when the mesh has no such axis (it has size 1 then, and its group is the rank alone). */
 uint32_t gm_mesh_mask(const gm_mesh *mesh, const char *name);
+/* Is this the name of an axis that some meshes have and others lack, since its size is 1 there? */
+bool gm_mesh_may_lack(const char *name);
 /* The axes that cut a batch of samples: data and expert, as far as the mesh has them. */
 uint32_t gm_mesh_batch_axes(const gm_mesh *mesh);
 /* The ranks that differ from `rank` in the coordinates of these axes only, itself included, ascending;

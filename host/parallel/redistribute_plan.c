@@ -1,9 +1,9 @@
 /* redistribute_plan.c - the search of redistribute.h: Dijkstra's algorithm over layouts.
  *
- * Axes that lie alike in both layouts do not move. What the others may do is bounded, or the search would not be:
- * an axis becomes partial only where that is the goal, and stays so then; dimensions of one element are cut only
- * where the goal cuts them; and when many axes move, only one dimension beside those that the two layouts cut
- * serves to park cuts on the way (the longest: it needs the least padding). */
+ * Axes that lie alike in both layouts do not move. What the others may do is bounded, or the search would not be: a
+ * copy becomes a term of a sum only where that is the goal; dimensions of one element are cut only where one of the
+ * two layouts cuts them; and when many axes move, only one dimension beside those that the two layouts cut serves
+ * to park cuts on the way (the longest: it needs the least padding). */
 #include <stdlib.h>
 #include <string.h>
 #include "redistribute.h"
@@ -225,7 +225,6 @@ static gm_status move_axis(search *s, int at, int a)
     uint32_t        axis = 1u << a;
     int             d1 = innermost(&l, a);
     bool            goal = s->to->partial & axis, partial = l.partial & axis;
-    if (partial && goal) return GM_OK;
     if (!partial && d1 < 0 && gm_layout_cut_axes(&l) & axis) return GM_OK; /* others cut inside of it */
     for (int d = 0; d < s->ndim; d++) {
         if (!(s->dims & 1u << d) || d == d1) continue;
@@ -234,14 +233,14 @@ static gm_status move_axis(search *s, int at, int a)
         else GM_TRY(try_step(s, at, GM_STEP_SLICE, axis, d, 0));
     }
     if (d1 >= 0) GM_TRY(try_step(s, at, GM_STEP_GATHER, axis, d1, 0));
-    if (d1 >= 0 && goal) GM_TRY(try_step(s, at, GM_STEP_EMBED, axis, d1, 0));
+    if (d1 >= 0) GM_TRY(try_step(s, at, GM_STEP_EMBED, axis, d1, 0));
     if (d1 < 0 && !partial && goal) GM_TRY(try_step(s, at, GM_STEP_MASK, axis, 0, 0));
     return GM_OK;
 }
 
 static gm_status expand(search *s, int at)
 {
-    uint32_t open = s->states[at].layout.partial & s->moving & ~s->to->partial;
+    uint32_t open = s->states[at].layout.partial & s->moving;
     s->states[at].done = true;
     for (uint32_t axes = open; axes; axes = (axes - 1) & open) GM_TRY(try_step(s, at, GM_STEP_REDUCE, axes, 0, 0));
     for (int a = 0; a < s->mesh->n_axes; a++)

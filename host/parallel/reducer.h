@@ -1,12 +1,19 @@
 /* reducer.h - sums gradients over the ranks that hold copies of a parameter, while backward still runs.
  *
- * Gradients live in buckets: flat buffers of at most bucket_bytes, fixed at creation in reverse order of the
- * parameters (about the order in which backward finishes them); a parameter's gradient is a view of its bucket, so
- * nothing is packed. A bucket holds parameters of one dtype and one set of axes. When the last gradient of a
- * bucket is final the bucket is due; due buckets are reduced in bucket order (Li et al., PyTorch Distributed, VLDB
- * 2020), so that every rank makes the same calls whatever order its backward took. Parameters that no loss
- * touched contribute zeros and are reported. The trap: gradients point into buckets: gm_value_zero_grad keeps them,
- * gm_value_require_grad(v, false) would not. */
+ * Gradients live in buckets: flat buffers of at most bucket_bytes (or one larger gradient), fixed at creation in
+ * reverse order of the parameters (about the order in which backward finishes them); a parameter's gradient is a
+ * view of its bucket, so nothing is packed. A bucket holds parameters of one dtype and one set of axes. When the
+ * last gradient of a bucket is final the bucket is due; due buckets are reduced in bucket order (Li et al., PyTorch
+ * Distributed, VLDB 2020), so that every rank makes the same calls whatever order its backward took, and the same
+ * sums with overlap and without.
+ *
+ * A parameter that this rank's loss did not touch contributes zeros. Whether any rank touched it is read off the sum:
+ * who did not contributes -0.0, the one number that changes no other, so that a first element of -0.0 says nobody.
+ * Such a parameter is reported and keeps no gradient, as in a run on one rank.
+ *
+ * The traps: gradients point into buckets: gm_value_zero_grad keeps them, gm_value_require_grad(v, false) does not,
+ * and is found (GM_EINVAL). While armed with overlap one backward is allowed: a second would change what is being
+ * sent. Several reducers may exist on a rank (two models); one is armed at a time. */
 #ifndef GM_REDUCER_H
 #define GM_REDUCER_H
 
@@ -14,20 +21,23 @@
 
 typedef struct gm_reducer gm_reducer;
 
-/* Takes over the gradients of n leaves (retained). `axes` of each: those it must be summed over are the batch axes, and
- * whatever else its gradient turns out to be partial over. bucket_bytes 0: 25 MiB. overlap false: reduce
- * everything in gm_reducer_finish. */
+/* Takes over the gradients of n leaves (retained), keeping what they hold, and joins r->reducer. Each is summed over
+ * the batch axes that do not cut it, and over whatever else the gradients of its bucket turn out to be partial over.
+ * bucket_bytes 0: 25 MiB. overlap false: reduce everything in gm_reducer_finish. GM_EINVAL: no leaf that requires a
+ * gradient, listed twice, or in another reducer. */
 gm_status gm_reducer_new(gm_rank *r, gm_value *const *leaves, int n, size_t bucket_bytes, bool overlap,
                          gm_reducer **out);
 void      gm_reducer_free(gm_reducer *d); /* gradients become ordinary ones again; NULL is allowed */
 
-/* From now on (on) the gradients that backward finishes are reduced; off: accumulate without communication. */
+/* From now on (on) the gradients that backward finishes are reduced; off: accumulate without communication. What was
+ * under way, after an error say, is waited for and forgotten. */
 void gm_reducer_arm(gm_reducer *d, bool on);
-/* The tape says that a leaf's gradient is final in this backward. Leaves that are not ours are ignored. */
+/* The tape says that a leaf's gradient is final in this backward. Asks d and the reducers it is chained to (r->reducer
+ * is their head; NULL is allowed); leaves that are nobody's are ignored. */
 gm_status gm_reducer_ready(gm_reducer *d, gm_value *leaf);
-/* Reduces what is left, waits for all; gradients are sums, replicated (grad_partial 0). Disarms. */
+/* Reduces what is left, waits for all; gradients are sums, replicated (grad_partial 0). Disarms, also on failure. */
 gm_status gm_reducer_finish(gm_reducer *d);
-/* How many of the leaves had no gradient in the last step; their places in `leaves` into unused (room for n). */
+/* How many of the leaves no rank's loss touched in the last step; their places in `leaves` into unused (room for n). */
 int    gm_reducer_unused(const gm_reducer *d, int *unused);
 int    gm_reducer_buckets(const gm_reducer *d);
 size_t gm_reducer_bytes(const gm_reducer *d); /* of all buckets */

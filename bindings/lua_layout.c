@@ -1,0 +1,280 @@
+/* lua_layout.c - the Lua face of host/parallel: layouts of values, redistribution, norms, the gradient reducer.
+ *
+ * In Lua a layout is { cuts = { {"data"}, {}, {"row", "col"} }, partial = { "depth" } }: a list of axes for each
+ * dimension, outermost first ("row.col" in one string will do), and the axes that the value is a sum over. Names
+ * of axes that this mesh lacks because their size is 1 stand for nothing; names that no mesh has are errors. */
+#include "gm_lua.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "../host/parallel/norm.h"
+#include "../host/parallel/redistribute.h"
+#include "../host/parallel/reducer.h"
+
+#define REDUCER "gm.reducer"
+
+/* ---- layouts ---- */
+
+/* Axes of a mask, as a list of names. */
+static void push_axes(lua_State *L, const gm_mesh *mesh, int n, const uint8_t *axes)
+{
+    lua_createtable(L, n, 0);
+    for (int k = 0; k < n; k++) {
+        lua_pushstring(L, mesh->axis[axes[k]].name);
+        lua_rawseti(L, -2, k + 1);
+    }
+}
+
+/* layout(t) -> { cuts = { {axis, ...}, ... }, partial = { axis, ... } } */
+static int layout(lua_State *L)
+{
+    const gm_value *v = gm_check_value(L, 1);
+    const gm_mesh  *mesh = &v->rank->mesh;
+    uint8_t         partial[GM_MAX_AXES];
+    int             n = 0;
+    lua_createtable(L, 0, 2);
+    lua_createtable(L, v->ndim, 0);
+    for (int d = 0; d < v->ndim; d++) {
+        push_axes(L, mesh, v->layout.n_cuts[d], v->layout.cut[d]);
+        lua_rawseti(L, -2, d + 1);
+    }
+    lua_setfield(L, -2, "cuts");
+    for (int a = 0; a < mesh->n_axes; a++)
+        if (v->layout.partial & 1u << a) partial[n++] = (uint8_t)a;
+    push_axes(L, mesh, n, partial);
+    lua_setfield(L, -2, "partial");
+    return 1;
+}
+
+/* Appends the axis called name; one of size 1 that the mesh lacks adds nothing. */
+static int add_axis(lua_State *L, const gm_mesh *mesh, const char *name, int n, uint8_t *axes)
+{
+    char have[160];
+    int  a = gm_mesh_axis(mesh, name);
+    if (a < 0 && gm_mesh_may_lack(name)) return n;
+    if (a < 0)
+        luaL_error(L, "layout: there is no axis '%s'; this mesh has %s", name,
+                   mesh->n_axes ? gm_mesh_describe(mesh, ~0u, have, sizeof have) : "one rank and no axes");
+    if (n == GM_MAX_AXES) luaL_error(L, "layout: at most %d axes", GM_MAX_AXES);
+    axes[n++] = (uint8_t)a;
+    return n;
+}
+
+/* The names in the string at the top of the stack, between dots. */
+static int add_names(lua_State *L, const gm_mesh *mesh, int n, uint8_t *axes)
+{
+    char        name[sizeof mesh->axis[0].name];
+    const char *p = lua_tostring(L, -1);
+    if (lua_type(L, -1) != LUA_TSTRING)
+        luaL_error(L, "layout: an axis is named by a string, not a %s", luaL_typename(L, -1));
+    while (*p) {
+        size_t length = strcspn(p, ".");
+        if (length >= sizeof name) luaL_error(L, "layout: there is no axis '%s'", p);
+        memcpy(name, p, length);
+        name[length] = 0;
+        n = add_axis(L, mesh, name, n, axes);
+        p += length + (p[length] == '.');
+    }
+    return n;
+}
+
+/* Reads the value at the top of the stack (nil, false, a string or a list of names) and pops it; returns how many. */
+static int pop_axes(lua_State *L, const gm_mesh *mesh, uint8_t *axes)
+{
+    int n = 0, at = lua_gettop(L);
+    if (lua_istable(L, at))
+        for (int i = 1; i <= (int)lua_objlen(L, at); i++) {
+            lua_rawgeti(L, at, i);
+            n = add_names(L, mesh, n, axes);
+            lua_pop(L, 1);
+        }
+    else if (lua_toboolean(L, at)) n = add_names(L, mesh, n, axes);
+    lua_settop(L, at - 1);
+    return n;
+}
+
+static void check_fields(lua_State *L, int arg)
+{
+    luaL_checktype(L, arg, LUA_TTABLE);
+    for (lua_pushnil(L); lua_next(L, arg); lua_pop(L, 1)) {
+        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : luaL_typename(L, -2);
+        if (strcmp(key, "cuts") && strcmp(key, "partial"))
+            luaL_error(L, "layout: there is no field '%s'; a layout is { cuts = {{...}, ...}, partial = {...} }", key);
+    }
+}
+
+static void check_layout(lua_State *L, int arg, const gm_mesh *mesh, gm_layout *out)
+{
+    uint8_t axes[GM_MAX_AXES];
+    *out = gm_layout_replicated();
+    check_fields(L, arg);
+    lua_getfield(L, arg, "partial");
+    for (int n = pop_axes(L, mesh, axes), k = 0; k < n; k++) out->partial |= 1u << axes[k];
+    lua_getfield(L, arg, "cuts");
+    if (lua_istable(L, -1)) {
+        if (lua_objlen(L, -1) > GM_MAX_DIMS) luaL_error(L, "layout: cuts of more than %d dimensions", GM_MAX_DIMS);
+        for (int d = 0; d < (int)lua_objlen(L, -1); d++) {
+            lua_rawgeti(L, -1, d + 1);
+            out->n_cuts[d] = (uint8_t)pop_axes(L, mesh, out->cut[d]);
+        }
+    } else if (!lua_isnil(L, -1)) luaL_error(L, "layout: cuts is a list with a list of axes for each dimension");
+    lua_pop(L, 1);
+}
+
+/* redistribute(t, layout) -> the same value laid out so; collective over the axes that differ */
+static int redistribute(lua_State *L)
+{
+    gm_value *x = gm_check_value(L, 1), *y;
+    gm_layout to;
+    check_layout(L, 2, &x->rank->mesh, &to);
+    gm_handle *h = gm_push_handle(L);
+    L_TRY(L, gm_redistribute(x->rank, x, &to, &y));
+    gm_handle_fill(x->rank, h, y, "redistribute");
+    return 1;
+}
+
+/* gather(t) -> the whole value on every rank */
+static int gather(lua_State *L)
+{
+    gm_value  *x = gm_check_value(L, 1), *y;
+    gm_handle *h = gm_push_handle(L);
+    L_TRY(L, gm_gather_value(x->rank, x, &y));
+    gm_handle_fill(x->rank, h, y, "gather");
+    return 1;
+}
+
+/* ---- gradients ---- */
+
+/* A list of parameters as an array that the collector owns (a userdata pushed on the stack). */
+static gm_value **push_parameters(lua_State *L, int arg, int *n)
+{
+    luaL_checktype(L, arg, LUA_TTABLE);
+    *n = (int)lua_objlen(L, arg);
+    gm_value **list = lua_newuserdata(L, ((size_t)*n + 1) * sizeof *list);
+    for (int i = 0; i < *n; i++) {
+        lua_rawgeti(L, arg, i + 1);
+        list[i] = gm_check_value(L, lua_gettop(L));
+        lua_pop(L, 1);
+    }
+    return list;
+}
+
+/* grad_norm(parameters, p = 2) -> p-norm of all their gradients together, whatever their layouts; p may be math.huge */
+static int grad_norm(lua_State *L)
+{
+    int           n, k = 0;
+    double        norm, p = luaL_optnumber(L, 2, 2);
+    gm_value    **parameters = push_parameters(L, 1, &n);
+    gm_norm_item *items = lua_newuserdata(L, ((size_t)n + 1) * sizeof *items);
+    for (int i = 0; i < n; i++) {
+        if (!parameters[i]->grad_set) continue;
+        items[k] = (gm_norm_item){parameters[i]->grad, parameters[i]->layout};
+        items[k++].layout.partial = parameters[i]->grad_partial;
+    }
+    L_TRY(L, gm_layout_norm(gm_lua_rank(L), items, k, p, &norm));
+    lua_pushnumber(L, norm);
+    return 1;
+}
+
+typedef struct box {
+    gm_reducer *reducer;
+    int         n; /* parameters */
+} box;
+
+static box *check_reducer(lua_State *L)
+{
+    box *b = luaL_checkudata(L, 1, REDUCER);
+    if (!b->reducer) luaL_argerror(L, 1, "this reducer was freed");
+    return b;
+}
+
+/* reducer_new(parameters, { bucket_bytes = 25 MiB, overlap = true }) -> reducer */
+static int reducer_new(lua_State *L)
+{
+    int    n;
+    double bytes = gm_field_number(L, 2, "bucket_bytes", 0);
+    bool   overlap = true;
+    luaL_argcheck(L, bytes >= 0 && bytes < 9e15, 2, "bucket_bytes is a number of bytes");
+    if (lua_istable(L, 2)) {
+        lua_getfield(L, 2, "overlap");
+        overlap = lua_isnil(L, -1) || lua_toboolean(L, -1);
+        lua_pop(L, 1);
+    }
+    gm_value **parameters = push_parameters(L, 1, &n);
+    box       *b = lua_newuserdata(L, sizeof *b);
+    *b = (box){.n = n};
+    luaL_getmetatable(L, REDUCER);
+    lua_setmetatable(L, -2);
+    L_TRY(L, gm_reducer_new(gm_lua_rank(L), parameters, n, (size_t)bytes, overlap, &b->reducer));
+    return 1;
+}
+
+/* reducer_arm(reducer, on): see reducer.h */
+static int reducer_arm(lua_State *L)
+{
+    gm_reducer_arm(check_reducer(L)->reducer, lua_toboolean(L, 2));
+    return 0;
+}
+
+/* reducer_finish(reducer): gradients are sums over all ranks now */
+static int reducer_finish(lua_State *L)
+{
+    gm_status st = gm_reducer_finish(check_reducer(L)->reducer); /* no second try: other ranks have had their part */
+    return st == GM_OK ? 0 : gm_raise(L, st);
+}
+
+/* reducer_unused(reducer) -> places, from 1, of the parameters that no loss touched in the last step */
+static int reducer_unused(lua_State *L)
+{
+    box *b = check_reducer(L);
+    int *places = lua_newuserdata(L, ((size_t)b->n + 1) * sizeof *places);
+    int  n = gm_reducer_unused(b->reducer, places);
+    lua_createtable(L, n, 0);
+    for (int i = 0; i < n; i++) {
+        lua_pushinteger(L, places[i] + 1);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+/* reducer_info(reducer) -> { buckets =, bytes = } */
+static int reducer_info(lua_State *L)
+{
+    const gm_reducer *d = check_reducer(L)->reducer;
+    lua_createtable(L, 0, 2);
+    lua_pushinteger(L, gm_reducer_buckets(d));
+    lua_setfield(L, -2, "buckets");
+    lua_pushnumber(L, (lua_Number)gm_reducer_bytes(d));
+    lua_setfield(L, -2, "bytes");
+    return 1;
+}
+
+/* reducer_free(reducer): gradients are ordinary ones again; twice does no harm */
+static int reducer_free(lua_State *L)
+{
+    box *b = luaL_checkudata(L, 1, REDUCER);
+    gm_reducer_free(b->reducer);
+    b->reducer = NULL;
+    return 0;
+}
+
+int gm_open_layout(lua_State *L)
+{
+    static const luaL_Reg functions[] = {{"layout", layout},
+                                         {"redistribute", redistribute},
+                                         {"gather", gather},
+                                         {"grad_norm", grad_norm},
+                                         {"reducer_new", reducer_new},
+                                         {"reducer_arm", reducer_arm},
+                                         {"reducer_info", reducer_info},
+                                         {"reducer_finish", reducer_finish},
+                                         {"reducer_unused", reducer_unused},
+                                         {"reducer_free", reducer_free},
+                                         {NULL, NULL}};
+    luaL_newmetatable(L, REDUCER);
+    lua_pushcfunction(L, reducer_free);
+    lua_setfield(L, -2, "__gc");
+    lua_pop(L, 1);
+    luaL_register(L, NULL, functions);
+    return 0;
+}

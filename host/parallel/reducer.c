@@ -1,0 +1,348 @@
+/* reducer.c - see reducer.h. */
+#include "reducer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../comm/comm.h"
+
+#define DEFAULT_BYTES ((size_t)25 << 20)
+
+typedef struct slot {
+    gm_value  *leaf;
+    gm_tensor *view;         /* of its bucket: leaf->grad, as long as nobody freezes the parameter */
+    int        bucket, next; /* next slot of the bucket, -1: the last */
+    bool       ready;        /* final since armed */
+    bool       used;         /* this rank had a gradient when its bucket was launched */
+    bool       unused;       /* nobody had, in the last step */
+} slot;
+
+typedef struct bucket {
+    gm_dtype    dtype;
+    uint32_t    axes; /* batch axes that do not cut its members */
+    int64_t     numel;
+    int         first, last; /* slots; the last has the lowest place among the leaves */
+    int         members, waiting;
+    gm_tensor  *flat;
+    bool        launched;
+    bool        summed; /* over more than this rank */
+    gm_pending *pending;
+} bucket;
+
+struct gm_reducer {
+    gm_rank    *rank;
+    gm_reducer *chain; /* the next one of r->reducer */
+    bool        overlap, armed;
+    int         n, n_buckets, next; /* next: bucket to launch */
+    slot       *slots;              /* as the leaves were given */
+    bucket     *buckets;            /* in order of launch */
+    int        *table;              /* hash of leaves: slot + 1 */
+    int         table_room;
+};
+
+/* ---- which slot a leaf has ---- */
+
+static int *look_up(const gm_reducer *d, const gm_value *leaf)
+{
+    uint64_t i = (uint64_t)(uintptr_t)leaf * 0x9e3779b97f4a7c15u >> 20;
+    for (;; i++) {
+        int *at = &d->table[i & (uint64_t)(d->table_room - 1)];
+        if (!*at || d->slots[*at - 1].leaf == leaf) return at;
+    }
+}
+
+/* The reducer of a chain that a leaf belongs to and its slot there; NULL: none. */
+static slot *find(gm_reducer *d, const gm_value *leaf, gm_reducer **owner)
+{
+    for (; d; d = d->chain) {
+        int i = *look_up(d, leaf);
+        if (!i) continue;
+        *owner = d;
+        return &d->slots[i - 1];
+    }
+    return NULL;
+}
+
+/* ---- making ---- */
+
+static size_t bucket_bytes(const bucket *b) { return (size_t)b->numel * gm_dtype_size(b->dtype); }
+
+/* The bucket that slot i goes into: the newest of its kind while there is room, else a new one. */
+static int choose_bucket(gm_reducer *d, int i, size_t limit)
+{
+    const gm_value *v = d->slots[i].leaf;
+    uint32_t        axes = gm_mesh_batch_axes(&d->rank->mesh) & ~gm_layout_cut_axes(&v->layout);
+    size_t          bytes = (size_t)gm_tensor_numel(v->local) * gm_dtype_size(v->local->dtype);
+    for (int k = d->n_buckets - 1; k >= 0; k--) {
+        bucket *b = &d->buckets[k];
+        if (b->dtype != v->local->dtype || b->axes != axes) continue;
+        if (bucket_bytes(b) + bytes <= limit) return k;
+        break;
+    }
+    d->buckets[d->n_buckets] = (bucket){.dtype = v->local->dtype, .axes = axes, .first = -1};
+    return d->n_buckets++;
+}
+
+static int by_last(const void *x, const void *y)
+{
+    const bucket *a = x, *b = y;
+    return (a->last < b->last) - (a->last > b->last);
+}
+
+/* Buckets in the order in which they fill up, their members in reverse order of the leaves. */
+static void deal_out(gm_reducer *d, size_t limit)
+{
+    for (int i = d->n - 1; i >= 0; i--) {
+        int     k = choose_bucket(d, i, limit);
+        bucket *b = &d->buckets[k];
+        d->slots[i].next = -1;
+        if (b->first < 0) b->first = i;
+        else d->slots[b->last].next = i;
+        b->last = i;
+        b->members++;
+        b->numel += gm_tensor_numel(d->slots[i].leaf->local);
+    }
+    qsort(d->buckets, (size_t)d->n_buckets, sizeof *d->buckets, by_last);
+    for (int k = 0; k < d->n_buckets; k++)
+        for (int i = d->buckets[k].first; i >= 0; i = d->slots[i].next) d->slots[i].bucket = k;
+}
+
+static gm_status make_views(gm_reducer *d)
+{
+    for (int k = 0; k < d->n_buckets; k++) {
+        bucket *b = &d->buckets[k];
+        int64_t at = 0, stride[GM_MAX_DIMS];
+        gm_rank_place(d->rank, "gradient");
+        GM_TRY(gm_tensor_new(d->rank->device, b->dtype, 1, &b->numel, &b->flat));
+        for (int i = b->first; i >= 0; i = d->slots[i].next) {
+            const gm_tensor *t = d->slots[i].leaf->local;
+            gm_shape_strides(t->ndim, t->shape, stride);
+            GM_TRY(gm_tensor_view(b->flat, t->ndim, t->shape, stride, at, &d->slots[i].view));
+            at += gm_tensor_numel(t);
+        }
+    }
+    return GM_OK;
+}
+
+static gm_status run(gm_device *dev, gm_op op, gm_tensor *in, double value, gm_tensor *out)
+{
+    gm_attrs a = gm_attrs_default();
+    a.value = value;
+    gm_call c = {.op = op, .n_in = in ? 1 : 0, .n_out = 1, .in = &in, .out = &out, .attrs = &a};
+    return gm_run(dev, &c);
+}
+
+/* Gradients move into their buckets. */
+static gm_status take_over(gm_reducer *d)
+{
+    for (int i = 0; i < d->n; i++)
+        if (d->slots[i].leaf->grad_set)
+            GM_TRY(run(d->rank->device, GM_OP_copy, d->slots[i].leaf->grad, 0, d->slots[i].view));
+    for (int i = 0; i < d->n; i++) {
+        gm_value *v = d->slots[i].leaf;
+        gm_tensor_release(v->grad);
+        v->grad = d->slots[i].view;
+        gm_tensor_retain(v->grad);
+    }
+    return GM_OK;
+}
+
+static gm_status check_leaves(const gm_rank *r, gm_value *const *leaves, int n)
+{
+    gm_reducer *owner;
+    for (int i = 0; i < n; i++) {
+        if (leaves[i]->tape || !leaves[i]->requires_grad)
+            return GM_FAIL(GM_EINVAL, "reducer: tensor %d is not a parameter (a leaf that requires a gradient)", i + 1);
+        if (find(r->reducer, leaves[i], &owner))
+            return GM_FAIL(GM_EINVAL, "reducer: parameter %d belongs to another reducer; free that one first", i + 1);
+    }
+    return GM_OK;
+}
+
+static gm_status enter_leaves(gm_reducer *d, gm_value *const *leaves)
+{
+    for (int i = 0; i < d->n; i++) {
+        int *at = look_up(d, leaves[i]);
+        if (*at) return GM_FAIL(GM_EINVAL, "reducer: parameters %d and %d are the same tensor", *at, i + 1);
+        d->slots[i].leaf = leaves[i];
+        gm_value_retain(leaves[i]);
+        *at = i + 1;
+    }
+    return GM_OK;
+}
+
+gm_status gm_reducer_new(gm_rank *r, gm_value *const *leaves, int n, size_t limit, bool overlap, gm_reducer **out)
+{
+    gm_device *dev;
+    gm_status  st;
+    GM_TRY(gm_rank_device(r, &dev));
+    GM_TRY(check_leaves(r, leaves, n));
+    gm_reducer *d = calloc(1, sizeof *d);
+    if (!d) return GM_FAIL(GM_ENOMEM, "no memory for a reducer");
+    d->rank = r;
+    d->overlap = overlap;
+    for (d->table_room = 8; d->table_room < 2 * n; d->table_room *= 2) {
+    }
+    d->slots = calloc((size_t)n + 1, sizeof *d->slots);
+    d->buckets = calloc((size_t)n + 1, sizeof *d->buckets);
+    d->table = calloc((size_t)d->table_room, sizeof *d->table);
+    if (!d->slots || !d->buckets || !d->table) {
+        st = GM_FAIL(GM_ENOMEM, "no memory for a reducer of %d parameters", n);
+        goto fail;
+    }
+    d->n = n;
+    GM_TRY_OR(enter_leaves(d, leaves), st, fail);
+    deal_out(d, limit ? limit : DEFAULT_BYTES);
+    GM_TRY_OR(make_views(d), st, fail);
+    GM_TRY_OR(take_over(d), st, fail);
+    d->chain = r->reducer;
+    r->reducer = d;
+    gm_reducer_arm(d, false);
+    *out = d;
+    return GM_OK;
+fail:
+    gm_reducer_free(d);
+    return st;
+}
+
+void gm_reducer_free(gm_reducer *d)
+{
+    if (!d) return;
+    for (gm_reducer **p = &d->rank->reducer; *p; p = &(*p)->chain)
+        if (*p == d) {
+            *p = d->chain;
+            break;
+        }
+    /* What is under way is not waited for, since a collector may call; the comm holds what it needs. */
+    for (int i = 0; i < d->n; i++) {
+        gm_tensor_release(d->slots[i].view);
+        gm_value_release(d->slots[i].leaf);
+    }
+    for (int k = 0; k < d->n_buckets; k++) gm_tensor_release(d->buckets[k].flat);
+    free(d->slots);
+    free(d->buckets);
+    free(d->table);
+    free(d);
+}
+
+/* ---- a step ---- */
+
+void gm_reducer_arm(gm_reducer *d, bool on)
+{
+    for (int k = 0; k < d->n_buckets; k++) {
+        bucket *b = &d->buckets[k];
+        if (b->pending) (void)gm_comm_wait(d->rank->comm, b->pending); /* its step has failed and said why */
+        b->pending = NULL;
+        b->launched = false;
+        b->waiting = b->members;
+    }
+    for (int i = 0; i < d->n; i++) d->slots[i].ready = false;
+    d->next = 0;
+    d->armed = on;
+}
+
+/* -0.0 + x is x for every x, so it stands for "nothing to add". */
+static bool is_nothing(const gm_tensor *view)
+{
+    if (!gm_tensor_numel(view) || !gm_tensor_data(view)) return false;
+    double first = gm_load(view->dtype, gm_tensor_data(view), 0);
+    return first == 0 && signbit(first);
+}
+
+/* This rank's term of a member's sum over `axes`; what is replicated over some of them counts at coordinate 0 only. */
+static gm_status fill_in(gm_reducer *d, slot *s, uint32_t axes)
+{
+    const gm_rank *r = d->rank;
+    bool           counts = s->used;
+    for (int a = 0; a < r->mesh.n_axes; a++)
+        if (axes & ~s->leaf->grad_partial & 1u << a && r->coordinate[a]) counts = false;
+    if (!counts) return run(r->device, GM_OP_fill, NULL, -0.0, s->view);
+    if (is_nothing(s->view)) gm_store(s->view->dtype, gm_tensor_data(s->view), 0, 0.0);
+    return GM_OK;
+}
+
+static gm_status launch(gm_reducer *d, bucket *b)
+{
+    gm_comm  *comm;
+    gm_group *g;
+    uint32_t  axes = b->axes;
+    for (int i = b->first; i >= 0; i = d->slots[i].next) {
+        slot *s = &d->slots[i];
+        if (s->leaf->grad != s->view)
+            return GM_FAIL(GM_EINVAL,
+                           "reducer: parameter %d was frozen (requires_grad(false)) after its gradient became part of "
+                           "a bucket; freeze before the reducer is made, or make it anew",
+                           i + 1);
+        s->used = s->leaf->grad_set;
+        if (s->used) axes |= s->leaf->grad_partial;
+    }
+    b->launched = true;
+    b->summed = false;
+    GM_TRY(gm_rank_comm(d->rank, &comm));
+    GM_TRY(gm_comm_group(comm, axes, &g));
+    if (gm_group_size(g) == 1) return GM_OK;
+    for (int i = b->first; i >= 0; i = d->slots[i].next) GM_TRY(fill_in(d, &d->slots[i], axes));
+    b->summed = true;
+    return gm_comm_all_reduce(comm, g, b->flat, GM_SUM, &b->pending);
+}
+
+gm_status gm_reducer_ready(gm_reducer *d, gm_value *leaf)
+{
+    slot *s = find(d, leaf, &d);
+    if (!s || !d->armed || !d->overlap) return GM_OK;
+    bucket *b = &d->buckets[s->bucket];
+    if (b->launched)
+        return GM_FAIL(GM_EINVAL,
+                       "reducer: the gradient of parameter %d changed while it was being reduced: a second backward in "
+                       "one step. Add the losses and go backward once, arm for the last backward only, or reduce "
+                       "without overlap",
+                       (int)(s - d->slots) + 1);
+    if (s->ready) return GM_OK;
+    s->ready = true;
+    b->waiting--;
+    for (; d->next < d->n_buckets && !d->buckets[d->next].waiting; d->next++) GM_TRY(launch(d, &d->buckets[d->next]));
+    return GM_OK;
+}
+
+/* What the sum says: who has a gradient now. */
+static void settle(gm_reducer *d, const bucket *b)
+{
+    for (int i = b->first; i >= 0; i = d->slots[i].next) {
+        slot *s = &d->slots[i];
+        bool  known = b->summed && gm_tensor_numel(s->view) && gm_tensor_data(s->view);
+        s->unused = known ? is_nothing(s->view) : !s->used;
+        s->leaf->grad_set = !s->unused;
+        s->leaf->grad_partial = 0;
+    }
+}
+
+gm_status gm_reducer_finish(gm_reducer *d)
+{
+    gm_status st = GM_OK;
+    for (; d->next < d->n_buckets && st == GM_OK; d->next++) st = launch(d, &d->buckets[d->next]);
+    for (int k = 0; k < d->n_buckets && st == GM_OK; k++) {
+        bucket *b = &d->buckets[k];
+        if (b->pending) st = gm_comm_wait(d->rank->comm, b->pending);
+        b->pending = NULL;
+        if (st == GM_OK) settle(d, b);
+    }
+    gm_reducer_arm(d, false);
+    return st;
+}
+
+int gm_reducer_unused(const gm_reducer *d, int *unused)
+{
+    int n = 0;
+    for (int i = 0; i < d->n; i++)
+        if (d->slots[i].unused) unused[n++] = i;
+    return n;
+}
+
+int gm_reducer_buckets(const gm_reducer *d) { return d->n_buckets; }
+
+size_t gm_reducer_bytes(const gm_reducer *d)
+{
+    size_t bytes = 0;
+    for (int k = 0; k < d->n_buckets; k++) bytes += bucket_bytes(&d->buckets[k]);
+    return bytes;
+}

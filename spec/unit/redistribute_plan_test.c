@@ -1,0 +1,263 @@
+/* redistribute_plan_test.c - plans against every walk there is: the least bytes and messages of a search that
+ * tries all steps of all axes, with costs worked out from block sizes alone. */
+#include <stdlib.h>
+
+#include "../../host/parallel/redistribute.h"
+#include "unit.h"
+
+#define AXES  3
+#define DIMS  3
+#define CODES (1 << (AXES + 2 * AXES * DIMS)) /* partial, then up to AXES cuts of 2 bits for each dimension */
+
+/* A layout as a number: the brute force knows nothing of gm_layout but this. */
+typedef struct walk {
+    int      size[AXES];
+    int64_t  shape[DIMS];
+    int      ndim, world;
+    unsigned moving;
+} walk;
+
+typedef struct best {
+    unsigned round;
+    uint64_t bytes;
+    int      messages;
+} best;
+
+static unsigned cut_at(unsigned code, int d, int k) { return code >> (AXES + 2 * (AXES * d + k)) & 3; }
+
+static int cuts(unsigned code, int d)
+{
+    int n = 0;
+    while (n < AXES && cut_at(code, d, n)) n++;
+    return n;
+}
+
+static unsigned with_cut(unsigned code, int d, int axis)
+{
+    return code | (unsigned)(axis + 1) << (AXES + 2 * (AXES * d + cuts(code, d)));
+}
+
+static unsigned without_last(unsigned code, int d)
+{
+    return code & ~(3u << (AXES + 2 * (AXES * d + cuts(code, d) - 1)));
+}
+
+static int64_t side(const walk *w, unsigned code, int d)
+{
+    int64_t n = w->shape[d];
+    for (int k = 0; k < cuts(code, d); k++) {
+        int64_t p = w->size[cut_at(code, d, k) - 1];
+        n = n / p + (n % p != 0);
+    }
+    return n;
+}
+
+static uint64_t block(const walk *w, unsigned code)
+{
+    uint64_t n = 8; /* bytes of f64 */
+    for (int d = 0; d < w->ndim; d++) n *= (uint64_t)side(w, code, d);
+    return n;
+}
+
+static unsigned code_of(const gm_layout *l)
+{
+    unsigned code = l->partial;
+    for (int d = 0; d < DIMS; d++)
+        for (int k = 0; k < l->n_cuts[d]; k++) code = with_cut(code, d, l->cut[d][k]);
+    return code;
+}
+
+static unsigned axes_of(unsigned code)
+{
+    unsigned axes = 0;
+    for (int d = 0; d < DIMS; d++)
+        for (int k = 0; k < cuts(code, d); k++) axes |= 1u << (cut_at(code, d, k) - 1);
+    return axes;
+}
+
+static best     *table;
+static unsigned *queue, n_queue, round_now;
+
+static void offer(unsigned code, const best *from, uint64_t bytes, int messages)
+{
+    best *b = &table[code];
+    bytes += from->bytes;
+    messages += from->messages;
+    if (b->round == round_now && (b->bytes < bytes || (b->bytes == bytes && b->messages <= messages))) return;
+    *b = (best){round_now, bytes, messages};
+    queue[n_queue++ % CODES] = code;
+}
+
+/* Everything that can be done to `code` in one step. */
+static void offer_all(const walk *w, unsigned code)
+{
+    best     from = table[code];
+    unsigned partial = code & ((1u << AXES) - 1) & w->moving, world = (unsigned)w->world;
+    for (unsigned set = partial; set; set = (set - 1) & partial) {
+        unsigned p = 1;
+        for (int a = 0; a < AXES; a++) p *= set & 1u << a ? (unsigned)w->size[a] : 1;
+        offer(code & ~set, &from, world / p * 2 * (p - 1) * block(w, code), 2 * (int)(p - 1));
+    }
+    for (int a = 0; a < AXES; a++) {
+        unsigned bit = 1u << a, p = (unsigned)w->size[a];
+        if (!(w->moving & bit)) continue;
+        for (int d = 0; d < w->ndim; d++) {
+            unsigned to = with_cut(code & ~bit, d, a);
+            if (code & bit) offer(to, &from, world * (p - 1) * block(w, to), (int)(p - 1));
+            else if (!(axes_of(code) & bit)) offer(to, &from, 0, 0);
+            int n = cuts(code, d);
+            if (!n || cut_at(code, d, n - 1) != (unsigned)a + 1) continue;
+            unsigned parent = without_last(code, d);
+            offer(parent, &from, world * (p - 1) * block(w, code), (int)(p - 1));
+            offer(parent | bit, &from, 0, 0);
+            for (int e = 0; e < w->ndim; e++) {
+                if (e == d) continue;
+                to = with_cut(parent, e, a);
+                /* what moves: a p-th of the block after its side e was filled up to p pieces */
+                uint64_t moved = block(w, code) / (uint64_t)side(w, code, e) * (uint64_t)side(w, to, e);
+                offer(to, &from, world * (p - 1) * moved, (int)(p - 1));
+            }
+        }
+        if (!(code & bit) && !(axes_of(code) & bit)) offer(code | bit, &from, 0, 0);
+    }
+}
+
+static best search(const walk *w, unsigned from, unsigned to)
+{
+    unsigned head = 0;
+    n_queue = 0;
+    round_now++;
+    offer(from, &(best){0}, 0, 0);
+    while (head != n_queue) offer_all(w, queue[head++ % CODES]);
+    assert_int_equal(table[to].round, round_now);
+    return table[to];
+}
+
+/* Axes that are not in the same place of the same list, or partial on one side only. */
+static unsigned differing(unsigned a, unsigned b)
+{
+    unsigned axes = (a ^ b) & ((1u << AXES) - 1);
+    for (int d = 0; d < DIMS; d++) {
+        bool same = true;
+        for (int k = 0; k < AXES; k++) {
+            unsigned x = cut_at(a, d, k), y = cut_at(b, d, k);
+            same = same && x == y;
+            if (!same) axes |= (x ? 1u << (x - 1) : 0) | (y ? 1u << (y - 1) : 0);
+        }
+    }
+    return axes;
+}
+
+static gm_layout draw_layout(unit_random *r, int ndim)
+{
+    gm_layout l = gm_layout_replicated();
+    for (int start = (int)unit_below(r, AXES), i = 0; i < AXES; i++) {
+        int a = (start + i) % AXES, d = (int)unit_below(r, ndim + 2);
+        if (d == ndim) l.partial |= 1u << a;
+        else if (d < ndim) l.cut[d][l.n_cuts[d]++] = (uint8_t)a;
+    }
+    return l;
+}
+
+/* Gather everything from the inside out, reduce axis by axis, slice: what anybody would write first. */
+static uint64_t naive(const walk *w, unsigned code)
+{
+    uint64_t bytes = 0;
+    for (int d = 0; d < w->ndim; d++)
+        while (cuts(code, d)) {
+            uint64_t p = (uint64_t)w->size[cut_at(code, d, cuts(code, d) - 1) - 1];
+            bytes += (uint64_t)w->world * (p - 1) * block(w, code);
+            code = without_last(code, d);
+        }
+    for (int a = 0; a < AXES; a++)
+        if (code & 1u << a) bytes += (uint64_t)(w->world / w->size[a] * 2 * (w->size[a] - 1)) * block(w, code);
+    return bytes;
+}
+
+void gm_test_redistribute_plan_is_cheapest(void **state)
+{
+    (void)state;
+    static const char *const names[AXES] = {"a", "b", "c"};
+    unit_random              r = {23};
+    table = calloc(CODES, sizeof *table);
+    queue = calloc(CODES, sizeof *queue);
+    for (int round = 0; round < 300; round++) {
+        walk    w = {.ndim = 1 + (int)unit_below(&r, DIMS), .world = 1};
+        gm_mesh mesh = gm_mesh_of_one();
+        for (int a = 0; a < AXES; a++) {
+            w.size[a] = 2 + (int)unit_below(&r, 3);
+            w.world *= w.size[a];
+            OK(gm_mesh_add_axis(&mesh, names[a], w.size[a]));
+        }
+        for (int d = 0; d < w.ndim; d++) w.shape[d] = 2 + unit_below(&r, 30);
+        gm_layout            from = draw_layout(&r, w.ndim), to = draw_layout(&r, w.ndim), at = from;
+        gm_redistribute_step steps[GM_MAX_REDISTRIBUTE_STEPS];
+        uint64_t             bytes = 0;
+        int                  n, messages = 0;
+        OK(gm_redistribute_plan(&mesh, &from, &to, w.ndim, w.shape, 8, steps, &n));
+        for (int i = 0; i < n; i++) {
+            unsigned p = 1;
+            for (int a = 0; a < AXES; a++) p *= steps[i].axes & 1u << a ? (unsigned)w.size[a] : 1;
+            bytes += steps[i].bytes;
+            if (steps[i].kind == GM_STEP_REDUCE) messages += 2 * (int)(p - 1);
+            else if (steps[i].kind == GM_STEP_GATHER || steps[i].kind == GM_STEP_SCATTER ||
+                     steps[i].kind == GM_STEP_EXCHANGE)
+                messages += (int)(p - 1);
+            at = steps[i].after;
+        }
+        assert_true(gm_layout_equal(&at, &to));
+        w.moving = differing(code_of(&from), code_of(&to));
+        best b = search(&w, code_of(&from), code_of(&to));
+        if (bytes != b.bytes || messages != b.messages) {
+            char x[100], y[100];
+            fail_msg("%s to %s: %d bytes in %d messages, %d in %d are enough",
+                     gm_layout_describe(&mesh, &from, w.ndim, x, sizeof x),
+                     gm_layout_describe(&mesh, &to, w.ndim, y, sizeof y), (int)bytes, messages, (int)b.bytes,
+                     b.messages);
+        }
+        assert_true(bytes <= naive(&w, code_of(&from)));
+    }
+    free(table);
+    free(queue);
+}
+
+void gm_test_redistribute_plan_refuses(void **state)
+{
+    (void)state;
+    gm_mesh              mesh = gm_mesh_of_one();
+    gm_layout            whole = gm_layout_replicated(), cut = gm_layout_cut(0, 1), bad;
+    gm_redistribute_step steps[GM_MAX_REDISTRIBUTE_STEPS];
+    int                  n;
+    OK(gm_mesh_add_axis(&mesh, "row", 2));
+    OK(gm_mesh_add_axis(&mesh, "col", 3));
+    OK(gm_redistribute_plan(&mesh, &cut, &cut, 1, (int64_t[]){6}, 4, steps, &n));
+    assert_int_equal(n, 0);
+    bad = cut;
+    bad.partial = 1;
+    FAILS(GM_EINVAL, "'row' is used twice", gm_redistribute_plan(&mesh, &whole, &bad, 1, (int64_t[]){6}, 4, steps, &n));
+    bad = gm_layout_cut(1, 2);
+    FAILS(GM_EINVAL, "cuts dimension 2 of a tensor with 1",
+          gm_redistribute_plan(&mesh, &bad, &whole, 1, (int64_t[]){6}, 4, steps, &n));
+    bad = gm_layout_cut(0, 4);
+    FAILS(GM_EINVAL, "axis that the mesh does not have",
+          gm_redistribute_plan(&mesh, &bad, &whole, 1, (int64_t[]){6}, 4, steps, &n));
+}
+
+/* Six axes that all change at once still find a way, and quickly enough to be used. */
+void gm_test_redistribute_plan_many_axes(void **state)
+{
+    (void)state;
+    gm_mesh              mesh = gm_mesh_of_one();
+    gm_layout            from = gm_layout_replicated(), to = from;
+    gm_redistribute_step steps[GM_MAX_REDISTRIBUTE_STEPS];
+    int                  n;
+    for (int a = 0; a < 6; a++) {
+        char name[2] = {(char)('a' + a), 0};
+        OK(gm_mesh_add_axis(&mesh, name, 2));
+        from.cut[a / 3][from.n_cuts[a / 3]++] = (uint8_t)a;
+        to.cut[1 - a / 3][to.n_cuts[1 - a / 3]++] = (uint8_t)a;
+    }
+    OK(gm_redistribute_plan(&mesh, &from, &to, 4, (int64_t[]){64, 64, 64, 64}, 4, steps, &n));
+    assert_true(n > 0);
+    assert_true(gm_layout_equal(&steps[n - 1].after, &to));
+}
