@@ -2,8 +2,8 @@
  *
  * Shapes are global; the local tensor is this rank's block, padded to the size that all blocks have
  * (gm_layout_block). Padding is zero in parameters, gradients and moments, and repeats a real sample in batches;
- * reductions over a cut dimension leave it out. On one rank the local tensor is the value. Counted; a value that requires a
- * gradient and was not computed is a leaf: a parameter, or an input that the user asks about. */
+ * reductions over a cut dimension leave it out. On one rank the local tensor is the value. Counted; a value that
+ * requires a gradient and was not computed is a leaf: a parameter, or an input that the user asks about. */
 #ifndef GM_VALUE_H
 #define GM_VALUE_H
 
@@ -47,7 +47,7 @@ gm_status gm_value_new(gm_rank *r, const char *op, gm_dtype dtype, int ndim, con
 void      gm_value_retain(gm_value *v);
 void      gm_value_release(gm_value *v); /* NULL is allowed */
 
-/* The same data without history: a leaf that requires no gradient. */
+/* The same data and layout without history: a leaf that requires no gradient. */
 gm_status gm_value_detach(gm_value *v, gm_value **out);
 /* Leaves only: asks for a gradient or stops asking (its buffer is freed then). */
 gm_status gm_value_require_grad(gm_value *v, bool on);

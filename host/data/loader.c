@@ -32,6 +32,8 @@ struct gm_loader {
     uint64_t          epoch;
     void             *raw;     /* one sample as the dataset gives it */
     gm_batch          planned; /* no_data */
+    int               n_cuts;
+    gm_batch_cut      cuts[GM_BATCH_CUTS_MAX];
 
     int             n_slots;
     slot            slots[GM_PREFETCH_MAX + 1];
@@ -67,19 +69,49 @@ static int64_t count_of(const gm_loader *l, int64_t batch)
 
 /* ---- assembling: the prefetch thread, or the caller where prefetch is 0 ---- */
 
+void gm_batch_block(int n, const gm_batch_cut *cuts, int64_t count, int64_t *first, int64_t *own, int64_t *rows)
+{
+    int64_t begin = 0, end = count, size = count;
+    for (int i = 0; i < n; i++) {
+        size = (size + cuts[i].parts - 1) / cuts[i].parts;
+        begin += size * cuts[i].part;
+        if (begin > end) begin = end;
+        if (begin + size < end) end = begin + size;
+    }
+    *first = begin;
+    *own = end - begin;
+    *rows = size;
+}
+
+/* Row `to` of a slot becomes sample number `sample`. */
+static gm_status read_row(gm_loader *l, slot *s, int64_t to, int64_t sample)
+{
+    size_t  x_bytes = (size_t)gm_pipeline_numel(l->pipeline) * gm_dtype_size(gm_pipeline_dtype(l->pipeline));
+    int64_t y_numel = gm_dataset_y_numel(l->dataset);
+    GM_TRY(gm_dataset_read(l->dataset, sample, l->raw, s->y + to * y_numel));
+    gm_pipeline_run(l->pipeline, l->raw, l->epoch, sample, s->x + (size_t)to * x_bytes);
+    return GM_OK;
+}
+
+static void repeat_row(gm_loader *l, slot *s, int64_t to, int64_t from)
+{
+    size_t x_bytes = (size_t)gm_pipeline_numel(l->pipeline) * gm_dtype_size(gm_pipeline_dtype(l->pipeline));
+    size_t y_bytes = (size_t)gm_dataset_y_numel(l->dataset) * sizeof *s->y;
+    memcpy(s->x + (size_t)to * x_bytes, s->x + (size_t)from * x_bytes, x_bytes);
+    memcpy((char *)s->y + (size_t)to * y_bytes, (char *)s->y + (size_t)from * y_bytes, y_bytes);
+}
+
 static gm_status assemble(gm_loader *l, slot *s, int64_t batch)
 {
-    int64_t count = count_of(l, batch), first = batch * l->o.batch_size;
-    s->batch = (gm_batch){.index = batch, .count = count, .samples = s->samples, .x = s->x, .y = s->y};
+    int64_t count = count_of(l, batch), first = batch * l->o.batch_size, begin, own, rows;
+    gm_batch_block(l->n_cuts, l->cuts, count, &begin, &own, &rows);
+    s->batch = (gm_batch){.index = batch, .count = count, .rows = rows, .samples = s->samples, .x = s->x, .y = s->y};
     if (!count) return GM_OK; /* the end of the epoch */
     if (l->order) memcpy(s->samples, l->order + first, (size_t)count * sizeof *s->samples);
     else GM_TRY(gm_sampler_take(&l->sampler, first, count, s->samples));
-    size_t  x_bytes = (size_t)gm_pipeline_numel(l->pipeline) * gm_dtype_size(gm_pipeline_dtype(l->pipeline));
-    int64_t y_numel = gm_dataset_y_numel(l->dataset);
-    for (int64_t i = 0; i < count; i++) {
-        GM_TRY(gm_dataset_read(l->dataset, s->samples[i], l->raw, s->y + i * y_numel));
-        gm_pipeline_run(l->pipeline, l->raw, l->epoch, s->samples[i], s->x + (size_t)i * x_bytes);
-    }
+    if (!own) GM_TRY(read_row(l, s, 0, s->samples[count - 1]));
+    for (int64_t i = 0; i < own; i++) GM_TRY(read_row(l, s, i, s->samples[begin + i]));
+    for (int64_t i = own ? own : 1; i < rows; i++) repeat_row(l, s, i, i - 1);
     return GM_OK;
 }
 
@@ -182,6 +214,22 @@ gm_status gm_loader_order(gm_loader *l, const int64_t *samples, int64_t n)
     return GM_OK;
 }
 
+/* The batch that gm_loader_next would give. */
+static int64_t next_to_give(const gm_loader *l) { return l->next - l->ready; }
+
+gm_status gm_loader_cut(gm_loader *l, int n, const gm_batch_cut *cuts)
+{
+    if (n == l->n_cuts && !memcmp(cuts, l->cuts, (size_t)n * sizeof *cuts)) return GM_OK;
+    if (n < 0 || n > GM_BATCH_CUTS_MAX)
+        return GM_FAIL(GM_EINVAL, "a batch is cut %d times; at most %d", n, GM_BATCH_CUTS_MAX);
+    stop_thread(l); /* before looking: it moves next and ready together, but not both at once */
+    int64_t at = next_to_give(l);
+    memcpy(l->cuts, cuts, (size_t)n * sizeof *cuts);
+    l->n_cuts = n;
+    rewind_to(l, at);
+    return GM_OK;
+}
+
 /* Gives out the slot at the tail. An error stays there, to be met again. */
 static gm_status hand_over(gm_loader *l, const gm_batch **b)
 {
@@ -198,7 +246,9 @@ static gm_status hand_over(gm_loader *l, const gm_batch **b)
 gm_status gm_loader_next(gm_loader *l, const gm_batch **b)
 {
     if (l->o.no_data) {
+        int64_t first, own;
         l->planned = (gm_batch){.index = l->next, .count = count_of(l, l->next)};
+        gm_batch_block(l->n_cuts, l->cuts, l->planned.count, &first, &own, &l->planned.rows);
         l->next += l->planned.count > 0;
         *b = &l->planned;
         return GM_OK;

@@ -5,7 +5,8 @@
  *
  * What a batch holds is a pure function of (dataset, options, epoch, its index): not of the prefetch
  * depth or of what was read before. The thread fills plain buffers: it knows no tensor, no pool and no
- * Lua. An error comes out in the place of the batch it happened in, and again on every later call
+ * Lua. A loader may serve one block of each batch (gm_loader_cut): only that block's samples are read, and blocks are
+ * of equal size, for which the batch's last sample is repeated. An error comes out in the place of the batch it happened in, and again on every later call
  * until a seek. The loader belongs to one thread, which the prefetch thread serves. */
 #ifndef GM_LOADER_H
 #define GM_LOADER_H
@@ -26,11 +27,19 @@ typedef struct gm_loader_options {
 
 typedef struct gm_batch {
     int64_t        index;   /* in its epoch, from 0 */
-    int64_t        count;   /* samples; 0: the epoch is over */
+    int64_t        count;   /* samples of the whole batch; 0: the epoch is over */
+    int64_t        rows;    /* of this block, padding included; count where batches are not cut */
     const int64_t *samples; /* their numbers, count of them */
-    const void    *x;       /* (count, gm_pipeline_shape...) */
-    const int64_t *y;       /* (count, y_shape...) */
+    const void    *x;       /* (rows, gm_pipeline_shape...) */
+    const int64_t *y;       /* (rows, y_shape...) */
 } gm_batch;
+
+/* One cut of a batch: part `part` of `parts`. */
+typedef struct gm_batch_cut {
+    int part, parts;
+} gm_batch_cut;
+
+#define GM_BATCH_CUTS_MAX 8
 
 typedef struct gm_loader gm_loader;
 
@@ -44,6 +53,12 @@ gm_status gm_loader_seek(gm_loader *l, uint64_t epoch, int64_t batch);
 /* Replaces the order of the present epoch, until the next seek to another: n samples, copied. NULL: back
  * to the sampler. Goes to batch 0. */
 gm_status gm_loader_order(gm_loader *l, const int64_t *samples, int64_t n);
+
+/* From the next batch on, blocks: of ceil(count / parts) rows for the first cut, each cut again by the next one, as
+ * layouts nest them. n 0: whole batches. What was read ahead is dropped unless nothing changes. */
+gm_status gm_loader_cut(gm_loader *l, int n, const gm_batch_cut *cuts);
+/* Rows that are this block's own and where they begin, and its rows with padding, of a batch of count samples. */
+void gm_batch_block(int n, const gm_batch_cut *cuts, int64_t count, int64_t *first, int64_t *own, int64_t *rows);
 
 /* *b is valid until the next call on this loader. */
 gm_status gm_loader_next(gm_loader *l, const gm_batch **b);

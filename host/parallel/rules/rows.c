@@ -1,5 +1,6 @@
 /* rows.c - layouts of ops that work along one dimension, which must be whole, and leave the others alone: norms,
- * softmax, losses, embedding, attention. Not linear, so that no operand may be partial, but for an embedding's table. */
+ * softmax, losses, embedding, attention. Not linear, so that no operand may be partial, but for an embedding's
+ * table. */
 #include "family.h"
 
 /* All dimensions of input i but one are the output's. */

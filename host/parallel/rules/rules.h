@@ -35,9 +35,9 @@ typedef struct gm_fit {
     uint32_t  trim;   /* bit d: without the padding of dimension d */
 } gm_fit;
 
-/* Layouts of the outputs of an op on these inputs (NULL: not given) and what it asks of each input. attrs: with dimensions
- * counted from 0; completed for the local call (box of random ops; beta where it must count once). global: what
- * gm_infer gives for the global shapes. */
+/* Layouts of the outputs of an op on these inputs (NULL: not given) and what it asks of each input. attrs: with
+ * dimensions counted from 0; completed for the local call (box of random ops; beta where it must count once). global:
+ * what gm_infer gives for the global shapes. */
 gm_status gm_layout_rule(gm_rank *r, gm_op op, int n_in, gm_value *const *in, gm_attrs *attrs, int n_out,
                          const gm_spec *global, gm_layout *out, gm_fit *fit);
 /* Of gm_attention_packed: qkv (b, s, h, 3, d), key_mask (b, t) or NULL -> o, lse. */

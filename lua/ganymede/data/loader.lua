@@ -2,6 +2,10 @@
 --
 -- Two sources behind one face: `native` datasets are read and transformed in C on a prefetch thread; a
 -- dataset written in Lua is asked on the main thread. Batches count from 0, as loader:seek takes them.
+--
+-- On several ranks a batch is one tensor, cut along its samples by the mesh's axes data and expert: each rank reads
+-- its block alone, whichever mesh is set when the batch is asked for. `samples` and `sample_numbers` tell of the
+-- whole batch. A transform written in Lua is given the cut tensors: shapes are global there too.
 -- @module ganymede.data.loader
 local checked = require "ganymede.data.failing"
 local core = require "ganymede.core"
@@ -93,17 +97,25 @@ local function stacked(list, dtype)
   return ops.cat(rows, 1)
 end
 
-local function gather(dataset, dtype, picked)
+local function ask_sample(dataset, i, y_dtype)
+  local x, y = ask(dataset, "get", i)
+  if x == nil or y == nil then
+    error(("data.loader: get(%d) of the dataset gave no %s"):format(i, x == nil and "x" or "y"), 0)
+  end
+  if y_dtype == "i64" and not core.is_tensor(y) then check_whole(y, i) end
+  return x, y
+end
+
+-- The first `asked` samples are asked for; the rest repeat the last of them.
+local function gather(dataset, dtype, picked, asked)
   local xs, ys = {}, {}
   local y_dtype = dataset.y_dtype or "i64"
   for k, sample in ipairs(picked) do
-    local i = sample + 1
-    local x, y = ask(dataset, "get", i)
-    if x == nil or y == nil then
-      error(("data.loader: get(%d) of the dataset gave no %s"):format(i, x == nil and "x" or "y"), 0)
+    if k > asked then
+      xs[k], ys[k] = xs[k - 1], ys[k - 1]
+    else
+      xs[k], ys[k] = ask_sample(dataset, sample + 1, y_dtype)
     end
-    if y_dtype == "i64" and not core.is_tensor(y) then check_whole(y, i) end
-    xs[k], ys[k] = x, y
   end
   return stacked(xs, dataset.x_dtype or dtype), stacked(ys, y_dtype)
 end
@@ -119,12 +131,22 @@ function Slow:picked()
   return picked
 end
 
+-- The block of a batch that this rank holds, as a list of samples: those of its own, then the last of them again
+-- (of the batch, where it has none) until blocks are of equal size. Also how many of them to ask for.
+local function block_of(picked)
+  local first, own, rows = core.batch_rows(#picked)
+  local block, padding = {}, picked[own > 0 and first + own or #picked]
+  for k = 1, rows do block[k] = k <= own and picked[first + k] or padding end
+  return block, math.max(own, 1)
+end
+
 function Slow:next()
   if self.batch >= self:length() then return nil end
   local picked = self:picked()
-  local x, y = gm_tensor.scope(gm_tensor.no_grad, gather, self.dataset, self.opt.dtype or core.default_dtype(), picked)
+  local x, y = gm_tensor.scope(gm_tensor.no_grad, gather, self.dataset, self.opt.dtype or core.default_dtype(),
+    block_of(picked))
   self.batch = self.batch + 1
-  return x, y, #picked, picked
+  return core.batch_value(x, #picked), core.batch_value(y, #picked), #picked, picked
 end
 
 function Slow.close() end
