@@ -2,6 +2,7 @@
 #include "gm_lua.h"
 
 #include <stdlib.h>
+#include "../host/parallel/redistribute.h"
 
 /* backward(loss, seed gradient or nil) */
 static int backward(lua_State *L)
@@ -27,15 +28,34 @@ static int requires_grad(lua_State *L)
     return 1;
 }
 
-/* grad(t) -> tensor that shares the gradient's memory, or nil */
+/* v's gradient as a value: cut as v is. What is still a sum over ranks is summed here, for the reader alone. */
+static gm_status read_grad(gm_value *v, gm_value **out)
+{
+    gm_value *g = NULL;
+    gm_layout layout = v->layout;
+    layout.partial = v->grad_partial;
+    gm_tensor_retain(v->grad);
+    GM_TRY(gm_value_take_block(v->rank, v->grad, &layout, v->ndim, v->shape, &g));
+    if (!v->grad_partial) {
+        *out = g;
+        return GM_OK;
+    }
+    layout.partial = 0;
+    v->rank->no_grad++;
+    gm_status st = gm_redistribute(v->rank, g, &layout, out);
+    v->rank->no_grad--;
+    gm_value_release(g);
+    return st;
+}
+
+/* grad(t) -> tensor that shares the gradient's memory, or nil. Collective while the gradient is a sum over ranks that
+ * has not been made: then the tensor is a copy. */
 static int grad(lua_State *L)
 {
     gm_value *v = gm_check_value(L, 1), *g;
     if (!v->grad_set) return 0;
     gm_handle *h = gm_push_handle(L);
-    gm_tensor_retain(v->grad);
-    gm_status st = gm_value_take(v->rank, v->grad, &g);
-    if (st != GM_OK) return gm_raise(L, st);
+    L_TRY(L, read_grad(v, &g));
     gm_handle_fill(v->rank, h, g, "grad");
     return 1;
 }

@@ -1,10 +1,14 @@
 /* lua_tensor.c - making tensors, reading and writing their elements. Ops are in lua_ops.c; methods are
- * put together in lua/ganymede/tensor.lua. Element indices count from 1. */
+ * put together in lua/ganymede/tensor.lua. Element indices count from 1.
+ *
+ * Shapes and indices are global. Reading elements of a tensor that is cut or partial is collective: every rank
+ * gathers it (or sums it) first. Writing is not: each rank writes what its block has. */
 #include "gm_lua.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../host/parallel/redistribute.h"
 #include "../kernels/philox.h"
 
 /* Elements live in host memory that may be read; meta tensors have none. */
@@ -98,27 +102,85 @@ static int from(lua_State *L)
     return 1;
 }
 
-/* fill(t, value): in place. */
+/* What is partial is a sum of terms on several ranks: there is no element to write. */
+static void refuse_partial(lua_State *L, const gm_value *v, const char *op)
+{
+    char have[256];
+    if (v->layout.partial)
+        luaL_error(L, "%s: %s is a sum over ranks that has not been made; redistribute it first", op,
+                   gm_value_describe(v, have, sizeof have));
+}
+
+/* The part of v's block that is inside the tensor, as a view. */
+static gm_status inside(const gm_value *v, gm_tensor **out)
+{
+    int64_t logical[GM_MAX_DIMS];
+    gm_value_logical(v, logical);
+    return gm_tensor_view(v->local, v->ndim, logical, v->local->stride, v->local->offset, out);
+}
+
+/* fill(t, value): in place; padding stays as it is. */
 static int fill(lua_State *L)
 {
-    gm_value *v = gm_check_value(L, 1);
-    gm_attrs  a = gm_attrs_default();
+    gm_value  *v = gm_check_value(L, 1);
+    gm_tensor *t = NULL;
+    gm_attrs   a = gm_attrs_default();
+    refuse_partial(L, v, "fill_");
     a.value = luaL_checknumber(L, 2);
-    gm_call c = {.op = GM_OP_fill, .n_out = 1, .out = &v->local, .attrs = &a};
-    L_TRY(L, gm_run(v->rank->device, &c));
+    L_TRY(L, inside(v, &t));
+    gm_call   c = {.op = GM_OP_fill, .n_out = 1, .out = &t, .attrs = &a};
+    gm_status st = gm_run(v->rank->device, &c);
+    gm_tensor_release(t);
+    if (st != GM_OK) return gm_raise(L, st);
     gm_value_touched(v);
     lua_settop(L, 1);
     return 1;
 }
 
-/* copy(dst, src): in place, any dtypes, same shape; no gradient passes. */
+static gm_status copy_blocks(const gm_value *dst, const gm_value *src)
+{
+    gm_tensor *to = NULL, *from = NULL;
+    gm_attrs   a = gm_attrs_default();
+    gm_status  st;
+    a.dtype = dst->local->dtype;
+    GM_TRY(inside(dst, &to));
+    GM_TRY_OR(inside(src, &from), st, done);
+    gm_call c = {.op = GM_OP_copy, .n_in = 1, .n_out = 1, .in = &from, .out = &to, .attrs = &a};
+    st = gm_run(dst->rank->device, &c);
+done:
+    gm_tensor_release(from);
+    gm_tensor_release(to);
+    return st;
+}
+
+/* Laid out otherwise: src comes to dst's layout first, which may be collective. */
+static gm_status copy_across(const gm_value *dst, gm_value *src)
+{
+    gm_value *like = NULL;
+    dst->rank->no_grad++;
+    gm_status st = gm_redistribute(dst->rank, src, &dst->layout, &like);
+    dst->rank->no_grad--;
+    if (st == GM_OK) st = copy_blocks(dst, like);
+    gm_value_release(like);
+    return st;
+}
+
+static gm_status copy_value(const gm_value *dst, gm_value *src)
+{
+    char a[256], b[256];
+    if (gm_layout_equal(&dst->layout, &src->layout)) return copy_blocks(dst, src);
+    if (dst->ndim != src->ndim || memcmp(dst->shape, src->shape, (size_t)dst->ndim * sizeof *dst->shape))
+        return GM_FAIL(GM_ESHAPE, "copy_: %s into %s", gm_value_describe(src, a, sizeof a),
+                       gm_value_describe(dst, b, sizeof b));
+    return copy_across(dst, src);
+}
+
+/* copy(dst, src): in place, any dtypes, same shape; no gradient passes. Collective if the layouts differ. */
 static int copy(lua_State *L)
 {
     gm_value *dst = gm_check_value(L, 1), *src = gm_check_value(L, 2);
-    gm_attrs  a = gm_attrs_default();
-    a.dtype = dst->local->dtype;
-    gm_call c = {.op = GM_OP_copy, .n_in = 1, .n_out = 1, .in = &src->local, .out = &dst->local, .attrs = &a};
-    L_TRY(L, gm_run(dst->rank->device, &c));
+    refuse_partial(L, dst, "copy_");
+    L_TRY(L, copy_value(dst, src));
     gm_value_touched(dst);
     lua_settop(L, 1);
     return 1;
@@ -235,50 +297,105 @@ static int dtype(lua_State *L)
     return 1;
 }
 
+/* local_tensor(t) -> this rank's block, padding included, sharing t's memory: an ordinary tensor of this rank alone,
+ * without history */
+static int local_tensor(lua_State *L)
+{
+    gm_value  *v = gm_check_value(L, 1), *local;
+    gm_handle *h = gm_push_handle(L);
+    gm_tensor_retain(v->local);
+    gm_status st = gm_value_take(v->rank, v->local, &local);
+    if (st != GM_OK) return gm_raise(L, st);
+    gm_handle_fill(v->rank, h, local, "local_tensor");
+    return 1;
+}
+
+/* is_cut(t [, d]): is it, or its dimension d, cut, or t partial? */
+static int is_cut(lua_State *L)
+{
+    gm_value *v = gm_check_value(L, 1);
+    if (lua_isnoneornil(L, 2)) lua_pushboolean(L, !gm_layout_is_replicated(&v->layout));
+    else lua_pushboolean(L, v->layout.partial || v->layout.n_cuts[gm_check_dim_arg(L, 2, v->ndim)]);
+    return 1;
+}
+
 static int is_contiguous(lua_State *L)
 {
     lua_pushboolean(L, gm_tensor_is_contiguous(gm_check_value(L, 1)->local));
     return 1;
 }
 
-/* Position in elements of the index at arg.. (from the tensor's first element). */
-static int64_t element_at(lua_State *L, const gm_tensor *t, int arg, int n)
+/* v itself, or the whole of it on every rank (a new handle is pushed, which holds it): collective then. */
+static gm_value *gathered(lua_State *L, gm_value *v)
 {
-    int64_t at = 0;
-    if (n != t->ndim) luaL_error(L, "%d indices for a tensor with %d dimensions", n, t->ndim);
-    for (int d = 0; d < n; d++) {
-        int64_t i = gm_check_integer(L, arg + d);
-        if (i < 1 || i > t->shape[d])
-            luaL_argerror(L, arg + d, lua_pushfstring(L, "index %d is outside 1..%d", (int)i, (int)t->shape[d]));
-        at += (i - 1) * t->stride[d];
-    }
-    return at;
+    gm_value *whole = NULL;
+    if (gm_layout_is_replicated(&v->layout)) return v;
+    gm_handle *h = gm_push_handle(L);
+    v->rank->no_grad++;
+    gm_status st = gm_gather_value(v->rank, v, &whole);
+    v->rank->no_grad--;
+    if (st != GM_OK) gm_raise(L, st);
+    gm_handle_fill(v->rank, h, whole, "gather");
+    return whole;
 }
 
+/* The index at arg.. into a tensor of v's shape, from 0. */
+static void check_index(lua_State *L, const gm_value *v, int arg, int n, int64_t *index)
+{
+    if (n != v->ndim) luaL_error(L, "%d indices for a tensor with %d dimensions", n, v->ndim);
+    for (int d = 0; d < n; d++) {
+        int64_t i = gm_check_integer(L, arg + d);
+        if (i < 1 || i > v->shape[d])
+            luaL_argerror(L, arg + d, lua_pushfstring(L, "index %d is outside 1..%d", (int)i, (int)v->shape[d]));
+        index[d] = i - 1;
+    }
+}
+
+/* get(t, i, ...): collective if t is cut or partial */
 static int get(lua_State *L)
 {
-    gm_tensor *t = gm_check_value(L, 1)->local;
-    int64_t    at = element_at(L, t, 2, lua_gettop(L) - 1);
+    gm_value *v = gm_check_value(L, 1);
+    int64_t   index[GM_MAX_DIMS], at = 0;
+    check_index(L, v, 2, lua_gettop(L) - 1, index);
+    gm_tensor *t = gathered(L, v)->local;
+    for (int d = 0; d < t->ndim; d++) at += index[d] * t->stride[d];
     lua_pushnumber(L, gm_load(t->dtype, need_data(L, t), at));
     return 1;
 }
 
+/* set(t, i, ..., value): every rank calls it; those that hold the element write it */
 static int set(lua_State *L)
 {
     gm_value  *v = gm_check_value(L, 1);
     int        n = lua_gettop(L);
-    int64_t    at = element_at(L, v->local, 2, n - 2);
+    int64_t    index[GM_MAX_DIMS], local[GM_MAX_DIMS], logical[GM_MAX_DIMS], at = 0;
+    gm_box     box;
+    bool       here = true;
     lua_Number x = luaL_checknumber(L, n);
-    gm_store(v->local->dtype, need_data(L, v->local), at, x);
+    check_index(L, v, 2, n - 2, index);
+    refuse_partial(L, v, "set");
+    gm_layout_block(&v->rank->mesh, &v->layout, v->rank->coordinate, v->ndim, v->shape, &box, local, logical);
+    for (int d = 0; d < v->ndim; d++) {
+        int64_t i = index[d] - box.offset[d];
+        here = here && i >= 0 && i < logical[d];
+        at += i * v->local->stride[d];
+    }
+    void *data = need_data(L, v->local);
+    if (here) gm_store(v->local->dtype, data, at, x);
     gm_value_touched(v);
     return 0;
 }
 
+/* item(t): the one element; collective if t is cut or partial */
 static int item(lua_State *L)
 {
-    gm_tensor *t = gm_check_value(L, 1)->local;
-    if (gm_tensor_numel(t) != 1)
-        return luaL_error(L, "item: the tensor has %d elements, not one", (int)gm_tensor_numel(t));
+    gm_value *v = gm_check_value(L, 1);
+    for (int d = 0; d < v->ndim; d++)
+        if (v->shape[d] != 1) {
+            numel(L);
+            return luaL_error(L, "item: the tensor has %d elements, not one", (int)lua_tointeger(L, -1));
+        }
+    gm_tensor *t = gathered(L, v)->local;
     lua_pushnumber(L, gm_load(t->dtype, need_data(L, t), 0));
     return 1;
 }
@@ -297,9 +414,10 @@ static void push_list(lua_State *L, const gm_tensor *t, int d, int64_t at)
     }
 }
 
+/* totable(t): nested lists; collective if t is cut or partial */
 static int totable(lua_State *L)
 {
-    gm_tensor *t = gm_check_value(L, 1)->local;
+    gm_tensor *t = gathered(L, gm_check_value(L, 1))->local;
     need_data(L, t);
     push_list(L, t, 0, 0);
     return 1;
@@ -308,7 +426,12 @@ static int totable(lua_State *L)
 /* data(t) -> light userdata, dtype name: for the FFI view; contiguous tensors only. */
 static int data(lua_State *L)
 {
-    gm_tensor *t = gm_check_value(L, 1)->local;
+    gm_value  *v = gm_check_value(L, 1);
+    gm_tensor *t = v->local;
+    char       have[256];
+    if (!gm_layout_is_replicated(&v->layout))
+        return luaL_error(L, "data: %s: a rank has its block only; :local_tensor():data() is that",
+                          gm_value_describe(v, have, sizeof have));
     if (!gm_tensor_is_contiguous(t))
         return luaL_error(L, "data: the tensor is not contiguous; call :contiguous() first");
     lua_pushlightuserdata(L, need_data(L, t));
@@ -344,6 +467,8 @@ int gm_open_tensor(lua_State *L)
                                          {"numel", numel},
                                          {"dtype", dtype},
                                          {"is_contiguous", is_contiguous},
+                                         {"local_tensor", local_tensor},
+                                         {"is_cut", is_cut},
                                          {"get", get},
                                          {"set", set},
                                          {"item", item},

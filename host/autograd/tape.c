@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../comm/comm.h"
+#include "../parallel/reducer.h"
 #include "../parallel/rules/rules.h"
 #include "scope.h"
 
@@ -551,6 +553,19 @@ static gm_status seed_gradient(gm_tape *t, gm_value *loss, gm_value *seed)
     return st;
 }
 
+/* Leaves that no earlier node reads have their gradients now. */
+static gm_status report_leaves(gm_rank *r, const gm_tape *t, int at)
+{
+    const node *n = &t->nodes[at];
+    for (int i = 0; i < n->n_in; i++) {
+        gm_value *leaf = n->in[i].leaf;
+        if (!leaf || leaf->first_use != at || leaf->used_on != t->number) continue;
+        leaf->used_on = 0; /* once, though the node may read it twice */
+        GM_TRY(gm_reducer_ready(r->reducer, leaf));
+    }
+    return GM_OK;
+}
+
 gm_status gm_tape_backward(gm_value *loss, gm_value *seed)
 {
     gm_rank  *r = loss->rank;
@@ -566,6 +581,8 @@ gm_status gm_tape_backward(gm_value *loss, gm_value *seed)
     for (int i = t->n - 1; i >= 0 && st == GM_OK; i--) {
         gm_backward b = {.rank = r, .tape = t, .node = &t->nodes[i]};
         st = run_node(&b);
+        if (st == GM_OK && r->reducer) st = report_leaves(r, t, i);
+        if (st == GM_OK && r->comm && gm_comm_under_way(r->comm)) st = gm_comm_poll(r->comm);
         release_node(&t->nodes[i]);
     }
     r->no_grad--;

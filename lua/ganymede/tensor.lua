@@ -2,6 +2,10 @@
 --
 -- A tensor made inside a scope (gm.scope, a module call, a training step) is released when the scope
 -- ends, unless the scope returns it or it is :keep()'ed. Element indices and dimensions count from 1.
+--
+-- Shapes and indices are those of the whole tensor, also where ranks hold a block each (:local_tensor()). Reading
+-- elements of a tensor that is cut or still a sum over ranks (item, get, totable, printing, indexing, a gradient not
+-- yet reduced) is collective: the trap is to do it on one rank only.
 -- @module ganymede.tensor
 local core = require "ganymede.core"
 local ops = require "ganymede.ops"
@@ -94,7 +98,7 @@ end
 -- ---------------------------------------------------------------- methods
 
 for _, name in ipairs { "shape", "size", "dim", "numel", "dtype", "get", "set", "item", "totable", "keep", "release",
-                        "requires_grad", "grad", "detach", "backward", "is_contiguous" } do
+                        "requires_grad", "grad", "detach", "backward", "is_contiguous", "local_tensor" } do
   methods[name] = core[name]
 end
 for _, name in ipairs { "reshape", "permute", "narrow", "select", "expand", "contiguous", "clone", "sum", "mean", "max",
@@ -114,9 +118,6 @@ function methods.transpose(t, a, b)
   order[a], order[b] = order[b], order[a]
   return ops.permute(t, order)
 end
-
---- The block that this rank holds, as a tensor without history.
-function methods.local_tensor(t) return core.detach(t) end
 
 local ctype = { f32 = "float *", f64 = "double *", i32 = "int32_t *", i64 = "int64_t *", u8 = "uint8_t *",
                 bf16 = "uint16_t *", f16 = "uint16_t *" }
@@ -164,7 +165,7 @@ end
 
 local mt = core.tensor_metatable
 mt.__index = function(t, key)
-  if type(key) == "number" then return ops.select(t, 1, key) end
+  if type(key) == "number" then return ops.select(core.is_cut(t, 1) and core.gather(t) or t, 1, key) end
   return methods[key]
 end
 mt.__newindex = function() error("tensor elements are set with t:set(i, ..., value) or t:copy_(other)", 2) end
