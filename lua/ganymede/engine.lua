@@ -14,17 +14,25 @@
 -- lr_scheduler:step act once every so many turns, and the loop stays as it is. A loss is divided by the
 -- number of contributing targets of the whole step, so gradients of the batches add up to those of one
 -- big batch. Random numbers depend on (seed, module, step, place of the sample in the step) only.
+--
+-- On several ranks each holds its part of every batch. Gradients are summed over the ranks while the last backward of
+-- a step runs (host/parallel/reducer.h), or by the gradient handlers that were given, then by them alone; the
+-- loss, the gradient norm and what follows from them are the same numbers on every rank.
 -- The trap: with gradient_accumulation the batches must come from the loader that gm.initialize returned,
 -- which alone knows that number; any other is refused.
 -- @module ganymede.engine
+local context = require "ganymede.context"
 local core = require "ganymede.core"
-local failure = require "ganymede.failure"
+local handlers = require "ganymede.gradient_handlers"
+local log = require "ganymede.log"
 local options = require "ganymede.options"
+local ranks = require "ganymede.ranks"
 local registry = require "ganymede.registry"
 local StepLoader = require "ganymede.step_loader"
 local scope = require("ganymede.tensor").scope
-require "ganymede.optim"
 require "ganymede.lr_scheduler"
+require "ganymede.optim"
+require "ganymede.schedules"
 
 local Engine = {}
 Engine.__index = Engine
@@ -33,6 +41,14 @@ local function is_finite(x) return x == x and math.abs(x) < math.huge end
 
 -- On the meta device there are shapes and no numbers.
 local function has_values() return core.device().has_data end
+
+-- What the ranks do from here on: traffic between them is counted by it.
+local function phase(name)
+  if core.world() > 1 then core.comm_set_phase(name) end
+end
+
+-- Batches that the current step takes.
+local function batches_wanted(self) return self.announced and self.announced.batches or self.accumulation end
 
 --- Training mode: dropout drops, losses divide by the targets of the step.
 function Engine:train()
@@ -74,6 +90,7 @@ end
 --- engine(x, ...) runs the model.
 function Engine:__call(x, ...)
   if self.fresh or not self.training then begin_batch(self, x) end
+  phase(self.training and "forward" or "evaluate")
   return self.model(x, ...)
 end
 
@@ -93,23 +110,53 @@ function Engine:criterion(output, target)
   return self.loss_function(output, target, divisor(self))
 end
 
-local function after_backward(self)
+-- Names of the parameters whose gradients the ranks sum although no loss touched them, once.
+local function report_unused(self)
+  local places = core.reducer_unused(self.reducer)
+  if #places == 0 or self.unused_reported then return end
+  self.unused_reported = true
+  if not ranks.is_first() then return end
+  local names = {}
+  for i = 1, math.min(#places, 8) do names[i] = self.names[places[i]] end
+  local more = #places > 8 and (" and %d more"):format(#places - 8) or ""
+  log.warn("no loss depends on %s%s: the ranks sum zeros for %s", table.concat(names, ", "), more,
+    #places > 1 and "them" or "it")
+end
+
+-- backward(...) of one batch; the last of a step sums the gradients over the ranks besides.
+local function one_backward(self, backward, ...)
+  local last = self.batch + 1 >= batches_wanted(self)
+  if self.reducer and self.batch >= batches_wanted(self) then
+    error("engine:backward once more after the gradients of this step were summed over the ranks: add the losses, "
+      .. "or tell the number of backward passes (gradient_accumulation, engine:announce)", 3)
+  end
+  phase "backward"
+  if self.reducer then core.reducer_arm(self.reducer, last) end
+  backward(...)
   self.batch = self.batch + 1
   self.samples = self.samples + (self.batch_samples or 0)
   self.fresh = true
+  if self.reducer and last then
+    core.reducer_finish(self.reducer)
+    report_unused(self)
+  end
 end
 
 --- Adds d loss / d parameter to the gradients.
 function Engine:backward(loss)
-  if has_values() then self.loss_sum = self.loss_sum + loss:item() end
-  core.backward(loss)
-  after_backward(self)
+  if has_values() then self.loss_part = self.loss_part + ranks.part(loss) end
+  one_backward(self, core.backward, loss)
 end
 
 --- The same from a tensor and its gradient, where there is no scalar loss.
-function Engine:backward_by_grad(t, gradient)
-  core.backward(t, gradient)
-  after_backward(self)
+function Engine:backward_by_grad(t, gradient) one_backward(self, core.backward, t, gradient) end
+
+--- This rank's term of the number of targets in label that the criterion counts. No communication where the criterion
+-- needs none (count_part).
+function Engine:targets_part(label)
+  local criterion = self.loss_function
+  if criterion and criterion.count_part then return criterion:count_part(label) end
+  return ranks.share(criterion and criterion:count(label) or label:numel())
 end
 
 -- ---------------------------------------------------------------- the update
@@ -124,14 +171,15 @@ end
 
 local function first_bad(self)
   for _, item in ipairs(self.optimizer.items or {}) do
-    if not is_finite(core.grad_norm { item.tensor }) then return "the gradient of " .. item.name end
+    if not is_finite(core.grad_norm({ item.tensor }, 2)) then return "the gradient of " .. item.name end
     if not all_finite(item.tensor) then return item.name end
   end
   return "no parameter (the loss alone)"
 end
 
+-- On all ranks, which hold the same numbers.
 local function diverged(self, norm)
-  failure(8, "diverged: loss %g, gradient norm %g in step %d; first that is not finite: %s\n"
+  ranks.fail(8, "diverged: loss %g, gradient norm %g in step %d; first that is not finite: %s\n"
     .. "  try a smaller learning rate (it was %g), a warm-up, or clip_grad_norm = 1",
     self.loss_sum, norm, self.steps_done + 1, first_bad(self), self.optimizer.lr)
 end
@@ -145,23 +193,44 @@ end
 
 local function end_step(self)
   self.steps_done = self.steps_done + 1
-  self.last_loss, self.loss_sum, self.batch, self.announced, self.fresh = self.loss_sum, 0, 0, nil, true
+  self.last_loss, self.loss_part, self.batch, self.announced, self.fresh = self.loss_sum, 0, 0, nil, true
+  phase "other"
   if Engine.on_update then Engine.on_update(self) end
 end
 
 --- Called with the engine after every update, when it is set: the statistics of programs without a trainer.
 Engine.on_update = nil
 
+-- What the ranks must know together before the update, in one small sum: the loss, and whether one was asked to stop.
+local function agree(self)
+  local asked = self.stop_requested and self.stop_requested() and 1 or 0
+  local sums = ranks.sum { self.loss_part, asked }
+  self.loss_sum, self.stop_asked = sums[1], sums[2] > 0
+end
+
+-- Is there an update? engine.on_not_finite says what a loss or gradient that is not finite means.
+local function may_update(self)
+  if is_finite(self.loss_sum) and is_finite(self.grad_norm) then return true end
+  self.not_finite = self.not_finite + 1
+  if self.on_not_finite == "skip" then return false end
+  if self.on_not_finite ~= "warn" then diverged(self, self.grad_norm) end
+  return true
+end
+
 --- One update, if all batches of the step have been through backward -> true; else nothing -> false.
--- A loss or gradient that is not finite changes no parameter and ends the run with exit status 8.
+-- A loss or gradient that is not finite changes no parameter and ends the run with exit status 8, unless
+-- engine.on_not_finite is "skip" (no parameter changes, the step counts) or "warn" (nothing special happens).
 function Engine:step()
-  local wanted = self.announced and self.announced.batches or self.accumulation
   if self.batch == 0 then error("engine:step() without engine:backward(loss)", 2) end
-  self.updated = self.batch >= wanted
+  self.updated = self.batch >= batches_wanted(self)
   if not self.updated then return false end
-  self.grad_norm = has_values() and core.grad_norm(self.parameters) or 0
-  if not is_finite(self.loss_sum) or not is_finite(self.grad_norm) then diverged(self, self.grad_norm) end
-  self.optimizer:step { lr = self.optimizer.lr, clip = Engine.clip_factor(self.grad_norm, self.clip_grad_norm) }
+  phase "update"
+  for _, handler in ipairs(self.gradient_handlers) do handler:handle_gradient(self) end
+  agree(self)
+  self.grad_norm = has_values() and core.grad_norm(self.parameters, self.norm_type) or 0
+  if may_update(self) then
+    self.optimizer:step { lr = self.optimizer.lr, clip = Engine.clip_factor(self.grad_norm, self.clip_grad_norm) }
+  end
   end_step(self)
   return true
 end
@@ -174,22 +243,42 @@ end
 
 -- ---------------------------------------------------------------- a whole step at once
 
-local function one_batch(self, batch, keep_output)
-  local output = self(batch[1])
-  local loss = self:criterion(output, batch[2])
-  self:backward(loss)
-  return keep_output and output or nil
+--- Runs the next batch of iter (a function that returns x, y, or nil at the end) as the engine's schedule says:
+-- forward and, unless opt.forward_only, backward. opt.return_loss = false computes no loss (forward only),
+-- opt.return_output_label = false keeps neither -> output, label, loss (a tensor; item() is collective); nothing at the
+-- end. The step is the caller's.
+function Engine:execute_schedule(iter, opt)
+  return self.schedule:forward_backward_step(self, iter, options.check("execute_schedule", self.run_options, opt, 2))
 end
 
---- Forward and backward of all batches of a step from StepLoader:next_step(), each in a scope of its own.
--- -> loss of the step (a number), and with keep_output lists of outputs and labels.
+Engine.run_options = {
+  forward_only = { type = "boolean", default = false, doc = "no backward" },
+  return_loss = { type = "boolean", default = true, doc = "compute the loss?" },
+  return_output_label = { type = "boolean", default = true, doc = "return output and label?" },
+}
+
+--- An iterator over the batches of a step from StepLoader:next_step(), for execute_schedule.
+function Engine.iterate(step)
+  local at = 0
+  return function()
+    at = at + 1
+    if step[at] then return step[at][1], step[at][2] end
+  end
+end
+
+local function one_batch(self, batches, opt)
+  local output, label = self:execute_schedule(batches, opt)
+  return output, label
+end
+
+--- Forward and backward of all batches of a step from StepLoader:next_step(), each in a scope of its own
+-- -> with keep_output, lists of outputs and labels; engine:step() then has the loss as engine.last_loss.
 function Engine:forward_backward(step, keep_output)
   self:zero_grad()
-  local outputs, labels = {}, {}
-  for i, batch in ipairs(step) do
-    outputs[i], labels[i] = scope(one_batch, self, batch, keep_output), batch[2]
-  end
-  return self.loss_sum, outputs, labels
+  local outputs, labels, batches = {}, {}, Engine.iterate(step)
+  local opt = { return_output_label = keep_output or false }
+  for i = 1, #step do outputs[i], labels[i] = scope(one_batch, self, batches, opt) end
+  return outputs, labels
 end
 
 -- ---------------------------------------------------------------- gm.initialize
@@ -212,9 +301,15 @@ local given = {
   test_dataloader = { type = "table", optional = true, doc = "a loader of ganymede.data" },
   lr_scheduler = { type = "table", optional = true, doc = "a scheduler, or { type = ... }" },
   total_steps = { type = "integer", min = 1, optional = true, doc = "for lr_scheduler = { type = ... }" },
-  clip_grad_norm = { type = "number", min = 0, default = 0, doc = "greatest 2-norm of all gradients; 0 is off" },
+  clip_grad_norm = { type = "number", min = 0, default = 0, doc = "greatest norm of all gradients; 0 is off" },
+  norm_type = { type = "number", above = 0, default = 2, infinite = true, doc = "p of that norm, or math.huge" },
   gradient_accumulation = { type = "integer", min = 1, default = 1, doc = "batches a step" },
+  gradient_handler = { type = "table", default = {},
+    doc = "list of handlers, or of { type = ... }, that sum gradients over the ranks; none: the buckets do" },
+  schedule = { type = "table", default = { type = "NonPipelineSchedule" },
+    doc = "a schedule, or { type = ... }: the order of forward and backward" },
 }
+local aliases = { gradient_handlers = "gradient_handler" }
 Engine.options = given
 
 -- A plain function(output, target) -> mean over the samples of a batch, as a criterion.
@@ -233,20 +328,45 @@ local function criterion_of(given_criterion)
   return given_criterion and registry.losses:build(given_criterion)
 end
 
+-- Handlers as objects; what has handle_gradient already is one.
+local function handlers_of(list, engine)
+  local out = {}
+  for i, entry in ipairs(list) do
+    local is_one = type(entry) == "table" and type(entry.handle_gradient) == "function" and entry.type == nil
+    out[i] = is_one and entry or registry.gradient_handlers:build(entry, engine.model, engine.optimizer)
+    if type(out[i]) ~= "table" or type(out[i].handle_gradient) ~= "function" then
+      error(("gm.initialize: gradient_handler[%d] has no function handle_gradient"):format(i), 0)
+    end
+  end
+  return out
+end
+
+-- Who sums gradients over the ranks: the handlers that were given, else the reducer; one rank needs neither.
+local function share_gradients(engine, list)
+  engine.gradient_handlers = handlers_of(list, engine)
+  if core.world() == 1 or #engine.gradient_handlers > 0 then return end
+  local chosen = context.current().plan.reducer
+  engine.reducer, engine.names = handlers.reducer(engine.model,
+    { bucket_mb = chosen.bucket_mb, overlap = chosen.overlap ~= false })
+end
+
 local function new(opt)
+  phase "initialize"
   local optimizer = registry.optimizers:build(opt.optimizer or { type = "AdamW" }, opt.model)
-  return setmetatable({
-    model = opt.model, optimizer = optimizer, clip_grad_norm = opt.clip_grad_norm, training = true,
-    loss_function = criterion_of(opt.criterion),
+  local engine = setmetatable({
+    model = opt.model, optimizer = optimizer, clip_grad_norm = opt.clip_grad_norm, norm_type = opt.norm_type,
+    training = true, loss_function = criterion_of(opt.criterion), schedule = registry.schedules:build(opt.schedule),
     accumulation = opt.gradient_accumulation, parameters = opt.model:parameters(),
-    steps_done = 0, batch = 0, samples = 0, loss_sum = 0, fresh = true, grad_norm = 0,
+    steps_done = 0, batch = 0, samples = 0, loss_part = 0, loss_sum = 0, fresh = true, grad_norm = 0, not_finite = 0,
   }, Engine)
+  share_gradients(engine, opt.gradient_handler)
+  return engine
 end
 
 --- Builds what is given as { type = ... }, puts the parts together
 -- -> engine, train_loader, test_loader, lr_scheduler (nil where none was given).
 local function initialize(parts)
-  local opt = options.check("gm.initialize", given, parts, 2)
+  local opt = options.check("gm.initialize", given, parts, 2, aliases)
   local engine = new(opt)
   local train = opt.train_dataloader and StepLoader.new(opt.train_dataloader, engine, opt.gradient_accumulation)
   local test = opt.test_dataloader and StepLoader.new(opt.test_dataloader, nil, 1)

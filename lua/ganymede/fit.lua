@@ -12,14 +12,17 @@
 --   stats      a table that is filled while the run goes on (see ganymede.stats)
 --   no_eval    never evaluate;      recipe   its file, for messages
 --   stop_requested   stop_requested() -> true: save a checkpoint at the end of the step, raise status 75
--- The trap: weights are drawn when the model is built, so seed and dtype are set here, before anything else.
+-- On several ranks all of them call gm.fit with the same config; rank 0 alone calls log, progress, record and out,
+-- and any rank may be asked to stop. The trap: weights are drawn when the model is built, so mesh, seed and
+-- dtype are set here, before anything else.
 -- @module ganymede.fit
 local core = require "ganymede.core"
 local engine_module = require "ganymede.engine"
 local failure = require "ganymede.failure"
+local ranks = require "ganymede.ranks"
 local registry = require "ganymede.registry"
-local scope = require("ganymede.tensor").scope
 local snapshot = require "ganymede.snapshot"
+local stats_module = require "ganymede.stats"
 local trainer_module = require "ganymede.trainer"
 
 local fit = {}
@@ -35,7 +38,8 @@ local function loader(config, which)
   return data.loader {
     dataset = dataset, seed = config.seed, prefetch = c.prefetch,
     batch_size = not training and c.test_batch_size or c.batch_size,
-    shuffle = training and c.shuffle ~= false or nil, drop_last = training and c.drop_last or nil,
+    sampler = training and c.sampler or nil,
+    shuffle = training and not c.sampler and c.shuffle ~= false or nil, drop_last = training and c.drop_last or nil,
     transforms = training and c.transforms or not training and c.test_transforms or nil,
   }
 end
@@ -56,7 +60,9 @@ local function build_engine(config, model, train, test, total)
     model = model, criterion = registry.losses:build(config.loss),
     optimizer = config.optimizer, lr_scheduler = config.lr_scheduler, total_steps = total,
     train_dataloader = train, test_dataloader = test,
-    clip_grad_norm = config.clip_grad_norm, gradient_accumulation = config.gradient_accumulation,
+    clip_grad_norm = config.clip_grad_norm, norm_type = config.norm_type,
+    gradient_accumulation = config.gradient_accumulation, gradient_handler = config.gradient_handler,
+    schedule = config.schedule,
   }
 end
 
@@ -74,9 +80,15 @@ local function hooks_of(config)
   return out
 end
 
+-- The run's folder, which rank 0 makes; nil where there is none.
 local function folder(run)
-  if type(run.out) == "function" then return run.out() end
-  return run.out
+  if run.folder == nil then
+    run.folder = ranks.from_first(function()
+      if type(run.out) == "function" then return run.out() end
+      return run.out
+    end) or false
+  end
+  return run.folder or nil
 end
 
 -- ---------------------------------------------------------------- resuming
@@ -85,53 +97,28 @@ end
 local function newest(path)
   local checkpoint = require "ganymede.checkpoint"
   for _, place in ipairs { path .. "/checkpoints", path } do
-    if #checkpoint.list(place) > 0 then
-      return checkpoint.latest(place) or failure(5, "all checkpoints in %s are damaged", place)
-    end
+    local found, seen = checkpoint.latest(place)
+    if seen > 0 then return found or ranks.fail(5, "all checkpoints in %s are damaged", place) end
   end
 end
 
---- The checkpoint that `resume` means, or nil for a fresh start.
+local function is_checkpoint(path)
+  local file = io.open(path .. "/index.json")
+  if file then file:close() end
+  return file and "yes" or nil
+end
+
+--- The checkpoint that `resume` means, or nil for a fresh start. Collective: all ranks verify it together.
 function fit.find_checkpoint(resume, out)
   if not resume then return nil end
   if resume == "auto" then return out and newest(out) or nil end
   local found = newest(resume)
   if found then return found end
-  local file = io.open(resume .. "/index.json")
-  if file then -- one checkpoint itself
-    file:close()
-    return resume
-  end
-  failure(2, "there is no checkpoint in %s to resume from", resume)
+  if ranks.from_first(function() return is_checkpoint(resume) end) then return resume end
+  ranks.fail(2, "there is no checkpoint in %s to resume from", resume)
 end
 
 -- ---------------------------------------------------------------- telling
-
-local bytes_of = { f64 = 8, i64 = 8, f32 = 4, i32 = 4, bf16 = 2, f16 = 2, u8 = 1 }
-
-local function size(t) return t:numel() * bytes_of[t:dtype()] end
-
-local function held(engine)
-  local parameters, gradients = 0, 0
-  for _, t in ipairs(engine.parameters) do
-    parameters = parameters + size(t)
-    if scope(t.grad, t) then gradients = gradients + size(t) end
-  end
-  return parameters, gradients, engine.optimizer:bytes()
-end
-
--- What this rank holds after the last step, and held at most.
-local function fill_rank(stats, engine)
-  local parameters, gradients, moments = held(engine)
-  local memory, counters = core.memory(), core.counters()
-  stats.ranks = { {
-    rank = core.rank(), parameter_bytes = parameters, gradient_bytes = gradients, optimizer_bytes = moments,
-    peak_bytes = memory.peak, activation_peak_bytes = math.max(0, memory.peak - parameters - gradients - moments),
-    flops = counters.flops, kernels = counters.calls,
-  } }
-end
-
-fit.fill_rank = fill_rank
 
 local function fill_rates(stats, trainer)
   stats.steps, stats.seconds = trainer.step, trainer.seconds
@@ -147,17 +134,18 @@ local function connect(trainer, run)
   stats.loss, stats.metrics, stats.steps = trainer.losses, trainer.metrics, 0
   trainer.sink = run.log
   trainer.should_stop = run.stop_requested
+  local first = ranks.is_first()
   trainer.on_step = function(t)
     local last = t.last
     stats.steps, stats.metrics, stats.global_batch = t.step, t.metrics, stats.global_batch or last.samples
     local event = { step = t.step, epoch = t.epoch + 1, loss = last.loss, lr = last.lr, samples = t.samples,
                     gradient_norm = t.engine.grad_norm, accuracy = t.metrics.train.accuracy }
-    if run.progress then run.progress(event) end
-    if run.record then run.record(event) end
+    if run.progress and first then run.progress(event) end
+    if run.record and first then run.record(event) end
   end
   trainer.on_test = function(t)
     stats.metrics = t.metrics
-    if run.record then run.record { step = t.step, test = t.metrics.test } end
+    if run.record and first then run.record { step = t.step, test = t.metrics.test } end
   end
   return stats
 end
@@ -167,6 +155,8 @@ end
 local function prepare(config, run)
   local session = require "ganymede.session"
   session.load_classes()
+  session.join(config, { recipe = run.recipe, rehearsal = run.rehearsal,
+    flags = { steps = run.steps, no_eval = run.no_eval, resume = run.resume } })
   local function blaming_recipe(fn, ...) return session.blaming_recipe(run.recipe, always, fn, ...) end
   core.set_seed(config.seed)
   if config.dtype then core.set_default_dtype(config.dtype) end
@@ -178,7 +168,7 @@ local function prepare(config, run)
   model:materialize() -- may lack memory, which is no mistake of the recipe
   local engine, train_loader, test_loader = blaming_recipe(build_engine, config, model, train, test, total)
   local trainer = trainer_module(engine)
-  trainer.config = require("ganymede.stats").jsonable(config)
+  trainer.config = stats_module.jsonable(config)
   trainer.samples_per_step = config.data.batch_size * (config.gradient_accumulation or 1)
   trainer.checkpoint_directory = function()
     local out = folder(run)
@@ -193,7 +183,9 @@ local function prepare(config, run)
 end
 
 local function resume(trainer, run)
-  local path = fit.find_checkpoint(run.resume, run.resume == "auto" and folder(run) or nil)
+  if not run.resume then return end
+  local out = run.resume == "auto" and folder(run) or nil
+  local path = fit.find_checkpoint(run.resume, out)
   if not path then return end
   snapshot.restore(trainer, path)
   trainer:say(("resumed from %s at step %d"):format(path, trainer.step))
@@ -202,10 +194,12 @@ end
 -- Asked to stop: what is there is saved, and the exit status says that the run can go on.
 local function preempt(trainer)
   local directory = trainer.checkpoint_directory()
-  if not directory then failure(75, "stopped after step %d; nothing was saved: the run has no folder", trainer.step) end
+  if not directory then
+    ranks.fail(75, "stopped after step %d; nothing was saved: the run has no folder", trainer.step)
+  end
   local path = trainer.states.checkpoint_step == trainer.step and trainer.states.checkpoint
     or snapshot.save(trainer, directory, {})
-  failure(75, "stopped after step %d; saved %s (continue with --resume)", trainer.step, path)
+  ranks.fail(75, "stopped after step %d; saved %s (continue with --resume)", trainer.step, path)
 end
 
 local function close(trainer)
@@ -225,8 +219,10 @@ function fit.fit(config, run)
     trainer:fit()
     if trainer.stopped then preempt(trainer) end
   end)
+  if not ok then snapshot.leave(trainer) end
   fill_rates(stats, trainer)
-  fill_rank(stats, trainer.engine)
+  stats.rank = stats_module.rank(trainer.engine)
+  if ok or ranks.agreed(err) then stats_module.gather(stats) end -- else another rank may be gone
   close(trainer)
   if not ok then error(err, 0) end
   return trainer

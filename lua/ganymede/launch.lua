@@ -4,10 +4,11 @@
 --     local engine, loader = gm.initialize { ... }
 --
 -- Returns a copy of the table in which --set, --steps and --seed have taken effect, with rank, world and device
--- besides; seeds the random numbers (`seed`, default 1024), sets the default dtype (`dtype`, default "f32") and
--- the limit of memory (`memory_limit`, in bytes). Keys that recipes have are checked by their schema, any others
--- are the program's own; reading one that is not there is an error that names it. The trap: --steps arrives as
--- config.steps; it is the program that stops there.
+-- besides; makes the mesh of ranks that `parallel` asks for (see ganymede.context), seeds the random numbers
+-- (`seed`, default 1024), sets the default dtype (`dtype`, default "f32") and the limit of memory (`memory_limit`,
+-- in bytes). All ranks must call it with the same settings, before they make any tensor. Keys that recipes have are
+-- checked by their schema, any others are the program's own; reading one that is not there is an error that names it.
+-- The trap: --steps arrives as config.steps; it is the program that stops there.
 local core = require "ganymede.core"
 local failure = require "ganymede.failure"
 
@@ -29,7 +30,7 @@ local function observe(Engine, run)
   end
   return function()
     Engine.on_update = nil
-    if first then require("ganymede.fit").fill_rank(run, first) end
+    if first then run.rank = require("ganymede.stats").rank(first) end
   end
 end
 
@@ -81,6 +82,8 @@ function launch.launch(given)
   local resolved = config.resolve(given, { file = source.path, text = source.text, sets = args.set,
     flags = { seed = args.seed, steps = args.steps }, in_code = true })
   command.about.settings = resolved.config
+  require("ganymede.session").join(resolved.config, { recipe = pending and source.path or nil,
+    flags = { steps = args.steps } })
   core.set_seed(resolved.config.seed)
   core.set_default_dtype(resolved.config.dtype)
   if resolved.config.memory_limit then core.memory_limit(resolved.config.memory_limit) end

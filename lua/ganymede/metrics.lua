@@ -37,10 +37,13 @@ function Mean:load_state(state)
   self.sum, self.count = state.sum, state.count
 end
 
---- Number of rows of output (..., classes) whose largest entry stands at label (...).
-function metrics.correct(output, label)
+--- Number of rows of output (..., classes) whose largest entry stands at label (...), as a scalar tensor.
+function metrics.hits(output, label)
   local hits = ops.eq(ops.cast(ops.argmax(output, -1), "f64"), ops.cast(label, "f64")) -- comparisons are of floats
-  return ops.sum(ops.cast(hits, "f64")):item()
+  return ops.sum(ops.cast(hits, "f64"))
 end
+
+--- The same as a number; of rows that lie on several ranks, of all of them (collective).
+function metrics.correct(output, label) return metrics.hits(output, label):item() end
 
 return metrics

@@ -6,7 +6,9 @@
 --
 -- A pure function: it starts nothing and knows nothing of this build. data, pipeline, sequence, expert and
 -- tensor are each a number or a table with `size`; data is what the others leave of the world, unless it is
--- given, then it is checked. 1D: arXiv:1909.08053; 2D: arXiv:2104.05343; 2.5D: arXiv:2105.14500; 3D:
+-- given, then it is checked. `axes` is the mesh, slowest axis first, axes of size 1 left out. The trap: expert
+-- is the inner part of data, so with it the axis data is smaller than the size data: { { "data", data / expert },
+-- { "expert", expert } }. 1D: arXiv:1909.08053; 2D: arXiv:2104.05343; 2.5D: arXiv:2105.14500; 3D:
 -- arXiv:2105.14450; sequence rings: arXiv:2105.13120.
 local parallel = {}
 
@@ -28,7 +30,8 @@ local function known(list, value)
 end
 
 local fields = {
-  data = { size = true }, pipeline = { size = true, chunks = true }, expert = { size = true },
+  data = { size = true, bucket_mb = true, overlap = true },
+  pipeline = { size = true, chunks = true }, expert = { size = true },
   sequence = { size = true, mode = true },
   tensor = { size = true, mode = true, depth = true, sequence = true },
 }
@@ -117,7 +120,7 @@ local function resolve_tensor(given, sequence)
   if t.mode == "sequence" then -- Colossal-AI's spelling of a ring
     if sequence.size then wrong("parallel.tensor.mode", "is sequence, and parallel.sequence is given too") end
     sequence.size, sequence.mode = t.size, "ring"
-    return { size = 1 }, {}
+    return { size = 1, mode = "sequence" }, {}
   end
   if t.size > 1 and not t.mode then
     wrong("parallel.tensor", "size %d needs a mode: one of 1d, 2d, 2.5d, 3d, sequence", t.size)
@@ -137,9 +140,21 @@ local function resolve_data(given, world, others)
   return world / others
 end
 
+-- How gradients are summed over data: nil is the reducer's own choice.
+local function reducer_settings(given)
+  local data = part(given, "data")
+  if data.bucket_mb ~= nil and not (type(data.bucket_mb) == "number" and data.bucket_mb > 0) then
+    wrong("parallel.data.bucket_mb", "must be a number above 0; got %s", tostring(data.bucket_mb))
+  end
+  if data.overlap ~= nil and type(data.overlap) ~= "boolean" then
+    wrong("parallel.data.overlap", "must be true or false; got %s", tostring(data.overlap))
+  end
+  return { bucket_mb = data.bucket_mb, overlap = data.overlap }
+end
+
 local function resolve(given, world)
   if given == nil then given = {} end
-  if given == "auto" then wrong("parallel", "'auto' is not a plan; only data may be 'auto'") end
+  if given == "auto" then wrong("parallel", "'auto' is not a plan yet: say the sizes; only data may be 'auto'") end
   if type(given) ~= "table" then wrong("parallel", "must be a table; got %s", tostring(given)) end
   local names = { "data", "pipeline", "sequence", "expert", "tensor" }
   for key in pairs(given) do
@@ -162,10 +177,11 @@ local function resolve(given, world)
   end
   local cut = {}
   local function add(axis) cut[#cut + 1] = axis[2] > 1 and axis or nil end
-  add { "data", data } add { "pipeline", pipeline.size or 1 } add { "sequence", sequence.size }
+  add { "data", data / expert } add { "expert", expert }
+  add { "pipeline", pipeline.size or 1 } add { "sequence", sequence.size }
   for _, axis in ipairs(tensor_axes) do add(axis) end
-  return { world = world, data = data, pipeline = pipeline.size or 1, chunks = pipeline.chunks or 1, expert = expert,
-    sequence = sequence, tensor = tensor, axes = cut }
+  return { world = world, data = data, reducer = reducer_settings(given), pipeline = pipeline.size or 1,
+    chunks = pipeline.chunks or 1, expert = expert, sequence = sequence, tensor = tensor, axes = cut }
 end
 
 --- @param given the table `parallel` of a recipe, or nil
@@ -178,17 +194,19 @@ function parallel.resolve(given, world)
   return nil, result.key .. ": " .. result.text, result.key, result.text
 end
 
---- How many ranks the table asks for at least (data = "auto" counts as 1); nil when it cannot be told.
+--- How many ranks the table asks for at least (data that is left open counts as 1, or as the experts inside
+-- it); nil when it cannot be told.
 function parallel.needed(given)
   if type(given) ~= "table" then return 1 end
-  local product = 1
-  for _, name in ipairs { "data", "pipeline", "sequence", "tensor" } do
+  local sizes, product = {}, 1
+  for _, name in ipairs { "data", "pipeline", "sequence", "tensor", "expert" } do
     local v = given[name]
     if type(v) == "table" then v = v.size end
-    if v == nil or v == "auto" then v = 1 end
-    if not is_size(v) then return nil end
-    product = product * v
+    if v ~= nil and v ~= "auto" and not is_size(v) then return nil end
+    sizes[name] = v ~= "auto" and v or nil
   end
+  sizes.data = sizes.data or sizes.expert
+  for _, name in ipairs { "data", "pipeline", "sequence", "tensor" } do product = product * (sizes[name] or 1) end
   return product
 end
 

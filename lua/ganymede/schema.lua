@@ -7,9 +7,10 @@
 --   short      a value that is no table stands for { [short] = value }
 --   unserved   function(value, whole) -> reason or nil: the key is known, this build cannot do it
 -- The trap: a key that this build cannot serve stays in the schema with a reason; it is never ignored.
+local core = require "ganymede.core"
 local parallel = require "ganymede.parallel"
 
-local ONE_RANK = "this build runs one rank, in f32 or f64"
+local NOT_BUILT = "not built yet: this version trains whole models on every rank, in f32 or f64"
 
 local function size(doc, more)
   local fields = { size = { type = { "integer", "string" }, min = 1, optional = true, doc = "number of ranks" } }
@@ -19,7 +20,10 @@ local function size(doc, more)
 end
 
 local axes = {
-  data = size "ranks that hold the same parameters and different samples; \"auto\": all that are left",
+  data = size("ranks that hold the same parameters and different samples; \"auto\": all that are left", {
+    bucket_mb = { type = "number", above = 0, optional = true,
+      doc = "megabytes of gradients that are summed over the ranks at once; default 25" },
+    overlap = { type = "boolean", optional = true, doc = "sum them while backward still runs? default true" } }),
   pipeline = size("stages", { chunks = { type = "integer", min = 1, optional = true, doc = "model chunks a stage" } }),
   sequence = size("ranks that share a sequence", {
     mode = { type = "string", one_of = parallel.sequence_modes, optional = true, doc = "how attention is shared" } }),
@@ -30,19 +34,19 @@ local axes = {
     sequence = { type = "boolean", optional = true, doc = "cut the stream between layers too (Megatron's)" } }),
 }
 
--- parallel.resolve says what is wrong with sizes; this says what one rank cannot do.
-local function not_one_rank(value)
-  local plan, _, key, text = parallel.resolve(value, parallel.needed(value) or 1)
-  if not plan then return text, key end
-  if plan.world > 1 or plan.expert > 1 then
-    return ("asks for %d ranks; %s"):format(math.max(plan.world, plan.expert), ONE_RANK)
-  end
-  if plan.chunks > 1 then return "asks for pipeline chunks; " .. ONE_RANK end
-  if plan.tensor.sequence then return "asks for Megatron's sequence parallelism; " .. ONE_RANK end
+-- What parallel.resolve says about this job's ranks, and how to get the ranks that were asked for.
+local function not_this_world(value)
+  local world, needed = core.world(), parallel.needed(value)
+  local at_all, _, wrong_key, wrong = parallel.resolve(value, needed or world)
+  if not at_all then return wrong, wrong_key end
+  local plan, _, key, text = parallel.resolve(value, world)
+  if plan then return nil end
+  if world == 1 then text = ("asks for %d ranks, this job has 1; start it with -n %d"):format(needed, needed) end
+  return text, key
 end
 
 local function never(what)
-  return function() return ("asks for %s; %s"):format(what, ONE_RANK) end
+  return function() return ("asks for %s; %s"):format(what, NOT_BUILT) end
 end
 
 local data = {
@@ -54,6 +58,8 @@ local data = {
   test_batch_size = { type = "integer", min = 1, max = 2 ^ 31, optional = true, doc = "default: batch_size" },
   shuffle = { type = "boolean", default = true, doc = "a new order every epoch, from the seed?" },
   drop_last = { type = "boolean", optional = true, doc = "leave out an incomplete last batch?" },
+  sampler = { type = { "table", "string" }, short = "type", registry = "samplers", optional = true,
+    doc = "{ type = ... }: chooses the samples of an epoch, instead of shuffle" },
   prefetch = { type = "integer", min = 0, max = 16, optional = true, doc = "batches prepared ahead" },
   transforms = { type = "table", list_of = "transforms", optional = true, doc = "of training samples, in order" },
   test_transforms = { type = "table", list_of = "transforms", optional = true, doc = "of test samples, in order" },
@@ -81,7 +87,7 @@ end
 
 local fields = {
   name = { type = "string", optional = true, doc = "names the run's folder; default: the file's name" },
-  parallel = { type = { "table", "string" }, default = {}, fields = axes, unserved = not_one_rank,
+  parallel = { type = { "table", "string" }, default = {}, fields = axes, unserved = not_this_world,
     doc = "how the ranks share the work" },
   model = { type = { "table", "string", "function", "module" }, short = "type", registry = "models",
     doc = "{ type = ..., options }, or a function or class that makes one" },
@@ -95,11 +101,13 @@ local fields = {
   epochs = { type = "integer", min = 1, max = 2 ^ 31, optional = true, doc = "passes over data.train; default 1" },
   steps = { type = "integer", min = 1, max = 2 ^ 53, optional = true, doc = "optimizer steps, instead of epochs" },
   clip_grad_norm = { type = "number", min = 0, default = 0, doc = "largest norm of all gradients together; 0: none" },
+  norm_type = { type = "number", above = 0, default = 2, infinite = true,
+    doc = "p of that norm: 1, 2, 3, ..., math.huge for the largest entry" },
   gradient_accumulation = { type = "integer", min = 1, max = 2 ^ 31, default = 1, doc = "batches an optimizer step" },
   seed = { type = "integer", min = 0, max = 2 ^ 53, default = 1024, doc = "of weights, dropout and order of data" },
   dtype = { type = "string", one_of = { "f32", "f64", "bf16", "f16" }, default = "f32",
     doc = "of parameters and arithmetic",
-    unserved = function(v) return (v == "bf16" or v == "f16") and ("asks for %s; %s"):format(v, ONE_RANK) or nil end },
+    unserved = function(v) return (v == "bf16" or v == "f16") and ("asks for %s; %s"):format(v, NOT_BUILT) or nil end },
   hooks = { type = "table", list_of = "hooks", default = {}, doc = "list of { type = ..., options }" },
   checkpoint = { type = "table", fields = checkpoint, optional = true, doc = "when to save" },
   test_interval = { type = "integer", min = 1, max = 2 ^ 31, optional = true,
@@ -113,11 +121,10 @@ local fields = {
     unserved = function(v) return v and never "mixed precision"() or nil end },
   num_microbatches = { type = "integer", min = 1, max = 2 ^ 31, default = 1, doc = "pieces of a batch in a pipeline",
     unserved = function(v) return v > 1 and never "a pipeline's micro-batches"() or nil end },
-  schedule = { type = { "table", "string", "function" }, optional = true, open = true, doc = "pipeline schedule",
-    unserved = never "a pipeline schedule" },
-  gradient_handler = { type = "table", optional = true, open = true,
-    doc = "list of { type = ... }: gradients between ranks",
-    unserved = function(v) return next(v) ~= nil and never "gradient handlers between ranks"() or nil end },
+  schedule = { type = { "table", "string", "function" }, short = "type", registry = "schedules", optional = true,
+    doc = "order of the forward and backward passes of a step; default NonPipelineSchedule" },
+  gradient_handler = { type = "table", list_of = "gradient_handlers", optional = true,
+    doc = "list of { type = ... } that sum gradients over ranks, in place of the buckets of parallel.data" },
   train_data = loader "data.train and data.batch_size", test_data = loader "data.test and data.test_batch_size",
   user = { type = "table", optional = true, open = true, doc = "whatever the recipe wants to keep here" },
 }
@@ -135,6 +142,7 @@ local function take_data(config, key, to, transforms)
   local rest = type(given.dataloader) == "table" and given.dataloader or {}
   if key == "train_data" then
     config.data.shuffle, rest.shuffle = rest.shuffle, nil
+    config.data.sampler, rest.sampler = rest.sampler, nil
     config.data.batch_size, rest.batch_size = rest.batch_size, nil
   else
     config.data.test_batch_size, rest.batch_size = rest.batch_size, nil
@@ -164,11 +172,15 @@ return {
       config.num_microbatches, schedule.num_microbatches = schedule.num_microbatches, nil
       if next(schedule) == nil then config.schedule = nil end
     end
-    local p = config.parallel
-    local tensor = type(p) == "table" and p.tensor
-    if type(tensor) == "table" and tensor.mode == "sequence" and p.sequence == nil then
-      p.sequence, p.tensor = { size = tensor.size, mode = "ring" }, nil
+    end,
+  --- What a plan of parallel.resolve asks for that no run can do yet -> key, reason; nil when there is nothing.
+  not_built = function(plan)
+    local asked = { pipeline = plan.pipeline, expert = plan.expert, sequence = plan.sequence.size,
+      tensor = plan.tensor.size }
+    for _, name in ipairs { "pipeline", "expert", "sequence", "tensor" } do
+      if asked[name] > 1 then return "parallel." .. name, ("size %d is %s"):format(asked[name], NOT_BUILT) end
     end
+    if plan.chunks > 1 then return "parallel.pipeline.chunks", "is " .. NOT_BUILT end
+    if plan.tensor.sequence then return "parallel.tensor.sequence", "is " .. NOT_BUILT end
   end,
-  one_rank = ONE_RANK,
 }

@@ -1,22 +1,30 @@
 --- What run, check and repl share: the device, the classes that recipes name, interrupts as errors.
 local core = require "ganymede.core"
 local failure = require "ganymede.failure"
+local launcher = require "ganymede.launcher"
 local log = require "ganymede.log"
+
+local parallel = require "ganymede.parallel"
+local ranks = require "ganymede.ranks"
 
 local session = {}
 
 --- Loads everything that registers classes.
 function session.load_classes()
-  for _, name in ipairs { "nn", "models", "optim", "lr_scheduler", "data", "hooks" } do
+  for _, name in ipairs {
+    "nn", "models", "optim", "lr_scheduler", "data", "hooks", "schedules", "gradient_handlers",
+  } do
     require("ganymede." .. name)
   end
 end
 
---- Opens the device; once a process. opt: device ("cpu", "meta"), threads, limit_memory, seed.
+--- Joins the job of ranks that this process was started in, if it was, and opens the device; once a process.
+-- opt: device ("cpu", "meta"), threads, limit_memory, seed, checked, comm_timeout.
 function session.open_device(opt)
   if opt.device == "cuda" then
     failure(2, "--device cuda: this build has no CUDA; it trains on the CPU (--device cpu)")
   end
+  if opt.device ~= "meta" then launcher.connect(opt) end
   local ok, why = pcall(core.use_device, { device = opt.device or "cpu", threads = opt.threads })
   if not ok then
     local open = core.device()
@@ -26,6 +34,33 @@ function session.open_device(opt)
   end
   if opt.limit_memory then core.memory_limit(opt.limit_memory) end
   if opt.seed then core.set_seed(opt.seed) end
+end
+
+-- The recipe's text, or nil where it cannot be read (again).
+local function read(path)
+  local file = path and io.open(path)
+  local text = file and file:read "*a"
+  if file then file:close() end
+  return text
+end
+
+--- Takes the table `parallel` up, before anything is built: sizes that this job does not have and ones that no run
+-- can do yet are refused (status 2), the mesh is made, and all ranks must have been given the same (ganymede.ranks).
+-- settings: resolved; about: recipe (its path, or nil), flags (a table of plain values). -> the live context
+function session.join(settings, about)
+  about = about or {}
+  local plan, message = parallel.resolve(settings.parallel, core.world())
+  if not plan then failure(2, "%s", message) end
+  local key, reason = require("ganymede.schema").not_built(plan)
+  if key and not about.rehearsal then failure(2, "%s: %s", key, reason) end
+  local context = require "ganymede.context"
+  local live = context.install(plan, settings)
+  if core.world() > 1 and not about.rehearsal then
+    local text = read(about.recipe)
+    ranks.same_settings { settings = settings, flags = about.flags or {}, version = require "ganymede.version",
+      recipe = text and require "ganymede.sha256"(text) or nil }
+  end
+  return live
 end
 
 --- "512M" -> bytes; nil and a reason when it is no number of bytes.
@@ -89,11 +124,21 @@ function session.blaming_recipe(path, while_true, fn, ...)
   return finish(xpcall(function(...) return fn(...) end, failure.handler, ...))
 end
 
+local function counted(n, what) return ("%d %s%s"):format(n, what, n == 1 and "" or "s") end
+
+-- "4 ranks (data 2, tensor 2)"
+local function described_mesh(settings)
+  local plan, said = parallel.resolve(settings.parallel, core.world()), {}
+  for i, axis in ipairs(plan and plan.axes or {}) do said[i] = axis[1] .. " " .. axis[2] end
+  return counted(core.world(), "rank") .. (#said > 0 and " (" .. table.concat(said, ", ") .. ")" or "")
+end
+
 --- Says what a run chose for its user, once.
 function session.announce(settings)
+  if not ranks.is_first() then return end
   local device = core.device()
-  log.info("%s: 1 rank, %s with %d thread%s, %s, seed %d", settings.name, device.backend, device.threads,
-    device.threads == 1 and "" or "s", settings.dtype, settings.seed)
+  log.info("%s: %s, %s with %s, %s, seed %d", settings.name, described_mesh(settings), device.backend,
+    counted(device.threads, "thread") .. (core.world() > 1 and " each" or ""), settings.dtype, settings.seed)
 end
 
 return session

@@ -1,10 +1,13 @@
 --- The JSON document of --stats (version 1): what a run was and how it went, also when it failed.
 --
 -- The trainer fills `run` while it works; what it did not reach stays out or empty. Scripts rely on the names.
--- `loss` holds the global loss before each update, with all digits.
+-- `loss` holds the global loss before each update, with all digits. Rank 0 writes; `ranks` has an entry of every rank
+-- when all of them got to the end, else rank 0's.
 local core = require "ganymede.core"
 local json = require "ganymede.json"
 local literal = require "ganymede.literal"
+local ranks = require "ganymede.ranks"
+local scope = require("ganymede.tensor").scope
 
 local stats = {}
 
@@ -32,14 +35,67 @@ local function list(t)
   return json.array(out)
 end
 
-local function rank(run)
+local bytes_of = { f64 = 8, i64 = 8, f32 = 4, i32 = 4, bf16 = 2, f16 = 2, u8 = 1 }
+
+-- Bytes of a tensor that this rank holds.
+local function size(t)
+  return scope(function()
+    local own = core.world() > 1 and t:detach():local_tensor() or t
+    return own:numel() * bytes_of[own:dtype()]
+  end)
+end
+
+local function held(engine)
+  local parameters, gradients = 0, 0
+  for _, t in ipairs(engine.parameters) do
+    parameters = parameters + size(t)
+    if scope(t.grad, t) then gradients = gradients + size(t) end
+  end
+  return parameters, gradients, engine.optimizer:bytes()
+end
+
+local function split(name)
+  local axes = {}
+  for axis in name:gmatch "[^.]+" do axes[#axes + 1] = axis end
+  return axes
+end
+
+-- What this rank sent, by axes, op and phase.
+local function traffic()
+  local entries = {}
+  for i, e in ipairs(core.world() > 1 and core.comm_traffic() or {}) do
+    entries[i] = { axes = json.array(split(e.group)), op = e.op, phase = e.phase, calls = e.calls,
+      bytes_logical = e.bytes, bytes_copied = e.copied, seconds = e.seconds, seconds_exposed = e.exposed }
+  end
+  return json.array(entries)
+end
+
+--- What this rank holds now and held at most, computed and sent. engine: whose tensors; nil: nothing was built.
+function stats.rank(engine)
   local memory, counters = core.memory(), core.counters()
-  local given = run.ranks and run.ranks[1] or run.rank or {}
-  local out = { rank = core.rank(), peak_bytes = memory.peak, flops = counters.flops, kernels = counters.calls,
-    parameter_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0, activation_peak_bytes = 0 }
-  for key, value in pairs(given) do out[key] = value end
-  out.comm = list(given.comm)
-  return out
+  local parameters, gradients, moments = 0, 0, 0
+  if engine then parameters, gradients, moments = held(engine) end
+  return { rank = core.rank(), parameter_bytes = parameters, gradient_bytes = gradients, optimizer_bytes = moments,
+    peak_bytes = memory.peak, activation_peak_bytes = math.max(0, memory.peak - parameters - gradients - moments),
+    flops = counters.flops, kernels = counters.calls, comm = traffic() }
+end
+
+--- Makes run.ranks the entries of all ranks, from their run.rank. Collective; once a run.
+function stats.gather(run)
+  if run.ranks then return end
+  run.rank = run.rank or stats.rank()
+  run.ranks = {}
+  for i, text in ipairs(ranks.texts(json.encode(run.rank))) do
+    run.ranks[i] = json.decode(text, "statistics")
+    run.ranks[i].comm = list(run.ranks[i].comm)
+    for _, entry in ipairs(run.ranks[i].comm) do entry.axes = list(entry.axes) end
+  end
+end
+
+local function mesh()
+  local sizes = {}
+  for _, axis in ipairs(core.mesh and core.mesh() or {}) do sizes[axis.name] = axis.size end
+  return sizes
 end
 
 local function per_second(amount, seconds) return amount and seconds > 0 and amount / seconds or json.null end
@@ -49,32 +105,34 @@ local function metrics_of(run)
   return { train = given.train or {}, test = given.test or {} }
 end
 
---- The document.
+--- The document. Collective when the exit status is 0 and the ranks' entries were not gathered yet.
 -- @param run what the trainer filled: loss, metrics, steps, seconds, samples, tokens, global_batch, rank, ...
 -- @param about exit_code, error (text or nil), settings (resolved, or nil), recipe_hash, started (core.now())
 function stats.document(run, about)
   local device = core.device()
   local seconds = run.seconds or (about.started and core.now() - about.started) or 0
+  if about.exit_code == 0 then stats.gather(run) end
   local settings = about.settings
   local data = settings and settings.data or {}
   local document = {
     version = 1, status = stats.status[about.exit_code] or "error", exit_code = about.exit_code,
     error = about.error or json.null, recipe_hash = about.recipe_hash or json.null,
     resolved = settings and jsonable(settings) or {},
-    world = core.world(), mesh = {}, device = device.name, dtype = core.default_dtype(), threads = device.threads,
+    world = core.world(), mesh = mesh(), device = device.name, dtype = core.default_dtype(), threads = device.threads,
     seed = core.seed(),
     global_batch = run.global_batch or data.batch_size or json.null,
     steps = run.steps or #(run.loss or {}), seconds = seconds,
     samples_per_second = run.samples_per_second or per_second(run.samples, seconds),
     tokens_per_second = run.tokens_per_second or per_second(run.tokens, seconds),
-    loss = list(run.loss), metrics = metrics_of(run), ranks = json.array { rank(run) },
+    loss = list(run.loss), metrics = metrics_of(run), ranks = json.array(run.ranks or { run.rank or stats.rank() }),
   }
   for key, value in pairs(run.more or {}) do document[key] = value end
   return document
 end
 
---- Writes the document whole or not at all.
+--- Writes the document whole or not at all; rank 0 does.
 function stats.write(path, document)
+  if not ranks.is_first() then return end
   core.write_whole(path, json.encode(document, { indent = true }) .. "\n")
 end
 

@@ -9,6 +9,7 @@
 -- The trap: `break` leaves the scope of that turn open; what was made in it is then freed by the collector.
 -- @module ganymede.step_loader
 local core = require "ganymede.core"
+local ranks = require "ganymede.ranks"
 
 local StepLoader = {}
 StepLoader.__index = StepLoader
@@ -34,9 +35,23 @@ end
 --- Goes to a step of this epoch, 0 for its first.
 function StepLoader:seek(step) self.loader:seek(step * self.accumulation) end
 
+-- Contributing targets of a batch -> those that all ranks know of, and this rank's term of the others.
 local function count_of(engine, y)
-  if y == nil then return 0 end
-  return engine.loss_function and engine.loss_function:count(y) or 0
+  local criterion = engine.loss_function
+  if y == nil or not criterion then return 0, 0 end
+  if criterion.count_part then return 0, criterion:count_part(y) end
+  return criterion:count(y), 0
+end
+
+-- The count of a whole step, from one small sum over the ranks at most.
+local function count_step(engine, step)
+  local known, part = 0, 0
+  for _, batch in ipairs(step) do
+    local all, own = count_of(engine, batch[2])
+    known, part = known + all, part + own
+  end
+  local criterion = engine.loss_function
+  return criterion and criterion.count_part and ranks.sum { part }[1] or known
 end
 
 -- Integers are tokens; anything else is none.
@@ -54,10 +69,12 @@ function StepLoader:next_step()
     if x == nil then break end
     step[i] = { x, y }
     step.samples, step.tokens = step.samples + x:size(1), step.tokens + tokens_of(x)
-    if self.engine then step.targets = step.targets + count_of(self.engine, y) end
   end
   if #step == 0 then return nil end
-  if self.engine then self.engine:announce(step.targets, #step) end
+  if self.engine then
+    step.targets = count_step(self.engine, step)
+    self.engine:announce(step.targets, #step)
+  end
   return step
 end
 

@@ -5,7 +5,8 @@
 --     trainer.metrics.test.accuracy
 --
 -- Each step runs in a scope, each hook call in one; one bounded step of Lua's collector follows each
--- update, at the same place on every rank. The trap: `step` counts optimizer steps over the whole run,
+-- update, at the same place on every rank. All ranks run the same hooks at the same points, so hooks may communicate;
+-- rank 0 alone says what trainer:say is told. The trap: `step` counts optimizer steps over the whole run,
 -- `step_of_epoch` those of this epoch, and both say how many are over.
 -- @module ganymede.trainer
 local core = require "ganymede.core"
@@ -13,6 +14,7 @@ local hooks_base = require "ganymede.hooks.base"
 local metrics = require "ganymede.metrics"
 local ops = require "ganymede.ops"
 local options = require "ganymede.options"
+local ranks = require "ganymede.ranks"
 local registry = require "ganymede.registry"
 local scope = require("ganymede.tensor").scope
 require "ganymede.hooks"
@@ -30,8 +32,9 @@ local function new(_, engine)
                         seconds = 0 }, Trainer)
 end
 
---- One line for the user. Where it goes: trainer.sink(text), by default standard error.
+--- One line for the user, from rank 0. Where it goes: trainer.sink(text), by default standard error.
 function Trainer:say(text)
+  if not ranks.is_first() then return end
   if self.sink then return self.sink(text) end
   io.stderr:write(text, "\n")
 end
@@ -101,9 +104,14 @@ end
 
 -- ---------------------------------------------------------------- training
 
+-- Outputs or labels of the batches of a step as one tensor. Pieces of batches do not make a piece of the step, so on
+-- several ranks they are gathered first.
 local function joined(list)
   if #list <= 1 then return list[1] end
-  return ops.cat(list, 1)
+  if core.world() == 1 then return ops.cat(list, 1) end
+  local whole = {}
+  for i, t in ipairs(list) do whole[i] = core.gather(t) end
+  return ops.cat(whole, 1)
 end
 
 -- One step: its batches, the update, the hooks. True while the epoch goes on.
@@ -113,14 +121,15 @@ local function train_step(self, loader)
   local batches = loader:next_step()
   if not batches then return false end
   local lr = self.engine.optimizer.lr
-  local loss, outputs, labels = self.engine:forward_backward(batches, self.keep_output)
+  local outputs, labels = self.engine:forward_backward(batches, self.keep_output)
   self.engine:step()
+  local loss = self.engine.last_loss
   self.step, self.step_of_epoch = self.step + 1, self.step_of_epoch + 1
   for _, name in ipairs { "samples", "targets", "tokens" } do self[name] = self[name] + batches[name] end
   self.last = { loss = loss, samples = batches.samples, targets = batches.targets, tokens = batches.tokens, lr = lr }
   self.losses[#self.losses + 1] = loss
   if self.keep_output then
-    self:call("after_train_iter", unrecorded(joined, outputs), joined(labels), loss)
+    self:call("after_train_iter", unrecorded(joined, outputs), unrecorded(joined, labels), loss)
   else
     self:call("after_train_iter", nil, nil, loss)
   end
@@ -132,10 +141,20 @@ end
 -- Is there another step in this epoch? Loaders of unknown length find out by reading.
 local function more_in_epoch(self) return not self.steps_per_epoch or self.step_of_epoch < self.steps_per_epoch end
 
-local function finished(self)
-  if self.should_stop and self.should_stop() then self.stopped = true end
-  return self.stopped or (self.max_steps and self.step >= self.max_steps) or false
+-- Was any rank asked to stop? Several ranks ask in the middle of a step (engine:step), where they speak anyway.
+local function stop_asked(self)
+  if core.world() > 1 then return self.engine.stop_asked end
+  return self.should_stop and self.should_stop()
 end
+
+local function finished(self)
+  if stop_asked(self) then self.stopped = true end
+  return self.stopped or self.ended or (self.max_steps and self.step >= self.max_steps) or false
+end
+
+--- Ends training after this step as if it had been the last one: evaluation and after_train follow. All ranks must call
+-- it in the same step.
+function Trainer:stop() self.ended = true end
 
 local function train_epoch(self, loader)
   loader:set_epoch(self.epoch)
@@ -175,7 +194,7 @@ function Trainer:prepare(given)
   local opt = options.check("fit", fit_options, given, 2)
   if not opt.epochs and not opt.max_steps then error("fit: give epochs or max_steps", 2) end
   self.opt, self.steps_per_epoch = opt, opt.train_dataloader:length()
-  self.max_epochs, self.max_steps, self.stopped = opt.epochs, opt.max_steps, false
+  self.max_epochs, self.max_steps, self.stopped, self.ended = opt.epochs, opt.max_steps, false, false
   if self.steps_per_epoch == 0 then error("fit: the training loader has no batch", 2) end
   self:attach(with_scheduler(self, opt.hooks))
   self.keep_output = output_needed(self)
@@ -204,6 +223,7 @@ end
 function Trainer:fit(given)
   if given then self:prepare(given) end
   local opt = self.opt
+  self.engine.stop_requested, self.engine.stop_asked = self.should_stop, false
   seek(self)
   self:call "before_train"
   local over = finished(self) or (opt.epochs and self.epoch >= opt.epochs)
@@ -218,22 +238,27 @@ end
 
 -- ---------------------------------------------------------------- evaluation
 
-local function test_step(self, batch, mean)
-  self:call "before_test_iter"
+-- Mean loss of a batch, its sum and count over all ranks from one small sum; nil where there is nothing to count.
+local function measure(self, output, label, mean)
   local engine = self.engine
-  local output, label, loss = engine(batch[1]), batch[2], nil
-  if engine.loss_function and label ~= nil then
-    local count = engine.loss_function:count(label)
-    loss = engine:criterion(output, label):item()
-    mean:update(loss * count, count)
-  end
+  local sums = ranks.sum { ranks.part(engine.loss_function(output, label, 1)), engine:targets_part(label) }
+  mean:update(sums[1], sums[2])
+  return mean:last()
+end
+
+local function test_step(self, batches, mean)
+  self:call "before_test_iter"
+  local engine, loss = self.engine, nil
+  local output, label = engine:execute_schedule(batches, { forward_only = true, return_loss = false })
+  if engine.loss_function and label ~= nil then loss = measure(self, output, label, mean) end
   self:call("after_test_iter", output, label, loss)
 end
 
 local function next_test_step(self, loader, mean)
-  local batches = loader:next_step()
-  if not batches then return false end
-  for _, batch in ipairs(batches) do unrecorded(test_step, self, batch, mean) end
+  local step = loader:next_step()
+  if not step then return false end
+  local batches = self.engine.iterate(step)
+  for _ = 1, #step do unrecorded(test_step, self, batches, mean) end
   return true
 end
 

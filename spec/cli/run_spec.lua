@@ -160,7 +160,7 @@ describe("ganymede run", function()
     wrong("a transform that does not fit", nil,
       { "--set", "data.transforms={{type='RandomCrop',size=99}}" }, "crop and flip need images")
     wrong("compiled Lua", "\27LJ\2", {}, "is compiled Lua")
-    wrong("a parallel recipe", nil, { "--set", "parallel.tensor={size=4,mode='2d'}" }, "this build runs one rank")
+    wrong("a parallel recipe", nil, { "--set", "parallel.tensor={size=4,mode='2d'}" }, "start it with -n 4")
     wrong("CUDA", nil, { "--device", "cuda" }, "no CUDA")
     wrong("a trace", nil, { "--trace", "t.json" }, "no traces")
     wrong("a device that does not exist", nil, { "--device", "tpu" }, "'cpu'")

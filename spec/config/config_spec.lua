@@ -2,6 +2,7 @@
 -- being wrong; every one must be a failure of status 2 that names file and key path.
 local config = require "ganymede.config"
 local failure = require "ganymede.failure"
+local parallel = require "ganymede.parallel"
 local registry = require "ganymede.registry"
 local schema = require "ganymede.schema"
 require("ganymede.session").load_classes()
@@ -51,6 +52,7 @@ local function allowed(entry, value)
   for _, name in ipairs(type(entry.type) == "table" and entry.type or { entry.type }) do
     fits = fits or (holds[name] and holds[name](value)) or false
   end
+  fits = fits or entry.infinite and value == math.huge
   if not fits then return false end
   if type(value) == "number" then
     return value >= (entry.min or -math.huge) and value <= (entry.max or math.huge)
@@ -162,15 +164,12 @@ end)
 
 describe("what this build cannot serve", function()
   for key, value in pairs {
-    ["parallel.data"] = 2, ["parallel.pipeline"] = 2, ["parallel.sequence"] = 4,
-    ["parallel.tensor"] = { size = 4, mode = "2d" },
-    zero = { stage = 1 }, fp16 = true, num_microbatches = 4, schedule = { type = "1f1b" },
-    gradient_handler = { { type = "DataParallelGradientHandler" } }, dtype = "bf16",
+    zero = { stage = 1 }, fp16 = true, num_microbatches = 4, dtype = "bf16",
   } do
     it("is refused: " .. key, function()
       local given = recipe()
       put(given, key, value)
-      has(refused(given), "this build runs one rank, in f32 or f64")
+      has(refused(given), "not built yet: this version trains whole models on every rank, in f32 or f64")
     end)
   end
 
@@ -181,10 +180,69 @@ describe("what this build cannot serve", function()
     assert.is_table(resolve(given).config)
   end)
 
+  for axis, value in pairs {
+    pipeline = { size = 2 }, sequence = 2, expert = 2, tensor = { size = 4, mode = "2d" },
+  } do
+    it("is refused by name when a run is to start: " .. axis, function()
+      local plan = assert(parallel.resolve({ [axis] = value }, parallel.needed { [axis] = value }))
+      local key, reason = schema.not_built(plan)
+      assert.equal("parallel." .. axis, key)
+      has(reason, "is not built yet")
+    end)
+  end
+
+  it("lets data parallelism through", function()
+    assert.is_nil(schema.not_built(assert(parallel.resolve({ data = 4 }, 4))))
+  end)
+end)
+
+describe("parallel", function()
+  for key, value in pairs {
+    ["parallel.data"] = 4, ["parallel.pipeline"] = 4, ["parallel.sequence"] = 4, ["parallel.expert"] = 4,
+    ["parallel.tensor"] = { size = 4, mode = "2d" },
+  } do
+    it("says how to get the ranks that it asks for: " .. key, function()
+      local given = recipe()
+      put(given, key, value)
+      has(refused(given), "asks for 4 ranks, this job has 1; start it with -n 4")
+    end)
+  end
+
   it("says what is wrong with sizes before it says that they are too many", function()
     local given = recipe()
     given.parallel = { tensor = { size = 6, mode = "2d" } }
     has(refused(given), "parallel.tensor mode 2d needs a square size")
+  end)
+
+  it("takes Colossal-AI's spellings", function()
+    local given = recipe()
+    given.NUM_MICRO_BATCHES, given.parallel = 1, { tensor = { size = 1, mode = "sequence" } }
+    local settings = resolve(given).config
+    assert.equal(1, settings.num_microbatches)
+    assert.same({ size = 1, mode = "ring" }, parallel.resolve(settings.parallel, 1).sequence)
+    given.NUM_MICRO_BATCHES = 4
+    has(refused(given), "a pipeline's micro-batches")
+  end)
+
+  it("has the settings of the reducer", function()
+    local given = recipe()
+    given.parallel = { data = { size = "auto", bucket_mb = 0.5, overlap = false } }
+    assert.same({ bucket_mb = 0.5, overlap = false }, parallel.resolve(resolve(given).config.parallel, 1).reducer)
+    given.parallel.data.bucket_mb = 0
+    has(refused(given), "parallel.data.bucket_mb must be a number, above 0; got 0")
+  end)
+end)
+
+describe("gradient_handler and schedule", function()
+  it("name what is registered", function()
+    local given = recipe()
+    given.gradient_handler = { { type = "DataParallelGradientHandler", bucket_mb = 1 } }
+    given.schedule = "NonPipelineSchedule"
+    assert.same({ type = "NonPipelineSchedule" }, resolve(given).config.schedule)
+    given.schedule = { type = "1f1b" }
+    has(refused(given), "schedule.type is wrong: schedules: no type '1f1b'; there are NonPipelineSchedule")
+    given.schedule, given.gradient_handler = nil, { { type = "DataParalelGradientHandler" } }
+    has(refused(given), "did you mean 'DataParallelGradientHandler'?")
   end)
 end)
 

@@ -2,6 +2,7 @@
 -- trainer.metrics.test.accuracy.
 local base = require "ganymede.hooks.base"
 local metrics = require "ganymede.metrics"
+local ranks = require "ganymede.ranks"
 
 local AccuracyHook = base.class("AccuracyHook", {
   accuracy_func = { type = "function", optional = true,
@@ -10,15 +11,16 @@ local AccuracyHook = base.class("AccuracyHook", {
 }, { priority = 0 })
 
 function AccuracyHook:build(opt)
-  self.right = opt.accuracy_func or metrics.correct
   self.needs_output = opt.train
   self.train, self.test = metrics.Mean(), metrics.Mean()
 end
 
--- Labels that count: a criterion may ignore some.
-local function answers(trainer, label)
-  local criterion = trainer.engine.loss_function
-  return criterion and criterion:count(label) or label:numel()
+-- Adds a batch: right answers and labels that count (a criterion may ignore some), from one small sum over the ranks.
+local function add(self, mean, trainer, output, label)
+  local own = self.opt.accuracy_func
+  local right = own and ranks.share(own(output, label)) or ranks.part(metrics.hits(output, label))
+  local sums = ranks.sum { right, trainer.engine:targets_part(label) }
+  mean:update(sums[1], sums[2])
 end
 
 function AccuracyHook:before_train_epoch(trainer)
@@ -27,14 +29,14 @@ end
 
 function AccuracyHook:after_train_iter(trainer, output, label)
   if not self.opt.train then return end
-  self.train:update(self.right(output, label), answers(trainer, label))
+  add(self, self.train, trainer, output, label)
   trainer.metrics.train.accuracy = self.train:value()
 end
 
 function AccuracyHook:before_test_epoch() self.test:reset() end
 
 function AccuracyHook:after_test_iter(trainer, output, label)
-  self.test:update(self.right(output, label), answers(trainer, label))
+  add(self, self.test, trainer, output, label)
 end
 
 function AccuracyHook:after_test_epoch(trainer)

@@ -2,12 +2,15 @@
 --
 -- criterion:count(target) says how many targets contribute. An engine that accumulates gradients passes the
 -- count of the whole optimizer step, so that pieces of a batch add up to the batch. Without a count it is the
--- batch's own, which makes the loss a mean, as in PyTorch. When nothing contributes the loss is 0.
+-- batch's own, which makes the loss a mean, as in PyTorch. When nothing contributes the loss is 0. A target that is
+-- cut over ranks counts as a whole; where that takes communication, criterion:count_part(target) gives this
+-- rank's term without any, so that a step of several batches asks once.
 -- @module ganymede.nn.losses
 local gm = require "ganymede"
 local core = require "ganymede.core"
 local module = require "ganymede.nn.module"
 local ops = require "ganymede.ops"
+local ranks = require "ganymede.ranks"
 
 local function over(rows, count) return ops.mul(ops.sum(rows), 1 / math.max(count, 1)) end
 
@@ -19,16 +22,26 @@ CrossEntropyLoss.options = {
                       doc = "share of the target spread evenly over all classes" },
 }
 
--- Elements of an integer tensor that differ from value.
+-- Number of elements of an integer tensor that differ from value, as a scalar tensor: partial where t is cut.
 local function differing(t, value)
   local is_other = ops.ne(ops.cast(t, "f64"), value) -- comparisons are in f32 and f64; targets are far below 2^53
-  return gm.no_grad(function() return ops.sum(ops.cast(is_other, "f64")):item() end)
+  return ops.sum(ops.cast(is_other, "f64"))
 end
+
+local function counted(t, value, read) return gm.no_grad(function() return read(differing(t, value)) end) end
+
+local function item(t) return t:item() end
 
 --- target (...) integers -> number of those that are not ignored. On the meta device, which has no values, all.
 function CrossEntropyLoss:count(target)
   if core.device().backend == "meta" then return target:numel() end
-  return gm.scope(differing, target, self.opt.ignore_index)
+  return gm.scope(counted, target, self.opt.ignore_index, item)
+end
+
+--- This rank's term of count(target).
+function CrossEntropyLoss:count_part(target)
+  if core.device().backend == "meta" then return target:numel() end
+  return gm.scope(counted, target, self.opt.ignore_index, ranks.part)
 end
 
 --- logits (..., classes), target (...) i64 or i32 -> scalar; backward: dlogits is set.

@@ -1,0 +1,154 @@
+--- What ranks tell each other beside tensors: a few numbers a step, texts, and errors that all of them raise.
+--
+--     local sums = ranks.sum { ranks.part(loss), stop and 1 or 0 }    -- one small all_reduce, the same bits everywhere
+--
+-- Every function here is collective over all ranks (part is not): each must call it, in the same order. One rank
+-- answers itself at no cost. The trap: what a rank decides by itself (a signal, a clock, a file) must pass through here
+-- before the training loop acts on it, or the ranks part ways and the job hangs.
+-- @module ganymede.ranks
+local core = require "ganymede.core"
+local failure = require "ganymede.failure"
+local launcher = require "ganymede.launcher"
+local tensors = require "ganymede.tensor"
+
+local ranks = {}
+
+--- Is this the rank that prints and writes?
+function ranks.is_first() return core.rank() == 0 end
+
+local function summed(numbers)
+  local t = tensors.tensor(numbers, { dtype = "f64" })
+  core.comm_all_reduce(t, core.comm_group(), "sum")
+  return core.device().has_data and t:totable() or numbers
+end
+
+--- Sums of each of a list of numbers over all ranks -> list. On the meta device, which has no values, the numbers
+-- given; what a job would send is counted.
+function ranks.sum(numbers)
+  if core.world() == 1 then return numbers end
+  return tensors.scope(tensors.no_grad, summed, numbers)
+end
+
+-- The axes over which a value is still a sum, as a set.
+local function partial_axes(t)
+  local set = {}
+  for _, name in ipairs(core.layout(t).partial) do set[name] = true end
+  return set
+end
+
+--- This rank's term of a scalar tensor: the terms of all ranks add up to its value. No communication.
+function ranks.part(t)
+  if core.world() == 1 then return t:item() end
+  local partial = partial_axes(t)
+  for _, axis in ipairs(core.mesh()) do -- of copies, the first counts
+    if axis.coordinate > 0 and not partial[axis.name] then return 0 end
+  end
+  return tensors.scope(function() return t:detach():local_tensor():item() end)
+end
+
+--- This rank's term of a number that all ranks know.
+function ranks.share(number) return (core.rank() == 0 or not core.device().has_data) and number or 0 end
+
+--- Is it true on some rank?
+function ranks.any(condition) return ranks.sum { condition and 1 or 0 }[1] > 0 end
+
+--- The texts of all ranks, in order of rank. Whatever the mesh is, or whether it is there yet.
+function ranks.texts(text)
+  if core.world() == 1 then return { text } end
+  return core.comm_exchange(launcher.world(), text)
+end
+
+--- What fn() returns on rank 0 (a string or nil), on every rank. An error there ends the job there.
+function ranks.from_first(fn)
+  if core.world() == 1 then return fn() end
+  local text = core.rank() == 0 and fn() or nil
+  local said = ranks.texts(text and "=" .. text or "")[1]
+  return said ~= "" and said:sub(2) or nil
+end
+
+--- Raises a failure that all ranks raise at this place, so that one message is enough: rank 0's.
+function ranks.fail(exit_code, fmt, ...)
+  local err = failure.new(exit_code, select("#", ...) > 0 and fmt:format(...) or fmt)
+  err.agreed = true
+  err.peer = core.rank() ~= 0 or nil -- of which the command line prints nothing
+  error(err, 0)
+end
+
+--- Did all ranks raise this error together, so that they may still communicate?
+function ranks.agreed(err) return failure.is(err) and rawget(err, "agreed") == true end
+
+-- ---------------------------------------------------------------- the same settings everywhere
+
+-- { path = text } of everything in a table of settings
+local function flatten(out, value, path)
+  local kind = type(value)
+  if kind == "table" and not getmetatable(value) and next(value) ~= nil then
+    for key, entry in pairs(value) do
+      flatten(out, entry, path == "" and tostring(key) or path .. "." .. tostring(key))
+    end
+  elseif kind == "number" or kind == "string" or kind == "boolean" or kind == "table" and not getmetatable(value) then
+    out[path] = require("ganymede.options").literal(value)
+  else
+    out[path] = "(a " .. kind .. ")"
+  end
+  return out
+end
+
+local function serialized(flat)
+  local lines = {}
+  for path, text in pairs(flat) do lines[#lines + 1] = path .. "=" .. text end
+  table.sort(lines)
+  return table.concat(lines, "\0")
+end
+
+local function parsed(text)
+  local flat = {}
+  for line in (text .. "\0"):gmatch "(.-)%z" do
+    local path, value = line:match "^(.-)=(.*)$"
+    if path then flat[path] = value end
+  end
+  return flat
+end
+
+-- "0.1 on ranks 0, 2; 0.2 on rank 1"
+local function said_by(flats, path)
+  local order, by = {}, {}
+  for i, flat in ipairs(flats) do
+    local value = flat[path] or "not given"
+    if not by[value] then order[#order + 1], by[value] = value, {} end
+    table.insert(by[value], i - 1)
+  end
+  for i, value in ipairs(order) do
+    local list = by[value]
+    order[i] = ("%s on rank%s %s"):format(value, #list > 1 and "s" or "", table.concat(list, ", "))
+  end
+  return #order > 1 and table.concat(order, "; ") or nil
+end
+
+local function differences(flats)
+  local paths, lines = {}, {}
+  for _, flat in ipairs(flats) do
+    for path in pairs(flat) do paths[path] = true end
+  end
+  for _, path in ipairs(require("ganymede.options").sorted_keys(paths)) do
+    local said = said_by(flats, path)
+    if said and #lines < 12 then lines[#lines + 1] = ("  %s is %s"):format(path, said) end
+  end
+  return table.concat(lines, "\n")
+end
+
+--- Raises a failure of status 2 on all ranks unless all were given the same -> the hash of it. settings: a table of
+-- plain values, tables and objects (of which the type is compared); its differing keys are named with their ranks.
+function ranks.same_settings(settings)
+  local text = serialized(flatten({}, settings, ""))
+  local hash = require "ganymede.sha256"(text)
+  local same = true
+  for _, other in ipairs(ranks.texts(hash)) do same = same and other == hash end
+  if same then return hash end
+  local flats = {}
+  for i, other in ipairs(ranks.texts(text)) do flats[i] = parsed(other) end
+  ranks.fail(2, "the ranks were not given the same:\n%s\n  every rank must run the same recipe with the same flags",
+    differences(flats))
+end
+
+return ranks
