@@ -6,6 +6,8 @@
 #include "../kernels/philox.h"
 #include "autograd/scope.h"
 #include "autograd/tape.h"
+#include "comm/comm.h"
+#include "comm/join.h"
 
 typedef struct gm_site {
     uint64_t path; /* hash; 0: free */
@@ -36,11 +38,94 @@ void gm_rank_free(gm_rank *r)
     if (!r) return;
     gm_tape_drop(r);
     while (r->scope) gm_scope_close(r);
+    gm_comm_free(r->comm, false); /* scratch of operations comes from the device's pool */
     gm_device_free(r->device);
     free(r->path);
     free(r->sites);
     free(r);
 }
+
+/* ---- the world ---- */
+
+static void use_mesh(gm_rank *r, const gm_mesh *mesh)
+{
+    r->mesh = *mesh;
+    gm_mesh_coordinates(&r->mesh, r->rank, r->coordinate);
+}
+
+/* The comm over a transport (taken, also on failure), all of whose ranks are one axis. */
+static gm_status connect_over(gm_rank *r, gm_transport *t)
+{
+    gm_mesh   mesh = gm_mesh_of_one();
+    int       rank = t->rank, world = t->world;
+    gm_status st = world > 1 ? gm_mesh_add_axis(&mesh, "data", world) : GM_OK;
+    if (st != GM_OK) {
+        t->close(t, false);
+        return st;
+    }
+    GM_TRY(gm_comm_new(t, &mesh, &r->comm));
+    gm_comm_set_place(r->comm, (const char *const *)&r->path);
+    r->rank = rank;
+    r->world = world;
+    use_mesh(r, &mesh);
+    return GM_OK;
+}
+
+static gm_status check_free(const gm_rank *r)
+{
+    if (!r->comm) return GM_OK;
+    return GM_FAIL(GM_EINVAL, "this rank is connected already (%s, rank %d of %d)", gm_comm_transport(r->comm), r->rank,
+                   r->world);
+}
+
+gm_status gm_rank_connect(gm_rank *r)
+{
+    gm_transport *t;
+    GM_TRY(check_free(r));
+    if (gm_join_expected() == 1) return GM_OK;
+    GM_TRY(gm_transport_mpi(&t));
+    return connect_over(r, t);
+}
+
+gm_status gm_rank_connect_over(gm_rank *r, gm_transport *t)
+{
+    gm_status st = check_free(r);
+    if (st == GM_OK) return connect_over(r, t);
+    t->close(t, false);
+    return st;
+}
+
+gm_status gm_rank_pretend(gm_rank *r, int rank, int world)
+{
+    gm_transport *t;
+    GM_TRY(check_free(r));
+    GM_TRY(gm_transport_meta(rank, world, &t));
+    return connect_over(r, t);
+}
+
+gm_status gm_rank_set_mesh(gm_rank *r, const gm_mesh *mesh)
+{
+    if (gm_mesh_size(mesh) != r->world)
+        return GM_FAIL(GM_EINVAL, "a mesh of %d ranks for a world of %d", gm_mesh_size(mesh), r->world);
+    if (r->comm) GM_TRY(gm_comm_set_mesh(r->comm, mesh));
+    use_mesh(r, mesh);
+    return GM_OK;
+}
+
+gm_status gm_rank_comm(gm_rank *r, gm_comm **out)
+{
+    if (!r->comm) {
+        gm_transport *t;
+        gm_mesh       mesh = r->mesh;
+        GM_TRY(gm_transport_self(&t));
+        GM_TRY(connect_over(r, t));
+        GM_TRY(gm_rank_set_mesh(r, &mesh));
+    }
+    *out = r->comm;
+    return GM_OK;
+}
+
+/* ---- the device ---- */
 
 gm_status gm_rank_open_device(gm_rank *r, const char *backend, int threads)
 {

@@ -8,6 +8,7 @@
 
 struct gm_tape;
 struct gm_scope;
+struct gm_transport;
 
 typedef struct gm_rank {
     int             rank, world;
@@ -38,9 +39,12 @@ typedef struct gm_rank {
 } gm_rank;
 
 gm_status gm_rank_new(gm_rank **out);
-/* Joins the job that this process finds itself in (mpirun, srun), or is a world of one; sets rank and world. Call it
- * before the device is opened. GM_ECOMM, GM_EINVAL (connected already). */
+/* Joins the job that this process finds itself in (mpirun, srun), or is a world of one; sets rank and world. Until
+ * gm_rank_set_mesh the ranks are one axis, "data". Call it before the device is opened. GM_ECOMM, GM_EINVAL
+ * (connected already). */
 gm_status gm_rank_connect(gm_rank *r);
+/* The same over a given transport (taken, also on failure): ranks that are threads of one process. */
+gm_status gm_rank_connect_over(gm_rank *r, struct gm_transport *t);
 /* As rank `rank` of a world of `world` over the meta transport: nothing is moved, all is counted. */
 gm_status gm_rank_pretend(gm_rank *r, int rank, int world);
 /* The ranks as this mesh; GM_EINVAL unless its size is the world. Before the first value is made. */

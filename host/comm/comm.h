@@ -131,6 +131,8 @@ gm_status gm_comm_exchange(gm_comm *c, gm_group *g, const void *bytes, size_t n,
 
 gm_status gm_comm_wait(gm_comm *c, gm_pending *p);             /* p is gone afterwards, also on failure */
 gm_status gm_comm_test(gm_comm *c, gm_pending *p, bool *done); /* done: p is still to be waited for */
+/* Nobody will wait for p: it goes on, and is freed when it is done. */
+void gm_comm_drop(gm_comm *c, gm_pending *p);
 /* Moves everything under way and reads control messages; cheap. GM_EPEER when another rank has failed. */
 gm_status gm_comm_poll(gm_comm *c);
 int       gm_comm_under_way(const gm_comm *c); /* operations started and not waited for */
@@ -153,6 +155,10 @@ const gm_peer_failure *gm_comm_failure(const gm_comm *c);
  * that the next section starts clean on every rank. *failed: how many ranks were not ok; *first: the lowest of them,
  * -1 for none. text: this rank's message when not ok. */
 gm_status gm_comm_section_end(gm_comm *c, bool ok, const char *text, int *failed, int *first);
+
+/* The end of the program: waits until every rank has come to it, so that all may leave in order. Before
+ * gm_comm_free(c, true). */
+gm_status gm_comm_leave(gm_comm *c);
 
 /* ---- accounts ---- */
 

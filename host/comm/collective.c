@@ -1,0 +1,489 @@
+/* collective.c - the collectives of comm.h, each as rounds of messages and local steps (state.h).
+ *
+ * Members talk to all others directly; each begins with its right neighbour, so that not all send to one at once.
+ * Where a tensor is cut along its first dimension (after sizes of 1) blocks are sent and received in place; along
+ * others they are packed through scratch, and that is counted as copied. */
+#include "state.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "combine.h"
+
+/* ---- checks ---- */
+
+static gm_status check_group(gm_comm *c, const gm_group *g, const char *op)
+{
+    if (c->alone && g->size > 1)
+        return GM_FAIL(
+            GM_EINVAL,
+            "%s of group %s (%d ranks): only this rank runs this, and the others would never come; run it on "
+            "all ranks",
+            op, g->name, g->size);
+    return gm_comm_check_failed(c);
+}
+
+static gm_status check_tensor(const gm_comm *c, const gm_group *g, const char *op, const char *name, const gm_tensor *t)
+{
+    char text[200];
+    if (!t) return GM_FAIL(GM_EINVAL, "%s of group %s: %s is missing on this rank", op, g->name, name);
+    gm_tensor_describe(t, text, sizeof text);
+    if (!gm_tensor_is_contiguous(t))
+        return GM_FAIL(GM_EINVAL, "%s of group %s: %s %s is not contiguous; use :contiguous()", op, g->name, name,
+                       text);
+    if (c->transport->has_data && gm_tensor_numel(t) && !gm_tensor_data(t))
+        return GM_FAIL(GM_EINVAL, "%s of group %s: %s %s has no bytes in host memory", op, g->name, name, text);
+    return GM_OK;
+}
+
+static gm_status check_dim(const gm_group *g, const char *op, const gm_tensor *t, int dim)
+{
+    if (dim >= 0 && dim < t->ndim) return GM_OK;
+    return GM_FAIL(GM_ESHAPE, "%s of group %s: there is no dimension %d in %d", op, g->name, dim + 1, t->ndim);
+}
+
+static gm_status check_place(const gm_group *g, const char *op, int place)
+{
+    if (place >= 0 && place < g->size) return GM_OK;
+    return GM_FAIL(GM_EINVAL, "%s of group %s: there is no place %d among %d", op, g->name, place, g->size);
+}
+
+static gm_status check_reduction(const gm_group *g, const char *op, const gm_tensor *t, gm_reduction how)
+{
+    if (how != GM_MEAN || gm_dtype_is_float(t->dtype)) return GM_OK;
+    return GM_FAIL(GM_ESHAPE, "%s of group %s: the mean of %s; means are of floats", op, g->name,
+                   gm_dtype_name(t->dtype));
+}
+
+/* whole must be block with dimension dim p times as large. */
+static gm_status check_joined(const gm_group *g, const char *op, const gm_tensor *block, const gm_tensor *whole,
+                              int dim)
+{
+    char a[200], b[200];
+    GM_TRY(check_dim(g, op, block, dim));
+    bool fits = block->dtype == whole->dtype && block->ndim == whole->ndim;
+    for (int d = 0; fits && d < block->ndim; d++) fits = whole->shape[d] == block->shape[d] * (d == dim ? g->size : 1);
+    if (fits) return GM_OK;
+    return GM_FAIL(GM_ESHAPE, "%s of group %s: %d blocks %s along dimension %d do not make %s", op, g->name, g->size,
+                   gm_tensor_describe(block, a, sizeof a), dim + 1, gm_tensor_describe(whole, b, sizeof b));
+}
+
+/* ---- geometry ---- */
+
+static size_t bytes_of(const gm_tensor *t) { return (size_t)gm_tensor_numel(t) * gm_dtype_size(t->dtype); }
+
+static char *at(void *base, size_t offset) { return base ? (char *)base + offset : NULL; }
+
+/* How one of p blocks lies in `whole` along dim: outer rows of `inner` bytes, p inner apart. */
+static gm_strip strip_of(const gm_tensor *whole, int dim, int p)
+{
+    gm_strip s = {1, gm_dtype_size(whole->dtype)};
+    for (int d = 0; d < dim; d++) s.outer *= whole->shape[d];
+    for (int d = dim; d < whole->ndim; d++) s.inner *= (size_t)whole->shape[d];
+    s.inner /= (size_t)p;
+    return p > 1 ? s : (gm_strip){1, s.inner * (size_t)s.outer};
+}
+
+/* Does a block lie in one piece? */
+static bool in_one(gm_strip s) { return s.outer <= 1; }
+
+static bool moves(const gm_pending *p) { return p->comm->transport->has_data || p->group->size == 1; }
+
+static void count_copy(gm_pending *p, size_t bytes) { p->account->copied += bytes; }
+
+/* Copies block `place` out of (or into) a tensor. */
+static void pack(gm_pending *p, gm_strip s, const gm_tensor *whole, int place, char *block)
+{
+    char *from = at(gm_tensor_data(whole), (size_t)place * s.inner);
+    if (!moves(p) || !from || !block || from == block) return;
+    gm_copy_rows(block, s.inner, from, s.inner * (size_t)p->group->size, s.inner, s.outer);
+    count_copy(p, s.inner * (size_t)s.outer);
+}
+
+static void unpack(gm_pending *p, gm_strip s, const char *block, const gm_tensor *whole, int place)
+{
+    char *to = at(gm_tensor_data(whole), (size_t)place * s.inner);
+    if (!moves(p) || !to || !block || to == block) return;
+    gm_copy_rows(to, s.inner * (size_t)p->group->size, block, s.inner, s.inner, s.outer);
+    count_copy(p, s.inner * (size_t)s.outer);
+}
+
+/* The k-th other member, counted from this rank on, k = 1 ... p - 1; and where it is met as receiver. */
+static int to_place(const gm_group *g, int k) { return (g->rank + k) % g->size; }
+static int from_place(const gm_group *g, int k) { return (g->rank - k + g->size) % g->size; }
+
+/* parts[0 .. n) in order into out. */
+static void combine_parts(gm_pending *p, gm_dtype dtype, char *const *parts, char *out, size_t bytes)
+{
+    size_t size = gm_dtype_size(dtype);
+    if (!moves(p) || !bytes || !out) return;
+    gm_combine(dtype, p->op, p->group->size, (const void *const *)parts, out, (int64_t)(bytes / size));
+}
+
+static void set_shape(gm_record *r, const gm_tensor *t)
+{
+    r->dtype = (int32_t)t->dtype;
+    r->ndim = t->ndim;
+    for (int d = 0; d < t->ndim; d++) r->shape[d] = t->shape[d];
+}
+
+static void touched(gm_tensor *t) { t->storage->version++; }
+
+/* ---- all_reduce, reduce: slices of the flat tensor ---- */
+
+static size_t slice_start(const gm_tensor *t, int place, int p)
+{
+    return (size_t)(gm_tensor_numel(t) / p * place + gm_tensor_numel(t) % p * place / p) * gm_dtype_size(t->dtype);
+}
+
+typedef struct slice {
+    char  *bytes;
+    size_t n;
+} slice;
+
+static slice slice_of(const gm_pending *p, int place)
+{
+    size_t start = slice_start(p->out, place, p->group->size);
+    return (slice){at(gm_tensor_data(p->out), start), slice_start(p->out, place + 1, p->group->size) - start};
+}
+
+/* Everybody's terms of this rank's slice come into scratch, in order of places; the own one stays where it is. */
+static void exchange_terms(gm_pending *p)
+{
+    const gm_group *g = p->group;
+    slice           own = slice_of(p, g->rank);
+    for (int k = 1; k < g->size; k++) {
+        slice other = slice_of(p, to_place(g, k));
+        gm_pending_receive(p, from_place(g, k), at(p->scratch, (size_t)from_place(g, k) * own.n), own.n, false);
+        gm_pending_send(p, to_place(g, k), other.bytes, other.n, false);
+    }
+}
+
+static gm_status combine_slice(gm_pending *p, char *out)
+{
+    const gm_group *g = p->group;
+    slice           own = slice_of(p, g->rank);
+    char          **parts = malloc((size_t)g->size * sizeof *parts);
+    if (!parts) return GM_FAIL(GM_ECOMM, "no memory for a reduction that has begun");
+    for (int i = 0; i < g->size; i++) parts[i] = i == g->rank ? own.bytes : at(p->scratch, (size_t)i * own.n);
+    combine_parts(p, p->out->dtype, parts, out, own.n);
+    free(parts);
+    return GM_OK;
+}
+
+static gm_status step_all_reduce(gm_pending *p, int round)
+{
+    const gm_group *g = p->group;
+    slice           own = slice_of(p, g->rank);
+    if (round == 0) exchange_terms(p);
+    if (round != 1) return GM_OK;
+    GM_TRY(combine_slice(p, own.bytes));
+    for (int k = 1; k < g->size; k++) {
+        slice other = slice_of(p, from_place(g, k));
+        gm_pending_receive(p, from_place(g, k), other.bytes, other.n, false);
+        gm_pending_send(p, to_place(g, k), own.bytes, own.n, false);
+    }
+    return GM_OK;
+}
+
+static size_t largest_slice(const gm_tensor *t, int p)
+{
+    return (size_t)((gm_tensor_numel(t) + p - 1) / p) * gm_dtype_size(t->dtype);
+}
+
+gm_status gm_comm_all_reduce(gm_comm *c, gm_group *g, gm_tensor *t, gm_reduction op, gm_pending **out)
+{
+    gm_pending *p;
+    GM_TRY(check_group(c, g, "all_reduce"));
+    GM_TRY(check_tensor(c, g, "all_reduce", "the tensor", t));
+    GM_TRY(check_reduction(g, "all_reduce", t, op));
+    size_t scratch = g->size > 1 ? largest_slice(t, g->size) * (size_t)g->size : 0;
+    GM_TRY(gm_pending_new(c, g, GM_CALL_all_reduce, NULL, t, scratch, 4 * g->size, &p));
+    p->step = step_all_reduce;
+    p->rounds = g->size > 1 ? 2 : 0;
+    p->op = op;
+    p->record.reduction = (int32_t)op;
+    set_shape(&p->record, t);
+    touched(t);
+    return gm_pending_start(p, out);
+}
+
+static gm_status step_reduce(gm_pending *p, int round)
+{
+    const gm_group *g = p->group;
+    slice           own = slice_of(p, g->rank);
+    bool            here = g->rank == p->root;
+    if (round == 0) exchange_terms(p);
+    if (round != 1) return GM_OK;
+    char *sum = here ? own.bytes : p->scratch2;
+    GM_TRY(combine_slice(p, sum));
+    if (!here) gm_pending_send(p, p->root, sum, own.n, false);
+    for (int k = 1; here && k < g->size; k++) {
+        slice other = slice_of(p, from_place(g, k));
+        gm_pending_receive(p, from_place(g, k), other.bytes, other.n, false);
+    }
+    return GM_OK;
+}
+
+gm_status gm_comm_reduce(gm_comm *c, gm_group *g, gm_tensor *t, int root, gm_reduction op, gm_pending **out)
+{
+    gm_pending *p;
+    GM_TRY(check_group(c, g, "reduce"));
+    GM_TRY(check_tensor(c, g, "reduce", "the tensor", t));
+    GM_TRY(check_place(g, "reduce", root));
+    GM_TRY(check_reduction(g, "reduce", t, op));
+    size_t slice = largest_slice(t, g->size), scratch = g->size > 1 ? slice * (size_t)(g->size + 1) : 0;
+    GM_TRY(gm_pending_new(c, g, GM_CALL_reduce, NULL, t, scratch, 4 * g->size, &p));
+    p->scratch2 = at(p->scratch, slice * (size_t)g->size);
+    p->step = step_reduce;
+    p->rounds = g->size > 1 ? 2 : 0;
+    p->op = op;
+    p->root = p->record.root = root;
+    p->record.reduction = (int32_t)op;
+    set_shape(&p->record, t);
+    if (root == g->rank) touched(t);
+    return gm_pending_start(p, out);
+}
+
+/* ---- all_gather, gather ---- */
+
+static bool receives_blocks(const gm_pending *p) { return p->call == GM_CALL_all_gather || p->root == p->group->rank; }
+
+static gm_status step_gather(gm_pending *p, int round)
+{
+    const gm_group *g = p->group;
+    size_t          block = bytes_of(p->in);
+    char           *in = gm_tensor_data(p->in);
+    for (int k = 1; round == 0 && k < g->size; k++) {
+        int   from = from_place(g, k), to = to_place(g, k);
+        bool  to_root = p->call == GM_CALL_all_gather || to == p->root;
+        char *here = NULL;
+        if (receives_blocks(p))
+            here = in_one(p->join) ? at(gm_tensor_data(p->out), (size_t)from * block)
+                                   : at(p->scratch, (size_t)from * block);
+        if (receives_blocks(p)) gm_pending_receive(p, from, here, block, false);
+        if (to_root) gm_pending_send(p, to, in, block, false);
+    }
+    if (round == 0 && receives_blocks(p)) unpack(p, p->join, in, p->out, g->rank);
+    for (int k = 1; round == 1 && receives_blocks(p) && !in_one(p->join) && k < g->size; k++)
+        unpack(p, p->join, at(p->scratch, (size_t)to_place(g, k) * block), p->out, to_place(g, k));
+    return GM_OK;
+}
+
+static gm_status start_gather(gm_comm *c, gm_group *g, gm_collective call, gm_tensor *in, int dim, int root,
+                              gm_tensor *to, gm_pending **out)
+{
+    const char *op = gm_call_name(call);
+    bool        here = call == GM_CALL_all_gather || root == g->rank;
+    gm_strip    join = {1, 0};
+    gm_pending *p;
+    GM_TRY(check_group(c, g, op));
+    GM_TRY(check_tensor(c, g, op, "the block", in));
+    if (here) {
+        GM_TRY(check_tensor(c, g, op, "the result", to));
+        GM_TRY(check_joined(g, op, in, to, dim));
+        join = strip_of(to, dim, g->size);
+        touched(to);
+    }
+    GM_TRY(check_dim(g, op, in, dim));
+    size_t scratch = here && !in_one(join) && g->size > 1 ? bytes_of(to) : 0;
+    GM_TRY(gm_pending_new(c, g, call, in, here ? to : NULL, scratch, 2 * g->size, &p));
+    p->step = step_gather;
+    p->rounds = 1;
+    p->join = join;
+    p->root = root;
+    p->record.root = call == GM_CALL_gather ? root : -1;
+    p->record.dim = dim;
+    set_shape(&p->record, in);
+    return gm_pending_start(p, out);
+}
+
+gm_status gm_comm_all_gather(gm_comm *c, gm_group *g, gm_tensor *in, int dim, gm_tensor *to, gm_pending **out)
+{
+    return start_gather(c, g, GM_CALL_all_gather, in, dim, -1, to, out);
+}
+
+gm_status gm_comm_gather(gm_comm *c, gm_group *g, gm_tensor *in, int dim, int root, gm_tensor *to, gm_pending **out)
+{
+    GM_TRY(check_place(g, "gather", root));
+    return start_gather(c, g, GM_CALL_gather, in, dim, root, to, out);
+}
+
+/* ---- reduce_scatter, scatter ---- */
+
+/* Block `place` of p->in, in one piece: where it lies, or packed into scratch. */
+static char *piece(gm_pending *p, int place, size_t block)
+{
+    if (in_one(p->split)) return at(gm_tensor_data(p->in), (size_t)place * block);
+    char *packed = at(p->scratch, (size_t)place * block);
+    pack(p, p->split, p->in, place, packed);
+    return packed;
+}
+
+static gm_status step_reduce_scatter(gm_pending *p, int round)
+{
+    const gm_group *g = p->group;
+    size_t          block = bytes_of(p->out);
+    if (round == 0) {
+        if (!in_one(p->split)) (void)piece(p, g->rank, block);
+        for (int k = 1; k < g->size; k++) {
+            int from = from_place(g, k), to = to_place(g, k);
+            gm_pending_receive(p, from, at(p->scratch2, (size_t)from * block), block, false);
+            gm_pending_send(p, to, piece(p, to, block), block, false);
+        }
+        return GM_OK;
+    }
+    char **parts = malloc((size_t)g->size * sizeof *parts);
+    if (!parts) return GM_FAIL(GM_ECOMM, "no memory for a reduction that has begun");
+    for (int i = 0; i < g->size; i++) parts[i] = at(p->scratch2, (size_t)i * block);
+    parts[g->rank] = at(in_one(p->split) ? gm_tensor_data(p->in) : p->scratch, (size_t)g->rank * block);
+    combine_parts(p, p->out->dtype, parts, gm_tensor_data(p->out), block);
+    free(parts);
+    return GM_OK;
+}
+
+gm_status gm_comm_reduce_scatter(gm_comm *c, gm_group *g, gm_tensor *in, int dim, gm_reduction op, gm_tensor *to,
+                                 gm_pending **out)
+{
+    gm_pending *p;
+    GM_TRY(check_group(c, g, "reduce_scatter"));
+    GM_TRY(check_tensor(c, g, "reduce_scatter", "the tensor", in));
+    GM_TRY(check_tensor(c, g, "reduce_scatter", "the result", to));
+    GM_TRY(check_joined(g, "reduce_scatter", to, in, dim));
+    GM_TRY(check_reduction(g, "reduce_scatter", in, op));
+    gm_strip split = strip_of(in, dim, g->size);
+    size_t   whole = bytes_of(in), packed = in_one(split) ? 0 : whole;
+    GM_TRY(gm_pending_new(c, g, GM_CALL_reduce_scatter, in, to, packed + (g->size > 1 ? whole : 0), 2 * g->size, &p));
+    p->scratch2 = at(p->scratch, packed);
+    p->step = step_reduce_scatter;
+    p->rounds = 1;
+    p->split = split;
+    p->op = op;
+    p->record.reduction = (int32_t)op;
+    p->record.dim = dim;
+    set_shape(&p->record, in);
+    touched(to);
+    return gm_pending_start(p, out);
+}
+
+static gm_status step_scatter(gm_pending *p, int round)
+{
+    const gm_group *g = p->group;
+    size_t          block = bytes_of(p->out);
+    if (round) return GM_OK;
+    if (g->rank != p->root) {
+        gm_pending_receive(p, p->root, gm_tensor_data(p->out), block, false);
+        return GM_OK;
+    }
+    pack(p, p->split, p->in, g->rank, gm_tensor_data(p->out));
+    for (int k = 1; k < g->size; k++) gm_pending_send(p, to_place(g, k), piece(p, to_place(g, k), block), block, false);
+    return GM_OK;
+}
+
+gm_status gm_comm_scatter(gm_comm *c, gm_group *g, gm_tensor *in, int dim, int root, gm_tensor *to, gm_pending **out)
+{
+    bool        here = root == g->rank;
+    gm_strip    split = {1, 0};
+    gm_pending *p;
+    GM_TRY(check_group(c, g, "scatter"));
+    GM_TRY(check_place(g, "scatter", root));
+    GM_TRY(check_tensor(c, g, "scatter", "the result", to));
+    GM_TRY(check_dim(g, "scatter", to, dim));
+    if (here) {
+        GM_TRY(check_tensor(c, g, "scatter", "the tensor", in));
+        GM_TRY(check_joined(g, "scatter", to, in, dim));
+        split = strip_of(in, dim, g->size);
+    }
+    size_t scratch = here && !in_one(split) ? bytes_of(in) : 0;
+    GM_TRY(gm_pending_new(c, g, GM_CALL_scatter, here ? in : NULL, to, scratch, g->size, &p));
+    p->step = step_scatter;
+    p->rounds = 1;
+    p->split = split;
+    p->root = p->record.root = root;
+    p->record.dim = dim;
+    set_shape(&p->record, to);
+    touched(to);
+    return gm_pending_start(p, out);
+}
+
+/* ---- broadcast ---- */
+
+/* A binomial tree over places counted from the root: the parent of v is v without its lowest bit. */
+static gm_status step_broadcast(gm_pending *p, int round)
+{
+    const gm_group *g = p->group;
+    int             v = (g->rank - p->root + g->size) % g->size, low = 1;
+    size_t          n = bytes_of(p->out);
+    char           *bytes = gm_tensor_data(p->out);
+    while (low < g->size && !(v & low)) low <<= 1;
+    if (round == 0 && v) gm_pending_receive(p, (v - low + p->root) % g->size, bytes, n, false);
+    for (int m = low >> 1; round == 1 && m; m >>= 1)
+        if (v + m < g->size) gm_pending_send(p, (v + m + p->root) % g->size, bytes, n, false);
+    return GM_OK;
+}
+
+gm_status gm_comm_broadcast(gm_comm *c, gm_group *g, gm_tensor *t, int root, gm_pending **out)
+{
+    gm_pending *p;
+    GM_TRY(check_group(c, g, "broadcast"));
+    GM_TRY(check_place(g, "broadcast", root));
+    GM_TRY(check_tensor(c, g, "broadcast", "the tensor", t));
+    GM_TRY(gm_pending_new(c, g, GM_CALL_broadcast, NULL, t, 0, 32, &p));
+    p->step = step_broadcast;
+    p->rounds = 2;
+    p->root = p->record.root = root;
+    set_shape(&p->record, t);
+    if (root != g->rank) touched(t);
+    return gm_pending_start(p, out);
+}
+
+/* ---- all_to_all ---- */
+
+static gm_status step_all_to_all(gm_pending *p, int round)
+{
+    const gm_group *g = p->group;
+    size_t          block = bytes_of(p->in) / (size_t)g->size;
+    char           *to = gm_tensor_data(p->out);
+    if (round == 0) {
+        for (int k = 1; k < g->size; k++) {
+            int from = from_place(g, k), other = to_place(g, k);
+            gm_pending_receive(p, from, at(in_one(p->join) ? to : p->scratch2, (size_t)from * block), block, false);
+            gm_pending_send(p, other, piece(p, other, block), block, false);
+        }
+        unpack(p, p->join, piece(p, g->rank, block), p->out, g->rank);
+        return GM_OK;
+    }
+    for (int k = 1; !in_one(p->join) && k < g->size; k++)
+        unpack(p, p->join, at(p->scratch2, (size_t)to_place(g, k) * block), p->out, to_place(g, k));
+    return GM_OK;
+}
+
+gm_status gm_comm_all_to_all(gm_comm *c, gm_group *g, gm_tensor *in, int split, gm_tensor *to, int join,
+                             gm_pending **out)
+{
+    char        a[200], b[200];
+    gm_pending *p;
+    GM_TRY(check_group(c, g, "all_to_all"));
+    GM_TRY(check_tensor(c, g, "all_to_all", "the tensor", in));
+    GM_TRY(check_tensor(c, g, "all_to_all", "the result", to));
+    GM_TRY(check_dim(g, "all_to_all", in, split));
+    GM_TRY(check_dim(g, "all_to_all", in, join));
+    bool fits = in->dtype == to->dtype && in->ndim == to->ndim && in->shape[split] % g->size == 0;
+    for (int d = 0; fits && d < in->ndim; d++)
+        fits = to->shape[d] == in->shape[d] / (d == split ? g->size : 1) * (d == join ? g->size : 1);
+    if (!fits)
+        return GM_FAIL(GM_ESHAPE, "all_to_all of group %s: %s split along %d and joined along %d by %d is not %s",
+                       g->name, gm_tensor_describe(in, a, sizeof a), split + 1, join + 1, g->size,
+                       gm_tensor_describe(to, b, sizeof b));
+    size_t bytes = bytes_of(in);
+    GM_TRY(gm_pending_new(c, g, GM_CALL_all_to_all, in, to, 2 * bytes, 2 * g->size, &p));
+    p->scratch2 = at(p->scratch, bytes);
+    p->step = step_all_to_all;
+    p->rounds = 1;
+    p->split = strip_of(in, split, g->size);
+    p->join = strip_of(to, join, g->size);
+    p->record.dim = split;
+    p->record.join = join;
+    set_shape(&p->record, in);
+    touched(to);
+    return gm_pending_start(p, out);
+}

@@ -1,0 +1,277 @@
+/* comm.c - life of a comm, its groups, settings, accounts. See comm.h and state.h. */
+#include "state.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "../../kernels/philox.h"
+
+double gm_comm_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Ranks often share cores: a core that only waits is given away at once, and after some milliseconds for longer. */
+void gm_comm_pause(double since, unsigned *turns)
+{
+    unsigned turn = (*turns)++;
+    if (turn < 64) return;
+    double quiet = gm_comm_now() - since;
+    if (quiet < 0.002) sched_yield();
+    else nanosleep(&(struct timespec){0, quiet < 0.1 ? 50000 : 500000}, NULL);
+}
+
+/* ---- life ---- */
+
+gm_status gm_comm_new(gm_transport *transport, const gm_mesh *mesh, gm_comm **out)
+{
+    size_t   world = (size_t)transport->world;
+    gm_comm *c = calloc(1, sizeof *c);
+    if (c) {
+        c->sent = calloc(world, sizeof *c->sent);
+        c->taken = calloc(world, sizeof *c->taken);
+        c->left = calloc(world, sizeof *c->left);
+        c->ending = calloc(world, sizeof *c->ending);
+        c->flight = calloc(1, sizeof *c->flight);
+        c->transport = transport;
+    }
+    if (!c || !c->sent || !c->taken || !c->left || !c->ending || !c->flight) {
+        if (c) gm_comm_free(c, false);
+        else transport->close(transport, false);
+        return GM_FAIL(GM_ENOMEM, "no memory for a comm of %zu ranks", world);
+    }
+    c->rank = transport->rank;
+    c->world = transport->world;
+    c->timeout = 600;
+    c->waiting.call = -1;
+    gm_status st = gm_comm_set_mesh(c, mesh);
+    if (st != GM_OK) {
+        gm_comm_free(c, false);
+        return st;
+    }
+    *out = c;
+    return GM_OK;
+}
+
+static void free_group(gm_group *g)
+{
+    free(g->name);
+    free(g->member);
+    free(g->to);
+    free(g->from);
+    free(g);
+}
+
+void gm_comm_free(gm_comm *c, bool orderly)
+{
+    if (!c) return;
+    for (gm_pending *p = c->under_way, *next; p; p = next) {
+        next = p->next;
+        gm_pending_give_up(p);
+    }
+    c->transport->close(c->transport, orderly);
+    for (gm_pending *p = c->under_way, *next; p; p = next) {
+        next = p->next;
+        gm_pending_free(p);
+    }
+    for (gm_group *g = c->groups, *next; g; g = next) {
+        next = g->next;
+        free_group(g);
+    }
+    for (gm_check *k = c->checks, *next; k; k = next) {
+        next = k->next;
+        free(k);
+    }
+    free(c->sent);
+    free(c->taken);
+    free(c->left);
+    free(c->ending);
+    free(c->flight);
+    free(c);
+}
+
+gm_status gm_comm_set_mesh(gm_comm *c, const gm_mesh *mesh)
+{
+    if (gm_mesh_size(mesh) != c->world)
+        return GM_FAIL(GM_EINVAL, "a mesh of %d ranks for a world of %d", gm_mesh_size(mesh), c->world);
+    if (c->n_under_way)
+        return GM_FAIL(GM_EINVAL, "another mesh while %d operations are under way; wait for them", c->n_under_way);
+    for (gm_group *g = c->groups; g; g = g->next) g->retired |= g->axes != ~0u;
+    c->mesh = *mesh;
+    return GM_OK;
+}
+
+int         gm_comm_rank(const gm_comm *c) { return c->rank; }
+int         gm_comm_world(const gm_comm *c) { return c->world; }
+bool        gm_comm_has_data(const gm_comm *c) { return c->transport->has_data; }
+const char *gm_comm_transport(const gm_comm *c) { return c->transport->name; }
+
+void     gm_comm_set_timeout(gm_comm *c, double seconds) { c->timeout = seconds; }
+void     gm_comm_set_checked(gm_comm *c, bool on) { c->checked = on; }
+void     gm_comm_set_alone(gm_comm *c, bool on) { c->alone = on; }
+void     gm_comm_set_phase(gm_comm *c, gm_phase phase) { c->phase = phase; }
+gm_phase gm_comm_get_phase(const gm_comm *c) { return c->phase; }
+void     gm_comm_set_place(gm_comm *c, const char *const *path) { c->place = path; }
+
+const char *gm_comm_place(const gm_comm *c) { return c->place && *c->place ? *c->place : ""; }
+
+void gm_comm_set_interrupt(gm_comm *c, bool (*asked)(void *context), void *context)
+{
+    c->asked = asked;
+    c->asked_context = context;
+}
+
+/* ---- what waits ask for ---- */
+
+gm_status gm_comm_transport_failed(gm_comm *c)
+{
+    return GM_FAIL(GM_ECOMM, "%s failed: %s", c->transport->name, c->transport->error);
+}
+
+gm_status gm_comm_check_failed(gm_comm *c)
+{
+    if (c->broken) return gm_comm_transport_failed(c);
+    if (!c->failed && !c->failed_section) return GM_OK;
+    return GM_FAIL(GM_EPEER, "rank %d has failed: %s", c->failure.rank, c->failure.text);
+}
+
+gm_status gm_comm_check_interrupt(gm_comm *c)
+{
+    if (!c->asked || !c->asked(c->asked_context)) return GM_OK;
+    return GM_FAIL(GM_EINTERRUPT, "interrupted while waiting for other ranks");
+}
+
+/* ---- groups ---- */
+
+static gm_group *new_group(gm_comm *c, const char *name, int n, const int *ranks)
+{
+    gm_group *g = calloc(1, sizeof *g);
+    if (!g) return NULL;
+    g->comm = c;
+    g->size = n;
+    g->name = strdup(name);
+    g->member = calloc((size_t)n, sizeof *g->member);
+    g->to = calloc((size_t)n, sizeof *g->to);
+    g->from = calloc((size_t)n, sizeof *g->from);
+    if (!g->name || !g->member || !g->to || !g->from) {
+        free_group(g);
+        return NULL;
+    }
+    memcpy(g->member, ranks, (size_t)n * sizeof *ranks);
+    g->id = gm_hash_text(GM_HASH_START, name);
+    for (int i = 0; i < n; i++) {
+        if (ranks[i] == c->rank) g->rank = i;
+        g->id = gm_mix64(g->id ^ (uint64_t)(ranks[i] + 1));
+    }
+    g->next = c->groups;
+    c->groups = g;
+    return g;
+}
+
+static gm_group *same_group(gm_comm *c, const char *name, int n, const int *ranks)
+{
+    for (gm_group *g = c->groups; g; g = g->next)
+        if (!strcmp(g->name, name) && g->size == n && !memcmp(g->member, ranks, (size_t)n * sizeof *ranks)) return g;
+    return NULL;
+}
+
+gm_group *gm_comm_find_group(gm_comm *c, uint64_t id)
+{
+    gm_group *g = c->groups;
+    while (g && g->id != id) g = g->next;
+    return g;
+}
+
+gm_status gm_comm_group(gm_comm *c, uint32_t axes, gm_group **out)
+{
+    char name[GM_MAX_AXES * 17 + 1];
+    if (c->mesh.n_axes < 32 && axes >> c->mesh.n_axes)
+        return GM_FAIL(GM_EINVAL, "a group of axes %#x of a mesh with %d", axes, c->mesh.n_axes);
+    for (gm_group *g = c->groups; g; g = g->next)
+        if (!g->retired && g->axes == axes) {
+            *out = g;
+            return GM_OK;
+        }
+    int *ranks = calloc((size_t)c->world, sizeof *ranks);
+    if (!ranks) return GM_FAIL(GM_ENOMEM, "no memory for a group");
+    int n = gm_mesh_members(&c->mesh, axes, c->rank, ranks);
+    gm_mesh_describe(&c->mesh, axes, name, sizeof name);
+    if (!*name) strcpy(name, "self");
+    gm_group *g = same_group(c, name, n, ranks); /* of an earlier mesh: its history goes on */
+    if (!g) g = new_group(c, name, n, ranks);
+    free(ranks);
+    if (!g) return GM_FAIL(GM_ENOMEM, "no memory for group %s", name);
+    g->axes = axes;
+    g->retired = false;
+    *out = g;
+    return GM_OK;
+}
+
+gm_status gm_comm_group_of(gm_comm *c, const char *name, int n, const int *ranks, gm_group **out)
+{
+    bool mine = false;
+    if (n < 1) return GM_FAIL(GM_EINVAL, "group %s has no ranks", name);
+    for (int i = 0; i < n; i++) {
+        if (ranks[i] < 0 || ranks[i] >= c->world)
+            return GM_FAIL(GM_EINVAL, "group %s: there is no rank %d in a world of %d", name, ranks[i], c->world);
+        for (int j = 0; j < i; j++)
+            if (ranks[j] == ranks[i]) return GM_FAIL(GM_EINVAL, "group %s: rank %d comes twice", name, ranks[i]);
+        mine |= ranks[i] == c->rank;
+    }
+    if (!mine) return GM_FAIL(GM_EINVAL, "group %s: rank %d, which makes it, is not among its ranks", name, c->rank);
+    gm_group *g = same_group(c, name, n, ranks);
+    if (!g) {
+        g = new_group(c, name, n, ranks);
+        if (!g) return GM_FAIL(GM_ENOMEM, "no memory for group %s", name);
+        g->axes = ~0u;
+    }
+    *out = g;
+    return GM_OK;
+}
+
+int         gm_group_size(const gm_group *g) { return g->size; }
+int         gm_group_rank(const gm_group *g) { return g->rank; }
+int         gm_group_member(const gm_group *g, int i) { return g->member[i]; }
+const char *gm_group_name(const gm_group *g) { return g->name; }
+
+/* ---- accounts ---- */
+
+static void add_entry(gm_traffic *entries, int max, int *n, const gm_traffic *add)
+{
+    for (int i = 0; i < *n && i < max; i++) {
+        gm_traffic *e = &entries[i];
+        if (strcmp(e->group, add->group) || e->op != add->op || e->phase != add->phase) continue;
+        e->calls += add->calls; /* groups of one name: of two meshes, or made with other ranks */
+        e->bytes += add->bytes;
+        e->copied += add->copied;
+        e->seconds += add->seconds;
+        e->exposed += add->exposed;
+        return;
+    }
+    if (*n < max) entries[*n] = *add;
+    ++*n;
+}
+
+int gm_comm_traffic(const gm_comm *c, gm_traffic *entries, int max)
+{
+    int n = 0;
+    for (const gm_group *g = c->groups; g; g = g->next)
+        for (int call = 0; call < GM_CALL_COUNT; call++)
+            for (int phase = 0; phase < GM_PHASE_COUNT; phase++) {
+                const gm_account *a = &g->account[call][phase];
+                if (!a->calls) continue;
+                add_entry(entries, max, &n,
+                          &(gm_traffic){g->name, gm_call_name(call), (gm_phase)phase, a->calls, a->bytes, a->copied,
+                                        a->seconds, a->exposed});
+            }
+    return n;
+}
+
+void gm_comm_reset_traffic(gm_comm *c)
+{
+    for (gm_group *g = c->groups; g; g = g->next) memset(g->account, 0, sizeof g->account);
+}

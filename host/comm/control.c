@@ -1,0 +1,276 @@
+/* control.c - what ranks tell each other besides data: failures, questions of a wait that stalls, calls to compare.
+ *
+ * Messages are read in every wait and poll and answered there and then. Nothing here waits, but gm_comm_fail. */
+#include "state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum gm_control_kind {
+    CONTROL_FAIL,       /* this rank is about to end: code, text */
+    CONTROL_KNOWN,      /* the answer to it */
+    CONTROL_ASK,        /* what did you do in place of this record? */
+    CONTROL_ANSWER,     /* found: record is what this rank called; otherwise text: what it is doing */
+    CONTROL_CHECK,      /* checked mode: record is about to be called */
+    CONTROL_ENDED,      /* section: ok, under_way, text */
+    CONTROL_RECOVERING, /* section, sent */
+    CONTROL_RECOVERED,  /* section */
+    CONTROL_LEAVING,    /* this rank has come to the end of the program */
+} gm_control_kind;
+
+typedef struct gm_control {
+    int32_t   kind, code;
+    uint64_t  section, sent;
+    bool      ok, under_way, found, ended;
+    gm_record record;
+    char      text[1000];
+} gm_control;
+
+_Static_assert(sizeof(gm_control) <= GM_CONTROL_MAX, "control messages fit the transport");
+
+static void tell(gm_comm *c, int rank, gm_control *m)
+{
+    size_t n = offsetof(gm_control, text) + strlen(m->text) + 1;
+    if (c->transport->tell(c->transport, rank, m, n)) c->broken = true;
+}
+
+static void tell_all(gm_comm *c, gm_control *m)
+{
+    for (int k = 1; k < c->world; k++) tell(c, (c->rank + k) % c->world, m);
+}
+
+/* ---- questions ---- */
+
+void gm_control_ask(gm_pending *p)
+{
+    gm_comm        *c = p->comm;
+    const gm_group *g = p->group;
+    gm_control      m = {.kind = CONTROL_ASK, .section = c->section, .record = p->record};
+    bool            two = p->call == GM_CALL_send || p->call == GM_CALL_receive;
+    if (!p->answers) p->answers = calloc((size_t)g->size, sizeof *p->answers);
+    if (!p->answers) return; /* the time-out stays */
+    for (int i = 0; i < g->size; i++)
+        if (i != g->rank && (!two || i == p->root)) tell(c, g->member[i], &m);
+}
+
+static void answer(gm_comm *c, int from, const gm_control *question)
+{
+    const gm_record *asked = &question->record;
+    gm_control       m = {.kind = CONTROL_ANSWER, .record = *asked};
+    const gm_record *mine = gm_flight_find(c->flight, asked->group, asked->epoch, asked->number);
+    const gm_group  *g = gm_comm_find_group(c, asked->group);
+    char             call[480];
+    m.found = mine || (g && c->epoch == asked->epoch && g->number > asked->number); /* long ago: it fitted */
+    if (mine) m.record = *mine;
+    m.ended = c->leaving || (c->in_section_end && c->section == question->section);
+    if (m.ended) {
+        snprintf(m.text, sizeof m.text, "it has come to the end of %s", c->leaving ? "the program" : "its part");
+    } else if (c->waiting.call >= 0) {
+        gm_record_describe(&c->waiting, c->waiting_group, call, sizeof call);
+        snprintf(m.text, sizeof m.text, "it waits in %s", call);
+    } else {
+        const char *place = gm_comm_place(c);
+        snprintf(m.text, sizeof m.text, "it computes%s%s", *place ? " at " : "", place);
+    }
+    tell(c, from, &m);
+}
+
+static int place_of(const gm_group *g, int rank)
+{
+    for (int i = 0; i < g->size; i++)
+        if (g->member[i] == rank) return i;
+    return -1;
+}
+
+static gm_pending *find_pending(gm_comm *c, const gm_record *r)
+{
+    gm_pending *p = c->under_way;
+    while (p && (p->done || p->record.group != r->group || p->record.epoch != r->epoch ||
+                 p->record.number != r->number || p->dropped))
+        p = p->next;
+    return p;
+}
+
+static void set_mismatch(gm_pending *p, int rank, const char *what)
+{
+    char call[480];
+    if (p->status != GM_OK) return;
+    gm_record_describe(&p->record, p->group->name, call, sizeof call);
+    p->status = GM_EMISMATCH;
+    snprintf(p->error, sizeof p->error, "ranks differ: rank %d calls %s; rank %d %s", p->comm->rank, call, rank, what);
+}
+
+static void take_answer(gm_comm *c, int from, const gm_control *m)
+{
+    char        call[480], what[500];
+    gm_pending *p = find_pending(c, &m->record);
+    int         place = p ? place_of(p->group, from) : -1;
+    if (place < 0 || !p->answers) return; /* it came too late */
+    gm_answer *a = &p->answers[place];
+    a->answered = true;
+    a->came = m->found;
+    a->ended = m->ended;
+    snprintf(a->text, sizeof a->text, "%.500s", m->text);
+    if (m->found && gm_record_fingerprint(&m->record) != gm_record_fingerprint(&p->record)) {
+        gm_record_describe(&m->record, NULL, call, sizeof call);
+        snprintf(what, sizeof what, "calls %s", call);
+        set_mismatch(p, from, what);
+    } else if (!m->found && m->ended) {
+        snprintf(what, sizeof what, "makes no such call: %.400s", m->text);
+        set_mismatch(p, from, what);
+    }
+}
+
+/* ---- checked mode ---- */
+
+static void keep_check(gm_comm *c, int from, const gm_record *r)
+{
+    gm_check *k = malloc(sizeof *k);
+    if (!k) {
+        c->broken = true;
+        return;
+    }
+    *k = (gm_check){c->checks, from, *r};
+    c->checks = k;
+}
+
+static void compare_one(gm_pending *p, int place, const gm_record *theirs)
+{
+    char call[480], what[500];
+    p->answers[place].checked = true;
+    if (gm_record_fingerprint(theirs) == gm_record_fingerprint(&p->record) && !strcmp(theirs->place, p->record.place))
+        return;
+    gm_record_describe(theirs, NULL, call, sizeof call);
+    snprintf(what, sizeof what, "calls %s", call);
+    set_mismatch(p, p->group->member[place], what);
+}
+
+/* Takes the checks that belong to p; true when there is one of every member. */
+static bool all_compared(gm_pending *p)
+{
+    gm_comm *c = p->comm;
+    for (gm_check **at = &c->checks; *at;) {
+        gm_check *k = *at;
+        int       place = place_of(p->group, k->rank);
+        if (place >= 0 && k->record.group == p->record.group && k->record.epoch == p->record.epoch &&
+            k->record.number == p->record.number) {
+            compare_one(p, place, &k->record);
+            *at = k->next;
+            free(k);
+        } else {
+            at = &k->next;
+        }
+    }
+    for (int i = 0; i < p->group->size; i++)
+        if (i != p->group->rank && !p->answers[i].checked) return false;
+    return p->status == GM_OK;
+}
+
+gm_status gm_control_compare(gm_pending *p)
+{
+    gm_comm        *c = p->comm;
+    const gm_group *g = p->group;
+    gm_control      m = {.kind = CONTROL_CHECK, .record = p->record};
+    if (!p->answers) p->answers = calloc((size_t)g->size, sizeof *p->answers);
+    if (!p->answers) return GM_FAIL(GM_ECOMM, "no memory to compare calls");
+    for (int i = 0; i < g->size; i++)
+        if (i != g->rank) tell(c, g->member[i], &m);
+    p->comparing = true;
+    gm_status st = gm_pending_wait_until(p, all_compared);
+    p->comparing = false;
+    return st;
+}
+
+/* ---- failures and stages ---- */
+
+static void set_failure(gm_comm *c, int rank, int code, const char *text)
+{
+    c->failure.rank = rank;
+    c->failure.exit_code = code;
+    snprintf(c->failure.text, sizeof c->failure.text, "%s", text);
+}
+
+static void take_failure(gm_comm *c, int from, const gm_control *m)
+{
+    if (!c->failed) set_failure(c, from, m->code, m->text);
+    c->failed = true;
+    tell(c, from, &(gm_control){.kind = CONTROL_KNOWN});
+}
+
+static void take_ended(gm_comm *c, int from, const gm_control *m)
+{
+    gm_ending *e = &c->ending[from];
+    e->section = m->section;
+    e->ok = m->ok;
+    e->under_way = m->under_way;
+    snprintf(e->text, sizeof e->text, "%s", m->text);
+    if (m->ok || c->failed || c->failed_section) return;
+    c->failed_section = true;
+    set_failure(c, from, 1, m->text);
+}
+
+void gm_control_stage(gm_comm *c, gm_stage stage, bool ok, bool under_way, const char *text)
+{
+    static const gm_control_kind kinds[] = {CONTROL_ENDED, CONTROL_RECOVERING, CONTROL_RECOVERED, CONTROL_LEAVING};
+    gm_control m = {.kind = kinds[stage], .section = c->section + 1, .ok = ok, .under_way = under_way};
+    snprintf(m.text, sizeof m.text, "%s", text ? text : "");
+    for (int rank = 0; rank < c->world; rank++) {
+        m.sent = c->sent[rank];
+        if (rank != c->rank) tell(c, rank, &m);
+    }
+}
+
+void gm_comm_fail(gm_comm *c, int exit_code, const char *text)
+{
+    gm_control m = {.kind = CONTROL_FAIL, .code = exit_code};
+    unsigned   turns = 0;
+    double     began = gm_comm_now();
+    snprintf(m.text, sizeof m.text, "%s", text);
+    c->acknowledged = 0;
+    if (c->world == 1 || !c->transport->has_data) return;
+    tell_all(c, &m);
+    while (c->acknowledged < c->world - 1 && gm_comm_now() - began < 1)
+        if (!gm_control_read(c)) gm_comm_pause(began, &turns);
+}
+
+const gm_peer_failure *gm_comm_failure(const gm_comm *c) { return c->failed || c->failed_section ? &c->failure : NULL; }
+
+/* ---- reading ---- */
+
+static void take(gm_comm *c, int from, const gm_control *m)
+{
+    switch ((gm_control_kind)m->kind) {
+    case CONTROL_FAIL: take_failure(c, from, m); break;
+    case CONTROL_KNOWN: c->acknowledged++; break;
+    case CONTROL_ASK: answer(c, from, m); break;
+    case CONTROL_ANSWER: take_answer(c, from, m); break;
+    case CONTROL_CHECK: keep_check(c, from, &m->record); break;
+    case CONTROL_ENDED: take_ended(c, from, m); break;
+    case CONTROL_RECOVERING:
+        c->ending[from].recovering = m->section;
+        c->ending[from].sent = m->sent;
+        break;
+    case CONTROL_RECOVERED: c->ending[from].recovered = m->section; break;
+    case CONTROL_LEAVING: c->left[from] = true; break;
+    }
+}
+
+bool gm_control_read(gm_comm *c)
+{
+    _Alignas(gm_control) char bytes[GM_CONTROL_MAX];
+    gm_transport             *t = c->transport;
+    size_t                    n = 0;
+    int                       from = 0, heard;
+    bool                      any = false;
+    if (c->world == 1 || !t->has_data) return false;
+    while ((heard = t->hear(t, bytes, &n, &from)) > 0) {
+        gm_control m = {0};
+        memcpy(&m, bytes, n < sizeof m ? n : sizeof m);
+        m.text[sizeof m.text - 1] = 0;
+        take(c, from, &m);
+        any = true;
+    }
+    if (heard < 0) c->broken = true;
+    return any;
+}

@@ -1,0 +1,127 @@
+/* join.c - see join.h. MPI is loaded only where a launcher started several ranks: starting it costs 0.3 s. */
+#define _GNU_SOURCE
+#include "join.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static gm_status new_transport(const char *name, int rank, int world, bool has_data, gm_transport **out)
+{
+    gm_transport *t = calloc(1, sizeof *t);
+    if (!t) return GM_FAIL(GM_ENOMEM, "no memory for a transport");
+    t->size = sizeof *t;
+    t->version = GM_TRANSPORT_VERSION;
+    snprintf(t->name, sizeof t->name, "%s", name);
+    t->rank = rank;
+    t->world = world;
+    t->has_data = has_data;
+    *out = t;
+    return GM_OK;
+}
+
+/* A world of one has nobody to send to: the comm never asks for a message. */
+static int nothing_to_hear(gm_transport *t, void *bytes, size_t *n, int *from)
+{
+    (void)t, (void)bytes, (void)n, (void)from;
+    return 0;
+}
+
+static void close_plain(gm_transport *t, bool orderly)
+{
+    (void)orderly;
+    free(t);
+}
+
+gm_status gm_transport_self(gm_transport **out)
+{
+    GM_TRY(new_transport("self", 0, 1, true, out));
+    (*out)->hear = nothing_to_hear;
+    (*out)->close = close_plain;
+    return GM_OK;
+}
+
+gm_status gm_transport_meta(int rank, int world, gm_transport **out)
+{
+    if (world < 1 || rank < 0 || rank >= world)
+        return GM_FAIL(GM_EINVAL, "rank %d of %d: ranks are 0 to world - 1", rank, world);
+    GM_TRY(new_transport("meta", rank, world, false, out));
+    (*out)->hear = nothing_to_hear;
+    (*out)->close = close_plain;
+    return GM_OK;
+}
+
+/* A whole number above zero in the environment, or 0. */
+static int number_of(const char *name)
+{
+    const char *text = getenv(name);
+    char       *end;
+    if (!text || !*text) return 0;
+    long n = strtol(text, &end, 10);
+    return *end || n < 1 || n > INT_MAX ? 0 : (int)n;
+}
+
+int gm_join_expected(void)
+{
+    /* SLURM_NTASKS is set in batch scripts too, where nothing was started: only srun sets the step's. */
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        int n = number_of(names[i]);
+        if (n) return n;
+    }
+    return 1;
+}
+
+static gm_status module_path(char *path, size_t size)
+{
+    ssize_t n = readlink("/proc/self/exe", path, size - 1);
+    if (n <= 0) return GM_FAIL(GM_EIO, "cannot read /proc/self/exe to find what lies beside this program");
+    path[n] = 0;
+    char *slash = strrchr(path, '/');
+    if ((size_t)(slash - path) + sizeof "/" GM_MPI_MODULE > size)
+        return GM_FAIL(GM_EIO, "the path of this program is too long: %s", path);
+    strcpy(slash, "/" GM_MPI_MODULE);
+    return GM_OK;
+}
+
+/* RTLD_GLOBAL: Open MPI loads plugins of its own that look for the symbols of libmpi among the global ones. */
+static gm_status load(const char *path, gm_mpi_open_function *open)
+{
+    if (access(path, R_OK))
+        return GM_FAIL(GM_ECOMM,
+                       "this process is one of %d ranks, but %s is not there: Ganymede was built without MPI. Install "
+                       "libopenmpi-dev and openmpi-bin, and build again",
+                       gm_join_expected(), path);
+    void *module = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    if (!module)
+        return GM_FAIL(GM_ECOMM, "cannot load MPI: %s; install openmpi-bin, or build again if it has changed",
+                       dlerror());
+    void *symbol = dlsym(module, GM_MPI_OPEN);
+    if (!symbol) return GM_FAIL(GM_ECOMM, "%s has no function " GM_MPI_OPEN "; build again", path);
+    memcpy(open, &symbol, sizeof *open);
+    return GM_OK;
+}
+
+gm_status gm_transport_mpi(gm_transport **out)
+{
+    char                 path[PATH_MAX];
+    gm_mpi_open_function open = NULL;
+    gm_transport        *t = NULL;
+    GM_TRY(module_path(path, sizeof path));
+    GM_TRY(load(path, &open));
+    GM_TRY(new_transport("MPI", 0, 1, true, &t));
+    if (open(t)) {
+        gm_status st = GM_FAIL(GM_ECOMM, "%s", t->error);
+        free(t);
+        return st;
+    }
+    *out = t;
+    if (t->world == gm_join_expected()) return GM_OK;
+    gm_status st = GM_FAIL(GM_ECOMM, "the launcher started %d ranks, but %s sees %d: start them with its own mpirun",
+                           gm_join_expected(), t->name, t->world);
+    t->close(t, false);
+    return st;
+}

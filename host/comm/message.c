@@ -1,0 +1,219 @@
+/* message.c - what moves without a common shape: uneven rows, barrier, messages of two, byte strings. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "state.h"
+
+static gm_status check(gm_comm *c, const gm_group *g, const char *op, const gm_tensor *t)
+{
+    char text[200];
+    if (c->alone && g->size > 1)
+        return GM_FAIL(
+            GM_EINVAL,
+            "%s of group %s (%d ranks): only this rank runs this, and the others would never come; run it on "
+            "all ranks",
+            op, g->name, g->size);
+    GM_TRY(gm_comm_check_failed(c));
+    if (!t) return GM_OK;
+    gm_tensor_describe(t, text, sizeof text);
+    if (!gm_tensor_is_contiguous(t))
+        return GM_FAIL(GM_EINVAL, "%s of group %s: %s is not contiguous; use :contiguous()", op, g->name, text);
+    if (c->transport->has_data && gm_tensor_numel(t) && !gm_tensor_data(t))
+        return GM_FAIL(GM_EINVAL, "%s of group %s: %s has no bytes in host memory", op, g->name, text);
+    return GM_OK;
+}
+
+/* ---- all_to_all_rows ---- */
+
+static size_t row_bytes(const gm_tensor *t)
+{
+    size_t n = gm_dtype_size(t->dtype);
+    for (int d = 1; d < t->ndim; d++) n *= (size_t)t->shape[d];
+    return n;
+}
+
+static size_t rows_before(const int64_t *rows, int place)
+{
+    int64_t n = 0;
+    for (int i = 0; i < place; i++) n += rows[i];
+    return (size_t)n;
+}
+
+static gm_status step_rows(gm_pending *p, int round)
+{
+    const gm_group *g = p->group;
+    const int64_t  *send = p->rows, *receive = p->rows + g->size;
+    size_t          row = row_bytes(p->in), mine = (size_t)send[g->rank] * row;
+    char           *in = gm_tensor_data(p->in), *to = gm_tensor_data(p->out);
+    if (round) return GM_OK;
+    for (int k = 1; k < g->size; k++) { /* empty ones too: a pair that disagrees is found */
+        int from = (g->rank - k + g->size) % g->size, other = (g->rank + k) % g->size;
+        gm_pending_receive(p, from, to ? to + rows_before(receive, from) * row : NULL, (size_t)receive[from] * row,
+                           true);
+        gm_pending_send(p, other, in ? in + rows_before(send, other) * row : NULL, (size_t)send[other] * row, true);
+    }
+    if (mine && in && to) memcpy(to + rows_before(receive, g->rank) * row, in + rows_before(send, g->rank) * row, mine);
+    p->account->copied += mine;
+    return GM_OK;
+}
+
+static gm_status check_rows(const gm_group *g, const char *what, const gm_tensor *t, const int64_t *rows)
+{
+    for (int i = 0; i < g->size; i++)
+        if (rows[i] < 0) return GM_FAIL(GM_ESHAPE, "all_to_all of group %s: a negative number of rows", g->name);
+    if (t->ndim >= 1 && (size_t)t->shape[0] == rows_before(rows, g->size)) return GM_OK;
+    char text[200];
+    return GM_FAIL(GM_ESHAPE, "all_to_all of group %s: %zu rows are to be %s, the tensor is %s", g->name,
+                   rows_before(rows, g->size), what, gm_tensor_describe(t, text, sizeof text));
+}
+
+gm_status gm_comm_all_to_all_rows(gm_comm *c, gm_group *g, gm_tensor *in, const int64_t *send, gm_tensor *to,
+                                  const int64_t *receive, gm_pending **out)
+{
+    gm_pending *p;
+    GM_TRY(check(c, g, "all_to_all", in));
+    GM_TRY(check(c, g, "all_to_all", to));
+    GM_TRY(check_rows(g, "sent", in, send));
+    GM_TRY(check_rows(g, "received", to, receive));
+    if (in->dtype != to->dtype || in->ndim != to->ndim ||
+        memcmp(in->shape + 1, to->shape + 1, (size_t)(in->ndim - 1) * sizeof *in->shape))
+        return GM_FAIL(GM_ESHAPE, "all_to_all of group %s: rows of the two tensors differ", g->name);
+    if (send[g->rank] != receive[g->rank])
+        return GM_FAIL(GM_ESHAPE, "all_to_all of group %s: a rank sends itself as many rows as it receives", g->name);
+    GM_TRY(gm_pending_new(c, g, GM_CALL_all_to_all_rows, in, to, 0, 2 * g->size, &p));
+    p->rows = malloc(2 * (size_t)g->size * sizeof *p->rows);
+    if (!p->rows) {
+        gm_pending_free(p);
+        return GM_FAIL(GM_ENOMEM, "no memory for an operation");
+    }
+    memcpy(p->rows, send, (size_t)g->size * sizeof *send);
+    memcpy(p->rows + g->size, receive, (size_t)g->size * sizeof *receive);
+    p->step = step_rows;
+    p->rounds = 1;
+    p->record.dtype = (int32_t)in->dtype;
+    p->record.ndim = in->ndim; /* the number of rows is each rank's own */
+    for (int d = 1; d < in->ndim; d++) p->record.shape[d] = in->shape[d];
+    to->storage->version++;
+    return gm_pending_start(p, out);
+}
+
+/* ---- barrier ---- */
+
+/* Dissemination (Hensgen, Finkel, Manber 1988): in round k a member hears from the one 2^k before it. */
+static gm_status step_barrier(gm_pending *p, int round)
+{
+    const gm_group *g = p->group;
+    if (round == p->rounds) return GM_OK;
+    int distance = 1 << round;
+    gm_pending_receive(p, (g->rank - distance % g->size + g->size) % g->size, NULL, 0, true);
+    gm_pending_send(p, (g->rank + distance) % g->size, NULL, 0, true);
+    return GM_OK;
+}
+
+gm_status gm_comm_barrier(gm_comm *c, gm_group *g)
+{
+    gm_pending *p;
+    GM_TRY(check(c, g, "barrier", NULL));
+    GM_TRY(gm_pending_new(c, g, GM_CALL_barrier, NULL, NULL, 0, 64, &p));
+    p->step = step_barrier;
+    while (1 << p->rounds < g->size) p->rounds++;
+    return gm_pending_start(p, NULL);
+}
+
+/* ---- messages of two ---- */
+
+static gm_status step_send(gm_pending *p, int round)
+{
+    const gm_tensor *t = p->in ? p->in : p->out;
+    size_t           n = (size_t)gm_tensor_numel(t) * gm_dtype_size(t->dtype);
+    if (round == 0 && p->in) gm_pending_send(p, p->root, gm_tensor_data(t), n, true);
+    if (round == 0 && !p->in) gm_pending_receive(p, p->root, gm_tensor_data(t), n, true);
+    return GM_OK;
+}
+
+static gm_status start_message(gm_comm *c, gm_group *g, gm_collective call, gm_tensor *t, int other, gm_pending **out)
+{
+    gm_pending *p;
+    const char *op = gm_call_name(call);
+    bool        send = call == GM_CALL_send;
+    GM_TRY(check(c, g, op, t));
+    if (other < 0 || other >= g->size)
+        return GM_FAIL(GM_EINVAL, "%s in group %s: there is no place %d among %d", op, g->name, other, g->size);
+    if (other == g->rank) return GM_FAIL(GM_EINVAL, "%s in group %s: a message to oneself", op, g->name);
+    GM_TRY(gm_pending_new(c, g, call, send ? t : NULL, send ? NULL : t, 0, 1, &p));
+    p->step = step_send;
+    p->rounds = 1;
+    p->root = other;
+    p->record.dtype = (int32_t)t->dtype;
+    p->record.ndim = t->ndim;
+    memcpy(p->record.shape, t->shape, sizeof t->shape);
+    if (!send) t->storage->version++;
+    return gm_pending_start(p, out);
+}
+
+gm_status gm_comm_send(gm_comm *c, gm_group *g, gm_tensor *t, int to, gm_pending **out)
+{
+    return start_message(c, g, GM_CALL_send, t, to, out);
+}
+
+gm_status gm_comm_receive(gm_comm *c, gm_group *g, gm_tensor *t, int from, gm_pending **out)
+{
+    return start_message(c, g, GM_CALL_receive, t, from, out);
+}
+
+/* ---- byte strings ---- */
+
+/* Sizes first, then the strings: p->text holds this rank's, and from step 1 on those of all. */
+static gm_status step_exchange(gm_pending *p, int round)
+{
+    const gm_group *g = p->group;
+    size_t          mine = p->sizes[g->rank], total = 0, own = 0;
+    for (int k = 1; round == 0 && k < g->size; k++) {
+        int from = (g->rank - k + g->size) % g->size, to = (g->rank + k) % g->size;
+        p->sizes[from] = mine; /* what the meta transport leaves */
+        gm_pending_receive(p, from, &p->sizes[from], sizeof mine, true);
+        gm_pending_send(p, to, &p->sizes[g->rank], sizeof mine, true);
+    }
+    if (round == 2) {
+        *p->text_to = p->text;
+        p->text = NULL;
+        memcpy(p->sizes_to, p->sizes, (size_t)g->size * sizeof *p->sizes);
+    }
+    if (round != 1) return GM_OK;
+    for (int i = 0; i < g->size; i++) {
+        if (i == g->rank) own = total;
+        total += p->sizes[i];
+    }
+    char *all = calloc(total + 1, 1);
+    if (!all) return GM_FAIL(GM_ECOMM, "no memory for %zu bytes from the members of group %s", total, g->name);
+    memcpy(all + own, p->text, mine);
+    free(p->text);
+    p->text = all;
+    size_t start = 0;
+    for (int i = 0; i < g->size; start += p->sizes[i], i++) {
+        if (i == g->rank) continue;
+        gm_pending_receive(p, i, all + start, p->sizes[i], false);
+        gm_pending_send(p, i, all + own, mine, false);
+    }
+    return GM_OK;
+}
+
+gm_status gm_comm_exchange(gm_comm *c, gm_group *g, const void *bytes, size_t n, char **all, size_t *sizes)
+{
+    gm_pending *p;
+    GM_TRY(check(c, g, "exchange", NULL));
+    GM_TRY(gm_pending_new(c, g, GM_CALL_exchange, NULL, NULL, 0, 4 * g->size, &p));
+    p->text = malloc(n + 1);
+    p->sizes = calloc((size_t)g->size, sizeof *p->sizes);
+    if (!p->text || !p->sizes) {
+        gm_pending_free(p);
+        return GM_FAIL(GM_ENOMEM, "no memory for %zu bytes to exchange", n);
+    }
+    if (n) memcpy(p->text, bytes, n);
+    p->sizes[g->rank] = n;
+    p->text_to = all;
+    p->sizes_to = sizes;
+    p->step = step_exchange;
+    p->rounds = 2;
+    return gm_pending_start(p, NULL);
+}

@@ -1,0 +1,430 @@
+/* operation.c - operations under way: messages, rounds, waiting. See state.h.
+ *
+ * Tags. A group's history is a hash of every call on it so far; the tag of a message is taken from the history
+ * after its call. So the messages of calls that differ never meet, a difference shows at the latest at the next
+ * call, and operations under way at the same time do not mix. The trap: what failed may still be written to by the
+ * transport; it is given up, keeps its tensors and scratch, and is freed when its last message has ended. */
+#include "state.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "../../kernels/philox.h"
+
+gm_status gm_pending_new(gm_comm *c, gm_group *g, gm_collective call, gm_tensor *in, gm_tensor *out, size_t scratch,
+                         int max_messages, gm_pending **made)
+{
+    gm_status   st = GM_OK;
+    void       *data = NULL;
+    gm_pending *p = calloc(1, sizeof *p);
+    if (!p) return GM_FAIL(GM_ENOMEM, "no memory for an operation");
+    p->comm = c;
+    p->group = g;
+    p->call = call;
+    p->room = max_messages;
+    p->messages = calloc((size_t)max_messages + 1, sizeof *p->messages);
+    p->record = (gm_record){.call = (int)call, .dtype = -1, .reduction = -1, .root = -1, .dim = -1, .join = -1};
+    if (!p->messages) st = GM_FAIL(GM_ENOMEM, "no memory for an operation");
+    if (st == GM_OK && scratch) {
+        p->pool = (in ? in : out)->storage->device->pool;
+        gm_pool_set_place(p->pool, gm_comm_place(c), gm_call_name(call));
+        st = gm_pool_alloc(p->pool, scratch, &data, &p->block);
+        p->scratch = data;
+    }
+    if (st != GM_OK) {
+        gm_pending_free(p);
+        return st;
+    }
+    if ((p->in = in)) gm_tensor_retain(in);
+    if ((p->out = out)) gm_tensor_retain(out);
+    *made = p;
+    return GM_OK;
+}
+
+void gm_pending_free(gm_pending *p)
+{
+    if (!p) return;
+    if (p->block) gm_pool_release(p->pool, p->block);
+    gm_tensor_release(p->in);
+    gm_tensor_release(p->out);
+    free(p->messages);
+    free(p->answers);
+    free(p->rows);
+    free(p->text);
+    free(p->sizes);
+    free(p);
+}
+
+static void unlink_pending(gm_pending *p)
+{
+    gm_comm *c = p->comm;
+    if (p->before) p->before->next = p->next;
+    else c->under_way = p->next;
+    if (p->next) p->next->before = p->before;
+    gm_pending_free(p);
+}
+
+/* ---- messages ---- */
+
+static void fail(gm_pending *p, gm_status st)
+{
+    if (p->status == GM_OK) {
+        p->status = st;
+        snprintf(p->error, sizeof p->error, "%s", gm_last_error());
+    }
+    gm_pending_give_up(p);
+}
+
+static gm_message *add(gm_pending *p)
+{
+    if (p->n_messages == p->room) {
+        gm_message *more = realloc(p->messages, 2 * (size_t)(p->room + 1) * sizeof *more);
+        if (!more) {
+            fail(p, GM_FAIL(GM_ECOMM, "no memory for the messages of an operation that has begun"));
+            return NULL;
+        }
+        p->messages = more;
+        p->room = 2 * (p->room + 1);
+    }
+    p->messages[p->n_messages] = (gm_message){0};
+    return &p->messages[p->n_messages++];
+}
+
+static void add_message(gm_pending *p, bool send, int place, char *bytes, size_t n, bool always)
+{
+    if (!n && !always) return;
+    do {
+        size_t      piece = n < GM_MESSAGE_MAX ? n : GM_MESSAGE_MAX;
+        gm_message *m = add(p);
+        if (!m) return;
+        m->bytes = bytes;
+        m->n = piece;
+        m->place = place;
+        m->send = send;
+        n -= piece;
+        if (bytes) bytes += piece;
+    } while (n);
+}
+
+void gm_pending_send(gm_pending *p, int place, const void *bytes, size_t n, bool always)
+{
+    add_message(p, true, place, (char *)bytes, n, always);
+}
+
+void gm_pending_receive(gm_pending *p, int place, void *bytes, size_t n, bool always)
+{
+    add_message(p, false, place, bytes, n, always);
+}
+
+/* Receives first, so that what arrives finds its place. */
+static void post(gm_pending *p)
+{
+    gm_comm      *c = p->comm;
+    gm_transport *t = c->transport;
+    for (int sends = 0; sends < 2; sends++)
+        for (int i = p->first; i < p->n_messages && p->status == GM_OK; i++) {
+            gm_message *m = &p->messages[i];
+            int         rank = p->group->member[m->place], bad = 0;
+            if (m->send != (sends == 1)) continue;
+            if (m->send) p->account->bytes += m->n;
+            if (!t->has_data) {
+                m->done = true;
+                continue;
+            }
+            if (m->send) bad = t->send(t, rank, p->tag, m->bytes, m->n, &m->request);
+            else bad = t->receive(t, rank, p->tag, m->bytes, m->n, &m->request);
+            if (bad) {
+                fail(p, gm_comm_transport_failed(c));
+                return;
+            }
+            if (m->send) c->sent[rank]++;
+            p->left++;
+        }
+}
+
+static void wrong_size(gm_pending *p, const gm_message *m, size_t got)
+{
+    char call[480];
+    gm_record_describe(&p->record, p->group->name, call, sizeof call);
+    fail(p, GM_FAIL(GM_EMISMATCH, "%s: rank %d sent %s%zu bytes where %zu were expected", call,
+                    p->group->member[m->place], got > m->n ? "at least " : "", got, m->n));
+}
+
+/* Tests the messages under way; true when one ended. */
+static bool test_messages(gm_pending *p)
+{
+    gm_comm      *c = p->comm;
+    gm_transport *t = c->transport;
+    bool          moved = false;
+    for (int i = p->first; i < p->n_messages && p->left; i++) {
+        gm_message *m = &p->messages[i];
+        size_t      got = 0;
+        if (m->done || !m->request) continue;
+        int ended = t->test(t, m->request, &got);
+        if (!ended) continue;
+        m->request = NULL;
+        m->done = moved = true;
+        p->left--;
+        if (ended < 0) {
+            fail(p, gm_comm_transport_failed(c));
+        } else if (!m->send && got != GM_CANCELLED) {
+            c->taken[p->group->member[m->place]]++;
+            if (got != m->n) wrong_size(p, m, got);
+        }
+    }
+    if (moved) p->progressed = gm_comm_now();
+    return moved;
+}
+
+void gm_pending_give_up(gm_pending *p)
+{
+    gm_transport *t = p->comm->transport;
+    if (p->given_up || p->done) return;
+    p->given_up = true;
+    gm_flight_end(p->comm->flight, p->flight, -1);
+    for (int i = p->first; i < p->n_messages; i++) {
+        gm_message *m = &p->messages[i];
+        if (m->request && !m->done && !m->send) t->cancel(t, m->request);
+    }
+}
+
+/* ---- rounds ---- */
+
+static void run_step(gm_pending *p, int round)
+{
+    bool   charged = p->comm->charged; /* a wait or a start is being timed: this time is in it */
+    double began = charged ? 0 : gm_comm_now();
+    p->round = round;
+    p->first = p->n_messages;
+    gm_status st = p->step(p, round);
+    if (st != GM_OK) fail(p, st);
+    else post(p);
+    if (!charged) p->account->exposed += gm_comm_now() - began;
+}
+
+static void finish(gm_pending *p)
+{
+    double now = gm_comm_now();
+    p->done = true;
+    p->account->seconds += now - p->started;
+    gm_flight_end(p->comm->flight, p->flight, now);
+}
+
+/* As far as it goes now; true when something moved. */
+static bool advance(gm_pending *p)
+{
+    bool moved = p->left ? test_messages(p) : false;
+    while (!p->done && !p->given_up && !p->left) {
+        if (p->round == p->rounds) finish(p);
+        else run_step(p, p->round + 1);
+        moved = true;
+    }
+    return moved;
+}
+
+bool gm_operations_advance(gm_comm *c)
+{
+    bool moved = false;
+    for (gm_pending *p = c->under_way, *next; p; p = next) {
+        next = p->next;
+        if (!p->done) moved |= advance(p);
+        if (p->dropped && (p->done || (p->given_up && !p->left))) unlink_pending(p);
+    }
+    return moved;
+}
+
+/* ---- starting ---- */
+
+static uint64_t history_start(const gm_group *g, uint64_t salt)
+{
+    return gm_mix64(g->id ^ gm_mix64(g->comm->epoch) ^ salt);
+}
+
+/* The history that a call belongs to: that of the group, or of one direction between two members. */
+static void enter_history(gm_pending *p, uint64_t *number, uint64_t *history, uint64_t salt)
+{
+    gm_record *r = &p->record;
+    if (!*number) *history = history_start(p->group, salt);
+    r->group = p->group->id ^ salt;
+    r->epoch = p->comm->epoch;
+    r->number = *number;
+    *history = gm_mix64(*history ^ gm_record_fingerprint(r));
+    p->tag = (int)((*history & 0x7fffff) << 8 | (*number & 0xff)); /* GM_TAG_BITS */
+    ++*number;
+}
+
+static void enter(gm_pending *p)
+{
+    gm_comm  *c = p->comm;
+    gm_group *g = p->group;
+    if (p->call == GM_CALL_send || p->call == GM_CALL_receive) {
+        bool     send = p->call == GM_CALL_send;
+        uint64_t from = (uint64_t)(send ? g->rank : p->root), to = (uint64_t)(send ? p->root : g->rank);
+        gm_pair *pair = send ? &g->to[p->root] : &g->from[p->root];
+        enter_history(p, &pair->number, &pair->history, gm_mix64((from + 1) << 32 | to));
+    } else {
+        enter_history(p, &g->number, &g->history, 0);
+    }
+    snprintf(p->record.place, sizeof p->record.place, "%s", gm_comm_place(c));
+    p->flight = gm_flight_add(c->flight, &p->record, g->name, p->started);
+    p->account = &g->account[p->call][c->phase];
+    p->account->calls++;
+    gm_pending **at = &c->under_way; /* at the end: the oldest moves first */
+    while (*at) {
+        p->before = *at;
+        at = &(*at)->next;
+    }
+    *at = p;
+    c->n_under_way++;
+}
+
+gm_status gm_pending_start(gm_pending *p, gm_pending **out)
+{
+    gm_comm *c = p->comm;
+    bool     charged = c->charged;
+    c->charged = true;
+    p->started = p->progressed = gm_comm_now();
+    enter(p);
+    if (c->checked && p->group->size > 1 && p->call != GM_CALL_send && p->call != GM_CALL_receive &&
+        c->transport->has_data) {
+        gm_status st = gm_control_compare(p);
+        if (st != GM_OK) fail(p, st);
+    }
+    if (p->status == GM_OK) {
+        run_step(p, 0);
+        advance(p);
+    }
+    p->account->exposed += gm_comm_now() - p->started;
+    c->charged = charged;
+    if (!out) return gm_comm_wait(c, p);
+    *out = p;
+    return GM_OK;
+}
+
+/* ---- waiting ---- */
+
+#define ASK_AFTER 0.2 /* seconds without progress until the others are asked, */
+#define ASK_EVERY 1.0 /* and again */
+
+/* What a member that did not do its part is doing. */
+static size_t absent_member(const gm_pending *p, int place, char *text, size_t size)
+{
+    const gm_answer *a = p->answers ? &p->answers[place] : NULL;
+    int              rank = p->group->member[place];
+    if (a && a->came) return (size_t)snprintf(text, size, "; rank %d has come, but its data has not", rank);
+    if (a && a->answered) return (size_t)snprintf(text, size, "; rank %d has not come: %s", rank, a->text);
+    const gm_record *last = p->record.number ? gm_flight_find(p->comm->flight, p->record.group, p->record.epoch,
+                                                              p->record.number - 1)
+                                             : NULL;
+    char             call[480] = "no call of this group";
+    if (last) gm_record_describe(last, NULL, call, sizeof call);
+    return (size_t)snprintf(text, size, "; rank %d does not answer; known of it here: %s", rank, call);
+}
+
+static gm_status hang(gm_pending *p)
+{
+    char   call[480], text[1400] = "";
+    size_t n = 0;
+    gm_record_describe(&p->record, p->group->name, call, sizeof call);
+    for (int place = 0; place < p->group->size; place++) {
+        bool absent = p->comparing && place != p->group->rank && !p->answers[place].checked;
+        for (int i = p->first; i < p->n_messages; i++) absent |= p->messages[i].place == place && !p->messages[i].done;
+        if (absent && n < sizeof text) n += absent_member(p, place, text + n, sizeof text - n);
+    }
+    return GM_FAIL(GM_EHANG, "%s: nothing has moved for %g s%s", call, p->comm->timeout, text);
+}
+
+static gm_status watch(gm_pending *p, double since, double *asked)
+{
+    double now = gm_comm_now(), quiet = now - since;
+    if (p->comm->timeout > 0 && quiet > p->comm->timeout) return hang(p);
+    if (quiet > ASK_AFTER && now - *asked > ASK_EVERY) {
+        *asked = now;
+        gm_control_ask(p);
+    }
+    return GM_OK;
+}
+
+gm_status gm_pending_wait_until(gm_pending *p, bool (*met)(gm_pending *p))
+{
+    gm_comm *c = p->comm;
+    double   began = gm_comm_now(), asked = 0;
+    unsigned turns = 0;
+    while (!met(p)) {
+        bool moved = gm_operations_advance(c);
+        moved |= gm_control_read(c);
+        if (met(p)) return GM_OK;
+        if (p->status != GM_OK) return gm_fail_again(p->status, p->error);
+        GM_TRY(gm_comm_check_failed(c));
+        GM_TRY(gm_comm_check_interrupt(c));
+        if (p->given_up) return GM_FAIL(GM_EINVAL, "this operation was abandoned when a section ended");
+        double since = p->progressed > began ? p->progressed : began;
+        if (moved) turns = 0;
+        else gm_comm_pause(since, &turns);
+        if (turns % 64 == 63) GM_TRY(watch(p, since, &asked));
+    }
+    return GM_OK;
+}
+
+static bool is_done(gm_pending *p) { return p->done; }
+
+gm_status gm_comm_wait(gm_comm *c, gm_pending *p)
+{
+    if (p->done) {
+        c->n_under_way--;
+        unlink_pending(p);
+        return GM_OK;
+    }
+    double      began = gm_comm_now();
+    gm_record   outer = c->waiting;
+    const char *outer_group = c->waiting_group;
+    bool        charged = c->charged;
+    c->waiting = p->record;
+    c->waiting_group = p->group->name;
+    c->charged = true;
+    gm_status st = gm_pending_wait_until(p, is_done);
+    c->charged = charged;
+    c->waiting = outer;
+    c->waiting_group = outer_group;
+    p->account->exposed += gm_comm_now() - began;
+    c->n_under_way--;
+    if (st == GM_OK) {
+        unlink_pending(p);
+        return GM_OK;
+    }
+    p->dropped = true;
+    gm_pending_give_up(p);
+    if (!p->left) unlink_pending(p);
+    return st;
+}
+
+gm_status gm_comm_test(gm_comm *c, gm_pending *p, bool *done)
+{
+    if (!p->done) {
+        gm_operations_advance(c);
+        gm_control_read(c);
+    }
+    *done = p->done;
+    if (p->done) return GM_OK;
+    if (p->status != GM_OK) return gm_fail_again(p->status, p->error);
+    if (p->given_up) return GM_FAIL(GM_EINVAL, "this operation was abandoned when a section ended");
+    return gm_comm_check_failed(c);
+}
+
+void gm_comm_drop(gm_comm *c, gm_pending *p)
+{
+    c->n_under_way--;
+    p->dropped = true;
+    if (p->done || (p->given_up && !p->left)) unlink_pending(p);
+}
+
+gm_status gm_comm_poll(gm_comm *c)
+{
+    if (c->world == 1 || !c->transport->has_data) return GM_OK;
+    gm_operations_advance(c);
+    gm_control_read(c);
+    return gm_comm_check_failed(c);
+}
+
+int gm_comm_under_way(const gm_comm *c) { return c->n_under_way; }

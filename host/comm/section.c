@@ -1,0 +1,141 @@
+/* section.c - ends of sections and of the program; recovery after a section failed.
+ *
+ * Recovery leaves nothing behind: every rank takes back its receives, tells the others how many data messages it has
+ * sent them since the start, and takes in what has not arrived anywhere until the numbers agree; then all groups
+ * begin a new epoch. Nobody sends anything between the end of the section and the last rank's word that it is done. */
+#include "state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Reads control messages, and moves what is under way, until met(c). */
+static gm_status wait_for(gm_comm *c, bool (*met)(gm_comm *c), bool (*there)(gm_comm *c, int rank), const char *what)
+{
+    double   since = gm_comm_now();
+    unsigned turns = 0;
+    while (!met(c)) {
+        bool moved = gm_operations_advance(c);
+        moved |= gm_control_read(c);
+        if (c->failed || c->broken) return gm_comm_check_failed(c);
+        if (moved) {
+            turns = 0;
+            since = gm_comm_now();
+            continue;
+        }
+        gm_comm_pause(since, &turns);
+        if (c->timeout <= 0 || gm_comm_now() - since < c->timeout) continue;
+        char   text[400] = "";
+        size_t n = 0;
+        for (int rank = 0; rank < c->world && n < sizeof text - 8; rank++)
+            if (rank != c->rank && !there(c, rank))
+                n += (size_t)snprintf(text + n, sizeof text - n, "%s%d", n ? ", " : "", rank);
+        return GM_FAIL(GM_EHANG, "%s: nothing has been heard for %g s from rank %s", what, c->timeout, text);
+    }
+    return GM_OK;
+}
+
+static bool all(gm_comm *c, bool (*there)(gm_comm *c, int rank))
+{
+    for (int rank = 0; rank < c->world; rank++)
+        if (rank != c->rank && !there(c, rank)) return false;
+    return true;
+}
+
+static bool ended(gm_comm *c, int rank) { return c->ending[rank].section > c->section; }
+static bool all_ended(gm_comm *c) { return all(c, ended); }
+static bool recovered(gm_comm *c, int rank) { return c->ending[rank].recovered > c->section; }
+static bool all_recovered(gm_comm *c) { return all(c, recovered); }
+static bool left(gm_comm *c, int rank) { return c->left[rank]; }
+static bool all_left(gm_comm *c) { return all(c, left); }
+
+/* Its count has come, and so has all that it sent. */
+static bool drained(gm_comm *c, int rank)
+{
+    return c->ending[rank].recovering > c->section && c->taken[rank] == c->ending[rank].sent;
+}
+
+static bool all_drained(gm_comm *c)
+{
+    int from, took;
+    while ((took = c->transport->drain(c->transport, &from)) > 0) c->taken[from]++;
+    if (took < 0) c->broken = true;
+    for (gm_pending *p = c->under_way; p; p = p->next)
+        if (p->left) return false;
+    return all(c, drained);
+}
+
+static bool something_under_way(const gm_comm *c)
+{
+    for (const gm_pending *p = c->under_way; p; p = p->next)
+        if (!p->done) return true;
+    return false;
+}
+
+static void forget_checks(gm_comm *c)
+{
+    for (gm_check *k = c->checks, *next; k; k = next) {
+        next = k->next;
+        free(k);
+    }
+    c->checks = NULL;
+}
+
+static gm_status recover(gm_comm *c)
+{
+    for (gm_pending *p = c->under_way; p; p = p->next) gm_pending_give_up(p);
+    gm_control_stage(c, GM_STAGE_RECOVERING, false, false, NULL);
+    GM_TRY(wait_for(c, all_drained, drained, "recovery after a failed section"));
+    gm_control_stage(c, GM_STAGE_RECOVERED, false, false, NULL);
+    GM_TRY(wait_for(c, all_recovered, recovered, "recovery after a failed section"));
+    gm_operations_advance(c); /* frees what nobody waits for */
+    forget_checks(c);
+    c->epoch++;
+    for (gm_group *g = c->groups; g; g = g->next) {
+        g->number = 0;
+        memset(g->to, 0, (size_t)g->size * sizeof *g->to);
+        memset(g->from, 0, (size_t)g->size * sizeof *g->from);
+    }
+    return GM_OK;
+}
+
+static gm_status end_section(gm_comm *c, bool ok, const char *text, int *failed, int *first)
+{
+    bool under_way = something_under_way(c), clean = ok && !under_way;
+    gm_control_stage(c, GM_STAGE_ENDED, ok, under_way, text);
+    GM_TRY(wait_for(c, all_ended, ended, "the end of a section"));
+    for (int rank = 0; rank < c->world; rank++) {
+        const gm_ending *e = &c->ending[rank];
+        bool             well = rank == c->rank ? ok : e->ok;
+        if (!well && !(*failed)++) *first = rank;
+        clean = clean && (rank == c->rank || (e->ok && !e->under_way));
+    }
+    if (!clean) GM_TRY(recover(c));
+    c->failed_section = false;
+    c->section++;
+    return GM_OK;
+}
+
+gm_status gm_comm_section_end(gm_comm *c, bool ok, const char *text, int *failed, int *first)
+{
+    *failed = 0;
+    *first = -1;
+    if (c->world == 1 || !c->transport->has_data) {
+        *failed = !ok;
+        *first = ok ? -1 : c->rank;
+        return GM_OK;
+    }
+    c->in_section_end = true;
+    gm_status st = end_section(c, ok, text, failed, first);
+    c->in_section_end = false;
+    return st;
+}
+
+gm_status gm_comm_leave(gm_comm *c)
+{
+    if (c->world == 1 || !c->transport->has_data) return GM_OK;
+    GM_TRY(gm_comm_check_failed(c));
+    c->leaving = true;
+    gm_control_stage(c, GM_STAGE_LEAVING, true, false, NULL);
+    return wait_for(c, all_left, left, "the end of the program");
+}

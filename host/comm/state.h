@@ -1,0 +1,230 @@
+/* state.h - what the files of comm/ share. Private to them.
+ *
+ *     comm.c        life of a comm, groups, settings            operation.c   operations under way, waiting
+ *     collective.c  the collectives, each as rounds of messages  combine.c    sums and packing
+ *     flight.c      the record of what was called               control.c     control messages, failures, stalls
+ *     section.c     ends of sections, recovery                  join.c        transports; comm_mpi.c is a module
+ *
+ * An operation is a list of rounds: messages that may all be under way at once, then a local step. The step of
+ * round k runs when every message of round k - 1 is done, and adds those of round k; step 0 runs at the start. */
+#ifndef GM_COMM_STATE_H
+#define GM_COMM_STATE_H
+
+#include "../../kernels/device.h"
+#include "comm.h"
+#include "transport.h"
+
+/* What can be called, by its name in reports. */
+#define GM_COLLECTIVES(X)                                                                                        \
+    X(all_reduce)                                                                                                \
+    X(all_gather) X(reduce_scatter) X(broadcast) X(reduce) X(gather) X(scatter) X(all_to_all) X(all_to_all_rows) \
+        X(barrier) X(exchange) X(send) X(receive)
+typedef enum gm_collective {
+#define GM_COLLECTIVE(name) GM_CALL_##name,
+    GM_COLLECTIVES(GM_COLLECTIVE)
+#undef GM_COLLECTIVE
+        GM_CALL_COUNT
+} gm_collective;
+
+/* ---- flight.c: what was called ---- */
+
+#define GM_FLIGHT_RING 4096
+#define GM_PLACE_ROOM  96
+
+/* One call; sent to other ranks as it is (all run one build). -1: does not apply. */
+typedef struct gm_record {
+    uint64_t group, epoch, number; /* number: calls before it in this group and epoch, or pair of a group */
+    int32_t  call, dtype, reduction, root, dim, join;
+    int32_t  ndim;
+    int64_t  shape[GM_MAX_DIMS];
+    char     place[GM_PLACE_ROOM];
+} gm_record;
+
+typedef struct gm_flight_entry {
+    gm_record   record;
+    const char *group;          /* its name */
+    double      started, ended; /* ended 0: under way; negative: given up */
+} gm_flight_entry;
+
+typedef struct gm_flight {
+    uint64_t        n; /* calls so far: the newest is entry[(n - 1) % ring] */
+    gm_flight_entry entry[GM_FLIGHT_RING];
+} gm_flight;
+
+uint64_t         gm_flight_add(gm_flight *f, const gm_record *record, const char *group, double now);
+void             gm_flight_end(gm_flight *f, uint64_t at, double now); /* now: negative when given up */
+const gm_record *gm_flight_find(const gm_flight *f, uint64_t group, uint64_t epoch, uint64_t number);
+/* Equal for two records exactly when the calls fit together; places do not count, send fits receive. */
+uint64_t    gm_record_fingerprint(const gm_record *r);
+const char *gm_call_name(int call);
+/* "all_reduce f32 (4, 8) sum, call 17 of data, at blocks.3"; group may be NULL. Returns buf. */
+char *gm_record_describe(const gm_record *r, const char *group, char *buf, size_t size);
+
+/* ---- groups ---- */
+
+typedef struct gm_account {
+    uint64_t calls, bytes, copied;
+    double   seconds, exposed;
+} gm_account;
+
+typedef struct gm_pair { /* messages between this rank and one member, in one direction */
+    uint64_t number, history;
+} gm_pair;
+
+struct gm_group {
+    gm_comm   *comm;
+    gm_group  *next;
+    char      *name;
+    int        size, rank;
+    int       *member;  /* ranks, by place */
+    uint32_t   axes;    /* of the mesh; ~0: made by gm_comm_group_of */
+    bool       retired; /* of a mesh that is no more: kept for its accounts */
+    uint64_t   id;      /* of name and members: the same on all of them */
+    uint64_t   number, history;
+    gm_pair   *to, *from; /* by place */
+    gm_account account[GM_CALL_COUNT][GM_PHASE_COUNT];
+};
+
+/* ---- operations ---- */
+
+typedef struct gm_message {
+    char  *bytes;
+    size_t n;
+    void  *request;
+    int    place; /* of the other member */
+    bool   send, done;
+} gm_message;
+
+/* What another member said when a wait asked it. */
+typedef struct gm_answer {
+    bool answered, came, ended, checked;
+    char text[512]; /* what it is doing instead */
+} gm_answer;
+
+/* How a block lies in a tensor along dimension `dim`: outer x (parts x inner), bytes of inner. */
+typedef struct gm_strip {
+    int64_t outer;
+    size_t  inner;
+} gm_strip;
+
+struct gm_pending {
+    gm_comm      *comm;
+    gm_group     *group;
+    gm_pending   *next, *before;
+    gm_collective call;
+    gm_status (*step)(gm_pending *p, int round);
+    int         round, rounds; /* steps 0 .. rounds are run */
+    bool        done, dropped; /* dropped: nobody will wait for it */
+    bool        comparing;     /* checked mode: no messages yet */
+    bool        given_up;      /* its wait failed, or recovery abandoned it */
+    gm_status   status;        /* why it failed */
+    char        error[1100];
+    gm_record   record;
+    uint64_t    flight;
+    int         tag;
+    gm_message *messages;
+    int         n_messages, room, first, left; /* of this round: from `first` on, `left` not done */
+    gm_account *account;
+    double      started, progressed;
+    gm_answer  *answers; /* a member; NULL until somebody was asked */
+
+    gm_tensor   *in, *out; /* retained */
+    gm_reduction op;
+    int          root;
+    gm_strip     split, join;
+    gm_pool     *pool;
+    gm_block    *block;
+    char        *scratch, *scratch2; /* both in block */
+    int64_t     *rows;               /* all_to_all_rows: send counts, then receive counts */
+    char        *text;               /* exchange: what this rank gives, then what all gave */
+    size_t      *sizes;
+    char       **text_to; /* where both go in the end */
+    size_t      *sizes_to;
+};
+
+/* A new operation, not under way: retains in and out (NULL is allowed), takes scratch from their device's pool. */
+gm_status gm_pending_new(gm_comm *c, gm_group *g, gm_collective call, gm_tensor *in, gm_tensor *out, size_t scratch,
+                         int max_messages, gm_pending **p);
+void      gm_pending_free(gm_pending *p);
+/* Enters it into the records, runs it as far as it goes; out NULL: waits. Takes p. */
+gm_status gm_pending_start(gm_pending *p, gm_pending **out);
+/* A message of the round being built. Empty ones are left out but for `always`. */
+void gm_pending_send(gm_pending *p, int place, const void *bytes, size_t n, bool always);
+void gm_pending_receive(gm_pending *p, int place, void *bytes, size_t n, bool always);
+void gm_pending_give_up(gm_pending *p);
+/* The one waiting loop: until met(p), or a failure of p, of another rank, an interrupt, a hang. */
+gm_status gm_pending_wait_until(gm_pending *p, bool (*met)(gm_pending *p));
+/* Moves everything under way; true when something moved. */
+bool gm_operations_advance(gm_comm *c);
+
+/* ---- the comm ---- */
+
+typedef struct gm_ending { /* what another rank said at the end of a section */
+    uint64_t section;      /* which one it ended last, from 1 */
+    bool     ok, under_way;
+    uint64_t recovering, recovered; /* sections it began and finished recovering from */
+    uint64_t sent;                  /* data messages it sent here so far, when it began to recover */
+    char     text[1000];
+} gm_ending;
+
+typedef struct gm_check { /* a call of another rank in checked mode that this rank has not come to */
+    struct gm_check *next;
+    int              rank;
+    gm_record        record;
+} gm_check;
+
+struct gm_comm {
+    gm_transport      *transport;
+    gm_mesh            mesh;
+    int                rank, world;
+    gm_group          *groups;
+    gm_pending        *under_way;   /* not done, or not waited for */
+    int                n_under_way; /* not waited for */
+    bool               charged;     /* the time is in some operation's account already */
+    double             timeout;
+    bool               checked, alone;
+    gm_phase           phase;
+    const char *const *place;
+    bool (*asked)(void *context);
+    void           *asked_context;
+    uint64_t        epoch;
+    uint64_t       *sent, *taken; /* data messages by rank */
+    bool            broken;       /* the transport lost a control message */
+    bool            failed;       /* another rank ends, or this section has failed on it */
+    bool            failed_section;
+    gm_peer_failure failure;
+    int             acknowledged; /* ranks that know of this rank's failure */
+    uint64_t        section;      /* ended so far */
+    bool            in_section_end;
+    bool            leaving;
+    bool           *left; /* ranks that have called gm_comm_leave */
+    gm_ending      *ending;
+    gm_check       *checks;
+    gm_record       waiting; /* the call being waited for; call -1: none */
+    const char     *waiting_group;
+    gm_flight      *flight;
+};
+
+double      gm_comm_now(void);
+const char *gm_comm_place(const gm_comm *c);
+gm_status   gm_comm_transport_failed(gm_comm *c);
+gm_group   *gm_comm_find_group(gm_comm *c, uint64_t id);
+/* GM_EPEER when another rank has failed, GM_EINTERRUPT when somebody asked. */
+gm_status gm_comm_check_failed(gm_comm *c);
+gm_status gm_comm_check_interrupt(gm_comm *c);
+/* One turn of a waiting loop that made no progress since `since`: spin, yield, or sleep a little. */
+void gm_comm_pause(double since, unsigned *turns);
+
+/* ---- control.c ---- */
+
+/* Reads what other ranks say; true when something was there. */
+bool gm_control_read(gm_comm *c);
+/* Asks the members that p waits for what they did; the answers come through gm_control_read. */
+void gm_control_ask(gm_pending *p);
+/* Checked mode: GM_EMISMATCH unless every member makes the same call. Waits. */
+gm_status gm_control_compare(gm_pending *p);
+/* Tells all others where this rank is at the end of the current section. */
+typedef enum gm_stage { GM_STAGE_ENDED, GM_STAGE_RECOVERING, GM_STAGE_RECOVERED, GM_STAGE_LEAVING } gm_stage;
+void gm_control_stage(gm_comm *c, gm_stage stage, bool ok, bool under_way, const char *text);
+
+#endif

@@ -1,0 +1,57 @@
+/* transport.h - what carries messages between ranks: the one interface under comm.h.
+ *
+ * A transport moves two kinds of messages. Data messages are matched by (sender, tag), in order for one pair and
+ * tag, and go straight between the callers' buffers. Control messages are small, copied, and arrive in order for
+ * each pair. Nothing here waits: every call returns at once. Collectives, sums, counts and time-outs are the comm's.
+ *
+ * Transports: `self` (a world of one), `meta` (any world, moves nothing), Open MPI (comm_mpi.c, in a module of its
+ * own), threads of one process (spec/unit). The module fills this struct across a library boundary, so it begins
+ * with its size and version, failures are texts in `error`, and no function of the host is needed behind it. */
+#ifndef GM_TRANSPORT_H
+#define GM_TRANSPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define GM_TRANSPORT_VERSION 1
+#define GM_TAG_BITS          31         /* tags are 0 <= tag < 2^31 */
+#define GM_MESSAGE_MAX       (1u << 30) /* bytes of one data message; the comm sends longer ones in pieces */
+#define GM_CONTROL_MAX       2048       /* bytes of one control message */
+#define GM_CANCELLED         SIZE_MAX   /* what test gives as size for a receive that was taken back */
+
+typedef struct gm_transport gm_transport;
+struct gm_transport {
+    uint32_t size, version;
+    char     name[64]; /* "Open MPI 4.1.4", "self" */
+    int      rank, world;
+    bool     has_data; /* false: counts and moves nothing; no function but close is called */
+    void    *context;
+    char     error[512]; /* after a function returned a negative number */
+
+    /* Starts a message. The bytes stay untouched until test says done. 0, or negative. */
+    int (*send)(gm_transport *t, int to, int tag, const void *bytes, size_t n, void **request);
+    int (*receive)(gm_transport *t, int from, int tag, void *bytes, size_t n, void **request);
+    /* 1: done, the request is gone; *n: bytes received, more than was asked for when the message was longer (the
+     * rest is lost), or GM_CANCELLED. 0: under way. */
+    int (*test)(gm_transport *t, void *request, size_t *n);
+    /* Takes back a receive, if nothing has begun to arrive for it; it is to be tested still. */
+    int (*cancel)(gm_transport *t, void *request);
+    /* Takes in one data message that no receive waits for and drops it. 1: done, *from; 0: there is none now, or
+     * one is on its way in (call again). */
+    int (*drain)(gm_transport *t, int *from);
+    /* A control message: at most GM_CONTROL_MAX bytes, copied. */
+    int (*tell)(gm_transport *t, int to, const void *bytes, size_t n);
+    /* 1: one was there; bytes has room for GM_CONTROL_MAX. 0: none. */
+    int (*hear)(gm_transport *t, void *bytes, size_t *n, int *from);
+    /* orderly: all ranks close, nothing is under way. Otherwise leaves without waiting for anybody. Frees. */
+    void (*close)(gm_transport *t, bool orderly);
+};
+
+/* The one function that the module ganymede_mpi.so exports, by this name: joins the job and fills *t (zeroed, but
+ * for size and version, which must fit). 0, or negative with a message in t->error. */
+#define GM_MPI_MODULE "ganymede_mpi.so"
+#define GM_MPI_OPEN   "gm_mpi_open"
+typedef int (*gm_mpi_open_function)(gm_transport *t);
+
+#endif
