@@ -213,7 +213,8 @@ void gm_reducer_free(gm_reducer *d)
             *p = d->chain;
             break;
         }
-    /* What is under way is not waited for, since a collector may call; the comm holds what it needs. */
+    for (int k = 0; k < d->n_buckets; k++) /* not waited for: a collector may call */
+        if (d->buckets[k].pending) gm_comm_drop(d->rank->comm, d->buckets[k].pending);
     for (int i = 0; i < d->n; i++) {
         gm_tensor_release(d->slots[i].view);
         gm_value_release(d->slots[i].leaf);
