@@ -19,7 +19,7 @@ typedef struct slot {
 
 typedef struct bucket {
     gm_dtype    dtype;
-    uint32_t    axes; /* batch axes that do not cut its members */
+    uint32_t    cut; /* axes that cut its members, all alike: never summed over */
     int64_t     numel;
     int         first, last; /* slots; the last has the lowest place among the leaves */
     int         members, waiting;
@@ -71,15 +71,15 @@ static size_t bucket_bytes(const bucket *b) { return (size_t)b->numel * gm_dtype
 static int choose_bucket(gm_reducer *d, int i, size_t limit)
 {
     const gm_value *v = d->slots[i].leaf;
-    uint32_t        axes = gm_mesh_batch_axes(&d->rank->mesh) & ~gm_layout_cut_axes(&v->layout);
+    uint32_t        cut = gm_layout_cut_axes(&v->layout);
     size_t          bytes = (size_t)gm_tensor_numel(v->local) * gm_dtype_size(v->local->dtype);
     for (int k = d->n_buckets - 1; k >= 0; k--) {
         bucket *b = &d->buckets[k];
-        if (b->dtype != v->local->dtype || b->axes != axes) continue;
+        if (b->dtype != v->local->dtype || b->cut != cut) continue;
         if (bucket_bytes(b) + bytes <= limit) return k;
         break;
     }
-    d->buckets[d->n_buckets] = (bucket){.dtype = v->local->dtype, .axes = axes, .first = -1};
+    d->buckets[d->n_buckets] = (bucket){.dtype = v->local->dtype, .cut = cut, .first = -1};
     return d->n_buckets++;
 }
 
@@ -266,7 +266,7 @@ static gm_status launch(gm_reducer *d, bucket *b)
 {
     gm_comm  *comm;
     gm_group *g;
-    uint32_t  axes = b->axes;
+    uint32_t  axes = gm_mesh_batch_axes(&d->rank->mesh) & ~b->cut;
     for (int i = b->first; i >= 0; i = d->slots[i].next) {
         slot *s = &d->slots[i];
         if (s->leaf->grad != s->view)

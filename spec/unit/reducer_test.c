@@ -1,0 +1,320 @@
+/* reducer_test.c - gradients in buckets, summed over ranks that are threads: against sums in the order of ranks (16-bit
+ * types in f32, rounded once), to the bit, whatever the size of the buckets, the overlap, and the order in which a
+ * rank's backward finishes. */
+#include <stdlib.h>
+
+#include "../../host/parallel/reducer.h"
+#include "redistribute_blocks.h"
+#include "threads_transport.h"
+
+#define LEAVES 12
+#define STEPS  3
+
+typedef enum use { USED, UNUSED, UNUSED_HERE, NEGATIVE_ZERO, WHOLE } use;
+
+typedef struct plan {
+    size_t   bucket_bytes;
+    bool     overlap;
+    gm_dtype dtype[LEAVES];
+    int      ndim[LEAVES];
+    int64_t  shape[LEAVES][2];
+    use      uses[STEPS][LEAVES];
+    uint64_t seed;
+    int      world, buckets; /* buckets: what rank 0 got */
+} plan;
+
+static int64_t numel(const plan *p, int i)
+{
+    int64_t n = 1;
+    for (int d = 0; d < p->ndim[i]; d++) n *= p->shape[i][d];
+    return n;
+}
+
+/* Element e of what a rank's backward gives leaf i in a step; not a whole number, so that the order of sums shows. */
+static double term(const plan *p, int step, int i, int64_t e, int rank)
+{
+    unit_random r = {gm_mix64(p->seed + (uint64_t)(step * LEAVES + i) * 1000 + (uint64_t)rank) + (uint64_t)e};
+    if (p->uses[step][i] == WHOLE) r.n = gm_mix64(p->seed + (uint64_t)i) + (uint64_t)e; /* the same on every rank */
+    if (p->uses[step][i] == NEGATIVE_ZERO) return -0.0;
+    return unit_between(&r, -1, 1);
+}
+
+static bool touches(const plan *p, int step, int i, int rank)
+{
+    use u = p->uses[step][i];
+    return u == UNUSED_HERE ? rank == p->world - 1 : u != UNUSED;
+}
+
+/* As if the tape had run: leaves in a random order, each of them final when it is written. */
+static void backward(gm_rank *r, const plan *p, int step, gm_value **leaves)
+{
+    unit_random order = {p->seed + (uint64_t)(100 * r->rank + step)};
+    int         list[LEAVES];
+    for (int i = 0; i < LEAVES; i++) {
+        int k = (int)unit_below(&order, i + 1);
+        list[i] = list[k];
+        list[k] = i;
+    }
+    for (int k = 0; k < LEAVES; k++) {
+        int        i = list[k];
+        gm_tensor *g = NULL;
+        if (!touches(p, step, i, r->rank)) continue;
+        OK(gm_value_grad_buffer(leaves[i], &g));
+        for (int64_t e = 0; e < numel(p, i); e++)
+            gm_store(g->dtype, gm_tensor_data(g), e, term(p, step, i, e, r->rank));
+        leaves[i]->grad_set = true;
+        leaves[i]->grad_partial = p->uses[step][i] == WHOLE ? 0 : gm_mesh_batch_axes(&r->mesh);
+        OK(gm_reducer_ready(r->reducer, leaves[i]));
+        OK(gm_comm_poll(r->comm));
+    }
+}
+
+/* The sum as it should be, in the dtype of the leaf. */
+static double expected(const plan *p, int step, int i, int64_t e)
+{
+    unsigned char bytes[8] = {0};
+    gm_dtype      t = p->dtype[i];
+    double        sum = 0;
+    bool          any = false, whole = p->uses[step][i] == WHOLE;
+    for (int rank = 0; rank < (whole ? 1 : p->world); rank++) {
+        if (!touches(p, step, i, rank)) continue;
+        gm_store(t, bytes, 0, term(p, step, i, e, rank));
+        double x = gm_load(t, bytes, 0);
+        sum = !any ? x : t == GM_F64 ? sum + x : (double)((float)sum + (float)x);
+        any = true;
+    }
+    gm_store(t, bytes, 0, sum);
+    return gm_load(t, bytes, 0);
+}
+
+static void expect_step(gm_rank *r, const plan *p, int step, gm_reducer *d, gm_value **leaves)
+{
+    int unused[LEAVES], n = gm_reducer_unused(d, unused), at = 0;
+    for (int i = 0; i < LEAVES; i++) {
+        bool none = p->uses[step][i] == UNUSED;
+        if (none != (at < n && unused[at] == i)) fail_msg("leaf %d of step %d: reported wrongly", i, step);
+        at += none;
+        assert_int_equal(leaves[i]->grad_set, !none);
+        assert_int_equal(leaves[i]->grad_partial, 0);
+        for (int64_t e = 0; e < numel(p, i) && !none; e++) {
+            double got = gm_load(p->dtype[i], gm_tensor_data(leaves[i]->grad), e), want = expected(p, step, i, e);
+            if (got != want)
+                fail_msg("rank %d of %d, step %d, leaf %d (%s), element %d: %.17g, not %.17g", r->rank, p->world, step,
+                         i, gm_dtype_name(p->dtype[i]), (int)e, got, want);
+        }
+    }
+    assert_int_equal(at, n);
+}
+
+static void make_leaves(gm_rank *r, const plan *p, gm_value **leaves)
+{
+    for (int i = 0; i < LEAVES; i++) {
+        OK(gm_value_new(r, "test", p->dtype[i], p->ndim[i], p->shape[i], &leaves[i]));
+        OK(gm_value_require_grad(leaves[i], true));
+    }
+}
+
+static void train(gm_rank *r, void *context)
+{
+    plan       *p = context;
+    gm_value   *leaves[LEAVES];
+    gm_reducer *d = NULL;
+    size_t      bytes = 0, sent = 0;
+    make_leaves(r, p, leaves);
+    OK(gm_reducer_new(r, leaves, LEAVES, p->bucket_bytes, p->overlap, &d));
+    for (int i = 0; i < LEAVES; i++) bytes += (size_t)numel(p, i) * gm_dtype_size(p->dtype[i]);
+    assert_int_equal(gm_reducer_bytes(d), bytes);
+    for (int step = 0; step < STEPS; step++) {
+        for (int i = 0; i < LEAVES; i++) gm_value_zero_grad(leaves[i]);
+        gm_comm_reset_traffic(r->comm);
+        gm_reducer_arm(d, true);
+        backward(r, p, step, leaves);
+        if (!p->overlap) assert_int_equal(gm_comm_under_way(r->comm), 0);
+        OK(gm_reducer_finish(d));
+        assert_int_equal(gm_comm_under_way(r->comm), 0);
+        expect_step(r, p, step, d, leaves);
+    }
+    gm_traffic entries[16];
+    for (int i = 0, n = gm_comm_traffic(r->comm, entries, 16); i < n; i++) sent += entries[i].bytes;
+    if (p->world == 2) assert_int_equal(sent, bytes); /* 2 (p - 1) / p: with two ranks nothing is rounded */
+    if (r->rank == 0) p->buckets = gm_reducer_buckets(d);
+    gm_reducer_free(d);
+    assert_null(r->reducer);
+    for (int i = 0; i < LEAVES; i++) {
+        assert_non_null(leaves[i]->grad); /* an ordinary gradient now */
+        gm_value_release(leaves[i]);
+    }
+    assert_int_equal(gm_pool_stats(r->device->pool).live, 0);
+}
+
+static void draw_plan(unit_random *r, plan *p, int world, size_t bucket_bytes, bool overlap)
+{
+    static const gm_dtype dtypes[] = {GM_F32, GM_F64, GM_F32, GM_BF16, GM_F16};
+    *p = (plan){.bucket_bytes = bucket_bytes, .overlap = overlap, .world = world, .seed = unit_bits(r)};
+    for (int i = 0; i < LEAVES; i++) {
+        p->dtype[i] = dtypes[unit_below(r, 5)];
+        p->ndim[i] = (int)unit_below(r, 3);
+        for (int d = 0; d < 2; d++) p->shape[i][d] = 1 + unit_below(r, 20);
+        for (int step = 0; step < STEPS; step++) {
+            static const use uses[] = {USED, USED, USED, UNUSED, UNUSED_HERE, NEGATIVE_ZERO, WHOLE};
+            p->uses[step][i] = uses[unit_below(r, 7)];
+        }
+    }
+}
+
+void gm_test_reducer_sums(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {1, 100, 3000, 0};
+    unit_random         r = {37};
+    for (int world = 1; world <= 5; world++)
+        for (int k = 0; k < 4; k++)
+            for (int overlap = 0; overlap < 2; overlap++) {
+                plan p;
+                draw_plan(&r, &p, world, sizes[k], overlap);
+                run_world(world, train, &p);
+                if (k == 0) assert_int_equal(p.buckets, LEAVES); /* each alone: all are larger than a byte */
+                if (k == 3) assert_in_range(p.buckets, 1, 4);    /* one a dtype */
+            }
+}
+
+/* ---- accumulation, misuse, other axes ---- */
+
+static gm_value *leaf_of(gm_rank *r, const gm_layout *layout, int64_t n)
+{
+    gm_value *v = NULL;
+    OK(gm_value_new_block(r, "test", GM_F64, layout, 1, &n, &v));
+    OK(gm_value_require_grad(v, true));
+    return v;
+}
+
+/* What a backward does with one leaf: sets its gradient, or adds to it. */
+static gm_status give(gm_value *v, double x, uint32_t partial)
+{
+    gm_tensor *g = NULL;
+    OK(gm_value_grad_buffer(v, &g));
+    for (int64_t i = 0; i < gm_tensor_numel(g); i++) {
+        double *e = (double *)gm_tensor_data(g) + i;
+        *e = v->grad_set ? *e + x : x;
+    }
+    v->grad_set = true;
+    v->grad_partial |= partial;
+    return gm_reducer_ready(v->rank->reducer, v);
+}
+
+static double element(const gm_value *v, int64_t i) { return ((double *)gm_tensor_data(v->grad))[i]; }
+
+static uint64_t calls(const gm_comm *c)
+{
+    gm_traffic entries[16];
+    uint64_t   total = 0;
+    for (int i = 0, n = gm_comm_traffic(c, entries, 16); i < n; i++) total += entries[i].calls;
+    return total;
+}
+
+static void accumulate(gm_rank *r, void *context)
+{
+    (void)context;
+    gm_layout   whole = gm_layout_replicated();
+    gm_value   *v = leaf_of(r, &whole, 3), *other = leaf_of(r, &whole, 2);
+    gm_reducer *d = NULL;
+    OK(give(v, 100, 1)); /* what a gradient holds when the reducer is made is kept */
+    OK(gm_reducer_new(r, (gm_value *[]){v, other}, 2, 1, true, &d));
+    gm_comm_reset_traffic(r->comm);
+    OK(give(v, 1 + r->rank, 1));
+    OK(give(other, 5, 1));
+    OK(give(v, 1 + r->rank, 1));
+    assert_int_equal(calls(r->comm), 0); /* not armed: nothing is sent */
+    gm_reducer_arm(d, true);
+    OK(give(other, 5, 1));
+    OK(give(v, 1 + r->rank, 1)); /* final now; `other` is the first bucket and was ready before */
+    OK(gm_reducer_finish(d));
+    assert_int_equal(calls(r->comm), 2);
+    for (int i = 0; i < 3; i++) assert_true(element(v, i) == 300 + 3 * (1 + 2 + 3));
+    for (int i = 0; i < 2; i++) assert_true(element(other, i) == 30);
+    OK(gm_reducer_finish(d)); /* a sum is replicated: summing it again changes nothing */
+    assert_true(element(v, 0) == 318);
+    gm_reducer_free(d);
+    gm_value_release(v);
+    gm_value_release(other);
+}
+
+void gm_test_reducer_accumulates(void **state)
+{
+    (void)state;
+    run_world(3, accumulate, NULL);
+}
+
+static void misuse(gm_rank *r, void *context)
+{
+    (void)context;
+    gm_layout   whole = gm_layout_replicated();
+    gm_value   *v = leaf_of(r, &whole, 3), *w = leaf_of(r, &whole, 3), *plain = NULL;
+    gm_reducer *d = NULL, *e = NULL;
+    OK(gm_value_new(r, "test", GM_F64, 1, (int64_t[]){2}, &plain));
+    FAILS(GM_EINVAL, "tensor 2 is not a parameter", gm_reducer_new(r, (gm_value *[]){v, plain}, 2, 0, true, &d));
+    FAILS(GM_EINVAL, "parameters 1 and 3 are the same", gm_reducer_new(r, (gm_value *[]){v, w, v}, 3, 0, true, &d));
+    OK(gm_reducer_new(r, (gm_value *[]){v}, 1, 0, true, &d));
+    FAILS(GM_EINVAL, "parameter 2 belongs to another reducer", gm_reducer_new(r, (gm_value *[]){w, v}, 2, 0, true, &e));
+    OK(gm_reducer_new(r, (gm_value *[]){w}, 1, 0, true, &e)); /* two models */
+    gm_reducer_arm(d, true);
+    OK(give(w, 1, 1)); /* of the one that is not armed */
+    OK(give(v, 1, 1));
+    FAILS(GM_EINVAL, "a second backward in one step", give(v, 1, 1));
+    OK(gm_reducer_finish(d));
+    assert_int_equal(w->grad_partial, 1);
+    assert_true(element(w, 0) == 1);
+    gm_reducer_arm(e, true);
+    gm_reducer_free(d); /* the chain goes on without it */
+    OK(gm_value_require_grad(w, false));
+    OK(gm_value_require_grad(w, true));
+    FAILS(GM_EINVAL, "parameter 1 was frozen", give(w, 1, 1));
+    FAILS(GM_EINVAL, "parameter 1 was frozen", gm_reducer_finish(e));
+    gm_reducer_free(e);
+    gm_value_release(v);
+    gm_value_release(w);
+    gm_value_release(plain);
+}
+
+void gm_test_reducer_refuses(void **state)
+{
+    (void)state;
+    run_world(2, misuse, NULL);
+}
+
+/* On a mesh of data x expert x tensor: what an axis cuts is not summed over it, what is partial over `tensor` too is. */
+static void other_axes(gm_rank *r, void *context)
+{
+    (void)context;
+    gm_layout   whole = gm_layout_replicated(), by_expert = gm_layout_cut(0, 2), by_tensor = gm_layout_cut(0, 4);
+    gm_value   *v[4] = {leaf_of(r, &whole, 3), leaf_of(r, &by_expert, 4), leaf_of(r, &by_tensor, 5),
+                        leaf_of(r, &whole, 1)};
+    gm_reducer *d = NULL;
+    OK(gm_reducer_new(r, v, 4, 0, true, &d));
+    assert_int_equal(gm_reducer_buckets(d), 3); /* what another axis cuts is apart */
+    for (int step = 0; step < 2; step++) {
+        for (int i = 0; i < 4; i++) gm_value_zero_grad(v[i]);
+        for (int i = 0; i < 4; i++) v[i]->grad_partial = 0;
+        gm_reducer_arm(d, true);
+        OK(give(v[0], r->rank, 3));
+        OK(give(v[1], r->rank, 1));
+        OK(give(v[2], r->rank, 3));
+        OK(give(v[3], r->rank, step ? 7 : 3));
+        OK(gm_reducer_finish(d));
+        /* ranks are 4 data + 2 expert + tensor */
+        int tensor = r->rank % 2, expert = r->rank / 2 % 2;
+        assert_true(element(v[0], 2) == 0 + 2 + 4 + 6 + 4 * (step ? 0 : tensor));
+        assert_true(element(v[1], 1) == 4 + 2 * (2 * expert + tensor));
+        assert_true(element(v[2], 0) == 0 + 2 + 4 + 6 + 4 * tensor);
+        assert_true(element(v[3], 0) == (step ? 28 : 12 + 4 * tensor));
+    }
+    gm_reducer_free(d);
+    for (int i = 0; i < 4; i++) gm_value_release(v[i]);
+}
+
+void gm_test_reducer_axes(void **state)
+{
+    (void)state;
+    gm_mesh mesh = mesh_of("data", 2, "expert", 2, "tensor", 2);
+    run_ranks(&mesh, other_axes, NULL);
+}
