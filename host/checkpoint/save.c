@@ -34,6 +34,7 @@ struct gm_save {
     uint64_t      limit;
     gm_shard      shard;
     gm_index      whole; /* rank 0: every tensor that is saved; boxes come from the parts */
+    int           met;   /* rank 0: so many ranks, from 0, have said how they fared */
 
     pthread_t       thread;
     bool            threaded;
@@ -213,10 +214,10 @@ static gm_status merge_part(gm_save *s, int r)
 {
     gm_index part;
     GM_TRY(await_part(s, r));
+    s->met = r + 1;
     GM_TRY(gm_part_read(s->beside, r, &s->stamp, &part));
     gm_status st = gm_index_merge(&s->whole, &part);
     gm_index_free(&part);
-    if (st == GM_OK) st = gm_part_forget(s->beside, r);
     return st;
 }
 
@@ -240,13 +241,14 @@ static gm_status merge(gm_save *s)
     for (int r = 1; r < s->stamp.world; r++) GM_TRY(merge_part(s, r));
     GM_TRY(gm_index_check_cover(s->beside, &s->whole));
     GM_TRY(write_index(s));
+    for (int r = 1; r < s->stamp.world; r++) GM_TRY(gm_part_forget(s->beside, r));
     return gm_steps_publish(s->folder, s->beside, s->target);
 }
 
-/* Removes what could not be finished, or the checkpoint that was replaced; not under the hands of others. */
+/* Removes what could not be finished; not under the hands of others. */
 static gm_status clear(gm_save *s)
 {
-    for (int r = 1; r < s->stamp.world; r++)
+    for (int r = s->met ? s->met : 1; r < s->stamp.world; r++)
         if (await_part(s, r) != GM_OK) break;
     return atomic_load(&s->stop) ? GM_OK : gm_files_remove(s->beside);
 }

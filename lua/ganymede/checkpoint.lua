@@ -33,7 +33,7 @@ end
 -- Texts of all ranks, by rank from 1.
 local function share(text)
   if core.world() == 1 then return { text } end
-  return core.comm_exchange(core.comm_group(), text)
+  return require("ganymede.ranks").texts(text)
 end
 
 -- kind and message of a failed call as one text, and back; "" where it did not fail.
@@ -51,28 +51,22 @@ local function first_failure(texts)
   end
 end
 
--- The same failure on all ranks, which the rank it befell tells the user.
-local function raise_agreed(status, message, kind, rank)
-  local err = failure.new(code_of(status, kind), message)
-  err.peer = rank ~= core.rank() or nil
+-- The same failure on all ranks, which the rank it befell tells the user (see ganymede.ranks).
+local function raise_agreed(code, message, rank)
+  local err = failure.new(code, message)
+  err.agreed, err.peer = true, rank ~= core.rank() or nil
   error(err, 0)
 end
 
---- For what each rank has checked for itself: raises when any rank has an error. The lowest of these raises its own,
--- the others one of the same status and words, which the user is not told again. Collective.
+--- For what each rank has checked for itself: raises the error of the lowest rank that has one, on all ranks.
 function checkpoint.agree(ok, err)
   if core.world() == 1 then return ok or error(err, 0) end
-  local texts = share(ok and "" or failure.code(err) .. "\n" .. failure.text(err))
-  local message, code, rank = first_failure(texts)
-  if not message then return end
-  if rank == core.rank() then error(err, 0) end
-  local other = failure.new(tonumber(code), message)
-  other.peer = true
-  error(other, 0)
+  local message, code, rank = first_failure(share(ok and "" or failure.code(err) .. "\n" .. failure.text(err)))
+  if message then raise_agreed(tonumber(code), message, rank) end
 end
 
 --- Raises what finish returned, on all ranks; rank 0 tells the user.
-function checkpoint.raise(message, kind) raise_agreed(1, message, kind, 0) end
+function checkpoint.raise(message, kind) raise_agreed(code_of(1, kind), message, 0) end
 
 -- ---------------------------------------------------------------- saving
 
@@ -230,13 +224,14 @@ local function agreed_list(dir)
   text = share(text)[1]
   if text == "" then
     if not ok then error(list, 0) end
-    raise_agreed(2, dir .. ": rank 0 cannot list it", "io", 0)
+    raise_agreed(2, dir .. ": rank 0 cannot list it", 0)
   end
   return json.decode(text, "list of checkpoints")
 end
 
 --- The newest checkpoint in dir that is whole, or nil: rank 0's list, which all ranks verify together. Damaged ones
--- are skipped, and said: say(line) is called for each, by default a warning in the log of rank 0.
+-- are skipped, and said: say(line) is called for each, by default a warning in the log of rank 0. The second result is
+-- how many checkpoints there are, damaged ones too.
 function checkpoint.latest(dir, say)
   say = say or function(line)
     if core.rank() == 0 then log.warn("%s", line) end
@@ -244,10 +239,10 @@ function checkpoint.latest(dir, say)
   local list = agreed_list(dir)
   for i = #list, 1, -1 do
     local ok, message = checkpoint.verify(list[i].path)
-    if ok then return list[i].path end
+    if ok then return list[i].path, #list end
     say(("checkpoint of step %d is damaged, trying the one before: %s"):format(list[i].step, message))
   end
-  return nil
+  return nil, #list
 end
 
 -- ---------------------------------------------------------------- opening
@@ -263,7 +258,7 @@ local open_options = {
 function checkpoint.open(path, opt)
   opt = options.check("checkpoint.open", open_options, opt, 2)
   local handle, message, kind, rank = open_shared(path, opt.alone)
-  if not handle then raise_agreed(2, message, kind, rank) end
+  if not handle then raise_agreed(code_of(2, kind), message, rank) end
   local text, world = core.checkpoint_meta(handle)
   return setmetatable({ handle = handle, path = path, meta = json.decode(text, path .. ": meta"), world = world },
     Checkpoint)
