@@ -40,7 +40,9 @@ void gm_read_attrs(lua_State *L, int arg, gm_attrs *attrs);
 double gm_field_number(lua_State *L, int arg, const char *name, double otherwise);
 bool   gm_field_flag(lua_State *L, int arg, const char *name);
 
-/* Raises gm_last_error(). */
+struct gm_supervisor *gm_lua_supervisor(lua_State *L, int arg); /* the job of core.job_start; raises for a closed one */
+
+/* Raises gm_last_error(): a string, or an object of ganymede.failure where other ranks have a part in it. */
 int gm_raise(lua_State *L, gm_status st);
 /* Raises the error of the stop that is pending (Ctrl-C, a time limit, the end of another rank), if any; for calls that
  * a stop has cut short (GM_EINTERRUPT). Returns when nothing is pending. */
@@ -83,5 +85,7 @@ int gm_open_launch(lua_State *L);
 int gm_open_terminal(lua_State *L);
 int gm_open_data(lua_State *L);
 int gm_open_checkpoint(lua_State *L);
+int gm_open_layout(lua_State *L);
+int gm_open_comm(lua_State *L);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <string.h>
+#include "../host/comm/comm.h"
 
 gm_handle *gm_push_handle(lua_State *L)
 {
@@ -139,9 +140,29 @@ bool gm_field_flag(lua_State *L, int arg, const char *name)
     return v;
 }
 
+/* A failure object with this exit status, pushed. */
+static void push_status(lua_State *L, int exit_code, const char *text)
+{
+    lua_getglobal(L, "require");
+    lua_pushstring(L, "ganymede.failure");
+    lua_call(L, 1, 1);
+    lua_getfield(L, -1, "new");
+    lua_pushinteger(L, exit_code);
+    lua_pushstring(L, text);
+    lua_call(L, 2, 1);
+    lua_remove(L, -2);
+}
+
+/* Most failures are Lua strings. Those that other ranks have a part in are objects of ganymede.failure: one of a peer
+ * carries its status, a hang 7; a stop that was asked for is raised as the stop that it is. */
 int gm_raise(lua_State *L, gm_status st)
 {
-    (void)st;
+    const gm_comm         *c = gm_lua_rank(L)->comm;
+    const gm_peer_failure *peer = st == GM_EPEER && c ? gm_comm_failure(c) : NULL;
+    if (st == GM_EINTERRUPT) gm_raise_stop(L);
+    if (peer) gm_push_peer(L, peer->exit_code, peer->text);
+    else if (st == GM_EHANG) push_status(L, 7, gm_last_error());
+    if (peer || st == GM_EHANG) return lua_error(L);
     return luaL_error(L, "%s", gm_last_error()); /* never a message as the format */
 }
 

@@ -8,6 +8,7 @@
 #include "autograd/tape.h"
 #include "comm/comm.h"
 #include "comm/join.h"
+#include "control/signals.h"
 
 typedef struct gm_site {
     uint64_t path; /* hash; 0: free */
@@ -53,6 +54,12 @@ static void use_mesh(gm_rank *r, const gm_mesh *mesh)
     gm_mesh_coordinates(&r->mesh, r->rank, r->coordinate);
 }
 
+static bool stop_is_pending(void *context)
+{
+    (void)context;
+    return gm_signals_pending() != GM_STOP_NONE;
+}
+
 /* The comm over a transport (taken, also on failure), all of whose ranks are one axis. */
 static gm_status connect_over(gm_rank *r, gm_transport *t)
 {
@@ -64,6 +71,7 @@ static gm_status connect_over(gm_rank *r, gm_transport *t)
         return st;
     }
     GM_TRY(gm_comm_new(t, &mesh, &r->comm));
+    gm_comm_set_interrupt(r->comm, stop_is_pending, NULL);
     gm_comm_set_place(r->comm, (const char *const *)&r->path);
     r->rank = rank;
     r->world = world;
@@ -114,6 +122,8 @@ gm_status gm_rank_set_mesh(gm_rank *r, const gm_mesh *mesh)
 
 gm_status gm_rank_comm(gm_rank *r, gm_comm **out)
 {
+    if (!r->comm && r->world > 1)
+        return GM_FAIL(GM_EINVAL, "the ranks of this job have parted (comm_close); nothing can be sent any more");
     if (!r->comm) {
         gm_transport *t;
         gm_mesh       mesh = r->mesh;
