@@ -23,6 +23,91 @@ void gm_test_mesh_coordinates(void **state)
     FAILS(GM_EINVAL, "too long", gm_mesh_add_axis(&m, "a name of more than sixteen", 2));
 }
 
+/* Members of a group, by its definition: the ranks that agree with this one on every axis outside of the set. */
+void gm_test_mesh_members(void **state)
+{
+    (void)state;
+    gm_mesh  m = gm_mesh_of_one();
+    char     text[64], tight[6];
+    unsigned bit[3];
+    int      members[24], mine[GM_MAX_AXES], other[GM_MAX_AXES];
+    OK(gm_mesh_add_axis(&m, "data", 2));
+    OK(gm_mesh_add_axis(&m, "expert", 3));
+    OK(gm_mesh_add_axis(&m, "col", 4));
+    bit[0] = gm_mesh_mask(&m, "data");
+    bit[1] = gm_mesh_mask(&m, "expert");
+    bit[2] = gm_mesh_mask(&m, "col");
+    assert_int_equal(bit[0] | bit[1] | bit[2], 7);
+    assert_int_equal(gm_mesh_mask(&m, "row"), 0);
+    assert_int_equal(gm_mesh_axis(&m, "row"), -1);
+    assert_int_equal(gm_mesh_batch_axes(&m), bit[0] | bit[1]);
+    assert_true(gm_mesh_may_lack("row"));
+    assert_false(gm_mesh_may_lack("rows"));
+    for (uint32_t axes = 0; axes < 8; axes++)
+        for (int rank = 0; rank < 24; rank++) {
+            int n = gm_mesh_members(&m, axes, rank, members), want = 0;
+            gm_mesh_coordinates(&m, rank, mine);
+            assert_int_equal(gm_mesh_rank(&m, mine), rank);
+            for (int r = 0; r < 24; r++) {
+                bool in = true;
+                gm_mesh_coordinates(&m, r, other);
+                for (int a = 0; a < 3; a++)
+                    if (!(axes & bit[a]) && mine[a] != other[a]) in = false;
+                if (!in) continue;
+                assert_in_range(want, 0, n - 1);
+                assert_int_equal(members[want++], r);
+            }
+            assert_int_equal(n, want);
+        }
+    assert_string_equal(gm_mesh_describe(&m, 5, text, sizeof text), "data.col");
+    assert_string_equal(gm_mesh_describe(&m, 0, text, sizeof text), "");
+    assert_string_equal(gm_mesh_describe(&m, 7, tight, sizeof tight), "data."); /* cut off, never over the end */
+}
+
+void gm_test_layout_described_and_checked(void **state)
+{
+    (void)state;
+    gm_mesh   m = gm_mesh_of_one();
+    gm_layout l = gm_layout_cut(0, 1), same;
+    char      text[100], tight[8];
+    int64_t   local[2];
+    OK(gm_mesh_add_axis(&m, "data", 2));
+    OK(gm_mesh_add_axis(&m, "row", 3));
+    OK(gm_mesh_add_axis(&m, "col", 2));
+    l.cut[1][0] = 2;
+    l.n_cuts[1] = 1;
+    same = l;
+    same.cut[1][1] = 7; /* beyond n_cuts: means nothing */
+    assert_true(gm_layout_equal(&l, &same));
+    l.partial = 2;
+    assert_false(gm_layout_equal(&l, &same));
+    assert_string_equal(gm_layout_describe(&m, &l, 2, text, sizeof text), "(data, col) partial row");
+    assert_string_equal(gm_layout_describe(&m, &l, 2, tight, sizeof tight), "(data, ");
+    same = gm_layout_cut(1, 6);
+    assert_string_equal(gm_layout_describe(&m, &same, 3, text, sizeof text), "(-, row.col, -)");
+    assert_int_equal(gm_layout_parts(&m, &same, 1), 6);
+    assert_int_equal(gm_layout_cut_axes(&l), 5);
+    assert_int_equal(gm_layout_dim_axes(&l, 1), 4);
+    assert_true(gm_layout_is_even(&m, &same, 2, (int64_t[]){5, 12}));
+    assert_false(gm_layout_is_even(&m, &same, 2, (int64_t[]){6, 8}));
+    gm_layout_local(&m, &same, 2, (int64_t[]){5, 7}, local);
+    assert_int_equal(local[0], 5);
+    assert_int_equal(local[1], 2); /* ceil(ceil(7 / 3) / 2) */
+    same = gm_layout_replicated();
+    assert_string_equal(gm_layout_describe(&m, &same, 2, text, sizeof text), "replicated");
+    OK(gm_layout_check(&m, &l, 2));
+    FAILS(GM_EINVAL, "cuts dimension 2 of a tensor with 1", gm_layout_check(&m, &l, 1));
+    l.partial = 4;
+    FAILS(GM_EINVAL, "axis 'col' is used twice", gm_layout_check(&m, &l, 2));
+    l.partial = 8;
+    FAILS(GM_EINVAL, "partial over an axis that the mesh does not have", gm_layout_check(&m, &l, 2));
+    l.partial = 0;
+    l.cut[1][0] = 0;
+    FAILS(GM_EINVAL, "axis 'data' is used twice", gm_layout_check(&m, &l, 2));
+    l.cut[1][0] = 3;
+    FAILS(GM_EINVAL, "cut by an axis that the mesh does not have", gm_layout_check(&m, &l, 2));
+}
+
 /* A random mesh of up to three axes, and a layout that cuts random dimensions by some of them. */
 static void draw(unit_random *r, gm_mesh *mesh, gm_layout *layout, int ndim)
 {
