@@ -373,7 +373,7 @@ Context.get_states = Context.get_seeds
 function Context.set_seed_states(_, states) core.set_seed(states.seed) end
 
 local function is_mesh(axes)
-  local mesh = core.mesh and core.mesh() or {} -- XXX guard until landed
+  local mesh = core.mesh()
   for i, axis in ipairs(axes) do
     if not mesh[i] or mesh[i].name ~= axis[1] or mesh[i].size ~= axis[2] then return false end
   end

@@ -16,18 +16,23 @@ local ranks = {}
 --- Is this the rank that prints and writes?
 function ranks.is_first() return core.rank() == 0 end
 
-local function summed(numbers)
+local function reduced(numbers, op)
   local t = tensors.tensor(numbers, { dtype = "f64" })
-  core.comm_all_reduce(t, core.comm_group(), "sum")
+  core.comm_all_reduce(t, core.comm_group(), op)
   return core.device().has_data and t:totable() or numbers
+end
+
+local function over_ranks(numbers, op)
+  if core.world() == 1 then return numbers end
+  return tensors.scope(tensors.no_grad, reduced, numbers, op)
 end
 
 --- Sums of each of a list of numbers over all ranks -> list. On the meta device, which has no values, the numbers
 -- given; what a job would send is counted.
-function ranks.sum(numbers)
-  if core.world() == 1 then return numbers end
-  return tensors.scope(tensors.no_grad, summed, numbers)
-end
+function ranks.sum(numbers) return over_ranks(numbers, "sum") end
+
+--- The largest of each of a list of numbers.
+function ranks.max(numbers) return over_ranks(numbers, "max") end
 
 -- The axes over which a value is still a sum, as a set.
 local function partial_axes(t)

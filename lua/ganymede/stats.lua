@@ -94,7 +94,7 @@ end
 
 local function mesh()
   local sizes = {}
-  for _, axis in ipairs(core.mesh and core.mesh() or {}) do sizes[axis.name] = axis.size end
+  for _, axis in ipairs(core.mesh()) do sizes[axis.name] = axis.size end
   return sizes
 end
 

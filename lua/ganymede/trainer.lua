@@ -214,8 +214,10 @@ local function end_epoch(self, opt)
   local whole = not more_in_epoch(self) or not self.steps_per_epoch
   local due = last or (whole and (self.epoch + 1) % opt.test_interval == 0)
   if whole then self.epoch, self.step_of_epoch = self.epoch + 1, 0 end
-  if opt.test_dataloader and due and not self.stopped then self:evaluate(opt.test_dataloader) end
-  return last
+  if opt.test_dataloader and due and not self.stopped and self.tested_at ~= self.step then
+    self:evaluate(opt.test_dataloader)
+  end
+  return last or self.ended -- evaluation may have ended it
 end
 
 --- Trains, as prepared or as given, until `epochs` or `max_steps` (what comes first; both count the whole
@@ -273,7 +275,7 @@ function Trainer:evaluate(loader)
   engine:eval()
   self:call "before_test_epoch"
   while scope(next_test_step, self, loader, mean) do collectgarbage("step", collector_step) end
-  self.metrics.test.loss = mean:value()
+  self.metrics.test.loss, self.tested_at = mean:value(), self.step
   self:call "after_test_epoch"
   if training then engine:train() end
   self:call "after_test"

@@ -134,6 +134,59 @@ describe("learning-rate schedules", function()
       "leaves no step to rise")
   end)
 
+  -- warm-up (s + 1) / W, D steps at the full rate, then the other schedule from its own step 0, written out here
+  local function around(step, warmup, delay, after)
+    if step < warmup then return (step + 1) / warmup * 0.2 end
+    if step < warmup + delay then return 0.2 end
+    return after(step - warmup - delay)
+  end
+
+  for name, given in pairs { WarmupScheduler = { 4, 0 }, DelayerScheduler = { 0, 3 },
+                             WarmupDelayerScheduler = { 4, 3 } } do
+    local warmup, delay = given[1], given[2]
+    local function options_with(after)
+      return { warmup_steps = warmup > 0 and warmup or nil, delay_steps = delay > 0 and delay or nil, after = after }
+    end
+
+    it(name .. " runs another schedule after it, which counts from 0", function()
+      local opt = optimizer(0.2)
+      local after = { type = "CosineAnnealingLR", eta_min = 0.01 }
+      local s = lr_scheduler[name](options_with(after), opt, { total_steps = 30 })
+      local left = 30 - warmup - delay
+      for step = 0, 30 do
+        assert.near(around(step, warmup, delay, function(n)
+          return 0.01 + 0.19 * (1 + math.cos(math.pi * n / left)) / 2
+        end), opt.lr, allowed, ("step %d"):format(step))
+        s:step()
+      end
+    end)
+
+    it(name .. " resumes in each of its parts, functions included", function()
+      local function new(opt)
+        return lr_scheduler[name](options_with { type = "LambdaLR", lr_lambda = function(n) return 0.5 ^ n end }, opt)
+      end
+      for _, at in ipairs { 0, 2, 5, 9 } do
+        local first, second = optimizer(0.2), optimizer(7)
+        local s, resumed = new(first), new(second)
+        s:seek(at)
+        resumed:load_state(json.decode(json.encode(s:state()), "state"))
+        for step = at, at + 10 do
+          assert.equal(first.lr, second.lr)
+          assert.near(around(step, warmup, delay, function(n) return 0.2 * 0.5 ^ n end), second.lr, allowed)
+          s:step()
+          resumed:step()
+        end
+      end
+    end)
+  end
+
+  it("around another name one that exists", function()
+    local given = { delay_steps = 1, after = { type = "CosinLR" } }
+    assert.error_matches(function() lr_scheduler.DelayerScheduler(given, optimizer(1)) end, "no type 'CosinLR'")
+    given.after = { eta_min = 0 }
+    assert.error_matches(function() lr_scheduler.DelayerScheduler(given, optimizer(1)) end, "after = { type")
+  end)
+
   it("can be the user's own", function()
     local Halving = lr_scheduler.class("SpecHalvingLR", { every = { type = "integer", min = 1 } })
     function Halving:at(step, lr) return lr * 0.5 ^ math.floor(step / self.opt.every) end

@@ -72,7 +72,11 @@ local function choose_sampler(opt, given)
   if given.shuffle ~= nil then error("data.loader: shuffle and sampler exclude each other", 0) end
   local s = opt.sampler
   opt.sampler = type(s) == "table" and s.order and s or registry.samplers:build(s)
-  if not opt.sampler.order then opt.shuffle = opt.sampler.shuffle end
+  if opt.sampler.order then return end
+  opt.shuffle = opt.sampler.shuffle
+  for _, key in ipairs { "seed", "drop_last" } do
+    if opt.sampler[key] ~= nil then opt[key] = opt.sampler[key] end
+  end
 end
 
 --- A loader; see data.loader_options. loader:length() batches an epoch, :set_epoch(e), :seek(batch from 0),

@@ -1,9 +1,12 @@
---- GradientNormHook: the 2-norm of all gradients before clipping: the last in trainer.states.gradient_norm,
--- the mean and the largest of the epoch in trainer.metrics.train.
+--- GradientNormHook: the norm of all gradients before clipping: the last in trainer.states.gradient_norm, the mean
+-- and the largest of the epoch in trainer.metrics.train. The 2-norm, unless norm_type says 1, 3, ... or math.huge.
 local base = require "ganymede.hooks.base"
+local core = require "ganymede.core"
 local metrics = require "ganymede.metrics"
 
-local GradientNormHook = base.class("GradientNormHook", {}, { priority = 10, needs_output = false })
+local GradientNormHook = base.class("GradientNormHook", {
+  norm_type = { type = "number", above = 0, default = 2, infinite = true, doc = "p of the norm; math.huge: largest" },
+}, { priority = 10, needs_output = false })
 
 function GradientNormHook:build() self.mean, self.largest = metrics.Mean(), 0 end
 
@@ -11,8 +14,14 @@ function GradientNormHook:before_train_epoch(trainer)
   if trainer.step_of_epoch == 0 then self:build() end
 end
 
+-- The engine measures one norm before it clips; gradients stay as they were, so that others can be measured after it.
+local function norm_of(engine, norm_type)
+  if norm_type == engine.norm_type then return engine.grad_norm end
+  return core.grad_norm(engine.parameters, norm_type)
+end
+
 function GradientNormHook:after_train_iter(trainer)
-  local norm = trainer.engine.grad_norm
+  local norm = norm_of(trainer.engine, self.opt.norm_type)
   self.mean:update(norm, 1)
   self.largest = math.max(self.largest, norm)
   trainer.states.gradient_norm = norm

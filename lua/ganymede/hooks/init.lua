@@ -2,11 +2,20 @@
 -- says how to write one.
 -- @module ganymede.hooks
 local base = require "ganymede.hooks.base"
+local registry = require "ganymede.registry"
 
 local hooks = { class = base.class, points = base.points, Hook = base.Hook }
-for _, part in ipairs { "accuracy", "checkpoint", "gradient_norm", "loss", "lr_scheduler", "memory", "throughput" } do
-  local class = require("ganymede.hooks." .. part)
-  hooks[class.name] = class
+
+local function add(class, name) hooks[name or class.name] = class end
+
+for _, part in ipairs {
+  "accuracy", "checkpoint", "early_stop", "evaluation", "gradient_norm", "learning_rate", "log_metric", "loss",
+  "lr_scheduler", "memory", "nan_watch", "throughput",
+} do
+  local found = require("ganymede.hooks." .. part)
+  for _, class in ipairs(found.name and { found } or found) do add(class) end
 end
+
+add(registry.hooks:register("LogMemoryByEpochHook", hooks.MemoryHook), "LogMemoryByEpochHook")
 
 return hooks

@@ -1,6 +1,8 @@
---- MemoryHook: bytes of tensors, live and at their peak, and who holds most; a line an epoch.
+--- MemoryHook: bytes of tensors, live and at their peak, of the rank that has most, and who holds most on rank 0; a
+-- line an epoch. LogMemoryByEpochHook is another name of it.
 local base = require "ganymede.hooks.base"
 local core = require "ganymede.core"
+local ranks = require "ganymede.ranks"
 
 local MemoryHook = base.class("MemoryHook", {
   interval = { type = "integer", min = 1, default = 1, doc = "epochs between two lines" },
@@ -15,10 +17,13 @@ end
 function MemoryHook:after_train_epoch(trainer)
   if (trainer.epoch + 1) % self.opt.interval ~= 0 then return end
   local memory, named = core.memory(), {}
+  local most = ranks.max { memory.live, memory.peak }
   for i, holder in ipairs(self.opt.holders > 0 and core.memory_holders(self.opt.holders) or {}) do
     named[i] = ("%s %.1f MB"):format(holder.place, holder.peak / 1e6)
   end
-  trainer:say(("memory  live %.1f MB  peak %.1f MB%s"):format(memory.live / 1e6, memory.peak / 1e6,
+  trainer.metrics.train.memory_peak = most[2]
+  trainer:say(("memory  live %.1f MB  peak %.1f MB%s%s"):format(most[1] / 1e6, most[2] / 1e6,
+    core.world() > 1 and " on the rank that has most" or "",
     #named > 0 and "  (peaks: " .. table.concat(named, ", ") .. ")" or ""))
 end
 

@@ -1,25 +1,65 @@
 --- ThroughputHook: samples and tokens a second, and the time that is left. Time spent in evaluation and
 -- between epochs does not count.
+--
+-- With peak_flops also the model FLOPs utilisation (Chowdhery et al. 2022): operations of the steps, as the kernels
+-- count them, over those that all ranks could have done in the same time. peak_flops is what one rank can do in a
+-- second at most: a number, such as its data sheet's, or "measured", the best of a few products of 768 x 768 matrices
+-- before training, on all ranks at once, so that ranks which share cores share the peak.
 local base = require "ganymede.hooks.base"
 local core = require "ganymede.core"
+local ranks = require "ganymede.ranks"
+local tensors = require "ganymede.tensor"
 
 local ThroughputHook = base.class("ThroughputHook", {
   ignored_steps = { type = "integer", min = 0, default = 0, doc = "first steps of the run that are not measured" },
   interval = { type = "integer", min = 1, optional = true, doc = "steps between two lines; default: an epoch" },
+  peak_flops = { type = { "number", "string" }, above = 0, optional = true,
+                 doc = "operations a second of one rank, or \"measured\"; shows the utilisation" },
 }, { priority = 10, needs_output = false })
 
-function ThroughputHook:build()
-  self.steps, self.samples, self.tokens, self.seconds, self.ignored = 0, 0, 0, 0, 0
+function ThroughputHook:build(opt)
+  if type(opt.peak_flops) == "string" and opt.peak_flops ~= "measured" then
+    error(("ThroughputHook: peak_flops is a number or \"measured\"; got %q"):format(opt.peak_flops), 0)
+  end
+  self.steps, self.samples, self.tokens, self.seconds, self.ignored, self.flops = 0, 0, 0, 0, 0, 0
 end
 
-function ThroughputHook:before_train_iter() self.started = core.now() end
+-- The best of some products, after one that warms up. The kernels' own counters say what a product is.
+local function measured()
+  local a, b = tensors.uniform { 768, 768 }, tensors.uniform { 768, 768 }
+  local best = 0
+  for round = 0, 8 do
+    local flops, started = core.counters().flops, core.now()
+    tensors.scope(function() return (a:matmul(b)):size(1) end)
+    local rate = (core.counters().flops - flops) / (core.now() - started)
+    if round > 0 then best = math.max(best, rate) end
+  end
+  return best
+end
+
+function ThroughputHook:before_train()
+  local peak = self.opt.peak_flops
+  if not peak then return end
+  self.peak = ranks.sum { peak == "measured" and measured() or peak }[1]
+end
+
+function ThroughputHook:before_train_iter() self.started, self.flops_before = core.now(), core.counters().flops end
+
+-- All ranks come here in the same step.
+local function utilisation(self, trainer)
+  if not self.peak then return "" end
+  local states = trainer.states
+  states.flops_per_second = ranks.sum { self.flops }[1] / self.seconds
+  states.mfu = states.flops_per_second / self.peak
+  return ("  %.3g GFLOP/s, MFU %.1f %%"):format(states.flops_per_second / 1e9, 100 * states.mfu)
+end
 
 local function line(self, trainer)
   local states = trainer.states
   local tokens = states.tokens_per_second and ("  %.0f tokens/s"):format(states.tokens_per_second) or ""
   local left = states.seconds_left and ("  %.0f s left"):format(states.seconds_left) or ""
-  trainer:say(("%.1f samples/s%s  %.1f ms a step%s"):format(states.samples_per_second, tokens,
-    1e3 * self.seconds / self.steps, left))
+  trainer:say(("%.1f samples/s%s  %.1f ms a step%s%s"):format(states.samples_per_second, tokens,
+    1e3 * self.seconds / self.steps, utilisation(self, trainer), left))
 end
 
 function ThroughputHook:after_train_iter(trainer)
@@ -30,6 +70,7 @@ function ThroughputHook:after_train_iter(trainer)
   self.steps = self.steps + 1
   self.samples, self.tokens = self.samples + trainer.last.samples, self.tokens + trainer.last.tokens
   self.seconds = self.seconds + core.now() - self.started
+  self.flops = self.flops + core.counters().flops - self.flops_before
   local states, steps = trainer.states, trainer:total_steps()
   states.samples_per_second = self.samples / self.seconds
   states.tokens_per_second = self.tokens > 0 and self.tokens / self.seconds or nil

@@ -61,6 +61,19 @@ function Scheduler:state()
            after = self.after and self.after:state() or nil }
 end
 
+-- Stored options with the functions that now stand where none could be stored.
+local function with_functions(from, now)
+  local out = {}
+  for name, value in pairs(now) do
+    if type(value) == "function" then out[name] = value end
+  end
+  for name, value in pairs(from) do
+    local both = type(value) == "table" and type(now[name]) == "table"
+    out[name] = both and with_functions(value, now[name]) or value
+  end
+  return out
+end
+
 -- Checks all of a state before any of it is used -> the options it stands for.
 local function checked(self, state)
   if type(state) ~= "table" or state.type ~= self.name then
@@ -69,12 +82,7 @@ local function checked(self, state)
   for _, field in ipairs { "position", "base" } do
     if type(state[field]) ~= "number" then error(("%s: the state lacks '%s'"):format(self.name, field), 0) end
   end
-  local opt = {}
-  for name, value in pairs(self.opt) do
-    if type(value) == "function" then opt[name] = value end
-  end
-  for name, value in pairs(state.options or {}) do opt[name] = value end
-  return options.check(self.name, self.options, opt, 0)
+  return options.check(self.name, self.options, with_functions(state.options or {}, self.opt), 0)
 end
 
 --- Takes a state up: options, base rate, position, and those of nested schedulers. All of it is checked

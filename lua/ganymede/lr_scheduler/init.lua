@@ -1,5 +1,5 @@
 --- Learning-rate schedulers: pure functions of the step (base.lua), without warm-up (curves.lua) and with
--- (warmup.lua). Users register their own:
+-- (warmup.lua), or around any other with warm-up and delay (delayed.lua). Users register their own:
 --
 --     local Halving = gm.lr_scheduler.class("Halving", { every = { type = "integer", min = 1 } })
 --     function Halving:at(step, lr) return lr * 0.5 ^ math.floor(step / self.opt.every) end
@@ -8,7 +8,7 @@
 local base = require "ganymede.lr_scheduler.base"
 
 local lr_scheduler = { class = base.class, Scheduler = base.Scheduler }
-for _, part in ipairs { "curves", "warmup" } do
+for _, part in ipairs { "curves", "warmup", "delayed" } do
   for name, class in pairs(require("ganymede.lr_scheduler." .. part)) do lr_scheduler[name] = class end
 end
 

@@ -1,0 +1,43 @@
+--- EarlyStopHook: ends training when a metric of evaluation has not become better for `patience` evaluations in a row.
+-- The best value so far is trainer.states.best, the step it was reached in trainer.states.best_step.
+local base = require "ganymede.hooks.base"
+
+local EarlyStopHook = base.class("EarlyStopHook", {
+  metric = { type = "string", default = "loss", doc = "name in trainer.metrics.test" },
+  mode = { type = "string", one_of = { "min", "max" }, optional = true,
+           doc = "is less or more better? default: less for loss, more for anything else" },
+  patience = { type = "integer", min = 1, default = 3, doc = "evaluations without progress that are endured" },
+  min_delta = { type = "number", min = 0, default = 0, doc = "a change that is no larger is no progress" },
+}, { priority = 12, needs_output = false })
+
+function EarlyStopHook:build(opt)
+  self.sign = (opt.mode or (opt.metric == "loss" and "min" or "max")) == "min" and -1 or 1
+  self.waited = 0
+end
+
+-- All ranks have the same metrics, so they decide alike.
+function EarlyStopHook:after_test(trainer)
+  local value = trainer.metrics.test[self.opt.metric]
+  if value == nil then
+    local names = table.concat(require("ganymede.options").sorted_keys(trainer.metrics.test), ", ")
+    error(("EarlyStopHook: evaluation has no metric '%s'; there are %s"):format(self.opt.metric, names), 0)
+  end
+  if not self.best or self.sign * (value - self.best) > self.opt.min_delta then
+    self.best, self.best_step, self.waited = value, trainer.step, 0
+  else
+    self.waited = self.waited + 1
+  end
+  trainer.states.best, trainer.states.best_step = self.best, self.best_step
+  if self.waited < self.opt.patience then return end
+  trainer:say(("%s was %.4g at its best, in step %d, and not better in %d evaluations since: training ends"):format(
+    self.opt.metric, self.best, self.best_step, self.waited))
+  trainer:stop()
+end
+
+function EarlyStopHook:state() return { best = self.best, best_step = self.best_step, waited = self.waited } end
+
+function EarlyStopHook:load_state(state)
+  self.best, self.best_step, self.waited = state.best, state.best_step, state.waited
+end
+
+return EarlyStopHook

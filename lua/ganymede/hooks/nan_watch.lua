@@ -1,0 +1,33 @@
+--- NaNWatchHook: what a loss or a gradient that is not finite means: the end of the run (stop: status 8, before any
+-- parameter changes; what happens without this hook, too), a step without an update (skip), or a line (warn: the
+-- update happens all the same). `limit` steps in a row end the run anyway.
+local base = require "ganymede.hooks.base"
+local ranks = require "ganymede.ranks"
+
+local NaNWatchHook = base.class("NaNWatchHook", {
+  action = { type = "string", one_of = { "stop", "skip", "warn" }, default = "stop", doc = "what then" },
+  limit = { type = "integer", min = 1, default = 10, doc = "so many in a row end the run with status 8" },
+}, { priority = 5, needs_output = false })
+
+function NaNWatchHook:before_train(trainer)
+  self.before, trainer.engine.on_not_finite = trainer.engine.on_not_finite, self.opt.action
+  self.seen, self.in_a_row = trainer.engine.not_finite, 0
+end
+
+function NaNWatchHook:after_train_iter(trainer, _, _, loss)
+  local engine = trainer.engine
+  if engine.not_finite == self.seen then
+    self.in_a_row = 0
+    return
+  end
+  self.seen, self.in_a_row = engine.not_finite, self.in_a_row + 1
+  trainer:say(("step %d  loss %g  gradient norm %g: %s"):format(trainer.step, loss, engine.grad_norm,
+    self.opt.action == "skip" and "not finite, the update was skipped" or "not finite"))
+  if self.in_a_row < self.opt.limit then return end
+  ranks.fail(8, "diverged: %d steps in a row were not finite, the last was step %d (loss %g, gradient norm %g)",
+    self.in_a_row, trainer.step, loss, engine.grad_norm)
+end
+
+function NaNWatchHook:after_train(trainer) trainer.engine.on_not_finite = self.before end
+
+return NaNWatchHook
