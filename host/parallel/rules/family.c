@@ -10,11 +10,18 @@ static gm_status (*const families[GM_OP_COUNT])(gm_rule_call *) = {
 #undef GM_OP
 };
 
+/* What users call it: "mul", not "binary". */
+static const char *name_of(gm_op op, const gm_attrs *attrs)
+{
+    bool named = op == GM_OP_unary || op == GM_OP_binary || op == GM_OP_compare;
+    return named ? gm_function_name(attrs->function) : gm_op_name(op);
+}
+
 gm_status gm_layout_rule(gm_rank *r, gm_op op, int n_in, gm_value *const *in, gm_attrs *attrs, int n_out,
                          const gm_spec *global, gm_layout *out, gm_fit *fit)
 {
     gm_rule_call c = {.r = r,
-                      .name = gm_op_name(op),
+                      .name = name_of(op, attrs),
                       .op = op,
                       .n_in = n_in,
                       .n_out = n_out,

@@ -168,12 +168,12 @@ static gm_status trim(gm_rank *r, gm_value *x, int d, gm_value **y)
     return finish(r, "trim", part_rule, x, t, &x->layout, (int64_t[]){d, 0, logical[d]}, 3, y);
 }
 
-/* Replaces *held by what a step made of it. */
-static gm_status step(gm_status st, gm_value **held, gm_value *next)
+/* Replaces *held by what a step made of it, in *next. */
+static gm_status advance(gm_status st, gm_value **held, gm_value *const *next)
 {
     if (st != GM_OK) return st;
     gm_value_release(*held);
-    *held = next;
+    *held = *next;
     return GM_OK;
 }
 
@@ -185,10 +185,10 @@ gm_status gm_fit_value(gm_rank *r, gm_value *x, const gm_fit *fit, gm_value **y)
     gm_value_retain(x);
     for (int d = 0; d < x->ndim && st == GM_OK; d++)
         if (fit->layout.n_cuts[d] > held->layout.n_cuts[d])
-            st = step(slice(r, held, d, &fit->layout, &next), &held, next);
-    if (st == GM_OK && masked) st = step(mask(r, held, masked, &next), &held, next);
+            st = advance(slice(r, held, d, &fit->layout, &next), &held, &next);
+    if (st == GM_OK && masked) st = advance(mask(r, held, masked, &next), &held, &next);
     for (int d = 0; d < x->ndim && st == GM_OK; d++)
-        if (fit->trim & 1u << d) st = step(trim(r, held, d, &next), &held, next);
+        if (fit->trim & 1u << d) st = advance(trim(r, held, d, &next), &held, &next);
     if (st == GM_OK) *y = held;
     else gm_value_release(held);
     return st;
