@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "../host/comm/comm.h"
 #include "../host/control/files.h"
 #include "../host/control/link.h"
 #include "../host/control/signals.h"
@@ -90,6 +91,29 @@ static int signals_arm(lua_State *L)
     lua_sethook(L, NULL, 0, 0);
     if (lua_toboolean(L, 1)) gm_link_poll();
     return 0;
+}
+
+static bool is_urgent(void *context)
+{
+    (void)context;
+    return gm_signals_urgent();
+}
+
+/* signals_watch(): stops also end waits for other ranks; after core.connect */
+static int signals_watch(lua_State *L)
+{
+    gm_comm *c;
+    L_TRY(L, gm_rank_comm(gm_lua_rank(L), &c));
+    gm_comm_set_interrupt(c, is_urgent, NULL);
+    return 0;
+}
+
+/* signals_take() -> "interrupt" | "terminate" | "deadline" | "peer" | nil: what waits, which then waits no longer */
+static int signals_take(lua_State *L)
+{
+    static const char *const names[] = {NULL, "interrupt", "terminate", "deadline", "peer"};
+    lua_pushstring(L, names[gm_signals_take()]);
+    return 1;
 }
 
 static int signals_stop_requested(lua_State *L)
@@ -179,6 +203,8 @@ int gm_open_control(lua_State *L)
     static const luaL_Reg functions[] = {{"signals_open", signals_open},
                                          {"signals_close", signals_close},
                                          {"signals_arm", signals_arm},
+                                         {"signals_take", signals_take},
+                                         {"signals_watch", signals_watch},
                                          {"signals_stop_requested", signals_stop_requested},
                                          {"signals_deadline", signals_deadline},
                                          {"make_folders", make_folders},

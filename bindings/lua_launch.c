@@ -1,4 +1,4 @@
-/* lua_launch.c - the Lua face of host/control/supervise.h (userdata "gm.job", in a supervisor) and link.h (in a rank). */
+/* lua_launch.c - the Lua face of host/control: supervise.h (userdata "gm.job") and link.h (in a rank). */
 #define _GNU_SOURCE
 #include <limits.h>
 #include <stdlib.h>
@@ -79,12 +79,14 @@ static int job_gc(lua_State *L)
     return 0;
 }
 
-static gm_supervisor *check_job(lua_State *L)
+gm_supervisor *gm_lua_supervisor(lua_State *L, int arg)
 {
-    box *b = luaL_checkudata(L, 1, JOB);
-    if (!b->job) luaL_argerror(L, 1, "this job was closed");
+    box *b = luaL_checkudata(L, arg, JOB);
+    if (!b->job) luaL_argerror(L, arg, "this job was closed");
     return b->job;
 }
+
+static gm_supervisor *check_job(lua_State *L) { return gm_lua_supervisor(L, 1); }
 
 /* job:wait() -> "failed" | "idle" | "stopped" | "ended" */
 static int job_wait(lua_State *L)

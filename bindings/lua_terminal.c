@@ -11,15 +11,17 @@
 #include <string.h>
 
 #include "../host/control/signals.h"
+#include "../host/control/supervise.h"
 #include "../host/control/terminal.h"
 #include "gm_lua.h"
 
 #define TERMINAL "gm.terminal"
 
 typedef struct box {
-    gm_terminal *terminal;
-    lua_State   *L;        /* the state that reads, while it reads */
-    int          function; /* reference of `complete`, or LUA_NOREF */
+    gm_terminal          *terminal;
+    lua_State            *L;        /* the state that reads, while it reads */
+    int                   function; /* reference of `complete`, or LUA_NOREF */
+    struct gm_supervisor *ranks;    /* to be seen to while waiting; NULL: none */
 } box;
 
 static char *copied(lua_State *L, int at) { return lua_isstring(L, at) ? strdup(lua_tostring(L, at)) : NULL; }
@@ -54,6 +56,27 @@ static box *check_open(lua_State *L)
     box *b = luaL_checkudata(L, 1, TERMINAL);
     if (!b->terminal) luaL_argerror(L, 1, "this terminal was closed");
     return b;
+}
+
+/* While a line is awaited, so are the ranks; the failure of one ends the wait. */
+static int wait_with_ranks(void *context, int fd)
+{
+    gm_supervisor_event event;
+    box                *b = context;
+    for (;;) {
+        if (gm_supervisor_wait(b->ranks, fd, &event) != GM_OK) return -1;
+        if (event == GM_RANKS_READABLE) return 1;
+        if (event == GM_RANKS_FAILED || event == GM_RANKS_ENDED || event == GM_RANKS_STOPPED) return 0;
+    }
+}
+
+/* terminal:watch(job or nil): see to the ranks of a job while waiting; it must live as long */
+static int terminal_watch(lua_State *L)
+{
+    box *b = check_open(L);
+    b->ranks = lua_isnoneornil(L, 2) ? NULL : gm_lua_supervisor(L, 2);
+    gm_terminal_set_wait(b->terminal, b->ranks ? wait_with_ranks : NULL, b);
+    return 0;
 }
 
 /* terminal_open(history file or nil, complete or nil) -> terminal */
@@ -103,9 +126,13 @@ static int terminal_interactive(lua_State *L)
 
 int gm_open_terminal(lua_State *L)
 {
-    static const luaL_Reg methods[] = {
-        {"read", terminal_read}, {"remember", terminal_remember}, {"is_interactive", terminal_interactive},
-        {"close", terminal_gc},  {"__gc", terminal_gc},           {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"read", terminal_read},
+                                       {"remember", terminal_remember},
+                                       {"is_interactive", terminal_interactive},
+                                       {"watch", terminal_watch},
+                                       {"close", terminal_gc},
+                                       {"__gc", terminal_gc},
+                                       {NULL, NULL}};
     luaL_newmetatable(L, TERMINAL);
     luaL_register(L, NULL, methods);
     lua_pushvalue(L, -1);

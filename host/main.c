@@ -36,25 +36,31 @@ static bool find_root(char root[PATH_MAX])
     return false;
 }
 
+static int fail(const char *text)
+{
+    fflush(stdout);
+    fprintf(stderr, "ganymede: %s\n", text);
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     char     root[PATH_MAX];
     gm_rank *rank = NULL;
     int      code = 1;
-    if (gm_keeper_split(&code)) return code;
-    code = 1;
+    bool     kept;
+    if (gm_keeper_split(&kept) != GM_OK) return fail(gm_last_error());
+    if (kept) return 0;
     if (!find_root(root)) {
-        fprintf(
-            stderr,
-            "ganymede: cannot find lua/ganymede beside the program; set GANYMEDE_ROOT to the folder that holds it\n");
+        fail("cannot find lua/ganymede beside the program; set GANYMEDE_ROOT to the folder that holds it");
         return 2;
     }
     gm_status st = gm_rank_new(&rank);
     if (st == GM_OK) st = gm_embed_run(rank, root, argc, argv, &code);
-    if (st != GM_OK) {
-        fflush(stdout);
-        fprintf(stderr, "ganymede: %s\n", gm_last_error());
-        code = 1;
+    if (st != GM_OK) code = fail(gm_last_error());
+    if (code && rank && rank->world > 1) { /* other ranks may be gone: nothing that waits for them */
+        fflush(NULL);
+        _exit(code);
     }
     gm_rank_free(rank);
     return code;

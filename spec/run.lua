@@ -5,7 +5,12 @@
 -- and a before_each that fails, count as one failure each. An example is skipped when it calls pending() or a
 -- tag of its full name, such as #slow, is among those excluded.
 -- options: tags, exclude_tags, filter (lists; a filter is a Lua pattern on the full name), verbose (boolean: name
--- each example and its time, show tracebacks), out (file handle, default stdout)
+-- each example and its time, show tracebacks), out (file handle, default stdout), settle (a function, see below)
+--
+-- Several ranks run the same files, each its own copy of this. settle(text or nil) is called at the end of every
+-- example, with what failed in it on this rank; it meets the other ranks there and returns what failed on any of them,
+-- or nil. So an example counts as failed on every rank or on none. The trap: what fails outside of examples (a file
+-- that does not load, a setup) must do so on all ranks, or those where it did will be waited for.
 
 --- "describe describe it" of an example.
 local function full_name(busted, element)
@@ -45,13 +50,46 @@ local function reporter(busted, options)
   local count = { passed = 0, failed = 0, skipped = 0 }
   local here, troubles = { passed = 0, failed = 0, skipped = 0 }, {} -- of the file that runs now
 
-  local function trouble(element, _, message, trace)
+  local example -- that runs now, when all ranks settle what became of it: { said, passed, skipped }
+
+  local function add_trouble(element, said)
     local name = full_name(busted, element)
-    local text = ("  FAILED  %s\n%s"):format(name ~= "" and name or tostring(element.name), tostring(message))
-    if options.verbose and trace and trace.traceback then text = text .. "\n" .. trace.traceback end
+    local text = ("  FAILED  %s\n%s"):format(name ~= "" and name or tostring(element.name), said)
     troubles[#troubles + 1] = (text:gsub("\n", "\n          "))
     here.failed = here.failed + 1
+  end
+
+  local function trouble(element, _, message, trace)
+    local said = tostring(message)
+    if options.verbose and trace and trace.traceback then said = said .. "\n" .. trace.traceback end
+    if example then table.insert(example.said, said) else add_trouble(element, said) end
     return nil, true
+  end
+
+  -- Runs a whole example, what is done before and after each included, and agrees with the other ranks on it.
+  local function agreed(run, ...)
+    local element = select(3, ...)
+    example = { said = {}, passed = 0, skipped = 0 }
+    local result = run(...)
+    local mine = example
+    example = nil
+    local said = options.settle(#mine.said > 0 and table.concat(mine.said, "\n") or nil)
+    if said then
+      add_trouble(element, said)
+    else
+      here.passed, here.skipped = here.passed + mine.passed, here.skipped + mine.skipped
+    end
+    return result
+  end
+
+  if options.settle then
+    local safe = busted.safe -- busted calls it for the whole of an example, then for its parts
+    function busted.safe(descriptor, run, element)
+      if descriptor == "it" and element.descriptor == "it" and run ~= element.run then
+        return agreed(safe, descriptor, run, element)
+      end
+      return safe(descriptor, run, element)
+    end
   end
 
   local function flush()
@@ -71,8 +109,9 @@ local function reporter(busted, options)
   end
 
   local function test_end(element, _, status)
-    if status == "success" then here.passed = here.passed + 1 end
-    if status == "pending" then here.skipped = here.skipped + 1 end
+    local to = example or here
+    if status == "success" then to.passed = to.passed + 1 end
+    if status == "pending" then to.skipped = to.skipped + 1 end
     if options.verbose then
       out:write(("  %-8s %7.3f s  %s\n"):format(status, element.duration or 0, full_name(busted, element)))
     end

@@ -7,7 +7,6 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -72,7 +71,7 @@ static void take_word(keeper *k)
 }
 
 /* Until the supervisor lets us go; a rank does not outlive that. */
-static int keep(keeper *k)
+static void keep(keeper *k)
 {
     while (!k->gone) {
         struct pollfd p[2] = {{.fd = k->fd, .events = POLLIN}, {.fd = k->signals, .events = POLLIN}};
@@ -83,7 +82,6 @@ static int keep(keeper *k)
     if (k->child) kill(k->child, SIGKILL);
     while (k->child && waitpid(k->child, NULL, 0) < 0 && errno == EINTR) {
     }
-    return 0; /* how the rank ended is said already; mpirun has no part in it */
 }
 
 static void bind_to_cpus(int first, int count)
@@ -128,36 +126,31 @@ static void open_signals(keeper *k, sigset_t *before)
     k->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
-static int fail(const char *what)
-{
-    fprintf(stderr, "ganymede: %s\n", what);
-    return 1;
-}
-
-bool gm_keeper_split(int *code)
+gm_status gm_keeper_split(bool *kept)
 {
     static gm_packet welcome;
     const char      *path = getenv(GM_SUPERVISOR);
     keeper           k = {.rank = rank_in_environment(), .signals = -1};
     int              output[2];
     sigset_t         mask;
-    if (!path) return false;
-    *code = 1;
-    if (k.rank < 0) return fail(GM_SUPERVISOR " is set, but no launcher has numbered this process; unset it"), true;
-    if (gm_wire_connect(path, &k.fd) != GM_OK) return fail(gm_last_error()), true;
+    *kept = false;
+    if (!path) return GM_OK;
+    if (k.rank < 0)
+        return GM_FAIL(GM_ECOMM, GM_SUPERVISOR " is set, but no launcher has numbered this process; unset it");
+    GM_TRY(gm_wire_connect(path, &k.fd));
     gm_wire_send(k.fd, GM_WORD_KEEPER, k.rank, (int)getpid(), 0, NULL, 0, true);
-    if (!gm_wire_receive_welcome(k.fd, &welcome, output)) return fail("the supervisor is gone"), true;
+    if (!gm_wire_receive_welcome(k.fd, &welcome, output)) return GM_FAIL(GM_ECOMM, "the supervisor is gone");
     open_signals(&k, &mask);
     pid_t parent = getpid();
     k.child = fork();
     if (k.child == 0) {
         sigprocmask(SIG_SETMASK, &mask, NULL);
-        if (become_rank(&k, parent, &welcome, output, path) == GM_OK) return false;
-        return fail(gm_last_error()), true;
+        return become_rank(&k, parent, &welcome, output, path);
     }
     close(output[0]);
     close(output[1]);
-    if (k.child < 0) return fail(strerror(errno)), true;
-    *code = keep(&k);
-    return true;
+    if (k.child < 0) return GM_FAIL(GM_ECOMM, "cannot start a process: %s", strerror(errno));
+    *kept = true;
+    keep(&k);
+    return GM_OK;
 }

@@ -8,11 +8,14 @@
 #define GM_KEEPER_H
 
 #include <stdbool.h>
+#include "../../kernels/status.h"
 
 /* The environment variable that holds the supervisor's address. */
 #define GM_SUPERVISOR "GANYMEDE_SUPERVISOR"
 
-/* True in a keeper, whose exit status is *code; false in a rank and in any other process. Before any thread. */
-bool gm_keeper_split(int *code);
+/* *kept: this is a keeper, and its work is done; it ends with status 0, since mpirun has no part in how the rank ended.
+ * In a rank, and in a process that nobody supervises, *kept is false. Before any thread is made. GM_ECOMM: the
+ * supervisor is gone, or the environment makes no sense. */
+gm_status gm_keeper_split(bool *kept);
 
 #endif

@@ -124,6 +124,8 @@ gm_stop gm_signals_take(void)
     return reason;
 }
 
+bool gm_signals_urgent(void) { return self.pending == GM_STOP_PEER || (self.armed && self.pending); }
+
 bool gm_signals_stop_requested(void)
 {
     self.asked = 1;

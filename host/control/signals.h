@@ -30,6 +30,8 @@ void      gm_signals_close(void); /* the old handlers are back */
 void    gm_signals_arm(bool on);
 gm_stop gm_signals_pending(void); /* what waits */
 gm_stop gm_signals_take(void);    /* what waits; it waits no longer */
+/* Something waits, and is meant for what runs now (armed), or the job is over: reason enough to give up a wait. */
+bool gm_signals_urgent(void);
 /* SIGTERM came. Asking says that the caller will see to it. */
 bool gm_signals_stop_requested(void);
 /* As if the signal had come, for stops that arrive by other ways; safe in a handler. False: nobody handles stops. */

@@ -1,185 +1,38 @@
 /* supervise.c - see supervise.h. */
 #define _GNU_SOURCE
-#include "supervise.h"
-
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
-#include "files.h"
 #include "keeper.h"
-#include "lines.h"
-#include "wire.h"
+#include "supervise_state.h"
 
 #define START_SECONDS  60.0 /* until all ranks are there */
 #define GRACE_SECONDS  5.0  /* from the first failure to the end of the rest */
 #define STOP_SECONDS   10.0 /* from Ctrl-C or a time limit to the end */
-#define AGREE_SECONDS  0.3  /* for the others to fail in the same way, before the first is told */
 #define LAUNCHER_GRACE 2.0
 #define TICK           100 /* milliseconds between looks at the clock */
 #define MOST           512 /* ranks of a job: turn() has room for so many */
-
-typedef struct member {
-    int      keeper, rank; /* connections; -1: none */
-    gm_lines out, err;
-    bool     started, ended;
-    bool     finished; /* it said that it ends in good order */
-    bool     failed;   /* it said why it ends */
-    bool     peer;     /* it ends because another did */
-    bool     ready;
-    int      halted; /* the signal that stopped it; 0: it runs */
-    int      leaving;
-    char    *answer;
-    size_t   n;
-    int      kind;
-} member;
-
-struct gm_supervisor {
-    gm_supervisor_options options;
-    char                  folder[96], address[112];
-    int                   listener;
-    pid_t                 launcher; /* 0: gone */
-    gm_lines              noise;    /* what the launcher writes */
-    member               *ranks;
-    int                   n, started, ended;
-    double                began, failed_at, stopped_at, left_at;
-    gm_stop               asked; /* stop that was asked for */
-    bool                  told, spread, killed, busy, terminated;
-    gm_supervisor_failure first;
-    char                 *text;    /* of the first failure; NULL: none */
-    int                   status;  /* the highest that a rank ended with in good order */
-    int                   alike;   /* ranks that said the same */
-    int                  *joining; /* connections that have not said who they are */
-    int                   n_joining;
-};
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* ---- the first failure ---- */
-
-static void tell(gm_supervisor *job, gm_word word, int except, int rank, int code, const char *text)
-{
-    for (int i = 0; i < job->n; i++)
-        if (i != except && job->ranks[i].rank >= 0)
-            gm_wire_send(job->ranks[i].rank, word, rank, code, 0, text, strlen(text), false);
-}
-
-static void kill_all(gm_supervisor *job)
-{
-    job->killed = true;
-    for (int i = 0; i < job->n; i++)
-        if (job->ranks[i].keeper >= 0 && !job->ranks[i].ended)
-            gm_wire_send(job->ranks[i].keeper, GM_WORD_SIGNAL, i, SIGKILL, 0, NULL, 0, false);
-}
-
-/* The user's own doing, of which it does not matter who says so first. */
-static bool was_asked_for(const gm_supervisor *job, int code)
-{
-    return (job->asked == GM_STOP_INTERRUPT && code == 130) || (job->asked == GM_STOP_DEADLINE && code == 7) ||
-           (job->asked == GM_STOP_TERMINATE && (code == 143 || code == 75));
-}
-
-static void set_first(gm_supervisor *job, int rank, int code, const char *text, size_t n, bool agreed)
-{
-    if (job->text) return;
-    job->text = strndup(text, n);
-    job->first = (gm_supervisor_failure){.rank = agreed || was_asked_for(job, code) ? -1 : rank, .code = code};
-    job->first.text = job->text ? job->text : "a failure whose message does not fit in memory";
-    job->failed_at = now();
-    job->alike = 1;
-    /* 75: all ranks stop after the same step, nobody is in the way of anybody */
-    job->spread = code == 75 || agreed;
-}
-
-/* The first failure reaches the others, but not before they had the time to fail in the same way by themselves. */
-static void spread_failure(gm_supervisor *job)
-{
-    bool at_once = job->first.rank < 0 || job->first.code == 6;
-    if (!job->text || job->spread || (!at_once && now() < job->failed_at + AGREE_SECONDS)) return;
-    job->spread = true;
-    tell(job, GM_WORD_PEER, job->first.rank, job->first.rank, job->first.code, job->first.text);
-}
-
-static void fail_job(gm_supervisor *job, int rank, int code, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-static void fail_job(gm_supervisor *job, int rank, int code, const char *format, ...)
-{
-    char    text[1000];
-    va_list list;
-    va_start(list, format);
-    vsnprintf(text, sizeof text, format, list);
-    va_end(list);
-    set_first(job, rank, code, text, strlen(text), false);
-}
-
-static void rank_failed(gm_supervisor *job, int rank, const gm_packet *p)
-{
-    job->ranks[rank].failed = true;
-    if (!job->text) set_first(job, rank, p->code, p->text, p->n, p->extra != 0);
-    else if (p->code == job->first.code && !strcmp(p->text, job->first.text)) job->alike++;
-}
 
 /* ---- the launcher ---- */
 
 /* Looks whether it has ended, which it should not do before its ranks. */
 static void look_at_launcher(gm_supervisor *job)
 {
-    int status;
-    if (!job->launcher || waitpid(job->launcher, &status, WNOHANG) != job->launcher) return;
-    job->launcher = 0;
-    gm_lines_pump(&job->noise);
-    if (job->left_at > 0) return;
-    if (WIFSIGNALED(status))
-        fail_job(job, -1, 6, "%s was killed by signal %d (%s)", job->options.argv[0], WTERMSIG(status),
-                 strsignal(WTERMSIG(status)));
-    else if (job->started < job->n)
-        fail_job(job, -1, 1, "%s could not start %d ranks (status %d):\n%s", job->options.argv[0], job->n,
-                 WEXITSTATUS(status), gm_lines_tail(&job->noise));
-    else fail_job(job, -1, 6, "%s ended before its ranks, with status %d", job->options.argv[0], WEXITSTATUS(status));
-}
-
-static void become_launcher(const gm_supervisor *job, int output, const sigset_t *mask)
-{
-    int nothing = open("/dev/null", O_RDONLY);
-    setpgid(0, 0); /* Ctrl-C on the terminal is for the supervisor alone */
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    dup2(nothing, STDIN_FILENO);
-    dup2(output, STDOUT_FILENO);
-    dup2(output, STDERR_FILENO);
-    signal(SIGPIPE, SIG_DFL);
-    sigprocmask(SIG_SETMASK, mask, NULL);
-    for (char *const *e = job->options.environment; e && *e; e++) putenv(*e);
-    setenv(GM_SUPERVISOR, job->address, 1);
-    execvp(job->options.argv[0], job->options.argv);
-    dprintf(STDERR_FILENO, "cannot run %s: %s\n", job->options.argv[0], strerror(errno));
-    _exit(127);
-}
-
-static gm_status start_launcher(gm_supervisor *job)
-{
-    sigset_t none;
-    int      output = gm_lines_open(&job->noise, -1, "");
-    if (output < 0) return GM_FAIL(GM_EIO, "cannot make a pipe: %s", strerror(errno));
-    sigemptyset(&none);
-    fflush(NULL);
-    job->launcher = fork();
-    if (job->launcher == 0) become_launcher(job, output, &none);
-    close(output);
-    if (job->launcher > 0) return GM_OK;
-    job->launcher = 0;
-    return GM_FAIL(GM_EIO, "cannot start a process: %s", strerror(errno));
+    int         status;
+    const char *name = job->options.argv[0];
+    if (!gm_process_ended(&job->launcher, &status) || job->left_at > 0) return;
+    if (job->started < job->n)
+        gm_supervisor_fail(job, -1, 1, "%s could not start %d ranks (status %d):\n%s", name, job->n,
+                           WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
+                           gm_lines_tail(&job->launcher.said));
+    else if (WIFSIGNALED(status))
+        gm_supervisor_fail(job, -1, 6, "%s was killed by signal %d (%s)", name, WTERMSIG(status),
+                           strsignal(WTERMSIG(status)));
+    else gm_supervisor_fail(job, -1, 6, "%s ended before its ranks, with status %d", name, WEXITSTATUS(status));
 }
 
 static gm_status open_folder(gm_supervisor *job)
@@ -204,16 +57,17 @@ gm_status gm_supervisor_start(const gm_supervisor_options *options, gm_superviso
     if (!job) return GM_FAIL(GM_ENOMEM, "no memory for a job");
     job->options = *options;
     job->listener = -1;
-    job->noise.from = -1;
+    job->launcher.said.from = -1;
     job->n = options->ranks;
-    job->began = now();
+    job->began = gm_supervisor_clock();
     job->ranks = calloc((size_t)job->n, sizeof *job->ranks);
     job->joining = calloc(2 * (size_t)job->n, sizeof *job->joining);
     st = job->ranks && job->joining ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for a job of %d ranks", job->n);
     for (int i = 0; i < job->n && st == GM_OK; i++)
         job->ranks[i] = (member){.keeper = -1, .rank = -1, .out.from = -1, .err.from = -1, .leaving = -1};
     if (st == GM_OK) st = open_folder(job);
-    if (st == GM_OK) st = start_launcher(job);
+    if (st == GM_OK)
+        st = gm_process_start(&job->launcher, options->argv, options->environment, GM_SUPERVISOR, job->address);
     job->busy = true;
     if (st == GM_OK) *out = job;
     else gm_supervisor_free(job);
@@ -243,7 +97,7 @@ static void welcome(gm_supervisor *job, int rank, int fd)
     m->keeper = fd;
     m->started = true;
     job->started++;
-    if (output[0] < 0 || output[1] < 0) fail_job(job, -1, 1, "cannot make a pipe: %s", strerror(errno));
+    if (output[0] < 0 || output[1] < 0) gm_supervisor_fail(job, -1, 1, "cannot make a pipe: %s", strerror(errno));
     else gm_wire_welcome(fd, rank, rank * job->options.cpus, job->options.cpus, output);
     close_connection(&output[0]);
     close_connection(&output[1]);
@@ -260,9 +114,9 @@ static void rank_ended(gm_supervisor *job, int rank, int code, int by)
     close_connection(&m->rank);
     if (m->finished || m->failed || m->peer || job->text) return;
     look_at_launcher(job); /* whose death may be the cause */
-    if (by) fail_job(job, rank, 6, "killed by signal %d (%s)", by, strsignal(by));
-    else if (code) fail_job(job, rank, 1, "the process ended with status %d and said nothing", code);
-    else fail_job(job, rank, 1, "the process ended with exit(0) in the middle of things");
+    if (by) gm_supervisor_fail(job, rank, 6, "killed by signal %d (%s)", by, strsignal(by));
+    else if (code) gm_supervisor_fail(job, rank, 1, "the process ended with status %d and said nothing", code);
+    else gm_supervisor_fail(job, rank, 1, "the process ended with exit(0) in the middle of things");
 }
 
 static void take_answer(member *m, const gm_packet *p)
@@ -280,7 +134,7 @@ static void from_rank(gm_supervisor *job, int rank, const gm_packet *p)
     member *m = &job->ranks[rank];
     pump(m); /* what it wrote before it said that */
     switch (p->word) {
-    case GM_WORD_FAIL: rank_failed(job, rank, p); break;
+    case GM_WORD_FAIL: gm_supervisor_rank_failed(job, rank, p); break;
     case GM_WORD_PEER_IS: m->peer = true; break;
     case GM_WORD_DONE:
         m->finished = true;
@@ -312,7 +166,7 @@ static void drain(gm_supervisor *job, int rank, bool keeper)
     close_connection(fd);
     if (keeper && !m->ended) {
         look_at_launcher(job);
-        if (!job->text) fail_job(job, rank, 6, "the keeper of this rank was killed, and the rank with it");
+        if (!job->text) gm_supervisor_fail(job, rank, 6, "the keeper of this rank was killed, and the rank with it");
         rank_ended(job, rank, 1, 0);
     }
 }
@@ -354,50 +208,38 @@ static bool all_ended(const gm_supervisor *job)
 static void check_start(gm_supervisor *job, double t)
 {
     if (job->started < job->n && !job->text && t > job->began + START_SECONDS)
-        fail_job(job, -1, 1, "only %d of %d ranks started within %g seconds; %s says:\n%s", job->started, job->n,
-                 START_SECONDS, job->options.argv[0], gm_lines_tail(&job->noise));
-}
-
-static const char *stop_text(const gm_supervisor *job)
-{
-    return job->asked == GM_STOP_INTERRUPT   ? "stopped by Ctrl-C"
-           : job->asked == GM_STOP_TERMINATE ? "stopped by SIGTERM"
-                                             : "past its time limit (--timeout); what did not stop was ended";
-}
-
-static int stop_code(const gm_supervisor *job)
-{
-    return job->asked == GM_STOP_INTERRUPT ? 130 : job->asked == GM_STOP_TERMINATE ? 143 : 7;
+        gm_supervisor_fail(job, -1, 1, "only %d of %d ranks started within %g seconds; %s says:\n%s", job->started,
+                           job->n, START_SECONDS, job->options.argv[0], gm_lines_tail(&job->launcher.said));
 }
 
 static void check_clock(gm_supervisor *job)
 {
-    double t = now();
+    double t = gm_supervisor_clock();
     check_start(job, t);
-    spread_failure(job);
+    gm_supervisor_spread(job);
     if (job->options.timeout > 0 && t > job->began + job->options.timeout && job->asked == GM_STOP_NONE && !job->text)
         gm_supervisor_stop(job, GM_STOP_DEADLINE);
     bool overdue = (job->stopped_at > 0 && t > job->stopped_at + STOP_SECONDS) ||
                    (job->text && job->first.code != 75 && t > job->failed_at + GRACE_SECONDS);
     if (overdue && !job->killed) {
-        if (!job->text) fail_job(job, -1, stop_code(job), "%s", stop_text(job));
-        kill_all(job);
+        if (!job->text) gm_supervisor_fail_by_stop(job);
+        gm_supervisor_kill(job);
     }
 }
 
 /* The ranks are gone: lets the keepers go, and the launcher; true when that is gone too. */
 static bool wind_up(gm_supervisor *job)
 {
-    double t = now();
+    double t = gm_supervisor_clock();
     if (job->left_at == 0) {
         job->left_at = t;
         for (int i = 0; i < job->n; i++)
             if (job->ranks[i].keeper >= 0) gm_wire_send(job->ranks[i].keeper, GM_WORD_LEAVE, i, 0, 0, NULL, 0, false);
     }
     look_at_launcher(job);
-    if (job->launcher && t > job->left_at + 2 * LAUNCHER_GRACE) kill(job->launcher, SIGKILL);
-    else if (job->launcher && t > job->left_at + LAUNCHER_GRACE) kill(job->launcher, SIGTERM);
-    return !job->launcher;
+    if (t > job->left_at + 2 * LAUNCHER_GRACE) gm_process_signal(&job->launcher, SIGKILL);
+    else if (t > job->left_at + LAUNCHER_GRACE) gm_process_signal(&job->launcher, SIGTERM);
+    return !job->launcher.pid;
 }
 
 /* ---- waiting ---- */
@@ -406,9 +248,9 @@ void gm_supervisor_stop(gm_supervisor *job, gm_stop reason)
 {
     if (!job->options.interactive) {
         job->asked = reason;
-        if (reason != GM_STOP_TERMINATE && job->stopped_at == 0) job->stopped_at = now();
+        if (reason != GM_STOP_TERMINATE && job->stopped_at == 0) job->stopped_at = gm_supervisor_clock();
     }
-    tell(job, GM_WORD_STOP, -1, -1, (int)reason, "");
+    gm_supervisor_tell(job, GM_WORD_STOP, -1, -1, (int)reason, "");
 }
 
 /* True: a stop that the caller must see to. */
@@ -423,8 +265,8 @@ static bool take_stop(gm_supervisor *job)
     job->terminated |= reason == GM_STOP_TERMINATE;
     gm_supervisor_stop(job, reason);
     if (again && reason == GM_STOP_INTERRUPT && !job->options.interactive) {
-        fail_job(job, -1, stop_code(job), "%s", stop_text(job));
-        kill_all(job);
+        gm_supervisor_fail_by_stop(job);
+        gm_supervisor_kill(job);
     }
     return false;
 }
@@ -437,7 +279,7 @@ static bool turn(gm_supervisor *job, int input)
     int           n = 0, joining = job->n_joining;
     p[n++] = (struct pollfd){.fd = input, .events = POLLIN};
     p[n++] = (struct pollfd){.fd = job->listener, .events = POLLIN};
-    p[n++] = (struct pollfd){.fd = job->noise.from, .events = POLLIN};
+    p[n++] = (struct pollfd){.fd = job->launcher.said.from, .events = POLLIN};
     for (int i = 0; i < joining; i++) p[n++] = (struct pollfd){.fd = job->joining[i], .events = POLLIN};
     for (int i = 0; i < job->n; i++) {
         const member *m = &job->ranks[i];
@@ -446,7 +288,7 @@ static bool turn(gm_supervisor *job, int input)
     }
     if (gm_signals_poll(p, n, TICK) <= 0) return false;
     if (p[1].revents) accept_one(job);
-    if (p[2].revents) gm_lines_pump(&job->noise);
+    if (p[2].revents) gm_lines_pump(&job->launcher.said);
     for (int i = joining - 1; i >= 0; i--)
         if (p[3 + i].revents) join(job, i);
     for (int i = 0; i < job->n; i++) {
@@ -459,14 +301,6 @@ static bool turn(gm_supervisor *job, int input)
         }
     }
     return p[0].revents != 0;
-}
-
-/* The first failure can be told: nobody is about to say the same. */
-static bool can_tell(const gm_supervisor *job)
-{
-    if (!job->text || job->told) return false;
-    return job->first.rank < 0 || job->first.code == 6 || job->alike == job->n || job->ended == job->started ||
-           now() > job->failed_at + AGREE_SECONDS;
 }
 
 static bool is_idle(const gm_supervisor *job)
@@ -483,7 +317,7 @@ gm_status gm_supervisor_wait(gm_supervisor *job, int input, gm_supervisor_event 
         if (take_stop(job)) return *event = GM_RANKS_STOPPED, GM_OK;
         look_at_launcher(job);
         check_clock(job);
-        if (can_tell(job)) {
+        if (gm_supervisor_can_tell(job)) {
             job->told = true;
             if (job->alike == job->n && job->n > 1) job->first.rank = -1;
             return *event = GM_RANKS_FAILED, GM_OK;
@@ -546,12 +380,7 @@ void gm_supervisor_free(gm_supervisor *job)
         gm_lines_close(&m->err);
         free(m->answer);
     }
-    if (job->launcher) {
-        kill(job->launcher, SIGTERM);
-        for (double t = now(); waitpid(job->launcher, NULL, WNOHANG) == 0; usleep(10000))
-            if (now() > t + LAUNCHER_GRACE) kill(job->launcher, SIGKILL);
-    }
-    gm_lines_close(&job->noise);
+    gm_process_end(&job->launcher, LAUNCHER_GRACE);
     for (int i = 0; i < job->n_joining; i++) close(job->joining[i]);
     close_connection(&job->listener);
     if (job->folder[0]) {

@@ -6,12 +6,12 @@
  *     while (event != GM_RANKS_ENDED);
  *     gm_supervisor_free(job);
  *
- * Ranks are started by a launcher (mpirun) through keepers (keeper.h). What they write is passed on in whole lines; what
- * the launcher writes is shown to nobody. The first rank that fails, in time, decides: the others are told, and what
- * still runs 5 seconds later is killed. The launcher is asked to end (SIGTERM) when all ranks have, and killed 2
- * seconds later: it has been seen to hang. Nothing is left behind when the job is freed; when the supervisor
- * itself is killed, keepers notice and kill their ranks. Signals come through signals.h, which must be open (patient):
- * Ctrl-C stops all ranks, a second one kills them; SIGTERM is passed on, a second one stops. One thread. */
+ * Ranks are started by a launcher (mpirun) through keepers (keeper.h). What they write is passed on in whole lines;
+ * what the launcher writes is shown to nobody. The first rank that fails, in time, decides: the others are told, and
+ * what still runs 5 seconds later is killed. The launcher should end when all ranks have; it gets SIGTERM after 2
+ * seconds and SIGKILL after 4, since it has been seen to hang. Nothing is left behind when the job is freed; when the
+ * supervisor itself is killed, keepers notice and kill their ranks. Signals come through signals.h, which the caller
+ * opens (patient): Ctrl-C stops all ranks, a second one kills them; SIGTERM is passed on, a second one stops. */
 #ifndef GM_SUPERVISE_H
 #define GM_SUPERVISE_H
 

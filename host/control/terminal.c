@@ -21,9 +21,11 @@ struct gm_terminal {
     bool         history_failed;
     gm_completer completer;
     void        *context;
-    char         prompt[64];
-    char        *line; /* the last one read */
-    size_t       room;
+    int (*wait)(void *context, int fd);
+    void  *wait_context;
+    char   prompt[64];
+    char  *line; /* the last one read */
+    size_t room;
 };
 
 static char *prompt_of(EditLine *edit)
@@ -33,14 +35,20 @@ static char *prompt_of(EditLine *edit)
     return t->prompt;
 }
 
+static int wait_readable(const gm_terminal *t)
+{
+    return t->wait ? t->wait(t->wait_context, STDIN_FILENO) : gm_signals_wait_readable(STDIN_FILENO);
+}
+
 /* One character, decoded from the locale's encoding; -1 with EINTR when an interrupt is pending. */
 static int read_key(EditLine *edit, wchar_t *out)
 {
-    mbstate_t state = {0};
-    (void)edit;
+    mbstate_t    state = {0};
+    gm_terminal *t;
+    el_get(edit, EL_CLIENTDATA, &t);
     for (int length = 0; length < 8; length++) {
         char byte;
-        int  ready = gm_signals_wait_readable(STDIN_FILENO);
+        int  ready = wait_readable(t);
         if (ready == 0) errno = EINTR;
         if (ready <= 0) return -1;
         ssize_t n = read(STDIN_FILENO, &byte, 1);
@@ -148,6 +156,12 @@ void gm_terminal_close(gm_terminal *t)
 
 bool gm_terminal_is_interactive(const gm_terminal *t) { return t->edit != NULL; }
 
+void gm_terminal_set_wait(gm_terminal *t, int (*wait)(void *context, int fd), void *context)
+{
+    t->wait = wait;
+    t->wait_context = context;
+}
+
 static gm_status keep(gm_terminal *t, size_t n)
 {
     if (n < t->room) return GM_OK;
@@ -184,9 +198,9 @@ static gm_status read_plain(gm_terminal *t, gm_input *what)
     size_t n = 0;
     for (;;) {
         char byte;
-        int  ready = gm_signals_wait_readable(STDIN_FILENO);
+        int  ready = wait_readable(t);
         if (ready == 0) {
-            *what = GM_INPUT_INTERRUPTED;
+            *what = gm_signals_pending() ? GM_INPUT_INTERRUPTED : GM_INPUT_END;
             return GM_OK;
         }
         ssize_t got = ready < 0 ? -1 : read(STDIN_FILENO, &byte, 1);

@@ -22,6 +22,9 @@ gm_status gm_terminal_open(const char *history, gm_completer completer, void *co
 void      gm_terminal_close(gm_terminal *t); /* NULL is allowed */
 bool      gm_terminal_is_interactive(const gm_terminal *t);
 
+/* What to wait with for input, in place of gm_signals_wait_readable: 1: fd is readable; 0: an interrupt is pending, or
+ * the wait is over for another reason (GM_INPUT_END, then); -1: it failed. */
+void gm_terminal_set_wait(gm_terminal *t, int (*wait)(void *context, int fd), void *context);
 /* One line without its end. *line belongs to the terminal and lives until the next call; it is set for
  * GM_INPUT_LINE only. GM_EIO: standard input failed. */
 gm_status gm_terminal_read(gm_terminal *t, const char *prompt, gm_input *what, const char **line);

@@ -114,6 +114,7 @@ function launcher.connect(args)
   if joined or launcher.expected() == 1 then return end
   core.connect()
   joined = true
+  core.signals_watch()
   if args.checked then core.comm_checked(true) end
   if args.comm_timeout then core.comm_set_timeout(args.comm_timeout) end
   launcher.guard_exit()

@@ -1,4 +1,5 @@
---- The REPL: reads lines, runs them, prints what they give. One rank.
+--- The REPL: reads lines, runs them, prints what they give. On several ranks it does the two halves of that in
+-- different processes, see ganymede.repl_ranks.
 --
 -- A line is an expression (its values are printed; `_` is the first) or statements; one that is not complete
 -- goes on in the next line. Errors are printed and the session lives on; so it does after Ctrl-C, which stops
@@ -57,6 +58,7 @@ function Repl.protected(chunk)
 end
 
 local function report(self, err)
+  self.failed = err == nil and "nil" or err
   if failure.code(err) == 130 then
     self.err:write "interrupted\n"
   else
@@ -87,16 +89,16 @@ local function finish(self, ok, ...)
   collectgarbage()
 end
 
---- Runs one complete input; returns an exit status when the session must end.
+--- Runs one complete input; returns an exit status when the session must end. self.failed is the error, if any.
 function Repl:run(text)
+  self.failed = nil
   local command = require "ganymede.repl_commands"
   local chunk, why = command(self, text)
   if chunk == nil and why == nil then chunk, why = self.compile(text) end
   if chunk == "leave" then return 0 end
   if chunk == true then return nil end
   if not chunk then
-    self.err:write(why, "\n")
-    self.err:flush()
+    report(self, why)
     return nil
   end
   return finish(self, self.protected(chunk))
@@ -113,8 +115,9 @@ local function read_input(self)
     if interrupted then return "" end
     if line == nil then return text end
     text = text and text .. "\n" .. line or line
-    local is_command = text:match "^%s*[:?]"
-    local _, _, incomplete = self.compile(text)
+    local code = text:gsub("^%s*@%d+%s", "") -- for one rank of several
+    local is_command = code:match "^%s*[:?]"
+    local _, _, incomplete = self.compile(code)
     if is_command or not incomplete or line:match "^%s*$" then return text end
     prompt = ">> "
   end

@@ -75,6 +75,7 @@ describe("ganymede run", function()
 
   it("names the package that several ranks need", function()
     home = support.home()
+    shell.run(("ln -s $(command -v timeout) %s/timeout"):format(shell.quote(home))) -- which run_host uses
     local result = support.run(home, { "run", "recipe.lua", "-n", "2" }, { env = { PATH = home } })
     assert.equal(2, result.code)
     has(result.err, "openmpi-bin")

@@ -92,7 +92,9 @@ end
 function cli.report(err)
   local text = failure.text(err)
   local plain = not failure.is(err) and failure.code(err) == 1
-  if log.level >= 3 or (plain and is_internal(text)) then text = text .. "\n" .. failure.traceback(err) end
+  if log.level >= 3 or (plain and is_internal(text)) then
+    text = text .. "\n" .. failure.traceback(err):gsub("at 0x%x+", "?") -- the same text on every rank
+  end
   if launcher.fail(err, text) then log.error("%s", text) end
   return failure.code(err)
 end

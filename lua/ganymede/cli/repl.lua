@@ -1,16 +1,19 @@
 --- ganymede repl: interactive Lua with gm, nn and ops at hand. Without a terminal it runs lines of standard input.
+-- With -n N this process has the terminal, and N ranks run the lines (ganymede.repl_ranks).
 --
 -- History: $GANYMEDE_HISTORY, or ~/.ganymede_history; GANYMEDE_HISTORY="" keeps none.
 local core = require "ganymede.core"
 local failure = require "ganymede.failure"
+local launcher = require "ganymede.launcher"
 local session = require "ganymede.session"
 
 local verb = { summary = "interactive Lua" }
 
 function verb.arguments(parser)
-  parser:option("-n --ranks", "number of ranks (this version: 1)"):argname "N":convert(session.integer(1))
+  parser:option("-n --ranks", "number of ranks"):argname "N":convert(session.integer(1))
   parser:option("--device", "where to compute (this version: cpu)"):choices { "cpu", "cuda", "meta" }
-  parser:option("--threads", "threads of the kernels (default: one a core)"):argname "N":convert(session.integer(1))
+  parser:option("--threads", "threads of each rank (default: its share of the cores)"):argname "N"
+    :convert(session.integer(1))
   parser:option("--limit-memory", "bytes that tensors may take, such as 512M"):argname "BYTES":convert(session.bytes)
   parser:option("--seed", "of random numbers (default 1024)"):argname "N":convert(session.integer(0)):default "1024"
 end
@@ -44,13 +47,28 @@ local function interact()
   return code
 end
 
-function verb.run(args)
-  if (args.ranks or 1) > 1 then failure(2, "-n %d: this build runs one rank", args.ranks) end
+-- One of several ranks: lines come from the front end.
+local function serve(args)
+  launcher.connect(args)
   session.open_device(args)
+  if not core.link_rank() then failure(2, "a repl on several ranks is started by `ganymede repl -n N`") end
+  core.set_mesh { { "data", core.world() } }
+  io.stdout:setvbuf "line"
+  fill_globals(_G)
+  return require("ganymede.repl_ranks").serve(_G)
+end
+
+function verb.run(args)
   local errors = { failure.new(130, "interrupted"), failure.new(143, "stopped by SIGTERM"),
     failure.new(7, "past its time limit") }
-  core.signals_open(errors, true, true)
-  return failure.protect(core.signals_close, interact)
+  local several, one = launcher.supervises(args), launcher.expected() == 1
+  if not several and one then session.open_device(args) end
+  core.signals_open(errors, true, not several)
+  return failure.protect(core.signals_close, function()
+    if several then return require("ganymede.repl_ranks").interact(args, history_file()) end
+    if one then return interact() end
+    return serve(args)
+  end)
 end
 
 return verb

@@ -1,8 +1,18 @@
 --- ganymede spec [FILES]: runs specs with busted inside this process, so that they see what a recipe sees.
 --
 -- Specs run with the top of the tree as current folder. The last line is "N passed, N failed[, N skipped]".
+-- A spec file says in its head on how many ranks it wants to run:
+--
+--     -- ranks: 1 2 4
+--
+-- One without such a line runs on one. With -n N all files run on N ranks, whatever they say. There, the ranks have
+-- joined (core.connect) and the spec sets the mesh it wants; an example that fails on one rank fails on all, what is
+-- under way is given up, and the next example runs (core.comm_section_end). Rank 0 prints, naming the ranks.
+local core = require "ganymede.core"
 local failure = require "ganymede.failure"
+local launcher = require "ganymede.launcher"
 local machine = require "ganymede.machine"
+local session = require "ganymede.session"
 
 local verb = { summary = "run specs inside the host" }
 
@@ -13,6 +23,12 @@ function verb.arguments(parser)
   parser:option("-f --filter", "only examples whose full name matches this Lua pattern"):count "*" :argname "PATTERN"
   parser:flag("--slow", "examples tagged #slow too")
   parser:flag("-v --verbose", "name each example; show tracebacks")
+  parser:option("-n --ranks", "run all of them on N ranks (default: as each file says)"):argname "N"
+    :convert(session.integer(1))
+  parser:option("--threads", "threads of each rank"):argname "N":convert(session.integer(1))
+  parser:flag("--checked", "compare every collective between ranks before it moves anything")
+  parser:option("--comm-timeout", "seconds to wait for another rank"):argname "S":convert(tonumber):default "60"
+  parser:option("--counts", "write the numbers of the last line to a file too"):argname "FILE"
 end
 
 --- The module spec.run, found beside lua/.
@@ -50,16 +66,132 @@ function verb.count_line(count)
   return count.skipped > 0 and line .. (", %d skipped"):format(count.skipped) or line
 end
 
+--- On how many ranks a spec file wants to run -> list of numbers.
+function verb.ranks_of(path)
+  local file = assert(io.open(path, "r"))
+  local head = file:read(4000) or ""
+  file:close()
+  local said, list = ("\n" .. head):match "\n%-%- ranks:([^\n]*)", {}
+  for word in (said or "1"):gmatch "%S+" do
+    local n = word:match "^%d+$" and tonumber(word)
+    if not n or n < 1 then failure(2, "%s: the line '-- ranks:%s' should hold numbers such as 1 2 4", path, said) end
+    list[#list + 1] = n
+  end
+  return list
+end
+
+-- "ranks 1, 3", "rank 2", "all ranks"
+local function named(list, world)
+  if #list == world then return "all ranks" end
+  return (#list == 1 and "rank " or "ranks ") .. table.concat(list, ", ")
+end
+
+-- What the ranks said ("" for nothing) -> one text, equal ones together; echoes of another rank's failure left out.
+local function merged(texts)
+  local order, by = {}, {}
+  for i, text in ipairs(texts) do
+    if text ~= "" and not by[text] then order[#order + 1], by[text] = text, {} end
+    if text ~= "" then table.insert(by[text], i - 1) end
+  end
+  for i, text in ipairs(order) do order[i] = ("on %s: %s"):format(named(by[text], #texts), text) end
+  return table.concat(order, "\n")
+end
+
+-- The end of an example on every rank; see spec.run.
+local function settle(text)
+  local echo = text ~= nil and core.comm_failure() ~= nil
+  local failed = core.comm_section_end(text == nil, text or "")
+  if failed == 0 then return nil end
+  local said = merged(core.comm_exchange(launcher.world(), echo and "" or text or ""))
+  if said ~= "" then return said end
+  return merged(core.comm_exchange(launcher.world(), text or ""))
+end
+
+-- Where ranks other than 0 print.
+local nowhere = { write = function(self) return self end, flush = function() end }
+
+-- Runs files in this process -> counts.
+local function run_here(files, args, excluded)
+  local several = core.world() > 1
+  return runner().files(files, {
+    tags = args.tags, exclude_tags = excluded, filter = args.filter, verbose = args.verbose,
+    settle = several and settle or nil, out = several and core.rank() > 0 and nowhere or nil,
+  })
+end
+
+-- The words of a command line that runs these files on several ranks.
+local function command(files, args, excluded, ranks, counts)
+  local words = { "spec", "-n", tostring(ranks), "--slow", "--comm-timeout", tostring(args.comm_timeout),
+    "--counts", counts }
+  if args.checked then words[#words + 1] = "--checked" end
+  if args.verbose then words[#words + 1] = "-v" end
+  local function add(flag, list)
+    for _, word in ipairs(list or {}) do words[#words + 1], words[#words + 2] = flag, word end
+  end
+  add("-t", args.tags)
+  add("-x", excluded)
+  add("-f", args.filter)
+  words[#words + 1] = "--"
+  for _, path in ipairs(files) do words[#words + 1] = path end
+  return words
+end
+
+-- Runs files on several ranks -> counts, exit status.
+local function run_on(ranks, files, args, excluded)
+  print(("on %d ranks:"):format(ranks))
+  io.stdout:flush()
+  local counts = os.tmpname()
+  local status = launcher.supervise { ranks = ranks, threads = args.threads,
+    argv = command(files, args, excluded, ranks, counts) }
+  local passed, failed, skipped = (machine.read(counts) or ""):match "^(%d+) (%d+) (%d+)"
+  os.remove(counts)
+  if not passed then return { passed = 0, failed = 1, skipped = 0 }, status end
+  return { passed = tonumber(passed), failed = tonumber(failed), skipped = tonumber(skipped) }, status
+end
+
+-- Files by the number of ranks they run on -> sorted list of { ranks, files }
+local function grouped(files, asked)
+  local groups, by = {}, {}
+  for _, path in ipairs(files) do
+    for _, n in ipairs(asked and { asked } or verb.ranks_of(path)) do
+      if not by[n] then
+        by[n] = { ranks = n }
+        groups[#groups + 1] = by[n]
+      end
+      table.insert(by[n], path)
+    end
+  end
+  table.sort(groups, function(a, b) return a.ranks < b.ranks end)
+  return groups
+end
+
+local function finish(args, count, status)
+  if args.counts and core.rank() == 0 then
+    core.write_whole(args.counts, ("%d %d %d\n"):format(count.passed, count.failed, count.skipped))
+  end
+  if count.passed + count.failed + count.skipped == 0 then failure(2, "spec: no example matches") end
+  if status > 1 then return status end
+  return (count.failed > 0 or status > 0) and 1 or 0
+end
+
 function verb.run(args)
   local files = verb.find(args.files)
   local excluded = args.exclude_tags or {}
   if not args.slow then table.insert(excluded, "slow") end
-  local count = runner().files(files, {
-    tags = args.tags, exclude_tags = excluded, filter = args.filter, verbose = args.verbose,
-  })
-  if count.passed + count.failed + count.skipped == 0 then failure(2, "spec: no example matches") end
-  print(verb.count_line(count))
-  return count.failed == 0 and 0 or 1
+  if launcher.expected() > 1 then -- this is a rank
+    launcher.connect(args)
+    return finish(args, run_here(files, args, excluded), 0)
+  end
+  local total, worst = { passed = 0, failed = 0, skipped = 0 }, 0
+  for _, group in ipairs(grouped(files, args.ranks)) do
+    local count, status
+    if group.ranks == 1 then count, status = run_here(group, args, excluded), 0
+    else count, status = run_on(group.ranks, group, args, excluded) end
+    for kind, n in pairs(count) do total[kind] = total[kind] + n end
+    worst = math.max(worst, status)
+  end
+  if total.passed + total.failed + total.skipped > 0 then print(verb.count_line(total)) end
+  return finish(args, total, worst)
 end
 
 return verb

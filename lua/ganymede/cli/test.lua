@@ -1,6 +1,7 @@
 --- ganymede test: the unit tests in C and every spec; with --mutants, whether the tests notice broken code.
 --
--- Each spec file runs in a process of its own, so that one that crashes or hangs costs itself only. The last line is
+-- Each spec file runs in a process of its own, so that one that crashes or hangs costs itself only, and on as many
+-- ranks as it asks for (ganymede.cli.spec). The last line is
 -- "N passed, N failed[, N skipped]"; the exit status is 0 only when nothing failed.
 local core = require "ganymede.core"
 local failure = require "ganymede.failure"
@@ -77,10 +78,11 @@ local function unit_tests(build)
   return count
 end
 
---- Runs one spec file in a process of its own -> counts.
-local function spec_file(exe, path, args)
-  local status, text, seconds = capture(("timeout -k 10 %d %s spec %s %s"):format(args.timeout, quote(exe),
-    args.slow and "--slow" or "", quote(path)))
+--- Runs one spec file in a process of its own, on so many ranks -> counts.
+local function spec_file(exe, path, args, ranks)
+  local status, text, seconds = capture(("timeout -k 10 %d %s spec -n %d %s %s"):format(args.timeout, quote(exe),
+    ranks, args.slow and "--slow" or "", quote(path)))
+  if ranks > 1 then path = ("%s on %d ranks"):format(path, ranks) end
   local passed, failed, rest = ("\n" .. text):match "\n(%d+) passed, (%d+) failed([^\n]*)\n?$"
   if not passed then
     local why = status == 124 and ("no end after %d s"):format(args.timeout) or ("ended with status %d"):format(status)
@@ -102,7 +104,9 @@ function verb.run(args)
     add(total, require("spec.mutants.run")(args.files, { capture = capture, build = build, tail = tail }))
   else
     if not args.no_unit and #args.files == 0 then add(total, unit_tests(build)) end
-    for _, path in ipairs(spec.find(args.files)) do add(total, spec_file(exe, path, args)) end
+    for _, path in ipairs(spec.find(args.files)) do
+      for _, ranks in ipairs(spec.ranks_of(path)) do add(total, spec_file(exe, path, args, ranks)) end
+    end
   end
   print(spec.count_line(total))
   return total.failed == 0 and 0 or 1

@@ -1,0 +1,69 @@
+/* process.c - see process.h. */
+#define _GNU_SOURCE
+#include "process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void become(char *const *argv, char *const *environment, const char *name, const char *value, int output)
+{
+    sigset_t none;
+    int      nothing = open("/dev/null", O_RDONLY);
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    dup2(nothing, STDIN_FILENO);
+    dup2(output, STDOUT_FILENO);
+    dup2(output, STDERR_FILENO);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    for (char *const *e = environment; e && *e; e++) putenv(*e);
+    setenv(name, value, 1);
+    execvp(argv[0], argv);
+    dprintf(STDERR_FILENO, "cannot run %s: %s\n", argv[0], strerror(errno));
+    raise(SIGKILL); /* no exit handler of ours may run in this copy */
+}
+
+gm_status gm_process_start(gm_process *p, char *const *argv, char *const *environment, const char *name,
+                           const char *value)
+{
+    int output = gm_lines_open(&p->said, -1, "");
+    if (output < 0) return GM_FAIL(GM_EIO, "cannot make a pipe: %s", strerror(errno));
+    fflush(NULL);
+    p->pid = fork();
+    if (p->pid == 0) become(argv, environment, name, value, output);
+    close(output);
+    if (p->pid > 0) return GM_OK;
+    p->pid = 0;
+    return GM_FAIL(GM_EIO, "cannot start a process: %s", strerror(errno));
+}
+
+bool gm_process_ended(gm_process *p, int *status)
+{
+    if (!p->pid || waitpid(p->pid, status, WNOHANG) != p->pid) return false;
+    p->pid = 0;
+    gm_lines_pump(&p->said);
+    return true;
+}
+
+void gm_process_signal(const gm_process *p, int signal_number)
+{
+    if (p->pid) kill(p->pid, signal_number);
+}
+
+void gm_process_end(gm_process *p, double grace)
+{
+    int status;
+    gm_process_signal(p, SIGTERM);
+    for (double waited = 0; p->pid && !gm_process_ended(p, &status); waited += 0.01) {
+        if (waited > grace) gm_process_signal(p, SIGKILL);
+        usleep(10000);
+    }
+    gm_lines_close(&p->said);
+}

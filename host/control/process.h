@@ -1,0 +1,28 @@
+/* process.h - a program that runs beside this one (mpirun): started, watched, ended; it does not outlive us.
+ *
+ * It reads nothing, is in a process group of its own (Ctrl-C on the terminal is not for it), gets SIGTERM when we die,
+ * and what it writes is kept rather than shown. */
+#ifndef GM_PROCESS_H
+#define GM_PROCESS_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+#include "../../kernels/status.h"
+#include "lines.h"
+
+typedef struct gm_process {
+    pid_t    pid;  /* 0: gone */
+    gm_lines said; /* to be pumped by its owner; said.from -1: closed */
+} gm_process;
+
+/* argv and environment ("NAME=value", added to ours, and name=value besides) end with NULL; all must live until this
+ * returns. A program that cannot be run is one that ends, having said so. GM_EIO: no process could be made. */
+gm_status gm_process_start(gm_process *p, char *const *argv, char *const *environment, const char *name,
+                           const char *value);
+/* True once: it has ended, with that status (as waitpid gives it). */
+bool gm_process_ended(gm_process *p, int *status);
+void gm_process_signal(const gm_process *p, int signal_number); /* nothing when it is gone */
+/* SIGTERM, and SIGKILL after so many seconds; waits for its end. */
+void gm_process_end(gm_process *p, double grace);
+
+#endif

@@ -1,0 +1,99 @@
+/* supervise_failure.c - the first failure of a job: who it was, who hears of it and when. See supervise.h. */
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "supervise_state.h"
+
+double gm_supervisor_clock(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void gm_supervisor_tell(gm_supervisor *job, gm_word word, int except, int rank, int code, const char *text)
+{
+    for (int i = 0; i < job->n; i++)
+        if (i != except && job->ranks[i].rank >= 0)
+            gm_wire_send(job->ranks[i].rank, word, rank, code, 0, text, strlen(text), false);
+}
+
+void gm_supervisor_kill(gm_supervisor *job)
+{
+    job->killed = true;
+    for (int i = 0; i < job->n; i++)
+        if (job->ranks[i].keeper >= 0 && !job->ranks[i].ended)
+            gm_wire_send(job->ranks[i].keeper, GM_WORD_SIGNAL, i, SIGKILL, 0, NULL, 0, false);
+}
+
+/* The user's own doing, of which it does not matter who says so first. */
+static bool was_asked_for(const gm_supervisor *job, int code)
+{
+    return (job->asked == GM_STOP_INTERRUPT && code == 130) || (job->asked == GM_STOP_DEADLINE && code == 7) ||
+           (job->asked == GM_STOP_TERMINATE && (code == 143 || code == 75));
+}
+
+static void set_first(gm_supervisor *job, int rank, int code, const char *text, size_t n, bool agreed)
+{
+    if (job->text) return;
+    job->text = strndup(text, n);
+    job->first = (gm_supervisor_failure){.rank = agreed || was_asked_for(job, code) ? -1 : rank, .code = code};
+    job->first.text = job->text ? job->text : "a failure whose message does not fit in memory";
+    job->failed_at = gm_supervisor_clock();
+    job->alike = 1;
+    /* 75: all ranks stop after the same step, nobody is in the way of anybody */
+    job->spread = code == 75 || agreed;
+}
+
+void gm_supervisor_spread(gm_supervisor *job)
+{
+    bool at_once = job->first.rank < 0 || job->first.code == 6;
+    if (!job->text || job->spread || (!at_once && gm_supervisor_clock() < job->failed_at + AGREE_SECONDS)) return;
+    job->spread = true;
+    gm_supervisor_tell(job, GM_WORD_PEER, job->first.rank, job->first.rank, job->first.code, job->first.text);
+}
+
+void gm_supervisor_fail(gm_supervisor *job, int rank, int code, const char *format, ...)
+{
+    char    text[1000];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    set_first(job, rank, code, text, strlen(text), false);
+}
+
+void gm_supervisor_rank_failed(gm_supervisor *job, int rank, const gm_packet *p)
+{
+    job->ranks[rank].failed = true;
+    if (!job->text) set_first(job, rank, p->code, p->text, p->n, p->extra != 0);
+    else if (p->code == job->first.code && !strcmp(p->text, job->first.text)) job->alike++;
+}
+
+static const char *stop_text(const gm_supervisor *job)
+{
+    return job->asked == GM_STOP_INTERRUPT   ? "stopped by Ctrl-C"
+           : job->asked == GM_STOP_TERMINATE ? "stopped by SIGTERM"
+                                             : "past its time limit (--timeout); what did not stop was ended";
+}
+
+static int stop_code(const gm_supervisor *job)
+{
+    return job->asked == GM_STOP_INTERRUPT ? 130 : job->asked == GM_STOP_TERMINATE ? 143 : 7;
+}
+
+bool gm_supervisor_can_tell(const gm_supervisor *job)
+{
+    if (!job->text || job->told) return false;
+    return job->first.rank < 0 || job->first.code == 6 || job->alike == job->n || job->ended == job->started ||
+           gm_supervisor_clock() > job->failed_at + AGREE_SECONDS;
+}
+
+void gm_supervisor_fail_by_stop(gm_supervisor *job)
+{
+    gm_supervisor_fail(job, -1, stop_code(job), "%s", stop_text(job));
+}
