@@ -63,10 +63,10 @@ static int add_axis(lua_State *L, const gm_mesh *mesh, const char *name, int n, 
 /* The names in the string at the top of the stack, between dots. */
 static int add_names(lua_State *L, const gm_mesh *mesh, int n, uint8_t *axes)
 {
-    char        name[sizeof mesh->axis[0].name];
-    const char *p = lua_tostring(L, -1);
+    char name[sizeof mesh->axis[0].name];
     if (lua_type(L, -1) != LUA_TSTRING)
         luaL_error(L, "layout: an axis is named by a string, not a %s", luaL_typename(L, -1));
+    const char *p = lua_tostring(L, -1);
     while (*p) {
         size_t length = strcspn(p, ".");
         if (length >= sizeof name) luaL_error(L, "layout: there is no axis '%s'", p);
