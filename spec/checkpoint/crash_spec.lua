@@ -3,14 +3,17 @@ local checkpoint = require "ganymede.checkpoint"
 local gm = require "ganymede"
 local shell = require "spec.support.shell"
 
-local folder
-before_each(function() folder = shell.temporary_folder() end)
+local folder, background
+before_each(function() folder, background = shell.temporary_folder(), false end)
 after_each(function() shell.remove(folder) end)
 
--- The child that saves steps first .. first + saves - 1; `around` is a command line with %s for it.
+-- The child that saves steps first .. first + saves - 1; `around` is a command line with %s for it. background: see
+-- save_in_a_loop.lua.
 local function child(first, saves, elements, around)
-  local command = ("SPEC_FOLDER=%s SPEC_FIRST=%d SPEC_SAVES=%d SPEC_ELEMENTS=%d exec %s run %s"):format(
-    shell.quote(folder), first, saves, elements, shell.quote(shell.executable()), "spec/checkpoint/save_in_a_loop.lua")
+  local settings = ("SPEC_FOLDER=%s SPEC_FIRST=%d SPEC_SAVES=%d SPEC_ELEMENTS=%d SPEC_BACKGROUND=%d"):format(
+    shell.quote(folder), first, saves, elements, background and 1 or 0)
+  local command = ("%s exec %s run %s"):format(settings, shell.quote(shell.executable()),
+    "spec/checkpoint/save_in_a_loop.lua")
   return shell.run((around or "sh -c %s"):format(shell.quote(command)))
 end
 
@@ -33,7 +36,7 @@ local function examine()
 end
 
 describe("a save that is killed", function()
-  it("leaves whole checkpoints only, at twelve moments", function()
+  local function at_twelve_moments()
     local reached, cut = 0, 0
     for round = 1, 12 do
       -- from the start of the program to some saves later; where it hits does not matter for the outcome
@@ -55,6 +58,13 @@ describe("a save that is killed", function()
     -- and the next save clears what they left
     assert.equal(0, child(reached + 1, 1, 10).code)
     assert.same({}, shell.lines("find " .. folder .. " -name '*.tmp'"))
+  end
+
+  it("leaves whole checkpoints only, at twelve moments", at_twelve_moments)
+
+  it("leaves whole checkpoints only, at twelve moments, when written in the background", function()
+    background = true
+    at_twelve_moments()
   end)
 end)
 
@@ -130,6 +140,12 @@ describe("a save in which system call number n", function()
       if not can_inject then pending "strace cannot inject faults here" end
       each_call(name .. ":signal=KILL", function(_, result) assert.equal(137, result.code) end)
     end)
+
+    it("is the last thing before kill -9, in the background: " .. name, function()
+      if not can_inject then pending "strace cannot inject faults here" end
+      background = true
+      each_call(name .. ":signal=KILL", function(_, result) assert.equal(137, result.code) end)
+    end)
   end
 
   for _, case in ipairs { { "mkdir", "EACCES" }, { "write", "ENOSPC" }, { "fsync", "EIO" }, { "rename", "EIO" } } do
@@ -142,4 +158,14 @@ describe("a save in which system call number n", function()
       end)
     end)
   end
+
+  it("fails in the background: write with ENOSPC", function()
+    if not can_inject then pending "strace cannot inject faults here" end
+    background = true
+    each_call("write:error=ENOSPC", function(_, result)
+      assert.equal(1, result.code)
+      assert.is_truthy(result.err:find(folder, 1, true), result.err)
+      assert.same({}, shell.lines("find " .. folder .. " -name '*.tmp'"))
+    end)
+  end)
 end)

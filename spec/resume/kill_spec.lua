@@ -1,0 +1,70 @@
+--- A run that saves after every step is killed a hundred times, at whatever it does just then, and goes on each time
+-- from the newest complete checkpoint. In the end it is, byte for byte, the run that nobody disturbed.
+local checkpoint = require "ganymede.checkpoint"
+local core = require "ganymede.core"
+local shell = require "spec.support.shell"
+
+local recipe = [[
+return {
+  name = "killed", seed = 3, clip_grad_norm = 1,
+  model = { type = "MLP", inputs = 6, hidden = { 16 }, classes = 4, dropout = 0.3 },
+  data = { train = { type = "Synthetic", length = 40, shape = { 6 }, classes = 4, split = "train" }, batch_size = 8 },
+  loss = { type = "CrossEntropyLoss" },
+  optimizer = { type = "AdamW", lr = 0.02 },
+  lr_scheduler = { type = "CosineAnnealingWarmupLR", warmup_steps = 12 },
+  steps = 1000000,
+  hooks = { { type = "LossHook" }, { type = "CheckpointHook", interval = 1, keep_last = 2 } },
+}
+]]
+
+describe("a run that is killed a hundred times", function()
+  local home
+  before_each(function()
+    home = shell.temporary_folder()
+    shell.write(home .. "/recipe.lua", recipe)
+  end)
+  after_each(function() shell.remove(home) end)
+
+  -- A command line of `ganymede run` into home/<out>.
+  local function command(out, rest)
+    return ("%s run %s --threads 1 --no-eval --resume auto --out %s %s"):format(shell.quote(shell.executable()),
+      home .. "/recipe.lua", home .. "/" .. out, rest)
+  end
+
+  local function newest(out)
+    local list = checkpoint.list(home .. "/" .. out .. "/checkpoints")
+    for _, entry in ipairs(list) do
+      local ok, message = checkpoint.verify(entry.path)
+      assert.is_true(ok, message)
+    end
+    return list[#list] or { step = 0 }
+  end
+
+  it("always finds a whole checkpoint, and loses nothing but steps", function()
+    local reached, cut, moved = 0, 0, 0
+    local started = core.now()
+    assert.equal(0, shell.run(command("undisturbed", "--steps 1")).code)
+    local start = core.now() - started -- of the program, with one step
+    for round = 1, 100 do
+      -- from the first instructions of the program to some dozens of steps; evenly spread, in no order
+      local delay = start * (0.3 + 1.7 * ((round * 0.61803398875) % 1))
+      local result = shell.run(("%s >/dev/null 2>%s/err & child=$!; sleep %.4f; kill -9 $child; wait $child; echo $?")
+        :format(command("out", ""), home, delay))
+      assert.equal("137\n", result.out, shell.read(home .. "/err"))
+      local now = newest("out").step
+      assert.is_true(now >= reached, ("step %d was there, now the newest is %d"):format(reached, now))
+      if now > reached then moved = moved + 1 end
+      if #shell.lines("find " .. home .. " -name '*.tmp'") > 0 then cut = cut + 1 end
+      reached = now
+    end
+    assert.is_true(moved >= 10, moved .. " of 100 rounds got further")
+    assert.is_true(cut >= 10, cut .. " of 100 rounds hit a save")
+    for _, out in ipairs { "out", "undisturbed" } do
+      local result = shell.run(command(out, "--steps " .. reached + 2))
+      assert.equal(0, result.code, result.err)
+      assert.equal(reached + 2, newest(out).step)
+    end
+    local file = "/rank-00000.safetensors"
+    assert.is_true(shell.read(newest("out").path .. file) == shell.read(newest("undisturbed").path .. file))
+  end)
+end)
