@@ -33,6 +33,7 @@ struct gm_reducer {
     gm_rank    *rank;
     gm_reducer *chain; /* the next one of r->reducer */
     bool        overlap, armed;
+    bool        looked;             /* since armed: leaves that are not on the tape have been found */
     int         n, n_buckets, next; /* next: bucket to launch */
     slot       *slots;              /* as the leaves were given */
     bucket     *buckets;            /* in order of launch */
@@ -239,6 +240,7 @@ void gm_reducer_arm(gm_reducer *d, bool on)
     }
     for (int i = 0; i < d->n; i++) d->slots[i].ready = false;
     d->next = 0;
+    d->looked = false;
     d->armed = on;
 }
 
@@ -287,20 +289,34 @@ static gm_status launch(gm_reducer *d, bucket *b)
     return gm_comm_all_reduce(comm, g, b->flat, GM_SUM, &b->pending);
 }
 
+static void mark_ready(gm_reducer *d, slot *s)
+{
+    if (s->ready) return;
+    s->ready = true;
+    d->buckets[s->bucket].waiting--;
+}
+
+/* At the first final gradient of a backward: leaves that its tape does not know will not get one in it, and shall not
+ * hold up the buckets that they are in. */
+static void find_absent(gm_reducer *d, uint64_t tape)
+{
+    for (int i = 0; i < d->n && !d->looked; i++)
+        if (d->slots[i].leaf->used_on != tape) mark_ready(d, &d->slots[i]);
+    d->looked = true;
+}
+
 gm_status gm_reducer_ready(gm_reducer *d, gm_value *leaf)
 {
     slot *s = find(d, leaf, &d);
     if (!s || !d->armed || !d->overlap) return GM_OK;
-    bucket *b = &d->buckets[s->bucket];
-    if (b->launched)
+    if (d->buckets[s->bucket].launched)
         return GM_FAIL(GM_EINVAL,
                        "reducer: the gradient of parameter %d changed while it was being reduced: a second backward in "
                        "one step. Add the losses and go backward once, arm for the last backward only, or reduce "
                        "without overlap",
                        (int)(s - d->slots) + 1);
-    if (s->ready) return GM_OK;
-    s->ready = true;
-    b->waiting--;
+    find_absent(d, leaf->used_on);
+    mark_ready(d, s);
     for (; d->next < d->n_buckets && !d->buckets[d->next].waiting; d->next++) GM_TRY(launch(d, &d->buckets[d->next]));
     return GM_OK;
 }

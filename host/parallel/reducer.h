@@ -9,7 +9,8 @@
  *
  * A parameter that this rank's loss did not touch contributes zeros. Whether any rank touched it is read off the sum:
  * who did not contributes -0.0, the one number that changes no other, so that a first element of -0.0 says nobody.
- * Such a parameter is reported and keeps no gradient, as in a run on one rank.
+ * Such a parameter is reported and keeps no gradient, as in a run on one rank. It holds nothing up: what the tape of
+ * the backward does not know (gm_value.used_on) counts as final from the start.
  *
  * The traps: gradients point into buckets: gm_value_zero_grad keeps them, gm_value_require_grad(v, false) does not,
  * and is found (GM_EINVAL). While armed with overlap one backward is allowed: a second would change what is being

@@ -3,6 +3,7 @@
  * rank's backward finishes. */
 #include <stdlib.h>
 
+#include "../../host/parallel/norm.h"
 #include "../../host/parallel/reducer.h"
 #include "redistribute_blocks.h"
 #include "threads_transport.h"
@@ -237,6 +238,81 @@ static void accumulate(gm_rank *r, void *context)
     gm_reducer_free(d);
     gm_value_release(v);
     gm_value_release(other);
+}
+
+/* The first bucket holds a leaf that the tape of this backward (5) does not know: its reduction starts all the same. */
+static void absent(gm_rank *r, void *context)
+{
+    (void)context;
+    gm_layout   whole = gm_layout_replicated();
+    gm_value   *v[3] = {leaf_of(r, &whole, 4), leaf_of(r, &whole, 4), leaf_of(r, &whole, 4)};
+    gm_reducer *d = NULL;
+    int         unused[3];
+    OK(gm_reducer_new(r, v, 3, 64, true, &d)); /* 2 and 1 together, then 0 */
+    assert_int_equal(gm_reducer_buckets(d), 2);
+    v[0]->used_on = v[1]->used_on = 5;
+    v[2]->used_on = 4;
+    gm_reducer_arm(d, true);
+    gm_comm_reset_traffic(r->comm);
+    OK(give(v[1], 1, 1));
+    assert_int_equal(calls(r->comm), 1);
+    OK(give(v[0], 1, 1));
+    assert_int_equal(calls(r->comm), 2);
+    OK(gm_reducer_finish(d));
+    assert_true(element(v[0], 3) == 2 && element(v[1], 3) == 2);
+    assert_int_equal(gm_reducer_unused(d, unused), 1);
+    assert_int_equal(unused[0], 2);
+    gm_reducer_free(d);
+    for (int i = 0; i < 3; i++) gm_value_release(v[i]);
+}
+
+void gm_test_reducer_absent_leaves(void **state)
+{
+    (void)state;
+    run_world(2, absent, NULL);
+}
+
+/* As rank 2 of 4 that are not there: what would be sent is counted, nothing is read. */
+void gm_test_reducer_on_meta(void **state)
+{
+    (void)state;
+    gm_rank    *r = NULL;
+    gm_layout   whole = gm_layout_replicated(), cut;
+    gm_reducer *d = NULL;
+    gm_traffic  entries[8];
+    gm_value   *x = NULL, *y = NULL;
+    gm_tensor  *g = NULL;
+    uint64_t    bytes = 0;
+    double      norm;
+    int         unused[2];
+    OK(gm_rank_new(&r));
+    OK(gm_rank_pretend(r, 2, 4));
+    gm_mesh mesh = gm_mesh_of_one();
+    OK(gm_mesh_add_axis(&mesh, "data", 4));
+    OK(gm_rank_set_mesh(r, &mesh));
+    OK(gm_rank_open_device(r, "meta", 0));
+    gm_value *v[2] = {leaf_of(r, &whole, 8), leaf_of(r, &whole, 4)};
+    OK(gm_reducer_new(r, v, 2, 0, true, &d));
+    gm_reducer_arm(d, true);
+    OK(gm_value_grad_buffer(v[0], &g));
+    v[0]->grad_set = true;
+    v[0]->grad_partial = 1;
+    OK(gm_reducer_ready(d, v[0]));
+    OK(gm_reducer_finish(d));
+    assert_int_equal(gm_reducer_unused(d, unused), 1);
+    assert_int_equal(unused[0], 1);
+    for (int i = 0, n = gm_comm_traffic(r->comm, entries, 8); i < n; i++) bytes += entries[i].bytes;
+    assert_int_equal(bytes, 2 * 3 * 12 * 8 / 4); /* 2 (p - 1) / p of 12 elements of 8 bytes */
+    cut = gm_layout_cut(0, 1);
+    OK(gm_value_new_block(r, "test", GM_F64, &cut, 1, (int64_t[]){10}, &x));
+    OK(gm_gather_value(r, x, &y));
+    assert_int_equal(y->local->shape[0], 10);
+    OK(gm_layout_norm(r, &(gm_norm_item){x->local, cut}, 1, 3, &norm));
+    gm_reducer_free(d);
+    gm_value_release(y);
+    gm_value_release(x);
+    for (int i = 0; i < 2; i++) gm_value_release(v[i]);
+    gm_rank_free(r);
 }
 
 void gm_test_reducer_accumulates(void **state)
