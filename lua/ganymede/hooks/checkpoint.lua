@@ -20,16 +20,18 @@ local function warn(fmt, ...)
   if core.rank() == 0 then log.warn(fmt, ...) end
 end
 
--- Waits for the save under way, if there is one, and takes note of one that failed.
-function CheckpointHook:settle(trainer)
+-- Waits for the save under way, if there is one, and takes note of one that failed. at_end: the last step's is not
+-- said here, since it ends the run.
+function CheckpointHook:settle(trainer, at_end)
   local path, message, kind, step = snapshot.finish(trainer)
   if path or not message then return end
   self.failed = (self.failed or 0) + 1
   self.last_failure = { step = step, message = message, kind = kind }
+  if at_end and step == trainer.step then return end
   warn("the checkpoint of step %d could not be saved, training goes on: %s", step, message)
 end
 
-function CheckpointHook:save(trainer)
+function CheckpointHook:save(trainer, at_end)
   if self.saved == trainer.step then return end
   local directory = self.opt.directory or (trainer.checkpoint_directory and trainer.checkpoint_directory())
   if not directory then error("CheckpointHook: where to? give directory, or the run a folder (--out)", 0) end
@@ -40,7 +42,7 @@ function CheckpointHook:save(trainer)
     self.said_foreground = true
     warn("no memory for a copy of what a checkpoint holds: it is written while training waits")
   end
-  if not background then self:settle(trainer) end
+  if not background then self:settle(trainer, at_end) end
   self.saved = trainer.step
 end
 
@@ -56,8 +58,8 @@ function CheckpointHook:after_train_epoch(trainer)
 end
 
 function CheckpointHook:after_train(trainer)
-  self:save(trainer)
-  self:settle(trainer)
+  self:save(trainer, true)
+  self:settle(trainer, true)
   local last = self.last_failure
   if not last then return end
   if last.step == trainer.step then
