@@ -25,8 +25,6 @@ local function whole(limit, ...)
   return gm.tensor(list, { dtype = "i64", shape = { ... } })
 end
 
-local function spread(x) return x + x:mean() end -- uses the sum of a cut tensor on every rank
-
 describe("rules of layouts", function()
   local before
   setup(function()
@@ -145,6 +143,11 @@ describe("rules of layouts", function()
     case("sums of sums", " partial data", two, { true, true }, function(x, y)
       return x:sum() * 2 - y:sum() / 3 + 1.5, -x:sum(), ops.linear(x:sum(1):reshape(1, 3), gm.ones { 2, 3 })
     end)
+    case("parameters times sums", "- partial data", function(n) return { any(n, 3), any(3), any(2, 3) } end, { true },
+      function(x, w, m)
+        local s = x:sum(1)
+        return s * w, ops.linear(s:reshape(1, 3), m), ops.matmul(m, s:reshape(3, 1)), s / (w * w + 1)
+      end)
     case("terms of different state", "data,-", function(n) return { any(n, 3), any(3) } end, { true },
       function(x, w) return x * w, w * w, (x * w):sum() + (w * w):sum() end)
     case("the norm's weight used again", "data,-", function(n) return { any(n, 3), positive(3), any(3) } end, { true },
@@ -182,8 +185,9 @@ describe("rules of layouts", function()
       }
       return scale(x, w)
     end)
-    case("sums that are used again", "data,-", function(n) return { any(n, 3) } end, first, function(x)
-      return spread(core.gather(x)) * x
+    case("what was gathered used again", "data,-", function(n) return { any(n, 3) } end, first, function(x)
+      local y = core.gather(x)
+      return (y + core.gather(y:mean())) * x
     end)
   end)
 
