@@ -9,6 +9,7 @@
 -- order of sums, so TOLERANCE is a few hundred roundings of the largest value.
 local gm = require "ganymede"
 local core = require "ganymede.core"
+local assert = require "luassert"
 local numeric = require "spec.support.numeric"
 
 local both = { TOLERANCE = 1e-12, POISON = 3.5 }
