@@ -560,8 +560,8 @@ static gm_status report_leaves(gm_rank *r, const gm_tape *t, int at)
     for (int i = 0; i < n->n_in; i++) {
         gm_value *leaf = n->in[i].leaf;
         if (!leaf || leaf->first_use != at || leaf->used_on != t->number) continue;
-        leaf->used_on = 0; /* once, though the node may read it twice */
         GM_TRY(gm_reducer_ready(r->reducer, leaf));
+        leaf->used_on = 0; /* once, though the node may read it twice */
     }
     return GM_OK;
 }

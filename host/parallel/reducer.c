@@ -214,8 +214,8 @@ void gm_reducer_free(gm_reducer *d)
             *p = d->chain;
             break;
         }
-    for (int k = 0; k < d->n_buckets; k++) /* not waited for: a collector may call */
-        if (d->buckets[k].pending) gm_comm_drop(d->rank->comm, d->buckets[k].pending);
+    for (int k = 0; k < d->n_buckets; k++) /* not waited for: a collector may call, also after the job was left */
+        if (d->buckets[k].pending && d->rank->comm) gm_comm_drop(d->rank->comm, d->buckets[k].pending);
     for (int i = 0; i < d->n; i++) {
         gm_tensor_release(d->slots[i].view);
         gm_value_release(d->slots[i].leaf);
