@@ -81,6 +81,30 @@ static int zero_grad(lua_State *L)
     return 0;
 }
 
+/* grad_part(t) -> this rank's term of the gradient, or nil: its block, sharing memory. No communication. */
+static int grad_part(lua_State *L)
+{
+    gm_value *v = gm_check_value(L, 1), *g;
+    if (!v->grad_set) return 0;
+    gm_handle *h = gm_push_handle(L);
+    gm_tensor_retain(v->grad);
+    L_TRY(L, gm_value_take(v->rank, v->grad, &g));
+    gm_handle_fill(v->rank, h, g, "grad_part");
+    return 1;
+}
+
+/* grad_summed(list of parameters): who reduced their gradients in place says that they are the sums now */
+static int grad_summed(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TTABLE);
+    for (int i = 1, n = (int)lua_objlen(L, 1); i <= n; i++) {
+        lua_rawgeti(L, 1, i);
+        gm_check_value(L, -1)->grad_partial = 0;
+        lua_pop(L, 1);
+    }
+    return 0;
+}
+
 /* no_grad(+1 or -1): entering and leaving a region that records nothing; returns the depth. */
 static int no_grad(lua_State *L)
 {
@@ -209,6 +233,8 @@ int gm_open_autograd(lua_State *L)
                                          {"grad", grad},
                                          {"detach", detach},
                                          {"zero_grad", zero_grad},
+                                         {"grad_part", grad_part},
+                                         {"grad_summed", grad_summed},
                                          {"no_grad", no_grad},
                                          {"tape_nodes", tape_nodes},
                                          {"tape_drop", tape_drop},

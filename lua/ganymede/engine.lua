@@ -34,6 +34,8 @@ require "ganymede.lr_scheduler"
 require "ganymede.optim"
 require "ganymede.schedules"
 
+local phase = ranks.phase
+
 local Engine = {}
 Engine.__index = Engine
 
@@ -41,11 +43,6 @@ local function is_finite(x) return x == x and math.abs(x) < math.huge end
 
 -- On the meta device there are shapes and no numbers.
 local function has_values() return core.device().has_data end
-
--- What the ranks do from here on: traffic between them is counted by it.
-local function phase(name)
-  if core.world() > 1 then core.comm_set_phase(name) end
-end
 
 -- Batches that the current step takes.
 local function batches_wanted(self) return self.announced and self.announced.batches or self.accumulation end

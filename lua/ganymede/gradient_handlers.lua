@@ -3,32 +3,58 @@
 --     gradient_handler = { { type = "DataParallelGradientHandler" } }
 --
 -- An engine that was given any calls exactly these, in order, before each update: handler:handle_gradient(engine).
--- An engine that was given none sums in buckets while backward runs, which is faster. The trap: a handler of your
--- own must leave the same gradient on every rank, a sum and no mean (losses divide by the targets of the whole
--- step); it may reduce p:grad():local_tensor() in place with ganymede.comm.
+-- An engine that was given none sums in buckets while backward runs, which is faster. One of your own:
+--
+--     { handle_gradient = function(self, engine) gm.gradient_handlers.sum(engine.parameters, "DATA") end }
+--
+-- It must leave the same gradient on every rank, a sum and no mean: losses divide by the targets of the whole step.
+-- The trap: a gradient that nobody summed stays marked as a part, and the optimizer refuses it; who reduces
+-- part(p) in place by other means says so with summed(parameters).
 -- @module ganymede.gradient_handlers
+local context = require "ganymede.context"
 local core = require "ganymede.core"
 local options = require "ganymede.options"
 local registry = require "ganymede.registry"
+local tensors = require "ganymede.tensor"
 
 local handlers = {}
 
 -- The parameters of a model that want a gradient, and their names.
 local function trained(model)
-  local tensors, names = {}, {}
+  local list, names = {}, {}
   for _, entry in ipairs(model:named_parameters()) do
     if entry.tensor:requires_grad() then
-      tensors[#tensors + 1], names[#names + 1] = entry.tensor, entry.name
+      list[#list + 1], names[#names + 1] = entry.tensor, entry.name
     end
   end
-  return tensors, names
+  return list, names
 end
 
 --- A reducer of a model's gradients (host/parallel/reducer.h), and the names of its parameters.
 function handlers.reducer(model, settings)
-  local tensors, names = trained(model)
+  local list, names = trained(model)
   local bucket_bytes = settings.bucket_mb and math.ceil(settings.bucket_mb * 2 ^ 20) or nil
-  return core.reducer_new(tensors, { bucket_bytes = bucket_bytes, overlap = settings.overlap }), names
+  return core.reducer_new(list, { bucket_bytes = bucket_bytes, overlap = settings.overlap }), names
+end
+
+--- This rank's term of the gradient of p, sharing its memory; nil where there is none. (p:grad() is the sum.)
+function handlers.part(p) return core.grad_part(p) end
+
+--- Says that the gradients of these parameters have been summed in place.
+function handlers.summed(parameters) core.grad_summed(parameters) end
+
+--- Sums the gradients of a list of parameters over a group (a ParallelMode or axes of ganymede.context; default DATA),
+-- one after the other. A parameter has a gradient on all ranks or on none.
+function handlers.sum(parameters, mode)
+  if core.world() == 1 then return end
+  local group = context.get_group(mode or "DATA")
+  for _, p in ipairs(parameters) do
+    tensors.scope(function()
+      local gradient = handlers.part(p)
+      if gradient then core.comm_all_reduce(gradient, group, "sum") end
+    end)
+  end
+  handlers.summed(parameters)
 end
 
 local classes = {}

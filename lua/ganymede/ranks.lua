@@ -2,9 +2,9 @@
 --
 --     local sums = ranks.sum { ranks.part(loss), stop and 1 or 0 }    -- one small all_reduce, the same bits everywhere
 --
--- Every function here is collective over all ranks (part is not): each must call it, in the same order. One rank
--- answers itself at no cost. The trap: what a rank decides by itself (a signal, a clock, a file) must pass through here
--- before the training loop acts on it, or the ranks part ways and the job hangs.
+-- Every function here is collective over all ranks (part and phase are not): each must call it, in the same order. One
+-- rank answers itself at no cost. The trap: what a rank decides by itself (a signal, a clock, a file) must pass through
+-- here before the training loop acts on it, or the ranks part ways and the job hangs.
 -- @module ganymede.ranks
 local core = require "ganymede.core"
 local failure = require "ganymede.failure"
@@ -16,10 +16,20 @@ local ranks = {}
 --- Is this the rank that prints and writes?
 function ranks.is_first() return core.rank() == 0 end
 
+--- Says what the ranks do from here on (initialize, forward, backward, update, evaluate, checkpoint, other): what they
+-- send is counted by it. Not collective.
+function ranks.phase(name)
+  if core.world() > 1 then core.comm_set_phase(name) end
+end
+
 local function reduced(numbers, op)
+  if not core.device().has_data then
+    core.comm_all_reduce(tensors.empty({ #numbers }, { dtype = "f64" }), core.comm_group(), op)
+    return numbers
+  end
   local t = tensors.tensor(numbers, { dtype = "f64" })
   core.comm_all_reduce(t, core.comm_group(), op)
-  return core.device().has_data and t:totable() or numbers
+  return t:totable()
 end
 
 local function over_ranks(numbers, op)
@@ -57,9 +67,10 @@ function ranks.share(number) return (core.rank() == 0 or not core.device().has_d
 --- Is it true on some rank?
 function ranks.any(condition) return ranks.sum { condition and 1 or 0 }[1] > 0 end
 
---- The texts of all ranks, in order of rank. Whatever the mesh is, or whether it is there yet.
+--- The texts of all ranks, in order of rank. Whatever the mesh is, or whether it is there yet. A rank that pretends
+-- (core.pretend) hears itself alone.
 function ranks.texts(text)
-  if core.world() == 1 then return { text } end
+  if core.world() == 1 or core.comm_transport() == "meta" then return { text } end
   return core.comm_exchange(launcher.world(), text)
 end
 

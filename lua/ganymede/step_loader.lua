@@ -45,6 +45,7 @@ end
 
 -- The count of a whole step, from one small sum over the ranks at most.
 local function count_step(engine, step)
+  ranks.phase "forward"
   local known, part = 0, 0
   for _, batch in ipairs(step) do
     local all, own = count_of(engine, batch[2])

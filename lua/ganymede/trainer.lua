@@ -278,6 +278,7 @@ function Trainer:evaluate(loader)
   self.metrics.test.loss, self.tested_at = mean:value(), self.step
   self:call "after_test_epoch"
   if training then engine:train() end
+  ranks.phase "other"
   self:call "after_test"
   if self.on_test then self.on_test(self) end
   return self.metrics.test

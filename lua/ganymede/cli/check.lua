@@ -3,7 +3,10 @@
 -- Resolves the settings, builds the model on the meta device (shapes without numbers), runs one optimizer step
 -- there, and prints: every setting with its origin, every parameter with its shape, bytes of parameters,
 -- gradients, optimizer and activations, floating point operations of a step. Data files are opened, since
--- their shapes count, but no sample is read. The trap: hooks are built by `run` only.
+-- their shapes count, but no sample is read. With -n N it does so as one rank of N (--rank, default 0), over a
+-- transport that counts and moves nothing: mesh, layouts, its part of a batch, and what it would send in a step.
+-- Parts of `parallel` that no run can do yet are named; the numbers then are of the model whole on every rank.
+-- The trap: hooks are built by `run` only, so what they send is not counted.
 local core = require "ganymede.core"
 local failure = require "ganymede.failure"
 local json = require "ganymede.json"
@@ -16,6 +19,7 @@ local verb = { summary = "what a recipe would train, and what it would take" }
 
 function verb.arguments(parser)
   run.shared_arguments(parser)
+  parser:option("--rank", "which of the ranks of -n to be"):argname "R":convert(session.integer(0)):default "0"
   parser:flag("--json", "one JSON document instead of tables")
 end
 
@@ -25,23 +29,55 @@ local function product(shape)
   return n
 end
 
+-- "replicated", "cut (data, -)", "cut (-, row.col) partial depth"
+local function described(layout)
+  local cuts, is_cut = {}, false
+  for i, axes in ipairs(layout.cuts) do
+    cuts[i] = #axes > 0 and table.concat(axes, ".") or "-"
+    is_cut = is_cut or #axes > 0
+  end
+  local said = is_cut and "cut (" .. table.concat(cuts, ", ") .. ")" or "replicated"
+  return #layout.partial > 0 and said .. " partial " .. table.concat(layout.partial, ".") or said
+end
+
+local function placed(t)
+  return { shape = json.array(t:shape()), local_shape = json.array(t:local_tensor():shape()),
+    layout = described(core.layout(t)) }
+end
+
 local function parameters_of(model)
-  local out = {}
+  local out, tensors = {}, {}
+  for _, p in ipairs(model:named_parameters()) do tensors[p.name] = p.tensor end
   for i, p in ipairs(model:declared()) do
+    local t = tensors[p.name]
     out[i] = { name = p.name, shape = json.array { unpack(p.shape) }, count = product(p.shape),
-      tied = p.tied or nil }
+      tied = p.tied or nil, layout = t and described(core.layout(t)) or nil }
   end
   return out
+end
+
+-- The recipe's schedule, which notes how the first batch lies on the ranks.
+local function noting(schedule, batch)
+  local inner = require("ganymede.registry").schedules:build(schedule or { type = "NonPipelineSchedule" })
+  local function forward_backward_step(_, engine, iter, opt)
+    return inner:forward_backward_step(engine, function()
+      local x, y = iter()
+      if x ~= nil and not batch.x then batch.x, batch.y = placed(x), y ~= nil and placed(y) or nil end
+      return x, y
+    end, opt)
+  end
+  return setmetatable({ forward_backward_step = forward_backward_step }, {})
 end
 
 -- One step of the trainer on meta, without hooks: they may look at numbers.
 local function rehearse(settings)
   local alone = {}
   for key, value in pairs(settings) do alone[key] = value end
-  alone.hooks, alone.checkpoint = {}, nil
-  local stats = {}
-  local trainer = require("ganymede").fit(alone, { steps = 1, no_eval = true, stats = stats })
-  return trainer, stats
+  local batch, stats = {}, {}
+  alone.hooks, alone.checkpoint, alone.schedule = {}, nil, noting(settings.schedule, batch)
+  if core.world() > 1 then core.comm_reset_traffic() end
+  local trainer = require("ganymede").fit(alone, { steps = 1, no_eval = true, stats = stats, rehearsal = true })
+  return trainer, stats, batch
 end
 
 -- Where tensors were made that took the most at their peak.
@@ -51,8 +87,17 @@ local function places()
   return out
 end
 
+-- What this rank sends in a step, by op, phase and axes; nothing on one rank.
+local function traffic(stats)
+  local out = {}
+  for i, e in ipairs(stats.rank.comm) do
+    out[i] = { op = e.op, phase = e.phase, axes = e.axes, calls = e.calls, bytes = e.bytes_logical }
+  end
+  return out
+end
+
 local function totals(settings, trainer, stats)
-  local rank = stats.ranks[1]
+  local rank = stats.rank
   local per_epoch = trainer.steps_per_epoch
   local steps = settings.steps
   if settings.epochs and per_epoch then steps = math.min(steps or math.huge, settings.epochs * per_epoch) end
@@ -72,17 +117,23 @@ function verb.examine(args)
   local recipe = require "ganymede.recipe"
   local source = recipe.read(args.recipe)
   session.open_device { device = "meta" }
+  if (args.ranks or 1) > 1 then
+    if args.rank >= args.ranks then failure(2, "--rank %d: there are %d ranks, from 0", args.rank, args.ranks) end
+    core.pretend(args.rank, args.ranks)
+  end
   local given = session.strictly(recipe.run, source)
   if not given then
     failure(2, "%s returns no table: check cannot look into a recipe that trains in code", source.path)
   end
   session.load_classes()
   local resolved = run.resolve(args, source, given)
-  local trainer, stats = session.blaming_recipe(source.path, always, rehearse, resolved.config)
+  local trainer, stats, batch = session.blaming_recipe(source.path, always, rehearse, resolved.config)
+  local key, reason = require("ganymede.schema").not_built(require("ganymede.context").current().plan)
   return {
     recipe = source.path, name = resolved.config.name, world = core.world(), dtype = resolved.config.dtype,
-    settings = resolved:rows(), parameters = parameters_of(trainer.engine.model),
-    totals = totals(resolved.config, trainer, stats), places = places(),
+    rank = core.rank(), mesh = core.mesh(), not_built = key and ("%s: %s"):format(key, reason) or nil,
+    settings = resolved:rows(), parameters = parameters_of(trainer.engine.model), batch = batch,
+    totals = totals(resolved.config, trainer, stats), places = places(), sent = traffic(stats),
   }
 end
 
@@ -116,8 +167,32 @@ local function print_parameters(found)
   local rows = {}
   for i, p in ipairs(found.parameters) do
     rows[i] = { p.name, "(" .. table.concat(p.shape, ", ") .. ")", p.tied and "tied" or thousands(p.count) }
+    if found.world > 1 then table.insert(rows[i], 3, p.layout or "") end
   end
   print "\nparameters"
+  columns(rows)
+end
+
+local function print_ranks(found)
+  if found.world == 1 then return end
+  local rows = {}
+  for i, axis in ipairs(found.mesh) do rows[i] = { axis.name, ("%d of %d"):format(axis.coordinate, axis.size) } end
+  print(("\nmesh, and where rank %d is on it (from 0)"):format(found.rank))
+  columns(rows)
+  if found.not_built then print("  " .. found.not_built .. "; what follows is of whole models") end
+  rows = {}
+  for _, name in ipairs { "x", "y" } do
+    local t = found.batch[name]
+    local function shown(shape) return "(" .. table.concat(shape, ", ") .. ")" end
+    if t then rows[#rows + 1] = { name, shown(t.shape), t.layout, "here " .. shown(t.local_shape) } end
+  end
+  print "\na batch"
+  columns(rows)
+  rows = {}
+  for i, e in ipairs(found.sent) do
+    rows[i] = { e.op, e.phase, table.concat(e.axes, "."), thousands(e.calls) .. " calls", machine.bytes(e.bytes) }
+  end
+  print "\nsent by this rank in a step"
   columns(rows)
 end
 
@@ -132,7 +207,7 @@ local function print_totals(found)
     { "one step", ("%.3g GFLOP on %d samples"):format(t.flops_per_step / 1e9, t.samples_per_step) },
   }
   if t.steps then rows[#rows + 1] = { "the run", ("%s steps"):format(thousands(t.steps)) } end
-  print "\none rank"
+  print(found.world == 1 and "\none rank" or ("\nrank %d"):format(found.rank))
   columns(rows)
   rows = {}
   for i, place in ipairs(found.places) do rows[i] = { place.place, machine.bytes(place.peak_bytes) } end
@@ -145,7 +220,9 @@ local function print_json(found)
   for i, row in ipairs(found.settings) do
     found.settings[i] = { key = row.path, value = stats.jsonable(row.value), origin = row.origin }
   end
-  for _, list in ipairs { "settings", "parameters", "places" } do found[list] = json.array(found[list]) end
+  for _, list in ipairs { "settings", "parameters", "places", "mesh", "sent" } do
+    found[list] = json.array(found[list])
+  end
   print(json.encode(found, { indent = true }))
 end
 
@@ -157,6 +234,7 @@ function verb.run(args)
     found.world == 1 and "" or "s"))
   print_settings(found)
   print_parameters(found)
+  print_ranks(found)
   print_totals(found)
 end
 
