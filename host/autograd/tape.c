@@ -15,20 +15,22 @@ typedef struct edge {
     gm_value *leaf; /* counted; or */
     int       node; /* index on this tape, -1: nowhere */
     int       output;
-    gm_spec   spec;   /* of the block */
-    gm_layout layout; /* of the value, as the global shape is */
-    int64_t   shape[GM_MAX_DIMS];
+    gm_spec   spec; /* of the block */
     bool      told; /* the rule said what its gradient is partial over: */
     uint32_t  partial;
 } edge;
 
 typedef struct output {
     gm_spec    spec;
-    gm_layout  layout;
-    int64_t    shape[GM_MAX_DIMS];
     gm_tensor *grad;    /* what has been given so far */
     uint32_t   partial; /* axes over which grad is still to be summed */
 } output;
+
+/* What a block is a block of. */
+typedef struct place {
+    gm_layout layout;
+    int64_t   shape[GM_MAX_DIMS];
+} place;
 
 typedef struct node {
     const char  *name;
@@ -39,6 +41,7 @@ typedef struct node {
     int          n_in, n_out, n_saved;
     edge        *in;
     output      *out;
+    place       *places; /* of the inputs, then of the outputs; NULL on a mesh without axes */
     gm_tape_slot saved[GM_MAX_SAVED];
     int64_t      extra[2 * GM_MAX_DIMS];
     gm_callback  callback;
@@ -83,6 +86,7 @@ static void release_node(node *n)
     for (int i = 0; i < n->n_out; i++) gm_tensor_release(n->out[i].grad);
     free(n->in);
     free(n->out);
+    free(n->places);
     free(n->path);
     gm_callback_release(&n->callback);
     memset(n, 0, sizeof *n);
@@ -142,8 +146,6 @@ static void fill_edge(edge *e, gm_value *v, const gm_tape *t)
     e->node = -1;
     if (!v) return;
     e->spec = spec_of(v->local);
-    e->layout = v->layout;
-    memcpy(e->shape, v->shape, sizeof e->shape);
     if (!v->requires_grad) return;
     if (v->tape == t->number) {
         e->node = v->node;
@@ -170,6 +172,15 @@ static void pack(gm_tape_slot *s, gm_value *v)
         s->kind = GM_SLOT_TENSOR;
         s->tensor = v->local;
         gm_tensor_retain(v->local);
+    }
+}
+
+static void place_values(place *to, int n, gm_value *const *v)
+{
+    for (int i = 0; i < n; i++) {
+        if (!v[i]) continue;
+        to[i].layout = v[i]->layout;
+        memcpy(to[i].shape, v[i]->shape, sizeof to[i].shape);
     }
 }
 
@@ -209,22 +220,26 @@ gm_status gm_tape_record(gm_rank *r, const gm_record *record)
     n.in = calloc((size_t)n.n_in + 1, sizeof *n.in);
     n.out = calloc((size_t)n.n_out + 1, sizeof *n.out);
     n.path = strdup(r->path);
-    if (!n.in || !n.out || !n.path) {
+    if (r->mesh.n_axes) n.places = calloc((size_t)(n.n_in + n.n_out) + 1, sizeof *n.places);
+    if (!n.in || !n.out || !n.path || (r->mesh.n_axes && !n.places)) {
         free(n.in);
         free(n.out);
+        free(n.places);
         free(n.path);
         st = GM_FAIL(GM_ENOMEM, "no memory for a tape node");
         goto fail;
     }
     memcpy(n.extra, record->extra, sizeof n.extra);
+    if (n.places) {
+        place_values(n.places, n.n_in, record->in);
+        place_values(n.places + n.n_in, n.n_out, record->out);
+    }
     for (int i = 0; i < n.n_in; i++) fill_edge(&n.in[i], record->in[i], t);
     for (int i = 0; i < n.n_saved; i++) pack(&n.saved[i], record->saved[i]);
     for (int i = 0; i < n.n_out; i++) {
         gm_value *v = record->out[i];
         if (!v) continue;
         n.out[i].spec = spec_of(v->local);
-        n.out[i].layout = v->layout;
-        memcpy(n.out[i].shape, v->shape, sizeof n.out[i].shape);
         if (!gm_dtype_is_float(v->local->dtype)) continue;
         v->requires_grad = true;
         v->tape = t->number;
@@ -285,16 +300,20 @@ const gm_spec     *gm_backward_input(gm_backward *b, int i) { return &b->node->i
 
 uint32_t gm_backward_partial(gm_backward *b) { return b->partial; }
 
+static const gm_layout whole;
+
 const gm_layout *gm_backward_input_layout(gm_backward *b, int i, const int64_t **shape)
 {
-    if (shape) *shape = b->node->in[i].shape;
-    return &b->node->in[i].layout;
+    const place *p = b->node->places;
+    if (shape) *shape = p ? p[i].shape : b->node->in[i].spec.shape;
+    return p ? &p[i].layout : &whole;
 }
 
 const gm_layout *gm_backward_output_layout(gm_backward *b, int i, const int64_t **shape)
 {
-    if (shape) *shape = b->node->out[i].shape;
-    return &b->node->out[i].layout;
+    const place *p = b->node->places ? b->node->places + b->node->n_in : NULL;
+    if (shape) *shape = p ? p[i].shape : b->node->out[i].spec.shape;
+    return p ? &p[i].layout : &whole;
 }
 
 void gm_backward_set_partial(gm_backward *b, int i, uint32_t axes)
@@ -306,11 +325,13 @@ void gm_backward_set_partial(gm_backward *b, int i, uint32_t axes)
 /* Axes over which what the rule gives for an input is partial. */
 static uint32_t partial_of(const gm_backward *b, const edge *e)
 {
-    uint32_t axes = 0;
+    const node *n = b->node;
+    uint32_t    axes = 0;
     if (e->told) return e->partial;
-    if (!b->rank->mesh.n_axes) return 0;
-    for (int i = 0; i < b->node->n_out; i++)
-        if (b->node->out[i].grad) axes |= gm_layout_gradient(&e->layout, &b->node->out[i].layout, b->partial);
+    if (!n->places) return 0;
+    for (int i = 0; i < n->n_out; i++)
+        if (n->out[i].grad)
+            axes |= gm_layout_gradient(&n->places[e - n->in].layout, &n->places[n->n_in + i].layout, b->partial);
     return axes;
 }
 
