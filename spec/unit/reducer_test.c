@@ -272,6 +272,35 @@ void gm_test_reducer_absent_leaves(void **state)
     run_world(2, absent, NULL);
 }
 
+/* A bucket that fills up last is launched last, even when it was begun first. */
+static void order(gm_rank *r, void *context)
+{
+    (void)context;
+    gm_layout   whole = gm_layout_replicated(), by_row = gm_layout_cut(0, 2);
+    gm_value   *v[4] = {leaf_of(r, &by_row, 4), leaf_of(r, &whole, 2), leaf_of(r, &whole, 2), leaf_of(r, &by_row, 4)};
+    gm_reducer *d = NULL;
+    OK(gm_reducer_new(r, v, 4, 0, true, &d));
+    gm_reducer_arm(d, true);
+    gm_comm_reset_traffic(r->comm);
+    OK(give(v[3], 1, 1));
+    OK(give(v[2], 1, 1));
+    OK(give(v[1], 1, 1));
+    assert_int_equal(calls(r->comm), 1);
+    OK(give(v[0], 1, 1));
+    assert_int_equal(calls(r->comm), 2);
+    OK(gm_reducer_finish(d));
+    for (int i = 0; i < 4; i++) assert_true(element(v[i], 1) == 2);
+    gm_reducer_free(d);
+    for (int i = 0; i < 4; i++) gm_value_release(v[i]);
+}
+
+void gm_test_reducer_order(void **state)
+{
+    (void)state;
+    gm_mesh mesh = mesh_of("data", 2, "row", 2, NULL, 1);
+    run_ranks(&mesh, order, NULL);
+}
+
 /* As rank 2 of 4 that are not there: what would be sent is counted, nothing is read. */
 void gm_test_reducer_on_meta(void **state)
 {
