@@ -194,14 +194,22 @@ static int checkpoint_give_up(lua_State *L)
     return 0;
 }
 
-/* checkpoint_free(save): stops what is under way. For the collector too: reached by it only when the program
- * ends, since ganymede.checkpoint holds what is under way. */
+/* checkpoint_free(save): stops what is under way */
 static int checkpoint_free(lua_State *L)
 {
     save_box *b = luaL_checkudata(L, 1, SAVE);
     gm_save_free(b->save);
     b->save = NULL;
     return 0;
+}
+
+/* Reached only when the program ends, since ganymede.checkpoint holds what is under way: a rank that is alone completes
+ * what it began; one of several cannot, its peers may be gone. */
+static int save_gc(lua_State *L)
+{
+    save_box *b = luaL_checkudata(L, 1, SAVE);
+    if (b->save && gm_lua_rank(L)->world == 1) gm_save_wait(b->save, GM_SAVE_DONE, -1);
+    return checkpoint_free(L);
 }
 
 /* ---- reading ---- */
@@ -328,7 +336,7 @@ int gm_open_checkpoint(lua_State *L)
     lua_pushcfunction(L, checkpoint_close);
     lua_setfield(L, -2, "__gc");
     luaL_newmetatable(L, SAVE);
-    lua_pushcfunction(L, checkpoint_free);
+    lua_pushcfunction(L, save_gc);
     lua_setfield(L, -2, "__gc");
     luaL_newmetatable(L, CHECKPOINT ".text");
     lua_pushcfunction(L, text_gc);

@@ -68,6 +68,23 @@ describe("a save that is killed", function()
   end)
 end)
 
+describe("a program that ends while a save is under way", function()
+  for _, how in ipairs { "", "error('no more', 0)" } do
+    it("completes it: " .. (how == "" and "the end of the script" or how), function()
+      shell.write(folder .. "/program.lua", ([[
+        local gm = require "ganymede"
+        local saving = require("ganymede.checkpoint").start(%q, { meta = { step = 1 },
+          tensors = { { "t1", gm.full({ 3000, 1000 }, 1) } } })
+        assert(saving.background)
+        %s]]):format(folder .. "/saved", how))
+      local result = shell.run(shell.quote(shell.executable()) .. " run " .. folder .. "/program.lua")
+      assert.equal(how == "" and 0 or 1, result.code, result.err)
+      assert.same({ "step-00000001" }, shell.lines("ls -A " .. folder .. "/saved"))
+      assert.is_true(checkpoint.verify(folder .. "/saved/step-00000001"))
+    end)
+  end
+end)
+
 describe("a save that the system refuses", function()
   it("names the file, removes what it began and leaves older ones alone", function()
     assert.equal(0, child(1, 1, 100).code)

@@ -2,6 +2,7 @@
 local failure = require "ganymede.failure"
 local checkpoint = require "ganymede.checkpoint"
 local fit = require("ganymede.fit").fit
+local gm = require "ganymede"
 local numbers = require("spec.train.support").numbers
 local support = require "spec.resume.support"
 
@@ -67,6 +68,22 @@ describe("resuming", function()
     assert.equal(7, #stats.loss)
     local second = run(folder, 20, "auto")
     assert.same(run(support.folder(), 20).losses, support.joined(stats.loss, second.losses))
+  end)
+
+  it("completes the checkpoint under way when the run ends with an error", function()
+    local folder = support.folder()
+    local raising = gm.hooks.class("RaisingHook", {}, { priority = 90, needs_output = false })
+    function raising.after_train_iter(_, trainer)
+      if trainer.step == 10 then error("no more", 0) end
+    end
+    local config = support.config()
+    config.hooks[#config.hooks + 1] = raising {}
+    local ok, err = pcall(fit, config, { steps = 20, out = folder, log = function() end })
+    assert.is_false(ok)
+    assert.matches("no more", failure.text(err))
+    local list = checkpoint.list(folder .. "/checkpoints")
+    assert.equal(10, list[#list].step)
+    assert.is_true(checkpoint.verify(list[#list].path))
   end)
 
   it("evaluates once when there is nothing left to do", function()
