@@ -88,7 +88,8 @@ describe("ganymede check", function()
 
   for what, words in pairs {
     ["an unknown key"] = { "--set", "epoch=1" },
-    ["a model that does not fit the data"] = { "--set", "model.inputs=17" }, ["several ranks"] = { "-n", "4" },
+    ["a model that does not fit the data"] = { "--set", "model.inputs=17" },
+    ["a rank that is not there"] = { "-n", "4", "--rank", "4" },
   } do
     it("ends with status 2 for " .. what, function()
       local result = check(nil, unpack(words))
