@@ -78,6 +78,8 @@ gm_status gm_embed_run(gm_rank *rank, const char *root, int argc, char **argv, i
     } else {
         *exit_code = (int)lua_tointeger(L, -1);
     }
+    /* A rank that failed ends now, with whatever was under way: there is nothing left to close in good order. */
+    if (rank->world > 1 && (st != GM_OK || *exit_code)) return st;
     gm_tape_drop(rank); /* its callbacks live in the state */
     lua_close(L);
     return st;

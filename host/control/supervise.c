@@ -212,6 +212,14 @@ static void check_start(gm_supervisor *job, double t)
                            job->n, START_SECONDS, job->options.argv[0], gm_lines_tail(&job->launcher.said));
 }
 
+/* Nobody is left but ranks that were stopped (SIGSTOP), who hear nothing. */
+static bool all_halted(const gm_supervisor *job)
+{
+    for (int i = 0; i < job->n; i++)
+        if (job->ranks[i].started && !job->ranks[i].ended && !job->ranks[i].halted) return false;
+    return true;
+}
+
 static void check_clock(gm_supervisor *job)
 {
     double t = gm_supervisor_clock();
@@ -221,7 +229,7 @@ static void check_clock(gm_supervisor *job)
         gm_supervisor_stop(job, GM_STOP_DEADLINE);
     bool overdue = (job->stopped_at > 0 && t > job->stopped_at + STOP_SECONDS) ||
                    (job->text && job->first.code != 75 && t > job->failed_at + GRACE_SECONDS);
-    if (overdue && !job->killed) {
+    if ((overdue || (job->spread && job->text && all_halted(job))) && !job->killed) {
         if (!job->text) gm_supervisor_fail_by_stop(job);
         gm_supervisor_kill(job);
     }

@@ -176,10 +176,18 @@ function launcher.guard_exit()
   end
 end
 
---- This rank has ended, with that exit status: ok, as the others do; else the others have been told.
-function launcher.leave(ok, code)
-  if joined then core.comm_close(ok) end
-  if ok then core.link_done(code) end
+--- This rank has ended with that exit status, as all others do. Waits for them: one that fails now fails this one.
+function launcher.leave(code)
+  io.stdout:flush()
+  if joined then core.comm_close(true) end
+  joined = false
+  core.link_done(code)
+end
+
+--- This rank ends because of a failure, of which the others know; waits for nobody.
+function launcher.abandon()
+  if joined then core.comm_close(false) end
+  joined = false
 end
 
 return launcher

@@ -101,15 +101,22 @@ end
 
 local depth = 0
 
+-- The outermost command line is the whole of what this rank does: then it leaves its job, in good order or not.
+local function outermost(words)
+  local code = dispatch(words)
+  if depth == 1 then launcher.leave(code) end
+  return code
+end
+
 --- Runs a command line (list of words, without the program's name) -> exit status.
 function cli.main(words)
   depth = depth + 1
-  local ok, result = xpcall(function() return dispatch(words) end, failure.handler)
+  local ok, result = xpcall(outermost, failure.handler, words)
   local code = ok and result or cli.report(result)
+  if not ok and depth == 1 then launcher.abandon() end
   depth = depth - 1
   io.stdout:flush()
   io.stderr:flush()
-  if depth == 0 then launcher.leave(ok, code) end
   return code
 end
 

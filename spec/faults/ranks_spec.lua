@@ -1,0 +1,141 @@
+--- What goes wrong on one rank ends the job: within 10 seconds, with the right exit status and one message, leaving
+-- nothing behind.
+local support = require "spec.faults.support"
+
+local run, check, training = support.run, support.check, support.training
+
+-- Lines of standard error that say something, but for what was chosen for the user.
+local function said(result)
+  local lines = {}
+  for line in result.err:gmatch "[^\n]+" do
+    if not line:find("ranks? on %d+ core") and not line:find "points: " and not line:find "run folder" then
+      lines[#lines + 1] = line
+    end
+  end
+  return lines
+end
+
+describe("a rank that is killed", function()
+  it("in the middle of a step ends the job with status 6, and rank 0 still writes --stats", function()
+    local result = run(training "if rank == 2 and trainer.step == 5 then fault() kill(9) end")
+    check(result, 6, "rank 2: killed by signal 9 (Killed)")
+    assert.equal(1, #said(result), result.err)
+    assert.equal(6, result.stats.exit_code)
+    assert.equal("rank died", result.stats.status)
+    assert.is_true(#result.stats.loss >= 5)
+  end)
+
+  it("may be rank 0, and the others may be in a loop of their own", function()
+    local result = run [[
+      if rank == 0 then fault() kill(11) end
+      local i = 0
+      while true do i = i + 1 end]]
+    check(result, 6, "rank 0: killed by signal 11")
+  end)
+end)
+
+describe("a rank that raises", function()
+  it("outside of a step", function()
+    local result = run [[
+      if rank == 1 then fault() error "the wrong kind of data" end
+      sum(gm.ones { 4 })]]
+    check(result, 1, "rank 1: recipe.lua:14: the wrong kind of data")
+    assert.equal(1, #said(result), result.err)
+  end)
+
+  it("inside a step, while the others reduce gradients", function()
+    local result = run(training "if rank == 1 and trainer.step == 5 then fault() error 'no such sample' end")
+    check(result, 1, "no such sample")
+    assert.is_truthy(result.err:find("rank 1: ", 1, true), result.err)
+    assert.equal(1, result.stats.exit_code)
+    assert.is_true(#result.stats.loss >= 5)
+  end)
+
+  it("an object that is no text", function()
+    local told = "error(setmetatable({}, { __tostring = function() return 'told' end }))"
+    check(run("if rank == 2 then fault() " .. told .. " end sum(gm.ones { 4 })"), 1, "rank 2: told")
+    check(run "if rank == 0 then fault() error(nil) end sum(gm.ones { 4 })", 1, "rank 0: an error without a message")
+  end)
+
+  it("the same error as all others: said once, of none of them", function()
+    local result = run "fault() error 'the same everywhere'"
+    check(result, 1, "ganymede: recipe.lua:14: the same everywhere")
+    assert.equal(1, #said(result), result.err)
+  end)
+
+  it("while another one computes and asks nobody", function()
+    local result = run [[
+      if rank == 1 then fault() error "early" end
+      local t = gm.ones { 64, 64 }
+      while true do gm.scope(function() return gm.ops.matmul(t, t):sum() end) end]]
+    check(result, 1, "rank 1: recipe.lua:14: early")
+  end)
+end)
+
+describe("a rank that leaves", function()
+  it("by os.exit is told where", function()
+    local result = run [[
+      if rank == 1 then fault() os.exit(0) end
+      sum(gm.ones { 4 })]]
+    check(result, 1, "rank 1: recipe.lua:14: os.exit(0) on one of several ranks")
+  end)
+
+  it("behind Lua's back is noticed", function()
+    local result = run [[
+      local ffi = require "ffi"
+      ffi.cdef "void _exit(int);"
+      if rank == 1 then fault() ffi.C._exit(0) end
+      sum(gm.ones { 4 })]]
+    check(result, 1, "rank 1: the process ended with exit(0) in the middle of things")
+  end)
+end)
+
+describe("a rank that does not come to a collective", function()
+  it("because it is stopped: status 7 names it", function()
+    local result = run([[
+      sum(gm.ones { 4 })
+      if rank == 2 then fault() kill "STOP" end
+      sum(gm.ones { 4 })]], { "--comm-timeout", "3" })
+    check(result, 7, "rank 2")
+  end)
+
+  it("because it loops for ever: status 7 names it", function()
+    local result = run([[
+      sum(gm.ones { 4 })
+      if rank == 1 then fault() local i = 0 while true do i = i + 1 end end
+      sum(gm.ones { 4 })]], { "--comm-timeout", "3" })
+    assert.equal(7, result.code, result.err)
+    assert.is_truthy(result.err:find("rank 1", 1, true), result.err)
+    assert.is_true(result.late < 10)
+  end)
+end)
+
+describe("ranks that make different calls", function()
+  local function differ(what, one, other, parts)
+    it(what, function()
+      local body = ("local t = gm.ones { 4 } sum(t) fault() if rank == 1 then %s else %s end"):format(other, one)
+      local result = run(body)
+      assert.equal(1, result.code, result.err)
+      for _, part in ipairs(parts) do assert.is_truthy(result.err:find(part, 1, true), result.err) end
+      assert.is_true(result.late < 10)
+    end)
+  end
+
+  differ("another operation", "core.comm_all_reduce(t, nil, 'sum')", "core.comm_broadcast(t, nil, 0)",
+    { "all_reduce", "broadcast" })
+  differ("another shape", "core.comm_all_reduce(t, nil, 'sum')", "core.comm_all_reduce(gm.ones { 5 }, nil, 'sum')",
+    { "(4)", "(5)" })
+  differ("another dtype", "core.comm_all_reduce(t, nil, 'sum')",
+    "core.comm_all_reduce(gm.ones({ 4 }, { dtype = 'f64' }), nil, 'sum')", { "f32", "f64" })
+  -- nobody waits for the end of a small broadcast, so it shows in the next call
+  differ("another root", "core.comm_broadcast(t, nil, 0) sum(t)", "core.comm_broadcast(t, nil, 1) sum(t)",
+    { "root 0", "root 1" })
+end)
+
+describe("ranks that were given different things", function()
+  it("end with status 2 before anything starts, naming what differs", function()
+    local result = run("fault()\n" .. training(""):gsub("lr = 0.01", "lr = rank == 1 and 0.02 or 0.01"))
+    check(result, 2, "optimizer.lr")
+    assert.equal(1, select(2, result.err:gsub("not given the same", "")), result.err)
+  end)
+end)

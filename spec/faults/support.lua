@@ -1,0 +1,198 @@
+--- For specs of faults: a job of several ranks that goes wrong, and whether anything of it is left.
+--
+-- A recipe here has `rank`, `fault()` and `sum(t)`: fault() notes the time and must be called right before what goes
+-- wrong; sum is an all_reduce over all ranks. Ranks must be gone 10 seconds after that: the promise, not a speed.
+local core = require "ganymede.core"
+local json = require "ganymede.json"
+local run_host = require "spec.support.run_host"
+local shell = require "spec.support.shell"
+
+local support = {}
+
+local head = [[
+local core = require "ganymede.core"
+local gm = require "ganymede"
+local rank = core.rank()
+local function fault()
+  local file = assert(io.open("fault", "w"))
+  file:write(("%.6f"):format(core.wall()))
+  file:close()
+end
+local function sum(t)
+  core.comm_all_reduce(t, nil, "sum")
+  return t
+end
+local function kill(signal) os.execute("kill -" .. signal .. " " .. core.process().pid) end
+]]
+
+--- A small training run of 64 steps. before: Lua source of what is done before each, which may use `trainer`.
+function support.training(before)
+  return ([[
+require("ganymede.hooks.base").class("Fault", {}, { before_train_iter = function(_, trainer) %s end })
+return {
+  name = "points", seed = 3, epochs = 4,
+  model = { type = "MLP", inputs = 16, hidden = { 32 }, classes = 10 },
+  data = { train = { type = "Synthetic", length = 512, shape = { 16 } }, batch_size = 32 },
+  loss = { type = "CrossEntropyLoss" }, optimizer = { type = "AdamW", lr = 0.01 },
+  hooks = { { type = "Fault" } },
+}
+]]):format(before)
+end
+
+-- Processes that were started with this word in their environment.
+local function alive(mark)
+  local found = {}
+  for _, path in ipairs(shell.lines("grep -lsaF " .. shell.quote(mark) .. " /proc/[0-9]*/environ || true")) do
+    local pid = path:match "%d+"
+    local command = shell.lines("tr '\\0' ' ' </proc/" .. pid .. "/cmdline 2>/dev/null || true")[1]
+    if command then found[#found + 1] = pid .. " " .. command end
+  end
+  return found
+end
+
+--- Processes of a job that are left, waiting a second for those that are about to end -> list.
+function support.left(home)
+  local left
+  for _ = 1, 20 do
+    left = alive("GANYMEDE_SPEC_MARK=" .. home)
+    if #left == 0 then return left end
+    os.execute "sleep 0.05"
+  end
+  return left
+end
+
+--- A folder with recipe.lua: the body after the head above.
+function support.home(body)
+  local home = shell.temporary_folder()
+  shell.write(home .. "/recipe.lua", head .. body)
+  return home
+end
+
+--- The environment of a job in that folder, by which support.left knows it.
+function support.environment(home, more)
+  local env = { GANYMEDE_ROOT = GANYMEDE_ROOT, GANYMEDE_SPEC_MARK = home, TMPDIR = home }
+  for name, value in pairs(more or {}) do env[name] = value end
+  return env
+end
+
+support.read = shell.read
+
+--- Runs recipe.lua of a folder on `ranks` (default 3), after an earlier run of it -> { code, out, err }.
+function support.run_in(home, words, ranks)
+  local line = { "run", "recipe.lua", "-n", tostring(ranks or 3), "--threads", "1" }
+  for _, word in ipairs(words) do line[#line + 1] = word end
+  return run_host(line, { cwd = home, env = support.environment(home), timeout = 60 })
+end
+
+--- Runs a recipe on `ranks` (default 3) -> { code, out, err, stats (or nil), late = seconds from fault() to the end }.
+-- words: more of the command line. Fails when processes or files in the temporary folder are left.
+function support.run(body, words, ranks)
+  local home = support.home(body)
+  local ok, result = pcall(function()
+    local line = { "--stats", "stats.json", unpack(words or {}) }
+    local result = support.run_in(home, line, ranks)
+    local ended = core.wall()
+    local file = io.open(home .. "/fault")
+    if file then
+      result.late = ended - tonumber(file:read "*a")
+      file:close()
+    end
+    local stats = home .. "/stats.json"
+    if io.open(stats) then result.stats = json.decode(shell.read(stats), "stats.json") end
+    local left = support.left(home)
+    if #left > 0 then error("processes are left:\n" .. table.concat(left, "\n"), 0) end
+    local folders = shell.run("cd " .. shell.quote(home) .. " && ls -d ganymede-* ompi.* 2>/dev/null").out
+    if folders ~= "" then error("left in TMPDIR: " .. folders, 0) end
+    return result
+  end)
+  shell.remove(home)
+  if not ok then error(result, 2) end
+  return result
+end
+
+local Job = {}
+Job.__index = Job
+
+--- Starts a recipe in the background -> job. command: of how, default this program's `run -n 3`; "%s" in it is the
+-- program. The recipe makes the file `ready` (ready() does) when what is to happen may happen.
+function support.start(body, words, command)
+  local self = setmetatable({ home = support.home("local function ready() assert(io.open('ready', 'w')):close() end\n"
+    .. body) }, Job)
+  local env = {}
+  for name, value in pairs(support.environment(self.home)) do env[#env + 1] = shell.quote(name .. "=" .. value) end
+  local line = (command or "%s run recipe.lua -n 3"):format(shell.quote(shell.executable()))
+  local program = ("echo $$ >pid; exec %s --threads 1 %s"):format(line, table.concat(words or {}, " "))
+  local script = ("timeout -k 5 90 sh -c %s >out 2>err; echo $? >status"):format(shell.quote(program))
+  assert(os.execute(("cd %s && env %s setsid sh -c %s </dev/null >/dev/null 2>&1 &"):format(shell.quote(self.home),
+    table.concat(env, " "), shell.quote(script))) == 0)
+  return self
+end
+
+-- Waits until a file is there and has something in it -> its text. 60 s: nothing here takes that long.
+function Job:file(name)
+  local deadline = core.now() + 60
+  while core.now() < deadline do
+    local file = io.open(self.home .. "/" .. name)
+    local text = file and file:read "*a"
+    if file then file:close() end
+    if text and (text ~= "" or name == "ready") then return text end
+    os.execute "sleep 0.02"
+  end
+  error(("no file %s; it wrote:\n%s"):format(name, shell.run("cat " .. shell.quote(self.home .. "/err")).out), 2)
+end
+
+--- The processes of this job whose command line matches a Lua pattern -> list of pids.
+function Job:pids(pattern)
+  local pids = {}
+  for _, line in ipairs(alive("GANYMEDE_SPEC_MARK=" .. self.home)) do
+    local pid, command = line:match "^(%d+) (.*)$"
+    if command:find(pattern) then pids[#pids + 1] = pid end
+  end
+  return pids
+end
+
+--- The process that was started -> list of one pid.
+function Job:supervisor() return { (self:file("pid"):match "%d+") } end
+
+--- The keepers of its ranks: processes of the program whose parent is mpirun -> list of pids.
+function Job:keepers()
+  local launcher, pids = self:pids("^mpirun ")[1], {}
+  for _, pid in ipairs(shell.lines("cat /proc/" .. launcher .. "/task/" .. launcher .. "/children | tr ' ' '\\n'")) do
+    if pid ~= "" then pids[#pids + 1] = pid end
+  end
+  return pids
+end
+
+--- Its end -> { code, out, err, late = seconds since the call of Job:signal }; cleans up.
+function Job:finish()
+  local ok, result = pcall(function()
+    local result = { code = tonumber(self:file "status") }
+    result.late = self.signalled and core.wall() - self.signalled
+    result.out, result.err = shell.read(self.home .. "/out"), shell.read(self.home .. "/err")
+    local left = support.left(self.home)
+    if #left > 0 then error("processes are left:\n" .. table.concat(left, "\n"), 0) end
+    return result
+  end)
+  shell.remove(self.home)
+  if not ok then error(result, 2) end
+  return result
+end
+
+--- Sends a signal to processes, by their numbers.
+function Job:signal(signal, pids)
+  self.signalled = core.wall()
+  assert(#pids > 0, "nobody to send a signal to")
+  os.execute(("kill -%s %s"):format(signal, table.concat(pids, " ")))
+end
+
+--- Fails unless the job ended with this status, within 10 s of the fault, and said this exactly once.
+function support.check(result, code, text)
+  if result.code ~= code then
+    error(("status %d, expected %d; it wrote:\n%s\n%s"):format(result.code, code, result.out, result.err), 2)
+  end
+  local _, times = result.err:gsub(text:gsub("%p", "%%%0"), "")
+  if times ~= 1 then error(("%d times %q in:\n%s"):format(times, text, result.err), 2) end
+  if result.late and result.late > 10 then error(("ended %.1f s after the fault"):format(result.late), 2) end
+end
+
+return support
