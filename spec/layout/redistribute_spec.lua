@@ -96,18 +96,19 @@ describe("layouts in Lua", function()
     refused("'data' is used twice", { cuts = { "data.data" } })
   end)
 
-  -- A model of two weights, one of them unused; the loss is a sum over rows that the data axis cuts.
+  -- A model of two weights and one that is not used; the loss is a sum over rows that the data axis cuts.
   local function model()
-    local w, unused = numbers(3, 2), numbers(7)
-    w:requires_grad(true)
-    unused:requires_grad(true)
-    return w, unused
+    local list = { numbers(3, 2), numbers(7), numbers(2, 3) }
+    for _, weight in ipairs(list) do weight:requires_grad(true) end
+    return list
   end
-  local function loss_of(x, w) return ops.tanh(ops.linear(x, w) * 0.01):sum() end
+  local function loss_of(x, list)
+    return ops.tanh(ops.linear(ops.tanh(ops.linear(x, list[1]) * 0.01), list[3]) * 0.01):sum()
+  end
   local function serial(x)
-    local w = model()
-    loss_of(x, w):backward()
-    return w:grad()
+    local list = model()
+    loss_of(x, list):backward()
+    return list[1]:grad(), list[3]:grad()
   end
   local function near(want, got) -- sums of 5 numbers in another order
     assert.is_true(largest(want - got) <= 1e-13 * largest(want))
@@ -115,19 +116,20 @@ describe("layouts in Lua", function()
 
   for _, overlap in ipairs { true, false } do
     it("a reducer sums gradients over data, " .. (overlap and "while backward runs" or "at the end"), function()
-      local x, w, unused = numbers(5, 2), model()
-      local want = serial(x)
-      local reducer = core.reducer_new({ w, unused }, { bucket_bytes = 8, overlap = overlap })
-      assert.same({ buckets = 2, bytes = 13 * 8 }, core.reducer_info(reducer))
+      local x, list = numbers(5, 2), model()
+      local want, want_too = serial(x)
+      local reducer = core.reducer_new(list, { bucket_bytes = 8, overlap = overlap })
+      assert.same({ buckets = 3, bytes = 19 * 8 }, core.reducer_info(reducer))
       for _ = 1, 2 do
-        core.zero_grad { w, unused }
+        core.zero_grad(list)
         core.reducer_arm(reducer, true)
-        loss_of(core.redistribute(x, by_rows), w):backward()
+        loss_of(core.redistribute(x, by_rows), list):backward()
         core.reducer_finish(reducer)
-        near(want, core.gather(w:grad()))
-        assert.same({}, core.layout(w:grad()).partial)
+        near(want, core.gather(list[1]:grad()))
+        near(want_too, core.gather(list[3]:grad()))
+        assert.same({}, core.layout(list[1]:grad()).partial)
         assert.same({ 2 }, core.reducer_unused(reducer))
-        assert.is_nil(unused:grad())
+        assert.is_nil(list[2]:grad())
       end
       core.reducer_free(reducer)
       core.reducer_free(reducer)
@@ -136,30 +138,29 @@ describe("layouts in Lua", function()
   end
 
   it("norms of gradients are those of the whole, reduced or not", function()
-    local x, w, unused = numbers(5, 2), model()
-    local want = serial(x):totable()
-    loss_of(core.redistribute(x, by_rows), w):backward()
+    local x, list = numbers(5, 2), model()
     local sums, top = { 0, 0, 0 }, 0
-    for _, row in ipairs(want) do
-      for _, v in ipairs(row) do
+    for _, gradient in ipairs { serial(x) } do
+      for _, v in ipairs(gradient:reshape(6):totable()) do
         for p = 1, 3 do sums[p] = sums[p] + math.abs(v) ^ p end
         top = math.max(top, math.abs(v))
       end
     end
-    for p = 1, 3 do -- a few roundings of sums of 6 numbers, and of the root
-      assert.near(sums[p] ^ (1 / p), core.grad_norm({ w, unused }, p), 1e-13 * sums[p] ^ (1 / p))
+    loss_of(core.redistribute(x, by_rows), list):backward()
+    for p = 1, 3 do -- a few roundings of sums of 12 numbers, and of the root
+      assert.near(sums[p] ^ (1 / p), core.grad_norm(list, p), 1e-13 * sums[p] ^ (1 / p))
     end
-    assert.near(top, core.grad_norm({ w, unused }, math.huge), 1e-13 * top)
-    assert.equal(core.grad_norm({ w, unused }, 2), core.grad_norm { w, unused })
-    assert.equal(0, core.grad_norm { unused })
-    assert.error_matches(function() core.grad_norm({ w }, 0) end, "should be above 0")
+    assert.near(top, core.grad_norm(list, math.huge), 1e-13 * top)
+    assert.equal(core.grad_norm(list, 2), core.grad_norm(list))
+    assert.equal(0, core.grad_norm { list[2] })
+    assert.error_matches(function() core.grad_norm(list, 0) end, "should be above 0")
   end)
 
   it("an optimizer refuses gradients that are still terms of a sum", function()
     if n_data == 1 then return end
-    local x, w = numbers(5, 2), model()
-    local optimizer = core.optimizer("sgd", { w }, {})
-    loss_of(core.redistribute(x, by_rows), w):backward()
+    local x, list = numbers(5, 2), model()
+    local optimizer = core.optimizer("sgd", list, {})
+    loss_of(core.redistribute(x, by_rows), list):backward()
     assert.error_matches(function() optimizer:step { lr = 0.1 } end, "parameter 1 is still to be summed over data")
   end)
 
