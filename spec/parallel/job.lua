@@ -1,0 +1,93 @@
+--- Runs of a recipe on several ranks, for specs: job.run(recipe text, ranks, options) -> document of --stats.
+--
+-- options: steps, set (list of "key=value"), flags (list of words), env, code (the exit status expected, default 0).
+-- The result also has out and err, what the run wrote.
+local json = require "ganymede.json"
+local run_host = require "spec.support.run_host"
+local shell = require "spec.support.shell"
+
+local job = {}
+
+--- Runs inside `folder`, which stays (for checkpoints); files there: recipe.lua, stats.json.
+function job.run_in(folder, recipe, ranks, options)
+  options = options or {}
+  shell.write(folder .. "/recipe.lua", recipe)
+  os.remove(folder .. "/stats.json")
+  local words = { "run", "recipe.lua", "--stats", "stats.json", "--threads", "1" }
+  if ranks > 1 then words[#words + 1], words[#words + 2] = "-n", tostring(ranks) end
+  if options.steps then words[#words + 1], words[#words + 2] = "--steps", tostring(options.steps) end
+  for _, set in ipairs(options.set or {}) do words[#words + 1], words[#words + 2] = "--set", set end
+  for _, word in ipairs(options.flags or {}) do words[#words + 1] = word end
+  local result = run_host(words, { cwd = folder, env = options.env, timeout = 240 })
+  if result.code ~= (options.code or 0) then
+    error(("%d ranks ended with status %d, expected %d:\n%s\n%s"):format(ranks, result.code, options.code or 0,
+      result.out, result.err), 2)
+  end
+  local stats = json.decode(shell.read(folder .. "/stats.json"), "stats.json")
+  stats.out, stats.err = result.out, result.err
+  return stats
+end
+
+--- The same in a folder that is removed.
+function job.run(recipe, ranks, options)
+  local folder = shell.temporary_folder()
+  local ok, result = pcall(job.run_in, folder, recipe, ranks, options)
+  shell.remove(folder)
+  if not ok then error(result, 2) end
+  return result
+end
+
+--- Largest |a - b| / |a| over the first `steps` losses of two runs, and where.
+function job.largest_difference(a, b, steps)
+  local worst, at = 0, 0
+  assert(#a.loss >= steps and #b.loss >= steps, ("%d and %d losses, %d wanted"):format(#a.loss, #b.loss, steps))
+  for i = 1, steps do
+    local difference = math.abs(a.loss[i] - b.loss[i]) / math.abs(a.loss[i])
+    if difference > worst or difference ~= difference then worst, at = difference, i end
+    if difference ~= difference then break end
+  end
+  return worst, at
+end
+
+--- Sum over the ranks' entries of communication that match { op =, phase =, axes = }, of bytes_logical or another
+-- field.
+function job.traffic(stats, match, field)
+  local sum = 0
+  for _, rank in ipairs(stats.ranks) do
+    for _, entry in ipairs(rank.comm) do
+      local fits = (not match.op or entry.op == match.op) and (not match.phase or entry.phase == match.phase)
+        and (not match.axes or table.concat(entry.axes, ".") == match.axes)
+      if fits then sum = sum + entry[field or "bytes_logical"] end
+    end
+  end
+  return sum
+end
+
+--- Two recipes with every kind of dropout, whose batches 3, 4 and 8 ranks do not divide evenly.
+job.vit = [[
+return {
+  name = "vit", seed = 5,
+  model = { type = "VisionTransformer", image_size = 28, patch_size = 7, channels = 1, classes = 10, width = 16,
+            depth = 2, heads = 2, dropout = 0.1, attention_dropout = 0.1, drop_path = 0.1 },
+  data = { train = { type = "FashionMNIST", split = "train" }, batch_size = 22 },
+  loss = { type = "CrossEntropyLoss" },
+  optimizer = { type = "AdamW", lr = 1e-3, weight_decay = 0.05 },
+  lr_scheduler = { type = "CosineAnnealingWarmupLR", warmup_steps = 5 },
+  epochs = 1, clip_grad_norm = 1.0,
+}
+]]
+
+job.gpt = [[
+return {
+  name = "gpt", seed = 6,
+  model = { type = "GPT", vocabulary = 256, sequence_length = 32, width = 32, depth = 2, heads = 2,
+            dropout = 0.1, attention_dropout = 0.1 },
+  data = { train = { type = "Text", path = "/usr/share/common-licenses/GPL-3", split = "train",
+                     sequence_length = 32, stride = 32 }, batch_size = 22 },
+  loss = { type = "CrossEntropyLoss" },
+  optimizer = { type = "AdamW", lr = 1e-3, betas = { 0.9, 0.95 }, weight_decay = 0.1 },
+  epochs = 2, clip_grad_norm = 1.0,
+}
+]]
+
+return job
