@@ -22,9 +22,13 @@ function failure.new(exit_code, message)
   return setmetatable({ message = message, exit_code = exit_code }, Failure)
 end
 
+--- How many times new_peer was called.
+failure.peers = 0
+
 --- The error of a rank that ends because another one has failed; the command line exits with its status and says
 -- nothing, since the other rank has said it.
 function failure.new_peer(exit_code, message)
+  failure.peers = failure.peers + 1
   local err = failure.new(known[exit_code] and exit_code or 1, message)
   err.peer = true
   return err

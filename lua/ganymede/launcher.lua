@@ -70,8 +70,7 @@ function launcher.start(args, interactive)
   local ranks, cores = args.ranks, machine.cores() or 1
   local threads = launcher.threads(ranks, args.threads)
   local crowded = ranks * threads > cores
-  local words = { unpack(args.argv) }
-  if not args.threads then words[#words + 1], words[#words + 2] = "--threads", tostring(threads) end
+  local words = { args.argv[1], "--threads", tostring(threads), unpack(args.argv, 2) } -- a later one counts
   if not interactive then
     log.info("%d ranks on %d core%s: %d thread%s each, %s", ranks, cores, cores == 1 and "" or "s", threads,
       threads == 1 and "" or "s", crowded and "sharing cores, yielding when idle" or "each bound to cores of its own")

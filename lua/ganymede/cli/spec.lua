@@ -1,7 +1,7 @@
 --- ganymede spec [FILES]: runs specs with busted inside this process, so that they see what a recipe sees.
 --
 -- Specs run with the top of the tree as current folder. The last line is "N passed, N failed[, N skipped]".
--- A spec file says in its head on how many ranks it wants to run:
+-- A spec file says in the comment that it opens with on how many ranks it wants to run:
 --
 --     -- ranks: 1 2 4
 --
@@ -68,10 +68,11 @@ end
 
 --- On how many ranks a spec file wants to run -> list of numbers.
 function verb.ranks_of(path)
-  local file = assert(io.open(path, "r"))
-  local head = file:read(4000) or ""
-  file:close()
-  local said, list = ("\n" .. head):match "\n%-%- ranks:([^\n]*)", {}
+  local said, list = nil, {}
+  for line in io.lines(path) do
+    if line:sub(1, 2) ~= "--" then break end
+    said = said or line:match "^%-%- ranks:(.*)"
+  end
   for word in (said or "1"):gmatch "%S+" do
     local n = word:match "^%d+$" and tonumber(word)
     if not n or n < 1 then failure(2, "%s: the line '-- ranks:%s' should hold numbers such as 1 2 4", path, said) end
@@ -97,9 +98,12 @@ local function merged(texts)
   return table.concat(order, "\n")
 end
 
+local peers = 0 -- failures of others that this rank had heard of when the last example ended
+
 -- The end of an example on every rank; see spec.run.
 local function settle(text)
-  local echo = text ~= nil and core.comm_failure() ~= nil
+  local echo = failure.peers > peers
+  peers = failure.peers
   local failed = core.comm_section_end(text == nil, text or "")
   if failed == 0 then return nil end
   local said = merged(core.comm_exchange(launcher.world(), echo and "" or text or ""))
@@ -120,9 +124,9 @@ local function run_here(files, args, excluded)
 end
 
 -- The words of a command line that runs these files on several ranks.
-local function command(files, args, excluded, ranks, counts)
+local function command(files, args, excluded, ranks, threads, counts)
   local words = { "spec", "-n", tostring(ranks), "--slow", "--comm-timeout", tostring(args.comm_timeout),
-    "--counts", counts }
+    "--threads", tostring(threads), "--counts", counts }
   if args.checked then words[#words + 1] = "--checked" end
   if args.verbose then words[#words + 1] = "-v" end
   local function add(flag, list)
@@ -140,9 +144,9 @@ end
 local function run_on(ranks, files, args, excluded)
   print(("on %d ranks:"):format(ranks))
   io.stdout:flush()
-  local counts = os.tmpname()
-  local status = launcher.supervise { ranks = ranks, threads = args.threads,
-    argv = command(files, args, excluded, ranks, counts) }
+  local counts, threads = os.tmpname(), launcher.threads(ranks, args.threads)
+  local status = launcher.supervise { ranks = ranks, threads = threads,
+    argv = command(files, args, excluded, ranks, threads, counts) }
   local passed, failed, skipped = (machine.read(counts) or ""):match "^(%d+) (%d+) (%d+)"
   os.remove(counts)
   if not passed then return { passed = 0, failed = 1, skipped = 0 }, status end
