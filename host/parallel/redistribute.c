@@ -107,20 +107,32 @@ static gm_status embed(const work *w, gm_tensor *t, gm_tensor **out)
     return place(w, d, w->after, at, t, 0, least(t->shape[d], w->after[d] - at), out);
 }
 
-static gm_status mask(const work *w, gm_tensor *t, gm_tensor **out)
+/* A copy of t; t itself (retained) where it is ours alone. */
+static gm_status copy_unless_own(const work *w, gm_tensor *t, bool own, gm_tensor **out)
 {
-    gm_tensor *y = t;
-    if (!coordinate(w)) gm_tensor_retain(t);
-    else {
-        GM_TRY(new_tensor(w, t->dtype, t->shape, &y));
-        gm_status st = fill_zero(w->device, y);
-        if (st != GM_OK) {
-            gm_tensor_release(y);
-            return st;
-        }
+    gm_tensor *y = NULL;
+    if (own) {
+        gm_tensor_retain(t);
+        *out = t;
+        return GM_OK;
     }
-    *out = y;
-    return GM_OK;
+    GM_TRY(new_tensor(w, t->dtype, t->shape, &y));
+    gm_status st = copy_into(w->device, y, t);
+    if (st == GM_OK) *out = y;
+    else gm_tensor_release(y);
+    return st;
+}
+
+/* replicated -> partial: as it is at coordinate 0 (a copy: no rank's result shares memory with what it came from) */
+static gm_status mask(const work *w, gm_tensor *t, bool own, gm_tensor **out)
+{
+    gm_tensor *y = NULL;
+    if (!coordinate(w)) return copy_unless_own(w, t, own, out);
+    GM_TRY(new_tensor(w, t->dtype, t->shape, &y));
+    gm_status st = fill_zero(w->device, y);
+    if (st == GM_OK) *out = y;
+    else gm_tensor_release(y);
+    return st;
 }
 
 /* The collective itself, between buffers that fit it. */
@@ -156,25 +168,16 @@ done:
     return st;
 }
 
-/* partial -> replicated; in place where the block is ours alone */
+/* partial -> replicated */
 static gm_status reduce(const work *w, gm_tensor *t, bool own, gm_tensor **out)
 {
     gm_tensor *y = NULL;
     gm_group  *g = NULL;
-    gm_status  st;
     GM_TRY(gm_comm_group(w->comm, w->step->axes, &g));
-    if (own) {
-        gm_tensor_retain(t);
-        y = t;
-    } else {
-        GM_TRY(new_tensor(w, t->dtype, t->shape, &y));
-        GM_TRY_OR(copy_into(w->device, y, t), st, fail);
-    }
-    GM_TRY_OR(gm_comm_all_reduce(w->comm, g, y, GM_SUM, NULL), st, fail);
-    *out = y;
-    return GM_OK;
-fail:
-    gm_tensor_release(y);
+    GM_TRY(copy_unless_own(w, t, own, &y));
+    gm_status st = gm_comm_all_reduce(w->comm, g, y, GM_SUM, NULL);
+    if (st == GM_OK) *out = y;
+    else gm_tensor_release(y);
     return st;
 }
 
@@ -184,7 +187,7 @@ static gm_status run_step(const work *w, gm_tensor *t, bool own, gm_tensor **out
     switch (w->step->kind) {
     case GM_STEP_SLICE: return slice(w, t, out);
     case GM_STEP_EMBED: return embed(w, t, out);
-    case GM_STEP_MASK: return mask(w, t, out);
+    case GM_STEP_MASK: return mask(w, t, own, out);
     case GM_STEP_REDUCE: return reduce(w, t, own, out);
     case GM_STEP_GATHER:
     case GM_STEP_EXCHANGE:

@@ -66,10 +66,15 @@ describe("layouts in Lua", function()
 
   it("partial sums add up", function()
     local x = numbers(4)
-    local y = core.redistribute(x, { partial = { "data" } })
+    local y = x:redistribute { partial = { "data" } }
     assert.equal(data_at == 0 and largest(x) or 0, largest(y:local_tensor()))
     assert.same(x:totable(), core.gather(y):totable())
-    assert.same(x:totable(), core.gather(core.redistribute(y, by_rows)):totable())
+    assert.same(x:totable(), y:redistribute(by_rows):gather():totable())
+    if n_data > 1 then
+      assert.equal("data", names(y:layout().partial))
+      y:local_tensor():fill_(7) -- memory of its own on every rank
+      assert.same(numbers(4):totable(), x:totable())
+    end
   end)
 
   it("gradients pass through", function()
