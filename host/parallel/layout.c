@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+static int64_t unit_of(const gm_layout *layout, int d) { return layout->unit[d] ? layout->unit[d] : 1; }
+
 gm_layout gm_layout_replicated(void) { return (gm_layout){0}; }
 
 bool gm_layout_is_replicated(const gm_layout *layout)
@@ -19,7 +21,7 @@ void gm_layout_block(const gm_mesh *mesh, const gm_layout *layout, const int *co
 {
     box->ndim = ndim;
     for (int d = 0; d < ndim; d++) {
-        int64_t begin = 0, end = global[d], size = global[d];
+        int64_t unit = unit_of(layout, d), begin = 0, end = global[d] / unit, size = end;
         for (int k = 0; k < layout->n_cuts[d]; k++) {
             int     axis = layout->cut[d][k];
             int64_t parts = mesh->axis[axis].size;
@@ -29,20 +31,22 @@ void gm_layout_block(const gm_mesh *mesh, const gm_layout *layout, const int *co
             if (begin + size < end) end = begin + size;
         }
         box->shape[d] = global[d];
-        box->offset[d] = begin;
-        local[d] = size;
-        logical[d] = end - begin;
+        box->offset[d] = begin * unit;
+        local[d] = size * unit;
+        logical[d] = (end - begin) * unit;
     }
 }
 
 void gm_layout_local(const gm_mesh *mesh, const gm_layout *layout, int ndim, const int64_t *global, int64_t *local)
 {
     for (int d = 0; d < ndim; d++) {
-        local[d] = global[d];
+        int64_t unit = unit_of(layout, d);
+        local[d] = global[d] / unit;
         for (int k = 0; k < layout->n_cuts[d]; k++) {
             int64_t parts = mesh->axis[layout->cut[d][k]].size;
             local[d] = (local[d] + parts - 1) / parts;
         }
+        local[d] *= unit;
     }
 }
 
@@ -50,8 +54,21 @@ bool gm_layout_equal(const gm_layout *a, const gm_layout *b)
 {
     if (a->partial != b->partial) return false;
     for (int d = 0; d < GM_MAX_DIMS; d++)
-        if (a->n_cuts[d] != b->n_cuts[d] || memcmp(a->cut[d], b->cut[d], a->n_cuts[d])) return false;
+        if (a->n_cuts[d] != b->n_cuts[d] || !gm_layout_dims_agree(a, d, b, d)) return false;
     return true;
+}
+
+void gm_layout_copy_dim(gm_layout *to, int d, const gm_layout *from, int e)
+{
+    to->n_cuts[d] = from->n_cuts[e];
+    memcpy(to->cut[d], from->cut[e], sizeof to->cut[d]);
+    to->unit[d] = from->n_cuts[e] ? from->unit[e] : 0;
+}
+
+bool gm_layout_dims_agree(const gm_layout *a, int d, const gm_layout *b, int e)
+{
+    int n = a->n_cuts[d] < b->n_cuts[e] ? a->n_cuts[d] : b->n_cuts[e];
+    return !n || (unit_of(a, d) == unit_of(b, e) && !memcmp(a->cut[d], b->cut[e], (size_t)n));
 }
 
 gm_layout gm_layout_cut(int dim, uint32_t axes)
@@ -124,6 +141,10 @@ char *gm_layout_describe(const gm_mesh *mesh, const gm_layout *layout, int ndim,
             n = add(buf, size, n, k ? "." : "");
             n = add(buf, size, n, mesh->axis[layout->cut[d][k]].name);
         }
+        if (layout->n_cuts[d] && layout->unit[d] > 1) {
+            snprintf(axes, sizeof axes, " by %d", (int)layout->unit[d]);
+            n = add(buf, size, n, axes);
+        }
     }
     n = add(buf, size, n, ")");
     if (layout->partial) {
@@ -136,6 +157,6 @@ char *gm_layout_describe(const gm_mesh *mesh, const gm_layout *layout, int ndim,
 bool gm_layout_is_even(const gm_mesh *mesh, const gm_layout *layout, int ndim, const int64_t *global)
 {
     for (int d = 0; d < ndim; d++)
-        if (global[d] % gm_layout_parts(mesh, layout, d)) return false;
+        if (global[d] / unit_of(layout, d) % gm_layout_parts(mesh, layout, d)) return false;
     return true;
 }

@@ -3,7 +3,10 @@
  * For each dimension, the axes that cut it, outermost first; for the whole, the axes over which the
  * local blocks are still terms of a sum. On every other axis the value is replicated. A dimension of
  * size n cut by (a, b, ...) is cut into ceil(n / |a|) blocks, each of these into ceil(. / |b|), and all
- * blocks are padded to that size, so that gathering the innermost axis restores the parent's layout. */
+ * blocks are padded to that size, so that gathering the innermost axis restores the parent's layout.
+ *
+ * A cut may fall between units of several elements: then there are n / unit of them to share out. So blocks of a
+ * reshape that merges (10, 3) into 30 stay blocks, 3, 3, 3 and 1 rows of 3 on four ranks. */
 #ifndef GM_LAYOUT_H
 #define GM_LAYOUT_H
 
@@ -14,6 +17,7 @@ typedef struct gm_layout {
     uint8_t  n_cuts[GM_MAX_DIMS];
     uint8_t  cut[GM_MAX_DIMS][GM_MAX_AXES]; /* axis indices */
     uint32_t partial;                       /* bit a: still a sum over axis a */
+    int32_t  unit[GM_MAX_DIMS];             /* of a cut dimension, which it divides; 0: one element, and never 1 */
 } gm_layout;
 
 gm_layout gm_layout_replicated(void);
@@ -23,7 +27,11 @@ bool      gm_layout_equal(const gm_layout *a, const gm_layout *b);
 gm_layout gm_layout_cut(int dim, uint32_t axes);
 uint32_t  gm_layout_cut_axes(const gm_layout *layout); /* all axes that cut some dimension */
 uint32_t  gm_layout_dim_axes(const gm_layout *layout, int dim);
-int       gm_layout_parts(const gm_mesh *mesh, const gm_layout *layout, int dim); /* blocks of a dimension */
+/* Dimension d of `to` becomes cut as dimension e of `from`. */
+void gm_layout_copy_dim(gm_layout *to, int d, const gm_layout *from, int e);
+/* Are the two cut alike, as far as both are cut (the outer axes of one may be all of the other's)? */
+bool gm_layout_dims_agree(const gm_layout *a, int d, const gm_layout *b, int e);
+int  gm_layout_parts(const gm_mesh *mesh, const gm_layout *layout, int dim); /* blocks of a dimension */
 /* GM_EINVAL: an axis that the mesh lacks, that cuts twice, or that cuts and is partial; cuts beyond ndim. */
 gm_status gm_layout_check(const gm_mesh *mesh, const gm_layout *layout, int ndim);
 /* "(data, -, row.col) partial depth", "replicated"; returns buf. */

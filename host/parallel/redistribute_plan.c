@@ -197,6 +197,18 @@ static uint64_t step_bytes(const search *s, const gm_layout *from, const gm_redi
     return 0;
 }
 
+/* An axis less, or one more, in a dimension; units are those of the goal where it cuts the dimension. */
+static void uncut(gm_layout *l, int dim)
+{
+    if (!--l->n_cuts[dim]) l->unit[dim] = 0;
+}
+
+static void cut(const search *s, gm_layout *l, int dim, int axis)
+{
+    if (!l->n_cuts[dim]) l->unit[dim] = s->to->n_cuts[dim] ? s->to->unit[dim] : 0;
+    l->cut[dim][l->n_cuts[dim]++] = (uint8_t)axis;
+}
+
 static gm_status try_step(search *s, int at, gm_step_kind kind, uint32_t axes, int dim, int to_dim)
 {
     gm_redistribute_step step = {.kind = kind, .axes = axes, .dim = dim, .to_dim = to_dim};
@@ -207,11 +219,11 @@ static gm_status try_step(search *s, int at, gm_step_kind kind, uint32_t axes, i
             axis = a;
             p *= s->mesh->axis[a].size;
         }
-    if (kind == GM_STEP_GATHER || kind == GM_STEP_EXCHANGE || kind == GM_STEP_EMBED) after.n_cuts[dim]--;
+    if (kind == GM_STEP_GATHER || kind == GM_STEP_EXCHANGE || kind == GM_STEP_EMBED) uncut(&after, dim);
     if (kind == GM_STEP_REDUCE || kind == GM_STEP_SCATTER) after.partial &= ~axes;
     if (kind == GM_STEP_MASK || kind == GM_STEP_EMBED) after.partial |= axes;
-    if (kind == GM_STEP_SLICE || kind == GM_STEP_SCATTER) after.cut[dim][after.n_cuts[dim]++] = (uint8_t)axis;
-    if (kind == GM_STEP_EXCHANGE) after.cut[to_dim][after.n_cuts[to_dim]++] = (uint8_t)axis;
+    if (kind == GM_STEP_SLICE || kind == GM_STEP_SCATTER) cut(s, &after, dim, axis);
+    if (kind == GM_STEP_EXCHANGE) cut(s, &after, to_dim, axis);
     if (kind == GM_STEP_REDUCE) messages = 2 * (p - 1);
     else if (kind == GM_STEP_GATHER || kind == GM_STEP_EXCHANGE || kind == GM_STEP_SCATTER) messages = p - 1;
     step.bytes = step_bytes(s, &from, &step, &after, p);
@@ -255,8 +267,10 @@ static uint32_t moving_axes(const gm_layout *from, const gm_layout *to)
 {
     uint32_t axes = from->partial ^ to->partial;
     for (int d = 0; d < GM_MAX_DIMS; d++) {
-        int same = 0;
-        while (same < from->n_cuts[d] && same < to->n_cuts[d] && from->cut[d][same] == to->cut[d][same]) same++;
+        int  same = 0;
+        bool units = from->unit[d] == to->unit[d];
+        while (units && same < from->n_cuts[d] && same < to->n_cuts[d] && from->cut[d][same] == to->cut[d][same])
+            same++;
         for (int k = same; k < from->n_cuts[d]; k++) axes |= 1u << from->cut[d][k];
         for (int k = same; k < to->n_cuts[d]; k++) axes |= 1u << to->cut[d][k];
     }

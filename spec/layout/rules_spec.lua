@@ -191,16 +191,22 @@ describe("rules of layouts", function()
     end)
   end)
 
-  describe("merging rows", function()
-    it("is right where blocks of rows multiply", function()
-      both.agree { inputs = { any(world * 2, 3, 4) }, cuts = { rows }, expect = "data,-", fn = function(x)
-        local flat = x:reshape(-1, 4)
-        return flat, flat:reshape(-1, 3, 4), flat:reshape(world, 2, -1)
-      end }
+  describe("merged rows:", function()
+    local function sequences(n) return { any(n, 3, 4), any(4), any(n, 3), whole(4, n, 3) } end
+    local cut = { true, false, false, true }
+    case("there and back", "data,-", sequences, { true }, function(x)
+      local flat = x:reshape(-1, 4)
+      return flat, flat:reshape(-1, 3, 4), flat:reshape(x:size(1), 12), x:reshape(-1), x:reshape(-1):reshape(-1, 2, 6)
     end)
-    it("is refused where the blocks of the merged dimension are others", function()
-      local x = both.place(any(world * 2 - 1, world * 2, 4), rows)
-      assert.error_matches(function() x:reshape(-1, 4) end, "the blocks of the cut dimension are no blocks")
+    case("worked on", "data", sequences, cut, function(x, w, c, y)
+      local flat = x:reshape(-1, 4)
+      local z = ops.layer_norm(flat, w) * ops.dropout(flat, 0.3) + c:reshape(-1, 1) * w
+      return ops.cross_entropy(z, y:reshape(-1)), z:sum(1), z:reshape(-1, 3, 4):sum(2), ops.matmul(flat, z,
+        { transpose_a = true }), ops.cat({ flat, z }, 2)
+    end)
+    it("are refused where a block holds no whole row of the new shape", function()
+      local x = both.place(any(world * 2 - 1, 6), rows)
+      assert.error_matches(function() x:reshape(2, -1) end, "reshape: the blocks of the cut dimension are no blocks")
     end)
   end)
 

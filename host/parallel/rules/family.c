@@ -59,19 +59,16 @@ gm_status gm_rule_join(gm_rule_call *c, int i, int d, int to)
     const gm_value *v = c->in[i];
     char            why[96];
     if (!v) return GM_OK;
-    int            n = v->layout.n_cuts[d], have = c->out[0].n_cuts[to];
-    const uint8_t *cut = v->layout.cut[d];
+    int n = v->layout.n_cuts[d];
     if (v->shape[d] != c->global[0].shape[to]) { /* broadcast */
         return n ? gm_rule_refuse(c, "a dimension of one element that is cut cannot be repeated") : GM_OK;
     }
     c->to[i][d] = (int8_t)to;
-    if (memcmp(cut, c->out[0].cut[to], (size_t)(n < have ? n : have))) {
+    if (!gm_layout_dims_agree(&v->layout, d, &c->out[0], to)) {
         snprintf(why, sizeof why, "dimension %d of the result is cut in different ways", to + 1);
         return gm_rule_refuse(c, why);
     }
-    if (n <= have) return GM_OK;
-    memcpy(c->out[0].cut[to], cut, (size_t)n);
-    c->out[0].n_cuts[to] = (uint8_t)n;
+    if (n > c->out[0].n_cuts[to]) gm_layout_copy_dim(&c->out[0], to, &v->layout, d);
     return GM_OK;
 }
 
@@ -83,17 +80,10 @@ gm_status gm_rule_whole(const gm_rule_call *c, int i, int d, const char *why)
 gm_status gm_rule_sum_over(gm_rule_call *c, int i, int d, int j, int e)
 {
     gm_layout *a = &c->fit[i].layout, *b = &c->fit[j].layout;
-    int        n = a->n_cuts[d] > b->n_cuts[e] ? a->n_cuts[d] : b->n_cuts[e];
-    if (!n) return GM_OK;
-    if (!a->n_cuts[d]) {
-        memcpy(a->cut[d], b->cut[e], sizeof a->cut[d]);
-        a->n_cuts[d] = (uint8_t)n;
-    }
-    if (!b->n_cuts[e]) {
-        memcpy(b->cut[e], a->cut[d], sizeof b->cut[e]);
-        b->n_cuts[e] = (uint8_t)n;
-    }
-    if (a->n_cuts[d] != b->n_cuts[e] || memcmp(a->cut[d], b->cut[e], (size_t)n))
+    if (!a->n_cuts[d]) gm_layout_copy_dim(a, d, b, e);
+    if (!b->n_cuts[e]) gm_layout_copy_dim(b, e, a, d);
+    if (!a->n_cuts[d]) return GM_OK;
+    if (a->n_cuts[d] != b->n_cuts[e] || !gm_layout_dims_agree(a, d, b, e))
         return gm_rule_refuse(c, "the dimension summed over is cut in different ways");
     c->fit[i].trim |= 1u << d;
     c->fit[j].trim |= 1u << e;
@@ -128,8 +118,7 @@ gm_status gm_rule_slices(gm_rule_call *c)
         for (int d = 0; d < c->in[i]->ndim; d++) {
             int to = c->to[i][d];
             if (to < 0 || c->out[0].n_cuts[to] <= l->n_cuts[d] || c->in[i]->shape[d] == 1) continue;
-            memcpy(l->cut[d], c->out[0].cut[to], sizeof l->cut[d]);
-            l->n_cuts[d] = c->out[0].n_cuts[to];
+            gm_layout_copy_dim(l, d, &c->out[0], to);
         }
         legal = gm_layout_check(&c->r->mesh, l, c->in[i]->ndim) == GM_OK;
     }

@@ -110,8 +110,7 @@ static gm_status slice(gm_rank *r, gm_value *x, int d, const gm_layout *layout, 
     gm_box     from, to;
     gm_tensor *t = x->local, *block = NULL;
     int64_t    local[GM_MAX_DIMS], held[GM_MAX_DIMS], count[GM_MAX_DIMS];
-    memcpy(after.cut[d], layout->cut[d], sizeof after.cut[d]);
-    after.n_cuts[d] = layout->n_cuts[d];
+    gm_layout_copy_dim(&after, d, layout, d);
     gm_layout_block(&r->mesh, &x->layout, r->coordinate, x->ndim, x->shape, &from, local, held);
     gm_layout_block(&r->mesh, &after, r->coordinate, x->ndim, x->shape, &to, local, count);
     int64_t size = local[d], n = count[d], start = n ? to.offset[d] - from.offset[d] : 0;
@@ -201,12 +200,9 @@ gm_status gm_fit_seed(gm_value *loss, gm_value *seed, gm_value **y)
     bool   fits = seed->ndim == loss->ndim && seed->local->dtype == loss->local->dtype;
     for (int d = 0; fits && d < loss->ndim; d++) {
         fits = seed->shape[d] == loss->shape[d];
-        if (!seed->layout.n_cuts[d]) {
-            fit.layout.n_cuts[d] = loss->layout.n_cuts[d];
-            memcpy(fit.layout.cut[d], loss->layout.cut[d], sizeof fit.layout.cut[d]);
-        }
+        if (!seed->layout.n_cuts[d]) gm_layout_copy_dim(&fit.layout, d, &loss->layout, d);
         fits = fits && fit.layout.n_cuts[d] == loss->layout.n_cuts[d] &&
-               !memcmp(fit.layout.cut[d], loss->layout.cut[d], loss->layout.n_cuts[d]);
+               gm_layout_dims_agree(&fit.layout, d, &loss->layout, d);
     }
     if (!fits || seed->layout.partial & (loss->layout.partial | gm_layout_cut_axes(&loss->layout)))
         return GM_FAIL(GM_ESHAPE, "backward: the seed is %s, the loss %s; they agree in shape and cuts",

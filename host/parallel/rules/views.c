@@ -1,9 +1,8 @@
 /* views.c - layouts of views: reshape, permute, narrow and select, expand, cat. All are linear: partial stays partial.
  *
  * Reshape works on groups: the shortest runs of dimensions of both shapes with equal products. Inside a group only
- * the outermost dimension may be cut, and its blocks must be blocks of the outermost dimension of the new shape:
- * merging (b, s) that is cut along b, and splitting it again, is right when each block of rows of the merged one
- * has as many as the layout says, which it has when the cut is even. */
+ * the outermost dimension may be cut. Its blocks are blocks of the outermost dimension of the new shape: of whole
+ * units (see layout.h) where rows are merged and the cut is uneven. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,22 +14,27 @@ static gm_status refuse(const char *op, const gm_value *x, const char *why)
     return GM_FAIL(GM_ESHAPE, "%s: %s: %s; redistribute it", op, why, gm_value_describe(x, have, sizeof have));
 }
 
-/* Elements of a block of a dimension of n. */
-static int64_t block_of(const gm_value *x, const gm_layout *layout, int d, int64_t n)
-{
-    for (int k = 0; k < layout->n_cuts[d]; k++) {
-        int64_t parts = x->rank->mesh.axis[layout->cut[d][k]].size;
-        n = (n + parts - 1) / parts;
-    }
-    return n;
-}
-
 /* The first dimension of begin .. end - 1 that has more than one element; begin where none has. */
 static int outermost(const int64_t *shape, int begin, int end)
 {
     for (int d = begin; d < end; d++)
         if (shape[d] != 1) return d;
     return begin;
+}
+
+/* The cut of dimension d of x, with `inner_x` elements inside of each of its own, becomes that of dimension `to`, which
+ * has `inner_y` inside of each. */
+static gm_status move_cut(const gm_value *x, int d, int64_t inner_x, int to, int64_t inner_y, gm_layout *out)
+{
+    const gm_layout *l = &x->layout;
+    int64_t          unit = l->unit[d] ? l->unit[d] : 1, parts = gm_layout_parts(&x->rank->mesh, l, d);
+    int64_t          units = x->shape[d] / unit, in_unit = unit * inner_x;
+    bool             even = units % parts == 0;
+    if ((even ? units / parts * in_unit : in_unit) % inner_y || in_unit / inner_y > INT32_MAX)
+        return refuse("reshape", x, "the blocks of the cut dimension are no blocks of the new shape");
+    gm_layout_copy_dim(out, to, l, d);
+    out->unit[to] = even || in_unit == inner_y ? 0 : (int32_t)(in_unit / inner_y);
+    return GM_OK;
 }
 
 /* Dimensions i0 .. i1 - 1 of x become j0 .. j1 - 1 of the result. */
@@ -49,12 +53,7 @@ static gm_status regroup(gm_value *x, int i0, int i1, const int64_t *shape, int 
         return refuse("reshape", x, "a cut dimension is not the outermost of those that are merged");
     for (int i = cut + 1; i < i1; i++) inner_x *= x->shape[i];
     for (int j = to + 1; j < j1; j++) inner_y *= shape[j];
-    if (block_of(x, &x->layout, cut, x->shape[cut]) * inner_x != block_of(x, &x->layout, cut, shape[to]) * inner_y)
-        /* the parts are those of x's cut, the size the new one */
-        return refuse("reshape", x, "the blocks of the cut dimension are no blocks of the new shape");
-    memcpy(out->cut[to], x->layout.cut[cut], sizeof out->cut[to]);
-    out->n_cuts[to] = x->layout.n_cuts[cut];
-    return GM_OK;
+    return move_cut(x, cut, inner_x, to, inner_y, out);
 }
 
 gm_status gm_layout_reshape(gm_value *x, int ndim, const int64_t *shape, gm_layout *out)
@@ -82,10 +81,7 @@ gm_status gm_layout_reshape(gm_value *x, int ndim, const int64_t *shape, gm_layo
 gm_layout gm_layout_permute(const gm_layout *x, int ndim, const int *order)
 {
     gm_layout out = {.partial = x->partial};
-    for (int d = 0; d < ndim; d++) {
-        memcpy(out.cut[d], x->cut[order[d]], sizeof out.cut[d]);
-        out.n_cuts[d] = x->n_cuts[order[d]];
-    }
+    for (int d = 0; d < ndim; d++) gm_layout_copy_dim(&out, d, x, order[d]);
     return out;
 }
 
@@ -95,11 +91,8 @@ gm_status gm_layout_part(gm_value *x, const char *op, int dim, int64_t start, in
     snprintf(why, sizeof why, "dimension %d is cut", dim + 1);
     if (x->layout.n_cuts[dim] && (drop || start != 0 || length != x->shape[dim])) return refuse(op, x, why);
     *out = x->layout;
-    for (int d = dim; drop && d < GM_MAX_DIMS; d++) {
-        bool more = d + 1 < GM_MAX_DIMS;
-        out->n_cuts[d] = more ? x->layout.n_cuts[d + 1] : 0;
-        if (more) memcpy(out->cut[d], x->layout.cut[d + 1], sizeof out->cut[d]);
-    }
+    for (int d = dim; drop && d + 1 < x->ndim; d++) gm_layout_copy_dim(out, d, &x->layout, d + 1);
+    if (drop) out->n_cuts[x->ndim - 1] = 0, out->unit[x->ndim - 1] = 0;
     return GM_OK;
 }
 
@@ -110,8 +103,7 @@ gm_status gm_layout_expand(gm_value *x, int ndim, const int64_t *shape, gm_layou
         int to = d + ndim - x->ndim;
         if (!x->layout.n_cuts[d]) continue;
         if (x->shape[d] != shape[to]) return refuse("expand", x, "a dimension of one element that is cut is repeated");
-        memcpy(out->cut[to], x->layout.cut[d], sizeof out->cut[to]);
-        out->n_cuts[to] = x->layout.n_cuts[d];
+        gm_layout_copy_dim(out, to, &x->layout, d);
     }
     return GM_OK;
 }
@@ -131,18 +123,15 @@ gm_status gm_layout_cat(int n, gm_value *const *x, int dim, gm_layout *out, gm_f
         out->partial |= l->partial;
         if (l->n_cuts[dim]) return refuse_cat(x[0], x[i], "the dimension that they are joined along is cut");
         for (int d = 0; d < x[i]->ndim; d++) {
-            int n_cuts = l->n_cuts[d], have = out->n_cuts[d];
-            if (memcmp(l->cut[d], out->cut[d], (size_t)(n_cuts < have ? n_cuts : have)))
-                return refuse_cat(x[0], x[i], "they are cut in different ways");
-            if (n_cuts <= have) continue;
-            memcpy(out->cut[d], l->cut[d], sizeof out->cut[d]);
-            out->n_cuts[d] = (uint8_t)n_cuts;
+            if (!gm_layout_dims_agree(l, d, out, d)) return refuse_cat(x[0], x[i], "they are cut in different ways");
+            if (l->n_cuts[d] > out->n_cuts[d]) gm_layout_copy_dim(out, d, l, d);
         }
     }
     for (int i = 0; i < n; i++) {
+        const gm_layout *l = &x[i]->layout;
         fit[i] = (gm_fit){.layout = *out};
         for (int d = 0; d < x[i]->ndim; d++)
-            if (x[i]->shape[d] == 1 && out->n_cuts[d]) fit[i].layout.n_cuts[d] = x[i]->layout.n_cuts[d];
+            if (x[i]->shape[d] == 1) gm_layout_copy_dim(&fit[i].layout, d, l, d);
     }
     return gm_layout_check(&x[0]->rank->mesh, out, x[0]->ndim) == GM_OK
                ? GM_OK
