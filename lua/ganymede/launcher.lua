@@ -64,14 +64,14 @@ local function check_mpirun()
 end
 
 --- Starts the ranks of a command line -> job (core.job_start), after saying what was chosen for them.
--- args: ranks, threads, argv (the words), timeout; interactive: ranks that wait for lines
+-- args: ranks, threads, argv (the words), timeout, quiet (say nothing); interactive: ranks that wait for lines
 function launcher.start(args, interactive)
   check_mpirun()
   local ranks, cores = args.ranks, machine.cores() or 1
   local threads = launcher.threads(ranks, args.threads)
   local crowded = ranks * threads > cores
   local words = { args.argv[1], "--threads", tostring(threads), unpack(args.argv, 2) } -- a later one counts
-  if not interactive then
+  if not interactive and not args.quiet then
     log.info("%d ranks on %d core%s: %d thread%s each, %s", ranks, cores, cores == 1 and "" or "s", threads,
       threads == 1 and "" or "s", crowded and "sharing cores, yielding when idle" or "each bound to cores of its own")
   end

@@ -1,9 +1,10 @@
 --- The REPL on several ranks. The front end, which has the terminal, supervises the ranks; a line runs on all of them,
 -- `@2 line` on rank 2 alone. Answers that are equal are shown once.
 --
---     > gm.context.rank             [0-3] ...
---     > @2 40 + 2                   [2] 42
+--     > rank * 0                    [0-3] 0
+--     > @2 rank                     [2] 2
 --
+-- `rank` and `world` are there beside gm, nn and ops.
 -- A line is a section (core.comm_section_end): an error on one rank ends the line on all, and the next one runs.
 -- What a line prints is labelled by rank as it comes. The trap: with @2 the other ranks do nothing, so a collective
 -- there is refused at once.

@@ -52,9 +52,9 @@ local function serve(args)
   launcher.connect(args)
   session.open_device(args)
   if not core.link_rank() then failure(2, "a repl on several ranks is started by `ganymede repl -n N`") end
-  core.set_mesh { { "data", core.world() } }
   io.stdout:setvbuf "line"
   fill_globals(_G)
+  _G.rank, _G.world = core.rank(), core.world()
   return require("ganymede.repl_ranks").serve(_G)
 end
 
