@@ -101,6 +101,23 @@ describe("the trainer on several ranks", function()
     assert.near(loss, trainer.metrics.test.loss, 1e-12)
   end)
 
+  it("divides by the targets of the whole step", function()
+    local trainer, train, _, model = build { accumulation = 2 }
+    local own, sum, count = loader {}, 0, 0
+    own:set_epoch(0)
+    for _ = 1, 2 do
+      local x, y = own:next()
+      sum = sum + gm.no_grad(function()
+        return gm.nn.CrossEntropyLoss()(model(core.gather(x)), core.gather(y), 1):item()
+      end)
+      count = count + y:size(1)
+    end
+    trainer:fit { train_dataloader = train, max_steps = 1 }
+    assert.equal(16, count)
+    assert.equal(16, trainer.targets)
+    assert.near(sum / count, trainer.losses[1], 1e-12)
+  end)
+
   it("sees the outputs of accumulated batches whole", function()
     local seen, right, count = {}, 0, 0
     local trainer, train = build { accumulation = 2 }
