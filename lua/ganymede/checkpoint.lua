@@ -30,10 +30,11 @@ end
 
 -- ---------------------------------------------------------------- agreeing
 
--- Texts of all ranks, by rank from 1.
+-- Texts of all ranks, by rank from 1; counted as what checkpoints cost.
 local function share(text)
   if core.world() == 1 then return { text } end
-  return require("ganymede.ranks").texts(text)
+  local before = core.comm_set_phase "checkpoint"
+  return failure.protect(function() core.comm_set_phase(before) end, require("ganymede.ranks").texts, text)
 end
 
 -- kind and message of a failed call as one text, and back; "" where it did not fail.
@@ -115,32 +116,56 @@ local function prepare(handle)
   return nil, text, kind
 end
 
--- Until this rank's save is so far; failures of other ranks get through, and Ctrl-C.
-local function wait(handle, state)
-  while not core.checkpoint_wait(handle, state, 0.02) do
+-- Until this rank's save is so far, or some seconds; failures of other ranks get through, and Ctrl-C.
+local function wait(handle, state, seconds)
+  local last = core.now() + seconds
+  repeat
+    if core.checkpoint_wait(handle, state, 0.02) then return true end
     if core.world() > 1 then core.comm_poll() end
+  until core.now() > last
+  return false
+end
+
+-- Until the saves of all ranks are so far -> what tell(), called then, says on each. Ranks meet every few seconds: a
+-- disk may be slower than the time after which a rank that does not come is taken for one that hangs.
+local function wait_for_all(handle, state, tell)
+  while true do
+    local texts = share(wait(handle, state, 5) and "." .. tell() or "")
+    local all = true
+    for i, text in ipairs(texts) do
+      all = all and text ~= ""
+      texts[i] = text:sub(2)
+    end
+    if all then return texts end
   end
 end
 
 -- What became of it on all ranks: nil, or message and kind.
 local function outcome(handle)
-  wait(handle, "written")
-  local message, _, rank = first_failure(share(pack_failure(core.checkpoint_part(handle))))
-  if core.rank() == 0 then
-    if message then core.checkpoint_give_up(handle, rank == 0 and message or ("rank %d: %s"):format(rank, message)) end
-    wait(handle, "done")
+  local message, _, rank = first_failure(wait_for_all(handle, "written", function()
+    return pack_failure(core.checkpoint_part(handle))
+  end))
+  if message and core.rank() == 0 then
+    core.checkpoint_give_up(handle, rank == 0 and message or ("rank %d: %s"):format(rank, message))
   end
-  return first_failure { share(core.rank() == 0 and pack_failure(core.checkpoint_result(handle)) or "")[1] }
+  return first_failure { wait_for_all(handle, "done", function()
+    return core.rank() == 0 and pack_failure(core.checkpoint_result(handle)) or ""
+  end)[1] }
+end
+
+-- Forgets what C holds, and stops it where it still runs.
+local function close(self)
+  core.checkpoint_free(self.handle)
+  self.handle = nil
+  if under_way == self then under_way = nil end
 end
 
 --- Waits for the end of the save -> its path; or nil, why not (the same on all ranks), and the kind of failure.
--- It may be asked again.
+-- It may be asked again. What interrupts it (Ctrl-C, another rank's failure) ends the save as well.
 function Saving:finish()
   if self.handle then
-    self.message, self.kind = outcome(self.handle)
-    core.checkpoint_free(self.handle)
-    self.handle = nil
-    if under_way == self then under_way = nil end
+    self.message, self.kind = "it was interrupted", "io"
+    self.message, self.kind = failure.protect(function() close(self) end, outcome, self.handle)
   end
   if self.message then return nil, self.message, self.kind end
   return self.path
@@ -151,9 +176,8 @@ end
 function Saving:leave(seconds)
   if not self.handle then return end
   core.checkpoint_wait(self.handle, "done", seconds)
-  core.checkpoint_free(self.handle)
-  self.handle, self.message, self.kind = nil, "the program ended before it was over", "io"
-  if under_way == self then under_way = nil end
+  self.message, self.kind = "the program ended before it was over", "io"
+  close(self)
 end
 
 --- Begins to save state = { tensors = list of { name =, tensor = } or { name, tensor }, meta = table } as a new folder
@@ -167,8 +191,8 @@ function checkpoint.start(dir, state, opt)
   local self = setmetatable({ step = step, handle = new_save(dir, step, state, opt) }, Saving)
   local token, message, kind = prepare(self.handle)
   if not token then
-    core.checkpoint_free(self.handle)
-    self.handle, self.message, self.kind = nil, message, kind
+    self.message, self.kind = message, kind
+    close(self)
     return self
   end
   under_way = self
