@@ -34,12 +34,11 @@ gm_status gm_comm_new(gm_transport *transport, const gm_mesh *mesh, gm_comm **ou
     if (c) {
         c->sent = calloc(world, sizeof *c->sent);
         c->taken = calloc(world, sizeof *c->taken);
-        c->left = calloc(world, sizeof *c->left);
-        c->ending = calloc(world, sizeof *c->ending);
+        c->member = calloc(world, sizeof *c->member);
         c->flight = calloc(1, sizeof *c->flight);
         c->transport = transport;
     }
-    if (!c || !c->sent || !c->taken || !c->left || !c->ending || !c->flight) {
+    if (!c || !c->sent || !c->taken || !c->member || !c->flight) {
         if (c) gm_comm_free(c, false);
         else transport->close(transport, false);
         return GM_FAIL(GM_ENOMEM, "no memory for a comm of %zu ranks", world);
@@ -88,8 +87,7 @@ void gm_comm_free(gm_comm *c, bool orderly)
     }
     free(c->sent);
     free(c->taken);
-    free(c->left);
-    free(c->ending);
+    free(c->member);
     free(c->flight);
     free(c);
 }

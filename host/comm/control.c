@@ -11,7 +11,7 @@ typedef enum gm_control_kind {
     CONTROL_FAIL,       /* this rank is about to end: code, text */
     CONTROL_KNOWN,      /* the answer to it */
     CONTROL_ASK,        /* what did you do in place of this record? */
-    CONTROL_ANSWER,     /* found: record is what this rank called; otherwise text: what it is doing */
+    CONTROL_ANSWER,     /* what this rank called there, and what it is doing now */
     CONTROL_CHECK,      /* checked mode: record is about to be called */
     CONTROL_ENDED,      /* section: ok, under_way, text */
     CONTROL_RECOVERING, /* section, sent */
@@ -22,7 +22,8 @@ typedef enum gm_control_kind {
 typedef struct gm_control {
     int32_t   kind, code;
     uint64_t  section, sent;
-    bool      ok, under_way, found, ended;
+    bool      ok, under_way, ended;
+    bool      found, recorded; /* found: it made that call; recorded: and record is it */
     gm_record record;
     char      text[1000];
 } gm_control;
@@ -62,6 +63,7 @@ static void answer(gm_comm *c, int from, const gm_control *question)
     const gm_group  *g = gm_comm_find_group(c, asked->group);
     char             call[480];
     m.found = mine || (g && c->epoch == asked->epoch && g->number > asked->number); /* long ago: it fitted */
+    m.recorded = mine != NULL;
     if (mine) m.record = *mine;
     m.ended = c->leaving || (c->in_section_end && c->section == question->section);
     if (m.ended) {
@@ -83,43 +85,59 @@ static int place_of(const gm_group *g, int rank)
     return -1;
 }
 
+/* What this rank waits for in the history that r belongs to, at r or later. */
 static gm_pending *find_pending(gm_comm *c, const gm_record *r)
 {
     gm_pending *p = c->under_way;
-    while (p && (p->done || p->record.group != r->group || p->record.epoch != r->epoch ||
-                 p->record.number != r->number || p->dropped))
+    while (p && (p->done || p->dropped || p->record.group != r->group || p->record.epoch != r->epoch ||
+                 p->record.number < r->number))
         p = p->next;
     return p;
 }
 
-static void set_mismatch(gm_pending *p, int rank, const char *what)
+static void set_mismatch(gm_pending *p, const gm_record *mine, int rank, const char *what)
 {
     char call[480];
     if (p->status != GM_OK) return;
-    gm_record_describe(&p->record, p->group->name, call, sizeof call);
+    gm_record_describe(mine, p->group->name, call, sizeof call);
     p->status = GM_EMISMATCH;
     snprintf(p->error, sizeof p->error, "ranks differ: rank %d calls %s; rank %d %s", p->comm->rank, call, rank, what);
 }
 
+/* Both ranks made call `theirs->number`: the same one? If so, but not the calls before it, those are asked about. */
+static void compare_records(gm_pending *p, int from, const gm_record *theirs)
+{
+    gm_comm         *c = p->comm;
+    char             call[480], what[500];
+    const gm_record *mine = gm_flight_find(c->flight, theirs->group, theirs->epoch, theirs->number);
+    if (!mine) {
+        set_mismatch(p, &p->record, from, "made a different call earlier, which is no longer in the flight recorder");
+    } else if (gm_record_fingerprint(theirs) != gm_record_fingerprint(mine)) {
+        gm_record_describe(theirs, NULL, call, sizeof call);
+        snprintf(what, sizeof what, "calls %s", call);
+        set_mismatch(p, mine, from, what);
+    } else if (theirs->history != mine->history) {
+        gm_control m = {.kind = CONTROL_ASK, .section = c->section, .record = *mine};
+        m.record.number--;
+        tell(c, from, &m);
+    }
+}
+
 static void take_answer(gm_comm *c, int from, const gm_control *m)
 {
-    char        call[480], what[500];
+    char        what[500];
     gm_pending *p = find_pending(c, &m->record);
     int         place = p ? place_of(p->group, from) : -1;
     if (place < 0 || !p->answers) return; /* it came too late */
     gm_answer *a = &p->answers[place];
+    if (m->recorded) compare_records(p, from, &m->record);
+    if (m->record.number != p->record.number) return;
     a->answered = true;
     a->came = m->found;
-    a->ended = m->ended;
     snprintf(a->text, sizeof a->text, "%.500s", m->text);
-    if (m->found && gm_record_fingerprint(&m->record) != gm_record_fingerprint(&p->record)) {
-        gm_record_describe(&m->record, NULL, call, sizeof call);
-        snprintf(what, sizeof what, "calls %s", call);
-        set_mismatch(p, from, what);
-    } else if (!m->found && m->ended) {
-        snprintf(what, sizeof what, "makes no such call: %.400s", m->text);
-        set_mismatch(p, from, what);
-    }
+    if (m->found || !m->ended) return;
+    snprintf(what, sizeof what, "makes no such call: %.400s", m->text);
+    set_mismatch(p, &p->record, from, what);
 }
 
 /* ---- checked mode ---- */
@@ -143,7 +161,7 @@ static void compare_one(gm_pending *p, int place, const gm_record *theirs)
         return;
     gm_record_describe(theirs, NULL, call, sizeof call);
     snprintf(what, sizeof what, "calls %s", call);
-    set_mismatch(p, p->group->member[place], what);
+    set_mismatch(p, &p->record, p->group->member[place], what);
 }
 
 /* Takes the checks that belong to p; true when there is one of every member. */
@@ -198,16 +216,22 @@ static void take_failure(gm_comm *c, int from, const gm_control *m)
     tell(c, from, &(gm_control){.kind = CONTROL_KNOWN});
 }
 
+void gm_control_see_endings(gm_comm *c)
+{
+    for (int rank = 0; rank < c->world; rank++) {
+        const gm_ending *e = &c->member[rank].ending[(c->section + 1) % 2];
+        if (e->section != c->section + 1 || e->ok || c->failed || c->failed_section) continue;
+        c->failed_section = true;
+        set_failure(c, rank, 1, e->text);
+    }
+}
+
 static void take_ended(gm_comm *c, int from, const gm_control *m)
 {
-    gm_ending *e = &c->ending[from];
-    e->section = m->section;
-    e->ok = m->ok;
-    e->under_way = m->under_way;
+    gm_ending *e = &c->member[from].ending[m->section % 2];
+    *e = (gm_ending){.section = m->section, .ok = m->ok, .under_way = m->under_way};
     snprintf(e->text, sizeof e->text, "%s", m->text);
-    if (m->ok || c->failed || c->failed_section) return;
-    c->failed_section = true;
-    set_failure(c, from, 1, m->text);
+    gm_control_see_endings(c);
 }
 
 void gm_control_stage(gm_comm *c, gm_stage stage, bool ok, bool under_way, const char *text)
@@ -228,6 +252,7 @@ void gm_comm_fail(gm_comm *c, int exit_code, const char *text)
     double     began = gm_comm_now();
     snprintf(m.text, sizeof m.text, "%s", text);
     c->acknowledged = 0;
+    c->told = true;
     if (c->world == 1 || !c->transport->has_data) return;
     tell_all(c, &m);
     while (c->acknowledged < c->world - 1 && gm_comm_now() - began < 1)
@@ -248,11 +273,11 @@ static void take(gm_comm *c, int from, const gm_control *m)
     case CONTROL_CHECK: keep_check(c, from, &m->record); break;
     case CONTROL_ENDED: take_ended(c, from, m); break;
     case CONTROL_RECOVERING:
-        c->ending[from].recovering = m->section;
-        c->ending[from].sent = m->sent;
+        c->member[from].recovering = m->section;
+        c->member[from].sent = m->sent;
         break;
-    case CONTROL_RECOVERED: c->ending[from].recovered = m->section; break;
-    case CONTROL_LEAVING: c->left[from] = true; break;
+    case CONTROL_RECOVERED: c->member[from].recovered = m->section; break;
+    case CONTROL_LEAVING: c->member[from].left = true; break;
     }
 }
 

@@ -249,6 +249,7 @@ static void enter_history(gm_pending *p, uint64_t *number, uint64_t *history, ui
     r->group = p->group->id ^ salt;
     r->epoch = p->comm->epoch;
     r->number = *number;
+    r->history = *history;
     *history = gm_mix64(*history ^ gm_record_fingerprint(r));
     p->tag = (int)((*history & 0x7fffff) << 8 | (*number & 0xff)); /* GM_TAG_BITS */
     ++*number;

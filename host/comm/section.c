@@ -42,17 +42,18 @@ static bool all(gm_comm *c, bool (*there)(gm_comm *c, int rank))
     return true;
 }
 
-static bool ended(gm_comm *c, int rank) { return c->ending[rank].section > c->section; }
-static bool all_ended(gm_comm *c) { return all(c, ended); }
-static bool recovered(gm_comm *c, int rank) { return c->ending[rank].recovered > c->section; }
-static bool all_recovered(gm_comm *c) { return all(c, recovered); }
-static bool left(gm_comm *c, int rank) { return c->left[rank]; }
-static bool all_left(gm_comm *c) { return all(c, left); }
+static const gm_ending *ending_of(const gm_comm *c, int rank) { return &c->member[rank].ending[(c->section + 1) % 2]; }
+static bool             ended(gm_comm *c, int rank) { return ending_of(c, rank)->section == c->section + 1; }
+static bool             all_ended(gm_comm *c) { return all(c, ended); }
+static bool             recovered(gm_comm *c, int rank) { return c->member[rank].recovered > c->section; }
+static bool             all_recovered(gm_comm *c) { return all(c, recovered); }
+static bool             left(gm_comm *c, int rank) { return c->member[rank].left; }
+static bool             all_left(gm_comm *c) { return all(c, left); }
 
 /* Its count has come, and so has all that it sent. */
 static bool drained(gm_comm *c, int rank)
 {
-    return c->ending[rank].recovering > c->section && c->taken[rank] == c->ending[rank].sent;
+    return c->member[rank].recovering > c->section && c->taken[rank] == c->member[rank].sent;
 }
 
 static bool all_drained(gm_comm *c)
@@ -105,7 +106,7 @@ static gm_status end_section(gm_comm *c, bool ok, const char *text, int *failed,
     gm_control_stage(c, GM_STAGE_ENDED, ok, under_way, text);
     GM_TRY(wait_for(c, all_ended, ended, "the end of a section"));
     for (int rank = 0; rank < c->world; rank++) {
-        const gm_ending *e = &c->ending[rank];
+        const gm_ending *e = ending_of(c, rank);
         bool             well = rank == c->rank ? ok : e->ok;
         if (!well && !(*failed)++) *first = rank;
         clean = clean && (rank == c->rank || (e->ok && !e->under_way));
@@ -113,6 +114,7 @@ static gm_status end_section(gm_comm *c, bool ok, const char *text, int *failed,
     if (!clean) GM_TRY(recover(c));
     c->failed_section = false;
     c->section++;
+    gm_control_see_endings(c);
     return GM_OK;
 }
 
@@ -135,6 +137,7 @@ gm_status gm_comm_leave(gm_comm *c)
 {
     if (c->world == 1 || !c->transport->has_data) return GM_OK;
     GM_TRY(gm_comm_check_failed(c));
+    if (c->told) return GM_FAIL(GM_EINVAL, "this rank has failed; the others are not going to part in order");
     c->leaving = true;
     gm_control_stage(c, GM_STAGE_LEAVING, true, false, NULL);
     return wait_for(c, all_left, left, "the end of the program");

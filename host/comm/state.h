@@ -15,10 +15,11 @@
 #include "transport.h"
 
 /* What can be called, by its name in reports. */
-#define GM_COLLECTIVES(X)                                                                                        \
-    X(all_reduce)                                                                                                \
-    X(all_gather) X(reduce_scatter) X(broadcast) X(reduce) X(gather) X(scatter) X(all_to_all) X(all_to_all_rows) \
-        X(barrier) X(exchange) X(send) X(receive)
+#define GM_COLLECTIVES(X)                                                                                     \
+    X(all_reduce)                                                                                             \
+    X(all_gather)                                                                                             \
+    X(reduce_scatter) X(broadcast) X(reduce) X(gather) X(scatter) X(all_to_all) X(all_to_all_rows) X(barrier) \
+        X(exchange) X(send) X(receive)
 typedef enum gm_collective {
 #define GM_COLLECTIVE(name) GM_CALL_##name,
     GM_COLLECTIVES(GM_COLLECTIVE)
@@ -34,6 +35,7 @@ typedef enum gm_collective {
 /* One call; sent to other ranks as it is (all run one build). -1: does not apply. */
 typedef struct gm_record {
     uint64_t group, epoch, number; /* number: calls before it in this group and epoch, or pair of a group */
+    uint64_t history;              /* hash of those calls */
     int32_t  call, dtype, reduction, root, dim, join;
     int32_t  ndim;
     int64_t  shape[GM_MAX_DIMS];
@@ -97,7 +99,7 @@ typedef struct gm_message {
 
 /* What another member said when a wait asked it. */
 typedef struct gm_answer {
-    bool answered, came, ended, checked;
+    bool answered, came, checked;
     char text[512]; /* what it is doing instead */
 } gm_answer;
 
@@ -159,13 +161,20 @@ bool gm_operations_advance(gm_comm *c);
 
 /* ---- the comm ---- */
 
-typedef struct gm_ending { /* what another rank said at the end of a section */
-    uint64_t section;      /* which one it ended last, from 1 */
+/* What another rank said at the end of a section. It may end the next one while this rank still waits for a third to
+ * end this one, but no more: two are kept, by section % 2. */
+typedef struct gm_ending {
+    uint64_t section; /* from 1 */
     bool     ok, under_way;
-    uint64_t recovering, recovered; /* sections it began and finished recovering from */
-    uint64_t sent;                  /* data messages it sent here so far, when it began to recover */
     char     text[1000];
 } gm_ending;
+
+typedef struct gm_member { /* another rank, at the ends of sections and of the program */
+    gm_ending ending[2];
+    uint64_t  recovering, recovered; /* sections it began and finished recovering from */
+    uint64_t  sent;                  /* data messages it sent here so far, when it began to recover */
+    bool      left;
+} gm_member;
 
 typedef struct gm_check { /* a call of another rank in checked mode that this rank has not come to */
     struct gm_check *next;
@@ -193,12 +202,12 @@ struct gm_comm {
     bool            failed;       /* another rank ends, or this section has failed on it */
     bool            failed_section;
     gm_peer_failure failure;
+    bool            told;         /* this rank has said that it fails */
     int             acknowledged; /* ranks that know of this rank's failure */
     uint64_t        section;      /* ended so far */
     bool            in_section_end;
     bool            leaving;
-    bool           *left; /* ranks that have called gm_comm_leave */
-    gm_ending      *ending;
+    gm_member      *member; /* by rank */
     gm_check       *checks;
     gm_record       waiting; /* the call being waited for; call -1: none */
     const char     *waiting_group;
@@ -223,6 +232,8 @@ bool gm_control_read(gm_comm *c);
 void gm_control_ask(gm_pending *p);
 /* Checked mode: GM_EMISMATCH unless every member makes the same call. Waits. */
 gm_status gm_control_compare(gm_pending *p);
+/* Takes note of ranks that have ended the current section and were not ok. */
+void gm_control_see_endings(gm_comm *c);
 /* Tells all others where this rank is at the end of the current section. */
 typedef enum gm_stage { GM_STAGE_ENDED, GM_STAGE_RECOVERING, GM_STAGE_RECOVERED, GM_STAGE_LEAVING } gm_stage;
 void gm_control_stage(gm_comm *c, gm_stage stage, bool ok, bool under_way, const char *text);

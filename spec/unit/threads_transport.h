@@ -12,6 +12,20 @@
 #include "../../host/comm/comm.h"
 #include "../../host/comm/transport.h"
 #include "../../host/rank.h"
+#include "unit.h"
+
+/* cmocka keeps the messages of assertions for the end of the test, which a thread does not reach: say them at once. */
+#undef assert_true
+#undef assert_int_equal
+#define assert_true(c)                                                         \
+    do {                                                                       \
+        if (!(c)) fail_msg("%s:%d: %s does not hold", __FILE__, __LINE__, #c); \
+    } while (0)
+#define assert_int_equal(a, b)                                                                       \
+    do {                                                                                             \
+        long long a_ = (long long)(a), b_ = (long long)(b);                                          \
+        if (a_ != b_) fail_msg("%s:%d: %s is %lld, %s is %lld", __FILE__, __LINE__, #a, a_, #b, b_); \
+    } while (0)
 
 #define RENDEZVOUS 256
 
