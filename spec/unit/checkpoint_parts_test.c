@@ -1,5 +1,5 @@
-/* checkpoint_parts_test.c - how the parts of several ranks become a checkpoint, or do not: parts that are damaged, ranks
- * that disagree, ranks that fail. */
+/* checkpoint_parts_test.c - how the parts of several ranks become a checkpoint, or do not: parts that are damaged,
+ * ranks that disagree, ranks that fail. */
 #include "checkpoint_world.h"
 
 #include <fcntl.h>
