@@ -64,14 +64,14 @@ end
 --- What the coming step holds: its contributing targets and its number of batches. The step loader calls it.
 function Engine:announce(targets, batches)
   self.announced = { targets = targets, batches = batches }
-  self.batch, self.samples, self.fresh = 0, 0, true
+  self.batch, self.samples, self.loss_part, self.fresh = 0, 0, 0, true -- also of a step that an error broke off
 end
 
 --- Forgets the gradients, at the first batch of a step.
 function Engine:zero_grad()
   if self.batch > 0 then return end
   self.optimizer:zero_grad()
-  self.samples, self.fresh = 0, true
+  self.samples, self.loss_part, self.fresh = 0, 0, true
 end
 
 -- Random numbers of a batch: call counters restart, and rows count from the samples seen in this step.

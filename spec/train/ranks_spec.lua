@@ -4,6 +4,7 @@
 local core = require "ganymede.core"
 local failure = require "ganymede.failure"
 local gm = require "ganymede"
+local json = require "ganymede.json"
 local ranks = require "ganymede.ranks"
 
 local rank, world = core.rank(), core.world()
@@ -133,6 +134,22 @@ describe("the trainer on several ranks", function()
     assert.same({ 16, 16, 16, 2 }, seen)
     assert.equal(50, count)
     assert.equal(right / count, trainer.metrics.train.accuracy)
+  end)
+
+  it("has the same metrics on every rank, whatever the hooks", function()
+    local trainer, train, test = build {}
+    local said = {}
+    trainer.sink = function(text) said[#said + 1] = text end
+    trainer:fit { train_dataloader = train, test_dataloader = test, epochs = 2, hooks = {
+      "LossHook", "AccuracyHook", "MemoryHook", "LearningRateHook", "LogMetricByStepHook", "LogMetricByEpochHook",
+      { type = "GradientNormHook", norm_type = 3 }, { type = "ThroughputHook", peak_flops = "measured" },
+      { type = "EvaluationHook", interval = 2 }, { type = "EarlyStopHook", patience = 2 }, "NaNWatchHook" } }
+    local all = ranks.texts(json.encode { trainer.metrics, trainer.step, trainer.losses, trainer.states.best })
+    assert.equal(all[1], all[2])
+    assert.equal(all[1], all[3])
+    assert.is_true(trainer.metrics.train.memory_peak >= core.memory().live)
+    assert.is_true(trainer.states.mfu > 0 and trainer.states.mfu < 1)
+    assert.equal(rank == 0, #said > 0) -- one rank speaks
   end)
 
   it("stops all ranks in the same step when one is asked to", function()

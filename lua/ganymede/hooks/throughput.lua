@@ -3,7 +3,7 @@
 --
 -- With peak_flops also the model FLOPs utilisation (Chowdhery et al. 2022): operations of the steps, as the kernels
 -- count them, over those that all ranks could have done in the same time. peak_flops is what one rank can do in a
--- second at most: a number, such as its data sheet's, or "measured", the best of a few products of 768 x 768 matrices
+-- second at most: a number, such as its data sheet's, or "measured", the best of a few products of 512 x 512 matrices
 -- before training, on all ranks at once, so that ranks which share cores share the peak.
 local base = require "ganymede.hooks.base"
 local core = require "ganymede.core"
@@ -26,9 +26,9 @@ end
 
 -- The best of some products, after one that warms up. The kernels' own counters say what a product is.
 local function measured()
-  local a, b = tensors.uniform { 768, 768 }, tensors.uniform { 768, 768 }
+  local a, b = tensors.uniform { 512, 512 }, tensors.uniform { 512, 512 }
   local best = 0
-  for round = 0, 8 do
+  for round = 0, 4 do
     local flops, started = core.counters().flops, core.now()
     tensors.scope(function() return (a:matmul(b)):size(1) end)
     local rate = (core.counters().flops - flops) / (core.now() - started)
