@@ -2,6 +2,7 @@
  *
  * The call is judged twice: on the global shapes, which the user sees and messages name, and on the blocks that the
  * kernel gets. In between the op's layout rule says what the outputs are and how inputs must be fitted. */
+#include <stdio.h>
 #include <string.h>
 #include "../parallel/rules/rules.h"
 #include "apply_blocks.h"
@@ -19,13 +20,24 @@ static void global_headers(int n, gm_value *const *v, gm_tensor *headers, gm_ten
     }
 }
 
+/* The failure of a call on whole tensors, and how its inputs are laid out. */
+static gm_status with_layouts(gm_status st, int n, gm_value *const *v)
+{
+    char   text[1500], one[256];
+    size_t at = (size_t)snprintf(text, sizeof text, "%s; inputs:", gm_last_error());
+    for (int i = 0; i < n && at < sizeof text; i++)
+        if (v[i]) at += (size_t)snprintf(text + at, sizeof text - at, " %s;", gm_value_describe(v[i], one, sizeof one));
+    return gm_fail_again(st, text);
+}
+
 /* The call on the whole tensors: is it legal, and what are the outputs? */
 static gm_status judge(gm_op op, int n_in, gm_value *const *in, const gm_attrs *attrs, int n_out, gm_spec *global)
 {
     gm_tensor headers[GM_APPLY_INPUTS], *list[GM_APPLY_INPUTS];
     gm_call   c = {.op = op, .n_in = n_in, .n_out = n_out, .in = list, .attrs = attrs};
     global_headers(n_in, in, headers, list);
-    return gm_infer(&c, global);
+    gm_status st = gm_infer(&c, global);
+    return st == GM_OK ? GM_OK : with_layouts(st, n_in, in);
 }
 
 gm_status gm_fit_all(gm_rank *r, int n, gm_value *const *in, const gm_fit *fit, gm_value **fitted)

@@ -100,7 +100,8 @@ gm_status gm_reshape(gm_rank *r, gm_value *x, int ndim, const int64_t *shape, gm
         local_shape(x, &v);
         full = v.local;
     }
-    if (whole && !gm_tensor_can_reshape(x->local, ndim, full)) return reshape_copy(r, x, ndim, v.shape, y);
+    if (whole && !gm_tensor_can_reshape(x->local, ndim, full) && !gm_tensor_is_contiguous(x->local))
+        return reshape_copy(r, x, ndim, v.shape, y);
     GM_TRY(gm_tensor_reshape(x->local, ndim, full, &view));
     return finish(r, "reshape", reshape_rule, x, view, cut ? &v : NULL, NULL, 0, y);
 }
