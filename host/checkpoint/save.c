@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "files.h"
 #include "parts.h"
@@ -268,11 +269,20 @@ static gm_status finish_whole(gm_save *s)
 
 /* ---- this rank's part ---- */
 
+static gm_status check_folder(const gm_save *s)
+{
+    if (!access(s->beside, F_OK)) return GM_OK;
+    return GM_FAIL(GM_EIO,
+                   "%s: rank 0 made it, rank %d does not see it: %s; checkpoints need a folder that all ranks share",
+                   s->beside, s->rank, strerror(errno));
+}
+
 static gm_status write_part(gm_save *s)
 {
     gm_files_guard guard;
     gm_files_begin(&guard);
-    gm_status st = gm_shard_write(&s->shard, s->beside, &s->stop);
+    gm_status st = check_folder(s);
+    if (st == GM_OK) st = gm_shard_write(&s->shard, s->beside, &s->stop);
     if (st == GM_OK && s->rank > 0) st = gm_part_announce(s->beside, s->rank, &s->shard.index, &s->stamp);
     if (st != GM_OK && s->rank > 0) {
         outcome o;

@@ -180,6 +180,10 @@ void gm_test_checkpoint_rank_fails(void **state)
     assert_true(there("step-00000004.tmp"));
     OK(save_all(&r, &w, 5));
     assert_false(there("step-00000004.tmp"));
+    alone = new_save(&w, 1, 6, false); /* as if its disk were not rank 0's */
+    OK(gm_save_start(alone, token));
+    FAILS(GM_EIO, "rank 0 made it, rank 1 does not see it", gm_save_part(alone));
+    gm_save_free(alone);
     drop_tensors(&w);
     gm_device_free(w.dev);
     drop_folder();
