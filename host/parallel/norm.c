@@ -16,6 +16,7 @@ typedef struct norm {
     int           n;
     gm_norm_item *items; /* partial ones replaced by their sums */
     uint32_t     *axes;  /* that cut each */
+    bool          sent;  /* other ranks may have had their part of something */
     gm_tensor   **owned; /* those sums, and lists for the kernel */
     gm_tensor   **list;
 } norm;
@@ -155,6 +156,7 @@ static gm_status reduce_partial(norm *m)
         gm_layout     from = gm_layout_replicated(), to = from;
         from.partial = it->layout.partial;
         if (!from.partial) continue;
+        m->sent = true;
         GM_TRY(gm_redistribute_block(m->rank, it->block, &from, &to, it->block->ndim, it->block->shape, &m->owned[i]));
         it->block = m->owned[i];
         it->layout.partial = 0;
@@ -196,7 +198,10 @@ gm_status gm_layout_norm(gm_rank *r, const gm_norm_item *items, int n, double p,
     GM_TRY_OR(reduce_partial(&m), st, done);
     for (int i = 0; i < n; i++) m.axes[i] = gm_layout_cut_axes(&m.items[i].layout);
     for (int i = 0; i < n; i++)
-        if (is_first(&m, i)) GM_TRY_OR(add_set(&m, m.axes[i], &total), st, done);
+        if (is_first(&m, i)) {
+            m.sent |= m.axes[i] != 0;
+            GM_TRY_OR(add_set(&m, m.axes[i], &total), st, done);
+        }
     *out = root(p, total);
 done:
     for (int i = 0; m.owned && i < n; i++) gm_tensor_release(m.owned[i]);
@@ -204,5 +209,6 @@ done:
     free(m.owned);
     free(m.list);
     free(m.axes);
-    return st;
+    /* A second try after a collection would repeat on this rank alone what others have done. */
+    return st == GM_ENOMEM && m.sent ? gm_fail_again(GM_EINVAL, gm_last_error()) : st;
 }
