@@ -387,8 +387,8 @@ void gm_test_reducer_refuses(void **state)
     run_world(2, misuse, NULL);
 }
 
-/* On a mesh of data x expert x tensor: nothing is summed over an axis that cuts it; what is partial over `tensor` too is
- * summed over that as well. */
+/* On a mesh of data x expert x tensor: nothing is summed over an axis that cuts it, and what is partial over `tensor`
+ * is summed over that as well. */
 static void other_axes(gm_rank *r, void *context)
 {
     (void)context;
