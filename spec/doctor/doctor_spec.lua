@@ -74,6 +74,12 @@ describe("ganymede doctor", function()
     assert.same({}, shell.lines("ls -A " .. shell.quote(folder)))
   end)
 
+  it("starts two ranks and lets them add", function()
+    local mpi = doctor().mpi
+    assert.equal("ok", mpi.status, mpi.text)
+    assert.is_true(mpi.facts.seconds > 0)
+  end)
+
   it("says what is installed of MPI, CUDA and NCCL, and fails for none", function()
     local fake = folder .. "/bin"
     shell.run("mkdir " .. fake)
@@ -84,6 +90,8 @@ describe("ganymede doctor", function()
     local checks, code = doctor { prefix = ("PATH=%s:/usr/bin:/bin"):format(fake) }
     assert.equal(0, code)
     assert.equal("mpirun (Some MPI) 9.8.7", checks.mpi.facts.version)
+    assert.equal("warn", checks.mpi.status) -- it starts nothing
+    assert.truthy(checks.mpi.text:find("could not start 2 ranks", 1, true), checks.mpi.text)
     assert.equal("42.1", checks.cuda.facts.toolkit)
     assert.equal(2, #checks.cuda.facts.devices)
     assert.equal("555.1", checks.cuda.facts.devices[2].driver)

@@ -142,12 +142,37 @@ check("Fashion-MNIST", function()
     "apt-get install dataset-fashion-mnist", { missing = json.array(missing) }
 end)
 
--- Found or not: nothing that trains today needs these three.
+-- A sum over two ranks, started as any run is -> seconds, or nil and what was said.
+local function sum_over_ranks()
+  local path, out, began = os.tmpname(), os.tmpname(), core.now()
+  local file = assert(io.open(path, "w"))
+  file:write 'local gm, core = require "ganymede", require "ganymede.core"\nlocal t = gm.ones { 1000 }\n'
+  file:write 'core.comm_all_reduce(t, nil, "sum")\nif core.rank() == 0 then print("sum", t:sum():item()) end\n'
+  file:close()
+  local status = os.execute(("GM_LOG=0 timeout -k 5 60 %s run %s -n 2 --threads 1 >%s 2>&1 </dev/null"):format(
+    machine.quote(core.executable()), machine.quote(path), machine.quote(out)))
+  local seconds, said = core.now() - began, machine.read(out) or ""
+  os.remove(path)
+  os.remove(out)
+  if status == 0 and said:find "sum%s+2000\n" then return seconds end
+  return nil, said:gsub("%s+$", "")
+end
+
 check("mpi", function()
+  local fix = "apt-get install openmpi-bin libopenmpi-dev, and build again"
   local version = machine.mpi()
-  return "ok", version or "mpirun not found; not needed: this version trains on one rank", nil, { version = version }
+  if not version then return "warn", "mpirun not found: one rank only", fix, nil end
+  local facts = { version = version, module = core.executable():match "^(.*/)" .. "ganymede_mpi.so" }
+  if not machine.read(facts.module) then
+    return "warn", version .. ", but this build has no MPI: one rank only", fix, facts
+  end
+  local seconds, said = sum_over_ranks()
+  if not seconds then return "warn", ("%s; two ranks do not work: %s"):format(version, said), fix, facts end
+  facts.seconds = seconds
+  return "ok", ("%s; two ranks start and end within %.1f s"):format(version, seconds), nil, facts
 end)
 
+-- Found or not: nothing that trains today needs these two.
 check("cuda", function()
   local toolkit, gpus = machine.cuda_toolkit(), machine.gpus()
   local text = (toolkit and "toolkit " .. toolkit or "no toolkit") .. ", "
