@@ -75,6 +75,16 @@ local function legal(size, power, times)
   return table.concat(said, ", ")
 end
 
+-- "2 (q = 2), 8 (q = 1)"
+local function legal_depths(size)
+  local said = {}
+  for depth = 1, size do
+    local q = size % depth == 0 and root(size / depth, 2)
+    if q then said[#said + 1] = ("%d (q = %d)"):format(depth, q) end
+  end
+  return table.concat(said, ", ")
+end
+
 local axes_of = {}
 
 axes_of["1d"] = function(t)
@@ -90,7 +100,10 @@ axes_of["2d"] = function(t)
 end
 
 axes_of["2.5d"] = function(t)
-  if t.depth == nil then wrong("parallel.tensor", "mode 2.5d needs a depth: size = depth * q * q") end
+  if t.depth == nil then
+    wrong("parallel.tensor", "mode 2.5d needs a depth: size = depth * q * q; legal depths for size %d: %s", t.size,
+      legal_depths(t.size))
+  end
   if not is_size(t.depth) then
     wrong("parallel.tensor.depth", "must be an integer, at least 1; got %s", tostring(t.depth))
   end

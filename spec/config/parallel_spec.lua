@@ -20,6 +20,8 @@ describe("parallel.resolve", function()
     { { tensor = { size = 27, mode = "3d" } }, 27, "output=3 input=3 weight=3" },
     { { sequence = { size = 4, mode = "ulysses" } }, 8, "data=2 sequence=4" },
     { { tensor = { size = 4, mode = "sequence" } }, 8, "data=2 sequence=4" },
+    { { expert = 2 }, 4, "data=2 expert=2" }, { { expert = { size = 4 }, data = 4 }, 4, "expert=4" },
+    { { expert = 2, pipeline = 2, tensor = { size = 2, mode = "1d" } }, 16, "data=2 expert=2 pipeline=2 tensor=2" },
     { { tensor = 1 }, 2, "data=2" }, { { tensor = { size = 1, mode = "2d" } }, 1, "" },
   }
   for _, case in ipairs(good) do
@@ -39,7 +41,8 @@ describe("parallel.resolve", function()
     { { tensor = 4 }, 4, "parallel.tensor: size 4 needs a mode: one of 1d, 2d, 2.5d, 3d, sequence" },
     { { tensor = { size = 6, mode = "2d" } }, 6, "needs a square size (q * q), got 6; legal sizes: 1, 4, 9, 16" },
     { { tensor = { size = 9, mode = "3d" } }, 9, "legal sizes: 1, 8, 27, 64" },
-    { { tensor = { size = 8, mode = "2.5d" } }, 8, "mode 2.5d needs a depth" },
+    { { tensor = { size = 8, mode = "2.5d" } }, 8, "mode 2.5d needs a depth: size = depth * q * q; "
+      .. "legal depths for size 8: 2 (q = 2), 8 (q = 1)" },
     { { tensor = { size = 8, mode = "2.5d", depth = 1 } }, 8, "8 with depth 1 is not" },
     { { tensor = { size = 8, mode = "2.5d", depth = 2.5 } }, 8, "parallel.tensor.depth: must be an integer" },
     { { tensor = { size = 4, mode = "2d", depth = 2 } }, 4, "depth: belongs to mode 2.5d" },
