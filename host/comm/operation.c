@@ -215,7 +215,7 @@ static void finish(gm_pending *p)
 static bool advance(gm_pending *p)
 {
     bool moved = p->left ? test_messages(p) : false;
-    while (!p->done && !p->given_up && !p->left) {
+    while (!p->done && !p->given_up && !p->left && !p->comparing) {
         if (p->round == p->rounds) finish(p);
         else run_step(p, p->round + 1);
         moved = true;
