@@ -45,27 +45,31 @@ static char *copy_words(lua_State *L, const char *field, char **list, char *room
     return room;
 }
 
-/* job_start{ ranks =, argv = {}, environment = {}, cpus = 0, timeout = 0, interactive = false } -> job */
+/* job_start{ ranks =, argv = {}, environment = {}, folders = {}, cpus = 0, timeout = 0, interactive = false } -> job */
 static int job_start(lua_State *L)
 {
-    size_t bytes = 0, argv, environment;
+    size_t bytes = 0, argv, environment, folders;
     luaL_checktype(L, 1, LUA_TTABLE);
     argv = count_words(L, "argv", &bytes);
     environment = count_words(L, "environment", &bytes);
+    folders = count_words(L, "folders", &bytes);
     box *b = lua_newuserdata(L, sizeof *b);
     *b = (box){0};
     luaL_getmetatable(L, JOB);
     lua_setmetatable(L, -2);
-    b->words = calloc(1, (argv + environment + 2) * sizeof *b->words + bytes);
+    b->words = calloc(1, (argv + environment + folders + 3) * sizeof *b->words + bytes);
     if (!b->words) return luaL_error(L, "no memory for a command");
-    char                 *room = copy_words(L, "argv", b->words, (char *)(b->words + argv + environment + 2));
+    char **second = b->words + argv + 1, **third = second + environment + 1;
+    char  *room = copy_words(L, "argv", b->words, (char *)(third + folders + 1));
+    room = copy_words(L, "environment", second, room);
+    copy_words(L, "folders", third, room);
     gm_supervisor_options o = {.ranks = (int)gm_field_number(L, 1, "ranks", 1),
                                .argv = b->words,
-                               .environment = b->words + argv + 1,
+                               .environment = second,
+                               .folders = third,
                                .cpus = (int)gm_field_number(L, 1, "cpus", 0),
                                .timeout = gm_field_number(L, 1, "timeout", 0),
                                .interactive = gm_field_flag(L, 1, "interactive")};
-    copy_words(L, "environment", b->words + argv + 1, room);
     L_TRY(L, gm_supervisor_start(&o, &b->job));
     return 1;
 }

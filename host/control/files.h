@@ -9,6 +9,8 @@
 gm_status gm_make_folders(const char *path);
 /* Makes a folder that must not exist yet. GM_EINVAL: it does. */
 gm_status gm_make_new_folder(const char *path);
+/* Removes a folder with all that is in it, as far as that is possible; links are not followed. */
+void gm_remove_tree(const char *path);
 /* The file appears whole or not at all, also after a crash: temporary file, fsync, rename, fsync of the folder. */
 gm_status gm_write_whole(const char *path, const void *bytes, size_t n);
 /* Makes `link` a symbolic link to `target`, replacing an older link at once. GM_EINVAL: `link` is no link. */

@@ -7,12 +7,14 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "files.h"
 #include "link.h"
 
 static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCONT};
@@ -22,6 +24,7 @@ typedef struct keeper {
     int   rank;
     pid_t child; /* 0: gone */
     bool  gone;  /* the supervisor is, or has told us to leave */
+    bool  lost;  /* it is, without a word */
 } keeper;
 
 /* The rank's place in the job, as the launcher that started us counts; -1: it does not say. */
@@ -67,11 +70,23 @@ static void take_word(keeper *k)
     static gm_packet p;
     int              got = gm_wire_receive(k->fd, &p, false);
     if (got > 0 && p.word == GM_WORD_SIGNAL && k->child) kill(k->child, p.code);
-    if (got < 0 || (got > 0 && p.word == GM_WORD_LEAVE)) k->gone = true;
+    k->lost = got < 0;
+    k->gone = k->lost || (got > 0 && p.word == GM_WORD_LEAVE);
+}
+
+/* A supervisor that was killed leaves its folder behind. */
+static void remove_folder_of(const char *path)
+{
+    char folder[128];
+    snprintf(folder, sizeof folder, "%s", path);
+    char *slash = strrchr(folder, '/');
+    if (!slash) return;
+    *slash = 0;
+    gm_remove_tree(folder);
 }
 
 /* Until the supervisor lets us go; a rank does not outlive that. */
-static void keep(keeper *k)
+static void keep(keeper *k, const char *path)
 {
     while (!k->gone) {
         struct pollfd p[2] = {{.fd = k->fd, .events = POLLIN}, {.fd = k->signals, .events = POLLIN}};
@@ -82,6 +97,7 @@ static void keep(keeper *k)
     if (k->child) kill(k->child, SIGKILL);
     while (k->child && waitpid(k->child, NULL, 0) < 0 && errno == EINTR) {
     }
+    if (k->lost) remove_folder_of(path);
 }
 
 static void bind_to_cpus(int first, int count)
@@ -151,6 +167,6 @@ gm_status gm_keeper_split(bool *kept)
     close(output[1]);
     if (k.child < 0) return GM_FAIL(GM_ECOMM, "cannot start a process: %s", strerror(errno));
     *kept = true;
-    keep(&k);
+    keep(&k, path);
     return GM_OK;
 }

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void become(char *const *argv, char *const *environment, const char *name, const char *value, int output)
+static void become(char *const *argv, char *const *environment, int output)
 {
     sigset_t none;
     int      nothing = open("/dev/null", O_RDONLY);
@@ -24,20 +24,18 @@ static void become(char *const *argv, char *const *environment, const char *name
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     for (char *const *e = environment; e && *e; e++) putenv(*e);
-    setenv(name, value, 1);
     execvp(argv[0], argv);
     dprintf(STDERR_FILENO, "cannot run %s: %s\n", argv[0], strerror(errno));
     raise(SIGKILL); /* no exit handler of ours may run in this copy */
 }
 
-gm_status gm_process_start(gm_process *p, char *const *argv, char *const *environment, const char *name,
-                           const char *value)
+gm_status gm_process_start(gm_process *p, char *const *argv, char *const *environment)
 {
     int output = gm_lines_open(&p->said, -1, "");
     if (output < 0) return GM_FAIL(GM_EIO, "cannot make a pipe: %s", strerror(errno));
     fflush(NULL);
     p->pid = fork();
-    if (p->pid == 0) become(argv, environment, name, value, output);
+    if (p->pid == 0) become(argv, environment, output);
     close(output);
     if (p->pid > 0) return GM_OK;
     p->pid = 0;

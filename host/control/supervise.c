@@ -5,8 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "files.h"
 #include "keeper.h"
 #include "supervise_state.h"
 
@@ -35,10 +37,11 @@ static void look_at_launcher(gm_supervisor *job)
     else gm_supervisor_fail(job, -1, 6, "%s ended before its ranks, with status %d", name, WEXITSTATUS(status));
 }
 
+/* Where the user wants temporary files, else in memory: what MPI shares between ranks lies there too. */
 static gm_status open_folder(gm_supervisor *job)
 {
-    const char *base = getenv("TMPDIR");
-    snprintf(job->folder, sizeof job->folder, "%s/ganymede-XXXXXX", base && strlen(base) < 60 ? base : "/tmp");
+    const char *given = getenv("TMPDIR"), *base = given && *given && strlen(given) < 60 ? given : "/dev/shm";
+    snprintf(job->folder, sizeof job->folder, "%s/ganymede-XXXXXX", access(base, W_OK) ? "/tmp" : base);
     if (!mkdtemp(job->folder)) {
         gm_status st = GM_FAIL(GM_EIO, "cannot make a folder like %s: %s", job->folder, strerror(errno));
         job->folder[0] = 0;
@@ -46,6 +49,41 @@ static gm_status open_folder(gm_supervisor *job)
     }
     snprintf(job->address, sizeof job->address, "%s/supervisor", job->folder);
     return gm_wire_listen(job->address, &job->listener);
+}
+
+/* The launcher's variables: the ones asked for, our address, and the private folder under its names. */
+static gm_status start_launcher(gm_supervisor *job)
+{
+    size_t       n = 0, given = 0;
+    const size_t room = sizeof job->folder + 100;
+    char *const *e = job->options.environment, *const *f = job->options.folders;
+    while (e && e[given]) given++;
+    while (f && f[n]) n++;
+    char    **list = calloc(given + n + 2, sizeof *list);
+    char     *text = calloc(n + 1, room);
+    gm_status st = list && text ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory to start a job");
+    if (st == GM_OK) {
+        for (size_t i = 0; i < given; i++) list[i] = e[i];
+        for (size_t i = 0; i < n; i++) {
+            list[given + i] = text + i * room;
+            snprintf(list[given + i], room, "%s=%s", f[i], job->folder);
+        }
+        list[given + n] = text + n * room;
+        snprintf(list[given + n], room, "%s=%s", GM_SUPERVISOR, job->address);
+        st = gm_process_start(&job->launcher, job->options.argv, list);
+    }
+    free(list);
+    free(text);
+    return st;
+}
+
+/* Six descriptors a rank: more than 1024, the usual limit, for many ranks. */
+static void allow_many_files(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit)) return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 gm_status gm_supervisor_start(const gm_supervisor_options *options, gm_supervisor **out)
@@ -65,9 +103,9 @@ gm_status gm_supervisor_start(const gm_supervisor_options *options, gm_superviso
     st = job->ranks && job->joining ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for a job of %d ranks", job->n);
     for (int i = 0; i < job->n && st == GM_OK; i++)
         job->ranks[i] = (member){.keeper = -1, .rank = -1, .out.from = -1, .err.from = -1, .leaving = -1};
+    allow_many_files();
     if (st == GM_OK) st = open_folder(job);
-    if (st == GM_OK)
-        st = gm_process_start(&job->launcher, options->argv, options->environment, GM_SUPERVISOR, job->address);
+    if (st == GM_OK) st = start_launcher(job);
     job->busy = true;
     if (st == GM_OK) *out = job;
     else gm_supervisor_free(job);
@@ -391,10 +429,7 @@ void gm_supervisor_free(gm_supervisor *job)
     gm_process_end(&job->launcher, LAUNCHER_GRACE);
     for (int i = 0; i < job->n_joining; i++) close(job->joining[i]);
     close_connection(&job->listener);
-    if (job->folder[0]) {
-        unlink(job->address);
-        rmdir(job->folder);
-    }
+    if (job->folder[0]) gm_remove_tree(job->folder);
     free(job->ranks);
     free(job->joining);
     free(job->text);

@@ -26,6 +26,7 @@ typedef struct gm_supervisor_options {
     int          ranks;
     char *const *argv;        /* of the launcher, which starts `ranks` processes of this program; ends with NULL */
     char *const *environment; /* "NAME=value" to add for them; ends with NULL */
+    char *const *folders;     /* names of variables that are to hold the job's private folder, removed at its end */
     int          cpus;        /* bind rank r to the r-th so many of the CPUs that are allowed; 0: bind nothing */
     double       timeout;     /* seconds that the job may take; 0: any */
     bool         interactive; /* ranks wait for lines: output is labelled by rank, Ctrl-C stops a line, not the job */

@@ -76,6 +76,7 @@ function launcher.start(args, interactive)
       threads == 1 and "" or "s", crowded and "sharing cores, yielding when idle" or "each bound to cores of its own")
   end
   return core.job_start { ranks = ranks, argv = launcher.command(ranks, words, crowded), environment = environment(),
+    folders = { "OMPI_MCA_orte_tmpdir_base", "OMPI_MCA_btl_vader_backing_directory" }, -- so that a crash leaves none
     cpus = crowded and 0 or threads, timeout = args.timeout or 0, interactive = interactive or false }
 end
 

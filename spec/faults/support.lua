@@ -61,6 +61,12 @@ function support.left(home)
   return left
 end
 
+--- Fails when a job left anything in the temporary folder.
+function support.check_folder(home)
+  local folders = shell.run("cd " .. shell.quote(home) .. " && ls -d ganymede-* ompi.* 2>/dev/null").out
+  if folders ~= "" then error("left in TMPDIR: " .. folders, 0) end
+end
+
 --- A folder with recipe.lua: the body after the head above.
 function support.home(body)
   local home = shell.temporary_folder()
@@ -101,8 +107,7 @@ function support.run(body, words, ranks)
     if io.open(stats) then result.stats = json.decode(shell.read(stats), "stats.json") end
     local left = support.left(home)
     if #left > 0 then error("processes are left:\n" .. table.concat(left, "\n"), 0) end
-    local folders = shell.run("cd " .. shell.quote(home) .. " && ls -d ganymede-* ompi.* 2>/dev/null").out
-    if folders ~= "" then error("left in TMPDIR: " .. folders, 0) end
+    support.check_folder(home)
     return result
   end)
   shell.remove(home)
@@ -171,6 +176,7 @@ function Job:finish()
     result.out, result.err = shell.read(self.home .. "/out"), shell.read(self.home .. "/err")
     local left = support.left(self.home)
     if #left > 0 then error("processes are left:\n" .. table.concat(left, "\n"), 0) end
+    support.check_folder(self.home)
     return result
   end)
   shell.remove(self.home)
