@@ -7,6 +7,7 @@
  * The trap: the hook fires at the next Lua instruction, so a C call in progress is finished first. */
 #define _GNU_SOURCE
 #include <luajit.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -170,10 +171,12 @@ static int list_folder(lua_State *L)
     return 1;
 }
 
-/* is_terminal(0|1|2) */
+/* is_terminal(0|1|2); what rank 0 of a supervised job writes goes where the supervisor's output goes */
 static int is_terminal(lua_State *L)
 {
-    lua_pushboolean(L, isatty((int)luaL_checkinteger(L, 1)));
+    int         fd = (int)luaL_checkinteger(L, 1);
+    const char *behind = fd == STDOUT_FILENO && gm_link_rank() == 0 ? getenv("GANYMEDE_TERMINAL") : NULL;
+    lua_pushboolean(L, isatty(fd) || (behind && !strcmp(behind, "yes")));
     return 1;
 }
 

@@ -196,6 +196,14 @@ static int link_done(lua_State *L)
     return 1;
 }
 
+/* forget_launcher(): what this process starts from now on is no rank of this job */
+static int forget_launcher(lua_State *L)
+{
+    (void)L;
+    gm_link_forget_launcher();
+    return 0;
+}
+
 /* link_ready(exit status or nil): a line is awaited */
 static int link_ready(lua_State *L)
 {
@@ -251,11 +259,17 @@ int gm_open_launch(lua_State *L)
                                        {"send", job_send}, {"answer", job_answer},       {"leaving", job_leaving},
                                        {"close", job_gc},  {"terminate", job_terminate}, {"__gc", job_gc},
                                        {NULL, NULL}};
-    static const luaL_Reg functions[] = {{"job_start", job_start},   {"link_rank", link_rank},
-                                         {"link_fail", link_fail},   {"link_fail_of_peer", link_fail_of_peer},
-                                         {"link_done", link_done},   {"link_ready", link_ready},
-                                         {"link_read", link_read},   {"link_answer", link_answer},
-                                         {"executable", executable}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"job_start", job_start},
+                                         {"link_rank", link_rank},
+                                         {"link_fail", link_fail},
+                                         {"link_fail_of_peer", link_fail_of_peer},
+                                         {"link_done", link_done},
+                                         {"forget_launcher", forget_launcher},
+                                         {"link_ready", link_ready},
+                                         {"link_read", link_read},
+                                         {"link_answer", link_answer},
+                                         {"executable", executable},
+                                         {NULL, NULL}};
     luaL_newmetatable(L, JOB);
     luaL_register(L, NULL, methods);
     lua_pushvalue(L, -1);

@@ -56,6 +56,9 @@ static void emit(gm_lines *l, const char *text, size_t n)
     }
 }
 
+/* A line that is written over again (progress on a terminal) ends with its carriage return. */
+static bool ends_line(const gm_lines *l, char byte) { return byte == '\n' || (byte == '\r' && !l->label[0]); }
+
 /* Passes on the whole lines of what is held. */
 static void pass_on(gm_lines *l)
 {
@@ -66,7 +69,7 @@ static void pass_on(gm_lines *l)
         l->n = LONGEST;
         return;
     }
-    while (whole && l->held[whole - 1] != '\n') whole--;
+    while (whole && !ends_line(l, l->held[whole - 1])) whole--;
     if (!whole && l->n > LONGEST) whole = l->n;
     emit(l, l->held, whole);
     memmove(l->held, l->held + whole, l->n - whole);

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "signals.h"
@@ -99,6 +100,30 @@ bool gm_link_fail(int code, const char *text, size_t n, bool agreed)
 }
 bool gm_link_fail_of_peer(int code) { return end(GM_WORD_PEER_IS, code, false, NULL, 0); }
 bool gm_link_done(int code) { return end(GM_WORD_DONE, code, false, NULL, 0); }
+
+static bool is_launchers(const char *variable)
+{
+    static const char *const prefixes[] = {"OMPI_", "PMIX_", "PMI_", "SLURM_STEP_NUM_TASKS="};
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+        if (!strncmp(variable, prefixes[i], strlen(prefixes[i]))) return true;
+    return false;
+}
+
+void gm_link_forget_launcher(void)
+{
+    char name[256];
+    for (char **e = environ; *e;) {
+        size_t n = strcspn(*e, "=");
+        bool   forget = is_launchers(*e) && n < sizeof name;
+        if (!forget) {
+            e++;
+            continue;
+        }
+        memcpy(name, *e, n);
+        name[n] = 0;
+        unsetenv(name); /* what follows moves up to e */
+    }
+}
 
 const gm_link_peer *gm_link_failure(void) { return self.open && self.failed ? &self.peer : NULL; }
 

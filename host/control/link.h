@@ -24,6 +24,10 @@ bool gm_link_fail(int code, const char *text, size_t n, bool agreed);
 bool gm_link_fail_of_peer(int code);
 bool gm_link_done(int code);
 
+/* What this process starts from now on is no rank of this job: the launcher's variables leave the environment. After
+ * the job was joined; it makes no difference where there is none. */
+void gm_link_forget_launcher(void);
+
 /* What the supervisor said about another rank's end; NULL: nothing yet. */
 const gm_link_peer *gm_link_failure(void);
 /* Delivers what waits to signals.h; for a program that begins to listen. */

@@ -54,8 +54,11 @@ end
 
 -- mpirun refuses to run as root unless it is told twice; in containers that is the usual user.
 local function environment()
-  if machine.ask "id -u" ~= "0" then return {} end
-  return { "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1" }
+  local list = { "GANYMEDE_TERMINAL=" .. (core.is_terminal(1) and "yes" or "no") }
+  if machine.ask "id -u" == "0" then
+    list[2], list[3] = "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
+  end
+  return list
 end
 
 local function check_mpirun()
@@ -114,6 +117,7 @@ function launcher.connect(args)
   if joined or launcher.expected() == 1 then return end
   core.connect()
   joined = true
+  core.forget_launcher()
   core.signals_watch()
   if args.checked then core.comm_checked(true) end
   if args.comm_timeout then core.comm_set_timeout(args.comm_timeout) end
