@@ -1,0 +1,48 @@
+/* sharded.h - differentiable ops on cut values that need communication inside: what tensor parallelism is made of.
+ *
+ * Everything that is right on local blocks alone goes through gm_apply and the layout rules; what is right after a
+ * redistribution of whole operands is gm_redistribute and then gm_apply (1D layers are just that). Here is the rest:
+ * products whose operands travel block by block, and rows that are cut along the dimension worked along. Layouts of
+ * the operands choose the algorithm; one that fits none is GM_ESHAPE with all layouts printed. On operands that are not
+ * cut these are the plain ops, bit for bit. Notation: q x q ranks, X (B, ..., I), W (O, I) as nn.Linear stores it. */
+#ifndef GM_SHARDED_H
+#define GM_SHARDED_H
+
+#include "../../autograd/apply.h"
+
+/* y = x w', without a bias.
+ *
+ * 2D and 2.5D: x rows cut by (depth, row), or row, and its last dimension by col; w (O cut by col, I cut by row)
+ * -> y cut as x. SUMMA (van de Geijn, Watts 1997; Xu et al. arXiv:2104.05343; Tesseract arXiv:2105.14500): in step l
+ * column l's block of x goes over the ranks of a row, row l's block of w over those of a column; the broadcasts of step
+ * l + 1 run under the product of step l. Backward: dx = dy w (blocks of w broadcast, partial dx reduced to their
+ * owners), dw = dy' x likewise; replicas over depth leave dw partial over depth.
+ *
+ * 3D: x rows cut by (weight, input), last dimension by output; w (O cut by input, I cut by output, weight) -> y rows cut
+ * by (weight, output), last dimension by input: gather x over input and w over weight, multiply, scatter the sum over
+ * output (Agarwal et al. 1995; arXiv:2105.14450). The roles of input and output exchange in the next layer: the rule is
+ * about any two axes a, b and a third c. What was gathered is not kept for backward, but gathered again, unless
+ * keep_gathered. */
+gm_status gm_sharded_linear(gm_rank *r, gm_value *x, gm_value *w, bool keep_gathered, gm_value **y);
+
+/* Layer norm and RMS norm of rows whose last dimension may be cut (w and b cut alike, or NULL): two-pass mean and
+ * variance over all of the row, of its logical extent. Outputs as GM_OP_layer_norm: y and, with a residual, the sum. */
+gm_status gm_sharded_layer_norm(gm_rank *r, gm_value *x, gm_value *residual, gm_value *w, gm_value *b, double eps,
+                                gm_value **y, gm_value **sum);
+gm_status gm_sharded_rms_norm(gm_rank *r, gm_value *x, gm_value *residual, gm_value *w, double eps, gm_value **y,
+                              gm_value **sum);
+
+/* Loss of each row of logits whose classes may be cut (padding excluded): the largest logit, the sum of exponentials
+ * and the target's logit are reduced over the axes of the classes, the logits never gathered. ignore_index and
+ * label_smoothing as in GM_OP_cross_entropy. */
+gm_status gm_sharded_cross_entropy(gm_rank *r, gm_value *logits, gm_value *target, const gm_attrs *attrs,
+                                   gm_value **loss);
+
+/* Rows of a table whose vocabulary may be cut: a rank looks up what it holds, the rest is zero, and the result is
+ * partial over those axes (to be reduced by whoever wants it whole). padding_index is global. */
+gm_status gm_sharded_embedding(gm_rank *r, gm_value *w, gm_value *index, int64_t padding_index, gm_value **y);
+
+/* Place of the largest entry of each row, whose last dimension may be cut; the lowest of equals. Not differentiable. */
+gm_status gm_sharded_argmax(gm_rank *r, gm_value *x, gm_value **index);
+
+#endif
