@@ -57,6 +57,14 @@ describe("a rank that raises", function()
     check(run "if rank == 0 then fault() error(nil) end sum(gm.ones { 4 })", 1, "rank 0: an error without a message")
   end)
 
+  it("because it has no memory left", function()
+    local result = run [[
+      if rank == 2 then core.memory_limit(2 ^ 20) fault() end
+      sum(gm.zeros { 2 ^ 20 })]]
+    check(result, 1, "rank 2: ")
+    assert.is_truthy(result.err:find("memory", 1, true), result.err)
+  end)
+
   it("the same error as all others: said once, of none of them", function()
     local result = run "fault() error 'the same everywhere'"
     check(result, 1, "ganymede: recipe.lua:14: the same everywhere")

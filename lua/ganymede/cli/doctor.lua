@@ -147,7 +147,7 @@ local function sum_over_ranks()
   local path, out, began = os.tmpname(), os.tmpname(), core.now()
   local file = assert(io.open(path, "w"))
   file:write 'local gm, core = require "ganymede", require "ganymede.core"\nlocal t = gm.ones { 1000 }\n'
-  file:write 'core.comm_all_reduce(t, nil, "sum")\nif core.rank() == 0 then print("sum", t:sum():item()) end\n'
+  file:write 'gm.comm.all_reduce(t)\nif core.rank() == 0 then print("sum", t:sum():item()) end\n'
   file:close()
   local status = os.execute(("GM_LOG=0 timeout -k 5 60 %s run %s -n 2 --threads 1 >%s 2>&1 </dev/null"):format(
     machine.quote(core.executable()), machine.quote(path), machine.quote(out)))
