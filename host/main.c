@@ -58,10 +58,9 @@ int main(int argc, char **argv)
     gm_status st = gm_rank_new(&rank);
     if (st == GM_OK) st = gm_embed_run(rank, root, argc, argv, &code);
     if (st != GM_OK) code = fail(gm_last_error());
-    if (code && rank && rank->world > 1) { /* other ranks may be gone: nothing that waits for them */
-        fflush(NULL);
-        _exit(code);
-    }
-    gm_rank_free(rank);
+    bool several = rank && rank->world > 1;
+    if (!several || !code) gm_rank_free(rank);
+    fflush(NULL);
+    if (several) _exit(code); /* others may be gone, and MPI keeps what it has: nothing waits or checks */
     return code;
 }
