@@ -145,7 +145,7 @@ local function run_on(ranks, files, args, excluded)
   print(("on %d ranks:"):format(ranks))
   io.stdout:flush()
   local counts, threads = os.tmpname(), launcher.threads(ranks, args.threads)
-  local status = launcher.supervise { ranks = ranks, threads = threads,
+  local status = launcher.supervise { ranks = ranks, threads = threads, quiet = true,
     argv = command(files, args, excluded, ranks, threads, counts) }
   local passed, failed, skipped = (machine.read(counts) or ""):match "^(%d+) (%d+) (%d+)"
   os.remove(counts)
