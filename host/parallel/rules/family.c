@@ -95,7 +95,8 @@ gm_status gm_rule_no_partial(const gm_rule_call *c)
 {
     for (int i = 0; i < c->n_in; i++)
         if (c->in[i] && c->in[i]->layout.partial)
-            return gm_rule_refuse(c, "an operand is still a sum over ranks, and the op is not linear in it");
+            return gm_rule_refuse(
+                c, "an operand is still a sum over ranks, and the op is not linear in it (gather() makes the sum)");
     return GM_OK;
 }
 
