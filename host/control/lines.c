@@ -92,16 +92,20 @@ void gm_lines_pump(gm_lines *l)
     }
 }
 
+void gm_lines_break(gm_lines *l)
+{
+    if (l->to < 0 || !l->n || !l->held) return;
+    emit(l, l->held, l->n);
+    write_all(l->to, "\n", 1);
+    l->n = 0;
+}
+
 void gm_lines_close(gm_lines *l)
 {
     gm_lines_pump(l);
     if (l->from >= 0) close(l->from);
     l->from = -1;
-    if (l->to >= 0 && l->n && l->held) {
-        emit(l, l->held, l->n);
-        write_all(l->to, "\n", 1);
-        l->n = 0;
-    }
+    gm_lines_break(l);
     free(l->held);
     l->held = NULL;
 }

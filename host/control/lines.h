@@ -15,8 +15,9 @@ typedef struct gm_lines {
 
 /* Makes the pipe -> its write end, or -1. */
 int  gm_lines_open(gm_lines *l, int to, const char *label);
-void gm_lines_pump(gm_lines *l); /* passes on what is there, without waiting; at the end of file closes `from` */
-/* The same, and a last line that has no end: the writer is gone, though somebody may hold its pipe open. */
+void gm_lines_pump(gm_lines *l);  /* passes on what is there, without waiting; at the end of file closes `from` */
+void gm_lines_break(gm_lines *l); /* passes on the beginning of a line, too, and ends it */
+/* Pumps, breaks, and closes: the writer is gone, though somebody may hold its pipe open. */
 void        gm_lines_close(gm_lines *l);
 const char *gm_lines_tail(gm_lines *l); /* what is held, "" for nothing */
 

@@ -178,7 +178,11 @@ static void from_rank(gm_supervisor *job, int rank, const gm_packet *p)
         m->finished = true;
         if (p->code > job->status) job->status = p->code;
         break;
-    case GM_WORD_ANSWER: take_answer(m, p); break;
+    case GM_WORD_ANSWER:
+        gm_lines_break(&m->out);
+        gm_lines_break(&m->err);
+        take_answer(m, p);
+        break;
     case GM_WORD_READY:
         m->ready = true;
         m->leaving = p->code;

@@ -16,6 +16,7 @@ local session = {
   { "rank % 2", { "[0,2] 0", "[1,3] 1" } },
   { "@2 rank + 40", { "[2] 42" } },
   { 'print("I am", rank)', { "[0] I am\t0", "[1] I am\t1", "[2] I am\t2", "[3] I am\t3" }, any_order = true },
+  { '@0 io.write "no line end"', { "[0] no line end", "[0] true" } },
   { "x = gm.ones { 2 }", {} },
   { sum, { "[0-3] tensor f32 (2)", "[4.0000, 4.0000]" } },
   { "@1 " .. sum, { "[1] ", "only this rank runs this" } },
