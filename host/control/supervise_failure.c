@@ -67,11 +67,28 @@ void gm_supervisor_fail(gm_supervisor *job, int rank, int code, const char *form
     set_first(job, rank, code, text, strlen(text), false);
 }
 
+/* A rank that hangs may have been stopped from outside, which only its keeper can tell. */
+static size_t name_halted(const gm_supervisor *job, char *text, size_t n, size_t room)
+{
+    for (int i = 0; i < job->n; i++)
+        if (job->ranks[i].halted && !job->ranks[i].ended && n < room)
+            n += (size_t)snprintf(text + n, room - n, "; rank %d was stopped by signal %d (%s)", i,
+                                  job->ranks[i].halted, strsignal(job->ranks[i].halted));
+    return n < room ? n : room - 1;
+}
+
 void gm_supervisor_rank_failed(gm_supervisor *job, int rank, const gm_packet *p)
 {
+    static char text[GM_WIRE_TEXT + 1000];
     job->ranks[rank].failed = true;
-    if (!job->text) set_first(job, rank, p->code, p->text, p->n, p->extra != 0);
-    else if (p->code == job->first.code && !strcmp(p->text, job->first.text)) job->alike++;
+    if (job->text) {
+        job->alike += p->code == job->first.code && !strcmp(p->text, job->first.text);
+        return;
+    }
+    size_t n = p->n;
+    memcpy(text, p->text, n);
+    if (p->code == 7) n = name_halted(job, text, n, sizeof text);
+    set_first(job, rank, p->code, text, n, p->extra != 0);
 }
 
 static const char *stop_text(const gm_supervisor *job)

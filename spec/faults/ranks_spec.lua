@@ -104,7 +104,7 @@ describe("a rank that does not come to a collective", function()
       sum(gm.ones { 4 })
       if rank == 2 then fault() kill "STOP" end
       sum(gm.ones { 4 })]], { "--comm-timeout", "3" })
-    check(result, 7, "rank 2")
+    check(result, 7, "rank 2 was stopped by signal 19")
   end)
 
   it("because it loops for ever: status 7 names it", function()
