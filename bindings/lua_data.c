@@ -404,7 +404,8 @@ static int loader_next(lua_State *L)
     return 4;
 }
 
-/* batch_rows(count) -> where this rank's rows of a batch begin (from 0), how many are its own, how many its block has */
+/* batch_rows(count) -> where this rank's rows of a batch begin (from 0), how many are its own, and how many its block
+ * has, padding included */
 static int batch_rows(lua_State *L)
 {
     gm_batch_cut cuts[GM_BATCH_CUTS_MAX];

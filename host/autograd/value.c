@@ -14,8 +14,7 @@ gm_status gm_value_take(gm_rank *r, gm_tensor *local, gm_value **out)
     }
     v->refs = 1;
     v->rank = r;
-    v->local = local;
-    v->layout = gm_layout_replicated();
+    v->local = local; /* the layout is all zeros: replicated */
     v->ndim = local->ndim;
     memcpy(v->shape, local->shape, sizeof v->shape);
     *out = v;

@@ -5,9 +5,10 @@
  *
  * What a batch holds is a pure function of (dataset, options, epoch, its index): not of the prefetch
  * depth or of what was read before. The thread fills plain buffers: it knows no tensor, no pool and no
- * Lua. A loader may serve one block of each batch (gm_loader_cut): only that block's samples are read, and blocks are
- * of equal size, for which the batch's last sample is repeated. An error comes out in the place of the batch it happened in, and again on every later call
- * until a seek. The loader belongs to one thread, which the prefetch thread serves. */
+ * Lua. A loader may serve one block of each batch (gm_loader_cut): only that block's samples are read, and
+ * blocks are of equal size, for which the batch's last sample is repeated. An error comes out in the place of
+ * the batch it happened in, and again on every later call until a seek. The loader belongs to one thread,
+ * which the prefetch thread serves. */
 #ifndef GM_LOADER_H
 #define GM_LOADER_H
 

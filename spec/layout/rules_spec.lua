@@ -232,6 +232,7 @@ describe("rules of layouts", function()
       function(x) return x:transpose(1, 2):reshape(-1) end)
     refuses("norms over what is cut", "layer_norm: the last dimension.* is cut",
       function(x) return ops.layer_norm(x:transpose(1, 2)) end)
-    refuses("shapes that do not fit", "%(6, 4%) and %(5, 4%).* f64 %(6, 4%) cut %(data, %-%)", function(x) return x + gm.ones { 5, 4 } end)
+    refuses("shapes that do not fit", "%(6, 4%) and %(5, 4%).* f64 %(6, 4%) cut %(data, %-%)",
+      function(x) return x + gm.ones { 5, 4 } end)
   end)
 end)
