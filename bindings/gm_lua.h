@@ -87,5 +87,6 @@ int gm_open_data(lua_State *L);
 int gm_open_checkpoint(lua_State *L);
 int gm_open_layout(lua_State *L);
 int gm_open_comm(lua_State *L);
+int gm_open_collective(lua_State *L);
 
 #endif

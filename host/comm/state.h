@@ -15,11 +15,11 @@
 #include "transport.h"
 
 /* What can be called, by its name in reports. */
-#define GM_COLLECTIVES(X)                                                                                     \
-    X(all_reduce)                                                                                             \
-    X(all_gather)                                                                                             \
-    X(reduce_scatter) X(broadcast) X(reduce) X(gather) X(scatter) X(all_to_all) X(all_to_all_rows) X(barrier) \
-        X(exchange) X(send) X(receive)
+/* clang-format off */
+#define GM_COLLECTIVES(X)                                                                                \
+    X(all_reduce) X(all_gather) X(reduce_scatter) X(broadcast) X(reduce) X(gather) X(scatter) X(all_to_all) \
+    X(all_to_all_rows) X(barrier) X(exchange) X(send) X(receive)
+/* clang-format on */
 typedef enum gm_collective {
 #define GM_COLLECTIVE(name) GM_CALL_##name,
     GM_COLLECTIVES(GM_COLLECTIVE)
