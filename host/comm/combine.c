@@ -6,32 +6,35 @@
 
 #define BLOCK 1024
 
-static void load_bf16(const void *from, int64_t at, int64_t n, float *to)
+/* view_ gives elements at .. at + n - 1 in the type that is worked in: where they are, or converted into room. */
+static const float *view_bf16(const void *from, int64_t at, int64_t n, float *room)
 {
-    for (int64_t i = 0; i < n; i++) to[i] = gm_bf16_to_f32(((const uint16_t *)from)[at + i]);
+    for (int64_t i = 0; i < n; i++) room[i] = gm_bf16_to_f32(((const uint16_t *)from)[at + i]);
+    return room;
 }
 static void store_bf16(void *to, int64_t at, int64_t n, const float *from)
 {
     for (int64_t i = 0; i < n; i++) ((uint16_t *)to)[at + i] = gm_f32_to_bf16(from[i]);
 }
-static void load_f16(const void *from, int64_t at, int64_t n, float *to)
+static const float *view_f16(const void *from, int64_t at, int64_t n, float *room)
 {
-    for (int64_t i = 0; i < n; i++) to[i] = gm_f16_to_f32(((const uint16_t *)from)[at + i]);
+    for (int64_t i = 0; i < n; i++) room[i] = gm_f16_to_f32(((const uint16_t *)from)[at + i]);
+    return room;
 }
 static void store_f16(void *to, int64_t at, int64_t n, const float *from)
 {
     for (int64_t i = 0; i < n; i++) ((uint16_t *)to)[at + i] = gm_f32_to_f16(from[i]);
 }
 
-/* Loads and stores of the types that are worked on as they are. */
-#define PLAIN(name, type)                                                       \
-    static void load_##name(const void *from, int64_t at, int64_t n, type *to)  \
-    {                                                                           \
-        memcpy(to, (const type *)from + at, (size_t)n * sizeof *to);            \
-    }                                                                           \
-    static void store_##name(void *to, int64_t at, int64_t n, const type *from) \
-    {                                                                           \
-        memcpy((type *)to + at, from, (size_t)n * sizeof *from);                \
+#define PLAIN(name, type)                                                               \
+    static const type *view_##name(const void *from, int64_t at, int64_t n, type *room) \
+    {                                                                                   \
+        (void)n, (void)room;                                                            \
+        return (const type *)from + at;                                                 \
+    }                                                                                   \
+    static void store_##name(void *to, int64_t at, int64_t n, const type *from)         \
+    {                                                                                   \
+        memcpy((type *)to + at, from, (size_t)n * sizeof *from);                        \
     }
 PLAIN(f32, float)
 PLAIN(f64, double)
@@ -47,12 +50,13 @@ PLAIN(u8, uint8_t)
 #define COMBINE(name, type, order, BETTER, scale)                                                             \
     static void combine_##name(gm_reduction op, int n_parts, const void *const *parts, void *out, int64_t n)  \
     {                                                                                                         \
-        type sum[BLOCK], term[BLOCK];                                                                         \
+        type sum[BLOCK], room[BLOCK];                                                                         \
         for (int64_t at = 0; at < n; at += BLOCK) {                                                           \
-            int64_t m = n - at < BLOCK ? n - at : BLOCK;                                                      \
-            load_##name(parts[0], at, m, sum);                                                                \
+            int64_t     m = n - at < BLOCK ? n - at : BLOCK;                                                  \
+            const type *term = view_##name(parts[0], at, m, sum);                                             \
+            if (term != sum) memcpy(sum, term, (size_t)m * sizeof *sum);                                      \
             for (int k = 1; k < n_parts; k++) {                                                               \
-                load_##name(parts[k], at, m, term);                                                           \
+                term = view_##name(parts[k], at, m, room);                                                    \
                 if (op == GM_MAX)                                                                             \
                     for (int64_t i = 0; i < m; i++) sum[i] = (type)BETTER((order)sum[i], (order)term[i], 1);  \
                 else if (op == GM_MIN)                                                                        \
