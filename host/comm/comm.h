@@ -73,8 +73,8 @@ const char *gm_comm_transport(const gm_comm *c);
 
 /* Seconds without the others' part before a wait gives up with GM_EHANG; 0: never. Default 600. */
 void gm_comm_set_timeout(gm_comm *c, double seconds);
-/* Checked mode: every collective first compares (op, dtype, shape, root, reduction, module path) with all members, which
- * makes it wait for them. Messages of two are not: each end would wait for the other's. */
+/* Checked mode: every collective first compares (op, dtype, shape, root, reduction, module path) with all members,
+ * which makes it wait for them. Messages of two are not compared: each end would wait for the other. */
 void gm_comm_set_checked(gm_comm *c, bool on);
 /* Alone: calls on groups of several fail at once with GM_EINVAL (a line that one rank of a repl runs). */
 void     gm_comm_set_alone(gm_comm *c, bool on);
@@ -155,8 +155,8 @@ const gm_peer_failure *gm_comm_failure(const gm_comm *c);
  * still compute tells them, whose communication then returns GM_EPEER). If any was not ok, or had operations
  * under way, everything under way is abandoned, stray messages are taken in, and all groups begin anew, so
  * that the next section starts clean on every rank. Interrupts do not end it: the ranks it waits for are to be
- * interrupted. A rank that only heard of another's failure (GM_EPEER) may call itself ok. *failed: how many ranks were not ok; *first: the lowest of them,
- * -1 for none. text: this rank's message when not ok. */
+ * interrupted. A rank that only heard of another's failure (GM_EPEER) may call itself ok. *failed: how many ranks were
+ * not ok; *first: the lowest of them, -1 for none. text: this rank's message when not ok. */
 gm_status gm_comm_section_end(gm_comm *c, bool ok, const char *text, int *failed, int *first);
 
 /* The end of the program: waits until every rank has come to it, so that all may leave in order. Before
