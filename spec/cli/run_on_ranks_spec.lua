@@ -32,6 +32,14 @@ describe("ganymede run on several ranks", function()
     assert.equal(3, support.json(home .. "/runs/latest/env.json").world)
   end)
 
+  it("saves checkpoints of all ranks in the one folder that rank 0 chose", function()
+    run("-n", "3", "--steps", "4", "--no-eval", "--set", "hooks={{type='CheckpointHook',interval=4}}")
+    local name = support.names(home .. "/runs"):match "points%-[%w-]+"
+    assert.equal("latest " .. name, support.names(home .. "/runs"))
+    local again = run("-n", "2", "--resume", "runs/" .. name, "--steps", "5", "--no-eval", "--out", "more")
+    assert.equal(1, times(again.err, "at step 4"), again.err)
+  end)
+
   it("writes where it is told, and resumes there", function()
     run("-n", "2", "--out", "here", "--steps", "8", "--no-eval", "--set", "hooks={{type='CheckpointHook',interval=8}}")
     local again = run("-n", "3", "--out", "here", "--resume", "auto", "--steps", "12", "--no-eval")
