@@ -88,5 +88,6 @@ int gm_open_checkpoint(lua_State *L);
 int gm_open_layout(lua_State *L);
 int gm_open_comm(lua_State *L);
 int gm_open_collective(lua_State *L);
+int gm_open_sharded(lua_State *L);
 
 #endif

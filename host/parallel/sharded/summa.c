@@ -1,0 +1,231 @@
+/* summa.c - see summa.h. */
+#include "summa.h"
+
+#include <stdlib.h>
+
+/* ---- products of blocks ---- */
+
+static gm_status leading(gm_tensor *t, int64_t rows, int64_t columns, gm_tensor **out)
+{
+    gm_tensor *part = NULL;
+    GM_TRY(gm_tensor_narrow(t, 0, 0, rows, &part));
+    gm_status st = gm_tensor_narrow(part, 1, 0, columns, out);
+    gm_tensor_release(part);
+    return st;
+}
+
+static gm_status fill_zero(gm_device *dev, gm_tensor *t)
+{
+    gm_attrs a = gm_attrs_default();
+    gm_call  c = {.op = GM_OP_fill, .n_out = 1, .out = &t, .attrs = &a};
+    return gm_run(dev, &c);
+}
+
+static gm_status add(gm_device *dev, gm_tensor *to, gm_tensor *term)
+{
+    gm_attrs a = gm_attrs_default();
+    gm_call  c = {.op = GM_OP_axpy, .n_in = 1, .n_out = 1, .in = &term, .out = &to, .attrs = &a};
+    return gm_run(dev, &c);
+}
+
+gm_status gm_block_product(gm_device *dev, const gm_operand *a, const gm_operand *b, int64_t m, int64_t k, int64_t n,
+                           bool accumulate, gm_tensor *c)
+{
+    gm_tensor *in[2] = {NULL, NULL}, *out = NULL;
+    gm_attrs   attrs = gm_attrs_default();
+    gm_status  st = GM_OK;
+    bool       padded = m < c->shape[0] || n < c->shape[1] || !k;
+    if (padded && !accumulate) GM_TRY(fill_zero(dev, c));
+    if (!m || !n || !k) return GM_OK;
+    attrs.transpose_a = a->transposed;
+    attrs.transpose_b = b->transposed;
+    attrs.accumulate = accumulate;
+    GM_TRY_OR(leading(a->block, a->transposed ? k : m, a->transposed ? m : k, &in[0]), st, done);
+    GM_TRY_OR(leading(b->block, b->transposed ? n : k, b->transposed ? k : n, &in[1]), st, done);
+    GM_TRY_OR(leading(c, m, n, &out), st, done);
+    gm_call call = {.op = GM_OP_matmul, .n_in = 2, .n_out = 1, .in = in, .out = &out, .attrs = &attrs};
+    st = gm_run(dev, &call);
+done:
+    gm_tensor_release(in[0]);
+    gm_tensor_release(in[1]);
+    gm_tensor_release(out);
+    return st;
+}
+
+/* ---- what is under way ---- */
+
+/* Blocks like one of this rank's, in pairs: one is worked on while the other is filled or sent. */
+typedef struct pair {
+    gm_tensor  *block[2];
+    gm_pending *pending[2];
+} pair;
+
+typedef struct run {
+    const gm_summa *s;
+    gm_device      *dev;
+    gm_comm        *comm;
+    pair            a, b, sums;
+    gm_tensor     **terms; /* of this rank's result, from the others */
+    gm_pending    **coming;
+    bool            sent;
+} run;
+
+static gm_status block_like(run *w, const gm_tensor *t, gm_tensor **out)
+{
+    gm_rank_place(w->s->rank, "linear");
+    return gm_tensor_new(w->dev, t->dtype, t->ndim, t->shape, out);
+}
+
+/* Of the two, those that some step of another place than ours uses. */
+static gm_status make_pair(run *w, const gm_tensor *like, const gm_group *g, pair *p)
+{
+    for (int l = 0; g && l < w->s->steps; l++)
+        if (l != gm_group_rank(g) && !p->block[l & 1]) GM_TRY(block_like(w, like, &p->block[l & 1]));
+    return GM_OK;
+}
+
+static gm_status make_terms(run *w)
+{
+    const gm_summa *s = w->s;
+    if (!s->sum) return GM_OK;
+    w->terms = calloc((size_t)s->steps, sizeof *w->terms);
+    w->coming = calloc((size_t)s->steps, sizeof *w->coming);
+    if (!w->terms || !w->coming) return GM_FAIL(GM_ENOMEM, "no memory for a list of %d blocks", s->steps);
+    for (int i = 0; i < s->steps; i++)
+        if (i != gm_group_rank(s->sum)) GM_TRY(block_like(w, s->out, &w->terms[i]));
+    return GM_OK;
+}
+
+static gm_status wait_for(run *w, gm_pending **p)
+{
+    gm_pending *waited = *p;
+    *p = NULL;
+    return waited ? gm_comm_wait(w->comm, waited) : GM_OK;
+}
+
+static void drop(run *w, gm_pending *p)
+{
+    if (p) gm_comm_drop(w->comm, p);
+}
+
+static void release_pair(run *w, pair *p)
+{
+    for (int i = 0; i < 2; i++) {
+        drop(w, p->pending[i]);
+        gm_tensor_release(p->block[i]);
+    }
+}
+
+static void release_all(run *w)
+{
+    release_pair(w, &w->a);
+    release_pair(w, &w->b);
+    release_pair(w, &w->sums);
+    for (int i = 0; i < w->s->steps; i++) {
+        if (w->coming) drop(w, w->coming[i]);
+        if (w->terms) gm_tensor_release(w->terms[i]);
+    }
+    free(w->terms);
+    free(w->coming);
+}
+
+/* ---- steps ---- */
+
+/* The block of an operand that step l works with. */
+static gm_tensor *block_at(const gm_operand *o, const pair *p, int l)
+{
+    return !o->along || gm_group_rank(o->along) == l ? o->block : p->block[l & 1];
+}
+
+static gm_status start_travel(run *w, const gm_operand *o, pair *p, int l)
+{
+    if (!o->along || l >= w->s->steps) return GM_OK;
+    w->sent = true;
+    return gm_comm_broadcast(w->comm, o->along, block_at(o, p, l), l, &p->pending[l & 1]);
+}
+
+/* Every term has its own place to come to, so that who sends one never waits for what this rank does first. */
+static gm_status await_terms(run *w)
+{
+    const gm_summa *s = w->s;
+    for (int i = 0; s->sum && i < s->steps; i++) {
+        if (!w->terms[i]) continue;
+        w->sent = true;
+        GM_TRY(gm_comm_receive(w->comm, s->sum, w->terms[i], i, &w->coming[i]));
+    }
+    return GM_OK;
+}
+
+/* In order of places: one order of the sum, whoever comes first. */
+static gm_status add_terms(run *w)
+{
+    const gm_summa *s = w->s;
+    for (int i = 0; s->sum && i < s->steps; i++) {
+        if (!w->terms[i]) continue;
+        GM_TRY(wait_for(w, &w->coming[i]));
+        GM_TRY(add(w->dev, s->out, w->terms[i]));
+    }
+    return GM_OK;
+}
+
+static int64_t span_at(const gm_span *s, int l)
+{
+    if (!s->block) return s->n;
+    int64_t left = s->n - l * s->block;
+    return left < 0 ? 0 : left < s->block ? left : s->block;
+}
+
+static gm_status multiply(run *w, int l)
+{
+    const gm_summa *s = w->s;
+    bool            here = !s->sum || gm_group_rank(s->sum) == l;
+    bool            add_up = s->sum ? here && s->accumulate : l || s->accumulate;
+    gm_tensor      *c = here ? s->out : w->sums.block[l & 1];
+    gm_operand      a = s->a, b = s->b;
+    a.block = block_at(&s->a, &w->a, l);
+    b.block = block_at(&s->b, &w->b, l);
+    if (!here) GM_TRY(wait_for(w, &w->sums.pending[l & 1]));
+    GM_TRY(gm_block_product(w->dev, &a, &b, span_at(&s->m, l), span_at(&s->k, l), span_at(&s->n, l), add_up, c));
+    return here ? GM_OK : gm_comm_send(w->comm, s->sum, c, l, &w->sums.pending[l & 1]);
+}
+
+static gm_status step(run *w, int l)
+{
+    GM_TRY(start_travel(w, &w->s->a, &w->a, l + 1));
+    GM_TRY(start_travel(w, &w->s->b, &w->b, l + 1));
+    GM_TRY(wait_for(w, &w->a.pending[l & 1]));
+    GM_TRY(wait_for(w, &w->b.pending[l & 1]));
+    return multiply(w, l);
+}
+
+static gm_status prepare(run *w)
+{
+    const gm_summa *s = w->s;
+    GM_TRY(gm_rank_device(s->rank, &w->dev));
+    GM_TRY(gm_rank_comm(s->rank, &w->comm));
+    GM_TRY(make_pair(w, s->a.block, s->a.along, &w->a));
+    GM_TRY(make_pair(w, s->b.block, s->b.along, &w->b));
+    GM_TRY(make_pair(w, s->out, s->sum, &w->sums));
+    return make_terms(w);
+}
+
+static gm_status run_steps(run *w)
+{
+    GM_TRY(await_terms(w));
+    GM_TRY(start_travel(w, &w->s->a, &w->a, 0));
+    GM_TRY(start_travel(w, &w->s->b, &w->b, 0));
+    for (int l = 0; l < w->s->steps; l++) GM_TRY(step(w, l));
+    GM_TRY(add_terms(w));
+    GM_TRY(wait_for(w, &w->sums.pending[0]));
+    return wait_for(w, &w->sums.pending[1]);
+}
+
+gm_status gm_summa_run(const gm_summa *s)
+{
+    run       w = {.s = s};
+    gm_status st = prepare(&w);
+    if (st == GM_OK) st = run_steps(&w);
+    release_all(&w);
+    /* the others have had their part: this rank alone must not begin anew, as callers do when memory is short */
+    return st == GM_ENOMEM && w.sent ? gm_fail_again(GM_EINVAL, gm_last_error()) : st;
+}

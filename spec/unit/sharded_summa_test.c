@@ -1,0 +1,108 @@
+/* sharded_summa_test.c - the three products of summa.h on random sizes, blocks stored either way, against their
+ * definitions. What blocks are padded with is NaN: none of it may be read. */
+#include <stdlib.h>
+
+#include "../../host/parallel/sharded/summa.h"
+#include "redistribute_blocks.h"
+#include "threads_transport.h"
+
+/* Between -1 and 1: element i of matrix `which`. */
+static double number(uint64_t which, int64_t i) { return whole_number(which, i) / 1000; }
+
+enum { AB, ABT, ATB };
+
+typedef struct identity {
+    int     form, q;
+    bool    ta, tb;
+    int64_t m, k, n; /* of the whole product; each cut in q */
+    double *out[9];
+} identity;
+
+static int64_t up(int64_t n, int q) { return (n + q - 1) / q; }
+
+/* Block (i, j) of an (rows, columns) matrix `which`, stored as it is or transposed; NaN around it. */
+static gm_tensor *matrix(gm_rank *r, uint64_t which, int64_t rows, int64_t columns, int q, bool transposed)
+{
+    int64_t    a = up(rows, q), b = up(columns, q), shape[2] = {transposed ? b : a, transposed ? a : b};
+    gm_tensor *t = NULL;
+    OK(gm_tensor_new(r->device, GM_F64, 2, shape, &t));
+    for (int64_t i = 0; i < a; i++)
+        for (int64_t k = 0; k < b; k++) {
+            int64_t row = r->coordinate[0] * a + i, column = r->coordinate[1] * b + k;
+            bool    inside = row < rows && column < columns;
+            double  x = inside ? number(which, row * columns + column) : NAN;
+            ((double *)gm_tensor_data(t))[transposed ? k * a + i : i * b + k] = x;
+        }
+    return t;
+}
+
+static gm_span own(int64_t n, int q, int at)
+{
+    int64_t size = up(n, q), left = n - at * size;
+    return (gm_span){left < 0 ? 0 : left < size ? left : size, 0};
+}
+
+static void run_identity(gm_rank *r, void *context)
+{
+    identity  *id = context;
+    int        q = id->q, row = r->coordinate[0], col = r->coordinate[1];
+    bool       ab = id->form == AB, atb = id->form == ATB;
+    gm_group  *along_row = NULL, *along_column = NULL;
+    gm_tensor *out = NULL;
+    OK(gm_comm_group(r->comm, 2, &along_row));
+    OK(gm_comm_group(r->comm, 1, &along_column));
+    gm_summa s = {.rank = r, .steps = q};
+    int64_t  shape[2] = {up(id->m, q), up(id->n, q)};
+    OK(gm_tensor_new(r->device, GM_F64, 2, shape, &out));
+    s.out = out;
+    s.a.block = atb ? matrix(r, 1, id->k, id->m, q, id->ta) : matrix(r, 1, id->m, id->k, q, id->ta);
+    s.b.block = id->form == ABT ? matrix(r, 2, id->n, id->k, q, id->tb) : matrix(r, 2, id->k, id->n, q, id->tb);
+    s.a.transposed = id->ta != atb;
+    s.b.transposed = id->tb != (id->form == ABT);
+    s.a.along = id->form == ABT ? NULL : along_row;
+    s.b.along = atb ? NULL : along_column;
+    s.sum = ab ? NULL : atb ? along_column : along_row;
+    s.m = atb ? (gm_span){id->m, shape[0]} : own(id->m, q, row);
+    s.n = id->form == ABT ? (gm_span){id->n, shape[1]} : own(id->n, q, col);
+    s.k = ab ? (gm_span){id->k, up(id->k, q)} : own(id->k, q, atb ? row : col);
+    OK(gm_summa_run(&s));
+    id->out[r->rank] = malloc((size_t)gm_tensor_numel(out) * sizeof(double));
+    assert_true(id->out[r->rank] != NULL);
+    memcpy(id->out[r->rank], gm_tensor_data(out), (size_t)gm_tensor_numel(out) * sizeof(double));
+    gm_tensor_release(s.a.block);
+    gm_tensor_release(s.b.block);
+    gm_tensor_release(out);
+}
+
+static double element(const identity *id, int64_t i, int64_t j)
+{
+    double sum = 0;
+    for (int64_t k = 0; k < id->k; k++)
+        sum += number(1, id->form == ATB ? k * id->m + i : i * id->k + k) *
+               number(2, id->form == ABT ? j * id->k + k : k * id->n + j);
+    return sum;
+}
+
+void gm_test_sharded_linear_summa(void **state)
+{
+    (void)state;
+    unit_random random = {77};
+    for (int round = 0; round < 36; round++) {
+        identity id = {.form = round % 3, .q = 2 + round / 3 % 2, .ta = round & 4, .tb = round & 8};
+        id.m = 1 + unit_below(&random, 11);
+        id.k = 1 + unit_below(&random, 11);
+        id.n = 1 + unit_below(&random, 11);
+        gm_mesh mesh = mesh_of("row", id.q, "col", id.q, NULL, 1);
+        int64_t a = up(id.m, id.q), b = up(id.n, id.q);
+        run_ranks(&mesh, run_identity, &id);
+        for (int64_t i = 0; i < id.q * a; i++)
+            for (int64_t j = 0; j < id.q * b; j++) {
+                double have = id.out[i / a * id.q + j / b][i % a * b + j % b];
+                bool   inside = i < id.m && j < id.n;
+                /* at most 11 products of numbers below 1 */
+                if (!(fabs(have - (inside ? element(&id, i, j) : 0)) <= (inside ? 1e-14 : 0)))
+                    fail_msg("form %d, q %d: element (%d, %d) is %g", id.form, id.q, (int)i, (int)j, have);
+            }
+        for (int i = 0; i < id.q * id.q; i++) free(id.out[i]);
+    }
+}
