@@ -30,8 +30,7 @@ static gm_status with_layouts(gm_status st, int n, gm_value *const *v)
     return gm_fail_again(st, text);
 }
 
-/* The call on the whole tensors: is it legal, and what are the outputs? */
-static gm_status judge(gm_op op, int n_in, gm_value *const *in, const gm_attrs *attrs, int n_out, gm_spec *global)
+gm_status gm_judge_call(gm_op op, int n_in, gm_value *const *in, const gm_attrs *attrs, int n_out, gm_spec *global)
 {
     gm_tensor headers[GM_APPLY_INPUTS], *list[GM_APPLY_INPUTS];
     gm_call   c = {.op = op, .n_in = n_in, .n_out = n_out, .in = list, .attrs = attrs};
@@ -126,7 +125,7 @@ gm_status gm_apply_blocks(gm_rank *r, gm_op op, int n_in, gm_value *const *in, g
     gm_spec   global[GM_MAX_OUT];
     gm_layout layout[GM_MAX_OUT];
     gm_fit    fit[GM_APPLY_INPUTS];
-    GM_TRY(judge(op, n_in, in, attrs, n_out, global));
+    GM_TRY(gm_judge_call(op, n_in, in, attrs, n_out, global));
     GM_TRY(gm_layout_rule(r, op, n_in, in, attrs, n_out, global, layout, fit));
     GM_TRY(gm_fit_all(r, n_in, in, fit, fitted));
     gm_status st = run_local(r, op, n_in, fitted, attrs, n_out, want, global, layout, out);

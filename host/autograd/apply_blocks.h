@@ -1,4 +1,4 @@
-/* apply_blocks.h - ops on values of which some are cut or partial. Private to host/autograd. */
+/* apply_blocks.h - ops on values of which some are cut or partial. Private to host/autograd and host/parallel. */
 #ifndef GM_APPLY_BLOCKS_H
 #define GM_APPLY_BLOCKS_H
 
@@ -7,6 +7,8 @@
 
 #define GM_APPLY_INPUTS 8 /* of one op */
 
+/* Is the call legal on the whole tensors, and what are the outputs? A failure shows how the inputs are laid out. */
+gm_status gm_judge_call(gm_op op, int n_in, gm_value *const *in, const gm_attrs *attrs, int n_out, gm_spec *global);
 /* gm_apply without recording: fitted[n_in] and out[n_out] receive values; attrs become those of the local call. */
 gm_status gm_apply_blocks(gm_rank *r, gm_op op, int n_in, gm_value *const *in, gm_attrs *attrs, int n_out,
                           const bool *want, gm_value **fitted, gm_value **out);

@@ -1,4 +1,4 @@
-/* family.h - what the rules of the families of ops are written with. Private to this folder.
+/* family.h - what the rules of the families of ops are written with. Private to this folder and to sharded/.
  *
  * A rule says which dimension of which input is which dimension of the outputs (gm_rule_join), then what must be
  * whole, then what may be partial; gm_rule_slices at the end asks for the slices that follow. Outputs share one

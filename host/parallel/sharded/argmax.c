@@ -1,0 +1,63 @@
+/* argmax.c - place of the largest entry of rows that are cut along their last dimension: the largest of all is reduced
+ * over the axes of the cut, then the lowest place of those that have it. NaN is larger than everything, as in the plain
+ * op: the first one wins. Two numbers a row are sent. */
+#include <math.h>
+
+#include "../../autograd/apply_blocks.h"
+#include "rows.h"
+
+/* This rank's largest entries (lines, 1), -inf where it has none, and their places in the whole rows, f64. */
+static gm_tensor *local_largest(gm_rows *w, gm_tensor *x, gm_tensor **place)
+{
+    gm_tensor *out[2];
+    gm_attrs   a = gm_attrs_default();
+    *place = NULL;
+    if (w->st != GM_OK) return NULL;
+    if (!w->count) {
+        int64_t shape[2] = {x->shape[0], 1};
+        *place = gm_rows_full(w, GM_F64, 2, shape, (double)w->n);
+        return gm_rows_full(w, x->dtype, 2, shape, -INFINITY);
+    }
+    a.keepdim = true;
+    x = gm_rows_inside(w, x);
+    gm_rows_run(w, GM_OP_max, 1, &x, &a, 2, out);
+    *place = gm_rows_affine(w, gm_rows_cast(w, out[1], GM_F64), 1, (double)w->first);
+    return out[0];
+}
+
+/* i64, the leading shape of the block; new. */
+static gm_status find(gm_rank *r, gm_value *x, gm_tensor **index)
+{
+    gm_rows    w;
+    gm_tensor *place, *nowhere, *mine, *best;
+    gm_rank_place(r, "argmax");
+    gm_rows_begin(&w, r, &x->layout, x->ndim, x->shape, x->ndim - 1);
+    nowhere = gm_rows_scalar(&w, GM_F64, (double)w.n);
+    mine = local_largest(&w, gm_rows_flat(&w, x->local), &place);
+    best = w.st == GM_OK ? gm_rows_cast(&w, mine, mine->dtype) : NULL;
+    gm_rows_reduce(&w, 0, best, GM_MAX);
+    /* where none equals the largest, that is NaN, and so is mine where it has a part in it */
+    gm_tensor *found = gm_rows_where(&w, gm_rows_binary(&w, GM_FN_eq, mine, best), place, nowhere);
+    found = gm_rows_where(&w, gm_rows_binary(&w, GM_FN_ne, mine, mine), place, found);
+    gm_rows_reduce(&w, 0, found, GM_MIN);
+    found = gm_rows_shaped(&w, gm_rows_cast(&w, found, GM_I64), x->ndim - 1, x->local->shape);
+    *index = gm_rows_keep(&w, found);
+    return gm_rows_end(&w);
+}
+
+gm_status gm_sharded_argmax(gm_rank *r, gm_value *x, gm_value **index)
+{
+    gm_attrs   a = gm_attrs_default();
+    gm_spec    global;
+    gm_layout  layout, rows = gm_layout_replicated();
+    gm_fit     fit;
+    gm_tensor *t;
+    if (gm_all_replicated(r, 1, &x) || !x->ndim || !x->layout.n_cuts[x->ndim - 1])
+        return gm_apply(r, GM_OP_argmax, 1, &x, &a, 1, NULL, index);
+    GM_TRY(gm_judge_call(GM_OP_argmax, 1, &x, &a, 1, &global));
+    gm_rule_call c = gm_rows_call(r, "argmax", GM_OP_argmax, 1, &x, &a, &global, &layout, &fit);
+    GM_TRY(gm_rule_no_partial(&c));
+    for (int d = 0; d < global.ndim; d++) gm_layout_copy_dim(&rows, d, &x->layout, d);
+    GM_TRY(find(r, x, &t));
+    return gm_rows_once(gm_value_take_block(r, t, &rows, global.ndim, global.shape, index));
+}

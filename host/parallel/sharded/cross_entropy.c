@@ -1,0 +1,232 @@
+/* cross_entropy.c - the loss of each row of logits whose classes are cut (Megatron-LM's vocabulary-parallel loss,
+ * Shoeybi et al. 2019, with ignored targets and label smoothing).
+ *
+ * Forward: the largest logit of a row is reduced over the axes of the classes, then, as one, the sum of exponentials,
+ * the target's logit (of the rank that holds it) and, with label smoothing, the sum of the logits. Backward needs
+ * nothing from others, unless the loss was cut further along the axes of the classes: then its gradient is a sum over
+ * them, which is made first. Logits are never gathered, and no tensor of their size is made but their gradient. */
+#include <math.h>
+
+#include "../../autograd/apply_blocks.h"
+#include "rows.h"
+
+#define PIECE (INT64_C(1) << 16) /* elements of the gradient worked on at a time: they stay in the second cache */
+
+enum { LOGITS, TARGET, N_IN };
+enum { SAVED_LOGITS, SAVED_TARGET, SAVED_LSE, N_SAVED };
+
+/* u8 (lines, 1): rows that cost nothing. */
+static gm_tensor *ignored_rows(gm_rows *w, const gm_rows_places *p, const gm_attrs *a)
+{
+    return gm_rows_binary(w, GM_FN_eq, p->global, gm_rows_scalar(w, GM_F64, (double)a->ignore_index));
+}
+
+static gm_rows_places locate(gm_rows *w, gm_tensor *target, const gm_attrs *a)
+{
+    return gm_rows_locate(w, target, &a->ignore_index, "cross_entropy", "target", "classes");
+}
+
+/* ---- forward ---- */
+
+/* What one rank knows of each row, (lines, 1): log of its sum of exponentials, and the target's logit if it is here. */
+static void local_loss(gm_rows *w, gm_tensor *x, const gm_rows_places *p, gm_tensor **lse, gm_tensor **logit)
+{
+    gm_tensor *elsewhere = gm_rows_scalar(w, GM_F64, -1), *in[2], *out[2];
+    gm_attrs   a = gm_attrs_default();
+    a.ignore_index = -1;
+    in[0] = x;
+    in[1] = gm_rows_cast(w, gm_rows_where(w, p->owned, p->local, elsewhere), GM_I64);
+    if (w->st == GM_OK) in[1] = gm_rows_shaped(w, in[1], 1, in[1]->shape);
+    gm_rows_run(w, GM_OP_cross_entropy, 2, in, &a, 2, out); /* loss = lse - logit */
+    *lse = gm_rows_column(w, out[1]);
+    *logit = gm_rows_binary(w, GM_FN_sub, *lse, gm_rows_column(w, out[0]));
+}
+
+/* This rank's terms of the row sums, (2 or 3, lines, 1): of exponentials relative to `largest`, of the target's logit,
+ * of the logits. A row whose logits here are all -inf (classes that are masked) adds no exponential. */
+static gm_tensor *terms(gm_rows *w, gm_tensor *x, const gm_rows_places *p, gm_tensor *here, gm_tensor *largest,
+                        bool smooth)
+{
+    gm_tensor *zero, *none, *empty, *lse, *logit, *sums[3];
+    if (w->st != GM_OK) return NULL;
+    if (!w->count) return gm_rows_full(w, x->dtype, 3, (int64_t[]){smooth ? 3 : 2, x->shape[0], 1}, 0);
+    zero = gm_rows_scalar(w, x->dtype, 0);
+    none = gm_rows_scalar(w, x->dtype, -INFINITY);
+    empty = gm_rows_binary(w, GM_FN_eq, here, none);
+    local_loss(w, x, p, &lse, &logit);
+    sums[0] = gm_rows_unary(w, GM_FN_exp, gm_rows_binary(w, GM_FN_sub, lse, largest));
+    sums[0] = gm_rows_where(w, empty, zero, sums[0]);
+    sums[1] = gm_rows_where(w, p->owned, gm_rows_where(w, empty, none, logit), zero);
+    sums[2] = smooth ? gm_rows_sum(w, x, 1) : NULL;
+    return gm_rows_stack(w, smooth ? 3 : 2, sums);
+}
+
+/* The largest logit of each row of this rank, -inf where it holds no class. */
+static gm_tensor *local_largest(gm_rows *w, gm_tensor *x)
+{
+    gm_tensor *out[2];
+    gm_attrs   a = gm_attrs_default();
+    if (w->st != GM_OK) return NULL;
+    if (!w->count) return gm_rows_full(w, x->dtype, 2, (int64_t[]){x->shape[0], 1}, -INFINITY);
+    a.keepdim = true;
+    gm_rows_run(w, GM_OP_max, 1, &x, &a, 2, out);
+    return out[0];
+}
+
+/* (lines, 1): (1 - e) (lse - target's logit) + e (lse - mean of the logits); zero where ignored. */
+static gm_tensor *row_losses(gm_rows *w, gm_tensor *lse, gm_tensor *sums, gm_tensor *ignored, double e)
+{
+    gm_tensor *loss = gm_rows_binary(w, GM_FN_sub, lse, gm_rows_of_stack(w, sums, 1));
+    if (e > 0) {
+        gm_tensor *mean = gm_rows_affine(w, gm_rows_of_stack(w, sums, 2), 1 / (double)w->n, 0);
+        gm_tensor *even = gm_rows_affine(w, gm_rows_binary(w, GM_FN_sub, lse, mean), e, 0);
+        loss = gm_rows_binary(w, GM_FN_add, gm_rows_affine(w, loss, 1 - e, 0), even);
+    }
+    return w->st == GM_OK ? gm_rows_where(w, ignored, gm_rows_scalar(w, loss->dtype, 0), loss) : NULL;
+}
+
+/* Losses in the shape of the target's block, and the log of the sum of exponentials, (lines, 1); both new. */
+static gm_status forward(gm_rows *w, gm_value *logits, gm_value *target, const gm_attrs *a, gm_tensor **loss,
+                         gm_tensor **lse)
+{
+    gm_rows_places p = locate(w, target->local, a);
+    gm_tensor     *x = gm_rows_inside(w, gm_rows_flat(w, logits->local));
+    gm_tensor     *here = local_largest(w, x);
+    gm_tensor     *largest = w->st == GM_OK ? gm_rows_cast(w, here, here->dtype) : NULL;
+    gm_rows_reduce(w, 0, largest, GM_MAX);
+    gm_tensor *sums = terms(w, x, &p, here, largest, a->label_smoothing > 0);
+    gm_rows_reduce(w, 0, sums, GM_SUM);
+    *lse = gm_rows_binary(w, GM_FN_add, largest, gm_rows_unary(w, GM_FN_log, gm_rows_of_stack(w, sums, 0)));
+    *loss = row_losses(w, *lse, sums, ignored_rows(w, &p, a), a->label_smoothing);
+    *loss = gm_rows_keep(w, gm_rows_shaped(w, *loss, target->ndim, target->local->shape));
+    *lse = gm_rows_keep(w, *lse);
+    return gm_rows_end(w);
+}
+
+/* ---- backward ---- */
+
+/* Lines from .. from + n - 1 of dx = g (exp(x - lse) - e / classes). */
+static void gradient_piece(gm_rows *w, gm_tensor *const in[3], gm_tensor *dx, int64_t from, int64_t n, double even)
+{
+    gm_attrs   mul = gm_attrs_default();
+    int        before = w->n_held;
+    gm_tensor *part[4];
+    mul.function = GM_FN_mul;
+    for (int i = 0; i < 3; i++) part[i] = gm_rows_part(w, in[i], from, n);
+    part[3] = gm_rows_part(w, dx, from, n);
+    gm_tensor *p = gm_rows_unary(w, GM_FN_exp, gm_rows_binary(w, GM_FN_sub, part[0], part[1]));
+    if (even > 0) p = gm_rows_affine(w, p, 1, -even);
+    gm_rows_into(w, GM_OP_binary, 2, (gm_tensor *[]){p, part[2]}, &mul, 1, &part[3]);
+    while (w->n_held > before) gm_rows_drop(w, w->held[w->n_held - 1]);
+}
+
+/* dlogits (lines, room) from the gradients g of the rows, (lines, 1): at the target (1 - e) g less. */
+static gm_tensor *gradient(gm_rows *w, gm_tensor *x, gm_tensor *lse, gm_tensor *g, const gm_rows_places *p, double e)
+{
+    gm_attrs   a = gm_attrs_default();
+    gm_tensor *in[2], *dx, *rows[3] = {x, lse, g};
+    if (w->st != GM_OK) return NULL;
+    dx = gm_rows_new(w, x->dtype, 2, x->shape);
+    int64_t step = PIECE / (w->room ? w->room : 1) + 1, lines = x->shape[0];
+    for (int64_t from = 0; from < lines && w->st == GM_OK; from += step)
+        gradient_piece(w, rows, dx, from, lines - from < step ? lines - from : step, e / (double)w->n);
+    in[0] = gm_rows_cast(w, p->local, GM_I64);
+    in[1] = gm_rows_where(w, p->owned, gm_rows_affine(w, g, e - 1, 0), gm_rows_scalar(w, x->dtype, 0));
+    a.dim = 1;
+    gm_rows_into(w, GM_OP_scatter, 2, in, &a, 1, &dx);
+    return dx;
+}
+
+static gm_status cross_entropy_rule(gm_backward *b)
+{
+    const int64_t   *shape;
+    const gm_layout *layout = gm_backward_input_layout(b, LOGITS, &shape);
+    const gm_spec   *spec = gm_backward_input(b, LOGITS);
+    const gm_attrs  *a = gm_backward_attrs(b);
+    gm_tensor       *x, *target, *lse, *dx = NULL;
+    gm_rows          w;
+    GM_TRY(gm_backward_saved(b, SAVED_LOGITS, &x));
+    GM_TRY(gm_backward_saved(b, SAVED_TARGET, &target));
+    GM_TRY(gm_backward_saved(b, SAVED_LSE, &lse));
+    gm_rows_begin(&w, gm_backward_rank(b), layout, spec->ndim, shape, spec->ndim - 1);
+    gm_rows_places p = locate(&w, target, a);
+    gm_tensor     *g = gm_rows_column(&w, gm_backward_grad(b, 0));
+    g = gm_rows_where(&w, ignored_rows(&w, &p, a), gm_rows_scalar(&w, x->dtype, 0), g); /* a tensor of our own */
+    if (gm_backward_partial(b) & w.axes) gm_rows_reduce(&w, gm_backward_partial(b) & w.axes, g, GM_SUM);
+    x = gm_rows_shaped(&w, gradient(&w, gm_rows_flat(&w, x), lse, g, &p, a->label_smoothing), spec->ndim, spec->shape);
+    if (w.st == GM_OK) w.st = gm_clear_padding(w.rank, layout, spec->ndim, shape, x, &dx);
+    gm_status st = gm_rows_end(&w);
+    if (st == GM_OK) return gm_backward_give(b, LOGITS, dx);
+    gm_tensor_release(dx);
+    return st;
+}
+
+/* ---- the op ---- */
+
+static gm_status sharded(gm_rank *r, gm_value *const *in, const gm_attrs *attrs, const gm_layout *layout,
+                         const gm_fit *fit, gm_value **loss)
+{
+    gm_value  *fitted[N_IN], *out = NULL, *lse = NULL;
+    gm_tensor *t[2] = {NULL, NULL};
+    gm_layout  rows = gm_layout_replicated();
+    gm_status  st;
+    gm_rows    w;
+    GM_TRY(gm_fit_all(r, N_IN, in, fit, fitted));
+    for (int d = 0; d < in[TARGET]->ndim; d++) gm_layout_copy_dim(&rows, d, layout, d);
+    gm_rank_place(r, "cross_entropy");
+    gm_rows_begin(&w, r, layout, in[LOGITS]->ndim, in[LOGITS]->shape, in[LOGITS]->ndim - 1);
+    GM_TRY_OR(forward(&w, fitted[LOGITS], fitted[TARGET], attrs, &t[0], &t[1]), st, done);
+    st = gm_rows_once(gm_value_take_block(r, t[0], &rows, in[TARGET]->ndim, in[TARGET]->shape, &out));
+    t[0] = NULL;
+    if (st != GM_OK) goto done;
+    st = gm_rows_once(gm_value_take(r, t[1], &lse));
+    t[1] = NULL;
+    if (st != GM_OK) goto done;
+    gm_value *saved[N_SAVED] = {fitted[LOGITS], fitted[TARGET], lse};
+    gm_record rec = {.name = "cross_entropy",
+                     .rule = cross_entropy_rule,
+                     .op = GM_OP_cross_entropy,
+                     .attrs = attrs,
+                     .n_in = N_IN,
+                     .in = fitted,
+                     .n_out = 1,
+                     .out = &out,
+                     .n_saved = N_SAVED,
+                     .saved = saved};
+    GM_TRY_OR(gm_rows_once(gm_tape_record(r, &rec)), st, done);
+    *loss = out;
+    out = NULL;
+done:
+    gm_tensor_release(t[0]);
+    gm_tensor_release(t[1]);
+    gm_value_release(out);
+    gm_value_release(lse);
+    gm_release_all(N_IN, fitted);
+    return st;
+}
+
+gm_status gm_sharded_cross_entropy(gm_rank *r, gm_value *logits, gm_value *target, const gm_attrs *attrs,
+                                   gm_value **loss)
+{
+    gm_value *in[N_IN] = {logits, target}, *out[2];
+    gm_attrs  a = *attrs;
+    gm_spec   global[2], rows;
+    gm_layout layout;
+    gm_fit    fit[N_IN];
+    int       last = logits->ndim - 1;
+    if (!gm_all_replicated(r, N_IN, in)) {
+        GM_TRY(gm_judge_call(GM_OP_cross_entropy, N_IN, in, &a, 2, global));
+        rows = global[0];
+        rows.shape[rows.ndim++] = logits->shape[last];
+        gm_rule_call c = gm_rows_call(r, "cross_entropy", GM_OP_cross_entropy, N_IN, in, &a, &rows, &layout, fit);
+        GM_TRY(gm_rule_no_partial(&c));
+        for (int d = 0; d <= last; d++) GM_TRY(gm_rule_join(&c, LOGITS, d, d));
+        for (int d = 0; d < last; d++) GM_TRY(gm_rule_join(&c, TARGET, d, d));
+        GM_TRY(gm_rule_slices(&c));
+        if (layout.n_cuts[last]) return sharded(r, in, &a, &layout, fit, loss);
+    }
+    GM_TRY(gm_apply(r, GM_OP_cross_entropy, N_IN, in, &a, 2, NULL, out));
+    gm_value_release(out[1]);
+    *loss = out[0];
+    return GM_OK;
+}
