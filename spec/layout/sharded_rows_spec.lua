@@ -1,0 +1,87 @@
+-- Norms, cross entropy, embedding and argmax of rows that are cut along the dimension worked along, as Lua calls them.
+-- ranks: 4
+--
+-- spec/unit/sharded_rows_test.c has every size, option and edge; here is what users' models do with them: a language
+-- model whose table, tied to its classifier, is cut by vocabulary, on a mesh of data 2 and tensor 2.
+local gm = require "ganymede"
+local both = require "spec.layout.both_ways"
+local core = require "ganymede.core"
+local ops = gm.ops
+
+local seed = 700
+local function any(...)
+  seed = seed + 1
+  return gm.uniform({ ... }, { low = -1, high = 1, dtype = "f64", seed = seed })
+end
+
+local function places(values) return gm.tensor(values, { dtype = "i64" }) end
+
+local vocabulary, width = 11, 6 -- 11: blocks of 6 and 5
+local rows, words, columns = { cuts = { { "data" } } }, { cuts = { { "tensor" } } }, { cuts = { { "tensor" } } }
+local features = { cuts = { { "data" }, {}, { "tensor" } } }
+
+-- Token ids (5, 4) -> logits (5, 4, vocabulary), both cut where they can be.
+local function logits_of(table, ids, scale, shift, classifier)
+  local x = core.redistribute(core.sharded_embedding(table, ids, 3), features)
+  local y, sum = core.sharded_layer_norm(x, x * 0.5, scale, shift, 1e-5)
+  local z = core.sharded_rms_norm(y + sum, nil, scale, 1e-6)
+  return ops.linear(core.redistribute(z, rows), classifier)
+end
+
+describe("rows that are cut along the dimension worked along:", function()
+  local before
+  setup(function()
+    before = gm.default_dtype()
+    gm.set_default_dtype "f64"
+    both.mesh({ "data", 2 }, { "tensor", 2 })
+  end)
+  teardown(function() gm.set_default_dtype(before) end)
+
+  local function inputs()
+    local ids, targets = {}, {}
+    for i = 1, 5 do
+      ids[i], targets[i] = {}, {}
+      for j = 1, 4 do
+        ids[i][j] = (4 * i + j) % vocabulary
+        targets[i][j] = (i == 2 and j < 3) and -100 or (7 * i + 3 * j) % vocabulary
+      end
+    end
+    return { any(vocabulary, width), places(ids), any(width), any(width), places(targets) }
+  end
+  local cuts = { words, rows, columns, columns, rows }
+
+  it("a tied, vocabulary-parallel language model gives the losses and gradients of a serial one", function()
+    both.agree {
+      inputs = inputs(), cuts = cuts, expect = "data,-",
+      fn = function(table, ids, scale, shift, targets)
+        local logits = logits_of(table, ids, scale, shift, table)
+        return core.sharded_cross_entropy(logits, targets, { label_smoothing = 0.1 }),
+          core.sharded_cross_entropy(logits, targets, { ignore_index = -100 })
+      end,
+    }
+  end)
+
+  it("the best class is found without gathering the logits", function()
+    both.agree {
+      inputs = inputs(), cuts = cuts, expect = "data,-", gradients = false, exact = true,
+      fn = function(table, ids, scale, shift)
+        return core.sharded_argmax(logits_of(table, ids, scale, shift, table))
+      end,
+    }
+  end)
+
+  it("sends a few numbers a row and never the rows", function()
+    gm.scope(function()
+      local logits = both.place(any(8, 4, 1000), features)
+      local targets = both.place(places { { 1, 2, 3, 999 }, { 1, 2, 3, 4 }, { 1, 2, 3, 4 }, { 1, 2, 3, 4 },
+        { 1, 2, 3, 4 }, { 1, 2, 3, 4 }, { 1, 2, 3, 4 }, { 500, 499, 3, 4 } }, rows)
+      logits:requires_grad(true)
+      core.comm_reset_traffic()
+      core.sharded_cross_entropy(logits, targets):sum():backward()
+      local bytes = 0
+      for _, entry in ipairs(core.comm_traffic()) do bytes = bytes + entry.bytes end
+      local of_rows, p = 8 / 2 * 4, 2 -- rows of a block, members of the group along tensor
+      assert.equal(3 * 2 * (p - 1) / p * of_rows * 8, bytes) -- largest; sum of exponentials and the target's logit
+    end)
+  end)
+end)
