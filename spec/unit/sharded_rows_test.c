@@ -300,6 +300,8 @@ void gm_test_sharded_norms(void **state)
                 if (i == 1) t.in[2].layout = gm_layout_replicated(); /* sliced, its gradient a sum over the slices */
                 check(&all[k].mesh, &t);
             }
+    trial wide = norm_trial(&all[1], LAYER, 40001, true, true); /* rows enough for several pieces */
+    check(&all[1].mesh, &wide);
 }
 
 void gm_test_sharded_norm_of_large_means(void **state)
@@ -397,6 +399,55 @@ void gm_test_sharded_argmax(void **state)
             t.forward = row_bytes(&all[k], 5, 2);
             check(&all[k].mesh, &t);
         }
+}
+
+/* ---- on meta: 64 ranks, blocks of the last ones partly or wholly padding ---- */
+
+static void pretend(const site *s, trial *t, int rank)
+{
+    gm_rank  *r = NULL;
+    gm_value *in[MOST_IN], *out[2], *seed = NULL;
+    OK(gm_rank_new(&r));
+    OK(gm_rank_pretend(r, rank, gm_mesh_size(&s->mesh)));
+    OK(gm_rank_set_mesh(r, &s->mesh));
+    OK(gm_rank_open_device(r, "meta", 1));
+    for (int i = 0; i < t->n_in; i++) {
+        gm_dtype dtype = t->in[i].kind == PLACES ? GM_I64 : GM_F64;
+        in[i] = NULL;
+        if (!t->in[i].kind) continue;
+        OK(gm_value_new_block(r, "test", dtype, &t->in[i].layout, t->in[i].ndim, t->in[i].shape, &in[i]));
+        if (t->op != LARGEST && dtype == GM_F64) OK(gm_value_require_grad(in[i], true));
+    }
+    OK(sharded(r, t, in, out));
+    t->forward -= bytes_sent(r->comm);
+    gm_comm_reset_traffic(r->comm);
+    if (t->op != LARGEST) {
+        gm_layout l = out[0]->layout;
+        l.partial = 0;
+        OK(gm_value_new_block(r, "test", GM_F64, &l, out[0]->ndim, out[0]->shape, &seed));
+        OK(gm_tape_backward(out[0], seed));
+    }
+    t->backward -= bytes_sent(r->comm);
+    for (int i = 0; i < t->n_in; i++) gm_value_release(in[i]);
+    for (int i = 0; i < 2; i++) gm_value_release(out[i]);
+    gm_value_release(seed);
+    gm_rank_free(r);
+}
+
+void gm_test_sharded_rows_meta(void **state)
+{
+    site  s = {mesh_of("row", 8, "col", 8, "", 1), 1, 2};
+    trial all[4] = {norm_trial(&s, LAYER, 50, false, true),
+                    norm_trial(&s, RMS, 50, false, false),
+                    loss_trial(&s, 50257, -100, 0.1),
+                    {.op = LARGEST, .n_in = 1, .attrs = gm_attrs_default(), .forward = row_bytes(&s, 5, 2)}};
+    (void)state;
+    all[3].in[0] = rows_of(&s, FEW, 50);
+    for (int k = 0; k < 4; k++) {
+        for (int rank = 0; rank < 64; rank++) pretend(&s, &all[k], rank);
+        assert_int_equal(all[k].forward, 0); /* nothing is left of what was expected */
+        assert_int_equal(all[k].backward, 0);
+    }
 }
 
 /* ---- what is refused ---- */

@@ -10,8 +10,6 @@
 #include "../../autograd/apply_blocks.h"
 #include "rows.h"
 
-#define PIECE (INT64_C(1) << 16) /* elements of the gradient worked on at a time: they stay in the second cache */
-
 enum { LOGITS, TARGET, N_IN };
 enum { SAVED_LOGITS, SAVED_TARGET, SAVED_LSE, N_SAVED };
 
@@ -57,7 +55,7 @@ static gm_tensor *terms(gm_rows *w, gm_tensor *x, const gm_rows_places *p, gm_te
     sums[0] = gm_rows_unary(w, GM_FN_exp, gm_rows_binary(w, GM_FN_sub, lse, largest));
     sums[0] = gm_rows_where(w, empty, zero, sums[0]);
     sums[1] = gm_rows_where(w, p->owned, gm_rows_where(w, empty, none, logit), zero);
-    sums[2] = smooth ? gm_rows_sum(w, x, 1) : NULL;
+    sums[2] = smooth ? gm_rows_sum(w, x, 1, NULL) : NULL;
     return gm_rows_stack(w, smooth ? 3 : 2, sums);
 }
 
@@ -105,36 +103,35 @@ static gm_status forward(gm_rows *w, gm_value *logits, gm_value *target, const g
 
 /* ---- backward ---- */
 
-/* Lines from .. from + n - 1 of dx = g (exp(x - lse) - e / classes). */
-static void gradient_piece(gm_rows *w, gm_tensor *const in[3], gm_tensor *dx, int64_t from, int64_t n, double even)
+typedef struct gradient_work {
+    gm_tensor *x, *lse, *g, *dx;
+    double     even; /* share of the target that each class has: e / classes */
+} gradient_work;
+
+/* dx = g (exp(x - lse) - e / classes) */
+static void gradient_piece(gm_rows *w, void *context, int64_t from, int64_t n)
 {
-    gm_attrs   mul = gm_attrs_default();
-    int        before = w->n_held;
-    gm_tensor *part[4];
-    mul.function = GM_FN_mul;
-    for (int i = 0; i < 3; i++) part[i] = gm_rows_part(w, in[i], from, n);
-    part[3] = gm_rows_part(w, dx, from, n);
-    gm_tensor *p = gm_rows_unary(w, GM_FN_exp, gm_rows_binary(w, GM_FN_sub, part[0], part[1]));
-    if (even > 0) p = gm_rows_affine(w, p, 1, -even);
-    gm_rows_into(w, GM_OP_binary, 2, (gm_tensor *[]){p, part[2]}, &mul, 1, &part[3]);
-    while (w->n_held > before) gm_rows_drop(w, w->held[w->n_held - 1]);
+    const gradient_work *t = context;
+    gm_tensor           *x = gm_rows_part(w, t->x, from, n), *lse = gm_rows_part(w, t->lse, from, n);
+    gm_tensor           *g = gm_rows_part(w, t->g, from, n), *dx = gm_rows_part(w, t->dx, from, n);
+    gm_tensor           *p = gm_rows_unary(w, GM_FN_exp, gm_rows_binary(w, GM_FN_sub, x, lse));
+    if (t->even > 0) p = gm_rows_affine(w, p, 1, -t->even);
+    gm_rows_binary_to(w, GM_FN_mul, p, g, dx);
 }
 
 /* dlogits (lines, room) from the gradients g of the rows, (lines, 1): at the target (1 - e) g less. */
 static gm_tensor *gradient(gm_rows *w, gm_tensor *x, gm_tensor *lse, gm_tensor *g, const gm_rows_places *p, double e)
 {
     gm_attrs   a = gm_attrs_default();
-    gm_tensor *in[2], *dx, *rows[3] = {x, lse, g};
+    gm_tensor *in[2];
     if (w->st != GM_OK) return NULL;
-    dx = gm_rows_new(w, x->dtype, 2, x->shape);
-    int64_t step = PIECE / (w->room ? w->room : 1) + 1, lines = x->shape[0];
-    for (int64_t from = 0; from < lines && w->st == GM_OK; from += step)
-        gradient_piece(w, rows, dx, from, lines - from < step ? lines - from : step, e / (double)w->n);
+    gradient_work t = {x, lse, g, gm_rows_new(w, x->dtype, 2, x->shape), e / (double)w->n};
+    gm_rows_pieces(w, x->shape[0], gradient_piece, &t);
     in[0] = gm_rows_cast(w, p->local, GM_I64);
     in[1] = gm_rows_where(w, p->owned, gm_rows_affine(w, g, e - 1, 0), gm_rows_scalar(w, x->dtype, 0));
     a.dim = 1;
-    gm_rows_into(w, GM_OP_scatter, 2, in, &a, 1, &dx);
-    return dx;
+    gm_rows_into(w, GM_OP_scatter, 2, in, &a, 1, &t.dx);
+    return t.dx;
 }
 
 static gm_status cross_entropy_rule(gm_backward *b)

@@ -3,20 +3,96 @@
  * Forward: the sum of a row is reduced over the axes that cut it, then the sum of squares around the mean: two passes,
  * since the difference of large sums would lose a small variance (mistakes of earlier systems: D11). Backward: with h
  * the gradient of the normalised input and hat that input, sum(h) and sum(h hat) are reduced as one. All that is sent is
- * one or two numbers a row. The padding of the last block counts nowhere. */
+ * one or two numbers a row. The padding of the last block counts nowhere. Passes go piece by piece over the rows, and the
+ * normalised input is computed again rather than kept. */
 #include "../../autograd/apply_blocks.h"
 #include "rows.h"
 
 enum { X, RESIDUAL, W, B, N_IN };
 enum { SAVED_X, SAVED_W, SAVED_MEAN, SAVED_RSTD, N_SAVED };
 
+/* What the work of a piece needs: blocks (lines, room), numbers of the rows (lines, 1), parameters (room). NULL: there
+ * is none, or it is not wanted; mean is NULL for RMS norm. */
+typedef struct norm_work {
+    gm_tensor *x, *mean, *rstd, *scale, *shift;
+    gm_tensor *y, *sum;                  /* forward: sum is that of the pass under way */
+    gm_tensor *g, *g_sum, *dx, *dw, *db; /* backward */
+    gm_tensor *sum_h, *sum_h_hat;        /* of h, and of h hat; then their means */
+} norm_work;
+
+/* NULL of NULL. */
+static gm_tensor *part(gm_rows *w, gm_tensor *t, int64_t from, int64_t n)
+{
+    return t ? gm_rows_part(w, t, from, n) : NULL;
+}
+
+/* Lines of x around their mean. */
+static gm_tensor *centered(gm_rows *w, const norm_work *t, int64_t from, int64_t n)
+{
+    gm_tensor *x = gm_rows_part(w, t->x, from, n);
+    return t->mean ? gm_rows_binary(w, GM_FN_sub, x, gm_rows_part(w, t->mean, from, n)) : x;
+}
+
 /* ---- backward ---- */
 
-/* What the gradient is made of: blocks (lines, room), the rest (lines, 1). */
-typedef struct norm_terms {
-    gm_tensor *hat, *rstd; /* the normalised input; 1 / its deviation */
-    gm_tensor *g, *g_hat;  /* of the output, and times hat */
-} norm_terms;
+static void add_to(gm_rows *w, gm_tensor *sum, gm_tensor *term)
+{
+    gm_attrs a = gm_attrs_default();
+    gm_rows_into(w, GM_OP_axpy, 1, &term, &a, 1, &sum);
+}
+
+/* dw += sum over rows of g hat, db += of g; sums of h = g scale and of h hat, a row each. */
+static void sum_gradients(gm_rows *w, void *context, int64_t from, int64_t n)
+{
+    const norm_work *t = context;
+    gm_tensor       *g = gm_rows_part(w, t->g, from, n);
+    gm_tensor       *hat = gm_rows_binary(w, GM_FN_mul, centered(w, t, from, n), gm_rows_part(w, t->rstd, from, n));
+    gm_tensor       *g_hat = gm_rows_binary(w, GM_FN_mul, g, hat);
+    if (t->dw) add_to(w, t->dw, gm_rows_sum(w, g_hat, 0, NULL));
+    if (t->db) add_to(w, t->db, gm_rows_sum(w, g, 0, NULL));
+    if (!t->dx) return;
+    gm_tensor *h_hat = t->scale ? gm_rows_binary(w, GM_FN_mul, g_hat, t->scale) : g_hat;
+    gm_rows_sum(w, h_hat, 1, gm_rows_part(w, t->sum_h_hat, from, n));
+    if (!t->sum_h) return;
+    gm_tensor *h = t->scale ? gm_rows_binary(w, GM_FN_mul, g, t->scale) : g;
+    gm_rows_sum(w, h, 1, gm_rows_part(w, t->sum_h, from, n));
+}
+
+/* dx = rstd (h - mean(h) - hat mean(h hat)) + gradient of the sum; RMS norm subtracts no mean, so it has no mean(h). */
+static void input_gradient(gm_rows *w, void *context, int64_t from, int64_t n)
+{
+    const norm_work *t = context;
+    gm_tensor       *g = gm_rows_part(w, t->g, from, n), *rstd = gm_rows_part(w, t->rstd, from, n);
+    gm_tensor       *dx = gm_rows_part(w, t->dx, from, n), *g_sum = part(w, t->g_sum, from, n);
+    gm_tensor       *h = t->scale ? gm_rows_binary(w, GM_FN_mul, g, t->scale) : g;
+    gm_tensor       *along = gm_rows_binary(w, GM_FN_mul, rstd, gm_rows_part(w, t->sum_h_hat, from, n));
+    along = gm_rows_binary(w, GM_FN_mul, centered(w, t, from, n), along);
+    h = gm_rows_binary(w, GM_FN_sub, h, along);
+    if (t->sum_h) h = gm_rows_binary(w, GM_FN_sub, h, gm_rows_part(w, t->sum_h, from, n));
+    h = gm_rows_binary_to(w, GM_FN_mul, h, rstd, g_sum ? NULL : dx);
+    if (g_sum) gm_rows_binary_to(w, GM_FN_add, h, g_sum, dx);
+}
+
+/* The means over whole rows of what sum_gradients has summed: one all_reduce. */
+static void mean_gradients(gm_rows *w, norm_work *t, gm_tensor *sums)
+{
+    gm_rows_reduce(w, 0, sums, GM_SUM);
+    gm_tensor *means = gm_rows_affine(w, sums, 1 / (double)w->n, 0);
+    t->sum_h_hat = gm_rows_of_stack(w, means, 0);
+    if (t->sum_h) t->sum_h = gm_rows_of_stack(w, means, 1);
+}
+
+/* dx in the shape of the block, zero in the padding; new. */
+static gm_tensor *finish_input(gm_backward *b, gm_rows *w, gm_tensor *dx)
+{
+    const int64_t   *shape;
+    const gm_spec   *spec = gm_backward_input(b, X);
+    const gm_layout *layout = gm_backward_input_layout(b, X, &shape);
+    gm_tensor       *clean = NULL;
+    dx = gm_rows_shaped(w, dx, spec->ndim, spec->shape);
+    if (w->st == GM_OK) w->st = gm_clear_padding(w->rank, layout, spec->ndim, shape, dx, &clean);
+    return clean;
+}
 
 static gm_tensor *saved(gm_backward *b, gm_rows *w, int i)
 {
@@ -25,84 +101,53 @@ static gm_tensor *saved(gm_backward *b, gm_rows *w, int i)
     return t;
 }
 
-static norm_terms find_terms(gm_backward *b, gm_rows *w, gm_tensor *g)
+/* dx, dw and db as far as they are wanted; new. */
+static gm_status gradients(gm_backward *b, gm_rows *w, gm_tensor *g, gm_tensor *g_sum, gm_tensor **dx, gm_tensor **dw,
+                           gm_tensor **db)
 {
-    gm_tensor *x = saved(b, w, SAVED_X), *mean = saved(b, w, SAVED_MEAN), *rstd = saved(b, w, SAVED_RSTD), *d;
-    norm_terms t = {.rstd = rstd, .g = gm_rows_flat(w, g)};
-    x = gm_rows_flat(w, x);
-    d = mean ? gm_rows_binary(w, GM_FN_sub, x, mean) : x;
-    t.hat = gm_rows_binary(w, GM_FN_mul, d, rstd);
-    gm_rows_drop(w, d);
-    t.g_hat = gm_rows_binary(w, GM_FN_mul, t.g, t.hat);
-    return t;
-}
-
-/* dx = rstd (h - mean(h) - hat mean(h hat)); RMS norm subtracts no mean, so it has no mean(h). */
-static gm_tensor *input_gradient(gm_rows *w, const norm_terms *t, gm_tensor *scale, bool centered)
-{
-    gm_tensor *h = scale ? gm_rows_binary(w, GM_FN_mul, t->g, scale) : t->g;
-    gm_tensor *h_hat = scale ? gm_rows_binary(w, GM_FN_mul, t->g_hat, scale) : t->g_hat;
-    gm_tensor *sums[2] = {gm_rows_sum(w, h_hat, 1), centered ? gm_rows_sum(w, h, 1) : NULL};
-    gm_rows_drop(w, h_hat);
-    gm_tensor *all = gm_rows_stack(w, centered ? 2 : 1, sums);
-    gm_rows_reduce(w, 0, all, GM_SUM);
-    gm_tensor *means = gm_rows_affine(w, all, 1 / (double)w->n, 0);
-    gm_tensor *along = gm_rows_binary(w, GM_FN_mul, t->hat, gm_rows_of_stack(w, means, 0));
-    gm_tensor *rest = gm_rows_binary(w, GM_FN_sub, h, along);
-    gm_rows_drop(w, along);
-    if (centered) {
-        gm_tensor *off = gm_rows_binary(w, GM_FN_sub, rest, gm_rows_of_stack(w, means, 1));
-        gm_rows_drop(w, rest);
-        rest = off;
+    bool       wants_input = gm_backward_wants(b, X) || gm_backward_wants(b, RESIDUAL);
+    norm_work  t = {.mean = saved(b, w, SAVED_MEAN), .rstd = saved(b, w, SAVED_RSTD), .scale = saved(b, w, SAVED_W)};
+    gm_tensor *x = saved(b, w, SAVED_X), *sums = NULL;
+    t.x = gm_rows_flat(w, x);
+    t.g = gm_rows_flat(w, g);
+    if (g_sum && wants_input) t.g_sum = gm_rows_flat(w, g_sum);
+    if (w->st != GM_OK) return gm_rows_end(w);
+    if (gm_backward_wants(b, W)) t.dw = gm_rows_full(w, g->dtype, 1, &w->room, 0);
+    if (gm_backward_wants(b, B)) t.db = gm_rows_full(w, g->dtype, 1, &w->room, 0);
+    if (wants_input) {
+        t.dx = gm_rows_new(w, g->dtype, 2, t.g->shape);
+        sums = gm_rows_new(w, g->dtype, 3, (int64_t[]){t.mean ? 2 : 1, t.g->shape[0], 1});
+        t.sum_h_hat = gm_rows_of_stack(w, sums, 0);
+        if (t.mean) t.sum_h = gm_rows_of_stack(w, sums, 1);
     }
-    gm_tensor *dx = gm_rows_binary(w, GM_FN_mul, rest, t->rstd);
-    gm_rows_drop(w, rest);
-    return dx;
+    gm_rows_pieces(w, t.g->shape[0], sum_gradients, &t);
+    if (wants_input) {
+        mean_gradients(w, &t, sums);
+        gm_rows_pieces(w, t.g->shape[0], input_gradient, &t);
+        *dx = finish_input(b, w, t.dx);
+    }
+    if (t.dw) *dw = gm_rows_keep(w, t.dw);
+    if (t.db) *db = gm_rows_keep(w, t.db);
+    return gm_rows_end(w);
 }
-
-/* With the gradient of the sum, in the shape of the block, zero in the padding; new. */
-static gm_tensor *finish_input(gm_backward *b, gm_rows *w, gm_tensor *dx, gm_tensor *g_sum)
-{
-    const int64_t   *shape;
-    const gm_spec   *spec = gm_backward_input(b, X);
-    const gm_layout *layout = gm_backward_input_layout(b, X, &shape);
-    gm_tensor       *clean = NULL;
-    if (g_sum) dx = gm_rows_binary(w, GM_FN_add, dx, gm_rows_flat(w, g_sum));
-    dx = gm_rows_shaped(w, dx, spec->ndim, spec->shape);
-    if (w->st == GM_OK) w->st = gm_clear_padding(w->rank, layout, spec->ndim, shape, dx, &clean);
-    return clean;
-}
-
-/* Gives t, if it is there, for input i. */
-static gm_status give(gm_backward *b, int i, gm_tensor *t) { return t ? gm_backward_give(b, i, t) : GM_OK; }
 
 static gm_status norm_rule(gm_backward *b)
 {
     const int64_t   *shape;
     const gm_layout *layout = gm_backward_input_layout(b, X, &shape);
     int              ndim = gm_backward_input(b, X)->ndim;
-    bool             wants_input = gm_backward_wants(b, X) || gm_backward_wants(b, RESIDUAL);
-    gm_tensor       *g, *g_sum = gm_backward_outputs(b) > 1 ? gm_backward_grad(b, 1) : NULL;
-    gm_tensor       *dx = NULL, *dw = NULL, *db = NULL;
+    gm_tensor       *g, *g_sum = gm_backward_outputs(b) > 1 ? gm_backward_grad(b, 1) : NULL, *given[4] = {NULL};
+    static const int to[4] = {X, W, B, RESIDUAL};
     gm_rows          w;
     GM_TRY(gm_backward_grad_or_zeros(b, 0, &g));
     gm_rows_begin(&w, gm_backward_rank(b), layout, ndim, shape, ndim - 1);
-    norm_terms t = find_terms(b, &w, g);
-    if (gm_backward_wants(b, W)) dw = gm_rows_keep(&w, gm_rows_sum(&w, t.g_hat, 0));
-    if (gm_backward_wants(b, B)) db = gm_rows_keep(&w, gm_rows_sum(&w, t.g, 0));
-    if (wants_input) {
-        bool centered = gm_backward_op(b) == GM_OP_layer_norm;
-        dx = finish_input(b, &w, input_gradient(&w, &t, saved(b, &w, SAVED_W), centered), g_sum);
+    gm_status st = gradients(b, &w, g, g_sum, &given[0], &given[1], &given[2]);
+    if (given[0] && gm_backward_wants(b, RESIDUAL)) {
+        given[3] = given[0];
+        gm_tensor_retain(given[3]);
     }
-    gm_status st = gm_rows_end(&w);
-    if (st == GM_OK && dx && gm_backward_wants(b, RESIDUAL)) {
-        gm_tensor_retain(dx);
-        st = gm_backward_give(b, RESIDUAL, dx);
-    }
-    gm_tensor *given[3] = {dx, dw, db};
-    int        to[3] = {X, W, B};
-    for (int i = 0; i < 3; i++) {
-        if (st == GM_OK) st = give(b, to[i], given[i]);
+    for (int i = 0; i < 4; i++) {
+        if (given[i] && st == GM_OK) st = gm_backward_give(b, to[i], given[i]);
         else gm_tensor_release(given[i]);
     }
     return st;
@@ -110,37 +155,47 @@ static gm_status norm_rule(gm_backward *b)
 
 /* ---- forward ---- */
 
-/* The output and the statistics of x (lines, room); *mean stays NULL for RMS norm. */
-static gm_tensor *normalise(gm_rows *w, gm_tensor *x, bool centered, double eps, gm_tensor **mean, gm_tensor **rstd)
+static void sum_rows(gm_rows *w, void *context, int64_t from, int64_t n)
 {
-    gm_tensor *d = x;
-    *mean = NULL;
-    if (centered) {
-        gm_tensor *sum = gm_rows_sum(w, gm_rows_inside(w, x), 1);
-        gm_rows_reduce(w, 0, sum, GM_SUM);
-        *mean = gm_rows_affine(w, sum, 1 / (double)w->n, 0);
-        d = gm_rows_binary(w, GM_FN_sub, x, *mean);
-    }
-    gm_tensor *squares = gm_rows_unary(w, GM_FN_square, gm_rows_inside(w, d));
-    gm_tensor *sum = gm_rows_sum(w, squares, 1);
-    gm_rows_drop(w, squares);
-    gm_rows_reduce(w, 0, sum, GM_SUM);
-    *rstd = gm_rows_unary(w, GM_FN_rsqrt, gm_rows_affine(w, sum, 1 / (double)w->n, eps));
-    gm_tensor *hat = gm_rows_binary(w, GM_FN_mul, d, *rstd);
-    gm_rows_drop(w, d == x ? NULL : d);
-    return hat;
+    const norm_work *t = context;
+    gm_rows_sum(w, gm_rows_inside(w, gm_rows_part(w, t->x, from, n)), 1, gm_rows_part(w, t->sum, from, n));
 }
 
-/* hat w + b */
-static gm_tensor *scaled(gm_rows *w, gm_tensor *hat, gm_value *scale, gm_value *shift)
+static void sum_squares(gm_rows *w, void *context, int64_t from, int64_t n)
 {
-    gm_tensor *y = hat;
-    if (scale) y = gm_rows_binary(w, GM_FN_mul, y, scale->local);
-    if (shift) {
-        if (y != hat) gm_rows_drop(w, hat);
-        y = gm_rows_binary(w, GM_FN_add, y, shift->local);
-    }
-    return y;
+    const norm_work *t = context;
+    gm_tensor       *squares = gm_rows_unary(w, GM_FN_square, gm_rows_inside(w, centered(w, t, from, n)));
+    gm_rows_sum(w, squares, 1, gm_rows_part(w, t->sum, from, n));
+}
+
+/* y = (x - mean) rstd scale + shift */
+static void normalise(gm_rows *w, void *context, int64_t from, int64_t n)
+{
+    const norm_work *t = context;
+    gm_tensor       *to = gm_rows_part(w, t->y, from, n), *rstd = gm_rows_part(w, t->rstd, from, n);
+    gm_tensor *y = gm_rows_binary_to(w, GM_FN_mul, centered(w, t, from, n), rstd, t->scale || t->shift ? NULL : to);
+    if (t->scale) y = gm_rows_binary_to(w, GM_FN_mul, y, t->scale, t->shift ? NULL : to);
+    if (t->shift) gm_rows_binary_to(w, GM_FN_add, y, t->shift, to);
+}
+
+/* The mean over whole rows of what `step` sums up in pieces, (lines, 1). */
+static gm_tensor *mean_of(gm_rows *w, norm_work *t, void (*step)(gm_rows *, void *, int64_t, int64_t), double plus)
+{
+    if (w->st != GM_OK) return NULL;
+    t->sum = gm_rows_new(w, t->x->dtype, 2, (int64_t[]){t->x->shape[0], 1});
+    gm_rows_pieces(w, t->x->shape[0], step, t);
+    gm_rows_reduce(w, 0, t->sum, GM_SUM);
+    return gm_rows_affine(w, t->sum, 1 / (double)w->n, plus);
+}
+
+/* Output and statistics of t->x. */
+static void run_forward(gm_rows *w, norm_work *t, bool subtract_mean, double eps)
+{
+    if (subtract_mean) t->mean = mean_of(w, t, sum_rows, 0);
+    t->rstd = gm_rows_unary(w, GM_FN_rsqrt, mean_of(w, t, sum_squares, eps));
+    if (w->st != GM_OK) return;
+    t->y = gm_rows_new(w, t->x->dtype, 2, t->x->shape);
+    gm_rows_pieces(w, t->x->shape[0], normalise, t);
 }
 
 /* A tensor that was kept as a value like x, or NULL; takes it. */
@@ -155,18 +210,19 @@ static void as_value(gm_rows *w, gm_tensor *t, const gm_layout *layout, const gm
 static gm_status forward(gm_rank *r, gm_op op, gm_value *const *in, const gm_layout *layout, double eps, gm_value **out)
 {
     const gm_value *x = in[X];
-    gm_tensor      *rows, *y, *mean, *rstd, *sum = NULL;
+    gm_tensor      *sum = NULL;
     gm_rows         w;
+    norm_work       t = {.scale = in[W] ? in[W]->local : NULL, .shift = in[B] ? in[B]->local : NULL};
     gm_rank_place(r, gm_op_name(op));
     gm_rows_begin(&w, r, layout, x->ndim, x->shape, x->ndim - 1);
     if (in[RESIDUAL]) sum = gm_rows_binary(&w, GM_FN_add, x->local, in[RESIDUAL]->local);
-    rows = gm_rows_flat(&w, in[RESIDUAL] ? sum : x->local);
-    y = normalise(&w, rows, op == GM_OP_layer_norm, eps, &mean, &rstd);
-    y = gm_rows_shaped(&w, scaled(&w, y, in[W], in[B]), x->ndim, x->local->shape);
+    t.x = gm_rows_flat(&w, in[RESIDUAL] ? sum : x->local);
+    run_forward(&w, &t, op == GM_OP_layer_norm, eps);
+    gm_tensor *y = w.st == GM_OK ? gm_rows_shaped(&w, t.y, x->ndim, x->local->shape) : NULL;
     as_value(&w, gm_rows_keep(&w, y), layout, x, &out[0]);
     if (sum) as_value(&w, gm_rows_keep(&w, sum), layout, x, &out[1]);
-    if (mean) as_value(&w, gm_rows_keep(&w, mean), NULL, x, &out[2]);
-    as_value(&w, gm_rows_keep(&w, rstd), NULL, x, &out[3]);
+    if (t.mean) as_value(&w, gm_rows_keep(&w, t.mean), NULL, x, &out[2]);
+    as_value(&w, gm_rows_keep(&w, t.rstd), NULL, x, &out[3]);
     return gm_rows_end(&w);
 }
 

@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <string.h>
 
+#define PIECE (INT64_C(1) << 15) /* elements of a piece, or one line: 128 KiB of f32 */
+
 void gm_rows_begin(gm_rows *w, gm_rank *r, const gm_layout *layout, int ndim, const int64_t *shape, int dim)
 {
     gm_box  box;
@@ -60,11 +62,6 @@ gm_tensor *gm_rows_keep(gm_rows *w, gm_tensor *t)
     if (w->st != GM_OK) return NULL;
     if (!let_go(w, t)) gm_tensor_retain(t);
     return t;
-}
-
-void gm_rows_drop(gm_rows *w, gm_tensor *t)
-{
-    if (let_go(w, t)) gm_tensor_release(t);
 }
 
 /* ---- operands ---- */
@@ -223,11 +220,20 @@ gm_tensor *gm_rows_unary(gm_rows *w, gm_function f, gm_tensor *x)
     return run(w, GM_OP_unary, 1, &x, &a);
 }
 
+gm_tensor *gm_rows_binary_to(gm_rows *w, gm_function f, gm_tensor *a, gm_tensor *b, gm_tensor *to)
+{
+    gm_attrs   at = gm_attrs_default();
+    gm_op      op = f >= GM_FN_eq ? GM_OP_compare : GM_OP_binary;
+    gm_tensor *in[2] = {a, b};
+    at.function = f;
+    if (!to) return run(w, op, 2, in, &at);
+    gm_rows_into(w, op, 2, in, &at, 1, &to);
+    return to;
+}
+
 gm_tensor *gm_rows_binary(gm_rows *w, gm_function f, gm_tensor *a, gm_tensor *b)
 {
-    gm_attrs at = gm_attrs_default();
-    at.function = f;
-    return run(w, f >= GM_FN_eq ? GM_OP_compare : GM_OP_binary, 2, (gm_tensor *[]){a, b}, &at);
+    return gm_rows_binary_to(w, f, a, b, NULL);
 }
 
 gm_tensor *gm_rows_where(gm_rows *w, gm_tensor *condition, gm_tensor *a, gm_tensor *b)
@@ -243,12 +249,14 @@ gm_tensor *gm_rows_cast(gm_rows *w, gm_tensor *x, gm_dtype dtype)
     return run(w, GM_OP_copy, 1, &x, &a);
 }
 
-gm_tensor *gm_rows_sum(gm_rows *w, gm_tensor *x, int dim)
+gm_tensor *gm_rows_sum(gm_rows *w, gm_tensor *x, int dim, gm_tensor *to)
 {
     gm_attrs a = gm_attrs_default();
     a.dims = 1u << dim;
     a.keepdim = dim == 1;
-    return run(w, GM_OP_sum, 1, &x, &a);
+    if (!to) return run(w, GM_OP_sum, 1, &x, &a);
+    gm_rows_into(w, GM_OP_sum, 1, &x, &a, 1, &to);
+    return to;
 }
 
 gm_tensor *gm_rows_of_stack(gm_rows *w, gm_tensor *t, int i)
@@ -269,6 +277,17 @@ gm_tensor *gm_rows_stack(gm_rows *w, int n, gm_tensor *const *t)
         gm_rows_into(w, GM_OP_copy, 1, &t[i], &a, 1, &to);
     }
     return all;
+}
+
+void gm_rows_pieces(gm_rows *w, int64_t lines, void (*step)(gm_rows *w, void *context, int64_t from, int64_t n),
+                    void *context)
+{
+    int64_t most = PIECE / (w->room ? w->room : 1) + 1;
+    int     before = w->n_held;
+    for (int64_t from = 0; from < lines && w->st == GM_OK; from += most) {
+        step(w, context, from, lines - from < most ? lines - from : most);
+        while (w->n_held > before) gm_tensor_release(w->held[--w->n_held]);
+    }
 }
 
 void gm_rows_reduce(gm_rows *w, uint32_t axes, gm_tensor *t, gm_reduction op)

@@ -38,8 +38,6 @@ gm_status gm_rows_once(gm_status st);
 void gm_rows_check(gm_rows *w, gm_status st);
 /* t is the caller's from now on. */
 gm_tensor *gm_rows_keep(gm_rows *w, gm_tensor *t);
-/* t, a large one, is not needed any more. */
-void gm_rows_drop(gm_rows *w, gm_tensor *t);
 
 /* ---- operands ---- */
 
@@ -79,12 +77,19 @@ void       gm_rows_run(gm_rows *w, gm_op op, int n_in, gm_tensor *const *in, con
 gm_tensor *gm_rows_affine(gm_rows *w, gm_tensor *x, double alpha, double beta);
 gm_tensor *gm_rows_unary(gm_rows *w, gm_function f, gm_tensor *x);
 gm_tensor *gm_rows_binary(gm_rows *w, gm_function f, gm_tensor *a, gm_tensor *b); /* comparisons too: u8 then */
+/* The same into `to`, unless that is NULL; returns where the result is. */
+gm_tensor *gm_rows_binary_to(gm_rows *w, gm_function f, gm_tensor *a, gm_tensor *b, gm_tensor *to);
 gm_tensor *gm_rows_where(gm_rows *w, gm_tensor *condition, gm_tensor *a, gm_tensor *b);
 gm_tensor *gm_rows_cast(gm_rows *w, gm_tensor *x, gm_dtype dtype);
-gm_tensor *gm_rows_sum(gm_rows *w, gm_tensor *x, int dim); /* (lines, k) -> (lines, 1), or (k) for dim 0 */
+/* (lines, k) -> (lines, 1), or (k) for dim 0; into `to`, unless that is NULL. */
+gm_tensor *gm_rows_sum(gm_rows *w, gm_tensor *x, int dim, gm_tensor *to);
 /* n tensors (lines, 1) as one (n, lines, 1), to be reduced at once; and its parts, views. */
 gm_tensor *gm_rows_stack(gm_rows *w, int n, gm_tensor *const *t);
 gm_tensor *gm_rows_of_stack(gm_rows *w, gm_tensor *t, int i);
+/* step(context, from, n) for pieces of the lines, small enough that what a piece makes, which is released after it,
+ * stays in the second cache: no op makes tensors of the size of its block but its result. */
+void gm_rows_pieces(gm_rows *w, int64_t lines, void (*step)(gm_rows *w, void *context, int64_t from, int64_t n),
+                    void *context);
 /* t is reduced in place over some axes; 0: over those that cut the dimension worked along. */
 void gm_rows_reduce(gm_rows *w, uint32_t axes, gm_tensor *t, gm_reduction op);
 
