@@ -73,13 +73,18 @@ static bool something_under_way(const gm_comm *c)
     return false;
 }
 
+/* Calls of the epoch that ends. A rank that is through before this one may have announced calls of the next already. */
 static void forget_checks(gm_comm *c)
 {
-    for (gm_check *k = c->checks, *next; k; k = next) {
-        next = k->next;
-        free(k);
+    for (gm_check **at = &c->checks; *at;) {
+        gm_check *k = *at;
+        if (k->record.epoch > c->epoch) {
+            at = &k->next;
+        } else {
+            *at = k->next;
+            free(k);
+        }
     }
-    c->checks = NULL;
 }
 
 static gm_status recover(gm_comm *c)
