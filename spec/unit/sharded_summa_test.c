@@ -1,7 +1,8 @@
 /* sharded_summa_test.c - the three products of summa.h on random sizes, blocks stored either way, against their
- * definitions. What blocks are padded with is NaN: none of it may be read. */
+ * definitions; what blocks are padded with is NaN: none of it may be read. And layouts that no product takes. */
 #include <stdlib.h>
 
+#include "../../host/parallel/sharded/sharded.h"
 #include "../../host/parallel/sharded/summa.h"
 #include "redistribute_blocks.h"
 #include "threads_transport.h"
@@ -105,4 +106,41 @@ void gm_test_sharded_linear_summa(void **state)
             }
         for (int i = 0; i < id.q * id.q; i++) free(id.out[i]);
     }
+}
+
+static gm_value *of_layout(gm_rank *r, const gm_layout *l, int ndim, const int64_t *shape)
+{
+    gm_value *v = NULL;
+    OK(gm_value_new_block(r, "test", GM_F32, l, ndim, shape, &v));
+    return v;
+}
+
+static void expect_refusal(const gm_mesh *mesh, const gm_layout *x, const gm_layout *w, const int64_t *wide,
+                           const char *text)
+{
+    gm_rank *r = NULL;
+    OK(gm_rank_new(&r));
+    OK(gm_rank_pretend(r, 0, gm_mesh_size(mesh)));
+    OK(gm_rank_set_mesh(r, mesh));
+    OK(gm_rank_open_device(r, "meta", 1));
+    gm_value *xv = of_layout(r, x, 2, (int64_t[]){8, wide[1]}), *wv = of_layout(r, w, 2, wide), *y = NULL;
+    FAILS(GM_ESHAPE, text, gm_sharded_linear(r, xv, wv, false, &y));
+    gm_value_release(wv);
+    gm_value_release(xv);
+    gm_rank_free(r);
+}
+
+void gm_test_sharded_linear_refuses(void **state)
+{
+    (void)state;
+    gm_mesh   oblong = mesh_of("row", 2, "col", 3, NULL, 1), square = mesh_of("row", 2, "col", 2, NULL, 1);
+    gm_layout x = {.n_cuts = {1, 1}, .cut = {{0}, {1}}}, w = {.n_cuts = {1, 1}, .cut = {{1}, {0}}}, other;
+    int64_t   wide[2] = {12, 12};
+    expect_refusal(&oblong, &x, &w, wide,
+                   "axes of different size: x is f32 (8, 12) cut (row, col), w f32 (12, 12) cut");
+    other = x;
+    other.unit[1] = 4; /* blocks of 8 and 4 columns */
+    expect_refusal(&square, &other, &w, wide, "blocks of different size: x is f32 (8, 12) cut (row, col by 4)");
+    other = gm_layout_cut(0, 2);
+    expect_refusal(&square, &x, &other, wide, "cut"); /* w uncut along I, its O by col: both cuts are col */
 }

@@ -1,4 +1,4 @@
-/* sharded.h - differentiable ops on cut values that need communication inside: what tensor parallelism is made of.
+/* sharded.h - differentiable ops on cut values that communicate inside: what tensor parallelism is made of.
  *
  * Everything that is right on local blocks alone goes through gm_apply and the layout rules; what is right after a
  * redistribution of whole operands is gm_redistribute and then gm_apply (1D layers are just that). Here is the rest:
@@ -10,19 +10,27 @@
 
 #include "../../autograd/apply.h"
 
-/* y = x w', without a bias.
+/* y = x w', without a bias; x (..., I), w (O, I). f32 and f64. Collective over the axes named here, in forward and in
+ * backward; leading dimensions may be cut by further axes (data, sequence, depth), over which dw is then partial.
  *
  * 2D and 2.5D: x rows cut by (depth, row), or row, and its last dimension by col; w (O cut by col, I cut by row)
  * -> y cut as x. SUMMA (van de Geijn, Watts 1997; Xu et al. arXiv:2104.05343; Tesseract arXiv:2105.14500): in step l
  * column l's block of x goes over the ranks of a row, row l's block of w over those of a column; the broadcasts of step
- * l + 1 run under the product of step l. Backward: dx = dy w (blocks of w broadcast, partial dx reduced to their
- * owners), dw = dy' x likewise; replicas over depth leave dw partial over depth.
+ * l + 1 run under the product of step l. Backward: dx = dy w (blocks of w broadcast, partial dx sent to their owners),
+ * dw = dy' x likewise. With w (O cut by row, I cut by col), as a table that is tied to a classifier has it, w travels
+ * and y is summed. Elements sent by all q x q ranks: (q-1) times those of x and w (or w and y), twice that in
+ * backward.
  *
  * 3D: x rows cut by (weight, input), last dimension by output; w (O cut by input, I cut by output, weight) -> y rows cut
  * by (weight, output), last dimension by input: gather x over input and w over weight, multiply, scatter the sum over
  * output (Agarwal et al. 1995; arXiv:2105.14450). The roles of input and output exchange in the next layer: the rule is
  * about any two axes a, b and a third c. What was gathered is not kept for backward, but gathered again, unless
- * keep_gathered. */
+ * keep_gathered. Elements sent by a rank: (q-1) times its blocks of x, w and y; in backward x and w count twice, or
+ * once where they were kept.
+ *
+ * Elsewhere it is gm_linear, which refuses what it cannot do. GM_ESHAPE besides: a and b of different size; I cut into
+ * blocks of different size; both operands partial over an axis, or one over an axis that cuts the other. Padding of I
+ * and O is never read and zero in y (last dimension), dx and dw; padded rows of x must be finite. */
 gm_status gm_sharded_linear(gm_rank *r, gm_value *x, gm_value *w, bool keep_gathered, gm_value **y);
 
 /* Layer norm and RMS norm of rows whose last dimension may be cut (w and b cut alike, or NULL): two-pass mean and
