@@ -1,7 +1,8 @@
-/* embedding.c - rows of a table whose vocabulary is cut: each rank looks up what it holds; where the row is elsewhere it
- * has zeros, so that the result is a sum over the axes of the vocabulary. Nothing is sent, forward or backward: the
- * gradient of a sum is whole on every rank, which keeps what concerns its rows. The trap: padding_index counts in the
- * whole table, a kernel's in the block (mistakes of earlier systems: D6). */
+/* embedding.c - rows of a table whose vocabulary is cut.
+ *
+ * Each rank looks up what it holds; where the row is elsewhere it has zeros, so that the result is a sum over the axes
+ * of the vocabulary. Nothing is sent, forward or backward: the gradient of a sum is whole on every rank, which keeps
+ * what concerns its rows. The trap: padding_index counts in the whole table, a kernel's in the block. */
 #include <inttypes.h>
 
 #include "../../autograd/apply_blocks.h"

@@ -1,9 +1,9 @@
-/* norm.c - layer norm (Ba et al. 2016) and RMS norm (Zhang and Sennrich 2019) of rows cut along what is normalised over.
+/* norm.c - layer norm (Ba et al. 2016) and RMS norm (Zhang and Sennrich 2019) of rows that are cut.
  *
  * Forward: the sum of a row is reduced over the axes that cut it, then the sum of squares around the mean: two passes,
- * since the difference of large sums would lose a small variance (mistakes of earlier systems: D11). Backward: with h
- * the gradient of the normalised input and hat that input, sum(h) and sum(h hat) are reduced as one. All that is sent is
- * one or two numbers a row. The padding of the last block counts nowhere. Passes go piece by piece over the rows, and the
+ * since the difference of large sums would lose a small variance. Backward: with h the gradient of the normalised input
+ * and hat that input, sum(h) and sum(h hat) are reduced as one. All that is sent is one or two numbers a row. The
+ * padding of the last block counts nowhere, but must be finite. Passes go piece by piece over the rows, and the
  * normalised input is computed again rather than kept. */
 #include "../../autograd/apply_blocks.h"
 #include "rows.h"

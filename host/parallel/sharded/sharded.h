@@ -21,8 +21,8 @@
  * and y is summed. Elements sent by all q x q ranks: (q-1) times those of x and w (or w and y), twice that in
  * backward.
  *
- * 3D: x rows cut by (weight, input), last dimension by output; w (O cut by input, I cut by output, weight) -> y rows cut
- * by (weight, output), last dimension by input: gather x over input and w over weight, multiply, scatter the sum over
+ * 3D: x rows cut by (weight, input), last dimension by output; w (O cut by input, I cut by output, weight) -> y rows
+ * cut by (weight, output), last dimension by input: gather x over input and w over weight, multiply, scatter the sum over
  * output (Agarwal et al. 1995; arXiv:2105.14450). The roles of input and output exchange in the next layer: the rule is
  * about any two axes a, b and a third c. What was gathered is not kept for backward, but gathered again, unless
  * keep_gathered. Elements sent by a rank: (q-1) times its blocks of x, w and y; in backward x and w count twice, or
@@ -33,24 +33,32 @@
  * and O is never read and zero in y (last dimension), dx and dw; padded rows of x must be finite. */
 gm_status gm_sharded_linear(gm_rank *r, gm_value *x, gm_value *w, bool keep_gathered, gm_value **y);
 
-/* Layer norm and RMS norm of rows whose last dimension may be cut (w and b cut alike, or NULL): two-pass mean and
- * variance over all of the row, of its logical extent. Outputs as GM_OP_layer_norm: y and, with a residual, the sum. */
+/* The ops below take x of any leading dimensions, cut by other axes, and communicate over the axes that cut the
+ * dimension worked along: an all_reduce of the numbers of each row that are named here, in x's dtype. What is
+ * replicated where another operand is cut is sliced; a partial operand is refused (GM_ESHAPE); padding must be finite. */
+
+/* Layer norm and RMS norm of rows whose last dimension may be cut (w and b cut alike or replicated, or NULL): two-pass
+ * mean and variance over all of the row, of its logical extent: 1 + 1 numbers a row forward, 2 in one backward (RMS
+ * norm: 1 and 1). Outputs as GM_OP_layer_norm: y and the sum, NULL without a residual. */
 gm_status gm_sharded_layer_norm(gm_rank *r, gm_value *x, gm_value *residual, gm_value *w, gm_value *b, double eps,
                                 gm_value **y, gm_value **sum);
 gm_status gm_sharded_rms_norm(gm_rank *r, gm_value *x, gm_value *residual, gm_value *w, double eps, gm_value **y,
                               gm_value **sum);
 
 /* Loss of each row of logits whose classes may be cut (padding excluded): the largest logit, the sum of exponentials
- * and the target's logit are reduced over the axes of the classes, the logits never gathered. ignore_index and
- * label_smoothing as in GM_OP_cross_entropy. */
+ * and the target's logit are reduced over the axes of the classes, the logits never gathered: 1 + 2 numbers a row (3
+ * with label smoothing), backward none. ignore_index and label_smoothing as in GM_OP_cross_entropy. GM_EINVAL: a target
+ * that is no class. */
 gm_status gm_sharded_cross_entropy(gm_rank *r, gm_value *logits, gm_value *target, const gm_attrs *attrs,
                                    gm_value **loss);
 
 /* Rows of a table whose vocabulary may be cut: a rank looks up what it holds, the rest is zero, and the result is
- * partial over those axes (to be reduced by whoever wants it whole). padding_index is global. */
+ * partial over those axes (to be reduced by whoever wants it whole). Sends nothing. padding_index (-1: none) is global.
+ * GM_EINVAL: an index or padding_index that is no row. */
 gm_status gm_sharded_embedding(gm_rank *r, gm_value *w, gm_value *index, int64_t padding_index, gm_value **y);
 
-/* Place of the largest entry of each row, whose last dimension may be cut; the lowest of equals. Not differentiable. */
+/* Place of the largest entry of each row, whose last dimension may be cut; the lowest of equals, the first NaN.
+ * 1 + 1 numbers a row, the second f64. Not differentiable. */
 gm_status gm_sharded_argmax(gm_rank *r, gm_value *x, gm_value **index);
 
 #endif
