@@ -22,8 +22,8 @@
  * backward.
  *
  * 3D: x rows cut by (weight, input), last dimension by output; w (O cut by input, I cut by output, weight) -> y rows
- * cut by (weight, output), last dimension by input: gather x over input and w over weight, multiply, scatter the sum over
- * output (Agarwal et al. 1995; arXiv:2105.14450). The roles of input and output exchange in the next layer: the rule is
+ * cut by (weight, output), last dimension by input: gather x over input and w over weight, multiply, scatter the sum
+ * over output (Agarwal et al. 1995; arXiv:2105.14450). The roles of input and output exchange in the next layer: the rule is
  * about any two axes a, b and a third c. What was gathered is not kept for backward, but gathered again, unless
  * keep_gathered. Elements sent by a rank: (q-1) times its blocks of x, w and y; in backward x and w count twice, or
  * once where they were kept.
@@ -35,7 +35,8 @@ gm_status gm_sharded_linear(gm_rank *r, gm_value *x, gm_value *w, bool keep_gath
 
 /* The ops below take x of any leading dimensions, cut by other axes, and communicate over the axes that cut the
  * dimension worked along: an all_reduce of the numbers of each row that are named here, in x's dtype. What is
- * replicated where another operand is cut is sliced; a partial operand is refused (GM_ESHAPE); padding must be finite. */
+ * replicated where another operand is cut is sliced; a partial operand is refused (GM_ESHAPE); padding must be
+ * finite. */
 
 /* Layer norm and RMS norm of rows whose last dimension may be cut (w and b cut alike or replicated, or NULL): two-pass
  * mean and variance over all of the row, of its logical extent: 1 + 1 numbers a row forward, 2 in one backward (RMS
