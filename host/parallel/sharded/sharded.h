@@ -23,8 +23,8 @@
  *
  * 3D: x rows cut by (weight, input), last dimension by output; w (O cut by input, I cut by output, weight) -> y rows
  * cut by (weight, output), last dimension by input: gather x over input and w over weight, multiply, scatter the sum
- * over output (Agarwal et al. 1995; arXiv:2105.14450). The roles of input and output exchange in the next layer: the rule is
- * about any two axes a, b and a third c. What was gathered is not kept for backward, but gathered again, unless
+ * over output (Agarwal et al. 1995; arXiv:2105.14450). The roles of input and output exchange in the next layer: the
+ * rule is about any two axes a, b and a third c. What was gathered is not kept for backward, but gathered again, unless
  * keep_gathered. Elements sent by a rank: (q-1) times its blocks of x, w and y; in backward x and w count twice, or
  * once where they were kept.
  *
