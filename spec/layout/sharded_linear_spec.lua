@@ -1,0 +1,59 @@
+--- Products on cut operands over real messages: the MLP of the Colossal-AI paper in 2D, 2.5D and 3D is the serial one.
+-- ranks: 4 8
+--
+-- spec/unit/sharded_linear_test.c has every size, gradient and byte; here layers, biases and a norm follow one another,
+-- and each layout is what the next one takes.
+local gm = require "ganymede"
+local both = require "spec.layout.both_ways"
+local core = require "ganymede.core"
+local ops = gm.ops
+
+local seed = 800
+local function any(...)
+  seed = seed + 1
+  return gm.uniform({ ... }, { low = -1, high = 1, dtype = "f64", seed = seed })
+end
+
+-- x (rows, steps, 5) -> 11 -> norm -> 6; w as nn.Linear stores it
+local function mlp(x, w1, b1, scale, shift, w2, b2)
+  local h = ops.gelu(core.sharded_linear(x, w1) + b1)
+  return core.sharded_linear(core.sharded_layer_norm(h, nil, scale, shift, 1e-5), w2) + b2
+end
+
+local function inputs() return { any(9, 3, 5), any(11, 5), any(11), any(11), any(11), any(6, 11), any(6) } end
+
+local function flat(...)
+  local wide, cut = { cuts = { { "col" }, { "row" } } }, { cuts = { { "col" } } }
+  return { { cuts = { { ... }, {}, { "col" } } }, wide, cut, cut, cut, wide, cut }
+end
+
+local cube = {
+  { cuts = { { "weight", "input" }, {}, { "output" } } },
+  { cuts = { { "input" }, { "output", "weight" } } }, { cuts = { { "input" } } }, { cuts = { { "input" } } },
+  { cuts = { { "input" } } }, { cuts = { { "output" }, { "input", "weight" } } }, { cuts = { { "output" } } },
+}
+
+local modes = core.world() == 4 and {
+  { name = "2d", mesh = { { "row", 2 }, { "col", 2 } }, cuts = flat "row", expect = "row,-,col" },
+} or {
+  { name = "2.5d", mesh = { { "depth", 2 }, { "row", 2 }, { "col", 2 } }, cuts = flat("depth", "row"),
+    expect = "depth.row,-,col" },
+  { name = "3d", mesh = { { "output", 2 }, { "input", 2 }, { "weight", 2 } }, cuts = cube,
+    expect = "weight.input,-,output" },
+}
+
+for _, mode in ipairs(modes) do
+  describe("products in " .. mode.name, function()
+    local before
+    setup(function()
+      before = gm.default_dtype()
+      gm.set_default_dtype "f64"
+      both.mesh(unpack(mode.mesh))
+    end)
+    teardown(function() gm.set_default_dtype(before) end)
+
+    it("make an MLP that gives the outputs and gradients of a serial one", function()
+      both.agree { inputs = inputs(), cuts = mode.cuts, expect = mode.expect, fn = mlp }
+    end)
+  end)
+end
