@@ -214,7 +214,8 @@ end
 -- Fills defaults, expands short forms, and checks one level of the schema.
 function check_fields(state, fields, given, path, open)
   for _, key in ipairs(options.sorted_keys(given)) do
-    local known = fields[key] or open or (state.in_code and state.given[path == "" and key or path:match "^[^.]*"])
+    local in_code = state.in_code and state.given[path == "" and key or path:match "^[^.]*"] ~= nil
+    local known = fields[key] or open or in_code
     if not known and not has_own(state, joined(path, key)) then
       unknown_key(state, fields, key, path)
     end

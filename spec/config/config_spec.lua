@@ -162,6 +162,17 @@ describe("a malformed recipe", function()
   end)
 end)
 
+describe("a program's own settings", function()
+  it("may be anything, false included, and are given by --set", function()
+    local given = { keep = false, size = 3 }
+    local kept = config.resolve(given, { in_code = true }).config
+    assert.is_false(kept.keep)
+    assert.equal(3, kept.size)
+    assert.is_true(config.resolve(given, { in_code = true, sets = { "keep=true" } }).config.keep)
+    has(select(2, pcall(config.resolve, given, { in_code = true, sets = { "kept=true" } })).message, "kept is no key")
+  end)
+end)
+
 describe("what this build cannot serve", function()
   for key, value in pairs {
     zero = { stage = 1 }, fp16 = true, num_microbatches = 4, dtype = "bf16",
