@@ -1,4 +1,4 @@
-/* collectives_mpi.c - the peer of collectives.lua: Open MPI's own blocking collectives on f32, timed. Compiled by it. */
+/* collectives_mpi.c - the peer of collectives.lua: Open MPI's blocking collectives on f32, timed. Compiled by it. */
 #include <mpi.h>
 
 double gm_bench_mpi(int what, float *in, float *out, int n, int times);
