@@ -10,7 +10,11 @@ local rank = require("ganymede.core").rank
 local Disk = gm.hooks.class("DiskHook", { full = { type = "integer" }, free = { type = "integer" } },
   { priority = 1, needs_output = false })
 function Disk:after_train_iter(trainer)
-  if rank() ~= 0 then return end
+  if rank() ~= 0 or (trainer.step ~= self.opt.full and trainer.step ~= self.opt.free) then return end
+  for _ = 1, 50 do -- what was begun is saved, or has failed for long enough
+    if os.execute "ls disk/checkpoints | grep -q tmp" ~= 0 then break end
+    os.execute "sleep 0.01"
+  end
   if trainer.step == self.opt.full then os.execute "head -c 2000000 /dev/zero >disk/junk 2>/dev/null" end
   if trainer.step == self.opt.free then os.remove "disk/junk" end
 end
