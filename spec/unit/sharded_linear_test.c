@@ -25,23 +25,18 @@ typedef struct job {
     gm_layout x, w, y; /* y: as it must be */
     uint32_t  dw_partial;
     bool      keep;
+    int       only;            /* OF_X, OF_W: the operand that wants a gradient; 0: both */
     double   *value[3][RANKS]; /* y, dx, dw; copies */
     uint64_t  forward[RANKS], backward[RANKS];
 } job;
-
-static uint8_t axis(const gm_mesh *mesh, const char *name)
-{
-    int a = gm_mesh_axis(mesh, name);
-    if (a < 0) fail_msg("the mesh has no axis %s", name);
-    return (uint8_t)a;
-}
 
 /* Appends cuts of a dimension, by axes that this mesh may lack. */
 static void cut(const gm_mesh *mesh, gm_layout *l, int d, const char *a, const char *b, const char *c)
 {
     const char *names[3] = {a, b, c};
     for (int i = 0; i < 3; i++)
-        if (names[i] && gm_mesh_axis(mesh, names[i]) >= 0) l->cut[d][l->n_cuts[d]++] = axis(mesh, names[i]);
+        if (names[i] && gm_mesh_axis(mesh, names[i]) >= 0)
+            l->cut[d][l->n_cuts[d]++] = (uint8_t)gm_mesh_axis(mesh, names[i]);
 }
 
 static double get(const gm_tensor *t, int64_t i)
@@ -122,14 +117,14 @@ static void layer(gm_rank *r, void *context)
 {
     job      *j = context;
     gm_value *x = block(r, j, &j->x, 3, j->x_shape, OF_X), *w = block(r, j, &j->w, 2, j->w_shape, OF_W);
-    OK(gm_value_require_grad(x, true));
-    OK(gm_value_require_grad(w, true));
+    OK(gm_value_require_grad(x, j->only != OF_W));
+    OK(gm_value_require_grad(w, j->only != OF_X));
     once(r, j, x, w);
     once(r, j, x, w);
     assert_int_equal(x->grad_partial, 0);
-    assert_int_equal(w->grad_partial, j->dw_partial);
-    j->value[1][r->rank] = copy_of(x->grad);
-    j->value[2][r->rank] = copy_of(w->grad);
+    assert_int_equal(w->grad_partial, j->only == OF_X ? 0 : j->dw_partial);
+    if (x->grad_set) j->value[1][r->rank] = copy_of(x->grad);
+    if (w->grad_set) j->value[2][r->rank] = copy_of(w->grad);
     gm_value_release(w);
     gm_value_release(x);
 }
@@ -191,7 +186,9 @@ static void release_job(job *j)
 static void run_job(job *j)
 {
     run_ranks(&j->mesh, layer, j);
-    for (int what = 0; what < 3; what++) expect(j, what, j->dtype == GM_F64 ? 1e-12 : 1e-5);
+    for (int what = 0; what < 3; what++)
+        if (!what || !j->only || what == j->only) expect(j, what, j->dtype == GM_F64 ? 1e-12 : 1e-5);
+        else assert_true(!j->value[what][0]);
 }
 
 static void sizes(job *j, int64_t b, int64_t s, int64_t in, int64_t out)
@@ -210,11 +207,6 @@ static gm_mesh mesh_of_four(int data, const char *a, int na, const char *b, int 
     return mesh;
 }
 
-static uint32_t mask_of(const gm_mesh *mesh, const char *a, const char *b)
-{
-    return gm_mesh_mask(mesh, a) | gm_mesh_mask(mesh, b);
-}
-
 /* x (B, S, I); turned: w cut by row, col, and else by col, row. */
 static job flat(int data, int depth, int q, bool turned, int64_t b, int64_t s, int64_t in, int64_t out)
 {
@@ -225,7 +217,7 @@ static job flat(int data, int depth, int q, bool turned, int64_t b, int64_t s, i
     cut(&j.mesh, &j.w, 0, turned ? "row" : "col", NULL, NULL);
     cut(&j.mesh, &j.w, 1, turned ? "col" : "row", NULL, NULL);
     j.y = j.x;
-    j.dw_partial = mask_of(&j.mesh, "data", "depth");
+    j.dw_partial = gm_mesh_mask(&j.mesh, "data") | gm_mesh_mask(&j.mesh, "depth");
     return j;
 }
 
@@ -268,17 +260,18 @@ static void expect_flat_traffic(const job *j, int q, bool turned)
 {
     int64_t x = elements(j, &j->x, 3, j->x_shape), w = elements(j, &j->w, 2, j->w_shape);
     int64_t y = elements(j, &j->y, 3, j->y_shape), each = (int64_t)gm_mesh_size(&j->mesh) * (q - 1);
-    if (turned) expect_sent(j, each * (w + y), each * 2 * (w + y));
-    else expect_sent(j, each * (x + w), each * 2 * (x + w));
+    int64_t all = each * (w + (turned ? y : x));
+    expect_sent(j, all, j->only ? all : 2 * all);
 }
 
-/* Each rank sends its block of x and w to q-1 others and takes part in the sum of y; in backward dy, x, w (unless kept)
- * are gathered, dx and dw scattered. */
+/* Each rank sends its block of x and w to q-1 others and takes part in the sum of y; in backward dy and, unless they
+ * were kept, w for dx and x for dw are gathered, dx and dw scattered. */
 static void expect_cube_traffic(const job *j, int q)
 {
     int64_t x = elements(j, &j->x, 3, j->x_shape), w = elements(j, &j->w, 2, j->w_shape);
     int64_t y = elements(j, &j->y, 3, j->y_shape), each = (int64_t)gm_mesh_size(&j->mesh) * (q - 1);
-    expect_sent(j, each * (x + w + y), each * (y + (j->keep ? 1 : 2) * (x + w)));
+    int64_t dx = j->only == OF_W ? 0 : x + (j->keep ? 0 : w), dw = j->only == OF_X ? 0 : w + (j->keep ? 0 : x);
+    expect_sent(j, each * (x + w + y), each * (y + dx + dw));
 }
 
 /* ---- tests ---- */
@@ -388,6 +381,24 @@ void gm_test_sharded_linear_3d(void **state)
                 expect_cube_traffic(&j, 2);
                 release_job(&j);
             }
+}
+
+/* Of rows that nobody asks about, or of a weight that is frozen, nothing is computed or gathered. */
+void gm_test_sharded_linear_one_gradient(void **state)
+{
+    (void)state;
+    for (int only = OF_X; only <= OF_W; only++)
+        for (int keep = 0; keep < 2; keep++) {
+            job j = cube(1, 2, false, 6, 2, 5, 7), two = flat(1, 1, 2, keep, 6, 2, 5, 7);
+            j.keep = keep;
+            j.only = two.only = only;
+            run_job(&j);
+            run_job(&two);
+            expect_cube_traffic(&j, 2);
+            expect_flat_traffic(&two, 2, keep);
+            release_job(&j);
+            release_job(&two);
+        }
 }
 
 /* ---- on meta ---- */
