@@ -1,5 +1,6 @@
 /* sharded_summa_test.c - the three products of summa.h on random sizes, blocks stored either way, against their
- * definitions; what blocks are padded with is NaN: none of it may be read. And layouts that no product takes. */
+ * definitions; what blocks are padded with is NaN: none of it may be read. And layouts that no product takes;
+ * a rank that never comes. */
 #include <stdlib.h>
 
 #include "../../host/parallel/sharded/sharded.h"
@@ -143,4 +144,32 @@ void gm_test_sharded_linear_refuses(void **state)
     expect_refusal(&square, &other, &w, wide, "blocks of different size: x is f32 (8, 12) cut (row, col by 4)");
     other = gm_layout_cut(0, 2);
     expect_refusal(&square, &x, &other, wide, "cut"); /* w uncut along I, its O by col: both cuts are col */
+}
+
+/* ---- a rank that never comes ---- */
+
+/* Rank 3 fails; those of its row and column need its blocks and end with its failure, blocks under way and all. Rank 0
+ * needs nothing of it and may have ended before it hears. */
+static void without_one(gm_rank *r, void *context)
+{
+    gm_layout x = {.n_cuts = {1, 1}, .cut = {{0}, {1}}}, w = {.n_cuts = {1, 1}, .cut = {{1}, {0}}};
+    gm_value *xv = of_layout(r, &x, 2, (int64_t[]){300, 40}), *wv = of_layout(r, &w, 2, (int64_t[]){30, 40}), *y = NULL;
+    (void)context;
+    if (r->rank == 3) {
+        gm_comm_fail(r->comm, 5, "out of luck");
+    } else {
+        gm_status st = gm_sharded_linear(r, xv, wv, false, &y);
+        assert_true(st == GM_EPEER || (r->rank == 0 && st == GM_OK));
+        if (r->rank) assert_int_equal(gm_comm_failure(r->comm)->rank, 3);
+    }
+    gm_value_release(y);
+    gm_value_release(wv);
+    gm_value_release(xv);
+}
+
+void gm_test_sharded_linear_peer_fails(void **state)
+{
+    (void)state;
+    gm_mesh mesh = mesh_of("row", 2, "col", 2, NULL, 1);
+    run_ranks(&mesh, without_one, NULL);
 }
