@@ -37,6 +37,23 @@ end
 --- Threads for each rank: the user's choice, or as many as there are cores for.
 function launcher.threads(ranks, asked) return asked or math.max(1, math.floor((machine.cores() or 1) / ranks)) end
 
+-- Where mpirun and srun say how many of the ranks are on this machine.
+local here = { "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_TASKS_PER_NODE" }
+
+-- Threads for a rank that somebody else's launcher started. One that is bound to cores of its own takes all of them.
+local function threads_when_joining()
+  local ranks = launcher.expected()
+  for _, name in ipairs(here) do
+    local n = tonumber((os.getenv(name) or ""):match "^%d+")
+    if n and n > 0 then
+      ranks = n
+      break
+    end
+  end
+  local bound = os.getenv "OMPI_MCA_orte_bound_at_launch" == "1" or (os.getenv "SLURM_CPU_BIND" or ""):find "mask"
+  return launcher.threads(bound and 1 or ranks)
+end
+
 --- argv of mpirun for a command line of ours (list of words); crowded: ranks share cores.
 function launcher.command(ranks, words, crowded)
   local argv = { "mpirun", "-n", tostring(ranks), "--oversubscribe", "--bind-to", "none", "--enable-recovery",
@@ -109,14 +126,17 @@ end
 
 -- ---------------------------------------------------------------- on a rank
 
-local joined = false
+local joined -- once it has: threads for this rank
+
+--- Threads for this rank where nobody chose a number; nil for a process that is no rank.
+function launcher.joined_threads() return joined end
 
 --- Joins the job that this process finds itself in; does nothing outside of one, and the second time.
 -- args: checked, comm_timeout (seconds)
 function launcher.connect(args)
   if joined or launcher.expected() == 1 then return end
+  joined = threads_when_joining() -- the environment does not tell later
   core.connect()
-  joined = true
   core.forget_launcher()
   core.signals_watch()
   if args.checked then core.comm_checked(true) end

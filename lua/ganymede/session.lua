@@ -25,7 +25,8 @@ function session.open_device(opt)
     failure(2, "--device cuda: this build has no CUDA; it trains on the CPU (--device cpu)")
   end
   if opt.device ~= "meta" then launcher.connect(opt) end
-  local ok, why = pcall(core.use_device, { device = opt.device or "cpu", threads = opt.threads })
+  local threads = opt.threads or launcher.joined_threads()
+  local ok, why = pcall(core.use_device, { device = opt.device or "cpu", threads = threads })
   if not ok then
     local open = core.device()
     if open.name ~= (opt.device or "cpu") or (opt.threads and opt.threads ~= open.threads) then

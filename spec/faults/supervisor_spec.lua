@@ -1,4 +1,5 @@
 --- What happens to a job as a whole: Ctrl-C, SIGTERM, a time limit, the death of the supervisor or of mpirun.
+local shell = require "spec.support.shell"
 local support = require "spec.faults.support"
 
 local check = support.check
@@ -89,6 +90,16 @@ describe("ranks that the user's own mpirun started", function()
     local result = job:finish()
     check(result, 0, "")
     assert.is_truthy(result.out:find "^2\n", result.out)
+  end)
+
+  it("share the cores that nobody bound them to", function()
+    local home = shell.temporary_folder()
+    shell.write(home .. "/recipe.lua", "print(require('ganymede.core').device().threads)")
+    local line = "cd %s && GANYMEDE_ROOT=%s mpirun -n 2 --bind-to none --oversubscribe --allow-run-as-root %s run %s"
+    local result = shell.run(line:format(home, shell.quote(GANYMEDE_ROOT), shell.quote(shell.executable()), "recipe.lua"))
+    shell.remove(home)
+    local share = math.max(1, math.floor(require("ganymede.machine").cores() / 2))
+    assert.equal(("%d\n"):rep(2):format(share, share), result.out, result.err)
   end)
 
   it("end together when one fails, whose message is said once", function()
