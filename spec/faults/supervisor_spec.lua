@@ -95,8 +95,10 @@ describe("ranks that the user's own mpirun started", function()
   it("share the cores that nobody bound them to", function()
     local home = shell.temporary_folder()
     shell.write(home .. "/recipe.lua", "print(require('ganymede.core').device().threads)")
-    local line = "cd %s && GANYMEDE_ROOT=%s mpirun -n 2 --bind-to none --oversubscribe --allow-run-as-root %s run %s"
-    local result = shell.run(line:format(home, shell.quote(GANYMEDE_ROOT), shell.quote(shell.executable()), "recipe.lua"))
+    local line = "cd %s && GANYMEDE_ROOT=%s mpirun -n 2 --bind-to none --oversubscribe --allow-run-as-root "
+      .. "%s run recipe.lua"
+    local root, program = shell.quote(GANYMEDE_ROOT), shell.quote(shell.executable())
+    local result = shell.run(line:format(home, root, program))
     shell.remove(home)
     local share = math.max(1, math.floor(require("ganymede.machine").cores() / 2))
     assert.equal(("%d\n"):rep(2):format(share, share), result.out, result.err)
