@@ -6,7 +6,7 @@
 #include <string.h>
 #include "../comm/comm.h"
 
-#define DEFAULT_BYTES ((size_t)25 << 20)
+#define DEFAULT_BYTES ((size_t)4 << 20) /* docs/performance.md */
 
 typedef struct slot {
     gm_value  *leaf;

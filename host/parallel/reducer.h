@@ -24,7 +24,7 @@ typedef struct gm_reducer gm_reducer;
 
 /* Takes over the gradients of n leaves (retained), keeping what they hold, and joins r->reducer. Each is summed over
  * the batch axes that do not cut it, and over whatever else the gradients of its bucket turn out to be partial over.
- * bucket_bytes 0: 25 MiB. overlap false: reduce everything in gm_reducer_finish. GM_EINVAL: no leaf that requires a
+ * bucket_bytes 0: 4 MiB. overlap false: reduce everything in gm_reducer_finish. GM_EINVAL: no leaf that requires a
  * gradient, listed twice, or in another reducer. */
 gm_status gm_reducer_new(gm_rank *r, gm_value *const *leaves, int n, size_t bucket_bytes, bool overlap,
                          gm_reducer **out);

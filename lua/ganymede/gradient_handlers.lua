@@ -75,7 +75,7 @@ local function define(name, doc_options)
   })
 end
 
-local bucket = { bucket_mb = { type = "number", above = 0, optional = true, doc = "summed at once; default 25" } }
+local bucket = { bucket_mb = { type = "number", above = 0, optional = true, doc = "summed at once; default 4" } }
 
 --- Sums the gradients of all parameters over DATA, in buckets, after backward.
 local DataParallel = define("DataParallelGradientHandler", bucket)

@@ -22,7 +22,7 @@ end
 local axes = {
   data = size("ranks that hold the same parameters and different samples; \"auto\": all that are left", {
     bucket_mb = { type = "number", above = 0, optional = true,
-      doc = "megabytes of gradients that are summed over the ranks at once; default 25" },
+      doc = "megabytes of gradients that are summed over the ranks at once; default 4" },
     overlap = { type = "boolean", optional = true, doc = "sum them while backward still runs? default true" } }),
   pipeline = size("stages", { chunks = { type = "integer", min = 1, optional = true, doc = "model chunks a stage" } }),
   sequence = size("ranks that share a sequence", {
