@@ -47,8 +47,9 @@ int gm_raise(lua_State *L, gm_status st);
 /* Raises the error of the stop that is pending (Ctrl-C, a time limit, the end of another rank), if any; for calls that
  * a stop has cut short (GM_EINTERRUPT). Returns when nothing is pending. */
 void gm_raise_stop(lua_State *L);
-/* Pushes the failure object of a rank that ends because another has failed: { exit_code, message, peer = true }. */
-void gm_push_peer(lua_State *L, int exit_code, const char *text);
+/* Pushes an object of ganymede.failure, made by its function `maker`: "new", or "new_peer" for a rank that ends because
+ * another has failed. */
+void gm_push_failure_object(lua_State *L, const char *maker, int exit_code, const char *text);
 
 /* Runs a call that may allocate. If memory is short, collects and tries once more: here, in a
  * lua_CFunction, and nowhere else (a full collection under an FFI call from a trace never returns). */

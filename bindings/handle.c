@@ -140,13 +140,12 @@ bool gm_field_flag(lua_State *L, int arg, const char *name)
     return v;
 }
 
-/* A failure object with this exit status, pushed. */
-static void push_status(lua_State *L, int exit_code, const char *text)
+void gm_push_failure_object(lua_State *L, const char *maker, int exit_code, const char *text)
 {
     lua_getglobal(L, "require");
     lua_pushstring(L, "ganymede.failure");
     lua_call(L, 1, 1);
-    lua_getfield(L, -1, "new");
+    lua_getfield(L, -1, maker);
     lua_pushinteger(L, exit_code);
     lua_pushstring(L, text);
     lua_call(L, 2, 1);
@@ -160,8 +159,8 @@ int gm_raise(lua_State *L, gm_status st)
     const gm_comm         *c = gm_lua_rank(L)->comm;
     const gm_peer_failure *peer = st == GM_EPEER && c ? gm_comm_failure(c) : NULL;
     if (st == GM_EINTERRUPT) gm_raise_stop(L);
-    if (peer) gm_push_peer(L, peer->exit_code, peer->text);
-    else if (st == GM_EHANG) push_status(L, 7, gm_last_error());
+    if (peer) gm_push_failure_object(L, "new_peer", peer->exit_code, peer->text);
+    else if (st == GM_EHANG) gm_push_failure_object(L, "new", 7, gm_last_error());
     if (peer || st == GM_EHANG) return lua_error(L);
     return luaL_error(L, "%s", gm_last_error()); /* never a message as the format */
 }

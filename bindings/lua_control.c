@@ -20,18 +20,6 @@
 
 static const char errors_key; /* registry: list of the error objects to raise, by gm_stop */
 
-void gm_push_peer(lua_State *L, int exit_code, const char *text)
-{
-    lua_getglobal(L, "require");
-    lua_pushstring(L, "ganymede.failure");
-    lua_call(L, 1, 1);
-    lua_getfield(L, -1, "new_peer");
-    lua_pushinteger(L, exit_code);
-    lua_pushstring(L, text);
-    lua_call(L, 2, 1);
-    lua_remove(L, -2);
-}
-
 void gm_raise_stop(lua_State *L)
 {
     gm_stop reason = gm_signals_take();
@@ -39,7 +27,7 @@ void gm_raise_stop(lua_State *L)
     if (reason == GM_STOP_NONE) return;
     const gm_link_peer *peer = gm_link_failure();
     if (reason == GM_STOP_PEER) {
-        gm_push_peer(L, peer ? peer->code : 1, peer ? peer->text : "another rank has failed");
+        gm_push_failure_object(L, "new_peer", peer ? peer->code : 1, peer ? peer->text : "another rank has failed");
     } else {
         lua_pushlightuserdata(L, (void *)&errors_key);
         lua_rawget(L, LUA_REGISTRYINDEX);

@@ -194,3 +194,14 @@ fail:
     gm_callback_release(&callback);
     return st;
 }
+
+gm_status gm_tape_record_one(gm_rank *r, const char *name, gm_rule rule, gm_value *x, gm_value *v, const int64_t *extra,
+                             int n_extra, gm_value **y)
+{
+    gm_record rec = {.name = name, .rule = rule, .n_in = 1, .in = &x, .n_out = 1, .out = &v};
+    if (n_extra) memcpy(rec.extra, extra, (size_t)n_extra * sizeof *extra);
+    gm_status st = gm_tape_record(r, &rec);
+    if (st == GM_OK) *y = v;
+    else gm_value_release(v);
+    return st;
+}

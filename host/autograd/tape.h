@@ -50,6 +50,9 @@ typedef struct gm_record {
 bool gm_tape_wanted(const gm_rank *r, int n_in, gm_value *const *in);
 /* Appends a node when gm_tape_wanted; marks the outputs. */
 gm_status gm_tape_record(gm_rank *r, const gm_record *record);
+/* The same for a value v that was computed from x alone and keeps numbers only; takes v, which *y is when recorded. */
+gm_status gm_tape_record_one(gm_rank *r, const char *name, gm_rule rule, gm_value *x, gm_value *v, const int64_t *extra,
+                             int n_extra, gm_value **y);
 /* d loss / d leaf is added to (or, after zero_grad, set in) the gradient of every leaf that the loss
  * depends on. seed: gradient of the loss itself, NULL for 1 (then the loss has one element); replicated, or cut as
  * the loss is. Of a partial loss it is the gradient of the sum. The tape is dropped, also on failure. */

@@ -11,30 +11,6 @@
 
 /* ---- checks ---- */
 
-static gm_status check_group(gm_comm *c, const gm_group *g, const char *op)
-{
-    if (c->alone && g->size > 1)
-        return GM_FAIL(
-            GM_EINVAL,
-            "%s of group %s (%d ranks): only this rank runs this, and the others would never come; run it on "
-            "all ranks",
-            op, g->name, g->size);
-    return gm_comm_check_failed(c);
-}
-
-static gm_status check_tensor(const gm_comm *c, const gm_group *g, const char *op, const char *name, const gm_tensor *t)
-{
-    char text[200];
-    if (!t) return GM_FAIL(GM_EINVAL, "%s of group %s: %s is missing on this rank", op, g->name, name);
-    gm_tensor_describe(t, text, sizeof text);
-    if (!gm_tensor_is_contiguous(t))
-        return GM_FAIL(GM_EINVAL, "%s of group %s: %s %s is not contiguous; use :contiguous()", op, g->name, name,
-                       text);
-    if (c->transport->has_data && gm_tensor_numel(t) && !gm_tensor_data(t))
-        return GM_FAIL(GM_EINVAL, "%s of group %s: %s %s has no bytes in host memory", op, g->name, name, text);
-    return GM_OK;
-}
-
 static gm_status check_dim(const gm_group *g, const char *op, const gm_tensor *t, int dim)
 {
     if (dim >= 0 && dim < t->ndim) return GM_OK;
@@ -193,8 +169,8 @@ static size_t largest_slice(const gm_tensor *t, int p)
 gm_status gm_comm_all_reduce(gm_comm *c, gm_group *g, gm_tensor *t, gm_reduction op, gm_pending **out)
 {
     gm_pending *p;
-    GM_TRY(check_group(c, g, "all_reduce"));
-    GM_TRY(check_tensor(c, g, "all_reduce", "the tensor", t));
+    GM_TRY(gm_call_check_group(c, g, "all_reduce"));
+    GM_TRY(gm_call_check_tensor(c, g, "all_reduce", "the tensor ", t));
     GM_TRY(check_reduction(g, "all_reduce", t, op));
     size_t scratch = g->size > 1 ? largest_slice(t, g->size) * (size_t)g->size : 0;
     GM_TRY(gm_pending_new(c, g, GM_CALL_all_reduce, NULL, t, scratch, 4 * g->size, &p));
@@ -227,8 +203,8 @@ static gm_status step_reduce(gm_pending *p, int round)
 gm_status gm_comm_reduce(gm_comm *c, gm_group *g, gm_tensor *t, int root, gm_reduction op, gm_pending **out)
 {
     gm_pending *p;
-    GM_TRY(check_group(c, g, "reduce"));
-    GM_TRY(check_tensor(c, g, "reduce", "the tensor", t));
+    GM_TRY(gm_call_check_group(c, g, "reduce"));
+    GM_TRY(gm_call_check_tensor(c, g, "reduce", "the tensor ", t));
     GM_TRY(check_place(g, "reduce", root));
     GM_TRY(check_reduction(g, "reduce", t, op));
     size_t slice = largest_slice(t, g->size), scratch = g->size > 1 ? slice * (size_t)(g->size + 1) : 0;
@@ -276,10 +252,10 @@ static gm_status start_gather(gm_comm *c, gm_group *g, gm_collective call, gm_te
     bool        here = call == GM_CALL_all_gather || root == g->rank;
     gm_strip    join = {1, 0};
     gm_pending *p;
-    GM_TRY(check_group(c, g, op));
-    GM_TRY(check_tensor(c, g, op, "the block", in));
+    GM_TRY(gm_call_check_group(c, g, op));
+    GM_TRY(gm_call_check_tensor(c, g, op, "the block ", in));
     if (here) {
-        GM_TRY(check_tensor(c, g, op, "the result", to));
+        GM_TRY(gm_call_check_tensor(c, g, op, "the result ", to));
         GM_TRY(check_joined(g, op, in, to, dim));
         join = strip_of(to, dim, g->size);
         touched(to);
@@ -345,9 +321,9 @@ gm_status gm_comm_reduce_scatter(gm_comm *c, gm_group *g, gm_tensor *in, int dim
                                  gm_pending **out)
 {
     gm_pending *p;
-    GM_TRY(check_group(c, g, "reduce_scatter"));
-    GM_TRY(check_tensor(c, g, "reduce_scatter", "the tensor", in));
-    GM_TRY(check_tensor(c, g, "reduce_scatter", "the result", to));
+    GM_TRY(gm_call_check_group(c, g, "reduce_scatter"));
+    GM_TRY(gm_call_check_tensor(c, g, "reduce_scatter", "the tensor ", in));
+    GM_TRY(gm_call_check_tensor(c, g, "reduce_scatter", "the result ", to));
     GM_TRY(check_joined(g, "reduce_scatter", to, in, dim));
     GM_TRY(check_reduction(g, "reduce_scatter", in, op));
     gm_strip split = strip_of(in, dim, g->size);
@@ -384,12 +360,12 @@ gm_status gm_comm_scatter(gm_comm *c, gm_group *g, gm_tensor *in, int dim, int r
     bool        here = root == g->rank;
     gm_strip    split = {1, 0};
     gm_pending *p;
-    GM_TRY(check_group(c, g, "scatter"));
+    GM_TRY(gm_call_check_group(c, g, "scatter"));
     GM_TRY(check_place(g, "scatter", root));
-    GM_TRY(check_tensor(c, g, "scatter", "the result", to));
+    GM_TRY(gm_call_check_tensor(c, g, "scatter", "the result ", to));
     GM_TRY(check_dim(g, "scatter", to, dim));
     if (here) {
-        GM_TRY(check_tensor(c, g, "scatter", "the tensor", in));
+        GM_TRY(gm_call_check_tensor(c, g, "scatter", "the tensor ", in));
         GM_TRY(check_joined(g, "scatter", to, in, dim));
         split = strip_of(in, dim, g->size);
     }
@@ -424,9 +400,9 @@ static gm_status step_broadcast(gm_pending *p, int round)
 gm_status gm_comm_broadcast(gm_comm *c, gm_group *g, gm_tensor *t, int root, gm_pending **out)
 {
     gm_pending *p;
-    GM_TRY(check_group(c, g, "broadcast"));
+    GM_TRY(gm_call_check_group(c, g, "broadcast"));
     GM_TRY(check_place(g, "broadcast", root));
-    GM_TRY(check_tensor(c, g, "broadcast", "the tensor", t));
+    GM_TRY(gm_call_check_tensor(c, g, "broadcast", "the tensor ", t));
     GM_TRY(gm_pending_new(c, g, GM_CALL_broadcast, NULL, t, 0, 32, &p));
     p->step = step_broadcast;
     p->rounds = 2;
@@ -462,9 +438,9 @@ gm_status gm_comm_all_to_all(gm_comm *c, gm_group *g, gm_tensor *in, int split, 
 {
     char        a[200], b[200];
     gm_pending *p;
-    GM_TRY(check_group(c, g, "all_to_all"));
-    GM_TRY(check_tensor(c, g, "all_to_all", "the tensor", in));
-    GM_TRY(check_tensor(c, g, "all_to_all", "the result", to));
+    GM_TRY(gm_call_check_group(c, g, "all_to_all"));
+    GM_TRY(gm_call_check_tensor(c, g, "all_to_all", "the tensor ", in));
+    GM_TRY(gm_call_check_tensor(c, g, "all_to_all", "the result ", to));
     GM_TRY(check_dim(g, "all_to_all", in, split));
     GM_TRY(check_dim(g, "all_to_all", in, join));
     bool fits = in->dtype == to->dtype && in->ndim == to->ndim && in->shape[split] % g->size == 0;

@@ -273,3 +273,29 @@ void gm_comm_reset_traffic(gm_comm *c)
 {
     for (gm_group *g = c->groups; g; g = g->next) memset(g->account, 0, sizeof g->account);
 }
+
+/* ---- checks ---- */
+
+gm_status gm_call_check_group(gm_comm *c, const gm_group *g, const char *op)
+{
+    if (c->alone && g->size > 1)
+        return GM_FAIL(
+            GM_EINVAL,
+            "%s of group %s (%d ranks): only this rank runs this, and the others would never come; run it on "
+            "all ranks",
+            op, g->name, g->size);
+    return gm_comm_check_failed(c);
+}
+
+gm_status gm_call_check_tensor(const gm_comm *c, const gm_group *g, const char *op, const char *name,
+                               const gm_tensor *t)
+{
+    char text[200];
+    if (!t) return GM_FAIL(GM_EINVAL, "%s of group %s: %sis missing on this rank", op, g->name, name);
+    gm_tensor_describe(t, text, sizeof text);
+    if (!gm_tensor_is_contiguous(t))
+        return GM_FAIL(GM_EINVAL, "%s of group %s: %s%s is not contiguous; use :contiguous()", op, g->name, name, text);
+    if (c->transport->has_data && gm_tensor_numel(t) && !gm_tensor_data(t))
+        return GM_FAIL(GM_EINVAL, "%s of group %s: %s%s has no bytes in host memory", op, g->name, name, text);
+    return GM_OK;
+}

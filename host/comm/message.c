@@ -4,25 +4,6 @@
 
 #include "state.h"
 
-static gm_status check(gm_comm *c, const gm_group *g, const char *op, const gm_tensor *t)
-{
-    char text[200];
-    if (c->alone && g->size > 1)
-        return GM_FAIL(
-            GM_EINVAL,
-            "%s of group %s (%d ranks): only this rank runs this, and the others would never come; run it on "
-            "all ranks",
-            op, g->name, g->size);
-    GM_TRY(gm_comm_check_failed(c));
-    if (!t) return GM_OK;
-    gm_tensor_describe(t, text, sizeof text);
-    if (!gm_tensor_is_contiguous(t))
-        return GM_FAIL(GM_EINVAL, "%s of group %s: %s is not contiguous; use :contiguous()", op, g->name, text);
-    if (c->transport->has_data && gm_tensor_numel(t) && !gm_tensor_data(t))
-        return GM_FAIL(GM_EINVAL, "%s of group %s: %s has no bytes in host memory", op, g->name, text);
-    return GM_OK;
-}
-
 /* ---- all_to_all_rows ---- */
 
 static size_t row_bytes(const gm_tensor *t)
@@ -71,8 +52,9 @@ gm_status gm_comm_all_to_all_rows(gm_comm *c, gm_group *g, gm_tensor *in, const 
                                   const int64_t *receive, gm_pending **out)
 {
     gm_pending *p;
-    GM_TRY(check(c, g, "all_to_all", in));
-    GM_TRY(check(c, g, "all_to_all", to));
+    GM_TRY(gm_call_check_group(c, g, "all_to_all"));
+    GM_TRY(gm_call_check_tensor(c, g, "all_to_all", "", in));
+    GM_TRY(gm_call_check_tensor(c, g, "all_to_all", "", to));
     GM_TRY(check_rows(g, "sent", in, send));
     GM_TRY(check_rows(g, "received", to, receive));
     if (in->dtype != to->dtype || in->ndim != to->ndim ||
@@ -113,7 +95,7 @@ static gm_status step_barrier(gm_pending *p, int round)
 gm_status gm_comm_barrier(gm_comm *c, gm_group *g)
 {
     gm_pending *p;
-    GM_TRY(check(c, g, "barrier", NULL));
+    GM_TRY(gm_call_check_group(c, g, "barrier"));
     GM_TRY(gm_pending_new(c, g, GM_CALL_barrier, NULL, NULL, 0, 64, &p));
     p->step = step_barrier;
     while (1 << p->rounds < g->size) p->rounds++;
@@ -136,7 +118,8 @@ static gm_status start_message(gm_comm *c, gm_group *g, gm_collective call, gm_t
     gm_pending *p;
     const char *op = gm_call_name(call);
     bool        send = call == GM_CALL_send;
-    GM_TRY(check(c, g, op, t));
+    GM_TRY(gm_call_check_group(c, g, op));
+    GM_TRY(gm_call_check_tensor(c, g, op, "", t));
     if (other < 0 || other >= g->size)
         return GM_FAIL(GM_EINVAL, "%s in group %s: there is no place %d among %d", op, g->name, other, g->size);
     if (other == g->rank) return GM_FAIL(GM_EINVAL, "%s in group %s: a message to oneself", op, g->name);
@@ -201,7 +184,7 @@ static gm_status step_exchange(gm_pending *p, int round)
 gm_status gm_comm_exchange(gm_comm *c, gm_group *g, const void *bytes, size_t n, char **all, size_t *sizes)
 {
     gm_pending *p;
-    GM_TRY(check(c, g, "exchange", NULL));
+    GM_TRY(gm_call_check_group(c, g, "exchange"));
     GM_TRY(gm_pending_new(c, g, GM_CALL_exchange, NULL, NULL, 0, 4 * g->size, &p));
     p->text = malloc(n + 1);
     p->sizes = calloc((size_t)g->size, sizeof *p->sizes);

@@ -224,6 +224,12 @@ gm_status gm_comm_check_interrupt(gm_comm *c);
 /* One turn of a waiting loop that made no progress since `since`: spin, yield, or sleep a little. */
 void gm_comm_pause(double since, unsigned *turns);
 
+/* What every call asks first. Alone with a group of several is GM_EINVAL; another rank's failure is GM_EPEER. */
+gm_status gm_call_check_group(gm_comm *c, const gm_group *g, const char *op);
+/* GM_EINVAL unless t is there, contiguous and in host memory. name: "the block ", or "" where one tensor is meant. */
+gm_status gm_call_check_tensor(const gm_comm *c, const gm_group *g, const char *op, const char *name,
+                               const gm_tensor *t);
+
 /* ---- control.c ---- */
 
 /* Reads what other ranks say; true when something was there. */

@@ -83,12 +83,6 @@ local function axes_in(list)
   return wanted
 end
 
-local function split(text)
-  local list = {}
-  for name in text:gmatch "[^.]+" do list[#list + 1] = name end
-  return list
-end
-
 local function belongs(self, mode)
   local only, now = modes[mode][2], self.plan.tensor.mode
   return not only or only == now
@@ -106,7 +100,7 @@ local function axes_of(self, mode)
     end
     list = modes[mode][1]
   elseif type(mode) == "string" then
-    list = split(mode)
+    list = parallel.axis_names(mode)
   elseif type(mode) ~= "table" then
     error("context: say a ParallelMode, an axis set such as \"row.col\", or a list of axes; got "
       .. tostring(mode), 0)

@@ -15,6 +15,13 @@ local parallel = {}
 parallel.tensor_modes = { "1d", "2d", "2.5d", "3d", "sequence" }
 parallel.sequence_modes = { "ring", "ulysses" }
 
+--- Names of the axes of a group: "depth.row" -> { "depth", "row" }.
+function parallel.axis_names(text)
+  local list = {}
+  for name in text:gmatch "[^.]+" do list[#list + 1] = name end
+  return list
+end
+
 local function is_size(v) return type(v) == "number" and v >= 1 and v == math.floor(v) and v <= 2 ^ 20 end
 
 local function near(name, names)

@@ -6,6 +6,7 @@
 local core = require "ganymede.core"
 local json = require "ganymede.json"
 local literal = require "ganymede.literal"
+local parallel = require "ganymede.parallel"
 local ranks = require "ganymede.ranks"
 local scope = require("ganymede.tensor").scope
 
@@ -54,17 +55,11 @@ local function held(engine)
   return parameters, gradients, engine.optimizer:bytes()
 end
 
-local function split(name)
-  local axes = {}
-  for axis in name:gmatch "[^.]+" do axes[#axes + 1] = axis end
-  return axes
-end
-
 -- What this rank sent, by axes, op and phase.
 local function traffic()
   local entries = {}
   for i, e in ipairs(core.world() > 1 and core.comm_traffic() or {}) do
-    entries[i] = { axes = json.array(split(e.group)), op = e.op, phase = e.phase, calls = e.calls,
+    entries[i] = { axes = json.array(parallel.axis_names(e.group)), op = e.op, phase = e.phase, calls = e.calls,
       bytes_logical = e.bytes, bytes_copied = e.copied, seconds = e.seconds, seconds_exposed = e.exposed }
   end
   return json.array(entries)

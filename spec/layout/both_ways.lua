@@ -17,6 +17,17 @@ local both = { TOLERANCE = 1e-12, POISON = 3.5 }
 --- Sets the mesh from { name, size } pairs whose sizes multiply to the number of ranks.
 function both.mesh(...) core.set_mesh { ... } end
 
+--- The examples of a describe run in f64, after prepare() where it is given. setup and teardown: busted's.
+function both.in_f64(setup, teardown, prepare)
+  local before
+  setup(function()
+    before = gm.default_dtype()
+    gm.set_default_dtype "f64"
+    if prepare then prepare() end
+  end)
+  teardown(function() gm.set_default_dtype(before) end)
+end
+
 --- Dimension 0 cut by the axes of batches.
 both.rows = { cuts = { { "data" } } }
 

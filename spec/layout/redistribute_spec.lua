@@ -5,6 +5,7 @@
 -- On 4 ranks the mesh is data 2 x row 2; on fewer it is one axis of data, and `row` is an axis of size 1 that the mesh
 -- lacks, which cuts nothing.
 local gm = require "ganymede"
+local both = require "spec.layout.both_ways"
 local core = require "ganymede.core"
 local ops = gm.ops
 
@@ -24,13 +25,9 @@ local function names(axes) return table.concat(axes, ".") end
 local by_rows, whole = { cuts = { "data" } }, {}
 
 describe("layouts in Lua", function()
-  local before
-  setup(function()
-    before = gm.default_dtype()
-    gm.set_default_dtype "f64"
+  both.in_f64(setup, teardown, function()
     if world == 4 then core.set_mesh { { "data", 2 }, { "row", 2 } } else core.set_mesh { { "data", world } } end
   end)
-  teardown(function() gm.set_default_dtype(before) end)
 
   it("a tensor is whole until it is laid out otherwise", function()
     local layout = core.layout(numbers(3, 4))

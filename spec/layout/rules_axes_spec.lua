@@ -22,9 +22,7 @@ local function laid(text)
 end
 
 describe("rules of layouts on other axes:", function()
-  local before
-  setup(function() before = gm.default_dtype() gm.set_default_dtype "f64" end)
-  teardown(function() gm.set_default_dtype(before) end)
+  both.in_f64(setup, teardown)
 
   -- make() -> inputs; cuts: a text or false for each
   local function case(name, mesh, expect, make, cuts, fn, more)

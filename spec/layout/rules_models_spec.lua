@@ -59,13 +59,7 @@ local function gradients(model)
 end
 
 describe("a model on blocks of a batch", function()
-  local before
-  setup(function()
-    before = gm.default_dtype()
-    gm.set_default_dtype "f64"
-    both.mesh { "data", world }
-  end)
-  teardown(function() gm.set_default_dtype(before) end)
+  both.in_f64(setup, teardown, function() both.mesh { "data", world } end)
 
   for _, entry in ipairs(models) do
     local name, make = unpack(entry)

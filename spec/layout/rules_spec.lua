@@ -26,13 +26,7 @@ local function whole(limit, ...)
 end
 
 describe("rules of layouts", function()
-  local before
-  setup(function()
-    before = gm.default_dtype()
-    gm.set_default_dtype "f64"
-    both.mesh { "data", world }
-  end)
-  teardown(function() gm.set_default_dtype(before) end)
+  both.in_f64(setup, teardown, function() both.mesh { "data", world } end)
 
   -- inputs of n rows; cut[i]: input i is cut along its rows
   local function case(name, expect, make, cut, fn, more)

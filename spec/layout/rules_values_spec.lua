@@ -18,13 +18,7 @@ local function numbered(n)
 end
 
 describe("a tensor of which ranks hold blocks", function()
-  local before
-  setup(function()
-    before = gm.default_dtype()
-    gm.set_default_dtype "f64"
-    both.mesh { "data", world }
-  end)
-  teardown(function() gm.set_default_dtype(before) end)
+  both.in_f64(setup, teardown, function() both.mesh { "data", world } end)
 
   local function each(name, fn)
     for _, n in ipairs { 6, 4, 1 } do

@@ -44,13 +44,7 @@ local modes = core.world() == 4 and {
 
 for _, mode in ipairs(modes) do
   describe("products in " .. mode.name, function()
-    local before
-    setup(function()
-      before = gm.default_dtype()
-      gm.set_default_dtype "f64"
-      both.mesh(unpack(mode.mesh))
-    end)
-    teardown(function() gm.set_default_dtype(before) end)
+    both.in_f64(setup, teardown, function() both.mesh(unpack(mode.mesh)) end)
 
     it("make an MLP that gives the outputs and gradients of a serial one", function()
       both.agree { inputs = inputs(), cuts = mode.cuts, expect = mode.expect, fn = mlp }

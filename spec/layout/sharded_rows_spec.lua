@@ -29,13 +29,7 @@ local function logits_of(table, ids, scale, shift, classifier)
 end
 
 describe("rows that are cut along the dimension worked along:", function()
-  local before
-  setup(function()
-    before = gm.default_dtype()
-    gm.set_default_dtype "f64"
-    both.mesh({ "data", 2 }, { "tensor", 2 })
-  end)
-  teardown(function() gm.set_default_dtype(before) end)
+  both.in_f64(setup, teardown, function() both.mesh({ "data", 2 }, { "tensor", 2 }) end)
 
   local function inputs()
     local ids, targets = {}, {}

@@ -17,11 +17,11 @@ static const char *name_of(gm_op op, const gm_attrs *attrs)
     return named ? gm_function_name(attrs->function) : gm_op_name(op);
 }
 
-gm_status gm_layout_rule(gm_rank *r, gm_op op, int n_in, gm_value *const *in, gm_attrs *attrs, int n_out,
-                         const gm_spec *global, gm_layout *out, gm_fit *fit)
+gm_rule_call gm_rule_begin(gm_rank *r, const char *name, gm_op op, int n_in, gm_value *const *in, gm_attrs *attrs,
+                           int n_out, const gm_spec *global, gm_layout *out, gm_fit *fit)
 {
     gm_rule_call c = {.r = r,
-                      .name = name_of(op, attrs),
+                      .name = name,
                       .op = op,
                       .n_in = n_in,
                       .n_out = n_out,
@@ -33,6 +33,13 @@ gm_status gm_layout_rule(gm_rank *r, gm_op op, int n_in, gm_value *const *in, gm
     memset(c.to, -1, sizeof c.to);
     for (int i = 0; i < n_in; i++) fit[i] = (gm_fit){.layout = in[i] ? in[i]->layout : gm_layout_replicated()};
     for (int i = 0; i < n_out; i++) out[i] = gm_layout_replicated();
+    return c;
+}
+
+gm_status gm_layout_rule(gm_rank *r, gm_op op, int n_in, gm_value *const *in, gm_attrs *attrs, int n_out,
+                         const gm_spec *global, gm_layout *out, gm_fit *fit)
+{
+    gm_rule_call c = gm_rule_begin(r, name_of(op, attrs), op, n_in, in, attrs, n_out, global, out, fit);
     return families[op](&c);
 }
 

@@ -22,6 +22,9 @@ typedef struct gm_rule_call {
     int8_t to[8][GM_MAX_DIMS];
 } gm_rule_call;
 
+/* A call in which nothing is joined yet: outputs replicated, inputs as they are. */
+gm_rule_call gm_rule_begin(gm_rank *r, const char *name, gm_op op, int n_in, gm_value *const *in, gm_attrs *attrs,
+                           int n_out, const gm_spec *global, gm_layout *out, gm_fit *fit);
 /* GM_ESHAPE: why, and what the inputs are. */
 gm_status gm_rule_refuse(const gm_rule_call *c, const char *why);
 /* Dimension d of input i is dimension `to` of the output: its cuts become the output's. NULL inputs are allowed. */

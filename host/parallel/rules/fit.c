@@ -54,12 +54,7 @@ static gm_status finish(gm_rank *r, const char *name, gm_rule rule, gm_value *x,
     GM_TRY(gm_value_take(r, block, &v));
     v->layout = *layout;
     memcpy(v->shape, x->shape, sizeof v->shape);
-    gm_record rec = {.name = name, .rule = rule, .n_in = 1, .in = &x, .n_out = 1, .out = &v};
-    if (n_extra) memcpy(rec.extra, extra, (size_t)n_extra * sizeof *extra);
-    gm_status st = gm_tape_record(r, &rec);
-    if (st == GM_OK) *y = v;
-    else gm_value_release(v);
-    return st;
+    return gm_tape_record_one(r, name, rule, x, v, extra, n_extra, y);
 }
 
 /* count copies of element `at` of dimension d, as a view. */

@@ -55,7 +55,7 @@ gm_status gm_sharded_argmax(gm_rank *r, gm_value *x, gm_value **index)
     if (gm_all_replicated(r, 1, &x) || !x->ndim || !x->layout.n_cuts[x->ndim - 1])
         return gm_apply(r, GM_OP_argmax, 1, &x, &a, 1, NULL, index);
     GM_TRY(gm_judge_call(GM_OP_argmax, 1, &x, &a, 1, &global));
-    gm_rule_call c = gm_rows_call(r, "argmax", GM_OP_argmax, 1, &x, &a, &global, &layout, &fit);
+    gm_rule_call c = gm_rule_begin(r, "argmax", GM_OP_argmax, 1, &x, &a, 1, &global, &layout, &fit);
     GM_TRY(gm_rule_no_partial(&c));
     for (int d = 0; d < global.ndim; d++) gm_layout_copy_dim(&rows, d, &x->layout, d);
     GM_TRY(find(r, x, &t));

@@ -215,7 +215,7 @@ gm_status gm_sharded_cross_entropy(gm_rank *r, gm_value *logits, gm_value *targe
         GM_TRY(gm_judge_call(GM_OP_cross_entropy, N_IN, in, &a, 2, global));
         rows = global[0];
         rows.shape[rows.ndim++] = logits->shape[last];
-        gm_rule_call c = gm_rows_call(r, "cross_entropy", GM_OP_cross_entropy, N_IN, in, &a, &rows, &layout, fit);
+        gm_rule_call c = gm_rule_begin(r, "cross_entropy", GM_OP_cross_entropy, N_IN, in, &a, 1, &rows, &layout, fit);
         GM_TRY(gm_rule_no_partial(&c));
         for (int d = 0; d <= last; d++) GM_TRY(gm_rule_join(&c, LOGITS, d, d));
         for (int d = 0; d < last; d++) GM_TRY(gm_rule_join(&c, TARGET, d, d));

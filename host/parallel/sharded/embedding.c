@@ -108,7 +108,7 @@ gm_status gm_sharded_embedding(gm_rank *r, gm_value *w, gm_value *index, int64_t
     if (padding_index < -1 || padding_index >= w->shape[0])
         return GM_FAIL(GM_EINVAL, "embedding: padding_index %" PRId64 " is neither -1 nor one of %" PRId64 " rows",
                        padding_index, w->shape[0]);
-    gm_rule_call c = gm_rows_call(r, "embedding", GM_OP_embedding, N_IN, in, &a, &global, &layout, fit);
+    gm_rule_call c = gm_rule_begin(r, "embedding", GM_OP_embedding, N_IN, in, &a, 1, &global, &layout, fit);
     GM_TRY(gm_rule_no_partial(&c));
     for (int d = 0; d < index->ndim; d++) GM_TRY(gm_rule_join(&c, INDEX, d, d));
     GM_TRY(gm_rule_join(&c, W, 1, index->ndim));

@@ -66,25 +66,6 @@ gm_tensor *gm_rows_keep(gm_rows *w, gm_tensor *t)
 
 /* ---- operands ---- */
 
-gm_rule_call gm_rows_call(gm_rank *r, const char *name, gm_op op, int n_in, gm_value *const *in, gm_attrs *attrs,
-                          const gm_spec *global, gm_layout *out, gm_fit *fit)
-{
-    gm_rule_call c = {.r = r,
-                      .name = name,
-                      .op = op,
-                      .n_in = n_in,
-                      .n_out = 1,
-                      .in = in,
-                      .attrs = attrs,
-                      .global = global,
-                      .out = out,
-                      .fit = fit};
-    memset(c.to, -1, sizeof c.to);
-    for (int i = 0; i < n_in; i++) fit[i] = (gm_fit){.layout = in[i] ? in[i]->layout : gm_layout_replicated()};
-    *out = gm_layout_replicated();
-    return c;
-}
-
 gm_tensor *gm_rows_shaped(gm_rows *w, gm_tensor *t, int ndim, const int64_t *shape)
 {
     gm_tensor *y = NULL;

@@ -41,9 +41,6 @@ gm_tensor *gm_rows_keep(gm_rows *w, gm_tensor *t);
 
 /* ---- operands ---- */
 
-/* A call for the rules of family.h: `global` is the shape of what the operands' dimensions are joined to. */
-gm_rule_call gm_rows_call(gm_rank *r, const char *name, gm_op op, int n_in, gm_value *const *in, gm_attrs *attrs,
-                          const gm_spec *global, gm_layout *out, gm_fit *fit);
 /* The local tensor as (lines, last dimension): a view where possible, else of a copy. */
 gm_tensor *gm_rows_flat(gm_rows *w, gm_tensor *t);
 /* One number a line, (lines, 1). */
