@@ -61,7 +61,8 @@ function Engine:eval()
   return self
 end
 
---- What the coming step holds: its contributing targets and its number of batches. The step loader calls it.
+--- What the coming step holds: its contributing targets (a list, one number a term, for a criterion of several
+-- terms) and its number of batches. The step loader calls it.
 function Engine:announce(targets, batches)
   self.announced = { targets = targets, batches = batches }
   self.batch, self.samples, self.loss_part, self.fresh = 0, 0, 0, true -- also of a step that an error broke off
@@ -148,12 +149,23 @@ end
 --- The same from a tensor and its gradient, where there is no scalar loss.
 function Engine:backward_by_grad(t, gradient) one_backward(self, core.backward, t, gradient) end
 
---- This rank's term of the number of targets in label that the criterion counts. No communication where the criterion
--- needs none (count_part).
-function Engine:targets_part(label)
+--- This rank's terms of the numbers of targets in label, a list with one for each term of the criterion. No
+-- communication where the criterion needs none (count_part).
+function Engine:targets_parts(label)
   local criterion = self.loss_function
-  if criterion and criterion.count_part then return criterion:count_part(label) end
-  return ranks.share(criterion and criterion:count(label) or label:numel())
+  if not criterion or not criterion.count_part then
+    return { ranks.share(criterion and criterion:count(label) or label:numel()) }
+  end
+  local part = criterion:count_part(label)
+  return type(part) == "table" and part or { part }
+end
+
+--- This rank's terms of the criterion's sums, not divided by counts: a list as long as targets_parts gives.
+function Engine:loss_parts(output, label)
+  local criterion, parts = self.loss_function, {}
+  local sums = criterion.terms and criterion:terms(output, label) or { criterion(output, label, 1) }
+  for k, sum in ipairs(sums) do parts[k] = ranks.part(sum) end
+  return parts
 end
 
 -- ---------------------------------------------------------------- the update

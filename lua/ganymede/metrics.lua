@@ -2,10 +2,12 @@
 --
 --     local mean = metrics.Mean()
 --     mean:update(sum, count)    mean:value()    mean:last()    mean:reset()
+--     metrics.SumOfMeans()       the same for several terms: update({ sums }, { counts })
 --
 -- A mean of means would weigh a small last batch too heavily: sums and counts are kept instead.
 -- @module ganymede.metrics
 local ops = require "ganymede.ops"
+local ranks = require "ganymede.ranks"
 
 local metrics = {}
 
@@ -35,6 +37,42 @@ function Mean:state() return { sum = self.sum, count = self.count } end
 function Mean:load_state(state)
   self:reset()
   self.sum, self.count = state.sum, state.count
+end
+
+local SumOfMeans = {}
+SumOfMeans.__index = SumOfMeans
+
+--- What a loss of several terms is over many batches: each term over its own count, then their sum.
+function metrics.SumOfMeans() return setmetatable({ means = {} }, SumOfMeans) end
+
+function SumOfMeans:update(sums, counts)
+  for k, sum in ipairs(sums) do
+    self.means[k] = self.means[k] or metrics.Mean()
+    self.means[k]:update(sum, counts[k])
+  end
+end
+
+-- nil where no term has anything
+local function total(self, which)
+  local sum
+  for _, mean in ipairs(self.means) do
+    local value = mean[which](mean)
+    sum = value and (sum or 0) + value or sum
+  end
+  return sum
+end
+
+function SumOfMeans:value() return total(self, "value") end
+function SumOfMeans:last() return total(self, "last") end
+
+--- Two lists of equal length, of this rank's terms -> the same of all ranks, from one small sum (collective).
+function metrics.over_ranks(sums, counts)
+  local n, both = #sums, {}
+  for k = 1, n do both[k], both[n + k] = sums[k], counts[k] end
+  both = ranks.sum(both)
+  local all_sums, all_counts = {}, {}
+  for k = 1, n do all_sums[k], all_counts[k] = both[k], both[n + k] end
+  return all_sums, all_counts
 end
 
 --- Number of rows of output (..., classes) whose largest entry stands at label (...), as a scalar tensor.

@@ -35,34 +35,28 @@ end
 --- Goes to a step of this epoch, 0 for its first.
 function StepLoader:seek(step) self.loader:seek(step * self.accumulation) end
 
--- Contributing targets of a batch -> those that all ranks know of, and this rank's term of the others.
-local function count_of(engine, y)
-  local criterion = engine.loss_function
-  if y == nil or not criterion then return 0, 0 end
-  if criterion.count_part then return 0, criterion:count_part(y) end
-  return criterion:count(y), 0
-end
-
--- The count of a whole step, from one small sum over the ranks at most.
+-- Contributing targets of a whole step, a number for each term of the criterion, from one small sum over the ranks
+-- at most: a criterion without count_part counts what all ranks know.
 local function count_step(engine, step)
   ranks.phase "forward"
-  local known, part = 0, 0
+  local criterion, totals = engine.loss_function, {}
+  if not criterion then return { 0 } end
   for _, batch in ipairs(step) do
-    local all, own = count_of(engine, batch[2])
-    known, part = known + all, part + own
+    local count = batch[2] == nil and 0 or (criterion.count_part or criterion.count)(criterion, batch[2])
+    for k, n in ipairs(type(count) == "table" and count or { count }) do totals[k] = (totals[k] or 0) + n end
   end
-  local criterion = engine.loss_function
-  return criterion and criterion.count_part and ranks.sum { part }[1] or known
+  return criterion.count_part and ranks.sum(totals) or totals
 end
 
--- Integers are tokens; anything else is none.
+-- Integers are tokens, one a position of the last dimension; anything else is none.
 local function tokens_of(x)
   local dtype = x:dtype()
-  return (dtype == "i64" or dtype == "i32") and x:numel() or 0
+  return (dtype == "i64" or dtype == "i32") and x:size(1) * (x:dim() > 1 and x:size(-1) or 1) or 0
 end
 
 --- The batches of the next step, or nil at the end of the epoch: list of { x, y }, held by the caller's
--- scope; fields targets, samples and tokens count the whole of it.
+-- scope; fields targets (of all terms of the criterion), samples and tokens count the
+-- whole of it.
 function StepLoader:next_step()
   local step = { targets = 0, samples = 0, tokens = 0 }
   for i = 1, self.accumulation do
@@ -73,8 +67,9 @@ function StepLoader:next_step()
   end
   if #step == 0 then return nil end
   if self.engine then
-    step.targets = count_step(self.engine, step)
-    self.engine:announce(step.targets, #step)
+    local counts = count_step(self.engine, step)
+    for _, n in ipairs(counts) do step.targets = step.targets + n end
+    self.engine:announce(#counts == 1 and counts[1] or counts, #step)
   end
   return step
 end

@@ -104,10 +104,19 @@ end
 
 -- ---------------------------------------------------------------- training
 
--- Outputs or labels of the batches of a step as one tensor. Pieces of batches do not make a piece of the step, so on
--- several ranks they are gathered first.
+-- Outputs or labels of the batches of a step as one tensor (a list of tensors where the model gives a list). Pieces
+-- of batches do not make a piece of the step, so on several ranks they are gathered first.
 local function joined(list)
   if #list <= 1 then return list[1] end
+  if not core.is_tensor(list[1]) then
+    local out = {}
+    for k = 1, #list[1] do
+      local entries = {}
+      for i, outputs in ipairs(list) do entries[i] = outputs[k] end
+      out[k] = joined(entries)
+    end
+    return out
+  end
   if core.world() == 1 then return ops.cat(list, 1) end
   local whole = {}
   for i, t in ipairs(list) do whole[i] = core.gather(t) end
@@ -240,11 +249,9 @@ end
 
 -- ---------------------------------------------------------------- evaluation
 
--- Mean loss of a batch, its sum and count over all ranks from one small sum; nil where there is nothing to count.
+-- Mean loss of a batch, its sums and counts over all ranks from one small sum; nil where there is nothing to count.
 local function measure(self, output, label, mean)
-  local engine = self.engine
-  local sums = ranks.sum { ranks.part(engine.loss_function(output, label, 1)), engine:targets_part(label) }
-  mean:update(sums[1], sums[2])
+  mean:update(metrics.over_ranks(self.engine:loss_parts(output, label), self.engine:targets_parts(label)))
   return mean:last()
 end
 
@@ -267,7 +274,7 @@ end
 --- Runs the loader once in evaluation mode -> table of metrics (loss, and what hooks add to
 -- trainer.metrics.test). Changes neither parameters nor the random numbers of training.
 function Trainer:evaluate(loader)
-  local engine, mean = self.engine, metrics.Mean()
+  local engine, mean = self.engine, metrics.SumOfMeans()
   local training = engine.training
   self.metrics.test = {}
   self:call "before_test"

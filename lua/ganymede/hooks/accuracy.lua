@@ -1,5 +1,6 @@
 --- AccuracyHook: share of right answers, in trainer.metrics.train.accuracy (of the epoch so far) and
--- trainer.metrics.test.accuracy.
+-- trainer.metrics.test.accuracy. A criterion of several terms that knows its right answers (criterion:hits) has one
+-- share a term, under its criterion.accuracy_names: BERTLoss { "accuracy", "pair_accuracy" }.
 local base = require "ganymede.hooks.base"
 local metrics = require "ganymede.metrics"
 local ranks = require "ganymede.ranks"
@@ -12,39 +13,82 @@ local AccuracyHook = base.class("AccuracyHook", {
 
 function AccuracyHook:build(opt)
   self.needs_output = opt.train
-  self.train, self.test = metrics.Mean(), metrics.Mean()
+  self.train, self.test = { metrics.Mean() }, { metrics.Mean() }
+end
+
+local function criterion_of(trainer) return trainer.engine.loss_function end
+
+-- Names of the shares that are measured.
+local function names(self, trainer)
+  local criterion = criterion_of(trainer)
+  return not self.opt.accuracy_func and criterion and criterion.hits and criterion.accuracy_names or { "accuracy" }
+end
+
+-- This rank's terms of the numbers of right answers, a list.
+local function right_answers(self, trainer, output, label)
+  local own, criterion = self.opt.accuracy_func, criterion_of(trainer)
+  if own then return { ranks.share(own(output, label)) } end
+  local hits = criterion and criterion.hits and criterion:hits(output, label) or { metrics.hits(output, label) }
+  local parts = {}
+  for k, hit in ipairs(hits) do parts[k] = ranks.part(hit) end
+  return parts
 end
 
 -- Adds a batch: right answers and labels that count (a criterion may ignore some), from one small sum over the ranks.
-local function add(self, mean, trainer, output, label)
-  local own = self.opt.accuracy_func
-  local right = own and ranks.share(own(output, label)) or ranks.part(metrics.hits(output, label))
-  local sums = ranks.sum { right, trainer.engine:targets_part(label) }
-  mean:update(sums[1], sums[2])
+local function add(self, means, trainer, output, label)
+  local sums, counts = metrics.over_ranks(right_answers(self, trainer, output, label),
+    trainer.engine:targets_parts(label))
+  for k, sum in ipairs(sums) do
+    means[k] = means[k] or metrics.Mean()
+    means[k]:update(sum, counts[k])
+  end
+end
+
+local function reset(means)
+  for _, mean in ipairs(means) do mean:reset() end
+end
+
+-- Writes the shares into a table of metrics.
+local function tell(self, means, trainer, into)
+  for k, name in ipairs(names(self, trainer)) do into[name] = means[k] and means[k]:value() end
 end
 
 function AccuracyHook:before_train_epoch(trainer)
-  if trainer.step_of_epoch == 0 then self.train:reset() end
+  if trainer.step_of_epoch == 0 then reset(self.train) end
 end
 
 function AccuracyHook:after_train_iter(trainer, output, label)
   if not self.opt.train then return end
   add(self, self.train, trainer, output, label)
-  trainer.metrics.train.accuracy = self.train:value()
+  tell(self, self.train, trainer, trainer.metrics.train)
 end
 
-function AccuracyHook:before_test_epoch() self.test:reset() end
+function AccuracyHook:before_test_epoch() reset(self.test) end
 
 function AccuracyHook:after_test_iter(trainer, output, label)
   add(self, self.test, trainer, output, label)
 end
 
 function AccuracyHook:after_test_epoch(trainer)
-  trainer.metrics.test.accuracy = self.test:value()
-  if self.test:value() then trainer:say(("test  accuracy %.4f"):format(self.test:value())) end
+  local test, said = trainer.metrics.test, {}
+  tell(self, self.test, trainer, test)
+  for _, name in ipairs(names(self, trainer)) do
+    if test[name] then said[#said + 1] = ("%s %.4f"):format(name:gsub("_", " "), test[name]) end
+  end
+  if #said > 0 then trainer:say("test  " .. table.concat(said, "  ")) end
 end
 
-function AccuracyHook:state() return self.train:state() end
-function AccuracyHook:load_state(state) self.train:load_state(state) end
+function AccuracyHook:state()
+  local state = {}
+  for k, mean in ipairs(self.train) do state[k] = mean:state() end
+  return state
+end
+
+function AccuracyHook:load_state(state)
+  for k, one in ipairs(state) do
+    self.train[k] = self.train[k] or metrics.Mean()
+    self.train[k]:load_state(one)
+  end
+end
 
 return AccuracyHook

@@ -5,14 +5,20 @@
 -- batch's own, which makes the loss a mean, as in PyTorch. When nothing contributes the loss is 0. A target that is
 -- cut over ranks counts as a whole; where that takes communication, criterion:count_part(target) gives this
 -- rank's term without any, so that a step of several batches asks once.
+--
+-- A loss of several terms (BERTLoss) has a count for each: count and count_part give lists, and count is taken as
+-- one. criterion:terms(output, target) gives the terms' sums, criterion:hits(output, target) the numbers of right
+-- answers, as lists of scalar tensors; criterion.accuracy_names says what the latter measure.
 -- @module ganymede.nn.losses
 local gm = require "ganymede"
 local core = require "ganymede.core"
+local metrics = require "ganymede.metrics"
 local module = require "ganymede.nn.module"
 local ops = require "ganymede.ops"
 local ranks = require "ganymede.ranks"
 
-local function over(rows, count) return ops.mul(ops.sum(rows), 1 / math.max(count, 1)) end
+-- A sum, a scalar tensor, over the number of its targets.
+local function over(sum, count) return ops.mul(sum, 1 / math.max(count, 1)) end
 
 local CrossEntropyLoss = module.class("CrossEntropyLoss", nil, "losses")
 
@@ -32,24 +38,76 @@ local function counted(t, value, read) return gm.no_grad(function() return read(
 
 local function item(t) return t:item() end
 
---- target (...) integers -> number of those that are not ignored. On the meta device, which has no values, all.
-function CrossEntropyLoss:count(target)
+-- Contributing targets, read by item (of all ranks) or ranks.part. On the meta device, which has no values, all.
+local function count_of(target, ignored, read)
   if core.device().backend == "meta" then return target:numel() end
-  return gm.scope(counted, target, self.opt.ignore_index, item)
+  return gm.scope(counted, target, ignored, read)
 end
 
+--- target (...) integers -> number of those that are not ignored.
+function CrossEntropyLoss:count(target) return count_of(target, self.opt.ignore_index, item) end
+
 --- This rank's term of count(target).
-function CrossEntropyLoss:count_part(target)
-  if core.device().backend == "meta" then return target:numel() end
-  return gm.scope(counted, target, self.opt.ignore_index, ranks.part)
-end
+function CrossEntropyLoss:count_part(target) return count_of(target, self.opt.ignore_index, ranks.part) end
 
 --- logits (..., classes), target (...) i64 or i32 -> scalar; backward: dlogits is set.
 function CrossEntropyLoss:forward(logits, target, count)
   local rows = ops.cross_entropy(logits, target, {
     ignore_index = self.opt.ignore_index, label_smoothing = self.opt.label_smoothing,
   })
-  return over(rows, count or self:count(target))
+  return over(ops.sum(rows), count or self:count(target))
+end
+
+local BERTLoss = module.class("BERTLoss", nil, "losses")
+
+BERTLoss.options = {
+  ignore_index = { type = "integer", default = -100, doc = "targets of this value cost nothing and do not count" },
+}
+BERTLoss.accuracy_names = { "accuracy", "pair_accuracy" }
+
+-- target (b, s + 1) -> tokens' targets (b, s), pairs' (b)
+local function split_target(target)
+  if target:dim() ~= 2 or target:size(2) < 2 then
+    error(("BERTLoss: targets must be (batch, sequence + 1): of the tokens, then of the pair; got (%s)"):format(
+      table.concat(target:shape(), ", ")), 0)
+  end
+  local s = target:size(2) - 1
+  return ops.narrow(target, 2, 1, s), ops.select(target, 2, s + 1)
+end
+
+-- Two numbers: of tokens and of pairs.
+local function counts_of(target, ignored, read)
+  return gm.scope(function()
+    local tokens, of_pairs = split_target(target)
+    return { count_of(tokens, ignored, read), count_of(of_pairs, ignored, read) }
+  end)
+end
+
+function BERTLoss:count(target) return counts_of(target, self.opt.ignore_index, item) end
+function BERTLoss:count_part(target) return counts_of(target, self.opt.ignore_index, ranks.part) end
+
+-- fn(output, target) of tokens and of pairs
+local function both(output, target, fn)
+  local tokens, of_pairs = split_target(target)
+  return { fn(output[1], tokens), fn(output[2], of_pairs) }
+end
+
+--- Sums of the cross entropies of the tokens and of the pairs.
+function BERTLoss:terms(output, target)
+  local ignored = { ignore_index = self.opt.ignore_index }
+  return both(output, target, function(logits, wanted) return ops.sum(ops.cross_entropy(logits, wanted, ignored)) end)
+end
+
+--- Right answers among the tokens and among the pairs; ignored targets are never right.
+function BERTLoss:hits(output, target) return both(output, target, metrics.hits) end
+
+--- output { tokens' logits (b, s, vocabulary), pairs' logits (b, 2) }, target (b, s + 1) i64: the tokens' targets, most
+-- of them ignored, then the pair's (0: the second text follows the first, 1: it does not) -> the mean over the tokens
+-- that are asked for plus the mean over the pairs (Devlin et al. 2019), each over its own count.
+function BERTLoss:forward(output, target, count)
+  local terms = self:terms(output, target)
+  count = count or self:count(target)
+  return ops.add(over(terms[1], count[1]), over(terms[2], count[2]))
 end
 
 local MSELoss = module.class("MSELoss", nil, "losses")
@@ -63,7 +121,7 @@ function MSELoss:count(target) return target:numel() end -- luacheck: ignore sel
 function MSELoss:forward(output, target, count)
   local a, b = table.concat(output:shape(), ", "), table.concat(target:shape(), ", ")
   if a ~= b then error(("output (%s) and target (%s) differ in shape"):format(a, b), 0) end
-  return over(ops.square(ops.sub(output, target)), count or self:count(target))
+  return over(ops.sum(ops.square(ops.sub(output, target))), count or self:count(target))
 end
 
-return { CrossEntropyLoss = CrossEntropyLoss, MSELoss = MSELoss }
+return { CrossEntropyLoss = CrossEntropyLoss, BERTLoss = BERTLoss, MSELoss = MSELoss }
