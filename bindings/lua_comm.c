@@ -322,6 +322,38 @@ static int traffic(lua_State *L)
     return 1;
 }
 
+/* comm_trace(on): by module from now on, or no more */
+static int trace(lua_State *L)
+{
+    L_TRY(L, gm_comm_trace(gm_lua_comm(L), lua_toboolean(L, 1)));
+    return 0;
+}
+
+/* comm_traced() -> list of { path, group, op, phase, calls, bytes } */
+static int traced(lua_State *L)
+{
+    const gm_comm *c = gm_lua_comm(L);
+    int            n = gm_comm_traced(c, NULL, 0);
+    gm_traced     *e = lua_newuserdata(L, sizeof *e * (size_t)(n + 1));
+    n = gm_comm_traced(c, e, n);
+    lua_createtable(L, n, 0);
+    for (int i = 0; i < n; i++) {
+        lua_createtable(L, 0, 6);
+        lua_pushstring(L, e[i].path);
+        lua_setfield(L, -2, "path");
+        lua_pushstring(L, e[i].group);
+        lua_setfield(L, -2, "group");
+        lua_pushstring(L, e[i].op);
+        lua_setfield(L, -2, "op");
+        lua_pushstring(L, gm_phase_name(e[i].phase));
+        lua_setfield(L, -2, "phase");
+        set_number(L, "calls", (double)e[i].calls);
+        set_number(L, "bytes", (double)e[i].bytes);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
 static int reset_traffic(lua_State *L)
 {
     gm_comm_reset_traffic(gm_lua_comm(L));
@@ -364,6 +396,8 @@ int gm_open_comm(lua_State *L)
                                          {"comm_close", close_comm},
                                          {"comm_traffic", traffic},
                                          {"comm_reset_traffic", reset_traffic},
+                                         {"comm_trace", trace},
+                                         {"comm_traced", traced},
                                          {"comm_flight", flight},
                                          {"comm_transport", transport},
                                          {NULL, NULL}};

@@ -163,28 +163,31 @@ static int set_path(lua_State *L)
     return 1;
 }
 
-/* counters() -> { flops, bytes, calls } of all ops run so far, and by_op = { name = { ... } } */
+/* counters() -> { flops, product_flops, bytes, calls } of all ops run so far, and by_op = { name = { ... } } */
 static int counters(lua_State *L)
 {
     gm_device *dev;
-    double     flops = 0, bytes = 0, calls = 0;
+    double     flops = 0, products = 0, bytes = 0, calls = 0;
     L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
-    lua_createtable(L, 0, 4);
+    lua_createtable(L, 0, 5);
     lua_newtable(L);
     for (int i = 0; i < GM_OP_COUNT; i++) {
         gm_op_counter *c = &dev->counters[i];
         if (!c->calls) continue;
         flops += c->flops;
+        products += c->products;
         bytes += c->bytes;
         calls += (double)c->calls;
-        lua_createtable(L, 0, 3);
+        lua_createtable(L, 0, 4);
         set_number(L, "flops", c->flops);
+        set_number(L, "product_flops", c->products);
         set_number(L, "bytes", c->bytes);
         set_number(L, "calls", (double)c->calls);
         lua_setfield(L, -2, gm_op_name((gm_op)i));
     }
     lua_setfield(L, -2, "by_op");
     set_number(L, "flops", flops);
+    set_number(L, "product_flops", products);
     set_number(L, "bytes", bytes);
     set_number(L, "calls", calls);
     return 1;

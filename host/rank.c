@@ -165,6 +165,21 @@ gm_status gm_rank_set_path(gm_rank *r, const char *path)
     return GM_OK;
 }
 
+gm_status gm_rank_enter_path(gm_rank *r, const char *path, char **before)
+{
+    char     *kept = strdup(r->path);
+    gm_status st = kept ? gm_rank_set_path(r, path) : GM_FAIL(GM_ENOMEM, "no memory for a module path");
+    if (st == GM_OK) *before = kept;
+    else free(kept);
+    return st;
+}
+
+void gm_rank_leave_path(gm_rank *r, char *before)
+{
+    strcpy(r->path, before); /* fits: the room never shrinks */
+    free(before);
+}
+
 void gm_rank_place(gm_rank *r, const char *op) { gm_pool_set_place(r->device->pool, r->path, op); }
 
 static gm_site *find_site(gm_site *sites, uint32_t room, uint64_t path)

@@ -60,6 +60,9 @@ gm_status gm_rank_device(gm_rank *r, gm_device **out);
 
 /* The module that runs from now on: errors, memory accounts and random sites name it. Copied. */
 gm_status gm_rank_set_path(gm_rank *r, const char *path);
+/* The same for a while: *before is to be given to gm_rank_leave_path, which takes it. */
+gm_status gm_rank_enter_path(gm_rank *r, const char *path, char **before);
+void      gm_rank_leave_path(gm_rank *r, char *before);
 /* Charges what is allocated next to (current path, op). */
 void gm_rank_place(gm_rank *r, const char *op);
 

@@ -38,10 +38,11 @@ static double flops_matmul(const gm_call *c)
     return 2 * first_out(c) * (double)a->shape[a->ndim - 1 - c->attrs->transpose_a];
 }
 
+static double linear_product(const gm_call *c) { return 2 * first_out(c) * (double)c->in[1]->shape[1]; }
+
 static double flops_linear(const gm_call *c)
 {
-    double y = first_out(c);
-    return 2 * y * (double)c->in[1]->shape[1] + (c->in[2] ? y : 0) + (c->attrs->function ? y : 0);
+    return linear_product(c) + first_out(c) * ((c->in[2] ? 1 : 0) + (c->attrs->function ? 1 : 0));
 }
 
 static double flops_bias_activation_grad(const gm_call *c)
@@ -107,6 +108,17 @@ static double (*const rules[GM_OP_COUNT])(const gm_call *) = {
 #include "ops.def"
 #undef GM_OP
 };
+
+double gm_cost_products(const gm_call *call)
+{
+    switch (call->op) {
+    case GM_OP_linear: return linear_product(call);
+    case GM_OP_matmul:
+    case GM_OP_attention:
+    case GM_OP_attention_grad: return rules[call->op](call);
+    default: return 0;
+    }
+}
 
 static double distinct_bytes(const gm_tensor *t)
 {

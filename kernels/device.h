@@ -20,6 +20,7 @@ typedef struct gm_step_block {
 typedef struct gm_op_counter {
     uint64_t calls;
     double   flops, bytes;
+    double   products; /* of flops: matrix products and attention */
 } gm_op_counter;
 
 struct gm_device {

@@ -90,6 +90,7 @@ gm_status gm_run_with(gm_device *dev, const gm_backend *backend, const gm_call *
     c->calls++;
     c->flops += flops;
     c->bytes += bytes;
+    c->products += gm_cost_products(call);
     return backend->kernel[call->op](dev, call);
 }
 

@@ -98,5 +98,8 @@ gm_status gm_infer(const gm_call *call, gm_spec *spec);
 /* Floating point operations, and bytes read and written once, of a call that gm_infer accepted and
  * whose outputs are in place. Repeated elements (stride 0) are read once. */
 void gm_cost(const gm_call *call, double *flops, double *bytes);
+/* Of these operations, those of matrix products and attention: over all ranks of a job they add up to what one rank
+ * would do, while elementwise work on values that ranks hold copies of is repeated by each. */
+double gm_cost_products(const gm_call *call);
 
 #endif

@@ -294,8 +294,9 @@ static gm_status run_node(gm_backward *b)
     node *n = b->node;
     bool  any = false;
     for (int i = 0; i < n->n_out; i++) any |= n->out[i].grad != NULL;
-    if (!any) return GM_OK; /* the loss does not depend on it */
-    gm_pool_set_place(b->rank->device->pool, n->path, n->name);
+    if (!any) return GM_OK;                     /* the loss does not depend on it */
+    GM_TRY(gm_rank_set_path(b->rank, n->path)); /* what it sends and allocates is that module's */
+    gm_rank_place(b->rank, n->name);
     gm_status st = run_rule(b);
     if (st == GM_OK || !*n->path) return st;
     return GM_FAIL(st, "backward of %s in %s: %s", n->name, n->path, gm_last_error());
@@ -356,11 +357,13 @@ gm_status gm_tape_backward(gm_value *loss, gm_value *seed)
     gm_rank  *r = loss->rank;
     gm_tape  *t = r->tape;
     gm_status st;
+    char     *path;
     if (!loss->requires_grad)
         return GM_FAIL(GM_EINVAL, "backward: the loss does not depend on anything that requires a gradient "
                                   "(or was computed under no_grad)");
     if (!t || loss->tape != t->number)
         return GM_FAIL(GM_EINVAL, "backward: the tape of this loss has been run or dropped; compute the loss again");
+    GM_TRY(gm_rank_enter_path(r, "", &path));
     st = seed_gradient(t, loss, seed);
     r->no_grad++;
     for (int i = t->n - 1; i >= 0 && st == GM_OK; i--) {
@@ -371,6 +374,7 @@ gm_status gm_tape_backward(gm_value *loss, gm_value *seed)
         gm_tape_release_node(&t->nodes[i]);
     }
     r->no_grad--;
+    gm_rank_leave_path(r, path);
     gm_tape_drop(r);
     return st;
 }

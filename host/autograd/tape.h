@@ -61,6 +61,16 @@ void                   gm_tape_drop(gm_rank *r); /* forget what was recorded; no
 const struct gm_scope *gm_tape_scope(const gm_tape *t);
 int                    gm_tape_nodes(const gm_rank *r); /* recorded now */
 
+/* Bytes of the tensors that a node holds for its backward: whole storages, each with the first node that holds it;
+ * parameters do not count. */
+typedef struct gm_tape_held {
+    const char *path, *op; /* as long as the tape */
+    size_t      bytes;
+} gm_tape_held;
+
+/* An entry a node that holds something, in order of recording; to be freed, *n of them. No tape: none. */
+gm_status gm_tape_saved(const gm_rank *r, gm_tape_held **out, int *n);
+
 /* For rules. Indices are those of the record. Tensors returned are borrowed unless said otherwise. */
 gm_rank           *gm_backward_rank(gm_backward *b);
 gm_device         *gm_backward_device(gm_backward *b);

@@ -89,6 +89,7 @@ void gm_comm_free(gm_comm *c, bool orderly)
     free(c->taken);
     free(c->member);
     free(c->flight);
+    gm_trace_free(c->trace);
     free(c);
 }
 

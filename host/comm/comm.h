@@ -179,6 +179,18 @@ typedef struct gm_traffic {
 int  gm_comm_traffic(const gm_comm *c, gm_traffic *entries, int max);
 void gm_comm_reset_traffic(gm_comm *c);
 
+/* What was sent by each module: by path (gm_comm_set_place when the operation began), group, op and phase. */
+typedef struct gm_traced {
+    const char *path, *group, *op; /* as long as the trace */
+    gm_phase    phase;
+    uint64_t    calls, bytes; /* as in gm_traffic */
+} gm_traced;
+
+/* on: forgets what was traced and begins anew; off: ends it. Costs a hash of the path an operation. */
+gm_status gm_comm_trace(gm_comm *c, bool on);
+/* Up to max entries, in order of their first call; returns how many there are. */
+int gm_comm_traced(const gm_comm *c, gm_traced *entries, int max);
+
 /* One line an operation, the newest last, at most `lines`; to be freed. NULL: no memory. */
 char *gm_comm_flight(const gm_comm *c, int lines);
 

@@ -23,6 +23,7 @@ gm_status gm_pending_new(gm_comm *c, gm_group *g, gm_collective call, gm_tensor 
     p->group = g;
     p->call = call;
     p->room = max_messages;
+    p->traced = -1;
     p->messages = calloc((size_t)max_messages + 1, sizeof *p->messages);
     p->record = (gm_record){.call = (int)call, .dtype = -1, .reduction = -1, .root = -1, .dim = -1, .join = -1};
     if (!p->messages) st = GM_FAIL(GM_ENOMEM, "no memory for an operation");
@@ -128,6 +129,7 @@ static void post(gm_pending *p)
             int         rank = p->group->member[m->place], bad = 0;
             if (m->send != (sends == 1)) continue;
             if (m->send) p->account->bytes += m->n;
+            if (m->send) gm_trace_sent(c->trace, p->traced, m->n);
             if (!t->has_data) {
                 m->done = true;
                 continue;
@@ -287,8 +289,12 @@ gm_status gm_pending_start(gm_pending *p, gm_pending **out)
     c->charged = true;
     p->started = p->progressed = gm_comm_now();
     enter(p);
-    if (c->checked && p->group->size > 1 && p->call != GM_CALL_send && p->call != GM_CALL_receive &&
-        c->transport->has_data) {
+    if (c->trace) {
+        gm_status st = gm_trace_call(c->trace, gm_comm_place(c), p->group, p->call, c->phase, &p->traced);
+        if (st != GM_OK) fail(p, st);
+    }
+    if (p->status == GM_OK && c->checked && p->group->size > 1 && p->call != GM_CALL_send &&
+        p->call != GM_CALL_receive && c->transport->has_data) {
         gm_status st = gm_control_compare(p);
         if (st != GM_OK) fail(p, st);
     }

@@ -4,6 +4,7 @@
  *     collective.c  the collectives, each as rounds of messages  combine.c    sums and packing
  *     flight.c      the record of what was called               control.c     control messages, failures, stalls
  *     section.c     ends of sections, recovery                  join.c        transports; comm_mpi.c is a module
+ *     trace.c       accounts by module path
  *
  * An operation is a list of rounds: messages that may all be under way at once, then a local step. The step of
  * round k runs when every message of round k - 1 is done, and adds those of round k; step 0 runs at the start. */
@@ -61,6 +62,15 @@ uint64_t    gm_record_fingerprint(const gm_record *r);
 const char *gm_call_name(int call);
 /* "all_reduce f32 (4, 8) sum, call 17 of data, at blocks.3"; group may be NULL. Returns buf. */
 char *gm_record_describe(const gm_record *r, const char *group, char *buf, size_t size);
+
+/* ---- trace.c: accounts by module path ---- */
+
+typedef struct gm_trace gm_trace;
+
+void gm_trace_free(gm_trace *t); /* NULL is allowed */
+/* Counts a call; *at: its entry. */
+gm_status gm_trace_call(gm_trace *t, const char *path, const struct gm_group *g, int call, gm_phase phase, int *at);
+void      gm_trace_sent(gm_trace *t, int at, size_t bytes); /* at -1: nothing */
 
 /* ---- groups ---- */
 
@@ -127,6 +137,7 @@ struct gm_pending {
     gm_message *messages;
     int         n_messages, room, first, left; /* of this round: from `first` on, `left` not done */
     gm_account *account;
+    int         traced; /* entry of the trace, -1: none */
     double      started, progressed;
     gm_answer  *answers; /* a member; NULL until somebody was asked */
 
@@ -212,6 +223,7 @@ struct gm_comm {
     gm_record       waiting; /* the call being waited for; call -1: none */
     const char     *waiting_group;
     gm_flight      *flight;
+    gm_trace       *trace; /* NULL: nobody asked */
 };
 
 double      gm_comm_now(void);

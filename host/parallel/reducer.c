@@ -264,7 +264,7 @@ static gm_status fill_in(gm_reducer *d, slot *s, uint32_t axes)
     return GM_OK;
 }
 
-static gm_status launch(gm_reducer *d, bucket *b)
+static gm_status launch_now(gm_reducer *d, bucket *b)
 {
     gm_comm  *comm;
     gm_group *g;
@@ -287,6 +287,16 @@ static gm_status launch(gm_reducer *d, bucket *b)
     for (int i = b->first; i >= 0; i = d->slots[i].next) GM_TRY(fill_in(d, &d->slots[i], axes));
     b->summed = true;
     return gm_comm_all_reduce(comm, g, b->flat, GM_SUM, &b->pending);
+}
+
+/* Whatever module's backward comes last: what is sent belongs to none of them. */
+static gm_status launch(gm_reducer *d, bucket *b)
+{
+    char *path;
+    GM_TRY(gm_rank_enter_path(d->rank, GM_REDUCER_PATH, &path));
+    gm_status st = launch_now(d, b);
+    gm_rank_leave_path(d->rank, path);
+    return st;
 }
 
 static void mark_ready(gm_reducer *d, slot *s)

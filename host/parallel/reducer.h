@@ -22,6 +22,8 @@
 
 typedef struct gm_reducer gm_reducer;
 
+#define GM_REDUCER_PATH "gradients" /* in place of a module path, in accounts and reports */
+
 /* Takes over the gradients of n leaves (retained), keeping what they hold, and joins r->reducer. Each is summed over
  * the batch axes that do not cut it, and over whatever else the gradients of its bucket turn out to be partial over.
  * bucket_bytes 0: 4 MiB. overlap false: reduce everything in gm_reducer_finish. GM_EINVAL: no leaf that requires a

@@ -379,7 +379,12 @@ void gm_test_cost_on_meta(void **state)
     (void)state;
     begin();
     gm_op_counter c = run_on_meta(GM_OP_matmul, IN(F(2, 4, 3), F(3, 5)), 1);
-    assert_true(c.flops == 2 * 2 * 4 * 3 * 5 && c.bytes == 4 * (24 + 15 + 40));
+    assert_true(c.flops == 2 * 2 * 4 * 3 * 5 && c.bytes == 4 * (24 + 15 + 40) && c.products == c.flops);
+    begin();
+    at.function = GM_FN_gelu;
+    c = run_on_meta(GM_OP_linear, IN(F(4, 3), F(5, 3), F(5)), 2); /* bias and activation are no products */
+    assert_true(c.flops == 2 * 4 * 3 * 5 + 20 + 20 && c.products == 2 * 4 * 3 * 5);
+    begin();
     at.transpose_a = true;
     c = run_on_meta(GM_OP_matmul, IN(D(3, 4), D(3, 5)), 1);
     assert_true(c.flops == 2 * 4 * 3 * 5 && c.bytes == 8 * (12 + 15 + 20));
@@ -388,7 +393,7 @@ void gm_test_cost_on_meta(void **state)
     row->stride[0] = 0; /* one row shown four times is read once */
     at.function = GM_FN_add;
     c = run_on_meta(GM_OP_binary, IN(row, F(4, 3)), 1);
-    assert_true(c.flops == 12 && c.bytes == 4 * (3 + 12 + 12));
+    assert_true(c.flops == 12 && c.bytes == 4 * (3 + 12 + 12) && c.products == 0);
     begin();
     c = run_on_meta(GM_OP_attention, IN(F(2, 4, 6, 8), F(2, 5, 3, 8), F(2, 5, 3, 8), NULL), 2);
     assert_true(c.flops == 4.0 * 2 * 6 * 4 * 5 * 8);

@@ -1,0 +1,64 @@
+/* saved.c - what a tape holds for its backward, node by node: for accounts of memory by module. See tape.h. Storages
+ * are counted once: they are remembered in a hash set, which the parameters enter first. */
+#include <stdlib.h>
+#include "tape_nodes.h"
+
+typedef struct set {
+    const gm_storage **at;
+    size_t             room; /* a power of two, more than the tape could fill */
+} set;
+
+/* True when s was not there yet. */
+static bool enter(set *seen, const gm_storage *s)
+{
+    size_t i = (size_t)((uint64_t)(uintptr_t)s * 0x9e3779b97f4a7c15u >> 20) & (seen->room - 1);
+    while (seen->at[i] && seen->at[i] != s) i = (i + 1) & (seen->room - 1);
+    if (seen->at[i]) return false;
+    seen->at[i] = s;
+    return true;
+}
+
+static void enter_leaves(set *seen, const node *n)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i].leaf) (void)enter(seen, n->in[i].leaf->local->storage);
+    for (int i = 0; i < n->n_saved; i++)
+        if (n->saved[i].leaf) (void)enter(seen, n->saved[i].leaf->local->storage);
+}
+
+static size_t held_by(set *seen, const node *n)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < n->n_saved; i++) {
+        const gm_tensor *t = n->saved[i].tensor;
+        if (t && enter(seen, t->storage)) bytes += t->storage->bytes;
+    }
+    return bytes;
+}
+
+gm_status gm_tape_saved(const gm_rank *r, gm_tape_held **out, int *n_out)
+{
+    const gm_tape *t = r->tape;
+    set            seen = {.room = 64};
+    size_t         most = 0;
+    *out = NULL;
+    *n_out = 0;
+    if (!t) return GM_OK;
+    for (int i = 0; i < t->n; i++) most += (size_t)(t->nodes[i].n_in + t->nodes[i].n_saved);
+    while (seen.room < 2 * most) seen.room *= 2;
+    gm_tape_held *held = calloc((size_t)t->n + 1, sizeof *held);
+    seen.at = calloc(seen.room, sizeof *seen.at);
+    if (!held || !seen.at) {
+        free(held);
+        free(seen.at);
+        return GM_FAIL(GM_ENOMEM, "no memory for a list of %d nodes", t->n);
+    }
+    for (int i = 0; i < t->n; i++) enter_leaves(&seen, &t->nodes[i]);
+    for (int i = 0; i < t->n; i++) {
+        size_t bytes = held_by(&seen, &t->nodes[i]);
+        if (bytes) held[(*n_out)++] = (gm_tape_held){t->nodes[i].path, t->nodes[i].name, bytes};
+    }
+    free(seen.at);
+    *out = held;
+    return GM_OK;
+}
