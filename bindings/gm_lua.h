@@ -36,6 +36,8 @@ gm_dtype gm_check_dtype(lua_State *L, int arg);
 gm_dtype gm_opt_dtype(lua_State *L, int arg, gm_dtype otherwise);
 /* Raw attributes by the names of attrs.def, dimensions as in C; unknown names raise. nil: defaults. */
 void gm_read_attrs(lua_State *L, int arg, gm_attrs *attrs);
+/* A layout, see lua_layout.c. */
+void gm_check_layout(lua_State *L, int arg, const gm_mesh *mesh, gm_layout *out);
 /* Field of an options table, or the default; arg may be nil. */
 double gm_field_number(lua_State *L, int arg, const char *name, double otherwise);
 bool   gm_field_flag(lua_State *L, int arg, const char *name);
@@ -75,6 +77,7 @@ int gm_push_failure(lua_State *L, gm_status st);
 /* One for each file: adds its functions to the table on the top of the stack. */
 int gm_open_handles(lua_State *L);
 int gm_open_tensor(lua_State *L);
+int gm_open_parameter(lua_State *L);
 int gm_open_ops(lua_State *L);
 int gm_open_autograd(lua_State *L);
 int gm_open_optim(lua_State *L);

@@ -103,7 +103,7 @@ static void check_fields(lua_State *L, int arg)
     }
 }
 
-static void check_layout(lua_State *L, int arg, const gm_mesh *mesh, gm_layout *out)
+void gm_check_layout(lua_State *L, int arg, const gm_mesh *mesh, gm_layout *out)
 {
     uint8_t axes[GM_MAX_AXES];
     *out = gm_layout_replicated();
@@ -126,10 +126,24 @@ static int redistribute(lua_State *L)
 {
     gm_value *x = gm_check_value(L, 1), *y;
     gm_layout to;
-    check_layout(L, 2, &x->rank->mesh, &to);
+    gm_check_layout(L, 2, &x->rank->mesh, &to);
     gm_handle *h = gm_push_handle(L);
     L_TRY(L, gm_redistribute(x->rank, x, &to, &y));
     gm_handle_fill(x->rank, h, y, "redistribute");
+    return 1;
+}
+
+/* settle(t) -> t itself, or where it is partial its sum; collective over those axes then */
+static int settle(lua_State *L)
+{
+    gm_value  *x = gm_check_value(L, 1), *y;
+    gm_handle *h = gm_push_handle(L);
+    if (!x->layout.partial) {
+        lua_settop(L, 1);
+        return 1;
+    }
+    L_TRY(L, gm_settle(x->rank, x, &y));
+    gm_handle_fill(x->rank, h, y, "settle");
     return 1;
 }
 
@@ -262,6 +276,7 @@ int gm_open_layout(lua_State *L)
 {
     static const luaL_Reg functions[] = {{"layout", layout},
                                          {"redistribute", redistribute},
+                                         {"settle", settle},
                                          {"gather", gather},
                                          {"grad_norm", grad_norm},
                                          {"reducer_new", reducer_new},

@@ -3,6 +3,7 @@
 #include "gm_lua.h"
 
 #include <string.h>
+#include "../host/parallel/sharded/sharded.h"
 #include "../kernels/philox.h"
 
 /* Runs an op with one wanted output and pushes it. */
@@ -16,6 +17,16 @@ static int apply1(lua_State *L, gm_op op, int n_in, gm_value *const *in, const g
     gm_handle_fill(r, h, out[0], gm_op_name(op));
     return 1;
 }
+
+/* Pushes the value that a call gives in y. */
+#define PUSH(L, name, expr)                          \
+    do {                                             \
+        gm_handle *h_ = gm_push_handle(L);           \
+        gm_value  *y;                                \
+        L_TRY(L, expr);                              \
+        gm_handle_fill(gm_lua_rank(L), h_, y, name); \
+        return 1;                                    \
+    } while (0)
 
 /* A number as a tensor of no dimensions, of the dtype of the other operand. */
 static int push_scalar(lua_State *L, double v, gm_dtype dtype, gm_value **out)
@@ -123,21 +134,18 @@ static int linear(lua_State *L)
  * upvalue 1: the op; upvalue 2: whether there is a residual. */
 static int norm(lua_State *L)
 {
-    gm_op     op = (gm_op)lua_tointeger(L, lua_upvalueindex(1));
-    bool      residual = lua_toboolean(L, lua_upvalueindex(2));
-    gm_rank  *r = gm_lua_rank(L);
-    gm_attrs  a = gm_attrs_default();
-    int       parameters = op == GM_OP_layer_norm ? 2 : 1, arg = residual ? 3 : 2;
-    gm_value *in[4] = {gm_check_value(L, 1), residual ? gm_check_value(L, 2) : NULL, NULL, NULL}, *out[4];
-    bool      want[4] = {true, residual, true, parameters == 2};
-    for (int i = 0; i < parameters; i++) in[2 + i] = gm_opt_value(L, arg + i);
-    a.eps = luaL_optnumber(L, arg + parameters, 1e-5);
+    gm_op      op = (gm_op)lua_tointeger(L, lua_upvalueindex(1));
+    bool       residual = lua_toboolean(L, lua_upvalueindex(2));
+    gm_rank   *r = gm_lua_rank(L);
+    int        parameters = op == GM_OP_layer_norm ? 2 : 1, arg = residual ? 3 : 2;
+    gm_value  *x = gm_check_value(L, 1), *add = residual ? gm_check_value(L, 2) : NULL, *w = gm_opt_value(L, arg);
+    gm_value  *b = parameters == 2 ? gm_opt_value(L, arg + 1) : NULL, *out[2];
+    double     eps = luaL_optnumber(L, arg + parameters, 1e-5);
     gm_handle *h = gm_push_handle(L), *sum = residual ? gm_push_handle(L) : NULL;
-    L_TRY(L, gm_apply(r, op, 2 + parameters, in, &a, 2 + parameters, want, out));
+    if (parameters == 2) L_TRY(L, gm_sharded_layer_norm(r, x, add, w, b, eps, &out[0], &out[1]));
+    else L_TRY(L, gm_sharded_rms_norm(r, x, add, w, eps, &out[0], &out[1]));
     gm_handle_fill(r, h, out[0], gm_op_name(op));
     if (residual) gm_handle_fill(r, sum, out[1], gm_op_name(op));
-    gm_value_release(out[2]); /* the tape keeps the statistics if it needs them */
-    if (parameters == 2) gm_value_release(out[3]);
     return residual ? 2 : 1;
 }
 
@@ -200,28 +208,22 @@ static int attention_packed(lua_State *L)
     return 1;
 }
 
-/* embedding(w (rows, width), index (...), padding index or nil) -> (..., width) */
+/* embedding(w (rows, width), index (...), padding index or nil) -> (..., width); partial over axes that cut the rows */
 static int embedding(lua_State *L)
 {
-    gm_attrs  a = gm_attrs_default();
-    gm_value *in[2] = {gm_check_value(L, 1), gm_check_value(L, 2)};
-    if (!lua_isnoneornil(L, 3)) a.padding_index = gm_check_integer(L, 3);
-    return apply1(L, GM_OP_embedding, 2, in, &a, 1);
+    gm_value *w = gm_check_value(L, 1), *index = gm_check_value(L, 2);
+    int64_t   padding = lua_isnoneornil(L, 3) ? -1 : gm_check_integer(L, 3);
+    PUSH(L, "embedding", gm_sharded_embedding(gm_lua_rank(L), w, index, padding, &y));
 }
 
 /* cross_entropy(logits (..., c), target (...), { ignore_index, label_smoothing }) -> loss (...) */
 static int cross_entropy(lua_State *L)
 {
     gm_attrs  a = gm_attrs_default();
-    gm_rank  *r = gm_lua_rank(L);
-    gm_value *in[2] = {gm_check_value(L, 1), gm_check_value(L, 2)}, *out[2];
+    gm_value *logits = gm_check_value(L, 1), *target = gm_check_value(L, 2);
     a.ignore_index = (int64_t)gm_field_number(L, 3, "ignore_index", -100);
     a.label_smoothing = gm_field_number(L, 3, "label_smoothing", 0);
-    gm_handle *h = gm_push_handle(L);
-    L_TRY(L, gm_apply(r, GM_OP_cross_entropy, 2, in, &a, 2, NULL, out));
-    gm_handle_fill(r, h, out[0], "cross_entropy");
-    gm_value_release(out[1]);
-    return 1;
+    PUSH(L, "cross_entropy", gm_sharded_cross_entropy(gm_lua_rank(L), logits, target, &a, &y));
 }
 
 /* dropout(x, p): drops always; whether to is the module's business. p = 0 returns x. */
@@ -276,11 +278,10 @@ static int extreme(lua_State *L)
 
 static int argmax(lua_State *L)
 {
-    gm_attrs  a = gm_attrs_default();
     gm_value *x = gm_check_value(L, 1);
-    if (!lua_isnoneornil(L, 2)) a.dim = gm_check_dim_arg(L, 2, x->ndim);
-    a.keepdim = lua_toboolean(L, 3);
-    return apply1(L, GM_OP_argmax, 1, &x, &a, 1);
+    int       d = lua_isnoneornil(L, 2) ? -1 : gm_check_dim_arg(L, 2, x->ndim);
+    bool      keepdim = lua_toboolean(L, 3);
+    PUSH(L, "argmax", gm_sharded_argmax(gm_lua_rank(L), x, d, keepdim, &y));
 }
 
 /* cast(x, dtype): x itself when it has that dtype; contiguous(x): x itself when it is. */
@@ -309,21 +310,13 @@ static int clone(lua_State *L)
 }
 
 /* Views. */
-#define PUSH_VIEW(L, name, expr)                     \
-    do {                                             \
-        gm_handle *h_ = gm_push_handle(L);           \
-        gm_value  *y;                                \
-        L_TRY(L, expr);                              \
-        gm_handle_fill(gm_lua_rank(L), h_, y, name); \
-        return 1;                                    \
-    } while (0)
 
 static int reshape(lua_State *L)
 {
     int64_t   shape[GM_MAX_DIMS];
     gm_value *x = gm_check_value(L, 1);
     int       n = gm_check_sizes(L, 2, shape);
-    PUSH_VIEW(L, "reshape", gm_reshape(gm_lua_rank(L), x, n, shape, &y));
+    PUSH(L, "reshape", gm_reshape(gm_lua_rank(L), x, n, shape, &y));
 }
 
 static int expand(lua_State *L)
@@ -331,7 +324,7 @@ static int expand(lua_State *L)
     int64_t   shape[GM_MAX_DIMS];
     gm_value *x = gm_check_value(L, 1);
     int       n = gm_check_sizes(L, 2, shape);
-    PUSH_VIEW(L, "expand", gm_expand(gm_lua_rank(L), x, n, shape, &y));
+    PUSH(L, "expand", gm_expand(gm_lua_rank(L), x, n, shape, &y));
 }
 
 static int permute(lua_State *L)
@@ -342,7 +335,7 @@ static int permute(lua_State *L)
     int       n = gm_check_sizes(L, 2, list);
     if (n != x->ndim) return luaL_error(L, "permute: %d dimensions named for a tensor with %d", n, x->ndim);
     for (int d = 0; d < n; d++) order[d] = (int)(list[d] < 0 ? list[d] + n : list[d] - 1);
-    PUSH_VIEW(L, "permute", gm_permute(gm_lua_rank(L), x, order, &y));
+    PUSH(L, "permute", gm_permute(gm_lua_rank(L), x, order, &y));
 }
 
 static int narrow(lua_State *L)
@@ -350,22 +343,23 @@ static int narrow(lua_State *L)
     gm_value *x = gm_check_value(L, 1);
     int       d = gm_check_dim_arg(L, 2, x->ndim);
     int64_t   start = gm_check_integer(L, 3), length = gm_check_integer(L, 4);
-    PUSH_VIEW(L, "narrow", gm_narrow(gm_lua_rank(L), x, d, start - 1, length, &y));
+    PUSH(L, "narrow", gm_narrow(gm_lua_rank(L), x, d, start - 1, length, &y));
 }
 
+/* select(x, d, i): of a dimension that is cut, a value that is partial over the axes that cut it */
 static int select_(lua_State *L)
 {
     gm_value *x = gm_check_value(L, 1);
     int       d = gm_check_dim_arg(L, 2, x->ndim);
     int64_t   i = gm_check_integer(L, 3);
-    PUSH_VIEW(L, "select", gm_select(gm_lua_rank(L), x, d, i < 0 ? i + x->shape[d] : i - 1, &y));
+    PUSH(L, "select", gm_select(gm_lua_rank(L), x, d, i < 0 ? i + x->shape[d] : i - 1, &y));
 }
 
 static int patchify(lua_State *L)
 {
     gm_value *x = gm_check_value(L, 1);
     int64_t   p = gm_check_integer(L, 2);
-    PUSH_VIEW(L, "patchify", gm_patchify(gm_lua_rank(L), x, p, &y));
+    PUSH(L, "patchify", gm_patchify(gm_lua_rank(L), x, p, &y));
 }
 
 /* cat(list, d) */
@@ -381,7 +375,7 @@ static int cat(lua_State *L)
         lua_pop(L, 1);
     }
     int d = gm_check_dim_arg(L, 2, x[0]->ndim);
-    PUSH_VIEW(L, "cat", gm_cat(gm_lua_rank(L), n, x, d, &y));
+    PUSH(L, "cat", gm_cat(gm_lua_rank(L), n, x, d, &y));
 }
 
 static void add_closures(lua_State *L)

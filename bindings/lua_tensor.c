@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../host/parallel/redistribute.h"
-#include "../kernels/philox.h"
 
 /* Elements live in host memory that may be read; meta tensors have none. */
 static void *need_data(lua_State *L, const gm_tensor *t)
@@ -183,78 +182,6 @@ static int copy(lua_State *L)
     L_TRY(L, copy_value(dst, src));
     gm_value_touched(dst);
     lua_settop(L, 1);
-    return 1;
-}
-
-/* Options of the random makers: { low, high } or { mean, std, truncated }. */
-static gm_attrs random_attrs(lua_State *L, int arg)
-{
-    gm_attrs a = gm_attrs_default();
-    a.low = gm_field_number(L, arg, "low", 0);
-    a.high = gm_field_number(L, arg, "high", 1);
-    a.mean = gm_field_number(L, arg, "mean", 0);
-    a.std = gm_field_number(L, arg, "std", 1);
-    a.truncated = gm_field_flag(L, arg, "truncated");
-    return a;
-}
-
-static gm_status run_random(gm_value *v, gm_op op, const gm_attrs *a)
-{
-    gm_call c = {.op = op, .n_out = 1, .out = &v->local, .attrs = a};
-    return gm_run(v->rank->device, &c);
-}
-
-/* random("uniform"|"normal", shape, dtype, options, seed or nil) */
-static int random_tensor(lua_State *L)
-{
-    gm_rank   *r = gm_lua_rank(L);
-    gm_op      op = !strcmp(luaL_checkstring(L, 1), "normal") ? GM_OP_normal : GM_OP_uniform;
-    int64_t    shape[GM_MAX_DIMS];
-    int        ndim = gm_check_shape(L, 2, shape);
-    gm_dtype   dtype = gm_opt_dtype(L, 3, r->default_dtype);
-    gm_attrs   a = random_attrs(L, 4);
-    gm_handle *h = gm_push_handle(L);
-    gm_value  *v;
-    L_TRY(L, gm_value_new(r, gm_op_name(op), dtype, ndim, shape, &v));
-    gm_handle_fill(r, h, v, gm_op_name(op));
-    if (lua_isnumber(L, 5))
-        a.stream = (gm_stream){gm_stream_key((uint64_t)gm_check_integer(L, 5), GM_PURPOSE_USER, 0), 0};
-    else L_TRY(L, gm_rank_next_stream(r, GM_PURPOSE_USER, &a.stream));
-    L_TRY(L, run_random(v, op, &a));
-    return 1;
-}
-
-static gm_status initialise(gm_value *v, const char *name, const char *kind, gm_attrs a)
-{
-    gm_rank *r = v->rank;
-    a.stream = (gm_stream){gm_stream_key(r->seed, GM_PURPOSE_INIT, gm_hash_text(GM_HASH_START, name)), 0};
-    if (!strcmp(kind, "constant")) return run_random(v, GM_OP_fill, &a);
-    if (!strcmp(kind, "uniform")) return run_random(v, GM_OP_uniform, &a);
-    if (!strcmp(kind, "normal")) return run_random(v, GM_OP_normal, &a);
-    return GM_FAIL(GM_EINVAL, "parameter %s: there is no initializer kind '%s'; constant, uniform and normal exist",
-                   name, kind);
-}
-
-/* parameter(name, shape, dtype, initializer { kind, ... }): a leaf that requires a gradient. Its
- * numbers depend on (seed, name) only. */
-static int parameter(lua_State *L)
-{
-    gm_rank    *r = gm_lua_rank(L);
-    int64_t     shape[GM_MAX_DIMS];
-    const char *name = luaL_checkstring(L, 1);
-    int         ndim = gm_check_shape(L, 2, shape);
-    gm_dtype    dtype = gm_check_dtype(L, 3);
-    luaL_checktype(L, 4, LUA_TTABLE);
-    gm_attrs a = random_attrs(L, 4);
-    a.value = gm_field_number(L, 4, "value", 0);
-    lua_getfield(L, 4, "kind");
-    const char *kind = luaL_checkstring(L, -1);
-    gm_handle  *h = gm_push_handle(L);
-    gm_value   *v;
-    L_TRY(L, gm_value_new(r, "parameter", dtype, ndim, shape, &v));
-    gm_handle_fill(r, h, v, "parameter");
-    L_TRY(L, initialise(v, name, kind, a));
-    L_TRY(L, gm_value_require_grad(v, true));
     return 1;
 }
 
@@ -459,8 +386,6 @@ int gm_open_tensor(lua_State *L)
                                          {"from", from},
                                          {"fill", fill},
                                          {"copy", copy},
-                                         {"random", random_tensor},
-                                         {"parameter", parameter},
                                          {"shape", shape},
                                          {"size", size},
                                          {"dim", dim},

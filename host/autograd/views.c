@@ -125,7 +125,8 @@ gm_status gm_permute(gm_rank *r, gm_value *x, const int *order, gm_value **y)
     return finish(r, "permute", permute_rule, x, view, cut ? &v : NULL, extra, x->ndim, y);
 }
 
-/* The gradient of a part: zeros around it. extra: dim, start, length, 1 if the dimension was dropped. */
+/* The gradient of a part: zeros around it. extra: dim, start (-1: another rank holds it), length, 1 if the dimension
+ * was dropped. */
 static gm_status part_rule(gm_backward *b)
 {
     const int64_t *e = gm_backward_extra(b);
@@ -134,6 +135,7 @@ static gm_status part_rule(gm_backward *b)
     bool           accumulate;
     GM_TRY(gm_backward_target(b, 0, &whole, &accumulate));
     if (!accumulate) GM_TRY(gm_rule_into(b, GM_OP_fill, 0, NULL, &a, 1, &whole));
+    if (e[1] < 0) return GM_OK;
     if (e[3]) GM_TRY(gm_tensor_select(whole, (int)e[0], e[1], &part));
     else GM_TRY(gm_tensor_narrow(whole, (int)e[0], e[1], e[2], &part));
     gm_status st = gm_rule_into(b, accumulate ? GM_OP_axpy : GM_OP_copy, 1, &g, &a, 1, &part);
@@ -165,6 +167,40 @@ gm_status gm_narrow(gm_rank *r, gm_value *x, int dim, int64_t start, int64_t len
     return finish(r, "narrow", part_rule, x, view, cut ? &v : NULL, (int64_t[]){d, start, length, 0}, 4, y);
 }
 
+static gm_status new_zeros(gm_rank *r, gm_dtype dtype, int ndim, const int64_t *shape, gm_tensor **out)
+{
+    gm_attrs   a = gm_attrs_default();
+    gm_tensor *t = NULL;
+    gm_rank_place(r, "select");
+    GM_TRY(gm_tensor_new(r->device, dtype, ndim, shape, &t));
+    gm_call   c = {.op = GM_OP_fill, .n_out = 1, .out = &t, .attrs = &a};
+    gm_status st = gm_run(r->device, &c);
+    if (st == GM_OK) *out = t;
+    else gm_tensor_release(t);
+    return st;
+}
+
+/* Of dimension d, which is cut: the slice where this rank holds it, else zeros. Sends nothing. */
+static gm_status select_cut(gm_rank *r, gm_value *x, int d, int64_t index, gm_value **y)
+{
+    gm_tensor *t = NULL;
+    gm_box     box;
+    int64_t    local[GM_MAX_DIMS], logical[GM_MAX_DIMS], whole = x->shape[d];
+    viewed     v = {.ndim = 0};
+    char       have[256];
+    if (index < 0 || index >= whole)
+        return GM_FAIL(GM_ESHAPE, "select: index %" PRId64 " (from 0) of dimension %d of %s", index, d + 1,
+                       gm_value_describe(x, have, sizeof have));
+    GM_TRY(view_part(x, "select", d, &(int64_t){index}, &(int64_t){1}, true, &v));
+    gm_layout_block(&r->mesh, &x->layout, r->coordinate, x->ndim, x->shape, &box, local, logical);
+    int64_t at = index - box.offset[d];
+    if (at < 0 || at >= logical[d]) at = -1;
+    local_shape(x, &v);
+    if (at < 0) GM_TRY(new_zeros(r, x->local->dtype, v.ndim, v.local, &t));
+    else GM_TRY(gm_tensor_select(x->local, d, at, &t));
+    return finish(r, "select", part_rule, x, t, &v, (int64_t[]){d, at, 1, 1}, 4, y);
+}
+
 gm_status gm_select(gm_rank *r, gm_value *x, int dim, int64_t index, gm_value **y)
 {
     gm_tensor *view = NULL;
@@ -172,6 +208,7 @@ gm_status gm_select(gm_rank *r, gm_value *x, int dim, int64_t index, gm_value **
     viewed     v = {.ndim = 0};
     bool       cut = is_cut(x);
     GM_TRY(gm_check_dim("select", x->ndim, &d));
+    if (x->layout.n_cuts[d]) return select_cut(r, x, (int)d, index, y);
     if (cut) GM_TRY(view_part(x, "select", (int)d, &index, &one, true, &v));
     GM_TRY(gm_tensor_select(x->local, (int)d, index, &view));
     return finish(r, "select", part_rule, x, view, cut ? &v : NULL, (int64_t[]){d, index, 1, 1}, 4, y);

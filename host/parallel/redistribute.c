@@ -281,6 +281,13 @@ fail:
     return st;
 }
 
+gm_status gm_settle(gm_rank *r, gm_value *x, gm_value **y)
+{
+    gm_layout sum = x->layout;
+    sum.partial = 0;
+    return gm_redistribute(r, x, &sum, y);
+}
+
 gm_status gm_gather_value(gm_rank *r, gm_value *x, gm_value **y)
 {
     gm_layout whole = gm_layout_replicated();

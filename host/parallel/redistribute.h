@@ -54,6 +54,8 @@ gm_status gm_redistribute(gm_rank *r, gm_value *x, const gm_layout *to, gm_value
 gm_status gm_redistribute_block(gm_rank *r, gm_tensor *block, const gm_layout *from, const gm_layout *to, int ndim,
                                 const int64_t *shape, gm_tensor **out);
 
+/* x itself (retained) unless it is partial: then its sum, cut as it is, reduced over all those axes at once. */
+gm_status gm_settle(gm_rank *r, gm_value *x, gm_value **y);
 /* The whole value on every rank. */
 gm_status gm_gather_value(gm_rank *r, gm_value *x, gm_value **y);
 

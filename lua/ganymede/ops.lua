@@ -1,5 +1,10 @@
 --- Differentiable ops on tensors. Dimensions count from 1, or from -1 at the end.
 --
+-- All work on tensors of any layout that has a meaning for them, and refuse the others with both layouts printed.
+-- Collective, because they communicate inside: linear, norms, cross_entropy and argmax where the dimension that they
+-- work along is cut. embedding of a table whose rows are cut, and select along a dimension that is cut, give a sum over
+-- those axes that has not been made: :settle() makes it.
+--
 --     linear(x, w, b|nil, activation|nil)          x (..., in), w (out, in) -> (..., out)
 --     matmul(a, b, { transpose_a, transpose_b, alpha })   batch dimensions broadcast
 --     add sub mul div maximum minimum pow          tensors or numbers, broadcasting

@@ -99,7 +99,7 @@ end
 
 for _, name in ipairs { "shape", "size", "dim", "numel", "dtype", "get", "set", "item", "totable", "keep", "release",
                         "requires_grad", "grad", "detach", "backward", "is_contiguous", "local_tensor", "layout",
-                        "redistribute", "gather" } do
+                        "redistribute", "settle", "gather" } do
   methods[name] = core[name]
 end
 for _, name in ipairs { "reshape", "permute", "narrow", "select", "expand", "contiguous", "clone", "sum", "mean", "max",

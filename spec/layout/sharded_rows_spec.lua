@@ -22,9 +22,9 @@ local features = { cuts = { { "data" }, {}, { "tensor" } } }
 
 -- Token ids (5, 4) -> logits (5, 4, vocabulary), both cut where they can be.
 local function logits_of(table, ids, scale, shift, classifier)
-  local x = core.redistribute(core.sharded_embedding(table, ids, 3), features)
-  local y, sum = core.sharded_layer_norm(x, x * 0.5, scale, shift, 1e-5)
-  local z = core.sharded_rms_norm(y + sum, nil, scale, 1e-6)
+  local x = core.redistribute(ops.embedding(table, ids, 3), features)
+  local y, sum = ops.add_layer_norm(x, x * 0.5, scale, shift, 1e-5)
+  local z = ops.rms_norm(y + sum, scale, 1e-6)
   return ops.linear(core.redistribute(z, rows), classifier)
 end
 
@@ -49,8 +49,8 @@ describe("rows that are cut along the dimension worked along:", function()
       inputs = inputs(), cuts = cuts, expect = "data,-",
       fn = function(table, ids, scale, shift, targets)
         local logits = logits_of(table, ids, scale, shift, table)
-        return core.sharded_cross_entropy(logits, targets, { label_smoothing = 0.1 }),
-          core.sharded_cross_entropy(logits, targets, { ignore_index = -100 })
+        return ops.cross_entropy(logits, targets, { label_smoothing = 0.1 }),
+          ops.cross_entropy(logits, targets, { ignore_index = -100 })
       end,
     }
   end)
@@ -59,7 +59,7 @@ describe("rows that are cut along the dimension worked along:", function()
     both.agree {
       inputs = inputs(), cuts = cuts, expect = "data,-", gradients = false, exact = true,
       fn = function(table, ids, scale, shift)
-        return core.sharded_argmax(logits_of(table, ids, scale, shift, table))
+        return ops.argmax(logits_of(table, ids, scale, shift, table))
       end,
     }
   end)
@@ -71,7 +71,7 @@ describe("rows that are cut along the dimension worked along:", function()
         { 1, 2, 3, 4 }, { 1, 2, 3, 4 }, { 1, 2, 3, 4 }, { 500, 499, 3, 4 } }, rows)
       logits:requires_grad(true)
       core.comm_reset_traffic()
-      core.sharded_cross_entropy(logits, targets):sum():backward()
+      ops.cross_entropy(logits, targets):sum():backward()
       local bytes = 0
       for _, entry in ipairs(core.comm_traffic()) do bytes = bytes + entry.bytes end
       local of_rows, p = 8 / 2 * 4, 2 -- rows of a block, members of the group along tensor

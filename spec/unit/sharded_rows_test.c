@@ -91,7 +91,7 @@ static gm_status sharded(gm_rank *r, const trial *t, gm_value *const *in, gm_val
     case RMS: return gm_sharded_rms_norm(r, in[0], in[1], in[2], t->attrs.eps, &out[0], &out[1]);
     case LOSS: return gm_sharded_cross_entropy(r, in[0], in[1], &t->attrs, &out[0]);
     case TABLE: return gm_sharded_embedding(r, in[0], in[1], t->attrs.padding_index, &out[0]);
-    default: return gm_sharded_argmax(r, in[0], &out[0]);
+    default: return gm_sharded_argmax(r, in[0], -1, false, &out[0]);
     }
 }
 

@@ -52,7 +52,8 @@ uint32_t gm_layout_gradient(const gm_layout *in, const gm_layout *out, uint32_t 
 
 gm_status gm_layout_reshape(gm_value *x, int ndim, const int64_t *shape, gm_layout *out);
 gm_layout gm_layout_permute(const gm_layout *x, int ndim, const int *order);
-/* Elements start .. start + length - 1 of dim (all of it where it is cut). drop: of select. */
+/* Elements start .. start + length - 1 of dim (all of it where it is cut). drop: of select, which gives one slice of
+ * a dimension that is cut as a sum over its axes: the slice of the rank that holds it, and zeros. */
 gm_status gm_layout_part(gm_value *x, const char *op, int dim, int64_t start, int64_t length, bool drop,
                          gm_layout *out);
 gm_status gm_layout_expand(gm_value *x, int ndim, const int64_t *shape, gm_layout *out);
@@ -66,6 +67,9 @@ gm_status gm_layout_cat(int n, gm_value *const *x, int dim, gm_layout *out, gm_f
 gm_status gm_fit_value(gm_rank *r, gm_value *x, const gm_fit *fit, gm_value **y);
 /* A gradient of loss that the user gives, cut as the loss is. GM_ESHAPE: other shape, dtype or cuts. */
 gm_status gm_fit_seed(gm_value *loss, gm_value *seed, gm_value **y);
+/* Fills v's block, by GM_OP_fill, uniform or normal, with what the whole tensor would get there, bit for bit; its
+ * padding becomes zero. GM_ESHAPE: v is partial. */
+gm_status gm_draw_block(gm_value *v, gm_op op, const gm_attrs *attrs);
 /* t, a block of such a tensor: itself (retained) where nothing is padded on this rank, else a copy with zeros
  * there. */
 gm_status gm_clear_padding(gm_rank *r, const gm_layout *layout, int ndim, const int64_t *shape, gm_tensor *t,

@@ -90,8 +90,9 @@ gm_status gm_layout_part(gm_value *x, const char *op, int dim, int64_t start, in
 {
     char why[64];
     snprintf(why, sizeof why, "dimension %d is cut", dim + 1);
-    if (x->layout.n_cuts[dim] && (drop || start != 0 || length != x->shape[dim])) return refuse(op, x, why);
+    if (x->layout.n_cuts[dim] && !drop && (start != 0 || length != x->shape[dim])) return refuse(op, x, why);
     *out = x->layout;
+    if (drop) out->partial |= gm_layout_dim_axes(&x->layout, dim);
     for (int d = dim; drop && d + 1 < x->ndim; d++) gm_layout_copy_dim(out, d, &x->layout, d + 1);
     if (drop) out->n_cuts[x->ndim - 1] = 0, out->unit[x->ndim - 1] = 0;
     return GM_OK;

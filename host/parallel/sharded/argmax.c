@@ -45,19 +45,51 @@ static gm_status find(gm_rank *r, gm_value *x, gm_tensor **index)
     return gm_rows_end(&w);
 }
 
-gm_status gm_sharded_argmax(gm_rank *r, gm_value *x, gm_value **index)
+/* Along the last dimension of x, which is cut. */
+static gm_status along_last(gm_rank *r, gm_value *x, gm_value **index)
 {
     gm_attrs   a = gm_attrs_default();
     gm_spec    global;
     gm_layout  layout, rows = gm_layout_replicated();
     gm_fit     fit;
     gm_tensor *t;
-    if (gm_all_replicated(r, 1, &x) || !x->ndim || !x->layout.n_cuts[x->ndim - 1])
-        return gm_apply(r, GM_OP_argmax, 1, &x, &a, 1, NULL, index);
     GM_TRY(gm_judge_call(GM_OP_argmax, 1, &x, &a, 1, &global));
     gm_rule_call c = gm_rule_begin(r, "argmax", GM_OP_argmax, 1, &x, &a, 1, &global, &layout, &fit);
     GM_TRY(gm_rule_no_partial(&c));
     for (int d = 0; d < global.ndim; d++) gm_layout_copy_dim(&rows, d, &x->layout, d);
     GM_TRY(find(r, x, &t));
     return gm_rows_once(gm_value_take_block(r, t, &rows, global.ndim, global.shape, index));
+}
+
+/* y's dimension d, dropped, as one of one element. */
+static gm_status restore_dim(gm_rank *r, const gm_value *x, int d, gm_value **y)
+{
+    int64_t   shape[GM_MAX_DIMS];
+    gm_value *flat = *y;
+    for (int i = 0; i < x->ndim; i++) shape[i] = i == d ? 1 : x->shape[i];
+    *y = NULL;
+    gm_status st = gm_reshape(r, flat, x->ndim, shape, y);
+    gm_value_release(flat);
+    return st;
+}
+
+gm_status gm_sharded_argmax(gm_rank *r, gm_value *x, int dim, bool keepdim, gm_value **index)
+{
+    gm_attrs  a = gm_attrs_default();
+    gm_value *turned = NULL;
+    int64_t   d = dim;
+    int       order[GM_MAX_DIMS];
+    gm_status st;
+    a.dim = dim;
+    a.keepdim = keepdim;
+    if (gm_all_replicated(r, 1, &x) || gm_check_dim("argmax", x->ndim, &d) != GM_OK || !x->layout.n_cuts[d])
+        return gm_apply(r, GM_OP_argmax, 1, &x, &a, 1, NULL, index);
+    for (int i = 0; i < x->ndim; i++) order[i] = i < d ? i : i + 1 < x->ndim ? i + 1 : (int)d;
+    r->no_grad++;
+    st = gm_permute(r, x, order, &turned);
+    if (st == GM_OK) st = along_last(r, turned, index);
+    if (st == GM_OK && keepdim) st = gm_rows_once(restore_dim(r, x, (int)d, index));
+    gm_value_release(turned);
+    r->no_grad--;
+    return st;
 }

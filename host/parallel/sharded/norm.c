@@ -6,6 +6,7 @@
  * padding of the last block counts nowhere, but must be finite. Passes go piece by piece over the rows, and the
  * normalised input is computed again rather than kept. */
 #include "../../autograd/apply_blocks.h"
+#include "../redistribute.h"
 #include "rows.h"
 
 enum { X, RESIDUAL, W, B, N_IN };
@@ -267,7 +268,7 @@ static gm_status choose_layout(gm_rule_call *c, bool *cut)
     return *cut ? gm_rule_slices(c) : GM_OK;
 }
 
-static gm_status norm(gm_rank *r, gm_op op, gm_value *const *in, double eps, gm_value **y, gm_value **sum)
+static gm_status judged(gm_rank *r, gm_op op, gm_value *const *in, double eps, gm_value **y, gm_value **sum)
 {
     gm_attrs     a = gm_attrs_default();
     gm_spec      global[4];
@@ -288,6 +289,43 @@ static gm_status norm(gm_rank *r, gm_op op, gm_value *const *in, double eps, gm_
     *sum = out[1];
     gm_release_all(n_in - 2, out + 2);
     return GM_OK;
+}
+
+/* w or b, (n), as rows need it whose last dimension is cut as dimension `last` of `rows`: whole, cut so, or less deep
+ * (then it is sliced). What is cut deeper or otherwise is redistributed. New reference; *sent: others had a part. */
+static gm_status bring(gm_rank *r, gm_value *w, const gm_layout *rows, int last, bool *sent, gm_value **out)
+{
+    gm_layout to = {.partial = w->layout.partial};
+    int       have = w->layout.n_cuts[0];
+    bool      fits = !have || (gm_layout_dims_agree(&w->layout, 0, rows, last) && have <= rows->n_cuts[last]) ||
+                w->ndim != 1;
+    if (fits) {
+        gm_value_retain(w);
+        *out = w;
+        return GM_OK;
+    }
+    gm_layout_copy_dim(&to, 0, rows, last);
+    GM_TRY(gm_redistribute(r, w, &to, out));
+    *sent = true;
+    return GM_OK;
+}
+
+static gm_status norm(gm_rank *r, gm_op op, gm_value *const *in, double eps, gm_value **y, gm_value **sum)
+{
+    gm_value *own[N_IN] = {in[X], in[RESIDUAL]};
+    int       last = in[X]->ndim - 1;
+    bool      deeper = in[RESIDUAL] && in[RESIDUAL]->ndim == last + 1 &&
+                  in[RESIDUAL]->layout.n_cuts[last] > in[X]->layout.n_cuts[last];
+    const gm_layout *rows = deeper ? &in[RESIDUAL]->layout : &in[X]->layout;
+    gm_status        st = GM_OK;
+    bool             sent = false;
+    if (gm_all_replicated(r, N_IN, in) || last < 0) return judged(r, op, in, eps, y, sum);
+    for (int i = W; i <= B && st == GM_OK; i++)
+        if (in[i]) st = bring(r, in[i], rows, last, &sent, &own[i]);
+    if (st == GM_OK) st = judged(r, op, own, eps, y, sum);
+    gm_value_release(own[W]);
+    gm_value_release(own[B]);
+    return sent ? gm_rows_once(st) : st;
 }
 
 gm_status gm_sharded_layer_norm(gm_rank *r, gm_value *x, gm_value *residual, gm_value *w, gm_value *b, double eps,

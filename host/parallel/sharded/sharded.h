@@ -38,7 +38,8 @@ gm_status gm_sharded_linear(gm_rank *r, gm_value *x, gm_value *w, bool keep_gath
  * replicated where another operand is cut is sliced; a partial operand is refused (GM_ESHAPE); padding must be
  * finite. */
 
-/* Layer norm and RMS norm of rows whose last dimension may be cut (w and b cut alike or replicated, or NULL): two-pass
+/* Layer norm and RMS norm of rows whose last dimension may be cut (w and b NULL, or of any layout: what is cut deeper
+ * than the rows, or where they are not, is redistributed first, which the numbers below do not count): two-pass
  * mean and variance over all of the row, of its logical extent: 1 + 1 numbers a row forward, 2 in one backward (RMS
  * norm: 1 and 1). Outputs as GM_OP_layer_norm: y and the sum, NULL without a residual. */
 gm_status gm_sharded_layer_norm(gm_rank *r, gm_value *x, gm_value *residual, gm_value *w, gm_value *b, double eps,
@@ -58,8 +59,8 @@ gm_status gm_sharded_cross_entropy(gm_rank *r, gm_value *logits, gm_value *targe
  * GM_EINVAL: an index or padding_index that is no row. */
 gm_status gm_sharded_embedding(gm_rank *r, gm_value *w, gm_value *index, int64_t padding_index, gm_value **y);
 
-/* Place of the largest entry of each row, whose last dimension may be cut; the lowest of equals, the first NaN.
- * 1 + 1 numbers a row, the second f64. Not differentiable. */
-gm_status gm_sharded_argmax(gm_rank *r, gm_value *x, gm_value **index);
+/* Place of the largest entry along a dimension that may be cut (negative: from the end); the lowest of equals, the
+ * first NaN. 1 + 1 numbers a row, the second f64. Not differentiable. */
+gm_status gm_sharded_argmax(gm_rank *r, gm_value *x, int dim, bool keepdim, gm_value **index);
 
 #endif

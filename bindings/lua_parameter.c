@@ -1,0 +1,112 @@
+/* lua_parameter.c - tensors whose numbers are drawn: random ones, and the parameters of modules.
+ *
+ * A number is a function of the stream and of its element's place in the whole tensor, so that blocks of a parameter
+ * have the bits of the whole one. */
+#include "gm_lua.h"
+
+#include <string.h>
+#include "../host/parallel/rules/rules.h"
+#include "../kernels/philox.h"
+
+/* Options of the random makers: { low, high } or { mean, std, truncated }. */
+static gm_attrs random_attrs(lua_State *L, int arg)
+{
+    gm_attrs a = gm_attrs_default();
+    a.low = gm_field_number(L, arg, "low", 0);
+    a.high = gm_field_number(L, arg, "high", 1);
+    a.mean = gm_field_number(L, arg, "mean", 0);
+    a.std = gm_field_number(L, arg, "std", 1);
+    a.truncated = gm_field_flag(L, arg, "truncated");
+    return a;
+}
+
+/* random("uniform"|"normal", shape, dtype, options, seed or nil) */
+static int random_tensor(lua_State *L)
+{
+    gm_rank   *r = gm_lua_rank(L);
+    gm_op      op = !strcmp(luaL_checkstring(L, 1), "normal") ? GM_OP_normal : GM_OP_uniform;
+    int64_t    shape[GM_MAX_DIMS];
+    int        ndim = gm_check_shape(L, 2, shape);
+    gm_dtype   dtype = gm_opt_dtype(L, 3, r->default_dtype);
+    gm_attrs   a = random_attrs(L, 4);
+    gm_handle *h = gm_push_handle(L);
+    gm_value  *v;
+    L_TRY(L, gm_value_new(r, gm_op_name(op), dtype, ndim, shape, &v));
+    gm_handle_fill(r, h, v, gm_op_name(op));
+    if (lua_isnumber(L, 5))
+        a.stream = (gm_stream){gm_stream_key((uint64_t)gm_check_integer(L, 5), GM_PURPOSE_USER, 0), 0};
+    else L_TRY(L, gm_rank_next_stream(r, GM_PURPOSE_USER, &a.stream));
+    L_TRY(L, gm_draw_block(v, op, &a));
+    return 1;
+}
+
+static gm_status initialise(gm_value *v, const char *name, const char *kind, gm_attrs a)
+{
+    gm_rank *r = v->rank;
+    a.stream = (gm_stream){gm_stream_key(r->seed, GM_PURPOSE_INIT, gm_hash_text(GM_HASH_START, name)), 0};
+    if (!strcmp(kind, "constant")) return gm_draw_block(v, GM_OP_fill, &a);
+    if (!strcmp(kind, "uniform")) return gm_draw_block(v, GM_OP_uniform, &a);
+    if (!strcmp(kind, "normal")) return gm_draw_block(v, GM_OP_normal, &a);
+    return GM_FAIL(GM_EINVAL, "parameter %s: there is no initializer kind '%s'; constant, uniform and normal exist",
+                   name, kind);
+}
+
+/* parameter(name, shape, dtype, initializer { kind, ... }, layout or nil): a leaf that requires a gradient. Its
+ * numbers depend on (seed, name) only: a block has those of the whole tensor. */
+static int parameter(lua_State *L)
+{
+    gm_rank    *r = gm_lua_rank(L);
+    int64_t     shape[GM_MAX_DIMS];
+    const char *name = luaL_checkstring(L, 1);
+    int         ndim = gm_check_shape(L, 2, shape);
+    gm_dtype    dtype = gm_check_dtype(L, 3);
+    luaL_checktype(L, 4, LUA_TTABLE);
+    gm_attrs  a = random_attrs(L, 4);
+    gm_layout layout = gm_layout_replicated();
+    a.value = gm_field_number(L, 4, "value", 0);
+    if (!lua_isnoneornil(L, 5)) gm_check_layout(L, 5, &r->mesh, &layout);
+    lua_getfield(L, 4, "kind");
+    const char *kind = luaL_checkstring(L, -1);
+    gm_handle  *h = gm_push_handle(L);
+    gm_value   *v;
+    L_TRY(L, gm_layout_check(&r->mesh, &layout, ndim));
+    L_TRY(L, gm_value_new_block(r, "parameter", dtype, &layout, ndim, shape, &v));
+    gm_handle_fill(r, h, v, "parameter");
+    L_TRY(L, initialise(v, name, kind, a));
+    L_TRY(L, gm_value_require_grad(v, true));
+    return 1;
+}
+
+/* zero_row(t, row): element `row` of dimension 1 becomes zero, in any layout; every rank calls it */
+static int zero_row(lua_State *L)
+{
+    gm_value  *v = gm_check_value(L, 1);
+    int64_t    row = gm_check_integer(L, 2) - 1, local[GM_MAX_DIMS], logical[GM_MAX_DIMS];
+    gm_box     box;
+    char       have[256];
+    gm_tensor *t = NULL;
+    gm_attrs   a = gm_attrs_default();
+    if (v->layout.partial)
+        return luaL_error(L, "zero_row: %s is a sum over ranks that has not been made; redistribute it first",
+                          gm_value_describe(v, have, sizeof have));
+    luaL_argcheck(L, v->ndim && row >= 0 && row < v->shape[0], 2, "there is no such row");
+    gm_layout_block(&v->rank->mesh, &v->layout, v->rank->coordinate, v->ndim, v->shape, &box, local, logical);
+    row -= box.offset[0];
+    lua_settop(L, 1);
+    if (row < 0 || row >= logical[0]) return 1;
+    L_TRY(L, gm_tensor_narrow(v->local, 0, row, 1, &t));
+    gm_call   c = {.op = GM_OP_fill, .n_out = 1, .out = &t, .attrs = &a};
+    gm_status st = gm_run(v->rank->device, &c);
+    gm_tensor_release(t);
+    if (st != GM_OK) return gm_raise(L, st);
+    gm_value_touched(v);
+    return 1;
+}
+
+int gm_open_parameter(lua_State *L)
+{
+    static const luaL_Reg functions[] = {
+        {"random", random_tensor}, {"parameter", parameter}, {"zero_row", zero_row}, {NULL, NULL}};
+    luaL_register(L, NULL, functions);
+    return 0;
+}
