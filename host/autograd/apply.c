@@ -143,7 +143,7 @@ done:
 static gm_status packed_forward(gm_rank *r, gm_tensor **in, const gm_attrs *attrs, const gm_value *qkv,
                                 const gm_layout *layout, gm_value **both)
 {
-    gm_tensor *out[2];
+    gm_tensor *out[2] = {NULL, NULL};
     gm_spec    local[2];
     gm_call    c = {.op = GM_OP_attention, .n_in = 4, .n_out = 2, .in = in, .out = out, .attrs = attrs};
     int64_t    b = qkv->shape[0], s = qkv->shape[1], h = qkv->shape[2], d = qkv->shape[4];

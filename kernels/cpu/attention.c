@@ -15,7 +15,7 @@ typedef struct attention_view {
 
 typedef struct attention_job {
     int64_t          batch, heads, key_heads, queries, keys, size;
-    bool             causal;
+    bool             causal, accumulate;
     double           scale, keep; /* keep: 1 / (1 - p) */
     uint32_t         threshold;
     uint64_t         key, step;
@@ -95,6 +95,7 @@ static attention_job attention_job_of(const gm_device *dev, const gm_call *call)
         .keys = k->shape[1],
         .key_heads = k->shape[2],
         .causal = at->causal,
+        .accumulate = at->accumulate,
         .scale = at->scale > 0 ? at->scale : 1 / sqrt((double)q->shape[3]),
         .keep = 1 / (1 - at->p),
         .threshold = gm_drop_threshold(at->p),
@@ -131,10 +132,10 @@ static gm_status attention_run(gm_device *dev, attention_job *w, gm_dtype dtype,
 }
 
 /* An output whose last stride is not 1 is computed elsewhere and copied. */
-static gm_status attention_output(gm_device *dev, gm_tensor *t, gm_tensor **to)
+static gm_status attention_output(gm_device *dev, gm_tensor *t, bool accumulate, gm_tensor **to)
 {
     *to = NULL;
-    if (t->shape[3] > 1 && t->stride[3] != 1) return gemm_compact(dev, t, false, to);
+    if (t->shape[3] > 1 && t->stride[3] != 1) return gemm_compact(dev, t, accumulate, to);
     gm_tensor_retain(*to = t);
     return GM_OK;
 }
@@ -145,7 +146,7 @@ static gm_status cpu_attention(gm_device *dev, const gm_call *call)
     attention_job w = attention_job_of(dev, call);
     gm_dtype      dtype = call->in[0]->dtype;
     int64_t       units = w.batch * w.key_heads, threads = gm_threads_count(dev->threads);
-    GM_TRY(attention_output(dev, call->out[0], &o));
+    GM_TRY(attention_output(dev, call->out[0], w.accumulate, &o));
     w.o = attention_view_of(o);
     attention_lse(&w, call->out[1]);
     w.chunks = units % threads && units < 8 * threads ? threads : 1;
@@ -179,7 +180,7 @@ static gm_status cpu_attention_grad(gm_device *dev, const gm_call *call)
     gm_tensor    *to[3] = {NULL, NULL, NULL};
     attention_job w = attention_job_of(dev, call);
     gm_status     st;
-    for (int i = 0; i < 3; i++) GM_TRY_OR(attention_output(dev, call->out[i], &to[i]), st, done);
+    for (int i = 0; i < 3; i++) GM_TRY_OR(attention_output(dev, call->out[i], w.accumulate, &to[i]), st, done);
     w.o = attention_view_of(call->in[4]);
     w.g = attention_view_of(call->in[6]);
     w.dq = attention_view_of(to[0]);

@@ -200,6 +200,14 @@ static void F(gradient_block)(const attention_job *w, const F(gradient_room) * r
     }
 }
 
+/* A finished row of dq, dk or dv goes to its place. */
+CPU_INLINE void F(gradient_put)(const attention_job *w, T *to, const T *row)
+{
+    if (!w->accumulate) memcpy(to, row, (size_t)w->size * sizeof(T));
+    else
+        for (int64_t d = 0; d < w->size; d++) to[d] += row[d];
+}
+
 /* All keys of this chunk for one block of queries. */
 static void F(gradient_row_of_blocks)(const attention_job *w, const F(gradient_room) * room, int64_t b, int64_t head,
                                       int64_t i0, int64_t chunk)
@@ -215,21 +223,18 @@ static void F(gradient_row_of_blocks)(const attention_job *w, const F(gradient_r
         first = false;
     }
     if (!w->want_queries) return;
-    for (int64_t i = 0; i < queries; i++) {
-        T *dq = (T *)w->dq.data + b * w->dq.b + (i0 + i) * w->dq.s + head * w->dq.h;
-        if (first) memset(dq, 0, (size_t)w->size * sizeof(T)); /* nothing seen */
-        else memcpy(dq, room->dq + i * w->size, (size_t)w->size * sizeof(T));
-    }
+    if (first) memset(room->dq, 0, (size_t)(queries * w->size) * sizeof(T)); /* nothing seen */
+    for (int64_t i = 0; i < queries; i++) F(gradient_put)
+    (w, (T *)w->dq.data + b * w->dq.b + (i0 + i) * w->dq.s + head * w->dq.h, room->dq + i * w->size);
 }
 
 static void F(gradient_end)(const attention_job *w, const F(gradient_room) * room, int64_t b, int64_t head,
                             int64_t chunk)
 {
-    size_t bytes = (size_t)w->size * sizeof(T);
     for (int64_t j = 0; j < w->keys; j++) {
         if (!F(gradient_keys_owned)(w, j, chunk)) continue;
-        memcpy((T *)w->dk.data + b * w->dk.b + j * w->dk.s + head * w->dk.h, room->dk + j * w->size, bytes);
-        memcpy((T *)w->dv.data + b * w->dv.b + j * w->dv.s + head * w->dv.h, room->dv + j * w->size, bytes);
+        F(gradient_put)(w, (T *)w->dk.data + b * w->dk.b + j * w->dk.s + head * w->dk.h, room->dk + j * w->size);
+        F(gradient_put)(w, (T *)w->dv.data + b * w->dv.b + j * w->dv.s + head * w->dv.h, room->dv + j * w->size);
     }
 }
 

@@ -178,24 +178,50 @@ static void F(attention_block)(const attention_job *w, const F(attention_room) *
     }
 }
 
-/* o = o' / sum, lse = max + log(sum), for the queries of one panel. */
+/* The log of a sum of exp becomes that of both sums; what each sum is of it. */
+CPU_INLINE void F(attention_shares)(T *lse, T more, T *before, T *here)
+{
+    double old = (double)*lse, own = (double)more, largest = old > own ? old : own;
+    *before = 1;
+    *here = 0;
+    if (largest == -INFINITY) return;
+    double both = largest + log(exp(old - largest) + exp(own - largest));
+    *before = (T)exp(old - both);
+    *here = (T)exp(own - both);
+    *lse = (T)both;
+}
+
+/* o = o' / sum, lse = max + log(sum), for the queries of one panel; accumulate: each times its share of both. */
 static void F(attention_finish)(const attention_job *w, const F(attention_room) * room, int64_t b, int64_t head,
                                 int64_t i0, int64_t queries, int64_t panel, bool any)
 {
     T *o = room->o + panel * w->size * GEMM_COLUMNS, *sum = room->sum + panel * GEMM_COLUMNS;
     T *most = room->most + panel * GEMM_COLUMNS, *lse = (T *)w->lse + b * w->lse_stride[0] + head * w->lse_stride[1];
-    for (int64_t c = 0; c < queries; c++)
-        lse[(i0 + c) * w->lse_stride[2]] = sum[c] > 0 || sum[c] != sum[c] ? most[c] + (T)log((double)sum[c])
-                                                                          : (T)-INFINITY;
+    T  before[GEMM_COLUMNS], here[GEMM_COLUMNS], *to = (T *)w->o.data + b * w->o.b + i0 * w->o.s + head * w->o.h;
+    if (w->accumulate && !any) return;
+    for (int64_t c = 0; c < GEMM_COLUMNS; c++) here[c] = 1;
+    for (int64_t c = 0; c < queries; c++) {
+        T  own = sum[c] > 0 || sum[c] != sum[c] ? most[c] + (T)log((double)sum[c]) : (T)-INFINITY;
+        T *at = lse + (i0 + c) * w->lse_stride[2];
+        if (w->accumulate) F(attention_shares)(at, own, &before[c], &here[c]);
+        else *at = own;
+    }
     for (int64_t half = 0; half < GEMM_COLUMNS; half += LANES) {
-        V total = F(load)(sum + half), part = F(select)(total == 0, F(splat)(0), 1 / total);
+        V total = F(load)(sum + half), part = F(select)(total == 0, F(splat)(0), F(load)(here + half) / total);
         for (int64_t d = 0; d < w->size; d++) {
             T *at = o + d * GEMM_COLUMNS + half;
             F(store)(at, any ? F(load)(at) * part : F(splat)(0));
         }
     }
-    F(attention_turn)
-    ((T *)w->o.data + b * w->o.b + i0 * w->o.s + head * w->o.h, w->o.s, o, GEMM_COLUMNS, w->size, queries);
+    if (!w->accumulate) {
+        F(attention_turn)(to, w->o.s, o, GEMM_COLUMNS, w->size, queries);
+        return;
+    }
+    T *rows = room->q + panel * w->size * GEMM_COLUMNS; /* the panel's queries have been used */
+    F(attention_turn)(rows, w->size, o, GEMM_COLUMNS, w->size, queries);
+    for (int64_t c = 0; c < queries; c++)
+        for (int64_t d = 0; d < w->size; d++)
+            to[c * w->o.s + d] = to[c * w->o.s + d] * before[c] + rows[c * w->size + d];
 }
 
 /* The panels of queries from i0 on, at most ATTENTION_PANELS of them, against all keys they see. */

@@ -88,18 +88,30 @@ static double score_row(const problem *p, row r, double *s)
     return largest + log(sum);
 }
 
+/* What is there counts by its share of the sum of exp, which is returned; *lse becomes that of both. */
+static double share_of_before(const problem *p, double before, double *lse)
+{
+    double largest = fmax(before, *lse), both;
+    if (!p->attrs->accumulate) return 0;
+    if (largest == -INFINITY) return 1;
+    both = largest + log(exp(before - largest) + exp(*lse - largest));
+    *lse = both;
+    return exp(before - both);
+}
+
 /* s: room for one number a key. Hidden keys are left out, not multiplied by 0: their values may be NaN. */
 static void forward_row(const problem *p, row r, double *s, const gm_tensor *o, const gm_tensor *lse)
 {
-    double total = score_row(p, r, s);
+    double total = score_row(p, r, s), before = share_of_before(p, ref_get(lse, row_index(p, r)), &total);
     ref_set(lse, row_index(p, r), total);
     for (int64_t j = 0; j < p->keys; j++)
         if (visible(p, r, j)) s[j] = exp(s[j] - total) * kept(p, r, j);
     for (int64_t d = 0; d < p->size; d++) {
-        double sum = 0;
+        int64_t at = ((r.b * p->queries + r.i) * p->heads + r.n) * p->size + d;
+        double  sum = before > 0 ? before * ref_get(o, at) : 0;
         for (int64_t j = 0; j < p->keys; j++)
             if (visible(p, r, j)) sum += s[j] * at4(p->v, r.b, j, key_head(p, r.n), d);
-        ref_set(o, ((r.b * p->queries + r.i) * p->heads + r.n) * p->size + d, sum);
+        ref_set(o, at, sum);
     }
 }
 
@@ -150,7 +162,8 @@ gm_status gm_ref_attention_grad(gm_device *dev, const gm_call *call)
         for (int64_t n = 0; n < p.heads; n++)
             for (int64_t i = 0; i < p.queries; i++) grad_row(&p, (row){b, n, i}, call, sum[0], sum[1], sum[2]);
     for (int k = 0; k < 3; k++)
-        for (int64_t i = 0, n = gm_tensor_numel(call->in[k]); i < n; i++) ref_set(call->out[k], i, sum[k][i]);
+        for (int64_t i = 0, n = gm_tensor_numel(call->in[k]); i < n; i++)
+            ref_put(call->out[k], i, sum[k][i], call->attrs->accumulate);
 done:
     for (int k = 0; k < 3; k++) free(sum[k]);
     return st;

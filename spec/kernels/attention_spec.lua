@@ -4,6 +4,7 @@
 -- size, at most sqrt(d) with the usual scale; exp turns that into roundings of the probability; the output sums t
 -- of them: support.terms(t + d) of 2, or of the size of the scores where that is more.
 local gm = require "ganymede"
+local core = require "ganymede.core"
 local support = require "spec.kernels.support"
 
 local input = support.input
@@ -116,6 +117,46 @@ describe("attention agrees with ref:", function()
                 outputs = { true, true, true }, attrs = attrs, within = support.terms(88, 4) }
       end)
     end
+  end)
+
+  -- accumulate: what the outputs hold counts as the attention to other keys; a query of it has seen none.
+  for _, p in ipairs { problems[2], { 1, 65, 129, 2, 1, 64 }, { 2, 3, 0, 2, 2, 4 }, { 1, 40, 33, 3, 3, 65 } } do
+    for _, dtype in ipairs(support.dtypes) do
+      it("accumulating " .. name_of(dtype, p), function()
+        local b, s, t, h, hk, d = unpack(p)
+        gm.scope(function()
+          local q, k, v = input({ b, s, h, d }, dtype), input({ b, t, hk, d }, dtype), input({ b, t, hk, d }, dtype)
+          local g, lse = input({ b, s, h, d }, dtype), support.given({ b, h, s }, dtype, "turned")
+          local attrs = { causal = true, accumulate = true } -- where there are more queries some see nothing here
+          local function blind()
+            local before, base = lse()
+            before:select(3, s):fill_(-1 / 0)
+            return before, base
+          end
+          agree { op = "attention", inputs = { q, k, v, nil, n = 4 }, attrs = attrs,
+                  outputs = { support.given({ b, s, h, d }, dtype, "window"), blind },
+                  within = support.terms(t + d, 2) }
+          local saved = { input({ b, s, h, d }, dtype), input({ b, h, s }, dtype, nil, 1, 2) }
+          agree { op = "attention_grad", inputs = { q, k, v, nil, saved[1], saved[2], g, n = 7 }, attrs = attrs,
+                  outputs = { support.given({ b, s, h, d }, dtype, "window"), support.given({ b, t, hk, d }, dtype),
+                              support.given({ b, t, hk, d }, dtype, "turned") },
+                  within = support.terms(s * h / hk + t + d, 8 * math.sqrt(d)) }
+        end)
+      end)
+    end
+  end
+
+  it("keys in two parts, one after the other, are all keys", function()
+    gm.scope(function()
+      local q, k = input({ 2, 9, 2, 8 }, "f64"), input({ 2, 13, 2, 8 }, "f64")
+      local whole = core.run_op("ref", "attention", { q, k, k, nil, n = 4 }, { true, true, n = 2 }, {})
+      local o, lse = input({ 2, 9, 2, 8 }, "f64"), input({ 2, 2, 9 }, "f64")
+      for i, part in ipairs { k:narrow(2, 1, 6), k:narrow(2, 7, 7) } do
+        core.run_op("ref", "attention", { q, part, part, nil, n = 4 }, { o, lse }, { accumulate = i == 2 })
+      end
+      support.compare(o, whole[1], support.terms(20), "o")
+      support.compare(lse, whole[2], support.terms(20), "lse")
+    end)
   end)
 
   -- Heads 3 and 4 of 6, rows 2.. of the batch: the mask is that part of the whole one.
