@@ -81,23 +81,32 @@ static int dataset_idx(lua_State *L)
     return 1;
 }
 
+#define FILES_MAX 64
+
+/* The list of file names in argument 1; the strings stay on the stack. */
+static int check_paths(lua_State *L, const char **paths)
+{
+    int n = (int)(luaL_checktype(L, 1, LUA_TTABLE), lua_objlen(L, 1));
+    luaL_argcheck(L, n >= 1 && n <= FILES_MAX, 1, "1 to 64 files are possible");
+    luaL_checkstack(L, FILES_MAX, "too many files");
+    for (int i = 0; i < n; i++) {
+        lua_rawgeti(L, 1, i + 1);
+        paths[i] = luaL_checkstring(L, -1);
+    }
+    return n;
+}
+
 /* dataset_records(list of paths, { record, label_offset, x_offset, x_shape, classes }) */
 static int dataset_records(lua_State *L)
 {
-    const char *paths[64];
-    int         n = (int)(luaL_checktype(L, 1, LUA_TTABLE), lua_objlen(L, 1));
-    luaL_argcheck(L, n >= 1 && n <= 64, 1, "1 to 64 files are possible");
-    luaL_checkstack(L, 64, "too many files");
+    const char      *paths[FILES_MAX];
+    int              n = check_paths(L, paths);
     gm_record_layout o = {.record = (size_t)field_integer(L, 2, "record", 0),
                           .label_offset = (size_t)field_integer(L, 2, "label_offset", 0),
                           .x_offset = (size_t)field_integer(L, 2, "x_offset", 0),
                           .classes = field_integer(L, 2, "classes", 0)};
     o.x_ndim = field_shape(L, 2, "x_shape", o.x_shape);
     luaL_argcheck(L, o.record > 0, 2, "record must be at least 1 byte");
-    for (int i = 0; i < n; i++) { /* the strings stay on the stack */
-        lua_rawgeti(L, 1, i + 1);
-        paths[i] = luaL_checkstring(L, -1);
-    }
     dataset_box *b = push_box(L, sizeof *b, DATASET);
     L_OR_NIL(L, gm_record_dataset_new(paths, n, &o, &b->dataset));
     return 1;
@@ -115,6 +124,23 @@ static int dataset_tokens(lua_State *L)
                           .end = gm_field_number(L, 2, "finish", 1)};
     dataset_box     *b = push_box(L, sizeof *b, DATASET);
     L_OR_NIL(L, gm_token_dataset_new(path, &o, &b->dataset));
+    return 1;
+}
+
+/* dataset_pairs(list of paths, { length, stride, begin, finish, mask, shorter, seed }) */
+static int dataset_pairs(lua_State *L)
+{
+    const char     *paths[FILES_MAX];
+    int             n = check_paths(L, paths);
+    gm_pair_options o = {.length = field_integer(L, 2, "length", 0),
+                         .stride = field_integer(L, 2, "stride", 0),
+                         .begin = gm_field_number(L, 2, "begin", 0),
+                         .end = gm_field_number(L, 2, "finish", 1),
+                         .mask = gm_field_number(L, 2, "mask", 0),
+                         .shorter = gm_field_number(L, 2, "shorter", 0),
+                         .seed = (uint64_t)field_integer(L, 2, "seed", 0)};
+    dataset_box    *b = push_box(L, sizeof *b, DATASET);
+    L_OR_NIL(L, gm_pair_dataset_new(paths, n, &o, &b->dataset));
     return 1;
 }
 
@@ -165,12 +191,12 @@ static int dataset_describe(lua_State *L)
     return 1;
 }
 
-/* dataset_get(d, sample) -> raw x, y as tensors */
+/* dataset_get(d, sample, epoch = 0) -> raw x, y as tensors */
 static int dataset_get(lua_State *L)
 {
     gm_rank    *r = gm_lua_rank(L);
     gm_dataset *d = check_dataset(L, 1);
-    int64_t     i = gm_check_integer(L, 2);
+    int64_t     i = gm_check_integer(L, 2), epoch = lua_isnoneornil(L, 3) ? 0 : gm_check_integer(L, 3);
     gm_handle  *hx = gm_push_handle(L), *hy = gm_push_handle(L);
     gm_value   *v;
     L_TRY(L, gm_value_new(r, "data", d->x_dtype, d->x_ndim, d->x_shape, &v));
@@ -179,7 +205,7 @@ static int dataset_get(lua_State *L)
     gm_handle_fill(r, hy, v, "data");
     void *x = gm_tensor_data(hx->value->local), *y = gm_tensor_data(hy->value->local);
     if (!x || !y) return luaL_error(L, "samples have no values on this device");
-    L_OR_NIL(L, gm_dataset_read(d, i, x, y));
+    L_OR_NIL(L, gm_dataset_read(d, (uint64_t)epoch, i, x, y));
     return 2;
 }
 
@@ -446,6 +472,7 @@ int gm_open_data(lua_State *L)
     static const luaL_Reg fns[] = {{"dataset_idx", dataset_idx},
                                    {"dataset_records", dataset_records},
                                    {"dataset_tokens", dataset_tokens},
+                                   {"dataset_pairs", dataset_pairs},
                                    {"dataset_clusters", dataset_clusters},
                                    {"dataset_chains", dataset_chains},
                                    {"dataset_describe", dataset_describe},

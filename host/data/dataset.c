@@ -11,12 +11,12 @@ static int64_t product(int n, const int64_t *shape)
 int64_t gm_dataset_x_numel(const gm_dataset *d) { return product(d->x_ndim, d->x_shape); }
 int64_t gm_dataset_y_numel(const gm_dataset *d) { return product(d->y_ndim, d->y_shape); }
 
-gm_status gm_dataset_read(const gm_dataset *d, int64_t i, void *x, int64_t *y)
+gm_status gm_dataset_read(const gm_dataset *d, uint64_t epoch, int64_t i, void *x, int64_t *y)
 {
     if (i < 0 || i >= d->length)
         return GM_FAIL(GM_EINVAL, "sample %lld of a dataset with %lld (they count from 0)", (long long)i,
                        (long long)d->length);
-    return d->sample(d, i, x, y);
+    return d->sample(d, epoch, i, x, y);
 }
 
 void gm_dataset_retain(gm_dataset *d) { d->refs++; }

@@ -1,8 +1,8 @@
 /* dataset.h - numbered samples: (x, y) pairs that the loader batches.
  *
- * A sample is a pure function of its number, 0 <= i < length, and `sample` is called by the prefetch
- * thread: it touches no tensor, no pool and no Lua. x is raw: bytes of an image, doubles, or i64
- * tokens; transforms and the loader turn it into what the model gets. y is i64: one label
+ * A sample is a pure function of its number, 0 <= i < length, and of the epoch where it is drawn anew in each (pairs
+ * of texts). `sample` is called by the prefetch thread: it touches no tensor, no pool and no Lua. x is raw: bytes of
+ * an image, doubles, or i64 tokens; transforms and the loader turn it into what the model gets. y is i64: one label
  * (y_ndim 0) or as many targets as y_shape holds. Counted by its one owner's thread. */
 #ifndef GM_DATASET_H
 #define GM_DATASET_H
@@ -18,7 +18,7 @@ struct gm_dataset {
     int      x_ndim, y_ndim;
     int64_t  x_shape[GM_MAX_DIMS], y_shape[GM_MAX_DIMS]; /* of one sample */
     int64_t  classes; /* y is below it: number of classes or size of the vocabulary */
-    gm_status (*sample)(const gm_dataset *d, int64_t i, void *x, int64_t *y);
+    gm_status (*sample)(const gm_dataset *d, uint64_t epoch, int64_t i, void *x, int64_t *y);
     void (*free)(gm_dataset *d); /* what the kind of dataset holds, and d itself */
 };
 
@@ -45,14 +45,33 @@ typedef struct gm_token_options {
 } gm_token_options;
 gm_status gm_token_dataset_new(const char *path, const gm_token_options *o, gm_dataset **out);
 
+/* Pairs of pieces of text with hidden tokens (Devlin et al. 2019). Tokens are the files' bytes and four special ones.
+ * A sample of s = length tokens is [class] a [separator] b [separator] and, where it is shorter, padding; a is the
+ * text from where the sample begins, b what follows it or, in half of the samples, text from any other place of the
+ * files.
+ *     x (3, s): tokens; segments, 1 for b and its separator, else 0; the key mask, 0 for padding, else 1
+ *     y (s + 1): the tokens that are asked for, GM_PAIR_IGNORED elsewhere; then 0 if b follows a, 1 if it does not
+ * Which tokens are hidden, which b and which length are functions of (seed, epoch, sample) alone. */
+enum { GM_PAIR_PADDING = 256, GM_PAIR_CLASS, GM_PAIR_SEPARATOR, GM_PAIR_MASK, GM_PAIR_VOCABULARY };
+#define GM_PAIR_IGNORED  (-100)
+#define GM_PAIR_SHORTEST 5 /* tokens */
+typedef struct gm_pair_options {
+    int64_t  length, stride; /* tokens of a sample; bytes from where one begins to where the next does */
+    double   begin, end;     /* the part of every file to use, as fractions of it */
+    double   mask, shorter;  /* probabilities: that a byte is asked for; that a sample is not of full length */
+    uint64_t seed;
+} gm_pair_options;
+/* GM_EINVAL: the part of a file is shorter than one sample. */
+gm_status gm_pair_dataset_new(const char *const *paths, int n, const gm_pair_options *o, gm_dataset **out);
+
 /* Made-up data that can be learned, a pure function of seed: nothing is read. */
 gm_status gm_cluster_dataset_new(int64_t length, int x_ndim, const int64_t *x_shape, int64_t classes, double noise,
                                  uint64_t seed, uint64_t split, gm_dataset **out);
 gm_status gm_chain_dataset_new(int64_t length, int64_t sequence_length, int64_t vocab_size, double noise, uint64_t seed,
                                uint64_t split, gm_dataset **out);
 
-/* Reads sample i after checking it against the dataset's length. */
-gm_status gm_dataset_read(const gm_dataset *d, int64_t i, void *x, int64_t *y);
+/* Reads sample i, as it is in an epoch, after checking it against the dataset's length. */
+gm_status gm_dataset_read(const gm_dataset *d, uint64_t epoch, int64_t i, void *x, int64_t *y);
 int64_t   gm_dataset_x_numel(const gm_dataset *d);
 int64_t   gm_dataset_y_numel(const gm_dataset *d); /* 1 for a label */
 void      gm_dataset_retain(gm_dataset *d);

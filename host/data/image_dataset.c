@@ -21,8 +21,9 @@ typedef struct idx_dataset {
     int64_t       numel; /* of one image */
 } idx_dataset;
 
-static gm_status idx_sample(const gm_dataset *base, int64_t i, void *x, int64_t *y)
+static gm_status idx_sample(const gm_dataset *base, uint64_t epoch, int64_t i, void *x, int64_t *y)
 {
+    (void)epoch;
     const idx_dataset *d = (const idx_dataset *)base;
     double             label;
     GM_TRY(base->x_dtype == GM_U8 ? gm_array_read_u8(&d->images, i * d->numel, d->numel, x)
@@ -84,8 +85,9 @@ typedef struct record_dataset {
     gm_bytes        *files;
 } record_dataset;
 
-static gm_status record_sample(const gm_dataset *base, int64_t i, void *x, int64_t *y)
+static gm_status record_sample(const gm_dataset *base, uint64_t epoch, int64_t i, void *x, int64_t *y)
 {
+    (void)epoch;
     const record_dataset *d = (const record_dataset *)base;
     const gm_bytes       *f = d->files;
     size_t                k = (size_t)i, size = d->layout.record;

@@ -88,7 +88,7 @@ static gm_status read_row(gm_loader *l, slot *s, int64_t to, int64_t sample)
 {
     size_t  x_bytes = (size_t)gm_pipeline_numel(l->pipeline) * gm_dtype_size(gm_pipeline_dtype(l->pipeline));
     int64_t y_numel = gm_dataset_y_numel(l->dataset);
-    GM_TRY(gm_dataset_read(l->dataset, sample, l->raw, s->y + to * y_numel));
+    GM_TRY(gm_dataset_read(l->dataset, l->epoch, sample, l->raw, s->y + to * y_numel));
     gm_pipeline_run(l->pipeline, l->raw, l->epoch, sample, s->x + (size_t)to * x_bytes);
     return GM_OK;
 }

@@ -34,8 +34,9 @@ static void normals(uint64_t key, uint64_t step, int64_t n, double scale, const 
     }
 }
 
-static gm_status cluster_sample(const gm_dataset *base, int64_t i, void *x, int64_t *y)
+static gm_status cluster_sample(const gm_dataset *base, uint64_t epoch, int64_t i, void *x, int64_t *y)
 {
+    (void)epoch;
     const made_up *d = (const made_up *)base;
     int64_t        n = gm_dataset_x_numel(base), label = i % base->classes;
     normals(d->draw, (uint64_t)i, n, d->noise, d->centres + label * n, x);
@@ -43,8 +44,9 @@ static gm_status cluster_sample(const gm_dataset *base, int64_t i, void *x, int6
     return GM_OK;
 }
 
-static gm_status chain_sample(const gm_dataset *base, int64_t i, void *x, int64_t *y)
+static gm_status chain_sample(const gm_dataset *base, uint64_t epoch, int64_t i, void *x, int64_t *y)
 {
+    (void)epoch;
     const made_up *d = (const made_up *)base;
     int64_t       *in = x, n = base->x_shape[0];
     uint64_t       vocab = (uint64_t)base->classes;

@@ -11,8 +11,9 @@ typedef struct token_dataset {
 } token_dataset;
 
 /* x and y overlap in all but one token; each is read by itself, so that x needs no room beyond its own. */
-static gm_status token_sample(const gm_dataset *base, int64_t i, void *x, int64_t *y)
+static gm_status token_sample(const gm_dataset *base, uint64_t epoch, int64_t i, void *x, int64_t *y)
 {
+    (void)epoch;
     const token_dataset *d = (const token_dataset *)base;
     int64_t              at = d->begin + i * d->stride, n = base->x_shape[0];
     GM_TRY(gm_token_read(&d->file, at, n, x));

@@ -1,6 +1,6 @@
 --- Datasets read in C: Fashion-MNIST, IDX files, CIFAR, text, token streams, made-up data.
 --
--- A dataset has length(), describe(), get(i) -> raw x, y (i from 1) and, where its values should be
+-- A dataset has length(), describe(), get(i [, epoch]) -> raw x, y (i from 1) and, where its values should be
 -- normalized, `normalization` = { mean, std }, which the loader puts after the other transforms.
 -- Files are checked when the dataset is opened, labels and tokens when they are read.
 -- @module ganymede.data.datasets
@@ -25,8 +25,8 @@ function Dataset:describe()
   return about
 end
 
---- Sample i, from 1: raw x and y as tensors.
-function Dataset:get(i) return checked(nil, core.dataset_get(self.handle, i - 1)) end
+--- Sample i, from 1: raw x and y as tensors; epoch (from 0, the default) matters to TextPairs alone.
+function Dataset:get(i, epoch) return checked(nil, core.dataset_get(self.handle, i - 1, epoch)) end
 
 function Dataset:__tostring() return self.name .. options.show(datasets[self.name].options, self.opt) end
 
@@ -120,7 +120,7 @@ cifar("CIFAR100", "cifar-100-binary.tar.gz", { "train.bin" }, { "test.bin" },
 local function with_windows(spec)
   spec.sequence_length = { type = "integer", min = 1, max = 2 ^ 31, default = 128, doc = "tokens of a sample" }
   spec.stride = { type = "integer", min = 1, optional = true,
-    doc = "tokens from one sample to the next; default: sequence_length, so that samples do not overlap" }
+    doc = "tokens (TextPairs: bytes) from one sample to the next; default: sequence_length: samples do not overlap" }
   spec.split = { type = "string", one_of = { "all", "train", "test" }, default = "all", doc = "which part" }
   spec.test_fraction = { type = "number", above = 0, below = 1, default = 0.1,
     doc = "share of the stream, at its end, that is the test part" }
@@ -149,6 +149,21 @@ define("Tokens", with_windows {
     doc = "tokens are below it; default: as the header tells, else all that the dtype holds" },
 }, function(opt)
   return (checked(nil, core.dataset_tokens(opt.path, windows(opt, widths[opt.dtype], opt.vocab_size or 0))))
+end)
+
+define("TextPairs", with_windows({
+  path = { type = { "string", "table" }, doc = "a file or a list of files, whose bytes are the tokens 0 to 255; "
+    .. "256 is padding, 257 [CLS], 258 [SEP], 259 [MASK]: a vocabulary of 260" },
+  mask_probability = { type = "number", min = 0, max = 1, default = 0.15,
+    doc = "share of the bytes that are asked for: 8 in 10 of them hidden, 1 in 10 replaced by any byte" },
+  short_probability = { type = "number", min = 0, max = 1, default = 0.1,
+    doc = "share of the samples that are shorter than sequence_length; the rest of them is padding" },
+  seed = { type = "integer", min = 0, max = 2 ^ 53, optional = true,
+    doc = "of masks, second texts and lengths; default: the run's seed" },
+}), function(opt)
+  local o = windows(opt)
+  o.mask, o.shorter, o.seed = opt.mask_probability, opt.short_probability, opt.seed or core.seed()
+  return (checked(nil, core.dataset_pairs(type(opt.path) == "table" and opt.path or { opt.path }, o)))
 end)
 
 --- Writes a token file with header. opt: dtype ("u8", "u16", "u32"), vocab_size.
