@@ -17,12 +17,14 @@ local core = require "ganymede.core"
 local options = require "ganymede.options"
 local parallel = require "ganymede.parallel"
 local registry = require "ganymede.registry"
+local tensor_modes = require "ganymede.tensor_modes"
 
 local Context = {}
 Context.__index = Context
 
-local tensor_axes = { "tensor", "depth", "row", "col", "output", "input", "weight" }
+local tensor_axes = tensor_modes.axis_names()
 local axis_names = { "data", "expert", "pipeline", "sequence", unpack(tensor_axes) }
+local model_axes = { "pipeline", "sequence", unpack(tensor_axes) }
 local is_axis = {}
 for _, name in ipairs(axis_names) do is_axis[name] = true end
 
@@ -30,7 +32,7 @@ for _, name in ipairs(axis_names) do is_axis[name] = true end
 local modes = {
   GLOBAL = { axis_names }, DATA = { { "data", "expert" } }, PIPELINE = { { "pipeline" } },
   SEQUENCE = { { "sequence" } }, SEQUENCE_DP = { { "data", "expert", "sequence" } },
-  MODEL = { { "pipeline", "sequence", unpack(tensor_axes) } }, TENSOR = { tensor_axes },
+  MODEL = { model_axes }, TENSOR = { tensor_axes },
   MOE_EP = { { "expert" } }, MOE_DP = { { "data" } },
   PARALLEL_1D = { { "tensor" }, "1d" },
   PARALLEL_2D_ROW = { { "col" }, "2d" }, PARALLEL_2D_COL = { { "row" }, "2d" },
@@ -44,9 +46,20 @@ local modes = {
 -- Pairs of neighbouring stages: no set of axes, but lists.
 local neighbours = { PIPELINE_NEXT = 1, PIPELINE_PREV = -1 }
 
+-- Axes of tensor modes that users registered meanwhile.
+local function learn_axes()
+  for _, name in ipairs(tensor_modes.axis_names()) do
+    if not is_axis[name] then
+      for _, list in ipairs { tensor_axes, axis_names, model_axes } do list[#list + 1] = name end
+      is_axis[name] = true
+    end
+  end
+end
+
 --- @param plan what parallel.resolve gave
 -- @param rank from 0
 function Context.new(plan, rank)
+  learn_axes()
   if type(rank) ~= "number" or rank < 0 or rank >= plan.world or rank ~= math.floor(rank) then
     error(("context: rank %s of a world of %d (they count from 0)"):format(tostring(rank), plan.world), 2)
   end

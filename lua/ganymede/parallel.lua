@@ -10,9 +10,12 @@
 -- is the inner part of data, so with it the axis data is smaller than the size data: { { "data", data / expert },
 -- { "expert", expert } }. 1D: arXiv:1909.08053; 2D: arXiv:2104.05343; 2.5D: arXiv:2105.14500; 3D:
 -- arXiv:2105.14450; sequence rings: arXiv:2105.13120.
+local registry = require "ganymede.registry"
+require "ganymede.tensor_modes"
+
 local parallel = {}
 
-parallel.tensor_modes = { "1d", "2d", "2.5d", "3d", "sequence" }
+parallel.tensor_modes = registry.tensor_modes.order -- grows as users register theirs
 parallel.sequence_modes = { "ring", "ulysses" }
 
 --- Names of the axes of a group: "depth.row" -> { "depth", "row" }.
@@ -40,7 +43,7 @@ local fields = {
   data = { size = true, bucket_mb = true, overlap = true },
   pipeline = { size = true, chunks = true }, expert = { size = true },
   sequence = { size = true, mode = true },
-  tensor = { size = true, mode = true, depth = true, sequence = true },
+  tensor = { size = true, mode = true, depth = true, sequence = true, keep_gathered = true },
 }
 
 -- "parallel.tensor" and what is wrong with it, as one error that resolve catches
@@ -70,72 +73,38 @@ local function part(given, name)
   return copy
 end
 
-local function root(size, power)
-  local q = math.floor(size ^ (1 / power) + 0.5)
-  return q ^ power == size and q or nil
-end
-
--- Sizes that are legal for a mode, near the one that is not
-local function legal(size, power, times)
-  local said, q = {}, math.max(1, math.floor((size / times) ^ (1 / power)) - 1)
-  for i = q, q + 3 do said[#said + 1] = tostring(times * i ^ power) end
-  return table.concat(said, ", ")
-end
-
--- "2 (q = 2), 8 (q = 1)"
-local function legal_depths(size)
-  local said = {}
-  for depth = 1, size do
-    local q = size % depth == 0 and root(size / depth, 2)
-    if q then said[#said + 1] = ("%d (q = %d)"):format(depth, q) end
+-- The mesh axes of a mode, slowest first; what is wrong with the sizes is said by the mode (ganymede.tensor_modes).
+local function axes_of(t)
+  local mode = registry.tensor_modes:get(t.mode)
+  if t.depth ~= nil and not mode.takes_depth then
+    wrong("parallel.tensor.depth", "belongs to mode 2.5d, not to %s", t.mode)
   end
-  return table.concat(said, ", ")
-end
-
-local axes_of = {}
-
-axes_of["1d"] = function(t)
-  if t.depth ~= nil then wrong("parallel.tensor.depth", "belongs to mode 2.5d, not to 1d") end
-  return { { "tensor", t.size } }
-end
-
-axes_of["2d"] = function(t)
-  if t.depth ~= nil then wrong("parallel.tensor.depth", "belongs to mode 2.5d, not to 2d") end
-  local q = root(t.size, 2) or wrong("parallel.tensor", "mode 2d needs a square size (q * q), got %d; legal sizes: %s",
-    t.size, legal(t.size, 2, 1))
-  return { { "row", q }, { "col", q } }
-end
-
-axes_of["2.5d"] = function(t)
-  if t.depth == nil then
-    wrong("parallel.tensor", "mode 2.5d needs a depth: size = depth * q * q; legal depths for size %d: %s", t.size,
-      legal_depths(t.size))
+  if t.sequence and not mode.takes_sequence then
+    wrong("parallel.tensor.sequence", "cuts the stream between the layers of mode 1d; in %s %s", t.mode,
+      "the stream is cut already")
   end
-  if not is_size(t.depth) then
-    wrong("parallel.tensor.depth", "must be an integer, at least 1; got %s", tostring(t.depth))
+  local ok, axes, key = pcall(mode.axes, t)
+  if not ok then wrong("parallel.tensor", "%s", tostring(axes)) end
+  if type(axes) == "string" then wrong(key or "parallel.tensor", "%s", axes) end
+  local ranks = 1
+  for _, axis in ipairs(axes) do ranks = ranks * axis[2] end
+  if ranks ~= t.size then
+    wrong("parallel.tensor", "mode %s made axes of %d ranks out of size %d", t.mode, ranks, t.size)
   end
-  local q = root(t.size / t.depth, 2) or wrong("parallel.tensor",
-    "mode 2.5d needs size = depth * q * q; %d with depth %d is not; legal sizes with this depth: %s",
-    t.size, t.depth, legal(t.size, 2, t.depth))
-  return { { "depth", t.depth }, { "row", q }, { "col", q } }
-end
-
-axes_of["3d"] = function(t)
-  if t.depth ~= nil then wrong("parallel.tensor.depth", "belongs to mode 2.5d, not to 3d") end
-  local q = root(t.size, 3) or wrong("parallel.tensor",
-    "mode 3d needs a cubic size (q * q * q), got %d; legal sizes: %s", t.size, legal(t.size, 3, 1))
-  return { { "output", q }, { "input", q }, { "weight", q } }
+  return axes
 end
 
 local function resolve_tensor(given, sequence)
   local t = part(given, "tensor")
   t.size = t.size or 1
   if t.mode ~= nil and not known(parallel.tensor_modes, t.mode) then
-    wrong("parallel.tensor.mode", "must be one of 1d, 2d, 2.5d, 3d, sequence; got '%s'%s", tostring(t.mode),
-      near(tostring(t.mode), parallel.tensor_modes))
+    wrong("parallel.tensor.mode", "must be one of %s; got '%s'%s", table.concat(parallel.tensor_modes, ", "),
+      tostring(t.mode), near(tostring(t.mode), parallel.tensor_modes))
   end
-  if t.sequence ~= nil and type(t.sequence) ~= "boolean" then
-    wrong("parallel.tensor.sequence", "must be true or false; got %s", tostring(t.sequence))
+  for _, flag in ipairs { "sequence", "keep_gathered" } do
+    if t[flag] ~= nil and type(t[flag]) ~= "boolean" then
+      wrong("parallel.tensor." .. flag, "must be true or false; got %s", tostring(t[flag]))
+    end
   end
   if t.mode == "sequence" then -- Colossal-AI's spelling of a ring
     if sequence.size then wrong("parallel.tensor.mode", "is sequence, and parallel.sequence is given too") end
@@ -143,9 +112,10 @@ local function resolve_tensor(given, sequence)
     return { size = 1, mode = "sequence" }, {}
   end
   if t.size > 1 and not t.mode then
-    wrong("parallel.tensor", "size %d needs a mode: one of 1d, 2d, 2.5d, 3d, sequence", t.size)
+    wrong("parallel.tensor", "size %d needs a mode: one of %s", t.size,
+      table.concat(parallel.tensor_modes, ", "))
   end
-  return t, t.mode and axes_of[t.mode](t) or {}
+  return t, t.mode and axes_of(t) or {}
 end
 
 local function resolve_data(given, world, others)

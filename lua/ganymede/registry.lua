@@ -9,11 +9,18 @@ local options = require "ganymede.options"
 local Registry = {}
 Registry.__index = Registry
 
-local function new(kind) return setmetatable({ kind = kind, classes = {} }, Registry) end
-
 local function callable(value)
   local meta = type(value) == "table" and getmetatable(value)
   return type(value) == "function" or (meta and meta.__call ~= nil)
+end
+
+local function not_callable(value)
+  return not callable(value) and ("must be a class or a function; got a " .. type(value)) or nil
+end
+
+-- problem(value) -> nil, or what is wrong with what shall be registered; order: names in order of registration.
+local function new(kind, problem)
+  return setmetatable({ kind = kind, classes = {}, order = {}, unfit = problem or not_callable }, Registry)
 end
 
 --- Registers a class (or a function) under a name; returns the class.
@@ -21,13 +28,13 @@ function Registry:register(name, class)
   if type(name) ~= "string" or name == "" then
     error(("registry %s: a name must be a string; got %s"):format(self.kind, tostring(name)), 2)
   end
-  if not callable(class) then
-    error(("registry %s: '%s' must be a class or a function; got a %s"):format(self.kind, name, type(class)), 2)
-  end
+  local why = self.unfit(class)
+  if why then error(("registry %s: '%s' %s"):format(self.kind, name, why), 2) end
   if self.classes[name] then
     error(("registry %s: '%s' is registered already"):format(self.kind, name), 2)
   end
   self.classes[name] = class
+  self.order[#self.order + 1] = name
   return class
 end
 
@@ -96,6 +103,13 @@ for _, kind in ipairs {
 } do
   registry[kind] = new(kind)
 end
+
+--- Ways to share the work of layers between ranks; see ganymede.tensor_modes.
+registry.tensor_modes = new("tensor_modes", function(mode)
+  if type(mode) ~= "table" or type(mode.axes) ~= "function" then
+    return "must be a table with a function `axes`; see ganymede.tensor_modes"
+  end
+end)
 
 --- A registry of the user's own.
 registry.new = new

@@ -10,7 +10,7 @@
 local core = require "ganymede.core"
 local parallel = require "ganymede.parallel"
 
-local NOT_BUILT = "not built yet: this version trains whole models on every rank, in f32 or f64"
+local NOT_BUILT = "not built yet: this version trains in f32 or f64, on data, sequence and tensor ranks"
 
 local function size(doc, more)
   local fields = { size = { type = { "integer", "string" }, min = 1, optional = true, doc = "number of ranks" } }
@@ -31,7 +31,9 @@ local axes = {
   tensor = size("ranks that share each layer", {
     mode = { type = "string", one_of = parallel.tensor_modes, optional = true, doc = "how weights are cut" },
     depth = { type = "integer", min = 1, optional = true, doc = "of mode 2.5d: size = depth * q * q" },
-    sequence = { type = "boolean", optional = true, doc = "cut the stream between layers too (Megatron's)" } }),
+    sequence = { type = "boolean", optional = true, doc = "in 1d: cut the stream between layers too (Megatron's)" },
+    keep_gathered = { type = "boolean", optional = true,
+      doc = "keep what products gathered for backward, instead of gathering it again? default false" } }),
 }
 
 -- What parallel.resolve says about this job's ranks, and how to get the ranks that were asked for.
@@ -175,12 +177,10 @@ return {
     end,
   --- What a plan of parallel.resolve asks for that no run can do yet -> key, reason; nil when there is nothing.
   not_built = function(plan)
-    local asked = { pipeline = plan.pipeline, expert = plan.expert, sequence = plan.sequence.size,
-      tensor = plan.tensor.size }
-    for _, name in ipairs { "pipeline", "expert", "sequence", "tensor" } do
+    local asked = { pipeline = plan.pipeline, expert = plan.expert }
+    for _, name in ipairs { "pipeline", "expert" } do
       if asked[name] > 1 then return "parallel." .. name, ("size %d is %s"):format(asked[name], NOT_BUILT) end
     end
     if plan.chunks > 1 then return "parallel.pipeline.chunks", "is " .. NOT_BUILT end
-    if plan.tensor.sequence then return "parallel.tensor.sequence", "is " .. NOT_BUILT end
   end,
 }

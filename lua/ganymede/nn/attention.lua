@@ -9,6 +9,7 @@ local Dropout = require("ganymede.nn.dropout").Dropout
 local Linear = require "ganymede.nn.linear"
 local module = require "ganymede.nn.module"
 local ops = require "ganymede.ops"
+local tensor_parallel = require "ganymede.nn.tensor_parallel"
 
 local MultiHeadAttention = module.class "MultiHeadAttention"
 
@@ -34,15 +35,16 @@ function MultiHeadAttention:build(opt)
   local kv_heads = opt.kv_heads or opt.heads
   divides("heads", opt.heads, "width", opt.width)
   divides("kv_heads", kv_heads, "heads", opt.heads)
+  tensor_parallel.check_heads("MultiHeadAttention", opt.heads, kv_heads)
   self.kv_heads, self.group, self.head_size = kv_heads, opt.heads / kv_heads, opt.width / opt.heads
   self.qkv = Linear {
-    inputs = opt.width, outputs = (opt.heads + 2 * kv_heads) * self.head_size, bias = opt.bias,
+    inputs = opt.width, outputs = (opt.heads + 2 * kv_heads) * self.head_size, bias = opt.bias, partition = "column",
     weight_initializer = opt.weight_initializer, bias_initializer = opt.bias_initializer,
   }
   local output_initializer = opt.output_initializer
   if output_initializer == nil then output_initializer = opt.weight_initializer end
   self.output = Linear {
-    inputs = opt.width, outputs = opt.width, bias = opt.bias,
+    inputs = opt.width, outputs = opt.width, bias = opt.bias, partition = "row",
     weight_initializer = output_initializer, bias_initializer = opt.bias_initializer,
   }
   if opt.output_dropout > 0 then self.dropout = Dropout(opt.output_dropout) end

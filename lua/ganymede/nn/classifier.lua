@@ -15,6 +15,8 @@ Classifier.options = {
   bias    = { type = "boolean", default = true, doc = "add b?" },
   weight  = { type = "module", optional = true, hidden = true,
               doc = "a layer whose parameter 'weight' (classes, inputs) is used: an Embedding, to tie it" },
+  vocab_parallel_limit = { type = "integer", min = 1, default = 2048, hidden = true,
+                           doc = "with more classes than this, a mesh that cuts layers cuts the classes too" },
   weight_initializer = init.option "default U(-1/sqrt(inputs), 1/sqrt(inputs)); not with `weight`",
   bias_initializer   = init.option "default U(-1/sqrt(inputs), 1/sqrt(inputs))",
 }
@@ -46,6 +48,6 @@ function Classifier:build(opt)
 end
 
 --- x (..., inputs) -> logits (..., classes); backward: dx is set, dW and db are added to.
-function Classifier:forward(x) return ops.linear(x, self.weight, self.opt.bias and self.bias or nil) end
+function Classifier:forward(x) return ops.linear(x:settle(), self:use "weight", self:use "bias"):settle() end
 
 return Classifier

@@ -3,6 +3,7 @@
 local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
 local ops = require "ganymede.ops"
+local stream = require "ganymede.nn.stream"
 
 local Embedding = module.class "Embedding"
 
@@ -13,6 +14,8 @@ Embedding.options = {
   width = { type = "integer", min = 1, doc = "width of a row" },
   padding_index = { type = "integer", min = 0, optional = true,
                     doc = "index (from 0) of the row that starts as zeros and receives no gradient" },
+  vocab_parallel_limit = { type = "integer", min = 1, default = 2048, hidden = true,
+                           doc = "with more rows than this, a mesh that cuts layers cuts the rows too" },
   weight_initializer = init.option "default N(0, 1)",
 }
 
@@ -28,8 +31,13 @@ function Embedding:build(opt)
   self:param("weight", { opt.count, opt.width }, initializer)
 end
 
---- index (...) i64 or i32 -> (..., width); backward: dW is added to, row by row.
-function Embedding:forward(index) return ops.embedding(self.weight, index, self.opt.padding_index) end
+--- What is looked up, laid out as it shall be: on a mesh its batch and sequence are cut as activations are.
+function Embedding:enter(index) return stream.enter(index) end -- luacheck: ignore self
+
+--- index (batch), (batch, sequence) or (...) i64 or i32 -> (..., width); backward: dW is added to, row by row.
+function Embedding:forward(index)
+  return stream.join(ops.embedding(self:use "weight", self:enter(index), self.opt.padding_index))
+end
 
 local PositionEmbedding = module.class "PositionEmbedding"
 
@@ -51,7 +59,7 @@ function PositionEmbedding:forward(x)
   if length > self.opt.length then
     error(("a sequence of %d is longer than the %d positions there are"):format(length, self.opt.length), 0)
   end
-  local weight = self.weight
+  local weight = self:use "weight"
   return ops.add(x, length == self.opt.length and weight or ops.narrow(weight, 1, 1, length))
 end
 

@@ -9,12 +9,12 @@
 local files = {
   linear = "Linear", classifier = "Classifier", layer_norm = "LayerNorm", rms_norm = "RMSNorm",
   patch_embedding = "PatchEmbedding", attention = "MultiHeadAttention", mlp = "MLP",
-  transformer = "TransformerBlock",
+  transformer = "TransformerBlock", accuracy = "Accuracy",
   embedding = { "Embedding", "PositionEmbedding" },
   dropout = { "Dropout", "DropPath" },
   activations = { "ReLU", "GELU", "SiLU", "Tanh", "Sigmoid", "Softmax", "LogSoftmax" },
   containers = { "Identity", "Lambda", "ModuleList", "Sequential" },
-  losses = { "CrossEntropyLoss", "MSELoss" },
+  losses = { "CrossEntropyLoss", "BERTLoss", "MSELoss" },
 }
 
 local module = require "ganymede.nn.module"
@@ -26,6 +26,10 @@ for file, names in pairs(files) do
     for _, name in ipairs(names) do nn[name] = assert(loaded[name], name) end
   end
 end
+
+local tensor_parallel = require "ganymede.nn.tensor_parallel"
+for _, file in ipairs { "one_d", "two_d", "three_d", "names" } do require("ganymede.nn.tensor_parallel." .. file) end
+for name, class in pairs(tensor_parallel.layers) do nn[name] = class end
 
 return setmetatable(nn, {
   __index = function(_, name)

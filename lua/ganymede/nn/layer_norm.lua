@@ -23,9 +23,9 @@ end
 -- With a residual of the shape of x: normalised(x + residual), and the sum itself as a second result; both
 -- come from one pass over memory. Backward: dx (and dresidual) set, dW and db added to.
 function LayerNorm:forward(x, residual)
-  local bias = self.opt.bias and self.bias or nil
-  if residual then return ops.add_layer_norm(x, residual, self.weight, bias, self.opt.eps) end
-  return ops.layer_norm(x, self.weight, bias, self.opt.eps)
+  local weight, bias = self:use "weight", self:use "bias"
+  if residual then return ops.add_layer_norm(x, residual, weight, bias, self.opt.eps) end
+  return ops.layer_norm(x, weight, bias, self.opt.eps)
 end
 
 return LayerNorm

@@ -14,6 +14,8 @@ Linear.options = {
   bias    = { type = "boolean", default = true, doc = "add b?" },
   activation = { type = "string", optional = true, one_of = { "relu", "gelu", "gelu_tanh", "silu" },
                  doc = "applied to the result, in the same kernel" },
+  partition = { type = "string", optional = true, hidden = true, one_of = { "column", "row" },
+                doc = "which of a pair of layers this is on a mesh that cuts layers: the first, or the second" },
   weight_initializer = init.option "default U(-1/sqrt(inputs), 1/sqrt(inputs)), as PyTorch",
   bias_initializer   = init.option "default U(-1/sqrt(inputs), 1/sqrt(inputs)), as PyTorch",
 }
@@ -28,7 +30,7 @@ end
 
 --- x (..., inputs) -> (..., outputs); backward: dx is set, dW and db are added to.
 function Linear:forward(x)
-  return ops.linear(x, self.weight, self.opt.bias and self.bias or nil, self.opt.activation)
+  return ops.linear(x, self:use "weight", self:use "bias", self.opt.activation)
 end
 
 return Linear

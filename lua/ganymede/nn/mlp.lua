@@ -22,13 +22,13 @@ MLP.options = {
 function MLP:build(opt)
   local hidden = opt.hidden or 4 * opt.width
   self.up = Linear {
-    inputs = opt.width, outputs = hidden, bias = opt.bias, activation = opt.activation,
+    inputs = opt.width, outputs = hidden, bias = opt.bias, activation = opt.activation, partition = "column",
     weight_initializer = opt.weight_initializer, bias_initializer = opt.bias_initializer,
   }
   local output_initializer = opt.output_initializer
   if output_initializer == nil then output_initializer = opt.weight_initializer end
   self.down = Linear {
-    inputs = hidden, outputs = opt.width, bias = opt.bias,
+    inputs = hidden, outputs = opt.width, bias = opt.bias, partition = "row",
     weight_initializer = output_initializer, bias_initializer = opt.bias_initializer,
   }
   if opt.dropout > 0 then self.dropout = Dropout(opt.dropout) end

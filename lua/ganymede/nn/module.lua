@@ -74,12 +74,23 @@ end
 
 -- ---------------------------------------------------------------- parameters
 
---- Declares a parameter. initializer: a table made by ganymede.nn.initializers; its function `finish`, if
--- there is one, is called with the new tensor (an embedding's padding row becomes zero there).
+-- Where this layer's parameter lies on the mesh: { store = axes a dimension, use = axes a dimension or nil }, or nil.
+-- A class says it in its field `placement`, a table by parameter or a function(self) that returns one.
+local function placement_of(self, name)
+  local placement = self.placement
+  if type(placement) == "function" then placement = placement(self) end
+  return placement and placement[name]
+end
+
+--- Declares a parameter, laid out on the mesh as the class's `placement` says (replicated if it is silent).
+-- initializer: a table made by ganymede.nn.initializers; its function `finish`, if there is one, is called with the
+-- new tensor (an embedding's padding row becomes zero there).
 function Module:param(name, shape, initializer)
   local own = self._module
   if own.parameters[name] then error(("%s has a parameter '%s' already"):format(self.name, name), 2) end
-  own.parameters[name] = { name = name, shape = shape, initializer = initializer }
+  local place = placement_of(self, name)
+  own.parameters[name] = { name = name, shape = shape, initializer = initializer,
+    layout = place and { cuts = place.store }, use = place and place.use and { cuts = place.use } }
   own.order[#own.order + 1] = { parameter = name }
 end
 
@@ -88,6 +99,14 @@ function Module:buffer(name, tensor)
   local own = self._module
   own.buffers[name] = tensor:keep()
   own.order[#own.order + 1] = { buffer = name }
+end
+
+--- Parameter `name` as the class's placement wants it in use: redistributed (collective over what differs), or the
+-- parameter itself; nil where the layer was built without it.
+function Module:use(name)
+  local p = self._module.parameters[name]
+  if not p then return nil end
+  return p.use and self[name]:redistribute(p.use) or self[name]
 end
 
 --- Makes parameter `name` the same tensor as parameter `other_name` of module `other`.
@@ -115,14 +134,15 @@ local function each_entry(m, prefix, visit)
   end
 end
 
---- Declared parameters of the whole tree: list of { name, shape, initializer, tied = true|nil }.
+--- Declared parameters of the whole tree: list of { name, shape, initializer, layout, tied = true|nil }; layout nil:
+-- replicated.
 function Module:declared()
   local out = {}
   each_entry(self, "", function(m, entry, prefix)
     local p = entry.parameter and m._module.parameters[entry.parameter]
     if not p then return end
     out[#out + 1] = { name = prefix .. p.name, shape = p.shape, initializer = p.initializer,
-                      tied = p.tied and true or nil, module = m, entry = p }
+                      tied = p.tied and true or nil, layout = p.layout, module = m, entry = p }
   end)
   return out
 end
@@ -146,7 +166,8 @@ function Module:materialize(opt)
   local root = root_of(self)
   for _, p in ipairs(root:declared()) do
     if not p.tied and not p.entry.tensor then
-      local t = core.parameter(p.name, p.shape, opt and opt.dtype or core.default_dtype(), p.initializer)
+      local t = core.parameter(p.name, p.shape, opt and opt.dtype or core.default_dtype(), p.initializer,
+        p.layout)
       if p.initializer.finish then p.initializer.finish(t) end
       p.entry.tensor = t:keep()
     end
@@ -285,8 +306,13 @@ local function given_options(class, first, ...)
   return out
 end
 
+--- Set by ganymede.nn.tensor_parallel: function(class, options) -> the class that is built instead, on this mesh.
+M.dispatch = nil
+
 local function construct(class, ...)
-  local opt = options.check(class.name, class.options, given_options(class, ...), 2)
+  local given = given_options(class, ...)
+  if M.dispatch then class = M.dispatch(class, given) end
+  local opt = options.check(class.name, class.options, given, 2)
   local self = setmetatable({
     _module = { parameters = {}, buffers = {}, children = {}, order = {}, training = true },
     opt = opt,

@@ -19,8 +19,9 @@ function RMSNorm:build(opt) self:param("weight", { opt.width }, init.ones()(opt.
 -- With a residual of the shape of x: normalised(x + residual), and the sum itself as a second result.
 -- Backward: dx (and dresidual) set, dW added to.
 function RMSNorm:forward(x, residual)
-  if residual then return ops.add_rms_norm(x, residual, self.weight, self.opt.eps) end
-  return ops.rms_norm(x, self.weight, self.opt.eps)
+  local weight = self:use "weight"
+  if residual then return ops.add_rms_norm(x, residual, weight, self.opt.eps) end
+  return ops.rms_norm(x, weight, self.opt.eps)
 end
 
 return RMSNorm

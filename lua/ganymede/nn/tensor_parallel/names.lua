@@ -1,0 +1,29 @@
+--- The names of one mode for what is one class in all modes: layers made of layers, losses, Accuracy, and the two
+-- halves of a pair of Linears in 1D. Each is the plain class, and an error on a mesh of another mode.
+-- @module ganymede.nn.tensor_parallel.names
+local losses = require "ganymede.nn.losses"
+local module = require "ganymede.nn.module"
+local tensor_parallel = require "ganymede.nn.tensor_parallel"
+
+local layers = {
+  require "ganymede.nn.attention", require "ganymede.nn.mlp", require "ganymede.nn.transformer",
+  require "ganymede.nn.accuracy",
+}
+
+for _, mode in ipairs { "1d", "2d", "2.5d", "3d" } do
+  for _, base in ipairs(layers) do tensor_parallel.name(mode, base, base.name) end
+  for _, kind in ipairs { "", "VocabParallel" } do
+    tensor_parallel.name(mode, losses.CrossEntropyLoss, kind .. "CrossEntropyLoss", "losses")
+  end
+end
+
+local Linear1D = tensor_parallel.layers.Linear1D
+for name, partition in pairs { Linear1D_Col = "column", Linear1D_Row = "row" } do
+  local class = module.class(name, Linear1D)
+  class.tensor_mode = "1d"
+  function class:build(opt)
+    opt.partition = partition
+    return Linear1D.build(self, opt)
+  end
+  tensor_parallel.layers[name] = class
+end

@@ -1,0 +1,77 @@
+--- Layers in 1D tensor parallelism (Shoeybi et al., Megatron-LM, arXiv:1909.08053): one axis, `tensor`.
+--
+-- Of a pair of Linears the first (partition = "column") is cut over its outputs and gives an activation cut over its
+-- width, the second ("row") over its inputs and sums its results over the ranks; a lone Linear is cut over its outputs,
+-- which are then gathered. Activations between layers are whole on every rank, norms too; with
+-- parallel.tensor.sequence (Korthikanti et al. arXiv:2205.05198) activations between layers are cut along the sequence:
+-- the first of a pair gathers them, the second scatters its sum. Linear1D_Col and Linear1D_Row are the two halves.
+-- @module ganymede.nn.tensor_parallel.one_d
+local Classifier = require "ganymede.nn.classifier"
+local Dropout = require("ganymede.nn.dropout").Dropout
+local embedding = require "ganymede.nn.embedding"
+local LayerNorm = require "ganymede.nn.layer_norm"
+local Linear = require "ganymede.nn.linear"
+local ops = require "ganymede.ops"
+local PatchEmbedding = require "ganymede.nn.patch_embedding"
+local RMSNorm = require "ganymede.nn.rms_norm"
+local stream = require "ganymede.nn.stream"
+local tensor_parallel = require "ganymede.nn.tensor_parallel"
+
+local WHOLE, CUT = { { rows = "", width = "" } }, { { rows = "", width = "tensor" } }
+
+local function add(base, placement, fields, kind)
+  fields = fields or {}
+  fields.placement = placement
+  return tensor_parallel.subclass("1d", base, fields, kind)
+end
+
+-- ---------------------------------------------------------------- Linear
+
+local column = { weight = { store = { "tensor" } }, bias = { store = { "tensor" } } }
+local row = { weight = { store = { false, "tensor" } } }
+
+local function is_row(self) return self.opt.partition == "row" end
+
+-- The activation of a sum of terms is taken after the sum.
+local function forward_row(self, x)
+  local y = stream.join(ops.linear(stream.to(x, CUT), self:use "weight", self:use "bias"))
+  return self.opt.activation and ops[self.opt.activation](y) or y
+end
+
+local function forward(self, x)
+  if is_row(self) then return forward_row(self, x) end
+  local y = Linear.forward(self, stream.to(x, WHOLE))
+  return self.opt.partition == "column" and y or stream.join(y)
+end
+
+add(Linear, function(self) return is_row(self) and row or column end, { forward = forward })
+
+-- ---------------------------------------------------------------- what is whole on every rank
+
+local function whole(base)
+  return function(self, x, residual)
+    return base.forward(self, stream.to(x, WHOLE), residual and stream.to(residual, WHOLE))
+  end
+end
+
+add(LayerNorm, nil, { forward = whole(LayerNorm) })
+add(RMSNorm, nil, { forward = whole(RMSNorm) })
+add(PatchEmbedding)
+add(Dropout)
+
+-- ---------------------------------------------------------------- tables
+
+-- Ids are whole along the sequence where the table is cut over the ranks that cut it.
+local function enter(_, index) return stream.enter(index, nil, "sequence") end
+
+add(embedding.Embedding, { weight = { store = { false, "tensor" } } }, { enter = enter })
+add(embedding.Embedding, { weight = { store = { "tensor" } } }, { enter = enter, vocabulary_parallel = true },
+  "VocabParallel")
+
+add(Classifier, { weight = { store = { false, "tensor" } } }, {
+  forward = function(self, x) return Classifier.forward(self, stream.to(x, CUT)) end,
+})
+add(Classifier, column, {
+  vocabulary_parallel = true,
+  forward = function(self, x) return Classifier.forward(self, stream.to(x, WHOLE)) end,
+}, "VocabParallel")

@@ -1,0 +1,74 @@
+--- Layers in 2D (Xu et al. arXiv:2104.05343) and 2.5D (Wang et al., Tesseract, arXiv:2105.14500) tensor parallelism.
+--
+-- Ranks are a grid of row x col. Activations are cut over their batch by row and over their width by col, weights over
+-- both; products are SUMMA (host/parallel/sharded/sharded.h). 2.5D adds the axis depth: it cuts the batch outside of
+-- row, and parameters are copied over it, so that their gradients are sums over it, as the layouts say. With depth 1
+-- the two are the same. Which operand of a product stays in place is chosen by the sizes: with outputs >= inputs x
+-- and w travel, otherwise w and y. Vectors (biases, norms) and tables are stored cut over all ranks and gathered for
+-- use.
+-- @module ganymede.nn.tensor_parallel.two_d
+local nn = {
+  Linear = require "ganymede.nn.linear", LayerNorm = require "ganymede.nn.layer_norm",
+  RMSNorm = require "ganymede.nn.rms_norm", Embedding = require("ganymede.nn.embedding").Embedding,
+  PositionEmbedding = require("ganymede.nn.embedding").PositionEmbedding,
+  PatchEmbedding = require "ganymede.nn.patch_embedding", Classifier = require "ganymede.nn.classifier",
+  Dropout = require("ganymede.nn.dropout").Dropout,
+}
+local stream = require "ganymede.nn.stream"
+local tensor_parallel = require "ganymede.nn.tensor_parallel"
+
+local ALL = "col.row" -- a vector shared out over all ranks of a grid; gathered over row it is cut as the width is
+
+-- The forward of a layer whose input lies as the stream does.
+local function on_stream(base)
+  return function(self, x, residual, ...)
+    x = stream.to(x)
+    if residual then residual = stream.to(residual) end
+    return base.forward(self, x, residual, ...)
+  end
+end
+
+local function vector() return { store = { ALL }, use = { "col" } } end
+
+local function last_of(n)
+  local store, use = {}, {}
+  for d = 1, n - 1 do store[d], use[d] = false, false end
+  store[n], use[n] = ALL, "col"
+  return { store = store, use = use }
+end
+
+-- C-stationary (x and w travel) or A-stationary (w and y travel), whichever moves less.
+local function linear(self)
+  local store = self.opt.outputs >= self.opt.inputs and { "col", "row" } or { "row", "col" }
+  return { weight = { store = store }, bias = vector() }
+end
+
+local function define(mode)
+  local function add(base, placement, more, kind)
+    local fields = more or {}
+    fields.placement = placement
+    return tensor_parallel.subclass(mode, base, fields, kind)
+  end
+  add(nn.Linear, linear, { forward = on_stream(nn.Linear) })
+  for _, norm in ipairs { nn.LayerNorm, nn.RMSNorm } do
+    add(norm, { weight = vector(), bias = vector() }, { forward = on_stream(norm) })
+  end
+  add(nn.Dropout)
+  add(nn.Embedding, { weight = last_of(2) })
+  add(nn.PositionEmbedding, { weight = last_of(2) })
+  add(nn.PatchEmbedding, {
+    weight = { store = { ALL }, use = { "col" } }, bias = vector(), class_token = last_of(3), positions = last_of(3),
+  })
+  add(nn.Classifier, { weight = last_of(2) }, { forward = on_stream(nn.Classifier) })
+  add(nn.Embedding, { weight = { store = { "row", "col" } } }, {
+    vocabulary_parallel = true,
+    -- each row of ranks looks its part of the vocabulary up for the samples of all rows
+    enter = function(_, index) return stream.enter(index, mode == "2.5d" and "depth" or "") end,
+  }, "VocabParallel")
+  add(nn.Classifier, { weight = { store = { "row", "col" } }, bias = vector() }, {
+    vocabulary_parallel = true, forward = on_stream(nn.Classifier),
+  }, "VocabParallel")
+end
+
+define "2d"
+define "2.5d"
