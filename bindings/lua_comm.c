@@ -354,6 +354,29 @@ static int traced(lua_State *L)
     return 1;
 }
 
+/* comm_traced_calls() -> list of { group, id (of the group), fingerprint (both strings of 8 bytes), text } */
+static int traced_calls(lua_State *L)
+{
+    const gm_comm *c = gm_lua_comm(L);
+    gm_traced_call call;
+    int            n = gm_comm_traced_calls(c);
+    lua_createtable(L, n, 0);
+    for (int i = 0; i < n; i++) {
+        gm_comm_traced_call(c, i, &call);
+        lua_createtable(L, 0, 4);
+        lua_pushstring(L, call.group);
+        lua_setfield(L, -2, "group");
+        lua_pushlstring(L, (const char *)&call.group_id, sizeof call.group_id);
+        lua_setfield(L, -2, "id");
+        lua_pushlstring(L, (const char *)&call.fingerprint, sizeof call.fingerprint);
+        lua_setfield(L, -2, "fingerprint");
+        lua_pushstring(L, call.text);
+        lua_setfield(L, -2, "text");
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
 static int reset_traffic(lua_State *L)
 {
     gm_comm_reset_traffic(gm_lua_comm(L));
@@ -398,6 +421,7 @@ int gm_open_comm(lua_State *L)
                                          {"comm_reset_traffic", reset_traffic},
                                          {"comm_trace", trace},
                                          {"comm_traced", traced},
+                                         {"comm_traced_calls", traced_calls},
                                          {"comm_flight", flight},
                                          {"comm_transport", transport},
                                          {NULL, NULL}};

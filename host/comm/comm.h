@@ -186,10 +186,21 @@ typedef struct gm_traced {
     uint64_t    calls, bytes; /* as in gm_traffic */
 } gm_traced;
 
-/* on: forgets what was traced and begins anew; off: ends it. Costs a hash of the path an operation. */
+/* One operation of a trace. Those of two members of a group fit together exactly when their fingerprints are equal. */
+typedef struct gm_traced_call {
+    const char *group; /* as long as the trace */
+    uint64_t    group_id, fingerprint;
+    char        text[480]; /* what it is and where: "all_reduce f32 (4, 8) sum (call 17 of data), at blocks.3" */
+} gm_traced_call;
+
+/* on: forgets what was traced and begins anew; off: ends it. Costs a hash of the path and a record an operation.
+ * GM_EINVAL while operations are under way. */
 gm_status gm_comm_trace(gm_comm *c, bool on);
 /* Up to max entries, in order of their first call; returns how many there are. */
 int gm_comm_traced(const gm_comm *c, gm_traced *entries, int max);
+/* Operations traced, in order; i from 0. */
+int  gm_comm_traced_calls(const gm_comm *c);
+void gm_comm_traced_call(const gm_comm *c, int i, gm_traced_call *call);
 
 /* One line an operation, the newest last, at most `lines`; to be freed. NULL: no memory. */
 char *gm_comm_flight(const gm_comm *c, int lines);

@@ -290,7 +290,7 @@ gm_status gm_pending_start(gm_pending *p, gm_pending **out)
     p->started = p->progressed = gm_comm_now();
     enter(p);
     if (c->trace) {
-        gm_status st = gm_trace_call(c->trace, gm_comm_place(c), p->group, p->call, c->phase, &p->traced);
+        gm_status st = gm_trace_call(c->trace, gm_comm_place(c), p->group, &p->record, c->phase, &p->traced);
         if (st != GM_OK) fail(p, st);
     }
     if (p->status == GM_OK && c->checked && p->group->size > 1 && p->call != GM_CALL_send &&

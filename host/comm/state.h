@@ -69,7 +69,8 @@ typedef struct gm_trace gm_trace;
 
 void gm_trace_free(gm_trace *t); /* NULL is allowed */
 /* Counts a call; *at: its entry. */
-gm_status gm_trace_call(gm_trace *t, const char *path, const struct gm_group *g, int call, gm_phase phase, int *at);
+gm_status gm_trace_call(gm_trace *t, const char *path, const struct gm_group *g, const gm_record *record,
+                        gm_phase phase, int *at);
 void      gm_trace_sent(gm_trace *t, int at, size_t bytes); /* at -1: nothing */
 
 /* ---- groups ---- */

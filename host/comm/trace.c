@@ -1,4 +1,4 @@
-/* trace.c - what each module sends: accounts by (module path, group, op, phase). See comm.h. For whoever looks into a
+/* trace.c - what each module sends: accounts by (module path, group, op, phase), and the list of calls. See comm.h. For whoever looks into a
  * step (`ganymede check`); a run that is not looked into has none. Entries are a list with a hash table of their places
  * beside it. The trap: an operation that began before the trace did holds no entry of it, and gm_comm_trace refuses to
  * begin anew while operations are under way, since they hold places in the old one. */
@@ -17,10 +17,17 @@ typedef struct entry {
     uint64_t        calls, bytes;
 } entry;
 
+typedef struct traced_call {
+    const gm_group *group;
+    gm_record       record;
+} traced_call;
+
 struct gm_trace {
-    entry *entries; /* room of them */
-    int   *slot;    /* 2 room of them: place in entries + 1, 0: free */
-    int    n, room; /* room is a power of two */
+    entry       *entries; /* room of them */
+    int         *slot;    /* 2 room of them: place in entries + 1, 0: free */
+    int          n, room; /* room is a power of two */
+    traced_call *calls;
+    int          n_calls, calls_room;
 };
 
 void gm_trace_free(gm_trace *t)
@@ -29,6 +36,7 @@ void gm_trace_free(gm_trace *t)
     for (int i = 0; i < t->n; i++) free(t->entries[i].path);
     free(t->entries);
     free(t->slot);
+    free(t->calls);
     free(t);
 }
 
@@ -55,16 +63,31 @@ static gm_status grow(gm_trace *t)
     return GM_OK;
 }
 
-gm_status gm_trace_call(gm_trace *t, const char *path, const gm_group *g, int call, gm_phase phase, int *at)
+static gm_status list_call(gm_trace *t, const gm_group *g, const gm_record *record)
 {
-    uint64_t kind = (uint64_t)call * GM_PHASE_COUNT + (uint64_t)phase;
+    if (t->n_calls == t->calls_room) {
+        int          room = t->calls_room ? 2 * t->calls_room : 256;
+        traced_call *calls = realloc(t->calls, (size_t)room * sizeof *calls);
+        if (!calls) return GM_FAIL(GM_ECOMM, "no memory for a trace of %d calls", room);
+        t->calls = calls;
+        t->calls_room = room;
+    }
+    t->calls[t->n_calls++] = (traced_call){g, *record};
+    return GM_OK;
+}
+
+gm_status gm_trace_call(gm_trace *t, const char *path, const gm_group *g, const gm_record *record, gm_phase phase,
+                        int *at)
+{
+    uint64_t kind = (uint64_t)record->call * GM_PHASE_COUNT + (uint64_t)phase;
     uint64_t hash = gm_mix64(gm_hash_text(GM_HASH_START, path) ^ gm_mix64(g->id ^ gm_mix64(kind)));
+    GM_TRY(list_call(t, g, record));
     if (t->n == t->room) GM_TRY(grow(t));
     int *slot = find_slot(t, hash);
     if (!*slot) {
         char *own = strdup(path);
         if (!own) return GM_FAIL(GM_ECOMM, "no memory for a path in a trace");
-        t->entries[t->n++] = (entry){.hash = hash, .path = own, .group = g, .call = call, .phase = phase};
+        t->entries[t->n++] = (entry){.hash = hash, .path = own, .group = g, .call = record->call, .phase = phase};
         *slot = t->n;
     }
     *at = *slot - 1;
@@ -96,4 +119,15 @@ int gm_comm_traced(const gm_comm *c, gm_traced *entries, int max)
         entries[i] = (gm_traced){e->path, e->group->name, gm_call_name(e->call), e->phase, e->calls, e->bytes};
     }
     return n;
+}
+
+int gm_comm_traced_calls(const gm_comm *c) { return c->trace ? c->trace->n_calls : 0; }
+
+void gm_comm_traced_call(const gm_comm *c, int i, gm_traced_call *call)
+{
+    const traced_call *at = &c->trace->calls[i];
+    call->group = at->group->name;
+    call->group_id = at->group->id;
+    call->fingerprint = gm_record_fingerprint(&at->record);
+    gm_record_describe(&at->record, at->group->name, call->text, sizeof call->text);
 }
