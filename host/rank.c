@@ -9,6 +9,7 @@
 #include "comm/comm.h"
 #include "comm/join.h"
 #include "control/signals.h"
+#include "parallel/redistribute.h"
 
 typedef struct gm_site {
     uint64_t path; /* hash; 0: free */
@@ -41,6 +42,7 @@ void gm_rank_free(gm_rank *r)
     while (r->scope) gm_scope_close(r);
     gm_comm_free(r->comm, false); /* scratch of operations comes from the device's pool */
     gm_device_free(r->device);
+    gm_plans_free(r->plans);
     free(r->path);
     free(r->sites);
     free(r);
@@ -51,6 +53,8 @@ void gm_rank_free(gm_rank *r)
 static void use_mesh(gm_rank *r, const gm_mesh *mesh)
 {
     r->mesh = *mesh;
+    gm_plans_free(r->plans);
+    r->plans = NULL;
     gm_mesh_coordinates(&r->mesh, r->rank, r->coordinate);
 }
 

@@ -7,6 +7,7 @@
 #include "parallel/mesh.h"
 
 struct gm_tape;
+struct gm_plans;
 struct gm_scope;
 struct gm_transport;
 
@@ -18,6 +19,10 @@ typedef struct gm_rank {
     gm_device      *device; /* NULL until gm_rank_open_device */
     gm_dtype        default_dtype;
     uint64_t        seed;
+
+    struct gm_plans *plans; /* of redistributions on this mesh, remembered; NULL: none yet */
+
+    bool keep_gathered; /* products keep what they gathered for backward, and do not gather it again */
 
     struct gm_reducer *reducer; /* is told when gradients are final; NULL: nobody */
 

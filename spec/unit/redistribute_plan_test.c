@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "../../host/parallel/redistribute.h"
-#include "unit.h"
+#include "redistribute_blocks.h"
 
 #define AXES  3
 #define DIMS  3
@@ -260,4 +260,53 @@ void gm_test_redistribute_plan_many_axes(void **state)
     OK(gm_redistribute_plan(&mesh, &from, &to, 4, (int64_t[]){64, 64, 64, 64}, 4, steps, &n));
     assert_true(n > 0);
     assert_true(gm_layout_equal(&steps[n - 1].after, &to));
+}
+
+/* ---- plans that are remembered ---- */
+
+static void expect_remembered(gm_rank *r, const gm_layout *from, const gm_layout *to, int ndim, const int64_t *shape)
+{
+    gm_redistribute_step        found[GM_MAX_REDISTRIBUTE_STEPS];
+    const gm_redistribute_step *kept;
+    int                         n, m;
+    OK(gm_redistribute_plan(&r->mesh, from, to, ndim, shape, 8, found, &n));
+    for (int twice = 0; twice < 2; twice++) {
+        OK(gm_redistribute_plan_of(r, from, to, ndim, shape, 8, &kept, &m));
+        assert_int_equal(n, m);
+        for (int i = 0; i < n; i++) {
+            assert_int_equal(found[i].kind, kept[i].kind);
+            assert_int_equal(found[i].axes, kept[i].axes);
+            assert_int_equal(found[i].dim, kept[i].dim);
+            assert_int_equal(found[i].bytes, kept[i].bytes);
+            assert_true(gm_layout_equal(&found[i].after, &kept[i].after));
+        }
+    }
+}
+
+/* More keys than there is room for, among them such that differ in one number only; and another mesh of as many ranks. */
+void gm_test_redistribute_plan_memory(void **state)
+{
+    static const int sizes[2][2] = {{2, 4}, {4, 2}};
+    unit_random      draw = {11};
+    gm_rank         *r = NULL;
+    (void)state;
+    OK(gm_rank_new(&r));
+    OK(gm_rank_pretend(r, 5, 8));
+    for (int k = 0; k < 2; k++) {
+        gm_mesh   mesh = gm_mesh_of_one();
+        gm_layout bad = gm_layout_cut(2, 1), whole = gm_layout_replicated();
+        OK(gm_mesh_add_axis(&mesh, "row", sizes[k][0]));
+        OK(gm_mesh_add_axis(&mesh, "col", sizes[k][1]));
+        OK(gm_rank_set_mesh(r, &mesh));
+        for (int i = 0; i < 1500; i++) {
+            int64_t   shape[2] = {1 + (int64_t)unit_below(&draw, 9), 1 + (int64_t)unit_below(&draw, 9)};
+            gm_layout from = draw_layout_of(&draw, &mesh, 2, true), to = draw_layout_of(&draw, &mesh, 2, true);
+            expect_remembered(r, &from, &to, 2, shape);
+        }
+        const gm_redistribute_step *steps;
+        int                         n;
+        for (int twice = 0; twice < 2; twice++)
+            assert_int_equal(GM_EINVAL, gm_redistribute_plan_of(r, &whole, &bad, 2, (int64_t[]){4, 4}, 8, &steps, &n));
+    }
+    gm_rank_free(r);
 }
