@@ -115,7 +115,8 @@ static int matmul(lua_State *L)
     return apply1(L, GM_OP_matmul, 2, in, &a, 1);
 }
 
-/* linear(x, w, b or nil, activation or nil): x (..., in), w (out, in) -> (..., out) */
+/* linear(x, w, b or nil, activation or nil): x (..., in), w (out, in) -> (..., out); collective where layouts are such
+ * that operands travel */
 static int linear(lua_State *L)
 {
     gm_value   *x = gm_check_value(L, 1), *w = gm_check_value(L, 2), *b = gm_opt_value(L, 3), *y;
@@ -124,7 +125,7 @@ static int linear(lua_State *L)
     if (!gm_function_parse(name, &f))
         return luaL_argerror(L, 4, lua_pushfstring(L, "there is no activation '%s'", name));
     gm_handle *h = gm_push_handle(L);
-    L_TRY(L, gm_linear(gm_lua_rank(L), x, w, b, f, &y));
+    L_TRY(L, gm_sharded_linear(gm_lua_rank(L), x, w, b, f, &y));
     gm_handle_fill(gm_lua_rank(L), h, y, "linear");
     return 1;
 }

@@ -1,23 +1,19 @@
-/* lua_sharded.c - the Lua face of host/parallel/sharded: ops on cut tensors that communicate inside. */
+/* lua_sharded.c - settings of host/parallel/sharded; its ops are those of lua_ops.c. */
 #include "gm_lua.h"
 
-#include "../host/parallel/sharded/sharded.h"
-
-/* sharded_linear(x, w, keep_gathered or nil): x (..., in), w (out, in) -> (..., out); collective */
-static int sharded_linear(lua_State *L)
+/* keep_gathered(on) -> what it was: products keep what they gathered for backward, instead of gathering again */
+static int keep_gathered(lua_State *L)
 {
-    gm_value  *x = gm_check_value(L, 1), *w = gm_check_value(L, 2), *y;
-    gm_rank   *r = gm_lua_rank(L);
-    bool       keep = lua_toboolean(L, 3);
-    gm_handle *h = gm_push_handle(L);
-    L_TRY(L, gm_sharded_linear(r, x, w, keep, &y));
-    gm_handle_fill(r, h, y, "linear");
+    gm_rank *r = gm_lua_rank(L);
+    luaL_checktype(L, 1, LUA_TBOOLEAN);
+    lua_pushboolean(L, r->keep_gathered);
+    r->keep_gathered = lua_toboolean(L, 1);
     return 1;
 }
 
 int gm_open_sharded(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"sharded_linear", sharded_linear}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"keep_gathered", keep_gathered}, {NULL, NULL}};
     luaL_register(L, NULL, functions);
     return 0;
 }

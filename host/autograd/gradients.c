@@ -217,8 +217,7 @@ static gm_status matmul_rule(gm_backward *b)
     return GM_OK;
 }
 
-/* dpre = g f'(pre) and db (+)= column sums; dpre is g itself when there is no activation. */
-static gm_status linear_bias(gm_backward *b, gm_tensor *g, gm_tensor **dpre)
+gm_status gm_rule_linear_bias(gm_backward *b, gm_tensor *g, gm_tensor **dpre)
 {
     gm_tensor *pre, *out[2] = {NULL, NULL};
     gm_attrs   a = gm_attrs_default();
@@ -253,7 +252,7 @@ static gm_status linear_rule(gm_backward *b)
     SAVED(b, 0, &x);
     SAVED(b, 1, &w);
     GM_TRY(gm_rule_contiguous(b, gm_backward_grad(b, 0), &g));
-    GM_TRY_OR(linear_bias(b, g, &dpre), st, done);
+    GM_TRY_OR(gm_rule_linear_bias(b, g, &dpre), st, done);
     GM_TRY_OR(gm_rule_rows(b, dpre, &rows), st, done); /* (m, out) */
     if (gm_backward_wants(b, 0)) {                     /* dx (+)= dpre w */
         GM_TRY_OR(gm_backward_target(b, 0, &t, &a.accumulate), st, done);

@@ -19,5 +19,8 @@ gm_status gm_rule_contiguous(gm_backward *b, gm_tensor *x, gm_tensor **out);
 gm_status gm_rule_rows(gm_backward *b, gm_tensor *x, gm_tensor **out);
 /* x summed to a shape that broadcasts to its own; x itself (retained) when it has that shape. */
 gm_status gm_rule_sum_to(gm_backward *b, gm_tensor *x, const gm_spec *spec, gm_tensor **out);
+/* Of a node that keeps what `linear` keeps: dpre = g f'(pre), and db (+)= column sums of dpre where input 2 wants them;
+ * dpre is g itself (retained) when there is no activation. g is contiguous. */
+gm_status gm_rule_linear_bias(gm_backward *b, gm_tensor *g, gm_tensor **dpre);
 
 #endif

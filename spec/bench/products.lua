@@ -44,13 +44,14 @@ local width = config.width
 local x, up, down = make(config.rows, width, mode.x), make(4 * width, width, mode.up), make(width, 4 * width, mode.down)
 local slope = make(config.rows, width, mode.y or mode.x):detach():keep()
 local everybody = core.comm_group()
+core.keep_gathered(config.keep)
 
 local function step()
   core.comm_barrier(everybody)
   local began = core.now()
   gm.scope(function()
     core.zero_grad { x, up, down }
-    local y = core.sharded_linear(core.sharded_linear(x, up, config.keep), down, config.keep)
+    local y = gm.ops.linear(gm.ops.linear(x, up), down)
     if mode.y then y = y:redistribute { cuts = mode.y } end
     y:backward(slope)
     if mode.y then x:grad() end -- its sum over the ranks

@@ -16,8 +16,7 @@ end
 
 -- x (rows, steps, 5) -> 11 -> norm -> 6; w as nn.Linear stores it
 local function mlp(x, w1, b1, scale, shift, w2, b2)
-  local h = ops.gelu(core.sharded_linear(x, w1) + b1)
-  return core.sharded_linear(ops.layer_norm(h, scale, shift, 1e-5), w2) + b2
+  return ops.linear(ops.layer_norm(ops.linear(x, w1, b1, "gelu"), scale, shift, 1e-5), w2, b2)
 end
 
 local function inputs() return { any(9, 3, 5), any(11, 5), any(11), any(11), any(11), any(6, 11), any(6) } end

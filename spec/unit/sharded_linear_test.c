@@ -100,7 +100,7 @@ static void once(gm_rank *r, job *j, gm_value *x, gm_value *w)
 {
     gm_value *y = NULL, *seed = NULL;
     gm_comm_reset_traffic(r->comm);
-    OK(gm_sharded_linear(r, x, w, j->keep, &y));
+    OK(gm_sharded_linear(r, x, w, NULL, GM_FN_none, &y));
     j->forward[r->rank] = bytes_sent(r->comm);
     assert_true(gm_layout_equal(&y->layout, &j->y));
     for (int d = 0; d < 3; d++) assert_int_equal(y->shape[d], j->y_shape[d]);
@@ -117,6 +117,7 @@ static void layer(gm_rank *r, void *context)
 {
     job      *j = context;
     gm_value *x = block(r, j, &j->x, 3, j->x_shape, OF_X), *w = block(r, j, &j->w, 2, j->w_shape, OF_W);
+    r->keep_gathered = j->keep;
     OK(gm_value_require_grad(x, j->only != OF_W));
     OK(gm_value_require_grad(w, j->only != OF_X));
     once(r, j, x, w);
@@ -416,7 +417,7 @@ static void pretend_layer(job *j, int rank, double *flops)
     OK(gm_value_new_block(r, "test", j->dtype, &j->y, 3, j->y_shape, &seed));
     OK(gm_value_require_grad(x, true));
     OK(gm_value_require_grad(w, true));
-    OK(gm_sharded_linear(r, x, w, false, &y));
+    OK(gm_sharded_linear(r, x, w, NULL, GM_FN_none, &y));
     j->forward[rank % RANKS] += bytes_sent(r->comm);
     OK(gm_tape_backward(y, seed));
     j->backward[rank % RANKS] += bytes_sent(r->comm);
@@ -467,7 +468,7 @@ static void plain(gm_rank *r, void *context)
     gm_value  *x = block(r, j, &j->x, 3, j->x_shape, OF_X), *w = block(r, j, &j->w, 2, j->w_shape, OF_W);
     gm_value  *y = NULL, *z = NULL;
     gm_comm_reset_traffic(r->comm);
-    OK(gm_sharded_linear(r, x, w, false, &y));
+    OK(gm_sharded_linear(r, x, w, NULL, GM_FN_none, &y));
     assert_int_equal(bytes_sent(r->comm), 0);
     OK(gm_linear(r, x, w, NULL, GM_FN_none, &z));
     assert_true(gm_layout_equal(&y->layout, &j->y) && gm_layout_equal(&z->layout, &j->y));

@@ -1,4 +1,4 @@
-/* linear.c - gm_sharded_linear: which algorithm the layouts call for, and SUMMA. 3D is in linear3d.c.
+/* linear.c - gm_sharded_linear: which algorithm the layouts call for, and what all of them share.
  *
  * Padding is never multiplied along a dimension of w: the products take what the blocks logically hold, and results
  * are zero beyond it. Only rows are taken with their padding; it may hold anything finite in x, and y's gradient is
@@ -6,7 +6,9 @@
 #include "linear.h"
 
 #include <string.h>
-#include "../../autograd/rules.h"
+#include "../../autograd/apply_blocks.h"
+#include "../../autograd/gradients.h"
+#include "../redistribute.h"
 
 /* ---- plans ---- */
 
@@ -23,25 +25,39 @@ static bool innermost(const gm_side *s, int d, int axis)
     return n && s->layout->cut[d][n - 1] == axis;
 }
 
+/* Both dimensions of w and the last of x are cut. */
+static gm_linear_plan plan_blocks(const gm_side *x, const gm_side *w)
+{
+    gm_linear_plan p = {.kind = GM_LINEAR_LOCAL};
+    const uint8_t *out = w->layout->cut[0], *in = w->layout->cut[1];
+    int            n_out = w->layout->n_cuts[0], n_in = w->layout->n_cuts[1];
+    p.col = x->layout->cut[x->ndim - 1][0];
+    if (x->layout->n_cuts[x->ndim - 1] != 1) return p;
+    if (n_out == 1 && n_in == 1 && out[0] == p.col && (p.dim = place_of_cut(x, in[0])) >= 0) {
+        p.kind = GM_LINEAR_AB;
+        p.row = in[0];
+    } else if (n_out == 1 && n_in == 1 && in[0] == p.col && (p.dim = place_of_cut(x, out[0])) >= 0) {
+        p.kind = GM_LINEAR_ABT;
+        p.row = out[0];
+    } else if (n_out + n_in == 3 && in[0] == p.col && (p.dim = place_of_cut(x, out[0])) >= 0 &&
+               innermost(x, p.dim, out[0])) {
+        p.third_dim = n_in == 2;
+        p.third = w->layout->cut[p.third_dim][1];
+        p.row = out[0];
+        if (place_of_cut(x, p.third) >= 0) p.kind = GM_LINEAR_3D;
+    }
+    return p;
+}
+
 gm_linear_plan gm_plan_linear(const gm_side *x, const gm_side *w)
 {
     gm_linear_plan p = {.kind = GM_LINEAR_LOCAL};
-    if (w->ndim != 2 || x->ndim < 2 || x->layout->n_cuts[x->ndim - 1] != 1 || w->layout->n_cuts[0] != 1) return p;
-    const uint8_t *out = w->layout->cut[0], *in = w->layout->cut[1];
-    int            n_in = w->layout->n_cuts[1];
-    p.col = x->layout->cut[x->ndim - 1][0];
-    if (n_in == 1 && out[0] == p.col && (p.dim = place_of_cut(x, in[0])) >= 0) {
-        p.kind = GM_LINEAR_AB;
-        p.row = in[0];
-    } else if (n_in == 1 && in[0] == p.col && (p.dim = place_of_cut(x, out[0])) >= 0) {
-        p.kind = GM_LINEAR_ABT;
-        p.row = out[0];
-    } else if (n_in == 2 && in[0] == p.col && (p.dim = place_of_cut(x, out[0])) >= 0 && innermost(x, p.dim, out[0]) &&
-               place_of_cut(x, in[1]) >= 0) {
-        p.kind = GM_LINEAR_3D;
-        p.row = out[0];
-        p.third = in[1];
-    }
+    if (w->ndim != 2 || x->ndim < 2 || !w->layout->n_cuts[0]) return p;
+    if (w->layout->n_cuts[1] && x->layout->n_cuts[x->ndim - 1]) p = plan_blocks(x, w);
+    if (p.kind != GM_LINEAR_LOCAL) return p;
+    p.row = w->layout->cut[0][0];
+    p.dim = place_of_cut(x, p.row);
+    p.kind = p.dim >= 0 && innermost(x, p.dim, p.row) ? GM_LINEAR_GATHER : GM_LINEAR_COLUMN;
     return p;
 }
 
@@ -66,36 +82,59 @@ void gm_side_extent(const gm_rank *r, const gm_side *s, int d, int64_t *logical,
     *block = padded[d];
 }
 
-static gm_status refuse(const char *why, const gm_value *x, const gm_value *w)
+/* ---- what the products rely on ---- */
+
+static gm_status refuse(const char *why, const gm_linear_call *c)
 {
-    char a[256], b[256];
-    return GM_FAIL(GM_ESHAPE, "sharded linear: %s: x is %s, w %s; redistribute one of them", why,
-                   gm_value_describe(x, a, sizeof a), gm_value_describe(w, b, sizeof b));
+    char x[256], w[256], b[256];
+    return GM_FAIL(GM_ESHAPE, "linear: %s: x is %s, w %s%s%s; redistribute one of them", why,
+                   gm_value_describe(c->x, x, sizeof x), gm_value_describe(c->w, w, sizeof w), c->b ? ", b " : "",
+                   c->b ? gm_value_describe(c->b, b, sizeof b) : "");
 }
 
-/* What the products rely on. Blocks of the inner dimension are compared by size: the unit that a cut falls between may
- * differ where it makes none. */
-static gm_status check(const gm_rank *r, const gm_linear_plan *p, const gm_value *x, const gm_value *w)
+/* Whole rows of x by rows of w: the dimension summed over is cut alike in both, or in none. */
+static gm_status check_1d(const gm_linear_call *c)
 {
-    gm_side   xs = side_of(x), ws = side_of(w);
-    gm_layout outer = w->layout;
-    int64_t   logical, of_x, of_w;
-    if (r->mesh.axis[p->row].size != r->mesh.axis[p->col].size)
-        return refuse("rows and columns are cut by axes of different size", x, w);
-    if (x->layout.partial & w->layout.partial) return refuse("both operands are sums over the same ranks", x, w);
+    const gm_layout *x = &c->x->layout, *w = &c->w->layout;
+    int              last = c->x->ndim - 1;
+    if (w->partial) return refuse("w is still a sum over ranks", c);
+    if (x->n_cuts[last] != w->n_cuts[1] || !gm_layout_dims_agree(x, last, w, 1))
+        return refuse("the dimension summed over is cut in different ways", c);
+    if (c->plan.kind == GM_LINEAR_GATHER && w->n_cuts[0] > 1)
+        return refuse("rows of x can be gathered over one of the axes that cut the rows of w", c);
+    return GM_OK;
+}
+
+/* Blocks of the inner dimension are compared by size: the unit that a cut falls between may differ where it makes
+ * none. */
+static gm_status check_blocks(const gm_linear_call *c)
+{
+    const gm_rank *r = c->rank;
+    gm_side        xs = side_of(c->x), ws = side_of(c->w);
+    gm_layout      outer = c->w->layout;
+    int64_t        logical, of_x, of_w;
+    if (r->mesh.axis[c->plan.row].size != r->mesh.axis[c->plan.col].size)
+        return refuse("rows and columns are cut by axes of different size", c);
+    if (c->x->layout.partial & c->w->layout.partial) return refuse("both operands are sums over the same ranks", c);
     outer.n_cuts[1] = 1;
     ws.layout = &outer;
-    gm_side_extent(r, &xs, x->ndim - 1, &logical, &of_x);
+    gm_side_extent(r, &xs, c->x->ndim - 1, &logical, &of_x);
     gm_side_extent(r, &ws, 1, &logical, &of_w);
-    if (of_x != of_w) return refuse("the dimension summed over is cut into blocks of different size", x, w);
+    if (of_x != of_w) return refuse("the dimension summed over is cut into blocks of different size", c);
     return GM_OK;
 }
 
 /* ---- blocks ---- */
 
+static gm_status run(gm_device *dev, gm_op op, const gm_attrs *attrs, gm_tensor *in, gm_tensor *out)
+{
+    gm_attrs a = attrs ? *attrs : gm_attrs_default();
+    gm_call  c = {.op = op, .n_in = in ? 1 : 0, .n_out = 1, .in = &in, .out = &out, .attrs = &a};
+    return gm_run(dev, &c);
+}
+
 gm_status gm_block_contiguous(gm_rank *r, gm_tensor *t, gm_tensor **out)
 {
-    gm_attrs a = gm_attrs_default();
     if (gm_tensor_is_contiguous(t)) {
         gm_tensor_retain(t);
         *out = t;
@@ -104,8 +143,7 @@ gm_status gm_block_contiguous(gm_rank *r, gm_tensor *t, gm_tensor **out)
     gm_tensor *y = NULL;
     gm_rank_place(r, "linear");
     GM_TRY(gm_tensor_new(r->device, t->dtype, t->ndim, t->shape, &y));
-    gm_call   c = {.op = GM_OP_copy, .n_in = 1, .n_out = 1, .in = &t, .out = &y, .attrs = &a};
-    gm_status st = gm_run(r->device, &c);
+    gm_status st = run(r->device, GM_OP_copy, NULL, t, y);
     if (st == GM_OK) *out = y;
     else gm_tensor_release(y);
     return st;
@@ -114,164 +152,268 @@ gm_status gm_block_contiguous(gm_rank *r, gm_tensor *t, gm_tensor **out)
 gm_status gm_block_rows(gm_rank *r, gm_tensor *t, gm_tensor **rows)
 {
     gm_tensor *y = NULL;
-    int64_t    shape[2] = {1, t->shape[t->ndim - 1]};
-    for (int d = 0; d < t->ndim - 1; d++) shape[0] *= t->shape[d];
     GM_TRY(gm_block_contiguous(r, t, &y));
-    gm_status st = gm_tensor_reshape(y, 2, shape, rows);
+    gm_status st = gm_tensor_reshape(y, 2, (int64_t[]){gm_rows_of(t), t->shape[t->ndim - 1]}, rows);
     gm_tensor_release(y);
     return st;
 }
 
-gm_status gm_linear_result(gm_rank *r, const gm_linear_plan *p, gm_value *x, gm_value *w, gm_value **y)
+gm_status gm_block_leading(gm_tensor *t, int dim, int64_t n, gm_tensor **out)
 {
-    gm_layout layout = x->layout;
-    int64_t   shape[GM_MAX_DIMS];
-    int       last = x->ndim - 1;
-    memcpy(shape, x->shape, sizeof shape);
-    shape[last] = w->shape[0];
-    gm_layout_copy_dim(&layout, last, &w->layout, 0);
-    if (p->kind == GM_LINEAR_3D) layout.cut[p->dim][layout.n_cuts[p->dim] - 1] = (uint8_t)p->col;
-    else layout.cut[last][0] = (uint8_t)p->col;
-    layout.partial |= w->layout.partial;
-    if (gm_layout_check(&r->mesh, &layout, x->ndim) != GM_OK)
-        return refuse("one operand is a sum over ranks that cut the other", x, w);
-    return gm_value_new_block(r, "linear", x->local->dtype, &layout, x->ndim, shape, y);
+    return gm_tensor_narrow(t, dim, 0, n, out);
 }
 
-/* ---- SUMMA: what the three products of a layer are made of ---- */
+gm_status gm_block_zero(gm_device *dev, gm_tensor *t) { return run(dev, GM_OP_fill, NULL, NULL, t); }
 
-typedef struct work {
-    gm_rank   *rank;
-    bool       both; /* x and w travel: GM_LINEAR_AB; else w travels and y is summed */
-    int        q;
-    gm_group  *along_row, *along_column;         /* the ranks of this one's row, and column */
-    gm_span    rows, out, in, each_out, each_in; /* this rank's blocks, and those of a step */
-    gm_tensor *x, *w, *y;                        /* two-dimensional blocks; y or its gradient */
-} work;
-
-static gm_status open_work(gm_rank *r, const gm_linear_plan *p, const gm_side *w, int64_t rows, work *k)
+int64_t gm_rows_of(const gm_tensor *t)
 {
-    gm_comm *comm;
-    GM_TRY(gm_rank_comm(r, &comm));
-    k->rank = r;
-    k->both = p->kind == GM_LINEAR_AB;
-    k->q = r->mesh.axis[p->row].size;
-    GM_TRY(gm_comm_group(comm, 1u << p->col, &k->along_row));
-    GM_TRY(gm_comm_group(comm, 1u << p->row, &k->along_column));
-    k->rows = (gm_span){rows, 0};
-    gm_side_extent(r, w, 0, &k->out.n, &k->each_out.block);
-    gm_side_extent(r, w, 1, &k->in.n, &k->each_in.block);
-    k->each_out.n = w->shape[0];
-    k->each_in.n = w->shape[1];
+    int64_t n = 1;
+    for (int d = 0; d < t->ndim - 1; d++) n *= t->shape[d];
+    return n;
+}
+
+gm_status gm_block_grown(gm_rank *r, const gm_tensor *t, int dim, int members, int64_t last, gm_tensor **out)
+{
+    int64_t shape[GM_MAX_DIMS];
+    memcpy(shape, t->shape, sizeof shape);
+    shape[dim] *= members;
+    if (last) shape[t->ndim - 1] = last;
+    gm_rank_place(r, "linear");
+    return gm_tensor_new(r->device, t->dtype, t->ndim, shape, out);
+}
+
+gm_status gm_no_retry(gm_status st) { return st == GM_ENOMEM ? gm_fail_again(GM_EINVAL, gm_last_error()) : st; }
+
+/* ---- results ---- */
+
+/* Rows as x's, columns as w's rows, but for what is gathered, scattered or summed. */
+static void lay_out(const gm_linear_call *c, gm_layout *y)
+{
+    const gm_linear_plan *p = &c->plan;
+    int                   last = c->x->ndim - 1;
+    *y = c->x->layout;
+    y->partial |= c->w->layout.partial;
+    gm_layout_copy_dim(y, last, &c->w->layout, 0);
+    switch (p->kind) {
+    case GM_LINEAR_GATHER: y->n_cuts[p->dim]--; break;
+    case GM_LINEAR_AB:
+    case GM_LINEAR_ABT: y->cut[last][0] = (uint8_t)p->col; break;
+    case GM_LINEAR_3D:
+        y->n_cuts[last] = 1;
+        y->cut[p->dim][y->n_cuts[p->dim] - 1] = (uint8_t)p->col;
+        break;
+    case GM_LINEAR_LOCAL:
+    case GM_LINEAR_COLUMN: break;
+    }
+    if (p->kind == GM_LINEAR_GATHER && !y->n_cuts[p->dim]) y->unit[p->dim] = 0;
+    if (p->kind == GM_LINEAR_COLUMN || p->kind == GM_LINEAR_GATHER) y->partial |= gm_layout_dim_axes(&c->w->layout, 1);
+}
+
+gm_status gm_linear_results(gm_linear_call *c)
+{
+    gm_layout layout;
+    int64_t   shape[GM_MAX_DIMS];
+    gm_value *in[3] = {c->x, c->w, c->b};
+    memcpy(shape, c->x->shape, sizeof shape);
+    shape[c->x->ndim - 1] = c->w->shape[0];
+    lay_out(c, &layout);
+    if (gm_layout_check(&c->rank->mesh, &layout, c->x->ndim) != GM_OK)
+        return refuse("one operand is a sum over ranks that cut the other, or an axis would cut twice", c);
+    if (layout.partial && c->f != GM_FN_none)
+        return refuse("the activation needs the sum, and this is a term of it", c);
+    GM_TRY(gm_value_new_block(c->rank, "linear", c->x->local->dtype, &layout, c->x->ndim, shape, &c->y));
+    if (c->f == GM_FN_none || !gm_tape_wanted(c->rank, 3, in)) return GM_OK;
+    return gm_value_new_block(c->rank, "linear", c->x->local->dtype, &layout, c->x->ndim, shape, &c->pre);
+}
+
+gm_status gm_linear_bias(gm_linear_call *c)
+{
+    gm_layout to = gm_layout_replicated();
+    gm_value *b = NULL;
+    if (!c->b) return GM_OK;
+    gm_layout_copy_dim(&to, 0, &c->y->layout, c->y->ndim - 1);
+    to.partial = c->y->layout.partial;
+    GM_TRY(gm_redistribute(c->rank, c->b, &to, &b));
+    gm_value_release(c->b);
+    c->b = b;
     return GM_OK;
 }
 
-static void close_work(work *k)
-{
-    gm_tensor_release(k->x);
-    gm_tensor_release(k->w);
-    gm_tensor_release(k->y);
-}
+gm_tensor *gm_linear_product(const gm_linear_call *c) { return c->pre ? c->pre->local : c->y->local; }
 
-/* y = x w' */
-static gm_status forward(const work *k)
+/* t += b in every row; both without padding */
+static gm_status add_bias(gm_linear_call *c, gm_tensor *t)
 {
-    gm_summa s = {.rank = k->rank, .steps = k->q, .out = k->y, .m = k->rows};
-    s.a = (gm_operand){k->x, false, k->both ? k->along_row : NULL};
-    s.b = (gm_operand){k->w, true, k->along_column};
-    s.k = k->both ? k->each_in : k->in;
-    s.n = k->both ? k->out : k->each_out;
-    if (!k->both) s.sum = k->along_row;
-    return gm_summa_run(&s);
-}
-
-/* dx (+)= dy w */
-static gm_status gradient_of_x(const work *k, gm_tensor *dx, bool accumulate)
-{
-    gm_summa s = {.rank = k->rank, .steps = k->q, .out = dx, .accumulate = accumulate, .m = k->rows};
-    s.a = (gm_operand){k->y, false, k->both ? NULL : k->along_row};
-    s.b = (gm_operand){k->w, false, k->along_column};
-    s.k = k->both ? k->out : k->each_out;
-    s.n = k->both ? k->each_in : k->in;
-    if (k->both) s.sum = k->along_row;
-    return gm_summa_run(&s);
-}
-
-/* dw (+)= dy' x, over this column's rows: over other ranks with other rows it is partial */
-static gm_status gradient_of_w(const work *k, gm_tensor *dw, bool accumulate)
-{
-    gm_summa s = {.rank = k->rank, .steps = k->q, .out = dw, .accumulate = accumulate, .k = k->rows};
-    s.a = (gm_operand){k->y, true, k->both ? NULL : k->along_row};
-    s.b = (gm_operand){k->x, false, k->both ? k->along_row : NULL};
-    s.m = k->both ? k->out : k->each_out;
-    s.n = k->both ? k->each_in : k->in;
-    s.sum = k->along_column;
-    return gm_summa_run(&s);
-}
-
-/* Gradients are partial as gm_layout_gradient says: where w is copied and rows are cut. Slots: 0 x, 1 w. */
-static gm_status summa_rule(gm_backward *b)
-{
-    gm_side        x, w;
-    gm_linear_plan p = gm_plan_of(b, &x, &w);
-    gm_rank       *r = gm_backward_rank(b);
-    gm_tensor     *saved[2], *t, *rows = NULL;
-    work           k = {0};
-    gm_status      st;
-    bool           accumulate;
-    GM_TRY(gm_backward_saved(b, 0, &saved[0]));
-    GM_TRY(gm_backward_saved(b, 1, &saved[1]));
-    GM_TRY_OR(gm_block_rows(r, gm_backward_grad(b, 0), &k.y), st, done);
-    GM_TRY_OR(open_work(r, &p, &w, k.y->shape[0], &k), st, done);
-    GM_TRY_OR(gm_block_rows(r, saved[1], &k.w), st, done);
-    if (gm_backward_wants(b, 0)) {
-        GM_TRY_OR(gm_backward_target(b, 0, &t, &accumulate), st, done);
-        GM_TRY_OR(gm_block_rows(r, t, &rows), st, done);
-        GM_TRY_OR(gradient_of_x(&k, rows, accumulate), st, done);
-    }
-    if (gm_backward_wants(b, 1)) {
-        GM_TRY_OR(gm_block_rows(r, saved[0], &k.x), st, done);
-        GM_TRY_OR(gm_backward_target(b, 1, &t, &accumulate), st, done);
-        GM_TRY_OR(gradient_of_w(&k, t, accumulate), st, done);
-    }
-done:
+    gm_tensor *b = NULL, *rows = NULL;
+    if (!c->b) return GM_OK;
+    GM_TRY(gm_block_leading(c->b->local, 0, t->shape[t->ndim - 1], &b));
+    gm_status st = gm_tensor_expand(b, t->ndim, t->shape, &rows);
+    if (st == GM_OK) st = run(c->rank->device, GM_OP_axpy, NULL, rows, t);
     gm_tensor_release(rows);
-    close_work(&k);
+    gm_tensor_release(b);
     return st;
 }
 
-static gm_status summa(gm_rank *r, const gm_linear_plan *p, gm_value *x, gm_value *w, gm_value **y)
+/* How many rows are activated at once where no second block is at hand. */
+#define STRIP 64
+
+/* t = f(t), through a strip of memory: ops do not write over what they read. */
+static gm_status activate_in_place(gm_linear_call *c, const gm_attrs *a, gm_tensor *t)
 {
-    gm_value *in[2] = {x, w}, *v = NULL;
-    gm_side   ws = side_of(w);
-    work      k = {0};
-    gm_status st;
-    GM_TRY(gm_linear_result(r, p, x, w, &v));
-    GM_TRY_OR(gm_block_rows(r, x->local, &k.x), st, done);
-    GM_TRY_OR(gm_block_rows(r, w->local, &k.w), st, done);
-    GM_TRY_OR(gm_block_rows(r, v->local, &k.y), st, done);
-    GM_TRY_OR(open_work(r, p, &ws, k.x->shape[0], &k), st, done);
-    GM_TRY_OR(forward(&k), st, done);
-    gm_record rec = {
-        .name = "linear", .rule = summa_rule, .n_in = 2, .in = in, .n_out = 1, .out = &v, .n_saved = 2, .saved = in};
-    GM_TRY_OR(gm_tape_record(r, &rec), st, done);
-    *y = v;
-    v = NULL;
+    gm_device *dev = c->rank->device;
+    gm_tensor *strip = NULL, *rows = NULL, *from = NULL, *to = NULL;
+    int64_t    shape[2] = {gm_rows_of(t), t->shape[t->ndim - 1]}, step[2] = {t->stride[t->ndim - 2], 1};
+    int64_t    each[2] = {shape[0] < STRIP ? shape[0] : STRIP, shape[1]};
+    gm_status  st;
+    GM_TRY_OR(gm_tensor_view(t, 2, shape, step, t->offset, &rows), st, done);
+    gm_rank_place(c->rank, "linear");
+    GM_TRY_OR(gm_tensor_new(dev, t->dtype, 2, each, &strip), st, done);
+    for (int64_t row = 0; row < shape[0]; row += STRIP) {
+        int64_t n = shape[0] - row < STRIP ? shape[0] - row : STRIP;
+        GM_TRY_OR(gm_tensor_narrow(rows, 0, row, n, &from), st, done);
+        GM_TRY_OR(gm_tensor_narrow(strip, 0, 0, n, &to), st, done);
+        GM_TRY_OR(run(dev, GM_OP_unary, a, from, to), st, done);
+        GM_TRY_OR(run(dev, GM_OP_copy, NULL, to, from), st, done);
+        gm_tensor_release(from);
+        gm_tensor_release(to);
+        from = to = NULL;
+    }
 done:
-    gm_value_release(v);
-    close_work(&k);
+    gm_tensor_release(from);
+    gm_tensor_release(to);
+    gm_tensor_release(rows);
+    gm_tensor_release(strip);
     return st;
 }
 
-gm_status gm_sharded_linear(gm_rank *r, gm_value *x, gm_value *w, bool keep_gathered, gm_value **y)
+/* y = f(pre), both without the padding of their last dimension, which becomes zero in y. */
+static gm_status activate(gm_linear_call *c, gm_tensor *pre)
 {
-    gm_side        xs = side_of(x), ws = side_of(w);
-    gm_linear_plan p = gm_plan_linear(&xs, &ws);
+    gm_attrs   a = gm_attrs_default();
+    gm_tensor *y = NULL;
+    int        last = pre->ndim - 1;
+    a.function = c->f;
+    if (c->f == GM_FN_none || !gm_tensor_numel(pre)) return GM_OK;
+    if (!c->pre) return activate_in_place(c, &a, pre);
+    if (pre->shape[last] < c->y->local->shape[last]) GM_TRY(gm_block_zero(c->rank->device, c->y->local));
+    GM_TRY(gm_block_leading(c->y->local, last, pre->shape[last], &y));
+    gm_status st = run(c->rank->device, GM_OP_unary, &a, pre, y);
+    gm_tensor_release(y);
+    return st;
+}
+
+gm_status gm_linear_finish(gm_linear_call *c)
+{
+    gm_side    ys = side_of(c->y);
+    gm_tensor *inside = NULL;
+    int64_t    logical, block;
+    GM_TRY(gm_linear_bias(c));
+    gm_side_extent(c->rank, &ys, c->y->ndim - 1, &logical, &block);
+    GM_TRY(gm_block_leading(gm_linear_product(c), c->y->ndim - 1, logical, &inside));
+    gm_status st = add_bias(c, inside);
+    if (st == GM_OK) st = activate(c, inside);
+    gm_tensor_release(inside);
+    return st;
+}
+
+/* ---- layers ---- */
+
+static const struct {
+    gm_status (*forward)(gm_linear_call *c);
+    gm_rule rule;
+} kinds[] = {
+    [GM_LINEAR_COLUMN] = {gm_linear_1d, gm_linear_1d_rule}, [GM_LINEAR_GATHER] = {gm_linear_1d, gm_linear_1d_rule},
+    [GM_LINEAR_AB] = {gm_linear_2d, gm_linear_2d_rule},     [GM_LINEAR_ABT] = {gm_linear_2d, gm_linear_2d_rule},
+    [GM_LINEAR_3D] = {gm_linear_3d, gm_linear_3d_rule},
+};
+
+static gm_status record(const gm_linear_call *c)
+{
+    gm_value *in[3] = {c->x, c->w, c->b}, *saved[GM_MAX_SAVED] = {NULL};
+    gm_attrs  a = gm_attrs_default();
+    a.function = c->f;
+    for (int i = 0; i < 2; i++) /* each is what the other's gradient needs */
+        if (in[!i]->requires_grad) saved[i] = c->kept[i] ? c->kept[i] : in[i];
+    saved[GM_SLOT_OUTPUT + 1] = c->pre;
+    gm_record rec = {.name = "linear",
+                     .rule = kinds[c->plan.kind].rule,
+                     .op = GM_OP_linear,
+                     .attrs = &a,
+                     .n_in = 3,
+                     .in = in,
+                     .n_out = 1,
+                     .out = &c->y,
+                     .n_saved = GM_MAX_SAVED,
+                     .saved = saved,
+                     .extra = {c->kept[0] != NULL, c->kept[1] != NULL}};
+    return gm_tape_record(c->rank, &rec);
+}
+
+static void close_call(gm_linear_call *c)
+{
+    gm_value *held[] = {c->x, c->w, c->b, c->kept[0], c->kept[1], c->y, c->pre};
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++) gm_value_release(held[i]);
+}
+
+/* *v with dimension d, which is not cut, cut as dimension e of `like`: slices, which send nothing; the gradient is
+ * gathered, not left partial. */
+static gm_status slice_like(gm_rank *r, gm_value **v, int d, const gm_layout *like, int e)
+{
+    gm_layout to = (*v)->layout;
+    gm_value *cut = NULL;
+    if (to.n_cuts[d] || !like->n_cuts[e]) return GM_OK;
+    gm_layout_copy_dim(&to, d, like, e);
+    if (gm_layout_check(&r->mesh, &to, (*v)->ndim) != GM_OK) return GM_OK; /* the op says what is wrong with it */
+    GM_TRY(gm_redistribute(r, *v, &to, &cut));
+    gm_value_release(*v);
+    *v = cut;
+    return GM_OK;
+}
+
+/* w has all outputs, so b has, too. */
+static gm_status local(gm_linear_call *c, gm_value **y)
+{
+    gm_layout to = gm_layout_replicated();
+    gm_value *b = NULL;
+    if (c->b && c->b->layout.n_cuts[0] && !c->w->layout.n_cuts[0]) {
+        to.partial = c->b->layout.partial;
+        GM_TRY(gm_redistribute(c->rank, c->b, &to, &b));
+        gm_value_release(c->b);
+        c->b = b;
+    }
+    return gm_linear(c->rank, c->x, c->w, c->b, c->f, y);
+}
+
+static gm_status layer(gm_linear_call *c, gm_value **y)
+{
+    gm_side x, w;
+    GM_TRY(slice_like(c->rank, &c->x, c->x->ndim - 1, &c->w->layout, 1));
+    GM_TRY(slice_like(c->rank, &c->w, 1, &c->x->layout, c->x->ndim - 1));
+    x = side_of(c->x);
+    w = side_of(c->w);
+    c->plan = gm_plan_linear(&x, &w);
+    if (c->plan.kind == GM_LINEAR_LOCAL) return local(c, y);
+    GM_TRY(c->plan.kind == GM_LINEAR_COLUMN || c->plan.kind == GM_LINEAR_GATHER ? check_1d(c) : check_blocks(c));
+    GM_TRY(kinds[c->plan.kind].forward(c));
+    GM_TRY(gm_no_retry(record(c)));
+    gm_value_retain(*y = c->y);
+    return GM_OK;
+}
+
+gm_status gm_sharded_linear(gm_rank *r, gm_value *x, gm_value *w, gm_value *b, gm_function f, gm_value **y)
+{
+    gm_value      *in[3] = {x, w, b};
+    gm_linear_call c = {.rank = r, .x = x, .w = w, .b = b, .f = f};
+    gm_attrs       a = gm_attrs_default();
+    gm_spec        whole[2];
     gm_device     *dev;
-    bool           legal = w->ndim == 2 && x->ndim && x->shape[x->ndim - 1] == w->shape[1] &&
-                 x->local->dtype == w->local->dtype && gm_dtype_is_float(x->local->dtype);
-    if (p.kind == GM_LINEAR_LOCAL || !legal) return gm_linear(r, x, w, NULL, GM_FN_none, y);
+    if (gm_all_replicated(r, 3, in)) return gm_linear(r, x, w, b, f, y);
+    a.function = f;
     GM_TRY(gm_rank_device(r, &dev));
-    GM_TRY(check(r, &p, x, w));
-    return p.kind == GM_LINEAR_3D ? gm_linear_3d(r, &p, x, w, keep_gathered, y) : summa(r, &p, x, w, y);
+    GM_TRY(gm_judge_call(GM_OP_linear, 3, in, &a, 2, whole));
+    for (int i = 0; i < 3; i++)
+        if (in[i]) gm_value_retain(in[i]);
+    gm_status st = layer(&c, y);
+    close_call(&c);
+    return st;
 }

@@ -1,7 +1,7 @@
 /* sharded.h - differentiable ops on cut values that communicate inside: what tensor parallelism is made of.
  *
  * Everything that is right on local blocks alone goes through gm_apply and the layout rules; what is right after a
- * redistribution of whole operands is gm_redistribute and then gm_apply (1D layers are just that). Here is the rest:
+ * redistribution of whole operands is gm_redistribute and then gm_apply. Here is the rest:
  * products whose operands travel block by block, and rows that are cut along the dimension worked along. Layouts of
  * the operands choose the algorithm; one that fits none is GM_ESHAPE with all layouts printed. On operands that are not
  * cut these are the plain ops, bit for bit. Notation: q x q ranks, X (B, ..., I), W (O, I) as nn.Linear stores it. */
@@ -10,8 +10,20 @@
 
 #include "../../autograd/apply.h"
 
-/* y = x w', without a bias; x (..., I), w (O, I). f32 and f64. Collective over the axes named here, in forward and in
- * backward; leading dimensions may be cut by further axes (data, sequence, depth), over which dw is then partial.
+/* y = f(x w' + b); x (..., I), w (O, I), b (O) or NULL; f an activation or none. f32 and f64. Collective over the axes
+ * named here, in forward and in backward; leading dimensions may be cut by further axes (data, sequence, depth), over
+ * which dw and db are then partial. The layouts of x and w choose the kind; w says how y's last dimension lies:
+ *
+ * COLUMN (Shoeybi et al., arXiv:1909.08053): w's rows cut by axes that do not cut x -> y's last dimension cut by them.
+ * Sends nothing; in backward dx is summed over them, 2 (p-1)/p of x a rank, under the product of dw, so that the
+ * gradient given is no sum that others would have to finish.
+ *
+ * ROW: w's columns and x's last dimension cut alike -> y is partial over those axes; the caller reduces or scatters it.
+ * The bias counts once, an activation is refused. Sends nothing. Where only one of the two is cut the other is sliced.
+ *
+ * GATHER (Megatron's sequence mode, Korthikanti et al., arXiv:2205.05198): w's rows cut by an axis that cuts some rows
+ * of x innermost: these are gathered, y's last dimension is cut instead. (p-1) blocks of x a rank; in backward dx is
+ * scattered, (p-1) blocks, and x gathered again for dw.
  *
  * 2D and 2.5D: x rows cut by (depth, row), or row, and its last dimension by col; w (O cut by col, I cut by row)
  * -> y cut as x. SUMMA (van de Geijn, Watts 1997; Xu et al. arXiv:2104.05343; Tesseract arXiv:2105.14500): in step l
@@ -21,17 +33,22 @@
  * and y is summed. Elements sent by all q x q ranks: (q-1) times those of x and w (or w and y), twice that in
  * backward.
  *
- * 3D: x rows cut by (weight, input), last dimension by output; w (O cut by input, I cut by output, weight) -> y rows
- * cut by (weight, output), last dimension by input: gather x over input and w over weight, multiply, scatter the sum
- * over output (Agarwal et al. 1995; arXiv:2105.14450). The roles of input and output exchange in the next layer: the
- * rule is about any two axes a, b and a third c. What was gathered is not kept for backward, but gathered again, unless
- * keep_gathered. Elements sent by a rank: (q-1) times its blocks of x, w and y; in backward x and w count twice, or
- * once where they were kept.
+ * 3D: x rows cut by (weight, input), last dimension by output; w (O cut by input, I by output, one of them by weight
+ * inside) -> y rows cut by (weight, output), last dimension by input: gather x over input and w over weight, multiply,
+ * scatter the sum over output (Agarwal et al. 1995; arXiv:2105.14450). The roles of input and output exchange in the
+ * next layer: the rule is about any two axes a, b and a third c. Elements sent by a rank: (q-1) times its blocks of x,
+ * w and y; in backward x and w count twice.
  *
- * Elsewhere it is gm_linear, which refuses what it cannot do. GM_ESHAPE besides: a and b of different size; I cut into
- * blocks of different size; both operands partial over an axis, or one over an axis that cuts the other. Padding of I
- * and O is never read and zero in y (last dimension), dx and dw; padded rows of x must be finite. */
-gm_status gm_sharded_linear(gm_rank *r, gm_value *x, gm_value *w, bool keep_gathered, gm_value **y);
+ * Blocks are kept for backward, and gathered again; with rank->keep_gathered, GATHER and 3D keep what they gathered
+ * (then x and w count once in backward). SUMMA never holds more than two blocks of what travels.
+ *
+ * b is laid out as y's last dimension; one that is cut deeper is gathered, a whole one sliced, and its gradient goes
+ * back. As in the serial op the pre-activation is kept only when a gradient needs it.
+ *
+ * GM_ESHAPE: layouts of no kind, all printed; a and b of different size; I cut into blocks of different size; both
+ * operands partial over an axis, or one over an axis that cuts the other; an activation of a partial product. Padding
+ * of I and O is never read and zero in y (last dimension), dx and dw; padded rows of x must be finite. */
+gm_status gm_sharded_linear(gm_rank *r, gm_value *x, gm_value *w, gm_value *b, gm_function f, gm_value **y);
 
 /* The ops below take x of any leading dimensions, cut by other axes, and communicate over the axes that cut the
  * dimension worked along: an all_reduce of the numbers of each row that are named here, in x's dtype. What is
