@@ -214,16 +214,17 @@ static gm_status no_retry(gm_status st) { return st == GM_ENOMEM ? gm_fail_again
 gm_status gm_redistribute_block(gm_rank *r, gm_tensor *block, const gm_layout *from, const gm_layout *to, int ndim,
                                 const int64_t *shape, gm_tensor **out)
 {
-    const gm_redistribute_step *steps; /* hold: no step makes a plan */
+    const gm_redistribute_step *steps; /* hold: no step makes a plan or sets a mesh */
     work                        w = {.rank = r, .device = block->storage->device, .ndim = ndim};
     gm_tensor                  *held = block, *next;
     gm_status                   st = GM_OK;
     bool                        sent = false;
     int                         n;
+    /* first: a rank that is alone gets its comm now, and with it a mesh, which empties the memory of plans */
+    if (!gm_layout_equal(from, to)) GM_TRY(gm_rank_comm(r, &w.comm));
     GM_TRY(gm_redistribute_plan_of(r, from, to, ndim, shape, gm_dtype_size(block->dtype), &steps, &n));
     gm_layout_local(&r->mesh, from, ndim, shape, w.after);
     GM_TRY(check_block(r, block, from, ndim, shape, w.after));
-    if (n) GM_TRY(gm_rank_comm(r, &w.comm));
     gm_tensor_retain(held);
     for (int i = 0; i < n; i++) {
         memcpy(w.before, w.after, sizeof w.before);

@@ -45,7 +45,7 @@ gm_status gm_redistribute_plan(const gm_mesh *mesh, const gm_layout *from, const
                                const int64_t *shape, size_t size, gm_redistribute_step *steps, int *n);
 
 /* The same from the rank's memory of plans, which keeps the last ones used (up to a thousand) and is emptied by another
- * mesh. *steps belong to it and hold until the next call. */
+ * mesh. *steps belong to it and hold until the next call or mesh. */
 gm_status gm_redistribute_plan_of(gm_rank *r, const gm_layout *from, const gm_layout *to, int ndim,
                                   const int64_t *shape, size_t size, const gm_redistribute_step **steps, int *n);
 void      gm_plans_free(struct gm_plans *p); /* NULL is allowed */
