@@ -16,7 +16,7 @@ QKV rows as (3, heads, head size), Ganymede as (heads, 3, head size): `per_head`
 The scripts beside this file need numpy and torch (CPU is enough), no network and no arguments:
 
     python3 spec/golden/layers.py && python3 spec/golden/models.py
-    python3 spec/golden/optimizers.py && python3 spec/golden/gpt.py
+    python3 spec/golden/optimizers.py && python3 spec/golden/gpt.py && python3 spec/golden/bert.py
 
 Each rewrites its .safetensors file in place. They are seeded: with the same torch the bytes are the same.
 """

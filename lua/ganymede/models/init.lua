@@ -9,4 +9,5 @@ return {
   MLP = require "ganymede.models.mlp",
   VisionTransformer = require "ganymede.models.vision_transformer",
   GPT = require "ganymede.models.gpt",
+  BERT = require "ganymede.models.bert",
 }

@@ -22,7 +22,9 @@ function MLP:build(opt)
     if type(hidden) ~= "number" or hidden < 1 or hidden % 1 ~= 0 then
       error(("MLP: hidden[%d] must be a whole number from 1; got %s"):format(i, tostring(hidden)), 3)
     end
-    self.layers:append(nn.Linear { inputs = width, outputs = hidden, activation = opt.activation })
+    self.layers:append(nn.Linear {
+      inputs = width, outputs = hidden, activation = opt.activation, partition = i % 2 == 1 and "column" or "row",
+    })
     width = hidden
   end
   if opt.dropout > 0 then self.dropout = nn.Dropout(opt.dropout) end

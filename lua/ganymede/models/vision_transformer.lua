@@ -57,9 +57,9 @@ function VisionTransformer:forward(x)
   if self.dropout then x = self.dropout(x) end
   local branch, stream = nn.TransformerBlock.chain(self.blocks, x)
   if self.opt.pool == "cls" then -- the norm works row by row: only the class token's row is needed
-    return self.head((self.norm(ops.select(branch, 2, 1), ops.select(stream, 2, 1))))
+    return self.head((self.norm(ops.select(branch, 2, 1):settle(), ops.select(stream, 2, 1):settle())))
   end
-  return self.head(ops.mean((self.norm(branch, stream)), 2))
+  return self.head(ops.mean((self.norm(branch, stream)), 2):settle())
 end
 
 --- Floating point operations of one image, forward and backward (twice the forward pass); a multiply-add is two.

@@ -1,10 +1,15 @@
 --- An image as a sequence of patches (Dosovitskiy et al. 2021): each patch times one matrix, which is a
 -- convolution with stride = kernel size; then a class token in front and learned positions.
 -- The columns of the weight are ordered (channels, rows, columns), as a flattened convolution kernel.
+--
+-- On activations there is one product and one sum: the class token is a patch of zeros in front, and what is added
+-- holds the token there and the bias elsewhere. So each token is made by itself, and a mesh may cut the tokens.
 -- @module ganymede.nn.patch_embedding
+local gm = require "ganymede"
 local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
 local ops = require "ganymede.ops"
+local stream = require "ganymede.nn.stream"
 
 local PatchEmbedding = module.class "PatchEmbedding"
 
@@ -62,13 +67,25 @@ local function check_image(self, x)
   end
 end
 
+-- x -> (b, tokens, channels patch_size^2): zeros for the class token, then the patches
+local function rows_of(self, x)
+  local patches = ops.patchify(x, self.opt.patch_size)
+  if not self.opt.class_token then return patches end
+  local zeros = gm.zeros({ 1, 1, patches:size(3) }, { dtype = x:dtype() })
+  return ops.cat({ ops.expand(zeros, { x:size(1), 1, patches:size(3) }), patches }, 2)
+end
+
+-- What is added to the products, (1, tokens, width) or (width): class token and biases, and the positions.
+local function offset(self)
+  local token, rows, positions = self:use "class_token", self:use "bias", self:use "positions"
+  if token then rows = ops.cat({ token, ops.expand(rows, { 1, self.rows * self.columns, self.opt.width }) }, 2) end
+  return positions and ops.add(rows, positions) or rows
+end
+
 --- x (b, channels, height, width) -> (b, tokens, width); backward: dx is set, the parameters' are added to.
 function PatchEmbedding:forward(x)
   check_image(self, x)
-  local opt = self.opt
-  local y = ops.linear(ops.patchify(x, opt.patch_size), self.weight, self.bias)
-  if opt.class_token then y = ops.cat({ ops.expand(self.class_token, { x:size(1), 1, opt.width }), y }, 2) end
-  return opt.positions and ops.add(y, self.positions) or y
+  return ops.add(ops.linear(stream.enter(rows_of(self, x)), self:use "weight"), offset(self))
 end
 
 return PatchEmbedding

@@ -1,0 +1,89 @@
+--- BERT (Devlin et al. 2019): an encoder that sees both ways, with the two heads of its training: which tokens were
+-- hidden, and whether the second text follows the first. Its loss is nn.BERTLoss, its data { type = "TextPairs" }. With
+-- the defaults it has the 110,106,428 parameters of BERT-base with both heads.
+-- The trap: x is one tensor of three rows, since a batch is one tensor: tokens, segments, key mask.
+-- @module ganymede.models.bert
+local init = require "ganymede.nn.initializers"
+local module = require "ganymede.nn.module"
+local nn = require "ganymede.nn"
+local ops = require "ganymede.ops"
+
+local BERT = module.class("BERT", nil, "models")
+
+BERT.aliases = { vocab_size = "vocabulary", hidden_size = "width" }
+BERT.options = {
+  vocabulary = { type = "integer", min = 1, default = 30522, doc = "number of tokens; ids are 0 to vocabulary - 1" },
+  sequence_length = { type = "integer", min = 1, default = 512, doc = "longest sequence; shorter ones are accepted" },
+  width      = { type = "integer", min = 1, default = 768, doc = "width of the stream" },
+  depth      = { type = "integer", min = 1, default = 12, doc = "number of blocks" },
+  heads      = { type = "integer", min = 1, default = 12, doc = "attention heads; divides width" },
+  mlp_ratio  = { type = "number", above = 0, default = 4, doc = "hidden width of the MLPs over width" },
+  activation = { type = "string", default = "gelu", one_of = { "relu", "gelu", "gelu_tanh", "silu" },
+                 doc = "of the MLPs and of the head" },
+  dropout    = { type = "number", default = 0.1, min = 0, below = 1, doc = "on embeddings and branches" },
+  attention_dropout = { type = "number", default = 0.1, min = 0, below = 1, doc = "on the attention probabilities" },
+  eps        = { type = "number", default = 1e-12, above = 0, doc = "of the norms" },
+  std        = { type = "number", default = 0.02, above = 0,
+                 doc = "initial standard deviation of weights, cut at two of them" },
+}
+
+local function block_options(opt, weight)
+  return {
+    width = opt.width, heads = opt.heads, mlp_ratio = opt.mlp_ratio, activation = opt.activation, eps = opt.eps,
+    post_norm = true, dropout = opt.dropout, attention_dropout = opt.attention_dropout,
+    weight_initializer = weight, bias_initializer = init.zeros(),
+  }
+end
+
+function BERT:build(opt)
+  local weight, zeros = init.trunc_normal { std = opt.std, low = -2 * opt.std, high = 2 * opt.std }, init.zeros()
+  local function norm() return nn.LayerNorm { width = opt.width, eps = opt.eps } end
+  local function linear(activation)
+    return nn.Linear { inputs = opt.width, outputs = opt.width, activation = activation,
+                       weight_initializer = weight, bias_initializer = zeros }
+  end
+  self.tokens = nn.Embedding { count = opt.vocabulary, width = opt.width, weight_initializer = weight }
+  self.segments = nn.Embedding { count = 2, width = opt.width, weight_initializer = weight }
+  self.positions = nn.PositionEmbedding { length = opt.sequence_length, width = opt.width, weight_initializer = weight }
+  self.norm = norm()
+  if opt.dropout > 0 then self.dropout = nn.Dropout(opt.dropout) end
+  self.blocks = nn.ModuleList()
+  for _ = 1, opt.depth do self.blocks:append(nn.TransformerBlock(block_options(opt, weight))) end
+  self.transform, self.transform_norm = linear(opt.activation), norm()
+  self.head = nn.Classifier { inputs = opt.width, classes = opt.vocabulary, weight = self.tokens,
+                              bias_initializer = zeros }
+  self.pooler = linear()
+  self.pair_head = nn.Classifier { inputs = opt.width, classes = 2, weight_initializer = weight,
+                                   bias_initializer = zeros }
+end
+
+-- x (b, 3, s) -> the stream (b, s, width) before the first block
+local function embed(self, x)
+  local y = ops.add(self.tokens(ops.select(x, 2, 1)), self.segments(ops.select(x, 2, 2)))
+  y = self.norm(self.positions(y))
+  return self.dropout and self.dropout(y) or y
+end
+
+--- x (b, 3, s) i64, s <= sequence_length: tokens; segments, 0 or 1; the key mask, 0 for padding, else 1
+-- -> { logits of the tokens (b, s, vocabulary), logits of the pair (b, 2): it follows, it does not }.
+-- The first token of a sequence stands for the whole of it in the second.
+function BERT:forward(x)
+  if x:dim() ~= 3 or x:size(2) ~= 3 then
+    error(("x must be (batch, 3, sequence): tokens, segments, key mask; got (%s)"):format(
+      table.concat(x:shape(), ", ")), 0)
+  end
+  local y = nn.TransformerBlock.chain(self.blocks, embed(self, x), ops.cast(ops.select(x, 2, 3), "u8"))
+  local first = self.pooler(ops.select(y, 2, 1):settle())
+  return { self.head((self.transform_norm(self.transform(y)))), self.pair_head(ops.tanh(first)) }
+end
+
+--- Floating point operations of one sequence of full length, forward and backward (twice the forward pass); a
+-- multiply-add is two.
+function BERT:flops_per_sample()
+  local opt = self.opt
+  local heads = 2 * opt.sequence_length * opt.width * (opt.width + opt.vocabulary) + 2 * opt.width * (opt.width + 2)
+  for _, block in self.blocks:each() do heads = heads + block:flops(opt.sequence_length) end
+  return 3 * heads
+end
+
+return BERT

@@ -1,0 +1,51 @@
+--- A tiny BERT against PyTorch (bert.py): both outputs, both losses, every gradient, with padding and ignored targets.
+local gm = require "ganymede"
+local numeric = require "spec.support.numeric"
+local read = require "spec.golden.read"
+
+local file = read "bert"
+
+-- Relative to the largest value. f32: sums of some hundred terms of 2^-24 through a dozen layers; f64: 2^-53 likewise.
+local tolerances = { f32 = 1e-5, f64 = 1e-10 }
+
+local function judge(case, dtype)
+  local model = gm.models.BERT(file.meta.model)
+  local function golden(what) return file:tensor(case.name .. "/" .. what, dtype) end
+  for _, p in ipairs(model:named_parameters()) do p.tensor:copy_(golden("param." .. p.name)) end
+  local target, criterion, tolerance = golden "target", gm.nn.BERTLoss {}, tolerances[dtype]
+  local output = model(golden "input")
+  numeric.agree(output[1], golden "tokens", tolerance)
+  numeric.agree(output[2], golden "pair", tolerance)
+  assert.same(case.count, criterion:count(target))
+  local losses = numeric.flat(golden "loss")
+  for k, sum in ipairs(criterion:terms(output, target)) do
+    assert.near(losses[k], sum:item() / case.count[k], tolerance * losses[k])
+  end
+  local loss = criterion(output, target)
+  assert.near(losses[1] + losses[2], loss:item(), tolerance * (losses[1] + losses[2]))
+  loss:backward()
+  local names = {}
+  for i, p in ipairs(model:named_parameters()) do
+    assert.is_true(file:largest(case.name .. "/grad." .. p.name) >= 1e-3, p.name)
+    numeric.agree(p.tensor:grad(), golden("grad." .. p.name), tolerance)
+    names[i] = p.name
+  end
+  table.sort(names)
+  assert.same(file:names(case.name .. "/param."), names)
+end
+
+describe("golden BERT", function()
+  local before
+  before_each(function() before = gm.default_dtype() end)
+  after_each(function() gm.set_default_dtype(before) end)
+
+  assert(#file.cases == 2)
+  for _, case in ipairs(file.cases) do
+    for _, dtype in ipairs { "f64", "f32" } do
+      it(("with %s sequences equals PyTorch in %s"):format(case.name, dtype), function()
+        gm.set_default_dtype(dtype)
+        gm.scope(judge, case, dtype)
+      end)
+    end
+  end
+end)
