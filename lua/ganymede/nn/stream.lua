@@ -78,12 +78,19 @@ local function lies(layout, ndim, form)
   return #layout.partial == 0 and ends_with(layout.cuts[1], rows) and #last == #width and ends_with(last, width)
 end
 
--- The layout of the form: what data and sequence cut stays, a sequence that `tensor` cuts too.
+local function as_set(list, more)
+  local set = {}
+  for _, name in ipairs(append(append({}, list), more)) do set[name] = true end
+  return set
+end
+
+-- The layout of the form. What data and sequence cut stays; so does a sequence cut by `tensor` unless the form uses it.
 local function laid(layout, ndim, form)
-  local set, cuts = tensor_axes(), {}
-  for d = 1, ndim do cuts[d] = d > 1 and d < ndim and layout.cuts[d] or without(layout.cuts[d], set) end
-  append(cuts[1], present(form.rows))
-  append(cuts[ndim], present(form.width))
+  local rows, width, cuts = present(form.rows), present(form.width), {}
+  local set, used = tensor_axes(), as_set(rows, width)
+  for d = 1, ndim do cuts[d] = without(layout.cuts[d], d > 1 and d < ndim and used or set) end
+  append(cuts[1], rows)
+  append(cuts[ndim], width)
   return { cuts = cuts }
 end
 
