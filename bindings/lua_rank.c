@@ -58,9 +58,10 @@ static int memory(lua_State *L)
     gm_device *dev;
     L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
     gm_memory_stats s = gm_pool_stats(dev->pool);
-    lua_createtable(L, 0, 6);
+    lua_createtable(L, 0, 7);
     set_number(L, "live", (double)s.live);
     set_number(L, "peak", (double)s.peak);
+    set_number(L, "scratch_peak", (double)s.scratch_peak);
     set_number(L, "reserved", (double)s.reserved);
     set_number(L, "limit", (double)s.limit);
     set_number(L, "allocations", (double)s.allocations);

@@ -214,6 +214,13 @@ gm_status gm_pool_alloc(gm_pool *p, size_t bytes, void **data, gm_block **out)
     return GM_OK;
 }
 
+gm_status gm_pool_alloc_scratch(gm_pool *p, size_t bytes, void **data, gm_block **out)
+{
+    GM_TRY(gm_pool_alloc(p, bytes, data, out));
+    if (bytes > p->stats.scratch_peak) p->stats.scratch_peak = bytes;
+    return GM_OK;
+}
+
 void gm_pool_release(gm_pool *p, gm_block *b)
 {
     place *at = &p->places[b->place];
@@ -229,6 +236,7 @@ void gm_pool_set_limit(gm_pool *p, size_t bytes) { p->stats.limit = bytes; }
 void gm_pool_reset_peak(gm_pool *p)
 {
     p->stats.peak = p->stats.live;
+    p->stats.scratch_peak = 0;
     for (uint32_t i = 0; i < p->n_places; i++) p->places[i].peak = p->places[i].live;
 }
 

@@ -18,6 +18,7 @@ typedef struct gm_block gm_block;
 
 typedef struct gm_memory_stats {
     size_t   live, peak;         /* bytes asked for: held now, and the most since the last reset */
+    size_t   scratch_peak;       /* the largest block that a kernel took for itself (gm_pool_alloc_scratch) */
     size_t   reserved;           /* bytes held from the system */
     size_t   limit;              /* 0: none */
     uint64_t allocations;        /* requests served */
@@ -44,6 +45,8 @@ void      gm_pool_free(gm_pool *pool); /* gives everything back; NULL is allowed
 void gm_pool_set_place(gm_pool *pool, const char *module_path, const char *op);
 
 gm_status gm_pool_alloc(gm_pool *pool, size_t bytes, void **data, gm_block **block);
+/* The same for a kernel's own use while it runs: what a plan without kernels (meta) cannot know of. */
+gm_status gm_pool_alloc_scratch(gm_pool *pool, size_t bytes, void **data, gm_block **block);
 void      gm_pool_release(gm_pool *pool, gm_block *block);
 
 void            gm_pool_set_limit(gm_pool *pool, size_t bytes); /* 0: none */

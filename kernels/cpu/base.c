@@ -47,7 +47,7 @@ static void cpu_raw_free(void *p, size_t bytes)
 /* Scratch from the device's pool; released with gm_pool_release(dev->pool, *block). */
 static inline gm_status cpu_scratch(gm_device *dev, size_t bytes, void *out, gm_block **block)
 {
-    return gm_pool_alloc(dev->pool, bytes, (void **)out, block);
+    return gm_pool_alloc_scratch(dev->pool, bytes, (void **)out, block);
 }
 
 /* The grain for items of that many bytes of traffic each: small jobs stay on one thread. */

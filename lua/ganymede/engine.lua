@@ -236,7 +236,8 @@ function Engine:step()
   phase "update"
   for _, handler in ipairs(self.gradient_handlers) do handler:handle_gradient(self) end
   agree(self)
-  self.grad_norm = has_values() and core.grad_norm(self.parameters, self.norm_type) or 0
+  local norm = core.grad_norm(self.parameters, self.norm_type) -- on meta no number, but what it sends counts
+  self.grad_norm = has_values() and norm or 0
   if may_update(self) then
     self.optimizer:step { lr = self.optimizer.lr, clip = Engine.clip_factor(self.grad_norm, self.clip_grad_norm) }
   end

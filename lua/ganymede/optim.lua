@@ -152,10 +152,10 @@ function Optimizer:steps() return self.step_count or 0 end
 --- Sets the number of updates made: part of resuming.
 function Optimizer:set_steps(n) self.step_count = n end
 
---- Bytes of the state that exists.
+--- Bytes of the state that exists on this rank.
 function Optimizer:bytes()
-  local size, sum = { f64 = 8, i64 = 8, f32 = 4, i32 = 4, bf16 = 2, f16 = 2, u8 = 1 }, 0
-  for _, entry in ipairs(self:state()) do sum = sum + entry.tensor:numel() * size[entry.tensor:dtype()] end
+  local size, sum = require("ganymede.stats").size, 0
+  for _, entry in ipairs(self:state()) do sum = sum + size(entry.tensor) end
   return sum
 end
 

@@ -38,19 +38,22 @@ end
 
 local bytes_of = { f64 = 8, i64 = 8, f32 = 4, i32 = 4, bf16 = 2, f16 = 2, u8 = 1 }
 
--- Bytes of a tensor that this rank holds.
-local function size(t)
+--- Bytes of a tensor that this rank holds: of its block.
+function stats.size(t)
   return scope(function()
     local own = core.world() > 1 and t:detach():local_tensor() or t
     return own:numel() * bytes_of[own:dtype()]
   end)
 end
 
+--- Does this rank hold a gradient of t? No communication, whatever state it is in.
+function stats.has_gradient(t) return scope(core.grad_part, t) ~= nil end
+
 local function held(engine)
   local parameters, gradients = 0, 0
   for _, t in ipairs(engine.parameters) do
-    parameters = parameters + size(t)
-    if scope(t.grad, t) then gradients = gradients + size(t) end
+    parameters = parameters + stats.size(t)
+    if stats.has_gradient(t) then gradients = gradients + stats.size(t) end
   end
   return parameters, gradients, engine.optimizer:bytes()
 end
@@ -72,7 +75,8 @@ function stats.rank(engine)
   if engine then parameters, gradients, moments = held(engine) end
   return { rank = core.rank(), parameter_bytes = parameters, gradient_bytes = gradients, optimizer_bytes = moments,
     peak_bytes = memory.peak, activation_peak_bytes = math.max(0, memory.peak - parameters - gradients - moments),
-    flops = counters.flops, kernels = counters.calls, comm = traffic() }
+    scratch_peak_bytes = memory.scratch_peak,
+    flops = counters.flops, product_flops = counters.product_flops, kernels = counters.calls, comm = traffic() }
 end
 
 --- Makes run.ranks the entries of all ranks, from their run.rank. Collective; once a run.

@@ -43,7 +43,7 @@ describe("ganymede check", function()
     local large = document(nil, "--set", "data.batch_size=512").totals
     assert.equal(small.parameter_bytes, large.parameter_bytes)
     local ratio = large.activation_peak_bytes / small.activation_peak_bytes
-    assert.is_true(ratio > 1.8 and ratio < 2.2, tostring(ratio)) -- optimizer state is not there at the peak
+    assert.is_true(ratio > 1.8 and ratio < 2.2, tostring(ratio)) -- what does not grow is small here
   end)
 
   it("doubles bytes in f64", function()
@@ -64,7 +64,7 @@ describe("ganymede check", function()
   it("prints tables, and leaves nothing behind", function()
     local result = check(nil)
     assert.equal(0, result.code, result.err)
-    for _, part in ipairs { "optimizer.lr", "head.weight", "(10, 32)", "874", "16 steps", "GFLOP on 32 samples" } do
+    for _, part in ipairs { "optimizer.lr", "weight (10, 32) 320", "874", "16 steps", "GFLOP on 32 samples" } do
       has(result.out, part)
     end
     assert.equal("recipe.lua", support.names(home))
@@ -80,9 +80,11 @@ describe("ganymede check", function()
     local rank = support.json(home .. "/s.json").ranks[1]
     assert.same({ found.parameter_bytes, found.gradient_bytes, found.optimizer_bytes },
       { rank.parameter_bytes, rank.gradient_bytes, rank.optimizer_bytes })
-    -- meta plans the same tensors; kernels' scratch space and batches read ahead differ a little
-    local ratio = found.peak_bytes / rank.peak_bytes
-    assert.is_true(ratio > 0.8 and ratio < 1.25, tostring(ratio))
+    -- meta plans the same tensors; what kernels take for themselves while they run comes on top
+    local more = rank.peak_bytes - found.peak_bytes
+    assert.is_true(more >= 0 and more <= rank.scratch_peak_bytes, ("%d more, scratch %d"):format(more,
+      rank.scratch_peak_bytes))
+    assert.equal(3 * found.product_flops_per_step, rank.product_flops)
     assert.is_true(math.abs(rank.flops / (3 * found.flops_per_step) - 1) < 0.02)
   end)
 

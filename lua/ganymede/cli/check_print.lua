@@ -1,0 +1,221 @@
+--- The tables that `ganymede check` prints of what a rehearsal found; up to 120 columns where names allow.
+local machine = require "ganymede.machine"
+local options = require "ganymede.options"
+
+local function columns(rows, indent)
+  local width = {}
+  for _, row in ipairs(rows) do
+    for i = 1, #row - 1 do width[i] = math.max(width[i] or 0, #row[i]) end
+  end
+  for _, row in ipairs(rows) do
+    local line = {}
+    for i, cell in ipairs(row) do line[i] = i < #row and cell .. (" "):rep(width[i] - #cell) or cell end
+    print((indent or "  ") .. table.concat(line, "  "))
+  end
+end
+
+local function thousands(n)
+  local text = ("%d"):format(n):reverse():gsub("(%d%d%d)", "%1,"):reverse()
+  return (text:gsub("^,", ""))
+end
+
+local function shown(shape) return "(" .. table.concat(shape, ", ") .. ")" end
+
+local function print_settings(found)
+  local rows = {}
+  for i, row in ipairs(found.settings) do rows[i] = { row.path, options.literal(row.value), row.origin } end
+  print "settings"
+  columns(rows)
+end
+
+-- ---------------------------------------------------------------- modules
+
+local function sum(entries, phase)
+  local bytes = 0
+  for _, e in ipairs(entries) do bytes = bytes + (e.phase == phase and e.bytes or 0) end
+  return bytes
+end
+
+local function amount(bytes) return bytes > 0 and machine.bytes(bytes) or "-" end
+
+local function product(shape)
+  local n = 1
+  for _, d in ipairs(shape) do n = n * d end
+  return n
+end
+
+-- The lines below a module's own: its parameters, and on several ranks layouts and, when asked, what it sends.
+local function details(row, found, verbose)
+  local lines, many = {}, found.world > 1
+  for _, p in ipairs(row.parameters) do
+    local count = p.tied and "tied" or thousands(product(p.shape))
+    local line = ("%s %s %s"):format(p.name:match "[^.]*$", shown(p.shape), count)
+    if many and p.layout then line = ("%s: %s%s"):format(line, p.layout, p.use and ", used " .. p.use or "") end
+    lines[#lines + 1] = line
+  end
+  if many and row.x and row.y then
+    lines[#lines + 1] = ("%s %s -> %s %s"):format(shown(row.x.shape), row.x.layout, shown(row.y.shape),
+      row.y.layout == row.x.layout and "alike" or row.y.layout)
+  end
+  for _, e in ipairs(many and verbose and row.sent or {}) do
+    lines[#lines + 1] = ("%s: %s over %s, %s calls, %s"):format(e.phase, e.op, table.concat(e.axes, "."),
+      thousands(e.calls), machine.bytes(e.bytes))
+  end
+  return lines
+end
+
+local function cells(row, found)
+  local out = { row.class, amount(row.parameter_bytes), amount(row.gradient_bytes), amount(row.optimizer_bytes),
+    amount(row.saved_bytes) }
+  if found.world > 1 then
+    out[#out + 1], out[#out + 2] = amount(sum(row.sent, "forward")), amount(sum(row.sent, "backward"))
+  end
+  return out
+end
+
+-- One row of the table: its path in parts, cells, details, and all of that as text.
+local function entry_of(row, found, verbose)
+  local parts = {}
+  for part in row.path:gmatch "[^.]+" do parts[#parts + 1] = part end
+  local own, below = cells(row, found), details(row, found, verbose)
+  return { parts = parts, cells = own, details = below,
+    text = table.concat(own, "\0") .. "\0" .. table.concat(below, "\n") }
+end
+
+-- entries[first .. last] share their first `depth` parts; what follows them, and the rest, as one text
+local function signature(entries, first, last, depth)
+  local out = {}
+  for i = first, last do
+    local rest = { unpack(entries[i].parts, depth + 1) }
+    out[#out + 1] = table.concat(rest, ".") .. "\0" .. entries[i].text
+  end
+  return table.concat(out, "\1")
+end
+
+-- The end of the entries from `first` on that have the same part at `depth`.
+local function end_of(entries, first, last, depth)
+  local i = first
+  while i < last and entries[i + 1].parts[depth] == entries[first].parts[depth] do i = i + 1 end
+  return i
+end
+
+-- The entries from first to last, without those that are like the numbered ones before them; `label` is how their
+-- paths up to depth - 1 are shown.
+local function collapse(out, entries, first, last, depth, label)
+  local i = first
+  while i <= last do
+    local part, stop = entries[i].parts[depth], end_of(entries, i, last, depth)
+    if not part then
+      out[#out + 1] = { label = label, entry = entries[i] }
+    else
+      local shape, twin, name = signature(entries, i, stop, depth), stop, part
+      while tonumber(part) and twin < last do
+        local other, next_part = end_of(entries, twin + 1, last, depth), entries[twin + 1].parts[depth]
+        if not tonumber(next_part) or signature(entries, twin + 1, other, depth) ~= shape then break end
+        twin, name = other, part .. "-" .. next_part
+      end
+      collapse(out, entries, i, stop, depth + 1, label == "" and name or label .. "." .. name)
+      stop = twin
+    end
+    i = stop + 1
+  end
+  return out
+end
+
+local function print_modules(found, verbose)
+  local entries, list = {}, {}
+  for i, row in ipairs(found.modules) do entries[i] = entry_of(row, found, verbose) end
+  if verbose then
+    for i, entry in ipairs(entries) do list[i] = { label = table.concat(entry.parts, "."), entry = entry } end
+  else
+    collapse(list, entries, 1, #entries, 1, "")
+  end
+  local rows = { { "", "", "parameters", "gradients", "optimizer", "saved" } }
+  if found.world > 1 then rows[1][7], rows[1][8] = "forward", "backward" end
+  for _, item in ipairs(list) do
+    rows[#rows + 1] = { item.label == "" and "(model, loss, update)" or item.label, unpack(item.entry.cells) }
+  end
+  local width = {}
+  for _, row in ipairs(rows) do
+    for i, cell in ipairs(row) do width[i] = math.max(width[i] or 0, #cell) end
+  end
+  print(found.world > 1 and "\nmodules: bytes of this rank, held and sent in a step (a-b: each of them)"
+    or "\nmodules: bytes held (a-b: each of them)")
+  for i, row in ipairs(rows) do
+    for k, cell in ipairs(row) do
+      row[k] = k <= 2 and cell .. (" "):rep(width[k] - #cell) or (" "):rep(width[k] - #cell) .. cell
+    end
+    print("  " .. table.concat(row, "  "))
+    for _, line in ipairs(i > 1 and list[i - 1].entry.details or {}) do print("      " .. line) end
+  end
+end
+
+-- ---------------------------------------------------------------- ranks
+
+local function print_peers(peers)
+  local rows = {}
+  for _, kind in ipairs(peers.by) do
+    local said = {}
+    for i, group in ipairs(kind.axes) do said[i] = ("%d over %s"):format(group.peers, table.concat(group.axes, ".")) end
+    rows[#rows + 1] = { kind.what, ("%d ranks"):format(kind.peers), table.concat(said, ", ") }
+  end
+  rows[#rows + 1] = { "in all", ("%d ranks"):format(peers.all), "" }
+  print "\nranks that this rank exchanges messages with"
+  columns(rows)
+end
+
+local function print_batch(found)
+  local rows = {}
+  for _, name in ipairs { "x", "y" } do
+    local t = found.batch[name]
+    if t then rows[#rows + 1] = { name, shown(t.shape), t.layout, "here " .. shown(t.local_shape) } end
+  end
+  print "\na batch"
+  columns(rows)
+end
+
+local function print_ranks(found)
+  if found.world == 1 then return end
+  local rows = {}
+  for i, axis in ipairs(found.mesh) do rows[i] = { axis.name, ("%d of %d"):format(axis.coordinate, axis.size) } end
+  print(("\nmesh, and where rank %d is on it (from 0)"):format(found.rank))
+  columns(rows)
+  if found.not_built then print("  " .. found.not_built .. "; what follows is of whole models") end
+  print_batch(found)
+  rows = {}
+  for i, e in ipairs(found.sent) do
+    rows[i] = { e.op, e.phase, table.concat(e.axes, "."), thousands(e.calls) .. " calls", machine.bytes(e.bytes) }
+  end
+  print "\nsent by this rank in a step"
+  columns(rows)
+  print_peers(found.peers)
+end
+
+local function print_totals(found)
+  local t = found.totals
+  local rows = {
+    { "parameters", thousands(t.parameters) .. ", " .. machine.bytes(t.parameter_bytes) },
+    { "gradients", machine.bytes(t.gradient_bytes) },
+    { "optimizer", machine.bytes(t.optimizer_bytes) },
+    { "activations, at most", machine.bytes(t.activation_peak_bytes) },
+    { "all tensors, at most", machine.bytes(t.peak_bytes) },
+    { "one step", ("%.3g GFLOP on %d samples, %.3g of them in products and attention"):format(t.flops_per_step / 1e9,
+      t.samples_per_step, t.product_flops_per_step / 1e9) },
+  }
+  if t.steps then rows[#rows + 1] = { "the run", ("%s steps"):format(thousands(t.steps)) } end
+  print(found.world == 1 and "\none rank" or ("\nrank %d"):format(found.rank))
+  columns(rows)
+  rows = {}
+  for i, place in ipairs(found.places) do rows[i] = { place.place, machine.bytes(place.peak_bytes) } end
+  print "\nlargest at their peaks"
+  columns(rows)
+end
+
+return function(found, args)
+  print(("%s: %s, %s on %d rank%s\n"):format(found.recipe, found.name, found.dtype, found.world,
+    found.world == 1 and "" or "s"))
+  print_settings(found)
+  print_modules(found, args.verbose)
+  print_ranks(found)
+  print_totals(found)
+end

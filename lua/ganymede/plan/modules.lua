@@ -1,0 +1,197 @@
+--- Accounts of a rehearsal by module: layouts, bytes held, bytes sent.
+--
+--     local watch = modules.watch()
+--     watch:attach(engine)        -- before the first batch: notes what goes into each module and comes out of it
+--     local rows = watch:rows(engine)         -- after a step; what was sent since core.comm_trace(true)
+--
+-- A row: path, class, parameters (name, shape, local_shape, layout, use, bytes, tied), x and y (first tensor in and out
+-- of the first call: shape, local_shape, layout), parameter_bytes, gradient_bytes, optimizer_bytes, saved_bytes, sent
+-- (axes, op, phase, calls, bytes). A tensor that is held for backward counts for the first module that holds it. The
+-- path "" is the model itself with the loss and the update, "gradients" what the reducer sends.
+-- The trap: while attached, classes of the model call through the watch; detach gives them their own call back.
+-- @module ganymede.plan.modules
+local core = require "ganymede.core"
+local json = require "ganymede.json"
+local parallel = require "ganymede.parallel"
+local stats = require "ganymede.stats"
+local scope = require("ganymede.tensor").scope
+
+local modules = {}
+
+local Watch = {}
+Watch.__index = Watch
+
+function modules.watch() return setmetatable({ calls = {}, classes = {}, saved = {}, saved_total = 0 }, Watch) end
+
+-- ---------------------------------------------------------------- layouts as text
+
+local function axes_text(axes)
+  if type(axes) == "table" then axes = table.concat(axes, ".") end
+  return axes and axes ~= "" and axes or "-"
+end
+
+--- Cuts of ndim dimensions as text: "cut (data, -)", or "replicated".
+function modules.cuts(cuts, ndim)
+  local out, is_cut = {}, false
+  for i = 1, ndim do
+    out[i] = axes_text(cuts[i])
+    is_cut = is_cut or out[i] ~= "-"
+  end
+  return is_cut and "cut (" .. table.concat(out, ", ") .. ")" or "replicated"
+end
+
+--- The layout of a tensor: "replicated", "cut (data, -)", "cut (-, row.col) partial depth".
+function modules.layout(t)
+  local layout = core.layout(t)
+  local said = modules.cuts(layout.cuts, #layout.cuts)
+  return #layout.partial > 0 and said .. " partial " .. table.concat(layout.partial, ".") or said
+end
+
+--- Shape, shape here and layout of a tensor, as plain values.
+function modules.placed(t)
+  return scope(function()
+    return { shape = json.array(t:shape()), local_shape = json.array(t:detach():local_tensor():shape()),
+      layout = modules.layout(t) }
+  end)
+end
+
+-- ---------------------------------------------------------------- watching
+
+local function first_tensor(...)
+  for i = 1, select("#", ...) do
+    local v = select(i, ...)
+    if core.is_tensor(v) then return v end
+  end
+end
+
+local function note(watch, self, x, ...)
+  local y = first_tensor(...)
+  watch.calls[self] = { x = x, y = y and modules.placed(y) }
+  return ...
+end
+
+local function watched(watch, call)
+  return function(self, ...)
+    if watch.calls[self] then return call(self, ...) end
+    local x = first_tensor(...)
+    return note(watch, self, x and modules.placed(x), call(self, ...))
+  end
+end
+
+-- What the tape holds now, by path; the largest of several backward passes is kept.
+local function note_saved(watch)
+  local saved, total = {}, 0
+  for _, node in ipairs(core.tape_saved()) do
+    saved[node.path] = (saved[node.path] or 0) + node.bytes
+    total = total + node.bytes
+  end
+  if total > watch.saved_total then watch.saved, watch.saved_total = saved, total end
+end
+
+--- Watches the modules of an engine's model and its backward passes.
+function Watch:attach(engine)
+  for _, m in ipairs(engine.model:modules()) do
+    local class = getmetatable(m)
+    if not self.classes[class] then
+      self.classes[class] = class.__call
+      class.__call = watched(self, class.__call)
+    end
+  end
+  local backward = engine.backward
+  self.engine = engine
+  function engine.backward(...)
+    note_saved(self)
+    return backward(...)
+  end
+end
+
+--- Gives classes and engine their own functions back.
+function Watch:detach()
+  for class, call in pairs(self.classes) do class.__call = call end
+  if self.engine then self.engine.backward = nil end
+  self.classes, self.engine = {}, nil
+end
+
+-- ---------------------------------------------------------------- accounts
+
+local function sent_by_path()
+  local by = {}
+  for _, e in ipairs(core.world() > 1 and core.comm_traced() or {}) do
+    local list = by[e.path] or {}
+    by[e.path] = list
+    list[#list + 1] = { axes = json.array(parallel.axis_names(e.group)), op = e.op, phase = e.phase, calls = e.calls,
+      bytes = e.bytes }
+  end
+  return by
+end
+
+-- Bytes of optimizer state by name of the parameter it belongs to: states are named "kind/parameter".
+local function state_by_parameter(optimizer)
+  local by = {}
+  for _, entry in ipairs(optimizer:state()) do
+    local name = entry.name:match "^[^/]*/(.*)$" or entry.name
+    by[name] = (by[name] or 0) + stats.size(entry.tensor)
+  end
+  return by
+end
+
+local function parameter_row(p, name, t)
+  local row = { name = name, shape = json.array { unpack(p.shape) }, tied = p.tied or nil }
+  if t then
+    row.local_shape = json.array(scope(function() return t:detach():local_tensor():shape() end))
+    row.layout, row.bytes = modules.layout(t), p.tied and 0 or stats.size(t)
+    row.use = p.entry.use and modules.cuts(p.entry.use.cuts, #p.shape) or nil
+  end
+  return row
+end
+
+-- Adds the parameters of the whole model to the rows of their modules.
+local function add_parameters(rows, engine)
+  local states = state_by_parameter(engine.optimizer)
+  for _, p in ipairs(engine.model:declared()) do
+    local row, name = rows[p.module], p.name:match "[^.]*$"
+    local t = p.module[name]
+    local entry = parameter_row(p, name, t)
+    row.parameters[#row.parameters + 1] = entry
+    if t and not p.tied then
+      row.parameter_bytes = row.parameter_bytes + entry.bytes
+      row.gradient_bytes = row.gradient_bytes + (stats.has_gradient(t) and entry.bytes or 0)
+      row.optimizer_bytes = row.optimizer_bytes + (states[p.name] or 0)
+    end
+  end
+end
+
+local function new_row(path, class)
+  return { path = path, class = class, parameters = {}, parameter_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0,
+    saved_bytes = 0, sent = {} }
+end
+
+local function is_empty(row)
+  return #row.parameters == 0 and row.saved_bytes == 0 and #row.sent == 0 and not row.y
+end
+
+--- The rows, in the order of the model; then those of no module.
+function Watch:rows(engine)
+  local by_module, list, seen, sent = {}, {}, {}, sent_by_path()
+  for i, m in ipairs(engine.model:modules()) do
+    local row, call = new_row(m:path(), m.name), self.calls[m] or {}
+    row.x, row.y = call.x, call.y
+    by_module[m], list[i], seen[row.path] = row, row, row
+  end
+  add_parameters(by_module, engine)
+  for _, path in ipairs { "gradients", unpack(require("ganymede.options").sorted_keys(sent)) } do
+    if not seen[path] and sent[path] then
+      list[#list + 1] = new_row(path, path == "gradients" and "their sums over ranks" or "no module")
+      seen[path] = list[#list]
+    end
+  end
+  local out = {}
+  for _, row in ipairs(list) do
+    row.saved_bytes, row.sent = self.saved[row.path] or 0, json.array(sent[row.path] or {})
+    row.parameters = json.array(row.parameters)
+    if not is_empty(row) then out[#out + 1] = row end
+  end
+  return out
+end
+
+return modules

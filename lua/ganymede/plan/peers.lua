@@ -1,0 +1,56 @@
+--- The ranks that this rank exchanges messages with, from the groups that a rehearsal used.
+--
+-- Counted apart: what layers send (forward and backward), what the sums of gradients send, and the rest of a step (the
+-- loss, the norm of the gradients: a few numbers over all ranks). -> list of { what, peers, axes = list of { axes,
+-- peers } }, and `all`, how many ranks are among them. A collective counts as messages with every member of its group.
+-- @module ganymede.plan.peers
+local core = require "ganymede.core"
+local json = require "ganymede.json"
+local parallel = require "ganymede.parallel"
+
+local kinds = { "layers", "gradients", "step" }
+
+local function kind_of(entry)
+  if entry.path == "gradients" then return "gradients" end
+  return (entry.phase == "backward" or entry.phase == "forward" and entry.path ~= "") and "layers" or "step"
+end
+
+local function members(name) return core.comm_group_info(core.comm_group(parallel.axis_names(name))).ranks end
+
+local function count(set)
+  local n = 0
+  for _ in pairs(set) do n = n + 1 end
+  return n
+end
+
+local function is_of_axes(name)
+  for _, axis in ipairs(parallel.axis_names(name)) do
+    local known = false
+    for _, own in ipairs(core.mesh()) do known = known or own.name == axis end
+    if not known then return false end
+  end
+  return true
+end
+
+-- Adds the other members of a group; those of groups that the recipe made by itself are not known by axes.
+local function add(found, all, group)
+  if found.seen[group] or not is_of_axes(group) then return end
+  found.seen[group] = true
+  local ranks, own = members(group), core.rank()
+  for _, rank in ipairs(ranks) do
+    if rank ~= own then found.set[rank], all[rank] = true, true end
+  end
+  found.axes[#found.axes + 1] = { axes = json.array(parallel.axis_names(group)), peers = #ranks - 1 }
+end
+
+return function()
+  local out, all, found = json.array(), {}, {}
+  for _, kind in ipairs(kinds) do found[kind] = { seen = {}, set = {}, axes = json.array() } end
+  for _, entry in ipairs(core.world() > 1 and core.comm_traced() or {}) do
+    add(found[kind_of(entry)], all, entry.group)
+  end
+  for i, kind in ipairs(kinds) do
+    out[i] = { what = kind, peers = count(found[kind].set), axes = found[kind].axes }
+  end
+  return { by = out, all = count(all) }
+end

@@ -1,0 +1,162 @@
+--- A rehearsal: what a recipe would do as one rank of a world, found out on the meta device, which has no data.
+--
+--     local found = rehearse { recipe = "recipes/gpt_text.lua", ranks = 8, rank = 3, set = { "data.batch_size=64" } }
+--
+-- Optimizer steps of the trainer are made, without hooks (they may look at numbers), and the second counts: the
+-- optimizer's state is there then, as in every later step. A collective moves nothing and is counted as it would be
+-- sent. The trap: a process can rehearse once (it becomes that rank); ganymede.plan.again starts others.
+-- @module ganymede.plan.rehearse
+local core = require "ganymede.core"
+local failure = require "ganymede.failure"
+local modules = require "ganymede.plan.modules"
+local session = require "ganymede.session"
+
+local function product(shape)
+  local n = 1
+  for _, d in ipairs(shape) do n = n * d end
+  return n
+end
+
+-- ---------------------------------------------------------------- the steps
+
+-- The recipe's schedule, which notes how the first batch lies on the ranks.
+local function noting(schedule, batch)
+  local inner = require("ganymede.registry").schedules:build(schedule or { type = "NonPipelineSchedule" })
+  local function forward_backward_step(_, engine, iter, opt)
+    return inner:forward_backward_step(engine, function()
+      local x, y = iter()
+      if x ~= nil and not batch.x then batch.x, batch.y = modules.placed(x), y ~= nil and modules.placed(y) or nil end
+      return x, y
+    end, opt)
+  end
+  return setmetatable({ forward_backward_step = forward_backward_step }, {})
+end
+
+-- From here on: what a step sends, computes and holds. -> counters now
+local function begin_counting()
+  core.memory_reset_peak()
+  if core.world() > 1 then
+    core.comm_reset_traffic()
+    core.comm_trace(true)
+  end
+  return core.counters()
+end
+
+-- The hook of a rehearsal: watches the model, begins to count before the step that counts and ends the run after it.
+-- That is the second step; or the third, the first of an epoch, where the second is the rest of one.
+local function counting(watch)
+  local hook = { name = "rehearsal", needs_output = false }
+  function hook.before_train(_, trainer) watch:attach(trainer.engine) end
+  function hook.before_train_iter(_, trainer)
+    if trainer.step > 0 then hook.before = begin_counting() end
+  end
+  function hook.after_train_iter(_, trainer)
+    local samples = trainer.last.samples
+    hook.first = hook.first or samples
+    if trainer.step > 1 and samples >= hook.first then trainer:stop() end
+  end
+  return hook
+end
+
+local function alone(settings, hook, batch)
+  local copy = {}
+  for key, value in pairs(settings) do copy[key] = value end
+  copy.hooks, copy.checkpoint, copy.schedule = { hook }, nil, noting(settings.schedule, batch)
+  return copy
+end
+
+-- -> trainer, figures of the rank, the batch, rows by module
+local function make_steps(settings)
+  local watch, batch, stats = modules.watch(), {}, {}
+  local hook = counting(watch)
+  local trainer = failure.protect(function() watch:detach() end, function()
+    return require("ganymede").fit(alone(settings, hook, batch), { steps = 3, no_eval = true, stats = stats,
+      rehearsal = true })
+  end)
+  local rank, before = stats.rank, hook.before
+  rank.flops, rank.product_flops = rank.flops - before.flops, rank.product_flops - before.product_flops
+  rank.kernels = rank.kernels - before.calls
+  return trainer, rank, batch, watch:rows(trainer.engine)
+end
+
+-- ---------------------------------------------------------------- figures
+
+local function parameters_of(model)
+  local out, tensors = {}, {}
+  for _, p in ipairs(model:named_parameters()) do tensors[p.name] = p.tensor end
+  for i, p in ipairs(model:declared()) do
+    local t = tensors[p.name]
+    out[i] = { name = p.name, shape = { unpack(p.shape) }, count = product(p.shape), tied = p.tied or nil,
+      layout = t and modules.layout(t) or nil }
+  end
+  return out
+end
+
+-- Where tensors were made that took the most at their peak.
+local function places()
+  local out = {}
+  for i, holder in ipairs(core.memory_peaks(12)) do out[i] = { place = holder.place, peak_bytes = holder.peak } end
+  return out
+end
+
+-- What this rank sends in a step, by op, phase and axes; nothing on one rank.
+local function traffic(rank)
+  local out = {}
+  for i, e in ipairs(rank.comm) do
+    out[i] = { op = e.op, phase = e.phase, axes = e.axes, calls = e.calls, bytes = e.bytes_logical }
+  end
+  return out
+end
+
+local function totals(settings, trainer, rank)
+  local per_epoch = trainer.steps_per_epoch
+  local steps = settings.steps
+  if settings.epochs and per_epoch then steps = math.min(steps or math.huge, settings.epochs * per_epoch) end
+  return {
+    parameters = trainer.engine.model:count(), parameter_bytes = rank.parameter_bytes,
+    gradient_bytes = rank.gradient_bytes, optimizer_bytes = rank.optimizer_bytes,
+    activation_peak_bytes = rank.activation_peak_bytes, peak_bytes = rank.peak_bytes,
+    flops_per_step = rank.flops, product_flops_per_step = rank.product_flops,
+    samples_per_step = trainer.last.samples, steps_per_epoch = per_epoch, steps = steps,
+  }
+end
+
+-- ---------------------------------------------------------------- a rank of a world
+
+local function become(given)
+  local world, rank = given.ranks or 1, given.rank or 0
+  session.open_device { device = "meta" }
+  if world == 1 then return end
+  if rank >= world then failure(2, "--rank %d: there are %d ranks, from 0", rank, world) end
+  core.pretend(rank, world)
+end
+
+local function always() return true end
+
+--- given: recipe (path), ranks (1), rank (0), set (list of "key=value"), seed, calls (list every collective?)
+-- -> recipe, name, world, rank, dtype, mesh, not_built, settings, parameters, modules, batch, totals, places, sent,
+-- peers, calls; plain tables but for the values of settings.
+local function rehearse(given)
+  local recipe = require "ganymede.recipe"
+  local source = recipe.read(given.recipe)
+  become(given)
+  local settings = session.strictly(recipe.run, source)
+  if not settings then
+    failure(2, "%s returns no table: check cannot look into a recipe that trains in code", source.path)
+  end
+  session.load_classes()
+  local resolved = require("ganymede.cli.run").resolve(given, source, settings)
+  local config = resolved.config
+  local trainer, rank, batch, rows = session.blaming_recipe(source.path, always, make_steps, config)
+  local key, reason = require("ganymede.schema").not_built(require("ganymede.context").current().plan)
+  return {
+    recipe = source.path, name = config.name, world = core.world(), rank = core.rank(), dtype = config.dtype,
+    mesh = core.mesh(), not_built = key and ("%s: %s"):format(key, reason) or nil, settings = resolved:rows(),
+    parameters = parameters_of(trainer.engine.model), modules = rows, batch = batch,
+    totals = totals(config, trainer, rank), places = places(), sent = traffic(rank),
+    peers = require "ganymede.plan.peers"(),
+    calls = given.calls and core.world() > 1 and core.comm_traced_calls() or nil,
+  }
+end
+
+return rehearse
