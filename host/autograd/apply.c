@@ -204,7 +204,7 @@ static gm_status gradient_value(gm_backward *b, int i, gm_value **out)
     gm_layout      layout = *gm_backward_output_layout(b, i, &shape);
     if (!g) return GM_OK;
     gm_tensor_retain(g);
-    layout.partial = gm_backward_partial(b);
+    layout.partial = gm_backward_partial(b) & ~(gm_layout_cut_axes(&layout) | layout.partial);
     return gm_value_take_block(gm_backward_rank(b), g, &layout, g->ndim, shape, out);
 }
 

@@ -266,17 +266,41 @@ gm_status gm_backward_give(gm_backward *b, int i, gm_tensor *g)
     return fill_zero(b, to->grad);
 }
 
-/* Brings the gradients of the outputs to one state. */
+/* Axes that a value of this layout says nothing to: it is a copy over them, its gradient may be a sum. */
+static uint32_t copied_over(const gm_layout *l) { return ~(gm_layout_cut_axes(l) | l->partial); }
+
+/* Brings the gradients of the outputs to one state, on the axes that they are copied over. */
 static gm_status unify(gm_backward *b)
 {
     node *n = b->node;
     for (int i = 0; i < n->n_out; i++)
         if (n->out[i].grad) b->partial |= n->out[i].partial;
     for (int i = 0; b->partial && i < n->n_out; i++) {
-        output *o = &n->out[i];
-        if (!o->grad || keeps(b->rank, b->partial & ~o->partial)) continue;
+        output  *o = &n->out[i];
+        uint32_t axes = b->partial & ~o->partial & copied_over(gm_backward_output_layout(b, i, NULL));
+        if (!o->grad || keeps(b->rank, axes)) continue;
         GM_TRY(own(b, &o->grad));
         GM_TRY(fill_zero(b, o->grad));
+    }
+    return GM_OK;
+}
+
+/* A gradient that is a sum over the axes of an input's cuts is not that of its blocks: a rule that came from one to the
+ * other has summed it, and said so. No rule of a local op can meet this, whatever the layouts, as long as what cuts an
+ * input cuts an output or makes it partial. */
+static gm_status check_states(gm_backward *b)
+{
+    char axes[128], have[256];
+    for (int i = 0; b->node->places && i < b->node->n_in; i++) {
+        const edge      *e = &b->node->in[i];
+        const gm_layout *l = &b->node->places[i].layout;
+        uint32_t         lost = (e->told ? e->partial : b->partial) & ~copied_over(l);
+        if (!lost || !gm_backward_wants(b, i)) continue;
+        return GM_FAIL(GM_ESHAPE,
+                       "%s: the gradient of input %d, which is laid out %s, is still a sum over %s; redistribute the "
+                       "input before the op, or the output after it",
+                       b->node->name, i + 1, gm_layout_describe(&b->rank->mesh, l, e->spec.ndim, have, sizeof have),
+                       gm_mesh_describe(&b->rank->mesh, lost, axes, sizeof axes));
     }
     return GM_OK;
 }
@@ -286,7 +310,7 @@ static gm_status run_rule(gm_backward *b)
     GM_TRY(unify(b));
     gm_status st = b->node->rule(b);
     for (int i = 0; i < b->n_scratch; i++) gm_tensor_release(b->scratch[i]);
-    return st;
+    return st == GM_OK ? check_states(b) : st;
 }
 
 static gm_status run_node(gm_backward *b)

@@ -153,6 +153,8 @@ static gm_status cross_entropy_rule(gm_backward *b)
     x = gm_rows_shaped(&w, gradient(&w, gm_rows_flat(&w, x), lse, g, &p, a->label_smoothing), spec->ndim, spec->shape);
     if (w.st == GM_OK) w.st = gm_clear_padding(w.rank, layout, spec->ndim, shape, x, &dx);
     gm_status st = gm_rows_end(&w);
+    gm_backward_set_partial(b, LOGITS,
+                            gm_layout_gradient(layout, gm_backward_output_layout(b, 0, NULL), gm_backward_partial(b)));
     if (st == GM_OK) return gm_backward_give(b, LOGITS, dx);
     gm_tensor_release(dx);
     return st;
