@@ -41,6 +41,9 @@ void gm_check_layout(lua_State *L, int arg, const gm_mesh *mesh, gm_layout *out)
 /* Field of an options table, or the default; arg may be nil. */
 double gm_field_number(lua_State *L, int arg, const char *name, double otherwise);
 bool   gm_field_flag(lua_State *L, int arg, const char *name);
+/* Of an attention over probabilities (b, h, s, t): { causal, scale, dropout, key_mask } at arg into *a; dropout takes
+ * the next stream; the mask is returned, borrowed from the stack, or NULL. */
+gm_value *gm_attention_options(lua_State *L, int arg, int64_t b, int64_t h, int64_t s, int64_t t, gm_attrs *a);
 
 struct gm_supervisor *gm_lua_supervisor(lua_State *L, int arg); /* the job of core.job_start; raises for a closed one */
 
@@ -93,5 +96,6 @@ int gm_open_layout(lua_State *L);
 int gm_open_comm(lua_State *L);
 int gm_open_collective(lua_State *L);
 int gm_open_sharded(lua_State *L);
+int gm_open_ring(lua_State *L);
 
 #endif

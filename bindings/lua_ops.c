@@ -159,8 +159,7 @@ static int softmax(lua_State *L)
     return apply1(L, (gm_op)lua_tointeger(L, lua_upvalueindex(1)), 1, &x, &a, 1);
 }
 
-/* { causal, scale, dropout, key_mask } at arg; the mask is returned. */
-static gm_value *attention_options(lua_State *L, int arg, int64_t b, int64_t h, int64_t s, int64_t t, gm_attrs *a)
+gm_value *gm_attention_options(lua_State *L, int arg, int64_t b, int64_t h, int64_t s, int64_t t, gm_attrs *a)
 {
     gm_rank  *r = gm_lua_rank(L);
     gm_value *mask = NULL;
@@ -185,8 +184,8 @@ static int attention(lua_State *L)
     gm_attrs  a;
     gm_value *in[4] = {gm_check_value(L, 1), gm_check_value(L, 2), gm_check_value(L, 3), NULL};
     bool      four = in[0]->ndim == 4 && in[1]->ndim == 4;
-    in[3] = attention_options(L, 4, four ? in[0]->shape[0] : 0, four ? in[0]->shape[2] : 0, four ? in[0]->shape[1] : 0,
-                              four ? in[1]->shape[1] : 0, &a);
+    in[3] = gm_attention_options(L, 4, four ? in[0]->shape[0] : 0, four ? in[0]->shape[2] : 0,
+                                 four ? in[0]->shape[1] : 0, four ? in[1]->shape[1] : 0, &a);
     gm_rank   *r = gm_lua_rank(L);
     gm_value  *out[2];
     gm_handle *h = gm_push_handle(L);
@@ -202,7 +201,7 @@ static int attention_packed(lua_State *L)
     gm_attrs   a;
     gm_value  *qkv = gm_check_value(L, 1), *o;
     int64_t   *n = qkv->shape;
-    gm_value  *mask = attention_options(L, 2, n[0], n[2], n[1], n[1], &a);
+    gm_value  *mask = gm_attention_options(L, 2, n[0], n[2], n[1], n[1], &a);
     gm_handle *h = gm_push_handle(L);
     L_TRY(L, gm_attention_packed(gm_lua_rank(L), qkv, mask, &a, &o));
     gm_handle_fill(gm_lua_rank(L), h, o, "attention");

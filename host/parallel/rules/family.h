@@ -43,6 +43,9 @@ gm_status gm_rule_slices(gm_rule_call *c);
 gm_status gm_rule_box(gm_rank *r, gm_attrs *attrs, const gm_layout *layout, int ndim, const int64_t *shape);
 bool      gm_rule_counts(const gm_rank *r, uint32_t axes); /* coordinate 0 of all these axes? */
 
+/* Of attention: batch and heads of q, k, v and key_mask are joined; what may not be cut is not. */
+gm_status gm_rule_attention_dims(gm_rule_call *c);
+
 gm_status gm_layout_rule_elementwise(gm_rule_call *c);
 gm_status gm_layout_rule_random(gm_rule_call *c);
 gm_status gm_layout_rule_contraction(gm_rule_call *c);

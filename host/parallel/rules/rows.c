@@ -95,12 +95,10 @@ static gm_status attention_box(gm_rule_call *c, const gm_layout *o, int64_t keys
     return c->attrs->p > 0 ? gm_rule_box(c->r, c->attrs, &probabilities, 4, shape) : GM_OK;
 }
 
-/* q (b, s, h, d), k and v (b, t, hk, d), key_mask (b, t) */
-gm_status gm_layout_rule_attention(gm_rule_call *c)
+/* Batch and heads of q (b, s, h, d), k and v (b, t, hk, d), key_mask (b, t). */
+gm_status gm_rule_attention_dims(gm_rule_call *c)
 {
-    if (c->op != GM_OP_attention) return gm_layout_rule_optimizer(c);
     GM_TRY(gm_rule_no_partial(c));
-    for (int i = 0; i < 4; i++) GM_TRY(gm_rule_whole(c, i, 1, "the sequence is cut"));
     for (int i = 0; i < 3; i++) GM_TRY(gm_rule_whole(c, i, 3, "the size of the heads is cut"));
     for (int i = 0; i < 4; i++) GM_TRY(gm_rule_join(c, i, 0, 0));
     GM_TRY(gm_rule_join(c, 0, 2, 2));
@@ -115,7 +113,15 @@ gm_status gm_layout_rule_attention(gm_rule_call *c)
             return gm_rule_refuse(c, "query heads and key heads are cut in different ways");
         c->to[i][2] = 2;
     }
-    GM_TRY(check_groups(c, &c->out[0], c->in[0]->shape[2], c->in[1]->shape[2]));
+    return check_groups(c, &c->out[0], c->in[0]->shape[2], c->in[1]->shape[2]);
+}
+
+/* q (b, s, h, d), k and v (b, t, hk, d), key_mask (b, t) */
+gm_status gm_layout_rule_attention(gm_rule_call *c)
+{
+    if (c->op != GM_OP_attention) return gm_layout_rule_optimizer(c);
+    for (int i = 0; i < 4; i++) GM_TRY(gm_rule_whole(c, i, 1, "the sequence is cut"));
+    GM_TRY(gm_rule_attention_dims(c));
     GM_TRY(gm_rule_slices(c));
     c->out[1] = lse_of(&c->out[0]);
     return attention_box(c, &c->out[0], c->in[1]->shape[1]);

@@ -1,0 +1,480 @@
+/* ring.c - see ring.h: what is computed on the blocks, and the op on the tape. Messages are in ring_travel.c. */
+#include "ring.h"
+
+#include <math.h>
+#include <string.h>
+#include "../../autograd/apply_blocks.h"
+#include "../../autograd/rules.h"
+#include "../redistribute.h"
+#include "../rules/family.h"
+#include "ring_travel.h"
+#include "rows.h"
+
+#define GM_RING_PIECES 4 /* of one block's work: messages move only when somebody looks, which is done in between */
+
+enum { Q, K, V, MASK, N_IN };
+enum { SAVED_Q, SAVED_K, SAVED_V, SAVED_MASK, SAVED_O, SAVED_LSE, N_SAVED }; /* queries as they were worked on */
+
+/* The operands of one call of the attention op or its gradient, whole or in pieces. */
+typedef struct call {
+    gm_tensor *q, *k, *v, *mask, *o, *lse;
+    gm_tensor *g, *dq, *dk, *dv; /* gradient: g is not NULL */
+    gm_attrs   attrs;
+} call;
+
+/* The queries worked on here: q, o, g, dq (batch, rows, heads, size), lse (batch, heads, rows). mask (batch, t). */
+typedef struct queries {
+    gm_tensor *q, *o, *lse, *g, *dq, *mask;
+    gm_attrs   attrs;
+} queries;
+
+/* ---- one block of keys ---- */
+
+/* Of t, n[d] elements of dimension d from from[d] on. NULL stays NULL. */
+static gm_status window(gm_tensor *t, const int64_t *from, const int64_t *n, gm_tensor **out)
+{
+    *out = NULL;
+    if (!t) return GM_OK;
+    int64_t offset = t->offset;
+    for (int d = 0; d < t->ndim; d++) offset += from[d] * t->stride[d];
+    return gm_tensor_view(t, t->ndim, n, t->stride, offset, out);
+}
+
+/* Dimensions of what an operand is: which of them are batch, positions, heads. */
+typedef struct part {
+    int64_t batch, n_batch, at, n, head, n_heads;
+} part;
+
+static gm_status rows_part(gm_tensor *t, const part *p, gm_tensor **out)
+{
+    if (!t) return window(t, NULL, NULL, out);
+    return window(t, (int64_t[]){p->batch, p->at, p->head, 0}, (int64_t[]){p->n_batch, p->n, p->n_heads, t->shape[3]},
+                  out);
+}
+
+static gm_status lse_part(gm_tensor *t, const part *p, gm_tensor **out)
+{
+    return window(t, (int64_t[]){p->batch, p->head, p->at}, (int64_t[]){p->n_batch, p->n_heads, p->n}, out);
+}
+
+static gm_status mask_part(gm_tensor *t, const part *p, int64_t at, gm_tensor **out)
+{
+    return window(t, (int64_t[]){p->batch, at}, (int64_t[]){p->n_batch, p->n}, out);
+}
+
+static void release_call(call *c)
+{
+    gm_tensor *all[] = {c->q, c->k, c->v, c->mask, c->o, c->lse, c->g, c->dq, c->dk, c->dv};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) gm_tensor_release(all[i]);
+}
+
+static gm_status run_call(gm_ring *w, call *c)
+{
+    gm_tensor *in[] = {c->q, c->k, c->v, c->mask, c->o, c->lse, c->g}, *grads[] = {c->dq, c->dk, c->dv};
+    gm_tensor *out[] = {c->o, c->lse};
+    gm_call    forward = {.op = GM_OP_attention, .n_in = 4, .n_out = 2, .in = in, .out = out, .attrs = &c->attrs};
+    gm_call gradient = {.op = GM_OP_attention_grad, .n_in = 7, .n_out = 3, .in = in, .out = grads, .attrs = &c->attrs};
+    return gm_run(w->dev, c->g ? &gradient : &forward);
+}
+
+/* The queries [at, at + n) of those worked on here, which are `run` of the sequence, against the first rows of a block
+ * of keys that begins at position `first`. */
+typedef struct meeting {
+    int64_t     at;
+    gm_ring_run run, keys;
+    gm_tensor  *k, *v, *dk, *dv;
+} meeting;
+
+/* Piece i of n of a meeting, cut along the batch or the key heads. */
+static gm_status make_piece(gm_ring *w, const queries *x, const meeting *m, int i, int n, call *c)
+{
+    bool    by_batch = w->batch >= w->key_heads;
+    int64_t whole = by_batch ? w->batch : w->key_heads, from = whole * i / n, to = whole * (i + 1) / n;
+    int64_t group = w->heads / w->key_heads;
+    part    keys = {0, w->batch, 0, m->keys.count, 0, w->key_heads}, rows;
+    if (by_batch) keys.batch = from, keys.n_batch = to - from;
+    else keys.head = from, keys.n_heads = to - from;
+    rows = (part){keys.batch, keys.n_batch, m->at, m->run.count, keys.head * group, keys.n_heads * group};
+    *c = (call){.attrs = x->attrs};
+    c->attrs.accumulate = true;
+    c->attrs.causal = x->attrs.causal && m->keys.first + m->keys.count > m->run.first + 1;
+    if (c->attrs.box.ndim) {
+        int64_t at[4] = {rows.batch, rows.head, m->run.first, m->keys.first};
+        for (int d = 0; d < 4; d++) c->attrs.box.offset[d] += at[d];
+    }
+    GM_TRY(rows_part(x->q, &rows, &c->q));
+    GM_TRY(rows_part(x->o, &rows, &c->o));
+    GM_TRY(rows_part(x->g, &rows, &c->g));
+    GM_TRY(rows_part(x->dq, &rows, &c->dq));
+    GM_TRY(lse_part(x->lse, &rows, &c->lse));
+    GM_TRY(rows_part(m->k, &keys, &c->k));
+    GM_TRY(rows_part(m->v, &keys, &c->v));
+    GM_TRY(rows_part(m->dk, &keys, &c->dk));
+    GM_TRY(rows_part(m->dv, &keys, &c->dv));
+    return mask_part(x->mask, &keys, m->keys.first, &c->mask);
+}
+
+static gm_status meet(gm_ring *w, const queries *x, const meeting *m)
+{
+    int64_t whole = w->batch >= w->key_heads ? w->batch : w->key_heads;
+    int     pieces = whole < GM_RING_PIECES ? (int)whole : GM_RING_PIECES;
+    for (int i = 0; i < pieces; i++) {
+        call      c;
+        gm_status st = make_piece(w, x, m, i, pieces, &c);
+        if (st == GM_OK) st = run_call(w, &c);
+        release_call(&c);
+        GM_TRY(st);
+        if (w->plan.p > 1) GM_TRY(gm_comm_poll(w->comm));
+    }
+    return GM_OK;
+}
+
+/* All queries worked on here against k and v, the block of step t; dk and dv are added to, or NULL. */
+static gm_status attend(gm_ring *w, const queries *x, int t, gm_tensor *k, gm_tensor *v, gm_tensor *dk, gm_tensor *dv)
+{
+    const gm_ring_place *here = &w->plan.place[w->plan.here];
+    int64_t              first = w->plan.place[gm_ring_step(&w->plan, w->plan.here, t)].keys.first;
+    for (int i = 0; i < 2; i++) {
+        meeting m = {i ? here->work[0].count : 0, here->work[i], {first, k->shape[1]}, k, v, dk, dv};
+        int64_t seen = m.run.first + m.run.count - first;
+        if (w->plan.causal && seen < m.keys.count) m.keys.count = seen;
+        if (m.run.count > 0 && m.keys.count > 0) GM_TRY(meet(w, x, &m));
+    }
+    return GM_OK;
+}
+
+/* ---- the queries of this place ---- */
+
+static int64_t worked_on(const gm_ring *w)
+{
+    const gm_ring_place *here = &w->plan.place[w->plan.here];
+    return here->work[0].count + here->work[1].count;
+}
+
+static gm_status new_queries(gm_ring *w, int64_t rows, gm_tensor **out)
+{
+    return gm_ring_new(w, 4, (int64_t[]){rows, w->batch, w->heads, w->size}, out);
+}
+
+static int64_t queries_here(const gm_ring *w) { return w->plan.place[w->plan.here].queries.count; }
+
+/* Rows of a block (batch, room, heads, size) that lie here as they are worked on, (batch, rows, heads, size): a view, or
+ * with zigzag under way from now on (gm_ring_moved). */
+static gm_status bring(gm_ring *w, gm_tensor *block, gm_tensor **out)
+{
+    gm_tensor *rows = NULL, *turned = NULL, *home = NULL, *work = NULL;
+    gm_status  st;
+    GM_TRY(gm_tensor_narrow(block, 1, 0, queries_here(w), &rows));
+    if (!w->plan.zigzag) {
+        *out = rows;
+        return GM_OK;
+    }
+    GM_TRY_OR(new_queries(w, queries_here(w), &home), st, done);
+    GM_TRY_OR(new_queries(w, worked_on(w), &work), st, done);
+    GM_TRY_OR(gm_ring_turn(rows, &turned), st, done);
+    GM_TRY_OR(gm_ring_copy(w, turned, home), st, done);
+    GM_TRY_OR(gm_ring_move(w, false, home, work), st, done);
+    st = gm_ring_turn(work, out);
+done:
+    gm_tensor_release(rows);
+    gm_tensor_release(turned);
+    gm_tensor_release(home);
+    gm_tensor_release(work);
+    return st;
+}
+
+/* Where what is computed for the queries goes: rows of the block itself, whose others become zero, or a new tensor. */
+static gm_status result_of(gm_ring *w, gm_tensor *block, gm_tensor **out)
+{
+    gm_tensor *work = NULL;
+    GM_TRY(gm_ring_zero(w, block));
+    if (!w->plan.zigzag) return gm_tensor_narrow(block, 1, 0, queries_here(w), out);
+    GM_TRY(new_queries(w, worked_on(w), &work));
+    gm_status st = gm_ring_zero(w, work);
+    if (st == GM_OK) st = gm_ring_turn(work, out);
+    gm_tensor_release(work);
+    return st;
+}
+
+/* It is all there: with zigzag it goes where it lies. */
+static gm_status take_home(gm_ring *w, gm_tensor *result, gm_tensor *block)
+{
+    gm_tensor *rows = NULL, *turned = NULL, *home = NULL, *work = NULL;
+    gm_status  st;
+    if (!w->plan.zigzag) return GM_OK;
+    GM_TRY_OR(gm_ring_turn(result, &work), st, done);
+    GM_TRY_OR(new_queries(w, queries_here(w), &home), st, done);
+    GM_TRY_OR(gm_ring_move(w, true, home, work), st, done);
+    GM_TRY_OR(gm_ring_moved(w), st, done);
+    GM_TRY_OR(gm_tensor_narrow(block, 1, 0, queries_here(w), &rows), st, done);
+    GM_TRY_OR(gm_ring_turn(home, &turned), st, done);
+    st = gm_ring_copy(w, turned, rows);
+done:
+    gm_tensor_release(rows);
+    gm_tensor_release(turned);
+    gm_tensor_release(home);
+    gm_tensor_release(work);
+    return st;
+}
+
+static gm_status open_ring(gm_rank *r, const gm_layout *q, const int64_t *shape, int64_t keys, const gm_tensor *block,
+                           int64_t key_heads, const gm_attrs *attrs, bool zigzag, gm_ring *w)
+{
+    GM_TRY(gm_ring_open(r, w));
+    w->dtype = block->dtype;
+    w->batch = block->shape[0];
+    w->heads = block->shape[2];
+    w->size = block->shape[3];
+    w->key_heads = key_heads;
+    return gm_ring_plan_new(r, q, shape[1], keys, attrs->causal, zigzag, &w->plan);
+}
+
+/* ---- backward ---- */
+
+static gm_status backward_steps(gm_ring *w, const queries *x)
+{
+    for (int t = 0; t < w->plan.p; t++) {
+        gm_tensor *k = NULL, *v = NULL, *dk = NULL, *dv = NULL;
+        gm_status  st = gm_ring_gradient_await(w, t);
+        if (st == GM_OK) st = gm_ring_keys_step(w, t, &k, &v);
+        if (st == GM_OK) st = gm_ring_gradient_step(w, t, &dk, &dv);
+        if (st == GM_OK && k) st = attend(w, x, t, k, v, dk, dv);
+        if (st == GM_OK) st = gm_ring_gradient_leave(w, t);
+        gm_tensor_release(k);
+        gm_tensor_release(v);
+        gm_tensor_release(dk);
+        gm_tensor_release(dv);
+        GM_TRY(st);
+    }
+    return GM_OK;
+}
+
+static gm_status backward(gm_backward *b, gm_ring *w, queries *x, gm_tensor **grad)
+{
+    gm_tensor *k, *v, *g = NULL;
+    gm_status  st;
+    GM_TRY(gm_backward_saved(b, SAVED_K, &k));
+    GM_TRY(gm_backward_saved(b, SAVED_V, &v));
+    for (int i = Q; i <= V; i++) GM_TRY(gm_backward_new(b, gm_backward_input(b, i), &grad[i]));
+    GM_TRY(gm_rule_contiguous(b, gm_backward_grad(b, 0), &g));
+    GM_TRY_OR(gm_ring_keys_pack(w, k, v, true), st, done);
+    GM_TRY_OR(result_of(w, grad[Q], &x->dq), st, done);
+    GM_TRY_OR(bring(w, g, &x->g), st, done);
+    GM_TRY_OR(gm_ring_moved(w), st, done);
+    GM_TRY_OR(backward_steps(w, x), st, done);
+    GM_TRY_OR(gm_ring_gradient_home(w, grad[K], grad[V]), st, done);
+    st = take_home(w, x->dq, grad[Q]);
+done:
+    gm_tensor_release(g);
+    return st;
+}
+
+/* extra[0]: zigzag? */
+static gm_status ring_rule(gm_backward *b)
+{
+    const int64_t   *shape, *keys;
+    const gm_layout *layout = gm_backward_input_layout(b, Q, &shape);
+    gm_tensor       *grad[3] = {NULL, NULL, NULL}, *block;
+    queries          x = {.attrs = *gm_backward_attrs(b)};
+    gm_ring          w = {0};
+    gm_status        st;
+    gm_backward_input_layout(b, K, &keys);
+    GM_TRY(gm_backward_saved(b, SAVED_Q, &x.q));
+    GM_TRY(gm_backward_saved(b, SAVED_MASK, &x.mask));
+    GM_TRY(gm_backward_saved(b, SAVED_O, &x.o));
+    GM_TRY(gm_backward_saved(b, SAVED_LSE, &x.lse));
+    block = gm_backward_grad(b, 0);
+    GM_TRY_OR(open_ring(gm_backward_rank(b), layout, shape, keys[1], block, gm_backward_input(b, K)->shape[2], &x.attrs,
+                        gm_backward_extra(b)[0], &w),
+              st, done);
+    st = backward(b, &w, &x, grad);
+    if (w.sent) st = gm_rows_once(st);
+    gm_tensor_release(x.dq); /* views: what is given is seen to be exclusive */
+    gm_tensor_release(x.g);
+    for (int i = Q; i <= V && st == GM_OK; i++) {
+        st = gm_backward_give(b, i, grad[i]);
+        grad[i] = NULL;
+    }
+done:
+    for (int i = 0; i < 3; i++) gm_tensor_release(grad[i]);
+    gm_ring_close(&w);
+    return st;
+}
+
+/* ---- forward ---- */
+
+static gm_status forward_steps(gm_ring *w, const queries *x)
+{
+    for (int t = 0; t < w->plan.p; t++) {
+        gm_tensor *k = NULL, *v = NULL;
+        gm_status  st = gm_ring_keys_step(w, t, &k, &v);
+        if (st == GM_OK && k) st = attend(w, x, t, k, v, NULL, NULL);
+        gm_tensor_release(k);
+        gm_tensor_release(v);
+        GM_TRY(st);
+    }
+    return gm_ring_keys_end(w);
+}
+
+static gm_status nothing_seen(gm_ring *w, gm_tensor **lse)
+{
+    gm_attrs a = gm_attrs_default();
+    a.value = -INFINITY;
+    GM_TRY(gm_ring_new(w, 3, (int64_t[]){w->batch, w->heads, worked_on(w)}, lse));
+    gm_call c = {.op = GM_OP_fill, .n_out = 1, .out = lse, .attrs = &a};
+    return gm_run(w->dev, &c);
+}
+
+/* x: q, o and lse receive new tensors. */
+static gm_status forward(gm_ring *w, gm_value *const *in, queries *x, gm_value *o)
+{
+    GM_TRY(gm_ring_keys_pack(w, in[K]->local, in[V]->local, false));
+    GM_TRY(nothing_seen(w, &x->lse));
+    GM_TRY(result_of(w, o->local, &x->o));
+    GM_TRY(bring(w, in[Q]->local, &x->q));
+    GM_TRY(gm_ring_moved(w));
+    GM_TRY(forward_steps(w, x));
+    return take_home(w, x->o, o->local);
+}
+
+/* A value of what a node keeps; takes nothing. */
+static gm_status kept(gm_rank *r, gm_tensor *t, gm_value **out)
+{
+    gm_tensor_retain(t);
+    return gm_value_take(r, t, out);
+}
+
+static gm_status record(gm_rank *r, gm_value *const *in, const queries *x, bool zigzag, gm_value *o)
+{
+    gm_value *saved[N_SAVED] = {NULL, in[K], in[V], in[MASK], NULL, NULL};
+    gm_record rec = {.name = "ring_attention",
+                     .rule = ring_rule,
+                     .op = GM_OP_attention,
+                     .attrs = &x->attrs,
+                     .n_in = N_IN,
+                     .in = in,
+                     .n_out = 1,
+                     .out = &o,
+                     .n_saved = N_SAVED,
+                     .saved = saved,
+                     .extra = {zigzag}};
+    if (!gm_tape_wanted(r, N_IN, in)) return GM_OK;
+    gm_status st = kept(r, x->q, &saved[SAVED_Q]);
+    if (st == GM_OK) st = kept(r, x->o, &saved[SAVED_O]);
+    if (st == GM_OK) st = kept(r, x->lse, &saved[SAVED_LSE]);
+    if (st == GM_OK) st = gm_tape_record(r, &rec);
+    gm_value_release(saved[SAVED_Q]);
+    gm_value_release(saved[SAVED_O]);
+    gm_value_release(saved[SAVED_LSE]);
+    return st;
+}
+
+/* in: fitted; the mask is whole. */
+static gm_status sharded(gm_rank *r, gm_value *const *in, const gm_attrs *attrs, const gm_layout *layout, bool zigzag,
+                         gm_value **out)
+{
+    gm_value *o = NULL;
+    queries   x = {.mask = in[MASK] ? in[MASK]->local : NULL, .attrs = *attrs};
+    gm_ring   w = {0};
+    gm_status st;
+    GM_TRY_OR(
+        open_ring(r, layout, in[Q]->shape, in[K]->shape[1], in[Q]->local, in[K]->local->shape[2], attrs, zigzag, &w),
+        st, done);
+    GM_TRY_OR(gm_value_new_block(r, "ring_attention", w.dtype, layout, 4, in[Q]->shape, &o), st, done);
+    GM_TRY_OR(forward(&w, in, &x, o), st, done);
+    GM_TRY_OR(record(r, in, &x, zigzag, o), st, done);
+    *out = o;
+    o = NULL;
+done:
+    if (w.sent) st = gm_rows_once(st);
+    gm_tensor_release(x.q);
+    gm_tensor_release(x.o);
+    gm_tensor_release(x.lse);
+    gm_value_release(o);
+    gm_ring_close(&w);
+    return st;
+}
+
+/* ---- the op ---- */
+
+/* The sequences of queries and keys are cut by the same axes, or those of nobody are. */
+static gm_status check_sequences(const gm_rule_call *c)
+{
+    const gm_layout *q = &c->in[Q]->layout;
+    for (int i = K; i <= V; i++)
+        if (c->in[i]->layout.n_cuts[1] != q->n_cuts[1] || !gm_layout_dims_agree(&c->in[i]->layout, 1, q, 1))
+            return gm_rule_refuse(c, "the sequences of queries, keys and values are cut in different ways");
+    if (c->attrs->causal && c->in[K]->shape[1] != c->in[Q]->shape[1])
+        return gm_rule_refuse(c, "a causal attention over a sequence that is cut needs as many keys as queries");
+    return GM_OK;
+}
+
+/* Layout of o, what is asked of the inputs, the box of this rank's batch and heads in the probabilities (b, h, s, t). */
+static gm_status judge(gm_rank *r, gm_value *const *in, gm_attrs *attrs, gm_layout *layout, gm_fit *fit)
+{
+    gm_spec global[2];
+    GM_TRY(gm_judge_call(GM_OP_attention, N_IN, in, attrs, 2, global));
+    gm_rule_call c = gm_rule_begin(r, "ring_attention", GM_OP_attention, N_IN, in, attrs, 1, global, layout, fit);
+    GM_TRY(check_sequences(&c));
+    GM_TRY(gm_rule_attention_dims(&c));
+    GM_TRY(gm_rule_join(&c, Q, 1, 1));
+    GM_TRY(gm_rule_slices(&c));
+    if (attrs->p == 0) return GM_OK;
+    gm_layout o = *layout, probabilities;
+    o.n_cuts[1] = 0;
+    o.unit[1] = 0;
+    probabilities = gm_layout_permute(&o, 4, (int[]){0, 2, 1, 3});
+    int64_t shape[4] = {in[Q]->shape[0], in[Q]->shape[2], in[Q]->shape[1], in[K]->shape[1]};
+    return gm_rule_box(r, attrs, &probabilities, 4, shape);
+}
+
+/* A mask that is cut along the keys becomes whole there. */
+static gm_status whole_mask(gm_rank *r, gm_value *mask, gm_value **out)
+{
+    gm_layout to = mask->layout;
+    to.n_cuts[1] = 0;
+    to.unit[1] = 0;
+    return gm_redistribute(r, mask, &to, out);
+}
+
+static bool balanced(const gm_rank *r, const gm_value *q, const gm_attrs *attrs, gm_ring_balance balance)
+{
+    int64_t local[GM_MAX_DIMS];
+    gm_layout_local(&r->mesh, &q->layout, q->ndim, q->shape, local);
+    if (!attrs->causal || balance == GM_RING_CONTIGUOUS) return false;
+    return balance == GM_RING_ZIGZAG || local[1] >= GM_RING_BALANCED_ROWS;
+}
+
+static gm_status with_whole_mask(gm_rank *r, gm_value *const *in, const gm_attrs *attrs, gm_ring_balance balance,
+                                 gm_value **o)
+{
+    gm_value *fitted[N_IN];
+    gm_attrs  a = *attrs;
+    gm_layout layout;
+    gm_fit    fit[N_IN];
+    GM_TRY(judge(r, in, &a, &layout, fit));
+    GM_TRY(gm_fit_all(r, N_IN, in, fit, fitted));
+    gm_status st = sharded(r, fitted, &a, &layout, balanced(r, in[Q], &a, balance), o);
+    gm_release_all(N_IN, fitted);
+    return st;
+}
+
+static bool is_cut(const gm_value *v) { return v && v->ndim == 4 && v->layout.n_cuts[1]; }
+
+gm_status gm_ring_attention(gm_rank *r, gm_value *q, gm_value *k, gm_value *v, gm_value *key_mask,
+                            const gm_attrs *attrs, gm_ring_balance balance, gm_value **o)
+{
+    gm_value *in[N_IN] = {q, k, v, NULL}, *both[2];
+    gm_status st = GM_OK;
+    bool      cut = is_cut(q) || is_cut(k) || is_cut(v);
+    if (key_mask && key_mask->ndim == 2 && key_mask->layout.n_cuts[1]) st = whole_mask(r, key_mask, &in[MASK]);
+    else if ((in[MASK] = key_mask)) gm_value_retain(key_mask);
+    if (st == GM_OK && cut) st = with_whole_mask(r, in, attrs, balance, o);
+    else if (st == GM_OK) {
+        st = gm_apply(r, GM_OP_attention, N_IN, in, attrs, 2, NULL, both);
+        if (st == GM_OK) gm_value_release(both[1]);
+        if (st == GM_OK) *o = both[0];
+    }
+    gm_value_release(in[MASK]);
+    return st;
+}

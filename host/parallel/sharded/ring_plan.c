@@ -1,0 +1,86 @@
+/* ring_plan.c - see ring_plan.h. */
+#include "ring_plan.h"
+
+#include <stdlib.h>
+
+static gm_ring_run run_of(gm_rank *r, const gm_layout *layout, const int *coordinate, int64_t n)
+{
+    gm_box  box;
+    int64_t local[1], logical[1];
+    gm_layout_block(&r->mesh, layout, coordinate, 1, &n, &box, local, logical);
+    return (gm_ring_run){box.offset[0], logical[0]};
+}
+
+/* Which block of a dimension is at these coordinates. */
+static int block_at(const gm_mesh *mesh, const gm_layout *layout, const int *coordinate)
+{
+    int at = 0;
+    for (int c = 0; c < layout->n_cuts[0]; c++)
+        at = at * mesh->axis[layout->cut[0][c]].size + coordinate[layout->cut[0][c]];
+    return at;
+}
+
+gm_ring_run gm_ring_chunk(const gm_ring_plan *plan, int k)
+{
+    gm_ring_run run = plan->place[gm_ring_home(k)].queries;
+    int64_t     half = (run.count + 1) / 2;
+    return k % 2 ? (gm_ring_run){run.first + half, run.count - half} : (gm_ring_run){run.first, half};
+}
+
+static void share_out(gm_ring_plan *plan, int64_t keys)
+{
+    for (int r = 0; r < plan->p; r++) {
+        gm_ring_place *at = &plan->place[r];
+        at->work[0] = plan->zigzag ? gm_ring_chunk(plan, r) : at->queries;
+        at->work[1] = plan->zigzag ? gm_ring_chunk(plan, 2 * plan->p - 1 - r) : (gm_ring_run){0, 0};
+        for (int i = 0; i < 2; i++) {
+            int64_t end = plan->causal ? at->work[i].first + at->work[i].count : keys;
+            if (at->work[i].count && end > at->end) at->end = end;
+        }
+    }
+}
+
+gm_status gm_ring_plan_new(gm_rank *r, const gm_layout *layout, int64_t s, int64_t t, bool causal, bool zigzag,
+                           gm_ring_plan *plan)
+{
+    gm_comm  *comm;
+    gm_layout along = gm_layout_replicated();
+    int       coordinate[GM_MAX_AXES];
+    gm_layout_copy_dim(&along, 0, layout, 1);
+    *plan = (gm_ring_plan){.causal = causal, .zigzag = zigzag};
+    GM_TRY(gm_rank_comm(r, &comm));
+    GM_TRY(gm_comm_group(comm, gm_layout_dim_axes(&along, 0), &plan->group));
+    plan->p = gm_group_size(plan->group);
+    plan->place = calloc((size_t)plan->p, sizeof *plan->place);
+    if (!plan->place) return GM_FAIL(GM_ENOMEM, "no memory for a list of %d blocks", plan->p);
+    for (int i = 0; i < plan->p; i++) {
+        gm_mesh_coordinates(&r->mesh, gm_group_member(plan->group, i), coordinate);
+        int at = block_at(&r->mesh, &along, coordinate);
+        plan->place[at] = (gm_ring_place){
+            .member = i, .queries = run_of(r, &along, coordinate, s), .keys = run_of(r, &along, coordinate, t)};
+        if (i == gm_group_rank(plan->group)) plan->here = at;
+    }
+    share_out(plan, t);
+    return GM_OK;
+}
+
+void gm_ring_plan_free(gm_ring_plan *plan)
+{
+    free(plan->place);
+    plan->place = NULL;
+}
+
+int64_t gm_ring_need(const gm_ring_plan *plan, int r, int j)
+{
+    const gm_ring_run *block = &plan->place[j].keys;
+    int64_t            seen = plan->place[r].end - block->first;
+    return seen < 0 ? 0 : seen < block->count ? seen : block->count;
+}
+
+int64_t gm_ring_handed(const gm_ring_plan *plan, int r, int j)
+{
+    int     before = gm_ring_step(plan, r, 1);
+    int64_t need = gm_ring_need(plan, r, j), had = gm_ring_need(plan, before, j);
+    if (r == j) return 0;
+    return before == j || need < had ? need : had;
+}
