@@ -8,9 +8,9 @@
 --
 -- and then parallel = { tensor = { size = 4, mode = "rings" } }. `axes` gives the mesh axes, slowest first, whose sizes
 -- multiply to t.size; an error in it, or a string in place of the list, refuses the recipe. `axis_names` lists its
--- axes that no other mode has. `stream`: the axes that cut the batch (inside of data) and the width of an activation,
--- one such table or a list of those that layers take as they come, the first being what embeddings give. A class of
--- nn that `layers` does not name is used as it is. The layers of the built-in modes are in nn/tensor_parallel.
+-- axes that no other mode has. `stream`: the axes that cut the batch (inside of data) and the width of an activation;
+-- a list of two where it lies otherwise inside of a pair of Linears (ganymede.nn.stream). A class of nn that `layers`
+-- does not name is used as it is. The layers of the built-in modes are in nn/tensor_parallel.
 -- @module ganymede.tensor_modes
 local registry = require "ganymede.registry"
 
@@ -41,7 +41,7 @@ end
 -- arXiv:1909.08053; with parallel.tensor.sequence the stream between layers is cut too: arXiv:2205.05198
 modes:register("1d", {
   axes = function(t) return { { "tensor", t.size } } end,
-  stream = { rows = "", width = "" }, takes_sequence = true,
+  stream = { { rows = "", width = "" }, { rows = "", width = "tensor" } }, takes_sequence = true,
 })
 
 -- arXiv:2104.05343

@@ -1,5 +1,6 @@
 --- Tables of vectors: Embedding looks rows up, PositionEmbedding adds row i to position i.
 -- @module ganymede.nn.embedding
+local core = require "ganymede.core"
 local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
 local ops = require "ganymede.ops"
@@ -26,7 +27,7 @@ function Embedding:build(opt)
       error(("Embedding: padding_index %d is no row of a table of %d (they count from 0)"):format(
         opt.padding_index, opt.count), 3)
     end
-    function initializer.finish(weight) weight:narrow(1, opt.padding_index + 1, 1):fill_(0) end
+    function initializer.finish(weight) core.zero_row(weight, opt.padding_index + 1) end
   end
   self:param("weight", { opt.count, opt.width }, initializer)
 end

@@ -9,8 +9,8 @@
 -- @module ganymede.nn.tensor_parallel
 local context = require "ganymede.context"
 local module = require "ganymede.nn.module"
-local parallel = require "ganymede.parallel"
 local registry = require "ganymede.registry"
+local stream = require "ganymede.nn.stream"
 
 local M = { layers = {} }
 
@@ -87,21 +87,9 @@ local function legal_sizes(heads, kv_heads)
   return table.concat(said, ", ")
 end
 
--- Parts that the mode cuts the width of a projection into: what the first Linear of a pair gives.
-local function width_parts()
-  local mode, name = M.mode()
-  if not mode then return 1 end
-  local sizes = {}
-  for _, axis in ipairs(context.current().plan.axes) do sizes[axis[1]] = axis[2] end
-  local axis = name == "1d" and "tensor" or (mode.stream or {}).width or "input"
-  local parts = 1
-  for _, part in ipairs(parallel.axis_names(axis)) do parts = parts * (sizes[part] or 1) end
-  return parts
-end
-
 --- Raises unless the ranks that share a width get whole heads, equally many.
 function M.check_heads(what, heads, kv_heads)
-  local parts = width_parts()
+  local parts = stream.parts()
   if heads % parts == 0 and kv_heads % parts == 0 then return end
   local of_keys = kv_heads ~= heads and (" and %d key heads"):format(kv_heads) or ""
   error(("%s: %d heads%s cannot be shared out over %d ranks; with these heads the ranks may be %s, and on %d ranks "

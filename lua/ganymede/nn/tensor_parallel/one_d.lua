@@ -17,7 +17,7 @@ local RMSNorm = require "ganymede.nn.rms_norm"
 local stream = require "ganymede.nn.stream"
 local tensor_parallel = require "ganymede.nn.tensor_parallel"
 
-local WHOLE, CUT = { { rows = "", width = "" } }, { { rows = "", width = "tensor" } }
+local WHOLE, CUT = 1, 2 -- forms of the stream: between pairs, and inside of one
 
 local function add(base, placement, fields, kind)
   fields = fields or {}
@@ -48,14 +48,8 @@ add(Linear, function(self) return is_row(self) and row or column end, { forward 
 
 -- ---------------------------------------------------------------- what is whole on every rank
 
-local function whole(base)
-  return function(self, x, residual)
-    return base.forward(self, stream.to(x, WHOLE), residual and stream.to(residual, WHOLE))
-  end
-end
-
-add(LayerNorm, nil, { forward = whole(LayerNorm) })
-add(RMSNorm, nil, { forward = whole(RMSNorm) })
+add(LayerNorm, nil, { forward = stream.forward(LayerNorm) })
+add(RMSNorm, nil, { forward = stream.forward(RMSNorm) })
 add(PatchEmbedding)
 add(Dropout)
 
@@ -68,10 +62,5 @@ add(embedding.Embedding, { weight = { store = { false, "tensor" } } }, { enter =
 add(embedding.Embedding, { weight = { store = { "tensor" } } }, { enter = enter, vocabulary_parallel = true },
   "VocabParallel")
 
-add(Classifier, { weight = { store = { false, "tensor" } } }, {
-  forward = function(self, x) return Classifier.forward(self, stream.to(x, CUT)) end,
-})
-add(Classifier, column, {
-  vocabulary_parallel = true,
-  forward = function(self, x) return Classifier.forward(self, stream.to(x, WHOLE)) end,
-}, "VocabParallel")
+add(Classifier, { weight = { store = { false, "tensor" } } }, { forward = stream.forward(Classifier, CUT) })
+add(Classifier, column, { vocabulary_parallel = true, forward = stream.forward(Classifier, WHOLE) }, "VocabParallel")

@@ -23,8 +23,7 @@ local function add(base, placement, fields, kind)
   return tensor_parallel.subclass("3d", base, fields, kind)
 end
 
--- What embeddings give and pairs end in; what the first of a pair gives.
-local OUTER, INNER = { { rows = "weight.input", width = "output" } }, { { rows = "weight.output", width = "input" } }
+local OUTER, INNER = 1, 2 -- forms of the stream: between pairs, and inside of one
 
 local function is_second(self) return self.opt.partition == "row" end
 
@@ -35,12 +34,6 @@ add(Linear, function(self) return is_second(self) and second or first end, {
   forward = function(self, x) return Linear.forward(self, stream.to(x, is_second(self) and INNER or OUTER)) end,
 })
 
-local function either(base)
-  return function(self, x, residual)
-    return base.forward(self, stream.to(x), residual and stream.to(residual))
-  end
-end
-
 local function last_of(n)
   local store = {}
   for d = 1, n do store[d] = d == n and "output" end
@@ -48,7 +41,7 @@ local function last_of(n)
 end
 
 for _, norm in ipairs { LayerNorm, RMSNorm } do
-  add(norm, { weight = last_of(1), bias = last_of(1) }, { forward = either(norm) })
+  add(norm, { weight = last_of(1), bias = last_of(1) }, { forward = stream.forward(norm) })
 end
 add(Dropout)
 add(embedding.Embedding, { weight = last_of(2) })
@@ -56,9 +49,7 @@ add(embedding.PositionEmbedding, { weight = last_of(2) })
 add(PatchEmbedding, {
   weight = { store = { "output" } }, bias = last_of(1), class_token = last_of(3), positions = last_of(3),
 })
-add(Classifier, { weight = last_of(2) }, {
-  forward = function(self, x) return Classifier.forward(self, stream.to(x, OUTER)) end,
-})
+add(Classifier, { weight = last_of(2) }, { forward = stream.forward(Classifier, OUTER) })
 
 -- A table is cut by weight inside of input, and gathered over weight for use.
 local TABLE = { "input.weight", "output" }
@@ -68,6 +59,5 @@ add(embedding.Embedding, { weight = { store = TABLE, use = { "input", "output" }
   enter = function(_, index) return stream.enter(index, "weight") end,
 }, "VocabParallel")
 add(Classifier, { weight = { store = TABLE }, bias = { store = { "input" } } }, {
-  vocabulary_parallel = true,
-  forward = function(self, x) return Classifier.forward(self, stream.to(x, OUTER)) end,
+  vocabulary_parallel = true, forward = stream.forward(Classifier, OUTER),
 }, "VocabParallel")

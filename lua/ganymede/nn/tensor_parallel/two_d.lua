@@ -19,15 +19,6 @@ local tensor_parallel = require "ganymede.nn.tensor_parallel"
 
 local ALL = "col.row" -- a vector shared out over all ranks of a grid; gathered over row it is cut as the width is
 
--- The forward of a layer whose input lies as the stream does.
-local function on_stream(base)
-  return function(self, x, residual, ...)
-    x = stream.to(x)
-    if residual then residual = stream.to(residual) end
-    return base.forward(self, x, residual, ...)
-  end
-end
-
 local function vector() return { store = { ALL }, use = { "col" } } end
 
 local function last_of(n)
@@ -49,9 +40,9 @@ local function define(mode)
     fields.placement = placement
     return tensor_parallel.subclass(mode, base, fields, kind)
   end
-  add(nn.Linear, linear, { forward = on_stream(nn.Linear) })
+  add(nn.Linear, linear, { forward = stream.forward(nn.Linear) })
   for _, norm in ipairs { nn.LayerNorm, nn.RMSNorm } do
-    add(norm, { weight = vector(), bias = vector() }, { forward = on_stream(norm) })
+    add(norm, { weight = vector(), bias = vector() }, { forward = stream.forward(norm) })
   end
   add(nn.Dropout)
   add(nn.Embedding, { weight = last_of(2) })
@@ -59,14 +50,14 @@ local function define(mode)
   add(nn.PatchEmbedding, {
     weight = { store = { ALL }, use = { "col" } }, bias = vector(), class_token = last_of(3), positions = last_of(3),
   })
-  add(nn.Classifier, { weight = last_of(2) }, { forward = on_stream(nn.Classifier) })
+  add(nn.Classifier, { weight = last_of(2) }, { forward = stream.forward(nn.Classifier) })
   add(nn.Embedding, { weight = { store = { "row", "col" } } }, {
     vocabulary_parallel = true,
     -- each row of ranks looks its part of the vocabulary up for the samples of all rows
     enter = function(_, index) return stream.enter(index, mode == "2.5d" and "depth" or "") end,
   }, "VocabParallel")
   add(nn.Classifier, { weight = { store = { "row", "col" } }, bias = vector() }, {
-    vocabulary_parallel = true, forward = on_stream(nn.Classifier),
+    vocabulary_parallel = true, forward = stream.forward(nn.Classifier),
   }, "VocabParallel")
 end
 
