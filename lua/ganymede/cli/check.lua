@@ -33,8 +33,16 @@ end
 --- Everything `check` knows about a recipe -> table.
 verb.examine = rehearse
 
+-- Bytes as text that JSON can hold.
+local function hexadecimal(text)
+  return (text:gsub(".", function(c) return ("%02x"):format(c:byte()) end))
+end
+
 local function print_json(found)
   local stats = require "ganymede.stats"
+  for _, call in ipairs(found.calls or {}) do
+    call.id, call.fingerprint = hexadecimal(call.id), hexadecimal(call.fingerprint)
+  end
   for i, row in ipairs(found.settings) do
     found.settings[i] = { key = row.path, value = stats.jsonable(row.value), origin = row.origin }
   end

@@ -1,0 +1,54 @@
+--- Rehearsals in processes of their own: each starts clean, since a process becomes one rank of one world.
+--
+--     local found, failed = again { recipe = "r.lua", ranks = 8, rank = 3, set = { ... }, seed = nil, calls = true }
+--
+-- -> what `check --json` prints, as a table; or nil and { code = exit status, text = its message }. They run one after
+-- another; a signal to this process reaches them too, since they are in its process group.
+-- @module ganymede.plan.again
+local core = require "ganymede.core"
+local failure = require "ganymede.failure"
+local json = require "ganymede.json"
+local machine = require "ganymede.machine"
+
+local function read(path)
+  local file = assert(io.open(path, "rb"))
+  local text = file:read "*a"
+  file:close()
+  return text
+end
+
+local function words_of(given)
+  local words = { core.executable(), "check", given.recipe, "--json", "-n", tostring(given.ranks or 1), "--rank",
+    tostring(given.rank or 0) }
+  local function add(...)
+    for _, word in ipairs { ... } do words[#words + 1] = word end
+  end
+  for _, set in ipairs(given.set or {}) do add("--set", set) end
+  if given.seed then add("--seed", tostring(given.seed)) end
+  if given.calls then add "--calls" end
+  for i, word in ipairs(words) do words[i] = machine.quote(word) end
+  return words
+end
+
+-- What a child says beside its document: "ganymede: recipe.lua: ..." -> "recipe.lua: ..."
+local function message(text)
+  text = text:gsub("%s+$", "")
+  return text:match "^ganymede: (.*)$" or text
+end
+
+return function(given)
+  local said = os.tmpname()
+  local words = words_of(given)
+  local command = ("GANYMEDE_ROOT=%s %s 2>%s; s=$?; echo; echo $s"):format(machine.quote(GANYMEDE_ROOT),
+    table.concat(words, " "), machine.quote(said))
+  local pipe = assert(io.popen(command, "r"))
+  local text = pipe:read "*a"
+  pipe:close()
+  local complaint = read(said)
+  os.remove(said)
+  local document, code = text:match "^(.*)\n(%d+)\n$"
+  code = tonumber(code)
+  if code == 0 then return json.decode(document, "check --json") end
+  if code == 130 or code == 143 then failure(code, "stopped while rehearsing") end
+  return nil, { code = code or 1, text = message(complaint) }
+end

@@ -1,0 +1,175 @@
+--- check --largest batch|sequence --limit-memory BYTES: how much fits on N ranks, in each mode of sharing the work.
+--
+--     2d              112    15.9 GiB  { tensor = { mode = "2d", size = 16 } }        next 113: 16.1 GiB
+--
+-- For every mode that N ranks can form, the largest data.batch_size, or model.sequence_length (with the
+-- sequence_length of the datasets), whose rehearsed peak on rank 0 is at most the limit: by doubling until it does not
+-- fit, then by bisection, so that the next number does not fit. A rehearsal is a process of its own. Peaks are what
+-- tensors take; kernels' own scratch and what the system's pages round up come on top.
+-- The trap: the peak is taken to grow with what is searched for, and a batch has no more samples than the dataset.
+-- @module ganymede.plan.largest
+local again = require "ganymede.plan.again"
+local failure = require "ganymede.failure"
+local json = require "ganymede.json"
+local literal = require "ganymede.literal"
+local machine = require "ganymede.machine"
+local parallel = require "ganymede.parallel"
+
+local MOST = 2 ^ 24 -- of a batch or a sequence: where a search gives up
+
+-- ---------------------------------------------------------------- modes
+
+-- Ways to share the work of N ranks, by name; each a table `parallel`. 2.5d comes once for each depth above 1.
+local function candidates(n)
+  local list = {}
+  local function add(name, given)
+    if parallel.resolve(given, n) then list[#list + 1] = { name = name, parallel = given } end
+  end
+  add("data", { data = n })
+  for _, mode in ipairs { "1d", "2d" } do add(mode, { tensor = { size = n, mode = mode } }) end
+  for depth = 2, n - 1 do add("2.5d", { tensor = { size = n, mode = "2.5d", depth = depth } }) end
+  add("3d", { tensor = { size = n, mode = "3d" } })
+  for _, mode in ipairs { "ring", "ulysses" } do add(mode, { sequence = { size = n, mode = mode } }) end
+  return list
+end
+
+local names = { "data", "1d", "2d", "2.5d", "3d", "ring", "ulysses" }
+
+local function chosen(n, wanted)
+  local all = candidates(n)
+  if not wanted then return all end
+  local out = {}
+  for name in wanted:gmatch "[^,]+" do
+    local known = false
+    for _, own in ipairs(names) do known = known or own == name end
+    if not known then failure(2, "--mode: there is no mode '%s'; one of %s", name, table.concat(names, ", ")) end
+    local before = #out
+    for _, mode in ipairs(all) do
+      if mode.name == name then out[#out + 1] = mode end
+    end
+    if #out == before then failure(2, "--mode %s: %d ranks cannot form it", name, n) end
+  end
+  return out
+end
+
+-- ---------------------------------------------------------------- what is searched for
+
+local function setting(found, key)
+  for _, row in ipairs(found.settings) do
+    if row.key == key then return row.value end
+  end
+end
+
+local subjects = {}
+
+subjects.batch = { what = "batch", sets = function(n) return { ("data.batch_size=%d"):format(n) } end,
+  held = function(found) return found.totals.samples_per_step end,
+  start = function(found) return setting(found, "data.batch_size") end }
+
+-- The model's length, and that of the datasets that have one.
+subjects.sequence = { what = "sequence", start = function(found)
+  local length = setting(found, "model.sequence_length")
+  if not length then failure(2, "--largest sequence: the recipe has no model.sequence_length") end
+  return length
+end }
+
+function subjects.sequence.sets(n, found)
+  local sets = { ("model.sequence_length=%d"):format(n) }
+  for _, which in ipairs { "train", "test" } do
+    local key = ("data.%s.sequence_length"):format(which)
+    if setting(found, key) then sets[#sets + 1] = ("%s=%d"):format(key, n) end
+  end
+  return sets
+end
+
+function subjects.sequence.held(found) return setting(found, "model.sequence_length") end
+
+-- ---------------------------------------------------------------- the search
+
+-- The settings of the command line, with this table `parallel`.
+local function sets_with(args, given)
+  local sets = { unpack(args.set) }
+  sets[#sets + 1] = "parallel=" .. literal.show(given)
+  return sets
+end
+
+-- Rehearses one size -> { n, peak, fits } or { n, why }.
+local function try(search, n)
+  local sets = sets_with(search.args, search.mode.parallel)
+  for _, set in ipairs(search.subject.sets(n, search.plain)) do sets[#sets + 1] = set end
+  local found, failed = again { recipe = search.args.recipe, ranks = search.args.ranks, set = sets,
+    seed = search.args.seed }
+  if not found then return { n = n, why = failed.text } end
+  if search.subject.held(found) ~= n then
+    return { n = n, why = ("a step has %d samples: the dataset has no more"):format(found.totals.samples_per_step) }
+  end
+  local peak = found.totals.peak_bytes
+  return { n = n, peak = peak, fits = peak <= search.args.limit_memory }
+end
+
+-- -> the largest that fits (or nil), the smallest that does not (or nil, when MOST is reached)
+local function bracket(search, first)
+  local at = try(search, first)
+  if at.why then return nil, at end -- the mode cannot be had at all, and smaller sizes change nothing
+  if at.fits then
+    local best = at
+    while best.n < MOST do
+      at = try(search, 2 * best.n)
+      if not at.fits then return best, at end
+      best = at
+    end
+    return best, nil
+  end
+  while at.n > 1 do
+    local smaller = try(search, math.floor(at.n / 2))
+    if smaller.fits then return smaller, at end
+    at = smaller
+  end
+  return nil, at
+end
+
+local function bisect(search, best, worse)
+  while worse.n - best.n > 1 do
+    local at = try(search, math.floor((best.n + worse.n) / 2))
+    if at.fits then best = at else worse = at end
+  end
+  return best, worse
+end
+
+local function search_mode(args, mode, subject, plain)
+  local search = { args = args, mode = mode, subject = subject, plain = plain }
+  local row = { mode = mode.name, parallel = mode.parallel }
+  local best, worse = bracket(search, subject.start(plain))
+  if best and worse then best, worse = bisect(search, best, worse) end
+  if best then row.largest, row.peak_bytes = best.n, best.peak end
+  if worse then row.next, row.next_peak_bytes, row.why = worse.n, worse.peak, worse.why end
+  return row
+end
+
+local function in_one_line(given) return (literal.show(given):gsub(",?%s*\n%s*", " ")) end
+
+local function print_row(row)
+  local limit = row.why and ("%d: %s"):format(row.next, row.why:match "^[^\n]*")
+    or row.next and ("%d: %s"):format(row.next, machine.bytes(row.next_peak_bytes)) or "the search ends here"
+  print(("  %-8s %10s  %10s  %-56s  next %s"):format(row.mode, row.largest or "none",
+    row.largest and machine.bytes(row.peak_bytes) or "-", in_one_line(row.parallel), limit))
+  io.stdout:flush()
+end
+
+--- args: of the command line.
+return function(args)
+  local subject, n = subjects[args.largest], args.ranks or 1
+  local plain, failed = again { recipe = args.recipe, set = sets_with(args, {}), seed = args.seed }
+  if not plain then failure(failed.code, "on one rank: %s", failed.text) end
+  local rows = json.array()
+  if not args.json then
+    print(("largest %s of %s on %d ranks of %s each (peak of rank 0)"):format(subject.what, args.recipe, n,
+      machine.bytes(args.limit_memory)))
+  end
+  for i, mode in ipairs(chosen(n, args.mode)) do
+    rows[i] = search_mode(args, mode, subject, plain)
+    if not args.json then print_row(rows[i]) end
+  end
+  if args.json then print(json.encode({ largest = subject.what, ranks = n, limit = args.limit_memory, modes = rows },
+    { indent = true })) end
+end

@@ -1,0 +1,130 @@
+--- check --roles: do the ranks of a job make the same collective calls?
+--
+-- A rank's role is where it lies along each axis of the mesh: first, last or between. One rank of each role is
+-- rehearsed (a process each); then, for every set of axes that groups were made of, the calls of all roles that can
+-- meet in such a group are compared, in order. The first difference is a failure of status 2 that names both ranks and
+-- calls: a recipe, layer or hook that looks at its rank. The trap: messages of two (send, receive) have their partner
+-- in them and are not compared, and a difference among ranks of one role is not found.
+-- @module ganymede.plan.roles
+local again = require "ganymede.plan.again"
+local failure = require "ganymede.failure"
+local json = require "ganymede.json"
+local machine = require "ganymede.machine"
+local parallel = require "ganymede.parallel"
+
+-- Coordinates along an axis that stand for all: { { at, "first" }, ... }
+local function places(axis)
+  local list = { { 0, "first" } }
+  if axis.size > 2 then list[2] = { math.floor(axis.size / 2), "between" } end
+  if axis.size > 1 then list[#list + 1] = { axis.size - 1, "last" } end
+  return list
+end
+
+-- mesh: list of { name, size }, slowest first -> list of { rank, role = { axis = "first" | "between" | "last" }, text }
+local function representatives(mesh)
+  local out = { { rank = 0, role = {}, text = "" } }
+  for _, axis in ipairs(mesh) do
+    local more = {}
+    for _, r in ipairs(out) do
+      for _, place in ipairs(places(axis)) do
+        local role = { [axis.name] = place[2] }
+        for name, is in pairs(r.role) do role[name] = is end
+        more[#more + 1] = { rank = r.rank * axis.size + place[1], role = role,
+          text = ("%s%s%s %s"):format(r.text, r.text == "" and "" or ", ", axis.name, place[2]) }
+      end
+    end
+    out = more
+  end
+  return out
+end
+
+local function rehearsed(args, rank)
+  local found, failed = again { recipe = args.recipe, ranks = args.ranks, rank = rank, set = args.set, seed = args.seed,
+    calls = true }
+  if not found then failure(failed.code, "as rank %d: %s", rank, failed.text) end
+  return found
+end
+
+-- Calls of a rank by the name of their group.
+local function by_group(calls)
+  local out = {}
+  for _, call in ipairs(calls or {}) do
+    if not call.text:find "^send " and not call.text:find "^receive " then
+      out[call.group] = out[call.group] or {}
+      table.insert(out[call.group], call)
+    end
+  end
+  return out
+end
+
+-- Can these two roles be members of one group along the named axes? They must lie alike on all other axes.
+local function may_meet(a, b, group)
+  local inside = {}
+  for _, name in ipairs(parallel.axis_names(group)) do inside[name] = true end
+  for name, is in pairs(a.role) do
+    if not inside[name] and b.role[name] ~= is then return false end
+  end
+  return true
+end
+
+local function said(call) return call and call.text or "no more calls" end
+
+-- Raises at the first call in which the two differ.
+local function compare(a, b, group)
+  local x, y = a.groups[group] or {}, b.groups[group] or {}
+  for i = 1, math.max(#x, #y) do
+    if not x[i] or not y[i] or x[i].fingerprint ~= y[i].fingerprint then
+      failure(2, "ranks of a group over %s make different calls; call %d of a step:\n  rank %d (%s): %s\n"
+        .. "  rank %d (%s): %s\n  does the recipe look at its rank?", group, i, a.rank, a.text, said(x[i]), b.rank,
+        b.text, said(y[i]))
+    end
+  end
+end
+
+local function groups_of(roles)
+  local seen, names = {}, {}
+  for _, r in ipairs(roles) do
+    for name in pairs(r.groups) do
+      if not seen[name] then seen[name], names[#names + 1] = true, name end
+    end
+  end
+  table.sort(names)
+  return names
+end
+
+local function figures(r)
+  local t = r.found.totals
+  local sent = 0
+  for _, e in ipairs(r.found.sent) do sent = sent + e.bytes end
+  return { rank = r.rank, role = r.text, peak_bytes = t.peak_bytes, parameter_bytes = t.parameter_bytes,
+    sent_bytes = sent, calls = #(r.found.calls or {}) }
+end
+
+local function print_table(rows, groups)
+  print "ranks of every role on the mesh, in a step"
+  for _, row in ipairs(rows) do
+    print(("  rank %-6d %-46s  %10s at most  %10s sent  %6d calls"):format(row.rank, row.role,
+      machine.bytes(row.peak_bytes), machine.bytes(row.sent_bytes), row.calls))
+  end
+  print(#groups > 0 and ("their calls agree in all groups: " .. table.concat(groups, ", ")) or "they make no calls")
+end
+
+--- args: of the command line.
+return function(args)
+  local first = rehearsed(args, 0)
+  local roles, rows = representatives(first.mesh), {}
+  for i, r in ipairs(roles) do
+    r.found = r.rank == 0 and first or rehearsed(args, r.rank)
+    r.groups, rows[i] = by_group(r.found.calls), figures(r)
+  end
+  local groups = groups_of(roles)
+  for _, group in ipairs(groups) do
+    for i, a in ipairs(roles) do
+      for k = i + 1, #roles do
+        if may_meet(a, roles[k], group) then compare(a, roles[k], group) end
+      end
+    end
+  end
+  if not args.json then return print_table(rows, groups) end
+  print(json.encode({ roles = json.array(rows), groups = json.array(groups) }, { indent = true }))
+end
