@@ -9,6 +9,8 @@ local Dropout = require("ganymede.nn.dropout").Dropout
 local Linear = require "ganymede.nn.linear"
 local module = require "ganymede.nn.module"
 local ops = require "ganymede.ops"
+local sequence_parallel = require "ganymede.nn.sequence_parallel"
+local stream = require "ganymede.nn.stream"
 local tensor_parallel = require "ganymede.nn.tensor_parallel"
 
 local MultiHeadAttention = module.class "MultiHeadAttention"
@@ -36,6 +38,7 @@ function MultiHeadAttention:build(opt)
   divides("heads", opt.heads, "width", opt.width)
   divides("kv_heads", kv_heads, "heads", opt.heads)
   tensor_parallel.check_heads("MultiHeadAttention", opt.heads, kv_heads)
+  sequence_parallel.check_heads("MultiHeadAttention", kv_heads, stream.parts())
   self.kv_heads, self.group, self.head_size = kv_heads, opt.heads / kv_heads, opt.width / opt.heads
   self.qkv = Linear {
     inputs = opt.width, outputs = (opt.heads + 2 * kv_heads) * self.head_size, bias = opt.bias, partition = "column",
@@ -50,19 +53,9 @@ function MultiHeadAttention:build(opt)
   if opt.output_dropout > 0 then self.dropout = Dropout(opt.output_dropout) end
 end
 
--- qkv (b, s, kv_heads, group + 2, d) -> q (b, s, heads, d), k and v (b, s, kv_heads, d)
-local function split_groups(self, qkv)
-  local b, s, group = qkv:size(1), qkv:size(2), self.group
-  local q = ops.reshape(ops.narrow(qkv, 4, 1, group), { b, s, self.opt.heads, self.head_size })
-  return q, ops.select(qkv, 4, group + 1), ops.select(qkv, 4, group + 2)
-end
-
 local function attend(self, x, options)
-  local b, s = x:size(1), x:size(2)
-  local qkv = ops.reshape(self.qkv(x), { b, s, self.kv_heads, self.group + 2, self.head_size })
-  if self.group == 1 then return ops.attention_packed(qkv, options) end
-  local q, k, v = split_groups(self, qkv)
-  return ops.attention(q, k, v, options)
+  local qkv = ops.reshape(self.qkv(x), { x:size(1), x:size(2), self.kv_heads, self.group + 2, self.head_size })
+  return sequence_parallel.attention_packed(qkv, options)
 end
 
 --- x (b, s, width) -> (b, s, width). key_mask u8 (b, s): 0 hides a position from all queries; a query that

@@ -1,0 +1,92 @@
+-- Attention over a sequence that ranks share, ring and Ulysses, against one rank: values and every gradient.
+-- ranks: 2 3 4
+--
+-- spec/unit/ring_test.c has every size, the bytes and the work of each rank; here is what models do with it, over real
+-- messages. Gradients are those of a sum with a factor for each element of the result, so that a backward that loses a
+-- block, or divides by the number of ranks, is off by as much.
+local gm = require "ganymede"
+local both = require "spec.layout.both_ways"
+local context = require "ganymede.context"
+local core = require "ganymede.core"
+local nn = require "ganymede.nn"
+local parallel = require "ganymede.parallel"
+local sequence_parallel = require "ganymede.nn.sequence_parallel"
+
+local seed = 4200
+local function normal(...)
+  seed = seed + 1
+  return gm.normal({ ... }, { dtype = "f64", seed = seed })
+end
+
+local ranks = core.world()
+local rows = { cuts = { {}, { "sequence" } } }
+
+local function share(mode)
+  context.install(assert(parallel.resolve({ sequence = { size = ranks, mode = mode } }, ranks)))
+end
+
+-- u8 (2, s): 0 hides; the second sample's first keys are hidden, so that causal queries see nothing
+local function mask_of(s)
+  local m = {}
+  for i = 1, s do m[i], m[s + i] = i % 5 == 4 and 0 or 1, i <= 3 and 0 or 1 end
+  return gm.tensor(m, { dtype = "u8", shape = { 2, s } })
+end
+
+local kinds = {
+  { name = "all keys" }, { name = "causal", causal = true, balance = false },
+  { name = "causal and zigzag", causal = true, balance = true, zigzag = true },
+}
+
+for _, mode in ipairs { "ring", "ulysses" } do
+  describe(mode .. ":", function()
+    both.in_f64(setup, teardown, function() share(mode) end)
+    teardown(function() context.destroy() end)
+
+    -- key_heads of 12 query heads; s positions
+    local function agrees(key_heads, s, options, mask_cut)
+      local inputs = { normal(2, s, 12, 3), normal(2, s, key_heads, 3), normal(2, s, key_heads, 3), mask_of(s) }
+      both.agree {
+        inputs = inputs, cuts = { rows, rows, rows, mask_cut and rows }, expect = "-,sequence,-,-",
+        fn = function(q, k, v, mask)
+          options.key_mask = mask_cut ~= nil and mask or nil
+          return sequence_parallel.attention(q, k, v, options)
+        end,
+      }
+    end
+
+    for _, kind in ipairs(kinds) do
+      if not kind.zigzag or mode == "ring" then
+        local function options(more)
+          more.causal, more.balance = kind.causal, kind.balance
+          return more
+        end
+
+        it(kind.name .. ": lengths that divide and lengths that leave ranks with less or nothing", function()
+          for _, s in ipairs { 24, 10, 7, 2 } do agrees(12, s, options {}) end
+        end)
+        it(kind.name .. ": masks of keys, whole and cut", function()
+          agrees(12, 10, options {}, false)
+          agrees(12, 24, options { scale = 0.4 }, true)
+        end)
+        if mode == "ring" or 6 % ranks == 0 then
+          it(kind.name .. ": grouped heads", function() agrees(6, 10, options {}, true) end)
+        end
+        it(kind.name .. ": the same probabilities are dropped", function()
+          agrees(12, 10, options { dropout = 0.5 }, true)
+        end)
+      end
+    end
+
+    it("a layer with one projection, grouped or not, is the layer of one rank", function()
+      for _, kv_heads in ipairs { 12, mode == "ring" and 2 or 12 } do
+        local options = { width = 24, heads = 12, kv_heads = kv_heads, causal = true, dropout = 0.2 }
+        local layer = nn.MultiHeadAttention(options)
+        layer:materialize { seed = 5 }
+        both.agree {
+          inputs = { normal(2, 10, 24) }, cuts = { rows }, expect = "-,sequence,-",
+          fn = function(x) return layer(x) end,
+        }
+      end
+    end)
+  end)
+end
