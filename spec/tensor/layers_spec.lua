@@ -13,12 +13,13 @@ local function tensor(mode, size, more)
   return t
 end
 
--- By the number of ranks: name, the table `parallel`, ranks that share the heads, length of sequences; f64 alone?
+-- By the number of ranks: name, the table `parallel`, ranks that share the heads, length of sequences, is it f64 alone?
 local meshes = ({
   [2] = {
     { "1d", { tensor = tensor("1d", 2) }, 2, 5 },
     { "1d with sequence", { tensor = tensor("1d", 2, { sequence = true }) }, 2, 5 },
-    { "1d, gathered operands kept", { tensor = tensor("1d", 2, { sequence = true, keep_gathered = true }) }, 2, 5, true },
+    { "1d with sequence, what is gathered is kept",
+      { tensor = tensor("1d", 2, { sequence = true, keep_gathered = true }) }, 2, 5, true },
   },
   [3] = { { "1d", { tensor = tensor("1d", 3) }, 3, 4 } },
   [4] = {
@@ -32,7 +33,7 @@ local meshes = ({
     { "2d and data", { data = 2, tensor = tensor("2d", 4) }, 2, 4, true },
     { "2.5d", { tensor = tensor("2.5d", 8, { depth = 2 }) }, 2, 5 },
     { "3d", { tensor = tensor("3d", 8) }, 2, 5 },
-    { "3d, gathered operands kept", { tensor = tensor("3d", 8, { keep_gathered = true }) }, 2, 5, true },
+    { "3d, what is gathered is kept", { tensor = tensor("3d", 8, { keep_gathered = true }) }, 2, 5, true },
   },
   [9] = { { "2d", { tensor = tensor("2d", 9) }, 3, 4 } },
   [12] = { { "2.5d", { tensor = tensor("2.5d", 12, { depth = 3 }) }, 2, 4 } },

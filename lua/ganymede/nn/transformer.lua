@@ -7,6 +7,7 @@
 -- @module ganymede.nn.transformer
 local Attention = require "ganymede.nn.attention"
 local init = require "ganymede.nn.initializers"
+local layouts = require "ganymede.nn.stream"
 local DropPath = require("ganymede.nn.dropout").DropPath
 local MLP = require "ganymede.nn.mlp"
 local module = require "ganymede.nn.module"
@@ -99,6 +100,7 @@ end
 --- x (b, s, width) -> (b, s, width). key_mask u8 (b, s): 0 hides a position.
 -- In a chain: (branch, key_mask, stream), stream = false at its beginning -> branch, stream.
 function TransformerBlock:forward(x, key_mask, stream)
+  if not stream then x = layouts.to(x, 1) end -- as the branches will end, and a sum needs it
   if self.opt.post_norm then return post_norm(self, x, key_mask) end
   if stream ~= nil then return pre_norm(self, x, stream or nil, key_mask) end
   return ops.add(pre_norm(self, x, nil, key_mask))
