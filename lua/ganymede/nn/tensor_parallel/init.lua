@@ -63,10 +63,20 @@ local function is_vocabulary_parallel(class, given)
   return type(rows) == "number" and type(limit) == "number" and rows > limit
 end
 
+-- Who shares a table uses it as its owner stores it.
+local function check_kind(class, given)
+  local owner = given.weight
+  if not module.is_module(owner) or not M.mode() then return end
+  if (owner.vocabulary_parallel or false) == (class.vocabulary_parallel or false) then return end
+  error(("%s cannot share the weight of %s: one of them is cut over its rows, the other is not; the generic name "
+    .. "builds what fits"):format(class.name, owner:describe()), 4)
+end
+
 --- The class that is built in place of `class` with these options on this mesh.
 function M.dispatch(class, given)
   if class.tensor_mode then
     check_mode(class)
+    check_kind(class, given)
     return class
   end
   local mode = M.mode()
@@ -94,7 +104,7 @@ function M.check_heads(what, heads, kv_heads)
   local of_keys = kv_heads ~= heads and (" and %d key heads"):format(kv_heads) or ""
   error(("%s: %d heads%s cannot be shared out over %d ranks; with these heads the ranks may be %s, and on %d ranks "
     .. "the heads must be a multiple of %d"):format(what, heads, of_keys, parts, legal_sizes(heads, kv_heads), parts,
-    parts), 0)
+    parts), 4)
 end
 
 return M
