@@ -24,8 +24,9 @@ static gm_status record(gm_rank *r, gm_op op, int n_in, gm_value *const *in, con
     if (g->stops || !gm_tape_wanted(r, n_in, in)) return GM_OK;
     if (!g->rule)
         return GM_FAIL(GM_EINVAL, "%s has no gradient; run it under no_grad or detach its inputs", gm_op_name(op));
+    uint8_t kept = gm_gradient_inputs(op, attrs, n_out, out);
     for (int i = 0; i < n_in && i < GM_SLOT_OUTPUT; i++)
-        if (g->save_in & 1u << i) saved[i] = in[i];
+        if (kept & 1u << i) saved[i] = in[i];
     for (int j = 0; j < n_out && j < GM_MAX_SAVED - GM_SLOT_OUTPUT; j++)
         if (g->save_out & 1u << j) saved[GM_SLOT_OUTPUT + j] = out[j];
     gm_record rec = {.name = gm_op_name(op),

@@ -430,4 +430,12 @@ static const gm_gradient gradients[GM_OP_COUNT] = {
     [GM_OP_sum_squares] = {.stops = true},
 };
 
+uint8_t gm_gradient_inputs(gm_op op, const gm_attrs *attrs, int n_out, gm_value *const *out)
+{
+    uint8_t kept = gradients[op].save_in;
+    bool    is_norm = op == GM_OP_layer_norm || op == GM_OP_rms_norm;
+    if (op == GM_OP_binary && (attrs->function == GM_FN_add || attrs->function == GM_FN_sub)) return 0;
+    return is_norm && n_out > 1 && out[1] ? kept & (uint8_t)~1u : kept;
+}
+
 const gm_gradient *gm_gradient_of(gm_op op) { return &gradients[op]; }

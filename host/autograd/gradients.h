@@ -9,12 +9,15 @@
 
 typedef struct gm_gradient {
     gm_rule rule;     /* NULL: see below */
-    uint8_t save_in;  /* bit i: input i is kept */
+    uint8_t save_in;  /* bit i: input i is kept, see gm_gradient_inputs */
     uint8_t save_out; /* bit j: output j is kept */
     bool    stops;    /* results depend on no input as far as gradients go (comparisons, argmax) */
 } gm_gradient;
 
 /* rule NULL and not stops: the op cannot be differentiated. */
 const gm_gradient *gm_gradient_of(gm_op op);
+/* Inputs that a node of this call keeps, a bit each: those of save_in, less what its rule does not read: a sum or
+ * difference keeps none, a norm that gives the sum with its residual keeps that and not x. */
+uint8_t gm_gradient_inputs(gm_op op, const gm_attrs *attrs, int n_out, gm_value *const *out);
 
 #endif

@@ -56,6 +56,7 @@ function session.join(settings, about)
   if key and not about.rehearsal then failure(2, "%s: %s", key, reason) end
   local context = require "ganymede.context"
   local live = context.install(plan, settings)
+  core.keep_gathered(plan.tensor.keep_gathered == true)
   if core.world() > 1 and not about.rehearsal then
     local text = read(about.recipe)
     ranks.same_settings { settings = settings, flags = about.flags or {}, version = require "ganymede.version",

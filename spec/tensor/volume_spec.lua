@@ -16,7 +16,7 @@ local M, h, a, batch, length = 144 * 64, 576, 576, 144, 64
 local recipe = ([[
 return {
   name = "block",
-  model = { type = "GPT", vocabulary = 256, sequence_length = %d, width = %d, depth = 2, heads = %d, activation = "gelu" },
+  model = { type = "GPT", vocabulary = 256, sequence_length = %d, width = %d, depth = 2, heads = %d },
   data = { train = { type = "Text", path = "/usr/share/common-licenses/GPL-3", split = "train", sequence_length = %d,
                      stride = 1 }, batch_size = %d },
   loss = { type = "CrossEntropyLoss" }, optimizer = { type = "AdamW" }, steps = 1,
@@ -50,7 +50,8 @@ end
 -- gradient of the first weight. Parameters that are copied see only their rows: summed with the gradients.
 modes.megatron = function(p)
   local each = 2 * (p - 1) / p * M * h
-  return { forward = 2 * each, backward = 3 * each, kept = kept(p, p), parameters = (weights + 7 * h) / p + 2 * h + norms }
+  return { forward = 2 * each, backward = 3 * each, kept = kept(p, p),
+    parameters = (weights + 7 * h) / p + 2 * h + norms }
 end
 
 -- SUMMA on q x q ranks, d times. Which two of (x, w, y) travel follows from the sizes; vectors are gathered over q.
