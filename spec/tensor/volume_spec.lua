@@ -4,7 +4,8 @@
 -- The numbers come from `ganymede check -n P`, which rehearses a step as one rank of P without data (what it counts is
 -- what a run sends: spec/cli/check_ranks_spec.lua). Sizes divide evenly, so that every rank sends the mean.
 --
--- Derivations: M rows, width h, a heads, n ranks in a group, V elements. A ring all_reduce costs a rank 2(n-1)/n V, all_gather and reduce_scatter (n-1)/n V of the whole, a broadcast or a sum at one owner (n-1)/n V in
+-- Derivations: M rows, width h, a heads, n ranks in a group, V elements. A ring all_reduce costs a rank 2(n-1)/n V, an
+-- all_gather and a reduce_scatter (n-1)/n V of the whole, a broadcast and a sum at one owner (n-1)/n V in
 -- the mean. A block has four products M x K x N: qkv h, 3h; output h, h; up h, 4h; down 4h, h; biases 9h, two norms
 -- of 2h each. What backward needs: 2 sums and 2 norm results of Mh, qkv 3Mh, attention's result Mh, pre-activation
 -- and activation of the MLP 4Mh each; mean and rstd 2M a norm; log-sum-exp aM.
