@@ -44,18 +44,22 @@ local function product(shape)
   return n
 end
 
--- The lines below a module's own: its parameters, and on several ranks layouts and, when asked, what it sends.
+-- "Linear2D: (8, 64) replicated -> (8, 256) cut (row, col)"
+local function call_of(row, many)
+  if not many or not row.x or not row.y then return row.class end
+  return ("%s: %s %s -> %s %s"):format(row.class, shown(row.x.shape), row.x.layout, shown(row.y.shape),
+    row.y.layout == row.x.layout and "alike" or row.y.layout)
+end
+
+-- The lines below a module's own: class and parameters, on several ranks with layouts and, when asked, what it sends.
 local function details(row, found, verbose)
-  local lines, many = {}, found.world > 1
+  local many = found.world > 1
+  local lines = { call_of(row, many) }
   for _, p in ipairs(row.parameters) do
     local count = p.tied and "tied" or thousands(product(p.shape))
     local line = ("%s %s %s"):format(p.name:match "[^.]*$", shown(p.shape), count)
     if many and p.layout then line = ("%s: %s%s"):format(line, p.layout, p.use and ", used " .. p.use or "") end
     lines[#lines + 1] = line
-  end
-  if many and row.x and row.y then
-    lines[#lines + 1] = ("%s %s -> %s %s"):format(shown(row.x.shape), row.x.layout, shown(row.y.shape),
-      row.y.layout == row.x.layout and "alike" or row.y.layout)
   end
   for _, e in ipairs(many and verbose and row.sent or {}) do
     lines[#lines + 1] = ("%s: %s over %s, %s calls, %s"):format(e.phase, e.op, table.concat(e.axes, "."),
@@ -65,7 +69,7 @@ local function details(row, found, verbose)
 end
 
 local function cells(row, found)
-  local out = { row.class, amount(row.parameter_bytes), amount(row.gradient_bytes), amount(row.optimizer_bytes),
+  local out = { amount(row.parameter_bytes), amount(row.gradient_bytes), amount(row.optimizer_bytes),
     amount(row.saved_bytes) }
   if found.world > 1 then
     out[#out + 1], out[#out + 2] = amount(sum(row.sent, "forward")), amount(sum(row.sent, "backward"))
@@ -130,8 +134,8 @@ local function print_modules(found, verbose)
   else
     collapse(list, entries, 1, #entries, 1, "")
   end
-  local rows = { { "", "", "parameters", "gradients", "optimizer", "saved" } }
-  if found.world > 1 then rows[1][7], rows[1][8] = "forward", "backward" end
+  local rows = { { "", "parameters", "gradients", "optimizer", "saved" } }
+  if found.world > 1 then rows[1][6], rows[1][7] = "forward", "backward" end
   for _, item in ipairs(list) do
     rows[#rows + 1] = { item.label == "" and "(model, loss, update)" or item.label, unpack(item.entry.cells) }
   end
@@ -139,11 +143,11 @@ local function print_modules(found, verbose)
   for _, row in ipairs(rows) do
     for i, cell in ipairs(row) do width[i] = math.max(width[i] or 0, #cell) end
   end
-  print(found.world > 1 and "\nmodules: bytes of this rank, held and sent in a step (a-b: each of them)"
-    or "\nmodules: bytes held (a-b: each of them)")
+  print(found.world > 1 and "\nmodules: bytes that this rank holds, saves for backward, and sends in a step (a-b: each)"
+    or "\nmodules: bytes held and saved for backward (a-b: each)")
   for i, row in ipairs(rows) do
     for k, cell in ipairs(row) do
-      row[k] = k <= 2 and cell .. (" "):rep(width[k] - #cell) or (" "):rep(width[k] - #cell) .. cell
+      row[k] = k == 1 and cell .. (" "):rep(width[k] - #cell) or (" "):rep(width[k] - #cell) .. cell
     end
     print("  " .. table.concat(row, "  "))
     for _, line in ipairs(i > 1 and list[i - 1].entry.details or {}) do print("      " .. line) end

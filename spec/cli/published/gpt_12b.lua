@@ -1,5 +1,5 @@
--- GPT of 12.6 billion parameters: 40 layers, width 5120, 40 heads (the shape of GPT-3 13B but for 5140 and 128-wide heads,
--- Brown et al. 2020), vocabulary and tied head of GPT-2: spec/cli/published_spec.lua.
+-- GPT of 12.8 billion parameters: 40 layers, width 5120, 40 heads of 128 (GPT-3 13B of Brown et al. 2020 says 5140),
+-- vocabulary and tied head of GPT-2: spec/cli/check_published_spec.lua.
 --
 --     ./ganymede check spec/cli/published/gpt_12b.lua -n 16
 return {

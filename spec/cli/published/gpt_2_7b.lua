@@ -1,5 +1,5 @@
--- The published shape of GPT-3 2.7B (Brown et al. 2020, table 2.1: 32 layers, width 2560, 32 heads), vocabulary and tied
--- head of GPT-2, as `ganymede check` is asked about it: spec/cli/published_spec.lua.
+-- The published shape of GPT-3 2.7B (Brown et al. 2020, table 2.1: 32 layers, width 2560, 32 heads), vocabulary and
+-- tied head of GPT-2, as `ganymede check` is asked about it: spec/cli/check_published_spec.lua.
 --
 --     ./ganymede check spec/cli/published/gpt_2_7b.lua -n 4
 return {

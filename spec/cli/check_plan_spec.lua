@@ -1,0 +1,124 @@
+--- `ganymede check --roles` and `--largest`: ranks that part ways are found before a run hangs on them; what is said to
+-- fit fits, and one more does not.
+local json = require "ganymede.json"
+local support = require "spec.cli.support"
+local shell = support.shell
+
+local gpt = [[
+return {
+  name = "gpt", seed = 3, steps = 3,
+  model = { type = "GPT", vocabulary = 64, sequence_length = 16, width = 32, depth = 2, heads = 4 },
+  data = { train = { type = "Synthetic", kind = "tokens", length = 4000, sequence_length = 16, vocab_size = 64 },
+    batch_size = 8 },
+  loss = { type = "CrossEntropyLoss" }, optimizer = { type = "AdamW", lr = 0.01 },
+}
+]]
+
+-- A model whose last rank of a row sums something that the others do not.
+local parting = [[
+local gm = require "ganymede"
+local core = require "ganymede.core"
+local Parting = gm.nn.class("Parting")
+Parting.options = { width = { type = "integer" } }
+function Parting:build(opt) self.linear = gm.nn.Linear { inputs = opt.width, outputs = 10 } end
+function Parting:forward(x)
+  if core.rank() % 4 == %d then core.comm_all_reduce(gm.zeros { 3 }, core.comm_group "data", "sum") end
+  return self.linear(x)
+end
+return {
+  name = "parting", model = function() return Parting { width = 16 } end,
+  data = { train = { type = "Synthetic", length = 64, shape = { 16 } }, batch_size = 8 },
+  loss = { type = "CrossEntropyLoss" }, optimizer = { type = "AdamW", lr = 0.01 },
+}
+]]
+
+describe("ganymede check", function()
+  local home
+  after_each(function() shell.remove(home) end)
+
+  local function check(...) return support.run(home, { "check", "recipe.lua", ... }) end
+
+  local function document(...)
+    local result = check("--json", ...)
+    assert.equal(0, result.code, result.err)
+    return json.decode(result.out, "check")
+  end
+
+  it("rehearses one rank of each role on the mesh: corners, edges, inner ones", function()
+    home = support.home(gpt)
+    local found = document("-n", "16", "--roles", "--set", 'parallel={ data = 4, tensor = { size = 4, mode = "2d" } }')
+    local ranks = {}
+    for i, role in ipairs(found.roles) do
+      ranks[i] = role.rank
+      assert.is_true(role.calls > 0 and role.sent_bytes > 0)
+    end
+    assert.same({ 0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15 }, ranks) -- data is first, between or last
+    assert.equal("data between, row first, col last", found.roles[6].role)
+    assert.same({ "col", "data", "data.row.col", "row", "row.col" }, { unpack(found.groups) })
+  end)
+
+  for _, rank in ipairs { 0, 3 } do
+    it("finds a collective that only rank " .. rank .. " of a group calls", function()
+      home = support.home((parting:gsub("%%d", tostring(rank))))
+      local result = check("-n", "4", "--roles")
+      assert.equal(2, result.code, result.out)
+      assert.matches("ranks of a group over data make different calls", result.err, 1, true)
+      local said = rank == 0 and "rank 0 (data first): " or "rank 3 (data last): "
+      assert.matches(said .. "all_reduce f32 (3)", result.err, 1, true)
+    end)
+  end
+
+  -- The peak of a rehearsal of its own.
+  local function peak(ranks, ...) return document("-n", tostring(ranks), ...).totals.peak_bytes end
+
+  it("finds the largest batch under a limit in each mode: it fits, one more does not", function()
+    home = support.home(gpt)
+    local limit = 1.5 * 2 ^ 20
+    local found = document("-n", "4", "--largest", "batch", "--limit-memory", "1536K", "--mode", "data,1d,2d")
+    assert.equal(limit, found.limit)
+    local largest = {}
+    for i, mode in ipairs { "data", "1d", "2d" } do
+      local row = found.modes[i]
+      local set = "parallel=" .. require("ganymede.literal").show(row.parallel)
+      assert.equal(mode, row.mode)
+      local held = peak(4, "--set", set, "--set", "data.batch_size=" .. row.largest)
+      local more = peak(4, "--set", set, "--set", "data.batch_size=" .. row.largest + 1)
+      assert.same({ row.peak_bytes, row.next_peak_bytes }, { held, more })
+      assert.is_true(held <= limit and limit < more, ("%s: %d and %d"):format(mode, held, more))
+      largest[mode] = row.largest
+    end
+    assert.is_true(largest["2d"] > largest["1d"]) -- which cuts activations between the halves of pairs alone
+  end)
+
+  it("finds the longest sequence, and says why a mode cannot be had", function()
+    home = support.home(gpt)
+    local found = document("-n", "8", "--largest", "sequence", "--limit-memory", "1536K", "--mode", "1d,2.5d")
+    assert.matches("4 heads cannot be shared out over 8 ranks", found.modes[1].why, 1, true)
+    assert.is_nil(found.modes[1].largest)
+    local row = found.modes[2]
+    local function sets(n)
+      return peak(8, "--set", 'parallel={ tensor = { size = 8, mode = "2.5d", depth = 2 } }', "--set",
+        "model.sequence_length=" .. n, "--set", "data.train.sequence_length=" .. n)
+    end
+    assert.same({ row.peak_bytes, row.next_peak_bytes }, { sets(row.largest), sets(row.largest + 1) })
+    assert.is_true(row.peak_bytes <= found.limit and found.limit < row.next_peak_bytes)
+  end)
+
+  it("stops at the samples that there are, and says so", function()
+    home = support.home((gpt:gsub("length = 4000", "length = 20")))
+    local row = document("-n", "2", "--largest", "batch", "--limit-memory", "1G", "--mode", "data").modes[1]
+    assert.equal(20, row.largest)
+    assert.matches("the dataset has no more", row.why, 1, true)
+  end)
+
+  for what, words in pairs {
+    ["a search without a limit"] = { "--largest", "batch" }, ["a limit without a search"] = { "--limit-memory", "1G" },
+    ["a mode that is none"] = { "--largest", "batch", "--limit-memory", "1G", "--mode", "4d" },
+    ["a mode that the ranks cannot form"] = { "-n", "3", "--largest", "batch", "--limit-memory", "1G", "--mode", "2d" },
+  } do
+    it("ends with status 2 for " .. what, function()
+      home = support.home(gpt)
+      assert.equal(2, check(unpack(words)).code)
+    end)
+  end
+end)
