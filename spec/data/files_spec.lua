@@ -188,21 +188,57 @@ describe("FashionMNIST", function()
 end)
 
 describe("CIFAR10", function()
-  it("reads records across files, and refuses a cut one", function()
-    local folder = shell.temporary_folder()
-    finally(function() shell.remove(folder) end)
-    local function record(label, first) return string.char(label, first) .. ("\7"):rep(3071) end
-    for i = 1, 5 do shell.write(folder .. ("/data_batch_%d.bin"):format(i), record(i, 10 * i) .. record(i + 4, 0)) end
+  local folder
+  before_each(function() folder = made.cifar10(shell.temporary_folder()) end)
+  after_each(function() shell.remove(folder) end)
+
+  it("reads records across files", function()
     local set = data.CIFAR10 { root = folder }
     assert.equal(10, set:length())
-    local x, y = set:get(5) -- first of the third file
-    assert.same({ 3, 32, 32 }, x:shape())
-    assert.equal(30, x:get(1, 1, 1))
-    assert.equal(3, y:item())
-    shell.write(folder .. "/data_batch_5.bin", record(5, 1):sub(1, -2))
-    refuses(5, "data_batch_5%.bin: 3072 bytes are no whole number of 3073%-byte records", function()
-      data.CIFAR10 { root = folder }
+    for i = 1, 10 do
+      local file, k = math.floor((i + 1) / 2), (i + 1) % 2
+      local x, y = set:get(i)
+      assert.same({ 3, 32, 32 }, x:shape())
+      assert.equal(10 * file + k, x:get(1, 1, 1))
+      assert.equal(7, x:get(3, 32, 32))
+      assert.equal((2 * file + k) % 10, y:item())
+    end
+    assert.equal(2, data.CIFAR10({ root = folder, split = "test" }):length())
+  end)
+
+  it("takes files of different lengths", function()
+    shell.write(folder .. "/data_batch_1.bin", made.cifar_record(3, 99))
+    local set = data.CIFAR10 { root = folder }
+    assert.equal(9, set:length())
+    assert.equal(99, set:get(1):get(1, 1, 1))
+    assert.equal(20, set:get(2):get(1, 1, 1))
+  end)
+
+  it("refuses cut and empty files, and says where whole ones are", function()
+    for _, n in ipairs { 0, 1, 3072, 3074, 2 * 3073 - 1 } do
+      shell.write(folder .. "/data_batch_5.bin", made.cifar_record(5, 1):rep(2):sub(1, n))
+      refuses(5, ("data_batch_5%%.bin: %d bytes are no whole number of 3073%%-byte records"):format(n), function()
+        data.CIFAR10 { root = folder }
+      end)
+    end
+    os.remove(folder .. "/test_batch.bin")
+    refuses(2, "/test_batch%.bin: cannot be opened.+binary version: get cifar%-10%-binary%.tar%.gz from "
+      .. "https://www%.cs%.toronto%.edu/~kriz/cifar%.html.+the folder cifar%-10%-batches%-bin", function()
+      data.CIFAR10 { root = folder, split = "test" }
     end)
+    refuses(2, "cifar%-10%-batches%-bin/data_batch_1%.bin: cannot be opened", function() data.CIFAR10 {} end)
+    refuses(2, "holds train%.bin and test%.bin", function() data.CIFAR100 { root = folder } end)
+  end)
+
+  it("refuses a label that is none of ten classes, where it is read", function()
+    shell.write(folder .. "/data_batch_2.bin", made.cifar_record(9, 1) .. made.cifar_record(10, 1))
+    local set = data.CIFAR10 { root = folder }
+    assert.equal(9, select(2, set:get(3)):item())
+    refuses(5, "data_batch_2%.bin: label 10 of sample 1 is not a class from 0 to 9", function() set:get(4) end)
+    local loader = data.loader { dataset = set, batch_size = 2 }
+    finally(function() loader:close() end)
+    assert.same({ 2 }, select(2, loader:next()):shape())
+    refuses(5, "label 10 of sample 1", function() loader:next() end)
   end)
 end)
 

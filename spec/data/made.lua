@@ -40,6 +40,20 @@ function made.idx_pair(folder, n, h, w, classes)
   }
 end
 
+--- One record of CIFAR-10's binary version: the label, then 3 x 32 x 32 bytes, the first of which is `first`.
+function made.cifar_record(label, first) return string.char(label, first) .. ("\7"):rep(3071) end
+
+--- CIFAR-10's six files in a folder that exists, two records each: record k of file f has label (2 f + k) mod 10 and a
+-- first byte of 10 f + k, f from 1 (the test file is the sixth), k from 0.
+function made.cifar10(folder)
+  for f = 1, 6 do
+    local name = f == 6 and "test_batch" or "data_batch_" .. f
+    local first = made.cifar_record((2 * f) % 10, 10 * f)
+    shell.write(("%s/%s.bin"):format(folder, name), first .. made.cifar_record((2 * f + 1) % 10, 10 * f + 1))
+  end
+  return folder
+end
+
 --- A file of the bytes, gzipped by the system's gzip.
 function made.gzip(path, bytes)
   shell.write(path, bytes)

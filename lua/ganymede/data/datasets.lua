@@ -94,24 +94,27 @@ define("IDX", {
   classes = { type = "integer", min = 1, max = 2 ^ 31, default = 10, doc = "labels are 0 to classes - 1" },
 }, function(opt) return (checked(nil, core.dataset_idx(opt.images, opt.labels, opt.classes))) end)
 
-local function cifar(name, archive, train, test, layout, mean, std)
+-- folder: what the archive unpacks to
+local function cifar(name, archive, folder, train, test, layout, mean, std)
+  local hint = ("%s reads the binary version: get %s from https://www.cs.toronto.edu/~kriz/cifar.html, unpack it here "
+    .. "(it makes the folder %s) or set root to that folder, which holds %s and %s"):format(name, archive, folder,
+    table.concat(train, ", "), test[1])
   define(name, {
     split = split, normalize = normalize,
-    root = { type = "string", doc = "folder of the unpacked " .. archive },
+    root = { type = "string", default = folder, doc = "folder of the unpacked " .. archive },
   }, function(opt)
     local paths = {}
     for i, file in ipairs(opt.split == "train" and train or test) do paths[i] = opt.root .. "/" .. file end
-    local handle = checked("unpack " .. archive .. " and set root to the folder with " .. train[1],
-      core.dataset_records(paths, layout))
+    local handle = checked(hint, core.dataset_records(paths, layout))
     return handle, { normalization = opt.normalize and { mean = mean, std = std } or nil }
   end)
 end
 
-cifar("CIFAR10", "cifar-10-binary.tar.gz",
+cifar("CIFAR10", "cifar-10-binary.tar.gz", "cifar-10-batches-bin",
   { "data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin" },
   { "test_batch.bin" }, { record = 3073, label_offset = 0, x_offset = 1, x_shape = { 3, 32, 32 }, classes = 10 },
   { 0.4914, 0.4822, 0.4465 }, { 0.2470, 0.2435, 0.2616 })
-cifar("CIFAR100", "cifar-100-binary.tar.gz", { "train.bin" }, { "test.bin" },
+cifar("CIFAR100", "cifar-100-binary.tar.gz", "cifar-100-binary", { "train.bin" }, { "test.bin" },
   { record = 3074, label_offset = 1, x_offset = 2, x_shape = { 3, 32, 32 }, classes = 100 },
   { 0.5071, 0.4865, 0.4409 }, { 0.2673, 0.2564, 0.2762 })
 
