@@ -13,9 +13,9 @@ static gm_ring_balance balance_of(lua_State *L, int arg)
     return b;
 }
 
-/* ring_attention(q (b, s, h, d), k, v (b, t, hk, d), { causal, scale, dropout, key_mask, balance }) -> (b, s, h, d); collective
- * over the axes that cut the sequence. balance: are the queries of a causal attention shared out anew? nil: where it
- * pays */
+/* ring_attention(q (b, s, h, d), k, v (b, t, hk, d), { causal, scale, dropout, key_mask, balance }) -> (b, s, h, d);
+ * collective over the axes that cut the sequence. balance: are the queries of a causal attention shared out anew? nil:
+ * where it pays */
 static int ring_attention(lua_State *L)
 {
     gm_attrs        a;

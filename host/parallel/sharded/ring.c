@@ -158,8 +158,8 @@ static gm_status new_queries(gm_ring *w, int64_t rows, gm_tensor **out)
 
 static int64_t queries_here(const gm_ring *w) { return w->plan.place[w->plan.here].queries.count; }
 
-/* Rows of a block (batch, room, heads, size) that lie here as they are worked on, (batch, rows, heads, size): a view, or
- * with zigzag under way from now on (gm_ring_moved). */
+/* Rows of a block (batch, room, heads, size) that lie here as they are worked on, (batch, rows, heads, size): a view,
+ * or with zigzag under way from now on (gm_ring_moved). */
 static gm_status bring(gm_ring *w, gm_tensor *block, gm_tensor **out)
 {
     gm_tensor *rows = NULL, *turned = NULL, *home = NULL, *work = NULL;
@@ -409,7 +409,7 @@ static gm_status check_sequences(const gm_rule_call *c)
     return GM_OK;
 }
 
-/* Layout of o, what is asked of the inputs, the box of this rank's batch and heads in the probabilities (b, h, s, t). */
+/* Layout of o; what is asked of the inputs; the box of this rank's batch and heads in the probabilities (b, h, s, t). */
 static gm_status judge(gm_rank *r, gm_value *const *in, gm_attrs *attrs, gm_layout *layout, gm_fit *fit)
 {
     gm_spec global[2];

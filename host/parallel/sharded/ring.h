@@ -1,9 +1,9 @@
 /* ring.h - attention over a sequence that is cut: sequence parallelism of the kind that has no limit but the sequence.
  *
  * Keys and values go round the p ranks that cut the sequence while every rank's queries stay; each block is attended to
- * as it passes, its result merged with what came before by the log of the sum of exp (online softmax: Milakov, Gimelshein
- * 2018; ring self-attention: Li et al. arXiv:2105.13120; ring attention: Liu et al. arXiv:2310.01889). The next block is
- * under way while the present one is worked on. In backward keys and values go round again, and the gradient of each
+ * as it passes, its result merged with what came before by the log of the sum of exp (online softmax: Milakov,
+ * Gimelshein 2018; ring self-attention: Li et al. arXiv:2105.13120; ring attention: Liu et al. arXiv:2310.01889). The
+ * next block is under way while the present one is worked on. In backward keys and values go round again, and the gradient of each
  * block goes with it and is home when the block has been everywhere. No rank ever holds more than a few blocks: memory
  * is O(s / p), of scores nothing is kept.
  *

@@ -47,7 +47,8 @@ gm_status gm_ring_turn(gm_tensor *t, gm_tensor **out);
 
 /* ---- keys and values: step t of 0 .. p - 1 ---- */
 
-/* Takes memory for both directions, then packs k and v, whose first rows are this place's: (batch, room, heads, size). */
+/* Takes memory, for gradients too if asked, then packs k and v (batch, room, heads, size), whose first rows are this
+ * place's. */
 gm_status gm_ring_keys_pack(gm_ring *w, gm_tensor *k, gm_tensor *v, bool gradients);
 /* *k and *v (batch, rows, heads, size): what this place needs of the block of step t, waited for; the next is on its
  * way from now on. NULL: it needs nothing. New references. */

@@ -1,0 +1,245 @@
+/* ring_test.c - ring attention of every size and layout against one rank; see ring_job.h for what is compared. */
+#include "ring_job.h"
+
+/* ---- jobs ---- */
+
+static gm_layout cut_of(uint32_t batch, uint32_t sequence, uint32_t heads)
+{
+    gm_layout l = gm_layout_cut(1, sequence), a = gm_layout_cut(0, batch), c = gm_layout_cut(2, heads);
+    gm_layout_copy_dim(&l, 0, &a, 0);
+    gm_layout_copy_dim(&l, 2, &c, 2);
+    return l;
+}
+
+static ring_job ring_of(int ranks, int64_t s, bool causal, gm_ring_balance balance)
+{
+    return (ring_job){.mesh = mesh_of("sequence", ranks, "", 1, "", 1),
+                      .rows = cut_of(0, 1, 0),
+                      .b = 2,
+                      .s = s,
+                      .t = s,
+                      .h = 4,
+                      .hk = 4,
+                      .d = 3,
+                      .dtype = GM_F64,
+                      .causal = causal,
+                      .balance = balance,
+                      .tolerance = 1e-12};
+}
+
+/* Lengths that divide by 2 p, that do not, and that leave ranks with one row or nothing. */
+void gm_test_ring_lengths(void **state)
+{
+    static const int64_t lengths[] = {24, 10, 7, 5, 2};
+    (void)state;
+    for (int ranks = 2; ranks <= 4; ranks++)
+        for (int i = 0; i < 5; i++)
+            for (int kind = 0; kind < 3; kind++) {
+                ring_job j = ring_of(ranks, lengths[i], kind > 0, kind == 2 ? GM_RING_ZIGZAG : GM_RING_CONTIGUOUS);
+                ring_check(&j, true);
+            }
+    ring_job j = ring_of(7, 43, true, GM_RING_ZIGZAG);
+    ring_check(&j, true);
+}
+
+void gm_test_ring_options(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 3; kind++)
+        for (int bits = 1; bits < 16; bits++) {
+            ring_job j = ring_of(3, bits & 8 ? 18 : 10, kind > 0, kind == 2 ? GM_RING_ZIGZAG : GM_RING_CONTIGUOUS);
+            if (bits & 1) j.hk = 2;
+            if (bits & 2) j.p = 0.4;
+            if (bits & 4) j.mask = bits & 8 ? WHOLE_MASK : CUT_MASK;
+            ring_check(&j, true);
+        }
+}
+
+/* f32: a sum of s terms of roundings; as the design says. */
+void gm_test_ring_f32(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 2; kind++) {
+        ring_job j = ring_of(4, 200, true, kind ? GM_RING_ZIGZAG : GM_RING_CONTIGUOUS);
+        j.d = 16;
+        j.dtype = GM_F32;
+        j.tolerance = 1e-5;
+        ring_check(&j, true);
+    }
+}
+
+/* Keys of another sequence, cut by the same axis. */
+void gm_test_ring_other_keys(void **state)
+{
+    (void)state;
+    for (int64_t t = 5; t <= 30; t += 25) {
+        ring_job j = ring_of(3, 14, false, GM_RING_AUTO);
+        j.t = t;
+        j.mask = CUT_MASK;
+        ring_check(&j, true);
+    }
+}
+
+/* Batch and heads cut by other axes, and the sequence by two, in the mesh's order or another. */
+void gm_test_ring_axes(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 3; kind++) {
+        bool            causal = kind > 0;
+        gm_ring_balance balance = kind == 2 ? GM_RING_ZIGZAG : GM_RING_CONTIGUOUS;
+        ring_job        j = ring_of(2, 10, causal, balance);
+        j.mesh = mesh_of("data", 2, "sequence", 2, "tensor", 2);
+        j.rows = cut_of(1, 2, 4);
+        j.hk = 2;
+        j.mask = CUT_MASK;
+        ring_check(&j, true);
+        j.b = 3; /* uneven batch: one rank's second sample is padding */
+        j.p = 0.3;
+        ring_check(&j, false);
+        j = ring_of(2, 10, causal, balance);
+        j.mesh = mesh_of("row", 2, "sequence", 2, "col", 2);
+        j.rows = cut_of(1, 2, 4);
+        j.p = 0.3;
+        ring_check(&j, true);
+        j = ring_of(2, 13, causal, balance);
+        j.mesh = mesh_of("sequence", 3, "tensor", 2, "", 1);
+        j.rows = cut_of(0, 3, 0);
+        ring_check(&j, true);
+        uint8_t first = j.rows.cut[1][0]; /* tensor outside of sequence */
+        j.rows.cut[1][0] = j.rows.cut[1][1];
+        j.rows.cut[1][1] = first;
+        ring_check(&j, true);
+    }
+}
+
+/* Long enough that queries are shared out without being asked; more than one block of the kernels. */
+void gm_test_ring_long(void **state)
+{
+    (void)state;
+    ring_job j = ring_of(2, 2 * GM_RING_BALANCED_ROWS, true, GM_RING_AUTO);
+    j.b = 1;
+    j.h = j.hk = 2;
+    assert_true(ring_is_zigzag(&j));
+    ring_check(&j, true);
+    j.s = j.t = 2 * GM_RING_BALANCED_ROWS - 2;
+    assert_true(!ring_is_zigzag(&j));
+    ring_check(&j, true);
+}
+
+/* ---- on meta ---- */
+
+static size_t pretend(ring_job *j, int rank)
+{
+    gm_rank  *r = NULL;
+    gm_value *in[5] = {NULL}, *o = NULL;
+    size_t    before, peak;
+    OK(gm_rank_new(&r));
+    OK(gm_rank_pretend(r, rank, gm_mesh_size(&j->mesh)));
+    OK(gm_rank_set_mesh(r, &j->mesh));
+    OK(gm_rank_open_device(r, "meta", 1));
+    for (int i = 0; i < 3; i++) in[i] = ring_operand(r, j, i, true);
+    before = gm_pool_stats(r->device->pool).live;
+    gm_pool_reset_peak(r->device->pool);
+    ring_run(r, j, in, &o);
+    peak = gm_pool_stats(r->device->pool).peak - before;
+    for (int i = 0; i < 3; i++) gm_value_release(in[i]);
+    gm_value_release(o);
+    gm_rank_free(r);
+    return peak;
+}
+
+/* Zigzag: all ranks compute as many pairs of query and key, but for one pair of chunks; contiguous: the last one has
+ * 2 - 1/p times the mean. The sum is the same, and zigzag sends more. */
+void gm_test_ring_balance(void **state)
+{
+    (void)state;
+    for (int ranks = 2; ranks <= 64; ranks *= 2) {
+        uint64_t sent[2] = {0, 0};
+        for (int kind = 0; kind < 2; kind++) {
+            ring_job j = ring_of(ranks, 512, true, kind ? GM_RING_ZIGZAG : GM_RING_CONTIGUOUS);
+            double   most = 0, least = INFINITY, all = 0, pair = 4.0 * (double)(j.b * j.h * j.d), chunk = 256.0 / ranks;
+            for (int rank = 0; rank < ranks; rank++) {
+                pretend(&j, rank);
+                most = fmax(most, j.flops[rank] / pair);
+                least = fmin(least, j.flops[rank] / pair);
+                all += j.flops[rank] / pair;
+                sent[kind] += j.sent[0][rank] + j.sent[1][rank];
+            }
+            ring_counts(&j, true);
+            assert_true(all == 512.0 * 513 / 2);
+            if (kind) assert_true(most - least <= chunk * chunk);
+            else assert_true(most / all * ranks > 1.9 - 1.0 / ranks);
+        }
+        assert_true(sent[1] > sent[0]);
+    }
+}
+
+/* A rank's memory is that of a number of blocks that does not grow with the ranks: nothing has the whole length. Of
+ * blocks of S rows, b S h d elements each, forward and backward hold at most, at once: keys and values (3 pairs), their
+ * gradients (5 pairs and the results), queries, results and their gradients as they lie and as they are worked on. */
+void gm_test_ring_memory(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 3; kind++)
+        for (int ranks = 4; ranks <= 64; ranks *= 4) {
+            ring_job j = ring_of(ranks, 64 * ranks, kind > 0, kind == 2 ? GM_RING_ZIGZAG : GM_RING_CONTIGUOUS);
+            size_t   block = (size_t)(j.b * 64 * j.h * j.d) * 8;
+            for (int rank = 0; rank < ranks; rank += ranks / 4 + 1) {
+                size_t peak = pretend(&j, rank);
+                if (peak > 31 * block)
+                    fail_msg("rank %d of %d holds %g blocks", rank, ranks, (double)peak / (double)block);
+            }
+        }
+}
+
+/* ---- what is refused, what is plain ---- */
+
+static void refusals(gm_rank *r, void *context)
+{
+    ring_job  j = *(ring_job *)context; /* the ranks share the other */
+    gm_attrs  a = ring_attrs(&j);
+    gm_value *q = ring_operand(r, &j, OF_Q, true), *k = ring_operand(r, &j, OF_K, true),
+             *whole = ring_operand(r, &j, OF_V, false), *o = NULL;
+    FAILS(GM_ESHAPE, "the sequences of queries, keys and values are cut in different ways",
+          gm_ring_attention(r, q, k, whole, NULL, &a, GM_RING_AUTO, &o));
+    gm_value_release(k);
+    j.t = 11;
+    k = ring_operand(r, &j, OF_K, true);
+    a.causal = true;
+    FAILS(GM_ESHAPE, "needs as many keys as queries", gm_ring_attention(r, q, k, k, NULL, &a, GM_RING_AUTO, &o));
+    q->layout.partial = 2;
+    a.causal = false;
+    FAILS(GM_ESHAPE, "still a sum over ranks", gm_ring_attention(r, q, k, k, NULL, &a, GM_RING_AUTO, &o));
+    gm_value_release(q);
+    gm_value_release(k);
+    gm_value_release(whole);
+}
+
+static void plain(gm_rank *r, void *context)
+{
+    ring_job *j = context;
+    gm_attrs  a = ring_attrs(j);
+    gm_value *q = ring_operand(r, j, OF_Q, false), *k = ring_operand(r, j, OF_K, false), *o = NULL, *want[2];
+    gm_comm_reset_traffic(r->comm);
+    OK(gm_ring_attention(r, q, k, k, NULL, &a, GM_RING_ZIGZAG, &o));
+    assert_int_equal(ring_bytes(r->comm), 0);
+    OK(gm_apply(r, GM_OP_attention, 4, (gm_value *[]){q, k, k, NULL}, &a, 2, NULL, want));
+    assert_memory_equal(gm_tensor_data(o->local), gm_tensor_data(want[0]->local),
+                        (size_t)gm_tensor_numel(o->local) * sizeof(double));
+    gm_value_release(q);
+    gm_value_release(k);
+    gm_value_release(o);
+    gm_value_release(want[0]);
+    gm_value_release(want[1]);
+}
+
+void gm_test_ring_refuses(void **state)
+{
+    ring_job j = ring_of(2, 10, false, GM_RING_AUTO);
+    (void)state;
+    j.mesh = mesh_of("sequence", 2, "tensor", 2, "", 1);
+    run_ranks(&j.mesh, plain, &j);
+    run_ranks(&j.mesh, refusals,
+              &(ring_job){
+                  .mesh = j.mesh, .rows = j.rows, .b = 2, .s = 10, .t = 10, .h = 4, .hk = 4, .d = 3, .dtype = GM_F64});
+}
