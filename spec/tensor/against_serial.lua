@@ -82,7 +82,7 @@ local function run(case, layout)
   local inputs = {}
   for i, make in ipairs(case.inputs) do
     inputs[i] = layout and make(i):redistribute(layout):detach() or make(i)
-    if is_float(inputs[i]) and not case.fixed_inputs then inputs[i]:requires_grad(true) end
+    if is_float(inputs[i]) then inputs[i]:requires_grad(true) end
   end
   local forward = case.forward or function(m, ...) return m(...) end
   local results = { forward(model, unpack(inputs)) }
@@ -131,7 +131,7 @@ local function compare(case, what, got, want, tolerance, least)
 end
 
 local function judge(case, got, want)
-  local tolerance = case.tolerance or against.tolerance[gm.default_dtype()]
+  local tolerance = (case.tolerance or against.tolerance)[gm.default_dtype()]
   assert.same(want.names, got.names)
   for _, name in ipairs(want.names) do assert.same(want.parameters[name], got.parameters[name]) end
   assert.equal(#want.results, #got.results)
@@ -148,7 +148,7 @@ end
 
 --- given: a table `parallel`. case: build() -> layer; inputs: list of against.values and against.places;
 -- forward(layer, inputs...) -> results (default: calls it); evaluate, exact (results are equal bits), zero (set of
--- "input 1" and names of parameters whose gradient is zero in theory), fixed_inputs (no gradient is asked for).
+-- "input 1" and names of parameters whose gradient is zero in theory), tolerance (by dtype).
 function against.agree(given, case)
   gm.scope(function()
     against.install {} -- every rank has all of everything

@@ -16,12 +16,13 @@ local B, WIDTH, ROWS = 5, 10, 13
 local function of_stream(layer, ...) return layer(stream.to((...)), select(2, ...)) end
 
 local Tied = nn.class("TiedForSpec", nil, false)
-Tied.options = { limit = { type = "integer" }, bias = { type = "boolean", default = true } }
+Tied.options = { rows = { type = "integer", default = ROWS }, limit = { type = "integer", optional = true },
+                 bias = { type = "boolean", default = true } }
 
 function Tied:build(opt)
-  self.table = nn.Embedding { count = ROWS, width = WIDTH, padding_index = 3, vocab_parallel_limit = opt.limit }
+  self.table = nn.Embedding { count = opt.rows, width = WIDTH, padding_index = 3, vocab_parallel_limit = opt.limit }
   self.norm = nn.LayerNorm(WIDTH)
-  self.head = nn.Classifier { inputs = WIDTH, classes = ROWS, weight = self.table, bias = opt.bias }
+  self.head = nn.Classifier { inputs = WIDTH, classes = opt.rows, weight = self.table, bias = opt.bias }
 end
 
 function Tied:forward(ids) return self.head(self.norm(self.table(ids))) end
@@ -90,6 +91,14 @@ local function norms(add, length)
   add { name = "RMSNorm", build = function() return nn.RMSNorm(WIDTH) end, inputs = { values(B, WIDTH) } }
 end
 
+-- Rows of mean 1e4 and variance 1: the mean of the squares less the square of the mean would have no digits left. A
+-- mean of 1e4 is rounded by 5e-4 in f32, which the result keeps, and by 1e-12 in f64.
+local function far_norm(add, length)
+  add { name = "LayerNorm far from zero", build = function() return nn.LayerNorm(WIDTH) end,
+        inputs = { values(B, length, WIDTH) }, tolerance = { f32 = 1e-3, f64 = 1e-11 },
+        forward = function(layer, x) return layer(x * 3 ^ 0.5 + 1e4):detach() end }
+end
+
 local function tables(add, length)
   for _, limit in ipairs { ROWS, ROWS - 1 } do
     local kind = limit < ROWS and "VocabParallelEmbedding" or "Embedding"
@@ -107,6 +116,8 @@ local function tables(add, length)
             inputs = { places({ B, length }, ROWS) } }
     end
   end
+  add { name = "tied table of 5027 rows", build = function() return Tied { rows = 5027 } end,
+        inputs = { places({ 2, 3 }, 5027) } }
   add { name = "PositionEmbedding", build = function() return nn.PositionEmbedding(length + 2, WIDTH) end,
         inputs = { values(B, length, WIDTH) }, forward = of_stream }
   for _, with in ipairs { true, false } do
@@ -173,6 +184,8 @@ local function blocks(add, parts, length)
   local all = { dropout = 0.1, attention_dropout = 0.1, drop_path = 0.2, causal = true }
   block("block", all)
   block("block after Llama", { norm = "RMSNorm", bias = false, activation = "silu", kv_heads = parts, causal = true })
+  add { name = "block in evaluation", build = function() return nn.TransformerBlock(all) end, inputs = { x },
+        evaluate = true }
   block("block of BERT", { post_norm = true, mlp_ratio = 1.5, dropout = 0.1 }, true)
   add { name = "two blocks and a norm", build = function() return Stack { block = all } end, inputs = { x } }
 end
@@ -182,6 +195,7 @@ return function(parts, length)
   local function add(case) list[#list + 1] = case end
   linears(add, length)
   norms(add, length)
+  far_norm(add, length)
   tables(add, length)
   classifiers(add, length)
   drops(add, length)

@@ -40,7 +40,7 @@ local meshes = ({
     { "3d, what is gathered is kept", { tensor = tensor("3d", 8, { keep_gathered = true }) }, 2, 5, true },
   },
   [9] = { { "2d", { tensor = tensor("2d", 9) }, 3, 4 } },
-  [12] = { { "2.5d", { tensor = tensor("2.5d", 12, { depth = 3 }) }, 2, 4 } },
+  [12] = { { "2.5d", { tensor = tensor("2.5d", 12, { depth = 3 }) }, 2, 4, true } },
   [27] = { { "3d", { tensor = tensor("3d", 27) }, 3, 4 } },
 })[core.world()]
 

@@ -157,6 +157,16 @@ describe("placements", function()
     end)
   end
 
+  it("have explicit names in every mode", function()
+    for _, suffix in ipairs { "1D", "2D", "2p5D", "3D" } do
+      for _, name in ipairs { "Linear", "LayerNorm", "RMSNorm", "Embedding", "VocabParallelEmbedding",
+        "PositionEmbedding", "PatchEmbedding", "Classifier", "VocabParallelClassifier", "CrossEntropyLoss",
+        "VocabParallelCrossEntropyLoss", "Dropout", "Accuracy", "MultiHeadAttention", "MLP", "TransformerBlock" } do
+        assert.equal(name .. suffix, nn[name .. suffix].name)
+      end
+    end
+  end)
+
   if core.world() == 4 then
     it("of 2.5D with depth 1 give the bits of 2D", function()
       local before = gm.default_dtype()

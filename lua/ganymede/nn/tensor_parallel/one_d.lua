@@ -52,6 +52,7 @@ add(LayerNorm, nil, { forward = stream.forward(LayerNorm) })
 add(RMSNorm, nil, { forward = stream.forward(RMSNorm) })
 add(PatchEmbedding)
 add(Dropout)
+add(embedding.PositionEmbedding)
 
 -- ---------------------------------------------------------------- tables
 
