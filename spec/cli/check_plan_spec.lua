@@ -92,16 +92,17 @@ describe("ganymede check", function()
 
   it("finds the longest sequence, and says why a mode cannot be had", function()
     home = support.home(gpt)
-    local found = document("-n", "8", "--largest", "sequence", "--limit-memory", "1536K", "--mode", "1d,2.5d")
+    local found = document("-n", "8", "--largest", "sequence", "--limit-memory", "1536K", "--mode", "1d,ring,ulysses")
     assert.matches("4 heads cannot be shared out over 8 ranks", found.modes[1].why, 1, true)
     assert.is_nil(found.modes[1].largest)
-    local row = found.modes[2]
-    local function sets(n)
-      return peak(8, "--set", 'parallel={ tensor = { size = 8, mode = "2.5d", depth = 2 } }', "--set",
+    assert.matches("4 key heads cannot be shared out over 8", found.modes[3].why, 1, true)
+    local ring = found.modes[2] -- more ranks than heads
+    local function held(n)
+      return peak(8, "--set", 'parallel={ sequence = { size = 8, mode = "ring" } }', "--set",
         "model.sequence_length=" .. n, "--set", "data.train.sequence_length=" .. n)
     end
-    assert.same({ row.peak_bytes, row.next_peak_bytes }, { sets(row.largest), sets(row.largest + 1) })
-    assert.is_true(row.peak_bytes <= found.limit and found.limit < row.next_peak_bytes)
+    assert.same({ ring.peak_bytes, ring.next_peak_bytes }, { held(ring.largest), held(ring.largest + 1) })
+    assert.is_true(ring.largest > 16 and ring.peak_bytes <= found.limit and found.limit < ring.next_peak_bytes)
   end)
 
   it("stops at the samples that there are, and says so", function()

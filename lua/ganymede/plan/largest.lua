@@ -1,6 +1,6 @@
 --- check --largest batch|sequence --limit-memory BYTES: how much fits on N ranks, in each mode of sharing the work.
 --
---     2d              112    15.9 GiB  { tensor = { mode = "2d", size = 16 } }        next 113: 16.1 GiB
+--     2d              112    15.9 GiB  { tensor = { mode = "2d", size = 16 } }, 113: 16.1 GiB
 --
 -- For every mode that N ranks can form, the largest data.batch_size, or model.sequence_length (with the
 -- sequence_length of the datasets), whose rehearsed peak on rank 0 is at most the limit: by doubling until it does not
@@ -148,11 +148,24 @@ end
 
 local function in_one_line(given) return (literal.show(given):gsub(",?%s*\n%s*", " ")) end
 
+-- A text in lines of at most 112 characters, indented.
+local function print_wrapped(text)
+  local line = ""
+  for word in text:gmatch "%S+" do
+    if #line + #word > 111 then
+      print("      " .. line)
+      line = ""
+    end
+    line = line == "" and word or line .. " " .. word
+  end
+  print("      " .. line)
+end
+
 local function print_row(row)
-  local limit = row.why and ("%d: %s"):format(row.next, row.why:match "^[^\n]*")
-    or row.next and ("%d: %s"):format(row.next, machine.bytes(row.next_peak_bytes)) or "the search ends here"
-  print(("  %-8s %10s  %10s  %-56s  next %s"):format(row.mode, row.largest or "none",
-    row.largest and machine.bytes(row.peak_bytes) or "-", in_one_line(row.parallel), limit))
+  local after = row.next_peak_bytes and (", %d: %s"):format(row.next, machine.bytes(row.next_peak_bytes)) or ""
+  print(("  %-8s %10s  %10s  %s%s"):format(row.mode, row.largest or "none",
+    row.largest and machine.bytes(row.peak_bytes) or "-", in_one_line(row.parallel), after))
+  if row.why then print_wrapped(("%d: %s"):format(row.next, row.why:match "^[^\n]*")) end
   io.stdout:flush()
 end
 
