@@ -3,6 +3,8 @@
 --
 --     ./ganymede run recipes/gpt_text.lua
 --     ./ganymede run recipes/gpt_text.lua --set data.train.path=my.txt --set data.test.path=my.txt
+--     ./ganymede run recipes/gpt_text.lua -n 4 --set parallel.tensor.size=4 --set parallel.tensor.mode=2d
+--     ./ganymede run recipes/gpt_text.lua -n 4 --set parallel.sequence=4                ring attention
 --
 -- Expect: test loss 2.09 nats a byte, 0.45 of the bytes right; 45 seconds of one core with AVX-512. The first 300
 -- steps learn which byte follows which (loss 2.4), then words begin. The text is small: training much longer

@@ -3,6 +3,7 @@
 --     ./ganymede run recipes/vit_fashion_mnist.lua
 --     ./ganymede run recipes/vit_fashion_mnist.lua --set model.depth=6 --set epochs=8
 --     ./ganymede run recipes/vit_fashion_mnist.lua --resume auto        after an interruption
+--     ./ganymede run recipes/vit_fashion_mnist.lua -n 4 --set parallel.tensor.size=4 --set parallel.tensor.mode=2d
 --
 -- Expect: test accuracy 0.87 (0.82 and 0.86 after the first two epochs); 65 seconds of one core with AVX-512.
 -- With epochs = 4 it is 0.88. An image is 16 patches of 7 x 7 pixels: patches of 4 x 4 cost three times as much.

@@ -1,0 +1,129 @@
+--- One source for all modes: GPT, BERT, ViT and MLP have, in every tensor and sequence mode that four ranks allow, the
+-- loss and the gradients of one rank. Batches of 3 and sequences of 7 (tokens) or 5 (patches and class token) divide by
+-- no axis; dropout is on everywhere; tables are looked up whole (37 rows) and vocabulary-parallel (2051).
+-- ranks: 4
+local core = require "ganymede.core"
+local gm = require "ganymede"
+local models = require "ganymede.models"
+local numeric = require "spec.support.numeric"
+
+-- (b, ...) of values i -> fn(i), i from 0
+local function integers(shape, fn)
+  local list, n = {}, 1
+  for _, size in ipairs(shape) do n = n * size end
+  for i = 1, n do list[i] = fn(i - 1) end
+  return gm.tensor(list, { dtype = "i64", shape = shape })
+end
+
+local function tokens(vocabulary, salt)
+  return integers({ 3, 7 }, function(i) return (7 * i * i + salt) % vocabulary end)
+end
+
+-- Sequences of 7, 5 and 3 tokens: tokens, segments, key mask
+local function pairs_of_texts(vocabulary)
+  return integers({ 3, 3, 7 }, function(i)
+    local sample, row, k = math.floor(i / 21), math.floor(i / 7) % 3, i % 7
+    local length = 7 - 2 * sample
+    if k >= length then return 0 end
+    return ({ (5 * k * k + 11 * sample) % vocabulary, k >= length / 2 and 1 or 0, 1 })[row + 1]
+  end)
+end
+
+local function hidden_tokens(vocabulary)
+  return integers({ 3, 8 }, function(i)
+    local sample, k = math.floor(i / 8), i % 8
+    if k == 7 then return sample % 2 end
+    return (k + sample) % 3 == 0 and (13 * k + sample) % vocabulary or -100
+  end)
+end
+
+local function gpt(vocabulary)
+  return models.GPT { vocabulary = vocabulary, sequence_length = 9, width = 16, depth = 2, heads = 4, std = 0.3,
+                      dropout = 0.1, attention_dropout = 0.2 },
+    tokens(vocabulary, 1), tokens(vocabulary, 5), gm.nn.CrossEntropyLoss {}
+end
+
+local function bert(vocabulary)
+  return models.BERT { vocabulary = vocabulary, sequence_length = 9, width = 16, depth = 2, heads = 4, std = 0.3,
+                       dropout = 0.1, attention_dropout = 0.2 },
+    pairs_of_texts(vocabulary), hidden_tokens(vocabulary), gm.nn.BERTLoss {}
+end
+
+local function vit(pool)
+  return models.VisionTransformer { image_size = 8, patch_size = 4, channels = 2, classes = 6, width = 16, depth = 2,
+                                    heads = 4, pool = pool, dropout = 0.1, drop_path = 0.3 },
+    gm.normal({ 3, 2, 8, 8 }, { seed = 4 }), integers({ 3 }, function(i) return 2 * i end), gm.nn.CrossEntropyLoss {}
+end
+
+local function mlp(hidden)
+  return models.MLP { inputs = 18, hidden = hidden, classes = 6, dropout = 0.1 },
+    gm.normal({ 3, 2, 3, 3 }, { seed = 4 }), integers({ 3 }, function(i) return 2 * i end), gm.nn.CrossEntropyLoss {}
+end
+
+local cases = {
+  { "GPT", gpt, 37 }, { "GPT, vocabulary-parallel", gpt, 2051 }, { "BERT", bert, 37 },
+  { "BERT, vocabulary-parallel", bert, 2051 }, { "ViT, class token", vit, "cls" }, { "ViT, mean", vit, "mean" },
+  { "MLP, two hidden layers", mlp, { 16, 24 } }, { "MLP, three hidden layers", mlp, { 16, 24, 10 } },
+}
+
+-- name, parallel, and whether it cuts parameters (2.5D of depth 4 has a grid of one rank: it copies them)
+local modes = {
+  { "1d", { tensor = { size = 4, mode = "1d" } }, true },
+  { "1d with sequences cut between blocks", { tensor = { size = 4, mode = "1d", sequence = true } }, true },
+  { "2d", { tensor = { size = 4, mode = "2d" } }, true },
+  { "2.5d", { tensor = { size = 4, mode = "2.5d", depth = 4 } }, false },
+  { "ring", { sequence = { size = 4, mode = "ring" } }, false },
+  { "ulysses", { sequence = { size = 4, mode = "ulysses" } }, false },
+  { "ring and 1d", { sequence = 2, tensor = { size = 2, mode = "1d" } }, true },
+}
+
+-- Loss, and list of { name, gradient as numbers }
+local function measure(case, parallel)
+  gm.context.load_config { parallel = parallel }
+  core.set_seed(7)
+  core.set_rng_step(3)
+  core.begin_step()
+  return gm.scope(function()
+    local model, x, y, criterion = case[2](case[3])
+    core.set_batch(0, x:size(1))
+    local loss = criterion(model(x), y)
+    loss:backward()
+    local gradients, cut = {}, 0
+    for i, p in ipairs(model:named_parameters()) do
+      gradients[i] = { p.name, numeric.flat(core.gather(p.tensor:grad())) }
+      if p.tensor:local_tensor():numel() < p.tensor:numel() then cut = cut + 1 end
+    end
+    return { loss = loss:item(), gradients = gradients, cut = cut }
+  end)
+end
+
+describe("on four ranks", function()
+  local before
+  before_each(function()
+    before = gm.default_dtype()
+    gm.set_default_dtype "f64"
+  end)
+  after_each(function()
+    gm.set_default_dtype(before)
+    gm.context.load_config {}
+  end)
+
+  for _, case in ipairs(cases) do
+    it(case[1] .. " is in every mode what it is on one", function()
+      local serial = measure(case, { data = 4 }) -- every rank is given everything
+      assert.equal(0, serial.cut)
+      for _, mode in ipairs(modes) do
+        local got = measure(case, mode[2])
+        assert.equal(mode[3], got.cut > 0, mode[1])
+        assert.near(serial.loss, got.loss, 1e-12 * serial.loss, mode[1])
+        for i, want in ipairs(serial.gradients) do
+          assert.equal(want[1], got.gradients[i][1])
+          local largest = 0
+          for _, v in ipairs(want[2]) do largest = math.max(largest, math.abs(v)) end
+          assert.is_true(largest >= 1e-3, want[1])
+          assert.is_true(numeric.relative_error(got.gradients[i][2], want[2]) <= 1e-12, mode[1] .. ": " .. want[1])
+        end
+      end
+    end)
+  end
+end)
