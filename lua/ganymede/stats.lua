@@ -91,6 +91,18 @@ function stats.gather(run)
   end
 end
 
+--- What this rank held and sent, in a line for the end of a run: the figures that `check` gives before. rank: what
+-- stats.rank gave; steps: how many it was.
+function stats.summary(rank, steps)
+  local bytes, sent = require("ganymede.machine").bytes, 0
+  for _, e in ipairs(rank.comm) do
+    if e.phase == "forward" or e.phase == "backward" or e.phase == "update" then sent = sent + e.bytes_logical end
+  end
+  local said = ("rank %d held %s of parameters, %s of gradients, %s of optimizer state, %s at most"):format(rank.rank,
+    bytes(rank.parameter_bytes), bytes(rank.gradient_bytes), bytes(rank.optimizer_bytes), bytes(rank.peak_bytes))
+  return core.world() == 1 and said or ("%s, and sent %s a step"):format(said, bytes(sent / math.max(1, steps)))
+end
+
 local function mesh()
   local sizes = {}
   for _, axis in ipairs(core.mesh()) do sizes[axis.name] = axis.size end

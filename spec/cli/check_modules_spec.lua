@@ -1,5 +1,6 @@
 --- `ganymede check -n N`: accounts by module that can be worked out by hand, peers, and that a run counts the same.
 -- q = 2 ranks a side here, 4 bytes an element; formulas of every mode: spec/tensor/volume_spec.lua.
+local shown = require("ganymede.machine").bytes
 local json = require "ganymede.json"
 local support = require "spec.cli.support"
 local shell = support.shell
@@ -144,8 +145,11 @@ describe("ganymede check -n, by module", function()
       assert.equal(0, result.code, result.err)
       local run = support.json(home .. "/s.json")
       assert.equal(steps, run.steps)
-      for rank = 0, ranks - 1 do
-        local found, real = document(ranks, rank, parallel), run.ranks[rank + 1]
+      local first = document(ranks, 0, parallel)
+      assert.matches(("rank 0 held %s of parameters"):format(shown(first.totals.parameter_bytes)), result.err, 1, true)
+      assert.matches(("and sent %s a step"):format(shown(sum(first.sent))), result.err, 1, true)
+      for rank = 0, ranks - 1, ranks > 4 and 5 or 1 do
+        local found, real = rank == 0 and first or document(ranks, rank, parallel), run.ranks[rank + 1]
         for _, key in ipairs { "parameter_bytes", "gradient_bytes", "optimizer_bytes" } do
           assert.is_true(real[key] > 0)
           assert.equal(real[key], found.totals[key], key)

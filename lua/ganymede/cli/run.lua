@@ -120,6 +120,7 @@ local function train(args, source, given, about)
   local function still_building() return about.run.loss == nil end -- gm.fit adds it when everything is built
   failure.protect(context.close, session.blaming_recipe, source.path, still_building, require("ganymede").fit, settings,
     context)
+  if core.rank() == 0 then log.info("%s", require("ganymede.stats").summary(about.run.rank, #about.run.loss)) end
 end
 
 -- Flags that only a table, or gm.launch, can take up.

@@ -19,21 +19,24 @@ local MOST = 2 ^ 24 -- of a batch or a sequence: where a search gives up
 
 -- ---------------------------------------------------------------- modes
 
--- Ways to share the work of N ranks, by name; each a table `parallel`. 2.5d comes once for each depth above 1.
+-- Ways to share the work of N ranks, by name; each a table `parallel`. megatron is 1d with its sequence mode; 2.5d
+-- comes once for each depth above 1.
 local function candidates(n)
   local list = {}
   local function add(name, given)
     if parallel.resolve(given, n) then list[#list + 1] = { name = name, parallel = given } end
   end
   add("data", { data = n })
-  for _, mode in ipairs { "1d", "2d" } do add(mode, { tensor = { size = n, mode = mode } }) end
+  add("1d", { tensor = { size = n, mode = "1d" } })
+  add("megatron", { tensor = { size = n, mode = "1d", sequence = true } })
+  add("2d", { tensor = { size = n, mode = "2d" } })
   for depth = 2, n - 1 do add("2.5d", { tensor = { size = n, mode = "2.5d", depth = depth } }) end
   add("3d", { tensor = { size = n, mode = "3d" } })
   for _, mode in ipairs { "ring", "ulysses" } do add(mode, { sequence = { size = n, mode = mode } }) end
   return list
 end
 
-local names = { "data", "1d", "2d", "2.5d", "3d", "ring", "ulysses" }
+local names = { "data", "1d", "megatron", "2d", "2.5d", "3d", "ring", "ulysses" }
 
 local function chosen(n, wanted)
   local all = candidates(n)
