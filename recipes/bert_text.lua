@@ -1,5 +1,5 @@
 -- bert_text.lua - a small BERT that learns the bytes of texts: seven licenses that every Debian has (package
--- base-files, /usr/share/common-licenses). It fills in hidden bytes and tells whether the second half follows the first.
+-- base-files, /usr/share/common-licenses). It fills in hidden bytes and says whether the second half follows the first.
 --
 --     ./ganymede run recipes/bert_text.lua
 --     ./ganymede run recipes/bert_text.lua -n 4 --set parallel.tensor.size=4 --set parallel.tensor.mode=2d
