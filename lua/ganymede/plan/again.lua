@@ -24,7 +24,7 @@ local function words_of(given)
     for _, word in ipairs { ... } do words[#words + 1] = word end
   end
   for _, set in ipairs(given.set or {}) do add("--set", set) end
-  if given.seed then add("--seed", tostring(given.seed)) end
+  if given.seed then add("--seed", ("%d"):format(given.seed)) end
   if given.calls then add "--calls" end
   for i, word in ipairs(words) do words[i] = machine.quote(word) end
   return words

@@ -50,15 +50,19 @@ local function by_group(calls)
   local out = {}
   for _, call in ipairs(calls or {}) do
     if not call.text:find "^send " and not call.text:find "^receive " then
-      out[call.group] = out[call.group] or {}
-      table.insert(out[call.group], call)
+      local list = out[call.group] or { id = call.id }
+      out[call.group] = list
+      list[#list + 1] = call
     end
   end
   return out
 end
 
--- Can these two roles be members of one group along the named axes? They must lie alike on all other axes.
+-- Can these two roles be members of one group along the named axes? They must lie alike on all other axes. Of a group
+-- that a recipe made by itself the two ranks must be members.
 local function may_meet(a, b, group)
+  local x, y = a.groups[group], b.groups[group]
+  if x and y and x.id == y.id then return true end
   local inside = {}
   for _, name in ipairs(parallel.axis_names(group)) do inside[name] = true end
   for name, is in pairs(a.role) do
