@@ -54,6 +54,11 @@ static double flops_layer_norm(const gm_call *c) { return 8 * first_in(c); }
 static double flops_layer_norm_grad(const gm_call *c) { return 14 * first_in(c); }
 static double flops_rms_norm(const gm_call *c) { return 5 * first_in(c); }
 static double flops_rms_norm_grad(const gm_call *c) { return 10 * first_in(c); }
+/* steps of the two norms, which together cost what those do: with a mean it is layer norm */
+static double flops_norm_sums(const gm_call *c) { return (c->out[1] ? 4 : 2) * first_in(c); }
+static double flops_norm_apply(const gm_call *c) { return (c->in[3] ? 4 : 3) * first_in(c); }
+static double flops_norm_grad_sums(const gm_call *c) { return (c->in[3] ? 6 : 5) * first_in(c); }
+static double flops_norm_grad_apply(const gm_call *c) { return (c->in[4] ? 8 : 5) * first_in(c); }
 static double flops_softmax(const gm_call *c) { return 5 * first_in(c); }
 static double flops_softmax_grad(const gm_call *c) { return 4 * first_in(c); }
 static double flops_log_softmax(const gm_call *c) { return 5 * first_in(c); }

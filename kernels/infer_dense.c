@@ -119,6 +119,58 @@ static gm_status norm_grad(const gm_call *call, gm_spec *spec)
 gm_status gm_infer_layer_norm_grad(const gm_call *call, gm_spec *spec) { return norm_grad(call, spec); }
 gm_status gm_infer_rms_norm_grad(const gm_call *call, gm_spec *spec) { return norm_grad(call, spec); }
 
+/* mean, rstd, ...: one number a row */
+static gm_status expect_statistics(const gm_call *call, const gm_tensor *x, int first, const char *const *names)
+{
+    for (int i = first; i < call->n_in; i++)
+        GM_TRY(gm_expect_shape(call, names[i - first], call->in[i], x->ndim - 1, x->shape));
+    return GM_OK;
+}
+
+gm_status gm_infer_norm_sums(const gm_call *call, gm_spec *spec)
+{
+    const gm_tensor *x = call->in[0];
+    GM_TRY(expect_norm(call, x, NULL, NULL));
+    GM_TRY(gm_expect_like(call, "residual", call->in[1], x));
+    spec[0] = gm_spec_like(x);
+    spec[1] = spec[2] = gm_spec_leading(x);
+    return GM_OK;
+}
+
+gm_status gm_infer_norm_apply(const gm_call *call, gm_spec *spec)
+{
+    static const char *const names[] = {"mean", "rstd"};
+    const gm_tensor         *x = call->in[0];
+    GM_TRY(expect_norm(call, x, call->in[1], call->in[2]));
+    GM_TRY(expect_statistics(call, x, 3, names));
+    spec[0] = gm_spec_like(x);
+    return GM_OK;
+}
+
+gm_status gm_infer_norm_grad_sums(const gm_call *call, gm_spec *spec)
+{
+    static const char *const names[] = {"mean", "rstd"};
+    const gm_tensor         *x = call->in[1];
+    GM_TRY(expect_norm(call, x, call->in[2], NULL));
+    GM_TRY(gm_expect_like(call, "g", call->in[0], x));
+    GM_TRY(expect_statistics(call, x, 3, names));
+    spec[0] = spec[1] = gm_spec_of(x->dtype, 1, &x->shape[x->ndim - 1]);
+    spec[2] = spec[3] = gm_spec_leading(x);
+    return GM_OK;
+}
+
+gm_status gm_infer_norm_grad_apply(const gm_call *call, gm_spec *spec)
+{
+    static const char *const names[] = {"mean", "rstd", "mean_h", "mean_h_hat"};
+    const gm_tensor         *x = call->in[2];
+    GM_TRY(expect_norm(call, x, call->in[3], NULL));
+    GM_TRY(gm_expect_like(call, "g", call->in[0], x));
+    GM_TRY(gm_expect_like(call, "gsum", call->in[1], x));
+    GM_TRY(expect_statistics(call, x, 4, names));
+    spec[0] = gm_spec_like(x);
+    return GM_OK;
+}
+
 static gm_status along_dim(const gm_call *call, gm_spec *spec)
 {
     int dim;

@@ -92,8 +92,8 @@ const gm_spec *gm_backward_input(gm_backward *b, int i);
 const gm_layout *gm_backward_input_layout(gm_backward *b, int i, const int64_t **shape);
 const gm_layout *gm_backward_output_layout(gm_backward *b, int i, const int64_t **shape);
 /* Axes over which the gradients of the outputs are partial, all of them alike when a rule runs: each over those of
- * them that neither cut it nor make it partial. A rule whose input is cut by one of them has to sum its gradient over it
- * and to say so (gm_backward_set_partial); one that does not is found. */
+ * them that neither cut it nor make it partial. A rule whose input is cut by one of them has to sum its gradient over
+ * it and to say so (gm_backward_set_partial); one that does not is found. */
 uint32_t gm_backward_partial(gm_backward *b);
 /* What is given for input i from now on is partial over these axes, whatever gm_layout_gradient says: for rules
  * that communicate or change a layout. */

@@ -1,8 +1,9 @@
 /* redistribute_memory.c - plans that were found before: a model asks for the same few in every step, and a search among
  * three axes takes longer than many of the redistributions themselves.
  *
- * A small set-associative table of bounded size hangs on the rank; what is used least recently in its set makes room. A
- * plan is a function of its key and of the mesh, so a rank that forgets finds the same plan again as the others have. */
+ * A small set-associative table of bounded size hangs on the rank; what is used least recently in its set makes room.
+ * A plan is a function of its key and of the mesh, so a rank that forgets finds the same plan again as the others
+ * have. */
 #include <stdlib.h>
 #include <string.h>
 #include "redistribute.h"

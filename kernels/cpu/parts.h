@@ -5,6 +5,7 @@
 #include "elementwise.c"
 #include "random.c"
 #include "norm.c"
+#include "norm_steps.c" /* norms of rows of which there is a block here */
 #include "softmax.c"
 #include "loss.c" /* embedding and cross entropy */
 #include "reduce.c"

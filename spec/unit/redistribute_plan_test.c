@@ -283,7 +283,7 @@ static void expect_remembered(gm_rank *r, const gm_layout *from, const gm_layout
     }
 }
 
-/* More keys than there is room for, among them such that differ in one number only; and another mesh of as many ranks. */
+/* More keys than there is room for, some that differ in one number only; and another mesh of as many ranks. */
 void gm_test_redistribute_plan_memory(void **state)
 {
     static const int sizes[2][2] = {{2, 4}, {4, 2}};

@@ -1,10 +1,11 @@
 /* norm.c - layer norm (Ba et al. 2016) and RMS norm (Zhang and Sennrich 2019) of rows that are cut.
  *
- * Forward: the sum of a row is reduced over the axes that cut it, then the sum of squares around the mean: two passes,
- * since the difference of large sums would lose a small variance. Backward: with h the gradient of the normalised input
- * and hat that input, sum(h) and sum(h hat) are reduced as one. All that is sent is one or two numbers a row. The
- * padding of the last block counts nowhere, but must be finite. Passes go piece by piece over the rows, and the
- * normalised input is computed again rather than kept. */
+ * A rank works out mean and squares around it of its block of each row, in one pass; these are merged as Chan, Golub
+ * and LeVeque (1979) do, which loses nothing to a large mean: each of the ranks gets what all have of its share of the
+ * rows, merges them in double and gives the result to all, in the bytes of one all_reduce of two numbers a row. RMS
+ * norm has one number a row, summed. A second pass normalises. Backward: with h the gradient of the normalised input
+ * and hat that input, sum(h) and sum(h hat) are reduced as one between its two passes. The padding of the last block
+ * counts nowhere, but must be finite. The normalised input is computed again rather than kept. */
 #include "../../autograd/apply_blocks.h"
 #include "../redistribute.h"
 #include "rows.h"
@@ -12,75 +13,17 @@
 enum { X, RESIDUAL, W, B, N_IN };
 enum { SAVED_X, SAVED_W, SAVED_MEAN, SAVED_RSTD, N_SAVED };
 
-/* What the work of a piece needs: blocks (lines, room), numbers of the rows (lines, 1), parameters (room). NULL: there
- * is none, or it is not wanted; mean is NULL for RMS norm. */
-typedef struct norm_work {
-    gm_tensor *x, *mean, *rstd, *scale, *shift;
-    gm_tensor *y, *sum;                  /* forward: sum is that of the pass under way */
-    gm_tensor *g, *g_sum, *dx, *dw, *db; /* backward */
-    gm_tensor *sum_h, *sum_h_hat;        /* of h, and of h hat; then their means */
-} norm_work;
-
 /* NULL of NULL. */
-static gm_tensor *part(gm_rows *w, gm_tensor *t, int64_t from, int64_t n)
-{
-    return t ? gm_rows_part(w, t, from, n) : NULL;
-}
-
-/* Lines of x around their mean. */
-static gm_tensor *centered(gm_rows *w, const norm_work *t, int64_t from, int64_t n)
-{
-    gm_tensor *x = gm_rows_part(w, t->x, from, n);
-    return t->mean ? gm_rows_binary(w, GM_FN_sub, x, gm_rows_part(w, t->mean, from, n)) : x;
-}
+static gm_tensor *flat(gm_rows *w, gm_tensor *t) { return t ? gm_rows_flat(w, t) : NULL; }
+static gm_tensor *inside(gm_rows *w, gm_tensor *t) { return t ? gm_rows_inside(w, t) : NULL; }
 
 /* ---- backward ---- */
 
-static void add_to(gm_rows *w, gm_tensor *sum, gm_tensor *term)
+static gm_tensor *saved(gm_backward *b, gm_rows *w, int i)
 {
-    gm_attrs a = gm_attrs_default();
-    gm_rows_into(w, GM_OP_axpy, 1, &term, &a, 1, &sum);
-}
-
-/* dw += sum over rows of g hat, db += of g; sums of h = g scale and of h hat, a row each. */
-static void sum_gradients(gm_rows *w, void *context, int64_t from, int64_t n)
-{
-    const norm_work *t = context;
-    gm_tensor       *g = gm_rows_part(w, t->g, from, n);
-    gm_tensor       *hat = gm_rows_binary(w, GM_FN_mul, centered(w, t, from, n), gm_rows_part(w, t->rstd, from, n));
-    gm_tensor       *g_hat = gm_rows_binary(w, GM_FN_mul, g, hat);
-    if (t->dw) add_to(w, t->dw, gm_rows_sum(w, g_hat, 0, NULL));
-    if (t->db) add_to(w, t->db, gm_rows_sum(w, g, 0, NULL));
-    if (!t->dx) return;
-    gm_tensor *h_hat = t->scale ? gm_rows_binary(w, GM_FN_mul, g_hat, t->scale) : g_hat;
-    gm_rows_sum(w, h_hat, 1, gm_rows_part(w, t->sum_h_hat, from, n));
-    if (!t->sum_h) return;
-    gm_tensor *h = t->scale ? gm_rows_binary(w, GM_FN_mul, g, t->scale) : g;
-    gm_rows_sum(w, h, 1, gm_rows_part(w, t->sum_h, from, n));
-}
-
-/* dx = rstd (h - mean(h) - hat mean(h hat)) + gradient of the sum; RMS norm subtracts no mean, so it has no mean(h). */
-static void input_gradient(gm_rows *w, void *context, int64_t from, int64_t n)
-{
-    const norm_work *t = context;
-    gm_tensor       *g = gm_rows_part(w, t->g, from, n), *rstd = gm_rows_part(w, t->rstd, from, n);
-    gm_tensor       *dx = gm_rows_part(w, t->dx, from, n), *g_sum = part(w, t->g_sum, from, n);
-    gm_tensor       *h = t->scale ? gm_rows_binary(w, GM_FN_mul, g, t->scale) : g;
-    gm_tensor       *along = gm_rows_binary(w, GM_FN_mul, rstd, gm_rows_part(w, t->sum_h_hat, from, n));
-    along = gm_rows_binary(w, GM_FN_mul, centered(w, t, from, n), along);
-    h = gm_rows_binary(w, GM_FN_sub, h, along);
-    if (t->sum_h) h = gm_rows_binary(w, GM_FN_sub, h, gm_rows_part(w, t->sum_h, from, n));
-    h = gm_rows_binary_to(w, GM_FN_mul, h, rstd, g_sum ? NULL : dx);
-    if (g_sum) gm_rows_binary_to(w, GM_FN_add, h, g_sum, dx);
-}
-
-/* The means over whole rows of what sum_gradients has summed: one all_reduce. */
-static void mean_gradients(gm_rows *w, norm_work *t, gm_tensor *sums)
-{
-    gm_rows_reduce(w, 0, sums, GM_SUM);
-    gm_tensor *means = gm_rows_affine(w, sums, 1 / (double)w->n, 0);
-    t->sum_h_hat = gm_rows_of_stack(w, means, 0);
-    if (t->sum_h) t->sum_h = gm_rows_of_stack(w, means, 1);
+    gm_tensor *t = NULL;
+    gm_rows_check(w, gm_backward_saved(b, i, &t));
+    return t;
 }
 
 /* dx in the shape of the block, zero in the padding; new. */
@@ -95,11 +38,18 @@ static gm_tensor *finish_input(gm_backward *b, gm_rows *w, gm_tensor *dx)
     return clean;
 }
 
-static gm_tensor *saved(gm_backward *b, gm_rows *w, int i)
+/* dx = rstd (h - mean(h) - hat mean(h hat)) + gradient of the sum, from the sums of this rank's block; RMS norm
+ * subtracts no mean, so it has no mean(h). */
+static gm_tensor *input_gradient(gm_rows *w, gm_tensor *const *in, gm_tensor *g_sum, gm_tensor *sums, bool with_mean)
 {
-    gm_tensor *t = NULL;
-    gm_rows_check(w, gm_backward_saved(b, i, &t));
-    return t;
+    gm_attrs   a = gm_attrs_default();
+    gm_tensor *dx;
+    gm_rows_reduce(w, 0, sums, GM_SUM);
+    gm_tensor *means = gm_rows_affine(w, sums, 1 / (double)w->n, 0);
+    gm_tensor *h_hat = gm_rows_of_stack(w, means, 0), *h = with_mean ? gm_rows_of_stack(w, means, 1) : NULL;
+    gm_rows_run(w, GM_OP_norm_grad_apply, 8, (gm_tensor *[]){in[0], g_sum, in[1], in[2], in[3], in[4], h, h_hat}, &a, 1,
+                &dx);
+    return dx;
 }
 
 /* dx, dw and db as far as they are wanted; new. */
@@ -107,28 +57,24 @@ static gm_status gradients(gm_backward *b, gm_rows *w, gm_tensor *g, gm_tensor *
                            gm_tensor **db)
 {
     bool       wants_input = gm_backward_wants(b, X) || gm_backward_wants(b, RESIDUAL);
-    norm_work  t = {.mean = saved(b, w, SAVED_MEAN), .rstd = saved(b, w, SAVED_RSTD), .scale = saved(b, w, SAVED_W)};
-    gm_tensor *x = saved(b, w, SAVED_X), *sums = NULL;
-    t.x = gm_rows_flat(w, x);
-    t.g = gm_rows_flat(w, g);
-    if (g_sum && wants_input) t.g_sum = gm_rows_flat(w, g_sum);
+    gm_attrs   a = gm_attrs_default();
+    gm_tensor *x = saved(b, w, SAVED_X), *scale = saved(b, w, SAVED_W), *mean = saved(b, w, SAVED_MEAN);
+    gm_tensor *rstd = saved(b, w, SAVED_RSTD), *sums = NULL, *out[4] = {NULL};
     if (w->st != GM_OK) return gm_rows_end(w);
-    if (gm_backward_wants(b, W)) t.dw = gm_rows_full(w, g->dtype, 1, &w->room, 0);
-    if (gm_backward_wants(b, B)) t.db = gm_rows_full(w, g->dtype, 1, &w->room, 0);
+    gm_tensor *in[5] = {gm_rows_flat(w, g), gm_rows_flat(w, x), scale, mean, rstd};
+    g_sum = wants_input ? flat(w, g_sum) : NULL;
+    if (w->st != GM_OK) return gm_rows_end(w);
+    if (gm_backward_wants(b, W)) out[0] = gm_rows_new(w, g->dtype, 1, &w->room);
+    if (gm_backward_wants(b, B)) out[1] = gm_rows_new(w, g->dtype, 1, &w->room);
     if (wants_input) {
-        t.dx = gm_rows_new(w, g->dtype, 2, t.g->shape);
-        sums = gm_rows_new(w, g->dtype, 3, (int64_t[]){t.mean ? 2 : 1, t.g->shape[0], 1});
-        t.sum_h_hat = gm_rows_of_stack(w, sums, 0);
-        if (t.mean) t.sum_h = gm_rows_of_stack(w, sums, 1);
+        sums = gm_rows_new(w, g->dtype, 2, (int64_t[]){mean ? 2 : 1, in[0]->shape[0]});
+        out[3] = gm_rows_of_stack(w, sums, 0);
+        if (mean) out[2] = gm_rows_of_stack(w, sums, 1);
     }
-    gm_rows_pieces(w, t.g->shape[0], sum_gradients, &t);
-    if (wants_input) {
-        mean_gradients(w, &t, sums);
-        gm_rows_pieces(w, t.g->shape[0], input_gradient, &t);
-        *dx = finish_input(b, w, t.dx);
-    }
-    if (t.dw) *dw = gm_rows_keep(w, t.dw);
-    if (t.db) *db = gm_rows_keep(w, t.db);
+    gm_rows_into(w, GM_OP_norm_grad_sums, 5, in, &a, 4, out);
+    if (wants_input) *dx = finish_input(b, w, input_gradient(w, in, g_sum, sums, mean != NULL));
+    if (out[0]) *dw = gm_rows_keep(w, out[0]);
+    if (out[1]) *db = gm_rows_keep(w, out[1]);
     return gm_rows_end(w);
 }
 
@@ -156,47 +102,90 @@ static gm_status norm_rule(gm_backward *b)
 
 /* ---- forward ---- */
 
-static void sum_rows(gm_rows *w, void *context, int64_t from, int64_t n)
+/* How many elements of a row each rank of the group has, (p, 1). */
+static gm_tensor *counts_of(gm_rows *w, gm_group *g, const gm_layout *layout, const gm_value *x)
 {
-    const norm_work *t = context;
-    gm_rows_sum(w, gm_rows_inside(w, gm_rows_part(w, t->x, from, n)), 1, gm_rows_part(w, t->sum, from, n));
+    int        p = gm_group_size(g), dim = x->ndim - 1, at[GM_MAX_AXES];
+    int64_t    local[GM_MAX_DIMS], logical[GM_MAX_DIMS];
+    gm_box     box;
+    gm_tensor *t = gm_rows_new(w, GM_F64, 2, (int64_t[]){p, 1});
+    if (w->st != GM_OK || !gm_tensor_data(t)) return t;
+    for (int i = 0; i < p; i++) {
+        gm_mesh_coordinates(&w->rank->mesh, gm_group_member(g, i), at);
+        gm_layout_block(&w->rank->mesh, layout, at, x->ndim, x->shape, &box, local, logical);
+        gm_store(GM_F64, gm_tensor_data(t), i, (double)logical[dim]);
+    }
+    return t;
 }
 
-static void sum_squares(gm_rows *w, void *context, int64_t from, int64_t n)
+/* parts (p, 2, s): mean and squares around it of each rank's block of s rows; counts (p, 1) -> mean and rstd of the
+ * rows, (2, s), in the dtype of the parts. */
+static gm_tensor *merge(gm_rows *w, gm_tensor *parts, gm_tensor *counts, double eps)
 {
-    const norm_work *t = context;
-    gm_tensor       *squares = gm_rows_unary(w, GM_FN_square, gm_rows_inside(w, centered(w, t, from, n)));
-    gm_rows_sum(w, squares, 1, gm_rows_part(w, t->sum, from, n));
-}
-
-/* y = (x - mean) rstd scale + shift */
-static void normalise(gm_rows *w, void *context, int64_t from, int64_t n)
-{
-    const norm_work *t = context;
-    gm_tensor       *to = gm_rows_part(w, t->y, from, n), *rstd = gm_rows_part(w, t->rstd, from, n);
-    gm_tensor *y = gm_rows_binary_to(w, GM_FN_mul, centered(w, t, from, n), rstd, t->scale || t->shift ? NULL : to);
-    if (t->scale) y = gm_rows_binary_to(w, GM_FN_mul, y, t->scale, t->shift ? NULL : to);
-    if (t->shift) gm_rows_binary_to(w, GM_FN_add, y, t->shift, to);
-}
-
-/* The mean over whole rows of what `step` sums up in pieces, (lines, 1). */
-static gm_tensor *mean_of(gm_rows *w, norm_work *t, void (*step)(gm_rows *, void *, int64_t, int64_t), double plus)
-{
+    gm_attrs   as = gm_attrs_default();
+    gm_tensor *wide = gm_rows_cast(w, parts, GM_F64), *means = gm_rows_select(w, wide, 1, 0);
+    gm_tensor *squares = gm_rows_select(w, wide, 1, 1), *share = gm_rows_affine(w, counts, 1 / (double)w->n, 0);
+    gm_tensor *mean = gm_rows_sum(w, gm_rows_binary(w, GM_FN_mul, means, share), 0, NULL);
+    gm_tensor *off = gm_rows_unary(w, GM_FN_square, gm_rows_binary(w, GM_FN_sub, means, mean));
+    off = gm_rows_binary(w, GM_FN_add, squares, gm_rows_binary(w, GM_FN_mul, off, counts));
+    gm_tensor *variance = gm_rows_affine(w, gm_rows_sum(w, off, 0, NULL), 1 / (double)w->n, eps);
+    gm_tensor *rstd = gm_rows_unary(w, GM_FN_rsqrt, variance);
     if (w->st != GM_OK) return NULL;
-    t->sum = gm_rows_new(w, t->x->dtype, 2, (int64_t[]){t->x->shape[0], 1});
-    gm_rows_pieces(w, t->x->shape[0], step, t);
-    gm_rows_reduce(w, 0, t->sum, GM_SUM);
-    return gm_rows_affine(w, t->sum, 1 / (double)w->n, plus);
+    gm_tensor *both = gm_rows_new(w, parts->dtype, 2, (int64_t[]){2, parts->shape[2]});
+    gm_tensor *to[2] = {gm_rows_select(w, both, 0, 0), gm_rows_select(w, both, 0, 1)};
+    as.dtype = parts->dtype;
+    gm_rows_into(w, GM_OP_copy, 1, &mean, &as, 1, &to[0]);
+    gm_rows_into(w, GM_OP_copy, 1, &rstd, &as, 1, &to[1]);
+    return both;
 }
 
-/* Output and statistics of t->x. */
-static void run_forward(gm_rows *w, norm_work *t, bool subtract_mean, double eps)
+/* mean and squares of all blocks here, (2, rows), rows a multiple of p -> mean and rstd of whole rows, likewise. */
+static gm_tensor *merge_over_ranks(gm_rows *w, gm_tensor *here, const gm_layout *layout, const gm_value *x, double eps)
 {
-    if (subtract_mean) t->mean = mean_of(w, t, sum_rows, 0);
-    t->rstd = gm_rows_unary(w, GM_FN_rsqrt, mean_of(w, t, sum_squares, eps));
+    gm_group *g = gm_rows_group(w, 0);
+    if (w->st != GM_OK || !here->shape[1]) return here;
+    int64_t    p = gm_group_size(g), each = here->shape[1] / p;
+    gm_tensor *parts = gm_rows_new(w, here->dtype, 2, (int64_t[]){2 * p, each});
+    gm_rows_all_to_all(w, g, here, 1, parts, 0);
+    parts = w->st == GM_OK ? gm_rows_shaped(w, parts, 3, (int64_t[]){p, 2, each}) : NULL;
+    gm_tensor *mine = merge(w, parts, counts_of(w, g, layout, x), eps);
+    gm_tensor *all = w->st == GM_OK ? gm_rows_new(w, here->dtype, 2, here->shape) : NULL;
+    gm_rows_all_gather(w, g, mine, 1, all);
+    return all;
+}
+
+/* The work of a pass over blocks (lines, room): NULL where there is none; mean is NULL for RMS norm. */
+typedef struct norm_work {
+    gm_tensor *x, *residual, *sum, *mean, *rstd;
+} norm_work;
+
+/* t->mean and t->rstd, (lines), and t->sum. */
+static void statistics(gm_rows *w, norm_work *t, bool layer, const gm_layout *layout, const gm_value *x, double eps)
+{
+    gm_attrs   a = gm_attrs_default();
+    gm_group  *g = gm_rows_group(w, 0);
+    gm_tensor *in[2], *out[3];
     if (w->st != GM_OK) return;
-    t->y = gm_rows_new(w, t->x->dtype, 2, t->x->shape);
-    gm_rows_pieces(w, t->x->shape[0], normalise, t);
+    int64_t    lines = t->x->shape[0], p = gm_group_size(g), rows = layer ? (lines + p - 1) / p * p : lines;
+    gm_tensor *here = gm_rows_full(w, t->x->dtype, 2, (int64_t[]){layer ? 2 : 1, rows}, 0);
+    if (t->residual) t->sum = gm_rows_new(w, t->x->dtype, 2, t->x->shape);
+    if (t->residual && w->count < w->room) gm_rows_into(w, GM_OP_fill, 0, NULL, &a, 1, &t->sum);
+    if (w->count) {
+        in[0] = inside(w, t->x);
+        in[1] = inside(w, t->residual);
+        out[0] = inside(w, t->sum);
+        out[1] = layer ? gm_rows_line(w, here, 0, lines) : NULL;
+        out[2] = gm_rows_line(w, here, layer ? 1 : 0, lines);
+        gm_rows_into(w, GM_OP_norm_sums, 2, in, &a, 3, out);
+    }
+    if (layer) {
+        here = merge_over_ranks(w, here, layout, x, eps);
+        t->mean = gm_rows_line(w, here, 0, lines);
+        t->rstd = gm_rows_line(w, here, 1, lines);
+        return;
+    }
+    gm_rows_reduce(w, 0, here, GM_SUM);
+    t->rstd = gm_rows_unary(w, GM_FN_rsqrt, gm_rows_line(w, gm_rows_affine(w, here, 1 / (double)w->n, eps), 0, lines));
 }
 
 /* A tensor that was kept as a value like x, or NULL; takes it. */
@@ -211,17 +200,18 @@ static void as_value(gm_rows *w, gm_tensor *t, const gm_layout *layout, const gm
 static gm_status forward(gm_rank *r, gm_op op, gm_value *const *in, const gm_layout *layout, double eps, gm_value **out)
 {
     const gm_value *x = in[X];
-    gm_tensor      *sum = NULL;
+    gm_attrs        a = gm_attrs_default();
+    gm_tensor      *scale = in[W] ? in[W]->local : NULL, *shift = in[B] ? in[B]->local : NULL, *y;
     gm_rows         w;
-    norm_work       t = {.scale = in[W] ? in[W]->local : NULL, .shift = in[B] ? in[B]->local : NULL};
+    norm_work       t = {NULL};
     gm_rank_place(r, gm_op_name(op));
     gm_rows_begin(&w, r, layout, x->ndim, x->shape, x->ndim - 1);
-    if (in[RESIDUAL]) sum = gm_rows_binary(&w, GM_FN_add, x->local, in[RESIDUAL]->local);
-    t.x = gm_rows_flat(&w, in[RESIDUAL] ? sum : x->local);
-    run_forward(&w, &t, op == GM_OP_layer_norm, eps);
-    gm_tensor *y = w.st == GM_OK ? gm_rows_shaped(&w, t.y, x->ndim, x->local->shape) : NULL;
-    as_value(&w, gm_rows_keep(&w, y), layout, x, &out[0]);
-    if (sum) as_value(&w, gm_rows_keep(&w, sum), layout, x, &out[1]);
+    t.x = gm_rows_flat(&w, x->local);
+    t.residual = flat(&w, in[RESIDUAL] ? in[RESIDUAL]->local : NULL);
+    statistics(&w, &t, op == GM_OP_layer_norm, layout, x, eps);
+    gm_rows_run(&w, GM_OP_norm_apply, 5, (gm_tensor *[]){t.sum ? t.sum : t.x, scale, shift, t.mean, t.rstd}, &a, 1, &y);
+    as_value(&w, gm_rows_keep(&w, gm_rows_shaped(&w, y, x->ndim, x->local->shape)), layout, x, &out[0]);
+    if (t.sum) as_value(&w, gm_rows_keep(&w, gm_rows_shaped(&w, t.sum, x->ndim, x->local->shape)), layout, x, &out[1]);
     if (t.mean) as_value(&w, gm_rows_keep(&w, t.mean), NULL, x, &out[2]);
     as_value(&w, gm_rows_keep(&w, t.rstd), NULL, x, &out[3]);
     return gm_rows_end(&w);

@@ -240,12 +240,19 @@ gm_tensor *gm_rows_sum(gm_rows *w, gm_tensor *x, int dim, gm_tensor *to)
     return to;
 }
 
-gm_tensor *gm_rows_of_stack(gm_rows *w, gm_tensor *t, int i)
+gm_tensor *gm_rows_select(gm_rows *w, gm_tensor *t, int dim, int64_t i)
 {
     gm_tensor *y = NULL;
     if (w->st != GM_OK) return NULL;
-    gm_status st = gm_tensor_select(t, 0, i, &y);
+    gm_status st = gm_tensor_select(t, dim, i, &y);
     return hold(w, st, y);
+}
+
+gm_tensor *gm_rows_of_stack(gm_rows *w, gm_tensor *t, int i) { return gm_rows_select(w, t, 0, i); }
+
+gm_tensor *gm_rows_line(gm_rows *w, gm_tensor *t, int i, int64_t lines)
+{
+    return narrow(w, gm_rows_select(w, t, 0, i), 0, 0, lines);
 }
 
 gm_tensor *gm_rows_stack(gm_rows *w, int n, gm_tensor *const *t)
@@ -271,13 +278,33 @@ void gm_rows_pieces(gm_rows *w, int64_t lines, void (*step)(gm_rows *w, void *co
     }
 }
 
-void gm_rows_reduce(gm_rows *w, uint32_t axes, gm_tensor *t, gm_reduction op)
+gm_group *gm_rows_group(gm_rows *w, uint32_t axes)
 {
     gm_comm  *comm;
-    gm_group *g;
+    gm_group *g = NULL;
     if (w->st == GM_OK) w->st = gm_rank_comm(w->rank, &comm);
     if (w->st == GM_OK) w->st = gm_comm_group(comm, axes ? axes : w->axes, &g);
+    return g;
+}
+
+void gm_rows_reduce(gm_rows *w, uint32_t axes, gm_tensor *t, gm_reduction op)
+{
+    gm_group *g = gm_rows_group(w, axes);
     if (w->st != GM_OK) return;
     w->sent = true;
-    w->st = gm_comm_all_reduce(comm, g, t, op, NULL);
+    w->st = gm_comm_all_reduce(w->rank->comm, g, t, op, NULL);
+}
+
+void gm_rows_all_to_all(gm_rows *w, gm_group *g, gm_tensor *in, int split, gm_tensor *to, int join)
+{
+    if (w->st != GM_OK) return;
+    w->sent = true;
+    w->st = gm_comm_all_to_all(w->rank->comm, g, in, split, to, join, NULL);
+}
+
+void gm_rows_all_gather(gm_rows *w, gm_group *g, gm_tensor *in, int dim, gm_tensor *to)
+{
+    if (w->st != GM_OK) return;
+    w->sent = true;
+    w->st = gm_comm_all_gather(w->rank->comm, g, in, dim, to, NULL);
 }

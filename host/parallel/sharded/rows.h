@@ -83,11 +83,17 @@ gm_tensor *gm_rows_sum(gm_rows *w, gm_tensor *x, int dim, gm_tensor *to);
 /* n tensors (lines, 1) as one (n, lines, 1), to be reduced at once; and its parts, views. */
 gm_tensor *gm_rows_stack(gm_rows *w, int n, gm_tensor *const *t);
 gm_tensor *gm_rows_of_stack(gm_rows *w, gm_tensor *t, int i);
+gm_tensor *gm_rows_select(gm_rows *w, gm_tensor *t, int dim, int64_t i);
+/* Of t (k, rows): numbers 0 .. lines - 1 of row i, (lines). */
+gm_tensor *gm_rows_line(gm_rows *w, gm_tensor *t, int i, int64_t lines);
 /* step(context, from, n) for pieces of the lines, small enough that what a piece makes, which is released after it,
  * stays in the second cache: no op makes tensors of the size of its block but its result. */
 void gm_rows_pieces(gm_rows *w, int64_t lines, void (*step)(gm_rows *w, void *context, int64_t from, int64_t n),
                     void *context);
-/* t is reduced in place over some axes; 0: over those that cut the dimension worked along. */
-void gm_rows_reduce(gm_rows *w, uint32_t axes, gm_tensor *t, gm_reduction op);
+/* Communication over some axes; 0: over those that cut the dimension worked along. */
+gm_group *gm_rows_group(gm_rows *w, uint32_t axes);
+void      gm_rows_reduce(gm_rows *w, uint32_t axes, gm_tensor *t, gm_reduction op); /* in place */
+void      gm_rows_all_to_all(gm_rows *w, gm_group *g, gm_tensor *in, int split, gm_tensor *to, int join);
+void      gm_rows_all_gather(gm_rows *w, gm_group *g, gm_tensor *in, int dim, gm_tensor *to);
 
 #endif

@@ -56,9 +56,11 @@ gm_status gm_sharded_linear(gm_rank *r, gm_value *x, gm_value *w, gm_value *b, g
  * finite. */
 
 /* Layer norm and RMS norm of rows whose last dimension may be cut (w and b NULL, or of any layout: what is cut deeper
- * than the rows, or where they are not, is redistributed first, which the numbers below do not count): two-pass
- * mean and variance over all of the row, of its logical extent: 1 + 1 numbers a row forward, 2 in one backward (RMS
- * norm: 1 and 1). Outputs as GM_OP_layer_norm: y and the sum, NULL without a residual. */
+ * than the rows, or where they are not, is redistributed first, which the numbers below do not count): mean and
+ * variance over all of the row, of its logical extent, of p blocks: Chan, Golub, LeVeque 1979. Bytes of one all_reduce
+ * of 2 numbers a row, forward (rows padded to a multiple of p) and backward (RMS norm: 1 number). Outputs as
+ * GM_OP_layer_norm: y and the sum, NULL without a residual. f32 keeps its digits at a large mean: 1e-3 of a deviation
+ * at a mean of 1e4 deviations, which is the rounding of such numbers. */
 gm_status gm_sharded_layer_norm(gm_rank *r, gm_value *x, gm_value *residual, gm_value *w, gm_value *b, double eps,
                                 gm_value **y, gm_value **sum);
 gm_status gm_sharded_rms_norm(gm_rank *r, gm_value *x, gm_value *residual, gm_value *w, double eps, gm_value **y,
