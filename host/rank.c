@@ -141,12 +141,21 @@ gm_status gm_rank_comm(gm_rank *r, gm_comm **out)
 
 /* ---- the device ---- */
 
+/* Messages move when somebody looks: products do, between pieces of their work. What fails is found by who waits. */
+static void look_after_messages(void *rank)
+{
+    gm_rank *r = rank;
+    if (r->comm && gm_comm_under_way(r->comm)) (void)gm_comm_poll(r->comm);
+}
+
 gm_status gm_rank_open_device(gm_rank *r, const char *backend, int threads)
 {
     if (r->device)
         return GM_FAIL(GM_EINVAL, "the device is open already (%s); choose it before the first tensor is made",
                        r->device->backend->name);
-    return gm_device_new(backend, threads, &r->device);
+    GM_TRY(gm_device_new(backend, threads, &r->device));
+    if (r->device->threads) gm_threads_set_meanwhile(r->device->threads, look_after_messages, r);
+    return GM_OK;
 }
 
 gm_status gm_rank_device(gm_rank *r, gm_device **out)

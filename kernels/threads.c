@@ -35,11 +35,14 @@ typedef struct worker {
 } worker;
 
 struct gm_threads {
-    int              count;
-    int64_t          n;
-    gm_job           job;
-    void            *context;
-    _Atomic bool     quit;
+    int          count;
+    int64_t      n;
+    gm_job       job;
+    void        *context;
+    _Atomic bool quit;
+    pthread_t    owner; /* the thread that look may be called on */
+    void (*look)(void *context);
+    void            *look_context;
     gate             ticket;                             /* changes with every job */
     gate             running;                            /* parts that are not done */
     _Atomic uint64_t claim __attribute__((aligned(64))); /* number << 32 | parts << 16 | next part */
@@ -141,6 +144,18 @@ void gm_threads_free(gm_threads *p)
     gate_add(&p->ticket, 1, INT_MAX);
     for (int i = 1; i < p->count; i++) pthread_join(p->workers[i].thread, NULL);
     free(p);
+}
+
+void gm_threads_set_meanwhile(gm_threads *p, void (*look)(void *context), void *context)
+{
+    p->owner = pthread_self();
+    p->look = look;
+    p->look_context = context;
+}
+
+void gm_threads_look(const gm_threads *p)
+{
+    if (p->look && pthread_equal(p->owner, pthread_self())) p->look(p->look_context);
 }
 
 int gm_threads_count(const gm_threads *p) { return p->count; }

@@ -20,6 +20,11 @@ gm_status gm_threads_new(int count, gm_threads **out); /* count >= 1; the caller
 void      gm_threads_free(gm_threads *threads);        /* joins; NULL is allowed */
 int       gm_threads_count(const gm_threads *threads);
 
+/* What must get on while this thread computes, messages say; NULL: nothing. It starts no job. */
+void gm_threads_set_meanwhile(gm_threads *threads, void (*look)(void *context), void *context);
+/* For long jobs, between pieces of their work: looks after it, where this is the thread that set it. */
+void gm_threads_look(const gm_threads *threads);
+
 /* Runs job over [0, n) in contiguous parts of at least `grain` (the last may be shorter), one a
  * thread at most; returns when all are done. Not reentrant: a job starts no job. */
 void gm_parallel(gm_threads *threads, int64_t n, int64_t grain, gm_job job, void *context);

@@ -28,6 +28,7 @@ typedef struct gemm_queue {
     int64_t         units, parts;
     gm_job          job;
     void           *context;
+    gm_threads     *threads;
 } gemm_queue;
 
 static void gemm_take(void *context, int64_t begin, int64_t end, int thread)
@@ -41,17 +42,31 @@ static void gemm_take(void *context, int64_t begin, int64_t end, int thread)
         if (take < 1) take = 1;
         if (!atomic_compare_exchange_weak(&q->next, &at, at + take)) continue;
         q->job(q->context, at, at + take, thread);
+        gm_threads_look(q->threads);
         at = atomic_load(&q->next);
     }
 }
 
+/* How often one thread looks at what else must get on (gm_threads_look) while it does a job: every few hundred
+ * microseconds of a large product. */
+#define GEMM_LOOKS 8
+
 /* job over [0, units), cost cycles a unit. */
 static void gemm_parallel(gm_threads *threads, int64_t units, int64_t cost, gm_job job, void *context)
 {
-    gemm_queue q = {
-        .units = units, .parts = gm_parallel_parts(threads, units, cpu_grain(cost)), .job = job, .context = context};
-    if (q.parts == 1) job(context, 0, units, 0);
-    else gm_parallel(threads, q.parts, 1, gemm_take, &q);
+    gemm_queue q = {.units = units,
+                    .parts = gm_parallel_parts(threads, units, cpu_grain(cost)),
+                    .job = job,
+                    .context = context,
+                    .threads = threads};
+    if (q.parts > 1) {
+        gm_parallel(threads, q.parts, 1, gemm_take, &q);
+        return;
+    }
+    for (int64_t i = 0; i < GEMM_LOOKS; i++) {
+        job(context, units * i / GEMM_LOOKS, units * (i + 1) / GEMM_LOOKS, 0);
+        gm_threads_look(threads);
+    }
 }
 
 /* One product. Matrices of the element type; T is f32 or f64 as the function it is handed to says. */

@@ -18,12 +18,13 @@ local q = math.floor((config.mode == "3d" and world ^ (1 / 3) or math.sqrt(world
   + 0.5)
 
 -- Axes with their sizes; the cuts of x, of the two weights (out, in), and of the result.
-local flat = { { "col" }, { "row" } }
+-- 2D: of the second, narrowing layer w and y are sent, not x.
+local flat, narrow = { { "col" }, { "row" } }, { { "row" }, { "col" } }
 local modes = {
   ["1d"] = { mesh = { { "tensor", world } }, x = {}, up = { { "tensor" } }, down = { {}, { "tensor" } }, y = {} },
-  ["2d"] = { mesh = { { "row", q }, { "col", q } }, x = { { "row" }, { "col" } }, up = flat, down = flat },
+  ["2d"] = { mesh = { { "row", q }, { "col", q } }, x = { { "row" }, { "col" } }, up = flat, down = narrow },
   ["2.5d"] = { mesh = { { "depth", 2 }, { "row", q }, { "col", q } }, x = { { "depth", "row" }, { "col" } },
-    up = flat, down = flat },
+    up = flat, down = narrow },
   ["3d"] = { mesh = { { "output", q }, { "input", q }, { "weight", q } }, x = { { "weight", "input" }, { "output" } },
     up = { { "input" }, { "output", "weight" } }, down = { { "output" }, { "input", "weight" } } },
 }

@@ -1,5 +1,8 @@
 /* sharded_linear_kinds_test.c - layers of gm_sharded_linear (linear_job.h) along one axis, biases and activations in
  * all kinds, the second storage of 3D, what meta counts, and what is under way while something is multiplied. */
+#include <stdatomic.h>
+#include <time.h>
+
 #include "linear_job.h"
 
 static int64_t ranks(const job *j) { return gm_mesh_size(&j->mesh); }
@@ -313,4 +316,135 @@ void gm_test_sharded_linear_kinds_refuse(void **state)
     j.w.partial = 0;
     j.x.partial = 1;
     expect_refusal(&j, GM_FN_none, "a sum over ranks that cut the other");
+}
+
+/* ---- what is under way while something is multiplied ---- */
+
+#define PRODUCTS 32
+
+/* Watches one rank's products; each rank is a thread. */
+typedef struct watch {
+    const gm_backend *plain;
+    gm_comm          *comm;
+    int               under_way[PRODUCTS], n; /* operations that nobody had waited for, at each product */
+} watch;
+
+static _Thread_local watch *watching;
+
+static gm_status watched(gm_device *dev, const gm_call *call)
+{
+    assert_true(watching->n < PRODUCTS);
+    watching->under_way[watching->n++] = gm_comm_under_way(watching->comm);
+    return watching->plain->kernel[call->op](dev, call);
+}
+
+typedef struct overlap {
+    job        j;
+    const int *want; /* at least, at each product of forward, dx and dw, on every rank; then -1 */
+} overlap;
+
+static void watched_layer(gm_rank *r, void *context)
+{
+    const overlap *o = context;
+    const job     *j = &o->j;
+    watch          w = {.plain = r->device->backend, .comm = r->comm};
+    gm_backend     hooked = *r->device->backend;
+    gm_value      *x = job_block(r, j, &j->x, 3, j->x_shape, OF_X), *y = NULL, *seed = NULL;
+    gm_value      *weight = job_block(r, j, &j->w, 2, j->w_shape, OF_W);
+    hooked.kernel[GM_OP_matmul] = hooked.kernel[GM_OP_linear] = watched;
+    watching = &w;
+    r->device->backend = &hooked;
+    OK(gm_value_require_grad(x, true));
+    OK(gm_value_require_grad(weight, true));
+    OK(gm_sharded_linear(r, x, weight, NULL, GM_FN_none, &y));
+    seed = job_block(r, j, &j->y, 3, j->y_shape, OF_DY);
+    OK(gm_tape_backward(y, seed));
+    r->device->backend = w.plain;
+    for (int i = 0; i < w.n; i++)
+        if (w.under_way[i] < o->want[i])
+            fail_msg("rank %d: %d operations under way at product %d, not %d", r->rank, w.under_way[i], i, o->want[i]);
+    assert_int_equal(o->want[w.n], -1);
+    gm_value_release(seed);
+    gm_value_release(y);
+    gm_value_release(weight);
+    gm_value_release(x);
+}
+
+/* The least that is under way: nothing where nothing comes before it. */
+void gm_test_sharded_linear_overlap(void **state)
+{
+    (void)state;
+    static const int summa[] = {2, 2, 0, 3, 3, 2, 3, 3, 2, -1}; /* next blocks of x and w; of w, and two sums; of x */
+    static const int turned[] = {3, 3, 2, 2, 2, 0, 3, 3, 2, -1};
+    static const int sum[] = {0, 0, 1, -1}, again[] = {0, 1, 1, -1}; /* dx; x that is gathered again, then dx */
+    overlap          kinds[] = {
+                 {flat(1, 1, 3, false, 6, 2, 6, 9), summa},
+                 {flat(1, 1, 3, true, 6, 2, 6, 9), turned},
+                 {column(1, 1, 3, 6, 2, 6, 9), sum},
+                 {gathered(1, 1, 3, 1, 2, 6, 6, 9), again},
+                 {cube(1, 2, false, false, 8, 2, 8, 8), again},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) run_ranks(&kinds[i].j.mesh, watched_layer, &kinds[i]);
+}
+
+/* ---- messages move while something is multiplied ---- */
+
+#define NUMBERS 4096
+
+typedef struct meeting {
+    _Atomic int awaited, sent;
+} meeting;
+
+/* Returns when *flag is set; nothing moves meanwhile, as it would in a wait of the comm. */
+static void wait_still(_Atomic int *flag)
+{
+    for (int i = 0; i < 20000 && !*flag; i++) nanosleep(&(struct timespec){0, 500000}, NULL);
+    assert_true(*flag);
+}
+
+static gm_tensor *numbers(gm_rank *r, int64_t rows, int64_t columns, double value)
+{
+    gm_tensor *t = NULL;
+    OK(gm_tensor_new(r->device, GM_F64, 2, (int64_t[]){rows, columns}, &t));
+    for (int64_t i = 0; i < rows * columns; i++) ((double *)gm_tensor_data(t))[i] = value;
+    return t;
+}
+
+static void multiply_meanwhile(gm_rank *r)
+{
+    gm_tensor *a = numbers(r, 64, 64, 1), *c = numbers(r, 64, 64, 0);
+    gm_attrs   attrs = gm_attrs_default();
+    gm_call call = {.op = GM_OP_matmul, .n_in = 2, .n_out = 1, .in = (gm_tensor *[]){a, a}, .out = &c, .attrs = &attrs};
+    OK(gm_run(r->device, &call));
+    gm_tensor_release(a);
+    gm_tensor_release(c);
+}
+
+static void meet(gm_rank *r, void *context)
+{
+    meeting    *m = context;
+    gm_tensor  *t = numbers(r, 1, NUMBERS, r->rank ? 0 : 7);
+    gm_pending *p = NULL;
+    gm_group   *g;
+    OK(gm_comm_group(r->comm, 1, &g));
+    if (r->rank == 0) {
+        wait_still(&m->awaited);
+        OK(gm_comm_send(r->comm, g, t, 1, &p));
+        m->sent = 1;
+    } else {
+        OK(gm_comm_receive(r->comm, g, t, 0, &p));
+        m->awaited = 1;
+        wait_still(&m->sent);
+        multiply_meanwhile(r);
+        for (int i = 0; i < NUMBERS; i++) assert_true(((double *)gm_tensor_data(t))[i] == 7);
+    }
+    OK(gm_comm_wait(r->comm, p));
+    gm_tensor_release(t);
+}
+
+void gm_test_sharded_linear_messages_move(void **state)
+{
+    (void)state;
+    meeting m = {0};
+    run_world(2, meet, &m);
 }

@@ -150,7 +150,7 @@ static gm_status terms_of_x(work *k, gm_tensor *y, gm_tensor *w)
     else GM_TRY_OR(gm_tensor_new(k->dev, to->dtype, to->ndim, to->shape, &compact), st, done);
     GM_TRY_OR(gm_block_rows(k->rank, y, &a.block), st, done);
     GM_TRY_OR(gm_block_rows(k->rank, compact, &rows), st, done);
-    GM_TRY_OR(gm_polled_product(k->rank, &a, &b, rows->shape[0], k->out, k->in, false, rows), st, done);
+    GM_TRY_OR(gm_block_product(k->dev, &a, &b, rows->shape[0], k->out, k->in, false, rows), st, done);
     if (compact != to) {
         gm_attrs attrs = gm_attrs_default();
         gm_call  copy = {.op = GM_OP_copy, .n_in = 1, .n_out = 1, .in = &compact, .out = &to, .attrs = &attrs};
@@ -196,7 +196,7 @@ static gm_status gradient_of_w(gm_backward *b, work *k, gm_tensor *dy)
     GM_TRY(gm_backward_target(b, 1, &dw, &accumulate));
     GM_TRY_OR(gm_block_rows(k->rank, dy, &y.block), st, done);
     GM_TRY_OR(gm_block_rows(k->rank, k->x, &x.block), st, done);
-    st = gm_polled_product(k->rank, &y, &x, k->out, y.block->shape[0], k->in, accumulate, dw);
+    st = gm_block_product(k->dev, &y, &x, k->out, y.block->shape[0], k->in, accumulate, dw);
 done:
     gm_tensor_release(y.block);
     gm_tensor_release(x.block);

@@ -82,7 +82,7 @@ static gm_status product(work *k, gm_tensor *a, bool ta, gm_tensor *b, bool tb, 
     GM_TRY_OR(gm_block_rows(k->rank, a, &in[0].block), st, done);
     GM_TRY_OR(gm_block_rows(k->rank, b, &in[1].block), st, done);
     GM_TRY_OR(gm_block_rows(k->rank, c, &out), st, done);
-    st = gm_polled_product(k->rank, &in[0], &in[1], m, inner, n, false, out);
+    st = gm_block_product(k->dev, &in[0], &in[1], m, inner, n, false, out);
 done:
     gm_tensor_release(in[0].block);
     gm_tensor_release(in[1].block);

@@ -52,30 +52,6 @@ done:
     return st;
 }
 
-/* Rows multiplied at once. */
-#define STRIP 128
-
-gm_status gm_polled_product(gm_rank *r, const gm_operand *a, const gm_operand *b, int64_t m, int64_t k, int64_t n,
-                            bool accumulate, gm_tensor *c)
-{
-    gm_comm *comm;
-    GM_TRY(gm_rank_comm(r, &comm));
-    for (int64_t row = 0; row == 0 || row < m; row += STRIP) {
-        bool       last = row + STRIP >= m;
-        gm_operand strip = *a;
-        gm_tensor *to = NULL;
-        int64_t    rows = last ? m - row : STRIP;
-        GM_TRY(gm_tensor_narrow(a->block, a->transposed ? 1 : 0, row, rows, &strip.block));
-        gm_status st = gm_tensor_narrow(c, 0, row, last ? c->shape[0] - row : STRIP, &to);
-        if (st == GM_OK) st = gm_block_product(r->device, &strip, b, rows, k, n, accumulate, to);
-        gm_tensor_release(strip.block);
-        gm_tensor_release(to);
-        GM_TRY(st);
-        if (!last) GM_TRY(gm_comm_poll(comm));
-    }
-    return GM_OK;
-}
-
 /* ---- what is under way ---- */
 
 /* Blocks like one of this rank's, in pairs: one is worked on while the other is filled or sent. */
@@ -209,7 +185,7 @@ static gm_status multiply(run *w, int l)
     a.block = block_at(&s->a, &w->a, l);
     b.block = block_at(&s->b, &w->b, l);
     if (!here) GM_TRY(wait_for(w, &w->sums.pending[l & 1]));
-    GM_TRY(gm_polled_product(s->rank, &a, &b, span_at(&s->m, l), span_at(&s->k, l), span_at(&s->n, l), add_up, c));
+    GM_TRY(gm_block_product(w->dev, &a, &b, span_at(&s->m, l), span_at(&s->k, l), span_at(&s->n, l), add_up, c));
     return here ? GM_OK : gm_comm_send(w->comm, s->sum, c, l, &w->sums.pending[l & 1]);
 }
 

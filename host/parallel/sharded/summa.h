@@ -45,9 +45,5 @@ gm_status gm_summa_run(const gm_summa *s);
  * unless accumulate. No communication. */
 gm_status gm_block_product(gm_device *dev, const gm_operand *a, const gm_operand *b, int64_t m, int64_t k, int64_t n,
                            bool accumulate, gm_tensor *c);
-/* The same in strips of rows, between which everything under way on this rank gets on: messages move only when somebody
- * looks. How it is cut depends on its size only, so its bits do not depend on traffic. */
-gm_status gm_polled_product(gm_rank *r, const gm_operand *a, const gm_operand *b, int64_t m, int64_t k, int64_t n,
-                            bool accumulate, gm_tensor *c);
 
 #endif
