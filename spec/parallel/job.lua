@@ -13,7 +13,7 @@ function job.run_in(folder, recipe, ranks, options)
   options = options or {}
   shell.write(folder .. "/recipe.lua", recipe)
   os.remove(folder .. "/stats.json")
-  local words = { "run", "recipe.lua", "--stats", "stats.json", "--threads", "1" }
+  local words = { "run", "recipe.lua", "--stats", "stats.json", "--threads", "1", "--comm-timeout", "120" }
   if ranks > 1 then words[#words + 1], words[#words + 2] = "-n", tostring(ranks) end
   if options.steps then words[#words + 1], words[#words + 2] = "--steps", tostring(options.steps) end
   for _, set in ipairs(options.set or {}) do words[#words + 1], words[#words + 2] = "--set", set end
