@@ -30,7 +30,6 @@ local meshes = ({
     { "1d with sequence and Ulysses",
       { sequence = { size = 2, mode = "ulysses" }, tensor = tensor("1d", 2, { sequence = true }) }, 4, 7, true },
     { "2d", { tensor = tensor("2d", 4) }, 2, 5 },
-    { "2.5d of depth 1", { tensor = tensor("2.5d", 4, { depth = 1 }) }, 2, 5, true },
   },
   [8] = {
     { "2d and a ring", { sequence = 2, tensor = tensor("2d", 4) }, 2, 8, true },

@@ -7,6 +7,7 @@ local both = require "spec.layout.both_ways"
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local nn = require "ganymede.nn"
+local numeric = require "spec.support.numeric"
 local stream = require "ganymede.nn.stream"
 
 local ROWS = 13
@@ -55,6 +56,16 @@ local one_d = {
   ["wide Classifier"] = { "VocabParallelClassifier1D", "tensor,-", "tensor", "-,-,tensor" },
 }
 
+-- Batches that data cuts stay cut.
+local function with_data(rows)
+  local made = {}
+  for kind, row in pairs(rows) do
+    made[kind] = { unpack(row) }
+    made[kind][#row] = row[#row]:gsub("^%-", "data")
+  end
+  return made
+end
+
 -- The stream of Megatron's sequence mode is cut along the sequence between pairs of Linears.
 local function with_sequence()
   local made = {}
@@ -101,19 +112,24 @@ local meshes = ({
     { "1d", { tensor = { size = 2, mode = "1d" } }, one_d },
     { "1d with sequence", { tensor = { size = 2, mode = "1d", sequence = true } }, with_sequence() },
   },
-  [4] = { { "2d", { tensor = { size = 4, mode = "2d" } }, two_d("2D", "row") } },
+  [4] = {
+    { "2d", { tensor = { size = 4, mode = "2d" } }, two_d("2D", "row") },
+    { "1d and data", { data = 2, tensor = { size = 2, mode = "1d" } }, with_data(one_d) },
+  },
   [8] = {
+    { "2d and data", { data = 2, tensor = { size = 4, mode = "2d" } }, two_d("2D", "data.row") },
     { "2.5d", { tensor = { size = 8, mode = "2.5d", depth = 2 } }, two_d("2p5D", "depth.row") },
     { "3d", { tensor = { size = 8, mode = "3d" } }, three_d },
   },
 })[core.world()]
 
--- { class, layouts of parameters, layout of the result } of a layer on this mesh
+-- { class, layouts of parameters, layout of the result } of a layer on this mesh; what it is given is cut by data alone
+-- or lies as the stream does.
 local function found(build, input)
   local layer = build()
   local row = { layer.name }
   for _, p in ipairs(layer:named_parameters()) do row[#row + 1] = both.describe(p.tensor) end
-  local given = input(1)
+  local given = input(1):redistribute { cuts = { "data" } }
   row[#row + 1] = both.describe(layer(input == x and stream.join(given) or given))
   return row
 end
@@ -157,6 +173,50 @@ describe("placements", function()
     end)
   end
 
+  it("are reached from any other: cut by any one axis anywhere, or a sum over it", function()
+    for _, mesh in ipairs(meshes) do
+      against.install(mesh[2])
+      local axes = {}
+      for _, axis in ipairs(core.mesh()) do
+        if axis.name ~= "data" then axes[#axes + 1] = axis.name end
+      end
+      local layer = nn.Linear { inputs = 6, outputs = 8, partition = "row" }
+      local want = layer(stream.join(x(1)))
+      for _, axis in ipairs(axes) do
+        for d = 1, 4 do
+          local layout = d == 4 and { partial = { axis } } or { cuts = { {}, {}, {} } }
+          if d < 4 then layout.cuts[d] = { axis } end
+          gm.scope(function()
+            local y = layer(x(1):redistribute(layout))
+            assert.equal(both.describe(want), both.describe(y))
+            numeric.agree(core.gather(y), core.gather(want), 1e-6) -- f32: another order of a few sums
+          end)
+        end
+      end
+    end
+  end)
+
+  it("leave the row of padding_index zero, and without a gradient, wherever it lies", function()
+    for _, mesh in ipairs(meshes) do
+      against.install(mesh[2])
+      for _, limit in ipairs { ROWS, ROWS - 1 } do
+        for _, padding in ipairs { 0, 8, ROWS - 1 } do
+          gm.scope(function()
+            local layer = nn.Embedding { count = ROWS, width = 6, padding_index = padding, vocab_parallel_limit = limit }
+            layer(gm.arange(ROWS):reshape(1, ROWS)):sum():backward() -- each row once
+            local weight, gradient = core.gather(layer.weight):totable(), core.gather(layer.weight:grad()):totable()
+            for i = 0, ROWS - 1 do
+              for d = 1, 6 do
+                assert.equal(i == padding, weight[i + 1][d] == 0)
+                assert.equal(i == padding and 0 or 1, gradient[i + 1][d])
+              end
+            end
+          end)
+        end
+      end
+    end
+  end)
+
   it("have explicit names in every mode", function()
     for _, suffix in ipairs { "1D", "2D", "2p5D", "3D" } do
       for _, name in ipairs { "Linear", "LayerNorm", "RMSNorm", "Embedding", "VocabParallelEmbedding",
@@ -166,6 +226,35 @@ describe("placements", function()
       end
     end
   end)
+
+  if core.world() == 8 then
+    it("look a sample up once for all ranks", function()
+      local B, S, H, q = 8, 4, 6, 2
+      -- Mesh, axis of the sum over the rows of a wide table, parts of the ids: a rank scatters the sum of B S / parts
+      -- vectors of H / q numbers.
+      for _, case in ipairs {
+        { { tensor = { size = 8, mode = "2.5d", depth = 2 } }, "row", 2 },
+        { { tensor = { size = 8, mode = "3d" } }, "input", 2 },
+      } do
+        against.install(case[1])
+        gm.scope(function()
+          local layer = nn.Embedding { count = ROWS, width = H, vocab_parallel_limit = 1 }
+          layer:materialize()
+          local index = against.places({ B, S }, ROWS)(1)
+          core.comm_reset_traffic()
+          gm.no_grad(function() layer(index) end)
+          local sent = 0
+          for _, entry in ipairs(core.comm_traffic()) do
+            if entry.op == "reduce_scatter" then
+              assert.equal(case[2], entry.group)
+              sent = sent + entry.bytes
+            end
+          end
+          assert.equal(4 * (q - 1) / q * B / case[3] * S * H / q, sent)
+        end)
+      end
+    end)
+  end
 
   if core.world() == 4 then
     it("of 2.5D with depth 1 give the bits of 2D", function()
