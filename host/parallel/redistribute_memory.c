@@ -52,7 +52,7 @@ static void make_key(plan_key *k, const gm_layout *from, const gm_layout *to, in
     memset(k, 0, sizeof *k); /* what pads the struct, too */
     copy_layout(&k->from, from);
     copy_layout(&k->to, to);
-    memcpy(k->shape, shape, (size_t)ndim * sizeof *shape);
+    if (ndim) memcpy(k->shape, shape, (size_t)ndim * sizeof *shape); /* a scalar may come without a shape */
     k->ndim = ndim;
     k->size = (int64_t)size;
 }
