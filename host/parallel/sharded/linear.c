@@ -176,7 +176,7 @@ gm_status gm_block_grown(gm_rank *r, const gm_tensor *t, int dim, int members, i
 {
     int64_t shape[GM_MAX_DIMS];
     memcpy(shape, t->shape, sizeof shape);
-    shape[dim] *= members;
+    if (members > 1) shape[dim] *= members; /* else there may be no such dimension */
     if (last) shape[t->ndim - 1] = last;
     gm_rank_place(r, "linear");
     return gm_tensor_new(r->device, t->dtype, t->ndim, shape, out);
