@@ -111,6 +111,13 @@ registry.tensor_modes = new("tensor_modes", function(mode)
   end
 end)
 
+--- Orders of the passes of a step in a pipeline; see ganymede.schedules.pipeline.
+registry.pipeline_schedules = new("pipeline_schedules", function(schedule)
+  if type(schedule) ~= "table" or type(schedule.order) ~= "function" then
+    return "must be a table with a function `order`; see ganymede.schedules.pipeline"
+  end
+end)
+
 --- A registry of the user's own.
 registry.new = new
 

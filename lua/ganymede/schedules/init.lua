@@ -5,11 +5,12 @@
 -- A schedule is a table with forward_backward_step(self, engine, iter, opt) -> output, label, loss; the engine calls it
 -- through engine:execute_schedule, which says what iter and opt are. It calls engine(x), engine:criterion and
 -- engine:backward, never engine:step.
+-- The orders in which a pipeline's stages work are data of their own: ganymede.schedules.pipeline.
 -- @module ganymede.schedules
 local options = require "ganymede.options"
 local registry = require "ganymede.registry"
 
-local schedules = {}
+local schedules = { pipeline = require "ganymede.schedules.pipeline" }
 
 local NonPipelineSchedule = { name = "NonPipelineSchedule" }
 NonPipelineSchedule.__index = NonPipelineSchedule

@@ -1,0 +1,42 @@
+--- Interleaved 1F1B (Narayanan et al. 2021, arXiv:2104.04473, section 2.2): v chunks a stage, in loops along the ranks.
+--
+-- Micro-batches go in rounds of r = p through chunk 1, then chunk 2, and so on; stage s (from 0) runs ahead by
+-- 2 (p - s - 1) + (v - 1) r passes of a chunk, then does one forward and one backward pass of a chunk in turn. Bubble
+-- (p - 1) / (v m) of the ideal time; the first stage holds p + (p - 1) / v micro-batches. Each border is crossed v
+-- times as often as in 1F1B.
+-- m that is no multiple of p: the m div p rounds must come out equal, r of p or more each, and fewer micro-batches than
+-- stages are one round. From m = p on the bubble is the same, and more is held. What does not divide is refused.
+local function round_of(stages, micro_batches)
+  local rounds = math.max(1, math.floor(micro_batches / stages))
+  if micro_batches % rounds == 0 then return micro_batches / rounds end
+  local below = math.floor(micro_batches / stages) * stages
+  error(("%d micro-batches do not divide into %d rounds of at least %d; %d and %d do"):format(micro_batches, rounds,
+    stages, below, below + stages), 0)
+end
+
+-- The k-th pass (from 1) of a rank's chunks in one direction: micro-batch and chunk.
+local function pass(k, round, chunks, forward)
+  local loop = math.floor((k - 1) / (round * chunks))
+  local within = (k - 1) % (round * chunks)
+  local chunk = math.floor(within / round) + 1
+  return loop * round + within % round + 1, forward and chunk or chunks + 1 - chunk
+end
+
+return {
+  doc = "1F1B over several chunks a stage; a smaller bubble for more transfers",
+  chunks = { default = 2, min = 2 },
+  order = function(stages, micro_batches, chunks)
+    local round, passes = round_of(stages, micro_batches), micro_batches * chunks
+    local actions = {}
+    for stage = 1, stages do
+      local list, ahead = {}, math.min(passes, 2 * (stages - stage) + (chunks - 1) * round)
+      for k = 1, ahead do list[k] = { "forward", pass(k, round, chunks, true) } end
+      for k = 1, passes do
+        if ahead + k <= passes then list[#list + 1] = { "forward", pass(ahead + k, round, chunks, true) } end
+        list[#list + 1] = { "backward", pass(k, round, chunks, false) }
+      end
+      actions[stage] = list
+    end
+    return actions
+  end,
+}

@@ -1,0 +1,97 @@
+--- Pipeline schedules as data: which rank computes what in which order, and what ranks send each other.
+--
+--     local pipeline = require "ganymede.schedules.pipeline"
+--     local schedule = pipeline.build("1f1b", { stages = 4, micro_batches = 8 })
+--
+-- A schedule is a plain table, a pure function of its name, the sizes and its options, the same on every rank:
+--   name, stages, micro_batches, chunks
+--   parts[rank + 1][chunk]   the part of the model that the rank holds as that chunk: 1 .. stages * chunks, in order
+--                            of the forward pass. Neighbours may lie on one rank (ZB-V), then nothing is sent
+--   actions[rank + 1]        what the rank does in one step, in order. Ranks are places along the pipeline axis, from
+--                            0; micro-batches and chunks count from 1. An action is one of
+--     { "forward", micro_batch, chunk }           reads the activation of the part before (the first part: the input)
+--     { "backward", micro_batch, chunk }          gradients of input and weights; reads the gradient of the part behind
+--     { "backward_input", micro_batch, chunk }    the gradient of the input only, and later
+--     { "backward_weight", micro_batch, chunk }   the rest of that backward pass; activations may go now
+--     { "send", "activation" or "gradient", micro_batch, chunk, peer }      chunk: this rank's, which made it
+--     { "receive", "activation" or "gradient", micro_batch, chunk, peer }   chunk: this rank's, which reads it
+-- An executor does a rank's actions to the letter. Both of these are right, and schedules.check proves both:
+--   blocking       a send returns when its receive is reached, a receive when the message is there
+--   non-blocking   a send is begun and goes on by itself; a receive is posted, and the computing that reads it waits.
+--                  Receives from one peer must be posted in the order of the list; they may be posted ahead of it
+-- The k-th send from rank a to rank b is what the k-th receive of b from a takes: messages need no further name.
+--
+-- Users register orders of their own; the transfers are put in by one pass for all (schedules.transfers), and what
+-- comes out goes through the same checker:
+--
+--     registry.pipeline_schedules:register("mine", {
+--       order = function(stages, micro_batches, chunks, opt) return actions, parts end,
+--       chunks = { default = 1, min = 1, max = 1 }, options = { ... as ganymede.options ... }, doc = "one sentence",
+--     })
+--
+-- `order` is pure and gives lists of computing actions, and the parts where they do not loop (geometry.looped); what it
+-- cannot serve it refuses by error(text, 0). See simulate.lua for times and memory, draw.lua for pictures.
+-- @module ganymede.schedules.pipeline
+local check = require "ganymede.schedules.check"
+local geometry = require "ganymede.schedules.geometry"
+local options = require "ganymede.options"
+local registry = require "ganymede.registry"
+local transfers = require "ganymede.schedules.transfers"
+
+local pipeline = { check = check, simulate = require "ganymede.schedules.simulate" }
+
+local shape_options = {
+  stages = { type = "integer", min = 1, max = 2 ^ 20, doc = "ranks along the pipeline axis" },
+  micro_batches = { type = "integer", min = 1, max = 2 ^ 20, doc = "pieces of a batch" },
+  chunks = { type = "integer", min = 1, optional = true, doc = "chunks of the model that a rank holds" },
+  options = { type = "table", default = {}, doc = "options of the schedule itself" },
+}
+
+-- How many chunks: the schedule's default, or what was asked for if it can do that.
+local function chunks_of(name, definition, asked, level)
+  local allowed = definition.chunks or { default = 1, min = 1 }
+  if asked == nil then return allowed.default or allowed.min or 1 end
+  local why = options.problem({ type = "integer", min = allowed.min or 1, max = allowed.max }, asked)
+  if why then error(("%s: chunks %s"):format(name, why), level + 1) end
+  return asked
+end
+
+local function refuse(problem, level)
+  error(("the schedule cannot run: %s"):format(problem.message), level + 1)
+end
+
+-- What `order` gave, as a schedule that holds computing only.
+local function ordered(name, definition, shape, opt, level)
+  local ok, actions, parts = pcall(definition.order, shape.stages, shape.micro_batches, shape.chunks, opt)
+  if not ok then error(("%s: %s"):format(name, tostring(actions)), level + 1) end
+  return { name = name, stages = shape.stages, micro_batches = shape.micro_batches, chunks = shape.chunks,
+    parts = parts or geometry.looped(shape.stages, shape.chunks), actions = actions }
+end
+
+--- The schedule of a registered name (or of a table as they are registered, with a `name`) for
+-- shape = { stages, micro_batches, chunks (default: the schedule's), options }: with transfers, and proved.
+-- Raises at the caller's line what the schedule cannot do, and what is wrong with it.
+function pipeline.build(kind, shape, level)
+  level = (level or 1) + 1
+  local definition = type(kind) == "table" and kind or registry.pipeline_schedules:get(kind, level)
+  local name = type(kind) == "table" and kind.name or kind
+  shape = options.check("pipeline.build", shape_options, shape, level)
+  shape.chunks = chunks_of(name, definition, shape.chunks, level)
+  local opt = options.check(name, definition.options or {}, shape.options, level)
+  local schedule = ordered(name, definition, shape, opt, level)
+  local ok, problem = check(schedule, { transfers = false })
+  if not ok then refuse(problem, level) end
+  schedule.actions = transfers(schedule)
+  ok, problem = check(schedule)
+  if not ok then refuse(problem, level) end
+  return schedule
+end
+
+for _, entry in ipairs {
+  { "gpipe", "gpipe" }, { "1f1b", "one_f_one_b" }, { "interleaved", "interleaved" },
+  { "zb-h1", "zb_h1" }, { "zb-h2", "zb_h2" }, { "zb-v", "zb_v" },
+} do
+  registry.pipeline_schedules:register(entry[1], require("ganymede.schedules." .. entry[2]))
+end
+
+return pipeline

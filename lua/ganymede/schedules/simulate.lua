@@ -1,0 +1,111 @@
+--- When each action of a schedule begins and ends for given costs; what is lost, and what is held.
+--
+--     local s = simulate(schedule, { forward = 1, backward_input = 1, backward_weight = 1, transfer = 0.1 })
+--     s.begins[rank + 1][i], s.finishes[rank + 1][i]      of action i, transfers included; a receive ends when the
+--                                                         message is there, a send when it has arrived
+--     s.ideal      time that the busiest rank computes
+--     s.span       longest time from a rank's first computing to its last; s.bubble = (span - ideal) / ideal: what a
+--                  step loses where steps follow each other without a barrier
+--     s.time       from the first computing of all to the last; s.bubble_with_barrier = (time - ideal) / ideal: what it
+--                  loses where ranks wait for each other between steps. More than s.bubble for ZB-H2 and ZB-V alone
+--     s.idle[rank + 1]             time without work between a rank's first computing and its last
+--     s.live[rank + 1]             largest number of micro-batches whose activations the rank holds, in units of all
+--                                  its chunks: from the begin of forward until weight gradients are done
+--
+-- Costs are of one micro-batch in one part, in any unit: numbers, or for computing lists by part; all 1 and no transfer
+-- by default, so that a fused backward costs 2. blocking = true makes sends wait for their receives (run.lua).
+-- @module ganymede.schedules.simulate
+local geometry = require "ganymede.schedules.geometry"
+local run = require "ganymede.schedules.run"
+
+local DEFAULT = { forward = 1, backward_input = 1, backward_weight = 1, transfer = 0 }
+
+local function is_time(value, zero)
+  return type(value) == "number" and value < math.huge and (value > 0 or zero and value == 0)
+end
+
+local function check_cost(name, value, last)
+  local list = type(value) == "table"
+  if list and name == "transfer" then error("simulate: transfer must be one number, the same between all ranks", 3) end
+  for part = 1, list and last or 1 do
+    local one = value
+    if list then one = value[part] end
+    if not is_time(one, name == "transfer") then
+      error(("simulate: %s must be %s; got %s"):format(list and ("%s[%d]"):format(name, part) or name,
+        name == "transfer" and "a time, 0 or more" or "a time above 0, or a list of them by part", tostring(one)), 3)
+    end
+  end
+end
+
+local function complete(given, last)
+  local costs = {}
+  for name in pairs(given) do
+    if DEFAULT[name] == nil and name ~= "blocking" then
+      error(("simulate: there is no cost '%s'; there are forward, backward_input, backward_weight, transfer"):format(
+        tostring(name)), 3)
+    end
+  end
+  for _, name in ipairs { "forward", "backward_input", "backward_weight", "transfer" } do
+    local value = given[name]
+    if value == nil then value = DEFAULT[name] end
+    check_cost(name, value, last)
+    costs[name] = value
+  end
+  return costs
+end
+
+-- first begin, last end and time at work of a rank's computing
+local function work(actions, begins, finishes)
+  local first, last, busy = math.huge, 0, 0
+  for i, action in ipairs(actions) do
+    if geometry.is_computing(action) then
+      first, last = math.min(first, begins[i]), math.max(last, finishes[i])
+      busy = busy + finishes[i] - begins[i]
+    end
+  end
+  return first, last, busy
+end
+
+local function live(actions, chunks)
+  local held, most = 0, 0
+  for _, action in ipairs(actions) do
+    if action[1] == "forward" then
+      held = held + 1
+      most = math.max(most, held)
+    elseif action[1] == "backward" or action[1] == "backward_weight" then
+      held = held - 1
+    end
+  end
+  return most / chunks
+end
+
+local function has_transfers(schedule)
+  for _, actions in ipairs(schedule.actions) do
+    for _, action in ipairs(actions) do
+      if geometry.is_transfer(action) then return true end
+    end
+  end
+  return false
+end
+
+--- The schedule must have passed schedules.check; one that cannot end is an error.
+return function(schedule, given)
+  local costs = complete(given or {}, schedule.stages * schedule.chunks)
+  local sends = not has_transfers(schedule) and "implied" or given and given.blocking and "blocking" or "non-blocking"
+  local played = run(schedule, { sends = sends, costs = costs })
+  if played.stuck then
+    error(("simulate: %s does not end; schedules.check says where"):format(geometry.title(schedule)), 2)
+  end
+  local s = { begins = played.begins, finishes = played.finishes, costs = costs, ideal = 0, span = 0, idle = {},
+    live = {} }
+  local first, last = math.huge, 0
+  for i, actions in ipairs(schedule.actions) do
+    local from, to, busy = work(actions, s.begins[i], s.finishes[i])
+    first, last = math.min(first, from), math.max(last, to)
+    s.ideal, s.span = math.max(s.ideal, busy), math.max(s.span, to - from)
+    s.idle[i], s.live[i] = to - from - busy, live(actions, schedule.chunks)
+  end
+  s.time = last - first
+  s.bubble, s.bubble_with_barrier = (s.span - s.ideal) / s.ideal, (s.time - s.ideal) / s.ideal
+  return s
+end
