@@ -88,5 +88,17 @@ for _, mode in ipairs { "ring", "ulysses" } do
         }
       end
     end)
+
+    if mode == "ulysses" then
+      it("heads that cannot be shared out are an error that says which ranks would do, and what has no such limit",
+        function()
+          local q = normal(1, 8, 5, 2):redistribute(rows)
+          local said = ("ulysses gives each of the %d ranks that share a sequence whole heads, but 5 key heads cannot "
+            .. "be shared out over %d; parallel.sequence.size may be 1, 5 with them, and parallel.sequence.mode = "
+            .. "\"ring\" has no such limit"):format(ranks, ranks)
+          assert.error_matches(function() sequence_parallel.attention(q, q, q) end, said, 1, true)
+          assert.error_matches(function() nn.MultiHeadAttention { width = 20, heads = 5 } end, said, 1, true)
+        end)
+    end
   end)
 end

@@ -243,3 +243,27 @@ void gm_test_ring_refuses(void **state)
               &(ring_job){
                   .mesh = j.mesh, .rows = j.rows, .b = 2, .s = 10, .t = 10, .h = 4, .hk = 4, .d = 3, .dtype = GM_F64});
 }
+
+/* ---- a rank that never comes ---- */
+
+/* Everybody needs keys of rank 2, and ends with its failure, blocks under way and all. */
+static void without_one(gm_rank *r, void *context)
+{
+    const ring_job *j = context;
+    gm_attrs        a = ring_attrs(j);
+    gm_value       *q = ring_operand(r, j, OF_Q, true), *o = NULL;
+    if (r->rank == 2) {
+        gm_comm_fail(r->comm, 5, "out of luck");
+    } else {
+        assert_int_equal(gm_ring_attention(r, q, q, q, NULL, &a, GM_RING_AUTO, &o), GM_EPEER);
+        assert_int_equal(gm_comm_failure(r->comm)->rank, 2);
+    }
+    gm_value_release(q);
+}
+
+void gm_test_ring_peer_fails(void **state)
+{
+    ring_job j = ring_of(4, 400, false, GM_RING_AUTO);
+    (void)state;
+    run_ranks(&j.mesh, without_one, &j);
+}

@@ -467,14 +467,15 @@ gm_status gm_ring_attention(gm_rank *r, gm_value *q, gm_value *k, gm_value *v, g
     gm_value *in[N_IN] = {q, k, v, NULL}, *both[2];
     gm_status st = GM_OK;
     bool      cut = is_cut(q) || is_cut(k) || is_cut(v);
-    if (key_mask && key_mask->ndim == 2 && key_mask->layout.n_cuts[1]) st = whole_mask(r, key_mask, &in[MASK]);
+    bool      gather = key_mask && key_mask->ndim == 2 && key_mask->layout.n_cuts[1];
+    if (gather) GM_TRY(whole_mask(r, key_mask, &in[MASK]));
     else if ((in[MASK] = key_mask)) gm_value_retain(key_mask);
-    if (st == GM_OK && cut) st = with_whole_mask(r, in, attrs, balance, o);
-    else if (st == GM_OK) {
+    if (cut) st = with_whole_mask(r, in, attrs, balance, o);
+    else {
         st = gm_apply(r, GM_OP_attention, N_IN, in, attrs, 2, NULL, both);
         if (st == GM_OK) gm_value_release(both[1]);
         if (st == GM_OK) *o = both[0];
     }
     gm_value_release(in[MASK]);
-    return st;
+    return gather ? gm_rows_once(st) : st; /* the others have had their part of the mask */
 }
