@@ -374,8 +374,8 @@ static void watched_layer(gm_rank *r, void *context)
 void gm_test_sharded_linear_overlap(void **state)
 {
     (void)state;
-    static const int summa[] = {2, 2, 0, 3, 3, 2, 3, 3, 2, -1}; /* next blocks of x and w; of w, and two sums; of x */
-    static const int turned[] = {3, 3, 2, 2, 2, 0, 3, 3, 2, -1};
+    static const int summa[] = {2, 2, 0, 3, 3, 1, 3, 3, 1, -1}; /* next blocks of x and w; of w, and two sums; of x */
+    static const int turned[] = {3, 3, 1, 2, 2, 0, 3, 3, 1, -1};
     static const int sum[] = {0, 0, 1, -1}, again[] = {0, 1, 1, -1}; /* dx; x that is gathered again, then dx */
     overlap          kinds[] = {
                  {flat(1, 1, 3, false, 6, 2, 6, 9), summa},
@@ -447,4 +447,58 @@ void gm_test_sharded_linear_messages_move(void **state)
     (void)state;
     meeting m = {0};
     run_world(2, meet, &m);
+}
+
+/* ---- memory ---- */
+
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* A layer on meta, as rank `at` of q x q; w's and x's gradients in place. Bytes that forward and backward took. */
+static void measure(job *j, int at, int64_t *forward, int64_t *backward)
+{
+    gm_rank  *r = NULL;
+    gm_value *v[4] = {NULL}; /* x, w, seed, y */
+    OK(gm_rank_new(&r));
+    OK(gm_rank_pretend(r, at, gm_mesh_size(&j->mesh)));
+    OK(gm_rank_set_mesh(r, &j->mesh));
+    OK(gm_rank_open_device(r, "meta", 1));
+    OK(gm_value_new_block(r, "test", j->dtype, &j->x, 3, j->x_shape, &v[0]));
+    OK(gm_value_new_block(r, "test", j->dtype, &j->w, 2, j->w_shape, &v[1]));
+    OK(gm_value_new_block(r, "test", j->dtype, &j->y, 3, j->y_shape, &v[2]));
+    for (int i = 0; i < 2; i++) {
+        gm_tensor *g;
+        OK(gm_value_require_grad(v[i], true));
+        OK(gm_value_grad_buffer(v[i], &g));
+    }
+    gm_pool *pool = r->device->pool;
+    int64_t  before = (int64_t)gm_pool_stats(pool).live;
+    gm_pool_reset_peak(pool);
+    OK(gm_sharded_linear(r, v[0], v[1], NULL, GM_FN_none, &v[3]));
+    *forward = (int64_t)gm_pool_stats(pool).peak - before;
+    before = (int64_t)gm_pool_stats(pool).live;
+    gm_pool_reset_peak(pool);
+    OK(gm_tape_backward(v[3], v[2]));
+    *backward = (int64_t)gm_pool_stats(pool).peak - before;
+    for (int i = 3; i >= 0; i--) gm_value_release(v[i]);
+    gm_rank_free(r);
+}
+
+/* Two blocks of what travels, and four of what is summed, whether 2 or 12 ranks share a row. */
+void gm_test_sharded_linear_memory(void **state)
+{
+    (void)state;
+    static const int sides[2] = {2, 12};
+    for (int k = 0; k < 2; k++) {
+        int     q = sides[k];
+        job     j = flat(1, 1, q, false, 4 * q, 10, 20 * q, 50 * q), t = flat(1, 1, q, true, 4 * q, 10, 20 * q, 50 * q);
+        int64_t x = 800 * 8, w = 1000 * 8, y = 2000 * 8, forward, backward,
+                spare = q == 2; /* one of a pair is not used */
+        measure(&j, 0, &forward, &backward);
+        assert_int_equal(forward, y + (2 - spare) * (x + w));
+        assert_int_equal(backward,
+                         larger((2 - spare) * w + 2 * (2 - spare) * x, (2 - spare) * x + 2 * (2 - spare) * w));
+        measure(&t, 0, &forward, &backward);
+        assert_int_equal(forward, y + (2 - spare) * w + 2 * (2 - spare) * y);
+        assert_int_equal(backward, larger((2 - spare) * (y + w), (2 - spare) * y + 2 * (2 - spare) * w));
+    }
 }

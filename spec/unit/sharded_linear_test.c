@@ -20,6 +20,18 @@ void gm_test_sharded_linear_2d(void **state)
             }
 }
 
+/* More terms than there is room for at once. */
+void gm_test_sharded_linear_four_by_four(void **state)
+{
+    (void)state;
+    for (int turned = 0; turned < 2; turned++) {
+        job j = flat(1, 1, 4, turned, 7, 3, 10, 13);
+        run_job(&j);
+        expect_flat_traffic(&j, 4, turned);
+        release_job(&j);
+    }
+}
+
 /* Heads of 3 outputs stay whole, as the attention after them wants, and what comes in is cut by pairs. */
 static void units(job *j)
 {

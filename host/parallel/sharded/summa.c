@@ -1,8 +1,6 @@
 /* summa.c - see summa.h. */
 #include "summa.h"
 
-#include <stdlib.h>
-
 /* ---- products of blocks ---- */
 
 static gm_status leading(gm_tensor *t, int64_t rows, int64_t columns, gm_tensor **out)
@@ -65,8 +63,7 @@ typedef struct run {
     gm_device      *dev;
     gm_comm        *comm;
     pair            a, b, sums;
-    gm_tensor     **terms; /* of this rank's result, from the others */
-    gm_pending    **coming;
+    pair            terms; /* of this rank's result, from the others: number i is in block i & 1 */
     bool            sent;
 } run;
 
@@ -84,15 +81,14 @@ static gm_status make_pair(run *w, const gm_tensor *like, const gm_group *g, pai
     return GM_OK;
 }
 
+/* How many terms others send, and the place that number i comes from: in order of places. */
+static int terms_of(const gm_summa *s) { return s->sum ? s->steps - 1 : 0; }
+
+static int place_of_term(const gm_summa *s, int i) { return i + (i >= gm_group_rank(s->sum)); }
+
 static gm_status make_terms(run *w)
 {
-    const gm_summa *s = w->s;
-    if (!s->sum) return GM_OK;
-    w->terms = calloc((size_t)s->steps, sizeof *w->terms);
-    w->coming = calloc((size_t)s->steps, sizeof *w->coming);
-    if (!w->terms || !w->coming) return GM_FAIL(GM_ENOMEM, "no memory for a list of %d blocks", s->steps);
-    for (int i = 0; i < s->steps; i++)
-        if (i != gm_group_rank(s->sum)) GM_TRY(block_like(w, s->out, &w->terms[i]));
+    for (int i = 0; i < terms_of(w->s) && i < 2; i++) GM_TRY(block_like(w, w->s->out, &w->terms.block[i]));
     return GM_OK;
 }
 
@@ -121,12 +117,7 @@ static void release_all(run *w)
     release_pair(w, &w->a);
     release_pair(w, &w->b);
     release_pair(w, &w->sums);
-    for (int i = 0; i < w->s->steps; i++) {
-        if (w->coming) drop(w, w->coming[i]);
-        if (w->terms) gm_tensor_release(w->terms[i]);
-    }
-    free(w->terms);
-    free(w->coming);
+    release_pair(w, &w->terms);
 }
 
 /* ---- steps ---- */
@@ -144,28 +135,30 @@ static gm_status start_travel(run *w, const gm_operand *o, pair *p, int l)
     return gm_comm_broadcast(w->comm, o->along, block_at(o, p, l), l, &p->pending[l & 1]);
 }
 
-/* Every term has its own place to come to, so that who sends one never waits for what this rank does first. */
-static gm_status await_terms(run *w)
+static gm_status await_term(run *w, int i)
 {
-    const gm_summa *s = w->s;
-    for (int i = 0; s->sum && i < s->steps; i++) {
-        if (!w->terms[i]) continue;
-        w->sent = true;
-        GM_TRY(gm_comm_receive(w->comm, s->sum, w->terms[i], i, &w->coming[i]));
-    }
-    return GM_OK;
+    if (i >= terms_of(w->s)) return GM_OK;
+    w->sent = true;
+    return gm_comm_receive(w->comm, w->s->sum, w->terms.block[i & 1], place_of_term(w->s, i), &w->terms.pending[i & 1]);
 }
 
 /* In order of places: one order of the sum, whoever comes first. */
 static gm_status add_terms(run *w)
 {
-    const gm_summa *s = w->s;
-    for (int i = 0; s->sum && i < s->steps; i++) {
-        if (!w->terms[i]) continue;
-        GM_TRY(wait_for(w, &w->coming[i]));
-        GM_TRY(add(w->dev, s->out, w->terms[i]));
+    for (int i = 0; i < terms_of(w->s); i++) {
+        GM_TRY(wait_for(w, &w->terms.pending[i & 1]));
+        GM_TRY(add(w->dev, w->s->out, w->terms.block[i & 1]));
+        GM_TRY(await_term(w, i + 2));
     }
     return GM_OK;
+}
+
+/* Terms are added a step after this rank's own: the others have sent theirs by then. Nobody waits in a circle: who waits
+ * for terms of step l has come to step l + 1, and who waits in step l for a sum to be taken sent it in step l - 2. */
+static bool is_time_to_add(const gm_summa *s, int l)
+{
+    int at = s->sum ? gm_group_rank(s->sum) + 1 : -1;
+    return l == at || (l == s->steps - 1 && at == s->steps);
 }
 
 static int64_t span_at(const gm_span *s, int l)
@@ -195,7 +188,8 @@ static gm_status step(run *w, int l)
     GM_TRY(start_travel(w, &w->s->b, &w->b, l + 1));
     GM_TRY(wait_for(w, &w->a.pending[l & 1]));
     GM_TRY(wait_for(w, &w->b.pending[l & 1]));
-    return multiply(w, l);
+    GM_TRY(multiply(w, l));
+    return is_time_to_add(w->s, l) ? add_terms(w) : GM_OK;
 }
 
 static gm_status prepare(run *w)
@@ -211,11 +205,11 @@ static gm_status prepare(run *w)
 
 static gm_status run_steps(run *w)
 {
-    GM_TRY(await_terms(w));
+    GM_TRY(await_term(w, 0));
+    GM_TRY(await_term(w, 1));
     GM_TRY(start_travel(w, &w->s->a, &w->a, 0));
     GM_TRY(start_travel(w, &w->s->b, &w->b, 0));
     for (int l = 0; l < w->s->steps; l++) GM_TRY(step(w, l));
-    GM_TRY(add_terms(w));
     GM_TRY(wait_for(w, &w->sums.pending[0]));
     return wait_for(w, &w->sums.pending[1]);
 }

@@ -9,7 +9,9 @@
  *     A'B   C(l,j) = sum_i A(i,l)' B(i,j)    A travels along rows, B stays, C is summed along columns
  *
  * What step l + 1 needs is under way while step l is multiplied, and so are sums of steps before. Elements sent by all
- * members of a group: (q-1) n for each block of n that travels, (q-1) n for each that is summed. */
+ * members of a group: (q-1) n for each block of n that travels, (q-1) n for each that is summed. Memory besides the
+ * operands, whatever q: two blocks of each operand that travels; of a result that is summed, two that are sent and two
+ * that come. */
 #ifndef GM_SUMMA_H
 #define GM_SUMMA_H
 
