@@ -209,7 +209,8 @@ static void count_rank(const ring_job *j, int rank, sums *out)
     gm_layout_local(&j->mesh, &j->rows, 4, shape, keys);
     for (int64_t x = 0; x < j->s; x++) {
         int home = place_of(j, rank, j->s, x, &half), chunk = 2 * home + half, worker = home;
-        if (ring_is_zigzag(j)) worker = chunk < parts ? chunk : 2 * parts - 1 - chunk;
+        int pair = chunk < parts ? chunk : 2 * parts - 1 - chunk; /* pairs 0, 1, 2, ... at 0, p - 1, 1, p - 2, ... */
+        if (ring_is_zigzag(j)) worker = pair % 2 ? parts - 1 - pair / 2 : pair / 2;
         queries += home != worker && worker == me;
         if (worker != me) continue;
         last = j->causal ? x : j->t - 1;

@@ -27,15 +27,21 @@ gm_ring_run gm_ring_chunk(const gm_ring_plan *plan, int k)
     return k % 2 ? (gm_ring_run){run.first + half, run.count - half} : (gm_ring_run){run.first, half};
 }
 
+int gm_ring_worker(const gm_ring_plan *plan, int k)
+{
+    int pair = k < plan->p ? k : 2 * plan->p - 1 - k;
+    return pair % 2 ? plan->p - 1 - pair / 2 : pair / 2;
+}
+
 static void share_out(gm_ring_plan *plan, int64_t keys)
 {
-    for (int r = 0; r < plan->p; r++) {
-        gm_ring_place *at = &plan->place[r];
-        at->work[0] = plan->zigzag ? gm_ring_chunk(plan, r) : at->queries;
-        at->work[1] = plan->zigzag ? gm_ring_chunk(plan, 2 * plan->p - 1 - r) : (gm_ring_run){0, 0};
-        for (int i = 0; i < 2; i++) {
-            int64_t end = plan->causal ? at->work[i].first + at->work[i].count : keys;
-            if (at->work[i].count && end > at->end) at->end = end;
+    for (int i = 0; i < plan->p; i++) {
+        gm_ring_place *at = &plan->place[plan->zigzag ? gm_ring_worker(plan, i) : i];
+        at->work[0] = plan->zigzag ? gm_ring_chunk(plan, i) : at->queries;
+        at->work[1] = plan->zigzag ? gm_ring_chunk(plan, 2 * plan->p - 1 - i) : (gm_ring_run){0, 0};
+        for (int k = 0; k < 2; k++) {
+            int64_t end = plan->causal ? at->work[k].first + at->work[k].count : keys;
+            if (at->work[k].count && end > at->end) at->end = end;
         }
     }
 }
