@@ -73,6 +73,12 @@ local function linears(add, length)
       end
     end
   end
+  for _, partition in ipairs { "column", "row" } do
+    add { name = "Linear " .. partition .. " without adding its bias", inputs = { values(B, length, WIDTH) },
+          build = function()
+            return nn.Linear { inputs = WIDTH, outputs = 7, partition = partition, skip_bias_add = true }
+          end }
+  end
   add { name = "Linear of (batch, width)", build = function() return nn.Linear(WIDTH, 7) end,
         inputs = { values(B, WIDTH) } }
   add { name = "Linear of four dimensions", build = function() return nn.Linear(WIDTH, 7) end,

@@ -228,6 +228,15 @@ describe("placements", function()
         assert.equal(name .. suffix, nn[name .. suffix].name)
       end
     end
+    if core.world() ~= 2 then return end
+    against.install(meshes[1][2])
+    for _, case in ipairs { { "Linear1D_Col", {}, "-,-,tensor" }, { "Linear1D_Col", { gather_output = true }, WHOLE },
+      { "Linear1D_Row", {}, WHOLE } } do
+      gm.scope(function()
+        case[2].in_features, case[2].out_features = 6, 8
+        assert.equal(case[3], both.describe(nn[case[1]](case[2])(x(1))))
+      end)
+    end
   end)
 
   if core.world() == 8 then

@@ -14,6 +14,8 @@ Linear.options = {
   bias    = { type = "boolean", default = true, doc = "add b?" },
   activation = { type = "string", optional = true, one_of = { "relu", "gelu", "gelu_tanh", "silu" },
                  doc = "applied to the result, in the same kernel" },
+  skip_bias_add = { type = "boolean", default = false, hidden = true,
+                    doc = "give y without b, and b, to whoever adds it together with something else" },
   partition = { type = "string", optional = true, hidden = true, one_of = { "column", "row" },
                 doc = "which of a pair of layers this is on a mesh that cuts layers: the first, or the second" },
   weight_initializer = init.option "default U(-1/sqrt(inputs), 1/sqrt(inputs)), as PyTorch",
@@ -21,6 +23,9 @@ Linear.options = {
 }
 
 function Linear:build(opt)
+  if opt.skip_bias_add and opt.activation then
+    error("Linear: 'activation' is taken of y + b, 'skip_bias_add' leaves b away; give one of them", 3)
+  end
   self:param("weight", { opt.outputs, opt.inputs },
     init.resolve(opt.weight_initializer, init.dense_weight, opt.inputs, opt.outputs))
   if opt.bias then
@@ -28,9 +33,11 @@ function Linear:build(opt)
   end
 end
 
---- x (..., inputs) -> (..., outputs); backward: dx is set, dW and db are added to.
+--- x (..., inputs) -> (..., outputs), with skip_bias_add and b; backward: dx is set, dW and db are added to.
 function Linear:forward(x)
-  return ops.linear(x, self:use "weight", self:use "bias", self.opt.activation)
+  local b = self:use "bias"
+  if self.opt.skip_bias_add then return ops.linear(x, self:use "weight"), b end
+  return ops.linear(x, self:use "weight", b, self.opt.activation)
 end
 
 return Linear

@@ -17,13 +17,21 @@ for _, mode in ipairs { "1d", "2d", "2.5d", "3d" } do
   end
 end
 
+-- The halves of a pair in 1D; gather_output makes the first one whole again, as a Linear alone does.
 local Linear1D = tensor_parallel.layers.Linear1D
-for name, partition in pairs { Linear1D_Col = "column", Linear1D_Row = "row" } do
+
+local function half(name, partition, more)
   local class = module.class(name, Linear1D)
-  class.tensor_mode = "1d"
+  class.options = more
+  for key, option in pairs(Linear1D.options) do class.options[key] = option end
   function class:build(opt)
-    opt.partition = partition
+    opt.partition = not opt.gather_output and partition or nil
     return Linear1D.build(self, opt)
   end
   tensor_parallel.layers[name] = class
 end
+
+half("Linear1D_Col", "column", {
+  gather_output = { type = "boolean", default = false, doc = "give y whole on every rank?" },
+})
+half("Linear1D_Row", "row", {})

@@ -34,14 +34,17 @@ local function is_row(self) return self.opt.partition == "row" end
 
 -- The activation of a sum of terms is taken after the sum.
 local function forward_row(self, x)
-  local y = stream.join(ops.linear(stream.to(x, CUT), self:use "weight", self:use "bias"))
-  return self.opt.activation and ops[self.opt.activation](y) or y
+  local opt, b = self.opt, self:use "bias"
+  local y = stream.join(ops.linear(stream.to(x, CUT), self:use "weight", not opt.skip_bias_add and b or nil))
+  if opt.skip_bias_add then return y, b end
+  return opt.activation and ops[opt.activation](y) or y
 end
 
 local function forward(self, x)
   if is_row(self) then return forward_row(self, x) end
-  local y = Linear.forward(self, stream.to(x, WHOLE))
-  return self.opt.partition == "column" and y or stream.join(y)
+  local y, b = Linear.forward(self, stream.to(x, WHOLE))
+  if self.opt.partition ~= "column" then y = stream.join(y) end
+  return y, b
 end
 
 add(Linear, function(self) return is_row(self) and row or column end, { forward = forward })
