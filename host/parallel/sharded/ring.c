@@ -409,7 +409,7 @@ static gm_status check_sequences(const gm_rule_call *c)
     return GM_OK;
 }
 
-/* Layout of o; what is asked of the inputs; the box of this rank's batch and heads in the probabilities (b, h, s, t). */
+/* Layout of o; what is asked of the inputs; box: this rank's batch and heads in the probabilities (b, h, s, t). */
 static gm_status judge(gm_rank *r, gm_value *const *in, gm_attrs *attrs, gm_layout *layout, gm_fit *fit)
 {
     gm_spec global[2];

@@ -44,10 +44,10 @@ static inline int gm_ring_step(const gm_ring_plan *plan, int r, int by)
     return ((r + by) % plan->p + plan->p) % plan->p;
 }
 
-/* Chunk k of 2 p, of the queries: which positions, where it lies, and where zigzag has it worked on. Pair i of chunks is
- * (i, 2 p - 1 - i), which lie at places i / 2 and p - 1 - i / 2: even pairs are worked on at the first of these, odd ones
- * at the second, so that of every pair one chunk stays where it is. Besides, no place then waits for another that has
- * more to do in the step before. */
+/* Chunk k of 2 p, of the queries: which positions, where it lies, and where zigzag has it worked on. Pair i of chunks
+ * is (i, 2 p - 1 - i), which lie at places i / 2 and p - 1 - i / 2: even pairs are worked on at the first of these, odd
+ * ones at the second, so that of every pair one chunk stays where it is. Besides, no place then waits for another that
+ * has more to do in the step before. */
 gm_ring_run       gm_ring_chunk(const gm_ring_plan *plan, int k);
 static inline int gm_ring_home(int k) { return k / 2; }
 int               gm_ring_worker(const gm_ring_plan *plan, int k);
