@@ -184,9 +184,9 @@ void gm_test_ring_balance(void **state)
 
 /* A rank's memory does not grow with the ranks: nothing has the whole length. In blocks of b S h d elements, beside the
  * operands: o, its gradient and lse (2 and a third, as d is 3); gradients of the operands (3); keys and values as they
- * are sent (2), of other ranks in two steps (4); their gradients: of the own block (2), in two steps (4), what comes from
- * the next place (2) and home (2). Zigzag: q, o, and the gradients of both where they are worked on, and on the way
- * (5). */
+ * are sent (2), of other ranks in two steps (4); their gradients: of the own block (2), in two steps (4), what comes
+ * from the next place (2) and home (2). Zigzag: q, o, and the gradients of both where they are worked on, and on the
+ * way (5). */
 void gm_test_ring_memory(void **state)
 {
     (void)state;
