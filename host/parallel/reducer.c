@@ -6,7 +6,8 @@
 #include <string.h>
 #include "../comm/comm.h"
 
-#define DEFAULT_BYTES ((size_t)4 << 20) /* docs/performance.md */
+#define DEFAULT_BYTES   ((size_t)4 << 20)  /* docs/performance.md */
+#define IN_FLIGHT_BYTES ((size_t)64 << 20) /* enough to keep a network busy */
 
 typedef struct slot {
     gm_value  *leaf;
@@ -35,6 +36,8 @@ struct gm_reducer {
     bool        overlap, armed;
     bool        looked;             /* since armed: leaves that are not on the tape have been found */
     int         n, n_buckets, next; /* next: bucket to launch */
+    int         oldest;             /* launched and perhaps not waited for */
+    size_t      in_flight;          /* bytes of buckets under way: each has as much scratch, until it is waited for */
     slot       *slots;              /* as the leaves were given */
     bucket     *buckets;            /* in order of launch */
     int        *table;              /* hash of leaves: slot + 1 */
@@ -239,7 +242,8 @@ void gm_reducer_arm(gm_reducer *d, bool on)
         b->waiting = b->members;
     }
     for (int i = 0; i < d->n; i++) d->slots[i].ready = false;
-    d->next = 0;
+    d->next = d->oldest = 0;
+    d->in_flight = 0;
     d->looked = false;
     d->armed = on;
 }
@@ -261,6 +265,24 @@ static gm_status fill_in(gm_reducer *d, slot *s, uint32_t axes)
         if (axes & ~s->leaf->grad_partial & 1u << a && r->coordinate[a]) counts = false;
     if (!counts) return run(r->device, GM_OP_fill, NULL, -0.0, s->view);
     if (is_nothing(s->view)) gm_store(s->view->dtype, gm_tensor_data(s->view), 0, 0.0);
+    return GM_OK;
+}
+
+static gm_status wait_for_oldest(gm_reducer *d)
+{
+    bucket     *b = &d->buckets[d->oldest++];
+    gm_pending *pending = b->pending;
+    if (!pending) return GM_OK;
+    b->pending = NULL;
+    d->in_flight -= bucket_bytes(b);
+    return gm_comm_wait(d->rank->comm, pending);
+}
+
+/* Waits for the oldest until another bucket may be under way. All ranks launch and wait in one order, so that whoever
+ * is waited for has launched or will. */
+static gm_status make_room(gm_reducer *d, const bucket *b)
+{
+    while (d->in_flight && d->in_flight + bucket_bytes(b) > IN_FLIGHT_BYTES) GM_TRY(wait_for_oldest(d));
     return GM_OK;
 }
 
@@ -286,7 +308,10 @@ static gm_status launch_now(gm_reducer *d, bucket *b)
     if (gm_group_size(g) == 1) return GM_OK;
     for (int i = b->first; i >= 0; i = d->slots[i].next) GM_TRY(fill_in(d, &d->slots[i], axes));
     b->summed = true;
-    return gm_comm_all_reduce(comm, g, b->flat, GM_SUM, &b->pending);
+    GM_TRY(make_room(d, b));
+    GM_TRY(gm_comm_all_reduce(comm, g, b->flat, GM_SUM, &b->pending));
+    d->in_flight += bucket_bytes(b);
+    return GM_OK;
 }
 
 /* Whatever module's backward comes last: what is sent belongs to none of them. */
@@ -347,12 +372,8 @@ gm_status gm_reducer_finish(gm_reducer *d)
 {
     gm_status st = GM_OK;
     for (; d->next < d->n_buckets && st == GM_OK; d->next++) st = launch(d, &d->buckets[d->next]);
-    for (int k = 0; k < d->n_buckets && st == GM_OK; k++) {
-        bucket *b = &d->buckets[k];
-        if (b->pending) st = gm_comm_wait(d->rank->comm, b->pending);
-        b->pending = NULL;
-        if (st == GM_OK) settle(d, b);
-    }
+    while (d->oldest < d->n_buckets && st == GM_OK) st = wait_for_oldest(d);
+    for (int k = 0; k < d->n_buckets && st == GM_OK; k++) settle(d, &d->buckets[k]);
     gm_reducer_arm(d, false);
     return st;
 }

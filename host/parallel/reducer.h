@@ -7,6 +7,9 @@
  * Distributed, VLDB 2020), so that every rank makes the same calls whatever order its backward took, and the same
  * sums with overlap and without.
  *
+ * At most 64 MiB of buckets are under way at once, or one that is larger: a reduction holds scratch of its bucket's
+ * size.
+ *
  * A parameter that this rank's loss did not touch contributes zeros. Whether any rank touched it is read off the sum:
  * who did not contributes -0.0, the one number that changes no other, so that a first element of -0.0 says nobody.
  * Such a parameter is reported and keeps no gradient, as in a run on one rank. It holds nothing up: what the tape of

@@ -301,6 +301,46 @@ void gm_test_reducer_order(void **state)
     run_ranks(&mesh, order, NULL);
 }
 
+/* Six buckets of 32 MiB: reductions hold scratch of as much until they are waited for, so that two are under way. */
+void gm_test_reducer_in_flight(void **state)
+{
+    (void)state;
+    gm_rank    *r = NULL;
+    gm_layout   whole = gm_layout_replicated();
+    gm_reducer *d = NULL;
+    gm_tensor  *g = NULL;
+    gm_value   *v[6];
+    gm_mesh     mesh = gm_mesh_of_one();
+    gm_traffic  entry;
+    OK(gm_rank_new(&r));
+    OK(gm_rank_pretend(r, 1, 4));
+    OK(gm_mesh_add_axis(&mesh, "data", 4));
+    OK(gm_rank_set_mesh(r, &mesh));
+    OK(gm_rank_open_device(r, "meta", 0));
+    for (int i = 0; i < 6; i++) v[i] = leaf_of(r, &whole, 4 << 20);
+    OK(gm_reducer_new(r, v, 6, 0, true, &d));
+    for (int step = 0; step < 2; step++) {
+        gm_reducer_arm(d, true);
+        gm_pool_reset_peak(r->device->pool);
+        size_t before = gm_pool_stats(r->device->pool).live;
+        for (int i = 5; i >= 0; i--) {
+            OK(gm_value_grad_buffer(v[i], &g));
+            v[i]->grad_set = true;
+            v[i]->grad_partial = 1;
+            OK(gm_reducer_ready(d, v[i]));
+        }
+        OK(gm_reducer_finish(d));
+        gm_memory_stats s = gm_pool_stats(r->device->pool);
+        assert_int_equal(s.live, before);
+        assert_int_equal(s.peak - before, 64 << 20);
+    }
+    assert_int_equal(gm_comm_traffic(r->comm, &entry, 1), 1);
+    assert_int_equal(entry.calls, 2 * 6);
+    gm_reducer_free(d);
+    for (int i = 0; i < 6; i++) gm_value_release(v[i]);
+    gm_rank_free(r);
+}
+
 /* As rank 2 of 4 that are not there: what would be sent is counted, nothing is read. */
 void gm_test_reducer_on_meta(void **state)
 {
