@@ -58,20 +58,17 @@ function Stack:forward(x, key_mask) return (self.norm(nn.TransformerBlock.chain(
 -- ---------------------------------------------------------------- lists
 
 local function linears(add, length)
+  local function linear(partition, outputs, what, options)
+    options.inputs, options.outputs, options.partition = WIDTH, outputs, partition or nil
+    add { name = ("Linear %s to %d%s"):format(partition or "alone", outputs, what),
+          build = function() return nn.Linear(options) end, inputs = { values(B, length, WIDTH) } }
+  end
   for _, partition in ipairs { "column", "row", false } do
-    for _, options in ipairs { {}, { bias = false }, { activation = "gelu" } } do
-      for _, outputs in ipairs { WIDTH + 5, WIDTH - 3 } do -- more than the inputs, and fewer
-        add {
-          name = ("Linear %s to %d%s%s"):format(partition or "alone", outputs,
-            options.bias == false and " no bias" or "", options.activation and " gelu" or ""),
-          build = function()
-            return nn.Linear { inputs = WIDTH, outputs = outputs, bias = options.bias, activation = options.activation,
-              partition = partition or nil }
-          end,
-          inputs = { values(B, length, WIDTH) },
-        }
-      end
+    for _, outputs in ipairs { WIDTH + 5, WIDTH - 3 } do -- more than the inputs, and fewer
+      linear(partition, outputs, "", {})
+      linear(partition, outputs, " gelu", { activation = "gelu" })
     end
+    linear(partition, WIDTH, " no bias", { bias = false })
   end
   for _, partition in ipairs { "column", "row" } do
     add { name = "Linear " .. partition .. " without adding its bias", inputs = { values(B, length, WIDTH) },
