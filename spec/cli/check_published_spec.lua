@@ -2,7 +2,7 @@
 --
 -- Parameters, gradients and Adam's two moments alone take 16 bytes a parameter, shared out by 2D: 9.9 of 16 GiB for
 -- 2.65 billion parameters on 4 ranks, 12.0 for 12.8 billion on 16. What is left holds the f32 activations of
--- sequences of 256 tokens, not of 1,024 (33.7 and 26.6 GiB): a block keeps 16 times its input (64 bytes an element of
+-- sequences of 256 tokens, not of 1,024 (33.7 and 26.4 GiB): a block keeps 16 times its input (64 bytes an element of
 -- the stream) for backward. Recomputing blocks, when there is such a setting, would keep 1 time: by these counts about
 -- 14 GiB each at 1,024 tokens. 1D holds whole activations between its pairs: 20.2 and 30.3 GiB at 256 tokens (32 heads
 -- in place of 40 there, which 16 ranks can share).
