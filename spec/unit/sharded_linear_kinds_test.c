@@ -110,6 +110,23 @@ void gm_test_sharded_linear_row(void **state)
         }
 }
 
+/* w cut by both axes, rows of x by neither: y is cut and still a sum, in which the bias counts once. */
+void gm_test_sharded_linear_column_of_sums(void **state)
+{
+    (void)state;
+    job j = {.mesh = mesh_of("row", 2, "col", 3, NULL, 1), .biased = true};
+    sizes(&j, 5, 3, 7, 9);
+    cut(&j.mesh, &j.x, 2, "col", NULL, NULL);
+    cut(&j.mesh, &j.w, 0, "row", NULL, NULL);
+    cut(&j.mesh, &j.w, 1, "col", NULL, NULL);
+    cut(&j.mesh, &j.b, 0, "row", NULL, NULL);
+    cut(&j.mesh, &j.y, 2, "row", NULL, NULL);
+    j.y.partial = mask(&j, "col");
+    run_job(&j);
+    expect_sent(&j, 0, sum_of_x(&j, 2));
+    release_job(&j);
+}
+
 /* ---- rows that are gathered ---- */
 
 /* As column, but that x's dimension `dim` is cut by tensor inside. */
@@ -392,7 +409,7 @@ void gm_test_sharded_linear_overlap(void **state)
 #define NUMBERS 4096
 
 typedef struct meeting {
-    _Atomic int awaited, sent;
+    _Atomic int awaited, sent, multiplied, seen;
 } meeting;
 
 /* Returns when *flag is set; nothing moves meanwhile, as it would in a wait of the comm. */
@@ -420,6 +437,7 @@ static void multiply_meanwhile(gm_rank *r)
     gm_tensor_release(c);
 }
 
+/* A broadcast from rank 0 comes to rank 3 through rank 2, which multiplies and does not wait. */
 static void meet(gm_rank *r, void *context)
 {
     meeting    *m = context;
@@ -427,16 +445,20 @@ static void meet(gm_rank *r, void *context)
     gm_pending *p = NULL;
     gm_group   *g;
     OK(gm_comm_group(r->comm, 1, &g));
-    if (r->rank == 0) {
-        wait_still(&m->awaited);
-        OK(gm_comm_send(r->comm, g, t, 1, &p));
-        m->sent = 1;
-    } else {
-        OK(gm_comm_receive(r->comm, g, t, 0, &p));
+    if (r->rank == 0) wait_still(&m->awaited);
+    OK(gm_comm_broadcast(r->comm, g, t, 0, &p));
+    if (r->rank == 0) m->sent = 1;
+    if (r->rank == 2) {
         m->awaited = 1;
         wait_still(&m->sent);
         multiply_meanwhile(r);
+        m->multiplied = 1;
+        wait_still(&m->seen);
+    }
+    if (r->rank == 3) {
+        wait_still(&m->multiplied);
         for (int i = 0; i < NUMBERS; i++) assert_true(((double *)gm_tensor_data(t))[i] == 7);
+        m->seen = 1;
     }
     OK(gm_comm_wait(r->comm, p));
     gm_tensor_release(t);
@@ -446,7 +468,7 @@ void gm_test_sharded_linear_messages_move(void **state)
 {
     (void)state;
     meeting m = {0};
-    run_world(2, meet, &m);
+    run_world(4, meet, &m);
 }
 
 /* ---- memory ---- */
