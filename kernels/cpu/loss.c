@@ -18,11 +18,14 @@ static inline int64_t load_index(const cpu_rows *index, int64_t i)
     return index->size == 4 ? *(const int32_t *)p : *(const int64_t *)p;
 }
 
-static gm_status check_indices(const char *op, const cpu_rows *index, int64_t rows)
+static inline bool inside(int64_t row, int64_t rows) { return row >= 0 && row < rows; }
+
+/* part: of a table of which these are some rows only. */
+static gm_status check_indices(const char *op, const cpu_rows *index, int64_t rows, bool part)
 {
-    for (int64_t i = 0; i < index->rows; i++) {
+    for (int64_t i = 0; i < index->rows && !part; i++) {
         int64_t v = load_index(index, i);
-        if (v < 0 || v >= rows)
+        if (!inside(v, rows))
             return GM_FAIL(GM_EINVAL,
                            "%s: index %" PRId64 " at position %" PRId64 " (from 0) is outside a table of "
                            "%" PRId64 " rows",
@@ -35,20 +38,26 @@ static gm_status check_indices(const char *op, const cpu_rows *index, int64_t ro
 
 typedef struct lookup_job {
     cpu_rows w, index, y;
+    int64_t  rows; /* of the table */
 } lookup_job;
 
 static void lookup_part(void *context, int64_t begin, int64_t end, int thread)
 {
     const lookup_job *j = context;
     (void)thread;
-    for (int64_t i = begin; i < end; i++)
-        memcpy(cpu_row_at(&j->y, i), cpu_row_at(&j->w, load_index(&j->index, i)), (size_t)(j->w.width * j->w.size));
+    size_t bytes = (size_t)(j->w.width * j->w.size);
+    for (int64_t i = begin; i < end; i++) {
+        int64_t row = load_index(&j->index, i);
+        if (inside(row, j->rows)) memcpy(cpu_row_at(&j->y, i), cpu_row_at(&j->w, row), bytes);
+        else memset(cpu_row_at(&j->y, i), 0, bytes);
+    }
 }
 
 static gm_status embedding_rows(gm_device *dev, const gm_call *call)
 {
-    lookup_job j = {cpu_rows_of(call->in[0]), cpu_scalars_of(call->in[1]), cpu_rows_of(call->out[0])};
-    GM_TRY(check_indices("embedding", &j.index, call->in[0]->shape[0]));
+    lookup_job j = {cpu_rows_of(call->in[0]), cpu_scalars_of(call->in[1]), cpu_rows_of(call->out[0]),
+                    call->in[0]->shape[0]};
+    GM_TRY(check_indices("embedding", &j.index, j.rows, call->attrs->part));
     cpu_parallel(dev, j.w.width ? j.index.rows : 0, 2 * j.w.width * j.w.size, lookup_part, &j);
     return GM_OK;
 }
@@ -91,12 +100,18 @@ static void clear_row(void *to, int64_t bytes, bool stream)
 #define AS 0
 #include "as.h"
 
-/* Positions by table row, in order within a row. start has rows + 1 entries, all 0 before. */
+/* Positions of what is in the table by table row, in order within a row. start has rows + 1 entries, all 0 before. */
 static void sort_positions(const cpu_rows *index, table_job *j)
 {
-    for (int64_t i = 0; i < index->rows; i++) j->start[load_index(index, i) + 1]++;
+    for (int64_t i = 0; i < index->rows; i++) {
+        int64_t row = load_index(index, i);
+        if (inside(row, j->rows)) j->start[row + 1]++;
+    }
     for (int64_t r = 0; r < j->rows; r++) j->start[r + 1] += j->start[r];
-    for (int64_t i = 0; i < index->rows; i++) j->position[j->start[load_index(index, i)]++] = i;
+    for (int64_t i = 0; i < index->rows; i++) {
+        int64_t row = load_index(index, i);
+        if (inside(row, j->rows)) j->position[j->start[row]++] = i;
+    }
     for (int64_t r = j->rows; r > 0; r--) j->start[r] = j->start[r - 1]; /* the fill moved each start to its end */
     j->start[0] = 0;
 }
@@ -112,7 +127,7 @@ static gm_status embedding_grad_rows(gm_device *dev, const gm_call *call)
                     .accumulate = call->attrs->accumulate,
                     .rows = dw->shape[0]};
     j.stream = cpu_streams(gm_tensor_numel(dw) * j.dw.size);
-    GM_TRY(check_indices("embedding_grad", &index, j.rows));
+    GM_TRY(check_indices("embedding_grad", &index, j.rows, call->attrs->part));
     if (gm_tensor_numel(dw) == 0) return GM_OK;
     GM_TRY(cpu_scratch(dev, (size_t)(j.rows + 1 + index.rows) * sizeof(int64_t), &j.start, &block));
     memset(j.start, 0, (size_t)(j.rows + 1) * sizeof(int64_t));

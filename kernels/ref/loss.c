@@ -4,11 +4,13 @@
 
 #include "loops.h"
 
-static gm_status check_indices(const char *op, const gm_tensor *index, int64_t rows)
+static bool inside(int64_t row, int64_t rows) { return row >= 0 && row < rows; }
+
+static gm_status check_indices(const char *op, const gm_tensor *index, int64_t rows, bool part)
 {
-    for (int64_t i = 0, n = gm_tensor_numel(index); i < n; i++) {
+    for (int64_t i = 0, n = gm_tensor_numel(index); i < n && !part; i++) {
         int64_t v = (int64_t)ref_get(index, i);
-        if (v < 0 || v >= rows)
+        if (!inside(v, rows))
             return GM_FAIL(GM_EINVAL,
                            "%s: index %" PRId64 " at position %" PRId64 " (from 0) is outside a table of %" PRId64
                            " rows",
@@ -22,9 +24,11 @@ gm_status gm_ref_embedding(gm_device *dev, const gm_call *call)
     (void)dev;
     const gm_tensor *w = call->in[0], *index = call->in[1];
     int64_t          width = w->shape[1];
-    GM_TRY(check_indices("embedding", index, w->shape[0]));
-    for (int64_t i = 0, n = gm_tensor_numel(call->out[0]); i < n; i++)
-        ref_set(call->out[0], i, ref_get(w, (int64_t)ref_get(index, i / width) * width + i % width));
+    GM_TRY(check_indices("embedding", index, w->shape[0], call->attrs->part));
+    for (int64_t i = 0, n = gm_tensor_numel(call->out[0]); i < n; i++) {
+        int64_t row = (int64_t)ref_get(index, i / width);
+        ref_set(call->out[0], i, inside(row, w->shape[0]) ? ref_get(w, row * width + i % width) : 0);
+    }
     return GM_OK;
 }
 
@@ -34,11 +38,12 @@ gm_status gm_ref_embedding_grad(gm_device *dev, const gm_call *call)
     const gm_tensor *index = call->in[0], *g = call->in[1], *dw = call->out[0];
     int64_t          width = dw->shape[1], n = gm_tensor_numel(dw);
     double          *sum;
-    GM_TRY(check_indices("embedding_grad", index, dw->shape[0]));
+    GM_TRY(check_indices("embedding_grad", index, dw->shape[0], call->attrs->part));
     GM_TRY(ref_scratch(n, &sum));
     for (int64_t i = 0, all = gm_tensor_numel(g); i < all; i++) {
         int64_t row = (int64_t)ref_get(index, i / width);
-        if (row != call->attrs->padding_index) sum[row * width + i % width] += ref_get(g, i);
+        if (row != call->attrs->padding_index && inside(row, dw->shape[0]))
+            sum[row * width + i % width] += ref_get(g, i);
     }
     for (int64_t i = 0; i < n; i++) ref_put(dw, i, sum[i], call->attrs->accumulate);
     free(sum);

@@ -1,5 +1,6 @@
 -- Tables and cross entropy: every CPU table against the reference, and how they refuse bad data.
 local gm = require "ganymede"
+local core = require "ganymede.core"
 local support = require "spec.kernels.support"
 
 local input, agree, integers = support.input, support.agree, support.integers
@@ -26,6 +27,35 @@ describe("embedding agrees with ref:", function()
         end
       end)
   end
+
+  -- A part of a table: indices into the whole, counted from the part's first row, most of them outside.
+  for _, rows in ipairs { 0, 1, 4 } do
+    support.each(it, ("a part of %d rows"):format(rows), { { 3, 5 }, { 40 }, { 0 } }, support.layouts,
+      function(dtype, shape, layout)
+        local index = integers(shape, index_types[dtype], -3, 6, layout)
+        agree { op = "embedding", inputs = { input({ rows, 7 }, dtype), index }, outputs = { true },
+                attrs = { part = true }, within = support.exact }
+        local g_shape = { unpack(shape) }
+        g_shape[#g_shape + 1] = 7
+        for _, accumulate in ipairs { false, true } do
+          agree { op = "embedding_grad", inputs = { index, input(g_shape, dtype, layout) },
+                  outputs = { support.given({ rows, 7 }, dtype, "window") },
+                  attrs = { accumulate = accumulate, part = true, padding_index = rows - 1 },
+                  within = support.terms(15, 16) }
+        end
+      end)
+  end
+
+  it("of a part are zeros where the row is elsewhere, and gradients of what is here alone", function()
+    local table, index = gm.tensor { { 1, 2 }, { 3, 4 } }, gm.tensor({ 1, 2, -1, 0, 1 }, { dtype = "i64" })
+    for _, backend in ipairs { "ref", unpack(support.backends) } do
+      local y = core.run_op(backend, "embedding", { table, index }, { n = 1, true }, { part = true })[1]
+      assert.same({ { 3, 4 }, { 0, 0 }, { 0, 0 }, { 1, 2 }, { 3, 4 } }, y:totable())
+      local g, dw = gm.tensor { { 1, 1 }, { 9, 9 }, { 9, 9 }, { 2, 2 }, { 4, 5 } }, gm.zeros { 2, 2 }
+      core.run_op(backend, "embedding_grad", { index, g }, { n = 1, dw }, { part = true })
+      assert.same({ { 2, 2 }, { 5, 6 } }, dw:totable())
+    end
+  end)
 
   it("refuses an index outside of the table, and writes nothing", function()
     gm.scope(function()

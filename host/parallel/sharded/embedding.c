@@ -10,59 +10,55 @@
 
 enum { W, INDEX, N_IN };
 
-static gm_rows_places locate(gm_rows *w, gm_tensor *index)
+/* Indices counted in this rank's rows, i64 in the index's shape: one that another rank holds is outside of them.
+ * GM_EINVAL, on all ranks alike: one that is no row of the table. */
+static gm_tensor *local_rows(gm_rows *w, gm_tensor *index)
 {
-    return gm_rows_locate(w, index, NULL, "embedding", "index", "rows");
+    gm_rows_places p = gm_rows_locate(w, index, NULL, "embedding", "index", "rows");
+    gm_tensor     *at = gm_rows_cast(w, gm_rows_affine(w, p.global, 1, -(double)w->first), GM_I64);
+    return w->st == GM_OK ? gm_rows_shaped(w, at, index->ndim, index->shape) : NULL;
 }
 
-/* i64 (lines): rows of the block; owned, u8 (lines, 1): those that count. */
-static gm_tensor *local_rows(gm_rows *w, gm_tensor *index, gm_tensor **owned)
-{
-    gm_rows_places p = locate(w, index);
-    gm_tensor     *at = gm_rows_cast(w, p.local, GM_I64);
-    *owned = p.owned;
-    return w->st == GM_OK ? gm_rows_shaped(w, at, 1, at->shape) : NULL;
-}
-
-/* t (lines, width) where owned, zero elsewhere. */
-static gm_tensor *mask(gm_rows *w, gm_tensor *owned, gm_tensor *t)
-{
-    return w->st == GM_OK ? gm_rows_where(w, owned, t, gm_rows_scalar(w, t->dtype, 0)) : NULL;
-}
+/* The rows of t, a block of the table or of its gradient, that are not padding. */
+static gm_tensor *held_rows(gm_rows *w, gm_tensor *t) { return gm_rows_part(w, t, 0, w->count); }
 
 static gm_status embedding_rule(gm_backward *b)
 {
     const int64_t   *shape;
     const gm_layout *layout = gm_backward_input_layout(b, W, &shape);
     gm_attrs         a = gm_attrs_default();
-    gm_tensor       *index, *dw, *in[2], *owned;
+    gm_tensor       *index, *dw, *in[2], *rows;
     gm_rows          w;
     int64_t          padding = gm_backward_attrs(b)->padding_index;
     GM_TRY(gm_backward_saved(b, 0, &index));
     GM_TRY(gm_backward_target(b, W, &dw, &a.accumulate));
     gm_rows_begin(&w, gm_backward_rank(b), layout, 2, shape, 0);
     if (padding >= w.first && padding < w.first + w.count) a.padding_index = padding - w.first;
-    in[0] = local_rows(&w, index, &owned);
-    in[1] = mask(&w, owned, gm_rows_flat(&w, gm_backward_grad(b, 0)));
-    gm_rows_into(&w, GM_OP_embedding_grad, 2, in, &a, 1, &dw);
+    a.part = true;
+    if (!a.accumulate && w.count < w.room) {
+        gm_attrs zero = gm_attrs_default();
+        gm_rows_into(&w, GM_OP_fill, 0, NULL, &zero, 1, &dw);
+    }
+    in[0] = local_rows(&w, index);
+    in[1] = gm_backward_grad(b, 0);
+    rows = held_rows(&w, dw);
+    if (w.count) gm_rows_into(&w, GM_OP_embedding_grad, 2, in, &a, 1, &rows);
     return gm_rows_end(&w);
 }
 
 /* The result's block, new. */
-static gm_status look_up(gm_rank *r, gm_value *const *fitted, int ndim, gm_tensor **y)
+static gm_status look_up(gm_rank *r, gm_value *const *fitted, gm_tensor **y)
 {
     const gm_value *table = fitted[W], *index = fitted[INDEX];
     gm_attrs        a = gm_attrs_default();
-    gm_tensor      *owned, *t;
+    gm_tensor      *t;
     gm_rows         w;
-    int64_t         shape[GM_MAX_DIMS];
     gm_rank_place(r, "embedding");
     gm_rows_begin(&w, r, &table->layout, 2, table->shape, 0);
-    gm_tensor *at = local_rows(&w, index->local, &owned);
-    gm_rows_run(&w, GM_OP_embedding, 2, (gm_tensor *[]){table->local, at}, &a, 1, &t);
-    for (int d = 0; d < index->ndim; d++) shape[d] = index->local->shape[d];
-    shape[ndim - 1] = table->local->shape[1];
-    *y = gm_rows_keep(&w, gm_rows_shaped(&w, mask(&w, owned, t), ndim, shape));
+    a.part = true;
+    gm_tensor *in[2] = {held_rows(&w, table->local), local_rows(&w, index->local)};
+    gm_rows_run(&w, GM_OP_embedding, 2, in, &a, 1, &t);
+    *y = gm_rows_keep(&w, t);
     return gm_rows_end(&w);
 }
 
@@ -73,7 +69,7 @@ static gm_status sharded(gm_rank *r, gm_value *const *in, const gm_attrs *attrs,
     gm_tensor *block = NULL;
     gm_status  st;
     GM_TRY(gm_fit_all(r, N_IN, in, fit, fitted));
-    GM_TRY_OR(look_up(r, fitted, global->ndim, &block), st, done);
+    GM_TRY_OR(look_up(r, fitted, &block), st, done);
     GM_TRY_OR(gm_value_take_block(r, block, layout, global->ndim, global->shape, &v), st, done);
     gm_record rec = {.name = "embedding",
                      .rule = embedding_rule,
