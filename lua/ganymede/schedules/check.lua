@@ -15,6 +15,8 @@
 -- check(schedule, { transfers = false }) does the same for lists that hold computing only.
 -- The trap: a schedule is one step. That steps follow each other is right because each empties the pipeline.
 -- @module ganymede.schedules.check
+jit.off(true, true) -- once a job, over many short lists: traces would cost more than they give
+
 local geometry = require "ganymede.schedules.geometry"
 local run = require "ganymede.schedules.run"
 
@@ -36,7 +38,7 @@ end
 
 -- ---------------------------------------------------------------- form
 
-local function is_count(n) return type(n) == "number" and n >= 1 and n == math.floor(n) and n < 2 ^ 31 end
+local function is_count(n) return type(n) == "number" and n >= 1 and n == math.floor(n) and n <= 2 ^ 20 end
 
 local function check_parts(schedule)
   local last, holder = schedule.stages * schedule.chunks, {}
@@ -69,30 +71,37 @@ local function check_sizes(schedule)
   check_parts(schedule)
 end
 
+local function transfer_problem(schedule, rank, action)
+  if action[2] ~= "activation" and action[2] ~= "gradient" then return "carries neither activation nor gradient" end
+  local peer = action[5]
+  if type(peer) ~= "number" or peer ~= math.floor(peer) or peer < 0 or peer >= schedule.stages then
+    return ("ranks are 0 to %d"):format(schedule.stages - 1)
+  end
+  if peer == rank then return "a rank sends itself nothing" end
+end
+
+local function action_problem(schedule, rank, action, transfers)
+  local is_transfer = geometry.is_transfer(action)
+  if not is_transfer and not geometry.is_computing(action) then return "there is no such kind of action" end
+  if is_transfer and not transfers then return "transfers are not for the order to say" end
+  local length = is_transfer and 5 or 3
+  if #action ~= length then return ("has %d fields instead of %d"):format(#action, length) end
+  local micro_batch, chunk = action[length == 5 and 3 or 2], action[length == 5 and 4 or 3]
+  if not is_count(micro_batch) or micro_batch > schedule.micro_batches then
+    return ("micro-batches are 1 to %d"):format(schedule.micro_batches)
+  end
+  if not is_count(chunk) or chunk > schedule.chunks then return ("chunks are 1 to %d"):format(schedule.chunks) end
+  return is_transfer and transfer_problem(schedule, rank, action) or nil
+end
+
 -- An action is read only after this.
 local function check_action(schedule, rank, i, action, transfers)
   if type(action) ~= "table" then
     error({ is_problem = true, class = "form", rank = rank, position = i, action = action,
       message = ("rank %d, action %d: must be a table; got %s"):format(rank, i, tostring(action)) }, 0)
   end
-  local function wrong(...) fault("form", rank, i, action, ...) end
-  local is_transfer = geometry.is_transfer(action)
-  if not is_transfer and not geometry.is_computing(action) then wrong "there is no such kind of action" end
-  if is_transfer and not transfers then wrong "a list of computing only holds a transfer" end
-  local first, length = is_transfer and 3 or 2, is_transfer and 5 or 3
-  if #action ~= length then wrong("has %d fields instead of %d", #action, length) end
-  local micro_batch, chunk = action[first], action[first + 1]
-  if not is_count(micro_batch) or micro_batch > schedule.micro_batches then
-    wrong("micro-batches are 1 to %d", schedule.micro_batches)
-  end
-  if not is_count(chunk) or chunk > schedule.chunks then wrong("chunks are 1 to %d", schedule.chunks) end
-  if not is_transfer then return end
-  if action[2] ~= "activation" and action[2] ~= "gradient" then wrong "carries neither activation nor gradient" end
-  local peer = action[5]
-  if type(peer) ~= "number" or peer ~= math.floor(peer) or peer < 0 or peer >= schedule.stages then
-    wrong("ranks are 0 to %d", schedule.stages - 1)
-  end
-  if peer == rank then wrong "a rank sends itself nothing" end
+  local why = action_problem(schedule, rank, action, transfers)
+  if why then fault("form", rank, i, action, "%s", why) end
 end
 
 -- ---------------------------------------------------------------- one rank after the other
@@ -220,28 +229,39 @@ end
 
 -- ---------------------------------------------------------------- between ranks
 
--- For each rank and peer: the transfers of one direction in the order of the list, as { position, action, from }.
-local function channel(schedule, rank, kind, peer)
+-- list[from][to]: the sends (or receives) between two ranks in the order of the list, as { position, action, maker }.
+local function channels(schedule, kind)
   local list = {}
-  for i, action in ipairs(schedule.actions[rank + 1]) do
-    if action[1] == kind and action[5] == peer then
-      list[#list + 1] = { i, action, geometry.maker(action, schedule.parts[rank + 1][action[4]]) }
+  for rank = 0, schedule.stages - 1 do list[rank] = {} end
+  for rank = 0, schedule.stages - 1 do
+    for i, action in ipairs(schedule.actions[rank + 1]) do
+      if action[1] == kind then
+        local from, to = rank, action[5]
+        if kind == "receive" then from, to = to, from end
+        list[from][to] = list[from][to] or {}
+        table.insert(list[from][to], { i, action, geometry.maker(action, schedule.parts[rank + 1][action[4]]) })
+      end
     end
   end
   return list
 end
 
+local function check_channel(from, to, sent, received)
+  for k, r in ipairs(received) do
+    local s = sent[k]
+    if r[2][2] ~= s[2][2] or r[2][3] ~= s[2][3] or r[3] ~= s[3] then
+      fault("transfer", to, r[1], r[2], "message %d from rank %d is its action %d (%s); messages between two ranks "
+        .. "keep their order", k, from, s[1], geometry.describe(s[2]))
+    end
+  end
+end
+
+-- What is sent is received: that each is there once has been seen before.
 local function check_channels(schedule)
+  local sent, received = channels(schedule, "send"), channels(schedule, "receive")
   for from = 0, schedule.stages - 1 do
     for to = 0, schedule.stages - 1 do
-      local sent, received = channel(schedule, from, "send", to), channel(schedule, to, "receive", from)
-      for k, r in ipairs(received) do
-        local s = sent[k]
-        if r[2][2] ~= s[2][2] or r[2][3] ~= s[2][3] or r[3] ~= s[3] then
-          fault("transfer", to, r[1], r[2], "message %d from rank %d is its action %d (%s); messages between two ranks "
-            .. "keep their order", k, from, s[1], geometry.describe(s[2]))
-        end
-      end
+      if received[from][to] then check_channel(from, to, sent[from][to], received[from][to]) end
     end
   end
 end

@@ -6,12 +6,17 @@
 -- times as often as in 1F1B.
 -- m that is no multiple of p: the m div p rounds must come out equal, r of p or more each, and fewer micro-batches than
 -- stages are one round. From m = p on the bubble is the same, and more is held. What does not divide is refused.
+local function rounds(stages, micro_batches) return math.max(1, math.floor(micro_batches / stages)) end
+
+local function divides(stages, micro_batches) return micro_batches % rounds(stages, micro_batches) == 0 end
+
 local function round_of(stages, micro_batches)
-  local rounds = math.max(1, math.floor(micro_batches / stages))
-  if micro_batches % rounds == 0 then return micro_batches / rounds end
-  local below = math.floor(micro_batches / stages) * stages
-  error(("%d micro-batches do not divide into %d rounds of at least %d; %d and %d do"):format(micro_batches, rounds,
-    stages, below, below + stages), 0)
+  if divides(stages, micro_batches) then return micro_batches / rounds(stages, micro_batches) end
+  local fewer, more = micro_batches - 1, micro_batches + 1
+  while not divides(stages, fewer) do fewer = fewer - 1 end
+  while not divides(stages, more) do more = more + 1 end
+  error(("%d micro-batches do not divide into %d rounds of at least %d (the stages); %d and %d do"):format(
+    micro_batches, rounds(stages, micro_batches), stages, fewer, more), 0)
 end
 
 -- The k-th pass (from 1) of a rank's chunks in one direction: micro-batch and chunk.

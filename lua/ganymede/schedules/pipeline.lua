@@ -47,43 +47,51 @@ local shape_options = {
   options = { type = "table", default = {}, doc = "options of the schedule itself" },
 }
 
+local function above(level) return level > 0 and level + 1 or 0 end
+
 -- How many chunks: the schedule's default, or what was asked for if it can do that.
 local function chunks_of(name, definition, asked, level)
   local allowed = definition.chunks or { default = 1, min = 1 }
   if asked == nil then return allowed.default or allowed.min or 1 end
   local why = options.problem({ type = "integer", min = allowed.min or 1, max = allowed.max }, asked)
-  if why then error(("%s: chunks %s"):format(name, why), level + 1) end
+  if why then error(("%s: chunks %s"):format(name, why), above(level)) end
   return asked
 end
 
-local function refuse(problem, level)
-  error(("the schedule cannot run: %s"):format(problem.message), level + 1)
+local function find(kind, level)
+  if type(kind) == "table" and type(kind.order) == "function" and kind.name then return kind, kind.name end
+  local why = registry.pipeline_schedules:problem(kind)
+  if why then error(why, above(level)) end
+  return registry.pipeline_schedules:get(kind), kind
 end
 
 -- What `order` gave, as a schedule that holds computing only.
 local function ordered(name, definition, shape, opt, level)
   local ok, actions, parts = pcall(definition.order, shape.stages, shape.micro_batches, shape.chunks, opt)
-  if not ok then error(("%s: %s"):format(name, tostring(actions)), level + 1) end
+  if not ok then error(("%s: %s"):format(name, tostring(actions)), above(level)) end
   return { name = name, stages = shape.stages, micro_batches = shape.micro_batches, chunks = shape.chunks,
     parts = parts or geometry.looped(shape.stages, shape.chunks), actions = actions }
 end
 
+local function must_pass(schedule, opt, level)
+  local ok, problem = check(schedule, opt)
+  if not ok then error(("the schedule cannot run: %s"):format(problem.message), above(level)) end
+end
+
 --- The schedule of a registered name (or of a table as they are registered, with a `name`) for
 -- shape = { stages, micro_batches, chunks (default: the schedule's), options }: with transfers, and proved.
--- Raises at the caller's line what the schedule cannot do, and what is wrong with it.
+-- Raises what the schedule cannot do, or what is wrong with it, at the line that `level` says (as error() counts it
+-- where build is called; default 1, the caller's; 0: none).
 function pipeline.build(kind, shape, level)
-  level = (level or 1) + 1
-  local definition = type(kind) == "table" and kind or registry.pipeline_schedules:get(kind, level)
-  local name = type(kind) == "table" and kind.name or kind
+  level = above(level or 1)
+  local definition, name = find(kind, level)
   shape = options.check("pipeline.build", shape_options, shape, level)
   shape.chunks = chunks_of(name, definition, shape.chunks, level)
   local opt = options.check(name, definition.options or {}, shape.options, level)
   local schedule = ordered(name, definition, shape, opt, level)
-  local ok, problem = check(schedule, { transfers = false })
-  if not ok then refuse(problem, level) end
+  must_pass(schedule, { transfers = false }, level)
   schedule.actions = transfers(schedule)
-  ok, problem = check(schedule)
-  if not ok then refuse(problem, level) end
+  must_pass(schedule, nil, level)
   return schedule
 end
 

@@ -12,17 +12,19 @@
 -- Each rank is sequential and names its peers, so the result does not depend on the order in which ranks are looked at.
 -- The trap: the lists must have passed the local checks of schedules.check; this finds only what needs several ranks.
 -- @module ganymede.schedules.run
+jit.off(true, true) -- once a job, over many short lists: traces would cost more than they give
+
 local geometry = require "ganymede.schedules.geometry"
 
 local Play = {}
 Play.__index = Play
 
-local function slot(grid, part, micro_batch) return grid[part] and grid[part][micro_batch] end
+-- The times of a thing by part and micro-batch are kept in one flat table.
+local FLAT = 2 ^ 21 -- more than there are micro-batches
 
-local function set(grid, part, micro_batch, time)
-  grid[part] = grid[part] or {}
-  grid[part][micro_batch] = time
-end
+local function slot(grid, part, micro_batch) return grid[part * FLAT + micro_batch] end
+
+local function set(grid, part, micro_batch, time) grid[part * FLAT + micro_batch] = time end
 
 local function cost_of(costs, kind, part)
   local cost = costs[kind]
@@ -43,22 +45,21 @@ function Play:at_hand(rank, thing, part, micro_batch)
   return posted and arrived and math.max(posted, arrived)
 end
 
--- The moment from which a computing action can begin, or nil and what it waits for.
+-- The moment from which a computing action can begin, or nil and what it waits for: thing and part that makes it.
 function Play:ready(rank, action, part)
   local kind, micro_batch = action[1], action[2]
   local time = self.clock[rank]
   if kind ~= "forward" then
     local own = kind == "backward_weight" and "gradient" or "activation"
     local made = slot(self.made[own], part, micro_batch)
-    if not made then return nil, kind == "backward_weight" and "its backward_input" or "its forward" end
+    if not made then return nil, own, part end
     time = math.max(time, made)
   end
   local thing, from = geometry.reads(kind, part, self.last)
   if not thing then return time end
   local there = self:at_hand(rank, thing, from, micro_batch)
   if there then return math.max(time, there) end
-  local owner = self.owners[from]
-  return nil, ("the %s of micro-batch %d from chunk %d of rank %d"):format(thing, micro_batch, owner.chunk, owner.rank)
+  return nil, thing, from
 end
 
 function Play:finish(rank, begin, finish, clock)
@@ -69,8 +70,8 @@ function Play:finish(rank, begin, finish, clock)
 end
 
 function Play:compute(rank, action, part)
-  local begin, waits = self:ready(rank, action, part)
-  if not begin then return false, waits end
+  local begin = self:ready(rank, action, part)
+  if not begin then return false end
   local finish = begin + self:duration(action[1], part)
   local thing = geometry.makes[action[1]]
   if thing then set(self.made[thing], part, action[2], finish) end
@@ -85,7 +86,7 @@ function Play:meet(rank, action, part)
   local thing, from = action[2], geometry.maker(action, part)
   local meets = other and other[1] == wanted and other[2] == thing and other[3] == action[3] and other[5] == rank
     and geometry.maker(other, self.parts[peer + 1][other[4]]) == from
-  if not meets then return false, ("rank %d to come to the %s"):format(peer, wanted) end
+  if not meets then return false end
   local begin = math.max(self.clock[rank], self.clock[peer])
   local finish = begin + self.costs.transfer
   set(self.posted[thing], from, action[3], begin)
@@ -106,7 +107,7 @@ function Play:transfer(rank, action, part)
   return self:finish(rank, now, there, now)
 end
 
--- One action of a rank, if it can be done now; else false and what it waits for.
+-- One action of a rank, if it can be done now; else false.
 function Play:step(rank, action)
   if geometry.is_computing(action) then return self:compute(rank, action, self.parts[rank + 1][action[3]]) end
   return self:transfer(rank, action, self.parts[rank + 1][action[4]])
@@ -139,13 +140,23 @@ function Play:late_ends()
   end
 end
 
+-- What an action that cannot be done waits for, in words.
+function Play:waits(rank, action)
+  if geometry.is_transfer(action) then
+    return ("rank %d to come to the %s"):format(action[5], action[1] == "send" and "receive" or "send")
+  end
+  local _, thing, part = self:ready(rank, action, self.parts[rank + 1][action[3]])
+  local owner = self.owners[part]
+  return ("the %s of micro-batch %d that chunk %d of rank %d makes"):format(thing, action[2], owner.chunk, owner.rank)
+end
+
 function Play:stuck()
   local stuck = {}
   for rank = 0, #self.actions - 1 do
     local action = self.actions[rank + 1][self.position[rank]]
     if action then
-      local _, waits = self:step(rank, action)
-      stuck[#stuck + 1] = { rank = rank, position = self.position[rank], action = action, waits = waits }
+      stuck[#stuck + 1] = { rank = rank, position = self.position[rank], action = action,
+        waits = self:waits(rank, action) }
     end
   end
   return #stuck > 0 and stuck or nil

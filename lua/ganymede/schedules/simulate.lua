@@ -15,6 +15,8 @@
 -- Costs are of one micro-batch in one part, in any unit: numbers, or for computing lists by part; all 1 and no transfer
 -- by default, so that a fused backward costs 2. blocking = true makes sends wait for their receives (run.lua).
 -- @module ganymede.schedules.simulate
+jit.off(true, true) -- once a job, over many short lists: traces would cost more than they give
+
 local geometry = require "ganymede.schedules.geometry"
 local run = require "ganymede.schedules.run"
 
@@ -26,13 +28,13 @@ end
 
 local function check_cost(name, value, last)
   local list = type(value) == "table"
-  if list and name == "transfer" then error("simulate: transfer must be one number, the same between all ranks", 3) end
+  if list and name == "transfer" then error("simulate: transfer must be one number, the same between all ranks", 4) end
   for part = 1, list and last or 1 do
     local one = value
     if list then one = value[part] end
     if not is_time(one, name == "transfer") then
       error(("simulate: %s must be %s; got %s"):format(list and ("%s[%d]"):format(name, part) or name,
-        name == "transfer" and "a time, 0 or more" or "a time above 0, or a list of them by part", tostring(one)), 3)
+        name == "transfer" and "a time, 0 or more" or "a time above 0, or a list of them by part", tostring(one)), 4)
     end
   end
 end

@@ -8,6 +8,8 @@
 -- The trap: places are right for equal costs. An executor whose stages are uneven loses no correctness by them; to hide
 -- transfers it may post receives ahead of their place, in the order of the list.
 -- @module ganymede.schedules.transfers
+jit.off(true, true) -- once a job, over many short lists: traces would cost more than they give
+
 local geometry = require "ganymede.schedules.geometry"
 local run = require "ganymede.schedules.run"
 

@@ -1,0 +1,66 @@
+--- What pipeline schedules would cost, side by side: drawn, with bubble, micro-batches held and messages sent.
+--
+--     local found = report { schedules = { "1f1b", "zb-h1" }, stages = 4, micro_batches = 8 }
+--     print(found.text)                                -- pictures and a table, in lines of at most `width` columns
+--     found[1].bubble, found[1].live, found[1].schedule, found[1].simulation
+--
+-- A schedule that cannot have these sizes is an entry with `refused`, the reason, and nothing else but its name.
+-- @module ganymede.schedules.report
+local draw = require "ganymede.schedules.draw"
+local options = require "ganymede.options"
+local pipeline = require "ganymede.schedules.pipeline"
+local registry = require "ganymede.registry"
+
+local declared = {
+  schedules = { type = "table", doc = "names in registry.pipeline_schedules" },
+  stages = { type = "integer", min = 1, doc = "ranks along the pipeline axis" },
+  micro_batches = { type = "integer", min = 1, doc = "pieces of a batch" },
+  chunks = { type = "integer", min = 1, optional = true, doc = "of those schedules that have several a rank" },
+  costs = { type = "table", default = {}, doc = "of ganymede.schedules.simulate" },
+  width = { type = "integer", min = 40, default = 120, doc = "columns of a line" },
+}
+
+local function messages(schedule)
+  local most = 0
+  for _, actions in ipairs(schedule.actions) do
+    local sent = 0
+    for _, action in ipairs(actions) do sent = sent + (action[1] == "send" and 1 or 0) end
+    most = math.max(most, sent)
+  end
+  return most
+end
+
+local function entry(name, opt)
+  local allowed = registry.pipeline_schedules:has(name) and registry.pipeline_schedules:get(name).chunks
+  local chunks = allowed and allowed.max ~= 1 and opt.chunks or nil -- 1F1B and its like are compared as they are
+  local ok, schedule = pcall(pipeline.build, name, { stages = opt.stages, micro_batches = opt.micro_batches,
+    chunks = chunks }, 0)
+  if not ok then return { name = name, refused = schedule } end
+  local simulation = pipeline.simulate(schedule, opt.costs)
+  return { name = name, schedule = schedule, simulation = simulation, bubble = simulation.bubble,
+    bubble_with_barrier = simulation.bubble_with_barrier, live = math.max(unpack(simulation.live)),
+    messages = messages(schedule) }
+end
+
+local function row(e)
+  if e.refused then return ("%-14s %s"):format(e.name, e.refused) end
+  return ("%-14s %6d   %8s   %8s   %8.4g   %8d"):format(e.name, e.schedule.chunks, draw.percent(e.bubble),
+    draw.percent(e.bubble_with_barrier), e.live, e.messages)
+end
+
+--- given: schedules, stages, micro_batches, chunks, costs, width -> a list of entries, and `text`.
+return function(given)
+  local opt = options.check("schedules.report", declared, given, 2)
+  local found, pictures = {}, {}
+  local rows = { ("%-14s %6s   %8s   %8s   %8s   %8s"):format("schedule", "chunks", "bubble", "barrier", "held",
+    "messages") }
+  for i, name in ipairs(opt.schedules) do
+    local e = entry(name, opt)
+    if e.schedule then pictures[#pictures + 1] = draw.text(e.schedule, e.simulation, opt.width) .. "\n" end
+    found[i], rows[#rows + 1] = e, row(e)
+  end
+  rows[#rows + 1] = "bubble: share of the ideal time that a step loses; barrier: where ranks wait between steps\n"
+    .. "held: micro-batches whose activations a rank holds at most; messages: that a rank sends in a step"
+  found.text = table.concat(pictures, "\n") .. (#pictures > 0 and "\n" or "") .. table.concat(rows, "\n")
+  return found
+end
