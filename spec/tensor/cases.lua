@@ -82,6 +82,18 @@ local function linears(add, length)
         inputs = { values(B, length, 2, WIDTH) } }
 end
 
+local function chains(add, length)
+  local function between(what, fn, width)
+    add { name = "two Linears and " .. what .. " between them", inputs = { values(B, length, WIDTH) },
+          build = function() return nn.Sequential { nn.Linear(WIDTH, 14), fn, nn.Linear(width or 14, 9) } end }
+  end
+  between("a softmax", function(x) return nn.LogSoftmax(-1)(x) end)
+  between("a mean of positions", function(x) return x:mean(2) end)
+  between("one position", function(x) return x:select(2, length) end)
+  between("a sum with whole tensors", function(x) return x * gm.ones { 14 } + gm.ones { B, length, 14 } end)
+  between("something gathered", function(x) return x:gather():narrow(3, 2, 6) end, 6)
+end
+
 local function norms(add, length)
   for _, bias in ipairs { true, false } do
     add { name = "LayerNorm", build = function() return nn.LayerNorm { width = WIDTH, bias = bias } end,
@@ -197,6 +209,7 @@ return function(parts, length)
   local list = {}
   local function add(case) list[#list + 1] = case end
   linears(add, length)
+  chains(add, length)
   norms(add, length)
   far_norm(add, length)
   tables(add, length)

@@ -2,6 +2,7 @@
 -- @module ganymede.nn.activations
 local module = require "ganymede.nn.module"
 local ops = require "ganymede.ops"
+local stream = require "ganymede.nn.stream"
 
 local layers = {}
 
@@ -27,12 +28,12 @@ GELU.options = {
 function GELU:forward(x) return self.opt.approximate == "tanh" and ops.gelu_tanh(x) or ops.gelu(x) end
 layers.GELU = GELU
 
--- A softmax along one dimension: x (...) -> the same shape.
+-- A softmax along one dimension, which is made whole where ranks share it: x (...) -> the same shape.
 local function along(name, op)
   local class = module.class(name)
   class.positional = { "dim" }
   class.options = { dim = { type = "integer", default = -1, doc = "dimension, from 1; -1 is the last" } }
-  function class:forward(x) return ops[op](x, self.opt.dim) end
+  function class:forward(x) return ops[op](stream.whole(x, self.opt.dim), self.opt.dim) end
   layers[name] = class
 end
 

@@ -131,6 +131,16 @@ function stream.join(x)
   return lay(x, core.layout(x), x:dim(), mesh.forms[1], mesh.sequence)
 end
 
+--- x with dimension d (negative: from the end) whole on every rank that shares it. Collective then, differentiable.
+function stream.whole(x, d)
+  if here().is_plain then return x end
+  local cuts = core.layout(x).cuts
+  d = d < 0 and #cuts + 1 + d or d
+  if not cuts[d] or #cuts[d] == 0 then return x end
+  cuts[d] = {}
+  return x:redistribute { cuts = cuts }
+end
+
 --- Parts that the width of an activation is cut into inside of a pair of Linears.
 function stream.parts()
   local mesh, parts = here(), 1
