@@ -276,6 +276,20 @@ static int extreme(lua_State *L)
     return 2;
 }
 
+/* top_k(x, k) -> values, indices from 0, (..., k): of the last dimension, the largest first */
+static int top_k(lua_State *L)
+{
+    gm_rank  *r = gm_lua_rank(L);
+    gm_attrs  a = gm_attrs_default();
+    gm_value *x = gm_check_value(L, 1), *out[2];
+    a.k = gm_check_integer(L, 2);
+    gm_handle *v = gm_push_handle(L), *i = gm_push_handle(L);
+    L_TRY(L, gm_apply(r, GM_OP_top_k, 1, &x, &a, 2, NULL, out));
+    gm_handle_fill(r, v, out[0], "top_k");
+    gm_handle_fill(r, i, out[1], "top_k");
+    return 2;
+}
+
 static int argmax(lua_State *L)
 {
     gm_value *x = gm_check_value(L, 1);
@@ -432,6 +446,7 @@ int gm_open_ops(lua_State *L)
                                          {"cross_entropy", cross_entropy},
                                          {"dropout", dropout},
                                          {"argmax", argmax},
+                                         {"top_k", top_k},
                                          {"cast", cast},
                                          {"contiguous", contiguous},
                                          {"clone", clone},

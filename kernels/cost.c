@@ -95,6 +95,7 @@ static double flops_sum(const gm_call *c) { return first_in(c); }
 static double flops_max(const gm_call *c) { return first_in(c); }
 static double flops_min(const gm_call *c) { return first_in(c); }
 static double flops_argmax(const gm_call *c) { return first_in(c); }
+static double flops_top_k(const gm_call *c) { return first_in(c); }
 static double flops_scatter(const gm_call *c) { return numel(c->in[1]); }
 
 static double all_inputs(const gm_call *c)

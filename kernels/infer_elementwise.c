@@ -157,6 +157,23 @@ gm_status gm_infer_argmax(const gm_call *call, gm_spec *spec)
     return GM_OK;
 }
 
+/* x (..., n) -> values and indices (..., k), 1 <= k <= n */
+gm_status gm_infer_top_k(const gm_call *call, gm_spec *spec)
+{
+    const gm_tensor *x = call->in[0];
+    GM_TRY(gm_expect_ndim(call, "x", x, 1));
+    int64_t n = x->shape[x->ndim - 1], k = call->attrs->k;
+    if (k < 1 || k > n)
+        return GM_FAIL(GM_EINVAL,
+                       "top_k: k is %" PRId64 ", should be from 1 to the %" PRId64 " elements of a row of %s", k, n,
+                       GM_SHOW(x));
+    spec[0] = gm_spec_like(x);
+    spec[0].shape[x->ndim - 1] = k;
+    spec[1] = spec[0];
+    spec[1].dtype = GM_I64;
+    return GM_OK;
+}
+
 /* index and g: as dx without dim, or with size 1 there. */
 gm_status gm_infer_scatter(const gm_call *call, gm_spec *spec)
 {

@@ -406,6 +406,28 @@ static gm_status extreme_rule(gm_backward *b)
     return st;
 }
 
+/* dx[.., index] = g, one of the k at a time */
+static gm_status top_k_rule(gm_backward *b)
+{
+    gm_attrs   a = gm_attrs_default();
+    gm_tensor *index, *g = gm_backward_grad(b, 0), *dx = NULL;
+    gm_status  st = GM_OK;
+    SAVED(b, OUT(1), &index);
+    int last = index->ndim - 1;
+    GM_TRY(gm_rule_full(b, gm_backward_input(b, 0), 0, &dx));
+    for (int64_t j = 0; j < index->shape[last] && st == GM_OK; j++) {
+        gm_tensor *at = NULL, *of = NULL;
+        st = gm_tensor_select(index, last, j, &at);
+        if (st == GM_OK) st = gm_tensor_select(g, last, j, &of);
+        if (st == GM_OK) st = gm_rule_into(b, GM_OP_scatter, 2, (gm_tensor *[]){at, of}, &a, 1, &dx);
+        gm_tensor_release(at);
+        gm_tensor_release(of);
+    }
+    if (st == GM_OK) return gm_backward_give(b, 0, dx);
+    gm_tensor_release(dx);
+    return st;
+}
+
 static const gm_gradient gradients[GM_OP_COUNT] = {
     [GM_OP_copy] = {copy_rule, 0, 0, false},
     [GM_OP_affine] = {affine_rule, 0, 0, false},
@@ -427,6 +449,7 @@ static const gm_gradient gradients[GM_OP_COUNT] = {
     [GM_OP_max] = {extreme_rule, 0, 2, false},
     [GM_OP_min] = {extreme_rule, 0, 2, false},
     [GM_OP_argmax] = {.stops = true},
+    [GM_OP_top_k] = {top_k_rule, 0, 2, false},
     [GM_OP_sum_squares] = {.stops = true},
 };
 

@@ -22,6 +22,11 @@ typedef struct extreme_job {
     bool     smallest, has_value;
 } extreme_job;
 
+typedef struct top_job {
+    cpu_rows x, value, index;
+    int64_t  k;
+} top_job;
+
 #define AS 32
 #include "as.h"
 #include "reduce_t.h"
@@ -186,6 +191,21 @@ static gm_status extreme_along(gm_device *dev, const gm_call *call)
 static gm_status cpu_max(gm_device *dev, const gm_call *call) { return extreme_along(dev, call); }
 static gm_status cpu_min(gm_device *dev, const gm_call *call) { return extreme_along(dev, call); }
 static gm_status cpu_argmax(gm_device *dev, const gm_call *call) { return extreme_along(dev, call); }
+
+/* ---- the k largest ---- */
+
+static gm_status top_rows(gm_device *dev, const gm_call *call)
+{
+    gm_tensor *x = call->in[0];
+    top_job    j = {cpu_rows_of(x), cpu_rows_of(call->out[0]), cpu_rows_of(call->out[1]), call->attrs->k};
+    cpu_parallel(dev, j.x.rows, j.x.width * j.x.size, BY_TYPE(x, top_part), &j);
+    return GM_OK;
+}
+
+static gm_status cpu_top_k(gm_device *dev, const gm_call *call)
+{
+    return cpu_with_rows(dev, call, call->in[0]->ndim, -1, top_rows);
+}
 
 /* ---- scatter ---- */
 

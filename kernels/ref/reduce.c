@@ -62,6 +62,32 @@ gm_status gm_ref_min(gm_device *dev, const gm_call *call)
 }
 gm_status gm_ref_argmax(gm_device *dev, const gm_call *call) { return (void)dev, reduce(call, 1, NULL, call->out[0]); }
 
+/* Would i of a line stand before k? NaN before numbers, then by size, then by place. */
+static bool stands_before(const ref_line *x, int64_t i, int64_t k)
+{
+    double a = ref_line_get(x, i), b = ref_line_get(x, k);
+    if (isnan(a) || isnan(b)) return isnan(a) && (!isnan(b) || i < k);
+    return a != b ? a > b : i < k;
+}
+
+gm_status gm_ref_top_k(gm_device *dev, const gm_call *call)
+{
+    (void)dev;
+    const gm_tensor *x = call->in[0];
+    int64_t          k = call->attrs->k;
+    for (int64_t line = 0, lines = ref_lines(x, x->ndim - 1); line < lines; line++) {
+        ref_line from = ref_line_of(x, x->ndim - 1, line);
+        for (int64_t i = 0; i < from.n; i++) {
+            int64_t rank = 0;
+            for (int64_t other = 0; other < from.n; other++) rank += stands_before(&from, other, i);
+            if (rank >= k) continue;
+            ref_set(call->out[0], line * k + rank, ref_line_get(&from, i));
+            ref_set(call->out[1], line * k + rank, (double)i);
+        }
+    }
+    return GM_OK;
+}
+
 gm_status gm_ref_scatter(gm_device *dev, const gm_call *call)
 {
     (void)dev;

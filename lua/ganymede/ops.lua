@@ -22,6 +22,7 @@
 --     dropout(x, p)                                drops always; Dropout decides when
 --     patchify(x, patch)                           (b, c, H, W) -> (b, (H/p)(W/p), c p p)
 --     sum(x, d|list|nil, keepdim)  mean  max(x, d, keepdim) -> values, indices  min  argmax(x, d, keepdim)
+--     top_k(x, k) -> values, indices (..., k)      of the last dimension, the largest first
 --     cat(list, d)  reshape(x, shape)  permute(x, order)  narrow(x, d, start, length)  select(x, d, i)
 --     expand(x, shape)  contiguous(x)  clone(x)  cast(x, dtype)
 -- @module ganymede.ops

@@ -135,6 +135,7 @@ describe("gradients agree with central differences:", function()
   case("sum and mean", function(x) return x:sum(2) + x:mean({ 2 }) end, function() return any(3, 5, 2) end)
   case("sum with keepdim", function(x) return x:sum({ 1, 3 }, true) end, function() return any(3, 5, 2) end)
   case("max", function(x) return (x:max(2)) end, function() return any(3, 5, 2) end)
+  case("top_k", function(x) return (ops.top_k(x, 3)) end, function() return any(3, 2, 7) end)
   case("min with keepdim", function(x) return (x:min(1, true)) end, function() return any(3, 5) end)
 
   case("cat, one part twice", function(a, b) return ops.cat({ a, b, a }, 2) end,

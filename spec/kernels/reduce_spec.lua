@@ -1,7 +1,7 @@
 -- Reductions, scatter and sum_squares: every CPU table against the reference.
 --
 -- A sum of n numbers is bounded by support.terms(n) with the sum of their magnitudes, which the reference makes.
--- max, min, argmax and scatter pick or add once: bit for bit.
+-- max, min, argmax, top_k and scatter pick or add once: bit for bit.
 local gm = require "ganymede"
 local support = require "spec.kernels.support"
 
@@ -72,6 +72,30 @@ describe("reductions agree with ref:", function()
         end)
       end
     end
+  end)
+
+  -- The k largest, in order: few different values, so that places decide, and NaN in the middle.
+  local rows = { { 1 }, { 7 }, { 3, 5 }, { 4, 67 }, { 2, 3, 4, 5 }, { 0, 3 } }
+  support.each(it, "top_k", rows, support.layouts, function(dtype, shape, layout)
+    local n = shape[#shape]
+    local few = support.integers(shape, "i32", -3, 3, layout):to(dtype)
+    for _, x in ipairs { few, input(shape, dtype, layout), gm.ops.where(few:eq(2), 0 / 0, few) } do
+      for _, k in ipairs { 1, 2, 5, n } do
+        if k <= n then
+          agree { op = "top_k", inputs = { x }, outputs = { true, true }, attrs = { k = k }, within = support.exact }
+        end
+      end
+    end
+  end)
+
+  it("top_k by hand: equals in order of place, NaN first", function()
+    gm.scope(function()
+      local x = gm.tensor({ { 1, 3, 3, -2 }, { 0 / 0, 5, 1 / 0, 0 / 0 } }, { dtype = "f64" })
+      local values, index = gm.ops.top_k(x, 3)
+      assert.same({ { 1, 2, 0 }, { 0, 3, 2 } }, index:totable())
+      assert.same({ 3, 3, 1 }, values:totable()[1])
+      assert.has_error(function() gm.ops.top_k(x, 5) end)
+    end)
   end)
 
   support.each(it, "scatter", { { 1 }, { 7 }, { 3, 5 }, { 8, 1024 }, { 2, 3, 4 }, { 0, 3 } }, support.layouts,

@@ -31,6 +31,14 @@ static gm_status softmax(gm_rule_call *c)
     return gm_rule_slices(c);
 }
 
+static gm_status top_k(gm_rule_call *c)
+{
+    int last = c->in[0]->ndim - 1;
+    GM_TRY(gm_rule_whole(c, 0, last, "the dimension whose largest are picked is cut"));
+    GM_TRY(join_others(c, 0, last));
+    return gm_rule_slices(c);
+}
+
 gm_status gm_layout_rule_norm(gm_rule_call *c)
 {
     GM_TRY(gm_rule_no_partial(c));
@@ -41,6 +49,7 @@ gm_status gm_layout_rule_norm(gm_rule_call *c)
     case GM_OP_softmax_grad:
     case GM_OP_log_softmax:
     case GM_OP_log_softmax_grad: return softmax(c);
+    case GM_OP_top_k: return top_k(c);
     default: return gm_layout_rule_optimizer(c);
     }
 }

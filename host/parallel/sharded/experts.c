@@ -1,0 +1,435 @@
+/* experts.c - the op of experts.h: rows out, products, rows back, weighed sum; and the same backward.
+ *
+ * Either way what travels first does so while the first products of the rows that stay run, and what comes back while
+ * their second products run. */
+#include "experts_steps.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "../../autograd/rules.h"
+#include "../rules/family.h"
+
+enum { X, INDEX, WEIGHT, UP, UP_BIAS, DOWN, DOWN_BIAS, N_IN };
+/* What a node keeps; IN .. BACK are new tensors. BACK only for the gradient of weight. */
+enum { KEPT_INDEX, KEPT_WEIGHT, KEPT_UP, KEPT_DOWN, KEPT_COUNTS, KEPT_IN, KEPT_PRE, KEPT_BACK, N_KEPT };
+
+/* ---- what fits ---- */
+
+static gm_status refuse(gm_value *const *in, const char *why)
+{
+    static const char *const names[N_IN] = {"x", "index", "weight", "up", "up_bias", "down", "down_bias"};
+    char                     text[1600], one[200];
+    size_t                   at = 0;
+    text[0] = 0;
+    for (int i = 0; i < N_IN && at < sizeof text; i++)
+        if (in[i])
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%s is %s", i ? ", " : "", names[i],
+                                   gm_value_describe(in[i], one, sizeof one));
+    return GM_FAIL(GM_ESHAPE, "experts: %s: %s", why, text);
+}
+
+static bool has_shape(const gm_value *v, int ndim, const int64_t *shape)
+{
+    return v->ndim == ndim && !memcmp(v->shape, shape, (size_t)ndim * sizeof *shape);
+}
+
+static bool alike(const gm_value *a, int d, const gm_value *b, int e)
+{
+    return a->layout.n_cuts[d] == b->layout.n_cuts[e] && gm_layout_dims_agree(&a->layout, d, &b->layout, e);
+}
+
+static gm_status check_shapes(gm_value *const *in)
+{
+    const gm_value *x = in[X], *up = in[UP], *index = in[INDEX];
+    if (x->ndim < 2 || up->ndim != 3) return refuse(in, "x should be (..., width), up (experts, hidden, width)");
+    int64_t e = up->shape[0], f = up->shape[1], h = x->shape[x->ndim - 1];
+    bool    fits = up->shape[2] == h && has_shape(in[DOWN], 3, (int64_t[]){e, h, f});
+    if (in[UP_BIAS]) fits = fits && has_shape(in[UP_BIAS], 2, (int64_t[]){e, f});
+    if (in[DOWN_BIAS]) fits = fits && has_shape(in[DOWN_BIAS], 2, (int64_t[]){e, h});
+    if (!fits) return refuse(in, "up should be (E, f, h), up_bias (E, f), down (E, h, f), down_bias (E, h)");
+    fits = index->ndim == x->ndim && has_shape(in[WEIGHT], x->ndim, index->shape);
+    fits = fits && !memcmp(index->shape, x->shape, (size_t)(x->ndim - 1) * sizeof *x->shape);
+    if (!fits || index->shape[x->ndim - 1] < 1)
+        return refuse(in, "index and weight should be (..., choices), with the leading dimensions of x");
+    if (index->local->dtype != GM_I64) return refuse(in, "index should be i64");
+    for (int i = 0; i < N_IN; i++)
+        if (in[i] && i != INDEX && in[i]->local->dtype != x->local->dtype) return refuse(in, "dtypes differ");
+    if (x->local->dtype != GM_F32 && x->local->dtype != GM_F64) return refuse(in, "numbers should be f32 or f64");
+    return GM_OK;
+}
+
+static gm_status check_layouts(gm_value *const *in)
+{
+    const gm_value *x = in[X], *up = in[UP], *down = in[DOWN];
+    uint32_t        tokens = gm_layout_cut_axes(&x->layout), experts = gm_layout_dim_axes(&up->layout, 0);
+    int             last = x->ndim - 1;
+    for (int i = 0; i < N_IN; i++)
+        if (in[i] && in[i]->layout.partial) return refuse(in, "one of them is still a sum over ranks");
+    for (int i = X; i <= WEIGHT; i++) {
+        if (in[i]->layout.n_cuts[last]) return refuse(in, "the last dimension of x, index and weight should be whole");
+        for (int d = 0; d < last; d++)
+            if (!alike(in[i], d, x, d)) return refuse(in, "tokens are cut in different ways");
+    }
+    bool fits = !up->layout.n_cuts[2] && !down->layout.n_cuts[1] && alike(up, 0, down, 0) && alike(up, 1, down, 2);
+    if (in[UP_BIAS]) fits = fits && alike(in[UP_BIAS], 0, up, 0) && alike(in[UP_BIAS], 1, up, 1);
+    if (in[DOWN_BIAS]) fits = fits && alike(in[DOWN_BIAS], 0, up, 0) && !in[DOWN_BIAS]->layout.n_cuts[1];
+    if (!fits) return refuse(in, "experts, or their hidden width, are cut in different ways");
+    if (experts & ~tokens) return refuse(in, "axes that cut the experts should cut the tokens, too");
+    if (gm_layout_dim_axes(&up->layout, 1) & tokens)
+        return refuse(in, "an axis cuts the hidden width of the experts and the tokens");
+    return GM_OK;
+}
+
+static gm_side side_of(const gm_value *v) { return (gm_side){&v->layout, v->ndim, v->shape}; }
+
+/* ---- one pass ---- */
+
+static int64_t hidden_here(gm_rank *r, const gm_side *up)
+{
+    int64_t logical, block;
+    gm_side_extent(r, up, 1, &logical, &block);
+    return logical;
+}
+
+/* An index as (tokens, k) without gaps: a view where possible. */
+static gm_tensor *flat(gm_experts_work *w, gm_tensor *t)
+{
+    gm_tensor *y = gm_rows_flat(&w->rows, t);
+    return y && !gm_tensor_is_contiguous(y) ? gm_rows_cast(&w->rows, y, y->dtype) : y;
+}
+
+static gm_tensor *here(gm_experts_work *w, gm_tensor *t) { return gm_experts_part(w, t, 0, w->plan.n_here); }
+static gm_tensor *other(gm_experts_work *w, gm_tensor *t, int64_t n)
+{
+    return gm_experts_part(w, t, w->plan.n_here, n);
+}
+
+/* One row of k: where choice j of every token is. */
+static gm_tensor *places_of(gm_experts_work *w, int64_t j) { return gm_rows_select(&w->rows, w->row, 0, j); }
+
+static gm_tensor *column(gm_experts_work *w, gm_tensor *t, int64_t j)
+{
+    gm_tensor *y = NULL;
+    if (w->rows.st != GM_OK) return NULL;
+    gm_rows_check(&w->rows, gm_tensor_narrow(t, 1, j, 1, &y));
+    if (w->rows.st != GM_OK) return NULL;
+    gm_tensor *kept = gm_rows_part(&w->rows, y, 0, y->shape[0]);
+    gm_tensor_release(y);
+    return kept;
+}
+
+/* ---- forward ---- */
+
+static void first_product(gm_experts_work *w, void *context, int64_t e, int64_t first, int64_t n)
+{
+    gm_attrs   a = gm_attrs_default();
+    gm_tensor *pre = gm_experts_part(w, w->pre, first, n);
+    gm_tensor *in[3] = {gm_experts_part(w, w->in, first, n), gm_experts_of(w, w->up, e, 0),
+                        gm_experts_of(w, w->up_bias, e, 0)};
+    (void)context;
+    gm_rows_into(&w->rows, GM_OP_linear, 3, in, &a, 2, (gm_tensor *[]){pre, NULL});
+}
+
+typedef struct results {
+    gm_tensor *to;
+    int64_t    from; /* row of the pass that is row 0 of it */
+} results;
+
+static void second_product(gm_experts_work *w, void *context, int64_t e, int64_t first, int64_t n)
+{
+    const results *out = context;
+    gm_attrs       a = gm_attrs_default();
+    gm_tensor     *to = gm_experts_part(w, out->to, first - out->from, n);
+    gm_tensor *in[3] = {gm_experts_activate(w, gm_experts_part(w, w->pre, first, n)), gm_experts_of(w, w->down, e, 1),
+                        gm_experts_of(w, w->down_bias, e, -1)};
+    gm_rows_into(&w->rows, GM_OP_linear, 3, in, &a, 2, (gm_tensor *[]){to, NULL});
+}
+
+/* y[t] = sum over j of weight[t, j] back[row[j, t]]; the last row of back is zero, for what was dropped. */
+static void combine(gm_experts_work *w, gm_tensor *weight, gm_tensor *back, gm_tensor *y)
+{
+    gm_attrs a = gm_attrs_default();
+    int      before = w->rows.n_held;
+    for (int64_t j = 0; j < w->plan.k && w->rows.st == GM_OK; j++) {
+        gm_tensor *rows = gm_experts_new(w, w->plan.tokens, w->width), *of_j;
+        gm_experts_gather(w, back, places_of(w, j), rows);
+        of_j = gm_rows_binary_to(&w->rows, GM_FN_mul, rows, column(w, weight, j), j ? NULL : y);
+        if (j) gm_rows_into(&w->rows, GM_OP_axpy, 1, &of_j, &a, 1, &y);
+        while (w->rows.n_held > before) gm_tensor_release(w->rows.held[--w->rows.n_held]);
+    }
+}
+
+/* w->in, w->pre and the result's rows, which *back receives: (n_here + n_sent + 1, h). y: (tokens, h). */
+static void forward(gm_experts_work *w, gm_tensor *x, gm_tensor *weight, gm_tensor *y, gm_tensor **back)
+{
+    const gm_experts_plan *p = &w->plan;
+    gm_tensor             *ours = gm_experts_new(w, p->n_sent, w->width);
+    w->in = gm_experts_new(w, p->n_here + p->n_away, w->width);
+    w->pre = gm_experts_new(w, p->n_here + p->n_away, w->hidden);
+    *back = gm_experts_new(w, p->n_here + p->n_sent + 1, w->width);
+    gm_tensor *theirs = gm_experts_new(w, p->n_away, w->width), *away = other(w, w->in, p->n_away);
+    gm_tensor *mine = here(w, *back), *returned = other(w, *back, p->n_sent);
+    gm_experts_gather(w, x, other(w, w->token, p->n_sent), ours);
+    gm_experts_travel(w, ours, away, false);
+    gm_experts_gather(w, x, here(w, w->token), here(w, w->in));
+    gm_experts_each(w, false, first_product, NULL);
+    gm_experts_arrive(w);
+    gm_experts_each(w, true, first_product, NULL);
+    gm_experts_each(w, true, second_product, &(results){theirs, p->n_here});
+    gm_experts_travel(w, returned, theirs, true);
+    gm_experts_each(w, false, second_product, &(results){mine, 0});
+    gm_experts_zero(w, gm_experts_part(w, *back, p->n_here + p->n_sent, 1));
+    gm_experts_arrive(w);
+    combine(w, weight, *back, y);
+}
+
+/* ---- backward ---- */
+
+typedef struct gradients {
+    gm_tensor *g, *dpre, *dx; /* rows of the pass: of the results, pre-activations; of `from` on: what is returned */
+    int64_t    from;
+    gm_tensor *target[N_IN]; /* of parameters, NULL where not wanted */
+} gradients;
+
+/* db += column sums of rows of gradients; dpre, with an activation, is g f'(pre) */
+static void bias_gradient(gm_experts_work *w, gm_function f, gm_tensor *g, gm_tensor *pre, gm_tensor *dpre,
+                          gm_tensor *db)
+{
+    gm_attrs a = gm_attrs_default();
+    a.function = f;
+    a.accumulate = true;
+    if (dpre || db)
+        gm_rows_into(&w->rows, GM_OP_bias_activation_grad, 2, (gm_tensor *[]){g, pre}, &a, 2,
+                     (gm_tensor *[]){dpre, db});
+}
+
+static void back_to_hidden(gm_experts_work *w, void *context, int64_t e, int64_t first, int64_t n)
+{
+    gradients *d = context;
+    gm_tensor *g = gm_experts_part(w, d->g, first, n), *pre = gm_experts_part(w, w->pre, first, n);
+    gm_tensor *dpre = gm_experts_part(w, d->dpre, first, n), *da = dpre;
+    if (d->target[DOWN])
+        gm_experts_multiply(w, g, true, gm_experts_activate(w, pre), false, true,
+                            gm_experts_of(w, d->target[DOWN], e, 1));
+    bias_gradient(w, GM_FN_none, g, NULL, NULL, gm_experts_of(w, d->target[DOWN_BIAS], e, -1));
+    if (w->f != GM_FN_none) da = gm_experts_new(w, n, w->hidden);
+    gm_experts_multiply(w, g, false, gm_experts_of(w, w->down, e, 1), false, false, da);
+    bias_gradient(w, w->f, da, w->f ? pre : NULL, w->f ? dpre : NULL, gm_experts_of(w, d->target[UP_BIAS], e, 0));
+}
+
+static void back_to_rows(gm_experts_work *w, void *context, int64_t e, int64_t first, int64_t n)
+{
+    gradients *d = context;
+    gm_tensor *dpre = gm_experts_part(w, d->dpre, first, n);
+    if (d->target[UP])
+        gm_experts_multiply(w, dpre, true, gm_experts_part(w, w->in, first, n), false, true,
+                            gm_experts_of(w, d->target[UP], e, 0));
+    if (d->dx)
+        gm_experts_multiply(w, dpre, false, gm_experts_of(w, w->up, e, 0), false, false,
+                            gm_experts_part(w, d->dx, first - d->from, n));
+}
+
+/* Rows of the gradient, each times its weight. */
+static void weigh(gm_experts_work *w, gm_tensor *g, gm_tensor *weight, gm_tensor *token, gm_tensor *choice,
+                  gm_tensor *to)
+{
+    if (!to) return;
+    int        before = w->rows.n_held;
+    gm_tensor *rows = gm_experts_new(w, to->shape[0], w->width), *factor = gm_experts_new(w, to->shape[0], 1);
+    gm_experts_gather(w, g, token, rows);
+    gm_experts_gather(w, gm_rows_column(&w->rows, weight), choice, factor);
+    gm_rows_binary_to(&w->rows, GM_FN_mul, rows, factor, to);
+    while (w->rows.n_held > before) gm_tensor_release(w->rows.held[--w->rows.n_held]);
+}
+
+/* dx += rows, each to its token. */
+static void scatter(gm_experts_work *w, gm_tensor *token, gm_tensor *rows, gm_tensor *dx)
+{
+    gm_attrs a = gm_attrs_default();
+    a.accumulate = true;
+    if (token) gm_rows_into(&w->rows, GM_OP_embedding_grad, 2, (gm_tensor *[]){token, rows}, &a, 1, &dx);
+}
+
+/* g, x's gradient dx (NULL: not wanted): (tokens, h) */
+static void backward(gm_experts_work *w, gm_tensor *g, gm_tensor *weight, gradients *d, gm_tensor *dx)
+{
+    const gm_experts_plan *p = &w->plan;
+    gm_tensor             *ours = gm_experts_new(w, p->n_sent, w->width), *theirs = NULL, *mine = NULL;
+    gm_tensor             *here_tokens = here(w, w->token), *sent_tokens = other(w, w->token, p->n_sent);
+    d->g = gm_experts_new(w, p->n_here + p->n_away, w->width);
+    d->dpre = gm_experts_new(w, p->n_here + p->n_away, w->hidden);
+    if (dx) theirs = gm_experts_new(w, p->n_away, w->width), mine = gm_experts_new(w, p->n_here, w->width);
+    weigh(w, g, weight, sent_tokens, other(w, w->choice, p->n_sent), gm_experts_part(w, ours, 0, p->n_sent));
+    gm_experts_travel(w, ours, other(w, d->g, p->n_away), false);
+    weigh(w, g, weight, here_tokens, here(w, w->choice), here(w, d->g));
+    gm_experts_each(w, false, back_to_hidden, d);
+    gm_experts_arrive(w);
+    gm_experts_each(w, true, back_to_hidden, d);
+    d->dx = theirs;
+    d->from = p->n_here;
+    gm_experts_each(w, true, back_to_rows, d);
+    if (dx) gm_experts_travel(w, ours, theirs, true);
+    d->dx = mine;
+    d->from = 0;
+    gm_experts_each(w, false, back_to_rows, d);
+    if (dx) scatter(w, here_tokens, mine, dx);
+    gm_experts_arrive(w);
+    if (dx) scatter(w, sent_tokens, ours, dx);
+}
+
+/* dweight[t, j] = g[t] . back[row[j, t]] */
+static void weigh_gradient(gm_experts_work *w, gm_tensor *g, gm_tensor *back, gm_tensor *dweight)
+{
+    int before = w->rows.n_held;
+    for (int64_t j = 0; j < w->plan.k && w->rows.st == GM_OK; j++) {
+        gm_tensor *rows = gm_experts_new(w, w->plan.tokens, w->width);
+        gm_experts_gather(w, back, places_of(w, j), rows);
+        gm_rows_sum(&w->rows, gm_rows_binary(&w->rows, GM_FN_mul, rows, g), 1, column(w, dweight, j));
+        while (w->rows.n_held > before) gm_tensor_release(w->rows.held[--w->rows.n_held]);
+    }
+}
+
+/* Where the gradient of input i goes, cleared where it holds none; NULL where it is not wanted. */
+static gm_status target_of(gm_backward *b, gm_experts_work *w, int i, gm_tensor **out)
+{
+    bool accumulate = false;
+    if (!gm_backward_wants(b, i)) return GM_OK;
+    GM_TRY(gm_backward_target(b, i, out, &accumulate));
+    if (!accumulate) gm_experts_zero(w, *out);
+    return w->rows.st;
+}
+
+static gm_status run_backward(gm_backward *b, gm_experts_work *w, gm_tensor *index, gm_tensor *weight, gm_tensor *back,
+                              const gm_experts_sides *sides, gm_tensor *counts)
+{
+    gradients  d = {0};
+    gm_tensor *dx = NULL, *dweight = NULL;
+    w->hidden = hidden_here(gm_backward_rank(b), &sides->up);
+    GM_TRY(gm_experts_begin(w, gm_backward_rank(b), sides, index, counts, true));
+    for (int i = UP; i <= DOWN_BIAS; i++) /* the bias of a sum counts at one of its terms alone */
+        if (i != DOWN_BIAS || gm_rule_counts(gm_backward_rank(b), gm_layout_dim_axes(sides->up.layout, 1)))
+            GM_TRY(target_of(b, w, i, &d.target[i]));
+        else GM_TRY(target_of(b, w, i, &(gm_tensor *){NULL}));
+    GM_TRY(target_of(b, w, X, &dx));
+    gm_tensor *g = flat(w, gm_backward_grad(b, 0)), *of_tokens = flat(w, weight);
+    if (dx) dx = gm_rows_flat(&w->rows, dx);
+    backward(w, g, of_tokens, &d, dx);
+    if (!gm_backward_wants(b, WEIGHT)) return w->rows.st;
+    GM_TRY(w->rows.st);
+    GM_TRY(gm_backward_new(b, gm_backward_input(b, WEIGHT), &dweight));
+    gm_tensor *columns = gm_rows_flat(&w->rows, dweight);
+    weigh_gradient(w, g, back, columns);
+    if (w->rows.st == GM_OK) return gm_backward_give(b, WEIGHT, dweight);
+    gm_tensor_release(dweight);
+    return w->rows.st;
+}
+
+static gm_status experts_rule(gm_backward *b)
+{
+    gm_tensor       *index, *weight, *counts, *back;
+    gm_experts_work  w = {.f = gm_backward_attrs(b)->function};
+    gm_experts_sides sides;
+    sides.x.layout = gm_backward_input_layout(b, X, &sides.x.shape);
+    sides.x.ndim = gm_backward_input(b, X)->ndim;
+    sides.up.layout = gm_backward_input_layout(b, UP, &sides.up.shape);
+    sides.up.ndim = 3;
+    GM_TRY(gm_backward_saved(b, KEPT_INDEX, &index));
+    GM_TRY(gm_backward_saved(b, KEPT_WEIGHT, &weight));
+    GM_TRY(gm_backward_saved(b, KEPT_UP, &w.up));
+    GM_TRY(gm_backward_saved(b, KEPT_DOWN, &w.down));
+    GM_TRY(gm_backward_saved(b, KEPT_COUNTS, &counts));
+    GM_TRY(gm_backward_saved(b, KEPT_IN, &w.in));
+    GM_TRY(gm_backward_saved(b, KEPT_PRE, &w.pre));
+    GM_TRY(gm_backward_saved(b, KEPT_BACK, &back));
+    gm_status st = run_backward(b, &w, index, weight, back, &sides, counts), end;
+    gm_rows_check(&w.rows, st);
+    end = gm_experts_end(&w);
+    return st == GM_OK ? end : w.rows.sent ? gm_rows_once(st) : st;
+}
+
+/* ---- the op ---- */
+
+/* A value of what a node keeps; takes nothing. NULL stays NULL. */
+static gm_status kept(gm_rank *r, gm_tensor *t, gm_value **out)
+{
+    *out = NULL;
+    if (!t) return GM_OK;
+    gm_tensor_retain(t);
+    return gm_value_take(r, t, out);
+}
+
+static gm_status record(gm_rank *r, gm_value *const *in, gm_experts_work *w, gm_tensor *index, gm_tensor *counts,
+                        gm_tensor *back, gm_value *y)
+{
+    gm_value *saved[N_KEPT] = {[KEPT_WEIGHT] = in[WEIGHT], [KEPT_UP] = in[UP], [KEPT_DOWN] = in[DOWN]};
+    gm_attrs  a = gm_attrs_default();
+    a.function = w->f;
+    gm_record rec = {.name = "experts",
+                     .rule = experts_rule,
+                     .op = GM_OP_linear,
+                     .attrs = &a,
+                     .n_in = N_IN,
+                     .in = in,
+                     .n_out = 1,
+                     .out = &y,
+                     .n_saved = N_KEPT,
+                     .saved = saved};
+    if (!gm_tape_wanted(r, N_IN, in)) return GM_OK;
+    gm_status st = kept(r, index, &saved[KEPT_INDEX]);
+    if (st == GM_OK) st = kept(r, counts, &saved[KEPT_COUNTS]);
+    if (st == GM_OK) st = kept(r, w->in, &saved[KEPT_IN]);
+    if (st == GM_OK) st = kept(r, w->pre, &saved[KEPT_PRE]);
+    if (st == GM_OK) st = kept(r, in[WEIGHT]->requires_grad ? back : NULL, &saved[KEPT_BACK]);
+    if (st == GM_OK) st = gm_tape_record(r, &rec);
+    gm_value_release(saved[KEPT_INDEX]);
+    for (int i = KEPT_COUNTS; i <= KEPT_BACK; i++) gm_value_release(saved[i]);
+    return st;
+}
+
+static gm_status run(gm_rank *r, gm_value *const *in, gm_experts_work *w, gm_value *y)
+{
+    gm_experts_sides sides = {side_of(in[X]), side_of(in[UP])};
+    int64_t          shape[2];
+    gm_tensor       *back = NULL, *counts = NULL;
+    gm_rows          early; /* holds what is needed before the plan */
+    gm_rows_begin(&early, r, &in[X]->layout, in[X]->ndim, in[X]->shape, 0);
+    gm_experts_plan_shape(r, &sides.up, shape);
+    gm_rank_place(r, "experts");
+    counts = gm_rows_new(&early, GM_I64, 2, shape);
+    gm_tensor *index = gm_rows_flat(&early, in[INDEX]->local);
+    if (index && !gm_tensor_is_contiguous(index)) index = gm_rows_cast(&early, index, GM_I64);
+    w->hidden = hidden_here(r, &sides.up);
+    gm_rows_check(&early, early.st == GM_OK ? gm_experts_begin(w, r, &sides, index, counts, false) : early.st);
+    if (early.st == GM_OK) {
+        gm_tensor *of_tokens = flat(w, in[WEIGHT]->local);
+        forward(w, flat(w, in[X]->local), of_tokens, gm_rows_flat(&w->rows, y->local), &back);
+        if (w->rows.st == GM_OK) gm_rows_check(&w->rows, record(r, in, w, index, counts, back, y));
+        gm_rows_check(&early, w->rows.st);
+    }
+    early.sent = w->rows.sent;
+    gm_rows_check(&w->rows, early.st);
+    gm_experts_end(w);
+    return gm_rows_end(&early);
+}
+
+gm_status gm_experts(gm_rank *r, gm_value *x, gm_value *index, gm_value *weight, const gm_experts_layer *layer,
+                     gm_value **y)
+{
+    gm_value       *in[N_IN] = {x, index, weight, layer->up, layer->up_bias, layer->down, layer->down_bias}, *v = NULL;
+    gm_layout       layout = x->layout;
+    uint32_t        terms = gm_layout_dim_axes(&layer->up->layout, 1);
+    gm_experts_work w = {.f = layer->f, .up = layer->up->local, .down = layer->down->local};
+    gm_device      *device;
+    GM_TRY(gm_rank_device(r, &device));
+    GM_TRY(check_shapes(in));
+    GM_TRY(check_layouts(in));
+    if (layer->up_bias) w.up_bias = layer->up_bias->local;
+    if (layer->down_bias && gm_rule_counts(r, terms)) w.down_bias = layer->down_bias->local;
+    layout.partial |= terms;
+    GM_TRY(gm_value_new_block(r, "experts", x->local->dtype, &layout, x->ndim, x->shape, &v));
+    gm_status st = run(r, in, &w, v);
+    if (st == GM_OK) *y = v;
+    else gm_value_release(v);
+    return st;
+}

@@ -1,0 +1,50 @@
+/* experts.h - mixture of experts: every token goes to the few experts that were chosen for it, wherever they are.
+ *
+ * Tokens are rows of x (..., h), their leading dimensions T of them in all; index (..., k), i64, names the expert of each
+ * choice, from 0, or -1 for a choice that was dropped; weight (..., k) says how much it counts. An expert is an MLP:
+ *
+ *     y[t] = sum over j of weight[t, j] (f(x[t] up[e]' + up_bias[e]) down[e]' + down_bias[e]),  e = index[t, j]
+ *
+ * up (E, f, h), up_bias (E, f), down (E, h, f), down_bias (E, h). Experts may be cut by axes that cut tokens, too (the
+ * axis `expert`, an inner part of data): rows then travel to the ranks that hold their experts, and back (Lepikhin et
+ * al., GShard, arXiv:2006.16668; Fedus et al., Switch, arXiv:2101.03961). No row is padded and none is left out but for
+ * index -1: as many rows come as were sent (Gale et al., MegaBlocks, arXiv:2211.15841). The hidden width may be cut by
+ * further axes, over which y is then a sum that the caller makes (as the second of a pair of Linears gives it).
+ *
+ * The trap: how many rows a rank receives is data. What is sent to one rank by all is bounded only by capacities
+ * (gm_experts_capacity); on meta, where nobody knows, all experts take equally many. */
+#ifndef GM_EXPERTS_H
+#define GM_EXPERTS_H
+
+#include "../../autograd/apply.h"
+
+typedef struct gm_experts_layer {
+    gm_value   *up, *up_bias, *down, *down_bias; /* biases: NULL for none */
+    gm_function f;                               /* an activation, or none */
+} gm_experts_layer;
+
+/* Collective over the axes that cut the experts. f32 and f64, weights and parameters in x's dtype.
+ *
+ * Sent by a rank: in forward and in backward each, the rows that go to experts elsewhere, and those that came from
+ * elsewhere, h numbers each (so over all ranks 2 + 2 times the rows that change ranks, times h), and in forward 8 bytes
+ * for each expert of the others. Rows of the rank's own experts are not sent; they are multiplied while those of the
+ * others travel. Kept for backward: rows as they came, their pre-activations and, where weight wants a gradient, what
+ * the experts gave for this rank's tokens. Gradients of experts are sums over this rank's and the others' rows, so that
+ * only axes that do not cut the experts are left for the reducer.
+ *
+ * GM_ESHAPE: shapes and layouts that do not fit, all printed. GM_EINVAL: an index that is no expert. */
+gm_status gm_experts(gm_rank *r, gm_value *x, gm_value *index, gm_value *weight, const gm_experts_layer *layer,
+                     gm_value **y);
+
+/* index (..., k) with what is beyond an expert's capacity made -1. An expert takes its first `capacity` choices in this
+ * order: first choices of all tokens, then second ones, and so on; tokens in the order of the whole tensor, wherever
+ * they are. So what is dropped does not depend on the ranks. Collective over the axes that cut index: all_gather of
+ * k E numbers of 8 bytes a rank (times the leading lines where a later dimension is cut). Choices that are -1 already
+ * take no place. */
+gm_status gm_experts_capacity(gm_rank *r, gm_value *index, int64_t experts, int64_t capacity, gm_value **kept);
+
+/* How many choices each expert has, (experts) of this dtype: partial over the axes that cut index, sends nothing. On
+ * meta undefined, as all numbers there. */
+gm_status gm_experts_counts(gm_rank *r, gm_value *index, int64_t experts, gm_dtype dtype, gm_value **counts);
+
+#endif
