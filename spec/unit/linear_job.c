@@ -231,6 +231,27 @@ job cube(int data, int q, bool second, bool rows, int64_t b, int64_t s, int64_t 
     return j;
 }
 
+job column(int data, int sequence, int tensor, int64_t b, int64_t s, int64_t in, int64_t out)
+{
+    job j = {.mesh = mesh_of("data", data, "sequence", sequence, "tensor", tensor)};
+    sizes(&j, b, s, in, out);
+    cut(&j.mesh, &j.x, 0, "data", NULL, NULL);
+    cut(&j.mesh, &j.x, 1, "sequence", NULL, NULL);
+    cut(&j.mesh, &j.w, 0, "tensor", NULL, NULL);
+    j.y = j.x;
+    cut(&j.mesh, &j.y, 2, "tensor", NULL, NULL);
+    j.dw_partial = j.db_partial = gm_mesh_mask(&j.mesh, "data") | gm_mesh_mask(&j.mesh, "sequence");
+    cut(&j.mesh, &j.b, 0, "tensor", NULL, NULL);
+    return j;
+}
+
+job gathered(int data, int sequence, int tensor, int dim, int64_t b, int64_t s, int64_t in, int64_t out)
+{
+    job j = column(data, sequence, tensor, b, s, in, out);
+    cut(&j.mesh, &j.x, dim, "tensor", NULL, NULL);
+    return j;
+}
+
 int64_t elements(const job *j, const gm_layout *l, int ndim, const int64_t *shape)
 {
     return walk_block(&j->mesh, l, 0, ndim, shape).n;

@@ -41,6 +41,11 @@ job flat(int data, int depth, int q, bool turned, int64_t b, int64_t s, int64_t 
  * by weight. */
 job cube(int data, int q, bool second, bool rows, int64_t b, int64_t s, int64_t in, int64_t out);
 
+/* x (data, sequence, -), w (tensor, -): data, sequence and tensor ranks. */
+job column(int data, int sequence, int tensor, int64_t b, int64_t s, int64_t in, int64_t out);
+/* The same, but that x's dimension `dim` is cut by tensor inside. */
+job gathered(int data, int sequence, int tensor, int dim, int64_t b, int64_t s, int64_t in, int64_t out);
+
 /* A block of tensor `which` in this job's dtype. */
 gm_value *job_block(gm_rank *r, const job *j, const gm_layout *l, int ndim, const int64_t *shape, uint64_t which);
 /* Since the last call. */
