@@ -208,6 +208,17 @@ describe("the checker of pipeline schedules", function()
     assert.same({ "form", 0, 2 }, { problem.class, problem.rank, problem.position })
   end)
 
+  it("finds backward passes in what is forward_only, and passes that are missing", function()
+    local s = pipeline.build("1f1b", { stages = 2, micro_batches = 2, forward_only = true })
+    assert.is_true(check(s))
+    table.insert(s.actions[2], { "backward", 1, 1 })
+    assert.same({ "complete", 1, 5 }, { select(2, check(s)).class, select(2, check(s)).rank,
+      select(2, check(s)).position })
+    table.remove(s.actions[2])
+    table.remove(s.actions[2])
+    assert.matches("rank 1: has no forward of micro%-batch 2, chunk 1$", select(2, check(s)).message)
+  end)
+
   -- A change is harmless or it is not: the executor runs the lists and compares gradients with one process.
   local function agree(schedule, what, seen)
     local runs = reference.execute(schedule, true, 11) and reference.execute(schedule, false, 11) or nil

@@ -69,20 +69,21 @@ local function seed(y, micro_batch) return (y + 13 * micro_batch) % PRIME end
 local function backward(g, x, part) return (17 * g + x + part) % PRIME end
 local function weight(g, x) return (g * x) % PRIME end
 
---- Sums of weight gradients by part, computed one micro-batch after the other.
+--- Sums of weight gradients by part, and outputs by micro-batch, computed one micro-batch after the other.
 function reference.serial(parts, micro_batches)
-  local sums = {}
+  local sums, outputs = {}, {}
   for part = 1, parts do sums[part] = 0 end
   for i = 1, micro_batches do
     local x = { [0] = input(i) }
     for part = 1, parts do x[part] = forward(x[part - 1], part) end
+    outputs[i] = x[parts]
     local g = seed(x[parts], i)
     for part = parts, 1, -1 do
       sums[part] = sums[part] + weight(g, x[part - 1])
       g = backward(g, x[part - 1], part)
     end
   end
-  return sums
+  return sums, outputs
 end
 
 local Rank = {}
@@ -116,6 +117,7 @@ function Rank:forward(i, chunk)
   local x = part == 1 and input(i) or self:get(("x %d %d"):format(part - 1, i))
   put(self.has, ("saved %d %d"):format(part, i), x)
   put(self.has, ("x %d %d"):format(part, i), forward(x, part))
+  if part == self.last then self.outputs[i] = forward(x, part) end
 end
 
 function Rank:backward_input(i, chunk)
@@ -156,9 +158,9 @@ function Rank:receive(thing, i, chunk, peer)
   if self.blocking then self:get(key) end
 end
 
-local function start(schedule, i, net, sums, blocking)
+local function start(schedule, i, net, found, blocking)
   local rank = setmetatable({ rank = i - 1, parts = schedule.parts[i], last = schedule.stages * schedule.chunks,
-    has = {}, posts = {}, net = net, sums = sums, blocking = blocking }, Rank)
+    has = {}, posts = {}, net = net, sums = found.sums, outputs = found.outputs, blocking = blocking }, Rank)
   return coroutine.create(function()
     for _, action in ipairs(schedule.actions[i]) do rank[action[1]](rank, unpack(action, 2)) end
   end)
@@ -186,12 +188,12 @@ local function left_over(net)
 end
 
 --- Runs the lists to the letter, each rank a coroutine, messages without names. blocking: sends wait for their receive.
--- -> true when the weight gradients are those of one process, else nil and why not
+-- -> true when outputs and weight gradients (not of forward_only) are those of one process, else nil and why not
 function reference.execute(schedule, blocking, number)
-  local net, sums, ranks = {}, {}, {}
+  local net, found, ranks = {}, { sums = {}, outputs = {} }, {}
   local parts = schedule.stages * schedule.chunks
-  for part = 1, parts do sums[part] = 0 end
-  for i = 1, schedule.stages do ranks[i] = start(schedule, i, net, sums, blocking) end
+  for part = 1, parts do found.sums[part] = 0 end
+  for i = 1, schedule.stages do ranks[i] = start(schedule, i, net, found, blocking) end
   local function shuffle(n)
     number = (number * 69621) % 2147483647
     return number % n + 1
@@ -205,9 +207,12 @@ function reference.execute(schedule, blocking, number)
   for i, rank in ipairs(ranks) do
     if coroutine.status(rank) ~= "dead" then return nil, ("rank %d waits for ever"):format(i - 1) end
   end
-  local serial = reference.serial(parts, schedule.micro_batches)
-  for part = 1, parts do
-    if sums[part] ~= serial[part] then return nil, ("part %d has other gradients"):format(part) end
+  local sums, outputs = reference.serial(parts, schedule.micro_batches)
+  for i = 1, schedule.micro_batches do
+    if found.outputs[i] ~= outputs[i] then return nil, ("micro-batch %d has another output"):format(i) end
+  end
+  for part = 1, schedule.forward_only and 0 or parts do
+    if found.sums[part] ~= sums[part] then return nil, ("part %d has other gradients"):format(part) end
   end
   why = left_over(net)
   return not why or nil, why

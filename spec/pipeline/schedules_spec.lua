@@ -158,6 +158,24 @@ describe("pipeline schedules", function()
     assert.is_true(reference.execute(build("interleaved", 3, 6, 4), true, 5))
   end)
 
+  it("have their forward passes alone for evaluation", function()
+    for _, name in ipairs { "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v" } do
+      for _, case in ipairs { { 1, 2 }, { 2, 4 }, { 3, 6 }, { 4, 3 } } do
+        local p, m = unpack(case)
+        local schedule = pipeline.build(name, { stages = p, micro_batches = m, forward_only = true }, 0)
+        assert.is_true(reference.execute(schedule, true, 1))
+        assert.is_true(reference.execute(schedule, false, 1))
+        for _, actions in ipairs(schedule.actions) do
+          for _, a in ipairs(actions) do assert.is_nil(a[1]:find "backward" or a[2] == "gradient" or nil) end
+        end
+        if schedule.chunks == 1 then -- the last stage begins after p - 1 passes and then works without a gap
+          local s = pipeline.simulate(schedule)
+          assert.same({ p - 1 + m, 1 }, { s.time, s.live[1] })
+        end
+      end
+    end
+  end)
+
   it("are the same tables on every rank and every time", function()
     assert.same(build("zb-v", 4, 8), build("zb-v", 4, 8))
     assert.same(build("interleaved", 4, 8, 4), build("interleaved", 4, 8, 4))

@@ -5,7 +5,8 @@
 --
 -- What is proved, in this order; `class` names what failed:
 --   form      sizes are counts; each part of the model is held once; actions are well-formed and name what exists
---   complete  each micro-batch goes once forward and once backward (fused, or input and weight) through each part
+--   complete  each micro-batch goes once forward and, unless the schedule is forward_only, once backward (fused, or
+--             input and weight) through each part
 --   order     on its rank, everything comes after what it reads: backward after forward, weight after input gradient,
 --             computing after the receive of its input, a send after what it carries
 --   transfer  what crosses ranks is sent once to the rank that reads it and received once from the one that made it;
@@ -134,6 +135,7 @@ end
 function Walk:compute()
   local kind, micro_batch = self.action[1], self.action[2]
   local part = self.held[self.action[3]]
+  if self.forward_only and kind ~= "forward" then self:wrong("complete", "the schedule is forward_only") end
   local name = kind == "backward" and "backward_input" or kind
   if self:was(name, part, micro_batch) then
     self:wrong("complete", "was done already by action %d", self:was(name, part, micro_batch))
@@ -180,17 +182,19 @@ end
 -- Everything that a chunk owes for a micro-batch, as { class, what, part that the note is kept by, in words }.
 function Walk:owed(chunk)
   local part = self.held[chunk]
-  local owed = { { "complete", "forward", part, "forward" },
-    { "complete", "backward_input", part, "backward (or backward_input)" },
-    { "complete", "backward_weight", part, "backward_weight" } }
+  local owed = { { "complete", "forward", part, "forward" } }
+  if not self.forward_only then
+    owed[2] = { "complete", "backward_input", part, "backward (or backward_input)" }
+    owed[3] = { "complete", "backward_weight", part, "backward_weight" }
+  end
   if not self.transfers then return owed end
-  for _, thing in ipairs { "activation", "gradient" } do
+  for _, thing in ipairs(self.forward_only and { "activation" } or { "activation", "gradient" }) do
     local reader = geometry.reader(thing, part, self.last)
     if reader and self.owners[reader].rank ~= self.rank then
       owed[#owed + 1] = { "transfer", "send " .. thing, part, "send of the " .. thing }
     end
   end
-  for _, kind in ipairs { "forward", "backward" } do
+  for _, kind in ipairs(self.forward_only and { "forward" } or { "forward", "backward" }) do
     local thing, from = geometry.reads(kind, part, self.last)
     if thing and self.owners[from].rank ~= self.rank then
       owed[#owed + 1] = { "transfer", "receive " .. thing, from, "receive of the " .. thing }
@@ -218,7 +222,7 @@ local function walk_rank(schedule, owners, rank, transfers)
     at[what] = {}
   end
   local walk = setmetatable({ rank = rank, held = schedule.parts[rank + 1], owners = owners, at = at,
-    last = schedule.stages * schedule.chunks, transfers = transfers }, Walk)
+    last = schedule.stages * schedule.chunks, transfers = transfers, forward_only = schedule.forward_only }, Walk)
   for i, action in ipairs(schedule.actions[rank + 1]) do
     check_action(schedule, rank, i, action, transfers)
     walk.i, walk.action = i, action

@@ -4,7 +4,7 @@
 --     local schedule = pipeline.build("1f1b", { stages = 4, micro_batches = 8 })
 --
 -- A schedule is a plain table, a pure function of its name, the sizes and its options, the same on every rank:
---   name, stages, micro_batches, chunks
+--   name, stages, micro_batches, chunks, forward_only (evaluation and prediction: no backward passes; else false)
 --   parts[rank + 1][chunk]   the part of the model that the rank holds as that chunk: 1 .. stages * chunks, in order
 --                            of the forward pass. Neighbours may lie on one rank (ZB-V), then nothing is sent
 --   actions[rank + 1]        what the rank does in one step, in order. Ranks are places along the pipeline axis, from
@@ -44,6 +44,7 @@ local shape_options = {
   stages = { type = "integer", min = 1, max = 2 ^ 20, doc = "ranks along the pipeline axis" },
   micro_batches = { type = "integer", min = 1, max = 2 ^ 20, doc = "pieces of a batch" },
   chunks = { type = "integer", min = 1, optional = true, doc = "chunks of the model that a rank holds" },
+  forward_only = { type = "boolean", default = false, doc = "only the forward passes, in the schedule's order" },
   options = { type = "table", default = {}, doc = "options of the schedule itself" },
 }
 
@@ -65,12 +66,24 @@ local function find(kind, level)
   return registry.pipeline_schedules:get(kind), kind
 end
 
+-- The forward passes alone keep their order, so they can run where the whole can.
+local function forward_passes(actions)
+  local lists = {}
+  for i, list in ipairs(actions) do
+    lists[i] = {}
+    for _, action in ipairs(list) do
+      if action[1] == "forward" then table.insert(lists[i], action) end
+    end
+  end
+  return lists
+end
+
 -- What `order` gave, as a schedule that holds computing only.
 local function ordered(name, definition, shape, opt, level)
   local ok, actions, parts = pcall(definition.order, shape.stages, shape.micro_batches, shape.chunks, opt)
   if not ok then error(("%s: %s"):format(name, tostring(actions)), above(level)) end
   return { name = name, stages = shape.stages, micro_batches = shape.micro_batches, chunks = shape.chunks,
-    parts = parts or geometry.looped(shape.stages, shape.chunks), actions = actions }
+    forward_only = false, parts = parts or geometry.looped(shape.stages, shape.chunks), actions = actions }
 end
 
 local function must_pass(schedule, opt, level)
@@ -79,7 +92,8 @@ local function must_pass(schedule, opt, level)
 end
 
 --- The schedule of a registered name (or of a table as they are registered, with a `name`) for
--- shape = { stages, micro_batches, chunks (default: the schedule's), options }: with transfers, and proved.
+-- shape = { stages, micro_batches, chunks (default: the schedule's), forward_only (false), options }: with transfers,
+-- and proved.
 -- Raises what the schedule cannot do, or what is wrong with it, at the line that `level` says (as error() counts it
 -- where build is called; default 1, the caller's; 0: none).
 function pipeline.build(kind, shape, level)
@@ -90,6 +104,7 @@ function pipeline.build(kind, shape, level)
   local opt = options.check(name, definition.options or {}, shape.options, level)
   local schedule = ordered(name, definition, shape, opt, level)
   must_pass(schedule, { transfers = false }, level)
+  if shape.forward_only then schedule.forward_only, schedule.actions = true, forward_passes(schedule.actions) end
   schedule.actions = transfers(schedule)
   must_pass(schedule, nil, level)
   return schedule

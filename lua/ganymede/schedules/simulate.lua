@@ -10,7 +10,8 @@
 --                  loses where ranks wait for each other between steps. More than s.bubble for ZB-H2 and ZB-V alone
 --     s.idle[rank + 1]             time without work between a rank's first computing and its last
 --     s.live[rank + 1]             largest number of micro-batches whose activations the rank holds, in units of all
---                                  its chunks: from the begin of forward until weight gradients are done
+--                                  its chunks: from the begin of forward until weight gradients are done, or, in a
+--                                  forward_only schedule, until its end
 --
 -- Costs are of one micro-batch in one part, in any unit: numbers, or for computing lists by part; all 1 and no transfer
 -- by default, so that a fused backward costs 2. blocking = true makes sends wait for their receives (run.lua).
@@ -68,12 +69,13 @@ local function work(actions, begins, finishes)
   return first, last, busy
 end
 
-local function live(actions, chunks)
+local function live(actions, chunks, forward_only)
   local held, most = 0, 0
   for _, action in ipairs(actions) do
     if action[1] == "forward" then
       held = held + 1
       most = math.max(most, held)
+      if forward_only then held = held - 1 end
     elseif action[1] == "backward" or action[1] == "backward_weight" then
       held = held - 1
     end
@@ -105,7 +107,7 @@ return function(schedule, given)
     local from, to, busy = work(actions, s.begins[i], s.finishes[i])
     first, last = math.min(first, from), math.max(last, to)
     s.ideal, s.span = math.max(s.ideal, busy), math.max(s.span, to - from)
-    s.idle[i], s.live[i] = to - from - busy, live(actions, schedule.chunks)
+    s.idle[i], s.live[i] = to - from - busy, live(actions, schedule.chunks, schedule.forward_only)
   end
   s.time = last - first
   s.bubble, s.bubble_with_barrier = (s.span - s.ideal) / s.ideal, (s.time - s.ideal) / s.ideal
