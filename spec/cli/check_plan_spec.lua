@@ -45,7 +45,7 @@ describe("ganymede check", function()
   end
 
   it("rehearses one rank of each role on the mesh: corners, edges, inner ones", function()
-    home = support.home(gpt)
+    home = support.home((gpt:gsub("^return", "print 'a recipe that talks'\nreturn")))
     local found = document("-n", "16", "--roles", "--set", 'parallel={ data = 4, tensor = { size = 4, mode = "2d" } }')
     local ranks = {}
     for i, role in ipairs(found.roles) do

@@ -31,10 +31,14 @@ local function words_of(given)
 end
 
 -- What a child says beside its document: "ganymede: recipe.lua: ..." -> "recipe.lua: ..."
-local function message(text)
+local function message(text, code)
   text = text:gsub("%s+$", "")
+  if text == "" then return ("the rehearsal ended with status %d and said nothing"):format(code) end
   return text:match "^ganymede: (.*)$" or text
 end
+
+-- The document, after whatever the recipe printed.
+local function json_in(text) return text:match "^{\n.*$" or text:match "\n({\n.*)$" or text end
 
 return function(given)
   local said = os.tmpname()
@@ -47,8 +51,9 @@ return function(given)
   local complaint = read(said)
   os.remove(said)
   local document, code = text:match "^(.*)\n(%d+)\n$"
-  code = tonumber(code)
-  if code == 0 then return json.decode(document, "check --json") end
+  code = tonumber(code) or 1
+  if code == 0 then return json.decode(json_in(document), "check --json") end
   if code == 130 or code == 143 then failure(code, "stopped while rehearsing") end
-  return nil, { code = code or 1, text = message(complaint) }
+  local ours = pcall(failure.new, code, "") -- a process that a signal killed has another
+  return nil, { code = ours and code or 1, text = message(complaint, code) }
 end
