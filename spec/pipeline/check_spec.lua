@@ -164,6 +164,29 @@ describe("the checker of pipeline schedules", function()
     end
   end
 
+  it("finds messages of one micro-batch taken for each other: chunks, and activation for gradient", function()
+    for _, case in ipairs {
+      { 1, { "activation", 1, 1, 0 }, { "activation", 1, 2, 0 } }, -- of parts 1 and 3
+      { 0, { "activation", 1, 2, 1 }, { "gradient", 1, 1, 1 } }, -- both made by part 2
+    } do
+      local s = build("interleaved", 2, 2, 2)
+      local rank, one, other = unpack(case)
+      local list, last = {}, 0
+      for _, action in ipairs(s.actions[rank + 1]) do -- all receives are posted first
+        if action[1] == "receive" then last = last + 1 end
+        table.insert(list, action[1] == "receive" and last or #list + 1, action)
+      end
+      s.actions[rank + 1] = list
+      local i, k = find(s, rank, "receive", unpack(one)), find(s, rank, "receive", unpack(other))
+      assert.is_true(reference.execute(s, false, 5))
+      swap(list, i, k)
+      local ok, problem = check(s)
+      assert.is_nil(ok)
+      assert.same({ "transfer", rank, i }, { problem.class, problem.rank, problem.position })
+      assert.is_nil(reference.execute(s, false, 5))
+    end
+  end)
+
   it("finds sends that wait for each other, which non-blocking ones do not", function()
     local s = build("1f1b", 2, 2)
     -- Both ranks come to a message of their own: rank 0 sends micro-batch 2, rank 1 the gradient of 1, none receives.

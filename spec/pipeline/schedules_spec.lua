@@ -217,6 +217,7 @@ describe("sizes that a schedule cannot have", function()
   it("are named with those that it can", function()
     assert.equal("interleaved: 9 micro-batches do not divide into 2 rounds of at least 4 (the stages); 8 and 10 do",
       refused("interleaved", 4, 9, 2))
+    assert.matches("14 micro%-batches do not divide into 3 rounds .*; 12 and 15 do", refused("interleaved", 4, 14, 2))
     assert.equal("interleaved: chunks must be an integer, at least 2; got 1", refused("interleaved", 4, 8, 1))
     assert.equal("zb-v: chunks must be an integer, at least 2, at most 2; got 4", refused("zb-v", 4, 8, 4))
     assert.equal("1f1b: chunks must be an integer, at least 1, at most 1; got 2", refused("1f1b", 4, 8, 2))

@@ -50,6 +50,40 @@ describe("the simulation of a schedule", function()
     assert.same({ { 2, 3, 5, 6, 10, 13, 16, 19 }, { 3, 5, 6, 9, 10, 12, 15, 16 } }, s.finishes)
   end)
 
+  it("gives messages the time from their send to their arrival, and computing the same times without them", function()
+    for _, name in ipairs { "1f1b", "interleaved", "zb-v" } do
+      local schedule = build(name, 4, 8)
+      local costs = { forward = {}, backward_weight = 0.5, transfer = 0.75 }
+      for part = 1, 4 * schedule.chunks do costs.forward[part] = 1 + part % 3 end
+      local s = simulate(schedule, costs)
+      local bare, kept, sent, received, late = { actions = {} }, {}, {}, {}, 0
+      for i, actions in ipairs(schedule.actions) do
+        bare.actions[i], kept[i] = {}, {}
+        for k, a in ipairs(actions) do
+          if a[1] == "send" or a[1] == "receive" then
+            local from, to = i - 1, a[5]
+            if a[1] == "receive" then from, to = to, from end
+            local way, list = from .. ">" .. to, a[1] == "send" and sent or received
+            list[way] = list[way] or {}
+            table.insert(list[way], { s.begins[i][k], s.finishes[i][k] })
+          else
+            table.insert(bare.actions[i], a)
+            table.insert(kept[i], s.begins[i][k])
+          end
+        end
+      end
+      for way, list in pairs(sent) do
+        for k, send in ipairs(list) do
+          local receive = received[way][k]
+          assert.same({ send[1] + 0.75, math.max(receive[1], send[2]) }, { send[2], receive[2] })
+          late = late + (receive[1] > send[2] and 1 or 0)
+        end
+      end
+      assert.is_true(late > 0, "no receive was posted after its message was there")
+      assert.same(kept, simulate(setmetatable(bare, { __index = schedule }), costs).begins)
+    end
+  end)
+
   it("loses more with blocking sends, never less", function()
     for _, name in ipairs { "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v" } do
       local schedule = build(name, 4, 8)

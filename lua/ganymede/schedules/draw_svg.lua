@@ -38,7 +38,7 @@ local function rectangle(x, y, width, height, fill, tip)
   local head = ('<rect x="%s" y="%s" width="%s" height="%s" fill="%s"'):format(number(x), number(y), number(width),
     number(height), fill)
   if not tip then return head .. "/>" end
-  return ('%s stroke="#ffffff"><title>%s</title></rect>'):format(head, escaped(tip))
+  return ('%s stroke="#ffffff"><title>%s</title></rect>'):format(head, tip)
 end
 
 local function words(x, y, text, more)

@@ -41,8 +41,7 @@ function Play:at_hand(rank, thing, part, micro_batch)
   local made = slot(self.made[thing], part, micro_batch)
   if self.owners[part].rank == rank then return made end
   if self.sends == "implied" then return made and made + self.costs.transfer end
-  local posted, arrived = slot(self.posted[thing], part, micro_batch), slot(self.arrived[thing], part, micro_batch)
-  return posted and arrived and math.max(posted, arrived)
+  return slot(self.arrived[thing], part, micro_batch)
 end
 
 -- The moment from which a computing action can begin, or nil and what it waits for: thing and part that makes it.
@@ -78,32 +77,28 @@ function Play:compute(rank, action, part)
   return self:finish(rank, begin, finish)
 end
 
--- Sender and receiver meet: both must have come to this message.
+-- Sender and receiver meet: both must have come to this message. That it is the same message for both follows from
+-- the order of the lists, which messages between two ranks keep.
 function Play:meet(rank, action, part)
   local peer = action[5]
   local other = self.actions[peer + 1][self.position[peer]]
   local wanted = action[1] == "send" and "receive" or "send"
-  local thing, from = action[2], geometry.maker(action, part)
-  local meets = other and other[1] == wanted and other[2] == thing and other[3] == action[3] and other[5] == rank
-    and geometry.maker(other, self.parts[peer + 1][other[4]]) == from
-  if not meets then return false end
+  if not other or other[1] ~= wanted or other[5] ~= rank then return false end
   local begin = math.max(self.clock[rank], self.clock[peer])
   local finish = begin + self.costs.transfer
-  set(self.posted[thing], from, action[3], begin)
-  set(self.arrived[thing], from, action[3], finish)
+  set(self.arrived[action[2]], geometry.maker(action, part), action[3], finish)
   self:finish(peer, begin, finish)
   return self:finish(rank, begin, finish)
 end
 
 function Play:transfer(rank, action, part)
   if self.sends == "blocking" then return self:meet(rank, action, part) end
-  local now, thing, from = self.clock[rank], action[2], geometry.maker(action, part)
+  local now = self.clock[rank]
   if action[1] == "receive" then
-    set(self.posted[thing], from, action[3], now)
     return self:finish(rank, now, now, now) -- when it ends is known once it was sent: see late_ends
   end
   local there = now + self.costs.transfer
-  set(self.arrived[thing], from, action[3], there)
+  set(self.arrived[action[2]], part, action[3], there)
   return self:finish(rank, now, there, now)
 end
 
@@ -168,8 +163,8 @@ local function run(schedule, opt)
   local play = setmetatable({
     actions = schedule.actions, parts = schedule.parts, owners = geometry.owners(schedule),
     last = schedule.stages * schedule.chunks, sends = opt.sends, costs = opt.costs,
-    made = { activation = {}, gradient = {} }, posted = { activation = {}, gradient = {} },
-    arrived = { activation = {}, gradient = {} }, clock = {}, position = {}, begins = {}, finishes = {},
+    made = { activation = {}, gradient = {} }, arrived = { activation = {}, gradient = {} }, clock = {},
+    position = {}, begins = {}, finishes = {},
   }, Play)
   for rank = 0, schedule.stages - 1 do
     play.clock[rank], play.position[rank] = 0, 1
