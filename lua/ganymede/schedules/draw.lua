@@ -25,13 +25,14 @@ local function joined(list)
   return table.concat(said, " ")
 end
 
---- One line: which schedule, its bubble, and how many micro-batches each rank holds.
+--- Which schedule, and its bubble; how many micro-batches each rank holds.
 function draw.summary(schedule, simulation)
   local bubble = ("bubble %s of the ideal time"):format(draw.percent(simulation.bubble))
   if simulation.bubble_with_barrier > simulation.bubble then
     bubble = bubble .. (" (%s where steps end at a barrier)"):format(draw.percent(simulation.bubble_with_barrier))
   end
-  return ("%s: %s; micro-batches held, by rank: %s"):format(geometry.title(schedule), bubble, joined(simulation.live))
+  return ("%s: %s"):format(geometry.title(schedule), bubble),
+    "micro-batches held, by rank: " .. joined(simulation.live)
 end
 
 --- The shortest duration of any computing: the unit of both kinds of picture.
@@ -82,7 +83,7 @@ function draw.text(schedule, simulation, width)
   simulation = simulation or simulate(schedule)
   local unit, wide = draw.unit(schedule, simulation), longest_label(schedule) + 1
   local function cell(time) return math.floor(time / unit + 0.5 + 1e-9) * wide end
-  local lines = { draw.summary(schedule, simulation) }
+  local lines = { ("%s; %s"):format(draw.summary(schedule, simulation)) }
   local margin = #tostring(schedule.stages - 1)
   for i = 1, schedule.stages do
     local text = ("rank %" .. margin .. "d | %s"):format(i - 1, line(schedule, i, simulation, cell))

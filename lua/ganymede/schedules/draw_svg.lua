@@ -8,7 +8,7 @@ local draw = require "ganymede.schedules.draw"
 local geometry = require "ganymede.schedules.geometry"
 local simulate = require "ganymede.schedules.simulate"
 
-local ROW, BAR, LEFT, TOP, UNIT = 30, 24, 64, 44, 22 -- pixels; UNIT: width of the shortest action
+local ROW, BAR, LEFT, TOP, UNIT = 30, 24, 64, 58, 22 -- pixels; UNIT: width of the shortest action
 local FONT = 'font-family="DejaVu Sans, Helvetica, Arial, sans-serif"'
 local COLOUR = {
   forward = { 64, 112, 196 }, backward = { 40, 148, 98 }, backward_input = { 40, 148, 98 },
@@ -124,12 +124,13 @@ return function(schedule, simulation)
   local picture = setmetatable({ schedule = schedule, simulation = simulation, out = {}, used = {}, first = first,
     scale = UNIT / draw.unit(schedule, simulation) }, Picture)
   local bottom = TOP + schedule.stages * ROW
-  local summary = draw.summary(schedule, simulation)
-  picture:add(words(LEFT, 26, summary, 'font-size="13" font-weight="bold"'))
+  local title, held = draw.summary(schedule, simulation)
+  picture:add(words(LEFT, 24, title, 'font-size="13" font-weight="bold"'))
+  picture:add(words(LEFT, 44, held))
   picture:rows()
   picture:axis(bottom + 4)
   local right = picture:legend(bottom + 36)
-  local width = math.max(LEFT + simulation.time * picture.scale + 24, right, LEFT + 24 + 7.6 * #summary)
+  local width = math.max(LEFT + simulation.time * picture.scale + 24, right, LEFT + 24 + 7.8 * #title)
   local head = '<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" %s fill="#202020">'
   local height = bottom + 64
   return table.concat({ head:format(width, height, width, height, FONT), rectangle(0, 0, width, height, "#ffffff"),
