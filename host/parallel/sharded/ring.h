@@ -19,7 +19,7 @@
 
 #include "../../autograd/apply.h"
 
-/* Are the queries of a causal attention shared out anew? AUTO: where each rank has GM_RING_BALANCED_ROWS of them or more.
+/* Are the queries of a causal attention shared out anew? AUTO: where each rank has GM_RING_BALANCED_ROWS of them.
  * With S rows a rank it saves the last rank 7 (p-1) S S h d operations, forward and backward, and sends (3p+4)/2 S h d
  * elements more: 1.4 S operations an element on two ranks, up to 4.7 S on many. From 128 rows on that is more than a
  * core computes while it moves a number. */
