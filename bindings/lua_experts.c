@@ -1,6 +1,8 @@
 /* lua_experts.c - the Lua face of host/parallel/sharded/experts.h: tokens to the experts that were chosen for them. */
 #include "gm_lua.h"
 
+#include <string.h>
+
 #include "../host/parallel/sharded/experts.h"
 
 static gm_value *field_value(lua_State *L, int arg, const char *name)
@@ -50,7 +52,7 @@ static int experts_capacity(lua_State *L)
     return 1;
 }
 
-/* experts_counts(index, experts, dtype|nil) -> (experts): choices of each; a sum that was not made where index is cut */
+/* experts_counts(index, experts, dtype|nil) -> (experts): choices of each; a sum not made yet where index is cut */
 static int experts_counts(lua_State *L)
 {
     gm_rank   *r = gm_lua_rank(L);
@@ -63,10 +65,30 @@ static int experts_counts(lua_State *L)
     return 1;
 }
 
+/* experts_noise(x, "normal", mean, std) or (x, "uniform", low, high) -> as x; not differentiable */
+static int experts_noise(lua_State *L)
+{
+    gm_rank    *r = gm_lua_rank(L);
+    gm_attrs    a = gm_attrs_default();
+    gm_value   *x = gm_check_value(L, 1), *y;
+    const char *kind = luaL_checkstring(L, 2);
+    bool        normal = !strcmp(kind, "normal");
+    luaL_argcheck(L, normal || !strcmp(kind, "uniform"), 2, "normal or uniform");
+    a.low = a.mean = luaL_checknumber(L, 3);
+    a.high = a.std = luaL_checknumber(L, 4);
+    gm_handle *h = gm_push_handle(L);
+    L_TRY(L, gm_experts_noise(r, x, normal ? GM_OP_normal : GM_OP_uniform, &a, &y));
+    gm_handle_fill(r, h, y, "experts_noise");
+    return 1;
+}
+
 int gm_open_experts(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"experts", experts}, {"experts_capacity", experts_capacity}, {"experts_counts", experts_counts}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"experts", experts},
+                                         {"experts_capacity", experts_capacity},
+                                         {"experts_counts", experts_counts},
+                                         {"experts_noise", experts_noise},
+                                         {NULL, NULL}};
     luaL_register(L, NULL, functions);
     return 0;
 }

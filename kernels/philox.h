@@ -64,7 +64,14 @@ static inline uint64_t gm_hash_text(uint64_t h, const char *text)
     return h;
 }
 
-enum { GM_PURPOSE_INIT = 1, GM_PURPOSE_DROPOUT, GM_PURPOSE_SHUFFLE, GM_PURPOSE_AUGMENT, GM_PURPOSE_USER };
+enum {
+    GM_PURPOSE_INIT = 1,
+    GM_PURPOSE_DROPOUT,
+    GM_PURPOSE_SHUFFLE,
+    GM_PURPOSE_AUGMENT,
+    GM_PURPOSE_USER,
+    GM_PURPOSE_NOISE
+};
 
 static inline uint64_t gm_stream_key(uint64_t seed, uint32_t purpose, uint64_t site)
 {

@@ -22,6 +22,7 @@
 -- which alone knows that number; any other is refused.
 -- @module ganymede.engine
 local context = require "ganymede.context"
+local auxiliary = require "ganymede.nn.auxiliary"
 local core = require "ganymede.core"
 local handlers = require "ganymede.gradient_handlers"
 local log = require "ganymede.log"
@@ -83,6 +84,7 @@ local function begin_batch(self, x)
   local n = core.is_tensor(x) and x:dim() > 0 and x:size(1) or 1
   core.set_batch(self.training and self.samples or 0, n)
   self.batch_samples = n
+  auxiliary.clear()
 end
 
 --- engine(x, ...) runs the model.
@@ -102,10 +104,12 @@ local function divisor(self)
   end
 end
 
---- The loss of one batch -> scalar tensor: sum over its targets / targets of the whole step.
+--- The loss of one batch -> scalar tensor: sum over its targets / targets of the whole step; in training, with what
+-- layers add to it (ganymede.nn.auxiliary), over the batches of the step.
 function Engine:criterion(output, target)
   if not self.loss_function then error("this engine has no criterion; pass one to gm.initialize", 2) end
-  return self.loss_function(output, target, divisor(self))
+  local loss = self.loss_function(output, target, divisor(self))
+  return self.training and auxiliary.add_to(loss, 1 / batches_wanted(self)) or loss
 end
 
 -- Names of the parameters whose gradients the ranks sum although no loss touched them, once.
@@ -202,6 +206,9 @@ end
 
 local function end_step(self)
   self.steps_done = self.steps_done + 1
+  for _, m in ipairs(self.model:modules()) do
+    if m.after_update then m:after_update() end
+  end
   self.last_loss, self.loss_part, self.batch, self.announced, self.fresh = self.loss_sum, 0, 0, nil, true
   phase "other"
   if Engine.on_update then Engine.on_update(self) end

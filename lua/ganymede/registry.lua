@@ -99,7 +99,7 @@ end
 local registry = {}
 for _, kind in ipairs {
   "layers", "models", "losses", "optimizers", "lr_schedulers", "datasets", "transforms", "samplers",
-  "group_initializers", "gradient_handlers", "schedules", "hooks",
+  "group_initializers", "gradient_handlers", "schedules", "hooks", "routers",
 } do
   registry[kind] = new(kind)
 end

@@ -10,7 +10,7 @@
 local core = require "ganymede.core"
 local parallel = require "ganymede.parallel"
 
-local NOT_BUILT = "not built yet: this version trains in f32 or f64, on data, sequence and tensor ranks"
+local NOT_BUILT = "not built yet: this version trains in f32 or f64, on data, expert, sequence and tensor ranks"
 
 local function size(doc, more)
   local fields = { size = { type = { "integer", "string" }, min = 1, optional = true, doc = "number of ranks" } }
@@ -177,10 +177,7 @@ return {
     end,
   --- What a plan of parallel.resolve asks for that no run can do yet -> key, reason; nil when there is nothing.
   not_built = function(plan)
-    local asked = { pipeline = plan.pipeline, expert = plan.expert }
-    for _, name in ipairs { "pipeline", "expert" } do
-      if asked[name] > 1 then return "parallel." .. name, ("size %d is %s"):format(asked[name], NOT_BUILT) end
-    end
+    if plan.pipeline > 1 then return "parallel.pipeline", ("size %d is %s"):format(plan.pipeline, NOT_BUILT) end
     if plan.chunks > 1 then return "parallel.pipeline.chunks", "is " .. NOT_BUILT end
   end,
 }

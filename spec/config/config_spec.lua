@@ -192,7 +192,7 @@ describe("what this build cannot serve", function()
   end)
 
   for axis, value in pairs {
-    pipeline = { size = 2 }, expert = 2,
+    pipeline = { size = 2 },
   } do
     it("is refused by name when a run is to start: " .. axis, function()
       local plan = assert(parallel.resolve({ [axis] = value }, parallel.needed { [axis] = value }))

@@ -1,7 +1,8 @@
 /* experts.h - mixture of experts: every token goes to the few experts that were chosen for it, wherever they are.
  *
- * Tokens are rows of x (..., h), their leading dimensions T of them in all; index (..., k), i64, names the expert of each
- * choice, from 0, or -1 for a choice that was dropped; weight (..., k) says how much it counts. An expert is an MLP:
+ * Tokens are rows of x (..., h), their leading dimensions T of them in all; index (..., k), i64, names the expert of
+ * each choice, from 0, or -1 for a choice that was dropped; weight (..., k) says how much it counts. An expert is an
+ * MLP:
  *
  *     y[t] = sum over j of weight[t, j] (f(x[t] up[e]' + up_bias[e]) down[e]' + down_bias[e]),  e = index[t, j]
  *
@@ -42,6 +43,10 @@ gm_status gm_experts(gm_rank *r, gm_value *x, gm_value *index, gm_value *weight,
  * k E numbers of 8 bytes a rank (times the leading lines where a later dimension is cut). Choices that are -1 already
  * take no place. */
 gm_status gm_experts_capacity(gm_rank *r, gm_value *index, int64_t experts, int64_t capacity, gm_value **kept);
+
+/* Random numbers of x's shape and layout, by GM_OP_normal or GM_OP_uniform (attrs: mean and std, or low and high):
+ * those of the elements of the whole tensor, of a new stream of the current module. Sends nothing; no gradient. */
+gm_status gm_experts_noise(gm_rank *r, gm_value *x, gm_op op, const gm_attrs *attrs, gm_value **y);
 
 /* How many choices each expert has, (experts) of this dtype: partial over the axes that cut index, sends nothing. On
  * meta undefined, as all numbers there. */

@@ -1,13 +1,15 @@
 /* experts_capacity.c - how many choices each expert has, and which of them it takes; see experts.h.
  *
- * Tokens that lie one after the other in the whole tensor and on one rank are a run: all of a block where only the first
- * dimension is cut, else one a leading line. Ranks tell each other how many choices of each kind each run has; what
- * comes before a run, and so the place of each of its tokens, follows. */
+ * Tokens that lie one after the other in the whole tensor and on one rank are a run: all of a block where only the
+ * first dimension is cut, else one a leading line. Ranks tell each other how many choices of each kind each run has;
+ * what comes before a run, and so the place of each of its tokens, follows. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../../kernels/philox.h"
 #include "../../comm/comm.h"
+#include "../rules/family.h"
 #include "experts.h"
 #include "experts_plan.h"
 #include "rows.h"
@@ -116,6 +118,30 @@ gm_status gm_experts_counts(gm_rank *r, gm_value *index, int64_t experts, gm_dty
     if (st != GM_OK) return st;
     layout.partial = gm_layout_cut_axes(&index->layout);
     return gm_value_take_block(r, block, &layout, 1, &experts, counts);
+}
+
+gm_status gm_experts_noise(gm_rank *r, gm_value *x, gm_op op, const gm_attrs *attrs, gm_value **y)
+{
+    gm_attrs   a = *attrs, zero = gm_attrs_default();
+    gm_value  *v = NULL;
+    gm_tensor *inside = NULL;
+    int64_t    logical[GM_MAX_DIMS];
+    gm_rows    w;
+    if (x->layout.partial) return GM_FAIL(GM_ESHAPE, "experts_noise: x is still a sum over ranks");
+    GM_TRY(gm_rank_next_stream(r, GM_PURPOSE_NOISE, &a.stream));
+    GM_TRY(gm_value_new_block(r, "experts_noise", x->local->dtype, &x->layout, x->ndim, x->shape, &v));
+    gm_rows_begin(&w, r, &x->layout, x->ndim, x->shape, 0);
+    a.box = gm_rank_batch_box(r, x->ndim, x->shape);
+    gm_rows_check(&w, gm_rule_box(r, &a, &x->layout, x->ndim, x->shape));
+    gm_value_logical(v, logical);
+    gm_rows_check(&w, gm_tensor_view(v->local, x->ndim, logical, v->local->stride, 0, &inside));
+    gm_rows_into(&w, GM_OP_fill, 0, NULL, &zero, 1, &v->local); /* what is padding stays so */
+    if (inside && gm_tensor_numel(inside)) gm_rows_into(&w, op, 0, NULL, &a, 1, &inside);
+    gm_tensor_release(inside);
+    gm_status st = gm_rows_end(&w);
+    if (st == GM_OK) *y = v;
+    else gm_value_release(v);
+    return st;
 }
 
 /* ---- capacity ---- */

@@ -18,6 +18,8 @@ GPT.options = {
   mlp_ratio  = { type = "number", above = 0, default = 4, doc = "hidden width of the MLPs over width" },
   activation = { type = "string", default = "gelu_tanh", one_of = { "relu", "gelu", "gelu_tanh", "silu" },
                  doc = "of the MLPs" },
+  moe        = { type = "table", optional = true,
+                 doc = "options of nn.MoE, in the MLPs' place in the last of each `every` blocks (default 1)" },
   dropout    = { type = "number", default = 0, min = 0, below = 1, doc = "on embeddings and branches" },
   attention_dropout = { type = "number", default = 0, min = 0, below = 1, doc = "on the attention probabilities" },
   bias       = { type = "boolean", default = true, doc = "biases in projections, MLPs and norms of the blocks?" },
@@ -27,10 +29,10 @@ GPT.options = {
                  doc = "initial standard deviation of weights; over sqrt(2 depth) where they write to the stream" },
 }
 
-local function block_options(opt)
+local function block_options(opt, i)
   return {
     width = opt.width, heads = opt.heads, kv_heads = opt.kv_heads, mlp_ratio = opt.mlp_ratio, causal = true,
-    activation = opt.activation, bias = opt.bias, eps = opt.eps,
+    activation = opt.activation, bias = opt.bias, eps = opt.eps, moe = nn.TransformerBlock.moe_of(opt.moe, i),
     dropout = opt.dropout, attention_dropout = opt.attention_dropout,
     weight_initializer = init.normal { std = opt.std }, bias_initializer = init.zeros(),
     residual_initializer = init.normal { std = opt.std / math.sqrt(2 * opt.depth) },
@@ -45,7 +47,7 @@ function GPT:build(opt)
   }
   if opt.dropout > 0 then self.dropout = nn.Dropout(opt.dropout) end
   self.blocks = nn.ModuleList()
-  for _ = 1, opt.depth do self.blocks:append(nn.TransformerBlock(block_options(opt))) end
+  for i = 1, opt.depth do self.blocks:append(nn.TransformerBlock(block_options(opt, i))) end
   self.norm = nn.LayerNorm { width = opt.width, eps = opt.eps, bias = opt.bias }
   local head = { inputs = opt.width, classes = opt.vocabulary, bias = false }
   if opt.tied then head.weight = self.tokens else head.weight_initializer = normal end

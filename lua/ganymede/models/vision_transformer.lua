@@ -17,6 +17,8 @@ VisionTransformer.options = {
   depth      = { type = "integer", min = 1, default = 12, doc = "number of blocks" },
   heads      = { type = "integer", min = 1, default = 12, doc = "attention heads; divides width" },
   mlp_ratio  = { type = "number", above = 0, default = 4, doc = "hidden width of the MLPs over width" },
+  moe        = { type = "table", optional = true,
+                 doc = "options of nn.MoE, in the MLPs' place in the last of each `every` blocks (default 1)" },
   pool       = { type = "string", default = "cls", one_of = { "cls", "mean" },
                  doc = "classify the class token, or the mean of the patches (then there is no class token)" },
   dropout    = { type = "number", default = 0, min = 0, below = 1, doc = "on embeddings and branches" },
@@ -30,7 +32,7 @@ VisionTransformer.options = {
 local function block_options(opt, i)
   return {
     width = opt.width, heads = opt.heads, mlp_ratio = opt.mlp_ratio, eps = opt.eps, bias = opt.bias,
-    dropout = opt.dropout, attention_dropout = opt.attention_dropout,
+    dropout = opt.dropout, attention_dropout = opt.attention_dropout, moe = nn.TransformerBlock.moe_of(opt.moe, i),
     drop_path = opt.depth > 1 and opt.drop_path * (i - 1) / (opt.depth - 1) or opt.drop_path,
     weight_initializer = init.xavier_uniform(), bias_initializer = init.zeros(),
   }

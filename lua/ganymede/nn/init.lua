@@ -9,7 +9,7 @@
 local files = {
   linear = "Linear", classifier = "Classifier", layer_norm = "LayerNorm", rms_norm = "RMSNorm",
   patch_embedding = "PatchEmbedding", attention = "MultiHeadAttention", mlp = "MLP",
-  transformer = "TransformerBlock", accuracy = "Accuracy",
+  transformer = "TransformerBlock", accuracy = "Accuracy", moe = "MoE",
   embedding = { "Embedding", "PositionEmbedding" },
   dropout = { "Dropout", "DropPath" },
   activations = { "ReLU", "GELU", "SiLU", "Tanh", "Sigmoid", "Softmax", "LogSoftmax" },

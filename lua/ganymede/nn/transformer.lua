@@ -10,6 +10,7 @@ local init = require "ganymede.nn.initializers"
 local layouts = require "ganymede.nn.stream"
 local DropPath = require("ganymede.nn.dropout").DropPath
 local MLP = require "ganymede.nn.mlp"
+local MoE = require "ganymede.nn.moe"
 local module = require "ganymede.nn.module"
 local ops = require "ganymede.ops"
 local registry = require "ganymede.registry"
@@ -31,6 +32,7 @@ TransformerBlock.options = {
   dropout   = { type = "number", default = 0, min = 0, below = 1, doc = "on what attention and MLP give" },
   attention_dropout = { type = "number", default = 0, min = 0, below = 1, doc = "on the attention probabilities" },
   drop_path = { type = "number", default = 0, min = 0, below = 1, doc = "probability that a sample skips a branch" },
+  moe       = { type = "table", optional = true, doc = "options of nn.MoE, which stands in the MLP's place then" },
   post_norm = { type = "boolean", default = false, doc = "normalise after the sum, as BERT does?" },
   weight_initializer   = init.option "of every weight matrix; default as nn.Linear",
   residual_initializer = init.option "of the two that write to the residual stream; default weight_initializer",
@@ -67,7 +69,9 @@ function TransformerBlock:build(opt)
     dropout = opt.attention_dropout, output_dropout = opt.dropout,
   })
   self.norm2 = new_norm(opt)
-  self.mlp = MLP(with { hidden = hidden, activation = opt.activation, dropout = opt.dropout })
+  local mlp = with { hidden = hidden, activation = opt.activation, dropout = opt.dropout }
+  for k, v in pairs(opt.moe or {}) do mlp[k] = v end
+  self.mlp = opt.moe and MoE(mlp) or MLP(mlp)
   if opt.drop_path > 0 then
     self.drop_path1 = DropPath(opt.drop_path)
     self.drop_path2 = DropPath(opt.drop_path)
@@ -106,6 +110,18 @@ function TransformerBlock:forward(x, key_mask, stream)
   return ops.add(pre_norm(self, x, nil, key_mask))
 end
 
+--- Of a model's option `moe`, options of nn.MoE and `every` (default 1): what block i of a stack has as its own; nil
+-- where it has an MLP. The last of each `every` blocks has experts.
+function TransformerBlock.moe_of(moe, i)
+  if not moe then return nil end
+  local every, own = moe.every or 1, {}
+  if type(every) ~= "number" or every < 1 or every % 1 ~= 0 then
+    error(("moe.every must be an integer, at least 1; got %s"):format(tostring(every)), 3)
+  end
+  for key, value in pairs(moe) do own[key] = key ~= "every" and value or nil end
+  return i % every == 0 and own or nil
+end
+
 --- Runs x (b, s, width) through a ModuleList of blocks -> branch, stream: their sum is the result, and a norm
 -- adds them as it reads them: y = norm(branch, stream). With post-norm blocks, or none, stream is nil.
 function TransformerBlock.chain(blocks, x, key_mask)
@@ -122,7 +138,7 @@ function TransformerBlock:flops(length)
   local opt = self.opt
   local kv_width = opt.width / opt.heads * (opt.kv_heads or opt.heads)
   local projections = 2 * opt.width * (2 * opt.width + 2 * kv_width)
-  local mlp = 2 * 2 * opt.width * hidden_width(opt)
+  local mlp = opt.moe and self.mlp:flops() or 2 * 2 * opt.width * hidden_width(opt)
   local attention = 2 * 2 * length * opt.width * (opt.causal and 0.5 or 1)
   return length * (projections + mlp + attention)
 end

@@ -1,0 +1,137 @@
+--- A mixture of experts in an MLP's place: a router sends every token to k of E MLPs, whose results are weighed and
+-- added.
+--
+--     nn.MoE { width = 64, experts = 8, k = 2 }
+--     nn.MoE { width = 64, experts = 8, router = { type = "SwitchRouter" }, capacity = 1.25, shared = 1 }
+--
+-- Experts are the slices of stacked parameters: up (E, hidden, width), down (E, width, hidden). With parallel.expert
+-- they are cut over the ranks of that axis, and tokens travel (host/parallel/sharded/experts.h); in 1D tensor
+-- parallelism each expert is cut over its hidden width besides, as an MLP is; other tensor modes cut the tokens here
+-- instead, and hold whole experts. Without a capacity every choice is served, however uneven. With one an expert takes
+-- at most max(min_capacity, floor(capacity k T / E)) of the T tokens of the whole batch, first choices first, in the
+-- order of the batch; what is dropped adds nothing, so that the token passes by on the residual stream. Shared experts
+-- (Dai et al., DeepSeekMoE, arXiv:2401.06066) see every token. The router's losses go to ganymede.nn.auxiliary in
+-- training.
+-- @module ganymede.nn.moe
+local auxiliary = require "ganymede.nn.auxiliary"
+local core = require "ganymede.core"
+local init = require "ganymede.nn.initializers"
+local Dropout = require("ganymede.nn.dropout").Dropout
+local MLP = require "ganymede.nn.mlp"
+local module = require "ganymede.nn.module"
+local ops = require "ganymede.ops"
+local registry = require "ganymede.registry"
+local stream = require "ganymede.nn.stream"
+require "ganymede.nn.router"
+
+local MoE = module.class "MoE"
+
+MoE.options = {
+  width   = { type = "integer", min = 1, doc = "width of x and y" },
+  hidden  = { type = "integer", min = 1, optional = true, doc = "width inside of an expert; default 4 width" },
+  experts = { type = "integer", min = 1, doc = "number of experts" },
+  k       = { type = "integer", min = 1, optional = true, doc = "experts of a token; default the router's" },
+  router  = { type = { "string", "table", "function", "module" }, default = "TopKRouter",
+              doc = "{ type = ..., options } of the registry routers, or a module" },
+  capacity = { type = "number", above = 0, optional = true,
+               doc = "what an expert takes at most, over its even share; default everything" },
+  capacity_eval = { type = "number", above = 0, optional = true, doc = "the same in evaluation; default capacity" },
+  min_capacity = { type = "integer", min = 0, default = 4, doc = "what an expert may take at least, with a capacity" },
+  shared  = { type = "integer", min = 0, default = 0,
+              doc = "experts that see every token: one MLP, so many times as wide" },
+  activation = { type = "string", default = "gelu", one_of = { "relu", "gelu", "gelu_tanh", "silu" },
+                 doc = "of the experts" },
+  bias    = { type = "boolean", default = true, doc = "biases in the experts?" },
+  dropout = { type = "number", default = 0, min = 0, below = 1, doc = "on the result" },
+  weight_initializer = init.option "of both weights; default as nn.Linear",
+  output_initializer = init.option "of the second weight alone; default weight_initializer",
+  bias_initializer   = init.option "of both biases; default as nn.Linear",
+}
+
+MoE.placement = {
+  up = { store = { "expert", "tensor" } }, up_bias = { store = { "expert", "tensor" } },
+  down = { store = { "expert", false, "tensor" } }, down_bias = { store = { "expert" } },
+}
+
+local function build_router(opt)
+  local given = opt.router
+  if module.is_module(given) then return given end
+  local all = { width = opt.width, experts = opt.experts, k = opt.k }
+  if type(given) == "table" then
+    for key, value in pairs(given) do all[key] = value end
+  else
+    all.type = given
+  end
+  return registry.routers:build(all)
+end
+
+function MoE:build(opt)
+  local e, h, f = opt.experts, opt.width, opt.hidden or 4 * opt.width
+  local output = opt.output_initializer
+  if output == nil then output = opt.weight_initializer end
+  self.router = build_router(opt)
+  self:param("up", { e, f, h }, init.resolve(opt.weight_initializer, init.dense_weight, h, f))
+  if opt.bias then self:param("up_bias", { e, f }, init.resolve(opt.bias_initializer, init.dense_bias, h)) end
+  self:param("down", { e, h, f }, init.resolve(output, init.dense_weight, f, h))
+  if opt.bias then self:param("down_bias", { e, h }, init.resolve(opt.bias_initializer, init.dense_bias, f)) end
+  if opt.shared > 0 then
+    self.shared = MLP {
+      width = h, hidden = opt.shared * f, activation = opt.activation, bias = opt.bias,
+      weight_initializer = opt.weight_initializer, output_initializer = output,
+      bias_initializer = opt.bias_initializer,
+    }
+  end
+  if opt.dropout > 0 then self.dropout = Dropout(opt.dropout) end
+end
+
+-- x with whole tokens: what cuts the width cuts the batch instead; an axis that cuts the experts' hidden width cuts
+-- nothing.
+local function whole_tokens(x)
+  local layout, cuts, last = core.layout(x), {}, x:dim()
+  for d = 1, last do
+    local axes = {}
+    for _, axis in ipairs(layout.cuts[d]) do axes[#axes + 1] = axis ~= "tensor" and axis or nil end
+    cuts[d] = axes
+  end
+  for _, axis in ipairs(cuts[last]) do table.insert(cuts[1], axis) end
+  cuts[last] = {}
+  return x:redistribute { cuts = cuts }
+end
+
+--- Choices of each expert that it takes at most, of T tokens; nil: all.
+function MoE:room(tokens, k)
+  local opt = self.opt
+  local factor = not self.training and opt.capacity_eval or opt.capacity
+  return factor and math.max(opt.min_capacity, math.floor(factor * k * tokens / opt.experts))
+end
+
+local function served(self, index)
+  local k = index:size(-1)
+  local room = self:room(index:numel() / k, k)
+  return room and core.experts_capacity(index, self.opt.experts, room) or index
+end
+
+--- x (..., width) -> the same shape; backward: dx is set, gradients of parameters are added to.
+function MoE:forward(x)
+  local tokens = whole_tokens(x)
+  local index, weight, losses = self.router(tokens)
+  if self.training then
+    for _, loss in ipairs(losses) do auxiliary.add(loss) end
+  end
+  local y = stream.join(core.experts(tokens, served(self, index), weight, {
+    up = self:use "up", up_bias = self:use "up_bias", down = self:use "down", down_bias = self:use "down_bias",
+    activation = self.opt.activation,
+  }))
+  if self.shared then y = ops.add(y, self.shared(x)) end
+  return self.dropout and self.dropout(y) or y
+end
+
+--- Floating point operations of the forward pass for one token, where none is dropped; a multiply-add is two.
+function MoE:flops()
+  local opt = self.opt
+  local hidden = opt.hidden or 4 * opt.width
+  local k = self.router.opt and self.router.opt.k or (self.router.name == "Top2Router" and 2 or 1)
+  return 2 * opt.width * opt.experts + (k + opt.shared) * 4 * opt.width * hidden
+end
+
+return MoE

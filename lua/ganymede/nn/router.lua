@@ -1,0 +1,201 @@
+--- Routers choose the experts of every token: router(x (..., width)) -> index (..., k) i64 from 0, weight (..., k), and
+-- a list of losses, scalar tensors that training adds to its own.
+--
+--     TopKRouter      k largest of softmax(x W'), weights normalised to 1 (Shazeer et al. 2017)
+--     SwitchRouter    the largest, its weight as it is (Fedus et al., Switch, arXiv:2101.03961)
+--     Top2Router      two of them, normalised (Lepikhin et al., GShard, arXiv:2006.16668)
+--     SigmoidRouter   k largest of sigmoid(x W') + bias, weights of the scores alone; the bias, which has no gradient,
+--                     moves by a fixed step against the load after each update (Wang et al., arXiv:2408.15664).
+--
+-- `balance` times E sum_e f_e P_e: f_e is the share of all choices that fell on expert e, P_e the mean of its
+-- probabilities (Fedus et al.); `z` times the mean of (log sum exp of the logits)^2 (Zoph et al., arXiv:2202.08906).
+-- Both are means over the tokens of the whole batch, so they do not depend on the ranks. Noise is a function of the
+-- token's place in the step's batch. Users register theirs: ganymede.registry.routers:register("MyRouter", class).
+-- @module ganymede.nn.router
+local gm = require "ganymede"
+local core = require "ganymede.core"
+local init = require "ganymede.nn.initializers"
+local module = require "ganymede.nn.module"
+local ops = require "ganymede.ops"
+
+local function extended(options, more)
+  local all = {}
+  for _, list in ipairs { options, more } do
+    for name, entry in pairs(list) do all[name] = entry end
+  end
+  return all
+end
+
+local Router = module.class("Router", nil, false)
+
+Router.options = {
+  width   = { type = "integer", min = 1, doc = "width of x" },
+  experts = { type = "integer", min = 1, doc = "number of experts" },
+  balance = { type = "number", min = 0, default = 0.01, doc = "factor of the load-balancing loss" },
+  z       = { type = "number", min = 0, default = 0, doc = "factor of the z-loss" },
+  noise   = { type = "string", optional = true, one_of = { "normal", "uniform" },
+              doc = "in training: normal, added to the logits; uniform, times x, around 1" },
+  noise_scale = { type = "number", above = 0, optional = true,
+                  doc = "standard deviation, default 1/experts; of uniform half the width, default 0.01" },
+  weight_initializer = init.option "default N(0, 0.1/width), as GShard's",
+}
+
+local with_k = { k = { type = "integer", min = 1, default = 2, doc = "experts of a token" } }
+
+function Router:build(opt)
+  if opt.k and opt.k > opt.experts then
+    error(("%s: k = %d of %d experts"):format(self.name, opt.k, opt.experts), 4)
+  end
+  self:param("weight", { opt.experts, opt.width },
+    init.resolve(opt.weight_initializer, init.normal { std = math.sqrt(0.1 / opt.width) }, opt.width, opt.experts))
+end
+
+-- Scores are made in f32 at least: a rounded logit sends a token elsewhere.
+local function wide(t) return (t:dtype() == "f16" or t:dtype() == "bf16") and ops.cast(t, "f32") or t end
+
+local function noisy_input(self, x)
+  if not self.training or self.opt.noise ~= "uniform" then return x end
+  local scale = self.opt.noise_scale or 0.01
+  return ops.mul(x, core.experts_noise(x, "uniform", 1 - scale, 1 + scale))
+end
+
+local function noisy_logits(self, logits)
+  if not self.training or self.opt.noise ~= "normal" then return logits end
+  return ops.add(logits, core.experts_noise(logits, "normal", 0, self.opt.noise_scale or 1 / self.opt.experts))
+end
+
+--- x (..., width) -> (..., experts)
+function Router:logits(x)
+  x = wide(x)
+  return noisy_logits(self, ops.linear(noisy_input(self, x), wide(self:use "weight")))
+end
+
+-- All dimensions but the last.
+local function leading(t)
+  local dims = {}
+  for d = 1, t:dim() - 1 do dims[d] = d end
+  return dims
+end
+
+--- The losses of these logits and probabilities (..., experts) and choices (..., k), as their options say.
+function Router:losses(logits, probabilities, index)
+  local list, opt = {}, self.opt
+  local tokens = logits:numel() / opt.experts
+  if opt.balance > 0 then
+    local share = core.experts_counts(index, opt.experts, logits:dtype()):settle() -- of E numbers on each rank
+    local mean = ops.sum(probabilities, leading(probabilities))
+    local factor = opt.balance * opt.experts / (tokens * index:numel())
+    list[#list + 1] = ops.mul(ops.sum(ops.mul(mean, share)), factor)
+  end
+  if opt.z > 0 then
+    local lse = ops.mean(ops.sub(logits, ops.log_softmax(logits)), -1)
+    list[#list + 1] = ops.mul(ops.sum(ops.square(lse)), opt.z / tokens)
+  end
+  return list
+end
+
+local function normalised(weight) return ops.div(weight, ops.sum(weight, -1, true)) end
+
+-- ---------------------------------------------------------------- softmax
+
+local TopKRouter = module.class("TopKRouter", Router, "routers")
+
+TopKRouter.options = extended(Router.options, with_k)
+
+function TopKRouter:choose(probabilities)
+  local weight, index = ops.top_k(probabilities, self.opt.k)
+  return index, normalised(weight)
+end
+
+function TopKRouter:forward(x)
+  local logits = self:logits(x)
+  local probabilities = ops.softmax(logits)
+  local index, weight = self:choose(probabilities)
+  return index, ops.cast(weight, x:dtype()), self:losses(logits, probabilities, index)
+end
+
+local SwitchRouter = module.class("SwitchRouter", TopKRouter, "routers")
+
+SwitchRouter.options = Router.options
+
+function SwitchRouter:choose(probabilities) -- luacheck: ignore self
+  local weight, index = ops.top_k(probabilities, 1)
+  return index, weight
+end
+
+local Top2Router = module.class("Top2Router", TopKRouter, "routers")
+
+Top2Router.options = Router.options
+
+function Top2Router:build(opt)
+  if opt.experts < 2 then error("Top2Router: there must be 2 experts to choose from", 4) end
+  Router.build(self, opt)
+end
+
+function Top2Router:choose(probabilities) -- luacheck: ignore self
+  local weight, index = ops.top_k(probabilities, 2)
+  return index, normalised(weight)
+end
+
+-- ---------------------------------------------------------------- sigmoid, balanced without a loss
+
+local SigmoidRouter = module.class("SigmoidRouter", Router, "routers")
+
+SigmoidRouter.options = extended(extended(Router.options, with_k), {
+  balance = { type = "number", min = 0, default = 0, doc = "factor of the load-balancing loss, which it does without" },
+  bias_step = { type = "number", min = 0, default = 1e-3, doc = "how far an update moves the bias of an expert" },
+  scale = { type = "number", above = 0, default = 1, doc = "sum of the weights of a token" },
+})
+
+function SigmoidRouter:build(opt)
+  Router.build(self, opt)
+  local zeros = {}
+  for e = 1, opt.experts do zeros[e] = 0 end
+  self:buffer("bias", gm.tensor(zeros, { dtype = "f32" }))
+  self.taken = zeros -- choices since the last update, of all ranks
+end
+
+-- scores (..., E) at index (..., k), exactly and with a gradient
+local function at(scores, index, experts)
+  local shape, places = scores:shape(), {}
+  for e = 1, experts do places[e] = e - 1 end
+  local number = gm.tensor(places, { dtype = "f64" })
+  table.insert(shape, #shape, 1)
+  local wanted = index:shape()
+  wanted[#wanted + 1] = 1
+  local is = ops.eq(ops.reshape(ops.cast(index, "f64"), wanted), number) -- (..., k, E)
+  return ops.sum(ops.mul(ops.cast(is, scores:dtype()), ops.reshape(scores, shape)), -1)
+end
+
+local function count(self, index)
+  if not self.training or core.device().backend == "meta" then return end
+  local counts = core.experts_counts(index, self.opt.experts, "f64"):settle():totable()
+  local taken = {}
+  for e, n in ipairs(counts) do taken[e] = self.taken[e] + n end
+  self.taken = taken
+end
+
+function SigmoidRouter:forward(x)
+  local logits = self:logits(x)
+  local scores = ops.sigmoid(logits)
+  local _, index = ops.top_k(ops.add(scores:detach(), ops.cast(self.bias, scores:dtype())), self.opt.k)
+  count(self, index)
+  local weight = ops.mul(normalised(at(scores, index, self.opt.experts)), self.opt.scale)
+  return index, ops.cast(weight, x:dtype()), self:losses(logits, normalised(scores), index)
+end
+
+--- After each update: an expert with more than its share becomes less attractive, one with less more.
+function SigmoidRouter:after_update()
+  local sum, zeros = 0, {}
+  for _, n in ipairs(self.taken) do sum = sum + n end
+  local mean = sum / #self.taken
+  for e, n in ipairs(self.taken) do
+    local move = n < mean and 1 or n > mean and -1 or 0
+    if move ~= 0 then self.bias:set(e, self.bias:get(e) + move * self.opt.bias_step) end
+    zeros[e] = 0
+  end
+  self.taken = zeros
+end
+
+return { Router = Router, TopKRouter = TopKRouter, SwitchRouter = SwitchRouter, Top2Router = Top2Router,
+  SigmoidRouter = SigmoidRouter }
