@@ -26,6 +26,12 @@ void gm_test_sharded_linear_column(void **state)
             expect_sent(&j, 0, sum_of_x(&j, n[2]));
             release_job(&j);
         }
+    job heads = column(1, 1, 4, 5, 3, 7, 9); /* of 3 outputs, which stay whole: the last rank has none */
+    heads.w.unit[0] = heads.b.unit[0] = heads.y.unit[2] = 3;
+    heads.biased = true;
+    heads.f = GM_FN_sigmoid;
+    run_job(&heads);
+    release_job(&heads);
     job single = column(1, 1, 4, 4, 2, 12, 24);
     single.dtype = GM_F32;
     run_job(&single);
@@ -134,6 +140,11 @@ void gm_test_sharded_linear_gather(void **state)
                 expect_gathered(&j, n[2]);
                 release_job(&j);
             }
+    job heads = gathered(1, 1, 4, 1, 2, 5, 7, 9);
+    heads.w.unit[0] = heads.b.unit[0] = heads.y.unit[2] = 3;
+    heads.biased = true;
+    run_job(&heads);
+    release_job(&heads);
     job single = gathered(1, 1, 4, 1, 4, 8, 12, 24);
     single.dtype = GM_F32;
     run_job(&single);
