@@ -133,6 +133,8 @@ local function tables(add, length)
   end
   add { name = "tied table of 5027 rows", build = function() return Tied { rows = 5027 } end,
         inputs = { places({ 2, 3 }, 5027) } }
+  add { name = "tied table of fewer rows than samples", build = function() return Tied { rows = 61, limit = 1 } end,
+        inputs = { places({ 40, length }, 61) } }
   add { name = "PositionEmbedding", build = function() return nn.PositionEmbedding(length + 2, WIDTH) end,
         inputs = { values(B, length, WIDTH) }, forward = of_stream }
   for _, with in ipairs { true, false } do

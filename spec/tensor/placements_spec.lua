@@ -90,7 +90,7 @@ local function two_d(suffix, rows)
     ["wide Embedding"] = { "VocabParallelEmbedding" .. suffix, "row,col", y },
     ["PatchEmbedding"] = { "PatchEmbedding" .. suffix, "col.row,-", "col.row", "-,-,col.row", "-,-,col.row", y },
     ["Classifier"] = { "Classifier" .. suffix, "-,col.row", "-", whole },
-    ["wide Classifier"] = { "VocabParallelClassifier" .. suffix, "row,col", "col.row", y },
+    ["wide Classifier"] = { "VocabParallelClassifier" .. suffix, "col,row", "col.row", y },
   }
 end
 
@@ -270,6 +270,28 @@ describe("placements", function()
   end
 
   if core.world() == 4 then
+    it("turn a shared table over where that sends half", function()
+      against.install { tensor = { size = 4, mode = "2d" } }
+      local q, K, N = 2, 6, 60
+      for _, M in ipairs { 8, 64 } do
+        gm.scope(function()
+          local owner = nn.Embedding { count = N, width = K, vocab_parallel_limit = 1 }
+          local head = nn.Classifier { inputs = K, classes = N, weight = owner, bias = false }
+          owner:materialize()
+          local hidden = stream.join(gm.zeros { M, K }):requires_grad(true)
+          core.comm_reset_traffic()
+          head(hidden):sum():backward()
+          local sent = 0
+          for _, entry in ipairs(core.comm_traffic()) do sent = sent + entry.bytes / 4 end
+          -- Broadcasts and sums of SUMMA cost the ranks of a group (q - 1) n each, on the mean over the ranks.
+          local as_it_lies, turned = 3 * (K * N + M * N), 3 * (M * K + K * N) + 4 * K * N
+          local all = gm.comm.all_reduce(gm.tensor({ sent }, { dtype = "f64" })):item()
+          assert.equal((q - 1) * (M == 64 and turned or as_it_lies), all)
+          assert.equal(M == 64, 2 * turned <= as_it_lies)
+        end)
+      end
+    end)
+
     it("of 2.5D with depth 1 give the bits of 2D", function()
       local before = gm.default_dtype()
       gm.set_default_dtype "f32"

@@ -5,7 +5,8 @@
 -- row, and parameters are copied over it, so that their gradients are sums over it, as the layouts say. With depth 1
 -- the two are the same. Which operand of a product stays in place is chosen by the sizes: with outputs >= inputs x
 -- and w travel, otherwise w and y. Vectors (biases, norms) and tables are stored cut over all ranks and gathered for
--- use.
+-- use. A wide table is cut over its rows by row, over its width by col; a classifier that shares it turns it over where
+-- that sends much less.
 -- @module ganymede.nn.tensor_parallel.two_d
 local nn = {
   Linear = require "ganymede.nn.linear", LayerNorm = require "ganymede.nn.layer_norm",
@@ -14,6 +15,7 @@ local nn = {
   PatchEmbedding = require "ganymede.nn.patch_embedding", Classifier = require "ganymede.nn.classifier",
   Dropout = require("ganymede.nn.dropout").Dropout,
 }
+local ops = require "ganymede.ops"
 local stream = require "ganymede.nn.stream"
 local tensor_parallel = require "ganymede.nn.tensor_parallel"
 
@@ -29,9 +31,23 @@ local function last_of(n)
 end
 
 -- C-stationary (x and w travel) or A-stationary (w and y travel), whichever moves less.
-local function linear(self)
-  local store = self.opt.outputs >= self.opt.inputs and { "col", "row" } or { "row", "col" }
-  return { weight = { store = store }, bias = vector() }
+local function product(inputs, outputs)
+  return { weight = { store = outputs >= inputs and { "col", "row" } or { "row", "col" } }, bias = vector() }
+end
+
+-- A table that a classifier shares lies (row, col), so that w and y travel, and y is as wide as the vocabulary. Turned
+-- over, which sends 2 K N forward and 2 K N backward, x and w travel. It holds a second copy of w: for half the
+-- traffic, not for less.
+local function shared_weight(self, x)
+  local w, K, N = self:use "weight", self.opt.inputs, self.opt.classes
+  local M = x:local_tensor():numel() * stream.parts() ^ 2 / K -- of the ranks of one grid
+  local as_it_lies, turned = 3 * (K * N + M * N), 3 * (M * K + K * N) + 4 * K * N
+  return as_it_lies < 2 * turned and w or w:redistribute { cuts = { "col", "row" } }
+end
+
+local function classify(self, x)
+  x = stream.to(x)
+  return ops.linear(x, self.opt.weight and shared_weight(self, x) or self:use "weight", self:use "bias")
 end
 
 local function define(mode)
@@ -40,7 +56,9 @@ local function define(mode)
     fields.placement = placement
     return tensor_parallel.subclass(mode, base, fields, kind)
   end
-  add(nn.Linear, linear, { forward = stream.forward(nn.Linear) })
+  add(nn.Linear, function(self) return product(self.opt.inputs, self.opt.outputs) end, {
+    forward = stream.forward(nn.Linear),
+  })
   for _, norm in ipairs { nn.LayerNorm, nn.RMSNorm } do
     add(norm, { weight = vector(), bias = vector() }, { forward = stream.forward(norm) })
   end
@@ -56,8 +74,8 @@ local function define(mode)
     -- each row of ranks looks its part of the vocabulary up for the samples of all rows
     enter = function(_, index) return stream.enter(index, mode == "2.5d" and "depth" or "") end,
   }, "VocabParallel")
-  add(nn.Classifier, { weight = { store = { "row", "col" } }, bias = vector() }, {
-    vocabulary_parallel = true, forward = stream.forward(nn.Classifier),
+  add(nn.Classifier, function(self) return product(self.opt.inputs, self.opt.classes) end, {
+    vocabulary_parallel = true, forward = classify,
   }, "VocabParallel")
 end
 
