@@ -154,7 +154,7 @@ function against.agree(given, case)
     against.install {} -- every rank has all of everything
     local want = run(case)
     against.install(given)
-    judge(case, run(case, given.data and { cuts = { "data" } }), want)
+    judge(case, run(case, given.data and { cuts = { "data.expert" } }), want)
   end)
 end
 
