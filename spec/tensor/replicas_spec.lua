@@ -28,6 +28,7 @@ local meshes = ({
   [4] = {
     { "1d and data", { data = 2, tensor = tensor("1d", 2) } },
     { "1d with sequence and data", { data = 2, tensor = tensor("1d", 2, { sequence = true }) } },
+    { "1d and a ring", { sequence = 2, tensor = tensor("1d", 2) } },
     { "2d", { tensor = tensor("2d", 4) } },
   },
   [8] = {

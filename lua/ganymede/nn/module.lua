@@ -118,9 +118,11 @@ function Module:tie(name, other, other_name)
   mine.tied = { module = other, name = other_name or name }
 end
 
-local function tensor_of(entry)
-  if entry.tied then return tensor_of(entry.tied.module._module.parameters[entry.tied.name]) end
-  return entry.tensor
+-- The tensor of a parameter of m, and the module that allocates it: another one where it is tied.
+local function tensor_of(m, entry)
+  local tied = entry.tied
+  if tied then return tensor_of(tied.module, tied.module._module.parameters[tied.name]) end
+  return entry.tensor, m
 end
 
 -- Calls visit(module, entry, prefix of its names) for every parameter and buffer below m, in order.
@@ -263,8 +265,10 @@ local function index(class)
     if key == "training" then return own.training end
     local p = own.parameters[key]
     if p then
-      if not tensor_of(p) then self:materialize() end
-      return tensor_of(p)
+      local tensor, owner = tensor_of(self, p)
+      if tensor then return tensor end
+      owner:materialize()
+      return (tensor_of(self, p))
     end
     v = own.buffers[key]
     if v ~= nil then return v end
