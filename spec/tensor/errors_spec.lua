@@ -4,6 +4,7 @@ local against = require "spec.tensor.against_serial"
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local nn = require "ganymede.nn"
+local numeric = require "spec.support.numeric"
 local parallel = require "ganymede.parallel"
 
 local world = core.world()
@@ -78,14 +79,17 @@ describe("tensor modes refuse", function()
       assert.matches("legal depths for size 8: 2 %(q = 2%), 8 %(q = 1%)", refused({ size = 8, mode = "2.5d" }, 8))
     end)
 
-    it("nothing where no axis is cut: explicit names build the plain layer", function()
-      against.install {}
-      for _, name in ipairs { "Linear1D", "Linear2D", "Linear2p5D", "Linear3D", "Linear1D_Col", "Linear1D_Row" } do
-        gm.scope(function()
-          local layer = nn[name](3, 5)
-          assert.same({ 2, 5 }, layer(gm.ones { 2, 3 }):shape(), name)
-          assert.same({ {}, {} }, core.layout(layer.weight).cuts, name)
-        end)
+    it("nothing where no layer is cut: explicit names build the plain layer", function()
+      for _, given in ipairs { {}, { sequence = 4 } } do
+        against.install(given)
+        for _, name in ipairs { "Linear1D", "Linear2D", "Linear2p5D", "Linear3D", "Linear1D_Col", "Linear1D_Row" } do
+          gm.scope(function()
+            local layer = nn[name](3, 5)
+            local x = gm.uniform({ 2, 5, 3 }, { seed = 4 })
+            numeric.agree(core.gather(layer(x)), gm.ops.linear(x, layer.weight, layer.bias), 1e-6)
+            assert.same({ {}, {} }, core.layout(layer.weight).cuts, name)
+          end)
+        end
       end
     end)
   else

@@ -104,10 +104,11 @@ function stream.to(x, which)
   local mesh = here()
   if mesh.is_plain then return x end
   local layout, ndim = core.layout(x), x:dim()
-  for i, form in ipairs(mesh.forms) do
-    if (which == nil or which == i) and lies(layout, ndim, form) then return x end
+  local wanted = which and (mesh.forms[which] or mesh.forms[1]) -- a mesh without tensor axes has one form
+  for _, form in ipairs(mesh.forms) do
+    if (not wanted or form == wanted) and lies(layout, ndim, form) then return x end
   end
-  return lay(x, layout, ndim, mesh.forms[which or 1])
+  return lay(x, layout, ndim, wanted or mesh.forms[1])
 end
 
 --- What embeddings take: ids (batch, sequence) or patches (batch, sequence, features), as the loader gives them -> cut
