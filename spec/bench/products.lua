@@ -11,7 +11,8 @@
 -- Two cores (Sapphire Rapids, AVX-512), median of 15 steps and the least, in ms; Colossal-AI 0.1.10 on two such cores:
 --     one rank, 2 threads   43.6 (41.9): the products alone, 12.9 GFLOP
 --     1d on 4   40.7 (36.9)   peer 117        1d on 8     45.8 (39.1)   peer 205
---     2d on 4   46.1 (43.0)   peer 163        2.5d on 8   53.3 (50.7)   peer 332        3d on 8   60.5 (57.2)   peer 201
+--     2d on 4   46.1 (43.0)   peer 163        2.5d on 8   53.3 (50.7)   peer 332
+--                                             3d on 8     60.5 (57.2)   peer 201
 local gm = require "ganymede"
 local core = require "ganymede.core"
 
