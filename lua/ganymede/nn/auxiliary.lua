@@ -32,11 +32,19 @@ function auxiliary.clear()
   for i = #waiting, 1, -1 do core.release(table.remove(waiting, i)) end
 end
 
+--- The sum of all that waits, a scalar tensor, which is forgotten; nil for nothing. For who keeps several batches in
+-- flight, and asks after the forward of each.
+function auxiliary.take()
+  local sum
+  for _, term in ipairs(waiting) do sum = sum and ops.add(sum, term) or ops.mul(term, 1) end
+  auxiliary.clear()
+  return sum
+end
+
 --- loss and factor (default 1) times all that waits, which is forgotten.
 function auxiliary.add_to(loss, factor)
-  for _, term in ipairs(waiting) do loss = ops.add(loss, ops.mul(term, factor or 1)) end
-  auxiliary.clear()
-  return loss
+  local sum = auxiliary.take()
+  return sum and ops.add(loss, ops.mul(sum, factor or 1)) or loss
 end
 
 return auxiliary
