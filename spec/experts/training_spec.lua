@@ -58,7 +58,7 @@ local cases = {
   { "gpt", 4, '{expert=2,tensor={size=2,mode="1d"}}', { expert = 2, tensor = 2 }, 0.45 },
   { "gpt", 4, "{expert=2,sequence=2}", { expert = 2, sequence = 2 }, 0.8 },
   { "vit", 4, "{expert=4}", { expert = 4 }, 0.6 },
-  { "gpt", 4, '{tensor={size=4,mode="2d"}}', { row = 2, col = 2 }, 0.5, nil, "slow" },
+  { "gpt", 4, '{tensor={size=4,mode="2d"}}', { row = 2, col = 2 }, 0.3, nil, "slow" },
   { "gpt", 4, '{expert=2,tensor={size=2,mode="1d",sequence=true}}', { expert = 2, tensor = 2 }, 0.45, nil, "slow" },
   { "gpt", 8, '{expert=2,sequence=2,tensor={size=2,mode="1d"}}', { expert = 2, sequence = 2, tensor = 2 }, 0.45, nil,
     "slow" },

@@ -5,15 +5,17 @@
 --     nn.MoE { width = 64, experts = 8, router = { type = "SwitchRouter" }, capacity = 1.25, shared = 1 }
 --
 -- Experts are the slices of stacked parameters: up (E, hidden, width), down (E, width, hidden). With parallel.expert
--- they are cut over the ranks of that axis, and tokens travel (host/parallel/sharded/experts.h); in 1D tensor
--- parallelism each expert is cut over its hidden width besides, as an MLP is; other tensor modes cut the tokens here
--- instead, and hold whole experts. Without a capacity every choice is served, however uneven. With one an expert takes
--- at most max(min_capacity, floor(capacity k T / E)) of the T tokens of the whole batch, first choices first, in the
--- order of the batch; what is dropped adds nothing, so that the token passes by on the residual stream. Shared experts
--- (Dai et al., DeepSeekMoE, arXiv:2401.06066) see every token. The router's losses go to ganymede.nn.auxiliary in
--- training.
+-- they are cut over the ranks of that axis, and tokens travel (host/parallel/sharded/experts.h). In 1D tensor
+-- parallelism each expert is cut over its hidden width besides, as an MLP is; in the other tensor modes tokens are cut
+-- over all ranks here, and those axes share the experts, too, as far as their sizes divide E.
+--
+-- Without a capacity every choice is served, however uneven. With one an expert takes at most
+-- max(min_capacity, floor(capacity k T / E)) of the T tokens of the whole batch, first choices first, in the order of
+-- the batch; what is dropped adds nothing, so that the token passes by on the residual stream. Shared experts (Dai et
+-- al., DeepSeekMoE, arXiv:2401.06066) see every token. The router's losses go to ganymede.nn.auxiliary in training.
 -- @module ganymede.nn.moe
 local auxiliary = require "ganymede.nn.auxiliary"
+local context = require "ganymede.context"
 local core = require "ganymede.core"
 local init = require "ganymede.nn.initializers"
 local Dropout = require("ganymede.nn.dropout").Dropout
@@ -22,6 +24,7 @@ local module = require "ganymede.nn.module"
 local ops = require "ganymede.ops"
 local registry = require "ganymede.registry"
 local stream = require "ganymede.nn.stream"
+local tensor_modes = require "ganymede.tensor_modes"
 require "ganymede.nn.router"
 
 local MoE = module.class "MoE"
@@ -48,10 +51,28 @@ MoE.options = {
   bias_initializer   = init.option "of both biases; default as nn.Linear",
 }
 
-MoE.placement = {
-  up = { store = { "expert", "tensor" } }, up_bias = { store = { "expert", "tensor" } },
-  down = { store = { "expert", false, "tensor" } }, down_bias = { store = { "expert" } },
-}
+-- The axes that share E experts: "expert", and of the tensor mode those that get equally many.
+local function expert_axes(experts)
+  local list, parts = { "expert" }, 1
+  local is_tensor = {}
+  for _, name in ipairs(tensor_modes.built_in) do is_tensor[name] = name ~= "tensor" end
+  for _, axis in ipairs(context.current().plan.axes) do
+    local name, size = axis[1], axis[2]
+    if name == "expert" then parts = parts * size end
+    if is_tensor[name] and experts % (parts * size) == 0 then
+      list[#list + 1], parts = name, parts * size
+    end
+  end
+  return table.concat(list, ".")
+end
+
+function MoE:placement()
+  local axes = expert_axes(self.opt.experts)
+  return {
+    up = { store = { axes, "tensor" } }, up_bias = { store = { axes, "tensor" } },
+    down = { store = { axes, false, "tensor" } }, down_bias = { store = { axes } },
+  }
+end
 
 local function build_router(opt)
   local given = opt.router
@@ -113,7 +134,7 @@ end
 
 --- x (..., width) -> the same shape; backward: dx is set, gradients of parameters are added to.
 function MoE:forward(x)
-  local tokens = whole_tokens(x)
+  local tokens = whole_tokens(stream.to(x))
   local index, weight, losses = self.router(tokens)
   if self.training then
     for _, loss in ipairs(losses) do auxiliary.add(loss) end
