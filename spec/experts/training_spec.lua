@@ -84,6 +84,20 @@ describe("training with experts #ranks", function()
     end)
   end
 
+  -- The z-loss is a mean over tokens: of two batches of 10 that of one of 20. With k = E nothing is chosen.
+  it("counts what layers add by the batches of a step", function()
+    local set = { 'model.moe={experts=2,k=2,router={type="TopKRouter",balance=0,z=0.5}}', "model.dropout=0" }
+    local function losses(more)
+      for _, s in ipairs(set) do more[#more + 1] = s end
+      return run("vit", 1, "{}", more)
+    end
+    local whole = losses { "data.batch_size=20" }
+    local worst, at = job.largest_difference(whole, losses { "gradient_accumulation=2" }, STEPS)
+    assert.is_true(worst <= 1e-9, ("differs by %g in step %d"):format(worst, at))
+    set[1] = set[1]:gsub("z=0.5", "z=0")
+    assert.is_true(job.largest_difference(whole, losses { "data.batch_size=20" }, 1) > 1e-2)
+  end)
+
   it("saves checkpoints that any number of ranks goes on from", function()
     -- spec/parallel/checkpoint_modes_spec.lua has the rest: experts are tensors with a layout like others
     local flags = { "--no-eval" }

@@ -77,9 +77,11 @@ local function leading(t)
   return dims
 end
 
---- The losses of these logits and probabilities (..., experts) and choices (..., k), as their options say.
+--- The losses of these logits and probabilities (..., experts) and choices (..., k), as their options say; none in
+-- evaluation.
 function Router:losses(logits, probabilities, index)
   local list, opt = {}, self.opt
+  if not self.training then return list end
   local tokens = logits:numel() / opt.experts
   if opt.balance > 0 then
     local share = core.experts_counts(index, opt.experts, logits:dtype()):settle() -- of E numbers on each rank
