@@ -237,6 +237,26 @@ for _, mesh in ipairs(meshes[ranks]) do
 end
 
 describe("a mixture of experts", function()
+  it("takes a router of the user's own, by name or built", function()
+    local own = gm.nn.class("LastExpertRouter", nil, "routers")
+    own.options = { width = { type = "integer", doc = "" }, experts = { type = "integer", doc = "" } }
+    function own:forward(x)
+      local shape = x:shape()
+      shape[#shape] = 1
+      local weight = gm.ones(shape, { dtype = x:dtype() })
+      return ((weight * (self.opt.experts - 1)):to "i64"), weight * 2, {}
+    end
+    gm.scope(function()
+      for _, router in ipairs { "LastExpertRouter", own { width = 4, experts = 3 } } do
+        local layer = gm.nn.MoE { width = 4, hidden = 5, experts = 3, router = router, activation = "relu" }
+        local x = gm.normal({ 6, 4 }, { seed = 3 })
+        local hidden = gm.ops.linear(x, layer.up:select(1, 3), layer.up_bias:select(1, 3), "relu")
+        local want = gm.ops.linear(hidden, layer.down:select(1, 3), layer.down_bias:select(1, 3)) * 2
+        numeric.agree(layer(x), want, 1e-6)
+      end
+    end)
+  end)
+
   it("has the room that its capacity says, of the batch", function()
     local layer = gm.nn.MoE { width = 4, experts = 8, capacity = 1.25, capacity_eval = 2 }
     -- tokens, k -> max(4, floor(1.25 k T / 8)), and with 2

@@ -4,6 +4,9 @@
 -- router's losses count: what is chosen must be what one rank chooses, or the losses part at once. In f64 only the
 -- order of sums differs: 1e-9 over 20 steps, as in spec/parallel/equality.lua.
 local job = require "spec.parallel.job"
+local json = require "ganymede.json"
+local run_host = require "spec.support.run_host"
+local shell = require "spec.support.shell"
 
 local gpt = [[
 return {
@@ -84,6 +87,22 @@ describe("training with experts #ranks", function()
     end)
   end
 
+  -- Nobody knows choices without data: each expert has its even share, so all ranks send alike, as the formula says.
+  it("is rehearsed by check, with experts that take equally many", function()
+    local folder = shell.temporary_folder()
+    shell.write(folder .. "/recipe.lua", recipes.vit)
+    local result = run_host({ "check", "recipe.lua", "-n", "8", "--json", "--set", "parallel={expert=8}",
+      "--set", "data.batch_size=32", "--set", "model.moe={experts=8,k=2}" }, { cwd = folder })
+    shell.remove(folder)
+    assert.equal(0, result.code, result.err)
+    -- 2 blocks, 4 samples of 17 tokens, k = 2: rows of a rank, of which 7/8 leave; as many come, and are sent back
+    local rows, sent = 2 * 4 * 17 * 2, 0
+    for _, entry in ipairs(json.decode(result.out, "check").sent) do
+      if entry.op == "send" then sent = sent + entry.bytes end
+    end
+    assert.equal(4 * rows * 7 / 8 * 24 * 4, sent)
+  end)
+
   -- The z-loss is a mean over tokens: of two batches of 10 that of one of 20. With k = E nothing is chosen.
   it("counts what layers add by the batches of a step", function()
     local set = { 'model.moe={experts=2,k=2,router={type="TopKRouter",balance=0,z=0.5}}', "model.dropout=0" }
@@ -101,7 +120,6 @@ describe("training with experts #ranks", function()
   it("saves checkpoints that any number of ranks goes on from", function()
     -- spec/parallel/checkpoint_modes_spec.lua has the rest: experts are tensors with a layout like others
     local flags = { "--no-eval" }
-    local shell = require "spec.support.shell"
     local folder = shell.temporary_folder()
     local ok, err = pcall(function()
       local function part(ranks, parallel, steps, resume)
