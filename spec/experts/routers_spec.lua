@@ -184,6 +184,17 @@ for _, mesh in ipairs(meshes[ranks]) do
       end)
     end)
 
+    it("top_k works on cut rows, and refuses rows of which a rank has a part", function()
+      both.agree {
+        inputs = { gm.normal({ B, S, WIDTH }, { dtype = "f64", seed = 37 }) }, cuts = { rows },
+        fn = function(x) return (gm.ops.top_k(x, 3)) end,
+      }
+      if ranks == 1 then return end
+      local x = gm.normal({ B, S, WIDTH }, { dtype = "f64", seed = 37 })
+      local ok, err = pcall(gm.ops.top_k, x:redistribute { cuts = { {}, {}, { "data.expert.sequence" } } }, 3)
+      assert(not ok and tostring(err):find("whose largest are picked is cut", 1, true), tostring(err))
+    end)
+
     it("noise is that of the whole batch, and training's alone", function()
       gm.scope(function()
         for _, noise in ipairs { "normal", "uniform" } do
