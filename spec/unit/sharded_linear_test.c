@@ -1,4 +1,4 @@
-/* sharded_linear_test.c - SUMMA and 3D layers of gm_sharded_linear (linear_job.h) on up to 16 ranks; the other kinds are
+/* sharded_linear_test.c - SUMMA and 3D layers of gm_sharded_linear (linear_job.h), up to 16 ranks; the other kinds are
  * in sharded_linear_kinds_test.c. */
 #include "linear_job.h"
 

@@ -1,4 +1,4 @@
-/* linear2d.c - the layer of gm_sharded_linear whose operands lie in blocks on q x q ranks: three products of summa.h. */
+/* linear2d.c - the layer of gm_sharded_linear on operands in blocks on q x q ranks: three products of summa.h. */
 #include "linear.h"
 
 #include "../../autograd/rules.h"

@@ -153,8 +153,9 @@ static gm_status add_terms(run *w)
     return GM_OK;
 }
 
-/* Terms are added a step after this rank's own: the others have sent theirs by then. Nobody waits in a circle: who waits
- * for terms of step l has come to step l + 1, and who waits in step l for a sum to be taken sent it in step l - 2. */
+/* Terms are added a step after this rank's own: the others have sent theirs by then. Nobody waits in a circle: who
+ * waits for terms of step l has come to step l + 1, and who waits in step l for a sum to be taken sent it in step
+ * l - 2. */
 static bool is_time_to_add(const gm_summa *s, int l)
 {
     int at = s->sum ? gm_group_rank(s->sum) + 1 : -1;
