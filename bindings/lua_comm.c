@@ -296,6 +296,22 @@ static void set_number(lua_State *L, const char *name, double v)
     lua_setfield(L, -2, name);
 }
 
+static void set_text(lua_State *L, const char *name, const char *text)
+{
+    lua_pushstring(L, text);
+    lua_setfield(L, -2, name);
+}
+
+/* What both accounts say of an entry, into the table at the top of the stack. */
+static void set_account(lua_State *L, const char *group, const char *op, gm_phase phase, uint64_t calls, uint64_t bytes)
+{
+    set_text(L, "group", group);
+    set_text(L, "op", op);
+    set_text(L, "phase", gm_phase_name(phase));
+    set_number(L, "calls", (double)calls);
+    set_number(L, "bytes", (double)bytes);
+}
+
 /* comm_traffic() -> list of { group, op, phase, calls, bytes, copied, seconds, exposed } */
 static int traffic(lua_State *L)
 {
@@ -306,14 +322,7 @@ static int traffic(lua_State *L)
     lua_createtable(L, n, 0);
     for (int i = 0; i < n; i++) {
         lua_createtable(L, 0, 8);
-        lua_pushstring(L, e[i].group);
-        lua_setfield(L, -2, "group");
-        lua_pushstring(L, e[i].op);
-        lua_setfield(L, -2, "op");
-        lua_pushstring(L, gm_phase_name(e[i].phase));
-        lua_setfield(L, -2, "phase");
-        set_number(L, "calls", (double)e[i].calls);
-        set_number(L, "bytes", (double)e[i].bytes);
+        set_account(L, e[i].group, e[i].op, e[i].phase, e[i].calls, e[i].bytes);
         set_number(L, "copied", (double)e[i].copied);
         set_number(L, "seconds", e[i].seconds);
         set_number(L, "exposed", e[i].exposed);
@@ -339,16 +348,8 @@ static int traced(lua_State *L)
     lua_createtable(L, n, 0);
     for (int i = 0; i < n; i++) {
         lua_createtable(L, 0, 6);
-        lua_pushstring(L, e[i].path);
-        lua_setfield(L, -2, "path");
-        lua_pushstring(L, e[i].group);
-        lua_setfield(L, -2, "group");
-        lua_pushstring(L, e[i].op);
-        lua_setfield(L, -2, "op");
-        lua_pushstring(L, gm_phase_name(e[i].phase));
-        lua_setfield(L, -2, "phase");
-        set_number(L, "calls", (double)e[i].calls);
-        set_number(L, "bytes", (double)e[i].bytes);
+        set_text(L, "path", e[i].path);
+        set_account(L, e[i].group, e[i].op, e[i].phase, e[i].calls, e[i].bytes);
         lua_rawseti(L, -2, i + 1);
     }
     return 1;

@@ -12,6 +12,7 @@ local gm = require "ganymede"
 local core = require "ganymede.core"
 local nn = require "ganymede.nn"
 local stream = require "ganymede.nn.stream"
+local traffic = require "spec.bench.traffic"
 
 local config = gm.launch { layer = "mlp", width = 512, heads = 8, batch = 4, length = 256, rounds = 15, parallel = {} }
 
@@ -54,10 +55,7 @@ local times = {}
 for i = 1, config.rounds do times[i] = step() end
 table.sort(times)
 
-local sent, held = 0, 0
-for _, entry in ipairs(core.comm_traffic()) do
-  if entry.op ~= "barrier" then sent = sent + entry.bytes end
-end
+local sent, held = traffic(), 0
 for _, p in ipairs(layer:parameters()) do held = held + 4 * p:local_tensor():numel() end
 local peak = 0
 local told = core.comm_exchange(everybody, ("%.0f %.0f"):format(sent, gm.memory().peak))

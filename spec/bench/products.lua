@@ -15,6 +15,7 @@
 --                                             3d on 8     60.5 (57.2)   peer 201
 local gm = require "ganymede"
 local core = require "ganymede.core"
+local traffic = require "spec.bench.traffic"
 
 local config = gm.launch { mode = "1d", keep = false, rows = 1024, width = 512, steps = 15, parallel = {} }
 
@@ -64,14 +65,6 @@ local function step()
     if mode.y then x:grad() end -- its sum over the ranks
   end)
   return core.now() - began
-end
-
-local function traffic()
-  local bytes, exposed = 0, 0
-  for _, entry in ipairs(core.comm_traffic()) do
-    if entry.op ~= "barrier" then bytes, exposed = bytes + entry.bytes, exposed + entry.exposed end
-  end
-  return bytes, exposed
 end
 
 for _ = 1, 3 do step() end

@@ -12,6 +12,7 @@
 -- more ranks than cores that costs nothing.
 local gm = require "ganymede"
 local core = require "ganymede.core"
+local traffic = require "spec.bench.traffic"
 local sequence_parallel = require "ganymede.nn.sequence_parallel"
 
 local world = core.world()
@@ -43,14 +44,6 @@ local function step()
     attention(qkv, options):backward(slope)
   end)
   return core.now() - began
-end
-
-local function traffic()
-  local bytes, exposed = 0, 0
-  for _, entry in ipairs(core.comm_traffic()) do
-    if entry.op ~= "barrier" then bytes, exposed = bytes + entry.bytes, exposed + entry.exposed end
-  end
-  return bytes, exposed
 end
 
 local function flops()

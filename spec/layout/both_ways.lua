@@ -28,6 +28,21 @@ function both.in_f64(setup, teardown, prepare)
   teardown(function() gm.set_default_dtype(before) end)
 end
 
+--- A function (sizes...) -> another f64 tensor in [low, high) (default [-1, 1)) at each call, the same on every rank.
+function both.source(seed, low, high)
+  return function(...)
+    seed = seed + 1
+    return gm.uniform({ ... }, { low = low or -1, high = high or 1, dtype = "f64", seed = seed })
+  end
+end
+
+--- "data,-,col.row" -> a layout; "-" is whole.
+function both.laid(text)
+  local cuts = {}
+  for word in text:gmatch "[^,]+" do cuts[#cuts + 1] = word == "-" and {} or { word } end
+  return { cuts = cuts }
+end
+
 --- Dimension 0 cut by the axes of batches.
 both.rows = { cuts = { { "data" } } }
 

@@ -8,18 +8,8 @@ local both = require "spec.layout.both_ways"
 local core = require "ganymede.core"
 local ops = gm.ops
 
-local seed = 400
-local function any(...)
-  seed = seed + 1
-  return gm.uniform({ ... }, { low = -1, high = 1, dtype = "f64", seed = seed })
-end
-
--- "data,-,tensor" -> a layout
-local function laid(text)
-  local cuts = {}
-  for word in text:gmatch "[^,]+" do cuts[#cuts + 1] = word == "-" and {} or { word } end
-  return { cuts = cuts }
-end
+local any = both.source(400)
+local laid = both.laid
 
 describe("rules of layouts on other axes:", function()
   both.in_f64(setup, teardown)

@@ -15,17 +15,8 @@ local meshes = {
   [4] = { { { "row", 2 }, { "col", 2 } }, { { "data", 2 }, { "col", 2 } }, { { "col", 4 } } },
 }
 
-local seed = 2400
-local function any(...)
-  seed = seed + 1
-  return gm.uniform({ ... }, { low = -1, high = 1, dtype = "f64", seed = seed })
-end
-
-local function laid(text)
-  local cuts = {}
-  for word in text:gmatch "[^,]+" do cuts[#cuts + 1] = word == "-" and {} or { word } end
-  return { cuts = cuts }
-end
+local any = both.source(2400)
+local laid = both.laid
 
 local function to(x, text) return core.redistribute(x, laid(text)) end
 

@@ -9,15 +9,7 @@ local ops = gm.ops
 
 local world, rows = core.world(), both.rows
 
-local seed = 0
-local function any(...)
-  seed = seed + 1
-  return gm.uniform({ ... }, { low = -1, high = 1, dtype = "f64", seed = seed })
-end
-local function positive(...)
-  seed = seed + 1
-  return gm.uniform({ ... }, { low = 0.5, high = 2, dtype = "f64", seed = seed })
-end
+local any, positive = both.source(0), both.source(1000, 0.5, 2)
 local function whole(limit, ...)
   local list, n = {}, 1
   for _, size in ipairs { ... } do n = n * size end

@@ -15,18 +15,8 @@ local meshes = {
   [4] = { { { "row", 2 }, { "col", 2 } }, { { "sequence", 2 }, { "col", 2 } }, { { "row", 2 }, { "sequence", 2 } } },
 }
 
-local seed = 1200
-local function any(...)
-  seed = seed + 1
-  return gm.uniform({ ... }, { low = -1, high = 1, dtype = "f64", seed = seed })
-end
-
--- "row,-,col.row" -> a layout; "-" is whole
-local function laid(text)
-  local cuts = {}
-  for word in text:gmatch "[^,]+" do cuts[#cuts + 1] = word == "-" and {} or { word } end
-  return { cuts = cuts }
-end
+local any = both.source(1200)
+local laid = both.laid
 
 local function mesh_name(mesh)
   local words = {}

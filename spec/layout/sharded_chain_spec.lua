@@ -6,11 +6,7 @@ local both = require "spec.layout.both_ways"
 local core = require "ganymede.core"
 local ops = gm.ops
 
-local seed = 860
-local function any(...)
-  seed = seed + 1
-  return gm.uniform({ ... }, { low = -1, high = 1, dtype = "f64", seed = seed })
-end
+local any = both.source(860)
 
 -- A column layer and a row layer; how: the layout of what comes out, nil for the sum on every rank.
 local function pair(x, up, b, down, c, how)

@@ -8,11 +8,7 @@ local both = require "spec.layout.both_ways"
 local core = require "ganymede.core"
 local ops = gm.ops
 
-local seed = 800
-local function any(...)
-  seed = seed + 1
-  return gm.uniform({ ... }, { low = -1, high = 1, dtype = "f64", seed = seed })
-end
+local any = both.source(800)
 
 -- x (rows, steps, 5) -> 11 -> norm -> 6; w as nn.Linear stores it
 local function mlp(x, w1, b1, scale, shift, w2, b2)

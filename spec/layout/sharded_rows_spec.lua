@@ -8,11 +8,7 @@ local both = require "spec.layout.both_ways"
 local core = require "ganymede.core"
 local ops = gm.ops
 
-local seed = 700
-local function any(...)
-  seed = seed + 1
-  return gm.uniform({ ... }, { low = -1, high = 1, dtype = "f64", seed = seed })
-end
+local any = both.source(700)
 
 local function places(values) return gm.tensor(values, { dtype = "i64" }) end
 

@@ -165,4 +165,10 @@ function equality.examples(it, list)
   end
 end
 
+--- Two runs of GPT give the same losses, bit for bit.
+function equality.twice(name)
+  local one = equality.run("gpt", equality[name], "f32", 5)
+  assert.same(one.loss, equality.run("gpt", equality[name], "f32", 5).loss)
+end
+
 return equality

@@ -166,4 +166,11 @@ function against.numbers(given, case)
   end)
 end
 
+--- The table parallel.tensor; more: further keys.
+function against.tensor(mode, size, more)
+  local t = { size = size, mode = mode }
+  for key, value in pairs(more or {}) do t[key] = value end
+  return t
+end
+
 return against

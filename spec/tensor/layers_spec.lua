@@ -7,11 +7,7 @@ local all_cases = require "spec.tensor.cases"
 local core = require "ganymede.core"
 local gm = require "ganymede"
 
-local function tensor(mode, size, more)
-  local t = { size = size, mode = mode }
-  for key, value in pairs(more or {}) do t[key] = value end
-  return t
-end
+local tensor = against.tensor
 
 -- By the number of ranks: name, the table `parallel`, ranks that share the heads, length of sequences, is it f64 alone,
 -- and a pattern of the layers it matters to.

@@ -13,11 +13,7 @@ local numeric = require "spec.support.numeric"
 
 local VOCABULARY, LENGTH, BATCH, STEPS = 13, 6, 5, 10
 
-local function tensor(mode, size, more)
-  local t = { size = size, mode = mode }
-  for key, value in pairs(more or {}) do t[key] = value end
-  return t
-end
+local tensor = against.tensor
 
 local meshes = ({
   [2] = {

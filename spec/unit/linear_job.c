@@ -320,3 +320,19 @@ void pretend_layer(job *j, int rank, double *flops)
     gm_value_release(x);
     gm_rank_free(r);
 }
+
+void run_cubes(bool rows)
+{
+    static const int64_t shapes[3][4] = {{8, 2, 8, 12}, {7, 3, 5, 7}, {5, 1, 9, 50}};
+    for (int k = 0; k < 3; k++)
+        for (int keep = 0; keep < 2; keep++)
+            for (int second = 0; second < 2; second++) {
+                const int64_t *s = shapes[k];
+                job            j = cube(k == 1 ? 2 : 1, 2, second, rows, s[0], s[1], s[2], s[3]);
+                j.dtype = rows && k == 0 ? GM_F32 : GM_F64;
+                j.keep = keep;
+                run_job(&j);
+                expect_cube_traffic(&j, 2);
+                release_job(&j);
+            }
+}

@@ -63,6 +63,8 @@ void expect_sent(const job *j, int64_t forward, int64_t backward);
 /* By the formulas of SUMMA and 3D; without bias. */
 void expect_flat_traffic(const job *j, int q, bool turned);
 void expect_cube_traffic(const job *j, int q);
+/* Cubes of several sizes, in both roles of a pair, with gathered operands kept and not; rows: how w is stored. */
+void run_cubes(bool rows);
 
 /* The same layer forward and backward as rank `rank` on meta: what it sends is added to forward and backward [rank %
  * RANKS], its products to *flops. */

@@ -110,17 +110,7 @@ void gm_test_sharded_linear_depth_one(void **state)
 void gm_test_sharded_linear_3d(void **state)
 {
     (void)state;
-    static const int64_t shapes[3][4] = {{8, 2, 8, 12}, {7, 3, 5, 7}, {5, 1, 9, 50}};
-    for (int k = 0; k < 3; k++)
-        for (int keep = 0; keep < 2; keep++)
-            for (int second = 0; second < 2; second++) {
-                const int64_t *s = shapes[k];
-                job            j = cube(k == 1 ? 2 : 1, 2, second, false, s[0], s[1], s[2], s[3]);
-                j.keep = keep;
-                run_job(&j);
-                expect_cube_traffic(&j, 2);
-                release_job(&j);
-            }
+    run_cubes(false);
 }
 
 /* Of rows that nobody asks about, or of a weight that is frozen, nothing is computed or gathered. */
