@@ -12,7 +12,7 @@ local gm = require "ganymede"
 local core = require "ganymede.core"
 local nn = require "ganymede.nn"
 local stream = require "ganymede.nn.stream"
-local traffic = require "spec.bench.traffic"
+local traffic = require "traffic"
 
 local config = gm.launch { layer = "mlp", width = 512, heads = 8, batch = 4, length = 256, rounds = 15, parallel = {} }
 

@@ -13,11 +13,10 @@ layer=${1:-mlp} program=${2:-build/ganymede}
 
 line() {
     local ranks=$1 parallel=$2
-    "$program" run spec/bench/modes.lua -n "$ranks" --threads 1 --set "parallel=$parallel" --set "layer=$layer" \
-        2>/dev/null
+    "$program" run spec/bench/modes.lua -n "$ranks" --threads 1 --set "parallel=$parallel" --set "layer=$layer"
 }
 
-"$program" run spec/bench/modes.lua --threads 2 --set "layer=$layer" 2>/dev/null
+"$program" run spec/bench/modes.lua --threads 2 --set "layer=$layer"
 for ranks in 4 8; do
     line $ranks "{ data = $ranks }"
     line $ranks "{ tensor = { size = $ranks, mode = '1d' } }"

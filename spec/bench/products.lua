@@ -15,7 +15,7 @@
 --                                             3d on 8     60.5 (57.2)   peer 201
 local gm = require "ganymede"
 local core = require "ganymede.core"
-local traffic = require "spec.bench.traffic"
+local traffic = require "traffic"
 
 local config = gm.launch { mode = "1d", keep = false, rows = 1024, width = 512, steps = 15, parallel = {} }
 

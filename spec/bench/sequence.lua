@@ -12,7 +12,7 @@
 -- more ranks than cores that costs nothing.
 local gm = require "ganymede"
 local core = require "ganymede.core"
-local traffic = require "spec.bench.traffic"
+local traffic = require "traffic"
 local sequence_parallel = require "ganymede.nn.sequence_parallel"
 
 local world = core.world()
