@@ -39,18 +39,21 @@ function Mean:load_state(state)
   self.sum, self.count = state.sum, state.count
 end
 
+--- Updates a list of means, which grows as needed, by lists of sums and counts.
+function metrics.update_each(means, sums, counts)
+  for k, sum in ipairs(sums) do
+    means[k] = means[k] or metrics.Mean()
+    means[k]:update(sum, counts[k])
+  end
+end
+
 local SumOfMeans = {}
 SumOfMeans.__index = SumOfMeans
 
 --- What a loss of several terms is over many batches: each term over its own count, then their sum.
 function metrics.SumOfMeans() return setmetatable({ means = {} }, SumOfMeans) end
 
-function SumOfMeans:update(sums, counts)
-  for k, sum in ipairs(sums) do
-    self.means[k] = self.means[k] or metrics.Mean()
-    self.means[k]:update(sum, counts[k])
-  end
-end
+function SumOfMeans:update(sums, counts) metrics.update_each(self.means, sums, counts) end
 
 -- nil where no term has anything
 local function total(self, which)

@@ -1,5 +1,6 @@
 --- The tables that `ganymede check` prints of what a rehearsal found; up to 120 columns where names allow.
 local machine = require "ganymede.machine"
+local modules = require "ganymede.plan.modules"
 local options = require "ganymede.options"
 
 local function columns(rows, indent)
@@ -38,12 +39,6 @@ end
 
 local function amount(bytes) return bytes > 0 and machine.bytes(bytes) or "-" end
 
-local function product(shape)
-  local n = 1
-  for _, d in ipairs(shape) do n = n * d end
-  return n
-end
-
 -- "Linear2D: (8, 64) replicated -> (8, 256) cut (row, col)"
 local function call_of(row, many)
   if not many or not row.x or not row.y then return row.class end
@@ -56,7 +51,7 @@ local function details(row, found, verbose)
   local many = found.world > 1
   local lines = { call_of(row, many) }
   for _, p in ipairs(row.parameters) do
-    local count = p.tied and "tied" or thousands(product(p.shape))
+    local count = p.tied and "tied" or thousands(modules.elements(p.shape))
     local line = ("%s %s %s"):format(p.name:match "[^.]*$", shown(p.shape), count)
     if many and p.layout then line = ("%s: %s%s"):format(line, p.layout, p.use and ", used " .. p.use or "") end
     lines[#lines + 1] = line

@@ -36,12 +36,8 @@ end
 
 -- Adds a batch: right answers and labels that count (a criterion may ignore some), from one small sum over the ranks.
 local function add(self, means, trainer, output, label)
-  local sums, counts = metrics.over_ranks(right_answers(self, trainer, output, label),
-    trainer.engine:targets_parts(label))
-  for k, sum in ipairs(sums) do
-    means[k] = means[k] or metrics.Mean()
-    means[k]:update(sum, counts[k])
-  end
+  metrics.update_each(means, metrics.over_ranks(right_answers(self, trainer, output, label),
+    trainer.engine:targets_parts(label)))
 end
 
 local function reset(means)

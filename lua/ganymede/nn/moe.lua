@@ -151,7 +151,8 @@ end
 function MoE:flops()
   local opt = self.opt
   local hidden = opt.hidden or 4 * opt.width
-  local k = self.router.opt and self.router.opt.k or (self.router.name == "Top2Router" and 2 or 1)
+  local router = self.router
+  local k = router.k or router.opt and router.opt.k or 1
   return 2 * opt.width * opt.experts + (k + opt.shared) * 4 * opt.width * hidden
 end
 

@@ -119,23 +119,25 @@ end
 local SwitchRouter = module.class("SwitchRouter", TopKRouter, "routers")
 
 SwitchRouter.options = Router.options
+SwitchRouter.k = 1
 
-function SwitchRouter:choose(probabilities) -- luacheck: ignore self
-  local weight, index = ops.top_k(probabilities, 1)
+function SwitchRouter:choose(probabilities)
+  local weight, index = ops.top_k(probabilities, self.k)
   return index, weight
 end
 
 local Top2Router = module.class("Top2Router", TopKRouter, "routers")
 
 Top2Router.options = Router.options
+Top2Router.k = 2
 
 function Top2Router:build(opt)
   if opt.experts < 2 then error("Top2Router: there must be 2 experts to choose from", 4) end
   Router.build(self, opt)
 end
 
-function Top2Router:choose(probabilities) -- luacheck: ignore self
-  local weight, index = ops.top_k(probabilities, 2)
+function Top2Router:choose(probabilities)
+  local weight, index = ops.top_k(probabilities, self.k)
   return index, normalised(weight)
 end
 

@@ -13,6 +13,7 @@
 local context = require "ganymede.context"
 local core = require "ganymede.core"
 local ops = require "ganymede.ops"
+local tensor_parallel = require "ganymede.nn.tensor_parallel"
 
 local M = {}
 
@@ -55,19 +56,11 @@ end
 
 -- ---------------------------------------------------------------- which heads Ulysses can share out
 
-local function divisors(n)
-  local list = {}
-  for i = 1, n do
-    if n % i == 0 then list[#list + 1] = tostring(i) end
-  end
-  return table.concat(list, ", ")
-end
-
 local function check_shares(what, heads, ranks)
   if heads % ranks == 0 then return end
   error(("%s: ulysses gives each of the %d ranks that share a sequence whole heads, but %d key heads cannot be shared "
     .. "out over %d; parallel.sequence.size may be %s with them, and parallel.sequence.mode = \"ring\" has no such "
-    .. "limit"):format(what, ranks, heads, ranks, divisors(heads)), 0)
+    .. "limit"):format(what, ranks, heads, ranks, tensor_parallel.divisors(heads)), 0)
 end
 
 --- Raises unless this job's parallel.sequence can work with so many key heads (whole model); kv_heads of all heads

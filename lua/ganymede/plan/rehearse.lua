@@ -11,12 +11,6 @@ local failure = require "ganymede.failure"
 local modules = require "ganymede.plan.modules"
 local session = require "ganymede.session"
 
-local function product(shape)
-  local n = 1
-  for _, d in ipairs(shape) do n = n * d end
-  return n
-end
-
 -- ---------------------------------------------------------------- the steps
 
 -- The recipe's schedule, which notes how the first batch lies on the ranks.
@@ -86,7 +80,7 @@ local function parameters_of(model)
   for _, p in ipairs(model:named_parameters()) do tensors[p.name] = p.tensor end
   for i, p in ipairs(model:declared()) do
     local t = tensors[p.name]
-    out[i] = { name = p.name, shape = { unpack(p.shape) }, count = product(p.shape), tied = p.tied or nil,
+    out[i] = { name = p.name, shape = { unpack(p.shape) }, count = modules.elements(p.shape), tied = p.tied or nil,
       layout = t and modules.layout(t) or nil }
   end
   return out

@@ -89,21 +89,22 @@ end
 
 module.dispatch = M.dispatch
 
-local function legal_sizes(heads, kv_heads)
-  local said = {}
-  for n = 1, kv_heads do
-    if heads % n == 0 and kv_heads % n == 0 then said[#said + 1] = tostring(n) end
+--- The numbers of ranks that a number of heads can be shared out over: "1, 2, 4".
+function M.divisors(n)
+  local list = {}
+  for i = 1, n do
+    if n % i == 0 then list[#list + 1] = tostring(i) end
   end
-  return table.concat(said, ", ")
+  return table.concat(list, ", ")
 end
 
---- Raises unless the ranks that share a width get whole heads, equally many.
+--- Raises unless the ranks that share a width get whole heads, equally many. kv_heads divides heads.
 function M.check_heads(what, heads, kv_heads)
   local parts = stream.parts()
   if heads % parts == 0 and kv_heads % parts == 0 then return end
   local of_keys = kv_heads ~= heads and (" and %d key heads"):format(kv_heads) or ""
   error(("%s: %d heads%s cannot be shared out over %d ranks; with these heads the ranks may be %s, and on %d ranks "
-    .. "the heads must be a multiple of %d"):format(what, heads, of_keys, parts, legal_sizes(heads, kv_heads), parts,
+    .. "the heads must be a multiple of %d"):format(what, heads, of_keys, parts, M.divisors(kv_heads), parts,
     parts), 4)
 end
 
