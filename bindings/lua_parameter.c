@@ -85,7 +85,6 @@ static int zero_row(lua_State *L)
     gm_box     box;
     char       have[256];
     gm_tensor *t = NULL;
-    gm_attrs   a = gm_attrs_default();
     if (v->layout.partial)
         return luaL_error(L, "zero_row: %s is a sum over ranks that has not been made; redistribute it first",
                           gm_value_describe(v, have, sizeof have));
@@ -95,8 +94,7 @@ static int zero_row(lua_State *L)
     lua_settop(L, 1);
     if (row < 0 || row >= logical[0]) return 1;
     L_TRY(L, gm_tensor_narrow(v->local, 0, row, 1, &t));
-    gm_call   c = {.op = GM_OP_fill, .n_out = 1, .out = &t, .attrs = &a};
-    gm_status st = gm_run(v->rank->device, &c);
+    gm_status st = gm_run_one(v->rank->device, GM_OP_fill, NULL, NULL, t);
     gm_tensor_release(t);
     if (st != GM_OK) return gm_raise(L, st);
     gm_value_touched(v);

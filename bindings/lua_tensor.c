@@ -127,8 +127,7 @@ static int fill(lua_State *L)
     refuse_partial(L, v, "fill_");
     a.value = luaL_checknumber(L, 2);
     L_TRY(L, inside(v, &t));
-    gm_call   c = {.op = GM_OP_fill, .n_out = 1, .out = &t, .attrs = &a};
-    gm_status st = gm_run(v->rank->device, &c);
+    gm_status st = gm_run_one(v->rank->device, GM_OP_fill, &a, NULL, t);
     gm_tensor_release(t);
     if (st != GM_OK) return gm_raise(L, st);
     gm_value_touched(v);
@@ -144,8 +143,7 @@ static gm_status copy_blocks(const gm_value *dst, const gm_value *src)
     a.dtype = dst->local->dtype;
     GM_TRY(inside(dst, &to));
     GM_TRY_OR(inside(src, &from), st, done);
-    gm_call c = {.op = GM_OP_copy, .n_in = 1, .n_out = 1, .in = &from, .out = &to, .attrs = &a};
-    st = gm_run(dst->rank->device, &c);
+    st = gm_run_one(dst->rank->device, GM_OP_copy, &a, from, to);
 done:
     gm_tensor_release(from);
     gm_tensor_release(to);

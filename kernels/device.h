@@ -51,5 +51,7 @@ const gm_backend *gm_backend_find(const char *name);
 gm_status gm_run(gm_device *dev, const gm_call *call);
 /* The same with another backend's kernel over the same memory: the judge in specs. */
 gm_status gm_run_with(gm_device *dev, const gm_backend *backend, const gm_call *call);
+/* gm_run of an op of one output and at most one input. attrs NULL: defaults; in NULL: none. */
+gm_status gm_run_one(gm_device *dev, gm_op op, const gm_attrs *attrs, gm_tensor *in, gm_tensor *out);
 
 #endif

@@ -95,3 +95,10 @@ gm_status gm_run_with(gm_device *dev, const gm_backend *backend, const gm_call *
 }
 
 gm_status gm_run(gm_device *dev, const gm_call *call) { return gm_run_with(dev, dev->backend, call); }
+
+gm_status gm_run_one(gm_device *dev, gm_op op, const gm_attrs *attrs, gm_tensor *in, gm_tensor *out)
+{
+    gm_attrs defaults = gm_attrs_default();
+    gm_call  c = {.op = op, .n_in = in ? 1 : 0, .n_out = 1, .in = &in, .out = &out, .attrs = attrs ? attrs : &defaults};
+    return gm_run(dev, &c);
+}

@@ -72,14 +72,11 @@ gm_status gm_new_output(gm_rank *r, const char *op, const gm_spec *local, const 
 static gm_status run_inside(gm_device *dev, const gm_call *c, const int64_t *inside)
 {
     gm_tensor *x = c->in[0], *y = c->out[0], *in = NULL, *out = NULL;
-    gm_attrs   a = gm_attrs_default();
-    gm_call    zero = {.op = GM_OP_fill, .n_out = 1, .out = &y, .attrs = &a};
     gm_status  st;
-    GM_TRY(gm_run(dev, &zero));
+    GM_TRY(gm_run_one(dev, GM_OP_fill, NULL, NULL, y));
     GM_TRY(gm_tensor_view(x, x->ndim, inside, x->stride, x->offset, &in));
     GM_TRY_OR(gm_tensor_view(y, y->ndim, inside, y->stride, y->offset, &out), st, done);
-    gm_call part = {.op = c->op, .n_in = 1, .n_out = 1, .in = &in, .out = &out, .attrs = c->attrs};
-    st = gm_run(dev, &part);
+    st = gm_run_one(dev, c->op, c->attrs, in, out);
 done:
     gm_tensor_release(in);
     gm_tensor_release(out);

@@ -20,10 +20,7 @@ struct gm_backward {
 /* dst += src, or dst = src. */
 static gm_status add_into(gm_device *dev, gm_tensor *dst, gm_tensor *src, bool accumulate)
 {
-    gm_attrs a = gm_attrs_default();
-    gm_call  c = {
-         .op = accumulate ? GM_OP_axpy : GM_OP_copy, .n_in = 1, .n_out = 1, .in = &src, .out = &dst, .attrs = &a};
-    return gm_run(dev, &c);
+    return gm_run_one(dev, accumulate ? GM_OP_axpy : GM_OP_copy, NULL, src, dst);
 }
 
 static bool exclusive(const gm_tensor *t)
@@ -114,9 +111,7 @@ gm_status gm_backward_new(gm_backward *b, const gm_spec *spec, gm_tensor **out)
 
 static gm_status fill_zero(gm_backward *b, gm_tensor *t)
 {
-    gm_attrs a = gm_attrs_default();
-    gm_call  c = {.op = GM_OP_fill, .n_out = 1, .out = &t, .attrs = &a};
-    return gm_run(gm_backward_device(b), &c);
+    return gm_run_one(gm_backward_device(b), GM_OP_fill, NULL, NULL, t);
 }
 
 gm_status gm_backward_grad_or_zeros(gm_backward *b, int i, gm_tensor **out)
@@ -339,8 +334,7 @@ static gm_status one(gm_value *loss, gm_tensor **out)
     a.value = 1;
     gm_rank_place(loss->rank, "backward");
     GM_TRY(gm_tensor_new(loss->rank->device, loss->local->dtype, loss->local->ndim, loss->local->shape, &t));
-    gm_call   c = {.op = GM_OP_fill, .n_out = 1, .out = &t, .attrs = &a};
-    gm_status st = gm_run(loss->rank->device, &c);
+    gm_status st = gm_run_one(loss->rank->device, GM_OP_fill, &a, NULL, t);
     if (st == GM_OK) *out = t;
     else gm_tensor_release(t);
     return st;

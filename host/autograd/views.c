@@ -169,12 +169,10 @@ gm_status gm_narrow(gm_rank *r, gm_value *x, int dim, int64_t start, int64_t len
 
 static gm_status new_zeros(gm_rank *r, gm_dtype dtype, int ndim, const int64_t *shape, gm_tensor **out)
 {
-    gm_attrs   a = gm_attrs_default();
     gm_tensor *t = NULL;
     gm_rank_place(r, "select");
     GM_TRY(gm_tensor_new(r->device, dtype, ndim, shape, &t));
-    gm_call   c = {.op = GM_OP_fill, .n_out = 1, .out = &t, .attrs = &a};
-    gm_status st = gm_run(r->device, &c);
+    gm_status st = gm_run_one(r->device, GM_OP_fill, NULL, NULL, t);
     if (st == GM_OK) *out = t;
     else gm_tensor_release(t);
     return st;
@@ -271,14 +269,12 @@ static gm_status cat_shape(int n, gm_value *const *x, int dim, int64_t *shape)
 
 static gm_status cat_copy(gm_rank *r, int n, gm_value *const *x, int dim, gm_value *y)
 {
-    gm_attrs  a = gm_attrs_default();
     gm_status st = GM_OK;
     int64_t   at = 0;
     for (int i = 0; i < n && st == GM_OK; i++) {
         gm_tensor *part = NULL;
         GM_TRY(gm_tensor_narrow(y->local, dim, at, x[i]->shape[dim], &part));
-        gm_call c = {.op = GM_OP_copy, .n_in = 1, .n_out = 1, .in = &x[i]->local, .out = &part, .attrs = &a};
-        st = gm_run(r->device, &c);
+        st = gm_run_one(r->device, GM_OP_copy, NULL, x[i]->local, part);
         gm_tensor_release(part);
         at += x[i]->shape[dim];
     }

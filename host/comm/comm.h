@@ -133,8 +133,13 @@ gm_status gm_comm_exchange(gm_comm *c, gm_group *g, const void *bytes, size_t n,
 
 gm_status gm_comm_wait(gm_comm *c, gm_pending *p);             /* p is gone afterwards, also on failure */
 gm_status gm_comm_test(gm_comm *c, gm_pending *p, bool *done); /* done: p is still to be waited for */
-/* Nobody will wait for p: it goes on, and is freed when it is done. */
+/* Waits for *p, which becomes NULL; NULL is nothing to wait for. */
+gm_status gm_comm_finish(gm_comm *c, gm_pending **p);
+/* Nobody will wait for p: it goes on, and is freed when it is done. NULL is allowed. */
 void gm_comm_drop(gm_comm *c, gm_pending *p);
+/* The status of what comes after others have had their part: short of memory becomes GM_EINVAL, for a second try after
+ * a collection, as callers make it, would repeat on this rank alone what others have done. */
+gm_status gm_comm_once(gm_status st);
 /* Moves everything under way and reads control messages; cheap. GM_EPEER when another rank has failed. */
 gm_status gm_comm_poll(gm_comm *c);
 int       gm_comm_under_way(const gm_comm *c); /* operations started and not waited for */

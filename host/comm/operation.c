@@ -419,8 +419,18 @@ gm_status gm_comm_test(gm_comm *c, gm_pending *p, bool *done)
     return gm_comm_check_failed(c);
 }
 
+gm_status gm_comm_finish(gm_comm *c, gm_pending **p)
+{
+    gm_pending *waited = *p;
+    *p = NULL;
+    return waited ? gm_comm_wait(c, waited) : GM_OK;
+}
+
+gm_status gm_comm_once(gm_status st) { return st == GM_ENOMEM ? gm_fail_again(GM_EINVAL, gm_last_error()) : st; }
+
 void gm_comm_drop(gm_comm *c, gm_pending *p)
 {
+    if (!p) return;
     c->n_under_way--;
     p->dropped = true;
     if (p->done || (p->given_up && !p->left)) unlink_pending(p);

@@ -67,11 +67,9 @@ void gm_optimizer_free(gm_optimizer *o)
 
 static gm_status zeros_like(gm_rank *r, const gm_tensor *t, gm_tensor **out)
 {
-    gm_attrs a = gm_attrs_default();
     gm_rank_place(r, "optimizer state");
     GM_TRY(gm_tensor_new(r->device, t->dtype, t->ndim, t->shape, out));
-    gm_call   c = {.op = GM_OP_fill, .n_out = 1, .out = out, .attrs = &a};
-    gm_status st = gm_run(r->device, &c);
+    gm_status st = gm_run_one(r->device, GM_OP_fill, NULL, NULL, *out);
     if (st != GM_OK) {
         gm_tensor_release(*out);
         *out = NULL;

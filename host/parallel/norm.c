@@ -209,6 +209,5 @@ done:
     free(m.owned);
     free(m.list);
     free(m.axes);
-    /* A second try after a collection would repeat on this rank alone what others have done. */
-    return st == GM_ENOMEM && m.sent ? gm_fail_again(GM_EINVAL, gm_last_error()) : st;
+    return m.sent ? gm_comm_once(st) : st;
 }

@@ -21,20 +21,6 @@ static gm_status new_tensor(const work *w, gm_dtype dtype, const int64_t *shape,
     return gm_tensor_new(w->device, dtype, w->ndim, shape, out);
 }
 
-static gm_status copy_into(gm_device *dev, gm_tensor *dst, gm_tensor *src)
-{
-    gm_attrs a = gm_attrs_default();
-    gm_call  c = {.op = GM_OP_copy, .n_in = 1, .n_out = 1, .in = &src, .out = &dst, .attrs = &a};
-    return gm_run(dev, &c);
-}
-
-static gm_status fill_zero(gm_device *dev, gm_tensor *t)
-{
-    gm_attrs a = gm_attrs_default();
-    gm_call  c = {.op = GM_OP_fill, .n_out = 1, .out = &t, .attrs = &a};
-    return gm_run(dev, &c);
-}
-
 /* dst[.., at : at + n, ..] = src[.., from : from + n, ..] along dim; n may be 0. */
 static gm_status copy_part(gm_device *dev, int dim, gm_tensor *dst, int64_t at, gm_tensor *src, int64_t from, int64_t n)
 {
@@ -43,7 +29,7 @@ static gm_status copy_part(gm_device *dev, int dim, gm_tensor *dst, int64_t at, 
     if (n <= 0) return GM_OK;
     GM_TRY_OR(gm_tensor_narrow(dst, dim, at, n, &to), st, done);
     GM_TRY_OR(gm_tensor_narrow(src, dim, from, n, &part), st, done);
-    st = copy_into(dev, to, part);
+    st = gm_run_one(dev, GM_OP_copy, NULL, part, to);
 done:
     gm_tensor_release(to);
     gm_tensor_release(part);
@@ -57,7 +43,7 @@ static gm_status place(const work *w, int dim, const int64_t *shape, int64_t at,
     gm_tensor *y = NULL;
     gm_status  st;
     GM_TRY(new_tensor(w, t->dtype, shape, &y));
-    if (n < shape[dim]) GM_TRY_OR(fill_zero(w->device, y), st, fail);
+    if (n < shape[dim]) GM_TRY_OR(gm_run_one(w->device, GM_OP_fill, NULL, NULL, y), st, fail);
     GM_TRY_OR(copy_part(w->device, dim, y, at, t, from, n), st, fail);
     *out = y;
     return GM_OK;
@@ -117,7 +103,7 @@ static gm_status copy_unless_own(const work *w, gm_tensor *t, bool own, gm_tenso
         return GM_OK;
     }
     GM_TRY(new_tensor(w, t->dtype, t->shape, &y));
-    gm_status st = copy_into(w->device, y, t);
+    gm_status st = gm_run_one(w->device, GM_OP_copy, NULL, t, y);
     if (st == GM_OK) *out = y;
     else gm_tensor_release(y);
     return st;
@@ -129,7 +115,7 @@ static gm_status mask(const work *w, gm_tensor *t, bool own, gm_tensor **out)
     gm_tensor *y = NULL;
     if (!coordinate(w)) return copy_unless_own(w, t, own, out);
     GM_TRY(new_tensor(w, t->dtype, t->shape, &y));
-    gm_status st = fill_zero(w->device, y);
+    gm_status st = gm_run_one(w->device, GM_OP_fill, NULL, NULL, y);
     if (st == GM_OK) *out = y;
     else gm_tensor_release(y);
     return st;
@@ -207,10 +193,6 @@ static gm_status check_block(const gm_rank *r, const gm_tensor *block, const gm_
                    gm_layout_describe(&r->mesh, layout, ndim, text, sizeof text));
 }
 
-/* Short of memory after others have had their part of a plan: beginning anew, as callers do after a collection, would
- * repeat it on this rank alone. */
-static gm_status no_retry(gm_status st) { return st == GM_ENOMEM ? gm_fail_again(GM_EINVAL, gm_last_error()) : st; }
-
 gm_status gm_redistribute_block(gm_rank *r, gm_tensor *block, const gm_layout *from, const gm_layout *to, int ndim,
                                 const int64_t *shape, gm_tensor **out)
 {
@@ -240,7 +222,7 @@ gm_status gm_redistribute_block(gm_rank *r, gm_tensor *block, const gm_layout *f
     return GM_OK;
 fail:
     gm_tensor_release(held);
-    return sent ? no_retry(st) : st;
+    return sent ? gm_comm_once(st) : st;
 }
 
 /* What the gradient of x is partial over: where it came so and x may have it so. */

@@ -128,20 +128,12 @@ static gm_status make_views(gm_reducer *d)
     return GM_OK;
 }
 
-static gm_status run(gm_device *dev, gm_op op, gm_tensor *in, double value, gm_tensor *out)
-{
-    gm_attrs a = gm_attrs_default();
-    a.value = value;
-    gm_call c = {.op = op, .n_in = in ? 1 : 0, .n_out = 1, .in = &in, .out = &out, .attrs = &a};
-    return gm_run(dev, &c);
-}
-
 /* Gradients move into their buckets. */
 static gm_status take_over(gm_reducer *d)
 {
     for (int i = 0; i < d->n; i++)
         if (d->slots[i].leaf->grad_set)
-            GM_TRY(run(d->rank->device, GM_OP_copy, d->slots[i].leaf->grad, 0, d->slots[i].view));
+            GM_TRY(gm_run_one(d->rank->device, GM_OP_copy, NULL, d->slots[i].leaf->grad, d->slots[i].view));
     for (int i = 0; i < d->n; i++) {
         gm_value *v = d->slots[i].leaf;
         gm_tensor_release(v->grad);
@@ -236,8 +228,7 @@ void gm_reducer_arm(gm_reducer *d, bool on)
 {
     for (int k = 0; k < d->n_buckets; k++) {
         bucket *b = &d->buckets[k];
-        if (b->pending) (void)gm_comm_wait(d->rank->comm, b->pending); /* its step has failed and said why */
-        b->pending = NULL;
+        (void)gm_comm_finish(d->rank->comm, &b->pending); /* its step, if any, has failed and said why */
         b->launched = false;
         b->waiting = b->members;
     }
@@ -260,22 +251,21 @@ static bool is_nothing(const gm_tensor *view)
 static gm_status fill_in(gm_reducer *d, slot *s, uint32_t axes)
 {
     const gm_rank *r = d->rank;
+    gm_attrs       nothing = gm_attrs_default();
     bool           counts = s->used;
+    nothing.value = -0.0;
     for (int a = 0; a < r->mesh.n_axes; a++)
         if (axes & ~s->leaf->grad_partial & 1u << a && r->coordinate[a]) counts = false;
-    if (!counts) return run(r->device, GM_OP_fill, NULL, -0.0, s->view);
+    if (!counts) return gm_run_one(r->device, GM_OP_fill, &nothing, NULL, s->view);
     if (is_nothing(s->view)) gm_store(s->view->dtype, gm_tensor_data(s->view), 0, 0.0);
     return GM_OK;
 }
 
 static gm_status wait_for_oldest(gm_reducer *d)
 {
-    bucket     *b = &d->buckets[d->oldest++];
-    gm_pending *pending = b->pending;
-    if (!pending) return GM_OK;
-    b->pending = NULL;
-    d->in_flight -= bucket_bytes(b);
-    return gm_comm_wait(d->rank->comm, pending);
+    bucket *b = &d->buckets[d->oldest++];
+    if (b->pending) d->in_flight -= bucket_bytes(b);
+    return gm_comm_finish(d->rank->comm, &b->pending);
 }
 
 /* Waits for the oldest until another bucket may be under way. All ranks launch and wait in one order, so that whoever

@@ -7,7 +7,7 @@
 
 /* One job serves both norms and both directions; NULL data where a tensor is absent. */
 typedef struct norm_job {
-    bool        rms, has_residual, has_sum, stream;
+    bool        rms, stream;
     double      eps;
     int64_t     width;
     cpu_rows    x, residual, y, sum, mean, rstd; /* forward */
@@ -31,7 +31,7 @@ static gm_status norm_rows(gm_device *dev, const gm_call *call)
 {
     gm_tensor *x = call->in[0], *residual = call->in[1], *w = call->in[2], *b = cpu_in(call, 3);
     bool       rms = call->op == GM_OP_rms_norm;
-    norm_job   j = {.rms = rms, .has_residual = residual, .has_sum = call->out[1], .eps = call->attrs->eps};
+    norm_job   j = {.rms = rms, .eps = call->attrs->eps};
     j.x = cpu_rows_of(x);
     j.width = j.x.width;
     j.residual = rows_or_none(residual);
@@ -41,8 +41,8 @@ static gm_status norm_rows(gm_device *dev, const gm_call *call)
     j.rstd = cpu_scalars_of(call->out[rms ? 2 : 3]);
     j.w = w ? gm_tensor_data(w) : NULL;
     j.b = b ? gm_tensor_data(b) : NULL;
-    j.stream = cpu_streams(j.x.rows * j.width * j.x.size) && !(j.has_residual && !j.has_sum); /* y holds the sum then */
-    int64_t tensors = 2 + j.has_residual + j.has_sum;
+    j.stream = cpu_streams(j.x.rows * j.width * j.x.size) && !(residual && !call->out[1]); /* y holds the sum then */
+    int64_t tensors = 2 + (residual != NULL) + (call->out[1] != NULL);
     cpu_parallel(dev, j.x.rows, tensors * j.width * j.x.size, BY_TYPE(x, norm_part), &j);
     return GM_OK;
 }

@@ -1,26 +1,15 @@
 /* norm_steps_t.h - steps of the norms for one element type (as.h); see norm_steps.c. */
 
-/* Number r of a column that may be absent: 0 then. */
-CPU_INLINE T F(number_at)(const cpu_rows *column, int64_t r) { return column->data ? *(T *)cpu_row_at(column, r) : 0; }
-
 static void F(norm_sums_part)(void *context, int64_t begin, int64_t end, int thread)
 {
     const norm_step *j = context;
     int64_t          n = j->width;
     (void)thread;
     for (int64_t r = begin; r < end; r++) {
-        const T *v = cpu_row_at(&j->x, r);
-        double   total = 0;
-        if (j->residual.data) {
-            T *sum = cpu_row_at(&j->sum, r);
-            total = F(add_sum_row)(n, v, cpu_row_at(&j->residual, r), sum);
-            v = sum;
-        } else {
-            if (j->sum.data) memcpy(cpu_row_at(&j->sum, r), v, (size_t)n * sizeof(T));
-            if (j->mean.data) total = F(sum_row)(n, v);
-        }
-        double mean = j->mean.data ? total / (double)n : 0;
-        T      high = (T)mean, low = (T)(mean - (double)high);
+        double   mean;
+        const T *v = F(row_and_mean)(n, cpu_row_at(&j->x, r), F(row_or_none)(&j->residual, r),
+                                     F(row_or_none)(&j->sum, r), j->mean.data != NULL, &mean);
+        T        high = (T)mean, low = (T)(mean - (double)high);
         if (j->mean.data) *(T *)cpu_row_at(&j->mean, r) = high;
         *(T *)cpu_row_at(&j->m2, r) = (T)F(squares_row)(n, v, high, low);
     }
@@ -73,17 +62,12 @@ static void F(norm_grad_apply_part)(void *context, int64_t begin, int64_t end, i
     (void)thread;
     for (int64_t r = begin; r < end; r++) {
         const T *g = cpu_row_at(&j->g, r), *x = cpu_row_at(&j->x, r);
-        const T *gsum = j->gsum.data ? cpu_row_at(&j->gsum, r) : NULL;
         T       *target = cpu_row_at(&j->y, r), *dx = j->stream ? row : target;
         T        mean = F(number_at)(&j->mean, r), rstd = F(number_at)(&j->rstd, r);
         T        mean_h = F(number_at)(&j->h, r), mean_hh = F(number_at)(&j->h_hat, r);
         for (int64_t i = 0; w && i < n; i += LANES) /* rounded: fused into the difference it would not cancel */
             F(put)(dx, i, n - i, F(at)(g, i, n - i) * F(at)(w, i, n - i));
-        const T *h = w ? dx : g;
-        for (int64_t i = 0; i < n; i += LANES) {
-            V hat = (F(at)(x, i, n - i) - mean) * rstd, d = (F(at)(h, i, n - i) - mean_h - hat * mean_hh) * rstd;
-            F(put)(dx, i, n - i, gsum ? d + F(at)(gsum, i, n - i) : d);
-        }
+        F(input_gradient_row)(n, w ? dx : g, x, mean, rstd, mean_h, mean_hh, F(row_or_none)(&j->gsum, r), dx);
         if (j->stream) stream_out(target, row, n * (int64_t)sizeof(T));
     }
     stream_end();

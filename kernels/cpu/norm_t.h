@@ -51,25 +51,39 @@ static void F(scale_shift_stream)(int64_t n, const T *v, T high, T low, T rstd, 
     }
 }
 
+/* The row that is normalised, x or x + residual, and its mean (of layer norm; else 0); NULL where absent. sum receives
+ * the row where it is given, as it must be with a residual. */
+CPU_INLINE const T *F(row_and_mean)(int64_t n, const T *x, const T *residual, T *sum, bool wants_mean, double *mean)
+{
+    double total = 0;
+    if (residual) {
+        total = F(add_sum_row)(n, x, residual, sum);
+        x = sum;
+    } else {
+        if (sum) memcpy(sum, x, (size_t)n * sizeof(T));
+        if (wants_mean) total = F(sum_row)(n, x);
+    }
+    *mean = wants_mean ? total / (double)n : 0;
+    return x;
+}
+
+/* Number r of a column that may be absent: 0 then. */
+CPU_INLINE T F(number_at)(const cpu_rows *column, int64_t r) { return column->data ? *(T *)cpu_row_at(column, r) : 0; }
+
+CPU_INLINE T *F(row_or_none)(const cpu_rows *rows, int64_t r) { return rows->data ? cpu_row_at(rows, r) : NULL; }
+
 static void F(norm_part)(void *context, int64_t begin, int64_t end, int thread)
 {
     const norm_job *j = context;
     int64_t         n = j->width;
     (void)thread;
     for (int64_t r = begin; r < end; r++) {
-        const T *v = cpu_row_at(&j->x, r);
-        T       *y = cpu_row_at(&j->y, r), *sum = j->has_sum ? cpu_row_at(&j->sum, r) : y;
-        double   mean = 0;
-        if (j->has_residual) {
-            mean = F(add_sum_row)(n, v, cpu_row_at(&j->residual, r), sum) / (double)n;
-            v = sum;
-        } else {
-            if (j->has_sum) memcpy(sum, v, (size_t)n * sizeof(T));
-            if (!j->rms) mean = F(sum_row)(n, v) / (double)n;
-        }
-        if (j->rms) mean = 0;
-        T      high = (T)mean, low = (T)(mean - (double)high);
-        double rstd = 1 / sqrt(F(squares_row)(n, v, high, low) / (double)n + j->eps);
+        T       *y = cpu_row_at(&j->y, r), *sum = F(row_or_none)(&j->sum, r);
+        double   mean;
+        const T *residual = F(row_or_none)(&j->residual, r);
+        const T *v = F(row_and_mean)(n, cpu_row_at(&j->x, r), residual, residual && !sum ? y : sum, !j->rms, &mean);
+        T        high = (T)mean, low = (T)(mean - (double)high);
+        double   rstd = 1 / sqrt(F(squares_row)(n, v, high, low) / (double)n + j->eps);
         if (j->stream) F(scale_shift_stream)(n, v, high, low, (T)rstd, j->w, j->b, y);
         else F(scale_shift_row)(n, v, high, low, (T)rstd, j->w, j->b, y);
         if (!j->rms) *(T *)cpu_row_at(&j->mean, r) = high;
@@ -95,7 +109,17 @@ CPU_INLINE void F(add_to)(double *acc, int64_t i, int64_t m, V v)
     for (int64_t k = 0; k < m; k++) acc[i + k] += v[k];
 }
 
-/* dx = rstd (h - mean(h) - hat mean(h hat)) + gsum, h = g w; dw += g hat, db += g */
+/* dx = rstd (h - mean(h) - hat mean(h hat)) + gsum; dx may be h, gsum NULL. */
+CPU_INLINE void F(input_gradient_row)(int64_t n, const T *h, const T *x, T mean, T rstd, T mean_h, T mean_hh,
+                                      const T *gsum, T *dx)
+{
+    for (int64_t i = 0; i < n; i += LANES) {
+        V hat = (F(at)(x, i, n - i) - mean) * rstd, d = (F(at)(h, i, n - i) - mean_h - hat * mean_hh) * rstd;
+        F(put)(dx, i, n - i, gsum ? d + F(at)(gsum, i, n - i) : d);
+    }
+}
+
+/* dx of that with h = g w; dw += g hat, db += g */
 static void F(norm_grad_part)(void *context, int64_t begin, int64_t end, int thread)
 {
     const norm_job *j = context;
@@ -105,7 +129,7 @@ static void F(norm_grad_part)(void *context, int64_t begin, int64_t end, int thr
     T               row[CPU_ROW] __attribute__((aligned(64))); /* where dx goes past the caches */
     for (int64_t r = begin; r < end; r++) {
         const T *g = cpu_row_at(&j->g, r), *x = cpu_row_at(&j->x, r);
-        const T *gsum = j->gsum.data ? cpu_row_at(&j->gsum, r) : NULL;
+        const T *gsum = F(row_or_none)(&j->gsum, r);
         T       *target = cpu_row_at(&j->dx, r), *dx = j->stream ? row : target;
         T        mean = j->rms ? 0 : *(T *)cpu_row_at(&j->mean, r), rstd = *(T *)cpu_row_at(&j->rstd, r);
         vf64     h0 = {0}, h1 = {0}, hh0 = {0}, hh1 = {0};
@@ -118,10 +142,7 @@ static void F(norm_grad_part)(void *context, int64_t begin, int64_t end, int thr
             F(put)(dx, i, n - i, h); /* rounded: fused into the difference below it would not cancel */
         }
         T mean_h = j->rms ? 0 : (T)(sum_v_wide(h0 + h1) / (double)n), mean_hh = (T)(sum_v_wide(hh0 + hh1) / (double)n);
-        for (int64_t i = 0; i < n; i += LANES) {
-            V hat = (F(at)(x, i, n - i) - mean) * rstd, d = (F(at)(dx, i, n - i) - mean_h - hat * mean_hh) * rstd;
-            F(put)(dx, i, n - i, gsum ? d + F(at)(gsum, i, n - i) : d);
-        }
+        F(input_gradient_row)(n, dx, x, mean, rstd, mean_h, mean_hh, gsum, dx);
         if (j->stream) stream_out(target, row, n * (int64_t)sizeof(T));
     }
     stream_end();

@@ -20,13 +20,6 @@ uint32_t gm_layout_gradient(const gm_layout *in, const gm_layout *out, uint32_t 
     return (gm_layout_cut_axes(out) | out->partial | g) & ~(gm_layout_cut_axes(in) | in->partial);
 }
 
-static gm_status run(gm_rank *r, gm_op op, gm_tensor *in, gm_tensor *out)
-{
-    gm_attrs a = gm_attrs_default();
-    gm_call  c = {.op = op, .n_in = in ? 1 : 0, .n_out = 1, .in = &in, .out = &out, .attrs = &a};
-    return gm_run(r->device, &c);
-}
-
 /* The gradient of a part: zeros around it. extra: dimension, start in the input, elements of both. */
 static gm_status part_rule(gm_backward *b)
 {
@@ -36,10 +29,10 @@ static gm_status part_rule(gm_backward *b)
     bool           accumulate;
     gm_status      st;
     GM_TRY(gm_backward_target(b, 0, &whole, &accumulate));
-    if (!accumulate) GM_TRY(run(r, GM_OP_fill, NULL, whole));
+    if (!accumulate) GM_TRY(gm_run_one(r->device, GM_OP_fill, NULL, NULL, whole));
     GM_TRY(gm_tensor_narrow(whole, (int)e[0], e[1], e[2], &to));
     GM_TRY_OR(gm_tensor_narrow(gm_backward_grad(b, 0), (int)e[0], 0, e[2], &from), st, done);
-    st = run(r, accumulate ? GM_OP_axpy : GM_OP_copy, from, to);
+    st = gm_run_one(r->device, accumulate ? GM_OP_axpy : GM_OP_copy, NULL, from, to);
 done:
     gm_tensor_release(from);
     gm_tensor_release(to);
@@ -82,13 +75,13 @@ static gm_status padded_slice(gm_rank *r, gm_tensor *t, int d, int64_t start, in
     GM_TRY(gm_tensor_new(r->device, t->dtype, t->ndim, shape, &block));
     GM_TRY_OR(gm_tensor_narrow(t, d, start, count, &from), st, fail);
     GM_TRY_OR(gm_tensor_narrow(block, d, 0, count, &to), st, fail);
-    GM_TRY_OR(run(r, GM_OP_copy, from, to), st, fail);
+    GM_TRY_OR(gm_run_one(r->device, GM_OP_copy, NULL, from, to), st, fail);
     gm_tensor_release(from);
     gm_tensor_release(to);
     from = to = NULL;
     GM_TRY_OR(repeated(t, d, last, size - count, &from), st, fail);
     GM_TRY_OR(gm_tensor_narrow(block, d, count, size - count, &to), st, fail);
-    GM_TRY_OR(run(r, GM_OP_copy, from, to), st, fail);
+    GM_TRY_OR(gm_run_one(r->device, GM_OP_copy, NULL, from, to), st, fail);
     *out = block;
     block = NULL;
 fail:
@@ -139,7 +132,7 @@ static gm_status mask(gm_rank *r, gm_value *x, uint32_t axes, gm_value **y)
     } else {
         gm_rank_place(r, "mask");
         GM_TRY(gm_tensor_new(r->device, x->local->dtype, x->ndim, x->local->shape, &t));
-        gm_status st = run(r, GM_OP_fill, NULL, t);
+        gm_status st = gm_run_one(r->device, GM_OP_fill, NULL, NULL, t);
         if (st != GM_OK) {
             gm_tensor_release(t);
             return st;
@@ -221,11 +214,11 @@ gm_status gm_clear_padding(gm_rank *r, const gm_layout *layout, int ndim, const 
         return GM_OK;
     }
     GM_TRY(gm_tensor_new(r->device, t->dtype, ndim, local, &copy));
-    GM_TRY_OR(run(r, GM_OP_copy, t, copy), st, fail);
+    GM_TRY_OR(gm_run_one(r->device, GM_OP_copy, NULL, t, copy), st, fail);
     for (int d = 0; d < ndim; d++) {
         if (logical[d] == local[d]) continue;
         GM_TRY_OR(gm_tensor_narrow(copy, d, logical[d], local[d] - logical[d], &part), st, fail);
-        GM_TRY_OR(run(r, GM_OP_fill, NULL, part), st, fail);
+        GM_TRY_OR(gm_run_one(r->device, GM_OP_fill, NULL, NULL, part), st, fail);
         gm_tensor_release(part);
         part = NULL;
     }

@@ -18,29 +18,31 @@ gm_status gm_rule_box(gm_rank *r, gm_attrs *attrs, const gm_layout *layout, int 
     return GM_OK;
 }
 
-static gm_status run(gm_value *v, gm_op op, gm_tensor *t, const gm_attrs *attrs)
+gm_status gm_draw_inside(gm_value *v, gm_op op, const gm_attrs *attrs)
 {
-    gm_call c = {.op = op, .n_out = 1, .out = &t, .attrs = attrs};
-    return gm_run(v->rank->device, &c);
+    gm_device *dev = v->rank->device;
+    gm_tensor *inside = NULL;
+    gm_status  st = GM_OK;
+    int64_t    logical[GM_MAX_DIMS];
+    gm_value_logical(v, logical);
+    GM_TRY(gm_tensor_view(v->local, v->ndim, logical, v->local->stride, v->local->offset, &inside));
+    if (gm_tensor_numel(inside) < gm_tensor_numel(v->local)) st = gm_run_one(dev, GM_OP_fill, NULL, NULL, v->local);
+    if (st == GM_OK && gm_tensor_numel(inside)) st = gm_run_one(dev, op, attrs, NULL, inside);
+    gm_tensor_release(inside);
+    return st;
 }
 
 gm_status gm_draw_block(gm_value *v, gm_op op, const gm_attrs *attrs)
 {
-    gm_attrs   a = *attrs, zero = gm_attrs_default();
-    gm_tensor *inside = NULL;
-    int64_t    local[GM_MAX_DIMS], logical[GM_MAX_DIMS];
-    char       have[256];
+    gm_attrs a = *attrs;
+    int64_t  local[GM_MAX_DIMS], logical[GM_MAX_DIMS];
+    char     have[256];
     if (v->layout.partial)
         return GM_FAIL(GM_ESHAPE, "%s: %s is a sum over ranks; fill a tensor that is not", gm_op_name(op),
                        gm_value_describe(v, have, sizeof have));
     gm_layout_block(&v->rank->mesh, &v->layout, v->rank->coordinate, v->ndim, v->shape, &a.box, local, logical);
     if (op == GM_OP_fill) a.box.ndim = 0;
-    GM_TRY(gm_tensor_view(v->local, v->ndim, logical, v->local->stride, v->local->offset, &inside));
-    gm_status st = GM_OK;
-    if (gm_tensor_numel(inside) < gm_tensor_numel(v->local)) st = run(v, GM_OP_fill, v->local, &zero);
-    if (st == GM_OK && gm_tensor_numel(inside)) st = run(v, op, inside, &a);
-    gm_tensor_release(inside);
-    return st;
+    return gm_draw_inside(v, op, &a);
 }
 
 gm_status gm_layout_rule_random(gm_rule_call *c)

@@ -70,6 +70,8 @@ gm_status gm_fit_seed(gm_value *loss, gm_value *seed, gm_value **y);
 /* Fills v's block, by GM_OP_fill, uniform or normal, with what the whole tensor would get there, bit for bit; its
  * padding becomes zero. GM_ESHAPE: v is partial. */
 gm_status gm_draw_block(gm_value *v, gm_op op, const gm_attrs *attrs);
+/* The same with attrs->box as it is given. */
+gm_status gm_draw_inside(gm_value *v, gm_op op, const gm_attrs *attrs);
 /* t, a block of such a tensor: itself (retained) where nothing is padded on this rank, else a copy with zeros
  * there. */
 gm_status gm_clear_padding(gm_rank *r, const gm_layout *layout, int ndim, const int64_t *shape, gm_tensor *t,

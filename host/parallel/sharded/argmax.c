@@ -58,7 +58,7 @@ static gm_status along_last(gm_rank *r, gm_value *x, gm_value **index)
     GM_TRY(gm_rule_no_partial(&c));
     for (int d = 0; d < global.ndim; d++) gm_layout_copy_dim(&rows, d, &x->layout, d);
     GM_TRY(find(r, x, &t));
-    return gm_rows_once(gm_value_take_block(r, t, &rows, global.ndim, global.shape, index));
+    return gm_comm_once(gm_value_take_block(r, t, &rows, global.ndim, global.shape, index));
 }
 
 /* y's dimension d, dropped, as one of one element. */
@@ -88,7 +88,7 @@ gm_status gm_sharded_argmax(gm_rank *r, gm_value *x, int dim, bool keepdim, gm_v
     r->no_grad++;
     st = gm_permute(r, x, order, &turned);
     if (st == GM_OK) st = along_last(r, turned, index);
-    if (st == GM_OK && keepdim) st = gm_rows_once(restore_dim(r, x, (int)d, index));
+    if (st == GM_OK && keepdim) st = gm_comm_once(restore_dim(r, x, (int)d, index));
     gm_value_release(turned);
     r->no_grad--;
     return st;

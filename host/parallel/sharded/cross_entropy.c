@@ -175,10 +175,10 @@ static gm_status sharded(gm_rank *r, gm_value *const *in, const gm_attrs *attrs,
     gm_rank_place(r, "cross_entropy");
     gm_rows_begin(&w, r, layout, in[LOGITS]->ndim, in[LOGITS]->shape, in[LOGITS]->ndim - 1);
     GM_TRY_OR(forward(&w, fitted[LOGITS], fitted[TARGET], attrs, &t[0], &t[1]), st, done);
-    st = gm_rows_once(gm_value_take_block(r, t[0], &rows, in[TARGET]->ndim, in[TARGET]->shape, &out));
+    st = gm_comm_once(gm_value_take_block(r, t[0], &rows, in[TARGET]->ndim, in[TARGET]->shape, &out));
     t[0] = NULL;
     if (st != GM_OK) goto done;
-    st = gm_rows_once(gm_value_take(r, t[1], &lse));
+    st = gm_comm_once(gm_value_take(r, t[1], &lse));
     t[1] = NULL;
     if (st != GM_OK) goto done;
     gm_value *saved[N_SAVED] = {fitted[LOGITS], fitted[TARGET], lse};
@@ -192,7 +192,7 @@ static gm_status sharded(gm_rank *r, gm_value *const *in, const gm_attrs *attrs,
                      .out = &out,
                      .n_saved = N_SAVED,
                      .saved = saved};
-    GM_TRY_OR(gm_rows_once(gm_tape_record(r, &rec)), st, done);
+    GM_TRY_OR(gm_comm_once(gm_tape_record(r, &rec)), st, done);
     *loss = out;
     out = NULL;
 done:

@@ -81,8 +81,6 @@ static gm_status check_layouts(gm_value *const *in)
     return GM_OK;
 }
 
-static gm_side side_of(const gm_value *v) { return (gm_side){&v->layout, v->ndim, v->shape}; }
-
 /* ---- one pass ---- */
 
 static int64_t hidden_here(gm_rank *r, const gm_side *up)
@@ -90,13 +88,6 @@ static int64_t hidden_here(gm_rank *r, const gm_side *up)
     int64_t logical, block;
     gm_side_extent(r, up, 1, &logical, &block);
     return logical;
-}
-
-/* An index as (tokens, k) without gaps: a view where possible. */
-static gm_tensor *flat(gm_experts_work *w, gm_tensor *t)
-{
-    gm_tensor *y = gm_rows_flat(&w->rows, t);
-    return y && !gm_tensor_is_contiguous(y) ? gm_rows_cast(&w->rows, y, y->dtype) : y;
 }
 
 static gm_tensor *here(gm_experts_work *w, gm_tensor *t) { return gm_experts_part(w, t, 0, w->plan.n_here); }
@@ -312,7 +303,7 @@ static gm_status run_backward(gm_backward *b, gm_experts_work *w, gm_tensor *ind
             GM_TRY(target_of(b, w, i, &d.target[i]));
         else GM_TRY(target_of(b, w, i, &(gm_tensor *){NULL}));
     GM_TRY(target_of(b, w, X, &dx));
-    gm_tensor *g = flat(w, gm_backward_grad(b, 0)), *of_tokens = flat(w, weight);
+    gm_tensor *g = gm_rows_compact(&w->rows, gm_backward_grad(b, 0)), *of_tokens = gm_rows_compact(&w->rows, weight);
     if (dx) dx = gm_rows_flat(&w->rows, dx);
     backward(w, g, of_tokens, &d, dx);
     if (!gm_backward_wants(b, WEIGHT)) return w->rows.st;
@@ -345,7 +336,7 @@ static gm_status experts_rule(gm_backward *b)
     gm_status st = run_backward(b, &w, index, weight, back, &sides, counts), end;
     gm_rows_check(&w.rows, st);
     end = gm_experts_end(&w);
-    return st == GM_OK ? end : w.rows.sent ? gm_rows_once(st) : st;
+    return st == GM_OK ? end : w.rows.sent ? gm_comm_once(st) : st;
 }
 
 /* ---- the op ---- */
@@ -389,7 +380,7 @@ static gm_status record(gm_rank *r, gm_value *const *in, gm_experts_work *w, gm_
 
 static gm_status run(gm_rank *r, gm_value *const *in, gm_experts_work *w, gm_value *y)
 {
-    gm_experts_sides sides = {side_of(in[X]), side_of(in[UP])};
+    gm_experts_sides sides = {gm_side_of(in[X]), gm_side_of(in[UP])};
     int64_t          shape[2];
     gm_tensor       *back = NULL, *counts = NULL;
     gm_rows          early; /* holds what is needed before the plan */
@@ -402,8 +393,8 @@ static gm_status run(gm_rank *r, gm_value *const *in, gm_experts_work *w, gm_val
     w->hidden = hidden_here(r, &sides.up);
     gm_rows_check(&early, early.st == GM_OK ? gm_experts_begin(w, r, &sides, index, counts, false) : early.st);
     if (early.st == GM_OK) {
-        gm_tensor *of_tokens = flat(w, in[WEIGHT]->local);
-        forward(w, flat(w, in[X]->local), of_tokens, gm_rows_flat(&w->rows, y->local), &back);
+        gm_tensor *of_tokens = gm_rows_compact(&w->rows, in[WEIGHT]->local);
+        forward(w, gm_rows_compact(&w->rows, in[X]->local), of_tokens, gm_rows_flat(&w->rows, y->local), &back);
         if (w->rows.st == GM_OK) gm_rows_check(&w->rows, record(r, in, w, index, counts, back, y));
         gm_rows_check(&early, w->rows.st);
     }

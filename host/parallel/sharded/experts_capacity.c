@@ -84,13 +84,6 @@ static queue queue_of(gm_rank *r, gm_value *index, int64_t experts, int64_t capa
     return q;
 }
 
-/* An index without gaps; of the list of w. */
-static gm_tensor *flat(gm_rows *w, gm_tensor *t)
-{
-    gm_tensor *y = gm_rows_flat(w, t);
-    return y && !gm_tensor_is_contiguous(y) ? gm_rows_cast(w, y, GM_I64) : y;
-}
-
 gm_status gm_experts_counts(gm_rank *r, gm_value *index, int64_t experts, gm_dtype dtype, gm_value **counts)
 {
     gm_rows    w;
@@ -101,8 +94,9 @@ gm_status gm_experts_counts(gm_rank *r, gm_value *index, int64_t experts, gm_dty
     queue q = queue_of(r, index, experts, 0);
     gm_rows_begin(&w, r, &index->layout, index->ndim, index->shape, 0);
     gm_rank_place(r, "experts_counts");
-    gm_tensor *choice = flat(&w, index->local), *all = gm_rows_new(&w, GM_I64, 3, (int64_t[]){q.runs, q.k, experts});
-    int64_t   *n = all ? gm_tensor_data(all) : NULL;
+    gm_tensor *choice = gm_rows_compact(&w, index->local),
+              *all = gm_rows_new(&w, GM_I64, 3, (int64_t[]){q.runs, q.k, experts});
+    int64_t *n = all ? gm_tensor_data(all) : NULL;
     block = gm_rows_new(&w, dtype, 1, &experts);
     if (w.st == GM_OK && n) {
         memset(n, 0, (size_t)gm_tensor_numel(all) * sizeof *n);
@@ -122,23 +116,14 @@ gm_status gm_experts_counts(gm_rank *r, gm_value *index, int64_t experts, gm_dty
 
 gm_status gm_experts_noise(gm_rank *r, gm_value *x, gm_op op, const gm_attrs *attrs, gm_value **y)
 {
-    gm_attrs   a = *attrs, zero = gm_attrs_default();
-    gm_value  *v = NULL;
-    gm_tensor *inside = NULL;
-    int64_t    logical[GM_MAX_DIMS];
-    gm_rows    w;
+    gm_attrs  a = *attrs;
+    gm_value *v = NULL;
     if (x->layout.partial) return GM_FAIL(GM_ESHAPE, "experts_noise: x is still a sum over ranks");
     GM_TRY(gm_rank_next_stream(r, GM_PURPOSE_NOISE, &a.stream));
     GM_TRY(gm_value_new_block(r, "experts_noise", x->local->dtype, &x->layout, x->ndim, x->shape, &v));
-    gm_rows_begin(&w, r, &x->layout, x->ndim, x->shape, 0);
     a.box = gm_rank_batch_box(r, x->ndim, x->shape);
-    gm_rows_check(&w, gm_rule_box(r, &a, &x->layout, x->ndim, x->shape));
-    gm_value_logical(v, logical);
-    gm_rows_check(&w, gm_tensor_view(v->local, x->ndim, logical, v->local->stride, 0, &inside));
-    gm_rows_into(&w, GM_OP_fill, 0, NULL, &zero, 1, &v->local); /* what is padding stays so */
-    if (inside && gm_tensor_numel(inside)) gm_rows_into(&w, op, 0, NULL, &a, 1, &inside);
-    gm_tensor_release(inside);
-    gm_status st = gm_rows_end(&w);
+    gm_status st = gm_rule_box(r, &a, &x->layout, x->ndim, x->shape);
+    if (st == GM_OK) st = gm_draw_inside(v, op, &a);
     if (st == GM_OK) *y = v;
     else gm_value_release(v);
     return st;
@@ -241,7 +226,7 @@ gm_status gm_experts_capacity(gm_rank *r, gm_value *index, int64_t experts, int6
     gm_rows_begin(&w, r, &index->layout, index->ndim, index->shape, 0);
     GM_TRY(w.st);
     GM_TRY(gm_value_new_block(r, "experts_capacity", GM_I64, &index->layout, index->ndim, index->shape, &v));
-    gm_tensor *choice = flat(&w, index->local), *all;
+    gm_tensor *choice = gm_rows_compact(&w, index->local), *all;
     gm_tensor *own = gm_rows_new(&w, GM_I64, 3, (int64_t[]){q.runs, q.k, experts});
     gm_tensor *before = gm_rows_new(&w, GM_I64, 2, (int64_t[]){q.k, experts});
     bool       has_data = w.st == GM_OK && gm_tensor_data(own);

@@ -71,8 +71,6 @@ gm_linear_plan gm_plan_of(gm_backward *b, gm_side *x, gm_side *w)
     return gm_plan_linear(x, w);
 }
 
-static gm_side side_of(const gm_value *v) { return (gm_side){&v->layout, v->ndim, v->shape}; }
-
 void gm_side_extent(const gm_rank *r, const gm_side *s, int d, int64_t *logical, int64_t *block)
 {
     gm_box  box;
@@ -110,7 +108,7 @@ static gm_status check_1d(const gm_linear_call *c)
 static gm_status check_blocks(const gm_linear_call *c)
 {
     const gm_rank *r = c->rank;
-    gm_side        xs = side_of(c->x), ws = side_of(c->w);
+    gm_side        xs = gm_side_of(c->x), ws = gm_side_of(c->w);
     gm_layout      outer = c->w->layout;
     int64_t        logical, of_x, of_w;
     if (r->mesh.axis[c->plan.row].size != r->mesh.axis[c->plan.col].size)
@@ -126,13 +124,6 @@ static gm_status check_blocks(const gm_linear_call *c)
 
 /* ---- blocks ---- */
 
-static gm_status run(gm_device *dev, gm_op op, const gm_attrs *attrs, gm_tensor *in, gm_tensor *out)
-{
-    gm_attrs a = attrs ? *attrs : gm_attrs_default();
-    gm_call  c = {.op = op, .n_in = in ? 1 : 0, .n_out = 1, .in = &in, .out = &out, .attrs = &a};
-    return gm_run(dev, &c);
-}
-
 gm_status gm_block_contiguous(gm_rank *r, gm_tensor *t, gm_tensor **out)
 {
     if (gm_tensor_is_contiguous(t)) {
@@ -143,7 +134,7 @@ gm_status gm_block_contiguous(gm_rank *r, gm_tensor *t, gm_tensor **out)
     gm_tensor *y = NULL;
     gm_rank_place(r, "linear");
     GM_TRY(gm_tensor_new(r->device, t->dtype, t->ndim, t->shape, &y));
-    gm_status st = run(r->device, GM_OP_copy, NULL, t, y);
+    gm_status st = gm_run_one(r->device, GM_OP_copy, NULL, t, y);
     if (st == GM_OK) *out = y;
     else gm_tensor_release(y);
     return st;
@@ -163,7 +154,7 @@ gm_status gm_block_leading(gm_tensor *t, int dim, int64_t n, gm_tensor **out)
     return gm_tensor_narrow(t, dim, 0, n, out);
 }
 
-gm_status gm_block_zero(gm_device *dev, gm_tensor *t) { return run(dev, GM_OP_fill, NULL, NULL, t); }
+gm_status gm_block_zero(gm_device *dev, gm_tensor *t) { return gm_run_one(dev, GM_OP_fill, NULL, NULL, t); }
 
 int64_t gm_rows_of(const gm_tensor *t)
 {
@@ -181,8 +172,6 @@ gm_status gm_block_grown(gm_rank *r, const gm_tensor *t, int dim, int members, i
     gm_rank_place(r, "linear");
     return gm_tensor_new(r->device, t->dtype, t->ndim, shape, out);
 }
-
-gm_status gm_no_retry(gm_status st) { return st == GM_ENOMEM ? gm_fail_again(GM_EINVAL, gm_last_error()) : st; }
 
 /* ---- results ---- */
 
@@ -248,7 +237,7 @@ static gm_status add_bias(gm_linear_call *c, gm_tensor *t)
     if (!c->b) return GM_OK;
     GM_TRY(gm_block_leading(c->b->local, 0, t->shape[t->ndim - 1], &b));
     gm_status st = gm_tensor_expand(b, t->ndim, t->shape, &rows);
-    if (st == GM_OK) st = run(c->rank->device, GM_OP_axpy, NULL, rows, t);
+    if (st == GM_OK) st = gm_run_one(c->rank->device, GM_OP_axpy, NULL, rows, t);
     gm_tensor_release(rows);
     gm_tensor_release(b);
     return st;
@@ -272,8 +261,8 @@ static gm_status activate_in_place(gm_linear_call *c, const gm_attrs *a, gm_tens
         int64_t n = shape[0] - row < STRIP ? shape[0] - row : STRIP;
         GM_TRY_OR(gm_tensor_narrow(rows, 0, row, n, &from), st, done);
         GM_TRY_OR(gm_tensor_narrow(strip, 0, 0, n, &to), st, done);
-        GM_TRY_OR(run(dev, GM_OP_unary, a, from, to), st, done);
-        GM_TRY_OR(run(dev, GM_OP_copy, NULL, to, from), st, done);
+        GM_TRY_OR(gm_run_one(dev, GM_OP_unary, a, from, to), st, done);
+        GM_TRY_OR(gm_run_one(dev, GM_OP_copy, NULL, to, from), st, done);
         gm_tensor_release(from);
         gm_tensor_release(to);
         from = to = NULL;
@@ -297,14 +286,14 @@ static gm_status activate(gm_linear_call *c, gm_tensor *pre)
     if (!c->pre) return activate_in_place(c, &a, pre);
     if (pre->shape[last] < c->y->local->shape[last]) GM_TRY(gm_block_zero(c->rank->device, c->y->local));
     GM_TRY(gm_block_leading(c->y->local, last, pre->shape[last], &y));
-    gm_status st = run(c->rank->device, GM_OP_unary, &a, pre, y);
+    gm_status st = gm_run_one(c->rank->device, GM_OP_unary, &a, pre, y);
     gm_tensor_release(y);
     return st;
 }
 
 gm_status gm_linear_finish(gm_linear_call *c)
 {
-    gm_side    ys = side_of(c->y);
+    gm_side    ys = gm_side_of(c->y);
     gm_tensor *inside = NULL;
     int64_t    logical, block;
     GM_TRY(gm_linear_bias(c));
@@ -389,13 +378,13 @@ static gm_status layer(gm_linear_call *c, gm_value **y)
     gm_side x, w;
     GM_TRY(slice_like(c->rank, &c->x, c->x->ndim - 1, &c->w->layout, 1));
     GM_TRY(slice_like(c->rank, &c->w, 1, &c->x->layout, c->x->ndim - 1));
-    x = side_of(c->x);
-    w = side_of(c->w);
+    x = gm_side_of(c->x);
+    w = gm_side_of(c->w);
     c->plan = gm_plan_linear(&x, &w);
     if (c->plan.kind == GM_LINEAR_LOCAL) return local(c, y);
     GM_TRY(c->plan.kind == GM_LINEAR_COLUMN || c->plan.kind == GM_LINEAR_GATHER ? check_1d(c) : check_blocks(c));
     GM_TRY(kinds[c->plan.kind].forward(c));
-    GM_TRY(gm_no_retry(record(c)));
+    GM_TRY(gm_comm_once(record(c)));
     gm_value_retain(*y = c->y);
     return GM_OK;
 }

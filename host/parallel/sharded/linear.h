@@ -16,6 +16,8 @@ typedef struct gm_side {
     const int64_t   *shape;
 } gm_side;
 
+static inline gm_side gm_side_of(const gm_value *v) { return (gm_side){&v->layout, v->ndim, v->shape}; }
+
 typedef enum gm_linear_kind {
     GM_LINEAR_LOCAL,  /* nothing that the layout rule of linear does not do */
     GM_LINEAR_COLUMN, /* w's rows cut, x's rows not by the same axis: local, but for the sum of dx */
@@ -75,7 +77,5 @@ int64_t   gm_rows_of(const gm_tensor *t); /* product of all dimensions but the l
 void gm_side_extent(const gm_rank *r, const gm_side *s, int d, int64_t *logical, int64_t *block);
 /* A tensor like t, `members` times as long along dim, its last dimension then `last` (0: as it is). */
 gm_status gm_block_grown(gm_rank *r, const gm_tensor *t, int dim, int members, int64_t last, gm_tensor **out);
-/* What fails for want of memory after the others have had their part must not be tried again by this rank alone. */
-gm_status gm_no_retry(gm_status st);
 
 #endif

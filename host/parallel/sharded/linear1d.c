@@ -48,18 +48,11 @@ static gm_status open_work(gm_rank *r, const gm_linear_plan *p, const gm_side *x
 /* What has not been waited for is left to itself: something failed. */
 static void close_work(work *k)
 {
-    if (k->gathering) gm_comm_drop(k->comm, k->gathering);
-    if (k->summing) gm_comm_drop(k->comm, k->summing);
+    gm_comm_drop(k->comm, k->gathering);
+    gm_comm_drop(k->comm, k->summing);
     gm_tensor_release(k->x);
     gm_tensor_release(k->dx);
     gm_tensor_release(k->part);
-}
-
-static gm_status wait_for(work *k, gm_pending **p)
-{
-    gm_pending *waited = *p;
-    *p = NULL;
-    return waited ? gm_comm_wait(k->comm, waited) : GM_OK;
 }
 
 /* k->x from this rank's block: under way until k->gathering is waited for. */
@@ -113,17 +106,17 @@ done:
 static gm_status forward(gm_linear_call *c, work *k)
 {
     GM_TRY(gather(k, c->x->local));
-    GM_TRY(gm_no_retry(gm_linear_bias(c)));
-    GM_TRY(gm_no_retry(wait_for(k, &k->gathering)));
-    GM_TRY(gm_no_retry(multiply(c, k)));
+    GM_TRY(gm_comm_once(gm_linear_bias(c)));
+    GM_TRY(gm_comm_once(gm_comm_finish(k->comm, &k->gathering)));
+    GM_TRY(gm_comm_once(multiply(c, k)));
     if (!k->over || !c->rank->keep_gathered || !c->w->requires_grad) return GM_OK;
     gm_tensor_retain(k->x);
-    return gm_no_retry(gm_value_take(c->rank, k->x, &c->kept[0]));
+    return gm_comm_once(gm_value_take(c->rank, k->x, &c->kept[0]));
 }
 
 gm_status gm_linear_1d(gm_linear_call *c)
 {
-    gm_side   x = {&c->x->layout, c->x->ndim, c->x->shape}, w = {&c->w->layout, c->w->ndim, c->w->shape};
+    gm_side   x = gm_side_of(c->x), w = gm_side_of(c->w);
     work      k = {0};
     gm_status st;
     GM_TRY_OR(gm_linear_results(c), st, done);
@@ -151,11 +144,7 @@ static gm_status terms_of_x(work *k, gm_tensor *y, gm_tensor *w)
     GM_TRY_OR(gm_block_rows(k->rank, y, &a.block), st, done);
     GM_TRY_OR(gm_block_rows(k->rank, compact, &rows), st, done);
     GM_TRY_OR(gm_block_product(k->dev, &a, &b, rows->shape[0], k->out, k->in, false, rows), st, done);
-    if (compact != to) {
-        gm_attrs attrs = gm_attrs_default();
-        gm_call  copy = {.op = GM_OP_copy, .n_in = 1, .n_out = 1, .in = &compact, .out = &to, .attrs = &attrs};
-        st = gm_run(k->dev, &copy);
-    }
+    if (compact != to) st = gm_run_one(k->dev, GM_OP_copy, NULL, compact, to);
 done:
     gm_tensor_release(a.block);
     gm_tensor_release(rows);
@@ -192,7 +181,7 @@ static gm_status gradient_of_w(gm_backward *b, work *k, gm_tensor *dy)
     gm_tensor *dw;
     bool       accumulate;
     gm_status  st;
-    GM_TRY(wait_for(k, &k->gathering));
+    GM_TRY(gm_comm_finish(k->comm, &k->gathering));
     GM_TRY(gm_backward_target(b, 1, &dw, &accumulate));
     GM_TRY_OR(gm_block_rows(k->rank, dy, &y.block), st, done);
     GM_TRY_OR(gm_block_rows(k->rank, k->x, &x.block), st, done);
@@ -216,7 +205,7 @@ static gm_status backward(gm_backward *b, work *k)
     GM_TRY_OR(gm_rule_linear_bias(b, g, &dy), st, done);
     if (gm_backward_wants(b, 0)) GM_TRY_OR(gradient_of_x(b, k, dy), st, done);
     if (gm_backward_wants(b, 1)) GM_TRY_OR(gradient_of_w(b, k, dy), st, done);
-    GM_TRY_OR(wait_for(k, &k->summing), st, done);
+    GM_TRY_OR(gm_comm_finish(k->comm, &k->summing), st, done);
     if (!k->part) goto done;
     gm_tensor_release(k->dx);
     k->dx = NULL;
@@ -234,7 +223,7 @@ gm_status gm_linear_1d_rule(gm_backward *b)
     gm_linear_plan p = gm_plan_of(b, &x, &w);
     work           k = {0};
     gm_status      st = open_work(gm_backward_rank(b), &p, &x, &w, &k);
-    if (st == GM_OK) st = gm_no_retry(backward(b, &k));
+    if (st == GM_OK) st = gm_comm_once(backward(b, &k));
     close_work(&k);
     return st;
 }

@@ -109,7 +109,7 @@ gm_status gm_linear_2d_rule(gm_backward *b)
     GM_TRY_OR(gm_block_rows(r, dy, &k.y), st, done);
     GM_TRY_OR(open_work(r, &p, &w, k.y->shape[0], &k), st, done);
     if (gm_backward_wants(b, 0)) GM_TRY_OR(give_x(b, &k), st, done);
-    if (gm_backward_wants(b, 1)) GM_TRY_OR(gm_no_retry(give_w(b, &k)), st, done);
+    if (gm_backward_wants(b, 1)) GM_TRY_OR(gm_comm_once(give_w(b, &k)), st, done);
 done:
     gm_tensor_release(dy);
     gm_tensor_release(g);
@@ -119,7 +119,7 @@ done:
 
 gm_status gm_linear_2d(gm_linear_call *c)
 {
-    gm_side   w = {&c->w->layout, c->w->ndim, c->w->shape};
+    gm_side   w = gm_side_of(c->w);
     work      k = {0};
     gm_status st;
     GM_TRY_OR(gm_linear_results(c), st, done);
@@ -128,7 +128,7 @@ gm_status gm_linear_2d(gm_linear_call *c)
     GM_TRY_OR(gm_block_rows(c->rank, gm_linear_product(c), &k.y), st, done);
     GM_TRY_OR(open_work(c->rank, &c->plan, &w, k.x->shape[0], &k), st, done);
     GM_TRY_OR(forward(&k), st, done);
-    st = gm_no_retry(gm_linear_finish(c));
+    st = gm_comm_once(gm_linear_finish(c));
 done:
     close_work(&k);
     return st;

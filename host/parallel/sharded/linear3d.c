@@ -47,8 +47,7 @@ static gm_status open_work(gm_rank *r, const gm_linear_plan *p, const gm_side *w
 /* What has not been waited for is left to itself: something failed. */
 static void close_work(work *k)
 {
-    for (int i = 0; i < TRANSFERS; i++)
-        if (k->pending[i]) gm_comm_drop(k->comm, k->pending[i]);
+    for (int i = 0; i < TRANSFERS; i++) gm_comm_drop(k->comm, k->pending[i]);
     gm_tensor_release(k->x);
     gm_tensor_release(k->w);
     gm_tensor_release(k->y);
@@ -58,12 +57,7 @@ static void close_work(work *k)
     }
 }
 
-static gm_status wait_for(work *k, int what)
-{
-    gm_pending *p = k->pending[what];
-    k->pending[what] = NULL;
-    return p ? gm_comm_wait(k->comm, p) : GM_OK;
-}
+static gm_status wait_for(work *k, int what) { return gm_comm_finish(k->comm, &k->pending[what]); }
 
 /* Starts to gather the blocks t (contiguous) of a group along dim into a new tensor. */
 static gm_status gather(work *k, int what, gm_group *g, gm_tensor *t, int dim, gm_tensor **out)
@@ -180,7 +174,7 @@ gm_status gm_linear_3d_rule(gm_backward *b)
     gm_linear_plan p = gm_plan_of(b, &x, &w);
     work           k = {0};
     gm_status      st = open_work(gm_backward_rank(b), &p, &w, &k);
-    if (st == GM_OK) st = gm_no_retry(backward(b, &k));
+    if (st == GM_OK) st = gm_comm_once(backward(b, &k));
     close_work(&k);
     return st;
 }
@@ -212,7 +206,7 @@ static gm_status forward(gm_linear_call *c, work *k, gm_tensor *x, gm_tensor *w)
 
 gm_status gm_linear_3d(gm_linear_call *c)
 {
-    gm_side    w = {&c->w->layout, c->w->ndim, c->w->shape};
+    gm_side    w = gm_side_of(c->w);
     gm_tensor *blocks[2] = {NULL, NULL};
     work       k = {0};
     gm_status  st;
@@ -220,7 +214,7 @@ gm_status gm_linear_3d(gm_linear_call *c)
     GM_TRY_OR(open_work(c->rank, &c->plan, &w, &k), st, done);
     GM_TRY_OR(gm_block_contiguous(c->rank, c->x->local, &blocks[0]), st, done);
     GM_TRY_OR(gm_block_contiguous(c->rank, c->w->local, &blocks[1]), st, done);
-    st = gm_no_retry(forward(c, &k, blocks[0], blocks[1]));
+    st = gm_comm_once(forward(c, &k, blocks[0], blocks[1]));
 done:
     gm_tensor_release(blocks[0]);
     gm_tensor_release(blocks[1]);

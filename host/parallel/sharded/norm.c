@@ -234,7 +234,7 @@ static gm_status sharded(gm_rank *r, gm_op op, gm_value *const *in, const gm_att
                      .out = out,
                      .n_saved = N_SAVED,
                      .saved = kept};
-    if (st == GM_OK) st = gm_rows_once(gm_tape_record(r, &rec));
+    if (st == GM_OK) st = gm_comm_once(gm_tape_record(r, &rec));
     if (st == GM_OK) {
         *y = out[0];
         *sum = out[1];
@@ -315,7 +315,7 @@ static gm_status norm(gm_rank *r, gm_op op, gm_value *const *in, double eps, gm_
     if (st == GM_OK) st = judged(r, op, own, eps, y, sum);
     gm_value_release(own[W]);
     gm_value_release(own[B]);
-    return sent ? gm_rows_once(st) : st;
+    return sent ? gm_comm_once(st) : st;
 }
 
 gm_status gm_sharded_layer_norm(gm_rank *r, gm_value *x, gm_value *residual, gm_value *w, gm_value *b, double eps,

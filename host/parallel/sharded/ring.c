@@ -288,7 +288,7 @@ static gm_status ring_rule(gm_backward *b)
                         gm_backward_extra(b)[0], &w),
               st, done);
     st = backward(b, &w, &x, grad);
-    if (w.sent) st = gm_rows_once(st);
+    if (w.sent) st = gm_comm_once(st);
     gm_tensor_release(x.dq); /* views: what is given is seen to be exclusive */
     gm_tensor_release(x.g);
     for (int i = Q; i <= V && st == GM_OK; i++) {
@@ -321,8 +321,7 @@ static gm_status nothing_seen(gm_ring *w, gm_tensor **lse)
     gm_attrs a = gm_attrs_default();
     a.value = -INFINITY;
     GM_TRY(gm_ring_new(w, 3, (int64_t[]){w->batch, w->heads, worked_on(w)}, lse));
-    gm_call c = {.op = GM_OP_fill, .n_out = 1, .out = lse, .attrs = &a};
-    return gm_run(w->dev, &c);
+    return gm_run_one(w->dev, GM_OP_fill, &a, NULL, *lse);
 }
 
 /* x: q, o and lse receive new tensors. */
@@ -386,7 +385,7 @@ static gm_status sharded(gm_rank *r, gm_value *const *in, const gm_attrs *attrs,
     *out = o;
     o = NULL;
 done:
-    if (w.sent) st = gm_rows_once(st);
+    if (w.sent) st = gm_comm_once(st);
     gm_tensor_release(x.q);
     gm_tensor_release(x.o);
     gm_tensor_release(x.lse);
@@ -477,5 +476,5 @@ gm_status gm_ring_attention(gm_rank *r, gm_value *q, gm_value *k, gm_value *v, g
         if (st == GM_OK) *o = both[0];
     }
     gm_value_release(in[MASK]);
-    return gather ? gm_rows_once(st) : st; /* the others have had their part of the mask */
+    return gather ? gm_comm_once(st) : st; /* the others have had their part of the mask */
 }

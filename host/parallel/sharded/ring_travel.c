@@ -52,9 +52,7 @@ gm_status gm_ring_new(gm_ring *w, int ndim, const int64_t *shape, gm_tensor **ou
 
 static gm_status run(gm_ring *w, gm_op op, gm_tensor *in, gm_tensor *out)
 {
-    gm_attrs a = gm_attrs_default();
-    gm_call  c = {.op = op, .n_in = in != NULL, .n_out = 1, .in = &in, .out = &out, .attrs = &a};
-    return gm_tensor_numel(out) ? gm_run(w->dev, &c) : GM_OK;
+    return gm_tensor_numel(out) ? gm_run_one(w->dev, op, NULL, in, out) : GM_OK;
 }
 
 gm_status gm_ring_zero(gm_ring *w, gm_tensor *t) { return run(w, GM_OP_fill, NULL, t); }
@@ -67,8 +65,7 @@ static gm_status wait_for(gm_ring *w, gm_flights *f)
 {
     gm_status st = GM_OK;
     for (int i = 0; i < f->n && st == GM_OK; i++) {
-        st = gm_comm_wait(w->comm, f->pending[i]);
-        f->pending[i] = NULL;
+        st = gm_comm_finish(w->comm, &f->pending[i]);
         if (st == GM_OK) continue;
         for (int k = i + 1; k < f->n; k++) gm_comm_drop(w->comm, f->pending[k]);
     }

@@ -18,13 +18,11 @@ void gm_rows_begin(gm_rows *w, gm_rank *r, const gm_layout *layout, int ndim, co
     w->st = gm_rank_device(r, &w->device);
 }
 
-gm_status gm_rows_once(gm_status st) { return st == GM_ENOMEM ? gm_fail_again(GM_EINVAL, gm_last_error()) : st; }
-
 gm_status gm_rows_end(gm_rows *w)
 {
     for (int i = 0; i < w->n_held; i++) gm_tensor_release(w->held[i]);
     w->n_held = 0;
-    return w->sent ? gm_rows_once(w->st) : w->st;
+    return w->sent ? gm_comm_once(w->st) : w->st;
 }
 
 void gm_rows_check(gm_rows *w, gm_status st)
@@ -82,6 +80,12 @@ gm_tensor *gm_rows_flat(gm_rows *w, gm_tensor *t)
     if (w->st != GM_OK) return NULL;
     for (int d = 0; d < t->ndim - 1; d++) lines *= t->shape[d];
     return gm_rows_shaped(w, t, 2, (int64_t[]){lines, t->shape[t->ndim - 1]});
+}
+
+gm_tensor *gm_rows_compact(gm_rows *w, gm_tensor *t)
+{
+    gm_tensor *y = gm_rows_flat(w, t);
+    return y && !gm_tensor_is_contiguous(y) ? gm_rows_cast(w, y, y->dtype) : y;
 }
 
 gm_tensor *gm_rows_column(gm_rows *w, gm_tensor *t)

@@ -31,9 +31,6 @@ typedef struct gm_rows {
 void gm_rows_begin(gm_rows *w, gm_rank *r, const gm_layout *layout, int ndim, const int64_t *shape, int dim);
 /* Releases what was made, but for what was kept; the first failure. */
 gm_status gm_rows_end(gm_rows *w);
-/* The status of what comes after communication: short of memory becomes GM_EINVAL, for a second try after a collection,
- * as callers make it, would repeat on this rank alone what others have done. */
-gm_status gm_rows_once(gm_status st);
 /* Ends the work if st is a failure. */
 void gm_rows_check(gm_rows *w, gm_status st);
 /* t is the caller's from now on. */
@@ -43,6 +40,7 @@ gm_tensor *gm_rows_keep(gm_rows *w, gm_tensor *t);
 
 /* The local tensor as (lines, last dimension): a view where possible, else of a copy. */
 gm_tensor *gm_rows_flat(gm_rows *w, gm_tensor *t);
+gm_tensor *gm_rows_compact(gm_rows *w, gm_tensor *t); /* the same, contiguous */
 /* One number a line, (lines, 1). */
 gm_tensor *gm_rows_column(gm_rows *w, gm_tensor *t);
 gm_tensor *gm_rows_inside(gm_rows *w, gm_tensor *t); /* (lines, room) without padding: (lines, count) */

@@ -12,20 +12,6 @@ static gm_status leading(gm_tensor *t, int64_t rows, int64_t columns, gm_tensor 
     return st;
 }
 
-static gm_status fill_zero(gm_device *dev, gm_tensor *t)
-{
-    gm_attrs a = gm_attrs_default();
-    gm_call  c = {.op = GM_OP_fill, .n_out = 1, .out = &t, .attrs = &a};
-    return gm_run(dev, &c);
-}
-
-static gm_status add(gm_device *dev, gm_tensor *to, gm_tensor *term)
-{
-    gm_attrs a = gm_attrs_default();
-    gm_call  c = {.op = GM_OP_axpy, .n_in = 1, .n_out = 1, .in = &term, .out = &to, .attrs = &a};
-    return gm_run(dev, &c);
-}
-
 gm_status gm_block_product(gm_device *dev, const gm_operand *a, const gm_operand *b, int64_t m, int64_t k, int64_t n,
                            bool accumulate, gm_tensor *c)
 {
@@ -33,7 +19,7 @@ gm_status gm_block_product(gm_device *dev, const gm_operand *a, const gm_operand
     gm_attrs   attrs = gm_attrs_default();
     gm_status  st = GM_OK;
     bool       padded = m < c->shape[0] || n < c->shape[1] || !k;
-    if (padded && !accumulate) GM_TRY(fill_zero(dev, c));
+    if (padded && !accumulate) GM_TRY(gm_run_one(dev, GM_OP_fill, NULL, NULL, c));
     if (!m || !n || !k) return GM_OK;
     attrs.transpose_a = a->transposed;
     attrs.transpose_b = b->transposed;
@@ -92,22 +78,10 @@ static gm_status make_terms(run *w)
     return GM_OK;
 }
 
-static gm_status wait_for(run *w, gm_pending **p)
-{
-    gm_pending *waited = *p;
-    *p = NULL;
-    return waited ? gm_comm_wait(w->comm, waited) : GM_OK;
-}
-
-static void drop(run *w, gm_pending *p)
-{
-    if (p) gm_comm_drop(w->comm, p);
-}
-
 static void release_pair(run *w, pair *p)
 {
     for (int i = 0; i < 2; i++) {
-        drop(w, p->pending[i]);
+        gm_comm_drop(w->comm, p->pending[i]);
         gm_tensor_release(p->block[i]);
     }
 }
@@ -146,8 +120,8 @@ static gm_status await_term(run *w, int i)
 static gm_status add_terms(run *w)
 {
     for (int i = 0; i < terms_of(w->s); i++) {
-        GM_TRY(wait_for(w, &w->terms.pending[i & 1]));
-        GM_TRY(add(w->dev, w->s->out, w->terms.block[i & 1]));
+        GM_TRY(gm_comm_finish(w->comm, &w->terms.pending[i & 1]));
+        GM_TRY(gm_run_one(w->dev, GM_OP_axpy, NULL, w->terms.block[i & 1], w->s->out));
         GM_TRY(await_term(w, i + 2));
     }
     return GM_OK;
@@ -178,7 +152,7 @@ static gm_status multiply(run *w, int l)
     gm_operand      a = s->a, b = s->b;
     a.block = block_at(&s->a, &w->a, l);
     b.block = block_at(&s->b, &w->b, l);
-    if (!here) GM_TRY(wait_for(w, &w->sums.pending[l & 1]));
+    if (!here) GM_TRY(gm_comm_finish(w->comm, &w->sums.pending[l & 1]));
     GM_TRY(gm_block_product(w->dev, &a, &b, span_at(&s->m, l), span_at(&s->k, l), span_at(&s->n, l), add_up, c));
     return here ? GM_OK : gm_comm_send(w->comm, s->sum, c, l, &w->sums.pending[l & 1]);
 }
@@ -187,8 +161,8 @@ static gm_status step(run *w, int l)
 {
     GM_TRY(start_travel(w, &w->s->a, &w->a, l + 1));
     GM_TRY(start_travel(w, &w->s->b, &w->b, l + 1));
-    GM_TRY(wait_for(w, &w->a.pending[l & 1]));
-    GM_TRY(wait_for(w, &w->b.pending[l & 1]));
+    GM_TRY(gm_comm_finish(w->comm, &w->a.pending[l & 1]));
+    GM_TRY(gm_comm_finish(w->comm, &w->b.pending[l & 1]));
     GM_TRY(multiply(w, l));
     return is_time_to_add(w->s, l) ? add_terms(w) : GM_OK;
 }
@@ -211,8 +185,8 @@ static gm_status run_steps(run *w)
     GM_TRY(start_travel(w, &w->s->a, &w->a, 0));
     GM_TRY(start_travel(w, &w->s->b, &w->b, 0));
     for (int l = 0; l < w->s->steps; l++) GM_TRY(step(w, l));
-    GM_TRY(wait_for(w, &w->sums.pending[0]));
-    return wait_for(w, &w->sums.pending[1]);
+    GM_TRY(gm_comm_finish(w->comm, &w->sums.pending[0]));
+    return gm_comm_finish(w->comm, &w->sums.pending[1]);
 }
 
 gm_status gm_summa_run(const gm_summa *s)
@@ -221,6 +195,5 @@ gm_status gm_summa_run(const gm_summa *s)
     gm_status st = prepare(&w);
     if (st == GM_OK) st = run_steps(&w);
     release_all(&w);
-    /* the others have had their part: this rank alone must not begin anew, as callers do when memory is short */
-    return st == GM_ENOMEM && w.sent ? gm_fail_again(GM_EINVAL, gm_last_error()) : st;
+    return w.sent ? gm_comm_once(st) : st;
 }
