@@ -370,20 +370,9 @@ static gm_status report_leaves(gm_rank *r, const gm_tape *t, int at)
     return GM_OK;
 }
 
-gm_status gm_tape_backward(gm_value *loss, gm_value *seed)
+static gm_status run_nodes(gm_rank *r, gm_tape *t)
 {
-    gm_rank  *r = loss->rank;
-    gm_tape  *t = r->tape;
-    gm_status st;
-    char     *path;
-    if (!loss->requires_grad)
-        return GM_FAIL(GM_EINVAL, "backward: the loss does not depend on anything that requires a gradient "
-                                  "(or was computed under no_grad)");
-    if (!t || loss->tape != t->number)
-        return GM_FAIL(GM_EINVAL, "backward: the tape of this loss has been run or dropped; compute the loss again");
-    GM_TRY(gm_rank_enter_path(r, "", &path));
-    st = seed_gradient(t, loss, seed);
-    r->no_grad++;
+    gm_status st = GM_OK;
     for (int i = t->n - 1; i >= 0 && st == GM_OK; i--) {
         gm_backward b = {.rank = r, .tape = t, .node = &t->nodes[i]};
         st = run_node(&b);
@@ -391,8 +380,36 @@ gm_status gm_tape_backward(gm_value *loss, gm_value *seed)
         if (st == GM_OK && r->comm && gm_comm_under_way(r->comm)) st = gm_comm_poll(r->comm);
         gm_tape_release_node(&t->nodes[i]);
     }
+    return st;
+}
+
+gm_status gm_tape_run(gm_rank *r, gm_tape *t, const gm_tape_job *job)
+{
+    gm_status st = GM_OK;
+    char     *path;
+    if (job->pass != GM_TAPE_WHOLE) return GM_FAIL(GM_EINVAL, "backward in two passes is not written yet");
+    GM_TRY(gm_rank_enter_path(r, "", &path));
+    for (int i = 0; i < job->n && st == GM_OK; i++) st = seed_gradient(t, job->outputs[i], job->seeds[i]);
+    r->no_grad++;
+    if (st == GM_OK) st = run_nodes(r, t);
     r->no_grad--;
     gm_rank_leave_path(r, path);
+    return st;
+}
+
+void gm_tape_await(gm_tape *t) { (void)t; }
+
+gm_status gm_tape_backward(gm_value *loss, gm_value *seed)
+{
+    gm_rank    *r = loss->rank;
+    gm_tape    *t = r->tape;
+    gm_tape_job job = {.n = 1, .outputs = &loss, .seeds = &seed, .final = true};
+    if (!loss->requires_grad)
+        return GM_FAIL(GM_EINVAL, "backward: the loss does not depend on anything that requires a gradient "
+                                  "(or was computed under no_grad)");
+    if (!t || loss->tape != t->number)
+        return GM_FAIL(GM_EINVAL, "backward: the tape of this loss has been run or dropped; compute the loss again");
+    gm_status st = gm_tape_run(r, t, &job);
     gm_tape_drop(r);
     return st;
 }

@@ -34,15 +34,22 @@ void gm_tape_release_node(node *n)
     memset(n, 0, sizeof *n);
 }
 
-void gm_tape_drop(gm_rank *r)
+gm_tape *gm_tape_take(gm_rank *r)
 {
     gm_tape *t = r->tape;
-    if (!t) return;
     r->tape = NULL;
+    return t;
+}
+
+void gm_tape_free(gm_tape *t)
+{
+    if (!t) return;
     for (int i = t->n - 1; i >= 0; i--) gm_tape_release_node(&t->nodes[i]);
     free(t->nodes);
     free(t);
 }
+
+void gm_tape_drop(gm_rank *r) { gm_tape_free(gm_tape_take(r)); }
 
 const struct gm_scope *gm_tape_scope(const gm_tape *t) { return t->scope; }
 int                    gm_tape_nodes(const gm_rank *r) { return r->tape ? r->tape->n : 0; }

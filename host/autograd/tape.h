@@ -59,6 +59,38 @@ gm_status gm_tape_record_one(gm_rank *r, const char *name, gm_rule rule, gm_valu
 gm_status              gm_tape_backward(gm_value *loss, gm_value *seed);
 void                   gm_tape_drop(gm_rank *r); /* forget what was recorded; no tape is fine */
 const struct gm_scope *gm_tape_scope(const gm_tape *t);
+
+/* ---- several tapes in flight: a schedule takes what a forward pass recorded off the rank and runs it later ---- */
+
+/* What was recorded so far leaves the rank, which begins a new tape at the next op; NULL: nothing was. The caller owns
+ * it, no scope ends it. */
+gm_tape *gm_tape_take(gm_rank *r);
+void     gm_tape_free(gm_tape *t); /* NULL is allowed */
+
+typedef enum gm_tape_pass {
+    GM_TAPE_WHOLE,  /* gradients of all that the outputs depend on */
+    GM_TAPE_INPUT,  /* of what leads to `inputs`; what only parameters need waits on the tape (Qi et al. 2023,
+                       arXiv:2401.10241: the pass B) */
+    GM_TAPE_WEIGHT, /* what has waited: once, after GM_TAPE_INPUT (the pass W) */
+} gm_tape_pass;
+
+typedef struct gm_tape_job {
+    gm_tape_pass     pass;
+    int              n; /* roots: values that the tape computed, each once, and the gradients to begin with */
+    gm_value *const *outputs;
+    gm_value *const *seeds; /* seeds[i] NULL: 1, for one of one element. Not read by GM_TAPE_WEIGHT */
+    int              n_inputs;
+    gm_value *const *inputs; /* leaves that requires_grad; read by GM_TAPE_INPUT only */
+    bool             final;  /* the last pass of this tape in a step whose gradients are then summed: see gm_tape_await */
+} gm_tape_job;
+
+/* Runs a pass. Nodes let go of what no later pass needs as soon as they have run. The tape stays the caller's; after
+ * a failure it may only be freed. */
+gm_status gm_tape_run(gm_rank *r, gm_tape *t, const gm_tape_job *job);
+/* The gradients of the leaves that t reads are not final before t's final pass. Called for every tape that will have
+ * one, before the first of these passes runs; a leaf is reported to the reducers (gm_reducer_ready) when the last tape
+ * that awaits it has passed its first use. A tape freed before its final pass awaits nothing any more. */
+void gm_tape_await(gm_tape *t);
 int                    gm_tape_nodes(const gm_rank *r); /* recorded now */
 
 /* Bytes of the tensors that a node holds for its backward: whole storages, each with the first node that holds it;

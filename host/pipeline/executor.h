@@ -1,0 +1,118 @@
+/* executor.h - carries out one rank's list of actions of a pipeline schedule (lua/ganymede/schedules/pipeline.lua).
+ *
+ * The model is cut into n_parts parts; a rank holds some of them as its chunks. An action computes (the forward pass of
+ * a micro-batch through a chunk, its backward pass, or that in two halves) or moves what crosses a border between
+ * parts. The executor keeps, in C, what is in flight: the tape of each (micro-batch, chunk) from its forward to its
+ * last backward action, inputs, outputs, border gradients, messages under way. It knows no Lua: the forward pass is a
+ * callback.
+ *
+ * Borders. What a part gives is a list of values (any number, any dtype, any layout of the mesh) and a text for the
+ * part behind, which gets both: the text says how tables of tensors are made of the list. Peers hold the same blocks of
+ * it, so a block goes to the one rank of the next stage with the same coordinates. Where a value is replicated over
+ * tensor axes and `scatter` is on, each of these ranks sends its slice only, and the receivers gather (Narayanan et al.
+ * 2021, arXiv:2104.04473, section 4.1); what is cut already crosses as it is. Gradients come back for values that are
+ * floats and require one; they are settled (no sum over ranks is left) before they are sent; nothing flowed: zeros.
+ * Neighbouring parts on one rank hand over without a message.
+ *
+ * Shapes. A receiver must know what comes before it can post a receive. The first message of a border for each
+ * signature (below) is preceded by a header; both ends remember it, and later messages have none. With
+ * variable_shapes, or where a micro-batch has no signature, every message has one. An output that differs from what
+ * its border has agreed on is an error that names both and says `variable_shapes = true`.
+ *
+ * Messages are begun and go on by themselves; receives are posted ahead of the computing that reads them, in the order
+ * of the list; sends keep their buffer until they are done. All goes over the group of the mesh axis `pipeline`, where
+ * a peer is a coordinate.
+ *
+ * Errors end the step: what is in flight is let go, and the executor can run again. GM_ECOMM, GM_EPEER, GM_EHANG and
+ * the like as comm.h has them; GM_EINVAL names rank, action, micro-batch and chunk. */
+#ifndef GM_EXECUTOR_H
+#define GM_EXECUTOR_H
+
+#include "../autograd/tape.h"
+
+typedef struct gm_executor gm_executor;
+
+typedef enum gm_action_kind {
+    GM_ACTION_FORWARD,
+    GM_ACTION_BACKWARD,
+    GM_ACTION_BACKWARD_INPUT,
+    GM_ACTION_BACKWARD_WEIGHT,
+    GM_ACTION_SEND,
+    GM_ACTION_RECEIVE,
+    GM_ACTION_KINDS
+} gm_action_kind;
+
+/* Micro-batches and chunks count from 0 here, from 1 in Lua. */
+typedef struct gm_action {
+    gm_action_kind kind;
+    bool           gradient; /* of send and receive: a gradient, else an activation */
+    int            micro_batch, chunk;
+    int            peer; /* of send and receive: coordinate along the pipeline axis */
+} gm_action;
+
+#define GM_BORDER_MAX 32 /* values that cross one border */
+
+/* What the forward callback is asked: run chunk on micro_batch. */
+typedef struct gm_stage_call {
+    int              micro_batch, chunk;
+    int              n; /* 0 for the first part, whose input the callee has */
+    gm_value *const *in; /* borrowed; leaves, those of the part before that require a gradient do so here */
+    const char      *text; /* what the part before said; "" for the first part */
+} gm_stage_call;
+
+/* What it gives: references that the executor takes, also on failure. Of the last part: n = 0. */
+typedef struct gm_stage_result {
+    int       n;
+    gm_value *out[GM_BORDER_MAX];
+    char     *text; /* malloc'd, NULL: "" */
+    gm_value *loss; /* scalar whose gradient is 1: the loss, and what layers add to it; NULL: this part adds nothing */
+} gm_stage_result;
+
+typedef struct gm_stage {
+    gm_status (*forward)(void *context, const gm_stage_call *call, gm_stage_result *result);
+    /* Only where nothing is received (the meta transport): what `part` (from 0) gives for a micro-batch, as values
+     * without data. NULL where it cannot be told: then GM_EINVAL. */
+    gm_status (*describe)(void *context, int micro_batch, int part, gm_stage_result *result);
+    void *context;
+} gm_stage;
+
+typedef struct gm_executor_options {
+    uint32_t scatter;         /* axes that share the sending of what is replicated over them; 0: none */
+    bool     variable_shapes; /* a header before every message */
+} gm_executor_options;
+
+/* One step's work (of one batch). Arrays are borrowed for the call. */
+typedef struct gm_executor_step {
+    const gm_action   *actions;
+    int                n_actions;
+    int                micro_batches, chunks;
+    const int         *parts; /* the part of each chunk, from 0 */
+    int                n_parts;
+    const char *const *signatures;   /* of each micro-batch: the same words, the same shapes at every border; the same on
+                                        all stages. NULL entries, or NULL: not known */
+    bool               forward_only; /* under no_grad: evaluation, prediction */
+    bool               final;        /* the last batch of the optimizer step: gradients become final (gm_tape_await) */
+    const gm_stage    *stage;
+} gm_executor_step;
+
+/* Over the axis `pipeline` of the rank's mesh; without one it runs lists without messages. */
+gm_status gm_executor_new(gm_rank *r, const gm_executor_options *o, gm_executor **out);
+void      gm_executor_free(gm_executor *e); /* NULL is allowed; never waits */
+gm_status gm_executor_run(gm_executor *e, const gm_executor_step *step);
+
+/* ---- what happened in the last step ---- */
+
+typedef struct gm_executor_event {
+    gm_action action;
+    double    begin, end; /* seconds, of gm_executor_clock; of a receive: posted, arrived; of a send: begun, done */
+    double    waited;     /* of computing: how long it waited for what it reads, before `begin` */
+} gm_executor_event;
+
+/* In order of the list; as long as the executor, until the next run. */
+int gm_executor_events(const gm_executor *e, const gm_executor_event **events);
+/* Most (micro-batch, chunk) pairs whose activations were held at once: from forward to the last backward action. */
+int gm_executor_peak(const gm_executor *e);
+/* Seconds on a clock that all ranks of this machine share. */
+double gm_executor_clock(void);
+
+#endif
