@@ -81,7 +81,7 @@ typedef struct gm_tape_job {
     gm_value *const *seeds; /* seeds[i] NULL: 1, for one of one element. Not read by GM_TAPE_WEIGHT */
     int              n_inputs;
     gm_value *const *inputs; /* leaves that requires_grad; read by GM_TAPE_INPUT only */
-    bool             final;  /* the last pass of this tape in a step whose gradients are then summed: see gm_tape_await */
+    bool final; /* the last pass of this tape in a step whose gradients are then summed: see gm_tape_await */
 } gm_tape_job;
 
 /* Runs a pass. Nodes let go of what no later pass needs as soon as they have run. The tape stays the caller's; after
@@ -91,7 +91,7 @@ gm_status gm_tape_run(gm_rank *r, gm_tape *t, const gm_tape_job *job);
  * one, before the first of these passes runs; a leaf is reported to the reducers (gm_reducer_ready) when the last tape
  * that awaits it has passed its first use. A tape freed before its final pass awaits nothing any more. */
 void gm_tape_await(gm_tape *t);
-int                    gm_tape_nodes(const gm_rank *r); /* recorded now */
+int  gm_tape_nodes(const gm_rank *r); /* recorded now */
 
 /* Bytes of the tensors that a node holds for its backward: whole storages, each with the first node that holds it;
  * parameters do not count. */

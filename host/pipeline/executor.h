@@ -55,8 +55,8 @@ typedef struct gm_action {
 /* What the forward callback is asked: run chunk on micro_batch. */
 typedef struct gm_stage_call {
     int              micro_batch, chunk;
-    int              n; /* 0 for the first part, whose input the callee has */
-    gm_value *const *in; /* borrowed; leaves, those of the part before that require a gradient do so here */
+    int              n;    /* 0 for the first part, whose input the callee has */
+    gm_value *const *in;   /* borrowed; leaves, those of the part before that require a gradient do so here */
     const char      *text; /* what the part before said; "" for the first part */
 } gm_stage_call;
 
@@ -88,7 +88,7 @@ typedef struct gm_executor_step {
     int                micro_batches, chunks;
     const int         *parts; /* the part of each chunk, from 0 */
     int                n_parts;
-    const char *const *signatures;   /* of each micro-batch: the same words, the same shapes at every border; the same on
+    const char *const *signatures; /* of each micro-batch: the same words, the same shapes at every border; the same on
                                         all stages. NULL entries, or NULL: not known */
     bool               forward_only; /* under no_grad: evaluation, prediction */
     bool               final;        /* the last batch of the optimizer step: gradients become final (gm_tape_await) */
