@@ -253,6 +253,23 @@ local function check_served(state)
   end
 end
 
+-- A batch goes through a pipeline in num_microbatches pieces, and no piece is empty.
+local function check_micro_batches(state)
+  local pieces, data, schedule = state.raw.num_microbatches, state.raw.data, state.raw.schedule
+  if is_plain(schedule) and schedule.num_microbatches ~= nil then
+    report(state, "schedule.num_microbatches", ("is %s, and num_microbatches is %s; give one of them"):format(
+      options.literal(schedule.num_microbatches), options.literal(pieces)))
+  end
+  if type(pieces) ~= "number" or not is_plain(data) then return end
+  for _, key in ipairs { "batch_size", "test_batch_size" } do
+    local samples = data[key]
+    if type(samples) == "number" and samples < pieces then
+      report(state, "num_microbatches", ("is %d, more pieces than a batch has samples: data.%s is %d"):format(pieces,
+        key, samples))
+    end
+  end
+end
+
 local function check_name(state)
   local name = state.raw.name
   if name == nil then
@@ -363,6 +380,7 @@ function config.resolve(given, opt)
   check_name(state)
   check_fields(state, schema.fields, state.raw, "", false)
   check_served(state)
+  check_micro_batches(state)
   if state.raw.epochs == nil and state.raw.steps == nil and not opt.in_code then
     state.raw.epochs, state.default.epochs = 1, true
   end

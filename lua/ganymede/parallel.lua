@@ -1,15 +1,17 @@
 --- The table `parallel` of a recipe against a number of ranks: every size settled, impossible ones refused.
 --
 --     parallel.resolve({ tensor = { size = 4, mode = "2d" } }, 8)
---     --> { world = 8, data = 2, pipeline = 1, expert = 1, sequence = { size = 1, mode = "ring" },
---     --    tensor = { size = 4, mode = "2d" }, axes = { { "data", 2 }, { "row", 2 }, { "col", 2 } } }
+--     --> { world = 8, data = 2, pipeline = 1, split = "parameters", expert = 1,
+--     --    sequence = { size = 1, mode = "ring" }, tensor = { size = 4, mode = "2d" },
+--     --    axes = { { "data", 2 }, { "row", 2 }, { "col", 2 } } }
 --
 -- A pure function: it starts nothing and knows nothing of this build. data, pipeline, sequence, expert and
 -- tensor are each a number or a table with `size`; data is what the others leave of the world, unless it is
 -- given, then it is checked. `axes` is the mesh, slowest axis first, axes of size 1 left out. The trap: expert
 -- is the inner part of data, so with it the axis data is smaller than the size data: { { "data", data / expert },
 -- { "expert", expert } }. 1D: arXiv:1909.08053; 2D: arXiv:2104.05343; 2.5D: arXiv:2105.14500; 3D:
--- arXiv:2105.14450; sequence rings: arXiv:2105.13120.
+-- arXiv:2105.14450; sequence rings: arXiv:2105.13120. Of a pipeline the plan has besides its size `chunks`, nil where
+-- the table leaves them to the schedule, and `split`.
 local registry = require "ganymede.registry"
 require "ganymede.tensor_modes"
 
@@ -17,6 +19,10 @@ local parallel = {}
 
 parallel.tensor_modes = registry.tensor_modes.order -- grows as users register theirs
 parallel.sequence_modes = { "ring", "ulysses" }
+
+--- How a model is cut into stages: sections a part as even as can be; or parts of even parameters, or of even floating
+-- point operations, measured on the meta device. Besides these: a list of numbers of sections, one a part.
+parallel.splits = { "uniform", "parameters", "flops" }
 
 --- Names of the axes of a group: "depth.row" -> { "depth", "row" }.
 function parallel.axis_names(text)
@@ -41,7 +47,7 @@ end
 
 local fields = {
   data = { size = true, bucket_mb = true, overlap = true },
-  pipeline = { size = true, chunks = true }, expert = { size = true },
+  pipeline = { size = true, chunks = true, split = true }, expert = { size = true },
   sequence = { size = true, mode = true },
   tensor = { size = true, mode = true, depth = true, sequence = true, keep_gathered = true },
 }
@@ -118,6 +124,43 @@ local function resolve_tensor(given, sequence)
   return t, t.mode and axes_of(t) or {}
 end
 
+-- Colossal-AI's words for ways to cut a model.
+local split_words = { balanced = "parameters", parameter = "parameters", layer = "uniform" }
+
+local function check_sizes(split)
+  local count = 0
+  for _ in pairs(split) do count = count + 1 end
+  if count == 0 or count ~= #split then
+    wrong("parallel.pipeline.split", "must be a list of numbers of sections, one a part, such as { 4, 3 }")
+  end
+  for i, sections in ipairs(split) do
+    if not is_size(sections) then
+      wrong("parallel.pipeline.split", "[%d] must be a number of sections, at least 1; got %s", i, tostring(sections))
+    end
+  end
+end
+
+-- Stages of the model: size, chunks (nil: the schedule's own number), split.
+local function resolve_pipeline(given)
+  local p = part(given, "pipeline")
+  if p.chunks ~= nil and not is_size(p.chunks) then
+    wrong("parallel.pipeline.chunks", "must be an integer, at least 1; got %s", tostring(p.chunks))
+  end
+  local split = split_words[p.split] or p.split
+  if type(split) == "table" then
+    check_sizes(split)
+    local parts = p.chunks and p.chunks * (p.size or 1)
+    if parts and #split ~= parts then
+      wrong("parallel.pipeline.split", "has %d numbers for %d parts (%d stages of %d chunks)", #split, parts,
+        p.size or 1, p.chunks)
+    end
+  elseif split ~= nil and not known(parallel.splits, split) then
+    wrong("parallel.pipeline.split", "must be one of %s, or a list of numbers of sections; got %s%s",
+      table.concat(parallel.splits, ", "), tostring(split), near(tostring(split), parallel.splits))
+  end
+  return { size = p.size or 1, chunks = p.chunks, split = split or "parameters" }
+end
+
 local function resolve_data(given, world, others)
   local size = part(given, "data").size
   if world % others ~= 0 then
@@ -150,28 +193,26 @@ local function resolve(given, world)
   for key in pairs(given) do
     if not fields[key] then wrong("parallel." .. tostring(key), "is no axis of it%s", near(tostring(key), names)) end
   end
-  local pipeline, sequence = part(given, "pipeline"), part(given, "sequence")
+  local pipeline, sequence = resolve_pipeline(given), part(given, "sequence")
   local expert = part(given, "expert").size or 1
   if sequence.mode ~= nil and not known(parallel.sequence_modes, sequence.mode) then
     wrong("parallel.sequence.mode", "must be ring or ulysses; got '%s'%s", tostring(sequence.mode),
       near(tostring(sequence.mode), parallel.sequence_modes))
   end
-  if pipeline.chunks ~= nil and not is_size(pipeline.chunks) then
-    wrong("parallel.pipeline.chunks", "must be an integer, at least 1; got %s", tostring(pipeline.chunks))
-  end
   local tensor, tensor_axes = resolve_tensor(given, sequence)
   sequence = { size = sequence.size or 1, mode = sequence.mode or "ring" }
-  local data = resolve_data(given, world, (pipeline.size or 1) * sequence.size * tensor.size)
+  local data = resolve_data(given, world, pipeline.size * sequence.size * tensor.size)
   if data % expert ~= 0 then
     wrong("parallel.expert", "size %d does not divide the %d data ranks it is a part of", expert, data)
   end
   local cut = {}
   local function add(axis) cut[#cut + 1] = axis[2] > 1 and axis or nil end
   add { "data", data / expert } add { "expert", expert }
-  add { "pipeline", pipeline.size or 1 } add { "sequence", sequence.size }
+  add { "pipeline", pipeline.size } add { "sequence", sequence.size }
   for _, axis in ipairs(tensor_axes) do add(axis) end
-  return { world = world, data = data, reducer = reducer_settings(given), pipeline = pipeline.size or 1,
-    chunks = pipeline.chunks or 1, expert = expert, sequence = sequence, tensor = tensor, axes = cut }
+  return { world = world, data = data, reducer = reducer_settings(given), pipeline = pipeline.size,
+    chunks = pipeline.chunks, split = pipeline.split, expert = expert, sequence = sequence, tensor = tensor,
+    axes = cut }
 end
 
 --- @param given the table `parallel` of a recipe, or nil

@@ -9,8 +9,9 @@
 -- The trap: a key that this build cannot serve stays in the schema with a reason; it is never ignored.
 local core = require "ganymede.core"
 local parallel = require "ganymede.parallel"
+local registry = require "ganymede.registry"
 
-local NOT_BUILT = "not built yet: this version trains in f32 or f64, on data, expert, sequence and tensor ranks"
+local NOT_BUILT = "not built yet: this version trains in f32 or f64, and each data rank holds whole states"
 
 local function size(doc, more)
   local fields = { size = { type = { "integer", "string" }, min = 1, optional = true, doc = "number of ranks" } }
@@ -24,7 +25,10 @@ local axes = {
     bucket_mb = { type = "number", above = 0, optional = true,
       doc = "megabytes of gradients that are summed over the ranks at once; default 4" },
     overlap = { type = "boolean", optional = true, doc = "sum them while backward still runs? default true" } }),
-  pipeline = size("stages", { chunks = { type = "integer", min = 1, optional = true, doc = "model chunks a stage" } }),
+  pipeline = size("stages: ranks that hold consecutive parts of the model", {
+    chunks = { type = "integer", min = 1, optional = true, doc = "parts a stage holds; default: the schedule's" },
+    split = { type = { "string", "table" }, optional = true,
+      doc = "how the model is cut: \"uniform\", \"parameters\" (default), \"flops\", or a list of sections a part" } }),
   sequence = size("ranks that share a sequence", {
     mode = { type = "string", one_of = parallel.sequence_modes, optional = true, doc = "how attention is shared" } }),
   expert = size "ranks that share the experts, an inner part of data",
@@ -121,10 +125,11 @@ local fields = {
     end },
   fp16 = { type = { "table", "boolean" }, optional = true, open = true, doc = "mixed precision with loss scaling",
     unserved = function(v) return v and never "mixed precision"() or nil end },
-  num_microbatches = { type = "integer", min = 1, max = 2 ^ 31, default = 1, doc = "pieces of a batch in a pipeline",
-    unserved = function(v) return v > 1 and never "a pipeline's micro-batches"() or nil end },
+  num_microbatches = { type = "integer", min = 1, max = 2 ^ 31, optional = true,
+    doc = "pieces of a batch, which go through the pipeline one after the other" },
   schedule = { type = { "table", "string", "function" }, short = "type", registry = "schedules", optional = true,
-    doc = "order of the forward and backward passes of a step; default NonPipelineSchedule" },
+    given_later = { num_microbatches = true },
+    doc = "order of the forward and backward passes of a step; default: 1F1B in a pipeline" },
   gradient_handler = { type = "table", list_of = "gradient_handlers", optional = true,
     doc = "list of { type = ... } that sum gradients over ranks, in place of the buckets of parallel.data" },
   train_data = loader "data.train and data.batch_size", test_data = loader "data.test and data.test_batch_size",
@@ -153,6 +158,29 @@ local function take_data(config, key, to, transforms)
   if next(given) == nil then config[key] = nil end
 end
 
+local function is_plain(v) return type(v) == "table" and getmetatable(v) == nil end
+
+-- schedule.num_microbatches, also of a table that says nothing else -> num_microbatches. Two different numbers stay
+-- where they are, which is found later.
+local function take_micro_batches(config)
+  local schedule = config.schedule
+  local pieces = is_plain(schedule) and schedule.num_microbatches
+  if not pieces or (config.num_microbatches or pieces) ~= pieces then return end
+  config.num_microbatches, schedule.num_microbatches = pieces, nil
+  if next(schedule) == nil then config.schedule = nil end
+end
+
+-- model.num_chunks of a model that has no such option of its own -> parallel.pipeline.chunks.
+local function take_chunks(config)
+  local model, given = config.model, config.parallel or {}
+  local chunks = is_plain(model) and registry.models:has(model.type) and model.num_chunks
+  local class = chunks and registry.models:get(model.type)
+  if not class or not is_plain(given) or type(class) ~= "table" or (class.options or {}).num_chunks then return end
+  local pipeline = is_plain(given.pipeline) and given.pipeline or { size = given.pipeline }
+  if (pipeline.chunks or chunks) ~= chunks then return end
+  config.parallel, given.pipeline, pipeline.chunks, model.num_chunks = given, pipeline, chunks, nil
+end
+
 local dtypes = { fp32 = "f32", float32 = "f32", float = "f32", fp64 = "f64", float64 = "f64", double = "f64",
   fp16 = "f16", float16 = "f16", half = "f16", bfloat16 = "bf16" }
 
@@ -169,15 +197,7 @@ return {
     config.dtype = spelled(config.dtype, dtypes)
     take_data(config, "train_data", "train", "transforms")
     take_data(config, "test_data", "test", "test_transforms")
-    local schedule = config.schedule
-    if type(schedule) == "table" and schedule.num_microbatches and config.num_microbatches == nil then
-      config.num_microbatches, schedule.num_microbatches = schedule.num_microbatches, nil
-      if next(schedule) == nil then config.schedule = nil end
-    end
-    end,
-  --- What a plan of parallel.resolve asks for that no run can do yet -> key, reason; nil when there is nothing.
-  not_built = function(plan)
-    if plan.pipeline > 1 then return "parallel.pipeline", ("size %d is %s"):format(plan.pipeline, NOT_BUILT) end
-    if plan.chunks > 1 then return "parallel.pipeline.chunks", "is " .. NOT_BUILT end
+    take_micro_batches(config)
+    take_chunks(config)
   end,
 }

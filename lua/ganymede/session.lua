@@ -45,15 +45,13 @@ local function read(path)
   return text
 end
 
---- Takes the table `parallel` up, before anything is built: sizes that this job does not have and ones that no run
--- can do yet are refused (status 2), the mesh is made, and all ranks must have been given the same (ganymede.ranks).
+--- Takes the table `parallel` up, before anything is built: sizes that this job does not have are refused (status 2),
+-- the mesh is made, and all ranks must have been given the same (ganymede.ranks).
 -- settings: resolved; about: recipe (its path, or nil), flags (a table of plain values). -> the live context
 function session.join(settings, about)
   about = about or {}
   local plan, message = parallel.resolve(settings.parallel, core.world())
   if not plan then failure(2, "%s", message) end
-  local key, reason = require("ganymede.schema").not_built(plan)
-  if key and not about.rehearsal then failure(2, "%s: %s", key, reason) end
   local context = require "ganymede.context"
   local live = context.install(plan, settings)
   core.keep_gathered(plan.tensor.keep_gathered == true)

@@ -175,7 +175,7 @@ end)
 
 describe("what this build cannot serve", function()
   for key, value in pairs {
-    zero = { stage = 1 }, fp16 = true, num_microbatches = 4, dtype = "bf16",
+    zero = { stage = 1 }, fp16 = true, dtype = "bf16",
   } do
     it("is refused: " .. key, function()
       local given = recipe()
@@ -189,23 +189,6 @@ describe("what this build cannot serve", function()
     given.parallel = { data = "auto", pipeline = 1, sequence = { size = 1 }, tensor = { size = 1, mode = "2d" } }
     given.zero, given.fp16, given.num_microbatches, given.gradient_handler = { stage = 0 }, false, 1, {}
     assert.is_table(resolve(given).config)
-  end)
-
-  for axis, value in pairs {
-    pipeline = { size = 2 },
-  } do
-    it("is refused by name when a run is to start: " .. axis, function()
-      local plan = assert(parallel.resolve({ [axis] = value }, parallel.needed { [axis] = value }))
-      local key, reason = schema.not_built(plan)
-      assert.equal("parallel." .. axis, key)
-      has(reason, "is not built yet")
-    end)
-  end
-
-  it("lets data, sequence and tensor parallelism through", function()
-    for _, given in ipairs { { data = 4 }, { sequence = 4 }, { tensor = { size = 4, mode = "2d" } } } do
-      assert.is_nil(schema.not_built(assert(parallel.resolve(given, 4))))
-    end
   end)
 end)
 
@@ -233,8 +216,29 @@ describe("parallel", function()
     local settings = resolve(given).config
     assert.equal(1, settings.num_microbatches)
     assert.same({ size = 1, mode = "ring" }, parallel.resolve(settings.parallel, 1).sequence)
-    given.NUM_MICRO_BATCHES = 4
-    has(refused(given), "a pipeline's micro-batches")
+  end)
+
+  it("takes Colossal-AI's spellings of pipelines", function()
+    local given = recipe()
+    given.schedule, given.model.num_chunks, given.parallel = { num_microbatches = 4 }, 2, { pipeline = 1 }
+    local settings = resolve(given).config
+    assert.same({ 4, nil, nil, { pipeline = { size = 1, chunks = 2 } } }, { settings.num_microbatches,
+      settings.schedule, settings.model.num_chunks, settings.parallel })
+    assert.equal(2, parallel.resolve(settings.parallel, 1).chunks)
+    given.schedule = { type = "NonPipelineSchedule", num_microbatches = 4 }
+    assert.same({ type = "NonPipelineSchedule" }, resolve(given).config.schedule)
+    given.num_microbatches = 8
+    has(refused(given), "schedule.num_microbatches is 4, and num_microbatches is 8; give one of them")
+  end)
+
+  it("refuses more micro-batches than a batch has samples", function()
+    local given = recipe()
+    given.num_microbatches = 8
+    assert.equal(8, resolve(given).config.num_microbatches)
+    given.num_microbatches = 9
+    has(refused(given), "num_microbatches is 9, more pieces than a batch has samples: data.batch_size is 8")
+    given.num_microbatches, given.data.test_batch_size = 4, 2
+    has(refused(given), "data.test_batch_size is 2")
   end)
 
   it("has the settings of the reducer", function()

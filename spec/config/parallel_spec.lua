@@ -52,6 +52,12 @@ describe("parallel.resolve", function()
     { { expert = 3 }, 4, "does not divide the 4 data ranks" }, { { data = 0 }, 1, "at least 1; got 0" },
     { { pipeline = -1 }, 1, "parallel.pipeline: size must be an integer" }, { { tensor = 0 / 0 }, 1, "got nan" },
     { { sequence = 1e300 }, 1, "parallel.sequence: size must be" },
+    { { pipeline = { chunks = 0 } }, 1, "parallel.pipeline.chunks: must be an integer, at least 1; got 0" },
+    { { pipeline = { split = "uniforn" } }, 1, "did you mean 'uniform'?" },
+    { { pipeline = { split = { 2, 0 } } }, 1, "[2] must be a number of sections, at least 1; got 0" },
+    { { pipeline = { split = {} } }, 1, "must be a list of numbers of sections" },
+    { { pipeline = { split = { first = 2 } } }, 1, "must be a list of numbers of sections" },
+    { { pipeline = { size = 2, chunks = 2, split = { 3, 4 } } }, 2, "has 2 numbers for 4 parts (2 stages of 2 " },
     { { pipeline = "auto" }, 1, "must be a number of ranks" },
     { { sequence = { size = 2, mode = "rings" } }, 2, "did you mean 'ring'?" }, { { tensor = 2.5 }, 5, "got 2.5" },
     { { sequence = 2, tensor = { size = 2, mode = "sequence" } }, 4, "parallel.sequence is given too" },
@@ -63,6 +69,20 @@ describe("parallel.resolve", function()
       assert.is_truthy(message:find(case[3], 1, true), message)
     end)
   end
+
+  it("settles how a model is cut into stages", function()
+    local function cut(given)
+      local _, plan = sizes({ pipeline = given }, 4)
+      return { plan.pipeline, plan.chunks or "schedule's", plan.split }
+    end
+    assert.same({ 1, "schedule's", "parameters" }, cut(nil))
+    assert.same({ 2, "schedule's", "parameters" }, cut(2))
+    assert.same({ 2, 3, "flops" }, cut { size = 2, chunks = 3, split = "flops" })
+    assert.same({ 4, "schedule's", { 2, 1, 1, 7 } }, cut { size = 4, split = { 2, 1, 1, 7 } })
+    for word, ours in pairs { balanced = "parameters", parameter = "parameters", layer = "uniform" } do
+      assert.equal(ours, cut({ split = word })[3]) -- Colossal-AI's words
+    end
+  end)
 
   it("leaves the given table alone", function()
     local given = { tensor = { size = 2, mode = "sequence" }, data = "auto" }

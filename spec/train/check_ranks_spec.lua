@@ -79,12 +79,4 @@ describe("ganymede check -n", function()
       end
     end
   end)
-
-  it("names what no run can do yet", function()
-    local found = check(4, 0, "--set", "parallel.pipeline=4")
-    assert.matches("parallel.pipeline: size 4 is not built yet", found.not_built, 1, true)
-    assert.equal("pipeline", found.mesh[1].name)
-    local result = run("check", "recipe.lua", "-n", "4", "--set", "parallel.pipeline=4")
-    assert.matches("not built yet.*whole models", result.out)
-  end)
 end)

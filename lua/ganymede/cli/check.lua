@@ -6,7 +6,6 @@
 -- their shapes count, but no sample is read. With -n N it does so as one rank of N (--rank, default 0): mesh, its
 -- part of a batch, what it would send in a step and to how many ranks. --roles compares the ranks of all roles on the
 -- mesh; --largest searches for the largest batch or longest sequence under --limit-memory, in each mode.
--- Parts of `parallel` that no run can do yet are named; the numbers then are of the model whole on every rank.
 -- The trap: hooks are built by `run` only, so what they send is not counted.
 local failure = require "ganymede.failure"
 local json = require "ganymede.json"

@@ -179,7 +179,6 @@ local function print_ranks(found)
   for i, axis in ipairs(found.mesh) do rows[i] = { axis.name, ("%d of %d"):format(axis.coordinate, axis.size) } end
   print(("\nmesh, and where rank %d is on it (from 0)"):format(found.rank))
   columns(rows)
-  if found.not_built then print("  " .. found.not_built .. "; what follows is of whole models") end
   print_batch(found)
   rows = {}
   for i, e in ipairs(found.sent) do

@@ -128,7 +128,7 @@ end
 local function always() return true end
 
 --- given: recipe (path), ranks (1), rank (0), set (list of "key=value"), seed, calls (list every collective?)
--- -> recipe, name, world, rank, dtype, mesh, not_built, settings, parameters, modules, batch, totals, places, sent,
+-- -> recipe, name, world, rank, dtype, mesh, settings, parameters, modules, batch, totals, places, sent,
 -- peers, calls; plain tables but for the values of settings.
 local function rehearse(given)
   local recipe = require "ganymede.recipe"
@@ -142,10 +142,9 @@ local function rehearse(given)
   local resolved = require("ganymede.cli.run").resolve(given, source, settings)
   local config = resolved.config
   local trainer, rank, batch, rows = session.blaming_recipe(source.path, always, make_steps, config)
-  local key, reason = require("ganymede.schema").not_built(require("ganymede.context").current().plan)
   return {
     recipe = source.path, name = config.name, world = core.world(), rank = core.rank(), dtype = config.dtype,
-    mesh = core.mesh(), not_built = key and ("%s: %s"):format(key, reason) or nil, settings = resolved:rows(),
+    mesh = core.mesh(), settings = resolved:rows(),
     parameters = parameters_of(trainer.engine.model), modules = rows, batch = batch,
     totals = totals(config, trainer, rank), places = places(), sent = traffic(rank),
     peers = require "ganymede.plan.peers"(),
