@@ -87,6 +87,19 @@ describe("training with experts #ranks", function()
     end)
   end
 
+  -- All ranks together send 2 (n-1) times the bytes of an all_reduce, whatever its algorithm's blocks.
+  it("sums gradients of experts over their own axes alone", function()
+    local steps, of_experts = 3, 2 * 4 * (2 * 24 * 96 + 96 + 24) * 8
+    local got = job.run(recipes.vit, 4, { steps = steps, set = { "dtype=f64", "parallel={data=4,expert=2}" },
+      flags = { "--no-eval" } })
+    local function sent(axes) return job.traffic(got, { op = "all_reduce", phase = "backward", axes = axes }) end
+    local held = got.ranks[1].gradient_bytes
+    -- each half of the experts lies on two ranks of data; what is left lies on all four
+    assert.equal(2 * (2 * (2 - 1) * of_experts / 2) * steps, sent "data")
+    assert.equal(2 * (4 - 1) * (held - of_experts / 2) * steps, sent "data.expert")
+    assert.equal(0, sent "expert")
+  end)
+
   -- Nobody knows choices without data: each expert has its even share, so all ranks send alike, as the formula says.
   it("is rehearsed by check, with experts that take equally many", function()
     local folder = shell.temporary_folder()
