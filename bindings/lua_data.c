@@ -3,13 +3,11 @@
  * Bad files are news for a person, not programming errors: where a call fails for what it read, it
  * returns nil, message, kind ("corrupt", "io", "invalid", "memory"), and lua/ganymede/data decides on
  * the exit status. Numbers of samples count from 0, as in the files. */
-#include "gm_lua.h"
+#include "lua_data.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "../host/data/dataset.h"
-#include "../host/data/loader.h"
 #include "../host/data/sampler.h"
 #include "../host/data/token_file.h"
 
@@ -37,7 +35,7 @@ static gm_dataset *check_dataset(lua_State *L, int arg)
     return ((dataset_box *)luaL_checkudata(L, arg, DATASET))->dataset;
 }
 
-static gm_loader *check_loader(lua_State *L, int arg)
+gm_loader *gm_check_loader(lua_State *L, int arg)
 {
     loader_box *b = luaL_checkudata(L, arg, LOADER);
     if (!b->loader) luaL_argerror(L, arg, "this loader was closed");
@@ -328,7 +326,7 @@ static int loader_close(lua_State *L)
 static int loader_seek(lua_State *L)
 {
     int64_t epoch = gm_check_integer(L, 2), batch = gm_check_integer(L, 3);
-    L_OR_NIL(L, gm_loader_seek(check_loader(L, 1), (uint64_t)epoch, batch));
+    L_OR_NIL(L, gm_loader_seek(gm_check_loader(L, 1), (uint64_t)epoch, batch));
     lua_pushboolean(L, 1);
     return 1;
 }
@@ -338,7 +336,7 @@ static int loader_order(lua_State *L)
 {
     int64_t  n;
     int64_t *list = push_integers(L, 2, &n);
-    L_OR_NIL(L, gm_loader_order(check_loader(L, 1), list, n));
+    L_OR_NIL(L, gm_loader_order(gm_check_loader(L, 1), list, n));
     lua_pushboolean(L, 1);
     return 1;
 }
@@ -346,7 +344,7 @@ static int loader_order(lua_State *L)
 /* loader_length(l) -> batches of an epoch */
 static int loader_length(lua_State *L)
 {
-    lua_pushnumber(L, (lua_Number)gm_loader_length(check_loader(L, 1)));
+    lua_pushnumber(L, (lua_Number)gm_loader_length(gm_check_loader(L, 1)));
     return 1;
 }
 
@@ -354,108 +352,13 @@ static int loader_length(lua_State *L)
 static int loader_shapes(lua_State *L)
 {
     int64_t           shape[GM_MAX_DIMS];
-    const gm_loader  *l = check_loader(L, 1);
+    const gm_loader  *l = gm_check_loader(L, 1);
     const gm_dataset *d = gm_loader_dataset(l);
     lua_createtable(L, 0, 3);
     lua_pushstring(L, gm_dtype_name(gm_pipeline_dtype(gm_loader_pipeline(l))));
     lua_setfield(L, -2, "x_dtype");
     set_shape(L, "x_shape", gm_pipeline_shape(gm_loader_pipeline(l), shape), shape);
     set_shape(L, "y_shape", d->y_ndim, d->y_shape);
-    return 1;
-}
-
-/* How batches are cut for this rank: by the mesh as it is now. */
-static int batch_cuts(const gm_rank *r, gm_batch_cut *cuts)
-{
-    uint32_t axes = gm_mesh_batch_axes(&r->mesh);
-    int      n = 0;
-    for (int a = 0; a < r->mesh.n_axes; a++)
-        if (axes & 1u << a) cuts[n++] = (gm_batch_cut){r->coordinate[a], r->mesh.axis[a].size};
-    return n;
-}
-
-/* A block of rows as the value (count, shape...), cut along its first dimension by the batch axes; takes t. */
-static gm_status take_rows(gm_rank *r, gm_tensor *t, int64_t count, gm_value **out)
-{
-    int64_t   all[GM_MAX_DIMS] = {count};
-    gm_layout layout = gm_layout_cut(0, gm_mesh_batch_axes(&r->mesh));
-    for (int d = 1; d < t->ndim; d++) all[d] = t->shape[d];
-    return gm_value_take_block(r, t, &layout, t->ndim, all, out);
-}
-
-/* Fills h with a tensor (count, shape...) of which this rank has the given rows; data NULL: on meta. */
-static gm_status fill(gm_rank *r, gm_handle *h, gm_dtype dtype, const gm_batch *b, int ndim, const int64_t *shape,
-                      const void *data)
-{
-    int64_t    local[GM_MAX_DIMS + 1] = {b->rows};
-    gm_device *dev;
-    gm_tensor *t = NULL;
-    gm_value  *v;
-    if (ndim == GM_MAX_DIMS) return GM_FAIL(GM_ESHAPE, "samples have %d dimensions already", ndim);
-    memcpy(local + 1, shape, (size_t)ndim * sizeof *shape);
-    GM_TRY(gm_rank_device(r, &dev));
-    gm_rank_place(r, "data");
-    GM_TRY(gm_tensor_new(dev, dtype, ndim + 1, local, &t));
-    void *to = gm_tensor_data(t);
-    if (to && data) memcpy(to, data, (size_t)gm_tensor_numel(t) * gm_dtype_size(dtype));
-    GM_TRY(take_rows(r, t, b->count, &v));
-    gm_handle_fill(r, h, v, "data");
-    return GM_OK;
-}
-
-/* loader_next(l) -> x, y, count, list of sample numbers; nothing at the end of the epoch. x and y are the whole
- * batch, cut by the batch axes of the mesh as it is now. */
-static int loader_next(lua_State *L)
-{
-    int64_t         shape[GM_MAX_DIMS];
-    const gm_batch *b;
-    gm_batch_cut    cuts[GM_BATCH_CUTS_MAX];
-    gm_rank        *r = gm_lua_rank(L);
-    gm_loader      *l = check_loader(L, 1);
-    L_OR_NIL(L, gm_loader_cut(l, batch_cuts(r, cuts), cuts));
-    L_OR_NIL(L, gm_loader_next(l, &b));
-    if (!b->count) return 0;
-    const gm_pipeline *p = gm_loader_pipeline(l);
-    const gm_dataset  *d = gm_loader_dataset(l);
-    int                ndim = gm_pipeline_shape(p, shape);
-    gm_handle         *x = gm_push_handle(L), *y = gm_push_handle(L);
-    L_TRY(L, fill(r, x, gm_pipeline_dtype(p), b, ndim, shape, b->x));
-    L_TRY(L, fill(r, y, GM_I64, b, d->y_ndim, d->y_shape, b->y));
-    lua_pushnumber(L, (lua_Number)b->count);
-    lua_createtable(L, b->samples ? (int)b->count : 0, 0);
-    for (int64_t i = 0; b->samples && i < b->count; i++) {
-        lua_pushnumber(L, (lua_Number)b->samples[i]);
-        lua_rawseti(L, -2, (int)i + 1);
-    }
-    return 4;
-}
-
-/* batch_rows(count) -> where this rank's rows of a batch begin (from 0), how many are its own, and how many its block
- * has, padding included */
-static int batch_rows(lua_State *L)
-{
-    gm_batch_cut cuts[GM_BATCH_CUTS_MAX];
-    int64_t      count = gm_check_integer(L, 1), first, own, rows;
-    luaL_argcheck(L, count >= 0, 1, "a count is not negative");
-    gm_batch_block(batch_cuts(gm_lua_rank(L), cuts), cuts, count, &first, &own, &rows);
-    lua_pushnumber(L, (lua_Number)first);
-    lua_pushnumber(L, (lua_Number)own);
-    lua_pushnumber(L, (lua_Number)rows);
-    return 3;
-}
-
-/* batch_value(block of rows, count) -> the whole batch, of which this rank holds the block */
-static int batch_value(lua_State *L)
-{
-    gm_rank   *r = gm_lua_rank(L);
-    gm_value  *block = gm_check_value(L, 1), *v;
-    int64_t    count = gm_check_integer(L, 2);
-    gm_handle *h = gm_push_handle(L);
-    luaL_argcheck(L, block->ndim > 0 && gm_layout_is_replicated(&block->layout), 1, "a block of rows was expected");
-    gm_tensor_retain(block->local);
-    gm_status st = take_rows(r, block->local, count, &v);
-    if (st != GM_OK) return gm_raise(L, st);
-    gm_handle_fill(r, h, v, "data");
     return 1;
 }
 
@@ -485,12 +388,9 @@ int gm_open_data(lua_State *L)
                                    {"loader_order", loader_order},
                                    {"loader_length", loader_length},
                                    {"loader_shapes", loader_shapes},
-                                   {"loader_next", loader_next},
-                                   {"batch_rows", batch_rows},
-                                   {"batch_value", batch_value},
                                    {NULL, NULL}};
     new_type(L, DATASET, dataset_gc);
     new_type(L, LOADER, loader_close);
     luaL_register(L, NULL, fns);
-    return 0;
+    return gm_open_batches(L);
 }

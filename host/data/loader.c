@@ -32,6 +32,7 @@ struct gm_loader {
     uint64_t          epoch;
     void             *raw;     /* one sample as the dataset gives it */
     gm_batch          planned; /* no_data */
+    int64_t           pieces;  /* asked for of each batch */
     int               n_cuts;
     gm_batch_cut      cuts[GM_BATCH_CUTS_MAX];
 
@@ -83,6 +84,16 @@ void gm_batch_block(int n, const gm_batch_cut *cuts, int64_t count, int64_t *fir
     *rows = size;
 }
 
+int64_t gm_batch_piece(int64_t count, int64_t pieces, int64_t k, int64_t *first)
+{
+    int64_t least = count / pieces, larger = count % pieces;
+    *first = k * least + (k < larger ? k : larger);
+    return least + (k < larger);
+}
+
+/* How many pieces a batch has: none is empty. */
+static int64_t pieces_of(const gm_loader *l, int64_t count) { return l->pieces < count ? l->pieces : count; }
+
 /* Row `to` of a slot becomes sample number `sample`. */
 static gm_status read_row(gm_loader *l, slot *s, int64_t to, int64_t sample)
 {
@@ -101,17 +112,29 @@ static void repeat_row(gm_loader *l, slot *s, int64_t to, int64_t from)
     memcpy((char *)s->y + (size_t)to * y_bytes, (char *)s->y + (size_t)from * y_bytes, y_bytes);
 }
 
+/* Rows from `to` on become the block of the samples from `at` on, n of them -> rows of the block. */
+static gm_status read_block(gm_loader *l, slot *s, int64_t to, int64_t at, int64_t n, int64_t *rows)
+{
+    int64_t begin, own;
+    gm_batch_block(l->n_cuts, l->cuts, n, &begin, &own, rows);
+    if (!own) GM_TRY(read_row(l, s, to, s->samples[at + n - 1]));
+    for (int64_t i = 0; i < own; i++) GM_TRY(read_row(l, s, to + i, s->samples[at + begin + i]));
+    for (int64_t i = own ? own : 1; i < *rows; i++) repeat_row(l, s, to + i, to + i - 1);
+    return GM_OK;
+}
+
 static gm_status assemble(gm_loader *l, slot *s, int64_t batch)
 {
-    int64_t count = count_of(l, batch), first = batch * l->o.batch_size, begin, own, rows;
-    gm_batch_block(l->n_cuts, l->cuts, count, &begin, &own, &rows);
-    s->batch = (gm_batch){.index = batch, .count = count, .rows = rows, .samples = s->samples, .x = s->x, .y = s->y};
+    int64_t count = count_of(l, batch), first = batch * l->o.batch_size, to = 0, rows = 0;
+    s->batch = (gm_batch){.index = batch, .count = count, .samples = s->samples, .x = s->x, .y = s->y};
     if (!count) return GM_OK; /* the end of the epoch */
+    s->batch.pieces = pieces_of(l, count);
     if (l->order) memcpy(s->samples, l->order + first, (size_t)count * sizeof *s->samples);
     else GM_TRY(gm_sampler_take(&l->sampler, first, count, s->samples));
-    if (!own) GM_TRY(read_row(l, s, 0, s->samples[count - 1]));
-    for (int64_t i = 0; i < own; i++) GM_TRY(read_row(l, s, i, s->samples[begin + i]));
-    for (int64_t i = own ? own : 1; i < rows; i++) repeat_row(l, s, i, i - 1);
+    for (int64_t k = 0; k < s->batch.pieces; k++, to += rows) {
+        int64_t at, n = gm_batch_piece(count, s->batch.pieces, k, &at);
+        GM_TRY(read_block(l, s, to, at, n, &rows));
+    }
     return GM_OK;
 }
 
@@ -217,15 +240,16 @@ gm_status gm_loader_order(gm_loader *l, const int64_t *samples, int64_t n)
 /* The batch that gm_loader_next would give. */
 static int64_t next_to_give(const gm_loader *l) { return l->next - l->ready; }
 
-gm_status gm_loader_cut(gm_loader *l, int n, const gm_batch_cut *cuts)
+gm_status gm_loader_cut(gm_loader *l, int64_t pieces, int n, const gm_batch_cut *cuts)
 {
-    if (n == l->n_cuts && !memcmp(cuts, l->cuts, (size_t)n * sizeof *cuts)) return GM_OK;
+    if (pieces == l->pieces && n == l->n_cuts && !memcmp(cuts, l->cuts, (size_t)n * sizeof *cuts)) return GM_OK;
+    if (pieces < 1) return GM_FAIL(GM_EINVAL, "a batch has at least one piece, not %lld", (long long)pieces);
     if (n < 0 || n > GM_BATCH_CUTS_MAX)
         return GM_FAIL(GM_EINVAL, "a batch is cut %d times; at most %d", n, GM_BATCH_CUTS_MAX);
     stop_thread(l); /* before looking: it moves next and ready together, but not both at once */
     int64_t at = next_to_give(l);
     memcpy(l->cuts, cuts, (size_t)n * sizeof *cuts);
-    l->n_cuts = n;
+    l->n_cuts = n, l->pieces = pieces;
     rewind_to(l, at);
     return GM_OK;
 }
@@ -246,9 +270,8 @@ static gm_status hand_over(gm_loader *l, const gm_batch **b)
 gm_status gm_loader_next(gm_loader *l, const gm_batch **b)
 {
     if (l->o.no_data) {
-        int64_t first, own;
-        l->planned = (gm_batch){.index = l->next, .count = count_of(l, l->next)};
-        gm_batch_block(l->n_cuts, l->cuts, l->planned.count, &first, &own, &l->planned.rows);
+        int64_t count = count_of(l, l->next);
+        l->planned = (gm_batch){.index = l->next, .count = count, .pieces = pieces_of(l, count)};
         l->next += l->planned.count > 0;
         *b = &l->planned;
         return GM_OK;
@@ -305,7 +328,7 @@ gm_status gm_loader_new(gm_dataset *d, const gm_transform *transforms, int n, co
         return GM_FAIL(GM_EINVAL, "batches are f32 or f64, not %s", gm_dtype_name(o->dtype));
     gm_loader *l = calloc(1, sizeof *l);
     if (!l) return GM_FAIL(GM_ENOMEM, "no memory for a loader");
-    l->o = *o, l->dataset = d;
+    l->o = *o, l->dataset = d, l->pieces = 1;
     gm_dataset_retain(d);
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->changed, NULL);

@@ -6,17 +6,21 @@
 --
 --     for x, y in train_loader:batches() do ... end      -- tensors of one turn are free in the next
 --
+-- Under a pipeline schedule x and y of a batch are lists of micro-batches (ganymede.micro_batches).
 -- The trap: `break` leaves the scope of that turn open; what was made in it is then freed by the collector.
 -- @module ganymede.step_loader
 local core = require "ganymede.core"
+local micro_batches = require "ganymede.micro_batches"
 local ranks = require "ganymede.ranks"
 
 local StepLoader = {}
 StepLoader.__index = StepLoader
 
---- loader: see ganymede.data; engine: who is told (nil for evaluation); accumulation: batches a step.
-function StepLoader.new(loader, engine, accumulation)
-  return setmetatable({ loader = loader, engine = engine, accumulation = accumulation or 1, epoch = 0 }, StepLoader)
+--- loader: see ganymede.data; engine: who is told (nil for evaluation); accumulation: batches a step; pieces: micro-
+-- batches that a batch comes in, or nil: whole. A loader without next_pieces is asked for batches, which are split.
+function StepLoader.new(loader, engine, accumulation, pieces)
+  return setmetatable({ loader = loader, engine = engine, accumulation = accumulation or 1, pieces = pieces,
+                        epoch = 0 }, StepLoader)
 end
 
 --- Steps an epoch, or nil for a loader without an end.
@@ -35,41 +39,70 @@ end
 --- Goes to a step of this epoch, 0 for its first.
 function StepLoader:seek(step) self.loader:seek(step * self.accumulation) end
 
+-- fn(part) on a batch, or on each of its micro-batches.
+local function each_piece(batch, fn)
+  if not micro_batches.is_list(batch) then return fn(batch) end
+  for _, piece in ipairs(batch) do fn(piece) end
+end
+
 -- Contributing targets of a whole step, a number for each term of the criterion, from one small sum over the ranks
 -- at most: a criterion without count_part counts what all ranks know.
 local function count_step(engine, step)
   ranks.phase "forward"
   local criterion, totals = engine.loss_function, {}
   if not criterion then return { 0 } end
-  for _, batch in ipairs(step) do
-    local count = batch[2] == nil and 0 or (criterion.count_part or criterion.count)(criterion, batch[2])
-    for k, n in ipairs(type(count) == "table" and count or { count }) do totals[k] = (totals[k] or 0) + n end
+  local function count(label)
+    local counted = label == nil and 0 or (criterion.count_part or criterion.count)(criterion, label)
+    for k, n in ipairs(type(counted) == "table" and counted or { counted }) do totals[k] = (totals[k] or 0) + n end
   end
+  for _, batch in ipairs(step) do each_piece(batch[2], count) end
   return criterion.count_part and ranks.sum(totals) or totals
 end
 
 -- Integers are tokens, one a position of the last dimension; anything else is none.
 local function tokens_of(x)
+  if not core.is_tensor(x) then return 0 end
   local dtype = x:dtype()
   return (dtype == "i64" or dtype == "i32") and x:size(1) * (x:dim() > 1 and x:size(-1) or 1) or 0
 end
 
+-- The next batch, in pieces where the loader was made for them.
+local function read(self)
+  local loader, m = self.loader, self.pieces
+  if not m then return loader:next() end
+  if loader.next_pieces then return loader:next_pieces(m) end
+  local x, y = loader:next()
+  if x == nil or y == nil then return x ~= nil and micro_batches.split(x, m) or nil end
+  if micro_batches.count(x) ~= micro_batches.count(y) then
+    error(("a batch of %d samples has %d labels: micro-batches need as many of each in the first dimension")
+      :format(micro_batches.count(x), micro_batches.count(y)), 0)
+  end
+  return micro_batches.split(x, m), micro_batches.split(y, m)
+end
+
+local function add_batch(step, x, y)
+  step[#step + 1] = { x, y }
+  each_piece(x, function(piece)
+    step.samples, step.tokens = step.samples + micro_batches.count(piece), step.tokens + tokens_of(piece)
+    step.pieces = step.pieces + 1
+  end)
+end
+
 --- The batches of the next step, or nil at the end of the epoch: list of { x, y }, held by the caller's
--- scope; fields targets (of all terms of the criterion), samples and tokens count the
--- whole of it.
+-- scope; fields targets (of all terms of the criterion), samples, tokens and pieces (micro-batches; a whole batch is
+-- one) count the whole of it.
 function StepLoader:next_step()
-  local step = { targets = 0, samples = 0, tokens = 0 }
-  for i = 1, self.accumulation do
-    local x, y = self.loader:next()
+  local step = { targets = 0, samples = 0, tokens = 0, pieces = 0 }
+  for _ = 1, self.accumulation do
+    local x, y = read(self)
     if x == nil then break end
-    step[i] = { x, y }
-    step.samples, step.tokens = step.samples + x:size(1), step.tokens + tokens_of(x)
+    add_batch(step, x, y)
   end
   if #step == 0 then return nil end
   if self.engine then
     local counts = count_step(self.engine, step)
     for _, n in ipairs(counts) do step.targets = step.targets + n end
-    self.engine:announce(#counts == 1 and counts[1] or counts, #step)
+    self.engine:announce(#counts == 1 and counts[1] or counts, #step, step.pieces)
   end
   return step
 end

@@ -10,6 +10,7 @@
 local checked = require "ganymede.data.failing"
 local core = require "ganymede.core"
 local gm_tensor = require "ganymede.tensor"
+local micro_batches = require "ganymede.micro_batches"
 local ops = require "ganymede.ops"
 
 -- ---------------------------------------------------------------- native: host/data/loader.h
@@ -33,7 +34,8 @@ end
 
 function Native:seek(epoch, batch) checked(nil, core.loader_seek(self.handle, epoch, batch)) end
 function Native:length() return core.loader_length(self.handle) end
-function Native:next() return checked(nil, core.loader_next(self.handle)) end
+-- pieces: nil, or a number: then lists of tensors
+function Native:next(pieces) return checked(nil, core.loader_next(self.handle, pieces)) end
 function Native:close() core.loader_close(self.handle) end
 
 -- ---------------------------------------------------------------- datasets written in Lua
@@ -140,13 +142,31 @@ local function block_of(picked)
   return block, math.max(own, 1)
 end
 
-function Slow:next()
-  if self.batch >= self:length() then return nil end
-  local picked = self:picked()
+-- The batch of these samples as x, y.
+function Slow:read(picked)
   local x, y = gm_tensor.scope(gm_tensor.no_grad, gather, self.dataset, self.opt.dtype or core.default_dtype(),
     block_of(picked))
+  return core.batch_value(x, #picked), core.batch_value(y, #picked)
+end
+
+-- Lists of x and of y of the pieces of a batch, `pieces` or as many as there are samples.
+function Slow:read_pieces(picked, pieces)
+  local xs, ys = {}, {}
+  for k = 1, math.min(pieces, #picked) do
+    local first, n = core.batch_piece(#picked, math.min(pieces, #picked), k - 1)
+    local piece = {}
+    for i = 1, n do piece[i] = picked[first + i] end
+    xs[k], ys[k] = self:read(piece)
+  end
+  return xs, ys
+end
+
+function Slow:next(pieces)
+  if self.batch >= self:length() then return nil end
+  local picked, read = self:picked(), pieces and self.read_pieces or self.read
+  local x, y = read(self, picked, pieces)
   self.batch = self.batch + 1
-  return core.batch_value(x, #picked), core.batch_value(y, #picked), #picked, picked
+  return x, y, #picked, picked
 end
 
 function Slow.close() end
@@ -194,16 +214,38 @@ function Loader:seek(batch)
   self.position = batch
 end
 
---- The next x (b, ...), y (b, ...), or nil at the end of the epoch.
-function Loader:next()
-  local x, y, count, picked = self.source:next()
-  if x == nil then return nil end
-  self.count, self.picked, self.position = count, picked, self.position + 1
+-- The next batch of the source, whole or in pieces; told of in samples and sample_numbers.
+local function advance(self, pieces)
+  local x, y, count, picked = self.source:next(pieces)
+  if x ~= nil then self.count, self.picked, self.position = count, picked, self.position + 1 end
+  return x, y
+end
+
+local function transformed(self, x, y)
   for _, transform in ipairs(self.own) do
     local new_x, new_y = transform(x, y)
     x, y = new_x, new_y == nil and y or new_y
   end
   return x, y
+end
+
+--- The next x (b, ...), y (b, ...), or nil at the end of the epoch.
+function Loader:next()
+  local x, y = advance(self)
+  if x ~= nil then return transformed(self, x, y) end
+end
+
+--- The next batch as min(m, its samples) pieces -> x, y, each a micro_batches.List, or nil at the end of the epoch.
+-- Joined they are what next() gives; a transform written in Lua is given one piece after the other. The trap: a loader
+-- asked in turns for batches and for pieces, or for other numbers of them, reads ahead anew each time.
+function Loader:next_pieces(m)
+  if type(m) ~= "number" or m < 1 or m ~= math.floor(m) then
+    error("loader:next_pieces: a batch has a whole number of pieces, not " .. tostring(m), 2)
+  end
+  local xs, ys = advance(self, m)
+  if xs == nil then return nil end
+  for k = 1, #xs do xs[k], ys[k] = transformed(self, xs[k], ys[k]) end
+  return micro_batches.List(xs), micro_batches.List(ys)
 end
 
 --- Samples in the last batch.
