@@ -50,6 +50,20 @@ return {
 }
 ]]
 
+-- 3 experts: on 2 and on 4 ranks some hold fewer, one none. SGD, as above.
+equality.recipes.moe = [[
+return {
+  name = "moe", seed = 8,
+  model = { type = "GPT", vocabulary = 261, sequence_length = 31, width = 24, depth = 2, heads = 4, dropout = 0.1,
+            moe = { experts = 3, every = 2, capacity = 1.2, router = { type = "SigmoidRouter", k = 2, z = 0.01 } } },
+  data = { train = { type = "Text", path = "/usr/share/common-licenses/GPL-3", split = "train",
+                     sequence_length = 31, stride = 31 }, batch_size = 10 },
+  loss = { type = "CrossEntropyLoss" },
+  optimizer = { type = "SGD", lr = 0.05, momentum = 0.9, weight_decay = 0.01 },
+  epochs = 2, clip_grad_norm = 0.5,
+}
+]]
+
 -- Meshes by name: ranks, `parallel`, the mesh to be seen, the share of the serial parameters' bytes that a rank may
 -- hold at most (of GPT, BERT, ViT: what is small is held whole by some modes). Data fills up what is left of the ranks.
 local function mesh(name, ranks, parallel, axes, share) equality[name] =
@@ -73,6 +87,10 @@ mesh("3d on 8", 8, tensor("3d", 8), { output = 2, input = 2, weight = 2 }, eight
 mesh("1d on 2, data 2", 4, tensor("1d", 2), { data = 2, tensor = 2 }, half)
 mesh("1d with sequences on 2, data 2", 4, tensor("1d", 2, ",sequence=true"), { data = 2, tensor = 2 }, half)
 mesh("2d on 4, data 2", 8, tensor("2d", 4), { data = 2, row = 2, col = 2 }, fourth)
+mesh("experts on 2", 2, "{expert=2}", { expert = 2 })
+mesh("experts on 4", 4, "{expert=4}", { expert = 4 })
+mesh("experts on 2, 1d on 2, data 2", 8, '{data=4,expert=2,tensor={size=2,mode="1d"}}',
+  { data = 2, expert = 2, tensor = 2 })
 for _, mode in ipairs { "ring", "ulysses" } do
   local function cut(size) return ('sequence={size=%d,mode="%s"}'):format(size, mode) end
   for _, size in ipairs { 2, 3, 4 } do
@@ -107,8 +125,8 @@ function equality.serial(model, dtype, set)
   return references[key]
 end
 
--- Bytes that a rank sent in groups with this axis, in forward and backward passes.
-local function sent_along(rank, axis)
+--- Bytes that a rank (an entry of ranks in --stats) sent in groups with this axis, in forward and backward passes.
+function equality.sent_along(rank, axis)
   local sum = 0
   for _, entry in ipairs(rank.comm) do
     local is_pass = entry.phase == "forward" or entry.phase == "backward"
@@ -130,7 +148,7 @@ local function check_mesh(model, where, stats, reference)
       local share = rank[kind] / one[kind]
       assert.is_true(share <= where.share[model], ("%s: %.4f of the serial ones"):format(kind, share))
     end
-    for axis in pairs(where.mesh) do assert.is_true(sent_along(rank, axis) > 0, "nothing sent along " .. axis) end
+    for axis in pairs(where.mesh) do assert.is_true(equality.sent_along(rank, axis) > 0, "nothing sent along " .. axis) end
     flops = flops + rank.flops
   end
   -- batches of 10 are computed as 12 by 4 and 8 ranks, and some vectors by all of them
