@@ -148,7 +148,9 @@ local function check_mesh(model, where, stats, reference)
       local share = rank[kind] / one[kind]
       assert.is_true(share <= where.share[model], ("%s: %.4f of the serial ones"):format(kind, share))
     end
-    for axis in pairs(where.mesh) do assert.is_true(equality.sent_along(rank, axis) > 0, "nothing sent along " .. axis) end
+    for axis in pairs(where.mesh) do
+      assert.is_true(equality.sent_along(rank, axis) > 0, "nothing sent along " .. axis)
+    end
     flops = flops + rank.flops
   end
   -- batches of 10 are computed as 12 by 4 and 8 ranks, and some vectors by all of them
