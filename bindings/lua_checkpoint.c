@@ -20,7 +20,7 @@ typedef struct save_box {
     gm_save *save;
 } save_box; /* NULL once freed */
 typedef struct text_box {
-    char    *path;
+    char    *path; /* or other bytes */
     int64_t *steps;
 } text_box; /* what C allocated, for the collector */
 
@@ -70,9 +70,7 @@ static gm_mesh mesh_of(const gm_rank *r)
 
 static gm_piece piece_of(const char *name, const gm_value *v)
 {
-    gm_piece p = {.name = name, .tensor = v->local, .layout = v->layout};
-    memcpy(p.shape, v->shape, sizeof p.shape);
-    return p;
+    return gm_piece_of(name, v->local, &v->layout, v->shape);
 }
 
 /* Piece i of the lists of names and tensors, at these stack indices; both stay alive in their tables. */
@@ -84,6 +82,34 @@ static void read_piece(lua_State *L, int names, int tensors, int i, gm_piece *p)
     if (!gm_test_handle(L, lua_gettop(L))) luaL_error(L, "checkpoint: '%s' is not a tensor", lua_tostring(L, -2));
     *p = piece_of(lua_tostring(L, -2), gm_check_value(L, lua_gettop(L)));
     lua_pop(L, 2);
+}
+
+/* All of them -> array of *n, on the stack. */
+static gm_piece *read_pieces(lua_State *L, int names, int tensors, int *n)
+{
+    luaL_checktype(L, names, LUA_TTABLE);
+    luaL_checktype(L, tensors, LUA_TTABLE);
+    *n = (int)lua_objlen(L, names);
+    gm_piece *pieces = lua_newuserdata(L, (size_t)*n * sizeof *pieces + 1);
+    for (int i = 0; i < *n; i++) read_piece(L, names, tensors, i, &pieces[i]);
+    return pieces;
+}
+
+/* The field `stages` of the table at 1, which stays on the stack; NULL: there is none. */
+static const gm_stage_list *read_lists(lua_State *L, const gm_mesh *mesh)
+{
+    int axis = gm_mesh_axis(mesh, GM_AXIS_PIPELINE), n = axis < 0 ? 0 : mesh->axis[axis].size;
+    lua_getfield(L, 1, "stages");
+    if (lua_isnil(L, -1)) return NULL;
+    if (lua_type(L, -1) != LUA_TTABLE || (int)lua_objlen(L, -1) != n)
+        luaL_error(L, "checkpoint: stages must be %d lists, one a stage of the pipeline", n);
+    gm_stage_list *lists = lua_newuserdata(L, (size_t)n * sizeof *lists + 1);
+    for (int i = 0; i < n; i++) {
+        lua_rawgeti(L, -2, i + 1);
+        lists[i].bytes = luaL_checklstring(L, -1, &lists[i].size); /* the table keeps it */
+        lua_pop(L, 1);
+    }
+    return lists;
 }
 
 static const char *text_field(lua_State *L, const char *name)
@@ -105,32 +131,44 @@ static uint64_t snapshot_limit(lua_State *L, gm_rank *r)
     return limit && limit < left ? limit : left;
 }
 
-/* checkpoint_new{ folder, step, names, tensors, meta: JSON, keep_last: 0 keeps all, background, snapshot_limit }
+/* checkpoint_pieces(names, tensors) -> what they are as bytes, for the other stages of the pipeline */
+static int checkpoint_pieces(lua_State *L)
+{
+    int    n;
+    size_t size;
+    lua_settop(L, 2);
+    text_box       *t = push_text(L);
+    const gm_piece *pieces = read_pieces(L, 1, 2, &n);
+    L_OR_NIL(L, gm_save_list(pieces, n, &t->path, &size));
+    lua_pushlstring(L, t->path, size);
+    return 1;
+}
+
+/* checkpoint_new{ folder, step, names, tensors, meta: JSON, keep_last: 0 keeps all, background, snapshot_limit,
+ * stages: by place along the pipeline, what checkpoint_pieces gave there; nil: all ranks save the same }
  * -> save, of which nothing is written yet */
 static int checkpoint_new(lua_State *L)
 {
+    int      n;
     gm_rank *r = gm_lua_rank(L);
     gm_mesh  mesh = mesh_of(r);
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_settop(L, 1);
     lua_getfield(L, 1, "names");
     lua_getfield(L, 1, "tensors");
-    luaL_checktype(L, 2, LUA_TTABLE);
-    luaL_checktype(L, 3, LUA_TTABLE);
-    int       n = (int)lua_objlen(L, 2);
-    gm_piece *pieces = lua_newuserdata(L, (size_t)n * sizeof *pieces + 1);
-    for (int i = 0; i < n; i++) read_piece(L, 2, 3, i, &pieces[i]);
-    gm_save_as as = {.folder = text_field(L, "folder"),
-                     .step = (int64_t)gm_field_number(L, 1, "step", -1),
-                     .pieces = pieces,
-                     .n = n,
-                     .meta = text_field(L, "meta"),
-                     .keep_last = (int)gm_field_number(L, 1, "keep_last", 0),
-                     .rank = r->rank,
-                     .mesh = &mesh,
-                     .background = gm_field_flag(L, 1, "background"),
-                     .snapshot_limit = snapshot_limit(L, r)};
-    save_box  *b = lua_newuserdata(L, sizeof *b);
+    const gm_piece *pieces = read_pieces(L, 2, 3, &n);
+    gm_save_as      as = {.folder = text_field(L, "folder"),
+                          .step = (int64_t)gm_field_number(L, 1, "step", -1),
+                          .pieces = pieces,
+                          .n = n,
+                          .lists = read_lists(L, &mesh),
+                          .meta = text_field(L, "meta"),
+                          .keep_last = (int)gm_field_number(L, 1, "keep_last", 0),
+                          .rank = r->rank,
+                          .mesh = &mesh,
+                          .background = gm_field_flag(L, 1, "background"),
+                          .snapshot_limit = snapshot_limit(L, r)};
+    save_box       *b = lua_newuserdata(L, sizeof *b);
     b->save = NULL;
     luaL_getmetatable(L, SAVE);
     lua_setmetatable(L, -2);
@@ -323,15 +361,23 @@ static int checkpoint_read(lua_State *L)
 
 int gm_open_checkpoint(lua_State *L)
 {
-    static const luaL_Reg fns[] = {
-        {"checkpoint_new", checkpoint_new},         {"checkpoint_prepare", checkpoint_prepare},
-        {"checkpoint_start", checkpoint_start},     {"checkpoint_wait", checkpoint_wait},
-        {"checkpoint_part", checkpoint_part},       {"checkpoint_result", checkpoint_result},
-        {"checkpoint_give_up", checkpoint_give_up}, {"checkpoint_free", checkpoint_free},
-        {"checkpoint_list", checkpoint_list},       {"checkpoint_open", checkpoint_open},
-        {"checkpoint_close", checkpoint_close},     {"checkpoint_meta", checkpoint_meta},
-        {"checkpoint_names", checkpoint_names},     {"checkpoint_info", checkpoint_info},
-        {"checkpoint_read", checkpoint_read},       {NULL, NULL}};
+    static const luaL_Reg fns[] = {{"checkpoint_pieces", checkpoint_pieces},
+                                   {"checkpoint_new", checkpoint_new},
+                                   {"checkpoint_prepare", checkpoint_prepare},
+                                   {"checkpoint_start", checkpoint_start},
+                                   {"checkpoint_wait", checkpoint_wait},
+                                   {"checkpoint_part", checkpoint_part},
+                                   {"checkpoint_result", checkpoint_result},
+                                   {"checkpoint_give_up", checkpoint_give_up},
+                                   {"checkpoint_free", checkpoint_free},
+                                   {"checkpoint_list", checkpoint_list},
+                                   {"checkpoint_open", checkpoint_open},
+                                   {"checkpoint_close", checkpoint_close},
+                                   {"checkpoint_meta", checkpoint_meta},
+                                   {"checkpoint_names", checkpoint_names},
+                                   {"checkpoint_info", checkpoint_info},
+                                   {"checkpoint_read", checkpoint_read},
+                                   {NULL, NULL}};
     luaL_newmetatable(L, CHECKPOINT);
     lua_pushcfunction(L, checkpoint_close);
     lua_setfield(L, -2, "__gc");

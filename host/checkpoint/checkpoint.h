@@ -14,6 +14,7 @@
  * read, and removed by the next save. All of this happens in a thread that knows neither Lua nor MPI, from a
  * copy of what the rank writes; or at once, where no copy is asked for or no memory is left for one.
  *
+ *     all ranks   gm_save_list       of a pipeline only: what this stage holds; stages tell each other
  *     all ranks   gm_save_new        refuses what cannot be saved; nothing is written yet
  *     rank 0      gm_save_prepare    makes step-N.tmp; its token goes to all ranks (a broadcast)
  *     all ranks   gm_save_start      returns when the tensors may change again
@@ -34,26 +35,43 @@
 /* A global tensor and the block of it that a rank holds. */
 typedef struct gm_piece {
     const char      *name;
-    const gm_tensor *tensor; /* the block, padded as its layout says; any strides; CPU memory */
-    gm_layout        layout;
+    const gm_tensor *tensor; /* the block, padded as its layout says; any strides; CPU memory. NULL: not held here */
+    gm_dtype         dtype;
+    int              ndim;
     int64_t          shape[GM_MAX_DIMS]; /* global */
+    gm_layout        layout;             /* the same on all ranks that hold it */
+    const bool      *stages; /* by coordinate along the axis `pipeline`: is it held there? NULL: by all ranks */
 } gm_piece;
+
+/* One that all ranks hold; shape is the global one. The piece borrows name and block. */
+gm_piece gm_piece_of(const char *name, const gm_tensor *block, const gm_layout *layout, const int64_t *shape);
 
 /* ---- saving ---- */
 
 typedef struct gm_save gm_save; /* one under way */
 
+/* The stages of a pipeline hold different tensors; what is saved is the union. A list says which, in bytes: those that
+ * gm_save_list gives on a rank, and the ranks that differ only along `pipeline` exchange. */
+typedef struct gm_stage_list {
+    const char *bytes;
+    size_t      size;
+} gm_stage_list;
+
+/* The list of these pieces; *bytes is to be freed. GM_ENOMEM. */
+gm_status gm_save_list(const gm_piece *pieces, int n, char **bytes, size_t *size);
+
 typedef struct gm_save_as {
-    const char     *folder;
-    int64_t         step;
-    const gm_piece *pieces; /* each name once; the same on all ranks, blocks aside */
-    int             n;
-    const char     *meta;      /* JSON with whatever else is needed to go on; rank 0's is kept */
-    int             keep_last; /* > 0: only so many steps are kept, never fewer than this one */
-    int             rank;
-    const gm_mesh  *mesh;
-    bool            background;     /* write from a copy, in a thread */
-    uint64_t        snapshot_limit; /* > 0: the copy's bytes at most; always: half of the memory that is available,
+    const char          *folder;
+    int64_t              step;
+    const gm_piece      *pieces; /* each name once; the same on all ranks of a stage, blocks aside */
+    int                  n;
+    const gm_stage_list *lists;     /* by coordinate along `pipeline`; NULL: all ranks save the same pieces */
+    const char          *meta;      /* JSON with whatever else is needed to go on; rank 0's is kept */
+    int                  keep_last; /* > 0: only so many steps are kept, never fewer than this one */
+    int                  rank;
+    const gm_mesh       *mesh;
+    bool                 background;     /* write from a copy, in a thread */
+    uint64_t             snapshot_limit; /* > 0: the copy's bytes at most; always: half of the memory that is available,
                                        divided by the ranks. Beyond it the save is done in the foreground. */
 } gm_save_as;
 
@@ -65,6 +83,7 @@ typedef enum gm_save_state {
     GM_SAVE_DONE
 } gm_save_state;
 
+/* GM_EINVAL, GM_ESHAPE: what cannot be saved, or stages that hold different tensors under one name. GM_ENOMEM. */
 gm_status gm_save_new(const gm_save_as *as, gm_save **out);
 /* Rank 0 alone, while no other save into this folder is under way. token has room for GM_SAVE_TOKEN. GM_EIO. */
 gm_status gm_save_prepare(gm_save *s, char *token);

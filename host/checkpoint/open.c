@@ -244,7 +244,7 @@ static gm_status read_box(const gm_checkpoint *c, gm_dtype from, const gm_index_
 static gm_status check_fit(const gm_index_tensor *t, const gm_piece *to, const int64_t *offset, bool cast)
 {
     char      got[96], have[96];
-    int       nd = to->tensor->ndim;
+    int       nd = to->ndim;
     gm_extent wanted = {.ndim = nd};
     memcpy(wanted.shape, to->shape, (size_t)nd * sizeof *to->shape);
     if (offset) memcpy(wanted.offset, offset, (size_t)nd * sizeof *offset);
@@ -254,9 +254,9 @@ static gm_status check_fit(const gm_index_tensor *t, const gm_piece *to, const i
         return GM_FAIL(GM_ESHAPE, "tensor '%s' is %s in the checkpoint, %s here", t->name,
                        gm_shape_describe(t->ndim, t->shape, have, sizeof have),
                        gm_shape_describe(nd, to->shape, got, sizeof got));
-    if (t->dtype != to->tensor->dtype && !cast)
+    if (t->dtype != to->dtype && !cast)
         return GM_FAIL(GM_ESHAPE, "tensor '%s' is %s in the checkpoint, %s here; ask for a cast if that is meant",
-                       t->name, gm_dtype_name(t->dtype), gm_dtype_name(to->tensor->dtype));
+                       t->name, gm_dtype_name(t->dtype), gm_dtype_name(to->dtype));
     return GM_OK;
 }
 

@@ -1,10 +1,11 @@
 /* plan.h - which rank writes which box of a checkpoint.
  *
- * A pure function of mesh, names, dtypes, shapes and layouts: every rank computes it for all ranks and
- * they agree without a word. Each distinct box is written once; of the ranks that hold the same box, the
- * one with the fewest bytes so far takes it (the lowest of equals), largest boxes first. Padding is
- * never written; a block that is all padding is no box. A tensor without elements is one empty box.
- * The trap: all ranks must list the same pieces; gm_plan_digest tells whether they did. */
+ * A pure function of mesh, names, dtypes, shapes, layouts and the stages that hold a tensor: every rank computes it
+ * for all ranks and they agree without a word. Each distinct box is written once; of the ranks that hold the same
+ * box, the one with the fewest bytes so far takes it (the lowest of equals), largest boxes first. Padding is never
+ * written; a block that is all padding is no box. A tensor without elements is one empty box.
+ * The trap: all ranks must list the same pieces, also those that other stages hold (stages.h makes such a list);
+ * gm_plan_digest tells whether they did. */
 #ifndef GM_CHECKPOINT_PLAN_H
 #define GM_CHECKPOINT_PLAN_H
 
@@ -12,11 +13,12 @@
 
 typedef struct gm_planned {
     bool      mine;   /* is this the rank that writes it? */
-    gm_extent extent; /* the box of this rank's block, without padding */
+    gm_extent extent; /* the box of this rank's block, without padding; where it holds one */
 } gm_planned;
 
 /* planned[i] is about pieces[i]. pieces must be in order of their names, each once. GM_EINVAL: a layout that
- * does not fit the mesh, or is partial; GM_ESHAPE: a tensor that is no block of its layout; GM_ENOMEM. */
+ * does not fit the mesh, or is partial; stages where the mesh has none, or which the tensor is cut over; no tensor on
+ * a rank that holds it. GM_ESHAPE: a tensor that is no block of its layout. GM_ENOMEM. */
 gm_status gm_plan(const gm_mesh *mesh, int rank, const gm_piece *pieces, int n, gm_planned *planned);
 /* Equal on two ranks when their pieces and meshes are. */
 uint32_t gm_plan_digest(const gm_mesh *mesh, const gm_piece *pieces, int n);

@@ -18,6 +18,7 @@
 #include "files.h"
 #include "parts.h"
 #include "shard.h"
+#include "stages.h"
 #include "steps.h"
 
 typedef struct outcome {
@@ -50,56 +51,47 @@ struct gm_save {
 
 /* ---- making one ---- */
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const gm_piece *)a)->name, ((const gm_piece *)b)->name);
-}
-
 static gm_status check_names(const gm_piece *pieces, int n)
 {
     for (int i = 0; i < n; i++) {
         const char *name = pieces[i].name;
         if (!*name || !strcmp(name, "__metadata__") || name[strlen(name) - 1] == ']') /* boxes have such names */
             return GM_FAIL(GM_EINVAL, "a tensor cannot be called '%s'", name);
-        if (i && !strcmp(name, pieces[i - 1].name)) return GM_FAIL(GM_EINVAL, "two tensors are called '%s'", name);
     }
     return GM_OK;
 }
 
 /* What rank 0 will publish, without boxes. */
-static gm_status describe_whole(gm_save *s, const gm_save_as *as, const gm_piece *pieces)
+static gm_status describe_whole(gm_save *s, const gm_save_as *as, const gm_piece *pieces, int n)
 {
     gm_index *x = &s->whole;
     x->world = s->stamp.world;
     x->files = calloc((size_t)x->world, sizeof *x->files);
-    x->tensors = calloc((size_t)as->n + 1, sizeof *x->tensors);
+    x->tensors = calloc((size_t)n + 1, sizeof *x->tensors);
     x->meta = strdup(as->meta);
-    if (!x->files || !x->tensors || !x->meta) return GM_FAIL(GM_ENOMEM, "no memory to save %d tensors", as->n);
-    for (int i = 0; i < as->n; i++) {
+    if (!x->files || !x->tensors || !x->meta) return GM_FAIL(GM_ENOMEM, "no memory to save %d tensors", n);
+    for (int i = 0; i < n; i++) {
         gm_index_tensor *t = &x->tensors[x->n_tensors++];
-        t->dtype = pieces[i].tensor->dtype, t->ndim = pieces[i].tensor->ndim;
+        t->dtype = pieces[i].dtype, t->ndim = pieces[i].ndim;
         memcpy(t->shape, pieces[i].shape, (size_t)t->ndim * sizeof *t->shape);
-        if (!(t->name = strdup(pieces[i].name))) return GM_FAIL(GM_ENOMEM, "no memory to save %d tensors", as->n);
+        if (!(t->name = strdup(pieces[i].name))) return GM_FAIL(GM_ENOMEM, "no memory to save %d tensors", n);
     }
     return GM_OK;
 }
 
 static gm_status plan(gm_save *s, const gm_save_as *as)
 {
-    gm_piece   *pieces = malloc((size_t)as->n * sizeof *pieces + 1);
-    gm_planned *planned = calloc((size_t)as->n + 1, sizeof *planned);
-    gm_status   st = pieces && planned ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory to save %d tensors", as->n);
-    if (st == GM_OK) {
-        if (as->n) memcpy(pieces, as->pieces, (size_t)as->n * sizeof *pieces);
-        qsort(pieces, (size_t)as->n, sizeof *pieces, by_name);
-        st = check_names(pieces, as->n);
-    }
-    if (st == GM_OK) st = gm_plan(as->mesh, as->rank, pieces, as->n, planned);
-    if (st == GM_OK) s->stamp.digest = gm_plan_digest(as->mesh, pieces, as->n);
-    if (st == GM_OK) st = gm_shard_new(s->stamp.world, as->rank, pieces, planned, as->n, &s->shard);
-    if (st == GM_OK && as->rank == 0) st = describe_whole(s, as, pieces);
-    free(pieces);
+    gm_stages all;
+    GM_TRY(gm_stages_unite(as->mesh, as->rank, as->lists, as->pieces, as->n, &all));
+    gm_planned *planned = calloc((size_t)all.n + 1, sizeof *planned);
+    gm_status   st = planned ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory to save %d tensors", all.n);
+    if (st == GM_OK) st = check_names(all.pieces, all.n);
+    if (st == GM_OK) st = gm_plan(as->mesh, as->rank, all.pieces, all.n, planned);
+    if (st == GM_OK) s->stamp.digest = gm_plan_digest(as->mesh, all.pieces, all.n);
+    if (st == GM_OK) st = gm_shard_new(s->stamp.world, as->rank, all.pieces, planned, all.n, &s->shard);
+    if (st == GM_OK && as->rank == 0) st = describe_whole(s, as, all.pieces, all.n);
     free(planned);
+    gm_stages_free(&all);
     return st;
 }
 

@@ -16,17 +16,16 @@
 
 static gm_status add_box(gm_shard *s, const gm_piece *p, const gm_extent *extent)
 {
-    const gm_tensor *t = p->tensor;
     gm_index_tensor *to = &s->index.tensors[s->index.n_tensors];
     gm_safetensor   *entry = &s->entries[s->index.n_tensors];
-    s->tensors[s->index.n_tensors++] = t;
-    to->dtype = t->dtype, to->ndim = t->ndim, to->n_boxes = 1;
-    memcpy(to->shape, p->shape, (size_t)t->ndim * sizeof *to->shape);
+    s->tensors[s->index.n_tensors++] = p->tensor;
+    to->dtype = p->dtype, to->ndim = p->ndim, to->n_boxes = 1;
+    memcpy(to->shape, p->shape, (size_t)p->ndim * sizeof *to->shape);
     to->name = strdup(p->name);
     to->boxes = calloc(1, sizeof *to->boxes);
     if (!to->name || !to->boxes) return GM_FAIL(GM_ENOMEM, "no memory to save tensor '%s'", p->name);
     to->boxes[0].extent = *extent;
-    *entry = (gm_safetensor){.name = gm_index_box_name(to, extent), .dtype = t->dtype, .ndim = t->ndim};
+    *entry = (gm_safetensor){.name = gm_index_box_name(to, extent), .dtype = p->dtype, .ndim = p->ndim};
     memcpy(entry->shape, extent->shape, sizeof entry->shape);
     return entry->name ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory to save tensor '%s'", p->name);
 }

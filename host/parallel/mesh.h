@@ -9,6 +9,9 @@
 
 #define GM_MAX_AXES 8
 
+/* The axis whose coordinate is a rank's stage; it cuts no tensor. */
+#define GM_AXIS_PIPELINE "pipeline"
+
 /* A set of axes is a mask: bit a stands for axis[a]. */
 
 typedef struct gm_mesh {

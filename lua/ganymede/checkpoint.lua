@@ -8,7 +8,8 @@
 --
 -- meta is anything JSON can hold (ganymede.json says what that is); its `step` names the checkpoint. On several
 -- ranks each writes the blocks that are its own and reads those that it needs, whatever the layout was that wrote
--- them; the folder must be one that all ranks see.
+-- them; the folder must be one that all ranks see. The stages of a pipeline hold different tensors, and a shared one on
+-- several of them: what is saved is the union, and each rank reads what it holds.
 -- Damaged files raise failure(5); what the system refuses (disk full, no permission) failure(1) when
 -- saving, after which older checkpoints are as they were.
 -- The trap: save, start, finish, open, verify and latest are collective: all ranks call them, or none.
@@ -30,12 +31,27 @@ end
 
 -- ---------------------------------------------------------------- agreeing
 
--- Texts of all ranks, by rank from 1; counted as what checkpoints cost.
+-- What fn(...) sends is counted as what checkpoints cost.
+local function counted(fn, ...)
+  local before = core.comm_set_phase "checkpoint"
+  return failure.protect(function() core.comm_set_phase(before) end, fn, ...)
+end
+
+-- Texts of all ranks, by rank from 1.
 local function share(text)
   if core.world() == 1 then return { text } end
-  local before = core.comm_set_phase "checkpoint"
-  return failure.protect(function() core.comm_set_phase(before) end, require("ganymede.ranks").texts, text)
+  return counted(require("ganymede.ranks").texts, text)
 end
+
+local function has_stages()
+  for _, axis in ipairs(core.mesh()) do
+    if axis.name == "pipeline" and axis.size > 1 then return true end
+  end
+  return false
+end
+
+-- Texts of the ranks that differ from this one only in their stage, by stage; of a mesh that has stages.
+local function share_along_pipeline(text) return counted(core.comm_exchange, core.comm_group "pipeline", text) end
 
 -- kind and message of a failed call as one text, and back; "" where it did not fail.
 local function pack_failure(first, message, kind)
@@ -69,6 +85,17 @@ end
 --- Raises what finish returned, on all ranks; rank 0 tells the user.
 function checkpoint.raise(message, kind) raise_agreed(code_of(1, kind), message, 0) end
 
+--- The names of a list of { name =, tensor = } on this rank's stage and on all others, as a set. Collective.
+function checkpoint.names_on_stages(entries)
+  local list, set = {}, {}
+  for i, entry in ipairs(entries) do list[i] = entry.name .. "\0" end
+  local text = table.concat(list)
+  for _, names in ipairs(has_stages() and share_along_pipeline(text) or { text }) do
+    for name in names:gmatch "%Z+" do set[name] = true end
+  end
+  return set
+end
+
 -- ---------------------------------------------------------------- saving
 
 local save_options = {
@@ -96,12 +123,25 @@ Saving.__index = Saving
 
 local under_way -- one at a time: its folder's leftovers are the next one's to remove
 
+-- fn(...), which may fail on one stage alone -> its result; raises the failure of one rank on all of them.
+local function on_all_stages(fn, ...)
+  local ok, result = pcall(fn, ...)
+  checkpoint.agree(ok, result)
+  return result
+end
+
+-- Stages hold different tensors and tell each other which: some 250 bytes a tensor, so that every save can.
 local function new_save(dir, step, state, opt)
   local names, tensors = {}, {}
   for i, entry in ipairs(state.tensors) do names[i], tensors[i] = entry.name or entry[1], entry.tensor or entry[2] end
-  return (checked(1, core.checkpoint_new {
-    folder = dir, step = step, names = names, tensors = tensors, meta = json.encode(state.meta),
-    keep_last = opt.keep_last or 0, background = opt.background, snapshot_limit = opt.snapshot_limit or 0 }))
+  local function new(stages)
+    return (checked(1, core.checkpoint_new {
+      folder = dir, step = step, names = names, tensors = tensors, stages = stages, meta = json.encode(state.meta),
+      keep_last = opt.keep_last or 0, background = opt.background, snapshot_limit = opt.snapshot_limit or 0 }))
+  end
+  if not has_stages() then return new() end
+  local list = on_all_stages(function() return (checked(1, core.checkpoint_pieces(names, tensors))) end)
+  return on_all_stages(new, share_along_pipeline(list))
 end
 
 -- Rank 0 makes the folder -> token for all ranks, or nil and why not.

@@ -1,6 +1,7 @@
 --- What a training run is at the end of a step, as a checkpoint; and the way back.
 --
--- Tensors: the model's (under their names), the optimizer's moments (under "optimizer/<moment>/<parameter>").
+-- Tensors: the model's (under their names), the optimizer's moments (under "optimizer/<moment>/<parameter>"); on each
+-- stage of a pipeline those of its part, of which the checkpoint holds the union.
 -- Everything else is in meta: step, position of the data, scheduler, states of hooks, seed, config. Random
 -- numbers need no state: they are functions of (seed, module, step, sample). So a run that was resumed
 -- has the same bits as one that was never stopped. Nothing in memory changes before all of the checkpoint
@@ -113,10 +114,9 @@ local function check_meta(trainer, meta, path)
   same(path, "the number of samples a step", trainer.samples_per_step, meta.trainer.samples_per_step)
 end
 
-local function check_tensors(ck, wanted, path)
-  local expected = {}
+-- expected: the names on all stages
+local function check_tensors(ck, wanted, expected, path)
   for _, entry in ipairs(wanted) do
-    expected[entry.name] = true
     if not ck:has(entry.name) then refuse(path, "it has no '%s'", entry.name) end
     local info = ck:info(entry.name)
     local here = table.concat(entry.tensor:shape(), ", ")
@@ -173,9 +173,10 @@ function snapshot.restore(trainer, path)
   core.scope_open()
   local ok, err = pcall(function()
     local wanted = tensors_of(trainer)
+    local expected = checkpoint.names_on_stages(wanted)
     checkpoint.agree(pcall(function()
       check_meta(trainer, ck.meta, path)
-      check_tensors(ck, wanted, path)
+      check_tensors(ck, wanted, expected, path)
     end))
     apply(trainer, ck, wanted)
   end)

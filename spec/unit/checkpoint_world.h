@@ -114,8 +114,7 @@ static inline void make_tensor(world *w, int t, gm_dtype dtype, int ndim, const 
         OK(gm_tensor_new(w->dev, dtype, ndim, stored, &base));
         OK(gm_tensor_permute(base, order, &block));
         gm_tensor_release(base);
-        *p = (gm_piece){.name = w->names[t], .tensor = block, .layout = *layout};
-        memcpy(p->shape, shape, (size_t)ndim * sizeof *shape);
+        *p = gm_piece_of(w->names[t], block, layout, shape);
         filling f = {p, t};
         each(w, rank, p, fill_one, &f);
     }
