@@ -25,18 +25,20 @@ local function joined(list)
   return table.concat(said, " ")
 end
 
---- Which schedule, and its bubble; how many micro-batches each rank holds.
+--- Which schedule, its bubble, and what simulation.said adds; how many micro-batches each rank holds.
 function draw.summary(schedule, simulation)
   local bubble = ("bubble %s of the ideal time"):format(draw.percent(simulation.bubble))
   if simulation.bubble_with_barrier > simulation.bubble then
     bubble = bubble .. (" (%s where steps end at a barrier)"):format(draw.percent(simulation.bubble_with_barrier))
   end
-  return ("%s: %s"):format(geometry.title(schedule), bubble),
+  local title = geometry.title(schedule) .. (simulation.said and ", " .. simulation.said or "")
+  return ("%s: %s"):format(title, bubble),
     "micro-batches held, by rank: " .. joined(simulation.live)
 end
 
---- The shortest duration of any computing: the unit of both kinds of picture.
+--- The unit of both kinds of picture: simulation.unit, or the shortest duration of any computing.
 function draw.unit(schedule, simulation)
+  if simulation.unit then return simulation.unit end
   local unit = math.huge
   for i, actions in ipairs(schedule.actions) do
     for k, action in ipairs(actions) do

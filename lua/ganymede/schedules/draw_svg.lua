@@ -3,6 +3,8 @@
 --
 --     local text = svg(schedule, simulation)    -- simulation: of ganymede.schedules.simulate, default: of equal costs
 --
+-- A measured step (ganymede.trace) is drawn the same way: simulation.time_unit names the unit on the axis, said goes
+-- into the title, unit is the time that is drawn as wide as an action usually is.
 -- @module ganymede.schedules.draw_svg
 local draw = require "ganymede.schedules.draw"
 local geometry = require "ganymede.schedules.geometry"
@@ -94,7 +96,7 @@ function Picture:axis(y)
     self:add(line:format(number(x), number(y), number(x), number(y + 5)))
     self:add(words(x, y + 18, ("%.4g"):format(k * step), 'text-anchor="middle" font-size="11"'))
   end
-  self:add(words(LEFT - 8, y + 18, "time", 'text-anchor="end" font-size="11"'))
+  self:add(words(LEFT - 8, y + 18, self.simulation.time_unit or "time", 'text-anchor="end" font-size="11"'))
 end
 
 function Picture:legend(y)

@@ -18,6 +18,7 @@
 -- @module ganymede.schedules.simulate
 jit.off(true, true) -- once a job, over many short lists: traces would cost more than they give
 
+local account = require "ganymede.schedules.account"
 local geometry = require "ganymede.schedules.geometry"
 local run = require "ganymede.schedules.run"
 
@@ -57,32 +58,6 @@ local function complete(given, last)
   return costs
 end
 
--- first begin, last end and time at work of a rank's computing
-local function work(actions, begins, finishes)
-  local first, last, busy = math.huge, 0, 0
-  for i, action in ipairs(actions) do
-    if geometry.is_computing(action) then
-      first, last = math.min(first, begins[i]), math.max(last, finishes[i])
-      busy = busy + finishes[i] - begins[i]
-    end
-  end
-  return first, last, busy
-end
-
-local function live(actions, chunks, forward_only)
-  local held, most = 0, 0
-  for _, action in ipairs(actions) do
-    if action[1] == "forward" then
-      held = held + 1
-      most = math.max(most, held)
-      if forward_only then held = held - 1 end
-    elseif action[1] == "backward" or action[1] == "backward_weight" then
-      held = held - 1
-    end
-  end
-  return most / chunks
-end
-
 local function has_transfers(schedule)
   for _, actions in ipairs(schedule.actions) do
     for _, action in ipairs(actions) do
@@ -100,16 +75,7 @@ return function(schedule, given)
   if played.stuck then
     error(("simulate: %s does not end; schedules.check says where"):format(geometry.title(schedule)), 2)
   end
-  local s = { begins = played.begins, finishes = played.finishes, costs = costs, ideal = 0, span = 0, idle = {},
-    live = {} }
-  local first, last = math.huge, 0
-  for i, actions in ipairs(schedule.actions) do
-    local from, to, busy = work(actions, s.begins[i], s.finishes[i])
-    first, last = math.min(first, from), math.max(last, to)
-    s.ideal, s.span = math.max(s.ideal, busy), math.max(s.span, to - from)
-    s.idle[i], s.live[i] = to - from - busy, live(actions, schedule.chunks, schedule.forward_only)
-  end
-  s.time = last - first
-  s.bubble, s.bubble_with_barrier = (s.span - s.ideal) / s.ideal, (s.time - s.ideal) / s.ideal
+  local s = account(schedule, played.begins, played.finishes)
+  s.costs = costs
   return s
 end
