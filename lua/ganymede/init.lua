@@ -14,6 +14,9 @@ local from = {
   fit        = { "ganymede.fit", "fit" },
   recipe     = { "ganymede.recipe", "new" },
   gradcheck  = { "ganymede.gradcheck", "gradcheck" },
+  build_pipeline_model = { "ganymede.pipeline.build", "build_pipeline_model" },
+  build_pipeline_model_from_cfg = { "ganymede.pipeline.build", "build_pipeline_model_from_cfg" },
+  ModelFromConfig = { "ganymede.nn", "ModelFromConfig" },
 }
 
 local function load_named(name)

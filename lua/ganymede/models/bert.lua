@@ -57,24 +57,32 @@ function BERT:build(opt)
                                    bias_initializer = zeros }
 end
 
--- x (b, 3, s) -> the stream (b, s, width) before the first block
+-- x (b, 3, s) -> the stream (b, s, width) before the first block, the key mask (b, s) u8
 local function embed(self, x)
-  local y = ops.add(self.tokens(ops.select(x, 2, 1)), self.segments(ops.select(x, 2, 2)))
-  y = self.norm(self.positions(y))
-  return self.dropout and self.dropout(y) or y
-end
-
---- x (b, 3, s) i64, s <= sequence_length: tokens; segments, 0 or 1; the key mask, 0 for padding, else 1
--- -> { logits of the tokens (b, s, vocabulary), logits of the pair (b, 2): it follows, it does not }.
--- The first token of a sequence stands for the whole of it in the second.
-function BERT:forward(x)
   if x:dim() ~= 3 or x:size(2) ~= 3 then
     error(("x must be (batch, 3, sequence): tokens, segments, key mask; got (%s)"):format(
       table.concat(x:shape(), ", ")), 0)
   end
-  local y = nn.TransformerBlock.chain(self.blocks, embed(self, x), ops.cast(ops.select(x, 2, 3), "u8"))
+  local y = ops.add(self.tokens(ops.select(x, 2, 1)), self.segments(ops.select(x, 2, 2)))
+  y = self.norm(self.positions(y))
+  return self.dropout and self.dropout(y) or y, ops.cast(ops.select(x, 2, 3), "u8")
+end
+
+local function score(self, y)
   local first = self.pooler(ops.select(y, 2, 1):settle())
   return { self.head((self.transform_norm(self.transform(y)))), self.pair_head(ops.tanh(first)) }
+end
+
+--- The forward pass: x (b, 3, s) i64, s <= sequence_length: tokens; segments, 0 or 1; the key mask, 0 for padding,
+-- else 1 -> { logits of the tokens (b, s, vocabulary), logits of the pair (b, 2): it follows, it does not }.
+-- The first token of a sequence stands for the whole of it in the second. The embeddings, each block, both heads.
+function BERT:sections()
+  local list = nn.TransformerBlock.sections(self.blocks)
+  table.insert(list, 1, { modules = { self.tokens, self.segments, self.positions, self.norm, self.dropout },
+                          forward = function(x) return embed(self, x) end })
+  list[#list + 1] = { modules = { self.transform, self.transform_norm, self.head, self.pooler, self.pair_head },
+                      forward = function(y) return score(self, y) end }
+  return list
 end
 
 --- Floating point operations of one sequence of full length, forward and backward (twice the forward pass); a

@@ -54,14 +54,23 @@ function GPT:build(opt)
   self.head = nn.Classifier(head)
 end
 
---- tokens (b, s) i64 or i32, s <= sequence_length -> logits (b, s, vocabulary)
-function GPT:forward(tokens)
+local function embed(self, tokens)
   if tokens:dim() ~= 2 then
     error(("tokens must be (batch, sequence); got (%s)"):format(table.concat(tokens:shape(), ", ")), 0)
   end
   local x = self.positions(self.tokens(tokens))
-  if self.dropout then x = self.dropout(x) end
-  return self.head((self.norm(nn.TransformerBlock.chain(self.blocks, x))))
+  return self.dropout and self.dropout(x) or x
+end
+
+--- The forward pass: tokens (b, s) i64 or i32, s <= sequence_length -> logits (b, s, vocabulary). The embeddings, each
+-- block, norm and head.
+function GPT:sections()
+  local list = nn.TransformerBlock.sections(self.blocks)
+  table.insert(list, 1, { modules = { self.tokens, self.positions, self.dropout },
+                          forward = function(tokens) return embed(self, tokens) end })
+  list[#list + 1] = { modules = { self.norm, self.head },
+                      forward = function(branch, _, stream) return self.head((self.norm(branch, stream))) end }
+  return list
 end
 
 --- Floating point operations of one sequence of full length, forward and backward (twice the forward pass).

@@ -27,7 +27,8 @@ function MLP:build(opt)
     })
     width = hidden
   end
-  if opt.dropout > 0 then self.dropout = nn.Dropout(opt.dropout) end
+  self.dropouts = nn.ModuleList() -- one a layer: sections share no module
+  for _ = 1, opt.dropout > 0 and #opt.hidden or 0 do self.dropouts:append(nn.Dropout(opt.dropout)) end
   self.head = nn.Classifier { inputs = width, classes = opt.classes }
 end
 
@@ -40,14 +41,20 @@ local function flatten(self, x)
   return x:dim() == 2 and x or ops.reshape(x, { batch, self.opt.inputs })
 end
 
---- x (b, ...) with `inputs` numbers a sample -> logits (b, classes)
-function MLP:forward(x)
-  x = flatten(self, x)
-  for _, layer in self.layers:each() do
-    x = layer(x)
-    if self.dropout then x = self.dropout(x) end
+--- The forward pass: x (b, ...) with `inputs` numbers a sample -> logits (b, classes). Each hidden layer, the head.
+function MLP:sections()
+  local list = {}
+  for i, layer in self.layers:each() do
+    local dropout = self.dropouts[i]
+    list[i] = { modules = { layer, dropout }, forward = function(x)
+      x = layer(i == 1 and flatten(self, x) or x)
+      return dropout and dropout(x) or x
+    end }
   end
-  return self.head(x)
+  list[#list + 1] = { modules = { self.head }, forward = function(x)
+    return self.head(#list == 1 and flatten(self, x) or x)
+  end }
+  return list
 end
 
 --- Floating point operations of one sample, forward and backward: 6 for each weight.

@@ -53,15 +53,27 @@ function VisionTransformer:build(opt)
   }
 end
 
---- x (b, channels, height, width) -> logits (b, classes)
-function VisionTransformer:forward(x)
+local function embed(self, x)
   x = self.patches(x)
-  if self.dropout then x = self.dropout(x) end
-  local branch, stream = nn.TransformerBlock.chain(self.blocks, x)
+  return self.dropout and self.dropout(x) or x
+end
+
+local function classify(self, branch, stream)
   if self.opt.pool == "cls" then -- the norm works row by row: only the class token's row is needed
-    return self.head((self.norm(ops.select(branch, 2, 1):settle(), ops.select(stream, 2, 1):settle())))
+    branch = ops.select(branch, 2, 1):settle()
+    stream = stream and ops.select(stream, 2, 1):settle()
+    return self.head((self.norm(branch, stream)))
   end
   return self.head(ops.mean((self.norm(branch, stream)), 2):settle())
+end
+
+--- The forward pass: x (b, channels, height, width) -> logits (b, classes). The patches, each block, norm and head.
+function VisionTransformer:sections()
+  local list = nn.TransformerBlock.sections(self.blocks)
+  table.insert(list, 1, { modules = { self.patches, self.dropout }, forward = function(x) return embed(self, x) end })
+  list[#list + 1] = { modules = { self.norm, self.head },
+                      forward = function(branch, _, stream) return classify(self, branch, stream) end }
+  return list
 end
 
 --- Floating point operations of one image, forward and backward (twice the forward pass); a multiply-add is two.

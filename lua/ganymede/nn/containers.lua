@@ -4,8 +4,9 @@
 --     { type = "Sequential", layers = { { type = "Linear", inputs = 4, outputs = 8 }, { type = "ReLU" } } }
 --
 -- Elements are modules, functions of tensors, or config tables built through registry.layers. They are
--- named by their position: "2.weight". The trap: `#list` and ipairs see nothing in Lua 5.1; use
--- list:size() and `for i, layer in list:each() do`.
+-- named by their position: "2.weight". Positions may be left out (`list[5] = layer` alone), which is how a recipe
+-- that builds one stage of a pipeline keeps the names of the whole model.
+-- The trap: `#list` and ipairs see nothing in Lua 5.1; use list:size() and `for i, layer in list:each() do`.
 -- @module ganymede.nn.containers
 local module = require "ganymede.nn.module"
 local registry = require "ganymede.registry"
@@ -55,18 +56,35 @@ function List:build(opt)
   opt.layers = nil -- the children say it from here on
 end
 
---- Number of elements.
-function List:size() return #self:children() end
+-- { positions in ascending order, elements }
+local function elements_of(self)
+  local positions, elements = {}, {}
+  for key in pairs(self._module.children) do positions[#positions + 1] = tonumber(key) end
+  table.sort(positions)
+  for i, position in ipairs(positions) do elements[i] = self._module.children[tostring(position)] end
+  return { positions, elements }
+end
 
---- Adds an element at the end; returns the list.
+--- Number of elements.
+function List:size() return #module.once(self, "elements", elements_of)[2] end
+
+--- Adds an element behind the last; returns the list.
 function List:append(entry)
-  local position = self:size() + 1
+  local positions = module.once(self, "elements", elements_of)[1]
+  local position = (positions[#positions] or 0) + 1
   self[position] = as_module(entry, self.name, position, 3)
   return self
 end
 
---- for i, layer in list:each() do
-function List:each() return ipairs(self:children()) end
+--- for i, layer in list:each() do: in order of position.
+function List:each()
+  local positions, elements = unpack(module.once(self, "elements", elements_of))
+  local i = 0
+  return function()
+    i = i + 1
+    return positions[i], elements[i]
+  end
+end
 
 function List:forward()
   error(("%s only holds layers and cannot be called; call its elements, or use nn.Sequential"):format(self.name), 0)
@@ -84,4 +102,39 @@ function Sequential:forward(...)
   return unpack(values, 1, n)
 end
 
-return { Identity = Identity, Lambda = Lambda, ModuleList = List, Sequential = Sequential }
+--- Each element is a section; those of a Sequential inside are sections of their own.
+function Sequential:sections()
+  local list = {}
+  for _, layer in self:each() do
+    local inner = layer.forward == Sequential.forward and layer:section_list()
+    for _, section in ipairs(inner or { { modules = { layer }, forward = layer } }) do list[#list + 1] = section end
+  end
+  return list
+end
+
+Sequential.runs_sections = Sequential.forward
+
+-- An element of a config's list: a layer, or a whole model.
+local function from_config(entry, i)
+  local name = type(entry) == "table" and entry.type
+  local layers, models = registry.layers, registry.models
+  if type(name) == "string" and models:has(name) and not layers:has(name) then return models:build(entry) end
+  return as_module(entry, "ModelFromConfig", i, 5)
+end
+
+--- A model whose layers are written in a config, in order: what each returned goes to the next.
+--
+--     { type = "ModelFromConfig", layers_cfg = { { type = "Linear", inputs = 4, outputs = 8 }, { type = "ReLU" } } }
+local ModelFromConfig = module.class("ModelFromConfig", Sequential, "models")
+ModelFromConfig.options = {
+  layers_cfg = { type = "table", doc = "list of { type = ... } tables (layers or models), modules or functions" },
+}
+
+function ModelFromConfig:build(opt)
+  if #opt.layers_cfg == 0 then error("ModelFromConfig: layers_cfg must be a list of layers; it is empty", 3) end
+  for i, entry in ipairs(opt.layers_cfg) do self[i] = from_config(entry, i) end
+  opt.layers_cfg = nil -- the children say it from here on
+end
+
+return { Identity = Identity, Lambda = Lambda, ModuleList = List, Sequential = Sequential,
+  ModelFromConfig = ModelFromConfig }

@@ -13,7 +13,7 @@ local files = {
   embedding = { "Embedding", "PositionEmbedding" },
   dropout = { "Dropout", "DropPath" },
   activations = { "ReLU", "GELU", "SiLU", "Tanh", "Sigmoid", "Softmax", "LogSoftmax" },
-  containers = { "Identity", "Lambda", "ModuleList", "Sequential" },
+  containers = { "Identity", "Lambda", "ModuleList", "Sequential", "ModelFromConfig" },
   losses = { "CrossEntropyLoss", "BERTLoss", "MSELoss" },
 }
 
@@ -26,6 +26,8 @@ for file, names in pairs(files) do
     for _, name in ipairs(names) do nn[name] = assert(loaded[name], name) end
   end
 end
+
+nn.PipelineSharedModuleWrapper = require "ganymede.pipeline.shared"
 
 local tensor_parallel = require "ganymede.nn.tensor_parallel"
 for _, file in ipairs { "one_d", "two_d", "three_d", "names" } do require("ganymede.nn.tensor_parallel." .. file) end

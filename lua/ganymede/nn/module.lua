@@ -4,10 +4,13 @@
 -- materialised: by the engine, by `m:materialize{}`, or by the first touch of `m.weight`. Its initial
 -- numbers depend on (seed, path), so attach modules to their parent before touching their parameters.
 -- A call opens a scope: tensors made inside are released when it returns, except what it returns.
+-- In a pipeline every rank builds the whole tree; what other stages hold is absent (set_present): declared, never
+-- allocated, and an error to touch or call.
 -- @module ganymede.nn.module
 local core = require "ganymede.core"
 local options = require "ganymede.options"
 local registry = require "ganymede.registry"
+local sections = require "ganymede.pipeline.sections"
 
 local M = {}
 local Module = { name = "Module", options = {} }
@@ -24,7 +27,18 @@ end
 
 -- ---------------------------------------------------------------- the tree
 
-local attached = 0 -- attachments so far: a cached path is good while this has not moved
+local attached = 0 -- attachments so far: what was worked out from the tree is good while this has not moved
+
+--- What make(module) gives, worked out once as long as no module is attached anywhere; `name` tells values apart.
+function M.once(m, name, make)
+  local cache = m._module.cache
+  if not cache or cache.at ~= attached then
+    cache = { at = attached }
+    m._module.cache = cache
+  end
+  if cache[name] == nil then cache[name] = make(m) end
+  return cache[name]
+end
 
 local function attach(parent, key, child)
   local state = child._module
@@ -39,15 +53,21 @@ local function attach(parent, key, child)
   attached = attached + 1
 end
 
---- The key under which m hangs in its parent, all the way up: "blocks.3.mlp"; "" for a root.
-function Module:path()
-  local state = self._module
-  if state.path and state.path_at == attached then return state.path end
-  local up = state.parent and state.parent:path() or ""
-  state.path = not state.parent and "" or up == "" and state.key or up .. "." .. state.key
-  state.path_at = attached
-  return state.path
+--- Attaches child under a key that is no part of paths and names: what a container of whole trees does.
+function M.attach_unnamed(parent, key, child)
+  attach(parent, key, child)
+  child._module.key = ""
 end
+
+local function path_of(m)
+  local state = m._module
+  local up = state.parent and state.parent:path() or ""
+  if not state.parent or state.key == "" then return up end
+  return up == "" and state.key or up .. "." .. state.key
+end
+
+--- The key under which m hangs in its parent, all the way up: "blocks.3.mlp"; "" for a root.
+function Module:path() return M.once(self, "path", path_of) end
 
 --- Children in the order they were attached: list of modules.
 function Module:children()
@@ -116,58 +136,81 @@ function Module:tie(name, other, other_name)
     error(("%s: tie needs declared parameters, '%s' or '%s' is not"):format(self.name, name, other_name or name), 2)
   end
   mine.tied = { module = other, name = other_name or name }
+  theirs.ties = theirs.ties or {}
+  table.insert(theirs.ties, { module = self, entry = mine })
 end
 
--- The tensor of a parameter of m, and the module that allocates it: another one where it is tied.
-local function tensor_of(m, entry)
+-- The module and the entry that allocate a parameter of m: others where it is tied.
+local function owner_of(m, entry)
   local tied = entry.tied
-  if tied then return tensor_of(tied.module, tied.module._module.parameters[tied.name]) end
-  return entry.tensor, m
+  if tied then return owner_of(tied.module, tied.module._module.parameters[tied.name]) end
+  return m, entry
+end
+
+-- Is this rank to have the tensor of m's own parameter: for m, or for a present module that is tied to it?
+local function is_held(m, entry)
+  if not m._module.absent then return true end
+  for _, tie in ipairs(entry.ties or {}) do
+    local tied = tie.entry.tied
+    if tied and tied.module == m and tied.name == entry.name and is_held(tie.module, tie.entry) then return true end
+  end
+  return false
 end
 
 -- Calls visit(module, entry, prefix of its names) for every parameter and buffer below m, in order.
 local function each_entry(m, prefix, visit)
   for _, entry in ipairs(m._module.order) do
     if entry.child then
-      each_entry(m._module.children[entry.child], prefix .. entry.child .. ".", visit)
+      local child = m._module.children[entry.child]
+      local key = child._module.key
+      each_entry(child, key == "" and prefix or prefix .. key .. ".", visit)
     else
       visit(m, entry, prefix)
     end
   end
 end
 
---- Declared parameters of the whole tree: list of { name, shape, initializer, layout, tied = true|nil }; layout nil:
--- replicated.
+local function elements(shape)
+  local n = 1
+  for _, d in ipairs(shape) do n = n * d end
+  return n
+end
+
+--- Declared parameters of the whole tree: list of { name, shape, count (elements), initializer, layout, tied =
+-- true|nil, present }; layout nil: replicated. present: this rank holds it, for its module or for one tied to it.
 function Module:declared()
   local out = {}
   each_entry(self, "", function(m, entry, prefix)
     local p = entry.parameter and m._module.parameters[entry.parameter]
     if not p then return end
-    out[#out + 1] = { name = prefix .. p.name, shape = p.shape, initializer = p.initializer,
-                      tied = p.tied and true or nil, layout = p.layout, module = m, entry = p }
+    out[#out + 1] = { name = p.alias or prefix .. p.name, shape = p.shape, count = elements(p.shape),
+                      initializer = p.initializer, tied = p.tied and true or nil, layout = p.layout, module = m,
+                      entry = p, present = is_held(m, p) }
   end)
   return out
 end
 
---- Number of parameter elements, tied ones once.
+--- Number of parameter elements of the whole tree, tied ones once.
 function Module:count()
   local n = 0
-  for _, p in ipairs(self:declared()) do
-    if not p.tied then
-      local size = 1
-      for _, d in ipairs(p.shape) do size = size * d end
-      n = n + size
-    end
-  end
+  for _, p in ipairs(self:declared()) do n = n + (p.tied and 0 or p.count) end
   return n
 end
 
---- Allocates and initialises what is not allocated yet. opt.dtype: default gm.default_dtype().
+-- The declared parameters that this rank has, tied ones once.
+local function own_parameters(self)
+  local out = {}
+  for _, p in ipairs(self:declared()) do
+    if p.present and not p.tied then out[#out + 1] = p end
+  end
+  return out
+end
+
+--- Allocates and initialises what is present and not allocated yet. opt.dtype: default gm.default_dtype().
 -- The names that enter the random streams are paths from the root of the tree.
 function Module:materialize(opt)
-  local root = root_of(self)
-  for _, p in ipairs(root:declared()) do
-    if not p.tied and not p.entry.tensor then
+  for _, p in ipairs(own_parameters(root_of(self))) do
+    if not p.entry.tensor then
       local t = core.parameter(p.name, p.shape, opt and opt.dtype or core.default_dtype(), p.initializer,
         p.layout)
       if p.initializer.finish then p.initializer.finish(t) end
@@ -177,13 +220,11 @@ function Module:materialize(opt)
   return self
 end
 
---- list of { name, tensor }, tied parameters under their first name only.
+--- list of { name, tensor } of what is present, tied parameters under their first name only.
 function Module:named_parameters()
   self:materialize()
   local out = {}
-  for _, p in ipairs(self:declared()) do
-    if not p.tied then out[#out + 1] = { name = p.name, tensor = p.entry.tensor } end
-  end
+  for i, p in ipairs(own_parameters(self)) do out[i] = { name = p.name, tensor = p.entry.tensor } end
   return out
 end
 
@@ -194,11 +235,11 @@ function Module:parameters()
   return out
 end
 
---- What a checkpoint holds: list of { name, tensor }, parameters and buffers.
+--- What a checkpoint holds of this rank: list of { name, tensor }, parameters and buffers that are present.
 function Module:state()
   local out = self:named_parameters()
   each_entry(self, "", function(m, entry, prefix)
-    if not entry.buffer then return end
+    if not entry.buffer or m._module.absent then return end
     out[#out + 1] = { name = prefix .. entry.buffer, tensor = m._module.buffers[entry.buffer] }
   end)
   return out
@@ -207,6 +248,62 @@ end
 --- Calls fn(name, tensor) for every entry of state(), to fill it in place.
 function Module:load(fn)
   for _, e in ipairs(self:state()) do fn(e.name, e.tensor) end
+end
+
+--- Names of the parameters and buffers of this module itself, in order.
+function Module:own_names()
+  local out = {}
+  for _, entry in ipairs(self._module.order) do out[#out + 1] = entry.parameter or entry.buffer end
+  return out
+end
+
+-- ---------------------------------------------------------------- presence
+
+local function let_go(m)
+  local own = m._module
+  for _, entry in ipairs(own.order) do
+    local p = entry.parameter and own.parameters[entry.parameter]
+    local buffer = entry.buffer and own.buffers[entry.buffer]
+    if p then
+      local owner, held = owner_of(m, p)
+      if held.tensor and not is_held(owner, held) then
+        held.tensor:release()
+        held.tensor = nil
+      end
+    elseif buffer then
+      buffer:release()
+      own.buffers[entry.buffer] = nil
+    end
+  end
+end
+
+local function check_buffers(m)
+  for _, entry in ipairs(m._module.order) do
+    if entry.buffer and m._module.buffers[entry.buffer] == nil then
+      error(("'%s' of %s was let go when it became absent; build the model again"):format(entry.buffer, m:path()), 3)
+    end
+  end
+end
+
+--- Says whether this rank holds the module and all below it. Absent: its parameters are never allocated (but those
+-- that a present module is tied to) and no part of parameters() and state(); touching or calling it is an error that
+-- says `where` it is ("stage 1"). What is allocated already is let go: handles to it, an optimizer's too, are dead.
+function Module:set_present(on, where)
+  for _, m in ipairs(self:modules()) do
+    if on then check_buffers(m) end
+    m._module.absent = not on and (where or "another rank") or nil
+  end
+  if not on then
+    for _, m in ipairs(self:modules()) do let_go(m) end
+  end
+  return self
+end
+
+function Module:is_present() return not self._module.absent end
+
+local function refuse_absent(m, name)
+  error(("%s is not on this rank but on %s, which holds that part of the model"):format(
+    name and (m:path() == "" and name or m:path() .. "." .. name) or m:path(), m._module.absent), 3)
 end
 
 -- ---------------------------------------------------------------- modes
@@ -233,13 +330,35 @@ local function finish(self, before, ok, ...)
   error(add_place((...), self), 0)
 end
 
-local function call(self, ...)
-  local before = core.set_path(self:path())
+--- fn(...) as a call of module m: under its path, in a scope of its own; errors say that they come from m.
+function M.call_as(m, fn, ...)
+  local before = core.set_path(m:path())
   core.scope_open(true)
-  return finish(self, before, pcall(self.forward, self, ...))
+  return finish(m, before, pcall(fn, ...))
 end
 
-function Module:forward() error(("%s has no forward"):format(self.name), 2) end
+local function call(self, ...)
+  if self._module.absent then refuse_absent(self) end
+  return M.call_as(self, self.forward, self, ...)
+end
+
+--- The sections that a class names (ganymede.pipeline.sections), made once -> list; nil and the reason where it names
+-- none, or runs something else.
+function Module:section_list()
+  local class = getmetatable(self)
+  if not class.sections then return nil, ("%s names no sections (a method `sections`)"):format(self.name) end
+  if self.forward ~= (class.runs_sections or Module.forward) then -- runs_sections: another forward that does just that
+    return nil, ("%s has a forward of its own beside its sections, which may do something else"):format(self.name)
+  end
+  return M.once(self, "sections", class.sections) or nil, "its method `sections` returned nothing"
+end
+
+--- Runs the sections of the class, one after the other; a class without has its own forward.
+function Module:forward(...)
+  local list, reason = self:section_list()
+  if not list then error(("%s has no forward: %s"):format(self.name, reason), 2) end
+  return sections.run(list, 1, #list, false, ...)
+end
 
 -- ---------------------------------------------------------------- printing
 
@@ -247,14 +366,26 @@ function Module:forward() error(("%s has no forward"):format(self.name), 2) end
 function Module:describe() return self.name .. options.show(getmetatable(self).options, self.opt) end
 
 local function show(self, indent, out)
-  for _, child in ipairs(self:children()) do
-    out[#out + 1] = ("%s(%s): %s"):format(indent, child._module.key, child:describe())
-    show(child, indent .. "  ", out)
+  for _, entry in ipairs(self._module.order) do
+    local child = entry.child and self._module.children[entry.child]
+    if child then
+      local absent = not self._module.absent and child._module.absent
+      out[#out + 1] = ("%s(%s): %s%s"):format(indent, entry.child, child:describe(),
+        absent and (" -- on %s"):format(absent) or "")
+      show(child, indent .. "  ", out)
+    end
   end
   return out
 end
 
 -- ---------------------------------------------------------------- classes
+
+local function is_buffer(own, key)
+  for _, entry in ipairs(own.order) do
+    if entry.buffer == key then return true end
+  end
+  return false
+end
 
 -- Fields are looked up in the class, then among parameters, buffers, children, and the mode.
 local function index(class)
@@ -265,13 +396,15 @@ local function index(class)
     if key == "training" then return own.training end
     local p = own.parameters[key]
     if p then
-      local tensor, owner = tensor_of(self, p)
-      if tensor then return tensor end
+      local owner, entry = owner_of(self, p)
+      if entry.tensor then return entry.tensor end
+      if not is_held(owner, entry) then refuse_absent(owner, entry.name) end
       owner:materialize()
-      return (tensor_of(self, p))
+      return entry.tensor
     end
     v = own.buffers[key]
     if v ~= nil then return v end
+    if own.absent and is_buffer(own, key) then refuse_absent(self, key) end
     return own.children[tostring(key)]
   end
 end
@@ -282,6 +415,7 @@ local function newindex(self, key, value)
   local p = own.parameters[key]
   if p then
     if not core.is_tensor(value) then error(("parameter '%s' of %s must be a tensor"):format(key, self.name), 2) end
+    if not is_held(self, p) then refuse_absent(self, key) end
     p.tensor, p.tied = value:keep():requires_grad(true), nil
   elseif is_module(value) then
     attach(self, key, value)

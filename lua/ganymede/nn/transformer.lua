@@ -2,7 +2,8 @@
 --
 -- Pre-norm (the default): x + attention(norm1(x)), then + mlp(norm2(.)). The sum and the norm that follows it
 -- are one kernel, so that the residual stream is read once. Within a stack even the last sum of a block waits
--- for the next block's norm: `TransformerBlock.chain(blocks, x)` gives (branch, stream) for the final norm.
+-- for the next block's norm: `TransformerBlock.chain(blocks, x)` gives (branch, stream) for the final norm. Where a
+-- stack is cut for a pipeline (TransformerBlock.sections) they are added first: one tensor crosses.
 -- post_norm = true (BERT, Vaswani et al. 2017): norm1(x + attention(x)), then norm2(. + mlp(.)).
 -- @module ganymede.nn.transformer
 local Attention = require "ganymede.nn.attention"
@@ -122,14 +123,37 @@ function TransformerBlock.moe_of(moe, i)
   return i % every == 0 and own or nil
 end
 
+-- One block of a stack: (branch, key_mask, stream) -> the same three. stream nil: there is branch alone.
+local function link(block, x, key_mask, stream)
+  if block.opt.post_norm then return block(x, key_mask), key_mask end
+  local branch, sum = block(x, key_mask, stream or false)
+  return branch, key_mask, sum
+end
+
+-- What crosses to another stage: x = branch + stream (b, s, width), and the key mask if there is one.
+local function close(branch, key_mask, stream)
+  local x = stream and ops.add(branch, stream) or branch
+  if key_mask == nil then return x end
+  return x, key_mask
+end
+
+--- The sections (ganymede.pipeline.sections) of a ModuleList of blocks, a block each. The first gets x (b, s, width)
+-- and the key mask or nil; each gives (branch, key mask or nil, stream), as `chain` has branch and stream.
+function TransformerBlock.sections(blocks)
+  local list = {}
+  for _, block in blocks:each() do
+    list[#list + 1] = { modules = { block }, close = close,
+                        forward = function(...) return link(block, ...) end }
+  end
+  return list
+end
+
 --- Runs x (b, s, width) through a ModuleList of blocks -> branch, stream: their sum is the result, and a norm
 -- adds them as it reads them: y = norm(branch, stream). With post-norm blocks, or none, stream is nil.
 function TransformerBlock.chain(blocks, x, key_mask)
-  local stream = false
-  for _, block in blocks:each() do
-    if block.opt.post_norm then x = block(x, key_mask) else x, stream = block(x, key_mask, stream) end
-  end
-  return x, stream or nil
+  local stream
+  for _, block in blocks:each() do x, key_mask, stream = link(block, x, key_mask, stream) end
+  return x, stream
 end
 
 --- Floating point operations of the forward pass for one sequence of `length`: a multiply-add is two; causal
