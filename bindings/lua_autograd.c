@@ -175,17 +175,28 @@ typedef struct call_frame {
     const lua_callback *callback;
     int                 n_in, n_out;
     gm_value *const    *in;
+    const bool         *want; /* NULL: it is not told */
     gm_value          **out;
 } call_frame;
+
+static void push_wanted(lua_State *L, int n, const bool *want)
+{
+    lua_createtable(L, n, 0);
+    for (int i = 0; i < n; i++) {
+        lua_pushboolean(L, want[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+}
 
 static int call_protected(lua_State *L)
 {
     call_frame *f = lua_touserdata(L, 1);
     gm_rank    *r = gm_lua_rank(L);
-    luaL_checkstack(L, f->n_in + f->n_out + 4, "custom function");
+    luaL_checkstack(L, f->n_in + f->n_out + 6, "custom function");
     lua_rawgeti(L, LUA_REGISTRYINDEX, f->callback->ref);
     for (int i = 0; i < f->n_in; i++) push_borrowed(L, r, f->in[i]);
-    lua_call(L, f->n_in, f->n_out);
+    if (f->want) push_wanted(L, f->n_out, f->want);
+    lua_call(L, f->n_in + (f->want != NULL), f->n_out);
     for (int i = 0; i < f->n_out; i++) {
         gm_value *v = gm_opt_value(L, lua_gettop(L) - f->n_out + 1 + i);
         if (v) gm_value_retain(f->out[i] = v);
@@ -193,10 +204,10 @@ static int call_protected(lua_State *L)
     return 0;
 }
 
-static gm_status call_lua(void *context, int n_in, gm_value *const *in, int n_out, gm_value **out)
+static gm_status call_lua(void *context, int n_in, gm_value *const *in, int n_out, const bool *want, gm_value **out)
 {
     lua_callback *c = context;
-    call_frame    f = {c, n_in, n_out, in, out};
+    call_frame    f = {c, n_in, n_out, in, want, out};
     gm_rank      *r = c->rank;
     lua_State    *L = r->caller;
     GM_TRY(gm_scope_open(r, GM_SCOPE_MODULE, L));
@@ -232,7 +243,7 @@ static int read_values(lua_State *L, int arg, gm_value **out)
     return n;
 }
 
-/* record_custom(inputs, outputs, backward): makes the outputs depend on the inputs; see gm.custom. */
+/* record_custom(inputs, outputs, backward [, splits]): makes the outputs depend on the inputs; see gm.custom. */
 static int record_custom(lua_State *L)
 {
     gm_value *in[GM_MAX_OUT], *out[GM_MAX_OUT];
@@ -246,7 +257,8 @@ static int record_custom(lua_State *L)
         return luaL_error(L, "no memory for a custom function");
     }
     *c = (lua_callback){gm_lua_rank(L), ref};
-    gm_status st = gm_record_custom(gm_lua_rank(L), n_in, in, n_out, out, (gm_callback){call_lua, c, release_lua});
+    gm_status st = gm_record_custom(gm_lua_rank(L), n_in, in, n_out, out, (gm_callback){call_lua, c, release_lua},
+                                    lua_toboolean(L, 4));
     return st == GM_OK ? 0 : gm_raise(L, st);
 }
 

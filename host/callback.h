@@ -5,14 +5,16 @@
 #ifndef GM_CALLBACK_H
 #define GM_CALLBACK_H
 
+#include <stdbool.h>
 #include "../kernels/status.h"
 
 struct gm_value;
 
 typedef struct gm_callback {
-    /* in[n_in] are borrowed, NULL entries allowed; out[n_out] starts NULL and receives references.
-     * GM_ELUA with the message in gm_last_error() when the callee raised. */
-    gm_status (*call)(void *context, int n_in, struct gm_value *const *in, int n_out, struct gm_value **out);
+    /* in[n_in] are borrowed, NULL entries allowed; out[n_out] starts NULL and receives references, those that want[n_out]
+     * asks for (NULL: it is not told). GM_ELUA with the message in gm_last_error() when the callee raised. */
+    gm_status (*call)(void *context, int n_in, struct gm_value *const *in, int n_out, const bool *want,
+                      struct gm_value **out);
     void *context;
     void (*release)(void *context);
 } gm_callback;

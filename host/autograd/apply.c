@@ -38,7 +38,8 @@ static gm_status record(gm_rank *r, gm_op op, int n_in, gm_value *const *in, con
                      .n_out = n_out,
                      .out = out,
                      .n_saved = GM_MAX_SAVED,
-                     .saved = saved};
+                     .saved = saved,
+                     .splits = g->splits};
     return gm_tape_record(r, &rec);
 }
 
@@ -233,20 +234,22 @@ static gm_status give_custom(gm_backward *b, int i, gm_value *v)
 static gm_status custom_rule(gm_backward *b)
 {
     gm_value *in[GM_MAX_OUT] = {NULL}, *out[GM_MAX_OUT] = {NULL};
+    bool      want[GM_MAX_OUT];
     int       n_in = gm_backward_inputs(b), n_out = gm_backward_outputs(b);
     gm_status st = GM_OK;
     for (int i = 0; i < n_out && st == GM_OK; i++) st = gradient_value(b, i, &in[i]);
     const gm_callback *c = gm_backward_callback(b);
-    if (st == GM_OK) st = c->call(c->context, n_out, in, n_in, out);
+    for (int i = 0; i < n_in; i++) want[i] = gm_backward_wants(b, i);
+    if (st == GM_OK) st = c->call(c->context, n_out, in, n_in, gm_backward_splits(b) ? want : NULL, out);
     gm_release_all(n_out, in);
     for (int i = 0; i < n_in; i++)
-        if (out[i] && st == GM_OK) st = give_custom(b, i, out[i]);
+        if (out[i] && want[i] && st == GM_OK) st = give_custom(b, i, out[i]);
     gm_release_all(n_in, out);
     return st;
 }
 
 gm_status gm_record_custom(gm_rank *r, int n_in, gm_value *const *in, int n_out, gm_value *const *out,
-                           gm_callback backward)
+                           gm_callback backward, bool splits)
 {
     if (n_in > GM_MAX_OUT || n_out > GM_MAX_OUT) {
         gm_callback_release(&backward);
@@ -258,6 +261,7 @@ gm_status gm_record_custom(gm_rank *r, int n_in, gm_value *const *in, int n_out,
                      .in = in,
                      .n_out = n_out,
                      .out = out,
-                     .callback = backward};
+                     .callback = backward,
+                     .splits = splits};
     return gm_tape_record(r, &rec);
 }

@@ -32,9 +32,10 @@ gm_status gm_cat(gm_rank *r, int n, gm_value *const *x, int dim, gm_value **y);
 gm_status gm_patchify(gm_rank *r, gm_value *x, int64_t patch, gm_value **y);
 
 /* Makes out[n_out] (computed outside the tape) depend on in[n_in] through a callback that turns
- * gradients of the outputs (NULL: none) into those of the inputs (NULL: none). Takes the callback. */
+ * gradients of the outputs (NULL: none) into those of the inputs (NULL: none). splits: the callback is told which ones
+ * are wanted, and may be called twice (gm_record.splits). Takes the callback. */
 gm_status gm_record_custom(gm_rank *r, int n_in, gm_value *const *in, int n_out, gm_value *const *out,
-                           gm_callback backward);
+                           gm_callback backward, bool splits);
 
 /* dim counted from the end made one from the start; GM_ESHAPE naming op. */
 gm_status gm_check_dim(const char *op, int ndim, int64_t *dim);

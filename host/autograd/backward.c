@@ -1,10 +1,5 @@
-/* backward.c - running a tape: what rules are given and give, sums of terms in different states, the seed. See
- * tape.h. */
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-#include "../comm/comm.h"
-#include "../parallel/reducer.h"
+/* backward.c - running one node of a tape: what rules are given and give, sums of terms in different states. See
+ * tape.h; passes.c runs the tape. */
 #include "../parallel/rules/rules.h"
 #include "tape_nodes.h"
 
@@ -12,6 +7,7 @@ struct gm_backward {
     gm_rank   *rank;
     gm_tape   *tape;
     node      *node;
+    gm_half    half;       /* what the rule is asked for */
     uint32_t   partial;    /* of the gradients of the outputs */
     gm_tensor *scratch[4]; /* targets for terms that do not count on this rank */
     int        n_scratch;
@@ -137,7 +133,39 @@ gm_status gm_backward_saved(gm_backward *b, int i, gm_tensor **out)
     return GM_OK;
 }
 
-bool gm_backward_wants(gm_backward *b, int i) { return b->node->in[i].leaf || b->node->in[i].node >= 0; }
+bool gm_backward_wants(gm_backward *b, int i)
+{
+    const edge *e = &b->node->in[i];
+    return gm_edge_wants(e) && (b->half == GM_HALF_BOTH || e->input == (b->half == GM_HALF_INPUT));
+}
+
+bool gm_backward_later(gm_backward *b, int i)
+{
+    const edge *e = &b->node->in[i];
+    return b->half == GM_HALF_INPUT && gm_edge_wants(e) && !e->input;
+}
+
+bool gm_backward_splits(gm_backward *b) { return b->node->splits; }
+
+void gm_backward_keep(gm_backward *b, int i, gm_tensor *t)
+{
+    gm_tape_slot *s = &b->node->saved[i];
+    if (b->half != GM_HALF_INPUT) return;
+    if (t) gm_tensor_retain(t);
+    gm_tensor_release(s->tensor);
+    gm_value_release(s->leaf);
+    *s = (gm_tape_slot){.kind = t ? GM_SLOT_TENSOR : GM_SLOT_EMPTY, .tensor = t};
+    if (t) s->version = t->storage->version;
+}
+
+void gm_backward_keep_grad(gm_backward *b, int i, gm_tensor *t)
+{
+    gm_tensor **grad = &b->node->out[i].grad;
+    if (b->half != GM_HALF_INPUT) return;
+    if (t) gm_tensor_retain(t);
+    gm_tensor_release(*grad);
+    *grad = t;
+}
 
 /* A term joins a sum: *sum becomes the axes that both are then partial over. What is replicated over an axis that
  * the other is partial over counts at coordinate 0 alone. */
@@ -179,6 +207,9 @@ static gm_status leaf_target(gm_backward *b, const edge *e, gm_tensor **out, boo
 gm_status gm_backward_target(gm_backward *b, int i, gm_tensor **out, bool *accumulate)
 {
     edge *e = &b->node->in[i];
+    if (!gm_backward_wants(b, i))
+        return GM_FAIL(GM_EINVAL, "%s: its rule computes the gradient of input %d, which is not asked for",
+                       b->node->name, i + 1);
     if (e->leaf) return leaf_target(b, e, out, accumulate);
     output  *to = &b->tape->nodes[e->node].out[e->output];
     uint32_t term = partial_of(b, e);
@@ -232,17 +263,9 @@ static gm_status add_held(gm_backward *b, gm_tensor **held, gm_tensor *g)
     return st;
 }
 
-gm_status gm_backward_give(gm_backward *b, int i, gm_tensor *g)
+static gm_status give_output(gm_backward *b, output *to, gm_tensor *g, uint32_t term)
 {
-    edge    *e = &b->node->in[i];
-    uint32_t term = partial_of(b, e);
-    if (e->leaf) return give_leaf(b, e->leaf, g, term);
-    if (e->node < 0) {
-        gm_tensor_release(g);
-        return GM_OK;
-    }
-    output *to = &b->tape->nodes[e->node].out[e->output];
-    bool    held = true, counts = true;
+    bool held = true, counts = true;
     if (!to->grad) {
         to->grad = g;
         to->partial = term;
@@ -259,6 +282,25 @@ gm_status gm_backward_give(gm_backward *b, int i, gm_tensor *g)
     if (held || counts) return GM_OK;
     GM_TRY(own(b, &to->grad));
     return fill_zero(b, to->grad);
+}
+
+gm_status gm_backward_give(gm_backward *b, int i, gm_tensor *g)
+{
+    const edge *e = &b->node->in[i];
+    uint32_t    term = partial_of(b, e);
+    if (!gm_backward_wants(b, i)) {
+        gm_tensor_release(g);
+        return GM_OK;
+    }
+    if (e->leaf) return give_leaf(b, e->leaf, g, term);
+    return give_output(b, &b->tape->nodes[e->node].out[e->output], g, term);
+}
+
+gm_status gm_tape_add_term(gm_rank *r, gm_tape *t, gm_value *v, gm_tensor *term, uint32_t partial)
+{
+    gm_backward b = {.rank = r, .tape = t};
+    if (!v->tape) return give_leaf(&b, v, term, partial);
+    return give_output(&b, &t->nodes[v->node].out[v->output], term, partial);
 }
 
 /* Axes that a value of this layout says nothing to: it is a copy over them, its gradient may be a sum. */
@@ -308,108 +350,12 @@ static gm_status run_rule(gm_backward *b)
     return st == GM_OK ? check_states(b) : st;
 }
 
-static gm_status run_node(gm_backward *b)
+gm_status gm_tape_run_node(gm_rank *r, gm_tape *t, node *n, gm_half half)
 {
-    node *n = b->node;
-    bool  any = false;
-    for (int i = 0; i < n->n_out; i++) any |= n->out[i].grad != NULL;
-    if (!any) return GM_OK;                     /* the loss does not depend on it */
-    GM_TRY(gm_rank_set_path(b->rank, n->path)); /* what it sends and allocates is that module's */
-    gm_rank_place(b->rank, n->name);
-    gm_status st = run_rule(b);
+    gm_backward b = {.rank = r, .tape = t, .node = n, .half = half};
+    GM_TRY(gm_rank_set_path(r, n->path)); /* what it sends and allocates is that module's */
+    gm_rank_place(r, n->name);
+    gm_status st = run_rule(&b);
     if (st == GM_OK || !*n->path) return st;
     return GM_FAIL(st, "backward of %s in %s: %s", n->name, n->path, gm_last_error());
-}
-
-/* 1 for a loss of one element. */
-static gm_status one(gm_value *loss, gm_tensor **out)
-{
-    gm_attrs   a = gm_attrs_default();
-    gm_tensor *t = NULL;
-    char       have[256];
-    for (int d = 0; d < loss->ndim; d++)
-        if (loss->shape[d] != 1)
-            return GM_FAIL(GM_ESHAPE, "backward: a loss has one element, this is %s; sum() it or pass a seed gradient",
-                           gm_value_describe(loss, have, sizeof have));
-    a.value = 1;
-    gm_rank_place(loss->rank, "backward");
-    GM_TRY(gm_tensor_new(loss->rank->device, loss->local->dtype, loss->local->ndim, loss->local->shape, &t));
-    gm_status st = gm_run_one(loss->rank->device, GM_OP_fill, &a, NULL, t);
-    if (st == GM_OK) *out = t;
-    else gm_tensor_release(t);
-    return st;
-}
-
-static gm_status seed_gradient(gm_tape *t, gm_value *loss, gm_value *seed)
-{
-    output    *o = &t->nodes[loss->node].out[loss->output];
-    gm_value  *fitted = NULL;
-    gm_tensor *g = NULL;
-    if (seed) {
-        GM_TRY(gm_fit_seed(loss, seed, &fitted));
-        g = fitted->local;
-        gm_tensor_retain(g);
-        o->partial = fitted->layout.partial;
-        gm_value_release(fitted);
-    } else GM_TRY(one(loss, &g));
-    gm_status st = gm_clear_padding(loss->rank, &loss->layout, loss->ndim, loss->shape, g, &o->grad);
-    gm_tensor_release(g);
-    return st;
-}
-
-/* Leaves that no earlier node reads have their gradients now. */
-static gm_status report_leaves(gm_rank *r, const gm_tape *t, int at)
-{
-    const node *n = &t->nodes[at];
-    for (int i = 0; i < n->n_in; i++) {
-        gm_value *leaf = n->in[i].leaf;
-        if (!leaf || leaf->first_use != at || leaf->used_on != t->number) continue;
-        GM_TRY(gm_reducer_ready(r->reducer, leaf));
-        leaf->used_on = 0; /* once, though the node may read it twice */
-    }
-    return GM_OK;
-}
-
-static gm_status run_nodes(gm_rank *r, gm_tape *t)
-{
-    gm_status st = GM_OK;
-    for (int i = t->n - 1; i >= 0 && st == GM_OK; i--) {
-        gm_backward b = {.rank = r, .tape = t, .node = &t->nodes[i]};
-        st = run_node(&b);
-        if (st == GM_OK && r->reducer) st = report_leaves(r, t, i);
-        if (st == GM_OK && r->comm && gm_comm_under_way(r->comm)) st = gm_comm_poll(r->comm);
-        gm_tape_release_node(&t->nodes[i]);
-    }
-    return st;
-}
-
-gm_status gm_tape_run(gm_rank *r, gm_tape *t, const gm_tape_job *job)
-{
-    gm_status st = GM_OK;
-    char     *path;
-    if (job->pass != GM_TAPE_WHOLE) return GM_FAIL(GM_EINVAL, "backward in two passes is not written yet");
-    GM_TRY(gm_rank_enter_path(r, "", &path));
-    for (int i = 0; i < job->n && st == GM_OK; i++) st = seed_gradient(t, job->outputs[i], job->seeds[i]);
-    r->no_grad++;
-    if (st == GM_OK) st = run_nodes(r, t);
-    r->no_grad--;
-    gm_rank_leave_path(r, path);
-    return st;
-}
-
-void gm_tape_await(gm_tape *t) { (void)t; }
-
-gm_status gm_tape_backward(gm_value *loss, gm_value *seed)
-{
-    gm_rank    *r = loss->rank;
-    gm_tape    *t = r->tape;
-    gm_tape_job job = {.n = 1, .outputs = &loss, .seeds = &seed, .final = true};
-    if (!loss->requires_grad)
-        return GM_FAIL(GM_EINVAL, "backward: the loss does not depend on anything that requires a gradient "
-                                  "(or was computed under no_grad)");
-    if (!t || loss->tape != t->number)
-        return GM_FAIL(GM_EINVAL, "backward: the tape of this loss has been run or dropped; compute the loss again");
-    gm_status st = gm_tape_run(r, t, &job);
-    gm_tape_drop(r);
-    return st;
 }

@@ -214,6 +214,8 @@ static gm_status matmul_rule(gm_backward *b)
         if (at->transpose_b) GM_TRY(matmul_side(b, 1, g, x, true, at->transpose_a));
         else GM_TRY(matmul_side(b, 1, x, g, !at->transpose_a, false));
     }
+    for (int i = 0; i < 2; i++)
+        if (!gm_backward_later(b, i)) gm_backward_keep(b, !i, NULL);
     return GM_OK;
 }
 
@@ -221,8 +223,8 @@ gm_status gm_rule_linear_bias(gm_backward *b, gm_tensor *g, gm_tensor **dpre)
 {
     gm_tensor *pre, *out[2] = {NULL, NULL};
     gm_attrs   a = gm_attrs_default();
-    a.function = gm_backward_attrs(b)->function;
     SAVED(b, OUT(1), &pre);
+    if (pre) a.function = gm_backward_attrs(b)->function; /* else there is none, or the first half has applied it */
     if (gm_backward_wants(b, 2)) GM_TRY(gm_backward_target(b, 2, &out[1], &a.accumulate));
     if (a.function) {
         gm_spec spec = {.dtype = g->dtype, .ndim = g->ndim};
@@ -242,6 +244,14 @@ gm_status gm_rule_linear_bias(gm_backward *b, gm_tensor *g, gm_tensor **dpre)
     if (!out[0]) gm_tensor_retain(g);
     *dpre = out[0] ? out[0] : g;
     return GM_OK;
+}
+
+void gm_rule_linear_keep(gm_backward *b, gm_tensor *dpre)
+{
+    gm_backward_keep_grad(b, 0, dpre);
+    gm_backward_keep(b, OUT(1), NULL);
+    for (int i = 0; i < 2; i++)
+        if (!gm_backward_later(b, i)) gm_backward_keep(b, !i, NULL);
 }
 
 static gm_status linear_rule(gm_backward *b)
@@ -265,6 +275,7 @@ static gm_status linear_rule(gm_backward *b)
         GM_TRY_OR(gm_backward_target(b, 1, &t, &a.accumulate), st, done);
         GM_TRY_OR(gm_rule_into(b, GM_OP_matmul, 2, (gm_tensor *[]){rows, flat}, &a, 1, &t), st, done);
     }
+    gm_rule_linear_keep(b, dpre);
     st = GM_OK;
 done:
     gm_tensor_release(view);
@@ -429,27 +440,27 @@ static gm_status top_k_rule(gm_backward *b)
 }
 
 static const gm_gradient gradients[GM_OP_COUNT] = {
-    [GM_OP_copy] = {copy_rule, 0, 0, false},
-    [GM_OP_affine] = {affine_rule, 0, 0, false},
-    [GM_OP_unary] = {unary_rule, 1, 0, false},
-    [GM_OP_binary] = {binary_rule, 3, 0, false},
+    [GM_OP_copy] = {copy_rule, 0, 0},
+    [GM_OP_affine] = {affine_rule, 0, 0},
+    [GM_OP_unary] = {unary_rule, 1, 0},
+    [GM_OP_binary] = {binary_rule, 3, 0},
     [GM_OP_compare] = {.stops = true},
-    [GM_OP_where] = {where_rule, 1, 0, false},
-    [GM_OP_dropout] = {dropout_rule, 0, 0, false},
-    [GM_OP_matmul] = {matmul_rule, 3, 0, false},
-    [GM_OP_linear] = {linear_rule, 3, 2, false},
-    [GM_OP_layer_norm] = {layer_norm_rule, 1 | 4, 2 | 4 | 8, false},
-    [GM_OP_rms_norm] = {rms_norm_rule, 1 | 4, 2 | 4, false},
-    [GM_OP_softmax] = {softmax_rule, 0, 1, false},
-    [GM_OP_log_softmax] = {softmax_rule, 0, 1, false},
-    [GM_OP_attention] = {attention_rule, 15, 3, false},
-    [GM_OP_embedding] = {embedding_rule, 2, 0, false},
-    [GM_OP_cross_entropy] = {cross_entropy_rule, 3, 2, false},
-    [GM_OP_sum] = {sum_rule, 0, 0, false},
-    [GM_OP_max] = {extreme_rule, 0, 2, false},
-    [GM_OP_min] = {extreme_rule, 0, 2, false},
+    [GM_OP_where] = {where_rule, 1, 0},
+    [GM_OP_dropout] = {dropout_rule, 0, 0},
+    [GM_OP_matmul] = {matmul_rule, 3, 0, .splits = true},
+    [GM_OP_linear] = {linear_rule, 3, 2, .splits = true},
+    [GM_OP_layer_norm] = {layer_norm_rule, 1 | 4, 2 | 4 | 8},
+    [GM_OP_rms_norm] = {rms_norm_rule, 1 | 4, 2 | 4},
+    [GM_OP_softmax] = {softmax_rule, 0, 1},
+    [GM_OP_log_softmax] = {softmax_rule, 0, 1},
+    [GM_OP_attention] = {attention_rule, 15, 3},
+    [GM_OP_embedding] = {embedding_rule, 2, 0, .splits = true},
+    [GM_OP_cross_entropy] = {cross_entropy_rule, 3, 2},
+    [GM_OP_sum] = {sum_rule, 0, 0},
+    [GM_OP_max] = {extreme_rule, 0, 2},
+    [GM_OP_min] = {extreme_rule, 0, 2},
     [GM_OP_argmax] = {.stops = true},
-    [GM_OP_top_k] = {top_k_rule, 0, 2, false},
+    [GM_OP_top_k] = {top_k_rule, 0, 2},
     [GM_OP_sum_squares] = {.stops = true},
 };
 

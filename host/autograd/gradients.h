@@ -11,6 +11,7 @@ typedef struct gm_gradient {
     gm_rule rule;     /* NULL: see below */
     uint8_t save_in;  /* bit i: input i is kept, see gm_gradient_inputs */
     uint8_t save_out; /* bit j: output j is kept */
+    bool    splits;   /* as gm_record */
     bool    stops;    /* results depend on no input as far as gradients go (comparisons, argmax) */
 } gm_gradient;
 

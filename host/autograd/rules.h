@@ -20,7 +20,10 @@ gm_status gm_rule_rows(gm_backward *b, gm_tensor *x, gm_tensor **out);
 /* x summed to a shape that broadcasts to its own; x itself (retained) when it has that shape. */
 gm_status gm_rule_sum_to(gm_backward *b, gm_tensor *x, const gm_spec *spec, gm_tensor **out);
 /* Of a node that keeps what `linear` keeps: dpre = g f'(pre), and db (+)= column sums of dpre where input 2 wants them;
- * dpre is g itself (retained) when there is no activation. g is contiguous. */
+ * dpre is g itself (retained) when there is no activation, or in the second half of a pass. g is contiguous. */
 gm_status gm_rule_linear_bias(gm_backward *b, gm_tensor *g, gm_tensor **dpre);
+/* At the end of the first half of such a node: dpre in place of g and the pre-activation, and of x and w what the
+ * gradient of the other needs. */
+void gm_rule_linear_keep(gm_backward *b, gm_tensor *dpre);
 
 #endif

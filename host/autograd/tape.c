@@ -1,4 +1,4 @@
-/* tape.c - recording; see tape.h. Running backward is backward.c. */
+/* tape.c - recording; see tape.h. Running backward is passes.c. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +45,13 @@ void gm_tape_free(gm_tape *t)
 {
     if (!t) return;
     for (int i = t->n - 1; i >= 0; i--) gm_tape_release_node(&t->nodes[i]);
+    for (int i = 0; i < t->n_leaves; i++) {
+        gm_value *leaf = t->leaves[i].leaf;
+        if (leaf && t->awaits) leaf->awaited--;
+        gm_value_release(leaf);
+    }
     free(t->nodes);
+    free(t->leaves);
     free(t);
 }
 
@@ -69,7 +75,27 @@ static const struct gm_scope *user_scope(const gm_rank *r)
     return s;
 }
 
-static gm_status open_tape(gm_rank *r, gm_tape **out)
+/* Room for one node more, and for n leaves. */
+static gm_status make_room(gm_tape *t, int n)
+{
+    if (t->n == t->room) {
+        int   room = t->room ? 2 * t->room : 256;
+        node *nodes = realloc(t->nodes, (size_t)room * sizeof *nodes);
+        if (!nodes) return GM_FAIL(GM_ENOMEM, "no memory for %d tape nodes", room);
+        t->nodes = nodes;
+        t->room = room;
+    }
+    if (t->n_leaves + n > t->leaf_room) {
+        int       room = 2 * t->leaf_room + n + 64;
+        leaf_use *leaves = realloc(t->leaves, (size_t)room * sizeof *leaves);
+        if (!leaves) return GM_FAIL(GM_ENOMEM, "no memory for %d leaves of a tape", room);
+        t->leaves = leaves;
+        t->leaf_room = room;
+    }
+    return GM_OK;
+}
+
+static gm_status open_tape(gm_rank *r, int n_in, gm_tape **out)
 {
     if (!r->tape) {
         gm_tape *t = calloc(1, sizeof *t);
@@ -78,19 +104,24 @@ static gm_status open_tape(gm_rank *r, gm_tape **out)
         t->scope = user_scope(r);
         r->tape = t;
     }
-    gm_tape *t = r->tape;
-    if (t->n == t->room) {
-        int   room = t->room ? 2 * t->room : 256;
-        node *nodes = realloc(t->nodes, (size_t)room * sizeof *nodes);
-        if (!nodes) return GM_FAIL(GM_ENOMEM, "no memory for %d tape nodes", room);
-        t->nodes = nodes;
-        t->room = room;
-    }
-    *out = t;
-    return GM_OK;
+    *out = r->tape;
+    return make_room(r->tape, n_in);
 }
 
-static void fill_edge(edge *e, gm_value *v, const gm_tape *t)
+/* The leaf's place in the tape's list. */
+static int enter_leaf(gm_tape *t, gm_value *v)
+{
+    if (v->used_on != t->number) {
+        t->leaves[t->n_leaves] = (leaf_use){.leaf = v};
+        gm_value_retain(v);
+        v->used_on = t->number;
+        v->used_at = t->n_leaves++;
+    }
+    t->leaves[v->used_at].left++;
+    return v->used_at;
+}
+
+static void fill_edge(edge *e, gm_value *v, gm_tape *t)
 {
     e->node = -1;
     if (!v) return;
@@ -102,10 +133,7 @@ static void fill_edge(edge *e, gm_value *v, const gm_tape *t)
     } else if (!v->tape) {
         e->leaf = v;
         gm_value_retain(v);
-        if (v->used_on != t->number) {
-            v->used_on = t->number;
-            v->first_use = t->n;
-        }
+        e->at = enter_leaf(t, v);
     }
 }
 
@@ -133,15 +161,15 @@ static void place_values(place *to, int n, gm_value *const *v)
     }
 }
 
-/* A value computed by a tape that is gone cannot be differentiated through again. */
+/* A value computed by a tape that is gone, or off the rank, cannot be differentiated through here. */
 static gm_status check_inputs(const gm_rank *r, const gm_record *record)
 {
     for (int i = 0; i < record->n_in; i++) {
         const gm_value *v = record->in[i];
         if (v && v->requires_grad && v->tape && (!r->tape || v->tape != r->tape->number))
             return GM_FAIL(GM_EINVAL,
-                           "%s: input %d was computed on a tape that has been run or dropped; "
-                           "detach() it, or compute it again",
+                           "%s: input %d was computed on a tape that has been run or dropped, or in a forward pass "
+                           "that has ended; detach() it, or compute it again",
                            record->name, i + 1);
     }
     return GM_OK;
@@ -157,7 +185,7 @@ gm_status gm_tape_record(gm_rank *r, const gm_record *record)
         return GM_OK;
     }
     GM_TRY_OR(check_inputs(r, record), st, fail);
-    GM_TRY_OR(open_tape(r, &t), st, fail);
+    GM_TRY_OR(open_tape(r, record->n_in, &t), st, fail);
     node n = {.name = record->name,
               .rule = record->rule,
               .op = record->op,
@@ -165,7 +193,8 @@ gm_status gm_tape_record(gm_rank *r, const gm_record *record)
               .n_out = record->n_out,
               .n_saved = record->n_saved,
               .attrs = record->attrs ? *record->attrs : gm_attrs_default(),
-              .callback = callback};
+              .callback = callback,
+              .splits = record->splits};
     n.in = calloc((size_t)n.n_in + 1, sizeof *n.in);
     n.out = calloc((size_t)n.n_out + 1, sizeof *n.out);
     n.path = strdup(r->path);

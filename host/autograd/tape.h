@@ -44,6 +44,7 @@ typedef struct gm_record {
     gm_value *const *saved;                  /* NULL entries allowed */
     int64_t          extra[2 * GM_MAX_DIMS]; /* for views */
     gm_callback      callback;               /* custom functions; owned by the node from here on, also on failure */
+    bool             splits; /* the rule computes what gm_backward_wants and nothing else: it may be called twice */
 } gm_record;
 
 /* True if recording is on and some input requires a gradient. */
@@ -55,7 +56,8 @@ gm_status gm_tape_record_one(gm_rank *r, const char *name, gm_rule rule, gm_valu
                              int n_extra, gm_value **y);
 /* d loss / d leaf is added to (or, after zero_grad, set in) the gradient of every leaf that the loss
  * depends on. seed: gradient of the loss itself, NULL for 1 (then the loss has one element); replicated, or cut as
- * the loss is. Of a partial loss it is the gradient of the sum. The tape is dropped, also on failure. */
+ * the loss is. Of a partial loss it is the gradient of the sum. The pass is final (gm_tape_await). The tape is dropped,
+ * also on failure. */
 gm_status              gm_tape_backward(gm_value *loss, gm_value *seed);
 void                   gm_tape_drop(gm_rank *r); /* forget what was recorded; no tape is fine */
 const struct gm_scope *gm_tape_scope(const gm_tape *t);
@@ -67,29 +69,40 @@ const struct gm_scope *gm_tape_scope(const gm_tape *t);
 gm_tape *gm_tape_take(gm_rank *r);
 void     gm_tape_free(gm_tape *t); /* NULL is allowed */
 
+/* A backward pass whole, or in two halves (Qi et al. 2023, arXiv:2401.10241: B and W). The half that peers wait for
+ * follows what leads to `inputs`, or, of a tape that has none (the first part of a model), what leads to a node whose
+ * rule splits. Such a node computes the gradients on that side, keeps what the others need (of a product: one operand
+ * and the gradient of the result) and computes them in the second half. The rule of any other node on that side runs
+ * once, for all its inputs, and the node lets go of everything; what is off that side (casts and redistributions of
+ * parameters, tables) waits as it is. Both halves together compute what the whole pass does, each gradient once; a leaf
+ * that several nodes read may add its terms in another order. */
 typedef enum gm_tape_pass {
     GM_TAPE_WHOLE,  /* gradients of all that the outputs depend on */
-    GM_TAPE_INPUT,  /* of what leads to `inputs`; what only parameters need waits on the tape (Qi et al. 2023,
-                       arXiv:2401.10241: the pass B) */
-    GM_TAPE_WEIGHT, /* what has waited: once, after GM_TAPE_INPUT (the pass W) */
+    GM_TAPE_INPUT,  /* the half that leads to the inputs */
+    GM_TAPE_WEIGHT, /* what has waited: once, after GM_TAPE_INPUT */
 } gm_tape_pass;
 
 typedef struct gm_tape_job {
     gm_tape_pass     pass;
-    int              n; /* roots: values that the tape computed, each once, and the gradients to begin with */
-    gm_value *const *outputs;
-    gm_value *const *seeds; /* seeds[i] NULL: 1, for one of one element. Not read by GM_TAPE_WEIGHT */
+    int              n;       /* roots and the gradients to begin with; not read by GM_TAPE_WEIGHT */
+    gm_value *const *outputs; /* values that the tape computed, or leaves, which require a gradient. One that is there
+                                 twice has the sum of both seeds */
+    gm_value *const *seeds; /* laid out as the output or replicated, as gm_tape_backward has it; NULL: 1, for one of one
+                               element */
     int              n_inputs;
-    gm_value *const *inputs; /* leaves that requires_grad; read by GM_TAPE_INPUT only */
+    gm_value *const *inputs; /* leaves that require a gradient; read by GM_TAPE_INPUT only */
     bool final; /* the last pass of this tape in a step whose gradients are then summed: see gm_tape_await */
 } gm_tape_job;
 
-/* Runs a pass. Nodes let go of what no later pass needs as soon as they have run. The tape stays the caller's; after
- * a failure it may only be freed. */
+/* Runs a pass: GM_TAPE_WHOLE, or GM_TAPE_INPUT and then GM_TAPE_WEIGHT; adds to the gradients of leaves. Nodes let go
+ * of what no later pass needs as soon as they have run. The tape stays the caller's; after a failure it may only be
+ * freed. Collective where its nodes are. GM_EINVAL: a root or input that is none, a pass out of order. */
 gm_status gm_tape_run(gm_rank *r, gm_tape *t, const gm_tape_job *job);
 /* The gradients of the leaves that t reads are not final before t's final pass. Called for every tape that will have
- * one, before the first of these passes runs; a leaf is reported to the reducers (gm_reducer_ready) when the last tape
- * that awaits it has passed its first use. A tape freed before its final pass awaits nothing any more. */
+ * one, before the first of these passes runs (a final pass of a tape that awaits nothing begins with it); a leaf is
+ * reported to the reducers (gm_reducer_ready) in the final pass of the last tape that awaits it, as soon as no node
+ * there is left that reads it. Passes that are not final report nothing; those that add to the same leaves come before.
+ * A tape freed before its final pass awaits nothing any more. NULL is allowed. */
 void gm_tape_await(gm_tape *t);
 int  gm_tape_nodes(const gm_rank *r); /* recorded now */
 
@@ -117,7 +130,15 @@ gm_tensor *gm_backward_grad(gm_backward *b, int i);
 /* The same, zeros made when there is none. */
 gm_status gm_backward_grad_or_zeros(gm_backward *b, int i, gm_tensor **out);
 gm_status gm_backward_saved(gm_backward *b, int i, gm_tensor **out); /* *out NULL for an empty slot */
-bool      gm_backward_wants(gm_backward *b, int i);
+/* Is the gradient of input i to be computed in this call? What is given and not wanted is let go. */
+bool gm_backward_wants(gm_backward *b, int i);
+/* In the first of two calls of a rule that splits: will it be in the second? */
+bool gm_backward_later(gm_backward *b, int i);
+bool gm_backward_splits(gm_backward *b); /* as recorded */
+/* In that first call (else nothing happens): what the second finds in slot i, and as the gradient of output i, instead
+ * of what is there now. Retained; NULL: nothing, so that memory which the second call does not need is free. */
+void gm_backward_keep(gm_backward *b, int i, gm_tensor *t);
+void gm_backward_keep_grad(gm_backward *b, int i, gm_tensor *t);
 /* Shape of input i as a spec: of its block. */
 const gm_spec *gm_backward_input(gm_backward *b, int i);
 /* How input or output i is laid out; *shape (may be NULL): its global shape. */

@@ -119,6 +119,10 @@ gm_status gm_value_require_grad(gm_value *v, bool on)
 
 gm_status gm_value_grad_buffer(gm_value *v, gm_tensor **out)
 {
+    if (v->in_sum)
+        return GM_FAIL(GM_EINVAL, "the gradient of a parameter changes while it is being reduced: a second backward in "
+                                  "one step. Add the losses and go backward once, arm for the last backward only, or "
+                                  "reduce without overlap");
     if (!v->grad) {
         gm_rank_place(v->rank, "gradient");
         GM_TRY(gm_tensor_new(v->local->storage->device, v->local->dtype, v->local->ndim, v->local->shape, &v->grad));

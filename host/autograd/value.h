@@ -19,11 +19,13 @@ typedef struct gm_value {
     int64_t    shape[GM_MAX_DIMS]; /* global */
 
     uint32_t grad_partial; /* axes over which grad is still a sum of the ranks' terms; leaves only */
-    int      first_use;    /* leaves: lowest node of tape `used_on` that reads it: its gradient is final then */
-    uint64_t used_on;
+    uint64_t used_on;      /* leaves: number of the last tape that reads it, */
+    int      used_at;      /* and the place in that tape's list of leaves */
+    int      awaited;      /* leaves: tapes that have yet to add to the gradient before it is final: gm_tape_await */
 
     bool       requires_grad; /* a leaf that wants a gradient, or a result computed from one */
     bool       grad_set;      /* grad holds a gradient; false: it is only a buffer to reuse */
+    bool       in_sum;        /* the reducer is summing the gradient: nothing may be added to it */
     gm_tensor *grad;          /* leaves only */
 
     uint64_t tape;         /* number of the tape that computed it; 0: a leaf */
@@ -51,7 +53,8 @@ void      gm_value_release(gm_value *v); /* NULL is allowed */
 gm_status gm_value_detach(gm_value *v, gm_value **out);
 /* Leaves only: asks for a gradient or stops asking (its buffer is freed then). */
 gm_status gm_value_require_grad(gm_value *v, bool on);
-/* The gradient's buffer, made if there is none; grad_set tells whether it holds anything. */
+/* The gradient's buffer, to be written: made if there is none; grad_set tells whether it holds anything. GM_EINVAL: it
+ * is being summed over the ranks. */
 gm_status gm_value_grad_buffer(gm_value *v, gm_tensor **out);
 void      gm_value_zero_grad(gm_value *v); /* forgets the gradient, keeps the buffer */
 /* Says that v's bytes were written in place: saved activations that share them become unusable. */

@@ -34,7 +34,7 @@ struct gm_reducer {
     gm_rank    *rank;
     gm_reducer *chain; /* the next one of r->reducer */
     bool        overlap, armed;
-    bool        looked;             /* since armed: leaves that are not on the tape have been found */
+    bool        looked;             /* since armed: leaves that no tape awaits have been found */
     int         n, n_buckets, next; /* next: bucket to launch */
     int         oldest;             /* launched and perhaps not waited for */
     size_t      in_flight;          /* bytes of buckets under way: each has as much scratch, until it is waited for */
@@ -213,6 +213,7 @@ void gm_reducer_free(gm_reducer *d)
         if (d->buckets[k].pending && d->rank->comm) gm_comm_drop(d->rank->comm, d->buckets[k].pending);
     for (int i = 0; i < d->n; i++) {
         gm_tensor_release(d->slots[i].view);
+        if (d->slots[i].leaf) d->slots[i].leaf->in_sum = false;
         gm_value_release(d->slots[i].leaf);
     }
     for (int k = 0; k < d->n_buckets; k++) gm_tensor_release(d->buckets[k].flat);
@@ -232,7 +233,10 @@ void gm_reducer_arm(gm_reducer *d, bool on)
         b->launched = false;
         b->waiting = b->members;
     }
-    for (int i = 0; i < d->n; i++) d->slots[i].ready = false;
+    for (int i = 0; i < d->n; i++) {
+        d->slots[i].ready = false;
+        d->slots[i].leaf->in_sum = false;
+    }
     d->next = d->oldest = 0;
     d->in_flight = 0;
     d->looked = false;
@@ -290,6 +294,7 @@ static gm_status launch_now(gm_reducer *d, bucket *b)
                            i + 1);
         s->used = s->leaf->grad_set;
         if (s->used) axes |= s->leaf->grad_partial;
+        s->leaf->in_sum = true;
     }
     b->launched = true;
     b->summed = false;
@@ -321,12 +326,12 @@ static void mark_ready(gm_reducer *d, slot *s)
     d->buckets[s->bucket].waiting--;
 }
 
-/* At the first final gradient of a backward: leaves that its tape does not know will not get one in it, and shall not
- * hold up the buckets that they are in. */
-static void find_absent(gm_reducer *d, uint64_t tape)
+/* At the first final gradient: leaves that no tape awaits will get no more, and shall not hold up the buckets that they
+ * are in. */
+static void find_absent(gm_reducer *d)
 {
     for (int i = 0; i < d->n && !d->looked; i++)
-        if (d->slots[i].leaf->used_on != tape) mark_ready(d, &d->slots[i]);
+        if (!d->slots[i].leaf->awaited) mark_ready(d, &d->slots[i]);
     d->looked = true;
 }
 
@@ -334,13 +339,7 @@ gm_status gm_reducer_ready(gm_reducer *d, gm_value *leaf)
 {
     slot *s = find(d, leaf, &d);
     if (!s || !d->armed || !d->overlap) return GM_OK;
-    if (d->buckets[s->bucket].launched)
-        return GM_FAIL(GM_EINVAL,
-                       "reducer: the gradient of parameter %d changed while it was being reduced: a second backward in "
-                       "one step. Add the losses and go backward once, arm for the last backward only, or reduce "
-                       "without overlap",
-                       (int)(s - d->slots) + 1);
-    find_absent(d, leaf->used_on);
+    find_absent(d);
     mark_ready(d, s);
     for (; d->next < d->n_buckets && !d->buckets[d->next].waiting; d->next++) GM_TRY(launch(d, &d->buckets[d->next]));
     return GM_OK;

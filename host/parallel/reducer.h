@@ -12,12 +12,12 @@
  *
  * A parameter that this rank's loss did not touch contributes zeros. Whether any rank touched it is read off the sum:
  * who did not contributes -0.0, the one number that changes no other, so that a first element of -0.0 says nobody.
- * Such a parameter is reported and keeps no gradient, as in a run on one rank. It holds nothing up: what the tape of
- * the backward does not know (gm_value.used_on) counts as final from the start.
+ * Such a parameter is reported and keeps no gradient, as in a run on one rank. It holds nothing up: what no tape
+ * awaits (gm_tape_await) counts as final when the first gradient does.
  *
  * The traps: gradients point into buckets: gm_value_zero_grad keeps them, gm_value_require_grad(v, false) does not,
- * and is found (GM_EINVAL). While armed with overlap one backward is allowed: a second would change what is being
- * sent. Several reducers may exist on a rank (two models); one is armed at a time. */
+ * and is found (GM_EINVAL). While armed with overlap, what adds to gradients once more after they were final would
+ * change what is being sent: gm_value_grad_buffer refuses. Several reducers may exist on a rank (two models); one is armed at a time. */
 #ifndef GM_REDUCER_H
 #define GM_REDUCER_H
 
@@ -38,7 +38,7 @@ void      gm_reducer_free(gm_reducer *d); /* gradients become ordinary ones agai
 /* From now on (on) the gradients that backward finishes are reduced; off: accumulate without communication. What was
  * under way, after an error say, is waited for and forgotten. */
 void gm_reducer_arm(gm_reducer *d, bool on);
-/* The tape says that a leaf's gradient is final in this backward. Asks d and the reducers it is chained to (r->reducer
+/* The tape says that a leaf's gradient is final: no tape awaits it any more. Asks d and the reducers it is chained to (r->reducer
  * is their head; NULL is allowed); leaves that are nobody's are ignored. */
 gm_status gm_reducer_ready(gm_reducer *d, gm_value *leaf);
 /* Reduces what is left, waits for all; gradients are sums, replicated (grad_partial 0). Disarms, also on failure. */

@@ -84,13 +84,17 @@ function M.no_grad(fn, ...)
 end
 
 --- A differentiable function written in Lua: { forward = function(...) -> outputs, backward =
--- function(gradients of the outputs...) -> gradients of the inputs, nil for none }. forward runs
--- without recording. The result is called like a function with tensors.
+-- function(gradients of the outputs...) -> gradients of the inputs, nil for none, splits = false }. forward
+-- runs without recording. The result is called like a function with tensors.
+--
+-- With splits = true, backward gets one argument more, a list that says true or false for each input: only the
+-- gradients asked for are computed. Zero-bubble schedules then call it twice, first for what the stage before
+-- waits for, later for parameters; without it they call it once, for all inputs.
 function M.custom(definition)
   return function(...)
     local inputs = { ... }
     local outputs = { M.no_grad(definition.forward, ...) }
-    core.record_custom(inputs, outputs, definition.backward)
+    core.record_custom(inputs, outputs, definition.backward, definition.splits)
     return unpack(outputs)
   end
 end

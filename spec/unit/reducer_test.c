@@ -46,6 +46,13 @@ static bool touches(const plan *p, int step, int i, int rank)
     return u == UNUSED_HERE ? rank == p->world - 1 : u != UNUSED;
 }
 
+/* As the last tape that awaits a leaf does it: its gradient is final now. */
+static gm_status report(gm_value *v)
+{
+    if (v->awaited) v->awaited--;
+    return gm_reducer_ready(v->rank->reducer, v);
+}
+
 /* As if the tape had run: leaves in a random order, each of them final when it is written. */
 static void backward(gm_rank *r, const plan *p, int step, gm_value **leaves)
 {
@@ -56,6 +63,7 @@ static void backward(gm_rank *r, const plan *p, int step, gm_value **leaves)
         list[i] = list[k];
         list[k] = i;
     }
+    for (int i = 0; i < LEAVES; i++) leaves[i]->awaited = touches(p, step, i, r->rank);
     for (int k = 0; k < LEAVES; k++) {
         int        i = list[k];
         gm_tensor *g = NULL;
@@ -65,7 +73,7 @@ static void backward(gm_rank *r, const plan *p, int step, gm_value **leaves)
             gm_store(g->dtype, gm_tensor_data(g), e, term(p, step, i, e, r->rank));
         leaves[i]->grad_set = true;
         leaves[i]->grad_partial = p->uses[step][i] == WHOLE ? 0 : gm_mesh_batch_axes(&r->mesh);
-        OK(gm_reducer_ready(r->reducer, leaves[i]));
+        OK(report(leaves[i]));
         OK(gm_comm_poll(r->comm));
     }
 }
@@ -193,14 +201,20 @@ static gm_value *leaf_of(gm_rank *r, const gm_layout *layout, int64_t n)
 static gm_status give(gm_value *v, double x, uint32_t partial)
 {
     gm_tensor *g = NULL;
-    OK(gm_value_grad_buffer(v, &g));
+    GM_TRY(gm_value_grad_buffer(v, &g));
     for (int64_t i = 0; i < gm_tensor_numel(g); i++) {
         double *e = (double *)gm_tensor_data(g) + i;
         *e = v->grad_set ? *e + x : x;
     }
     v->grad_set = true;
     v->grad_partial |= partial;
-    return gm_reducer_ready(v->rank->reducer, v);
+    return report(v);
+}
+
+/* Each of n leaves is read by so many tapes. */
+static void await(gm_value **v, int n, int tapes)
+{
+    for (int i = 0; i < n; i++) v[i]->awaited = tapes;
 }
 
 static double element(const gm_value *v, int64_t i) { return ((double *)gm_tensor_data(v->grad))[i]; }
@@ -227,6 +241,7 @@ static void accumulate(gm_rank *r, void *context)
     OK(give(v, 1 + r->rank, 1));
     assert_int_equal(calls(r->comm), 0); /* not armed: nothing is sent */
     gm_reducer_arm(d, true);
+    await((gm_value *[]){v, other}, 2, 1);
     OK(give(other, 5, 1));
     OK(give(v, 1 + r->rank, 1)); /* final now; `other` is the first bucket and was ready before */
     OK(gm_reducer_finish(d));
@@ -240,7 +255,7 @@ static void accumulate(gm_rank *r, void *context)
     gm_value_release(other);
 }
 
-/* The first bucket holds a leaf that the tape of this backward (5) does not know: its reduction starts all the same. */
+/* The first bucket holds a leaf that no tape awaits: its reduction starts all the same. */
 static void absent(gm_rank *r, void *context)
 {
     (void)context;
@@ -250,8 +265,7 @@ static void absent(gm_rank *r, void *context)
     int         unused[3];
     OK(gm_reducer_new(r, v, 3, 64, true, &d)); /* 2 and 1 together, then 0 */
     assert_int_equal(gm_reducer_buckets(d), 2);
-    v[0]->used_on = v[1]->used_on = 5;
-    v[2]->used_on = 4;
+    await(v, 2, 1);
     gm_reducer_arm(d, true);
     gm_comm_reset_traffic(r->comm);
     OK(give(v[1], 1, 1));
@@ -281,6 +295,7 @@ static void order(gm_rank *r, void *context)
     gm_reducer *d = NULL;
     OK(gm_reducer_new(r, v, 4, 0, true, &d));
     gm_reducer_arm(d, true);
+    await(v, 4, 1);
     gm_comm_reset_traffic(r->comm);
     OK(give(v[3], 1, 1));
     OK(give(v[2], 1, 1));
@@ -321,13 +336,14 @@ void gm_test_reducer_in_flight(void **state)
     OK(gm_reducer_new(r, v, 6, 0, true, &d));
     for (int step = 0; step < 2; step++) {
         gm_reducer_arm(d, true);
+        await(v, 6, 1);
         gm_pool_reset_peak(r->device->pool);
         size_t before = gm_pool_stats(r->device->pool).live;
         for (int i = 5; i >= 0; i--) {
             OK(gm_value_grad_buffer(v[i], &g));
             v[i]->grad_set = true;
             v[i]->grad_partial = 1;
-            OK(gm_reducer_ready(d, v[i]));
+            OK(report(v[i]));
         }
         OK(gm_reducer_finish(d));
         gm_memory_stats s = gm_pool_stats(r->device->pool);
@@ -442,6 +458,7 @@ static void other_axes(gm_rank *r, void *context)
         for (int i = 0; i < 4; i++) gm_value_zero_grad(v[i]);
         for (int i = 0; i < 4; i++) v[i]->grad_partial = 0;
         gm_reducer_arm(d, true);
+        await(v, 4, 1);
         OK(give(v[0], r->rank, 3));
         OK(give(v[1], r->rank, 1));
         OK(give(v[2], r->rank, 3));

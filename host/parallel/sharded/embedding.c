@@ -80,7 +80,8 @@ static gm_status sharded(gm_rank *r, gm_value *const *in, const gm_attrs *attrs,
                      .n_out = 1,
                      .out = &v,
                      .n_saved = 1,
-                     .saved = &fitted[INDEX]};
+                     .saved = &fitted[INDEX],
+                     .splits = true};
     GM_TRY_OR(gm_tape_record(r, &rec), st, done);
     *y = v;
     v = NULL;

@@ -334,7 +334,8 @@ static gm_status record(const gm_linear_call *c)
                      .out = &c->y,
                      .n_saved = GM_MAX_SAVED,
                      .saved = saved,
-                     .extra = {c->kept[0] != NULL, c->kept[1] != NULL}};
+                     .extra = {c->kept[0] != NULL, c->kept[1] != NULL},
+                     .splits = true};
     return gm_tape_record(c->rank, &rec);
 }
 

@@ -206,6 +206,7 @@ static gm_status backward(gm_backward *b, work *k)
     if (gm_backward_wants(b, 0)) GM_TRY_OR(gradient_of_x(b, k, dy), st, done);
     if (gm_backward_wants(b, 1)) GM_TRY_OR(gradient_of_w(b, k, dy), st, done);
     GM_TRY_OR(gm_comm_finish(k->comm, &k->summing), st, done);
+    gm_rule_linear_keep(b, dy);
     if (!k->part) goto done;
     gm_tensor_release(k->dx);
     k->dx = NULL;

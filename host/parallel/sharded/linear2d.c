@@ -110,6 +110,7 @@ gm_status gm_linear_2d_rule(gm_backward *b)
     GM_TRY_OR(open_work(r, &p, &w, k.y->shape[0], &k), st, done);
     if (gm_backward_wants(b, 0)) GM_TRY_OR(give_x(b, &k), st, done);
     if (gm_backward_wants(b, 1)) GM_TRY_OR(gm_comm_once(give_w(b, &k)), st, done);
+    gm_rule_linear_keep(b, dy);
 done:
     gm_tensor_release(dy);
     gm_tensor_release(g);

@@ -12,6 +12,10 @@ typedef struct gradient {
 
 enum { X, W, Y, DX, DW, TRANSFERS };
 
+/* The slot in which the first half of a pass leaves the gathered gradient of the product for the second, where the rank
+ * keeps what it gathers. */
+#define SLOT_GATHERED 2
+
 typedef struct work {
     gm_rank    *rank;
     gm_device  *dev;
@@ -104,13 +108,16 @@ static gm_status gather_saved(gm_backward *b, work *k, int i, gm_group *g, int d
 /* The gradient of the product is gathered, and what the gradients of x and w need of each other. */
 static gm_status gather_all(gm_backward *b, work *k)
 {
-    gm_tensor *g = NULL, *dy = NULL;
+    gm_tensor *g = NULL, *dy = NULL, *kept;
     gm_status  st;
     GM_TRY_OR(gm_rule_contiguous(b, gm_backward_grad(b, 0), &g), st, done);
     GM_TRY_OR(gm_rule_linear_bias(b, g, &dy), st, done);
-    GM_TRY_OR(gather(k, Y, k->over_col, dy, k->dim, &k->y), st, done);
+    GM_TRY_OR(gm_backward_saved(b, SLOT_GATHERED, &kept), st, done);
+    if (kept) gm_tensor_retain(k->y = kept);
+    else GM_TRY_OR(gather(k, Y, k->over_col, dy, k->dim, &k->y), st, done);
     if (gm_backward_wants(b, 0)) GM_TRY_OR(gather_saved(b, k, W, k->over_third, k->third_dim, &k->w), st, done);
     if (gm_backward_wants(b, 1)) GM_TRY_OR(gather_saved(b, k, X, k->over_row, k->dim, &k->x), st, done);
+    gm_rule_linear_keep(b, dy);
 done:
     gm_tensor_release(dy);
     gm_tensor_release(g);
@@ -164,6 +171,7 @@ static gm_status backward(gm_backward *b, work *k)
     GM_TRY(wait_for(k, Y));
     if (gm_backward_wants(b, 0)) GM_TRY(gradient_of_x(b, k));
     if (gm_backward_wants(b, 1)) GM_TRY(gradient_of_w(b, k));
+    if (k->rank->keep_gathered && gm_backward_later(b, 1)) gm_backward_keep(b, SLOT_GATHERED, k->y);
     GM_TRY(give(b, k, 0));
     return give(b, k, 1);
 }

@@ -1,0 +1,231 @@
+/* passes.c - running a tape: the seeds, the passes and what they let go of, which gradients are final. See tape.h; one
+ * node is backward.c. */
+#include "../comm/comm.h"
+#include "../parallel/reducer.h"
+#include "../parallel/rules/rules.h"
+#include "tape_nodes.h"
+
+/* ---- roots ---- */
+
+/* 1 for a loss of one element. */
+static gm_status one(gm_value *loss, gm_tensor **out)
+{
+    gm_attrs   a = gm_attrs_default();
+    gm_tensor *t = NULL;
+    char       have[256];
+    for (int d = 0; d < loss->ndim; d++)
+        if (loss->shape[d] != 1)
+            return GM_FAIL(GM_ESHAPE, "backward: a loss has one element, this is %s; sum() it or pass a seed gradient",
+                           gm_value_describe(loss, have, sizeof have));
+    a.value = 1;
+    gm_rank_place(loss->rank, "backward");
+    GM_TRY(gm_tensor_new(loss->rank->device, loss->local->dtype, loss->local->ndim, loss->local->shape, &t));
+    gm_status st = gm_run_one(loss->rank->device, GM_OP_fill, &a, NULL, t);
+    if (st == GM_OK) *out = t;
+    else gm_tensor_release(t);
+    return st;
+}
+
+static gm_status seed_gradient(gm_rank *r, gm_tape *t, gm_value *root, gm_value *seed)
+{
+    uint32_t   partial = 0;
+    gm_value  *fitted = NULL;
+    gm_tensor *g = NULL, *clear = NULL;
+    if (seed) {
+        GM_TRY(gm_fit_seed(root, seed, &fitted));
+        g = fitted->local;
+        gm_tensor_retain(g);
+        partial = fitted->layout.partial;
+        gm_value_release(fitted);
+    } else GM_TRY(one(root, &g));
+    gm_status st = gm_clear_padding(r, &root->layout, root->ndim, root->shape, g, &clear);
+    gm_tensor_release(g);
+    return st == GM_OK ? gm_tape_add_term(r, t, root, clear, partial) : st;
+}
+
+/* ---- which gradients are final ---- */
+
+/* The last node of this tape that reads the leaf has run, in a final pass: it may be summed if no tape awaits it. */
+static gm_status let_go(gm_rank *r, leaf_use *u)
+{
+    gm_value *leaf = u->leaf;
+    gm_status st = GM_OK;
+    if (!leaf) return GM_OK;
+    if (!--leaf->awaited) st = gm_reducer_ready(r->reducer, leaf);
+    u->leaf = NULL;
+    gm_value_release(leaf);
+    return st;
+}
+
+/* Node n has run. What only reports wait for is kept until then; a pass that reports nothing keeps no leaf that is an
+ * input, which may be large. */
+static gm_status count_leaves(gm_rank *r, gm_tape *t, const node *n, bool final)
+{
+    for (int i = 0; i < n->n_in; i++) {
+        leaf_use *u = n->in[i].leaf ? &t->leaves[n->in[i].at] : NULL;
+        if (!u || --u->left) continue;
+        if (final) GM_TRY(let_go(r, u));
+        else if (u->input || !t->awaits) {
+            if (t->awaits) u->leaf->awaited--;
+            gm_value_release(u->leaf);
+            u->leaf = NULL;
+        }
+    }
+    return GM_OK;
+}
+
+void gm_tape_await(gm_tape *t)
+{
+    if (!t || t->awaits) return;
+    t->awaits = true;
+    for (int i = 0; i < t->n_leaves; i++)
+        if (t->leaves[i].leaf) t->leaves[i].leaf->awaited++;
+}
+
+/* A final pass begins: what the first half has finished with is final. */
+static gm_status begin_final(gm_rank *r, gm_tape *t)
+{
+    gm_tape_await(t);
+    for (int i = 0; i < t->n_leaves; i++)
+        if (!t->leaves[i].left) GM_TRY(let_go(r, &t->leaves[i]));
+    return GM_OK;
+}
+
+/* ---- which side a node is on ---- */
+
+static leaf_use *use_of(gm_tape *t, const gm_value *v)
+{
+    if (v->used_on == t->number) return &t->leaves[v->used_at];
+    for (int i = 0; i < t->n_leaves; i++) /* a later tape reads it, too */
+        if (t->leaves[i].leaf == v) return &t->leaves[i];
+    return NULL;
+}
+
+static bool leads(const gm_tape *t, const edge *e, bool has_inputs)
+{
+    if (e->leaf) return t->leaves[e->at].input;
+    return e->node >= 0 && (t->nodes[e->node].active || (!has_inputs && t->nodes[e->node].splits));
+}
+
+/* Nodes and edges on the side of the inputs. Edges lead to earlier nodes. */
+static void find_sides(gm_tape *t, const gm_tape_job *job)
+{
+    for (int i = 0; i < job->n_inputs; i++) {
+        leaf_use *u = use_of(t, job->inputs[i]);
+        if (u) u->input = true; /* else nothing reads it */
+    }
+    for (int k = 0; k < t->n; k++) {
+        node *n = &t->nodes[k];
+        for (int i = 0; i < n->n_in; i++) {
+            n->in[i].input = leads(t, &n->in[i], job->n_inputs > 0);
+            n->active |= n->in[i].input;
+        }
+    }
+}
+
+/* ---- passes ---- */
+
+static bool has_gradient(const node *n)
+{
+    for (int i = 0; i < n->n_out; i++)
+        if (n->out[i].grad) return true;
+    return false; /* the roots do not depend on it, as far as is known */
+}
+
+/* Has the rule something to compute in the second half? */
+static bool waits(const node *n)
+{
+    for (int i = 0; i < n->n_in && n->splits; i++)
+        if (gm_edge_wants(&n->in[i]) && !n->in[i].input) return true;
+    return false;
+}
+
+/* Which half of node n this pass runs; false: none. */
+static bool choose(const node *n, gm_tape_pass pass, gm_half *half)
+{
+    *half = n->halved ? GM_HALF_WEIGHT : GM_HALF_BOTH;
+    if (!n->name) return false;
+    if (pass != GM_TAPE_INPUT) return true;
+    if (has_gradient(n) && waits(n)) *half = GM_HALF_INPUT;
+    return n->active;
+}
+
+/* What must move while no rule waits for it. */
+static gm_status poll(const gm_rank *r)
+{
+    return r->comm && gm_comm_under_way(r->comm) ? gm_comm_poll(r->comm) : GM_OK;
+}
+
+static gm_status run_nodes(gm_rank *r, gm_tape *t, const gm_tape_job *job)
+{
+    gm_status st = GM_OK;
+    gm_half   half;
+    for (int i = t->n - 1; i >= 0 && st == GM_OK; i--) {
+        node *n = &t->nodes[i];
+        if (!choose(n, job->pass, &half)) continue;
+        if (has_gradient(n) || n->halved) st = gm_tape_run_node(r, t, n, half);
+        n->halved = half == GM_HALF_INPUT;
+        if (st == GM_OK && !n->halved) st = count_leaves(r, t, n, job->final);
+        if (st == GM_OK) st = poll(r);
+        if (!n->halved) gm_tape_release_node(n);
+    }
+    return st;
+}
+
+static gm_status check_job(const gm_tape *t, const gm_tape_job *job)
+{
+    bool second = job->pass == GM_TAPE_WEIGHT;
+    if (t->ran != (second ? GM_TAPE_HALVED : GM_TAPE_NEW))
+        return GM_FAIL(GM_EINVAL, "backward: %s",
+                       second ? "the second half of a pass comes once, after the first"
+                              : "a tape is run once: whole, or in two halves");
+    if (job->final && job->pass == GM_TAPE_INPUT)
+        return GM_FAIL(GM_EINVAL, "backward: the first half of a pass is not the final one");
+    for (int i = 0; i < job->n && !second; i++) {
+        const gm_value *v = job->outputs[i];
+        if (!v->requires_grad || (v->tape && v->tape != t->number))
+            return GM_FAIL(GM_EINVAL,
+                           "backward: output %d requires no gradient, or was not computed in this forward pass", i + 1);
+    }
+    for (int i = 0; i < job->n_inputs && job->pass == GM_TAPE_INPUT; i++)
+        if (job->inputs[i]->tape || !job->inputs[i]->requires_grad)
+            return GM_FAIL(GM_EINVAL, "backward: input %d is not a leaf that requires a gradient", i + 1);
+    return GM_OK;
+}
+
+static gm_status run_pass(gm_rank *r, gm_tape *t, const gm_tape_job *job)
+{
+    if (job->pass == GM_TAPE_INPUT) find_sides(t, job);
+    for (int i = 0; i < job->n && job->pass != GM_TAPE_WEIGHT; i++)
+        GM_TRY(seed_gradient(r, t, job->outputs[i], job->seeds[i]));
+    if (job->final) GM_TRY(begin_final(r, t));
+    return run_nodes(r, t, job);
+}
+
+gm_status gm_tape_run(gm_rank *r, gm_tape *t, const gm_tape_job *job)
+{
+    char *path;
+    GM_TRY(check_job(t, job));
+    GM_TRY(gm_rank_enter_path(r, "", &path));
+    r->no_grad++;
+    gm_status st = run_pass(r, t, job);
+    r->no_grad--;
+    gm_rank_leave_path(r, path);
+    t->ran = st == GM_OK && job->pass == GM_TAPE_INPUT ? GM_TAPE_HALVED : GM_TAPE_SPENT;
+    return st;
+}
+
+gm_status gm_tape_backward(gm_value *loss, gm_value *seed)
+{
+    gm_rank    *r = loss->rank;
+    gm_tape    *t = r->tape;
+    gm_tape_job job = {.n = 1, .outputs = &loss, .seeds = &seed, .final = true};
+    if (!loss->requires_grad)
+        return GM_FAIL(GM_EINVAL, "backward: the loss does not depend on anything that requires a gradient "
+                                  "(or was computed under no_grad)");
+    if (!t || loss->tape != t->number)
+        return GM_FAIL(GM_EINVAL, "backward: the tape of this loss has been run or dropped; compute the loss again");
+    gm_status st = gm_tape_run(r, t, &job);
+    gm_tape_drop(r);
+    return st;
+}
