@@ -98,5 +98,6 @@ int gm_open_collective(lua_State *L);
 int gm_open_sharded(lua_State *L);
 int gm_open_ring(lua_State *L);
 int gm_open_experts(lua_State *L);
+int gm_open_pipeline(lua_State *L);
 
 #endif

@@ -164,6 +164,10 @@ const gm_peer_failure *gm_comm_failure(const gm_comm *c);
  * not ok; *first: the lowest of them, -1 for none. text: this rank's message when not ok. */
 gm_status gm_comm_section_end(gm_comm *c, bool ok, const char *text, int *failed, int *first);
 
+/* How many sections have ended with everything under way abandoned; the same on every rank. What ranks remember of each
+ * other's messages is to be forgotten when it changes. */
+uint64_t gm_comm_epoch(const gm_comm *c);
+
 /* The end of the program: waits until every rank has come to it, so that all may leave in order. Before
  * gm_comm_free(c, true). */
 gm_status gm_comm_leave(gm_comm *c);

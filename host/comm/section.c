@@ -147,3 +147,5 @@ gm_status gm_comm_leave(gm_comm *c)
     gm_control_stage(c, GM_STAGE_LEAVING, true, false, NULL);
     return wait_for(c, all_left, left, "the end of the program");
 }
+
+uint64_t gm_comm_epoch(const gm_comm *c) { return c->epoch; }

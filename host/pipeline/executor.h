@@ -42,6 +42,8 @@ typedef enum gm_action_kind {
     GM_ACTION_KINDS
 } gm_action_kind;
 
+const char *gm_action_name(gm_action_kind kind); /* "backward_input", as schedules say it */
+
 /* Micro-batches and chunks count from 0 here, from 1 in Lua. */
 typedef struct gm_action {
     gm_action_kind kind;

@@ -1,0 +1,285 @@
+/* compute.c - the forward pass of a micro-batch through a chunk, its backward pass in one or in two: what goes in, what
+ * comes out, where it is handed on. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "flow.h"
+
+static const gm_action *action_at(const gm_executor *e, int at) { return &e->step->actions[at]; }
+
+static void enter_phase(gm_executor *e, gm_phase phase)
+{
+    if (e->rank->comm && !e->step->forward_only) gm_comm_set_phase(e->rank->comm, phase);
+}
+
+/* What an action reads is there. */
+static void begin(gm_executor *e, int at, double asked)
+{
+    e->events[at].begin = gm_executor_clock();
+    e->events[at].waited = e->events[at].begin - asked;
+}
+
+static gm_status out_of_order(const char *what)
+{
+    return GM_FAIL(GM_EINVAL, "%s: the list is no schedule (ganymede.schedules.check says where)", what);
+}
+
+/* ---- forward ---- */
+
+static gm_status take_inputs(gm_executor *e, gm_pair *pair, int part)
+{
+    if (!part) return GM_OK;
+    if (gm_flow_chunk_of(e, part - 1) >= 0) /* handed over on this rank */
+        return pair->n_in ? GM_OK : out_of_order("what it reads is not made yet");
+    if (pair->receive[0] < 0) return out_of_order("no action receives what it reads");
+    return gm_flow_take(e, pair->receive[0], &pair->n_in, pair->in, &pair->text_in);
+}
+
+/* The gradient of a border's output is that of what it shows. */
+static gm_status pass_on(gm_backward *b)
+{
+    gm_tensor *g = gm_backward_grad(b, 0);
+    gm_tensor_retain(g);
+    return gm_backward_give(b, 0, g);
+}
+
+/* *v becomes a value of its own on the tape. */
+static gm_status alias(gm_rank *r, gm_value **v)
+{
+    gm_value *copy = NULL, *y = NULL;
+    GM_TRY(gm_value_detach(*v, &copy));
+    GM_TRY(gm_tape_record_one(r, "border", pass_on, *v, copy, NULL, 0, &y));
+    gm_value_release(*v);
+    *v = y;
+    return GM_OK;
+}
+
+/* A root stands for its value after that is gone, which no leaf can do: a part may give its input, or a parameter. */
+static gm_status make_roots(gm_rank *r, gm_stage_result *result)
+{
+    for (int i = 0; i <= result->n; i++) {
+        gm_value **v = i < result->n ? &result->out[i] : &result->loss;
+        if (!*v || !(*v)->requires_grad) continue;
+        if ((*v)->tape && (!r->tape || (*v)->tape != r->tapes))
+            return GM_FAIL(GM_EINVAL, "result %d was computed on a tape that has been run or dropped; detach() it",
+                           i + 1);
+        if (!(*v)->tape) GM_TRY(alias(r, v));
+    }
+    return GM_OK;
+}
+
+static gm_status check_loss(const gm_value *loss)
+{
+    char have[256];
+    if (!loss) return GM_OK;
+    for (int d = 0; d < loss->ndim; d++)
+        if (loss->shape[d] != 1)
+            return GM_FAIL(GM_ESHAPE, "its loss is %s; a loss has one element, sum() it",
+                           gm_value_describe(loss, have, sizeof have));
+    return GM_OK;
+}
+
+static void add_root(gm_pair *pair, const gm_value *v)
+{
+    gm_root *root = &pair->root[pair->n_roots++];
+    root->header = *v->local;
+    root->header.refs = 1;
+    root->header.storage = NULL;
+    root->like = *v;
+    root->like.refs = 1;
+    root->like.local = &root->header;
+}
+
+static gm_status keep_roots(gm_pair *pair, const gm_stage_result *result)
+{
+    pair->root = malloc((size_t)(result->n + 1) * sizeof *pair->root);
+    if (!pair->root) return GM_FAIL(GM_ENOMEM, "no memory for the outputs of a part");
+    for (int i = 0; i < result->n; i++)
+        if (result->out[i]->requires_grad) add_root(pair, result->out[i]);
+    pair->has_loss = result->loss && result->loss->requires_grad;
+    if (pair->has_loss) add_root(pair, result->loss);
+    return GM_OK;
+}
+
+/* To the next part on this rank: leaves of its tape. */
+static gm_status hand_over(gm_executor *e, gm_pair *to, gm_stage_result *result)
+{
+    to->text_in = strdup(result->text ? result->text : "");
+    if (!to->text_in) return GM_FAIL(GM_ENOMEM, "no memory for a text between two parts");
+    for (; to->n_in < result->n; to->n_in++) {
+        gm_value *v = result->out[to->n_in];
+        GM_TRY(gm_value_detach(v, &to->in[to->n_in]));
+        to->in[to->n_in]->requires_grad = v->requires_grad && !e->step->forward_only;
+    }
+    return GM_OK;
+}
+
+/* Where the outputs go: to nobody, to a chunk of this rank, or to the send that follows. */
+static gm_status deliver(gm_executor *e, gm_pair *pair, const gm_action *a, gm_stage_result *result)
+{
+    int part = e->step->parts[a->chunk];
+    if (part == e->step->n_parts - 1) return GM_OK;
+    if (!result->n)
+        return GM_FAIL(GM_EINVAL, "part %d gives nothing to the part behind it; its forward returns at least a tensor",
+                       part + 1);
+    int next = gm_flow_chunk_of(e, part + 1);
+    if (next >= 0) return hand_over(e, gm_flow_pair(e, a->micro_batch, next), result);
+    for (; pair->n_out < result->n; pair->n_out++) {
+        pair->out[pair->n_out] = result->out[pair->n_out];
+        result->out[pair->n_out] = NULL;
+    }
+    pair->text_out = result->text;
+    result->text = NULL;
+    return GM_OK;
+}
+
+static gm_status keep_result(gm_executor *e, gm_pair *pair, const gm_action *a, gm_stage_result *result)
+{
+    GM_TRY(check_loss(result->loss));
+    if (e->step->parts[a->chunk] == e->step->n_parts - 1) { /* nobody reads the last outputs */
+        for (int i = 0; i < result->n; i++) gm_value_release(result->out[i]);
+        result->n = 0;
+    }
+    if (!e->step->forward_only) {
+        GM_TRY(make_roots(e->rank, result));
+        GM_TRY(keep_roots(pair, result));
+        pair->tape = gm_tape_take(e->rank);
+    }
+    return deliver(e, pair, a, result);
+}
+
+gm_status gm_flow_forward(gm_executor *e, int at)
+{
+    const gm_action *a = action_at(e, at);
+    const gm_stage  *stage = e->step->stage;
+    gm_pair         *pair = gm_flow_pair(e, a->micro_batch, a->chunk);
+    gm_stage_result  result = {0};
+    double           asked = gm_executor_clock();
+    if (pair->ran) return out_of_order("it was done before");
+    GM_TRY(take_inputs(e, pair, e->step->parts[a->chunk]));
+    gm_flow_hold(e, pair);
+    gm_stage_call call = {a->micro_batch, a->chunk, pair->n_in, pair->in, pair->text_in ? pair->text_in : ""};
+    enter_phase(e, GM_PHASE_FORWARD);
+    begin(e, at, asked);
+    if (e->step->forward_only) e->rank->no_grad++;
+    gm_status st = stage->forward(stage->context, &call, &result);
+    if (e->step->forward_only) e->rank->no_grad--;
+    if (st == GM_OK) st = keep_result(e, pair, a, &result);
+    gm_result_release(&result);
+    e->events[at].end = gm_executor_clock();
+    pair->ran = true;
+    if (e->step->forward_only && st == GM_OK) gm_flow_let_go(e, pair);
+    return st;
+}
+
+/* ---- backward ---- */
+
+/* Gradients of the outputs that require one: from another rank, or handed over. */
+static gm_status take_seeds(gm_executor *e, gm_pair *pair, int part)
+{
+    if (part == e->step->n_parts - 1) return GM_OK;
+    if (gm_flow_chunk_of(e, part + 1) >= 0) return GM_OK; /* checked by their number, in seeds_for */
+    if (pair->receive[1] < 0) return out_of_order("no action receives what it reads");
+    return gm_flow_take(e, pair->receive[1], &pair->n_seeds, pair->seed, NULL);
+}
+
+/* The gradient of an input, which leaves it; zeros where nothing flowed into it. */
+static gm_status gradient_of(gm_rank *r, gm_value *in, gm_value **out)
+{
+    gm_layout layout = in->layout;
+    layout.partial = in->grad_set ? in->grad_partial : 0;
+    if (in->grad_set) {
+        gm_tensor *g = in->grad;
+        in->grad = NULL;
+        in->grad_set = false;
+        return gm_value_take_block(r, g, &layout, in->ndim, in->shape, out);
+    }
+    GM_TRY(gm_value_new_block(r, "gradient", in->local->dtype, &layout, in->ndim, in->shape, out));
+    gm_status st = gm_run_one(r->device, GM_OP_fill, NULL, NULL, (*out)->local);
+    if (st == GM_OK) return GM_OK;
+    gm_value_release(*out);
+    *out = NULL;
+    return st;
+}
+
+/* Gradients of the inputs go to the part before: handed over, or kept for the send that follows. */
+static gm_status give_back(gm_executor *e, gm_pair *pair, const gm_action *a)
+{
+    int      before = gm_flow_chunk_of(e, e->step->parts[a->chunk] - 1);
+    gm_pair *to = before >= 0 ? gm_flow_pair(e, a->micro_batch, before) : NULL;
+    for (int i = 0; i < pair->n_in; i++) {
+        if (!pair->in[i]->requires_grad) continue;
+        gm_value *g = NULL;
+        GM_TRY(gradient_of(e->rank, pair->in[i], &g));
+        if (to) to->seed[to->n_seeds++] = g;
+        else pair->gradient[pair->n_gradients++] = g;
+    }
+    for (int i = 0; i < pair->n_in; i++) gm_value_release(pair->in[i]);
+    pair->n_in = 0;
+    return GM_OK;
+}
+
+/* The pass B, or B and W in one. */
+static gm_status run_input_pass(gm_executor *e, gm_pair *pair, gm_tape_pass pass, bool final)
+{
+    gm_value   *outputs[GM_BORDER_MAX + 1], *seeds[GM_BORDER_MAX + 1], *inputs[GM_BORDER_MAX];
+    gm_tape_job job = {.pass = pass, .final = final, .outputs = outputs, .seeds = seeds, .inputs = inputs};
+    int         borders = pair->n_roots - pair->has_loss; /* whose gradient is 1 */
+    if (borders != pair->n_seeds) return out_of_order("the gradients that it reads are not made yet");
+    for (; job.n < pair->n_roots; job.n++) {
+        outputs[job.n] = &pair->root[job.n].like;
+        seeds[job.n] = job.n < borders ? pair->seed[job.n] : NULL;
+    }
+    for (int i = 0; i < pair->n_in; i++)
+        if (pair->in[i]->requires_grad) inputs[job.n_inputs++] = pair->in[i];
+    gm_status st = pair->tape ? gm_tape_run(e->rank, pair->tape, &job) : GM_OK;
+    for (int i = 0; i < pair->n_seeds; i++) gm_value_release(pair->seed[i]);
+    pair->n_seeds = pair->n_roots = 0;
+    return st;
+}
+
+static gm_status run_weight_pass(gm_executor *e, gm_pair *pair, bool final)
+{
+    gm_tape_job job = {.pass = GM_TAPE_WEIGHT, .final = final};
+    return pair->tape ? gm_tape_run(e->rank, pair->tape, &job) : GM_OK;
+}
+
+/* Says which tapes the gradients of a step wait for, before the first of their last passes runs. All of them exist
+ * then: take the chunk whose last pass comes first in the list. What lies before its part in the model ran forward
+ * before that part did; what lies behind has gone backward before it, and of that a weight pass may be left, whose
+ * tape is kept. */
+static gm_status await_last_passes(gm_executor *e)
+{
+    if (!e->step->final || e->awaited) return GM_OK;
+    for (int c = 0; c < e->step->chunks; c++) {
+        if (e->last[c] < 0) continue;
+        gm_pair *pair = gm_flow_pair(e, action_at(e, e->last[c])->micro_batch, c);
+        if (!pair->ran) return out_of_order("a forward pass comes after the last backward pass of a later part");
+        if (pair->tape) gm_tape_await(pair->tape);
+    }
+    e->awaited = true;
+    return GM_OK;
+}
+
+gm_status gm_flow_backward(gm_executor *e, int at)
+{
+    const gm_action *a = action_at(e, at);
+    gm_pair         *pair = gm_flow_pair(e, a->micro_batch, a->chunk);
+    bool             weight = a->kind == GM_ACTION_BACKWARD_WEIGHT, last = e->last[a->chunk] == at;
+    bool             final = e->step->final && last;
+    gm_tape_pass     pass = a->kind == GM_ACTION_BACKWARD ? GM_TAPE_WHOLE : GM_TAPE_INPUT;
+    double           asked = gm_executor_clock();
+    if (!pair->ran) return out_of_order("it comes before its forward pass");
+    if (pair->went_back != weight || !pair->held) return out_of_order("it was done before, or comes too early");
+    if (!weight) GM_TRY(take_seeds(e, pair, e->step->parts[a->chunk]));
+    if (last) GM_TRY(await_last_passes(e));
+    enter_phase(e, GM_PHASE_BACKWARD);
+    begin(e, at, asked);
+    if (weight) GM_TRY(run_weight_pass(e, pair, final));
+    else GM_TRY(run_input_pass(e, pair, pass, final));
+    if (!weight) GM_TRY(give_back(e, pair, a));
+    pair->went_back = true;
+    if (a->kind != GM_ACTION_BACKWARD_INPUT) gm_flow_let_go(e, pair);
+    e->events[at].end = gm_executor_clock();
+    return GM_OK;
+}

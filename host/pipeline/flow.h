@@ -1,0 +1,94 @@
+/* flow.h - what an executor holds while a step runs; private to host/pipeline. See executor.h.
+ *
+ * A pair is one micro-batch in one chunk: from its forward pass to its last backward action. A parcel is a transfer
+ * under way (parcel.h). All of it is let go at the end of a step, so between steps an executor holds no tensor and no
+ * message; its arrays stay and are used again. */
+#ifndef GM_FLOW_H
+#define GM_FLOW_H
+
+#include "parcel.h"
+
+/* An output that the backward pass begins at: what the tape needs to know of it, without its numbers, which are free
+ * as soon as they are sent. */
+typedef struct gm_root {
+    gm_value  like;
+    gm_tensor header; /* like.local; no storage */
+} gm_root;
+
+typedef struct gm_pair {
+    bool      ran, went_back; /* its forward; its backward or backward_input */
+    bool      held;           /* counts in the executor's held */
+    bool      has_loss;       /* the last root is one */
+    int       n_in, n_out, n_roots, n_seeds, n_gradients;
+    gm_value *in[GM_BORDER_MAX]; /* leaves */
+    gm_value *out[GM_BORDER_MAX];
+    char     *text_in, *text_out;
+    gm_tape  *tape;
+    gm_root  *root;                    /* outputs that require a gradient, then the loss if it does */
+    gm_value *seed[GM_BORDER_MAX + 1]; /* handed over by the next part on this rank */
+    gm_form  *back;                    /* of the gradients that come back from another rank */
+    gm_value *gradient[GM_BORDER_MAX]; /* of the inputs that require one */
+    int       receive[2];              /* action that receives its activation, its gradient; -1: none */
+} gm_pair;
+
+/* Actions of a list, beside the event of each. */
+typedef struct gm_plan {
+    int        next_receive; /* the next one from the same peer, -1: none */
+    gm_parcel *parcel;       /* of a receive that was begun and not read */
+} gm_plan;
+
+struct gm_executor {
+    gm_rank            *rank;
+    gm_executor_options options;
+    gm_agreed          *agreed;
+    uint64_t            epoch; /* of the comm, when agreed was last used */
+
+    const gm_executor_step *step; /* being run */
+    gm_lane                 lane; /* group NULL: no axis pipeline */
+    char                   *path; /* module path outside */
+    gm_phase                phase;
+    int                     held, peak;
+    bool                    awaited; /* final: the tapes of the last passes are announced */
+
+    gm_pair           *pairs;
+    gm_plan           *plan;
+    gm_executor_event *events;
+    int                pair_room, action_room, n_events;
+    int               *next_of_peer; /* first receive from each peer that is not posted, -1: none */
+    int                peer_room;
+    int               *last; /* of each chunk: its last backward or backward_weight, -1: none */
+    int                chunk_room;
+    int                ahead;         /* receives in front of it are to be posted */
+    int                oldest;        /* no receive in front of it is under way */
+    gm_parcel         *sends, *spare; /* under way; free */
+};
+
+gm_pair *gm_flow_pair(gm_executor *e, int micro_batch, int chunk);
+/* The chunk of this rank that holds a part; -1: none. */
+int        gm_flow_chunk_of(const gm_executor *e, int part);
+gm_parcel *gm_flow_parcel(gm_executor *e, int peer, int action); /* NULL: no memory */
+void       gm_flow_spare(gm_executor *e, gm_parcel *p);          /* cleared, for the next one */
+/* A pair counts as held from its forward on; and lets go of inputs and tape. */
+void gm_flow_hold(gm_executor *e, gm_pair *pair);
+void gm_flow_let_go(gm_executor *e, gm_pair *pair);
+/* What a part gives, released. */
+void gm_result_release(gm_stage_result *result);
+/* Charges messages and their memory to the pipeline. */
+gm_status gm_flow_enter(gm_executor *e);
+gm_status gm_flow_leave(gm_executor *e);
+
+/* transfer.c */
+gm_status gm_flow_send(gm_executor *e, int at);
+/* Posts receives as far ahead as their shapes are known. now: the action about to run. */
+gm_status gm_flow_post(gm_executor *e, int now);
+/* Waits for what a receive brings: *n references into v (room for GM_BORDER_MAX) and, unless NULL, the text, to be
+ * freed by the caller, also on failure. */
+gm_status gm_flow_take(gm_executor *e, int at, int *n, gm_value **v, char **text);
+/* Lets go of what was sent; all: waits for it. */
+gm_status gm_flow_settle(gm_executor *e, bool all);
+
+/* compute.c */
+gm_status gm_flow_forward(gm_executor *e, int at);
+gm_status gm_flow_backward(gm_executor *e, int at);
+
+#endif

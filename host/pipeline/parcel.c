@@ -1,0 +1,320 @@
+/* parcel.c - see parcel.h. */
+#include "parcel.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- slices ---- */
+
+/* The ranks that share the sending of a block: those along the scatter axes over which it is replicated. */
+static gm_status sharers(const gm_lane *lane, const gm_layout *layout, gm_group **out)
+{
+    return gm_comm_group(lane->comm, lane->scatter & ~(gm_layout_cut_axes(layout) | layout->partial), out);
+}
+
+static int64_t slice_of(int64_t numel, int ranks) { return (numel + ranks - 1) / ranks; }
+
+static gm_status contiguous(const gm_lane *lane, gm_tensor *t, gm_tensor **out)
+{
+    gm_tensor *copy = NULL;
+    if (gm_tensor_is_contiguous(t)) {
+        gm_tensor_retain(t);
+        *out = t;
+        return GM_OK;
+    }
+    gm_rank_place(lane->rank, "send");
+    GM_TRY(gm_tensor_new(lane->rank->device, t->dtype, t->ndim, t->shape, &copy));
+    gm_status st = gm_run_one(lane->rank->device, GM_OP_copy, NULL, t, copy);
+    if (st == GM_OK) *out = copy;
+    else gm_tensor_release(copy);
+    return st;
+}
+
+/* length elements of a contiguous tensor from `start`, as one dimension. */
+static gm_status flat(gm_tensor *t, int64_t start, int64_t length, gm_tensor **out)
+{
+    int64_t one = 1;
+    return gm_tensor_view(t, 1, &length, &one, t->offset + start, out);
+}
+
+/* The last slices: what there is, and zeros. */
+static gm_status padded(const gm_lane *lane, gm_tensor *have, int64_t per, gm_tensor **out)
+{
+    gm_device *dev = lane->rank->device;
+    gm_tensor *whole = NULL, *front = NULL;
+    gm_status  st;
+    gm_rank_place(lane->rank, "send");
+    GM_TRY(gm_tensor_new(dev, have->dtype, 1, &per, &whole));
+    GM_TRY_OR(gm_run_one(dev, GM_OP_fill, NULL, NULL, whole), st, done);
+    GM_TRY_OR(flat(whole, 0, have->shape[0], &front), st, done);
+    GM_TRY_OR(gm_run_one(dev, GM_OP_copy, NULL, have, front), st, done);
+    *out = whole;
+    whole = NULL;
+done:
+    gm_tensor_release(front);
+    gm_tensor_release(whole);
+    return st;
+}
+
+/* What this rank sends of v. */
+static gm_status outgoing(const gm_lane *lane, const gm_value *v, gm_tensor **out)
+{
+    gm_group  *g;
+    gm_tensor *block = NULL, *mine = NULL;
+    GM_TRY(sharers(lane, &v->layout, &g));
+    GM_TRY(contiguous(lane, v->local, &block));
+    int ranks = gm_group_size(g);
+    if (ranks == 1) {
+        *out = block;
+        return GM_OK;
+    }
+    int64_t   numel = gm_tensor_numel(block), per = slice_of(numel, ranks), start = per * gm_group_rank(g);
+    int64_t   left = numel - start, length = left <= 0 ? 0 : left < per ? left : per;
+    gm_status st = flat(block, length ? start : 0, length, &mine);
+    gm_tensor_release(block);
+    if (st != GM_OK || length == per) {
+        *out = mine;
+        return st;
+    }
+    st = padded(lane, mine, per, out);
+    gm_tensor_release(mine);
+    return st;
+}
+
+/* ---- sending ---- */
+
+/* Sends t (taken, also on failure). */
+static gm_status post_send(const gm_lane *lane, gm_parcel *p, gm_tensor *t)
+{
+    gm_status st = gm_comm_send(lane->comm, lane->group, t, p->peer, &p->pending[p->n_pending]);
+    if (st == GM_OK) p->n_pending++;
+    gm_tensor_release(t); /* the comm keeps it until it is sent */
+    return st;
+}
+
+static gm_status bytes_tensor(const gm_lane *lane, const char *op, size_t n, gm_tensor **out)
+{
+    int64_t size = (int64_t)n;
+    gm_rank_place(lane->rank, op);
+    return gm_tensor_new(lane->rank->device, GM_U8, 1, &size, out);
+}
+
+static size_t in_head(size_t size)
+{
+    return size < GM_PARCEL_HEAD - sizeof(uint64_t) ? size : GM_PARCEL_HEAD - sizeof(uint64_t);
+}
+
+static gm_status send_bytes(const gm_lane *lane, gm_parcel *p, const char *bytes, size_t size)
+{
+    gm_tensor *head = NULL, *rest = NULL;
+    uint64_t   length = size;
+    size_t     first = in_head(size);
+    GM_TRY(bytes_tensor(lane, "send", GM_PARCEL_HEAD, &head));
+    char *data = gm_tensor_data(head);
+    if (data) {
+        memset(data, 0, GM_PARCEL_HEAD);
+        memcpy(data, &length, sizeof length);
+        memcpy(data + sizeof length, bytes, first);
+    }
+    GM_TRY(post_send(lane, p, head));
+    if (first == size) return GM_OK;
+    GM_TRY(bytes_tensor(lane, "send", size - first, &rest));
+    if (gm_tensor_data(rest)) memcpy(gm_tensor_data(rest), bytes + first, size - first);
+    return post_send(lane, p, rest);
+}
+
+static gm_status send_header(const gm_lane *lane, gm_parcel *p, const gm_form *form)
+{
+    char  *bytes;
+    size_t size;
+    GM_TRY(gm_form_pack(form, &bytes, &size));
+    gm_status st = send_bytes(lane, p, bytes, size);
+    free(bytes);
+    return st;
+}
+
+gm_status gm_parcel_send(const gm_lane *lane, gm_parcel *p, const gm_form *header, int n, gm_value *const *v)
+{
+    gm_tensor *t = NULL;
+    if (header) GM_TRY(send_header(lane, p, header));
+    for (int i = 0; i < n; i++) {
+        GM_TRY(outgoing(lane, v[i], &t));
+        GM_TRY(post_send(lane, p, t));
+    }
+    p->state = GM_PARCEL_UNDER_WAY;
+    return GM_OK;
+}
+
+/* ---- receiving ---- */
+
+static gm_status post_receive(const gm_lane *lane, gm_parcel *p, gm_tensor *t)
+{
+    GM_TRY(gm_comm_receive(lane->comm, lane->group, t, p->peer, &p->pending[p->n_pending]));
+    p->n_pending++;
+    return GM_OK;
+}
+
+static gm_status incoming(const gm_lane *lane, const gm_form_value *v, gm_tensor **out)
+{
+    gm_group *g;
+    int64_t   local[GM_MAX_DIMS], numel = 1, slice;
+    GM_TRY(sharers(lane, &v->layout, &g));
+    gm_layout_local(&lane->rank->mesh, &v->layout, v->ndim, v->shape, local);
+    gm_rank_place(lane->rank, "receive");
+    if (gm_group_size(g) == 1) return gm_tensor_new(lane->rank->device, v->dtype, v->ndim, local, out);
+    for (int d = 0; d < v->ndim; d++) numel *= local[d];
+    slice = slice_of(numel, gm_group_size(g));
+    return gm_tensor_new(lane->rank->device, v->dtype, 1, &slice, out);
+}
+
+gm_status gm_parcel_receive(const gm_lane *lane, gm_parcel *p)
+{
+    for (p->n = 0; p->n < p->form->n; p->n++) {
+        GM_TRY(incoming(lane, &p->form->v[p->n], &p->part[p->n]));
+        gm_status st = post_receive(lane, p, p->part[p->n]);
+        if (st == GM_OK) continue;
+        p->n++; /* it is held */
+        return st;
+    }
+    p->state = GM_PARCEL_UNDER_WAY;
+    return GM_OK;
+}
+
+gm_status gm_parcel_receive_header(const gm_lane *lane, gm_parcel *p)
+{
+    GM_TRY(bytes_tensor(lane, "receive", GM_PARCEL_HEAD, &p->head));
+    GM_TRY(post_receive(lane, p, p->head));
+    p->state = GM_PARCEL_HEADED;
+    return GM_OK;
+}
+
+/* Bytes of the header, from its first message; where nothing came, from what was told. */
+static gm_status header_size(const gm_parcel *p, const gm_form *told, size_t *size)
+{
+    uint64_t length;
+    char    *bytes;
+    if (told) {
+        GM_TRY(gm_form_pack(told, &bytes, size));
+        free(bytes);
+        return GM_OK;
+    }
+    memcpy(&length, gm_tensor_data(p->head), sizeof length);
+    if (length > (uint64_t)1 << 30) return GM_FAIL(GM_ECOMM, "the header of a message between two stages is damaged");
+    *size = (size_t)length;
+    return GM_OK;
+}
+
+static gm_status read_header(const gm_lane *lane, gm_parcel *p, size_t size)
+{
+    size_t first = in_head(size);
+    char  *bytes = malloc(size + 1);
+    if (!bytes) return GM_FAIL(GM_ENOMEM, "no memory for a header of %zu bytes", size);
+    memcpy(bytes, (const char *)gm_tensor_data(p->head) + sizeof(uint64_t), first);
+    if (p->rest) memcpy(bytes + first, gm_tensor_data(p->rest), size - first);
+    gm_status st = gm_form_unpack(&lane->rank->mesh, bytes, size, &p->form);
+    free(bytes);
+    return st;
+}
+
+static gm_status all_done(const gm_lane *lane, gm_parcel *p, bool wait, bool *done)
+{
+    *done = true;
+    if (wait) return gm_parcel_wait(lane, p);
+    return gm_parcel_test(lane, p, done);
+}
+
+gm_status gm_parcel_header_came(const gm_lane *lane, gm_parcel *p, bool wait, gm_form *told, bool *came)
+{
+    size_t size;
+    GM_TRY(all_done(lane, p, wait, came));
+    if (!*came) return GM_OK;
+    GM_TRY(header_size(p, told, &size));
+    if (p->state == GM_PARCEL_HEADED && in_head(size) < size) {
+        GM_TRY(bytes_tensor(lane, "receive", size - in_head(size), &p->rest));
+        GM_TRY(post_receive(lane, p, p->rest));
+        p->state = GM_PARCEL_REST;
+        GM_TRY(all_done(lane, p, wait, came));
+        if (!*came) return GM_OK;
+    }
+    if (told) gm_form_retain(p->form = told);
+    else GM_TRY(read_header(lane, p, size));
+    gm_tensor_release(p->head);
+    gm_tensor_release(p->rest);
+    p->head = p->rest = NULL;
+    return GM_OK;
+}
+
+/* ---- the end ---- */
+
+gm_status gm_parcel_test(const gm_lane *lane, gm_parcel *p, bool *done)
+{
+    *done = true;
+    for (int i = 0; i < p->n_pending && *done; i++)
+        if (p->pending[i]) {
+            GM_TRY(gm_comm_test(lane->comm, p->pending[i], done));
+            if (*done) GM_TRY(gm_comm_finish(lane->comm, &p->pending[i]));
+        }
+    if (*done) p->n_pending = 0;
+    return GM_OK;
+}
+
+gm_status gm_parcel_wait(const gm_lane *lane, gm_parcel *p)
+{
+    for (int i = 0; i < p->n_pending; i++) GM_TRY(gm_comm_finish(lane->comm, &p->pending[i]));
+    p->n_pending = 0;
+    return GM_OK;
+}
+
+/* The whole block from the slices of g; takes *part and gives another. */
+static gm_status joined(const gm_lane *lane, gm_group *g, const gm_form_value *v, gm_tensor **part)
+{
+    int64_t    local[GM_MAX_DIMS], numel = 1, stride[GM_MAX_DIMS];
+    int64_t    all = (*part)->shape[0] * gm_group_size(g);
+    gm_tensor *whole = NULL, *block = NULL;
+    gm_layout_local(&lane->rank->mesh, &v->layout, v->ndim, v->shape, local);
+    for (int d = 0; d < v->ndim; d++) numel *= local[d];
+    gm_rank_place(lane->rank, "receive");
+    GM_TRY(gm_tensor_new(lane->rank->device, v->dtype, 1, &all, &whole));
+    gm_status st = numel ? gm_comm_all_gather(lane->comm, g, *part, 0, whole, NULL) : GM_OK;
+    gm_shape_strides(v->ndim, local, stride);
+    if (st == GM_OK) st = gm_tensor_view(whole, v->ndim, local, stride, 0, &block);
+    gm_tensor_release(whole);
+    if (st != GM_OK) return st;
+    gm_tensor_release(*part);
+    *part = block;
+    return GM_OK;
+}
+
+gm_status gm_parcel_open(const gm_lane *lane, gm_parcel *p, gm_value **v)
+{
+    gm_group *g;
+    gm_status st = GM_OK;
+    int       n = 0;
+    for (int i = 0; i < p->n; i++) {
+        const gm_form_value *of = &p->form->v[i];
+        GM_TRY_OR(sharers(lane, &of->layout, &g), st, fail);
+        if (gm_group_size(g) > 1) GM_TRY_OR(joined(lane, g, of, &p->part[i]), st, fail);
+        gm_tensor *t = p->part[i];
+        p->part[i] = NULL;
+        GM_TRY_OR(gm_value_take_block(lane->rank, t, &of->layout, of->ndim, of->shape, &v[n]), st, fail);
+        v[n++]->requires_grad = of->requires_grad;
+    }
+    p->state = GM_PARCEL_DONE;
+    return GM_OK;
+fail:
+    while (n) {
+        gm_value_release(v[--n]);
+        v[n] = NULL;
+    }
+    return st;
+}
+
+void gm_parcel_clear(const gm_lane *lane, gm_parcel *p)
+{
+    for (int i = 0; i < p->n_pending; i++) gm_comm_drop(lane->comm, p->pending[i]);
+    for (int i = 0; i < p->n; i++) gm_tensor_release(p->part[i]);
+    gm_tensor_release(p->head);
+    gm_tensor_release(p->rest);
+    gm_form_release(p->form);
+    *p = (gm_parcel){.next = p->next};
+}

@@ -1,0 +1,67 @@
+/* parcel.h - the messages of one transfer between two stages: one a value, on the way by themselves.
+ *
+ * What is replicated over the `scatter` axes is sent in slices: each of these t ranks sends ceil(n / t) of the n
+ * elements of its block (the last ones padded with zeros), and the receivers gather them: M h / t bytes a rank along
+ * the pipeline for a block of M h bytes (Narayanan et al. 2021, arXiv:2104.04473, section 4.1).
+ *
+ * A header (form.h) may go ahead: a message of GM_PARCEL_HEAD bytes that begins with its length, and one with what of
+ * it did not fit.
+ *
+ * The trap: gm_parcel_open is collective among the ranks that share slices, so they open parcels in one order. */
+#ifndef GM_PARCEL_H
+#define GM_PARCEL_H
+
+#include "../comm/comm.h"
+#include "form.h"
+
+#define GM_PIPELINE_PATH "pipeline" /* in place of a module path, in accounts and reports */
+#define GM_PARCEL_HEAD   1024
+
+/* Where parcels go. */
+typedef struct gm_lane {
+    gm_rank  *rank;
+    gm_comm  *comm;
+    gm_group *group;   /* along the pipeline */
+    uint32_t  scatter; /* axes */
+} gm_lane;
+
+typedef enum gm_parcel_state {
+    GM_PARCEL_NEW,
+    GM_PARCEL_HEADED, /* the header is awaited, */
+    GM_PARCEL_REST,   /* its second message */
+    GM_PARCEL_UNDER_WAY,
+    GM_PARCEL_DONE
+} gm_parcel_state;
+
+typedef struct gm_parcel {
+    struct gm_parcel *next;
+    gm_parcel_state   state;
+    int               peer, action; /* its place in the list; for the owner */
+    gm_form          *form;         /* of a receive: of what comes */
+    gm_tensor        *head, *rest;
+    int               n, n_pending;
+    gm_tensor        *part[GM_BORDER_MAX]; /* of a receive: what comes, whole blocks or slices */
+    gm_pending       *pending[GM_BORDER_MAX + 2];
+} gm_parcel;
+
+/* Begins to send n values, after a header unless form is NULL. Values are borrowed; they stay until they are sent. */
+gm_status gm_parcel_send(const gm_lane *lane, gm_parcel *p, const gm_form *header, int n, gm_value *const *v);
+
+/* Posts the receives of what p->form says, */
+gm_status gm_parcel_receive(const gm_lane *lane, gm_parcel *p);
+/* or of a header first. */
+gm_status gm_parcel_receive_header(const gm_lane *lane, gm_parcel *p);
+/* Whether the header has come, waiting for it if `wait`: then p->form is set. told: what it says where nothing is
+ * received (the meta transport). */
+gm_status gm_parcel_header_came(const gm_lane *lane, gm_parcel *p, bool wait, gm_form *told, bool *came);
+
+/* Are all its messages done? */
+gm_status gm_parcel_test(const gm_lane *lane, gm_parcel *p, bool *done);
+gm_status gm_parcel_wait(const gm_lane *lane, gm_parcel *p);
+/* After gm_parcel_wait of a receive: its values, p->form->n of them, leaves that require a gradient where the form
+ * says so. */
+gm_status gm_parcel_open(const gm_lane *lane, gm_parcel *p, gm_value **v);
+/* Drops what it holds and what is under way; it is new again. */
+void gm_parcel_clear(const gm_lane *lane, gm_parcel *p);
+
+#endif
