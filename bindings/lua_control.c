@@ -6,10 +6,13 @@
  * alone would not do: the VM restores the mask behind it.
  * The trap: the hook fires at the next Lua instruction, so a C call in progress is finished first. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <luajit.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../host/comm/comm.h"
@@ -168,6 +171,21 @@ static int is_terminal(lua_State *L)
     return 1;
 }
 
+/* sleep(seconds): does nothing for so long; Ctrl-C and the like end it with their error */
+static int sleep_for(lua_State *L)
+{
+    double          seconds = luaL_checknumber(L, 1);
+    struct timespec until;
+    luaL_argcheck(L, seconds >= 0 && seconds < 1e6, 1, "a number of seconds was expected");
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    long nanoseconds = until.tv_nsec + (long)(1e9 * (seconds - floor(seconds)));
+    until.tv_sec += (time_t)seconds + nanoseconds / 1000000000;
+    until.tv_nsec = nanoseconds % 1000000000;
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
+        if (gm_signals_pending()) gm_raise_stop(L);
+    return 0;
+}
+
 /* process() -> { pid, host, user_seconds, system_seconds, resident_peak } */
 static int process(lua_State *L)
 {
@@ -205,6 +223,7 @@ int gm_open_control(lua_State *L)
                                          {"list_folder", list_folder},
                                          {"is_terminal", is_terminal},
                                          {"process", process},
+                                         {"sleep", sleep_for},
                                          {NULL, NULL}};
     luaL_register(L, NULL, functions);
     return 0;
