@@ -10,6 +10,16 @@
 --       lr_scheduler:step()
 --     end
 --
+-- A schedule runs any pipeline, and does on one rank what it does on many. Batches of the loader then come in
+-- micro-batches, which the schedule knows how to take; at the end of an epoch there is no loss:
+--
+--     local batches = train_loader:batches()
+--     repeat
+--       engine:zero_grad()
+--       local output, label, loss = engine:execute_schedule(batches)   -- forward and backward of one batch
+--       if loss then engine:step() lr_scheduler:step() end
+--     until not loss
+--
 -- A step is one update of the parameters, from gradient_accumulation batches: then zero_grad, step and
 -- lr_scheduler:step act once every so many turns, and the loop stays as it is. A loss is divided by the
 -- number of contributing targets of the whole step, so gradients of the batches add up to those of one
@@ -21,19 +31,13 @@
 -- The trap: with gradient_accumulation the batches must come from the loader that gm.initialize returned,
 -- which alone knows that number; any other is refused.
 -- @module ganymede.engine
-local context = require "ganymede.context"
 local auxiliary = require "ganymede.nn.auxiliary"
 local core = require "ganymede.core"
-local handlers = require "ganymede.gradient_handlers"
 local log = require "ganymede.log"
 local options = require "ganymede.options"
 local ranks = require "ganymede.ranks"
-local registry = require "ganymede.registry"
-local StepLoader = require "ganymede.step_loader"
+local stage_gradients = require "ganymede.stage_gradients"
 local scope = require("ganymede.tensor").scope
-require "ganymede.lr_scheduler"
-require "ganymede.optim"
-require "ganymede.schedules"
 
 local phase = ranks.phase
 
@@ -63,9 +67,9 @@ function Engine:eval()
 end
 
 --- What the coming step holds: its contributing targets (a list, one number a term, for a criterion of several
--- terms) and its number of batches. The step loader calls it.
-function Engine:announce(targets, batches)
-  self.announced = { targets = targets, batches = batches }
+-- terms) and its number of batches, and of micro-batches (default: as many). The step loader calls it.
+function Engine:announce(targets, batches, pieces)
+  self.announced = { targets = targets, batches = batches, pieces = pieces or batches }
   self.batch, self.samples, self.loss_part, self.fresh = 0, 0, 0, true -- also of a step that an error broke off
 end
 
@@ -76,57 +80,99 @@ function Engine:zero_grad()
   self.samples, self.loss_part, self.fresh = 0, 0, true
 end
 
--- Random numbers of a batch: call counters restart, and rows count from the samples seen in this step.
-local function begin_batch(self, x)
+--- Says that n samples come next, which follow `before` others of their batch (schedules call it for each micro-batch):
+-- call counters of random numbers restart, and rows count from the samples seen in this step.
+function Engine:begin_batch(before, n)
   self.fresh = false
   core.set_rng_step(self.steps_done)
   core.begin_step()
-  local n = core.is_tensor(x) and x:dim() > 0 and x:size(1) or 1
-  core.set_batch(self.training and self.samples or 0, n)
+  core.set_batch((self.training and self.samples or 0) + before, n)
   self.batch_samples = n
   auxiliary.clear()
 end
 
+-- What a loop without a schedule cannot do.
+local function refuse_pipeline(self, call)
+  if self.stage.stages > 1 then
+    error(("%s with %d pipeline stages: each has a part of the model; let the schedule run the batch: "
+      .. "engine:execute_schedule(iter), then engine:step()"):format(call, self.stage.stages), 3)
+  end
+end
+
 --- engine(x, ...) runs the model.
 function Engine:__call(x, ...)
-  if self.fresh or not self.training then begin_batch(self, x) end
+  refuse_pipeline(self, "engine(x)")
+  if self.fresh or not self.training then
+    self:begin_batch(0, core.is_tensor(x) and x:dim() > 0 and x:size(1) or 1)
+  end
   phase(self.training and "forward" or "evaluate")
   return self.model(x, ...)
 end
 
--- Divisor of the loss of one batch.
-local function divisor(self)
+-- Contributing targets of the coming step, by which losses are divided; nil: those of the batch.
+local function divisor(self, level)
   if not self.training then return nil end
   if self.announced then return self.announced.targets end
   if self.accumulation > 1 then
     error(("gradient_accumulation = %d: take the batches from the loader that gm.initialize returns (pass it "
-      .. "train_dataloader), or tell engine:announce(targets, batches) before each step"):format(self.accumulation), 3)
+      .. "train_dataloader), or tell engine:announce(targets, batches) before each step"):format(self.accumulation),
+      level + 1)
   end
+end
+
+-- The criterion, which must be there.
+local function criterion_of(self, level)
+  if not self.loss_function then error("this engine has no criterion; pass one to gm.initialize", level + 1) end
+  return self.loss_function
 end
 
 --- The loss of one batch -> scalar tensor: sum over its targets / targets of the whole step; in training, with what
 -- layers add to it (ganymede.nn.auxiliary), over the batches of the step.
 function Engine:criterion(output, target)
-  if not self.loss_function then error("this engine has no criterion; pass one to gm.initialize", 2) end
-  local loss = self.loss_function(output, target, divisor(self))
+  local loss = criterion_of(self, 2)(output, target, divisor(self, 2))
   return self.training and auxiliary.add_to(loss, 1 / batches_wanted(self)) or loss
 end
 
--- Names of the parameters whose gradients the ranks sum although no loss touched them, once.
-local function report_unused(self)
-  local places = core.reducer_unused(self.reducer)
-  if #places == 0 or self.unused_reported then return end
-  self.unused_reported = true
-  if not ranks.is_first() then return end
-  local names = {}
-  for i = 1, math.min(#places, 8) do names[i] = self.names[places[i]] end
-  local more = #places > 8 and (" and %d more"):format(#places - 8) or ""
-  log.warn("no loss depends on %s%s: the ranks sum zeros for %s", table.concat(names, ", "), more,
-    #places > 1 and "them" or "it")
+--- What divides the losses of the micro-batches of a batch, a list of their labels: the targets of the step, or where
+-- nobody has told them, of the batch (collective then, over all ranks).
+function Engine:targets_of(labels)
+  criterion_of(self, 2)
+  local told, parts = divisor(self, 2), {}
+  if told then return told end
+  for _, label in ipairs(labels or {}) do
+    for k, n in ipairs(self:targets_parts(label)) do parts[k] = (parts[k] or 0) + n end
+  end
+  local sums = ranks.sum(#parts > 0 and parts or { 0 })
+  return #sums == 1 and sums[1] or sums
 end
 
--- backward(...) of one batch; the last of a step sums the gradients over the ranks besides.
-local function one_backward(self, backward, ...)
+-- Names the parameters of this stage whose gradients the ranks sum although no loss touched them, once.
+local function report_unused(self)
+  local names = {}
+  for _, place in ipairs(core.reducer_unused(self.reducer)) do
+    local name = self.names[place]
+    if not self.shared_names[name] then names[#names + 1] = name end -- other stages may use it
+  end
+  if #names == 0 or self.unused_reported then return end
+  self.unused_reported = true
+  if not ranks.is_first_of_stage() then return end
+  local n, where = #names, self.stage.stages > 1 and (" (stage %d)"):format(self.stage.rank) or ""
+  local more = n > 8 and (" and %d more"):format(n - 8) or ""
+  log.warn("no loss depends on %s%s%s: the ranks sum zeros for %s", table.concat(names, ", ", 1, math.min(n, 8)), more,
+    where, n > 1 and "them" or "it")
+end
+
+-- After the last backward pass of a step: gradients become those of the whole batch on every rank.
+local function finish_gradients(self)
+  if self.reducer then
+    core.reducer_finish(self.reducer)
+    report_unused(self)
+  end
+  if #self.gradient_handlers == 0 then stage_gradients.sum(self.shared) end
+end
+
+-- backward(is it the last of the step?) of one batch of so many samples.
+local function one_backward(self, samples, backward)
   local last = self.batch + 1 >= batches_wanted(self)
   if self.reducer and self.batch >= batches_wanted(self) then
     error("engine:backward once more after the gradients of this step were summed over the ranks: add the losses, "
@@ -134,24 +180,29 @@ local function one_backward(self, backward, ...)
   end
   phase "backward"
   if self.reducer then core.reducer_arm(self.reducer, last) end
-  backward(...)
-  self.batch = self.batch + 1
-  self.samples = self.samples + (self.batch_samples or 0)
-  self.fresh = true
-  if self.reducer and last then
-    core.reducer_finish(self.reducer)
-    report_unused(self)
-  end
+  backward(last)
+  self.batch, self.samples, self.fresh = self.batch + 1, self.samples + samples, true
+  if last then finish_gradients(self) end
 end
 
 --- Adds d loss / d parameter to the gradients.
 function Engine:backward(loss)
+  refuse_pipeline(self, "engine:backward(loss)")
   if has_values() then self.loss_part = self.loss_part + ranks.part(loss) end
-  one_backward(self, core.backward, loss)
+  one_backward(self, self.batch_samples or 0, function() core.backward(loss) end)
 end
 
 --- The same from a tensor and its gradient, where there is no scalar loss.
-function Engine:backward_by_grad(t, gradient) one_backward(self, core.backward, t, gradient) end
+function Engine:backward_by_grad(t, gradient)
+  refuse_pipeline(self, "engine:backward_by_grad(t, gradient)")
+  one_backward(self, self.batch_samples or 0, function() core.backward(t, gradient) end)
+end
+
+--- For schedules: run(final) makes all passes of a batch of so many samples and returns this rank's term of its loss.
+-- final: it is the last batch of the step.
+function Engine:run_batch(samples, run)
+  one_backward(self, samples, function(final) self.loss_part = self.loss_part + run(final) end)
+end
 
 --- This rank's terms of the numbers of targets in label, a list with one for each term of the criterion. No
 -- communication where the criterion needs none (count_part).
@@ -164,9 +215,14 @@ function Engine:targets_parts(label)
   return type(part) == "table" and part or { part }
 end
 
---- This rank's terms of the criterion's sums, not divided by counts: a list as long as targets_parts gives.
+--- This rank's terms of the criterion's sums, not divided by counts: a list as long as targets_parts gives. output nil:
+-- another stage has it, so zeros.
 function Engine:loss_parts(output, label)
   local criterion, parts = self.loss_function, {}
+  if output == nil then
+    for k = 1, #self:targets_parts(label) do parts[k] = 0 end
+    return parts
+  end
   local sums = criterion.terms and criterion:terms(output, label) or { criterion(output, label, 1) }
   for k, sum in ipairs(sums) do parts[k] = ranks.part(sum) end
   return parts
@@ -182,10 +238,19 @@ local function all_finite(t)
   return ok and sum == 0
 end
 
+-- The first of this stage's, or nil.
 local function first_bad(self)
   for _, item in ipairs(self.optimizer.items or {}) do
     if not is_finite(core.grad_norm({ item.tensor }, 2)) then return "the gradient of " .. item.name end
     if not all_finite(item.tensor) then return item.name end
+  end
+end
+
+-- The same of all stages. They look at the same time, so that each communicates among its own ranks.
+local function first_bad_anywhere(self)
+  local found = first_bad(self) or ""
+  for _, text in ipairs(self.stage.stages > 1 and ranks.texts(found) or { found }) do
+    if text ~= "" then return text end
   end
   return "no parameter (the loss alone)"
 end
@@ -194,8 +259,11 @@ end
 local function diverged(self, norm)
   ranks.fail(8, "diverged: loss %g, gradient norm %g in step %d; first that is not finite: %s\n"
     .. "  try a smaller learning rate (it was %g), a warm-up, or clip_grad_norm = 1",
-    self.loss_sum, norm, self.steps_done + 1, first_bad(self), self.optimizer.lr)
+    self.loss_sum, norm, self.steps_done + 1, first_bad_anywhere(self), self.optimizer.lr)
 end
+
+--- p-norm of all gradients, of all stages; the same bits on every rank. Collective.
+function Engine:gradient_norm(p) return stage_gradients.norm(self.counted, p) end
 
 --- Factor for the gradients so that their norm is at most max_norm; 0 or nil: never clip.
 -- Pascanu et al. 2013, with PyTorch's 1e-6.
@@ -207,7 +275,7 @@ end
 local function end_step(self)
   self.steps_done = self.steps_done + 1
   for _, m in ipairs(self.model:modules()) do
-    if m.after_update then m:after_update() end
+    if m.after_update and m:is_present() then m:after_update() end
   end
   self.last_loss, self.loss_part, self.batch, self.announced, self.fresh = self.loss_sum, 0, 0, nil, true
   phase "other"
@@ -243,7 +311,7 @@ function Engine:step()
   phase "update"
   for _, handler in ipairs(self.gradient_handlers) do handler:handle_gradient(self) end
   agree(self)
-  local norm = core.grad_norm(self.parameters, self.norm_type) -- on meta no number, but what it sends counts
+  local norm = self:gradient_norm(self.norm_type) -- on meta no number, but what it sends counts
   self.grad_norm = has_values() and norm or 0
   if may_update(self) then
     self.optimizer:step { lr = self.optimizer.lr, clip = Engine.clip_factor(self.grad_norm, self.clip_grad_norm) }
@@ -261,17 +329,25 @@ end
 -- ---------------------------------------------------------------- a whole step at once
 
 --- Runs the next batch of iter (a function that returns x, y, or nil at the end) as the engine's schedule says:
--- forward and, unless opt.forward_only, backward. opt.return_loss = false computes no loss (forward only),
--- opt.return_output_label = false keeps neither -> output, label, loss (a tensor; item() is collective); nothing at the
--- end. The step is the caller's.
+-- forward and, unless opt.forward_only, backward -> output, label, loss; nothing at the end. The step is the caller's.
+-- loss: a scalar tensor, which opt.return_loss = false spares; opt.return_output_label = false keeps neither of the
+-- others. Of a pipeline, output is nil on all ranks but those of the stage that holds the last part; opt.pieces gives
+-- output and label as lists of the micro-batches' (ganymede.micro_batches), and their number as a fourth result.
 function Engine:execute_schedule(iter, opt)
+  self:set_counting()
   return self.schedule:forward_backward_step(self, iter, options.check("execute_schedule", self.run_options, opt, 2))
 end
 
+--- Says to ganymede.ranks which stage's copies count: the one that has this engine's output.
+function Engine:set_counting() ranks.set_output_stage(self.output_stage) end
+
 Engine.run_options = {
   forward_only = { type = "boolean", default = false, doc = "no backward" },
-  return_loss = { type = "boolean", default = true, doc = "compute the loss?" },
+  return_loss = { type = "boolean", default = true, doc = "return the loss? forward only: compute it?" },
   return_output_label = { type = "boolean", default = true, doc = "return output and label?" },
+  pieces = { type = "boolean", default = false, doc = "return them as lists of micro-batches, not joined?" },
+  inputs_only = { type = "boolean", default = false,
+    doc = "does iter give inputs of the model itself, for which data_process_func has nothing to do?" },
 }
 
 --- An iterator over the batches of a step from StepLoader:next_step(), for execute_schedule.
@@ -289,109 +365,17 @@ local function one_batch(self, batches, opt)
 end
 
 --- Forward and backward of all batches of a step from StepLoader:next_step(), each in a scope of its own
--- -> with keep_output, lists of outputs and labels; engine:step() then has the loss as engine.last_loss.
+-- -> with keep_output, lists of outputs and labels (micro-batches as ganymede.join takes them); engine:step() then has
+-- the loss as engine.last_loss.
 function Engine:forward_backward(step, keep_output)
   self:zero_grad()
   local outputs, labels, batches = {}, {}, Engine.iterate(step)
-  local opt = { return_output_label = keep_output or false }
+  local opt = { return_output_label = keep_output or false, return_loss = false, pieces = true }
   for i = 1, #step do outputs[i], labels[i] = scope(one_batch, self, batches, opt) end
   return outputs, labels
 end
 
--- ---------------------------------------------------------------- gm.initialize
-
--- A scheduler that moves once an update, however often the loop calls it.
-local function gated(scheduler, engine)
-  local gate = {}
-  function gate.step()
-    if engine.updated then scheduler:step() end
-  end
-  return setmetatable(gate, { __index = scheduler })
-end
-
-local given = {
-  model = { type = "module", doc = "the model" },
-  optimizer = { type = "table", optional = true, doc = "an optimizer, or { type = ... }; default AdamW" },
-  criterion = { type = { "module", "table", "function" }, optional = true,
-                doc = "a loss, { type = ... }, or a function(output, target) -> mean over the samples" },
-  train_dataloader = { type = "table", optional = true, doc = "a loader of ganymede.data" },
-  test_dataloader = { type = "table", optional = true, doc = "a loader of ganymede.data" },
-  lr_scheduler = { type = "table", optional = true, doc = "a scheduler, or { type = ... }" },
-  total_steps = { type = "integer", min = 1, optional = true, doc = "for lr_scheduler = { type = ... }" },
-  clip_grad_norm = { type = "number", min = 0, default = 0, doc = "greatest norm of all gradients; 0 is off" },
-  norm_type = { type = "number", above = 0, default = 2, infinite = true, doc = "p of that norm, or math.huge" },
-  gradient_accumulation = { type = "integer", min = 1, default = 1, doc = "batches a step" },
-  gradient_handler = { type = "table", default = {},
-    doc = "list of handlers, or of { type = ... }, that sum gradients over the ranks; none: the buckets do" },
-  schedule = { type = "table", default = { type = "NonPipelineSchedule" },
-    doc = "a schedule, or { type = ... }: the order of forward and backward" },
-}
-local aliases = { gradient_handlers = "gradient_handler" }
+local initialize, given = require "ganymede.initialize"(Engine)
 Engine.options = given
-
--- A plain function(output, target) -> mean over the samples of a batch, as a criterion.
-local function from_function(fn)
-  local criterion = { count = function(_, target) return target:size(1) end }
-  return setmetatable(criterion, {
-    __call = function(_, output, target, count)
-      local loss = fn(output, target)
-      return count and loss * (target:size(1) / count) or loss
-    end,
-  })
-end
-
-local function criterion_of(given_criterion)
-  if type(given_criterion) == "function" then return from_function(given_criterion) end
-  return given_criterion and registry.losses:build(given_criterion)
-end
-
--- Handlers as objects; what has handle_gradient already is one.
-local function handlers_of(list, engine)
-  local out = {}
-  for i, entry in ipairs(list) do
-    local is_one = type(entry) == "table" and type(entry.handle_gradient) == "function" and entry.type == nil
-    out[i] = is_one and entry or registry.gradient_handlers:build(entry, engine.model, engine.optimizer)
-    if type(out[i]) ~= "table" or type(out[i].handle_gradient) ~= "function" then
-      error(("gm.initialize: gradient_handler[%d] has no function handle_gradient"):format(i), 0)
-    end
-  end
-  return out
-end
-
--- Who sums gradients over the ranks: the handlers that were given, else the reducer; one rank needs neither.
-local function share_gradients(engine, list)
-  engine.gradient_handlers = handlers_of(list, engine)
-  if core.world() == 1 or #engine.gradient_handlers > 0 then return end
-  local chosen = context.current().plan.reducer
-  engine.reducer, engine.names = handlers.reducer(engine.model,
-    { bucket_mb = chosen.bucket_mb, overlap = chosen.overlap ~= false })
-end
-
-local function new(opt)
-  phase "initialize"
-  local optimizer = registry.optimizers:build(opt.optimizer or { type = "AdamW" }, opt.model)
-  local engine = setmetatable({
-    model = opt.model, optimizer = optimizer, clip_grad_norm = opt.clip_grad_norm, norm_type = opt.norm_type,
-    training = true, loss_function = criterion_of(opt.criterion), schedule = registry.schedules:build(opt.schedule),
-    accumulation = opt.gradient_accumulation, parameters = opt.model:parameters(),
-    steps_done = 0, batch = 0, samples = 0, loss_part = 0, loss_sum = 0, fresh = true, grad_norm = 0, not_finite = 0,
-  }, Engine)
-  share_gradients(engine, opt.gradient_handler)
-  return engine
-end
-
---- Builds what is given as { type = ... }, puts the parts together
--- -> engine, train_loader, test_loader, lr_scheduler (nil where none was given).
-local function initialize(parts)
-  local opt = options.check("gm.initialize", given, parts, 2, aliases)
-  local engine = new(opt)
-  local train = opt.train_dataloader and StepLoader.new(opt.train_dataloader, engine, opt.gradient_accumulation)
-  local test = opt.test_dataloader and StepLoader.new(opt.test_dataloader, nil, 1)
-  local run = { total_steps = opt.total_steps, steps_per_epoch = train and train:length() }
-  local scheduler = opt.lr_scheduler and registry.lr_schedulers:build(opt.lr_scheduler, engine.optimizer, run)
-  engine.lr_scheduler = scheduler
-  if scheduler and opt.gradient_accumulation > 1 then return engine, train, test, gated(scheduler, engine) end
-  return engine, train, test, scheduler
-end
 
 return { initialize = initialize, Engine = Engine, options = given }

@@ -59,7 +59,7 @@ end
 
 local classes = {}
 
-local function define(name, doc_options)
+local function define(name, doc_options, alone)
   local class = { name = name, options = doc_options, is_class = true }
   class.__index = class
   classes[name] = class
@@ -67,7 +67,7 @@ local function define(name, doc_options)
     __call = function(_, given, model)
       local opt = options.check(name, doc_options, given, 2)
       local self = setmetatable({ opt = opt }, class)
-      if core.world() > 1 then
+      if core.world() > 1 and not alone then
         self.reducer = handlers.reducer(model, { bucket_mb = opt.bucket_mb, overlap = false })
       end
       return self
@@ -88,6 +88,12 @@ end
 -- is still a sum, so the work is the same.
 local SequenceParallel = define("SequenceParallelGradientHandler", bucket)
 SequenceParallel.handle_gradient = DataParallel.handle_gradient
+
+--- Sums the gradients of parameters that several stages of a pipeline hold, such as a head tied to the table of tokens,
+-- over these stages. For an engine that was given handlers; one that was not does it anyway.
+local Shared = define("PipelineSharedModuleGradientHandler", {}, true)
+
+function Shared.handle_gradient(_, engine) require("ganymede.stage_gradients").sum(engine.shared) end
 
 for name, class in pairs(classes) do
   handlers[name] = class

@@ -2,7 +2,7 @@
 --
 --     local sums = ranks.sum { ranks.part(loss), stop and 1 or 0 }    -- one small all_reduce, the same bits everywhere
 --
--- Every function here is collective over all ranks (part and phase are not): each must call it, in the same order. One
+-- Every function here is collective over all ranks unless it says otherwise: each must call it, in the same order. One
 -- rank answers itself at no cost. The trap: what a rank decides by itself (a signal, a clock, a file) must pass through
 -- here before the training loop acts on it, or the ranks part ways and the job hangs.
 -- @module ganymede.ranks
@@ -17,8 +17,9 @@ local ranks = {}
 function ranks.is_first() return core.rank() == 0 end
 
 --- Says what the ranks do from here on (initialize, forward, backward, update, evaluate, checkpoint, other): what they
--- send is counted by it. Not collective.
+-- send is counted by it. Not collective. ranks.on_phase(name), where it is set, is told too (ganymede.trace).
 function ranks.phase(name)
+  if ranks.on_phase then ranks.on_phase(name) end
   if core.world() > 1 then core.comm_set_phase(name) end
 end
 
@@ -51,18 +52,72 @@ local function partial_axes(t)
   return set
 end
 
---- This rank's term of a scalar tensor: the terms of all ranks add up to its value. No communication.
-function ranks.part(t)
-  if core.world() == 1 then return t:item() end
-  local partial = partial_axes(t)
-  for _, axis in ipairs(core.mesh()) do -- of copies, the first counts
-    if axis.coordinate > 0 and not partial[axis.name] then return 0 end
+-- Of copies along the pipeline those of one stage count: of the one that holds the last part of the model, since what
+-- only that stage has (output, loss, right answers) and what all stages have (labels) then go through the same sums.
+local output_stage
+
+--- Says which stage holds the last part, as a coordinate along the pipeline; nil: the last stage. Not collective.
+function ranks.set_output_stage(coordinate) output_stage = coordinate end
+
+--- This rank's coordinate along the pipeline, from 0, and the number of stages. Not collective.
+function ranks.stage()
+  for _, axis in ipairs(core.mesh()) do
+    if axis.name == "pipeline" then return axis.coordinate, axis.size end
   end
+  return 0, 1
+end
+
+--- Is this the first rank of its stage? Not collective.
+function ranks.is_first_of_stage()
+  for _, axis in ipairs(core.mesh()) do
+    if axis.name ~= "pipeline" and axis.coordinate > 0 then return false end
+  end
+  return true
+end
+
+-- Is this rank the one whose copy counts? `partial` axes have terms and no copies; any_stage: of a value that other
+-- stages do not have, wherever it is.
+local function is_counted(partial, any_stage)
+  for _, axis in ipairs(core.mesh()) do
+    if axis.name == "pipeline" then
+      if not any_stage and axis.coordinate ~= (output_stage or axis.size - 1) then return false end
+    elseif axis.coordinate > 0 and not partial[axis.name] then
+      return false
+    end
+  end
+  return true
+end
+
+--- This rank's term of a scalar tensor: the terms of all ranks add up to its value. any_stage: a value of this rank's
+-- stage alone, such as a loss that a layer in the middle adds. No communication.
+function ranks.part(t, any_stage)
+  if core.world() == 1 then return t:item() end
+  if not is_counted(partial_axes(t), any_stage) then return 0 end
   return tensors.scope(function() return t:detach():local_tensor():item() end)
 end
 
---- This rank's term of a number that all ranks know.
-function ranks.share(number) return (core.rank() == 0 or not core.device().has_data) and number or 0 end
+--- This rank's term of a number that all ranks know, or all of the stage that holds the last part.
+function ranks.share(number)
+  if core.world() == 1 or not core.device().has_data then return number end
+  return is_counted {} and number or 0
+end
+
+local function gathered(number)
+  local group = core.comm_group "pipeline"
+  if not core.device().has_data then
+    core.comm_all_gather(tensors.empty({ 1 }, { dtype = "f64" }), group, 1)
+    return { number }
+  end
+  return core.comm_all_gather(tensors.tensor({ number }, { dtype = "f64" }), group, 1):totable()
+end
+
+--- A number that each stage has -> list by stage, the same on all of them; { number } without a pipeline, and on the
+-- meta device. Collective along the pipeline.
+function ranks.of_stages(number)
+  local _, stages = ranks.stage()
+  if stages == 1 then return { number } end
+  return tensors.scope(tensors.no_grad, gathered, number)
+end
 
 --- Is it true on some rank?
 function ranks.any(condition) return ranks.sum { condition and 1 or 0 }[1] > 0 end

@@ -11,8 +11,9 @@
 -- @module ganymede.trainer
 local core = require "ganymede.core"
 local hooks_base = require "ganymede.hooks.base"
+local join = require "ganymede.join"
 local metrics = require "ganymede.metrics"
-local ops = require "ganymede.ops"
+local micro_batches = require "ganymede.micro_batches"
 local options = require "ganymede.options"
 local ranks = require "ganymede.ranks"
 local registry = require "ganymede.registry"
@@ -104,25 +105,6 @@ end
 
 -- ---------------------------------------------------------------- training
 
--- Outputs or labels of the batches of a step as one tensor (a list of tensors where the model gives a list). Pieces
--- of batches do not make a piece of the step, so on several ranks they are gathered first.
-local function joined(list)
-  if #list <= 1 then return list[1] end
-  if not core.is_tensor(list[1]) then
-    local out = {}
-    for k = 1, #list[1] do
-      local entries = {}
-      for i, outputs in ipairs(list) do entries[i] = outputs[k] end
-      out[k] = joined(entries)
-    end
-    return out
-  end
-  if core.world() == 1 then return ops.cat(list, 1) end
-  local whole = {}
-  for i, t in ipairs(list) do whole[i] = core.gather(t) end
-  return ops.cat(whole, 1)
-end
-
 -- One step: its batches, the update, the hooks. True while the epoch goes on.
 local function train_step(self, loader)
   self:call "before_train_iter"
@@ -138,7 +120,7 @@ local function train_step(self, loader)
   self.last = { loss = loss, samples = batches.samples, targets = batches.targets, tokens = batches.tokens, lr = lr }
   self.losses[#self.losses + 1] = loss
   if self.keep_output then
-    self:call("after_train_iter", unrecorded(joined, outputs), unrecorded(joined, labels), loss)
+    self:call("after_train_iter", unrecorded(join, outputs), unrecorded(join, labels), loss)
   else
     self:call("after_train_iter", nil, nil, loss)
   end
@@ -249,18 +231,49 @@ end
 
 -- ---------------------------------------------------------------- evaluation
 
--- Mean loss of a batch, its sums and counts over all ranks from one small sum; nil where there is nothing to count.
-local function measure(self, output, label, mean)
-  mean:update(metrics.over_ranks(self.engine:loss_parts(output, label), self.engine:targets_parts(label)))
-  return mean:last()
+local function flat(lists)
+  local out = {}
+  for _, list in ipairs(lists) do
+    for _, v in ipairs(list) do out[#out + 1] = v end
+  end
+  return out
 end
 
+-- Mean loss of each of a list of outputs (nil: another stage has them), sums and counts over all ranks from one small
+-- sum -> list; without an entry where there is nothing to count.
+local function measure(engine, outputs, labels, mean)
+  local sums, counts, losses = {}, {}, {}
+  for k, label in ipairs(labels) do
+    sums[k], counts[k] = engine:loss_parts(outputs and outputs[k], label), engine:targets_parts(label)
+  end
+  local terms = #counts[1]
+  local all_sums, all_counts = metrics.over_ranks(flat(sums), flat(counts))
+  for k = 1, #labels do
+    local first, last = (k - 1) * terms + 1, k * terms
+    mean:update({ unpack(all_sums, first, last) }, { unpack(all_counts, first, last) })
+    losses[k] = mean:last()
+  end
+  return losses
+end
+
+-- A batch, or the list of its micro-batches, as a list.
+local function listed(x)
+  if x == nil or micro_batches.is_list(x) then return x end
+  return { x }
+end
+
+-- One batch; each of its micro-batches is an iteration of the hooks.
 local function test_step(self, batches, mean)
   self:call "before_test_iter"
-  local engine, loss = self.engine, nil
-  local output, label = engine:execute_schedule(batches, { forward_only = true, return_loss = false })
-  if engine.loss_function and label ~= nil then loss = measure(self, output, label, mean) end
-  self:call("after_test_iter", output, label, loss)
+  local engine, losses = self.engine, {}
+  local output, label, _, pieces = engine:execute_schedule(batches,
+    { forward_only = true, return_loss = false, pieces = true })
+  local outputs, labels = listed(output), listed(label)
+  if engine.loss_function and labels then losses = measure(engine, outputs, labels, mean) end
+  for k = 1, pieces or 1 do
+    if k > 1 then self:call "before_test_iter" end
+    self:call("after_test_iter", outputs and outputs[k], labels and labels[k], losses[k])
+  end
 end
 
 local function next_test_step(self, loader, mean)
@@ -291,12 +304,26 @@ function Trainer:evaluate(loader)
   return self.metrics.test
 end
 
---- Output of the model for one input, or for each of a list of inputs, in evaluation mode.
+-- The output for one input: of the model itself, or where it is in parts through the schedule.
+local function predict_one(engine, x)
+  if engine.stage.stages == 1 then return engine(x) end
+  local given = false
+  local function iter()
+    if given then return nil end
+    given = true
+    return x
+  end
+  return (engine:execute_schedule(iter, { forward_only = true, return_loss = false, inputs_only = true }))
+end
+
+--- Output of the model for one input, or for each of a list of inputs, in evaluation mode. In a pipeline all ranks call
+-- it with the same inputs; the outputs are on the stage that holds the last part, elsewhere it returns nil, or an empty
+-- list for a list.
 function Trainer:predict(data)
   local engine = self.engine
   local training = engine.training
   engine:eval()
-  local function run(x) return scope(unrecorded, engine, x) end
+  local function run(x) return scope(unrecorded, predict_one, engine, x) end
   local ok, result = pcall(function()
     if core.is_tensor(data) then return run(data) end
     local out = {}

@@ -24,9 +24,14 @@ local function names(self, trainer)
   return not self.opt.accuracy_func and criterion and criterion.hits and criterion.accuracy_names or { "accuracy" }
 end
 
--- This rank's terms of the numbers of right answers, a list.
+-- This rank's terms of the numbers of right answers, a list. output nil: another stage of the pipeline has it.
 local function right_answers(self, trainer, output, label)
   local own, criterion = self.opt.accuracy_func, criterion_of(trainer)
+  if output == nil then
+    local none = {}
+    for k in ipairs(names(self, trainer)) do none[k] = 0 end
+    return none
+  end
   if own then return { ranks.share(own(output, label)) } end
   local hits = criterion and criterion.hits and criterion:hits(output, label) or { metrics.hits(output, label) }
   local parts = {}

@@ -9,7 +9,9 @@
 --     before_test, before_test_epoch, before_test_iter, after_test_iter (output, label, loss),
 --     after_test_epoch, after_test
 --
--- An iteration of training is one optimizer step; loss is a number. Each call runs in a scope of its own,
+-- An iteration of training is one optimizer step, one of a test is a batch, or under a pipeline schedule a micro-batch;
+-- loss is a number. output is nil on ranks whose pipeline stage does not have it: all but those of the stage that holds
+-- the last part of the model; label and loss are everywhere. Each call runs in a scope of its own,
 -- without recording gradients. state() and load_state(t) make a hook part of checkpoints. The trap: with
 -- gradient_accumulation, output and label join all batches of the step, which costs their memory: a hook
 -- that does not look at them says needs_output = false.

@@ -1,7 +1,6 @@
 --- GradientNormHook: the norm of all gradients before clipping: the last in trainer.states.gradient_norm, the mean
 -- and the largest of the epoch in trainer.metrics.train. The 2-norm, unless norm_type says 1, 3, ... or math.huge.
 local base = require "ganymede.hooks.base"
-local core = require "ganymede.core"
 local metrics = require "ganymede.metrics"
 
 local GradientNormHook = base.class("GradientNormHook", {
@@ -17,7 +16,7 @@ end
 -- The engine measures one norm before it clips; gradients stay as they were, so that others can be measured after it.
 local function norm_of(engine, norm_type)
   if norm_type == engine.norm_type then return engine.grad_norm end
-  return core.grad_norm(engine.parameters, norm_type)
+  return engine:gradient_norm(norm_type)
 end
 
 function GradientNormHook:after_train_iter(trainer)

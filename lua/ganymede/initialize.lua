@@ -1,0 +1,189 @@
+--- gm.initialize: the parts of a training run put together: stage, schedule, optimizer, sums of gradients.
+--
+-- A model is whole on one stage. In a pipeline it is what gm.build_pipeline_model made of the whole, or what the recipe
+-- built for this stage alone; a whole model on every stage is refused, since each would train its own.
+-- The trap: with several ranks everything here is collective, from the schedule that is chosen to the first values of
+-- parameters that stages share.
+-- @module ganymede.initialize
+local context = require "ganymede.context"
+local core = require "ganymede.core"
+local failure = require "ganymede.failure"
+local handlers = require "ganymede.gradient_handlers"
+local options = require "ganymede.options"
+local ranks = require "ganymede.ranks"
+local registry = require "ganymede.registry"
+local schedules = require "ganymede.schedules"
+local stage_gradients = require "ganymede.stage_gradients"
+local stages = require "ganymede.pipeline.stage"
+local StepLoader = require "ganymede.step_loader"
+require "ganymede.lr_scheduler"
+require "ganymede.optim"
+
+local given = {
+  model = { type = { "module", "table" },
+    doc = "the model; in a pipeline what gm.build_pipeline_model made of it, or this stage's own part or chunks" },
+  optimizer = { type = "table", optional = true, doc = "an optimizer, or { type = ... }; default AdamW" },
+  criterion = { type = { "module", "table", "function" }, optional = true,
+                doc = "a loss, { type = ... }, or a function(output, target) -> mean over the samples" },
+  train_dataloader = { type = "table", optional = true, doc = "a loader of ganymede.data" },
+  test_dataloader = { type = "table", optional = true, doc = "a loader of ganymede.data" },
+  lr_scheduler = { type = "table", optional = true, doc = "a scheduler, or { type = ... }" },
+  total_steps = { type = "integer", min = 1, optional = true, doc = "for lr_scheduler = { type = ... }" },
+  clip_grad_norm = { type = "number", min = 0, default = 0, doc = "greatest norm of all gradients; 0 is off" },
+  norm_type = { type = "number", above = 0, default = 2, infinite = true, doc = "p of that norm, or math.huge" },
+  gradient_accumulation = { type = "integer", min = 1, default = 1, doc = "batches a step" },
+  gradient_handler = { type = "table", default = {},
+    doc = "list of handlers, or of { type = ... }, that sum gradients over the ranks; none: the buckets do" },
+  schedule = { type = { "table", "string" }, optional = true,
+    doc = "a schedule, or { type = ... }: the order of forward and backward; default: what the mesh asks for" },
+  num_microbatches = { type = "integer", min = 1, optional = true, doc = "for the schedule; default: gm.launch's" },
+}
+local aliases = { gradient_handlers = "gradient_handler" }
+
+-- ---------------------------------------------------------------- small parts
+
+-- A scheduler that moves once an update, however often the loop calls it.
+local function gated(scheduler, engine)
+  local gate = {}
+  function gate.step()
+    if engine.updated then scheduler:step() end
+  end
+  return setmetatable(gate, { __index = scheduler })
+end
+
+-- A plain function(output, target) -> mean over the samples of a batch, as a criterion.
+local function from_function(fn)
+  local criterion = { count = function(_, target) return target:size(1) end }
+  return setmetatable(criterion, {
+    __call = function(_, output, target, count)
+      local loss = fn(output, target)
+      return count and loss * (target:size(1) / count) or loss
+    end,
+  })
+end
+
+local function criterion_of(given_criterion)
+  if type(given_criterion) == "function" then return from_function(given_criterion) end
+  return given_criterion and registry.losses:build(given_criterion)
+end
+
+-- Handlers as objects; what has handle_gradient already is one.
+local function handlers_of(list, engine)
+  local out = {}
+  for i, entry in ipairs(list) do
+    local is_one = type(entry) == "table" and type(entry.handle_gradient) == "function" and entry.type == nil
+    out[i] = is_one and entry or registry.gradient_handlers:build(entry, engine.model, engine.optimizer)
+    if type(out[i]) ~= "table" or type(out[i].handle_gradient) ~= "function" then
+      error(("gm.initialize: gradient_handler[%d] has no function handle_gradient"):format(i), 0)
+    end
+  end
+  return out
+end
+
+-- ---------------------------------------------------------------- stages
+
+-- Stages that all declare the same are no parts of one model.
+local function refuse_whole_model(stage, plan)
+  local names = {}
+  for i, p in ipairs(stage.model:declared()) do names[i] = p.entry.shared_by and "" or p.name end
+  local same = table.concat(names, "\n")
+  for _, other in ipairs(ranks.texts(same)) do
+    if other ~= same then return end
+  end
+  ranks.fail(2, "parallel.pipeline is %d, and every stage holds the whole model: split it with "
+    .. "gm.build_pipeline_model(model), or build each stage's own part", plan.pipeline)
+end
+
+-- The Stage of what was given as the model.
+local function stage_of(model, schedule, plan)
+  local parts = schedule.parts and schedule:parts(plan.pipeline) or { { 1 } }
+  local stage, rank = stages.of(model), ranks.stage()
+  local settings = { stages = plan.pipeline, rank = rank, parts = parts, split = plan.split }
+  if not stage and plan.pipeline > 1 then
+    stage = stages.own(model, settings)
+    if core.comm_transport() ~= "meta" then refuse_whole_model(stage, plan) end
+  elseif plan.pipeline == 1 and #parts[1] > 1 and not (stage and stage.n_parts > 1) then
+    stage = stages.split(model, settings)
+  end
+  stage = stage or stages.whole(model)
+  if schedule.parts and stage.n_parts ~= #parts * #parts[1] then
+    failure(2, "the model was cut into %d parts, and the schedule has %d (%d stages of %d chunks): give "
+      .. "gm.build_pipeline_model the same schedule", stage.n_parts, #parts * #parts[1], #parts, #parts[1])
+  end
+  return stage
+end
+
+-- What a schedule that knows pipelines needs beside the model.
+local function add_pipeline(engine)
+  local schedule = engine.schedule
+  if not schedule.parts then return end
+  engine.output_stage = schedule:output_stage(engine.stage.stages)
+  engine.executor = schedule:new_executor()
+  engine:set_counting()
+end
+
+-- ---------------------------------------------------------------- gradients
+
+-- Is there something to train on this rank? A stage may be all activations.
+local function has_parameters(engine)
+  for _, p in ipairs(engine.parameters) do
+    if p:requires_grad() then return true end
+  end
+  return false
+end
+
+-- Who sums gradients over the ranks: the handlers that were given, else the reducer; one rank needs neither.
+local function share_gradients(engine, list)
+  engine.shared, engine.shared_names = stage_gradients.shared(engine.stage), {}
+  for _, message in ipairs(engine.shared) do
+    for _, name in ipairs(message.names) do engine.shared_names[name] = true end
+  end
+  engine.counted = stage_gradients.counted(engine.parameters, engine.shared)
+  stage_gradients.make_equal(engine.shared)
+  engine.gradient_handlers = handlers_of(list, engine)
+  if core.world() == 1 or #engine.gradient_handlers > 0 or not has_parameters(engine) then return end
+  local chosen = context.current().plan.reducer
+  engine.reducer, engine.names = handlers.reducer(engine.model,
+    { bucket_mb = chosen.bucket_mb, overlap = chosen.overlap ~= false })
+end
+
+-- ---------------------------------------------------------------- the engine
+
+local function new(Engine, opt)
+  ranks.phase "initialize"
+  local now = context.current()
+  local schedule = schedules.choose({ schedule = opt.schedule,
+    num_microbatches = opt.num_microbatches or now.config and now.config.num_microbatches }, now.plan)
+  local stage = stage_of(opt.model, schedule, now.plan)
+  local model = stage.model
+  local engine = setmetatable({
+    model = model, stage = stage, schedule = schedule,
+    optimizer = registry.optimizers:build(opt.optimizer or { type = "AdamW" }, model),
+    clip_grad_norm = opt.clip_grad_norm, norm_type = opt.norm_type, training = true,
+    loss_function = criterion_of(opt.criterion), accumulation = opt.gradient_accumulation,
+    parameters = model:parameters(), steps_done = 0, batch = 0, samples = 0, loss_part = 0, loss_sum = 0, fresh = true,
+    grad_norm = 0, not_finite = 0,
+  }, Engine)
+  add_pipeline(engine)
+  share_gradients(engine, opt.gradient_handler)
+  return engine
+end
+
+--- For the class Engine: gm.initialize, and its options.
+return function(Engine)
+  --- Builds what is given as { type = ... }, puts the parts together
+  -- -> engine, train_loader, test_loader, lr_scheduler (nil where none was given).
+  local function initialize(parts)
+    local opt = options.check("gm.initialize", given, parts, 2, aliases)
+    local engine = new(Engine, opt)
+    local accumulation, pieces = opt.gradient_accumulation, engine.schedule.num_microbatches -- nil: whole batches
+    local train = opt.train_dataloader and StepLoader.new(opt.train_dataloader, engine, accumulation, pieces)
+    local test = opt.test_dataloader and StepLoader.new(opt.test_dataloader, nil, 1, pieces)
+    local run = { total_steps = opt.total_steps, steps_per_epoch = train and train:length() }
+    local scheduler = opt.lr_scheduler and registry.lr_schedulers:build(opt.lr_scheduler, engine.optimizer, run)
+    engine.lr_scheduler = scheduler
+    if scheduler and accumulation > 1 then return engine, train, test, gated(scheduler, engine) end
+    return engine, train, test, scheduler
+  end
+  return initialize, given
+end

@@ -1,0 +1,312 @@
+--- PipelineSchedule and InterleavedPipelineSchedule: a batch in micro-batches through the parts of a model.
+--
+--     schedule = { type = "PipelineSchedule", num_microbatches = 8, order = "zb-h1" }
+--     local output, label, loss = schedule:forward_backward_step(engine, iter)
+--
+-- A batch of n samples comes as min(num_microbatches, n) pieces. Each rank works through the list of actions that the
+-- order has for its stage (ganymede.schedules.pipeline); core.executor carries it out. Without an axis `pipeline` there
+-- is one stage, which takes one micro-batch after the other: what a pipeline must be equal to.
+-- Loss and gradients are those of the whole batch: a piece's loss is divided by the targets of the step. Losses that
+-- layers add (ganymede.nn.auxiliary) are means over a micro-batch, and their mean is what counts.
+-- The trap: `output` exists on the ranks of the stage that holds the last part only, and is nil on all others; `label`
+-- and `loss` are on every rank.
+-- @module ganymede.schedules.pipeline_schedule
+local auxiliary = require "ganymede.nn.auxiliary"
+local core = require "ganymede.core"
+local join = require "ganymede.join"
+local micro_batches = require "ganymede.micro_batches"
+local options = require "ganymede.options"
+local ops = require "ganymede.ops"
+local orders = require "ganymede.schedules.pipeline"
+local packing = require "ganymede.pipeline.packing"
+local ranks = require "ganymede.ranks"
+local registry = require "ganymede.registry"
+local tensors = require "ganymede.tensor"
+
+local PipelineSchedule = { name = "PipelineSchedule" }
+PipelineSchedule.__index = PipelineSchedule
+
+local shared = {
+  num_microbatches = { type = "integer", min = 1, max = 2 ^ 20, doc = "pieces of a batch" },
+  order_options = { type = "table", default = {}, doc = "options of the order itself" },
+  data_process_func = { type = "function", optional = true,
+    doc = "(x, y) of a micro-batch, or of a batch that is no list yet -> input and label" },
+  scatter_gather = { type = "boolean", default = true,
+    doc = "ranks that hold copies of what crosses a border send a slice each, which the receivers gather?" },
+  variable_shapes = { type = "boolean", default = false,
+    doc = "tell shapes with every message? Needed where inputs of one shape give borders of several" },
+}
+local aliases = { num_micro_batches = "num_microbatches", scatter_gather_tensors = "scatter_gather" }
+
+local function with(own)
+  local all = {}
+  for key, entry in pairs(shared) do all[key] = entry end
+  for key, entry in pairs(own) do all[key] = entry end
+  return all
+end
+
+-- How many chunks a stage has: those asked for, else the order's own number.
+local function chunks_of(order, asked, level)
+  if type(order) == "string" then order = registry.pipeline_schedules:get(order, level + 1) end
+  local allowed = order.chunks or { default = 1, min = 1 }
+  return asked or allowed.default or allowed.min or 1
+end
+
+local function construct(class, given)
+  local opt = options.check(class.name, class.options, given, 2, aliases)
+  local self = setmetatable({ opt = opt, num_microbatches = opt.num_microbatches, built = {} }, class)
+  self.order = opt.order or "interleaved"
+  self.chunks = chunks_of(self.order, opt.chunks or opt.num_model_chunks, 2)
+  return self
+end
+
+PipelineSchedule.options = with {
+  order = { type = { "string", "table" }, default = "1f1b",
+    doc = "a registered order (ganymede.schedules.pipeline), or a table as they are registered, with a name" },
+  chunks = { type = "integer", min = 1, optional = true, doc = "parts of the model a stage; default: the order's" },
+}
+setmetatable(PipelineSchedule, { __call = construct })
+
+--- Colossal-AI's name of the order "interleaved": each stage holds num_model_chunks parts.
+local Interleaved = setmetatable({ name = "InterleavedPipelineSchedule" },
+  { __index = PipelineSchedule, __call = construct })
+Interleaved.__index = Interleaved
+Interleaved.options = with {
+  num_model_chunks = { type = "integer", min = 2, default = 2, doc = "parts of the model a stage" },
+}
+
+-- ---------------------------------------------------------------- orders
+
+-- For evaluation of a batch that the schedule's own order cannot take: rounds of as many micro-batches as there are
+-- stages, each through all parts. The checker wants the way back, too.
+local rounds = {
+  name = "rounds", options = { parts = { type = "table", doc = "parts[rank + 1][chunk]" } },
+  order = function(stages, count, chunks, opt)
+    local actions = {}
+    for i, parts in ipairs(opt.parts) do
+      local list, back, by_part = {}, {}, {}
+      for chunk = 1, chunks do by_part[chunk] = chunk end
+      table.sort(by_part, function(a, b) return parts[a] < parts[b] end)
+      for first = 1, count, stages do
+        for _, chunk in ipairs(by_part) do
+          for m = first, math.min(first + stages - 1, count) do list[#list + 1] = { "forward", m, chunk } end
+        end
+      end
+      for k = #list, 1, -1 do back[#back + 1] = { "backward", list[k][2], list[k][3] } end
+      for _, action in ipairs(back) do list[#list + 1] = action end
+      actions[i] = list
+    end
+    return actions, opt.parts
+  end,
+}
+
+local function shape_of(self, stages, count, forward_only)
+  return { stages = stages, micro_batches = count, chunks = self.chunks, forward_only = forward_only,
+           options = self.opt.order_options }
+end
+
+local function build_whole(self, stages, count, forward_only)
+  return orders.build(self.order, shape_of(self, stages, count, forward_only), 0)
+end
+
+-- The order for another number of micro-batches than it was chosen for: what a short batch leaves.
+local function build_short(self, stages, count, forward_only)
+  local ok, result = pcall(build_whole, self, stages, count, forward_only)
+  if ok then return result end
+  if not forward_only then
+    error(("a batch with samples for %d of %d micro-batches cannot go through the pipeline: %s\n  say data.drop_last = "
+      .. "true, or a batch size that leaves no such rest"):format(count, self.num_microbatches, tostring(result)), 0)
+  end
+  local shape = shape_of(self, stages, count, true)
+  shape.options = { parts = self:parts(stages) }
+  return orders.build(rounds, shape, 0)
+end
+
+--- The built schedule (ganymede.schedules.pipeline) for so many stages and micro-batches; built once.
+function PipelineSchedule:order_for(stages, count, forward_only)
+  local key = ("%d %d %s"):format(stages, count, forward_only and "forward" or "both")
+  if not self.built[key] then
+    local build = count == self.num_microbatches and build_whole or build_short
+    self.built[key] = build(self, stages, count, forward_only or false)
+  end
+  return self.built[key]
+end
+
+--- parts[rank + 1][chunk] of the model (from 1) on so many stages.
+function PipelineSchedule:parts(stages) return self:order_for(stages, self.num_microbatches).parts end
+
+--- The stage, from 0, that holds the last part, and so output and loss.
+function PipelineSchedule:output_stage(stages)
+  for i, parts in ipairs(self:parts(stages)) do
+    for _, part in ipairs(parts) do
+      if part == stages * self.chunks then return i - 1 end
+    end
+  end
+end
+
+-- Axes whose ranks share the sending of what they hold copies of: those of tensor modes.
+local not_tensor = { data = true, expert = true, pipeline = true, sequence = true }
+
+--- What carries the lists out, on this rank's mesh.
+function PipelineSchedule:new_executor()
+  local axes = {}
+  for _, axis in ipairs(core.mesh()) do
+    if not not_tensor[axis.name] then axes[#axes + 1] = axis.name end
+  end
+  return core.executor_new { scatter = self.opt.scatter_gather and #axes > 0 and axes or nil,
+    variable_shapes = self.opt.variable_shapes }
+end
+
+-- ---------------------------------------------------------------- batches
+
+local function each_processed(self, x, y)
+  local process, inputs, labels = self.opt.data_process_func, {}, {}
+  for k, piece in ipairs(x) do inputs[k], labels[k] = process(piece, y and y[k]) end
+  return micro_batches.List(inputs), #labels > 0 and micro_batches.List(labels) or nil
+end
+
+--- The next batch of iter as lists of micro-batches of input and label (nil: the iterator gives none); nil at the end.
+-- Lists stay as they are; anything else is cut here (micro_batches.split). inputs_only: without data_process_func.
+function PipelineSchedule:load_batch(iter, inputs_only)
+  local x, y = iter()
+  if x == nil then return nil end
+  local process = not inputs_only and self.opt.data_process_func
+  if process and micro_batches.is_list(x) then return each_processed(self, x, y) end
+  if process then x, y = process(x, y) end
+  if micro_batches.is_list(x) then return x, y end
+  local m = self.num_microbatches
+  return micro_batches.split(x, m), y ~= nil and micro_batches.split(y, m) or nil
+end
+
+-- ---------------------------------------------------------------- one batch
+
+-- What one batch needs while it runs. count: pieces of the step, over which losses of layers are averaged.
+local function new_run(self, engine, x, y, opt)
+  local coordinate, stages = ranks.stage()
+  local sizes, total = x:samples()
+  local run = {
+    engine = engine, stage = engine.stage, x = x, y = y, outputs = {}, loss_part = 0, samples = total, sizes = sizes,
+    before = {}, phase = engine.training and "forward" or "evaluate", forward_only = opt.forward_only,
+    wants_loss = opt.return_loss or not opt.forward_only, wants_output = opt.return_output_label,
+    count = engine.training and engine.announced and engine.announced.pieces or #x,
+  }
+  for k = 1, #sizes do run.before[k] = k == 1 and 0 or run.before[k - 1] + sizes[k - 1] end
+  run.built = self:order_for(stages, #x, opt.forward_only)
+  run.actions, run.parts = run.built.actions[coordinate + 1], run.built.parts[coordinate + 1]
+  run.n_parts = stages * self.chunks
+  if run.wants_loss then run.targets = engine:targets_of(y) end
+  return run
+end
+
+-- The output of the last part, without its tape and out of the scope of the call, to be joined when all are there.
+local function keep_output(run, m, output)
+  local list, text = packing.pack(output)
+  for i, t in ipairs(list) do list[i] = t:detach():keep() end
+  run.outputs[m] = { list = list, text = text }
+end
+
+-- Kept outputs, as tensors of the scope that asks.
+local function taken(run)
+  local pieces = {}
+  for m, held in ipairs(run.outputs) do
+    for i, t in ipairs(held.list) do
+      held.list[i] = t:detach()
+      t:release()
+    end
+    pieces[m] = packing.unpack(held.list, held.text)
+  end
+  return #pieces > 0 and micro_batches.List(pieces) or nil
+end
+
+-- What this part adds to the loss of the step: the criterion's loss where it is the last, and what its layers add.
+local function loss_of(run, m, is_last, output)
+  local loss
+  if is_last and run.wants_loss then loss = run.engine.loss_function(output, run.y and run.y[m], run.targets) end
+  local extra = auxiliary.take()
+  if extra then
+    extra = ops.mul(extra, 1 / run.count)
+    loss = loss and ops.add(loss, extra) or extra
+  end
+  if loss and core.device().has_data then run.loss_part = run.loss_part + ranks.part(loss, true) end
+  return loss and not run.forward_only and loss:requires_grad() and loss or nil
+end
+
+-- What a part gave: kept, where it is the last; else the tensors and the text for the part behind. And its loss.
+local function handed_on(run, m, is_last, ...)
+  local loss = loss_of(run, m, is_last, (...))
+  if is_last and run.wants_output then keep_output(run, m, (...)) end
+  if not run.forward_only then ranks.phase "backward" end
+  if is_last then return {}, "", loss end
+  local border, text = packing.pack(...)
+  return border, text, loss
+end
+
+-- One forward pass: what core.executor_run asks for. list, text: what the part before gave.
+local function forward(run, m, chunk, list, text)
+  local part, stage = run.parts[chunk], run.stage
+  ranks.phase(run.phase)
+  run.engine:begin_batch(run.before[m], run.sizes[m])
+  if part == 1 then return handed_on(run, m, run.n_parts == 1, stage:forward(chunk, run.x[m])) end
+  return handed_on(run, m, part == run.n_parts, stage:forward(chunk, packing.unpack(list, text)))
+end
+
+-- Where nothing is received, the parts before tell their shapes (ganymede.plan).
+local function describe(run)
+  if core.device().has_data then return nil end
+  local borders = require "ganymede.plan.borders"
+  return function(m, part) return borders.describe(run.stage, run.x, m, part) end
+end
+
+-- final: the last batch of the step.
+local function execute(self, run, final)
+  local signatures = {}
+  for k, piece in ipairs(run.x) do signatures[k] = micro_batches.signature(piece) end
+  core.executor_run(run.engine.executor, {
+    actions = run.actions, parts = run.parts, n_parts = run.n_parts, micro_batches = #run.x, chunks = self.chunks,
+    signatures = signatures, forward_only = run.forward_only, final = final, describe = describe(run),
+    forward = function(...) return forward(run, ...) end,
+  })
+  return run.loss_part
+end
+
+-- Forgets kept outputs of a batch that an error broke off.
+local function let_go(run)
+  for _, held in pairs(run.outputs) do
+    for _, t in ipairs(held.list) do t:release() end
+  end
+end
+
+local function run_batch(self, run)
+  if run.forward_only then return tensors.no_grad(execute, self, run, false) end
+  run.engine:run_batch(run.samples, function(final) return execute(self, run, final) end)
+end
+
+-- The loss of the whole batch, on every rank.
+local function whole_loss(run)
+  local sum = ranks.sum { run.loss_part }[1]
+  return core.device().has_data and tensors.tensor(sum) or tensors.empty {}
+end
+
+--- One batch of iter through the pipeline, as engine:execute_schedule describes it -> output, label, loss, number of
+-- micro-batches. Collective.
+function PipelineSchedule:forward_backward_step(engine, iter, opt)
+  opt = options.check("forward_backward_step", engine.run_options, opt, 2)
+  local x, y = self:load_batch(iter, opt.inputs_only)
+  if x == nil then return nil end
+  local run = new_run(self, engine, x, y, opt)
+  local ok, why = pcall(run_batch, self, run)
+  if not ok then
+    let_go(run)
+    error(why, 0)
+  end
+  local loss = opt.return_loss and whole_loss(run) or nil
+  if not opt.return_output_label then return nil, nil, loss, #x end
+  local output = taken(run)
+  if opt.pieces then return output, y, loss, #x end
+  return output and join(output), y and join(y), loss, #x
+end
+
+registry.schedules:register("PipelineSchedule", PipelineSchedule)
+registry.schedules:register("InterleavedPipelineSchedule", Interleaved)
+
+return { PipelineSchedule = PipelineSchedule, InterleavedPipelineSchedule = Interleaved }
