@@ -1,4 +1,5 @@
---- Pipelines whose parts wait instead of computing, so that times can be told on a machine with fewer cores than ranks.
+--- For benches and specs: pipelines whose parts wait instead of computing, so that times can be told on a machine
+-- with fewer cores than ranks.
 --
 --     local pipeline = waiting.pipeline("zb-h1", { micro_batches = 8, times = { 0.01, 0.01, 0.01 } })
 --     local events, peak = pipeline:step()        -- COLLECTIVE over the axis `pipeline` of the mesh that is set
