@@ -11,6 +11,7 @@
 --   record     record(event): one entry of metrics.jsonl after every step and evaluation
 --   stats      a table that is filled while the run goes on (see ganymede.stats)
 --   no_eval    never evaluate;      recipe   its file, for messages
+--   command    { recipe = file, set = list of "key=value", seed = } from which another process gets the same settings
 --   stop_requested   stop_requested() -> true: save a checkpoint at the end of the step, raise status 75
 -- On several ranks all of them call gm.fit with the same config; rank 0 alone calls log, progress, record and out,
 -- and any rank may be asked to stop. The trap: weights are drawn when the model is built, so mesh, seed and
@@ -19,9 +20,13 @@
 local core = require "ganymede.core"
 local engine_module = require "ganymede.engine"
 local failure = require "ganymede.failure"
+local geometry = require "ganymede.schedules.geometry"
+local log = require "ganymede.log"
 local ranks = require "ganymede.ranks"
 local registry = require "ganymede.registry"
+local schedules = require "ganymede.schedules"
 local snapshot = require "ganymede.snapshot"
+local stage = require "ganymede.pipeline.stage"
 local stats_module = require "ganymede.stats"
 local trainer_module = require "ganymede.trainer"
 
@@ -29,7 +34,8 @@ local fit = {}
 
 -- ---------------------------------------------------------------- building
 
-local function loader(config, which)
+--- The loader of data.train or data.test of a config, or nil.
+function fit.loader(config, which)
   local data = require "ganymede.data"
   local c = config.data or {}
   local dataset = c[which]
@@ -55,15 +61,41 @@ end
 
 local function always() return true end
 
-local function build_engine(config, model, train, test, total)
+local function build_engine(config, model, schedule, train, test, total)
   return engine_module.initialize {
     model = model, criterion = registry.losses:build(config.loss),
     optimizer = config.optimizer, lr_scheduler = config.lr_scheduler, total_steps = total,
     train_dataloader = train, test_dataloader = test,
     clip_grad_norm = config.clip_grad_norm, norm_type = config.norm_type,
     gradient_accumulation = config.gradient_accumulation, gradient_handler = config.gradient_handler,
-    schedule = config.schedule,
+    schedule = schedule,
   }
+end
+
+-- "4 sections (tokens to blocks.3)" of each part
+local function said_parts(own)
+  local out = {}
+  for part, bound in ipairs(own.bounds) do
+    local count, first, last = bound[2] - bound[1] + 1, own.names[bound[1]], own.names[bound[2]]
+    out[part] = count == 1 and ("1 (%s)"):format(first) or ("%d (%s to %s)"):format(count, first, last)
+  end
+  return table.concat(out, ", ")
+end
+
+-- In a pipeline the model is made this rank's stage of it, before anything is allocated. A model that was cut already,
+-- or that a recipe's function built as this stage's own part (ganymede.pipeline.stage), stays as it is.
+local function take_part(run, model, schedule, live)
+  local plan = live.plan
+  local parts = schedule.parts and schedule:parts(plan.pipeline)
+  if not parts or #parts * #parts[1] == 1 or stage.of(model) then return end
+  local split = plan.split
+  if split == "flops" then split = { weights = require("ganymede.plan.flops").weights(run.command) } end
+  local own = stage.split(model, { stages = plan.pipeline, rank = live.coordinate.pipeline or 0, parts = parts,
+    split = split })
+  if not run.rehearsal then
+    log.info("pipeline: %s; sections a part, cut by %s: %s", geometry.title(schedule:order_for(plan.pipeline,
+      schedule.num_microbatches)), type(plan.split) == "table" and "a list" or plan.split, said_parts(own))
+  end
 end
 
 -- The recipe's hooks; `checkpoint = { ... }` of a recipe is a CheckpointHook.
@@ -155,18 +187,21 @@ end
 local function prepare(config, run)
   local session = require "ganymede.session"
   session.load_classes()
-  session.join(config, { recipe = run.recipe, rehearsal = run.rehearsal,
+  local live = session.join(config, { recipe = run.recipe, rehearsal = run.rehearsal,
     flags = { steps = run.steps, no_eval = run.no_eval, resume = run.resume } })
   local function blaming_recipe(fn, ...) return session.blaming_recipe(run.recipe, always, fn, ...) end
   core.set_seed(config.seed)
   if config.dtype then core.set_default_dtype(config.dtype) end
-  local train, test = loader(config, "train"), not run.no_eval and loader(config, "test") or nil
+  local schedule = blaming_recipe(schedules.choose, config, live.plan)
+  local train, test = fit.loader(config, "train"), not run.no_eval and fit.loader(config, "test") or nil
   if not train then failure(2, "the recipe has no data.train to train on") end
   local steps_per_epoch = math.ceil(train:length() / (config.gradient_accumulation or 1))
   local total = schedule_steps(config, steps_per_epoch, run.steps)
   local model = blaming_recipe(registry.models.build, registry.models, config.model)
+  blaming_recipe(take_part, run, model, schedule, live)
   model:materialize() -- may lack memory, which is no mistake of the recipe
-  local engine, train_loader, test_loader = blaming_recipe(build_engine, config, model, train, test, total)
+  local engine, train_loader, test_loader = blaming_recipe(build_engine, config, model, schedule, train, test,
+    total)
   local trainer = trainer_module(engine)
   trainer.config = stats_module.jsonable(config)
   trainer.samples_per_step = config.data.batch_size * (config.gradient_accumulation or 1)

@@ -4,7 +4,8 @@
 -- (ganymede.plan.rehearse), and prints: every setting with its origin; for each module the layouts of its parameters,
 -- of what goes in and comes out, bytes held and sent; floating point operations of a step. Data files are opened, since
 -- their shapes count, but no sample is read. With -n N it does so as one rank of N (--rank, default 0): mesh, its
--- part of a batch, what it would send in a step and to how many ranks. --roles compares the ranks of all roles on the
+-- part of a batch, what it would send in a step and to how many ranks; of a pipeline the schedule, drawn, what it loses
+-- and what each part and stage has. --roles compares the ranks of all roles on the
 -- mesh; --largest searches for the largest batch or longest sequence under --limit-memory, in each mode.
 -- The trap: hooks are built by `run` only, so what they send is not counted.
 local failure = require "ganymede.failure"
@@ -20,6 +21,8 @@ function verb.arguments(parser)
   parser:option("--rank", "which of the ranks of -n to be"):argname "R":convert(session.integer(0)):default "0"
   parser:flag("--json", "one JSON document instead of tables")
   parser:flag("--verbose", "every module, also those that are alike, and what each sends by axis")
+  parser:flag("--sections", "where the model may be cut into stages, and what each section costs, instead of all that")
+  parser:option("--schedule-svg", "write the pipeline's schedule as a picture"):argname "FILE"
   parser:flag("--calls", "with --json and -n: list every collective of a step")
   parser:flag("--roles", "compare the collectives of ranks of every role on the mesh: corners, edges, inner ones")
   parser:option("--largest", "search for the largest batch or the longest sequence under --limit-memory")
@@ -42,11 +45,11 @@ local function print_json(found)
   for _, call in ipairs(found.calls or {}) do
     call.id, call.fingerprint = hexadecimal(call.id), hexadecimal(call.fingerprint)
   end
-  for i, row in ipairs(found.settings) do
+  for i, row in ipairs(found.settings or {}) do
     found.settings[i] = { key = row.path, value = stats.jsonable(row.value), origin = row.origin }
   end
-  for _, list in ipairs { "settings", "parameters", "modules", "places", "mesh", "sent" } do
-    found[list] = json.array(found[list])
+  for _, list in ipairs { "settings", "parameters", "modules", "places", "mesh", "sent", "sections" } do
+    found[list] = found[list] and json.array(found[list])
   end
   print(json.encode(found, { indent = true }))
 end
@@ -55,6 +58,13 @@ local function refuse(args)
   if args.largest and not args.limit_memory then failure(2, "--largest needs --limit-memory BYTES, such as 16G") end
   if not args.largest and (args.limit_memory or args.mode) then
     failure(2, "--%s belongs to --largest batch|sequence", args.mode and "mode" or "limit-memory")
+  end
+  for _, other in ipairs { "largest", "roles" } do
+    for _, flag in ipairs { "sections", "schedule_svg" } do
+      if args[other] and args[flag] then
+        failure(2, "--%s and --%s are two questions; ask one", other, (flag:gsub("_", "-")))
+      end
+    end
   end
   if args.largest and args.roles then failure(2, "--largest and --roles are two questions; ask one") end
 end
@@ -66,7 +76,9 @@ function verb.run(args)
   if args.roles then return session.with_signals({}, require "ganymede.plan.roles", args) end
   local found = session.with_signals({}, rehearse, args)
   if args.json then return print_json(found) end
-  require "ganymede.cli.check_print"(found, args)
+  local printing = require "ganymede.cli.check_print"
+  if args.sections then return printing.sections(found) end
+  printing.all(found, args)
 end
 
 return verb

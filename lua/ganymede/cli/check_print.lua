@@ -1,4 +1,5 @@
 --- The tables that `ganymede check` prints of what a rehearsal found; up to 120 columns where names allow.
+local draw = require "ganymede.schedules.draw"
 local machine = require "ganymede.machine"
 local modules = require "ganymede.plan.modules"
 local options = require "ganymede.options"
@@ -189,6 +190,44 @@ local function print_ranks(found)
   print_peers(found.peers)
 end
 
+-- ---------------------------------------------------------------- pipelines
+
+local function crossing_of(part)
+  local said = {}
+  for i, t in ipairs(part.gives or {}) do said[i] = ("%s %s"):format(shown(t.shape), t.dtype) end
+  return #said > 0 and ("%s, %s a rank"):format(table.concat(said, ", "), machine.bytes(part.border_bytes)) or "-"
+end
+
+local function print_parts(p)
+  local rows = { { "part", "stage", "parameters", "forward", "gives a micro-batch", "sections" } }
+  for i, part in ipairs(p.parts) do
+    rows[i + 1] = { tostring(part.part), tostring(part.stage), part.parameters and thousands(part.parameters) or "",
+      ("%.4g MFLOP"):format(part.flops / 1e6), crossing_of(part),
+      part.first == part.last and part.first or ("%d: %s to %s"):format(part.sections, part.first, part.last) }
+  end
+  columns(rows)
+end
+
+local function print_stages(p)
+  local rows = { { "stage", "parts", "parameters", "holds micro-batches" } }
+  for i, stage in ipairs(p.by_stage) do
+    rows[i + 1] = { tostring(stage.stage), table.concat(stage.parts, ", "),
+      stage.parameters and thousands(stage.parameters) or "", ("%.4g"):format(stage.held) }
+  end
+  columns(rows)
+end
+
+local function print_pipeline(p)
+  print "\npipeline: a batch in its stages, all passes taken as equal"
+  print(p.picture)
+  local barrier = p.bubble_with_barrier > p.bubble_of_split
+    and (" (%s where steps end at a barrier)"):format(draw.percent(p.bubble_with_barrier)) or ""
+  print(("bubble with the operations of this split: %s of the ideal time%s"):format(draw.percent(p.bubble_of_split),
+    barrier))
+  print_parts(p)
+  print_stages(p)
+end
+
 local function print_totals(found)
   local t = found.totals
   local rows = {
@@ -209,11 +248,27 @@ local function print_totals(found)
   columns(rows)
 end
 
-return function(found, args)
+local printing = {}
+
+--- All that a rehearsal found. args: of the command line.
+function printing.all(found, args)
   print(("%s: %s, %s on %d rank%s\n"):format(found.recipe, found.name, found.dtype, found.world,
     found.world == 1 and "" or "s"))
   print_settings(found)
   print_modules(found, args.verbose)
   print_ranks(found)
+  if found.pipeline then print_pipeline(found.pipeline) end
   print_totals(found)
 end
+
+--- What --sections found.
+function printing.sections(found)
+  print(("%s: sections of the model, in order; a pipeline cuts between them"):format(found.name))
+  local rows = { { "", "parameters", "forward pass of a micro-batch", "" } }
+  for i, s in ipairs(found.sections) do
+    rows[i + 1] = { tostring(i), thousands(s.parameters), ("%.4g MFLOP"):format(s.flops / 1e6), s.name }
+  end
+  columns(rows)
+end
+
+return printing

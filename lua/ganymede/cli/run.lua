@@ -4,6 +4,7 @@
 -- written, and trains it. The context is what a run lends its trainer:
 --
 --     steps, resume, no_eval, recipe   from the flags (nil where they were not given)
+--     command                          recipe, set and seed of the flags, for another process (ganymede.plan.flops)
 --     out()                            the run's folder, which the first call makes
 --     log(fmt, ...)                    a line for the user
 --     progress { step, epoch, loss, accuracy, samples, lr }   after every step
@@ -93,7 +94,8 @@ end
 local function make_context(args, run, folder, settings)
   local progress = require "ganymede.progress" { steps = args.steps or settings.steps }
   local context = { steps = args.steps, resume = args.resume, no_eval = args.no_eval, log = log, stats = run,
-    recipe = args.recipe, stop_requested = core.signals_stop_requested }
+    recipe = args.recipe, command = { recipe = args.recipe, set = args.set, seed = args.seed },
+    stop_requested = core.signals_stop_requested }
   function context.out() return folder:open() end
   function context.record(event) folder:write(event) end
   function context.progress(event) progress:update(event) end

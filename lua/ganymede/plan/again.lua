@@ -1,6 +1,7 @@
 --- Rehearsals in processes of their own: each starts clean, since a process becomes one rank of one world.
 --
 --     local found, failed = again { recipe = "r.lua", ranks = 8, rank = 3, set = { ... }, seed = nil, calls = true }
+--     local found = again { recipe = "r.lua", sections = true }         -- check --sections
 --
 -- -> what `check --json` prints, as a table; or nil and { code = exit status, text = its message }. They run one after
 -- another; a signal to this process reaches them too, since they are in its process group.
@@ -26,6 +27,7 @@ local function words_of(given)
   for _, set in ipairs(given.set or {}) do add("--set", set) end
   if given.seed then add("--seed", ("%d"):format(given.seed)) end
   if given.calls then add "--calls" end
+  if given.sections then add "--sections" end
   for i, word in ipairs(words) do words[i] = machine.quote(word) end
   return words
 end

@@ -7,7 +7,8 @@
 -- A row: path, class, parameters (name, shape, local_shape, layout, use, bytes, tied), x and y (first tensor in and out
 -- of the first call: shape, local_shape, layout), parameter_bytes, gradient_bytes, optimizer_bytes, saved_bytes, sent
 -- (axes, op, phase, calls, bytes). A tensor that is held for backward counts for the first module that holds it. The
--- path "" is the model itself with the loss and the update, "gradients" what the reducer sends.
+-- path "" is the model itself with the loss and the update, "gradients" what the reducer sends, "pipeline" what crosses
+-- to other stages. In a pipeline saved_bytes are of one micro-batch, without the loss.
 -- The trap: while attached, classes of the model call through the watch; detach gives them their own call back.
 -- @module ganymede.plan.modules
 local core = require "ganymede.core"
@@ -28,7 +29,7 @@ end
 local Watch = {}
 Watch.__index = Watch
 
-function modules.watch() return setmetatable({ calls = {}, classes = {}, saved = {}, saved_total = 0 }, Watch) end
+function modules.watch() return setmetatable({ calls = {}, classes = {}, saved = {} }, Watch) end
 
 -- ---------------------------------------------------------------- layouts as text
 
@@ -85,14 +86,35 @@ local function watched(watch, call)
   end
 end
 
--- What the tape holds now, by path; the largest of several backward passes is kept.
-local function note_saved(watch)
+-- What the tape holds now, by path; of several backward passes of one part of the model (chunk) the largest is kept.
+local function note_saved(watch, chunk)
   local saved, total = {}, 0
   for _, node in ipairs(core.tape_saved()) do
     saved[node.path] = (saved[node.path] or 0) + node.bytes
     total = total + node.bytes
   end
-  if total > watch.saved_total then watch.saved, watch.saved_total = saved, total end
+  local most = watch.saved[chunk]
+  if not most or total > most.total then watch.saved[chunk] = { by_path = saved, total = total } end
+end
+
+-- Of all chunks: what one batch, or one micro-batch, holds.
+local function saved_by_path(watch)
+  local by = {}
+  for _, saved in pairs(watch.saved) do
+    for path, bytes in pairs(saved.by_path) do by[path] = (by[path] or 0) + bytes end
+  end
+  return by
+end
+
+-- A stage's forward passes: the executor takes each tape as soon as one is over.
+local function watch_stage(watch, stage)
+  local forward = stage.forward
+  local function noted(chunk, ...)
+    note_saved(watch, chunk)
+    return ...
+  end
+  watch.stage = stage
+  function stage.forward(self, chunk, ...) return noted(chunk, forward(self, chunk, ...)) end
 end
 
 --- Watches the modules of an engine's model and its backward passes.
@@ -104,19 +126,21 @@ function Watch:attach(engine)
       class.__call = watched(self, class.__call)
     end
   end
-  local backward = engine.backward
   self.engine = engine
+  if engine.stage and engine.executor then return watch_stage(self, engine.stage) end
+  local backward = engine.backward
   function engine.backward(...)
-    note_saved(self)
+    note_saved(self, 1)
     return backward(...)
   end
 end
 
---- Gives classes and engine their own functions back.
+--- Gives classes, engine and stage their own functions back.
 function Watch:detach()
   for class, call in pairs(self.classes) do class.__call = call end
   if self.engine then self.engine.backward = nil end
-  self.classes, self.engine = {}, nil
+  if self.stage then self.stage.forward = nil end
+  self.classes, self.engine, self.stage = {}, nil, nil
 end
 
 -- ---------------------------------------------------------------- accounts
@@ -152,19 +176,22 @@ local function parameter_row(p, name, t)
   return row
 end
 
--- Adds the parameters of the whole model to the rows of their modules.
+local function add_parameter(row, p, states)
+  local name = p.name:match "[^.]*$"
+  local t = p.tied and p.module[name] or p.entry.tensor -- of an absent module, too: another one here is tied to it
+  local entry = parameter_row(p, name, t)
+  row.parameters[#row.parameters + 1] = entry
+  if not t or p.tied then return end
+  row.parameter_bytes = row.parameter_bytes + entry.bytes
+  row.gradient_bytes = row.gradient_bytes + (stats.has_gradient(t) and entry.bytes or 0)
+  row.optimizer_bytes = row.optimizer_bytes + (states[p.name] or 0)
+end
+
+-- Adds the parameters that this rank holds to the rows of their modules.
 local function add_parameters(rows, engine)
   local states = state_by_parameter(engine.optimizer)
   for _, p in ipairs(engine.model:declared()) do
-    local row, name = rows[p.module], p.name:match "[^.]*$"
-    local t = p.module[name]
-    local entry = parameter_row(p, name, t)
-    row.parameters[#row.parameters + 1] = entry
-    if t and not p.tied then
-      row.parameter_bytes = row.parameter_bytes + entry.bytes
-      row.gradient_bytes = row.gradient_bytes + (stats.has_gradient(t) and entry.bytes or 0)
-      row.optimizer_bytes = row.optimizer_bytes + (states[p.name] or 0)
-    end
+    if p.present then add_parameter(rows[p.module], p, states) end
   end
 end
 
@@ -177,24 +204,26 @@ local function is_empty(row)
   return #row.parameters == 0 and row.saved_bytes == 0 and #row.sent == 0 and not row.y
 end
 
+local said_of = { gradients = "their sums over ranks", pipeline = "what crosses to other stages" }
+
 --- The rows, in the order of the model; then those of no module.
 function Watch:rows(engine)
-  local by_module, list, seen, sent = {}, {}, {}, sent_by_path()
+  local by_module, list, seen, sent, saved = {}, {}, {}, sent_by_path(), saved_by_path(self)
   for i, m in ipairs(engine.model:modules()) do
     local row, call = new_row(m:path(), m.name), self.calls[m] or {}
     row.x, row.y = call.x, call.y
     by_module[m], list[i], seen[row.path] = row, row, row
   end
   add_parameters(by_module, engine)
-  for _, path in ipairs { "gradients", unpack(require("ganymede.options").sorted_keys(sent)) } do
+  for _, path in ipairs { "pipeline", "gradients", unpack(require("ganymede.options").sorted_keys(sent)) } do
     if not seen[path] and sent[path] then
-      list[#list + 1] = new_row(path, path == "gradients" and "their sums over ranks" or "no module")
+      list[#list + 1] = new_row(path, said_of[path] or "no module")
       seen[path] = list[#list]
     end
   end
   local out = {}
   for _, row in ipairs(list) do
-    row.saved_bytes, row.sent = self.saved[row.path] or 0, json.array(sent[row.path] or {})
+    row.saved_bytes, row.sent = saved[row.path] or 0, json.array(sent[row.path] or {})
     row.parameters = json.array(row.parameters)
     if not is_empty(row) then out[#out + 1] = row end
   end

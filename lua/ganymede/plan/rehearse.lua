@@ -8,26 +8,45 @@
 -- @module ganymede.plan.rehearse
 local core = require "ganymede.core"
 local failure = require "ganymede.failure"
+local borders = require "ganymede.plan.borders"
+local micro_batches = require "ganymede.micro_batches"
 local modules = require "ganymede.plan.modules"
+local registry = require "ganymede.registry"
 local session = require "ganymede.session"
+local stages = require "ganymede.plan.stages"
 
 -- ---------------------------------------------------------------- the steps
 
--- The recipe's schedule, which notes how the first batch lies on the ranks.
-local function noting(schedule, batch)
-  local inner = require("ganymede.registry").schedules:build(schedule or { type = "NonPipelineSchedule" })
-  local function forward_backward_step(_, engine, iter, opt)
-    return inner:forward_backward_step(engine, function()
-      local x, y = iter()
-      if x ~= nil and not batch.x then batch.x, batch.y = modules.placed(x), y ~= nil and modules.placed(y) or nil end
-      return x, y
-    end, opt)
+-- Notes how the first batch lies on the ranks, and asks with its first piece what the parts of a pipeline cost, which
+-- must be over before counting begins.
+local function note_batch(notes, engine, x, y)
+  local list = micro_batches.is_list(x)
+  local first_x, first_y = list and x[1] or x, list and y and y[1] or y
+  notes.batch = { x = modules.placed(first_x), y = core.is_tensor(first_y) and modules.placed(first_y) or nil,
+    micro_batches = list and #x or nil }
+  if engine.executor then notes.costs = borders.costs(engine.stage, first_x, first_y, engine.loss_function) end
+end
+
+-- The schedule of a rehearsal, which notes its first batch.
+local function noting(schedule, engine, notes)
+  local function noted(x, y)
+    if x ~= nil and not notes.batch then note_batch(notes, engine, x, y) end
+    return x, y
   end
-  return setmetatable({ forward_backward_step = forward_backward_step }, {})
+  local load = schedule.load_batch
+  if load then
+    function schedule.load_batch(self, iter) return noted(load(self, iter)) end
+    return
+  end
+  local step = schedule.forward_backward_step -- one of the recipe's own
+  function schedule.forward_backward_step(self, on, iter, opt)
+    return step(self, on, function() return noted(iter()) end, opt)
+  end
 end
 
 -- From here on: what a step sends, computes and holds. -> counters now
 local function begin_counting()
+  borders.release()
   core.memory_reset_peak()
   if core.world() > 1 then
     core.comm_reset_traffic()
@@ -38,9 +57,12 @@ end
 
 -- The hook of a rehearsal: watches the model, begins to count before the step that counts and ends the run after it.
 -- That is the second step; or the third, the first of an epoch, where the second is the rest of one.
-local function counting(watch)
+local function counting(watch, notes)
   local hook = { name = "rehearsal", needs_output = false }
-  function hook.before_train(_, trainer) watch:attach(trainer.engine) end
+  function hook.before_train(_, trainer)
+    noting(trainer.engine.schedule, trainer.engine, notes)
+    watch:attach(trainer.engine)
+  end
   function hook.before_train_iter(_, trainer)
     if trainer.step > 0 then hook.before = begin_counting() end
   end
@@ -52,25 +74,29 @@ local function counting(watch)
   return hook
 end
 
-local function alone(settings, hook, batch)
+local function alone(settings, hook)
   local copy = {}
   for key, value in pairs(settings) do copy[key] = value end
-  copy.hooks, copy.checkpoint, copy.schedule = { hook }, nil, noting(settings.schedule, batch)
+  copy.hooks, copy.checkpoint = { hook }, nil
   return copy
 end
 
--- -> trainer, figures of the rank, the batch, rows by module
-local function make_steps(settings)
-  local watch, batch, stats = modules.watch(), {}, {}
-  local hook = counting(watch)
-  local trainer = failure.protect(function() watch:detach() end, function()
-    return require("ganymede").fit(alone(settings, hook, batch), { steps = 3, no_eval = true, stats = stats,
-      rehearsal = true })
+-- command: where another process finds these settings -> trainer, figures of the rank, { batch, costs }, module rows
+local function make_steps(settings, command)
+  local watch, notes, stats = modules.watch(), {}, {}
+  local hook = counting(watch, notes)
+  borders.open(function() return registry.models:build(settings.model) end)
+  local trainer = failure.protect(function()
+    watch:detach()
+    borders.close()
+  end, function()
+    return require("ganymede").fit(alone(settings, hook), { steps = 3, no_eval = true, stats = stats,
+      rehearsal = true, command = command })
   end)
   local rank, before = stats.rank, hook.before
   rank.flops, rank.product_flops = rank.flops - before.flops, rank.product_flops - before.product_flops
   rank.kernels = rank.kernels - before.calls
-  return trainer, rank, batch, watch:rows(trainer.engine)
+  return trainer, rank, notes, watch:rows(trainer.engine)
 end
 
 -- ---------------------------------------------------------------- figures
@@ -127,9 +153,27 @@ end
 
 local function always() return true end
 
+-- check --sections: where the model may be cut, on one rank.
+local function sections_of(config)
+  session.join(config, { rehearsal = true })
+  core.set_default_dtype(config.dtype)
+  return { name = config.name, sections = require("ganymede.plan.flops").by_section(config) }
+end
+
+-- What is told of the pipeline; --schedule-svg writes its picture besides.
+local function pipeline_of(given, engine, notes)
+  local found, built, simulation = stages.report(engine, notes)
+  if given.schedule_svg then
+    if not found then failure(2, "--schedule-svg %s: this recipe runs no pipeline schedule", given.schedule_svg) end
+    core.write_whole(given.schedule_svg, require "ganymede.schedules.draw_svg"(built, simulation))
+  end
+  return found
+end
+
 --- given: recipe (path), ranks (1), rank (0), set (list of "key=value"), seed, calls (list every collective?)
--- -> recipe, name, world, rank, dtype, mesh, settings, parameters, modules, batch, totals, places, sent,
--- peers, calls; plain tables but for the values of settings.
+-- -> recipe, name, world, rank, dtype, mesh, settings, parameters, modules, batch, totals, places, sent, peers, calls,
+-- pipeline (of ganymede.plan.stages; nil without one); plain tables but for the values of settings. With
+-- given.sections: name and sections alone (ganymede.plan.flops). given.schedule_svg: a file to write.
 local function rehearse(given)
   local recipe = require "ganymede.recipe"
   local source = recipe.read(given.recipe)
@@ -141,13 +185,16 @@ local function rehearse(given)
   session.load_classes()
   local resolved = require("ganymede.cli.run").resolve(given, source, settings)
   local config = resolved.config
-  local trainer, rank, batch, rows = session.blaming_recipe(source.path, always, make_steps, config)
+  local command = { recipe = source.path, set = given.set, seed = given.seed }
+  local function blaming_recipe(...) return session.blaming_recipe(source.path, always, ...) end
+  if given.sections then return blaming_recipe(sections_of, config) end
+  local trainer, rank, notes, rows = blaming_recipe(make_steps, config, command)
   return {
     recipe = source.path, name = config.name, world = core.world(), rank = core.rank(), dtype = config.dtype,
     mesh = core.mesh(), settings = resolved:rows(),
-    parameters = parameters_of(trainer.engine.model), modules = rows, batch = batch,
+    parameters = parameters_of(trainer.engine.model), modules = rows, batch = notes.batch,
     totals = totals(config, trainer, rank), places = places(), sent = traffic(rank),
-    peers = require "ganymede.plan.peers"(),
+    peers = require "ganymede.plan.peers"(), pipeline = pipeline_of(given, trainer.engine, notes),
     calls = given.calls and core.world() > 1 and core.comm_traced_calls() or nil,
   }
 end

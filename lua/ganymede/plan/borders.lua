@@ -1,0 +1,152 @@
+--- The other stages of a pipeline in a rehearsal, where nothing arrives: what they would send, and what they compute.
+--
+--     borders.open(build)                                    -- build() -> the model, as the run builds it
+--     borders.describe(stage, pieces, micro_batch, part)     -- what `part` gives -> list of tensors, text
+--     borders.costs(stage, x, y, criterion)                  -- of one micro-batch, by part
+--     borders.sections(x)                                    -- of one micro-batch, by section
+--
+-- A rank has its own parts only, so a second model is built whole, on the meta device, and run from its first section.
+-- It is made at the first question; what it holds, computes and sends is in the accounts with everything else, so
+-- questions come before counting begins, and then it is released (ganymede.plan.rehearse). The trap: stages that built
+-- their own parts (stage.own) have no model whose earlier parts could be run.
+-- @module ganymede.plan.borders
+local core = require "ganymede.core"
+local auxiliary = require "ganymede.nn.auxiliary"
+local micro_batches = require "ganymede.micro_batches"
+local modules = require "ganymede.plan.modules"
+local sections = require "ganymede.pipeline.sections"
+local stats = require "ganymede.stats"
+local tensors = require "ganymede.tensor"
+
+local borders = {}
+
+local build, whole -- the function that builds the second model, and { model, list of sections }
+
+--- From here on the second model is one that build() makes. Of the process; a rehearsal has one model.
+function borders.open(fn) build, whole = fn, nil end
+
+--- Lets the second model go, now and not when the collector comes; the next question builds another.
+function borders.release()
+  for _, entry in ipairs(whole and whole.model:state() or {}) do entry.tensor:release() end
+  whole = nil
+end
+
+--- Forgets the second model and how it is built.
+function borders.close()
+  borders.release()
+  build = nil
+end
+
+local function second()
+  if whole then return whole end
+  if not build then
+    error("a rehearsal asks what another stage sends, and nobody said how its model is built (borders.open)", 0)
+  end
+  local model = build()
+  local list, reason = sections.of(model)
+  if not list then
+    error(("check runs the stages in front of this one on a second model, which must have sections: %s"):format(
+      reason), 0)
+  end
+  whole = { model = model:materialize(), list = list }
+  return whole
+end
+
+-- fn(...) as the call of the second model: its path and mode, its own auxiliary losses, nothing of it left behind
+-- but the results.
+local function apart(fn, training, ...)
+  local own = second()
+  if training then own.model:train() else own.model:eval() end
+  local before = core.set_path ""
+  local function finish(ok, ...)
+    core.set_path(before)
+    auxiliary.clear()
+    if not ok then error((...), 0) end
+    return ...
+  end
+  return finish(pcall(fn, own, ...))
+end
+
+local function packed(...) return { n = select("#", ...), ... } end
+
+-- fn(...) -> its results in a table, and the floating point operations it took: all, and those of products.
+local function counted(fn, ...)
+  local before = core.counters()
+  local results = packed(fn(...))
+  local after = core.counters()
+  return results, after.flops - before.flops, after.product_flops - before.product_flops
+end
+
+local function run_part(own, bounds, part, ...)
+  return sections.run(own.list, bounds[part][1], bounds[part][2], part < #bounds, ...)
+end
+
+-- Tensors that are nobody's result: what a receiver gets.
+local function received(list)
+  local out = {}
+  for i, t in ipairs(list) do
+    local own = t:detach()
+    out[i] = t:requires_grad() and own:requires_grad(true) or own
+  end
+  return out
+end
+
+--- What `part` (from 1) gives for one of the pieces of a batch -> list of tensors, text, as stage:pack gives them.
+function borders.describe(stage, pieces, micro_batch, part)
+  local function described(own)
+    local x = packed(pieces[micro_batch])
+    core.set_batch(0, micro_batches.count(pieces[micro_batch]))
+    for p = 1, part do x = packed(run_part(own, stage.bounds, p, unpack(x, 1, x.n))) end
+    local list, text = stage:pack(unpack(x, 1, x.n))
+    return received(list), text
+  end
+  return tensors.scope(apart, described, stage.model.training)
+end
+
+-- What crosses a border, tensor by tensor: shape and layout as modules.placed says them, bytes of this rank's block.
+local function crossing(stage, x)
+  local out = {}
+  for i, t in ipairs((stage:pack(unpack(x, 1, x.n)))) do
+    out[i] = modules.placed(t)
+    out[i].dtype, out[i].bytes = t:dtype(), stats.size(t)
+  end
+  return out
+end
+
+--- Forward passes of one micro-batch, x and its labels y -> a list by part: flops, product_flops (of this rank, the
+-- loss in the last part), gives = what crosses the border behind the part. criterion: nil where there is no loss.
+function borders.costs(stage, x, y, criterion)
+  local function costs(own)
+    local out, bounds, at = {}, stage.bounds, packed(x)
+    core.set_batch(0, micro_batches.count(x))
+    for part = 1, #bounds do
+      local results, flops, products = counted(run_part, own, bounds, part, unpack(at, 1, at.n))
+      at, out[part] = results, { flops = flops, product_flops = products, gives = {} }
+      if part < #bounds then out[part].gives = crossing(stage, at) end
+    end
+    if criterion and y ~= nil then
+      local _, flops, products = counted(criterion, at[1], y)
+      local last = out[#out]
+      last.flops, last.product_flops = last.flops + flops, last.product_flops + products
+    end
+    return out
+  end
+  return tensors.scope(tensors.no_grad, apart, costs, true)
+end
+
+--- Forward passes of one micro-batch through each section of the second model -> list of { name, flops, parameters }.
+function borders.sections(x)
+  local function costs(own)
+    local out, at, weights = {}, packed(x), sections.weights(own.list)
+    core.set_batch(0, micro_batches.count(x))
+    for i = 1, #own.list do
+      local flops
+      at, flops = counted(own.list[i].forward, unpack(at, 1, at.n))
+      out[i] = { name = sections.name(own.list, i), flops = flops, parameters = weights[i] }
+    end
+    return out
+  end
+  return tensors.scope(tensors.no_grad, apart, costs, true)
+end
+
+return borders

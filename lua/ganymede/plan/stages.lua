@@ -1,0 +1,112 @@
+--- What `check` tells of a pipeline: the schedule and what it loses, what each part and each stage has and costs.
+--
+--     local found = stages.report(engine, { batch = { micro_batches = 4 }, costs = of borders.costs })
+--
+-- -> nil where the engine runs no pipeline schedule, else plain values:
+--   order, stages, chunks, micro_batches, bubble (at equal costs), bubble_of_split (costs as below),
+--   bubble_with_barrier (the same, where steps end at a barrier), picture (text, equal costs)
+--   parts     by part: stage, chunk, sections, first and last section, parameters, flops (the forward pass of a
+--             micro-batch on one rank), gives (what crosses to the next part), border_bytes (of one rank's block)
+--   by_stage  stage, parts, parameters, held (most micro-batches whose activations are held, in units of all chunks)
+-- Costs of this split are operations: a backward pass of the input, and one of the weights, each as much as the forward
+-- pass; transfers cost nothing. The trap: parameters that two parts share count in both.
+-- @module ganymede.plan.stages
+local draw = require "ganymede.schedules.draw"
+local json = require "ganymede.json"
+local pipeline = require "ganymede.schedules.pipeline"
+local ranks = require "ganymede.ranks"
+local sections = require "ganymede.pipeline.sections"
+
+local stages = {}
+
+local function sum(list, first, last)
+  local total = 0
+  for i = first, last do total = total + list[i] end
+  return total
+end
+
+-- The sections that the parts are made of; nil where the stages built their own parts.
+local function list_of(stage)
+  local list = sections.of(stage.model)
+  return list and stage.bounds[stage.n_parts][2] == #list and list or nil
+end
+
+local function add_costs(row, cost)
+  row.flops, row.gives, row.border_bytes = cost.flops, json.array(cost.gives), 0
+  for _, t in ipairs(cost.gives) do row.border_bytes = row.border_bytes + t.bytes end
+end
+
+local function parts_of(stage, built, costs)
+  local out, list = json.array(), list_of(stage)
+  local weights = list and sections.weights(list)
+  for rank, held in ipairs(built.parts) do
+    for chunk, part in ipairs(held) do
+      local first, last = unpack(stage.bounds[part])
+      out[part] = { part = part, stage = rank - 1, chunk = chunk, sections = last - first + 1,
+        first = stage.names[first], last = stage.names[last], parameters = weights and sum(weights, first, last) }
+      add_costs(out[part], costs[part])
+    end
+  end
+  return out
+end
+
+local function owner(entry)
+  local tied = entry.tied
+  return tied and owner(tied.module._module.parameters[tied.name]) or entry
+end
+
+-- Parameters of the modules that one stage reads, those it reads twice (tied) once.
+local function parameters_of(stage, list, held)
+  local seen, total = {}, 0
+  local function add(m)
+    for _, p in ipairs(m:declared()) do
+      local entry = owner(p.entry)
+      total, seen[entry] = total + (seen[entry] and 0 or p.count), true
+    end
+  end
+  for _, part in ipairs(held) do
+    for i = stage.bounds[part][1], stage.bounds[part][2] do
+      for _, m in ipairs(list[i].modules) do add(m) end
+    end
+  end
+  return total
+end
+
+local function by_stage(stage, built, simulation)
+  local out, list = json.array(), list_of(stage)
+  for rank, held in ipairs(built.parts) do
+    out[rank] = { stage = rank - 1, parts = json.array { unpack(held) }, held = simulation.live[rank],
+      parameters = list and parameters_of(stage, list, held) }
+  end
+  return out
+end
+
+-- The schedule as it runs when a pass takes its operations, in units of the mean forward pass of a part.
+local function simulate_split(built, costs)
+  local list, total = {}, 0
+  for part, cost in ipairs(costs) do
+    list[part] = math.max(cost.flops, 1) -- a part without operations takes some time
+    total = total + list[part]
+  end
+  for part = 1, #list do list[part] = list[part] * #list / total end
+  local played = pipeline.simulate(built, { forward = list, backward_input = list, backward_weight = list })
+  played.unit, played.said, played.time_unit = 1, "operations of this split", "passes"
+  return played
+end
+
+--- -> what the head of this file says, the built schedule, and its simulation at the costs of this split; nil without a
+-- pipeline schedule.
+function stages.report(engine, notes)
+  if not engine.executor or not notes.costs then return nil end
+  local _, count = ranks.stage()
+  local built = engine.schedule:order_for(count, notes.batch.micro_batches, false)
+  local equal, own = pipeline.simulate(built), simulate_split(built, notes.costs)
+  return {
+    order = built.name, stages = built.stages, chunks = built.chunks, micro_batches = built.micro_batches,
+    bubble = equal.bubble, bubble_of_split = own.bubble, bubble_with_barrier = own.bubble_with_barrier,
+    picture = draw.text(built, equal, 116), parts = parts_of(engine.stage, built, notes.costs),
+    by_stage = by_stage(engine.stage, built, equal),
+  }, built, own
+end
+
+return stages
