@@ -257,7 +257,8 @@ describe("gradient_handler and schedule", function()
     given.schedule = "NonPipelineSchedule"
     assert.same({ type = "NonPipelineSchedule" }, resolve(given).config.schedule)
     given.schedule = { type = "1f1b" }
-    has(refused(given), "schedule.type is wrong: schedules: no type '1f1b'; there are NonPipelineSchedule")
+    has(refused(given), "schedule.type is wrong: schedules: no type '1f1b'; there are InterleavedPipelineSchedule, "
+      .. "NonPipelineSchedule, PipelineSchedule")
     given.schedule, given.gradient_handler = nil, { { type = "DataParalelGradientHandler" } }
     has(refused(given), "did you mean 'DataParallelGradientHandler'?")
   end)
