@@ -17,6 +17,8 @@ local from = {
   build_pipeline_model = { "ganymede.pipeline.build", "build_pipeline_model" },
   build_pipeline_model_from_cfg = { "ganymede.pipeline.build", "build_pipeline_model_from_cfg" },
   ModelFromConfig = { "ganymede.nn", "ModelFromConfig" },
+  PipelineSchedule = { "ganymede.schedules", "PipelineSchedule" },
+  InterleavedPipelineSchedule = { "ganymede.schedules", "InterleavedPipelineSchedule" },
 }
 
 local function load_named(name)

@@ -13,6 +13,7 @@ local module = require "ganymede.nn.module"
 local options = require "ganymede.options"
 local registry = require "ganymede.registry"
 local stage = require "ganymede.pipeline.stage"
+require "ganymede.schedules"
 
 local M = {}
 

@@ -67,26 +67,38 @@ end
 
 local read
 
+local function damaged(state)
+  error(("the text of a border is damaged at byte %d of %d: %q"):format(state.at, #state.text, state.text), 0)
+end
+
+-- What the pattern (with a capture, and a position behind it) finds here.
+local function take(state, pattern)
+  local said, behind = state.text:match(pattern, state.at)
+  local number = tonumber(said)
+  if not number then damaged(state) end
+  state.at = behind
+  return number
+end
+
+local function read_number(state) return take(state, "^([^;]+);()") end
+
+local function read_string(state)
+  local length = take(state, "^(%d+):()")
+  local from = state.at
+  if from + length > #state.text + 1 then damaged(state) end
+  state.at = from + length
+  return state.text:sub(from, state.at - 1)
+end
+
 local function read_table(state)
   local out = {}
   while state.text:sub(state.at, state.at) ~= "}" do
     local key = read(state)
+    if type(key) ~= "number" and type(key) ~= "string" then damaged(state) end
     out[key] = read(state)
   end
   state.at = state.at + 1
   return out
-end
-
-local function read_number(state)
-  local said, behind = state.text:match("^([^;]+);()", state.at)
-  state.at = behind
-  return tonumber(said)
-end
-
-local function read_string(state)
-  local length, from = state.text:match("^(%d+):()", state.at)
-  state.at = from + tonumber(length)
-  return state.text:sub(from, state.at - 1)
 end
 
 local function read_tensor(state)
@@ -101,9 +113,7 @@ local readers = {
 
 function read(state)
   local reader = readers[state.text:sub(state.at, state.at)]
-  if not reader then
-    error(("the text of a border is damaged at byte %d of %d: %q"):format(state.at, #state.text, state.text), 0)
-  end
+  if not reader then damaged(state) end
   state.at = state.at + 1
   return reader(state)
 end
