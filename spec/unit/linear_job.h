@@ -25,8 +25,9 @@ typedef struct job {
     bool        keep, biased;
     gm_function f;               /* none, or sigmoid: not zero at zero */
     int         only;            /* OF_X, OF_W: the operand that wants a gradient; 0: all */
+    bool        halves;          /* backward in two: dx, then dw and db */
     double     *value[4][RANKS]; /* y, dx, dw, db; copies */
-    uint64_t    forward[RANKS], backward[RANKS];
+    uint64_t    forward[RANKS], backward[RANKS], first[RANKS]; /* first: of backward, in its first half */
 } job;
 
 /* x (b, s, in), w (out, in) */
