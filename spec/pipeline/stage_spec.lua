@@ -385,6 +385,29 @@ describe("nn.PipelineSharedModuleWrapper", function()
     assert.same({ 2, 28 }, { #tensors, tensors[2]:numel() })
   end))
 
+  it("lists them in the order of the wrappers, whatever order the trees have", scoped(function()
+    for rank = 0, 1 do
+      as_rank(rank, 2, function()
+        local a, b = nn.PipelineSharedModuleWrapper { 0, 1 }, nn.PipelineSharedModuleWrapper { 1, 0 }
+        local model = nn.Sequential { nn.Linear(2, 3), nn.Linear(3, 4) }
+        a:register_module(model[rank == 0 and 1 or 2])
+        b:register_module(model[rank == 0 and 2 or 1])
+        local order = {}
+        for i, entry in ipairs(stage.own(model):shared()) do order[i] = entry.name end
+        assert.same(rank == 0 and { "1.weight", "1.bias", "2.weight", "2.bias" }
+          or { "2.weight", "2.bias", "1.weight", "1.bias" }, order)
+      end)
+    end
+  end))
+
+  it("is not for models that are cut, which have ties", function()
+    as_rank(0, 2, function()
+      local model = nn.Sequential { nn.Linear(2, 2), nn.Linear(2, 2) }
+      nn.PipelineSharedModuleWrapper { 0, 1 }:register_module(model[1])
+      assert.error_matches(function() split(model, 2, 0) end, "1.weight of Sequential is registered with a Pipeline")
+    end)
+  end)
+
   it("leaves each its own name where none is given", function()
     as_rank(2, 3, function() assert.same({ "3.weight", "3.bias" }, names(tied_parts(2).model)) end)
   end)

@@ -6,7 +6,8 @@
 --
 -- The stages' tensors become those of the lowest at gm.initialize; gradients are summed over the stages before each
 -- update; norms count them once. What is registered twice on one stage is tied there.
--- A wrapper stands for one module or one parameter: every stage registers as many, of the same shapes. With a second
+-- All stages make the same wrappers in the same order, also those that register nothing. A wrapper stands for one
+-- module or one parameter: every stage of it registers as many, of the same shapes. With a second
 -- argument a parameter has the name (and so the initial numbers) that it has on the first of the stages, without one
 -- its own.
 -- @module ganymede.pipeline.shared
@@ -32,12 +33,16 @@ local function coordinates(list, size)
   return out
 end
 
+local made = 0 -- wrappers so far: stages make theirs in the same order, so this tells which belong together
+
 local function new(_, list)
   if type(list) ~= "table" or #list == 0 then
     error("PipelineSharedModuleWrapper takes a list of stages, such as { 0, -1 }", 2)
   end
   local now = context.current()
   local self = setmetatable({ stages = coordinates(list, now.plan.pipeline), entries = {} }, Wrapper)
+  made = made + 1
+  self.number = made
   self.rank = now.coordinate.pipeline or 0
   for _, stage in ipairs(self.stages) do self.is_member = self.is_member or stage == self.rank end
   return self
@@ -58,7 +63,8 @@ local function register(self, place, declared, first_name)
   local earlier = self.entries[place]
   if not earlier then
     self.entries[place] = declared
-    declared.entry.shared_by, declared.entry.alias = self.stages, first_name
+    declared.entry.alias = first_name
+    declared.entry.by_hand = { stages = self.stages, wrapper = self.number, place = place }
     return
   end
   if not same_shape(earlier.shape, declared.shape) then

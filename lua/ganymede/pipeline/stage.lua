@@ -93,12 +93,22 @@ local function names_of(list)
   return names
 end
 
+local function check_ties(model)
+  for _, p in ipairs(model:declared()) do
+    if p.entry.by_hand then
+      error(("%s of %s is registered with a PipelineSharedModuleWrapper, which is for parts that a recipe builds; in "
+        .. "a whole model tie it (Module:tie)"):format(p.name, model.name), 0)
+    end
+  end
+end
+
 --- Makes a model this rank's stage: opt = { stages, rank (coordinate along the pipeline), parts (the schedule's, of all
 -- ranks), split (see bounds; default "parameters") } -> Stage. Raises why it cannot be cut. Pure but for the marks: no
 -- communication, no allocation.
 function M.split(model, opt)
   local list, reason = sections.of(model)
   if not list then error(("%s cannot be cut into parts: %s"):format(model.name, reason), 0) end
+  check_ties(model)
   local rank_of = owners(opt.parts)
   local bounds = M.bounds(model, list, #rank_of, opt.split)
   mark(list, bounds, rank_of, opt.rank)
@@ -206,6 +216,12 @@ local function holders(p, stage_of)
   return list
 end
 
+-- Trees that recipes made may declare in any order; wrappers are made in one.
+local function in_order_of_wrappers(a, b)
+  if a.by_hand.wrapper ~= b.by_hand.wrapper then return a.by_hand.wrapper < b.by_hand.wrapper end
+  return a.by_hand.place < b.by_hand.place
+end
+
 --- Parameters here that other stages hold too: list of { name, tensor, stages (their coordinates, ascending),
 -- broadcast }, in an order that is the same on all of these stages. broadcast: tied by hand
 -- (PipelineSharedModuleWrapper), so to be made equal to the lowest stage's at the beginning.
@@ -214,12 +230,15 @@ function Stage:shared()
   if self.stages == 1 then return out end
   self.model:materialize()
   for _, p in ipairs(self.model:declared()) do
-    local by_hand = p.entry.shared_by
-    local stages = by_hand or self.stage_of and self.stage_of[p.module] and holders(p, self.stage_of) or {}
+    local by_hand = p.entry.by_hand
+    local stages = by_hand and by_hand.stages or self.stage_of and self.stage_of[p.module]
+      and holders(p, self.stage_of) or {}
     if p.present and not p.tied and #stages > 1 then
-      out[#out + 1] = { name = p.name, tensor = p.entry.tensor, stages = stages, broadcast = by_hand and true or nil }
+      out[#out + 1] = { name = p.name, tensor = p.entry.tensor, stages = stages, broadcast = by_hand and true,
+                        by_hand = by_hand }
     end
   end
+  if not self.stage_of then table.sort(out, in_order_of_wrappers) end
   return out
 end
 
