@@ -94,6 +94,15 @@ local function refuse_whole_model(stage, plan)
     .. "gm.build_pipeline_model(model), or build each stage's own part", plan.pipeline)
 end
 
+-- The stage holds what the schedule will run on it.
+local function check_parts(stage, parts, rank)
+  local wanted, n = parts[rank + 1], #parts * #parts[1]
+  if stage.n_parts == n and table.concat(stage.parts, ", ") == table.concat(wanted, ", ") then return end
+  failure(2, "stage %d holds part %s of a model in %d, where the schedule has part %s of %d: give "
+    .. "gm.build_pipeline_model the same schedule", rank, table.concat(stage.parts, ", "), stage.n_parts,
+    table.concat(wanted, ", "), n)
+end
+
 -- The Stage of what was given as the model.
 local function stage_of(model, schedule, plan)
   local parts = schedule.parts and schedule:parts(plan.pipeline) or { { 1 } }
@@ -106,10 +115,7 @@ local function stage_of(model, schedule, plan)
     stage = stages.split(model, settings)
   end
   stage = stage or stages.whole(model)
-  if schedule.parts and stage.n_parts ~= #parts * #parts[1] then
-    failure(2, "the model was cut into %d parts, and the schedule has %d (%d stages of %d chunks): give "
-      .. "gm.build_pipeline_model the same schedule", stage.n_parts, #parts * #parts[1], #parts, #parts[1])
-  end
+  if schedule.parts then check_parts(stage, parts, rank) end
   return stage
 end
 

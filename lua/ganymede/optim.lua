@@ -11,6 +11,7 @@
 -- @module ganymede.optim
 local core = require "ganymede.core"
 local options = require "ganymede.options"
+local ranks = require "ganymede.ranks"
 local registry = require "ganymede.registry"
 
 local optim = {}
@@ -79,11 +80,41 @@ local function matched_group(groups, name)
   end
 end
 
--- list of { name, tensor } and the config's groups -> list of { name, tensor, lr_scale, weight_decay }
-local function with_settings(owner, params, opt)
+-- The names that a pattern may mean: of a module those that other stages of a pipeline hold, too.
+local function all_names(given, params)
+  local names = {}
+  for _, p in ipairs(is_module(given) and given:declared() or params) do
+    if not p.tied then names[#names + 1] = p.name end
+  end
+  return names
+end
+
+-- Groups that no name falls into, here or, where stages built their own parts, on any.
+local function refuse_idle(owner, groups, names)
+  if #groups == 0 then return end
+  local used, place = {}, {}
+  for i, g in ipairs(groups) do used[i], place[g] = 0, i end
+  for _, name in ipairs(names) do
+    local g = matched_group(groups, name)
+    if g then used[place[g]] = 1 end
+  end
+  local _, stages = ranks.stage()
+  if stages > 1 and core.device().has_data then used = ranks.sum(used) end
+  for i, g in ipairs(groups) do
+    if used[i] == 0 and (stages == 1 or core.device().has_data) then
+      error(("%s: groups[%d] has match = %q, which no parameter is left for; names look like '%s'"):format(
+        owner, i, g.match, names[1] or ""), 0)
+    end
+  end
+end
+
+-- A module or list and its list of { name, tensor }, and the config's groups -> list of { name, tensor, lr_scale,
+-- weight_decay }
+local function with_settings(owner, given, opt)
+  local params = named(owner, given)
   local groups = {}
-  for i, given in ipairs(opt.groups or {}) do
-    groups[i] = options.check(("%s: groups[%d]"):format(owner, i), group_options, given, 0)
+  for i, one in ipairs(opt.groups or {}) do
+    groups[i] = options.check(("%s: groups[%d]"):format(owner, i), group_options, one, 0)
     if not groups[i].match or groups[i].params then
       error(("%s: groups[%d] needs 'match', a pattern over parameter names (params is for code)"):format(owner, i), 0)
     end
@@ -94,14 +125,8 @@ local function with_settings(owner, params, opt)
     local decay = opt.no_decay == "norm_and_bias" and p.tensor:dim() < 2 and 0 or opt.weight_decay
     out[i] = { name = p.name, tensor = p.tensor, lr_scale = g and g.lr_scale or 1,
                weight_decay = g and g.weight_decay or decay }
-    if g then g.used = true end
   end
-  for i, g in ipairs(groups) do
-    if not g.used then
-      error(("%s: groups[%d] has match = %q, which no parameter is left for; names look like '%s'"):format(
-        owner, i, g.match, params[1] and params[1].name or ""), 0)
-    end
-  end
+  refuse_idle(owner, groups, all_names(given, params))
   return out
 end
 
@@ -112,7 +137,8 @@ local function refuse_doubles(owner, items)
     if other then error(("%s: parameter '%s' is given twice, also as '%s'"):format(owner, item.name, other), 0) end
     seen[item.name], seen[item.tensor] = item.name, item.name
   end
-  if #items == 0 then error(owner .. ": there are no parameters", 0) end
+  local _, stages = ranks.stage()
+  if #items == 0 and stages == 1 then error(owner .. ": there are no parameters", 0) end -- a stage may have none
   return items
 end
 
@@ -126,7 +152,7 @@ local function construct(class, given, params)
   opt = options.check(class.name, class.options, opt, 2)
   if params == nil then error(class.name .. ": which parameters? give a module as the second argument", 3) end
   local items = is_group_list(params) and from_group_list(class.name, params, opt.weight_decay)
-    or with_settings(class.name, named(class.name, params), opt)
+    or with_settings(class.name, params, opt)
   local self = setmetatable({ opt = opt, lr = opt.lr, items = refuse_doubles(class.name, items), tensors = {} }, class)
   for i, item in ipairs(items) do self.tensors[i] = item.tensor end
   self:build(opt, items)
