@@ -1,0 +1,55 @@
+/* executor_job.h - a chain of small parts on a pipeline of ranks that are threads, against the same chain on one tape.
+ *
+ * Part 0 turns x (rows, width) of a micro-batch into (h, h, ids): one tensor twice, and whole numbers. A part between
+ * gives (sigmoid(h w' + b), what it got second, as it came, ids); part 1 adds a loss of its own. The loss of the last
+ * one is sum(h skip). Lists of actions are made here, by playing orders of computing. */
+#ifndef GM_EXECUTOR_JOB_H
+#define GM_EXECUTOR_JOB_H
+
+#include "../../host/pipeline/executor.h"
+#include "threads_transport.h"
+
+#define STAGES  4
+#define CHUNKS  2
+#define PARTS   (STAGES * CHUNKS)
+#define MICRO   8
+#define ACTIONS 256
+#define SEATS   8
+
+typedef enum kind { GPIPE, ONE_F_ONE_B, SPLIT, LOOPED, V_SHAPED } kind;
+
+typedef struct list {
+    int       n;
+    gm_action action[ACTIONS];
+} list;
+
+typedef struct schedule {
+    int  stages, chunks, micro, parts[STAGES][CHUNKS];
+    list of[STAGES];
+} schedule;
+
+typedef struct chain {
+    schedule          s;
+    gm_mesh           mesh; /* pipeline, and perhaps tensor */
+    uint32_t          scatter;
+    int               width, rows[MICRO], steps;
+    bool              variable_shapes, signatures, forward_only, frozen; /* frozen: part 0 */
+    bool              cut;                           /* rows of the first value are cut by tensor where it crosses */
+    int               delay;                         /* microseconds, at most, in front of each pass; random */
+    int               bad_part, bad_step;            /* whose forward fails, when; -1: none */
+    int               twist;                         /* step in which part 0 gives (rows, width + 1); -1: none */
+    int               peak[SEATS];                   /* of the last step, */
+    uint64_t          bytes[SEATS], messages[SEATS]; /* which sent this along the pipeline, */
+    uint64_t          gathers[SEATS];                /* and this many were gathered over tensor */
+    gm_executor_event event[SEATS][ACTIONS];
+} chain;
+
+/* micro <= MICRO micro-batches on `stages` ranks; SPLIT: backward in two halves, weights `lag` micro-batches later. */
+schedule make_schedule(kind k, int stages, int micro, int lag);
+/* One rank a stage, 3 rows in every micro-batch, one step. */
+chain make_chain(kind k, int stages, int micro);
+/* Runs its steps on all ranks; after each, gradients of all parameters are those of one tape: within 1e-13 of the
+ * largest, since sums over micro-batches are made in another order. */
+void run_chain(chain *c);
+
+#endif
