@@ -12,6 +12,7 @@
 --   stats      a table that is filled while the run goes on (see ganymede.stats)
 --   no_eval    never evaluate;      recipe   its file, for messages
 --   command    { recipe = file, set = list of "key=value", seed = } from which another process gets the same settings
+--   trace      a file: what the ranks did in the first 20 steps (ganymede.trace)
 --   stop_requested   stop_requested() -> true: save a checkpoint at the end of the step, raise status 75
 -- On several ranks all of them call gm.fit with the same config; rank 0 alone calls log, progress, record and out,
 -- and any rank may be asked to stop. The trap: weights are drawn when the model is built, so mesh, seed and
@@ -25,6 +26,7 @@ local log = require "ganymede.log"
 local ranks = require "ganymede.ranks"
 local registry = require "ganymede.registry"
 local schedules = require "ganymede.schedules"
+local sections = require "ganymede.pipeline.sections"
 local snapshot = require "ganymede.snapshot"
 local stage = require "ganymede.pipeline.stage"
 local stats_module = require "ganymede.stats"
@@ -82,16 +84,23 @@ local function said_parts(own)
   return table.concat(out, ", ")
 end
 
--- In a pipeline the model is made this rank's stage of it, before anything is allocated. A model that was cut already,
--- or that a recipe's function built as this stage's own part (ganymede.pipeline.stage), stays as it is.
-local function take_part(run, model, schedule, live)
+-- May the recipe have built this stage's own part? Then gm.initialize sees whether stages hold different things.
+local function is_own_part(config, model)
+  local by_name = type(config.model) == "table" and getmetatable(config.model) == nil
+  return stage.of(model) ~= nil or not by_name and sections.of(model) == nil
+end
+
+-- In a pipeline the model is made this rank's stage of it, before anything is allocated. One that was cut already, or
+-- that a recipe's function built as this stage's own part (ganymede.pipeline.stage), stays as it is.
+local function take_part(config, run, model, schedule, live)
   local plan = live.plan
   local parts = schedule.parts and schedule:parts(plan.pipeline)
-  if not parts or #parts * #parts[1] == 1 or stage.of(model) then return end
+  if not parts or #parts * #parts[1] == 1 or is_own_part(config, model) then return end
   local split = plan.split
   if split == "flops" then split = { weights = require("ganymede.plan.flops").weights(run.command) } end
-  local own = stage.split(model, { stages = plan.pipeline, rank = live.coordinate.pipeline or 0, parts = parts,
-    split = split })
+  local ok, own = pcall(stage.split, model, { stages = plan.pipeline, rank = live.coordinate.pipeline or 0,
+    parts = parts, split = split })
+  if not ok then failure(2, "parallel.pipeline: %s", failure.text(own)) end
   if not run.rehearsal then
     log.info("pipeline: %s; sections a part, cut by %s: %s", geometry.title(schedule:order_for(plan.pipeline,
       schedule.num_microbatches)), type(plan.split) == "table" and "a list" or plan.split, said_parts(own))
@@ -198,7 +207,7 @@ local function prepare(config, run)
   local steps_per_epoch = math.ceil(train:length() / (config.gradient_accumulation or 1))
   local total = schedule_steps(config, steps_per_epoch, run.steps)
   local model = blaming_recipe(registry.models.build, registry.models, config.model)
-  blaming_recipe(take_part, run, model, schedule, live)
+  blaming_recipe(take_part, config, run, model, schedule, live)
   model:materialize() -- may lack memory, which is no mistake of the recipe
   local engine, train_loader, test_loader = blaming_recipe(build_engine, config, model, schedule, train, test,
     total)
@@ -237,6 +246,15 @@ local function preempt(trainer)
   ranks.fail(75, "stopped after step %d; saved %s (continue with --resume)", trainer.step, path)
 end
 
+-- What --trace writes at the end is recorded from here on.
+local function record(engine, path)
+  if path:match "%.svg$" and not engine.executor then
+    failure(2, "--trace %s: a picture shows a step of a pipeline schedule, and this recipe runs none; name it .json",
+      path)
+  end
+  return require("ganymede.trace").attach(engine)
+end
+
 local function close(trainer)
   for _, name in ipairs { "train_dataloader", "test_dataloader" } do
     if trainer.opt[name] then trainer.opt[name]:close() end
@@ -248,6 +266,7 @@ function fit.fit(config, run)
   run = run or {}
   local trainer = prepare(config, run)
   local stats = connect(trainer, run)
+  local recorder = run.trace and record(trainer.engine, run.trace)
   local ok, err = pcall(function()
     resume(trainer, run)
     core.memory_reset_peak()
@@ -257,7 +276,10 @@ function fit.fit(config, run)
   if not ok then snapshot.leave(trainer) end
   fill_rates(stats, trainer)
   stats.rank = stats_module.rank(trainer.engine)
-  if ok or ranks.agreed(err) then stats_module.gather(stats) end -- else another rank may be gone
+  if ok or ranks.agreed(err) then -- else another rank may be gone
+    stats_module.gather(stats)
+    if recorder then recorder:write(run.trace) end
+  end
   close(trainer)
   if not ok then error(err, 0) end
   return trainer

@@ -52,7 +52,7 @@ end
 function launch.used() return used end
 
 local function refuse_flags(args)
-  for _, flag in ipairs { "resume", "out", "no_eval" } do
+  for _, flag in ipairs { "resume", "out", "no_eval", "trace" } do
     if args[flag] then
       failure(2, "--%s works on recipes that return a table; this one trains in code", (flag:gsub("_", "-")))
     end
@@ -82,8 +82,9 @@ function launch.launch(given)
   local resolved = config.resolve(given, { file = source.path, text = source.text, sets = args.set,
     flags = { seed = args.seed, steps = args.steps }, in_code = true })
   command.about.settings = resolved.config
-  require("ganymede.session").join(resolved.config, { recipe = pending and source.path or nil,
+  local live = require("ganymede.session").join(resolved.config, { recipe = pending and source.path or nil,
     flags = { steps = args.steps } })
+  if live.plan.split == "flops" then require("ganymede.plan.flops").weights(nil) end -- says what to do instead
   core.set_seed(resolved.config.seed)
   core.set_default_dtype(resolved.config.dtype)
   if resolved.config.memory_limit then core.memory_limit(resolved.config.memory_limit) end

@@ -68,12 +68,21 @@ local function traffic()
   return json.array(entries)
 end
 
+-- Of a pipeline: this rank's stage (from 0) and its parts of the model (from 1), by chunk.
+local function place_of(engine)
+  local stage = engine and engine.stage
+  if not stage or stage.n_parts == 1 then return nil end
+  return stage.rank, list(stage.parts)
+end
+
 --- What this rank holds now and held at most, computed and sent. engine: whose tensors; nil: nothing was built.
 function stats.rank(engine)
   local memory, counters = core.memory(), core.counters()
   local parameters, gradients, moments = 0, 0, 0
   if engine then parameters, gradients, moments = held(engine) end
-  return { rank = core.rank(), parameter_bytes = parameters, gradient_bytes = gradients, optimizer_bytes = moments,
+  local stage, parts = place_of(engine)
+  return { rank = core.rank(), stage = stage, parts = parts,
+    parameter_bytes = parameters, gradient_bytes = gradients, optimizer_bytes = moments,
     peak_bytes = memory.peak, activation_peak_bytes = math.max(0, memory.peak - parameters - gradients - moments),
     scratch_peak_bytes = memory.scratch_peak,
     flops = counters.flops, product_flops = counters.product_flops, kernels = counters.calls, comm = traffic() }
@@ -87,6 +96,7 @@ function stats.gather(run)
   for i, text in ipairs(ranks.texts(json.encode(run.rank))) do
     run.ranks[i] = json.decode(text, "statistics")
     run.ranks[i].comm = list(run.ranks[i].comm)
+    run.ranks[i].parts = run.ranks[i].parts and list(run.ranks[i].parts)
     for _, entry in ipairs(run.ranks[i].comm) do entry.axes = list(entry.axes) end
   end
 end

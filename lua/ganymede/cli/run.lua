@@ -4,6 +4,7 @@
 -- written, and trains it. The context is what a run lends its trainer:
 --
 --     steps, resume, no_eval, recipe   from the flags (nil where they were not given)
+--     trace                            of the flags: a file, see ganymede.trace
 --     command                          recipe, set and seed of the flags, for another process (ganymede.plan.flops)
 --     out()                            the run's folder, which the first call makes
 --     log(fmt, ...)                    a line for the user
@@ -45,7 +46,8 @@ function verb.arguments(parser)
   parser:option("--resume", "go on from a checkpoint, or from the newest one of the run's folder"):argname "auto|DIR"
   parser:option("--device", "where to compute (this version: cpu)"):choices { "cpu", "cuda" }
   parser:option("--stats", "write one JSON document at the end, also on failure"):argname "FILE"
-  parser:option("--trace", "write a Chrome trace (not in this version)"):argname "FILE"
+  parser:option("--trace", "write what every rank did in the first 20 steps, as Chrome's trace events; FILE.svg: a "
+    .. "picture of one step of the pipeline"):argname "FILE"
   parser:flag("--checked", "compare every collective between ranks before it moves anything")
   parser:option("--comm-timeout", "seconds to wait for another rank (default 600)"):argname "S":convert(number)
   parser:option("--timeout", "give up after S seconds, with status 7"):argname "S":convert(number)
@@ -57,7 +59,6 @@ end
 
 --- Refuses what the command line of this build knows but cannot do.
 function verb.refuse_unserved(args)
-  if args.trace then failure(2, "--trace: this build writes no traces; --stats FILE has totals by rank") end
   if (args.threads or 1) > 1024 then failure(2, "--threads %d: at most 1024", args.threads) end
 end
 
@@ -95,7 +96,7 @@ local function make_context(args, run, folder, settings)
   local progress = require "ganymede.progress" { steps = args.steps or settings.steps }
   local context = { steps = args.steps, resume = args.resume, no_eval = args.no_eval, log = log, stats = run,
     recipe = args.recipe, command = { recipe = args.recipe, set = args.set, seed = args.seed },
-    stop_requested = core.signals_stop_requested }
+    trace = args.trace, stop_requested = core.signals_stop_requested }
   function context.out() return folder:open() end
   function context.record(event) folder:write(event) end
   function context.progress(event) progress:update(event) end
@@ -129,7 +130,7 @@ end
 local function refuse_unused(args, source)
   local launch = require "ganymede.launch"
   if launch.used() then return end
-  for _, flag in ipairs { "set", "seed", "steps", "resume", "out", "no_eval" } do
+  for _, flag in ipairs { "set", "seed", "steps", "resume", "out", "no_eval", "trace" } do
     local value = args[flag]
     if value and not (type(value) == "table" and #value == 0) then
       failure(2, "%s: --%s was given, but this recipe returns no table and does not call gm.launch; its code ran "

@@ -37,6 +37,14 @@ function borders.close()
   build = nil
 end
 
+local function check(stage)
+  if stage.own and stage.n_parts > 1 then
+    error("check cannot tell what crosses between stages that built their own parts: it runs the parts of other "
+      .. "stages on a second model, and a recipe that builds its own has none. Rehearse the model whole, with "
+      .. "--set parallel={}, or make steps with `ganymede run`", 0)
+  end
+end
+
 local function second()
   if whole then return whole end
   if not build then
@@ -93,6 +101,7 @@ end
 
 --- What `part` (from 1) gives for one of the pieces of a batch -> list of tensors, text, as stage:pack gives them.
 function borders.describe(stage, pieces, micro_batch, part)
+  check(stage)
   local function described(own)
     local x = packed(pieces[micro_batch])
     core.set_batch(0, micro_batches.count(pieces[micro_batch]))
@@ -116,6 +125,7 @@ end
 --- Forward passes of one micro-batch, x and its labels y -> a list by part: flops, product_flops (of this rank, the
 -- loss in the last part), gives = what crosses the border behind the part. criterion: nil where there is no loss.
 function borders.costs(stage, x, y, criterion)
+  check(stage)
   local function costs(own)
     local out, bounds, at = {}, stage.bounds, packed(x)
     core.set_batch(0, micro_batches.count(x))

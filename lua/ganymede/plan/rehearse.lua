@@ -91,7 +91,7 @@ local function make_steps(settings, command)
     borders.close()
   end, function()
     return require("ganymede").fit(alone(settings, hook), { steps = 3, no_eval = true, stats = stats,
-      rehearsal = true, command = command })
+      rehearsal = true, recipe = command.recipe, command = command })
   end)
   local rank, before = stats.rank, hook.before
   rank.flops, rank.product_flops = rank.flops - before.flops, rank.product_flops - before.product_flops

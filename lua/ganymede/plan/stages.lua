@@ -5,8 +5,9 @@
 -- -> nil where the engine runs no pipeline schedule, else plain values:
 --   order, stages, chunks, micro_batches, bubble (at equal costs), bubble_of_split (costs as below),
 --   bubble_with_barrier (the same, where steps end at a barrier), picture (text, equal costs)
---   parts     by part: stage, chunk, sections, first and last section, parameters, flops (the forward pass of a
---             micro-batch on one rank), gives (what crosses to the next part), border_bytes (of one rank's block)
+--   parts     by part: stage, chunk, sections, first and last section, parameters, flops and product_flops (of the
+--             forward pass of a micro-batch on one rank), gives (what crosses to the next part), border_bytes (of one
+--             rank's block)
 --   by_stage  stage, parts, parameters, held (most micro-batches whose activations are held, in units of all chunks)
 -- Costs of this split are operations: a backward pass of the input, and one of the weights, each as much as the forward
 -- pass; transfers cost nothing. The trap: parameters that two parts share count in both.
@@ -32,7 +33,7 @@ local function list_of(stage)
 end
 
 local function add_costs(row, cost)
-  row.flops, row.gives, row.border_bytes = cost.flops, json.array(cost.gives), 0
+  row.flops, row.product_flops, row.gives, row.border_bytes = cost.flops, cost.product_flops, json.array(cost.gives), 0
   for _, t in ipairs(cost.gives) do row.border_bytes = row.border_bytes + t.bytes end
 end
 
@@ -91,6 +92,9 @@ local function simulate_split(built, costs)
   for part = 1, #list do list[part] = list[part] * #list / total end
   local played = pipeline.simulate(built, { forward = list, backward_input = list, backward_weight = list })
   played.unit, played.said, played.time_unit = 1, "operations of this split", "passes"
+  for _, name in ipairs { "bubble", "bubble_with_barrier" } do -- sums of fractions leave a remainder
+    if math.abs(played[name]) < 1e-9 then played[name] = 0 end
+  end
   return played
 end
 
