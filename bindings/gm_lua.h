@@ -83,6 +83,7 @@ int gm_open_tensor(lua_State *L);
 int gm_open_parameter(lua_State *L);
 int gm_open_ops(lua_State *L);
 int gm_open_autograd(lua_State *L);
+int gm_open_tape(lua_State *L);
 int gm_open_optim(lua_State *L);
 int gm_open_rank(lua_State *L);
 int gm_open_run_op(lua_State *L);

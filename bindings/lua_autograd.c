@@ -2,7 +2,6 @@
 #include "gm_lua.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include "../host/parallel/redistribute.h"
 
 /* backward(loss, seed gradient or nil) */
@@ -115,41 +114,6 @@ static int no_grad(lua_State *L)
     r->no_grad = depth;
     lua_pushinteger(L, depth);
     return 1;
-}
-
-static int tape_nodes(lua_State *L)
-{
-    lua_pushinteger(L, gm_tape_nodes(gm_lua_rank(L)));
-    return 1;
-}
-
-/* tape_saved() -> list of { path, op, bytes }: what each node holds for its backward, parameters apart */
-static int tape_saved(lua_State *L)
-{
-    gm_tape_held *held;
-    int           n;
-    L_TRY(L, gm_tape_saved(gm_lua_rank(L), &held, &n));
-    gm_tape_held *list = lua_newuserdata(L, sizeof *list * (size_t)(n + 1)); /* what raises below leaks nothing */
-    if (n) memcpy(list, held, sizeof *list * (size_t)n);
-    free(held);
-    lua_createtable(L, n, 0);
-    for (int i = 0; i < n; i++) {
-        lua_createtable(L, 0, 3);
-        lua_pushstring(L, list[i].path);
-        lua_setfield(L, -2, "path");
-        lua_pushstring(L, list[i].op);
-        lua_setfield(L, -2, "op");
-        lua_pushnumber(L, (lua_Number)list[i].bytes);
-        lua_setfield(L, -2, "bytes");
-        lua_rawseti(L, -2, i + 1);
-    }
-    return 1;
-}
-
-static int tape_drop(lua_State *L)
-{
-    gm_tape_drop(gm_lua_rank(L));
-    return 0;
 }
 
 /* A Lua function called from the tape: kept in the registry, called under lua_pcall on whatever
@@ -272,9 +236,6 @@ int gm_open_autograd(lua_State *L)
                                          {"grad_part", grad_part},
                                          {"grad_summed", grad_summed},
                                          {"no_grad", no_grad},
-                                         {"tape_nodes", tape_nodes},
-                                         {"tape_drop", tape_drop},
-                                         {"tape_saved", tape_saved},
                                          {"record_custom", record_custom},
                                          {NULL, NULL}};
     luaL_register(L, NULL, functions);

@@ -2,6 +2,7 @@
 --
 --     gm.gradcheck(function(a, b) return gm.ops.matmul(a, b) end, { a, b })
 --     gm.gradcheck(model, { x }, { tolerance = 1e-7 })           -- its parameters too
+--     gm.gradcheck(model, { x }, { halves = true })              -- as zero-bubble pipelines go backward
 --
 -- Works in f64, where differences have ten good digits, and on smooth points: at a kink (relu at 0, ties of
 -- a maximum) both answers are right and differ. Results that are no scalar are summed with fixed weights,
@@ -18,6 +19,8 @@ local spec = {
   eps = { type = "number", above = 0, default = 1e-6, doc = "half the distance of the two values" },
   tolerance = { type = "number", above = 0, default = 1e-6,
                 doc = "largest error, relative to the larger of 1 and the gradient" },
+  halves = { type = "boolean", default = false,
+             doc = "backward in two halves: what leads to the inputs, then what only parameters need" },
   parameters = { type = "table", optional = true, doc = "list of { name, tensor } to vary too; default: fn's own" },
 }
 gradcheck.options = spec
@@ -37,7 +40,7 @@ local function subjects(fn, inputs, opt)
         error(("gradcheck: input %d is %s; differences need f64: t:to 'f64'"):format(i, input:dtype()), 3)
       end
       arguments[i] = input:detach():contiguous():clone():requires_grad(true)
-      varied[#varied + 1] = { name = ("input %d"):format(i), tensor = arguments[i] }
+      varied[#varied + 1] = { name = ("input %d"):format(i), tensor = arguments[i], input = true }
     end
   end
   local parameters = opt.parameters or (type(fn) == "table" and fn.named_parameters and fn:named_parameters()) or {}
@@ -68,6 +71,17 @@ end
 
 local function value(fn, arguments)
   return tensor.scope(tensor.no_grad, function() return weighed(fn, arguments):item() end)
+end
+
+local function backward(loss, varied, opt)
+  if not opt.halves then return core.backward(loss) end
+  local tape, inputs = core.tape_take(), {}
+  for _, subject in ipairs(varied) do
+    if subject.input then inputs[#inputs + 1] = subject.tensor end
+  end
+  core.tape_run(tape, { pass = "input", outputs = { loss }, inputs = inputs })
+  core.tape_run(tape, { pass = "weight" })
+  core.tape_free(tape)
 end
 
 -- "(2, 3)": the place of flat element i, from 1
@@ -119,7 +133,7 @@ function gradcheck.gradcheck(fn, inputs, given)
     local list, worst = {}, 0
     for i, subject in ipairs(varied) do list[i] = subject.tensor end
     core.zero_grad(list)
-    core.backward(weighed(fn, arguments))
+    backward(weighed(fn, arguments), varied, opt)
     for _, subject in ipairs(varied) do worst = math.max(worst, compare(fn, arguments, subject, opt)) end
     core.zero_grad(list)
     return worst
