@@ -133,16 +133,24 @@ function support.start(body, words, command)
   return self
 end
 
--- Waits until a file is there and has something in it -> its text. 60 s: nothing here takes that long.
+-- The text of a file of the job, or nil.
+function Job:read(name)
+  local file = io.open(self.home .. "/" .. name)
+  local text = file and file:read "*a"
+  if file then file:close() end
+  return text
+end
+
+-- Waits until a file is there and has something in it -> its text. 60 s: nothing here takes that long. A job that
+-- ended, which is asked first, makes no more files.
 function Job:file(name)
   local deadline = core.now() + 60
-  while core.now() < deadline do
-    local file = io.open(self.home .. "/" .. name)
-    local text = file and file:read "*a"
-    if file then file:close() end
+  repeat
+    local ended, text = self:read "status", self:read(name)
     if text and (text ~= "" or name == "ready") then return text end
+    if ended and name ~= "status" then break end
     os.execute "sleep 0.02"
-  end
+  until core.now() > deadline
   error(("no file %s; it wrote:\n%s"):format(name, shell.run("cat " .. shell.quote(self.home .. "/err")).out), 2)
 end
 

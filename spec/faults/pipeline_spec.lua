@@ -1,0 +1,120 @@
+--- What goes wrong on one stage of a pipeline ends the job as any fault does: within 10 seconds, with the right exit
+-- status and one message that names the rank, also where the others only wait at their borders; nothing is left behind.
+local shell = require "spec.support.shell"
+local support = require "spec.faults.support"
+
+local run, check = support.run, support.check
+
+-- Three stages. Lua source `forward` runs in each forward pass of the middle one, and may use `calls`, how many there
+-- were: a step has four, so that call 22 is in the sixth step, with work of other micro-batches in flight on all sides.
+-- backward: the same of backward passes.
+local function training(forward, backward, epochs)
+  return ([[
+local calls, backs = 0, 0
+local scale = gm.custom {
+  forward = function(x)
+    calls = calls + 1
+    %s
+    return x * 1
+  end,
+  backward = function(g)
+    backs = backs + 1
+    %s
+    return g * 1
+  end,
+}
+return {
+  name = "stages", seed = 3, epochs = %d, num_microbatches = 4,
+  parallel = { pipeline = { size = 3, split = { 2, 2, 2 } } },
+  model = { type = "ModelFromConfig", layers_cfg = {
+    { type = "Linear", inputs = 16, outputs = 32 }, { type = "ReLU" },
+    function(x) return scale(x) end, { type = "Linear", inputs = 32, outputs = 32 },
+    { type = "ReLU" }, { type = "Linear", inputs = 32, outputs = 10 } } },
+  data = { train = { type = "Synthetic", length = 512, shape = { 16 } }, batch_size = 32 },
+  loss = { type = "CrossEntropyLoss" }, optimizer = { type = "AdamW", lr = 0.01 },
+}
+]]):format(forward or "", backward or "", epochs or 4)
+end
+
+-- Exactly one line of the job complains.
+local function complaints(result)
+  local count = 0
+  for line in result.err:gmatch "[^\n]+" do count = count + (line:find("^ganymede: rank %d") and 1 or 0) end
+  return count
+end
+
+local function ends(body, words, code, text)
+  local result = run(body, words)
+  check(result, code, text)
+  assert.equal(1, complaints(result), result.err)
+  assert.equal(code, result.stats.exit_code)
+  return result
+end
+
+describe("a rank of a middle stage", function()
+  it("that raises in a forward pass ends the job with its message", function()
+    local result = ends(training "if calls == 22 then fault() error 'no such luck' end", nil, 1, "no such luck")
+    assert.is_truthy(result.err:find("rank 1: ", 1, true), result.err)
+    assert.equal(5, #result.stats.loss)
+  end)
+
+  it("that raises in a backward pass", function()
+    local result = ends(training(nil, "if backs == 22 then fault() error 'no way back' end"), nil, 1, "no way back")
+    assert.is_truthy(result.err:find("rank 1: ", 1, true), result.err)
+  end)
+
+  it("that has no memory left", function()
+    local starve = "if calls == 22 then core.memory_limit(2 ^ 20) fault() gm.zeros { 2 ^ 20 } end"
+    local result = ends(training(starve), nil, 1, "rank 1: ")
+    assert.is_truthy(result.err:find("memory", 1, true), result.err)
+  end)
+
+  it("that is killed ends the job with status 6", function()
+    local result = ends(training "if calls == 22 then fault() kill(9) end", nil, 6,
+      "rank 1: killed by signal 9 (Killed)")
+    assert.equal("rank died", result.stats.status)
+  end)
+
+  it("that is stopped is named, with status 7", function()
+    ends(training "if calls == 22 then fault() kill 'STOP' end", { "--comm-timeout", "3" }, 7,
+      "rank 1 was stopped by signal 19")
+  end)
+
+  it("that loops for ever is named by who waits for it at the border", function()
+    local result = run(training "if calls == 22 then fault() while true do end end", { "--comm-timeout", "3" })
+    assert.equal(7, result.code, result.err)
+    assert.is_truthy(result.err:find("rank 1", 1, true), result.err)
+    assert.is_truthy(result.err:find("pipeline", 1, true), result.err)
+    assert.is_true(result.late < 10)
+  end)
+end)
+
+describe("a pipelined job", function()
+  local long = training("if calls == 80 then ready() end", nil, 100000)
+
+  it("is stopped by Ctrl-C", function()
+    local job = support.start(long)
+    job:file "ready"
+    job:signal("INT", job:supervisor())
+    check(job:finish(), 130, "ganymede: stopped by Ctrl-C")
+  end)
+
+  it("saves a checkpoint of all stages on SIGTERM, ends with status 75, and goes on", function()
+    local job = support.start(long, { "--out", "run" })
+    job:file "ready"
+    job:signal("TERM", job:supervisor())
+    local text = job:file "status"
+    assert.equal("75", text:match "%d+", shell.read(job.home .. "/err"))
+    local step = shell.read(job.home .. "/err"):match "stopped after step (%d+)"
+    local again = support.run_in(job.home, { "--out", "run", "--resume", "auto", "--steps", tostring(step + 3) })
+    assert.equal(0, again.code, again.err)
+    assert.is_truthy(again.err:find("at step " .. step, 1, true), again.err)
+    check(job:finish(), 75, "stopped after step")
+  end)
+
+  it("whose last stage finds a loss that is not finite ends on all stages, with status 8", function()
+    local result = run((training(nil):gsub("return x %* 1", "return calls == 22 and x / 0 or x * 1")))
+    assert.equal(8, result.code, result.err)
+    assert.equal(5, #result.stats.loss)
+  end)
+end)
