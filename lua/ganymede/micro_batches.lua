@@ -86,9 +86,21 @@ function List:__tostring()
   return ("%d micro-batches: %s"):format(#self, table.concat(said, ", "))
 end
 
---- What a piece is made of, as text: structure, dtypes and global shapes. Pieces of one signature have equal shapes.
+-- " cut (data, -)" where ranks hold blocks, else "".
+local function said_cuts(t)
+  local said, any = {}, false
+  for d, axes in ipairs(core.layout(t).cuts) do
+    said[d], any = #axes > 0 and table.concat(axes, ".") or "-", any or #axes > 0
+  end
+  return any and (" cut (%s)"):format(table.concat(said, ", ")) or ""
+end
+
+--- What a piece is made of, as text: structure, dtypes, global shapes and cuts. Pieces of one signature have equal
+-- shapes.
 function micro_batches.signature(x)
-  if core.is_tensor(x) then return ("%s(%s)"):format(x:dtype(), table.concat(x:shape(), ", ")) end
+  if core.is_tensor(x) then
+    return ("%s(%s)%s"):format(x:dtype(), table.concat(x:shape(), ", "), core.world() > 1 and said_cuts(x) or "")
+  end
   if type(x) == "string" then return ("%q"):format(x) end
   if type(x) ~= "table" then return tostring(x) end
   local said = {}

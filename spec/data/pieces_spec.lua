@@ -267,7 +267,8 @@ describe("micro_batches.signature", function()
     assert.equal("{ 1 = f64(4, 2), 2 = i64(4), a = true, b = { 1 = 2 }, c = \"f64(4)\" }",
       micro_batches.signature { c = "f64(4)", b = { 2 }, a = true, a, b })
     local tall, short = core.redistribute(a, both.rows), gm.zeros({ 3, 2 }, { dtype = "f64" })
-    assert.equal(micro_batches.signature(a), micro_batches.signature(tall)) -- global shapes
+    local cut_rows = core.world() > 1 and " cut (data, -)" or "" -- of global shapes
+    assert.equal("f64(4, 2)" .. cut_rows, micro_batches.signature(tall))
     assert.are_not.equal(micro_batches.signature(a), micro_batches.signature(short))
     assert.equal("2 micro-batches: f64(4, 2), f64(3, 2)", tostring(micro_batches.List { a, short }))
   end))

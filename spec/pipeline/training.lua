@@ -74,17 +74,21 @@ local function accumulate(model, criterion, x, y, sizes, step)
 end
 
 --- steps updates of a model on batches of n samples in pieces of these sizes -> list of { loss, norm, gradients and
--- weights (after the update) by name }.
-function training.serial(name, n, sizes, steps, norm_type)
+-- weights (after the update) by name }, with the model as a field. opt: norm_type (2), clip, batch(step, n) -> x, y of
+-- a step (the model's own).
+function training.serial(name, n, sizes, steps, opt)
   training.install {}
   core.set_seed(7)
+  opt = opt or {}
   local case, out = training.models[name], {}
   local model, criterion = case.build():train(), gm.nn.CrossEntropyLoss {}
+  out.model = model
   for step = 1, steps do
-    local x, y = case.batch(step, n)
-    local at = { loss = accumulate(model, criterion, x, y, sizes, step - 1), gradients = {}, weights = {} }
-    at.norm = core.grad_norm(model:parameters(), norm_type or 2)
-    local factor = math.min(1, training.clip / (at.norm + 1e-6))
+    local x, y = (opt.batch or case.batch)(step, n)
+    local at = { gradients = {}, weights = {} }
+    at.loss = accumulate(model, criterion, x, y, sizes, step - 1)
+    at.norm = core.grad_norm(model:parameters(), opt.norm_type or 2)
+    local factor = math.min(1, (opt.clip or training.clip) / (at.norm + 1e-6))
     gm.scope(gm.no_grad, function()
       for _, p in ipairs(model:named_parameters()) do
         local gradient = p.tensor:grad()
@@ -107,6 +111,17 @@ function training.engine(name, opt)
                   optimizer = { type = "SGD", lr = training.lr }, clip_grad_norm = training.clip }
   for key, value in pairs(opt.initialize or {}) do given[key] = value end
   return gm.initialize(given)
+end
+
+--- All samples of a model's data set of n, whole: x, y.
+function training.samples(name, n) return training.models[name].batch(50, n) end
+
+--- The same as a loader, in order. opt: batch_size, drop_last.
+function training.loader(name, n, opt)
+  local x, y = training.samples(name, n)
+  local dtype, xs, ys = x:dtype(), x:totable(), y:totable()
+  return gm.data.loader { batch_size = opt.batch_size, shuffle = false, drop_last = opt.drop_last,
+    dataset = { length = n, x_dtype = dtype, get = function(i) return xs[i], ys[i] end } }
 end
 
 --- An iterator that gives one batch.
