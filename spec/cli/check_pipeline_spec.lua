@@ -114,9 +114,9 @@ describe("ganymede check of a pipeline", function()
     assert.equal(4 * (32 * 128 + 128), up.parameter_bytes)
     assert.equal(2 * up.parameter_bytes, up.optimizer_bytes)
     assert.is_true(up.saved_bytes >= activation) -- at least its input
-    local sent = accounts(by_path.pipeline.sent, "bytes")
-    assert.same({ calls = 4, bytes = 4 * activation }, sent["pipeline send backward"])
-    assert.same({ calls = 4, bytes = 0 }, sent["pipeline receive forward"])
+    local messages = accounts(by_path.pipeline.sent, "bytes")
+    assert.same({ calls = 4, bytes = 4 * activation }, messages["pipeline send backward"])
+    assert.same({ calls = 4, bytes = 0 }, messages["pipeline receive forward"])
     assert.equal(4 * 64 * 32, by_path.tokens.parameter_bytes) -- the head is tied to them
   end)
 
@@ -149,6 +149,25 @@ describe("ganymede check of a pipeline", function()
     local found = json.decode(result.out, "check")
     assert.equal("data last, pipeline first", found.roles[3].role)
     assert.same({ "data", "data.pipeline", "pipeline", "pipeline stages 0, 1" }, { unpack(found.groups) })
+  end)
+
+  it("finds the largest batch that fits on every stage: one more does not on some", function()
+    local limit = 900 * 1024
+    local result = support.run(home, { "check", "recipe.lua", "--json", "-n", "2", "--largest", "batch",
+      "--limit-memory", "900K", "--mode", "pipeline" })
+    assert.equal(0, result.code, result.err)
+    local found = json.decode(result.out, "check").modes[1]
+    local function peak(batch)
+      local most = 0
+      for rank = 0, 1 do
+        most = math.max(most, check(2, rank, "--set", "parallel.pipeline=2", "--set", "data.batch_size="
+          .. batch).totals.peak_bytes)
+      end
+      return most
+    end
+    assert.equal(found.peak_bytes, peak(found.largest))
+    assert.is_true(found.peak_bytes <= limit)
+    assert.is_true(peak(found.largest + 1) > limit)
   end)
 
   describe("refuses, before anything is started,", function()

@@ -3,9 +3,10 @@
 --     2d              112    15.9 GiB  { tensor = { mode = "2d", size = 16 } }, 113: 16.1 GiB
 --
 -- For every mode that N ranks can form, the largest data.batch_size, or model.sequence_length (with the
--- sequence_length of the datasets), whose rehearsed peak on rank 0 is at most the limit: by doubling until it does not
--- fit, then by bisection, so that the next number does not fit. A rehearsal is a process of its own. Peaks are what
--- tensors take; kernels' own scratch and what the system's pages round up come on top.
+-- sequence_length of the datasets), whose rehearsed peak on rank 0 (in a pipeline: on every stage) is at most the
+-- limit: by doubling until it does not fit, then by bisection, so that the next number does not fit. A rehearsal is a
+-- process of its own. A recipe without num_microbatches has no mode pipeline, unless it is asked for by name. Peaks are
+-- what tensors take; kernels' own scratch and what the system's pages round up come on top.
 -- The trap: the peak is taken to grow with what is searched for, and a batch has no more samples than the dataset.
 -- @module ganymede.plan.largest
 local again = require "ganymede.plan.again"
@@ -17,11 +18,17 @@ local parallel = require "ganymede.parallel"
 
 local MOST = 2 ^ 24 -- of a batch or a sequence: where a search gives up
 
+local function setting(found, key)
+  for _, row in ipairs(found.settings) do
+    if row.key == key then return row.value end
+  end
+end
+
 -- ---------------------------------------------------------------- modes
 
 -- Ways to share the work of N ranks, by name; each a table `parallel`. megatron is 1d with its sequence mode; 2.5d
 -- comes once for each depth above 1.
-local function candidates(n)
+local function candidates(n, pipelines)
   local list = {}
   local function add(name, given)
     if parallel.resolve(given, n) then list[#list + 1] = { name = name, parallel = given } end
@@ -32,14 +39,15 @@ local function candidates(n)
   add("2d", { tensor = { size = n, mode = "2d" } })
   for depth = 2, n - 1 do add("2.5d", { tensor = { size = n, mode = "2.5d", depth = depth } }) end
   add("3d", { tensor = { size = n, mode = "3d" } })
+  if pipelines then add("pipeline", { pipeline = n }) end
   for _, mode in ipairs { "ring", "ulysses" } do add(mode, { sequence = { size = n, mode = mode } }) end
   return list
 end
 
-local names = { "data", "1d", "megatron", "2d", "2.5d", "3d", "ring", "ulysses" }
+local names = { "data", "1d", "megatron", "2d", "2.5d", "3d", "pipeline", "ring", "ulysses" }
 
-local function chosen(n, wanted)
-  local all = candidates(n)
+local function chosen(n, wanted, plain)
+  local all = candidates(n, wanted or setting(plain, "num_microbatches"))
   if not wanted then return all end
   local out = {}
   for name in wanted:gmatch "[^,]+" do
@@ -56,12 +64,6 @@ local function chosen(n, wanted)
 end
 
 -- ---------------------------------------------------------------- what is searched for
-
-local function setting(found, key)
-  for _, row in ipairs(found.settings) do
-    if row.key == key then return row.value end
-  end
-end
 
 local subjects = {}
 
@@ -96,18 +98,30 @@ local function sets_with(args, given)
   return sets
 end
 
--- Rehearses one size -> { n, peak, fits } or { n, why }.
-local function try(search, n)
+-- One size on one rank -> its peak, or nil and why not.
+local function peak_of(search, n, rank)
   local sets = sets_with(search.args, search.mode.parallel)
   for _, set in ipairs(search.subject.sets(n, search.plain)) do sets[#sets + 1] = set end
-  local found, failed = again { recipe = search.args.recipe, ranks = search.args.ranks, set = sets,
+  local found, failed = again { recipe = search.args.recipe, ranks = search.args.ranks, rank = rank, set = sets,
     seed = search.args.seed }
-  if not found then return { n = n, why = failed.text } end
+  if not found then return nil, failed.text end
   if search.subject.held(found) ~= n then
-    return { n = n, why = ("a step has %d samples: the dataset has no more"):format(found.totals.samples_per_step) }
+    return nil, ("a step has %d samples: the dataset has no more"):format(found.totals.samples_per_step)
   end
-  local peak = found.totals.peak_bytes
-  return { n = n, peak = peak, fits = peak <= search.args.limit_memory }
+  return found.totals.peak_bytes
+end
+
+-- Rehearses one size -> { n, peak, fits } or { n, why }. The stages of a pipeline hold different things; one that does
+-- not fit settles it.
+local function try(search, n)
+  local limit, most = search.args.limit_memory, 0
+  for stage = 0, (search.mode.parallel.pipeline or 1) - 1 do
+    local peak, why = peak_of(search, n, stage)
+    if not peak then return { n = n, why = why } end
+    most = math.max(most, peak)
+    if most > limit then break end
+  end
+  return { n = n, peak = most, fits = most <= limit }
 end
 
 -- -> the largest that fits (or nil), the smallest that does not (or nil, when MOST is reached)
@@ -179,10 +193,10 @@ return function(args)
   if not plain then failure(failed.code, "on one rank: %s", failed.text) end
   local rows = json.array()
   if not args.json then
-    print(("largest %s of %s on %d ranks of %s each (peak of rank 0)"):format(subject.what, args.recipe, n,
-      machine.bytes(args.limit_memory)))
+    print(("largest %s of %s on %d ranks of %s each (peak of rank 0, or of all stages)"):format(subject.what,
+      args.recipe, n, machine.bytes(args.limit_memory)))
   end
-  for i, mode in ipairs(chosen(n, args.mode)) do
+  for i, mode in ipairs(chosen(n, args.mode, plain)) do
     rows[i] = search_mode(args, mode, subject, plain)
     if not args.json then print_row(rows[i]) end
   end
