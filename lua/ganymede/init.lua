@@ -30,6 +30,7 @@ local function load_named(name)
 end
 
 return setmetatable(gm, {
+  served = from,
   __index = function(self, name)
     local value = type(name) == "string" and load_named(name)
     if value == nil or value == false then

@@ -38,7 +38,7 @@ end
 -- gm loads its parts when they are first touched: those are not keys yet.
 local function add_parts(found)
   for _, name in ipairs(core.list_folder(GANYMEDE_ROOT .. "/lua/ganymede")) do add(found, (name:gsub("%.lua$", ""))) end
-  for _, name in ipairs { "fit", "initialize", "launch", "recipe", "gradcheck" } do found[name] = true end
+  for name in pairs(getmetatable(package.loaded.ganymede).served) do found[name] = true end
 end
 
 --- Set of names that can follow an object.

@@ -78,6 +78,7 @@ end
 -- The first token of a sequence stands for the whole of it in the second. The embeddings, each block, both heads.
 function BERT:sections()
   local list = nn.TransformerBlock.sections(self.blocks)
+  list[#list].close = function(y) return y end -- the heads read no key mask
   table.insert(list, 1, { modules = { self.tokens, self.segments, self.positions, self.norm, self.dropout },
                           forward = function(x) return embed(self, x) end })
   list[#list + 1] = { modules = { self.transform, self.transform_norm, self.head, self.pooler, self.pair_head },
