@@ -84,7 +84,10 @@ function launch.launch(given)
   command.about.settings = resolved.config
   local live = require("ganymede.session").join(resolved.config, { recipe = pending and source.path or nil,
     flags = { steps = args.steps } })
-  if live.plan.split == "flops" then require("ganymede.plan.flops").weights(nil) end -- says what to do instead
+  local plan = live.plan
+  if plan.split == "flops" and plan.pipeline * (plan.chunks or 1) > 1 then
+    require("ganymede.plan.flops").weights(nil) -- says what to do instead
+  end
   core.set_seed(resolved.config.seed)
   core.set_default_dtype(resolved.config.dtype)
   if resolved.config.memory_limit then core.memory_limit(resolved.config.memory_limit) end
