@@ -38,7 +38,6 @@ gm_tape *gm_tape_take(gm_rank *r)
 {
     gm_tape *t = r->tape;
     r->tape = NULL;
-    if (t) t->scope = NULL;
     return t;
 }
 
