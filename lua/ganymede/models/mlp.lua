@@ -27,8 +27,10 @@ function MLP:build(opt)
     })
     width = hidden
   end
-  self.dropouts = nn.ModuleList() -- one a layer: sections share no module
-  for _ = 1, opt.dropout > 0 and #opt.hidden or 0 do self.dropouts:append(nn.Dropout(opt.dropout)) end
+  if opt.dropout > 0 then
+    self.dropouts = nn.ModuleList() -- one a layer: sections share no module
+    for _ = 1, #opt.hidden do self.dropouts:append(nn.Dropout(opt.dropout)) end
+  end
   self.head = nn.Classifier { inputs = width, classes = opt.classes }
 end
 
@@ -45,7 +47,7 @@ end
 function MLP:sections()
   local list = {}
   for i, layer in self.layers:each() do
-    local dropout = self.dropouts[i]
+    local dropout = self.dropouts and self.dropouts[i]
     list[i] = { modules = { layer, dropout }, forward = function(x)
       x = layer(i == 1 and flatten(self, x) or x)
       return dropout and dropout(x) or x
