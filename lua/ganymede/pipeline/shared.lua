@@ -64,7 +64,7 @@ local function register(self, place, declared, first_name)
   if not earlier then
     self.entries[place] = declared
     declared.entry.alias = first_name
-    declared.entry.by_hand = { stages = self.stages, wrapper = self.number, place = place }
+    declared.entry.shared_by, declared.entry.shared_at = self.stages, { self.number, place }
     return
   end
   if not same_shape(earlier.shape, declared.shape) then

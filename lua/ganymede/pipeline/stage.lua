@@ -95,7 +95,7 @@ end
 
 local function check_ties(model)
   for _, p in ipairs(model:declared()) do
-    if p.entry.by_hand then
+    if p.entry.shared_by then
       error(("%s of %s is registered with a PipelineSharedModuleWrapper, which is for parts that a recipe builds; in "
         .. "a whole model tie it (Module:tie)"):format(p.name, model.name), 0)
     end
@@ -218,8 +218,9 @@ end
 
 -- Trees that recipes made may declare in any order; wrappers are made in one.
 local function in_order_of_wrappers(a, b)
-  if a.by_hand.wrapper ~= b.by_hand.wrapper then return a.by_hand.wrapper < b.by_hand.wrapper end
-  return a.by_hand.place < b.by_hand.place
+  local p, q = a.at, b.at
+  if p[1] ~= q[1] then return p[1] < q[1] end
+  return p[2] < q[2]
 end
 
 --- Parameters here that other stages hold too: list of { name, tensor, stages (their coordinates, ascending),
@@ -230,12 +231,11 @@ function Stage:shared()
   if self.stages == 1 then return out end
   self.model:materialize()
   for _, p in ipairs(self.model:declared()) do
-    local by_hand = p.entry.by_hand
-    local stages = by_hand and by_hand.stages or self.stage_of and self.stage_of[p.module]
-      and holders(p, self.stage_of) or {}
+    local by_hand = p.entry.shared_by
+    local stages = by_hand or self.stage_of and self.stage_of[p.module] and holders(p, self.stage_of) or {}
     if p.present and not p.tied and #stages > 1 then
       out[#out + 1] = { name = p.name, tensor = p.entry.tensor, stages = stages, broadcast = by_hand and true,
-                        by_hand = by_hand }
+                        at = p.entry.shared_at }
     end
   end
   if not self.stage_of then table.sort(out, in_order_of_wrappers) end
