@@ -73,9 +73,11 @@ function Engine:announce(targets, batches, pieces)
   self.batch, self.samples, self.loss_part, self.fresh = 0, 0, 0, true -- also of a step that an error broke off
 end
 
---- Forgets the gradients, at the first batch of a step.
+--- Forgets the gradients, at the first batch of a step. A step that has all its gradients and was not taken (an error
+-- on another rank broke it off) is given up.
 function Engine:zero_grad()
-  if self.batch > 0 then return end
+  if self.batch > 0 and self.batch < batches_wanted(self) then return end
+  self.batch = 0
   self.optimizer:zero_grad()
   self.samples, self.loss_part, self.fresh = 0, 0, true
 end
