@@ -82,16 +82,34 @@ end
 
 -- ---------------------------------------------------------------- stages
 
--- Stages that all declare the same are no parts of one model.
-local function refuse_whole_model(stage, plan)
+-- Names of the parameters that a stage declares and does not share by hand, one a line.
+local function own_names(stage)
   local names = {}
-  for i, p in ipairs(stage.model:declared()) do names[i] = p.entry.shared_by and "" or p.name end
-  local same = table.concat(names, "\n")
-  for _, other in ipairs(ranks.texts(same)) do
-    if other ~= same then return end
+  for _, p in ipairs(stage.model:declared()) do
+    if not p.tied and not p.entry.shared_by then names[#names + 1] = p.name end
   end
-  ranks.fail(2, "parallel.pipeline is %d, and every stage holds the whole model: split it with "
-    .. "gm.build_pipeline_model(model), or build each stage's own part", plan.pipeline)
+  return table.concat(names, "\n")
+end
+
+-- Parts that stages built by themselves have names that no other stage has; all alike, they are no parts.
+local function check_own_parts(stage, plan)
+  local seen, same, alike, twice = {}, nil, true, nil
+  for _, text in ipairs(ranks.texts(("%d\n%s"):format(stage.rank, own_names(stage)))) do
+    local number, names = text:match "^(%d+)\n(.*)$"
+    same, alike = same or names, alike and (same == nil or same == names)
+    for name in names:gmatch "[^\n]+" do
+      if seen[name] and seen[name] ~= number then twice = twice or { name, seen[name], number } end
+      seen[name] = number
+    end
+  end
+  if alike and same ~= "" then
+    ranks.fail(2, "parallel.pipeline is %d, and every stage holds the whole model: split it with "
+      .. "gm.build_pipeline_model(model), or build each stage's own part", plan.pipeline)
+  elseif twice then
+    ranks.fail(2, "stages %s and %s both declare a parameter '%s': build each part with the names that it has in the "
+      .. "whole model (an nn.ModuleList may leave positions out), or make one parameter of both with "
+      .. "nn.PipelineSharedModuleWrapper", twice[2], twice[3], twice[1])
+  end
 end
 
 -- The stage holds what the schedule will run on it.
@@ -110,7 +128,7 @@ local function stage_of(model, schedule, plan)
   local settings = { stages = plan.pipeline, rank = rank, parts = parts, split = plan.split }
   if not stage and plan.pipeline > 1 then
     stage = stages.own(model, settings)
-    if core.comm_transport() ~= "meta" then refuse_whole_model(stage, plan) end
+    if core.comm_transport() ~= "meta" then check_own_parts(stage, plan) end
   elseif plan.pipeline == 1 and #parts[1] > 1 and not (stage and stage.n_parts > 1) then
     stage = stages.split(model, settings)
   end
@@ -138,7 +156,7 @@ local function has_parameters(engine)
   return false
 end
 
--- Who sums gradients over the ranks: the handlers that were given, else the reducer; one rank needs neither.
+-- Who sums gradients over the ranks of a stage: the handlers that were given, else the reducer; one rank needs neither.
 local function share_gradients(engine, list)
   engine.shared, engine.shared_names = stage_gradients.shared(engine.stage), {}
   for _, message in ipairs(engine.shared) do
@@ -147,7 +165,8 @@ local function share_gradients(engine, list)
   engine.counted = stage_gradients.counted(engine.parameters, engine.shared)
   stage_gradients.make_equal(engine.shared)
   engine.gradient_handlers = handlers_of(list, engine)
-  if core.world() == 1 or #engine.gradient_handlers > 0 or not has_parameters(engine) then return end
+  local alone = core.world() == engine.stage.stages -- a stage is one rank: what it has is whole
+  if alone or #engine.gradient_handlers > 0 or not has_parameters(engine) then return end
   local chosen = context.current().plan.reducer
   engine.reducer, engine.names = handlers.reducer(engine.model,
     { bucket_mb = chosen.bucket_mb, overlap = chosen.overlap ~= false })

@@ -1,5 +1,7 @@
 --- join(list): the pieces of a batch, or the batches of a step, as one: tensors along their first dimension, tables of
 -- tensors (also nested) entry by entry, micro_batches.List one after the other. What is no tensor is the first piece's.
+-- Pieces that differ in more than their number of samples, such as sequences of other lengths, cannot become one: then
+-- the result is a micro_batches.List of them.
 --
 -- Pieces of cut batches do not make a piece of the whole, so what is cut is gathered first. The trap: then it is
 -- collective over the ranks that share it, and the result is whole on each of them.
@@ -25,6 +27,34 @@ local function flattened(list)
   return out
 end
 
+local function entries_of(pieces, key)
+  local entries = {}
+  for i, piece in ipairs(pieces) do entries[i] = piece[key] end
+  return entries
+end
+
+-- Shape without the samples, and dtype.
+local function kind_of(t)
+  local shape = t:shape()
+  return t:dtype() .. " " .. #shape .. " " .. table.concat(shape, ", ", 2)
+end
+
+-- Do pieces differ in their number of samples only?
+local function are_alike(pieces)
+  local first = pieces[1]
+  local is_tensor, is_table = core.is_tensor(first), type(first) == "table"
+  for _, piece in ipairs(pieces) do
+    if core.is_tensor(piece) ~= is_tensor or type(piece) ~= type(first) then return false end
+    if is_tensor and kind_of(piece) ~= kind_of(first) then return false end
+  end
+  if is_tensor or not is_table then return true end
+  for _, key in ipairs(keys_of(first)) do
+    local entries = entries_of(pieces, key)
+    if #entries ~= #pieces or not are_alike(entries) then return false end
+  end
+  return true
+end
+
 local function joined(pieces)
   local first = pieces[1]
   if #pieces <= 1 then return first end
@@ -36,12 +66,11 @@ local function joined(pieces)
   end
   if type(first) ~= "table" then return first end
   local out = {}
-  for _, key in ipairs(keys_of(first)) do
-    local entries = {}
-    for i, piece in ipairs(pieces) do entries[i] = piece[key] end
-    out[key] = joined(entries)
-  end
+  for _, key in ipairs(keys_of(first)) do out[key] = joined(entries_of(pieces, key)) end
   return out
 end
 
-return function(list) return joined(flattened(list)) end
+return function(list)
+  local pieces = flattened(list)
+  return are_alike(pieces) and joined(pieces) or #pieces > 0 and micro_batches.List(pieces) or nil
+end

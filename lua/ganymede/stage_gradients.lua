@@ -6,7 +6,9 @@
 --
 -- A stage is a set of ranks; layouts say how a parameter lies on them, and what is here goes on between ranks of equal
 -- coordinates on all other axes, block by block. A shared parameter has the same bits on all its stages, and keeps
--- them: sums are made in the order of ranks. The trap: all stages that share a parameter must call these together.
+-- them: sums are made in the order of ranks. The update waits for the norm of all stages, so a step ends with a barrier
+-- in zero-bubble orders too: no stage updates first and takes it back later (the post-validation of Qi et al. 2023,
+-- arXiv:2401.10241). The trap: all stages that share a parameter must call these together.
 -- @module ganymede.stage_gradients
 local context = require "ganymede.context"
 local core = require "ganymede.core"

@@ -146,7 +146,36 @@ describe("the engine on stages", function()
       assert.equal(engine.stage:holds_last() and 2 or 0, #trainer:predict { x, x })
       if output then assert.is_true(training.difference(logits, output) <= 1e-12) end
       assert.is_true(engine.training)
+      engine:eval()
+      local _, _, mean = engine:execute_schedule(training.once(x, y), { forward_only = true })
+      assert.near(loss, mean:item(), 1e-12 * loss)
     end
+  end)
+
+  it("has one loop for every number of stages: that of the engine's head", function()
+    local opt = { lr_scheduler = { type = "ExponentialLR", gamma = 0.5 }, gradient_accumulation = 2 }
+    local engine, _, train = built("gpt", 20, 4, pipeline(3, "zb-h1"), opt)
+    local scheduler, losses, turns = engine.lr_scheduler, {}, 0
+    engine:train()
+    for _ = 1, 2 do
+      local batches = train:batches()
+      repeat
+        engine:zero_grad()
+        local output, label, loss = engine:execute_schedule(batches)
+        assert.equal(loss ~= nil and engine.stage:holds_last(), output ~= nil)
+        assert.equal(loss ~= nil, label ~= nil)
+        turns = turns + (loss and 1 or 0)
+        if loss and engine:step() then
+          scheduler:step()
+          losses[#losses + 1] = engine.last_loss
+        end
+      until not loss
+    end
+    assert.same({ 10, 6 }, { turns, #losses }) -- 5 batches an epoch: updates from 2, 2 and 1
+    local second, trainer, loader = built("gpt", 20, 4, pipeline(3, "zb-h1"), opt)
+    trainer:fit { train_dataloader = loader, epochs = 2 }
+    assert.same(losses, trainer.losses)
+    for i, p in ipairs(engine.parameters) do assert.is_true(bits(p) == bits(second.parameters[i])) end
   end)
 
   it("gives hooks the outputs of a step on the last stage, and measures accuracy in training", function()
@@ -225,9 +254,9 @@ describe("the engine on stages", function()
     assert.is_nil(nothing[1] or nothing[2] or nothing[3])
     engine:step()
     assert.is_nil((engine:execute_schedule(function() return nil end)))
-    local forward, _, eval_loss = engine:execute_schedule(training.once({ x = x, y = y }), { forward_only = true })
+    local forward, _, without_update = engine:execute_schedule(training.once({ x = x, y = y }), { forward_only = true })
     assert.same({ engine.stage:holds_last(), 0 }, { forward ~= nil, engine.batch })
-    assert.is_true(eval_loss:item() > 0)
+    assert.is_true(without_update:item() > 0)
   end)
 
   it("trains stages of which one has no parameters, and groups that other stages have", function()
@@ -276,6 +305,52 @@ describe("the engine on stages", function()
     text, code = refused(gm.initialize, { model = cut, schedule = pipeline(2, "zb-v") })
     assert.has_match("stage %d holds part %d of a model in 2, where the schedule has part %d, %d of 4", text)
     assert.equal(2, code)
+  end)
+
+  it("refuses parts of stages that declare the same parameter", function()
+    training.install(STAGES)
+    local schedule, rank = pipeline(2), ranks.stage()
+    local part = nn.Sequential { nn.Linear(6, 6), rank == 1 and nn.Linear(6, 4) or nn.GELU() }
+    local text, code = refused(gm.initialize, { model = part, schedule = schedule })
+    assert.has_match("stages 0 and 1 both declare a parameter '1%.weight'", text)
+    assert.equal(2, code)
+  end)
+
+  it("joins pieces that differ in their number of samples only", function()
+    local join, lists = require "ganymede.join", require "ganymede.micro_batches"
+    local a, b, long = gm.ones { 2, 3 }, gm.zeros { 1, 3 }, gm.ones { 2, 4 }
+    assert.same({ { 1, 1, 1 }, { 1, 1, 1 }, { 0, 0, 0 } }, join({ lists.List { a, b } }):totable())
+    local tables = join { { x = a, n = 1 }, { x = b, n = 1 } }
+    assert.same({ 3, 3 }, tables.x:shape())
+    local apart = join { lists.List { a }, lists.List { long } }
+    assert.is_true(lists.is_list(apart) and #apart == 2)
+    assert.is_true(lists.is_list(join { { x = a }, { x = long } }))
+    assert.is_nil(join {})
+  end)
+
+  it("names parameters that no loss depends on, and their stage", function()
+    local Idle = nn.class("IdleLinear" .. world, nil, false)
+    Idle.options = {}
+    function Idle:build() self.used, self.idle = nn.Linear(6, 6), nn.Linear(2, 2) end
+    function Idle:forward(x) return self.used(x) end
+    training.install(STAGES)
+    local schedule, said = pipeline(2), {}
+    local model = nn.Sequential { nn.Linear(6, 6), Idle {}, nn.Linear(6, 4) }
+    local engine = gm.initialize { model = gm.build_pipeline_model(model, { schedule = schedule, split = { 1, 2 } }),
+      schedule = schedule, criterion = { type = "CrossEntropyLoss" }, optimizer = { type = "SGD", lr = 0.5 } }
+    local log, warn = require "ganymede.log", require("ganymede.log").warn
+    log.warn = function(...) said[#said + 1] = (...):format(select(2, ...)) end
+    local x, y = training.samples("mlp", 6)
+    for _ = 1, 2 do
+      engine:zero_grad()
+      engine:execute_schedule(training.once(x, y))
+      engine:step()
+    end
+    log.warn = warn
+    local speaks = world == 4 and engine.stage.rank == 1 and ranks.is_first_of_stage() -- ranks that sum find out
+    local wanted = "no loss depends on 2.idle.weight, 2.idle.bias (stage 1): the ranks sum zeros for them"
+    assert.equal(speaks and wanted or nil, said[1])
+    assert.is_true(#said <= 1)
   end)
 
   it("says which batches an order cannot take", function()
