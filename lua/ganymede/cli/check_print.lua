@@ -209,10 +209,11 @@ local function print_parts(p)
 end
 
 local function print_stages(p)
-  local rows = { { "stage", "parts", "parameters", "holds micro-batches" } }
+  local rows = { { "stage", "parts", "parameters", "forward", "holds micro-batches" } }
   for i, stage in ipairs(p.by_stage) do
     rows[i + 1] = { tostring(stage.stage), table.concat(stage.parts, ", "),
-      stage.parameters and thousands(stage.parameters) or "", ("%.4g"):format(stage.held) }
+      stage.parameters and thousands(stage.parameters) or "", ("%.4g MFLOP"):format(stage.flops / 1e6),
+      ("%.4g"):format(stage.held) }
   end
   columns(rows)
 end
@@ -224,6 +225,7 @@ local function print_pipeline(p)
     and (" (%s where steps end at a barrier)"):format(draw.percent(p.bubble_with_barrier)) or ""
   print(("bubble with the operations of this split: %s of the ideal time%s"):format(draw.percent(p.bubble_of_split),
     barrier))
+  print(("the busiest stage computes %.3g times the mean of the stages"):format(p.busiest))
   print_parts(p)
   print_stages(p)
 end

@@ -8,7 +8,9 @@
 --   parts     by part: stage, chunk, sections, first and last section, parameters, flops and product_flops (of the
 --             forward pass of a micro-batch on one rank), gives (what crosses to the next part), border_bytes (of one
 --             rank's block)
---   by_stage  stage, parts, parameters, held (most micro-batches whose activations are held, in units of all chunks)
+--   by_stage  stage, parts, parameters, flops (of its parts), held (most micro-batches whose activations are held, in
+--             units of all chunks)
+--   busiest   operations of the stage that has most of them, over their mean: what no order of passes wins back
 -- Costs of this split are operations: a backward pass of the input, and one of the weights, each as much as the forward
 -- pass; transfers cost nothing. The trap: parameters that two parts share count in both.
 -- @module ganymede.plan.stages
@@ -73,13 +75,21 @@ local function parameters_of(stage, list, held)
   return total
 end
 
-local function by_stage(stage, built, simulation)
+local function by_stage(stage, built, simulation, costs)
   local out, list = json.array(), list_of(stage)
   for rank, held in ipairs(built.parts) do
-    out[rank] = { stage = rank - 1, parts = json.array { unpack(held) }, held = simulation.live[rank],
+    local flops = 0
+    for _, part in ipairs(held) do flops = flops + costs[part].flops end
+    out[rank] = { flops = flops, stage = rank - 1, parts = json.array { unpack(held) }, held = simulation.live[rank],
       parameters = list and parameters_of(stage, list, held) }
   end
   return out
+end
+
+local function busiest(rows)
+  local most, total = 0, 0
+  for _, row in ipairs(rows) do most, total = math.max(most, row.flops), total + row.flops end
+  return most * #rows / total
 end
 
 -- The schedule as it runs when a pass takes its operations, in units of the mean forward pass of a part.
@@ -105,11 +115,12 @@ function stages.report(engine, notes)
   local _, count = ranks.stage()
   local built = engine.schedule:order_for(count, notes.batch.micro_batches, false)
   local equal, own = pipeline.simulate(built), simulate_split(built, notes.costs)
+  local rows = by_stage(engine.stage, built, equal, notes.costs)
   return {
     order = built.name, stages = built.stages, chunks = built.chunks, micro_batches = built.micro_batches,
     bubble = equal.bubble, bubble_of_split = own.bubble, bubble_with_barrier = own.bubble_with_barrier,
     picture = draw.text(built, equal, 116), parts = parts_of(engine.stage, built, notes.costs),
-    by_stage = by_stage(engine.stage, built, equal),
+    by_stage = rows, busiest = busiest(rows),
   }, built, own
 end
 
