@@ -37,6 +37,7 @@ typedef struct world {
     gm_rank    *r;
     gm_value   *w[PARTS], *b[PARTS];
     int         step;
+    gm_status   st; /* of the forward pass: GM_EPEER, or well */
     unit_random random;
 } world;
 
@@ -63,30 +64,41 @@ static gm_value *ids_of(world *w, int m)
     return v;
 }
 
-static gm_value *product(gm_rank *r, gm_value *a, gm_value *b)
+/* Ops hear of other ranks' failures; then they give NULL, and so does what reads them. */
+static bool is_well(world *w, gm_status st)
+{
+    if (st == GM_EPEER) w->st = st;
+    else OK(st);
+    return st == GM_OK;
+}
+
+static gm_value *apply(world *w, gm_op op, gm_value *a, gm_value *b, const gm_attrs *attrs)
 {
     gm_value *in[2] = {a, b}, *y = NULL;
-    gm_attrs  attrs = gm_attrs_default();
-    attrs.function = GM_FN_mul;
-    OK(gm_apply(r, GM_OP_binary, 2, in, &attrs, 1, NULL, &y));
+    int       n = op == GM_OP_binary ? 2 : 1;
+    if (!a || (n == 2 && !b) || !is_well(w, gm_apply(w->r, op, n, in, attrs, 1, NULL, &y))) return NULL;
     return y;
 }
 
-static gm_value *sum(gm_rank *r, gm_value *x)
+static gm_value *binary(world *w, gm_function function, gm_value *a, gm_value *b)
 {
-    gm_value *y = NULL;
-    gm_attrs  attrs = gm_attrs_default();
-    OK(gm_apply(r, GM_OP_sum, 1, &x, &attrs, 1, NULL, &y));
-    return y;
+    gm_attrs attrs = gm_attrs_default();
+    attrs.function = function;
+    return apply(w, GM_OP_binary, a, b, &attrs);
 }
 
-/* Scales a scalar. */
-static gm_value *times(gm_rank *r, gm_value *x, double alpha)
+static gm_value *sum(world *w, gm_value *x)
 {
-    gm_value *y = NULL;
-    gm_attrs  attrs = gm_attrs_default();
+    gm_attrs attrs = gm_attrs_default();
+    return apply(w, GM_OP_sum, x, NULL, &attrs);
+}
+
+/* alpha x; takes x. */
+static gm_value *times(world *w, gm_value *x, double alpha)
+{
+    gm_attrs attrs = gm_attrs_default();
     attrs.alpha = alpha;
-    OK(gm_apply(r, GM_OP_affine, 1, &x, &attrs, 1, NULL, &y));
+    gm_value *y = apply(w, GM_OP_affine, x, NULL, &attrs);
     gm_value_release(x);
     return y;
 }
@@ -95,7 +107,7 @@ static gm_value *times(gm_rank *r, gm_value *x, double alpha)
 static gm_value *layer(world *w, int part, gm_value *h)
 {
     gm_value *y = NULL;
-    OK(gm_linear(w->r, h, w->w[part], w->b[part], GM_FN_sigmoid, &y));
+    if (!h || !is_well(w, gm_linear(w->r, h, w->w[part], w->b[part], GM_FN_sigmoid, &y))) y = NULL;
     gm_value_release(h);
     return y;
 }
@@ -103,10 +115,10 @@ static gm_value *layer(world *w, int part, gm_value *h)
 static int last_part(const world *w) { return w->c->s.stages * w->c->s.chunks - 1; }
 
 /* v (taken) as it lies in another layout. */
-static gm_value *laid(gm_rank *r, gm_value *v, gm_layout layout)
+static gm_value *laid(world *w, gm_value *v, gm_layout layout)
 {
     gm_value *y = NULL;
-    OK(gm_redistribute(r, v, &layout, &y));
+    if (!v || !is_well(w, gm_redistribute(w->r, v, &layout, &y))) y = NULL;
     gm_value_release(v);
     return y;
 }
@@ -121,35 +133,38 @@ static gm_layout tensor_layout(const world *w, bool cut)
 /* sum(h skip); takes both. */
 static gm_value *last_loss(world *w, gm_value *h, gm_value *skip)
 {
-    if (w->c->lie == PARTIAL) skip = laid(w->r, skip, gm_layout_replicated());
-    if (w->c->lie == TERMS) h = laid(w->r, h, tensor_layout(w, false));
-    gm_value *p = product(w->r, h, skip), *loss = sum(w->r, p);
+    if (w->c->lie == PARTIAL) skip = laid(w, skip, gm_layout_replicated());
+    if (w->c->lie == TERMS) h = laid(w, h, tensor_layout(w, false));
+    gm_value *p = binary(w, GM_FN_mul, h, skip), *loss = sum(w, p);
     gm_value_release(p);
     gm_value_release(h);
     gm_value_release(skip);
     return loss;
 }
 
+static gm_value *also(gm_value *v)
+{
+    if (v) gm_value_retain(v);
+    return v;
+}
+
 /* out[3] of a part but the last from in[3] (NULL: part 0); *loss where it has one. */
 static void run_part(world *w, int part, int m, gm_value *const *in, gm_value **out, gm_value **loss)
 {
-    gm_value *h = NULL, *skip = NULL;
     int64_t   shape[2] = {rows_of(w, m), w->c->width};
-    if (part) gm_value_retain(h = in[0]);
-    else h = value_of(w->r, 7 + (uint64_t)m, 2, shape);
-    h = layer(w, part, laid(w->r, h, gm_layout_replicated()));
-    gm_value_retain(skip = part ? in[1] : h);
+    gm_value *h = part ? also(in[0]) : value_of(w->r, 7 + (uint64_t)m, 2, shape);
+    h = layer(w, part, laid(w, h, gm_layout_replicated()));
+    gm_value *skip = also(part ? in[1] : h);
     *loss = NULL;
     if (part == last_part(w)) {
         *loss = last_loss(w, h, skip);
         return;
     }
-    if (part == 1) *loss = times(w->r, sum(w->r, h), 0.01);
-    if (!part && w->c->lie == PARTIAL) skip = laid(w->r, skip, tensor_layout(w, false));
-    out[0] = w->c->lie == CUT ? laid(w->r, h, tensor_layout(w, true)) : h;
+    if (part == 1) *loss = times(w, sum(w, h), 0.01);
+    if (!part && w->c->lie == PARTIAL) skip = laid(w, skip, tensor_layout(w, false));
+    out[0] = w->c->lie == CUT ? laid(w, h, tensor_layout(w, true)) : h;
     out[1] = skip;
-    out[2] = part ? in[2] : ids_of(w, m);
-    if (part) gm_value_retain(out[2]);
+    out[2] = part ? also(in[2]) : ids_of(w, m);
 }
 
 /* ---- in one ---- */
@@ -165,10 +180,7 @@ static void serial(world *w)
                 in[i] = part < last_part(w) ? out[i] : NULL;
             }
             if (loss && total) {
-                gm_value *terms[2] = {loss, total}, *both = NULL;
-                gm_attrs  attrs = gm_attrs_default();
-                attrs.function = GM_FN_add;
-                OK(gm_apply(w->r, GM_OP_binary, 2, terms, &attrs, 1, NULL, &both));
+                gm_value *both = binary(w, GM_FN_add, loss, total);
                 gm_value_release(loss);
                 gm_value_release(total);
                 total = both;
@@ -230,10 +242,11 @@ static gm_status forward(void *context, const gm_stage_call *call, gm_stage_resu
     if (part == c->bad_part && w->step == c->bad_step && call->micro_batch == c->s.micro / 2)
         return GM_FAIL(GM_ELUA, "part %d is not well", part);
     check_inputs(w, call, part);
+    w->st = GM_OK;
     run_part(w, part, call->micro_batch, call->in, result->out, &result->loss);
+    if (part < last_part(w)) result->n = 3;
     c->ran[stage_of(w)]++;
-    if (part == last_part(w)) return GM_OK;
-    result->n = 3;
+    if (w->st != GM_OK || part == last_part(w)) return w->st;
     result->text = text_of(w, part);
     if (part || w->step != c->twist) return GM_OK;
     gm_value_release(result->out[2]);

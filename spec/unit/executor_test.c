@@ -1,7 +1,10 @@
 /* executor_test.c - schedules carried out on ranks that are threads: gradients of one tape, what is held, delays,
  * failures. What is sent is counted in executor_traffic_test.c. */
+#define _DEFAULT_SOURCE
 #include <stdlib.h>
+#include <unistd.h>
 
+#include "../../host/autograd/apply.h"
 #include "executor_job.h"
 
 void gm_test_executor_schedules(void **state)
@@ -192,4 +195,49 @@ void gm_test_executor_refuses_axes(void **state)
     (void)state;
     gm_mesh mesh = mesh_of("pipeline", 2, "data", 2, NULL, 1);
     run_ranks(&mesh, refuses_axes, NULL);
+}
+
+/* ---- messages move while a part computes ---- */
+
+typedef struct progress {
+    _Atomic int done;  /* the other rank has its sum */
+    bool        heads; /* attention instead of an elementwise op */
+} progress;
+
+static void compute_meanwhile(gm_rank *r, void *context)
+{
+    progress   *p = context;
+    gm_group   *g;
+    gm_pending *sum = NULL;
+    gm_value   *t = NULL, *x = NULL, *y = NULL;
+    gm_attrs    attrs = gm_attrs_default();
+    attrs.function = GM_FN_tanh;
+    attrs.scale = 1;
+    OK(gm_comm_group(r->comm, 1, &g));
+    OK(gm_value_new(r, "test", GM_F64, SHAPE(1000), &t));
+    OK(gm_value_new(r, "test", GM_F64, SHAPE(1, 1, 1, 3, 2), &x));
+    OK(gm_run_one(r->device, GM_OP_fill, NULL, NULL, t->local));
+    OK(gm_run_one(r->device, GM_OP_fill, NULL, NULL, x->local));
+    OK(gm_comm_all_reduce(r->comm, g, t->local, GM_SUM, &sum)); /* two rounds: both ranks have to look after it */
+    for (int i = 0; !r->rank && !p->done && i < 100000; i++) {
+        if (p->heads) OK(gm_attention_packed(r, x, NULL, &attrs, &y));
+        else OK(gm_apply(r, GM_OP_unary, 1, &x, &attrs, 1, NULL, &y));
+        gm_value_release(y);
+        usleep(50);
+    }
+    if (!r->rank) assert_true(p->done);
+    OK(gm_comm_wait(r->comm, sum));
+    p->done = 1;
+    gm_value_release(t);
+    gm_value_release(x);
+}
+
+void gm_test_executor_forward_polls(void **state)
+{
+    (void)state;
+    gm_mesh mesh = mesh_of("pipeline", 2, NULL, 1, NULL, 1);
+    for (int heads = 0; heads < 2; heads++) {
+        progress p = {.heads = heads};
+        run_ranks(&mesh, compute_meanwhile, &p);
+    }
 }
