@@ -106,7 +106,7 @@ function trace.chrome(records)
     local rank, id = record.rank, 0
     add(named(rank, 0, "process_name", ("rank %d, stage %d"):format(rank, record.stage)))
     add(named(rank, 0, "thread_name", "stage"))
-    add(named(rank, 1, "thread_name", "phases"))
+    if #record.phases > 0 then add(named(rank, 1, "thread_name", "phases")) end
     for _, phase in ipairs(record.phases) do
       add(complete(rank, 1, phase.name, phase.begin - first, phase.finish - first))
     end
