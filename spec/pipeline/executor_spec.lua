@@ -1,4 +1,5 @@
 --- Pipeline schedules carried out by the executor: a chain of parts cut over stages against the same chain on one tape.
+-- Messages, headers and slices are counted in C, on ranks that are threads (spec/unit/executor_*).
 -- ranks: 2 4
 --
 -- Gradients of a parameter are sums over micro-batches, which come back in another order: 1e-13 of the largest in f64.
@@ -13,7 +14,7 @@ local WIDTH = 6
 
 local function number(seed, ...) return gm.normal({ ... }, { seed = seed, dtype = "f64" }) end
 
--- Parts 1 .. n: each a product; the last gives the loss.
+-- Parts 1 .. n: each a product; the last gives the loss. layout: of the input.
 local Chain = {}
 Chain.__index = Chain
 
@@ -25,25 +26,22 @@ local function chain(n)
   return self
 end
 
-function Chain.input(_, micro_batch) return number(micro_batch, 3, WIDTH) end
-
--- list of (h, skip) or, for the first part, the input -> list or nil, text, loss or nil
+-- list of (h, skip), empty for the first part -> list or nil, text or nil, loss or nil
 function Chain:run(part, list, micro_batch)
-  local h, skip = list[1] or self:input(micro_batch), list[2]
+  local h, skip = list[1] or number(micro_batch, 3, WIDTH), list[2]
+  if part == 1 and self.layout then h = core.redistribute(h, self.layout) end
   local y = h:matmul(self.weights[part]):tanh()
   if part == self.n then return nil, nil, (y * (skip or y)):sum() end
   return { y, skip or y }, "from part " .. part
 end
 
-function Chain:serial(micro_batches)
-  local losses = 0
-  for m = 1, micro_batches do
-    local list, loss = {}, nil
-    for part = 1, self.n do
-      local _
-      list, _, loss = self:run(part, list, m)
-    end
-    losses = losses + loss:item()
+-- -> the losses of these micro-batches, by number; gradients are added up
+function Chain:serial(first, last)
+  local losses = {}
+  for m = first, last do
+    local list, loss, _ = {}, nil, nil
+    for part = 1, self.n do list, _, loss = self:run(part, list, m) end
+    losses[m] = loss:item()
     core.backward(loss)
   end
   return losses
@@ -51,34 +49,52 @@ end
 
 function Chain:zero_grad() core.zero_grad(self.weights) end
 
--- One step of a schedule -> sum of losses (on the rank with the last part)
-function Chain:step(executor, schedule, opt)
+-- By part; false: none.
+function Chain:gradients()
+  local list = {}
+  for part, w in ipairs(self.weights) do
+    local g = core.grad(w)
+    list[part] = g and g:totable() or false
+  end
+  return list
+end
+
+-- One step on this rank's stage -> losses by micro-batch, where the last part is. opt: before(m, chunk), results of all
+function Chain:step(executor, schedule, stage, opt)
   opt = opt or {}
-  local parts, losses, signatures = schedule.parts[rank + 1], 0, {}
+  local parts, losses, signatures = schedule.parts[stage + 1], {}, {}
   for m = 1, schedule.micro_batches do signatures[m] = "(3, 6)" end
-  core.executor_run(executor, { actions = schedule.actions[rank + 1], parts = parts, n_parts = self.n,
+  core.executor_run(executor, { actions = schedule.actions[stage + 1], parts = parts, n_parts = self.n,
     micro_batches = schedule.micro_batches, signatures = signatures, final = not schedule.forward_only,
     forward_only = schedule.forward_only,
     forward = function(m, chunk, list, text)
       if opt.before then opt.before(m, chunk) end
       assert.equal(parts[chunk] > 1 and "from part " .. parts[chunk] - 1 or "", text)
       local results, words, loss = self:run(parts[chunk], list, m)
-      if loss then losses = losses + loss:item() end
-      return results, words, loss
+      if loss then losses[m] = loss:item() end
+      return opt.results or results, words, loss
     end })
   return losses
 end
 
-local function gradients(self)
-  local list = {}
-  for part, w in ipairs(self.weights) do
-    local g = core.grad(w)
-    list[part] = g and g:totable()
+-- Gradients of the parts of a stage are those wanted, of other parts there are none.
+local function own_gradients_agree(self, parts, want)
+  local got = self:gradients()
+  for part = 1, self.n do
+    local mine = false
+    for _, own in ipairs(parts) do mine = mine or own == part end
+    if mine then numeric.agree(got[part], want[part], 1e-13) else assert.is_false(got[part]) end
   end
-  return list
 end
 
 local schedules = { { "gpipe", 1 }, { "1f1b", 1 }, { "zb-h1", 1 }, { "zb-h2", 1 }, { "zb-v", 2 }, { "interleaved", 2 } }
+
+-- The error of fn on this rank, after a section that all ranks end; how many failed by themselves.
+local function in_section(fn)
+  local ok, err = pcall(fn)
+  local failed = core.comm_section_end(ok or core.comm_failure() ~= nil, not ok and failure.text(err) or "")
+  return not ok and err or nil, failed
+end
 
 describe("the executor of pipelines", function()
   local executor
@@ -88,31 +104,152 @@ describe("the executor of pipelines", function()
 
   for _, entry in ipairs(schedules) do
     local name, chunks = entry[1], entry[2]
-    it("gives with " .. name .. " the gradients of one tape", function()
+    it("gives with " .. name .. " losses and gradients of one tape, and holds what the schedule says", function()
       gm.scope(function()
         local self = chain(world * chunks)
-        for _, micro_batches in ipairs { 1, 8 } do
-          local losses = self:serial(micro_batches)
-          local want = gradients(self)
+        for _, micro_batches in ipairs(world == 2 and { 1, 8 } or { 6 }) do
+          local schedule = pipeline.build(name, { stages = world, micro_batches = micro_batches, chunks = chunks })
+          local losses, want = self:serial(1, micro_batches), self:gradients()
           for _ = 1, 2 do -- the second step knows what crosses the borders
             self:zero_grad()
-            local schedule = pipeline.build(name, { stages = world, micro_batches = micro_batches, chunks = chunks })
-            local got_loss = self:step(executor, schedule)
-            local got = gradients(self)
-            for chunk, part in ipairs(schedule.parts[rank + 1]) do
-              numeric.agree(got[part], want[part], 1e-13)
-              if part == self.n then assert.equal(losses, got_loss) end
-              assert.is_true(core.executor_peak(executor) <= micro_batches * chunk + micro_batches * chunks)
-            end
-            for part in ipairs(self.weights) do -- and none of other stages
-              local mine = false
-              for _, own in ipairs(schedule.parts[rank + 1]) do mine = mine or own == part end
-              if not mine then assert.is_nil(got[part]) end
-            end
+            local got = self:step(executor, schedule, rank)
+            local parts = schedule.parts[rank + 1]
+            own_gradients_agree(self, parts, want)
+            assert.same(parts[chunks] == self.n and losses or parts[1] == self.n and losses or {}, got)
+            assert.equal(pipeline.simulate(schedule).live[rank + 1] * chunks, core.executor_peak(executor))
           end
           self:zero_grad()
         end
       end)
     end)
   end
+
+  it("runs forward only, without a tape", function()
+    gm.scope(function()
+      local self = chain(world * 2)
+      local losses = self:serial(1, 4)
+      self:zero_grad()
+      local schedule = pipeline.build("interleaved", { stages = world, micro_batches = 4, forward_only = true })
+      local got = self:step(executor, schedule, rank)
+      assert.same(rank == world - 1 and losses or {}, got)
+      assert.equal(0, core.tape_nodes())
+      for part = 1, self.n do assert.is_false(self:gradients()[part]) end
+    end)
+  end)
+
+  it("says what happened, in order of the list", function()
+    gm.scope(function()
+      local self, before = chain(world), core.executor_clock()
+      local schedule = pipeline.build("1f1b", { stages = world, micro_batches = 3 })
+      self:step(executor, schedule, rank)
+      local events, after = core.executor_events(executor), core.executor_clock()
+      assert.equal(#schedule.actions[rank + 1], #events)
+      for i, action in ipairs(schedule.actions[rank + 1]) do
+        local event, transfer = events[i], action[1] == "send" or action[1] == "receive"
+        assert.equal(action[1], event.action)
+        local said = { event.micro_batch, event.chunk }
+        if transfer then said = { event.thing, event.micro_batch, event.chunk, event.peer } end
+        assert.same({ unpack(action, 2) }, said)
+        assert.is_true(before <= event.begin and event.begin <= event.finish and event.finish <= after)
+        assert.is_true(event.waited >= 0)
+      end
+    end)
+  end)
+
+  it("ends with what a part raises, as it was raised; other stages hear of it, and the next step is good", function()
+    gm.scope(function()
+      local self = chain(world)
+      local schedule = pipeline.build("1f1b", { stages = world, micro_batches = 4 })
+      local want = (self:serial(1, 4) and self:gradients())
+      local mistakes = { function() error("a mistake", 0) end, function() failure(4, "a bad file") end,
+        function() error { exit_code = 2, message = "an object" } end }
+      for bad, mistake in ipairs(mistakes) do
+        self:zero_grad()
+        local err, failed = in_section(function()
+          self:step(executor, schedule, rank, { before = function(m)
+            if rank == bad % world and m == 2 then
+              core.scope_open() -- what an error leaves open is closed
+              mistake()
+            end
+          end })
+        end)
+        assert.equal(1, failed)
+        if rank == bad % world then
+          assert.equal(({ 1, 4, 2 })[bad], failure.code(err))
+          assert.equal(({ "a mistake", "a bad file", "an object" })[bad], failure.text(err))
+        elseif err then
+          assert.is_true(failure.is_peer(err))
+        end
+        self:zero_grad()
+        self:step(executor, schedule, rank)
+        own_gradients_agree(self, schedule.parts[rank + 1], want)
+      end
+      assert.equal(0, core.tape_nodes())
+    end)
+  end)
+
+  it("refuses what cannot cross a border", function()
+    gm.scope(function()
+      local self = chain(world)
+      local schedule = pipeline.build("gpipe", { stages = world, micro_batches = 1 })
+      local many = {}
+      for i = 1, 33 do many[i] = number(i, 2) end
+      for _, case in ipairs { { many, "33 tensors to the next one; at most 32" }, { {}, "gives nothing to the part" },
+        { number(1, 2), "gives a list of tensors, not a userdata" } } do
+        local err = in_section(function() self:step(executor, schedule, rank, { results = rank == 0 and case[1] }) end)
+        if rank == 0 then assert.is_truthy(failure.text(err):find(case[2], 1, true), failure.text(err)) end
+      end
+      assert.error_matches(function() core.executor_run(executor, { actions = { { "jump", 1, 1 } }, parts = { 1 },
+        micro_batches = 1, forward = function() end }) end, "no action 'jump'")
+    end)
+  end)
 end)
+
+-- Two stages of two ranks, which share the samples.
+if world == 4 then
+  describe("the executor of pipelines, on stages of several ranks,", function()
+    local executor, stage
+    setup(function()
+      core.set_mesh { { "pipeline", 2 }, { "data", 2 } }
+      stage = math.floor(rank / 2)
+    end)
+    before_each(function() executor = core.executor_new {} end)
+    after_each(function() core.executor_free(executor) end)
+
+    -- In backward passes; a loss that is read is summed in its forward pass.
+    local function reductions()
+      local calls = 0
+      for _, t in ipairs(core.comm_traffic()) do
+        if t.group == "data" and t.op == "all_reduce" and t.phase == "backward" then calls = calls + t.calls end
+      end
+      return calls
+    end
+
+    for _, entry in ipairs(schedules) do
+      local name, chunks = entry[1], entry[2]
+      it("sums gradients over data with " .. name .. ", begun before its step ends", function()
+        gm.scope(function()
+          local self = chain(2 * chunks)
+          self:serial(1, 4)
+          local want = self:gradients()
+          self:zero_grad()
+          local schedule = pipeline.build(name, { stages = 2, micro_batches = 4, chunks = chunks })
+          local mine = {}
+          for _, part in ipairs(schedule.parts[stage + 1]) do mine[#mine + 1] = self.weights[part] end
+          self.layout = { cuts = { "data" } } -- 3 rows: one rank has 2, the other 1
+          local reducer = core.reducer_new(mine, { bucket_bytes = 1 }) -- a bucket a parameter
+          for _ = 1, 2 do
+            self:zero_grad()
+            core.comm_reset_traffic()
+            core.reducer_arm(reducer, true)
+            self:step(executor, schedule, stage)
+            assert.equal(chunks, reductions()) -- all of them
+            core.reducer_finish(reducer)
+            own_gradients_agree(self, schedule.parts[stage + 1], want)
+          end
+          core.reducer_free(reducer)
+        end)
+      end)
+    end
+  end)
+end
