@@ -4,11 +4,12 @@
 -- materialised: by the engine, by `m:materialize{}`, or by the first touch of `m.weight`. Its initial
 -- numbers depend on (seed, path), so attach modules to their parent before touching their parameters.
 -- A call opens a scope: tensors made inside are released when it returns, except what it returns.
--- In a pipeline every rank builds the whole tree; what other stages hold is absent (set_present): declared, never
--- allocated, and an error to touch or call.
+-- In a pipeline every rank builds the whole tree; what other stages hold is absent (ganymede.nn.presence): declared,
+-- never allocated, and an error to touch or call.
 -- @module ganymede.nn.module
 local core = require "ganymede.core"
 local options = require "ganymede.options"
+local presence = require "ganymede.nn.presence"
 local registry = require "ganymede.registry"
 local sections = require "ganymede.pipeline.sections"
 
@@ -140,23 +141,6 @@ function Module:tie(name, other, other_name)
   table.insert(theirs.ties, { module = self, entry = mine })
 end
 
--- The module and the entry that allocate a parameter of m: others where it is tied.
-local function owner_of(m, entry)
-  local tied = entry.tied
-  if tied then return owner_of(tied.module, tied.module._module.parameters[tied.name]) end
-  return m, entry
-end
-
--- Is this rank to have the tensor of m's own parameter: for m, or for a present module that is tied to it?
-local function is_held(m, entry)
-  if not m._module.absent then return true end
-  for _, tie in ipairs(entry.ties or {}) do
-    local tied = tie.entry.tied
-    if tied and tied.module == m and tied.name == entry.name and is_held(tie.module, tie.entry) then return true end
-  end
-  return false
-end
-
 -- Calls visit(module, entry, prefix of its names) for every parameter and buffer below m, in order.
 local function each_entry(m, prefix, visit)
   for _, entry in ipairs(m._module.order) do
@@ -185,7 +169,7 @@ function Module:declared()
     if not p then return end
     out[#out + 1] = { name = p.alias or prefix .. p.name, shape = p.shape, count = elements(p.shape),
                       initializer = p.initializer, tied = p.tied and true or nil, layout = p.layout, module = m,
-                      entry = p, present = is_held(m, p) }
+                      entry = p, present = presence.is_held(m, p) }
   end)
   return out
 end
@@ -259,52 +243,10 @@ end
 
 -- ---------------------------------------------------------------- presence
 
-local function let_go(m)
-  local own = m._module
-  for _, entry in ipairs(own.order) do
-    local p = entry.parameter and own.parameters[entry.parameter]
-    local buffer = entry.buffer and own.buffers[entry.buffer]
-    if p then
-      local owner, held = owner_of(m, p)
-      if held.tensor and not is_held(owner, held) then
-        held.tensor:release()
-        held.tensor = nil
-      end
-    elseif buffer then
-      buffer:release()
-      own.buffers[entry.buffer] = nil
-    end
-  end
-end
-
-local function check_buffers(m)
-  for _, entry in ipairs(m._module.order) do
-    if entry.buffer and m._module.buffers[entry.buffer] == nil then
-      error(("'%s' of %s was let go when it became absent; build the model again"):format(entry.buffer, m:path()), 3)
-    end
-  end
-end
-
---- Says whether this rank holds the module and all below it. Absent: its parameters are never allocated (but those
--- that a present module is tied to) and no part of parameters() and state(); touching or calling it is an error that
--- says `where` it is ("stage 1"). What is allocated already is let go: handles to it, an optimizer's too, are dead.
-function Module:set_present(on, where)
-  for _, m in ipairs(self:modules()) do
-    if on then check_buffers(m) end
-    m._module.absent = not on and (where or "another rank") or nil
-  end
-  if not on then
-    for _, m in ipairs(self:modules()) do let_go(m) end
-  end
-  return self
-end
+--- Says whether this rank holds the module and all below it: ganymede.nn.presence. on = false, where = "stage 1".
+Module.set_present = presence.set
 
 function Module:is_present() return not self._module.absent end
-
-local function refuse_absent(m, name)
-  error(("%s is not on this rank but on %s, which holds that part of the model"):format(
-    name and (m:path() == "" and name or m:path() .. "." .. name) or m:path(), m._module.absent), 3)
-end
 
 -- ---------------------------------------------------------------- modes
 
@@ -338,7 +280,7 @@ function M.call_as(m, fn, ...)
 end
 
 local function call(self, ...)
-  if self._module.absent then refuse_absent(self) end
+  if self._module.absent then presence.refuse(self) end
   return M.call_as(self, self.forward, self, ...)
 end
 
@@ -380,13 +322,6 @@ end
 
 -- ---------------------------------------------------------------- classes
 
-local function is_buffer(own, key)
-  for _, entry in ipairs(own.order) do
-    if entry.buffer == key then return true end
-  end
-  return false
-end
-
 -- Fields are looked up in the class, then among parameters, buffers, children, and the mode.
 local function index(class)
   return function(self, key)
@@ -396,15 +331,15 @@ local function index(class)
     if key == "training" then return own.training end
     local p = own.parameters[key]
     if p then
-      local owner, entry = owner_of(self, p)
+      local owner, entry = presence.owner_of(self, p)
       if entry.tensor then return entry.tensor end
-      if not is_held(owner, entry) then refuse_absent(owner, entry.name) end
+      if not presence.is_held(owner, entry) then presence.refuse(owner, entry.name) end
       owner:materialize()
       return entry.tensor
     end
     v = own.buffers[key]
     if v ~= nil then return v end
-    if own.absent and is_buffer(own, key) then refuse_absent(self, key) end
+    if own.absent and presence.is_buffer(own, key) then presence.refuse(self, key) end
     return own.children[tostring(key)]
   end
 end
@@ -415,7 +350,7 @@ local function newindex(self, key, value)
   local p = own.parameters[key]
   if p then
     if not core.is_tensor(value) then error(("parameter '%s' of %s must be a tensor"):format(key, self.name), 2) end
-    if not is_held(self, p) then refuse_absent(self, key) end
+    if not presence.is_held(self, p) then presence.refuse(self, key) end
     p.tensor, p.tied = value:keep():requires_grad(true), nil
   elseif is_module(value) then
     attach(self, key, value)
