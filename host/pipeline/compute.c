@@ -235,6 +235,8 @@ static gm_status run_input_pass(gm_executor *e, gm_pair *pair, gm_tape_pass pass
     gm_status st = pair->tape ? gm_tape_run(e->rank, pair->tape, &job) : GM_OK;
     for (int i = 0; i < pair->n_seeds; i++) gm_value_release(pair->seed[i]);
     pair->n_seeds = pair->n_roots = 0;
+    free(pair->root);
+    pair->root = NULL;
     return st;
 }
 

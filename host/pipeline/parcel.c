@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../parallel/redistribute.h"
+
 /* ---- slices ---- */
 
 /* The ranks that share the sending of a block: those along the scatter axes over which it is replicated. */
@@ -37,14 +39,14 @@ static gm_status flat(gm_tensor *t, int64_t start, int64_t length, gm_tensor **o
     return gm_tensor_view(t, 1, &length, &one, t->offset + start, out);
 }
 
-/* The last slices: what there is, and zeros. */
-static gm_status padded(const gm_lane *lane, gm_tensor *have, int64_t per, gm_tensor **out)
+/* The elements of `have` and zeros up to n. */
+static gm_status padded(const gm_lane *lane, gm_tensor *have, int64_t n, gm_tensor **out)
 {
     gm_device *dev = lane->rank->device;
     gm_tensor *whole = NULL, *front = NULL;
     gm_status  st;
     gm_rank_place(lane->rank, "send");
-    GM_TRY(gm_tensor_new(dev, have->dtype, 1, &per, &whole));
+    GM_TRY(gm_tensor_new(dev, have->dtype, 1, &n, &whole));
     GM_TRY_OR(gm_run_one(dev, GM_OP_fill, NULL, NULL, whole), st, done);
     GM_TRY_OR(flat(whole, 0, have->shape[0], &front), st, done);
     GM_TRY_OR(gm_run_one(dev, GM_OP_copy, NULL, have, front), st, done);
@@ -56,28 +58,80 @@ done:
     return st;
 }
 
-/* What this rank sends of v. */
+/* This rank's slice of a block, which all of g hold. */
+static gm_status slice(const gm_lane *lane, gm_group *g, gm_tensor *block, gm_tensor **out)
+{
+    gm_tensor *mine = NULL;
+    int64_t    numel = gm_tensor_numel(block), per = slice_of(numel, gm_group_size(g)), start = per * gm_group_rank(g);
+    int64_t    left = numel - start, length = left <= 0 ? 0 : left < per ? left : per;
+    GM_TRY(flat(block, length ? start : 0, length, &mine));
+    if (length == per) {
+        *out = mine;
+        return GM_OK;
+    }
+    gm_status st = padded(lane, mine, per, out);
+    gm_tensor_release(mine);
+    return st;
+}
+
+/* This rank's slice of the sum of blocks that are terms over all of g: half of an all_reduce, whose other half the
+ * receivers make. */
+static gm_status summed_slice(const gm_lane *lane, gm_group *g, gm_tensor *block, gm_tensor **out)
+{
+    gm_tensor *row = NULL, *whole = NULL, *mine = NULL;
+    int64_t    numel = gm_tensor_numel(block), per = slice_of(numel, gm_group_size(g)), all = per * gm_group_size(g);
+    gm_status  st;
+    GM_TRY(flat(block, 0, numel, &row));
+    if (all == numel) gm_tensor_retain(whole = row);
+    else GM_TRY_OR(padded(lane, row, all, &whole), st, done);
+    gm_rank_place(lane->rank, "send");
+    GM_TRY_OR(gm_tensor_new(lane->rank->device, block->dtype, 1, &per, &mine), st, done);
+    GM_TRY_OR(gm_comm_reduce_scatter(lane->comm, g, whole, 0, GM_SUM, mine, NULL), st, done);
+    *out = mine;
+    mine = NULL;
+done:
+    gm_tensor_release(row);
+    gm_tensor_release(whole);
+    gm_tensor_release(mine);
+    return st;
+}
+
+/* What this rank sends of v, whose terms are not to be summed or were. */
 static gm_status outgoing(const gm_lane *lane, const gm_value *v, gm_tensor **out)
 {
     gm_group  *g;
-    gm_tensor *block = NULL, *mine = NULL;
+    gm_tensor *block = NULL;
     GM_TRY(sharers(lane, &v->layout, &g));
     GM_TRY(contiguous(lane, v->local, &block));
-    int ranks = gm_group_size(g);
-    if (ranks == 1) {
+    if (gm_group_size(g) == 1) {
         *out = block;
         return GM_OK;
     }
-    int64_t   numel = gm_tensor_numel(block), per = slice_of(numel, ranks), start = per * gm_group_rank(g);
-    int64_t   left = numel - start, length = left <= 0 ? 0 : left < per ? left : per;
-    gm_status st = flat(block, length ? start : 0, length, &mine);
+    gm_status st = slice(lane, g, block, out);
     gm_tensor_release(block);
-    if (st != GM_OK || length == per) {
-        *out = mine;
+    return st;
+}
+
+/* The same of a gradient: what it is still a sum over is summed. */
+static gm_status outgoing_sum(const gm_lane *lane, gm_value *v, gm_tensor **out)
+{
+    gm_group  *g;
+    gm_tensor *block = NULL;
+    gm_value  *whole = NULL;
+    gm_status  st;
+    uint32_t   shared = lane->scatter & ~gm_layout_cut_axes(&v->layout);
+    GM_TRY(gm_comm_group(lane->comm, shared, &g));
+    if (v->layout.partial && v->layout.partial == shared && gm_tensor_numel(v->local)) {
+        GM_TRY(contiguous(lane, v->local, &block));
+        st = summed_slice(lane, g, block, out);
+        gm_tensor_release(block);
         return st;
     }
-    st = padded(lane, mine, per, out);
-    gm_tensor_release(mine);
+    lane->rank->no_grad++;
+    st = gm_settle(lane->rank, v, &whole);
+    lane->rank->no_grad--;
+    if (st == GM_OK) st = outgoing(lane, whole, out);
+    gm_value_release(whole);
     return st;
 }
 
@@ -139,6 +193,17 @@ gm_status gm_parcel_send(const gm_lane *lane, gm_parcel *p, const gm_form *heade
     if (header) GM_TRY(send_header(lane, p, header));
     for (int i = 0; i < n; i++) {
         GM_TRY(outgoing(lane, v[i], &t));
+        GM_TRY(post_send(lane, p, t));
+    }
+    p->state = GM_PARCEL_UNDER_WAY;
+    return GM_OK;
+}
+
+gm_status gm_parcel_send_sums(const gm_lane *lane, gm_parcel *p, int n, gm_value *const *v)
+{
+    gm_tensor *t = NULL;
+    for (int i = 0; i < n; i++) {
+        GM_TRY(outgoing_sum(lane, v[i], &t));
         GM_TRY(post_send(lane, p, t));
     }
     p->state = GM_PARCEL_UNDER_WAY;

@@ -47,6 +47,10 @@ typedef struct gm_parcel {
 /* Begins to send n values, after a header unless form is NULL. Values are borrowed; they stay until they are sent. */
 gm_status gm_parcel_send(const gm_lane *lane, gm_parcel *p, const gm_form *header, int n, gm_value *const *v);
 
+/* The same for gradients, without a header: sums over ranks that are left are made, those over the scatter axes by a
+ * reduce_scatter into the slices that are sent. Collective over the axes of these sums. */
+gm_status gm_parcel_send_sums(const gm_lane *lane, gm_parcel *p, int n, gm_value *const *v);
+
 /* Posts the receives of what p->form says, */
 gm_status gm_parcel_receive(const gm_lane *lane, gm_parcel *p);
 /* or of a header first. */

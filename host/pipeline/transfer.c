@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../parallel/redistribute.h"
 #include "flow.h"
 
 static const gm_action *action_at(const gm_executor *e, int at) { return &e->step->actions[at]; }
@@ -71,20 +70,9 @@ static gm_status send_activation(gm_executor *e, gm_parcel *p, const gm_action *
     return st;
 }
 
-/* Settled: no sum over ranks is left. */
 static gm_status send_gradient(gm_executor *e, gm_parcel *p, gm_pair *pair)
 {
-    gm_status st = GM_OK;
-    e->rank->no_grad++;
-    for (int i = 0; i < pair->n_gradients && st == GM_OK; i++) {
-        gm_value *whole = NULL;
-        st = gm_settle(e->rank, pair->gradient[i], &whole);
-        if (st != GM_OK) break;
-        gm_value_release(pair->gradient[i]);
-        pair->gradient[i] = whole;
-    }
-    e->rank->no_grad--;
-    if (st == GM_OK) st = gm_parcel_send(&e->lane, p, NULL, pair->n_gradients, pair->gradient);
+    gm_status st = gm_parcel_send_sums(&e->lane, p, pair->n_gradients, pair->gradient);
     for (int i = 0; i < pair->n_gradients; i++) {
         gm_value_release(pair->gradient[i]);
         pair->gradient[i] = NULL;
@@ -101,8 +89,9 @@ gm_status gm_flow_send(gm_executor *e, int at)
         return GM_FAIL(GM_EINVAL, "what it carries is not made yet: the list is no schedule");
     gm_parcel *p = gm_flow_parcel(e, a->peer, at);
     if (!p) return GM_FAIL(GM_ENOMEM, "no memory for a message");
-    p->next = e->sends; /* whatever happens now, the flow knows of it */
-    e->sends = p;
+    gm_parcel **last = &e->sends;
+    while (*last) last = &(*last)->next;
+    *last = p; /* whatever happens now, the flow knows of it */
     enter_phase(e, a);
     GM_TRY(gm_flow_enter(e));
     e->events[at].begin = gm_executor_clock();
@@ -111,14 +100,18 @@ gm_status gm_flow_send(gm_executor *e, int at)
     return st;
 }
 
+/* Those to one peer are done in order, or nearly: behind one that is not, none is asked. */
 gm_status gm_flow_settle(gm_executor *e, bool all)
 {
+    uint64_t busy = 0; /* peers, modulo 64 */
     for (gm_parcel **at = &e->sends; *at;) {
         gm_parcel *p = *at;
-        bool       done = true;
+        uint64_t   peer = (uint64_t)1 << (p->peer & 63);
+        bool       done = !(busy & peer);
         if (all) GM_TRY(gm_parcel_wait(&e->lane, p));
-        else GM_TRY(gm_parcel_test(&e->lane, p, &done));
+        else if (done) GM_TRY(gm_parcel_test(&e->lane, p, &done));
         if (!done) {
+            busy |= peer;
             at = &p->next;
             continue;
         }

@@ -333,13 +333,15 @@ static void count_traffic(world *w, const gm_executor *e)
     gm_traffic               entries[64];
     const gm_executor_event *events;
     int                      n = gm_comm_traffic(w->r->comm, entries, 64), at = w->r->rank;
-    w->c->bytes[at] = w->c->messages[at] = w->c->gathers[at] = 0;
+    w->c->bytes[at] = w->c->messages[at] = w->c->gathers[at] = w->c->shared[at] = 0;
     for (int i = 0; i < n; i++) {
         if (!strcmp(entries[i].group, "pipeline") && !strcmp(entries[i].op, "send")) {
             w->c->bytes[at] += entries[i].bytes;
             w->c->messages[at] += entries[i].calls;
         }
-        if (!strcmp(entries[i].group, "tensor")) w->c->gathers[at] += entries[i].calls;
+        if (strcmp(entries[i].group, "tensor")) continue;
+        w->c->gathers[at] += entries[i].calls;
+        w->c->shared[at] += entries[i].bytes;
     }
     w->c->peak[at] = gm_executor_peak(e);
     n = gm_executor_events(e, &events);

@@ -53,7 +53,7 @@ typedef struct chain {
     _Atomic int       ran[STAGES];        /* forward passes of each stage */
     int               peak[SEATS];        /* of the last step, */
     uint64_t          bytes[SEATS], messages[SEATS]; /* which sent this along the pipeline, */
-    uint64_t          gathers[SEATS];                /* and made this many calls along tensor */
+    uint64_t          gathers[SEATS], shared[SEATS]; /* and made this many calls along tensor, of so many bytes */
     gm_executor_event event[SEATS][ACTIONS];
 } chain;
 

@@ -137,7 +137,8 @@ void gm_test_executor_cut(void **state)
 }
 
 /* Terms of a sum cross as they are; their gradient is what all have alike, and goes in slices. Gradients that come back
- * as terms are summed before they are sent. */
+ * as terms are summed before they are sent, into the slices: the last stage gathers halves of 16, 16 and 4 elements and
+ * makes one reduce_scatter of 16. */
 void gm_test_executor_terms(void **state)
 {
     (void)state;
@@ -155,7 +156,11 @@ void gm_test_executor_terms(void **state)
         t.steps = 2;
         run_chain(&t);
         if (k != ONE_F_ONE_B) continue;
-        for (int rank = 0; rank < 2; rank++) sends(&t, 2 + rank, 2 * 3, 3 * (8 + 8) * 8);
+        for (int rank = 0; rank < 2; rank++) {
+            sends(&t, 2 + rank, 2 * 3, 3 * (8 + 8) * 8);
+            assert_int_equal(t.gathers[2 + rank], 3 * 4);
+            assert_int_equal(t.shared[2 + rank], 3 * (8 + 8 + 2 + 8) * 8);
+        }
     }
 }
 
