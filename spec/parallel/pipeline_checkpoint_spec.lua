@@ -40,4 +40,17 @@ describe("checkpoints of pipelines #ranks", function()
       stop("zb-h2 on 2", 2, "{pipeline=2}", { pipeline = 2 }, order "zb-h2"),
     }, each, pieces)
   end)
+
+  it("go round hybrids of three kinds: bert #slow", function()
+    chain.run("bert", {
+      stop("1f1b on 2, ring on 2, data 2", 8, '{pipeline=2,sequence={size=2,mode="ring"}}',
+        { data = 2, pipeline = 2, sequence = 2 }),
+      stop("zb-h2 on 3", 3, "{pipeline=3}", { pipeline = 3 }, order "zb-h2"),
+      stop("gpipe on 2, 1d with sequences on 2, data 2", 8, '{pipeline=2,tensor={size=2,mode="1d",sequence=true}}',
+        { data = 2, pipeline = 2, tensor = 2 }, order "gpipe"),
+      stop("2.5d on 8", 8, '{tensor={size=8,mode="2.5d",depth=2}}', { depth = 2, row = 2, col = 2 }, order "gpipe"),
+      stop("1f1b on 4, by a list", 4, "{pipeline={size=4,split={1,1,1,1}}}", { pipeline = 4 }),
+      plain,
+    }, each)
+  end)
 end)
