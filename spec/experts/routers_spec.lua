@@ -215,6 +215,28 @@ for _, mesh in ipairs(meshes[ranks]) do
       end)
     end)
 
+    it("the bias of a SigmoidRouter moves once for all batches of a step", function()
+      gm.scope(function()
+        local router = registry.routers:get("SigmoidRouter") { width = WIDTH, experts = 4, k = 1, bias_step = 0.5 }
+        router.weight:copy_(gm.normal({ 4, WIDTH }, { dtype = "f64", seed = 35 }))
+        local sum = { 0, 0, 0, 0 }
+        local last
+        for seed = 1, 3 do -- each piece prefers another expert than all three do
+          local x = laid(gm.normal({ B, S, WIDTH }, { dtype = "f64", seed = seed, mean = seed - 2 }))
+          last = core.experts_counts((router(x)), 4, "f64"):settle():totable()
+          for e, n in ipairs(last) do sum[e] = sum[e] + n end
+        end
+        local function moves(counts, tokens)
+          local list = {}
+          for e, n in ipairs(counts) do list[e] = n > tokens / 4 and -0.5 or n < tokens / 4 and 0.5 or 0 end
+          return list
+        end
+        assert.are_not.same(moves(sum, 3 * B * S), moves(last, B * S)) -- else nothing is told apart
+        router:after_update()
+        assert.same(moves(sum, 3 * B * S), router.bias:totable())
+      end)
+    end)
+
     it("the bias of a SigmoidRouter moves against the load and makes it even", function()
       gm.scope(function()
         local router = registry.routers:get("SigmoidRouter") { width = WIDTH, experts = 4, k = 1, bias_step = 0.05 }

@@ -123,10 +123,37 @@ describe("pipelines and other axes #ranks", function()
     end
   end)
 
+  it("evaluates as one rank does, a piece at a time", function()
+    local set = { "dtype=f64", "test_interval=1", "model.depth=2", 'hooks={{type="LossHook"},{type="AccuracyHook"}}',
+      ('data.test={type="Text",path="/usr/share/common-licenses/GPL-3",split="test",sequence_length=%d}')
+        :format(SEQUENCE) }
+    local function metrics(ranks, ...)
+      local stats = job.run(pipelines.recipes.gpt, ranks, { steps = 3, set = { ..., unpack(set) } })
+      return assert(stats.metrics.test), assert(stats.metrics.train)
+    end
+    local want_test, want_train = metrics(1, "parallel={}", "num_microbatches=1", "schedule=NonPipelineSchedule")
+    for _, parallel in ipairs { "{data=2,pipeline=2}", "{pipeline=2," .. tensor("1d", 2) .. "}" } do
+      local test, train = metrics(4, "parallel=" .. parallel)
+      assert.equal(want_test.accuracy, test.accuracy)
+      assert.equal(want_train.accuracy, train.accuracy)
+      assert.is_true(math.abs(test.loss - want_test.loss) <= 1e-12 * want_test.loss)
+      assert.is_true(test.accuracy > 0 and test.accuracy < 1)
+    end
+  end)
+
   pipelines.examples(it, {
     { model = "gpt", order = "zb-v", parallel = "{data=2,pipeline={size=4,chunks=2}}",
       mesh = { data = 2, pipeline = 4 } },
     { model = "gpt", order = "zb-h2", parallel = "{data=2,pipeline=4}", mesh = { data = 2, pipeline = 4 } },
+    { model = "gpt", order = "zb-h1", parallel = "{pipeline=2," .. tensor("2d", 4) .. "}", set = short,
+      mesh = { pipeline = 2, row = 2, col = 2 }, without = beside(tensor("2d", 4), 4) },
+    { model = "gpt", order = "1f1b", parallel = '{data=2,pipeline=2,sequence={size=2,mode="ulysses"}}', set = even,
+      mesh = { data = 2, pipeline = 2, sequence = 2 }, copies = 2 * TABLE,
+      without = beside('sequence={size=2,mode="ulysses"}', 2), looks = function(stats) check_borders(stats, 1) end },
+    { model = "moe", order = "interleaved",
+      parallel = "{expert=2,pipeline={size=2,chunks=2}," .. tensor("1d", 2) .. "}",
+      mesh = { expert = 2, pipeline = 2, tensor = 2 }, copies = 2 * TABLE,
+      without = beside("expert=2," .. tensor("1d", 2), 4) },
     { model = "bert", order = "1f1b", parallel = "{data=2,pipeline=2,sequence=2}", copies = 2 * TABLE,
       mesh = { data = 2, pipeline = 2, sequence = 2 }, without = beside("sequence=2", 2) },
     { model = "bert", order = "zb-v", parallel = "{pipeline={size=2,chunks=2}," .. tensor("1d", 2) .. "}",
