@@ -1,5 +1,6 @@
 -- Traces: what the events of a step come to, as numbers, as Chrome's events and as a picture. The events are those of
 -- a simulated step whose times are known, moved and scaled as a clock would.
+local core = require "ganymede.core"
 local json = require "ganymede.json"
 local pipeline = require "ganymede.schedules.pipeline"
 local ranks = require "ganymede.ranks"
@@ -180,5 +181,15 @@ describe("the recorder", function()
     recorder:write(folder .. "/short.json")
     assert.is_nil(ranks.on_phase)
     assert.equal("forward backward update", phases_in(folder .. "/short.json"))
+  end)
+end)
+
+describe("core.sleep", function()
+  it("lets at least so much time pass, on the clock of the events", function()
+    local begin = core.executor_clock()
+    core.sleep(0.02)
+    core.sleep(0)
+    assert.is_true(core.executor_clock() - begin >= 0.02)
+    assert.error_matches(function() core.sleep(-1) end, "a number of seconds was expected")
   end)
 end)
