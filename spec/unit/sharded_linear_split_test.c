@@ -56,7 +56,7 @@ void gm_test_sharded_linear_split_2d(void **state)
     both_ways(&deep, 0, true);
 }
 
-/* Both halves need the gradient of y gathered: the second has it from the first where the rank keeps what it gathers. */
+/* Both halves need the gradient of y gathered: the second has it of the first where the rank keeps what it gathers. */
 void gm_test_sharded_linear_split_3d(void **state)
 {
     (void)state;
