@@ -1,5 +1,5 @@
-/* tape_nodes.h - what a tape is made of; private to tape.c, which records, backward.c, which runs a node, passes.c, which
- * runs the tape, and saved.c. */
+/* tape_nodes.h - what a tape is made of; private to tape.c, which records, backward.c, which runs a node, passes.c,
+ * which runs the tape, and saved.c. */
 #ifndef GM_TAPE_NODES_H
 #define GM_TAPE_NODES_H
 
