@@ -99,7 +99,7 @@ static inline void judge_one(void *context, int64_t place, bool inside, const in
 static inline void make_tensor(world *w, int t, gm_dtype dtype, int ndim, const int64_t *shape, const gm_layout *layout,
                                bool columns)
 {
-    snprintf(w->names[t], sizeof w->names[t], "tensor.%d", t);
+    snprintf(w->names[t], sizeof w->names[t], "tensor.%u", (unsigned)t % 100000u);
     for (int rank = 0; rank < w->ranks; rank++) {
         int        c[GM_MAX_AXES], order[GM_MAX_DIMS];
         int64_t    local[GM_MAX_DIMS], logical[GM_MAX_DIMS], stored[GM_MAX_DIMS];
