@@ -143,6 +143,7 @@ local function add_pipeline(engine)
   if not schedule.parts then return end
   engine.output_stage = schedule:output_stage(engine.stage.stages)
   engine.executor = schedule:new_executor()
+  if schedule.chunks > 1 then context.current():set_virtual_pipeline_parallel_size(schedule.chunks) end
   engine:set_counting()
 end
 

@@ -197,6 +197,25 @@ describe("the engine on stages", function()
     assert.near(math.floor(twelfths + 0.5), twelfths, 1e-9)
   end)
 
+  it("tells layers by the context which chunk runs", function()
+    local Asking, seen = nn.class("AskingLinear" .. world, nil, false), {}
+    Asking.options = { inputs = { type = "integer" } }
+    function Asking:build(opt) self.inner = nn.Linear(opt.inputs, opt.inputs) end
+    function Asking:forward(x)
+      local now = gm.context.current()
+      seen[self:path()] = { now:virtual_pipeline_parallel_size(), now:virtual_pipeline_parallel_rank() }
+      return self.inner(x)
+    end
+    training.install(STAGES)
+    local schedule, layers = pipeline(2, "interleaved"), {}
+    for i = 1, 4 do layers[i] = Asking { inputs = 6 } end
+    local engine = gm.initialize { model = gm.build_pipeline_model(layers, { schedule = schedule, split = "uniform" }),
+      schedule = schedule, criterion = { type = "CrossEntropyLoss" } }
+    engine:execute_schedule(training.once(training.samples("mlp", 4)))
+    local first = engine.stage.rank + 1
+    assert.same({ [tostring(first)] = { 2, 0 }, [tostring(first + 2)] = { 2, 1 } }, seen)
+  end)
+
   it("adds what layers of any stage add to the loss: means over micro-batches", function()
     local Noisy = nn.class("NoisyLinear" .. world, nil, false)
     Noisy.options = { inputs = { type = "integer" } }

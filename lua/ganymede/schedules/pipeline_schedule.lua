@@ -12,6 +12,7 @@
 -- and `loss` are on every rank.
 -- @module ganymede.schedules.pipeline_schedule
 local auxiliary = require "ganymede.nn.auxiliary"
+local context = require "ganymede.context"
 local core = require "ganymede.core"
 local join = require "ganymede.join"
 local micro_batches = require "ganymede.micro_batches"
@@ -245,6 +246,7 @@ end
 local function forward(run, m, chunk, list, text)
   local part, stage = run.parts[chunk], run.stage
   ranks.phase(run.phase)
+  if #run.parts > 1 then context.current():set_virtual_pipeline_parallel_rank(chunk - 1) end
   run.engine:begin_batch(run.before[m], run.sizes[m])
   if part == 1 then return handed_on(run, m, run.n_parts == 1, stage:forward(chunk, run.x[m])) end
   return handed_on(run, m, part == run.n_parts, stage:forward(chunk, packing.unpack(list, text)))
