@@ -1,5 +1,5 @@
-/* lua_tape.c - tapes as such: what is recorded now, and tapes that were taken off the rank, for specs of backward passes
- * in any order and in halves. Training takes and runs them in C (host/pipeline). */
+/* lua_tape.c - tapes as such: what is recorded now, and tapes that were taken off the rank, for specs of backward
+ * passes in any order and in halves. Training takes and runs them in C (host/pipeline). */
 #include <stdlib.h>
 #include <string.h>
 
