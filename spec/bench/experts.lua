@@ -3,18 +3,21 @@
 --
 --     ganymede run spec/bench/experts.lua -n 4 --threads 1
 --     ganymede run spec/bench/experts.lua -n 4 --threads 1 --set experts=16 --set k=1
+--     ganymede run spec/bench/experts.lua -n 4 --threads 1 --set capacity=1            # each its even share at most
 --     ganymede run spec/bench/experts.lua --threads 2                       # one rank: nothing is sent
 --
 -- Experts on every rank, 512 tokens a rank, 256 -> 1024 -> 256, f32, forward and backward. The formula: each choice
 -- whose expert is elsewhere sends a row of 256 numbers there and back, in forward and in backward; counted from the
 -- choices.
--- Spread evenly that is 4 (n-1)/n k T h a rank. Printed by rank 0; the bytes must be equal.
+-- Spread evenly that is 4 (n-1)/n k T h a rank; padding to a capacity of 1 would send as much, used or not. Printed by
+-- rank 0; the bytes must be equal.
 local gm = require "ganymede"
 local auxiliary = require "ganymede.nn.auxiliary"
 local core = require "ganymede.core"
 local nn = require "ganymede.nn"
 
-local config = gm.launch { experts = 8, k = 2, tokens = 512, width = 256, hidden = 1024, steps = 15, parallel = {} }
+local config = gm.launch { experts = 8, k = 2, tokens = 512, width = 256, hidden = 1024, steps = 15, capacity = 0,
+                           parallel = {} }
 local world = core.world()
 core.set_mesh(world > 1 and { { "expert", world } } or {})
 local everybody = core.comm_group()
@@ -48,12 +51,19 @@ local function sum_of(number)
   return sum
 end
 
+-- Choices of this rank, -1 for what finds no place.
+local function choices_of(layer)
+  local index = layer.router(x)
+  local room = layer:room(index:size(1), config.k)
+  return (room and core.experts_capacity(index, config.experts, room) or index):local_tensor():totable()
+end
+
 -- Of all ranks: choices whose expert is elsewhere.
 local function rows_elsewhere(layer)
-  local index = gm.scope(function() return (layer.router(x)):local_tensor():totable() end)
+  local index = gm.scope(choices_of, layer)
   local room, n = math.ceil(config.experts / world), 0
   for _, choices in ipairs(index) do
-    for _, e in ipairs(choices) do n = n + (math.floor(e / room) ~= core.rank() and 1 or 0) end
+    for _, e in ipairs(choices) do n = n + ((e >= 0 and math.floor(e / room) ~= core.rank()) and 1 or 0) end
   end
   return sum_of(n)
 end
@@ -61,6 +71,7 @@ end
 local mlp = median(nn.MLP { width = config.width, hidden = config.k * config.hidden })
 local layer = nn.MoE {
   width = config.width, hidden = config.hidden, experts = config.experts, k = config.k,
+  capacity = config.capacity > 0 and config.capacity or nil,
 }
 local moe, sent, exposed = median(layer), 0, 0
 for _, entry in ipairs(core.comm_traffic()) do
