@@ -12,7 +12,8 @@ struct gm_value;
 
 typedef struct gm_callback {
     /* in[n_in] are borrowed, NULL entries allowed; out[n_out] starts NULL and receives references, those that
-     * want[n_out] asks for (NULL: it is not told). GM_ELUA with the message in gm_last_error() when the callee raised. */
+     * want[n_out] asks for (NULL: it is not told). GM_ELUA with the message in gm_last_error() when the callee
+     * raised. */
     gm_status (*call)(void *context, int n_in, struct gm_value *const *in, int n_out, const bool *want,
                       struct gm_value **out);
     void *context;

@@ -17,7 +17,8 @@
  *
  * The traps: gradients point into buckets: gm_value_zero_grad keeps them, gm_value_require_grad(v, false) does not,
  * and is found (GM_EINVAL). While armed with overlap, what adds to gradients once more after they were final would
- * change what is being sent: gm_value_grad_buffer refuses. Several reducers may exist on a rank (two models); one is armed at a time. */
+ * change what is being sent: gm_value_grad_buffer refuses. Several reducers may exist on a rank (two models); one is
+ * armed at a time. */
 #ifndef GM_REDUCER_H
 #define GM_REDUCER_H
 
@@ -38,8 +39,8 @@ void      gm_reducer_free(gm_reducer *d); /* gradients become ordinary ones agai
 /* From now on (on) the gradients that backward finishes are reduced; off: accumulate without communication. What was
  * under way, after an error say, is waited for and forgotten. */
 void gm_reducer_arm(gm_reducer *d, bool on);
-/* The tape says that a leaf's gradient is final: no tape awaits it any more. Asks d and the reducers it is chained to (r->reducer
- * is their head; NULL is allowed); leaves that are nobody's are ignored. */
+/* The tape says that a leaf's gradient is final: no tape awaits it any more. Asks d and the reducers it is chained to
+ * (r->reducer is their head; NULL is allowed); leaves that are nobody's are ignored. */
 gm_status gm_reducer_ready(gm_reducer *d, gm_value *leaf);
 /* Reduces what is left, waits for all; gradients are sums, replicated (grad_partial 0). Disarms, also on failure. */
 gm_status gm_reducer_finish(gm_reducer *d);

@@ -39,8 +39,8 @@
  * next layer: the rule is about any two axes a, b and a third c. Elements sent by a rank: (q-1) times its blocks of x,
  * w and y; in backward x and w count twice.
  *
- * Backward in two halves (gm_tape_run) sends what the whole one does: dx belongs to the first half, where its sum has no
- * product of dw to run under, dw to the second. But 3D gathers the gradient of y in both, (q-1) blocks more, unless
+ * Backward in two halves (gm_tape_run) sends what the whole one does: dx belongs to the first half, where its sum has
+ * no product of dw to run under, dw to the second. But 3D gathers the gradient of y in both, (q-1) blocks more, unless
  * rank->keep_gathered.
  *
  * Blocks are kept for backward, and gathered again; with rank->keep_gathered, GATHER and 3D keep what they gathered
