@@ -111,9 +111,16 @@ describe("a pipelined job", function()
     check(job:finish(), 75, "stopped after step")
   end)
 
-  it("whose last stage finds a loss that is not finite ends on all stages, with status 8", function()
-    local result = run((training(nil):gsub("return x %* 1", "return calls == 22 and x / 0 or x * 1")))
-    assert.equal(8, result.code, result.err)
-    assert.equal(5, #result.stats.loss)
-  end)
+  -- loss and gradient norm are one decision of all stages, whichever of them sees what is not finite
+  for what, source in pairs {
+    ["a loss on the last stage"] = training "if calls == 22 then return x / 0 end",
+    ["a gradient on the first"] = training(nil, "if backs == 22 then return g / 0 end"),
+  } do
+    it(("ends on all stages for %s that is not finite, with status 8"):format(what), function()
+      local result = run(source)
+      check(result, 8, "diverged: ")
+      assert.matches("in step 6; first that is not finite: the gradient of 1%.weight", result.err)
+      assert.equal(5, #result.stats.loss)
+    end)
+  end
 end)
