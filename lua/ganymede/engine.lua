@@ -67,9 +67,9 @@ function Engine:eval()
 end
 
 --- What the coming step holds: its contributing targets (a list, one number a term, for a criterion of several
--- terms) and its number of batches, and of micro-batches (default: as many). The step loader calls it.
+-- terms) and its number of batches, and of micro-batches if it knows. The step loader calls it.
 function Engine:announce(targets, batches, pieces)
-  self.announced = { targets = targets, batches = batches, pieces = pieces or batches }
+  self.announced = { targets = targets, batches = batches, pieces = pieces }
   self.batch, self.samples, self.loss_part, self.fresh = 0, 0, 0, true -- also of a step that an error broke off
 end
 
@@ -336,11 +336,10 @@ end
 -- others. Of a pipeline, output is nil on all ranks but those of the stage that holds the last part; opt.pieces gives
 -- output and label as lists of the micro-batches' (ganymede.micro_batches), and their number as a fourth result.
 function Engine:execute_schedule(iter, opt)
-  self:set_counting()
   return self.schedule:forward_backward_step(self, iter, options.check("execute_schedule", self.run_options, opt, 2))
 end
 
---- Says to ganymede.ranks which stage's copies count: the one that has this engine's output.
+--- Says to ganymede.ranks which stage's copies count: the one that has this engine's output. For schedules.
 function Engine:set_counting() ranks.set_output_stage(self.output_stage) end
 
 Engine.run_options = {

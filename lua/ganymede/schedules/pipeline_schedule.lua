@@ -181,7 +181,14 @@ end
 
 -- ---------------------------------------------------------------- one batch
 
--- What one batch needs while it runs. count: pieces of the step, over which losses of layers are averaged.
+-- Micro-batches of the step, over which losses of layers are averaged; of a step whose other batches nobody has told
+-- of, as if they came in as many.
+local function pieces_of_step(engine, x)
+  local told = engine.training and engine.announced
+  return told and (told.pieces or told.batches * #x) or #x
+end
+
+-- What one batch needs while it runs.
 local function new_run(self, engine, x, y, opt)
   local coordinate, stages = ranks.stage()
   local sizes, total = x:samples()
@@ -189,7 +196,7 @@ local function new_run(self, engine, x, y, opt)
     engine = engine, stage = engine.stage, x = x, y = y, outputs = {}, loss_part = 0, samples = total, sizes = sizes,
     before = {}, phase = engine.training and "forward" or "evaluate", forward_only = opt.forward_only,
     wants_loss = opt.return_loss or not opt.forward_only, wants_output = opt.return_output_label,
-    count = engine.training and engine.announced and engine.announced.pieces or #x,
+    count = pieces_of_step(engine, x),
   }
   for k = 1, #sizes do run.before[k] = k == 1 and 0 or run.before[k - 1] + sizes[k - 1] end
   run.built = self:order_for(stages, #x, opt.forward_only)
@@ -295,6 +302,7 @@ function PipelineSchedule:forward_backward_step(engine, iter, opt)
   opt = options.check("forward_backward_step", engine.run_options, opt, 2)
   local x, y = self:load_batch(iter, opt.inputs_only)
   if x == nil then return nil end
+  engine:set_counting()
   local run = new_run(self, engine, x, y, opt)
   local ok, why = pcall(run_batch, self, run)
   if not ok then
