@@ -6,6 +6,7 @@ local failure = require "ganymede.failure"
 local gm = require "ganymede"
 local parallel = require "ganymede.parallel"
 local ranks = require "ganymede.ranks"
+local registry = require "ganymede.registry"
 local schedules = require "ganymede.schedules"
 local training = require "spec.pipeline.training"
 
@@ -407,6 +408,28 @@ describe("the schedule of a config", function()
     assert.same({ { 1, 3 }, { 2, 4 } }, colossal:parts(2))
     assert.equal(0, choose({ schedule = { type = "PipelineSchedule", order = "zb-v" }, num_microbatches = 4 }, 2)
       :output_stage(2))
+  end)
+
+  it("evaluates any number of micro-batches, in every order", function()
+    for _, order in ipairs(registry.pipeline_schedules:names()) do
+      for stages = 1, 4 do
+        local schedule, seen = pipeline(4 * stages, order), {}
+        for m = 1, 4 * stages + 1 do
+          local built_order = schedule:order_for(stages, m, true)
+          assert.same(schedule:parts(stages), built_order.parts)
+          for i, actions in ipairs(built_order.actions) do
+            for _, action in ipairs(actions) do
+              assert.is_true(action[1] == "forward" or action[2] == "activation")
+              local part = action[1] == "forward" and built_order.parts[i][action[3]]
+              if part then seen[("%d: %d of %d"):format(m, action[2], part)] = true end
+            end
+          end
+        end
+        local count, passes = 0, (4 * stages + 1) * (4 * stages + 2) / 2
+        for _ in pairs(seen) do count = count + 1 end
+        assert.equal(passes * stages * schedule.chunks, count) -- every micro-batch through every part
+      end
+    end
   end)
 
   it("is refused where it cannot be", function()
