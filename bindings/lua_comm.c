@@ -384,6 +384,13 @@ static int reset_traffic(lua_State *L)
     return 0;
 }
 
+/* comm_epoch() -> how many sections have failed, on whatever rank; the same on all ranks */
+static int epoch(lua_State *L)
+{
+    lua_pushnumber(L, (lua_Number)gm_comm_epoch(gm_lua_comm(L)));
+    return 1;
+}
+
 /* comm_flight(lines = 20) -> text: the last calls on groups, the newest last */
 static int flight(lua_State *L)
 {
@@ -417,6 +424,7 @@ int gm_open_comm(lua_State *L)
                                          {"comm_fail", fail},
                                          {"comm_failure", failure},
                                          {"comm_section_end", section_end},
+                                         {"comm_epoch", epoch},
                                          {"comm_close", close_comm},
                                          {"comm_traffic", traffic},
                                          {"comm_reset_traffic", reset_traffic},

@@ -73,11 +73,16 @@ function Engine:announce(targets, batches, pieces)
   self.batch, self.samples, self.loss_part, self.fresh = 0, 0, 0, true -- also of a step that an error broke off
 end
 
---- Forgets the gradients, at the first batch of a step. A step that has all its gradients and was not taken (an error
--- on another rank broke it off) is given up.
+-- Is the current step over without an update? So is one that has all its gradients; and after an error that the
+-- program survived, in a line of the repl, ranks may have counted different batches of it.
+local function given_up(self)
+  return self.batch >= batches_wanted(self) or self.epoch ~= core.comm_epoch()
+end
+
+--- Forgets the gradients, at the first batch of a step.
 function Engine:zero_grad()
-  if self.batch > 0 and self.batch < batches_wanted(self) then return end
-  self.batch = 0
+  if self.batch > 0 and not given_up(self) then return end
+  self.batch, self.epoch = 0, core.comm_epoch()
   self.optimizer:zero_grad()
   self.samples, self.loss_part, self.fresh = 0, 0, true
 end

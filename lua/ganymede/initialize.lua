@@ -188,6 +188,7 @@ local function new(Engine, opt)
     clip_grad_norm = opt.clip_grad_norm, norm_type = opt.norm_type, training = true,
     loss_function = criterion_of(opt.criterion), accumulation = opt.gradient_accumulation,
     parameters = model:parameters(), steps_done = 0, batch = 0, samples = 0, loss_part = 0, loss_sum = 0, fresh = true,
+    epoch = core.comm_epoch(),
     grad_norm = 0, not_finite = 0,
   }, Engine)
   add_pipeline(engine)

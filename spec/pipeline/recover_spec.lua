@@ -76,6 +76,33 @@ describe("a step that fails on one stage", function()
     end
   end
 
+  it("takes the batches before it along, which ranks may have counted differently", function()
+    local loader = training.loader("mlp", 2 * N, { batch_size = N })
+    local engine, train = training.engine("mlp", { parallel = { pipeline = world },
+      schedule = schedules.PipelineSchedule { num_microbatches = M },
+      initialize = { train_dataloader = loader, gradient_accumulation = 2 } })
+    local function two_batches()
+      local batches = train:batches()
+      for _ = 1, 2 do
+        engine:zero_grad()
+        engine:execute_schedule(batches, { return_loss = false })
+        engine:step()
+      end
+    end
+    for bad = 0, world - 1 do
+      local undo = rank == bad and trap(engine, M + 3, mistakes[1][3]) -- in the second batch
+      local _, failed = section(function() gm.scope(two_batches) end)
+      if undo then undo() end
+      assert.equal(1, failed)
+    end
+    assert.equal(0, engine.steps_done)
+    gm.scope(two_batches)
+    assert.equal(1, engine.steps_done)
+    local whole = function() return training.samples("mlp", 2 * N) end
+    local wanted = training.serial("mlp", 2 * N, training.sizes(2 * N, 2 * M), 1, { batch = whole })[1]
+    training.agree("weight", wanted.weights, engine, function(p) return p end)
+  end)
+
   it("leaves no memory behind", function()
     local engine = training.engine("mlp", { parallel = { pipeline = world },
       schedule = schedules.PipelineSchedule { num_microbatches = M } })
