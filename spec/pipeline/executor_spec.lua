@@ -230,12 +230,17 @@ if world == 4 then
       it("sums gradients over data with " .. name .. ", begun before its step ends", function()
         gm.scope(function()
           local self = chain(2 * chunks)
+          if name == "zb-v" then self.weights[self.n] = self.weights[1] end -- both on stage 0: a sum of two chunks
           self:serial(1, 4)
           local want = self:gradients()
           self:zero_grad()
           local schedule = pipeline.build(name, { stages = 2, micro_batches = 4, chunks = chunks })
-          local mine = {}
-          for _, part in ipairs(schedule.parts[stage + 1]) do mine[#mine + 1] = self.weights[part] end
+          local mine, seen = {}, {}
+          for _, part in ipairs(schedule.parts[stage + 1]) do
+            local w = self.weights[part]
+            if not seen[w] then mine[#mine + 1] = w end
+            seen[w] = true
+          end
           self.layout = { cuts = { "data" } } -- 3 rows: one rank has 2, the other 1
           local reducer = core.reducer_new(mine, { bucket_bytes = 1 }) -- a bucket a parameter
           for _ = 1, 2 do
@@ -243,7 +248,7 @@ if world == 4 then
             core.comm_reset_traffic()
             core.reducer_arm(reducer, true)
             self:step(executor, schedule, stage)
-            assert.equal(chunks, reductions()) -- all of them
+            assert.equal(#mine, reductions()) -- all of them
             core.reducer_finish(reducer)
             own_gradients_agree(self, schedule.parts[stage + 1], want)
           end

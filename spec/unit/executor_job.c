@@ -154,7 +154,7 @@ static void run_part(world *w, int part, int m, gm_value *const *in, gm_value **
     int64_t   shape[2] = {rows_of(w, m), w->c->width};
     gm_value *h = part ? also(in[0]) : value_of(w->r, 7 + (uint64_t)m, 2, shape);
     h = layer(w, part, laid(w, h, gm_layout_replicated()));
-    gm_value *skip = also(part ? in[1] : h);
+    gm_value *skip = also(part && !(w->c->ignores && part == last_part(w)) ? in[1] : h);
     *loss = NULL;
     if (part == last_part(w)) {
         *loss = last_loss(w, h, skip);

@@ -50,6 +50,7 @@ typedef struct chain {
     int               bad_part, bad_step; /* whose forward fails, when; -1: none */
     int               twist;              /* step in which part 0 gives another third value; -1: none */
     bool              meet;               /* the second stage waits until the first has run all forward passes */
+    bool              ignores;            /* the last part does not read the second value: its loss is sum(h h) */
     _Atomic int       ran[STAGES];        /* forward passes of each stage */
     int               peak[SEATS];        /* of the last step, */
     uint64_t          bytes[SEATS], messages[SEATS]; /* which sent this along the pipeline, */

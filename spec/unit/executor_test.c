@@ -19,6 +19,18 @@ void gm_test_executor_schedules(void **state)
             }
 }
 
+/* A value that a part does not read has a gradient of zeros, which comes back like any other. */
+void gm_test_executor_ignored(void **state)
+{
+    (void)state;
+    for (int stages = 1; stages <= 3; stages++)
+        for (kind k = ONE_F_ONE_B; k <= V_SHAPED; k++) {
+            chain c = make_chain(k, stages, 4);
+            c.ignores = true;
+            run_chain(&c);
+        }
+}
+
 /* Random delays in front of forward passes, hundreds of steps: no deadlock, no message in another's place. Messages
  * wait in the sender's buffer until they are received (they are larger than RENDEZVOUS). */
 void gm_test_executor_delays(void **state)
