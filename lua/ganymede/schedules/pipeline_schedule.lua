@@ -14,6 +14,7 @@
 local auxiliary = require "ganymede.nn.auxiliary"
 local context = require "ganymede.context"
 local core = require "ganymede.core"
+local failure = require "ganymede.failure"
 local join = require "ganymede.join"
 local micro_batches = require "ganymede.micro_batches"
 local options = require "ganymede.options"
@@ -78,24 +79,33 @@ Interleaved.options = with {
 
 -- ---------------------------------------------------------------- orders
 
--- For evaluation of a batch that the schedule's own order cannot take: rounds of as many micro-batches as there are
--- stages, each through all parts. The checker wants the way back, too.
+-- Chunks of a rank in the order of the forward pass.
+local function by_part(parts)
+  local chunks = {}
+  for chunk in ipairs(parts) do chunks[chunk] = chunk end
+  table.sort(chunks, function(a, b) return parts[a] < parts[b] end)
+  return chunks
+end
+
+-- The forward passes of a rank: rounds of as many micro-batches as there are stages, each through all parts.
+local function in_rounds(parts, stages, count)
+  local list, chunks = {}, by_part(parts)
+  for first = 1, count, stages do
+    for _, chunk in ipairs(chunks) do
+      for m = first, math.min(first + stages - 1, count) do list[#list + 1] = { "forward", m, chunk } end
+    end
+  end
+  return list
+end
+
+-- For evaluation of a batch that the schedule's own order cannot take. The checker wants the way back, too.
 local rounds = {
   name = "rounds", options = { parts = { type = "table", doc = "parts[rank + 1][chunk]" } },
-  order = function(stages, count, chunks, opt)
+  order = function(stages, count, _, opt)
     local actions = {}
     for i, parts in ipairs(opt.parts) do
-      local list, back, by_part = {}, {}, {}
-      for chunk = 1, chunks do by_part[chunk] = chunk end
-      table.sort(by_part, function(a, b) return parts[a] < parts[b] end)
-      for first = 1, count, stages do
-        for _, chunk in ipairs(by_part) do
-          for m = first, math.min(first + stages - 1, count) do list[#list + 1] = { "forward", m, chunk } end
-        end
-      end
-      for k = #list, 1, -1 do back[#back + 1] = { "backward", list[k][2], list[k][3] } end
-      for _, action in ipairs(back) do list[#list + 1] = action end
-      actions[i] = list
+      actions[i] = in_rounds(parts, stages, count)
+      for k = #actions[i], 1, -1 do table.insert(actions[i], { "backward", actions[i][k][2], actions[i][k][3] }) end
     end
     return actions, opt.parts
   end,
@@ -190,6 +200,10 @@ end
 
 -- What one batch needs while it runs.
 local function new_run(self, engine, x, y, opt)
+  if y and #y ~= #x then
+    error(("the inputs of a batch come in %d micro-batches, the labels in %d: they need as many samples"):format(
+      #x, #y), 0)
+  end
   local coordinate, stages = ranks.stage()
   local sizes, total = x:samples()
   local run = {
@@ -304,7 +318,7 @@ function PipelineSchedule:forward_backward_step(engine, iter, opt)
   if x == nil then return nil end
   engine:set_counting()
   local run = new_run(self, engine, x, y, opt)
-  local ok, why = pcall(run_batch, self, run)
+  local ok, why = xpcall(function() run_batch(self, run) end, failure.handler)
   if not ok then
     let_go(run)
     error(why, 0)
