@@ -86,11 +86,29 @@ describe("ganymede check of a pipeline", function()
       found.bubble })
     assert.matches("\nrank 0 | F1 F2       B1--- F3 B2--- F4 B3---    B4---\n", found.picture, 1, true)
     assert.same({ 2, 1 }, { found.by_stage[1].held, found.by_stage[2].held })
-    -- of two stages that take a < b the first waits for one pass there and back: 3 a of 3 b m
-    local a, b = found.parts[1].flops, found.parts[2].flops
+    -- of two stages whose passes take a < b the first waits for one of its own, there and back: of m of the second's
+    local a, b = found.by_stage[1].flops, found.by_stage[2].flops
     assert.is_true(a < b)
     assert.is_true(math.abs(a / (4 * b) - found.bubble_of_split) < 1e-12)
     assert.is_true(math.abs(2 * b / (a + b) - found.busiest) < 1e-12)
+  end)
+
+  it("measures both halves of a backward pass and what is held for it", function()
+    for rank, held in ipairs { 2, 1 } do
+      local found = check(2, rank - 1, "--set", "parallel.pipeline=2")
+      local part, stage, saved = found.pipeline.parts[rank], found.pipeline.by_stage[rank], 0
+      assert.equal(part.flops + part.input_flops + part.weight_flops, stage.flops)
+      -- a step is 4 such, AdamW with 15 operations an element, the norm with 2, of the shared table on one stage;
+      -- products add to the gradients of earlier micro-batches as they go, other rules with an operation an element
+      local update = 17 * stage.parameters - (rank == 2 and 2 * 64 * 32 or 0)
+      local more = found.totals.flops_per_step - 4 * stage.flops - update
+      assert.is_true(more >= 0 and more <= 3 * stage.parameters, more)
+      for _, row in ipairs(found.modules) do saved = saved + row.saved_bytes end
+      local loss = rank == 2 and part.saved_bytes - saved or 0 -- which the modules do not have
+      assert.is_true(loss >= 0 and loss <= 3 * 2 * 16 * 64 * 4)
+      assert.equal(part.saved_bytes, saved + loss)
+      assert.equal(held * part.saved_bytes, stage.held_bytes)
+    end
   end)
 
   it("measures what each part computes, and says what each stage has", function()

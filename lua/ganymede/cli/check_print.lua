@@ -199,21 +199,22 @@ local function crossing_of(part)
 end
 
 local function print_parts(p)
-  local rows = { { "part", "stage", "parameters", "forward", "gives a micro-batch", "sections" } }
+  local rows = { { "part", "stage", "parameters", "GFLOP: forward", "backward", "gives a micro-batch", "sections" } }
   for i, part in ipairs(p.parts) do
+    local backward = part.input_flops and ("%.3g + %.3g"):format(part.input_flops / 1e9, part.weight_flops / 1e9) or "?"
     rows[i + 1] = { tostring(part.part), tostring(part.stage), part.parameters and thousands(part.parameters) or "",
-      ("%.4g MFLOP"):format(part.flops / 1e6), crossing_of(part),
+      ("%.3g"):format(part.flops / 1e9), backward, crossing_of(part),
       part.first == part.last and part.first or ("%d: %s to %s"):format(part.sections, part.first, part.last) }
   end
   columns(rows)
 end
 
 local function print_stages(p)
-  local rows = { { "stage", "parts", "parameters", "forward", "holds micro-batches" } }
+  local rows = { { "stage", "parts", "parameters", "GFLOP a micro-batch", "micro-batches held", "" } }
   for i, stage in ipairs(p.by_stage) do
     rows[i + 1] = { tostring(stage.stage), table.concat(stage.parts, ", "),
-      stage.parameters and thousands(stage.parameters) or "", ("%.4g MFLOP"):format(stage.flops / 1e6),
-      ("%.4g"):format(stage.held) }
+      stage.parameters and thousands(stage.parameters) or "", ("%.3g"):format(stage.flops / 1e9),
+      ("%.4g"):format(stage.held), machine.bytes(stage.held_bytes) }
   end
   columns(rows)
 end

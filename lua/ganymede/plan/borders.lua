@@ -14,6 +14,7 @@ local core = require "ganymede.core"
 local auxiliary = require "ganymede.nn.auxiliary"
 local micro_batches = require "ganymede.micro_batches"
 local modules = require "ganymede.plan.modules"
+local packing = require "ganymede.pipeline.packing"
 local sections = require "ganymede.pipeline.sections"
 local stats = require "ganymede.stats"
 local tensors = require "ganymede.tensor"
@@ -113,35 +114,88 @@ function borders.describe(stage, pieces, micro_batch, part)
 end
 
 -- What crosses a border, tensor by tensor: shape and layout as modules.placed says them, bytes of this rank's block.
-local function crossing(stage, x)
+local function crossing(list)
   local out = {}
-  for i, t in ipairs((stage:pack(unpack(x, 1, x.n)))) do
+  for i, t in ipairs(list) do
     out[i] = modules.placed(t)
     out[i].dtype, out[i].bytes = t:dtype(), stats.size(t)
   end
   return out
 end
 
---- Forward passes of one micro-batch, x and its labels y -> a list by part: flops, product_flops (of this rank, the
--- loss in the last part), gives = what crosses the border behind the part. criterion: nil where there is no loss.
+local function saved_bytes()
+  local bytes = 0
+  for _, node in ipairs(core.tape_saved()) do bytes = bytes + node.bytes end
+  return bytes
+end
+
+local function that_require(list)
+  local out = {}
+  for _, t in ipairs(list) do
+    if t:requires_grad() then out[#out + 1] = t end
+  end
+  return out
+end
+
+local MOST_ROOTS = 8 -- of core.tape_run
+
+-- Both halves of the backward pass of what was just recorded, into the row. given: what gradients come to; loss: or
+-- nil, besides what layers added; inputs: what gradients go to.
+local function measure_backward(row, given, loss, inputs)
+  local outputs, seeds = that_require(given), {}
+  for i, t in ipairs(outputs) do seeds[i] = core.settle(t:detach()) end
+  for _, scalar in ipairs { loss or auxiliary.take(), loss and auxiliary.take() } do
+    outputs[#outputs + 1], seeds[#seeds + 1] = scalar, false
+  end
+  row.saved_bytes = saved_bytes()
+  local tape = core.tape_take()
+  if not tape then return end
+  if #outputs > 0 and #outputs <= MOST_ROOTS then
+    local _
+    _, row.input_flops = counted(core.tape_run, tape, { pass = "input", outputs = outputs, seeds = seeds,
+      inputs = that_require(inputs) })
+    _, row.weight_flops = counted(core.tape_run, tape, { pass = "weight" })
+  end
+  core.tape_free(tape)
+end
+
+-- One part, given the list and text of the part before -> its row, and what it gives.
+local function measure_part(own, about, part, list, text)
+  local stage = about.stage
+  local x = part == 1 and packed(about.x) or packed(packing.unpack(list, text))
+  local results, passed, products = counted(run_part, own, stage.bounds, part, unpack(x, 1, x.n))
+  local row = { flops = passed, product_flops = products, gives = {} }
+  if part < stage.n_parts then
+    local given, said = stage:pack(unpack(results, 1, results.n))
+    row.gives = crossing(given)
+    measure_backward(row, given, nil, list)
+    return row, received(given), said
+  end
+  local loss
+  if about.criterion and about.y ~= nil then
+    local scalar, flops, of_products = counted(about.criterion, results[1], about.y)
+    row.flops, row.product_flops, loss = passed + flops, products + of_products, scalar[1]
+  end
+  measure_backward(row, loss and {} or packing.pack(results[1]), loss, list)
+  return row
+end
+
+--- Passes of one micro-batch, x and its labels y, as training makes them -> a list by part: flops and product_flops
+-- (of the forward pass on this rank, the loss in the last part), input_flops and weight_flops (of the two halves of the
+-- backward pass; nil where there is none, or more than 8 tensors cross), saved_bytes (held for backward), gives = what
+-- crosses the border behind the part. criterion: nil where there is no loss.
 function borders.costs(stage, x, y, criterion)
   check(stage)
+  local about = { stage = stage, x = x, y = y, criterion = criterion }
   local function costs(own)
-    local out, bounds, at = {}, stage.bounds, packed(x)
+    local out, list, text = {}, {}, ""
     core.set_batch(0, micro_batches.count(x))
-    for part = 1, #bounds do
-      local results, flops, products = counted(run_part, own, bounds, part, unpack(at, 1, at.n))
-      at, out[part] = results, { flops = flops, product_flops = products, gives = {} }
-      if part < #bounds then out[part].gives = crossing(stage, at) end
-    end
-    if criterion and y ~= nil then
-      local _, flops, products = counted(criterion, at[1], y)
-      local last = out[#out]
-      last.flops, last.product_flops = last.flops + flops, last.product_flops + products
+    for part = 1, stage.n_parts do
+      out[part], list, text = tensors.scope(measure_part, own, about, part, list, text)
     end
     return out
   end
-  return tensors.scope(tensors.no_grad, apart, costs, true)
+  return tensors.scope(apart, costs, true)
 end
 
 --- Forward passes of one micro-batch through each section of the second model -> list of { name, flops, parameters }.

@@ -8,11 +8,12 @@
 --   parts     by part: stage, chunk, sections, first and last section, parameters, flops and product_flops (of the
 --             forward pass of a micro-batch on one rank), gives (what crosses to the next part), border_bytes (of one
 --             rank's block)
---   by_stage  stage, parts, parameters, flops (of its parts), held (most micro-batches whose activations are held, in
---             units of all chunks)
+--             also input_flops and weight_flops (of the two halves of its backward pass), saved_bytes (for backward)
+--   by_stage  stage, parts, parameters, flops (of all passes of a micro-batch through its parts), held (most micro-
+--             batches whose activations are held, in units of all chunks), held_bytes (of these activations)
 --   busiest   operations of the stage that has most of them, over their mean: what no order of passes wins back
--- Costs of this split are operations: a backward pass of the input, and one of the weights, each as much as the forward
--- pass; transfers cost nothing. The trap: parameters that two parts share count in both.
+-- Costs of this split are operations; transfers cost nothing. held_bytes lets go of a micro-batch at the end of its
+-- backward pass, where a run lets go earlier. The trap: parameters that two parts share count in both.
 -- @module ganymede.plan.stages
 local draw = require "ganymede.schedules.draw"
 local json = require "ganymede.json"
@@ -35,7 +36,10 @@ local function list_of(stage)
 end
 
 local function add_costs(row, cost)
-  row.flops, row.product_flops, row.gives, row.border_bytes = cost.flops, cost.product_flops, json.array(cost.gives), 0
+  for _, name in ipairs { "flops", "product_flops", "input_flops", "weight_flops", "saved_bytes" } do
+    row[name] = cost[name]
+  end
+  row.gives, row.border_bytes = json.array(cost.gives), 0
   for _, t in ipairs(cost.gives) do row.border_bytes = row.border_bytes + t.bytes end
 end
 
@@ -75,13 +79,33 @@ local function parameters_of(stage, list, held)
   return total
 end
 
+-- Most bytes held for backward at once, of all parts of a stage: from a forward pass to the end of its backward pass.
+local function held_bytes(built, rank, costs)
+  local held, most = 0, 0
+  for _, action in ipairs(built.actions[rank]) do
+    local part = built.parts[rank][action[3]]
+    if action[1] == "forward" then
+      held = held + costs[part].saved_bytes
+      most = math.max(most, held)
+    elseif action[1] == "backward" or action[1] == "backward_weight" then
+      held = held - costs[part].saved_bytes
+    end
+  end
+  return most
+end
+
+-- Operations of all passes of a part; a half of the backward pass that was not measured counts as the forward pass.
+local function all_passes(cost)
+  return cost.flops + (cost.input_flops or cost.flops) + (cost.weight_flops or cost.flops)
+end
+
 local function by_stage(stage, built, simulation, costs)
   local out, list = json.array(), list_of(stage)
   for rank, held in ipairs(built.parts) do
-    local flops = 0
-    for _, part in ipairs(held) do flops = flops + costs[part].flops end
-    out[rank] = { flops = flops, stage = rank - 1, parts = json.array { unpack(held) }, held = simulation.live[rank],
-      parameters = list and parameters_of(stage, list, held) }
+    local row = { stage = rank - 1, parts = json.array { unpack(held) }, held = simulation.live[rank], flops = 0,
+      held_bytes = held_bytes(built, rank, costs), parameters = list and parameters_of(stage, list, held) }
+    for _, part in ipairs(held) do row.flops = row.flops + all_passes(costs[part]) end
+    out[rank] = row
   end
   return out
 end
@@ -94,13 +118,17 @@ end
 
 -- The schedule as it runs when a pass takes its operations, in units of the mean forward pass of a part.
 local function simulate_split(built, costs)
-  local list, total = {}, 0
-  for part, cost in ipairs(costs) do
-    list[part] = math.max(cost.flops, 1) -- a part without operations takes some time
-    total = total + list[part]
+  local total = 0
+  for _, cost in ipairs(costs) do total = total + cost.flops end
+  local function times(name)
+    local list = {}
+    for part, cost in ipairs(costs) do -- what takes no operations takes some time
+      list[part] = math.max((cost[name] or cost.flops) * #costs / total, 1e-6)
+    end
+    return list
   end
-  for part = 1, #list do list[part] = list[part] * #list / total end
-  local played = pipeline.simulate(built, { forward = list, backward_input = list, backward_weight = list })
+  local played = pipeline.simulate(built, { forward = times "flops", backward_input = times "input_flops",
+    backward_weight = times "weight_flops" })
   played.unit, played.said, played.time_unit = 1, "operations of this split", "passes"
   for _, name in ipairs { "bubble", "bubble_with_barrier" } do -- sums of fractions leave a remainder
     if math.abs(played[name]) < 1e-9 then played[name] = 0 end
