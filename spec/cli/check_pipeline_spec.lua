@@ -229,6 +229,33 @@ describe("ganymede check of a pipeline", function()
     assert.matches("num_microbatches = 4", result.err, 1, true)
   end)
 
+  local uncut = [[
+local gm = require "ganymede"
+local Uncut = gm.nn.class("Uncut")
+function Uncut:build() self.linear = gm.nn.Linear { inputs = 16, outputs = 10 } end
+function Uncut:forward(x) return self.linear(x) end
+return {
+  model = function() return Uncut {} end, data = { train = { type = "Synthetic", shape = { 16 } }, batch_size = 8 },
+  loss = { type = "CrossEntropyLoss" }, optimizer = { type = "AdamW", lr = 0.01 }, num_microbatches = 4,
+}
+]]
+
+  it("rehearses micro-batches of a model that cannot be cut, on one stage", function()
+    shell.write(home .. "/recipe.lua", uncut)
+    local found = check(1, 0).pipeline
+    assert.same({ 1, 1, 0, 0 }, { found.stages, #found.parts, found.bubble, found.bubble_of_split })
+    assert.equal(2 * 2 * 16 * 10, found.parts[1].product_flops) -- 2 samples a piece
+  end)
+
+  it("says that a model cannot be cut", function()
+    shell.write(home .. "/recipe.lua", uncut)
+    for _, words in ipairs { { "-n", "2", "--set", "parallel.pipeline=2" }, { "--sections" } } do
+      local result = support.run(home, { "check", "recipe.lua", unpack(words) })
+      assert.equal(2, result.code, result.out)
+      assert.matches("Uncut", result.err, 1, true)
+    end
+  end)
+
   it("refuses a picture of what has no schedule", function()
     local result = support.run(home, { "check", "recipe.lua", "--schedule-svg", "s.svg", "--set",
       "num_microbatches=1" })

@@ -139,8 +139,9 @@ local function print_modules(found, verbose)
   for _, row in ipairs(rows) do
     for i, cell in ipairs(row) do width[i] = math.max(width[i] or 0, #cell) end
   end
-  print(found.world > 1 and "\nmodules: bytes that this rank holds, saves for backward, and sends in a step (a-b: each)"
-    or "\nmodules: bytes held and saved for backward (a-b: each)")
+  local saved = found.pipeline and "saves for backward of a micro-batch" or "saves for backward"
+  print(found.world > 1 and ("\nmodules: bytes that this rank holds, %s, and sends in a step (a-b: each)"):format(saved)
+    or ("\nmodules: bytes that it holds, and %s (a-b: each)"):format(saved))
   for i, row in ipairs(rows) do
     for k, cell in ipairs(row) do
       row[k] = k == 1 and cell .. (" "):rep(width[k] - #cell) or (" "):rep(width[k] - #cell) .. cell
@@ -170,7 +171,8 @@ local function print_batch(found)
     local t = found.batch[name]
     if t then rows[#rows + 1] = { name, shown(t.shape), t.layout, "here " .. shown(t.local_shape) } end
   end
-  print "\na batch"
+  local pieces = found.batch.micro_batches
+  print(pieces and ("\nthe first of %d micro-batches of a batch"):format(pieces) or "\na batch")
   columns(rows)
 end
 

@@ -39,32 +39,36 @@ function borders.close()
 end
 
 local function check(stage)
-  if stage.own and stage.n_parts > 1 then
-    error("check cannot tell what crosses between stages that built their own parts: it runs the parts of other "
-      .. "stages on a second model, and a recipe that builds its own has none. Rehearse the model whole, with "
-      .. "--set parallel={}, or make steps with `ganymede run`", 0)
-  end
+  if not stage.own or stage.n_parts == 1 then return end
+  local list, reason = sections.of(stage.model)
+  error(("check cannot tell what crosses between the stages, because it runs their parts on a second model, and what "
+    .. "the recipe built is a stage's own part, or cannot be cut (%s). Rehearse the model whole, with --set "
+    .. "parallel={}"):format(list and "it has sections of its own" or reason), 0)
 end
 
-local function second()
+-- The sections of the second model; of one that is not cut (stage), the whole of it will do.
+local function list_of(model, stage)
+  local list, reason = sections.of(model)
+  if list then return list end
+  if stage and stage.n_parts == 1 then return { { modules = { model }, forward = model } } end
+  error(("check runs a model part by part, and this one has no sections: %s"):format(reason), 0)
+end
+
+local function second(stage)
   if whole then return whole end
   if not build then
     error("a rehearsal asks what another stage sends, and nobody said how its model is built (borders.open)", 0)
   end
   local model = build()
-  local list, reason = sections.of(model)
-  if not list then
-    error(("check runs the stages in front of this one on a second model, which must have sections: %s"):format(
-      reason), 0)
-  end
+  local list = list_of(model, stage)
   whole = { model = model:materialize(), list = list }
   return whole
 end
 
 -- fn(...) as the call of the second model: its path and mode, its own auxiliary losses, nothing of it left behind
 -- but the results.
-local function apart(fn, training, ...)
-  local own = second()
+local function apart(stage, fn, training, ...)
+  local own = second(stage)
   if training then own.model:train() else own.model:eval() end
   local before = core.set_path ""
   local function finish(ok, ...)
@@ -110,7 +114,7 @@ function borders.describe(stage, pieces, micro_batch, part)
     local list, text = stage:pack(unpack(x, 1, x.n))
     return received(list), text
   end
-  return tensors.scope(apart, described, stage.model.training)
+  return tensors.scope(apart, stage, described, stage.model.training)
 end
 
 -- What crosses a border, tensor by tensor: shape and layout as modules.placed says them, bytes of this rank's block.
@@ -195,7 +199,7 @@ function borders.costs(stage, x, y, criterion)
     end
     return out
   end
-  return tensors.scope(apart, costs, true)
+  return tensors.scope(apart, stage, costs, true)
 end
 
 --- Forward passes of one micro-batch through each section of the second model -> list of { name, flops, parameters }.
@@ -210,7 +214,7 @@ function borders.sections(x)
     end
     return out
   end
-  return tensors.scope(tensors.no_grad, apart, costs, true)
+  return tensors.scope(tensors.no_grad, apart, nil, costs, true)
 end
 
 return borders
