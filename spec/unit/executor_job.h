@@ -46,13 +46,14 @@ typedef struct chain {
     bool              unsigned_;                             /* micro-batches have no signatures, */
     bool              fresh;                                 /* or new ones in every step */
     int               text;                                  /* what parts say is filled up to this length */
-    int               delay;              /* microseconds, at most, in front of each forward pass; random */
-    int               bad_part, bad_step; /* whose forward fails, when; -1: none */
-    int               twist;              /* step in which part 0 gives another third value; -1: none */
-    bool              meet;               /* the second stage waits until the first has run all forward passes */
-    bool              ignores;            /* the last part does not read the second value: its loss is sum(h h) */
-    _Atomic int       ran[STAGES];        /* forward passes of each stage */
-    int               peak[SEATS];        /* of the last step, */
+    int               delay;                         /* microseconds, at most, in front of each forward pass; random */
+    int               bad_part, bad_step, bad_micro; /* whose forward fails, when, on which micro-batch; -1: none */
+    bool              late;                          /* it fails when the second stage has sent something */
+    int               twist;                         /* step in which part 0 gives another third value; -1: none */
+    bool              meet;        /* the second stage waits until the first has run all forward passes */
+    bool              ignores;     /* the last part does not read the second value: its loss is sum(h h) */
+    _Atomic int       ran[STAGES]; /* forward passes of each stage */
+    int               peak[SEATS]; /* of the last step, */
     uint64_t          bytes[SEATS], messages[SEATS]; /* which sent this along the pipeline, */
     uint64_t          gathers[SEATS], shared[SEATS]; /* and made this many calls along tensor, of so many bytes */
     gm_executor_event event[SEATS][ACTIONS];

@@ -1,4 +1,5 @@
-/* executor_lists.c - orders of computing played into lists of actions with messages; see executor_job.h. */
+/* executor_lists.c - orders of computing played into lists of actions with messages, and chains to run them on; see
+ * executor_job.h. */
 #include <stdlib.h>
 
 #include "executor_job.h"
@@ -67,11 +68,11 @@ static void give(schedule *s, int stage, const gm_action *a, bool gradient, int 
     receive->peer = stage;
 }
 
-/* One action of some stage; false: all are done. */
+/* One action of the last stage that has one; false: all are done. */
 static bool play_one(schedule *s, play *p)
 {
     bool left = false;
-    for (int stage = 0; stage < s->stages; stage++) {
+    for (int stage = s->stages - 1; stage >= 0; stage--) {
         const list *l = &p->order[stage];
         if (p->next[stage] == l->n) continue;
         left = true;
@@ -105,4 +106,26 @@ schedule make_schedule(kind k, int stages, int micro, int lag)
     }
     free(p);
     return s;
+}
+
+chain make_chain(kind k, int stages, int micro)
+{
+    chain c = {.s = make_schedule(k, stages, micro, 1),
+               .mesh = mesh_of("pipeline", stages, NULL, 1, NULL, 1),
+               .width = 5,
+               .steps = 1,
+               .bad_part = -1,
+               .bad_step = -1,
+               .bad_micro = micro / 2,
+               .twist = -1};
+    for (int m = 0; m < MICRO; m++) c.rows[m] = 3;
+    return c;
+}
+
+chain make_wide_chain(kind k, int stages, int micro)
+{
+    chain c = make_chain(k, stages, micro);
+    c.mesh = mesh_of("pipeline", stages, "tensor", 2, NULL, 1);
+    c.scatter = gm_mesh_mask(&c.mesh, "tensor");
+    return c;
 }

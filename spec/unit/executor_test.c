@@ -129,6 +129,18 @@ void gm_test_executor_failures(void **state)
         }
 }
 
+/* The first stage fails before it has read the header that the second has sent it: both have to forget. */
+void gm_test_executor_forgets(void **state)
+{
+    (void)state;
+    chain c = make_chain(LOOPED, 2, 4);
+    c.steps = 3;
+    c.bad_part = c.bad_step = 0;
+    c.bad_micro = 1;
+    c.late = true;
+    run_chain(&c);
+}
+
 /* What does not fit what a border has agreed on is named, and what it should have been. */
 void gm_test_executor_twist(void **state)
 {
