@@ -6,7 +6,8 @@
 --     ./ganymede run recipes/gpt_moe_pipeline.lua --set parallel.pipeline=1 --set parallel.expert=1   one rank, the same
 --     ./ganymede check recipes/gpt_moe_pipeline.lua -n 8          the schedule drawn, what each stage holds and sends
 --
--- Expect: test loss EXPECT.
+-- Expect: test loss 2.51 nats a byte, 0.30 of the bytes right; on one rank the same up to rounding, which sends a token
+-- to another expert now and then. 20 seconds of one core with AVX-512 on one rank, three times that in all on eight.
 local gm = require "ganymede"
 
 local path, length = "/usr/share/common-licenses/GPL-3", 64
