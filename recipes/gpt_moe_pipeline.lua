@@ -3,7 +3,7 @@
 --
 --     ./ganymede run recipes/gpt_moe_pipeline.lua -n 8
 --     ./ganymede run recipes/gpt_moe_pipeline.lua -n 8 --set schedule.order=zb-h1           another order of the passes
---     ./ganymede run recipes/gpt_moe_pipeline.lua --set parallel.pipeline=1 --set parallel.expert=1   one rank, the same
+--     ./ganymede run recipes/gpt_moe_pipeline.lua --set parallel.pipeline=1 --set parallel.expert=1   one rank
 --     ./ganymede check recipes/gpt_moe_pipeline.lua -n 8          the schedule drawn, what each stage holds and sends
 --
 -- Expect: test loss 2.51 nats a byte, 0.30 of the bytes right; on one rank the same up to rounding, which sends a token
