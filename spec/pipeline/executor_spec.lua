@@ -156,6 +156,39 @@ describe("the executor of pipelines", function()
     end)
   end)
 
+  it("carries views, parameters and inputs that a part gives, and charges them to no module", function()
+    gm.scope(function()
+      local self = chain(world)
+      self.run = function(_, part, list, micro_batch)
+        local h = list[1] and list[1]:transpose(1, 2) or number(micro_batch, 3, WIDTH)
+        local y = h:matmul(self.weights[part])
+        local w = list[2] or self.weights[1] -- given by the first part, passed on by the others
+        if part == self.n then return nil, nil, (y:matmul(w) * list[3]):sum() end
+        return { y:transpose(1, 2), w, list[3] or y }, "from part " .. part
+      end
+      local before = core.requires_grad(number(1, 2, 2), true)
+      local unrelated = (before * before):sum()
+      self:step(executor, pipeline.build("1f1b", { stages = world, micro_batches = 1 }), rank) -- headers
+      self:zero_grad()
+      core.comm_trace(true)
+      local schedule = pipeline.build("1f1b", { stages = world, micro_batches = 2 })
+      self:step(executor, schedule, rank)
+      local messages = 0
+      for _, t in ipairs(core.comm_traced()) do
+        assert.equal("pipeline", t.path)
+        if t.op == "send" then messages = messages + t.calls end
+      end
+      core.comm_trace(false)
+      assert.equal(2 * 3 * (rank == 0 and 1 or rank == world - 1 and 1 or 2), messages)
+      local got = self:gradients()
+      core.backward(unrelated) -- what was recorded before the step is still there
+      numeric.agree(core.grad(before), before * 2, 1e-15)
+      self:zero_grad()
+      self:serial(1, 2)
+      numeric.agree(got[rank + 1], self:gradients()[rank + 1], 1e-13)
+    end)
+  end)
+
   it("ends with what a part raises, as it was raised; other stages hear of it, and the next step is good", function()
     gm.scope(function()
       local self = chain(world)
