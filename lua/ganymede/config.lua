@@ -152,7 +152,8 @@ local function check_type(state, entry, value, path)
   end
   if type(value.type) == "function" or (type(value.type) == "table" and getmetatable(value.type)) then return end
   local why = registered:problem(value.type)
-  if why then return report(state, path .. ".type", "is wrong: " .. why) end
+  local hint = why and entry.hint and entry.hint(value.type)
+  if why then return report(state, path .. ".type", "is wrong: " .. why .. (hint and "; " .. hint or "")) end
   local class = registered:get(value.type)
   local spec = type(class) == "table" and class.options
   if not spec then return end
@@ -253,13 +254,21 @@ local function check_served(state)
   end
 end
 
+local function check_schedule(state)
+  local schedule, orders = state.raw.schedule, registry.pipeline_schedules
+  if not is_plain(schedule) then return end
+  if schedule.num_microbatches ~= nil then
+    report(state, "schedule.num_microbatches", ("is %s, and num_microbatches is %s; give one of them"):format(
+      options.literal(schedule.num_microbatches), options.literal(state.raw.num_microbatches)))
+  end
+  if type(schedule.order) == "string" and not state.in_code and not orders:has(schedule.order) then
+    report(state, "schedule.order", "is wrong: " .. orders:problem(schedule.order))
+  end
+end
+
 -- A batch goes through a pipeline in num_microbatches pieces, and no piece is empty.
 local function check_micro_batches(state)
-  local pieces, data, schedule = state.raw.num_microbatches, state.raw.data, state.raw.schedule
-  if is_plain(schedule) and schedule.num_microbatches ~= nil then
-    report(state, "schedule.num_microbatches", ("is %s, and num_microbatches is %s; give one of them"):format(
-      options.literal(schedule.num_microbatches), options.literal(pieces)))
-  end
+  local pieces, data = state.raw.num_microbatches, state.raw.data
   if type(pieces) ~= "number" or not is_plain(data) then return end
   for _, key in ipairs { "batch_size", "test_batch_size" } do
     local samples = data[key]
@@ -380,6 +389,7 @@ function config.resolve(given, opt)
   check_name(state)
   check_fields(state, schema.fields, state.raw, "", false)
   check_served(state)
+  check_schedule(state)
   check_micro_batches(state)
   if state.raw.epochs == nil and state.raw.steps == nil and not opt.in_code then
     state.raw.epochs, state.default.epochs = 1, true

@@ -5,11 +5,13 @@
 --   registry   the value is { type = name, ... }: checked against the options of the class of that name
 --   list_of    the value is a list of such tables
 --   short      a value that is no table stands for { [short] = value }
+--   hint       function(type) -> what may have been meant by a type that is not registered, or nil
 --   unserved   function(value, whole) -> reason or nil: the key is known, this build cannot do it
 -- The trap: a key that this build cannot serve stays in the schema with a reason; it is never ignored.
 local core = require "ganymede.core"
 local parallel = require "ganymede.parallel"
 local registry = require "ganymede.registry"
+require "ganymede.schedules.pipeline" -- registers the orders
 
 local NOT_BUILT = "not built yet: this version trains in f32 or f64, and each data rank holds whole states"
 
@@ -53,6 +55,13 @@ end
 
 local function never(what)
   return function() return ("asks for %s; %s"):format(what, NOT_BUILT) end
+end
+
+-- "zb-h1" is no schedule, and what someone means who says so.
+local function order_of_pipeline(name)
+  if type(name) ~= "string" or not registry.pipeline_schedules:has(name) then return nil end
+  return ("'%s' is an order of PipelineSchedule: schedule = { type = \"PipelineSchedule\", order = \"%s\" }"):format(
+    name, name)
 end
 
 local data = {
@@ -128,7 +137,7 @@ local fields = {
   num_microbatches = { type = "integer", min = 1, max = 2 ^ 31, optional = true,
     doc = "pieces of a batch, which go through the pipeline one after the other" },
   schedule = { type = { "table", "string", "function" }, short = "type", registry = "schedules", optional = true,
-    given_later = { num_microbatches = true },
+    given_later = { num_microbatches = true }, hint = order_of_pipeline,
     doc = "order of the forward and backward passes of a step; default: 1F1B in a pipeline" },
   gradient_handler = { type = "table", list_of = "gradient_handlers", optional = true,
     doc = "list of { type = ... } that sum gradients over ranks, in place of the buckets of parallel.data" },

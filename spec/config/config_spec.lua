@@ -259,6 +259,9 @@ describe("gradient_handler and schedule", function()
     given.schedule = { type = "1f1b" }
     has(refused(given), "schedule.type is wrong: schedules: no type '1f1b'; there are InterleavedPipelineSchedule, "
       .. "NonPipelineSchedule, PipelineSchedule")
+    has(refused(given), "schedule = { type = \"PipelineSchedule\", order = \"1f1b\" }")
+    given.schedule = { type = "PipelineSchedule", order = "zbh1" }
+    has(refused(given), "schedule.order is wrong: pipeline_schedules: no type 'zbh1' (did you mean 'zb-h1'?)")
     given.schedule, given.gradient_handler = nil, { { type = "DataParalelGradientHandler" } }
     has(refused(given), "did you mean 'DataParallelGradientHandler'?")
   end)
