@@ -22,19 +22,32 @@ static int read_list(lua_State *L, int arg, gm_tensor **t, bool *make)
     return n;
 }
 
+/* The call by the backend's table: over the same memory where it can be reached, else on a device of its own. */
+static gm_status run_by(gm_rank *r, gm_device *dev, const char *name, const gm_call *c)
+{
+    const gm_backend *be = gm_backend_find(name);
+    if (be && (!be->has_data || be->on_host == dev->backend->on_host)) return gm_run_with(dev, be, c);
+    if (!be && !strcmp(name, dev->backend->name)) return gm_run(dev, c);
+    if (r->other && strcmp(name, r->other->backend->name)) {
+        gm_device_free(r->other);
+        r->other = NULL;
+    }
+    if (!r->other) GM_TRY(gm_device_new(name, 1, &r->other));
+    return gm_run_elsewhere(dev, r->other, c);
+}
+
 /* run_op(backend, op, inputs, outputs, attributes) -> list of outputs. outputs: a tensor where the op
  * updates in place, true where a new one is wanted, false or nil where none is. */
 static int run_op(lua_State *L)
 {
-    gm_rank          *r = gm_lua_rank(L);
-    gm_device        *dev;
-    gm_op             op;
-    gm_tensor        *in[MAX_TENSORS], *out[MAX_TENSORS];
-    bool              make[MAX_TENSORS];
-    gm_spec           spec[GM_MAX_OUT];
-    gm_attrs          a;
-    const gm_backend *be = gm_backend_find(luaL_checkstring(L, 1));
-    if (!be) return luaL_argerror(L, 1, "there is no such backend here");
+    gm_rank    *r = gm_lua_rank(L);
+    gm_device  *dev;
+    gm_op       op;
+    gm_tensor  *in[MAX_TENSORS], *out[MAX_TENSORS];
+    bool        make[MAX_TENSORS];
+    gm_spec     spec[GM_MAX_OUT];
+    gm_attrs    a;
+    const char *name = luaL_checkstring(L, 1);
     if (!gm_op_parse(luaL_checkstring(L, 2), &op)) return luaL_argerror(L, 2, "there is no such op");
     L_TRY(L, gm_rank_device(r, &dev));
     gm_read_attrs(L, 5, &a);
@@ -55,15 +68,18 @@ static int run_op(lua_State *L)
         }
         lua_rawseti(L, -2, i + 1);
     }
-    L_TRY(L, gm_run_with(dev, be, &c));
+    L_TRY(L, run_by(r, dev, name, &c));
     return 1;
 }
 
-/* has_backend(name) -> boolean */
+/* has_backend(name) -> boolean, and why not */
 static int has_backend(lua_State *L)
 {
-    lua_pushboolean(L, gm_backend_find(luaL_checkstring(L, 1)) != NULL);
-    return 1;
+    bool there = gm_device_exists(luaL_checkstring(L, 1));
+    lua_pushboolean(L, there);
+    if (there) return 1;
+    lua_pushstring(L, gm_last_error());
+    return 2;
 }
 
 /* op_list() -> list of { name, inputs, outputs, attributes } */

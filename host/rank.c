@@ -41,6 +41,7 @@ void gm_rank_free(gm_rank *r)
     gm_tape_drop(r);
     while (r->scope) gm_scope_close(r);
     gm_comm_free(r->comm, false); /* scratch of operations comes from the device's pool */
+    gm_device_free(r->other);
     gm_device_free(r->device);
     gm_plans_free(r->plans);
     free(r->path);

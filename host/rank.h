@@ -17,6 +17,7 @@ typedef struct gm_rank {
     int             coordinate[GM_MAX_AXES]; /* of this rank, an entry an axis */
     struct gm_comm *comm;   /* NULL until gm_rank_connect; a rank that is alone gets one over `self` on first use */
     gm_device      *device; /* NULL until gm_rank_open_device */
+    gm_device      *other;  /* of specs, whose ops run on a device beside it; NULL: none yet */
     gm_dtype        default_dtype;
     uint64_t        seed;
 

@@ -2,10 +2,12 @@
 #define _GNU_SOURCE
 #include "device.h"
 
+#include <limits.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cpu/cpu.h"
+#include "cuda/find.h"
 #include "meta/meta.h"
 #include "ref/ref.h"
 
@@ -23,17 +25,44 @@ static int usable_cores(void)
     return sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
 }
 
+/* "cuda" or "cuda:N": the backend that the module beside the executable holds. */
+static gm_status find_with_ordinal(const char *name, const gm_backend **be, int *ordinal)
+{
+    *ordinal = 0;
+    if (!strncmp(name, "cuda", 4) && (!name[4] || name[4] == ':')) {
+        char *end = NULL;
+        long  n = name[4] ? strtol(name + 5, &end, 10) : 0;
+        if (n < 0 || n > INT_MAX || (end && (end == name + 5 || *end)))
+            return GM_FAIL(GM_EINVAL, "'%s' is no device: cuda, cuda:0, cuda:1, ...", name);
+        *ordinal = (int)n;
+        return gm_cuda_find(be);
+    }
+    *be = gm_backend_find(name);
+    return *be ? GM_OK : GM_FAIL(GM_EINVAL, "there is no backend '%s' here; cpu, cuda, ref and meta exist", name);
+}
+
+bool gm_device_exists(const char *backend)
+{
+    int               ordinal;
+    const gm_backend *be;
+    gm_cuda_api       api;
+    if (find_with_ordinal(backend, &be, &ordinal) != GM_OK) return false;
+    return be->on_host || !be->has_data || (gm_cuda_load(&api) == GM_OK && api.probe() == GM_OK);
+}
+
 gm_status gm_device_new(const char *backend, int threads, gm_device **out)
 {
     gm_status         st;
-    const gm_backend *be = gm_backend_find(backend);
-    if (!be) return GM_FAIL(GM_EINVAL, "there is no backend '%s' here; cpu, ref and meta exist", backend);
+    int               ordinal;
+    const gm_backend *be;
+    GM_TRY(find_with_ordinal(backend, &be, &ordinal));
     gm_device *dev = calloc(1, sizeof *dev);
     if (!dev) return GM_FAIL(GM_ENOMEM, "no memory for a device");
     dev->backend = be;
     dev->step = (gm_step_block){.step = 1, .clip = 1, .loss_scale = 1};
-    GM_TRY_OR(gm_pool_new(&be->memory, &dev->pool), st, fail);
-    if (be->has_data) GM_TRY_OR(gm_threads_new(threads > 0 ? threads : usable_cores(), &dev->threads), st, fail);
+    if (be->open) GM_TRY_OR(be->open(dev, ordinal), st, fail);
+    GM_TRY_OR(gm_pool_new(&be->memory, dev, &dev->pool), st, fail);
+    if (be->on_host) GM_TRY_OR(gm_threads_new(threads > 0 ? threads : usable_cores(), &dev->threads), st, fail);
     *out = dev;
     return GM_OK;
 fail:
@@ -46,5 +75,37 @@ void gm_device_free(gm_device *dev)
     if (!dev) return;
     gm_threads_free(dev->threads);
     gm_pool_free(dev->pool);
+    if (dev->backend->close) dev->backend->close(dev);
     free(dev);
+}
+
+/* ---- bytes ---- */
+
+static gm_status move(gm_device *dev, gm_status (*how)(gm_device *, void *, const void *, size_t), void *to,
+                      const void *from, size_t bytes)
+{
+    if (!bytes || !dev->backend->has_data) return GM_OK;
+    if (how) return how(dev, to, from, bytes);
+    memmove(to, from, bytes);
+    return GM_OK;
+}
+
+gm_status gm_device_read(gm_device *dev, void *host, const void *device, size_t bytes)
+{
+    return move(dev, dev->backend->read, host, device, bytes);
+}
+
+gm_status gm_device_write(gm_device *dev, void *device, const void *host, size_t bytes)
+{
+    return move(dev, dev->backend->write, device, host, bytes);
+}
+
+gm_status gm_device_copy(gm_device *dev, void *to, const void *from, size_t bytes)
+{
+    return move(dev, dev->backend->copy, to, from, bytes);
+}
+
+gm_status gm_device_synchronize(gm_device *dev)
+{
+    return dev->backend->synchronize ? dev->backend->synchronize(dev) : GM_OK;
 }

@@ -1,4 +1,9 @@
-/* device.h - where tensors live and ops run: a backend, its memory pool, threads and step block. */
+/* device.h - where tensors live and ops run: a backend, its memory pool, threads and step block.
+ *
+ * The bytes of a backend that is not on_host lie where the host cannot touch them: gm_tensor_data gives an address for
+ * kernels, and gm_device_read, gm_device_write and gm_device_copy move bytes. They serve every backend with data, so
+ * code that uses them needs not ask which one it has. Work is queued in order: reading waits for what was queued
+ * before, nothing else does. */
 #ifndef GM_DEVICE_H
 #define GM_DEVICE_H
 
@@ -29,22 +34,46 @@ struct gm_device {
     gm_threads       *threads; /* NULL on meta */
     gm_step_block     step;
     gm_op_counter     counters[GM_OP_COUNT];
+    void             *state; /* the backend's own, made by open */
 };
 
 /* A table of kernels and a source of memory. Each backend fills it from ops.def. */
 struct gm_backend {
     const char   *name;     /* "ref", "cpu", "cuda", "meta" */
     bool          has_data; /* false: storages have no bytes, kernels compute nothing */
-    gm_raw_memory memory;
+    bool          on_host;  /* the bytes are memory of this process; the functions below are then NULL */
+    gm_raw_memory memory;   /* its context is the device */
     gm_kernel     kernel[GM_OP_COUNT];
+
+    gm_status (*open)(gm_device *dev, int ordinal); /* before the first allocation */
+    void (*close)(gm_device *dev);                  /* after the last; also when open failed */
+    gm_status (*read)(gm_device *dev, void *host, const void *device, size_t bytes);
+    gm_status (*write)(gm_device *dev, void *device, const void *host, size_t bytes);
+    gm_status (*copy)(gm_device *dev, void *to, const void *from, size_t bytes);
+    gm_status (*synchronize)(gm_device *dev);
+    /* "NVIDIA H200, sm_90, 139 GiB" into buf; returns buf. For people. */
+    char *(*describe)(const gm_device *dev, char *buf, size_t size);
 };
 
-/* name: "cpu", "ref" or "meta". threads: 0 for one a core that this process may use. */
+/* name: "cpu", "ref", "meta", "cuda", or "cuda:1" for the second GPU. threads: 0 for one a core that this process may
+ * use. GM_EINVAL: there is no such backend or device, or what it needs is missing, with what to try. */
 gm_status gm_device_new(const char *backend, int threads, gm_device **out);
-void      gm_device_free(gm_device *dev); /* after its last tensor; NULL is allowed */
+bool      gm_device_exists(const char *backend); /* false: gm_last_error says why it could not be opened */
+void      gm_device_free(gm_device *dev);        /* after its last tensor; NULL is allowed */
+
+/* Bytes between the host and the device, and inside of it, in order with what was queued. Read waits; write returns
+ * when `host` may change; nothing else waits. Nothing is done where there are no bytes (meta). */
+gm_status gm_device_read(gm_device *dev, void *host, const void *device, size_t bytes);
+gm_status gm_device_write(gm_device *dev, void *device, const void *host, size_t bytes);
+gm_status gm_device_copy(gm_device *dev, void *to, const void *from, size_t bytes);
+gm_status gm_device_synchronize(gm_device *dev); /* everything queued is done */
+
+/* The call on another device: its tensors are copied there, with their gaps, it runs there, and what it wrote comes
+ * back. How specs run the table of one device over the memory of another. dev: where the tensors are. */
+gm_status gm_run_elsewhere(gm_device *dev, gm_device *there, const gm_call *call);
 
 /* The table called name, or NULL. "cpu" is the best of the instruction sets this machine has;
- * "cpu-generic", "cpu-avx2", "cpu-avx512" name one, NULL where it cannot run. */
+ * "cpu-generic", "cpu-avx2", "cpu-avx512" name one, NULL where it cannot run. Not "cuda", which needs a device. */
 const gm_backend *gm_backend_find(const char *name);
 
 /* Checks the call (gm_infer), that outputs are as inferred, counts it, runs the device's kernel. */

@@ -30,6 +30,7 @@ struct gm_block {
 
 struct gm_pool {
     gm_raw_memory   raw;
+    void           *context; /* for raw */
     gm_memory_stats stats;
     gm_block       *idle[CLASSES];
     gm_block       *headers; /* spare headers */
@@ -95,7 +96,7 @@ void gm_pool_set_place(gm_pool *p, const char *module_path, const char *op)
     p->current = *slot - 1;
 }
 
-gm_status gm_pool_new(const gm_raw_memory *raw, gm_pool **out)
+gm_status gm_pool_new(const gm_raw_memory *raw, void *context, gm_pool **out)
 {
     gm_pool *p = calloc(1, sizeof *p);
     if (!p || !grow_places(p)) {
@@ -103,6 +104,7 @@ gm_status gm_pool_new(const gm_raw_memory *raw, gm_pool **out)
         return GM_FAIL(GM_ENOMEM, "no memory for a pool");
     }
     p->raw = *raw;
+    p->context = context;
     gm_pool_set_place(p, "", "unnamed");
     *out = p;
     return GM_OK;
@@ -114,7 +116,7 @@ void gm_pool_trim(gm_pool *p)
         while (p->idle[c]) {
             gm_block *b = p->idle[c];
             p->idle[c] = b->next;
-            p->raw.free(b->data, b->size);
+            p->raw.free(p->context, b->data, b->size);
             p->stats.reserved -= b->size;
             b->next = p->headers;
             p->headers = b;
@@ -168,10 +170,10 @@ static gm_status take_from_system(gm_pool *p, gm_block *b)
     gm_memory_stats *s = &p->stats;
     if (s->limit && s->reserved + b->size > s->limit) gm_pool_trim(p);
     if (s->limit && s->reserved + b->size > s->limit) return over_limit(p, b->asked);
-    gm_status st = p->raw.alloc(b->size, &b->data);
+    gm_status st = p->raw.alloc(p->context, b->size, &b->data);
     if (st == GM_ENOMEM) {
         gm_pool_trim(p);
-        st = p->raw.alloc(b->size, &b->data);
+        st = p->raw.alloc(p->context, b->size, &b->data);
         if (st == GM_ENOMEM) return over_limit(p, b->asked);
     }
     if (st != GM_OK) return st;

@@ -32,13 +32,13 @@ typedef struct gm_holder {
     uint64_t    blocks; /* live blocks */
 } gm_holder;
 
-/* raw_alloc/raw_free reach the system (malloc, cudaMalloc, or nothing at all on meta). */
+/* How the system is reached (malloc, cuMemAlloc, or nothing at all on meta). context: what gm_pool_new was given. */
 typedef struct gm_raw_memory {
-    gm_status (*alloc)(size_t bytes, void **out);
-    void (*free)(void *p, size_t bytes);
+    gm_status (*alloc)(void *context, size_t bytes, void **out);
+    void (*free)(void *context, void *p, size_t bytes);
 } gm_raw_memory;
 
-gm_status gm_pool_new(const gm_raw_memory *raw, gm_pool **out);
+gm_status gm_pool_new(const gm_raw_memory *raw, void *context, gm_pool **out);
 void      gm_pool_free(gm_pool *pool); /* gives everything back; NULL is allowed */
 
 /* The place charged with the allocations that follow: copied on first sight, so any buffer will do. */

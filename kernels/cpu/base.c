@@ -31,15 +31,17 @@ static gm_status map_huge(size_t bytes, void **out)
     return GM_OK;
 }
 
-static gm_status cpu_raw_alloc(size_t bytes, void **out)
+static gm_status cpu_raw_alloc(void *context, size_t bytes, void **out)
 {
+    (void)context;
     if (bytes >= CPU_PAGE) return map_huge(bytes, out);
     *out = aligned_alloc(64, bytes ? (bytes + 63) & ~(size_t)63 : 64);
     return *out ? GM_OK : GM_FAIL(GM_ENOMEM, "the system gives no %zu bytes", bytes);
 }
 
-static void cpu_raw_free(void *p, size_t bytes)
+static void cpu_raw_free(void *context, void *p, size_t bytes)
 {
+    (void)context;
     if (bytes >= CPU_PAGE) munmap(p, (bytes + 4095) & ~(size_t)4095);
     else free(p);
 }

@@ -17,6 +17,7 @@ extern const gm_backend GM_CAT(gm_cpu_, GM_CPU_ISA);
 const gm_backend GM_CAT(gm_cpu_, GM_CPU_ISA) = {
     .name = "cpu-" GM_STR(GM_CPU_ISA),
     .has_data = true,
+    .on_host = true,
     .memory = {cpu_raw_alloc, cpu_raw_free},
     .kernel =
         {

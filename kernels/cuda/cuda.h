@@ -3,7 +3,7 @@
  * place which runs the kernels on the CPU (spec/cuda).
  *
  * The backend is a module, ganymede_cuda.so, opened when a device is asked for (module.h). Its kernels are CUDA C in
- * *.cu, compiled to one fat binary inside the module (sm_80, sm_90, sm_100 and PTX). For each op a function cuda_<op>
+ * *.cu, compiled to fat binaries inside the module (sm_80, sm_90, sm_100 and PTX). For each op a function cuda_<op>
  * (in *.c) checks nothing again (gm_infer has), fills an argument struct and launches. All work of a device goes to
  * one stream, in order; nothing here waits for the GPU but gm_cuda_read, gm_cuda_synchronize and the end. */
 #ifndef GM_CUDA_H
@@ -16,10 +16,10 @@ typedef struct gm_cuda gm_cuda; /* what belongs to a device beside its pool: dev
 static inline gm_cuda *gm_cuda_of(const gm_device *dev) { return dev->state; }
 
 typedef struct gm_cuda_grid {
-    int64_t  x;     /* blocks, up to 2^31 - 1 */
-    int      y, z;  /* 0 stands for 1; up to 65,535 */
-    int      block; /* threads of a block: a multiple of 32, up to 1,024 */
-    size_t   shared; /* bytes of GM_SHARED; above 48 KiB the kernel is told, up to what the device has */
+    int64_t x;      /* blocks, up to 2^31 - 1 */
+    int     y, z;   /* 0 stands for 1; up to 65,535 */
+    int     block;  /* threads of a block: a multiple of 32, up to 1,024 */
+    size_t  shared; /* bytes of GM_SHARED; above 48 KiB the kernel is told, up to what the device has */
 } gm_cuda_grid;
 
 /* Launches the kernel of that name (GM_KERNEL) on the device's stream; args is copied. An empty grid launches nothing.
@@ -28,7 +28,8 @@ typedef struct gm_cuda_grid {
 gm_status gm_cuda_launch(gm_device *dev, const char *kernel, gm_cuda_grid grid, const void *args, size_t size);
 #define GM_LAUNCH(dev, kernel, grid, args) gm_cuda_launch((dev), (kernel), (grid), &(args), sizeof(args))
 
-/* "gm_axpy" and bf16 -> "gm_axpy_bf16"; buf has room for 96. For kernels of several dtypes. */
+/* "gm_axpy" and bf16 -> "gm_axpy_bf16"; buf has room for GM_CUDA_NAME. For kernels of several dtypes. */
+#define GM_CUDA_NAME 96
 const char *gm_cuda_name(char *buf, const char *base, gm_dtype t);
 
 /* Enough blocks of `block` threads to go over n elements, each thread `each` of them, but not more than fill the
@@ -49,6 +50,11 @@ gm_status gm_cuda_synchronize(gm_device *dev);
 /* The step block (device.h) in device memory, for kernels that read it: step, lr, clip, loss_scale, rng_step. Brought up to date by
  * gm_cuda_step, which copies it in stream order when it has changed. */
 gm_status gm_cuda_step(gm_device *dev, const gm_step_block **on_device);
+
+/* The ops, one function each: cuda_fill, cuda_copy, ... */
+#define GM_OP(name, rule, in, out, attrs) gm_status cuda_##name(gm_device *dev, const gm_call *call);
+#include "../ops.def"
+#undef GM_OP
 
 /* Tensors with any strides, for kernels: dimensions of size 1 are left out, neighbours that are contiguous are joined. */
 typedef struct gm_cuda_view {

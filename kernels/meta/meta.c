@@ -2,17 +2,16 @@
  * (shapes, FLOPs, bytes, the pool's figures) is all there is. Reading a meta tensor is the caller's error. */
 #include "meta.h"
 
-static gm_status take_nothing(size_t bytes, void **out)
+static gm_status take_nothing(void *context, size_t bytes, void **out)
 {
-    (void)bytes;
+    (void)context, (void)bytes;
     *out = NULL;
     return GM_OK;
 }
 
-static void give_nothing(void *p, size_t bytes)
+static void give_nothing(void *context, void *p, size_t bytes)
 {
-    (void)p;
-    (void)bytes;
+    (void)context, (void)p, (void)bytes;
 }
 
 static gm_status no_kernel(gm_device *dev, const gm_call *call)

@@ -3,22 +3,24 @@
 
 #include "loops.h"
 
-static gm_status take(size_t bytes, void **out)
+static gm_status take(void *context, size_t bytes, void **out)
 {
+    (void)context;
     size_t whole = (bytes + 63) / 64 * 64;
     *out = aligned_alloc(64, whole ? whole : 64);
     return *out ? GM_OK : GM_FAIL(GM_ENOMEM, "the system has no %zu bytes left", bytes);
 }
 
-static void give(void *p, size_t bytes)
+static void give(void *context, void *p, size_t bytes)
 {
-    (void)bytes;
+    (void)context, (void)bytes;
     free(p);
 }
 
 const gm_backend gm_ref = {
     .name = "ref",
     .has_data = true,
+    .on_host = true,
     .memory = {take, give},
     .kernel =
         {

@@ -25,6 +25,11 @@ support.backends = {}
 for _, name in ipairs { "cpu-generic", "cpu-avx2", "cpu-avx512" } do
   if core.has_backend(name) then table.insert(support.backends, name) end
 end
+-- Until every op has a CUDA kernel: only when asked for.
+if os.getenv "GANYMEDE_CUDA_SUITE" and require "spec.cuda.emulation".start() then
+  if os.getenv "GANYMEDE_CUDA_SUITE" == "only" then support.backends = {} end
+  table.insert(support.backends, "cuda")
+end
 
 --- "(8, 1024)"
 function support.show(shape) return "(" .. table.concat(shape, ", ") .. ")" end

@@ -10,16 +10,18 @@ static struct {
     uint64_t calls;
 } below;
 
-static gm_status take(size_t bytes, void **out)
+static gm_status take(void *context, size_t bytes, void **out)
 {
+    (void)context;
     if (below.most && below.held + bytes > below.most) return GM_ENOMEM;
     below.held += bytes;
     below.calls++;
     return (*out = malloc(bytes)) ? GM_OK : GM_ENOMEM;
 }
 
-static void give(void *p, size_t bytes)
+static void give(void *context, void *p, size_t bytes)
 {
+    (void)context;
     below.held -= bytes;
     free(p);
 }
@@ -28,7 +30,7 @@ static gm_pool *new_pool(void)
 {
     gm_pool *p = NULL;
     memset(&below, 0, sizeof below);
-    OK(gm_pool_new(&(gm_raw_memory){take, give}, &p));
+    OK(gm_pool_new(&(gm_raw_memory){take, give}, NULL, &p));
     return p;
 }
 

@@ -1,0 +1,88 @@
+/* driver.h - the CUDA driver, loaded when the first device is opened, and the state of an opened device. For files of this
+ * folder that call the driver themselves; ops need cuda.h only.
+ *
+ * GANYMEDE_CUDA_DRIVER in the environment names the library to load in place of libcuda.so.1. It is for specs, which
+ * put an emulation there; a run says so in its first line. */
+#ifndef GM_CUDA_DRIVER_H
+#define GM_CUDA_DRIVER_H
+
+/* <>: the toolkit's header, not ours of the same name. This folder must never be on the search path. */
+#include <cuda.h>
+
+#include "cuda.h"
+#include "module.h"
+
+typedef struct gm_driver {
+#define GM_DRIVER(name) __typeof__(name) *name;
+#include "driver_functions.def"
+#undef GM_DRIVER
+    char path[256]; /* of the library */
+} gm_driver;
+
+/* The functions; loads them the first time. GM_EINVAL: there is no driver, it is too old, or it does not start. */
+gm_status gm_cuda_driver(const gm_driver **out);
+
+/* GM_EIO (GM_ENOMEM where memory is short) with what was done, the driver's name for the error and its words. */
+gm_status gm_cuda_failed(CUresult r, const char *file, int line, const char *what);
+#define GM_CU(d, call)                                                                \
+    do {                                                                              \
+        CUresult r_ = (d)->call;                                                      \
+        if (r_ != CUDA_SUCCESS) return gm_cuda_failed(r_, __FILE__, __LINE__, #call); \
+    } while (0)
+
+/* One piece of page-locked memory that copies go through; done is recorded after the copy that uses it. */
+typedef struct gm_pinned {
+    void   *data;
+    CUevent done;
+    bool    busy;
+} gm_pinned;
+
+#define GM_CUDA_STAGING   2         /* pieces that reads and writes take turns with */
+#define GM_CUDA_PIECE     (1 << 20) /* bytes of each */
+#define GM_CUDA_STEPS     8         /* step blocks that may be under way */
+#define GM_CUDA_FUNCTIONS 1024      /* slots of the table of kernels: more than twice as many as there are */
+
+struct gm_cuda {
+    const gm_driver *driver;
+    CUdevice         device;
+    CUcontext        context;
+    CUstream         stream;
+    CUmodule        *modules;
+    int              n_modules;
+    int              multiprocessors, shared_most; /* shared_most: bytes of shared memory a block may ask for */
+    struct gm_cuda_function {
+        char      *name;
+        CUfunction function;
+        size_t     shared; /* how much it has been allowed */
+        size_t     args;   /* bytes of its one argument */
+    } functions[GM_CUDA_FUNCTIONS];
+    gm_pinned     staging[GM_CUDA_STAGING];
+    unsigned      next_staging;
+    gm_pinned     steps[GM_CUDA_STEPS];
+    unsigned      next_step;
+    CUdeviceptr   step;      /* the step block on the device */
+    gm_step_block step_sent; /* what it holds, if has_step */
+    bool          has_step;
+};
+
+/* The context of the device is the calling thread's from here on. */
+gm_status gm_cuda_enter(const gm_device *dev, gm_cuda **out);
+
+/* One compiled file of kernels, from the module's own data (images.c, written by the build). */
+typedef struct gm_cuda_image {
+    const char          *name;
+    const unsigned char *data, *end;
+} gm_cuda_image;
+extern const gm_cuda_image gm_cuda_images[];
+extern const int           gm_cuda_image_count;
+
+/* The entries of the backend's table (module.c). */
+gm_status gm_cuda_start(gm_device *dev, int ordinal);
+void      gm_cuda_stop(gm_device *dev);
+gm_status gm_cuda_take(void *device, size_t bytes, void **out);
+void      gm_cuda_give(void *device, void *p, size_t bytes);
+char     *gm_cuda_describe(const gm_device *dev, char *buf, size_t size);
+gm_status gm_cuda_probe(void);
+int       gm_cuda_facts(gm_cuda_fact *out, int n);
+
+#endif

@@ -1,0 +1,95 @@
+/* elsewhere.c - gm_run_elsewhere (device.h): one call on another device than its tensors are on. Storages are copied
+ * whole, so that views keep their strides, gaps and alignment, and what a kernel writes outside of its outputs comes
+ * back and is seen. */
+#include <stdlib.h>
+#include "device.h"
+
+typedef struct twin {
+    gm_storage *from;
+    gm_storage  to;
+} twin;
+
+typedef struct trip {
+    gm_device  *there;
+    twin       *twins;   /* the storages of the call, each once */
+    gm_tensor  *tensors; /* the views, in the order of inputs and outputs */
+    gm_tensor **list;
+    int         n_twins, n;
+} trip;
+
+static gm_status copy_storage(trip *t, gm_storage *from, gm_storage **out)
+{
+    gm_status st;
+    void     *bytes;
+    for (int i = 0; i < t->n_twins; i++)
+        if (t->twins[i].from == from) {
+            *out = &t->twins[i].to;
+            return GM_OK;
+        }
+    twin *w = &t->twins[t->n_twins];
+    *w = (twin){from, {.refs = 1, .bytes = from->bytes, .device = t->there}};
+    GM_TRY(gm_pool_alloc(t->there->pool, from->bytes, &w->to.data, &w->to.block));
+    t->n_twins++;
+    *out = &w->to;
+    bytes = malloc(from->bytes + 1);
+    if (!bytes) return GM_FAIL(GM_ENOMEM, "no memory for a copy of %zu bytes", from->bytes);
+    GM_TRY_OR(gm_device_read(from->device, bytes, from->data, from->bytes), st, done);
+    st = gm_device_write(t->there, w->to.data, bytes, from->bytes);
+done:
+    free(bytes);
+    return st;
+}
+
+static gm_status come_back(const twin *w)
+{
+    gm_status st;
+    void     *bytes = malloc(w->to.bytes + 1);
+    if (!bytes) return GM_FAIL(GM_ENOMEM, "no memory for a copy of %zu bytes", w->to.bytes);
+    GM_TRY_OR(gm_device_read(w->to.device, bytes, w->to.data, w->to.bytes), st, done);
+    st = gm_device_write(w->from->device, w->from->data, bytes, w->to.bytes);
+done:
+    free(bytes);
+    return st;
+}
+
+static gm_status add(trip *t, gm_tensor *from)
+{
+    int i = t->n++;
+    t->list[i] = NULL;
+    if (!from) return GM_OK;
+    t->tensors[i] = *from;
+    t->list[i] = &t->tensors[i];
+    return copy_storage(t, from->storage, &t->tensors[i].storage);
+}
+
+static gm_status travel(trip *t, const gm_call *call)
+{
+    for (int i = 0; i < call->n_in; i++) GM_TRY(add(t, call->in[i]));
+    for (int i = 0; i < call->n_out; i++) GM_TRY(add(t, call->out[i]));
+    gm_call moved = *call;
+    moved.in = t->list;
+    moved.out = t->list + call->n_in;
+    GM_TRY(gm_run(t->there, &moved));
+    for (int i = 0; i < call->n_out; i++)
+        for (int k = 0; moved.out[i] && k < t->n_twins; k++)
+            if (&t->twins[k].to == moved.out[i]->storage) GM_TRY(come_back(&t->twins[k]));
+    return GM_OK;
+}
+
+gm_status gm_run_elsewhere(gm_device *dev, gm_device *there, const gm_call *call)
+{
+    size_t    n = (size_t)(call->n_in + call->n_out) + 1;
+    trip      t = {.there = there,
+                   .twins = calloc(n, sizeof(twin)),
+                   .tensors = calloc(n, sizeof(gm_tensor)),
+                   .list = calloc(n, sizeof(gm_tensor *))};
+    bool      fits = t.twins && t.tensors && t.list;
+    gm_status st = fits ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for a call on another device");
+    there->step = dev->step;
+    if (fits) st = travel(&t, call);
+    for (int i = 0; i < t.n_twins; i++) gm_pool_release(there->pool, t.twins[i].to.block);
+    free(t.twins);
+    free(t.tensors);
+    free(t.list);
+    return st;
+}

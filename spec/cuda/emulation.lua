@@ -1,0 +1,70 @@
+--- The CUDA backend on a machine without a GPU: puts the fake driver (fake_driver.h) in the place of the real one.
+--
+--     local emulation = require "spec.cuda.emulation"
+--     emulation.start()      true where "cuda" can be used from here on: a GPU, or the emulation, which the target
+--                            unit_tests builds beside the executable
+--     emulation.environment() "VARIABLE=... " for a child process that shall use it
+--     emulation.counts()     what the driver did so far (fake_driver.h)
+local core = require "ganymede.core"
+local ffi = require "ffi"
+
+local emulation = {}
+
+ffi.cdef [[
+int setenv(const char *name, const char *value, int overwrite);
+typedef struct gm_fake_counts {
+  uint64_t launches, blocks, to_device, to_host, on_device, sets, to_device_bytes, to_host_bytes;
+  uint64_t allocations, frees, live_bytes, waits, graphs, products;
+} gm_fake_counts;
+void gm_fake_count(gm_fake_counts *out);
+]]
+
+local folder = core.executable():match "^(.*)/" .. "/emulation/"
+
+-- variable -> the library that takes the place of the real one
+local libraries = {
+  GANYMEDE_CUDA_DRIVER = folder .. "libgm_fake_cuda.so",
+  GANYMEDE_CUDA_BLAS = folder .. "libgm_fake_cublas.so",
+}
+
+local function is_there(path)
+  local file = io.open(path, "rb")
+  if file then file:close() end
+  return file ~= nil
+end
+
+--- Is it the emulation that "cuda" stands for? Only after start.
+function emulation.is_on() return os.getenv "GANYMEDE_CUDA_DRIVER" == libraries.GANYMEDE_CUDA_DRIVER end
+
+function emulation.start()
+  if not emulation.is_on() and core.has_backend "cuda" then return true end
+  if not is_there(libraries.GANYMEDE_CUDA_DRIVER) then return false end
+  for name, path in pairs(libraries) do
+    if is_there(path) then ffi.C.setenv(name, path, 1) end
+  end
+  return core.has_backend "cuda"
+end
+
+function emulation.environment()
+  if not emulation.is_on() then return "" end
+  local list = {}
+  for name, path in pairs(libraries) do
+    if is_there(path) then table.insert(list, ("%s='%s' "):format(name, path)) end
+  end
+  return table.concat(list)
+end
+
+--- Numbers by name, as in gm_fake_counts.
+function emulation.counts()
+  local c, out = ffi.new "gm_fake_counts", {}
+  ffi.load(libraries.GANYMEDE_CUDA_DRIVER).gm_fake_count(c)
+  for _, name in ipairs {
+    "launches", "blocks", "to_device", "to_host", "on_device", "sets", "to_device_bytes", "to_host_bytes",
+    "allocations", "frees", "live_bytes", "waits", "graphs", "products",
+  } do
+    out[name] = tonumber(c[name])
+  end
+  return out
+end
+
+return emulation

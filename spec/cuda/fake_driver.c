@@ -1,0 +1,482 @@
+/* fake_driver.c - see fake_driver.h. */
+#include "fake_driver.h"
+
+#include <cuda.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "emulator.h"
+
+#define GUARD       64
+#define QUEUE       4096 /* what is queued runs at the latest when there is so much of it */
+#define ALLOCATIONS 65536
+#define SHARED_MOST (227 << 10)
+
+typedef enum kind { LAUNCH, COPY, SET } kind;
+
+typedef struct task {
+    kind                      kind;
+    const gm_emulated_kernel *kernel;
+    gm_emulated_grid          grid;
+    void                     *to, *args;
+    const void               *from;
+    size_t                    bytes;
+    unsigned char             byte;
+} task;
+
+typedef struct allocation {
+    unsigned char *data;
+    size_t         bytes;
+} allocation;
+
+static struct {
+    pthread_mutex_t lock;
+    task            queue[QUEUE];
+    int             queued;
+    allocation      device[ALLOCATIONS], pinned[ALLOCATIONS];
+    int             n_device, n_pinned;
+    gm_fake_counts  counts;
+    char            error[512]; /* of a kernel, not reported yet */
+    char            words[512]; /* what cuGetErrorString says of CUDA_ERROR_LAUNCH_FAILED */
+    FILE           *record;
+    bool            asked_for_record;
+} fake = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void enter(void) { pthread_mutex_lock(&fake.lock); }
+
+static CUresult leave(CUresult r)
+{
+    pthread_mutex_unlock(&fake.lock);
+    return r;
+}
+
+__attribute__((format(printf, 1, 2))) static void note(const char *format, ...)
+{
+    va_list args;
+    if (!fake.asked_for_record) {
+        const char *path = getenv("GANYMEDE_CUDA_RECORD");
+        fake.asked_for_record = true;
+        if (path && *path && !(fake.record = fopen(path, "a"))) {
+            perror(path);
+            abort();
+        }
+    }
+    if (!fake.record) return;
+    va_start(args, format);
+    vfprintf(fake.record, format, args);
+    va_end(args);
+    fputc('\n', fake.record);
+    fflush(fake.record);
+}
+
+/* ---- memory ---- */
+
+static CUresult allocate(allocation *list, int *n, size_t bytes, void **out)
+{
+    if (!bytes) return CUDA_ERROR_INVALID_VALUE;
+    if (*n == ALLOCATIONS) return CUDA_ERROR_OUT_OF_MEMORY;
+    size_t         whole = (bytes + 2 * GUARD + 255) / 256 * 256 + 256;
+    unsigned char *p = aligned_alloc(256, whole);
+    if (!p) return CUDA_ERROR_OUT_OF_MEMORY;
+    memset(p, 0xff, whole);
+    memset(p + 256 - GUARD, 0xa5, GUARD);
+    memset(p + 256 + bytes, 0xa5, GUARD);
+    list[(*n)++] = (allocation){p + 256, bytes};
+    *out = p + 256;
+    return CUDA_SUCCESS;
+}
+
+static CUresult release(allocation *list, int *n, const void *p)
+{
+    for (int i = 0; i < *n; i++)
+        if (list[i].data == p) {
+            memset(list[i].data, 0xff, list[i].bytes);
+            free(list[i].data - 256);
+            list[i] = list[--*n];
+            return CUDA_SUCCESS;
+        }
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+static bool inside(const allocation *list, int n, const void *p, size_t bytes)
+{
+    const unsigned char *at = p;
+    for (int i = 0; i < n; i++)
+        if (at >= list[i].data && at + bytes <= list[i].data + list[i].bytes) return true;
+    return false;
+}
+
+const char *gm_fake_outside(const void *p, size_t bytes)
+{
+    enter();
+    bool in = inside(fake.device, fake.n_device, p, bytes);
+    leave(CUDA_SUCCESS);
+    return in ? NULL : "memory outside of every live allocation of the device";
+}
+
+static bool guard_is_whole(const unsigned char *p)
+{
+    for (int i = 0; i < GUARD; i++)
+        if (p[i] != 0xa5) return false;
+    return true;
+}
+
+static void check_guards(const char *after)
+{
+    for (int i = 0; i < fake.n_device && !fake.error[0]; i++) {
+        allocation *a = &fake.device[i];
+        bool        before = guard_is_whole(a->data - GUARD), behind = guard_is_whole(a->data + a->bytes);
+        if (before && behind) continue;
+        snprintf(fake.error, sizeof fake.error, "%s wrote %s an allocation of %zu bytes", after,
+                 before ? "past the end of" : "before the start of", a->bytes);
+        memset(a->data - GUARD, 0xa5, GUARD);
+        memset(a->data + a->bytes, 0xa5, GUARD);
+    }
+}
+
+/* ---- the queue ---- */
+
+static void run_task(task *t)
+{
+    char error[480];
+    if (t->kind == COPY) memmove(t->to, t->from, t->bytes);
+    if (t->kind == SET) memset(t->to, t->byte, t->bytes);
+    if (t->kind != LAUNCH) return;
+    if (!fake.error[0] && gm_emulated_launch(t->kernel, &t->grid, t->args, error, sizeof error))
+        snprintf(fake.error, sizeof fake.error, "%s", error);
+    check_guards(t->kernel->name);
+    free(t->args);
+}
+
+static void run_all(void)
+{
+    for (int i = 0; i < fake.queued; i++) run_task(&fake.queue[i]);
+    fake.queued = 0;
+}
+
+static CUresult put(task t)
+{
+    if (fake.queued == QUEUE) run_all();
+    fake.queue[fake.queued++] = t;
+    return CUDA_SUCCESS;
+}
+
+/* What the host gets that waits. */
+static CUresult wait_for_all(void)
+{
+    fake.counts.waits++;
+    note("wait");
+    run_all();
+    if (!fake.error[0]) return CUDA_SUCCESS;
+    memcpy(fake.words, fake.error, sizeof fake.words);
+    fake.error[0] = 0;
+    return CUDA_ERROR_LAUNCH_FAILED;
+}
+
+void gm_fake_flush(void)
+{
+    enter();
+    run_all();
+    leave(CUDA_SUCCESS);
+}
+
+void gm_fake_note(const char *line)
+{
+    enter();
+    fake.counts.products++;
+    note("%s", line);
+    leave(CUDA_SUCCESS);
+}
+
+void gm_fake_count(gm_fake_counts *out)
+{
+    enter();
+    *out = fake.counts;
+    leave(CUDA_SUCCESS);
+}
+
+/* ---- what the driver says of itself ---- */
+
+static int devices(void)
+{
+    const char *text = getenv("GANYMEDE_CUDA_DEVICES");
+    return text && *text ? atoi(text) : 1;
+}
+
+CUresult cuInit(unsigned flags)
+{
+    return flags ? CUDA_ERROR_INVALID_VALUE : devices() ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
+}
+
+CUresult cuDriverGetVersion(int *version)
+{
+    *version = CUDA_VERSION;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGetErrorName(CUresult r, const char **out)
+{
+    *out = r == CUDA_ERROR_LAUNCH_FAILED   ? "CUDA_ERROR_LAUNCH_FAILED"
+           : r == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
+           : r == CUDA_ERROR_NOT_FOUND     ? "CUDA_ERROR_NOT_FOUND"
+           : r == CUDA_ERROR_INVALID_VALUE ? "CUDA_ERROR_INVALID_VALUE"
+           : r == CUDA_ERROR_NO_DEVICE     ? "CUDA_ERROR_NO_DEVICE"
+                                           : "CUDA_ERROR_UNKNOWN";
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGetErrorString(CUresult r, const char **out)
+{
+    *out = r == CUDA_ERROR_LAUNCH_FAILED ? fake.words : "said by the emulation";
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetCount(int *n)
+{
+    *n = devices();
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGet(CUdevice *device, int ordinal)
+{
+    if (ordinal < 0 || ordinal >= devices()) return CUDA_ERROR_INVALID_DEVICE;
+    *device = ordinal;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetName(char *name, int size, CUdevice device)
+{
+    snprintf(name, (size_t)size, "emulated GPU %d", device);
+    return CUDA_SUCCESS;
+}
+
+/* Few multiprocessors: loops over the grid have to go round. */
+CUresult cuDeviceGetAttribute(int *out, CUdevice_attribute attribute, CUdevice device)
+{
+    (void)device;
+    switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *out = 9; break;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *out = 0; break;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *out = 2; break;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *out = SHARED_MOST; break;
+    default: return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceTotalMem(size_t *bytes, CUdevice device)
+{
+    (void)device;
+    *bytes = (size_t)16 << 30;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+    *context = (CUcontext)(uintptr_t)(device + 1);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRelease(CUdevice device)
+{
+    (void)device;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetCurrent(CUcontext context)
+{
+    (void)context;
+    return CUDA_SUCCESS;
+}
+
+/* ---- kernels ---- */
+
+CUresult cuModuleLoadData(CUmodule *module, const void *image)
+{
+    *module = (CUmodule)(uintptr_t)image;
+    return image ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuModuleUnload(CUmodule module)
+{
+    (void)module;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
+{
+    (void)module;
+    *function = (CUfunction)(uintptr_t)gm_emulated_find(name);
+    return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value)
+{
+    bool known = attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES && value <= SHARED_MOST;
+    return function && known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t *offset, size_t *size)
+{
+    if (index) return CUDA_ERROR_INVALID_VALUE;
+    *offset = 0;
+    *size = ((const gm_emulated_kernel *)(const void *)function)->args;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
+                        unsigned shared, CUstream stream, void **params, void **extra)
+{
+    const gm_emulated_kernel *kernel = (const void *)function;
+    (void)stream;
+    if (!x || !y || !z || x > 0x7fffffffu || y > 65535 || z > 65535 || by != 1 || bz != 1 || !bx || bx > 1024 ||
+        extra || shared > SHARED_MOST || kernel->args > 4096)
+        return CUDA_ERROR_INVALID_VALUE;
+    void *args = malloc(kernel->args);
+    if (!args) return CUDA_ERROR_OUT_OF_MEMORY;
+    memcpy(args, params[0], kernel->args);
+    enter();
+    fake.counts.launches++;
+    fake.counts.blocks += (uint64_t)x * y * z;
+    note("launch %s %u %u %u %u %u", kernel->name, x, y, z, bx, shared);
+    return leave(put((task){.kind = LAUNCH, .kernel = kernel, .grid = {x, y, z, (int)bx, shared}, .args = args}));
+}
+
+/* ---- streams and events: one queue serves all ---- */
+
+CUresult cuStreamCreate(CUstream *stream, unsigned flags)
+{
+    (void)flags;
+    *stream = malloc(1);
+    return *stream ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuStreamDestroy(CUstream stream)
+{
+    free(stream);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamSynchronize(CUstream stream)
+{
+    (void)stream;
+    enter();
+    return leave(wait_for_all());
+}
+
+CUresult cuEventCreate(CUevent *event, unsigned flags)
+{
+    (void)flags;
+    *event = calloc(1, 1);
+    return *event ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuEventDestroy(CUevent event)
+{
+    free(event);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventRecord(CUevent event, CUstream stream)
+{
+    (void)event, (void)stream;
+    return CUDA_SUCCESS;
+}
+
+/* The host waits only where something is queued. */
+CUresult cuEventSynchronize(CUevent event)
+{
+    (void)event;
+    enter();
+    return leave(fake.queued ? wait_for_all() : CUDA_SUCCESS);
+}
+
+/* ---- memory, as the driver has it ---- */
+
+CUresult cuMemAlloc(CUdeviceptr *out, size_t bytes)
+{
+    void *p = NULL;
+    enter();
+    CUresult r = allocate(fake.device, &fake.n_device, bytes, &p);
+    if (r == CUDA_SUCCESS) {
+        fake.counts.allocations++;
+        fake.counts.live_bytes += bytes;
+        note("allocate %zu", bytes);
+    }
+    *out = (CUdeviceptr)(uintptr_t)p;
+    return leave(r);
+}
+
+CUresult cuMemFree(CUdeviceptr p)
+{
+    enter();
+    run_all();
+    for (int i = 0; i < fake.n_device; i++)
+        if (fake.device[i].data == (void *)(uintptr_t)p) fake.counts.live_bytes -= fake.device[i].bytes;
+    fake.counts.frees++;
+    note("free");
+    return leave(release(fake.device, &fake.n_device, (void *)(uintptr_t)p));
+}
+
+CUresult cuMemAllocHost(void **out, size_t bytes)
+{
+    enter();
+    return leave(allocate(fake.pinned, &fake.n_pinned, bytes, out));
+}
+
+CUresult cuMemFreeHost(void *p)
+{
+    enter();
+    run_all();
+    return leave(release(fake.pinned, &fake.n_pinned, p));
+}
+
+static CUresult copy(const char *what, uint64_t *count, void *to, bool to_device, const void *from, bool from_device,
+                     size_t bytes)
+{
+    bool fine = inside(to_device ? fake.device : fake.pinned, to_device ? fake.n_device : fake.n_pinned, to, bytes) &&
+                inside(from_device ? fake.device : fake.pinned, from_device ? fake.n_device : fake.n_pinned, from,
+                       bytes);
+    if (!fine) return CUDA_ERROR_INVALID_VALUE;
+    ++*count;
+    note("%s %zu", what, bytes);
+    return put((task){.kind = COPY, .to = to, .from = from, .bytes = bytes});
+}
+
+CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void *from, size_t bytes, CUstream stream)
+{
+    (void)stream;
+    enter();
+    fake.counts.to_device_bytes += bytes;
+    return leave(copy("to_device", &fake.counts.to_device, (void *)(uintptr_t)to, true, from, false, bytes));
+}
+
+CUresult cuMemcpyDtoHAsync(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+    (void)stream;
+    enter();
+    fake.counts.to_host_bytes += bytes;
+    return leave(copy("to_host", &fake.counts.to_host, to, false, (void *)(uintptr_t)from, true, bytes));
+}
+
+CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+    (void)stream;
+    enter();
+    return leave(
+        copy("copy", &fake.counts.on_device, (void *)(uintptr_t)to, true, (void *)(uintptr_t)from, true, bytes));
+}
+
+CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char byte, size_t bytes, CUstream stream)
+{
+    (void)stream;
+    enter();
+    if (!inside(fake.device, fake.n_device, (void *)(uintptr_t)to, bytes)) return leave(CUDA_ERROR_INVALID_VALUE);
+    fake.counts.sets++;
+    note("set %zu", bytes);
+    return leave(put((task){.kind = SET, .to = (void *)(uintptr_t)to, .byte = byte, .bytes = bytes}));
+}

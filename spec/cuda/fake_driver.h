@@ -1,0 +1,38 @@
+/* fake_driver.h - a CUDA driver for machines without a GPU: libgm_fake_cuda.so, which specs name in
+ * GANYMEDE_CUDA_DRIVER. Device memory is memory of the process, kernels run on the CPU (emulate.c).
+ *
+ * As a GPU does, it does nothing before it must: what is queued runs when something waits for it, so that host code
+ * that reads too early or reuses a buffer too soon gets wrong results here too. It refuses what a GPU would (grids,
+ * shared memory, copies outside of an allocation or through pageable memory), surrounds each allocation by guard zones
+ * that are looked at after every kernel, and fills fresh and freed memory with NaN. An error of a kernel is reported
+ * once, by the next call that waits; unlike on a GPU, the device then goes on.
+ *
+ * Environment: GANYMEDE_CUDA_RECORD names a file that gets a line for each thing done; GANYMEDE_CUDA_DEVICES says how
+ * many devices there are (1). */
+#ifndef GM_FAKE_DRIVER_H
+#define GM_FAKE_DRIVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* All since the process began. FFI of specs mirrors this struct: change both. */
+typedef struct gm_fake_counts {
+    uint64_t launches, blocks;
+    uint64_t to_device, to_host, on_device, sets; /* copies by direction, memsets */
+    uint64_t to_device_bytes, to_host_bytes;
+    uint64_t allocations, frees, live_bytes;
+    uint64_t waits;    /* of the host for the device: stream and event synchronisations that had to */
+    uint64_t graphs;   /* launches of graphs; what is in them counts as launches too */
+    uint64_t products; /* calls of libraries (gm_fake_note) */
+} gm_fake_counts;
+
+void gm_fake_count(gm_fake_counts *out);
+
+/* For fakes of libraries that compute at once: everything queued has run when it returns. */
+void gm_fake_flush(void);
+/* Records a line and counts a product. */
+void gm_fake_note(const char *line);
+/* NULL, or why `bytes` at p are not all in one live allocation. For fakes of libraries. */
+const char *gm_fake_outside(const void *p, size_t bytes);
+
+#endif
