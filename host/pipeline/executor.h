@@ -11,12 +11,15 @@
  * it, so a block goes to the one rank of the next stage with the same coordinates. Where a value is replicated over
  * tensor axes and `scatter` is on, each of these ranks sends its slice only, and the receivers gather (Narayanan et al.
  * 2021, arXiv:2104.04473, section 4.1); what is cut already crosses as it is. Gradients come back for values that are
- * floats and require one; they are settled (no sum over ranks is left) before they are sent; nothing flowed: zeros.
- * Neighbouring parts on one rank hand over without a message.
+ * floats and require one; sums over ranks that are left in them are made before they are sent (those over scatter axes
+ * by a reduce_scatter into the slices); nothing flowed: zeros. A part may give its input, a parameter, a view, or one
+ * tensor twice. Neighbouring parts on one rank hand over without a message. What a part gave is let go as soon as it is
+ * sent: its backward pass needs no outputs.
  *
  * Shapes. A receiver must know what comes before it can post a receive. The first message of a border for each
  * signature (below) is preceded by a header; both ends remember it, and later messages have none. With
- * variable_shapes, or where a micro-batch has no signature, every message has one. An output that differs from what
+ * variable_shapes, or where a micro-batch has no signature, every message has one. A border remembers 256 signatures
+ * (then it forgets all of them, on both ends), and none of before a failed section. An output that differs from what
  * its border has agreed on is an error that names both and says `variable_shapes = true`.
  *
  * Messages are begun and go on by themselves; receives are posted ahead of the computing that reads them, in the order
@@ -62,7 +65,7 @@ typedef struct gm_stage_call {
     const char      *text; /* what the part before said; "" for the first part */
 } gm_stage_call;
 
-/* What it gives: references that the executor takes, also on failure. Of the last part: n = 0. */
+/* What it gives: references that the executor takes, also on failure. Nobody reads what the last part gives. */
 typedef struct gm_stage_result {
     int       n;
     gm_value *out[GM_BORDER_MAX];
