@@ -146,6 +146,17 @@ describe("ganymede check of a pipeline", function()
     assert.equal(4 * 64 * 32, by_path.tokens.parameter_bytes) -- the head is tied to them
   end)
 
+  it("knows which stages a rank meets", function()
+    local function layers(order)
+      local schedule = ("schedule={type='PipelineSchedule',order='%s'}"):format(order)
+      local found = check(4, 0, "--set", "parallel.pipeline=4", "--set", schedule, "--set", "model.depth=8")
+      return { found.peers.by[1].peers, unpack(found.pipeline.meets) }
+    end
+    assert.same({ 1, 1 }, layers "1f1b")
+    assert.same({ 1, 1 }, layers "zb-v") -- the last part is on stage 0, whose neighbour is stage 1 both ways
+    assert.same({ 2, 1, 3 }, layers "interleaved") -- stage 3 sends its first chunk on to stage 0
+  end)
+
   it("writes the picture of the schedule", function()
     local result = support.run(home, { "check", "recipe.lua", "-n", "2", "--set", "parallel.pipeline=2", "--set",
       "schedule={type='PipelineSchedule',order='zb-v'}", "--schedule-svg", "s.svg" })

@@ -2,7 +2,8 @@
 --
 -- Counted apart: what layers send (forward and backward), what the sums of gradients send, and the rest of a step (the
 -- loss, the norm of the gradients: a few numbers over all ranks). -> list of { what, peers, axes = list of { axes,
--- peers } }, and `all`, how many ranks are among them. A collective counts as messages with every member of its group.
+-- peers } }, and `all`, how many ranks are among them. A collective counts as messages with every member of its group,
+-- what crosses the borders of a pipeline as messages with the stages that it goes to or comes from.
 -- @module ganymede.plan.peers
 local core = require "ganymede.core"
 local json = require "ganymede.json"
@@ -32,22 +33,28 @@ local function is_of_axes(name)
   return true
 end
 
--- Adds the other members of a group; those of groups that the recipe made by itself are not known by axes.
-local function add(found, all, group)
+-- Adds the other members of a group; those of groups that the recipe made by itself are not known by axes. only: a set
+-- of places in the group, nil for all.
+local function add(found, all, group, only)
   if found.seen[group] or not is_of_axes(group) then return end
   found.seen[group] = true
-  local ranks, own = members(group), core.rank()
-  for _, rank in ipairs(ranks) do
-    if rank ~= own then found.set[rank], all[rank] = true, true end
+  local own, count_here = core.rank(), 0
+  for place, rank in ipairs(members(group)) do
+    if rank ~= own and (not only or only[place - 1]) then
+      found.set[rank], all[rank], count_here = true, true, count_here + 1
+    end
   end
-  found.axes[#found.axes + 1] = { axes = json.array(parallel.axis_names(group)), peers = #ranks - 1 }
+  found.axes[#found.axes + 1] = { axes = json.array(parallel.axis_names(group)), peers = count_here }
 end
 
-return function()
+--- meets: list of the stages that this rank's messages go to or come from; nil without a pipeline.
+return function(meets)
+  local stages = {}
+  for _, stage in ipairs(meets or {}) do stages[stage] = true end
   local out, all, found = json.array(), {}, {}
   for _, kind in ipairs(kinds) do found[kind] = { seen = {}, set = {}, axes = json.array() } end
   for _, entry in ipairs(core.world() > 1 and core.comm_traced() or {}) do
-    add(found[kind_of(entry)], all, entry.group)
+    add(found[kind_of(entry)], all, entry.group, entry.path == "pipeline" and stages or nil)
   end
   for i, kind in ipairs(kinds) do
     out[i] = { what = kind, peers = count(found[kind].set), axes = found[kind].axes }

@@ -189,12 +189,13 @@ local function rehearse(given)
   local function blaming_recipe(...) return session.blaming_recipe(source.path, always, ...) end
   if given.sections then return blaming_recipe(sections_of, config) end
   local trainer, rank, notes, rows = blaming_recipe(make_steps, config, command)
+  local pipeline = pipeline_of(given, trainer.engine, notes)
   return {
     recipe = source.path, name = config.name, world = core.world(), rank = core.rank(), dtype = config.dtype,
     mesh = core.mesh(), settings = resolved:rows(),
     parameters = parameters_of(trainer.engine.model), modules = rows, batch = notes.batch,
     totals = totals(config, trainer, rank), places = places(), sent = traffic(rank),
-    peers = require "ganymede.plan.peers"(), pipeline = pipeline_of(given, trainer.engine, notes),
+    peers = require "ganymede.plan.peers"(pipeline and pipeline.meets), pipeline = pipeline,
     calls = given.calls and core.world() > 1 and core.comm_traced_calls() or nil,
   }
 end

@@ -11,11 +11,13 @@
 --             also input_flops and weight_flops (of the two halves of its backward pass), saved_bytes (for backward)
 --   by_stage  stage, parts, parameters, flops (of all passes of a micro-batch through its parts), held (most micro-
 --             batches whose activations are held, in units of all chunks), held_bytes (of these activations)
+--   meets     stages that this rank's messages go to or come from
 --   busiest   operations of the stage that has most of them, over their mean: what no order of passes wins back
 -- Costs of this split are operations; transfers cost nothing. held_bytes lets go of a micro-batch at the end of its
 -- backward pass, where a run lets go earlier. The trap: parameters that two parts share count in both.
 -- @module ganymede.plan.stages
 local draw = require "ganymede.schedules.draw"
+local geometry = require "ganymede.schedules.geometry"
 local json = require "ganymede.json"
 local pipeline = require "ganymede.schedules.pipeline"
 local ranks = require "ganymede.ranks"
@@ -136,11 +138,22 @@ local function simulate_split(built, costs)
   return played
 end
 
+-- Stages that this rank's messages go to or come from.
+local function met_by(built, rank)
+  local seen, out = {}, json.array()
+  for _, action in ipairs(built.actions[rank + 1]) do
+    local peer = geometry.is_transfer(action) and action[5]
+    if peer and not seen[peer] then out[#out + 1], seen[peer] = peer, true end
+  end
+  table.sort(out)
+  return out
+end
+
 --- -> what the head of this file says, the built schedule, and its simulation at the costs of this split; nil without a
 -- pipeline schedule.
 function stages.report(engine, notes)
   if not engine.executor or not notes.costs then return nil end
-  local _, count = ranks.stage()
+  local rank, count = ranks.stage()
   local built = engine.schedule:order_for(count, notes.batch.micro_batches, false)
   local equal, own = pipeline.simulate(built), simulate_split(built, notes.costs)
   local rows = by_stage(engine.stage, built, equal, notes.costs)
@@ -148,7 +161,7 @@ function stages.report(engine, notes)
     order = built.name, stages = built.stages, chunks = built.chunks, micro_batches = built.micro_batches,
     bubble = equal.bubble, bubble_of_split = own.bubble, bubble_with_barrier = own.bubble_with_barrier,
     picture = draw.text(built, equal, 116), parts = parts_of(engine.stage, built, notes.costs),
-    by_stage = rows, busiest = busiest(rows),
+    by_stage = rows, busiest = busiest(rows), meets = met_by(built, rank),
   }, built, own
 end
 
