@@ -11,7 +11,8 @@
 #include "../rules/family.h"
 
 enum { X, INDEX, WEIGHT, UP, UP_BIAS, DOWN, DOWN_BIAS, N_IN };
-/* What a node keeps; IN .. BACK are new tensors. BACK only for the gradient of weight. */
+/* What a node keeps; IN .. BACK are new tensors. BACK only for the gradient of weight. Between the halves of a backward
+ * pass (see keep_rows) WEIGHT is empty and BACK has the gradients of the pre-activations. */
 enum { KEPT_INDEX, KEPT_WEIGHT, KEPT_UP, KEPT_DOWN, KEPT_COUNTS, KEPT_IN, KEPT_PRE, KEPT_BACK, N_KEPT };
 
 /* ---- what fits ---- */
@@ -180,6 +181,7 @@ static void forward(gm_experts_work *w, gm_tensor *x, gm_tensor *weight, gm_tens
 typedef struct gradients {
     gm_tensor *g, *dpre, *dx; /* rows of the pass: of the results, pre-activations; of `from` on: what is returned */
     int64_t    from;
+    bool       second;       /* half: g and dpre are there from the first */
     gm_tensor *target[N_IN]; /* of parameters, NULL where not wanted */
 } gradients;
 
@@ -195,15 +197,12 @@ static void bias_gradient(gm_experts_work *w, gm_function f, gm_tensor *g, gm_te
                      (gm_tensor *[]){dpre, db});
 }
 
+/* The gradient of what the rows of an expert are inside; of its bias, since they are read here anyway. */
 static void back_to_hidden(gm_experts_work *w, void *context, int64_t e, int64_t first, int64_t n)
 {
     gradients *d = context;
     gm_tensor *g = gm_experts_part(w, d->g, first, n), *pre = gm_experts_part(w, w->pre, first, n);
     gm_tensor *dpre = gm_experts_part(w, d->dpre, first, n), *da = dpre;
-    if (d->target[DOWN])
-        gm_experts_multiply(w, g, true, gm_experts_activate(w, pre), false, true,
-                            gm_experts_of(w, d->target[DOWN], e, 1));
-    bias_gradient(w, GM_FN_none, g, NULL, NULL, gm_experts_of(w, d->target[DOWN_BIAS], e, -1));
     if (w->f != GM_FN_none) da = gm_experts_new(w, n, w->hidden);
     gm_experts_multiply(w, g, false, gm_experts_of(w, w->down, e, 1), false, false, da);
     bias_gradient(w, w->f, da, w->f ? pre : NULL, w->f ? dpre : NULL, gm_experts_of(w, d->target[UP_BIAS], e, 0));
@@ -212,13 +211,24 @@ static void back_to_hidden(gm_experts_work *w, void *context, int64_t e, int64_t
 static void back_to_rows(gm_experts_work *w, void *context, int64_t e, int64_t first, int64_t n)
 {
     gradients *d = context;
-    gm_tensor *dpre = gm_experts_part(w, d->dpre, first, n);
+    if (d->dx)
+        gm_experts_multiply(w, gm_experts_part(w, d->dpre, first, n), false, gm_experts_of(w, w->up, e, 0), false,
+                            false, gm_experts_part(w, d->dx, first - d->from, n));
+}
+
+/* The gradients of an expert's parameters: nothing waits for them, so they are computed while rows travel. */
+static void back_to_parameters(gm_experts_work *w, void *context, int64_t e, int64_t first, int64_t n)
+{
+    gradients *d = context;
+    gm_tensor *g = gm_experts_part(w, d->g, first, n), *dpre = gm_experts_part(w, d->dpre, first, n);
+    if (d->target[DOWN])
+        gm_experts_multiply(w, g, true, gm_experts_activate(w, gm_experts_part(w, w->pre, first, n)), false, true,
+                            gm_experts_of(w, d->target[DOWN], e, 1));
     if (d->target[UP])
         gm_experts_multiply(w, dpre, true, gm_experts_part(w, w->in, first, n), false, true,
                             gm_experts_of(w, d->target[UP], e, 0));
-    if (d->dx)
-        gm_experts_multiply(w, dpre, false, gm_experts_of(w, w->up, e, 0), false, false,
-                            gm_experts_part(w, d->dx, first - d->from, n));
+    bias_gradient(w, GM_FN_none, g, NULL, NULL, gm_experts_of(w, d->target[DOWN_BIAS], e, -1));
+    if (d->second) bias_gradient(w, GM_FN_none, dpre, NULL, NULL, gm_experts_of(w, d->target[UP_BIAS], e, 0));
 }
 
 /* Rows of the gradient, each times its weight. */
@@ -255,6 +265,7 @@ static void backward(gm_experts_work *w, gm_tensor *g, gm_tensor *weight, gradie
     gm_experts_travel(w, ours, other(w, d->g, p->n_away), false);
     weigh(w, g, weight, here_tokens, here(w, w->choice), here(w, d->g));
     gm_experts_each(w, false, back_to_hidden, d);
+    gm_experts_each(w, false, back_to_parameters, d);
     gm_experts_arrive(w);
     gm_experts_each(w, true, back_to_hidden, d);
     d->dx = theirs;
@@ -263,6 +274,7 @@ static void backward(gm_experts_work *w, gm_tensor *g, gm_tensor *weight, gradie
     if (dx) gm_experts_travel(w, ours, theirs, true);
     d->dx = mine;
     d->from = 0;
+    gm_experts_each(w, true, back_to_parameters, d);
     gm_experts_each(w, false, back_to_rows, d);
     if (dx) scatter(w, here_tokens, mine, dx);
     gm_experts_arrive(w);
@@ -291,6 +303,37 @@ static gm_status target_of(gm_backward *b, gm_experts_work *w, int i, gm_tensor 
     return w->rows.st;
 }
 
+/* Where the gradients of the parameters go. The bias of a sum counts at one of its terms alone. */
+static gm_status find_targets(gm_backward *b, gm_experts_work *w, const gm_experts_sides *sides, gradients *d)
+{
+    gm_tensor *unused = NULL;
+    bool       counts = gm_rule_counts(gm_backward_rank(b), gm_layout_dim_axes(sides->up.layout, 1));
+    for (int i = UP; i <= DOWN_BIAS; i++)
+        GM_TRY(target_of(b, w, i, i == DOWN_BIAS && !counts ? &unused : &d->target[i]));
+    return GM_OK;
+}
+
+/* Between two halves: the rows that the gradients of parameters are made of, so that the second sends nothing. Where a
+ * gradient of tokens or weights is still to come, all stays as it is, and the second half begins anew. */
+static void keep_rows(gm_backward *b, const gradients *d)
+{
+    if (gm_backward_later(b, X) || gm_backward_later(b, WEIGHT)) return;
+    gm_backward_keep_grad(b, 0, d->g);
+    gm_backward_keep(b, KEPT_BACK, d->dpre);
+    gm_backward_keep(b, KEPT_WEIGHT, NULL);
+}
+
+/* The second half, of rows that were kept. */
+static gm_status run_second(gm_backward *b, gm_experts_work *w, gm_tensor *dpre, gradients *d)
+{
+    d->g = gm_backward_grad(b, 0);
+    d->dpre = dpre;
+    d->second = true;
+    gm_experts_each(w, false, back_to_parameters, d);
+    gm_experts_each(w, true, back_to_parameters, d);
+    return w->rows.st;
+}
+
 static gm_status run_backward(gm_backward *b, gm_experts_work *w, gm_tensor *index, gm_tensor *weight, gm_tensor *back,
                               const gm_experts_sides *sides, gm_tensor *counts)
 {
@@ -298,21 +341,20 @@ static gm_status run_backward(gm_backward *b, gm_experts_work *w, gm_tensor *ind
     gm_tensor *dx = NULL, *dweight = NULL;
     w->hidden = hidden_here(gm_backward_rank(b), &sides->up);
     GM_TRY(gm_experts_begin(w, gm_backward_rank(b), sides, index, counts, true));
-    for (int i = UP; i <= DOWN_BIAS; i++) /* the bias of a sum counts at one of its terms alone */
-        if (i != DOWN_BIAS || gm_rule_counts(gm_backward_rank(b), gm_layout_dim_axes(sides->up.layout, 1)))
-            GM_TRY(target_of(b, w, i, &d.target[i]));
-        else GM_TRY(target_of(b, w, i, &(gm_tensor *){NULL}));
+    GM_TRY(find_targets(b, w, sides, &d));
+    if (!weight) return run_second(b, w, back, &d);
     GM_TRY(target_of(b, w, X, &dx));
     gm_tensor *g = gm_rows_compact(&w->rows, gm_backward_grad(b, 0)), *of_tokens = gm_rows_compact(&w->rows, weight);
     if (dx) dx = gm_rows_flat(&w->rows, dx);
     backward(w, g, of_tokens, &d, dx);
-    if (!gm_backward_wants(b, WEIGHT)) return w->rows.st;
-    GM_TRY(w->rows.st);
-    GM_TRY(gm_backward_new(b, gm_backward_input(b, WEIGHT), &dweight));
-    gm_tensor *columns = gm_rows_flat(&w->rows, dweight);
-    weigh_gradient(w, g, back, columns);
-    if (w->rows.st == GM_OK) return gm_backward_give(b, WEIGHT, dweight);
-    gm_tensor_release(dweight);
+    if (gm_backward_wants(b, WEIGHT)) {
+        GM_TRY(w->rows.st);
+        GM_TRY(gm_backward_new(b, gm_backward_input(b, WEIGHT), &dweight));
+        weigh_gradient(w, g, back, gm_rows_flat(&w->rows, dweight));
+        if (w->rows.st == GM_OK) w->rows.st = gm_backward_give(b, WEIGHT, dweight);
+        else gm_tensor_release(dweight);
+    }
+    if (w->rows.st == GM_OK) keep_rows(b, &d);
     return w->rows.st;
 }
 
@@ -365,7 +407,8 @@ static gm_status record(gm_rank *r, gm_value *const *in, gm_experts_work *w, gm_
                      .n_out = 1,
                      .out = &y,
                      .n_saved = N_KEPT,
-                     .saved = saved};
+                     .saved = saved,
+                     .splits = true};
     if (!gm_tape_wanted(r, N_IN, in)) return GM_OK;
     gm_status st = kept(r, index, &saved[KEPT_INDEX]);
     if (st == GM_OK) st = kept(r, counts, &saved[KEPT_COUNTS]);
