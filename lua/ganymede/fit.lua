@@ -246,8 +246,19 @@ local function preempt(trainer)
   ranks.fail(75, "stopped after step %d; saved %s (continue with --resume)", trainer.step, path)
 end
 
+-- A file that cannot be written is better known before the run than after it.
+local function must_be_writable(path)
+  if not ranks.is_first() then return end
+  local file, why = io.open(path, "ab")
+  if not file then failure(2, "--trace: cannot write %s", why) end
+  local is_new = file:seek "end" == 0
+  file:close()
+  if is_new then os.remove(path) end
+end
+
 -- What --trace writes at the end is recorded from here on.
 local function record(engine, path)
+  must_be_writable(path)
   if path:match "%.svg$" and not engine.executor then
     failure(2, "--trace %s: a picture shows a step of a pipeline schedule, and this recipe runs none; name it .json",
       path)
