@@ -158,23 +158,26 @@ static size_t in_head(size_t size)
     return size < GM_PARCEL_HEAD - sizeof(uint64_t) ? size : GM_PARCEL_HEAD - sizeof(uint64_t);
 }
 
+/* A message of these bytes. */
+static gm_status send_message(const gm_lane *lane, gm_parcel *p, const char *bytes, size_t size)
+{
+    gm_tensor *t = NULL;
+    GM_TRY(bytes_tensor(lane, "send", size, &t));
+    gm_status st = gm_device_write(lane->rank->device, gm_tensor_data(t), bytes, size);
+    if (st == GM_OK) return post_send(lane, p, t);
+    gm_tensor_release(t);
+    return st;
+}
+
 static gm_status send_bytes(const gm_lane *lane, gm_parcel *p, const char *bytes, size_t size)
 {
-    gm_tensor *head = NULL, *rest = NULL;
-    uint64_t   length = size;
-    size_t     first = in_head(size);
-    GM_TRY(bytes_tensor(lane, "send", GM_PARCEL_HEAD, &head));
-    char *data = gm_tensor_data(head);
-    if (data) {
-        memset(data, 0, GM_PARCEL_HEAD);
-        memcpy(data, &length, sizeof length);
-        memcpy(data + sizeof length, bytes, first);
-    }
-    GM_TRY(post_send(lane, p, head));
-    if (first == size) return GM_OK;
-    GM_TRY(bytes_tensor(lane, "send", size - first, &rest));
-    if (gm_tensor_data(rest)) memcpy(gm_tensor_data(rest), bytes + first, size - first);
-    return post_send(lane, p, rest);
+    char     head[GM_PARCEL_HEAD] = {0};
+    uint64_t length = size;
+    size_t   first = in_head(size);
+    memcpy(head, &length, sizeof length);
+    memcpy(head + sizeof length, bytes, first);
+    GM_TRY(send_message(lane, p, head, sizeof head));
+    return first < size ? send_message(lane, p, bytes + first, size - first) : GM_OK;
 }
 
 static gm_status send_header(const gm_lane *lane, gm_parcel *p, const gm_form *form)
@@ -254,7 +257,7 @@ gm_status gm_parcel_receive_header(const gm_lane *lane, gm_parcel *p)
 }
 
 /* Bytes of the header, from its first message; where nothing came, from what was told. */
-static gm_status header_size(const gm_parcel *p, const gm_form *told, size_t *size)
+static gm_status header_size(const gm_lane *lane, const gm_parcel *p, const gm_form *told, size_t *size)
 {
     uint64_t length;
     char    *bytes;
@@ -263,7 +266,7 @@ static gm_status header_size(const gm_parcel *p, const gm_form *told, size_t *si
         free(bytes);
         return GM_OK;
     }
-    memcpy(&length, gm_tensor_data(p->head), sizeof length);
+    GM_TRY(gm_device_read(lane->rank->device, &length, gm_tensor_data(p->head), sizeof length));
     if (length > (uint64_t)1 << 30) return GM_FAIL(GM_ECOMM, "the header of a message between two stages is damaged");
     *size = (size_t)length;
     return GM_OK;
@@ -271,12 +274,14 @@ static gm_status header_size(const gm_parcel *p, const gm_form *told, size_t *si
 
 static gm_status read_header(const gm_lane *lane, gm_parcel *p, size_t size)
 {
-    size_t first = in_head(size);
-    char  *bytes = malloc(size + 1);
+    gm_device  *dev = lane->rank->device;
+    size_t      first = in_head(size);
+    const char *head = (const char *)gm_tensor_data(p->head) + sizeof(uint64_t);
+    char       *bytes = malloc(size + 1);
     if (!bytes) return GM_FAIL(GM_ENOMEM, "no memory for a header of %zu bytes", size);
-    memcpy(bytes, (const char *)gm_tensor_data(p->head) + sizeof(uint64_t), first);
-    if (p->rest) memcpy(bytes + first, gm_tensor_data(p->rest), size - first);
-    gm_status st = gm_form_unpack(&lane->rank->mesh, bytes, size, &p->form);
+    gm_status st = gm_device_read(dev, bytes, head, first);
+    if (st == GM_OK && p->rest) st = gm_device_read(dev, bytes + first, gm_tensor_data(p->rest), size - first);
+    if (st == GM_OK) st = gm_form_unpack(&lane->rank->mesh, bytes, size, &p->form);
     free(bytes);
     return st;
 }
@@ -293,7 +298,7 @@ gm_status gm_parcel_header_came(const gm_lane *lane, gm_parcel *p, bool wait, gm
     size_t size;
     GM_TRY(all_done(lane, p, wait, came));
     if (!*came) return GM_OK;
-    GM_TRY(header_size(p, told, &size));
+    GM_TRY(header_size(lane, p, told, &size));
     if (p->state == GM_PARCEL_HEADED && in_head(size) < size) {
         GM_TRY(bytes_tensor(lane, "receive", size - in_head(size), &p->rest));
         GM_TRY(post_receive(lane, p, p->rest));
