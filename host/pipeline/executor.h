@@ -109,7 +109,8 @@ gm_status gm_executor_run(gm_executor *e, const gm_executor_step *step);
 
 typedef struct gm_executor_event {
     gm_action action;
-    double    begin, end; /* seconds, of gm_executor_clock; of a receive: posted, arrived; of a send: begun, done */
+    double    begin, end; /* seconds, of gm_executor_clock; of a receive: posted, seen to have arrived; of a send:
+                            begun, seen to be done: at the next action, or by who waits */
     double    waited;     /* of computing: how long it waited for what it reads, before `begin` */
 } gm_executor_event;
 
