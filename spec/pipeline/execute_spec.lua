@@ -67,4 +67,32 @@ describe("a step through the pipeline", function()
       end)
     end)
   end
+
+  it("is that of one rank: Colossal-AI's name, and chunks of one's own choice", function()
+    train_support.with_dtype("f64", function()
+      local chunks, m = stages == 2 and 3 or 2, 2 * stages
+      local schedule = schedules.InterleavedPipelineSchedule { num_microbatches = m, num_model_chunks = chunks }
+      assert.equal(chunks, #check("mlp", schedule, m).stage.parts)
+    end)
+  end)
+
+  it("is that of one rank: an order of the user's own", function()
+    -- All forward passes, then the backward passes of the last micro-batch first, weights at the very end.
+    local last_first = { name = "last-first", order = function(count, micro_batches)
+      local actions = {}
+      for stage = 1, count do
+        local list = {}
+        for m = 1, micro_batches do list[#list + 1] = { "forward", m, 1 } end
+        for m = micro_batches, 1, -1 do list[#list + 1] = { "backward_input", m, 1 } end
+        for m = 1, micro_batches do list[#list + 1] = { "backward_weight", m, 1 } end
+        actions[stage] = list
+      end
+      return actions
+    end }
+    train_support.with_dtype("f64", function()
+      local schedule = schedules.PipelineSchedule { num_microbatches = 3, order = last_first }
+      local engine = check("gpt", schedule, 3)
+      assert.equal(3, core.executor_peak(engine.executor))
+    end)
+  end)
 end)
