@@ -10,11 +10,15 @@
 
 #include <stdint.h>
 
+#ifndef GM_INLINE /* kernels/cuda/kernel.cuh compiles this and sample.h for the GPU */
+#define GM_INLINE static inline
+#endif
+
 typedef struct gm_philox {
     uint32_t v[4];
 } gm_philox;
 
-static inline gm_philox gm_philox_at(uint64_t key, uint64_t block, uint64_t step)
+GM_INLINE gm_philox gm_philox_at(uint64_t key, uint64_t block, uint64_t step)
 {
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
     uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32);
@@ -29,26 +33,27 @@ static inline gm_philox gm_philox_at(uint64_t key, uint64_t block, uint64_t step
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
-    return (gm_philox){{c0, c1, c2, c3}};
+    gm_philox words = {{c0, c1, c2, c3}};
+    return words;
 }
 
 /* Word for element `index`. */
-static inline uint32_t gm_philox_word(uint64_t key, uint64_t index, uint64_t step)
+GM_INLINE uint32_t gm_philox_word(uint64_t key, uint64_t index, uint64_t step)
 {
     return gm_philox_at(key, index / 4, step).v[index % 4];
 }
 
 /* [0, 1) with 24 bits: exact in f32 and f64 alike, so both dtypes draw the same numbers. */
-static inline float gm_uniform_of(uint32_t word) { return (float)(word >> 8) * 0x1p-24f; }
+GM_INLINE float gm_uniform_of(uint32_t word) { return (float)(word >> 8) * 0x1p-24f; }
 
 /* An element is dropped when its word is below this: P(drop) = p to within 2^-32. */
-static inline uint32_t gm_drop_threshold(double p)
+GM_INLINE uint32_t gm_drop_threshold(double p)
 {
     double t = p * 4294967296.0;
     return t >= 4294967295.0 ? 4294967295u : t <= 0 ? 0u : (uint32_t)t;
 }
 
-static inline uint64_t gm_mix64(uint64_t x) /* splitmix64's finalizer */
+GM_INLINE uint64_t gm_mix64(uint64_t x) /* splitmix64's finalizer */
 {
     x += 0x9E3779B97F4A7C15u;
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -58,7 +63,7 @@ static inline uint64_t gm_mix64(uint64_t x) /* splitmix64's finalizer */
 
 /* FNV-1a of a text, continued from h (start with GM_HASH_START). */
 #define GM_HASH_START 0xCBF29CE484222325u
-static inline uint64_t gm_hash_text(uint64_t h, const char *text)
+GM_INLINE uint64_t gm_hash_text(uint64_t h, const char *text)
 {
     for (; *text; text++) h = (h ^ (unsigned char)*text) * 0x100000001B3u;
     return h;
@@ -73,7 +78,7 @@ enum {
     GM_PURPOSE_NOISE
 };
 
-static inline uint64_t gm_stream_key(uint64_t seed, uint32_t purpose, uint64_t site)
+GM_INLINE uint64_t gm_stream_key(uint64_t seed, uint32_t purpose, uint64_t site)
 {
     return gm_mix64(gm_mix64(gm_mix64(seed) ^ purpose) ^ site);
 }

@@ -1,9 +1,9 @@
 /* sample.h - what one random word means: pure functions from words of philox.h to numbers.
  *
- * Every backend on the CPU calls these, so that a draw has the same bits in all of them. The trap: the
- * cpu tables are compiled with contraction of a * b + c allowed, the reference without it, so each such
- * expression here is an explicit fma(), which rounds once everywhere. Results are doubles; the
- * caller rounds them once to its dtype. */
+ * Every backend calls these, so that a draw has the same bits in all of them on the CPU, and on a GPU but for the last
+ * bits of its log, sin and cos. The trap: the cpu tables and the CUDA kernels are compiled with contraction of
+ * a * b + c allowed, the reference without it, so each such expression here is an explicit fma(), which rounds once
+ * everywhere. Results are doubles; the caller rounds them once to its dtype. */
 #ifndef GM_SAMPLE_H
 #define GM_SAMPLE_H
 
@@ -13,7 +13,7 @@
 #include "philox.h"
 
 /* Index in the global tensor (row-major) of the local element at `at`, given its local shape. */
-static inline uint64_t gm_box_index(const gm_box *box, int ndim, const int64_t *shape, const int64_t *at)
+GM_INLINE uint64_t gm_box_index(const gm_box *box, int ndim, const int64_t *shape, const int64_t *at)
 {
     uint64_t i = 0;
     for (int d = 0; d < ndim; d++)
@@ -23,13 +23,13 @@ static inline uint64_t gm_box_index(const gm_box *box, int ndim, const int64_t *
 }
 
 /* [low, high) */
-static inline double gm_sample_uniform(double low, double high, uint32_t word)
+GM_INLINE double gm_sample_uniform(double low, double high, uint32_t word)
 {
     return fma(high - low, (double)gm_uniform_of(word), low);
 }
 
 /* Box and Muller: elements 2k and 2k + 1 of a stream share its words 2k (a) and 2k + 1 (b). */
-static inline void gm_sample_normal(double mean, double std, uint32_t a, uint32_t b, double *even, double *odd)
+GM_INLINE void gm_sample_normal(double mean, double std, uint32_t a, uint32_t b, double *even, double *odd)
 {
     double u1 = (double)((a >> 8) + 1) * 0x1p-24; /* (0, 1] */
     double r = std * sqrt(-2 * log(u1)), angle = 6.283185307179586476925286766559 * (double)gm_uniform_of(b);
@@ -37,7 +37,7 @@ static inline void gm_sample_normal(double mean, double std, uint32_t a, uint32_
     *odd = fma(r, sin(angle), mean);
 }
 
-static inline double gm_polynomial7(const double c[8], double x)
+GM_INLINE double gm_polynomial7(const double c[8], double x)
 {
     double y = c[7];
     for (int i = 6; i >= 0; i--) y = fma(y, x, c[i]);
@@ -46,7 +46,7 @@ static inline double gm_polynomial7(const double c[8], double x)
 
 /* The standard normal quantile: z with P(Z < z) = p, 0 < p < 1. Wichura, "Algorithm AS 241: The
  * percentage points of the normal distribution" (Applied Statistics 37, 1988), PPND16: 16 digits. */
-static inline double gm_normal_quantile(double p)
+GM_INLINE double gm_normal_quantile(double p)
 {
     static const double a[8] = {3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3,
                                 1.3731693765509461125e4, 4.5921953931549871457e4, 6.7265770927008700853e4,
@@ -98,7 +98,7 @@ typedef struct gm_truncated {
     double mean, std, low, high, start, width;
 } gm_truncated;
 
-static inline gm_truncated gm_truncated_of(double mean, double std, double low, double high)
+GM_INLINE gm_truncated gm_truncated_of(double mean, double std, double low, double high)
 {
     double       root_half = 0.70710678118654752440, signed_std = low > mean ? -std : std;
     double       near_end = low > mean ? high : low, far_end = low > mean ? low : high;
@@ -108,7 +108,7 @@ static inline gm_truncated gm_truncated_of(double mean, double std, double low, 
     return t;
 }
 
-static inline double gm_sample_truncated(const gm_truncated *t, uint32_t word)
+GM_INLINE double gm_sample_truncated(const gm_truncated *t, uint32_t word)
 {
     double u = ((double)(word >> 8) + 0.5) * 0x1p-24;
     double x = fma(t->std, gm_normal_quantile(fma(t->width, u, t->start)), t->mean);

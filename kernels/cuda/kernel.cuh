@@ -39,6 +39,11 @@
 #define gm_add_i32(p, v)         atomicAdd((p), (v))
 #endif
 
+/* What kernels share with the CPU's code (philox.h, sample.h) is compiled for the GPU. */
+#ifndef GM_EMULATED
+#define GM_INLINE GM_DEVICE
+#endif
+
 /* i from this thread's first to the last below n, in steps of the grid. */
 #define GM_GRID_LOOP(i, n) \
     for (int64_t i = gm_block_x * gm_block_size + gm_thread, i##_n = (n); i < i##_n; i += gm_grid_x * gm_block_size)
@@ -111,6 +116,81 @@ GM_DEVICE gm_f16 gm_put_f16(float x)
     return h;
 }
 #endif
+
+/* ---- 16 bytes at once: what a thread should load and store, at addresses that are multiples of 16 ---- */
+
+#ifdef GM_EMULATED
+typedef struct __attribute__((may_alias, aligned(16))) gm_vector {
+    uint32_t word[4];
+} gm_vector;
+#else
+typedef struct __align__(16) gm_vector {
+    uint32_t word[4];
+} gm_vector;
+#endif
+
+/* Elements of a type in a gm_vector: gm_unpack_bf16(v, x) gives x[GM_LANES_bf16] in the type of arithmetic. */
+#define GM_LANES_f32  4
+#define GM_LANES_f64  2
+#define GM_LANES_bf16 8
+#define GM_LANES_f16  8
+
+GM_DEVICE gm_vector gm_load_vector(const void *p) { return *(const gm_vector *)p; }
+GM_DEVICE void      gm_store_vector(void *p, gm_vector v) { *(gm_vector *)p = v; }
+
+GM_DEVICE void gm_unpack_f32(gm_vector v, float *x)
+{
+    for (int i = 0; i < 4; i++) x[i] = gm_as_float(v.word[i]);
+}
+
+GM_DEVICE gm_vector gm_pack_f32(const float *x)
+{
+    gm_vector v;
+    for (int i = 0; i < 4; i++) v.word[i] = gm_as_bits(x[i]);
+    return v;
+}
+
+GM_DEVICE void gm_unpack_f64(gm_vector v, double *x)
+{
+    union {
+        gm_vector v;
+        double    x[2];
+    } u;
+    u.v = v;
+    x[0] = u.x[0];
+    x[1] = u.x[1];
+}
+
+GM_DEVICE gm_vector gm_pack_f64(const double *x)
+{
+    union {
+        gm_vector v;
+        double    x[2];
+    } u;
+    u.x[0] = x[0];
+    u.x[1] = x[1];
+    return u.v;
+}
+
+#define GM_PACKS_OF_16_BITS(type)                                                                               \
+    GM_DEVICE void gm_unpack_##type(gm_vector v, float *x)                                                      \
+    {                                                                                                           \
+        for (int i = 0; i < 8; i++) {                                                                           \
+            gm_##type h;                                                                                        \
+            h.bits = (uint16_t)(i % 2 ? v.word[i / 2] >> 16 : v.word[i / 2]);                                   \
+            x[i] = gm_get_##type(h);                                                                            \
+        }                                                                                                       \
+    }                                                                                                           \
+    GM_DEVICE gm_vector gm_pack_##type(const float *x)                                                          \
+    {                                                                                                           \
+        gm_vector v;                                                                                            \
+        for (int i = 0; i < 4; i++)                                                                             \
+            v.word[i] = gm_put_##type(x[2 * i]).bits | (uint32_t)gm_put_##type(x[2 * i + 1]).bits << 16;        \
+        return v;                                                                                               \
+    }
+
+GM_PACKS_OF_16_BITS(bf16)
+GM_PACKS_OF_16_BITS(f16)
 
 /* ---- sums and maxima of a warp and of a block, in one fixed order ---- */
 
