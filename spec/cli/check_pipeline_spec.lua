@@ -131,6 +131,15 @@ describe("ganymede check of a pipeline", function()
     assert.equal(activation, parts[1].border_bytes)
   end)
 
+  it("counts a step and not what it asks of other stages, also where shapes are told with every message", function()
+    local found = {}
+    for i, variable in ipairs { "false", "true" } do
+      found[i] = check(2, 1, "--set", "parallel.pipeline=2", "--set",
+        ("schedule={type='PipelineSchedule',order='zb-h1',variable_shapes=%s}"):format(variable)).totals
+    end
+    assert.same(found[1], found[2])
+  end)
+
   it("counts what modules hold and send by stage", function()
     local found = check(2, 1, "--set", "parallel.pipeline=2")
     local by_path = {}

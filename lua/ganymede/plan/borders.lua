@@ -7,7 +7,8 @@
 --
 -- A rank has its own parts only, so a second model is built whole, on the meta device, and run from its first section.
 -- It is made at the first question; what it holds, computes and sends is in the accounts with everything else, so
--- questions come before counting begins, and then it is released (ganymede.plan.rehearse). The trap: stages that built
+-- questions come before counting begins, and then it is released (ganymede.plan.rehearse); answers are remembered, for
+-- schedules that ask again (variable_shapes). The trap: stages that built
 -- their own parts (stage.own) have no model whose earlier parts could be run.
 -- @module ganymede.plan.borders
 local core = require "ganymede.core"
@@ -22,6 +23,7 @@ local tensors = require "ganymede.tensor"
 local borders = {}
 
 local build, whole -- the function that builds the second model, and { model, list of sections }
+local known = {} -- by border and kind of micro-batch: { list of tensors, text }, so that nothing is asked twice
 
 --- From here on the second model is one that build() makes. Of the process; a rehearsal has one model.
 function borders.open(fn) build, whole = fn, nil end
@@ -32,10 +34,13 @@ function borders.release()
   whole = nil
 end
 
---- Forgets the second model and how it is built.
+--- Forgets the second model, how it is built, and what it said.
 function borders.close()
   borders.release()
-  build = nil
+  for _, said in pairs(known) do
+    for _, t in ipairs(said.list) do t:release() end
+  end
+  build, known = nil, {}
 end
 
 local function check(stage)
@@ -104,17 +109,25 @@ local function received(list)
   return out
 end
 
---- What `part` (from 1) gives for one of the pieces of a batch -> list of tensors, text, as stage:pack gives them.
+-- What part gives, kept for the next question of its kind.
+local function learn(own, stage, part, piece)
+  local x = packed(piece)
+  core.set_batch(0, micro_batches.count(piece))
+  for p = 1, part do x = packed(run_part(own, stage.bounds, p, unpack(x, 1, x.n))) end
+  local list, text = stage:pack(unpack(x, 1, x.n))
+  list = received(list)
+  for _, t in ipairs(list) do t:keep() end
+  return { list = list, text = text }
+end
+
+--- What `part` (from 1) gives for one of the pieces of a batch -> list of tensors, text, as stage:pack gives them. The
+-- tensors stay ours.
 function borders.describe(stage, pieces, micro_batch, part)
   check(stage)
-  local function described(own)
-    local x = packed(pieces[micro_batch])
-    core.set_batch(0, micro_batches.count(pieces[micro_batch]))
-    for p = 1, part do x = packed(run_part(own, stage.bounds, p, unpack(x, 1, x.n))) end
-    local list, text = stage:pack(unpack(x, 1, x.n))
-    return received(list), text
-  end
-  return tensors.scope(apart, stage, described, stage.model.training)
+  local piece, training = pieces[micro_batch], stage.model.training
+  local key = ("%d %s %d %s"):format(part, tostring(training), core.no_grad(0), micro_batches.signature(piece))
+  known[key] = known[key] or tensors.scope(apart, stage, learn, training, stage, part, piece)
+  return known[key].list, known[key].text
 end
 
 -- What crosses a border, tensor by tensor: shape and layout as modules.placed says them, bytes of this rank's block.
