@@ -212,7 +212,7 @@ local function print_parts(p)
 end
 
 local function print_stages(p)
-  local rows = { { "stage", "parts", "parameters", "GFLOP a micro-batch", "micro-batches held", "" } }
+  local rows = { { "stage", "parts", "parameters", "GFLOP a micro-batch", "micro-batches held", "activations" } }
   for i, stage in ipairs(p.by_stage) do
     rows[i + 1] = { tostring(stage.stage), table.concat(stage.parts, ", "),
       stage.parameters and thousands(stage.parameters) or "", ("%.3g"):format(stage.flops / 1e9),
