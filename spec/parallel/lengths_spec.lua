@@ -51,8 +51,9 @@ local function train(step)
     one_after_the_other(x, y, targets)
   else
     engine:zero_grad()
-    engine:execute_schedule(function() return micro_batches.List(x), micro_batches.List(y) end,
-      { return_output_label = false })
+    local output, label = engine:execute_schedule(function() return micro_batches.List(x), micro_batches.List(y) end)
+    assert(micro_batches.is_list(label) and #label == 4) -- what cannot be joined stays in pieces
+    assert(output == nil or output[4]:size(2) == label[4]:size(2))
   end
   engine:step()
 end
