@@ -40,9 +40,10 @@ static int push_rows(lua_State *L, gm_dtype dtype, int64_t count, int64_t rows, 
     L_TRY(L, gm_rank_device(r, &dev));
     gm_rank_place(r, "data");
     L_TRY(L, gm_tensor_new(dev, dtype, ndim + 1, local, &t));
-    void *to = gm_tensor_data(t);
-    if (to && data) memcpy(to, data, (size_t)gm_tensor_numel(t) * gm_dtype_size(dtype));
-    gm_status st = take_rows(r, t, count, &v);
+    size_t    bytes = (size_t)gm_tensor_numel(t) * gm_dtype_size(dtype);
+    gm_status st = data ? gm_device_write(dev, gm_tensor_data(t), data, bytes) : GM_OK;
+    if (st != GM_OK) gm_tensor_release(t);
+    else st = take_rows(r, t, count, &v);
     if (st != GM_OK) return gm_raise(L, st);
     gm_handle_fill(r, h, v, "data");
     return 1;

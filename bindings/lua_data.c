@@ -201,9 +201,17 @@ static int dataset_get(lua_State *L)
     gm_handle_fill(r, hx, v, "data");
     L_TRY(L, gm_value_new(r, "data", GM_I64, d->y_ndim, d->y_shape, &v));
     gm_handle_fill(r, hy, v, "data");
-    void *x = gm_tensor_data(hx->value->local), *y = gm_tensor_data(hy->value->local);
-    if (!x || !y) return luaL_error(L, "samples have no values on this device");
-    L_OR_NIL(L, gm_dataset_read(d, (uint64_t)epoch, i, x, y));
+    gm_host_elements x, y;
+    L_TRY(L, gm_host_open(hx->value->local, &x));
+    gm_status st = gm_host_open(hy->value->local, &y);
+    bool      has_data = st == GM_OK && x.data && y.data;
+    if (has_data) st = gm_dataset_read(d, (uint64_t)epoch, i, x.data, y.data);
+    if (has_data && st == GM_OK) st = gm_host_changed(&x);
+    if (has_data && st == GM_OK) st = gm_host_changed(&y);
+    gm_host_close(&x);
+    gm_host_close(&y);
+    if (st == GM_OK && !has_data) return luaL_error(L, "samples have no values on this device");
+    L_OR_NIL(L, st);
     return 2;
 }
 

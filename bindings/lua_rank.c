@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-/* use_device{ device = "cpu"|"meta"|..., threads = n }: before the first tensor. */
+/* use_device{ device = "cpu"|"cuda"|"cuda:1"|"meta"|..., threads = n }: before the first tensor. */
 static int use_device(lua_State *L)
 {
     gm_rank *r = gm_lua_rank(L);
@@ -16,14 +16,20 @@ static int use_device(lua_State *L)
     return 0;
 }
 
-/* device() -> { name, backend, threads, has_data }; opens the CPU if nothing is open */
+/* device() -> { name, backend, threads, has_data, on_host, description }; opens the CPU if nothing is open */
 static int device(lua_State *L)
 {
     gm_rank   *r = gm_lua_rank(L);
     gm_device *dev;
     L_TRY(L, gm_rank_device(r, &dev));
     const char *backend = dev->backend->name;
-    lua_createtable(L, 0, 4);
+    char        about[320];
+    if (dev->backend->describe) dev->backend->describe(dev, about, sizeof about);
+    lua_createtable(L, 0, 6);
+    lua_pushstring(L, dev->backend->describe ? about : backend);
+    lua_setfield(L, -2, "description");
+    lua_pushboolean(L, dev->backend->on_host);
+    lua_setfield(L, -2, "on_host");
     lua_pushlstring(L, backend, strcspn(backend, "-"));
     lua_setfield(L, -2, "name");
     lua_pushstring(L, backend);
@@ -32,6 +38,30 @@ static int device(lua_State *L)
     lua_setfield(L, -2, "threads");
     lua_pushboolean(L, dev->backend->has_data);
     lua_setfield(L, -2, "has_data");
+    return 1;
+}
+
+/* cuda_facts() -> list of { name, found, text }, or nil and why this build has none */
+static int cuda_facts(lua_State *L)
+{
+    gm_device_fact fact[32];
+    int            n;
+    if (gm_device_facts(fact, 32, &n) != GM_OK) {
+        lua_pushnil(L);
+        lua_pushstring(L, gm_last_error());
+        return 2;
+    }
+    lua_createtable(L, n, 0);
+    for (int i = 0; i < n; i++) {
+        lua_createtable(L, 0, 3);
+        lua_pushstring(L, fact[i].name);
+        lua_setfield(L, -2, "name");
+        lua_pushboolean(L, fact[i].found);
+        lua_setfield(L, -2, "found");
+        lua_pushstring(L, fact[i].text);
+        lua_setfield(L, -2, "text");
+        lua_rawseti(L, -2, i + 1);
+    }
     return 1;
 }
 
@@ -209,6 +239,7 @@ int gm_open_rank(lua_State *L)
 {
     static const luaL_Reg functions[] = {{"use_device", use_device},
                                          {"device", device},
+                                         {"cuda_facts", cuda_facts},
                                          {"rank", rank},
                                          {"world", world},
                                          {"memory", memory},

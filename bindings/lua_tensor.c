@@ -10,13 +10,45 @@
 #include <string.h>
 #include "../host/parallel/redistribute.h"
 
-/* Elements live in host memory that may be read; meta tensors have none. */
+/* The address of a tensor that has values; meta tensors have none. On a GPU only gm_device_* may go there. */
 static void *need_data(lua_State *L, const gm_tensor *t)
 {
     void *p = gm_tensor_data(t);
     if (!p && gm_tensor_numel(t))
         luaL_error(L, "this tensor has no values: the device is meta, which knows shapes only");
     return p;
+}
+
+/* The elements where they can be read and written, with the strides of t: its own, or a copy, which Lua owns and
+ * which `send` takes back. Pushes one value that keeps them. */
+static void *elements(lua_State *L, const gm_tensor *t, bool read)
+{
+    void      *data = need_data(L, t);
+    gm_device *dev = t->storage->device;
+    if (dev->backend->on_host) {
+        lua_pushnil(L);
+        return data;
+    }
+    void     *copy = lua_newuserdata(L, gm_host_reach(t) + 1);
+    gm_status st = read ? gm_device_read(dev, copy, data, gm_host_reach(t)) : GM_OK;
+    if (st != GM_OK) gm_raise(L, st);
+    return copy;
+}
+
+static void send(lua_State *L, const gm_tensor *t, const void *copy)
+{
+    gm_status st = GM_OK;
+    if (copy != gm_tensor_data(t)) st = gm_device_write(t->storage->device, gm_tensor_data(t), copy, gm_host_reach(t));
+    if (st != GM_OK) gm_raise(L, st);
+}
+
+static double load(lua_State *L, const gm_tensor *t, int64_t at)
+{
+    double v = 0;
+    need_data(L, t);
+    gm_status st = gm_host_load(t, at, &v);
+    if (st != GM_OK) gm_raise(L, st);
+    return v;
 }
 
 /* empty(shape, dtype) */
@@ -48,18 +80,18 @@ static int list_shape(lua_State *L, int arg, int64_t *shape)
     return ndim;
 }
 
-static void store_number(lua_State *L, gm_tensor *t, int64_t i)
+static void store_number(lua_State *L, const gm_tensor *t, void *data, int64_t i)
 {
-    if (lua_isboolean(L, -1)) gm_store(t->dtype, gm_tensor_data(t), i, lua_toboolean(L, -1));
-    else if (lua_type(L, -1) == LUA_TNUMBER) gm_store(t->dtype, gm_tensor_data(t), i, lua_tonumber(L, -1));
+    if (lua_isboolean(L, -1)) gm_store(t->dtype, data, i, lua_toboolean(L, -1));
+    else if (lua_type(L, -1) == LUA_TNUMBER) gm_store(t->dtype, data, i, lua_tonumber(L, -1));
     else luaL_error(L, "tensor: element %d is a %s, not a number", (int)i + 1, luaL_typename(L, -1));
 }
 
-/* Stores the list on the top of the stack as dimensions d.. of t, from element `at` on. */
-static int64_t store_list(lua_State *L, gm_tensor *t, int d, int64_t at)
+/* Stores the list on the top of the stack as dimensions d.. of t, whose elements are at data, from element `at` on. */
+static int64_t store_list(lua_State *L, const gm_tensor *t, void *data, int d, int64_t at)
 {
     if (d == t->ndim) {
-        store_number(L, t, at);
+        store_number(L, t, data, at);
         return at + 1;
     }
     if (!lua_istable(L, -1) || (int64_t)lua_objlen(L, -1) != t->shape[d])
@@ -67,7 +99,7 @@ static int64_t store_list(lua_State *L, gm_tensor *t, int d, int64_t at)
     luaL_checkstack(L, 2, "nested lists");
     for (int64_t i = 1; i <= t->shape[d]; i++) {
         lua_rawgeti(L, -1, (int)i);
-        at = store_list(L, t, d + 1, at);
+        at = store_list(L, t, data, d + 1, at);
         lua_pop(L, 1);
     }
     return at;
@@ -86,18 +118,19 @@ static int from(lua_State *L)
     gm_value  *v;
     L_TRY(L, gm_value_new(r, "tensor", dtype, ndim, shape, &v));
     gm_handle_fill(r, h, v, "tensor");
-    need_data(L, v->local);
+    void *to = elements(L, v->local, false);
     lua_pushvalue(L, 1);
-    if (!flat) store_list(L, v->local, 0, 0);
+    if (!flat) store_list(L, v->local, to, 0, 0);
     for (int d = 0; d < ndim; d++) n *= shape[d];
     if (flat && (int64_t)lua_objlen(L, -1) != n)
         return luaL_error(L, "tensor: %d numbers for a shape of %d elements", (int)lua_objlen(L, -1), (int)n);
     for (int64_t i = 0; flat && i < n; i++) {
         lua_rawgeti(L, -1, (int)i + 1);
-        store_number(L, v->local, i);
+        store_number(L, v->local, to, i);
         lua_pop(L, 1);
     }
-    lua_pop(L, 1);
+    send(L, v->local, to);
+    lua_pop(L, 2);
     return 1;
 }
 
@@ -284,7 +317,7 @@ static int get(lua_State *L)
     check_index(L, v, 2, lua_gettop(L) - 1, index);
     gm_tensor *t = gathered(L, v)->local;
     for (int d = 0; d < t->ndim; d++) at += index[d] * t->stride[d];
-    lua_pushnumber(L, gm_load(t->dtype, need_data(L, t), at));
+    lua_pushnumber(L, load(L, t, at));
     return 1;
 }
 
@@ -305,8 +338,8 @@ static int set(lua_State *L)
         here = here && i >= 0 && i < logical[d];
         at += i * v->local->stride[d];
     }
-    void *data = need_data(L, v->local);
-    if (here) gm_store(v->local->dtype, data, at, x);
+    need_data(L, v->local);
+    if (here) L_TRY(L, gm_host_store(v->local, at, x));
     gm_value_touched(v);
     return 0;
 }
@@ -321,20 +354,20 @@ static int item(lua_State *L)
             return luaL_error(L, "item: the tensor has %d elements, not one", (int)lua_tointeger(L, -1));
         }
     gm_tensor *t = gathered(L, v)->local;
-    lua_pushnumber(L, gm_load(t->dtype, need_data(L, t), 0));
+    lua_pushnumber(L, load(L, t, 0));
     return 1;
 }
 
-static void push_list(lua_State *L, const gm_tensor *t, int d, int64_t at)
+static void push_list(lua_State *L, const gm_tensor *t, const void *data, int d, int64_t at)
 {
     if (d == t->ndim) {
-        lua_pushnumber(L, gm_load(t->dtype, gm_tensor_data(t), at));
+        lua_pushnumber(L, gm_load(t->dtype, data, at));
         return;
     }
     luaL_checkstack(L, 3, "nested lists");
     lua_createtable(L, (int)t->shape[d], 0);
     for (int64_t i = 0; i < t->shape[d]; i++) {
-        push_list(L, t, d + 1, at + i * t->stride[d]);
+        push_list(L, t, data, d + 1, at + i * t->stride[d]);
         lua_rawseti(L, -2, (int)i + 1);
     }
 }
@@ -343,8 +376,7 @@ static void push_list(lua_State *L, const gm_tensor *t, int d, int64_t at)
 static int totable(lua_State *L)
 {
     gm_tensor *t = gathered(L, gm_check_value(L, 1))->local;
-    need_data(L, t);
-    push_list(L, t, 0, 0);
+    push_list(L, t, elements(L, t, true), 0, 0);
     return 1;
 }
 
@@ -359,6 +391,9 @@ static int data(lua_State *L)
                           gm_value_describe(v, have, sizeof have));
     if (!gm_tensor_is_contiguous(t))
         return luaL_error(L, "data: the tensor is not contiguous; call :contiguous() first");
+    if (need_data(L, t) && !t->storage->device->backend->on_host)
+        return luaL_error(L, "data: the elements are on the %s device; :totable(), :get() and :item() copy them",
+                          t->storage->device->backend->name);
     lua_pushlightuserdata(L, need_data(L, t));
     lua_pushstring(L, gm_dtype_name(t->dtype));
     return 2;

@@ -50,6 +50,15 @@ bool gm_device_exists(const char *backend)
     return be->on_host || !be->has_data || (gm_cuda_load(&api) == GM_OK && api.probe() == GM_OK);
 }
 
+gm_status gm_device_facts(gm_device_fact *out, int n, int *found)
+{
+    gm_cuda_api api;
+    *found = 0;
+    GM_TRY(gm_cuda_load(&api));
+    *found = api.facts(out, n);
+    return GM_OK;
+}
+
 gm_status gm_device_new(const char *backend, int threads, gm_device **out)
 {
     gm_status         st;

@@ -58,6 +58,14 @@ struct gm_backend {
 /* name: "cpu", "ref", "meta", "cuda", or "cuda:1" for the second GPU. threads: 0 for one a core that this process may
  * use. GM_EINVAL: there is no such backend or device, or what it needs is missing, with what to try. */
 gm_status gm_device_new(const char *backend, int threads, gm_device **out);
+/* What this machine has for GPUs (driver, devices, libraries), for people: at most n facts, *found of them. GM_EINVAL:
+ * this build has no CUDA. */
+typedef struct gm_device_fact {
+    char name[16]; /* "driver", "device", "cublaslt", "cudnn", "nccl" */
+    bool found;
+    char text[240]; /* what was found, or why not */
+} gm_device_fact;
+gm_status gm_device_facts(gm_device_fact *out, int n, int *found);
 bool      gm_device_exists(const char *backend); /* false: gm_last_error says why it could not be opened */
 void      gm_device_free(gm_device *dev);        /* after its last tensor; NULL is allowed */
 
@@ -67,6 +75,21 @@ gm_status gm_device_read(gm_device *dev, void *host, const void *device, size_t 
 gm_status gm_device_write(gm_device *dev, void *device, const void *host, size_t bytes);
 gm_status gm_device_copy(gm_device *dev, void *to, const void *from, size_t bytes);
 gm_status gm_device_synchronize(gm_device *dev); /* everything queued is done */
+
+/* A tensor's elements where the host can touch them, with the tensor's strides: themselves on a backend that is on_host,
+ * a copy elsewhere, NULL on meta. gm_host_changed sends the copy back, as far as the tensor's strides reach. */
+typedef struct gm_host_elements {
+    void            *data; /* of the first element */
+    void            *copy; /* NULL: data is the tensor's own memory */
+    const gm_tensor *tensor;
+} gm_host_elements;
+size_t    gm_host_reach(const gm_tensor *t); /* bytes from its first element to the end of its last */
+gm_status gm_host_open(const gm_tensor *t, gm_host_elements *out);
+gm_status gm_host_changed(const gm_host_elements *e);
+void      gm_host_close(gm_host_elements *e);
+/* One element, by its distance from the first in elements; the tensor has values. */
+gm_status gm_host_load(const gm_tensor *t, int64_t at, double *out);
+gm_status gm_host_store(const gm_tensor *t, int64_t at, double v);
 
 /* The call on another device: its tensors are copied there, with their gaps, it runs there, and what it wrote comes
  * back. How specs run the table of one device over the memory of another. dev: where the tensors are. */

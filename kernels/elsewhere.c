@@ -1,8 +1,72 @@
-/* elsewhere.c - gm_run_elsewhere (device.h): one call on another device than its tensors are on. Storages are copied
- * whole, so that views keep their strides, gaps and alignment, and what a kernel writes outside of its outputs comes
- * back and is seen. */
+/* elsewhere.c - tensors whose bytes are where the code that wants them cannot reach (device.h): elements for the host,
+ * and one call on another device than its tensors are on. There storages are copied whole, so that views keep their
+ * strides, gaps and alignment, and what a kernel writes outside of its outputs comes back and is seen. */
 #include <stdlib.h>
 #include "device.h"
+
+size_t gm_host_reach(const gm_tensor *t)
+{
+    int64_t last = 0;
+    if (!gm_tensor_numel(t)) return 0;
+    for (int d = 0; d < t->ndim; d++) last += (t->shape[d] - 1) * t->stride[d];
+    return (size_t)(last + 1) * gm_dtype_size(t->dtype);
+}
+
+static bool is_on_host(const gm_tensor *t) { return t->storage->device->backend->on_host; }
+
+gm_status gm_host_open(const gm_tensor *t, gm_host_elements *out)
+{
+    size_t    bytes = gm_host_reach(t);
+    gm_status st;
+    *out = (gm_host_elements){.data = gm_tensor_data(t), .tensor = t};
+    if (is_on_host(t) || !out->data) return GM_OK;
+    out->data = out->copy = malloc(bytes + 1);
+    if (!out->data) return GM_FAIL(GM_ENOMEM, "no memory for a copy of %zu bytes", bytes);
+    st = gm_device_read(t->storage->device, out->data, gm_tensor_data(t), bytes);
+    if (st != GM_OK) gm_host_close(out);
+    return st;
+}
+
+gm_status gm_host_changed(const gm_host_elements *e)
+{
+    if (!e->copy) return GM_OK;
+    return gm_device_write(e->tensor->storage->device, gm_tensor_data(e->tensor), e->copy, gm_host_reach(e->tensor));
+}
+
+void gm_host_close(gm_host_elements *e)
+{
+    free(e->copy);
+    *e = (gm_host_elements){0};
+}
+
+gm_status gm_host_load(const gm_tensor *t, int64_t at, double *out)
+{
+    char        one[8];
+    size_t      size = gm_dtype_size(t->dtype);
+    const char *data = gm_tensor_data(t);
+    if (is_on_host(t)) {
+        *out = gm_load(t->dtype, data, at);
+        return GM_OK;
+    }
+    GM_TRY(gm_device_read(t->storage->device, one, data + (size_t)at * size, size));
+    *out = gm_load(t->dtype, one, 0);
+    return GM_OK;
+}
+
+gm_status gm_host_store(const gm_tensor *t, int64_t at, double v)
+{
+    char   one[8];
+    size_t size = gm_dtype_size(t->dtype);
+    char  *data = gm_tensor_data(t);
+    if (is_on_host(t)) {
+        gm_store(t->dtype, data, at, v);
+        return GM_OK;
+    }
+    gm_store(t->dtype, one, 0, v);
+    return gm_device_write(t->storage->device, data + (size_t)at * size, one, size);
+}
+
+/* ---- a call on another device ---- */
 
 typedef struct twin {
     gm_storage *from;

@@ -70,7 +70,11 @@ static gm_status add_piece(const norm *m, gm_tensor *flat, double *total)
     GM_TRY_OR(become(m, GM_OP_unary, &absolute, &t), st, done);
     if (!isinf(m->p) && m->p != 1) GM_TRY_OR(become(m, GM_OP_unary, &power, &t), st, done);
     GM_TRY_OR(become(m, isinf(m->p) ? GM_OP_max : GM_OP_sum, &all, &t), st, done);
-    if (gm_tensor_data(t)) *total = join(m->p, *total, *(double *)gm_tensor_data(t));
+    double piece;
+    if (gm_tensor_data(t)) {
+        GM_TRY_OR(gm_host_load(t, 0, &piece), st, done);
+        *total = join(m->p, *total, piece);
+    }
 done:
     gm_tensor_release(t);
     return st;
@@ -106,7 +110,7 @@ static gm_status sum_squares(const norm *m, uint32_t axes, double *total)
     GM_TRY(gm_tensor_new(m->device, GM_F64, 0, NULL, &sum));
     gm_call   c = {.op = GM_OP_sum_squares, .n_in = k, .n_out = 1, .in = m->list, .out = &sum, .attrs = &a};
     gm_status st = gm_run(m->device, &c);
-    if (st == GM_OK && gm_tensor_data(sum)) *total = *(double *)gm_tensor_data(sum);
+    if (st == GM_OK && gm_tensor_data(sum)) st = gm_host_load(sum, 0, total);
     gm_tensor_release(sum);
     return st;
 }
@@ -123,11 +127,15 @@ static gm_status over_group(const norm *m, uint32_t axes, double *total)
     GM_TRY(gm_comm_group(comm, axes, &g));
     GM_TRY(gm_tensor_new(m->device, GM_F64, 1, (int64_t[]){1}, &mine));
     GM_TRY_OR(gm_tensor_new(m->device, GM_F64, 1, (int64_t[]){gm_group_size(g)}, &all), st, done);
-    if (gm_tensor_data(mine)) *(double *)gm_tensor_data(mine) = *total;
+    if (gm_tensor_data(mine)) GM_TRY_OR(gm_host_store(mine, 0, *total), st, done);
     GM_TRY_OR(gm_comm_all_gather(comm, g, mine, 0, all, NULL), st, done);
     if (!gm_tensor_data(all)) goto done;
     *total = 0;
-    for (int i = 0; i < gm_group_size(g); i++) *total = join(m->p, *total, ((double *)gm_tensor_data(all))[i]);
+    for (int i = 0; i < gm_group_size(g); i++) {
+        double part;
+        GM_TRY_OR(gm_host_load(all, i, &part), st, done);
+        *total = join(m->p, *total, part);
+    }
 done:
     gm_tensor_release(mine);
     gm_tensor_release(all);

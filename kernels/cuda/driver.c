@@ -10,6 +10,8 @@
 
 #define OLDEST 13000 /* CUDA 13.0: the toolkit that kernels are compiled with */
 
+#define DRIVER "libcuda.so.1"
+
 #define TEXT_(x) #x
 #define TEXT(x)  TEXT_(x) /* the versioned name */
 
@@ -20,9 +22,12 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static gm_status find_functions(void *library, gm_driver *d)
 {
     void *symbol;
-#define GM_DRIVER(name)                                                                                         \
-    if (!(symbol = dlsym(library, TEXT(name))))                                                                 \
-        return GM_FAIL(GM_EINVAL, "%s has no function " TEXT(name) "; install a newer NVIDIA driver", d->path); \
+#define GM_DRIVER(name)                                                                                             \
+    if (!(symbol = dlsym(library, TEXT(name))))                                                                     \
+        return GM_FAIL(                                                                                             \
+            GM_EINVAL,                                                                                              \
+            "%s has no function " TEXT(name) "; install a newer NVIDIA driver, or train on the CPU (--device cpu)", \
+            d->path);                                                                                               \
     memcpy(&d->name, &symbol, sizeof symbol);
 #include "driver_functions.def"
 #undef GM_DRIVER
@@ -46,10 +51,17 @@ static gm_status start_driver(const gm_driver *d)
     return GM_OK;
 }
 
+static void choose(char *path, size_t size, const char *variable, const char *usual)
+{
+    const char *named = getenv(variable);
+    snprintf(path, size, "%s", named && *named ? named : usual);
+}
+
 static gm_status load(gm_driver *d)
 {
-    const char *name = getenv("GANYMEDE_CUDA_DRIVER");
-    snprintf(d->path, sizeof d->path, "%s", name && *name ? name : "libcuda.so.1");
+    choose(d->path, sizeof d->path, "GANYMEDE_CUDA_DRIVER", DRIVER);
+    choose(d->blas, sizeof d->blas, "GANYMEDE_CUDA_BLAS", "libcublasLt.so.13");
+    choose(d->dnn, sizeof d->dnn, "GANYMEDE_CUDA_DNN", "libcudnn_graph.so.9");
     void *library = dlopen(d->path, RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return GM_FAIL(GM_EINVAL,
@@ -112,29 +124,29 @@ char *gm_cuda_describe(const gm_device *dev, char *buf, size_t size)
 {
     const gm_cuda *cu = gm_cuda_of(dev);
     if (describe(cu->driver, cu->device, buf, size) != GM_OK) snprintf(buf, size, "a GPU that does not say its name");
+    size_t n = strlen(buf);
+    if (strcmp(cu->driver->path, DRIVER)) snprintf(buf + n, size - n, ", by the driver %s", cu->driver->path);
     return buf;
 }
 
-static void add_fact(gm_cuda_fact *out, int n, int *found, const char *name, bool there, const char *text)
+static void add_fact(gm_device_fact *out, int n, int *found, const char *name, bool there, const char *text)
 {
     if (*found == n) return;
-    gm_cuda_fact *f = &out[(*found)++];
+    gm_device_fact *f = &out[(*found)++];
     snprintf(f->name, sizeof f->name, "%s", name);
-    snprintf(f->text, sizeof f->text, "%s", text);
+    snprintf(f->text, sizeof f->text, "%.*s", (int)sizeof f->text - 1, text);
     f->found = there;
 }
 
 /* A library that ops load when they need it: can it be loaded? */
-static void add_library(gm_cuda_fact *out, int n, int *found, const char *name, const char *variable, const char *file)
+static void add_library(gm_device_fact *out, int n, int *found, const char *name, const char *file)
 {
-    const char *named = variable ? getenv(variable) : NULL;
-    if (named && *named) file = named;
     void *library = dlopen(file, RTLD_LAZY | RTLD_LOCAL);
     add_fact(out, n, found, name, library != NULL, library ? file : dlerror());
     if (library) dlclose(library);
 }
 
-int gm_cuda_facts(gm_cuda_fact *out, int n)
+int gm_cuda_facts(gm_device_fact *out, int n)
 {
     int              found = 0, devices = 0, version = 0;
     char             text[200];
@@ -151,8 +163,8 @@ int gm_cuda_facts(gm_cuda_fact *out, int n)
             bool known = d->cuDeviceGet(&device, i) == CUDA_SUCCESS && describe(d, device, text, sizeof text) == GM_OK;
             add_fact(out, n, &found, "device", known, known ? text : gm_last_error());
         }
-    add_library(out, n, &found, "cublaslt", "GANYMEDE_CUDA_BLAS", "libcublasLt.so.13");
-    add_library(out, n, &found, "cudnn", "GANYMEDE_CUDA_DNN", "libcudnn_graph.so.9");
-    add_library(out, n, &found, "nccl", NULL, "libnccl.so.2");
+    add_library(out, n, &found, "cublaslt", driver.blas);
+    add_library(out, n, &found, "cudnn", driver.dnn);
+    add_library(out, n, &found, "nccl", "libnccl.so.2");
     return found;
 }

@@ -1,8 +1,9 @@
 /* driver.h - the CUDA driver, loaded when the first device is opened, and the state of an opened device. For files of this
  * folder that call the driver themselves; ops need cuda.h only.
  *
- * GANYMEDE_CUDA_DRIVER in the environment names the library to load in place of libcuda.so.1. It is for specs, which
- * put an emulation there; a run says so in its first line. */
+ * GANYMEDE_CUDA_DRIVER in the environment names the library to load in place of libcuda.so.1, GANYMEDE_CUDA_BLAS and
+ * GANYMEDE_CUDA_DNN those of cuBLASLt and cuDNN. They are for specs, which put an emulation there, and are read once,
+ * when the driver is loaded; a run says so in its first line. */
 #ifndef GM_CUDA_DRIVER_H
 #define GM_CUDA_DRIVER_H
 
@@ -16,7 +17,7 @@ typedef struct gm_driver {
 #define GM_DRIVER(name) __typeof__(name) *name;
 #include "driver_functions.def"
 #undef GM_DRIVER
-    char path[256]; /* of the library */
+    char path[256], blas[256], dnn[256]; /* the libraries of driver, cuBLASLt and cuDNN */
 } gm_driver;
 
 /* The functions; loads them the first time. GM_EINVAL: there is no driver, it is too old, or it does not start. */
@@ -63,10 +64,17 @@ struct gm_cuda {
     CUdeviceptr   step;      /* the step block on the device */
     gm_step_block step_sent; /* what it holds, if has_step */
     bool          has_step;
+    CUdeviceptr   refusal; /* refusal.h; 0 until a kernel that may refuse is launched */
+    void         *refused; /* page-locked: what it held at the last wait */
 };
 
 /* The context of the device is the calling thread's from here on. */
 gm_status gm_cuda_enter(const gm_device *dev, gm_cuda **out);
+
+/* What kernels have refused (refusal.c): asked for before a wait, heard after it, as an error. */
+gm_status gm_cuda_ask_refusal(gm_cuda *cu);
+gm_status gm_cuda_hear_refusal(gm_cuda *cu);
+void      gm_cuda_forget_refusal(gm_cuda *cu);
 
 /* One compiled file of kernels, from the module's own data (images.c, written by the build). */
 typedef struct gm_cuda_image {
@@ -83,6 +91,6 @@ gm_status gm_cuda_take(void *device, size_t bytes, void **out);
 void      gm_cuda_give(void *device, void *p, size_t bytes);
 char     *gm_cuda_describe(const gm_device *dev, char *buf, size_t size);
 gm_status gm_cuda_probe(void);
-int       gm_cuda_facts(gm_cuda_fact *out, int n);
+int       gm_cuda_facts(gm_device_fact *out, int n);
 
 #endif

@@ -22,13 +22,6 @@ typedef struct gm_host_api {
 #undef GM_HOST
 } gm_host_api;
 
-/* One fact of this machine, as doctor prints it: what, whether it is there, and words. */
-typedef struct gm_cuda_fact {
-    char name[16];
-    bool found;
-    char text[240];
-} gm_cuda_fact;
-
 /* What the module offers. */
 typedef struct gm_cuda_api {
     size_t            size;
@@ -37,7 +30,7 @@ typedef struct gm_cuda_api {
     /* GM_OK when a device can be opened; else what is missing, as the message. */
     gm_status (*probe)(void);
     /* Writes at most n facts, returns how many: driver, devices, libraries. Never fails. */
-    int (*facts)(gm_cuda_fact *out, int n);
+    int (*facts)(gm_device_fact *out, int n);
 } gm_cuda_api;
 
 /* 0, or 1 where sizes or versions differ: out is then filled with the module's size and version, and nothing else. */

@@ -19,18 +19,19 @@ function session.load_classes()
 end
 
 --- Joins the job of ranks that this process was started in, if it was, and opens the device; once a process.
--- opt: device ("cpu", "meta"), threads, limit_memory, seed, checked, comm_timeout.
+-- opt: device ("cpu", "cuda", "meta"), threads, limit_memory, seed, checked, comm_timeout.
 function session.open_device(opt)
-  if opt.device == "cuda" then
-    failure(2, "--device cuda: this build has no CUDA; it trains on the CPU (--device cpu)")
-  end
   if opt.device ~= "meta" then launcher.connect(opt) end
+  if opt.device == "cuda" and core.world() > 1 then
+    failure(2, "--device cuda: one rank only so far, this job has %d; several ranks train on the CPU (--device cpu)",
+      core.world())
+  end
   local threads = opt.threads or launcher.joined_threads()
   local ok, why = pcall(core.use_device, { device = opt.device or "cpu", threads = threads })
   if not ok then
     local open = core.device()
     if open.name ~= (opt.device or "cpu") or (opt.threads and opt.threads ~= open.threads) then
-      failure(2, "cannot open the device: %s", failure.text(why))
+      failure(2, "--device %s: %s", opt.device or "cpu", failure.text(why))
     end
   end
   if opt.limit_memory then core.memory_limit(opt.limit_memory) end
@@ -137,8 +138,10 @@ end
 function session.announce(settings)
   if not ranks.is_first() then return end
   local device = core.device()
-  log.info("%s: %s, %s with %s, %s, seed %d", settings.name, described_mesh(settings), device.backend,
-    counted(device.threads, "thread") .. (core.world() > 1 and " each" or ""), settings.dtype, settings.seed)
+  local threads = counted(device.threads, "thread") .. (core.world() > 1 and " each" or "")
+  log.info("%s: %s, %s, %s, seed %d", settings.name, described_mesh(settings),
+    device.on_host and ("%s with %s"):format(device.backend, threads) or device.description, settings.dtype,
+    settings.seed)
 end
 
 return session

@@ -3,7 +3,7 @@
 --     local emulation = require "spec.cuda.emulation"
 --     emulation.start()      true where "cuda" can be used from here on: a GPU, or the emulation, which the target
 --                            unit_tests builds beside the executable
---     emulation.environment() "VARIABLE=... " for a child process that shall use it
+--     emulation.environment()  of a child process that shall use it too (run_host's env)
 --     emulation.counts()     what the driver did so far (fake_driver.h)
 local core = require "ganymede.core"
 local ffi = require "ffi"
@@ -12,6 +12,7 @@ local emulation = {}
 
 ffi.cdef [[
 int setenv(const char *name, const char *value, int overwrite);
+int unsetenv(const char *name);
 typedef struct gm_fake_counts {
   uint64_t launches, blocks, to_device, to_host, on_device, sets, to_device_bytes, to_host_bytes;
   uint64_t allocations, frees, live_bytes, waits, graphs, products;
@@ -33,25 +34,33 @@ local function is_there(path)
   return file ~= nil
 end
 
---- Is it the emulation that "cuda" stands for? Only after start.
-function emulation.is_on() return os.getenv "GANYMEDE_CUDA_DRIVER" == libraries.GANYMEDE_CUDA_DRIVER end
+local started -- "gpu" or "emulation", after start
 
+--- Is it the emulation that "cuda" stands for?
+function emulation.is_on() return started == "emulation" end
+
+--- What the module has loaded stays, so the variables are needed for a moment only, and children do not inherit them.
 function emulation.start()
-  if not emulation.is_on() and core.has_backend "cuda" then return true end
-  if not is_there(libraries.GANYMEDE_CUDA_DRIVER) then return false end
-  for name, path in pairs(libraries) do
-    if is_there(path) then ffi.C.setenv(name, path, 1) end
+  if started then return true end
+  if core.has_backend "cuda" then
+    started = "gpu"
+  elseif is_there(libraries.GANYMEDE_CUDA_DRIVER) then
+    for name, path in pairs(libraries) do
+      if is_there(path) then ffi.C.setenv(name, path, 1) end
+    end
+    if core.has_backend "cuda" then started = "emulation" end
+    for name in pairs(libraries) do ffi.C.unsetenv(name) end
   end
-  return core.has_backend "cuda"
+  return started ~= nil
 end
 
+--- For a child process that shall use what this one does: { VARIABLE = path }.
 function emulation.environment()
-  if not emulation.is_on() then return "" end
   local list = {}
   for name, path in pairs(libraries) do
-    if is_there(path) then table.insert(list, ("%s='%s' "):format(name, path)) end
+    if emulation.is_on() and is_there(path) then list[name] = path end
   end
-  return table.concat(list)
+  return list
 end
 
 --- Numbers by name, as in gm_fake_counts.

@@ -113,10 +113,6 @@ describe("ganymede repl without a terminal", function()
     has(result.out, "\"alive\"")
     assert.is_true(#result.err > 0)
   end)
-
-  it("refuses other devices", function()
-    assert.equal(2, repl("", "--device cuda").code)
-  end)
 end)
 
 describe("completion", function()

@@ -172,22 +172,66 @@ check("mpi", function()
   return "ok", ("%s; two ranks start and end within %.1f s"):format(version, seconds), nil, facts
 end)
 
--- Found or not: nothing that trains today needs these two.
+-- What the CUDA module finds: facts by name ({ found =, text = }, of devices the first), or nil and why there is none.
+local function cuda_facts()
+  local list, why = core.cuda_facts()
+  local by_name = {}
+  for _, fact in ipairs(list or {}) do
+    fact.text = fact.text:gsub("%s%[[^%]]+:%d+%]$", "") -- where in our source an error was made
+    by_name[fact.name] = by_name[fact.name] or fact
+  end
+  return list and by_name, why, list
+end
+
+local function devices_of(list)
+  local texts = {}
+  for _, fact in ipairs(list) do
+    if fact.name == "device" then table.insert(texts, fact.text) end
+  end
+  return texts
+end
+
+-- The toolkit, driver and devices. A machine without a GPU trains on the CPU, and nothing is amiss.
 check("cuda", function()
   local toolkit, gpus = machine.cuda_toolkit(), machine.gpus()
-  local text = (toolkit and "toolkit " .. toolkit or "no toolkit") .. ", "
-  if gpus[1] then
-    text = text .. ("driver %s, %d x %s (%s)"):format(gpus[1].driver, #gpus, gpus[1].name, gpus[1].memory)
-  else
-    text = text .. "no driver or device"
+  local module, why, list = cuda_facts()
+  local text = toolkit and "toolkit " .. toolkit or "no toolkit"
+  local facts = { toolkit = toolkit, devices = json.array(gpus), module = module ~= nil }
+  if not module then
+    text = ("%s, %s; %s"):format(text, gpus[1] and ("driver %s, %d x %s (%s)"):format(gpus[1].driver, #gpus,
+      gpus[1].name, gpus[1].memory) or "no driver or device", why)
+    if gpus[1] then return "warn", text, "install the CUDA 13 toolkit and build: cmake --preset cuda", facts end
+    return "ok", text, nil, facts
   end
-  text = text .. "; not needed: this version trains on the CPU"
-  return "ok", text, nil, { toolkit = toolkit, devices = json.array(gpus) }
+  facts.usable = json.array(devices_of(list))
+  if module.device and module.device.found then
+    return "ok", ("%s, %s; driver %s"):format(text, table.concat(facts.usable, "; "), module.driver.text), nil, facts
+  end
+  text = ("%s, no driver or device; --device cuda cannot be used: %s"):format(text, module.driver.text)
+  if gpus[1] then
+    return "warn", text, "install the NVIDIA driver (580 or newer) with its libcuda.so.1", facts
+  end
+  return "ok", text, nil, facts
 end)
+
+-- A library that only a GPU needs: missing, it is a warning where there is one.
+local function check_library(name, fix)
+  check(name, function()
+    local module, why = cuda_facts()
+    if not module then return "ok", "not looked for: " .. why, nil, nil end
+    local fact = module[name]
+    if fact.found then return "ok", fact.text, nil, { library = fact.text } end
+    local status = module.device and module.device.found and "warn" or "ok"
+    return status, fact.text .. (status == "ok" and "; not needed without a GPU" or ""), status == "warn" and fix or nil
+  end)
+end
+
+check_library("cublaslt", "apt-get install libcublas-13-0, or put the toolkit's lib64 on LD_LIBRARY_PATH")
+check_library("cudnn", "apt-get install libcudnn9-cuda-13")
 
 check("nccl", function()
   local library = machine.nccl()
-  return "ok", library or "not found; not needed: this version trains on one rank", nil, { library = library }
+  return "ok", library or "not found; not needed: ranks of this version talk through MPI", nil, { library = library }
 end)
 
 --- All checks in order -> list of { name, status, text, fix, facts }. A check that raises has failed.

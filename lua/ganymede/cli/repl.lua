@@ -11,7 +11,7 @@ local verb = { summary = "interactive Lua" }
 
 function verb.arguments(parser)
   parser:option("-n --ranks", "number of ranks"):argname "N":convert(session.integer(1))
-  parser:option("--device", "where to compute (this version: cpu)"):choices { "cpu", "cuda", "meta" }
+  parser:option("--device", "where to compute (default: cpu)"):choices { "cpu", "cuda", "meta" }
   parser:option("--threads", "threads of each rank (default: its share of the cores)"):argname "N"
     :convert(session.integer(1))
   parser:option("--limit-memory", "bytes that tensors may take, such as 512M"):argname "BYTES":convert(session.bytes)
@@ -40,7 +40,7 @@ local function interact()
   if terminal:is_interactive() then
     local device = core.device()
     repl:say("Ganymede %s, %s with %d thread%s. :help lists commands, Ctrl-D leaves.", require "ganymede.version",
-      device.backend, device.threads, device.threads == 1 and "" or "s")
+      device.description, device.threads, device.threads == 1 and "" or "s")
   end
   local code = repl:loop()
   terminal:close()

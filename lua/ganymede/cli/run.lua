@@ -44,7 +44,7 @@ function verb.arguments(parser)
   parser:option("--steps", "end after N optimizer steps and evaluate once"):argname "N":convert(session.integer(1))
   parser:option("--out", "folder of the run (default: a new one in runs/)"):argname "DIR"
   parser:option("--resume", "go on from a checkpoint, or from the newest one of the run's folder"):argname "auto|DIR"
-  parser:option("--device", "where to compute (this version: cpu)"):choices { "cpu", "cuda" }
+  parser:option("--device", "where to compute (default: cpu)"):choices { "cpu", "cuda" }
   parser:option("--stats", "write one JSON document at the end, also on failure"):argname "FILE"
   parser:option("--trace", "write what every rank did in the first 20 steps, as Chrome's trace events; FILE.svg: a "
     .. "picture of one step of the pipeline"):argname "FILE"
