@@ -1,5 +1,5 @@
-/* checkpoint_stages_test.c - checkpoints of pipelines, whose stages hold different tensors: the union is saved, each box
- * once and by a rank that holds it, and any other mesh reads it. */
+/* checkpoint_stages_test.c - checkpoints of pipelines, whose stages hold different tensors: the union is saved, each
+ * box once and by a rank that holds it, and any other mesh reads it. */
 #include "checkpoint_world.h"
 
 #include "../../host/checkpoint/plan.h"
