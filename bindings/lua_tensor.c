@@ -408,7 +408,7 @@ static int default_dtype(lua_State *L)
 static int set_default_dtype(lua_State *L)
 {
     gm_dtype t = gm_check_dtype(L, 1);
-    luaL_argcheck(L, gm_dtype_computes(t), 1, "the default dtype is f32 or f64");
+    luaL_argcheck(L, gm_dtype_is_float(t), 1, "the default dtype is f32, f64, bf16 or f16");
     gm_lua_rank(L)->default_dtype = t;
     return 0;
 }

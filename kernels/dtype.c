@@ -57,6 +57,30 @@ uint16_t gm_f32_to_f16(float f)
     return sign | (uint16_t)((u - 0x38000000u) >> 13);
 }
 
+static uint16_t f16_by_chance(float f, uint32_t chance)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    uint16_t sign = (uint16_t)((u >> 16) & 0x8000);
+    u &= 0x7fffffffu;
+    if (u < 0x38800000u) { /* below 2^-14: multiples of 2^-24, here with 16 more bits */
+        float a;
+        memcpy(&a, &u, 4);
+        return sign | (uint16_t)(((uint32_t)(a * 0x1p40f) + chance) >> 16);
+    }
+    u = (u + (chance >> 3) - 0x38000000u) >> 13;
+    return sign | (uint16_t)(u < 0x7c00 ? u : 0x7c00);
+}
+
+uint16_t gm_round_by_chance(gm_dtype t, float f, uint32_t word)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    bool number = (u & 0x7f800000u) != 0x7f800000u;
+    if (t == GM_F16) return number ? f16_by_chance(f, word >> 16) : gm_f32_to_f16(f);
+    return number ? (uint16_t)((u + (word >> 16)) >> 16) : gm_f32_to_bf16(f);
+}
+
 double gm_load(gm_dtype t, const void *base, int64_t i)
 {
     switch (t) {

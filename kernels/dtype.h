@@ -1,8 +1,9 @@
 /* dtype.h - element types, their names and sizes, and conversion of single elements.
  *
- * All dtypes can be stored and cast; arithmetic exists in f32 and f64 (each op says what it takes in
- * infer.c). bf16 and f16 round to nearest even; NaN stays NaN. Casting a float to an integer
- * truncates toward zero and saturates at the ends of the range; NaN becomes 0. */
+ * All dtypes can be stored and cast; arithmetic is on the floats f32, f64, bf16 and f16. What is of 16 bits is
+ * worked on in f32 and rounded once, when it is stored; sums, statistics, losses and moments of it are kept in f32
+ * (gm_dtype_wide; ops.def marks them). bf16 and f16 round to nearest even; NaN stays NaN. Casting a float to an
+ * integer truncates toward zero and saturates at the ends of the range; NaN becomes 0. */
 #ifndef GM_DTYPE_H
 #define GM_DTYPE_H
 
@@ -27,7 +28,9 @@ size_t             gm_dtype_size(gm_dtype t);
 const char        *gm_dtype_name(gm_dtype t);                     /* "f32", ... */
 bool               gm_dtype_parse(const char *name, gm_dtype *t); /* false: no such dtype */
 static inline bool gm_dtype_is_float(gm_dtype t) { return t <= GM_F16; }
-static inline bool gm_dtype_computes(gm_dtype t) { return t == GM_F32 || t == GM_F64; }
+static inline bool gm_dtype_is_narrow(gm_dtype t) { return t == GM_BF16 || t == GM_F16; }
+/* What statistics, losses and moments of tensors of dtype t are kept in: f32 for 16 bits, else t. */
+static inline gm_dtype gm_dtype_wide(gm_dtype t) { return gm_dtype_is_narrow(t) ? GM_F32 : t; }
 
 /* bf16: the upper half of an f32, rounded to nearest even. */
 static inline float gm_bf16_to_f32(uint16_t h)
@@ -48,6 +51,10 @@ static inline uint16_t gm_f32_to_bf16(float f)
 
 float    gm_f16_to_f32(uint16_t h);
 uint16_t gm_f32_to_f16(float f);
+
+/* f between two neighbours of bf16 or f16 (t): the upper one with the probability of f's place between them, which 16
+ * random bits decide, the upper ones of word. What is representable, infinite or NaN stays. */
+uint16_t gm_round_by_chance(gm_dtype t, float f, uint32_t word);
 
 /* Element i of an array of dtype t, through double: exact for all but i64 beyond 2^53. */
 double gm_load(gm_dtype t, const void *base, int64_t i);

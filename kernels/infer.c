@@ -1,8 +1,9 @@
 /* infer.c - gm_infer: the checks that every op shares, then the rule of the op.
  *
  * The strings of ops.def say how many tensors an op takes, which may be absent and, by their names, of
- * what dtype they are: `index` and `target` are i32 or i64, `condition` and `key_mask` u8, all others f32
- * or f64, the same within one call. `copy` takes any dtype; the multi-tensor ops check each group alone.
+ * what dtype they are: `index` and `target` are i32 or i64, `condition` and `key_mask` u8, all others floats (f32,
+ * f64, bf16, f16), the same within one call; where that is one of 16 bits, what is marked with '^' is f32 in
+ * its stead. `copy` takes any dtype; the multi-tensor ops check each group alone.
  * The rules are in infer_elementwise.c, infer_dense.c and infer_rest.c. */
 #include "infer.h"
 
@@ -133,8 +134,13 @@ static gm_status check_dtype(const gm_call *call, const gm_slot *slot, const gm_
         if (t->dtype == GM_U8) return GM_OK;
         return GM_FAIL(GM_ESHAPE, "%s: %s is %s, should be u8", op, slot->name, have);
     }
-    if (!gm_dtype_computes(t->dtype))
-        return GM_FAIL(GM_ESHAPE, "%s: %s is %s; arithmetic is in f32 or f64: cast it first", op, slot->name, have);
+    if (!gm_dtype_is_float(t->dtype))
+        return GM_FAIL(GM_ESHAPE, "%s: %s is %s; arithmetic is on f32, f64, bf16 and f16: cast it first", op,
+                       slot->name, have);
+    if (slot->wide && t->dtype != gm_dtype_wide((*first)->dtype))
+        return GM_FAIL(GM_ESHAPE, "%s: %s is %s, should be %s beside inputs of %s", op, slot->name, have,
+                       gm_dtype_name(gm_dtype_wide((*first)->dtype)), gm_dtype_name((*first)->dtype));
+    if (slot->wide) return GM_OK;
     if (*first && (*first)->dtype != t->dtype)
         return GM_FAIL(GM_ESHAPE, "%s: %s is %s, the inputs before it are %s: cast one", op, slot->name, have,
                        gm_dtype_name((*first)->dtype));
@@ -178,12 +184,14 @@ static gm_status check_in_out(const gm_call *call)
     return GM_OK;
 }
 
-/* After the rule: in-out outputs that were given are as they should be. */
-static gm_status check_given(const gm_call *call, const gm_spec *spec)
+/* After the rule: wide outputs are wide, and in-out outputs that were given as they should be. */
+static gm_status finish_outputs(const gm_call *call, gm_spec *spec)
 {
     gm_slot slots[GM_MAX_SLOTS];
     bool    repeats;
     int     n = gm_op_slots(gm_op_outputs(call->op), slots, &repeats);
+    for (int i = 0; i < n && !repeats; i++)
+        if (slots[i].wide) spec[i].dtype = gm_dtype_wide(spec[i].dtype);
     for (int i = 0; i < n && !repeats && call->out; i++)
         if (slots[i].inout) GM_TRY(gm_expect_spec(call, slots[i].name, call->out[i], &spec[i]));
     return GM_OK;
@@ -200,7 +208,7 @@ gm_status gm_infer(const gm_call *call, gm_spec *spec)
     gm_op_slots(gm_op_outputs(call->op), (gm_slot[GM_MAX_SLOTS]){0}, &repeats);
     if (!spec && !repeats) spec = room;
     GM_TRY(rules[call->op](call, spec));
-    return spec ? check_given(call, spec) : GM_OK;
+    return spec ? finish_outputs(call, spec) : GM_OK;
 }
 
 gm_status gm_check_outputs(const gm_call *call, const gm_spec *spec)

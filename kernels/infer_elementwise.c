@@ -79,8 +79,9 @@ gm_status gm_infer_where(const gm_call *call, gm_spec *spec) { return broadcast_
 static gm_status expect_random_output(const gm_call *call, gm_spec *spec)
 {
     const gm_tensor *y = call->out[0];
-    if (!gm_dtype_computes(y->dtype))
-        return GM_FAIL(GM_ESHAPE, "%s: y is %s, should be f32 or f64", gm_op_name(call->op), gm_dtype_name(y->dtype));
+    if (!gm_dtype_is_float(y->dtype))
+        return GM_FAIL(GM_ESHAPE, "%s: y is %s, should be f32, f64, bf16 or f16", gm_op_name(call->op),
+                       gm_dtype_name(y->dtype));
     GM_TRY(gm_expect_box(call, y->ndim, y->shape));
     spec[0] = gm_spec_like(y);
     return GM_OK;

@@ -68,17 +68,39 @@ gm_status gm_infer_sum_squares(const gm_call *call, gm_spec *spec)
     return GM_OK;
 }
 
-/* Outputs in groups of `width` for each gradient, each as its gradient; the first in a group is there. */
-static gm_status expect_groups(const gm_call *call, int width, const char *const *names, gm_spec *spec)
+/* The last of a group: a copy in f32 of a parameter of 16 bits, which is then not rounded by chance. */
+static gm_status expect_master(const gm_call *call, int i, const gm_tensor *p, const gm_tensor *master)
 {
+    bool narrow = gm_dtype_is_narrow(p->dtype);
+    if (master && !narrow)
+        return GM_FAIL(GM_EINVAL, "%s: parameter %d is %s and needs no master; those of bf16 and f16 may have one",
+                       gm_op_name(call->op), i + 1, gm_dtype_name(p->dtype));
+    if (call->attrs->stochastic && (master || !narrow))
+        return GM_FAIL(GM_EINVAL,
+                       "%s: stochastic rounding is for parameters of bf16 or f16 without a master; see number "
+                       "%d, of %s",
+                       gm_op_name(call->op), i + 1, gm_dtype_name(p->dtype));
+    return GM_OK;
+}
+
+/* Outputs in groups for each gradient, each as its gradient, or in f32 where ops.def says so; the first in a group is
+ * there, the last is the master. */
+static gm_status expect_groups(const gm_call *call, gm_spec *spec)
+{
+    gm_slot slots[GM_MAX_SLOTS];
+    bool    repeats;
+    int     width = gm_op_slots(gm_op_outputs(call->op), slots, &repeats);
     if (call->n_out != width * call->n_in)
         return GM_FAIL(GM_EINVAL, "%s: %d gradients need %d outputs, %d given", gm_op_name(call->op), call->n_in,
                        width * call->n_in, call->n_out);
     for (int i = 0; i < call->n_out; i++) {
         gm_spec want = gm_spec_like(call->in[i / width]);
-        GM_TRY(gm_expect_spec(call, names[i % width], call->out[i], &want));
+        if (slots[i % width].wide) want.dtype = gm_dtype_wide(want.dtype);
+        GM_TRY(gm_expect_spec(call, slots[i % width].name, call->out[i], &want));
         if (spec) spec[i] = want;
     }
+    for (int i = 0; i < call->n_in; i++)
+        GM_TRY(expect_master(call, i, call->out[i * width], call->out[i * width + width - 1]));
     GM_TRY(gm_expect_range(call, "weight_decay", call->attrs->weight_decay, 0, 1e308));
     return GM_OK;
 }
@@ -86,13 +108,13 @@ static gm_status expect_groups(const gm_call *call, int width, const char *const
 gm_status gm_infer_sgd(const gm_call *call, gm_spec *spec)
 {
     const gm_attrs *at = call->attrs;
-    GM_TRY(expect_groups(call, 2, (const char *const[]){"p", "buffer"}, spec));
+    GM_TRY(expect_groups(call, spec));
     GM_TRY(gm_expect_range(call, "momentum", at->momentum, 0, 1));
     if (at->nesterov && !(at->momentum > 0 && at->dampening == 0))
         return GM_FAIL(GM_EINVAL, "sgd: nesterov needs momentum above 0 and no dampening (momentum %g, dampening %g)",
                        at->momentum, at->dampening);
     for (int i = 0; i < call->n_in; i++)
-        if (!call->out[2 * i + 1] != (at->momentum == 0))
+        if (!call->out[3 * i + 1] != (at->momentum == 0))
             return GM_FAIL(GM_EINVAL, "sgd: momentum %g %s a buffer for each parameter; see number %d", at->momentum,
                            at->momentum == 0 ? "does not take" : "needs", i + 1);
     return GM_OK;
@@ -100,7 +122,7 @@ gm_status gm_infer_sgd(const gm_call *call, gm_spec *spec)
 
 gm_status gm_infer_adam(const gm_call *call, gm_spec *spec)
 {
-    GM_TRY(expect_groups(call, 3, (const char *const[]){"p", "m", "v"}, spec));
+    GM_TRY(expect_groups(call, spec));
     GM_TRY(gm_expect_range(call, "beta1", call->attrs->beta1, 0, 1));
     GM_TRY(gm_expect_range(call, "beta2", call->attrs->beta2, 0, 1));
     return gm_expect_range(call, "eps", call->attrs->eps, 0, 1e308);

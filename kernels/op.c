@@ -64,13 +64,14 @@ int gm_op_slots(const char *list, gm_slot *slots, bool *repeats)
     int n = 0;
     *repeats = false;
     while (*list) {
-        size_t   length = strcspn(list, "&?. ");
+        size_t   length = strcspn(list, "^&?. ");
         gm_slot *slot = &slots[n++];
         *slot = (gm_slot){0};
         memcpy(slot->name, list, length < sizeof slot->name ? length : sizeof slot->name - 1);
         for (list += length; *list && *list != ' '; list++) {
             if (*list == '?') slot->optional = true;
             if (*list == '&') slot->inout = true;
+            if (*list == '^') slot->wide = true;
             if (*list == '.') *repeats = true;
         }
         while (*list == ' ') list++;

@@ -76,7 +76,7 @@ bool        gm_op_parse(const char *name, gm_op *op);
 /* One name in a string of ops.def. */
 typedef struct gm_slot {
     char name[16];
-    bool optional, inout;
+    bool optional, inout, wide;
 } gm_slot;
 /* Takes apart what gm_op_inputs or gm_op_outputs gives: writes the names (at most GM_MAX_SLOTS) and
  * returns how many; *repeats: the group comes any number of times, one group after the other. */

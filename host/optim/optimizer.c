@@ -3,12 +3,13 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "../../kernels/philox.h"
 
-#define MAX_STATES 2
+#define MAX_STATES 3 /* moments, and the master */
 
 typedef struct item {
     gm_value         *parameter;
-    gm_tensor        *state[MAX_STATES];
+    gm_tensor        *state[MAX_STATES]; /* as the outputs of the op after p; the master is the last of them */
     gm_optimizer_item set;
     bool              done; /* in the current step */
 } item;
@@ -23,7 +24,15 @@ struct gm_optimizer {
     item              items[];
 };
 
-static int states_of(const gm_optimizer *o) { return o->kind == GM_ADAM ? 2 : o->attrs.momentum != 0 ? 1 : 0; }
+/* Tensors of a parameter in a call: p, moments, master; NULL where there is none. */
+static int width_of(const gm_optimizer *o) { return o->kind == GM_ADAM ? 4 : 3; }
+static int master_of(const gm_optimizer *o) { return width_of(o) - 2; } /* its place among the states */
+
+static bool has_state(const gm_optimizer *o, const item *it, int k)
+{
+    if (k == master_of(o)) return gm_dtype_is_narrow(it->parameter->local->dtype) && !o->attrs.stochastic;
+    return k < master_of(o) && (o->kind == GM_ADAM || o->attrs.momentum != 0);
+}
 
 gm_status gm_optimizer_new(gm_rank *r, gm_optimizer_kind kind, int n, gm_value *const *parameters,
                            const gm_attrs *attrs, const gm_optimizer_item *items, gm_optimizer **out)
@@ -35,7 +44,7 @@ gm_status gm_optimizer_new(gm_rank *r, gm_optimizer_kind kind, int n, gm_value *
     gm_optimizer *o = calloc(1, sizeof *o + (size_t)n * sizeof *o->items);
     if (!o) return GM_FAIL(GM_ENOMEM, "no memory for an optimizer of %d parameters", n);
     o->in = calloc((size_t)n + 1, sizeof *o->in);
-    o->out = calloc(3 * (size_t)n + 1, sizeof *o->out);
+    o->out = calloc((MAX_STATES + 1) * (size_t)n + 1, sizeof *o->out);
     if (!o->in || !o->out) {
         gm_optimizer_free(o);
         return GM_FAIL(GM_ENOMEM, "no memory for an optimizer of %d parameters", n);
@@ -43,6 +52,7 @@ gm_status gm_optimizer_new(gm_rank *r, gm_optimizer_kind kind, int n, gm_value *
     o->rank = r;
     o->kind = kind;
     o->attrs = *attrs;
+    o->attrs.stream.key = gm_stream_key(r->seed, GM_PURPOSE_NOISE, gm_hash_text(GM_HASH_START, "optimizer"));
     o->n = n;
     for (int i = 0; i < n; i++) {
         o->items[i].set = items ? items[i] : (gm_optimizer_item){1, attrs->weight_decay};
@@ -65,11 +75,14 @@ void gm_optimizer_free(gm_optimizer *o)
     free(o);
 }
 
-static gm_status zeros_like(gm_rank *r, const gm_tensor *t, gm_tensor **out)
+/* A moment, which is zeros, or the master, which is the parameter. */
+static gm_status new_state(gm_rank *r, gm_tensor *p, bool master, gm_tensor **out)
 {
+    gm_attrs a = gm_attrs_default();
+    a.dtype = gm_dtype_wide(p->dtype);
     gm_rank_place(r, "optimizer state");
-    GM_TRY(gm_tensor_new(r->device, t->dtype, t->ndim, t->shape, out));
-    gm_status st = gm_run_one(r->device, GM_OP_fill, NULL, NULL, *out);
+    GM_TRY(gm_tensor_new(r->device, a.dtype, p->ndim, p->shape, out));
+    gm_status st = gm_run_one(r->device, master ? GM_OP_copy : GM_OP_fill, &a, master ? p : NULL, *out);
     if (st != GM_OK) {
         gm_tensor_release(*out);
         *out = NULL;
@@ -79,8 +92,9 @@ static gm_status zeros_like(gm_rank *r, const gm_tensor *t, gm_tensor **out)
 
 static gm_status make_states(gm_optimizer *o, item *it)
 {
-    for (int k = 0; k < states_of(o); k++)
-        if (!it->state[k]) GM_TRY(zeros_like(o->rank, it->parameter->local, &it->state[k]));
+    for (int k = 0; k < MAX_STATES; k++)
+        if (!it->state[k] && has_state(o, it, k))
+            GM_TRY(new_state(o->rank, it->parameter->local, k == master_of(o), &it->state[k]));
     return GM_OK;
 }
 
@@ -100,9 +114,10 @@ static gm_status check_gradient(const gm_optimizer *o, int i)
 static gm_status step_group(gm_optimizer *o, int first)
 {
     item    *f = &o->items[first];
-    int      n_in = 0, n_out = 0, width = 1 + (o->kind == GM_ADAM ? 2 : 1);
+    int      n_in = 0, n_out = 0;
     gm_attrs a = o->attrs;
     a.weight_decay = f->set.weight_decay;
+    a.stochastic = o->attrs.stochastic && gm_dtype_is_narrow(f->parameter->local->dtype);
     for (int i = first; i < o->n; i++) {
         item *it = &o->items[i];
         if (it->done || memcmp(&it->set, &f->set, sizeof it->set) ||
@@ -114,7 +129,7 @@ static gm_status step_group(gm_optimizer *o, int first)
         GM_TRY(make_states(o, it));
         o->in[n_in++] = it->parameter->grad;
         o->out[n_out++] = it->parameter->local;
-        for (int k = 0; k < width - 1; k++) o->out[n_out++] = it->state[k];
+        for (int k = 0; k < width_of(o) - 1; k++) o->out[n_out++] = it->state[k];
         gm_value_touched(it->parameter);
     }
     if (!n_in) return GM_OK;
@@ -162,11 +177,16 @@ gm_status gm_optimizer_set_momentum(gm_optimizer *o, double momentum)
 
 gm_status gm_optimizer_state(gm_optimizer *o, int i, int k, const char **name, gm_tensor **out)
 {
+    static const char *const names[2][MAX_STATES] = {
+        [GM_SGD] = {"momentum_buffer", "master"}, [GM_ADAM] = {"exp_avg", "exp_avg_sq", "master"}};
     *out = NULL;
-    if (k >= states_of(o)) return GM_OK;
     GM_TRY(make_states(o, &o->items[i]));
-    *name = o->kind == GM_SGD ? "momentum_buffer" : k == 0 ? "exp_avg" : "exp_avg_sq";
-    *out = o->items[i].state[k];
+    for (int s = 0; s < MAX_STATES; s++) {
+        if (!o->items[i].state[s] || k-- > 0) continue;
+        *name = names[o->kind][s];
+        *out = o->items[i].state[s];
+        break;
+    }
     return GM_OK;
 }
 

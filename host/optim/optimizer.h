@@ -3,7 +3,11 @@
  *
  * SGD: Sutskever et al. 2013 as PyTorch writes it; Adam: Kingma and Ba 2015; AdamW (decoupled weight
  * decay): Loshchilov and Hutter 2019. Parameters without a gradient (never reached by backward) are left
- * as they are. Moments are made at the first step, in the dtype of their parameter. */
+ * as they are. Moments are made at the first step, in the dtype of their parameter.
+ *
+ * Of parameters of 16 bits the moments are f32, and so is a master of each, made from it with the moments: steps
+ * update that, and the parameter is its rounding. The trap: who writes such a parameter after the first step writes its
+ * master too, or it is lost. With attrs.stochastic there are no masters: the parameter itself is rounded by chance. */
 #ifndef GM_OPTIMIZER_H
 #define GM_OPTIMIZER_H
 
@@ -37,10 +41,10 @@ void    gm_optimizer_set_steps(gm_optimizer *o, int64_t steps);
 gm_status gm_optimizer_set_momentum(gm_optimizer *o, double momentum);
 
 /* State tensors, made if they are not there yet: for parameter i, k = 0, 1, ... until *out is NULL.
- * name: "exp_avg", "exp_avg_sq", "momentum_buffer". Borrowed. */
+ * name: "exp_avg", "exp_avg_sq", "momentum_buffer", "master". Borrowed. */
 gm_status       gm_optimizer_state(gm_optimizer *o, int i, int k, const char **name, gm_tensor **out);
 int             gm_optimizer_parameters(const gm_optimizer *o);
 const gm_value *gm_optimizer_parameter(const gm_optimizer *o, int i); /* borrowed; its layout is that of its states */
-size_t          gm_optimizer_bytes(const gm_optimizer *o);            /* of the moments that exist */
+size_t          gm_optimizer_bytes(const gm_optimizer *o);            /* of the states that exist */
 
 #endif

@@ -21,7 +21,7 @@ const gm_backend GM_CAT(gm_cpu_, GM_CPU_ISA) = {
     .memory = {cpu_raw_alloc, cpu_raw_free},
     .kernel =
         {
-#define GM_OP(name, rule, in, out, attrs) [GM_OP_##name] = cpu_##name,
+#define GM_OP(name, rule, in, out, attrs) [GM_OP_##name] = any_##name,
 #include "../ops.def"
 #undef GM_OP
         },

@@ -3,10 +3,11 @@
  * The tensors are one long list of elements, cut evenly over threads whatever their sizes. Gradients carry the
  * loss scale and are not yet clipped: g counts as g clip / loss_scale. Contiguous tensors are updated where they
  * lie; others pass through small buffers, element by element. Constants of the step are worked out once, in
- * double. References: torch.optim.SGD, Adam (Kingma and Ba 2015) and AdamW (Loshchilov and Hutter 2019). */
+ * double. Tensors of 16 bits pass through buffers of f32, too; their moments and masters are f32. References:
+ * torch.optim.SGD, Adam (Kingma and Ba 2015) and AdamW (Loshchilov and Hutter 2019). */
 
-#define OPTIMIZER_CHUNK 512 /* elements of a tensor that is not contiguous, at a time */
-#define OPTIMIZER_ROLES 4   /* g, p, m, v */
+#define OPTIMIZER_CHUNK 512 /* elements of a tensor that is not contiguous or of 16 bits, at a time */
+#define OPTIMIZER_ROLES 5   /* g, p, m, v, master */
 
 typedef struct optimizer_job {
     int               count, roles; /* tensors; of each: g, then roles - 1 outputs */
@@ -14,10 +15,12 @@ typedef struct optimizer_job {
     int64_t *start;   /* count + 1: the first element of each tensor in the list of all */
     double  *partial; /* sum_squares: a sum for each thread */
     /* the step's constants */
-    double scale, lr, weight_decay, decay; /* decay: factor of p in AdamW */
-    double momentum, fresh;                /* buffer = momentum buffer + fresh g */
-    double beta1, beta2, root, eps, rate;  /* p -= rate m / (root sqrt(v) + eps) */
-    bool   nesterov, buffer;               /* buffer: it holds something already */
+    double   scale, lr, weight_decay, decay; /* decay: factor of p in AdamW */
+    double   momentum, fresh;                /* buffer = momentum buffer + fresh g */
+    double   beta1, beta2, root, eps, rate;  /* p -= rate m / (root sqrt(v) + eps) */
+    bool     nesterov, buffer;               /* buffer: it holds something already */
+    bool     stochastic;                     /* parameters of 16 bits are rounded by chance */
+    uint64_t key, step;                      /* of the random words */
     void (*row[2])(const struct optimizer_job *j, int64_t n, void *const *t, int thread); /* f32, f64 */
 } optimizer_job;
 
@@ -50,18 +53,56 @@ static void move_elements(const gm_tensor *t, int64_t first, int64_t n, char *bu
     }
 }
 
-/* Elements [first, first + n) of tensor k through buffers where a tensor is not contiguous. */
+/* n elements of 16 bits, from number `first` of their tensor on, rounded from f32 by chance. */
+static void round_by_chance(const optimizer_job *j, gm_dtype dtype, int64_t first, int64_t n, const float *from,
+                            uint16_t *to)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = gm_round_by_chance(dtype, from[i], gm_philox_word(j->key, (uint64_t)(first + i), j->step));
+}
+
+/* m elements of t, of 16 bits in room, by the row of f32: the parameter is the master, where there is one. Roles from
+ * 2 on are f32 already. */
+static void update_narrow(const optimizer_job *j, gm_dtype dtype, int64_t first, int64_t m, void *const *t, int thread)
+{
+    float    g[OPTIMIZER_CHUNK], p[OPTIMIZER_CHUNK], *master = j->roles > 1 ? t[j->roles - 1] : NULL;
+    void    *wide[OPTIMIZER_ROLES] = {g};
+    cast_row widen = find_cast(dtype, GM_F32), round = find_cast(GM_F32, dtype);
+    widen(m, t[0], g);
+    if (j->roles > 1 && !master) widen(m, t[1], p);
+    if (j->roles > 1) wide[1] = master ? master : p;
+    for (int role = 2; role < j->roles - 1; role++) wide[role] = t[role];
+    j->row[0](j, m, wide, thread);
+    if (j->roles == 1) return;
+    if (j->stochastic) round_by_chance(j, dtype, first, m, p, t[1]);
+    else round(m, wide[1], t[1]);
+}
+
+/* Elements [first, first + n) of tensor k through buffers where a tensor is not contiguous or of 16 bits. */
 static void update_strided(const optimizer_job *j, int k, int64_t first, int64_t n, int thread)
 {
-    char  room[OPTIMIZER_ROLES][OPTIMIZER_CHUNK * 8] __attribute__((aligned(64)));
-    void *t[OPTIMIZER_ROLES] = {0};
+    char     room[OPTIMIZER_ROLES][OPTIMIZER_CHUNK * 8] __attribute__((aligned(64)));
+    void    *t[OPTIMIZER_ROLES] = {0};
+    gm_dtype dtype = j->in[k]->dtype;
     for (int64_t i = 0; i < n; i += OPTIMIZER_CHUNK) {
         int64_t m = n - i < OPTIMIZER_CHUNK ? n - i : OPTIMIZER_CHUNK;
         for (int role = 0; role < j->roles; role++)
             if (tensor_of(j, k, role)) move_elements(tensor_of(j, k, role), first + i, m, t[role] = room[role], false);
-        j->row[j->in[k]->dtype == GM_F64](j, m, t, thread);
+        if (gm_dtype_is_narrow(dtype)) update_narrow(j, dtype, first + i, m, t, thread);
+        else j->row[dtype == GM_F64](j, m, t, thread);
         for (int role = 1; role < j->roles; role++)
             if (t[role]) move_elements(tensor_of(j, k, role), first + i, m, room[role], true);
+    }
+}
+
+/* The same without moving anything but the numbers of 16 bits: every tensor is contiguous. */
+static void update_dense_narrow(const optimizer_job *j, int k, int64_t first, int64_t n, void *const *t, int thread)
+{
+    for (int64_t i = 0; i < n; i += OPTIMIZER_CHUNK) {
+        void *at[OPTIMIZER_ROLES] = {0};
+        for (int role = 0; role < j->roles; role++)
+            if (t[role]) at[role] = (char *)t[role] + i * (role < 2 ? 2 : 4);
+        update_narrow(j, j->in[k]->dtype, first + i, n - i < OPTIMIZER_CHUNK ? n - i : OPTIMIZER_CHUNK, at, thread);
     }
 }
 
@@ -77,7 +118,8 @@ static void update_span(const optimizer_job *j, int k, int64_t first, int64_t n,
         }
         t[role] = (char *)gm_tensor_data(x) + (size_t)first * gm_dtype_size(x->dtype);
     }
-    j->row[j->in[k]->dtype == GM_F64](j, n, t, thread);
+    if (gm_dtype_is_narrow(j->in[k]->dtype)) update_dense_narrow(j, k, first, n, t, thread);
+    else j->row[j->in[k]->dtype == GM_F64](j, n, t, thread);
 }
 
 /* Elements [begin, end) of the list. */
@@ -104,12 +146,15 @@ static gm_status update_all(gm_device *dev, const gm_call *call, optimizer_job *
     GM_TRY(cpu_scratch(dev, (starts + threads) * 8, &j->start, &block));
     j->partial = (double *)(j->start + starts);
     memset(j->partial, 0, threads * sizeof(double));
+    j->stochastic = call->attrs->stochastic;
+    j->key = call->attrs->stream.key;
+    j->step = (uint64_t)dev->step.step;
     j->count = call->n_in;
     j->in = call->in;
     j->out = call->out;
     j->start[0] = 0;
     for (int k = 0; k < call->n_in; k++) j->start[k + 1] = j->start[k] + gm_tensor_numel(call->in[k]);
-    cpu_parallel(dev, j->start[j->count], 8 * j->roles, update_part, j);
+    cpu_parallel(dev, j->start[j->count], 8 * (j->roles > 1 ? j->roles - 1 : 1), update_part, j);
     if (call->op == GM_OP_sum_squares) {
         double sum = 0;
         for (size_t k = 0; k < threads; k++) sum += j->partial[k];
@@ -131,7 +176,7 @@ static gm_status cpu_sgd(gm_device *dev, const gm_call *call)
     const gm_attrs      *at = call->attrs;
     const gm_step_block *step = &dev->step;
     bool                 first = step->step == 1;
-    optimizer_job        j = {.roles = 3, .row = {sgd_span_f32, sgd_span_f64}};
+    optimizer_job        j = {.roles = 4, .row = {sgd_span_f32, sgd_span_f64}};
     j.scale = step->clip / step->loss_scale;
     j.lr = step->lr;
     j.weight_decay = at->weight_decay;
@@ -147,7 +192,7 @@ static gm_status cpu_adam(gm_device *dev, const gm_call *call)
     const gm_attrs      *at = call->attrs;
     const gm_step_block *step = &dev->step;
     double               t = (double)step->step;
-    optimizer_job        j = {.roles = 4, .row = {adam_span_f32, adam_span_f64}};
+    optimizer_job        j = {.roles = 5, .row = {adam_span_f32, adam_span_f64}};
     j.scale = step->clip / step->loss_scale;
     j.weight_decay = at->decoupled ? 0 : at->weight_decay;
     j.decay = at->decoupled ? 1 - step->lr * at->weight_decay : 1;

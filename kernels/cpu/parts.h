@@ -12,3 +12,4 @@
 #include "optimizer.c"
 #include "gemm.c" /* matmul, linear, bias_activation_grad */
 #include "attention.c"
+#include "narrow.c" /* bf16 and f16, by all of the above */

@@ -51,6 +51,11 @@ local function name_of(dtype, p)
   return ("%s b %d, %d queries, %d keys, %d heads, %d key heads, size %d"):format(dtype, unpack(p))
 end
 
+-- o or lse, as the gradient takes them.
+local function saved_of(inputs, attrs, dtype, i)
+  return support.copy(support.reference("attention", inputs, attrs, i, 2), i == 1 and dtype or support.wide(dtype))
+end
+
 describe("attention agrees with ref:", function()
   for _, p in ipairs(problems) do
     for _, dtype in ipairs(support.dtypes) do
@@ -72,7 +77,7 @@ describe("attention agrees with ref:", function()
           local q, k = operand(b, s, h, d, dtype, layout), operand(b, t, hk, d, dtype, layout)
           local v, g = operand(b, t, hk, d, dtype, layout), operand(b, s, h, d, dtype, layout)
           local inputs = { q, k, v, mask, n = 4 }
-          local function saved(i) return support.copy(support.reference("attention", inputs, attrs, i, 2), dtype) end
+          local function saved(i) return saved_of(inputs, attrs, dtype, i) end
           local width = s * h / hk + t + d
           agree { op = "attention_grad", inputs = { q, k, v, mask, saved(1), saved(2), g, n = 7 },
                   outputs = { true, true, true }, attrs = attrs, label = "attention_grad, " .. layout,
@@ -109,7 +114,7 @@ describe("attention agrees with ref:", function()
         local attrs = { causal = true } -- the first five of 44 queries see nothing
         agree { op = "attention", inputs = inputs, outputs = { true, true }, attrs = attrs,
                 within = support.terms(41, 2) }
-        local function saved(i) return support.copy(support.reference("attention", inputs, attrs, i, 2), dtype) end
+        local function saved(i) return saved_of(inputs, attrs, dtype, i) end
         assert.equal(0, saved(1):get(1, 5, 1, 1))
         assert.equal(-1 / 0, saved(2):get(1, 1, 5))
         local g = input({ 1, 44, 1, 1 }, dtype)
@@ -126,7 +131,7 @@ describe("attention agrees with ref:", function()
         local b, s, t, h, hk, d = unpack(p)
         gm.scope(function()
           local q, k, v = input({ b, s, h, d }, dtype), input({ b, t, hk, d }, dtype), input({ b, t, hk, d }, dtype)
-          local g, lse = input({ b, s, h, d }, dtype), support.given({ b, h, s }, dtype, "turned")
+          local g, lse = input({ b, s, h, d }, dtype), support.given({ b, h, s }, support.wide(dtype), "turned")
           local attrs = { causal = true, accumulate = true } -- where there are more queries some see nothing here
           local function blind()
             local before, base = lse()
@@ -136,7 +141,7 @@ describe("attention agrees with ref:", function()
           agree { op = "attention", inputs = { q, k, v, nil, n = 4 }, attrs = attrs,
                   outputs = { support.given({ b, s, h, d }, dtype, "window"), blind },
                   within = support.terms(t + d, 2) }
-          local saved = { input({ b, s, h, d }, dtype), input({ b, h, s }, dtype, nil, 1, 2) }
+          local saved = { input({ b, s, h, d }, dtype), input({ b, h, s }, support.wide(dtype), nil, 1, 2) }
           agree { op = "attention_grad", inputs = { q, k, v, nil, saved[1], saved[2], g, n = 7 }, attrs = attrs,
                   outputs = { support.given({ b, s, h, d }, dtype, "window"), support.given({ b, t, hk, d }, dtype),
                               support.given({ b, t, hk, d }, dtype, "turned") },

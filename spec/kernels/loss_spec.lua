@@ -4,7 +4,7 @@ local core = require "ganymede.core"
 local support = require "spec.kernels.support"
 
 local input, agree, integers = support.input, support.agree, support.integers
-local index_types = { f32 = "i32", f64 = "i64" } -- one each, so that both are tried
+local index_types = { f32 = "i32", f64 = "i64", bf16 = "i64", f16 = "i32" } -- so that both are tried
 
 describe("embedding agrees with ref:", function()
   local tables = { { 1, 1 }, { 5, 3 }, { 300, 64 }, { 7, 1025 }, { 5, 0 } }
@@ -77,12 +77,13 @@ describe("cross entropy agrees with ref:", function()
     support.each(it, "cross_entropy and cross_entropy_grad with smoothing " .. smoothing, shapes, support.layouts,
       function(dtype, shape, layout)
         local leading, classes = { unpack(shape, 1, #shape - 1) }, shape[#shape]
-        local x, g = input(shape, dtype, layout, -8, 8), input(leading, dtype, layout)
+        local x, wide = input(shape, dtype, layout, -8, 8), support.wide(dtype)
+        local g = input(leading, wide, layout)
         local attrs = { label_smoothing = smoothing, ignore_index = 1 }
         local target = integers(leading, index_types[dtype], 0, classes - 1, layout)
         local within = support.absolute(8 + (smoothing > 0 and 4 * math.sqrt(classes) or 0), 24)
         agree { op = "cross_entropy", inputs = { x, target }, outputs = { true, true }, attrs = attrs, within = within }
-        local lse = support.copy(support.reference("cross_entropy", { x, target }, attrs, 2, 2), dtype)
+        local lse = support.copy(support.reference("cross_entropy", { x, target }, attrs, 2, 2), wide)
         -- |g| (p + wanted) with p = exp(x - lse): some 24 roundings of p
         agree { op = "cross_entropy_grad", inputs = { x, target, lse, g }, outputs = { true }, attrs = attrs,
                 within = support.absolute(48, 1) }
@@ -96,10 +97,11 @@ describe("cross entropy agrees with ref:", function()
         local x = gm.tensor({ { 1, 2, -inf }, { 3, -inf, -inf }, { 0, 1000, 999 }, { 1, 2, 3 } }, { dtype = dtype })
         local target = gm.tensor({ 1, 0, 2, -100 }, { dtype = "i64" })
         local lse = gm.tensor({ 2 + math.log(1 + math.exp(-1)), 3, 1000 + math.log(1 + math.exp(-1)), 3.4 },
-          { dtype = dtype })
+          { dtype = support.wide(dtype) })
         agree { op = "cross_entropy", inputs = { x, target }, outputs = { true, true },
                 within = support.absolute(8, 1000) }
-        agree { op = "cross_entropy_grad", inputs = { x, target, lse, gm.full({ 4 }, 1, { dtype = dtype }) },
+        local g = gm.full({ 4 }, 1, { dtype = support.wide(dtype) })
+        agree { op = "cross_entropy_grad", inputs = { x, target, lse, g },
                 outputs = { true }, within = support.absolute(8, 1000) }
       end
     end)

@@ -14,11 +14,12 @@ local function rows_of(shape)
   return rows
 end
 
--- The statistics and the sum that the gradient takes, in dtype.
+-- The statistics and the sum that the gradient takes.
 local function forward(op, x, residual, count, eps)
   local inputs = op == "layer_norm" and { x, residual, nil, nil, n = 4 } or { x, residual, nil, n = 3 }
-  local function at(i) return support.copy(support.reference(op, inputs, { eps = eps }, i, count), x:dtype()) end
-  return at(2), at(count - 1), at(count)
+  local function at(i, dtype) return support.copy(support.reference(op, inputs, { eps = eps }, i, count), dtype) end
+  local wide = support.wide(x:dtype())
+  return at(2, x:dtype()), at(count - 1, wide), at(count, wide)
 end
 
 describe("norms agree with ref:", function()

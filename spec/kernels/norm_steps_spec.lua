@@ -18,7 +18,7 @@ end
 local function column(shape, dtype, low, high)
   local leading = {}
   for d = 1, #shape - 1 do leading[d] = shape[d] end
-  return input(leading, dtype, "contiguous", low, high)
+  return input(leading, support.wide(dtype), "contiguous", low, high)
 end
 
 describe("steps of norms agree with ref:", function()
@@ -34,7 +34,7 @@ describe("steps of norms agree with ref:", function()
         local mean = with_mean and column(shape, dtype) or nil
         local rstd, mean_h, mean_hh = column(shape, dtype, 0.5, 2), column(shape, dtype), column(shape, dtype)
         agree { op = "norm_sums", inputs = { x, r, n = 2 }, outputs = { more, with_mean, true },
-                within = { support.relative(1), terms(n), support.absolute(12, 4 * n) } }
+                within = { support.relative(1), terms(n, 2), support.absolute(12, 4 * n) } }
         agree { op = "norm_apply", inputs = { x, w, b, mean, rstd, n = 5 }, outputs = { true },
                 within = { support.absolute(8, 5) } } -- |x - mean| rstd w + b < 5
         agree { op = "norm_grad_sums", inputs = { g, x, w, mean, rstd, n = 5 }, outputs = { more, more, true, true },
@@ -48,12 +48,13 @@ describe("steps of norms agree with ref:", function()
   end
 
   -- As for the whole norm: the squares are taken around the mean, so that a mean of 1000 costs them nothing more than
-  -- the rounding of x.
+  -- the rounding of x; where rounding to 16 bits has made all numbers of a row equal, m2 is what the mean was off by.
   support.each(it, "sums far from zero", { { 3, 5 }, { 8, 1024 }, { 7, 1025 } }, { "contiguous", "turned" },
     function(dtype, shape, layout)
       local n = shape[#shape]
       agree { op = "norm_sums", inputs = { input(shape, dtype, layout, 999, 1001), nil, n = 2 },
-              outputs = { false, true, true }, within = { support.exact, terms(n), support.relative(n) } }
+              outputs = { false, true, true }, within = { support.exact, terms(n), support.wide(dtype) == dtype
+                and support.relative(n) or support.absolute(n, 1) } }
     end)
 
   it("a residual whose sum nobody wants is refused", function()

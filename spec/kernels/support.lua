@@ -9,7 +9,8 @@
 -- New outputs are tried three times: contiguous, and as windows of larger tensors, whose other elements must stay, with
 -- the order of dimensions kept and reversed (kept only, with dense_rows = true: ops that ask for a last stride of 1).
 -- The reference computes in double and rounds once, so that in f32 the whole error is the table's; in f64 the
--- reference rounds like the table, and twice the bound is allowed.
+-- reference rounds like the table, and twice the bound is allowed. In bf16 and f16 tables compute in f32, as the
+-- bounds say, and round once: where the two lie on both sides of a tie, the results are neighbours, a unit apart.
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local ffi = require "ffi"
@@ -17,10 +18,15 @@ local ffi = require "ffi"
 local support = {}
 
 --- Half a unit in the last place of 1: what rounding once costs.
-support.epsilon = { f32 = 2 ^ -24, f64 = 2 ^ -53 }
-local smallest = { f32 = 2 ^ -126, f64 = 2 ^ -1022 } -- below it numbers have fewer digits
+support.epsilon = { f32 = 2 ^ -24, f64 = 2 ^ -53, bf16 = 2 ^ -8, f16 = 2 ^ -11 }
+-- Below it numbers have fewer digits; in f16 they are then this far apart.
+local smallest = { f32 = 2 ^ -126, f64 = 2 ^ -1022, bf16 = 2 ^ -126, f16 = 2 ^ -24 }
 
-support.dtypes = { "f32", "f64" }
+support.dtypes = { "f32", "f64", "bf16", "f16" }
+local narrow = { bf16 = true, f16 = true }
+
+--- The dtype of statistics, losses and moments of tensors of dtype.
+function support.wide(dtype) return narrow[dtype] and "f32" or dtype end
 support.backends = {}
 for _, name in ipairs { "cpu-generic", "cpu-avx2", "cpu-avx512" } do
   if core.has_backend(name) then table.insert(support.backends, name) end
@@ -120,7 +126,7 @@ function support.reference(op, inputs, attrs, which, count)
   local wide, outputs = { n = inputs.n or #inputs }, { n = count or 1 }
   for i = 1, wide.n do
     local t = inputs[i]
-    wide[i] = t and (t:dtype() == "f32" and support.copy(t, "f64") or t)
+    wide[i] = t and (support.wide(t:dtype()) == "f32" and support.copy(t, "f64") or t)
   end
   for i = 1, outputs.n do outputs[i] = true end
   return core.run_op("ref", op, wide, outputs, attrs)[which or 1]
@@ -159,6 +165,10 @@ end
 
 -- allowed(i) for element i, from 0. Contents of magnitude tensors are kept alive by the tolerance.
 local function allowance(within, dtype, want, n)
+  if narrow[dtype] then
+    local inner, round = allowance(within, "f32", want, n), 2 * support.epsilon[dtype]
+    return function(i) return inner(i) + round * (math.abs(want[i]) + inner(i)) + smallest[dtype] end
+  end
   local unit = (support.epsilon[dtype] or 0) * (dtype == "f64" and 2 or 1) * within.k
   local floor = within.k > 0 and smallest[dtype] or 0
   if within.of == "value" then return function(i) return unit * math.abs(want[i]) + floor end end
@@ -195,6 +205,10 @@ function support.compare(got, want, within, label)
           tonumber(b[i])), 0)
       end
     end
+  end
+  if narrow[dtype] then
+    got, want = support.copy(got, "f32"), support.copy(want, "f32")
+    a, b = got:data(), want:data()
   end
   local allowed = allowance(within, dtype, b, n)
   for i = 0, n - 1 do

@@ -56,7 +56,8 @@ void gm_test_dtype_names(void **state)
     assert_false(gm_dtype_parse("f31", &t));
     assert_int_equal(t, GM_F64);
     assert_string_equal(gm_dtype_name(GM_DTYPE_NONE), "none");
-    assert_true(gm_dtype_is_float(GM_F16) && !gm_dtype_is_float(GM_I32) && !gm_dtype_computes(GM_BF16));
+    assert_true(gm_dtype_is_float(GM_F16) && !gm_dtype_is_float(GM_I32) && gm_dtype_is_narrow(GM_BF16));
+    assert_true(gm_dtype_wide(GM_F16) == GM_F32 && gm_dtype_wide(GM_F64) == GM_F64 && gm_dtype_wide(GM_I64) == GM_I64);
 }
 
 void gm_test_f16_round_trip(void **state)

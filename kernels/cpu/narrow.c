@@ -1,0 +1,90 @@
+/* narrow.c - calls with tensors of bf16 or f16, by the kernels of f32.
+ *
+ * Their inputs, and outputs that are read, are brought to f32 in scratch of the pool; the kernel of f32 runs; what it
+ * wrote is rounded to 16 bits, once. So each op has one implementation, and a call costs two casts of its 16-bit
+ * tensors (some 6 bytes an element each way) beside the work in f32: right, not fast; speed in 16 bits is the GPU's.
+ * fill, copy and the optimizers know 16 bits themselves. An error leaves all outputs as they were. */
+
+static bool is_native(gm_op op)
+{
+    switch (op) {
+    case GM_OP_fill:
+    case GM_OP_copy:
+    case GM_OP_embedding: /* moves rows */
+    case GM_OP_sum_squares:
+    case GM_OP_sgd:
+    case GM_OP_adam: return true;
+    default: return false;
+    }
+}
+
+static bool is_narrow(const gm_tensor *t) { return t && gm_dtype_is_narrow(t->dtype); }
+
+static bool has_narrow(const gm_call *call)
+{
+    bool found = false;
+    for (int i = 0; i < call->n_in; i++) found |= is_narrow(call->in[i]);
+    for (int i = 0; i < call->n_out; i++) found |= is_narrow(call->out[i]);
+    return found && !is_native(call->op);
+}
+
+/* *out: t in f32, its values if `read`. */
+static gm_status widened(gm_device *dev, gm_tensor *t, bool read, gm_tensor **out)
+{
+    GM_TRY(gm_tensor_new(dev, GM_F32, t->ndim, t->shape, out));
+    return read ? copy_tensor(dev, *out, t) : GM_OK;
+}
+
+/* x + residual in f32 becomes x, rounded to 16 bits as the sum that the op keeps: it normalises what its gradient
+ * will see. */
+static gm_status add_residual(gm_device *dev, gm_dtype dtype, gm_tensor **in)
+{
+    gm_attrs   at = gm_attrs_default();
+    gm_tensor *sum;
+    GM_TRY(cpu_axpy(dev, &(gm_call){GM_OP_axpy, 1, 1, &in[1], &in[0], &at}));
+    GM_TRY(gm_tensor_new(dev, dtype, in[0]->ndim, in[0]->shape, &sum));
+    gm_status st = copy_tensor(dev, sum, in[0]);
+    if (st == GM_OK) st = copy_tensor(dev, in[0], sum);
+    gm_tensor_release(sum);
+    gm_tensor_release(in[1]);
+    in[1] = NULL;
+    return st;
+}
+
+static gm_status widen_call(gm_device *dev, const gm_call *call, gm_tensor **wide)
+{
+    bool    repeats, replaces = strstr(gm_op_attrs(call->op), "accumulate") && !call->attrs->accumulate;
+    gm_slot slots[GM_MAX_SLOTS];
+    for (int i = 0; i < call->n_in + call->n_out; i++) {
+        gm_tensor *t = i < call->n_in ? call->in[i] : call->out[i - call->n_in];
+        gm_op_slots(gm_op_outputs(call->op), slots, &repeats);
+        bool read = i < call->n_in || (slots[i - call->n_in].inout && !replaces);
+        if (is_narrow(t)) GM_TRY(widened(dev, t, read, &wide[i]));
+        else if (t) gm_tensor_retain(wide[i] = t);
+    }
+    gm_op_slots(gm_op_inputs(call->op), slots, &repeats);
+    bool residual = call->n_in > 1 && !strcmp(slots[1].name, "residual") && wide[1];
+    return residual ? add_residual(dev, call->in[0]->dtype, wide) : GM_OK;
+}
+
+static gm_status run_widened(gm_device *dev, const gm_call *call, gm_kernel kernel)
+{
+    gm_tensor *wide[CPU_TENSORS] = {NULL};
+    gm_call    c = *call;
+    c.in = wide;
+    c.out = wide + c.n_in;
+    gm_status st = widen_call(dev, call, wide);
+    if (st == GM_OK) st = kernel(dev, &c);
+    for (int i = 0; i < c.n_out && st == GM_OK; i++)
+        if (is_narrow(call->out[i])) st = copy_tensor(dev, call->out[i], c.out[i]);
+    for (int i = 0; i < c.n_in + c.n_out; i++) gm_tensor_release(wide[i]);
+    return st;
+}
+
+#define GM_OP(name, rule, in, out, attrs)                                                     \
+    static gm_status any_##name(gm_device *dev, const gm_call *call)                          \
+    {                                                                                         \
+        return has_narrow(call) ? run_widened(dev, call, cpu_##name) : cpu_##name(dev, call); \
+    }
+#include "../ops.def"
+#undef GM_OP
