@@ -32,8 +32,8 @@ typedef struct gm_experts_layer {
  * others travel. Kept for backward: rows as they came, their pre-activations and, where weight wants a gradient, what
  * the experts gave for this rank's tokens. A backward pass in halves (GM_TAPE_INPUT) gives the gradients of x and
  * weight first and keeps, instead of these last, the gradients of the rows and of their pre-activations: the second
- * half, of the experts' gradients, sends nothing. Gradients of experts are sums over this rank's and the others' rows, so that
- * only axes that do not cut the experts are left for the reducer.
+ * half, which gives those of the experts, sends nothing. Gradients of experts are sums over this rank's and the others'
+ * rows, so that only axes that do not cut the experts are left for the reducer.
  *
  * GM_ESHAPE: shapes and layouts that do not fit, all printed. GM_EINVAL: an index that is no expert. */
 gm_status gm_experts(gm_rank *r, gm_value *x, gm_value *index, gm_value *weight, const gm_experts_layer *layer,
