@@ -205,11 +205,16 @@ end
 
 -- ---------------------------------------------------------------- over host/optim
 
+local master_weights = { type = "boolean", default = true,
+  doc = "parameters of 16 bits: update a copy in f32, of which they are the rounding? else they are rounded by chance" }
+
 -- A parent for optimizers whose update is a C kernel: `kind` and attrs(opt).
 local Fused = setmetatable({}, { __index = Optimizer })
 
 function Fused:build(opt, items)
-  self.core = core.optimizer(self.kind, self.tensors, self.attrs(opt), items)
+  local attrs = self.attrs(opt)
+  attrs.stochastic = not opt.master_weights
+  self.core = core.optimizer(self.kind, self.tensors, attrs, items)
 end
 
 function Fused:step(settings)
@@ -235,6 +240,7 @@ local SGD = optim.class("SGD", {
   momentum = { type = "number", min = 0, default = 0, doc = "share of the last update that is kept" },
   dampening = { type = "number", default = 0, doc = "share of the gradient that is left out of the momentum" },
   nesterov = { type = "boolean", default = false, doc = "look ahead (Nesterov)?" },
+  master_weights = master_weights,
 }, Fused)
 optim.SGD = SGD
 SGD.kind = "sgd"
@@ -253,6 +259,7 @@ function SGD:set_momentum(value)
 end
 
 local adam_options = {
+  master_weights = master_weights,
   betas = { type = "table", default = { 0.9, 0.999 }, doc = "decay of the first and the second moment" },
   eps = { type = "number", min = 0, default = 1e-8, doc = "added to the root of the second moment" },
 }
@@ -276,7 +283,7 @@ Adam.kind, Adam.attrs = "adam", adam_attrs("Adam", false)
 
 --- Loshchilov and Hutter 2019: w shrinks by lr weight_decay, apart from the gradient.
 local AdamW = optim.class("AdamW", {
-  betas = adam_options.betas, eps = adam_options.eps,
+  betas = adam_options.betas, eps = adam_options.eps, master_weights = master_weights,
   weight_decay = { type = "number", min = 0, default = 0.01, doc = common.weight_decay.doc },
 }, Fused)
 optim.AdamW = AdamW

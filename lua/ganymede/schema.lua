@@ -13,7 +13,7 @@ local parallel = require "ganymede.parallel"
 local registry = require "ganymede.registry"
 require "ganymede.schedules.pipeline" -- registers the orders
 
-local NOT_BUILT = "not built yet: this version trains in f32 or f64, and each data rank holds whole states"
+local NOT_BUILT = "not built yet: each data rank holds whole states, and losses are not scaled"
 
 local function size(doc, more)
   local fields = { size = { type = { "integer", "string" }, min = 1, optional = true, doc = "number of ranks" } }
@@ -121,8 +121,11 @@ local fields = {
   gradient_accumulation = { type = "integer", min = 1, max = 2 ^ 31, default = 1, doc = "batches an optimizer step" },
   seed = { type = "integer", min = 0, max = 2 ^ 53, default = 1024, doc = "of weights, dropout and order of data" },
   dtype = { type = "string", one_of = { "f32", "f64", "bf16", "f16" }, default = "f32",
-    doc = "of parameters and arithmetic",
-    unserved = function(v) return (v == "bf16" or v == "f16") and ("asks for %s; %s"):format(v, NOT_BUILT) or nil end },
+    doc = "of parameters, activations and gradients; bf16: with f32 master weights, moments and losses",
+    unserved = function(v)
+      return v == "f16" and "asks for f16, whose small gradients vanish without loss scaling, which is not built yet; "
+        .. "bf16 has the range of f32 and needs none" or nil
+    end },
   hooks = { type = "table", list_of = "hooks", default = {}, doc = "list of { type = ..., options }" },
   checkpoint = { type = "table", fields = checkpoint, optional = true, doc = "when to save" },
   test_interval = { type = "integer", min = 1, max = 2 ^ 31, optional = true,

@@ -175,14 +175,22 @@ end)
 
 describe("what this build cannot serve", function()
   for key, value in pairs {
-    zero = { stage = 1 }, fp16 = true, dtype = "bf16",
+    zero = { stage = 1 }, fp16 = true,
   } do
     it("is refused: " .. key, function()
       local given = recipe()
       put(given, key, value)
-      has(refused(given), "not built yet: this version trains in f32 or f64")
+      has(refused(given), "not built yet: each data rank holds whole states, and losses are not scaled")
     end)
   end
+
+  it("is f16 without loss scaling; bf16 is told of and served", function()
+    local given = recipe()
+    given.precision = "fp16"
+    has(refused(given), "bf16 has the range of f32")
+    given.precision = "bf16"
+    assert.equal("bf16", resolve(given).config.dtype)
+  end)
 
   it("is fine when it asks for nothing", function()
     local given = recipe()

@@ -5,15 +5,23 @@
 --
 -- On several ranks a batch is one tensor, cut along its samples by the mesh's axes data and expert: each rank reads
 -- its block alone, whichever mesh is set when the batch is asked for. `samples` and `sample_numbers` tell of the
--- whole batch. A transform written in Lua is given the cut tensors: shapes are global there too.
+-- whole batch. A transform written in Lua is given the cut tensors: shapes are global there too. Samples are made and
+-- transformed in f32 or f64; what a model of 16 bits gets is rounded at the end.
 -- @module ganymede.data.loader
 local checked = require "ganymede.data.failing"
 local core = require "ganymede.core"
 local gm_tensor = require "ganymede.tensor"
 local micro_batches = require "ganymede.micro_batches"
 local ops = require "ganymede.ops"
+local precision = require "ganymede.precision"
 
 -- ---------------------------------------------------------------- native: host/data/loader.h
+
+-- What x is made in, before it is brought to 16 bits.
+local function made_in(opt)
+  local dtype = opt.dtype or core.default_dtype()
+  return precision.is_narrow(dtype) and "f32" or dtype
+end
 
 local Native = {}
 Native.__index = Native
@@ -21,7 +29,7 @@ Native.__index = Native
 function Native.new(opt, transforms)
   local handle = checked(nil, core.loader_new(opt.dataset.handle, transforms, {
     batch_size = opt.batch_size, shuffle = opt.shuffle, drop_last = opt.drop_last, seed = opt.seed,
-    prefetch = opt.prefetch, dtype = opt.dtype or core.default_dtype(),
+    prefetch = opt.prefetch, dtype = made_in(opt),
   }))
   return setmetatable({ handle = handle }, Native)
 end
@@ -144,8 +152,7 @@ end
 
 -- The batch of these samples as x, y.
 function Slow:read(picked)
-  local x, y = gm_tensor.scope(gm_tensor.no_grad, gather, self.dataset, self.opt.dtype or core.default_dtype(),
-    block_of(picked))
+  local x, y = gm_tensor.scope(gm_tensor.no_grad, gather, self.dataset, made_in(self.opt), block_of(picked))
   return core.batch_value(x, #picked), core.batch_value(y, #picked)
 end
 
@@ -226,7 +233,7 @@ local function transformed(self, x, y)
     local new_x, new_y = transform(x, y)
     x, y = new_x, new_y == nil and y or new_y
   end
-  return x, y
+  return core.is_tensor(x) and gm_tensor.no_grad(precision.fitted, x, self.opt.dtype or core.default_dtype()) or x, y
 end
 
 --- The next x (b, ...), y (b, ...), or nil at the end of the epoch.

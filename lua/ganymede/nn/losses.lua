@@ -15,6 +15,7 @@ local core = require "ganymede.core"
 local metrics = require "ganymede.metrics"
 local module = require "ganymede.nn.module"
 local ops = require "ganymede.ops"
+local precision = require "ganymede.precision"
 local ranks = require "ganymede.ranks"
 
 -- A sum, a scalar tensor, over the number of its targets.
@@ -30,7 +31,7 @@ CrossEntropyLoss.options = {
 
 -- Number of elements of an integer tensor that differ from value, as a scalar tensor: partial where t is cut.
 local function differing(t, value)
-  local is_other = ops.ne(ops.cast(t, "f64"), value) -- comparisons are in f32 and f64; targets are far below 2^53
+  local is_other = ops.ne(ops.cast(t, "f64"), value) -- comparisons are of floats; targets are far below 2^53
   return ops.sum(ops.cast(is_other, "f64"))
 end
 
@@ -121,7 +122,8 @@ function MSELoss:count(target) return target:numel() end -- luacheck: ignore sel
 function MSELoss:forward(output, target, count)
   local a, b = table.concat(output:shape(), ", "), table.concat(target:shape(), ", ")
   if a ~= b then error(("output (%s) and target (%s) differ in shape"):format(a, b), 0) end
-  return over(ops.sum(ops.square(ops.sub(output, target))), count or self:count(target))
+  local off = ops.sub(precision.wide(output), precision.wide(target)) -- a loss is f32 at least
+  return over(ops.sum(ops.square(off)), count or self:count(target))
 end
 
 return { CrossEntropyLoss = CrossEntropyLoss, BERTLoss = BERTLoss, MSELoss = MSELoss }

@@ -51,7 +51,7 @@ function Router:build(opt)
 end
 
 -- Scores are made in f32 at least: a rounded logit sends a token elsewhere.
-local function wide(t) return (t:dtype() == "f16" or t:dtype() == "bf16") and ops.cast(t, "f32") or t end
+local wide = require("ganymede.precision").wide
 
 local function noisy_input(self, x)
   if not self.training or self.opt.noise ~= "uniform" then return x end
