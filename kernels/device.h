@@ -76,8 +76,8 @@ gm_status gm_device_write(gm_device *dev, void *device, const void *host, size_t
 gm_status gm_device_copy(gm_device *dev, void *to, const void *from, size_t bytes);
 gm_status gm_device_synchronize(gm_device *dev); /* everything queued is done */
 
-/* A tensor's elements where the host can touch them, with the tensor's strides: themselves on a backend that is on_host,
- * a copy elsewhere, NULL on meta. gm_host_changed sends the copy back, as far as the tensor's strides reach. */
+/* A tensor's elements where the host can touch them, with the tensor's strides: themselves on a backend that is
+ * on_host, a copy elsewhere, NULL on meta. gm_host_changed sends the copy back, as far as the strides reach. */
 typedef struct gm_host_elements {
     void            *data; /* of the first element */
     void            *copy; /* NULL: data is the tensor's own memory */

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../../kernels/device.h"
 #include "files.h"
 #include "index.h"
 #include "plan.h"
@@ -221,7 +222,7 @@ static void convert(gm_dtype from, gm_dtype to, char *run, int64_t n)
 
 /* Copies what the box and the wanted block have in common. */
 static gm_status read_box(const gm_checkpoint *c, gm_dtype from, const gm_index_box *b, const gm_extent *wanted,
-                          const gm_tensor *to)
+                          const gm_tensor *to, void *elements)
 {
     gm_extent part;
     if (!gm_extent_meet(&b->extent, wanted, &part)) return GM_OK;
@@ -234,8 +235,7 @@ static gm_status read_box(const gm_checkpoint *c, gm_dtype from, const gm_index_
             GM_TRY(gm_files_read(c->fds[b->file], c->index.files[b->file].name, begin + (uint64_t)done * size,
                                  (size_t)n * size, c->buffer));
             convert(from, to->dtype, c->buffer, n);
-            gm_extent_copy(&part, first + done, n, out, c->buffer, gm_tensor_data(to), to->stride, wanted->offset,
-                           false);
+            gm_extent_copy(&part, first + done, n, out, c->buffer, elements, to->stride, wanted->offset, false);
         }
     }
     return GM_OK;
@@ -261,7 +261,7 @@ static gm_status check_fit(const gm_index_tensor *t, const gm_piece *to, const i
 }
 
 /* Zeros where the block is longer than what it holds of the tensor: one slab for each padded dimension. */
-static void clear_padding(const gm_tensor *t, const gm_extent *held)
+static void clear_padding(const gm_tensor *t, void *elements, const gm_extent *held)
 {
     const int64_t origin[GM_MAX_DIMS] = {0};
     for (int d = 0; d < t->ndim; d++) {
@@ -272,7 +272,7 @@ static void clear_padding(const gm_tensor *t, const gm_extent *held)
         size_t            size = gm_dtype_size(t->dtype);
         int64_t           n = gm_extent_numel(&slab), most = (int64_t)(sizeof zeros / size);
         for (int64_t at = 0; at < n; at += most)
-            gm_extent_copy(&slab, at, n - at < most ? n - at : most, size, (char *)(uintptr_t)zeros, gm_tensor_data(t),
+            gm_extent_copy(&slab, at, n - at < most ? n - at : most, size, (char *)(uintptr_t)zeros, elements,
                            t->stride, origin, false);
     }
 }
@@ -289,9 +289,15 @@ gm_status gm_checkpoint_read(const gm_checkpoint *c, const gm_mesh *mesh, int ra
     if (!gm_tensor_numel(to->tensor)) return GM_OK;
     if (!gm_tensor_data(to->tensor))
         return GM_FAIL(GM_EINVAL, "tensor '%s' has no memory to read into on this device", to->name);
-    clear_padding(to->tensor, &planned.extent);
+    gm_host_elements elements;
+    GM_TRY(gm_host_open(to->tensor, &elements));
+    gm_status st = GM_OK;
+    clear_padding(to->tensor, elements.data, &planned.extent);
     gm_extent wanted = planned.extent;
     for (int d = 0; offset && d < wanted.ndim; d++) wanted.offset[d] += offset[d];
-    for (int k = 0; k < t->n_boxes; k++) GM_TRY(read_box(c, t->dtype, &t->boxes[k], &wanted, to->tensor));
-    return GM_OK;
+    for (int k = 0; k < t->n_boxes && st == GM_OK; k++)
+        st = read_box(c, t->dtype, &t->boxes[k], &wanted, to->tensor, elements.data);
+    if (st == GM_OK) st = gm_host_changed(&elements);
+    gm_host_close(&elements);
+    return st;
 }

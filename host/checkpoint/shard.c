@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "../../kernels/device.h"
 #include "files.h"
 #include "parts.h"
 
@@ -53,14 +54,14 @@ gm_status gm_shard_new(int world, int rank, const gm_piece *pieces, const gm_pla
 
 /* ---- data ---- */
 
-/* n elements of box i, from element `at` of it, into a packed run. */
-static void pack(const gm_shard *s, int i, int64_t at, int64_t n, char *run)
+/* n elements of box i, whose tensor's are at `from`, from element `at` of it on, into a packed run. */
+static void pack(const gm_shard *s, int i, const void *from, int64_t at, int64_t n, char *run)
 {
     const gm_tensor *t = s->tensors[i];
     const int64_t    origin[GM_MAX_DIMS] = {0};
     gm_extent        part = {.ndim = t->ndim}; /* the block begins with the box; padding follows it */
     memcpy(part.shape, s->entries[i].shape, sizeof part.shape);
-    gm_extent_copy(&part, at, n, gm_dtype_size(t->dtype), run, gm_tensor_data(t), t->stride, origin, true);
+    gm_extent_copy(&part, at, n, gm_dtype_size(t->dtype), run, (void *)(uintptr_t)from, t->stride, origin, true);
 }
 
 static gm_status check_data(const gm_shard *s, int i)
@@ -90,26 +91,39 @@ gm_status gm_shard_copy(gm_shard *s, uint64_t limit)
                        (unsigned long long)s->bytes);
     char *to = s->copy;
     for (int i = 0; i < s->index.n_tensors; i++) {
-        pack(s, i, 0, (int64_t)(s->entries[i].bytes / gm_dtype_size(s->entries[i].dtype)), to);
+        gm_host_elements from;
+        GM_TRY(gm_host_open(s->tensors[i], &from));
+        pack(s, i, from.data, 0, (int64_t)(s->entries[i].bytes / gm_dtype_size(s->entries[i].dtype)), to);
+        gm_host_close(&from);
         to += s->entries[i].bytes;
     }
     memset(s->tensors, 0, (size_t)s->index.n_tensors * sizeof *s->tensors);
     return GM_OK;
 }
 
-/* Box i; copy: where it lies packed, or NULL. */
-static gm_status write_box(gm_shard *s, int i, const char *copy, gm_writer *w, const atomic_bool *stop)
+/* Box i, whose bytes lie packed at `copy`, or else in its tensor, whose elements are at `from`. */
+static gm_status write_bytes(gm_shard *s, int i, const char *copy, const void *from, gm_writer *w,
+                             const atomic_bool *stop)
 {
     size_t  size = gm_dtype_size(s->entries[i].dtype);
     int64_t n = (int64_t)(s->entries[i].bytes / size), most = (int64_t)(BUFFER / size);
-    GM_TRY(check_data(s, i));
     for (int64_t at = 0; at < n; at += most) {
         int64_t m = n - at < most ? n - at : most;
         if (atomic_load(stop)) return GM_FAIL(GM_EINTERRUPT, "%s: was left unfinished", w->path);
-        if (!copy) pack(s, i, at, m, s->buffer);
+        if (!copy) pack(s, i, from, at, m, s->buffer);
         GM_TRY(gm_writer_write(w, copy ? copy + (size_t)at * size : s->buffer, (size_t)m * size));
     }
     return GM_OK;
+}
+
+static gm_status write_box(gm_shard *s, int i, const char *copy, gm_writer *w, const atomic_bool *stop)
+{
+    gm_host_elements from = {0};
+    GM_TRY(check_data(s, i));
+    if (!copy) GM_TRY(gm_host_open(s->tensors[i], &from));
+    gm_status st = write_bytes(s, i, copy, from.data, w, stop);
+    gm_host_close(&from);
+    return st;
 }
 
 static gm_status write_file(gm_shard *s, gm_writer *w, const atomic_bool *stop)

@@ -23,8 +23,8 @@ typedef struct gm_cuda_grid {
 } gm_cuda_grid;
 
 /* Launches the kernel of that name (GM_KERNEL) on the device's stream; args is copied. An empty grid launches nothing.
- * GM_EINVAL: no such kernel, a grid that cannot be, naming both; GM_EIO: what the driver says. Errors inside kernels come out
- * at the next call that waits. */
+ * GM_EINVAL: no such kernel, a grid that cannot be, naming both; GM_EIO: what the driver says. Errors inside kernels
+ * come out at the next call that waits. */
 gm_status gm_cuda_launch(gm_device *dev, const char *kernel, gm_cuda_grid grid, const void *args, size_t size);
 #define GM_LAUNCH(dev, kernel, grid, args) gm_cuda_launch((dev), (kernel), (grid), &(args), sizeof(args))
 
@@ -47,8 +47,8 @@ gm_status gm_cuda_copy(gm_device *dev, void *to, const void *from, size_t bytes)
 gm_status gm_cuda_fill(gm_device *dev, void *to, int byte, size_t bytes);
 gm_status gm_cuda_synchronize(gm_device *dev);
 
-/* The step block (device.h) in device memory, for kernels that read it: step, lr, clip, loss_scale, rng_step. Brought up to date by
- * gm_cuda_step, which copies it in stream order when it has changed. */
+/* The step block (device.h) in device memory, for kernels that read it: step, lr, clip, loss_scale, rng_step.
+ * Brought up to date by to date by gm_cuda_step, which copies it in stream order when it has changed. */
 gm_status gm_cuda_step(gm_device *dev, const gm_step_block **on_device);
 
 /* The ops, one function each: cuda_fill, cuda_copy, ... */
@@ -56,7 +56,7 @@ gm_status gm_cuda_step(gm_device *dev, const gm_step_block **on_device);
 #include "../ops.def"
 #undef GM_OP
 
-/* Tensors with any strides, for kernels: dimensions of size 1 are left out, neighbours that are contiguous are joined. */
+/* Tensors with any strides, for kernels: without dimensions of size 1; neighbours that are contiguous are joined. */
 typedef struct gm_cuda_view {
     int     ndim;
     int64_t shape[GM_MAX_DIMS], stride[GM_MAX_DIMS]; /* in elements */

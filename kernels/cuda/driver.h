@@ -1,5 +1,5 @@
-/* driver.h - the CUDA driver, loaded when the first device is opened, and the state of an opened device. For files of this
- * folder that call the driver themselves; ops need cuda.h only.
+/* driver.h - the CUDA driver, loaded when the first device is opened, and the state of an opened device. For files of
+ * this folder that call the driver themselves; ops need cuda.h only.
  *
  * GANYMEDE_CUDA_DRIVER in the environment names the library to load in place of libcuda.so.1, GANYMEDE_CUDA_BLAS and
  * GANYMEDE_CUDA_DNN those of cuBLASLt and cuDNN. They are for specs, which put an emulation there, and are read once,

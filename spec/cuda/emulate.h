@@ -28,7 +28,9 @@ void gm_emulated_shuffle(void *value, size_t bytes, int lane, const char *file, 
 float    gm_emulated_get_f16(uint16_t bits);
 uint16_t gm_emulated_put_f16(float x);
 
-#define GM_KERNEL(name, type)                                                                                       \
+/* In two steps, so that the name may itself be a macro. */
+#define GM_KERNEL(name, type) GM_KERNEL_(name, type)
+#define GM_KERNEL_(name, type)                                                                                      \
     static void name##_body(const type a __attribute__((unused)));                                                  \
     static void name##_run(const void *args)                                                                        \
     {                                                                                                               \

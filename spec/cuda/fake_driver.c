@@ -10,10 +10,9 @@
 #include <string.h>
 
 #include "emulator.h"
+#include "fake_memory.h"
 
-#define GUARD       64
 #define QUEUE       4096 /* what is queued runs at the latest when there is so much of it */
-#define ALLOCATIONS 65536
 #define SHARED_MOST (227 << 10)
 
 typedef enum kind { LAUNCH, COPY, SET } kind;
@@ -28,17 +27,10 @@ typedef struct task {
     unsigned char             byte;
 } task;
 
-typedef struct allocation {
-    unsigned char *data;
-    size_t         bytes;
-} allocation;
-
 static struct {
     pthread_mutex_t lock;
     task            queue[QUEUE];
     int             queued;
-    allocation      device[ALLOCATIONS], pinned[ALLOCATIONS];
-    int             n_device, n_pinned;
     gm_fake_counts  counts;
     char            error[512]; /* of a kernel, not reported yet */
     char            words[512]; /* what cuGetErrorString says of CUDA_ERROR_LAUNCH_FAILED */
@@ -73,69 +65,12 @@ __attribute__((format(printf, 1, 2))) static void note(const char *format, ...)
     fflush(fake.record);
 }
 
-/* ---- memory ---- */
-
-static CUresult allocate(allocation *list, int *n, size_t bytes, void **out)
-{
-    if (!bytes) return CUDA_ERROR_INVALID_VALUE;
-    if (*n == ALLOCATIONS) return CUDA_ERROR_OUT_OF_MEMORY;
-    size_t         whole = (bytes + 2 * GUARD + 255) / 256 * 256 + 256;
-    unsigned char *p = aligned_alloc(256, whole);
-    if (!p) return CUDA_ERROR_OUT_OF_MEMORY;
-    memset(p, 0xff, whole);
-    memset(p + 256 - GUARD, 0xa5, GUARD);
-    memset(p + 256 + bytes, 0xa5, GUARD);
-    list[(*n)++] = (allocation){p + 256, bytes};
-    *out = p + 256;
-    return CUDA_SUCCESS;
-}
-
-static CUresult release(allocation *list, int *n, const void *p)
-{
-    for (int i = 0; i < *n; i++)
-        if (list[i].data == p) {
-            memset(list[i].data, 0xff, list[i].bytes);
-            free(list[i].data - 256);
-            list[i] = list[--*n];
-            return CUDA_SUCCESS;
-        }
-    return CUDA_ERROR_INVALID_VALUE;
-}
-
-static bool inside(const allocation *list, int n, const void *p, size_t bytes)
-{
-    const unsigned char *at = p;
-    for (int i = 0; i < n; i++)
-        if (at >= list[i].data && at + bytes <= list[i].data + list[i].bytes) return true;
-    return false;
-}
-
 const char *gm_fake_outside(const void *p, size_t bytes)
 {
     enter();
-    bool in = inside(fake.device, fake.n_device, p, bytes);
+    bool in = gm_fake_inside(&gm_fake_device, p, bytes);
     leave(CUDA_SUCCESS);
     return in ? NULL : "memory outside of every live allocation of the device";
-}
-
-static bool guard_is_whole(const unsigned char *p)
-{
-    for (int i = 0; i < GUARD; i++)
-        if (p[i] != 0xa5) return false;
-    return true;
-}
-
-static void check_guards(const char *after)
-{
-    for (int i = 0; i < fake.n_device && !fake.error[0]; i++) {
-        allocation *a = &fake.device[i];
-        bool        before = guard_is_whole(a->data - GUARD), behind = guard_is_whole(a->data + a->bytes);
-        if (before && behind) continue;
-        snprintf(fake.error, sizeof fake.error, "%s wrote %s an allocation of %zu bytes", after,
-                 before ? "past the end of" : "before the start of", a->bytes);
-        memset(a->data - GUARD, 0xa5, GUARD);
-        memset(a->data + a->bytes, 0xa5, GUARD);
-    }
 }
 
 /* ---- the queue ---- */
@@ -148,14 +83,16 @@ static void run_task(task *t)
     if (t->kind != LAUNCH) return;
     if (!fake.error[0] && gm_emulated_launch(t->kernel, &t->grid, t->args, error, sizeof error))
         snprintf(fake.error, sizeof fake.error, "%s", error);
-    check_guards(t->kernel->name);
+    gm_fake_check_guards(t->kernel->name, fake.error, sizeof fake.error);
     free(t->args);
 }
 
 static void run_all(void)
 {
+    gm_fake_open(true);
     for (int i = 0; i < fake.queued; i++) run_task(&fake.queue[i]);
     fake.queued = 0;
+    gm_fake_open(false);
 }
 
 static CUresult put(task t)
@@ -181,6 +118,7 @@ void gm_fake_flush(void)
 {
     enter();
     run_all();
+    gm_fake_open(true);
     leave(CUDA_SUCCESS);
 }
 
@@ -401,7 +339,8 @@ CUresult cuMemAlloc(CUdeviceptr *out, size_t bytes)
 {
     void *p = NULL;
     enter();
-    CUresult r = allocate(fake.device, &fake.n_device, bytes, &p);
+    CUresult r = gm_fake_take(bytes, &p);
+    gm_fake_open(false);
     if (r == CUDA_SUCCESS) {
         fake.counts.allocations++;
         fake.counts.live_bytes += bytes;
@@ -415,33 +354,40 @@ CUresult cuMemFree(CUdeviceptr p)
 {
     enter();
     run_all();
-    for (int i = 0; i < fake.n_device; i++)
-        if (fake.device[i].data == (void *)(uintptr_t)p) fake.counts.live_bytes -= fake.device[i].bytes;
+    int i = gm_fake_find(&gm_fake_device, (void *)(uintptr_t)p);
+    if (i < 0) return leave(CUDA_ERROR_INVALID_VALUE);
+    fake.counts.live_bytes -= gm_fake_device.list[i].bytes;
     fake.counts.frees++;
     note("free");
-    return leave(release(fake.device, &fake.n_device, (void *)(uintptr_t)p));
+    gm_fake_open(true);
+    gm_fake_forget(&gm_fake_device, i);
+    gm_fake_open(false);
+    return leave(CUDA_SUCCESS);
 }
 
 CUresult cuMemAllocHost(void **out, size_t bytes)
 {
     enter();
-    return leave(allocate(fake.pinned, &fake.n_pinned, bytes, out));
+    return leave(gm_fake_take_pinned(bytes, out));
 }
 
 CUresult cuMemFreeHost(void *p)
 {
     enter();
     run_all();
-    return leave(release(fake.pinned, &fake.n_pinned, p));
+    int i = gm_fake_find(&gm_fake_pinned, p);
+    if (i < 0) return leave(CUDA_ERROR_INVALID_VALUE);
+    gm_fake_forget(&gm_fake_pinned, i);
+    free((char *)p - 256);
+    return leave(CUDA_SUCCESS);
 }
 
 static CUresult copy(const char *what, uint64_t *count, void *to, bool to_device, const void *from, bool from_device,
                      size_t bytes)
 {
-    bool fine = inside(to_device ? fake.device : fake.pinned, to_device ? fake.n_device : fake.n_pinned, to, bytes) &&
-                inside(from_device ? fake.device : fake.pinned, from_device ? fake.n_device : fake.n_pinned, from,
-                       bytes);
-    if (!fine) return CUDA_ERROR_INVALID_VALUE;
+    if (!gm_fake_inside(to_device ? &gm_fake_device : &gm_fake_pinned, to, bytes) ||
+        !gm_fake_inside(from_device ? &gm_fake_device : &gm_fake_pinned, from, bytes))
+        return CUDA_ERROR_INVALID_VALUE;
     ++*count;
     note("%s %zu", what, bytes);
     return put((task){.kind = COPY, .to = to, .from = from, .bytes = bytes});
@@ -475,7 +421,7 @@ CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char byte, size_t bytes, CUstr
 {
     (void)stream;
     enter();
-    if (!inside(fake.device, fake.n_device, (void *)(uintptr_t)to, bytes)) return leave(CUDA_ERROR_INVALID_VALUE);
+    if (!gm_fake_inside(&gm_fake_device, (void *)(uintptr_t)to, bytes)) return leave(CUDA_ERROR_INVALID_VALUE);
     fake.counts.sets++;
     note("set %zu", bytes);
     return leave(put((task){.kind = SET, .to = (void *)(uintptr_t)to, .byte = byte, .bytes = bytes}));

@@ -4,7 +4,8 @@
  * As a GPU does, it does nothing before it must: what is queued runs when something waits for it, so that host code
  * that reads too early or reuses a buffer too soon gets wrong results here too. It refuses what a GPU would (grids,
  * shared memory, copies outside of an allocation or through pageable memory), surrounds each allocation by guard zones
- * that are looked at after every kernel, and fills fresh and freed memory with NaN. An error of a kernel is reported
+ * that are looked at after every kernel, fills fresh and freed memory with NaN, and ends a process whose host code
+ * touches device memory. An error of a kernel is reported
  * once, by the next call that waits; unlike on a GPU, the device then goes on.
  *
  * Environment: GANYMEDE_CUDA_RECORD names a file that gets a line for each thing done; GANYMEDE_CUDA_DEVICES says how
@@ -28,7 +29,8 @@ typedef struct gm_fake_counts {
 
 void gm_fake_count(gm_fake_counts *out);
 
-/* For fakes of libraries that compute at once: everything queued has run when it returns. */
+/* For fakes of libraries that compute at once: everything queued has run when it returns, and device memory may be
+ * touched until the driver is called again. */
 void gm_fake_flush(void);
 /* Records a line and counts a product. */
 void gm_fake_note(const char *line);
