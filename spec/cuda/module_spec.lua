@@ -1,0 +1,40 @@
+--- ganymede_cuda.so as a file: it takes nothing from the program that loads it, exports one function, and neither it
+-- nor the program is linked with CUDA, so that both start on machines that have none.
+local core = require "ganymede.core"
+local shell = require "spec.support.shell"
+
+local folder = core.executable():match "^(.*)/"
+if not core.cuda_facts() then return end -- a build without CUDA
+
+describe("ganymede_cuda.so", function()
+  local function lines(command, name) return shell.lines(command .. " " .. shell.quote(folder .. "/" .. name)) end
+
+  it("exports gm_cuda_open alone", function()
+    local exported = {}
+    for _, line in ipairs(lines("nm -D --defined-only", "ganymede_cuda.so")) do
+      table.insert(exported, line:match "(%S+)$")
+    end
+    assert.same({ "gm_cuda_open" }, exported)
+  end)
+
+  it("asks the program for nothing", function()
+    local undefined = lines("nm -D --undefined-only", "ganymede_cuda.so")
+    assert.is_true(#undefined > 5) -- libc's
+    for _, line in ipairs(undefined) do assert.is_nil(line:match " gm_", line) end
+  end)
+
+  for _, name in ipairs { "ganymede", "ganymede_cuda.so" } do
+    it("is not linked with CUDA: " .. name, function()
+      local needed = 0
+      for _, line in ipairs(lines("readelf -d", name)) do
+        local library = line:match "NEEDED.*%[(.-)%]"
+        needed = needed + (library and 1 or 0)
+        assert.is_nil(library and library:match "cuda", line)
+        for _, word in ipairs { "cublas", "cudnn", "nccl", "nvidia", "cudart" } do
+          assert.is_nil(library and library:find(word, 1, true), line)
+        end
+      end
+      assert.is_true(needed > 0)
+    end)
+  end
+end)
