@@ -114,6 +114,12 @@ gm_status gm_device_copy(gm_device *dev, void *to, const void *from, size_t byte
     return move(dev, dev->backend->copy, to, from, bytes);
 }
 
+gm_status gm_device_need_host(const gm_device *dev, const char *what)
+{
+    if (dev->backend->on_host || !dev->backend->has_data) return GM_OK;
+    return GM_FAIL(GM_EINVAL, "%s cannot run on the %s device yet; use --device cpu", what, dev->backend->name);
+}
+
 gm_status gm_device_synchronize(gm_device *dev)
 {
     return dev->backend->synchronize ? dev->backend->synchronize(dev) : GM_OK;

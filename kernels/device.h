@@ -75,6 +75,8 @@ gm_status gm_device_read(gm_device *dev, void *host, const void *device, size_t 
 gm_status gm_device_write(gm_device *dev, void *device, const void *host, size_t bytes);
 gm_status gm_device_copy(gm_device *dev, void *to, const void *from, size_t bytes);
 gm_status gm_device_synchronize(gm_device *dev); /* everything queued is done */
+/* For code that must touch the bytes itself and cannot go through these: GM_EINVAL, naming it, where it may not. */
+gm_status gm_device_need_host(const gm_device *dev, const char *what);
 
 /* A tensor's elements where the host can touch them, with the tensor's strides: themselves on a backend that is
  * on_host, a copy elsewhere, NULL on meta. gm_host_changed sends the copy back, as far as the strides reach. */

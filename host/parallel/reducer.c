@@ -246,9 +246,9 @@ void gm_reducer_arm(gm_reducer *d, bool on)
 /* -0.0 + x is x for every x, so it stands for "nothing to add". */
 static bool is_nothing(const gm_tensor *view)
 {
+    double first;
     if (!gm_tensor_numel(view) || !gm_tensor_data(view)) return false;
-    double first = gm_load(view->dtype, gm_tensor_data(view), 0);
-    return first == 0 && signbit(first);
+    return gm_host_load(view, 0, &first) == GM_OK && first == 0 && signbit(first);
 }
 
 /* This rank's term of a member's sum over `axes`; what is replicated over some of them counts at coordinate 0 only. */
@@ -261,8 +261,7 @@ static gm_status fill_in(gm_reducer *d, slot *s, uint32_t axes)
     for (int a = 0; a < r->mesh.n_axes; a++)
         if (axes & ~s->leaf->grad_partial & 1u << a && r->coordinate[a]) counts = false;
     if (!counts) return gm_run_one(r->device, GM_OP_fill, &nothing, NULL, s->view);
-    if (is_nothing(s->view)) gm_store(s->view->dtype, gm_tensor_data(s->view), 0, 0.0);
-    return GM_OK;
+    return is_nothing(s->view) ? gm_host_store(s->view, 0, 0.0) : GM_OK;
 }
 
 static gm_status wait_for_oldest(gm_reducer *d)

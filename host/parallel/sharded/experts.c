@@ -456,6 +456,7 @@ gm_status gm_experts(gm_rank *r, gm_value *x, gm_value *index, gm_value *weight,
     gm_experts_work w = {.f = layer->f, .up = layer->up->local, .down = layer->down->local};
     gm_device      *device;
     GM_TRY(gm_rank_device(r, &device));
+    GM_TRY(gm_device_need_host(device, "a mixture of experts"));
     GM_TRY(check_shapes(in));
     GM_TRY(check_layouts(in));
     if (layer->up_bias) w.up_bias = layer->up_bias->local;

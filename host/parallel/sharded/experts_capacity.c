@@ -90,6 +90,7 @@ gm_status gm_experts_counts(gm_rank *r, gm_value *index, int64_t experts, gm_dty
     gm_layout  layout = gm_layout_replicated();
     gm_tensor *block;
     gm_status  st;
+    GM_TRY(gm_device_need_host(index->local->storage->device, "a mixture of experts"));
     GM_TRY(check(index, experts, "experts_counts"));
     queue q = queue_of(r, index, experts, 0);
     gm_rows_begin(&w, r, &index->layout, index->ndim, index->shape, 0);
@@ -221,6 +222,7 @@ gm_status gm_experts_capacity(gm_rank *r, gm_value *index, int64_t experts, int6
     gm_rows   w;
     gm_value *v = NULL;
     GM_TRY(check(index, experts, "experts_capacity"));
+    GM_TRY(gm_device_need_host(index->local->storage->device, "a mixture of experts"));
     if (capacity < 0) return GM_FAIL(GM_EINVAL, "experts_capacity: a capacity of %" PRId64, capacity);
     queue q = queue_of(r, index, experts, capacity);
     gm_rows_begin(&w, r, &index->layout, index->ndim, index->shape, 0);

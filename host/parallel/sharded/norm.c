@@ -113,7 +113,7 @@ static gm_tensor *counts_of(gm_rows *w, gm_group *g, const gm_layout *layout, co
     for (int i = 0; i < p; i++) {
         gm_mesh_coordinates(&w->rank->mesh, gm_group_member(g, i), at);
         gm_layout_block(&w->rank->mesh, layout, at, x->ndim, x->shape, &box, local, logical);
-        gm_store(GM_F64, gm_tensor_data(t), i, (double)logical[dim]);
+        gm_rows_check(w, gm_host_store(t, i, (double)logical[dim]));
     }
     return t;
 }

@@ -112,12 +112,13 @@ static void check_extreme(gm_rows *w, gm_op op, gm_tensor *t, const char *name, 
     a.dim = 0;
     gm_rows_run(w, op, 1, &t, &a, 2, out);
     if (w->st != GM_OK || !gm_tensor_data(out[0])) return;
-    double  v = *(double *)gm_tensor_data(out[0]);
-    int64_t at = *(int64_t *)gm_tensor_data(out[1]);
-    if (v >= 0 && v < (double)w->n) return;
-    gm_rows_check(w, GM_FAIL(GM_EINVAL,
-                             "%s: %s %.0f at position %" PRId64 " (from 0) of the block is none of %" PRId64 " %s",
-                             name, what, v, at, w->n, of));
+    double    v = 0, at = 0;
+    gm_status st = gm_host_load(out[0], 0, &v);
+    if (st == GM_OK) st = gm_host_load(out[1], 0, &at);
+    if (st == GM_OK && !(v >= 0 && v < (double)w->n))
+        st = GM_FAIL(GM_EINVAL, "%s: %s %.0f at position %.0f (from 0) of the block is none of %" PRId64 " %s", name,
+                     what, v, at, w->n, of);
+    gm_rows_check(w, st);
 }
 
 gm_rows_places gm_rows_locate(gm_rows *w, gm_tensor *index, const int64_t *ignore, const char *op, const char *what,
