@@ -26,7 +26,9 @@
 #define GM_KERNEL(name, type)    extern "C" __global__ void name(const __grid_constant__ type a)
 #define GM_DEVICE                static __device__ __forceinline__
 #define GM_CONSTANT              static __device__ const
-#define GM_SHARED(type, name)    extern __shared__ __align__(16) unsigned char gm_shared_[]; type *name = (type *)gm_shared_
+#define GM_SHARED(type, name)                                  \
+    extern __shared__ __align__(16) unsigned char gm_shared_[]; \
+    type                                         *name = (type *)gm_shared_
 #define GM_SYNC()                __syncthreads()
 #define gm_thread                ((int)threadIdx.x)
 #define gm_block_size            ((int)blockDim.x)
@@ -37,6 +39,17 @@
 #define gm_shuffle_xor(v, lanes) __shfl_xor_sync(0xffffffffu, (v), (lanes))
 #define gm_shuffle(v, lane)      __shfl_sync(0xffffffffu, (v), (lane))
 #define gm_add_i32(p, v)         atomicAdd((p), (v))
+#endif
+
+/* GM_KERNEL with a name or a type that is itself a macro. GM_UNROLL: before a loop whose arrays shall be registers;
+ * GM_ROLLED: before one that is to stay a loop. */
+#define GM_KERNEL_NAMED(name, type) GM_KERNEL(name, type)
+#ifdef GM_EMULATED
+#define GM_UNROLL
+#define GM_ROLLED
+#else
+#define GM_UNROLL _Pragma("unroll")
+#define GM_ROLLED _Pragma("unroll 1")
 #endif
 
 /* What kernels share with the CPU's code (philox.h, sample.h) is compiled for the GPU. */
@@ -79,6 +92,7 @@ GM_DEVICE uint32_t gm_as_bits(float f)
 
 GM_DEVICE float gm_from_bf16(gm_bf16 h) { return gm_as_float((uint32_t)h.bits << 16); }
 
+#ifdef GM_EMULATED
 GM_DEVICE gm_bf16 gm_to_bf16(float f)
 {
     uint32_t u = gm_as_bits(f);
@@ -87,6 +101,15 @@ GM_DEVICE gm_bf16 gm_to_bf16(float f)
                                              : (uint16_t)((u + 0x7fffu + ((u >> 16) & 1)) >> 16);
     return h;
 }
+#else
+#include <cuda_bf16.h>
+GM_DEVICE gm_bf16 gm_to_bf16(float f) /* one instruction; the lines above cost many, and registers */
+{
+    gm_bf16 h;
+    h.bits = __bfloat16_as_ushort(__float2bfloat16_rn(f));
+    return h;
+}
+#endif
 
 /* Values of a type T as its type of arithmetic and back: gm_get_f32(x), gm_put_bf16(v), ... by name, so that a *_t.cuh
  * can paste its type's name to them. */
@@ -120,14 +143,14 @@ GM_DEVICE gm_f16 gm_put_f16(float x)
 /* ---- 16 bytes at once: what a thread should load and store, at addresses that are multiples of 16 ---- */
 
 #ifdef GM_EMULATED
-typedef struct __attribute__((may_alias, aligned(16))) gm_vector {
-    uint32_t word[4];
-} gm_vector;
+#define GM_ALIGNED(bytes) __attribute__((may_alias, aligned(bytes)))
 #else
-typedef struct __align__(16) gm_vector {
+#define GM_ALIGNED(bytes) __align__(bytes)
+#endif
+
+typedef struct GM_ALIGNED(16) gm_vector {
     uint32_t word[4];
 } gm_vector;
-#endif
 
 /* Elements of a type in a gm_vector: gm_unpack_bf16(v, x) gives x[GM_LANES_bf16] in the type of arithmetic. */
 #define GM_LANES_f32  4

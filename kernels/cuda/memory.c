@@ -58,7 +58,9 @@ gm_status gm_cuda_read(gm_device *dev, void *host, const void *device, size_t by
         size_t     n = bytes - done < GM_CUDA_PIECE ? bytes - done : GM_CUDA_PIECE;
         GM_TRY(next_pinned(cu, cu->staging, GM_CUDA_STAGING, &cu->next_staging, &p));
         GM_CU(cu->driver, cuMemcpyDtoHAsync(p->data, address(device) + done, n, cu->stream));
+        GM_TRY(gm_cuda_ask_refusal(cu));
         GM_CU(cu->driver, cuStreamSynchronize(cu->stream));
+        GM_TRY(gm_cuda_hear_refusal(cu));
         memcpy((char *)host + done, p->data, n);
         done += n;
     }
@@ -103,8 +105,9 @@ gm_status gm_cuda_synchronize(gm_device *dev)
 {
     gm_cuda *cu;
     GM_TRY(gm_cuda_enter(dev, &cu));
+    GM_TRY(gm_cuda_ask_refusal(cu));
     GM_CU(cu->driver, cuStreamSynchronize(cu->stream));
-    return GM_OK;
+    return gm_cuda_hear_refusal(cu);
 }
 
 /* Field by field: padding need not be equal. */

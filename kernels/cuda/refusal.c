@@ -1,0 +1,45 @@
+/* refusal.c - the record that kernels refuse through (refusal.h), and its way to the host: it travels with every wait
+ * once a kernel that may refuse has been launched. */
+#include "refusal.h"
+
+#include <inttypes.h>
+#include "driver.h"
+
+gm_status gm_cuda_refusal(gm_device *dev, gm_refusal **on_device)
+{
+    gm_cuda *cu;
+    GM_TRY(gm_cuda_enter(dev, &cu));
+    if (!cu->refusal) {
+        CUdeviceptr p;
+        if (!cu->refused) GM_CU(cu->driver, cuMemAllocHost(&cu->refused, sizeof(gm_refusal)));
+        GM_CU(cu->driver, cuMemAlloc(&p, sizeof(gm_refusal)));
+        cu->refusal = p;
+        GM_CU(cu->driver, cuMemsetD8Async(p, 0, sizeof(gm_refusal), cu->stream));
+    }
+    *on_device = (gm_refusal *)(uintptr_t)cu->refusal;
+    return GM_OK;
+}
+
+gm_status gm_cuda_ask_refusal(gm_cuda *cu)
+{
+    if (!cu->refusal) return GM_OK;
+    GM_CU(cu->driver, cuMemcpyDtoHAsync(cu->refused, cu->refusal, sizeof(gm_refusal), cu->stream));
+    return GM_OK;
+}
+
+gm_status gm_cuda_hear_refusal(gm_cuda *cu)
+{
+    const gm_refusal *r = cu->refused;
+    if (!cu->refusal || !r->count) return GM_OK;
+    GM_CU(cu->driver, cuMemsetD8Async(cu->refusal, 0, sizeof(gm_refusal), cu->stream));
+    return GM_FAIL(GM_EINVAL,
+                   "%s: index %" PRId64 " at position %" PRId64 " (from 0) is outside a table of %" PRId64
+                   " (found by the GPU, noticed here; %d such)",
+                   gm_op_name((gm_op)r->op), r->value, r->place, r->limit, (int)r->count);
+}
+
+void gm_cuda_forget_refusal(gm_cuda *cu)
+{
+    if (cu->refusal) cu->driver->cuMemFree(cu->refusal);
+    if (cu->refused) cu->driver->cuMemFreeHost(cu->refused);
+}
