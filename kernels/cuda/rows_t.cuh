@@ -1,0 +1,62 @@
+/* rows_t.cuh - rows of one dtype: GM_D (f32, f64, bf16, f16) of C type GM_T, worked on in GM_R whose names end in GM_S.
+ * Included by each_dtype.cuh before the kernels. */
+
+#define GM_V       GM_PASTE(GM_LANES, GM_D) /* elements of a pack of 16 bytes */
+#define GM_E(base) GM_PASTE(base, GM_D)     /* by dtype */
+#define GM_N(base) GM_PASTE(base, GM_S)     /* by type of arithmetic */
+
+typedef union GM_E(gm_pack_of) {
+    gm_vector v;
+    GM_T      x[GM_V];
+} GM_E(gm_pack_of);
+
+/* Elements i .. i + GM_V of the row of n that begins at `start`; zeros behind its end. The loop for rows without vectors
+ * is kept a loop, with its elements in local memory: unrolled it would take the registers of the path that matters. */
+GM_DEVICE gm_vector GM_E(gm_row_load)(const gm_rows *rows, int64_t start, int64_t i, int64_t n)
+{
+    const GM_T        *p = (const GM_T *)rows->data + start;
+    GM_E(gm_pack_of) u;
+    if (rows->vectors && i + GM_V <= n) return gm_load_vector(p + i);
+    GM_ROLLED for (int j = 0; j < GM_V; j++) u.x[j] = i + j < n ? p[(i + j) * rows->step] : GM_E(gm_put)(0);
+    return u.v;
+}
+
+GM_DEVICE void GM_E(gm_row_store)(const gm_rows *rows, int64_t start, int64_t i, int64_t n, gm_vector v)
+{
+    GM_T *p = (GM_T *)rows->data + start;
+    if (rows->vectors && i + GM_V <= n) {
+        gm_store_vector(p + i, v);
+    } else {
+        GM_E(gm_pack_of) u;
+        u.v = v;
+        GM_ROLLED for (int j = 0; j < GM_V; j++) if (i + j < n) p[(i + j) * rows->step] = u.x[j];
+    }
+}
+
+GM_DEVICE void GM_E(gm_row_take)(const gm_rows *rows, int64_t start, int64_t i, int64_t n, GM_R *x)
+{
+    GM_E(gm_unpack)(GM_E(gm_row_load)(rows, start, i, n), x);
+}
+
+GM_DEVICE void GM_E(gm_row_give)(const gm_rows *rows, int64_t start, int64_t i, int64_t n, const GM_R *x)
+{
+    GM_E(gm_row_store)(rows, start, i, n, GM_E(gm_pack)(x));
+}
+
+/* The number of row r where each row is one element in the type of arithmetic: statistics, losses. */
+GM_DEVICE GM_R GM_E(gm_row_number)(const gm_rows *rows, int64_t r)
+{
+    return ((const GM_R *)rows->data)[gm_row_start(rows, r)];
+}
+
+GM_DEVICE void GM_E(gm_row_set_number)(const gm_rows *rows, int64_t r, GM_R v)
+{
+    if (rows->data) ((GM_R *)rows->data)[gm_row_start(rows, r)] = v;
+}
+
+/* Packs of a row of a.width elements that this thread has: GM_HELD of them at a time, in registers, so that a row of
+ * up to GM_HELD packs a thread is read once. i: the pack's first element. */
+#define GM_EACH_PACK(c, k) \
+    for (int64_t c = 0; c < a.width; c += (int64_t)GM_HELD * team * GM_V) GM_UNROLL for (int k = 0; k < GM_HELD; k++)
+#define GM_PACK_PLACE(c, k) ((c) + ((int64_t)(k) * team + lane) * GM_V)
+#define GM_HELD_WHOLE       (a.width <= (int64_t)GM_HELD * team * GM_V)
