@@ -84,6 +84,7 @@ void gm_device_free(gm_device *dev)
     if (!dev) return;
     gm_threads_free(dev->threads);
     gm_pool_free(dev->pool);
+    gm_pool_free(dev->host);
     if (dev->backend->close) dev->backend->close(dev);
     free(dev);
 }
@@ -123,4 +124,46 @@ gm_status gm_device_need_host(const gm_device *dev, const char *what)
 gm_status gm_device_synchronize(gm_device *dev)
 {
     return dev->backend->synchronize ? dev->backend->synchronize(dev) : GM_OK;
+}
+
+/* ---- copies that nobody waits for ---- */
+
+static gm_status no_copies(const gm_device *dev)
+{
+    return GM_FAIL(GM_EINVAL, "%s has no copies to wait for: its memory is the host's", dev->backend->name);
+}
+
+gm_status gm_device_host_pool(gm_device *dev, gm_pool **out)
+{
+    if (!dev->backend->pinned.alloc) return no_copies(dev);
+    if (!dev->host) GM_TRY(gm_pool_new(&dev->backend->pinned, dev, &dev->host));
+    *out = dev->host;
+    return GM_OK;
+}
+
+gm_status gm_device_read_later(gm_device *dev, void *pinned, const void *device, size_t bytes)
+{
+    if (!dev->backend->read_later) return no_copies(dev);
+    return bytes ? dev->backend->read_later(dev, pinned, device, bytes) : GM_OK;
+}
+
+gm_status gm_device_write_later(gm_device *dev, void *device, const void *pinned, size_t bytes)
+{
+    if (!dev->backend->write_later) return no_copies(dev);
+    return bytes ? dev->backend->write_later(dev, device, pinned, bytes) : GM_OK;
+}
+
+gm_status gm_device_mark(gm_device *dev, void **mark)
+{
+    return dev->backend->mark ? dev->backend->mark(dev, mark) : no_copies(dev);
+}
+
+gm_status gm_device_passed(gm_device *dev, void *mark, bool *passed)
+{
+    return dev->backend->passed ? dev->backend->passed(dev, mark, passed) : no_copies(dev);
+}
+
+void gm_device_unmark(gm_device *dev, void *mark)
+{
+    if (mark) dev->backend->unmark(dev, mark);
 }

@@ -31,6 +31,7 @@ typedef struct gm_op_counter {
 struct gm_device {
     const gm_backend *backend;
     gm_pool          *pool;
+    gm_pool          *host;    /* memory of the host that copies use by themselves; NULL until it is asked for */
     gm_threads       *threads; /* NULL on meta */
     gm_step_block     step;
     gm_op_counter     counters[GM_OP_COUNT];
@@ -51,6 +52,12 @@ struct gm_backend {
     gm_status (*write)(gm_device *dev, void *device, const void *host, size_t bytes);
     gm_status (*copy)(gm_device *dev, void *to, const void *from, size_t bytes);
     gm_status (*synchronize)(gm_device *dev);
+    gm_raw_memory pinned; /* of the host; its context is the device */
+    gm_status (*read_later)(gm_device *dev, void *pinned, const void *device, size_t bytes);
+    gm_status (*write_later)(gm_device *dev, void *device, const void *pinned, size_t bytes);
+    gm_status (*mark)(gm_device *dev, void **mark);
+    gm_status (*passed)(gm_device *dev, void *mark, bool *passed);
+    void (*unmark)(gm_device *dev, void *mark);
     /* "NVIDIA H200, sm_90, 139 GiB" into buf; returns buf. For people. */
     char *(*describe)(const gm_device *dev, char *buf, size_t size);
 };
@@ -77,6 +84,16 @@ gm_status gm_device_copy(gm_device *dev, void *to, const void *from, size_t byte
 gm_status gm_device_synchronize(gm_device *dev); /* everything queued is done */
 /* For code that must touch the bytes itself and cannot go through these: GM_EINVAL, naming it, where it may not. */
 gm_status gm_device_need_host(const gm_device *dev, const char *what);
+
+/* Copies that nobody waits for, where memory is not the host's (GM_EINVAL elsewhere): between the device and memory
+ * out of gm_device_host_pool, which is to stay as it is until a mark set behind the copy has been passed. */
+gm_status gm_device_host_pool(gm_device *dev, gm_pool **out);
+gm_status gm_device_read_later(gm_device *dev, void *pinned, const void *device, size_t bytes);
+gm_status gm_device_write_later(gm_device *dev, void *device, const void *pinned, size_t bytes);
+/* Behind all that is queued; a mark that was made before (not NULL) is moved there. To be given back by unmark. */
+gm_status gm_device_mark(gm_device *dev, void **mark);
+gm_status gm_device_passed(gm_device *dev, void *mark, bool *passed); /* does not wait */
+void      gm_device_unmark(gm_device *dev, void *mark);               /* NULL is allowed */
 
 /* A tensor's elements where the host can touch them, with the tensor's strides: themselves on a backend that is
  * on_host, a copy elsewhere, NULL on meta. gm_host_changed sends the copy back, as far as the strides reach. */

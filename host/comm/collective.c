@@ -66,18 +66,18 @@ static bool moves(const gm_pending *p) { return p->comm->transport->has_data || 
 
 static void count_copy(gm_pending *p, size_t bytes) { p->account->copied += bytes; }
 
-/* Copies block `place` out of (or into) a tensor. */
-static void pack(gm_pending *p, gm_strip s, const gm_tensor *whole, int place, char *block)
+/* Copies block `place` out of `in`, or into `out`. */
+static void pack(gm_pending *p, gm_strip s, int place, char *block)
 {
-    char *from = at(gm_tensor_data(whole), (size_t)place * s.inner);
+    char *from = at(p->from, (size_t)place * s.inner);
     if (!moves(p) || !from || !block || from == block) return;
     gm_copy_rows(block, s.inner, from, s.inner * (size_t)p->group->size, s.inner, s.outer);
     count_copy(p, s.inner * (size_t)s.outer);
 }
 
-static void unpack(gm_pending *p, gm_strip s, const char *block, const gm_tensor *whole, int place)
+static void unpack(gm_pending *p, gm_strip s, const char *block, int place)
 {
-    char *to = at(gm_tensor_data(whole), (size_t)place * s.inner);
+    char *to = at(p->to, (size_t)place * s.inner);
     if (!moves(p) || !to || !block || to == block) return;
     gm_copy_rows(to, s.inner * (size_t)p->group->size, block, s.inner, s.inner, s.outer);
     count_copy(p, s.inner * (size_t)s.outer);
@@ -119,7 +119,7 @@ typedef struct slice {
 static slice slice_of(const gm_pending *p, int place)
 {
     size_t start = slice_start(p->out, place, p->group->size);
-    return (slice){at(gm_tensor_data(p->out), start), slice_start(p->out, place + 1, p->group->size) - start};
+    return (slice){at(p->to, start), slice_start(p->out, place + 1, p->group->size) - start};
 }
 
 /* Everybody's terms of this rank's slice come into scratch, in order of places; the own one stays where it is. */
@@ -228,20 +228,19 @@ static gm_status step_gather(gm_pending *p, int round)
 {
     const gm_group *g = p->group;
     size_t          block = bytes_of(p->in);
-    char           *in = gm_tensor_data(p->in);
+    char           *in = p->from;
     for (int k = 1; round == 0 && k < g->size; k++) {
         int   from = from_place(g, k), to = to_place(g, k);
         bool  to_root = p->call == GM_CALL_all_gather || to == p->root;
         char *here = NULL;
         if (receives_blocks(p))
-            here = in_one(p->join) ? at(gm_tensor_data(p->out), (size_t)from * block)
-                                   : at(p->scratch, (size_t)from * block);
+            here = in_one(p->join) ? at(p->to, (size_t)from * block) : at(p->scratch, (size_t)from * block);
         if (receives_blocks(p)) gm_pending_receive(p, from, here, block, false);
         if (to_root) gm_pending_send(p, to, in, block, false);
     }
-    if (round == 0 && receives_blocks(p)) unpack(p, p->join, in, p->out, g->rank);
+    if (round == 0 && receives_blocks(p)) unpack(p, p->join, in, g->rank);
     for (int k = 1; round == 1 && receives_blocks(p) && !in_one(p->join) && k < g->size; k++)
-        unpack(p, p->join, at(p->scratch, (size_t)to_place(g, k) * block), p->out, to_place(g, k));
+        unpack(p, p->join, at(p->scratch, (size_t)to_place(g, k) * block), to_place(g, k));
     return GM_OK;
 }
 
@@ -289,9 +288,9 @@ gm_status gm_comm_gather(gm_comm *c, gm_group *g, gm_tensor *in, int dim, int ro
 /* Block `place` of p->in, in one piece: where it lies, or packed into scratch. */
 static char *piece(gm_pending *p, int place, size_t block)
 {
-    if (in_one(p->split)) return at(gm_tensor_data(p->in), (size_t)place * block);
+    if (in_one(p->split)) return at(p->from, (size_t)place * block);
     char *packed = at(p->scratch, (size_t)place * block);
-    pack(p, p->split, p->in, place, packed);
+    pack(p, p->split, place, packed);
     return packed;
 }
 
@@ -311,8 +310,8 @@ static gm_status step_reduce_scatter(gm_pending *p, int round)
     char **parts = malloc((size_t)g->size * sizeof *parts);
     if (!parts) return GM_FAIL(GM_ECOMM, "no memory for a reduction that has begun");
     for (int i = 0; i < g->size; i++) parts[i] = at(p->scratch2, (size_t)i * block);
-    parts[g->rank] = at(in_one(p->split) ? gm_tensor_data(p->in) : p->scratch, (size_t)g->rank * block);
-    combine_parts(p, p->out->dtype, parts, gm_tensor_data(p->out), block);
+    parts[g->rank] = at(in_one(p->split) ? p->from : p->scratch, (size_t)g->rank * block);
+    combine_parts(p, p->out->dtype, parts, p->to, block);
     free(parts);
     return GM_OK;
 }
@@ -347,10 +346,10 @@ static gm_status step_scatter(gm_pending *p, int round)
     size_t          block = bytes_of(p->out);
     if (round) return GM_OK;
     if (g->rank != p->root) {
-        gm_pending_receive(p, p->root, gm_tensor_data(p->out), block, false);
+        gm_pending_receive(p, p->root, p->to, block, false);
         return GM_OK;
     }
-    pack(p, p->split, p->in, g->rank, gm_tensor_data(p->out));
+    pack(p, p->split, g->rank, p->to);
     for (int k = 1; k < g->size; k++) gm_pending_send(p, to_place(g, k), piece(p, to_place(g, k), block), block, false);
     return GM_OK;
 }
@@ -389,7 +388,7 @@ static gm_status step_broadcast(gm_pending *p, int round)
     const gm_group *g = p->group;
     int             v = (g->rank - p->root + g->size) % g->size, low = 1;
     size_t          n = bytes_of(p->out);
-    char           *bytes = gm_tensor_data(p->out);
+    char           *bytes = p->to;
     while (low < g->size && !(v & low)) low <<= 1;
     if (round == 0 && v) gm_pending_receive(p, (v - low + p->root) % g->size, bytes, n, false);
     for (int m = low >> 1; round == 1 && m; m >>= 1)
@@ -418,18 +417,18 @@ static gm_status step_all_to_all(gm_pending *p, int round)
 {
     const gm_group *g = p->group;
     size_t          block = bytes_of(p->in) / (size_t)g->size;
-    char           *to = gm_tensor_data(p->out);
+    char           *to = p->to;
     if (round == 0) {
         for (int k = 1; k < g->size; k++) {
             int from = from_place(g, k), other = to_place(g, k);
             gm_pending_receive(p, from, at(in_one(p->join) ? to : p->scratch2, (size_t)from * block), block, false);
             gm_pending_send(p, other, piece(p, other, block), block, false);
         }
-        unpack(p, p->join, piece(p, g->rank, block), p->out, g->rank);
+        unpack(p, p->join, piece(p, g->rank, block), g->rank);
         return GM_OK;
     }
     for (int k = 1; !in_one(p->join) && k < g->size; k++)
-        unpack(p, p->join, at(p->scratch2, (size_t)to_place(g, k) * block), p->out, to_place(g, k));
+        unpack(p, p->join, at(p->scratch2, (size_t)to_place(g, k) * block), to_place(g, k));
     return GM_OK;
 }
 

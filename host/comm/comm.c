@@ -77,6 +77,7 @@ void gm_comm_free(gm_comm *c, bool orderly)
         next = p->next;
         gm_pending_free(p);
     }
+    gm_stage_free(c);
     for (gm_group *g = c->groups, *next; g; g = next) {
         next = g->next;
         free_group(g);
@@ -297,6 +298,6 @@ gm_status gm_call_check_tensor(const gm_comm *c, const gm_group *g, const char *
     if (!gm_tensor_is_contiguous(t))
         return GM_FAIL(GM_EINVAL, "%s of group %s: %s%s is not contiguous; use :contiguous()", op, g->name, name, text);
     if (c->transport->has_data && gm_tensor_numel(t) && !gm_tensor_data(t))
-        return GM_FAIL(GM_EINVAL, "%s of group %s: %s%s has no bytes in host memory", op, g->name, name, text);
+        return GM_FAIL(GM_EINVAL, "%s of group %s: %s%s has no bytes; this job moves data", op, g->name, name, text);
     return GM_OK;
 }

@@ -25,7 +25,7 @@ static gm_status step_rows(gm_pending *p, int round)
     const gm_group *g = p->group;
     const int64_t  *send = p->rows, *receive = p->rows + g->size;
     size_t          row = row_bytes(p->in), mine = (size_t)send[g->rank] * row;
-    char           *in = gm_tensor_data(p->in), *to = gm_tensor_data(p->out);
+    char           *in = p->from, *to = p->to;
     if (round) return GM_OK;
     for (int k = 1; k < g->size; k++) { /* empty ones too: a pair that disagrees is found */
         int from = (g->rank - k + g->size) % g->size, other = (g->rank + k) % g->size;
@@ -108,8 +108,8 @@ static gm_status step_send(gm_pending *p, int round)
 {
     const gm_tensor *t = p->in ? p->in : p->out;
     size_t           n = (size_t)gm_tensor_numel(t) * gm_dtype_size(t->dtype);
-    if (round == 0 && p->in) gm_pending_send(p, p->root, gm_tensor_data(t), n, true);
-    if (round == 0 && !p->in) gm_pending_receive(p, p->root, gm_tensor_data(t), n, true);
+    if (round == 0 && p->in) gm_pending_send(p, p->root, p->from, n, true);
+    if (round == 0 && !p->in) gm_pending_receive(p, p->root, p->to, n, true);
     return GM_OK;
 }
 

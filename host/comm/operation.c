@@ -16,7 +16,6 @@ gm_status gm_pending_new(gm_comm *c, gm_group *g, gm_collective call, gm_tensor 
                          int max_messages, gm_pending **made)
 {
     gm_status   st = GM_OK;
-    void       *data = NULL;
     gm_pending *p = calloc(1, sizeof *p);
     if (!p) return GM_FAIL(GM_ENOMEM, "no memory for an operation");
     p->comm = c;
@@ -26,19 +25,14 @@ gm_status gm_pending_new(gm_comm *c, gm_group *g, gm_collective call, gm_tensor 
     p->traced = -1;
     p->messages = calloc((size_t)max_messages + 1, sizeof *p->messages);
     p->record = (gm_record){.call = (int)call, .dtype = -1, .reduction = -1, .root = -1, .dim = -1, .join = -1};
+    if ((p->in = in)) gm_tensor_retain(in);
+    if ((p->out = out)) gm_tensor_retain(out);
     if (!p->messages) st = GM_FAIL(GM_ENOMEM, "no memory for an operation");
-    if (st == GM_OK && scratch) {
-        p->pool = (in ? in : out)->storage->device->pool;
-        gm_pool_set_place(p->pool, gm_comm_place(c), gm_call_name(call));
-        st = gm_pool_alloc(p->pool, scratch, &data, &p->block);
-        p->scratch = data;
-    }
+    if (st == GM_OK && (in || out)) st = gm_stage_take(p, scratch);
     if (st != GM_OK) {
         gm_pending_free(p);
         return st;
     }
-    if ((p->in = in)) gm_tensor_retain(in);
-    if ((p->out = out)) gm_tensor_retain(out);
     *made = p;
     return GM_OK;
 }
@@ -46,7 +40,7 @@ gm_status gm_pending_new(gm_comm *c, gm_group *g, gm_collective call, gm_tensor 
 void gm_pending_free(gm_pending *p)
 {
     if (!p) return;
-    if (p->block) gm_pool_release(p->pool, p->block);
+    gm_stage_give(p);
     gm_tensor_release(p->in);
     gm_tensor_release(p->out);
     free(p->messages);
@@ -207,17 +201,34 @@ static void run_step(gm_pending *p, int round)
 
 static void finish(gm_pending *p)
 {
-    double now = gm_comm_now();
+    double    now = gm_comm_now();
+    gm_status st = gm_stage_return(p);
+    if (st != GM_OK) {
+        fail(p, st);
+        return;
+    }
     p->done = true;
     p->account->seconds += now - p->started;
     gm_flight_end(p->comm->flight, p->flight, now);
+}
+
+/* Its bytes come from a device: the first step is made when they have come. True when they have. */
+static bool take_in(gm_pending *p)
+{
+    gm_status st = gm_stage_came(p);
+    if (st != GM_OK) fail(p, st);
+    if (p->given_up || p->coming) return false;
+    p->progressed = gm_comm_now();
+    run_step(p, 0);
+    return true;
 }
 
 /* As far as it goes now; true when something moved. */
 static bool advance(gm_pending *p)
 {
     bool moved = p->left ? test_messages(p) : false;
-    while (!p->done && !p->given_up && !p->left && !p->comparing) {
+    if (p->coming && !p->given_up) moved |= take_in(p);
+    while (!p->done && !p->given_up && !p->left && !p->comparing && !p->coming) {
         if (p->round == p->rounds) finish(p);
         else run_step(p, p->round + 1);
         moved = true;
@@ -299,7 +310,9 @@ gm_status gm_pending_start(gm_pending *p, gm_pending **out)
         if (st != GM_OK) fail(p, st);
     }
     if (p->status == GM_OK) {
-        run_step(p, 0);
+        gm_status st = gm_stage_begin(p);
+        if (st != GM_OK) fail(p, st);
+        else if (!p->coming) run_step(p, 0);
         advance(p);
     }
     p->account->exposed += gm_comm_now() - p->started;
@@ -345,6 +358,7 @@ static gm_status hang(gm_pending *p)
 static gm_status watch(gm_pending *p, double since, double *asked)
 {
     double now = gm_comm_now(), quiet = now - since;
+    if (p->coming) return GM_OK; /* this rank's own device computes still: nobody else is waited for */
     if (p->comm->timeout > 0 && quiet > p->comm->timeout) return hang(p);
     if (quiet > ASK_AFTER && now - *asked > ASK_EVERY) {
         *asked = now;

@@ -4,7 +4,7 @@
  *     collective.c  the collectives, each as rounds of messages  combine.c    sums and packing
  *     flight.c      the record of what was called               control.c     control messages, failures, stalls
  *     section.c     ends of sections, recovery                  join.c        transports; comm_mpi.c is a module
- *     trace.c       accounts by module path
+ *     trace.c       accounts by module path                      stage.c      bytes that are not in host memory
  *
  * An operation is a list of rounds: messages that may all be under way at once, then a local step. The step of
  * round k runs when every message of round k - 1 is done, and adds those of round k; step 0 runs at the start. */
@@ -120,6 +120,15 @@ typedef struct gm_strip {
     size_t  inner;
 } gm_strip;
 
+/* Memory of the host that an operation works on in place of a device's. */
+typedef struct gm_staged {
+    struct gm_staged *next;
+    gm_device        *device;
+    gm_block         *block; /* of its host pool */
+    void             *mark;  /* behind the last copy */
+    bool              busy;  /* the mark may not have been passed */
+} gm_staged;
+
 struct gm_pending {
     gm_comm      *comm;
     gm_group     *group;
@@ -142,13 +151,16 @@ struct gm_pending {
     double      started, progressed;
     gm_answer  *answers; /* a member; NULL until somebody was asked */
 
-    gm_tensor   *in, *out; /* retained */
+    gm_tensor   *in, *out;  /* retained */
+    char        *from, *to; /* their bytes in host memory; NULL: none. See stage.c */
+    gm_staged   *staged;    /* from, to and scratch stand in for memory of a device; NULL: they do not */
+    bool         coming;    /* copies of what is sent are under way from the device: no messages yet */
     gm_reduction op;
     int          root;
     gm_strip     split, join;
     gm_pool     *pool;
-    gm_block    *block;
-    char        *scratch, *scratch2; /* both in block */
+    gm_block    *block;              /* of scratch; staged operations have it in theirs */
+    char        *scratch, *scratch2; /* in one block */
     int64_t     *rows;               /* all_to_all_rows: send counts, then receive counts */
     char        *text;               /* exchange: what this rank gives, then what all gave */
     size_t      *sizes;
@@ -170,6 +182,18 @@ void gm_pending_give_up(gm_pending *p);
 gm_status gm_pending_wait_until(gm_pending *p, bool (*met)(gm_pending *p));
 /* Moves everything under way; true when something moved. */
 bool gm_operations_advance(gm_comm *c);
+
+/* ---- stage.c: bytes that are not in host memory ---- */
+
+/* Sets from, to and scratch; before the root is known. */
+gm_status gm_stage_take(gm_pending *p, size_t scratch);
+/* Starts copying what is sent out of the device: `coming`, until gm_stage_came finds it there. */
+gm_status gm_stage_begin(gm_pending *p);
+gm_status gm_stage_came(gm_pending *p);
+/* After the last step: what was received goes to the device, in order with its kernels. Waits for nothing. */
+gm_status gm_stage_return(gm_pending *p);
+void      gm_stage_give(gm_pending *p); /* its memory, when no copy uses it any more */
+void      gm_stage_free(gm_comm *c);    /* after the last operation */
 
 /* ---- the comm ---- */
 
@@ -223,6 +247,7 @@ struct gm_comm {
     gm_check       *checks;
     gm_record       waiting; /* the call being waited for; call -1: none */
     const char     *waiting_group;
+    gm_staged      *returning, *spare; /* stage.c: memory that copies still use; what is free */
     gm_flight      *flight;
     gm_trace       *trace; /* NULL: nobody asked */
 };
@@ -239,7 +264,7 @@ void gm_comm_pause(double since, unsigned *turns);
 
 /* What every call asks first. Alone with a group of several is GM_EINVAL; another rank's failure is GM_EPEER. */
 gm_status gm_call_check_group(gm_comm *c, const gm_group *g, const char *op);
-/* GM_EINVAL unless t is there, contiguous and in host memory. name: "the block ", or "" where one tensor is meant. */
+/* GM_EINVAL unless t is there, contiguous and has bytes. name: "the block ", or "" where one tensor is meant. */
 gm_status gm_call_check_tensor(const gm_comm *c, const gm_group *g, const char *op, const char *name,
                                const gm_tensor *t);
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include "cuda.h"
 #include "driver.h"
+#include "transfer.h"
 
 static gm_host_api host; /* set once, when the module is opened */
 
@@ -52,6 +53,12 @@ static gm_backend backend = {
     .write = gm_cuda_write,
     .copy = gm_cuda_copy,
     .synchronize = gm_cuda_synchronize,
+    .pinned = {gm_cuda_take_pinned, gm_cuda_give_pinned},
+    .read_later = gm_cuda_read_later,
+    .write_later = gm_cuda_write_later,
+    .mark = gm_cuda_mark,
+    .passed = gm_cuda_passed,
+    .unmark = gm_cuda_unmark,
     .describe = gm_cuda_describe,
 };
 

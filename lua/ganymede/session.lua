@@ -18,16 +18,24 @@ function session.load_classes()
   end
 end
 
+-- "cuda:1": ranks of a machine take its GPUs in turn, and share them where there are more ranks than GPUs.
+local function gpu_of_rank()
+  local here = tonumber(os.getenv "OMPI_COMM_WORLD_LOCAL_RANK" or os.getenv "SLURM_LOCALID" or os.getenv "PMI_RANK"
+    or "") or 0
+  local devices = 0
+  for _, fact in ipairs(core.cuda_facts() or {}) do
+    if fact.name == "device" then devices = devices + 1 end
+  end
+  return "cuda:" .. (devices > 0 and here % devices or 0)
+end
+
 --- Joins the job of ranks that this process was started in, if it was, and opens the device; once a process.
 -- opt: device ("cpu", "cuda", "meta"), threads, limit_memory, seed, checked, comm_timeout.
 function session.open_device(opt)
   if opt.device ~= "meta" then launcher.connect(opt) end
-  if opt.device == "cuda" and core.world() > 1 then
-    failure(2, "--device cuda: one rank only so far, this job has %d; several ranks train on the CPU (--device cpu)",
-      core.world())
-  end
   local threads = opt.threads or launcher.joined_threads()
-  local ok, why = pcall(core.use_device, { device = opt.device or "cpu", threads = threads })
+  local name = opt.device == "cuda" and gpu_of_rank() or opt.device or "cpu"
+  local ok, why = pcall(core.use_device, { device = name, threads = threads })
   if not ok then
     local open = core.device()
     if open.name ~= (opt.device or "cpu") or (opt.threads and opt.threads ~= open.threads) then
@@ -142,6 +150,9 @@ function session.announce(settings)
   log.info("%s: %s, %s, %s, seed %d", settings.name, described_mesh(settings),
     device.on_host and ("%s with %s"):format(device.backend, threads) or device.description, settings.dtype,
     settings.seed)
+  if not device.on_host and core.world() > 1 then
+    log.info("ranks talk through MPI: what they send is copied to host memory first")
+  end
 end
 
 return session

@@ -102,16 +102,21 @@ static CUresult put(task t)
     return CUDA_SUCCESS;
 }
 
+static CUresult take_error(void)
+{
+    if (!fake.error[0]) return CUDA_SUCCESS;
+    memcpy(fake.words, fake.error, sizeof fake.words);
+    fake.error[0] = 0;
+    return CUDA_ERROR_LAUNCH_FAILED;
+}
+
 /* What the host gets that waits. */
 static CUresult wait_for_all(void)
 {
     fake.counts.waits++;
     note("wait");
     run_all();
-    if (!fake.error[0]) return CUDA_SUCCESS;
-    memcpy(fake.words, fake.error, sizeof fake.words);
-    fake.error[0] = 0;
-    return CUDA_ERROR_LAUNCH_FAILED;
+    return take_error();
 }
 
 void gm_fake_flush(void)
@@ -321,8 +326,20 @@ CUresult cuEventDestroy(CUevent event)
 
 CUresult cuEventRecord(CUevent event, CUstream stream)
 {
-    (void)event, (void)stream;
+    (void)stream;
+    *(char *)event = 1;
     return CUDA_SUCCESS;
+}
+
+/* The first answer is no, where something is queued: who does not ask again finds the work not done. */
+CUresult cuEventQuery(CUevent event)
+{
+    bool fresh = *(char *)event;
+    *(char *)event = 0;
+    enter();
+    if (fresh && fake.queued) return leave(CUDA_ERROR_NOT_READY);
+    run_all();
+    return leave(take_error());
 }
 
 /* The host waits only where something is queued. */

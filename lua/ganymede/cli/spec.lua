@@ -26,6 +26,7 @@ function verb.arguments(parser)
   parser:option("-n --ranks", "run all of them on N ranks (default: as each file says)"):argname "N"
     :convert(session.integer(1))
   parser:option("--threads", "threads of each rank"):argname "N":convert(session.integer(1))
+  parser:option("--device", "where tensors of the specs live (default: cpu)"):choices { "cpu", "cuda" }
   parser:flag("--checked", "compare every collective between ranks before it moves anything")
   parser:option("--comm-timeout", "seconds to wait for another rank"):argname "S":convert(tonumber):default "60"
   parser:option("--counts", "write the numbers of the last line to a file too"):argname "FILE"
@@ -117,6 +118,7 @@ local nowhere = { write = function(self) return self end, flush = function() end
 
 -- Runs files in this process -> counts.
 local function run_here(files, args, excluded)
+  if args.device then session.open_device(args) end
   local several = core.world() > 1
   return runner().files(files, {
     tags = args.tags, exclude_tags = excluded, filter = args.filter, verbose = args.verbose,
@@ -130,6 +132,7 @@ local function command(files, args, excluded, ranks, threads, counts)
     "--threads", tostring(threads), "--counts", counts }
   if args.checked then words[#words + 1] = "--checked" end
   if args.verbose then words[#words + 1] = "-v" end
+  if args.device then words[#words + 1], words[#words + 2] = "--device", args.device end
   local function add(flag, list)
     for _, word in ipairs(list or {}) do words[#words + 1], words[#words + 2] = flag, word end
   end

@@ -1,0 +1,73 @@
+/* transfer.c - see transfer.h. Copies go to the device's one stream, so they come behind the kernels that make what is
+ * read and before those that use what is written; a mark is an event of that stream. */
+#include "transfer.h"
+
+#include "driver.h"
+
+static CUdeviceptr address(const void *p) { return (CUdeviceptr)(uintptr_t)p; }
+
+gm_status gm_cuda_take_pinned(void *device, size_t bytes, void **out)
+{
+    gm_cuda *cu;
+    GM_TRY(gm_cuda_enter(device, &cu));
+    CUresult r = cu->driver->cuMemAllocHost(out, bytes);
+    if (r == CUDA_ERROR_OUT_OF_MEMORY)
+        return GM_FAIL(GM_ENOMEM,
+                       "the driver cannot page-lock %zu bytes of host memory, through which messages of the GPU go; "
+                       "smaller batches or models send less, and other programs hold memory too",
+                       bytes);
+    if (r != CUDA_SUCCESS) return gm_cuda_failed(r, __FILE__, __LINE__, "cuMemAllocHost");
+    return GM_OK;
+}
+
+void gm_cuda_give_pinned(void *device, void *p, size_t bytes)
+{
+    gm_cuda *cu;
+    (void)bytes;
+    if (gm_cuda_enter(device, &cu) == GM_OK) cu->driver->cuMemFreeHost(p);
+}
+
+gm_status gm_cuda_read_later(gm_device *dev, void *pinned, const void *device, size_t bytes)
+{
+    gm_cuda *cu;
+    GM_TRY(gm_cuda_enter(dev, &cu));
+    GM_CU(cu->driver, cuMemcpyDtoHAsync(pinned, address(device), bytes, cu->stream));
+    return GM_OK;
+}
+
+gm_status gm_cuda_write_later(gm_device *dev, void *device, const void *pinned, size_t bytes)
+{
+    gm_cuda *cu;
+    GM_TRY(gm_cuda_enter(dev, &cu));
+    GM_CU(cu->driver, cuMemcpyHtoDAsync(address(device), pinned, bytes, cu->stream));
+    return GM_OK;
+}
+
+gm_status gm_cuda_mark(gm_device *dev, void **mark)
+{
+    gm_cuda *cu;
+    GM_TRY(gm_cuda_enter(dev, &cu));
+    if (!*mark) {
+        CUevent event;
+        GM_CU(cu->driver, cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+        *mark = event;
+    }
+    GM_CU(cu->driver, cuEventRecord(*mark, cu->stream));
+    return GM_OK;
+}
+
+gm_status gm_cuda_passed(gm_device *dev, void *mark, bool *passed)
+{
+    gm_cuda *cu;
+    GM_TRY(gm_cuda_enter(dev, &cu));
+    CUresult r = cu->driver->cuEventQuery(mark);
+    *passed = r == CUDA_SUCCESS;
+    if (r == CUDA_SUCCESS || r == CUDA_ERROR_NOT_READY) return GM_OK;
+    return gm_cuda_failed(r, __FILE__, __LINE__, "cuEventQuery");
+}
+
+void gm_cuda_unmark(gm_device *dev, void *mark)
+{
+    gm_cuda *cu;
+    if (gm_cuda_enter(dev, &cu) == GM_OK) cu->driver->cuEventDestroy(mark);
+}
