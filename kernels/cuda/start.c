@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dnn.h"
 #include "driver.h"
 
 static _Thread_local CUcontext current; /* of this thread, as far as this module has set it */
@@ -83,6 +84,7 @@ void gm_cuda_stop(gm_device *dev)
     if (cu->context) {
         d->cuCtxSetCurrent(cu->context);
         if (cu->stream) d->cuStreamSynchronize(cu->stream);
+        gm_dnn_stop(cu);
         for (int i = 0; i < cu->n_modules; i++) d->cuModuleUnload(cu->modules[i]);
         for (int i = 0; i < GM_CUDA_STAGING; i++) free_pinned(cu, &cu->staging[i]);
         for (int i = 0; i < GM_CUDA_STEPS; i++) free_pinned(cu, &cu->steps[i]);

@@ -1,12 +1,12 @@
 /* dnn_trial.c - cuDNN's graphs and plans on a machine without a GPU: a program for spec/cuda/dnn_spec.lua.
  *
- *     gm_dnn_trial LIBRARY DRIVER DEVICE   LIBRARY: cuDNN's; DRIVER: a library to be there as libcuda.so.1, or "-": then
+ *     gm_dnn_trial LIBRARY DRIVER DEVICE   LIBRARY: cuDNN's, or "-" for the usual one or the toolkit's; DRIVER: a library to be there as libcuda.so.1, or "-": then
  *                                          graphs are checked, plans are not built; DEVICE: cuDNN's JSON of a GPU
  *
  * Each line of the input is a problem, "forward|backward DTYPE b h hk s t d causal|full apart|fused ARCH", and is answered
  * by a line: "ok ops N [engine N workspace N deterministic|varying graphs|no-graphs]", "refused WHY" (by us), or
  * "failed WHY" (by cuDNN). "fused": q, k and v are views of one tensor (b, s, h + 2 hk, d). "force " before a problem
- * asks cuDNN what we refuse. */
+ * asks cuDNN what we refuse. Status 3: there is no cuDNN. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -61,6 +61,17 @@ static gm_status answer(const gm_dnn_library *lib, const gm_dnn_problem *p, bool
     return GM_OK;
 }
 
+/* The usual name is found where the system looks, the others where the toolkit of the build has it. */
+static gm_status load_cudnn(const char *named, gm_dnn_library *lib)
+{
+    static const char *const usual[] = {"libcudnn_graph.so.9", GM_TOOLKIT "/lib/libcudnn_graph.so.9",
+                                        GM_TOOLKIT "/lib64/libcudnn_graph.so.9"};
+    gm_status                st = GM_EINVAL;
+    if (strcmp(named, "-")) return gm_dnn_load(named, lib);
+    for (int i = 0; i < 3 && st != GM_OK; i++) st = gm_dnn_load(usual[i], lib);
+    return st;
+}
+
 int main(int argc, char **argv)
 {
     gm_dnn_library lib;
@@ -68,7 +79,7 @@ int main(int argc, char **argv)
     if (argc != 4) return fprintf(stderr, "gm_dnn_trial LIBRARY DRIVER|- DEVICE <problems\n"), 2;
     bool plans = strcmp(argv[2], "-") != 0;
     if (plans && !dlopen(argv[2], RTLD_NOW | RTLD_GLOBAL)) return fprintf(stderr, "%s\n", dlerror()), 1;
-    if (gm_dnn_load(argv[1], &lib) != GM_OK) return fprintf(stderr, "%s\n", gm_last_error()), 1;
+    if (load_cudnn(argv[1], &lib) != GM_OK) return fprintf(stderr, "%s\n", gm_last_error()), 3;
     while (fgets(line, sizeof line, stdin)) {
         gm_dnn_problem p;
         const char    *why = NULL;

@@ -3,6 +3,8 @@
 --     local emulation = require "spec.cuda.emulation"
 --     emulation.start()      true where "cuda" can be used from here on: a GPU, or the emulation, which the target
 --                            unit_tests builds beside the executable
+--     emulation.start { cudnn = true }   with the emulation's cuDNN too, before anything else has used "cuda"; without,
+--                            there is none, and attention runs on our kernels
 --     emulation.environment()  of a child process that shall use it too (run_host's env)
 --     emulation.counts()     what the driver did so far (fake_driver.h)
 local core = require "ganymede.core"
@@ -27,6 +29,7 @@ local libraries = {
   GANYMEDE_CUDA_DRIVER = folder .. "libgm_fake_cuda.so",
   GANYMEDE_CUDA_BLAS = folder .. "libgm_fake_cublas.so",
 }
+local cudnn = folder .. "libgm_fake_cudnn.so"
 
 local function is_there(path)
   local file = io.open(path, "rb")
@@ -40,7 +43,7 @@ local started -- "gpu" or "emulation", after start
 function emulation.is_on() return started == "emulation" end
 
 --- What the module has loaded stays, so the variables are needed for a moment only, and children do not inherit them.
-function emulation.start()
+function emulation.start(options)
   if started then return true end
   if core.has_backend "cuda" then
     started = "gpu"
@@ -48,7 +51,9 @@ function emulation.start()
     for name, path in pairs(libraries) do
       if is_there(path) then ffi.C.setenv(name, path, 1) end
     end
+    ffi.C.setenv("GANYMEDE_CUDA_DNN", options and options.cudnn and is_there(cudnn) and cudnn or "none", 1)
     if core.has_backend "cuda" then started = "emulation" end
+    ffi.C.unsetenv "GANYMEDE_CUDA_DNN"
     for name in pairs(libraries) do ffi.C.unsetenv(name) end
   end
   return started ~= nil
@@ -60,6 +65,7 @@ function emulation.environment()
   for name, path in pairs(libraries) do
     if emulation.is_on() and is_there(path) then list[name] = path end
   end
+  if emulation.is_on() then list.GANYMEDE_CUDA_DNN = "none" end
   return list
 end
 

@@ -1,0 +1,32 @@
+/* dnn_library.c - see dnn_library.h. */
+#include "dnn_library.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+gm_status gm_dnn_load(const char *path, gm_dnn_library *out)
+{
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL), *symbol;
+    if (!library)
+        return GM_FAIL(GM_EINVAL, "there is no cuDNN here (%s); install cuDNN 9, or attention runs on our kernel",
+                       dlerror());
+#define GM_DNN(name)                                                                                           \
+    if (!(symbol = dlsym(library, #name)))                                                                     \
+        return GM_FAIL(GM_EINVAL, "%s has no function " #name "; cuDNN 9.19 is the oldest that serves", path); \
+    memcpy(&out->name, &symbol, sizeof symbol);
+#include "dnn_functions.def"
+#undef GM_DNN
+    if (out->cudnnGetVersion() < GM_DNN_OLDEST)
+        return GM_FAIL(GM_EINVAL, "%s is cuDNN %zu; 9.19 is the oldest that serves", path, out->cudnnGetVersion());
+    return GM_OK;
+}
+
+gm_status gm_dnn_failed(const gm_dnn_library *lib, cudnnStatus_t status, const char *file, int line, const char *what)
+{
+    char words[512] = "";
+    lib->cudnnGetLastErrorString(words, sizeof words);
+    gm_status st = GM_EIO;
+    if (status == CUDNN_STATUS_ALLOC_FAILED) st = GM_ENOMEM;
+    if (status >= CUDNN_STATUS_NOT_SUPPORTED && status < CUDNN_STATUS_INTERNAL_ERROR) st = GM_EINVAL;
+    return gm_fail(st, file, line, "cuDNN failed: %s (%s) in %s", lib->cudnnGetErrorString(status), words, what);
+}
