@@ -1,6 +1,6 @@
 /* copy.cu - fill and copies: elements moved as bits, whatever they are, by size (gm_move_<bytes>, where 16 bytes are
  * items of smaller elements: the host turns one into the other); a plane whose rows become columns, through shared
- * memory (gm_turn_<bytes>); between the dtypes of arithmetic in items (gm_cast_<from>_<to>); between all dtypes (gm_cast_any).
+ * memory (gm_turn_<bytes>); between the dtypes of arithmetic in items (gm_cast_<from>_<to>); all others (gm_cast_any).
  * The limit is bandwidth: each element is read and written once. */
 #include "elementwise.cuh"
 #include "copy_args.h"

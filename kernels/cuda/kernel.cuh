@@ -42,14 +42,17 @@
 #endif
 
 /* GM_KERNEL with a name or a type that is itself a macro. GM_UNROLL: before a loop whose arrays shall be registers;
- * GM_ROLLED: before one that is to stay a loop. */
+ * GM_ROLLED: before one that is to stay a loop; GM_UNROLLED(n): before one that is to have n turns under way. */
 #define GM_KERNEL_NAMED(name, type) GM_KERNEL(name, type)
 #ifdef GM_EMULATED
 #define GM_UNROLL
 #define GM_ROLLED
+#define GM_UNROLLED(n)
 #else
 #define GM_UNROLL _Pragma("unroll")
 #define GM_ROLLED _Pragma("unroll 1")
+#define GM_UNROLLED(n) GM_PRAGMA(unroll n)
+#define GM_PRAGMA(text) _Pragma(#text)
 #endif
 
 /* What kernels share with the CPU's code (philox.h, sample.h) is compiled for the GPU. */

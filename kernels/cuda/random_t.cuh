@@ -1,4 +1,4 @@
-/* random_t.cuh - random ops of one dtype. Draws are doubles, rounded as kernels/dtype.c does: to f32, then to 16 bits. */
+/* random_t.cuh - random ops of one dtype. Draws are doubles, rounded as kernels/dtype.c does: to f32, then 16 bits. */
 
 #define GM_DRAWS(name, expression)                                \
     GM_EACH_KERNEL(name, gm_random_args)                          \

@@ -32,6 +32,11 @@ gm_status gm_cuda_hear_refusal(gm_cuda *cu)
     const gm_refusal *r = cu->refused;
     if (!cu->refusal || !r->count) return GM_OK;
     GM_CU(cu->driver, cuMemsetD8Async(cu->refusal, 0, sizeof(gm_refusal), cu->stream));
+    if (r->op == GM_OP_cross_entropy || r->op == GM_OP_cross_entropy_grad)
+        return GM_FAIL(GM_EINVAL,
+                       "%s: target %" PRId64 " of row %" PRId64 " (from 0) is none of %" PRId64
+                       " classes (found by the GPU, noticed here; %d such)",
+                       gm_op_name((gm_op)r->op), r->value, r->place, r->limit, (int)r->count);
     return GM_FAIL(GM_EINVAL,
                    "%s: index %" PRId64 " at position %" PRId64 " (from 0) is outside a table of %" PRId64
                    " (found by the GPU, noticed here; %d such)",
