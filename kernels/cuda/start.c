@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "blas.h"
 #include "dnn.h"
 #include "driver.h"
 
@@ -85,10 +86,12 @@ void gm_cuda_stop(gm_device *dev)
         d->cuCtxSetCurrent(cu->context);
         if (cu->stream) d->cuStreamSynchronize(cu->stream);
         gm_dnn_stop(cu);
+        gm_blas_free(cu->blas);
         for (int i = 0; i < cu->n_modules; i++) d->cuModuleUnload(cu->modules[i]);
         for (int i = 0; i < GM_CUDA_STAGING; i++) free_pinned(cu, &cu->staging[i]);
         for (int i = 0; i < GM_CUDA_STEPS; i++) free_pinned(cu, &cu->steps[i]);
         if (cu->step) d->cuMemFree(cu->step);
+        gm_cuda_forget_refusal(cu);
         if (cu->stream) d->cuStreamDestroy(cu->stream);
         d->cuCtxSetCurrent(NULL);
         d->cuDevicePrimaryCtxRelease(cu->device);

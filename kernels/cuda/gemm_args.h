@@ -1,0 +1,37 @@
+/* gemm_args.h - a product as the kernels of gemm.cu and cuBLASLt (blas.c) take it: for each element of the batch
+ *     y[i][j] (+)= f(alpha sum over l of a[i][l] b[l][j] + bias[j])       pre: what f is applied to, if wanted
+ * Matrices are given by the strides of their two dimensions, in elements, so that transposes are no case of their own.
+ * C for both sides. */
+#ifndef GM_CUDA_GEMM_ARGS_H
+#define GM_CUDA_GEMM_ARGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define GM_GEMM_BATCH 8 /* dimensions of a batch: GM_MAX_DIMS */
+
+/* Tiles: 16 by 16 threads of a block, each with so many rows and columns. */
+#define GM_GEMM_SIDE        16
+#define GM_GEMM_DEPTH       16
+#define GM_GEMM_SMALL       4
+#define GM_GEMM_LARGE       8
+#define GM_GEMM_PITCH(each) (GM_GEMM_SIDE * (each) + 4) /* numbers of a row in shared memory: rows start at 16 bytes */
+
+typedef struct gm_gemm_dim {
+    int64_t n, a, b, y, pre; /* elements of the batch, and the distance between two of them in each tensor */
+} gm_gemm_dim;
+
+typedef struct gm_gemm_args {
+    const void *a, *b;
+    const void *bias; /* NULL: none */
+    void       *y, *pre;
+    int64_t     m, n, k;
+    int64_t     a_m, a_k, b_k, b_n, y_m, y_n, pre_m, pre_n, bias_n;
+    int32_t     ndim;     /* of the batch: dim[0..ndim) */
+    int32_t     function; /* gm_function */
+    double      alpha;
+    bool        accumulate;
+    gm_gemm_dim dim[GM_GEMM_BATCH];
+} gm_gemm_args;
+
+#endif

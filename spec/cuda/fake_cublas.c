@@ -1,0 +1,415 @@
+/* fake_cublas.c - the part of cuBLASLt that kernels/cuda/blas.c uses, in plain loops over what NVIDIA documents that
+ * the descriptors mean: libgm_fake_cublas.so, which specs name in GANYMEDE_CUDA_BLAS. It computes at once, in double.
+ *
+ * It refuses what the real one refuses: combinations of types that the documentation does not list, leading dimensions
+ * that are too small, epilogues without their bias or auxiliary buffer, and at the product addresses that are not
+ * aligned as was promised when the algorithm was asked for. A type of attribute that blas.c does not set is refused
+ * too, so that nothing goes through unseen. */
+#include <cublasLt.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../kernels/dtype.h"
+#include "fake_driver.h"
+
+#define API __attribute__((visibility("default")))
+
+/* The structs that the opaque ones of the header are here; each is a field of words there. */
+typedef struct product {
+    int32_t     compute, scale, transpose[2], bias_type, aux_type;
+    uint32_t    epilogue;
+    const void *bias;
+    void       *aux;
+    int64_t     aux_ld, aux_step;
+} product;
+
+typedef struct matrix {
+    int32_t  type, count;
+    uint64_t rows, columns;
+    int64_t  ld, step;
+} matrix;
+
+typedef struct wish {
+    uint64_t workspace;
+    uint32_t sums, align[4];
+} wish;
+
+/* What an algorithm remembers of the question that it is the answer to. */
+typedef struct answer {
+    uint64_t marker, hash;
+    uint32_t align[4], aux_align, bias_align;
+} answer;
+
+#define MARKER 0x67616e796d656465u
+
+_Static_assert(sizeof(answer) <= sizeof(cublasLtMatmulAlgo_t), "an answer fits into an algorithm");
+
+static product *product_of(cublasLtMatmulDesc_t d) { return (product *)(void *)d; }
+static matrix  *matrix_of(cublasLtMatrixLayout_t d) { return (matrix *)(void *)d; }
+static wish    *wish_of(cublasLtMatmulPreference_t d) { return (wish *)(void *)d; }
+
+static cublasStatus_t refuse(const char *why)
+{
+    if (getenv("GANYMEDE_CUDA_SAY")) fprintf(stderr, "fake cuBLASLt refuses: %s\n", why);
+    return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+static cublasStatus_t new_of(void **out, const void *from, size_t size)
+{
+    *out = malloc(size);
+    if (!*out) return CUBLAS_STATUS_ALLOC_FAILED;
+    memcpy(*out, from, size);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t set(void *field, size_t room, const void *value, size_t size)
+{
+    if (size != room) return refuse("an attribute of another size");
+    memcpy(field, value, size);
+    return CUBLAS_STATUS_SUCCESS;
+}
+#define SET(field) return set(&(field), sizeof(field), value, size)
+
+/* ---- descriptors ---- */
+
+static int handles;
+
+API cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
+{
+    *handle = (cublasLtHandle_t)(void *)&handles;
+    handles++;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+API cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
+{
+    (void)handle;
+    return --handles < 0 ? CUBLAS_STATUS_NOT_INITIALIZED : CUBLAS_STATUS_SUCCESS;
+}
+
+API const char *cublasLtGetStatusName(cublasStatus_t s)
+{
+    switch (s) {
+    case CUBLAS_STATUS_SUCCESS: return "CUBLAS_STATUS_SUCCESS";
+    case CUBLAS_STATUS_INVALID_VALUE: return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_NOT_SUPPORTED: return "CUBLAS_STATUS_NOT_SUPPORTED";
+    case CUBLAS_STATUS_ALLOC_FAILED: return "CUBLAS_STATUS_ALLOC_FAILED";
+    default: return "another CUBLAS_STATUS";
+    }
+}
+
+API cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeType_t compute, cudaDataType_t scale)
+{
+    product p = {.compute = (int32_t)compute, .scale = (int32_t)scale, .bias_type = -1, .aux_type = -1};
+    p.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    return new_of((void **)d, &p, sizeof p);
+}
+
+API cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d)
+{
+    free(d);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+API cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t what,
+                                                  const void *value, size_t size)
+{
+    product *p = product_of(d);
+    switch (what) {
+    case CUBLASLT_MATMUL_DESC_TRANSA: SET(p->transpose[0]);
+    case CUBLASLT_MATMUL_DESC_TRANSB: SET(p->transpose[1]);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE: SET(p->epilogue);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER: SET(p->bias);
+    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: SET(p->bias_type);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: SET(p->aux);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: SET(p->aux_ld);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE: SET(p->aux_step);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE: SET(p->aux_type);
+    default: return refuse("an attribute of a product that this does not know");
+    }
+}
+
+API cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *d, cudaDataType type, uint64_t rows,
+                                              uint64_t columns, int64_t ld)
+{
+    matrix m = {.type = (int32_t)type, .count = 1, .rows = rows, .columns = columns, .ld = ld};
+    return new_of((void **)d, &m, sizeof m);
+}
+
+API cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t d)
+{
+    free(d);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+API cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t d, cublasLtMatrixLayoutAttribute_t what,
+                                                    const void *value, size_t size)
+{
+    matrix *m = matrix_of(d);
+    switch (what) {
+    case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT: SET(m->count);
+    case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET: SET(m->step);
+    default: return refuse("an attribute of a matrix that this does not know");
+    }
+}
+
+API cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *d)
+{
+    wish w = {.sums = CUBLASLT_REDUCTION_SCHEME_MASK, .align = {256, 256, 256, 256}};
+    return new_of((void **)d, &w, sizeof w);
+}
+
+API cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t d)
+{
+    free(d);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+API cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t           d,
+                                                        cublasLtMatmulPreferenceAttributes_t what, const void *value,
+                                                        size_t size)
+{
+    wish *w = wish_of(d);
+    switch (what) {
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES: SET(w->workspace);
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK: SET(w->sums);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES: SET(w->align[0]);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES: SET(w->align[1]);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES: SET(w->align[2]);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES: SET(w->align[3]);
+    default: return refuse("a preference that this does not know");
+    }
+}
+
+/* ---- what there is an algorithm for ---- */
+
+static size_t size_of(int32_t type) { return type == CUDA_R_32F ? 4 : 2; }
+
+/* The table of types of cublasLtMatmul for CUBLAS_COMPUTE_32F, as far as f32, bf16 and f16 go. */
+static const char *wrong_types(const product *p, const matrix *a, const matrix *b, const matrix *d)
+{
+    if (p->compute != CUBLAS_COMPUTE_32F || p->scale != CUDA_R_32F) return "sums that are not in f32";
+    if (a->type != b->type) return "factors of two types";
+    if (a->type != CUDA_R_32F && a->type != CUDA_R_16BF && a->type != CUDA_R_16F) return "a type of factors";
+    if (d->type != a->type && d->type != CUDA_R_32F) return "a type of the result";
+    return NULL;
+}
+
+static const char *wrong_matrix(const matrix *m)
+{
+    if (!m->rows || !m->columns) return "an empty matrix";
+    if (m->ld < (int64_t)m->rows) return "a leading dimension below the number of rows";
+    if (m->count < 1) return "an empty batch";
+    return NULL;
+}
+
+/* The matrix after its transpose. */
+static void turned(const product *p, int i, const matrix *m, uint64_t *rows, uint64_t *columns)
+{
+    bool t = p->transpose[i] == CUBLAS_OP_T;
+    *rows = t ? m->columns : m->rows;
+    *columns = t ? m->rows : m->columns;
+}
+
+static const char *wrong_shapes(const product *p, const matrix *a, const matrix *b, const matrix *d)
+{
+    uint64_t rows, depth, depth_b, columns;
+    turned(p, 0, a, &rows, &depth);
+    turned(p, 1, b, &depth_b, &columns);
+    if (rows != d->rows || columns != d->columns || depth != depth_b) return "shapes that do not fit";
+    if (a->count != d->count || b->count != d->count) return "batches that do not fit";
+    if (d->count > 1 && llabs(d->step) < d->ld * (int64_t)(d->columns - 1) + (int64_t)d->rows)
+        return "results that lie over each other";
+    return NULL;
+}
+
+static const char *wrong_epilogue(const product *p, const matrix *a, const matrix *d)
+{
+    bool aux = p->epilogue & 128;
+    switch (p->epilogue & ~(uint32_t)(CUBLASLT_EPILOGUE_BIAS | 128)) {
+    case 0: /* BIAS alone */
+    case CUBLASLT_EPILOGUE_DEFAULT:
+    case CUBLASLT_EPILOGUE_RELU:
+    case CUBLASLT_EPILOGUE_GELU: break;
+    default: return "an epilogue that this does not know";
+    }
+    if (aux && !(p->epilogue & CUBLASLT_EPILOGUE_GELU)) return "an auxiliary buffer of RELU, which holds bits";
+    if (p->epilogue & CUBLASLT_EPILOGUE_BIAS && !p->bias) return "no bias";
+    if (p->epilogue & CUBLASLT_EPILOGUE_BIAS && p->bias_type != -1 && p->bias_type != a->type &&
+        p->bias_type != d->type)
+        return "a type of the bias";
+    if (!aux) return NULL;
+    if (!p->aux) return "no auxiliary buffer";
+    if (p->aux_ld < (int64_t)d->rows || p->aux_ld % 8 || p->aux_step % 8) return "the layout of the auxiliary buffer";
+    return p->aux_type == -1 || p->aux_type == d->type ? NULL : "a type of the auxiliary buffer";
+}
+
+static const char *wrong(const product *p, const matrix *a, const matrix *b, const matrix *d)
+{
+    const matrix *all[] = {a, b, d};
+    const char   *why = wrong_types(p, a, b, d);
+    for (int i = 0; i < 3 && !why; i++) why = wrong_matrix(all[i]);
+    if (!why) why = wrong_shapes(p, a, b, d);
+    return why ? why : wrong_epilogue(p, a, d);
+}
+
+/* Of all that the answer depends on, but for addresses. */
+static uint64_t hash_of(const product *p, const matrix *a, const matrix *b, const matrix *d)
+{
+    const matrix *all[] = {a, b, d};
+    int64_t       of_product[] = {p->transpose[0], p->transpose[1], p->epilogue, p->aux_ld, p->aux_step, p->compute};
+    uint64_t      h = 0xCBF29CE484222325u;
+    for (size_t i = 0; i < sizeof of_product / sizeof *of_product; i++)
+        h = (h ^ (uint64_t)of_product[i]) * 0x100000001B3u;
+    for (int i = 0; i < 3; i++) {
+        int64_t of_matrix[] = {all[i]->type, all[i]->count, (int64_t)all[i]->rows, (int64_t)all[i]->columns,
+                               all[i]->ld,   all[i]->step};
+        for (size_t k = 0; k < sizeof of_matrix / sizeof *of_matrix; k++)
+            h = (h ^ (uint64_t)of_matrix[k]) * 0x100000001B3u;
+    }
+    return h;
+}
+
+static uint32_t align_of(const void *p)
+{
+    uintptr_t bits = (uintptr_t)p | 256;
+    return (uint32_t)(bits & -bits);
+}
+
+API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t product_,
+                                                  cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                                  cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                                  cublasLtMatmulPreference_t wish_, int asked,
+                                                  cublasLtMatmulHeuristicResult_t results[], int *found)
+{
+    const product *p = product_of(product_);
+    const wish    *w = wish_of(wish_);
+    const char    *why = handle ? wrong(p, matrix_of(a), matrix_of(b), matrix_of(d)) : "no handle";
+    answer         mine = {.marker = MARKER, .aux_align = align_of(p->aux), .bias_align = align_of(p->bias)};
+    *found = 0;
+    if (why || asked < 1 || c != d) return refuse(why ? why : "a question without an answer");
+    if (w->sums & CUBLASLT_REDUCTION_SCHEME_INPLACE) return refuse("sums in place, whose order is not fixed");
+    if (p->epilogue & 128 && mine.aux_align < 16) return CUBLAS_STATUS_NOT_SUPPORTED;
+    for (int i = 0; i < 4; i++) {
+        mine.align[i] = w->align[i];
+        if (w->align[i] < size_of(matrix_of(i == 0 ? a : i == 1 ? b : d)->type)) return refuse("no alignment");
+    }
+    mine.hash = hash_of(p, matrix_of(a), matrix_of(b), matrix_of(d));
+    memset(results, 0, sizeof *results);
+    memcpy(&results->algo, &mine, sizeof mine);
+    results->workspaceSize = w->workspace < 4096 ? 0 : 4096;
+    results->state = CUBLAS_STATUS_SUCCESS;
+    *found = 1;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* ---- products ---- */
+
+static double element(int32_t type, const void *p, int64_t i)
+{
+    return gm_load(type == CUDA_R_32F ? GM_F32 : type == CUDA_R_16BF ? GM_BF16 : GM_F16, p, i);
+}
+
+static void put(int32_t type, void *p, int64_t i, double v)
+{
+    gm_store(type == CUDA_R_32F ? GM_F32 : type == CUDA_R_16BF ? GM_BF16 : GM_F16, p, i, (double)(float)v);
+}
+
+static const char *outside(const matrix *m, const void *p)
+{
+    int64_t last = (m->count - 1) * m->step + m->ld * (int64_t)(m->columns - 1) + (int64_t)m->rows;
+    return gm_fake_outside(p, (size_t)last * size_of(m->type));
+}
+
+static const char *wrong_addresses(const product *p, const matrix *m[3], const void *const *at, const answer *mine,
+                                   const void *workspace, size_t bytes)
+{
+    static const int of[3] = {0, 1, 3};
+    const char      *why = NULL;
+    for (int i = 0; i < 3 && !why; i++) {
+        if (align_of(at[i]) < mine->align[of[i]]) return "an address that is not aligned as was promised";
+        why = outside(m[i], at[i]);
+    }
+    if (why) return why;
+    if (p->epilogue & 128) {
+        matrix aux = {m[2]->type, m[2]->count, m[2]->rows, m[2]->columns, p->aux_ld, p->aux_step};
+        if (align_of(p->aux) < mine->aux_align) return "an auxiliary buffer that is not aligned as was promised";
+        if ((why = outside(&aux, p->aux))) return why;
+    }
+    if (p->epilogue & CUBLASLT_EPILOGUE_BIAS) {
+        if (align_of(p->bias) < mine->bias_align) return "a bias that is not aligned as was promised";
+        if ((why = gm_fake_outside(p->bias, m[2]->rows * size_of(m[0]->type)))) return why;
+    }
+    return bytes >= 4096 ? gm_fake_outside(workspace, bytes) : "a workspace that is too small";
+}
+
+static double activation(uint32_t epilogue, double x)
+{
+    if (epilogue & CUBLASLT_EPILOGUE_GELU)
+        return 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+    if (epilogue & CUBLASLT_EPILOGUE_RELU) return x > 0 ? x : 0;
+    return x;
+}
+
+/* op(A) row times op(B) column, of one element of the batch. */
+static double dot(const product *p, const matrix *m[3], const void *const *at, int64_t batch, int64_t row,
+                  int64_t column)
+{
+    uint64_t rows, depth;
+    double   sum = 0;
+    bool     ta = p->transpose[0] == CUBLAS_OP_T, tb = p->transpose[1] == CUBLAS_OP_T;
+    turned(p, 0, m[0], &rows, &depth);
+    for (int64_t l = 0; l < (int64_t)depth; l++) {
+        int64_t a = ta ? l + row * m[0]->ld : row + l * m[0]->ld;
+        int64_t b = tb ? column + l * m[1]->ld : l + column * m[1]->ld;
+        sum += element(m[0]->type, at[0], batch * m[0]->step + a) * element(m[1]->type, at[1], batch * m[1]->step + b);
+    }
+    return sum;
+}
+
+static void multiply(const product *p, const matrix *m[3], const void *const *at, void *result, float alpha, float beta)
+{
+    const matrix *d = m[2];
+    int32_t       bias_type = p->bias_type == -1 ? d->type : p->bias_type;
+    for (int64_t batch = 0; batch < d->count; batch++)
+        for (int64_t column = 0; column < (int64_t)d->columns; column++)
+            for (int64_t row = 0; row < (int64_t)d->rows; row++) {
+                int64_t i = batch * d->step + row + column * d->ld;
+                double  v = (double)alpha * dot(p, m, at, batch, row, column);
+                if (beta != 0) v += (double)beta * element(d->type, result, i);
+                if (p->epilogue & CUBLASLT_EPILOGUE_BIAS) v += element(bias_type, p->bias, row);
+                if (p->epilogue & 128) put(d->type, p->aux, batch * p->aux_step + row + column * p->aux_ld, v);
+                put(d->type, result, i, activation(p->epilogue, v));
+            }
+}
+
+API cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t product_, const void *alpha,
+                                  const void *a, cublasLtMatrixLayout_t a_, const void *b, cublasLtMatrixLayout_t b_,
+                                  const void *beta, const void *c, cublasLtMatrixLayout_t c_, void *d,
+                                  cublasLtMatrixLayout_t d_, const cublasLtMatmulAlgo_t *algorithm, void *workspace,
+                                  size_t bytes, cudaStream_t stream)
+{
+    const product *p = product_of(product_);
+    const matrix  *m[3] = {matrix_of(a_), matrix_of(b_), matrix_of(d_)};
+    const void    *at[3] = {a, b, d};
+    answer         mine;
+    char           line[160];
+    const char    *why = wrong(p, m[0], m[1], m[2]);
+    memcpy(&mine, algorithm, sizeof mine);
+    if (!handle || !stream) return refuse("no handle, or the default stream");
+    if (why || c != d || c_ != d_) return refuse(why ? why : "another C than D");
+    if (mine.marker != MARKER || mine.hash != hash_of(p, m[0], m[1], m[2]))
+        return refuse("an algorithm that was the answer to another question");
+    gm_fake_flush();
+    if ((why = wrong_addresses(p, m, at, &mine, workspace, bytes))) return refuse(why);
+    snprintf(line, sizeof line, "cublasLtMatmul %llu %llu %llu batch %d epilogue %u", (unsigned long long)m[2]->columns,
+             (unsigned long long)m[2]->rows,
+             (unsigned long long)(p->transpose[0] == CUBLAS_OP_T ? m[0]->rows : m[0]->columns), m[2]->count,
+             p->epilogue);
+    gm_fake_note(line);
+    multiply(p, m, at, d, *(const float *)alpha, *(const float *)beta);
+    return CUBLAS_STATUS_SUCCESS;
+}
