@@ -47,7 +47,8 @@ describe("ganymede check of a pipeline", function()
     local out = {}
     local peaks = {}
     for i, rank in ipairs(support.json(home .. "/s.json").ranks) do
-      out[i], peaks[i] = accounts(rank.comm, "bytes_logical"), rank.peak_bytes - rank.scratch_peak_bytes
+      out[i] = accounts(rank.comm, "bytes_logical")
+      peaks[i] = { least = rank.peak_bytes - rank.scratch_peak_bytes, most = rank.peak_bytes }
     end
     return out, peaks
   end
@@ -64,8 +65,10 @@ describe("ganymede check of a pipeline", function()
         local rank = stage * layout.stride
         local found = check(4, rank, "--set", layout.set)
         local planned = accounts(found.sent, "bytes")
-        -- all messages of a step may be under way at once in a run, and none is in a rehearsal
-        assert.is_true(math.abs(peaks[rank + 1] - found.totals.peak_bytes) <= 2 * 4 * activation)
+        -- all messages of a step may be under way at once in a run, and none is in a rehearsal, which knows nothing of
+        -- what kernels take for themselves, at the peak or at other times
+        local peak, more = found.totals.peak_bytes, 2 * 4 * activation
+        assert.is_true(peaks[rank + 1].least - more <= peak and peak <= peaks[rank + 1].most + more)
         local seen = 0
         for key, account in pairs(third[rank + 1]) do
           local before = first[rank + 1][key]
