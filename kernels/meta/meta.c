@@ -9,10 +9,7 @@ static gm_status take_nothing(void *context, size_t bytes, void **out)
     return GM_OK;
 }
 
-static void give_nothing(void *context, void *p, size_t bytes)
-{
-    (void)context, (void)p, (void)bytes;
-}
+static void give_nothing(void *context, void *p, size_t bytes) { (void)context, (void)p, (void)bytes; }
 
 static gm_status no_kernel(gm_device *dev, const gm_call *call)
 {
