@@ -10,7 +10,7 @@ static int64_t divide_up(int64_t n, int64_t d) { return (n + d - 1) / d; }
 /* All dimensions of x but dim; outputs have dim with size 1, or k, if they have it at all. */
 static void lines_of(gm_pick_args *a, const gm_tensor *x, int dim, const gm_tensor *y, const gm_tensor *index)
 {
-    int64_t shape[GM_MAX_DIMS], stride[GM_MAP_OPERANDS][GM_MAX_DIMS];
+    int64_t shape[GM_MAX_DIMS] = {1}, stride[GM_MAP_OPERANDS][GM_MAX_DIMS] = {{0}};
     int     n = 0;
     for (int d = 0, i = 0; d < x->ndim; d++) {
         if (d == dim) {
