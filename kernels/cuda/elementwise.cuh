@@ -25,38 +25,40 @@
 #define GM_BODY "elementwise_t.cuh"
 #include "elementwise_each.cuh"
 
-/* out = expression of u and v, the elements of `inputs` (1 or 2) inputs, in items; then the tail. */
-#define GM_MAP_ITEMS(inputs, expression)                                                              \
-    const int64_t step_ = gm_grid_x * gm_block_size, first_ = gm_block_x * gm_block_size + gm_thread; \
-    for (int64_t i_ = first_; i_ < a.map.n; i_ += 2 * step_) {                                        \
-        GM_R    x_[2][inputs][GM_V];                                                                  \
-        int64_t at_[2][(inputs) + 1];                                                                 \
-        GM_UNROLL for (int b_ = 0; b_ < 2; b_++)                                                      \
-        {                                                                                             \
-            if (i_ + b_ * step_ >= a.map.n) break;                                                    \
-            gm_map_place(&a.map, (inputs) + 1, i_ + b_ * step_, at_[b_]);                             \
-            GM_UNROLL for (int o_ = 0; o_ < (inputs); o_++)                                           \
-                GM_E(gm_take)(a.in[o_], at_[b_][o_ + 1], a.map.step[o_ + 1], x_[b_][o_]);             \
-        }                                                                                             \
-        GM_UNROLL for (int b_ = 0; b_ < 2; b_++)                                                      \
-        {                                                                                             \
-            GM_R y_[GM_V];                                                                            \
-            if (i_ + b_ * step_ >= a.map.n) break;                                                    \
-            GM_UNROLL for (int k_ = 0; k_ < GM_V; k_++)                                               \
-            {                                                                                         \
-                GM_R u = x_[b_][0][k_], v = x_[b_][(inputs) - 1][k_];                                 \
-                GM_N(gm_ignore)(v);                                                                   \
-                y_[k_] = (expression);                                                                \
-            }                                                                                         \
-            GM_E(gm_give)(a.out, at_[b_][0], y_);                                                     \
-        }                                                                                             \
-    }                                                                                                 \
-    if (first_ < a.map.tail) {                                                                        \
-        int64_t i_ = a.map.n * GM_V + first_;                                                         \
-        GM_R    u = GM_AT(a.in[0], i_ * a.map.step[1]);                                               \
-        GM_R    v = GM_AT(a.in[(inputs) - 1], i_ * a.map.step[inputs]);                               \
-        GM_N(gm_ignore)(v);                                                                           \
-        GM_TO(a.out, i_) = GM_E(gm_put)(expression);                                                  \
+/* out = expression of u and v, the elements of `inputs` (1 or 2) inputs, in items; then the tail. Both items of a turn
+ * are loaded before the first is worked on; the loop over them stays a loop, for the code's size. */
+#define GM_MAP_ITEMS(inputs, expression)                                                                        \
+    const int64_t step_ = gm_grid_x * gm_block_size, first_ = gm_block_x * gm_block_size + gm_thread;           \
+    for (int64_t i_ = first_; i_ < a.map.n; i_ += 2 * step_) {                                                  \
+        gm_vector now_[inputs], then_[inputs];                                                                  \
+        int64_t   at_[(inputs) + 1], then_at_[(inputs) + 1];                                                    \
+        const int both_ = i_ + step_ < a.map.n;                                                                 \
+        gm_map_place(&a.map, (inputs) + 1, i_, at_);                                                            \
+        gm_map_place(&a.map, (inputs) + 1, both_ ? i_ + step_ : i_, then_at_);                                  \
+        GM_UNROLL for (int o_ = 0; o_ < (inputs); o_++)                                                         \
+        {                                                                                                       \
+            now_[o_] = GM_E(gm_fetch)(a.in[o_], at_[o_ + 1], a.map.step[o_ + 1]);                               \
+            then_[o_] = GM_E(gm_fetch)(a.in[o_], then_at_[o_ + 1], a.map.step[o_ + 1]);                         \
+        }                                                                                                       \
+        GM_ROLLED for (int b_ = 0; b_ <= both_; b_++)                                                           \
+        {                                                                                                       \
+            GM_R x_[inputs][GM_V], y_[GM_V];                                                                    \
+            GM_UNROLL for (int o_ = 0; o_ < (inputs); o_++) GM_E(gm_unpack)(b_ ? then_[o_] : now_[o_], x_[o_]); \
+            GM_UNROLL for (int k_ = 0; k_ < GM_V; k_++)                                                         \
+            {                                                                                                   \
+                GM_R u = x_[0][k_], v = x_[(inputs) - 1][k_];                                                   \
+                GM_N(gm_ignore)(v);                                                                             \
+                y_[k_] = (expression);                                                                          \
+            }                                                                                                   \
+            GM_E(gm_give)(a.out, b_ ? then_at_[0] : at_[0], y_);                                                \
+        }                                                                                                       \
+    }                                                                                                           \
+    if (first_ < a.map.tail) {                                                                                  \
+        int64_t i_ = a.map.n * GM_V + first_;                                                                   \
+        GM_R    u = GM_AT(a.in[0], i_ * a.map.step[1]);                                                         \
+        GM_R    v = GM_AT(a.in[(inputs) - 1], i_ * a.map.step[inputs]);                                         \
+        GM_N(gm_ignore)(v);                                                                                     \
+        GM_TO(a.out, i_) = GM_E(gm_put)(expression);                                                            \
     }
 
 /* The same one element at a time, of any strides. */

@@ -6,15 +6,18 @@ typedef struct GM_ALIGNED(GM_V) GM_E(gm_bytes)
 }
 GM_E(gm_bytes);
 
-/* The lanes of an item: step 1, or 0 for one element shown again and again. */
+/* An item as it is loaded: its lanes (step 1), or one element shown again and again (step 0). */
+GM_DEVICE gm_vector GM_E(gm_fetch)(const void *p, int64_t at, int step)
+{
+    GM_R x[GM_V];
+    if (step) return gm_load_vector((const GM_T *)p + at);
+    GM_UNROLL for (int k = 0; k < GM_V; k++) x[k] = GM_AT(p, at);
+    return GM_E(gm_pack)(x);
+}
+
 GM_DEVICE void GM_E(gm_take)(const void *p, int64_t at, int step, GM_R *x)
 {
-    if (step) {
-        GM_E(gm_unpack)(gm_load_vector((const GM_T *)p + at), x);
-    } else {
-        GM_R v = GM_AT(p, at);
-        GM_UNROLL for (int k = 0; k < GM_V; k++) x[k] = v;
-    }
+    GM_E(gm_unpack)(GM_E(gm_fetch)(p, at, step), x);
 }
 
 GM_DEVICE void GM_E(gm_give)(void *p, int64_t at, const GM_R *y)
