@@ -4,7 +4,9 @@
  * Forward: the largest logit of a row is reduced over the axes of the classes, then, as one, the sum of exponentials,
  * the target's logit (of the rank that holds it) and, with label smoothing, the sum of the logits. Backward needs
  * nothing from others, unless the loss was cut further along the axes of the classes: then its gradient is a sum over
- * them, which is made first. Logits are never gathered, and no tensor of their size is made but their gradient. */
+ * them, which is made first. Logits are never gathered, and no tensor of their size is made but their gradient (and, of
+ * 16 bits with label smoothing, a copy in f32). All else is in the dtype of losses: f32, where the logits are of 16
+ * bits. */
 #include <math.h>
 
 #include "../../autograd/apply_blocks.h"
@@ -12,6 +14,12 @@
 
 enum { LOGITS, TARGET, N_IN };
 enum { SAVED_LOGITS, SAVED_TARGET, SAVED_LSE, N_SAVED };
+
+/* x in the dtype of losses: x itself, or a copy. */
+static gm_tensor *widened(gm_rows *w, gm_tensor *x)
+{
+    return w->st == GM_OK && gm_dtype_is_narrow(x->dtype) ? gm_rows_cast(w, x, gm_dtype_wide(x->dtype)) : x;
+}
 
 /* u8 (lines, 1): rows that cost nothing. */
 static gm_tensor *ignored_rows(gm_rows *w, const gm_rows_places *p, const gm_attrs *a)
@@ -47,15 +55,16 @@ static gm_tensor *terms(gm_rows *w, gm_tensor *x, const gm_rows_places *p, gm_te
 {
     gm_tensor *zero, *none, *empty, *lse, *logit, *sums[3];
     if (w->st != GM_OK) return NULL;
-    if (!w->count) return gm_rows_full(w, x->dtype, 3, (int64_t[]){smooth ? 3 : 2, x->shape[0], 1}, 0);
-    zero = gm_rows_scalar(w, x->dtype, 0);
-    none = gm_rows_scalar(w, x->dtype, -INFINITY);
+    gm_dtype dtype = here->dtype;
+    if (!w->count) return gm_rows_full(w, dtype, 3, (int64_t[]){smooth ? 3 : 2, x->shape[0], 1}, 0);
+    zero = gm_rows_scalar(w, dtype, 0);
+    none = gm_rows_scalar(w, dtype, -INFINITY);
     empty = gm_rows_binary(w, GM_FN_eq, here, none);
     local_loss(w, x, p, &lse, &logit);
     sums[0] = gm_rows_unary(w, GM_FN_exp, gm_rows_binary(w, GM_FN_sub, lse, largest));
     sums[0] = gm_rows_where(w, empty, zero, sums[0]);
     sums[1] = gm_rows_where(w, p->owned, gm_rows_where(w, empty, none, logit), zero);
-    sums[2] = smooth ? gm_rows_sum(w, x, 1, NULL) : NULL;
+    sums[2] = smooth ? gm_rows_sum(w, widened(w, x), 1, NULL) : NULL;
     return gm_rows_stack(w, smooth ? 3 : 2, sums);
 }
 
@@ -65,10 +74,10 @@ static gm_tensor *local_largest(gm_rows *w, gm_tensor *x)
     gm_tensor *out[2];
     gm_attrs   a = gm_attrs_default();
     if (w->st != GM_OK) return NULL;
-    if (!w->count) return gm_rows_full(w, x->dtype, 2, (int64_t[]){x->shape[0], 1}, -INFINITY);
+    if (!w->count) return gm_rows_full(w, gm_dtype_wide(x->dtype), 2, (int64_t[]){x->shape[0], 1}, -INFINITY);
     a.keepdim = true;
     gm_rows_run(w, GM_OP_max, 1, &x, &a, 2, out);
-    return out[0];
+    return widened(w, out[0]);
 }
 
 /* (lines, 1): (1 - e) (lse - target's logit) + e (lse - mean of the logits); zero where ignored. */
@@ -105,32 +114,46 @@ static gm_status forward(gm_rows *w, gm_value *logits, gm_value *target, const g
 
 typedef struct gradient_work {
     gm_tensor *x, *lse, *g, *dx;
-    double     even; /* share of the target that each class has: e / classes */
+    gm_tensor *target, *less; /* where in a row, and what the target's logit gets besides */
+    double     even;          /* share of the target that each class has: e / classes */
 } gradient_work;
 
-/* dx = g (exp(x - lse) - e / classes) */
+static void add_targets(gm_rows *w, gm_tensor *target, gm_tensor *less, gm_tensor *dx)
+{
+    gm_attrs a = gm_attrs_default();
+    a.dim = 1;
+    gm_rows_into(w, GM_OP_scatter, 2, (gm_tensor *[]){target, less}, &a, 1, &dx);
+}
+
+/* dx = g (exp(x - lse) - e / classes), and, of 16 bits, the targets' too, so that it is rounded once */
 static void gradient_piece(gm_rows *w, void *context, int64_t from, int64_t n)
 {
     const gradient_work *t = context;
     gm_tensor           *x = gm_rows_part(w, t->x, from, n), *lse = gm_rows_part(w, t->lse, from, n);
     gm_tensor           *g = gm_rows_part(w, t->g, from, n), *dx = gm_rows_part(w, t->dx, from, n);
-    gm_tensor           *p = gm_rows_unary(w, GM_FN_exp, gm_rows_binary(w, GM_FN_sub, x, lse));
+    gm_tensor           *p = gm_rows_unary(w, GM_FN_exp, gm_rows_binary(w, GM_FN_sub, widened(w, x), lse));
     if (t->even > 0) p = gm_rows_affine(w, p, 1, -t->even);
-    gm_rows_binary_to(w, GM_FN_mul, p, g, dx);
+    if (w->st != GM_OK || !gm_dtype_is_narrow(dx->dtype)) {
+        gm_rows_binary_to(w, GM_FN_mul, p, g, dx);
+        return;
+    }
+    gm_attrs a = gm_attrs_default();
+    a.dtype = dx->dtype;
+    p = gm_rows_binary(w, GM_FN_mul, p, g);
+    add_targets(w, gm_rows_part(w, t->target, from, n), gm_rows_part(w, t->less, from, n), p);
+    gm_rows_into(w, GM_OP_copy, 1, &p, &a, 1, &dx);
 }
 
 /* dlogits (lines, room) from the gradients g of the rows, (lines, 1): at the target (1 - e) g less. */
 static gm_tensor *gradient(gm_rows *w, gm_tensor *x, gm_tensor *lse, gm_tensor *g, const gm_rows_places *p, double e)
 {
-    gm_attrs   a = gm_attrs_default();
-    gm_tensor *in[2];
     if (w->st != GM_OK) return NULL;
-    gradient_work t = {x, lse, g, gm_rows_new(w, x->dtype, 2, x->shape), e / (double)w->n};
+    gradient_work t = {.x = x, .lse = lse, .g = g, .dx = gm_rows_new(w, x->dtype, 2, x->shape)};
+    t.even = e / (double)w->n;
+    t.target = gm_rows_cast(w, p->local, GM_I64);
+    t.less = gm_rows_where(w, p->owned, gm_rows_affine(w, g, e - 1, 0), gm_rows_scalar(w, g->dtype, 0));
     gm_rows_pieces(w, x->shape[0], gradient_piece, &t);
-    in[0] = gm_rows_cast(w, p->local, GM_I64);
-    in[1] = gm_rows_where(w, p->owned, gm_rows_affine(w, g, e - 1, 0), gm_rows_scalar(w, x->dtype, 0));
-    a.dim = 1;
-    gm_rows_into(w, GM_OP_scatter, 2, in, &a, 1, &t.dx);
+    if (!gm_dtype_is_narrow(x->dtype)) add_targets(w, t.target, t.less, t.dx);
     return t.dx;
 }
 
@@ -148,7 +171,8 @@ static gm_status cross_entropy_rule(gm_backward *b)
     gm_rows_begin(&w, gm_backward_rank(b), layout, spec->ndim, shape, spec->ndim - 1);
     gm_rows_places p = locate(&w, target, a);
     gm_tensor     *g = gm_rows_column(&w, gm_backward_grad(b, 0));
-    g = gm_rows_where(&w, ignored_rows(&w, &p, a), gm_rows_scalar(&w, x->dtype, 0), g); /* a tensor of our own */
+    g = gm_rows_where(&w, ignored_rows(&w, &p, a), gm_rows_scalar(&w, gm_dtype_wide(x->dtype), 0),
+                      g); /* a tensor of our own */
     if (gm_backward_partial(b) & w.axes) gm_rows_reduce(&w, gm_backward_partial(b) & w.axes, g, GM_SUM);
     x = gm_rows_shaped(&w, gradient(&w, gm_rows_flat(&w, x), lse, g, &p, a->label_smoothing), spec->ndim, spec->shape);
     if (w.st == GM_OK) w.st = gm_clear_padding(w.rank, layout, spec->ndim, shape, x, &dx);

@@ -67,7 +67,7 @@ static gm_status gradients(gm_backward *b, gm_rows *w, gm_tensor *g, gm_tensor *
     if (gm_backward_wants(b, W)) out[0] = gm_rows_new(w, g->dtype, 1, &w->room);
     if (gm_backward_wants(b, B)) out[1] = gm_rows_new(w, g->dtype, 1, &w->room);
     if (wants_input) {
-        sums = gm_rows_new(w, g->dtype, 2, (int64_t[]){mean ? 2 : 1, in[0]->shape[0]});
+        sums = gm_rows_new(w, gm_dtype_wide(g->dtype), 2, (int64_t[]){mean ? 2 : 1, in[0]->shape[0]});
         out[3] = gm_rows_of_stack(w, sums, 0);
         if (mean) out[2] = gm_rows_of_stack(w, sums, 1);
     }
@@ -167,7 +167,7 @@ static void statistics(gm_rows *w, norm_work *t, bool layer, const gm_layout *la
     gm_tensor *in[2], *out[3];
     if (w->st != GM_OK) return;
     int64_t    lines = t->x->shape[0], p = gm_group_size(g), rows = layer ? (lines + p - 1) / p * p : lines;
-    gm_tensor *here = gm_rows_full(w, t->x->dtype, 2, (int64_t[]){layer ? 2 : 1, rows}, 0);
+    gm_tensor *here = gm_rows_full(w, gm_dtype_wide(t->x->dtype), 2, (int64_t[]){layer ? 2 : 1, rows}, 0);
     if (t->residual) t->sum = gm_rows_new(w, t->x->dtype, 2, t->x->shape);
     if (t->residual && w->count < w->room) gm_rows_into(w, GM_OP_fill, 0, NULL, &a, 1, &t->sum);
     if (w->count) {

@@ -320,7 +320,7 @@ static gm_status nothing_seen(gm_ring *w, gm_tensor **lse)
 {
     gm_attrs a = gm_attrs_default();
     a.value = -INFINITY;
-    GM_TRY(gm_ring_new(w, 3, (int64_t[]){w->batch, w->heads, worked_on(w)}, lse));
+    GM_TRY(gm_tensor_new(w->dev, gm_dtype_wide(w->dtype), 3, (int64_t[]){w->batch, w->heads, worked_on(w)}, lse));
     return gm_run_one(w->dev, GM_OP_fill, &a, NULL, *lse);
 }
 
