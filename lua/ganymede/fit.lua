@@ -20,6 +20,7 @@
 -- @module ganymede.fit
 local core = require "ganymede.core"
 local engine_module = require "ganymede.engine"
+local energy = require "ganymede.energy"
 local failure = require "ganymede.failure"
 local geometry = require "ganymede.schedules.geometry"
 local log = require "ganymede.log"
@@ -163,6 +164,7 @@ end
 
 local function fill_rates(stats, trainer)
   stats.steps, stats.seconds = trainer.step, trainer.seconds
+  stats.samples, stats.tokens = trainer.samples, trainer.tokens > 0 and trainer.tokens or nil
   if trainer.seconds > 0 then
     stats.samples_per_second = trainer.samples / trainer.seconds
     stats.tokens_per_second = trainer.tokens > 0 and trainer.tokens / trainer.seconds or nil
@@ -170,7 +172,7 @@ local function fill_rates(stats, trainer)
 end
 
 -- After every step and evaluation, so that a run that fails tells what it did before.
-local function connect(trainer, run)
+local function connect(trainer, run, meter)
   local stats = run.stats or {}
   stats.loss, stats.metrics, stats.steps = trainer.losses, trainer.metrics, 0
   trainer.sink = run.log
@@ -178,6 +180,7 @@ local function connect(trainer, run)
   local first = ranks.is_first()
   trainer.on_step = function(t)
     local last = t.last
+    meter:update()
     stats.steps, stats.metrics, stats.global_batch = t.step, t.metrics, stats.global_batch or last.samples
     local event = { step = t.step, epoch = t.epoch + 1, loss = last.loss, lr = last.lr, samples = t.samples,
                     gradient_norm = t.engine.grad_norm, accuracy = t.metrics.train.accuracy }
@@ -276,7 +279,8 @@ end
 function fit.fit(config, run)
   run = run or {}
   local trainer = prepare(config, run)
-  local stats = connect(trainer, run)
+  local meter = energy.start()
+  local stats = connect(trainer, run, meter)
   local recorder = run.trace and record(trainer.engine, run.trace)
   local ok, err = pcall(function()
     resume(trainer, run)
@@ -287,6 +291,7 @@ function fit.fit(config, run)
   if not ok then snapshot.leave(trainer) end
   fill_rates(stats, trainer)
   stats.rank = stats_module.rank(trainer.engine)
+  stats.rank.energy = meter:report()
   if ok or ranks.agreed(err) then -- else another rank may be gone
     stats_module.gather(stats)
     if recorder then recorder:write(run.trace) end

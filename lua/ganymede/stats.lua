@@ -4,6 +4,7 @@
 -- `loss` holds the global loss before each update, with all digits. Rank 0 writes; `ranks` has an entry of every rank
 -- when all of them got to the end, else rank 0's.
 local core = require "ganymede.core"
+local energy = require "ganymede.energy"
 local json = require "ganymede.json"
 local literal = require "ganymede.literal"
 local parallel = require "ganymede.parallel"
@@ -84,7 +85,7 @@ function stats.rank(engine)
   return { rank = core.rank(), stage = stage, parts = parts,
     parameter_bytes = parameters, gradient_bytes = gradients, optimizer_bytes = moments,
     peak_bytes = memory.peak, activation_peak_bytes = math.max(0, memory.peak - parameters - gradients - moments),
-    scratch_peak_bytes = memory.scratch_peak,
+    scratch_peak_bytes = memory.scratch_peak, pinned_bytes = memory.pinned,
     flops = counters.flops, product_flops = counters.product_flops, kernels = counters.calls, comm = traffic() }
 end
 
@@ -121,6 +122,13 @@ end
 
 local function per_second(amount, seconds) return amount and seconds > 0 and amount / seconds or json.null end
 
+-- Of the ranks that told it, when all were asked; else of this one.
+local function energy_of(run)
+  local reports = {}
+  for _, rank in ipairs(run.ranks or { run.rank }) do table.insert(reports, rank.energy) end
+  return energy.total(reports, { tokens = run.tokens, samples = run.samples })
+end
+
 local function metrics_of(run)
   local given = run.metrics or {}
   return { train = given.train or {}, test = given.test or {} }
@@ -145,6 +153,7 @@ function stats.document(run, about)
     steps = run.steps or #(run.loss or {}), seconds = seconds,
     samples_per_second = run.samples_per_second or per_second(run.samples, seconds),
     tokens_per_second = run.tokens_per_second or per_second(run.tokens, seconds),
+    energy = energy_of(run),
     loss = list(run.loss), metrics = metrics_of(run), ranks = json.array(run.ranks or { run.rank or stats.rank() }),
   }
   for key, value in pairs(run.more or {}) do document[key] = value end
