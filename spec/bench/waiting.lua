@@ -7,8 +7,12 @@
 -- times: seconds of forward, of the gradient of the input and of the gradient of the weights, of a stage: each of its
 -- chunks takes its share. What crosses borders is a row of numbers. The parts are differentiable: a custom function
 -- that splits, and a parameter.
+-- opt.virtual: nobody waits. Each rank has a clock that a pass moves on by its time, from when what it reads was made:
+-- that moment is the number that crosses borders. Events then are of these clocks, the same on any machine: who ran
+-- before whom is what happened, how long it took is what was said.
 local gm = require "ganymede"
 local core = require "ganymede.core"
+local geometry = require "ganymede.schedules.geometry"
 local schedules = require "ganymede.schedules.pipeline"
 
 local waiting = {}
@@ -29,37 +33,75 @@ local function adder(times)
   }
 end
 
+-- The same on the clock of a pipeline: values and gradients are the moments at which they were made. times nil: the
+-- entry, which takes no time.
+local function ticker(self, times)
+  local function spend(ready, seconds)
+    if not times then return ready end
+    local begin = math.max(self.clock, ready)
+    self.clock = begin + seconds
+    self.log[#self.log + 1] = { begin, self.clock }
+    return self.clock
+  end
+  return gm.custom {
+    splits = true,
+    forward = function(x) return gm.full({ 4 }, spend(x:totable()[1], times and times[1])) end,
+    backward = function(gradient, wanted)
+      local seconds = times and (wanted[1] and times[2] or 0) + (wanted[2] and times[3] or 0)
+      local made = spend(wanted[1] and gradient:totable()[1] or 0, seconds) -- a late half waits for nothing
+      return wanted[1] and gm.full({ 4 }, made) or nil, wanted[2] and gradient:clone() or nil
+    end,
+  }
+end
+
 local Pipeline = {}
 Pipeline.__index = Pipeline
 
 local function parameter() return gm.zeros { 4 }:requires_grad(true):keep() end
 
---- order: a registered name; opt: micro_batches, times, chunks (default: the order's), step.
+--- order: a registered name; opt: micro_batches, times, virtual, chunks (default: the order's).
 function waiting.pipeline(order, opt)
   local stages, rank = core.world(), core.rank()
   local schedule = schedules.build(order, { stages = stages, micro_batches = opt.micro_batches, chunks = opt.chunks })
   local share, weights = {}, {}
   for k, seconds in ipairs(opt.times) do share[k] = seconds / schedule.chunks end
   for chunk = 1, schedule.chunks do weights[chunk] = parameter() end
-  return setmetatable({
-    schedule = schedule, rank = rank, n_parts = stages * schedule.chunks, weights = weights, add = adder(share),
-    -- The first part's input has no gradient. One parameter in front of it, whose gradient costs nothing, makes its
-    -- backward pass as long as the others'.
-    entry = parameter(), enter = adder { 0, 0, 0 }, executor = core.executor_new {},
+  local self = setmetatable({
+    schedule = schedule, rank = rank, n_parts = stages * schedule.chunks, weights = weights, virtual = opt.virtual,
+    entry = parameter(), executor = core.executor_new {},
   }, Pipeline)
+  -- The first part's input has no gradient. One parameter in front of it, whose gradient costs nothing, makes its
+  -- backward pass as long as the others'.
+  self.enter = self.virtual and ticker(self) or adder { 0, 0, 0 }
+  self.add = self.virtual and ticker(self, share) or adder(share)
+  return self
 end
 
 local function part(self, micro_batch, chunk, received)
   local index = self.schedule.parts[self.rank + 1][chunk]
-  local x = received[1] or self.enter(gm.full({ 4 }, micro_batch), self.entry)
+  local x = received[1] or self.enter(gm.full({ 4 }, self.virtual and 0 or micro_batch), self.entry)
   local y = self.add(x, self.weights[chunk])
   if index < self.n_parts then return { y }, "" end
   return {}, "", y:sum()
 end
 
+-- The computing of a step as the pipeline's clock has it.
+local function by_clock(self, events)
+  local at = 0
+  for _, event in ipairs(events) do
+    if geometry.is_computing { event.action } then
+      at = at + 1
+      event.begin, event.finish = self.log[at][1], self.log[at][2]
+    end
+  end
+  assert(at == #self.log, "not each computing action moved the clock once")
+  return events
+end
+
 --- One step -> this rank's events, and how many (micro-batch, chunk) pairs it held at most.
 function Pipeline:step()
   local schedule, signatures = self.schedule, {}
+  self.clock, self.log = 0, {}
   for m = 1, schedule.micro_batches do signatures[m] = "one row" end
   core.zero_grad(self.weights)
   core.zero_grad { self.entry }
@@ -69,7 +111,8 @@ function Pipeline:step()
     micro_batches = schedule.micro_batches, chunks = schedule.chunks, signatures = signatures, final = true,
     forward = function(...) return part(self, ...) end,
   })
-  return core.executor_events(self.executor), core.executor_peak(self.executor)
+  local events = core.executor_events(self.executor)
+  return self.virtual and by_clock(self, events) or events, core.executor_peak(self.executor)
 end
 
 --- The events of all stages and their peaks, on every rank. COLLECTIVE.
