@@ -1,0 +1,92 @@
+/* loss_t.cuh - the kernels of loss.cu for one dtype. */
+
+typedef struct GM_E(gm_running) {
+    GM_R most, sum, total; /* sum: of exp(x - most); total: of x */
+} GM_E(gm_running);
+
+/* n elements of x more. Elements of -inf add nothing, also before there is a maximum. */
+GM_DEVICE void GM_E(gm_running_add)(GM_E(gm_running) *r, const GM_R *x, int64_t n)
+{
+    GM_R most = r->most;
+    GM_UNROLL for (int j = 0; j < GM_V; j++) most = j < n && !(x[j] <= most) ? x[j] : most;
+    if (most == -INFINITY) {
+        GM_UNROLL for (int j = 0; j < GM_V; j++) r->total += j < n ? x[j] : 0;
+        return;
+    }
+    r->sum = r->most == -INFINITY ? 0 : r->sum * GM_M(exp)(r->most - most);
+    r->most = most;
+    GM_UNROLL for (int j = 0; j < GM_V; j++)
+    {
+        r->sum += j < n ? GM_M(exp)(x[j] - most) : 0;
+        r->total += j < n ? x[j] : 0;
+    }
+}
+
+GM_KERNEL_NAMED(GM_E(gm_cross_entropy), gm_loss_args)
+{
+    GM_SHARED(GM_R, scratch);
+    GM_TEAM(team, lane, row);
+    if (row >= a.rows) return;
+    const int64_t    at = gm_row_start(&a.x, row), target = gm_row_index(&a.target, a.narrow, row);
+    const int        ignored = target == a.ignore, wrong = !ignored && (target < 0 || target >= a.width);
+    GM_E(gm_running) r = {-INFINITY, 0, 0};
+    for (int64_t c = 0; c < a.width; c += (int64_t)GM_HELD * team * GM_V) {
+        gm_vector held[GM_HELD];
+        GM_R      x[GM_V];
+        GM_UNROLL for (int k = 0; k < GM_HELD; k++)
+            if (GM_PACK_PLACE(c, k) < a.width) held[k] = GM_E(gm_row_load)(&a.x, at, GM_PACK_PLACE(c, k), a.width);
+        GM_UNROLL for (int k = 0; k < GM_HELD; k++)
+        {
+            if (GM_PACK_PLACE(c, k) >= a.width) continue;
+            GM_E(gm_unpack)(held[k], x);
+            GM_E(gm_running_add)(&r, x, a.width - GM_PACK_PLACE(c, k));
+        }
+    }
+    const GM_R most = GM_N(gm_team_max)(r.most, team, scratch);
+    GM_R       sum = r.most == -INFINITY ? 0 : r.sum * GM_M(exp)(r.most - most);
+    sum = GM_N(gm_team_sum)(sum, team, scratch);
+    if (a.smoothing > 0) r.total = GM_N(gm_team_sum)(r.total, team, scratch);
+    if (lane != 0) return;
+    const GM_R lse = most == -INFINITY ? NAN : most + GM_M(log)(sum), e = (GM_R)a.smoothing;
+    GM_R       loss = ignored ? 0 : NAN;
+    if (wrong) gm_refuse(a.refusal, a.op, target, row, a.width);
+    if (!wrong && !ignored) {
+        loss = (1 - e) * (lse - GM_E(gm_get)(((const GM_T *)a.x.data)[at + target * a.x.step]));
+        if (e > 0) loss += e * (lse - r.total / (GM_R)a.width);
+    }
+    GM_E(gm_row_set_number)(&a.loss, row, loss);
+    GM_E(gm_row_set_number)(&a.lse, row, lse);
+}
+
+/* dx = g (exp(x - lse) - (1 - e) [class is the target] - e / classes) */
+GM_KERNEL_NAMED(GM_E(gm_cross_entropy_grad), gm_loss_args)
+{
+    GM_TEAM(team, lane, row);
+    if (row >= a.rows) return;
+    const int64_t from = gm_row_start(&a.x, row), to = gm_row_start(&a.dx, row);
+    const int64_t target = gm_row_index(&a.target, a.narrow, row);
+    const int     ignored = target == a.ignore, wrong = !ignored && (target < 0 || target >= a.width);
+    const GM_R    e = (GM_R)a.smoothing, each = e / (GM_R)a.width;
+    const GM_R    lse = GM_E(gm_row_number)(&a.lse, row), g = GM_E(gm_row_number)(&a.g, row);
+    if (wrong && lane == 0) gm_refuse(a.refusal, a.op, target, row, a.width);
+    for (int64_t c = 0; c < a.width; c += (int64_t)GM_HELD * team * GM_V) {
+        gm_vector held[GM_HELD];
+        GM_R      x[GM_V];
+        GM_UNROLL for (int k = 0; k < GM_HELD; k++)
+            if (!ignored && GM_PACK_PLACE(c, k) < a.width)
+                held[k] = GM_E(gm_row_load)(&a.x, from, GM_PACK_PLACE(c, k), a.width);
+        GM_UNROLL for (int k = 0; k < GM_HELD; k++)
+        {
+            const int64_t i = GM_PACK_PLACE(c, k);
+            if (i >= a.width) continue;
+            if (ignored) {
+                GM_UNROLL for (int j = 0; j < GM_V; j++) x[j] = 0;
+            } else {
+                GM_E(gm_unpack)(held[k], x);
+                GM_UNROLL for (int j = 0; j < GM_V; j++)
+                    x[j] = wrong ? NAN : g * (GM_M(exp)(x[j] - lse) - ((i + j == target ? 1 - e : 0) + each));
+            }
+            GM_E(gm_row_give)(&a.dx, to, i, a.width, x);
+        }
+    }
+}
