@@ -1,11 +1,11 @@
 /* dnn.h - attention by cuDNN's fused kernels, where they can do it; the backend's own kernel does the rest.
  *
  * *served says whether cuDNN does it. That is a function of the call and of the device (gm_dnn_takes and what follows):
- * bf16 or f16; heads of a multiple of 8 up to 128, up to 256 on sm_90; causal or not; fewer key heads than query heads or as
- * many; q, k, v any strides that are multiples of 16 bytes, such as views of a fused QKV. Not: a key mask, dropout,
- * accumulate, no elements at all, causal with more queries than keys or with unequal numbers that are no multiples of
- * 64. Where no cuDNN can be loaded (GANYMEDE_CUDA_DNN names another; `none` turns it off) nothing is served; doctor
- * says that. When cuDNN should do it and fails, that is an error, not a reason to do it otherwise.
+ * bf16 or f16; heads of a multiple of 8 up to 128, up to 256 on sm_90; causal or not; as many key heads as query heads
+ * or fewer; q, k, v of any strides that are multiples of 16 bytes, such as views of a fused QKV. Not: a key mask,
+ * dropout, accumulate, no elements at all, causal with more queries than keys or with unequal numbers that are no
+ * multiples of 64. Where no cuDNN can be loaded (GANYMEDE_CUDA_DNN names another; `none` turns it off) nothing is
+ * served; doctor says that. When cuDNN should do it and fails, that is an error, not a reason to do it otherwise.
  *
  * A plan is built the first time that shapes come (a second or so) and kept until the device is closed: a captured
  * graph may hold its kernels. So build before capturing: run the step once. */

@@ -1,7 +1,7 @@
 /* dnn_build.h - makes cuDNN's operation graphs: tensors of four dimensions and the operations between them.
  *
  * A builder owns every descriptor that it makes. The first failure stays in `st` and later calls do nothing, so that
- * a graph is written down without a check a line. Names in comments are shapes: b batches, h heads, s queries, t keys. */
+ * a graph is written down without a check a line. */
 #ifndef GM_CUDA_DNN_BUILD_H
 #define GM_CUDA_DNN_BUILD_H
 

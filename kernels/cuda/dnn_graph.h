@@ -2,8 +2,8 @@
  *
  * cuDNN's single SDPA operations lack the causal mask and the gradient (9.19), so the formulas are written out. What is
  * written follows the patterns that its engines look for: changing an operation or a dtype between two of them makes
- * plans impossible or slow, without an error before the plan is built. Head sizes, dtypes and masks that it takes are in
- * gm_dnn_takes, and spec/cuda/dnn_spec.lua builds the graph and the plan of each. */
+ * plans impossible or slow, without an error before the plan is built. What is taken is in gm_dnn_takes, and
+ * spec/cuda/dnn_spec.lua has cuDNN check the graph of each kind. b batches, h heads, s queries, t keys. */
 #ifndef GM_CUDA_DNN_GRAPH_H
 #define GM_CUDA_DNN_GRAPH_H
 

@@ -1,12 +1,14 @@
 /* dnn_trial.c - cuDNN's graphs and plans on a machine without a GPU: a program for spec/cuda/dnn_spec.lua.
  *
- *     gm_dnn_trial LIBRARY DRIVER DEVICE   LIBRARY: cuDNN's, or "-" for the usual one or the toolkit's; DRIVER: a library to be there as libcuda.so.1, or "-": then
- *                                          graphs are checked, plans are not built; DEVICE: cuDNN's JSON of a GPU
+ *     gm_dnn_trial LIBRARY DRIVER DEVICE <problems
  *
- * Each line of the input is a problem, "forward|backward DTYPE b h hk s t d causal|full apart|fused ARCH", and is answered
- * by a line: "ok ops N [engine N workspace N deterministic|varying graphs|no-graphs]", "refused WHY" (by us), or
- * "failed WHY" (by cuDNN). "fused": q, k and v are views of one tensor (b, s, h + 2 hk, d). "force " before a problem
- * asks cuDNN what we refuse. Status 3: there is no cuDNN. */
+ * LIBRARY: cuDNN's, or "-" for the usual one or the toolkit's. DRIVER: a library to be there as libcuda.so.1, or "-":
+ * then graphs are checked, and plans are not built. DEVICE: cuDNN's JSON of a GPU.
+ *
+ * Each line of the input is a problem, "forward|backward DTYPE b h hk s t d causal|full apart|fused ARCH", and is
+ * answered by a line: "ok ops N [engine N workspace N deterministic|varying graphs|no-graphs]", "refused WHY" (by us),
+ * or "failed WHY" (by cuDNN). "fused": q, k and v are views of one tensor (b, s, h + 2 hk, d). "force " before a
+ * problem asks cuDNN what we refuse. Status 3: there is no cuDNN. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
