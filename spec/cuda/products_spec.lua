@@ -1,0 +1,124 @@
+--- Products on CUDA: who makes them (cuBLASLt, or the kernels of gemm.cu), in how many pieces of work, and that both
+-- are right. spec/kernels/contraction_spec.lua has the sizes; the emulated cuBLASLt refuses what the real one refuses.
+local core = require "ganymede.core"
+local emulation = require "spec.cuda.emulation"
+local gm = require "ganymede"
+local kernels = require "spec.kernels.support"
+local support = require "spec.cli.support"
+
+if not emulation.start() or not emulation.is_on() then return end
+
+describe("products on CUDA:", function()
+  -- Compares the op with ref; fails unless cuBLASLt made so many products, and so many kernels ran beside.
+  local function made(case)
+    gm.scope(function()
+      local inputs = case.inputs
+      inputs.n = inputs.n or #inputs
+      local function outputs()
+        local list = { n = #case.outputs }
+        for i, out in ipairs(case.outputs) do list[i] = type(out) == "function" and (out()) or out end
+        return list
+      end
+      local want = core.run_op("ref", case.op, inputs, outputs(), case.attrs or {})
+      local before = emulation.counts()
+      local got = core.run_op("cuda", case.op, inputs, outputs(), case.attrs or {})
+      local after = emulation.counts()
+      local label = case.op .. " " .. case.label
+      assert.equal(case.products, after.products - before.products, label .. ": products of cuBLASLt")
+      assert.equal(case.kernels, after.launches - before.launches, label .. ": kernels")
+      for i = 1, #case.outputs do
+        if want[i] then kernels.compare(got[i], want[i], kernels.terms(case.terms, 4 * case.terms), label) end
+      end
+    end)
+  end
+
+  local input = kernels.input
+
+  for _, dtype in ipairs { "f32", "bf16", "f16" } do
+    it("cuBLASLt makes those of " .. dtype .. ", transposed, in batches and added to what is there", function()
+      for bits = 0, 3 do
+        local ta, tb = bits % 2 == 1, bits >= 2
+        local a = input(ta and { 6, 5 } or { 5, 6 }, dtype)
+        local b = input(tb and { 9, 6 } or { 6, 9 }, dtype)
+        made { op = "matmul", label = "of two matrices", inputs = { a, b }, terms = 7, products = 1, kernels = 0,
+               outputs = { kernels.given({ 5, 9 }, dtype) },
+               attrs = { transpose_a = ta, transpose_b = tb, alpha = 0.5, accumulate = true } }
+      end
+      made { op = "matmul", label = "of a batch", inputs = { input({ 4, 5, 6 }, dtype), input({ 4, 6, 9 }, dtype) },
+             outputs = { true }, terms = 6, products = 1, kernels = 0 }
+      made { op = "matmul", label = "of many rows", inputs = { input({ 4, 3, 5, 6 }, dtype), input({ 6, 9 }, dtype) },
+             outputs = { true }, terms = 6, products = 1, kernels = 0 }
+      made { op = "matmul", label = "of windows", outputs = { true }, terms = 6, products = 1, kernels = 0,
+             inputs = { input({ 5, 6 }, dtype, "window"), input({ 6, 9 }, dtype, "window") } }
+      made { op = "matmul", label = "of a batch of two dimensions", terms = 6, products = 3, kernels = 0,
+             inputs = { input({ 3, 4, 5, 6 }, dtype), input({ 4, 6, 9 }, dtype) }, outputs = { true } }
+    end)
+
+    it("cuBLASLt adds the bias and applies what it has, " .. dtype, function()
+      local x, w, b = input({ 2, 7, 12 }, dtype), input({ 16, 12 }, dtype), input({ 16 }, dtype)
+      local function linear(f, pre, products, n_kernels)
+        made { op = "linear", label = f .. (pre and " with pre" or ""), inputs = { x, w, b }, outputs = { true, pre },
+               attrs = { ["function"] = f }, terms = 13, products = products, kernels = n_kernels }
+      end
+      linear("none", false, 1, 0)
+      linear("relu", false, 1, 0)
+      linear("gelu_tanh", false, 1, 0)
+      linear("gelu_tanh", true, 1, 0)
+      linear("gelu", true, 1, 1) -- the product in f32, then the rest
+      linear("silu", false, 1, 1)
+      linear("relu", true, 1, 1) -- cuBLASLt would keep bits
+      made { op = "linear", label = "without bias", inputs = { x, w, n = 3 }, outputs = { true, true },
+             attrs = { ["function"] = "gelu_tanh" }, terms = 12, products = 1, kernels = 0 }
+      -- rows of pre must be multiples of 8 elements
+      made { op = "linear", label = "to 15", inputs = { x, input({ 15, 12 }, dtype), input({ 15 }, dtype) },
+             outputs = { true, true }, attrs = { ["function"] = "gelu_tanh" }, terms = 13, products = 1, kernels = 1 }
+    end)
+
+    it("kernels make what cuBLASLt cannot, " .. dtype, function()
+      made { op = "matmul", label = "of a repeated row", outputs = { true },
+             inputs = { input({ 5, 6 }, dtype, "expanded"), input({ 6, 9 }, dtype) }, terms = 6, products = 0, kernels = 1 }
+      made { op = "matmul", label = "of nothing", inputs = { input({ 5, 0 }, dtype), input({ 0, 9 }, dtype) },
+             outputs = { true }, terms = 1, products = 0, kernels = 1 }
+      local every_other = input({ 300, 40, 2 }, dtype):select(3, 2)
+      made { op = "matmul", label = "in tiles of 128", inputs = { every_other, input({ 40, 140 }, dtype) },
+             outputs = { true }, terms = 40, products = 0, kernels = 1 }
+    end)
+  end
+
+  it("kernels make those of f64", function()
+    local x, w, b = input({ 7, 33 }, "f64"), input({ 70, 33 }, "f64"), input({ 70 }, "f64")
+    made { op = "linear", label = "f64", inputs = { x, w, b }, outputs = { true, true }, attrs = { ["function"] = "gelu" }, terms = 34, products = 0, kernels = 1 }
+  end)
+
+  describe("the library", function()
+    local home, environment
+
+    before_each(function()
+      home = support.home()
+      environment = emulation.environment()
+    end)
+    after_each(function() support.shell.run("rm -rf " .. support.shell.quote(home)) end)
+
+    local function train()
+      local words = { "run", "recipe.lua", "--steps", "1", "--device", "cuda", "--no-eval" }
+      return support.run(home, words, { env = environment })
+    end
+
+    it("that is missing is named, with what to try", function()
+      environment.GANYMEDE_CUDA_BLAS = "/nowhere/libcublasLt.so.13"
+      local result = train()
+      assert.is_true(result.code ~= 0)
+      assert.is_truthy(result.err:find("cannot load cuBLASLt (/nowhere/libcublasLt.so.13", 1, true), result.err)
+      assert.is_truthy(result.err:find("install the libraries of CUDA 13", 1, true), result.err)
+    end)
+
+    it("'none' leaves all products to the kernels", function()
+      environment.GANYMEDE_CUDA_BLAS, environment.GANYMEDE_CUDA_RECORD = "none", home .. "/record"
+      local result = train()
+      assert.equal(0, result.code, result.err)
+      local record = support.shell.read(home .. "/record")
+      assert.is_truthy(record:find("gm_gemm_f32", 1, true))
+      assert.is_nil(record:find("cublasLtMatmul", 1, true))
+    end)
+  end)
+end)
