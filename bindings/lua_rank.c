@@ -88,7 +88,9 @@ static int memory(lua_State *L)
     gm_device *dev;
     L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
     gm_memory_stats s = gm_pool_stats(dev->pool);
-    lua_createtable(L, 0, 7);
+    gm_memory_stats host = dev->host ? gm_pool_stats(dev->host) : (gm_memory_stats){0};
+    lua_createtable(L, 0, 8);
+    set_number(L, "pinned", (double)host.reserved);
     set_number(L, "live", (double)s.live);
     set_number(L, "peak", (double)s.peak);
     set_number(L, "scratch_peak", (double)s.scratch_peak);

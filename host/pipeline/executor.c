@@ -22,7 +22,6 @@ gm_status gm_executor_new(gm_rank *r, const gm_executor_options *o, gm_executor 
 {
     uint32_t mine = gm_mesh_mask(&r->mesh, "pipeline") | gm_mesh_batch_axes(&r->mesh);
     char     text[128];
-    if (r->device) GM_TRY(gm_device_need_host(r->device, "a pipeline"));
     if (o->scatter >> r->mesh.n_axes || o->scatter & mine)
         return GM_FAIL(GM_EINVAL, "a pipeline shares the sending over tensor axes, not over %s",
                        gm_mesh_describe(&r->mesh, o->scatter & mine, text, sizeof text));
