@@ -14,6 +14,7 @@
 -- the job's is an error; is_initialized tells before.
 -- @module ganymede.context
 local core = require "ganymede.core"
+local geometry = require "ganymede.schedules.geometry"
 local options = require "ganymede.options"
 local parallel = require "ganymede.parallel"
 local registry = require "ganymede.registry"
@@ -292,24 +293,36 @@ end
 
 -- ---------------------------------------------------------------- the pipeline
 
---- Interleaved schedules give a stage several chunks of the model: how many, and which one runs now (from 0).
+--- Interleaved schedules give a stage several chunks of the model: how many, and which one runs now (from 0; nil: none).
 function Context:set_virtual_pipeline_parallel_size(size) self.virtual.size = size end
 function Context:set_virtual_pipeline_parallel_rank(rank) self.virtual.rank = rank end
 function Context:virtual_pipeline_parallel_size() return self.virtual.size end
 function Context:virtual_pipeline_parallel_rank() return self.virtual.rank end
 
---- Is this the first stage? With chunks: is it that, and does its first chunk run now?
-function Context:is_pipeline_first_stage(ignore_virtual)
-  local size = not ignore_virtual and self.virtual.size
-  if size and self.virtual.rank ~= 0 then return false end
-  return self:is_first_rank "PIPELINE"
+--- Says which parts of the model (from 1, of so many) this stage holds as its chunks: gm.build_pipeline_model and
+-- gm.initialize do. Before that, chunk after chunk along the stages.
+function Context:set_pipeline_parts(parts, n_parts) self.held = { parts = parts, n_parts = n_parts } end
+
+-- Does the chunk that runs now hold this part (1, or -1 for the last); where none runs, does any of this stage?
+local function holds_part(self, part, ignore_virtual)
+  local stages, chunks = self.plan.pipeline, self.virtual.size or 1
+  local held = self.held or { n_parts = stages * chunks,
+    parts = geometry.looped(stages, chunks)[(self.coordinate.pipeline or 0) + 1] }
+  if part < 0 then part = held.n_parts end
+  local running = not ignore_virtual and #held.parts > 1 and self.virtual.rank
+  if running then return held.parts[running + 1] == part end
+  for _, own in ipairs(held.parts) do
+    if own == part then return true end
+  end
+  return false
 end
 
-function Context:is_pipeline_last_stage(ignore_virtual)
-  local size = not ignore_virtual and self.virtual.size
-  if size and self.virtual.rank ~= size - 1 then return false end
-  return self:is_last_rank "PIPELINE"
-end
+--- Does this stage hold the part of the model that reads the input? While one of several chunks runs: does that one?
+-- Stages of V-shaped orders may hold the first part and the last.
+function Context:is_pipeline_first_stage(ignore_virtual) return holds_part(self, 1, ignore_virtual) end
+
+--- The same of the part that gives the output.
+function Context:is_pipeline_last_stage(ignore_virtual) return holds_part(self, -1, ignore_virtual) end
 
 -- ---------------------------------------------------------------- experts
 

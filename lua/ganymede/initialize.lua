@@ -137,13 +137,21 @@ local function stage_of(model, schedule, plan)
   return stage
 end
 
+-- Layers and recipes ask the context what this stage holds, and which of its chunks runs.
+local function tell_context(stage)
+  local now = context.current()
+  now:set_pipeline_parts(stage.parts, stage.n_parts)
+  now:set_virtual_pipeline_parallel_size(stage.chunks > 1 and stage.chunks or nil)
+  now:set_virtual_pipeline_parallel_rank(nil)
+end
+
 -- What a schedule that knows pipelines needs beside the model.
 local function add_pipeline(engine)
   local schedule = engine.schedule
+  tell_context(engine.stage)
   if not schedule.parts then return end
   engine.output_stage = schedule:output_stage(engine.stage.stages)
   engine.executor = schedule:new_executor()
-  if schedule.chunks > 1 then context.current():set_virtual_pipeline_parallel_size(schedule.chunks) end
   engine:set_counting()
 end
 

@@ -80,6 +80,22 @@ describe("ganymede.context", function()
     assert.is_true(alone:is_pipeline_first_stage() and alone:is_pipeline_last_stage())
   end)
 
+  it("knows who holds the first part and the last of a V: stage 0 both, as its two chunks", function()
+    for rank = 0, 2 do
+      local c = new({ pipeline = 3 }, 3, rank)
+      c:set_pipeline_parts({ rank + 1, 6 - rank }, 6)
+      c:set_virtual_pipeline_parallel_size(2)
+      local is_both = rank == 0
+      assert.same({ is_both, is_both }, { c:is_pipeline_first_stage(), c:is_pipeline_last_stage() })
+      for chunk = 0, 1 do
+        c:set_virtual_pipeline_parallel_rank(chunk)
+        assert.same({ is_both and chunk == 0, is_both and chunk == 1 },
+          { c:is_pipeline_first_stage(), c:is_pipeline_last_stage() })
+        assert.same({ is_both, is_both }, { c:is_pipeline_first_stage(true), c:is_pipeline_last_stage(true) })
+      end
+    end
+  end)
+
   it("counts a sequence as tensor ranks where it was asked for as a tensor mode", function()
     local c = new({ tensor = { size = 2, mode = "sequence" } }, 4)
     assert.equal(2, c.tensor_parallel_size)

@@ -198,24 +198,31 @@ describe("the engine on stages", function()
     assert.near(math.floor(twelfths + 0.5), twelfths, 1e-9)
   end)
 
-  it("tells layers by the context which chunk runs", function()
-    local Asking, seen = nn.class("AskingLinear" .. world, nil, false), {}
-    Asking.options = { inputs = { type = "integer" } }
-    function Asking:build(opt) self.inner = nn.Linear(opt.inputs, opt.inputs) end
-    function Asking:forward(x)
+  -- the section of each stage's second chunk: the last one is the output's
+  for _, case in ipairs { { "interleaved", 3, 4 }, { "zb-v", 4, 3 } } do
+    local order = case[1]
+    it("tells layers by the context which chunk runs, order " .. order, function()
+      local Asking, seen = nn.class("Asking" .. order .. world, nil, false), {}
+      Asking.options = { inputs = { type = "integer" } }
+      function Asking:build(opt) self.inner = nn.Linear(opt.inputs, opt.inputs) end
+      function Asking:forward(x)
+        local now = gm.context.current()
+        seen[self:path()] = { now:virtual_pipeline_parallel_size(), now:virtual_pipeline_parallel_rank(),
+                              now:is_pipeline_first_stage(), now:is_pipeline_last_stage() }
+        return self.inner(x)
+      end
+      training.install(STAGES)
+      local schedule, layers = pipeline(4, order), {}
+      for i = 1, 4 do layers[i] = Asking { inputs = 6 } end
+      local model = gm.build_pipeline_model(layers, { schedule = schedule, split = "uniform" })
+      local engine = gm.initialize { model = model, schedule = schedule, criterion = { type = "CrossEntropyLoss" } }
+      engine:execute_schedule(training.once(training.samples("mlp", 4)))
+      local one, two = engine.stage.rank + 1, case[engine.stage.rank + 2]
+      assert.same({ [tostring(one)] = { 2, 0, one == 1, false }, [tostring(two)] = { 2, 1, false, two == 4 } }, seen)
       local now = gm.context.current()
-      seen[self:path()] = { now:virtual_pipeline_parallel_size(), now:virtual_pipeline_parallel_rank() }
-      return self.inner(x)
-    end
-    training.install(STAGES)
-    local schedule, layers = pipeline(2, "interleaved"), {}
-    for i = 1, 4 do layers[i] = Asking { inputs = 6 } end
-    local engine = gm.initialize { model = gm.build_pipeline_model(layers, { schedule = schedule, split = "uniform" }),
-      schedule = schedule, criterion = { type = "CrossEntropyLoss" } }
-    engine:execute_schedule(training.once(training.samples("mlp", 4)))
-    local first = engine.stage.rank + 1
-    assert.same({ [tostring(first)] = { 2, 0 }, [tostring(first + 2)] = { 2, 1 } }, seen)
-  end)
+      assert.same({ one == 1, two == 4 }, { now:is_pipeline_first_stage(), now:is_pipeline_last_stage() })
+    end)
+  end
 
   it("adds what layers of any stage add to the loss: means over micro-batches", function()
     local Noisy = nn.class("NoisyLinear" .. world, nil, false)

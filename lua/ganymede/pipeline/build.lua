@@ -57,13 +57,13 @@ function M.build_pipeline_model(model, opt)
   opt = options.check("build_pipeline_model", given, opt, 2)
   model = as_model(model)
   local now = context.current()
-  local parts = parts_of(opt, now.plan)
+  local parts, rank = parts_of(opt, now.plan), now.coordinate.pipeline or 0
+  now:set_pipeline_parts(parts[rank + 1], #parts * #parts[1])
   if #parts * #parts[1] == 1 then
     stage.whole(model)
     return model
   end
-  stage.split(model, { stages = now.plan.pipeline, rank = now.coordinate.pipeline or 0, parts = parts,
-                       split = opt.split or now.plan.split })
+  stage.split(model, { stages = now.plan.pipeline, rank = rank, parts = parts, split = opt.split or now.plan.split })
   return model
 end
 

@@ -319,6 +319,7 @@ function PipelineSchedule:forward_backward_step(engine, iter, opt)
   engine:set_counting()
   local run = new_run(self, engine, x, y, opt)
   local ok, why = xpcall(function() run_batch(self, run) end, failure.handler)
+  context.current():set_virtual_pipeline_parallel_rank(nil)
   if not ok then
     let_go(run)
     error(why, 0)
