@@ -46,7 +46,6 @@ struct gm_executor {
     const gm_executor_step *step; /* being run */
     gm_lane                 lane; /* group NULL: no axis pipeline */
     char                   *path; /* module path outside */
-    gm_phase                phase;
     int                     held, peak;
     bool                    awaited; /* final: the tapes of the last passes are announced */
 

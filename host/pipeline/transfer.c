@@ -34,7 +34,7 @@ static gm_status check_layouts(const gm_executor *e, const gm_form *f)
     return GM_OK;
 }
 
-/* The header that has to go ahead of an activation: *header NULL, when this border knows it. */
+/* Does a header have to go ahead of an activation? Not where this border knows it. */
 static gm_status agree(gm_executor *e, const gm_action *a, gm_form *f, bool *header)
 {
     int         border = e->step->parts[a->chunk];

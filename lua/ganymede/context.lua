@@ -293,7 +293,7 @@ end
 
 -- ---------------------------------------------------------------- the pipeline
 
---- Interleaved schedules give a stage several chunks of the model: how many, and which one runs now (from 0; nil: none).
+--- Interleaved schedules give a stage several chunks of the model: how many, which one runs now (from 0; nil: none).
 function Context:set_virtual_pipeline_parallel_size(size) self.virtual.size = size end
 function Context:set_virtual_pipeline_parallel_rank(rank) self.virtual.rank = rank end
 function Context:virtual_pipeline_parallel_size() return self.virtual.size end

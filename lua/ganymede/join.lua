@@ -9,14 +9,7 @@
 local core = require "ganymede.core"
 local micro_batches = require "ganymede.micro_batches"
 local ops = require "ganymede.ops"
-
--- Keys in an order that all ranks have.
-local function keys_of(t)
-  local keys = {}
-  for key in pairs(t) do keys[#keys + 1] = key end
-  table.sort(keys, function(a, b) return tostring(a) < tostring(b) end)
-  return keys
-end
+local options = require "ganymede.options"
 
 local function flattened(list)
   local out = {}
@@ -27,9 +20,13 @@ local function flattened(list)
   return out
 end
 
+-- What pieces have at a key; nil where one has nothing there.
 local function entries_of(pieces, key)
   local entries = {}
-  for i, piece in ipairs(pieces) do entries[i] = piece[key] end
+  for i, piece in ipairs(pieces) do
+    if piece[key] == nil then return nil end
+    entries[i] = piece[key]
+  end
   return entries
 end
 
@@ -48,9 +45,13 @@ local function are_alike(pieces)
     if is_tensor and kind_of(piece) ~= kind_of(first) then return false end
   end
   if is_tensor or not is_table then return true end
-  for _, key in ipairs(keys_of(first)) do
+  local keys = options.sorted_keys(first)
+  for _, piece in ipairs(pieces) do
+    if #options.sorted_keys(piece) ~= #keys then return false end
+  end
+  for _, key in ipairs(keys) do
     local entries = entries_of(pieces, key)
-    if #entries ~= #pieces or not are_alike(entries) then return false end
+    if not entries or not are_alike(entries) then return false end
   end
   return true
 end
@@ -66,7 +67,7 @@ local function joined(pieces)
   end
   if type(first) ~= "table" then return first end
   local out = {}
-  for _, key in ipairs(keys_of(first)) do out[key] = joined(entries_of(pieces, key)) end
+  for _, key in ipairs(options.sorted_keys(first)) do out[key] = joined(entries_of(pieces, key)) end
   return out
 end
 

@@ -10,6 +10,7 @@
 -- the batch did, so split gathers it, and is collective then.
 -- @module ganymede.micro_batches
 local core = require "ganymede.core"
+local options = require "ganymede.options"
 local ops = require "ganymede.ops"
 
 local micro_batches = {}
@@ -19,18 +20,12 @@ List.__index = List
 
 -- Keys of a table of tensors, places before names, each in order.
 local function sorted_keys(t)
-  local keys = {}
   for key in pairs(t) do
     if type(key) ~= "number" and type(key) ~= "string" then
       error(("a batch has a key that is a %s; use names or places"):format(type(key)), 0)
     end
-    keys[#keys + 1] = key
   end
-  table.sort(keys, function(a, b)
-    if type(a) ~= type(b) then return type(a) == "number" end
-    return a < b
-  end)
-  return keys
+  return options.sorted_keys(t)
 end
 
 -- fn(tensor, path) on every tensor of a batch, in an order that is the same on all ranks.

@@ -162,7 +162,9 @@ local function sorted_keys(t)
   local keys = {}
   for key in pairs(t) do keys[#keys + 1] = key end
   table.sort(keys, function(a, b)
-    if type(a) == type(b) and type(a) ~= "table" then return a < b end
+    local of_a, of_b = type(a), type(b)
+    if of_a ~= of_b then return of_a < of_b end
+    if of_a == "number" or of_a == "string" then return a < b end
     return tostring(a) < tostring(b)
   end)
   return keys

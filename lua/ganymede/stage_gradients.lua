@@ -2,7 +2,7 @@
 --
 --     local shared = stage_gradients.shared(stage)      -- once
 --     stage_gradients.sum(shared)                       -- after the gradients were summed over data
---     stage_gradients.norm(stage_gradients.counted(parameters, stage), 2)
+--     stage_gradients.norm(stage_gradients.counted(parameters, shared), 2)
 --
 -- A stage is a set of ranks; layouts say how a parameter lies on them, and what is here goes on between ranks of equal
 -- coordinates on all other axes, block by block. A shared parameter has the same bits on all its stages, and keeps

@@ -7,13 +7,9 @@ local gm = require "ganymede"
 local models = require "ganymede.models"
 local numeric = require "spec.support.numeric"
 local sections = require "ganymede.pipeline.sections"
+local tables = require "spec.support.tables"
 
-local function integers(shape, fn)
-  local list, n = {}, 1
-  for _, size in ipairs(shape) do n = n * size end
-  for i = 1, n do list[i] = fn(i - 1) end
-  return gm.tensor(list, { dtype = "i64", shape = shape })
-end
+local integers = numeric.integers
 
 local function gpt(vocabulary)
   return models.GPT { vocabulary = vocabulary, sequence_length = 9, width = 16, depth = 2, heads = 4, std = 0.3,
@@ -102,9 +98,7 @@ end
 
 -- List of { name, gradient as numbers }
 local function measure(case, mode, cut, halves)
-  local parallel = {}
-  for key, value in pairs(mode) do parallel[key] = key ~= "name" and value or nil end
-  gm.context.load_config { parallel = parallel }
+  gm.context.load_config { parallel = tables.without(mode, "name") }
   core.set_seed(7)
   core.begin_step()
   return gm.scope(function()

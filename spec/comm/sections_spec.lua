@@ -5,6 +5,7 @@
 local comm = require "ganymede.comm"
 local core = require "ganymede.core"
 local gm = require "ganymede"
+local section = require "spec.support.section"
 
 local rank, world = core.rank(), core.world()
 
@@ -12,14 +13,6 @@ local function all_is_well()
   local t = comm.all_reduce(gm.full({ 100000 }, rank + 1), "data")
   assert.equal(100000 * world * (world + 1) / 2, t:sum():item())
   assert.equal(0, (core.comm_section_end(true)))
-end
-
--- Runs mistake() as a section -> this rank's error, how many ranks failed by themselves, the first of them
-local function section(mistake)
-  local ok, err = pcall(mistake)
-  local echo = not ok and core.comm_failure() ~= nil
-  local failed, first = core.comm_section_end(ok or echo, not ok and tostring(err) or "")
-  return err, failed, first
 end
 
 describe("a failed section", function()

@@ -18,6 +18,11 @@ describe("options", function()
     assert.same({ inputs = 3 }, given)
   end)
 
+  it("sorts keys of all kinds, numbers before strings", function()
+    local keys = options.sorted_keys { ["1a"] = 1, [10] = 1, [2] = 1, ["-"] = 1, [true] = 1, [false] = 1 }
+    assert.same({ false, true, 2, 10, "-", "1a" }, keys)
+  end)
+
   local wrong = {
     { { input = 3 }, "Linear has no option 'input' (did you mean 'inputs'?)" },
     { { inputs = 0 }, "option 'inputs' must be an integer, at least 1; got 0" },

@@ -92,18 +92,7 @@ end
 
 for _, mesh in ipairs(meshes[ranks]) do
   describe("the backward pass of experts in halves, on " .. mesh.name .. ":", function()
-    local before
-    setup(function()
-      before = gm.default_dtype()
-      gm.set_default_dtype "f64"
-      local given = {}
-      for key, value in pairs(mesh) do given[key] = key ~= "name" and value or nil end
-      against.install(given)
-    end)
-    teardown(function()
-      gm.set_default_dtype(before)
-      against.install { data = ranks }
-    end)
+    against.throughout(mesh, setup, teardown)
 
     local function token_rows(seed, n) return random(seed, TOKENS, n):redistribute(rows):detach() end
 

@@ -237,18 +237,7 @@ add { name = "no room at all", router = "Top2Router", experts = 4, k = 2, capaci
 
 for _, mesh in ipairs(meshes[ranks]) do
   describe("a mixture of experts on " .. mesh.name .. ":", function()
-    local before
-    setup(function()
-      before = gm.default_dtype()
-      gm.set_default_dtype "f64"
-      local given = {}
-      for key, value in pairs(mesh) do given[key] = key ~= "name" and value or nil end
-      against.install(given)
-    end)
-    teardown(function()
-      gm.set_default_dtype(before)
-      against.install { data = ranks }
-    end)
+    against.throughout(mesh, setup, teardown)
 
     for _, case in ipairs(cases) do
       it(case.name, function() agree(case) end)

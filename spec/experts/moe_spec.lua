@@ -6,6 +6,7 @@ local gm = require "ganymede"
 local against = require "spec.tensor.against_serial"
 local auxiliary = require "ganymede.nn.auxiliary"
 local core = require "ganymede.core"
+local tables = require "spec.support.tables"
 local nn = gm.nn
 
 local ranks = core.world()
@@ -51,8 +52,7 @@ describe("mixtures of experts:", function()
   end)
 
   for _, mesh in ipairs(meshes[ranks]) do
-    local given = {}
-    for key, value in pairs(mesh) do given[key] = key ~= "name" and value or nil end
+    local given = tables.without(mesh, "name")
     for _, case in ipairs(cases) do
       it(case.name .. " on " .. mesh.name, function()
         against.agree(given, {

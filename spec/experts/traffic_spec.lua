@@ -93,17 +93,8 @@ end
 
 for _, mesh in ipairs(meshes[ranks]) do
   describe("experts over " .. mesh.name .. " send", function()
-    local before
     local n, groups = mesh.expert, ranks / mesh.expert
-    setup(function()
-      before = gm.default_dtype()
-      gm.set_default_dtype "f64"
-      against.install { data = mesh.data, expert = mesh.expert }
-    end)
-    teardown(function()
-      gm.set_default_dtype(before)
-      against.install { data = ranks }
-    end)
+    against.throughout(mesh, setup, teardown)
 
     -- The sums over all ranks must be those of the choices -> rows that changed ranks.
     local function check(tokens, k, experts, chosen)

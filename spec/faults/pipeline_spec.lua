@@ -1,6 +1,5 @@
 --- What goes wrong on one stage of a pipeline ends the job as any fault does: within 10 seconds, with the right exit
 -- status and one message that names the rank, also where the others only wait at their borders; nothing is left behind.
-local shell = require "spec.support.shell"
 local support = require "spec.faults.support"
 
 local run, check = support.run, support.check
@@ -91,24 +90,10 @@ end)
 describe("a pipelined job", function()
   local long = training("if calls == 80 then ready() end", nil, 100000)
 
-  it("is stopped by Ctrl-C", function()
-    local job = support.start(long)
-    job:file "ready"
-    job:signal("INT", job:supervisor())
-    check(job:finish(), 130, "ganymede: stopped by Ctrl-C")
-  end)
+  it("is stopped by Ctrl-C", function() support.check_interrupt(long) end)
 
   it("saves a checkpoint of all stages on SIGTERM, ends with status 75, and goes on", function()
-    local job = support.start(long, { "--out", "run" })
-    job:file "ready"
-    job:signal("TERM", job:supervisor())
-    local text = job:file "status"
-    assert.equal("75", text:match "%d+", shell.read(job.home .. "/err"))
-    local step = shell.read(job.home .. "/err"):match "stopped after step (%d+)"
-    local again = support.run_in(job.home, { "--out", "run", "--resume", "auto", "--steps", tostring(step + 3) })
-    assert.equal(0, again.code, again.err)
-    assert.is_truthy(again.err:find("at step " .. step, 1, true), again.err)
-    check(job:finish(), 75, "stopped after step")
+    support.check_terminated(long)
   end)
 
   -- loss and gradient norm are one decision of all stages, whichever of them sees what is not finite

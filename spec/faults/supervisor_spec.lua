@@ -12,12 +12,7 @@ local long = support.training "if rank == 0 and trainer.step == 20 then ready() 
 local busy = "if rank == 0 then ready() end local i = 0 while true do i = i + 1 end"
 
 describe("a job of several ranks", function()
-  it("is stopped by Ctrl-C, compiled loops included", function()
-    local job = support.start(busy)
-    job:file "ready"
-    job:signal("INT", job:supervisor())
-    check(job:finish(), 130, "ganymede: stopped by Ctrl-C")
-  end)
+  it("is stopped by Ctrl-C, compiled loops included", function() support.check_interrupt(busy) end)
 
   it("ends at its time limit", function()
     local result = support.run("fault() while true do end", { "--timeout", "1" })
@@ -25,16 +20,7 @@ describe("a job of several ranks", function()
   end)
 
   it("saves a checkpoint on SIGTERM, ends with status 75, and can resume", function()
-    local job = support.start(long, { "--out", "run" })
-    job:file "ready"
-    job:signal("TERM", job:supervisor())
-    local text = job:file "status"
-    assert.equal("75", text:match "%d+", support.read(job.home .. "/err"))
-    local step = support.read(job.home .. "/err"):match "stopped after step (%d+)"
-    local again = support.run_in(job.home, { "--out", "run", "--resume", "auto", "--steps", tostring(step + 3) })
-    assert.equal(0, again.code, again.err)
-    assert.is_truthy(again.err:find("at step " .. step, 1, true), again.err)
-    check(job:finish(), 75, "stopped after step")
+    support.check_terminated(long)
   end)
 
   it("leaves no process when its supervisor is killed", function()

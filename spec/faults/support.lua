@@ -2,6 +2,7 @@
 --
 -- A recipe here has `rank`, `fault()` and `sum(t)`: fault() notes the time and must be called right before what goes
 -- wrong; sum is an all_reduce over all ranks. Ranks must be gone 10 seconds after that: the promise, not a speed.
+local assert = require "luassert"
 local core = require "ganymede.core"
 local json = require "ganymede.json"
 local run_host = require "spec.support.run_host"
@@ -207,6 +208,28 @@ function support.check(result, code, text)
   local _, times = result.err:gsub(text:gsub("%p", "%%%0"), "")
   if times ~= 1 then error(("%d times %q in:\n%s"):format(times, text, result.err), 2) end
   if result.late and result.late > 10 then error(("ended %.1f s after the fault"):format(result.late), 2) end
+end
+
+--- A job of this recipe, stopped by Ctrl-C once it is ready, ends as it must.
+function support.check_interrupt(body)
+  local job = support.start(body)
+  job:file "ready"
+  job:signal("INT", job:supervisor())
+  support.check(job:finish(), 130, "ganymede: stopped by Ctrl-C")
+end
+
+--- SIGTERM, once it is ready: a checkpoint, status 75, and a run that goes on from there. body: a long training run.
+function support.check_terminated(body)
+  local job = support.start(body, { "--out", "run" })
+  job:file "ready"
+  job:signal("TERM", job:supervisor())
+  local text = job:file "status"
+  assert.equal("75", text:match "%d+", support.read(job.home .. "/err"))
+  local step = support.read(job.home .. "/err"):match "stopped after step (%d+)"
+  local again = support.run_in(job.home, { "--out", "run", "--resume", "auto", "--steps", tostring(step + 3) })
+  assert.equal(0, again.code, again.err)
+  assert.is_truthy(again.err:find("at step " .. step, 1, true), again.err)
+  support.check(job:finish(), 75, "stopped after step")
 end
 
 return support

@@ -6,16 +6,12 @@ local gm = require "ganymede"
 local models = require "ganymede.models"
 local numeric = require "spec.support.numeric"
 local shell = require "spec.support.shell"
+local tables = require "spec.support.tables"
 
 local small = { vocabulary = 260, sequence_length = 12, width = 8, depth = 2, heads = 2 }
 local PADDING = 256
 
-local function with(base, more)
-  local out = {}
-  for k, v in pairs(base) do out[k] = v end
-  for k, v in pairs(more or {}) do out[k] = v end
-  return out
-end
+local with = tables.with
 
 -- x (b, 3, s) with `lengths` tokens, the rest padding
 local function input(lengths, s, padding)

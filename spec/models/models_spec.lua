@@ -4,21 +4,15 @@ local gm = require "ganymede"
 local models = require "ganymede.models"
 local numeric = require "spec.support.numeric"
 local registry = require "ganymede.registry"
+local tables = require "spec.support.tables"
 
 local small_gpt = { vocabulary = 11, sequence_length = 6, width = 8, depth = 2, heads = 2 }
 local small_vit = { image_size = 8, patch_size = 4, channels = 1, classes = 3, width = 8, depth = 2, heads = 2 }
 
-local function with(base, more)
-  local out = {}
-  for k, v in pairs(base) do out[k] = v end
-  for k, v in pairs(more) do out[k] = v end
-  return out
-end
+local with = tables.with
 
 local function tokens(b, s, vocabulary)
-  local list = {}
-  for i = 1, b * s do list[i] = (7 * i) % vocabulary end
-  return gm.tensor(list, { dtype = "i64", shape = { b, s } })
+  return numeric.integers({ b, s }, function(i) return 7 * (i + 1) % vocabulary end)
 end
 
 -- weights and biases of a pre-norm block, from the formula

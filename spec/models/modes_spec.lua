@@ -7,13 +7,7 @@ local gm = require "ganymede"
 local models = require "ganymede.models"
 local numeric = require "spec.support.numeric"
 
--- (b, ...) of values i -> fn(i), i from 0
-local function integers(shape, fn)
-  local list, n = {}, 1
-  for _, size in ipairs(shape) do n = n * size end
-  for i = 1, n do list[i] = fn(i - 1) end
-  return gm.tensor(list, { dtype = "i64", shape = shape })
-end
+local integers = numeric.integers
 
 local function tokens(vocabulary, salt)
   return integers({ 3, 7 }, function(i) return (7 * i * i + salt) % vocabulary end)

@@ -3,15 +3,7 @@ local gm = require "ganymede"
 local nn = require "ganymede.nn"
 local numeric = require "spec.support.numeric"
 
-local function f64(fn)
-  return function()
-    local before = gm.default_dtype()
-    gm.set_default_dtype "f64"
-    local ok, err = pcall(gm.scope, fn)
-    gm.set_default_dtype(before)
-    if not ok then error(err, 0) end
-  end
-end
+local f64 = numeric.f64
 
 local function normal(shape, seed) return gm.normal(shape, { seed = seed }) end
 

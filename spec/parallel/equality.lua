@@ -8,6 +8,7 @@
 -- to 1e5: 1e-9 holds with room. In f32 (6e-8) the first 10 steps agree to 1e-5, 50 to 1e-4.
 local assert = require "luassert"
 local job = require "spec.parallel.job"
+local tables = require "spec.support.tables"
 
 local equality = { recipes = {} }
 
@@ -102,26 +103,19 @@ for _, mode in ipairs { "ring", "ulysses" } do
     { sequence = 2, row = 2, col = 2 }, fourth)
 end
 
-local function joined(list, more)
-  local out = {}
-  for _, v in ipairs(list) do out[#out + 1] = v end
-  for _, v in ipairs(more or {}) do out[#out + 1] = v end
-  return out
-end
-
 --- Steps of a model on a mesh. set: "key=value" besides.
 function equality.run(model, where, dtype, steps, set)
   return job.run(equality.recipes[model], where.ranks, { steps = steps,
-    set = joined({ "dtype=" .. dtype, "parallel=" .. where.parallel }, set) })
+    set = tables.joined({ "dtype=" .. dtype, "parallel=" .. where.parallel }, set) })
 end
 
 local references = {}
 
 --- 50 steps on one rank, run once for each (model, dtype, set).
 function equality.serial(model, dtype, set)
-  local key = table.concat(joined({ model, dtype }, set), " ")
+  local key = table.concat(tables.joined({ model, dtype }, set), " ")
   references[key] = references[key]
-    or job.run(equality.recipes[model], 1, { steps = 50, set = joined({ "dtype=" .. dtype }, set) })
+    or job.run(equality.recipes[model], 1, { steps = 50, set = tables.joined({ "dtype=" .. dtype }, set) })
   return references[key]
 end
 

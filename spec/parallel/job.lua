@@ -37,6 +37,17 @@ function job.run(recipe, ranks, options)
   return result
 end
 
+--- A recipe with other words: each change is { from, to }, for all places. One that is nowhere is an error.
+function job.changed(recipe, ...)
+  for _, change in ipairs { ... } do
+    local from, to = unpack(change)
+    local changed, times = recipe:gsub(from:gsub("%p", "%%%0"), (to:gsub("%%", "%%%%")))
+    if times == 0 then error(("'%s' is nowhere in the recipe:\n%s"):format(from, recipe), 2) end
+    recipe = changed
+  end
+  return recipe
+end
+
 --- Largest |a - b| / |a| over the first `steps` losses of two runs, and where.
 function job.largest_difference(a, b, steps)
   local worst, at = 0, 0

@@ -9,75 +9,32 @@
 local assert = require "luassert"
 local equality = require "spec.parallel.equality"
 local job = require "spec.parallel.job"
+local tables = require "spec.support.tables"
 
-local pipelines = { recipes = {} }
+local pipelines = {}
 
--- 6 blocks, what is in front and behind: 8 sections, as many as 4 stages of 2 chunks need.
-pipelines.recipes.gpt = [[
-return {
-  name = "gpt", seed = 6,
-  model = { type = "GPT", vocabulary = 261, sequence_length = 30, width = 24, depth = 6, heads = 4,
-            dropout = 0.1, attention_dropout = 0.1 },
-  data = { train = { type = "Text", path = "/usr/share/common-licenses/GPL-3", split = "train",
-                     sequence_length = 30, stride = 150 }, batch_size = 10 },
-  loss = { type = "CrossEntropyLoss" },
-  optimizer = { type = "AdamW", lr = 3e-3, betas = { 0.9, 0.95 }, weight_decay = 0.1 },
-  epochs = 4, clip_grad_norm = 0.5, num_microbatches = 4, schedule = { type = "PipelineSchedule" },
+-- The recipes of equality.lua, changed: 6 blocks, what is in front and behind, are 8 sections, as many as 4 stages of 2
+-- chunks need. Texts begin 150 tokens apart: fewer batches, the last one of an epoch short.
+local function recipe(model, ...)
+  return job.changed(equality.recipes[model], { "depth = 2", "depth = 6" },
+    { "clip_grad_norm = 0.5", 'clip_grad_norm = 0.5, num_microbatches = 4, schedule = { type = "PipelineSchedule" }' },
+    ...)
+end
+
+local length, stride, epochs = { "sequence_length = 31", "sequence_length = 30" }, { "stride = 31", "stride = 150" },
+  { "epochs = 2", "epochs = 4" }
+
+pipelines.recipes = {
+  gpt = recipe("gpt", length, stride, epochs, { "vocabulary = 2051", "vocabulary = 261" }),
+  bert = recipe("bert", length, stride, epochs),
+  vit = recipe "vit",
+  -- experts in every second block, so in every half of the model
+  moe = recipe("moe", length, stride, epochs, { "experts = 3", "experts = 4, shared = 1" },
+    { 'type = "SigmoidRouter", k = 2', 'type = "TopKRouter", k = 2, noise = "normal", balance = 0.1' }),
 }
-]]
-
-pipelines.recipes.bert = [[
-return {
-  name = "bert", seed = 7,
-  model = { type = "BERT", vocabulary = 261, sequence_length = 30, width = 24, depth = 6, heads = 4,
-            dropout = 0.1, attention_dropout = 0.1 },
-  data = { train = { type = "TextPairs", path = "/usr/share/common-licenses/GPL-3", split = "train",
-                     sequence_length = 30, stride = 150, short_probability = 0.5 }, batch_size = 10 },
-  loss = { type = "BERTLoss" },
-  optimizer = { type = "AdamW", lr = 3e-3, weight_decay = 0.1 },
-  epochs = 4, clip_grad_norm = 0.5, num_microbatches = 4, schedule = { type = "PipelineSchedule" },
-}
-]]
-
--- SGD: a gradient of the wrong size cannot pass, as AdamW would let it
-pipelines.recipes.vit = [[
-return {
-  name = "vit", seed = 5,
-  model = { type = "VisionTransformer", image_size = 28, patch_size = 7, channels = 1, classes = 10, width = 24,
-            depth = 6, heads = 4, dropout = 0.1, attention_dropout = 0.1, drop_path = 0.1 },
-  data = { train = { type = "FashionMNIST", split = "train" }, batch_size = 10 },
-  loss = { type = "CrossEntropyLoss" },
-  optimizer = { type = "SGD", lr = 0.05, momentum = 0.9, weight_decay = 0.01 },
-  lr_scheduler = { type = "CosineAnnealingWarmupLR", warmup_steps = 5 },
-  epochs = 1, clip_grad_norm = 0.5, num_microbatches = 4, schedule = { type = "PipelineSchedule" },
-}
-]]
-
--- Experts in every second block, so in every half of the model; SGD, as above.
-pipelines.recipes.moe = [[
-return {
-  name = "moe", seed = 8,
-  model = { type = "GPT", vocabulary = 261, sequence_length = 30, width = 24, depth = 6, heads = 4, dropout = 0.1,
-            moe = { experts = 4, every = 2, capacity = 1.2, shared = 1,
-                    router = { type = "TopKRouter", k = 2, noise = "normal", balance = 0.1, z = 0.01 } } },
-  data = { train = { type = "Text", path = "/usr/share/common-licenses/GPL-3", split = "train",
-                     sequence_length = 30, stride = 150 }, batch_size = 10 },
-  loss = { type = "CrossEntropyLoss" },
-  optimizer = { type = "SGD", lr = 0.05, momentum = 0.9, weight_decay = 0.01 },
-  epochs = 4, clip_grad_norm = 0.5, num_microbatches = 4, schedule = { type = "PipelineSchedule" },
-}
-]]
 
 local STEPS = { f64 = 50, f32 = 10 }
 local LIMIT = { f64 = 1e-9, f32 = 1e-5 }
-
-local function joined(...)
-  local out = {}
-  for _, list in ipairs { ... } do
-    for _, v in ipairs(list) do out[#out + 1] = v end
-  end
-  return out
-end
 
 --- A run of a case -> the document of --stats. without: `parallel` instead of the case's, on `ranks`.
 function pipelines.run(case, steps, without)
@@ -87,7 +44,7 @@ function pipelines.run(case, steps, without)
   end
   local text = not without and case.recipe or pipelines.recipes[case.model]
   return job.run(text, without and without.ranks or pipelines.ranks(case),
-    { steps = steps, flags = { "--no-eval" }, set = joined(set, without and without.set or {}, case.set or {}) })
+    { steps = steps, flags = { "--no-eval" }, set = tables.joined(set, without and without.set or {}, case.set or {}) })
 end
 
 --- Ranks of a case: the product of its mesh.
@@ -104,7 +61,7 @@ function pipelines.serial(case)
   local dtype = case.dtype or "f64"
   local plain = case.model ~= "moe" and not case.same_pieces
   local set = plain and { "num_microbatches=1", "schedule=NonPipelineSchedule" } or {}
-  local key = table.concat(joined({ case.model, dtype }, set, case.set or {}), " ")
+  local key = table.concat(tables.joined({ case.model, dtype }, set, case.set or {}), " ")
   references[key] = references[key]
     or pipelines.run(case, STEPS[dtype], { parallel = "{data=1}", ranks = 1, set = set })
   return references[key]
@@ -177,7 +134,7 @@ function pipelines.examples(it, list, tag)
     local words = { case.model .. " on " .. case.parallel }
     words[#words + 1] = case.order
     words[#words + 1] = case.dtype
-    words = joined(words, case.set or {}, tag and { "#" .. tag } or {})
+    words = tables.joined(words, case.set or {}, tag and { "#" .. tag } or {})
     it(table.concat(words, ", "), function()
       local stats, reference = pipelines.check(case)
       if case.looks then case.looks(stats, reference) end

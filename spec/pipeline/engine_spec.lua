@@ -356,6 +356,8 @@ describe("the engine on stages", function()
     local apart = join { lists.List { a }, lists.List { long } }
     assert.is_true(lists.is_list(apart) and #apart == 2)
     assert.is_true(lists.is_list(join { { x = a }, { x = long } }))
+    assert.is_true(lists.is_list(join { { x = a, y = a }, { x = b }, { x = a, y = a } }))
+    assert.is_true(lists.is_list(join { { x = a }, { x = b, y = b } }))
     assert.is_nil(join {})
   end)
 

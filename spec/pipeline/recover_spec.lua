@@ -4,18 +4,11 @@
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local schedules = require "ganymede.schedules"
+local section = require "spec.support.section"
 local training = require "spec.pipeline.training"
 
 local world, rank = core.world(), core.rank()
 local N, M = 8, 4
-
--- Runs mistake() as a section, as repl_ranks does -> this rank's error, how many ranks failed by themselves, the first
-local function section(mistake)
-  local ok, err = pcall(mistake)
-  local echo = not ok and core.comm_failure() ~= nil
-  local failed, first = core.comm_section_end(ok or echo, not ok and tostring(err) or "")
-  return err, failed, first
-end
 
 -- x as it is; its gradient's way back fails
 local broken_way_back = gm.custom {

@@ -15,11 +15,7 @@ local function make_gpt()
   return models.GPT { vocabulary = 12, sequence_length = 8, width = 16, depth = 2, heads = 4, dropout = 0.1 }
 end
 
-local function tokens()
-  local list = {}
-  for i = 1, 4 * 8 do list[i] = 5 * i % 12 end
-  return gm.tensor(list, { dtype = "i64", shape = { 4, 8 } })
-end
+local function tokens() return numeric.integers({ 4, 8 }, function(i) return 5 * (i + 1) % 12 end) end
 
 local function begin()
   core.begin_step()

@@ -13,13 +13,11 @@ local numeric = require "spec.support.numeric"
 local options = require "ganymede.options"
 local sections = require "ganymede.pipeline.sections"
 local stage = require "ganymede.pipeline.stage"
+local tables = require "spec.support.tables"
 
-local function ids(shape, below)
-  local list, n = {}, 1
-  for _, d in ipairs(shape) do n = n * d end
-  for i = 1, n do list[i] = 7 * i % below end
-  return gm.tensor(list, { dtype = "i64", shape = shape })
-end
+local f64, with = numeric.f64, tables.with
+
+local function ids(shape, below) return numeric.integers(shape, function(i) return 7 * (i + 1) % below end) end
 
 local function blocks(post_norm)
   local list = {}
@@ -31,13 +29,6 @@ local gpt = { vocabulary = 11, sequence_length = 6, width = 8, depth = 3, heads 
               attention_dropout = 0.1 }
 local vit = { image_size = 8, patch_size = 4, channels = 1, classes = 3, width = 8, depth = 3, heads = 2,
               dropout = 0.1, drop_path = 0.2 }
-
-local function with(base, more)
-  local out = {}
-  for k, v in pairs(base) do out[k] = v end
-  for k, v in pairs(more) do out[k] = v end
-  return out
-end
 
 -- name -> { sections, make model, make input, tensors that cross a border, same bits?, tensors that cross the border
 -- before the last section where that is another number }
@@ -133,16 +124,6 @@ local function run_in_parts(case, stages, chunks, split)
     end
   end
   return loss, gradients, crossed
-end
-
-local function f64(fn)
-  return function()
-    local before = gm.default_dtype()
-    gm.set_default_dtype "f64"
-    local ok, err = pcall(gm.scope, fn)
-    gm.set_default_dtype(before)
-    if not ok then error(err, 0) end
-  end
 end
 
 local function check_equal(case, stages, chunks, split)

@@ -8,6 +8,7 @@ local gm = require "ganymede"
 local assert = require "luassert"
 local context = require "ganymede.context"
 local core = require "ganymede.core"
+local numeric = require "spec.support.numeric"
 local parallel = require "ganymede.parallel"
 
 local training = { lr = 0.3, clip = 0.4 }
@@ -16,10 +17,7 @@ local training = { lr = 0.3, clip = 0.4 }
 function training.install(given) context.install(assert(parallel.resolve(given, core.world()))) end
 
 local function integers(shape, below, step)
-  local list, n = {}, 1
-  for _, d in ipairs(shape) do n = n * d end
-  for i = 1, n do list[i] = (step * i + math.floor(i / 7)) % below end
-  return gm.tensor(list, { dtype = "i64", shape = shape })
+  return numeric.integers(shape, function(i) return (step * (i + 1) + math.floor((i + 1) / 7)) % below end)
 end
 
 --- Models: build() and batch(seed, n) -> x, y.

@@ -1,5 +1,26 @@
 --- Numbers for specs: flat lists of tensors and tables, errors relative to the largest value, numeric slopes.
+local gm = require "ganymede"
+
 local numeric = {}
+
+--- A tensor of i64 whose element i (row-major, from 0) is fn(i).
+function numeric.integers(shape, fn)
+  local list, n = {}, 1
+  for _, size in ipairs(shape) do n = n * size end
+  for i = 1, n do list[i] = fn(i - 1) end
+  return gm.tensor(list, { dtype = "i64", shape = shape })
+end
+
+--- An example in f64, in a scope of its own: it(name, numeric.f64(fn)).
+function numeric.f64(fn)
+  return function()
+    local before = gm.default_dtype()
+    gm.set_default_dtype "f64"
+    local ok, err = pcall(gm.scope, fn)
+    gm.set_default_dtype(before)
+    if not ok then error(err, 0) end
+  end
+end
 
 --- A tensor, nested table or number -> list of numbers in row-major order.
 function numeric.flat(x)

@@ -16,6 +16,7 @@ local context = require "ganymede.context"
 local core = require "ganymede.core"
 local numeric = require "spec.support.numeric"
 local parallel = require "ganymede.parallel"
+local tables = require "spec.support.tables"
 
 local against = { tolerance = { f32 = 1e-5, f64 = 1e-12 }, worst = {} }
 
@@ -51,6 +52,21 @@ function against.install(given)
   assert(plan, message)
   context.install(plan)
   core.keep_gathered(plan.tensor.keep_gathered == true)
+end
+
+--- For a `describe`, given its setup and teardown: examples in f64 on the mesh of this table, whose `name` is not part
+-- of it. Afterwards all ranks are data.
+function against.throughout(mesh, setup, teardown)
+  local before
+  setup(function()
+    before = gm.default_dtype()
+    gm.set_default_dtype "f64"
+    against.install(tables.without(mesh, "name"))
+  end)
+  teardown(function()
+    gm.set_default_dtype(before)
+    against.install { data = core.world() }
+  end)
 end
 
 local function is_float(t) return t:dtype():sub(1, 1) == "f" end

@@ -2,6 +2,7 @@
 local gm = require "ganymede"
 local hooks = require "ganymede.hooks"
 local support = require "spec.train.support"
+local tables = require "spec.support.tables"
 
 local function build(opt)
   opt = opt or {}
@@ -37,13 +38,7 @@ local function repeated(n, ...)
   return out
 end
 
-local function joined(...)
-  local out = {}
-  for _, list in ipairs { ... } do
-    for _, v in ipairs(list) do out[#out + 1] = v end
-  end
-  return out
-end
+local joined = tables.joined
 
 describe("the trainer", function()
   it("calls the hook points in the golden order (2 epochs, 3 steps each, at most 5, test every epoch)", function()

@@ -107,22 +107,6 @@ static void drop(pipeline *p)
     gm_device_free(p->w.dev);
 }
 
-typedef struct counting {
-    const gm_extent *box;
-    int             *times;
-    const gm_piece  *p;
-} counting;
-
-static void count_one(void *context, int64_t place, bool inside, const int64_t *at)
-{
-    counting *c = context;
-    bool      in = inside;
-    (void)place;
-    for (int d = 0; d < c->box->ndim; d++)
-        in = in && at[d] >= c->box->offset[d] && at[d] < c->box->offset[d] + c->box->shape[d];
-    if (in) c->times[(int)value_at(0, c->p->ndim, c->p->shape, at)]++;
-}
-
 /* The rank's share of the work: every element that it writes is counted, and it holds what it writes. */
 static uint32_t count_share(const pipeline *p, int rank, int times[MOST][512], int *empty)
 {

@@ -6,22 +6,6 @@
 
 #include "../../host/checkpoint/plan.h"
 
-typedef struct counting {
-    const gm_extent *box;
-    int             *times;
-    const gm_piece  *p;
-} counting;
-
-static void count_one(void *context, int64_t place, bool inside, const int64_t *at)
-{
-    counting *c = context;
-    bool      in = inside;
-    (void)place;
-    for (int d = 0; d < c->box->ndim; d++)
-        in = in && at[d] >= c->box->offset[d] && at[d] < c->box->offset[d] + c->box->shape[d];
-    if (in) c->times[(int)value_at(0, c->p->tensor->ndim, c->p->shape, at)]++;
-}
-
 /* Every element is written by exactly one rank, which holds it. */
 void gm_test_checkpoint_plan_covers(void **state)
 {

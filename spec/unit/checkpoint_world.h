@@ -95,6 +95,23 @@ static inline void judge_one(void *context, int64_t place, bool inside, const in
     assert_true(got == (inside ? value_at(f->t, f->p->tensor->ndim, f->p->shape, at) : 0));
 }
 
+typedef struct counting {
+    const gm_extent *box;
+    int             *times; /* by element of the global tensor */
+    const gm_piece  *p;
+} counting;
+
+/* Counts the elements that lie in the box, of tensor 0 or as if it were. */
+static inline void count_one(void *context, int64_t place, bool inside, const int64_t *at)
+{
+    counting *c = context;
+    bool      in = inside;
+    (void)place;
+    for (int d = 0; d < c->box->ndim; d++)
+        in = in && at[d] >= c->box->offset[d] && at[d] < c->box->offset[d] + c->box->shape[d];
+    if (in) c->times[(int)value_at(0, c->p->ndim, c->p->shape, at)]++;
+}
+
 /* The block of tensor t on each rank; columns: stored with its last two dimensions exchanged. */
 static inline void make_tensor(world *w, int t, gm_dtype dtype, int ndim, const int64_t *shape, const gm_layout *layout,
                                bool columns)

@@ -1,6 +1,5 @@
 /* partial_gradients_test.c - rules that communicate, written wrongly and rightly: a sum over ranks that is taken for a
  * block is found, and gradients of outputs that are laid out differently do not spoil one another. */
-#include "../../host/autograd/apply.h"
 #include "redistribute_blocks.h"
 #include "threads_transport.h"
 
@@ -35,15 +34,6 @@ static gm_value *gathered(gm_rank *r, gm_value *x, bool sums)
     return y;
 }
 
-static gm_value *times(gm_rank *r, gm_value *a, gm_value *b)
-{
-    gm_attrs  at = gm_attrs_default();
-    gm_value *y = NULL;
-    at.function = GM_FN_mul;
-    OK(gm_apply(r, GM_OP_binary, 2, (gm_value *[]){a, b}, &at, 1, NULL, &y));
-    return y;
-}
-
 static gm_value *leaf(gm_rank *r, const gm_layout *l, uint64_t which)
 {
     gm_value *v = NULL;
@@ -67,7 +57,7 @@ static void lost(gm_rank *r, void *context)
     (void)context;
     for (int sums = 0; sums < 2; sums++) {
         gm_value *x = leaf(r, &columns, 1), *factor = leaf(r, &columns, 2), *y = gathered(r, x, sums);
-        gm_value *z = times(r, y, factor), *seed = seed_of(r, z);
+        gm_value *z = multiplied(r, y, factor), *seed = seed_of(r, z);
         if (sums) {
             OK(gm_tape_backward(z, seed));
             block_walk w = walk_block(&r->mesh, &columns, r->rank, 2, x->shape);
@@ -122,7 +112,7 @@ static void several(gm_rank *r, void *context)
     OK(gm_value_take(r, t, &out[1]));
     gm_record rec = {.name = "both", .rule = both_rule, .n_in = 1, .in = &x, .n_out = 2, .out = out};
     OK(gm_tape_record(r, &rec));
-    gm_value *z = times(r, out[0], factor), *v = times(r, out[1], factor), *sum = NULL;
+    gm_value *z = multiplied(r, out[0], factor), *v = multiplied(r, out[1], factor), *sum = NULL;
     a.function = GM_FN_add;
     OK(gm_apply(r, GM_OP_binary, 2, (gm_value *[]){z, v}, &a, 1, NULL, &sum));
     gm_value *seed = seed_of(r, sum);

@@ -3,6 +3,7 @@
 #ifndef GM_REDISTRIBUTE_BLOCKS_H
 #define GM_REDISTRIBUTE_BLOCKS_H
 
+#include "../../host/autograd/apply.h"
 #include "../../host/parallel/redistribute.h"
 #include "unit.h"
 
@@ -87,6 +88,16 @@ static inline gm_tensor *block_of(gm_rank *r, const gm_layout *l, int ndim, cons
         ((double *)gm_tensor_data(t))[i] = x;
     }
     return t;
+}
+
+/* a b, element by element, on the tape. */
+static inline gm_value *multiplied(gm_rank *r, gm_value *a, gm_value *b)
+{
+    gm_attrs  at = gm_attrs_default();
+    gm_value *y = NULL;
+    at.function = GM_FN_mul;
+    OK(gm_apply(r, GM_OP_binary, 2, (gm_value *[]){a, b}, &at, 1, NULL, &y));
+    return y;
 }
 
 /* Up to MOST_AXES axes of at least 2, at most MOST_RANKS ranks. */

@@ -1,6 +1,5 @@
 /* tape_reducer_test.c - which gradients a step of several tapes says are final, and when: on two ranks that are
  * threads, against sums worked out by hand. Bucket by bucket is reducer_test.c. */
-#include "../../host/autograd/apply.h"
 #include "../../host/parallel/reducer.h"
 #include "redistribute_blocks.h"
 #include "threads_transport.h"
@@ -55,19 +54,10 @@ static void close_work(work *k)
     assert_int_equal(gm_pool_stats(k->r->device->pool).live, 0);
 }
 
-static gm_value *times(gm_rank *r, gm_value *a, gm_value *b)
-{
-    gm_attrs  at = gm_attrs_default();
-    gm_value *y = NULL;
-    at.function = GM_FN_mul;
-    OK(gm_apply(r, GM_OP_binary, 2, (gm_value *[]){a, b}, &at, 1, NULL, &y));
-    return y;
-}
-
 static void record(work *k, int t)
 {
-    gm_value *h = times(k->r, k->x[t], k->p[t]);
-    k->y[t] = times(k->r, h, k->p[t + 1]);
+    gm_value *h = multiplied(k->r, k->x[t], k->p[t]);
+    k->y[t] = multiplied(k->r, h, k->p[t + 1]);
     gm_value_release(h);
     k->tape[t] = gm_tape_take(k->r);
 }
@@ -188,8 +178,8 @@ static void record_failing(work *k)
     gm_tensor_retain(k->x[1]->local);
     OK(gm_value_take_block(k->r, k->x[1]->local, &k->x[1]->layout, 2, shape, &first));
     OK(gm_record_custom(k->r, 1, (gm_value *[]){k->p[0]}, 1, &first, (gm_callback){fails, NULL, NULL}, false));
-    h = times(k->r, first, k->p[1]);
-    k->y[1] = times(k->r, h, k->p[2]);
+    h = multiplied(k->r, first, k->p[1]);
+    k->y[1] = multiplied(k->r, h, k->p[2]);
     gm_value_release(h);
     gm_value_release(first);
     k->tape[1] = gm_tape_take(k->r);
