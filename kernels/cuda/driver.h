@@ -57,17 +57,18 @@ struct gm_cuda {
         size_t     shared; /* how much it has been allowed */
         size_t     args;   /* bytes of its one argument */
     } functions[GM_CUDA_FUNCTIONS];
-    gm_pinned       staging[GM_CUDA_STAGING];
-    unsigned        next_staging;
-    gm_pinned       steps[GM_CUDA_STEPS];
-    unsigned        next_step;
-    CUdeviceptr     step;      /* the step block on the device */
-    gm_step_block   step_sent; /* what it holds, if has_step */
-    bool            has_step;
-    CUdeviceptr     refusal; /* refusal.h; 0 until a kernel that may refuse is launched */
-    void           *refused; /* page-locked: what it held at the last wait */
-    struct gm_blas *blas;    /* blas.h; NULL until the first product */
-    struct gm_dnn  *dnn;     /* dnn.c; NULL until attention asks for cuDNN */
+    gm_pinned         staging[GM_CUDA_STAGING];
+    unsigned          next_staging;
+    gm_pinned         steps[GM_CUDA_STEPS];
+    unsigned          next_step;
+    CUdeviceptr       step;      /* the step block on the device */
+    gm_step_block     step_sent; /* what it holds, if has_step */
+    bool              has_step;
+    CUdeviceptr       refusal; /* refusal.h; 0 until a kernel that may refuse is launched */
+    void             *refused; /* page-locked: what it held at the last wait */
+    struct gm_blas   *blas;    /* blas.h; NULL until the first product */
+    struct gm_dnn    *dnn;     /* dnn.c; NULL until attention asks for cuDNN */
+    struct gm_tables *tables;  /* optimizer_table.h; NULL until the first call of many tensors */
 };
 
 /* The context of the device is the calling thread's from here on. */

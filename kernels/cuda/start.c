@@ -5,6 +5,7 @@
 #include "blas.h"
 #include "dnn.h"
 #include "driver.h"
+#include "optimizer_table.h"
 
 static _Thread_local CUcontext current; /* of this thread, as far as this module has set it */
 
@@ -87,6 +88,7 @@ void gm_cuda_stop(gm_device *dev)
         if (cu->stream) d->cuStreamSynchronize(cu->stream);
         gm_dnn_stop(cu);
         gm_blas_free(cu->blas);
+        gm_tables_free(dev);
         for (int i = 0; i < cu->n_modules; i++) d->cuModuleUnload(cu->modules[i]);
         for (int i = 0; i < GM_CUDA_STAGING; i++) free_pinned(cu, &cu->staging[i]);
         for (int i = 0; i < GM_CUDA_STEPS; i++) free_pinned(cu, &cu->steps[i]);

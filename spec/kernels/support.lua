@@ -97,14 +97,14 @@ function support.integers(shape, dtype, low, high, layout)
   end)
 end
 
---- A function that makes a tensor with these contents anew, for in-out outputs; `layout` as for inputs.
-function support.given(shape, dtype, layout)
+--- A function that makes a tensor with these contents anew, for in-out outputs; `layout` and `low` as for inputs.
+function support.given(shape, dtype, layout, low)
   seed = seed + 1
   local mine = seed
   return function()
     local base
     local t = layouts[layout or "contiguous"](shape, function(memory)
-      base = gm.uniform(memory, { low = -1, high = 1, dtype = dtype, seed = mine })
+      base = gm.uniform(memory, { low = low or -1, high = 1, dtype = dtype, seed = mine })
       return base
     end)
     return t, base
