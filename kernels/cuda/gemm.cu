@@ -1,6 +1,7 @@
 /* gemm.cu - products for what cuBLASLt does not take: f64, odd strides, sizes of 0, activations it lacks. Right for
  * every shape and stride; f32 sums of 16-bit and f32 values (without tensor cores), f64 of f64, each in one order.
- * gm_gemm_<dtype>: tiles of 64 by 64; gm_gemm_large_<dtype>: of 128 by 128, where there are enough of them. */
+ * gm_gemm_<dtype>: tiles of 64 by 64; gm_gemm_large_<dtype>: of 128 by 128, where there are enough of
+ * them; not of f64. */
 #include "kernel.cuh"
 #include "elementwise_functions.cuh"
 #include "gemm_args.h"
@@ -42,6 +43,8 @@ GM_DEVICE gm_gemm_place gm_gemm_place_of(const gm_gemm_args *a, int tile)
     return p;
 }
 
+#define GM_WITH_LARGE 1
+
 #define GM_R float
 #define GM_A f32
 #define GM_T float
@@ -55,6 +58,9 @@ GM_DEVICE gm_gemm_place gm_gemm_place_of(const gm_gemm_args *a, int tile)
 #include "gemm_t.cuh"
 #undef GM_R
 #undef GM_A
+#undef GM_WITH_LARGE
+
+#define GM_WITH_LARGE 0
 
 #define GM_R double
 #define GM_A f64

@@ -1,5 +1,6 @@
 /* gemm_t.cuh - the kernels of gemm.cu for one type. Included with
- *   GM_T  the type in memory    GM_S  its name    GM_R, GM_A  the type of arithmetic and its name */
+ *   GM_T  the type in memory    GM_S  its name    GM_R, GM_A  the type of arithmetic and its name
+ *   GM_WITH_LARGE  0 or 1: large tiles too, whose sums must fit into the registers */
 
 /* What is done to a sum before it is stored. */
 GM_DEVICE void GM_PASTE(gm_gemm_finish, GM_S)(const gm_gemm_args *a, const gm_gemm_place *p, int64_t row,
@@ -31,11 +32,13 @@ GM_KERNEL_NAMED(GM_PASTE(gm_gemm_finish_all, GM_S), gm_gemm_args)
 #undef GM_EACH
 #undef GM_NAME
 
+#if GM_WITH_LARGE
 #define GM_EACH       GM_GEMM_LARGE
 #define GM_NAME(base) GM_PASTE(GM_PASTE(base, large), GM_S)
 #include "gemm_tile_t.cuh"
 #undef GM_EACH
 #undef GM_NAME
+#endif
 
 #undef GM_T
 #undef GM_S

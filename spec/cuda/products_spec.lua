@@ -76,7 +76,8 @@ describe("products on CUDA:", function()
 
     it("kernels make what cuBLASLt cannot, " .. dtype, function()
       made { op = "matmul", label = "of a repeated row", outputs = { true },
-             inputs = { input({ 5, 6 }, dtype, "expanded"), input({ 6, 9 }, dtype) }, terms = 6, products = 0, kernels = 1 }
+             inputs = { input({ 5, 6 }, dtype, "expanded"), input({ 6, 9 }, dtype) },
+             terms = 6, products = 0, kernels = 1 }
       made { op = "matmul", label = "of nothing", inputs = { input({ 5, 0 }, dtype), input({ 0, 9 }, dtype) },
              outputs = { true }, terms = 1, products = 0, kernels = 1 }
       local every_other = input({ 300, 40, 2 }, dtype):select(3, 2)
@@ -87,7 +88,8 @@ describe("products on CUDA:", function()
 
   it("kernels make those of f64", function()
     local x, w, b = input({ 7, 33 }, "f64"), input({ 70, 33 }, "f64"), input({ 70 }, "f64")
-    made { op = "linear", label = "f64", inputs = { x, w, b }, outputs = { true, true }, attrs = { ["function"] = "gelu" }, terms = 34, products = 0, kernels = 1 }
+    made { op = "linear", label = "f64", inputs = { x, w, b }, outputs = { true, true },
+           attrs = { ["function"] = "gelu" }, terms = 34, products = 0, kernels = 1 }
   end)
 
   describe("the library", function()
