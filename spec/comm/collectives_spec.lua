@@ -134,6 +134,9 @@ describe("collectives on " .. world .. " ranks", function()
         assert.equal(root * n, t:sum():item())
       end
     end
+    local kept = {}
+    for k = 1, 3 do kept[k] = comm.broadcast(gm.full({ 1000 }, (rank + 1) * k), nil, 0) end
+    for k = 1, 3 do assert.equal(1000 * k, kept[k]:sum():item()) end -- what came first was kept
     local came = comm.ring_forward(gm.full({ 30000 }, rank))
     assert.equal((rank - 1) % world * 30000, came:sum():item())
     local texts = comm.exchange(("x"):rep(rank * 700) .. "\0" .. rank)
