@@ -25,18 +25,7 @@ gm_status gm_fail(gm_status s, const char *file, int line, const char *fmt, ...)
 #include "host_api.def"
 #undef GM_HOST
 
-/* Until all have landed. */
-#define GM_OP(name, rule, in, out, attrs) extern __typeof__(cuda_##name) cuda_##name __attribute__((weak));
-#include "../ops.def"
-#undef GM_OP
-
-static gm_status missing(gm_device *dev, const gm_call *call)
-{
-    (void)dev;
-    return GM_FAIL(GM_EINVAL, "%s has no CUDA kernel yet", gm_op_name(call->op));
-}
-
-static gm_backend backend = {
+static const gm_backend backend = {
     .name = "cuda",
     .has_data = true,
     .on_host = false,
@@ -74,8 +63,6 @@ int gm_cuda_open(const gm_host_api *api, gm_cuda_api *out)
         return 1;
     }
     host = *api;
-    for (int i = 0; i < GM_OP_COUNT; i++)
-        if (!backend.kernel[i]) backend.kernel[i] = missing;
     *out = (gm_cuda_api){sizeof *out, GM_CUDA_VERSION, &backend, gm_cuda_probe, gm_cuda_facts};
     return 0;
 }

@@ -31,8 +31,8 @@ support.backends = {}
 for _, name in ipairs { "cpu-generic", "cpu-avx2", "cpu-avx512" } do
   if core.has_backend(name) then table.insert(support.backends, name) end
 end
--- Until every op has a CUDA kernel: only when asked for.
-if os.getenv "GANYMEDE_CUDA_SUITE" and require "spec.cuda.emulation".start() then
+-- On a GPU, or by its kernels' emulation. GANYMEDE_CUDA_SUITE=only, for who writes kernels: on nothing else.
+if require "spec.cuda.emulation".start() then
   if os.getenv "GANYMEDE_CUDA_SUITE" == "only" then support.backends = {} end
   table.insert(support.backends, "cuda")
 end
@@ -329,12 +329,13 @@ function support.refuses(op, inputs, outputs, attrs, message)
   end
 end
 
---- An example for each dtype and shape, with busted's `it`; body(dtype, shape, layout) runs in a scope.
+--- An example for each dtype and shape, with busted's `it`; body(dtype, shape, layout) runs in a scope. f16 differs from
+-- bf16 in its casts alone, which the op `copy` tries in every layout: elsewhere the first layout does for it.
 function support.each(it, name, shapes, layout_names, body)
   for _, dtype in ipairs(support.dtypes) do
     for _, shape in ipairs(shapes) do
       it(("%s %s %s"):format(name, dtype, support.show(shape)), function()
-        for _, layout in ipairs(layout_names) do
+        for _, layout in ipairs(dtype == "f16" and name:find "^copy" == nil and { layout_names[1] } or layout_names) do
           gm.scope(function() body(dtype, shape, layout) end)
         end
       end)
