@@ -329,13 +329,14 @@ function support.refuses(op, inputs, outputs, attrs, message)
   end
 end
 
---- An example for each dtype and shape, with busted's `it`; body(dtype, shape, layout) runs in a scope. f16 differs from
--- bf16 in its casts alone, which the op `copy` tries in every layout: elsewhere the first layout does for it.
+--- An example for each dtype and shape, with busted's `it`; body(dtype, shape, layout) runs in a scope. f16 differs
+-- from bf16 in its casts alone, which the op `copy` tries in every layout: elsewhere the first does for it.
 function support.each(it, name, shapes, layout_names, body)
   for _, dtype in ipairs(support.dtypes) do
     for _, shape in ipairs(shapes) do
       it(("%s %s %s"):format(name, dtype, support.show(shape)), function()
-        for _, layout in ipairs(dtype == "f16" and name:find "^copy" == nil and { layout_names[1] } or layout_names) do
+        local one = dtype == "f16" and not name:find "^copy"
+        for _, layout in ipairs(one and { layout_names[1] } or layout_names) do
           gm.scope(function() body(dtype, shape, layout) end)
         end
       end)
