@@ -50,7 +50,8 @@ GM_KERNEL_NAMED(GM_E(gm_columns_activation), gm_columns_args)
         GM_E(gm_row_take)(&a.g, gm_row_start(&a.g, r), i, a.width, g);
         if (a.function) {
             GM_E(gm_row_take)(&a.pre, gm_row_start(&a.pre, r), i, a.width, x);
-            GM_UNROLL for (int j = 0; j < GM_V; j++) if (i + j < a.width) g[j] *= GM_N(gm_activation_slope)(a.function, x[j]);
+            GM_UNROLL for (int j = 0; j < GM_V; j++)
+                if (i + j < a.width) g[j] *= GM_N(gm_activation_slope)(a.function, x[j]);
         }
         if (a.dpre.data) GM_E(gm_row_give)(&a.dpre, gm_row_start(&a.dpre, r), i, a.width, g);
         GM_UNROLL for (int j = 0; j < GM_V; j++) db[j] += g[j];

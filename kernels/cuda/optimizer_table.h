@@ -1,7 +1,7 @@
 /* optimizer_table.h - the tables of tensors that multi-tensor kernels read, in device memory: written when the tensors
  * of a call are others than before, so that a steady step copies nothing. They are kept by the device (driver.h).
  *
- * The trap: a recorded graph reads the table that its call was given. GM_TABLES calls with different tensors keep theirs;
+ * The trap: a recorded graph reads the table that its call was given. GM_TABLES calls of different tensors keep theirs;
  * one more takes the place of that used longest ago, and a graph that read it would update the wrong tensors. */
 #ifndef GM_CUDA_OPTIMIZER_TABLE_H
 #define GM_CUDA_OPTIMIZER_TABLE_H

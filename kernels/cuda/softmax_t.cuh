@@ -71,7 +71,8 @@ GM_KERNEL_NAMED(GM_E(gm_softmax_grad), gm_softmax_args)
         }
         GM_E(gm_unpack)(held[k], x);
         GM_E(gm_unpack)(held_g[k], g);
-        GM_UNROLL for (int j = 0; j < GM_V; j++) x[j] = a.logarithm ? g[j] - GM_M(exp)(x[j]) * sum : x[j] * (g[j] - sum);
+        GM_UNROLL for (int j = 0; j < GM_V; j++)
+            x[j] = a.logarithm ? g[j] - GM_M(exp)(x[j]) * sum : x[j] * (g[j] - sum);
         GM_E(gm_row_give)(&a.y, to, i, a.width, x);
     }
 }

@@ -19,8 +19,8 @@ GM_KERNEL_NAMED(GM_E(gm_lookup), gm_lookup_args)
     }
 }
 
-/* dw[row] (+)= the sum of g at the row's positions. A block has a row and 32 packs of its columns; its warps have a part
- * of the positions each, and their sums are added in order. */
+/* dw[row] (+)= the sum of g at the row's positions. A block has a row and 32 packs of its columns; its warps have a
+ * part of the positions each, and their sums are added in order. */
 GM_KERNEL_NAMED(GM_E(gm_table_grad), gm_table_grad_args)
 {
     GM_SHARED(GM_R, room);

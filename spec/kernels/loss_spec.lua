@@ -28,6 +28,14 @@ describe("embedding agrees with ref:", function()
       end)
   end
 
+  -- Several blocks of the sort on a GPU, each key of two digits, some rows with many positions.
+  support.each(it, "embedding_grad of many positions", { { 4100 } }, { "contiguous", "turned" },
+    function(dtype, shape, layout)
+      local index, g = integers(shape, index_types[dtype], 250, 263, layout), input({ shape[1], 3 }, dtype, layout)
+      agree { op = "embedding_grad", inputs = { index, g }, outputs = { support.given({ 300, 3 }, dtype) },
+              attrs = { padding_index = 256 }, within = support.terms(400, 400) }
+    end)
+
   -- A part of a table: indices into the whole, counted from the part's first row, most of them outside.
   for _, rows in ipairs { 0, 1, 4 } do
     support.each(it, ("a part of %d rows"):format(rows), { { 3, 5 }, { 40 }, { 0 } }, support.layouts,
@@ -72,7 +80,8 @@ end)
 
 describe("cross entropy agrees with ref:", function()
   -- Logits in [-8, 8): differences of up to 16 + log(classes) are rounded. Smoothing adds a mean over the classes.
-  local shapes = { { 1 }, { 1, 2 }, { 3, 5 }, { 8, 1024 }, { 7, 1025 }, { 2, 3, 10 }, { 0, 3 }, { 300, 2 } }
+  local shapes = { { 1 }, { 1, 2 }, { 3, 5 }, { 8, 1024 }, { 7, 1025 }, { 2, 3, 10 }, { 0, 3 }, { 300, 2 },
+                   { 2, 16400 } }
   for _, smoothing in ipairs { 0, 0.1 } do
     support.each(it, "cross_entropy and cross_entropy_grad with smoothing " .. smoothing, shapes, support.layouts,
       function(dtype, shape, layout)

@@ -117,3 +117,21 @@ describe("softmax agrees with ref:", function()
     end)
   end)
 end)
+
+-- Rows longer than what a team of CUDA threads holds in registers: read again for each pass.
+describe("long rows agree with ref:", function()
+  support.each(it, "norms, softmax and their gradients", { { 3, 8200 } }, { "contiguous" }, function(dtype, shape)
+    local n = shape[2]
+    local x, r, g = input(shape, dtype), input(shape, dtype), input(shape, dtype)
+    local w = input({ n }, dtype)
+    agree { op = "layer_norm", inputs = { x, r, w, w, n = 4 }, outputs = { true, true, true, true },
+            within = { terms(n), support.relative(1), terms(n, 2), terms(n) } }
+    local _, mean, rstd = forward("layer_norm", x, nil, 4, 0.1)
+    agree { op = "layer_norm_grad", inputs = { g, r, x, w, mean, rstd, n = 6 }, outputs = { true, true, true },
+            within = { terms(n, 8), terms(3, 12), terms(3, 4) } }
+    agree { op = "softmax", inputs = { x }, outputs = { true }, within = support.relative(32 + 4 * math.sqrt(n)) }
+    local y = support.copy(support.reference("softmax", { x }, {}), dtype)
+    agree { op = "softmax_grad", inputs = { y, g }, outputs = { true },
+            within = support.absolute(16 + 4 * math.sqrt(n), 1) }
+  end)
+end)
