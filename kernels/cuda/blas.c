@@ -198,7 +198,7 @@ static gm_status set_of_product(plan *pl, cublasLtMatmulDescAttributes_t what, c
     return GM_OK;
 }
 
-/* Addresses: each call's own, and asked for their alignment when the plan is made. */
+/* Addresses: each call's own. */
 static gm_status set_addresses(plan *pl, const void *bias, const void *aux)
 {
     if (bias) GM_TRY(set_of_product(pl, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
@@ -225,7 +225,9 @@ static gm_status describe_product(plan *pl, const gm_gemm_args *p)
             set_of_product(pl, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, &key->step[AUX], sizeof key->step[AUX]));
         GM_TRY(set_of_product(pl, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, &type, sizeof type));
     }
-    return set_addresses(pl, p->bias, p->pre);
+    /* not read from: they only say how the addresses of all calls are aligned */
+    return set_addresses(pl, p->bias ? (void *)(uintptr_t)key->align[BIAS] : NULL,
+                         p->pre ? (void *)(uintptr_t)key->align[AUX] : NULL);
 }
 
 /* The matrix as it lies in memory. */
@@ -270,7 +272,7 @@ static gm_status choose(gm_blas *blas, plan *pl, cublasLtMatmulPreference_t wish
     GM_TRY(set_preferences(wish, &pl->key));
     cublasStatus_t s = lt.cublasLtMatmulAlgoGetHeuristic(blas->handle, pl->product, pl->matrix[A], pl->matrix[B],
                                                          pl->matrix[D], pl->matrix[D], wish, 1, &result, &found);
-    if (s == CUBLAS_STATUS_NOT_SUPPORTED || s == CUBLAS_STATUS_INVALID_VALUE) return GM_OK;
+    if (s == CUBLAS_STATUS_NOT_SUPPORTED) return GM_OK;
     if (s != CUBLAS_STATUS_SUCCESS) return failed(s, __FILE__, __LINE__, "cublasLtMatmulAlgoGetHeuristic");
     if (!found || result.state != CUBLAS_STATUS_SUCCESS) return GM_OK;
     pl->possible = true;

@@ -74,6 +74,14 @@ describe("products on CUDA:", function()
              outputs = { true, true }, attrs = { ["function"] = "gelu_tanh" }, terms = 13, products = 1, kernels = 1 }
     end)
 
+    it("a plan serves other addresses, " .. dtype, function()
+      -- three calls of four products each, whose pre lie elsewhere
+      local x = input({ 4, 3, 5, 16 }, dtype):permute { 2, 1, 3, 4 }
+      made { op = "linear", label = "of rows in another order", terms = 17, products = 3, kernels = 0,
+             inputs = { x, input({ 16, 16 }, dtype), input({ 16 }, dtype) }, outputs = { true, true },
+             attrs = { ["function"] = "gelu_tanh" } }
+    end)
+
     it("kernels make what cuBLASLt cannot, " .. dtype, function()
       made { op = "matmul", label = "of a repeated row", outputs = { true },
              inputs = { input({ 5, 6 }, dtype, "expanded"), input({ 6, 9 }, dtype) },
