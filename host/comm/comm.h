@@ -21,7 +21,7 @@
  *
  * Tensors are contiguous (GM_EINVAL says so otherwise); they must live and stay untouched until the wait. Those of a
  * device whose memory is not the host's go through host memory (stage.c); what the wait has brought is in order with
- * kernels launched after it. A pointer `out` that is NULL means: wait here. Only the thread that made the comm may call.
+ * kernels launched after it. A pointer `out` that is NULL: wait here. Only the thread that made the comm may call.
  *
  * Failures. A rank that fails says so (gm_comm_fail); every call of the others then returns GM_EPEER and
  * gm_comm_failure tells who, with which exit status and message. Work that may fail and go on (a line of the

@@ -11,7 +11,7 @@ typedef union GM_E(gm_pack_of) {
 } GM_E(gm_pack_of);
 
 /* Elements i .. i + GM_V of the row of n that begins at `start`; zeros behind its end. The loop for rows without
- * vectors stays one, with its elements in local memory: unrolled it would take the registers of the path that counts. */
+ * vectors stays one, its elements in local memory: unrolled it would take the registers of the path that counts. */
 GM_DEVICE gm_vector GM_E(gm_row_load)(const gm_rows *rows, int64_t start, int64_t i, int64_t n)
 {
     const GM_T        *p = (const GM_T *)rows->data + start;
