@@ -138,10 +138,11 @@ static void add_fact(gm_device_fact *out, int n, int *found, const char *name, b
     f->found = there;
 }
 
-/* A library that ops load when they need it: can it be loaded? */
+/* A library that ops load when they need it: can it be loaded? It stays: what it took at its start it never gives
+ * back, so that closing it would lose memory. */
 static void add_library(gm_device_fact *out, int n, int *found, const char *name, const char *file)
 {
-    void *library = dlopen(file, RTLD_LAZY | RTLD_LOCAL);
+    void *library = dlopen(file, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
     add_fact(out, n, found, name, library != NULL, library ? file : dlerror());
     if (library) dlclose(library);
 }
