@@ -35,6 +35,8 @@ end
 if require "spec.cuda.emulation".start() then
   if os.getenv "GANYMEDE_CUDA_SUITE" == "only" then support.backends = {} end
   table.insert(support.backends, "cuda")
+elseif os.getenv "GANYMEDE_CUDA_SUITE" == "only" then
+  error "GANYMEDE_CUDA_SUITE=only, and cuda cannot be used here: build ganymede_cuda.so and the target gm_fake_cuda"
 end
 
 --- "(8, 1024)"
