@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "../../kernels/beside.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 /* MPI keeps what it took at its start, some of it through plugins that it has unloaded when leaks are looked for, so
@@ -86,18 +87,6 @@ int gm_join_expected(void)
     return 1;
 }
 
-static gm_status module_path(char *path, size_t size)
-{
-    ssize_t n = readlink("/proc/self/exe", path, size - 1);
-    if (n <= 0) return GM_FAIL(GM_EIO, "cannot read /proc/self/exe to find what lies beside this program");
-    path[n] = 0;
-    char *slash = strrchr(path, '/');
-    if ((size_t)(slash - path) + sizeof "/" GM_MPI_MODULE > size)
-        return GM_FAIL(GM_EIO, "the path of this program is too long: %s", path);
-    strcpy(slash, "/" GM_MPI_MODULE);
-    return GM_OK;
-}
-
 /* RTLD_GLOBAL: Open MPI loads plugins of its own that look for the symbols of libmpi among the global ones. */
 static gm_status load(const char *path, gm_mpi_open_function *open)
 {
@@ -121,7 +110,7 @@ gm_status gm_transport_mpi(gm_transport **out)
     char                 path[PATH_MAX];
     gm_mpi_open_function open = NULL;
     gm_transport        *t = NULL;
-    GM_TRY(module_path(path, sizeof path));
+    GM_TRY(gm_path_beside(GM_MPI_MODULE, path, sizeof path));
     GM_TRY(load(path, &open));
     GM_TRY(new_transport("MPI", 0, 1, true, &t));
     LOADED_MPI();

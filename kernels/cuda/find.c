@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include "../beside.h"
 
 static gm_status fail_with_text(gm_status s, const char *file, int line, const char *text)
 {
@@ -22,24 +23,12 @@ static const gm_host_api host = {
 #undef GM_HOST
 };
 
-static gm_status module_path(char *path, size_t size)
-{
-    ssize_t n = readlink("/proc/self/exe", path, size - 1);
-    if (n <= 0) return GM_FAIL(GM_EIO, "cannot read /proc/self/exe to find what lies beside this program");
-    path[n] = 0;
-    char *slash = strrchr(path, '/');
-    if ((size_t)(slash - path) + sizeof "/" GM_CUDA_MODULE > size)
-        return GM_FAIL(GM_EIO, "the path of this program is too long: %s", path);
-    strcpy(slash, "/" GM_CUDA_MODULE);
-    return GM_OK;
-}
-
 /* The module stays loaded: opening it again finds the same tables. */
 gm_status gm_cuda_load(gm_cuda_api *out)
 {
     char                  path[PATH_MAX];
     gm_cuda_open_function open;
-    GM_TRY(module_path(path, sizeof path));
+    GM_TRY(gm_path_beside(GM_CUDA_MODULE, path, sizeof path));
     if (access(path, R_OK))
         return GM_FAIL(GM_EINVAL,
                        "this build has no CUDA (%s is not there): build with a CUDA toolkit (cmake --preset cuda), or "
