@@ -50,7 +50,7 @@ end
 
 local generator = "-G " .. (machine.ask "command -v ninja" and "Ninja" or "'Unix Makefiles'")
 local configure = "cmake -S . -B build " .. generator .. [[ -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O1]] ..
-  [[ -DGANYMEDE_CPU_ISA=none -DGANYMEDE_CUDA_ARCHITECTURES=none]] -- no code for GPUs, which their emulation does not need
+  [[ -DGANYMEDE_CPU_ISA=none -DGANYMEDE_CUDA_ARCHITECTURES=none]] -- no code for GPUs: the emulation needs none
   .. [[ -DCMAKE_C_FLAGS=-w]] -- what is left unused by a patch is no reason not to build
 
 local function build(copy, unit)
