@@ -301,8 +301,8 @@ int gm_emulated_launch(const gm_emulated_kernel *kernel, const gm_emulated_grid 
                        size_t error_size)
 {
     error[0] = 0;
-    if (!run.shared) run.shared = aligned_alloc(128, SHARED_MOST + GUARD);
-    if (!run.shared) abort();
+    static _Alignas(128) unsigned char shared[SHARED_MOST + GUARD]; /* what a block shares; goes with the library */
+    run.shared = shared;
     run.kernel = kernel;
     run.args = args;
     run.error = error;
