@@ -25,6 +25,8 @@ gm_handle *gm_test_handle(lua_State *L, int arg); /* NULL: not a tensor */
 gm_handle *gm_check_handle(lua_State *L, int arg);
 gm_value  *gm_check_value(lua_State *L, int arg); /* raises for a released one, naming who made it */
 gm_value  *gm_opt_value(lua_State *L, int arg);   /* NULL for nil, none and false */
+/* A list of tensors as an array that the collector owns: pushes it. */
+gm_value **gm_push_values(lua_State *L, int arg, int *n);
 
 /* Arguments. Shapes are lists of integers, or (when `rest` allows) the arguments from arg on. */
 int      gm_check_shape(lua_State *L, int arg, int64_t *shape); /* table; returns ndim */
@@ -45,6 +47,7 @@ bool   gm_field_flag(lua_State *L, int arg, const char *name);
  * the next stream; the mask is returned, borrowed from the stack, or NULL. */
 gm_value *gm_attention_options(lua_State *L, int arg, int64_t b, int64_t h, int64_t s, int64_t t, gm_attrs *a);
 
+struct gm_control    *gm_check_control(lua_State *L, int arg);  /* of core.step_control; raises for a closed one */
 struct gm_supervisor *gm_lua_supervisor(lua_State *L, int arg); /* the job of core.job_start; raises for a closed one */
 
 /* Raises gm_last_error(): a string, or an object of ganymede.failure where other ranks have a part in it. */
@@ -77,6 +80,9 @@ int gm_push_failure(lua_State *L, gm_status st);
         if (st_ != GM_OK) return gm_push_failure((L), st_); \
     } while (0)
 
+/* Makes the metatable called name, of userdata that have these methods; gc is called for each that is collected. */
+void gm_new_class(lua_State *L, const char *name, const luaL_Reg *methods, lua_CFunction gc);
+
 /* One for each file: adds its functions to the table on the top of the stack. */
 int gm_open_handles(lua_State *L);
 int gm_open_tensor(lua_State *L);
@@ -85,6 +91,7 @@ int gm_open_ops(lua_State *L);
 int gm_open_autograd(lua_State *L);
 int gm_open_tape(lua_State *L);
 int gm_open_optim(lua_State *L);
+int gm_open_step_control(lua_State *L);
 int gm_open_rank(lua_State *L);
 int gm_open_run_op(lua_State *L);
 int gm_open_json(lua_State *L);
@@ -100,5 +107,7 @@ int gm_open_sharded(lua_State *L);
 int gm_open_ring(lua_State *L);
 int gm_open_experts(lua_State *L);
 int gm_open_pipeline(lua_State *L);
+int gm_open_energy(lua_State *L);
+int gm_open_graph(lua_State *L);
 
 #endif

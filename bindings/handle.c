@@ -5,6 +5,17 @@
 #include <string.h>
 #include "../host/comm/comm.h"
 
+void gm_new_class(lua_State *L, const char *name, const luaL_Reg *methods, lua_CFunction gc)
+{
+    luaL_newmetatable(L, name);
+    lua_newtable(L);
+    luaL_register(L, NULL, methods);
+    lua_setfield(L, -2, "__index");
+    lua_pushcfunction(L, gc);
+    lua_setfield(L, -2, "__gc");
+    lua_pop(L, 1);
+}
+
 gm_handle *gm_push_handle(lua_State *L)
 {
     gm_handle *h = lua_newuserdata(L, sizeof *h);
@@ -27,6 +38,8 @@ gm_handle *gm_test_handle(lua_State *L, int arg)
 gm_handle *gm_check_handle(lua_State *L, int arg)
 {
     gm_handle *h = gm_test_handle(L, arg);
+    if (!h && luaL_getmetafield(L, arg, "__name"))
+        luaL_argerror(L, arg, lua_pushfstring(L, "a tensor was expected, got %s", lua_tostring(L, -1)));
     if (!h) luaL_typerror(L, arg, "tensor");
     return h;
 }
@@ -46,6 +59,19 @@ gm_value *gm_check_value(lua_State *L, int arg)
 gm_value *gm_opt_value(lua_State *L, int arg)
 {
     return lua_isnoneornil(L, arg) || (lua_isboolean(L, arg) && !lua_toboolean(L, arg)) ? NULL : gm_check_value(L, arg);
+}
+
+gm_value **gm_push_values(lua_State *L, int arg, int *n)
+{
+    luaL_checktype(L, arg, LUA_TTABLE);
+    *n = (int)lua_objlen(L, arg);
+    gm_value **list = lua_newuserdata(L, ((size_t)*n + 1) * sizeof *list);
+    for (int i = 0; i < *n; i++) {
+        lua_rawgeti(L, arg, i + 1);
+        list[i] = gm_check_value(L, lua_gettop(L));
+        lua_pop(L, 1);
+    }
+    return list;
 }
 
 int64_t gm_check_integer(lua_State *L, int arg)

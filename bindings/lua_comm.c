@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../kernels/links.h"
 #include "lua_comm.h"
 
 #define GROUP "gm.group"
@@ -239,6 +240,31 @@ static int alone(lua_State *L)
     return 0;
 }
 
+/* comm_use_device("auto" | "nccl" | "host") -> how tensors of the device travel from now on and why, "" where there is
+ * nothing to choose; all ranks call it together */
+static int use_device(lua_State *L)
+{
+    static const char *const ways[] = {"auto", "nccl", "host", NULL}; /* as gm_way has them */
+    gm_way                   way = (gm_way)luaL_checkoption(L, 1, "auto", ways);
+    gm_device               *dev = NULL;
+    char                     said[400];
+    L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
+    L_TRY(L, gm_comm_use_device(gm_lua_comm(L), dev, way, said, sizeof said));
+    lua_pushstring(L, said);
+    return 1;
+}
+
+/* comm_try_links() -> "NCCL 2.28.9": a link of the device with itself carries every operation; raises what fails */
+static int try_links(lua_State *L)
+{
+    gm_device    *dev = NULL;
+    gm_link_facts facts;
+    L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
+    L_TRY(L, gm_links_try(dev, &facts));
+    lua_pushstring(L, facts.library);
+    return 1;
+}
+
 /* ---- failures and ends ---- */
 
 /* comm_fail(exit code, text): tells the other ranks that this one is about to end */
@@ -419,6 +445,8 @@ int gm_open_comm(lua_State *L)
                                          {"comm_group_info", group_info},
                                          {"comm_set_phase", set_phase},
                                          {"comm_set_timeout", set_timeout},
+                                         {"comm_use_device", use_device},
+                                         {"comm_try_links", try_links},
                                          {"comm_checked", checked},
                                          {"comm_alone", alone},
                                          {"comm_fail", fail},

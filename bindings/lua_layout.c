@@ -159,33 +159,15 @@ static int gather(lua_State *L)
 
 /* ---- gradients ---- */
 
-/* A list of parameters as an array that the collector owns (a userdata pushed on the stack). */
-static gm_value **push_parameters(lua_State *L, int arg, int *n)
-{
-    luaL_checktype(L, arg, LUA_TTABLE);
-    *n = (int)lua_objlen(L, arg);
-    gm_value **list = lua_newuserdata(L, ((size_t)*n + 1) * sizeof *list);
-    for (int i = 0; i < *n; i++) {
-        lua_rawgeti(L, arg, i + 1);
-        list[i] = gm_check_value(L, lua_gettop(L));
-        lua_pop(L, 1);
-    }
-    return list;
-}
-
 /* grad_norm(parameters, p = 2) -> p-norm of all their gradients together, whatever their layouts; p may be math.huge */
 static int grad_norm(lua_State *L)
 {
-    int           n, k = 0;
+    int           n;
     double        norm, p = luaL_optnumber(L, 2, 2);
-    gm_value    **parameters = push_parameters(L, 1, &n);
+    gm_value    **parameters = gm_push_values(L, 1, &n);
     gm_norm_item *items = lua_newuserdata(L, ((size_t)n + 1) * sizeof *items);
-    for (int i = 0; i < n; i++) {
-        if (!parameters[i]->grad_set) continue;
-        items[k] = (gm_norm_item){parameters[i]->grad, parameters[i]->layout};
-        items[k++].layout.partial = parameters[i]->grad_partial;
-    }
-    L_TRY(L, gm_layout_norm(gm_lua_rank(L), items, k, p, &norm));
+    n = gm_norm_gradients(parameters, n, items);
+    L_TRY(L, gm_layout_norm(gm_lua_rank(L), items, n, p, &norm));
     lua_pushnumber(L, norm);
     return 1;
 }
@@ -214,7 +196,7 @@ static int reducer_new(lua_State *L)
         overlap = lua_isnil(L, -1) || lua_toboolean(L, -1);
         lua_pop(L, 1);
     }
-    gm_value **parameters = push_parameters(L, 1, &n);
+    gm_value **parameters = gm_push_values(L, 1, &n);
     box       *b = lua_newuserdata(L, sizeof *b);
     *b = (box){.n = n};
     luaL_getmetatable(L, REDUCER);

@@ -216,13 +216,36 @@ static int embedding(lua_State *L)
     PUSH(L, "embedding", gm_sharded_embedding(gm_lua_rank(L), w, index, padding, &y));
 }
 
+static gm_attrs loss_options(lua_State *L, int arg)
+{
+    gm_attrs a = gm_attrs_default();
+    a.ignore_index = (int64_t)gm_field_number(L, arg, "ignore_index", -100);
+    a.label_smoothing = gm_field_number(L, arg, "label_smoothing", 0);
+    return a;
+}
+
+/* linear_cross_entropy(x (..., in), w (c, in), b or nil, target (...), { rows, places, ignore_index, label_smoothing })
+ * -> sum of the losses, and with places = true where the largest logit of each row is */
+static int linear_cross_entropy(lua_State *L)
+{
+    gm_rank   *r = gm_lua_rank(L);
+    gm_value  *x = gm_check_value(L, 1), *w = gm_check_value(L, 2), *b = gm_opt_value(L, 3);
+    gm_value  *target = gm_check_value(L, 4), *sum, *places = NULL;
+    gm_attrs   a = loss_options(L, 5);
+    int64_t    rows = (int64_t)gm_field_number(L, 5, "rows", 0);
+    bool       wanted = gm_field_flag(L, 5, "places");
+    gm_handle *h = gm_push_handle(L), *best = wanted ? gm_push_handle(L) : NULL;
+    L_TRY(L, gm_linear_cross_entropy(r, x, w, b, target, &a, rows, &sum, wanted ? &places : NULL));
+    gm_handle_fill(r, h, sum, "linear_cross_entropy");
+    if (wanted) gm_handle_fill(r, best, places, "linear_cross_entropy");
+    return wanted ? 2 : 1;
+}
+
 /* cross_entropy(logits (..., c), target (...), { ignore_index, label_smoothing }) -> loss (...) */
 static int cross_entropy(lua_State *L)
 {
-    gm_attrs  a = gm_attrs_default();
+    gm_attrs  a = loss_options(L, 3);
     gm_value *logits = gm_check_value(L, 1), *target = gm_check_value(L, 2);
-    a.ignore_index = (int64_t)gm_field_number(L, 3, "ignore_index", -100);
-    a.label_smoothing = gm_field_number(L, 3, "label_smoothing", 0);
     PUSH(L, "cross_entropy", gm_sharded_cross_entropy(gm_lua_rank(L), logits, target, &a, &y));
 }
 
@@ -444,6 +467,7 @@ int gm_open_ops(lua_State *L)
                                          {"attention_packed", attention_packed},
                                          {"embedding", embedding},
                                          {"cross_entropy", cross_entropy},
+                                         {"linear_cross_entropy", linear_cross_entropy},
                                          {"dropout", dropout},
                                          {"argmax", argmax},
                                          {"top_k", top_k},

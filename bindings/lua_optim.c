@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "../host/optim/control.h"
 #include "../host/optim/optimizer.h"
 
 #define OPTIMIZER "gm.optimizer"
@@ -16,20 +17,6 @@ static gm_optimizer *check_optimizer(lua_State *L)
     box *b = luaL_checkudata(L, 1, OPTIMIZER);
     if (!b->optimizer) luaL_argerror(L, 1, "this optimizer was closed");
     return b->optimizer;
-}
-
-/* A list of parameters as an array that the collector owns (a userdata pushed on the stack). */
-static gm_value **push_parameters(lua_State *L, int arg, int *n)
-{
-    luaL_checktype(L, arg, LUA_TTABLE);
-    *n = (int)lua_objlen(L, arg);
-    gm_value **list = lua_newuserdata(L, ((size_t)*n + 1) * sizeof *list);
-    for (int i = 0; i < *n; i++) {
-        lua_rawgeti(L, arg, i + 1);
-        list[i] = gm_check_value(L, lua_gettop(L));
-        lua_pop(L, 1);
-    }
-    return list;
 }
 
 /* List of { lr_scale, weight_decay } at arg, one a parameter; absent fields take the defaults. */
@@ -55,7 +42,7 @@ static int optimizer(lua_State *L)
     int                      n, kind = luaL_checkoption(L, 1, NULL, kinds);
     lua_settop(L, 4);
     gm_read_attrs(L, 3, &a);
-    gm_value         **parameters = push_parameters(L, 2, &n);
+    gm_value         **parameters = gm_push_values(L, 2, &n);
     gm_optimizer_item *items = push_items(L, 4, n, a.weight_decay);
     box               *b = lua_newuserdata(L, sizeof *b);
     b->optimizer = NULL;
@@ -65,7 +52,7 @@ static int optimizer(lua_State *L)
     return 1;
 }
 
-/* o:step{ lr, clip = 1, loss_scale = 1 } */
+/* o:step{ lr, clip = 1, loss_scale = 1, control = nil } */
 static int step(lua_State *L)
 {
     gm_optimizer *o = check_optimizer(L);
@@ -73,7 +60,9 @@ static int step(lua_State *L)
     lua_getfield(L, 2, "lr");
     double lr = luaL_checknumber(L, -1);
     double clip = gm_field_number(L, 2, "clip", 1), scale = gm_field_number(L, 2, "loss_scale", 1);
-    L_TRY(L, gm_optimizer_step(o, lr, clip, scale));
+    lua_getfield(L, 2, "control");
+    gm_tensor *control = lua_isnil(L, -1) ? NULL : gm_control_tensor(gm_check_control(L, lua_gettop(L)));
+    L_TRY(L, gm_optimizer_step(o, lr, clip, scale, control));
     return 0;
 }
 
@@ -122,6 +111,20 @@ static int set_steps(lua_State *L)
     return 0;
 }
 
+/* o:set_skipped(n): of the steps made, n were left out in all */
+static int set_skipped(lua_State *L)
+{
+    gm_optimizer_set_skipped(check_optimizer(L), gm_check_integer(L, 2));
+    return 0;
+}
+
+/* o:prepare(lr): the step block as the next step will have it */
+static int prepare(lua_State *L)
+{
+    gm_optimizer_prepare(check_optimizer(L), luaL_checknumber(L, 2));
+    return 0;
+}
+
 /* o:set_momentum(m): momentum or beta1 from the next step on */
 static int set_momentum(lua_State *L)
 {
@@ -145,17 +148,18 @@ static int close(lua_State *L)
 
 int gm_open_optim(lua_State *L)
 {
-    static const luaL_Reg methods[] = {
-        {"step", step},   {"state", state}, {"steps", steps}, {"set_steps", set_steps}, {"set_momentum", set_momentum},
-        {"bytes", bytes}, {"close", close}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"step", step},
+                                       {"state", state},
+                                       {"steps", steps},
+                                       {"set_steps", set_steps},
+                                       {"set_skipped", set_skipped},
+                                       {"prepare", prepare},
+                                       {"set_momentum", set_momentum},
+                                       {"bytes", bytes},
+                                       {"close", close},
+                                       {NULL, NULL}};
     static const luaL_Reg functions[] = {{"optimizer", optimizer}, {NULL, NULL}};
-    luaL_newmetatable(L, OPTIMIZER);
-    lua_newtable(L);
-    luaL_register(L, NULL, methods);
-    lua_setfield(L, -2, "__index");
-    lua_pushcfunction(L, close);
-    lua_setfield(L, -2, "__gc");
-    lua_pop(L, 1);
+    gm_new_class(L, OPTIMIZER, methods, close);
     luaL_register(L, NULL, functions);
     return 0;
 }

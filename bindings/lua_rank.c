@@ -4,6 +4,7 @@
 
 #include <string.h>
 #include <time.h>
+#include "../kernels/profile.h"
 
 /* use_device{ device = "cpu"|"cuda"|"cuda:1"|"meta"|..., threads = n }: before the first tensor. */
 static int use_device(lua_State *L)
@@ -40,6 +41,22 @@ static int device(lua_State *L)
     lua_setfield(L, -2, "has_data");
     return 1;
 }
+
+/* A switch of the device, which says whether it has an effect here. */
+static int turn(lua_State *L, void (*set)(gm_device *dev, bool wanted, bool *effect))
+{
+    gm_device *dev;
+    bool       effect;
+    luaL_checktype(L, 1, LUA_TBOOLEAN);
+    L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
+    set(dev, lua_toboolean(L, 1), &effect);
+    lua_pushboolean(L, effect);
+    return 1;
+}
+
+/* set_tf32(wanted), time_products(wanted) -> does it have an effect here? */
+static int set_tf32(lua_State *L) { return turn(L, gm_device_set_tf32); }
+static int time_products(lua_State *L) { return turn(L, gm_device_time_products); }
 
 /* cuda_facts() -> list of { name, found, text }, or nil and why this build has none */
 static int cuda_facts(lua_State *L)
@@ -226,6 +243,77 @@ static int counters(lua_State *L)
     return 1;
 }
 
+/* device_counts() -> what this process asked of its GPUs (gm_device_counts); nil where nothing is queued */
+static int device_counts(lua_State *L)
+{
+    gm_device       *dev;
+    gm_device_counts c;
+    L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
+    if (!gm_device_count(dev, &c)) return 0;
+    lua_createtable(L, 0, 6);
+    set_number(L, "launches", (double)c.launches);
+    set_number(L, "libraries", (double)c.libraries);
+    set_number(L, "graphs", (double)c.graphs);
+    set_number(L, "copies", (double)c.copies);
+    set_number(L, "waits", (double)c.waits);
+    set_number(L, "allocations", (double)c.allocations);
+    return 1;
+}
+
+/* device_note() -> what a kernel chose for the user, each text once; nil: nothing more (gm_device_note) */
+static int device_note(lua_State *L)
+{
+    gm_device *dev;
+    char       text[320];
+    L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
+    if (!gm_device_next_note(dev, text, sizeof text)) return 0;
+    lua_pushstring(L, text);
+    return 1;
+}
+
+/* synchronize(): everything that was queued for the device is done */
+static int synchronize(lua_State *L)
+{
+    gm_device *dev;
+    L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
+    L_TRY(L, gm_device_synchronize(dev));
+    return 0;
+}
+
+/* profile_start(): every call of an op is timed from here on (profile.h) */
+static int profile_start(lua_State *L)
+{
+    gm_device *dev;
+    L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
+    L_TRY(L, gm_profile_start(dev));
+    return 0;
+}
+
+/* profile_stop() -> list of { op, about, calls, seconds, flops, bytes }, those that took longest first; waits */
+static int profile_stop(lua_State *L)
+{
+    gm_device             *dev;
+    const gm_profile_line *line;
+    int                    n;
+    L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
+    L_TRY(L, gm_profile_stop(dev));
+    gm_profile_lines(dev, &line, &n);
+    lua_createtable(L, n, 0);
+    for (int i = 0; i < n; i++) {
+        lua_createtable(L, 0, 6);
+        lua_pushstring(L, gm_op_name(line[i].op));
+        lua_setfield(L, -2, "op");
+        lua_pushstring(L, line[i].about);
+        lua_setfield(L, -2, "about");
+        set_number(L, "calls", (double)line[i].calls);
+        set_number(L, "seconds", line[i].seconds);
+        set_number(L, "flops", line[i].flops);
+        set_number(L, "bytes", line[i].bytes);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
 static int clock_seconds(lua_State *L, clockid_t id)
 {
     struct timespec t;
@@ -241,6 +329,8 @@ int gm_open_rank(lua_State *L)
 {
     static const luaL_Reg functions[] = {{"use_device", use_device},
                                          {"device", device},
+                                         {"set_tf32", set_tf32},
+                                         {"time_products", time_products},
                                          {"cuda_facts", cuda_facts},
                                          {"rank", rank},
                                          {"world", world},
@@ -256,6 +346,11 @@ int gm_open_rank(lua_State *L)
                                          {"begin_step", begin_step},
                                          {"set_path", set_path},
                                          {"counters", counters},
+                                         {"device_counts", device_counts},
+                                         {"device_note", device_note},
+                                         {"synchronize", synchronize},
+                                         {"profile_start", profile_start},
+                                         {"profile_stop", profile_stop},
                                          {"now", now},
                                          {"wall", wall},
                                          {NULL, NULL}};

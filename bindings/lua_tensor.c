@@ -380,6 +380,24 @@ static int totable(lua_State *L)
     return 1;
 }
 
+/* version(t) -> a number that differs after its bytes were written in place */
+static int version(lua_State *L)
+{
+    lua_pushinteger(L, (lua_Integer)gm_check_value(L, 1)->local->storage->version);
+    return 1;
+}
+
+/* become(t, other): t's handle holds other's value from now on, in the scope that t lives in */
+static int become(lua_State *L)
+{
+    gm_value  *other = gm_check_value(L, 2);
+    gm_handle *h = gm_check_handle(L, 1);
+    gm_value_retain(other);
+    gm_value_release(h->value);
+    h->value = other;
+    return 0;
+}
+
 /* data(t) -> light userdata, dtype name: for the FFI view; contiguous tensors only. */
 static int data(lua_State *L)
 {
@@ -431,6 +449,8 @@ int gm_open_tensor(lua_State *L)
                                          {"set", set},
                                          {"item", item},
                                          {"totable", totable},
+                                         {"version", version},
+                                         {"become", become},
                                          {"data", data},
                                          {"default_dtype", default_dtype},
                                          {"set_default_dtype", set_default_dtype},

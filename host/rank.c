@@ -142,12 +142,10 @@ gm_status gm_rank_comm(gm_rank *r, gm_comm **out)
 
 /* ---- the device ---- */
 
+gm_status gm_rank_poll(gm_rank *r) { return r->comm && gm_comm_under_way(r->comm) ? gm_comm_poll(r->comm) : GM_OK; }
+
 /* Messages move when somebody looks: products do, between pieces of their work. What fails is found by who waits. */
-static void look_after_messages(void *rank)
-{
-    gm_rank *r = rank;
-    if (r->comm && gm_comm_under_way(r->comm)) (void)gm_comm_poll(r->comm);
-}
+static void look_after_messages(void *rank) { (void)gm_rank_poll(rank); }
 
 gm_status gm_rank_open_device(gm_rank *r, const char *backend, int threads)
 {

@@ -75,6 +75,8 @@ void gm_rank_place(gm_rank *r, const char *op);
 /* The stream of the next random call at the current path: site = (path, calls so far there in this
  * step). The step coordinate is read from the step block when the kernel runs. */
 gm_status gm_rank_next_stream(gm_rank *r, uint32_t purpose, gm_stream *out);
+/* Moves the messages under way, if there are any (gm_comm_poll): what computes for long calls it now and then. */
+gm_status gm_rank_poll(gm_rank *r);
 /* A new step or evaluation pass begins: call counters restart. */
 void gm_rank_begin_step(gm_rank *r);
 /* The global box of a value of this shape whose first dimension is cut along the batch (see design). */

@@ -23,6 +23,7 @@ static double flops_copy(const gm_call *c)
 }
 static double flops_axpy(const gm_call *c) { return 2 * first_in(c); }
 static double flops_affine(const gm_call *c) { return 2 * first_in(c); }
+static double flops_scale(const gm_call *c) { return (c->attrs->accumulate ? 2 : 1) * first_in(c); }
 static double flops_unary(const gm_call *c) { return first_in(c); }
 static double flops_unary_grad(const gm_call *c) { return 2 * first_in(c); }
 static double flops_binary(const gm_call *c) { return first_out(c); }
@@ -49,6 +50,11 @@ static double flops_bias_activation_grad(const gm_call *c)
 {
     return first_in(c) * ((c->out[1] ? 1 : 0) + (c->attrs->function ? 2 : 0));
 }
+
+/* g' x and g w: each element of the second operand is multiplied with a row or column of g */
+static double weight_product(const gm_call *c) { return 2 * first_in(c) * (double)c->in[1]->shape[1]; }
+static double flops_linear_weight_grad(const gm_call *c) { return weight_product(c) + (c->out[1] ? first_in(c) : 0); }
+static double flops_linear_input_grad(const gm_call *c) { return weight_product(c) + 2 * first_out(c); }
 
 static double flops_layer_norm(const gm_call *c) { return 8 * first_in(c); }
 static double flops_layer_norm_grad(const gm_call *c) { return 14 * first_in(c); }
@@ -91,6 +97,14 @@ static double flops_embedding(const gm_call *c)
 static double flops_embedding_grad(const gm_call *c) { return numel(c->in[1]); }
 static double flops_cross_entropy(const gm_call *c) { return 4 * first_in(c); }
 static double flops_cross_entropy_grad(const gm_call *c) { return 4 * first_in(c); }
+static double flops_experts_count(const gm_call *c) { return flops_fill(c); }
+static double flops_experts_before(const gm_call *c) { return flops_fill(c); }
+static double flops_experts_limit(const gm_call *c) { return flops_fill(c); }
+static double flops_experts_order(const gm_call *c) { return flops_fill(c); }
+static double flops_experts_gather(const gm_call *c) { return c->in[2] ? first_out(c) : 0; }
+static double of_choices(const gm_call *c) { return numel(c->in[1]) * (double)c->in[0]->shape[1]; }
+static double flops_experts_combine(const gm_call *c) { return (c->in[2] ? 2 : 1) * of_choices(c); }
+static double flops_experts_combine_grad(const gm_call *c) { return 2 * of_choices(c); }
 static double flops_sum(const gm_call *c) { return first_in(c); }
 static double flops_max(const gm_call *c) { return first_in(c); }
 static double flops_min(const gm_call *c) { return first_in(c); }
@@ -106,8 +120,12 @@ static double all_inputs(const gm_call *c)
 }
 
 static double flops_sum_squares(const gm_call *c) { return 2 * all_inputs(c); }
-static double flops_sgd(const gm_call *c) { return all_inputs(c) * (c->attrs->momentum != 0 ? 7 : 5); }
-static double flops_adam(const gm_call *c) { return 15 * all_inputs(c); }
+static double flops_step_control(const gm_call *c) { return all_inputs(c); }
+/* Elements of the gradients: the first input is the control tensor. */
+static double gradients(const gm_call *c) { return all_inputs(c) - first_in(c); }
+
+static double flops_sgd(const gm_call *c) { return gradients(c) * (c->attrs->momentum != 0 ? 7 : 5); }
+static double flops_adam(const gm_call *c) { return 15 * gradients(c); }
 
 static double (*const rules[GM_OP_COUNT])(const gm_call *) = {
 #define GM_OP(name, rule, in, out, attrs) [GM_OP_##name] = flops_##name,
@@ -119,6 +137,8 @@ double gm_cost_products(const gm_call *call)
 {
     switch (call->op) {
     case GM_OP_linear: return linear_product(call);
+    case GM_OP_linear_weight_grad:
+    case GM_OP_linear_input_grad: return weight_product(call);
     case GM_OP_matmul:
     case GM_OP_attention:
     case GM_OP_attention_grad: return rules[call->op](call);

@@ -4,11 +4,14 @@
 
 #include <limits.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cpu/cpu.h"
 #include "cuda/find.h"
+#include "graph.h"
 #include "meta/meta.h"
+#include "profile.h"
 #include "ref/ref.h"
 
 const gm_backend *gm_backend_find(const char *name)
@@ -82,11 +85,58 @@ fail:
 void gm_device_free(gm_device *dev)
 {
     if (!dev) return;
+    gm_device_capture_drop(dev);
     gm_threads_free(dev->threads);
+    gm_profile_free(dev);
     gm_pool_free(dev->pool);
     gm_pool_free(dev->host);
     if (dev->backend->close) dev->backend->close(dev);
+    free(dev->notes);
     free(dev);
+}
+
+#define NOTES 16 /* what comes after so many is not kept: each asks for the same remedies */
+
+struct gm_notes {
+    int  n, next;
+    char text[NOTES][320];
+};
+
+void gm_device_note(gm_device *dev, const char *text)
+{
+    if (!dev->notes && !(dev->notes = calloc(1, sizeof *dev->notes))) return;
+    struct gm_notes *notes = dev->notes;
+    for (int i = 0; i < notes->n; i++)
+        if (!strncmp(notes->text[i], text, sizeof notes->text[i] - 1)) return;
+    if (notes->n < NOTES) snprintf(notes->text[notes->n++], sizeof notes->text[0], "%s", text);
+}
+
+bool gm_device_next_note(gm_device *dev, char *buf, size_t size)
+{
+    if (!dev->notes || dev->notes->next == dev->notes->n) return false;
+    snprintf(buf, size, "%s", dev->notes->text[dev->notes->next++]);
+    return true;
+}
+
+bool gm_device_count(const gm_device *dev, gm_device_counts *out)
+{
+    *out = (gm_device_counts){0};
+    if (dev->backend->counts) dev->backend->counts(dev, out);
+    return dev->backend->counts != NULL;
+}
+
+static bool is_gpu(const gm_device *dev) { return !dev->backend->on_host && dev->backend->has_data; }
+
+void gm_device_set_tf32(gm_device *dev, bool wanted, bool *effect)
+{
+    dev->tf32 = wanted;
+    *effect = is_gpu(dev);
+}
+
+void gm_device_time_products(gm_device *dev, bool wanted, bool *effect)
+{
+    dev->time_products = wanted;
+    *effect = is_gpu(dev);
 }
 
 /* ---- bytes ---- */
@@ -113,12 +163,6 @@ gm_status gm_device_write(gm_device *dev, void *device, const void *host, size_t
 gm_status gm_device_copy(gm_device *dev, void *to, const void *from, size_t bytes)
 {
     return move(dev, dev->backend->copy, to, from, bytes);
-}
-
-gm_status gm_device_need_host(const gm_device *dev, const char *what)
-{
-    if (dev->backend->on_host || !dev->backend->has_data) return GM_OK;
-    return GM_FAIL(GM_EINVAL, "%s cannot run on the %s device yet; use --device cpu", what, dev->backend->name);
 }
 
 gm_status gm_device_synchronize(gm_device *dev)

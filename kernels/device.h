@@ -20,6 +20,8 @@ typedef struct gm_step_block {
     double   lr;         /* learning rate of this step */
     double   clip;       /* gradients are multiplied by this in the optimizer; 1: no clipping */
     double   loss_scale; /* gradients carry this factor; the optimizer divides by it */
+    double   momentum;   /* SGD's, or Adam's beta1, in place of the attribute where has_momentum says so */
+    int64_t  has_momentum;
 } gm_step_block;
 
 typedef struct gm_op_counter {
@@ -29,14 +31,33 @@ typedef struct gm_op_counter {
 } gm_op_counter;
 
 struct gm_device {
-    const gm_backend *backend;
-    gm_pool          *pool;
-    gm_pool          *host;    /* memory of the host that copies use by themselves; NULL until it is asked for */
-    gm_threads       *threads; /* NULL on meta */
-    gm_step_block     step;
-    gm_op_counter     counters[GM_OP_COUNT];
-    void             *state; /* the backend's own, made by open */
+    const gm_backend  *backend;
+    gm_pool           *pool;
+    gm_pool           *host;    /* memory of the host that copies use by themselves; NULL until it is asked for */
+    gm_threads        *threads; /* NULL on meta */
+    gm_step_block      step;
+    gm_op_counter      counters[GM_OP_COUNT];
+    struct gm_graph   *capture;       /* being recorded (graph.h); NULL: work is done as it is asked for */
+    void              *state;         /* the backend's own, made by open */
+    bool               time_products; /* gm_device_time_products */
+    bool               tf32; /* products of f32 may round their operands to 11 bits of mantissa (gm_device_set_tf32) */
+    struct gm_profile *profile; /* profile.h; NULL until one is started */
+    struct gm_notes   *notes;   /* gm_device_note; NULL: none so far */
+    /* Asked again and again while the host waits for the device, where operations between devices are queued
+     * (links.h). Not GM_OK: they will not end, and have been stopped; the wait fails with it. *idle: there are none. */
+    gm_status (*attend)(void *context, bool *idle);
+    void *attend_context;
 };
+
+/* What this process asked of its GPUs since it began. What is launched again by a graph counts in graphs alone. */
+typedef struct gm_device_counts {
+    uint64_t launches;    /* of our kernels */
+    uint64_t libraries;   /* calls of cuBLASLt and cuDNN that compute */
+    uint64_t graphs;      /* launches of graphs */
+    uint64_t copies;      /* and fills, in any direction */
+    uint64_t waits;       /* of the host for the device, where it had to */
+    uint64_t allocations; /* of device memory from the driver */
+} gm_device_counts;
 
 /* A table of kernels and a source of memory. Each backend fills it from ops.def. */
 struct gm_backend {
@@ -58,8 +79,23 @@ struct gm_backend {
     gm_status (*mark)(gm_device *dev, void **mark);
     gm_status (*passed)(gm_device *dev, void *mark, bool *passed);
     void (*unmark)(gm_device *dev, void *mark);
+    gm_status (*stamp)(gm_device *dev, void **stamp); /* a mark that keeps its time; NULL where work is done at once */
+    /* between two stamps; waits until `to` has been passed */
+    gm_status (*elapsed)(gm_device *dev, void *from, void *to, double *seconds);
+    void (*counts)(const gm_device *dev, gm_device_counts *out); /* NULL: nothing is queued, nothing counted */
+
+    /* graph.h; NULL where there are no graphs. begin: what is queued from here on is recorded, not run, until end or
+     * drop; end: *graph is what replay queues, *nodes the pieces of work in it. A failed end has dropped it. */
+    gm_status (*capture_begin)(gm_device *dev);
+    gm_status (*capture_end)(gm_device *dev, void **graph, int *nodes);
+    void (*capture_drop)(gm_device *dev);
+    gm_status (*replay)(gm_device *dev, void *graph);
+    void (*graph_free)(gm_device *dev, void *graph);
     /* "NVIDIA H200, sm_90, 139 GiB" into buf; returns buf. For people. */
     char *(*describe)(const gm_device *dev, char *buf, size_t size);
+    /* "GPU-8f0c1d2e-...": which device of the machine it is, as the driver's tools name it; "" where it has no name */
+    char *(*identify)(const gm_device *dev, char *buf, size_t size);
+    const struct gm_links *links; /* links.h; NULL: devices of this kind do not talk to each other by themselves */
 };
 
 /* name: "cpu", "ref", "meta", "cuda", or "cuda:1" for the second GPU. threads: 0 for one a core that this process may
@@ -73,8 +109,22 @@ typedef struct gm_device_fact {
     char text[240]; /* what was found, or why not */
 } gm_device_fact;
 gm_status gm_device_facts(gm_device_fact *out, int n, int *found);
-bool      gm_device_exists(const char *backend); /* false: gm_last_error says why it could not be opened */
-void      gm_device_free(gm_device *dev);        /* after its last tensor; NULL is allowed */
+
+/* What a kernel chose for the user and must not keep to itself (a slow way, because a library is missing): each text
+ * once in the device's life. next takes them out in order: false: none is left. */
+void gm_device_note(gm_device *dev, const char *text);
+bool gm_device_next_note(gm_device *dev, char *buf, size_t size);
+/* false: this device works at once, there is nothing to count. */
+bool gm_device_count(const gm_device *dev, gm_device_counts *out);
+/* May products of f32 use TF32 (8 bits of exponent, 10 of mantissa, sums in f32) from here on? They do where the
+ * device has it and cuBLASLt makes the product; *effect: does this device have it? */
+void gm_device_set_tf32(gm_device *dev, bool wanted, bool *effect);
+/* From here on, are the ways to make a kind of product timed when it is first met, and the fastest taken? Which one it
+ * is, and so the last bits of products, may then differ from run to run and from rank to rank. *effect as above. */
+void gm_device_time_products(gm_device *dev, bool wanted, bool *effect);
+
+bool gm_device_exists(const char *backend); /* false: gm_last_error says why it could not be opened */
+void gm_device_free(gm_device *dev);        /* after its last tensor; NULL is allowed */
 
 /* Bytes between the host and the device, and inside of it, in order with what was queued. Read waits; write returns
  * when `host` may change; nothing else waits. Nothing is done where there are no bytes (meta). */
@@ -82,8 +132,6 @@ gm_status gm_device_read(gm_device *dev, void *host, const void *device, size_t 
 gm_status gm_device_write(gm_device *dev, void *device, const void *host, size_t bytes);
 gm_status gm_device_copy(gm_device *dev, void *to, const void *from, size_t bytes);
 gm_status gm_device_synchronize(gm_device *dev); /* everything queued is done */
-/* For code that must touch the bytes itself and cannot go through these: GM_EINVAL, naming it, where it may not. */
-gm_status gm_device_need_host(const gm_device *dev, const char *what);
 
 /* Copies that nobody waits for, where memory is not the host's (GM_EINVAL elsewhere): between the device and memory
  * out of gm_device_host_pool, which is to stay as it is until a mark set behind the copy has been passed. */

@@ -4,7 +4,7 @@
  * what dtype they are: `index` and `target` are i32 or i64, `condition` and `key_mask` u8, all others floats (f32,
  * f64, bf16, f16), the same within one call; where that is one of 16 bits, what is marked with '^' is f32 in
  * its stead. `copy` takes any dtype; the multi-tensor ops check each group alone.
- * The rules are in infer_elementwise.c, infer_dense.c and infer_rest.c. */
+ * The rules are in infer_elementwise.c, infer_dense.c, infer_experts.c and infer_rest.c. */
 #include "infer.h"
 
 #include <inttypes.h>
@@ -118,9 +118,18 @@ static gm_status check_count(const gm_call *call, const char *what, int have, co
 {
     gm_slot slots[GM_MAX_SLOTS];
     bool    repeats;
-    int     n = gm_op_slots(list, slots, &repeats);
-    if (have >= 0 && (repeats ? have % n == 0 : have == n)) return GM_OK;
+    int     n = gm_op_slots(list, slots, &repeats), fixed = gm_op_fixed(list);
+    if (have >= fixed && (repeats ? (have - fixed) % (n - fixed) == 0 : have == n)) return GM_OK;
     return GM_FAIL(GM_EINVAL, "%s: %d %s given; it takes %d: '%s'", gm_op_name(call->op), have, what, n, list);
+}
+
+/* Whole numbers that ops make for each other. */
+static bool is_i64(const char *name)
+{
+    static const char *const names[] = {"count", "order", "before", "choice", "row"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(name, names[i])) return true;
+    return false;
 }
 
 static gm_status check_dtype(const gm_call *call, const gm_slot *slot, const gm_tensor *t, const gm_tensor **first)
@@ -133,6 +142,10 @@ static gm_status check_dtype(const gm_call *call, const gm_slot *slot, const gm_
     if (!strcmp(slot->name, "condition") || !strcmp(slot->name, "key_mask")) {
         if (t->dtype == GM_U8) return GM_OK;
         return GM_FAIL(GM_ESHAPE, "%s: %s is %s, should be u8", op, slot->name, have);
+    }
+    if (is_i64(slot->name)) {
+        if (t->dtype == GM_I64) return GM_OK;
+        return GM_FAIL(GM_ESHAPE, "%s: %s is %s, should be i64", op, slot->name, have);
     }
     if (!gm_dtype_is_float(t->dtype))
         return GM_FAIL(GM_ESHAPE, "%s: %s is %s; arithmetic is on f32, f64, bf16 and f16: cast it first", op,
@@ -155,7 +168,7 @@ static gm_status check_inputs(const gm_call *call)
     const gm_tensor *first = NULL;
     int              n = gm_op_slots(gm_op_inputs(call->op), slots, &repeats);
     for (int i = 0; i < call->n_in; i++) {
-        const gm_slot *slot = &slots[i % n];
+        const gm_slot *slot = gm_op_slot(gm_op_inputs(call->op), slots, n, i);
         if (!call->in[i] && !slot->optional)
             return GM_FAIL(GM_EINVAL, "%s: input %d (%s) is missing", gm_op_name(call->op), i + 1, slot->name);
         if (repeats) first = NULL; /* each tensor alone; the rule compares within a group */

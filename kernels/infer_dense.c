@@ -3,10 +3,22 @@
 
 #include "infer.h"
 
+/* The dtype of a product: a's, or f32 where that is of 16 bits, for sums of several products. */
+static gm_status product_dtype(const gm_call *call, gm_dtype *out)
+{
+    gm_dtype a = call->in[0]->dtype, wide = gm_dtype_wide(a), asked = call->attrs->dtype;
+    *out = asked == GM_DTYPE_NONE ? a : asked;
+    if (*out == a || *out == wide) return GM_OK;
+    return GM_FAIL(GM_EINVAL, "matmul: of %s it gives %s%s%s", gm_dtype_name(a), gm_dtype_name(a),
+                   a == wide ? "" : " or ", a == wide ? "" : gm_dtype_name(wide));
+}
+
 /* a (..., m, k) x b (..., k, n) -> (..., m, n), after the transposes; batch dimensions broadcast. */
 gm_status gm_infer_matmul(const gm_call *call, gm_spec *spec)
 {
     const gm_tensor *a = call->in[0], *b = call->in[1];
+    gm_dtype         dtype;
+    GM_TRY(product_dtype(call, &dtype));
     GM_TRY(gm_expect_ndim(call, "a", a, 2));
     GM_TRY(gm_expect_ndim(call, "b", b, 2));
     int     ta = call->attrs->transpose_a, tb = call->attrs->transpose_b, ndim = a->ndim - 2;
@@ -15,7 +27,7 @@ gm_status gm_infer_matmul(const gm_call *call, gm_spec *spec)
     if (k != inner)
         return GM_FAIL(GM_ESHAPE, "matmul: %s%s x %s%s: inner sizes %" PRId64 " and %" PRId64 " differ", GM_SHOW(a),
                        ta ? "'" : "", GM_SHOW(b), tb ? "'" : "", k, inner);
-    spec[0] = gm_spec_of(a->dtype, ndim, a->shape);
+    spec[0] = gm_spec_of(dtype, ndim, a->shape);
     gm_tensor batch = *b;
     batch.ndim -= 2;
     GM_TRY(gm_broadcast(call, &batch, &spec[0].ndim, spec[0].shape));
@@ -61,6 +73,43 @@ gm_status gm_infer_bias_activation_grad(const gm_call *call, gm_spec *spec)
     GM_TRY(gm_expect_like(call, "pre", pre, g));
     spec[0] = gm_spec_like(g);
     spec[1] = gm_spec_of(g->dtype, 1, &g->shape[g->ndim - 1]);
+    return GM_OK;
+}
+
+/* A matrix of these sizes; -1: any. */
+static gm_status expect_matrix(const gm_call *call, const char *name, const gm_tensor *t, int64_t rows, int64_t columns)
+{
+    if (t->ndim == 2 && (rows < 0 || t->shape[0] == rows) && (columns < 0 || t->shape[1] == columns)) return GM_OK;
+    const char *op = gm_op_name(call->op);
+    if (rows < 0 && columns < 0) return GM_FAIL(GM_ESHAPE, "%s: %s is %s, should be a matrix", op, name, GM_SHOW(t));
+    if (columns < 0)
+        return GM_FAIL(GM_ESHAPE, "%s: %s is %s, should be a matrix of %" PRId64 " rows", op, name, GM_SHOW(t), rows);
+    return GM_FAIL(GM_ESHAPE, "%s: %s is %s, should be (%" PRId64 ", %" PRId64 ")", op, name, GM_SHOW(t), rows,
+                   columns);
+}
+
+/* g (rows, out), x (rows, in) -> dw (out, in), db (out) */
+gm_status gm_infer_linear_weight_grad(const gm_call *call, gm_spec *spec)
+{
+    const gm_tensor *g = call->in[0], *x = call->in[1];
+    GM_TRY(expect_matrix(call, "g", g, -1, -1));
+    GM_TRY(expect_matrix(call, "x", x, g->shape[0], -1));
+    spec[0] = gm_spec_of(g->dtype, 2, (int64_t[]){g->shape[1], x->shape[1]});
+    spec[1] = gm_spec_of(g->dtype, 1, &g->shape[1]);
+    return GM_OK;
+}
+
+/* g (rows, out), w (out, in), pre (rows, in) -> dpre as pre */
+gm_status gm_infer_linear_input_grad(const gm_call *call, gm_spec *spec)
+{
+    const gm_tensor *g = call->in[0], *w = call->in[1], *pre = call->in[2];
+    if (call->attrs->function == GM_FN_none)
+        return GM_FAIL(GM_EINVAL, "linear_input_grad: without an activation it is a matmul");
+    GM_TRY(expect_activation(call));
+    GM_TRY(expect_matrix(call, "g", g, -1, -1));
+    GM_TRY(expect_matrix(call, "w", w, g->shape[1], -1));
+    GM_TRY(expect_matrix(call, "pre", pre, g->shape[0], w->shape[1]));
+    spec[0] = gm_spec_like(pre);
     return GM_OK;
 }
 

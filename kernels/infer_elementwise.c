@@ -29,6 +29,19 @@ gm_status gm_infer_copy(const gm_call *call, gm_spec *spec)
 gm_status gm_infer_axpy(const gm_call *call, gm_spec *spec) { return like_first(call, spec); }
 gm_status gm_infer_affine(const gm_call *call, gm_spec *spec) { return like_first(call, spec); }
 
+/* s () -> y as x, in x's dtype or, of f32, in one of 16 bits */
+gm_status gm_infer_scale(const gm_call *call, gm_spec *spec)
+{
+    const gm_tensor *x = call->in[0];
+    gm_dtype         to = call->attrs->dtype == GM_DTYPE_NONE ? x->dtype : call->attrs->dtype;
+    GM_TRY(gm_expect_shape(call, "s", call->in[1], 0, NULL));
+    if (to != x->dtype && (x->dtype != GM_F32 || !gm_dtype_is_narrow(to)))
+        return GM_FAIL(GM_EINVAL, "scale: y is of %s, or of 16 bits where x is f32", gm_dtype_name(x->dtype));
+    spec[0] = gm_spec_like(x);
+    spec[0].dtype = to;
+    return GM_OK;
+}
+
 static gm_status expect_function(const gm_call *call, gm_function first, gm_function last, const char *kind)
 {
     gm_function f = call->attrs->function;

@@ -1,7 +1,9 @@
 /* infer_rest.c - rules of the tables, losses and optimizers. */
 #include <inttypes.h>
+#include <math.h>
 
 #include "infer.h"
+#include "step_control.h"
 
 /* w (rows, width), index of any shape -> index.shape + (width) */
 gm_status gm_infer_embedding(const gm_call *call, gm_spec *spec)
@@ -83,26 +85,28 @@ static gm_status expect_master(const gm_call *call, int i, const gm_tensor *p, c
     return GM_OK;
 }
 
+static const gm_spec control_spec = {.dtype = GM_F64, .ndim = 1, .shape = {GM_CONTROL_SIZE}};
+
 /* Outputs in groups for each gradient, each as its gradient, or in f32 where ops.def says so; the first in a group is
  * there, the last is the master. */
 static gm_status expect_groups(const gm_call *call, gm_spec *spec)
 {
     gm_slot slots[GM_MAX_SLOTS];
     bool    repeats;
-    int     width = gm_op_slots(gm_op_outputs(call->op), slots, &repeats);
-    if (call->n_out != width * call->n_in)
-        return GM_FAIL(GM_EINVAL, "%s: %d gradients need %d outputs, %d given", gm_op_name(call->op), call->n_in,
-                       width * call->n_in, call->n_out);
+    int     width = gm_op_slots(gm_op_outputs(call->op), slots, &repeats), n = call->n_in - 1;
+    if (call->n_out != width * n)
+        return GM_FAIL(GM_EINVAL, "%s: %d gradients need %d outputs, %d given", gm_op_name(call->op), n, width * n,
+                       call->n_out);
+    if (call->in[0]) GM_TRY(gm_expect_spec(call, "control", call->in[0], &control_spec));
     for (int i = 0; i < call->n_out; i++) {
-        gm_spec want = gm_spec_like(call->in[i / width]);
+        gm_spec want = gm_spec_like(call->in[1 + i / width]);
         if (slots[i % width].wide) want.dtype = gm_dtype_wide(want.dtype);
         GM_TRY(gm_expect_spec(call, slots[i % width].name, call->out[i], &want));
         if (spec) spec[i] = want;
     }
-    for (int i = 0; i < call->n_in; i++)
-        GM_TRY(expect_master(call, i, call->out[i * width], call->out[i * width + width - 1]));
-    GM_TRY(gm_expect_range(call, "weight_decay", call->attrs->weight_decay, 0, 1e308));
-    return GM_OK;
+    for (int i = 0; i < n; i++) GM_TRY(expect_master(call, i, call->out[i * width], call->out[i * width + width - 1]));
+    GM_TRY(gm_expect_range(call, "lr_scale", call->attrs->lr_scale, 0, 1e308));
+    return gm_expect_range(call, "weight_decay", call->attrs->weight_decay, 0, 1e308);
 }
 
 gm_status gm_infer_sgd(const gm_call *call, gm_spec *spec)
@@ -113,7 +117,7 @@ gm_status gm_infer_sgd(const gm_call *call, gm_spec *spec)
     if (at->nesterov && !(at->momentum > 0 && at->dampening == 0))
         return GM_FAIL(GM_EINVAL, "sgd: nesterov needs momentum above 0 and no dampening (momentum %g, dampening %g)",
                        at->momentum, at->dampening);
-    for (int i = 0; i < call->n_in; i++)
+    for (int i = 0; i < call->n_in - 1; i++)
         if (!call->out[3 * i + 1] != (at->momentum == 0))
             return GM_FAIL(GM_EINVAL, "sgd: momentum %g %s a buffer for each parameter; see number %d", at->momentum,
                            at->momentum == 0 ? "does not take" : "needs", i + 1);
@@ -126,4 +130,26 @@ gm_status gm_infer_adam(const gm_call *call, gm_spec *spec)
     GM_TRY(gm_expect_range(call, "beta1", call->attrs->beta1, 0, 1));
     GM_TRY(gm_expect_range(call, "beta2", call->attrs->beta2, 0, 1));
     return gm_expect_range(call, "eps", call->attrs->eps, 0, 1e308);
+}
+
+gm_status gm_infer_step_control(const gm_call *call, gm_spec *spec)
+{
+    const gm_attrs *at = call->attrs;
+    const gm_spec   loss = {.dtype = GM_F64, .ndim = 1, .shape = {2}}, norm = {.dtype = GM_F64};
+    GM_TRY(gm_expect_spec(call, "loss", call->in[0], &loss));
+    if (call->in[1]) GM_TRY(gm_expect_spec(call, "norm", call->in[1], &norm));
+    if (call->n_in - 2 > GM_CONTROL_TERMS)
+        return GM_FAIL(GM_EINVAL, "step_control: %d tensors of squares, at most %d can be added", call->n_in - 2,
+                       GM_CONTROL_TERMS);
+    for (int i = 2; i < call->n_in; i++)
+        if (call->in[i]->dtype != GM_F64 || call->in[i]->ndim > 1)
+            return GM_FAIL(GM_ESHAPE, "step_control: squares %d are %s %s, should be f64 of one dimension at most",
+                           i - 1, gm_dtype_name(call->in[i]->dtype), GM_SHOW(call->in[i]));
+    GM_TRY(gm_expect_range(call, "max_norm", at->max_norm, 0, INFINITY));
+    GM_TRY(gm_expect_range(call, "not_finite", (double)at->not_finite, GM_NOT_FINITE_HALT, GM_NOT_FINITE_WARN + 1));
+    GM_TRY(gm_expect_range(call, "growth", at->growth, 1, 1e308));
+    GM_TRY(gm_expect_range(call, "backoff", at->backoff, 0, 1.5));
+    GM_TRY(gm_expect_range(call, "growth_interval", (double)at->growth_interval, 0, 1e18));
+    spec[0] = control_spec;
+    return GM_OK;
 }

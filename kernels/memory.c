@@ -3,7 +3,6 @@
  * of indices beside it. */
 #include "memory.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,18 +20,27 @@ typedef struct place {
 } place;
 
 struct gm_block {
-    void     *data;
-    size_t    asked, size; /* size: of its class */
-    int       class_;
-    uint32_t  place;
-    gm_block *next; /* while idle */
+    void         *data;
+    size_t        asked, size; /* size: of its class */
+    int           class_;
+    uint32_t      place;
+    gm_pool_part *part; /* that it goes back to */
+    gm_block     *next; /* while idle */
+};
+
+struct gm_pool_part {
+    gm_block *idle[CLASSES];
+    uint64_t  blocks; /* not idle */
+    size_t    live, peak, reserved;
+    bool      freed; /* with blocks in use: the last of them frees it */
 };
 
 struct gm_pool {
     gm_raw_memory   raw;
     void           *context; /* for raw */
     gm_memory_stats stats;
-    gm_block       *idle[CLASSES];
+    gm_pool_part    own;
+    gm_pool_part   *used;    /* by requests; &own: no part */
     gm_block       *headers; /* spare headers */
     place          *places;  /* n_places used of slots / 2 */
     uint32_t       *slot;    /* index + 1 into places, 0: free */
@@ -96,6 +104,8 @@ void gm_pool_set_place(gm_pool *p, const char *module_path, const char *op)
     p->current = *slot - 1;
 }
 
+const char *gm_pool_place(const gm_pool *p) { return p->places[p->current].text; }
+
 gm_status gm_pool_new(const gm_raw_memory *raw, void *context, gm_pool **out)
 {
     gm_pool *p = calloc(1, sizeof *p);
@@ -105,6 +115,7 @@ gm_status gm_pool_new(const gm_raw_memory *raw, void *context, gm_pool **out)
     }
     p->raw = *raw;
     p->context = context;
+    p->used = &p->own;
     gm_pool_set_place(p, "", "unnamed");
     *out = p;
     return GM_OK;
@@ -113,11 +124,12 @@ gm_status gm_pool_new(const gm_raw_memory *raw, void *context, gm_pool **out)
 void gm_pool_trim(gm_pool *p)
 {
     for (int c = 0; c < CLASSES; c++)
-        while (p->idle[c]) {
-            gm_block *b = p->idle[c];
-            p->idle[c] = b->next;
+        while (p->own.idle[c]) {
+            gm_block *b = p->own.idle[c];
+            p->own.idle[c] = b->next;
             p->raw.free(p->context, b->data, b->size);
             p->stats.reserved -= b->size;
+            p->own.reserved -= b->size;
             b->next = p->headers;
             p->headers = b;
         }
@@ -138,8 +150,8 @@ void gm_pool_free(gm_pool *p)
     free(p);
 }
 
-/* "12.3 MiB", for messages. */
-static const char *human(size_t bytes, char buf[24])
+/* "12.3 MiB", for messages; buf has room for 24. */
+static const char *human(size_t bytes, char *buf)
 {
     static const char *const unit[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
     double                   v = (double)bytes;
@@ -149,35 +161,40 @@ static const char *human(size_t bytes, char buf[24])
     return buf;
 }
 
-static gm_status over_limit(const gm_pool *p, size_t bytes)
+/* refusal: the words of the system (may be gm_last_error); NULL: it was not asked, the limit of the pool is reached. */
+static gm_status over_limit(const gm_pool *p, size_t bytes, const char *refusal)
 {
     gm_holder h[5];
-    char      list[640] = "", a[24], b[24], c[24];
+    char      list[640] = "", limit[200], a[24], b[24];
     int       n = gm_pool_holders(p, h, 5);
     size_t    used = 0;
     for (int i = 0; i < n && used < sizeof list; i++)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s %s in %llu", i ? "; " : "", h[i].place,
                                  human(h[i].live, a), (unsigned long long)h[i].blocks);
+    if (refusal) snprintf(limit, sizeof limit, "that of the system: %s", refusal);
+    else human(p->stats.limit, limit);
     return GM_FAIL(GM_ENOMEM,
                    "out of memory: wanted %s (%zu bytes) for '%s', %s in use, limit %s; largest holders: %s; "
-                   "try a smaller batch or a higher --limit-memory",
-                   human(bytes, a), bytes, p->places[p->current].text, human(p->stats.live, b),
-                   p->stats.limit ? human(p->stats.limit, c) : "that of the system", list);
+                   "try a smaller batch%s",
+                   human(bytes, a), bytes, p->places[p->current].text, human(p->stats.live, b), limit, list,
+                   refusal ? "" : " or a higher --limit-memory");
 }
 
 static gm_status take_from_system(gm_pool *p, gm_block *b)
 {
     gm_memory_stats *s = &p->stats;
-    if (s->limit && s->reserved + b->size > s->limit) gm_pool_trim(p);
-    if (s->limit && s->reserved + b->size > s->limit) return over_limit(p, b->asked);
+    bool             may_trim = p->used == &p->own;
+    if (s->limit && s->reserved + b->size > s->limit && may_trim) gm_pool_trim(p);
+    if (s->limit && s->reserved + b->size > s->limit) return over_limit(p, b->asked, NULL);
     gm_status st = p->raw.alloc(p->context, b->size, &b->data);
-    if (st == GM_ENOMEM) {
+    if (st == GM_ENOMEM && may_trim) {
         gm_pool_trim(p);
         st = p->raw.alloc(p->context, b->size, &b->data);
-        if (st == GM_ENOMEM) return over_limit(p, b->asked);
     }
+    if (st == GM_ENOMEM) return over_limit(p, b->asked, gm_last_error());
     if (st != GM_OK) return st;
     s->reserved += b->size;
+    b->part->reserved += b->size;
     s->system_allocations++;
     return GM_OK;
 }
@@ -185,17 +202,18 @@ static gm_status take_from_system(gm_pool *p, gm_block *b)
 gm_status gm_pool_alloc(gm_pool *p, size_t bytes, void **data, gm_block **out)
 {
     size_t size;
-    if (bytes > MAX_BYTES) return over_limit(p, bytes);
-    int       class_ = size_class(bytes, &size);
-    gm_block *b = p->idle[class_];
+    if (bytes > MAX_BYTES) return over_limit(p, bytes, "no memory is that large");
+    int           class_ = size_class(bytes, &size);
+    gm_pool_part *part = p->used;
+    gm_block     *b = part->idle[class_];
     if (b) {
-        p->idle[class_] = b->next;
+        part->idle[class_] = b->next;
         b->asked = bytes;
     } else {
         b = p->headers;
         if (b) p->headers = b->next;
         else if (!(b = malloc(sizeof *b))) return GM_FAIL(GM_ENOMEM, "no memory for a block header");
-        *b = (gm_block){.asked = bytes, .size = size, .class_ = class_};
+        *b = (gm_block){.asked = bytes, .size = size, .class_ = class_, .part = part};
         gm_status st = take_from_system(p, b);
         if (st != GM_OK) {
             b->next = p->headers;
@@ -208,6 +226,9 @@ gm_status gm_pool_alloc(gm_pool *p, size_t bytes, void **data, gm_block **out)
     at->blocks++;
     at->live += bytes;
     if (at->live > at->peak) at->peak = at->live;
+    part->blocks++;
+    part->live += bytes;
+    if (part->live > part->peak) part->peak = part->live;
     p->stats.allocations++;
     p->stats.live += bytes;
     if (p->stats.live > p->stats.peak) p->stats.peak = p->stats.live;
@@ -223,14 +244,67 @@ gm_status gm_pool_alloc_scratch(gm_pool *p, size_t bytes, void **data, gm_block 
     return GM_OK;
 }
 
+static void put_idle(gm_pool_part *part, gm_block *b)
+{
+    b->next = part->idle[b->class_];
+    part->idle[b->class_] = b;
+}
+
+/* A block of a part that is gone becomes the pool's own. */
+static void adopt(gm_pool *p, gm_block *b)
+{
+    b->part->reserved -= b->size;
+    b->part = &p->own;
+    p->own.reserved += b->size;
+    put_idle(&p->own, b);
+}
+
 void gm_pool_release(gm_pool *p, gm_block *b)
 {
     place *at = &p->places[b->place];
     at->blocks--;
     at->live -= b->asked;
     p->stats.live -= b->asked;
-    b->next = p->idle[b->class_];
-    p->idle[b->class_] = b;
+    gm_pool_part *part = b->part;
+    part->blocks--;
+    part->live -= b->asked;
+    if (part->freed) adopt(p, b);
+    else put_idle(part, b);
+    if (part->freed && !part->blocks) free(part);
+}
+
+/* ---- parts ---- */
+
+gm_status gm_pool_part_new(gm_pool *p, gm_pool_part **out)
+{
+    (void)p;
+    *out = calloc(1, sizeof **out);
+    return *out ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for a part of a pool");
+}
+
+void gm_pool_use(gm_pool *p, gm_pool_part *part) { p->used = part ? part : &p->own; }
+
+void gm_pool_part_free(gm_pool *p, gm_pool_part *part)
+{
+    if (!part) return;
+    if (p->used == part) p->used = &p->own;
+    for (int c = 0; c < CLASSES; c++)
+        while (part->idle[c]) {
+            gm_block *b = part->idle[c];
+            part->idle[c] = b->next;
+            adopt(p, b);
+        }
+    part->freed = true;
+    if (!part->blocks) free(part);
+}
+
+size_t gm_pool_part_reserved(const gm_pool_part *part) { return part->reserved; }
+bool   gm_pool_part_has(const gm_pool_part *part, const gm_block *b) { return b->part == part; }
+
+void gm_pool_part_ran(gm_pool *p, const gm_pool_part *part)
+{
+    size_t most = p->stats.live - part->live + part->peak;
+    if (most > p->stats.peak) p->stats.peak = most;
 }
 
 void gm_pool_set_limit(gm_pool *p, size_t bytes) { p->stats.limit = bytes; }

@@ -9,6 +9,7 @@
 #ifndef GM_MEMORY_H
 #define GM_MEMORY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "status.h"
@@ -42,16 +43,30 @@ gm_status gm_pool_new(const gm_raw_memory *raw, void *context, gm_pool **out);
 void      gm_pool_free(gm_pool *pool); /* gives everything back; NULL is allowed */
 
 /* The place charged with the allocations that follow: copied on first sight, so any buffer will do. */
-void gm_pool_set_place(gm_pool *pool, const char *module_path, const char *op);
+void        gm_pool_set_place(gm_pool *pool, const char *module_path, const char *op);
+const char *gm_pool_place(const gm_pool *pool); /* as text: "blocks.3.mlp: linear"; as long as the pool */
 
 gm_status gm_pool_alloc(gm_pool *pool, size_t bytes, void **data, gm_block **block);
 /* The same for a kernel's own use while it runs: what a plan without kernels (meta) cannot know of. */
 gm_status gm_pool_alloc_scratch(gm_pool *pool, size_t bytes, void **data, gm_block **block);
 void      gm_pool_release(gm_pool *pool, gm_block *block);
 
+/* A part of a pool: blocks that serve only what is asked for while the part is in use, and go back to it. Work that was
+ * recorded with it (graph.h) finds its memory as it was, however often it runs. While a part is in use nothing is given
+ * back to the system: at the limit requests fail. Statistics, places and limit are the whole pool's. */
+typedef struct gm_pool_part gm_pool_part;
+gm_status                   gm_pool_part_new(gm_pool *pool, gm_pool_part **out);
+void gm_pool_use(gm_pool *pool, gm_pool_part *part); /* by the requests that follow; NULL: the pool's own blocks */
+/* Its idle blocks become the pool's own, those in use when they are released. NULL is allowed. */
+void   gm_pool_part_free(gm_pool *pool, gm_pool_part *part);
+size_t gm_pool_part_reserved(const gm_pool_part *part); /* bytes of its blocks */
+bool   gm_pool_part_has(const gm_pool_part *part, const gm_block *block);
+/* What was recorded has run again, and held what it holds: the pool's peak counts it. */
+void gm_pool_part_ran(gm_pool *pool, const gm_pool_part *part);
+
 void            gm_pool_set_limit(gm_pool *pool, size_t bytes); /* 0: none */
 void            gm_pool_reset_peak(gm_pool *pool);              /* peak = live, places too */
-void            gm_pool_trim(gm_pool *pool);                    /* give idle blocks back */
+void            gm_pool_trim(gm_pool *pool);                    /* give idle blocks of its own back */
 gm_memory_stats gm_pool_stats(const gm_pool *pool);
 /* The n largest holders by live bytes, largest first; returns how many were written. */
 int gm_pool_holders(const gm_pool *pool, gm_holder *out, int n);

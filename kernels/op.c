@@ -3,7 +3,9 @@
 
 #include <string.h>
 #include "device.h"
+#include "graph.h"
 #include "infer.h"
+#include "profile.h"
 
 static const struct {
     const char *name, *in, *out, *attrs;
@@ -64,6 +66,10 @@ int gm_op_slots(const char *list, gm_slot *slots, bool *repeats)
     int n = 0;
     *repeats = false;
     while (*list) {
+        if (*list == '|') {
+            list += strspn(list, "| ");
+            continue;
+        }
         size_t   length = strcspn(list, "^&?. ");
         gm_slot *slot = &slots[n++];
         *slot = (gm_slot){0};
@@ -79,6 +85,20 @@ int gm_op_slots(const char *list, gm_slot *slots, bool *repeats)
     return n;
 }
 
+int gm_op_fixed(const char *list)
+{
+    int n = 0;
+    if (!strchr(list, '|')) return 0;
+    for (; *list != '|'; list++) n += *list == ' ';
+    return n;
+}
+
+const gm_slot *gm_op_slot(const char *list, const gm_slot *slots, int n, int i)
+{
+    int fixed = gm_op_fixed(list);
+    return &slots[i < fixed ? i : fixed + (i - fixed) % (n - fixed)];
+}
+
 gm_status gm_run_with(gm_device *dev, const gm_backend *backend, const gm_call *call)
 {
     gm_spec  room[GM_MAX_OUT];
@@ -92,6 +112,8 @@ gm_status gm_run_with(gm_device *dev, const gm_backend *backend, const gm_call *
     c->flops += flops;
     c->bytes += bytes;
     c->products += gm_cost_products(call);
+    if (dev->capture) GM_TRY(gm_graph_keep(dev->capture, call));
+    if (backend == dev->backend && gm_profile_runs(dev)) return gm_profile_call(dev, call, flops, bytes);
     return backend->kernel[call->op](dev, call);
 }
 

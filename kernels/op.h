@@ -79,9 +79,13 @@ typedef struct gm_slot {
     bool optional, inout, wide;
 } gm_slot;
 /* Takes apart what gm_op_inputs or gm_op_outputs gives: writes the names (at most GM_MAX_SLOTS) and
- * returns how many; *repeats: the group comes any number of times, one group after the other. */
+ * returns how many; *repeats: the group comes any number of times, one group after the other. Names before a '|' are
+ * not in the group: they come once (gm_op_fixed counts them). */
 #define GM_MAX_SLOTS 8
 int gm_op_slots(const char *list, gm_slot *slots, bool *repeats);
+int gm_op_fixed(const char *list);
+/* What the tensor in place i (from 0) of a call is, among the n slots of its list. */
+const gm_slot *gm_op_slot(const char *list, const gm_slot *slots, int n, int i);
 
 /* The strings of ops.def: "q k v key_mask?" and so on. */
 const char *gm_op_inputs(gm_op op);

@@ -80,7 +80,9 @@ static gm_status storage_new(gm_device *dev, size_t bytes, gm_storage **out)
     return GM_OK;
 }
 
-static void storage_release(gm_storage *s)
+void gm_storage_retain(gm_storage *s) { s->refs++; }
+
+void gm_storage_release(gm_storage *s)
 {
     if (--s->refs) return;
     gm_pool_release(s->device->pool, s->block);
@@ -95,7 +97,7 @@ gm_status gm_tensor_new(gm_device *dev, gm_dtype dtype, int ndim, const int64_t 
     GM_TRY(storage_new(dev, (size_t)n * gm_dtype_size(dtype), &s));
     gm_status st = header_new(dtype, ndim, shape, out);
     if (st != GM_OK) {
-        storage_release(s);
+        gm_storage_release(s);
         return st;
     }
     (*out)->storage = s;
@@ -107,7 +109,7 @@ void gm_tensor_retain(gm_tensor *t) { t->refs++; }
 void gm_tensor_release(gm_tensor *t)
 {
     if (!t || --t->refs) return;
-    storage_release(t->storage);
+    gm_storage_release(t->storage);
     free(t);
 }
 

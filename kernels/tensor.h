@@ -48,6 +48,10 @@ gm_status gm_tensor_new(gm_device *dev, gm_dtype dtype, int ndim, const int64_t 
 void      gm_tensor_retain(gm_tensor *t);
 void      gm_tensor_release(gm_tensor *t); /* NULL is allowed */
 
+/* The bytes alone: who holds a reference keeps them where they are, also without a tensor. */
+void gm_storage_retain(gm_storage *s);
+void gm_storage_release(gm_storage *s);
+
 /* Views: a new header on the same storage. Dimensions count from 0. */
 gm_status gm_tensor_view(gm_tensor *t, int ndim, const int64_t *shape, const int64_t *stride, int64_t offset,
                          gm_tensor **out); /* any; checked against the storage's end */

@@ -1,24 +1,26 @@
 #!/bin/sh
-# pack.sh BUILD OUT [--cuda FOLDER] - a folder OUT that runs on a machine without Debian's packages: the built tree
-# with LuaJIT, Open MPI and its plugins, and all other shared libraries that they need.
+# pack.sh BUILD OUT [--cuda FOLDER] [--bench] - a folder OUT that runs on a machine without Debian's packages: the
+# built tree with LuaJIT, Open MPI and its plugins, and all other shared libraries that they need, stripped.
 #
 #     packaging/pack.sh build /tmp/ganymede-packed
 #     tar -C /tmp -czf ganymede.tar.gz ganymede-packed      then, there:  ganymede-packed/ganymede run ...
 #
 # What is not packed: glibc (the machine's must be as new as this one's: OUT/README says which), the NVIDIA driver, data
 # sets, compilers. --cuda FOLDER packs cuBLASLt, cuDNN, NCCL and NVRTC from that folder, some gigabytes, for machines
-# that have a driver only. The packed folder may be moved; for several machines it must be at the same place on each.
+# that have a driver only. --bench packs the specs and busted too, for spec/bench/gpu/run.sh on a machine with a GPU.
+# The packed folder may be moved; for several machines it must be at the same place on each.
 set -eu
 
 die() { printf 'pack.sh: %s\n' "$*" >&2; exit 1; }
 usage() { sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 
 [ $# -ge 2 ] || usage
-build=$1 out=$2 cuda=
+build=$1 out=$2 cuda='' bench=
 shift 2
 while [ $# -gt 0 ]; do
     case $1 in
     --cuda) [ $# -ge 2 ] || usage; cuda=$2; shift 2 ;;
+    --bench) bench=1; shift ;;
     *) usage ;;
     esac
 done
@@ -45,6 +47,32 @@ done
 [ -n "$argparse" ] || die "argparse.lua is in neither of Lua's usual folders; install lua-argparse"
 cp -- "$argparse" "$out/lua/"
 
+# ---- specs: busted, with all that it loads
+
+# The file or folder of that name in one of the folders that follow.
+find_in() {
+    name=$1
+    shift
+    for folder in "$@"; do
+        [ ! -e "$folder/$name" ] || { printf '%s\n' "$folder/$name"; return 0; }
+    done
+    die "$name is in none of Lua's usual folders; install lua-busted"
+}
+
+pack_specs() {
+    mkdir -p "$out/kernels" "$out/lua-modules"
+    cp -R -- "$top/spec" "$out/"
+    rm -rf "$out/spec/mutants" "$out/spec/unit"
+    cp -- "$top/kernels/ops.def" "$out/kernels/"
+    for module in busted.lua busted luassert say term system mediator.lua cliargs.lua cliargs pl; do
+        cp -RL -- "$(find_in "$module" /usr/share/lua/5.1 /usr/local/share/lua/5.1)" "$out/lua/"
+    done
+    for module in lfs.so system term; do
+        cp -RL -- "$(find_in "$module" /usr/lib/*/lua/5.1 /usr/lib/lua/5.1 /usr/local/lib/lua/5.1)" "$out/lua-modules/"
+    done
+}
+[ -z "$bench" ] || pack_specs
+
 # ---- Open MPI: its programs, its plugins, PMIx's plugins, the texts of its errors
 
 ask() { ompi_info --parsable --path "$1" | sed -n "s/^path:$1://p"; }
@@ -66,7 +94,8 @@ pack_mpi() {
 
 # ---- what all of these need, but glibc
 
-find "$out/build" "$out/mpi" -type f \( -name '*.so' -o -path '*/bin/*' -o -name ganymede \) 2>/dev/null |
+find "$out/build" "$out/mpi" "$out/lua-modules" -type f \
+    \( -name '*.so' -o -path '*/bin/*' -o -name ganymede \) 2>/dev/null |
     while read -r file; do ldd "$file" 2>/dev/null || :; done >"$out/needed"
 awk '/=> not found/ { print $1 }' "$out/needed" | sort -u >"$out/absent"
 awk '/=> \// { print $3 }' "$out/needed" | sort -u | while read -r library; do
@@ -80,6 +109,10 @@ while read -r name; do
     printf 'pack.sh: %s is needed by a plugin and is not here either\n' "$name" >&2
 done <"$out/absent"
 rm -f "$out/needed" "$out/absent"
+
+# What debuggers read. The kernels for GPUs are data of their module, and stay.
+find "$out" -type f \( -name '*.so' -o -name '*.so.*' -o -path '*/bin/*' -o -path "$out/build/ganymede" \) \
+    -exec strip --strip-unneeded {} + || die 'strip failed; install binutils'
 
 if [ -n "$cuda" ]; then
     for name in libcublasLt libcublas libcudnn libnccl libnvrtc; do
@@ -101,6 +134,7 @@ while [ -h "$link" ]; do
 done
 case $link in */*) top=$(CDPATH='' cd -- "${link%/*}" && pwd -P) ;; *) top=$(pwd -P) ;; esac
 export GANYMEDE_ROOT="$top" LD_LIBRARY_PATH="$top/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+[ ! -d "$top/lua-modules" ] || export LUA_CPATH="$top/lua-modules/?.so;${LUA_CPATH:-;}"
 if [ -d "$top/mpi" ]; then
     export PATH="$top/mpi/bin:$PATH" OPAL_PREFIX="$top/mpi" OPAL_BINDIR="$top/mpi/bin" OPAL_LIBDIR="$top/lib" \
         OPAL_PKGLIBDIR="$top/mpi/plugins" OPAL_PKGDATADIR="$top/mpi/share" OPAL_SYSCONFDIR="$top/mpi/etc" \
@@ -120,5 +154,7 @@ Ganymede, packed with the libraries it needs: ./ganymede help
 Needs Linux on $(uname -m) with $glibc or newer, and sh; for --device cuda an NVIDIA driver for CUDA 13 and cuBLASLt and
 cuDNN 9, which are in lib/ if it was packed with --cuda. Several ranks on one machine need nothing more; on several
 machines the folder must be at the same place on each. What was packed keeps its own licences.
-ABOUT
+${bench:+
+On a machine with a GPU: sh spec/bench/gpu/run.sh --out DIR. The script's first lines say what it does.
+}ABOUT
 printf 'packed into %s: %s\n' "$out" "$(du -sh "$out" | cut -f1)"

@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 #include <string.h>
-#include "../comm/comm.h"
 #include "apply_blocks.h"
 #include "gradients.h"
 #include "rules.h"
@@ -44,12 +43,6 @@ static gm_status record(gm_rank *r, gm_op op, int n_in, gm_value *const *in, con
     return gm_tape_record(r, &rec);
 }
 
-/* Messages of a pipeline go on while parts of it compute. */
-static gm_status poll_messages(gm_rank *r)
-{
-    return r->comm && gm_comm_under_way(r->comm) ? gm_comm_poll(r->comm) : GM_OK;
-}
-
 /* Cut or partial inputs: the tape sees them as they were fitted. */
 static gm_status apply_blocks(gm_rank *r, gm_op op, int n_in, gm_value *const *in, const gm_attrs *attrs, int n_out,
                               const bool *want, gm_value **out)
@@ -57,7 +50,7 @@ static gm_status apply_blocks(gm_rank *r, gm_op op, int n_in, gm_value *const *i
     gm_value *fitted[GM_APPLY_INPUTS];
     gm_attrs  a = *attrs;
     GM_TRY(gm_apply_blocks(r, op, n_in, in, &a, n_out, want, fitted, out));
-    gm_status st = poll_messages(r);
+    gm_status st = gm_rank_poll(r); /* messages of a pipeline go on while parts of it compute */
     if (st == GM_OK) st = record(r, op, n_in, fitted, &a, n_out, out);
     gm_release_all(n_in, fitted);
     if (st != GM_OK) gm_release_all(n_out, out);
@@ -84,7 +77,7 @@ gm_status gm_apply(gm_rank *r, gm_op op, int n_in, gm_value *const *in, const gm
         to[i] = out[i]->local;
     }
     GM_TRY_OR(gm_run(dev, &c), st, fail);
-    GM_TRY_OR(poll_messages(r), st, fail);
+    GM_TRY_OR(gm_rank_poll(r), st, fail);
     GM_TRY_OR(record(r, op, n_in, in, attrs, n_out, out), st, fail);
     return GM_OK;
 fail:
@@ -187,7 +180,7 @@ gm_status gm_attention_packed(gm_rank *r, gm_value *qkv, gm_value *key_mask, con
     GM_TRY_OR(unpack_qkv(fitted[0]->local, in), st, done);
     in[3] = fitted[1] ? fitted[1]->local : NULL;
     GM_TRY_OR(packed_forward(r, in, &a, qkv, layout, both), st, done);
-    GM_TRY_OR(poll_messages(r), st, done);
+    GM_TRY_OR(gm_rank_poll(r), st, done);
     gm_value *saved[4] = {fitted[0], fitted[1], both[0], both[1]};
     gm_record rec = {.name = "attention",
                      .rule = packed_rule,

@@ -1,6 +1,7 @@
 /* backward.c - running one node of a tape: what rules are given and give, sums of terms in different states. See
  * tape.h; passes.c runs the tape. */
 #include "../parallel/rules/rules.h"
+#include "gradients.h"
 #include "tape_nodes.h"
 
 struct gm_backward {
@@ -11,12 +12,26 @@ struct gm_backward {
     uint32_t   partial;    /* of the gradients of the outputs */
     gm_tensor *scratch[4]; /* targets for terms that do not count on this rank */
     int        n_scratch;
+    struct {
+        gm_tensor *term, *sum; /* term: a target of 16 bits; sum: borrowed, of f32 */
+        bool       accumulate;
+    } narrow[2]; /* terms that join a wide gradient when the rule has run */
+    int n_narrow;
 };
 
-/* dst += src, or dst = src. */
+/* dst += src, or dst = src; dst may be wider. */
 static gm_status add_into(gm_device *dev, gm_tensor *dst, gm_tensor *src, bool accumulate)
 {
-    return gm_run_one(dev, accumulate ? GM_OP_axpy : GM_OP_copy, NULL, src, dst);
+    gm_attrs   a = gm_attrs_default();
+    gm_tensor *wide = NULL;
+    a.dtype = dst->dtype;
+    if (!accumulate) return gm_run_one(dev, GM_OP_copy, &a, src, dst);
+    if (src->dtype == dst->dtype) return gm_run_one(dev, GM_OP_axpy, NULL, src, dst);
+    GM_TRY(gm_tensor_new(dev, dst->dtype, src->ndim, src->shape, &wide));
+    gm_status st = gm_run_one(dev, GM_OP_copy, &a, src, wide);
+    if (st == GM_OK) st = gm_run_one(dev, GM_OP_axpy, NULL, wide, dst);
+    gm_tensor_release(wide);
+    return st;
 }
 
 static bool exclusive(const gm_tensor *t)
@@ -121,15 +136,39 @@ gm_status gm_backward_grad_or_zeros(gm_backward *b, int i, gm_tensor **out)
     return GM_OK;
 }
 
-gm_status gm_backward_saved(gm_backward *b, int i, gm_tensor **out)
+static gm_status saved_of(const node *n, int i, gm_tensor **out)
 {
-    gm_tape_slot *s = &b->node->saved[i];
+    const gm_tape_slot *s = &n->saved[i];
     *out = s->kind == GM_SLOT_LEAF ? s->leaf->local : s->tensor;
     if (*out && (*out)->storage->version != s->version)
         return GM_FAIL(GM_EINVAL,
                        "%s: a tensor that the gradient of this op needs was changed in place after it was "
                        "used; clone() it before changing it",
-                       b->node->name);
+                       n->name);
+    return GM_OK;
+}
+
+gm_status gm_backward_saved(gm_backward *b, int i, gm_tensor **out) { return saved_of(b->node, i, out); }
+
+static void empty_slot(gm_tape_slot *s)
+{
+    gm_tensor_release(s->tensor);
+    gm_value_release(s->leaf);
+    *s = (gm_tape_slot){.kind = GM_SLOT_EMPTY};
+}
+
+gm_status gm_backward_activated(gm_backward *b, int i, gm_tensor **pre, gm_function *function)
+{
+    const edge *e = &b->node->in[i];
+    node       *from = e->node >= 0 ? &b->tape->nodes[e->node] : NULL;
+    *pre = NULL;
+    if (!from || from->op != GM_OP_linear || e->output || !from->attrs.function) return GM_OK;
+    if (from->out[0].readers != 1 || from->out[0].grad) return GM_OK;
+    GM_TRY(saved_of(from, GM_SLOT_OUTPUT + 1, pre));
+    if (!*pre) return GM_OK;
+    gm_tensor_retain(*pre);
+    empty_slot(&from->saved[GM_SLOT_OUTPUT + 1]);
+    *function = from->attrs.function;
     return GM_OK;
 }
 
@@ -152,10 +191,8 @@ void gm_backward_keep(gm_backward *b, int i, gm_tensor *t)
     gm_tape_slot *s = &b->node->saved[i];
     if (b->half != GM_HALF_INPUT) return;
     if (t) gm_tensor_retain(t);
-    gm_tensor_release(s->tensor);
-    gm_value_release(s->leaf);
-    *s = (gm_tape_slot){.kind = t ? GM_SLOT_TENSOR : GM_SLOT_EMPTY, .tensor = t};
-    if (t) s->version = t->storage->version;
+    empty_slot(s);
+    if (t) *s = (gm_tape_slot){.kind = GM_SLOT_TENSOR, .tensor = t, .version = t->storage->version};
 }
 
 void gm_backward_keep_grad(gm_backward *b, int i, gm_tensor *t)
@@ -186,6 +223,31 @@ static gm_status scratch(gm_backward *b, const gm_spec *spec, gm_tensor **out)
     return GM_OK;
 }
 
+/* In place of a wide gradient, *target, a tensor of the input's dtype; add_narrow brings it there. */
+static gm_status narrow_target(gm_backward *b, const edge *e, gm_tensor **target, bool *accumulate)
+{
+    int i = b->n_narrow;
+    if (i == (int)(sizeof b->narrow / sizeof *b->narrow))
+        return GM_FAIL(GM_EINVAL, "%s: too many wide gradients of inputs of 16 bits", b->node->name);
+    GM_TRY(gm_backward_new(b, &e->spec, &b->narrow[i].term));
+    b->narrow[i].sum = *target;
+    b->narrow[i].accumulate = *accumulate;
+    b->n_narrow++;
+    *target = b->narrow[i].term;
+    *accumulate = false;
+    return GM_OK;
+}
+
+static gm_status add_narrow(gm_backward *b, gm_status st)
+{
+    for (int i = 0; i < b->n_narrow; i++) {
+        if (st == GM_OK)
+            st = add_into(gm_backward_device(b), b->narrow[i].sum, b->narrow[i].term, b->narrow[i].accumulate);
+        gm_tensor_release(b->narrow[i].term);
+    }
+    return st;
+}
+
 static gm_status leaf_target(gm_backward *b, const edge *e, gm_tensor **out, bool *accumulate)
 {
     gm_value *leaf = e->leaf;
@@ -205,6 +267,13 @@ static gm_status leaf_target(gm_backward *b, const edge *e, gm_tensor **out, boo
 }
 
 gm_status gm_backward_target(gm_backward *b, int i, gm_tensor **out, bool *accumulate)
+{
+    const edge *e = &b->node->in[i];
+    GM_TRY(gm_backward_wide_target(b, i, out, accumulate));
+    return (*out)->dtype == e->spec.dtype ? GM_OK : narrow_target(b, e, out, accumulate);
+}
+
+gm_status gm_backward_wide_target(gm_backward *b, int i, gm_tensor **out, bool *accumulate)
 {
     edge *e = &b->node->in[i];
     if (!gm_backward_wants(b, i))
@@ -230,7 +299,7 @@ gm_status gm_backward_target(gm_backward *b, int i, gm_tensor **out, bool *accum
 
 static gm_status give_leaf(gm_backward *b, gm_value *leaf, gm_tensor *g, uint32_t term)
 {
-    if (!leaf->grad && exclusive(g)) {
+    if (!leaf->grad && exclusive(g) && !leaf->wide_grad) {
         leaf->grad = g;
         leaf->grad_set = true;
         leaf->grad_partial = term;
@@ -345,7 +414,7 @@ static gm_status check_states(gm_backward *b)
 static gm_status run_rule(gm_backward *b)
 {
     GM_TRY(unify(b));
-    gm_status st = b->node->rule(b);
+    gm_status st = add_narrow(b, b->node->rule(b));
     for (int i = 0; i < b->n_scratch; i++) gm_tensor_release(b->scratch[i]);
     return st == GM_OK ? check_states(b) : st;
 }

@@ -219,73 +219,6 @@ static gm_status matmul_rule(gm_backward *b)
     return GM_OK;
 }
 
-gm_status gm_rule_linear_bias(gm_backward *b, gm_tensor *g, gm_tensor **dpre)
-{
-    gm_tensor *pre, *out[2] = {NULL, NULL};
-    gm_attrs   a = gm_attrs_default();
-    SAVED(b, OUT(1), &pre);
-    if (pre) a.function = gm_backward_attrs(b)->function; /* else there is none, or the first half has applied it */
-    if (gm_backward_wants(b, 2)) GM_TRY(gm_backward_target(b, 2, &out[1], &a.accumulate));
-    if (a.function) {
-        gm_spec spec = {.dtype = g->dtype, .ndim = g->ndim};
-        memcpy(spec.shape, g->shape, sizeof spec.shape);
-        GM_TRY(gm_backward_new(b, &spec, &out[0]));
-    } else if (!out[1]) {
-        gm_tensor_retain(g);
-        *dpre = g;
-        return GM_OK;
-    }
-    gm_status st = gm_rule_into(b, GM_OP_bias_activation_grad, 2, (gm_tensor *[]){g, a.function ? pre : NULL}, &a, 2,
-                                out);
-    if (st != GM_OK) {
-        gm_tensor_release(out[0]);
-        return st;
-    }
-    if (!out[0]) gm_tensor_retain(g);
-    *dpre = out[0] ? out[0] : g;
-    return GM_OK;
-}
-
-void gm_rule_linear_keep(gm_backward *b, gm_tensor *dpre)
-{
-    gm_backward_keep_grad(b, 0, dpre);
-    gm_backward_keep(b, OUT(1), NULL);
-    for (int i = 0; i < 2; i++)
-        if (!gm_backward_later(b, i)) gm_backward_keep(b, !i, NULL);
-}
-
-static gm_status linear_rule(gm_backward *b)
-{
-    gm_tensor *x, *w, *g = NULL, *dpre = NULL, *rows = NULL, *flat = NULL, *t = NULL, *view = NULL;
-    gm_status  st;
-    gm_attrs   a = gm_attrs_default();
-    SAVED(b, 0, &x);
-    SAVED(b, 1, &w);
-    GM_TRY(gm_rule_contiguous(b, gm_backward_grad(b, 0), &g));
-    GM_TRY_OR(gm_rule_linear_bias(b, g, &dpre), st, done);
-    GM_TRY_OR(gm_rule_rows(b, dpre, &rows), st, done); /* (m, out) */
-    if (gm_backward_wants(b, 0)) {                     /* dx (+)= dpre w */
-        GM_TRY_OR(gm_backward_target(b, 0, &t, &a.accumulate), st, done);
-        GM_TRY_OR(gm_rule_rows(b, t, &view), st, done);
-        GM_TRY_OR(gm_rule_into(b, GM_OP_matmul, 2, (gm_tensor *[]){rows, w}, &a, 1, &view), st, done);
-    }
-    if (gm_backward_wants(b, 1)) { /* dw (+)= dpre' x */
-        GM_TRY_OR(gm_rule_rows(b, x, &flat), st, done);
-        a.transpose_a = true;
-        GM_TRY_OR(gm_backward_target(b, 1, &t, &a.accumulate), st, done);
-        GM_TRY_OR(gm_rule_into(b, GM_OP_matmul, 2, (gm_tensor *[]){rows, flat}, &a, 1, &t), st, done);
-    }
-    gm_rule_linear_keep(b, dpre);
-    st = GM_OK;
-done:
-    gm_tensor_release(view);
-    gm_tensor_release(flat);
-    gm_tensor_release(rows);
-    gm_tensor_release(dpre);
-    gm_tensor_release(g);
-    return st;
-}
-
 /* normalisation */
 
 /* Inputs x, residual, then parameters from index 2; statistics are outputs 2 and up. */
@@ -448,7 +381,7 @@ static const gm_gradient gradients[GM_OP_COUNT] = {
     [GM_OP_where] = {where_rule, 1, 0},
     [GM_OP_dropout] = {dropout_rule, 0, 0},
     [GM_OP_matmul] = {matmul_rule, 3, 0, .splits = true},
-    [GM_OP_linear] = {linear_rule, 3, 2, .splits = true},
+    [GM_OP_linear] = {gm_rule_linear, 3, 2, .splits = true},
     [GM_OP_layer_norm] = {layer_norm_rule, 1 | 4, 2 | 4 | 8},
     [GM_OP_rms_norm] = {rms_norm_rule, 1 | 4, 2 | 4},
     [GM_OP_softmax] = {softmax_rule, 0, 1},

@@ -1,6 +1,5 @@
 /* passes.c - running a tape: the seeds, the passes and what they let go of, which gradients are final. See tape.h; one
  * node is backward.c. */
-#include "../comm/comm.h"
 #include "../parallel/reducer.h"
 #include "../parallel/rules/rules.h"
 #include "tape_nodes.h"
@@ -150,12 +149,6 @@ static bool choose(const node *n, gm_tape_pass pass, gm_half *half)
     return n->active;
 }
 
-/* What must move while no rule waits for it. */
-static gm_status poll(const gm_rank *r)
-{
-    return r->comm && gm_comm_under_way(r->comm) ? gm_comm_poll(r->comm) : GM_OK;
-}
-
 static gm_status run_nodes(gm_rank *r, gm_tape *t, const gm_tape_job *job)
 {
     gm_status st = GM_OK;
@@ -166,7 +159,7 @@ static gm_status run_nodes(gm_rank *r, gm_tape *t, const gm_tape_job *job)
         if (has_gradient(n) || n->halved) st = gm_tape_run_node(r, t, n, half);
         n->halved = half == GM_HALF_INPUT;
         if (st == GM_OK && !n->halved) st = count_leaves(r, t, n, job->final);
-        if (st == GM_OK) st = poll(r);
+        if (st == GM_OK) st = gm_rank_poll(r);
         if (!n->halved) gm_tape_release_node(n);
     }
     return st;

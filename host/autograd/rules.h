@@ -19,9 +19,18 @@ gm_status gm_rule_contiguous(gm_backward *b, gm_tensor *x, gm_tensor **out);
 gm_status gm_rule_rows(gm_backward *b, gm_tensor *x, gm_tensor **out);
 /* x summed to a shape that broadcasts to its own; x itself (retained) when it has that shape. */
 gm_status gm_rule_sum_to(gm_backward *b, gm_tensor *x, const gm_spec *spec, gm_tensor **out);
+/* linear.c: the rule of `linear`, and its parts. */
+gm_status gm_rule_linear(gm_backward *b);
 /* Of a node that keeps what `linear` keeps: dpre = g f'(pre), and db (+)= column sums of dpre where input 2 wants them;
- * dpre is g itself (retained) when there is no activation, or in the second half of a pass. g is contiguous. */
+ * dpre is g itself (retained) when there is no activation, or when it has been gone through: in the first half of a
+ * pass, or by the node that this one's result went to (gm_backward_activated). g is contiguous. */
 gm_status gm_rule_linear_bias(gm_backward *b, gm_tensor *g, gm_tensor **dpre);
+/* The same for a rule that calls gm_rule_linear_weight where input 1 wants a gradient: db comes with dw then, unless
+ * there is a pass over g anyway. */
+gm_status gm_rule_linear_pre(gm_backward *b, gm_tensor *g, gm_tensor **dpre);
+/* dw (+)= dpre' x of matrices (rows, out) and (rows, in), and db as gm_rule_linear_pre has left it. They are what
+ * blocks hold without padding; the gradients' padding becomes zero where they are set. */
+gm_status gm_rule_linear_weight(gm_backward *b, gm_tensor *dpre, gm_tensor *x);
 /* At the end of the first half of such a node: dpre in place of g and the pre-activation, and of x and w what the
  * gradient of the other needs. */
 void gm_rule_linear_keep(gm_backward *b, gm_tensor *dpre);

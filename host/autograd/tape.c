@@ -59,6 +59,7 @@ void gm_tape_drop(gm_rank *r) { gm_tape_free(gm_tape_take(r)); }
 
 const struct gm_scope *gm_tape_scope(const gm_tape *t) { return t->scope; }
 int                    gm_tape_nodes(const gm_rank *r) { return r->tape ? r->tape->n : 0; }
+uint64_t               gm_tape_number(const gm_rank *r) { return r->tape ? r->tape->number : 0; }
 
 bool gm_tape_wanted(const gm_rank *r, int n_in, gm_value *const *in)
 {
@@ -130,6 +131,7 @@ static void fill_edge(edge *e, gm_value *v, gm_tape *t)
     if (v->tape == t->number) {
         e->node = v->node;
         e->output = v->output;
+        t->nodes[e->node].out[e->output].readers++;
     } else if (!v->tape) {
         e->leaf = v;
         gm_value_retain(v);

@@ -105,6 +105,8 @@ gm_status gm_tape_run(gm_rank *r, gm_tape *t, const gm_tape_job *job);
  * A tape freed before its final pass awaits nothing any more. NULL is allowed. */
 void gm_tape_await(gm_tape *t);
 int  gm_tape_nodes(const gm_rank *r); /* recorded now */
+/* What gm_value.tape is of values on the tape that is being recorded; 0: there is none. */
+uint64_t gm_tape_number(const gm_rank *r);
 
 /* Bytes of the tensors that a node holds for its backward: whole storages, each with the first node that holds it;
  * parameters do not count. */
@@ -130,6 +132,11 @@ gm_tensor *gm_backward_grad(gm_backward *b, int i);
 /* The same, zeros made when there is none. */
 gm_status gm_backward_grad_or_zeros(gm_backward *b, int i, gm_tensor **out);
 gm_status gm_backward_saved(gm_backward *b, int i, gm_tensor **out); /* *out NULL for an empty slot */
+/* Is input i what a node of the op `linear`, that has an activation, computed, and does nothing else read it? Then the
+ * rule may take the gradient back through that activation itself: *pre (taken over: to be released) is what went into
+ * *function, that node has done with it, and what is given for input i is to be the gradient of pre. Else *pre is NULL.
+ * A rule that has asked must give the gradient of input i. */
+gm_status gm_backward_activated(gm_backward *b, int i, gm_tensor **pre, gm_function *function);
 /* Is the gradient of input i to be computed in this call? What is given and not wanted is let go. */
 bool gm_backward_wants(gm_backward *b, int i);
 /* In the first of two calls of a rule that splits: will it be in the second? */
@@ -154,6 +161,8 @@ void gm_backward_set_partial(gm_backward *b, int i, uint32_t axes);
 /* A tensor to write the gradient of input i into, contiguous: the buffer of a leaf, or a new one.
  * *accumulate: it holds a gradient already, add to it. Counts as given. */
 gm_status gm_backward_target(gm_backward *b, int i, gm_tensor **out, bool *accumulate);
+/* The same for a rule that writes f32 as well where the input is of 16 bits (gm_value.wide_grad): look at its dtype. */
+gm_status gm_backward_wide_target(gm_backward *b, int i, gm_tensor **out, bool *accumulate);
 /* Hands over a finished gradient (takes the reference, also on failure). */
 gm_status gm_backward_give(gm_backward *b, int i, gm_tensor *gradient);
 /* A new tensor born in this node's backward. */

@@ -21,6 +21,7 @@ typedef struct output {
     gm_spec    spec;
     gm_tensor *grad;    /* what has been given so far */
     uint32_t   partial; /* axes over which grad is still to be summed */
+    int        readers; /* edges that lead here */
 } output;
 
 /* What a block is a block of. */

@@ -125,7 +125,8 @@ gm_status gm_value_grad_buffer(gm_value *v, gm_tensor **out)
                                   "reduce without overlap");
     if (!v->grad) {
         gm_rank_place(v->rank, "gradient");
-        GM_TRY(gm_tensor_new(v->local->storage->device, v->local->dtype, v->local->ndim, v->local->shape, &v->grad));
+        gm_dtype dtype = v->wide_grad ? gm_dtype_wide(v->local->dtype) : v->local->dtype;
+        GM_TRY(gm_tensor_new(v->local->storage->device, dtype, v->local->ndim, v->local->shape, &v->grad));
         v->grad_set = false;
     }
     *out = v->grad;

@@ -25,6 +25,7 @@ typedef struct gm_value {
 
     bool       requires_grad; /* a leaf that wants a gradient, or a result computed from one */
     bool       grad_set;      /* grad holds a gradient; false: it is only a buffer to reuse */
+    bool       wide_grad;     /* leaves: of 16 bits, a gradient of f32: of terms that come piece by piece */
     bool       in_sum;        /* the reducer is summing the gradient: nothing may be added to it */
     gm_tensor *grad;          /* leaves only */
 

@@ -62,7 +62,7 @@ static gm_strip strip_of(const gm_tensor *whole, int dim, int p)
 /* Does a block lie in one piece? */
 static bool in_one(gm_strip s) { return s.outer <= 1; }
 
-static bool moves(const gm_pending *p) { return p->comm->transport->has_data || p->group->size == 1; }
+static bool moves(const gm_pending *p) { return (p->comm->transport->has_data && !p->linked) || p->group->size == 1; }
 
 static void count_copy(gm_pending *p, size_t bytes) { p->account->copied += bytes; }
 

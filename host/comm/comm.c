@@ -68,6 +68,7 @@ static void free_group(gm_group *g)
 void gm_comm_free(gm_comm *c, bool orderly)
 {
     if (!c) return;
+    if (c->linked) gm_lanes_close(c, orderly);
     for (gm_pending *p = c->under_way, *next; p; p = next) {
         next = p->next;
         gm_pending_give_up(p);
@@ -77,6 +78,8 @@ void gm_comm_free(gm_comm *c, bool orderly)
         next = p->next;
         gm_pending_free(p);
     }
+    c->under_way = NULL;
+    gm_comm_use_host(c);
     gm_stage_free(c);
     for (gm_group *g = c->groups, *next; g; g = next) {
         next = g->next;
@@ -135,7 +138,8 @@ gm_status gm_comm_transport_failed(gm_comm *c)
 gm_status gm_comm_check_failed(gm_comm *c)
 {
     if (c->broken) return gm_comm_transport_failed(c);
-    if (!c->failed && !c->failed_section) return GM_OK;
+    if (!c->failed && !c->failed_section)
+        return c->lane_status == GM_OK ? GM_OK : gm_fail_again(c->lane_status, c->lane_error);
     return GM_FAIL(GM_EPEER, "rank %d has failed: %s", c->failure.rank, c->failure.text);
 }
 

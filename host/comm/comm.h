@@ -20,8 +20,9 @@
  *     gather, scatter, all_to_all                      direct: what each piece weighs, once
  *
  * Tensors are contiguous (GM_EINVAL says so otherwise); they must live and stay untouched until the wait. Those of a
- * device whose memory is not the host's go through host memory (stage.c); what the wait has brought is in order with
- * kernels launched after it. A pointer `out` that is NULL: wait here. Only the thread that made the comm may call.
+ * device whose memory is not the host's go through host memory (stage.c) or from device to device (comm_nccl.c); what
+ * the wait has brought is in order with kernels launched after it. A pointer `out` that is NULL: wait here. Only the
+ * thread that made the comm may call.
  *
  * Failures. A rank that fails says so (gm_comm_fail); every call of the others then returns GM_EPEER and
  * gm_comm_failure tells who, with which exit status and message. Work that may fail and go on (a line of the
@@ -86,6 +87,19 @@ void gm_comm_set_place(gm_comm *c, const char *const *path);
 /* Asked in every wait; non-zero makes it return GM_EINTERRUPT: Ctrl-C, a time limit, a supervisor's word. */
 void gm_comm_set_interrupt(gm_comm *c, bool (*asked)(void *context), void *context);
 
+/* How tensors of devices with memory of their own travel. auto: between the devices by themselves (NCCL) where every
+ * rank of the job has one of its own and the library is there, else through host memory. */
+typedef enum gm_way { GM_WAY_AUTO, GM_WAY_NCCL, GM_WAY_HOST } gm_way;
+/* Chooses for tensors of dev, on all ranks together, with nothing under way; until then they go through host memory.
+ * said: what was chosen and why, "NCCL 2.28.9, 8 devices", "host memory: 4 ranks share NVIDIA H200"; "" where there is
+ * nothing to choose. dev must outlive the comm, or gm_comm_use_host. GM_EINVAL: NCCL was asked for and cannot be had,
+ * with the reason. With NCCL, waits for operations return when they are queued, and their failures come out at waits
+ * for the device too; sums are in NCCL's order: not the bits of the host's, but the same on every member, and the same
+ * again on the same machines. */
+gm_status gm_comm_use_device(gm_comm *c, gm_device *dev, gm_way wish, char *said, size_t size);
+void      gm_comm_use_host(gm_comm *c);
+bool      gm_comm_is_linked(const gm_comm *c);
+
 /* ---- groups ---- */
 
 /* This rank's group along a set of mesh axes (bit a: axis a); 0: the group of this rank alone. Members in
@@ -144,6 +158,10 @@ gm_status gm_comm_once(gm_status st);
 /* Moves everything under way and reads control messages; cheap. GM_EPEER when another rank has failed. */
 gm_status gm_comm_poll(gm_comm *c);
 int       gm_comm_under_way(const gm_comm *c); /* operations started and not waited for */
+/* For loops that wait, of other parts too: seconds of a clock, and one turn of a loop that made no progress since
+ * `since`: spin, yield, or sleep a little. */
+double gm_comm_now(void);
+void   gm_comm_pause(double since, unsigned *turns);
 
 /* ---- failures ---- */
 

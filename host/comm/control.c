@@ -89,8 +89,8 @@ static int place_of(const gm_group *g, int rank)
 static gm_pending *find_pending(gm_comm *c, const gm_record *r)
 {
     gm_pending *p = c->under_way;
-    while (p && (p->done || p->dropped || p->record.group != r->group || p->record.epoch != r->epoch ||
-                 p->record.number < r->number))
+    while (p && (p->done || p->silent || (p->dropped && !(p->handed_over && p->answers)) ||
+                 p->record.group != r->group || p->record.epoch != r->epoch || p->record.number < r->number))
         p = p->next;
     return p;
 }
@@ -102,6 +102,7 @@ static void set_mismatch(gm_pending *p, const gm_record *mine, int rank, const c
     gm_record_describe(mine, p->group->name, call, sizeof call);
     p->status = GM_EMISMATCH;
     snprintf(p->error, sizeof p->error, "ranks differ: rank %d calls %s; rank %d %s", p->comm->rank, call, rank, what);
+    if (p->handed_over) gm_lanes_failed(p->comm, p->status, p->error);
 }
 
 /* Both ranks made call `theirs->number`: the same one? If so, but not the calls before it, those are asked about. */

@@ -41,6 +41,7 @@ void gm_pending_free(gm_pending *p)
 {
     if (!p) return;
     gm_stage_give(p);
+    gm_lane_free(p);
     gm_tensor_release(p->in);
     gm_tensor_release(p->out);
     free(p->messages);
@@ -62,7 +63,7 @@ static void unlink_pending(gm_pending *p)
 
 /* ---- messages ---- */
 
-static void fail(gm_pending *p, gm_status st)
+void gm_pending_fail(gm_pending *p, gm_status st)
 {
     if (p->status == GM_OK) {
         p->status = st;
@@ -76,7 +77,7 @@ static gm_message *add(gm_pending *p)
     if (p->n_messages == p->room) {
         gm_message *more = realloc(p->messages, 2 * (size_t)(p->room + 1) * sizeof *more);
         if (!more) {
-            fail(p, GM_FAIL(GM_ECOMM, "no memory for the messages of an operation that has begun"));
+            gm_pending_fail(p, GM_FAIL(GM_ECOMM, "no memory for the messages of an operation that has begun"));
             return NULL;
         }
         p->messages = more;
@@ -124,14 +125,14 @@ static void post(gm_pending *p)
             if (m->send != (sends == 1)) continue;
             if (m->send) p->account->bytes += m->n;
             if (m->send) gm_trace_sent(c->trace, p->traced, m->n);
-            if (!t->has_data) {
+            if (!t->has_data || p->linked) {
                 m->done = true;
                 continue;
             }
             if (m->send) bad = t->send(t, rank, p->tag, m->bytes, m->n, &m->request);
             else bad = t->receive(t, rank, p->tag, m->bytes, m->n, &m->request);
             if (bad) {
-                fail(p, gm_comm_transport_failed(c));
+                gm_pending_fail(p, gm_comm_transport_failed(c));
                 return;
             }
             if (m->send) c->sent[rank]++;
@@ -143,8 +144,8 @@ static void wrong_size(gm_pending *p, const gm_message *m, size_t got)
 {
     char call[480];
     gm_record_describe(&p->record, p->group->name, call, sizeof call);
-    fail(p, GM_FAIL(GM_EMISMATCH, "%s: rank %d sent %s%zu bytes where %zu were expected", call,
-                    p->group->member[m->place], got > m->n ? "at least " : "", got, m->n));
+    gm_pending_fail(p, GM_FAIL(GM_EMISMATCH, "%s: rank %d sent %s%zu bytes where %zu were expected", call,
+                               p->group->member[m->place], got > m->n ? "at least " : "", got, m->n));
 }
 
 /* Tests the messages under way; true when one ended. */
@@ -163,7 +164,7 @@ static bool test_messages(gm_pending *p)
         m->done = moved = true;
         p->left--;
         if (ended < 0) {
-            fail(p, gm_comm_transport_failed(c));
+            gm_pending_fail(p, gm_comm_transport_failed(c));
         } else if (!m->send && got != GM_CANCELLED) {
             c->taken[p->group->member[m->place]]++;
             if (got != m->n) wrong_size(p, m, got);
@@ -183,7 +184,10 @@ void gm_pending_give_up(gm_pending *p)
         gm_message *m = &p->messages[i];
         if (m->request && !m->done && !m->send) t->cancel(t, m->request);
     }
+    if (p->ticket) gm_lane_give_up(p);
 }
+
+bool gm_pending_is_over(const gm_pending *p) { return p->done || (p->given_up && !p->left && !gm_lane_holds(p)); }
 
 /* ---- rounds ---- */
 
@@ -194,17 +198,17 @@ static void run_step(gm_pending *p, int round)
     p->round = round;
     p->first = p->n_messages;
     gm_status st = p->step(p, round);
-    if (st != GM_OK) fail(p, st);
+    if (st != GM_OK) gm_pending_fail(p, st);
     else post(p);
     if (!charged) p->account->exposed += gm_comm_now() - began;
 }
 
-static void finish(gm_pending *p)
+void gm_pending_finish(gm_pending *p)
 {
     double    now = gm_comm_now();
     gm_status st = gm_stage_return(p);
     if (st != GM_OK) {
-        fail(p, st);
+        gm_pending_fail(p, st);
         return;
     }
     p->done = true;
@@ -216,7 +220,7 @@ static void finish(gm_pending *p)
 static bool take_in(gm_pending *p)
 {
     gm_status st = gm_stage_came(p);
-    if (st != GM_OK) fail(p, st);
+    if (st != GM_OK) gm_pending_fail(p, st);
     if (p->given_up || p->coming) return false;
     p->progressed = gm_comm_now();
     run_step(p, 0);
@@ -229,21 +233,26 @@ static bool advance(gm_pending *p)
     bool moved = p->left ? test_messages(p) : false;
     if (p->coming && !p->given_up) moved |= take_in(p);
     while (!p->done && !p->given_up && !p->left && !p->comparing && !p->coming) {
-        if (p->round == p->rounds) finish(p);
-        else run_step(p, p->round + 1);
+        if (p->round < p->rounds) run_step(p, p->round + 1);
+        else if (!p->linked) gm_pending_finish(p);
+        else if (!gm_lane_advance(p)) break;
         moved = true;
     }
     return moved;
 }
 
+/* Not from within itself: an operation's own work may wait for the device (gm_device.attend). */
 bool gm_operations_advance(gm_comm *c)
 {
     bool moved = false;
+    if (c->advancing) return false;
+    c->advancing = true;
     for (gm_pending *p = c->under_way, *next; p; p = next) {
         next = p->next;
         if (!p->done) moved |= advance(p);
-        if (p->dropped && (p->done || (p->given_up && !p->left))) unlink_pending(p);
+        if (p->dropped && gm_pending_is_over(p)) unlink_pending(p);
     }
+    c->advancing = false;
     return moved;
 }
 
@@ -282,7 +291,7 @@ static void enter(gm_pending *p)
     }
     snprintf(p->record.place, sizeof p->record.place, "%s", gm_comm_place(c));
     p->flight = gm_flight_add(c->flight, &p->record, g->name, p->started);
-    p->account = &g->account[p->call][c->phase];
+    p->account = p->silent ? &c->silent : &g->account[p->call][c->phase];
     p->account->calls++;
     gm_pending **at = &c->under_way; /* at the end: the oldest moves first */
     while (*at) {
@@ -297,21 +306,26 @@ gm_status gm_pending_start(gm_pending *p, gm_pending **out)
 {
     gm_comm *c = p->comm;
     bool     charged = c->charged;
+    if (p->linked) {
+        gm_status st = gm_lane_take(p);
+        if (st != GM_OK) gm_pending_free(p);
+        if (st != GM_OK) return st;
+    }
     c->charged = true;
     p->started = p->progressed = gm_comm_now();
     enter(p);
-    if (c->trace) {
+    if (c->trace && !p->silent) {
         gm_status st = gm_trace_call(c->trace, gm_comm_place(c), p->group, &p->record, c->phase, &p->traced);
-        if (st != GM_OK) fail(p, st);
+        if (st != GM_OK) gm_pending_fail(p, st);
     }
-    if (p->status == GM_OK && c->checked && p->group->size > 1 && p->call != GM_CALL_send &&
+    if (p->status == GM_OK && c->checked && !p->silent && p->group->size > 1 && p->call != GM_CALL_send &&
         p->call != GM_CALL_receive && c->transport->has_data) {
         gm_status st = gm_control_compare(p);
-        if (st != GM_OK) fail(p, st);
+        if (st != GM_OK) gm_pending_fail(p, st);
     }
     if (p->status == GM_OK) {
         gm_status st = gm_stage_begin(p);
-        if (st != GM_OK) fail(p, st);
+        if (st != GM_OK) gm_pending_fail(p, st);
         else if (!p->coming) run_step(p, 0);
         advance(p);
     }
@@ -342,20 +356,32 @@ static size_t absent_member(const gm_pending *p, int place, char *text, size_t s
     return (size_t)snprintf(text, size, "; rank %d does not answer; known of it here: %s", rank, call);
 }
 
+/* Of an operation between devices nobody's messages are missed: all that can be told is who made the call. */
+static bool all_came(const gm_pending *p)
+{
+    bool two = p->call == GM_CALL_send || p->call == GM_CALL_receive;
+    for (int place = 0; place < p->group->size; place++)
+        if (place != p->group->rank && (!two || place == p->root) && !p->answers[place].came) return false;
+    return true;
+}
+
 static gm_status hang(gm_pending *p)
 {
     char   call[480], text[1400] = "";
     size_t n = 0;
+    bool   two = p->call == GM_CALL_send || p->call == GM_CALL_receive;
     gm_record_describe(&p->record, p->group->name, call, sizeof call);
     for (int place = 0; place < p->group->size; place++) {
-        bool absent = p->comparing && place != p->group->rank && !p->answers[place].checked;
+        bool other = place != p->group->rank, absent = p->comparing && other && !p->answers[place].checked;
+        if (p->linked && other && (!two || place == p->root))
+            absent |= !p->answers || !p->answers[place].came || all_came(p);
         for (int i = p->first; i < p->n_messages; i++) absent |= p->messages[i].place == place && !p->messages[i].done;
         if (absent && n < sizeof text) n += absent_member(p, place, text + n, sizeof text - n);
     }
     return GM_FAIL(GM_EHANG, "%s: nothing has moved for %g s%s", call, p->comm->timeout, text);
 }
 
-static gm_status watch(gm_pending *p, double since, double *asked)
+gm_status gm_pending_watch(gm_pending *p, double since, double *asked)
 {
     double now = gm_comm_now(), quiet = now - since;
     if (p->coming) return GM_OK; /* this rank's own device computes still: nobody else is waited for */
@@ -383,20 +409,28 @@ gm_status gm_pending_wait_until(gm_pending *p, bool (*met)(gm_pending *p))
         double since = p->progressed > began ? p->progressed : began;
         if (moved) turns = 0;
         else gm_comm_pause(since, &turns);
-        if (turns % 64 == 63) GM_TRY(watch(p, since, &asked));
+        if (turns % 64 == 63) GM_TRY(gm_pending_watch(p, since, &asked));
     }
     return GM_OK;
 }
 
-static bool is_done(gm_pending *p) { return p->done; }
+/* As far as a wait goes: between devices, the device does the rest of the waiting. */
+static bool is_done(gm_pending *p) { return p->done || (p->linked && p->stage == GM_LANE_QUEUED); }
+
+/* After a wait that went well. */
+static gm_status settle(gm_pending *p)
+{
+    gm_status st = p->linked && !p->done ? gm_lane_hand_over(p) : GM_OK;
+    p->comm->n_under_way--;
+    p->dropped = true;
+    if (st != GM_OK) gm_pending_give_up(p);
+    if (gm_pending_is_over(p)) unlink_pending(p);
+    return st;
+}
 
 gm_status gm_comm_wait(gm_comm *c, gm_pending *p)
 {
-    if (p->done) {
-        c->n_under_way--;
-        unlink_pending(p);
-        return GM_OK;
-    }
+    if (p->done) return settle(p);
     double      began = gm_comm_now();
     gm_record   outer = c->waiting;
     const char *outer_group = c->waiting_group;
@@ -409,14 +443,11 @@ gm_status gm_comm_wait(gm_comm *c, gm_pending *p)
     c->waiting = outer;
     c->waiting_group = outer_group;
     p->account->exposed += gm_comm_now() - began;
+    if (st == GM_OK) return settle(p);
     c->n_under_way--;
-    if (st == GM_OK) {
-        unlink_pending(p);
-        return GM_OK;
-    }
     p->dropped = true;
     gm_pending_give_up(p);
-    if (!p->left) unlink_pending(p);
+    if (gm_pending_is_over(p)) unlink_pending(p);
     return st;
 }
 
@@ -447,7 +478,7 @@ void gm_comm_drop(gm_comm *c, gm_pending *p)
     if (!p) return;
     c->n_under_way--;
     p->dropped = true;
-    if (p->done || (p->given_up && !p->left)) unlink_pending(p);
+    if (gm_pending_is_over(p)) unlink_pending(p);
 }
 
 gm_status gm_comm_poll(gm_comm *c)

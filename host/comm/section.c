@@ -90,6 +90,7 @@ static void forget_checks(gm_comm *c)
 static gm_status recover(gm_comm *c)
 {
     for (gm_pending *p = c->under_way; p; p = p->next) gm_pending_give_up(p);
+    if (c->linked) gm_lanes_close(c, false);
     gm_control_stage(c, GM_STAGE_RECOVERING, false, false, NULL);
     GM_TRY(wait_for(c, all_drained, drained, "recovery after a failed section"));
     gm_control_stage(c, GM_STAGE_RECOVERED, false, false, NULL);
@@ -107,6 +108,10 @@ static gm_status recover(gm_comm *c)
 
 static gm_status end_section(gm_comm *c, bool ok, const char *text, int *failed, int *first)
 {
+    if (ok && gm_lanes_drain(c) != GM_OK) {
+        ok = c->failed_section; /* it only heard of another's failure */
+        text = gm_last_error();
+    }
     bool under_way = something_under_way(c), clean = ok && !under_way;
     gm_control_stage(c, GM_STAGE_ENDED, ok, under_way, text);
     GM_TRY(wait_for(c, all_ended, ended, "the end of a section"));
@@ -143,6 +148,7 @@ gm_status gm_comm_leave(gm_comm *c)
     if (c->world == 1 || !c->transport->has_data) return GM_OK;
     GM_TRY(gm_comm_check_failed(c));
     if (c->told) return GM_FAIL(GM_EINVAL, "this rank has failed; the others are not going to part in order");
+    GM_TRY(gm_lanes_drain(c));
     c->leaving = true;
     gm_control_stage(c, GM_STAGE_LEAVING, true, false, NULL);
     return wait_for(c, all_left, left, "the end of the program");

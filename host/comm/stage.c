@@ -84,6 +84,10 @@ static gm_status take_staged(gm_pending *p, size_t scratch)
 gm_status gm_stage_take(gm_pending *p, size_t scratch)
 {
     void *data = NULL;
+    if (gm_lane_serves(p)) {
+        p->linked = device_of(p);
+        return GM_OK;
+    }
     if (is_elsewhere(device_of(p))) return take_staged(p, scratch);
     p->from = p->in ? gm_tensor_data(p->in) : NULL;
     p->to = p->out ? gm_tensor_data(p->out) : NULL;

@@ -5,6 +5,7 @@
  *     flight.c      the record of what was called               control.c     control messages, failures, stalls
  *     section.c     ends of sections, recovery                  join.c        transports; comm_mpi.c is a module
  *     trace.c       accounts by module path                      stage.c      bytes that are not in host memory
+ *     comm_nccl.c   operations between devices, without host memory   way.c   the choice between both
  *
  * An operation is a list of rounds: messages that may all be under way at once, then a local step. The step of
  * round k runs when every message of round k - 1 is done, and adds those of round k; step 0 runs at the start. */
@@ -80,8 +81,11 @@ typedef struct gm_account {
     double   seconds, exposed;
 } gm_account;
 
+typedef struct gm_lane gm_lane; /* comm_nccl.c: a link between devices; NULL: none yet */
+
 typedef struct gm_pair { /* messages between this rank and one member, in one direction */
     uint64_t number, history;
+    gm_lane *lane;
 } gm_pair;
 
 struct gm_group {
@@ -95,6 +99,7 @@ struct gm_group {
     uint64_t   id;      /* of name and members: the same on all of them */
     uint64_t   number, history;
     gm_pair   *to, *from; /* by place */
+    gm_lane   *lane;      /* of its collectives */
     gm_account account[GM_CALL_COUNT][GM_PHASE_COUNT];
 };
 
@@ -129,6 +134,9 @@ typedef struct gm_staged {
     bool              busy;  /* the mark may not have been passed */
 } gm_staged;
 
+/* How far an operation between devices is: comm_nccl.c. */
+typedef enum gm_lane_stage { GM_LANE_WAITS, GM_LANE_ISSUED, GM_LANE_QUEUED } gm_lane_stage;
+
 struct gm_pending {
     gm_comm      *comm;
     gm_group     *group;
@@ -151,10 +159,20 @@ struct gm_pending {
     double      started, progressed;
     gm_answer  *answers; /* a member; NULL until somebody was asked */
 
-    gm_tensor   *in, *out;  /* retained */
-    char        *from, *to; /* their bytes in host memory; NULL: none. See stage.c */
-    gm_staged   *staged;    /* from, to and scratch stand in for memory of a device; NULL: they do not */
-    bool         coming;    /* copies of what is sent are under way from the device: no messages yet */
+    gm_tensor *in, *out;  /* retained */
+    char      *from, *to; /* their bytes in host memory; NULL: none. See stage.c */
+    gm_staged *staged;    /* from, to and scratch stand in for memory of a device; NULL: they do not */
+    bool       coming;    /* copies of what is sent are under way from the device: no messages yet */
+    bool       silent;    /* in no account */
+
+    gm_device    *linked; /* between devices of this kind, without host memory: its messages only count. NULL: not */
+    gm_lane      *lane;   /* NULL: gone, or none */
+    uint64_t      turn;   /* operations of the lane before it */
+    gm_lane_stage stage;
+    struct gm_ticket *ticket;
+    bool              handed_over;       /* waited for: the device's later work comes behind it */
+    gm_tensor        *packed, *unpacked; /* blocks of in and out one after the other; NULL: they lie so */
+
     gm_reduction op;
     int          root;
     gm_strip     split, join;
@@ -182,6 +200,37 @@ void gm_pending_give_up(gm_pending *p);
 gm_status gm_pending_wait_until(gm_pending *p, bool (*met)(gm_pending *p));
 /* Moves everything under way; true when something moved. */
 bool gm_operations_advance(gm_comm *c);
+
+/* Are all its uses of memory over, so that it may be freed? */
+bool gm_pending_is_over(const gm_pending *p);
+void gm_pending_finish(gm_pending *p);
+void gm_pending_fail(gm_pending *p, gm_status st); /* with gm_last_error; the first failure stays */
+/* Since `since` nothing has come for p: asks the others now and then (*asked: when), gives up after the time-out. */
+gm_status gm_pending_watch(gm_pending *p, double since, double *asked);
+
+/* ---- comm_nccl.c: operations between devices ---- */
+
+bool gm_lane_serves(const gm_pending *p);
+/* Before it is entered anywhere: memory, a ticket, its turn on its lane. */
+gm_status gm_lane_take(gm_pending *p);
+/* After its last round; true when something moved. Fails p where the lane has failed. */
+bool gm_lane_advance(gm_pending *p);
+/* The device's later work comes behind it, and its memory is given back to that. It is QUEUED or done. */
+gm_status gm_lane_hand_over(gm_pending *p);
+/* Nothing queued for it is waited for: all lanes stop, as what comes after it would not fit together any more. */
+void gm_lane_give_up(gm_pending *p);
+bool gm_lane_holds(const gm_pending *p); /* may the device still use its memory? */
+void gm_lane_free(gm_pending *p);
+/* Tensors of dev go between devices from here on. */
+void gm_lanes_use(gm_comm *c, gm_device *dev);
+/* What all calls and waits of this rank say from here on, until lanes are closed; the first failure stays. */
+void gm_lanes_failed(gm_comm *c, gm_status st, const char *error);
+/* What is queued between devices ends now, on this rank; until lanes are closed all that begins fails. */
+void gm_lanes_stop(gm_comm *c);
+/* They are made anew when they are asked for. orderly: all ranks do, and nothing is queued. */
+void gm_lanes_close(gm_comm *c, bool orderly);
+/* Waits until the device has passed all that was handed over. */
+gm_status gm_lanes_drain(gm_comm *c);
 
 /* ---- stage.c: bytes that are not in host memory ---- */
 
@@ -248,19 +297,23 @@ struct gm_comm {
     gm_record       waiting; /* the call being waited for; call -1: none */
     const char     *waiting_group;
     gm_staged      *returning, *spare; /* stage.c: memory that copies still use; what is free */
+    gm_device      *linked;            /* whose tensors go between devices; NULL: none */
+    gm_lane        *lanes;
+    gm_status       lane_status; /* the first failure of an operation between devices */
+    char            lane_error[1100];
+    double          lane_asked;
+    bool            advancing; /* operations are being moved */
+    gm_account      silent;    /* of what is in no account */
     gm_flight      *flight;
     gm_trace       *trace; /* NULL: nobody asked */
 };
 
-double      gm_comm_now(void);
 const char *gm_comm_place(const gm_comm *c);
 gm_status   gm_comm_transport_failed(gm_comm *c);
 gm_group   *gm_comm_find_group(gm_comm *c, uint64_t id);
 /* GM_EPEER when another rank has failed, GM_EINTERRUPT when somebody asked. */
 gm_status gm_comm_check_failed(gm_comm *c);
 gm_status gm_comm_check_interrupt(gm_comm *c);
-/* One turn of a waiting loop that made no progress since `since`: spin, yield, or sleep a little. */
-void gm_comm_pause(double since, unsigned *turns);
 
 /* What every call asks first. Alone with a group of several is GM_EINVAL; another rank's failure is GM_EPEER. */
 gm_status gm_call_check_group(gm_comm *c, const gm_group *g, const char *op);

@@ -101,9 +101,17 @@ void gm_trace_sent(gm_trace *t, int at, size_t bytes)
     if (at >= 0) t->entries[at].bytes += bytes;
 }
 
+/* Those that the device is left with have counted all that they send. */
+static bool is_counting(const gm_comm *c)
+{
+    for (const gm_pending *p = c->under_way; p; p = p->next)
+        if (!p->handed_over) return true;
+    return false;
+}
+
 gm_status gm_comm_trace(gm_comm *c, bool on)
 {
-    if (c->under_way)
+    if (is_counting(c))
         return GM_FAIL(GM_EINVAL, "a trace cannot begin or end while operations are under way; wait for them");
     gm_trace_free(c->trace);
     c->trace = NULL;

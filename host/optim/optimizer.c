@@ -18,7 +18,9 @@ struct gm_optimizer {
     gm_rank          *rank;
     gm_optimizer_kind kind;
     gm_attrs          attrs;
-    int64_t           steps;
+    int64_t           steps, skipped; /* steps: with those that the control tensor left out */
+    bool              has_momentum;   /* set_momentum has been called, with this momentum: */
+    double            momentum;
     int               n;
     gm_tensor       **in, **out; /* argument lists, room for all */
     item              items[];
@@ -43,7 +45,7 @@ gm_status gm_optimizer_new(gm_rank *r, gm_optimizer_kind kind, int n, gm_value *
                            i + 1);
     gm_optimizer *o = calloc(1, sizeof *o + (size_t)n * sizeof *o->items);
     if (!o) return GM_FAIL(GM_ENOMEM, "no memory for an optimizer of %d parameters", n);
-    o->in = calloc((size_t)n + 1, sizeof *o->in);
+    o->in = calloc((size_t)n + 2, sizeof *o->in);
     o->out = calloc((MAX_STATES + 1) * (size_t)n + 1, sizeof *o->out);
     if (!o->in || !o->out) {
         gm_optimizer_free(o);
@@ -79,6 +81,9 @@ void gm_optimizer_free(gm_optimizer *o)
 static gm_status new_state(gm_rank *r, gm_tensor *p, bool master, gm_tensor **out)
 {
     gm_attrs a = gm_attrs_default();
+    if (r->device->capture)
+        return GM_FAIL(GM_EINVAL,
+                       "the state of a parameter is made in its first step, which cannot be part of a graph");
     a.dtype = gm_dtype_wide(p->dtype);
     gm_rank_place(r, "optimizer state");
     GM_TRY(gm_tensor_new(r->device, a.dtype, p->ndim, p->shape, out));
@@ -111,12 +116,14 @@ static gm_status check_gradient(const gm_optimizer *o, int i)
 }
 
 /* One kernel call for every parameter that shares item `first`'s settings and dtype. */
-static gm_status step_group(gm_optimizer *o, int first)
+static gm_status step_group(gm_optimizer *o, int first, gm_tensor *control)
 {
     item    *f = &o->items[first];
     int      n_in = 0, n_out = 0;
     gm_attrs a = o->attrs;
     a.weight_decay = f->set.weight_decay;
+    a.lr_scale = f->set.lr_scale;
+    o->in[n_in++] = control;
     a.stochastic = o->attrs.stochastic && gm_dtype_is_narrow(f->parameter->local->dtype);
     for (int i = first; i < o->n; i++) {
         item *it = &o->items[i];
@@ -132,7 +139,7 @@ static gm_status step_group(gm_optimizer *o, int first)
         for (int k = 0; k < width_of(o) - 1; k++) o->out[n_out++] = it->state[k];
         gm_value_touched(it->parameter);
     }
-    if (!n_in) return GM_OK;
+    if (!n_out) return GM_OK;
     gm_call c = {.op = o->kind == GM_ADAM ? GM_OP_adam : GM_OP_sgd,
                  .n_in = n_in,
                  .n_out = n_out,
@@ -142,25 +149,31 @@ static gm_status step_group(gm_optimizer *o, int first)
     return gm_run(o->rank->device, &c);
 }
 
-gm_status gm_optimizer_step(gm_optimizer *o, double lr, double clip, double loss_scale)
+void gm_optimizer_prepare(gm_optimizer *o, double lr)
 {
     gm_step_block *block = &o->rank->device->step;
     block->step = o->steps + 1;
-    block->clip = clip;
-    block->loss_scale = loss_scale;
-    for (int i = 0; i < o->n; i++) o->items[i].done = false;
-    for (int i = 0; i < o->n; i++) {
-        if (o->items[i].done) continue;
-        block->lr = lr * o->items[i].set.lr_scale;
-        GM_TRY(step_group(o, i));
-    }
     block->lr = lr;
+    block->clip = block->loss_scale = 1;
+    block->has_momentum = o->has_momentum;
+    block->momentum = o->momentum;
+}
+
+gm_status gm_optimizer_step(gm_optimizer *o, double lr, double clip, double loss_scale, gm_tensor *control)
+{
+    gm_optimizer_prepare(o, lr);
+    o->rank->device->step.clip = clip;
+    o->rank->device->step.loss_scale = loss_scale;
+    for (int i = 0; i < o->n; i++) o->items[i].done = false;
+    for (int i = 0; i < o->n; i++)
+        if (!o->items[i].done) GM_TRY(step_group(o, i, control));
     o->steps++;
     return GM_OK;
 }
 
-int64_t gm_optimizer_steps(const gm_optimizer *o) { return o->steps; }
-void    gm_optimizer_set_steps(gm_optimizer *o, int64_t steps) { o->steps = steps; }
+int64_t gm_optimizer_steps(const gm_optimizer *o) { return o->steps - o->skipped; }
+void    gm_optimizer_set_steps(gm_optimizer *o, int64_t steps) { o->steps = steps + o->skipped; }
+void    gm_optimizer_set_skipped(gm_optimizer *o, int64_t skipped) { o->skipped = skipped; }
 int     gm_optimizer_parameters(const gm_optimizer *o) { return o->n; }
 
 const gm_value *gm_optimizer_parameter(const gm_optimizer *o, int i) { return o->items[i].parameter; }
@@ -171,7 +184,8 @@ gm_status gm_optimizer_set_momentum(gm_optimizer *o, double momentum)
         return GM_FAIL(GM_EINVAL, "optimizer: momentum %g is not in [0, 1)", momentum);
     if (o->kind == GM_SGD && (o->attrs.momentum == 0) != (momentum == 0))
         return GM_FAIL(GM_EINVAL, "optimizer: SGD cannot gain or lose its momentum on the way");
-    *(o->kind == GM_ADAM ? &o->attrs.beta1 : &o->attrs.momentum) = momentum;
+    o->momentum = momentum;
+    o->has_momentum = true;
     return GM_OK;
 }
 

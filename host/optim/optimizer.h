@@ -30,14 +30,22 @@ gm_status gm_optimizer_new(gm_rank *r, gm_optimizer_kind kind, int n, gm_value *
 void      gm_optimizer_free(gm_optimizer *o); /* NULL is allowed */
 
 /* One update. Gradients are multiplied by clip / loss_scale first. Advances the step count. GM_EINVAL: a gradient
- * is still partial over some axes. */
-gm_status gm_optimizer_step(gm_optimizer *o, double lr, double clip, double loss_scale);
+ * is still partial over some axes. control: NULL, or the control tensor (kernels/step_control.h), which then says on
+ * the device whether there is an update, and what gradients are multiplied by; clip and loss_scale are not read. */
+gm_status gm_optimizer_step(gm_optimizer *o, double lr, double clip, double loss_scale, gm_tensor *control);
 
-/* Updates made so far; setting it is part of resuming. */
+/* Writes what kernels of the next update read from the step block (learning rate, step number, momentum), as step
+ * does: who does it before a step has the same block all through it. */
+void gm_optimizer_prepare(gm_optimizer *o, double lr);
+
+/* Updates made so far; setting it is part of resuming. Steps that the control tensor left out have been counted: who
+ * hears of them says how many there were in all (skipped), and they count no longer. */
 int64_t gm_optimizer_steps(const gm_optimizer *o);
 void    gm_optimizer_set_steps(gm_optimizer *o, int64_t steps);
+void    gm_optimizer_set_skipped(gm_optimizer *o, int64_t skipped);
 
-/* Momentum (SGD) or beta1 (Adam) from the next step on. GM_EINVAL outside [0, 1), and for SGD made without. */
+/* Momentum (SGD) or beta1 (Adam) from the next step on, through the step block. GM_EINVAL outside [0, 1), and for SGD
+ * made without. */
 gm_status gm_optimizer_set_momentum(gm_optimizer *o, double momentum);
 
 /* State tensors, made if they are not there yet: for parameter i, k = 0, 1, ... until *out is NULL.

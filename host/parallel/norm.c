@@ -1,4 +1,5 @@
-/* norm.c - see norm.h. Sums of squares are one kernel over all tensors; other powers go piece by piece in f64. */
+/* norm.c - see norm.h. Sums of squares are one kernel over all tensors, and stay on the device until somebody reads
+ * them; other powers go piece by piece in f64, and wait for each. */
 #include "norm.h"
 
 #include <math.h>
@@ -20,6 +21,17 @@ typedef struct norm {
     gm_tensor   **owned; /* those sums, and lists for the kernel */
     gm_tensor   **list;
 } norm;
+
+int gm_norm_gradients(gm_value *const *parameters, int n, gm_norm_item *items)
+{
+    int k = 0;
+    for (int i = 0; i < n; i++) {
+        if (!parameters[i]->grad_set) continue;
+        items[k] = (gm_norm_item){parameters[i]->grad, parameters[i]->layout};
+        items[k++].layout.partial = parameters[i]->grad_partial;
+    }
+    return k;
+}
 
 /* Powers of absolute values add up, the largest wins; NaN stays NaN. */
 static double join(double p, double a, double b)
@@ -100,43 +112,57 @@ done:
     return st;
 }
 
-static gm_status sum_squares(const norm *m, uint32_t axes, double *total)
+/* The squares of the items cut by exactly these axes, of this rank's blocks: f64 (). */
+static gm_status sum_squares(const norm *m, uint32_t axes, gm_tensor **sum)
 {
-    gm_attrs   a = gm_attrs_default();
-    gm_tensor *sum = NULL;
-    int        k = 0;
+    gm_attrs a = gm_attrs_default();
+    int      k = 0;
     for (int i = 0; i < m->n; i++)
         if (m->axes[i] == axes) m->list[k++] = m->items[i].block;
-    GM_TRY(gm_tensor_new(m->device, GM_F64, 0, NULL, &sum));
-    gm_call   c = {.op = GM_OP_sum_squares, .n_in = k, .n_out = 1, .in = m->list, .out = &sum, .attrs = &a};
+    GM_TRY(gm_tensor_new(m->device, GM_F64, 0, NULL, sum));
+    gm_call   c = {.op = GM_OP_sum_squares, .n_in = k, .n_out = 1, .in = m->list, .out = sum, .attrs = &a};
     gm_status st = gm_run(m->device, &c);
-    if (st == GM_OK && gm_tensor_data(sum)) st = gm_host_load(sum, 0, total);
-    gm_tensor_release(sum);
+    if (st == GM_OK) return GM_OK;
+    gm_tensor_release(*sum);
+    *sum = NULL;
+    return st;
+}
+
+/* What each member of the group of `axes` has, f64 (members), in order of the group. */
+static gm_status gather(const norm *m, uint32_t axes, gm_tensor *mine, gm_tensor **all)
+{
+    gm_comm  *comm;
+    gm_group *g;
+    GM_TRY(gm_rank_comm(m->rank, &comm));
+    GM_TRY(gm_comm_group(comm, axes, &g));
+    GM_TRY(gm_tensor_new(m->device, GM_F64, 1, (int64_t[]){gm_group_size(g)}, all));
+    gm_status st = gm_comm_all_gather(comm, g, mine, 0, *all, NULL);
+    if (st == GM_OK) return GM_OK;
+    gm_tensor_release(*all);
+    *all = NULL;
     return st;
 }
 
 /* *total joined over the group of `axes`, in order of the group. */
 static gm_status over_group(const norm *m, uint32_t axes, double *total)
 {
-    gm_comm   *comm;
-    gm_group  *g;
     gm_tensor *mine = NULL, *all = NULL;
+    double    *parts = NULL;
     gm_status  st;
     if (!axes) return GM_OK;
-    GM_TRY(gm_rank_comm(m->rank, &comm));
-    GM_TRY(gm_comm_group(comm, axes, &g));
     GM_TRY(gm_tensor_new(m->device, GM_F64, 1, (int64_t[]){1}, &mine));
-    GM_TRY_OR(gm_tensor_new(m->device, GM_F64, 1, (int64_t[]){gm_group_size(g)}, &all), st, done);
     if (gm_tensor_data(mine)) GM_TRY_OR(gm_host_store(mine, 0, *total), st, done);
-    GM_TRY_OR(gm_comm_all_gather(comm, g, mine, 0, all, NULL), st, done);
+    GM_TRY_OR(gather(m, axes, mine, &all), st, done);
     if (!gm_tensor_data(all)) goto done;
+    size_t n = (size_t)all->shape[0];
+    parts = malloc(n * sizeof *parts);
+    st = parts ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for the norms of %zu ranks", n);
+    if (st == GM_OK) st = gm_device_read(m->device, parts, gm_tensor_data(all), n * sizeof *parts);
+    if (st != GM_OK) goto done;
     *total = 0;
-    for (int i = 0; i < gm_group_size(g); i++) {
-        double part;
-        GM_TRY_OR(gm_host_load(all, i, &part), st, done);
-        *total = join(m->p, *total, part);
-    }
+    for (size_t i = 0; i < n; i++) *total = join(m->p, *total, parts[i]);
 done:
+    free(parts);
     gm_tensor_release(mine);
     gm_tensor_release(all);
     return st;
@@ -146,13 +172,30 @@ done:
 static gm_status add_set(const norm *m, uint32_t axes, double *total)
 {
     double part = 0;
-    gm_rank_place(m->rank, "norm");
-    if (m->p == 2) GM_TRY(sum_squares(m, axes, &part));
-    for (int i = 0; i < m->n && m->p != 2; i++)
+    for (int i = 0; i < m->n; i++)
         if (m->axes[i] == axes) GM_TRY(add_block(m, m->items[i].block, &part));
     GM_TRY(over_group(m, axes, &part));
     *total = join(m->p, *total, part);
     return GM_OK;
+}
+
+/* The same for squares, as one more term on the device. */
+static gm_status add_term(const norm *m, uint32_t axes, gm_norm_terms *out)
+{
+    gm_tensor *sum, *mine = NULL;
+    if (out->n == GM_CONTROL_TERMS)
+        return GM_FAIL(GM_EINVAL, "norm: parameters are cut in more than %d ways", GM_CONTROL_TERMS);
+    GM_TRY(sum_squares(m, axes, &sum));
+    if (!axes) {
+        out->term[out->n++] = sum;
+        return GM_OK;
+    }
+    gm_status st = gm_tensor_reshape(sum, 1, (int64_t[]){1}, &mine);
+    if (st == GM_OK) st = gather(m, axes, mine, &out->term[out->n]);
+    if (st == GM_OK) out->n++;
+    gm_tensor_release(mine);
+    gm_tensor_release(sum);
+    return st;
 }
 
 /* Sums what is partial. A norm knows no global shapes and needs none: cuts stay as they are, so that a block is
@@ -180,42 +223,99 @@ static bool is_first(const norm *m, int i)
     return true;
 }
 
-static double root(double p, double total)
+static double root(double p, double total) { return isinf(p) || p == 1 ? total : pow(total, 1 / p); }
+
+static void end(norm *m)
 {
-    return isinf(p) || p == 1 ? total : p == 2 ? sqrt(total) : pow(total, 1 / p);
+    for (int i = 0; m->owned && i < m->n; i++) gm_tensor_release(m->owned[i]);
+    free(m->items);
+    free(m->owned);
+    free(m->list);
+    free(m->axes);
+}
+
+/* The items, without partial ones; end() frees it, also after an error. */
+static gm_status begin(gm_rank *r, const gm_norm_item *items, int n, double p, norm *m)
+{
+    *m = (norm){.rank = r, .p = p, .n = n};
+    GM_TRY(gm_rank_device(r, &m->device));
+    m->items = malloc((size_t)n * sizeof *m->items);
+    m->owned = calloc((size_t)n, sizeof *m->owned);
+    m->list = malloc((size_t)n * sizeof *m->list);
+    m->axes = malloc((size_t)n * sizeof *m->axes);
+    if (!m->axes || !m->items || !m->owned || !m->list)
+        return GM_FAIL(GM_ENOMEM, "no memory for a list of %d tensors", n);
+    memcpy(m->items, items, (size_t)n * sizeof *items);
+    GM_TRY(reduce_partial(m));
+    for (int i = 0; i < n; i++) m->axes[i] = gm_layout_cut_axes(&m->items[i].layout);
+    return GM_OK;
+}
+
+/* Each set of axes as a term, or into *total. */
+static gm_status add_all(norm *m, gm_norm_terms *terms, double *total)
+{
+    for (int i = 0; i < m->n; i++) {
+        if (!is_first(m, i)) continue;
+        gm_rank_place(m->rank, "norm");
+        m->sent |= m->axes[i] != 0;
+        GM_TRY(terms ? add_term(m, m->axes[i], terms) : add_set(m, m->axes[i], total));
+    }
+    return GM_OK;
+}
+
+gm_status gm_layout_squares(gm_rank *r, const gm_norm_item *items, int n, gm_norm_terms *out)
+{
+    norm m;
+    *out = (gm_norm_terms){0};
+    if (!n) return GM_OK;
+    gm_status st = begin(r, items, n, 2, &m);
+    if (st == GM_OK) st = add_all(&m, out, NULL);
+    end(&m);
+    if (st != GM_OK) gm_norm_terms_release(out);
+    return m.sent ? gm_comm_once(st) : st;
+}
+
+void gm_norm_terms_release(gm_norm_terms *t)
+{
+    for (int i = 0; i < t->n; i++) gm_tensor_release(t->term[i]);
+    t->n = 0;
+}
+
+/* *total += the elements of a term. */
+static gm_status read_term(gm_tensor *t, double *total)
+{
+    double sum = 0, one;
+    for (int64_t i = 0; gm_tensor_data(t) && i < gm_tensor_numel(t); i++) {
+        GM_TRY(gm_host_load(t, i, &one));
+        sum += one;
+    }
+    *total += sum;
+    return GM_OK;
+}
+
+static gm_status norm_of_squares(gm_rank *r, const gm_norm_item *items, int n, double *out)
+{
+    gm_norm_terms terms;
+    double        total = 0;
+    gm_status     st = GM_OK;
+    GM_TRY(gm_layout_squares(r, items, n, &terms));
+    for (int i = 0; i < terms.n && st == GM_OK; i++) st = read_term(terms.term[i], &total);
+    gm_norm_terms_release(&terms);
+    *out = sqrt(total);
+    return st;
 }
 
 gm_status gm_layout_norm(gm_rank *r, const gm_norm_item *items, int n, double p, double *out)
 {
-    norm      m = {.rank = r, .p = p, .n = n};
-    gm_status st;
-    double    total = 0;
+    norm   m;
+    double total = 0;
     *out = 0;
     if (!(p > 0)) return GM_FAIL(GM_EINVAL, "norm: p is %g; it should be above 0 (1, 2, 3, ... or infinity)", p);
     if (!n) return GM_OK;
-    GM_TRY(gm_rank_device(r, &m.device));
-    m.items = malloc((size_t)n * sizeof *m.items);
-    m.owned = calloc((size_t)n, sizeof *m.owned);
-    m.list = malloc((size_t)n * sizeof *m.list);
-    m.axes = malloc((size_t)n * sizeof *m.axes);
-    if (!m.axes || !m.items || !m.owned || !m.list) {
-        st = GM_FAIL(GM_ENOMEM, "no memory for a list of %d tensors", n);
-        goto done;
-    }
-    memcpy(m.items, items, (size_t)n * sizeof *items);
-    GM_TRY_OR(reduce_partial(&m), st, done);
-    for (int i = 0; i < n; i++) m.axes[i] = gm_layout_cut_axes(&m.items[i].layout);
-    for (int i = 0; i < n; i++)
-        if (is_first(&m, i)) {
-            m.sent |= m.axes[i] != 0;
-            GM_TRY_OR(add_set(&m, m.axes[i], &total), st, done);
-        }
+    if (p == 2) return norm_of_squares(r, items, n, out);
+    gm_status st = begin(r, items, n, p, &m);
+    if (st == GM_OK) st = add_all(&m, NULL, &total);
     *out = root(p, total);
-done:
-    for (int i = 0; m.owned && i < n; i++) gm_tensor_release(m.owned[i]);
-    free(m.items);
-    free(m.owned);
-    free(m.list);
-    free(m.axes);
+    end(&m);
     return m.sent ? gm_comm_once(st) : st;
 }

@@ -243,15 +243,37 @@ void gm_reducer_arm(gm_reducer *d, bool on)
     d->armed = on;
 }
 
+/* Reading what lies on a device makes the host wait for it: there everything is done by kernels, and nothing is read
+ * but what this rank cannot know. */
+static bool is_elsewhere(const gm_reducer *d)
+{
+    const gm_backend *be = d->rank->device->backend;
+    return be->has_data && !be->on_host;
+}
+
 /* -0.0 + x is x for every x, so it stands for "nothing to add". */
+static bool means_nothing(double first) { return first == 0 && signbit(first); }
+
 static bool is_nothing(const gm_tensor *view)
 {
     double first;
     if (!gm_tensor_numel(view) || !gm_tensor_data(view)) return false;
-    return gm_host_load(view, 0, &first) == GM_OK && first == 0 && signbit(first);
+    return gm_host_load(view, 0, &first) == GM_OK && means_nothing(first);
 }
 
-/* This rank's term of a member's sum over `axes`; what is replicated over some of them counts at coordinate 0 only. */
+/* Gradients that begin with -0.0 shall not mean it: x + 0.0 is 0.0 then, and x for all else. */
+static gm_status guard(gm_reducer *d, const bucket *b)
+{
+    gm_attrs a = gm_attrs_default();
+    a.alpha = 1;
+    if (is_elsewhere(d)) return gm_run_one(d->rank->device, GM_OP_affine, &a, b->flat, b->flat);
+    for (int i = b->first; i >= 0; i = d->slots[i].next)
+        if (d->slots[i].used && is_nothing(d->slots[i].view)) GM_TRY(gm_host_store(d->slots[i].view, 0, 0.0));
+    return GM_OK;
+}
+
+/* What this rank has no term of in a member's sum over `axes` is filled with nothing; what is replicated over some of
+ * them counts at coordinate 0 only. */
 static gm_status fill_in(gm_reducer *d, slot *s, uint32_t axes)
 {
     const gm_rank *r = d->rank;
@@ -260,8 +282,7 @@ static gm_status fill_in(gm_reducer *d, slot *s, uint32_t axes)
     nothing.value = -0.0;
     for (int a = 0; a < r->mesh.n_axes; a++)
         if (axes & ~s->leaf->grad_partial & 1u << a && r->coordinate[a]) counts = false;
-    if (!counts) return gm_run_one(r->device, GM_OP_fill, &nothing, NULL, s->view);
-    return is_nothing(s->view) ? gm_host_store(s->view, 0, 0.0) : GM_OK;
+    return counts ? GM_OK : gm_run_one(r->device, GM_OP_fill, &nothing, NULL, s->view);
 }
 
 static gm_status wait_for_oldest(gm_reducer *d)
@@ -300,6 +321,7 @@ static gm_status launch_now(gm_reducer *d, bucket *b)
     GM_TRY(gm_rank_comm(d->rank, &comm));
     GM_TRY(gm_comm_group(comm, axes, &g));
     if (gm_group_size(g) == 1) return GM_OK;
+    GM_TRY(guard(d, b));
     for (int i = b->first; i >= 0; i = d->slots[i].next) GM_TRY(fill_in(d, &d->slots[i], axes));
     b->summed = true;
     GM_TRY(make_room(d, b));
@@ -344,16 +366,58 @@ gm_status gm_reducer_ready(gm_reducer *d, gm_value *leaf)
     return GM_OK;
 }
 
-/* What the sum says: who has a gradient now. */
-static void settle(gm_reducer *d, const bucket *b)
+/* Only the sum says whether another rank used what this one did not. */
+static bool is_unknown(const gm_reducer *d, const slot *s)
 {
-    for (int i = b->first; i >= 0; i = d->slots[i].next) {
+    return !s->used && d->buckets[s->bucket].summed && gm_tensor_numel(s->view) && gm_tensor_data(s->view);
+}
+
+/* The first elements of the members that are unknown, in order, in one read. */
+static gm_status read_unknown(gm_reducer *d, int64_t n, double *first)
+{
+    gm_status  st;
+    gm_device *dev = d->rank->device;
+    gm_tensor *all, *from = NULL, *to = NULL;
+    int64_t    one = 1, at = 0;
+    gm_rank_place(d->rank, "gradient");
+    GM_TRY(gm_tensor_new(dev, GM_F64, 1, &n, &all));
+    for (int i = 0; i < d->n; i++) {
+        if (!is_unknown(d, &d->slots[i])) continue;
+        GM_TRY_OR(gm_tensor_view(d->slots[i].view, 1, &one, &one, d->slots[i].view->offset, &from), st, done);
+        GM_TRY_OR(gm_tensor_view(all, 1, &one, &one, at++, &to), st, done);
+        GM_TRY_OR(gm_run_one(dev, GM_OP_copy, NULL, from, to), st, done);
+        gm_tensor_release(from);
+        gm_tensor_release(to);
+        from = to = NULL;
+    }
+    st = gm_device_read(dev, first, gm_tensor_data(all), (size_t)n * sizeof *first);
+done:
+    gm_tensor_release(from);
+    gm_tensor_release(to);
+    gm_tensor_release(all);
+    return st;
+}
+
+/* What the sums say: who has a gradient now. */
+static gm_status settle(gm_reducer *d)
+{
+    gm_status st = GM_OK;
+    int64_t   n = 0, at = 0;
+    double   *first = NULL;
+    for (int i = 0; i < d->n; i++) n += is_unknown(d, &d->slots[i]);
+    if (n && !(first = calloc((size_t)n, sizeof *first)))
+        return GM_FAIL(GM_ECOMM, "no memory for a sum of gradients that has begun");
+    if (n && is_elsewhere(d)) st = read_unknown(d, n, first);
+    for (int i = 0; i < d->n && st == GM_OK; i++) {
         slot *s = &d->slots[i];
-        bool  known = b->summed && gm_tensor_numel(s->view) && gm_tensor_data(s->view);
-        s->unused = known ? is_nothing(s->view) : !s->used;
+        bool  unknown = is_unknown(d, s);
+        if (unknown && !is_elsewhere(d)) st = gm_host_load(s->view, 0, &first[at]);
+        s->unused = unknown ? means_nothing(first[at++]) : !s->used;
         s->leaf->grad_set = !s->unused;
         s->leaf->grad_partial = 0;
     }
+    free(first);
+    return gm_comm_once(st);
 }
 
 gm_status gm_reducer_finish(gm_reducer *d)
@@ -361,7 +425,7 @@ gm_status gm_reducer_finish(gm_reducer *d)
     gm_status st = GM_OK;
     for (; d->next < d->n_buckets && st == GM_OK; d->next++) st = launch(d, &d->buckets[d->next]);
     while (d->oldest < d->n_buckets && st == GM_OK) st = wait_for_oldest(d);
-    for (int k = 0; k < d->n_buckets && st == GM_OK; k++) settle(d, &d->buckets[k]);
+    if (st == GM_OK) st = settle(d);
     gm_reducer_arm(d, false);
     return st;
 }

@@ -11,7 +11,9 @@
  * size.
  *
  * A parameter that this rank's loss did not touch contributes zeros. Whether any rank touched it is read off the sum:
- * who did not contributes -0.0, the one number that changes no other, so that a first element of -0.0 says nobody.
+ * who did not contributes -0.0, the one number that changes no other, so that a first element of -0.0 says nobody. Only
+ * a rank that did not use it looks; on a device, at all of them in one read, so that steps in which each rank uses all
+ * never wait.
  * Such a parameter is reported and keeps no gradient, as in a run on one rank. It holds nothing up: what no tape
  * awaits (gm_tape_await) counts as final when the first gradient does.
  *

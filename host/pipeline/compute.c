@@ -60,7 +60,7 @@ static gm_status make_roots(gm_rank *r, gm_stage_result *result)
     for (int i = 0; i <= result->n; i++) {
         gm_value **v = i < result->n ? &result->out[i] : &result->loss;
         if (!*v || !(*v)->requires_grad) continue;
-        if ((*v)->tape && (!r->tape || (*v)->tape != r->tapes))
+        if ((*v)->tape && (*v)->tape != gm_tape_number(r))
             return GM_FAIL(GM_EINVAL, "result %d was computed on a tape that has been run or dropped; detach() it",
                            i + 1);
         if (!(*v)->tape) GM_TRY(alias(r, v));

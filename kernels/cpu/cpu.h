@@ -7,6 +7,7 @@
 #define GM_CPU_H
 
 #include "../device.h"
+#include "../step_control.h"
 
 /* "cpu": the best here; "cpu-generic", "cpu-avx2", "cpu-avx512": that one, NULL if it cannot run. */
 const gm_backend *gm_cpu_find(const char *name);

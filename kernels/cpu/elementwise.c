@@ -1,4 +1,4 @@
-/* elementwise.c - axpy, affine, unary, binary, compare and where, with gradients of the unary functions.
+/* elementwise.c - axpy, affine, scale, unary, binary, compare and where, with gradients of the unary functions.
  *
  * Each op is a function over contiguous rows (elementwise_t.h) handed to cpu_elementwise, which brings
  * any strides and broadcasting to that form. The functions of the network (activations, exp, log) are
@@ -45,6 +45,16 @@ static gm_status cpu_affine(gm_device *dev, const gm_call *call)
 {
     gm_tensor *x = call->in[0], *y = call->out[0];
     cpu_elementwise(dev, 2, (gm_tensor *[]){y, x}, false, 1, BY_TYPE(y, affine_dense), call->attrs);
+    return GM_OK;
+}
+
+static gm_status cpu_scale(gm_device *dev, const gm_call *call)
+{
+    gm_tensor *x = call->in[0], *s = call->in[1], *y = call->out[0];
+    gm_attrs   at = gm_attrs_default();
+    at.alpha = gm_load(s->dtype, gm_tensor_data(s), 0);
+    if (call->attrs->accumulate) cpu_elementwise(dev, 2, (gm_tensor *[]){y, x}, true, 1, BY_TYPE(y, axpy_dense), &at);
+    else cpu_elementwise(dev, 2, (gm_tensor *[]){y, x}, false, 1, BY_TYPE(y, affine_dense), &at);
     return GM_OK;
 }
 

@@ -1,4 +1,4 @@
-/* gemm.c - matmul, linear and bias_activation_grad: packed multiplication of our own, for all strides.
+/* gemm.c - matmul, linear and the gradients of linear: packed multiplication of our own, for all strides.
  *
  * gemm_tile_t.h is the register tile and packing, gemm_block_t.h the blocking, gemm_ops_t.h the ops. The
  * constants below are the whole choice of algorithm; they depend on the instruction set only. */
@@ -79,8 +79,10 @@ typedef struct gemm {
     double      alpha;
     bool        accumulate;
     const void *bias;   /* (n), or NULL */
-    bool        finish; /* y = f(c) is written too; y may be c */
+    bool        finish; /* y = f(c) is written too, or, where there is a pre, c f'(pre); y may be c */
     gm_function f;
+    const void *pre; /* NULL: none */
+    int64_t     pre_row;
     void       *y;
     int64_t     y_row;
 } gemm;

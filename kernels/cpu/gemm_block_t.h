@@ -35,8 +35,12 @@ static int64_t F(gemm_scratch)(int64_t m, int64_t n, int64_t k, int threads)
 /* What remains to be done to c after the last k. */
 static void F(gemm_finish)(const gemm *g, int64_t i, int64_t rows, int64_t j, int64_t columns)
 {
-    for (int64_t r = i; r < i + rows; r++)
-        F(activation_row)(g->f, columns, (T *)g->c + r * g->c_row + j, (T *)g->y + r * g->y_row + j);
+    for (int64_t r = i; r < i + rows; r++) {
+        const T *c = (const T *)g->c + r * g->c_row + j;
+        T       *y = (T *)g->y + r * g->y_row + j;
+        if (g->pre) F(activation_grad_row)(g->f, columns, (const T *)g->pre + r * g->pre_row + j, c, y);
+        else F(activation_row)(g->f, columns, c, y);
+    }
 }
 
 /* c[i.., j..] of the products of one packed sliver (depth p0 + q..) and one packed panel. */

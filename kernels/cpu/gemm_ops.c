@@ -1,4 +1,4 @@
-/* gemm_ops.c - matmul, linear and bias_activation_grad on top of the blocking: from tensors of any strides
+/* gemm_ops.c - matmul, linear and the gradients of linear on top of the blocking: from tensors of any strides
  * to matrices, and which products share the threads. Part of gemm.c. */
 
 static void gemm_run(gm_threads *threads, gm_dtype dtype, const gemm *g, void *scratch)
@@ -311,4 +311,46 @@ done:
     gm_tensor_release(g);
     gm_tensor_release(pre);
     return gemm_home(dev, dpre, cpu_out(call, 0), st);
+}
+
+/* ---- linear_weight_grad, linear_input_grad ---- */
+
+/* The product, then a pass over g for its sums: they cost as much as reading g. */
+static gm_status cpu_linear_weight_grad(gm_device *dev, const gm_call *call)
+{
+    gm_attrs   a = gm_attrs_default();
+    gm_tensor *sums[2] = {NULL, cpu_out(call, 1)};
+    a.transpose_a = true;
+    a.accumulate = call->attrs->accumulate;
+    GM_TRY(cpu_matmul(dev, &(gm_call){GM_OP_matmul, 2, 1, call->in, call->out, &a}));
+    if (!sums[1]) return GM_OK;
+    return cpu_bias_activation_grad(dev, &(gm_call){GM_OP_bias_activation_grad, 1, 2, call->in, sums, &a});
+}
+
+static gm_status cpu_linear_input_grad(gm_device *dev, const gm_call *call)
+{
+    gm_tensor *from = call->in[0], *w = call->in[1], *pre = NULL, *y = NULL;
+    gm_status  st;
+    gemm       g = {.m = from->shape[0],
+                    .n = w->shape[1],
+                    .k = w->shape[0],
+                    .a = gm_tensor_data(from),
+                    .a_row = from->stride[0],
+                    .a_k = from->stride[1],
+                    .b = gm_tensor_data(w),
+                    .b_k = w->stride[0],
+                    .b_column = w->stride[1],
+                    .alpha = 1,
+                    .finish = true,
+                    .f = call->attrs->function};
+    if (g.m == 0 || g.n == 0) return GM_OK;
+    GM_TRY_OR(gemm_rows(dev, call->in[2], true, &pre, &g.pre_row), st, done);
+    GM_TRY_OR(gemm_rows(dev, call->out[0], false, &y, &g.y_row), st, done);
+    g.pre = gm_tensor_data(pre);
+    g.c = g.y = gm_tensor_data(y);
+    g.c_row = g.y_row;
+    st = gemm_whole(dev, w->dtype, &g);
+done:
+    gm_tensor_release(pre);
+    return gemm_home(dev, y, call->out[0], st);
 }

@@ -13,6 +13,7 @@ static bool is_native(gm_op op)
     case GM_OP_embedding: /* moves rows */
     case GM_OP_sum_squares:
     case GM_OP_sgd:
+    case GM_OP_step_control:
     case GM_OP_adam: return true;
     default: return false;
     }

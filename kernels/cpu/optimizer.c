@@ -1,10 +1,10 @@
 /* optimizer.c - sum of squares, SGD and Adam over many tensors in one parallel region.
  *
  * The tensors are one long list of elements, cut evenly over threads whatever their sizes. Gradients carry the
- * loss scale and are not yet clipped: g counts as g clip / loss_scale. Contiguous tensors are updated where they
- * lie; others pass through small buffers, element by element. Constants of the step are worked out once, in
- * double. Tensors of 16 bits pass through buffers of f32, too; their moments and masters are f32. References:
- * torch.optim.SGD, Adam (Kingma and Ba 2015) and AdamW (Loshchilov and Hutter 2019). */
+ * loss scale and are not yet clipped: g counts as g clip / loss_scale, or as the control tensor says. Contiguous
+ * tensors are updated where they lie; others pass through small buffers, element by element. Constants of the step are
+ * worked out once, in double. Tensors of 16 bits pass through buffers of f32, too; their moments and masters are f32.
+ * References: torch.optim.SGD, Adam (Kingma and Ba 2015) and AdamW (Loshchilov and Hutter 2019). */
 
 #define OPTIMIZER_CHUNK 512 /* elements of a tensor that is not contiguous or of 16 bits, at a time */
 #define OPTIMIZER_ROLES 5   /* g, p, m, v, master */
@@ -139,7 +139,8 @@ static void update_part(void *context, int64_t begin, int64_t end, int thread)
     }
 }
 
-static gm_status update_all(gm_device *dev, const gm_call *call, optimizer_job *j)
+/* first: the first input that is a gradient. */
+static gm_status update_all(gm_device *dev, const gm_call *call, int first, optimizer_job *j)
 {
     gm_block *block;
     size_t    starts = (size_t)call->n_in + 1, threads = (size_t)gm_threads_count(dev->threads);
@@ -148,12 +149,11 @@ static gm_status update_all(gm_device *dev, const gm_call *call, optimizer_job *
     memset(j->partial, 0, threads * sizeof(double));
     j->stochastic = call->attrs->stochastic;
     j->key = call->attrs->stream.key;
-    j->step = (uint64_t)dev->step.step;
-    j->count = call->n_in;
-    j->in = call->in;
+    j->count = call->n_in - first;
+    j->in = call->in + first;
     j->out = call->out;
     j->start[0] = 0;
-    for (int k = 0; k < call->n_in; k++) j->start[k + 1] = j->start[k] + gm_tensor_numel(call->in[k]);
+    for (int k = 0; k < j->count; k++) j->start[k + 1] = j->start[k] + gm_tensor_numel(j->in[k]);
     cpu_parallel(dev, j->start[j->count], 8 * (j->roles > 1 ? j->roles - 1 : 1), update_part, j);
     if (call->op == GM_OP_sum_squares) {
         double sum = 0;
@@ -167,7 +167,40 @@ static gm_status update_all(gm_device *dev, const gm_call *call, optimizer_job *
 static gm_status cpu_sum_squares(gm_device *dev, const gm_call *call)
 {
     optimizer_job j = {.roles = 1, .row = {sum_squares_span_f32, sum_squares_span_f64}};
-    return update_all(dev, call, &j);
+    return update_all(dev, call, 0, &j);
+}
+
+/* A small f64 tensor of one dimension at most, element i. */
+static double *control_at(const gm_tensor *t, int64_t i)
+{
+    return (double *)gm_tensor_data(t) + (t->ndim ? i * t->stride[0] : 0);
+}
+
+static gm_status cpu_step_control(gm_device *dev, const gm_call *call)
+{
+    const gm_attrs *at = call->attrs;
+    gm_control_rule rule = {at->max_norm, at->growth, at->backoff, (double)at->growth_interval, (int)at->not_finite};
+    double          c[GM_CONTROL_SIZE], total = 0;
+    (void)dev;
+    for (int k = 2; k < call->n_in; k++) {
+        double sum = 0;
+        for (int64_t i = 0, n = gm_tensor_numel(call->in[k]); i < n; i++) sum += *control_at(call->in[k], i);
+        total += sum;
+    }
+    for (int i = 0; i < GM_CONTROL_SIZE; i++) c[i] = *control_at(call->out[0], i);
+    gm_control_apply(c, &rule, *control_at(call->in[0], 0), *control_at(call->in[0], 1),
+                     call->in[1] ? *control_at(call->in[1], 0) : sqrt(total), 0);
+    for (int i = 0; i < GM_CONTROL_SIZE; i++) *control_at(call->out[0], i) = c[i];
+    return GM_OK;
+}
+
+/* What the step is, by the control tensor where there is one. */
+static gm_control_step control_of(const gm_device *dev, const gm_call *call)
+{
+    const gm_step_block *b = &dev->step;
+    const gm_tensor     *c = call->in[0];
+    return gm_control_of_step(c ? gm_tensor_data(c) : NULL, c ? c->stride[0] : 0, (double)b->step, b->clip,
+                              b->loss_scale);
 }
 
 /* As torch.optim.SGD: at step 1 the buffer becomes the gradient, without dampening. */
@@ -175,31 +208,37 @@ static gm_status cpu_sgd(gm_device *dev, const gm_call *call)
 {
     const gm_attrs      *at = call->attrs;
     const gm_step_block *step = &dev->step;
-    bool                 first = step->step == 1;
+    gm_control_step      control = control_of(dev, call);
+    bool                 first = control.t == 1;
     optimizer_job        j = {.roles = 4, .row = {sgd_span_f32, sgd_span_f64}};
-    j.scale = step->clip / step->loss_scale;
-    j.lr = step->lr;
+    if (!control.go) return GM_OK;
+    j.scale = control.factor;
+    j.step = (uint64_t)control.t;
+    j.lr = step->lr * at->lr_scale;
     j.weight_decay = at->weight_decay;
-    j.momentum = at->momentum;
+    j.momentum = step->has_momentum ? step->momentum : at->momentum;
     j.fresh = first ? 1 : 1 - at->dampening;
     j.nesterov = at->nesterov;
     j.buffer = !first;
-    return update_all(dev, call, &j);
+    return update_all(dev, call, 1, &j);
 }
 
 static gm_status cpu_adam(gm_device *dev, const gm_call *call)
 {
     const gm_attrs      *at = call->attrs;
     const gm_step_block *step = &dev->step;
-    double               t = (double)step->step;
+    gm_control_step      control = control_of(dev, call);
+    double               lr = step->lr * at->lr_scale;
     optimizer_job        j = {.roles = 5, .row = {adam_span_f32, adam_span_f64}};
-    j.scale = step->clip / step->loss_scale;
+    if (!control.go) return GM_OK;
+    j.scale = control.factor;
+    j.step = (uint64_t)control.t;
     j.weight_decay = at->decoupled ? 0 : at->weight_decay;
-    j.decay = at->decoupled ? 1 - step->lr * at->weight_decay : 1;
-    j.beta1 = at->beta1;
+    j.decay = at->decoupled ? 1 - lr * at->weight_decay : 1;
+    j.beta1 = step->has_momentum ? step->momentum : at->beta1;
     j.beta2 = at->beta2;
-    j.rate = step->lr / (1 - pow(at->beta1, t));
-    j.root = 1 / sqrt(1 - pow(at->beta2, t));
+    j.rate = lr / (1 - pow(j.beta1, control.t));
+    j.root = 1 / sqrt(1 - pow(at->beta2, control.t));
     j.eps = at->eps;
-    return update_all(dev, call, &j);
+    return update_all(dev, call, 1, &j);
 }

@@ -7,7 +7,8 @@
 #include "norm.c"
 #include "norm_steps.c" /* norms of rows of which there is a block here */
 #include "softmax.c"
-#include "loss.c" /* embedding and cross entropy */
+#include "loss.c"    /* embedding and cross entropy */
+#include "experts.c" /* who is served by which expert, and rows on their way */
 #include "reduce.c"
 #include "optimizer.c"
 #include "gemm.c" /* matmul, linear, bias_activation_grad */

@@ -77,25 +77,5 @@ GM_DEVICE int64_t gm_attention_lse_at(const gm_attention_args *a, int64_t batch,
 GM_ROW_JOINS(float, f32)
 GM_ROW_JOINS(double, f64)
 
-#define GM_R       float
-#define GM_A       f32
-#define GM_M(call) call##f
-#define GM_T       float
-#define GM_S       f32
-#include "attention_t.cuh"
-#define GM_T gm_bf16
-#define GM_S bf16
-#include "attention_t.cuh"
-#define GM_T gm_f16
-#define GM_S f16
-#include "attention_t.cuh"
-#undef GM_R
-#undef GM_A
-#undef GM_M
-
-#define GM_R       double
-#define GM_A       f64
-#define GM_M(call) call
-#define GM_T       double
-#define GM_S       f64
-#include "attention_t.cuh"
+#define GM_BODY "attention_t.cuh"
+#include "each_dtype.cuh"

@@ -18,7 +18,7 @@ GM_DEVICE void GM_NAME(gm_attention_load)(GM_R *tile, const gm_attention_args *a
         int64_t row = first + r;
         bool    there = row < rows && (!keys || gm_attention_unmasked(a, batch, row));
         for (int l = gm_thread % GM_WARP; l < a->size; l += GM_WARP)
-            tile[r * pitch + l] = there ? GM_PASTE(gm_get, GM_S)(from[row * x->stride[1] + l]) : 0;
+            tile[r * pitch + l] = there ? GM_PASTE(gm_get, GM_D)(from[row * x->stride[1] + l]) : 0;
     }
 }
 
@@ -80,8 +80,8 @@ GM_DEVICE void GM_NAME(gm_attention_store)(const gm_attention_args *a, const gm_
         if (l >= a->size) continue;
         GM_T *at = to + l * y->stride[3];
         GM_R  v = by * sum[c];
-        if (old != 0) v += old * GM_PASTE(gm_get, GM_S)(*at);
-        *at = GM_PASTE(gm_put, GM_S)(v);
+        if (old != 0) v += old * GM_PASTE(gm_get, GM_D)(*at);
+        *at = GM_PASTE(gm_put, GM_D)(v);
     }
 }
 
@@ -104,7 +104,7 @@ GM_DEVICE void GM_NAME(gm_attention_soften)(const gm_attention_args *a, const gm
         s[j] = seen ? (GM_R)a->scale * s[j] : -INFINITY;
         most = s[j] > most ? s[j] : most;
     }
-    most = GM_PASTE(gm_row_max, GM_A)(most);
+    most = GM_PASTE(gm_row_max, GM_S)(most);
     most = row->largest > most ? row->largest : most;
     GM_R before = most == -INFINITY ? 1 : GM_M(exp)(row->largest - most);
     GM_UNROLL
@@ -115,7 +115,7 @@ GM_DEVICE void GM_NAME(gm_attention_soften)(const gm_attention_args *a, const gm
         w[column] = weight != 0 ? weight * (GM_R)gm_attention_kept(a, p->batch, p->head, i, key + column) : 0;
     }
     row->largest = most;
-    row->total = before * row->total + GM_PASTE(gm_row_sum, GM_A)(total);
+    row->total = before * row->total + GM_PASTE(gm_row_sum, GM_S)(total);
     GM_UNROLL
     for (int c = 0; c < GM_COLUMNS; c++) sum[c] *= before;
 }
@@ -196,9 +196,9 @@ GM_DEVICE GM_R GM_NAME(gm_attention_delta)(const gm_attention_args *a, const gm_
         const GM_T *os = (const GM_T *)o->data + p->batch * o->stride[0] + i * o->stride[1] + p->head * o->stride[2];
         const GM_T *gs = (const GM_T *)g->data + p->batch * g->stride[0] + i * g->stride[1] + p->head * g->stride[2];
         for (int l = GM_COL; l < a->size; l += GM_ATTENTION_THREADS)
-            sum += GM_PASTE(gm_get, GM_S)(os[l]) * GM_PASTE(gm_get, GM_S)(gs[l]);
+            sum += GM_PASTE(gm_get, GM_D)(os[l]) * GM_PASTE(gm_get, GM_D)(gs[l]);
     }
-    return GM_PASTE(gm_row_sum, GM_A)(sum);
+    return GM_PASTE(gm_row_sum, GM_S)(sum);
 }
 
 GM_KERNEL_NAMED(GM_NAME(gm_attention_dq), gm_attention_args)

@@ -2,30 +2,24 @@
  *
  * cuBLASLt counts columns first: a matrix of r rows lies column after column, ld apart. Our y = a b, rows first, is
  * then its D = A B with A = b', B = a', D = y' (' : the same memory, read the other way), of n rows and m columns:
- * view_of and key_of say so, once. Its bias runs down the rows of D, which are our columns. */
+ * view_of and key_of say so, once. Its bias runs down the rows of D, which are our columns; our sums of a are its bias
+ * gradient of B, one for each column of D. It sets bias gradients, whatever beta is. */
 #include "blas.h"
 
-#include <cublasLt.h>
-#include <dlfcn.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "counts.h"
+#include "blas_library.h"
 #include "driver.h"
+#include "fastest.h"
 
 #define WORKSPACE  ((uint64_t)32 << 20) /* what a product may take at most; NVIDIA's advice for sm_90 */
+#define ANSWERS    8                    /* of the ways it offers, those that are timed, where that is wanted */
 #define ALIGNMENT  256                  /* more than this is not told apart */
 #define MOST_CALLS 16                   /* a batch of more than one dimension is that many calls at most */
 
-typedef struct blas_library {
-#define GM_BLAS(name) __typeof__(name) *name;
-#include "blas_functions.def"
-#undef GM_BLAS
-} blas_library;
-
-static blas_library    lt;
-static bool            loaded;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static const gm_blas_library *lt; /* set when a device makes its first product */
 
 enum { A, B, D, AUX, BIAS, MATRICES = AUX, OPERANDS = BIAS + 1 };
 
@@ -36,16 +30,18 @@ typedef struct plan_key {
     int32_t align[OPERANDS];            /* of addresses, in bytes */
     int32_t count;                      /* elements of the batch */
     int32_t transposed[2];              /* A, B */
-    int32_t dtype, to, epilogue;
+    int32_t dtype, to, epilogue, tf32;
 } plan_key;
 
 typedef struct plan {
-    plan_key               key;
-    bool                   possible;
-    cublasLtMatmulDesc_t   product;
-    cublasLtMatrixLayout_t matrix[MATRICES];
-    cublasLtMatmulAlgo_t   algorithm;
-    size_t                 workspace;
+    plan_key                         key;
+    bool                             possible;
+    cublasLtMatmulDesc_t             product;
+    cublasLtMatrixLayout_t           matrix[MATRICES];
+    cublasLtMatmulAlgo_t             algorithm;
+    size_t                           workspace;
+    int                              n; /* ways to choose from by time; 0: the choice is made */
+    cublasLtMatmulHeuristicResult_t *ways;
 } plan;
 
 struct gm_blas {
@@ -59,45 +55,23 @@ struct gm_blas {
 static gm_status failed(cublasStatus_t s, const char *file, int line, const char *what)
 {
     return gm_fail(s == CUBLAS_STATUS_ALLOC_FAILED ? GM_ENOMEM : GM_EIO, file, line, "cuBLASLt failed: %s in %s",
-                   lt.cublasLtGetStatusName(s), what);
+                   lt->cublasLtGetStatusName(s), what);
 }
 #define GM_LT(call)                                                                    \
     do {                                                                               \
-        cublasStatus_t s_ = lt.call;                                                   \
+        cublasStatus_t s_ = lt->call;                                                  \
         if (s_ != CUBLAS_STATUS_SUCCESS) return failed(s_, __FILE__, __LINE__, #call); \
     } while (0)
-
-static gm_status load(const char *path)
-{
-    void *symbol, *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!library)
-        return GM_FAIL(
-            GM_EINVAL,
-            "cannot load cuBLASLt (%s), which makes products on a GPU: install the libraries of CUDA 13, or put "
-            "their folder into LD_LIBRARY_PATH",
-            dlerror());
-#define GM_BLAS(name)                                                                                      \
-    if (!(symbol = dlsym(library, #name)))                                                                 \
-        return GM_FAIL(GM_EINVAL, "%s has no function " #name "; install the libraries of CUDA 13", path); \
-    memcpy(&lt.name, &symbol, sizeof symbol);
-#include "blas_functions.def"
-#undef GM_BLAS
-    return GM_OK;
-}
 
 /* NULL where the library is not wanted. */
 static gm_status blas_of(gm_cuda *cu, gm_blas **out)
 {
-    gm_status st = GM_OK;
     *out = cu->blas;
     if (cu->blas || !strcmp(cu->driver->blas, "none")) return GM_OK;
-    pthread_mutex_lock(&lock);
-    if (!loaded) loaded = (st = load(cu->driver->blas)) == GM_OK;
-    pthread_mutex_unlock(&lock);
-    GM_TRY(st);
+    GM_TRY(gm_blas_load(cu->driver->blas, &lt));
     gm_blas *blas = calloc(1, sizeof *blas);
     if (!blas) return GM_FAIL(GM_ENOMEM, "no memory for cuBLASLt's plans");
-    cublasStatus_t s = lt.cublasLtCreate(&blas->handle);
+    cublasStatus_t s = lt->cublasLtCreate(&blas->handle);
     if (s != CUBLAS_STATUS_SUCCESS) {
         free(blas);
         return failed(s, __FILE__, __LINE__, "cublasLtCreate");
@@ -106,12 +80,21 @@ static gm_status blas_of(gm_cuda *cu, gm_blas **out)
     return GM_OK;
 }
 
+gm_status gm_blas_open(gm_cuda *cu)
+{
+    gm_blas *blas;
+    return blas_of(cu, &blas);
+}
+
 /* ---- what is asked for ---- */
 
 /* The epilogue that does all that p asks for; 0: there is none. */
 static int32_t epilogue_of(const gm_gemm_args *p)
 {
     int32_t bias = p->bias ? CUBLASLT_EPILOGUE_BIAS : 0;
+    if (p->sums) return p->ndim || bias || p->pre || p->function ? 0 : CUBLASLT_EPILOGUE_BGRADB;
+    if (p->slope) /* of relu it wants a mask of bits, which the forward product did not keep */
+        return p->function == GM_FN_gelu_tanh && !p->accumulate && !bias ? CUBLASLT_EPILOGUE_DGELU : 0;
     switch (p->function) {
     case GM_FN_none: return p->pre ? 0 : bias ? bias : CUBLASLT_EPILOGUE_DEFAULT;
     case GM_FN_relu: return p->pre || p->accumulate ? 0 : CUBLASLT_EPILOGUE_RELU | bias;
@@ -139,6 +122,9 @@ static int32_t align_of(const void *p, int64_t step, size_t size)
     return (int32_t)(bits & -bits);
 }
 
+/* The bias, or where the bias gradient goes; NULL: neither. */
+static const void *vector_of(const gm_gemm_args *p) { return p->sums ? p->sums : p->bias; }
+
 /* The distances that the calls for a batch of several dimensions are apart: all but the last. */
 static void align_operands(const gm_gemm_args *p, size_t size, size_t size_to, plan_key *key)
 {
@@ -153,7 +139,7 @@ static void align_operands(const gm_gemm_args *p, size_t size, size_t size_to, p
     key->align[B] = align_of(p->a, steps.a, size);
     key->align[D] = align_of(p->y, steps.y, size_to);
     key->align[AUX] = align_of(p->pre, steps.pre, size_to);
-    key->align[BIAS] = align_of(p->bias, 0, size);
+    key->align[BIAS] = align_of(vector_of(p), 0, size);
 }
 
 /* False: cuBLASLt cannot be asked for this. */
@@ -199,9 +185,9 @@ static gm_status set_of_product(plan *pl, cublasLtMatmulDescAttributes_t what, c
 }
 
 /* Addresses: each call's own. */
-static gm_status set_addresses(plan *pl, const void *bias, const void *aux)
+static gm_status set_addresses(plan *pl, const void *vector, const void *aux)
 {
-    if (bias) GM_TRY(set_of_product(pl, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
+    if (vector) GM_TRY(set_of_product(pl, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof vector));
     if (aux) GM_TRY(set_of_product(pl, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof aux));
     return GM_OK;
 }
@@ -210,15 +196,17 @@ static gm_status describe_product(plan *pl, const gm_gemm_args *p)
 {
     const plan_key *key = &pl->key;
     uint32_t        epilogue = (uint32_t)key->epilogue;
-    int32_t         type = (int32_t)type_of(key->to), bias_type = (int32_t)type_of(key->dtype);
-    GM_LT(cublasLtMatmulDescCreate(&pl->product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    int32_t         type = (int32_t)type_of(key->to), vector_type = (int32_t)type_of(key->dtype);
+    bool            vector = vector_of(p) != NULL;
+    GM_LT(cublasLtMatmulDescCreate(&pl->product, key->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                                   CUDA_R_32F));
     for (int i = A; i <= B; i++) {
         int32_t turn = key->transposed[i] ? CUBLAS_OP_T : CUBLAS_OP_N;
         GM_TRY(
             set_of_product(pl, i == A ? CUBLASLT_MATMUL_DESC_TRANSA : CUBLASLT_MATMUL_DESC_TRANSB, &turn, sizeof turn));
     }
     GM_TRY(set_of_product(pl, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
-    if (p->bias) GM_TRY(set_of_product(pl, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_type, sizeof bias_type));
+    if (vector) GM_TRY(set_of_product(pl, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &vector_type, sizeof vector_type));
     if (p->pre) {
         GM_TRY(set_of_product(pl, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &key->ld[AUX], sizeof key->ld[AUX]));
         GM_TRY(
@@ -226,7 +214,7 @@ static gm_status describe_product(plan *pl, const gm_gemm_args *p)
         GM_TRY(set_of_product(pl, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, &type, sizeof type));
     }
     /* not read from: they only say how the addresses of all calls are aligned */
-    return set_addresses(pl, p->bias ? (void *)(uintptr_t)key->align[BIAS] : NULL,
+    return set_addresses(pl, vector ? (void *)(uintptr_t)key->align[BIAS] : NULL,
                          p->pre ? (void *)(uintptr_t)key->align[AUX] : NULL);
 }
 
@@ -264,20 +252,33 @@ static gm_status set_preferences(cublasLtMatmulPreference_t wish, const plan_key
     return GM_OK;
 }
 
-/* Asks how; that there is no way is an answer too. */
-static gm_status choose(gm_blas *blas, plan *pl, cublasLtMatmulPreference_t wish)
+static void take_way(plan *pl, const cublasLtMatmulHeuristicResult_t *way)
 {
-    cublasLtMatmulHeuristicResult_t result;
-    int                             found = 0;
+    pl->algorithm = way->algo;
+    pl->workspace = way->workspaceSize;
+}
+
+/* Asks how; that there is no way is an answer too. The first is what cuBLASLt holds to be the fastest. */
+static gm_status choose(gm_blas *blas, plan *pl, cublasLtMatmulPreference_t wish, bool timed)
+{
+    cublasLtMatmulHeuristicResult_t ways[ANSWERS];
+    int                             found = 0, n = 0;
     GM_TRY(set_preferences(wish, &pl->key));
-    cublasStatus_t s = lt.cublasLtMatmulAlgoGetHeuristic(blas->handle, pl->product, pl->matrix[A], pl->matrix[B],
-                                                         pl->matrix[D], pl->matrix[D], wish, 1, &result, &found);
+    cublasStatus_t s = lt->cublasLtMatmulAlgoGetHeuristic(blas->handle, pl->product, pl->matrix[A], pl->matrix[B],
+                                                          pl->matrix[D], pl->matrix[D], wish, timed ? ANSWERS : 1, ways,
+                                                          &found);
     if (s == CUBLAS_STATUS_NOT_SUPPORTED) return GM_OK;
     if (s != CUBLAS_STATUS_SUCCESS) return failed(s, __FILE__, __LINE__, "cublasLtMatmulAlgoGetHeuristic");
-    if (!found || result.state != CUBLAS_STATUS_SUCCESS) return GM_OK;
+    for (int i = 0; i < found; i++)
+        if (ways[i].state == CUBLAS_STATUS_SUCCESS) ways[n++] = ways[i];
+    if (!n) return GM_OK;
     pl->possible = true;
-    pl->algorithm = result.algo;
-    pl->workspace = result.workspaceSize;
+    take_way(pl, &ways[0]);
+    if (n == 1) return GM_OK;
+    pl->ways = malloc((size_t)n * sizeof *ways);
+    if (!pl->ways) return GM_FAIL(GM_ENOMEM, "no memory for cuBLASLt's plans");
+    memcpy(pl->ways, ways, (size_t)n * sizeof *ways);
+    pl->n = n;
     return GM_OK;
 }
 
@@ -285,19 +286,20 @@ static void free_plan(plan *pl)
 {
     if (!pl) return;
     for (int i = 0; i < MATRICES; i++)
-        if (pl->matrix[i]) lt.cublasLtMatrixLayoutDestroy(pl->matrix[i]);
-    if (pl->product) lt.cublasLtMatmulDescDestroy(pl->product);
+        if (pl->matrix[i]) lt->cublasLtMatrixLayoutDestroy(pl->matrix[i]);
+    if (pl->product) lt->cublasLtMatmulDescDestroy(pl->product);
+    free(pl->ways);
     free(pl);
 }
 
-static gm_status fill_plan(gm_blas *blas, plan *pl, const gm_gemm_args *p)
+static gm_status fill_plan(gm_blas *blas, plan *pl, const gm_gemm_args *p, bool timed)
 {
     cublasLtMatmulPreference_t wish;
     GM_TRY(describe_product(pl, p));
     for (int i = 0; i < MATRICES; i++) GM_TRY(describe_matrix(pl, i));
     GM_LT(cublasLtMatmulPreferenceCreate(&wish));
-    gm_status st = choose(blas, pl, wish);
-    lt.cublasLtMatmulPreferenceDestroy(wish);
+    gm_status st = choose(blas, pl, wish, timed);
+    lt->cublasLtMatmulPreferenceDestroy(wish);
     return st;
 }
 
@@ -330,7 +332,7 @@ static gm_status grow(gm_blas *blas)
     return GM_OK;
 }
 
-static gm_status plan_of(gm_blas *blas, const plan_key *key, const gm_gemm_args *p, plan **out)
+static gm_status plan_of(gm_blas *blas, const plan_key *key, const gm_gemm_args *p, bool timed, plan **out)
 {
     if (2 * blas->used >= blas->slots) GM_TRY(grow(blas));
     plan **slot = slot_of(blas->plans, blas->slots, key);
@@ -338,7 +340,7 @@ static gm_status plan_of(gm_blas *blas, const plan_key *key, const gm_gemm_args 
         plan *pl = calloc(1, sizeof *pl);
         if (!pl) return GM_FAIL(GM_ENOMEM, "no memory for a plan of cuBLASLt");
         pl->key = *key;
-        gm_status st = fill_plan(blas, pl, p);
+        gm_status st = fill_plan(blas, pl, p, timed);
         if (st != GM_OK) {
             free_plan(pl);
             return st;
@@ -355,7 +357,7 @@ void gm_blas_free(gm_blas *blas)
     if (!blas) return;
     for (size_t i = 0; i < blas->slots; i++) free_plan(blas->plans[i]);
     free(blas->plans);
-    lt.cublasLtDestroy(blas->handle);
+    lt->cublasLtDestroy(blas->handle);
     free(blas);
 }
 
@@ -385,12 +387,65 @@ static addresses addresses_of(const gm_gemm_args *p, int64_t i, size_t size, siz
 static gm_status queue(gm_cuda *cu, plan *pl, const gm_gemm_args *p, addresses at, void *workspace)
 {
     float alpha = (float)p->alpha, beta = p->accumulate ? 1 : 0;
-    GM_TRY(set_addresses(pl, p->bias, at.pre));
+    GM_TRY(set_addresses(pl, vector_of(p), at.pre));
+    gm_cuda_count_library();
     GM_LT(cublasLtMatmul(cu->blas->handle, pl->product, &alpha, at.b, pl->matrix[A], at.a, pl->matrix[B], &beta, at.y,
                          pl->matrix[D], at.y, pl->matrix[D], &pl->algorithm, workspace, pl->workspace,
                          (cudaStream_t)cu->stream));
     return GM_OK;
 }
+
+/* ---- which way is the fastest ---- */
+
+typedef struct trial {
+    gm_cuda     *cu;
+    plan        *pl;
+    gm_gemm_args args;
+    addresses    at;
+    void        *workspace;
+} trial;
+
+static gm_status queue_way(void *context, int i)
+{
+    trial *t = context;
+    take_way(t->pl, &t->pl->ways[i]);
+    return queue(t->cu, t->pl, &t->args, t->at, t->workspace);
+}
+
+/* Bytes that a matrix laid out as D or AUX takes, a multiple of ALIGNMENT. */
+static size_t extent_of(const plan_key *key, int i, size_t size)
+{
+    int64_t n = (key->count - 1) * key->step[i] + key->ld[i] * (key->columns - 1) + key->rows;
+    return ((size_t)n * size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* Takes the fastest way. What the trials write goes to memory of their own; where there is none for it, the first way
+ * stays. */
+static gm_status time_ways(gm_device *dev, gm_cuda *cu, plan *pl, const gm_gemm_args *p, size_t size, size_t size_to)
+{
+    trial     t = {.cu = cu, .pl = pl, .args = *p, .at = addresses_of(p, 0, size, size_to)};
+    size_t    y = extent_of(&pl->key, D, size_to), aux = p->pre && !p->slope ? extent_of(&pl->key, AUX, size_to) : 0;
+    size_t    sums = p->sums ? ((size_t)p->m * size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT : 0;
+    void     *room;
+    gm_block *block = NULL;
+    int       best = 0;
+    gm_status st = gm_cuda_scratch(dev, y + aux + sums + WORKSPACE, &room, &block);
+    if (st == GM_OK) {
+        t.at.y = room;
+        if (aux) t.at.pre = (char *)room + y;
+        if (sums) t.args.sums = (char *)room + y + aux;
+        t.workspace = (char *)room + y + aux + sums;
+        st = gm_cuda_fastest(dev, pl->n, queue_way, &t, &best);
+        gm_pool_release(dev->pool, block);
+    }
+    take_way(pl, &pl->ways[best]);
+    pl->n = 0;
+    free(pl->ways);
+    pl->ways = NULL;
+    return st == GM_ENOMEM ? GM_OK : st;
+}
+
+/* ---- the product ---- */
 
 static int64_t calls_of(const gm_gemm_args *p)
 {
@@ -410,11 +465,13 @@ gm_status gm_blas_product(gm_device *dev, const gm_gemm_args *p, gm_dtype dtype,
     void     *workspace = NULL;
     *served = false;
     if (calls_of(p) > MOST_CALLS || !key_of(p, dtype, to, &key)) return GM_OK;
+    key.tf32 = dtype == GM_F32 && dev->tf32;
     GM_TRY(gm_cuda_enter(dev, &cu));
     GM_TRY(blas_of(cu, &blas));
     if (!blas) return GM_OK;
-    GM_TRY(plan_of(blas, &key, p, &pl));
+    GM_TRY(plan_of(blas, &key, p, dev->time_products && !cu->graph, &pl));
     if (!pl->possible) return GM_OK;
+    if (pl->n && !cu->graph) GM_TRY(time_ways(dev, cu, pl, p, gm_dtype_size(dtype), gm_dtype_size(to)));
     if (pl->workspace) GM_TRY(gm_cuda_scratch(dev, pl->workspace, &workspace, &block));
     for (int64_t i = 0; i < calls_of(p) && st == GM_OK; i++)
         st = queue(cu, pl, p, addresses_of(p, i, gm_dtype_size(dtype), gm_dtype_size(to)), workspace);

@@ -23,5 +23,5 @@
 GM_ACTIVATION_SLOPE(float, f32)
 GM_ACTIVATION_SLOPE(double, f64)
 
-#define GM_FILE "columns_t.cuh"
+#define GM_BODY "columns_t.cuh"
 #include "each_dtype.cuh"

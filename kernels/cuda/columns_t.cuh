@@ -1,4 +1,5 @@
 /* columns_t.cuh - the kernels of columns.cu for one dtype. */
+#include "rows_t.cuh"
 
 /* The sums of a block's warps, in order, to the block's set. room: one number a thread and lane of a pack. */
 GM_DEVICE void GM_E(gm_columns_join)(void *to, const GM_R *sum, GM_R *room, int64_t i, int64_t width)
@@ -77,3 +78,5 @@ GM_KERNEL_NAMED(GM_E(gm_columns_sum), gm_columns_sum_args)
     GM_T *to = (GM_T *)out->data + i * out->step;
     *to = GM_E(gm_put)(a.accumulate ? GM_E(gm_get)(*to) + sum : sum);
 }
+
+#include "rows_t_end.cuh"

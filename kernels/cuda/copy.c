@@ -1,6 +1,6 @@
-/* copy.c - fill and copy. A copy of the same dtype moves bits: with the driver where neither side has gaps, else as
- * cells of the most bytes (up to 16) that strides and addresses allow, and where rows become columns in tiles, so that
- * both sides are read and written along their memory. */
+/* copy.c - fill, copy, and scale, which may change the dtype, too. A copy of the same dtype moves bits: with the
+ * driver where neither side has gaps, else as cells of the most bytes (up to 16) that strides and addresses allow,
+ * and where rows become columns in tiles, so that both sides are read and written along their memory. */
 #include "copy_args.h"
 
 #include <stdio.h>
@@ -103,16 +103,35 @@ static bool has_cast(gm_dtype t) { return t == GM_F32 || t == GM_BF16 || t == GM
 
 static bool is_dense(const gm_map *m) { return m->stride[0][m->ndim - 1] == 1 && m->stride[1][m->ndim - 1] == 1; }
 
+/* Kernel `base`_<x>_<y> for items of 8 where it can be, else `base`_any. */
+static gm_status between(gm_device *dev, const char *base, const gm_tensor *x, const gm_tensor *y, gm_map_args *a)
+{
+    char        name[GM_CUDA_NAME];
+    const void *address[] = {gm_tensor_data(y), gm_tensor_data(x)};
+    size_t      sizes[] = {2, 2}; /* 16 bytes an address, also for two vectors of f32 */
+    a->out = gm_tensor_data(y);
+    a->in[0] = address[1];
+    a->from = x->dtype;
+    a->to = y->dtype;
+    gm_map_tensors(&a->map, 2, (const gm_tensor *[]){y, x});
+    bool items = has_cast(x->dtype) && has_cast(y->dtype) && is_dense(&a->map) &&
+                 gm_map_vectors(&a->map, 2, 8, address, sizes);
+    if (items) snprintf(name, sizeof name, "%s_%s_%s", base, gm_dtype_name(x->dtype), gm_dtype_name(y->dtype));
+    else snprintf(name, sizeof name, "%s_any", base);
+    return GM_LAUNCH(dev, name, gm_map_grid(dev, &a->map), *a);
+}
+
 static gm_status cast(gm_device *dev, const gm_tensor *x, const gm_tensor *y)
 {
-    char        name[GM_CUDA_NAME] = "gm_cast_any";
-    gm_map_args a = {.in = {gm_tensor_data(x)}, .out = gm_tensor_data(y), .from = x->dtype, .to = y->dtype};
-    const void *address[] = {a.out, a.in[0]};
-    size_t      sizes[] = {2, 2}; /* 16 bytes an address, also for two vectors of f32 */
-    gm_map_tensors(&a.map, 2, (const gm_tensor *[]){y, x});
-    if (has_cast(x->dtype) && has_cast(y->dtype) && is_dense(&a.map) && gm_map_vectors(&a.map, 2, 8, address, sizes))
-        snprintf(name, sizeof name, "gm_cast_%s_%s", gm_dtype_name(x->dtype), gm_dtype_name(y->dtype));
-    return GM_LAUNCH(dev, name, gm_map_grid(dev, &a.map), a);
+    gm_map_args a = {0};
+    return between(dev, "gm_cast", x, y, &a);
+}
+
+gm_status cuda_scale(gm_device *dev, const gm_call *call)
+{
+    gm_map_args a = {.function = call->attrs->accumulate};
+    a.in[1] = gm_tensor_data(call->in[1]);
+    return between(dev, "gm_scale", call->in[0], call->out[0], &a);
 }
 
 gm_status cuda_copy(gm_device *dev, const gm_call *call)

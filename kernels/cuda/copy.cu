@@ -1,6 +1,7 @@
 /* copy.cu - fill and copies: elements moved as bits, whatever they are, by size (gm_move_<bytes>, where 16 bytes are
  * items of smaller elements: the host turns one into the other); a plane whose rows become columns, through shared
  * memory (gm_turn_<bytes>); between the dtypes of arithmetic in items (gm_cast_<from>_<to>); all others (gm_cast_any).
+ * And the same times a number that is known on the device only (gm_scale_<from>_<to>, gm_scale_any).
  * The limit is bandwidth: each element is read and written once. */
 #include "elementwise.cuh"
 #include "copy_args.h"
@@ -237,3 +238,46 @@ GM_CAST(bf16, gm_bf16, f32, float)
 GM_CAST(bf16, gm_bf16, f16, gm_f16)
 GM_CAST(f16, gm_f16, f32, float)
 GM_CAST(f16, gm_f16, bf16, gm_bf16)
+
+/* ---- y = s x or, where `function` is not 0, y + s x: s = in[1], one number of f32 (of f64 where x is) ---- */
+
+GM_DEVICE void gm_scale_one(const gm_map_args *a, int64_t to, int64_t from)
+{
+    double s = gm_cast_load(a->from == GM_F64 ? GM_F64 : GM_F32, a->in[1], 0);
+    double y = s * gm_cast_load(a->from, a->in[0], from);
+    gm_cast_store(a->to, a->out, to, a->function ? gm_cast_load(a->to, a->out, to) + y : y);
+}
+
+GM_KERNEL(gm_scale_any, gm_map_args)
+{
+    GM_GRID_LOOP(i, a.map.n)
+    {
+        int64_t at[2];
+        gm_map_place(&a.map, 2, i, at);
+        gm_scale_one(&a, at[0], at[1]);
+    }
+}
+
+#define GM_SCALE(x_dtype, x_type, y_dtype, y_type)                                       \
+    GM_KERNEL(gm_scale_##x_dtype##_##y_dtype, gm_map_args)                               \
+    {                                                                                    \
+        const float s = *(const float *)a.in[1];                                         \
+        GM_GRID_LOOP(i, a.map.n)                                                         \
+        {                                                                                \
+            float   x[8], y[8] = {0, 0, 0, 0, 0, 0, 0, 0};                               \
+            int64_t at[2];                                                               \
+            gm_map_place(&a.map, 2, i, at);                                              \
+            gm_cast_take_##x_dtype((const x_type *)a.in[0] + at[1], x);                  \
+            if (a.function) gm_cast_take_##y_dtype((const y_type *)a.out + at[0], y);    \
+            for (int k = 0; k < 8; k++) y[k] = a.function ? y[k] + s * x[k] : s * x[k];  \
+            gm_cast_give_##y_dtype((y_type *)a.out + at[0], y);                          \
+        }                                                                                \
+        int64_t first = gm_block_x * gm_block_size + gm_thread, j = a.map.n * 8 + first; \
+        if (first < a.map.tail) gm_scale_one(&a, j, j);                                  \
+    }
+
+GM_SCALE(f32, float, f32, float)
+GM_SCALE(f32, float, bf16, gm_bf16)
+GM_SCALE(f32, float, f16, gm_f16)
+GM_SCALE(bf16, gm_bf16, bf16, gm_bf16)
+GM_SCALE(f16, gm_f16, f16, gm_f16)

@@ -48,8 +48,10 @@ gm_status gm_cuda_fill(gm_device *dev, void *to, int byte, size_t bytes);
 gm_status gm_cuda_synchronize(gm_device *dev);
 
 /* The step block (device.h) in device memory, for kernels that read it: step, lr, clip, loss_scale, rng_step.
- * Brought up to date by to date by gm_cuda_step, which copies it in stream order when it has changed. */
+ * Brought up to date by gm_cuda_step, which copies it in stream order when it has changed; a graph that is being
+ * captured gets its address alone, and each replay brings it up to date (graph.h). */
 gm_status gm_cuda_step(gm_device *dev, const gm_step_block **on_device);
+bool      gm_cuda_same_step(const gm_step_block *a, const gm_step_block *b);
 
 /* The ops, one function each: cuda_fill, cuda_copy, ... */
 #define GM_OP(name, rule, in, out, attrs) gm_status cuda_##name(gm_device *dev, const gm_call *call);

@@ -2,9 +2,11 @@
 #include "dnn.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "counts.h"
 #include "dnn_plan.h"
 #include "driver.h"
 
@@ -18,7 +20,8 @@ typedef struct planned {
 
 struct gm_dnn {
     gm_dnn_library lib;
-    bool           there; /* false: no cuDNN can be loaded */
+    bool           there;        /* false: there is no cuDNN to use */
+    char           missing[200]; /* then why */
     cudnnHandle_t  handle;
     int            arch; /* 90: sm_90 */
     planned       *plans;
@@ -73,14 +76,29 @@ static gm_status start(gm_cuda *cu, struct gm_dnn *dnn)
 {
     int              major, minor;
     const gm_driver *d = cu->driver;
-    dnn->there = gm_dnn_load(d->dnn, &dnn->lib) == GM_OK;
-    if (!dnn->there) return GM_OK;
+    if (!strcmp(d->dnn, "none")) {
+        snprintf(dnn->missing, sizeof dnn->missing, "GANYMEDE_CUDA_DNN is none");
+        return GM_OK;
+    }
+    gm_status st = gm_dnn_load(d->dnn, &dnn->lib);
+    dnn->there = st == GM_OK;
+    if (!dnn->there) {
+        snprintf(dnn->missing, sizeof dnn->missing, "%.*s", (int)strcspn(gm_last_error(), ";"), gm_last_error());
+        return GM_OK;
+    }
     GM_CU(d, cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, cu->device));
     GM_CU(d, cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, cu->device));
     dnn->arch = 10 * major + minor;
     GM_CUDNN(&dnn->lib, cudnnCreate(&dnn->handle));
     GM_CUDNN(&dnn->lib, cudnnSetStream(dnn->handle, (cudaStream_t)cu->stream));
     return GM_OK;
+}
+
+gm_status gm_dnn_open(gm_cuda *cu)
+{
+    gm_dnn_library   lib;
+    const gm_driver *d = cu->driver;
+    return d->dnn_named && strcmp(d->dnn, "none") ? gm_dnn_load(d->dnn, &lib) : GM_OK;
 }
 
 static void drop(struct gm_dnn *dnn)
@@ -190,6 +208,7 @@ static gm_status execute(struct gm_dnn *dnn, const gm_dnn_plan *plan, const pack
     gm_dnn_finalize(&b, d, "what attention is given");
     gm_status st = b.st;
     if (st == GM_OK) {
+        gm_cuda_count_library();
         cudnnStatus_t s = dnn->lib.cudnnBackendExecute(dnn->handle, plan->plan, d);
         if (s != CUDNN_STATUS_SUCCESS) st = gm_dnn_failed(&dnn->lib, s, __FILE__, __LINE__, "attention");
     }
@@ -221,6 +240,26 @@ static gm_status run(gm_device *dev, struct gm_dnn *dnn, const gm_dnn_problem *p
     return st;
 }
 
+/* Of a call that read_problem refuses. */
+static const char *what_has_no_problem(const gm_call *call)
+{
+    if (call->in[3]) return "a key mask";
+    if (call->attrs->p > 0) return "dropout";
+    if (call->attrs->accumulate) return "parts that are added up";
+    return "rows that do not begin at multiples of 16 bytes";
+}
+
+/* Our kernel does it, without tensor cores: that is said once. */
+static gm_status say_why(gm_device *dev, const gm_call *call, bool there, const char *why)
+{
+    char text[320];
+    if (!has_elements(call)) return GM_OK;
+    snprintf(text, sizeof text, "attention in %s runs on our own kernel, many times slower than cuDNN's%s%.200s",
+             gm_dtype_name(call->in[0]->dtype), there ? ", which does not take " : ": ", why);
+    gm_device_note(dev, text);
+    return GM_OK;
+}
+
 static gm_status attend(gm_device *dev, const gm_call *call, bool *served)
 {
     struct gm_dnn *dnn = NULL;
@@ -228,9 +267,11 @@ static gm_status attend(gm_device *dev, const gm_call *call, bool *served)
     *served = false;
     if (!gm_dtype_is_narrow(call->in[0]->dtype)) return GM_OK; /* without asking for the library */
     GM_TRY(enter(dev, &dnn));
-    if (!dnn->there || !read_problem(call, dnn, &p) || !gm_dnn_takes(&p, NULL)) return GM_OK;
-    *served = true;
-    return run(dev, dnn, &p, call);
+    const char *why = dnn->there ? NULL : dnn->missing;
+    if (!why && !read_problem(call, dnn, &p)) why = what_has_no_problem(call);
+    if (!why) gm_dnn_takes(&p, &why);
+    *served = !why;
+    return *served ? run(dev, dnn, &p, call) : say_why(dev, call, dnn->there, why);
 }
 
 gm_status gm_dnn_attention(gm_device *dev, const gm_call *call, bool *served) { return attend(dev, call, served); }

@@ -4,20 +4,21 @@
 #include <dlfcn.h>
 #include <string.h>
 
+#define REMEDY                                                                                                      \
+    "; install cuDNN 9.19 or newer, name its libcudnn_graph in GANYMEDE_CUDA_DNN (none: attention runs on our own " \
+    "kernel, many times slower), or use --device cpu"
+
 gm_status gm_dnn_load(const char *path, gm_dnn_library *out)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL), *symbol;
-    if (!library)
-        return GM_FAIL(GM_EINVAL, "there is no cuDNN here (%s); install cuDNN 9, or attention runs on our kernel",
-                       dlerror());
-#define GM_DNN(name)                                                                                           \
-    if (!(symbol = dlsym(library, #name)))                                                                     \
-        return GM_FAIL(GM_EINVAL, "%s has no function " #name "; cuDNN 9.19 is the oldest that serves", path); \
+    if (!library) return GM_FAIL(GM_EINVAL, "there is no cuDNN here (%s)" REMEDY, dlerror());
+#define GM_DNN(name)                                                                                            \
+    if (!(symbol = dlsym(library, #name))) return GM_FAIL(GM_EINVAL, "%s has no function " #name REMEDY, path); \
     memcpy(&out->name, &symbol, sizeof symbol);
 #include "dnn_functions.def"
 #undef GM_DNN
     if (out->cudnnGetVersion() < GM_DNN_OLDEST)
-        return GM_FAIL(GM_EINVAL, "%s is cuDNN %zu; 9.19 is the oldest that serves", path, out->cudnnGetVersion());
+        return GM_FAIL(GM_EINVAL, "%s is cuDNN %zu" REMEDY, path, out->cudnnGetVersion());
     return GM_OK;
 }
 

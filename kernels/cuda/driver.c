@@ -7,6 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "counts.h"
+
+#include "nccl_library.h"
 
 #define OLDEST 13000 /* CUDA 13.0: the toolkit that kernels are compiled with */
 
@@ -51,17 +54,21 @@ static gm_status start_driver(const gm_driver *d)
     return GM_OK;
 }
 
-static void choose(char *path, size_t size, const char *variable, const char *usual)
+/* Did the variable name it? */
+static bool choose(char *path, size_t size, const char *variable, const char *usual)
 {
     const char *named = getenv(variable);
-    snprintf(path, size, "%s", named && *named ? named : usual);
+    bool        is_named = named && *named;
+    snprintf(path, size, "%s", is_named ? named : usual);
+    return is_named;
 }
 
 static gm_status load(gm_driver *d)
 {
     choose(d->path, sizeof d->path, "GANYMEDE_CUDA_DRIVER", DRIVER);
     choose(d->blas, sizeof d->blas, "GANYMEDE_CUDA_BLAS", "libcublasLt.so.13");
-    choose(d->dnn, sizeof d->dnn, "GANYMEDE_CUDA_DNN", "libcudnn_graph.so.9");
+    d->dnn_named = choose(d->dnn, sizeof d->dnn, "GANYMEDE_CUDA_DNN", "libcudnn_graph.so.9");
+    choose(d->nccl, sizeof d->nccl, "GANYMEDE_CUDA_NCCL", "libnccl.so.2");
     void *library = dlopen(d->path, RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return GM_FAIL(GM_EINVAL,
@@ -69,7 +76,9 @@ static gm_status load(gm_driver *d)
                        "(--device cpu)",
                        dlerror());
     GM_TRY(find_functions(library, d));
-    return start_driver(d);
+    GM_TRY(start_driver(d));
+    gm_cuda_count_calls(d);
+    return GM_OK;
 }
 
 gm_status gm_cuda_driver(const gm_driver **out)
@@ -129,6 +138,19 @@ char *gm_cuda_describe(const gm_device *dev, char *buf, size_t size)
     return buf;
 }
 
+char *gm_cuda_identify(const gm_device *dev, char *buf, size_t size)
+{
+    const gm_cuda *cu = gm_cuda_of(dev);
+    CUuuid         id;
+    size_t         n = (size_t)snprintf(buf, size, "GPU-");
+    if (cu->driver->cuDeviceGetUuid(&id, cu->device) != CUDA_SUCCESS) n = 0;
+    buf[n] = 0;
+    for (size_t i = 0; n && i < sizeof id.bytes && n + 4 < size; i++)
+        n += (size_t)snprintf(buf + n, size - n, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+                              (unsigned char)id.bytes[i]);
+    return buf;
+}
+
 static void add_fact(gm_device_fact *out, int n, int *found, const char *name, bool there, const char *text)
 {
     if (*found == n) return;
@@ -142,9 +164,25 @@ static void add_fact(gm_device_fact *out, int n, int *found, const char *name, b
  * back, so that closing it would lose memory. */
 static void add_library(gm_device_fact *out, int n, int *found, const char *name, const char *file)
 {
+    if (!strcmp(file, "none")) {
+        add_fact(out, n, found, name, false, "turned off: the environment names none");
+        return;
+    }
     void *library = dlopen(file, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
     add_fact(out, n, found, name, library != NULL, library ? file : dlerror());
     if (library) dlclose(library);
+}
+
+static void add_nccl(gm_device_fact *out, int n, int *found)
+{
+    char            text[400];
+    gm_nccl_library library;
+    bool            there = gm_nccl_load(driver.nccl, &library) == GM_OK;
+    if (there)
+        snprintf(text, sizeof text, "%s, NCCL %d.%d.%d%s", driver.nccl, library.version / 10000,
+                 library.version / 100 % 100, library.version % 100,
+                 library.ncclCommRevoke ? "" : " (without revoke: failures abort)");
+    add_fact(out, n, found, "nccl", there, there ? text : gm_last_error());
 }
 
 int gm_cuda_facts(gm_device_fact *out, int n)
@@ -166,6 +204,6 @@ int gm_cuda_facts(gm_device_fact *out, int n)
         }
     add_library(out, n, &found, "cublaslt", driver.blas);
     add_library(out, n, &found, "cudnn", driver.dnn);
-    add_library(out, n, &found, "nccl", "libnccl.so.2");
+    add_nccl(out, n, &found);
     return found;
 }

@@ -1,9 +1,9 @@
 /* driver.h - the CUDA driver, loaded when the first device is opened, and the state of an opened device. For files of
  * this folder that call the driver themselves; ops need cuda.h only.
  *
- * GANYMEDE_CUDA_DRIVER in the environment names the library to load in place of libcuda.so.1, GANYMEDE_CUDA_BLAS and
- * GANYMEDE_CUDA_DNN those of cuBLASLt and cuDNN. They are for specs, which put an emulation there, and are read once,
- * when the driver is loaded; a run says so in its first line. */
+ * GANYMEDE_CUDA_DRIVER in the environment names the library to load in place of libcuda.so.1, GANYMEDE_CUDA_BLAS,
+ * GANYMEDE_CUDA_DNN and GANYMEDE_CUDA_NCCL those of cuBLASLt, cuDNN and NCCL. They are for specs, which put an
+ * emulation there, and are read once, when the driver is loaded; a run says so in its first line. */
 #ifndef GM_CUDA_DRIVER_H
 #define GM_CUDA_DRIVER_H
 
@@ -17,7 +17,8 @@ typedef struct gm_driver {
 #define GM_DRIVER(name) __typeof__(name) *name;
 #include "driver_functions.def"
 #undef GM_DRIVER
-    char path[256], blas[256], dnn[256]; /* the libraries of driver, cuBLASLt and cuDNN */
+    char path[256], blas[256], dnn[256], nccl[256]; /* the libraries of driver, cuBLASLt, cuDNN and NCCL */
+    bool dnn_named;                                 /* by GANYMEDE_CUDA_DNN */
 } gm_driver;
 
 /* The functions; loads them the first time. GM_EINVAL: there is no driver, it is too old, or it does not start. */
@@ -38,16 +39,18 @@ typedef struct gm_pinned {
     bool    busy;
 } gm_pinned;
 
-#define GM_CUDA_STAGING   2         /* pieces that reads and writes take turns with */
+#define GM_CUDA_STAGING   64 /* pieces that reads and writes take turns with, at most: made when all are in use */
 #define GM_CUDA_PIECE     (1 << 20) /* bytes of each */
 #define GM_CUDA_STEPS     8         /* step blocks that may be under way */
 #define GM_CUDA_FUNCTIONS 1024      /* slots of the table of kernels: more than twice as many as there are */
+#define GM_CUDA_TICKETS   256       /* of operations between devices that are kept for the next ones */
 
 struct gm_cuda {
     const gm_driver *driver;
     CUdevice         device;
     CUcontext        context;
     CUstream         stream;
+    CUstream         launches; /* where kernels go: stream, but for those of a link (links.h) */
     CUmodule        *modules;
     int              n_modules;
     int              multiprocessors, shared_most; /* shared_most: bytes of shared memory a block may ask for */
@@ -57,27 +60,45 @@ struct gm_cuda {
         size_t     shared; /* how much it has been allowed */
         size_t     args;   /* bytes of its one argument */
     } functions[GM_CUDA_FUNCTIONS];
-    gm_pinned         staging[GM_CUDA_STAGING];
-    unsigned          next_staging;
-    gm_pinned         steps[GM_CUDA_STEPS];
-    unsigned          next_step;
-    CUdeviceptr       step;      /* the step block on the device */
-    gm_step_block     step_sent; /* what it holds, if has_step */
-    bool              has_step;
-    CUdeviceptr       refusal; /* refusal.h; 0 until a kernel that may refuse is launched */
-    void             *refused; /* page-locked: what it held at the last wait */
-    struct gm_blas   *blas;    /* blas.h; NULL until the first product */
-    struct gm_dnn    *dnn;     /* dnn.c; NULL until attention asks for cuDNN */
-    struct gm_tables *tables;  /* optimizer_table.h; NULL until the first call of many tensors */
+    gm_pinned             staging[GM_CUDA_STAGING];
+    unsigned              n_staging;
+    unsigned              next_staging;
+    gm_pinned             steps[GM_CUDA_STEPS];
+    unsigned              next_step;
+    CUdeviceptr           step;      /* the step block on the device */
+    gm_step_block         step_sent; /* what it holds, if has_step */
+    bool                  has_step;
+    CUdeviceptr           refusal; /* refusal.h; 0 until a kernel that may refuse is launched */
+    void                 *refused; /* page-locked: what it held at the last wait */
+    struct gm_blas       *blas;    /* blas.h; NULL until the first product */
+    struct gm_dnn        *dnn;     /* dnn.c; NULL until attention asks for cuDNN */
+    struct gm_tables     *tables;  /* optimizer_table.h; NULL until the first call of many tensors */
+    struct gm_cuda_graph *graph;   /* graph.h; NULL: none is being captured */
+    struct gm_ticket     *spare_tickets[GM_CUDA_TICKETS]; /* nccl.c */
+    int                   n_spare_tickets;
 };
 
 /* The context of the device is the calling thread's from here on. */
 gm_status gm_cuda_enter(const gm_device *dev, gm_cuda **out);
 
+/* Page-locked memory for copies, and the event behind the last of them. */
+gm_status gm_cuda_new_pinned(gm_cuda *cu, gm_pinned *p, size_t bytes);
+
 /* What kernels have refused (refusal.c): asked for before a wait, heard after it, as an error. */
 gm_status gm_cuda_ask_refusal(gm_cuda *cu);
 gm_status gm_cuda_hear_refusal(gm_cuda *cu);
 void      gm_cuda_forget_refusal(gm_cuda *cu);
+
+/* The host waits for all that is queued on the device's stream (wait.c). Another rank's failure ends the wait where
+ * operations between devices are queued: GM_EPEER, GM_EHANG, GM_EMISMATCH, GM_ECOMM, GM_EINTERRUPT as of
+ * gm_comm_wait. */
+gm_status gm_cuda_wait(gm_device *dev, gm_cuda *cu);
+gm_status gm_cuda_wait_event(gm_device *dev, gm_cuda *cu, CUevent event); /* the same for what it was recorded behind */
+/* Until no operation between devices is queued, or they were stopped: before calls of the driver that would block. */
+void gm_cuda_wait_for_links(gm_device *dev, gm_cuda *cu);
+
+extern const struct gm_links gm_cuda_links; /* nccl.c */
+void                         gm_cuda_free_tickets(gm_cuda *cu);
 
 /* One compiled file of kernels, from the module's own data (images.c, written by the build). */
 typedef struct gm_cuda_image {
@@ -93,6 +114,7 @@ void      gm_cuda_stop(gm_device *dev);
 gm_status gm_cuda_take(void *device, size_t bytes, void **out);
 void      gm_cuda_give(void *device, void *p, size_t bytes);
 char     *gm_cuda_describe(const gm_device *dev, char *buf, size_t size);
+char     *gm_cuda_identify(const gm_device *dev, char *buf, size_t size);
 gm_status gm_cuda_probe(void);
 int       gm_cuda_facts(gm_device_fact *out, int n);
 

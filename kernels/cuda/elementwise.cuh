@@ -5,7 +5,7 @@
  * f64, bf16, f16), GM_T its C type, GM_R the type that it is worked on in and GM_S that type's dtype (f32, f64):
  *
  *     #define GM_BODY "elementwise_unary_t.cuh"
- *     #include "elementwise_each.cuh"
+ *     #include "each_dtype.cuh"
  *
  * A thread has two items an operand under way: with the 1,024 threads a multiprocessor that 64 registers allow, that is
  * 32 KiB of loads an operand; bandwidth times latency asks for about 29 on an H200. */
@@ -23,7 +23,7 @@
 #define GM_EACH_KERNEL(base, type) GM_KERNEL_NAMED(GM_E(base), type)
 
 #define GM_BODY "elementwise_t.cuh"
-#include "elementwise_each.cuh"
+#include "each_dtype.cuh"
 
 /* out = expression of u and v, the elements of `inputs` (1 or 2) inputs, in items; then the tail. Both items of a turn
  * are loaded before the first is worked on; the loop over them stays a loop, for the code's size. */

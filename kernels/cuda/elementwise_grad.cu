@@ -3,4 +3,4 @@
 #include "elementwise.cuh"
 
 #define GM_BODY "elementwise_grad_t.cuh"
-#include "elementwise_each.cuh"
+#include "each_dtype.cuh"

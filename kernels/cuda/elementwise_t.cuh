@@ -1,4 +1,4 @@
-/* elementwise_t.cuh - loads and stores of items for one dtype (elementwise_each.cuh). */
+/* elementwise_t.cuh - loads and stores of items for one dtype (each_dtype.cuh). */
 
 typedef struct GM_ALIGNED(GM_V) GM_E(gm_bytes)
 {

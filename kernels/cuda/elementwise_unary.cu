@@ -4,4 +4,4 @@
 #include "elementwise.cuh"
 
 #define GM_BODY "elementwise_unary_t.cuh"
-#include "elementwise_each.cuh"
+#include "each_dtype.cuh"

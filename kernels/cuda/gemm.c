@@ -1,6 +1,7 @@
-/* gemm.c - matmul and linear: from tensors to products (gemm_args.h), and who makes them: cuBLASLt (blas.h) what it
- * can, the kernels of gemm.cu the rest. Where cuBLASLt lacks a product's activation, or an alignment for it, it makes
- * the plain product in f32, and a kernel adds bias and activation: pre is then rounded once, and y too. */
+/* gemm.c - matmul, linear and its gradients: from tensors to products (gemm_args.h), and who makes them: cuBLASLt
+ * (blas.h) what it can, the kernels of gemm.cu the rest. Where cuBLASLt lacks a product's activation, or an alignment
+ * for it, it makes the plain product in f32, and a kernel adds bias and activation: pre and y are then rounded once.
+ * Gradients that it cannot make in one go are a plain product, and bias_activation_grad over what was there before. */
 #include "blas.h"
 #include "gemm_args.h"
 
@@ -155,16 +156,20 @@ done:
     return st;
 }
 
-static gm_status run(gm_device *dev, gm_gemm_args *p, gm_dtype dtype)
+/* to: of y, dtype or f32. */
+static gm_status run(gm_device *dev, gm_gemm_args *p, gm_dtype dtype, gm_dtype to)
 {
     bool served = false;
     join_batch(p);
     join_rows(p);
     if (batch_of(p) * p->m * p->n == 0) return GM_OK;
     if (p->k && dtype != GM_F64) {
-        GM_TRY(gm_blas_product(dev, p, dtype, dtype, &served));
+        GM_TRY(gm_blas_product(dev, p, dtype, to, &served));
         if (!served && (p->bias || p->function) && !p->accumulate) GM_TRY(run_in_two(dev, p, dtype, &served));
     }
+    if (!served && p->k && dtype != GM_F64)
+        gm_device_note(dev, "some products run on our own kernels, many times slower than cuBLASLt's: it is turned off "
+                            "(GANYMEDE_CUDA_BLAS=none), or does not do their strides");
     return served ? GM_OK : run_kernel(dev, p, dtype);
 }
 
@@ -172,12 +177,87 @@ gm_status cuda_matmul(gm_device *dev, const gm_call *call)
 {
     gm_gemm_args p;
     matmul_of(&p, call);
-    return run(dev, &p, call->in[0]->dtype);
+    p.wide = call->out[0]->dtype != call->in[0]->dtype;
+    return run(dev, &p, call->in[0]->dtype, call->out[0]->dtype);
 }
 
 gm_status cuda_linear(gm_device *dev, const gm_call *call)
 {
     gm_gemm_args p;
     linear_of(&p, call);
-    return run(dev, &p, call->in[0]->dtype);
+    return run(dev, &p, call->in[0]->dtype, call->in[0]->dtype);
+}
+
+/* ---- gradients of linear ---- */
+
+/* What cuBLASLt can be asked for at all. */
+static bool for_blas(const gm_gemm_args *p, gm_dtype t) { return p->m && p->n && p->k && t != GM_F64; }
+
+static void gradient_of(gm_gemm_args *p, const gm_call *call, bool transpose_a)
+{
+    gm_attrs a = gm_attrs_default();
+    a.transpose_a = transpose_a;
+    a.accumulate = call->attrs->accumulate;
+    matmul_of(p, &(gm_call){GM_OP_matmul, 2, 1, call->in, call->out, &a});
+}
+
+static gm_status run_pass(gm_device *dev, gm_tensor *g, gm_tensor *pre, gm_tensor *dpre, gm_tensor *db,
+                          const gm_attrs *attrs)
+{
+    gm_call c = {.op = GM_OP_bias_activation_grad,
+                 .n_in = 2,
+                 .n_out = 2,
+                 .in = (gm_tensor *[]){g, pre},
+                 .out = (gm_tensor *[]){dpre, db},
+                 .attrs = attrs};
+    return cuda_bias_activation_grad(dev, &c);
+}
+
+/* The product and its sums by cuBLASLt, which sets them: where they are added to db, or db has gaps, by way of a vector
+ * of their own. */
+static gm_status run_with_sums(gm_device *dev, gm_gemm_args *p, gm_tensor *db, bool *served)
+{
+    gm_tensor *sums = NULL;
+    gm_attrs   a = gm_attrs_default();
+    bool       straight = !p->accumulate && gm_tensor_is_contiguous(db);
+    if (!straight) GM_TRY(gm_tensor_new(dev, db->dtype, 1, db->shape, &sums));
+    p->sums = gm_tensor_data(straight ? db : sums);
+    gm_status st = gm_blas_product(dev, p, db->dtype, db->dtype, served);
+    gm_call   c = {.op = GM_OP_axpy, .n_in = 1, .n_out = 1, .in = &sums, .out = &db, .attrs = &a};
+    if (st == GM_OK && *served && !straight) st = p->accumulate ? cuda_axpy(dev, &c) : cuda_copy(dev, &c);
+    p->sums = NULL;
+    gm_tensor_release(sums);
+    return st;
+}
+
+gm_status cuda_linear_weight_grad(gm_device *dev, const gm_call *call)
+{
+    gm_gemm_args p;
+    gm_tensor   *g = call->in[0], *db = call->out[1];
+    bool         served = false;
+    gradient_of(&p, call, true);
+    if (db && for_blas(&p, g->dtype)) GM_TRY(run_with_sums(dev, &p, db, &served));
+    if (served) return GM_OK;
+    GM_TRY(run(dev, &p, g->dtype, g->dtype));
+    return db ? run_pass(dev, g, NULL, NULL, db, call->attrs) : GM_OK;
+}
+
+gm_status cuda_linear_input_grad(gm_device *dev, const gm_call *call)
+{
+    gm_gemm_args p;
+    gm_tensor   *pre = call->in[2], *dpre = call->out[0];
+    bool         served = false;
+    gradient_of(&p, call, false);
+    if (for_blas(&p, dpre->dtype)) {
+        gm_gemm_args with = p;
+        with.pre = gm_tensor_data(pre);
+        with.pre_m = pre->stride[0];
+        with.pre_n = pre->stride[1];
+        with.function = (int32_t)call->attrs->function;
+        with.slope = true;
+        GM_TRY(gm_blas_product(dev, &with, dpre->dtype, dpre->dtype, &served));
+    }
+    if (served) return GM_OK;
+    GM_TRY(run(dev, &p, dpre->dtype, dpre->dtype));
+    return run_pass(dev, dpre, pre, dpre, NULL, call->attrs); /* element by element, in place */
 }

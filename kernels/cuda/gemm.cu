@@ -43,27 +43,5 @@ GM_DEVICE gm_gemm_place gm_gemm_place_of(const gm_gemm_args *a, int tile)
     return p;
 }
 
-#define GM_WITH_LARGE 1
-
-#define GM_R float
-#define GM_A f32
-#define GM_T float
-#define GM_S f32
-#include "gemm_t.cuh"
-#define GM_T gm_bf16
-#define GM_S bf16
-#include "gemm_t.cuh"
-#define GM_T gm_f16
-#define GM_S f16
-#include "gemm_t.cuh"
-#undef GM_R
-#undef GM_A
-#undef GM_WITH_LARGE
-
-#define GM_WITH_LARGE 0
-
-#define GM_R double
-#define GM_A f64
-#define GM_T double
-#define GM_S f64
-#include "gemm_t.cuh"
+#define GM_BODY "gemm_t.cuh"
+#include "each_dtype.cuh"

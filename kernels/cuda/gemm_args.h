@@ -1,5 +1,8 @@
 /* gemm_args.h - a product as the kernels of gemm.cu and cuBLASLt (blas.c) take it: for each element of the batch
  *     y[i][j] (+)= f(alpha sum over l of a[i][l] b[l][j] + bias[j])       pre: what f is applied to, if wanted
+ * and, for cuBLASLt alone, what gradients of linear add to the plain product:
+ *     slope: y[i][j] = f'(pre[i][j]) sum over l of a[i][l] b[l][j]
+ *     sums:  sums[i] = sum over l of a[i][l], too
  * Matrices are given by the strides of their two dimensions, in elements, so that transposes are no case of their own.
  * C for both sides. */
 #ifndef GM_CUDA_GEMM_ARGS_H
@@ -25,12 +28,15 @@ typedef struct gm_gemm_args {
     const void *a, *b;
     const void *bias; /* NULL: none */
     void       *y, *pre;
+    void       *sums; /* (m), of the type of a; NULL: not wanted */
     int64_t     m, n, k;
     int64_t     a_m, a_k, b_k, b_n, y_m, y_n, pre_m, pre_n, bias_n;
     int32_t     ndim;     /* of the batch: dim[0..ndim) */
     int32_t     function; /* gm_function */
     double      alpha;
     bool        accumulate;
+    bool        wide;  /* y is f32, a and b of 16 bits */
+    bool        slope; /* pre is read */
     gm_gemm_dim dim[GM_GEMM_BATCH];
 } gm_gemm_args;
 

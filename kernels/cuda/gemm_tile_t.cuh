@@ -33,7 +33,7 @@ GM_DEVICE void GM_NAME(gm_gemm_load)(GM_R *to, const GM_T *from, int64_t first, 
         int side, depth;
         GM_NAME(gm_gemm_which)(i, deep_step == 1, &side, &depth);
         bool inside = first + side < rows && l + depth < k;
-        to[i] = inside ? GM_PASTE(gm_get, GM_S)(from[(first + side) * step + (l + depth) * deep_step]) : 0;
+        to[i] = inside ? GM_PASTE(gm_get, GM_D)(from[(first + side) * step + (l + depth) * deep_step]) : 0;
     }
 }
 
@@ -52,7 +52,7 @@ GM_DEVICE void GM_NAME(gm_gemm_pick)(GM_R *to, const GM_R *row, int t)
 {
     GM_UNROLL
     for (int e = 0; e < GM_EACH; e += GM_GROUP)
-        GM_PASTE(gm_unpack, GM_A)(gm_load_vector(row + GM_NAME(gm_gemm_at)(t, e)), to + e);
+        GM_PASTE(gm_unpack, GM_S)(gm_load_vector(row + GM_NAME(gm_gemm_at)(t, e)), to + e);
 }
 
 /* Each 16 of the depth are summed up for themselves: a sum of many terms then keeps more of its digits. */
@@ -101,7 +101,7 @@ GM_KERNEL_NAMED(GM_NAME(gm_gemm), gm_gemm_args)
         GM_UNROLL
         for (int j = 0; j < GM_EACH; j++) {
             int64_t column = p.column + GM_NAME(gm_gemm_at)(gm_thread % GM_GEMM_SIDE, j);
-            if (row < a.m && column < a.n) GM_PASTE(gm_gemm_finish, GM_S)(&a, &p, row, column, sum[i][j]);
+            if (row < a.m && column < a.n) GM_PASTE(gm_gemm_finish, GM_D)(&a, &p, row, column, sum[i][j]);
         }
     }
 }

@@ -78,7 +78,7 @@ gm_status gm_cuda_launch(gm_device *dev, const char *kernel, gm_cuda_grid g, con
     void    *params[] = {(void *)(uintptr_t)args};
     CUresult r = cu->driver->cuLaunchKernel(f->function, (unsigned)g.x, g.y ? (unsigned)g.y : 1,
                                             g.z ? (unsigned)g.z : 1, (unsigned)g.block, 1, 1, (unsigned)g.shared,
-                                            cu->stream, params, NULL);
+                                            cu->launches, params, NULL);
     if (r == CUDA_SUCCESS) return GM_OK;
     char what[160];
     snprintf(what, sizeof what, "the launch of %.80s, (%lld, %d, %d) blocks of %d", kernel, (long long)g.x, g.y, g.z,

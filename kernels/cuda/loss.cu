@@ -5,5 +5,5 @@
 #include "loss_args.h"
 
 #define GM_HELD GM_LOSS_PACKS
-#define GM_FILE "loss_t.cuh"
+#define GM_BODY "loss_t.cuh"
 #include "each_dtype.cuh"

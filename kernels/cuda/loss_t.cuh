@@ -1,4 +1,5 @@
 /* loss_t.cuh - the kernels of loss.cu for one dtype. */
+#include "rows_t.cuh"
 
 typedef struct GM_E(gm_running) {
     GM_R most, sum, total; /* sum: of exp(x - most); total: of x */
@@ -90,3 +91,5 @@ GM_KERNEL_NAMED(GM_E(gm_cross_entropy_grad), gm_loss_args)
         }
     }
 }
+
+#include "rows_t_end.cuh"

@@ -4,8 +4,11 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include "counts.h"
 #include "cuda.h"
 #include "driver.h"
+#include "graph.h"
+#include "profile.h"
 #include "transfer.h"
 
 static gm_host_api host; /* set once, when the module is opened */
@@ -48,7 +51,17 @@ static const gm_backend backend = {
     .mark = gm_cuda_mark,
     .passed = gm_cuda_passed,
     .unmark = gm_cuda_unmark,
+    .stamp = gm_cuda_stamp,
+    .elapsed = gm_cuda_elapsed,
+    .counts = gm_cuda_counts,
+    .capture_begin = gm_cuda_capture_begin,
+    .capture_end = gm_cuda_capture_end,
+    .capture_drop = gm_cuda_capture_drop,
+    .replay = gm_cuda_replay,
+    .graph_free = gm_cuda_graph_free,
     .describe = gm_cuda_describe,
+    .identify = gm_cuda_identify,
+    .links = &gm_cuda_links,
 };
 
 __attribute__((visibility("default"))) int gm_cuda_open(const gm_host_api *api, gm_cuda_api *out);

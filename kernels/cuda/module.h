@@ -10,7 +10,7 @@
 
 #define GM_CUDA_MODULE  "ganymede_cuda.so" /* beside the executable */
 #define GM_CUDA_OPEN    "gm_cuda_open"
-#define GM_CUDA_VERSION 2
+#define GM_CUDA_VERSION 4
 
 /* What the module may call. */
 typedef struct gm_host_api {

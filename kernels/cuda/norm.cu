@@ -8,5 +8,5 @@
 #include "norm_args.h"
 
 #define GM_HELD GM_NORM_PACKS(sizeof(GM_T))
-#define GM_FILE "norm_t.cuh"
+#define GM_BODY "norm_t.cuh"
 #include "each_dtype.cuh"

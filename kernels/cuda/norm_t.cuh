@@ -1,4 +1,5 @@
 /* norm_t.cuh - the kernels of norm.cu for one dtype. */
+#include "rows_t.cuh"
 
 /* Pack i of what is normalised: x, or x + residual as the dtype holds it, which `sum` gets. */
 GM_DEVICE gm_vector GM_E(gm_norm_input)(const gm_norm_args *a, int64_t x_at, int64_t r_at, int64_t i)
@@ -189,3 +190,5 @@ GM_KERNEL_NAMED(GM_E(gm_norm_grad), gm_norm_grad_args)
         if (a.db) GM_E(gm_norm_partial)(a.db, me, i, a.width, db[k]);
     }
 }
+
+#include "rows_t_end.cuh"

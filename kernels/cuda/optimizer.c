@@ -1,4 +1,4 @@
-/* optimizer.c - sum_squares, sgd and adam: one launch for all tensors of a call (optimizer.cu). */
+/* optimizer.c - sum_squares, sgd and adam: one launch for all tensors of a call (optimizer.cu); step_control. */
 #include "optimizer_args.h"
 
 #include <stdlib.h>
@@ -24,15 +24,15 @@ static gm_entry entry_of(const gm_tensor *g, int n_out, gm_tensor *const *out, c
     return e;
 }
 
-/* Entries of all tensors that have elements, on the device; a->count and a->chunks of them. */
-static gm_status table(gm_device *dev, const gm_call *call, int n_out, const int *roles, gm_update_args *a)
+/* Entries of all tensors from input `first` on that have elements, on the device; a->count and a->chunks of them. */
+static gm_status table(gm_device *dev, const gm_call *call, int first, int n_out, const int *roles, gm_update_args *a)
 {
     gm_entry *entries = calloc((size_t)call->n_in + 1, sizeof *entries);
     if (!entries)
         return GM_FAIL(GM_ENOMEM, "%s: no memory for a table of %d tensors", gm_op_name(call->op), call->n_in);
-    for (int k = 0; k < call->n_in; k++) {
+    for (int k = first; k < call->n_in; k++) {
         if (!gm_tensor_numel(call->in[k])) continue;
-        gm_entry e = entry_of(call->in[k], n_out, call->out + n_out * k, roles, a->chunks);
+        gm_entry e = entry_of(call->in[k], n_out, call->out + n_out * (k - first), roles, a->chunks);
         a->chunks += (e.n + GM_UPDATE_CHUNK - 1) / GM_UPDATE_CHUNK;
         entries[a->count++] = e;
     }
@@ -54,7 +54,7 @@ gm_status cuda_sum_squares(gm_device *dev, const gm_call *call)
     void          *part;
     gm_update_args a = {0};
     gm_cuda_grid   one = {.x = 1, .block = GM_JOIN_THREADS, .shared = 32 * sizeof(double)};
-    GM_TRY(table(dev, call, 0, NULL, &a));
+    GM_TRY(table(dev, call, 0, 0, NULL, &a));
     GM_TRY(gm_cuda_scratch(dev, (size_t)(a.chunks + 1) * sizeof(double), &part, &block));
     a.part = part;
     gm_join_args j = {.part = part, .y = gm_tensor_data(call->out[0]), .n = a.chunks};
@@ -68,7 +68,8 @@ done:
 static gm_status update(gm_device *dev, const gm_call *call, int n_out, const int *roles, bool adam)
 {
     const gm_attrs *at = call->attrs;
-    gm_update_args  a = {.weight_decay = at->weight_decay,
+    gm_update_args  a = {.lr_scale = at->lr_scale,
+                         .weight_decay = at->weight_decay,
                          .momentum = at->momentum,
                          .dampening = at->dampening,
                          .beta1 = at->beta1,
@@ -79,8 +80,9 @@ static gm_status update(gm_device *dev, const gm_call *call, int n_out, const in
                          .decoupled = adam && at->decoupled,
                          .stochastic = at->stochastic,
                          .adam = adam};
+    if (call->in[0]) a.control = gm_tensor_data(call->in[0]), a.control_stride = call->in[0]->stride[0];
     GM_TRY(gm_cuda_step(dev, &a.step));
-    GM_TRY(table(dev, call, n_out, roles, &a));
+    GM_TRY(table(dev, call, 1, n_out, roles, &a));
     gm_cuda_grid grid = grid_of(&a);
     grid.shared = sizeof(gm_update_step);
     return GM_LAUNCH(dev, "gm_update", grid, a);
@@ -94,4 +96,26 @@ gm_status cuda_sgd(gm_device *dev, const gm_call *call)
 gm_status cuda_adam(gm_device *dev, const gm_call *call)
 {
     return update(dev, call, 4, (const int[]){GM_ROLE_P, GM_ROLE_M, GM_ROLE_V, GM_ROLE_MASTER}, true);
+}
+
+/* What kernels of this step have refused halts the updates too: gradients that a bad index left out are wrong. */
+gm_status cuda_step_control(gm_device *dev, const gm_call *call)
+{
+    const gm_attrs *at = call->attrs;
+    gm_cuda        *cu = gm_cuda_of(dev);
+    gm_control_args a = {
+        .count = call->n_in - 2,
+        .loss = gm_tensor_data(call->in[0]),
+        .norm = call->in[1] ? gm_tensor_data(call->in[1]) : NULL,
+        .refusal = (const gm_refusal *)(uintptr_t)cu->refusal,
+        .control = gm_tensor_data(call->out[0]),
+        .loss_stride = call->in[0]->stride[0],
+        .stride = call->out[0]->stride[0],
+        .rule = {at->max_norm, at->growth, at->backoff, (double)at->growth_interval, (int)at->not_finite}};
+    gm_cuda_grid one = {.x = 1, .block = 32};
+    for (int k = 0; k < a.count; k++) {
+        const gm_tensor *t = call->in[2 + k];
+        a.squares[k] = (gm_control_numbers){gm_tensor_data(t), gm_tensor_numel(t), t->ndim ? t->stride[0] : 1};
+    }
+    return GM_LAUNCH(dev, "gm_step_control", one, a);
 }

@@ -56,22 +56,27 @@ GM_DEVICE void gm_update_prepare(const gm_update_args *a, gm_update_step *s)
 {
     const gm_step_block *b = a->step;
     if (gm_thread == 0) {
-        double t = (double)b->step;
-        int    first = b->step == 1;
-        s->scale = b->clip / b->loss_scale;
-        s->lr = b->lr;
-        s->step = (uint64_t)b->step;
+        gm_control_step step =
+            gm_control_of_step(a->control, a->control_stride, (double)b->step, b->clip, b->loss_scale);
+        double          t = step.t, lr = b->lr * a->lr_scale, momentum = b->has_momentum ? b->momentum : a->momentum;
+        int             first = t == 1;
+        s->go = step.go;
+        s->scale = step.factor;
+        s->lr = lr;
+        s->step = (uint64_t)t;
         s->weight_decay = a->decoupled ? 0 : a->weight_decay;
-        s->decay = a->decoupled ? 1 - b->lr * a->weight_decay : 1;
-        s->momentum = first ? 0 : a->momentum; /* at step 1 the buffer becomes the gradient */
+        s->decay = a->decoupled ? 1 - lr * a->weight_decay : 1;
+        s->momentum = first ? 0 : momentum; /* at step 1 the buffer becomes the gradient */
+        s->ahead = momentum;
         s->fresh = first ? 1 : 1 - a->dampening;
+        s->beta1 = b->has_momentum ? b->momentum : a->beta1;
         s->root = a->adam ? 1 / sqrt(1 - pow(a->beta2, t)) : 0;
-        s->rate = a->adam ? b->lr / (1 - pow(a->beta1, t)) : 0;
+        s->rate = a->adam ? lr / (1 - pow(s->beta1, t)) : 0;
     }
     GM_SYNC();
 }
 
-#define GM_FILE "optimizer_t.cuh"
+#define GM_BODY "optimizer_t.cuh"
 #include "each_dtype.cuh"
 
 #define GM_BY_DTYPE(dtype, base, ...)                        \
@@ -84,6 +89,7 @@ GM_KERNEL(gm_update, gm_update_args)
 {
     GM_SHARED(gm_update_step, step);
     gm_update_prepare(&a, step);
+    if (!step->go) return;
     const gm_entry *t = gm_entry_here(&a);
     GM_BY_DTYPE(t->dtype, gm_update_chunk, &a, t, step, (gm_block_x - t->chunk) * GM_UPDATE_CHUNK);
 }
@@ -106,4 +112,20 @@ GM_KERNEL(gm_sum_squares_join, gm_join_args)
     for (int64_t i = gm_thread; i < a.n; i += gm_block_size) sum += a.part[i];
     sum = gm_block_sum_f64(sum, scratch);
     if (gm_thread == 0) *a.y = sum;
+}
+
+/* One thread: a few numbers, added up in order. */
+GM_KERNEL(gm_step_control, gm_control_args)
+{
+    double c[GM_CONTROL_SIZE], total = 0;
+    if (gm_thread != 0) return;
+    for (int64_t k = 0; k < a.count; k++) {
+        double sum = 0;
+        for (int64_t i = 0; i < a.squares[k].n; i++) sum += a.squares[k].data[i * a.squares[k].stride];
+        total += sum;
+    }
+    GM_ROLLED for (int i = 0; i < GM_CONTROL_SIZE; i++) c[i] = a.control[i * a.stride];
+    gm_control_apply(c, &a.rule, a.loss[0], a.loss[a.loss_stride], a.norm ? *a.norm : sqrt(total),
+                      a.refusal && a.refusal->count != 0);
+    for (int i = 0; i < GM_CONTROL_SIZE; i++) a.control[i * a.stride] = c[i];
 }

@@ -1,4 +1,5 @@
 /* optimizer_t.cuh - device functions of optimizer.cu for one dtype. Elements pass by GM_V at a time. */
+#include "rows_t.cuh"
 
 #define GM_WIDE_LANES GM_PASTE(GM_LANES, GM_S)
 #define GM_WIDE_PACKS (GM_V / GM_WIDE_LANES)
@@ -69,7 +70,7 @@ GM_DEVICE void GM_E(gm_entry_give)(const gm_update_args *a, const gm_entry *t, i
 GM_DEVICE void GM_E(gm_adam)(const gm_update_args *a, const gm_entry *t, const gm_update_step *s, int64_t i, GM_R *p,
                              GM_R *g)
 {
-    const GM_R b1 = (GM_R)a->beta1, b2 = (GM_R)a->beta2, c1 = (GM_R)(1 - a->beta1), c2 = (GM_R)(1 - a->beta2);
+    const GM_R b1 = (GM_R)s->beta1, b2 = (GM_R)a->beta2, c1 = (GM_R)(1 - s->beta1), c2 = (GM_R)(1 - a->beta2);
     const GM_R root = (GM_R)s->root, rate = (GM_R)s->rate, eps = (GM_R)a->eps, decay = (GM_R)s->decay;
     GM_R       m[GM_V], v[GM_V];
     GM_E(gm_entry_take_wide)(t, GM_ROLE_M, i, m);
@@ -88,7 +89,7 @@ GM_DEVICE void GM_E(gm_adam)(const gm_update_args *a, const gm_entry *t, const g
 GM_DEVICE void GM_E(gm_sgd)(const gm_update_args *a, const gm_entry *t, const gm_update_step *s, int64_t i, GM_R *p,
                             GM_R *g)
 {
-    const GM_R momentum = (GM_R)s->momentum, fresh = (GM_R)s->fresh, lr = (GM_R)s->lr, ahead = (GM_R)a->momentum;
+    const GM_R momentum = (GM_R)s->momentum, fresh = (GM_R)s->fresh, lr = (GM_R)s->lr, ahead = (GM_R)s->ahead;
     GM_R       b[GM_V];
     if (t->data[GM_ROLE_M]) {
         GM_E(gm_entry_take_wide)(t, GM_ROLE_M, i, b);
@@ -131,3 +132,5 @@ GM_DEVICE void GM_E(gm_square_chunk)(const gm_entry *t, int64_t first, double *s
 
 #undef GM_WIDE_LANES
 #undef GM_WIDE_PACKS
+
+#include "rows_t_end.cuh"

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "graph.h"
 
 struct gm_tables {
     uint64_t clock;
@@ -53,10 +54,21 @@ static gm_status fill(gm_device *dev, struct gm_table *t, gm_entry *entries, int
     return st;
 }
 
+/* A graph has tables of its own: those of the device come and go. */
+static gm_status take_for_graph(gm_device *dev, gm_entry *entries, int64_t n, const gm_entry **on_device)
+{
+    const void *table = NULL;
+    gm_status   st = gm_cuda_graph_constant(dev, entries, (size_t)n * sizeof *entries, &table);
+    free(entries);
+    *on_device = table;
+    return st;
+}
+
 gm_status gm_table_take(gm_device *dev, gm_entry *entries, int64_t n, const gm_entry **on_device)
 {
     gm_cuda *cu = gm_cuda_of(dev);
     bool     same;
+    if (cu->graph) return take_for_graph(dev, entries, n, on_device);
     if (!cu->tables) cu->tables = calloc(1, sizeof *cu->tables);
     if (!cu->tables) {
         free(entries);

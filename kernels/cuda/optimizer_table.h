@@ -1,8 +1,8 @@
 /* optimizer_table.h - the tables of tensors that multi-tensor kernels read, in device memory: written when the tensors
  * of a call are others than before, so that a steady step copies nothing. They are kept by the device (driver.h).
  *
- * The trap: a recorded graph reads the table that its call was given. GM_TABLES calls of different tensors keep theirs;
- * one more takes the place of that used longest ago, and a graph that read it would update the wrong tensors. */
+ * GM_TABLES calls of different tensors keep theirs; one more takes the place of that used longest ago. A graph that is
+ * being captured gets tables of its own, which live as long as it does (graph.h). */
 #ifndef GM_CUDA_OPTIMIZER_TABLE_H
 #define GM_CUDA_OPTIMIZER_TABLE_H
 

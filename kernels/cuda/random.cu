@@ -16,4 +16,4 @@ GM_DEVICE double gm_random_normal(const gm_random_args *a, uint64_t index, uint6
 }
 
 #define GM_BODY "random_t.cuh"
-#include "elementwise_each.cuh"
+#include "each_dtype.cuh"

@@ -6,4 +6,4 @@
 #include "reduce_args.h"
 
 #define GM_BODY "reduce_t.cuh"
-#include "elementwise_each.cuh"
+#include "each_dtype.cuh"

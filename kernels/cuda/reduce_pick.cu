@@ -6,4 +6,4 @@
 #define GM_NOWHERE INT64_MAX
 
 #define GM_BODY "reduce_pick_t.cuh"
-#include "elementwise_each.cuh"
+#include "each_dtype.cuh"

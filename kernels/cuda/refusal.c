@@ -27,6 +27,21 @@ gm_status gm_cuda_ask_refusal(gm_cuda *cu)
     return GM_OK;
 }
 
+/* limit: what can be named, or minus the rows that an expert has. */
+static gm_status hear_experts(const gm_refusal *r)
+{
+    if (r->limit < 0)
+        return GM_FAIL(GM_EINVAL,
+                       "%s: choice %" PRId64 " (from 0) is one too many for expert %" PRId64 ", which has %" PRId64
+                       " rows (found by the GPU, noticed here; %d such)",
+                       gm_op_name((gm_op)r->op), r->place, r->value, -r->limit, (int)r->count);
+    return GM_FAIL(GM_EINVAL,
+                   "%s: number %" PRId64 " at position %" PRId64 " (from 0) is none of %" PRId64
+                   "%s, nor -1 (found by the GPU, noticed here; %d such)",
+                   gm_op_name((gm_op)r->op), r->value, r->place, r->limit,
+                   r->op <= GM_OP_experts_order && r->op != GM_OP_experts_before ? " experts" : "", (int)r->count);
+}
+
 gm_status gm_cuda_hear_refusal(gm_cuda *cu)
 {
     const gm_refusal *r = cu->refused;
@@ -37,6 +52,7 @@ gm_status gm_cuda_hear_refusal(gm_cuda *cu)
                        "%s: target %" PRId64 " of row %" PRId64 " (from 0) is none of %" PRId64
                        " classes (found by the GPU, noticed here; %d such)",
                        gm_op_name((gm_op)r->op), r->value, r->place, r->limit, (int)r->count);
+    if (r->op >= GM_OP_experts_count && r->op <= GM_OP_experts_combine_grad) return hear_experts(r);
     return GM_FAIL(GM_EINVAL,
                    "%s: index %" PRId64 " at position %" PRId64 " (from 0) is outside a table of %" PRId64
                    " (found by the GPU, noticed here; %d such)",

@@ -10,12 +10,6 @@
 #define GM_PASTE(a, b)  GM_PASTE_(a, b)
 #endif
 
-#ifdef GM_EMULATED
-#define GM_ROLLED
-#else
-#define GM_ROLLED _Pragma("unroll 1")
-#endif
-
 /* Elements from data to the first of row r. */
 GM_DEVICE int64_t gm_row_start(const gm_rows *rows, int64_t r)
 {

@@ -1,5 +1,5 @@
-/* rows_t.cuh - rows of one dtype: GM_D (f32, f64, bf16, f16) of C type GM_T, worked on in GM_R whose names end in GM_S.
- * Included by each_dtype.cuh before the kernels. */
+/* rows_t.cuh - rows of one dtype (each_dtype.cuh). Files of kernels of rows begin with it, and end with rows_t_end.cuh.
+ */
 
 #define GM_V       GM_PASTE(GM_LANES, GM_D) /* elements of a pack of 16 bytes */
 #define GM_E(base) GM_PASTE(base, GM_D)     /* by dtype */

@@ -1,9 +1,4 @@
-/* rows_t_end.cuh - forgets what each_dtype.cuh and rows_t.cuh defined, for the next dtype. */
-#undef GM_D
-#undef GM_T
-#undef GM_R
-#undef GM_S
-#undef GM_M
+/* rows_t_end.cuh - forgets what rows_t.cuh defined, for the next dtype. */
 #undef GM_V
 #undef GM_E
 #undef GM_N

@@ -4,5 +4,5 @@
 #include "softmax_args.h"
 
 #define GM_HELD GM_SOFTMAX_PACKS
-#define GM_FILE "softmax_t.cuh"
+#define GM_BODY "softmax_t.cuh"
 #include "each_dtype.cuh"

@@ -1,4 +1,5 @@
 /* softmax_t.cuh - the kernels of softmax.cu for one dtype. */
+#include "rows_t.cuh"
 
 /* y = exp(x - m) / sum, or x - m - log(sum), with m the largest of the row */
 GM_KERNEL_NAMED(GM_E(gm_softmax), gm_softmax_args)
@@ -76,3 +77,5 @@ GM_KERNEL_NAMED(GM_E(gm_softmax_grad), gm_softmax_args)
         GM_E(gm_row_give)(&a.y, to, i, a.width, x);
     }
 }
+
+#include "rows_t_end.cuh"

@@ -18,7 +18,7 @@ gm_status gm_cuda_enter(const gm_device *dev, gm_cuda **out)
     return GM_OK;
 }
 
-static gm_status new_pinned(gm_cuda *cu, gm_pinned *p, size_t bytes)
+gm_status gm_cuda_new_pinned(gm_cuda *cu, gm_pinned *p, size_t bytes)
 {
     GM_CU(cu->driver, cuMemAllocHost(&p->data, bytes));
     GM_CU(cu->driver, cuEventCreate(&p->done, CU_EVENT_DISABLE_TIMING));
@@ -64,10 +64,14 @@ static gm_status fill(gm_cuda *cu, int ordinal)
     GM_CU(d, cuCtxSetCurrent(cu->context));
     current = cu->context;
     GM_CU(d, cuStreamCreate(&cu->stream, CU_STREAM_NON_BLOCKING));
-    for (int i = 0; i < GM_CUDA_STAGING; i++) GM_TRY(new_pinned(cu, &cu->staging[i], GM_CUDA_PIECE));
-    for (int i = 0; i < GM_CUDA_STEPS; i++) GM_TRY(new_pinned(cu, &cu->steps[i], sizeof(gm_step_block)));
+    cu->launches = cu->stream;
+    GM_TRY(gm_cuda_new_pinned(cu, &cu->staging[0], GM_CUDA_PIECE));
+    cu->n_staging = 1;
+    for (int i = 0; i < GM_CUDA_STEPS; i++) GM_TRY(gm_cuda_new_pinned(cu, &cu->steps[i], sizeof(gm_step_block)));
     GM_CU(d, cuMemAlloc(&cu->step, sizeof(gm_step_block)));
-    return load_kernels(cu);
+    GM_TRY(load_kernels(cu));
+    GM_TRY(gm_blas_open(cu));
+    return gm_dnn_open(cu);
 }
 
 gm_status gm_cuda_start(gm_device *dev, int ordinal)
@@ -89,6 +93,7 @@ void gm_cuda_stop(gm_device *dev)
         gm_dnn_stop(cu);
         gm_blas_free(cu->blas);
         gm_tables_free(dev);
+        gm_cuda_free_tickets(cu);
         for (int i = 0; i < cu->n_modules; i++) d->cuModuleUnload(cu->modules[i]);
         for (int i = 0; i < GM_CUDA_STAGING; i++) free_pinned(cu, &cu->staging[i]);
         for (int i = 0; i < GM_CUDA_STEPS; i++) free_pinned(cu, &cu->steps[i]);

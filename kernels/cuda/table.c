@@ -20,29 +20,6 @@ gm_status cuda_embedding(gm_device *dev, const gm_call *call)
     return GM_LAUNCH(dev, gm_cuda_name(name, "gm_lookup", w->dtype), grid, a);
 }
 
-static void exchange(int32_t **a, int32_t **b)
-{
-    int32_t *c = *a;
-    *a = *b;
-    *b = c;
-}
-
-/* Sorts the entries by key and finds where rows start. The sorted ones are then in a->key and a->position. */
-static gm_status sort(gm_device *dev, gm_sort_args *a)
-{
-    gm_cuda_grid blocks = {.x = a->blocks, .block = GM_SORT_THREADS, .shared = GM_SORT_SHARED};
-    gm_cuda_grid one = {.x = 1, .block = GM_SCAN_THREADS, .shared = GM_SCAN_THREADS * sizeof(int32_t)};
-    GM_TRY(GM_LAUNCH(dev, "gm_sort_keys", gm_cuda_over(dev, a->n, 1, 256), *a));
-    for (a->shift = 0; a->n > 1 && a->shift < 32 && a->rows >> a->shift; a->shift += 8) {
-        GM_TRY(GM_LAUNCH(dev, "gm_sort_count", blocks, *a));
-        GM_TRY(GM_LAUNCH(dev, "gm_sort_scan", one, *a));
-        GM_TRY(GM_LAUNCH(dev, "gm_sort_place", blocks, *a));
-        exchange(&a->key, &a->key_out);
-        exchange(&a->position, &a->position_out);
-    }
-    return GM_LAUNCH(dev, "gm_sort_starts", gm_cuda_over(dev, a->n + 1, 1, 256), *a);
-}
-
 static gm_status sum_rows(gm_device *dev, const gm_call *call, const gm_sort_args *s)
 {
     char               name[GM_CUDA_NAME];
@@ -66,30 +43,19 @@ gm_status cuda_embedding_grad(gm_device *dev, const gm_call *call)
 {
     gm_status        st;
     gm_block        *block;
-    void            *room;
     const gm_tensor *index = call->in[0];
-    int64_t          n = gm_tensor_numel(index), blocks = (n + GM_SORT_THREADS * GM_SORT_EACH - 1);
+    int64_t          n = gm_tensor_numel(index);
     gm_sort_args     a = {.index = gm_rows_of(index, -1),
                           .n = n,
-                          .blocks = blocks / (GM_SORT_THREADS * GM_SORT_EACH),
                           .rows = call->out[0]->shape[0],
                           .padding = call->attrs->padding_index,
                           .narrow = index->dtype == GM_I32,
                           .part = call->attrs->part,
                           .op = GM_OP_embedding_grad};
-    if (n >= INT32_MAX || a.rows >= INT32_MAX)
-        return GM_FAIL(GM_EINVAL, "embedding_grad: %lld positions in a table of %lld rows are more than 2^31 - 2",
-                       (long long)n, (long long)a.rows);
     GM_TRY(gm_cuda_refusal(dev, &a.refusal));
-    size_t numbers = (size_t)(4 * n + GM_SORT_DIGITS * a.blocks + a.rows + 1);
-    GM_TRY(gm_cuda_scratch(dev, numbers * sizeof(int32_t), &room, &block));
-    a.key = room;
-    a.position = a.key + n;
-    a.key_out = a.position + n;
-    a.position_out = a.key_out + n;
-    a.count = a.position_out + n;
-    a.start = a.count + GM_SORT_DIGITS * a.blocks;
-    GM_TRY_OR(sort(dev, &a), st, done);
+    GM_TRY(gm_sort_begin(dev, "embedding_grad", &a, &block));
+    GM_TRY_OR(GM_LAUNCH(dev, "gm_sort_keys", gm_cuda_over(dev, a.n, 1, 256), a), st, done);
+    GM_TRY_OR(gm_sort(dev, &a), st, done);
     st = sum_rows(dev, call, &a);
 done:
     gm_pool_release(dev->pool, block);

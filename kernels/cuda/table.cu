@@ -101,5 +101,5 @@ GM_KERNEL(gm_sort_starts, gm_sort_args)
 }
 
 #define GM_HELD GM_TABLE_PACKS
-#define GM_FILE "table_t.cuh"
+#define GM_BODY "table_t.cuh"
 #include "each_dtype.cuh"

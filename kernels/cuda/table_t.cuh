@@ -1,4 +1,5 @@
 /* table_t.cuh - the kernels of table.cu for one dtype. */
+#include "rows_t.cuh"
 
 /* y[row] = w[index[row]], bit for bit */
 GM_KERNEL_NAMED(GM_E(gm_lookup), gm_lookup_args)
@@ -46,3 +47,5 @@ GM_KERNEL_NAMED(GM_E(gm_table_grad), gm_table_grad_args)
     }
     GM_E(gm_row_give)(&a.dw, gm_row_start(&a.dw, row), i, a.width, sum);
 }
+
+#include "rows_t_end.cuh"

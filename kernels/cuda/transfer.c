@@ -3,6 +3,7 @@
 #include "transfer.h"
 
 #include "driver.h"
+#include "graph.h"
 
 static CUdeviceptr address(const void *p) { return (CUdeviceptr)(uintptr_t)p; }
 
@@ -31,6 +32,7 @@ gm_status gm_cuda_read_later(gm_device *dev, void *pinned, const void *device, s
 {
     gm_cuda *cu;
     GM_TRY(gm_cuda_enter(dev, &cu));
+    GM_TRY(gm_cuda_outside_graph(dev, "a copy to the host (a message of ranks, a number to be looked at later)"));
     GM_CU(cu->driver, cuMemcpyDtoHAsync(pinned, address(device), bytes, cu->stream));
     return GM_OK;
 }
@@ -39,6 +41,7 @@ gm_status gm_cuda_write_later(gm_device *dev, void *device, const void *pinned, 
 {
     gm_cuda *cu;
     GM_TRY(gm_cuda_enter(dev, &cu));
+    GM_TRY(gm_cuda_outside_graph(dev, "a copy from the host's memory (a message of ranks)"));
     GM_CU(cu->driver, cuMemcpyHtoDAsync(address(device), pinned, bytes, cu->stream));
     return GM_OK;
 }
@@ -47,6 +50,7 @@ gm_status gm_cuda_mark(gm_device *dev, void **mark)
 {
     gm_cuda *cu;
     GM_TRY(gm_cuda_enter(dev, &cu));
+    GM_TRY(gm_cuda_outside_graph(dev, "a mark that the host looks at"));
     if (!*mark) {
         CUevent event;
         GM_CU(cu->driver, cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));

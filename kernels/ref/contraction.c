@@ -15,6 +15,13 @@ static ref_line matrix_line(const gm_tensor *t, int ndim, const int64_t *at, int
     return (ref_line){t->dtype, data, t->shape[along], t->stride[along]};
 }
 
+static double dot(ref_line a, ref_line b)
+{
+    double sum = 0;
+    for (int64_t k = 0; k < a.n; k++) sum += ref_line_get(&a, k) * ref_line_get(&b, k);
+    return sum;
+}
+
 /* y (+)= alpha a b: element (row, column) sums row of a, after its transpose, times column of b. */
 gm_status gm_ref_matmul(gm_device *dev, const gm_call *call)
 {
@@ -26,9 +33,7 @@ gm_status gm_ref_matmul(gm_device *dev, const gm_call *call)
         ref_coordinates(y->ndim, y->shape, i, place);
         ref_line row = matrix_line(a, y->ndim, place, place[y->ndim - 2], at->transpose_a);
         ref_line column = matrix_line(b, y->ndim, place, place[y->ndim - 1], !at->transpose_b);
-        double   sum = 0;
-        for (int64_t k = 0; k < row.n; k++) sum += ref_line_get(&row, k) * ref_line_get(&column, k);
-        ref_put(y, i, at->alpha * sum, at->accumulate);
+        ref_put(y, i, at->alpha * dot(row, column), at->accumulate);
     }
     return GM_OK;
 }
@@ -38,12 +43,10 @@ gm_status gm_ref_linear(gm_device *dev, const gm_call *call)
 {
     (void)dev;
     const gm_tensor *x = call->in[0], *w = call->in[1], *b = call->in[2], *y = call->out[0], *pre = call->out[1];
-    int64_t          outputs = w->shape[0], inputs = w->shape[1];
+    int64_t          outputs = w->shape[0];
     for (int64_t i = 0, n = gm_tensor_numel(y); i < n; i++) {
-        int64_t  o = i % outputs;
-        double   sum = b ? ref_get(b, o) : 0;
-        ref_line xs = ref_line_of(x, x->ndim - 1, i / outputs), ws = ref_line_of(w, 1, o);
-        for (int64_t k = 0; k < inputs; k++) sum += ref_line_get(&xs, k) * ref_line_get(&ws, k);
+        int64_t o = i % outputs;
+        double  sum = (b ? ref_get(b, o) : 0) + dot(ref_line_of(x, x->ndim - 1, i / outputs), ref_line_of(w, 1, o));
         if (pre) ref_set(pre, i, sum);
         ref_set(y, i, ref_unary(call->attrs->function, sum, 0));
     }
@@ -66,6 +69,36 @@ gm_status gm_ref_bias_activation_grad(gm_device *dev, const gm_call *call)
             sum += d;
         }
         if (db) ref_put(db, c, sum, call->attrs->accumulate);
+    }
+    return GM_OK;
+}
+
+/* dw (+)= g' x; db (+)= the sum of g over rows */
+gm_status gm_ref_linear_weight_grad(gm_device *dev, const gm_call *call)
+{
+    (void)dev;
+    const gm_tensor *g = call->in[0], *x = call->in[1], *dw = call->out[0], *db = call->out[1];
+    int64_t          outputs = g->shape[1], inputs = x->shape[1];
+    for (int64_t o = 0; o < outputs; o++) {
+        ref_line of_g = ref_line_of(g, 0, o);
+        double   sum = 0;
+        for (int64_t r = 0; r < of_g.n; r++) sum += ref_line_get(&of_g, r);
+        if (db) ref_put(db, o, sum, call->attrs->accumulate);
+        for (int64_t i = 0; i < inputs; i++)
+            ref_put(dw, o * inputs + i, dot(of_g, ref_line_of(x, 0, i)), call->attrs->accumulate);
+    }
+    return GM_OK;
+}
+
+/* dpre = (g w) f'(pre), the product not rounded before */
+gm_status gm_ref_linear_input_grad(gm_device *dev, const gm_call *call)
+{
+    (void)dev;
+    const gm_tensor *g = call->in[0], *w = call->in[1], *pre = call->in[2], *dpre = call->out[0];
+    int64_t          inputs = w->shape[1];
+    for (int64_t i = 0, n = gm_tensor_numel(dpre); i < n; i++) {
+        double product = dot(ref_line_of(g, 1, i / inputs), ref_line_of(w, 0, i % inputs));
+        ref_set(dpre, i, product * ref_unary_slope(call->attrs->function, ref_get(pre, i), 0));
     }
     return GM_OK;
 }

@@ -128,6 +128,15 @@ gm_status gm_ref_affine(gm_device *dev, const gm_call *call)
     return GM_OK;
 }
 
+gm_status gm_ref_scale(gm_device *dev, const gm_call *call)
+{
+    (void)dev;
+    const gm_tensor *x = call->in[0], *y = call->out[0];
+    double           s = ref_get(call->in[1], 0);
+    for (int64_t i = 0, n = gm_tensor_numel(x); i < n; i++) ref_put(y, i, s * ref_get(x, i), call->attrs->accumulate);
+    return GM_OK;
+}
+
 gm_status gm_ref_unary(gm_device *dev, const gm_call *call)
 {
     (void)dev;

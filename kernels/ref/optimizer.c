@@ -1,7 +1,8 @@
 /* optimizer.c - updates of many parameters in one call. Gradients carry the loss scale and are not yet
- * clipped: g counts as g clip / loss_scale. Learning rate and step number are the device's. Where a parameter of
- * 16 bits has a master, that is the parameter, and p a copy of it. */
+ * clipped: g counts as g clip / loss_scale, or as the control tensor says. Learning rate and step number are the
+ * device's. Where a parameter of 16 bits has a master, that is the parameter, and p a copy of it. */
 #include "../philox.h"
+#include "../step_control.h"
 #include "loops.h"
 
 gm_status gm_ref_sum_squares(gm_device *dev, const gm_call *call)
@@ -15,11 +16,49 @@ gm_status gm_ref_sum_squares(gm_device *dev, const gm_call *call)
     return GM_OK;
 }
 
+/* A small f64 tensor of one dimension, and back. */
+static void load_all(const gm_tensor *t, double *to)
+{
+    for (int64_t i = 0, n = gm_tensor_numel(t); i < n; i++) to[i] = ref_get(t, i);
+}
+
+gm_status gm_ref_step_control(gm_device *dev, const gm_call *call)
+{
+    const gm_attrs *at = call->attrs;
+    gm_control_rule rule = {at->max_norm, at->growth, at->backoff, (double)at->growth_interval, (int)at->not_finite};
+    double          c[GM_CONTROL_SIZE], total = 0;
+    (void)dev;
+    for (int k = 2; k < call->n_in; k++) {
+        double sum = 0;
+        for (int64_t i = 0, n = gm_tensor_numel(call->in[k]); i < n; i++) sum += ref_get(call->in[k], i);
+        total += sum;
+    }
+    load_all(call->out[0], c);
+    gm_control_apply(c, &rule, ref_get(call->in[0], 0), ref_get(call->in[0], 1),
+                     call->in[1] ? ref_get(call->in[1], 0) : sqrt(total), 0);
+    for (int i = 0; i < GM_CONTROL_SIZE; i++) ref_set(call->out[0], i, c[i]);
+    return GM_OK;
+}
+
+/* The step's numbers, and those that differ from call to call. */
+typedef struct update {
+    gm_control_step control;
+    double          lr, momentum; /* SGD's, or Adam's beta1 */
+} update;
+
+static update update_of(const gm_device *dev, const gm_call *call, double momentum)
+{
+    const gm_step_block *b = &dev->step;
+    const gm_tensor     *c = call->in[0];
+    return (update){
+        gm_control_of_step(c ? gm_tensor_data(c) : NULL, c ? c->stride[0] : 0, (double)b->step, b->clip, b->loss_scale),
+        b->lr * call->attrs->lr_scale, b->has_momentum ? b->momentum : momentum};
+}
+
 /* What the step works on, element i. */
 static double held(const gm_tensor *p, const gm_tensor *master, int64_t i) { return ref_get(master ? master : p, i); }
 
-static void hold(const gm_device *dev, const gm_attrs *at, const gm_tensor *p, const gm_tensor *master, int64_t i,
-                 double v)
+static void hold(const update *u, const gm_attrs *at, const gm_tensor *p, const gm_tensor *master, int64_t i, double v)
 {
     if (master) ref_set(master, i, v);
     if (master) v = ref_get(master, i);
@@ -27,55 +66,54 @@ static void hold(const gm_device *dev, const gm_attrs *at, const gm_tensor *p, c
         ref_set(p, i, v);
         return;
     }
-    uint32_t word = gm_philox_word(at->stream.key, (uint64_t)i, (uint64_t)dev->step.step);
+    uint32_t word = gm_philox_word(at->stream.key, (uint64_t)i, (uint64_t)u->control.t);
     uint16_t bits = gm_round_by_chance(p->dtype, (float)v, word);
     memcpy((uint16_t *)gm_tensor_data(p) + ref_offset(p, i), &bits, 2);
 }
 
 /* As torch.optim.SGD: at step 1 the buffer becomes the gradient, without dampening. */
-static void sgd_element(const gm_device *dev, const gm_attrs *at, const gm_tensor *tg, gm_tensor *const *out, int64_t i)
+static void sgd_element(const update *u, const gm_attrs *at, const gm_tensor *tg, gm_tensor *const *out, int64_t i)
 {
-    const gm_step_block *step = &dev->step;
-    const gm_tensor     *buffer = out[1];
-    double               p = held(out[0], out[2], i);
-    double               g = ref_get(tg, i) * step->clip / step->loss_scale + at->weight_decay * p;
+    const gm_tensor *buffer = out[1];
+    double           p = held(out[0], out[2], i);
+    double           g = ref_get(tg, i) * u->control.factor + at->weight_decay * p;
     if (buffer) {
-        double b = step->step == 1 ? g : at->momentum * ref_get(buffer, i) + (1 - at->dampening) * g;
+        double b = u->control.t == 1 ? g : u->momentum * ref_get(buffer, i) + (1 - at->dampening) * g;
         ref_set(buffer, i, b);
-        g = at->nesterov ? g + at->momentum * b : b;
+        g = at->nesterov ? g + u->momentum * b : b;
     }
-    hold(dev, at, out[0], out[2], i, p - step->lr * g);
+    hold(u, at, out[0], out[2], i, p - u->lr * g);
 }
 
 gm_status gm_ref_sgd(gm_device *dev, const gm_call *call)
 {
-    for (int k = 0; k < call->n_in; k++)
+    update u = update_of(dev, call, call->attrs->momentum);
+    for (int k = 1; k < call->n_in && u.control.go; k++)
         for (int64_t i = 0, n = gm_tensor_numel(call->in[k]); i < n; i++)
-            sgd_element(dev, call->attrs, call->in[k], call->out + 3 * k, i);
+            sgd_element(&u, call->attrs, call->in[k], call->out + 3 * (k - 1), i);
     return GM_OK;
 }
 
 /* Kingma and Ba 2015; decoupled: Loshchilov and Hutter 2019 (AdamW). As torch.optim.Adam and AdamW. */
-static void adam_element(const gm_device *dev, const gm_attrs *at, const gm_tensor *tg, gm_tensor *const *out,
-                         int64_t i)
+static void adam_element(const update *u, const gm_attrs *at, const gm_tensor *tg, gm_tensor *const *out, int64_t i)
 {
-    const gm_step_block *step = &dev->step;
-    double               t = (double)step->step, p = held(out[0], out[3], i);
-    double               g = ref_get(tg, i) * step->clip / step->loss_scale;
-    if (at->decoupled) p *= 1 - step->lr * at->weight_decay;
+    double t = u->control.t, beta1 = u->momentum, p = held(out[0], out[3], i);
+    double g = ref_get(tg, i) * u->control.factor;
+    if (at->decoupled) p *= 1 - u->lr * at->weight_decay;
     else g += at->weight_decay * p;
-    double m = at->beta1 * ref_get(out[1], i) + (1 - at->beta1) * g;
+    double m = beta1 * ref_get(out[1], i) + (1 - beta1) * g;
     double v = at->beta2 * ref_get(out[2], i) + (1 - at->beta2) * g * g;
-    double m_hat = m / (1 - pow(at->beta1, t)), v_hat = v / (1 - pow(at->beta2, t));
-    hold(dev, at, out[0], out[3], i, p - step->lr * m_hat / (sqrt(v_hat) + at->eps));
+    double m_hat = m / (1 - pow(beta1, t)), v_hat = v / (1 - pow(at->beta2, t));
+    hold(u, at, out[0], out[3], i, p - u->lr * m_hat / (sqrt(v_hat) + at->eps));
     ref_set(out[1], i, m);
     ref_set(out[2], i, v);
 }
 
 gm_status gm_ref_adam(gm_device *dev, const gm_call *call)
 {
-    for (int k = 0; k < call->n_in; k++)
+    update u = update_of(dev, call, call->attrs->beta1);
+    for (int k = 1; k < call->n_in && u.control.go; k++)
         for (int64_t i = 0, n = gm_tensor_numel(call->in[k]); i < n; i++)
-            adam_element(dev, call->attrs, call->in[k], call->out + 4 * k, i);
+            adam_element(&u, call->attrs, call->in[k], call->out + 4 * (k - 1), i);
     return GM_OK;
 }

@@ -28,6 +28,12 @@
 -- On several ranks each holds its part of every batch. Gradients are summed over the ranks while the last backward of
 -- a step runs (host/parallel/reducer.h), or by the gradient handlers that were given, then by them alone; the
 -- loss, the gradient norm and what follows from them are the same numbers on every rank.
+--
+-- Whether a step makes its update, and how far its gradients are clipped, is decided on the device
+-- (host/optim/control.h). On a GPU the host queues a step and goes on: the step's numbers are known when the next one
+-- has been queued. engine.last_loss, engine.grad_norm and engine.not_finite are of the last step; reading one of them
+-- waits for it, as engine:settle() does. So a step that diverged ends the run one step late, with its own numbers, and
+-- parameters that have not changed since.
 -- The trap: with gradient_accumulation the batches must come from the loader that gm.initialize returned,
 -- which alone knows that number; any other is refused.
 -- @module ganymede.engine
@@ -38,19 +44,29 @@ local options = require "ganymede.options"
 local ranks = require "ganymede.ranks"
 local stage_gradients = require "ganymede.stage_gradients"
 local scope = require("ganymede.tensor").scope
+local StepLoader = require "ganymede.step_loader"
 
 local phase = ranks.phase
 
 local Engine = {}
-Engine.__index = Engine
+
+-- Fields that are known late: reading one waits for the device.
+local late_fields = { last_loss = true, grad_norm = true, not_finite = true }
+
+function Engine.__index(self, key)
+  local method = rawget(Engine, key)
+  if method ~= nil or not late_fields[key] then return method end
+  self:settle()
+  return self.known[key]
+end
 
 local function is_finite(x) return x == x and math.abs(x) < math.huge end
 
 -- On the meta device there are shapes and no numbers.
 local function has_values() return core.device().has_data end
 
--- Batches that the current step takes.
-local function batches_wanted(self) return self.announced and self.announced.batches or self.accumulation end
+--- Batches that the current step takes.
+function Engine:batches_wanted() return self.announced and self.announced.batches or self.accumulation end
 
 --- Training mode: dropout drops, losses divide by the targets of the step.
 function Engine:train()
@@ -67,16 +83,18 @@ function Engine:eval()
 end
 
 --- What the coming step holds: its contributing targets (a list, one number a term, for a criterion of several
--- terms) and its number of batches, and of micro-batches if it knows. The step loader calls it.
+-- terms; numbers, or f64 scalars on the device, where nobody waits for them) and its number of batches, and of
+-- micro-batches if it knows. The step loader calls it.
 function Engine:announce(targets, batches, pieces)
   self.announced = { targets = targets, batches = batches, pieces = pieces }
-  self.batch, self.samples, self.loss_part, self.fresh = 0, 0, 0, true -- also of a step that an error broke off
+  self.batch, self.samples, self.fresh = 0, 0, true -- also of a step that an error broke off
+  self.control:forget()
 end
 
 -- Is the current step over without an update? So is one that has all its gradients; and after an error that the
 -- program survived, in a line of the repl, ranks may have counted different batches of it.
 local function given_up(self)
-  return self.batch >= batches_wanted(self) or self.epoch ~= core.comm_epoch()
+  return self.batch >= self:batches_wanted() or self.epoch ~= core.comm_epoch()
 end
 
 --- Forgets the gradients, at the first batch of a step.
@@ -84,7 +102,8 @@ function Engine:zero_grad()
   if self.batch > 0 and not given_up(self) then return end
   self.batch, self.epoch = 0, core.comm_epoch()
   self.optimizer:zero_grad()
-  self.samples, self.loss_part, self.fresh = 0, 0, true
+  self.samples, self.fresh = 0, true
+  self.control:forget()
 end
 
 --- Says that n samples come next, which follow `before` others of their batch (schedules call it for each micro-batch):
@@ -92,6 +111,7 @@ end
 function Engine:begin_batch(before, n)
   self.fresh = false
   core.set_rng_step(self.steps_done)
+  if self.training and self.optimizer.prepare then self.optimizer:prepare() end -- what kernels read stays as it is now
   core.begin_step()
   core.set_batch((self.training and self.samples or 0) + before, n)
   self.batch_samples = n
@@ -114,43 +134,6 @@ function Engine:__call(x, ...)
   end
   phase(self.training and "forward" or "evaluate")
   return self.model(x, ...)
-end
-
--- Contributing targets of the coming step, by which losses are divided; nil: those of the batch.
-local function divisor(self, level)
-  if not self.training then return nil end
-  if self.announced then return self.announced.targets end
-  if self.accumulation > 1 then
-    error(("gradient_accumulation = %d: take the batches from the loader that gm.initialize returns (pass it "
-      .. "train_dataloader), or tell engine:announce(targets, batches) before each step"):format(self.accumulation),
-      level + 1)
-  end
-end
-
--- The criterion, which must be there.
-local function criterion_of(self, level)
-  if not self.loss_function then error("this engine has no criterion; pass one to gm.initialize", level + 1) end
-  return self.loss_function
-end
-
---- The loss of one batch -> scalar tensor: sum over its targets / targets of the whole step; in training, with what
--- layers add to it (ganymede.nn.auxiliary), over the batches of the step.
-function Engine:criterion(output, target)
-  local loss = criterion_of(self, 2)(output, target, divisor(self, 2))
-  return self.training and auxiliary.add_to(loss, 1 / batches_wanted(self)) or loss
-end
-
---- What divides the losses of the micro-batches of a batch, a list of their labels: the targets of the step, or where
--- nobody has told them, of the batch (collective then, over all ranks).
-function Engine:targets_of(labels)
-  criterion_of(self, 2)
-  local told, parts = divisor(self, 2), {}
-  if told then return told end
-  for _, label in ipairs(labels or {}) do
-    for k, n in ipairs(self:targets_parts(label)) do parts[k] = (parts[k] or 0) + n end
-  end
-  local sums = ranks.sum(#parts > 0 and parts or { 0 })
-  return #sums == 1 and sums[1] or sums
 end
 
 -- Names the parameters of this stage whose gradients the ranks sum although no loss touched them, once.
@@ -180,8 +163,8 @@ end
 
 -- backward(is it the last of the step?) of one batch of so many samples.
 local function one_backward(self, samples, backward)
-  local last = self.batch + 1 >= batches_wanted(self)
-  if self.reducer and self.batch >= batches_wanted(self) then
+  local last = self.batch + 1 >= self:batches_wanted()
+  if self.reducer and self.batch >= self:batches_wanted() then
     error("engine:backward once more after the gradients of this step were summed over the ranks: add the losses, "
       .. "or tell the number of backward passes (gradient_accumulation, engine:announce)", 3)
   end
@@ -192,10 +175,16 @@ local function one_backward(self, samples, backward)
   if last then finish_gradients(self) end
 end
 
+-- This rank's term of a loss joins those of the step.
+local function add_loss(self, loss)
+  local part = ranks.part_tensor(loss)
+  if part then self.control:add(part) end
+end
+
 --- Adds d loss / d parameter to the gradients.
 function Engine:backward(loss)
   refuse_pipeline(self, "engine:backward(loss)")
-  if has_values() then self.loss_part = self.loss_part + ranks.part(loss) end
+  if has_values() then scope(add_loss, self, loss) end
   one_backward(self, self.batch_samples or 0, function() core.backward(loss) end)
 end
 
@@ -208,31 +197,10 @@ end
 --- For schedules: run(final) makes all passes of a batch of so many samples and returns this rank's term of its loss.
 -- final: it is the last batch of the step.
 function Engine:run_batch(samples, run)
-  one_backward(self, samples, function(final) self.loss_part = self.loss_part + run(final) end)
-end
-
---- This rank's terms of the numbers of targets in label, a list with one for each term of the criterion. No
--- communication where the criterion needs none (count_part).
-function Engine:targets_parts(label)
-  local criterion = self.loss_function
-  if not criterion or not criterion.count_part then
-    return { ranks.share(criterion and criterion:count(label) or label:numel()) }
-  end
-  local part = criterion:count_part(label)
-  return type(part) == "table" and part or { part }
-end
-
---- This rank's terms of the criterion's sums, not divided by counts: a list as long as targets_parts gives. output nil:
--- another stage has it, so zeros.
-function Engine:loss_parts(output, label)
-  local criterion, parts = self.loss_function, {}
-  if output == nil then
-    for k = 1, #self:targets_parts(label) do parts[k] = 0 end
-    return parts
-  end
-  local sums = criterion.terms and criterion:terms(output, label) or { criterion(output, label, 1) }
-  for k, sum in ipairs(sums) do parts[k] = ranks.part(sum) end
-  return parts
+  one_backward(self, samples, function(final)
+    local part = run(final)
+    if has_values() then self.control:add(part) end
+  end)
 end
 
 -- ---------------------------------------------------------------- the update
@@ -262,75 +230,172 @@ local function first_bad_anywhere(self)
   return "no parameter (the loss alone)"
 end
 
+-- As if the step of entry, and those that were queued behind it and changed nothing, had not been.
+local function take_back(self, entry)
+  self.steps_done, self.pending = entry.step - 1, {}
+  if entry.late then self.optimizer:set_steps(entry.updates) end
+  self.control:resume()
+end
+
 -- On all ranks, which hold the same numbers.
-local function diverged(self, norm)
-  ranks.fail(8, "diverged: loss %g, gradient norm %g in step %d; first that is not finite: %s\n"
+local function diverged(self, entry, numbers)
+  local queued, where = #self.pending, ""
+  if entry.late then ranks.sum { 0 } end -- a rank whose kernels have refused something fails here: its words count
+  take_back(self, entry)
+  if queued > 0 then
+    where = (" (in the gradients of step %d, which have taken their place)"):format(entry.step + queued)
+  end
+  ranks.fail(8, "diverged: loss %g, gradient norm %g in step %d; first that is not finite: %s%s\n"
     .. "  try a smaller learning rate (it was %g), a warm-up, or clip_grad_norm = 1",
-    self.loss_sum, norm, self.steps_done + 1, first_bad_anywhere(self), self.optimizer.lr)
+    numbers.loss, numbers.norm, entry.step, first_bad_anywhere(self), where, entry.lr)
 end
 
 --- p-norm of all gradients, of all stages; the same bits on every rank. Collective.
 function Engine:gradient_norm(p) return stage_gradients.norm(self.counted, p) end
-
---- Factor for the gradients so that their norm is at most max_norm; 0 or nil: never clip.
--- Pascanu et al. 2013, with PyTorch's 1e-6.
-function Engine.clip_factor(norm, max_norm)
-  if not max_norm or max_norm == 0 then return 1 end
-  return math.min(1, max_norm / (norm + 1e-6))
-end
 
 local function end_step(self)
   self.steps_done = self.steps_done + 1
   for _, m in ipairs(self.model:modules()) do
     if m.after_update and m:is_present() then m:after_update() end
   end
-  self.last_loss, self.loss_part, self.batch, self.announced, self.fresh = self.loss_sum, 0, 0, nil, true
+  self.batch, self.announced, self.fresh = 0, nil, true
   phase "other"
-  if Engine.on_update then Engine.on_update(self) end
 end
 
---- Called with the engine after every update, when it is set: the statistics of programs without a trainer.
+--- Called with the engine and the step's numbers ({ step, loss, gradient_norm, lr, samples }) after every update, in
+-- the order of steps, when it is set: the statistics of programs without a trainer.
 Engine.on_update = nil
 
--- What the ranks must know together before the update, in one small sum: the loss, and whether one was asked to stop.
+-- What the ranks must know together before the decision, in one small sum: the loss, and whether one was asked to stop.
 local function agree(self)
-  local asked = self.stop_requested and self.stop_requested() and 1 or 0
-  local sums = ranks.sum { self.loss_part, asked }
-  self.loss_sum, self.stop_asked = sums[1], sums[2] > 0
+  local asked = self.stop_requested and self.stop_requested() or false
+  if core.world() > 1 then
+    core.comm_all_reduce(self.control:loss(asked), core.comm_group(), "sum")
+  else
+    self.stop_asked = asked
+  end
 end
 
--- Is there an update? engine.on_not_finite says what a loss or gradient that is not finite means.
-local function may_update(self)
-  if is_finite(self.loss_sum) and is_finite(self.grad_norm) then return true end
-  self.not_finite = self.not_finite + 1
-  if self.on_not_finite == "skip" then return false end
-  if self.on_not_finite ~= "warn" then diverged(self, self.grad_norm) end
-  return true
+-- What a loss or gradient that is not finite means to step_control.
+local on_not_finite = { skip = 1, warn = 2 }
+
+-- Is there an update? Decided on the device, from the loss and the norm of the gradients, which is worked out there,
+-- too: the 2-norm of a stage that has the whole model; others pass through the host, which waits.
+local function decide(self)
+  local measured = self.counted
+  if self.norm_type ~= 2 or self.stage.stages > 1 then measured = self:gradient_norm(self.norm_type) end
+  self.control:decide(measured, { max_norm = self.clip_grad_norm or 0,
+    not_finite = on_not_finite[self.on_not_finite] or 0 })
 end
 
---- One update, if all batches of the step have been through backward -> true; else nothing -> false.
+-- What the device decided in a step: counted, or the end of the run.
+local function judge(self, entry, numbers)
+  self.stop_asked = self.stop_asked or numbers.asked > 0
+  if self.optimizer.set_skipped then self.optimizer:set_skipped(numbers.skipped) end
+  if numbers.cause == 1 then self.known.not_finite = self.known.not_finite + 1 end
+  if numbers.halted == 0 then return end
+  if numbers.cause == 1 then diverged(self, entry, numbers) end
+  take_back(self, entry) -- a kernel has refused something: raises what
+  error(("step %d: the device refused something in a kernel, and does not say what"):format(entry.step), 0)
+end
+
+local function tell(self, entry, numbers)
+  entry.loss, entry.gradient_norm, entry.targets = numbers.loss, numbers.norm, numbers.targets
+  entry.not_finite = numbers.cause == 1
+  self.known.last_loss, self.known.grad_norm = numbers.loss, numbers.norm
+  if Engine.on_update then Engine.on_update(self, entry) end
+  if entry.told then entry.told(entry) end
+end
+
+--- Waits until the numbers of all steps are known (but those of the last `keep` steps), oldest first. Raises what a
+-- step that diverged raises.
+function Engine:settle(keep)
+  local pending = self.pending
+  while #pending > (keep or 0) do
+    local numbers = self.control:take(true)
+    local entry = table.remove(pending, 1)
+    judge(self, entry, numbers)
+    tell(self, entry, numbers)
+  end
+end
+
+-- The optimizer reads the decision where it was made, or if it cannot, is called with the factor that it holds.
+local function update(self, numbers)
+  local optimizer = self.optimizer
+  if optimizer.takes_control then
+    optimizer:step { lr = optimizer.lr, control = self.control }
+  elseif numbers.go ~= 0 or not has_values() then
+    optimizer:step { lr = optimizer.lr, clip = has_values() and numbers.factor or 1 }
+  end
+end
+
+local function new_entry(self, told)
+  return { step = self.steps_done + 1, lr = self.optimizer.lr, samples = self.samples, told = told,
+           updates = self.optimizer:steps() }
+end
+
+-- Where the numbers are there at once, they are looked at before anything changes.
+local function step_at_once(self, entry)
+  self.control:send()
+  local numbers = self.control:take(true)
+  judge(self, entry, numbers)
+  update(self, numbers)
+  end_step(self)
+  tell(self, entry, numbers)
+end
+
+-- Where they are not, the update has been queued, and the step before is settled while the device works.
+local function step_ahead(self, entry)
+  self.control:send()
+  end_step(self)
+  entry.late = true
+  table.insert(self.pending, entry)
+  self:settle(1)
+end
+
+--- One update, if all batches of the step have been through backward -> true; else nothing -> false. told(numbers),
+-- where it is given, is called when the step's numbers are known ({ step, loss, gradient_norm, lr, samples, targets,
+-- not_finite }): on a GPU at the latest when the next step has been queued, elsewhere at once.
 -- A loss or gradient that is not finite changes no parameter and ends the run with exit status 8, unless
 -- engine.on_not_finite is "skip" (no parameter changes, the step counts) or "warn" (nothing special happens).
-function Engine:step()
+function Engine:step(told)
   if self.batch == 0 then error("engine:step() without engine:backward(loss)", 2) end
-  self.updated = self.batch >= batches_wanted(self)
+  self.updated = self.batch >= self:batches_wanted()
   if not self.updated then return false end
   phase "update"
   for _, handler in ipairs(self.gradient_handlers) do handler:handle_gradient(self) end
   agree(self)
-  local norm = self:gradient_norm(self.norm_type) -- on meta no number, but what it sends counts
-  self.grad_norm = has_values() and norm or 0
-  if may_update(self) then
-    self.optimizer:step { lr = self.optimizer.lr, clip = Engine.clip_factor(self.grad_norm, self.clip_grad_norm) }
+  local entry = new_entry(self, told)
+  if self.late then
+    self:queue_update()
+    step_ahead(self, entry)
+  else
+    decide(self)
+    step_at_once(self, entry)
   end
-  end_step(self)
   return true
 end
 
---- Sets the number of updates made so far: part of resuming.
-function Engine:set_steps(n)
+--- For ganymede.graph: the decision and the update of a step whose gradients are there. Queued, and not counted.
+function Engine:queue_update()
+  phase "update"
+  decide(self)
+  update(self)
+end
+
+--- For ganymede.graph: counts a step of so many samples that a graph has queued; what step() does beside.
+function Engine:count_step(samples, told)
+  self.samples, self.updated = samples, true
+  agree(self)
+  local entry = new_entry(self, told)
+  self.optimizer:set_steps(entry.updates + 1)
+  step_ahead(self, entry)
+end
+
+--- Sets the number of steps made so far, and of updates, where some steps were left out: part of resuming.
+function Engine:set_steps(n, updates)
   self.steps_done = n
-  self.optimizer:set_steps(n)
+  self.optimizer:set_steps(updates or n)
 end
 
 -- ---------------------------------------------------------------- a whole step at once
@@ -381,6 +446,17 @@ function Engine:forward_backward(step, keep_output)
   return outputs, labels
 end
 
+--- One step of a training loop, from StepLoader:next_step(true): announced, forward, backward and update, or a replay
+-- of its graph (ganymede.graph) -> outputs and labels as forward_backward. told: as step has it.
+function Engine:train_step(step, keep_output, told)
+  if self.graph then return self.graph:run(step, keep_output, told) end
+  StepLoader.announce(self, step)
+  local outputs, labels = self:forward_backward(step, keep_output)
+  self:step(told)
+  return outputs, labels
+end
+
+require "ganymede.engine_loss"(Engine)
 local initialize, given = require "ganymede.initialize"(Engine)
 Engine.options = given
 

@@ -13,6 +13,7 @@
 --   no_eval    never evaluate;      recipe   its file, for messages
 --   command    { recipe = file, set = list of "key=value", seed = } from which another process gets the same settings
 --   trace      a file: what the ranks did in the first 20 steps (ganymede.trace)
+--   profile    a file: what each op cost in 20 steps after the first 3 (ganymede.profile)
 --   stop_requested   stop_requested() -> true: save a checkpoint at the end of the step, raise status 75
 -- On several ranks all of them call gm.fit with the same config; rank 0 alone calls log, progress, record and out,
 -- and any rank may be asked to stop. The trap: weights are drawn when the model is built, so mesh, seed and
@@ -71,7 +72,7 @@ local function build_engine(config, model, schedule, train, test, total)
     train_dataloader = train, test_dataloader = test,
     clip_grad_norm = config.clip_grad_norm, norm_type = config.norm_type,
     gradient_accumulation = config.gradient_accumulation, gradient_handler = config.gradient_handler,
-    schedule = schedule,
+    schedule = schedule, cuda_graph = config.cuda_graph,
   }
 end
 
@@ -178,12 +179,13 @@ local function connect(trainer, run, meter)
   trainer.sink = run.log
   trainer.should_stop = run.stop_requested
   local first = ranks.is_first()
-  trainer.on_step = function(t)
-    local last = t.last
+  trainer.on_step = function(t, step)
     meter:update()
-    stats.steps, stats.metrics, stats.global_batch = t.step, t.metrics, stats.global_batch or last.samples
-    local event = { step = t.step, epoch = t.epoch + 1, loss = last.loss, lr = last.lr, samples = t.samples,
-                    gradient_norm = t.engine.grad_norm, accuracy = t.metrics.train.accuracy }
+    for text in core.device_note do log.info("%s", text) end
+    stats.steps, stats.metrics, stats.global_batch = step.step, t.metrics, stats.global_batch or step.samples
+    local event = { step = step.step, epoch = step.epoch + 1, loss = step.loss, lr = step.lr,
+                    samples = step.total_samples, gradient_norm = step.gradient_norm,
+                    accuracy = t.metrics.train.accuracy }
     if run.progress and first then run.progress(event) end
     if run.record and first then run.record(event) end
   end
@@ -196,6 +198,28 @@ end
 
 -- ---------------------------------------------------------------- the run
 
+-- matmul_precision; where TF32 cannot be used, that is said once and changes nothing, as in PyTorch.
+local function use_precision(config, run)
+  local wanted = config.matmul_precision == "high"
+  local effect = core.set_tf32(wanted)
+  if wanted and not run.rehearsal and not (effect and config.dtype == "f32") then
+    log.info("matmul_precision = \"high\" has no effect here: TF32 is for products of f32 on a GPU, and this run is %s",
+      effect and "in " .. config.dtype or "on " .. core.device().name)
+  end
+end
+
+-- time_products: ranks would choose each for itself, and copies of one value would differ in their last bits.
+local function use_timing(config, run)
+  if config.time_products and core.world() > 1 then
+    failure(2, "time_products = true is for one rank: each would choose its own way to make a product, and what ranks "
+      .. "hold copies of would no longer be equal; leave it out with %d ranks", core.world())
+  end
+  local effect = core.time_products(config.time_products == true)
+  if config.time_products and not effect and not run.rehearsal then
+    log.info("time_products has no effect here: this run is on %s", core.device().name)
+  end
+end
+
 local function prepare(config, run)
   local session = require "ganymede.session"
   session.load_classes()
@@ -204,6 +228,8 @@ local function prepare(config, run)
   local function blaming_recipe(fn, ...) return session.blaming_recipe(run.recipe, always, fn, ...) end
   core.set_seed(config.seed)
   if config.dtype then core.set_default_dtype(config.dtype) end
+  use_precision(config, run)
+  use_timing(config, run)
   local schedule = blaming_recipe(schedules.choose, config, live.plan)
   local train, test = fit.loader(config, "train"), not run.no_eval and fit.loader(config, "test") or nil
   if not train then failure(2, "the recipe has no data.train to train on") end
@@ -250,10 +276,10 @@ local function preempt(trainer)
 end
 
 -- A file that cannot be written is better known before the run than after it.
-local function must_be_writable(path)
+local function must_be_writable(flag, path)
   if not ranks.is_first() then return end
   local file, why = io.open(path, "ab")
-  if not file then failure(2, "--trace: cannot write %s", why) end
+  if not file then failure(2, "%s: cannot write %s", flag, why) end
   local is_new = file:seek "end" == 0
   file:close()
   if is_new then os.remove(path) end
@@ -261,12 +287,25 @@ end
 
 -- What --trace writes at the end is recorded from here on.
 local function record(engine, path)
-  must_be_writable(path)
+  must_be_writable("--trace", path)
   if path:match "%.svg$" and not engine.executor then
     failure(2, "--trace %s: a picture shows a step of a pipeline schedule, and this recipe runs none; name it .json",
       path)
   end
+  if engine.graph then log.info("graph: steps run one by one: --trace shows what the host does in each") end
+  engine.graph = nil
   return require("ganymede.trace").attach(engine)
+end
+
+-- What --profile writes at the end is timed from here on.
+local function time_ops(trainer, path)
+  must_be_writable("--profile", path)
+  return require("ganymede.profile").attach(trainer)
+end
+
+local function write_profile(profiler, path)
+  local written, why = profiler:write(path)
+  if not written then log.warn("--profile: %s", why) end
 end
 
 local function close(trainer)
@@ -282,6 +321,7 @@ function fit.fit(config, run)
   local meter = energy.start()
   local stats = connect(trainer, run, meter)
   local recorder = run.trace and record(trainer.engine, run.trace)
+  local profiler = run.profile and time_ops(trainer, run.profile)
   local ok, err = pcall(function()
     resume(trainer, run)
     core.memory_reset_peak()
@@ -295,6 +335,7 @@ function fit.fit(config, run)
   if ok or ranks.agreed(err) then -- else another rank may be gone
     stats_module.gather(stats)
     if recorder then recorder:write(run.trace) end
+    if profiler then write_profile(profiler, run.profile) end
   end
   close(trainer)
   if not ok then error(err, 0) end

@@ -8,6 +8,7 @@
 local context = require "ganymede.context"
 local core = require "ganymede.core"
 local failure = require "ganymede.failure"
+local Graph = require "ganymede.graph"
 local handlers = require "ganymede.gradient_handlers"
 local options = require "ganymede.options"
 local ranks = require "ganymede.ranks"
@@ -37,6 +38,8 @@ local given = {
   schedule = { type = { "table", "string" }, optional = true,
     doc = "a schedule, or { type = ... }: the order of forward and backward; default: what the mesh asks for" },
   num_microbatches = { type = "integer", min = 1, optional = true, doc = "for the schedule; default: gm.launch's" },
+  cuda_graph = { type = { "boolean", "string" }, one_of = { "auto", true, false }, default = "auto",
+    doc = "record steps of engine:train_step (the trainer's) as CUDA graphs? auto: on a GPU, where they can be" },
 }
 local aliases = { gradient_handlers = "gradient_handler" }
 
@@ -53,7 +56,7 @@ end
 
 -- A plain function(output, target) -> mean over the samples of a batch, as a criterion.
 local function from_function(fn)
-  local criterion = { count = function(_, target) return target:size(1) end }
+  local criterion = { count = function(_, target) return target:size(1) end, calls = fn }
   return setmetatable(criterion, {
     __call = function(_, output, target, count)
       local loss = fn(output, target)
@@ -195,12 +198,14 @@ local function new(Engine, opt)
     optimizer = registry.optimizers:build(opt.optimizer or { type = "AdamW" }, model),
     clip_grad_norm = opt.clip_grad_norm, norm_type = opt.norm_type, training = true,
     loss_function = criterion_of(opt.criterion), accumulation = opt.gradient_accumulation,
-    parameters = model:parameters(), steps_done = 0, batch = 0, samples = 0, loss_part = 0, loss_sum = 0, fresh = true,
-    epoch = core.comm_epoch(),
-    grad_norm = 0, not_finite = 0,
+    parameters = model:parameters(), steps_done = 0, batch = 0, samples = 0, fresh = true, epoch = core.comm_epoch(),
+    control = core.step_control(), known = { grad_norm = 0, not_finite = 0 }, pending = {},
   }, Engine)
+  local device = core.device()
+  engine.late = device.has_data and not device.on_host and engine.optimizer.takes_control or false
   add_pipeline(engine)
   share_gradients(engine, opt.gradient_handler)
+  engine.graph = Graph.new(engine, opt.cuda_graph)
   return engine
 end
 

@@ -10,6 +10,7 @@ local core = require "ganymede.core"
 local micro_batches = require "ganymede.micro_batches"
 local ops = require "ganymede.ops"
 local options = require "ganymede.options"
+local projection = require "ganymede.nn.projection"
 
 local function flattened(list)
   local out = {}
@@ -66,6 +67,7 @@ local function joined(pieces)
     return ops.cat(whole, 1)
   end
   if type(first) ~= "table" then return first end
+  if projection.is(first) then return projection.join(pieces, joined) end
   local out = {}
   for _, key in ipairs(options.sorted_keys(first)) do out[key] = joined(entries_of(pieces, key)) end
   return out

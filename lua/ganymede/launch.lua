@@ -14,21 +14,24 @@ local failure = require "ganymede.failure"
 
 local launch = {}
 
-local pending -- { args, source, about, close } while a recipe runs
+local pending -- { args, source, about, settle, close } while a recipe runs
 local used = false
 
 -- Fills the document of --stats from the engine that made the first update.
 local function observe(Engine, run)
   local first
-  Engine.on_update = function(engine)
+  Engine.on_update = function(engine, numbers)
     first = first or engine
     if engine ~= first then return end
     run.loss = run.loss or {}
-    run.loss[#run.loss + 1], run.steps = engine.last_loss, engine.steps_done
-    run.samples = (run.samples or 0) + engine.samples
-    run.global_batch = run.global_batch or engine.samples
+    run.loss[#run.loss + 1], run.steps = numbers.loss, numbers.step
+    run.samples = (run.samples or 0) + numbers.samples
+    run.global_batch = run.global_batch or numbers.samples
   end
-  return function()
+  local function settle()
+    if first then first:settle() end
+  end
+  return settle, function()
     Engine.on_update = nil
     if first then run.rank = require("ganymede.stats").rank(first) end
   end
@@ -37,8 +40,13 @@ end
 --- For the command line: a recipe is about to run; gm.launch may take up its flags.
 function launch.prepare(args, source, about)
   used = false
-  local close = observe(require("ganymede.engine").Engine, about.run)
-  pending = { args = args, source = source, about = about, close = close }
+  local settle, close = observe(require("ganymede.engine").Engine, about.run)
+  pending = { args = args, source = source, about = about, settle = settle, close = close }
+end
+
+--- For the command line: the recipe's code has run to its end; what its last step did is waited for.
+function launch.settle()
+  if pending then pending.settle() end
 end
 
 --- For the command line: the recipe has ended.

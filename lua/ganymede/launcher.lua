@@ -126,16 +126,21 @@ end
 
 -- ---------------------------------------------------------------- on a rank
 
-local joined -- once it has: threads for this rank
+local joined, place -- once it has: threads for this rank, and its place among those of this machine
 
 --- Threads for this rank where nobody chose a number; nil for a process that is no rank.
 function launcher.joined_threads() return joined end
+
+--- This rank's place among those of its machine, from 0.
+function launcher.place_here() return place or 0 end
 
 --- Joins the job that this process finds itself in; does nothing outside of one, and the second time.
 -- args: checked, comm_timeout (seconds)
 function launcher.connect(args)
   if joined or launcher.expected() == 1 then return end
   joined = threads_when_joining() -- the environment does not tell later
+  place = tonumber(os.getenv "OMPI_COMM_WORLD_LOCAL_RANK" or os.getenv "SLURM_LOCALID" or os.getenv "MPI_LOCALRANKID"
+    or "") or 0
   core.connect()
   core.forget_launcher()
   core.signals_watch()

@@ -147,11 +147,6 @@ function machine.cuda_toolkit()
   return text and text:match "release ([%d%.]+)"
 end
 
---- The NCCL library that the loader finds, by file name.
-function machine.nccl()
-  return (machine.ask "PATH=$PATH:/sbin:/usr/sbin ldconfig -p" or ""):match "libnccl%.so[%.%d]*"
-end
-
 --- First line of mpirun --version.
 function machine.mpi() return machine.ask "mpirun --version | head -n 1" end
 

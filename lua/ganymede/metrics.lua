@@ -7,6 +7,7 @@
 -- A mean of means would weigh a small last batch too heavily: sums and counts are kept instead.
 -- @module ganymede.metrics
 local ops = require "ganymede.ops"
+local projection = require "ganymede.nn.projection"
 local ranks = require "ganymede.ranks"
 
 local metrics = {}
@@ -78,9 +79,11 @@ function metrics.over_ranks(sums, counts)
   return all_sums, all_counts
 end
 
---- Number of rows of output (..., classes) whose largest entry stands at label (...), as a scalar tensor.
+--- Number of rows of output (..., classes), a tensor or a Projection, whose largest entry stands at label (...), as a
+-- scalar tensor.
 function metrics.hits(output, label)
-  local hits = ops.eq(ops.cast(ops.argmax(output, -1), "f64"), ops.cast(label, "f64")) -- comparisons are of floats
+  local places = projection.is(output) and output:argmax() or ops.argmax(output, -1)
+  local hits = ops.eq(ops.cast(places, "f64"), ops.cast(label, "f64")) -- comparisons are of floats
   return ops.sum(ops.cast(hits, "f64"))
 end
 

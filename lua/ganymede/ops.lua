@@ -19,6 +19,9 @@
 --     attention_packed(qkv, options)               qkv (b, s, h, 3, d) -> (b, s, h, d)
 --     embedding(w, index, padding_index|nil)       indices from 0
 --     cross_entropy(logits, target, { ignore_index = -100, label_smoothing = 0 }) -> a loss a row
+--     linear_cross_entropy(x, w, b|nil, target, { rows, places = false, ignore_index, label_smoothing })
+--                                                  -> sum of the losses of x w' + b, `rows` rows at a time, so that the
+--                                                  logits never exist whole; with places where the largest of each is
 --     dropout(x, p)                                drops always; Dropout decides when
 --     patchify(x, patch)                           (b, c, H, W) -> (b, (H/p)(W/p), c p p)
 --     sum(x, d|list|nil, keepdim)  mean  max(x, d, keepdim) -> values, indices  min  argmax(x, d, keepdim)

@@ -163,7 +163,8 @@ end
 function Optimizer.build(_) end
 
 --- One update from the gradients. settings.lr: the rate (default self.lr); settings.clip: factor for all
--- gradients; settings.loss_scale: divisor of all gradients.
+-- gradients; settings.loss_scale: divisor of all gradients. Classes with takes_control = true may be given
+-- settings.control in place of both: core.step_control(), which decides on the device.
 function Optimizer:step() error(self.name .. " does not define step{ lr, clip }", 2) end
 
 --- Forgets all gradients: the next backward sets them.
@@ -208,8 +209,8 @@ end
 local master_weights = { type = "boolean", default = true,
   doc = "parameters of 16 bits: update a copy in f32, of which they are the rounding? else they are rounded by chance" }
 
--- A parent for optimizers whose update is a C kernel: `kind` and attrs(opt).
-local Fused = setmetatable({}, { __index = Optimizer })
+-- A parent for optimizers whose update is a C kernel: `kind` and attrs(opt). It reads what step_control decided.
+local Fused = setmetatable({ takes_control = true }, { __index = Optimizer })
 
 function Fused:build(opt, items)
   local attrs = self.attrs(opt)
@@ -219,7 +220,8 @@ end
 
 function Fused:step(settings)
   settings = settings or {}
-  self.core:step { lr = settings.lr or self.lr, clip = settings.clip or 1, loss_scale = settings.loss_scale or 1 }
+  self.core:step { lr = settings.lr or self.lr, clip = settings.clip or 1, loss_scale = settings.loss_scale or 1,
+    control = settings.control }
 end
 
 function Fused:state()
@@ -232,6 +234,8 @@ end
 
 function Fused:steps() return self.core:steps() end
 function Fused:set_steps(n) self.core:set_steps(n) end
+function Fused:set_skipped(n) self.core:set_skipped(n) end
+function Fused:prepare() self.core:prepare(self.lr) end
 function Fused:bytes() return self.core:bytes() end
 function Fused:set_momentum(value) self.core:set_momentum(value) end
 

@@ -24,6 +24,9 @@ parallel.sequence_modes = { "ring", "ulysses" }
 -- point operations, measured on the meta device. Besides these: a list of numbers of sections, one a part.
 parallel.splits = { "uniform", "parameters", "flops" }
 
+--- How tensors of GPUs travel between ranks; auto: NCCL where every rank has a GPU of its own, else host memory.
+parallel.transports = { "auto", "nccl", "host" }
+
 --- Names of the axes of a group: "depth.row" -> { "depth", "row" }.
 function parallel.axis_names(text)
   local list = {}
@@ -191,7 +194,13 @@ local function resolve(given, world)
   if type(given) ~= "table" then wrong("parallel", "must be a table; got %s", tostring(given)) end
   local names = { "data", "pipeline", "sequence", "expert", "tensor" }
   for key in pairs(given) do
-    if not fields[key] then wrong("parallel." .. tostring(key), "is no axis of it%s", near(tostring(key), names)) end
+    if not fields[key] and key ~= "transport" then
+      wrong("parallel." .. tostring(key), "is no axis of it%s", near(tostring(key), names))
+    end
+  end
+  if given.transport ~= nil and not known(parallel.transports, given.transport) then
+    wrong("parallel.transport", "must be one of %s; got %s", table.concat(parallel.transports, ", "),
+      tostring(given.transport))
   end
   local pipeline, sequence = resolve_pipeline(given), part(given, "sequence")
   local expert = part(given, "expert").size or 1
@@ -212,7 +221,7 @@ local function resolve(given, world)
   for _, axis in ipairs(tensor_axes) do add(axis) end
   return { world = world, data = data, reducer = reducer_settings(given), pipeline = pipeline.size,
     chunks = pipeline.chunks, split = pipeline.split, expert = expert, sequence = sequence, tensor = tensor,
-    axes = cut }
+    transport = given.transport or "auto", axes = cut }
 end
 
 --- @param given the table `parallel` of a recipe, or nil

@@ -36,7 +36,10 @@ end
 -- Samples and steps a second over the window, nil while unknown
 local function rates(self, now, event)
   local window = self.window
-  window[#window + 1] = { at = now, samples = event.samples or 0, step = event.step }
+  local last = window[#window]
+  if not last or now - last.at >= WINDOW / 100 then -- fast steps do not make it long
+    window[#window + 1] = { at = now, samples = event.samples or 0, step = event.step }
+  end
   while #window > 2 and now - window[2].at >= WINDOW do table.remove(window, 1) end
   local first = window[1]
   if now <= first.at then return nil, nil end

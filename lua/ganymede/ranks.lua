@@ -96,6 +96,12 @@ function ranks.part(t, any_stage)
   return tensors.scope(function() return t:detach():local_tensor():item() end)
 end
 
+--- The same as a tensor that nobody reads; nil where it counts nothing.
+function ranks.part_tensor(t, any_stage)
+  if core.world() == 1 then return t:detach() end
+  return is_counted(partial_axes(t), any_stage) and t:detach():local_tensor() or nil
+end
+
 --- This rank's term of a number that all ranks know, or all of the stage that holds the last part.
 function ranks.share(number)
   if core.world() == 1 or not core.device().has_data then return number end

@@ -40,6 +40,8 @@ local axes = {
     sequence = { type = "boolean", optional = true, doc = "in 1d: cut the stream between layers too (Megatron's)" },
     keep_gathered = { type = "boolean", optional = true,
       doc = "keep what products gathered for backward, instead of gathering it again? default false" } }),
+  transport = { type = "string", one_of = parallel.transports, optional = true,
+    doc = "how GPUs talk: \"nccl\"; \"host\", through its memory; default \"auto\", nccl where each rank has its own" },
 }
 
 -- What parallel.resolve says about this job's ranks, and how to get the ranks that were asked for.
@@ -126,6 +128,14 @@ local fields = {
       return v == "f16" and "asks for f16, whose small gradients vanish without loss scaling, which is not built yet; "
         .. "bf16 has the range of f32 and needs none" or nil
     end },
+  matmul_precision = { type = "string", one_of = { "highest", "high" }, default = "highest",
+    doc = "of f32 products on a GPU: \"high\" lets them round their factors to TF32 (10 bits), which is several times "
+      .. "as fast; sums stay f32" },
+  time_products = { type = "boolean", default = false,
+    doc = "on one GPU: time the ways to make each kind of matrix product when it first comes, and take the fastest; "
+      .. "the last bits may then differ from run to run" },
+  cuda_graph = { type = { "boolean", "string" }, one_of = { "auto", true, false }, default = "auto",
+    doc = "record a training step as a CUDA graph, which is one launch? auto: on a GPU, where it can be" },
   hooks = { type = "table", list_of = "hooks", default = {}, doc = "list of { type = ..., options }" },
   checkpoint = { type = "table", fields = checkpoint, optional = true, doc = "when to save" },
   test_interval = { type = "integer", min = 1, max = 2 ^ 31, optional = true,

@@ -20,13 +20,11 @@ end
 
 -- "cuda:1": ranks of a machine take its GPUs in turn, and share them where there are more ranks than GPUs.
 local function gpu_of_rank()
-  local here = tonumber(os.getenv "OMPI_COMM_WORLD_LOCAL_RANK" or os.getenv "SLURM_LOCALID" or os.getenv "PMI_RANK"
-    or "") or 0
   local devices = 0
   for _, fact in ipairs(core.cuda_facts() or {}) do
     if fact.name == "device" then devices = devices + 1 end
   end
-  return "cuda:" .. (devices > 0 and here % devices or 0)
+  return "cuda:" .. (devices > 0 and launcher.place_here() % devices or 0)
 end
 
 --- Joins the job of ranks that this process was started in, if it was, and opens the device; once a process.
@@ -42,6 +40,7 @@ function session.open_device(opt)
       failure(2, "--device %s: %s", opt.device or "cpu", failure.text(why))
     end
   end
+  if core.world() > 1 and opt.device == "cuda" then core.comm_use_device "auto" end -- a recipe may choose again
   if opt.limit_memory then core.memory_limit(opt.limit_memory) end
   if opt.seed then core.set_seed(opt.seed) end
 end
@@ -52,6 +51,13 @@ local function read(path)
   local text = file and file:read "*a"
   if file then file:close() end
   return text
+end
+
+-- How tensors of GPUs travel, said once; wish: "auto", "nccl" or "host".
+local function choose_transport(wish)
+  local ok, said = pcall(core.comm_use_device, wish)
+  if not ok then failure(2, "parallel.transport: %s", failure.text(said)) end
+  if said ~= "" and ranks.is_first() then log.info("ranks talk through %s", said) end
 end
 
 --- Takes the table `parallel` up, before anything is built: sizes that this job does not have are refused (status 2),
@@ -68,6 +74,7 @@ function session.join(settings, about)
     local text = read(about.recipe)
     ranks.same_settings { settings = settings, flags = about.flags or {}, version = require "ganymede.version",
       recipe = text and require "ganymede.sha256"(text) or nil }
+    choose_transport(plan.transport)
   end
   return live
 end
@@ -150,9 +157,6 @@ function session.announce(settings)
   log.info("%s: %s, %s, %s, seed %d", settings.name, described_mesh(settings),
     device.on_host and ("%s with %s"):format(device.backend, threads) or device.description, settings.dtype,
     settings.seed)
-  if not device.on_host and core.world() > 1 then
-    log.info("ranks talk through MPI: what they send is copied to host memory first")
-  end
 end
 
 return session

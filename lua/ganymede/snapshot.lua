@@ -157,7 +157,7 @@ end
 local function apply(trainer, ck, wanted)
   local meta, engine, scheduler = ck.meta, trainer.engine, scheduler_of(trainer)
   for _, entry in ipairs(wanted) do ck:read_into(entry.name, entry.tensor) end
-  engine:set_steps(meta.rng.step)
+  engine:set_steps(meta.rng.step, engine.optimizer.takes_control and meta.optimizer.steps)
   if scheduler then
     say_changes(trainer, meta.lr_scheduler)
     scheduler:seek(meta.lr_scheduler.position)

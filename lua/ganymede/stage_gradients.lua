@@ -18,12 +18,6 @@ local tensors = require "ganymede.tensor"
 
 local stage_gradients = {}
 
-local function elements(block)
-  local n = 1
-  for _, d in ipairs(block:local_tensor():shape()) do n = n * d end
-  return n
-end
-
 -- "0 3 float": what entries of one message have in common
 local function key_of(entry) return table.concat(entry.stages, " ") .. " " .. entry.tensor:dtype() end
 
@@ -89,7 +83,7 @@ end
 -- All in one flat message.
 local function sum_together(gradients, group)
   local flat, at = {}, 1
-  for i, g in ipairs(gradients) do flat[i] = ops.reshape(g, { elements(g) }) end
+  for i, g in ipairs(gradients) do flat[i] = ops.reshape(g, { g:numel() }) end
   local all = core.comm_all_reduce(ops.cat(flat, 1), group, "sum")
   for i, g in ipairs(gradients) do
     local n = flat[i]:size(1)

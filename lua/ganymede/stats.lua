@@ -86,6 +86,7 @@ function stats.rank(engine)
     parameter_bytes = parameters, gradient_bytes = gradients, optimizer_bytes = moments,
     peak_bytes = memory.peak, activation_peak_bytes = math.max(0, memory.peak - parameters - gradients - moments),
     scratch_peak_bytes = memory.scratch_peak, pinned_bytes = memory.pinned,
+    device_calls = core.device_counts(),
     flops = counters.flops, product_flops = counters.product_flops, kernels = counters.calls, comm = traffic() }
 end
 

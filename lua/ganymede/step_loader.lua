@@ -11,7 +11,9 @@
 -- @module ganymede.step_loader
 local core = require "ganymede.core"
 local micro_batches = require "ganymede.micro_batches"
+local ops = require "ganymede.ops"
 local ranks = require "ganymede.ranks"
+local tensors = require "ganymede.tensor"
 
 local StepLoader = {}
 StepLoader.__index = StepLoader
@@ -45,7 +47,39 @@ local function each_piece(batch, fn)
   for _, piece in ipairs(batch) do fn(piece) end
 end
 
--- Contributing targets of a whole step, a number for each term of the criterion, from one small sum over the ranks
+-- The sum of a list of f64 scalars as f64 (1), zero where there is none.
+local function added(list)
+  local sum = list[1] or tensors.zeros({}, { dtype = "f64" })
+  for i = 2, #list do sum = ops.add(sum, list[i]) end
+  return ops.reshape(sum, { 1 })
+end
+
+-- This rank's terms of the counts of a step, for each term of the criterion a list of f64 scalars.
+local function terms_on_device(criterion, step)
+  local terms = { {} }
+  local function count(label)
+    local counted = label ~= nil and criterion:count_tensor(label) or {}
+    for k, t in ipairs(core.is_tensor(counted) and { counted } or counted) do
+      terms[k] = terms[k] or {}
+      table.insert(terms[k], ranks.part_tensor(t))
+    end
+  end
+  for _, batch in ipairs(step) do each_piece(batch[2], count) end
+  return terms
+end
+
+-- Contributing targets of a whole step, an f64 scalar for each term of the criterion, which nobody reads.
+local function count_on_device(engine, step)
+  local sums, counts = {}, {}
+  for k, list in ipairs(terms_on_device(engine.loss_function, step)) do sums[k] = added(list) end
+  sums = ops.cat(sums, 1) -- not the memory of a part
+  if core.world() > 1 then core.comm_all_reduce(sums, core.comm_group(), "sum") end
+  for k = 1, sums:size(1) do counts[k] = ops.select(sums, 1, k) end
+  engine.control:targets(sums)
+  return counts
+end
+
+-- The same as numbers, from one small sum over the ranks
 -- at most: a criterion without count_part counts what all ranks know.
 local function count_step(engine, step)
   ranks.phase "forward"
@@ -57,6 +91,20 @@ local function count_step(engine, step)
   end
   for _, batch in ipairs(step) do each_piece(batch[2], count) end
   return criterion.count_part and ranks.sum(totals) or totals
+end
+
+-- What the engine is told of them; step.targets is their sum, or nil where only the device knows it.
+local function tell_targets(engine, step)
+  local criterion = engine.loss_function
+  if engine.late and criterion and criterion.count_tensor then
+    step.targets = nil
+    ranks.phase "forward"
+    return tensors.no_grad(count_on_device, engine, step)
+  end
+  local counts = count_step(engine, step)
+  step.targets = 0
+  for _, n in ipairs(counts) do step.targets = step.targets + n end
+  return counts
 end
 
 -- Integers are tokens, one a position of the last dimension; anything else is none.
@@ -90,21 +138,24 @@ end
 
 --- The batches of the next step, or nil at the end of the epoch: list of { x, y }, held by the caller's
 -- scope; fields targets (of all terms of the criterion), samples, tokens and pieces (micro-batches; a whole batch is
--- one) count the whole of it.
-function StepLoader:next_step()
-  local step = { targets = 0, samples = 0, tokens = 0, pieces = 0 }
+-- one) count the whole of it. targets is nil where only the device knows it: the step's numbers have it later; and with
+-- `deferred`, which leaves counting and telling the engine to announce.
+function StepLoader:next_step(deferred)
+  local step = { samples = 0, tokens = 0, pieces = 0 }
   for _ = 1, self.accumulation do
     local x, y = read(self)
     if x == nil then break end
     add_batch(step, x, y)
   end
   if #step == 0 then return nil end
-  if self.engine then
-    local counts = count_step(self.engine, step)
-    for _, n in ipairs(counts) do step.targets = step.targets + n end
-    self.engine:announce(#counts == 1 and counts[1] or counts, #step, step.pieces)
-  end
+  if self.engine and not deferred then StepLoader.announce(self.engine, step) end
   return step
+end
+
+--- Counts the targets of a step and tells the engine of it.
+function StepLoader.announce(engine, step)
+  local counts = tell_targets(engine, step)
+  engine:announce(#counts == 1 and counts[1] or counts, #step, step.pieces)
 end
 
 -- To the first batch: of the next epoch if this loader trains and has passed through this one.

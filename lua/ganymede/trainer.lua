@@ -8,6 +8,10 @@
 -- update, at the same place on every rank. All ranks run the same hooks at the same points, so hooks may communicate;
 -- rank 0 alone says what trainer:say is told. The trap: `step` counts optimizer steps over the whole run,
 -- `step_of_epoch` those of this epoch, and both say how many are over.
+--
+-- On a GPU a step's numbers (loss, gradient norm) are known when the next one has been queued: then its hooks'
+-- after_train_loss is called, with the step's own numbers. Any hook whose after_train_iter needs the loss makes every
+-- step wait for the device (hooks/base.lua); trainer:settle() waits once. Where memory is the host's, nothing is late.
 -- @module ganymede.trainer
 local core = require "ganymede.core"
 local hooks_base = require "ganymede.hooks.base"
@@ -15,6 +19,7 @@ local join = require "ganymede.join"
 local metrics = require "ganymede.metrics"
 local micro_batches = require "ganymede.micro_batches"
 local options = require "ganymede.options"
+local projection = require "ganymede.nn.projection"
 local ranks = require "ganymede.ranks"
 local registry = require "ganymede.registry"
 local scope = require("ganymede.tensor").scope
@@ -30,7 +35,7 @@ local collector_step = 64
 local function new(_, engine)
   return setmetatable({ engine = engine, hooks = {}, epoch = 0, step = 0, step_of_epoch = 0, states = {},
                         metrics = { train = {}, test = {} }, losses = {}, samples = 0, targets = 0, tokens = 0,
-                        seconds = 0 }, Trainer)
+                        seconds = 0, pending = {} }, Trainer)
 end
 
 --- One line for the user, from rank 0. Where it goes: trainer.sink(text), by default standard error.
@@ -81,6 +86,15 @@ function Trainer:call(point, ...)
   end
 end
 
+-- Does a step wait for its numbers? Where they are there at once it costs nothing.
+local function loss_needed(self)
+  if not self.engine.late then return true end
+  for _, hook in ipairs(self.hooks) do
+    if hook.after_train_iter and hook.needs_loss ~= false then return true end
+  end
+  return false
+end
+
 --- Attaches hooks: objects, classes, or { type = ..., options }. Those of an earlier call are replaced.
 function Trainer:attach(hooks)
   local built, seen = {}, {}
@@ -105,27 +119,77 @@ end
 
 -- ---------------------------------------------------------------- training
 
+-- What is known of a step when it has been queued; the rest comes with its numbers.
+local function new_record(self, batches)
+  self.step, self.step_of_epoch = self.step + 1, self.step_of_epoch + 1
+  for _, name in ipairs { "samples", "tokens" } do self[name] = self[name] + batches[name] end
+  return { step = self.step, epoch = self.epoch, samples = batches.samples, tokens = batches.tokens,
+           total_samples = self.samples, targets = batches.targets }
+end
+
+-- The step's numbers, as the engine tells them.
+local function fill_in(self, record, numbers)
+  record.loss, record.gradient_norm, record.lr = numbers.loss, numbers.gradient_norm, numbers.lr
+  record.not_finite, record.targets = numbers.not_finite, record.targets or numbers.targets
+  self.targets = self.targets + record.targets
+  self.losses[#self.losses + 1] = record.loss
+end
+
+-- Both points of a step that waits, hook by hook.
+local function call_hooks(self, record, output, label)
+  for _, hook in ipairs(self.hooks) do
+    local now, late = hook.after_train_iter, hook.after_train_loss
+    if now then scope(unrecorded, now, hook, self, output, label, record.loss) end
+    if late then scope(unrecorded, late, hook, self, record) end
+  end
+end
+
+-- What waited for the numbers of steps that are known by now.
+local function tell_known(self)
+  while self.pending[1] and self.pending[1].loss do
+    local record = table.remove(self.pending, 1)
+    self:call("after_train_loss", record)
+    if self.on_step then self.on_step(self, record) end
+  end
+end
+
+--- Waits until the numbers of all steps are known, and tells the hooks.
+function Trainer:settle()
+  self.engine:settle()
+  tell_known(self)
+end
+
+-- A step and its hooks.
+local function run_step(self, batches)
+  local record, early
+  local outputs, labels = self.engine:train_step(batches, self.keep_output, function(numbers)
+    if record then fill_in(self, record, numbers) else early = numbers end
+  end)
+  record = new_record(self, batches)
+  if early then fill_in(self, record, early) end
+  if self.waits then self.engine:settle() end
+  record.lr = record.lr or self.engine.optimizer.lr
+  self.last = record
+  local output, label
+  if self.keep_output then output, label = unrecorded(join, outputs), unrecorded(join, labels) end
+  if self.waits then
+    call_hooks(self, record, output, label)
+    return record
+  end
+  table.insert(self.pending, record)
+  self:call("after_train_iter", output, label)
+  tell_known(self)
+end
+
 -- One step: its batches, the update, the hooks. True while the epoch goes on.
 local function train_step(self, loader)
   self:call "before_train_iter"
   local started = core.now()
-  local batches = loader:next_step()
+  local batches = loader:next_step(true)
   if not batches then return false end
-  local lr = self.engine.optimizer.lr
-  local outputs, labels = self.engine:forward_backward(batches, self.keep_output)
-  self.engine:step()
-  local loss = self.engine.last_loss
-  self.step, self.step_of_epoch = self.step + 1, self.step_of_epoch + 1
-  for _, name in ipairs { "samples", "targets", "tokens" } do self[name] = self[name] + batches[name] end
-  self.last = { loss = loss, samples = batches.samples, targets = batches.targets, tokens = batches.tokens, lr = lr }
-  self.losses[#self.losses + 1] = loss
-  if self.keep_output then
-    self:call("after_train_iter", unrecorded(join, outputs), unrecorded(join, labels), loss)
-  else
-    self:call("after_train_iter", nil, nil, loss)
-  end
+  local told = run_step(self, batches)
   self.seconds = self.seconds + core.now() - started
-  if self.on_step then self.on_step(self) end
+  if told and self.on_step then self.on_step(self, told) end
   return true
 end
 
@@ -157,6 +221,7 @@ local function train_epoch(self, loader)
     collectgarbage("step", collector_step)
     if finished(self) then break end
   end
+  self:settle()
   self:call "after_train_epoch"
 end
 
@@ -188,7 +253,7 @@ function Trainer:prepare(given)
   self.max_epochs, self.max_steps, self.stopped, self.ended = opt.epochs, opt.max_steps, false, false
   if self.steps_per_epoch == 0 then error("fit: the training loader has no batch", 2) end
   self:attach(with_scheduler(self, opt.hooks))
-  self.keep_output = output_needed(self)
+  self.keep_output, self.waits = output_needed(self), loss_needed(self)
   return self
 end
 
@@ -288,6 +353,7 @@ end
 -- trainer.metrics.test). Changes neither parameters nor the random numbers of training.
 function Trainer:evaluate(loader)
   local engine, mean = self.engine, metrics.SumOfMeans()
+  self:settle()
   local training = engine.training
   self.metrics.test = {}
   self:call "before_test"
@@ -304,16 +370,17 @@ function Trainer:evaluate(loader)
   return self.metrics.test
 end
 
--- The output for one input: of the model itself, or where it is in parts through the schedule.
+-- The output for one input, all of it: of the model itself, or where it is in parts through the schedule.
 local function predict_one(engine, x)
-  if engine.stage.stages == 1 then return engine(x) end
+  if engine.stage.stages == 1 then return projection.whole(engine(x)) end
   local given = false
   local function iter()
     if given then return nil end
     given = true
     return x
   end
-  return (engine:execute_schedule(iter, { forward_only = true, return_loss = false, inputs_only = true }))
+  local run = { forward_only = true, return_loss = false, inputs_only = true }
+  return projection.whole((engine:execute_schedule(iter, run)))
 end
 
 --- Output of the model for one input, or for each of a list of inputs, in evaluation mode. In a pipeline all ranks call
@@ -337,8 +404,9 @@ end
 
 -- ---------------------------------------------------------------- checkpoints of the loop itself
 
---- Position and hook states, as plain values.
+--- Position and hook states, as plain values. Waits for the numbers of all steps: hooks gather them.
 function Trainer:state()
+  self:settle()
   local states = {}
   for i, hook in ipairs(self.hooks) do
     local state = hook.state and hook:state()

@@ -175,4 +175,5 @@ gm_status gm_layout_rule_optimizer(gm_rule_call *c)
     return gm_rule_refuse(c, "this op runs on blocks only, not on tensors that are cut or partial");
 }
 
+gm_status gm_layout_rule_experts(gm_rule_call *c) { return gm_layout_rule_optimizer(c); }
 gm_status gm_layout_rule_rowwise(gm_rule_call *c) { return gm_layout_rule_optimizer(c); }

@@ -12,6 +12,7 @@
  *                   give a partial result
  *     reduction     reduced dimensions that are cut: sum gives a partial result (padding left out), others refuse
  *     random        the box of the block goes into the call: bits are those of the whole tensor
+ *     experts       on blocks alone (host/parallel/sharded/experts.h)
  *     optimizer     all tensors of one parameter are laid out alike; run by the optimizer, not through gm_apply
  *
  * Partial inputs are allowed where the op is linear in them, refused elsewhere. In a sum of a partial and a

@@ -5,15 +5,17 @@
 #include "experts_steps.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../../autograd/rules.h"
 #include "../rules/family.h"
 
 enum { X, INDEX, WEIGHT, UP, UP_BIAS, DOWN, DOWN_BIAS, N_IN };
-/* What a node keeps; IN .. BACK are new tensors. BACK only for the gradient of weight. Between the halves of a backward
- * pass (see keep_rows) WEIGHT is empty and BACK has the gradients of the pre-activations. */
-enum { KEPT_INDEX, KEPT_WEIGHT, KEPT_UP, KEPT_DOWN, KEPT_COUNTS, KEPT_IN, KEPT_PRE, KEPT_BACK, N_KEPT };
+/* What a node keeps; CHOICE, ROW and IN .. BACK are new tensors, BACK only for the gradient of weight. Between the
+ * halves of a backward pass (see keep_rows) WEIGHT is empty and BACK has the gradients of the pre-activations. The
+ * numbers of the plan are the context of the node's callback, the capacity of its rows an attribute. */
+enum { KEPT_CHOICE, KEPT_ROW, KEPT_WEIGHT, KEPT_UP, KEPT_DOWN, KEPT_IN, KEPT_PRE, KEPT_BACK, N_KEPT };
 
 /* ---- what fits ---- */
 
@@ -54,9 +56,11 @@ static gm_status check_shapes(gm_value *const *in)
     if (!fits || index->shape[x->ndim - 1] < 1)
         return refuse(in, "index and weight should be (..., choices), with the leading dimensions of x");
     if (index->local->dtype != GM_I64) return refuse(in, "index should be i64");
+    gm_dtype dtype = x->local->dtype;
+    if (!gm_dtype_is_float(dtype)) return refuse(in, "numbers should be f32, f64, bf16 or f16");
     for (int i = 0; i < N_IN; i++)
-        if (in[i] && i != INDEX && in[i]->local->dtype != x->local->dtype) return refuse(in, "dtypes differ");
-    if (x->local->dtype != GM_F32 && x->local->dtype != GM_F64) return refuse(in, "numbers should be f32 or f64");
+        if (in[i] && i != INDEX && in[i]->local->dtype != (i == WEIGHT ? gm_dtype_wide(dtype) : dtype))
+            return refuse(in, "dtypes differ (beside x of bf16 or f16 weight is f32)");
     return GM_OK;
 }
 
@@ -97,30 +101,13 @@ static gm_tensor *other(gm_experts_work *w, gm_tensor *t, int64_t n)
     return gm_experts_part(w, t, w->plan.n_here, n);
 }
 
-/* One row of k: where choice j of every token is. */
-static gm_tensor *places_of(gm_experts_work *w, int64_t j) { return gm_rows_select(&w->rows, w->row, 0, j); }
-
-static gm_tensor *column(gm_experts_work *w, gm_tensor *t, int64_t j)
-{
-    gm_tensor *y = NULL;
-    if (w->rows.st != GM_OK) return NULL;
-    gm_rows_check(&w->rows, gm_tensor_narrow(t, 1, j, 1, &y));
-    if (w->rows.st != GM_OK) return NULL;
-    gm_tensor *kept = gm_rows_part(&w->rows, y, 0, y->shape[0]);
-    gm_tensor_release(y);
-    return kept;
-}
-
 /* ---- forward ---- */
 
-static void first_product(gm_experts_work *w, void *context, int64_t e, int64_t first, int64_t n)
+static void first_product(gm_experts_work *w, void *context, const gm_experts_span *s)
 {
-    gm_attrs   a = gm_attrs_default();
-    gm_tensor *pre = gm_experts_part(w, w->pre, first, n);
-    gm_tensor *in[3] = {gm_experts_part(w, w->in, first, n), gm_experts_of(w, w->up, e, 0),
-                        gm_experts_of(w, w->up_bias, e, 0)};
     (void)context;
-    gm_rows_into(&w->rows, GM_OP_linear, 3, in, &a, 2, (gm_tensor *[]){pre, NULL});
+    gm_experts_linear(w, gm_experts_span_of(w, w->in, s, 0), gm_experts_of(w, w->up, s, 0),
+                      gm_experts_of(w, w->up_bias, s, 0), gm_experts_span_of(w, w->pre, s, 0));
 }
 
 typedef struct results {
@@ -128,52 +115,34 @@ typedef struct results {
     int64_t    from; /* row of the pass that is row 0 of it */
 } results;
 
-static void second_product(gm_experts_work *w, void *context, int64_t e, int64_t first, int64_t n)
+static void second_product(gm_experts_work *w, void *context, const gm_experts_span *s)
 {
     const results *out = context;
-    gm_attrs       a = gm_attrs_default();
-    gm_tensor     *to = gm_experts_part(w, out->to, first - out->from, n);
-    gm_tensor *in[3] = {gm_experts_activate(w, gm_experts_part(w, w->pre, first, n)), gm_experts_of(w, w->down, e, 1),
-                        gm_experts_of(w, w->down_bias, e, -1)};
-    gm_rows_into(&w->rows, GM_OP_linear, 3, in, &a, 2, (gm_tensor *[]){to, NULL});
+    gm_experts_linear(w, gm_experts_activate(w, gm_experts_span_of(w, w->pre, s, 0)), gm_experts_of(w, w->down, s, 1),
+                      gm_experts_of(w, w->down_bias, s, -1), gm_experts_span_of(w, out->to, s, out->from));
 }
 
-/* y[t] = sum over j of weight[t, j] back[row[j, t]]; the last row of back is zero, for what was dropped. */
-static void combine(gm_experts_work *w, gm_tensor *weight, gm_tensor *back, gm_tensor *y)
-{
-    gm_attrs a = gm_attrs_default();
-    int      before = w->rows.n_held;
-    for (int64_t j = 0; j < w->plan.k && w->rows.st == GM_OK; j++) {
-        gm_tensor *rows = gm_experts_new(w, w->plan.tokens, w->width), *of_j;
-        gm_experts_gather(w, back, places_of(w, j), rows);
-        of_j = gm_rows_binary_to(&w->rows, GM_FN_mul, rows, column(w, weight, j), j ? NULL : y);
-        if (j) gm_rows_into(&w->rows, GM_OP_axpy, 1, &of_j, &a, 1, &y);
-        while (w->rows.n_held > before) gm_tensor_release(w->rows.held[--w->rows.n_held]);
-    }
-}
-
-/* w->in, w->pre and the result's rows, which *back receives: (n_here + n_sent + 1, h). y: (tokens, h). */
+/* w->in, w->pre and the result's rows, which *back receives: (n_here + n_sent, h). y: (tokens, h). */
 static void forward(gm_experts_work *w, gm_tensor *x, gm_tensor *weight, gm_tensor *y, gm_tensor **back)
 {
     const gm_experts_plan *p = &w->plan;
     gm_tensor             *ours = gm_experts_new(w, p->n_sent, w->width);
     w->in = gm_experts_new(w, p->n_here + p->n_away, w->width);
     w->pre = gm_experts_new(w, p->n_here + p->n_away, w->hidden);
-    *back = gm_experts_new(w, p->n_here + p->n_sent + 1, w->width);
+    *back = gm_experts_new(w, p->n_here + p->n_sent, w->width);
     gm_tensor *theirs = gm_experts_new(w, p->n_away, w->width), *away = other(w, w->in, p->n_away);
     gm_tensor *mine = here(w, *back), *returned = other(w, *back, p->n_sent);
-    gm_experts_gather(w, x, other(w, w->token, p->n_sent), ours);
+    gm_experts_gather(w, x, other(w, w->choice, p->n_sent), NULL, ours);
     gm_experts_travel(w, ours, away, false);
-    gm_experts_gather(w, x, here(w, w->token), here(w, w->in));
+    gm_experts_gather(w, x, here(w, w->choice), NULL, here(w, w->in));
     gm_experts_each(w, false, first_product, NULL);
     gm_experts_arrive(w);
     gm_experts_each(w, true, first_product, NULL);
     gm_experts_each(w, true, second_product, &(results){theirs, p->n_here});
     gm_experts_travel(w, returned, theirs, true);
     gm_experts_each(w, false, second_product, &(results){mine, 0});
-    gm_experts_zero(w, gm_experts_part(w, *back, p->n_here + p->n_sent, 1));
     gm_experts_arrive(w);
-    combine(w, weight, *back, y);
+    gm_experts_combine(w, *back, weight, false, y);
 }
 
 /* ---- backward ---- */
@@ -182,88 +151,61 @@ typedef struct gradients {
     gm_tensor *g, *dpre, *dx; /* rows of the pass: of the results, pre-activations; of `from` on: what is returned */
     int64_t    from;
     bool       second;       /* half: g and dpre are there from the first */
-    gm_tensor *target[N_IN]; /* of parameters, NULL where not wanted */
+    gm_tensor *target[N_IN]; /* where they go, NULL where not wanted */
+    bool       add[N_IN];    /* it holds something that is added to */
 } gradients;
 
-/* db += column sums of rows of gradients; dpre, with an activation, is g f'(pre) */
-static void bias_gradient(gm_experts_work *w, gm_function f, gm_tensor *g, gm_tensor *pre, gm_tensor *dpre,
-                          gm_tensor *db)
-{
-    gm_attrs a = gm_attrs_default();
-    a.function = f;
-    a.accumulate = true;
-    if (dpre || db)
-        gm_rows_into(&w->rows, GM_OP_bias_activation_grad, 2, (gm_tensor *[]){g, pre}, &a, 2,
-                     (gm_tensor *[]){dpre, db});
-}
-
 /* The gradient of what the rows of an expert are inside; of its bias, since they are read here anyway. */
-static void back_to_hidden(gm_experts_work *w, void *context, int64_t e, int64_t first, int64_t n)
+static void back_to_hidden(gm_experts_work *w, void *context, const gm_experts_span *s)
 {
     gradients *d = context;
-    gm_tensor *g = gm_experts_part(w, d->g, first, n), *pre = gm_experts_part(w, w->pre, first, n);
-    gm_tensor *dpre = gm_experts_part(w, d->dpre, first, n), *da = dpre;
-    if (w->f != GM_FN_none) da = gm_experts_new(w, n, w->hidden);
-    gm_experts_multiply(w, g, false, gm_experts_of(w, w->down, e, 1), false, false, da);
-    bias_gradient(w, w->f, da, w->f ? pre : NULL, w->f ? dpre : NULL, gm_experts_of(w, d->target[UP_BIAS], e, 0));
+    gm_tensor *g = gm_experts_span_of(w, d->g, s, 0), *pre = gm_experts_span_of(w, w->pre, s, 0);
+    gm_tensor *dpre = gm_experts_span_of(w, d->dpre, s, 0), *da = dpre;
+    if (w->f != GM_FN_none) da = gm_experts_span_of(w, gm_experts_new(w, s->n, w->hidden), s, s->first);
+    gm_experts_multiply(w, g, false, gm_experts_of(w, w->down, s, 1), false, false, da);
+    gm_experts_bias_gradient(w, w->f, da, pre, dpre, gm_experts_of(w, d->target[UP_BIAS], s, 0), d->add[UP_BIAS]);
 }
 
-static void back_to_rows(gm_experts_work *w, void *context, int64_t e, int64_t first, int64_t n)
+static void back_to_rows(gm_experts_work *w, void *context, const gm_experts_span *s)
 {
     gradients *d = context;
     if (d->dx)
-        gm_experts_multiply(w, gm_experts_part(w, d->dpre, first, n), false, gm_experts_of(w, w->up, e, 0), false,
-                            false, gm_experts_part(w, d->dx, first - d->from, n));
+        gm_experts_multiply(w, gm_experts_span_of(w, d->dpre, s, 0), false, gm_experts_of(w, w->up, s, 0), false, false,
+                            gm_experts_span_of(w, d->dx, s, d->from));
 }
 
 /* The gradients of an expert's parameters: nothing waits for them, so they are computed while rows travel. */
-static void back_to_parameters(gm_experts_work *w, void *context, int64_t e, int64_t first, int64_t n)
+static void back_to_parameters(gm_experts_work *w, void *context, const gm_experts_span *s)
 {
     gradients *d = context;
-    gm_tensor *g = gm_experts_part(w, d->g, first, n), *dpre = gm_experts_part(w, d->dpre, first, n);
+    gm_tensor *g = gm_experts_span_of(w, d->g, s, 0), *dpre = gm_experts_span_of(w, d->dpre, s, 0);
     if (d->target[DOWN])
-        gm_experts_multiply(w, g, true, gm_experts_activate(w, gm_experts_part(w, w->pre, first, n)), false, true,
-                            gm_experts_of(w, d->target[DOWN], e, 1));
+        gm_experts_multiply(w, g, true, gm_experts_activate(w, gm_experts_span_of(w, w->pre, s, 0)), false,
+                            d->add[DOWN], gm_experts_of(w, d->target[DOWN], s, 1));
     if (d->target[UP])
-        gm_experts_multiply(w, dpre, true, gm_experts_part(w, w->in, first, n), false, true,
-                            gm_experts_of(w, d->target[UP], e, 0));
-    bias_gradient(w, GM_FN_none, g, NULL, NULL, gm_experts_of(w, d->target[DOWN_BIAS], e, -1));
-    if (d->second) bias_gradient(w, GM_FN_none, dpre, NULL, NULL, gm_experts_of(w, d->target[UP_BIAS], e, 0));
+        gm_experts_multiply(w, dpre, true, gm_experts_span_of(w, w->in, s, 0), false, d->add[UP],
+                            gm_experts_of(w, d->target[UP], s, 0));
+    gm_experts_bias_gradient(w, GM_FN_none, g, NULL, NULL, gm_experts_of(w, d->target[DOWN_BIAS], s, -1),
+                             d->add[DOWN_BIAS]);
+    if (d->second)
+        gm_experts_bias_gradient(w, GM_FN_none, dpre, NULL, NULL, gm_experts_of(w, d->target[UP_BIAS], s, 0),
+                                 d->add[UP_BIAS]);
 }
 
-/* Rows of the gradient, each times its weight. */
-static void weigh(gm_experts_work *w, gm_tensor *g, gm_tensor *weight, gm_tensor *token, gm_tensor *choice,
-                  gm_tensor *to)
-{
-    if (!to) return;
-    int        before = w->rows.n_held;
-    gm_tensor *rows = gm_experts_new(w, to->shape[0], w->width), *factor = gm_experts_new(w, to->shape[0], 1);
-    gm_experts_gather(w, g, token, rows);
-    gm_experts_gather(w, gm_rows_column(&w->rows, weight), choice, factor);
-    gm_rows_binary_to(&w->rows, GM_FN_mul, rows, factor, to);
-    while (w->rows.n_held > before) gm_tensor_release(w->rows.held[--w->rows.n_held]);
-}
-
-/* dx += rows, each to its token. */
-static void scatter(gm_experts_work *w, gm_tensor *token, gm_tensor *rows, gm_tensor *dx)
-{
-    gm_attrs a = gm_attrs_default();
-    a.accumulate = true;
-    if (token) gm_rows_into(&w->rows, GM_OP_embedding_grad, 2, (gm_tensor *[]){token, rows}, &a, 1, &dx);
-}
-
-/* g, x's gradient dx (NULL: not wanted): (tokens, h) */
-static void backward(gm_experts_work *w, gm_tensor *g, gm_tensor *weight, gradients *d, gm_tensor *dx)
+/* g, and d->target[X] where that is wanted: (tokens, h). Rows of gradients go out from where those of
+ * this rank's tokens come back to, behind those that stay. */
+static void backward(gm_experts_work *w, gm_tensor *g, gm_tensor *weight, gradients *d)
 {
     const gm_experts_plan *p = &w->plan;
-    gm_tensor             *ours = gm_experts_new(w, p->n_sent, w->width), *theirs = NULL, *mine = NULL;
-    gm_tensor             *here_tokens = here(w, w->token), *sent_tokens = other(w, w->token, p->n_sent);
+    gm_tensor             *dx = d->target[X];
+    gm_tensor             *all = gm_experts_new(w, (dx ? p->n_here : 0) + p->n_sent, w->width), *theirs = NULL;
+    gm_tensor             *ours = gm_experts_part(w, all, dx ? p->n_here : 0, p->n_sent);
     d->g = gm_experts_new(w, p->n_here + p->n_away, w->width);
     d->dpre = gm_experts_new(w, p->n_here + p->n_away, w->hidden);
-    if (dx) theirs = gm_experts_new(w, p->n_away, w->width), mine = gm_experts_new(w, p->n_here, w->width);
-    weigh(w, g, weight, sent_tokens, other(w, w->choice, p->n_sent), gm_experts_part(w, ours, 0, p->n_sent));
+    if (dx) theirs = gm_experts_new(w, p->n_away, w->width);
+    gm_experts_gather(w, g, other(w, w->choice, p->n_sent), weight, ours);
     gm_experts_travel(w, ours, other(w, d->g, p->n_away), false);
-    weigh(w, g, weight, here_tokens, here(w, w->choice), here(w, d->g));
+    gm_experts_gather(w, g, here(w, w->choice), weight, here(w, d->g));
     gm_experts_each(w, false, back_to_hidden, d);
     gm_experts_each(w, false, back_to_parameters, d);
     gm_experts_arrive(w);
@@ -272,44 +214,33 @@ static void backward(gm_experts_work *w, gm_tensor *g, gm_tensor *weight, gradie
     d->from = p->n_here;
     gm_experts_each(w, true, back_to_rows, d);
     if (dx) gm_experts_travel(w, ours, theirs, true);
-    d->dx = mine;
+    d->dx = dx ? all : NULL;
     d->from = 0;
     gm_experts_each(w, true, back_to_parameters, d);
     gm_experts_each(w, false, back_to_rows, d);
-    if (dx) scatter(w, here_tokens, mine, dx);
     gm_experts_arrive(w);
-    if (dx) scatter(w, sent_tokens, ours, dx);
+    if (dx) gm_experts_combine(w, all, NULL, d->add[X], dx);
 }
 
-/* dweight[t, j] = g[t] . back[row[j, t]] */
-static void weigh_gradient(gm_experts_work *w, gm_tensor *g, gm_tensor *back, gm_tensor *dweight)
+/* Where the gradient of input i goes. One that holds nothing is cleared and added to, unless all of it is written. */
+static gm_status find_target(gm_backward *b, gm_experts_work *w, int i, bool written, gradients *d)
 {
-    int before = w->rows.n_held;
-    for (int64_t j = 0; j < w->plan.k && w->rows.st == GM_OK; j++) {
-        gm_tensor *rows = gm_experts_new(w, w->plan.tokens, w->width);
-        gm_experts_gather(w, back, places_of(w, j), rows);
-        gm_rows_sum(&w->rows, gm_rows_binary(&w->rows, GM_FN_mul, rows, g), 1, column(w, dweight, j));
-        while (w->rows.n_held > before) gm_tensor_release(w->rows.held[--w->rows.n_held]);
-    }
-}
-
-/* Where the gradient of input i goes, cleared where it holds none; NULL where it is not wanted. */
-static gm_status target_of(gm_backward *b, gm_experts_work *w, int i, gm_tensor **out)
-{
-    bool accumulate = false;
     if (!gm_backward_wants(b, i)) return GM_OK;
-    GM_TRY(gm_backward_target(b, i, out, &accumulate));
-    if (!accumulate) gm_experts_zero(w, *out);
+    GM_TRY(gm_backward_target(b, i, &d->target[i], &d->add[i]));
+    if (d->add[i] || written) return GM_OK;
+    d->add[i] = true;
+    gm_experts_zero(w, d->target[i]);
     return w->rows.st;
 }
 
-/* Where the gradients of the parameters go. The bias of a sum counts at one of its terms alone. */
+/* Those of the parameters: steps on all experts at once write all of them, but for padding. The bias of a sum counts at
+ * one of its terms alone. */
 static gm_status find_targets(gm_backward *b, gm_experts_work *w, const gm_experts_sides *sides, gradients *d)
 {
-    gm_tensor *unused = NULL;
-    bool       counts = gm_rule_counts(gm_backward_rank(b), gm_layout_dim_axes(sides->up.layout, 1));
-    for (int i = UP; i <= DOWN_BIAS; i++)
-        GM_TRY(target_of(b, w, i, i == DOWN_BIAS && !counts ? &unused : &d->target[i]));
+    bool counts = gm_rule_counts(gm_backward_rank(b), gm_layout_dim_axes(sides->up.layout, 1));
+    bool written = w->plan.capacity && w->hidden == w->up->shape[1];
+    for (int i = UP; i <= DOWN_BIAS; i++) GM_TRY(find_target(b, w, i, written && (i != DOWN_BIAS || counts), d));
+    if (!counts) d->target[DOWN_BIAS] = NULL;
     return GM_OK;
 }
 
@@ -334,23 +265,26 @@ static gm_status run_second(gm_backward *b, gm_experts_work *w, gm_tensor *dpre,
     return w->rows.st;
 }
 
-static gm_status run_backward(gm_backward *b, gm_experts_work *w, gm_tensor *index, gm_tensor *weight, gm_tensor *back,
-                              const gm_experts_sides *sides, gm_tensor *counts)
+static gm_status run_backward(gm_backward *b, gm_experts_work *w, gm_tensor *weight, gm_tensor *back,
+                              const gm_experts_sides *sides)
 {
     gradients  d = {0};
-    gm_tensor *dx = NULL, *dweight = NULL;
+    gm_tensor *dweight = NULL;
     w->hidden = hidden_here(gm_backward_rank(b), &sides->up);
-    GM_TRY(gm_experts_begin(w, gm_backward_rank(b), sides, index, counts, true));
+    GM_TRY(gm_experts_resume(w, gm_backward_rank(b), sides, gm_backward_callback(b)->context,
+                             gm_backward_attrs(b)->capacity));
     GM_TRY(find_targets(b, w, sides, &d));
     if (!weight) return run_second(b, w, back, &d);
-    GM_TRY(target_of(b, w, X, &dx));
-    gm_tensor *g = gm_rows_compact(&w->rows, gm_backward_grad(b, 0)), *of_tokens = gm_rows_compact(&w->rows, weight);
-    if (dx) dx = gm_rows_flat(&w->rows, dx);
-    backward(w, g, of_tokens, &d, dx);
+    GM_TRY(find_target(b, w, X, true, &d));
+    gm_tensor *g = gm_rows_compact(&w->rows, gm_backward_grad(b, 0));
+    if (d.target[X]) d.target[X] = gm_rows_flat(&w->rows, d.target[X]);
+    backward(w, g, gm_rows_flat(&w->rows, weight), &d);
     if (gm_backward_wants(b, WEIGHT)) {
+        gm_attrs a = gm_attrs_default();
         GM_TRY(w->rows.st);
         GM_TRY(gm_backward_new(b, gm_backward_input(b, WEIGHT), &dweight));
-        weigh_gradient(w, g, back, gm_rows_flat(&w->rows, dweight));
+        gm_tensor *to = gm_rows_flat(&w->rows, dweight);
+        gm_rows_into(&w->rows, GM_OP_experts_combine_grad, 3, (gm_tensor *[]){back, w->row, g}, &a, 1, &to);
         if (w->rows.st == GM_OK) w->rows.st = gm_backward_give(b, WEIGHT, dweight);
         else gm_tensor_release(dweight);
     }
@@ -360,22 +294,22 @@ static gm_status run_backward(gm_backward *b, gm_experts_work *w, gm_tensor *ind
 
 static gm_status experts_rule(gm_backward *b)
 {
-    gm_tensor       *index, *weight, *counts, *back;
+    gm_tensor       *weight, *back;
     gm_experts_work  w = {.f = gm_backward_attrs(b)->function};
     gm_experts_sides sides;
     sides.x.layout = gm_backward_input_layout(b, X, &sides.x.shape);
     sides.x.ndim = gm_backward_input(b, X)->ndim;
     sides.up.layout = gm_backward_input_layout(b, UP, &sides.up.shape);
     sides.up.ndim = 3;
-    GM_TRY(gm_backward_saved(b, KEPT_INDEX, &index));
+    GM_TRY(gm_backward_saved(b, KEPT_CHOICE, &w.choice));
+    GM_TRY(gm_backward_saved(b, KEPT_ROW, &w.row));
     GM_TRY(gm_backward_saved(b, KEPT_WEIGHT, &weight));
     GM_TRY(gm_backward_saved(b, KEPT_UP, &w.up));
     GM_TRY(gm_backward_saved(b, KEPT_DOWN, &w.down));
-    GM_TRY(gm_backward_saved(b, KEPT_COUNTS, &counts));
     GM_TRY(gm_backward_saved(b, KEPT_IN, &w.in));
     GM_TRY(gm_backward_saved(b, KEPT_PRE, &w.pre));
     GM_TRY(gm_backward_saved(b, KEPT_BACK, &back));
-    gm_status st = run_backward(b, &w, index, weight, back, &sides, counts), end;
+    gm_status st = run_backward(b, &w, weight, back, &sides), end;
     gm_rows_check(&w.rows, st);
     end = gm_experts_end(&w);
     return st == GM_OK ? end : w.rows.sent ? gm_comm_once(st) : st;
@@ -392,12 +326,13 @@ static gm_status kept(gm_rank *r, gm_tensor *t, gm_value **out)
     return gm_value_take(r, t, out);
 }
 
-static gm_status record(gm_rank *r, gm_value *const *in, gm_experts_work *w, gm_tensor *index, gm_tensor *counts,
-                        gm_tensor *back, gm_value *y)
+/* The node; it takes w->numbers. */
+static gm_status record(gm_rank *r, gm_value *const *in, gm_experts_work *w, gm_tensor *back, gm_value *y)
 {
     gm_value *saved[N_KEPT] = {[KEPT_WEIGHT] = in[WEIGHT], [KEPT_UP] = in[UP], [KEPT_DOWN] = in[DOWN]};
     gm_attrs  a = gm_attrs_default();
     a.function = w->f;
+    a.capacity = w->plan.capacity;
     gm_record rec = {.name = "experts",
                      .rule = experts_rule,
                      .op = GM_OP_linear,
@@ -408,37 +343,48 @@ static gm_status record(gm_rank *r, gm_value *const *in, gm_experts_work *w, gm_
                      .out = &y,
                      .n_saved = N_KEPT,
                      .saved = saved,
+                     .callback = {.context = w->numbers, .release = free},
                      .splits = true};
     if (!gm_tape_wanted(r, N_IN, in)) return GM_OK;
-    gm_status st = kept(r, index, &saved[KEPT_INDEX]);
-    if (st == GM_OK) st = kept(r, counts, &saved[KEPT_COUNTS]);
+    gm_status st = kept(r, w->choice, &saved[KEPT_CHOICE]);
+    if (st == GM_OK) st = kept(r, w->row, &saved[KEPT_ROW]);
     if (st == GM_OK) st = kept(r, w->in, &saved[KEPT_IN]);
     if (st == GM_OK) st = kept(r, w->pre, &saved[KEPT_PRE]);
     if (st == GM_OK) st = kept(r, in[WEIGHT]->requires_grad ? back : NULL, &saved[KEPT_BACK]);
-    if (st == GM_OK) st = gm_tape_record(r, &rec);
-    gm_value_release(saved[KEPT_INDEX]);
-    for (int i = KEPT_COUNTS; i <= KEPT_BACK; i++) gm_value_release(saved[i]);
+    if (st == GM_OK) {
+        w->numbers = NULL;
+        st = gm_tape_record(r, &rec);
+    }
+    for (int i = 0; i < N_KEPT; i++)
+        if (i < KEPT_WEIGHT || i > KEPT_DOWN) gm_value_release(saved[i]);
     return st;
 }
 
-static gm_status run(gm_rank *r, gm_value *const *in, gm_experts_work *w, gm_value *y)
+/* Rows of each expert, where they follow from shapes: on a device that the host would have to wait for, on which all
+ * tokens are. 0: as many as chose it. */
+static int64_t rows_of_expert(gm_rank *r, const gm_value *x, const gm_value *index, int64_t room)
+{
+    const gm_backend *be = r->device->backend;
+    int64_t           choices = gm_tensor_numel(index->local);
+    if (room < 1 || choices < 1 || !be->has_data || be->on_host || gm_experts_shared(r, x)) return 0;
+    return room < choices ? room : choices;
+}
+
+static gm_status run(gm_rank *r, gm_value *const *in, gm_experts_work *w, int64_t room, gm_value *y)
 {
     gm_experts_sides sides = {gm_side_of(in[X]), gm_side_of(in[UP])};
-    int64_t          shape[2];
-    gm_tensor       *back = NULL, *counts = NULL;
+    gm_tensor       *back = NULL;
     gm_rows          early; /* holds what is needed before the plan */
     gm_rows_begin(&early, r, &in[X]->layout, in[X]->ndim, in[X]->shape, 0);
-    gm_experts_plan_shape(r, &sides.up, shape);
     gm_rank_place(r, "experts");
-    counts = gm_rows_new(&early, GM_I64, 2, shape);
-    gm_tensor *index = gm_rows_flat(&early, in[INDEX]->local);
-    if (index && !gm_tensor_is_contiguous(index)) index = gm_rows_cast(&early, index, GM_I64);
+    gm_tensor *index = gm_experts_index(&early, r, &sides.x, in[INDEX]->local);
     w->hidden = hidden_here(r, &sides.up);
-    gm_rows_check(&early, early.st == GM_OK ? gm_experts_begin(w, r, &sides, index, counts, false) : early.st);
+    if (early.st == GM_OK)
+        gm_rows_check(&early, gm_experts_begin(w, r, &sides, index, rows_of_expert(r, in[X], in[INDEX], room)));
     if (early.st == GM_OK) {
-        gm_tensor *of_tokens = gm_rows_compact(&w->rows, in[WEIGHT]->local);
-        forward(w, gm_rows_compact(&w->rows, in[X]->local), of_tokens, gm_rows_flat(&w->rows, y->local), &back);
-        if (w->rows.st == GM_OK) gm_rows_check(&w->rows, record(r, in, w, index, counts, back, y));
+        forward(w, gm_rows_compact(&w->rows, in[X]->local), gm_rows_flat(&w->rows, in[WEIGHT]->local),
+                gm_rows_flat(&w->rows, y->local), &back);
+        if (w->rows.st == GM_OK) gm_rows_check(&w->rows, record(r, in, w, back, y));
         gm_rows_check(&early, w->rows.st);
     }
     early.sent = w->rows.sent;
@@ -456,14 +402,13 @@ gm_status gm_experts(gm_rank *r, gm_value *x, gm_value *index, gm_value *weight,
     gm_experts_work w = {.f = layer->f, .up = layer->up->local, .down = layer->down->local};
     gm_device      *device;
     GM_TRY(gm_rank_device(r, &device));
-    GM_TRY(gm_device_need_host(device, "a mixture of experts"));
     GM_TRY(check_shapes(in));
     GM_TRY(check_layouts(in));
     if (layer->up_bias) w.up_bias = layer->up_bias->local;
     if (layer->down_bias && gm_rule_counts(r, terms)) w.down_bias = layer->down_bias->local;
     layout.partial |= terms;
     GM_TRY(gm_value_new_block(r, "experts", x->local->dtype, &layout, x->ndim, x->shape, &v));
-    gm_status st = run(r, in, &w, v);
+    gm_status st = run(r, in, &w, layer->room, v);
     if (st == GM_OK) *y = v;
     else gm_value_release(v);
     return st;

@@ -22,18 +22,26 @@
 typedef struct gm_experts_layer {
     gm_value   *up, *up_bias, *down, *down_bias; /* biases: NULL for none */
     gm_function f;                               /* an activation, or none */
+    int64_t     room; /* choices that an expert has at most (gm_experts_capacity); 0: as many as there are */
 } gm_experts_layer;
 
-/* Collective over the axes that cut the experts. f32 and f64, weights and parameters in x's dtype.
+/* Collective over the axes that cut the experts. f32, f64, bf16 and f16, parameters in x's dtype; weight too, but f32
+ * beside those of 16 bits (gm_dtype_wide).
+ *
+ * How many rows an expert gets is known to the device. Where its memory is not the host's a call reads that, and so
+ * waits for what is queued: once, all numbers together, in forward alone. With a room it does not where tokens are not
+ * cut: each expert then has so many rows, those that nobody chose are zeros, and one product does for all experts. One
+ * that more choices name is then an error at the next wait.
  *
  * Sent by a rank: in forward and in backward each, the rows that go to experts elsewhere, and those that came from
  * elsewhere, h numbers each (so over all ranks 2 + 2 times the rows that change ranks, times h), and in forward 8 bytes
  * for each expert of the others. Rows of the rank's own experts are not sent; they are multiplied while those of the
- * others travel. Kept for backward: rows as they came, their pre-activations and, where weight wants a gradient, what
- * the experts gave for this rank's tokens. A backward pass in halves (GM_TAPE_INPUT) gives the gradients of x and
- * weight first and keeps, instead of these last, the gradients of the rows and of their pre-activations: the second
- * half, which gives those of the experts, sends nothing. Gradients of experts are sums over this rank's and the others'
- * rows, so that only axes that do not cut the experts are left for the reducer.
+ * others travel. Kept for backward: rows as they came, their pre-activations, which choice each row is and which row
+ * each choice, and, where weight wants a gradient, what the experts gave for this rank's tokens. A backward pass in
+ * halves (GM_TAPE_INPUT) gives the gradients of x and weight first and keeps, instead of these last, the gradients of
+ * the rows and of their pre-activations: the second half, which gives those of the experts, sends nothing. Gradients of
+ * experts are sums over this rank's and the others' rows, so that only axes that do not cut the experts are left for
+ * the reducer.
  *
  * GM_ESHAPE: shapes and layouts that do not fit, all printed. GM_EINVAL: an index that is no expert. */
 gm_status gm_experts(gm_rank *r, gm_value *x, gm_value *index, gm_value *weight, const gm_experts_layer *layer,

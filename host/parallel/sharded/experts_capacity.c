@@ -2,10 +2,10 @@
  *
  * Tokens that lie one after the other in the whole tensor and on one rank are a run: all of a block where only the
  * first dimension is cut, else one a leading line. Ranks tell each other how many choices of each kind each run has;
- * what comes before a run, and so the place of each of its tokens, follows. */
+ * what comes before a run, and so the place of each of its tokens, follows. All of it is ops on the device: where runs
+ * lie is known from layouts, so the host reads nothing. */
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "../../../kernels/philox.h"
 #include "../../comm/comm.h"
@@ -15,20 +15,16 @@
 #include "rows.h"
 
 typedef struct run {
-    int64_t key;   /* number of its first token in the whole tensor */
+    int64_t key;   /* number of its first token in the whole tensor; INT64_MAX: it is padding */
     int64_t place; /* among the gathered counts */
 } run;
 
 typedef struct queue {
     gm_value *index;
-    int64_t   experts, k, capacity;
-    int       last_cut;                           /* leading dimension; 0 where none is cut */
-    int64_t   local[GM_MAX_DIMS], runs, run_size; /* of every block: runs, and tokens of a run */
-    gm_group *group;                              /* NULL: nobody shares the tokens */
+    int       last_cut;                 /* leading dimension; 0 where none is cut */
+    int64_t   local[GM_MAX_DIMS], runs; /* of every block */
+    gm_group *group;
     int       members;
-    int64_t  *counts; /* (members, runs, k, experts) */
-    run      *order;  /* those that are inside of the tensor, in its order */
-    int64_t   n_order;
 } queue;
 
 static void block_of(const gm_rank *r, const gm_value *v, const int *coordinate, gm_box *box, int64_t *local,
@@ -47,70 +43,29 @@ static gm_status check(const gm_value *index, int64_t experts, const char *op)
     return experts > 0 ? GM_OK : GM_FAIL(GM_EINVAL, "%s: there are %" PRId64 " experts", op, experts);
 }
 
-static gm_status check_choice(int64_t e, int64_t experts)
+/* Work on index, and it as (runs, tokens, k) with -1 in the padding. */
+static gm_tensor *begin(gm_rows *w, gm_rank *r, gm_value *index, int64_t runs, const char *name)
 {
-    if (e >= -1 && e < experts) return GM_OK;
-    return GM_FAIL(GM_EINVAL, "experts: index %" PRId64 " is none of %" PRId64 " experts, nor -1", e, experts);
-}
-
-/* counts (runs, k, experts) += the choices of this block. */
-static gm_status count(gm_rank *r, const queue *q, const int64_t *choice, int64_t *counts)
-{
-    int64_t local[GM_MAX_DIMS], logical[GM_MAX_DIMS], tokens = q->runs * q->run_size;
-    gm_box  box;
-    block_of(r, q->index, r->coordinate, &box, local, logical);
-    for (int64_t t = 0; t < tokens; t++) {
-        if (!gm_experts_inside(q->index->ndim - 1, local, logical, t)) continue;
-        for (int64_t j = 0; j < q->k; j++) {
-            int64_t e = choice[t * q->k + j];
-            GM_TRY(check_choice(e, q->experts));
-            if (e >= 0) counts[(t / q->run_size * q->k + j) * q->experts + e]++;
-        }
-    }
-    return GM_OK;
-}
-
-static queue queue_of(gm_rank *r, gm_value *index, int64_t experts, int64_t capacity)
-{
-    queue   q = {.index = index, .experts = experts, .capacity = capacity, .members = 1, .runs = 1, .run_size = 1};
-    int64_t logical[GM_MAX_DIMS];
-    gm_box  box;
-    int     lead = index->ndim - 1;
-    block_of(r, index, r->coordinate, &box, q.local, logical);
-    q.k = index->shape[lead];
-    for (int d = 0; d < lead; d++)
-        if (index->layout.n_cuts[d]) q.last_cut = d;
-    for (int d = 0; d < lead; d++) *(d < q.last_cut ? &q.runs : &q.run_size) *= q.local[d];
-    return q;
+    gm_side side = gm_side_of(index);
+    gm_rows_begin(w, r, &index->layout, index->ndim, index->shape, 0);
+    gm_rank_place(r, name);
+    gm_tensor *all = gm_experts_index(w, r, &side, index->local);
+    if (!all || w->st != GM_OK) return NULL;
+    return gm_rows_shaped(w, all, 3, (int64_t[]){runs, all->shape[0] / runs, all->shape[1]});
 }
 
 gm_status gm_experts_counts(gm_rank *r, gm_value *index, int64_t experts, gm_dtype dtype, gm_value **counts)
 {
-    gm_rows    w;
-    gm_layout  layout = gm_layout_replicated();
-    gm_tensor *block;
-    gm_status  st;
-    GM_TRY(gm_device_need_host(index->local->storage->device, "a mixture of experts"));
+    gm_rows   w;
+    gm_layout layout = gm_layout_replicated();
+    gm_attrs  a = gm_attrs_default();
     GM_TRY(check(index, experts, "experts_counts"));
-    queue q = queue_of(r, index, experts, 0);
-    gm_rows_begin(&w, r, &index->layout, index->ndim, index->shape, 0);
-    gm_rank_place(r, "experts_counts");
-    gm_tensor *choice = gm_rows_compact(&w, index->local),
-              *all = gm_rows_new(&w, GM_I64, 3, (int64_t[]){q.runs, q.k, experts});
-    int64_t *n = all ? gm_tensor_data(all) : NULL;
-    block = gm_rows_new(&w, dtype, 1, &experts);
-    if (w.st == GM_OK && n) {
-        memset(n, 0, (size_t)gm_tensor_numel(all) * sizeof *n);
-        gm_rows_check(&w, count(r, &q, gm_tensor_data(choice), n));
-        for (int64_t e = 0; w.st == GM_OK && e < experts; e++) {
-            int64_t sum = 0;
-            for (int64_t i = 0; i < q.runs * q.k; i++) sum += n[i * experts + e];
-            gm_store(dtype, gm_tensor_data(block), e, (double)sum);
-        }
-    }
-    block = gm_rows_keep(&w, block);
-    st = gm_rows_end(&w);
-    if (st != GM_OK) return st;
+    a.experts = experts;
+    gm_tensor *choice = begin(&w, r, index, 1, "experts_counts"), *all, *block;
+    if (w.st == GM_OK) choice = gm_rows_shaped(&w, choice, 3, (int64_t[]){1, gm_tensor_numel(choice), 1});
+    gm_rows_run(&w, GM_OP_experts_count, 1, &choice, &a, 1, &all);
+    block = gm_rows_keep(&w, gm_rows_shaped(&w, gm_rows_cast(&w, all, dtype), 1, &experts));
+    GM_TRY(gm_rows_end(&w));
     layout.partial = gm_layout_cut_axes(&index->layout);
     return gm_value_take_block(r, block, &layout, 1, &experts, counts);
 }
@@ -132,119 +87,104 @@ gm_status gm_experts_noise(gm_rank *r, gm_value *x, gm_op op, const gm_attrs *at
 
 /* ---- capacity ---- */
 
+static queue queue_of(gm_rank *r, gm_value *index)
+{
+    queue   q = {.index = index, .members = 1, .runs = 1};
+    int64_t logical[GM_MAX_DIMS];
+    gm_box  box;
+    int     lead = index->ndim - 1;
+    block_of(r, index, r->coordinate, &box, q.local, logical);
+    for (int d = 0; d < lead; d++)
+        if (index->layout.n_cuts[d]) q.last_cut = d;
+    for (int d = 0; d < q.last_cut; d++) q.runs *= q.local[d];
+    if (!q.runs) q.runs = 1; /* of nothing */
+    return q;
+}
+
 static int by_key(const void *a, const void *b)
 {
     int64_t x = ((const run *)a)->key, y = ((const run *)b)->key;
     return (x > y) - (x < y);
 }
 
-/* Number, in the whole tensor, of the first token of run i of a block; -1 where that is padding. */
+/* Number, in the whole tensor, of the first token of run i of a block. */
 static int64_t key_of(const queue *q, const gm_box *box, const int64_t *logical, int64_t i)
 {
     int64_t at[GM_MAX_DIMS] = {0}, key = 0;
-    if (logical[q->last_cut] == 0) return -1;
+    if (logical[q->last_cut] == 0) return INT64_MAX;
     for (int d = q->last_cut - 1; d >= 0; d--) {
+        if (q->local[d] == 0) return INT64_MAX;
         at[d] = i % q->local[d];
-        if (at[d] >= logical[d]) return -1;
+        if (at[d] >= logical[d]) return INT64_MAX;
         i /= q->local[d];
     }
     for (int d = 0; d < q->index->ndim - 1; d++) key = key * q->index->shape[d] + box->offset[d] + at[d];
     return key;
 }
 
-static gm_status put_in_order(gm_rank *r, queue *q)
+/* list[members * runs]: the runs of all members in the order of the whole tensor, padding last. */
+static gm_status put_in_order(gm_rank *r, const queue *q, int64_t *list)
 {
-    q->order = malloc((size_t)(q->members * q->runs + 1) * sizeof *q->order);
-    if (!q->order) return GM_FAIL(GM_ENOMEM, "experts_capacity: no memory for %" PRId64 " runs", q->runs);
+    int64_t n = 0;
+    run    *order = malloc((size_t)(q->members * q->runs + 1) * sizeof *order);
+    if (!order) return GM_FAIL(GM_ENOMEM, "experts_capacity: no memory for %" PRId64 " runs", q->runs);
     for (int m = 0; m < q->members; m++) {
         gm_box  box;
         int     coordinate[GM_MAX_AXES];
         int64_t local[GM_MAX_DIMS], logical[GM_MAX_DIMS];
-        gm_mesh_coordinates(&r->mesh, q->group ? gm_group_member(q->group, m) : r->rank, coordinate);
+        gm_mesh_coordinates(&r->mesh, gm_group_member(q->group, m), coordinate);
         block_of(r, q->index, coordinate, &box, local, logical);
-        for (int64_t i = 0; i < q->runs; i++) {
-            int64_t key = key_of(q, &box, logical, i);
-            if (key >= 0) q->order[q->n_order++] = (run){key, m * q->runs + i};
-        }
+        for (int64_t i = 0; i < q->runs; i++) order[n++] = (run){key_of(q, &box, logical, i), m * q->runs + i};
     }
-    qsort(q->order, (size_t)q->n_order, sizeof *q->order, by_key);
+    qsort(order, (size_t)n, sizeof *order, by_key);
+    for (int64_t i = 0; i < n; i++) list[i] = order[i].place;
+    free(order);
     return GM_OK;
 }
 
-/* counts become, run by run, how many choices come before those of the run. */
-static void sum_before(queue *q, int64_t *before)
+/* The order of runs on the device. */
+static gm_tensor *order_of(gm_rows *w, gm_rank *r, const queue *q)
 {
-    int64_t row = q->k * q->experts;
-    memset(before, 0, (size_t)row * sizeof *before);
-    for (int64_t j = 0; j + 1 < q->k; j++) /* all choices of a lower kind */
-        for (int64_t e = 0; e < q->experts; e++) {
-            int64_t n = before[j * q->experts + e];
-            for (int64_t i = 0; i < q->n_order; i++) n += q->counts[q->order[i].place * row + j * q->experts + e];
-            before[(j + 1) * q->experts + e] = n;
-        }
-    for (int64_t i = 0; i < q->n_order; i++)
-        for (int64_t c = 0; c < row; c++) {
-            int64_t *at = &q->counts[q->order[i].place * row + c], n = *at;
-            *at = before[c];
-            before[c] += n;
-        }
+    int64_t    n = q->members * q->runs;
+    gm_tensor *order = gm_rows_new(w, GM_I64, 1, &n);
+    int64_t   *list = malloc((size_t)(n + 1) * sizeof *list);
+    if (!list) gm_rows_check(w, GM_FAIL(GM_ENOMEM, "experts_capacity: no memory for %" PRId64 " runs", n));
+    if (w->st == GM_OK) gm_rows_check(w, put_in_order(r, q, list));
+    if (w->st == GM_OK)
+        gm_rows_check(w, gm_device_write(w->device, gm_tensor_data(order), list, (size_t)n * sizeof *list));
+    free(list);
+    return order;
 }
 
-/* kept: the choices that find a place. before: of this rank's runs. */
-static void choose(gm_rank *r, const queue *q, const int64_t *choice, int64_t *before, int64_t *kept)
+/* What stands before each of this rank's runs in the queues of all ranks, (runs, k, experts). Collective. */
+static gm_tensor *before_runs(gm_rows *w, gm_rank *r, queue *q, gm_tensor *choice, const gm_attrs *a)
 {
-    int64_t local[GM_MAX_DIMS], logical[GM_MAX_DIMS];
-    gm_box  box;
-    block_of(r, q->index, r->coordinate, &box, local, logical);
-    for (int64_t t = 0; t < q->runs * q->run_size; t++)
-        for (int64_t j = 0; j < q->k; j++) {
-            int64_t e = choice[t * q->k + j],
-                    *n = e < 0 ? NULL : &before[(t / q->run_size * q->k + j) * q->experts + e];
-            bool inside = gm_experts_inside(q->index->ndim - 1, local, logical, t);
-            kept[t * q->k + j] = n && inside && (*n)++ < q->capacity ? e : -1;
-        }
-}
-
-static void gather(gm_rows *w, queue *q, gm_tensor *own, gm_tensor **all)
-{
-    *all = own;
-    uint32_t axes = gm_layout_cut_axes(&q->index->layout);
-    if (!axes) return;
-    q->group = gm_rows_group(w, axes);
-    if (!q->group) return;
+    gm_tensor *own, *before, *all;
+    q->group = gm_rows_group(w, gm_layout_cut_axes(&q->index->layout));
+    gm_rows_run(w, GM_OP_experts_count, 1, &choice, a, 1, &own);
+    if (w->st != GM_OK) return NULL;
     q->members = gm_group_size(q->group);
-    *all = gm_rows_new(w, GM_I64, 3, (int64_t[]){q->members * q->runs, q->k, q->experts});
-    gm_rows_all_gather(w, q->group, own, 0, *all);
+    all = gm_rows_new(w, GM_I64, 3, (int64_t[]){q->members * q->runs, own->shape[1], own->shape[2]});
+    gm_rows_all_gather(w, q->group, own, 0, all);
+    gm_rows_run(w, GM_OP_experts_before, 2, (gm_tensor *[]){all, order_of(w, r, q)}, a, 1, &before);
+    return gm_rows_part(w, before, gm_group_rank(q->group) * q->runs, q->runs);
 }
 
 gm_status gm_experts_capacity(gm_rank *r, gm_value *index, int64_t experts, int64_t capacity, gm_value **kept)
 {
     gm_rows   w;
     gm_value *v = NULL;
+    gm_attrs  a = gm_attrs_default();
     GM_TRY(check(index, experts, "experts_capacity"));
-    GM_TRY(gm_device_need_host(index->local->storage->device, "a mixture of experts"));
     if (capacity < 0) return GM_FAIL(GM_EINVAL, "experts_capacity: a capacity of %" PRId64, capacity);
-    queue q = queue_of(r, index, experts, capacity);
-    gm_rows_begin(&w, r, &index->layout, index->ndim, index->shape, 0);
-    GM_TRY(w.st);
+    a.experts = experts;
+    a.capacity = capacity;
+    queue q = queue_of(r, index);
     GM_TRY(gm_value_new_block(r, "experts_capacity", GM_I64, &index->layout, index->ndim, index->shape, &v));
-    gm_tensor *choice = gm_rows_compact(&w, index->local), *all;
-    gm_tensor *own = gm_rows_new(&w, GM_I64, 3, (int64_t[]){q.runs, q.k, experts});
-    gm_tensor *before = gm_rows_new(&w, GM_I64, 2, (int64_t[]){q.k, experts});
-    bool       has_data = w.st == GM_OK && gm_tensor_data(own);
-    if (has_data) {
-        memset(gm_tensor_data(own), 0, (size_t)gm_tensor_numel(own) * sizeof(int64_t));
-        gm_rows_check(&w, count(r, &q, gm_tensor_data(choice), gm_tensor_data(own)));
-    }
-    gather(&w, &q, own, &all);
-    if (w.st == GM_OK && has_data) gm_rows_check(&w, put_in_order(r, &q));
-    if (w.st == GM_OK && has_data) {
-        int me = q.group ? gm_group_rank(q.group) : 0;
-        q.counts = gm_tensor_data(all);
-        sum_before(&q, gm_tensor_data(before));
-        choose(r, &q, gm_tensor_data(choice), q.counts + me * q.runs * q.k * experts, gm_tensor_data(v->local));
-    }
-    free(q.order);
+    gm_tensor *choice = begin(&w, r, index, q.runs, "experts_capacity"), *before = NULL, *to = NULL;
+    if (gm_experts_shared(r, index)) before = before_runs(&w, r, &q, choice, &a);
+    if (w.st == GM_OK) to = gm_rows_shaped(&w, v->local, 3, choice->shape);
+    gm_rows_into(&w, GM_OP_experts_limit, 2, (gm_tensor *[]){choice, before}, &a, 1, &to);
     gm_status st = gm_rows_end(&w);
     if (st == GM_OK) *kept = v;
     else gm_value_release(v);

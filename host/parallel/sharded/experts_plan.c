@@ -5,15 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool gm_experts_inside(int n, const int64_t *local, const int64_t *logical, int64_t t)
-{
-    for (int d = n - 1; d >= 0; d--) {
-        if (t % local[d] >= logical[d]) return false;
-        t /= local[d];
-    }
-    return true;
-}
-
 static void block_of(gm_rank *r, const gm_side *s, const int *coordinate, int64_t *first, int64_t *local,
                      int64_t *logical)
 {
@@ -22,15 +13,57 @@ static void block_of(gm_rank *r, const gm_side *s, const int *coordinate, int64_
     *first = box.offset[0];
 }
 
-/* ---- places ---- */
-
-void gm_experts_plan_shape(gm_rank *r, const gm_side *up, int64_t *shape)
+bool gm_experts_shared(const gm_rank *r, const gm_value *v)
 {
-    int64_t first, local[GM_MAX_DIMS], logical[GM_MAX_DIMS];
-    block_of(r, up, r->coordinate, &first, local, logical);
-    shape[0] = gm_layout_parts(&r->mesh, up->layout, 0);
-    shape[1] = local[0];
+    for (int d = 0; d < v->ndim - 1; d++)
+        if (gm_layout_parts(&r->mesh, &v->layout, d) > 1) return true;
+    return false;
 }
+
+/* t without what pads its leading dimensions; the caller's. */
+static gm_status inside_of(gm_tensor *t, int leading, const int64_t *logical, gm_tensor **out)
+{
+    gm_tensor *y = t;
+    gm_tensor_retain(t);
+    for (int d = 0; d < leading; d++) {
+        gm_tensor *next = NULL;
+        gm_status  st = gm_tensor_narrow(y, d, 0, logical[d], &next);
+        gm_tensor_release(y);
+        GM_TRY(st);
+        y = next;
+    }
+    *out = y;
+    return GM_OK;
+}
+
+gm_tensor *gm_experts_index(gm_rows *w, gm_rank *r, const gm_side *side, gm_tensor *index)
+{
+    int64_t    first, local[GM_MAX_DIMS], logical[GM_MAX_DIMS];
+    int        leading = index->ndim - 1;
+    bool       whole = true;
+    gm_tensor *to = NULL, *from = NULL;
+    gm_attrs   a = gm_attrs_default();
+    block_of(r, side, r->coordinate, &first, local, logical);
+    for (int d = 0; d < leading; d++) whole = whole && local[d] == logical[d];
+    if (whole || w->st != GM_OK) return gm_rows_compact(w, index);
+    gm_tensor *masked = gm_rows_full(w, GM_I64, index->ndim, index->shape, -1);
+    if (w->st == GM_OK) gm_rows_check(w, inside_of(masked, leading, logical, &to));
+    if (w->st == GM_OK) gm_rows_check(w, inside_of(index, leading, logical, &from));
+    if (w->st == GM_OK && gm_tensor_numel(from)) gm_rows_into(w, GM_OP_copy, 1, &from, &a, 1, &to);
+    gm_tensor_release(to);
+    gm_tensor_release(from);
+    return gm_rows_flat(w, masked);
+}
+
+int64_t gm_experts_choices(gm_rank *r, const gm_side *x, int64_t k)
+{
+    int64_t first, local[GM_MAX_DIMS], logical[GM_MAX_DIMS], n = k;
+    block_of(r, x, r->coordinate, &first, local, logical);
+    for (int d = 0; d < x->ndim - 1; d++) n *= logical[d];
+    return n;
+}
+
+/* ---- places ---- */
 
 static gm_status find_places(gm_rank *r, const gm_side *up, gm_experts_plan *p)
 {
@@ -68,6 +101,15 @@ static gm_status take_lists(gm_experts_plan *p)
     return GM_OK;
 }
 
+gm_status gm_experts_plan_new(gm_rank *r, const gm_experts_sides *s, int64_t capacity, gm_experts_plan *p)
+{
+    *p = (gm_experts_plan){.capacity = capacity};
+    gm_status st = find_places(r, &s->up, p);
+    if (st == GM_OK) st = take_lists(p);
+    if (st != GM_OK) gm_experts_plan_free(p);
+    return st;
+}
+
 void gm_experts_plan_free(gm_experts_plan *p)
 {
     free(p->place);
@@ -75,78 +117,71 @@ void gm_experts_plan_free(gm_experts_plan *p)
     *p = (gm_experts_plan){0};
 }
 
-/* ---- counts ---- */
+/* ---- numbers ---- */
 
-static gm_status count_choices(gm_rank *r, const gm_side *x, gm_tensor *index, gm_experts_plan *p)
+int64_t gm_experts_numbers(const gm_experts_plan *p) { return p->experts + (p->p > 1 ? p->p * p->room : 0); }
+
+/* The choices of each expert (experts) as (p, room): a view where each place has a full block. */
+static gm_tensor *by_place(gm_rows *w, const gm_experts_plan *p, gm_tensor *count)
 {
-    const int64_t *choice = gm_tensor_data(index);
-    int64_t        first, local[GM_MAX_DIMS], logical[GM_MAX_DIMS], inside = 1;
-    block_of(r, x, r->coordinate, &first, local, logical);
-    for (int d = 0; d < x->ndim - 1; d++) inside *= logical[d];
-    if (!choice) {
-        for (int64_t e = 0; e < p->experts; e++)
-            p->out[e] = inside * p->k / p->experts + (e < inside * p->k % p->experts);
-        return GM_OK;
+    gm_attrs   a = gm_attrs_default();
+    int64_t    shape[2] = {p->p, p->room};
+    gm_tensor *given;
+    if (p->experts == p->p * p->room) return gm_rows_shaped(w, count, 2, shape);
+    given = gm_rows_full(w, GM_I64, 2, shape, 0);
+    int before = w->n_held;
+    for (int i = 0; i < p->p && w->st == GM_OK; i++) {
+        const gm_experts_place *place = &p->place[i];
+        if (!place->count) continue;
+        gm_tensor *from = gm_rows_part(w, count, place->first, place->count);
+        gm_tensor *to = gm_rows_line(w, given, i, place->count);
+        gm_rows_into(w, GM_OP_copy, 1, &from, &a, 1, &to);
+        while (w->n_held > before) gm_tensor_release(w->held[--w->n_held]);
     }
-    for (int64_t c = 0; c < p->tokens * p->k; c++) {
-        if (!gm_experts_inside(x->ndim - 1, local, logical, c / p->k)) continue;
-        if (choice[c] < -1 || choice[c] >= p->experts)
-            return GM_FAIL(GM_EINVAL,
-                           "experts: index %" PRId64 " of choice %" PRId64 " of token %" PRId64
-                           " of the block (from 0) is none of %" PRId64 " experts, nor -1",
-                           choice[c], c % p->k, c / p->k, p->experts);
-        if (choice[c] >= 0) p->out[choice[c]]++;
-    }
-    return GM_OK;
+    return given;
 }
 
-/* Says to each place how many rows it gets for each of its experts. */
-static gm_status exchange_counts(gm_rank *r, gm_experts_plan *p, gm_tensor *counts)
+void gm_experts_tell(gm_rows *w, const gm_experts_plan *p, gm_tensor *all)
 {
-    gm_tensor *given = NULL;
-    GM_TRY(gm_tensor_new(r->device, GM_I64, 2, (int64_t[]){p->p, p->room}, &given));
-    int64_t *to = gm_tensor_data(given);
-    for (int64_t i = 0; to && i < p->p * p->room; i++) {
-        const gm_experts_place *place = &p->place[i / p->room];
-        to[i] = i % p->room < place->count ? p->out[place->first + i % p->room] : 0;
-    }
-    gm_status st = GM_OK;
-    if (p->p > 1) st = gm_comm_all_to_all(p->comm, p->group, given, 0, counts, 0, NULL);
-    else if (to) memcpy(gm_tensor_data(counts), to, (size_t)p->room * sizeof *to);
-    gm_tensor_release(given);
-    return st;
+    if (p->p == 1) return;
+    gm_tensor *given = by_place(w, p, gm_rows_part(w, all, 0, p->experts));
+    gm_tensor *told = gm_rows_part(w, all, p->experts, p->p * p->room);
+    told = gm_rows_shaped(w, told, 2, (int64_t[]){p->p, p->room});
+    gm_rows_all_to_all(w, p->group, given, 0, told, 0);
 }
 
-/* Where rows begin: own experts and those of others count from 0 each. */
-static void lay_rows(gm_experts_plan *p, gm_tensor *counts)
+void gm_experts_balance(const gm_experts_plan *p, int64_t choices, int64_t *numbers)
+{
+    for (int64_t e = 0; e < p->experts; e++) numbers[e] = choices / p->experts + (e < choices % p->experts);
+    for (int64_t i = p->experts; i < gm_experts_numbers(p); i++) {
+        int64_t e = (i - p->experts) % p->room;
+        numbers[i] = e < p->place[p->here].count ? numbers[p->place[p->here].first + e] : 0;
+    }
+}
+
+static bool is_own(const gm_experts_plan *p, int64_t e)
 {
     const gm_experts_place *own = &p->place[p->here];
-    const int64_t          *from = gm_tensor_data(counts);
+    return e >= own->first && e < own->first + own->count;
+}
+
+/* Own experts and those of others count from 0 each. */
+void gm_experts_lay_rows(gm_experts_plan *p, const int64_t *numbers)
+{
+    const gm_experts_place *own = &p->place[p->here];
     for (int64_t e = 0; e < p->experts; e++) {
-        int64_t *n = e >= own->first && e < own->first + own->count ? &p->n_here : &p->n_sent;
+        int64_t *n = is_own(p, e) ? &p->n_here : &p->n_sent;
+        p->out[e] = p->capacity ? p->capacity : numbers[e];
         p->out_at[e] = *n;
         *n += p->out[e];
     }
-    for (int64_t e = 0; e < own->count; e++)
+    for (int64_t e = 0; e < own->count && p->p > 1; e++)
         for (int i = 0; i < p->p; i++) {
             int64_t at = e * p->p + i;
-            p->in[at] = from ? from[i * p->room + e] : p->out[own->first + e];
+            p->in[at] = numbers[p->experts + i * p->room + e];
             p->in_at[at] = p->n_away;
             if (i != p->here) p->n_away += p->in[at];
         }
-}
-
-gm_status gm_experts_plan_new(gm_rank *r, const gm_experts_sides *s, gm_tensor *index, gm_tensor *counts, bool known,
-                              gm_experts_plan *p)
-{
-    *p = (gm_experts_plan){.tokens = index->shape[0], .k = index->shape[1]};
-    gm_status st = find_places(r, &s->up, p);
-    if (st == GM_OK) st = take_lists(p);
-    if (st == GM_OK) st = count_choices(r, &s->x, index, p);
-    if (st == GM_OK && !known) st = exchange_counts(r, p, counts);
-    if (st == GM_OK) lay_rows(p, counts);
-    else gm_experts_plan_free(p);
-    return st;
 }
 
 void gm_experts_rows(const gm_experts_plan *p, bool away, int64_t e, int64_t *first, int64_t *n)
@@ -155,28 +190,4 @@ void gm_experts_rows(const gm_experts_plan *p, bool away, int64_t e, int64_t *fi
     *first = away ? p->in_at[e * p->p] : p->out_at[expert];
     *n = away ? 0 : p->out[expert];
     for (int i = 0; away && i < p->p; i++) *n += i == p->here ? 0 : p->in[e * p->p + i];
-}
-
-/* ---- order ---- */
-
-void gm_experts_order(const gm_experts_plan *p, const gm_experts_sides *s, gm_rank *r, gm_tensor *index,
-                      gm_tensor *choice, gm_tensor *token, gm_tensor *row)
-{
-    const gm_experts_place *own = &p->place[p->here];
-    const int64_t          *expert = gm_tensor_data(index);
-    int64_t *chosen = gm_tensor_data(choice), *tokens = gm_tensor_data(token), *rows = gm_tensor_data(row);
-    int64_t  first, local[GM_MAX_DIMS], logical[GM_MAX_DIMS];
-    if (!expert) return;
-    block_of(r, &s->x, r->coordinate, &first, local, logical);
-    for (int64_t c = 0; c < p->tokens * p->k; c++) {
-        int64_t e = expert[c], t = c / p->k, at = p->n_here + p->n_sent;
-        if (e >= 0 && gm_experts_inside(s->x.ndim - 1, local, logical, t)) {
-            bool is_own = e >= own->first && e < own->first + own->count;
-            at = (is_own ? 0 : p->n_here) + p->out_at[e]++;
-            chosen[at] = c;
-            tokens[at] = t;
-        }
-        rows[c % p->k * p->tokens + t] = at;
-    }
-    for (int64_t e = 0; e < p->experts; e++) p->out_at[e] -= p->out[e]; /* where they began */
 }

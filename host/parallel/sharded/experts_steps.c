@@ -3,27 +3,59 @@
 
 #include <stdlib.h>
 
-static gm_tensor *integers(gm_experts_work *w, int ndim, const int64_t *shape)
+static void start_work(gm_experts_work *w, gm_rank *r, const gm_experts_sides *s, int64_t capacity)
 {
-    return gm_rows_new(&w->rows, GM_I64, ndim, shape);
+    gm_rows_begin(&w->rows, r, s->x.layout, s->x.ndim, s->x.shape, 0);
+    if (w->rows.st != GM_OK) return;
+    w->width = s->x.shape[s->x.ndim - 1];
+    gm_rank_place(r, "experts");
+    gm_rows_check(&w->rows, gm_experts_plan_new(r, s, capacity, &w->plan));
+}
+
+/* The numbers of the plan, from the choices of each expert, which `all` begins with. */
+static void learn_numbers(gm_experts_work *w, gm_rank *r, const gm_experts_sides *s, gm_tensor *all)
+{
+    size_t bytes = (size_t)gm_experts_numbers(&w->plan) * sizeof *w->numbers;
+    gm_experts_tell(&w->rows, &w->plan, all);
+    if (w->rows.st != GM_OK) return;
+    w->numbers = malloc(bytes + 1);
+    if (!w->numbers) w->rows.st = GM_FAIL(GM_ENOMEM, "experts: no memory for %zu bytes of counts", bytes);
+    else if (w->rows.device->backend->has_data)
+        w->rows.st = gm_device_read(w->rows.device, w->numbers, gm_tensor_data(all), bytes);
+    else gm_experts_balance(&w->plan, gm_experts_choices(r, &s->x, w->k), w->numbers);
 }
 
 gm_status gm_experts_begin(gm_experts_work *w, gm_rank *r, const gm_experts_sides *s, gm_tensor *index,
-                           gm_tensor *counts, bool known)
+                           int64_t capacity)
 {
     gm_experts_plan *p = &w->plan;
-    gm_rows_begin(&w->rows, r, s->x.layout, s->x.ndim, s->x.shape, 0);
+    gm_attrs         a = gm_attrs_default();
+    start_work(w, r, s, capacity);
     if (w->rows.st != GM_OK) return w->rows.st;
-    w->width = s->x.shape[s->x.ndim - 1];
-    w->rows.sent = !known && gm_layout_dim_axes(s->up.layout, 0);
-    gm_rank_place(r, "experts");
-    w->rows.st = gm_experts_plan_new(r, s, index, counts, known, p);
-    if (w->rows.st != GM_OK) return w->rows.st;
-    int64_t n = p->n_here + p->n_sent;
-    w->choice = integers(w, 1, &n);
-    w->token = integers(w, 1, &n);
-    w->row = integers(w, 2, (int64_t[]){p->k, p->tokens});
-    if (w->rows.st == GM_OK) gm_experts_order(p, s, r, index, w->choice, w->token, w->row);
+    w->tokens = index->shape[0];
+    w->k = index->shape[1];
+    a.experts = p->experts;
+    a.first = p->place[p->here].first;
+    a.ahead = p->place[p->here].count;
+    a.capacity = capacity;
+    int64_t    n = capacity ? p->experts * capacity : w->tokens * w->k, numbers = gm_experts_numbers(p);
+    gm_tensor *all = gm_rows_new(&w->rows, GM_I64, 1, &numbers);
+    w->choice = gm_rows_new(&w->rows, GM_I64, 1, &n);
+    w->row = gm_rows_new(&w->rows, GM_I64, 2, index->shape);
+    gm_rows_into(&w->rows, GM_OP_experts_order, 1, &index, &a, 3,
+                 (gm_tensor *[]){w->choice, w->row, gm_rows_part(&w->rows, all, 0, p->experts)});
+    if (!capacity) learn_numbers(w, r, s, all);
+    if (w->rows.st == GM_OK) gm_experts_lay_rows(p, w->numbers);
+    return w->rows.st;
+}
+
+gm_status gm_experts_resume(gm_experts_work *w, gm_rank *r, const gm_experts_sides *s, const int64_t *numbers,
+                            int64_t capacity)
+{
+    start_work(w, r, s, capacity);
+    w->tokens = w->row->shape[0];
+    w->k = w->row->shape[1];
+    if (w->rows.st == GM_OK) gm_experts_lay_rows(&w->plan, numbers);
     return w->rows.st;
 }
 
@@ -31,6 +63,7 @@ gm_status gm_experts_end(gm_experts_work *w)
 {
     for (int i = 0; i < w->n_flights; i++) gm_comm_drop(w->plan.comm, w->flights[i]);
     free(w->flights);
+    free(w->numbers);
     gm_experts_plan_free(&w->plan);
     return gm_rows_end(&w->rows);
 }
@@ -53,10 +86,18 @@ void gm_experts_zero(gm_experts_work *w, gm_tensor *t)
     gm_rows_into(&w->rows, GM_OP_fill, 0, NULL, &a, 1, &t);
 }
 
-void gm_experts_gather(gm_experts_work *w, gm_tensor *table, gm_tensor *index, gm_tensor *to)
+void gm_experts_gather(gm_experts_work *w, gm_tensor *x, gm_tensor *choice, gm_tensor *weight, gm_tensor *to)
 {
     gm_attrs a = gm_attrs_default();
-    if (index) gm_rows_into(&w->rows, GM_OP_embedding, 2, (gm_tensor *[]){table, index}, &a, 1, &to);
+    a.k = w->k;
+    if (choice) gm_rows_into(&w->rows, GM_OP_experts_gather, 3, (gm_tensor *[]){x, choice, weight}, &a, 1, &to);
+}
+
+void gm_experts_combine(gm_experts_work *w, gm_tensor *y, gm_tensor *weight, bool accumulate, gm_tensor *x)
+{
+    gm_attrs a = gm_attrs_default();
+    a.accumulate = accumulate;
+    gm_rows_into(&w->rows, GM_OP_experts_combine, 3, (gm_tensor *[]){y, w->row, weight}, &a, 1, &x);
 }
 
 /* ---- travel ---- */
@@ -105,30 +146,78 @@ void gm_experts_arrive(gm_experts_work *w)
     w->n_flights = 0;
 }
 
-/* ---- products ---- */
+/* ---- spans ---- */
+
+static void take_step(gm_experts_work *w, gm_experts_step step, void *context, const gm_experts_span *s)
+{
+    int before = w->rows.n_held;
+    step(w, context, s);
+    while (w->rows.n_held > before) gm_tensor_release(w->rows.held[--w->rows.n_held]);
+}
 
 void gm_experts_each(gm_experts_work *w, bool away, gm_experts_step step, void *context)
 {
     const gm_experts_plan *p = &w->plan;
-    int                    before = w->rows.n_held;
+    if (p->capacity) {
+        if (!away && w->rows.st == GM_OK)
+            take_step(w, step, context, &(gm_experts_span){-1, 0, p->n_here, p->capacity});
+        return;
+    }
     for (int64_t e = 0; w->rows.st == GM_OK && e < p->place[p->here].count; e++) {
-        int64_t first, n;
-        gm_experts_rows(p, away, e, &first, &n);
-        if (n) step(w, context, e, first + (away ? p->n_here : 0), n);
-        while (w->rows.n_held > before) gm_tensor_release(w->rows.held[--w->rows.n_held]);
+        gm_experts_span s = {.e = e};
+        gm_experts_rows(p, away, e, &s.first, &s.n);
+        if (away) s.first += p->n_here;
+        if (s.n) take_step(w, step, context, &s);
         if (w->n_flights) gm_rows_check(&w->rows, gm_comm_poll(p->comm));
     }
 }
 
-gm_tensor *gm_experts_of(gm_experts_work *w, gm_tensor *block, int64_t e, int hidden_dim)
+gm_tensor *gm_experts_span_of(gm_experts_work *w, gm_tensor *t, const gm_experts_span *s, int64_t from)
 {
-    gm_tensor *one = block ? gm_rows_select(&w->rows, block, 0, e) : NULL, *y = NULL;
-    if (!one || hidden_dim < 0) return one;
-    gm_rows_check(&w->rows, gm_tensor_narrow(one, hidden_dim, 0, w->hidden, &y));
+    gm_tensor *rows = t ? gm_experts_part(w, t, s->first - from, s->n) : NULL;
+    if (!rows || s->e >= 0) return rows;
+    return gm_rows_shaped(&w->rows, rows, 3, (int64_t[]){s->n / s->each, s->each, rows->shape[1]});
+}
+
+gm_tensor *gm_experts_of(gm_experts_work *w, gm_tensor *block, const gm_experts_span *s, int hidden_dim)
+{
+    gm_tensor *y = NULL, *of = !block || s->e < 0 ? block : gm_rows_select(&w->rows, block, 0, s->e);
+    if (!of || hidden_dim < 0 || w->rows.st != GM_OK) return w->rows.st == GM_OK ? of : NULL;
+    gm_rows_check(&w->rows, gm_tensor_narrow(of, hidden_dim + (s->e < 0), 0, w->hidden, &y));
     if (w->rows.st != GM_OK) return NULL;
     gm_tensor *kept = gm_rows_part(&w->rows, y, 0, y->shape[0]); /* on the list of what is to be released */
     gm_tensor_release(y);
     return kept;
+}
+
+/* ---- products ---- */
+
+/* t (experts, n) as (experts, rows, n), the same in each row: a view. */
+static gm_tensor *for_each_row(gm_experts_work *w, gm_tensor *t, int64_t rows)
+{
+    gm_tensor *y = NULL, *kept;
+    gm_tensor *one = gm_rows_shaped(&w->rows, t, 3, (int64_t[]){t->shape[0], 1, t->shape[1]});
+    if (w->rows.st != GM_OK) return NULL;
+    gm_rows_check(&w->rows, gm_tensor_expand(one, 3, (int64_t[]){t->shape[0], rows, t->shape[1]}, &y));
+    if (w->rows.st != GM_OK) return NULL;
+    kept = gm_rows_part(&w->rows, y, 0, y->shape[0]);
+    gm_tensor_release(y);
+    return kept;
+}
+
+void gm_experts_linear(gm_experts_work *w, gm_tensor *x, gm_tensor *weight, gm_tensor *bias, gm_tensor *y)
+{
+    gm_attrs a = gm_attrs_default();
+    if (w->rows.st != GM_OK) return;
+    if (x->ndim == 2) {
+        gm_rows_into(&w->rows, GM_OP_linear, 3, (gm_tensor *[]){x, weight, bias}, &a, 2, (gm_tensor *[]){y, NULL});
+        return;
+    }
+    if (bias) { /* it is what the products are added to: rounded once, as in the op linear */
+        gm_tensor *rows = for_each_row(w, bias, x->shape[1]);
+        gm_rows_into(&w->rows, GM_OP_copy, 1, &rows, &a, 1, &y);
+    }
+    gm_experts_multiply(w, x, false, weight, true, bias != NULL, y);
 }
 
 void gm_experts_multiply(gm_experts_work *w, gm_tensor *a, bool ta, gm_tensor *b, bool tb, bool accumulate,
@@ -144,4 +233,30 @@ void gm_experts_multiply(gm_experts_work *w, gm_tensor *a, bool ta, gm_tensor *b
 gm_tensor *gm_experts_activate(gm_experts_work *w, gm_tensor *pre)
 {
     return w->f == GM_FN_none || w->rows.st != GM_OK ? pre : gm_rows_unary(&w->rows, w->f, pre);
+}
+
+void gm_experts_bias_gradient(gm_experts_work *w, gm_function f, gm_tensor *g, gm_tensor *pre, gm_tensor *dpre,
+                              gm_tensor *db, bool add)
+{
+    gm_attrs a = gm_attrs_default();
+    a.function = f;
+    a.accumulate = add;
+    if (f == GM_FN_none) pre = dpre = NULL;
+    if (w->rows.st != GM_OK || (!dpre && !db)) return;
+    if (g->ndim == 2) {
+        gm_rows_into(&w->rows, GM_OP_bias_activation_grad, 2, (gm_tensor *[]){g, pre}, &a, 2,
+                     (gm_tensor *[]){dpre, db});
+        return;
+    }
+    if (dpre) gm_rows_into(&w->rows, GM_OP_unary_grad, 2, (gm_tensor *[]){pre, g}, &a, 1, &dpre);
+    if (!db) return;
+    gm_tensor *sum, *of = dpre ? dpre : g;
+    gm_attrs   s = gm_attrs_default();
+    s.dims = 1u << 1;
+    if (add) {
+        gm_rows_run(&w->rows, GM_OP_sum, 1, &of, &s, 1, &sum);
+        gm_rows_into(&w->rows, GM_OP_axpy, 1, &sum, &s, 1, &db);
+    } else {
+        gm_rows_into(&w->rows, GM_OP_sum, 1, &of, &s, 1, &db);
+    }
 }

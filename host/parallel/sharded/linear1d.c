@@ -174,21 +174,22 @@ static gm_status gradient_of_x(gm_backward *b, work *k, gm_tensor *dy)
     return k->sharing ? gm_comm_all_reduce(k->comm, k->sharing, k->dx, GM_SUM, &k->summing) : GM_OK;
 }
 
-/* dw = dy' x */
+/* dw = dy' x, and db with it */
 static gm_status gradient_of_w(gm_backward *b, work *k, gm_tensor *dy)
 {
-    gm_operand y = {.transposed = true}, x = {0};
-    gm_tensor *dw;
-    bool       accumulate;
+    gm_tensor *rows[2] = {NULL, NULL}, *inside[2] = {NULL, NULL};
     gm_status  st;
     GM_TRY(gm_comm_finish(k->comm, &k->gathering));
-    GM_TRY(gm_backward_target(b, 1, &dw, &accumulate));
-    GM_TRY_OR(gm_block_rows(k->rank, dy, &y.block), st, done);
-    GM_TRY_OR(gm_block_rows(k->rank, k->x, &x.block), st, done);
-    st = gm_block_product(k->dev, &y, &x, k->out, y.block->shape[0], k->in, accumulate, dw);
+    GM_TRY_OR(gm_block_rows(k->rank, dy, &rows[0]), st, done);
+    GM_TRY_OR(gm_block_rows(k->rank, k->x, &rows[1]), st, done);
+    GM_TRY_OR(gm_block_leading(rows[0], 1, k->out, &inside[0]), st, done);
+    GM_TRY_OR(gm_block_leading(rows[1], 1, k->in, &inside[1]), st, done);
+    st = gm_rule_linear_weight(b, inside[0], inside[1]);
 done:
-    gm_tensor_release(y.block);
-    gm_tensor_release(x.block);
+    for (int i = 0; i < 2; i++) {
+        gm_tensor_release(rows[i]);
+        gm_tensor_release(inside[i]);
+    }
     return st;
 }
 
@@ -202,7 +203,7 @@ static gm_status backward(gm_backward *b, work *k)
         else GM_TRY(gather(k, x));
     }
     GM_TRY_OR(gm_rule_contiguous(b, gm_backward_grad(b, 0), &g), st, done);
-    GM_TRY_OR(gm_rule_linear_bias(b, g, &dy), st, done);
+    GM_TRY_OR(gm_rule_linear_pre(b, g, &dy), st, done);
     if (gm_backward_wants(b, 0)) GM_TRY_OR(gradient_of_x(b, k, dy), st, done);
     if (gm_backward_wants(b, 1)) GM_TRY_OR(gradient_of_w(b, k, dy), st, done);
     GM_TRY_OR(gm_comm_finish(k->comm, &k->summing), st, done);

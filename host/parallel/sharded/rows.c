@@ -121,6 +121,19 @@ static void check_extreme(gm_rows *w, gm_op op, gm_tensor *t, const char *name, 
     gm_rows_check(w, st);
 }
 
+/* The same on a device, without a wait: looking them up in a table of that many rows, all of them one number, makes the
+ * kernel refuse what is outside, which the next wait for the device says. */
+static void refuse_extremes(gm_rows *w, gm_tensor *t)
+{
+    gm_tensor *table = gm_rows_full(w, GM_F32, 2, (int64_t[]){1, 1}, 0), *all = NULL, *y;
+    gm_attrs   a = gm_attrs_default();
+    if (w->st != GM_OK) return;
+    gm_tensor *in[2] = {NULL, gm_rows_cast(w, t, GM_I64)};
+    gm_status  st = gm_tensor_expand(table, 2, (int64_t[]){w->n, 1}, &all);
+    in[0] = hold(w, st, all);
+    gm_rows_run(w, GM_OP_embedding, 2, in, &a, 1, &y);
+}
+
 gm_rows_places gm_rows_locate(gm_rows *w, gm_tensor *index, const int64_t *ignore, const char *op, const char *what,
                               const char *of)
 {
@@ -133,8 +146,12 @@ gm_rows_places gm_rows_locate(gm_rows *w, gm_tensor *index, const int64_t *ignor
                                judged);
     if (w->st == GM_OK && gm_tensor_numel(judged)) {
         judged = gm_rows_shaped(w, judged, 1, judged->shape);
-        check_extreme(w, GM_OP_max, judged, op, what, of);
-        check_extreme(w, GM_OP_min, judged, op, what, of);
+        if (w->device->backend->has_data && !w->device->backend->on_host) {
+            refuse_extremes(w, judged);
+        } else {
+            check_extreme(w, GM_OP_max, judged, op, what, of);
+            check_extreme(w, GM_OP_min, judged, op, what, of);
+        }
     }
     gm_tensor *here = gm_rows_affine(w, p.global, 1, -(double)w->first);
     gm_tensor *last = gm_rows_scalar(w, GM_F64, (double)(w->count ? w->count - 1 : 0));

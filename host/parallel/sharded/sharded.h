@@ -77,6 +77,18 @@ gm_status gm_sharded_rms_norm(gm_rank *r, gm_value *x, gm_value *residual, gm_va
 gm_status gm_sharded_cross_entropy(gm_rank *r, gm_value *logits, gm_value *target, const gm_attrs *attrs,
                                    gm_value **loss);
 
+/* The sum of the losses of all rows of x w' + b, a scalar that is partial over what cuts the rows: x (..., I), w (O,
+ * I), b (O) or NULL, target (...). `rows` rows of each rank's block at a time (gathered or scattered as the kind of
+ * the product does): the logits of no more exist, nor, where gradients are wanted, more of their gradient, since
+ * each piece goes forward and backward at once. It has gradients of its own until its backward, which multiplies
+ * them by that of the sum: dx in x's dtype, dw and db in f32 at least, so that those of 16 bits are rounded once, dx
+ * twice. As many products as without pieces, and none in backward. A block of at most `rows` rows is one piece, and
+ * the plain ops. *places (NULL: not wanted): i64, as the target, where the largest logit of each row is. What
+ * gm_sharded_linear and gm_sharded_cross_entropy refuse is refused; each piece sends what they send. GM_ESHAPE,
+ * GM_EINVAL. */
+gm_status gm_linear_cross_entropy(gm_rank *r, gm_value *x, gm_value *w, gm_value *b, gm_value *target,
+                                  const gm_attrs *attrs, int64_t rows, gm_value **sum, gm_value **places);
+
 /* Rows of a table whose vocabulary may be cut: a rank looks up what it holds, the rest is zero, and the result is
  * partial over those axes (to be reduced by whoever wants it whole). Sends nothing. padding_index (-1: none) is global.
  * GM_EINVAL: an index or padding_index that is no row. */

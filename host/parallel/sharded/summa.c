@@ -24,6 +24,7 @@ gm_status gm_block_product(gm_device *dev, const gm_operand *a, const gm_operand
     attrs.transpose_a = a->transposed;
     attrs.transpose_b = b->transposed;
     attrs.accumulate = accumulate;
+    attrs.dtype = c->dtype;
     GM_TRY_OR(leading(a->block, a->transposed ? k : m, a->transposed ? m : k, &in[0]), st, done);
     GM_TRY_OR(leading(b->block, b->transposed ? n : k, b->transposed ? k : n, &in[1]), st, done);
     GM_TRY_OR(leading(c, m, n, &out), st, done);

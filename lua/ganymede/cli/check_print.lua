@@ -1,7 +1,7 @@
 --- The tables that `ganymede check` prints of what a rehearsal found; up to 120 columns where names allow.
 local draw = require "ganymede.schedules.draw"
+local elements = require("ganymede.nn.module").elements
 local machine = require "ganymede.machine"
-local modules = require "ganymede.plan.modules"
 local options = require "ganymede.options"
 
 local function columns(rows, indent)
@@ -52,7 +52,7 @@ local function details(row, found, verbose)
   local many = found.world > 1
   local lines = { call_of(row, many) }
   for _, p in ipairs(row.parameters) do
-    local count = p.tied and "tied" or thousands(modules.elements(p.shape))
+    local count = p.tied and "tied" or thousands(elements(p.shape))
     local line = ("%s %s %s"):format(p.name:match "[^.]*$", shown(p.shape), count)
     if many and p.layout then line = ("%s: %s%s"):format(line, p.layout, p.use and ", used " .. p.use or "") end
     lines[#lines + 1] = line

@@ -222,6 +222,7 @@ local function check_library(name, fix)
     local fact = module[name]
     if fact.found then return "ok", fact.text, nil, { library = fact.text } end
     local status = module.device and module.device.found and "warn" or "ok"
+    if fact.text:find "^turned off" then fix = "unset GANYMEDE_CUDA_" .. (name == "cudnn" and "DNN" or "BLAS") end
     return status, fact.text .. (status == "ok" and "; not needed without a GPU" or ""), status == "warn" and fix or nil
   end)
 end
@@ -229,10 +230,7 @@ end
 check_library("cublaslt", "apt-get install libcublas-13-0, or put the toolkit's lib64 on LD_LIBRARY_PATH")
 check_library("cudnn", "apt-get install libcudnn9-cuda-13")
 
-check("nccl", function()
-  local library = machine.nccl()
-  return "ok", library or "not found; not needed: ranks of this version talk through MPI", nil, { library = library }
-end)
+check_library("nccl", "apt-get install libnccl2, or put it on LD_LIBRARY_PATH; without, GPUs talk through host memory")
 
 --- All checks in order -> list of { name, status, text, fix, facts }. A check that raises has failed.
 function verb.examine(args)

@@ -4,7 +4,7 @@
 -- written, and trains it. The context is what a run lends its trainer:
 --
 --     steps, resume, no_eval, recipe   from the flags (nil where they were not given)
---     trace                            of the flags: a file, see ganymede.trace
+--     trace, profile                   of the flags: files, see ganymede.trace and ganymede.profile
 --     command                          recipe, set and seed of the flags, for another process (ganymede.plan.flops)
 --     out()                            the run's folder, which the first call makes
 --     log(fmt, ...)                    a line for the user
@@ -48,6 +48,8 @@ function verb.arguments(parser)
   parser:option("--stats", "write one JSON document at the end, also on failure"):argname "FILE"
   parser:option("--trace", "write what every rank did in the first 20 steps, as Chrome's trace events; FILE.svg: a "
     .. "picture of one step of the pipeline"):argname "FILE"
+  parser:option("--profile", "write what each op cost in 20 steps after the first 3: a table, or FILE.json")
+    :argname "FILE"
   parser:flag("--checked", "compare every collective between ranks before it moves anything")
   parser:option("--comm-timeout", "seconds to wait for another rank (default 600)"):argname "S":convert(number)
   parser:option("--timeout", "give up after S seconds, with status 7"):argname "S":convert(number)
@@ -96,7 +98,7 @@ local function make_context(args, run, folder, settings)
   local progress = require "ganymede.progress" { steps = args.steps or settings.steps }
   local context = { steps = args.steps, resume = args.resume, no_eval = args.no_eval, log = log, stats = run,
     recipe = args.recipe, command = { recipe = args.recipe, set = args.set, seed = args.seed },
-    trace = args.trace, stop_requested = core.signals_stop_requested }
+    trace = args.trace, profile = args.profile, stop_requested = core.signals_stop_requested }
   function context.out() return folder:open() end
   function context.record(event) folder:write(event) end
   function context.progress(event) progress:update(event) end
@@ -130,7 +132,7 @@ end
 local function refuse_unused(args, source)
   local launch = require "ganymede.launch"
   if launch.used() then return end
-  for _, flag in ipairs { "set", "seed", "steps", "resume", "out", "no_eval", "trace" } do
+  for _, flag in ipairs { "set", "seed", "steps", "resume", "out", "no_eval", "trace", "profile" } do
     local value = args[flag]
     if value and not (type(value) == "table" and #value == 0) then
       failure(2, "%s: --%s was given, but this recipe returns no table and does not call gm.launch; its code ran "
@@ -146,7 +148,11 @@ local function run_recipe(args, about)
   session.open_device(args)
   launch.prepare(args, source, about)
   about.started = core.now()
-  local given = failure.protect(launch.finish, session.strictly, recipe.run, source)
+  local given = failure.protect(launch.finish, session.strictly, function()
+    local returned = recipe.run(source)
+    launch.settle()
+    return returned
+  end)
   if given then return session.strictly(train, args, source, given, about) end
   refuse_unused(args, source)
 end

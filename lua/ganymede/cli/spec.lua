@@ -121,7 +121,7 @@ local function run_here(files, args, excluded)
   if args.device then session.open_device(args) end
   local several = core.world() > 1
   return runner().files(files, {
-    tags = args.tags, exclude_tags = excluded, filter = args.filter, verbose = args.verbose,
+    tags = args.tags, exclude_tags = excluded, filter = args.filter, verbose = args.verbose, device = args.device,
     settle = several and settle or nil, out = several and core.rank() > 0 and nowhere or nil,
   })
 end

@@ -12,7 +12,7 @@ local AccuracyHook = base.class("AccuracyHook", {
 }, { priority = 0 })
 
 function AccuracyHook:build(opt)
-  self.needs_output = opt.train
+  self.needs_output, self.needs_loss = opt.train, opt.train -- counting reads the device, in every step
   self.train, self.test = { metrics.Mean() }, { metrics.Mean() }
 end
 

@@ -5,7 +5,7 @@
 --
 --     after_hook_is_attached
 --     before_train, before_train_epoch, before_train_iter, after_train_iter (output, label, loss),
---     after_train_epoch, after_train
+--     after_train_loss (step), after_train_epoch, after_train
 --     before_test, before_test_epoch, before_test_iter, after_test_iter (output, label, loss),
 --     after_test_epoch, after_test
 --
@@ -15,6 +15,14 @@
 -- without recording gradients. state() and load_state(t) make a hook part of checkpoints. The trap: with
 -- gradient_accumulation, output and label join all batches of the step, which costs their memory: a hook
 -- that does not look at them says needs_output = false.
+--
+-- On a GPU the host queues steps ahead of the device, and the loss that after_train_iter is promised makes it wait, in
+-- every step. A hook that does without it there says needs_loss = false (loss is then nil on a GPU) and takes the
+-- numbers in after_train_loss, called when they are known, in the order of steps: at the latest when the next step has
+-- been queued, before evaluation, checkpoints and the end of an epoch; on the CPU right behind the hook's own
+-- after_train_iter. step = { step, epoch, loss, gradient_norm, lr, samples, tokens, targets, total_samples,
+-- not_finite } is of that step, while trainer.step may be one further. What must happen at its step (a scheduler, a
+-- checkpoint) stays in after_train_iter, and calls trainer:settle() before it reads what late numbers lead to.
 -- @module ganymede.hooks.base
 local options = require "ganymede.options"
 local registry = require "ganymede.registry"
@@ -23,11 +31,11 @@ local base = {}
 
 base.points = {
   "after_hook_is_attached", "before_train", "after_train", "before_train_epoch", "after_train_epoch",
-  "before_train_iter", "after_train_iter", "before_test", "after_test", "before_test_epoch", "after_test_epoch",
-  "before_test_iter", "after_test_iter",
+  "before_train_iter", "after_train_iter", "after_train_loss", "before_test", "after_test", "before_test_epoch",
+  "after_test_epoch", "before_test_iter", "after_test_iter",
 }
 
-local Hook = { priority = 10, needs_output = true }
+local Hook = { priority = 10, needs_output = true, needs_loss = true }
 Hook.__index = Hook
 base.Hook = Hook
 

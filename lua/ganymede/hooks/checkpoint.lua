@@ -14,7 +14,7 @@ local CheckpointHook = base.class("CheckpointHook", {
   keep_last = { type = "integer", min = 1, default = 3, doc = "older checkpoints are deleted" },
   directory = { type = "string", optional = true, doc = "default: checkpoints in the run's folder" },
   background = { type = "boolean", default = true, doc = "write while training goes on, from a copy?" },
-}, { priority = 20, needs_output = false }) -- after hooks whose state it saves
+}, { priority = 20, needs_output = false, needs_loss = false }) -- after hooks whose state it saves
 
 local function warn(fmt, ...)
   if core.rank() == 0 then log.warn(fmt, ...) end

@@ -4,7 +4,7 @@ local base = require "ganymede.hooks.base"
 
 local EvaluationHook = base.class("EvaluationHook", {
   interval = { type = "integer", min = 1, doc = "optimizer steps between two evaluations" },
-}, { priority = 15, needs_output = false }) -- after what measures the step, before what saves it
+}, { priority = 15, needs_output = false, needs_loss = false }) -- after what measures the step, before what saves it
 
 function EvaluationHook.before_train(_, trainer)
   if not trainer.opt.test_dataloader then

@@ -5,7 +5,7 @@ local metrics = require "ganymede.metrics"
 
 local GradientNormHook = base.class("GradientNormHook", {
   norm_type = { type = "number", above = 0, default = 2, infinite = true, doc = "p of the norm; math.huge: largest" },
-}, { priority = 10, needs_output = false })
+}, { priority = 10, needs_output = false, needs_loss = false })
 
 function GradientNormHook:build() self.mean, self.largest = metrics.Mean(), 0 end
 
@@ -13,18 +13,23 @@ function GradientNormHook:before_train_epoch(trainer)
   if trainer.step_of_epoch == 0 then self:build() end
 end
 
--- The engine measures one norm before it clips; gradients stay as they were, so that others can be measured after it.
-local function norm_of(engine, norm_type)
-  if norm_type == engine.norm_type then return engine.grad_norm end
-  return engine:gradient_norm(norm_type)
-end
-
-function GradientNormHook:after_train_iter(trainer)
-  local norm = norm_of(trainer.engine, self.opt.norm_type)
+local function note(self, trainer, norm)
   self.mean:update(norm, 1)
   self.largest = math.max(self.largest, norm)
   trainer.states.gradient_norm = norm
   trainer.metrics.train.gradient_norm, trainer.metrics.train.gradient_norm_max = self.mean:value(), self.largest
+end
+
+-- The engine measures one norm before it clips; gradients stay as they were, so that others can be measured after it,
+-- which waits for the device.
+local function is_own(self, trainer) return self.opt.norm_type ~= trainer.engine.norm_type end
+
+function GradientNormHook:after_train_iter(trainer)
+  if is_own(self, trainer) then note(self, trainer, trainer.engine:gradient_norm(self.opt.norm_type)) end
+end
+
+function GradientNormHook:after_train_loss(trainer, step)
+  if not is_own(self, trainer) then note(self, trainer, step.gradient_norm) end
 end
 
 function GradientNormHook:after_train_epoch(trainer)

@@ -3,7 +3,7 @@ local base = require "ganymede.hooks.base"
 
 local LearningRateHook = base.class("LearningRateHook", {
   interval = { type = "integer", min = 1, optional = true, doc = "steps between two lines; default: an epoch" },
-}, { priority = 10, needs_output = false })
+}, { priority = 10, needs_output = false, needs_loss = false })
 
 local function line(trainer) trainer:say(("step %d  learning rate %.4g"):format(trainer.step, trainer.last.lr)) end
 

@@ -25,9 +25,9 @@ end
 
 local ByStep = define("LogMetricByStepHook", "steps", {})
 
-function ByStep:after_train_iter(trainer, _, _, loss)
-  if trainer.step % self.opt.interval ~= 0 then return end
-  line(trainer, ("step %d  loss %.4g"):format(trainer.step, loss), trainer.metrics.train)
+function ByStep:after_train_loss(trainer, step)
+  if step.step % self.opt.interval ~= 0 then return end
+  line(trainer, ("step %d  loss %.4g"):format(step.step, step.loss), trainer.metrics.train)
 end
 
 local ByEpoch = define("LogMetricByEpochHook", "epochs", {})

@@ -12,12 +12,12 @@ function LossHook:before_train_epoch(trainer)
   if trainer.step_of_epoch == 0 then self.mean:reset() end
 end
 
-function LossHook:after_train_iter(trainer, _, _, loss)
-  self.mean:update(loss, 1)
+function LossHook:after_train_loss(trainer, step)
+  self.mean:update(step.loss, 1)
   trainer.metrics.train.loss = self.mean:value()
   local interval = self.opt.interval
-  if interval and trainer.step % interval == 0 then
-    trainer:say(("step %d  loss %.4f  lr %.3g"):format(trainer.step, loss, trainer.engine.optimizer.lr))
+  if interval and step.step % interval == 0 then
+    trainer:say(("step %d  loss %.4f  lr %.3g"):format(step.step, step.loss, step.lr))
   end
 end
 

@@ -5,7 +5,7 @@ local base = require "ganymede.hooks.base"
 local LRSchedulerHook = base.class("LRSchedulerHook", {
   lr_scheduler = { type = "table", optional = true, doc = "default: the engine's" },
   store_lr_in_state = { type = "boolean", default = true, doc = "show the rate as trainer.states.lr?" },
-}, { priority = 1, needs_output = false })
+}, { priority = 1, needs_output = false, needs_loss = false })
 
 function LRSchedulerHook:before_train(trainer)
   self.scheduler = self.opt.lr_scheduler or trainer.engine.lr_scheduler

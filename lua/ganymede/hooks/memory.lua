@@ -7,7 +7,7 @@ local ranks = require "ganymede.ranks"
 local MemoryHook = base.class("MemoryHook", {
   interval = { type = "integer", min = 1, default = 1, doc = "epochs between two lines" },
   holders = { type = "integer", min = 0, max = 256, default = 3, doc = "largest holders to name" },
-}, { priority = 10, needs_output = false })
+}, { priority = 10, needs_output = false, needs_loss = false })
 
 function MemoryHook.after_train_iter(_, trainer)
   local memory = core.memory()

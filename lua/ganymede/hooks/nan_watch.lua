@@ -11,21 +11,20 @@ local NaNWatchHook = base.class("NaNWatchHook", {
 
 function NaNWatchHook:before_train(trainer)
   self.before, trainer.engine.on_not_finite = trainer.engine.on_not_finite, self.opt.action
-  self.seen, self.in_a_row = trainer.engine.not_finite, 0
+  self.in_a_row = 0
 end
 
-function NaNWatchHook:after_train_iter(trainer, _, _, loss)
-  local engine = trainer.engine
-  if engine.not_finite == self.seen then
+function NaNWatchHook:after_train_loss(trainer, step)
+  if not step.not_finite then
     self.in_a_row = 0
     return
   end
-  self.seen, self.in_a_row = engine.not_finite, self.in_a_row + 1
-  trainer:say(("step %d  loss %g  gradient norm %g: %s"):format(trainer.step, loss, engine.grad_norm,
+  self.in_a_row = self.in_a_row + 1
+  trainer:say(("step %d  loss %g  gradient norm %g: %s"):format(step.step, step.loss, step.gradient_norm,
     self.opt.action == "skip" and "not finite, the update was skipped" or "not finite"))
   if self.in_a_row < self.opt.limit then return end
   ranks.fail(8, "diverged: %d steps in a row were not finite, the last was step %d (loss %g, gradient norm %g)",
-    self.in_a_row, trainer.step, loss, engine.grad_norm)
+    self.in_a_row, step.step, step.loss, step.gradient_norm)
 end
 
 function NaNWatchHook:after_train(trainer) trainer.engine.on_not_finite = self.before end

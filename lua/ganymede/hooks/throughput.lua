@@ -15,7 +15,7 @@ local ThroughputHook = base.class("ThroughputHook", {
   interval = { type = "integer", min = 1, optional = true, doc = "steps between two lines; default: an epoch" },
   peak_flops = { type = { "number", "string" }, above = 0, optional = true,
                  doc = "operations a second of one rank, or \"measured\"; shows the utilisation" },
-}, { priority = 10, needs_output = false })
+}, { priority = 10, needs_output = false, needs_loss = false })
 
 function ThroughputHook:build(opt)
   if type(opt.peak_flops) == "string" and opt.peak_flops ~= "measured" then

@@ -22,6 +22,8 @@ BERT.options = {
                  doc = "of the MLPs and of the head" },
   dropout    = { type = "number", default = 0.1, min = 0, below = 1, doc = "on embeddings and branches" },
   attention_dropout = { type = "number", default = 0.1, min = 0, below = 1, doc = "on the attention probabilities" },
+  head_chunk = { type = "integer", min = 0, default = 0,
+                 doc = "rows a rank whose tokens' logits exist at a time; they are then a Projection. 0: all" },
   eps        = { type = "number", default = 1e-12, above = 0, doc = "of the norms" },
   std        = { type = "number", default = 0.02, above = 0,
                  doc = "initial standard deviation of weights, cut at two of them" },
@@ -51,7 +53,7 @@ function BERT:build(opt)
   for _ = 1, opt.depth do self.blocks:append(nn.TransformerBlock(block_options(opt, weight))) end
   self.transform, self.transform_norm = linear(opt.activation), norm()
   self.head = nn.Classifier { inputs = opt.width, classes = opt.vocabulary, weight = self.tokens,
-                              bias_initializer = zeros }
+                              bias_initializer = zeros, chunk = opt.head_chunk }
   self.pooler = linear()
   self.pair_head = nn.Classifier { inputs = opt.width, classes = 2, weight_initializer = weight,
                                    bias_initializer = zeros }

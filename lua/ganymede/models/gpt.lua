@@ -24,6 +24,8 @@ GPT.options = {
   attention_dropout = { type = "number", default = 0, min = 0, below = 1, doc = "on the attention probabilities" },
   bias       = { type = "boolean", default = true, doc = "biases in projections, MLPs and norms of the blocks?" },
   tied       = { type = "boolean", default = true, doc = "is the head's weight the table of tokens?" },
+  head_chunk = { type = "integer", min = 0, default = 0,
+                 doc = "rows a rank whose logits exist at a time; the output is then a Projection. 0: all" },
   eps        = { type = "number", default = 1e-5, above = 0, doc = "of the norms" },
   std        = { type = "number", default = 0.02, above = 0,
                  doc = "initial standard deviation of weights; over sqrt(2 depth) where they write to the stream" },
@@ -49,7 +51,7 @@ function GPT:build(opt)
   self.blocks = nn.ModuleList()
   for i = 1, opt.depth do self.blocks:append(nn.TransformerBlock(block_options(opt, i))) end
   self.norm = nn.LayerNorm { width = opt.width, eps = opt.eps, bias = opt.bias }
-  local head = { inputs = opt.width, classes = opt.vocabulary, bias = false }
+  local head = { inputs = opt.width, classes = opt.vocabulary, bias = false, chunk = opt.head_chunk }
   if opt.tied then head.weight = self.tokens else head.weight_initializer = normal end
   self.head = nn.Classifier(head)
 end
@@ -62,8 +64,8 @@ local function embed(self, tokens)
   return self.dropout and self.dropout(x) or x
 end
 
---- The forward pass: tokens (b, s) i64 or i32, s <= sequence_length -> logits (b, s, vocabulary). The embeddings, each
--- block, norm and head.
+--- The forward pass: tokens (b, s) i64 or i32, s <= sequence_length -> logits (b, s, vocabulary), or with
+-- head_chunk a Projection of them (ganymede.nn.projection). The embeddings, each block, norm and head.
 function GPT:sections()
   local list = nn.TransformerBlock.sections(self.blocks)
   table.insert(list, 1, { modules = { self.tokens, self.positions, self.dropout },

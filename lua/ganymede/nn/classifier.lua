@@ -4,6 +4,7 @@
 local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
 local ops = require "ganymede.ops"
+local projection = require "ganymede.nn.projection"
 
 local Classifier = module.class "Classifier"
 
@@ -17,6 +18,8 @@ Classifier.options = {
               doc = "a layer whose parameter 'weight' (classes, inputs) is used: an Embedding, to tie it" },
   vocab_parallel_limit = { type = "integer", min = 1, default = 2048, hidden = true,
                            doc = "with more classes than this, a mesh that cuts layers cuts the classes too" },
+  chunk   = { type = "integer", min = 0, default = 0,
+              doc = "rows a rank whose scores exist at a time, in losses and metrics; 0: all" },
   weight_initializer = init.option "default U(-1/sqrt(inputs), 1/sqrt(inputs)); not with `weight`",
   bias_initializer   = init.option "default U(-1/sqrt(inputs), 1/sqrt(inputs))",
 }
@@ -47,7 +50,12 @@ function Classifier:build(opt)
   end
 end
 
---- x (..., inputs) -> logits (..., classes); backward: dx is set, dW and db are added to.
-function Classifier:forward(x) return ops.linear(x:settle(), self:use "weight", self:use "bias"):settle() end
+--- x (..., inputs) -> logits (..., classes); backward: dx is set, dW and db are added to. With chunk > 0 a Projection,
+-- which makes them piece by piece where they are used.
+function Classifier:forward(x)
+  local chunk = self.opt.chunk
+  if chunk > 0 then return projection.new(x:settle(), self:use "weight", self:use "bias", chunk, self:path()) end
+  return ops.linear(x:settle(), self:use "weight", self:use "bias"):settle()
+end
 
 return Classifier

@@ -4,7 +4,9 @@
 -- count of the whole optimizer step, so that pieces of a batch add up to the batch. Without a count it is the
 -- batch's own, which makes the loss a mean, as in PyTorch. When nothing contributes the loss is 0. A target that is
 -- cut over ranks counts as a whole; where that takes communication, criterion:count_part(target) gives this
--- rank's term without any, so that a step of several batches asks once.
+-- rank's term without any, so that a step of several batches asks once. On a GPU, where reading a number makes the
+-- host wait, the engine asks for criterion:count_tensor(target), the same as an f64 scalar tensor, partial where the
+-- target is cut, and passes the step's count as such a tensor. A criterion without it is passed numbers, as ever.
 --
 -- A loss of several terms (BERTLoss) has a count for each: count and count_part give lists, and count is taken as
 -- one. criterion:terms(output, target) gives the terms' sums, criterion:hits(output, target) the numbers of right
@@ -16,10 +18,14 @@ local metrics = require "ganymede.metrics"
 local module = require "ganymede.nn.module"
 local ops = require "ganymede.ops"
 local precision = require "ganymede.precision"
+local projection = require "ganymede.nn.projection"
 local ranks = require "ganymede.ranks"
 
--- A sum, a scalar tensor, over the number of its targets.
-local function over(sum, count) return ops.mul(sum, 1 / math.max(count, 1)) end
+-- A sum, a scalar tensor, over the number of its targets: a number, or an f64 scalar tensor, which gives the same bits.
+local function over(sum, count)
+  if type(count) == "number" then return ops.mul(sum, 1 / math.max(count, 1)) end
+  return ops.mul(sum, ops.cast(ops.div(1, ops.maximum(count, 1)), sum:dtype()))
+end
 
 local CrossEntropyLoss = module.class("CrossEntropyLoss", nil, "losses")
 
@@ -39,6 +45,8 @@ local function counted(t, value, read) return gm.no_grad(function() return read(
 
 local function item(t) return t:item() end
 
+local function unread(t) return t end
+
 -- Contributing targets, read by item (of all ranks) or ranks.part. On the meta device, which has no values, all.
 local function count_of(target, ignored, read)
   if core.device().backend == "meta" then return target:numel() end
@@ -51,12 +59,21 @@ function CrossEntropyLoss:count(target) return count_of(target, self.opt.ignore_
 --- This rank's term of count(target).
 function CrossEntropyLoss:count_part(target) return count_of(target, self.opt.ignore_index, ranks.part) end
 
---- logits (..., classes), target (...) i64 or i32 -> scalar; backward: dlogits is set.
+--- count(target) as a scalar tensor, partial where target is cut.
+function CrossEntropyLoss:count_tensor(target) return count_of(target, self.opt.ignore_index, unread) end
+
+-- Sum over the rows of logits, or of a Projection.
+local function sum_of_rows(output, target, options)
+  if projection.is(output) then return output:cross_entropy(target, options) end
+  return ops.sum(ops.cross_entropy(output, target, options))
+end
+
+--- logits (..., classes), a tensor or a Projection, target (...) i64 or i32 -> scalar; backward: dlogits is set.
 function CrossEntropyLoss:forward(logits, target, count)
-  local rows = ops.cross_entropy(logits, target, {
+  local sum = sum_of_rows(logits, target, {
     ignore_index = self.opt.ignore_index, label_smoothing = self.opt.label_smoothing,
   })
-  return over(ops.sum(rows), count or self:count(target))
+  return over(sum, count or self:count(target))
 end
 
 local BERTLoss = module.class("BERTLoss", nil, "losses")
@@ -86,6 +103,7 @@ end
 
 function BERTLoss:count(target) return counts_of(target, self.opt.ignore_index, item) end
 function BERTLoss:count_part(target) return counts_of(target, self.opt.ignore_index, ranks.part) end
+function BERTLoss:count_tensor(target) return counts_of(target, self.opt.ignore_index, unread) end
 
 -- fn(output, target) of tokens and of pairs
 local function both(output, target, fn)
@@ -96,7 +114,7 @@ end
 --- Sums of the cross entropies of the tokens and of the pairs.
 function BERTLoss:terms(output, target)
   local ignored = { ignore_index = self.opt.ignore_index }
-  return both(output, target, function(logits, wanted) return ops.sum(ops.cross_entropy(logits, wanted, ignored)) end)
+  return both(output, target, function(logits, wanted) return sum_of_rows(logits, wanted, ignored) end)
 end
 
 --- Right answers among the tokens and among the pairs; ignored targets are never right.

@@ -154,7 +154,8 @@ local function each_entry(m, prefix, visit)
   end
 end
 
-local function elements(shape)
+--- Elements of a tensor of this shape.
+function M.elements(shape)
   local n = 1
   for _, d in ipairs(shape) do n = n * d end
   return n
@@ -167,7 +168,7 @@ function Module:declared()
   each_entry(self, "", function(m, entry, prefix)
     local p = entry.parameter and m._module.parameters[entry.parameter]
     if not p then return end
-    out[#out + 1] = { name = p.alias or prefix .. p.name, shape = p.shape, count = elements(p.shape),
+    out[#out + 1] = { name = p.alias or prefix .. p.name, shape = p.shape, count = M.elements(p.shape),
                       initializer = p.initializer, tied = p.tied and true or nil, layout = p.layout, module = m,
                       entry = p, present = presence.is_held(m, p) }
   end)

@@ -25,6 +25,7 @@ local ops = require "ganymede.ops"
 local registry = require "ganymede.registry"
 local stream = require "ganymede.nn.stream"
 local tensor_modes = require "ganymede.tensor_modes"
+local wide = require("ganymede.precision").wide
 require "ganymede.nn.router"
 
 local MoE = module.class "MoE"
@@ -126,10 +127,11 @@ function MoE:room(tokens, k)
   return factor and math.max(opt.min_capacity, math.floor(factor * k * tokens / opt.experts))
 end
 
+-- index with -1 for what finds no place, and how many choices an expert has at most (nil: any number)
 local function served(self, index)
   local k = index:size(-1)
   local room = self:room(index:numel() / k, k)
-  return room and core.experts_capacity(index, self.opt.experts, room) or index
+  return room and core.experts_capacity(index, self.opt.experts, room) or index, room
 end
 
 --- x (..., width) -> the same shape; backward: dx is set, gradients of parameters are added to.
@@ -139,9 +141,10 @@ function MoE:forward(x)
   if self.training then
     for _, loss in ipairs(losses) do auxiliary.add(loss) end
   end
-  local y = stream.join(core.experts(tokens, served(self, index), weight, {
+  local kept, room = served(self, index)
+  local y = stream.join(core.experts(tokens, kept, wide(weight), {
     up = self:use "up", up_bias = self:use "up_bias", down = self:use "down", down_bias = self:use "down_bias",
-    activation = self.opt.activation,
+    activation = self.opt.activation, room = room,
   }))
   if self.shared then y = ops.add(y, self.shared(x)) end
   return self.dropout and self.dropout(y) or y

@@ -1,5 +1,6 @@
---- Routers choose the experts of every token: router(x (..., width)) -> index (..., k) i64 from 0, weight (..., k), and
--- a list of losses, scalar tensors that training adds to its own.
+--- Routers choose the experts of every token: router(x (..., width)) -> index (..., k) i64 from 0, weight (..., k) in
+-- x's dtype (f32 where that is of 16 bits), and a list of losses, scalar tensors that training adds to its own. Nothing
+-- here reads a number, so that the host does not wait for the device.
 --
 --     TopKRouter      k largest of softmax(x W'), weights normalised to 1 (Shazeer et al. 2017)
 --     SwitchRouter    the largest, its weight as it is (Fedus et al., Switch, arXiv:2101.03961)
@@ -113,7 +114,7 @@ function TopKRouter:forward(x)
   local logits = self:logits(x)
   local probabilities = ops.softmax(logits)
   local index, weight = self:choose(probabilities)
-  return index, ops.cast(weight, x:dtype()), self:losses(logits, probabilities, index)
+  return index, weight, self:losses(logits, probabilities, index)
 end
 
 local SwitchRouter = module.class("SwitchRouter", TopKRouter, "routers")
@@ -153,52 +154,44 @@ SigmoidRouter.options = extended(extended(Router.options, with_k), {
 
 function SigmoidRouter:build(opt)
   Router.build(self, opt)
-  local zeros = {}
-  for e = 1, opt.experts do zeros[e] = 0 end
-  self:buffer("bias", gm.tensor(zeros, { dtype = "f32" }))
-  self.taken = zeros -- choices since the last update, of all ranks
+  local places = {}
+  for e = 1, opt.experts do places[e] = e - 1 end
+  self:buffer("bias", gm.zeros({ opt.experts }, { dtype = "f32" }))
+  self.counts = { -- of one update: nothing that a checkpoint would hold
+    places = gm.tensor(places, { dtype = "f64" }):keep(),
+    taken = gm.zeros({ opt.experts }, { dtype = "f64" }):keep(), -- choices since the last update, of all ranks
+  }
 end
 
--- scores (..., E) at index (..., k), exactly and with a gradient
-local function at(scores, index, experts)
-  local shape, places = scores:shape(), {}
-  for e = 1, experts do places[e] = e - 1 end
-  local number = gm.tensor(places, { dtype = "f64" })
+-- scores (..., E) at index (..., k), exactly and with a gradient; places: 0 .. E - 1
+local function at(scores, index, places)
+  local shape, wanted = scores:shape(), index:shape()
   table.insert(shape, #shape, 1)
-  local wanted = index:shape()
   wanted[#wanted + 1] = 1
-  local is = ops.eq(ops.reshape(ops.cast(index, "f64"), wanted), number) -- (..., k, E)
+  local is = ops.eq(ops.reshape(ops.cast(index, "f64"), wanted), places) -- (..., k, E)
   return ops.sum(ops.mul(ops.cast(is, scores:dtype()), ops.reshape(scores, shape)), -1)
-end
-
-local function count(self, index)
-  if not self.training or core.device().backend == "meta" then return end
-  local counts = core.experts_counts(index, self.opt.experts, "f64"):settle():totable()
-  local taken = {}
-  for e, n in ipairs(counts) do taken[e] = self.taken[e] + n end
-  self.taken = taken
 end
 
 function SigmoidRouter:forward(x)
   local logits = self:logits(x)
   local scores = ops.sigmoid(logits)
   local _, index = ops.top_k(ops.add(scores:detach(), ops.cast(self.bias, scores:dtype())), self.opt.k)
-  count(self, index)
-  local weight = ops.mul(normalised(at(scores, index, self.opt.experts)), self.opt.scale)
-  return index, ops.cast(weight, x:dtype()), self:losses(logits, normalised(scores), index)
+  if self.training then
+    local taken = self.counts.taken
+    taken:copy_(ops.add(taken, core.experts_counts(index, self.opt.experts, "f64"):settle()))
+  end
+  local weight = ops.mul(normalised(at(scores, index, self.counts.places)), self.opt.scale)
+  return index, weight, self:losses(logits, normalised(scores), index)
 end
 
 --- After each update: an expert with more than its share becomes less attractive, one with less more.
 function SigmoidRouter:after_update()
-  local sum, zeros = 0, {}
-  for _, n in ipairs(self.taken) do sum = sum + n end
-  local mean = sum / #self.taken
-  for e, n in ipairs(self.taken) do
-    local move = n < mean and 1 or n > mean and -1 or 0
-    if move ~= 0 then self.bias:set(e, self.bias:get(e) + move * self.opt.bias_step) end
-    zeros[e] = 0
-  end
-  self.taken = zeros
+  local taken = self.counts.taken
+  local share, all = ops.mul(taken, self.opt.experts), ops.sum(taken)
+  local move = ops.sub(ops.cast(ops.lt(share, all), "f64"), ops.cast(ops.gt(share, all), "f64"))
+  local bias = ops.add(ops.cast(self.bias, "f64"), ops.mul(move, self.opt.bias_step))
+  self.bias:copy_(ops.cast(bias, "f32"))
+  taken:fill_(0)
 end
 
 return { Router = Router, TopKRouter = TopKRouter, SwitchRouter = SwitchRouter, Top2Router = Top2Router,

@@ -19,13 +19,6 @@ local scope = require("ganymede.tensor").scope
 
 local modules = {}
 
---- Elements of a tensor of this shape.
-function modules.elements(shape)
-  local n = 1
-  for _, d in ipairs(shape) do n = n * d end
-  return n
-end
-
 local Watch = {}
 Watch.__index = Watch
 

@@ -106,7 +106,7 @@ local function parameters_of(model)
   for _, p in ipairs(model:named_parameters()) do tensors[p.name] = p.tensor end
   for i, p in ipairs(model:declared()) do
     local t = tensors[p.name]
-    out[i] = { name = p.name, shape = { unpack(p.shape) }, count = modules.elements(p.shape), tied = p.tied or nil,
+    out[i] = { name = p.name, shape = { unpack(p.shape) }, count = p.count, tied = p.tied or nil,
       layout = t and modules.layout(t) or nil }
   end
   return out

@@ -12,6 +12,7 @@
 local failure = require "ganymede.failure"
 local log = require "ganymede.log"
 local options = require "ganymede.options"
+local projection = require "ganymede.nn.projection"
 local registry = require "ganymede.registry"
 
 local pipelined = require "ganymede.schedules.pipeline_schedule"
@@ -45,6 +46,7 @@ function NonPipelineSchedule:forward_backward_step(engine, iter, opt)
   local input, label = self:load_batch(iter, opt.inputs_only)
   if input == nil then return nil end
   local output, loss = engine(input), nil
+  if opt.return_output_label then projection.keep_places(output) end
   if opt.return_loss or not opt.forward_only then loss = engine:criterion(output, label) end
   if not opt.forward_only then
     engine:backward(loss)

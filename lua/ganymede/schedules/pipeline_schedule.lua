@@ -21,6 +21,7 @@ local options = require "ganymede.options"
 local ops = require "ganymede.ops"
 local orders = require "ganymede.schedules.pipeline"
 local packing = require "ganymede.pipeline.packing"
+local projection = require "ganymede.nn.projection"
 local ranks = require "ganymede.ranks"
 local registry = require "ganymede.registry"
 local tensors = require "ganymede.tensor"
@@ -222,7 +223,7 @@ end
 
 -- The output of the last part, without its tape and out of the scope of the call, to be joined when all are there.
 local function keep_output(run, m, output)
-  local list, text = packing.pack(output)
+  local list, text = packing.pack(projection.to_plain(output))
   for i, t in ipairs(list) do list[i] = t:detach():keep() end
   run.outputs[m] = { list = list, text = text }
 end
@@ -235,7 +236,7 @@ local function taken(run)
       held.list[i] = t:detach()
       t:release()
     end
-    pieces[m] = packing.unpack(held.list, held.text)
+    pieces[m] = projection.from_plain((packing.unpack(held.list, held.text)))
   end
   return #pieces > 0 and micro_batches.List(pieces) or nil
 end
@@ -255,6 +256,7 @@ end
 
 -- What a part gave: kept, where it is the last; else the tensors and the text for the part behind. And its loss.
 local function handed_on(run, m, is_last, ...)
+  if is_last and run.wants_output then projection.keep_places((...)) end
   local loss = loss_of(run, m, is_last, (...))
   if is_last and run.wants_output then keep_output(run, m, (...)) end
   if not run.forward_only then ranks.phase "backward" end

@@ -1,0 +1,374 @@
+/* linear_cross_entropy.c - a classifier and its loss, some rows at a time, so that the logits never exist whole.
+ *
+ * The gradient of a sum of losses is known up to one scalar before anything behind the sum has run. So each piece of
+ * the rows goes forward and backward at once, on a tape of its own, by the ops that the whole would use (sharded.h):
+ * its logits are gone before the next piece's are made. What is left is the sum, dx, dW and db of the sum; the node on
+ * the outer tape multiplies them by the gradient of the sum. No product is made twice.
+ *
+ * A piece is so many rows of each rank's block. Padded rows, which lie anywhere in a block, count as ignored targets,
+ * and blocks as full: then pieces of any layout are laid out as the whole is. */
+#include "../../autograd/apply_blocks.h"
+#include "../../autograd/rules.h"
+#include "../redistribute.h"
+#include "linear.h"
+
+enum { X, W, B, N_IN };
+
+typedef struct work {
+    gm_rank        *rank;
+    const gm_attrs *attrs;
+    gm_value       *x, *target; /* blocks as (rows, width) and (rows) */
+    gm_value       *leaf[N_IN]; /* W, B: what the pieces read; NULL: no bias */
+    gm_tensor      *dx;         /* (rows, width); NULL: not wanted */
+    uint32_t        partial_x;  /* axes that dx is still a sum over */
+    gm_tensor      *places;     /* (rows) i64; NULL: not wanted */
+    gm_value       *sum;
+    bool            records; /* gradients are wanted */
+} work;
+
+/* ---- blocks as rows ---- */
+
+/* All dimensions of x but the last as one; axes that cut w stay innermost, where products look for them. */
+static gm_layout as_rows(const gm_value *x, const gm_layout *w)
+{
+    gm_layout to = gm_layout_replicated();
+    uint32_t  of_w = gm_layout_cut_axes(w);
+    to.partial = x->layout.partial;
+    for (int inner = 0; inner < 2; inner++)
+        for (int d = 0; d < x->ndim - 1; d++)
+            for (int i = 0; i < x->layout.n_cuts[d]; i++) {
+                uint8_t axis = x->layout.cut[d][i];
+                if ((of_w >> axis & 1) == (unsigned)inner) to.cut[0][to.n_cuts[0]++] = axis;
+            }
+    gm_layout_copy_dim(&to, 1, &x->layout, x->ndim - 1);
+    return to;
+}
+
+/* A block of rows (taken) as a value of rows that all ranks have as many of; width 0: there is no second dimension. */
+static gm_status rows_value(gm_rank *r, gm_tensor *block, const gm_layout *layout, int64_t width, gm_value **out)
+{
+    gm_layout l = *layout;
+    int64_t   shape[2] = {block->shape[0] * gm_layout_parts(&r->mesh, layout, 0), width};
+    if (!width) {
+        l = gm_layout_replicated();
+        gm_layout_copy_dim(&l, 0, layout, 0);
+    }
+    return gm_value_take_block(r, block, &l, width ? 2 : 1, shape, out);
+}
+
+/* Padded rows of a target's block, which is this rank's own, become ignored ones. */
+static gm_status ignore_padding(gm_rank *r, const gm_value *v, double ignored, gm_tensor *block)
+{
+    int64_t  logical[GM_MAX_DIMS];
+    gm_attrs a = gm_attrs_default();
+    a.value = ignored;
+    gm_value_logical(v, logical);
+    for (int d = 0; d < v->ndim; d++) {
+        gm_tensor *part = NULL;
+        if (logical[d] == block->shape[d]) continue;
+        GM_TRY(gm_tensor_narrow(block, d, logical[d], block->shape[d] - logical[d], &part));
+        gm_status st = gm_run_one(r->device, GM_OP_fill, &a, NULL, part);
+        gm_tensor_release(part);
+        GM_TRY(st);
+    }
+    return GM_OK;
+}
+
+static bool has_padding(const gm_value *v) { return !gm_layout_is_even(&v->rank->mesh, &v->layout, v->ndim, v->shape); }
+
+/* The target laid out as the rows of x are. */
+static gm_status target_like(gm_rank *r, gm_value *x, gm_value *target, gm_value **out)
+{
+    gm_layout to = gm_layout_replicated();
+    for (int d = 0; d < target->ndim; d++) gm_layout_copy_dim(&to, d, &x->layout, d);
+    return gm_redistribute(r, target, &to, out);
+}
+
+static gm_status target_rows(work *k, const gm_value *target, const gm_layout *rows)
+{
+    gm_rank   *r = k->rank;
+    gm_tensor *own = NULL, *flat = NULL;
+    int64_t    n = gm_tensor_numel(target->local);
+    gm_status  st;
+    if (has_padding(target) || !gm_tensor_is_contiguous(target->local)) {
+        gm_rank_place(r, "cross_entropy");
+        GM_TRY(gm_tensor_new(r->device, target->local->dtype, target->ndim, target->local->shape, &own));
+        GM_TRY_OR(gm_run_one(r->device, GM_OP_copy, NULL, target->local, own), st, done);
+        GM_TRY_OR(ignore_padding(r, target, (double)k->attrs->ignore_index, own), st, done);
+    } else gm_tensor_retain(own = target->local);
+    GM_TRY_OR(gm_tensor_reshape(own, 1, &n, &flat), st, done);
+    st = rows_value(r, flat, rows, 0, &k->target);
+done:
+    gm_tensor_release(own);
+    return st;
+}
+
+/* ---- a piece ---- */
+
+static gm_status sum_of(gm_rank *r, gm_value *losses, gm_value **sum)
+{
+    gm_attrs a = gm_attrs_default();
+    return gm_apply(r, GM_OP_sum, 1, &losses, &a, 1, NULL, sum);
+}
+
+/* The sum of the losses, and where the largest logits are (places NULL: not asked for). The target follows the rows of
+ * x where the product moves them. */
+static gm_status loss_of(gm_rank *r, gm_value *const *in, gm_value *target, const gm_attrs *attrs, gm_value **sum,
+                         gm_value **places)
+{
+    gm_value *y = NULL, *logits = NULL, *moved = NULL, *losses = NULL;
+    gm_layout to = gm_layout_replicated();
+    gm_status st;
+    GM_TRY(gm_sharded_linear(r, in[X], in[W], in[B], GM_FN_none, &y));
+    GM_TRY_OR(gm_settle(r, y, &logits), st, done);
+    for (int d = 0; d < target->ndim; d++) gm_layout_copy_dim(&to, d, &logits->layout, d);
+    GM_TRY_OR(gm_redistribute(r, target, &to, &moved), st, done);
+    GM_TRY_OR(gm_sharded_cross_entropy(r, logits, moved, attrs, &losses), st, done);
+    if (places) GM_TRY_OR(gm_sharded_argmax(r, logits, -1, false, places), st, done);
+    st = sum_of(r, losses, sum);
+done:
+    gm_value_release(losses);
+    gm_value_release(moved);
+    gm_value_release(logits);
+    gm_value_release(y);
+    return st;
+}
+
+/* Rows from .. from + n of x and of the target; the gradient of these of x goes into dx. */
+static gm_status cut_piece(work *k, int64_t from, int64_t n, gm_value **x, gm_value **target)
+{
+    gm_tensor *part = NULL;
+    GM_TRY(gm_tensor_narrow(k->x->local, 0, from, n, &part));
+    GM_TRY(rows_value(k->rank, part, &k->x->layout, k->x->shape[1], x));
+    GM_TRY(gm_tensor_narrow(k->target->local, 0, from, n, &part));
+    GM_TRY(rows_value(k->rank, part, &k->target->layout, 0, target));
+    if (!k->dx) return GM_OK;
+    (*x)->requires_grad = true;
+    return gm_tensor_narrow(k->dx, 0, from, n, &(*x)->grad);
+}
+
+/* Runs what the piece recorded, and nothing else is on that tape. */
+static gm_status piece_backward(work *k, gm_value *sum)
+{
+    gm_value   *seed = NULL;
+    gm_tape    *tape = gm_tape_take(k->rank);
+    gm_tape_job job = {.pass = GM_TAPE_WHOLE, .n = 1, .outputs = &sum, .seeds = &seed};
+    gm_status   st = gm_tape_run(k->rank, tape, &job);
+    gm_tape_free(tape);
+    return st;
+}
+
+/* The places of a piece, in the order of the rows of x. */
+static gm_status keep_places(work *k, gm_value *places, int64_t from, int64_t n)
+{
+    gm_value  *moved = NULL;
+    gm_tensor *to = NULL;
+    if (!places) return GM_OK;
+    GM_TRY(gm_redistribute(k->rank, places, &k->target->layout, &moved));
+    gm_status st = gm_tensor_narrow(k->places, 0, from, n, &to);
+    if (st == GM_OK) st = gm_run_one(k->rank->device, GM_OP_copy, NULL, moved->local, to);
+    gm_tensor_release(to);
+    gm_value_release(moved);
+    return st;
+}
+
+static gm_status add_sum(work *k, gm_value *sum)
+{
+    if (k->sum) return gm_run_one(k->rank->device, GM_OP_axpy, NULL, sum->local, k->sum->local);
+    return gm_value_detach(sum, &k->sum);
+}
+
+static gm_status piece(work *k, int64_t from, int64_t n)
+{
+    gm_value *in[N_IN] = {NULL, k->leaf[W], k->leaf[B]}, *target = NULL, *sum = NULL, *places = NULL;
+    gm_status st;
+    GM_TRY_OR(cut_piece(k, from, n, &in[X], &target), st, done);
+    GM_TRY_OR(loss_of(k->rank, in, target, k->attrs, &sum, k->places ? &places : NULL), st, done);
+    if (k->records) GM_TRY_OR(piece_backward(k, sum), st, done);
+    if (k->dx) k->partial_x = in[X]->grad_partial;
+    GM_TRY_OR(keep_places(k, places, from, n), st, done);
+    st = add_sum(k, sum);
+done:
+    gm_value_release(places);
+    gm_value_release(sum);
+    gm_value_release(target);
+    gm_value_release(in[X]);
+    return st;
+}
+
+/* ---- the node ---- */
+
+/* The gradient of the sum, of all ranks that have a term of it. */
+static gm_status whole_gradient(gm_backward *b, gm_tensor **g)
+{
+    gm_layout from = gm_layout_replicated(), to = gm_layout_replicated();
+    from.partial = gm_backward_partial(b);
+    return gm_redistribute_block(gm_backward_rank(b), gm_backward_grad(b, 0), &from, &to, 0, NULL, g);
+}
+
+/* to (+)= g t */
+static gm_status scale(gm_backward *b, gm_tensor *t, gm_tensor *g, bool accumulate, gm_tensor *to)
+{
+    gm_attrs a = gm_attrs_default();
+    a.dtype = to->dtype;
+    a.accumulate = accumulate;
+    return gm_rule_into(b, GM_OP_scale, 2, (gm_tensor *[]){t, g}, &a, 1, &to);
+}
+
+/* Slots: the gradients of x, w and b; extra: what each is partial over. */
+static gm_status rule(gm_backward *b)
+{
+    gm_tensor *g = NULL, *t, *to;
+    bool       accumulate;
+    gm_status  st;
+    GM_TRY(whole_gradient(b, &g));
+    for (int i = 0; i < N_IN; i++) {
+        if (!gm_backward_wants(b, i)) continue;
+        gm_backward_set_partial(b, i, (uint32_t)gm_backward_extra(b)[i]);
+        GM_TRY_OR(gm_backward_saved(b, i, &t), st, done);
+        GM_TRY_OR(gm_backward_target(b, i, &to, &accumulate), st, done);
+        GM_TRY_OR(scale(b, t, g, accumulate, to), st, done);
+        gm_backward_keep(b, i, NULL);
+    }
+    st = GM_OK;
+done:
+    gm_tensor_release(g);
+    return st;
+}
+
+/* t (borrowed) as a value, to be kept; NULL stays NULL. */
+static gm_status slot_of(gm_rank *r, gm_tensor *t, gm_value **out)
+{
+    if (!t) return GM_OK;
+    gm_tensor_retain(t);
+    return gm_value_take(r, t, out);
+}
+
+static gm_status record(work *k, gm_value *const *in)
+{
+    gm_value  *saved[N_IN] = {NULL};
+    gm_tensor *dx = NULL;
+    gm_status  st = GM_OK;
+    gm_record  rec = {.name = "linear_cross_entropy",
+                      .rule = rule,
+                      .n_in = N_IN,
+                      .in = in,
+                      .n_out = 1,
+                      .out = &k->sum,
+                      .n_saved = N_IN,
+                      .saved = saved,
+                      .extra = {k->partial_x},
+                      .splits = true};
+    if (k->dx) GM_TRY(gm_tensor_reshape(k->dx, in[X]->ndim, in[X]->local->shape, &dx));
+    GM_TRY_OR(slot_of(k->rank, dx, &saved[X]), st, done);
+    for (int i = W; i < N_IN; i++) {
+        if (!k->leaf[i] || !k->leaf[i]->requires_grad) continue;
+        rec.extra[i] = k->leaf[i]->grad_partial;
+        GM_TRY_OR(slot_of(k->rank, k->leaf[i]->grad, &saved[i]), st, done);
+    }
+    st = gm_tape_record(k->rank, &rec);
+done:
+    gm_tensor_release(dx);
+    gm_release_all(N_IN, saved);
+    return st;
+}
+
+/* ---- the op ---- */
+
+static gm_status open_work(work *k, gm_value *const *in, gm_value *target, bool wants_places)
+{
+    gm_rank   *r = k->rank;
+    gm_tensor *flat = NULL;
+    gm_layout  rows = as_rows(in[X], &in[W]->layout);
+    GM_TRY(gm_block_rows(r, in[X]->local, &flat));
+    GM_TRY(rows_value(r, flat, &rows, in[X]->shape[in[X]->ndim - 1], &k->x));
+    GM_TRY(target_rows(k, target, &rows));
+    gm_rank_place(r, "linear_cross_entropy");
+    if (k->records && in[X]->requires_grad) GM_TRY(gm_tensor_new(r->device, flat->dtype, 2, flat->shape, &k->dx));
+    if (wants_places) GM_TRY(gm_tensor_new(r->device, GM_I64, 1, flat->shape, &k->places));
+    for (int i = W; i < N_IN; i++) {
+        if (!in[i]) continue;
+        GM_TRY(gm_value_detach(in[i], &k->leaf[i]));
+        k->leaf[i]->requires_grad = k->records && in[i]->requires_grad;
+        k->leaf[i]->wide_grad = true;
+    }
+    return GM_OK;
+}
+
+static void close_work(work *k)
+{
+    gm_release_all(N_IN, k->leaf);
+    gm_value_release(k->x);
+    gm_value_release(k->target);
+    gm_value_release(k->sum);
+    gm_tensor_release(k->dx);
+    gm_tensor_release(k->places);
+}
+
+/* All pieces; what they record is theirs, and the tape of the rank waits. */
+static gm_status run_pieces(work *k, int64_t rows)
+{
+    gm_rank  *r = k->rank;
+    gm_tape  *outer = gm_tape_take(r);
+    int64_t   n = k->x->local->shape[0];
+    gm_status st = GM_OK;
+    for (int64_t at = 0; at < n && st == GM_OK; at += rows) st = piece(k, at, n - at < rows ? n - at : rows);
+    gm_tape_drop(r); /* of a piece that failed */
+    r->tape = outer;
+    return st;
+}
+
+static gm_status places_value(work *k, const gm_value *target, gm_value **out)
+{
+    gm_tensor *t = NULL;
+    GM_TRY(gm_tensor_reshape(k->places, target->ndim, target->local->shape, &t));
+    return gm_value_take_block(k->rank, t, &target->layout, target->ndim, target->shape, out);
+}
+
+static gm_status in_pieces(gm_rank *r, gm_value *const *in, gm_value *target, const gm_attrs *attrs, int64_t rows,
+                           gm_value **sum, gm_value **places)
+{
+    work      k = {.rank = r, .attrs = attrs, .records = gm_tape_wanted(r, N_IN, in)};
+    gm_value *like = NULL;
+    gm_status st;
+    GM_TRY(target_like(r, in[X], target, &like));
+    GM_TRY_OR(open_work(&k, in, like, places != NULL), st, done);
+    GM_TRY_OR(run_pieces(&k, rows), st, done);
+    if (places) GM_TRY_OR(places_value(&k, like, places), st, done);
+    if (k.records) st = record(&k, in);
+    if (st != GM_OK && places) gm_value_release(*places);
+    if (st != GM_OK) goto done;
+    *sum = k.sum;
+    k.sum = NULL;
+done:
+    close_work(&k);
+    gm_value_release(like);
+    return st;
+}
+
+static gm_status check(gm_rank *r, gm_value *const *in, gm_value *target, int64_t rows)
+{
+    gm_spec    whole[2];
+    gm_device *dev;
+    gm_attrs   a = gm_attrs_default();
+    char       x[256], t[256];
+    bool       fits = in[X]->ndim >= 1 && target->ndim == in[X]->ndim - 1;
+    GM_TRY(gm_rank_device(r, &dev));
+    GM_TRY(gm_judge_call(GM_OP_linear, N_IN, in, &a, 2, whole));
+    for (int d = 0; fits && d < target->ndim; d++) fits = target->shape[d] == in[X]->shape[d];
+    if (!fits)
+        return GM_FAIL(GM_ESHAPE, "linear_cross_entropy: x is %s, the target %s; should be one for each row of x",
+                       gm_value_describe(in[X], x, sizeof x), gm_value_describe(target, t, sizeof t));
+    if (rows < 1) return GM_FAIL(GM_EINVAL, "linear_cross_entropy: pieces have at least one row");
+    return GM_OK;
+}
+
+gm_status gm_linear_cross_entropy(gm_rank *r, gm_value *x, gm_value *w, gm_value *b, gm_value *target,
+                                  const gm_attrs *attrs, int64_t rows, gm_value **sum, gm_value **places)
+{
+    gm_value *all[] = {x, w, b, target};
+    GM_TRY(check(r, all, target, rows));
+    if (gm_rows_of(x->local) <= rows) return loss_of(r, all, target, attrs, sum, places);
+    gm_status st = in_pieces(r, all, target, attrs, rows, sum, places);
+    return gm_all_replicated(r, 4, all) ? st : gm_comm_once(st);
+}
