@@ -4,8 +4,9 @@
 -- with the top of the tree as current folder: what one leaves in modules, the next one sees. A file that does not load,
 -- and a before_each that fails, count as one failure each. An example is skipped when it calls pending() or a
 -- tag of its full name, such as #slow, is among those excluded.
--- options: tags, exclude_tags, filter (lists; a filter is a Lua pattern on the full name), verbose (boolean: name
--- each example and its time, show tracebacks), out (file handle, default stdout), settle (a function, see below)
+-- options: device (default "cpu"; it is open), tags, exclude_tags, filter (lists; a filter is a Lua pattern on the full
+-- name), verbose (boolean: name each example and its time, show tracebacks), out (file handle, default stdout), settle
+-- (a function, see below)
 --
 -- Several ranks run the same files, each its own copy of this. settle(text or nil) is called at the end of every
 -- example, with what failed in it on this rank; it meets the other ranks there and returns what failed on any of them,
@@ -153,6 +154,7 @@ local function load_busted()
 end
 
 function run.files(files, options)
+  require("spec.support.device").set(options.device)
   local parts = loosely(load_busted)
   local busted = parts.busted
   busted.register("file", "file", {}) -- no reloading of modules between files: the host's C modules load once

@@ -12,7 +12,7 @@ after_each(function() shell.remove(folder) end)
 local function child(first, saves, elements, around)
   local settings = ("SPEC_FOLDER=%s SPEC_FIRST=%d SPEC_SAVES=%d SPEC_ELEMENTS=%d SPEC_BACKGROUND=%d"):format(
     shell.quote(folder), first, saves, elements, background and 1 or 0)
-  local command = ("%s exec %s run %s"):format(settings, shell.quote(shell.executable()),
+  local command = ("%s exec %s %s"):format(settings, shell.program "run",
     "spec/checkpoint/save_in_a_loop.lua")
   return shell.run((around or "sh -c %s"):format(shell.quote(command)))
 end
@@ -77,7 +77,7 @@ describe("a program that ends while a save is under way", function()
           tensors = { { "t1", gm.full({ 3000, 1000 }, 1) } } })
         assert(saving.background)
         %s]]):format(folder .. "/saved", how))
-      local result = shell.run(shell.quote(shell.executable()) .. " run " .. folder .. "/program.lua")
+      local result = shell.run(shell.program "run" .. " " .. folder .. "/program.lua")
       assert.equal(how == "" and 0 or 1, result.code, result.err)
       assert.same({ "step-00000001" }, shell.lines("ls -A " .. folder .. "/saved"))
       assert.is_true(checkpoint.verify(folder .. "/saved/step-00000001"))

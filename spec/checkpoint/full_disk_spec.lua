@@ -46,10 +46,10 @@ describe("a full disk", function()
     shell.write(home .. "/recipe.lua", recipe)
     shell.write(home .. "/run.sh", ([[
       mkdir disk && mount -t tmpfs -o size=1m none disk
-      %s run recipe.lua --threads 1 --no-eval --out out --stats stats.json %s %s
+      %s recipe.lua --threads 1 --no-eval --out out --stats stats.json %s %s
       code=$?
       cp -r disk/checkpoints left && exit $code
-    ]]):format(shell.quote(shell.executable()), ranks > 1 and "-n " .. ranks or "", set or ""))
+    ]]):format(shell.program "run", ranks > 1 and "-n " .. ranks or "", set or ""))
     return shell.run(("cd %s && GANYMEDE_ROOT=%s %s sh run.sh"):format(home, shell.quote(GANYMEDE_ROOT), around))
   end
 

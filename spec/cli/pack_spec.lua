@@ -12,7 +12,7 @@ local pack = GANYMEDE_ROOT .. "/packaging/pack.sh"
 local root_script = [=[
 set -e
 root=$1
-mkdir -p $root/bin $root/tmp $root/proc $root/sys $root/dev $root/etc $root/work
+mkdir -p $root/bin $root/tmp $root/proc $root/sys $root/dev $root/etc $root/job
 for name in sh id uname hostname nproc mkdir rm cat head; do
   file=$(readlink -f "$(command -v $name)")
   cp "$file" $root/bin/$name
@@ -26,7 +26,7 @@ while read -r file; do
   mkdir -p "$root$(dirname "$file")"
   cp -L "$file" "$root$file"
 done <$root/tmp/libraries
-echo root:x:0:0:root:/work:/bin/sh >$root/etc/passwd
+echo root:x:0:0:root:/job:/bin/sh >$root/etc/passwd
 echo 127.0.0.1 localhost >$root/etc/hosts
 ]=]
 
@@ -53,13 +53,13 @@ describe("pack.sh", function()
     local packed = shell.run(("sh %s %s %s/root/packed"):format(quote(pack), quote(build), folder))
     assert.equal(0, packed.code, packed.err)
     assert.equal("", packed.err)
-    shell.write(folder .. "/root/work/recipe.lua", support.recipe)
+    shell.write(folder .. "/root/job/recipe.lua", support.recipe)
     local loss = {}
     for i, words in ipairs { "run", "run -n 2" } do
-      local result = inside(("cd /work && exec /packed/ganymede %s recipe.lua --steps 10 --out out%d --stats %d.json")
+      local result = inside(("cd /job && exec /packed/ganymede %s recipe.lua --steps 10 --out out%d --stats %d.json")
         :format(words, i, i))
       assert.equal(0, result.code, result.err)
-      local stats = support.json(("%s/root/work/%d.json"):format(folder, i))
+      local stats = support.json(("%s/root/job/%d.json"):format(folder, i))
       assert.equal(i, stats.world)
       assert.equal(10, #stats.loss)
       loss[i] = stats.loss[10]

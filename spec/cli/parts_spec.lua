@@ -39,6 +39,17 @@ describe("the progress line", function()
     assert.is_truthy(progress.last:find("  5 samples/s", 1, true), progress.last)
   end)
 
+  it("keeps no more for fast steps than for slow ones", function()
+    local progress = Progress { out = out, clock = clock, terminal = false }
+    for step = 1, 20000 do -- a millisecond each
+      progress { step = step, samples = 8 * step }
+      time.now = time.now + 1e-3
+    end
+    assert.is_true(#progress.window <= 102, #progress.window)
+    progress:close()
+    assert.is_truthy(progress.last:find("  8000 samples/s", 1, true), progress.last)
+  end)
+
   it("changes one line on a terminal, wipes what was longer, and ends it", function()
     local progress = Progress { steps = 3, out = out, clock = clock, terminal = true }
     progress { step = 1, samples = 1, loss = 1000 }

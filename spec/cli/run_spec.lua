@@ -1,4 +1,5 @@
 --- `ganymede run` as a user meets it: exit statuses, messages, the run's folder, --stats.
+local device = require "spec.support.device"
 local support = require "spec.cli.support"
 local shell = support.shell
 
@@ -104,7 +105,7 @@ describe("ganymede run", function()
     assert.equal(0, result.code, result.err)
     left_only("here", "recipe.lua", "s.json")
     local s = support.json(home .. "/s.json")
-    assert.same({ 1, "done", 0, 1, "cpu", "f32", 1, 3, 32, 20 },
+    assert.same({ 1, "done", 0, 1, device.name(), "f32", 1, 3, 32, 20 },
       { s.version, s.status, s.exit_code, s.world, s.device, s.dtype, s.threads, s.seed, s.global_batch, s.steps })
     assert.equal(require("ganymede.json").null, s.error)
     assert.equal(20, #s.loss)

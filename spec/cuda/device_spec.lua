@@ -48,6 +48,51 @@ describe("--device cuda", function()
     refused({ "run", "recipe.lua" }, { GANYMEDE_CUDA_DRIVER = driver, GANYMEDE_CUDA_DEVICES = "0" }, "finds no GPU")
   end)
 
+  it("says at once that a library which was named cannot be loaded, and that there is no cuBLASLt", function()
+    local blas = emulation.environment().GANYMEDE_CUDA_BLAS
+    refused({ "run", "recipe.lua" }, { GANYMEDE_CUDA_DRIVER = driver, GANYMEDE_CUDA_BLAS = "/nowhere/lt.so" },
+      "cannot load cuBLASLt (/nowhere/lt.so")
+    refused({ "run", "recipe.lua" }, { GANYMEDE_CUDA_DRIVER = driver, GANYMEDE_CUDA_BLAS = blas,
+      GANYMEDE_CUDA_DNN = "/nowhere/dnn.so" }, "there is no cuDNN here (/nowhere/dnn.so")
+    refused({ "run", "recipe.lua" }, { GANYMEDE_CUDA_DRIVER = driver, GANYMEDE_CUDA_BLAS = blas,
+      GANYMEDE_CUDA_DNN = "libm.so.6" }, "has no function cudnnGetVersion")
+  end)
+
+  local gpt = [[
+    return { name = "gpt", seed = 1, dtype = "bf16",
+      model = { type = "GPT", vocabulary = 16, sequence_length = 8, width = 16, depth = 2, heads = 2 },
+      data = { train = { type = "Synthetic", kind = "tokens", length = 64, sequence_length = 8, vocab_size = 16 },
+               batch_size = 4 },
+      loss = { type = "CrossEntropyLoss" }, optimizer = { type = "AdamW" }, steps = 3 }
+  ]]
+
+  -- How often the lines of a run hold this text.
+  local function said(text, env)
+    env.GANYMEDE_CUDA_DRIVER = driver
+    local place, n = support.home(gpt), 0
+    local result = support.run(place, { "run", "recipe.lua", "--device", "cuda", "--no-eval" }, { env = env })
+    support.shell.run("rm -rf " .. support.shell.quote(place))
+    assert.equal(0, result.code, result.err)
+    for _ in result.err:gmatch(text) do n = n + 1 end
+    return n
+  end
+
+  it("says once in a run that attention, or products, run on our own kernels", function()
+    local blas = emulation.environment().GANYMEDE_CUDA_BLAS
+    local attention = "attention in bf16 runs on our own kernel, .-: GANYMEDE_CUDA_DNN is none"
+    local products = "some products run on our own kernels, many times slower"
+    assert.equal(1, said(attention, { GANYMEDE_CUDA_BLAS = blas, GANYMEDE_CUDA_DNN = "none" }))
+    assert.equal(1, said(products, { GANYMEDE_CUDA_BLAS = "none", GANYMEDE_CUDA_DNN = "none" }))
+    local both = { GANYMEDE_CUDA_BLAS = blas, GANYMEDE_CUDA_DNN = blas:gsub("cublas", "cudnn") }
+    assert.equal(0, said("our own kernel", both))
+  end)
+
+  it("says in doctor what was turned off", function()
+    local result = support.run(home, { "doctor" }, {
+      env = { GANYMEDE_CUDA_DRIVER = driver, GANYMEDE_CUDA_DNN = "none" } })
+    assert.matches("warn +cudnn +turned off: the environment names none\n +fix: unset GANYMEDE_CUDA_DNN", result.out)
+  end)
+
   it("names the device and the driver, where it is not the usual one, in doctor", function()
     local result = support.run(home, { "doctor" }, { env = { GANYMEDE_CUDA_DRIVER = driver } })
     has(result.out, "emulated GPU 0, sm_90, 16 GiB; driver " .. driver)

@@ -5,7 +5,7 @@
 --                            unit_tests builds beside the executable
 --     emulation.start { cudnn = true }   with the emulation's cuDNN too, before anything else has used "cuda"; without,
 --                            there is none, and attention runs on our kernels
---     emulation.environment()  of a child process that shall use it too (run_host's env)
+--     emulation.environment()  of a child process that shall use it too (run_host's env); { cudnn = true } as above
 --     emulation.counts()     what the driver did so far (fake_driver.h)
 local core = require "ganymede.core"
 local ffi = require "ffi"
@@ -17,7 +17,7 @@ int setenv(const char *name, const char *value, int overwrite);
 int unsetenv(const char *name);
 typedef struct gm_fake_counts {
   uint64_t launches, blocks, to_device, to_host, on_device, sets, to_device_bytes, to_host_bytes;
-  uint64_t allocations, frees, live_bytes, waits, graphs, products;
+  uint64_t allocations, frees, live_bytes, waits, graphs, nodes, products;
 } gm_fake_counts;
 void gm_fake_count(gm_fake_counts *out);
 ]]
@@ -28,6 +28,7 @@ local folder = core.executable():match "^(.*)/" .. "/emulation/"
 local libraries = {
   GANYMEDE_CUDA_DRIVER = folder .. "libgm_fake_cuda.so",
   GANYMEDE_CUDA_BLAS = folder .. "libgm_fake_cublas.so",
+  GANYMEDE_CUDA_NCCL = folder .. "libgm_fake_nccl.so",
 }
 local cudnn = folder .. "libgm_fake_cudnn.so"
 
@@ -60,12 +61,12 @@ function emulation.start(options)
 end
 
 --- For a child process that shall use what this one does: { VARIABLE = path }.
-function emulation.environment()
+function emulation.environment(options)
   local list = {}
   for name, path in pairs(libraries) do
     if emulation.is_on() and is_there(path) then list[name] = path end
   end
-  if emulation.is_on() then list.GANYMEDE_CUDA_DNN = "none" end
+  if emulation.is_on() then list.GANYMEDE_CUDA_DNN = options and options.cudnn and cudnn or "none" end
   return list
 end
 
@@ -75,7 +76,7 @@ function emulation.counts()
   ffi.load(libraries.GANYMEDE_CUDA_DRIVER).gm_fake_count(c)
   for _, name in ipairs {
     "launches", "blocks", "to_device", "to_host", "on_device", "sets", "to_device_bytes", "to_host_bytes",
-    "allocations", "frees", "live_bytes", "waits", "graphs", "products",
+    "allocations", "frees", "live_bytes", "waits", "graphs", "nodes", "products",
   } do
     out[name] = tonumber(c[name])
   end

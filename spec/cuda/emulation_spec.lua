@@ -14,6 +14,24 @@ typedef struct gm_emulated_grid { int64_t x, y, z; int block; size_t shared; } g
 const gm_emulated_kernel *gm_emulated_find(const char *name);
 int gm_emulated_launch(const gm_emulated_kernel *, const gm_emulated_grid *, const void *args, char *error, size_t);
 typedef struct gm_trial_args { float *x; int64_t n; } gm_trial_args;
+typedef void *gm_fake_pointer;
+int cuStreamCreate(gm_fake_pointer *, unsigned);
+int cuStreamDestroy_v2(gm_fake_pointer);
+int cuStreamSynchronize(gm_fake_pointer);
+int cuEventCreate(gm_fake_pointer *, unsigned);
+int cuEventDestroy_v2(gm_fake_pointer);
+int cuEventRecord(gm_fake_pointer, gm_fake_pointer);
+int cuEventQuery(gm_fake_pointer);
+int cuMemAlloc_v2(uintptr_t *, size_t);
+int cuMemFree_v2(uintptr_t);
+int cuMemsetD8Async(uintptr_t, unsigned char, size_t, gm_fake_pointer);
+int cuStreamBeginCapture_v2(gm_fake_pointer, int);
+int cuStreamEndCapture(gm_fake_pointer, gm_fake_pointer *);
+int cuGraphGetNodes(gm_fake_pointer, gm_fake_pointer *, size_t *);
+int cuGraphInstantiateWithFlags(gm_fake_pointer *, gm_fake_pointer, unsigned long long);
+int cuGraphLaunch(gm_fake_pointer, gm_fake_pointer);
+int cuGraphExecDestroy(gm_fake_pointer);
+int cuGraphDestroy(gm_fake_pointer);
 ]]
 
 describe("the emulation of CUDA kernels", function()
@@ -79,4 +97,78 @@ describe("the emulation of CUDA kernels", function()
       assert.is_nil(launch("count", floats(8), 8, { 1, 1, 1, 32, 0 })) -- and goes on
     end)
   end
+end)
+
+-- The calls below are the driver's own, so that these examples say what kernels/cuda/graph.c relies on.
+describe("captures of the emulation", function()
+  local lib = ffi.load(path)
+  local done, unsupported, invalidated, captured, failed = 0, 900, 901, 907, 719 -- CUresult
+  local thread_local, relaxed = 1, 2 -- CUstreamCaptureMode
+  local stream
+
+  local function made(fn, ...)
+    local out = ffi.new "gm_fake_pointer[1]"
+    assert.equal(done, fn(out, ...))
+    return out[0]
+  end
+
+  local function memory(bytes)
+    local out = ffi.new "uintptr_t[1]"
+    assert.equal(done, lib.cuMemAlloc_v2(out, bytes))
+    return out[0]
+  end
+
+  local function ended()
+    local graph = ffi.new "gm_fake_pointer[1]"
+    local result = lib.cuStreamEndCapture(stream, graph)
+    return result, graph[0]
+  end
+
+  before_each(function() stream = made(lib.cuStreamCreate, 1) end)
+  after_each(function() lib.cuStreamDestroy_v2(stream) end)
+
+  -- Begins a capture, makes a call that it must not survive, and ends it.
+  local function refused(mode, result, call)
+    assert.equal(done, lib.cuStreamBeginCapture_v2(stream, mode))
+    assert.equal(result, call())
+    local status, graph = ended()
+    assert.equal(invalidated, status)
+    assert.is_true(graph == nil)
+  end
+
+  it("refuse to wait, to look at their events, and to take memory where the mode forbids it", function()
+    local event = made(lib.cuEventCreate, 2)
+    refused(relaxed, unsupported, function() return lib.cuStreamSynchronize(stream) end)
+    refused(relaxed, captured, function()
+      assert.equal(done, lib.cuEventRecord(event, stream))
+      return lib.cuEventQuery(event)
+    end)
+    refused(thread_local, unsupported, function() return lib.cuMemAlloc_v2(ffi.new "uintptr_t[1]", 64) end)
+    lib.cuEventDestroy_v2(event)
+    assert.equal(done, lib.cuStreamBeginCapture_v2(stream, relaxed))
+    local p = memory(64)
+    local status, graph = ended()
+    assert.equal(done, status)
+    lib.cuGraphDestroy(graph)
+    lib.cuMemFree_v2(p)
+    assert.is_not.equal(done, lib.cuStreamBeginCapture_v2(nil, relaxed)) -- the default stream
+  end)
+
+  it("find memory that was freed behind a graph's back", function()
+    local p = memory(64)
+    assert.equal(done, lib.cuStreamBeginCapture_v2(stream, relaxed))
+    assert.equal(done, lib.cuMemsetD8Async(p, 1, 64, stream))
+    local _, graph = ended()
+    local nodes = ffi.new "size_t[1]"
+    assert.equal(done, lib.cuGraphGetNodes(graph, nil, nodes))
+    assert.equal(1, tonumber(nodes[0]))
+    local run = made(lib.cuGraphInstantiateWithFlags, graph, 0)
+    lib.cuGraphDestroy(graph)
+    assert.equal(done, lib.cuGraphLaunch(run, stream))
+    assert.equal(done, lib.cuStreamSynchronize(stream))
+    lib.cuMemFree_v2(p)
+    assert.equal(done, lib.cuGraphLaunch(run, stream))
+    assert.equal(failed, lib.cuStreamSynchronize(stream))
+    lib.cuGraphExecDestroy(run)
+  end)
 end)

@@ -1,5 +1,6 @@
 /* fake_cublas.c - the part of cuBLASLt that kernels/cuda/blas.c uses, in plain loops over what NVIDIA documents that
- * the descriptors mean: libgm_fake_cublas.so, which specs name in GANYMEDE_CUDA_BLAS. It computes at once, in double.
+ * the descriptors mean: libgm_fake_cublas.so, which specs name in GANYMEDE_CUDA_BLAS. It computes in double, in the
+ * order of the stream.
  *
  * It refuses what the real one refuses: combinations of types that the documentation does not list, leading dimensions
  * that are too small, epilogues without their bias or auxiliary buffer, and at the product addresses that are not
@@ -14,16 +15,16 @@
 
 #include "../../kernels/dtype.h"
 #include "fake_driver.h"
+#include "fake_epilogues.h"
 
 #define API __attribute__((visibility("default")))
 
 /* The structs that the opaque ones of the header are here; each is a field of words there. */
 typedef struct product {
-    int32_t     compute, scale, transpose[2], bias_type, aux_type;
-    uint32_t    epilogue;
-    const void *bias;
-    void       *aux;
-    int64_t     aux_ld, aux_step;
+    int32_t  compute, scale, transpose[2], bias_type, aux_type;
+    uint32_t epilogue;
+    void    *bias, *aux;
+    int64_t  aux_ld, aux_step;
 } product;
 
 typedef struct matrix {
@@ -40,9 +41,12 @@ typedef struct wish {
 /* What an algorithm remembers of the question that it is the answer to. */
 typedef struct answer {
     uint64_t marker, hash;
-    uint32_t align[4], aux_align, bias_align;
+    uint32_t align[4], aux_align, bias_align, number;
 } answer;
 
+#define ANSWERS 3 /* to each question; they do the same */
+
+#define AUX    128u /* the bit of epilogues that have an auxiliary buffer */
 #define MARKER 0x67616e796d656465u
 
 _Static_assert(sizeof(answer) <= sizeof(cublasLtMatmulAlgo_t), "an answer fits into an algorithm");
@@ -188,10 +192,14 @@ API cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference
 
 static size_t size_of(int32_t type) { return type == CUDA_R_32F ? 4 : 2; }
 
-/* The table of types of cublasLtMatmul for CUBLAS_COMPUTE_32F, as far as f32, bf16 and f16 go. */
+static bool is_tf32(const product *p) { return p->compute == CUBLAS_COMPUTE_32F_FAST_TF32; }
+
+/* The table of types of cublasLtMatmul for CUBLAS_COMPUTE_32F and its fast form, as far as f32, bf16 and f16 go. */
 static const char *wrong_types(const product *p, const matrix *a, const matrix *b, const matrix *d)
 {
-    if (p->compute != CUBLAS_COMPUTE_32F || p->scale != CUDA_R_32F) return "sums that are not in f32";
+    if (p->scale != CUDA_R_32F) return "sums that are not in f32";
+    if (is_tf32(p) && a->type != CUDA_R_32F) return "TF32 of operands that are not f32";
+    if (!is_tf32(p) && p->compute != CUBLAS_COMPUTE_32F) return "sums that are not in f32";
     if (a->type != b->type) return "factors of two types";
     if (a->type != CUDA_R_32F && a->type != CUDA_R_16BF && a->type != CUDA_R_16F) return "a type of factors";
     if (d->type != a->type && d->type != CUDA_R_32F) return "a type of the result";
@@ -226,22 +234,36 @@ static const char *wrong_shapes(const product *p, const matrix *a, const matrix 
     return NULL;
 }
 
+/* Has it a vector, at the address of the bias: one that is added, or that of sums? */
+static bool has_vector(const product *p) { return p->epilogue & (CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_BGRADB); }
+
+static const char *wrong_vector(const product *p, const matrix *a, const matrix *d)
+{
+    if (!p->bias) return "no bias, or place for its gradient";
+    if (p->epilogue & CUBLASLT_EPILOGUE_BGRADB) {
+        if (d->count > 1) return "a bias gradient of a batch";
+        return p->bias_type == -1 || p->bias_type == d->type ? NULL : "a type of the bias gradient";
+    }
+    return p->bias_type == -1 || p->bias_type == a->type || p->bias_type == d->type ? NULL : "a type of the bias";
+}
+
 static const char *wrong_epilogue(const product *p, const matrix *a, const matrix *d)
 {
-    bool aux = p->epilogue & 128;
-    switch (p->epilogue & ~(uint32_t)(CUBLASLT_EPILOGUE_BIAS | 128)) {
-    case 0: /* BIAS alone */
+    switch (p->epilogue) {
     case CUBLASLT_EPILOGUE_DEFAULT:
+    case CUBLASLT_EPILOGUE_BIAS:
     case CUBLASLT_EPILOGUE_RELU:
-    case CUBLASLT_EPILOGUE_GELU: break;
+    case CUBLASLT_EPILOGUE_RELU_BIAS:
+    case CUBLASLT_EPILOGUE_GELU:
+    case CUBLASLT_EPILOGUE_GELU_BIAS:
+    case CUBLASLT_EPILOGUE_GELU_AUX:
+    case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
+    case CUBLASLT_EPILOGUE_DGELU:
+    case CUBLASLT_EPILOGUE_BGRADB: break;
     default: return "an epilogue that this does not know";
     }
-    if (aux && !(p->epilogue & CUBLASLT_EPILOGUE_GELU)) return "an auxiliary buffer of RELU, which holds bits";
-    if (p->epilogue & CUBLASLT_EPILOGUE_BIAS && !p->bias) return "no bias";
-    if (p->epilogue & CUBLASLT_EPILOGUE_BIAS && p->bias_type != -1 && p->bias_type != a->type &&
-        p->bias_type != d->type)
-        return "a type of the bias";
-    if (!aux) return NULL;
+    const char *why = has_vector(p) ? wrong_vector(p, a, d) : NULL;
+    if (why || !(p->epilogue & AUX)) return why;
     if (!p->aux) return "no auxiliary buffer";
     if (p->aux_ld < (int64_t)d->rows || p->aux_ld % 8 || p->aux_step % 8) return "the layout of the auxiliary buffer";
     return p->aux_type == -1 || p->aux_type == d->type ? NULL : "a type of the auxiliary buffer";
@@ -292,17 +314,20 @@ API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cubla
     *found = 0;
     if (why || asked < 1 || c != d) return refuse(why ? why : "a question without an answer");
     if (w->sums & CUBLASLT_REDUCTION_SCHEME_INPLACE) return refuse("sums in place, whose order is not fixed");
-    if (p->epilogue & 128 && mine.aux_align < 16) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (p->epilogue & AUX && mine.aux_align < 16) return CUBLAS_STATUS_NOT_SUPPORTED;
     for (int i = 0; i < 4; i++) {
         mine.align[i] = w->align[i];
         if (w->align[i] < size_of(matrix_of(i == 0 ? a : i == 1 ? b : d)->type)) return refuse("no alignment");
     }
     mine.hash = hash_of(p, matrix_of(a), matrix_of(b), matrix_of(d));
-    memset(results, 0, sizeof *results);
-    memcpy(&results->algo, &mine, sizeof mine);
-    results->workspaceSize = w->workspace < 4096 ? 0 : 4096;
-    results->state = CUBLAS_STATUS_SUCCESS;
-    *found = 1;
+    for (*found = 0; *found < asked && *found < ANSWERS; ++*found) {
+        cublasLtMatmulHeuristicResult_t *r = &results[*found];
+        mine.number = (uint32_t)*found;
+        memset(r, 0, sizeof *r);
+        memcpy(&r->algo, &mine, sizeof mine);
+        r->workspaceSize = w->workspace < 4096 ? 0 : 4096;
+        r->state = CUBLAS_STATUS_SUCCESS;
+    }
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -334,24 +359,35 @@ static const char *wrong_addresses(const product *p, const matrix *m[3], const v
         why = outside(m[i], at[i]);
     }
     if (why) return why;
-    if (p->epilogue & 128) {
+    if (p->epilogue & AUX) {
         matrix aux = {m[2]->type, m[2]->count, m[2]->rows, m[2]->columns, p->aux_ld, p->aux_step};
         if (align_of(p->aux) < mine->aux_align) return "an auxiliary buffer that is not aligned as was promised";
         if ((why = outside(&aux, p->aux))) return why;
     }
-    if (p->epilogue & CUBLASLT_EPILOGUE_BIAS) {
+    if (has_vector(p)) {
+        uint64_t length = p->epilogue & CUBLASLT_EPILOGUE_BGRADB ? m[2]->columns : m[2]->rows;
         if (align_of(p->bias) < mine->bias_align) return "a bias that is not aligned as was promised";
-        if ((why = gm_fake_outside(p->bias, m[2]->rows * size_of(m[0]->type)))) return why;
+        if ((why = gm_fake_outside(p->bias, length * size_of(m[0]->type)))) return why;
     }
     return bytes >= 4096 ? gm_fake_outside(workspace, bytes) : "a workspace that is too small";
 }
 
-static double activation(uint32_t epilogue, double x)
+/* TF32 has 10 bits of mantissa stored: nearest, ties away from zero, as cvt.rna.tf32. */
+static double factor(const product *p, int32_t type, const void *data, int64_t i)
 {
-    if (epilogue & CUBLASLT_EPILOGUE_GELU)
-        return 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
-    if (epilogue & CUBLASLT_EPILOGUE_RELU) return x > 0 ? x : 0;
-    return x;
+    float    v = (float)element(type, data, i);
+    uint32_t bits;
+    if (!is_tf32(p) || !isfinite(v)) return (double)v;
+    memcpy(&bits, &v, sizeof bits);
+    bits = (bits + 0x1000u) & ~0x1fffu;
+    memcpy(&v, &bits, sizeof v);
+    return (double)v;
+}
+
+/* Place of element (depth, column) of op(B). */
+static int64_t place_in_b(const product *p, const matrix *b, int64_t depth, int64_t column)
+{
+    return p->transpose[1] == CUBLAS_OP_T ? column + depth * b->ld : depth + column * b->ld;
 }
 
 /* op(A) row times op(B) column, of one element of the batch. */
@@ -360,12 +396,13 @@ static double dot(const product *p, const matrix *m[3], const void *const *at, i
 {
     uint64_t rows, depth;
     double   sum = 0;
-    bool     ta = p->transpose[0] == CUBLAS_OP_T, tb = p->transpose[1] == CUBLAS_OP_T;
+    bool     ta = p->transpose[0] == CUBLAS_OP_T;
     turned(p, 0, m[0], &rows, &depth);
     for (int64_t l = 0; l < (int64_t)depth; l++) {
         int64_t a = ta ? l + row * m[0]->ld : row + l * m[0]->ld;
-        int64_t b = tb ? column + l * m[1]->ld : l + column * m[1]->ld;
-        sum += element(m[0]->type, at[0], batch * m[0]->step + a) * element(m[1]->type, at[1], batch * m[1]->step + b);
+        int64_t b = place_in_b(p, m[1], l, column);
+        sum += factor(p, m[0]->type, at[0], batch * m[0]->step + a) *
+               factor(p, m[1]->type, at[1], batch * m[1]->step + b);
     }
     return sum;
 }
@@ -381,9 +418,51 @@ static void multiply(const product *p, const matrix *m[3], const void *const *at
                 double  v = (double)alpha * dot(p, m, at, batch, row, column);
                 if (beta != 0) v += (double)beta * element(d->type, result, i);
                 if (p->epilogue & CUBLASLT_EPILOGUE_BIAS) v += element(bias_type, p->bias, row);
-                if (p->epilogue & 128) put(d->type, p->aux, batch * p->aux_step + row + column * p->aux_ld, v);
+                int64_t aux = batch * p->aux_step + row + column * p->aux_ld;
+                if (p->epilogue == CUBLASLT_EPILOGUE_DGELU) v *= gelu_slope(element(d->type, p->aux, aux));
+                else if (p->epilogue & AUX) put(d->type, p->aux, aux, v);
                 put(d->type, result, i, activation(p->epilogue, v));
             }
+}
+
+/* The bias gradient of B: its columns' sums over the depth, after its transpose. They are set. */
+static void sum_columns(const product *p, const matrix *m[3], const void *b)
+{
+    uint64_t depth, columns;
+    turned(p, 1, m[1], &depth, &columns);
+    for (int64_t column = 0; column < (int64_t)columns; column++) {
+        double sum = 0;
+        for (int64_t l = 0; l < (int64_t)depth; l++) sum += element(m[1]->type, b, place_in_b(p, m[1], l, column));
+        put(m[2]->type, p->bias, column, sum);
+    }
+}
+
+/* All that a product needs when its turn comes. */
+typedef struct queued {
+    product     how;
+    matrix      m[3];
+    const void *at[3];
+    void       *result;
+    float       alpha, beta;
+    uint32_t    number; /* of the answer that is followed */
+} queued;
+
+/* GANYMEDE_FAKE_CUBLAS_FAST: the answer by which products are made at once; by others they take a second. */
+static void take_time(uint32_t number)
+{
+    const char *fast = getenv("GANYMEDE_FAKE_CUBLAS_FAST");
+    if (fast && (uint32_t)atoi(fast) != number) gm_fake_spend(1);
+}
+
+static void run_queued(const void *context, char *error, size_t size)
+{
+    const queued *q = context;
+    const matrix *m[3] = {&q->m[0], &q->m[1], &q->m[2]};
+    (void)error;
+    (void)size;
+    take_time(q->number);
+    multiply(&q->how, m, q->at, q->result, q->alpha, q->beta);
+    if (q->how.epilogue & CUBLASLT_EPILOGUE_BGRADB) sum_columns(&q->how, m, q->at[1]);
 }
 
 API cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t product_, const void *alpha,
@@ -403,13 +482,14 @@ API cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t 
     if (why || c != d || c_ != d_) return refuse(why ? why : "another C than D");
     if (mine.marker != MARKER || mine.hash != hash_of(p, m[0], m[1], m[2]))
         return refuse("an algorithm that was the answer to another question");
-    gm_fake_flush();
     if ((why = wrong_addresses(p, m, at, &mine, workspace, bytes))) return refuse(why);
-    snprintf(line, sizeof line, "cublasLtMatmul %llu %llu %llu batch %d epilogue %u", (unsigned long long)m[2]->columns,
-             (unsigned long long)m[2]->rows,
+    snprintf(line, sizeof line, "cublasLtMatmul %llu %llu %llu batch %d epilogue %u answer %u%s",
+             (unsigned long long)m[2]->columns, (unsigned long long)m[2]->rows,
              (unsigned long long)(p->transpose[0] == CUBLAS_OP_T ? m[0]->rows : m[0]->columns), m[2]->count,
-             p->epilogue);
-    gm_fake_note(line);
-    multiply(p, m, at, d, *(const float *)alpha, *(const float *)beta);
-    return CUBLAS_STATUS_SUCCESS;
+             p->epilogue, mine.number, is_tf32(p) ? " tf32" : "");
+    queued q = {*p, {*m[0], *m[1], *m[2]}, {a, b, d}, d, *(const float *)alpha, *(const float *)beta, mine.number};
+    void  *context = NULL;
+    if (new_of(&context, &q, sizeof q) != CUBLAS_STATUS_SUCCESS) return CUBLAS_STATUS_ALLOC_FAILED;
+    int failed = gm_fake_queue(stream, line, (gm_fake_call){.run = run_queued, .drop = free, .context = context});
+    return failed ? CUBLAS_STATUS_EXECUTION_FAILED : CUBLAS_STATUS_SUCCESS;
 }

@@ -47,7 +47,7 @@ void        cudnnGetLastErrorString(char *message, size_t size) { snprintf(messa
 
 cudnnStatus_t cudnnCreate(cudnnHandle_t *handle)
 {
-    return (*handle = malloc(1)) ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_ALLOC_FAILED;
+    return (*handle = calloc(1, sizeof(cudaStream_t))) ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_ALLOC_FAILED;
 }
 
 cudnnStatus_t cudnnDestroy(cudnnHandle_t handle)
@@ -58,7 +58,9 @@ cudnnStatus_t cudnnDestroy(cudnnHandle_t handle)
 
 cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream)
 {
-    return handle && stream ? CUDNN_STATUS_SUCCESS : refuse(CUDNN_STATUS_BAD_PARAM, "no stream");
+    if (!handle || !stream) return refuse(CUDNN_STATUS_BAD_PARAM, "no stream");
+    *(cudaStream_t *)(void *)handle = stream;
+    return CUDNN_STATUS_SUCCESS;
 }
 
 /* ---- descriptors ---- */
@@ -202,26 +204,35 @@ static int64_t place(const bag *t, const int64_t *i, const int64_t *of)
 
 static double value(const bag *t, const int64_t *i, const int64_t *of) { return t->values[place(t, i, of)]; }
 
-/* Where the caller's bytes of t are, or NULL with a complaint. */
-static void *given(const bag *pack, const bag *t)
+static bool is_virtual(const bag *t) { return find(t, CUDNN_ATTR_TENSOR_IS_VIRTUAL); }
+static bool is_by_value(const bag *t) { return find(t, CUDNN_ATTR_TENSOR_IS_BY_VALUE); }
+
+/* The entry of the pack for t, or NULL with a complaint. */
+static void **entry(const bag *pack, const bag *t)
 {
     const attribute *ids = find(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
-    void *const     *data = find(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS)->data;
+    void           **data = find(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS)->data;
     int64_t          uid = numbers(t, CUDNN_ATTR_TENSOR_UNIQUE_ID)[0];
-    for (int64_t i = 0; i < ids->n; i++) {
-        if (((const int64_t *)ids->data)[i] != uid) continue;
-        bool        from_host = find(t, CUDNN_ATTR_TENSOR_IS_BY_VALUE);
-        const char *why = from_host ? NULL : gm_fake_outside(data[i], (size_t)reach(t) * gm_dtype_size(dtype(t)));
-        if (!why && !from_host && (uintptr_t)data[i] % 16) why = "it is not aligned to 16 bytes";
-        if (!why) return data[i];
-        snprintf(words, sizeof words, "tensor %lld: %s", (long long)uid, why);
-        return NULL;
-    }
+    for (int64_t i = 0; i < ids->n; i++)
+        if (((const int64_t *)ids->data)[i] == uid) return &data[i];
     snprintf(words, sizeof words, "tensor %lld is not given", (long long)uid);
     return NULL;
 }
 
-static bool is_virtual(const bag *t) { return find(t, CUDNN_ATTR_TENSOR_IS_VIRTUAL); }
+/* May t be found where the pack says? */
+static bool is_there(const bag *pack, const bag *t)
+{
+    void **data = entry(pack, t);
+    if (!data || is_by_value(t)) return data;
+    const char *why = gm_fake_outside(*data, (size_t)reach(t) * gm_dtype_size(dtype(t)));
+    if (!why && (uintptr_t)*data % 16) why = "it is not aligned to 16 bytes";
+    if (why)
+        snprintf(words, sizeof words, "tensor %lld: %s", (long long)numbers(t, CUDNN_ATTR_TENSOR_UNIQUE_ID)[0], why);
+    return !why;
+}
+
+/* Where the caller's bytes of t are; the pack was looked through when it was given. */
+static void *given(const bag *pack, const bag *t) { return *entry(pack, t); }
 
 /* The values of an operand: of a virtual one they must have been computed. */
 static bool load(const bag *pack, bag *t)
@@ -359,19 +370,82 @@ static void forget(const bag *op)
     }
 }
 
+/* ---- in stream order ---- */
+
+typedef struct queued {
+    const attribute *ops;
+    bag              pack;     /* ids and addresses of its own */
+    double          *by_value; /* the host's numbers as they were, a cell an entry */
+} queued;
+
+static void drop_queued(void *context)
+{
+    queued *q = context;
+    for (int i = 0; i < q->pack.n; i++) free(q->pack.list[i].data);
+    free(q->by_value);
+    free(q);
+}
+
+static void run_queued(const void *context, char *error, size_t size)
+{
+    const queued *q = context;
+    bool          ok = true;
+    for (int64_t i = 0; i < q->ops->n && ok; i++) ok = run(&q->pack, ((bag **)q->ops->data)[i]);
+    for (int64_t i = 0; i < q->ops->n; i++) forget(((bag **)q->ops->data)[i]);
+    if (!ok) snprintf(error, size, "cudnnBackendExecute: %s", words);
+}
+
+/* Looks through the pack; what it gives by value is copied. */
+static bool take_operand(queued *q, const bag *t)
+{
+    if (is_virtual(t)) return true;
+    if (!is_there(&q->pack, t)) return false;
+    if (!is_by_value(t)) return true;
+    void  **data = entry(&q->pack, t);
+    double *cell = &q->by_value[data - (void **)find(&q->pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS)->data];
+    if (*data != cell) memcpy(cell, *data, gm_dtype_size(dtype(t)));
+    *data = cell;
+    return true;
+}
+
+static bool take_pack(queued *q, const bag *pack)
+{
+    q->pack.type = pack->type;
+    for (int i = 0; i < pack->n; i++) {
+        const attribute *a = &pack->list[i];
+        void            *copy = malloc((size_t)a->n * 8 + 1); /* numbers and addresses: 8 bytes each */
+        if (!copy) return false;
+        memcpy(copy, a->data, (size_t)a->n * 8);
+        q->pack.list[q->pack.n++] = (attribute){a->name, a->n, copy};
+    }
+    q->by_value = calloc((size_t)find(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS)->n + 1, sizeof *q->by_value);
+    for (int64_t k = 0; q->by_value && k < q->ops->n; k++) {
+        const bag *op = ((bag **)q->ops->data)[k];
+        for (int i = 0; i < op->n; i++) {
+            const bag *t = *(bag **)op->list[i].data;
+            if (t->type == CUDNN_BACKEND_TENSOR_DESCRIPTOR && !take_operand(q, t)) return false;
+        }
+    }
+    return q->by_value;
+}
+
 cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t pack)
 {
     const bag       *config = part(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
     const attribute *ops = find(part(config, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH), CUDNN_ATTR_OPERATIONGRAPH_OPS);
     void            *workspace = *(void **)find(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE)->data;
     const char      *why = gm_fake_outside(workspace, 256);
-    bool             ok = true;
     char             line[64];
     if (!handle || why) return refuse(CUDNN_STATUS_BAD_PARAM, why ? why : "no handle");
-    gm_fake_flush();
-    for (int64_t i = 0; i < ops->n && ok; i++) ok = run(pack, ((bag **)ops->data)[i]);
-    for (int64_t i = 0; i < ops->n; i++) forget(((bag **)ops->data)[i]);
+    queued *q = calloc(1, sizeof *q);
+    if (!q) return CUDNN_STATUS_ALLOC_FAILED;
+    q->ops = ops;
+    if (!take_pack(q, pack)) {
+        drop_queued(q);
+        return CUDNN_STATUS_EXECUTION_FAILED;
+    }
     snprintf(line, sizeof line, "cudnnBackendExecute %lld operations", (long long)ops->n);
-    gm_fake_note(line);
+    bool ok = !gm_fake_queue(*(cudaStream_t *)(void *)handle, line,
+                             (gm_fake_call){.run = run_queued, .drop = drop_queued, .context = q});
     return ok ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_EXECUTION_FAILED;
 }

@@ -11,40 +11,27 @@
 
 #include "emulator.h"
 #include "fake_memory.h"
+#include "fake_task.h"
 
-#define QUEUE       4096 /* what is queued runs at the latest when there is so much of it */
 #define SHARED_MOST (227 << 10)
-
-typedef enum kind { LAUNCH, COPY, SET } kind;
-
-typedef struct task {
-    kind                      kind;
-    const gm_emulated_kernel *kernel;
-    gm_emulated_grid          grid;
-    void                     *to, *args;
-    const void               *from;
-    size_t                    bytes;
-    unsigned char             byte;
-} task;
 
 static struct {
     pthread_mutex_t lock;
-    task            queue[QUEUE];
-    int             queued;
     gm_fake_counts  counts;
-    char            error[512]; /* of a kernel, not reported yet */
-    char            words[512]; /* what cuGetErrorString says of CUDA_ERROR_LAUNCH_FAILED */
     FILE           *record;
     bool            asked_for_record;
 } fake = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void enter(void) { pthread_mutex_lock(&fake.lock); }
+void gm_fake_enter(void) { pthread_mutex_lock(&fake.lock); }
 
-static CUresult leave(CUresult r)
+CUresult gm_fake_leave(CUresult r)
 {
     pthread_mutex_unlock(&fake.lock);
     return r;
 }
+
+static void     enter(void) { gm_fake_enter(); }
+static CUresult leave(CUresult r) { return gm_fake_leave(r); }
 
 __attribute__((format(printf, 1, 2))) static void note(const char *format, ...)
 {
@@ -75,64 +62,57 @@ const char *gm_fake_outside(const void *p, size_t bytes)
 
 /* ---- the queue ---- */
 
-static void run_task(task *t)
+void gm_fake_run(const gm_fake_task *t, char *error, size_t size)
 {
-    char error[480];
-    if (t->kind == COPY) memmove(t->to, t->from, t->bytes);
-    if (t->kind == SET) memset(t->to, t->byte, t->bytes);
-    if (t->kind != LAUNCH) return;
-    if (!fake.error[0] && gm_emulated_launch(t->kernel, &t->grid, t->args, error, sizeof error))
-        snprintf(fake.error, sizeof fake.error, "%s", error);
-    gm_fake_check_guards(t->kernel->name, fake.error, sizeof fake.error);
-    free(t->args);
+    char wrong[480] = "";
+    switch (t->kind) {
+    case GM_FAKE_COPY: memmove(t->to, t->from, t->bytes); return;
+    case GM_FAKE_SET: memset(t->to, t->byte, t->bytes); return;
+    case GM_FAKE_RECORD:
+    case GM_FAKE_AWAIT: return; /* fake_stream.c */
+    case GM_FAKE_GRAPH: gm_fake_run_graph(t->graph, error, size); return;
+    case GM_FAKE_CALL:
+        if (!error[0]) t->call.run(t->call.context, error, size);
+        gm_fake_check_guards("a library", error, size);
+        return;
+    case GM_FAKE_LAUNCH:
+        if (!error[0] && gm_emulated_launch(t->kernel, &t->grid, t->args, wrong, sizeof wrong))
+            snprintf(error, size, "%s", wrong);
+        gm_fake_check_guards(t->kernel->name, error, size);
+    }
 }
 
-static void run_all(void)
+void gm_fake_drop(const gm_fake_task *t)
 {
-    gm_fake_open(true);
-    for (int i = 0; i < fake.queued; i++) run_task(&fake.queue[i]);
-    fake.queued = 0;
-    gm_fake_open(false);
+    if (t->kind == GM_FAKE_LAUNCH) free(t->args);
+    if (t->kind == GM_FAKE_CALL) t->call.drop(t->call.context);
 }
 
-static CUresult put(task t)
-{
-    if (fake.queued == QUEUE) run_all();
-    fake.queue[fake.queued++] = t;
-    return CUDA_SUCCESS;
-}
+void gm_fake_line(const char *text) { note("%s", text); }
 
-static CUresult take_error(void)
-{
-    if (!fake.error[0]) return CUDA_SUCCESS;
-    memcpy(fake.words, fake.error, sizeof fake.words);
-    fake.error[0] = 0;
-    return CUDA_ERROR_LAUNCH_FAILED;
-}
-
-/* What the host gets that waits. */
-static CUresult wait_for_all(void)
+void gm_fake_count_wait(void)
 {
     fake.counts.waits++;
     note("wait");
-    run_all();
-    return take_error();
 }
 
-void gm_fake_flush(void)
+void gm_fake_count_graph(int nodes)
 {
-    enter();
-    run_all();
-    gm_fake_open(true);
-    leave(CUDA_SUCCESS);
+    fake.counts.graphs++;
+    fake.counts.nodes += (uint64_t)nodes;
 }
 
-void gm_fake_note(const char *line)
+int gm_fake_queue(void *stream, const char *line, gm_fake_call call)
 {
+    gm_fake_task t = {.kind = GM_FAKE_CALL, .call = call};
+    if (!stream) {
+        call.drop(call.context);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     enter();
     fake.counts.products++;
     note("%s", line);
-    leave(CUDA_SUCCESS);
+    return (int)leave(gm_fake_put(stream, t));
 }
 
 void gm_fake_count(gm_fake_counts *out)
@@ -174,7 +154,7 @@ CUresult cuGetErrorName(CUresult r, const char **out)
 
 CUresult cuGetErrorString(CUresult r, const char **out)
 {
-    *out = r == CUDA_ERROR_LAUNCH_FAILED ? fake.words : "said by the emulation";
+    *out = r == CUDA_ERROR_LAUNCH_FAILED ? gm_fake_words() : "said by the emulation";
     return CUDA_SUCCESS;
 }
 
@@ -194,6 +174,14 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal)
 CUresult cuDeviceGetName(char *name, int size, CUdevice device)
 {
     snprintf(name, (size_t)size, "emulated GPU %d", device);
+    return CUDA_SUCCESS;
+}
+
+/* "GPU-00000000-0000-0000-0000-000000000001" for the second. */
+CUresult cuDeviceGetUuid(CUuuid *id, CUdevice device)
+{
+    memset(id, 0, sizeof *id);
+    id->bytes[15] = (char)device;
     return CUDA_SUCCESS;
 }
 
@@ -230,10 +218,18 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device)
     return CUDA_SUCCESS;
 }
 
+static _Thread_local CUcontext current;
+
 CUresult cuCtxSetCurrent(CUcontext context)
 {
-    (void)context;
+    current = context;
     return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetDevice(CUdevice *device)
+{
+    *device = (CUdevice)(uintptr_t)current - 1;
+    return current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 /* ---- kernels ---- */
@@ -275,9 +271,8 @@ CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
                         unsigned shared, CUstream stream, void **params, void **extra)
 {
     const gm_emulated_kernel *kernel = (const void *)function;
-    (void)stream;
-    if (!x || !y || !z || x > 0x7fffffffu || y > 65535 || z > 65535 || by != 1 || bz != 1 || !bx || bx > 1024 ||
-        extra || shared > SHARED_MOST || kernel->args > 4096)
+    if (!stream || !x || !y || !z || x > 0x7fffffffu || y > 65535 || z > 65535 || by != 1 || bz != 1 || !bx ||
+        bx > 1024 || extra || shared > SHARED_MOST || kernel->args > 4096)
         return CUDA_ERROR_INVALID_VALUE;
     void *args = malloc(kernel->args);
     if (!args) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -286,68 +281,9 @@ CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
     fake.counts.launches++;
     fake.counts.blocks += (uint64_t)x * y * z;
     note("launch %s %u %u %u %u %u", kernel->name, x, y, z, bx, shared);
-    return leave(put((task){.kind = LAUNCH, .kernel = kernel, .grid = {x, y, z, (int)bx, shared}, .args = args}));
-}
-
-/* ---- streams and events: one queue serves all ---- */
-
-CUresult cuStreamCreate(CUstream *stream, unsigned flags)
-{
-    (void)flags;
-    *stream = malloc(1);
-    return *stream ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-CUresult cuStreamDestroy(CUstream stream)
-{
-    free(stream);
-    return CUDA_SUCCESS;
-}
-
-CUresult cuStreamSynchronize(CUstream stream)
-{
-    (void)stream;
-    enter();
-    return leave(wait_for_all());
-}
-
-CUresult cuEventCreate(CUevent *event, unsigned flags)
-{
-    (void)flags;
-    *event = calloc(1, 1);
-    return *event ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-CUresult cuEventDestroy(CUevent event)
-{
-    free(event);
-    return CUDA_SUCCESS;
-}
-
-CUresult cuEventRecord(CUevent event, CUstream stream)
-{
-    (void)stream;
-    *(char *)event = 1;
-    return CUDA_SUCCESS;
-}
-
-/* The first answer is no, where something is queued: who does not ask again finds the work not done. */
-CUresult cuEventQuery(CUevent event)
-{
-    bool fresh = *(char *)event;
-    *(char *)event = 0;
-    enter();
-    if (fresh && fake.queued) return leave(CUDA_ERROR_NOT_READY);
-    run_all();
-    return leave(take_error());
-}
-
-/* The host waits only where something is queued. */
-CUresult cuEventSynchronize(CUevent event)
-{
-    (void)event;
-    enter();
-    return leave(fake.queued ? wait_for_all() : CUDA_SUCCESS);
+    return leave(gm_fake_put(
+        stream,
+        (gm_fake_task){.kind = GM_FAKE_LAUNCH, .kernel = kernel, .grid = {x, y, z, (int)bx, shared}, .args = args}));
 }
 
 /* ---- memory, as the driver has it ---- */
@@ -356,7 +292,8 @@ CUresult cuMemAlloc(CUdeviceptr *out, size_t bytes)
 {
     void *p = NULL;
     enter();
-    CUresult r = gm_fake_take(bytes, &p);
+    CUresult r = gm_fake_refuse_unsafe();
+    if (r == CUDA_SUCCESS) r = gm_fake_take(bytes, &p);
     gm_fake_open(false);
     if (r == CUDA_SUCCESS) {
         fake.counts.allocations++;
@@ -370,7 +307,8 @@ CUresult cuMemAlloc(CUdeviceptr *out, size_t bytes)
 CUresult cuMemFree(CUdeviceptr p)
 {
     enter();
-    run_all();
+    if (gm_fake_refuse_unsafe() != CUDA_SUCCESS) return leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    gm_fake_run_all();
     int i = gm_fake_find(&gm_fake_device, (void *)(uintptr_t)p);
     if (i < 0) return leave(CUDA_ERROR_INVALID_VALUE);
     fake.counts.live_bytes -= gm_fake_device.list[i].bytes;
@@ -385,13 +323,14 @@ CUresult cuMemFree(CUdeviceptr p)
 CUresult cuMemAllocHost(void **out, size_t bytes)
 {
     enter();
-    return leave(gm_fake_take_pinned(bytes, out));
+    CUresult r = gm_fake_refuse_unsafe();
+    return leave(r == CUDA_SUCCESS ? gm_fake_take_pinned(bytes, out) : r);
 }
 
 CUresult cuMemFreeHost(void *p)
 {
     enter();
-    run_all();
+    gm_fake_run_all();
     int i = gm_fake_find(&gm_fake_pinned, p);
     if (i < 0) return leave(CUDA_ERROR_INVALID_VALUE);
     gm_fake_forget(&gm_fake_pinned, i);
@@ -399,47 +338,45 @@ CUresult cuMemFreeHost(void *p)
     return leave(CUDA_SUCCESS);
 }
 
-static CUresult copy(const char *what, uint64_t *count, void *to, bool to_device, const void *from, bool from_device,
-                     size_t bytes)
+static CUresult copy(CUstream stream, const char *what, uint64_t *count, void *to, bool to_device, const void *from,
+                     bool from_device, size_t bytes)
 {
-    if (!gm_fake_inside(to_device ? &gm_fake_device : &gm_fake_pinned, to, bytes) ||
+    if (!stream || !gm_fake_inside(to_device ? &gm_fake_device : &gm_fake_pinned, to, bytes) ||
         !gm_fake_inside(from_device ? &gm_fake_device : &gm_fake_pinned, from, bytes))
         return CUDA_ERROR_INVALID_VALUE;
     ++*count;
     note("%s %zu", what, bytes);
-    return put((task){.kind = COPY, .to = to, .from = from, .bytes = bytes});
+    return gm_fake_put(stream, (gm_fake_task){.kind = GM_FAKE_COPY, .to = to, .from = from, .bytes = bytes});
 }
 
 CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void *from, size_t bytes, CUstream stream)
 {
-    (void)stream;
     enter();
     fake.counts.to_device_bytes += bytes;
-    return leave(copy("to_device", &fake.counts.to_device, (void *)(uintptr_t)to, true, from, false, bytes));
+    return leave(copy(stream, "to_device", &fake.counts.to_device, (void *)(uintptr_t)to, true, from, false, bytes));
 }
 
 CUresult cuMemcpyDtoHAsync(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
-    (void)stream;
     enter();
     fake.counts.to_host_bytes += bytes;
-    return leave(copy("to_host", &fake.counts.to_host, to, false, (void *)(uintptr_t)from, true, bytes));
+    return leave(copy(stream, "to_host", &fake.counts.to_host, to, false, (void *)(uintptr_t)from, true, bytes));
 }
 
 CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
-    (void)stream;
     enter();
-    return leave(
-        copy("copy", &fake.counts.on_device, (void *)(uintptr_t)to, true, (void *)(uintptr_t)from, true, bytes));
+    return leave(copy(stream, "copy", &fake.counts.on_device, (void *)(uintptr_t)to, true, (void *)(uintptr_t)from,
+                      true, bytes));
 }
 
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char byte, size_t bytes, CUstream stream)
 {
-    (void)stream;
     enter();
-    if (!gm_fake_inside(&gm_fake_device, (void *)(uintptr_t)to, bytes)) return leave(CUDA_ERROR_INVALID_VALUE);
+    if (!stream || !gm_fake_inside(&gm_fake_device, (void *)(uintptr_t)to, bytes))
+        return leave(CUDA_ERROR_INVALID_VALUE);
     fake.counts.sets++;
     note("set %zu", bytes);
-    return leave(put((task){.kind = SET, .to = (void *)(uintptr_t)to, .byte = byte, .bytes = bytes}));
+    return leave(gm_fake_put(
+        stream, (gm_fake_task){.kind = GM_FAKE_SET, .to = (void *)(uintptr_t)to, .byte = byte, .bytes = bytes}));
 }

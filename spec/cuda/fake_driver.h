@@ -9,7 +9,7 @@
  * once, by the next call that waits; unlike on a GPU, the device then goes on.
  *
  * Environment: GANYMEDE_CUDA_RECORD names a file that gets a line for each thing done; GANYMEDE_CUDA_DEVICES says how
- * many devices there are (1). */
+ * many devices there are (1). Graphs: fake_graph.c. */
 #ifndef GM_FAKE_DRIVER_H
 #define GM_FAKE_DRIVER_H
 
@@ -23,17 +23,29 @@ typedef struct gm_fake_counts {
     uint64_t to_device_bytes, to_host_bytes;
     uint64_t allocations, frees, live_bytes;
     uint64_t waits;    /* of the host for the device: stream and event synchronisations that had to */
-    uint64_t graphs;   /* launches of graphs; what is in them counts as launches too */
-    uint64_t products; /* calls of libraries (gm_fake_note) */
+    uint64_t graphs;   /* launches of graphs; what is in them has counted above, once, when it was captured */
+    uint64_t nodes;    /* of the graphs launched */
+    uint64_t products; /* calls of libraries (gm_fake_queue) */
 } gm_fake_counts;
 
 void gm_fake_count(gm_fake_counts *out);
 
-/* For fakes of libraries that compute at once: everything queued has run when it returns, and device memory may be
- * touched until the driver is called again. */
-void gm_fake_flush(void);
-/* Records a line and counts a product. */
-void gm_fake_note(const char *line);
+/* Work of a library, in the order of a stream like a kernel, in captures too: run is called with device memory open
+ * when its turn comes, each time (so it changes nothing of its context), and writes what was wrong into error, if
+ * anything; drop frees the context. line goes into the record; each counts as a product. The result is the driver's
+ * (0: done); the context is taken in any case. */
+typedef struct gm_fake_call {
+    void (*run)(const void *context, char *error, size_t size);
+    void (*drop)(void *context);
+    void *context;
+    /* In place of run, for work that needs another process: 0 when it is done, GM_FAKE_NOT_READY to be asked again,
+     * while the stream stands still. Captures refuse it. */
+    int (*attempt)(void *context, char *error, size_t size);
+} gm_fake_call;
+#define GM_FAKE_NOT_READY 1
+int gm_fake_queue(void *stream, const char *line, gm_fake_call call);
+/* What runs on the device takes so much longer, as events tell the time; nobody waits for it. */
+void gm_fake_spend(double seconds);
 /* NULL, or why `bytes` at p are not all in one live allocation. For fakes of libraries. */
 const char *gm_fake_outside(const void *p, size_t bytes);
 

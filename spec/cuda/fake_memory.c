@@ -18,6 +18,16 @@ static unsigned char *arena;
 static size_t         used; /* bytes of it that were ever given out */
 static bool           is_open;
 
+/* Bytes that the device has: those of the arena, or GANYMEDE_CUDA_MEMORY of them, for specs of what happens when they
+ * are used up. */
+static size_t room(void)
+{
+    static size_t bytes;
+    const char   *text = bytes ? NULL : getenv("GANYMEDE_CUDA_MEMORY");
+    if (!bytes) bytes = text ? strtoull(text, NULL, 10) : ARENA;
+    return bytes < ARENA ? bytes : ARENA;
+}
+
 static size_t whole(size_t bytes) { return 256 + (bytes + GUARD + 255) / 256 * 256; }
 
 static void touched_by_host(int signal, siginfo_t *info, void *context)
@@ -77,7 +87,7 @@ CUresult gm_fake_take(size_t bytes, void **out)
     if (gm_fake_device.n == GM_FAKE_ALLOCATIONS || !make_arena()) return CUDA_ERROR_OUT_OF_MEMORY;
     unsigned char *p = find_gap(bytes, &at);
     size_t         end = (size_t)(p - arena) + whole(bytes);
-    if (bytes > ARENA || end > ARENA) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (bytes > ARENA || end > room()) return CUDA_ERROR_OUT_OF_MEMORY;
     if (end > used) {
         gm_fake_open(false);
         used = (end + ((size_t)16 << 20)) >> 24 << 24;

@@ -1,6 +1,7 @@
 /* fake_memory.h - the memory of the fake driver: of the device, in an arena that the host may touch only while it is
  * open, and page-locked memory of the host. Each allocation lies between guard zones; fresh and freed bytes are 0xff,
- * which is NaN in every float. Called under the driver's lock. */
+ * which is NaN in every float. GANYMEDE_CUDA_MEMORY in the environment: bytes that the device has (16 GiB).
+ * Called under the driver's lock. */
 #ifndef GM_FAKE_MEMORY_H
 #define GM_FAKE_MEMORY_H
 

@@ -2,6 +2,7 @@
 -- nor the program is linked with CUDA, so that both start on machines that have none.
 local core = require "ganymede.core"
 local shell = require "spec.support.shell"
+local support = require "spec.cli.support"
 
 local folder = core.executable():match "^(.*)/"
 local file = io.open(folder .. "/ganymede_cuda.so", "rb")
@@ -12,6 +13,32 @@ describe("ganymede_cuda.so", function()
   it("can be loaded", function() assert.is_table(core.cuda_facts()) end) -- or all other specs of it would say nothing
 
   local function lines(command, name) return shell.lines(command .. " " .. shell.quote(folder .. "/" .. name)) end
+
+  -- So the program starts as fast as one without the module.
+  it("is not loaded by a run on the CPU, nor is anything of CUDA's", function()
+    local home = support.home [[
+      local core = require "ganymede.core"
+      local function mapped(name)
+        for line in io.lines "/proc/self/maps" do
+          if line:find(name, 1, true) then return true end
+        end
+        return false
+      end
+      require("ganymede").ones({ 2 }):sum():item()
+      for _, name in ipairs { "ganymede_cuda", "libcuda", "libcublas", "libcudnn", "libnccl", "libnvidia" } do
+        print(name, mapped(name))
+      end
+      core.cuda_facts()
+      print("after asking for it", mapped "ganymede_cuda")
+    ]]
+    local result = support.run(home, { "run", "recipe.lua" })
+    shell.remove(home)
+    assert.equal(0, result.code, result.err)
+    local _, absent = result.out:gsub("lib%w+\tfalse", "")
+    assert.equal(5, absent, result.out)
+    assert.truthy(result.out:find("ganymede_cuda\tfalse", 1, true), result.out)
+    assert.truthy(result.out:find("after asking for it\ttrue", 1, true), result.out)
+  end)
 
   it("exports gm_cuda_open alone", function()
     local exported = {}

@@ -54,6 +54,17 @@ describe("products on CUDA:", function()
              inputs = { input({ 3, 4, 5, 6 }, dtype), input({ 4, 6, 9 }, dtype) }, outputs = { true } }
     end)
 
+    it("cuBLASLt adds in f32 to sums of f32, " .. dtype, function()
+      local x, g = input({ 70, 16 }, dtype), input({ 70, 24 }, dtype)
+      local function made_by(a, products)
+        made { op = "matmul", label = "into f32", inputs = { a, g }, outputs = { kernels.given({ 16, 24 }, "f32") },
+               attrs = { transpose_a = true, accumulate = true, dtype = "f32" }, terms = 71, products = products,
+               kernels = 1 - products }
+      end
+      made_by(x, 1)
+      made_by(input({ 70, 16 }, dtype, "expanded"), 0)
+    end)
+
     it("cuBLASLt adds the bias and applies what it has, " .. dtype, function()
       local x, w, b = input({ 2, 7, 12 }, dtype), input({ 16, 12 }, dtype), input({ 16 }, dtype)
       local function linear(f, pre, products, n_kernels)
@@ -72,6 +83,36 @@ describe("products on CUDA:", function()
       -- rows of pre must be multiples of 8 elements
       made { op = "linear", label = "to 15", inputs = { x, input({ 15, 12 }, dtype), input({ 15 }, dtype) },
              outputs = { true, true }, attrs = { ["function"] = "gelu_tanh" }, terms = 13, products = 1, kernels = 1 }
+    end)
+
+    it("cuBLASLt sums what it multiplies for the gradient of a bias, " .. dtype, function()
+      local function gradient(label, g, x, db, n_kernels, adds)
+        local dw = adds and kernels.given({ g:size(2), x:size(2) }, dtype) or true
+        made { op = "linear_weight_grad", label = label, inputs = { g, x }, outputs = { dw, db }, terms = 22,
+               attrs = { accumulate = adds }, products = 1, kernels = n_kernels }
+      end
+      local g, x = input({ 21, 16 }, dtype), input({ 21, 12 }, dtype)
+      gradient("set", g, x, true, 0)
+      gradient("without db", g, x, false, 0)
+      -- it sets: a kernel adds the sums, which are rounded first; these are whole numbers that all dtypes hold
+      local whole = kernels.integers({ 21, 16 }, "i32", -2, 2):to(dtype)
+      gradient("added", whole, x, kernels.given({ 16 }, dtype), 1, true)
+      gradient("of a bias with gaps", g, x, kernels.given({ 16 }, dtype, "turned"), 1)
+      gradient("of windows", input({ 21, 16 }, dtype, "window"), input({ 21, 12 }, dtype, "window"), true, 0)
+      gradient("of a turned gradient", input({ 21, 16 }, dtype, "turned"), x, true, 0)
+    end)
+
+    it("cuBLASLt goes back through what it has the slope of, " .. dtype, function()
+      local g, w = input({ 21, 12 }, dtype), input({ 12, 16 }, dtype)
+      local function gradient(f, pre, products, n_kernels)
+        made { op = "linear_input_grad", label = f, inputs = { g, w, pre }, outputs = { true }, terms = 13,
+               attrs = { ["function"] = f }, products = products, kernels = n_kernels }
+      end
+      local pre = input({ 21, 16 }, dtype, nil, -3, 3)
+      gradient("gelu_tanh", pre, 1, 0)
+      gradient("gelu_tanh", input({ 21, 16 }, dtype, "turned", -3, 3), 1, 1) -- rows of pre are not neighbours
+      gradient("gelu_tanh", input({ 21, 16 }, dtype, "window", -3, 3), 1, 1) -- nor at multiples of 16 bytes
+      for _, f in ipairs { "relu", "gelu", "silu", "sigmoid", "tanh" } do gradient(f, pre, 1, 1) end
     end)
 
     it("a plan serves other addresses, " .. dtype, function()
@@ -98,6 +139,11 @@ describe("products on CUDA:", function()
     local x, w, b = input({ 7, 33 }, "f64"), input({ 70, 33 }, "f64"), input({ 70 }, "f64")
     made { op = "linear", label = "f64", inputs = { x, w, b }, outputs = { true, true },
            attrs = { ["function"] = "gelu" }, terms = 34, products = 0, kernels = 1 }
+    local g, pre = input({ 7, 70 }, "f64"), input({ 7, 33 }, "f64")
+    made { op = "linear_weight_grad", label = "f64", inputs = { g, x }, outputs = { true, true }, terms = 7,
+           products = 0, kernels = 3 } -- the product, and db in two passes
+    made { op = "linear_input_grad", label = "f64", inputs = { g, w, pre }, outputs = { true }, terms = 70,
+           attrs = { ["function"] = "gelu_tanh" }, products = 0, kernels = 2 }
   end)
 
   describe("the library", function()
@@ -130,5 +176,48 @@ describe("products on CUDA:", function()
       assert.is_truthy(record:find("gm_gemm_f32", 1, true))
       assert.is_nil(record:find("cublasLtMatmul", 1, true))
     end)
+  end)
+end)
+
+describe("time_products", function()
+  local home
+  before_each(function() home = support.home() end)
+  after_each(function() support.shell.run("rm -rf " .. support.shell.quote(home)) end)
+
+  -- -> losses; { [answer] = products of the last steps }: trials are over then
+  local function train(words, environment)
+    local env, answers = emulation.environment(), {}
+    env.GANYMEDE_CUDA_RECORD = home .. "/record"
+    for name, value in pairs(environment or {}) do env[name] = value end
+    local all = { "run", "recipe.lua", "--steps", "6", "--device", "cuda", "--stats", "stats.json", "--no-eval" }
+    for _, word in ipairs(words) do table.insert(all, word) end
+    local result = support.run(home, all, { env = env })
+    assert.equal(0, result.code, result.err)
+    local products = {}
+    for line in io.lines(home .. "/record") do
+      products[#products + 1] = tonumber(line:match "^cublasLtMatmul.* answer (%d+)")
+    end
+    os.remove(home .. "/record") -- the driver goes on with what it finds
+    for i = #products - 8, #products do answers[products[i]] = (answers[products[i]] or 0) + 1 end
+    return support.json(home .. "/stats.json").loss, answers, #products
+  end
+
+  it("takes the way that is the fastest, and leaves results alone", function()
+    local plain, first, few = train {}
+    assert.same({ [0] = 9 }, first)
+    local timed, second, more = train({ "--set", "time_products=true" }, { GANYMEDE_FAKE_CUBLAS_FAST = "1" })
+    assert.same({ [1] = 9 }, second)
+    assert.same(plain, timed)
+    -- five kinds of products (of two layers three each, but for the first dx), three ways, each four times
+    assert.equal(5 * 3 * 4, more - few)
+  end)
+
+  it("is for one rank, and says where it does nothing", function()
+    local two = support.run(home, { "run", "recipe.lua", "-n", "2", "--steps", "1", "--set", "time_products=true" })
+    assert.equal(2, two.code, two.err)
+    assert.is_truthy(two.err:find("time_products = true is for one rank", 1, true), two.err)
+    local cpu = support.run(home, { "run", "recipe.lua", "--steps", "1", "--no-eval", "--set", "time_products=true" })
+    assert.equal(0, cpu.code, cpu.err)
+    assert.is_truthy((cpu.err .. cpu.out):find("time_products has no effect here", 1, true), cpu.err)
   end)
 end)

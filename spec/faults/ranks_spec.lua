@@ -8,9 +8,9 @@ local run, check, training = support.run, support.check, support.training
 local function said(result)
   local lines = {}
   for line in result.err:gmatch "[^\n]+" do
-    if not line:find("ranks? on %d+ core") and not line:find "points: " and not line:find "run folder" then
-      lines[#lines + 1] = line
-    end
+    local chosen = line:find "ranks? on %d+ core" or line:find "points: " or line:find "run folder"
+      or line:find "ranks talk through"
+    if not chosen then lines[#lines + 1] = line end
   end
   return lines
 end

@@ -4,6 +4,7 @@
 -- wrong; sum is an all_reduce over all ranks. Ranks must be gone 10 seconds after that: the promise, not a speed.
 local assert = require "luassert"
 local core = require "ganymede.core"
+local device = require "spec.support.device"
 local json = require "ganymede.json"
 local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"
@@ -127,7 +128,8 @@ function support.start(body, words, command)
   local env = {}
   for name, value in pairs(support.environment(self.home)) do env[#env + 1] = shell.quote(name .. "=" .. value) end
   local line = (command or "%s run recipe.lua -n 3"):format(shell.quote(shell.executable()))
-  local program = ("echo $$ >pid; exec %s --threads 1 %s"):format(line, table.concat(words or {}, " "))
+  local program = ("echo $$ >pid; exec %s --threads 1 --device %s %s"):format(line, device.name(),
+    table.concat(words or {}, " "))
   local script = ("timeout -k 5 90 sh -c %s >out 2>err; echo $? >status"):format(shell.quote(program))
   assert(os.execute(("cd %s && env %s setsid sh -c %s </dev/null >/dev/null 2>&1 &"):format(shell.quote(self.home),
     table.concat(env, " "), shell.quote(script))) == 0)

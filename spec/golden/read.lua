@@ -13,14 +13,19 @@ local folder = debug.getinfo(1, "S").source:match "^@(.*)read%.lua$"
 local File = {}
 File.__index = File
 
-local dtypes = { F64 = "f64", F32 = "f32", I64 = "i64", U8 = "u8" }
+-- as the file writes it -> dtype, C type
+local dtypes = { F64 = { "f64", "const double *" }, F32 = { "f32", "const float *" },
+                 I64 = { "i64", "const int64_t *" }, U8 = { "u8", "const uint8_t *" } }
 
 --- The numbers under `name` as a new tensor; floating ones are cast to dtype (default f64).
 function File:tensor(name, dtype)
   local entry = self.header[name] or error("no golden tensor '" .. name .. "'", 2)
-  local from, to = entry.data_offsets[1], entry.data_offsets[2]
-  local t = gm.empty(entry.shape, { dtype = dtypes[entry.dtype] })
-  ffi.copy(t:data(), ffi.cast("const char *", self.bytes) + self.start + from, to - from)
+  local stored, ctype = unpack(dtypes[entry.dtype])
+  local elements = ffi.cast(ctype, ffi.cast("const char *", self.bytes) + self.start + entry.data_offsets[1])
+  local list, n = {}, 1
+  for _, size in ipairs(entry.shape) do n = n * size end
+  for i = 1, n do list[i] = tonumber(elements[i - 1]) end
+  local t = gm.tensor(list, { dtype = stored, shape = entry.shape })
   local floating = entry.dtype == "F64" or entry.dtype == "F32"
   return floating and t:to(dtype or "f64") or t
 end

@@ -1,4 +1,4 @@
--- matmul, linear and bias_activation_grad: every CPU table against the reference.
+-- matmul, linear and the gradients of linear: every CPU table against the reference.
 --
 -- A product of inner size k sums k terms: the bound is that of support.terms(k) with the magnitude that the sum
 -- has without cancellation, |a| |b|, which the reference computes.
@@ -68,6 +68,22 @@ describe("contractions agree with ref:", function()
     end
   end
 
+  -- sums of several products: of 16 bits in f32, rounded nowhere
+  for _, dtype in ipairs { "bf16", "f16" } do
+    it("matmul of " .. dtype .. " into f32", function()
+      for _, layout in ipairs(support.layouts) do
+        gm.scope(function()
+          local a, b = input({ 70, 33 }, dtype, layout), input({ 70, 140 }, dtype)
+          matmul_case(a, b, { transpose_a = true, dtype = "f32" }, { 33, 140 }, "f32")
+          matmul_case(a, b, { transpose_a = true, dtype = "f32", accumulate = true }, { 33, 140 }, "f32",
+            layout ~= "expanded" and layout)
+        end)
+      end
+      support.refuses("matmul", { input({ 3, 4 }, dtype), input({ 4, 2 }, dtype) },
+        { support.given({ 3, 2 }, "f64") }, { dtype = "f64" }, "matmul: of " .. dtype .. " it gives .- or f32")
+    end)
+  end
+
   -- y = f(pre): the slopes of the activations stay below 1.13, so pre's error is not magnified much; 2 covers that
   -- and the rounding of f.
   local dense = { { { 3, 5 }, 4 }, { { 2, 7, 33 }, 17 }, { { 8, 300 }, 65 }, { { 1 }, 1 }, { { 0, 3 }, 2 },
@@ -118,4 +134,67 @@ describe("contractions agree with ref:", function()
                 within = { slope } }
       end
     end)
+
+  -- A part of the result may be rounded to 16 bits before the rest joins it: an activation's slope, what is added to.
+  local function rounded_between(dtype, within)
+    if support.wide(dtype) ~= dtype then within.k = within.k + support.epsilon[dtype] / support.epsilon.f32 end
+    return within
+  end
+
+  for _, size in ipairs(sizes) do
+    local rows, outputs, inputs = size[1], size[2], size[3]
+    local shape = ("(%d, %d) and (%d, %d)"):format(rows, outputs, rows, inputs)
+    for _, dtype in ipairs(support.dtypes) do
+      it(("linear_weight_grad %s %s"):format(dtype, shape), function()
+        for i, layout in ipairs(support.layouts) do
+          gm.scope(function()
+            local g, x = input({ rows, outputs }, dtype, layout), input({ rows, inputs }, dtype, layout)
+            local adds, dw, db = i % 2 == 0, true, i < 4
+            local of_dw = ref("matmul", { support.magnitude(g), support.magnitude(x) }, { transpose_a = true })
+            if adds then
+              of_dw = plus(of_dw, gm.full({ outputs, inputs }, 1, { dtype = "f64" }))
+              dw = support.given({ outputs, inputs }, dtype, layout == "turned" and "turned" or "contiguous")
+              db = db and support.given({ outputs }, dtype, layout == "turned" and "turned" or "contiguous")
+            end
+            agree { op = "linear_weight_grad", inputs = { g, x }, outputs = { dw, db }, attrs = { accumulate = adds },
+                    label = "linear_weight_grad " .. layout,
+                    within = { support.terms(rows, of_dw),
+                               rounded_between(dtype, support.terms(rows, rows + 1)) } }
+          end)
+        end
+      end)
+
+      it(("linear_input_grad %s (%d, %d) x (%d, %d)"):format(dtype, rows, outputs, outputs, inputs), function()
+        for i = 2, #functions do
+          local layout = support.layouts[i % 4 + 1]
+          gm.scope(function()
+            local g, w = input({ rows, outputs }, dtype, layout), input({ outputs, inputs }, dtype, layout)
+            local pre = input({ rows, inputs }, dtype, layout, -6, 6)
+            local of = ref("matmul", { support.magnitude(g), support.magnitude(w) })
+            -- the slope of gelu_tanh has lost digits where tanh is near 1 (bias_activation_grad, above)
+            of = ref("affine", { of }, { alpha = functions[i] == "gelu_tanh" and 8 or 2, beta = 0 })
+            agree { op = "linear_input_grad", inputs = { g, w, pre }, outputs = { true },
+                    attrs = { ["function"] = functions[i] }, label = "linear_input_grad " .. functions[i],
+                    within = rounded_between(dtype, support.terms(outputs, of)) }
+          end)
+        end
+      end)
+    end
+  end
+
+  it("gradients of linear refuse what does not fit", function()
+    local function refuses(op, shapes, attrs, message)
+      local inputs = {}
+      for i, shape in ipairs(shapes) do inputs[i] = input(shape, "f32") end
+      local outputs = { support.given({ 4, 5 }, "f32"), support.given({ 4 }, "f32") }
+      if op == "linear_input_grad" then outputs[2] = nil end
+      support.refuses(op, inputs, outputs, attrs, message)
+    end
+    refuses("linear_weight_grad", { { 3, 4 }, { 2, 5 } }, {}, "x is %(2, 5%), should be a matrix of 3 rows")
+    refuses("linear_weight_grad", { { 3 }, { 3, 5 } }, {}, "g is %(3%), should be a matrix")
+    refuses("linear_input_grad", { { 3, 4 }, { 4, 5 }, { 3, 4 } }, { ["function"] = "relu" },
+      "pre is %(3, 4%), should be %(3, 5%)")
+    refuses("linear_input_grad", { { 3, 4 }, { 4, 5 }, { 3, 5 } }, {}, "without an activation it is a matmul")
+    refuses("linear_input_grad", { { 3, 4 }, { 4, 5 }, { 3, 5 } }, { ["function"] = "exp" }, "'exp' is no activation")
+  end)
 end)

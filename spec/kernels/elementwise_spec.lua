@@ -75,6 +75,18 @@ describe("elementwise ops agree with ref:", function()
             within = support.absolute(4, 1.7) }
   end)
 
+  -- One rounding, two where it is added to what is there.
+  each(it, "scale", support.shapes, support.layouts, function(dtype, shape, layout)
+    local x, s = input(shape, dtype, layout), gm.full({}, -1.3, { dtype = support.wide(dtype) })
+    local given_layout = layout == "expanded" and "window" or layout
+    for _, to in ipairs(dtype == "f32" and { "f32", "bf16", "f16" } or { dtype }) do
+      agree { op = "scale", inputs = { x, s }, outputs = { true }, attrs = { dtype = to }, label = "scale to " .. to,
+              within = support.relative(1) }
+      agree { op = "scale", inputs = { x, s }, outputs = { support.given(shape, to, given_layout) },
+              attrs = { dtype = to, accumulate = true }, within = support.absolute(4, 2.3), label = "added to " .. to }
+    end
+  end)
+
   for _, name in ipairs(unary) do
     each(it, name, support.shapes, support.layouts, function(dtype, shape, layout)
       local low, high = positive[name] and 0.01 or -6, 6

@@ -17,9 +17,9 @@ local function at_step(t, lr, clip, loss_scale)
   o:step { lr = lr, clip = clip, loss_scale = loss_scale }
 end
 
--- roles: "p" and "m", "v", "master" after it; false: absent
-local function update(op, dtypes, layout, roles, attrs)
-  local inputs, outputs = {}, { n = 0 }
+-- roles: "p" and "m", "v", "master" after it; false: absent. control: the control tensor, or nil
+local function update(op, dtypes, layout, roles, attrs, control)
+  local inputs, outputs = { control or false }, { n = 0 }
   for _, dtype in ipairs(dtypes) do
     for _, shape in ipairs(shapes) do
       inputs[#inputs + 1] = support.input(shape, dtype, layout)
@@ -50,10 +50,32 @@ describe("optimizers agree with ref:", function()
             attrs.stochastic, attrs.stream = true, { key = 2 ^ 40 + 77, step = 0 }
             update("adam", { "bf16", "f16" }, layout, { "p", "m", "v", false }, attrs)
           end
+          local control = support.numbers({ 0, 0, 0.3, 1, 4, 0, 1, 0, 0, 0, 0 }, layout)
+          update("adam", support.dtypes, layout, { "p", "m", "v", "master" }, { lr_scale = 0.5, weight_decay = 0.1 },
+            t > 1 and control or nil)
+          update("sgd", support.dtypes, layout, { "p", "m", "master" }, { momentum = 0.9, lr_scale = 3 }, control)
         end)
       end)
     end
   end
+
+  it("and change nothing where the control tensor says so", function()
+    gm.scope(function()
+      at_step(3, 0.01, 1, 1)
+      local control = support.numbers { 0 / 0, 0 / 0, 0 / 0, 0, 4, 0, 1, 1, 0, 0, 0 }
+      for op, roles in pairs { adam = { "p", "m", "v", "master" }, sgd = { "p", "m", "master" } } do
+        local bits = core.run_op("ref", "fill", {}, { gm.empty { 70 } }, { value = 0.3 })[1]
+        local outputs = { n = #roles }
+        for k in ipairs(roles) do outputs[k] = k < #roles and support.copy(bits) or false end
+        for _, backend in ipairs { "ref", unpack(support.backends) } do
+          core.run_op(backend, op, { control, gm.ones { 70 } }, outputs, { momentum = 0.9 })
+          for k = 1, #roles - 1 do
+            support.compare(outputs[k], bits, support.exact, ("%s on %s, output %d"):format(op, backend, k))
+          end
+        end
+      end
+    end)
+  end)
 
   -- 1 - 2^-14 is exact in f32 and between two numbers of 16 bits: which of them comes out is the word's choice alone.
   it("rounding by chance draws the same words", function()
@@ -63,9 +85,9 @@ describe("optimizers agree with ref:", function()
         local n = 4099
         local function ones() return gm.ones({ n }, { dtype = dtype }) end
         local attrs = { stochastic = true, stream = { key = 2 ^ 40 + 78, step = 0 } }
-        support.agree { op = "sgd", inputs = { ones() }, outputs = { n = 3, ones, false, false }, attrs = attrs,
+        support.agree { op = "sgd", inputs = { false, ones() }, outputs = { n = 3, ones, false, false }, attrs = attrs,
                         within = support.exact }
-        local p = core.run_op("ref", "sgd", { ones() }, { n = 3, ones(), false, false }, attrs)[1]:to "f64"
+        local p = core.run_op("ref", "sgd", { false, ones() }, { n = 3, ones(), false, false }, attrs)[1]:to "f64"
         local moved = n - (p:eq(1)):to("f64"):sum():item()
         local share = 2 ^ -14 / -- of the distance between 1 and the number below it
           (dtype == "bf16" and 2 ^ -8 or 2 ^ -11)

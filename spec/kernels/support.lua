@@ -99,6 +99,12 @@ function support.integers(shape, dtype, low, high, layout)
   end)
 end
 
+--- f64 of one dimension with these values, in one of support.layouts.
+function support.numbers(list, layout)
+  local t = layouts[layout or "contiguous"]({ #list }, function(memory) return gm.zeros(memory, { dtype = "f64" }) end)
+  return core.run_op("ref", "copy", { gm.tensor(list, { dtype = "f64" }) }, { t })[1]
+end
+
 --- A function that makes a tensor with these contents anew, for in-out outputs; `layout` and `low` as for inputs.
 function support.given(shape, dtype, layout, low)
   seed = seed + 1

@@ -31,11 +31,16 @@ describe("training in bf16", function()
   for _, case in ipairs {
     { 2, "data", "{data=2}" }, { 2, "pipeline", "{pipeline=2}" }, { 2, "ring attention", "{sequence=2}" },
     { 4, "2D", '{tensor={size=4,mode="2d"}}' }, { 2, "1D", '{tensor={size=2,mode="1d",sequence=true}}' },
+    { 4, "1D, data #slow", '{data=2,tensor={size=2,mode="1d"}}' },
+    { 4, "1D, pipeline #slow", '{pipeline=2,tensor={size=2,mode="1d"}}' },
+    { 4, "Ulysses, data #slow", '{data=2,sequence={size=2,mode="ulysses"}}' },
+    { 8, "2.5D #slow", '{tensor={size=8,mode="2.5d",depth=2}}' },
+    { 8, "3D #slow", '{tensor={size=8,mode="3d"}}' },
   } do
     local ranks, name, parallel = unpack(case)
     it(("on %d ranks (%s) is that on one"):format(ranks, name), function()
       local sets = { "parallel=" .. parallel }
-      if name == "pipeline" then sets[2] = "num_microbatches=2" end
+      if name:find "pipeline" then sets[2] = "num_microbatches=2" end
       local got = job.run(recipe, ranks, { steps = steps, set = sets })
       local worst, at = job.largest_difference(whole(), got, steps)
       assert.is_true(worst <= 2 ^ -10, ("losses differ by %g of their size at step %d"):format(worst, at))

@@ -92,6 +92,7 @@ end
 local function trained(order, steps, delay)
   local self = training(order, delay)
   gm.scope(self.step, self) -- after which everything that stays has been made
+  collectgarbage() -- what earlier examples left must not go in between
   local before = gm.memory().live
   for _ = 2, steps do gm.scope(self.step, self) end
   local weights, left = {}, gm.memory().live - before

@@ -3,6 +3,7 @@
 -- docs/repl_on_ranks.txt is a transcript of the session below. To write it again:
 --
 --     GANYMEDE_TRANSCRIPT=docs/repl_on_ranks.txt ./ganymede spec spec/repl/on_ranks_spec.lua
+local device = require "spec.support.device"
 local shell = require "spec.support.shell"
 local tmux = require "spec.repl.tmux"
 
@@ -79,7 +80,7 @@ describe("ganymede repl -n 4 on a terminal", function()
   end)
 
   it("answers, survives mistakes, and names the rank that died", function()
-    terminal:type "ganymede repl -n 4 --threads 1"
+    terminal:type ("ganymede repl -n 4 --threads 1 --device " .. device.name())
     terminal:key "Enter"
     terminal:wait("> ", terminal:screen())
     for _, step in ipairs(session) do play(terminal, step) end

@@ -56,8 +56,8 @@ describe("a repl on the stages of a pipeline", function()
   it("goes on after a line that failed on one of them", function()
     local folder = shell.temporary_folder()
     shell.write(folder .. "/lines", lines)
-    local result = shell.run(("cd %s && GANYMEDE_ROOT=%s timeout 60 %s repl -n 2 --threads 1 <lines"):format(folder,
-      shell.quote(GANYMEDE_ROOT), shell.quote(shell.executable())))
+    local result = shell.run(("cd %s && GANYMEDE_ROOT=%s timeout 60 %s -n 2 --threads 1 <lines"):format(folder,
+      shell.quote(GANYMEDE_ROOT), shell.program "repl"))
     shell.remove(folder)
     assert.equal(0, result.code, result.err)
     local losses, failures = {}, {}

@@ -4,11 +4,12 @@ local shell = require "spec.support.shell"
 local function quote(text) return shell.quote(text) end
 
 -- Feeds lines to `ganymede repl` -> { code, out, err }
-local function repl(input, words)
+-- program: how it is started, by default on the device of the specs
+local function repl(input, program)
   local folder = shell.temporary_folder()
   shell.write(folder .. "/input", input)
-  local result = shell.run(("GANYMEDE_ROOT=%s GANYMEDE_HISTORY= timeout -k 5 60 %s repl --threads 1 %s < %s"):format(
-    quote(GANYMEDE_ROOT), quote(shell.executable()), words or "", quote(folder .. "/input")))
+  local result = shell.run(("GANYMEDE_ROOT=%s GANYMEDE_HISTORY= timeout -k 5 60 %s --threads 1 < %s"):format(
+    quote(GANYMEDE_ROOT), program or shell.program "repl", quote(folder .. "/input")))
   shell.remove(folder)
   return result
 end
@@ -108,7 +109,8 @@ describe("ganymede repl without a terminal", function()
   end)
 
   it("computes shapes only on meta", function()
-    local result = repl("x = gm.zeros { 3, 4 }\nx\n(x + 1):item()\n'alive'\n", "--device meta")
+    local result = repl("x = gm.zeros { 3, 4 }\nx\n(x + 1):item()\n'alive'\n",
+      quote(shell.executable()) .. " repl --device meta")
     has(result.out, "tensor f32 (3, 4) on meta")
     has(result.out, "\"alive\"")
     assert.is_true(#result.err > 0)

@@ -13,8 +13,8 @@ Screen.__index = Screen
 local function open(folder)
   local self = setmetatable({ folder = folder, seen = 0 }, Screen)
   -- exec: a shell that stayed between would take the Ctrl-C for itself
-  local program = ("exec env TERM=xterm GANYMEDE_ROOT=%s GANYMEDE_HISTORY=%s %s repl --threads 1"):format(
-    quote(GANYMEDE_ROOT), quote(folder .. "/history"), quote(shell.executable()))
+  local program = ("exec env TERM=xterm GANYMEDE_ROOT=%s GANYMEDE_HISTORY=%s %s --threads 1"):format(
+    quote(GANYMEDE_ROOT), quote(folder .. "/history"), shell.program "repl")
   assert(os.execute("mkfifo " .. quote(folder .. "/keys")) == 0)
   assert(os.execute(("(timeout -k 5 60 script -qefc %s /dev/null <%s >%s 2>&1; echo $? >%s) &"):format(quote(program),
     quote(folder .. "/keys"), quote(folder .. "/screen"), quote(folder .. "/status"))) == 0)

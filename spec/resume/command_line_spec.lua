@@ -1,5 +1,6 @@
 --- `ganymede run`, killed between steps and resumed, gives the numbers of a run that was never stopped.
 local json = require "ganymede.json"
+local shell = require "spec.support.shell"
 local support = require "spec.resume.support"
 
 -- A recipe that sends itself a signal once, after some step: the config of support.lua, and a hook.
@@ -30,7 +31,7 @@ local function ganymede(home, arguments)
   local stats, log = home .. "/stats.json", home .. "/log"
   os.remove(stats)
   local words = { "cd", quote(GANYMEDE_ROOT), "&&", "GANYMEDE_ROOT=" .. quote(GANYMEDE_ROOT), "LUA_INIT=",
-    quote("/proc/" .. require("ganymede.core").process().pid .. "/exe"), "run", quote(home .. "/recipe.lua"),
+    shell.program "run", quote(home .. "/recipe.lua"),
     "--threads 1 --stats", quote(stats), arguments, ">", quote(log), "2>&1; echo $? >", quote(home .. "/status") }
   os.execute(table.concat(words, " "))
   local document = file_exists(stats) and json.decode(support.read(stats), "stats") or nil

@@ -27,7 +27,7 @@ describe("a run that is killed a hundred times", function()
 
   -- A command line of `ganymede run` into home/<out>.
   local function command(out, rest)
-    return ("%s run %s --threads 1 --no-eval --resume auto --out %s %s"):format(shell.quote(shell.executable()),
+    return ("%s %s --threads 1 --no-eval --resume auto --out %s %s"):format(shell.program "run",
       home .. "/recipe.lua", home .. "/" .. out, rest)
   end
 

@@ -35,8 +35,8 @@ describe("checkpoints of several ranks #ranks", function()
   -- A run of the recipe -> its --stats (nil where there are none), exit status, standard error.
   local function run(ranks, rest)
     os.remove(home .. "/stats.json")
-    local command = "cd %s && GANYMEDE_ROOT=%s %s run recipe.lua --threads 1 --no-eval --stats stats.json %s %s"
-    local result = shell.run(command:format(home, shell.quote(GANYMEDE_ROOT), shell.quote(shell.executable()),
+    local command = "cd %s && GANYMEDE_ROOT=%s %s recipe.lua --threads 1 --no-eval --stats stats.json %s %s"
+    local result = shell.run(command:format(home, shell.quote(GANYMEDE_ROOT), shell.program "run",
       ranks > 1 and "-n " .. ranks or "", rest))
     local file = io.open(home .. "/stats.json")
     if not file then return nil, result.code, result.err end

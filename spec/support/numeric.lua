@@ -70,18 +70,18 @@ end
 -- With count, only that many elements, spread evenly (then the list of their indices, from 1, too).
 function numeric.slopes(loss, tensor, count)
   local h = 1e-5
-  local data, n = tensor:data(), tensor:numel()
+  local elements, n = tensor:detach():reshape(tensor:numel()), tensor:numel()
   local slopes, at = {}, {}
   count = math.min(count or n, n)
   for k = 0, count - 1 do
-    local i = math.floor(k * n / count)
-    local value = data[i]
-    data[i] = value + h
+    local i = math.floor(k * n / count) + 1
+    local value = elements:get(i)
+    elements:set(i, value + h)
     local above = loss()
-    data[i] = value - h
+    elements:set(i, value - h)
     local below = loss()
-    data[i] = value
-    slopes[#slopes + 1], at[#at + 1] = (above - below) / (2 * h), i + 1
+    elements:set(i, value)
+    slopes[#slopes + 1], at[#at + 1] = (above - below) / (2 * h), i
   end
   return slopes, at
 end

@@ -1,7 +1,9 @@
---- Runs the executable that runs the specs, as a user would: run_host({ "run", path, "--steps", 3 }, options).
+--- Runs the executable that runs the specs, as a user would: run_host({ "run", path, "--steps", 3 }, options), on the
+-- device of the specs unless the arguments name one.
 --
 -- -> { code =, out =, err = }. options: env (name to value; false unsets), cwd, timeout in seconds (default 120: it is
 -- there so that nothing hangs, and says nothing about speed).
+local device = require "spec.support.device"
 local shell = require "spec.support.shell"
 
 return function(arguments, options)
@@ -14,7 +16,7 @@ return function(arguments, options)
   end
   words[#words + 1] = ("timeout -k 5 %d"):format(options.timeout or 120)
   words[#words + 1] = shell.quote(shell.executable())
-  for _, word in ipairs(arguments) do words[#words + 1] = shell.quote(word) end
+  for _, word in ipairs(device.arguments(arguments)) do words[#words + 1] = shell.quote(word) end
   local result = shell.run(table.concat(words, " "))
   if result.code == 124 or result.code == 137 then
     local command = table.concat(words, " ")

@@ -1,4 +1,5 @@
 --- Commands and temporary folders for specs. Everything made here is under one folder of the system's temporary one.
+local device = require "spec.support.device"
 local ffi = require "ffi"
 ffi.cdef [[
 char *mkdtemp(char *template);
@@ -64,6 +65,12 @@ function shell.executable()
   local n = ffi.C.readlink("/proc/self/exe", buffer, 4096)
   assert(n > 0, "cannot read /proc/self/exe")
   return ffi.string(buffer, n)
+end
+
+--- The beginning of a command line of this program: verb is run, repl or spec, on the device of the specs.
+function shell.program(verb)
+  local words = device.arguments { verb }
+  return shell.quote(shell.executable()) .. " " .. table.concat(words, " ")
 end
 
 return shell

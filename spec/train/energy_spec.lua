@@ -1,8 +1,11 @@
 --- Energy for --stats: counters of a made-up powercap folder and of a made-up NVML, and what is said without them.
+local emulation = require "spec.cuda.emulation"
+local device = require "spec.support.device"
 local energy = require "ganymede.energy"
 local gm = require "ganymede"
 local json = require "ganymede.json"
 local shell = require "spec.support.shell"
+local support = require "spec.cli.support"
 
 describe("energy", function()
   local folder
@@ -19,7 +22,7 @@ describe("energy", function()
 
   local function meter(options)
     options = options or {}
-    options.folder, options.device = folder, options.device or "cpu"
+    options.powercap, options.gpu = folder, options.gpu or ""
     return energy.start(options)
   end
 
@@ -51,7 +54,10 @@ describe("energy", function()
     os.execute(("mkdir -p %s/intel-rapl:0"):format(folder))
     shell.write(folder .. "/intel-rapl:0/name", "package-0\n")
     assert.truthy(meter():report().cpu_reason:find "energy_uj: No such file")
-    assert.truthy(meter({ device = "cuda:0", nvml = "/nowhere/libnvidia-ml.so.1" }):report().gpu_reason:find "^no NVML")
+    assert.truthy(meter({ gpu = "GPU-0", nvml = "/nowhere/libnvidia-ml.so.1" }):report().gpu_reason:find "^no NVML: ")
+    assert.truthy(meter({ gpu = "GPU-0", nvml = "libm.so.6" }):report().gpu_reason:find("lacks: nvmlInit_v2", 1, true))
+    shell.write(folder .. "/intel-rapl:0/energy_uj", "many\n")
+    assert.truthy(meter():report().cpu_reason:find "energy_uj: no number")
   end)
 
   it("says it when a counter is lost on the way", function()
@@ -63,27 +69,55 @@ describe("energy", function()
     assert.truthy(report.cpu_reason:find "energy_uj")
   end)
 
-  -- Each reading of GPU n, 500 (n + 1) mJ more.
-  it("reads the GPU in use from NVML", function()
-    shell.write(folder .. "/nvml.c", [[
+  -- A library of two GPUs whose names end in 0 and 1; each reading of GPU n is 500 (n + 1) mJ more.
+  local function make_nvml(start)
+    shell.write(folder .. "/nvml.c", ([[
+      #include <string.h>
       static char gpu[2]; static unsigned long long used[2] = {7000, 9000};
-      int nvmlInit_v2(void) { return 0; }
-      int nvmlDeviceGetCount_v2(unsigned *n) { *n = 2; return 0; }
-      int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **d) { *d = &gpu[i & 1]; return i > 1; }
-      int nvmlDeviceGetHandleByUUID(const char *u, void **d) { *d = &gpu[u[4] == '1']; return 0; }
-      int nvmlDeviceGetName(void *d, char *name, unsigned n) { (void)d; name[0] = 'H'; name[1] = 0; return n < 2; }
+      int nvmlInit_v2(void) { return %d; }
+      int nvmlShutdown(void) { return 0; }
+      int nvmlDeviceGetHandleByUUID(const char *u, void **d)
+      { int n = u[strlen(u) - 1] - '0'; *d = &gpu[n & 1]; return strncmp(u, "GPU-", 4) || n > 1; }
       int nvmlDeviceGetTotalEnergyConsumption(void *d, unsigned long long *v)
       { int i = (char *)d - gpu; *v = used[i]; used[i] += 500 * (i + 1); return 0; }
       const char *nvmlErrorString(int e) { (void)e; return "made up"; }
-    ]])
-    local nvml = folder .. "/libnvml.so"
+    ]]):format(start or 0))
+    local nvml = folder .. "/libnvidia-ml.so.1"
     assert.equal(0, os.execute(("cc -shared -fPIC -o %s %s/nvml.c"):format(nvml, folder)))
-    local report = meter({ device = "cuda:1", nvml = nvml }):report()
+    return nvml
+  end
+
+  it("reads the GPU in use from NVML, by the name that the driver has for it", function()
+    local nvml = make_nvml()
+    local report = meter({ gpu = "GPU-1", nvml = nvml }):report()
     assert.near(1, report.gpu_joules, 1e-9)
-    assert.equal("1", report.gpu)
-    assert.near(0.5, meter({ device = "cuda:0", nvml = nvml }):report().gpu_joules, 1e-9)
-    report = meter({ device = "cuda:2", nvml = nvml }):report()
-    assert.equal("NVML has no GPU 2: made up", report.gpu_reason)
+    assert.equal("GPU-1", report.gpu)
+    assert.near(0.5, meter({ gpu = "GPU-0", nvml = nvml }):report().gpu_joules, 1e-9)
+    report = meter({ gpu = "GPU-2", nvml = nvml }):report()
+    assert.equal("NVML has no GPU GPU-2: made up", report.gpu_reason)
+    assert.is_nil(report.gpu_joules)
+    local count = meter { gpu = "GPU-0", nvml = nvml }
+    count:update(true)
+    count:update(true)
+    assert.near(1.5, count:report().gpu_joules, 1e-9)
+  end)
+
+  it("says that NVML does not start", function()
+    assert.equal("NVML does not start: made up", meter({ gpu = "GPU-0", nvml = make_nvml(9) }):report().gpu_reason)
+  end)
+
+  it("has the joules of the GPU of a run in its statistics", function()
+    if not emulation.start() or not emulation.is_on() then return pending "there is no emulated GPU here" end
+    make_nvml()
+    local home, env = support.home(), emulation.environment()
+    env.LD_LIBRARY_PATH = folder
+    local result = support.run(home, { "run", "recipe.lua", "--steps", "2", "--device", "cuda", "--no-eval",
+      "--stats", "stats.json" }, { env = env })
+    assert.equal(0, result.code, result.err)
+    local stats = support.json(home .. "/stats.json")
+    shell.remove(home)
+    assert.equal("GPU-00000000-0000-0000-0000-000000000000", stats.ranks[1].energy.gpu)
+    assert.near(0.5, stats.energy.gpu_joules, 1e-9)
   end)
 
   it("counts machines and GPUs once, whichever rank tells it", function()
@@ -119,7 +153,8 @@ describe("energy", function()
     local told = require("ganymede.stats").document(stats, { exit_code = 0 }).energy
     if told.joules == json.null then
       assert.equal(json.null, told.joules_per_token)
-      assert.truthy(told.reason:find "^CPU: .+; GPU: the run is not on a GPU$")
+      local why = device.is_cpu() and "^CPU: .+; GPU: the run is not on a GPU$" or "[CG]PU: ."
+      assert.truthy(told.reason:find(why), told.reason)
     else
       assert.near(told.joules / (2 * 4 * 8), told.joules_per_token, 1e-9)
     end

@@ -142,7 +142,10 @@ describe("the engine", function()
       local loss = again.engine:criterion(again.engine(x), y)
       again.engine:backward(loss * 1e30 * 1e30)
     end
-    ok, err = pcall(again.engine.step, again.engine)
+    ok, err = pcall(function()
+      again.engine:step()
+      again.engine:settle() -- a GPU is a step behind
+    end)
     assert.is_false(ok)
     assert.equal(8, failure.code(err))
     assert.matches("the gradient of 1%.weight", failure.text(err))

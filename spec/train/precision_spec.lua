@@ -144,7 +144,8 @@ end)
 describe("a GPT in bf16", function()
   local text = "/usr/share/common-licenses/GPL-3"
 
-  -- Mean loss of the last ten of 60 steps.
+  -- Median loss of the last ten of 60 steps: one batch that surprises the model, as batch 56 of seed 7 may (3.4 to 4.4
+  -- after nudges that move all others by 0.002), says nothing about how much was learned.
   local function learned(dtype, seed)
     local trainer = fit({
       name = "precision", seed = seed, dtype = dtype, clip_grad_norm = 1, steps = 60, hooks = {},
@@ -153,13 +154,15 @@ describe("a GPT in bf16", function()
                batch_size = 4 },
       loss = { type = "CrossEntropyLoss" }, optimizer = { type = "AdamW", lr = 0.01 },
     }, { steps = 60, log = function() end })
-    local sum = 0
-    for i = 51, 60 do sum = sum + trainer.losses[i] end
-    return sum / 10, trainer.losses[1]
+    local last = {}
+    for i = 51, 60 do last[#last + 1] = trainer.losses[i] end
+    table.sort(last)
+    return (last[5] + last[6]) / 2, trainer.losses[1]
   end
 
-  -- Eight seeds in f32 end 0.05 apart (one standard deviation), each beside its twin in bf16 0.02: twins part as any
-  -- two runs that were nudged. Neither may be off by more than the seeds are, nor all to one side.
+  -- Eight seeds in f32 end 0.09 apart (one standard deviation), each beside its twin in bf16 0.004: twins part as any
+  -- two runs that were nudged, and where a batch shakes the model they may end 0.06 apart (seed 6, with the order of
+  -- sums of a GPU). None may be off by more than the seeds are, nor all to one side.
   it("learns as it does in f32, within the noise of seeds", function()
     finally(function() gm.set_default_dtype "f32" end)
     local seeds, sum, squares = 8, 0, 0

@@ -13,7 +13,7 @@ static struct {
 static gm_status take(void *context, size_t bytes, void **out)
 {
     (void)context;
-    if (below.most && below.held + bytes > below.most) return GM_ENOMEM;
+    if (below.most && below.held + bytes > below.most) return GM_FAIL(GM_ENOMEM, "nothing is left below");
     below.held += bytes;
     below.calls++;
     return (*out = malloc(bytes)) ? GM_OK : GM_ENOMEM;
@@ -176,8 +176,8 @@ void gm_test_pool_limit(void **state)
     gm_pool_release(p, alloc(p, 100000));
     below.most = below.held; /* the system itself runs dry: idle blocks go back first */
     gm_pool_release(p, alloc(p, 90000));
-    FAILS(GM_ENOMEM, "limit that of the system", gm_pool_alloc(p, 200000, &data, &none));
-    FAILS(GM_ENOMEM, "out of memory", gm_pool_alloc(p, SIZE_MAX / 2, &data, &none));
+    FAILS(GM_ENOMEM, "limit that of the system: nothing is left below [", gm_pool_alloc(p, 200000, &data, &none));
+    FAILS(GM_ENOMEM, "out of memory", gm_pool_alloc(p, SIZE_MAX / 2, &data, &none)); /* asks nobody */
     gm_pool_release(p, a);
     free_pool(p);
 }
@@ -212,5 +212,73 @@ void gm_test_pool_steady(void **state)
     assert_int_equal(below.calls, system);
     assert_int_equal(gm_pool_stats(p).system_allocations, system);
     assert_int_equal(gm_pool_stats(p).allocations, 1000);
+    free_pool(p);
+}
+
+/* Memory of a part serves the part alone, and is the pool's once the part is gone. */
+void gm_test_pool_parts(void **state)
+{
+    (void)state;
+    gm_pool      *p = new_pool();
+    gm_pool_part *part = NULL;
+    gm_block     *before = alloc(p, 1000), *idle = alloc(p, 500);
+    gm_pool_release(p, idle);
+    OK(gm_pool_part_new(p, &part));
+    gm_pool_use(p, part);
+    gm_block *a = alloc(p, 500), *b = alloc(p, 3000);
+    assert_true(gm_pool_part_has(part, a));
+    assert_false(gm_pool_part_has(part, before));
+    assert_int_equal(gm_pool_stats(p).system_allocations, 4); /* the idle block of 500 is not the part's */
+    gm_pool_release(p, before);                               /* goes where it came from */
+    gm_pool_release(p, b);
+    b = alloc(p, 3000);
+    assert_int_equal(gm_pool_stats(p).system_allocations, 4);
+    gm_block *other = alloc(p, 1000);
+    assert_int_equal(gm_pool_stats(p).system_allocations, 5);
+    gm_pool_release(p, other);
+    gm_pool_release(p, b);
+    gm_pool_use(p, NULL);
+    size_t own = gm_pool_part_reserved(part);
+    assert_int_equal(gm_pool_stats(p).live, 500);
+    gm_pool_trim(p);
+    assert_int_equal(gm_pool_stats(p).reserved, own); /* a part's idle blocks stay */
+    assert_int_equal(below.held, own);
+
+    gm_pool_reset_peak(p);
+    before = alloc(p, 100);
+    gm_pool_part_ran(p, part);
+    assert_int_equal(gm_pool_stats(p).peak, 100 + 500 + 3000 + 1000);
+    gm_pool_part_free(p, part);
+    uint64_t system = gm_pool_stats(p).system_allocations;
+    gm_pool_release(p, alloc(p, 3000)); /* served by what the part had */
+    gm_pool_release(p, a);              /* of the part that is gone */
+    gm_pool_release(p, alloc(p, 500));
+    assert_int_equal(gm_pool_stats(p).system_allocations, system);
+    gm_pool_release(p, before);
+    assert_int_equal(gm_pool_stats(p).live, 0);
+    free_pool(p);
+}
+
+/* At the limit a part fails: what is idle elsewhere may be what recorded work is about to use. */
+void gm_test_pool_parts_limit(void **state)
+{
+    (void)state;
+    gm_pool      *p = new_pool();
+    gm_pool_part *part = NULL;
+    gm_block     *b;
+    void         *data;
+    gm_pool_release(p, alloc(p, 1024));
+    gm_pool_set_limit(p, 2048);
+    OK(gm_pool_part_new(p, &part));
+    gm_pool_use(p, part);
+    assert_int_equal(gm_pool_alloc(p, 1536, &data, &b), GM_ENOMEM);
+    assert_int_equal(below.held, 1024);
+    gm_pool_release(p, alloc(p, 1024));
+    gm_pool_use(p, NULL);
+    gm_pool_release(p, alloc(p, 1024));
+    gm_pool_part_free(p, part);
+    assert_int_equal(gm_pool_stats(p).reserved, 2048);
+    gm_pool_release(p, alloc(p, 1536)); /* gives idle blocks back for it */
+    assert_int_equal(gm_pool_stats(p).reserved, 1536);
     free_pool(p);
 }

@@ -1,0 +1,227 @@
+--- Training steps as CUDA graphs (ganymede.graph): the same bits as without, one launch a step and nothing else, and
+-- where steps cannot be recorded, or are of several kinds, that is said and they run as ever.
+--
+-- The truth is the same run with cuda_graph = false. Without a GPU it is the emulation that runs, whose graphs keep
+-- what CUDA's keep.
+local emulation = require "spec.cuda.emulation"
+local support = require "spec.cli.support"
+
+if not emulation.start() then return end -- a build without CUDA
+
+-- Dropout, clipping, a schedule of rates, parameters without decay, an epoch whose last batch is smaller, evaluation,
+-- a hook that looks at outputs, checkpoints.
+local gpt = [[
+return {
+  name = "gpt", seed = 6,
+  model = { type = "GPT", vocabulary = 128, sequence_length = 7, width = 8, depth = 1, heads = 2,
+            dropout = 0.1, attention_dropout = 0.1 },
+  data = { train = { type = "Text", path = "text", split = "train", sequence_length = 7, stride = 7 },
+           test = { type = "Text", path = "text", split = "test", sequence_length = 7, stride = 7 },
+           batch_size = 4 },
+  loss = { type = "CrossEntropyLoss" },
+  optimizer = { type = "AdamW", lr = 3e-3, weight_decay = 0.1, no_decay = "norm_and_bias" },
+  lr_scheduler = { type = "CosineAnnealingWarmupLR", warmup_steps = 3 },
+  epochs = 3, clip_grad_norm = 0.5,
+  hooks = { { type = "AccuracyHook" }, { type = "CheckpointHook", interval = 6 } },
+}
+]]
+
+local text = {}
+for i = 1, 34 * 7 + 1 do text[i] = string.char(97 + i * i % 23) end
+
+describe("training steps as graphs", function()
+  local home
+
+  before_each(function() home = support.home(gpt, { text = table.concat(text) }) end)
+  after_each(function() support.shell.run("rm -rf " .. support.shell.quote(home)) end)
+
+  -- -> { code, out, err, stats } of a run into the folder `out`
+  local function train(out, words, recipe)
+    local all = { "run", recipe or "recipe.lua", "--device", "cuda", "--threads", "1", "--stats", out .. ".json",
+      "--out", out }
+    for _, word in ipairs(words or {}) do table.insert(all, word) end
+    local env = emulation.environment()
+    env.GANYMEDE_CUDA_RECORD = home .. "/" .. out .. ".record"
+    local result = support.run(home, all, { env = env })
+    if result.code == 0 then result.stats = support.json(home .. "/" .. out .. ".json") end
+    return result
+  end
+
+  local function has(result, part)
+    assert.is_truthy(result.err:find(part, 1, true), ("no '%s' in: %s"):format(part, result.err))
+  end
+
+  local function has_not(result, part) assert.is_nil(result.err:find(part, 1, true), result.err) end
+
+  local function calls(result) return result.stats.ranks[1].device_calls end
+
+  -- The tensors of checkpoints, as one number.
+  local function tensors(out)
+    return table.concat(support.shell.lines(("cd %s/%s/checkpoints && cat */*.safetensors | cksum"):format(
+      support.shell.quote(home), out)))
+  end
+
+  local function check_equal(with, without)
+    assert.equal(0, with.code, with.err)
+    assert.equal(0, without.code, without.err)
+    assert.same(without.stats.loss, with.stats.loss)
+    assert.same(without.stats.metrics, with.stats.metrics)
+  end
+
+  for _, case in ipairs {
+    { name = "f32" },
+    { name = "bf16 with masters, two batches a step", set = { "dtype=bf16", "gradient_accumulation=2" } },
+    { name = "SGD with momentum", set = { [[optimizer={type="SGD", lr=0.05, momentum=0.9}]] } },
+  } do
+    it("have the bits of steps that run one by one: " .. case.name, function()
+      local words = { "--set", "cuda_graph=false" }
+      for _, set in ipairs(case.set or {}) do
+        table.insert(words, "--set")
+        table.insert(words, set)
+      end
+      local without = train("without", words)
+      words[2] = "cuda_graph=true"
+      local with = train("with", words)
+      check_equal(with, without)
+      assert.equal(tensors "without", tensors "with")
+      assert.is_true(#with.stats.loss >= 12 and calls(with).graphs >= #with.stats.loss / 2)
+      assert.equal(0, calls(without).graphs)
+      has(with, "was recorded: ")
+      has_not(without, "graph")
+      for _, name in ipairs { "flops", "product_flops" } do -- but for the copies of batches
+        local a, b = with.stats.ranks[1][name], without.stats.ranks[1][name]
+        assert.is_true(math.abs(a - b) < 1e-3 * b, name)
+      end
+    end)
+  end
+
+  it("go on from a checkpoint as if they had never stopped", function()
+    local whole = train "whole"
+    local rest = train("rest", { "--resume", home .. "/whole/checkpoints/step-00000012" })
+    assert.equal(0, rest.code, rest.err)
+    assert.is_true(#rest.stats.loss > 5 and calls(rest).graphs > 0)
+    for i, loss in ipairs(rest.stats.loss) do assert.equal(whole.stats.loss[12 + i], loss) end
+  end)
+
+  it("are of the kinds that they are: a smaller batch runs by itself, one that stays is recorded", function()
+    local one = train "one" -- 30 batches of 4, or less: the last has 2
+    local _, others = one.err:gsub("is of another kind and runs by itself", "")
+    assert.equal(1, others, one.err)
+    assert.equal(#one.stats.loss - 3 - 3, calls(one).graphs)
+    support.shell.write(home .. "/loop.lua", [[
+      local gm = require "ganymede"
+      gm.launch { seed = 1 }
+      local engine = gm.initialize { model = gm.nn.Linear { inputs = 6, outputs = 3 }, criterion = { type = "MSELoss" },
+        optimizer = { type = "AdamW", lr = 0.01 }, cuda_graph = FLAG }
+      for step = 1, 24 do
+        gm.scope(function()
+          local n = step > 12 and 5 or step == 9 and 2 or 4
+          local x = gm.uniform({ n, 6 }, { low = -1, high = 1 })
+          engine:train_step({ { x, gm.zeros { n, 3 } }, samples = n, tokens = 0, pieces = 1 })
+        end)
+        if step == 10 then engine.model.weight:requires_grad(false) end
+      end
+      engine:settle()
+      print(("%.17g"):format(engine.last_loss))
+    ]])
+    local function loop(flag)
+      local file = support.shell.read(home .. "/loop.lua")
+      support.shell.write(home .. "/" .. flag .. ".lua", (file:gsub("FLAG", flag)))
+      local env = emulation.environment()
+      local result = support.run(home, { "run", flag .. ".lua", "--device", "cuda" }, { env = env })
+      assert.equal(0, result.code, result.err)
+      return result
+    end
+    local with, without = loop "true", loop "false"
+    assert.equal(without.out, with.out)
+    local said = {}
+    for step in with.err:gmatch "graph: step (%d+) was recorded" do said[#said + 1] = tonumber(step) end
+    assert.same({ 4, 16 }, said, with.err)
+  end)
+
+  it("are run one by one, with the reason, where they cannot be recorded; asked for, that is an error", function()
+    for set, reason in pairs {
+      ["norm_type=1"] = "the 1-norm of gradients is worked out by the host",
+      [ [[loss={type="CrossEntropyLoss"}]] ] = false,
+    } do
+      local without = train("one_by_one", { "--set", set, "--steps", "5", "--no-eval" })
+      assert.equal(0, without.code, without.err)
+      if reason then has(without, "graph: steps run one by one: " .. reason) end
+      local asked = train("asked", { "--set", set, "--steps", "5", "--no-eval", "--set", "cuda_graph=true" })
+      assert.equal(reason and 2 or 0, asked.code, asked.err)
+      if reason then has(asked, "cuda_graph = true: steps cannot be recorded: " .. reason) end
+    end
+    local on_cpu = support.run(home, { "run", "recipe.lua", "--steps", "1", "--set", "cuda_graph=true" })
+    assert.equal(2, on_cpu.code, on_cpu.err)
+    has(on_cpu, "has no graphs")
+  end)
+
+  -- The model of a recipe's own: it says what it is, and reads a number in the middle of its forward if it is told to.
+  local own = gpt:gsub('model = %b{}', [[model = function()
+    local gm = require "ganymede"
+    local Odd = gm.nn.class "Odd"
+    Odd.options = {}
+    function Odd:build()
+      self.inner = gm.models.GPT { vocabulary = 128, sequence_length = 7, width = 8, depth = 1, heads = 2 }
+    end
+    function Odd:forward(x)
+      local y = self.inner(x)
+      if READS then y:sum():item() end
+      return y
+    end
+    return Odd {}
+  end]])
+
+  it("of models that are not Ganymede's own are recorded when that is asked for", function()
+    support.shell.write(home .. "/own.lua", (own:gsub("READS", "false")))
+    local auto = train("auto", { "--steps", "7", "--no-eval" }, "own.lua")
+    has(auto, "forward of Odd (the model) is not Ganymede's own")
+    local asked = train("asked", { "--steps", "7", "--no-eval", "--set", "cuda_graph=true" }, "own.lua")
+    check_equal(asked, auto)
+    assert.equal(4, calls(asked).graphs)
+  end)
+
+  it("that read a number end with where it was, and leave nothing behind", function()
+    support.shell.write(home .. "/own.lua", (own:gsub("READS", "true")))
+    local asked = train("asked", { "--steps", "8", "--no-eval", "--set", "cuda_graph=true" }, "own.lua")
+    assert.equal(2, asked.code, asked.err)
+    has(asked, "cuda_graph = true: step 4 cannot be recorded: own.lua:12: reading 4 bytes cannot be part of a graph")
+    has(asked, "\n  in the model: Odd")
+  end)
+
+  it("that find no memory for a graph run one by one, with the same bits", function()
+    local without = train("without", { "--steps", "8", "--no-eval", "--set", "cuda_graph=false" })
+    local most = without.stats.ranks[1].peak_bytes
+    local found
+    for share = 1.1, 1.9, 0.1 do -- where steps still fit and a graph does not depends on classes of blocks
+      local limit = tostring(math.floor(share * most))
+      local tight = train("tight", { "--steps", "8", "--no-eval", "--limit-memory", limit })
+      if tight.code == 0 and tight.err:find("out of memory", 1, true) then
+        check_equal(tight, without)
+        has(tight, "graph: steps run one by one: ")
+        assert.equal(0, calls(tight).graphs)
+        found = true
+      end
+    end
+    assert.is_true(found, "no limit between the steps and their graph was found")
+  end)
+
+  if not emulation.is_on() then return end
+
+  it("ask for one launch, the batch and the step block, the numbers of the step, and nothing else", function()
+    local function recorded(steps)
+      local counts = {}
+      local result = train("steps", { "--set", "hooks={}", "--steps", tostring(steps), "--no-eval" })
+      assert.equal(0, result.code, result.err)
+      for line in io.lines(home .. "/steps.record") do
+        local word = line:match "^%S+"
+        counts[word] = (counts[word] or 0) + 1
+      end
+      os.remove(home .. "/steps.record")
+      return counts
+    end
+    local five, seven, less = recorded(5), recorded(7), {}
+    for word, n in pairs(seven) do less[word] = n ~= five[word] and n - (five[word] or 0) or nil end
+    assert.same({ graph = 2, to_device = 2 * 3, copy = 2 * 2, to_host = 2 }, less)
+  end)
+end)

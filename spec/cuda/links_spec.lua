@@ -1,0 +1,92 @@
+--- What goes wrong between devices, on 3 ranks that have one each: nccl_spec.lua runs this on them. Nothing elsewhere.
+--
+-- With NCCL an operation is queued and the host goes on, so that mistakes of other ranks come out where the host waits
+-- for the device; and there they must, within the time-out, naming the call and the rank.
+local comm = require "ganymede.comm"
+local core = require "ganymede.core"
+local gm = require "ganymede"
+local section = require "spec.support.section"
+
+local rank, world = core.rank(), core.world()
+
+if world < 3 or core.comm_use_device "auto" == "" then
+  it("between devices: on 3 ranks that have one each", function() pending "nccl_spec.lua runs it there" end)
+  return
+end
+
+local function all_is_well()
+  local t = comm.all_reduce(gm.full({ 1000 }, rank + 1), "data")
+  assert.equal(1000 * world * (world + 1) / 2, t:sum():item())
+  assert.equal(0, (core.comm_section_end(true)))
+end
+
+describe("between devices", function()
+  setup(function()
+    core.set_mesh { { "data", world } }
+    assert.matches("^NCCL %d", core.comm_use_device "nccl")
+    core.comm_set_timeout(2)
+  end)
+
+  it("waits for operations wait for nobody: the device does", function()
+    local before = core.device_counts().waits
+    for _ = 1, 5 do comm.all_reduce(gm.full({ 1000 }, 1), "data") end
+    local pending = comm.all_reduce(gm.full({ 1000 }, 1), "data", "sum", { async = true })
+    pending:wait()
+    assert.equal(before, core.device_counts().waits)
+    all_is_well()
+  end)
+
+  it("messages cross, whatever the order of calls", function()
+    local other = (rank + 1) % world
+    local from = (rank + world - 1) % world
+    local out, back = gm.full({ 500 }, rank), gm.zeros { 500 }
+    local list = {}
+    for k = 1, 4 do -- odd ranks receive first
+      local sends = (k + rank) % 2 == 0
+      if sends then list[#list + 1] = comm.send(out, "data", other, { async = true }) end
+      list[#list + 1] = comm.receive(back, "data", from, { async = true })
+      if not sends then list[#list + 1] = comm.send(out, "data", other, { async = true }) end
+    end
+    for _, pending in ipairs(list) do pending:wait() end
+    assert.equal(500 * from, back:sum():item())
+    all_is_well()
+  end)
+
+  it("a rank that does not come is named where the device is waited for", function()
+    local err, failed = section(function()
+      if rank == 1 then -- computes, and hears of the others' failure when it looks
+        for _ = 1, 100 do
+          os.execute "sleep 0.05"
+          core.comm_poll()
+        end
+      end
+      return comm.all_reduce(gm.full({ 10 }, 1), "data"):sum():item()
+    end)
+    assert.is_true(failed >= 1)
+    if rank ~= 1 then
+      assert.matches("all_reduce f32 %(10%) sum %(call %d+ of data%)", tostring(err))
+      assert.matches("rank 1", tostring(err))
+    end
+    all_is_well()
+  end)
+
+  it("different calls are found where the device is waited for", function()
+    local err, failed = section(function()
+      return comm.all_reduce(gm.full({ rank == 2 and 70 or 90 }, 1), "data"):sum():item()
+    end)
+    assert.is_true(failed >= 1)
+    assert.matches("ranks differ: rank %d calls all_reduce f32 %(%d0%) sum", tostring(err))
+    all_is_well()
+  end)
+
+  it("a rank's own mistake reaches those that wait for the device", function()
+    local err, failed, first = section(function()
+      if rank == 0 then error("a mistake of rank 0", 0) end
+      return comm.all_reduce(gm.full({ 10 }, 1), "data"):sum():item()
+    end)
+    assert.equal(1, failed)
+    assert.equal(0, first)
+    assert.matches("a mistake of rank 0", tostring(err))
+    all_is_well()
+  end)
+end)
