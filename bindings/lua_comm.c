@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../kernels/links.h"
+#include "../host/comm/links.h"
 #include "lua_comm.h"
 
 #define GROUP "gm.group"
@@ -265,6 +265,26 @@ static int try_links(lua_State *L)
     return 1;
 }
 
+/* comm_find_links() -> { library =, path =, revokes = }, what tensors of GPUs can travel through, or nil and why there is
+ * none */
+static int find_links(lua_State *L)
+{
+    gm_link_facts facts;
+    if (gm_links_find(&facts) != GM_OK) {
+        lua_pushnil(L);
+        lua_pushstring(L, gm_last_error());
+        return 2;
+    }
+    lua_createtable(L, 0, 3);
+    lua_pushstring(L, facts.library);
+    lua_setfield(L, -2, "library");
+    lua_pushstring(L, facts.path);
+    lua_setfield(L, -2, "path");
+    lua_pushboolean(L, facts.revokes);
+    lua_setfield(L, -2, "revokes");
+    return 1;
+}
+
 /* ---- failures and ends ---- */
 
 /* comm_fail(exit code, text): tells the other ranks that this one is about to end */
@@ -447,6 +467,7 @@ int gm_open_comm(lua_State *L)
                                          {"comm_set_timeout", set_timeout},
                                          {"comm_use_device", use_device},
                                          {"comm_try_links", try_links},
+                                         {"comm_find_links", find_links},
                                          {"comm_checked", checked},
                                          {"comm_alone", alone},
                                          {"comm_fail", fail},

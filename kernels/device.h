@@ -44,7 +44,7 @@ struct gm_device {
     struct gm_profile *profile; /* profile.h; NULL until one is started */
     struct gm_notes   *notes;   /* gm_device_note; NULL: none so far */
     /* Asked again and again while the host waits for the device, where operations between devices are queued
-     * (links.h). Not GM_OK: they will not end, and have been stopped; the wait fails with it. *idle: there are none. */
+     * (queues.h). Not GM_OK: they will not end, and have been stopped; the wait fails with it. *idle: there are none. */
     gm_status (*attend)(void *context, bool *idle);
     void *attend_context;
 };
@@ -95,7 +95,7 @@ struct gm_backend {
     char *(*describe)(const gm_device *dev, char *buf, size_t size);
     /* "GPU-8f0c1d2e-...": which device of the machine it is, as the driver's tools name it; "" where it has no name */
     char *(*identify)(const gm_device *dev, char *buf, size_t size);
-    const struct gm_links *links; /* links.h; NULL: devices of this kind do not talk to each other by themselves */
+    const struct gm_queues *queues; /* queues.h; NULL: nothing can be queued beside the ops of devices of this kind */
 };
 
 /* name: "cpu", "ref", "meta", "cuda", or "cuda:1" for the second GPU. threads: 0 for one a core that this process may
@@ -104,7 +104,7 @@ gm_status gm_device_new(const char *backend, int threads, gm_device **out);
 /* What this machine has for GPUs (driver, devices, libraries), for people: at most n facts, *found of them. GM_EINVAL:
  * this build has no CUDA. */
 typedef struct gm_device_fact {
-    char name[16]; /* "driver", "device", "cublaslt", "cudnn", "nccl" */
+    char name[16]; /* "driver", "device", "cublaslt", "cudnn" */
     bool found;
     char text[240]; /* what was found, or why not */
 } gm_device_fact;

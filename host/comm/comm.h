@@ -20,7 +20,7 @@
  *     gather, scatter, all_to_all                      direct: what each piece weighs, once
  *
  * Tensors are contiguous (GM_EINVAL says so otherwise); they must live and stay untouched until the wait. Those of a
- * device whose memory is not the host's go through host memory (stage.c) or from device to device (comm_nccl.c); what
+ * device whose memory is not the host's go through host memory (stage.c) or from device to device (lane.c); what
  * the wait has brought is in order with kernels launched after it. A pointer `out` that is NULL: wait here. Only the
  * thread that made the comm may call.
  *

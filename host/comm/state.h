@@ -5,7 +5,8 @@
  *     flight.c      the record of what was called               control.c     control messages, failures, stalls
  *     section.c     ends of sections, recovery                  join.c        transports; comm_mpi.c is a module
  *     trace.c       accounts by module path                      stage.c      bytes that are not in host memory
- *     comm_nccl.c   operations between devices, without host memory   way.c   the choice between both
+ *     lane.c        operations between devices, without host memory   way.c   the choice between both
+ *     comm_nccl.c   what carries those: NCCL (links.h)
  *
  * An operation is a list of rounds: messages that may all be under way at once, then a local step. The step of
  * round k runs when every message of round k - 1 is done, and adds those of round k; step 0 runs at the start. */
@@ -81,7 +82,7 @@ typedef struct gm_account {
     double   seconds, exposed;
 } gm_account;
 
-typedef struct gm_lane gm_lane; /* comm_nccl.c: a link between devices; NULL: none yet */
+typedef struct gm_lane gm_lane; /* lane.c: a link between devices; NULL: none yet */
 
 typedef struct gm_pair { /* messages between this rank and one member, in one direction */
     uint64_t number, history;
@@ -134,7 +135,7 @@ typedef struct gm_staged {
     bool              busy;  /* the mark may not have been passed */
 } gm_staged;
 
-/* How far an operation between devices is: comm_nccl.c. */
+/* How far an operation between devices is: lane.c. */
 typedef enum gm_lane_stage { GM_LANE_WAITS, GM_LANE_ISSUED, GM_LANE_QUEUED } gm_lane_stage;
 
 struct gm_pending {
@@ -208,7 +209,7 @@ void gm_pending_fail(gm_pending *p, gm_status st); /* with gm_last_error; the fi
 /* Since `since` nothing has come for p: asks the others now and then (*asked: when), gives up after the time-out. */
 gm_status gm_pending_watch(gm_pending *p, double since, double *asked);
 
-/* ---- comm_nccl.c: operations between devices ---- */
+/* ---- lane.c: operations between devices ---- */
 
 bool gm_lane_serves(const gm_pending *p);
 /* Before it is entered anywhere: memory, a ticket, its turn on its lane. */

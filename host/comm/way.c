@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../../kernels/links.h"
+#include "links.h"
 
 typedef struct offer { /* of one rank; sent as it is */
     bool          there;
@@ -22,9 +22,9 @@ static void make_offer(gm_device *dev, offer *o)
     if (dev->backend->describe) dev->backend->describe(dev, o->device, sizeof o->device);
     o->device[strcspn(o->device, ",")] = 0; /* "NVIDIA H200" */
     if (dev->backend->identify) dev->backend->identify(dev, o->identity, sizeof o->identity);
-    if (!dev->backend->links)
+    if (!dev->backend->queues)
         snprintf(o->why, sizeof o->why, "a %s device has no NCCL; use --device cuda", dev->backend->name);
-    else if (!(o->there = dev->backend->links->find(dev, &o->facts) == GM_OK))
+    else if (!(o->there = gm_links_find(&o->facts) == GM_OK))
         snprintf(o->why, sizeof o->why, "%.199s", gm_last_error());
 }
 
@@ -74,7 +74,7 @@ gm_status gm_comm_use_device(gm_comm *c, gm_device *dev, gm_way wish, char *said
     said[0] = 0;
     gm_comm_use_host(c);
     if (c->world == 1 || !c->transport->has_data) return GM_OK;
-    if (!dev->backend->links && wish != GM_WAY_NCCL) return GM_OK; /* its memory is the host's */
+    if (!dev->backend->queues && wish != GM_WAY_NCCL) return GM_OK; /* its memory is the host's */
     GM_TRY(exchange_offers(c, dev, &all));
     bool host = wish == GM_WAY_HOST || is_impossible(all, c->world, why, sizeof why);
     if (!host) snprintf(said, size, "%s, %d devices", all[0].facts.library, c->world);

@@ -9,8 +9,6 @@
 #include <string.h>
 #include "counts.h"
 
-#include "nccl_library.h"
-
 #define OLDEST 13000 /* CUDA 13.0: the toolkit that kernels are compiled with */
 
 #define DRIVER "libcuda.so.1"
@@ -68,7 +66,6 @@ static gm_status load(gm_driver *d)
     choose(d->path, sizeof d->path, "GANYMEDE_CUDA_DRIVER", DRIVER);
     choose(d->blas, sizeof d->blas, "GANYMEDE_CUDA_BLAS", "libcublasLt.so.13");
     d->dnn_named = choose(d->dnn, sizeof d->dnn, "GANYMEDE_CUDA_DNN", "libcudnn_graph.so.9");
-    choose(d->nccl, sizeof d->nccl, "GANYMEDE_CUDA_NCCL", "libnccl.so.2");
     void *library = dlopen(d->path, RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return GM_FAIL(GM_EINVAL,
@@ -173,18 +170,6 @@ static void add_library(gm_device_fact *out, int n, int *found, const char *name
     if (library) dlclose(library);
 }
 
-static void add_nccl(gm_device_fact *out, int n, int *found)
-{
-    char            text[400];
-    gm_nccl_library library;
-    bool            there = gm_nccl_load(driver.nccl, &library) == GM_OK;
-    if (there)
-        snprintf(text, sizeof text, "%s, NCCL %d.%d.%d%s", driver.nccl, library.version / 10000,
-                 library.version / 100 % 100, library.version % 100,
-                 library.ncclCommRevoke ? "" : " (without revoke: failures abort)");
-    add_fact(out, n, found, "nccl", there, there ? text : gm_last_error());
-}
-
 int gm_cuda_facts(gm_device_fact *out, int n)
 {
     int              found = 0, devices = 0, version = 0;
@@ -204,6 +189,5 @@ int gm_cuda_facts(gm_device_fact *out, int n)
         }
     add_library(out, n, &found, "cublaslt", driver.blas);
     add_library(out, n, &found, "cudnn", driver.dnn);
-    add_nccl(out, n, &found);
     return found;
 }

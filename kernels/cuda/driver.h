@@ -1,9 +1,9 @@
 /* driver.h - the CUDA driver, loaded when the first device is opened, and the state of an opened device. For files of
  * this folder that call the driver themselves; ops need cuda.h only.
  *
- * GANYMEDE_CUDA_DRIVER in the environment names the library to load in place of libcuda.so.1, GANYMEDE_CUDA_BLAS,
- * GANYMEDE_CUDA_DNN and GANYMEDE_CUDA_NCCL those of cuBLASLt, cuDNN and NCCL. They are for specs, which put an
- * emulation there, and are read once, when the driver is loaded; a run says so in its first line. */
+ * GANYMEDE_CUDA_DRIVER in the environment names the library to load in place of libcuda.so.1, GANYMEDE_CUDA_BLAS and
+ * GANYMEDE_CUDA_DNN those of cuBLASLt and cuDNN. They are for specs, which put an emulation there, and are read once,
+ * when the driver is loaded; a run says so in its first line. */
 #ifndef GM_CUDA_DRIVER_H
 #define GM_CUDA_DRIVER_H
 
@@ -17,8 +17,8 @@ typedef struct gm_driver {
 #define GM_DRIVER(name) __typeof__(name) *name;
 #include "driver_functions.def"
 #undef GM_DRIVER
-    char path[256], blas[256], dnn[256], nccl[256]; /* the libraries of driver, cuBLASLt, cuDNN and NCCL */
-    bool dnn_named;                                 /* by GANYMEDE_CUDA_DNN */
+    char path[256], blas[256], dnn[256]; /* the libraries of driver, cuBLASLt and cuDNN */
+    bool dnn_named;                      /* by GANYMEDE_CUDA_DNN */
 } gm_driver;
 
 /* The functions; loads them the first time. GM_EINVAL: there is no driver, it is too old, or it does not start. */
@@ -43,14 +43,14 @@ typedef struct gm_pinned {
 #define GM_CUDA_PIECE     (1 << 20) /* bytes of each */
 #define GM_CUDA_STEPS     8         /* step blocks that may be under way */
 #define GM_CUDA_FUNCTIONS 1024      /* slots of the table of kernels: more than twice as many as there are */
-#define GM_CUDA_TICKETS   256       /* of operations between devices that are kept for the next ones */
+#define GM_CUDA_TICKETS   256       /* of work in other queues that are kept for the next ones */
 
 struct gm_cuda {
     const gm_driver *driver;
     CUdevice         device;
     CUcontext        context;
     CUstream         stream;
-    CUstream         launches; /* where kernels go: stream, but for those of a link (links.h) */
+    CUstream         launches; /* where kernels go: stream, but for those of another queue (queues.h) */
     CUmodule        *modules;
     int              n_modules;
     int              multiprocessors, shared_most; /* shared_most: bytes of shared memory a block may ask for */
@@ -74,7 +74,7 @@ struct gm_cuda {
     struct gm_dnn        *dnn;     /* dnn.c; NULL until attention asks for cuDNN */
     struct gm_tables     *tables;  /* optimizer_table.h; NULL until the first call of many tensors */
     struct gm_cuda_graph *graph;   /* graph.h; NULL: none is being captured */
-    struct gm_ticket     *spare_tickets[GM_CUDA_TICKETS]; /* nccl.c */
+    struct gm_ticket     *spare_tickets[GM_CUDA_TICKETS]; /* queues.c */
     int                   n_spare_tickets;
 };
 
@@ -97,8 +97,8 @@ gm_status gm_cuda_wait_event(gm_device *dev, gm_cuda *cu, CUevent event); /* the
 /* Until no operation between devices is queued, or they were stopped: before calls of the driver that would block. */
 void gm_cuda_wait_for_links(gm_device *dev, gm_cuda *cu);
 
-extern const struct gm_links gm_cuda_links; /* nccl.c */
-void                         gm_cuda_free_tickets(gm_cuda *cu);
+extern const struct gm_queues gm_cuda_queues; /* queues.c */
+void                          gm_cuda_free_tickets(gm_cuda *cu);
 
 /* One compiled file of kernels, from the module's own data (images.c, written by the build). */
 typedef struct gm_cuda_image {

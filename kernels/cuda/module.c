@@ -61,7 +61,7 @@ static const gm_backend backend = {
     .graph_free = gm_cuda_graph_free,
     .describe = gm_cuda_describe,
     .identify = gm_cuda_identify,
-    .links = &gm_cuda_links,
+    .queues = &gm_cuda_queues,
 };
 
 __attribute__((visibility("default"))) int gm_cuda_open(const gm_host_api *api, gm_cuda_api *out);

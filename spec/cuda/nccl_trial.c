@@ -2,29 +2,47 @@
  * that we call there, is the version one that serves, does it make ids, and does it refuse a communicator without a
  * GPU with an error that we read as one?
  *
- *     gm_nccl_trial          "NCCL 22809 revoke ids differ refused: NCCL failed: ..."; status 3: there is no NCCL */
-#include <stdbool.h>
+ *     gm_nccl_trial      "NCCL 2.28.9 revokes; ids differ; NCCL failed: ..."; status 3: there is no NCCL
+ *
+ * The device is none: its queues have nothing in them. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "../../kernels/cuda/nccl_library.h"
+#include "../../host/comm/links.h"
+
+static gm_status open_queue(gm_device *dev, gm_queue **out) { return (void)dev, *out = NULL, GM_OK; }
+static void      close_queue(gm_queue *queue) { (void)queue; }
+
+static const gm_queues queues = {.open = open_queue, .close = close_queue};
+
+/* Where the loader finds it, else the toolkit's. */
+static gm_status find(gm_link_facts *facts)
+{
+    gm_status st = gm_links_find(facts);
+    if (st == GM_OK || !strstr(gm_last_error(), "there is no NCCL")) return st;
+    setenv("GANYMEDE_CUDA_NCCL", GM_TOOLKIT "/lib/libnccl.so.2", 1);
+    return gm_links_find(facts);
+}
 
 int main(void)
 {
-    gm_nccl_library lib;
-    ncclUniqueId    one, two;
-    ncclComm_t      comm = NULL;
-    ncclConfig_t    config = NCCL_CONFIG_INITIALIZER;
-    if (gm_nccl_load("libnccl.so.2", &lib) != GM_OK && gm_nccl_load(GM_TOOLKIT "/lib/libnccl.so.2", &lib) != GM_OK) {
+    gm_backend    backend = {.name = "none", .queues = &queues};
+    gm_device     device = {.backend = &backend};
+    gm_link_facts facts;
+    gm_link_id    one, two;
+    gm_link      *link = NULL;
+    bool          ready;
+    if (find(&facts) != GM_OK) {
         printf("%s\n", gm_last_error());
         return strstr(gm_last_error(), "there is no NCCL") ? 3 : 1;
     }
-    bool ids = lib.ncclGetUniqueId(&one) == ncclSuccess && lib.ncclGetUniqueId(&two) == ncclSuccess;
-    config.blocking = 0;
-    ncclResult_t r = lib.ncclCommInitRankConfig(&comm, 1, one, 0, &config);
-    gm_nccl_failed(&lib, NULL, r, __FILE__, __LINE__, "ncclCommInitRankConfig");
-    printf("NCCL %d %s ids %s %s: %s\n", lib.version, lib.ncclCommRevoke ? "revoke" : "abort",
-           ids && memcmp(&one, &two, sizeof one) ? "differ" : "do not differ",
-           r == ncclSuccess || r == ncclInProgress ? "made" : "refused", gm_last_error());
+    bool ids = gm_links_new_id(&one) == GM_OK && gm_links_new_id(&two) == GM_OK;
+    printf("%s %s; ids %s; ", facts.library, facts.revokes ? "revokes" : "aborts",
+           ids && memcmp(&one, &two, sizeof one) ? "differ" : "do not differ");
+    gm_status st = gm_links_open(&device, &one, 1, 0, &link);
+    if (st == GM_OK) st = gm_links_ready(link, &ready);
+    printf("%s\n", st == GM_OK ? "made" : gm_last_error());
+    gm_links_close(link, false);
     return 0;
 }

@@ -172,10 +172,19 @@ check("mpi", function()
   return "ok", ("%s; two ranks start and end within %.1f s"):format(version, seconds), nil, facts
 end)
 
+-- What GPUs of several ranks would talk through, as a fact among those of the CUDA module.
+local function nccl_fact()
+  local links, why = core.comm_find_links()
+  if not links then return { name = "nccl", found = false, text = why } end
+  local revokes = links.revokes and "" or " (without revoke: failures abort)"
+  return { name = "nccl", found = true, text = ("%s, %s%s"):format(links.path, links.library, revokes) }
+end
+
 -- What the CUDA module finds: facts by name ({ found =, text = }, of devices the first), or nil and why there is none.
 local function cuda_facts()
   local list, why = core.cuda_facts()
   local by_name = {}
+  if list then list[#list + 1] = nccl_fact() end
   for _, fact in ipairs(list or {}) do
     fact.text = fact.text:gsub("%s%[[^%]]+:%d+%]$", "") -- where in our source an error was made
     by_name[fact.name] = by_name[fact.name] or fact
@@ -229,7 +238,6 @@ end
 
 check_library("cublaslt", "apt-get install libcublas-13-0, or put the toolkit's lib64 on LD_LIBRARY_PATH")
 check_library("cudnn", "apt-get install libcudnn9-cuda-13")
-
 check_library("nccl", "apt-get install libnccl2, or put it on LD_LIBRARY_PATH; without, GPUs talk through host memory")
 
 --- All checks in order -> list of { name, status, text, fix, facts }. A check that raises has failed.

@@ -1,19 +1,15 @@
-/* links.c - a link of one place, tried: every kind of operation through the library that would carry those of many. */
-#include "links.h"
-
+/* link_trial.c - a link of one place, tried: every kind of operation through the library that would carry those of many. */
 #include <string.h>
 #include <time.h>
-
-#include "device.h"
+#include "links.h"
 
 #define COUNT   INT64_C(1000) /* numbers of an operation */
 #define SECONDS 60            /* that the library may take for a step that needs nobody else */
 
 typedef struct trial {
-    gm_device      *dev;
-    const gm_links *links;
-    gm_link        *link;
-    gm_tensor      *from, *to; /* f32 (COUNT) */
+    gm_device *dev;
+    gm_link   *link;
+    gm_tensor *from, *to; /* f32 (COUNT) */
 } trial;
 
 static const char *const names[] = {
@@ -34,32 +30,33 @@ static gm_status await(const trial *t, const char *what)
     const struct timespec pause = {.tv_nsec = 1000000};
     const double          end = seconds() + SECONDS;
     bool                  ready = false;
-    GM_TRY(t->links->ready(t->link, &ready));
+    GM_TRY(gm_links_ready(t->link, &ready));
     while (!ready) {
         if (seconds() > end)
             return GM_FAIL(GM_EHANG, "a link of one device: %s took more than %d seconds", what, SECONDS);
         nanosleep(&pause, NULL);
-        GM_TRY(t->links->ready(t->link, &ready));
+        GM_TRY(gm_links_ready(t->link, &ready));
     }
     return GM_OK;
 }
 
 static gm_status move(const trial *t, gm_link_kind kind)
 {
-    gm_ticket   *ticket = NULL;
+    const gm_queues *queues = t->dev->backend->queues;
+    gm_ticket       *ticket = NULL;
     gm_link_move moves[2] = {{.kind = kind, .dtype = GM_F32, .count = (size_t)COUNT, .from = gm_tensor_data(t->from)}};
     int          n = kind == GM_LINK_SEND ? 2 : 1;
     gm_status    st;
     moves[1] = moves[0];
     moves[1].kind = GM_LINK_RECEIVE;
     moves[n - 1].to = gm_tensor_data(t->to);
-    GM_TRY(t->links->enter(t->dev, &ticket));
-    GM_TRY_OR(t->links->issue(t->link, ticket, moves, n), st, done);
+    GM_TRY(queues->enter(t->dev, &ticket));
+    GM_TRY_OR(gm_links_issue(t->link, ticket, moves, n), st, done);
     GM_TRY_OR(await(t, names[kind]), st, done);
-    GM_TRY_OR(t->links->leave(t->link, ticket), st, done);
-    st = t->links->order(t->dev, ticket);
+    GM_TRY_OR(queues->leave(gm_links_queue(t->link), ticket), st, done);
+    st = queues->order(t->dev, ticket);
 done:
-    t->links->give(t->dev, ticket);
+    queues->give(t->dev, ticket);
     return st;
 }
 
@@ -80,8 +77,8 @@ static gm_status try_kind(const trial *t, gm_link_kind kind)
 static gm_status try_all(trial *t)
 {
     gm_link_id id;
-    GM_TRY(t->links->new_id(t->dev, &id));
-    GM_TRY(t->links->open(t->dev, &id, 1, 0, &t->link));
+    GM_TRY(gm_links_new_id(&id));
+    GM_TRY(gm_links_open(t->dev, &id, 1, 0, &t->link));
     GM_TRY(await(t, "opening it"));
     GM_TRY(gm_tensor_new(t->dev, GM_F32, 1, (int64_t[]){COUNT}, &t->from));
     GM_TRY(gm_tensor_new(t->dev, GM_F32, 1, (int64_t[]){COUNT}, &t->to));
@@ -91,11 +88,11 @@ static gm_status try_all(trial *t)
 
 gm_status gm_links_try(gm_device *dev, gm_link_facts *facts)
 {
-    trial t = {.dev = dev, .links = dev->backend->links};
-    if (!t.links) return GM_FAIL(GM_EINVAL, "a %s device has no links to others", dev->backend->name);
-    GM_TRY(t.links->find(dev, facts));
+    trial t = {.dev = dev};
+    if (!dev->backend->queues) return GM_FAIL(GM_EINVAL, "a %s device has no links to others", dev->backend->name);
+    GM_TRY(gm_links_find(facts));
     gm_status st = try_all(&t);
-    t.links->close(t.link, st == GM_OK);
+    gm_links_close(t.link, st == GM_OK);
     gm_tensor_release(t.from);
     gm_tensor_release(t.to);
     return st;
