@@ -265,8 +265,8 @@ static int try_links(lua_State *L)
     return 1;
 }
 
-/* comm_find_links() -> { library =, path =, revokes = }, what tensors of GPUs can travel through, or nil and why there is
- * none */
+/* comm_find_links() -> { library =, path =, revokes = }, what tensors of GPUs can travel through, or nil and why there
+ * is none */
 static int find_links(lua_State *L)
 {
     gm_link_facts facts;

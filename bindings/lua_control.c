@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <luajit.h>
 #include <math.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -53,6 +55,35 @@ static void on_sample(void *context, lua_State *L, int samples, int state)
     if (gm_signals_pending()) set_hook(context);
 }
 
+/* The profiler's timer counts the time of all threads, and Linux hands its signal to whichever of them ran then;
+ * LuaJIT's handler changes what the VM's thread is reading. So that thread alone gets it. */
+static struct {
+    pthread_t vm;
+    void (*handler)(int signal_number);
+} sampler;
+
+static void on_timer(int signal_number)
+{
+    int error = errno;
+    if (pthread_equal(pthread_self(), sampler.vm)) sampler.handler(signal_number);
+    else pthread_kill(sampler.vm, signal_number);
+    errno = error;
+}
+
+static void too_early(int signal_number) { (void)signal_number; }
+
+static void start_sampling(lua_State *L, lua_State *main)
+{
+    struct sigaction action;
+    signal(SIGPROF, too_early); /* LuaJIT starts the timer before it has a handler */
+    luaJIT_profile_start(L, "li50", on_sample, main);
+    sigaction(SIGPROF, NULL, &action);
+    sampler.vm = pthread_self();
+    sampler.handler = action.sa_handler;
+    action.sa_handler = on_timer;
+    sigaction(SIGPROF, &action, NULL);
+}
+
 /* signals_open({ interrupted, terminated, too_late }: what to raise, patient: REPL?, compiled: also stop traces).
  * The rank of a job always stops in traces: others wait for it. */
 static int signals_open(lua_State *L)
@@ -64,7 +95,7 @@ static int signals_open(lua_State *L)
     lua_pushvalue(L, 1);
     lua_rawset(L, LUA_REGISTRYINDEX);
     L_TRY(L, gm_signals_open(set_hook, main, lua_toboolean(L, 2)));
-    if (lua_toboolean(L, 3) || gm_link_rank() >= 0) luaJIT_profile_start(L, "li50", on_sample, main);
+    if (lua_toboolean(L, 3) || gm_link_rank() >= 0) start_sampling(L, main);
     return 0;
 }
 

@@ -44,7 +44,7 @@ struct gm_device {
     struct gm_profile *profile; /* profile.h; NULL until one is started */
     struct gm_notes   *notes;   /* gm_device_note; NULL: none so far */
     /* Asked again and again while the host waits for the device, where operations between devices are queued
-     * (queues.h). Not GM_OK: they will not end, and have been stopped; the wait fails with it. *idle: there are none. */
+     * (queues.h). Not GM_OK: they will not end, and have been stopped; the wait fails with it. *idle: none are left. */
     gm_status (*attend)(void *context, bool *idle);
     void *attend_context;
 };

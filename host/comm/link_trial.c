@@ -1,4 +1,4 @@
-/* link_trial.c - a link of one place, tried: every kind of operation through the library that would carry those of many. */
+/* link_trial.c - a link of one place, tried: every kind of operation through the library that carries those of many. */
 #include <string.h>
 #include <time.h>
 #include "links.h"

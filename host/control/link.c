@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "signals.h"
+#include "where.h"
 
 static struct {
     int                   fd, rank;
@@ -75,6 +76,7 @@ gm_status gm_link_open(const char *path, int rank)
     GM_TRY(gm_wire_connect(path, &self.fd));
     self.rank = rank;
     self.open = true;
+    gm_where_open(rank);
     sigemptyset(&action.sa_mask);
     sigaction(SIGIO, &action, NULL);
     if (fcntl(self.fd, F_SETOWN_EX, &owner) || fcntl(self.fd, F_SETFL, fcntl(self.fd, F_GETFL) | O_ASYNC))

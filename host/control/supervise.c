@@ -225,6 +225,7 @@ static void join(gm_supervisor *job, int place)
         welcome(job, p.rank, fd);
     } else if (known && p.word == GM_WORD_RANK && job->ranks[p.rank].rank < 0) {
         job->ranks[p.rank].rank = fd;
+        job->ranks[p.rank].process = (pid_t)p.code;
         if (job->text && job->spread)
             gm_wire_send(fd, GM_WORD_PEER, job->first.rank, job->first.code, 0, job->text, strlen(job->text), false);
     } else {

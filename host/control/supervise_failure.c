@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 #include "supervise_state.h"
+#include "where.h"
 
 double gm_supervisor_clock(void)
 {
@@ -77,6 +78,21 @@ static size_t name_halted(const gm_supervisor *job, char *text, size_t n, size_t
     return n < room ? n : room - 1;
 }
 
+/* Ranks that the failure says do not answer: what the kernel knows of them goes into the text, and they are asked to
+ * show where they are. */
+static size_t name_silent(gm_supervisor *job, char *text, size_t n, size_t room)
+{
+    char words[64], where[200];
+    for (int i = 0; i < job->n; i++) {
+        member *m = &job->ranks[i];
+        snprintf(words, sizeof words, "rank %d does not answer", i);
+        if (m->ended || m->halted || !m->process || !strstr(text, words) || n >= room) continue;
+        n += (size_t)snprintf(text + n, room - n, "; rank %d: %s", i, gm_where_is(m->process, where, sizeof where));
+        gm_wire_send(m->keeper, GM_WORD_SIGNAL, i, gm_where_signal(), 0, NULL, 0, false);
+    }
+    return n < room ? n : room - 1;
+}
+
 void gm_supervisor_rank_failed(gm_supervisor *job, int rank, const gm_packet *p)
 {
     static char text[GM_WIRE_TEXT + 1000];
@@ -87,6 +103,8 @@ void gm_supervisor_rank_failed(gm_supervisor *job, int rank, const gm_packet *p)
     }
     size_t n = p->n;
     memcpy(text, p->text, n);
+    text[n] = 0;
+    if (p->code == 7) n = name_silent(job, text, n, sizeof text);
     if (p->code == 7) n = name_halted(job, text, n, sizeof text);
     set_first(job, rank, p->code, text, n, p->extra != 0);
 }

@@ -17,7 +17,8 @@ typedef struct member {
     bool     failed;   /* it said why it ends */
     bool     peer;     /* it ends because another did */
     bool     ready;
-    int      halted; /* the signal that stopped it; 0: it runs */
+    pid_t    process; /* 0: it has not said so */
+    int      halted;  /* the signal that stopped it; 0: it runs */
     int      leaving;
     char    *answer;
     size_t   n;

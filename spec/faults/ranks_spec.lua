@@ -113,7 +113,24 @@ describe("a rank that does not come to a collective", function()
       if rank == 1 then fault() local i = 0 while true do i = i + 1 end end
       sum(gm.ones { 4 })]], { "--comm-timeout", "3" })
     assert.equal(7, result.code, result.err)
-    assert.is_truthy(result.err:find("rank 1", 1, true), result.err)
+    assert.matches("rank 1 does not answer.-; rank 1: process %d+ runs[^;]*, after %d+%.%d+ s of CPU time", result.err)
+    assert.matches("\nganymede: rank 1 is in, the innermost first:\n.-compiled Lua\n", result.err)
+    assert.is_true(result.late < 10)
+  end)
+
+  it("because it sleeps in the kernel: where, and in which of its functions", function()
+    local result = run([[
+      sum(gm.ones { 4 })
+      if rank == 1 then
+        local ffi = require "ffi"
+        ffi.cdef "int pause(void);"
+        fault()
+        while true do ffi.C.pause() end
+      end
+      sum(gm.ones { 4 })]], { "--comm-timeout", "3" })
+    assert.equal(7, result.code, result.err)
+    assert.matches("rank 1 does not answer.-; rank 1: process %d+ sleeps[^;]*, after %d+%.%d+ s of CPU", result.err)
+    assert.matches("rank 1 is in, the innermost first:\n[^\n]*libc[^\n]*pause", result.err)
     assert.is_true(result.late < 10)
   end)
 end)

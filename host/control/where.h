@@ -1,0 +1,19 @@
+/* where.h - what a rank that does not answer is doing: what the kernel says of its process, and its own stack.
+ *
+ * A rank is asked by a signal, gm_where_signal() (`kill -s RTMIN+3 PID` does it by hand), and then writes the functions
+ * that its main thread is in to its stderr, the innermost first, and goes on. `addr2line -e ganymede OFFSET` names
+ * those of ours. The trap: code that LuaJIT compiled ends the list. */
+#ifndef GM_WHERE_H
+#define GM_WHERE_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+int gm_where_signal(void);
+/* Answers that signal from here on, for the thread that calls; by rank in the words. */
+void gm_where_open(int rank);
+
+/* "process 4711 sleeps in futex_do_wait, after 0.31 s of CPU time" into buf; returns buf. */
+char *gm_where_is(pid_t pid, char *buf, size_t size);
+
+#endif
