@@ -71,7 +71,9 @@ describe("ganymede repl on a terminal", function()
     shell.remove(folder)
   end)
 
+  -- Behind the next prompt: what is typed before the terminal is in the editor's mode is another key then.
   local function leave()
+    screen:wait "> "
     local status = screen:close "\4"
     screen.keys = { close = function() end }
     return status
