@@ -133,6 +133,13 @@ static int set(lua_State *L)
 /* c:tensor() -> the control tensor, f64: the same memory each time */
 static int tensor(lua_State *L) { return push_tensor(L, gm_control_tensor(gm_check_control(L, 1)), "control"); }
 
+/* c:scale_losses(on): do backward passes of losses begin with the loss scale? */
+static int scale_losses(lua_State *L)
+{
+    L_TRY(L, gm_control_scale_losses(gm_check_control(L, 1), lua_toboolean(L, 2)));
+    return 0;
+}
+
 static int resume(lua_State *L)
 {
     L_TRY(L, gm_control_resume(gm_check_control(L, 1)));
@@ -149,9 +156,19 @@ static int close(lua_State *L)
 
 int gm_open_step_control(lua_State *L)
 {
-    static const luaL_Reg methods[] = {{"add", add},       {"forget", forget}, {"loss", loss},     {"targets", targets},
-                                       {"decide", decide}, {"send", send},     {"take", take},     {"sent", sent},
-                                       {"set", set},       {"tensor", tensor}, {"resume", resume}, {"close", close},
+    static const luaL_Reg methods[] = {{"add", add},
+                                       {"forget", forget},
+                                       {"loss", loss},
+                                       {"targets", targets},
+                                       {"decide", decide},
+                                       {"send", send},
+                                       {"take", take},
+                                       {"sent", sent},
+                                       {"set", set},
+                                       {"tensor", tensor},
+                                       {"resume", resume},
+                                       {"close", close},
+                                       {"scale_losses", scale_losses},
                                        {NULL, NULL}};
     static const luaL_Reg functions[] = {{"step_control", step_control}, {NULL, NULL}};
     gm_new_class(L, CONTROL, methods, close);

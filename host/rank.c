@@ -40,6 +40,7 @@ void gm_rank_free(gm_rank *r)
     if (!r) return;
     gm_tape_drop(r);
     while (r->scope) gm_scope_close(r);
+    gm_rank_scale_losses(r, NULL);
     gm_comm_free(r->comm, false); /* scratch of operations comes from the device's pool */
     gm_device_free(r->other);
     gm_device_free(r->device);
@@ -162,6 +163,13 @@ gm_status gm_rank_device(gm_rank *r, gm_device **out)
     if (!r->device) GM_TRY(gm_rank_open_device(r, "cpu", 0));
     *out = r->device;
     return GM_OK;
+}
+
+void gm_rank_scale_losses(gm_rank *r, gm_tensor *scale)
+{
+    if (scale) gm_tensor_retain(scale);
+    gm_tensor_release(r->loss_scale);
+    r->loss_scale = scale;
 }
 
 gm_status gm_rank_set_path(gm_rank *r, const char *path)

@@ -25,6 +25,8 @@ typedef struct gm_rank {
 
     bool keep_gathered; /* products keep what they gathered for backward, and do not gather it again */
 
+    gm_tensor *loss_scale; /* f64 (): what backward passes of losses begin with (gm_rank_scale_losses); NULL: 1 */
+
     struct gm_reducer *reducer; /* is told when gradients are final; NULL: nobody */
 
     struct gm_tape  *tape;    /* being recorded; NULL: none yet */
@@ -63,6 +65,10 @@ void      gm_rank_free(gm_rank *r); /* drops tape and scopes; NULL is allowed */
 gm_status gm_rank_open_device(gm_rank *r, const char *backend, int threads);
 /* The device, opened as "cpu" on first use. */
 gm_status gm_rank_device(gm_rank *r, gm_device **out);
+
+/* Backward passes of losses begin with *scale, f64 (), as it is then, in place of 1 (Micikevicius et al. 2018), so that
+ * gradients of 16 bits do not vanish; NULL: with 1. Retained. */
+void gm_rank_scale_losses(gm_rank *r, gm_tensor *scale);
 
 /* The module that runs from now on: errors, memory accounts and random sites name it. Copied. */
 gm_status gm_rank_set_path(gm_rank *r, const char *path);

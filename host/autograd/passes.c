@@ -6,26 +6,38 @@
 
 /* ---- roots ---- */
 
-/* 1 for a loss of one element. */
-static gm_status one(gm_value *loss, gm_tensor **out)
+/* t = 1, or *scale where that is not NULL; both have one element. */
+static gm_status fill_seed(gm_device *dev, gm_tensor *scale, gm_tensor *t)
 {
     gm_attrs   a = gm_attrs_default();
+    gm_tensor *like = NULL;
+    a.value = 1;
+    if (!scale) return gm_run_one(dev, GM_OP_fill, &a, NULL, t);
+    a.dtype = t->dtype;
+    GM_TRY(gm_tensor_reshape(scale, t->ndim, t->shape, &like));
+    gm_status st = gm_run_one(dev, GM_OP_copy, &a, like, t);
+    gm_tensor_release(like);
+    return st;
+}
+
+/* For a loss of one element. */
+static gm_status new_seed(gm_value *loss, gm_tensor *scale, gm_tensor **out)
+{
     gm_tensor *t = NULL;
     char       have[256];
     for (int d = 0; d < loss->ndim; d++)
         if (loss->shape[d] != 1)
             return GM_FAIL(GM_ESHAPE, "backward: a loss has one element, this is %s; sum() it or pass a seed gradient",
                            gm_value_describe(loss, have, sizeof have));
-    a.value = 1;
     gm_rank_place(loss->rank, "backward");
     GM_TRY(gm_tensor_new(loss->rank->device, loss->local->dtype, loss->local->ndim, loss->local->shape, &t));
-    gm_status st = gm_run_one(loss->rank->device, GM_OP_fill, &a, NULL, t);
+    gm_status st = fill_seed(loss->rank->device, scale, t);
     if (st == GM_OK) *out = t;
     else gm_tensor_release(t);
     return st;
 }
 
-static gm_status seed_gradient(gm_rank *r, gm_tape *t, gm_value *root, gm_value *seed)
+static gm_status seed_gradient(gm_rank *r, gm_tape *t, gm_value *root, gm_value *seed, gm_tensor *scale)
 {
     uint32_t   partial = 0;
     gm_value  *fitted = NULL;
@@ -36,7 +48,7 @@ static gm_status seed_gradient(gm_rank *r, gm_tape *t, gm_value *root, gm_value 
         gm_tensor_retain(g);
         partial = fitted->layout.partial;
         gm_value_release(fitted);
-    } else GM_TRY(one(root, &g));
+    } else GM_TRY(new_seed(root, scale, &g));
     gm_status st = gm_clear_padding(r, &root->layout, root->ndim, root->shape, g, &clear);
     gm_tensor_release(g);
     return st == GM_OK ? gm_tape_add_term(r, t, root, clear, partial) : st;
@@ -190,7 +202,7 @@ static gm_status run_pass(gm_rank *r, gm_tape *t, const gm_tape_job *job)
 {
     if (job->pass == GM_TAPE_INPUT) find_sides(t, job);
     for (int i = 0; i < job->n && job->pass != GM_TAPE_WEIGHT; i++)
-        GM_TRY(seed_gradient(r, t, job->outputs[i], job->seeds[i]));
+        GM_TRY(seed_gradient(r, t, job->outputs[i], job->seeds[i], job->losses ? r->loss_scale : NULL));
     if (job->final) GM_TRY(begin_final(r, t));
     return run_nodes(r, t, job);
 }
@@ -212,7 +224,7 @@ gm_status gm_tape_backward(gm_value *loss, gm_value *seed)
 {
     gm_rank    *r = loss->rank;
     gm_tape    *t = r->tape;
-    gm_tape_job job = {.n = 1, .outputs = &loss, .seeds = &seed, .final = true};
+    gm_tape_job job = {.n = 1, .outputs = &loss, .seeds = &seed, .losses = true, .final = true};
     if (!loss->requires_grad)
         return GM_FAIL(GM_EINVAL, "backward: the loss does not depend on anything that requires a gradient "
                                   "(or was computed under no_grad)");

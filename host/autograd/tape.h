@@ -55,9 +55,9 @@ gm_status gm_tape_record(gm_rank *r, const gm_record *record);
 gm_status gm_tape_record_one(gm_rank *r, const char *name, gm_rule rule, gm_value *x, gm_value *v, const int64_t *extra,
                              int n_extra, gm_value **y);
 /* d loss / d leaf is added to (or, after zero_grad, set in) the gradient of every leaf that the loss
- * depends on. seed: gradient of the loss itself, NULL for 1 (then the loss has one element); replicated, or cut as
- * the loss is. Of a partial loss it is the gradient of the sum. The pass is final (gm_tape_await). The tape is dropped,
- * also on failure. */
+ * depends on. seed: gradient of the loss itself, NULL for 1, or the rank's loss scale (then the loss has one element);
+ * replicated, or cut as the loss is. Of a partial loss it is the gradient of the sum. The pass is final
+ * (gm_tape_await). The tape is dropped, also on failure. */
 gm_status              gm_tape_backward(gm_value *loss, gm_value *seed);
 void                   gm_tape_drop(gm_rank *r); /* forget what was recorded; no tape is fine */
 const struct gm_scope *gm_tape_scope(const gm_tape *t);
@@ -88,7 +88,8 @@ typedef struct gm_tape_job {
     gm_value *const *outputs; /* values that the tape computed, or leaves, which require a gradient. One that is there
                                  twice has the sum of both seeds */
     gm_value *const *seeds; /* laid out as the output or replicated, as gm_tape_backward has it; NULL: 1, for one of one
-                               element */
+                               element, */
+    bool             losses; /* or where the rank scales losses (gm_rank_scale_losses), that scale */
     int              n_inputs;
     gm_value *const *inputs; /* leaves that require a gradient; read by GM_TAPE_INPUT only */
     bool final; /* the last pass of this tape in a step whose gradients are then summed: see gm_tape_await */

@@ -17,6 +17,7 @@ struct gm_control {
     gm_rank   *rank;
     gm_device *device;
     gm_tensor *control, *targets;  /* targets: a view of its element */
+    gm_tensor *scale;              /* another; NULL until losses are scaled */
     gm_tensor *loss, *sum, *asked; /* f64 (2), and views of its two elements */
     bool       has_loss;           /* of the step under way */
     slot       ring[GM_CONTROL_RING];
@@ -93,7 +94,8 @@ static void free_slot(const gm_control *c, slot *s)
 void gm_control_free(gm_control *c)
 {
     if (!c) return;
-    gm_tensor *const tensors[] = {c->control, c->targets, c->loss, c->sum, c->asked};
+    gm_tensor *const tensors[] = {c->control, c->targets, c->scale, c->loss, c->sum, c->asked};
+    if (c->rank->loss_scale && c->rank->loss_scale == c->scale) gm_rank_scale_losses(c->rank, NULL);
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) gm_tensor_release(tensors[i]);
     for (int i = 0; i < GM_CONTROL_RING; i++) {
         free_slot(c, &c->ring[i]);
@@ -245,6 +247,13 @@ gm_status gm_control_set(gm_control *c, int place, double value)
 {
     double *data = gm_tensor_data(c->control);
     return data ? gm_device_write(c->device, data + place, &value, sizeof value) : GM_OK;
+}
+
+gm_status gm_control_scale_losses(gm_control *c, bool on)
+{
+    if (on && !c->scale) GM_TRY(element(c->control, GM_CONTROL_LOSS_SCALE, &c->scale));
+    gm_rank_scale_losses(c->rank, on ? c->scale : NULL);
+    return GM_OK;
 }
 
 gm_status gm_control_resume(gm_control *c)

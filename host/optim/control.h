@@ -54,6 +54,9 @@ int       gm_control_sent(const gm_control *c); /* not taken yet */
 
 /* Writes an element (GM_CONTROL_*) behind what is queued. */
 gm_status gm_control_set(gm_control *c, int element, double value);
+/* Backward passes of losses on this rank begin with its loss scale from here on, or with 1: the last to say so counts,
+ * and closing a control ends it. Gradients then carry the scale, which decisions and updates divide by. */
+gm_status gm_control_scale_losses(gm_control *c, bool on);
 /* Ends a halt: what was sent is forgotten, the next decision is one. Waits for the device, so that what a kernel has
  * refused is this call's error. */
 gm_status gm_control_resume(gm_control *c);

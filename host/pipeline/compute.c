@@ -223,8 +223,9 @@ static gm_status give_back(gm_executor *e, gm_pair *pair, const gm_action *a)
 static gm_status run_input_pass(gm_executor *e, gm_pair *pair, gm_tape_pass pass, bool final)
 {
     gm_value   *outputs[GM_BORDER_MAX + 1], *seeds[GM_BORDER_MAX + 1], *inputs[GM_BORDER_MAX];
-    gm_tape_job job = {.pass = pass, .final = final, .outputs = outputs, .seeds = seeds, .inputs = inputs};
-    int         borders = pair->n_roots - pair->has_loss; /* whose gradient is 1 */
+    gm_tape_job job = {
+        .pass = pass, .final = final, .outputs = outputs, .seeds = seeds, .losses = true, .inputs = inputs};
+    int borders = pair->n_roots - pair->has_loss; /* the loss has no seed */
     if (borders != pair->n_seeds) return out_of_order("the gradients that it reads are not made yet");
     for (; job.n < pair->n_roots; job.n++) {
         outputs[job.n] = &pair->root[job.n].like;

@@ -248,7 +248,7 @@ local function check_served(state)
     local entry, value = schema.fields[key], state.raw[key]
     if entry.unserved and value ~= nil and not mentions(state, key) then
       local comparable = entry.short and type(value) ~= "table" and { [entry.short] = value } or value
-      local why, path = entry.unserved(comparable)
+      local why, path = entry.unserved(comparable, state.raw)
       if why then report(state, path or key, why) end
     end
   end

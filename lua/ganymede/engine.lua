@@ -169,6 +169,7 @@ local function one_backward(self, samples, backward)
       .. "or tell the number of backward passes (gradient_accumulation, engine:announce)", 3)
   end
   phase "backward"
+  self.control:scale_losses(self.loss_scaling ~= nil) -- another engine of this program may have had the last word
   if self.reducer then core.reducer_arm(self.reducer, last) end
   backward(last)
   self.batch, self.samples, self.fresh = self.batch + 1, self.samples + samples, true
@@ -250,8 +251,13 @@ local function diverged(self, entry, numbers)
     numbers.loss, numbers.norm, entry.step, first_bad_anywhere(self), where, entry.lr)
 end
 
---- p-norm of all gradients, of all stages; the same bits on every rank. Collective.
-function Engine:gradient_norm(p) return stage_gradients.norm(self.counted, p) end
+--- p-norm of all gradients, of all stages, without the loss scale; the same bits on every rank. Collective.
+function Engine:gradient_norm(p)
+  local norm = stage_gradients.norm(self.counted, p)
+  if not self.loss_scaling then return norm end
+  self:settle()
+  return norm / (self.batch > 0 and self.loss_scaling.scale or self.loss_scaling.carried)
+end
 
 local function end_step(self)
   self.steps_done = self.steps_done + 1
@@ -283,9 +289,10 @@ local on_not_finite = { skip = 1, warn = 2 }
 -- too: the 2-norm of a stage that has the whole model; others pass through the host, which waits.
 local function decide(self)
   local measured = self.counted
-  if self.norm_type ~= 2 or self.stage.stages > 1 then measured = self:gradient_norm(self.norm_type) end
-  self.control:decide(measured, { max_norm = self.clip_grad_norm or 0,
-    not_finite = on_not_finite[self.on_not_finite] or 0 })
+  local rule = { max_norm = self.clip_grad_norm or 0, not_finite = on_not_finite[self.on_not_finite] or 0 }
+  if self.norm_type ~= 2 or self.stage.stages > 1 then measured = stage_gradients.norm(measured, self.norm_type) end
+  if self.loss_scaling then self.loss_scaling:fill(rule) end
+  self.control:decide(measured, rule)
 end
 
 -- What the device decided in a step: counted, or the end of the run.
@@ -303,6 +310,7 @@ local function tell(self, entry, numbers)
   entry.loss, entry.gradient_norm, entry.targets = numbers.loss, numbers.norm, numbers.targets
   entry.not_finite = numbers.cause == 1
   self.known.last_loss, self.known.grad_norm = numbers.loss, numbers.norm
+  if self.loss_scaling then self.loss_scaling:tell(entry.step, numbers) end
   if Engine.on_update then Engine.on_update(self, entry) end
   if entry.told then entry.told(entry) end
 end

@@ -72,7 +72,7 @@ local function build_engine(config, model, schedule, train, test, total)
     train_dataloader = train, test_dataloader = test,
     clip_grad_norm = config.clip_grad_norm, norm_type = config.norm_type,
     gradient_accumulation = config.gradient_accumulation, gradient_handler = config.gradient_handler,
-    schedule = schedule, cuda_graph = config.cuda_graph,
+    schedule = schedule, cuda_graph = config.cuda_graph, fp16 = config.fp16,
   }
 end
 
@@ -330,6 +330,7 @@ function fit.fit(config, run)
   end)
   if not ok then snapshot.leave(trainer) end
   fill_rates(stats, trainer)
+  stats.loss_scaling = trainer.engine.loss_scaling and trainer.engine.loss_scaling:state()
   stats.rank = stats_module.rank(trainer.engine)
   stats.rank.energy = meter:report()
   if ok or ranks.agreed(err) then -- else another rank may be gone

@@ -10,6 +10,7 @@ local core = require "ganymede.core"
 local failure = require "ganymede.failure"
 local Graph = require "ganymede.graph"
 local handlers = require "ganymede.gradient_handlers"
+local loss_scaling = require "ganymede.loss_scaling"
 local options = require "ganymede.options"
 local ranks = require "ganymede.ranks"
 local registry = require "ganymede.registry"
@@ -38,6 +39,8 @@ local given = {
   schedule = { type = { "table", "string" }, optional = true,
     doc = "a schedule, or { type = ... }: the order of forward and backward; default: what the mesh asks for" },
   num_microbatches = { type = "integer", min = 1, optional = true, doc = "for the schedule; default: gm.launch's" },
+  fp16 = { type = { "table", "boolean" }, optional = true,
+    doc = "how losses are scaled for parameters of f16 (ganymede.loss_scaling); false: not at all" },
   cuda_graph = { type = { "boolean", "string" }, one_of = { "auto", true, false }, default = "auto",
     doc = "record steps of engine:train_step (the trainer's) as CUDA graphs? auto: on a GPU, where they can be" },
 }
@@ -184,6 +187,15 @@ local function share_gradients(engine, list)
     { bucket_mb = chosen.bucket_mb, overlap = chosen.overlap ~= false })
 end
 
+-- Losses are scaled where a parameter of any stage is of f16.
+local function scale_losses(engine, wanted)
+  local own = loss_scaling.options(wanted)
+  local narrow = false
+  for _, p in ipairs(engine.parameters) do narrow = narrow or p:dtype() == "f16" end
+  if engine.stage.stages > 1 then narrow = ranks.any(narrow) end
+  if narrow and own then engine.loss_scaling = loss_scaling.start(engine.control, own) end
+end
+
 -- ---------------------------------------------------------------- the engine
 
 local function new(Engine, opt)
@@ -203,6 +215,7 @@ local function new(Engine, opt)
   }, Engine)
   local device = core.device()
   engine.late = device.has_data and not device.on_host and engine.optimizer.takes_control or false
+  scale_losses(engine, opt.fp16)
   add_pipeline(engine)
   share_gradients(engine, opt.gradient_handler)
   engine.graph = Graph.new(engine, opt.cuda_graph)

@@ -33,7 +33,9 @@ local function observe(Engine, run)
   end
   return settle, function()
     Engine.on_update = nil
-    if first then run.rank = require("ganymede.stats").rank(first) end
+    if not first then return end
+    run.rank = require("ganymede.stats").rank(first)
+    run.loss_scaling = first.loss_scaling and first.loss_scaling:state()
   end
 end
 

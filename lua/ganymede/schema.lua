@@ -9,11 +9,12 @@
 --   unserved   function(value, whole) -> reason or nil: the key is known, this build cannot do it
 -- The trap: a key that this build cannot serve stays in the schema with a reason; it is never ignored.
 local core = require "ganymede.core"
+local loss_scaling = require "ganymede.loss_scaling"
 local parallel = require "ganymede.parallel"
 local registry = require "ganymede.registry"
 require "ganymede.schedules.pipeline" -- registers the orders
 
-local NOT_BUILT = "not built yet: each data rank holds whole states, and losses are not scaled"
+local NOT_BUILT = "not built yet: each data rank holds whole states"
 
 local function size(doc, more)
   local fields = { size = { type = { "integer", "string" }, min = 1, optional = true, doc = "number of ranks" } }
@@ -123,11 +124,7 @@ local fields = {
   gradient_accumulation = { type = "integer", min = 1, max = 2 ^ 31, default = 1, doc = "batches an optimizer step" },
   seed = { type = "integer", min = 0, max = 2 ^ 53, default = 1024, doc = "of weights, dropout and order of data" },
   dtype = { type = "string", one_of = { "f32", "f64", "bf16", "f16" }, default = "f32",
-    doc = "of parameters, activations and gradients; bf16: with f32 master weights, moments and losses",
-    unserved = function(v)
-      return v == "f16" and "asks for f16, whose small gradients vanish without loss scaling, which is not built yet; "
-        .. "bf16 has the range of f32 and needs none" or nil
-    end },
+    doc = "of parameters, activations and gradients; bf16, f16: with f32 master weights, moments and losses" },
   matmul_precision = { type = "string", one_of = { "highest", "high" }, default = "highest",
     doc = "of f32 products on a GPU: \"high\" lets them round their factors to TF32 (10 bits), which is several times "
       .. "as fast; sums stay f32" },
@@ -145,8 +142,11 @@ local fields = {
     unserved = function(v)
       return not (v.stage == 0 and not v.type and (v.level or 0) == 0) and never "ZeRO"() or nil
     end },
-  fp16 = { type = { "table", "boolean" }, optional = true, open = true, doc = "mixed precision with loss scaling",
-    unserved = function(v) return v and never "mixed precision"() or nil end },
+  fp16 = { type = { "table", "boolean" }, optional = true, fields = loss_scaling.fields,
+    doc = "dtype f16 with losses scaled like this; false: f16 without scaling",
+    unserved = function(v, whole)
+      return v and whole.dtype ~= "f16" and ("asks for f16, and dtype for %s"):format(whole.dtype) or nil
+    end },
   num_microbatches = { type = "integer", min = 1, max = 2 ^ 31, optional = true,
     doc = "pieces of a batch, which go through the pipeline one after the other" },
   schedule = { type = { "table", "string", "function" }, short = "type", registry = "schedules", optional = true,
@@ -192,6 +192,17 @@ local function take_micro_batches(config)
   if next(schedule) == nil then config.schedule = nil end
 end
 
+-- fp16 = true or a table says the dtype, too, where nothing else does; its keys have Colossal-AI's names, too.
+local function take_fp16(config)
+  local given = config.fp16
+  if given and config.dtype == nil and config.precision == nil then config.dtype = "f16" end
+  if not is_plain(given) then return end
+  for alias, name in pairs(loss_scaling.aliases) do
+    if given[name] == nil then given[name], given[alias] = given[alias], nil end
+  end
+  if type(given.mode) == "string" then given.mode = given.mode:lower() end
+end
+
 -- model.num_chunks of a model that has no such option of its own -> parallel.pipeline.chunks.
 local function take_chunks(config)
   local model, given = config.model, config.parallel or {}
@@ -221,5 +232,6 @@ return {
     take_data(config, "test_data", "test", "test_transforms")
     take_micro_batches(config)
     take_chunks(config)
+    take_fp16(config)
   end,
 }

@@ -36,6 +36,7 @@ function snapshot.meta(trainer)
     lr_scheduler = scheduler and scheduler:state() or nil,
     rng = { seed = core.seed(), step = engine.steps_done },
     dtype = core.default_dtype(),
+    loss_scaling = engine.loss_scaling and engine.loss_scaling:state() or nil,
   }
 end
 
@@ -158,6 +159,7 @@ local function apply(trainer, ck, wanted)
   local meta, engine, scheduler = ck.meta, trainer.engine, scheduler_of(trainer)
   for _, entry in ipairs(wanted) do ck:read_into(entry.name, entry.tensor) end
   engine:set_steps(meta.rng.step, engine.optimizer.takes_control and meta.optimizer.steps)
+  if engine.loss_scaling and meta.loss_scaling then engine.loss_scaling:load_state(meta.loss_scaling) end
   if scheduler then
     say_changes(trainer, meta.lr_scheduler)
     scheduler:seek(meta.lr_scheduler.position)

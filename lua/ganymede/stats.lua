@@ -154,7 +154,7 @@ function stats.document(run, about)
     steps = run.steps or #(run.loss or {}), seconds = seconds,
     samples_per_second = run.samples_per_second or per_second(run.samples, seconds),
     tokens_per_second = run.tokens_per_second or per_second(run.tokens, seconds),
-    energy = energy_of(run),
+    energy = energy_of(run), loss_scaling = run.loss_scaling or json.null,
     loss = list(run.loss), metrics = metrics_of(run), ranks = json.array(run.ranks or { run.rank or stats.rank() }),
   }
   for key, value in pairs(run.more or {}) do document[key] = value end

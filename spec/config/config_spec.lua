@@ -175,21 +175,21 @@ end)
 
 describe("what this build cannot serve", function()
   for key, value in pairs {
-    zero = { stage = 1 }, fp16 = true,
+    zero = { stage = 1 },
   } do
     it("is refused: " .. key, function()
       local given = recipe()
       put(given, key, value)
-      has(refused(given), "not built yet: each data rank holds whole states, and losses are not scaled")
+      has(refused(given), "not built yet: each data rank holds whole states")
     end)
   end
 
-  it("is f16 without loss scaling; bf16 is told of and served", function()
+  it("is fp16 beside another dtype", function()
     local given = recipe()
-    given.precision = "fp16"
-    has(refused(given), "bf16 has the range of f32")
-    given.precision = "bf16"
-    assert.equal("bf16", resolve(given).config.dtype)
+    given.fp16, given.dtype = true, "bf16"
+    has(refused(given), "asks for f16, and dtype for bf16")
+    given.fp16, given.dtype = { initial_scale = 0.5 }, nil
+    has(refused(given), "initial_scale")
   end)
 
   it("is fine when it asks for nothing", function()

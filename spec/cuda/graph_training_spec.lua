@@ -71,6 +71,8 @@ describe("training steps as graphs", function()
   for _, case in ipairs {
     { name = "f32" },
     { name = "bf16 with masters, two batches a step", set = { "dtype=bf16", "gradient_accumulation=2" } },
+    { name = "f16, whose loss scale backs off and grows in between", overflows = true,
+      set = { "dtype=f16", "fp16={initial_scale=67108864,growth_interval=3}" } },
     { name = "SGD with momentum", set = { [[optimizer={type="SGD", lr=0.05, momentum=0.9}]] } },
   } do
     it("have the bits of steps that run one by one: " .. case.name, function()
@@ -84,6 +86,8 @@ describe("training steps as graphs", function()
       local with = train("with", words)
       check_equal(with, without)
       assert.equal(tensors "without", tensors "with")
+      assert.same(without.stats.loss_scaling, with.stats.loss_scaling)
+      if case.overflows then assert.is_true(with.stats.loss_scaling.overflows > 4) end
       assert.is_true(#with.stats.loss >= 12 and calls(with).graphs >= #with.stats.loss / 2)
       assert.equal(0, calls(without).graphs)
       has(with, "was recorded: ")
