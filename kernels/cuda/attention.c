@@ -1,4 +1,5 @@
-/* attention.c - attention and its gradient: cuDNN where it serves (dnn.h), else the kernels of attention.cu. */
+/* attention.c - attention and its gradient: cuDNN where it serves (dnn.h), else our own kernels: on tensor cores for
+ * heads of 16 bits (attention_mma.cu), in plain tiles for all others (attention.cu). */
 #include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
@@ -69,6 +70,52 @@ static gm_status read_call(gm_device *dev, const gm_call *call, gm_attention_arg
     return read_dropout(dev, a, at);
 }
 
+/* ---- on tensor cores ---- */
+
+static bool is_for_tensor_cores(const gm_tensor *q)
+{
+    return gm_dtype_is_narrow(q->dtype) && q->shape[3] <= GM_ATTENTION_MMA_WIDE;
+}
+
+static bool has_vectors(const gm_attention_view *x)
+{
+    if (!x->data) return true;
+    return (uintptr_t)x->data % 16 == 0 && x->stride[0] % 8 == 0 && x->stride[1] % 8 == 0 && x->stride[2] % 8 == 0 &&
+           x->stride[3] == 1;
+}
+
+static bool may_read_vectors(const gm_attention_args *a)
+{
+    return a->size % 8 == 0 && has_vectors(&a->q) && has_vectors(&a->k) && has_vectors(&a->v) && has_vectors(&a->o) &&
+           has_vectors(&a->g) && has_vectors(&a->dq) && has_vectors(&a->dk) && has_vectors(&a->dv);
+}
+
+/* tiles, queries: tiles, and rows of the narrower ones, in shared memory; bytes: what lies behind them. */
+static gm_status launch_mma(gm_device *dev, const char *kernel, gm_attention_args *a, gm_dtype dtype, int tiles,
+                            int queries, size_t bytes, int64_t rows, int64_t heads)
+{
+    char base[GM_CUDA_NAME], name[GM_CUDA_NAME];
+    int  width = a->size <= GM_ATTENTION_MMA_NARROW ? GM_ATTENTION_MMA_NARROW : GM_ATTENTION_MMA_WIDE;
+    a->vectors = may_read_vectors(a);
+    snprintf(base, sizeof base, "%s_%d", kernel, width);
+    return GM_LAUNCH(
+        dev, gm_cuda_name(name, base, dtype),
+        ((gm_cuda_grid){.x = (rows + GM_ATTENTION_MMA_TILE - 1) / GM_ATTENTION_MMA_TILE * heads * a->batch,
+                        .block = GM_ATTENTION_MMA_THREADS,
+                        .shared = (size_t)((tiles * GM_ATTENTION_MMA_TILE + queries) * (width + 8)) * 2 + bytes}),
+        *a);
+}
+
+static gm_status grad_on_tensor_cores(gm_device *dev, gm_attention_args *a, gm_dtype dtype)
+{
+    int queries = a->size <= GM_ATTENTION_MMA_NARROW ? GM_ATTENTION_MMA_QUERIES_64 : GM_ATTENTION_MMA_QUERIES_128;
+    GM_TRY(launch_mma(dev, "gm_attention_mma_dq", a, dtype, 4, 0, GM_ATTENTION_MMA_TILE, a->queries, a->heads));
+    return launch_mma(dev, "gm_attention_mma_dkv", a, dtype, 2, 2 * queries, 2 * (size_t)queries * sizeof(float),
+                      a->keys, a->key_heads);
+}
+
+/* ---- in plain tiles ---- */
+
 /* tiles: of queries by numbers of a head in shared memory; crosses: of queries by keys. */
 static gm_status launch(gm_device *dev, const char *kernel, const gm_attention_args *a, gm_dtype dtype, int tiles,
                         int crosses, int64_t rows, int64_t heads)
@@ -87,6 +134,14 @@ static gm_status launch(gm_device *dev, const char *kernel, const gm_attention_a
                      *a);
 }
 
+static gm_status grad_in_tiles(gm_device *dev, const gm_attention_args *a, gm_dtype dtype)
+{
+    GM_TRY(launch(dev, "gm_attention_dq", a, dtype, 4, 1, a->queries, a->heads));
+    return launch(dev, "gm_attention_dkv", a, dtype, 4, 2, a->keys, a->key_heads);
+}
+
+/* ---- the ops ---- */
+
 gm_status cuda_attention(gm_device *dev, const gm_call *call)
 {
     gm_attention_args a;
@@ -96,6 +151,9 @@ gm_status cuda_attention(gm_device *dev, const gm_call *call)
     GM_TRY(read_call(dev, call, &a));
     a.o = view_of(call->out[0]);
     read_lse(&a, call->out[1]);
+    if (is_for_tensor_cores(call->in[0]))
+        return launch_mma(dev, "gm_attention_mma", &a, call->in[0]->dtype, 3, 0, GM_ATTENTION_MMA_TILE, a.queries,
+                          a.heads);
     return launch(dev, "gm_attention", &a, call->in[0]->dtype, 2, 1, a.queries, a.heads);
 }
 
@@ -116,8 +174,8 @@ gm_status cuda_attention_grad(gm_device *dev, const gm_call *call)
     a.dv = view_of(call->out[2]);
     size_t rows = (size_t)(a.batch * a.heads * a.queries);
     GM_TRY(gm_cuda_scratch(dev, (rows ? rows : 1) * gm_dtype_size(gm_dtype_wide(dtype)), &a.delta, &block));
-    gm_status st = launch(dev, "gm_attention_dq", &a, dtype, 4, 1, a.queries, a.heads);
-    if (st == GM_OK) st = launch(dev, "gm_attention_dkv", &a, dtype, 4, 2, a.keys, a.key_heads);
+    gm_status st = is_for_tensor_cores(call->in[0]) ? grad_on_tensor_cores(dev, &a, dtype)
+                                                    : grad_in_tiles(dev, &a, dtype);
     gm_pool_release(dev->pool, block);
     return st;
 }

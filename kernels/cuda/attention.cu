@@ -1,48 +1,12 @@
-/* attention.cu - attention and its gradient in tiles, for what cuDNN does not do (dnn.h): f32 and f64, masks, dropout,
- * parts of the keys. FlashAttention-2 (Dao 2023): a block goes over the keys of a tile of queries and keeps the
- * largest score, the sum of exp and the weighted values so far, so that scores never reach memory. The gradient of q
- * comes from one kernel, those of k and v from another, each with its sums in one order, so that nothing is added by
- * two blocks. gm_attention_<narrow or wide>_<dtype>, gm_attention_dq_.., gm_attention_dkv_... */
-#include "kernel.cuh"
-#include "../sample.h"
-#include "attention_args.h"
-
-#define GM_PASTE_(a, b) a##_##b
-#define GM_PASTE(a, b)  GM_PASTE_(a, b)
+/* attention.cu - attention and its gradient in tiles, for what cuDNN does not do (dnn.h): f32 and f64, and heads of 16
+ * bits that are too wide for attention_mma.cu. FlashAttention-2 (Dao 2023): a block goes over the keys of a tile of
+ * queries and keeps the largest score, the sum of exp and the weighted values so far, so that scores never reach
+ * memory. The gradient of q comes from one kernel, those of k and v from another, each with its sums in one order, so
+ * that nothing is added by two blocks. gm_attention_<narrow or wide>_<dtype>, gm_attention_dq_.., gm_attention_dkv_... */
+#include "attention.cuh"
 
 #define GM_ROW (gm_thread / GM_ATTENTION_THREADS)
 #define GM_COL (gm_thread % GM_ATTENTION_THREADS)
-
-/* Where a block works: tile number gm_block_x of `tiles` for each head of `heads`. */
-typedef struct gm_attention_place {
-    int64_t batch, head, first; /* first: query or key */
-} gm_attention_place;
-
-GM_DEVICE gm_attention_place gm_attention_place_of(int64_t rows, int64_t heads, int side)
-{
-    int64_t            tiles = (rows + side - 1) / side;
-    gm_attention_place p = {gm_block_x / tiles / heads, gm_block_x / tiles % heads, gm_block_x % tiles * side};
-    return p;
-}
-
-GM_DEVICE bool gm_attention_unmasked(const gm_attention_args *a, int64_t batch, int64_t j)
-{
-    return !a->mask || a->mask[batch * a->mask_stride[0] + j * a->mask_stride[1]];
-}
-
-GM_DEVICE bool gm_attention_visible(const gm_attention_args *a, int64_t batch, int64_t i, int64_t j)
-{
-    if (i >= a->queries || j >= a->keys) return false;
-    if (a->causal && j > i + (a->keys - a->queries)) return false;
-    return gm_attention_unmasked(a, batch, j);
-}
-
-/* Keys from here on are seen by none of the queries up to `last`. */
-GM_DEVICE int64_t gm_attention_end(const gm_attention_args *a, int64_t last)
-{
-    int64_t i = last < a->queries ? last : a->queries - 1, end = i + (a->keys - a->queries) + 1;
-    return a->causal && end < a->keys ? end : a->keys;
-}
 
 /* What dropout multiplies a probability with. */
 GM_DEVICE double gm_attention_kept(const gm_attention_args *a, int64_t batch, int64_t head, int64_t i, int64_t j)
@@ -52,11 +16,6 @@ GM_DEVICE double gm_attention_kept(const gm_attention_args *a, int64_t batch, in
     uint64_t step = a->step < 0 ? *a->rng_step : (uint64_t)a->step;
     uint64_t index = gm_box_index(&a->box, 4, shape, at);
     return gm_philox_word(a->stream_key, index, step) < a->threshold ? 0 : a->keep;
-}
-
-GM_DEVICE int64_t gm_attention_lse_at(const gm_attention_args *a, int64_t batch, int64_t head, int64_t i)
-{
-    return batch * a->lse_stride[0] + head * a->lse_stride[1] + i * a->lse_stride[2];
 }
 
 /* Sums and maxima of the 16 threads of a row. */

@@ -16,6 +16,15 @@
 #define GM_ATTENTION_EACH_narrow_f64 2
 #define GM_ATTENTION_EACH_wide_f64   1
 
+/* attention_mma.cu: threads of a block, queries or keys of a tile, and queries of the tiles that keys go over in the
+ * gradient, for heads of up to 64 and of up to 128 numbers (registers); rows of tiles have 8 numbers more. */
+#define GM_ATTENTION_MMA_THREADS     128
+#define GM_ATTENTION_MMA_TILE        64
+#define GM_ATTENTION_MMA_NARROW      64
+#define GM_ATTENTION_MMA_WIDE        128
+#define GM_ATTENTION_MMA_QUERIES_64  64
+#define GM_ATTENTION_MMA_QUERIES_128 32
+
 typedef struct gm_attention_view {
     void   *data;
     int64_t stride[4]; /* batch, row, head, number of the head */
@@ -29,6 +38,7 @@ typedef struct gm_attention_args {
     int64_t           lse_stride[3], mask_stride[2];
     int64_t           batch, queries, heads, keys, key_heads;
     int32_t           size, causal, accumulate;
+    int32_t           vectors;   /* may 8 numbers of 16 bits be read at once, everywhere? */
     uint32_t          threshold; /* of dropout; 0: none */
     double            scale, keep;
     uint64_t          stream_key;

@@ -54,7 +54,7 @@ static struct {
     bool                      reverse;
     int                       in_warp[MOST_THREADS / WARP]; /* waiting at a shuffle */
     unsigned                  round[MOST_THREADS];          /* shuffles a lane has made */
-    unsigned char             slot[2][MOST_THREADS][16];
+    unsigned char             slot[2][MOST_THREADS][GM_EMULATED_SLOT];
     const gm_emulated_kernel *kernel;
     const void               *args;
     char                     *error;
@@ -239,18 +239,23 @@ void gm_emulated_sync(const char *file, int line)
 }
 
 /* Two slots in turn: a lane that puts its next value has been through a meeting after which all others have read. */
-void gm_emulated_shuffle(void *value, size_t bytes, int lane, const char *file, int line)
+const unsigned char *gm_emulated_gather(const void *value, size_t bytes, const char *file, int line)
 {
     int      me = gm_emulated.thread, warp = me / WARP;
     unsigned turn = run.round[me]++ & 1;
-    if (bytes > sizeof run.slot[0][0] || lane < 0 || lane >= WARP) {
-        fail("a shuffle with a lane that is not there, or of too many bytes", me, (place){file, line});
-        to_scheduler();
-    }
     memcpy(run.slot[turn][me], value, bytes);
     run.in_warp[warp]++;
     wait_as(AT_SHUFFLE, file, line);
-    memcpy(value, run.slot[turn][warp * WARP + lane], bytes);
+    return run.slot[turn][warp * WARP];
+}
+
+void gm_emulated_shuffle(void *value, size_t bytes, int lane, const char *file, int line)
+{
+    if (bytes > GM_EMULATED_SLOT || lane < 0 || lane >= WARP) {
+        fail("a shuffle with a lane that is not there, or of too many bytes", gm_emulated.thread, (place){file, line});
+        to_scheduler();
+    }
+    memcpy(value, gm_emulated_gather(value, bytes, file, line) + lane * GM_EMULATED_SLOT, bytes);
 }
 
 /* ---- kernels and launches ---- */

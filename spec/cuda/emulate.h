@@ -22,7 +22,11 @@ void gm_emulated_add(const char *name, void (*run)(const void *args), size_t arg
 
 /* All threads of the block meet, at the same line. */
 void gm_emulated_sync(const char *file, int line);
-/* All lanes of the warp meet at the same line; puts `bytes` (at most 16) of mine, gets those of the lane. */
+/* All lanes of the warp meet at the same line, each with so many bytes (at most GM_EMULATED_SLOT): gives what they
+ * brought, lane l at l * GM_EMULATED_SLOT, until the next meeting. */
+#define GM_EMULATED_SLOT 48
+const unsigned char *gm_emulated_gather(const void *value, size_t bytes, const char *file, int line);
+/* The same, for the bytes of one lane. */
 void gm_emulated_shuffle(void *value, size_t bytes, int lane, const char *file, int line);
 
 float    gm_emulated_get_f16(uint16_t bits);
@@ -39,7 +43,7 @@ uint16_t gm_emulated_put_f16(float x);
         name##_body(a);                                                                                             \
     }                                                                                                               \
     __attribute__((constructor)) static void name##_add(void) { gm_emulated_add(#name, name##_run, sizeof(type)); } \
-    static void name##_body(const type a __attribute__((unused)))
+    static void                              name##_body(const type a __attribute__((unused)))
 #define GM_DEVICE             __attribute__((unused)) static inline
 #define GM_CONSTANT           __attribute__((unused)) static const
 #define GM_SHARED(type, name) type *name = (type *)(void *)gm_emulated.shared

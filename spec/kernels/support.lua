@@ -6,6 +6,7 @@
 --   attrs    as in kernels/attrs.def
 --   within   for each output (or one for all) what support.exact, .relative, .terms or .absolute give; integers
 --            are always compared exactly
+--   rounding by backend, for each output: an array of what else its elements may be off by; nil: nothing
 -- New outputs are tried three times: contiguous, and as windows of larger tensors, whose other elements must stay, with
 -- the order of dimensions kept and reversed (kept only, with dense_rows = true: ops that ask for a last stride of 1).
 -- The reference computes in double and rounds once, so that in f32 the whole error is the table's; in f64 the
@@ -199,7 +200,7 @@ end
 local bytes_of = { f32 = 4, f64 = 8, bf16 = 2, f16 = 2, i32 = 4, i64 = 8, u8 = 1 }
 
 --- Fails with `label` unless got is within what is allowed of want: same dtype, shape, NaN and infinities.
-function support.compare(got, want, within, label)
+function support.compare(got, want, within, label, more)
   local dtype, n = want:dtype(), want:numel()
   local have, wanted = got:dtype() .. support.show(got:shape()), dtype .. support.show(want:shape())
   if have ~= wanted then error(("%s: it is %s, should be %s"):format(label, have, wanted), 0) end
@@ -222,9 +223,9 @@ function support.compare(got, want, within, label)
   for i = 0, n - 1 do
     local x, y = a[i], b[i]
     local both_nan = x ~= x and y ~= y
-    if not (both_nan or x == y or math.abs(x - y) <= allowed(i)) then
+    if not (both_nan or x == y or math.abs(x - y) <= allowed(i) + (more and more[i] or 0)) then
       error(("%s: element %d is %.17g, ref says %.17g: off by %.3g, allowed %.3g"):format(label, i + 1, x, y,
-        math.abs(x - y), allowed(i)), 0)
+        math.abs(x - y), allowed(i) + (more and more[i] or 0)), 0)
     end
   end
 end
@@ -283,7 +284,8 @@ local function run_tables(case, pass, want, bases, windows, turned)
     for i = 1, n do
       local label = ("%s on %s, output %d (%s)"):format(case.label or case.op, backend, i, pass)
       local within = case.within.k and case.within or case.within[i]
-      if want[i] then support.compare(got[i], want[i], within, label) end
+      local more = case.rounding and case.rounding[backend] and case.rounding[backend][i]
+      if want[i] then support.compare(got[i], want[i], within, label, more) end
       if mine_bases[i] then support.compare(mine_bases[i], bases[i], support.exact, label .. ", outside of it") end
     end
   end

@@ -29,6 +29,7 @@ local function choose(words)
       chosen[#chosen + 1] = {
         name = name, path = path, breaks = head:match "breaks:%s*([^\n]+)", spec = head:match "spec:%s*([^\n]+)",
         unit = head:match "unit:%s*([^\n]+)", compiled = text:find "\n%+%+%+ b/[^\n]+%.[chd]%w*%f[%s]" ~= nil,
+        emulated = text:find "\n%+%+%+ b/kernels/cuda/[^\n]+%.cuh?%f[%s]" ~= nil, -- a kernel for GPUs
       }
     end
   end
@@ -53,8 +54,9 @@ local configure = "cmake -S . -B build " .. generator .. [[ -DCMAKE_BUILD_TYPE=R
   [[ -DGANYMEDE_CPU_ISA=none -DGANYMEDE_CUDA_ARCHITECTURES=none]] -- no code for GPUs: the emulation needs none
   .. [[ -DCMAKE_C_FLAGS=-w]] -- what is left unused by a patch is no reason not to build
 
-local function build(copy, unit)
-  return copy.run("cmake --build build --parallel $(nproc) --target ganymede" .. (unit and " unit_tests" or ""))
+-- all: the unit tests too, and with them the emulation that kernels for GPUs are part of.
+local function build(copy, all)
+  return copy.run("cmake --build build --parallel $(nproc) --target ganymede" .. (all and " unit_tests" or ""))
 end
 
 local function test_command(mutant)
@@ -88,7 +90,7 @@ local function judge(copy, mutant, clean, tail)
   end
   local wrong
   if mutant.compiled then
-    status, text = build(copy, mutant.unit)
+    status, text = build(copy, mutant.unit or mutant.emulated)
     if status ~= 0 then wrong = "it does not compile:\n" .. tail(text, 20) end
   end
   if not wrong then
@@ -97,6 +99,7 @@ local function judge(copy, mutant, clean, tail)
     if status == 2 then wrong = "its test could not be run:\n" .. tail(text, 20) end
   end
   assert(copy.run("patch -p1 -R --batch <" .. quote(mutant.path)) == 0, mutant.name .. " cannot be taken back")
+  if mutant.emulated then assert(build(copy, true) == 0, mutant.name .. ": what it broke is not built anew") end
   return wrong
 end
 

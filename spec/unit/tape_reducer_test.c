@@ -64,7 +64,13 @@ static void record(work *k, int t)
 
 static gm_status run(work *k, int t, gm_tape_pass pass, bool final)
 {
-    gm_tape_job job = {pass, 1, &k->y[t], &k->seed, 1, &k->x[t], final};
+    gm_tape_job job = {.pass = pass,
+                       .n = 1,
+                       .outputs = &k->y[t],
+                       .seeds = &k->seed,
+                       .n_inputs = 1,
+                       .inputs = &k->x[t],
+                       .final = final};
     return gm_tape_run(k->r, k->tape[t], &job);
 }
 

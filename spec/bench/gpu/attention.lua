@@ -1,5 +1,6 @@
 -- attention.lua - attention forward and backward in bf16 against PyTorch's SDPA, TFLOP/s by the operations that the
 -- mask leaves (forward 4 b h s t d, backward 2.5 times that; half of it where causal): 16,384 tokens, width 2,048.
+-- "causal" and "all" are cuDNN's, "dropout" (causal, one weight in ten) our own kernels' on tensor cores.
 --
 -- Ours is timed by events around each op (kernels/profile.h), the peer by events around each call. The attention of one
 -- head size and length is timed in ours and in the peer one after the other.
@@ -12,12 +13,12 @@ local json = require "ganymede.json"
 local tokens, width = common.size(16384, 64), common.size(2048, 32)
 local rounds = common.size(10, 1)
 
-local function ours(causal, b, s, h, d)
+local function ours(kind, b, s, h, d)
   return gm.scope(function()
     local shape = { b, s, h, d }
     local t = {}
     for i = 1, 4 do t[i] = gm.normal(shape, { dtype = "bf16", seed = i }) end
-    local attrs = { causal = causal }
+    local attrs = { causal = kind ~= "all", p = kind == "dropout" and 0.1 or 0, stream = { key = 1, step = 1 } }
     local function run()
       local out = core.run_op(common.backend(), "attention", { n = 4, t[1], t[2], t[3] }, { n = 2, true, true }, attrs)
       core.run_op(common.backend(), "attention_grad", { n = 7, t[1], t[2], t[3], nil, out[1], out[2], t[4] },
@@ -36,16 +37,16 @@ local peer, why = require("spec.bench.gpu.peer").start()
 local result = { peer = peer and peer.about, peer_reason = why, rows = json.array {} }
 for _, d in ipairs(common.size({ 64, 128 }, { 16 })) do
   for _, s in ipairs(common.size({ 1024, 4096, 16384 }, { 16, 32 })) do
-    for _, causal in ipairs { true, false } do
+    for _, kind in ipairs { "causal", "all", "dropout" } do
       local b, h = math.max(1, tokens / s), width / d
-      local flops = 4 * b * h * s * s * d * (causal and (s + 1) / (2 * s) or 1)
-      local row = { length = s, head_size = d, causal = causal, batch = b, heads = h }
-      local forward, backward = ours(causal, b, s, h, d)
+      local flops = 4 * b * h * s * s * d * (kind ~= "all" and (s + 1) / (2 * s) or 1)
+      local row = { length = s, head_size = d, kind = kind, batch = b, heads = h }
+      local forward, backward = ours(kind, b, s, h, d)
       row.forward, row.backward = flops / forward / 1e12, 2.5 * flops / backward / 1e12
       row.both = 3.5 * flops / (forward + backward) / 1e12
       local answer, reason = nil, why
       if peer then
-        answer, reason = peer:ask(("attention %s %d %d %d %d"):format(causal and "causal" or "all", b, s, h, d))
+        answer, reason = peer:ask(("attention %s %d %d %d %d"):format(kind, b, s, h, d))
       end
       if answer then
         row.peer_forward, row.peer_backward = flops / answer.forward / 1e12, 2.5 * flops / answer.backward / 1e12
@@ -55,7 +56,7 @@ for _, d in ipairs(common.size({ 64, 128 }, { 16 })) do
       row.peer_reason = reason
       table.insert(result.rows, row)
       common.write("attention", result)
-      common.say("s %5d d %3d %-6s ours %.4g + %.4g = %.4g TFLOP/s, peer %s", s, d, causal and "causal" or "all",
+      common.say("s %5d d %3d %-7s ours %.4g + %.4g = %.4g TFLOP/s, peer %s", s, d, kind,
         row.forward, row.backward, row.both, answer and ("%.4g, ratio %.2f"):format(row.peer_both, row.ratio) or reason)
     end
   end

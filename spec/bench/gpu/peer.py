@@ -4,7 +4,7 @@
     gpt MODE BATCH STEPS                 seconds of STEPS training steps of GPT-2 124M; the first time it compiles and
                                          warms up. MODE: "autocast" (parameters f32, bf16 autocast), or "weights"
                                          (parameters, gradients and moments bf16, no masters: less exact than ours)
-    attention CAUSAL B S H D             seconds of scaled_dot_product_attention: forward, backward
+    attention KIND B S H D               seconds of scaled_dot_product_attention: forward, backward
     product N                            seconds of an N x N x N product in bf16
     copy BYTES                           seconds of a copy on the device
     drop                                 forgets models and gives memory back
@@ -149,15 +149,15 @@ def timed(fn, rounds):
     return statistics.median(times)
 
 
-def attention(causal, b, s, h, d):
+def attention(kind, b, s, h, d):
     shape = (int(b), int(h), int(s), int(d))
     q, k, v, g = (torch.randn(shape, device=DEVICE, dtype=HALF) for _ in range(4))
     for t in (q, k, v):
         t.requires_grad_(True)
-    causal = causal == "causal"
+    causal, drop = kind != "all", 0.1 if kind == "dropout" else 0.0
 
     def run():
-        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal, dropout_p=drop)
 
     rounds = 2 if TOY else 10
     with torch.no_grad():

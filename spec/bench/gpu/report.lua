@@ -150,8 +150,8 @@ local function report()
   end
   gpt_rows(results)
   for _, row in ipairs(results.attention and results.attention.rows or {}) do
-    say("attention s %5d, d %3d, %-6s: %.4g forward, %.4g backward, %.4g TFLOP/s both; %s", row.length, row.head_size,
-      row.causal and "causal" or "all", row.forward, row.backward, row.both,
+    say("attention s %5d, d %3d, %-7s: %.4g forward, %.4g backward, %.4g TFLOP/s both; %s", row.length, row.head_size,
+      row.kind, row.forward, row.backward, row.both,
       row.ratio and ("PyTorch %.4g, %.4g, %.4g: ours %.3f times"):format(row.peer_forward, row.peer_backward,
         row.peer_both, row.ratio) or "PyTorch: " .. tostring(row.peer_reason))
   end

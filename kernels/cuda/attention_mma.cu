@@ -1,0 +1,145 @@
+/* attention_mma.cu - attention and its gradient on the tensor cores, for 16-bit heads of up to 128 numbers where cuDNN
+ * does not serve (dnn.h): masks of keys, dropout, parts of the keys. FlashAttention-2 (Dao 2023) as attention.cu has it,
+ * with tiles of 64 by 64, 16 rows of them for each of four warps: scores and weights stay in registers, where the result
+ * of one product is the factor of the next (mma.cuh). Weights and slopes are rounded to the dtype before they are
+ * multiplied with v, k, q and g, as cuDNN rounds them; sums are in f32, in one order.
+ *     gm_attention_mma_<64 or 128>_<dtype>, gm_attention_mma_dq_.., gm_attention_mma_dkv_... */
+#include "attention.cuh"
+#include "mma.cuh"
+
+#define GM_TILE GM_ATTENTION_MMA_TILE
+
+/* The lane's row of results and pair of columns: mma.cuh. */
+#define GM_LANE_ROW    (gm_thread % GM_WARP / 4)
+#define GM_LANE_COLUMN (gm_thread % 4 * 2)
+#define GM_WARP_ROW    (gm_thread / GM_WARP * 16 + GM_LANE_ROW)
+
+#define GM_LOG2_E 1.4426950408889634f
+#define GM_LN_2   0.6931471805599453f
+
+typedef struct GM_ALIGNED(4) gm_mma_word {
+    uint32_t word;
+} gm_mma_word;
+
+GM_DEVICE uint32_t gm_mma_word_at(const uint16_t *p) { return ((const gm_mma_word *)p)->word; }
+
+/* 16 rows of x as the left factor: row and column of this lane's first pair. */
+GM_DEVICE void gm_mma_left(uint32_t *a, const uint16_t *x, int pitch, int row, int column)
+{
+    a[0] = gm_mma_word_at(x + row * pitch + column);
+    a[1] = gm_mma_word_at(x + (row + 8) * pitch + column);
+    a[2] = gm_mma_word_at(x + row * pitch + column + 8);
+    a[3] = gm_mma_word_at(x + (row + 8) * pitch + column + 8);
+}
+
+/* 8 rows of x, turned, as the right factor: products of rows with rows. */
+GM_DEVICE void gm_mma_turned(uint32_t *b, const uint16_t *x, int pitch, int row, int column)
+{
+    b[0] = gm_mma_word_at(x + row * pitch + column);
+    b[1] = gm_mma_word_at(x + row * pitch + column + 8);
+}
+
+/* 16 rows of x as the right factor: sums of rows. */
+GM_DEVICE void gm_mma_right(uint32_t *b, const uint16_t *x, int pitch, int row, int column)
+{
+    const uint16_t *at = x + row * pitch + column;
+    b[0] = at[0] | (uint32_t)at[pitch] << 16;
+    b[1] = at[8 * pitch] | (uint32_t)at[9 * pitch] << 16;
+}
+
+/* Up to 8 numbers where 16 bytes cannot be read at once. */
+GM_DEVICE gm_vector gm_mma_load_some(const uint16_t *from, int n)
+{
+    gm_vector v = {{0, 0, 0, 0}};
+    for (int i = 0; i < 8 && i < n; i++) v.word[i / 2] |= (uint32_t)from[i] << (i % 2 * 16);
+    return v;
+}
+
+/* `side` rows from `first` on of a head, `width` numbers each; zeros behind its last row and number, and for keys that
+ * are masked, which may be NaN. */
+GM_DEVICE void gm_mma_load(uint16_t *tile, const gm_attention_args *a, const gm_attention_view *x, int64_t batch,
+                           int64_t head, int64_t first, int64_t rows, bool keys, int side, int width)
+{
+    const uint16_t *from = (const uint16_t *)x->data + batch * x->stride[0] + head * x->stride[2];
+    const int       vectors = width / 8, pitch = width + 8;
+    for (int at = gm_thread; at < side * vectors; at += GM_ATTENTION_MMA_THREADS) {
+        int       r = at / vectors, column = at % vectors * 8;
+        int64_t   row = first + r;
+        gm_vector v = {{0, 0, 0, 0}};
+        if (column < a->size && row < rows && (!keys || gm_attention_unmasked(a, batch, row))) {
+            const uint16_t *p = from + row * x->stride[1] + column;
+            v = a->vectors ? gm_load_vector(p) : gm_mma_load_some(p, a->size - column);
+        }
+        gm_store_vector(tile + r * pitch + column, v);
+    }
+}
+
+/* ---- dropout: a word of Philox a pair of query and key, by its place in the whole ---- */
+
+typedef struct gm_attention_drops {
+    uint64_t key, step, first, row; /* first: the element of query 0 and key 0; row: elements from query to query */
+    uint32_t threshold;             /* 0: nothing is dropped */
+} gm_attention_drops;
+
+GM_DEVICE gm_attention_drops gm_attention_drops_of(const gm_attention_args *a, int64_t batch, int64_t head)
+{
+    gm_attention_drops d = {0, 0, 0, 0, a->threshold};
+    if (!a->threshold) return d;
+    int64_t shape[4] = {a->batch, a->heads, a->queries, a->keys}, at[4] = {batch, head, 0, 0};
+    d.key = a->stream_key;
+    d.step = a->step < 0 ? *a->rng_step : (uint64_t)a->step;
+    d.first = gm_box_index(&a->box, 4, shape, at);
+    d.row = (uint64_t)(a->box.ndim ? a->box.shape[3] : a->keys);
+    return d;
+}
+
+GM_DEVICE uint32_t gm_attention_word(gm_philox words, int i)
+{
+    return i == 0 ? words.v[0] : i == 1 ? words.v[1] : i == 2 ? words.v[2] : words.v[3];
+}
+
+/* Are keys j and j + 1 of query i dropped? Two neighbours mostly share a block of words. */
+GM_DEVICE void gm_attention_drop_pair(const gm_attention_drops *d, int64_t i, int64_t j, bool *dropped)
+{
+    dropped[0] = dropped[1] = false;
+    if (!d->threshold) return;
+    uint64_t  index = d->first + (uint64_t)i * d->row + (uint64_t)j;
+    int       at = (int)(index % 4);
+    gm_philox words = gm_philox_at(d->key, index / 4, d->step);
+    dropped[0] = gm_attention_word(words, at) < d->threshold;
+    if (at == 3) words = gm_philox_at(d->key, index / 4 + 1, d->step);
+    dropped[1] = gm_attention_word(words, (at + 1) % 4) < d->threshold;
+}
+
+GM_DEVICE bool gm_attention_dropped(const gm_attention_drops *d, int64_t i, int64_t j)
+{
+    if (!d->threshold) return false;
+    uint64_t index = d->first + (uint64_t)i * d->row + (uint64_t)j;
+    return gm_attention_word(gm_philox_at(d->key, index / 4, d->step), (int)(index % 4)) < d->threshold;
+}
+
+/* ---- the four lanes of a row ---- */
+
+GM_DEVICE float gm_mma_row_sum(float v)
+{
+    v += gm_shuffle_xor(v, 1);
+    return v + gm_shuffle_xor(v, 2);
+}
+
+GM_DEVICE float gm_mma_row_max(float v)
+{
+    float other = gm_shuffle_xor(v, 1);
+    v = other > v ? other : v;
+    other = gm_shuffle_xor(v, 2);
+    return other > v ? other : v;
+}
+
+#define GM_D bf16
+#define GM_T gm_bf16
+#include "attention_mma_t.cuh"
+#undef GM_D
+#undef GM_T
+
+#define GM_D f16
+#define GM_T gm_f16
+#include "attention_mma_t.cuh"

@@ -1,0 +1,327 @@
+/* attention_mma_head_t.cuh - the kernels for one dtype and one width of heads (attention_mma_t.cuh). A warp has 16 rows
+ * of a tile; a lane has, of each 16 by 8 of them, two rows (`half` 0 and 1) of two neighbouring columns. */
+
+#define GM_PITCH   (GM_HEAD + 8) /* of tiles: what a warp reads at once lies in different banks */
+#define GM_NUMBERS (GM_HEAD / 8) /* pieces of a head, of 8 numbers */
+#define GM_STEPS   (GM_HEAD / 16)
+
+/* s += the warp's rows of x times the rows of y, a tile of 8 n of them. */
+GM_DEVICE void GM_NAME(gm_mma_scores)(float (*s)[4], int n, const uint16_t *x, const uint16_t *y)
+{
+    GM_UNROLL
+    for (int step = 0; step < GM_STEPS; step++) {
+        uint32_t left[4], right[2];
+        gm_mma_left(left, x, GM_PITCH, GM_WARP_ROW, step * 16 + GM_LANE_COLUMN);
+        GM_UNROLL
+        for (int j = 0; j < n; j++) {
+            gm_mma_turned(right, y, GM_PITCH, j * 8 + GM_LANE_ROW, step * 16 + GM_LANE_COLUMN);
+            GM_MMA_OF_TYPE(s[j], left, right);
+        }
+    }
+}
+
+/* sum += the weights w, of 8 n rows of x for each of the warp's rows, times these. */
+GM_DEVICE void GM_NAME(gm_mma_weigh)(float (*sum)[4], const float (*w)[4], int n, const uint16_t *x)
+{
+    GM_UNROLL
+    for (int step = 0; step < n / 2; step++) {
+        const float *even = w[2 * step], *odd = w[2 * step + 1];
+        uint32_t     left[4] = {GM_PAIR_OF_TYPE(even[0], even[1]), GM_PAIR_OF_TYPE(even[2], even[3]),
+                                GM_PAIR_OF_TYPE(odd[0], odd[1]), GM_PAIR_OF_TYPE(odd[2], odd[3])};
+        uint32_t     right[2];
+        GM_UNROLL
+        for (int c = 0; c < GM_NUMBERS; c++) {
+            gm_mma_right(right, x, GM_PITCH, step * 16 + GM_LANE_COLUMN, c * 8 + GM_LANE_ROW);
+            GM_MMA_OF_TYPE(sum[c], left, right);
+        }
+    }
+}
+
+/* y = old times what is there (where old is not 0) + by times the row `half` of sum, for row `row` of a head. */
+GM_DEVICE void GM_NAME(gm_mma_store)(const gm_attention_args *a, const gm_attention_view *y, int64_t batch,
+                                     int64_t head, int64_t row, const float (*sum)[4], int half, float old, float by)
+{
+    GM_T *to = (GM_T *)y->data + batch * y->stride[0] + row * y->stride[1] + head * y->stride[2];
+    GM_UNROLL
+    for (int c = 0; c < GM_NUMBERS; c++) {
+        int   column = c * 8 + GM_LANE_COLUMN;
+        float v[2] = {by * sum[c][2 * half], by * sum[c][2 * half + 1]};
+        GM_UNROLL
+        for (int e = 0; e < 2; e++)
+            if (old != 0 && column + e < a->size)
+                v[e] += old * GM_PASTE(gm_get, GM_D)(to[(column + e) * y->stride[3]]);
+        if (a->vectors && column < a->size) {
+            ((gm_mma_word *)(to + column))->word = GM_PAIR_OF_TYPE(v[0], v[1]);
+            continue;
+        }
+        GM_UNROLL
+        for (int e = 0; e < 2; e++)
+            if (column + e < a->size) to[(column + e) * y->stride[3]] = GM_PASTE(gm_put, GM_D)(v[e]);
+    }
+}
+
+/* ---- forward ---- */
+
+/* The scores of a row of queries become weights; what was summed up is scaled to the new largest score. */
+GM_DEVICE void GM_NAME(gm_mma_soften)(const gm_attention_args *a, const gm_attention_drops *drops, int64_t i,
+                                      int64_t key, const uint8_t *seen, int half, float (*s)[4], float *largest,
+                                      float *total, float (*sum)[4])
+{
+    const float   scale = (float)a->scale * GM_LOG2_E;
+    const int64_t last = a->causal ? i + (a->keys - a->queries) : a->keys;
+    float         most = *largest, part = 0;
+    bool          dropped[2];
+    GM_UNROLL
+    for (int j = 0; j < GM_TILE / 8; j++) {
+        GM_UNROLL
+        for (int e = 0; e < 2; e++) {
+            int    column = j * 8 + GM_LANE_COLUMN + e;
+            float *v = &s[j][2 * half + e];
+            *v = i < a->queries && key + column <= last && seen[column] ? scale * *v : -INFINITY;
+            most = *v > most ? *v : most;
+        }
+    }
+    most = gm_mma_row_max(most);
+    float before = most == -INFINITY ? 1 : exp2f(*largest - most);
+    GM_UNROLL
+    for (int j = 0; j < GM_TILE / 8; j++) {
+        gm_attention_drop_pair(drops, i, key + j * 8 + GM_LANE_COLUMN, dropped);
+        GM_UNROLL
+        for (int e = 0; e < 2; e++) {
+            float *v = &s[j][2 * half + e], weight = *v == -INFINITY ? 0 : exp2f(*v - most);
+            part += weight;
+            *v = dropped[e] ? 0 : weight;
+        }
+    }
+    *largest = most;
+    *total = before * *total + part; /* of this lane */
+    GM_UNROLL
+    for (int c = 0; c < GM_NUMBERS; c++) {
+        sum[c][2 * half] *= before;
+        sum[c][2 * half + 1] *= before;
+    }
+}
+
+/* o and lse of query i; lse_before: what lse held, where that counts. */
+GM_DEVICE void GM_NAME(gm_mma_end_row)(const gm_attention_args *a, const gm_attention_place *p, int64_t i, int half,
+                                       float largest, float total, const float (*sum)[4], float lse_before)
+{
+    float lse = total == 0 ? -INFINITY : largest * GM_LN_2 + logf(total), both = lse, old = 0;
+    float by = total == 0 ? 0 : (float)a->keep / total;
+    if (a->accumulate) {
+        float most = lse > lse_before ? lse : lse_before;
+        old = 1;
+        if (most != -INFINITY) {
+            both = most + logf(expf(lse_before - most) + expf(lse - most));
+            old = expf(lse_before - both);
+            by *= expf(lse - both);
+        }
+    }
+    GM_NAME(gm_mma_store)(a, &a->o, p->batch, p->head, i, sum, half, old, by);
+    if (GM_LANE_COLUMN == 0) ((float *)a->lse)[gm_attention_lse_at(a, p->batch, p->head, i)] = both;
+}
+
+GM_KERNEL_NAMED(GM_NAME(gm_attention_mma), gm_attention_args)
+{
+    GM_SHARED(uint16_t, qs);
+    uint16_t                *ks = qs + GM_TILE * GM_PITCH, *vs = ks + GM_TILE * GM_PITCH;
+    uint8_t                 *seen = (uint8_t *)(vs + GM_TILE * GM_PITCH);
+    const gm_attention_place p = gm_attention_place_of(a.queries, a.heads, GM_TILE);
+    const int64_t key_head = p.head / (a.heads / a.key_heads), end = gm_attention_end(&a, p.first + GM_TILE - 1);
+    const gm_attention_drops drops = gm_attention_drops_of(&a, p.batch, p.head);
+    float                    sum[GM_NUMBERS][4] = {{0}}, largest[2], total[2] = {0, 0}, before[2] = {0, 0};
+    GM_UNROLL
+    for (int half = 0; half < 2; half++) {
+        int64_t at = p.first + GM_WARP_ROW + 8 * half;
+        largest[half] = -INFINITY;
+        if (a.accumulate && at < a.queries)
+            before[half] = ((const float *)a.lse)[gm_attention_lse_at(&a, p.batch, p.head, at)];
+    }
+    gm_mma_load(qs, &a, &a.q, p.batch, p.head, p.first, a.queries, false, GM_TILE, GM_HEAD);
+    for (int64_t key = 0; key < end; key += GM_TILE) {
+        float s[GM_TILE / 8][4] = {{0}};
+        gm_mma_load(ks, &a, &a.k, p.batch, key_head, key, a.keys, true, GM_TILE, GM_HEAD);
+        gm_mma_load(vs, &a, &a.v, p.batch, key_head, key, a.keys, true, GM_TILE, GM_HEAD);
+        if (gm_thread < GM_TILE)
+            seen[gm_thread] = key + gm_thread < a.keys && gm_attention_unmasked(&a, p.batch, key + gm_thread);
+        GM_SYNC();
+        GM_NAME(gm_mma_scores)(s, GM_TILE / 8, qs, ks);
+        GM_UNROLL
+        GM_UNROLL
+        for (int half = 0; half < 2; half++)
+            GM_NAME(gm_mma_soften)(&a, &drops, p.first + GM_WARP_ROW + 8 * half, key, seen, half, s, &largest[half],
+                                   &total[half], sum);
+        GM_NAME(gm_mma_weigh)(sum, s, GM_TILE / 8, vs);
+        GM_SYNC();
+    }
+    GM_SYNC(); /* all have read lse */
+    GM_UNROLL
+    for (int half = 0; half < 2; half++) {
+        int64_t at = p.first + GM_WARP_ROW + 8 * half;
+        float   whole = gm_mma_row_sum(total[half]);
+        if (at < a.queries) GM_NAME(gm_mma_end_row)(&a, &p, at, half, largest[half], whole, sum, before[half]);
+    }
+}
+
+/* ---- backward ---- */
+
+/* The sum of g o of a query: its four lanes get it. */
+GM_DEVICE float GM_NAME(gm_mma_delta)(const gm_attention_args *a, const gm_attention_place *p, int64_t i)
+{
+    float sum = 0;
+    if (i < a->queries) {
+        const gm_attention_view *o = &a->o, *g = &a->g;
+        const GM_T *os = (const GM_T *)o->data + p->batch * o->stride[0] + i * o->stride[1] + p->head * o->stride[2];
+        const GM_T *gs = (const GM_T *)g->data + p->batch * g->stride[0] + i * g->stride[1] + p->head * g->stride[2];
+        for (int l = gm_thread % 4; l < a->size; l += 4)
+            sum += GM_PASTE(gm_get, GM_D)(os[l]) * GM_PASTE(gm_get, GM_D)(gs[l]);
+    }
+    return gm_mma_row_sum(sum);
+}
+
+/* The scores of query i become their gradients, from those of the weights in dp. */
+GM_DEVICE void GM_NAME(gm_mma_slopes)(const gm_attention_args *a, const gm_attention_drops *drops, int64_t i,
+                                      int64_t key, const uint8_t *seen, int half, float (*s)[4], const float (*dp)[4],
+                                      float lse, float delta)
+{
+    const float   scale = (float)a->scale, keep = (float)a->keep;
+    const int64_t last = a->causal ? i + (a->keys - a->queries) : a->keys;
+    bool          dropped[2];
+    GM_UNROLL
+    for (int j = 0; j < GM_TILE / 8; j++) {
+        gm_attention_drop_pair(drops, i, key + j * 8 + GM_LANE_COLUMN, dropped);
+        GM_UNROLL
+        for (int e = 0; e < 2; e++) {
+            int    column = j * 8 + GM_LANE_COLUMN + e;
+            bool   visible = i < a->queries && key + column <= last && seen[column];
+            float *v = &s[j][2 * half + e], probability = visible ? exp2f(scale * GM_LOG2_E * *v - lse) : 0;
+            *v = visible ? probability * ((dropped[e] ? 0 : keep) * dp[j][2 * half + e] - delta) * scale : 0;
+        }
+    }
+}
+
+GM_KERNEL_NAMED(GM_NAME(gm_attention_mma_dq), gm_attention_args)
+{
+    GM_SHARED(uint16_t, qs);
+    const int                tile = GM_TILE * GM_PITCH;
+    uint16_t                *gs = qs + tile, *ks = gs + tile, *vs = ks + tile;
+    uint8_t                 *seen = (uint8_t *)(vs + tile);
+    const gm_attention_place p = gm_attention_place_of(a.queries, a.heads, GM_TILE);
+    const int64_t key_head = p.head / (a.heads / a.key_heads), end = gm_attention_end(&a, p.first + GM_TILE - 1);
+    const gm_attention_drops drops = gm_attention_drops_of(&a, p.batch, p.head);
+    float                    sum[GM_NUMBERS][4] = {{0}}, lse[2] = {0, 0}, delta[2];
+    GM_UNROLL
+    for (int half = 0; half < 2; half++) {
+        int64_t at = p.first + GM_WARP_ROW + 8 * half;
+        delta[half] = GM_NAME(gm_mma_delta)(&a, &p, at);
+        if (at >= a.queries) continue;
+        lse[half] = GM_LOG2_E * ((const float *)a.lse)[gm_attention_lse_at(&a, p.batch, p.head, at)];
+        if (GM_LANE_COLUMN == 0)
+            ((float *)a.delta)[(p.batch * a.heads + p.head) * a.queries + at] = delta[half];
+    }
+    gm_mma_load(qs, &a, &a.q, p.batch, p.head, p.first, a.queries, false, GM_TILE, GM_HEAD);
+    gm_mma_load(gs, &a, &a.g, p.batch, p.head, p.first, a.queries, false, GM_TILE, GM_HEAD);
+    for (int64_t key = 0; key < end; key += GM_TILE) {
+        float s[GM_TILE / 8][4] = {{0}}, dp[GM_TILE / 8][4] = {{0}};
+        gm_mma_load(ks, &a, &a.k, p.batch, key_head, key, a.keys, true, GM_TILE, GM_HEAD);
+        gm_mma_load(vs, &a, &a.v, p.batch, key_head, key, a.keys, true, GM_TILE, GM_HEAD);
+        if (gm_thread < GM_TILE)
+            seen[gm_thread] = key + gm_thread < a.keys && gm_attention_unmasked(&a, p.batch, key + gm_thread);
+        GM_SYNC();
+        GM_NAME(gm_mma_scores)(s, GM_TILE / 8, qs, ks);
+        GM_NAME(gm_mma_scores)(dp, GM_TILE / 8, gs, vs);
+        GM_UNROLL
+        GM_UNROLL
+        for (int half = 0; half < 2; half++)
+            GM_NAME(gm_mma_slopes)(&a, &drops, p.first + GM_WARP_ROW + 8 * half, key, seen, half, s, dp, lse[half],
+                                   delta[half]);
+        GM_NAME(gm_mma_weigh)(sum, s, GM_TILE / 8, ks);
+        GM_SYNC();
+    }
+    GM_UNROLL
+    for (int half = 0; half < 2; half++) {
+        int64_t at = p.first + GM_WARP_ROW + 8 * half;
+        if (at < a.queries)
+            GM_NAME(gm_mma_store)(&a, &a.dq, p.batch, p.head, at, sum, half, a.accumulate ? 1 : 0, 1);
+    }
+}
+
+/* Of a tile of keys by queries: scores become weights for dv (without the factor of what is kept), dp slopes for dk. */
+GM_DEVICE void GM_NAME(gm_mma_weights)(const gm_attention_args *a, const gm_attention_drops *drops, int64_t key,
+                                       bool seen, int64_t query, int half, float (*s)[4], float (*dp)[4],
+                                       const float *lse, const float *delta)
+{
+    const float   scale = (float)a->scale, keep = (float)a->keep;
+    const int64_t shift = a->keys - a->queries;
+    GM_UNROLL
+    for (int j = 0; j < GM_QUERIES / 8; j++) {
+        GM_UNROLL
+        for (int e = 0; e < 2; e++) {
+            int     column = j * 8 + GM_LANE_COLUMN + e;
+            int64_t i = query + column;
+            float  *v = &s[j][2 * half + e], *slope = &dp[j][2 * half + e];
+            if (!seen || i >= a->queries || (a->causal && key > i + shift)) {
+                *v = *slope = 0;
+                continue;
+            }
+            bool  dropped = gm_attention_dropped(drops, i, key);
+            float probability = exp2f(scale * GM_LOG2_E * *v - lse[column]);
+            *slope = probability * ((dropped ? 0 : keep) * *slope - delta[column]) * scale;
+            *v = dropped ? 0 : probability;
+        }
+    }
+}
+
+GM_KERNEL_NAMED(GM_NAME(gm_attention_mma_dkv), gm_attention_args)
+{
+    GM_SHARED(uint16_t, ks);
+    uint16_t *vs = ks + GM_TILE * GM_PITCH, *qs = vs + GM_TILE * GM_PITCH, *gs = qs + GM_QUERIES * GM_PITCH;
+    float    *lse = (float *)(gs + GM_QUERIES * GM_PITCH), *delta = lse + GM_QUERIES;
+    const gm_attention_place p = gm_attention_place_of(a.keys, a.key_heads, GM_TILE);
+    const int64_t            group = a.heads / a.key_heads, seen_from = p.first - (a.keys - a.queries);
+    const int64_t            start = a.causal && seen_from > 0 ? seen_from / GM_QUERIES * GM_QUERIES : 0;
+    float                    dk[GM_NUMBERS][4] = {{0}}, dv[GM_NUMBERS][4] = {{0}};
+    bool                     seen[2];
+    GM_UNROLL
+    for (int half = 0; half < 2; half++) {
+        int64_t at = p.first + GM_WARP_ROW + 8 * half;
+        seen[half] = at < a.keys && gm_attention_unmasked(&a, p.batch, at);
+    }
+    gm_mma_load(ks, &a, &a.k, p.batch, p.head, p.first, a.keys, true, GM_TILE, GM_HEAD);
+    gm_mma_load(vs, &a, &a.v, p.batch, p.head, p.first, a.keys, true, GM_TILE, GM_HEAD);
+    for (int64_t head = p.head * group; head < (p.head + 1) * group; head++) {
+        const gm_attention_drops drops = gm_attention_drops_of(&a, p.batch, head);
+        for (int64_t query = start; query < a.queries; query += GM_QUERIES) {
+            float s[GM_QUERIES / 8][4] = {{0}}, dp[GM_QUERIES / 8][4] = {{0}};
+            gm_mma_load(qs, &a, &a.q, p.batch, head, query, a.queries, false, GM_QUERIES, GM_HEAD);
+            gm_mma_load(gs, &a, &a.g, p.batch, head, query, a.queries, false, GM_QUERIES, GM_HEAD);
+            if (gm_thread < GM_QUERIES && query + gm_thread < a.queries) {
+                int64_t at = query + gm_thread;
+                lse[gm_thread] = GM_LOG2_E * ((const float *)a.lse)[gm_attention_lse_at(&a, p.batch, head, at)];
+                delta[gm_thread] = ((const float *)a.delta)[(p.batch * a.heads + head) * a.queries + at];
+            }
+            GM_SYNC();
+            GM_NAME(gm_mma_scores)(s, GM_QUERIES / 8, ks, qs);
+            GM_NAME(gm_mma_scores)(dp, GM_QUERIES / 8, vs, gs);
+            GM_UNROLL
+            GM_UNROLL
+            for (int half = 0; half < 2; half++)
+                GM_NAME(gm_mma_weights)(&a, &drops, p.first + GM_WARP_ROW + 8 * half, seen[half], query, half, s, dp,
+                                        lse, delta);
+            GM_NAME(gm_mma_weigh)(dv, s, GM_QUERIES / 8, gs);
+            GM_NAME(gm_mma_weigh)(dk, dp, GM_QUERIES / 8, qs);
+            GM_SYNC();
+        }
+    }
+    GM_UNROLL
+    for (int half = 0; half < 2; half++) {
+        int64_t at = p.first + GM_WARP_ROW + 8 * half;
+        if (at >= a.keys) continue;
+        GM_NAME(gm_mma_store)(&a, &a.dk, p.batch, p.head, at, dk, half, a.accumulate ? 1 : 0, 1);
+        GM_NAME(gm_mma_store)(&a, &a.dv, p.batch, p.head, at, dv, half, a.accumulate ? 1 : 0, (float)a.keep);
+    }
+}
+
+#undef GM_PITCH
+#undef GM_NUMBERS
+#undef GM_STEPS

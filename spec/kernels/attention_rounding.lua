@@ -1,0 +1,118 @@
+--- What rounding costs attention on tensor cores: weights and slopes (the gradients of scores) are rounded to the dtype
+-- before they are multiplied with v, g, k and q, as every library does it that multiplies 16-bit factors.
+--
+--     rounding(op, inputs, attrs) -> for each output an array of what may be added to the error of its elements, or nil
+--
+-- The sums of rounding errors at their worst, worked out with plain loops in double: u |w| |v| for each product, u
+-- being half a unit of the dtype in its last place, and what is lost below its smallest numbers. Which weights are
+-- dropped is not looked at: all are counted with the factor of those that are kept.
+local ffi = require "ffi"
+local support = require "spec.kernels.support"
+
+-- Half a unit of 1, and of numbers too small to have all digits.
+local unit = { bf16 = { 2 ^ -8, 2 ^ -134 }, f16 = { 2 ^ -11, 2 ^ -25 } }
+
+local function numbers(t)
+  local plain = support.copy(t, "f32")
+  local data, n = plain:data(), plain:numel()
+  local out = ffi.new("double[?]", n + 1)
+  for i = 0, n - 1 do out[i] = data[i] end
+  return out
+end
+
+local function zeros(n) return ffi.new("double[?]", n + 1) end
+
+local function dot(x, at, y, other, d)
+  local sum = 0
+  for l = 0, d - 1 do sum = sum + x[at + l] * y[other + l] end
+  return sum
+end
+
+-- to += by |x|
+local function add(to, at, x, from, d, by)
+  if by == 0 then return end
+  for l = 0, d - 1 do to[at + l] = to[at + l] + by * math.abs(x[from + l]) end
+end
+
+-- The sizes of a call, its tensors as plain arrays, and visible(batch, i, j).
+local function read(inputs, attrs)
+  local q, k = inputs[1]:shape(), inputs[2]:shape()
+  local p = { b = q[1], s = q[2], h = q[3], d = q[4], t = k[2], hk = k[3] }
+  p.scale = (attrs.scale or 0) > 0 and attrs.scale or 1 / math.sqrt(p.d)
+  p.keep = 1 / (1 - (attrs.p or 0))
+  p.q, p.k, p.v = numbers(inputs[1]), numbers(inputs[2]), numbers(inputs[3])
+  local mask = inputs[4] and support.copy(inputs[4]):data()
+  function p.visible(batch, i, j)
+    if attrs.causal and j > i + p.t - p.s then return false end
+    return not mask or mask[batch * p.t + j] ~= 0
+  end
+  return p
+end
+
+-- Where row i of a (b, rows, heads, d) array begins.
+local function row(p, rows, heads, batch, i, head) return ((batch * rows + i) * heads + head) * p.d end
+
+-- fn(batch, head, i, row of q, head of k) for each row of queries.
+local function each_row(p, fn)
+  for batch = 0, p.b - 1 do
+    for head = 0, p.h - 1 do
+      local of_keys = math.floor(head / (p.h / p.hk))
+      for i = 0, p.s - 1 do fn(batch, head, i, row(p, p.s, p.h, batch, i, head), of_keys) end
+    end
+  end
+end
+
+local function scores_of(p, batch, i, at, head)
+  local out, most = {}, -math.huge
+  for j = 0, p.t - 1 do
+    if p.visible(batch, i, j) then
+      out[j] = p.scale * dot(p.q, at, p.k, row(p, p.t, p.hk, batch, j, head), p.d)
+      most = math.max(most, out[j])
+    end
+  end
+  return out, most
+end
+
+local function forward(p, u)
+  local o = zeros(p.b * p.s * p.h * p.d)
+  each_row(p, function(batch, _, i, at, head)
+    local scores, most = scores_of(p, batch, i, at, head)
+    local total = 0
+    for j = 0, p.t - 1 do total = total + (scores[j] and math.exp(scores[j] - most) or 0) end
+    for j = 0, p.t - 1 do -- a weight is rounded before it is divided by the total, 1 or more
+      if scores[j] then
+        local error = math.max(u[1] * math.exp(scores[j] - most), u[2]) / total
+        add(o, at, p.v, row(p, p.t, p.hk, batch, j, head), p.d, p.keep * error)
+      end
+    end
+  end)
+  return { o }
+end
+
+local function backward(p, u, inputs)
+  local o, lse, g = numbers(inputs[5]), numbers(inputs[6]), numbers(inputs[7])
+  local n = p.b * p.t * p.hk * p.d
+  local dq, dk, dv = zeros(p.b * p.s * p.h * p.d), zeros(n), zeros(n)
+  each_row(p, function(batch, head, i, at, of_keys)
+    local scores = scores_of(p, batch, i, at, of_keys)
+    local delta, total = math.abs(dot(o, at, g, at, p.d)), lse[(batch * p.h + head) * p.s + i]
+    for j = 0, p.t - 1 do
+      if scores[j] then
+        local key = row(p, p.t, p.hk, batch, j, of_keys)
+        local weight = math.exp(scores[j] - total)
+        local slope = weight * p.scale * (p.keep * math.abs(dot(g, at, p.v, key, p.d)) + delta)
+        add(dv, key, g, at, p.d, p.keep * math.max(u[1] * weight, u[2]))
+        add(dk, key, p.q, at, p.d, math.max(u[1] * slope, u[2]))
+        add(dq, at, p.k, key, p.d, math.max(u[1] * slope, u[2]))
+      end
+    end
+  end)
+  return { dq, dk, dv }
+end
+
+return function(op, inputs, attrs)
+  local u = unit[inputs[1]:dtype()]
+  if not u or inputs[1]:size(4) > 128 then return nil end -- wider heads are worked on in f32
+  local p = read(inputs, attrs)
+  return op == "attention" and forward(p, u) or backward(p, u, inputs)
+end
