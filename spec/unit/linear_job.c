@@ -76,7 +76,9 @@ static void in_halves(gm_rank *r, job *j, gm_value *in[3], gm_value *y, gm_value
     bool     had[3];
     for (int i = 0; i < 3; i++) had[i] = in[i] && in[i]->grad_set;
     double *dw = had[1] ? copy_of(in[1]->grad) : NULL;
-    OK(gm_tape_run(r, t, &(gm_tape_job){GM_TAPE_INPUT, 1, &y, &seed, n, in, false}));
+    OK(gm_tape_run(
+        r, t,
+        &(gm_tape_job){.pass = GM_TAPE_INPUT, .n = 1, .outputs = &y, .seeds = &seed, .n_inputs = n, .inputs = in}));
     j->first[r->rank] = bytes_sent(r->comm);
     for (int i = 0; i < 3; i++)
         if (in[i]) assert_int_equal(in[i]->grad_set, had[i] || (i == 0 && n));

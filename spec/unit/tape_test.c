@@ -319,7 +319,8 @@ static void refuse(net *n, gm_value *y, gm_value *other)
     job.outputs = &y;
     job.pass = GM_TAPE_WEIGHT;
     FAILS(GM_EINVAL, "the second half of a pass comes once", gm_tape_run(n->r, t, &job));
-    job = (gm_tape_job){GM_TAPE_INPUT, 1, &y, &n->seed[0], 1, &y, false};
+    job = (gm_tape_job){
+        .pass = GM_TAPE_INPUT, .n = 1, .outputs = &y, .seeds = &n->seed[0], .n_inputs = 1, .inputs = &y};
     FAILS(GM_EINVAL, "input 1 is not a leaf", gm_tape_run(n->r, t, &job));
     job.inputs = &n->x[0];
     job.final = true;
