@@ -405,7 +405,12 @@ static void custom(bool splits, bool all, bool whole, int times, const bool want
     product     p = {n.r, n.x[0], n.x[1], &seen, all};
     gm_value   *z = multiplied(&n, &p, splits);
     gm_tape    *t = gm_tape_take(n.r);
-    gm_tape_job job = {whole ? GM_TAPE_WHOLE : GM_TAPE_INPUT, 1, &z, &n.seed[0], 1, &n.x[0], false};
+    gm_tape_job job = {.pass = whole ? GM_TAPE_WHOLE : GM_TAPE_INPUT,
+                       .n = 1,
+                       .outputs = &z,
+                       .seeds = &n.seed[0],
+                       .n_inputs = 1,
+                       .inputs = &n.x[0]};
     OK(gm_tape_run(n.r, t, &job));
     assert_int_equal(n.x[1]->grad_set, whole || !splits);
     job.pass = GM_TAPE_WEIGHT;
