@@ -1,7 +1,7 @@
 /* attention_mma.cu - attention and its gradient on the tensor cores, for 16-bit heads of up to 128 numbers where cuDNN
- * does not serve (dnn.h): masks of keys, dropout, parts of the keys. FlashAttention-2 (Dao 2023) as attention.cu has it,
- * with tiles of 64 by 64, 16 rows of them for each of four warps: scores and weights stay in registers, where the result
- * of one product is the factor of the next (mma.cuh). Weights and slopes are rounded to the dtype before they are
+ * does not serve (dnn.h): masks of keys, dropout, parts of the keys. FlashAttention-2 (Dao 2023) as attention.cu has
+ * it, with tiles of 64 by 64, 16 rows of them for each of four warps: scores and weights stay in registers, where the
+ * result of one product is the factor of the next (mma.cuh). Weights and slopes are rounded to the dtype before they are
  * multiplied with v, k, q and g, as cuDNN rounds them; sums are in f32, in one order.
  *     gm_attention_mma_<64 or 128>_<dtype>, gm_attention_mma_dq_.., gm_attention_mma_dkv_... */
 #include "attention.cuh"
@@ -72,6 +72,16 @@ GM_DEVICE void gm_mma_load(uint16_t *tile, const gm_attention_args *a, const gm_
         }
         gm_store_vector(tile + r * pitch + column, v);
     }
+}
+
+/* A tile of keys and their values, and which of the keys are there and not masked. */
+GM_DEVICE void gm_mma_load_keys(uint16_t *ks, uint16_t *vs, uint8_t *seen, const gm_attention_args *a, int64_t batch,
+                                int64_t head, int64_t first, int width)
+{
+    int64_t key = first + gm_thread;
+    gm_mma_load(ks, a, &a->k, batch, head, first, a->keys, true, GM_TILE, width);
+    gm_mma_load(vs, a, &a->v, batch, head, first, a->keys, true, GM_TILE, width);
+    if (gm_thread < GM_TILE) seen[gm_thread] = key < a->keys && gm_attention_unmasked(a, batch, key);
 }
 
 /* ---- dropout: a word of Philox a pair of query and key, by its place in the whole ---- */

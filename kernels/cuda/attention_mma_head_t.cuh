@@ -140,10 +140,7 @@ GM_KERNEL_NAMED(GM_NAME(gm_attention_mma), gm_attention_args)
     gm_mma_load(qs, &a, &a.q, p.batch, p.head, p.first, a.queries, false, GM_TILE, GM_HEAD);
     for (int64_t key = 0; key < end; key += GM_TILE) {
         float s[GM_TILE / 8][4] = {{0}};
-        gm_mma_load(ks, &a, &a.k, p.batch, key_head, key, a.keys, true, GM_TILE, GM_HEAD);
-        gm_mma_load(vs, &a, &a.v, p.batch, key_head, key, a.keys, true, GM_TILE, GM_HEAD);
-        if (gm_thread < GM_TILE)
-            seen[gm_thread] = key + gm_thread < a.keys && gm_attention_unmasked(&a, p.batch, key + gm_thread);
+        gm_mma_load_keys(ks, vs, seen, &a, p.batch, key_head, key, GM_HEAD);
         GM_SYNC();
         GM_NAME(gm_mma_scores)(s, GM_TILE / 8, qs, ks);
         GM_UNROLL
@@ -223,10 +220,7 @@ GM_KERNEL_NAMED(GM_NAME(gm_attention_mma_dq), gm_attention_args)
     gm_mma_load(gs, &a, &a.g, p.batch, p.head, p.first, a.queries, false, GM_TILE, GM_HEAD);
     for (int64_t key = 0; key < end; key += GM_TILE) {
         float s[GM_TILE / 8][4] = {{0}}, dp[GM_TILE / 8][4] = {{0}};
-        gm_mma_load(ks, &a, &a.k, p.batch, key_head, key, a.keys, true, GM_TILE, GM_HEAD);
-        gm_mma_load(vs, &a, &a.v, p.batch, key_head, key, a.keys, true, GM_TILE, GM_HEAD);
-        if (gm_thread < GM_TILE)
-            seen[gm_thread] = key + gm_thread < a.keys && gm_attention_unmasked(&a, p.batch, key + gm_thread);
+        gm_mma_load_keys(ks, vs, seen, &a, p.batch, key_head, key, GM_HEAD);
         GM_SYNC();
         GM_NAME(gm_mma_scores)(s, GM_TILE / 8, qs, ks);
         GM_NAME(gm_mma_scores)(dp, GM_TILE / 8, gs, vs);

@@ -1,4 +1,4 @@
-/* attention_mma_t.cuh - the kernels of attention_mma.cu for one dtype: for heads of up to 64 and of up to 128 numbers. */
+/* attention_mma_t.cuh - the kernels of attention_mma.cu for one dtype, for heads of up to 64 and of up to 128. */
 
 #define GM_NAME(base)   GM_PASTE(GM_PASTE(base, GM_HEAD), GM_D)
 #define GM_MMA_OF_TYPE  GM_PASTE(gm_mma, GM_D)

@@ -224,6 +224,7 @@ void gm_test_executor_refuses_axes(void **state)
 /* ---- messages move while a part computes ---- */
 
 typedef struct progress {
+    _Atomic int begun; /* rank 0 has sent its part, before it could take in anything */
     _Atomic int done;  /* the other rank has its sum */
     bool        heads; /* attention instead of an elementwise op */
 } progress;
@@ -242,7 +243,9 @@ static void compute_meanwhile(gm_rank *r, void *context)
     OK(gm_value_new(r, "test", GM_F64, SHAPE(1, 1, 1, 3, 2), &x));
     OK(gm_run_one(r->device, GM_OP_fill, NULL, NULL, t->local));
     OK(gm_run_one(r->device, GM_OP_fill, NULL, NULL, x->local));
+    while (r->rank && !p->begun) usleep(50);
     OK(gm_comm_all_reduce(r->comm, g, t->local, GM_SUM, &sum)); /* two rounds: both ranks have to look after it */
+    if (!r->rank) p->begun = 1;
     for (int i = 0; !r->rank && !p->done && i < 100000; i++) {
         if (p->heads) OK(gm_attention_packed(r, x, NULL, &attrs, &y));
         else OK(gm_apply(r, GM_OP_unary, 1, &x, &attrs, 1, NULL, &y));
