@@ -4,7 +4,7 @@
  *     gm_mma_bf16(c, a, b)   c += a b, all 32 lanes of a warp together: a (16, 16), b (16, 8), c (16, 8)
  *
  * With g = lane / 4 and t = lane % 4 a lane holds, two numbers a word, the lower column (of b: row) in the lower half,
- *     a[0]: row g, columns 2 t, 2 t + 1     a[1]: row g + 8     a[2]: row g, columns + 8     a[3]: row g + 8, columns + 8
+ *     a[0]: row g, columns 2 t, 2 t + 1    a[1]: row g + 8    a[2]: row g, columns + 8    a[3]: row g + 8, columns + 8
  *     b[0]: rows 2 t, 2 t + 1, column g     b[1]: rows + 8
  *     c[0], c[1]: row g, columns 2 t, 2 t + 1                   c[2], c[3]: row g + 8
  * so that two neighbouring results of a row, packed, are factors of the next product. */
