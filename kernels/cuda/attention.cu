@@ -2,7 +2,8 @@
  * bits that are too wide for attention_mma.cu. FlashAttention-2 (Dao 2023): a block goes over the keys of a tile of
  * queries and keeps the largest score, the sum of exp and the weighted values so far, so that scores never reach
  * memory. The gradient of q comes from one kernel, those of k and v from another, each with its sums in one order, so
- * that nothing is added by two blocks. gm_attention_<narrow or wide>_<dtype>, gm_attention_dq_.., gm_attention_dkv_... */
+ * that nothing is added by two blocks.
+ *     gm_attention_<narrow or wide>_<dtype>, gm_attention_dq_.., gm_attention_dkv_... */
 #include "attention.cuh"
 
 #define GM_ROW (gm_thread / GM_ATTENTION_THREADS)
