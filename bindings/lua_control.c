@@ -65,8 +65,7 @@ static struct {
 static void on_timer(int signal_number)
 {
     int error = errno;
-    if (pthread_equal(pthread_self(), sampler.vm)) sampler.handler(signal_number);
-    else pthread_kill(sampler.vm, signal_number);
+    if (!gm_signals_pass_on(sampler.vm, signal_number)) sampler.handler(signal_number);
     errno = error;
 }
 

@@ -109,7 +109,6 @@ gm_status gm_links_find(gm_link_facts *out)
 {
     const nccl *lib;
     GM_TRY(find(&lib));
-    memset(out, 0, sizeof *out); /* facts of ranks are compared */
     snprintf(out->library, sizeof out->library, "NCCL %d.%d.%d", lib->version / 10000, lib->version / 100 % 100,
              lib->version % 100);
     snprintf(out->path, sizeof out->path, "%s", lib->path);

@@ -1,6 +1,7 @@
 /* link_trial.c - a link of one place, tried: every kind of operation through the library that carries those of many. */
 #include <string.h>
 #include <time.h>
+#include "comm.h"
 #include "links.h"
 
 #define COUNT   INT64_C(1000) /* numbers of an operation */
@@ -18,21 +19,14 @@ static const char *const names[] = {
     [GM_LINK_REDUCE_SCATTER] = "reduce_scatter", [GM_LINK_SEND] = "send to itself",
 };
 
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static gm_status await(const trial *t, const char *what)
 {
     const struct timespec pause = {.tv_nsec = 1000000};
-    const double          end = seconds() + SECONDS;
+    const double          end = gm_comm_now() + SECONDS;
     bool                  ready = false;
     GM_TRY(gm_links_ready(t->link, &ready));
     while (!ready) {
-        if (seconds() > end)
+        if (gm_comm_now() > end)
             return GM_FAIL(GM_EHANG, "a link of one device: %s took more than %d seconds", what, SECONDS);
         nanosleep(&pause, NULL);
         GM_TRY(gm_links_ready(t->link, &ready));

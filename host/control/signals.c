@@ -70,13 +70,24 @@ static void on_deadline(void)
     interrupt(GM_STOP_DEADLINE);
 }
 
+bool gm_signals_pass_on(pthread_t thread, int signal_number)
+{
+    bool elsewhere = !pthread_equal(pthread_self(), thread);
+    if (elsewhere) pthread_kill(thread, signal_number);
+    return elsewhere;
+}
+
+static void take(int signal_number)
+{
+    if (signal_number == SIGINT) on_interrupt();
+    else if (signal_number == SIGTERM) on_terminate();
+    else on_deadline();
+}
+
 static void handler(int signal_number)
 {
     int error = errno;
-    if (!pthread_equal(pthread_self(), self.thread)) pthread_kill(self.thread, signal_number);
-    else if (signal_number == SIGINT) on_interrupt();
-    else if (signal_number == SIGTERM) on_terminate();
-    else on_deadline();
+    if (!gm_signals_pass_on(self.thread, signal_number)) take(signal_number);
     errno = error;
 }
 

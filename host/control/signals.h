@@ -9,6 +9,7 @@
 #define GM_SIGNALS_H
 
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include "../../kernels/status.h"
@@ -32,6 +33,8 @@ gm_stop gm_signals_pending(void); /* what waits */
 gm_stop gm_signals_take(void);    /* what waits; it waits no longer */
 /* Something waits, and is meant for what runs now (armed), or the job is over: reason enough to give up a wait. */
 bool gm_signals_urgent(void);
+/* For handlers that must run on `thread`: true on any other, which has then passed the signal on to it. */
+bool gm_signals_pass_on(pthread_t thread, int signal_number);
 /* SIGTERM came. Asking says that the caller will see to it. */
 bool gm_signals_stop_requested(void);
 /* As if the signal had come, for stops that arrive by other ways; safe in a handler. False: nobody handles stops. */

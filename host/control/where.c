@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <unwind.h>
+#include "signals.h"
 
 #define DEPTH 64
 
@@ -47,9 +48,7 @@ static _Unwind_Reason_Code show_frame(struct _Unwind_Context *context, void *dep
 static void on_signal(int signal_number)
 {
     int error = errno, depth = 0;
-    if (!pthread_equal(pthread_self(), self.thread)) {
-        pthread_kill(self.thread, signal_number);
-    } else {
+    if (!gm_signals_pass_on(self.thread, signal_number)) {
         say(self.words);
         _Unwind_Backtrace(show_frame, &depth);
     }

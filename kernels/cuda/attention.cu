@@ -12,11 +12,8 @@
 /* What dropout multiplies a probability with. */
 GM_DEVICE double gm_attention_kept(const gm_attention_args *a, int64_t batch, int64_t head, int64_t i, int64_t j)
 {
-    if (!a->threshold) return a->keep;
-    int64_t  shape[4] = {a->batch, a->heads, a->queries, a->keys}, at[4] = {batch, head, i, j};
-    uint64_t step = a->step < 0 ? *a->rng_step : (uint64_t)a->step;
-    uint64_t index = gm_box_index(&a->box, 4, shape, at);
-    return gm_philox_word(a->stream_key, index, step) < a->threshold ? 0 : a->keep;
+    const gm_attention_drops drops = gm_attention_drops_of(a, batch, head);
+    return gm_attention_dropped(&drops, i, j) ? 0 : a->keep;
 }
 
 /* Sums and maxima of the 16 threads of a row. */

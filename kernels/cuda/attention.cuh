@@ -46,4 +46,33 @@ GM_DEVICE int64_t gm_attention_lse_at(const gm_attention_args *a, int64_t batch,
     return batch * a->lse_stride[0] + head * a->lse_stride[1] + i * a->lse_stride[2];
 }
 
+/* Dropout: a word of Philox a pair of query and key, by its place in the whole. */
+typedef struct gm_attention_drops {
+    uint64_t key, step, first, row; /* first: the element of query 0 and key 0; row: elements from query to query */
+    uint32_t threshold;             /* 0: nothing is dropped */
+} gm_attention_drops;
+
+GM_DEVICE gm_attention_drops gm_attention_drops_of(const gm_attention_args *a, int64_t batch, int64_t head)
+{
+    gm_attention_drops d = {0, 0, 0, 0, a->threshold};
+    if (!a->threshold) return d;
+    int64_t shape[4] = {a->batch, a->heads, a->queries, a->keys}, at[4] = {batch, head, 0, 0};
+    d.key = a->stream_key;
+    d.step = a->step < 0 ? *a->rng_step : (uint64_t)a->step;
+    d.first = gm_box_index(&a->box, 4, shape, at);
+    d.row = (uint64_t)(a->box.ndim ? a->box.shape[3] : a->keys);
+    return d;
+}
+
+/* Of query i and key j. */
+GM_DEVICE uint64_t gm_attention_element(const gm_attention_drops *d, int64_t i, int64_t j)
+{
+    return d->first + (uint64_t)i * d->row + (uint64_t)j;
+}
+
+GM_DEVICE bool gm_attention_dropped(const gm_attention_drops *d, int64_t i, int64_t j)
+{
+    return d->threshold && gm_philox_word(d->key, gm_attention_element(d, i, j), d->step) < d->threshold;
+}
+
 #endif

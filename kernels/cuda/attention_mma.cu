@@ -84,24 +84,7 @@ GM_DEVICE void gm_mma_load_keys(uint16_t *ks, uint16_t *vs, uint8_t *seen, const
     if (gm_thread < GM_TILE) seen[gm_thread] = key < a->keys && gm_attention_unmasked(a, batch, key);
 }
 
-/* ---- dropout: a word of Philox a pair of query and key, by its place in the whole ---- */
-
-typedef struct gm_attention_drops {
-    uint64_t key, step, first, row; /* first: the element of query 0 and key 0; row: elements from query to query */
-    uint32_t threshold;             /* 0: nothing is dropped */
-} gm_attention_drops;
-
-GM_DEVICE gm_attention_drops gm_attention_drops_of(const gm_attention_args *a, int64_t batch, int64_t head)
-{
-    gm_attention_drops d = {0, 0, 0, 0, a->threshold};
-    if (!a->threshold) return d;
-    int64_t shape[4] = {a->batch, a->heads, a->queries, a->keys}, at[4] = {batch, head, 0, 0};
-    d.key = a->stream_key;
-    d.step = a->step < 0 ? *a->rng_step : (uint64_t)a->step;
-    d.first = gm_box_index(&a->box, 4, shape, at);
-    d.row = (uint64_t)(a->box.ndim ? a->box.shape[3] : a->keys);
-    return d;
-}
+/* ---- dropout of two neighbours ---- */
 
 GM_DEVICE uint32_t gm_attention_word(gm_philox words, int i)
 {
@@ -113,19 +96,12 @@ GM_DEVICE void gm_attention_drop_pair(const gm_attention_drops *d, int64_t i, in
 {
     dropped[0] = dropped[1] = false;
     if (!d->threshold) return;
-    uint64_t  index = d->first + (uint64_t)i * d->row + (uint64_t)j;
+    uint64_t  index = gm_attention_element(d, i, j);
     int       at = (int)(index % 4);
     gm_philox words = gm_philox_at(d->key, index / 4, d->step);
     dropped[0] = gm_attention_word(words, at) < d->threshold;
     if (at == 3) words = gm_philox_at(d->key, index / 4 + 1, d->step);
     dropped[1] = gm_attention_word(words, (at + 1) % 4) < d->threshold;
-}
-
-GM_DEVICE bool gm_attention_dropped(const gm_attention_drops *d, int64_t i, int64_t j)
-{
-    if (!d->threshold) return false;
-    uint64_t index = d->first + (uint64_t)i * d->row + (uint64_t)j;
-    return gm_attention_word(gm_philox_at(d->key, index / 4, d->step), (int)(index % 4)) < d->threshold;
 }
 
 /* ---- the four lanes of a row ---- */
