@@ -1,11 +1,15 @@
 /* lua_control.c - signals and a deadline as Lua errors, and the few file operations that Lua lacks.
  *
- * Ctrl-C must stop compiled code too, which ignores debug hooks: while LuaJIT's profiler runs in mode "l",
- * traces carry a check of the hook mask, and the signal handler sets a hook that raises. The profiler's own
- * callback sets it again, should the signal have landed inside the callback. A hook set by the callback
- * alone would not do: the VM restores the mask behind it.
+ * Ctrl-C must stop compiled code too, which ignores debug hooks. LuaJIT's profiler in mode "l" gives traces a check of
+ * a flag, which its SIGPROF handler raises; such a trace leaves for the interpreter, where a hook that raises is seen.
+ * Its timer is off, and runs only while a stop waits. For that handler rewrites the tables by which the VM dispatches,
+ * and so does the VM when it begins or ends to record: a signal that lands there leaves flag and tables at odds. Then
+ * the flag stays up, every trace ends at once, and a compiled pairs loop goes round its exit for ever (LuaJIT 2.1 of
+ * 2022-03; mended in 2023-08). So the flag is raised where code that LuaJIT compiled was interrupted, and nowhere else;
+ * the interpreter needs the hook alone, which ticks set anew.
  * The trap: the hook fires at the next Lua instruction, so a C call in progress is finished first. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <luajit.h>
 #include <math.h>
@@ -14,7 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include "../host/comm/comm.h"
@@ -47,39 +53,92 @@ static void on_hook(lua_State *L, lua_Debug *where)
     gm_raise_stop(L);
 }
 
-static void set_hook(void *context) { lua_sethook(context, on_hook, LUA_MASKCALL | LUA_MASKRET | LUA_MASKCOUNT, 1); }
+/* Off and on: tables that were caught half written are written again. */
+static void set_hook(lua_State *L)
+{
+    lua_sethook(L, NULL, 0, 0);
+    lua_sethook(L, on_hook, LUA_MASKCALL | LUA_MASKRET | LUA_MASKCOUNT, 1);
+}
+
+#define TICK_MICROSECONDS 10000
+#define PATIENT_TICKS     20
+
+static struct {
+    pthread_t  vm;
+    lua_State *main;
+    int        ticks;
+    void (*raise_flag)(int signal_number); /* LuaJIT's handler; NULL: traces have no checks */
+} compiled;
+
+static void tick_each(long microseconds)
+{
+    struct itimerval t = {.it_interval.tv_usec = microseconds, .it_value.tv_usec = microseconds};
+    setitimer(ITIMER_PROF, &t, NULL);
+}
+
+/* Did the signal interrupt code of no library? */
+static bool was_compiled(const ucontext_t *at)
+{
+    Dl_info info;
+#if defined(__x86_64__)
+    return !dladdr((void *)at->uc_mcontext.gregs[REG_RIP], &info);
+#elif defined(__aarch64__)
+    return !dladdr((void *)at->uc_mcontext.pc, &info);
+#else
+    (void)at, (void)info;
+    return false;
+#endif
+}
+
+/* While a stop waits. Code that is nearly always inside C functions that it calls is never seen between them: after
+ * PATIENT_TICKS the flag is raised wherever it is. */
+static void try_to_stop(int signal_number, const ucontext_t *at)
+{
+    set_hook(compiled.main);
+    if (++compiled.ticks > PATIENT_TICKS || was_compiled(at)) compiled.raise_flag(signal_number);
+}
+
+/* The timer counts the time of all threads, and Linux hands its signal to whichever of them ran then; what is done
+ * here changes what the VM's thread is reading. So that thread alone gets it. */
+static void on_tick(int signal_number, siginfo_t *info, void *at)
+{
+    int error = errno;
+    (void)info;
+    if (!gm_signals_pass_on(compiled.vm, signal_number)) {
+        if (gm_signals_pending()) try_to_stop(signal_number, at);
+        else tick_each(0);
+    }
+    errno = error;
+}
+
+/* In the handler of a signal, on the VM's thread. */
+static void stop_code(void *main)
+{
+    set_hook(main);
+    if (!compiled.raise_flag) return;
+    compiled.ticks = 0;
+    tick_each(TICK_MICROSECONDS);
+}
 
 static void on_sample(void *context, lua_State *L, int samples, int state)
 {
-    (void)samples, (void)state, (void)L;
-    if (gm_signals_pending()) set_hook(context);
-}
-
-/* The profiler's timer counts the time of all threads, and Linux hands its signal to whichever of them ran then;
- * LuaJIT's handler changes what the VM's thread is reading. So that thread alone gets it. */
-static struct {
-    pthread_t vm;
-    void (*handler)(int signal_number);
-} sampler;
-
-static void on_timer(int signal_number)
-{
-    int error = errno;
-    if (!gm_signals_pass_on(sampler.vm, signal_number)) sampler.handler(signal_number);
-    errno = error;
+    (void)context, (void)L, (void)samples, (void)state;
 }
 
 static void too_early(int signal_number) { (void)signal_number; }
 
-static void start_sampling(lua_State *L, lua_State *main)
+static void check_in_traces(lua_State *L, lua_State *main)
 {
     struct sigaction action;
     signal(SIGPROF, too_early); /* LuaJIT starts the timer before it has a handler */
-    luaJIT_profile_start(L, "li50", on_sample, main);
+    luaJIT_profile_start(L, "li1000000000", on_sample, NULL);
+    tick_each(0);
     sigaction(SIGPROF, NULL, &action);
-    sampler.vm = pthread_self();
-    sampler.handler = action.sa_handler;
-    action.sa_handler = on_timer;
+    compiled.vm = pthread_self();
+    compiled.main = main;
+    compiled.raise_flag = action.sa_handler;
+    action.sa_sigaction = on_tick;
+    action.sa_flags |= SA_SIGINFO;
     sigaction(SIGPROF, &action, NULL);
 }
 
@@ -93,8 +152,8 @@ static int signals_open(lua_State *L)
     lua_pushlightuserdata(L, (void *)&errors_key);
     lua_pushvalue(L, 1);
     lua_rawset(L, LUA_REGISTRYINDEX);
-    L_TRY(L, gm_signals_open(set_hook, main, lua_toboolean(L, 2)));
-    if (lua_toboolean(L, 3) || gm_link_rank() >= 0) start_sampling(L, main);
+    L_TRY(L, gm_signals_open(stop_code, main, lua_toboolean(L, 2)));
+    if (lua_toboolean(L, 3) || gm_link_rank() >= 0) check_in_traces(L, main);
     return 0;
 }
 
@@ -102,6 +161,7 @@ static int signals_close(lua_State *L)
 {
     gm_signals_close();
     luaJIT_profile_stop(L);
+    compiled.raise_flag = NULL;
     lua_sethook(L, NULL, 0, 0);
     return 0;
 }

@@ -1,7 +1,7 @@
 --- Runs of a recipe on several ranks, for specs: job.run(recipe text, ranks, options) -> document of --stats.
 --
 -- options: steps, set (list of "key=value"), flags (list of words), env, code (the exit status expected, default
--- 0), timeout (seconds, default 480).
+-- 0), timeout (seconds, default 240).
 -- The result also has out and err, what the run wrote.
 local json = require "ganymede.json"
 local run_host = require "spec.support.run_host"
@@ -14,12 +14,12 @@ function job.run_in(folder, recipe, ranks, options)
   options = options or {}
   shell.write(folder .. "/recipe.lua", recipe)
   os.remove(folder .. "/stats.json")
-  local words = { "run", "recipe.lua", "--stats", "stats.json", "--threads", "1", "--comm-timeout", "300" }
+  local words = { "run", "recipe.lua", "--stats", "stats.json", "--threads", "1", "--comm-timeout", "120" }
   if ranks > 1 then words[#words + 1], words[#words + 2] = "-n", tostring(ranks) end
   if options.steps then words[#words + 1], words[#words + 2] = "--steps", tostring(options.steps) end
   for _, set in ipairs(options.set or {}) do words[#words + 1], words[#words + 2] = "--set", set end
   for _, word in ipairs(options.flags or {}) do words[#words + 1] = word end
-  local result = run_host(words, { cwd = folder, env = options.env, timeout = options.timeout or 480 })
+  local result = run_host(words, { cwd = folder, env = options.env, timeout = options.timeout or 240 })
   if result.code ~= (options.code or 0) then
     error(("%d ranks ended with status %d, expected %d:\n%s\n%s"):format(ranks, result.code, options.code or 0,
       result.out, result.err), 2)
