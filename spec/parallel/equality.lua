@@ -109,13 +109,14 @@ function equality.run(model, where, dtype, steps, set)
     set = tables.joined({ "dtype=" .. dtype, "parallel=" .. where.parallel }, set) })
 end
 
+local STEPS = job.steps(50)
 local references = {}
 
 --- 50 steps on one rank, run once for each (model, dtype, set).
 function equality.serial(model, dtype, set)
   local key = table.concat(tables.joined({ model, dtype }, set), " ")
   references[key] = references[key]
-    or job.run(equality.recipes[model], 1, { steps = 50, set = tables.joined({ "dtype=" .. dtype }, set) })
+    or job.run(equality.recipes[model], 1, { steps = STEPS, set = tables.joined({ "dtype=" .. dtype }, set) })
   return references[key]
 end
 
@@ -151,13 +152,13 @@ local function check_mesh(model, where, stats, reference)
   assert.is_true(flops <= 1.45 * one.flops, ("%.2f times the serial work"):format(flops / one.flops))
 end
 
-local limits = { f64 = { [50] = 1e-9 }, f32 = { [10] = 1e-5, [50] = 1e-4 } }
+local limits = { f64 = { [STEPS] = 1e-9 }, f32 = { [10] = 1e-5, [STEPS] = 1e-4 } }
 
 --- 50 steps of a model on a mesh must be those of one rank -> the run. `worst` gets the largest difference.
 function equality.check(model, name, dtype, set)
   local where = assert(equality[name], name)
-  local reference, stats = equality.serial(model, dtype, set), equality.run(model, where, dtype, 50, set)
-  assert.equal(50, #stats.loss)
+  local reference, stats = equality.serial(model, dtype, set), equality.run(model, where, dtype, STEPS, set)
+  assert.equal(STEPS, #stats.loss)
   for steps, limit in pairs(limits[dtype]) do
     local worst, at = job.largest_difference(reference, stats, steps)
     if os.getenv "GANYMEDE_SPEC_DIFFERENCES" then

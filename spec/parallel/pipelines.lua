@@ -33,7 +33,7 @@ pipelines.recipes = {
     { 'type = "SigmoidRouter", k = 2', 'type = "TopKRouter", k = 2, noise = "normal", balance = 0.1' }),
 }
 
-local STEPS = { f64 = 50, f32 = 10 }
+local STEPS = { f64 = job.steps(50), f32 = 10 }
 local LIMIT = { f64 = 1e-9, f32 = 1e-5 }
 
 --- A run of a case -> the document of --stats. without: `parallel` instead of the case's, on `ranks`.

@@ -6,11 +6,12 @@
 local job = require "spec.parallel.job"
 
 local worlds = { 2, 3, 4, 8 }
+local STEPS = job.steps(50)
 
 local function serial(recipe, dtype)
   local cache = {}
   return function()
-    cache.run = cache.run or job.run(recipe, 1, { steps = 50, set = { "dtype=" .. dtype } })
+    cache.run = cache.run or job.run(recipe, 1, { steps = STEPS, set = { "dtype=" .. dtype } })
     return cache.run
   end
 end
@@ -34,17 +35,17 @@ describe("training on several ranks #ranks", function()
 
     for _, ranks in ipairs(worlds) do
       it(("equals one rank: %s on %d in f64"):format(name, ranks), function()
-        local stats = job.run(recipe, ranks, { steps = 50, set = { "dtype=f64" } })
+        local stats = job.run(recipe, ranks, { steps = STEPS, set = { "dtype=f64" } })
         check_mesh(stats, ranks, f64())
-        local worst, at = job.largest_difference(f64(), stats, 50)
+        local worst, at = job.largest_difference(f64(), stats, STEPS)
         assert.is_true(worst <= 1e-9, ("differs by %g in step %d"):format(worst, at))
       end)
     end
 
     it(("equals one rank: %s on 4 in f32"):format(name), function()
-      local stats = job.run(recipe, 4, { steps = 50, set = { "dtype=f32" } })
+      local stats = job.run(recipe, 4, { steps = STEPS, set = { "dtype=f32" } })
       assert.is_true(job.largest_difference(f32(), stats, 10) <= 1e-5)
-      assert.is_true(job.largest_difference(f32(), stats, 50) <= 1e-4)
+      assert.is_true(job.largest_difference(f32(), stats, STEPS) <= 1e-4)
     end)
   end
 
