@@ -177,10 +177,9 @@ static bool release(int workers)
     return any;
 }
 
+/* For the next thread: as long as there is one, all workers hold threads that wait. */
 static worker *fresh_worker(int *workers)
 {
-    for (int i = 0; i < *workers; i++)
-        if (run.worker[i].state == IDLE) return &run.worker[i];
     worker *w = &run.worker[*workers];
     if (!w->stack) {
         w->stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
