@@ -4,7 +4,7 @@
  * a flag, which its SIGPROF handler raises; such a trace leaves for the interpreter, where a hook that raises is seen.
  * Its timer is off, and runs only while a stop waits. For that handler rewrites the tables by which the VM dispatches,
  * and so does the VM when it begins or ends to record: a signal that lands there leaves flag and tables at odds. Then
- * the flag stays up, every trace ends at once, and a compiled pairs loop goes round its exit for ever (LuaJIT 2.1 of
+ * the flag stays up, every trace ends at once, and a loop over LuaJIT's own pairs goes round its exit for ever (2.1 of
  * 2022-03; mended in 2023-08). So the flag is raised where code that LuaJIT compiled was interrupted, and nowhere else;
  * the interpreter needs the hook alone, which ticks set anew.
  * The trap: the hook fires at the next Lua instruction, so a C call in progress is finished first. */

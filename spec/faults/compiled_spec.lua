@@ -1,5 +1,5 @@
 --- Code that LuaJIT compiled ignores debug hooks. It stops at a time limit all the same, and nothing disturbs it
--- before: a signal that comes while the VM begins or ends to record can leave it in a compiled pairs loop for ever.
+-- before: a tick that comes while the VM begins or ends to record can leave it with traces that end when entered.
 local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"
 

@@ -4,6 +4,7 @@
 -- -> exit status or nil }, parser being lua-argparse's. main catches whatever a verb raises, says it once on
 -- standard error, and returns the exit status (see ganymede.failure). The trap: main may be called from
 -- inside (specs, demo), so nothing here ends the process.
+require "ganymede.iteration"
 local failure = require "ganymede.failure"
 local launcher = require "ganymede.launcher"
 local log = require "ganymede.log"
