@@ -5,8 +5,8 @@
  * Its timer is off, and runs only while a stop waits. For that handler rewrites the tables by which the VM dispatches,
  * and so does the VM when it begins or ends to record: a signal that lands there leaves flag and tables at odds. Then
  * the flag stays up, every trace ends at once, and a loop over LuaJIT's own pairs goes round its exit for ever (2.1 of
- * 2022-03; mended in 2023-08). So the flag is raised where code that LuaJIT compiled was interrupted, and nowhere else;
- * the interpreter needs the hook alone, which ticks set anew.
+ * 2022-03; LuaJIT mended the loop in 2023-08, the tables only where its timer is a thread). So the flag is raised
+ * where code that LuaJIT compiled was interrupted, and nowhere else; the interpreter needs the hook alone.
  * The trap: the hook fires at the next Lua instruction, so a C call in progress is finished first. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
