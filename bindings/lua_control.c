@@ -15,6 +15,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -31,6 +32,17 @@
 
 static const char errors_key; /* registry: list of the error objects to raise, by gm_stop */
 
+/* The others gave this rank up: its C functions were shown (where.h), and this is where it was in Lua. */
+static void show_where(lua_State *L, const char *failure)
+{
+    char words[64];
+    snprintf(words, sizeof words, "rank %d does not answer", gm_link_rank());
+    if (!strstr(failure, words)) return;
+    luaL_traceback(L, L, NULL, 0);
+    fprintf(stderr, "ganymede: rank %d was here, in Lua:\n%s\n", gm_link_rank(), lua_tostring(L, -1));
+    lua_pop(L, 1);
+}
+
 void gm_raise_stop(lua_State *L)
 {
     gm_stop reason = gm_signals_take();
@@ -38,6 +50,7 @@ void gm_raise_stop(lua_State *L)
     if (reason == GM_STOP_NONE) return;
     const gm_link_peer *peer = gm_link_failure();
     if (reason == GM_STOP_PEER) {
+        if (peer) show_where(L, peer->text);
         gm_push_failure_object(L, "new_peer", peer ? peer->code : 1, peer ? peer->text : "another rank has failed");
     } else {
         lua_pushlightuserdata(L, (void *)&errors_key);

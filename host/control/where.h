@@ -2,7 +2,8 @@
  *
  * A rank is asked by a signal, gm_where_signal() (`kill -s RTMIN+3 PID` does it by hand), and then writes the functions
  * that its main thread is in to its stderr, the innermost first, and goes on. `addr2line -e ganymede OFFSET` names
- * those of ours. The trap: code that LuaJIT compiled ends the list. */
+ * those of ours. The trap: code that LuaJIT compiled ends the list; lines of Lua follow when the rank is told to stop
+ * (gm_raise_stop). */
 #ifndef GM_WHERE_H
 #define GM_WHERE_H
 

@@ -115,6 +115,7 @@ describe("a rank that does not come to a collective", function()
     assert.equal(7, result.code, result.err)
     assert.matches("rank 1 does not answer.-; rank 1: process %d+ runs[^;]*, after %d+%.%d+ s of CPU time", result.err)
     assert.matches("\nganymede: rank 1 is in, the innermost first:\n.-compiled Lua\n", result.err)
+    assert.matches("\nganymede: rank 1 was here, in Lua:\nstack traceback:\n%s*recipe.lua:15: in ", result.err)
     assert.is_true(result.late < 10)
   end)
 
