@@ -9,7 +9,6 @@
  * where code that LuaJIT compiled was interrupted, and nowhere else; the interpreter needs the hook alone.
  * The trap: the hook fires at the next Lua instruction, so a C call in progress is finished first. */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <errno.h>
 #include <luajit.h>
 #include <math.h>
@@ -28,6 +27,7 @@
 #include "../host/control/files.h"
 #include "../host/control/link.h"
 #include "../host/control/signals.h"
+#include "../host/control/where.h"
 #include "gm_lua.h"
 
 static const char errors_key; /* registry: list of the error objects to raise, by gm_stop */
@@ -35,9 +35,7 @@ static const char errors_key; /* registry: list of the error objects to raise, b
 /* The others gave this rank up: its C functions were shown (where.h), and this is where it was in Lua. */
 static void show_where(lua_State *L, const char *failure)
 {
-    char words[64];
-    snprintf(words, sizeof words, "rank %d does not answer", gm_link_rank());
-    if (!strstr(failure, words)) return;
+    if (!gm_where_is_silent(failure, gm_link_rank())) return;
     luaL_traceback(L, L, NULL, 0);
     fprintf(stderr, "ganymede: rank %d was here, in Lua:\n%s\n", gm_link_rank(), lua_tostring(L, -1));
     lua_pop(L, 1);
@@ -89,16 +87,15 @@ static void tick_each(long microseconds)
     setitimer(ITIMER_PROF, &t, NULL);
 }
 
-/* Did the signal interrupt code of no library? */
+/* What the signal interrupted. */
 static bool was_compiled(const ucontext_t *at)
 {
-    Dl_info info;
 #if defined(__x86_64__)
-    return !dladdr((void *)at->uc_mcontext.gregs[REG_RIP], &info);
+    return gm_where_is_compiled((void *)at->uc_mcontext.gregs[REG_RIP]);
 #elif defined(__aarch64__)
-    return !dladdr((void *)at->uc_mcontext.pc, &info);
+    return gm_where_is_compiled((void *)at->uc_mcontext.pc);
 #else
-    (void)at, (void)info;
+    (void)at;
     return false;
 #endif
 }

@@ -82,11 +82,10 @@ static size_t name_halted(const gm_supervisor *job, char *text, size_t n, size_t
  * show where they are. */
 static size_t name_silent(gm_supervisor *job, char *text, size_t n, size_t room)
 {
-    char words[64], where[200];
+    char where[200];
     for (int i = 0; i < job->n; i++) {
         member *m = &job->ranks[i];
-        snprintf(words, sizeof words, "rank %d does not answer", i);
-        if (m->ended || m->halted || !m->process || !strstr(text, words) || n >= room) continue;
+        if (m->ended || m->halted || !m->process || !gm_where_is_silent(text, i) || n >= room) continue;
         n += (size_t)snprintf(text + n, room - n, "; rank %d: %s", i, gm_where_is(m->process, where, sizeof where));
         gm_wire_send(m->keeper, GM_WORD_SIGNAL, i, gm_where_signal(), 0, NULL, 0, false);
     }

@@ -8,7 +8,6 @@
 #include <execinfo.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -30,14 +29,26 @@ static void say(const char *words)
     (void)ignored;
 }
 
+bool gm_where_is_silent(const char *failure, int rank)
+{
+    char words[64];
+    snprintf(words, sizeof words, "rank %d does not answer", rank);
+    return strstr(failure, words) != NULL;
+}
+
+bool gm_where_is_compiled(const void *address)
+{
+    Dl_info info;
+    return !dladdr(address, &info);
+}
+
 static _Unwind_Reason_Code show_frame(struct _Unwind_Context *context, void *depth)
 {
-    void   *at = (void *)_Unwind_GetIP(context);
-    int     n = ++*(int *)depth;
-    Dl_info info;
+    void *at = (void *)_Unwind_GetIP(context);
+    int   n = ++*(int *)depth;
     if (!at || n > DEPTH) return _URC_END_OF_STACK;
     if (n <= 2) return _URC_NO_REASON; /* the handler, and the frame that the kernel made for it */
-    if (!dladdr(at, &info)) {
+    if (gm_where_is_compiled(at)) {
         say("compiled Lua\n");
         return _URC_END_OF_STACK;
     }

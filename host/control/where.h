@@ -7,12 +7,18 @@
 #ifndef GM_WHERE_H
 #define GM_WHERE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
 int gm_where_signal(void);
 /* Answers that signal from here on, for the thread that calls; by rank in the words. */
 void gm_where_open(int rank);
+
+/* Does the text of a failure say that this rank does not answer? Waits say it so (comm/operation.c). */
+bool gm_where_is_silent(const char *failure, int rank);
+/* Is this address one of no library, hence code that LuaJIT compiled? May be asked in a handler. */
+bool gm_where_is_compiled(const void *address);
 
 /* "process 4711 sleeps in futex_do_wait, after 0.31 s of CPU time" into buf; returns buf. */
 char *gm_where_is(pid_t pid, char *buf, size_t size);

@@ -1,6 +1,5 @@
 --- Loops over pairs and next, compiled: they see each entry once, as interpreted ones do.
-local run_host = require "spec.support.run_host"
-local shell = require "spec.support.shell"
+local support = require "spec.cli.support"
 
 local entries = { 1, 2, 3, 4, 5, a = 6, b = 7, [2.5] = 8 }
 
@@ -8,8 +7,7 @@ describe("loops over tables", function()
   -- With LuaJIT's own pairs the outer loop ends after one entry in some round, in Debian 12's in the 39,061st: what it
   -- has tried in vain to compile goes on as another instruction. In a process of its own, where nothing else was tried.
   it("that are nested end where they should", function()
-    local folder = shell.temporary_folder()
-    shell.write(folder .. "/nested.lua", [[
+    local home = support.home [[
       local inner = { 1, 2, 3, 4, 5 }
       local outer = { a = inner, b = inner, c = inner, d = inner, e = inner }
       local function interpreted(...) -- whoever calls what takes any number of arguments is not compiled
@@ -24,9 +22,9 @@ describe("loops over tables", function()
         end
         if count ~= 5 then error(("round %d: %d of 5 entries"):format(round, count)) end
       end
-      print "whole" ]])
-    local result = run_host({ "run", "nested.lua" }, { cwd = folder })
-    shell.remove(folder)
+      print "whole"]]
+    local result = support.run(home, { "run", "recipe.lua" })
+    support.shell.remove(home)
     assert.is_truthy(result.out:find("whole", 1, true), result.err)
   end)
 
