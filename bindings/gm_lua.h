@@ -50,7 +50,12 @@ gm_value *gm_attention_options(lua_State *L, int arg, int64_t b, int64_t h, int6
 struct gm_control    *gm_check_control(lua_State *L, int arg);  /* of core.step_control; raises for a closed one */
 struct gm_supervisor *gm_lua_supervisor(lua_State *L, int arg); /* the job of core.job_start; raises for a closed one */
 
-/* Raises gm_last_error(): a string, or an object of ganymede.failure where other ranks have a part in it. */
+/* For callbacks of C: calls the function below its n_args arguments on the stack, without results, in a module scope of
+ * its own that ends with it; pops them in any case. handler: stack index for lua_pcall, or 0. What is raised is kept
+ * for gm_raise; GM_ELUA, and gm_last_error() has its words, to which C may add where it was. */
+gm_status gm_call_from_c(lua_State *L, int n_args, int handler);
+/* Raises gm_last_error(): a string, or an object of ganymede.failure where other ranks have a part in it. GM_ELUA: what
+ * a callback raised, as it was raised; a string to which C has added words, with those. */
 int gm_raise(lua_State *L, gm_status st);
 /* Raises the error of the stop that is pending (Ctrl-C, a time limit, the end of another rank), if any; for calls that
  * a stop has cut short (GM_EINTERRUPT). Returns when nothing is pending. */

@@ -178,6 +178,43 @@ void gm_push_failure_object(lua_State *L, const char *maker, int exit_code, cons
     lua_remove(L, -2);
 }
 
+static const char raised_key; /* registry: what gm_call_from_c caught last; nil: it was raised again */
+
+static gm_status keep_raised(lua_State *L)
+{
+    const char *text = "an error that is not a string"; /* lua_tostring would make strings of numbers */
+    if (lua_type(L, -1) == LUA_TSTRING) text = lua_tostring(L, -1);
+    gm_fail_again(GM_ELUA, text);
+    lua_pushlightuserdata(L, (void *)&raised_key);
+    lua_insert(L, -2);
+    lua_rawset(L, LUA_REGISTRYINDEX);
+    return GM_ELUA;
+}
+
+gm_status gm_call_from_c(lua_State *L, int n_args, int handler)
+{
+    gm_rank  *r = gm_lua_rank(L);
+    gm_scope *outer = r->scope;
+    gm_status st = gm_scope_open(r, GM_SCOPE_MODULE, L);
+    if (st != GM_OK) lua_pop(L, n_args + 1);
+    else if (lua_pcall(L, n_args, 0, handler)) st = keep_raised(L);
+    while (r->scope != outer) gm_scope_close(r);
+    return st;
+}
+
+/* Returns where C has added words to what was caught: then those are the error. */
+static void raise_again(lua_State *L)
+{
+    const char *words = gm_last_error(); /* cut off, where a string is longer */
+    lua_pushlightuserdata(L, (void *)&raised_key);
+    lua_rawget(L, LUA_REGISTRYINDEX);
+    lua_pushlightuserdata(L, (void *)&raised_key);
+    lua_pushnil(L);
+    lua_rawset(L, LUA_REGISTRYINDEX);
+    if (lua_isnil(L, -1)) return;
+    if (lua_type(L, -1) != LUA_TSTRING || !strncmp(lua_tostring(L, -1), words, strlen(words))) lua_error(L);
+}
+
 /* Most failures are Lua strings. Those that other ranks have a part in are objects of ganymede.failure: one of a peer
  * carries its status, a hang 7; a stop that was asked for is raised as the stop that it is. */
 int gm_raise(lua_State *L, gm_status st)
@@ -185,6 +222,7 @@ int gm_raise(lua_State *L, gm_status st)
     const gm_comm         *c = gm_lua_rank(L)->comm;
     const gm_peer_failure *peer = st == GM_EPEER && c ? gm_comm_failure(c) : NULL;
     if (st == GM_EINTERRUPT) gm_raise_stop(L);
+    if (st == GM_ELUA) raise_again(L);
     if (peer) gm_push_failure_object(L, "new_peer", peer->exit_code, peer->text);
     else if (st == GM_EHANG) gm_push_failure_object(L, "new", 7, gm_last_error());
     if (peer || st == GM_EHANG) return lua_error(L);

@@ -116,7 +116,7 @@ static int no_grad(lua_State *L)
     return 1;
 }
 
-/* A Lua function called from the tape: kept in the registry, called under lua_pcall on whatever
+/* A Lua function called from the tape: kept in the registry, called by gm_call_from_c on whatever
  * coroutine runs backward (rank->caller), never on the one that recorded it, which may be dead. */
 typedef struct lua_callback {
     gm_rank *rank;
@@ -134,7 +134,7 @@ static void push_borrowed(lua_State *L, gm_rank *r, gm_value *v)
     gm_handle_fill(r, h, v, "custom function");
 }
 
-/* Runs inside lua_pcall: arguments and results travel in the struct behind the light userdata. */
+/* Runs in a protected call: arguments and results travel in the struct behind the light userdata. */
 typedef struct call_frame {
     const lua_callback *callback;
     int                 n_in, n_out;
@@ -172,19 +172,10 @@ static gm_status call_lua(void *context, int n_in, gm_value *const *in, int n_ou
 {
     lua_callback *c = context;
     call_frame    f = {c, n_in, n_out, in, want, out};
-    gm_rank      *r = c->rank;
-    lua_State    *L = r->caller;
-    GM_TRY(gm_scope_open(r, GM_SCOPE_MODULE, L));
+    lua_State    *L = c->rank->caller;
     lua_pushcfunction(L, call_protected);
     lua_pushlightuserdata(L, &f);
-    gm_status st = GM_OK;
-    if (lua_pcall(L, 1, 0, 0)) {
-        const char *text = lua_tostring(L, -1);
-        st = gm_fail_again(GM_ELUA, text ? text : "a custom function raised an error that is not a string");
-        lua_pop(L, 1);
-    }
-    gm_scope_close(r);
-    return st;
+    return gm_call_from_c(L, 1, 0);
 }
 
 static void release_lua(void *context)

@@ -1,6 +1,6 @@
 /* lua_pipeline.c - the Lua face of host/pipeline: an executor, the step it runs, what happened in it.
  *
- * Micro-batches, chunks and parts count from 1 in Lua, stages (peers) from 0. The forward callback runs under lua_pcall
+ * Micro-batches, chunks and parts count from 1 in Lua, stages (peers) from 0. The forward callback runs protected,
  * in a scope of its own; what it gives is held by C from then on. What it raises leaves executor_run as it was raised,
  * a failure object included, and its traceback is that of the place where it was raised. */
 #include <stdlib.h>
@@ -56,10 +56,9 @@ static int executor_free(lua_State *L)
 typedef struct lua_stage {
     lua_State *L;
     int        forward, describe, handler; /* stack indices */
-    int        raised;                     /* reference to what a callback raised; LUA_NOREF: nothing */
 } lua_stage;
 
-/* Runs inside lua_pcall: arguments and results travel behind the light userdata. */
+/* Runs in a protected call: arguments and results travel behind the light userdata. */
 typedef struct call_frame {
     const gm_stage_call *call; /* NULL: describe */
     int                  micro_batch, part;
@@ -120,24 +119,12 @@ static int call_protected(lua_State *L)
     return 0;
 }
 
-/* Scopes that an error left open are closed with the one that was opened here. */
 static gm_status call_lua(lua_stage *s, int function, call_frame *f)
 {
-    lua_State *L = s->L;
-    gm_rank   *r = gm_lua_rank(L);
-    gm_scope  *outer = r->scope;
-    GM_TRY(gm_scope_open(r, GM_SCOPE_MODULE, L));
-    lua_pushcfunction(L, call_protected);
-    lua_pushlightuserdata(L, f);
-    lua_pushvalue(L, function);
-    gm_status st = GM_OK;
-    if (lua_pcall(L, 2, 0, s->handler)) {
-        const char *text = lua_tostring(L, -1);
-        st = gm_fail_again(GM_ELUA, text ? text : "a part of the pipeline raised an error that is not a string");
-        s->raised = luaL_ref(L, LUA_REGISTRYINDEX);
-    }
-    while (r->scope != outer) gm_scope_close(r);
-    return st;
+    lua_pushcfunction(s->L, call_protected);
+    lua_pushlightuserdata(s->L, f);
+    lua_pushvalue(s->L, function);
+    return gm_call_from_c(s->L, 2, s->handler);
 }
 
 static gm_status forward(void *context, const gm_stage_call *call, gm_stage_result *result)
@@ -283,7 +270,7 @@ static int executor_run(lua_State *L)
     luaL_checktype(L, 2, LUA_TTABLE);
     lua_settop(L, 2);
     push_handler(L);
-    lua_stage s = {.L = L, .handler = 3, .raised = LUA_NOREF};
+    lua_stage s = {.L = L, .handler = 3};
     s.forward = push_function(L, "forward", true);
     s.describe = push_function(L, "describe", false);
     read_actions(L, &step);
@@ -299,11 +286,7 @@ static int executor_run(lua_State *L)
     r->caller = L;
     gm_status st = gm_executor_run(e, &step); /* others have their part in it: it cannot be tried twice */
     r->caller = outer;
-    if (st == GM_OK) return 0;
-    if (s.raised == LUA_NOREF) return gm_raise(L, st);
-    lua_rawgeti(L, LUA_REGISTRYINDEX, s.raised);
-    luaL_unref(L, LUA_REGISTRYINDEX, s.raised);
-    return lua_error(L);
+    return st == GM_OK ? 0 : gm_raise(L, st);
 }
 
 /* ---- what happened ---- */

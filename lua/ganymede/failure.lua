@@ -39,6 +39,14 @@ function failure.is_peer(err) return type(err) == "table" and rawget(err, "peer"
 
 function failure.is(value) return getmetatable(value) == Failure end
 
+local stops = { [7] = true, [75] = true, [130] = true, [143] = true }
+
+--- Raises err again if it says that the run ends: Ctrl-C, SIGTERM, a time limit, another rank's failure. That is no
+-- mistake of what was called: code that explains what it caught, or does without it, calls this first.
+function failure.let_stops_pass(err)
+  if failure.is(err) and (failure.is_peer(err) or stops[err.exit_code]) then error(err, 0) end
+end
+
 --- The exit status that a caught error means; any error that is not ours means 1.
 function failure.code(err)
   if type(err) == "table" and known[rawget(err, "exit_code")] then return rawget(err, "exit_code") end

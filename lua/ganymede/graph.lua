@@ -196,6 +196,7 @@ end
 -- Why nothing was recorded: an error if it must be, else said, and not tried again.
 local function give_up(self, why)
   self:forget()
+  failure.let_stops_pass(why)
   self.off = true
   if self.wanted == true then
     failure(2, "cuda_graph = true: step %d cannot be recorded: %s", self.engine.steps_done + 1, failure.text(why))

@@ -12,6 +12,7 @@
 -- { "expert", expert } }. 1D: arXiv:1909.08053; 2D: arXiv:2104.05343; 2.5D: arXiv:2105.14500; 3D:
 -- arXiv:2105.14450; sequence rings: arXiv:2105.13120. Of a pipeline the plan has besides its size `chunks`, nil where
 -- the table leaves them to the schedule, and `split`.
+local failure = require "ganymede.failure"
 local registry = require "ganymede.registry"
 require "ganymede.tensor_modes"
 
@@ -93,7 +94,10 @@ local function axes_of(t)
       "the stream is cut already")
   end
   local ok, axes, key = pcall(mode.axes, t)
-  if not ok then wrong("parallel.tensor", "%s", tostring(axes)) end
+  if not ok then
+    failure.let_stops_pass(axes)
+    wrong("parallel.tensor", "%s", tostring(axes))
+  end
   if type(axes) == "string" then wrong(key or "parallel.tensor", "%s", axes) end
   local ranks = 1
   for _, axis in ipairs(axes) do ranks = ranks * axis[2] end

@@ -5,6 +5,7 @@
 -- one that is resumed gets more lines in metrics.jsonl, any other loses the old ones. Of several ranks, rank 0 chooses
 -- the path, and it alone makes and writes anything; Rundir {} is collective, the methods are not.
 local core = require "ganymede.core"
+local failure = require "ganymede.failure"
 local json = require "ganymede.json"
 local log = require "ganymede.log"
 local version = require "ganymede.version"
@@ -53,7 +54,10 @@ function Rundir:open()
     core.make_folders(BASE)
     core.make_new_folder(self.path)
     local ok, why = pcall(core.point_link, BASE .. "/latest", self.path:match "[^/]+$")
-    if not ok then log.warn("%s", why) end
+    if not ok then
+      failure.let_stops_pass(why)
+      log.warn("%s", why)
+    end
   end
   core.write_whole(self.path .. "/config.lua", self.text or "")
   core.write_whole(self.path .. "/env.json", json.encode(self:environment(), { indent = true }) .. "\n")

@@ -1,6 +1,7 @@
 -- What the tape promises beside right slopes: set and add, one use, no silent wrong gradient.
 local gm = require "ganymede"
 local core = require "ganymede.core"
+local failure = require "ganymede.failure"
 local ops = gm.ops
 
 local function leaf(values) return gm.tensor(values, { dtype = "f64" }):requires_grad(true) end
@@ -170,5 +171,32 @@ describe("a custom function", function()
       assert.error_matches(function() f(leaf { 1, 2 }):sum():backward() end,
         "its gradient 1 is f64 %(%), the input f64 %(2%)")
     end)
+  end)
+
+  -- what a backward raises -> what the caller of backward catches
+  local function caught(raised)
+    local f = gm.custom {
+      forward = function(x) return x * x end,
+      backward = function()
+        core.scope_open() -- left open, as by a stop between two lines of Lua
+        error(raised, 0)
+      end,
+    }
+    local depth = core.scope_depth()
+    local _, err = pcall(gm.scope, function() f(leaf { 1, 2 }):sum():backward() end)
+    assert.equal(depth, core.scope_depth())
+    return err
+  end
+
+  it("hands on what its backward raises as it is: objects, stops of the run among them, and long texts", function()
+    local stop, own = failure.new(130, "stopped by Ctrl-C"), setmetatable({}, { __tostring = error })
+    local long = ("x"):rep(5000)
+    for _, raised in ipairs { stop, own, long, 17, "short" } do assert.is_true(rawequal(raised, caught(raised))) end
+  end)
+
+  it("that raises nothing at all says so, and not what another one raised before", function()
+    caught {}
+    assert.matches("not a string", caught(nil))
+    assert.equal("a second one", caught "a second one")
   end)
 end)

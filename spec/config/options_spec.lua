@@ -105,6 +105,18 @@ describe("a failure", function()
     assert.is_string(failure.text(nil))
   end)
 
+  it("that ends the run is told from the mistakes that code explains", function()
+    for _, err in ipairs { failure.new(7, "too long"), failure.new(75, "saved"), failure.new(130, "stopped"),
+                           failure.new(143, "stopped"), failure.new_peer(1, "rank 2 failed") } do
+      local _, passed = pcall(failure.let_stops_pass, err)
+      assert.equal(err, passed)
+    end
+    for _, err in ipairs { "text", failure.new(2, "wrong"), failure.new(8, "diverged"), { exit_code = 130 }, 3 } do
+      failure.let_stops_pass(err)
+    end
+    failure.let_stops_pass(nil)
+  end)
+
   it("keeps the traceback of the place where it was raised, through protected calls on the way", function()
     local function deepest() failure(2, "wrong") end
     local function middle() failure.protect(function() end, function() local x = deepest() return x end) end

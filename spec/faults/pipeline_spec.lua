@@ -92,6 +92,14 @@ describe("a pipelined job", function()
 
   it("is stopped by Ctrl-C", function() support.check_interrupt(long) end)
 
+  -- the stop is an object that travels from Lua through the tape and the executor
+  for what, body in pairs {
+    ["a forward pass"] = training "if calls == 22 then ready() core.sleep(60) end",
+    ["a backward pass"] = training(nil, "if backs == 22 then ready() core.sleep(60) end"),
+  } do
+    it("is stopped by Ctrl-C in " .. what, function() support.check_interrupt(body) end)
+  end
+
   it("saves a checkpoint of all stages on SIGTERM, ends with status 75, and goes on", function()
     support.check_terminated(long)
   end)

@@ -1,4 +1,5 @@
 --- Pipeline schedules of a user's own: registered, given options, put through the same checker as the built-in ones.
+local failure = require "ganymede.failure"
 local geometry = require "ganymede.schedules.geometry"
 local pipeline = require "ganymede.schedules.pipeline"
 local registry = require "ganymede.registry"
@@ -33,6 +34,13 @@ local groups = {
 }
 
 describe("a user's pipeline schedule", function()
+  it("that is interrupted while it orders is not the user's mistake", function()
+    local stop = failure.new(130, "stopped by Ctrl-C")
+    local slow = { name = "slow", order = function() error(stop, 0) end }
+    local _, err = pcall(pipeline.build, slow, { stages = 2, micro_batches = 2 })
+    assert.equal(stop, err)
+  end)
+
   it("is built, proved and simulated like any other", function()
     with_schedule("groups", groups, function()
       local schedule = pipeline.build("groups", { stages = 3, micro_batches = 7, options = { group = 3 } })

@@ -33,6 +33,7 @@
 -- cannot serve it refuses by error(text, 0). See simulate.lua for times and memory, draw.lua for pictures.
 -- @module ganymede.schedules.pipeline
 local check = require "ganymede.schedules.check"
+local failure = require "ganymede.failure"
 local geometry = require "ganymede.schedules.geometry"
 local options = require "ganymede.options"
 local registry = require "ganymede.registry"
@@ -81,7 +82,10 @@ end
 -- What `order` gave, as a schedule that holds computing only.
 local function ordered(name, definition, shape, opt, level)
   local ok, actions, parts = pcall(definition.order, shape.stages, shape.micro_batches, shape.chunks, opt)
-  if not ok then error(("%s: %s"):format(name, tostring(actions)), above(level)) end
+  if not ok then
+    failure.let_stops_pass(actions)
+    error(("%s: %s"):format(name, tostring(actions)), above(level))
+  end
   return { name = name, stages = shape.stages, micro_batches = shape.micro_batches, chunks = shape.chunks,
     forward_only = false, parts = parts or geometry.looped(shape.stages, shape.chunks), actions = actions }
 end

@@ -7,6 +7,7 @@
 -- A schedule that cannot have these sizes is an entry with `refused`, the reason, and nothing else but its name.
 -- @module ganymede.schedules.report
 local draw = require "ganymede.schedules.draw"
+local failure = require "ganymede.failure"
 local options = require "ganymede.options"
 local pipeline = require "ganymede.schedules.pipeline"
 local registry = require "ganymede.registry"
@@ -35,7 +36,10 @@ local function entry(name, opt)
   local chunks = allowed and allowed.max ~= 1 and opt.chunks or nil -- 1F1B and its like are compared as they are
   local ok, schedule = pcall(pipeline.build, name, { stages = opt.stages, micro_batches = opt.micro_batches,
     chunks = chunks }, 0)
-  if not ok then return { name = name, refused = schedule } end
+  if not ok then
+    failure.let_stops_pass(schedule)
+    return { name = name, refused = schedule }
+  end
   local simulation = pipeline.simulate(schedule, opt.costs)
   return { name = name, schedule = schedule, simulation = simulation, bubble = simulation.bubble,
     bubble_with_barrier = simulation.bubble_with_barrier, live = math.max(unpack(simulation.live)),
