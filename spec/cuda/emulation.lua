@@ -3,8 +3,8 @@
 --     local emulation = require "spec.cuda.emulation"
 --     emulation.start()      true where "cuda" can be used from here on: a GPU, or the emulation, which the target
 --                            unit_tests builds beside the executable
---     emulation.start { cudnn = true }   with the emulation's cuDNN too, before anything else has used "cuda"; without,
---                            there is none, and attention runs on our kernels
+--     emulation.start { cudnn = true }   with the emulation's cuDNN too; false where something else has used "cuda"
+--                            before. Without, there is none, and attention runs on our kernels
 --     emulation.environment()  of a child process that shall use it too (run_host's env); { cudnn = true } as above
 --     emulation.counts()     what the driver did so far (fake_driver.h)
 local core = require "ganymede.core"
@@ -38,22 +38,23 @@ local function is_there(path)
   return file ~= nil
 end
 
-local started -- "gpu" or "emulation", after start
+local started -- "gpu", "emulation" or "emulation with cudnn", after start
 
 --- Is it the emulation that "cuda" stands for?
-function emulation.is_on() return started == "emulation" end
+function emulation.is_on() return started ~= nil and started ~= "gpu" end
 
 --- What the module has loaded stays, so the variables are needed for a moment only, and children do not inherit them.
 function emulation.start(options)
-  if started then return true end
+  local wanted = options and options.cudnn and "emulation with cudnn" or "emulation"
+  if started then return started ~= "emulation" or wanted == started end
   if core.has_backend "cuda" then
     started = "gpu"
   elseif is_there(libraries.GANYMEDE_CUDA_DRIVER) then
     for name, path in pairs(libraries) do
       if is_there(path) then ffi.C.setenv(name, path, 1) end
     end
-    ffi.C.setenv("GANYMEDE_CUDA_DNN", options and options.cudnn and is_there(cudnn) and cudnn or "none", 1)
-    if core.has_backend "cuda" then started = "emulation" end
+    ffi.C.setenv("GANYMEDE_CUDA_DNN", wanted ~= "emulation" and is_there(cudnn) and cudnn or "none", 1)
+    if core.has_backend "cuda" then started = wanted end
     ffi.C.unsetenv "GANYMEDE_CUDA_DNN"
     for name in pairs(libraries) do ffi.C.unsetenv(name) end
   end
