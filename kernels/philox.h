@@ -37,10 +37,17 @@ GM_INLINE gm_philox gm_philox_at(uint64_t key, uint64_t block, uint64_t step)
     return words;
 }
 
+/* Word number i of a block, without an index: on a GPU that would put the block into memory. */
+GM_INLINE uint32_t gm_philox_pick(gm_philox words, int i)
+{
+    uint32_t low = i & 1 ? words.v[1] : words.v[0], high = i & 1 ? words.v[3] : words.v[2];
+    return i & 2 ? high : low;
+}
+
 /* Word for element `index`. */
 GM_INLINE uint32_t gm_philox_word(uint64_t key, uint64_t index, uint64_t step)
 {
-    return gm_philox_at(key, index / 4, step).v[index % 4];
+    return gm_philox_pick(gm_philox_at(key, index / 4, step), (int)(index % 4));
 }
 
 /* [0, 1) with 24 bits: exact in f32 and f64 alike, so both dtypes draw the same numbers. */

@@ -50,28 +50,41 @@ GM_DEVICE void gm_mma_right(uint32_t *b, const uint16_t *x, int pitch, int row, 
 /* Up to 8 numbers where 16 bytes cannot be read at once. */
 GM_DEVICE gm_vector gm_mma_load_some(const uint16_t *from, int n)
 {
-    gm_vector v = {{0, 0, 0, 0}};
-    for (int i = 0; i < 8 && i < n; i++) v.word[i / 2] |= (uint32_t)from[i] << (i % 2 * 16);
+    uint16_t  x[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    gm_vector v;
+    GM_ROLLED
+    for (int i = 0; i < 8; i++) GM_TURN(x, 8, i < n ? from[i] : 0);
+    GM_UNROLL
+    for (int i = 0; i < 4; i++) v.word[i] = x[2 * i] | (uint32_t)x[2 * i + 1] << 16;
     return v;
 }
 
+#define GM_MMA_HELD (GM_TILE * GM_ATTENTION_MMA_WIDE / 8 / GM_ATTENTION_MMA_THREADS)
+
 /* `side` rows from `first` on of a head, `width` numbers each; zeros behind its last row and number, and for keys that
- * are masked, which may be NaN. */
+ * are masked, which may be NaN. All of a thread's loads are under way before the first is stored. */
 GM_DEVICE void gm_mma_load(uint16_t *tile, const gm_attention_args *a, const gm_attention_view *x, int64_t batch,
                            int64_t head, int64_t first, int64_t rows, bool keys, int side, int width)
 {
     const uint16_t *from = (const uint16_t *)x->data + batch * x->stride[0] + head * x->stride[2];
-    const int       vectors = width / 8, pitch = width + 8;
-    for (int at = gm_thread; at < side * vectors; at += GM_ATTENTION_MMA_THREADS) {
-        int       r = at / vectors, column = at % vectors * 8;
-        int64_t   row = first + r;
-        gm_vector v = {{0, 0, 0, 0}};
-        if (column < a->size && row < rows && (!keys || gm_attention_unmasked(a, batch, row))) {
-            const uint16_t *p = from + row * x->stride[1] + column;
-            v = a->vectors ? gm_load_vector(p) : gm_mma_load_some(p, a->size - column);
-        }
-        gm_store_vector(tile + r * pitch + column, v);
+    const int       pitch = width + 8, each = side * width / 8 / GM_ATTENTION_MMA_THREADS;
+    const int       r = gm_thread / (width / 8), down = GM_ATTENTION_MMA_THREADS / (width / 8);
+    const int       column = gm_thread % (width / 8) * 8;
+    bool            there[GM_MMA_HELD];
+    gm_vector       held[GM_MMA_HELD];
+    GM_UNROLL
+    for (int k = 0; k < each; k++) {
+        int64_t row = first + r + k * down;
+        there[k] = column < a->size && row < rows && (!keys || gm_attention_unmasked(a, batch, row));
     }
+    GM_UNROLL
+    for (int k = 0; k < each; k++) {
+        const uint16_t *p = from + (first + r + k * down) * x->stride[1] + column;
+        held[k].word[0] = held[k].word[1] = held[k].word[2] = held[k].word[3] = 0;
+        if (there[k]) held[k] = a->vectors ? gm_load_vector(p) : gm_mma_load_some(p, a->size - column);
+    }
+    GM_UNROLL
+    for (int k = 0; k < each; k++) gm_store_vector(tile + (r + k * down) * pitch + column, held[k]);
 }
 
 /* A tile of keys and their values, and which of the keys are there and not masked. */
@@ -86,11 +99,6 @@ GM_DEVICE void gm_mma_load_keys(uint16_t *ks, uint16_t *vs, uint8_t *seen, const
 
 /* ---- dropout of two neighbours ---- */
 
-GM_DEVICE uint32_t gm_attention_word(gm_philox words, int i)
-{
-    return i == 0 ? words.v[0] : i == 1 ? words.v[1] : i == 2 ? words.v[2] : words.v[3];
-}
-
 /* Are keys j and j + 1 of query i dropped? Two neighbours mostly share a block of words. */
 GM_DEVICE void gm_attention_drop_pair(const gm_attention_drops *d, int64_t i, int64_t j, bool *dropped)
 {
@@ -99,9 +107,9 @@ GM_DEVICE void gm_attention_drop_pair(const gm_attention_drops *d, int64_t i, in
     uint64_t  index = gm_attention_element(d, i, j);
     int       at = (int)(index % 4);
     gm_philox words = gm_philox_at(d->key, index / 4, d->step);
-    dropped[0] = gm_attention_word(words, at) < d->threshold;
+    dropped[0] = gm_philox_pick(words, at) < d->threshold;
     if (at == 3) words = gm_philox_at(d->key, index / 4 + 1, d->step);
-    dropped[1] = gm_attention_word(words, (at + 1) % 4) < d->threshold;
+    dropped[1] = gm_philox_pick(words, (at + 1) % 4) < d->threshold;
 }
 
 /* ---- the four lanes of a row ---- */

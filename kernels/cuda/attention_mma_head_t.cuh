@@ -144,7 +144,6 @@ GM_KERNEL_NAMED(GM_NAME(gm_attention_mma), gm_attention_args)
         GM_SYNC();
         GM_NAME(gm_mma_scores)(s, GM_TILE / 8, qs, ks);
         GM_UNROLL
-        GM_UNROLL
         for (int half = 0; half < 2; half++)
             GM_NAME(gm_mma_soften)(&a, &drops, p.first + GM_WARP_ROW + 8 * half, key, seen, half, s, &largest[half],
                                    &total[half], sum);
@@ -225,7 +224,6 @@ GM_KERNEL_NAMED(GM_NAME(gm_attention_mma_dq), gm_attention_args)
         GM_NAME(gm_mma_scores)(s, GM_TILE / 8, qs, ks);
         GM_NAME(gm_mma_scores)(dp, GM_TILE / 8, gs, vs);
         GM_UNROLL
-        GM_UNROLL
         for (int half = 0; half < 2; half++)
             GM_NAME(gm_mma_slopes)(&a, &drops, p.first + GM_WARP_ROW + 8 * half, key, seen, half, s, dp, lse[half],
                                    delta[half]);
@@ -297,7 +295,6 @@ GM_KERNEL_NAMED(GM_NAME(gm_attention_mma_dkv), gm_attention_args)
             GM_SYNC();
             GM_NAME(gm_mma_scores)(s, GM_QUERIES / 8, ks, qs);
             GM_NAME(gm_mma_scores)(dp, GM_QUERIES / 8, vs, gs);
-            GM_UNROLL
             GM_UNROLL
             for (int half = 0; half < 2; half++)
                 GM_NAME(gm_mma_weights)(&a, &drops, p.first + GM_WARP_ROW + 8 * half, seen[half], query, half, s, dp,

@@ -139,7 +139,7 @@ GM_DEVICE void GM_NAME(gm_attention_end_row)(const gm_attention_args *a, const g
     if (GM_COL == 0) ((GM_R *)a->lse)[gm_attention_lse_at(a, p->batch, p->head, i)] = both;
 }
 
-GM_KERNEL_NAMED(GM_NAME(gm_attention), gm_attention_args)
+GM_KERNEL_BOUND(GM_NAME(gm_attention), gm_attention_args, GM_ATTENTION_THREADS * GM_ATTENTION_THREADS, GM_BLOCKS)
 {
     GM_SHARED(GM_R, qs);
     GM_R                    *ks = qs + GM_SIDE * (a.size | 1), *ws = ks + GM_SIDE * (a.size | 1);
@@ -201,7 +201,7 @@ GM_DEVICE GM_R GM_NAME(gm_attention_delta)(const gm_attention_args *a, const gm_
     return GM_PASTE(gm_row_sum, GM_S)(sum);
 }
 
-GM_KERNEL_NAMED(GM_NAME(gm_attention_dq), gm_attention_args)
+GM_KERNEL_BOUND(GM_NAME(gm_attention_dq), gm_attention_args, GM_ATTENTION_THREADS * GM_ATTENTION_THREADS, GM_BLOCKS)
 {
     GM_SHARED(GM_R, qs);
     const int                tile = GM_SIDE * (a.size | 1);
@@ -284,7 +284,7 @@ GM_DEVICE void GM_NAME(gm_attention_weights)(const gm_attention_args *a, const g
     }
 }
 
-GM_KERNEL_NAMED(GM_NAME(gm_attention_dkv), gm_attention_args)
+GM_KERNEL_BOUND(GM_NAME(gm_attention_dkv), gm_attention_args, GM_ATTENTION_THREADS * GM_ATTENTION_THREADS, GM_BLOCKS)
 {
     GM_SHARED(GM_R, ks);
     const int tile = GM_SIDE * (a.size | 1);

@@ -29,8 +29,10 @@ GM_KERNEL_NAMED(GM_E(gm_columns_norm), gm_columns_args)
     GM_COLUMNS_LOOP
     {
         GM_R mean = a.mean.data ? GM_E(gm_row_number)(&a.mean, r) : 0, rstd = GM_E(gm_row_number)(&a.rstd, r);
-        GM_E(gm_row_take)(&a.g, gm_row_start(&a.g, r), i, a.width, g);
-        GM_E(gm_row_take)(&a.x, gm_row_start(&a.x, r), i, a.width, x);
+        const gm_vector held_g = GM_E(gm_row_load)(&a.g, gm_row_start(&a.g, r), i, a.width);
+        const gm_vector held_x = GM_E(gm_row_load)(&a.x, gm_row_start(&a.x, r), i, a.width);
+        GM_E(gm_unpack)(held_g, g);
+        GM_E(gm_unpack)(held_x, x);
         GM_UNROLL for (int j = 0; j < GM_V; j++)
         {
             dw[j] += g[j] * ((x[j] - mean) * rstd);
@@ -48,9 +50,11 @@ GM_KERNEL_NAMED(GM_E(gm_columns_activation), gm_columns_args)
     GM_UNROLL for (int j = 0; j < GM_V; j++) db[j] = 0;
     GM_COLUMNS_LOOP
     {
-        GM_E(gm_row_take)(&a.g, gm_row_start(&a.g, r), i, a.width, g);
+        gm_vector held_g = GM_E(gm_row_load)(&a.g, gm_row_start(&a.g, r), i, a.width), held_x = held_g;
+        if (a.function) held_x = GM_E(gm_row_load)(&a.pre, gm_row_start(&a.pre, r), i, a.width);
+        GM_E(gm_unpack)(held_g, g);
         if (a.function) {
-            GM_E(gm_row_take)(&a.pre, gm_row_start(&a.pre, r), i, a.width, x);
+            GM_E(gm_unpack)(held_x, x);
             GM_UNROLL for (int j = 0; j < GM_V; j++)
                 if (i + j < a.width) g[j] *= GM_N(gm_activation_slope)(a.function, x[j]);
         }

@@ -18,19 +18,20 @@ GM_KERNEL_NAMED(GM_E(gm_expert_gather), gm_expert_rows_args)
     const int64_t c0 = GM_E(gm_expert_way)(&a, row, lane == 0), to = gm_row_start(&a.to, row);
     const int64_t from = c0 < 0 ? 0 : gm_row_start(&a.from, c0 / a.k);
     const GM_R    w = c0 >= 0 && a.weight.data ? GM_E(gm_row_number)(&a.weight, c0) : 1;
-    GM_EACH_PACK(c, k)
+    GM_EACH_PART(c)
     {
-        const int64_t i = GM_PACK_PLACE(c, k);
-        gm_vector     v = {{0, 0, 0, 0}};
-        if (i >= a.width) continue;
-        if (c0 >= 0) v = GM_E(gm_row_load)(&a.from, from, i, a.width);
-        if (c0 >= 0 && a.weight.data) {
-            GM_R x[GM_V];
-            GM_E(gm_unpack)(v, x);
-            GM_UNROLL for (int j = 0; j < GM_V; j++) x[j] *= w;
-            v = GM_E(gm_pack)(x);
+        gm_vector held[GM_HELD] = {{{0}}};
+        if (c0 >= 0) GM_E(gm_row_hold)(&a.from, from, c, team, lane, a.width, held);
+        GM_EACH_PACK(c, k, i)
+        {
+            if (c0 >= 0 && a.weight.data) {
+                GM_R x[GM_V];
+                GM_E(gm_unpack)(held[k], x);
+                GM_UNROLL for (int j = 0; j < GM_V; j++) x[j] *= w;
+                held[k] = GM_E(gm_pack)(x);
+            }
+            GM_E(gm_row_store)(&a.to, to, i, a.width, held[k]);
         }
-        GM_E(gm_row_store)(&a.to, to, i, a.width, v);
     }
 }
 
@@ -40,11 +41,10 @@ GM_KERNEL_NAMED(GM_E(gm_expert_combine), gm_expert_rows_args)
     GM_TEAM(team, lane, row);
     if (row >= a.n) return;
     const int64_t to = gm_row_start(&a.to, row);
-    GM_EACH_PACK(c, k)
+    GM_EACH_PART(c)
+    GM_EACH_PACK(c, k, i)
     {
-        const int64_t i = GM_PACK_PLACE(c, k);
-        GM_R          sum[GM_V], y[GM_V];
-        if (i >= a.width) continue;
+        GM_R sum[GM_V], y[GM_V];
         GM_UNROLL for (int j = 0; j < GM_V; j++) sum[j] = 0;
         if (a.accumulate) GM_E(gm_row_take)(&a.to, to, i, a.width, sum);
         for (int64_t choice = row * a.k; choice < (row + 1) * a.k; choice++) {
@@ -67,15 +67,19 @@ GM_KERNEL_NAMED(GM_E(gm_expert_combine_grad), gm_expert_rows_args)
     const int64_t at = GM_E(gm_expert_way)(&a, row, lane == 0), g_at = gm_row_start(&a.g, row / a.k);
     const int64_t from = at < 0 ? 0 : gm_row_start(&a.from, at);
     GM_R          sum = 0, y[GM_V], g[GM_V];
-    if (at >= 0)
-        GM_EACH_PACK(c, k)
+    GM_EACH_PART(c)
+    {
+        gm_vector held[GM_HELD], held_g[GM_HELD];
+        if (at < 0) break;
+        GM_E(gm_row_hold)(&a.from, from, c, team, lane, a.width, held);
+        GM_E(gm_row_hold)(&a.g, g_at, c, team, lane, a.width, held_g);
+        GM_EACH_PACK(c, k, i)
         {
-            const int64_t i = GM_PACK_PLACE(c, k);
-            if (i >= a.width) continue;
-            GM_E(gm_row_take)(&a.from, from, i, a.width, y);
-            GM_E(gm_row_take)(&a.g, g_at, i, a.width, g);
+            GM_E(gm_unpack)(held[k], y);
+            GM_E(gm_unpack)(held_g[k], g);
             GM_UNROLL for (int j = 0; j < GM_V; j++) sum += y[j] * g[j];
         }
+    }
     sum = GM_N(gm_team_sum)(sum, team, scratch);
     if (lane == 0) GM_E(gm_row_set_number)(&a.to, row, sum);
 }

@@ -24,6 +24,8 @@
 #include "emulate.h" /* spec/cuda */
 #else
 #define GM_KERNEL(name, type)    extern "C" __global__ void name(const __grid_constant__ type a)
+#define GM_KERNEL_BOUND(name, type, threads, blocks) \
+    extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ type a)
 #define GM_DEVICE                static __device__ __forceinline__
 #define GM_CONSTANT              static __device__ const
 #define GM_SHARED(type, name)                                  \
@@ -41,10 +43,12 @@
 #define gm_add_i32(p, v)         atomicAdd((p), (v))
 #endif
 
-/* GM_KERNEL with a name or a type that is itself a macro. GM_UNROLL: before a loop whose arrays shall be registers;
+/* GM_KERNEL with a name or a type that is itself a macro; GM_KERNEL_BOUND: whose registers let so many blocks of so
+ * many threads run on a multiprocessor at once. GM_UNROLL: before a loop whose arrays shall be registers;
  * GM_ROLLED: before one that is to stay a loop; GM_UNROLLED(n): before one that is to have n turns under way. */
 #define GM_KERNEL_NAMED(name, type) GM_KERNEL(name, type)
 #ifdef GM_EMULATED
+#define GM_KERNEL_BOUND(name, type, threads, blocks) GM_KERNEL(name, type)
 #define GM_UNROLL
 #define GM_ROLLED
 #define GM_UNROLLED(n)
@@ -54,6 +58,28 @@
 #define GM_UNROLLED(n) GM_PRAGMA(unroll n)
 #define GM_PRAGMA(text) _Pragma(#text)
 #endif
+
+/* p, which came out of device memory, is an address of device memory: said, it need not be asked at each access. */
+#ifdef GM_EMULATED
+#define GM_GLOBAL(p) (p)
+#else
+static __device__ __forceinline__ void *gm_global_(void *p)
+{
+    __builtin_assume(__isGlobal(p));
+    return p;
+}
+#define GM_GLOBAL(p) gm_global_(p)
+#endif
+
+/* The n elements of an array one place further down, `next` behind them: for loops over a pack that shall stay loops.
+ * Unrolled they would take the registers of the path that counts; a variable index would put the pack into local memory,
+ * and that path would wait for it. */
+#define GM_TURN(x, n, next)                                                          \
+    do {                                                                             \
+        __typeof__((x)[0]) next_ = (next);                                           \
+        GM_UNROLL for (int turn_ = 0; turn_ < (n)-1; turn_++) (x)[turn_] = (x)[turn_ + 1]; \
+        (x)[(n)-1] = next_;                                                          \
+    } while (0)
 
 /* What kernels share with the CPU's code (philox.h, sample.h) is compiled for the GPU. */
 #ifndef GM_EMULATED

@@ -31,16 +31,15 @@ GM_KERNEL_NAMED(GM_E(gm_cross_entropy), gm_loss_args)
     const int64_t    at = gm_row_start(&a.x, row), target = gm_row_index(&a.target, a.narrow, row);
     const int        ignored = target == a.ignore, wrong = !ignored && (target < 0 || target >= a.width);
     GM_E(gm_running) r = {-INFINITY, 0, 0};
-    for (int64_t c = 0; c < a.width; c += (int64_t)GM_HELD * team * GM_V) {
+    GM_EACH_PART(c)
+    {
         gm_vector held[GM_HELD];
         GM_R      x[GM_V];
-        GM_UNROLL for (int k = 0; k < GM_HELD; k++)
-            if (GM_PACK_PLACE(c, k) < a.width) held[k] = GM_E(gm_row_load)(&a.x, at, GM_PACK_PLACE(c, k), a.width);
-        GM_UNROLL for (int k = 0; k < GM_HELD; k++)
+        GM_E(gm_row_hold)(&a.x, at, c, team, lane, a.width, held);
+        GM_EACH_PACK(c, k, i)
         {
-            if (GM_PACK_PLACE(c, k) >= a.width) continue;
             GM_E(gm_unpack)(held[k], x);
-            GM_E(gm_running_add)(&r, x, a.width - GM_PACK_PLACE(c, k));
+            GM_E(gm_running_add)(&r, x, a.width - i);
         }
     }
     const GM_R most = GM_N(gm_team_max)(r.most, team, scratch);
@@ -70,16 +69,13 @@ GM_KERNEL_NAMED(GM_E(gm_cross_entropy_grad), gm_loss_args)
     const GM_R    e = (GM_R)a.smoothing, each = e / (GM_R)a.width;
     const GM_R    lse = GM_E(gm_row_number)(&a.lse, row), g = GM_E(gm_row_number)(&a.g, row);
     if (wrong && lane == 0) gm_refuse(a.refusal, a.op, target, row, a.width);
-    for (int64_t c = 0; c < a.width; c += (int64_t)GM_HELD * team * GM_V) {
+    GM_EACH_PART(c)
+    {
         gm_vector held[GM_HELD];
         GM_R      x[GM_V];
-        GM_UNROLL for (int k = 0; k < GM_HELD; k++)
-            if (!ignored && GM_PACK_PLACE(c, k) < a.width)
-                held[k] = GM_E(gm_row_load)(&a.x, from, GM_PACK_PLACE(c, k), a.width);
-        GM_UNROLL for (int k = 0; k < GM_HELD; k++)
+        if (!ignored) GM_E(gm_row_hold)(&a.x, from, c, team, lane, a.width, held);
+        GM_EACH_PACK(c, k, i)
         {
-            const int64_t i = GM_PACK_PLACE(c, k);
-            if (i >= a.width) continue;
             if (ignored) {
                 GM_UNROLL for (int j = 0; j < GM_V; j++) x[j] = 0;
             } else {

@@ -1,16 +1,23 @@
 /* norm_t.cuh - the kernels of norm.cu for one dtype. */
 #include "rows_t.cuh"
 
-/* Pack i of what is normalised: x, or x + residual as the dtype holds it, which `sum` gets. */
-GM_DEVICE gm_vector GM_E(gm_norm_input)(const gm_norm_args *a, int64_t x_at, int64_t r_at, int64_t i)
+/* Packs from column c on of what is normalised: x, or x + residual as the dtype holds it, which `sum` gets. All loads
+ * are under way together. */
+GM_DEVICE void GM_E(gm_norm_inputs)(const gm_norm_args *a, int64_t x_at, int64_t r_at, int64_t c, int lane,
+                                    gm_vector *held)
 {
-    gm_vector v = GM_E(gm_row_load)(&a->x, x_at, i, a->width);
+    gm_vector more[GM_HELD];
     GM_R      x[GM_V], r[GM_V];
-    if (!a->residual.data) return v;
-    GM_E(gm_unpack)(v, x);
-    GM_E(gm_row_take)(&a->residual, r_at, i, a->width, r);
-    GM_UNROLL for (int j = 0; j < GM_V; j++) x[j] += r[j];
-    return GM_E(gm_pack)(x);
+    GM_E(gm_row_hold)(&a->x, x_at, c, a->team, lane, a->width, held);
+    if (!a->residual.data) return;
+    GM_E(gm_row_hold)(&a->residual, r_at, c, a->team, lane, a->width, more);
+    GM_UNROLL for (int k = 0; k < GM_HELD; k++)
+    {
+        GM_E(gm_unpack)(held[k], x);
+        GM_E(gm_unpack)(more[k], r);
+        GM_UNROLL for (int j = 0; j < GM_V; j++) x[j] += r[j];
+        held[k] = GM_E(gm_pack)(x);
+    }
 }
 
 /* y = (x - mean) rstd w + b, for one pack */
@@ -40,28 +47,30 @@ GM_KERNEL_NAMED(GM_E(gm_norm), gm_norm_args)
     const int     many = !GM_HELD_WHOLE, given = a.given_rstd.data != 0;
     gm_vector     held[GM_HELD];
     GM_R          mean = 0, squares = 0, rstd, x[GM_V];
-    GM_EACH_PACK(c, k)
+    GM_EACH_PART(c)
     {
-        int64_t i = GM_PACK_PLACE(c, k);
-        if (i >= a.width) continue;
-        held[k] = GM_E(gm_norm_input)(&a, x_at, r_at, i);
-        GM_E(gm_unpack)(held[k], x);
-        GM_UNROLL for (int j = 0; j < GM_V; j++) mean += x[j];
-        if (a.sum.data) GM_E(gm_row_give)(&a.sum, sum_at, i, a.width, x);
+        GM_E(gm_norm_inputs)(&a, x_at, r_at, c, lane, held);
+        GM_EACH_PACK(c, k, i)
+        {
+            GM_E(gm_unpack)(held[k], x);
+            GM_UNROLL for (int j = 0; j < GM_V; j++) mean += x[j];
+            if (a.sum.data) GM_E(gm_row_store)(&a.sum, sum_at, i, a.width, held[k]);
+        }
     }
     if (given) mean = a.given_mean.data ? GM_E(gm_row_number)(&a.given_mean, row) : 0;
     else mean = a.centered ? GM_N(gm_team_sum)(mean, team, scratch) / (GM_R)a.width : 0;
     if (given) {
         rstd = GM_E(gm_row_number)(&a.given_rstd, row);
     } else {
-        GM_EACH_PACK(c, k)
+        GM_EACH_PART(c)
         {
-            int64_t i = GM_PACK_PLACE(c, k);
-            if (i >= a.width) continue;
-            if (many) held[k] = GM_E(gm_norm_input)(&a, x_at, r_at, i);
-            GM_E(gm_unpack)(held[k], x);
-            GM_UNROLL for (int j = 0; j < GM_V; j++)
-                squares += i + j < a.width ? (x[j] - mean) * (x[j] - mean) : 0;
+            if (many) GM_E(gm_norm_inputs)(&a, x_at, r_at, c, lane, held);
+            GM_EACH_PACK(c, k, i)
+            {
+                GM_E(gm_unpack)(held[k], x);
+                GM_UNROLL for (int j = 0; j < GM_V; j++)
+                    squares += i + j < a.width ? (x[j] - mean) * (x[j] - mean) : 0;
+            }
         }
         squares = GM_N(gm_team_sum)(squares, team, scratch);
         rstd = 1 / GM_M(sqrt)(squares / (GM_R)a.width + (GM_R)a.eps);
@@ -72,12 +81,10 @@ GM_KERNEL_NAMED(GM_E(gm_norm), gm_norm_args)
         GM_E(gm_row_set_number)(&a.m2, row, squares);
     }
     if (!a.y.data) return;
-    GM_EACH_PACK(c, k)
+    GM_EACH_PART(c)
     {
-        int64_t i = GM_PACK_PLACE(c, k);
-        if (i >= a.width) continue;
-        if (many) held[k] = GM_E(gm_norm_input)(&a, x_at, r_at, i);
-        GM_E(gm_norm_result)(&a, held[k], y_at, i, mean, rstd);
+        if (many) GM_E(gm_norm_inputs)(&a, x_at, r_at, c, lane, held);
+        GM_EACH_PACK(c, k, i) GM_E(gm_norm_result)(&a, held[k], y_at, i, mean, rstd);
     }
 }
 
@@ -137,24 +144,25 @@ GM_KERNEL_NAMED(GM_E(gm_norm_grad), gm_norm_grad_args)
                                     gm_row_start(&a.dx, row), 0, 0, 0, 0};
         r.mean = a.mean.data ? GM_E(gm_row_number)(&a.mean, row) : 0;
         r.rstd = GM_E(gm_row_number)(&a.rstd, row);
-        GM_EACH_PACK(c, k)
+        GM_EACH_PART(c)
         {
-            int64_t i = GM_PACK_PLACE(c, k);
-            if (i >= a.width) continue;
-            held_g[k] = GM_E(gm_row_load)(&a.g, r.g_at, i, a.width);
-            held_x[k] = GM_E(gm_row_load)(&a.x, r.x_at, i, a.width);
-            GM_E(gm_unpack)(held_g[k], h);
-            GM_E(gm_unpack)(held_x[k], hat);
-            GM_UNROLL for (int j = 0; j < GM_V; j++)
+            GM_E(gm_row_hold)(&a.g, r.g_at, c, team, lane, a.width, held_g);
+            GM_E(gm_row_hold)(&a.x, r.x_at, c, team, lane, a.width, held_x);
+            GM_EACH_PACK(c, k, i)
             {
-                db[k][j] += h[j];
-                dw[k][j] += h[j] * ((hat[j] - r.mean) * r.rstd);
-            }
-            GM_E(gm_norm_slopes)(&a, i, r.mean, r.rstd, h, hat);
-            GM_UNROLL for (int j = 0; j < GM_V; j++)
-            {
-                sum += h[j];
-                sum_hat += h[j] * hat[j];
+                GM_E(gm_unpack)(held_g[k], h);
+                GM_E(gm_unpack)(held_x[k], hat);
+                GM_UNROLL for (int j = 0; j < GM_V; j++)
+                {
+                    db[k][j] += h[j];
+                    dw[k][j] += h[j] * ((hat[j] - r.mean) * r.rstd);
+                }
+                GM_E(gm_norm_slopes)(&a, i, r.mean, r.rstd, h, hat);
+                GM_UNROLL for (int j = 0; j < GM_V; j++)
+                {
+                    sum += h[j];
+                    sum_hat += h[j] * hat[j];
+                }
             }
         }
         if (given) {
@@ -171,21 +179,17 @@ GM_KERNEL_NAMED(GM_E(gm_norm_grad), gm_norm_grad_args)
             GM_E(gm_row_set_number)(&a.h_hat, row, sum_hat);
         }
         if (!a.dx.data) continue;
-        GM_EACH_PACK(c, k)
+        GM_EACH_PART(c)
         {
-            int64_t i = GM_PACK_PLACE(c, k);
-            if (i >= a.width) continue;
             if (many) {
-                held_g[k] = GM_E(gm_row_load)(&a.g, r.g_at, i, a.width);
-                held_x[k] = GM_E(gm_row_load)(&a.x, r.x_at, i, a.width);
+                GM_E(gm_row_hold)(&a.g, r.g_at, c, team, lane, a.width, held_g);
+                GM_E(gm_row_hold)(&a.x, r.x_at, c, team, lane, a.width, held_x);
             }
-            GM_E(gm_norm_dx)(&a, &r, held_g[k], held_x[k], i);
+            GM_EACH_PACK(c, k, i) GM_E(gm_norm_dx)(&a, &r, held_g[k], held_x[k], i);
         }
     }
-    GM_UNROLL for (int k = 0; k < GM_HELD; k++)
+    GM_EACH_PACK(0, k, i)
     {
-        int64_t i = GM_PACK_PLACE(0, k);
-        if (i >= a.width) continue;
         if (a.dw) GM_E(gm_norm_partial)(a.dw, me, i, a.width, dw[k]);
         if (a.db) GM_E(gm_norm_partial)(a.db, me, i, a.width, db[k]);
     }

@@ -17,6 +17,22 @@ GM_DEVICE const gm_entry *gm_entry_here(const gm_update_args *a)
     return &a->entries[low];
 }
 
+/* What the loop over this block's chunk needs of its entry, in registers: the compiler cannot know that no store to a
+ * tensor changes the table. */
+typedef struct gm_entry_held {
+    void           *data[GM_ROLES];
+    int64_t         n, first; /* first: element of the chunk */
+    int             vectors;
+    const gm_entry *entry;
+} gm_entry_held;
+
+GM_DEVICE gm_entry_held gm_entry_hold(const gm_entry *t)
+{
+    gm_entry_held h = {{0}, t->n, (gm_block_x - t->chunk) * GM_UPDATE_CHUNK, t->vectors, t};
+    GM_UNROLL for (int role = 0; role < GM_ROLES; role++) h.data[role] = GM_GLOBAL(t->data[role]);
+    return h;
+}
+
 /* Elements from the first of a role to number i. */
 GM_DEVICE int64_t gm_entry_place(const gm_entry *t, int role, int64_t i)
 {
@@ -90,16 +106,18 @@ GM_KERNEL(gm_update, gm_update_args)
     GM_SHARED(gm_update_step, step);
     gm_update_prepare(&a, step);
     if (!step->go) return;
-    const gm_entry *t = gm_entry_here(&a);
-    GM_BY_DTYPE(t->dtype, gm_update_chunk, &a, t, step, (gm_block_x - t->chunk) * GM_UPDATE_CHUNK);
+    const gm_entry     *t = gm_entry_here(&a);
+    const gm_entry_held held = gm_entry_hold(t);
+    GM_BY_DTYPE(t->dtype, gm_update_chunk, &a, &held, step);
 }
 
 GM_KERNEL(gm_sum_squares, gm_update_args)
 {
     GM_SHARED(double, scratch);
-    double          sum = 0;
-    const gm_entry *t = gm_entry_here(&a);
-    GM_BY_DTYPE(t->dtype, gm_square_chunk, t, (gm_block_x - t->chunk) * GM_UPDATE_CHUNK, &sum);
+    double              sum = 0;
+    const gm_entry     *t = gm_entry_here(&a);
+    const gm_entry_held held = gm_entry_hold(t);
+    GM_BY_DTYPE(t->dtype, gm_square_chunk, &held, &sum);
     sum = gm_block_sum_f64(sum, scratch);
     if (gm_thread == 0) a.part[gm_block_x] = sum;
 }
@@ -124,7 +142,7 @@ GM_KERNEL(gm_step_control, gm_control_args)
         for (int64_t i = 0; i < a.squares[k].n; i++) sum += a.squares[k].data[i * a.squares[k].stride];
         total += sum;
     }
-    GM_ROLLED for (int i = 0; i < GM_CONTROL_SIZE; i++) c[i] = a.control[i * a.stride];
+    GM_UNROLL for (int i = 0; i < GM_CONTROL_SIZE; i++) c[i] = a.control[i * a.stride];
     gm_control_apply(c, &a.rule, a.loss[0], a.loss[a.loss_stride], a.norm ? *a.norm : sqrt(total),
                       a.refusal && a.refusal->count != 0);
     for (int i = 0; i < GM_CONTROL_SIZE; i++) a.control[i * a.stride] = c[i];

@@ -46,7 +46,7 @@ GM_DEVICE void GM_E(gm_drop)(const gm_random_args *a, uint64_t index, uint64_t s
     GM_ROLLED for (int k = 0; k < GM_V; k++)
     {
         bool dropped = gm_philox_word(a->key, index + (uint64_t)k, step) < a->threshold;
-        x[k] = dropped ? 0 : x[k] * scale;
+        GM_TURN(x, GM_V, dropped ? 0 : x[0] * scale);
     }
 }
 

@@ -10,14 +10,14 @@ typedef union GM_E(gm_pack_of) {
     GM_T      x[GM_V];
 } GM_E(gm_pack_of);
 
-/* Elements i .. i + GM_V of the row of n that begins at `start`; zeros behind its end. The loop for rows without
- * vectors stays one, its elements in local memory: unrolled it would take the registers of the path that counts. */
+/* Elements i .. i + GM_V of the row of n that begins at `start`; zeros behind its end. */
 GM_DEVICE gm_vector GM_E(gm_row_load)(const gm_rows *rows, int64_t start, int64_t i, int64_t n)
 {
     const GM_T        *p = (const GM_T *)rows->data + start;
-    GM_E(gm_pack_of) u;
+    GM_E(gm_pack_of) u = {{{0}}};
     if (rows->vectors && i + GM_V <= n) return gm_load_vector(p + i);
-    GM_ROLLED for (int j = 0; j < GM_V; j++) u.x[j] = i + j < n ? p[(i + j) * rows->step] : GM_E(gm_put)(0);
+    GM_ROLLED for (int j = 0; j < GM_V; j++)
+        GM_TURN(u.x, GM_V, i + j < n ? p[(i + j) * rows->step] : GM_E(gm_put)(0));
     return u.v;
 }
 
@@ -29,7 +29,11 @@ GM_DEVICE void GM_E(gm_row_store)(const gm_rows *rows, int64_t start, int64_t i,
     } else {
         GM_E(gm_pack_of) u;
         u.v = v;
-        GM_ROLLED for (int j = 0; j < GM_V; j++) if (i + j < n) p[(i + j) * rows->step] = u.x[j];
+        GM_ROLLED for (int j = 0; j < GM_V; j++)
+        {
+            if (i + j < n) p[(i + j) * rows->step] = u.x[0];
+            GM_TURN(u.x, GM_V, u.x[0]);
+        }
     }
 }
 
@@ -54,9 +58,30 @@ GM_DEVICE void GM_E(gm_row_set_number)(const gm_rows *rows, int64_t r, GM_R v)
     if (rows->data) ((GM_R *)rows->data)[gm_row_start(rows, r)] = v;
 }
 
+#ifdef GM_HELD
 /* Packs of a row of a.width elements that this thread has: GM_HELD of them at a time, in registers, so that a row of
- * up to GM_HELD packs a thread is read once. i: the pack's first element. */
-#define GM_EACH_PACK(c, k) \
-    for (int64_t c = 0; c < a.width; c += (int64_t)GM_HELD * team * GM_V) GM_UNROLL for (int k = 0; k < GM_HELD; k++)
+ * up to GM_HELD packs a thread is read once. c: the part's first element; i: the pack's. */
+#define GM_EACH_PART(c)     for (int64_t c = 0; c < a.width; c += (int64_t)GM_HELD * team * GM_V)
 #define GM_PACK_PLACE(c, k) ((c) + ((int64_t)(k) * team + lane) * GM_V)
-#define GM_HELD_WHOLE       (a.width <= (int64_t)GM_HELD * team * GM_V)
+#define GM_EACH_PACK(c, k, i)                    \
+    GM_UNROLL for (int k = 0; k < GM_HELD; k++)  \
+        for (int64_t i = GM_PACK_PLACE(c, k), once_ = 1; once_ && i < a.width; once_ = 0)
+#define GM_HELD_WHOLE (a.width <= (int64_t)GM_HELD * team * GM_V)
+
+/* The thread's packs of a part of the row of n that begins at `start`; zeros behind its end. All are under way before
+ * the first is waited for: what is read between two loads would hold the second one up. */
+GM_DEVICE void GM_E(gm_row_hold)(const gm_rows *rows, int64_t start, int64_t c, int team, int lane, int64_t n,
+                                 gm_vector *held)
+{
+    const gm_vector none = {{0, 0, 0, 0}};
+    const GM_T     *p = (const GM_T *)rows->data + start;
+    if (rows->vectors && n % GM_V == 0) {
+        GM_UNROLL for (int k = 0; k < GM_HELD; k++)
+            held[k] = GM_PACK_PLACE(c, k) < n ? gm_load_vector(p + GM_PACK_PLACE(c, k)) : none;
+    } else {
+        GM_UNROLL for (int k = 0; k < GM_HELD; k++) held[k] = none;
+        GM_ROLLED for (int k = 0; k < GM_HELD; k++)
+            GM_TURN(held, GM_HELD, GM_E(gm_row_load)(rows, start, GM_PACK_PLACE(c, k), n));
+    }
+}
+#endif

@@ -11,33 +11,37 @@ GM_KERNEL_NAMED(GM_E(gm_softmax), gm_softmax_args)
     const int     many = !GM_HELD_WHOLE;
     gm_vector     held[GM_HELD];
     GM_R          most = -INFINITY, sum = 0, x[GM_V];
-    GM_EACH_PACK(c, k)
+    GM_EACH_PART(c)
     {
-        int64_t i = GM_PACK_PLACE(c, k);
-        if (i >= a.width) continue;
-        held[k] = GM_E(gm_row_load)(&a.x, from, i, a.width);
-        GM_E(gm_unpack)(held[k], x);
-        GM_UNROLL for (int j = 0; j < GM_V; j++) most = i + j < a.width && !(x[j] <= most) ? x[j] : most;
+        GM_E(gm_row_hold)(&a.x, from, c, team, lane, a.width, held);
+        GM_EACH_PACK(c, k, i)
+        {
+            GM_E(gm_unpack)(held[k], x);
+            GM_UNROLL for (int j = 0; j < GM_V; j++) most = i + j < a.width && !(x[j] <= most) ? x[j] : most;
+        }
     }
     most = GM_N(gm_team_max)(most, team, scratch);
-    GM_EACH_PACK(c, k)
+    GM_EACH_PART(c)
     {
-        int64_t i = GM_PACK_PLACE(c, k);
-        if (i >= a.width) continue;
-        if (many) held[k] = GM_E(gm_row_load)(&a.x, from, i, a.width);
-        GM_E(gm_unpack)(held[k], x);
-        GM_UNROLL for (int j = 0; j < GM_V; j++) sum += i + j < a.width ? GM_M(exp)(x[j] - most) : 0;
+        if (many) GM_E(gm_row_hold)(&a.x, from, c, team, lane, a.width, held);
+        GM_EACH_PACK(c, k, i)
+        {
+            GM_E(gm_unpack)(held[k], x);
+            GM_UNROLL for (int j = 0; j < GM_V; j++) sum += i + j < a.width ? GM_M(exp)(x[j] - most) : 0;
+        }
     }
     sum = GM_N(gm_team_sum)(sum, team, scratch);
     const GM_R by = a.logarithm ? GM_M(log)(sum) : 1 / sum;
-    GM_EACH_PACK(c, k)
+    GM_EACH_PART(c)
     {
-        int64_t i = GM_PACK_PLACE(c, k);
-        if (i >= a.width) continue;
-        if (many) held[k] = GM_E(gm_row_load)(&a.x, from, i, a.width);
-        GM_E(gm_unpack)(held[k], x);
-        GM_UNROLL for (int j = 0; j < GM_V; j++) x[j] = a.logarithm ? x[j] - most - by : GM_M(exp)(x[j] - most) * by;
-        GM_E(gm_row_give)(&a.y, to, i, a.width, x);
+        if (many) GM_E(gm_row_hold)(&a.x, from, c, team, lane, a.width, held);
+        GM_EACH_PACK(c, k, i)
+        {
+            GM_E(gm_unpack)(held[k], x);
+            GM_UNROLL for (int j = 0; j < GM_V; j++)
+                x[j] = a.logarithm ? x[j] - most - by : GM_M(exp)(x[j] - most) * by;
+            GM_E(gm_row_give)(&a.y, to, i, a.width, x);
+        }
     }
 }
 
@@ -51,30 +55,32 @@ GM_KERNEL_NAMED(GM_E(gm_softmax_grad), gm_softmax_args)
     const int     many = !GM_HELD_WHOLE;
     gm_vector     held[GM_HELD], held_g[GM_HELD];
     GM_R          sum = 0, x[GM_V], g[GM_V];
-    GM_EACH_PACK(c, k)
+    GM_EACH_PART(c)
     {
-        int64_t i = GM_PACK_PLACE(c, k);
-        if (i >= a.width) continue;
-        held[k] = GM_E(gm_row_load)(&a.x, from, i, a.width);
-        held_g[k] = GM_E(gm_row_load)(&a.g, slope, i, a.width);
-        GM_E(gm_unpack)(held[k], x);
-        GM_E(gm_unpack)(held_g[k], g);
-        GM_UNROLL for (int j = 0; j < GM_V; j++) sum += a.logarithm ? g[j] : g[j] * x[j];
+        GM_E(gm_row_hold)(&a.x, from, c, team, lane, a.width, held);
+        GM_E(gm_row_hold)(&a.g, slope, c, team, lane, a.width, held_g);
+        GM_EACH_PACK(c, k, i)
+        {
+            GM_E(gm_unpack)(held[k], x);
+            GM_E(gm_unpack)(held_g[k], g);
+            GM_UNROLL for (int j = 0; j < GM_V; j++) sum += a.logarithm ? g[j] : g[j] * x[j];
+        }
     }
     sum = GM_N(gm_team_sum)(sum, team, scratch);
-    GM_EACH_PACK(c, k)
+    GM_EACH_PART(c)
     {
-        int64_t i = GM_PACK_PLACE(c, k);
-        if (i >= a.width) continue;
         if (many) {
-            held[k] = GM_E(gm_row_load)(&a.x, from, i, a.width);
-            held_g[k] = GM_E(gm_row_load)(&a.g, slope, i, a.width);
+            GM_E(gm_row_hold)(&a.x, from, c, team, lane, a.width, held);
+            GM_E(gm_row_hold)(&a.g, slope, c, team, lane, a.width, held_g);
         }
-        GM_E(gm_unpack)(held[k], x);
-        GM_E(gm_unpack)(held_g[k], g);
-        GM_UNROLL for (int j = 0; j < GM_V; j++)
-            x[j] = a.logarithm ? g[j] - GM_M(exp)(x[j]) * sum : x[j] * (g[j] - sum);
-        GM_E(gm_row_give)(&a.y, to, i, a.width, x);
+        GM_EACH_PACK(c, k, i)
+        {
+            GM_E(gm_unpack)(held[k], x);
+            GM_E(gm_unpack)(held_g[k], g);
+            GM_UNROLL for (int j = 0; j < GM_V; j++)
+                x[j] = a.logarithm ? g[j] - GM_M(exp)(x[j]) * sum : x[j] * (g[j] - sum);
+            GM_E(gm_row_give)(&a.y, to, i, a.width, x);
+        }
     }
 }
 

@@ -10,13 +10,37 @@ GM_KERNEL_NAMED(GM_E(gm_lookup), gm_lookup_args)
     const int     inside = from >= 0 && from < a.rows;
     const int64_t w_at = inside ? gm_row_start(&a.w, from) : 0;
     if (!inside && !a.part && lane == 0) gm_refuse(a.refusal, a.op, from, row, a.rows);
-    GM_EACH_PACK(c, k)
+    GM_EACH_PART(c)
     {
-        const int64_t i = GM_PACK_PLACE(c, k);
-        gm_vector     v = {{0, 0, 0, 0}};
-        if (i >= a.width) continue;
-        if (inside) v = GM_E(gm_row_load)(&a.w, w_at, i, a.width);
-        GM_E(gm_row_store)(&a.y, y_at, i, a.width, v);
+        gm_vector held[GM_HELD] = {{{0}}};
+        if (inside) GM_E(gm_row_hold)(&a.w, w_at, c, team, lane, a.width, held);
+        GM_EACH_PACK(c, k, i) GM_E(gm_row_store)(&a.y, y_at, i, a.width, held[k]);
+    }
+}
+
+#define GM_AHEAD 8 /* positions whose rows are under way together: some words are in each line of a text */
+
+/* sum += pack i of g at the positions from k on, in order, up to `end`. */
+GM_DEVICE void GM_E(gm_table_add)(const gm_table_grad_args *a, int64_t k, int64_t end, int64_t i, GM_R *sum)
+{
+    int64_t   at[GM_AHEAD];
+    gm_vector held[GM_AHEAD] = {{{0}}};
+    GM_R      g[GM_V];
+    GM_UNROLL for (int j = 0; j < GM_AHEAD; j++) at[j] = gm_row_start(&a->g, a->position[k + j < end ? k + j : k]);
+    if (a->g.vectors && i + GM_V <= a->width) {
+        GM_UNROLL for (int j = 0; j < GM_AHEAD; j++) held[j] = gm_load_vector((const GM_T *)a->g.data + at[j] + i);
+    } else {
+        GM_ROLLED for (int j = 0; j < GM_AHEAD; j++)
+        {
+            GM_TURN(held, GM_AHEAD, GM_E(gm_row_load)(&a->g, at[0], i, a->width));
+            GM_TURN(at, GM_AHEAD, at[0]);
+        }
+    }
+    GM_UNROLL for (int j = 0; j < GM_AHEAD; j++)
+    {
+        if (k + j >= end) break;
+        GM_E(gm_unpack)(held[j], g);
+        GM_UNROLL for (int e = 0; e < GM_V; e++) sum[e] += g[e];
     }
 }
 
@@ -32,10 +56,7 @@ GM_KERNEL_NAMED(GM_E(gm_table_grad), gm_table_grad_args)
     GM_R          sum[GM_V], g[GM_V];
     if (n == 0 && a.accumulate) return;
     GM_UNROLL for (int j = 0; j < GM_V; j++) sum[j] = 0;
-    for (int64_t k = begin; k < end && i < a.width; k++) {
-        GM_E(gm_row_take)(&a.g, gm_row_start(&a.g, a.position[k]), i, a.width, g);
-        GM_UNROLL for (int j = 0; j < GM_V; j++) sum[j] += g[j];
-    }
+    for (int64_t k = begin; k < end && i < a.width; k += GM_AHEAD) GM_E(gm_table_add)(&a, k, end, i, sum);
     GM_UNROLL for (int j = 0; j < GM_V; j++) room[j * gm_block_size + gm_thread] = sum[j];
     GM_SYNC();
     if (warp || i >= a.width) return;
@@ -47,5 +68,7 @@ GM_KERNEL_NAMED(GM_E(gm_table_grad), gm_table_grad_args)
     }
     GM_E(gm_row_give)(&a.dw, gm_row_start(&a.dw, row), i, a.width, sum);
 }
+
+#undef GM_AHEAD
 
 #include "rows_t_end.cuh"
