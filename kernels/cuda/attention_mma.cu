@@ -97,19 +97,66 @@ GM_DEVICE void gm_mma_load_keys(uint16_t *ks, uint16_t *vs, uint8_t *seen, const
     if (gm_thread < GM_TILE) seen[gm_thread] = key < a->keys && gm_attention_unmasked(a, batch, key);
 }
 
-/* ---- dropout of two neighbours ---- */
+/* ---- dropout: ten rounds of Philox give the words of four neighbours, of which a lane has one or two. So lanes share
+ * them out, and tell each other what they drop. All lanes of a warp come here together. ---- */
 
-/* Are keys j and j + 1 of query i dropped? Two neighbours mostly share a block of words. */
-GM_DEVICE void gm_attention_drop_pair(const gm_attention_drops *d, int64_t i, int64_t j, bool *dropped)
+/* Which of query i's keys j to j + 3 are dropped, a bit each; j: the first of a block of words. */
+GM_DEVICE uint32_t gm_attention_drop_block(const gm_attention_drops *d, int64_t i, int64_t j)
 {
-    dropped[0] = dropped[1] = false;
-    if (!d->threshold) return;
-    uint64_t  index = gm_attention_element(d, i, j);
-    int       at = (int)(index % 4);
-    gm_philox words = gm_philox_at(d->key, index / 4, d->step);
-    dropped[0] = gm_philox_pick(words, at) < d->threshold;
-    if (at == 3) words = gm_philox_at(d->key, index / 4 + 1, d->step);
-    dropped[1] = gm_philox_pick(words, (at + 1) % 4) < d->threshold;
+    gm_philox words = gm_philox_at(d->key, gm_attention_element(d, i, j) / 4, d->step);
+    uint32_t  bits = 0;
+    GM_UNROLL
+    for (int k = 0; k < 4; k++) bits |= (uint32_t)(words.v[k] < d->threshold) << k;
+    return bits;
+}
+
+/* Of a lane's keys of query i, key + 8 j + its column + e, those that are dropped: bit 2 j + e. Two lanes have the
+ * columns of a block: one makes that of j, the other that of j + 1. */
+GM_DEVICE uint32_t gm_attention_drop_keys(const gm_attention_drops *d, int64_t i, int64_t key)
+{
+    const int odd = gm_thread % 2;
+    uint32_t  bits = 0;
+    if (!d->threshold) return 0;
+    if (!d->aligned) {
+        GM_ROLLED
+        for (int k = 0; k < GM_TILE / 4; k++)
+            bits |= (uint32_t)gm_attention_dropped(d, i, key + k / 2 * 8 + GM_LANE_COLUMN + k % 2) << k;
+        return bits;
+    }
+    GM_UNROLLED(2)
+    for (int j = 0; j < GM_TILE / 8; j += 2) {
+        uint32_t mine = gm_attention_drop_block(d, i, key + (j + odd) * 8 + gm_thread % 4 / 2 * 4);
+        uint32_t other = gm_shuffle_xor(mine, 1);
+        uint32_t here = odd ? other >> 2 : mine, next = odd ? mine >> 2 : other;
+        bits |= ((here & 3) | (next & 3) << 2) << (2 * j);
+    }
+    return bits;
+}
+
+/* Of a lane's queries of one key, query + 8 j + its column + e, n in all: bit 2 j + e. Four lanes have the keys of a
+ * block, and make those of a query each. */
+GM_DEVICE uint32_t gm_attention_drop_queries(const gm_attention_drops *d, int64_t query, int64_t key, int n)
+{
+    const int me = GM_LANE_ROW % 4;
+    uint32_t  bits = 0;
+    if (!d->threshold) return 0;
+    if (!d->aligned) {
+        GM_ROLLED
+        for (int k = 0; k < n; k++)
+            bits |= (uint32_t)gm_attention_dropped(d, query + k / 2 * 8 + GM_LANE_COLUMN + k % 2, key) << k;
+        return bits;
+    }
+    GM_UNROLLED(2)
+    for (int k = 0; k < n; k += 4) {
+        int64_t  i = query + (k + me) / 2 * 8 + GM_LANE_COLUMN + me % 2;
+        uint32_t mine = gm_attention_drop_block(d, i, key - me);
+        GM_UNROLL
+        for (int x = 0; x < 4; x++) {
+            uint32_t other = x ? gm_shuffle_xor(mine, 4 * x) : mine; /* of the query k + (me ^ x) */
+            bits |= (other >> me & 1) << (k + (me ^ x));
+        }
+    }
+    return bits;
 }
 
 /* ---- the four lanes of a row ---- */

@@ -63,14 +63,13 @@ GM_DEVICE void GM_NAME(gm_mma_store)(const gm_attention_args *a, const gm_attent
 /* ---- forward ---- */
 
 /* The scores of a row of queries become weights; what was summed up is scaled to the new largest score. */
-GM_DEVICE void GM_NAME(gm_mma_soften)(const gm_attention_args *a, const gm_attention_drops *drops, int64_t i,
-                                      int64_t key, const uint8_t *seen, int half, float (*s)[4], float *largest,
-                                      float *total, float (*sum)[4])
+GM_DEVICE void GM_NAME(gm_mma_soften)(const gm_attention_args *a, uint32_t dropped, int64_t i, int64_t key,
+                                      const uint8_t *seen, int half, float (*s)[4], float *largest, float *total,
+                                      float (*sum)[4])
 {
     const float   scale = (float)a->scale * GM_LOG2_E;
     const int64_t last = a->causal ? i + (a->keys - a->queries) : a->keys;
     float         most = *largest, part = 0;
-    bool          dropped[2];
     GM_UNROLL
     for (int j = 0; j < GM_TILE / 8; j++) {
         GM_UNROLL
@@ -85,12 +84,11 @@ GM_DEVICE void GM_NAME(gm_mma_soften)(const gm_attention_args *a, const gm_atten
     float before = most == -INFINITY ? 1 : exp2f(*largest - most);
     GM_UNROLL
     for (int j = 0; j < GM_TILE / 8; j++) {
-        gm_attention_drop_pair(drops, i, key + j * 8 + GM_LANE_COLUMN, dropped);
         GM_UNROLL
         for (int e = 0; e < 2; e++) {
             float *v = &s[j][2 * half + e], weight = *v == -INFINITY ? 0 : exp2f(*v - most);
             part += weight;
-            *v = dropped[e] ? 0 : weight;
+            *v = dropped >> (2 * j + e) & 1 ? 0 : weight;
         }
     }
     *largest = most;
@@ -121,7 +119,7 @@ GM_DEVICE void GM_NAME(gm_mma_end_row)(const gm_attention_args *a, const gm_atte
     if (GM_LANE_COLUMN == 0) ((float *)a->lse)[gm_attention_lse_at(a, p->batch, p->head, i)] = both;
 }
 
-GM_KERNEL_NAMED(GM_NAME(gm_attention_mma), gm_attention_args)
+GM_KERNEL_BOUND(GM_NAME(gm_attention_mma), gm_attention_args, GM_ATTENTION_MMA_THREADS, GM_BLOCKS)
 {
     GM_SHARED(uint16_t, qs);
     uint16_t                *ks = qs + GM_TILE * GM_PITCH, *vs = ks + GM_TILE * GM_PITCH;
@@ -140,13 +138,17 @@ GM_KERNEL_NAMED(GM_NAME(gm_attention_mma), gm_attention_args)
     gm_mma_load(qs, &a, &a.q, p.batch, p.head, p.first, a.queries, false, GM_TILE, GM_HEAD);
     for (int64_t key = 0; key < end; key += GM_TILE) {
         float s[GM_TILE / 8][4] = {{0}};
+        uint32_t dropped[2];
         gm_mma_load_keys(ks, vs, seen, &a, p.batch, key_head, key, GM_HEAD);
+        GM_UNROLL /* before there are scores: both at once would need more registers */
+        for (int half = 0; half < 2; half++)
+            dropped[half] = gm_attention_drop_keys(&drops, p.first + GM_WARP_ROW + 8 * half, key);
         GM_SYNC();
         GM_NAME(gm_mma_scores)(s, GM_TILE / 8, qs, ks);
         GM_UNROLL
         for (int half = 0; half < 2; half++)
-            GM_NAME(gm_mma_soften)(&a, &drops, p.first + GM_WARP_ROW + 8 * half, key, seen, half, s, &largest[half],
-                                   &total[half], sum);
+            GM_NAME(gm_mma_soften)(&a, dropped[half], p.first + GM_WARP_ROW + 8 * half, key, seen, half, s,
+                                   &largest[half], &total[half], sum);
         GM_NAME(gm_mma_weigh)(sum, s, GM_TILE / 8, vs);
         GM_SYNC();
     }
@@ -176,27 +178,26 @@ GM_DEVICE float GM_NAME(gm_mma_delta)(const gm_attention_args *a, const gm_atten
 }
 
 /* The scores of query i become their gradients, from those of the weights in dp. */
-GM_DEVICE void GM_NAME(gm_mma_slopes)(const gm_attention_args *a, const gm_attention_drops *drops, int64_t i,
-                                      int64_t key, const uint8_t *seen, int half, float (*s)[4], const float (*dp)[4],
-                                      float lse, float delta)
+GM_DEVICE void GM_NAME(gm_mma_slopes)(const gm_attention_args *a, uint32_t dropped, int64_t i, int64_t key,
+                                      const uint8_t *seen, int half, float (*s)[4], const float (*dp)[4], float lse,
+                                      float delta)
 {
     const float   scale = (float)a->scale, keep = (float)a->keep;
     const int64_t last = a->causal ? i + (a->keys - a->queries) : a->keys;
-    bool          dropped[2];
     GM_UNROLL
     for (int j = 0; j < GM_TILE / 8; j++) {
-        gm_attention_drop_pair(drops, i, key + j * 8 + GM_LANE_COLUMN, dropped);
         GM_UNROLL
         for (int e = 0; e < 2; e++) {
             int    column = j * 8 + GM_LANE_COLUMN + e;
             bool   visible = i < a->queries && key + column <= last && seen[column];
             float *v = &s[j][2 * half + e], probability = visible ? exp2f(scale * GM_LOG2_E * *v - lse) : 0;
-            *v = visible ? probability * ((dropped[e] ? 0 : keep) * dp[j][2 * half + e] - delta) * scale : 0;
+            float  kept = dropped >> (2 * j + e) & 1 ? 0 : keep;
+            *v = visible ? probability * (kept * dp[j][2 * half + e] - delta) * scale : 0;
         }
     }
 }
 
-GM_KERNEL_NAMED(GM_NAME(gm_attention_mma_dq), gm_attention_args)
+GM_KERNEL_BOUND(GM_NAME(gm_attention_mma_dq), gm_attention_args, GM_ATTENTION_MMA_THREADS, 2)
 {
     GM_SHARED(uint16_t, qs);
     const int                tile = GM_TILE * GM_PITCH;
@@ -219,14 +220,18 @@ GM_KERNEL_NAMED(GM_NAME(gm_attention_mma_dq), gm_attention_args)
     gm_mma_load(gs, &a, &a.g, p.batch, p.head, p.first, a.queries, false, GM_TILE, GM_HEAD);
     for (int64_t key = 0; key < end; key += GM_TILE) {
         float s[GM_TILE / 8][4] = {{0}}, dp[GM_TILE / 8][4] = {{0}};
+        uint32_t dropped[2];
         gm_mma_load_keys(ks, vs, seen, &a, p.batch, key_head, key, GM_HEAD);
+        GM_UNROLL /* before there are scores: both at once would need more registers */
+        for (int half = 0; half < 2; half++)
+            dropped[half] = gm_attention_drop_keys(&drops, p.first + GM_WARP_ROW + 8 * half, key);
         GM_SYNC();
         GM_NAME(gm_mma_scores)(s, GM_TILE / 8, qs, ks);
         GM_NAME(gm_mma_scores)(dp, GM_TILE / 8, gs, vs);
         GM_UNROLL
         for (int half = 0; half < 2; half++)
-            GM_NAME(gm_mma_slopes)(&a, &drops, p.first + GM_WARP_ROW + 8 * half, key, seen, half, s, dp, lse[half],
-                                   delta[half]);
+            GM_NAME(gm_mma_slopes)(&a, dropped[half], p.first + GM_WARP_ROW + 8 * half, key, seen, half, s, dp,
+                                   lse[half], delta[half]);
         GM_NAME(gm_mma_weigh)(sum, s, GM_TILE / 8, ks);
         GM_SYNC();
     }
@@ -239,9 +244,9 @@ GM_KERNEL_NAMED(GM_NAME(gm_attention_mma_dq), gm_attention_args)
 }
 
 /* Of a tile of keys by queries: scores become weights for dv (without the factor of what is kept), dp slopes for dk. */
-GM_DEVICE void GM_NAME(gm_mma_weights)(const gm_attention_args *a, const gm_attention_drops *drops, int64_t key,
-                                       bool seen, int64_t query, int half, float (*s)[4], float (*dp)[4],
-                                       const float *lse, const float *delta)
+GM_DEVICE void GM_NAME(gm_mma_weights)(const gm_attention_args *a, uint32_t drop, int64_t key, bool seen,
+                                       int64_t query, int half, float (*s)[4], float (*dp)[4], const float *lse,
+                                       const float *delta)
 {
     const float   scale = (float)a->scale, keep = (float)a->keep;
     const int64_t shift = a->keys - a->queries;
@@ -256,7 +261,7 @@ GM_DEVICE void GM_NAME(gm_mma_weights)(const gm_attention_args *a, const gm_atte
                 *v = *slope = 0;
                 continue;
             }
-            bool  dropped = gm_attention_dropped(drops, i, key);
+            bool  dropped = drop >> (2 * j + e) & 1;
             float probability = exp2f(scale * GM_LOG2_E * *v - lse[column]);
             *slope = probability * ((dropped ? 0 : keep) * *slope - delta[column]) * scale;
             *v = dropped ? 0 : probability;
@@ -264,7 +269,7 @@ GM_DEVICE void GM_NAME(gm_mma_weights)(const gm_attention_args *a, const gm_atte
     }
 }
 
-GM_KERNEL_NAMED(GM_NAME(gm_attention_mma_dkv), gm_attention_args)
+GM_KERNEL_BOUND(GM_NAME(gm_attention_mma_dkv), gm_attention_args, GM_ATTENTION_MMA_THREADS, 2)
 {
     GM_SHARED(uint16_t, ks);
     uint16_t *vs = ks + GM_TILE * GM_PITCH, *qs = vs + GM_TILE * GM_PITCH, *gs = qs + GM_QUERIES * GM_PITCH;
@@ -284,7 +289,8 @@ GM_KERNEL_NAMED(GM_NAME(gm_attention_mma_dkv), gm_attention_args)
     for (int64_t head = p.head * group; head < (p.head + 1) * group; head++) {
         const gm_attention_drops drops = gm_attention_drops_of(&a, p.batch, head);
         for (int64_t query = start; query < a.queries; query += GM_QUERIES) {
-            float s[GM_QUERIES / 8][4] = {{0}}, dp[GM_QUERIES / 8][4] = {{0}};
+            float    s[GM_QUERIES / 8][4] = {{0}}, dp[GM_QUERIES / 8][4] = {{0}};
+            uint32_t dropped[2];
             gm_mma_load(qs, &a, &a.q, p.batch, head, query, a.queries, false, GM_QUERIES, GM_HEAD);
             gm_mma_load(gs, &a, &a.g, p.batch, head, query, a.queries, false, GM_QUERIES, GM_HEAD);
             if (gm_thread < GM_QUERIES && query + gm_thread < a.queries) {
@@ -292,13 +298,17 @@ GM_KERNEL_NAMED(GM_NAME(gm_attention_mma_dkv), gm_attention_args)
                 lse[gm_thread] = GM_LOG2_E * ((const float *)a.lse)[gm_attention_lse_at(&a, p.batch, head, at)];
                 delta[gm_thread] = ((const float *)a.delta)[(p.batch * a.heads + head) * a.queries + at];
             }
+            GM_UNROLL
+            for (int half = 0; half < 2; half++)
+                dropped[half] = gm_attention_drop_queries(&drops, query, p.first + GM_WARP_ROW + 8 * half,
+                                                          GM_QUERIES / 4);
             GM_SYNC();
             GM_NAME(gm_mma_scores)(s, GM_QUERIES / 8, ks, qs);
             GM_NAME(gm_mma_scores)(dp, GM_QUERIES / 8, vs, gs);
             GM_UNROLL
             for (int half = 0; half < 2; half++)
-                GM_NAME(gm_mma_weights)(&a, &drops, p.first + GM_WARP_ROW + 8 * half, seen[half], query, half, s, dp,
-                                        lse, delta);
+                GM_NAME(gm_mma_weights)(&a, dropped[half], p.first + GM_WARP_ROW + 8 * half, seen[half], query, half,
+                                        s, dp, lse, delta);
             GM_NAME(gm_mma_weigh)(dv, s, GM_QUERIES / 8, gs);
             GM_NAME(gm_mma_weigh)(dk, dp, GM_QUERIES / 8, qs);
             GM_SYNC();

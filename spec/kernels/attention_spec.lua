@@ -167,16 +167,24 @@ describe("attention agrees with ref:", function()
     end)
   end)
 
-  -- Heads 3 and 4 of 6, rows 2.. of the batch: the mask is that part of the whole one.
-  it("dropout of a block", function()
-    for _, dtype in ipairs(support.dtypes) do
-      gm.scope(function()
-        local q, k = input({ 2, 33, 2, 8 }, dtype), input({ 2, 47, 2, 8 }, dtype)
-        local attrs = { p = 0.5, stream = { key = 7, step = 1 },
-                        box = { shape = { 5, 6, 40, 60 }, offset = { 2, 3, 5, 11 } } }
-        agree { op = "attention", inputs = { q, k, k, nil, n = 4 }, outputs = { true, true }, attrs = attrs,
-                within = support.terms(55, 4) }
-      end)
-    end
-  end)
+  -- Heads 3 and 4 of 6, rows 2.. of the batch: the mask is that part of the whole one. Four keys share the words of a
+  -- block, where rows begin with one.
+  for first, what in pairs { [11] = "a block", [12] = "a block of whole words" } do
+    it("dropout of " .. what, function()
+      for _, dtype in ipairs(support.dtypes) do
+        gm.scope(function()
+          local q, g = input({ 2, 33, 2, 8 }, dtype), input({ 2, 33, 2, 8 }, dtype)
+          local k, v = input({ 2, 47, 2, 8 }, dtype), input({ 2, 47, 2, 8 }, dtype)
+          local attrs = { p = 0.5, stream = { key = 7, step = 1 },
+                          box = { shape = { 5, 6, 40, 60 }, offset = { 2, 3, 5, first } } }
+          local inputs = { q, k, v, nil, n = 4 }
+          agree { op = "attention", inputs = inputs, outputs = { true, true }, attrs = attrs,
+                  within = support.terms(55, 4) }
+          local o, lse = saved_of(inputs, attrs, dtype, 1), saved_of(inputs, attrs, dtype, 2)
+          agree { op = "attention_grad", inputs = { q, k, v, nil, o, lse, g, n = 7 }, outputs = { true, true, true },
+                  attrs = attrs, within = support.terms(33 + 47 + 8, 8 * math.sqrt(8)) }
+        end)
+      end
+    end)
+  end
 end)
