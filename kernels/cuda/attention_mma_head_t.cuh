@@ -140,7 +140,7 @@ GM_KERNEL_BOUND(GM_NAME(gm_attention_mma), gm_attention_args, GM_ATTENTION_MMA_T
         float s[GM_TILE / 8][4] = {{0}};
         uint32_t dropped[2];
         gm_mma_load_keys(ks, vs, seen, &a, p.batch, key_head, key, GM_HEAD);
-        GM_UNROLL /* before there are scores: both at once would need more registers */
+        GM_UNROLL /* before there are scores: with them it would take more registers */
         for (int half = 0; half < 2; half++)
             dropped[half] = gm_attention_drop_keys(&drops, p.first + GM_WARP_ROW + 8 * half, key);
         GM_SYNC();
@@ -222,7 +222,7 @@ GM_KERNEL_BOUND(GM_NAME(gm_attention_mma_dq), gm_attention_args, GM_ATTENTION_MM
         float s[GM_TILE / 8][4] = {{0}}, dp[GM_TILE / 8][4] = {{0}};
         uint32_t dropped[2];
         gm_mma_load_keys(ks, vs, seen, &a, p.batch, key_head, key, GM_HEAD);
-        GM_UNROLL /* before there are scores: both at once would need more registers */
+        GM_UNROLL /* before there are scores: with them it would take more registers */
         for (int half = 0; half < 2; half++)
             dropped[half] = gm_attention_drop_keys(&drops, p.first + GM_WARP_ROW + 8 * half, key);
         GM_SYNC();

@@ -59,7 +59,8 @@
 #define GM_PRAGMA(text) _Pragma(#text)
 #endif
 
-/* p, which came out of device memory, is an address of device memory: said, it need not be asked at each access. */
+/* p, which came out of device memory, is an address of device memory, or NULL: said, it need not be asked at each
+ * access. */
 #ifdef GM_EMULATED
 #define GM_GLOBAL(p) (p)
 #else
@@ -72,13 +73,13 @@ static __device__ __forceinline__ void *gm_global_(void *p)
 #endif
 
 /* The n elements of an array one place further down, `next` behind them: for loops over a pack that shall stay loops.
- * Unrolled they would take the registers of the path that counts; a variable index would put the pack into local memory,
- * and that path would wait for it. */
-#define GM_TURN(x, n, next)                                                          \
-    do {                                                                             \
-        __typeof__((x)[0]) next_ = (next);                                           \
+ * Unrolled they would take the registers of the path that counts; a variable index would put the pack into local
+ * memory, and that path would wait for it. */
+#define GM_TURN(x, n, next)                                                                \
+    do {                                                                                   \
+        __typeof__((x)[0]) next_ = (next);                                                 \
         GM_UNROLL for (int turn_ = 0; turn_ < (n)-1; turn_++) (x)[turn_] = (x)[turn_ + 1]; \
-        (x)[(n)-1] = next_;                                                          \
+        (x)[(n)-1] = next_;                                                                \
     } while (0)
 
 /* What kernels share with the CPU's code (philox.h, sample.h) is compiled for the GPU. */
