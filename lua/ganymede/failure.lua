@@ -47,6 +47,14 @@ function failure.let_stops_pass(err)
   if failure.is(err) and (failure.is_peer(err) or stops[err.exit_code]) then error(err, 0) end
 end
 
+local function passed(ok, ...)
+  if not ok then failure.let_stops_pass((...)) end
+  return ok, ...
+end
+
+--- pcall(fn, ...) that catches no stops; where nothing has to be put back first.
+function failure.try(fn, ...) return passed(pcall(fn, ...)) end
+
 --- The exit status that a caught error means; any error that is not ours means 1.
 function failure.code(err)
   if type(err) == "table" and known[rawget(err, "exit_code")] then return rawget(err, "exit_code") end

@@ -100,12 +100,9 @@ local function take_part(config, run, model, schedule, live)
   if not parts or #parts * #parts[1] == 1 or is_own_part(config, model) then return end
   local split = plan.split
   if split == "flops" then split = { weights = require("ganymede.plan.flops").weights(run.command) } end
-  local ok, own = pcall(stage.split, model, { stages = plan.pipeline, rank = live.coordinate.pipeline or 0,
+  local ok, own = failure.try(stage.split, model, { stages = plan.pipeline, rank = live.coordinate.pipeline or 0,
     parts = parts, split = split })
-  if not ok then
-    failure.let_stops_pass(own)
-    failure(2, "parallel.pipeline: %s", failure.text(own))
-  end
+  if not ok then failure(2, "parallel.pipeline: %s", failure.text(own)) end
   if not run.rehearsal then
     log.info("pipeline: %s; sections a part, cut by %s: %s", geometry.title(schedule:order_for(plan.pipeline,
       schedule.num_microbatches)), type(plan.split) == "table" and "a list" or plan.split, said_parts(own))

@@ -93,11 +93,8 @@ local function axes_of(t)
     wrong("parallel.tensor.sequence", "cuts the stream between the layers of mode 1d; in %s %s", t.mode,
       "the stream is cut already")
   end
-  local ok, axes, key = pcall(mode.axes, t)
-  if not ok then
-    failure.let_stops_pass(axes)
-    wrong("parallel.tensor", "%s", tostring(axes))
-  end
+  local ok, axes, key = failure.try(mode.axes, t)
+  if not ok then wrong("parallel.tensor", "%s", tostring(axes)) end
   if type(axes) == "string" then wrong(key or "parallel.tensor", "%s", axes) end
   local ranks = 1
   for _, axis in ipairs(axes) do ranks = ranks * axis[2] end

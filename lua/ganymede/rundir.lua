@@ -53,11 +53,8 @@ function Rundir:open()
   else
     core.make_folders(BASE)
     core.make_new_folder(self.path)
-    local ok, why = pcall(core.point_link, BASE .. "/latest", self.path:match "[^/]+$")
-    if not ok then
-      failure.let_stops_pass(why)
-      log.warn("%s", why)
-    end
+    local ok, why = failure.try(core.point_link, BASE .. "/latest", self.path:match "[^/]+$")
+    if not ok then log.warn("%s", why) end
   end
   core.write_whole(self.path .. "/config.lua", self.text or "")
   core.write_whole(self.path .. "/env.json", json.encode(self:environment(), { indent = true }) .. "\n")

@@ -117,11 +117,8 @@ local function check(schedule, config, plan)
     failure(2, "parallel.pipeline.chunks is %d, and the schedule has %d chunks a stage: they must be the same number",
       plan.chunks, schedule.chunks)
   end
-  local ok, why = pcall(schedule.parts, schedule, plan.pipeline)
-  if not ok then
-    failure.let_stops_pass(why)
-    failure(2, "schedule: %s", failure.text(why))
-  end
+  local ok, why = failure.try(schedule.parts, schedule, plan.pipeline)
+  if not ok then failure(2, "schedule: %s", failure.text(why)) end
   return schedule
 end
 

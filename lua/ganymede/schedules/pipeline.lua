@@ -81,11 +81,8 @@ end
 
 -- What `order` gave, as a schedule that holds computing only.
 local function ordered(name, definition, shape, opt, level)
-  local ok, actions, parts = pcall(definition.order, shape.stages, shape.micro_batches, shape.chunks, opt)
-  if not ok then
-    failure.let_stops_pass(actions)
-    error(("%s: %s"):format(name, tostring(actions)), above(level))
-  end
+  local ok, actions, parts = failure.try(definition.order, shape.stages, shape.micro_batches, shape.chunks, opt)
+  if not ok then error(("%s: %s"):format(name, tostring(actions)), above(level)) end
   return { name = name, stages = shape.stages, micro_batches = shape.micro_batches, chunks = shape.chunks,
     forward_only = false, parts = parts or geometry.looped(shape.stages, shape.chunks), actions = actions }
 end

@@ -123,9 +123,8 @@ end
 
 -- The order for another number of micro-batches than it was chosen for: what a short batch leaves.
 local function build_short(self, stages, count, forward_only)
-  local ok, result = pcall(build_whole, self, stages, count, forward_only)
+  local ok, result = failure.try(build_whole, self, stages, count, forward_only)
   if ok then return result end
-  failure.let_stops_pass(result)
   if not forward_only then
     error(("a batch with samples for %d of %d micro-batches cannot go through the pipeline: %s\n  say data.drop_last = "
       .. "true, or a batch size that leaves no such rest"):format(count, self.num_microbatches, tostring(result)), 0)

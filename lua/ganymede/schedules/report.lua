@@ -34,12 +34,9 @@ end
 local function entry(name, opt)
   local allowed = registry.pipeline_schedules:has(name) and registry.pipeline_schedules:get(name).chunks
   local chunks = allowed and allowed.max ~= 1 and opt.chunks or nil -- 1F1B and its like are compared as they are
-  local ok, schedule = pcall(pipeline.build, name, { stages = opt.stages, micro_batches = opt.micro_batches,
+  local ok, schedule = failure.try(pipeline.build, name, { stages = opt.stages, micro_batches = opt.micro_batches,
     chunks = chunks }, 0)
-  if not ok then
-    failure.let_stops_pass(schedule)
-    return { name = name, refused = schedule }
-  end
+  if not ok then return { name = name, refused = schedule } end
   local simulation = pipeline.simulate(schedule, opt.costs)
   return { name = name, schedule = schedule, simulation = simulation, bubble = simulation.bubble,
     bubble_with_barrier = simulation.bubble_with_barrier, live = math.max(unpack(simulation.live)),
