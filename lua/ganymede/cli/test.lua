@@ -11,8 +11,8 @@ local spec = require "ganymede.cli.spec"
 local verb = { summary = "run all tests" }
 
 function verb.arguments(parser)
-  parser:argument("files", "only these spec files or folders; with --mutants, numbers or names of patches"):args "*"
-  parser:flag("--mutants", "apply each patch of spec/mutants to a copy of the tree: its spec must fail")
+  parser:argument("files", "only these spec files or folders; with --mutants, numbers or names of mutants"):args "*"
+  parser:flag("--mutants", "break a copy of the tree by each row of spec/mutants: its test must fail")
   parser:flag("--slow", "examples tagged #slow too")
   parser:flag("--no-unit", "leave the unit tests out")
   parser:option("--timeout", "seconds that one spec file may take"):argname "S" :convert(tonumber) :default "900"

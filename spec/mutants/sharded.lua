@@ -1,0 +1,309 @@
+--- Mutants of host/parallel/sharded/: products, norms, losses, attention and experts that are cut over ranks.
+-- What a row says: spec/mutants/table.lua.
+return {
+  {
+    name = "136-norm-of-padding", file = "host/parallel/sharded/norm.c",
+    find = [[gm_rows_check(w, gm_host_store(t, i, (double)logical[dim]));]],
+    replace = [[gm_rows_check(w, gm_host_store(t, i, (double)local[dim]));]],
+    breaks = "means of blocks of a row that is cut are merged as if its padding counted",
+    test = "unit sharded_norms",
+  },
+  {
+    name = "137-padding-of-block", file = "host/parallel/sharded/embedding.c",
+    find = [[if (padding >= w.first && padding < w.first + w.count) a.padding_index = padding - w.first;]],
+    replace = [[if (padding < w.count) a.padding_index = padding;]],
+    breaks = "every rank takes the padding index for a row of its own block",
+    test = "unit sharded_embedding",
+  },
+  {
+    name = "138-summa-padding", file = "host/parallel/sharded/summa.c",
+    find = [[return left < 0 ? 0 : left < s->block ? left : s->block;]],
+    replace = [[return left < 0 ? 0 : s->block;]],
+    breaks = "padding of the dimension summed over is multiplied",
+    test = "unit sharded_linear_2d",
+  },
+  {
+    name = "139-cube-gradient", file = "host/parallel/sharded/linear3d.c",
+    find = [[return scatter(b, k, 0, k->over_row, k->dim);]],
+    replace = [[return scatter(b, k, 0, k->over_col, k->dim);]],
+    breaks = "the gradient of x is summed over the axis that y was",
+    test = "unit sharded_linear_3d",
+  },
+  {
+    name = "140-column-sum", file = "host/parallel/sharded/linear1d.c",
+    find = [[if (shared) GM_TRY(gm_comm_group(k->comm, shared, &k->sharing));]],
+    replace = [[if (shared && !r) GM_TRY(gm_comm_group(k->comm, shared, &k->sharing));]],
+    breaks = "the gradient of rows that ranks share stays the term of one",
+    test = "unit sharded_linear_column",
+  },
+  {
+    name = "141-bias-of-sum", file = "host/parallel/sharded/linear.c",
+    find = [[to.partial = c->y->layout.partial;]],
+    replace = "",
+    breaks = "a bias counts on every rank that holds a term of the sum",
+    test = "unit sharded_linear_column_of_sums",
+  },
+  {
+    name = "142-no-overlap", file = "host/parallel/sharded/summa.c",
+    find = [[
+GM_TRY(start_travel(w, &w->s->a, &w->a, l + 1));
+    GM_TRY(start_travel(w, &w->s->b, &w->b, l + 1));
+    GM_TRY(gm_comm_finish(w->comm, &w->a.pending[l & 1]));
+    GM_TRY(gm_comm_finish(w->comm, &w->b.pending[l & 1]));
+    GM_TRY(multiply(w, l));]],
+    replace = [[
+GM_TRY(gm_comm_finish(w->comm, &w->a.pending[l & 1]));
+    GM_TRY(gm_comm_finish(w->comm, &w->b.pending[l & 1]));
+    GM_TRY(multiply(w, l));
+    GM_TRY(start_travel(w, &w->s->a, &w->a, l + 1));
+    GM_TRY(start_travel(w, &w->s->b, &w->b, l + 1));]],
+    breaks = "blocks of the next step begin to travel after the product of this one",
+    test = "unit sharded_linear_overlap",
+  },
+  {
+    name = "144-shard-kept", file = "host/parallel/sharded/linear1d.c",
+    find = [[if (!k->over || !c->rank->keep_gathered || !c->w->requires_grad) return GM_OK;]],
+    replace = [[if (!k->over || !c->w->requires_grad) return GM_OK;]],
+    breaks = "what was gathered is kept, though nobody asked",
+    test = "unit sharded_linear_gather",
+  },
+  {
+    name = "150-norm-merge", file = "host/parallel/sharded/norm.c",
+    find = [[off = gm_rows_binary(w, GM_FN_add, squares, gm_rows_binary(w, GM_FN_mul, off, counts));]],
+    replace = [[off = squares;]],
+    breaks = "the variance of a row that is cut leaves out how far the means of its blocks lie apart",
+    test = "unit sharded_norms",
+  },
+  {
+    name = "160-summa-travel", file = "host/parallel/sharded/linear2d.c",
+    find = [[s.a = (gm_operand){k->x, false, k->both ? k->along_row : NULL};]],
+    replace = [[s.a = (gm_operand){k->x, false, k->both ? k->along_column : NULL};]],
+    breaks = "blocks of x come from the ranks of a column, not of a row",
+    test = "unit sharded_linear_2d",
+  },
+  {
+    name = "161-summa-owner", file = "host/parallel/sharded/linear2d.c",
+    find = [[if (!k->both) s.sum = k->along_row;]],
+    replace = [[if (!k->both) s.sum = k->along_column;]],
+    breaks = "the terms of a sum go to owners in the column, not in the row",
+    test = "unit sharded_linear_2d",
+  },
+  {
+    name = "162-cube-gather", file = "host/parallel/sharded/linear3d.c",
+    find = [[, k, W, k->over_third, k->third_dim, &k-]],
+    replace = [[, k, W, k->over_col, k->third_dim, &k-]],
+    breaks = "the weight is gathered again over the axis that y was summed over",
+    test = "unit sharded_linear_3d",
+  },
+  {
+    name = "163-keep-gathered", file = "host/parallel/sharded/linear3d.c",
+    find = [[if (!c->rank->keep_gathered || !other->requires_grad) return GM_OK;]],
+    replace = [[if (c->x || !other->requires_grad) return GM_OK;]],
+    breaks = "parallel.tensor.keep_gathered keeps nothing in 3D",
+    test = "spec/parallel/tensor_equality_spec.lua -f 'gathered operands kept'",
+  },
+  {
+    name = "165-vocabulary-offset", file = "host/parallel/sharded/embedding.c",
+    find = [[.global, 1, -(double)w->first), GM_I64);]],
+    replace = [[.global, 1, -(double)(w->first ? w->first + 1 : 0)), GM_I64);]],
+    breaks = "ranks but the first look a table up one row too early",
+    test = "unit sharded_embedding",
+  },
+  {
+    name = "166-padding-index", file = "host/parallel/sharded/embedding.c",
+    find = [[if (padding >= w.first && padding < w.first + w.count) a.padding_index = padding - w.first;]],
+    replace = [[if (padding >= w.first && padding < w.first + w.count) a.padding_index = padding;]],
+    breaks = "padding_index of the whole table is taken for one of the block",
+    test = "unit sharded_embedding",
+  },
+  {
+    name = "167-largest-of-block", file = "host/parallel/sharded/cross_entropy.c",
+    find = [[gm_rows_reduce(w, 0, largest, GM_MAX);]],
+    replace = "",
+    breaks = "each rank takes its own largest logit from what it sums",
+    test = "unit sharded_cross_entropy",
+  },
+  {
+    name = "168-classes-padding", file = "host/parallel/sharded/cross_entropy.c",
+    find = [[gm_tensor     *x = gm_rows_inside(w, gm_rows_flat(w, logits->local));]],
+    replace = [[gm_tensor     *x = gm_rows_flat(w, logits->local);]],
+    breaks = "the padding of classes that are cut takes part in the loss",
+    test = "unit sharded_cross_entropy",
+  },
+  {
+    name = "169-argmax-place", file = "host/parallel/sharded/argmax.c",
+    find = [[*place = gm_rows_affine(w, gm_rows_cast(w, out[1], GM_F64), 1, (double)w->first);]],
+    replace = [[*place = gm_rows_affine(w, gm_rows_cast(w, out[1], GM_F64), 1, 0);]],
+    breaks = "the place of the largest is that in its block",
+    test = "unit sharded_argmax",
+  },
+  {
+    name = "190-ring-factor", file = "host/parallel/sharded/ring_travel.c",
+    find = [[gm_status st = gm_ring_copy(w, from, rows);]],
+    replace = [[
+gm_attrs  a = gm_attrs_default();
+    a.alpha = 1.0 / w->plan.p;
+    gm_call   c = {.op = GM_OP_affine, .n_in = 1, .n_out = 1, .in = &from, .out = &rows, .attrs = &a};
+    gm_status st = gm_run(w->dev, &c);]],
+    breaks = "gradients of keys and values are divided by the number of ranks, as Colossal-AI's are",
+    test = "unit ring_lengths",
+  },
+  {
+    name = "191-ring-block", file = "host/parallel/sharded/ring.c",
+    find = [[if (st == GM_OK && k) st = attend(w, x, t, k, v, dk, dv);]],
+    replace = [[if (st == GM_OK && k && t + 1 < w->plan.p) st = attend(w, x, t, k, v, dk, dv);]],
+    breaks = "backward leaves the last block of the ring out",
+    test = "unit ring_lengths",
+  },
+  {
+    name = "192-ring-merge", file = "host/parallel/sharded/ring.c",
+    find = [[c->attrs.accumulate = true;]],
+    replace = [[c->attrs.accumulate = m->dk != NULL;]],
+    breaks = "results of blocks are not merged: the last one stands",
+    test = "unit ring_lengths",
+  },
+  {
+    name = "193-ring-dropout", file = "host/parallel/sharded/ring.c",
+    find = [[int64_t at[4] = {rows.batch, rows.head, m->run.first, m->keys.first};]],
+    replace = [[int64_t at[4] = {rows.batch, rows.head, m->run.first, 0};]],
+    breaks = "every block drops the probabilities of the first keys",
+    test = "unit ring_options",
+  },
+  {
+    name = "194-ring-gradient", file = "host/parallel/sharded/ring_travel.c",
+    find = [[GM_TRY(add(w, part, 0, rows_before(w, t), w->before));]],
+    replace = "",
+    breaks = "a block's gradient forgets what the places before have added",
+    test = "unit ring_lengths",
+  },
+  {
+    name = "195-ring-sends-all", file = "host/parallel/sharded/ring_plan.c",
+    find = [[int64_t end = plan->causal ? at->work[k].first + at->work[k].count : keys;]],
+    replace = [[int64_t end = keys;]],
+    breaks = "keys that no query of a rank sees are sent to it",
+    test = "unit ring_lengths",
+  },
+  {
+    name = "196-ring-zigzag", file = "host/parallel/sharded/ring_plan.c",
+    find = [[at->work[0] = plan->zigzag ? gm_ring_chunk(plan, i) : at->queries;]],
+    replace = [[at->work[0] = plan->zigzag ? gm_ring_chunk(plan, 2 * gm_ring_worker(plan, i)) : at->queries;]],
+    breaks = "zigzag gives every place early chunks of its own instead of those of its pair",
+    test = "unit ring_balance",
+  },
+  {
+    name = "221-experts-place", file = "host/parallel/sharded/experts_plan.c",
+    find = [[if (i != p->here) p->n_away += p->in[at];]],
+    replace = [[if (i != p->here || e) p->n_away += p->in[at];]],
+    breaks = "rows of this rank count as if they had come from elsewhere: what was received is taken for that of "
+      .. "others",
+    test = "unit experts_sizes",
+  },
+  {
+    name = "223-experts-padding", file = "host/parallel/sharded/experts_plan.c",
+    find = [[if (whole || w->st != GM_OK) return gm_rows_compact(w, index);]],
+    replace = [[if (whole || w->st != GM_OK || logical[0]) return gm_rows_compact(w, index);]],
+    breaks = "padding of the batch is sent to experts",
+    test = "unit experts_sizes",
+  },
+  {
+    name = "224-experts-bias", file = "host/parallel/sharded/experts.c",
+    find = [[if (layer->down_bias && gm_rule_counts(r, terms)) w.down_bias = layer->down_bias->local;]],
+    replace = [[if (layer->down_bias) w.down_bias = layer->down_bias->local;]],
+    breaks = "where ranks share the hidden width each of them adds the second bias",
+    test = "spec/experts/experts_spec.lua",
+  },
+  {
+    name = "229-experts-places", file = "host/parallel/sharded/experts_steps.c",
+    find = [[for (int k = 1; k < p->p; k++) {]],
+    replace = [[for (int k = 1; k < p->p; k += 2) {]],
+    breaks = "rows go to every second place only",
+    test = "unit experts_axes",
+  },
+  {
+    name = "231-experts-noise", file = "host/parallel/sharded/experts_capacity.c",
+    find = [[gm_status st = gm_rule_box(r, &a, &x->layout, x->ndim, x->shape);]],
+    replace = [[gm_status st = GM_OK;]],
+    breaks = "noise is drawn by the place in the block, not in the batch",
+    test = "spec/experts/routers_spec.lua",
+  },
+  {
+    name = "246-cube-halves", file = "host/parallel/sharded/linear3d.c",
+    find = [[if (k->rank->keep_gathered && gm_backward_later(b, 1)) gm_backward_keep(b, SLOT_GATHERED, k->y);]],
+    replace = "",
+    breaks = "the first half of a 3D product does not keep the gradient that it gathered",
+    test = "unit sharded_linear_split_3d",
+  },
+  {
+    name = "290-experts-counts-again", file = "host/parallel/sharded/experts.c",
+    find = [[gm_backward_attrs(b)->capacity));]],
+    replace = [[
+gm_backward_attrs(b)->capacity));
+    int64_t    numbers = gm_experts_numbers(&w->plan);
+    gm_experts_tell(&w->rows, &w->plan, gm_rows_new(&w->rows, GM_I64, 1, &numbers));]],
+    breaks = "in backward ranks tell each other once more how many rows come, which they know since forward",
+    test = "spec/experts/traffic_spec.lua",
+  },
+  {
+    name = "294-experts-second-bias", file = "host/parallel/sharded/experts.c",
+    find = [[if (d->second)]],
+    replace = [[if (d->second && w->f == GM_FN_none)]],
+    breaks = "the second half of a backward pass forgets the first biases of experts",
+    test = "spec/experts/halves_spec.lua",
+  },
+  {
+    name = "295-experts-kept-early", file = "host/parallel/sharded/experts.c",
+    find = [[if (gm_backward_later(b, X) || gm_backward_later(b, WEIGHT)) return;]],
+    replace = [[if (gm_backward_later(b, X)) return;]],
+    breaks = "the second half reads kept rows although a gradient of the weights is still to come",
+    test = "spec/experts/halves_spec.lua",
+  },
+  {
+    name = "346-head-gradient-narrow", file = "host/parallel/sharded/linear_cross_entropy.c",
+    find = [[k->leaf[i]->wide_grad = true;]],
+    replace = "",
+    breaks = "the gradient of a head in pieces is rounded to 16 bits after each piece",
+    test = 'spec/memory/head_chunk_spec.lua -f "rounds once"',
+  },
+  {
+    name = "347-head-padding-counts", file = "host/parallel/sharded/linear_cross_entropy.c",
+    find = [[if (logical[d] == block->shape[d]) continue;]],
+    replace = [[if (logical[d] <= block->shape[d]) continue;]],
+    breaks = "padded rows of a head in pieces count as the samples that they repeat",
+    test = "spec/layout/sharded_head_spec.lua",
+  },
+  {
+    name = "348-head-gradient-replaces", file = "host/parallel/sharded/linear_cross_entropy.c",
+    find = [[GM_TRY_OR(scale(b, t, g, accumulate, to), st, done);]],
+    replace = [[GM_TRY_OR(scale(b, t, g, false, to), st, done);]],
+    breaks = "the gradient of a head in pieces replaces what other nodes gave",
+    test = "spec/nn/linear_cross_entropy_spec.lua",
+  },
+  {
+    name = "349-head-rows-outermost", file = "host/parallel/sharded/linear_cross_entropy.c",
+    find = [[if ((of_w >> axis & 1) == (unsigned)inner) to.cut[0][to.n_cuts[0]++] = axis;]],
+    replace = [[if ((of_w >> axis & 1) == (unsigned)!inner) to.cut[0][to.n_cuts[0]++] = axis;]],
+    breaks = "rows of a head in pieces are merged with the axes of its weight outermost",
+    test = "spec/layout/sharded_head_spec.lua",
+  },
+  {
+    name = "361-experts-room-bias", file = "host/parallel/sharded/experts_steps.c",
+    find = [[gm_experts_multiply(w, x, false, weight, true, bias != NULL, y);]],
+    replace = [[gm_experts_multiply(w, x, false, weight, true, false, y);]],
+    breaks = "all experts at once forget their biases",
+    test = "spec/cuda/experts_spec.lua",
+  },
+  {
+    name = "362-experts-read-anyway", file = "host/parallel/sharded/experts_steps.c",
+    find = [[if (!capacity) learn_numbers(w, r, s, all);]],
+    replace = [[learn_numbers(w, r, s, all);]],
+    breaks = "the host reads how many rows experts have where it is known",
+    test = "spec/cuda/experts_spec.lua",
+  },
+  {
+    name = "375-pieces-scaled", file = "host/parallel/sharded/linear_cross_entropy.c",
+    find = [[gm_tape_job job = {.pass = GM_TAPE_WHOLE, .n = 1, .outputs = &sum, .seeds = &seed};]],
+    replace = [[gm_tape_job job = {.pass = GM_TAPE_WHOLE, .n = 1, .outputs = &sum, .seeds = &seed, .losses = true};]],
+    breaks = "pieces of a head are scaled, and so overflow",
+    test = "spec/parallel/precision_spec.lua -f pieces",
+  },
+}
