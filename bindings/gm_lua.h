@@ -14,6 +14,7 @@
 #include <lua.h>
 #include "../host/autograd/apply.h"
 #include "../host/autograd/scope.h"
+#include "declare.h"
 
 #define GM_TENSOR "gm.tensor" /* metatable of tensors, in the registry */
 
@@ -40,9 +41,17 @@ gm_dtype gm_opt_dtype(lua_State *L, int arg, gm_dtype otherwise);
 void gm_read_attrs(lua_State *L, int arg, gm_attrs *attrs);
 /* A layout, see lua_layout.c. */
 void gm_check_layout(lua_State *L, int arg, const gm_mesh *mesh, gm_layout *out);
-/* Field of an options table, or the default; arg may be nil. */
+/* Field of a table, or the default; arg may be nil. */
 double gm_field_number(lua_State *L, int arg, const char *name, double otherwise);
 bool   gm_field_flag(lua_State *L, int arg, const char *name);
+/* What gm_attention_options takes, for declarations. */
+#define GM_ATTENTION_OPTIONS                                                                                       \
+    {"causal", "boolean", "false", NULL, "a query sees the keys up to its own place; the last of both are level"}, \
+        {"scale", "number", "1/sqrt(d)", NULL, "what products of queries and keys are multiplied by"},             \
+        {"dropout", "number", "0", NULL, "share of the probabilities that become zero"},                           \
+    {                                                                                                              \
+        "key_mask", "tensor", "none", NULL, "(b, t): keys that are seen, 1, and those that are not, 0"             \
+    }
 /* Of an attention over probabilities (b, h, s, t): { causal, scale, dropout, key_mask } at arg into *a; dropout takes
  * the next stream; the mask is returned, borrowed from the stack, or NULL. */
 gm_value *gm_attention_options(lua_State *L, int arg, int64_t b, int64_t h, int64_t s, int64_t t, gm_attrs *a);
@@ -86,7 +95,7 @@ int gm_push_failure(lua_State *L, gm_status st);
     } while (0)
 
 /* Makes the metatable called name, of userdata that have these methods; gc is called for each that is collected. */
-void gm_new_class(lua_State *L, const char *name, const luaL_Reg *methods, lua_CFunction gc);
+void gm_new_class(lua_State *L, const char *name, const gm_declaration *methods, lua_CFunction gc);
 
 /* One for each file: adds its functions to the table on the top of the stack. */
 int gm_open_handles(lua_State *L);
@@ -114,5 +123,8 @@ int gm_open_experts(lua_State *L);
 int gm_open_pipeline(lua_State *L);
 int gm_open_energy(lua_State *L);
 int gm_open_graph(lua_State *L);
+
+/* Functions are registered by gm_declare alone, and wrong arguments said by gm_bad_argument, which knows their names. */
+#pragma GCC poison luaL_register luaL_openlib luaL_Reg lua_pushcclosure luaL_argerror luaL_typerror
 
 #endif

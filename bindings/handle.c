@@ -5,11 +5,11 @@
 #include <string.h>
 #include "../host/comm/comm.h"
 
-void gm_new_class(lua_State *L, const char *name, const luaL_Reg *methods, lua_CFunction gc)
+void gm_new_class(lua_State *L, const char *name, const gm_declaration *methods, lua_CFunction gc)
 {
     luaL_newmetatable(L, name);
     lua_newtable(L);
-    luaL_register(L, NULL, methods);
+    gm_declare(L, methods);
     lua_setfield(L, -2, "__index");
     lua_pushcfunction(L, gc);
     lua_setfield(L, -2, "__gc");
@@ -38,21 +38,21 @@ gm_handle *gm_test_handle(lua_State *L, int arg)
 gm_handle *gm_check_handle(lua_State *L, int arg)
 {
     gm_handle *h = gm_test_handle(L, arg);
-    if (!h && luaL_getmetafield(L, arg, "__name"))
-        luaL_argerror(L, arg, lua_pushfstring(L, "a tensor was expected, got %s", lua_tostring(L, -1)));
-    if (!h) luaL_typerror(L, arg, "tensor");
-    return h;
+    if (h) return h;
+    const char *got = luaL_getmetafield(L, arg, "__name") ? lua_tostring(L, -1) : luaL_typename(L, arg);
+    gm_bad_argument(L, arg, lua_pushfstring(L, "a tensor was expected, got %s", got));
+    return NULL;
 }
 
 gm_value *gm_check_value(lua_State *L, int arg)
 {
     gm_handle *h = gm_check_handle(L, arg);
     if (!h->value)
-        luaL_argerror(L, arg,
-                      lua_pushfstring(L,
-                                      "this tensor (made by '%s') was released when its scope closed; "
-                                      "return it from the scope or :keep() it",
-                                      h->born ? h->born : "?"));
+        gm_bad_argument(L, arg,
+                        lua_pushfstring(L,
+                                        "this tensor (made by '%s') was released when its scope closed; "
+                                        "return it from the scope or :keep() it",
+                                        h->born ? h->born : "?"));
     return h->value;
 }
 
@@ -78,21 +78,38 @@ int64_t gm_check_integer(lua_State *L, int arg)
 {
     lua_Number n = luaL_checknumber(L, arg);
     if (n != floor(n) || fabs(n) > 9007199254740992.0)
-        luaL_argerror(L, arg, lua_pushfstring(L, "a whole number was expected, got %f", n));
+        gm_bad_argument(L, arg, lua_pushfstring(L, "a whole number was expected, got %f", n));
     return (int64_t)n;
+}
+
+/* The length of the list at arg, which has nothing beside: sum{dim=1} would be the list without entries. */
+static size_t check_list(lua_State *L, int arg)
+{
+    size_t n = lua_objlen(L, arg), entries = 0;
+    for (lua_pushnil(L); lua_next(L, arg); lua_pop(L, 1), entries++) {
+        const char *name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : NULL;
+        if (name)
+            gm_bad_argument(L, arg,
+                            lua_pushfstring(L,
+                                            "a list of numbers was expected, and this table has the field '%s'; "
+                                            "its value goes here without the name",
+                                            name));
+    }
+    if (entries != n) gm_bad_argument(L, arg, "a list of numbers was expected, and this table has gaps");
+    return n;
 }
 
 int gm_check_shape(lua_State *L, int arg, int64_t *shape)
 {
     luaL_checktype(L, arg, LUA_TTABLE);
-    size_t n = lua_objlen(L, arg);
+    size_t n = check_list(L, arg);
     if (n > GM_MAX_DIMS)
-        luaL_argerror(L, arg, lua_pushfstring(L, "%d dimensions; at most %d are allowed", (int)n, GM_MAX_DIMS));
+        gm_bad_argument(L, arg, lua_pushfstring(L, "%d dimensions; at most %d are allowed", (int)n, GM_MAX_DIMS));
     for (size_t i = 0; i < n; i++) {
         lua_rawgeti(L, arg, (int)i + 1);
         lua_Number v = lua_tonumber(L, -1);
         if (!lua_isnumber(L, -1) || v != floor(v) || fabs(v) > 9007199254740992.0)
-            luaL_argerror(L, arg, "a shape is a list of whole numbers");
+            gm_bad_argument(L, arg, "a shape is a list of whole numbers");
         shape[i] = (int64_t)v;
         lua_pop(L, 1);
     }
@@ -101,10 +118,11 @@ int gm_check_shape(lua_State *L, int arg, int64_t *shape)
 
 int gm_check_sizes(lua_State *L, int arg, int64_t *shape)
 {
-    if (lua_istable(L, arg)) return gm_check_shape(L, arg, shape);
     int n = lua_gettop(L) - arg + 1;
+    if (n > 1 && lua_istable(L, arg)) gm_bad_argument(L, arg + 1, "nothing follows a list of sizes");
+    if (n > 0 && lua_istable(L, arg)) return gm_check_shape(L, arg, shape);
     if (n > GM_MAX_DIMS)
-        luaL_argerror(L, arg, lua_pushfstring(L, "%d dimensions; at most %d are allowed", n, GM_MAX_DIMS));
+        gm_bad_argument(L, arg, lua_pushfstring(L, "%d dimensions; at most %d are allowed", n, GM_MAX_DIMS));
     for (int i = 0; i < n; i++) shape[i] = gm_check_integer(L, arg + i);
     return n;
 }
@@ -113,9 +131,10 @@ static int to_dim(lua_State *L, int arg, int64_t d, int ndim)
 {
     int64_t k = d < 0 ? d + ndim : d - 1;
     if (d == 0 || k < 0 || k >= ndim)
-        luaL_argerror(L, arg,
-                      lua_pushfstring(L, "dimension %d of a tensor with %d (they count from 1, or from -1 at the end)",
-                                      (int)d, ndim));
+        gm_bad_argument(L, arg,
+                        lua_pushfstring(L,
+                                        "dimension %d of a tensor with %d (they count from 1, or from -1 at the end)",
+                                        (int)d, ndim));
     return (int)k;
 }
 
@@ -137,7 +156,7 @@ gm_dtype gm_check_dtype(lua_State *L, int arg)
     gm_dtype    t;
     const char *name = luaL_checkstring(L, arg);
     if (!gm_dtype_parse(name, &t))
-        luaL_argerror(L, arg, lua_pushfstring(L, "there is no dtype '%s'; f32 f64 bf16 f16 i32 i64 u8 exist", name));
+        gm_bad_argument(L, arg, lua_pushfstring(L, "there is no dtype '%s'; f32 f64 bf16 f16 i32 i64 u8 exist", name));
     return t;
 }
 
@@ -389,14 +408,18 @@ static int is_tensor(lua_State *L)
 
 int gm_open_handles(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"scope_open", scope_open},     {"scope_close", scope_close},
-                                         {"is_tensor", is_tensor},       {"scope_depth", scope_depth},
-                                         {"scope_unwind", scope_unwind}, {"keep", tensor_keep},
-                                         {"release", tensor_release},    {NULL, NULL}};
+    static const gm_declaration functions[] = {GM_FUNCTION("scope_open", scope_open, "module boolean?"),
+                                               GM_FUNCTION("scope_close", scope_close, "results any?, ..."),
+                                               GM_FUNCTION("is_tensor", is_tensor, "value any?"),
+                                               GM_FUNCTION("scope_depth", scope_depth, ""),
+                                               GM_FUNCTION("scope_unwind", scope_unwind, "depth integer"),
+                                               GM_FUNCTION("keep", tensor_keep, "t tensor"),
+                                               GM_FUNCTION("release", tensor_release, "t tensor"),
+                                               GM_LAST_FUNCTION};
     luaL_newmetatable(L, GM_TENSOR); /* methods are added by lua/ganymede/tensor.lua */
     lua_pushcfunction(L, tensor_release);
     lua_setfield(L, -2, "__gc");
     lua_setfield(L, -2, "tensor_metatable"); /* core.tensor_metatable */
-    luaL_register(L, NULL, functions);
+    gm_declare(L, functions);
     return 0;
 }

@@ -189,7 +189,7 @@ static int read_values(lua_State *L, int arg, gm_value **out)
 {
     luaL_checktype(L, arg, LUA_TTABLE);
     int n = (int)lua_objlen(L, arg);
-    if (n > GM_MAX_OUT) luaL_argerror(L, arg, "too many tensors for a custom function");
+    if (n > GM_MAX_OUT) gm_bad_argument(L, arg, "too many tensors for a custom function");
     for (int i = 0; i < n; i++) {
         lua_rawgeti(L, arg, i + 1);
         out[i] = gm_check_value(L, lua_gettop(L));
@@ -219,16 +219,17 @@ static int record_custom(lua_State *L)
 
 int gm_open_autograd(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"backward", backward},
-                                         {"requires_grad", requires_grad},
-                                         {"grad", grad},
-                                         {"detach", detach},
-                                         {"zero_grad", zero_grad},
-                                         {"grad_part", grad_part},
-                                         {"grad_summed", grad_summed},
-                                         {"no_grad", no_grad},
-                                         {"record_custom", record_custom},
-                                         {NULL, NULL}};
-    luaL_register(L, NULL, functions);
+    static const gm_declaration functions[] = {
+        GM_FUNCTION("backward", backward, "loss tensor, seed tensor|boolean?"),
+        GM_FUNCTION("requires_grad", requires_grad, "t tensor, on boolean?"),
+        GM_FUNCTION("grad", grad, "t tensor"),
+        GM_FUNCTION("detach", detach, "t tensor"),
+        GM_FUNCTION("zero_grad", zero_grad, "parameters table"),
+        GM_FUNCTION("grad_part", grad_part, "t tensor"),
+        GM_FUNCTION("grad_summed", grad_summed, "parameters table"),
+        GM_FUNCTION("no_grad", no_grad, "change integer"),
+        GM_FUNCTION("record_custom", record_custom, "inputs table, outputs table, backward function, splits boolean?"),
+        GM_LAST_FUNCTION};
+    gm_declare(L, functions);
     return 0;
 }

@@ -91,7 +91,7 @@ static int loader_next(lua_State *L)
     bool            whole = lua_isnoneornil(L, 2);
     int64_t         pieces = whole ? 1 : gm_check_integer(L, 2), first, own, rows;
     int             n = batch_cuts(gm_lua_rank(L), cuts);
-    luaL_argcheck(L, pieces > 0, 2, "a batch has at least one piece");
+    gm_check_argument(L, pieces > 0, 2, "a batch has at least one piece");
     L_OR_NIL(L, gm_loader_cut(l, pieces, n, cuts));
     L_OR_NIL(L, gm_loader_next(l, &b));
     if (!b->count) return 0;
@@ -111,7 +111,7 @@ static int loader_next(lua_State *L)
 static int batch_piece(lua_State *L)
 {
     int64_t count = gm_check_integer(L, 1), pieces = gm_check_integer(L, 2), k = gm_check_integer(L, 3), first;
-    luaL_argcheck(L, pieces > 0 && pieces <= count && k >= 0 && k < pieces, 3, "there is no such piece");
+    gm_check_argument(L, pieces > 0 && pieces <= count && k >= 0 && k < pieces, 3, "there is no such piece");
     int64_t n = gm_batch_piece(count, pieces, k, &first);
     lua_pushnumber(L, (lua_Number)first);
     lua_pushnumber(L, (lua_Number)n);
@@ -124,7 +124,7 @@ static int batch_rows(lua_State *L)
 {
     gm_batch_cut cuts[GM_BATCH_CUTS_MAX];
     int64_t      count = gm_check_integer(L, 1), first, own, rows;
-    luaL_argcheck(L, count >= 0, 1, "a count is not negative");
+    gm_check_argument(L, count >= 0, 1, "a count is not negative");
     gm_batch_block(batch_cuts(gm_lua_rank(L), cuts), cuts, count, &first, &own, &rows);
     lua_pushnumber(L, (lua_Number)first);
     lua_pushnumber(L, (lua_Number)own);
@@ -139,7 +139,7 @@ static int batch_value(lua_State *L)
     gm_value  *block = gm_check_value(L, 1), *v;
     int64_t    count = gm_check_integer(L, 2);
     gm_handle *h = gm_push_handle(L);
-    luaL_argcheck(L, block->ndim > 0 && gm_layout_is_replicated(&block->layout), 1, "a block of rows was expected");
+    gm_check_argument(L, block->ndim > 0 && gm_layout_is_replicated(&block->layout), 1, "a block of rows was expected");
     gm_tensor_retain(block->local);
     gm_status st = take_rows(r, block->local, count, &v);
     if (st != GM_OK) return gm_raise(L, st);
@@ -149,11 +149,11 @@ static int batch_value(lua_State *L)
 
 int gm_open_batches(lua_State *L)
 {
-    static const luaL_Reg fns[] = {{"loader_next", loader_next},
-                                   {"batch_piece", batch_piece},
-                                   {"batch_rows", batch_rows},
-                                   {"batch_value", batch_value},
-                                   {NULL, NULL}};
-    luaL_register(L, NULL, fns);
+    static const gm_declaration fns[] = {
+        GM_FUNCTION("loader_next", loader_next, "loader object, pieces integer?"),
+        GM_FUNCTION("batch_piece", batch_piece, "count integer, pieces integer, piece integer"),
+        GM_FUNCTION("batch_rows", batch_rows, "count integer"),
+        GM_FUNCTION("batch_value", batch_value, "block tensor, count integer"), GM_LAST_FUNCTION};
+    gm_declare(L, fns);
     return 0;
 }

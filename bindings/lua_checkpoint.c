@@ -44,8 +44,8 @@ static text_box *push_text(lua_State *L)
 
 static gm_checkpoint *check(lua_State *L)
 {
-    box *b = luaL_checkudata(L, 1, CHECKPOINT);
-    if (!b->checkpoint) luaL_argerror(L, 1, "this checkpoint was closed");
+    box *b = gm_check_object(L, 1, CHECKPOINT);
+    if (!b->checkpoint) gm_bad_argument(L, 1, "this checkpoint was closed");
     return b->checkpoint;
 }
 
@@ -53,8 +53,8 @@ static gm_checkpoint *check(lua_State *L)
 
 static gm_save *check_save(lua_State *L)
 {
-    save_box *b = luaL_checkudata(L, 1, SAVE);
-    if (!b->save) luaL_argerror(L, 1, "this save is over");
+    save_box *b = gm_check_object(L, 1, SAVE);
+    if (!b->save) gm_bad_argument(L, 1, "this save is over");
     return b->save;
 }
 
@@ -201,9 +201,9 @@ static int checkpoint_wait(lua_State *L)
 {
     static const char *const names[] = {"written", "done", NULL};
     gm_save                 *s = check_save(L);
-    gm_save_state            until = luaL_checkoption(L, 2, NULL, names) ? GM_SAVE_DONE : GM_SAVE_WRITTEN;
+    gm_save_state            until = gm_check_option(L, 2, NULL, names) ? GM_SAVE_DONE : GM_SAVE_WRITTEN;
     double                   seconds = luaL_checknumber(L, 3);
-    luaL_argcheck(L, seconds >= 0, 3, "seconds are not negative");
+    gm_check_argument(L, seconds >= 0, 3, "seconds are not negative");
     lua_pushboolean(L, gm_save_wait(s, until, seconds) >= until);
     return 1;
 }
@@ -235,7 +235,7 @@ static int checkpoint_give_up(lua_State *L)
 /* checkpoint_free(save): stops what is under way */
 static int checkpoint_free(lua_State *L)
 {
-    save_box *b = luaL_checkudata(L, 1, SAVE);
+    save_box *b = gm_check_object(L, 1, SAVE);
     gm_save_free(b->save);
     b->save = NULL;
     return 0;
@@ -245,7 +245,7 @@ static int checkpoint_free(lua_State *L)
  * what it began; one of several cannot, its peers may be gone. */
 static int save_gc(lua_State *L)
 {
-    save_box *b = luaL_checkudata(L, 1, SAVE);
+    save_box *b = gm_check_object(L, 1, SAVE);
     if (b->save && gm_lua_rank(L)->world == 1) gm_save_wait(b->save, GM_SAVE_DONE, -1);
     return checkpoint_free(L);
 }
@@ -278,7 +278,7 @@ static int checkpoint_open(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
     int         part = (int)luaL_checkinteger(L, 2), parts = (int)luaL_checkinteger(L, 3);
-    luaL_argcheck(L, parts > 0 && part >= 0 && part < parts, 2, "a part from 0 to parts - 1");
+    gm_check_argument(L, parts > 0 && part >= 0 && part < parts, 2, "a part from 0 to parts - 1");
     box *b = lua_newuserdata(L, sizeof *b);
     *b = (box){0};
     luaL_getmetatable(L, CHECKPOINT);
@@ -289,7 +289,7 @@ static int checkpoint_open(lua_State *L)
 
 static int checkpoint_close(lua_State *L)
 {
-    box *b = luaL_checkudata(L, 1, CHECKPOINT);
+    box *b = gm_check_object(L, 1, CHECKPOINT);
     gm_checkpoint_close(b->checkpoint);
     b->checkpoint = NULL;
     return 0;
@@ -351,7 +351,7 @@ static int checkpoint_read(lua_State *L)
     const char          *name = luaL_checkstring(L, 2);
     gm_value            *v = gm_check_value(L, 3);
     bool                 part = !lua_isnoneornil(L, 5);
-    if (part && gm_check_shape(L, 5, offset) != v->ndim) return luaL_argerror(L, 5, "one offset a dimension");
+    if (part && gm_check_shape(L, 5, offset) != v->ndim) return gm_bad_argument(L, 5, "one offset a dimension");
     gm_piece to = piece_of(name, v);
     L_OR_NIL(L, gm_checkpoint_read(c, &mesh, r->rank, &to, part ? offset : NULL, lua_toboolean(L, 4)));
     gm_value_touched(v);
@@ -361,23 +361,25 @@ static int checkpoint_read(lua_State *L)
 
 int gm_open_checkpoint(lua_State *L)
 {
-    static const luaL_Reg fns[] = {{"checkpoint_pieces", checkpoint_pieces},
-                                   {"checkpoint_new", checkpoint_new},
-                                   {"checkpoint_prepare", checkpoint_prepare},
-                                   {"checkpoint_start", checkpoint_start},
-                                   {"checkpoint_wait", checkpoint_wait},
-                                   {"checkpoint_part", checkpoint_part},
-                                   {"checkpoint_result", checkpoint_result},
-                                   {"checkpoint_give_up", checkpoint_give_up},
-                                   {"checkpoint_free", checkpoint_free},
-                                   {"checkpoint_list", checkpoint_list},
-                                   {"checkpoint_open", checkpoint_open},
-                                   {"checkpoint_close", checkpoint_close},
-                                   {"checkpoint_meta", checkpoint_meta},
-                                   {"checkpoint_names", checkpoint_names},
-                                   {"checkpoint_info", checkpoint_info},
-                                   {"checkpoint_read", checkpoint_read},
-                                   {NULL, NULL}};
+    static const gm_declaration fns[] = {
+        GM_FUNCTION("checkpoint_pieces", checkpoint_pieces, "names table, tensors table"),
+        GM_FUNCTION("checkpoint_new", checkpoint_new, "parts table"),
+        GM_FUNCTION("checkpoint_prepare", checkpoint_prepare, "save object"),
+        GM_FUNCTION("checkpoint_start", checkpoint_start, "save object, token string"),
+        GM_FUNCTION("checkpoint_wait", checkpoint_wait, "save object, stage string, seconds number"),
+        GM_FUNCTION("checkpoint_part", checkpoint_part, "save object"),
+        GM_FUNCTION("checkpoint_result", checkpoint_result, "save object"),
+        GM_FUNCTION("checkpoint_give_up", checkpoint_give_up, "save object, why string"),
+        GM_FUNCTION("checkpoint_free", checkpoint_free, "save object"),
+        GM_FUNCTION("checkpoint_list", checkpoint_list, "folder string"),
+        GM_FUNCTION("checkpoint_open", checkpoint_open, "path string, part integer, parts integer"),
+        GM_FUNCTION("checkpoint_close", checkpoint_close, "checkpoint object"),
+        GM_FUNCTION("checkpoint_meta", checkpoint_meta, "checkpoint object"),
+        GM_FUNCTION("checkpoint_names", checkpoint_names, "checkpoint object"),
+        GM_FUNCTION("checkpoint_info", checkpoint_info, "checkpoint object, name string"),
+        GM_FUNCTION("checkpoint_read", checkpoint_read,
+                    "checkpoint object, name string, t tensor, cast boolean?, offset table?"),
+        GM_LAST_FUNCTION};
     luaL_newmetatable(L, CHECKPOINT);
     lua_pushcfunction(L, checkpoint_close);
     lua_setfield(L, -2, "__gc");
@@ -388,6 +390,6 @@ int gm_open_checkpoint(lua_State *L)
     lua_pushcfunction(L, text_gc);
     lua_setfield(L, -2, "__gc");
     lua_pop(L, 3);
-    luaL_register(L, NULL, fns);
+    gm_declare(L, fns);
     return 0;
 }

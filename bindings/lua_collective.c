@@ -20,7 +20,7 @@ typedef struct pending_box {
 static gm_reduction check_reduction(lua_State *L, int arg)
 {
     static const char *const names[] = {"sum", "mean", "max", "min", NULL};
-    return (gm_reduction)luaL_checkoption(L, arg, "sum", names);
+    return (gm_reduction)gm_check_option(L, arg, "sum", names);
 }
 
 /* Room for a pending object, pushed when the call is asynchronous; NULL: the call waits. */
@@ -177,7 +177,7 @@ static int64_t *push_rows(lua_State *L, int arg, int p, int64_t *total)
     luaL_checktype(L, arg, LUA_TTABLE);
     int64_t *rows = lua_newuserdata(L, sizeof *rows * (size_t)p);
     if ((int)lua_objlen(L, arg) != p)
-        luaL_argerror(L, arg, lua_pushfstring(L, "%d numbers, one a member, were expected", p));
+        gm_bad_argument(L, arg, lua_pushfstring(L, "%d numbers, one a member, were expected", p));
     *total = 0;
     for (int i = 0; i < p; i++) {
         lua_rawgeti(L, arg, i + 1);
@@ -258,8 +258,8 @@ static int exchange(lua_State *L)
 
 static pending_box *check_pending(lua_State *L)
 {
-    pending_box *b = luaL_checkudata(L, 1, PENDING);
-    if (b->pending && b->comm != gm_lua_rank(L)->comm) luaL_argerror(L, 1, "its job has ended");
+    pending_box *b = gm_check_object(L, 1, PENDING);
+    if (b->pending && b->comm != gm_lua_rank(L)->comm) gm_bad_argument(L, 1, "its job has ended");
     return b;
 }
 
@@ -302,29 +302,28 @@ static int poll(lua_State *L)
 
 int gm_open_collective(lua_State *L)
 {
-    static const luaL_Reg methods[] = {{"wait", pending_wait}, {"test", pending_test}, {NULL, NULL}};
-    static const luaL_Reg functions[] = {{"comm_all_reduce", all_reduce},
-                                         {"comm_reduce", reduce},
-                                         {"comm_broadcast", broadcast},
-                                         {"comm_all_gather", all_gather},
-                                         {"comm_reduce_scatter", reduce_scatter},
-                                         {"comm_gather", gather},
-                                         {"comm_scatter", scatter},
-                                         {"comm_all_to_all", all_to_all},
-                                         {"comm_all_to_all_rows", all_to_all_rows},
-                                         {"comm_send", send},
-                                         {"comm_receive", receive},
-                                         {"comm_barrier", barrier},
-                                         {"comm_exchange", exchange},
-                                         {"comm_poll", poll},
-                                         {NULL, NULL}};
-    luaL_newmetatable(L, PENDING);
-    lua_pushcfunction(L, pending_gc);
-    lua_setfield(L, -2, "__gc");
-    lua_newtable(L);
-    luaL_register(L, NULL, methods);
-    lua_setfield(L, -2, "__index");
-    lua_pop(L, 1);
-    luaL_register(L, NULL, functions);
+    static const gm_declaration methods[] = {GM_FUNCTION("wait", pending_wait, "pending object"),
+                                             GM_FUNCTION("test", pending_test, "pending object"), GM_LAST_FUNCTION};
+    static const gm_declaration functions[] = {
+        GM_FUNCTION("comm_all_reduce", all_reduce, "t tensor, group any?, op string?, async boolean?"),
+        GM_FUNCTION("comm_reduce", reduce, "t tensor, group any?, root integer?, op string?, async boolean?"),
+        GM_FUNCTION("comm_broadcast", broadcast, "t tensor, group any?, root integer?, async boolean?"),
+        GM_FUNCTION("comm_all_gather", all_gather, "t tensor, group any?, dim integer?, async boolean?"),
+        GM_FUNCTION("comm_reduce_scatter", reduce_scatter,
+                    "t tensor, group any?, dim integer?, op string?, async boolean?"),
+        GM_FUNCTION("comm_gather", gather, "t tensor, group any?, root integer?, dim integer?, async boolean?"),
+        GM_FUNCTION("comm_scatter", scatter,
+                    "to tensor, group any?, root integer?, dim integer?, t tensor|boolean?, async boolean?"),
+        GM_FUNCTION("comm_all_to_all", all_to_all, "t tensor, group any?, split integer, join integer, async boolean?"),
+        GM_FUNCTION("comm_all_to_all_rows", all_to_all_rows,
+                    "t tensor, group any?, send table, receive table, async boolean?"),
+        GM_FUNCTION("comm_send", send, "t tensor, group any?, to integer, async boolean?"),
+        GM_FUNCTION("comm_receive", receive, "t tensor, group any?, from integer, async boolean?"),
+        GM_FUNCTION("comm_barrier", barrier, "group any?"),
+        GM_FUNCTION("comm_exchange", exchange, "group any?, text string"),
+        GM_FUNCTION("comm_poll", poll, ""),
+        GM_LAST_FUNCTION};
+    gm_new_class(L, PENDING, methods, pending_gc);
+    gm_declare(L, functions);
     return 0;
 }

@@ -124,7 +124,7 @@ static uint32_t check_axes(lua_State *L, int arg)
     if (!lua_istable(L, arg)) return axes_in_text(L, mesh, luaL_checkstring(L, arg));
     for (int i = 1, n = (int)lua_objlen(L, arg); i <= n; i++) {
         lua_rawgeti(L, arg, i);
-        if (!lua_isstring(L, -1)) luaL_argerror(L, arg, "a list of names of axes was expected");
+        if (!lua_isstring(L, -1)) gm_bad_argument(L, arg, "a list of names of axes was expected");
         axes |= axis_bit(L, mesh, lua_tostring(L, -1));
         lua_pop(L, 1);
     }
@@ -136,8 +136,8 @@ gm_group *gm_check_group(lua_State *L, int arg)
     gm_comm  *c = gm_lua_comm(L);
     gm_group *g = NULL;
     if (lua_isuserdata(L, arg)) {
-        group_box *b = luaL_checkudata(L, arg, GROUP);
-        if (b->comm != c) luaL_argerror(L, arg, "this group belongs to a job that has ended");
+        group_box *b = gm_check_object(L, arg, GROUP);
+        if (b->comm != c) gm_bad_argument(L, arg, "this group belongs to a job that has ended");
         return b->group;
     }
     gm_status st = gm_comm_group(c, check_axes(L, arg), &g);
@@ -223,7 +223,7 @@ static int set_phase(lua_State *L)
 static int set_timeout(lua_State *L)
 {
     lua_Number seconds = luaL_checknumber(L, 1);
-    luaL_argcheck(L, seconds >= 0, 1, "a time is not negative");
+    gm_check_argument(L, seconds >= 0, 1, "a time is not negative");
     gm_comm_set_timeout(gm_lua_comm(L), seconds);
     return 0;
 }
@@ -245,7 +245,7 @@ static int alone(lua_State *L)
 static int use_device(lua_State *L)
 {
     static const char *const ways[] = {"auto", "nccl", "host", NULL}; /* as gm_way has them */
-    gm_way                   way = (gm_way)luaL_checkoption(L, 1, "auto", ways);
+    gm_way                   way = (gm_way)gm_check_option(L, 1, "auto", ways);
     gm_device               *dev = NULL;
     char                     said[400];
     L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
@@ -456,35 +456,36 @@ static int transport(lua_State *L)
 
 int gm_open_comm(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"connect", do_connect},
-                                         {"pretend", pretend},
-                                         {"set_mesh", set_mesh},
-                                         {"mesh", get_mesh},
-                                         {"comm_group", group},
-                                         {"comm_group_of", group_of},
-                                         {"comm_group_info", group_info},
-                                         {"comm_set_phase", set_phase},
-                                         {"comm_set_timeout", set_timeout},
-                                         {"comm_use_device", use_device},
-                                         {"comm_try_links", try_links},
-                                         {"comm_find_links", find_links},
-                                         {"comm_checked", checked},
-                                         {"comm_alone", alone},
-                                         {"comm_fail", fail},
-                                         {"comm_failure", failure},
-                                         {"comm_section_end", section_end},
-                                         {"comm_epoch", epoch},
-                                         {"comm_close", close_comm},
-                                         {"comm_traffic", traffic},
-                                         {"comm_reset_traffic", reset_traffic},
-                                         {"comm_trace", trace},
-                                         {"comm_traced", traced},
-                                         {"comm_traced_calls", traced_calls},
-                                         {"comm_flight", flight},
-                                         {"comm_transport", transport},
-                                         {NULL, NULL}};
+    static const gm_declaration functions[] = {
+        GM_FUNCTION("connect", do_connect, ""),
+        GM_FUNCTION("pretend", pretend, "rank integer, world integer"),
+        GM_FUNCTION("set_mesh", set_mesh, "axes table"),
+        GM_FUNCTION("mesh", get_mesh, ""),
+        GM_FUNCTION("comm_group", group, "axes any?"),
+        GM_FUNCTION("comm_group_of", group_of, "name string, ranks table"),
+        GM_FUNCTION("comm_group_info", group_info, "group any?"),
+        GM_FUNCTION("comm_set_phase", set_phase, "name string"),
+        GM_FUNCTION("comm_set_timeout", set_timeout, "seconds number"),
+        GM_FUNCTION("comm_use_device", use_device, "how string"),
+        GM_FUNCTION("comm_try_links", try_links, ""),
+        GM_FUNCTION("comm_find_links", find_links, ""),
+        GM_FUNCTION("comm_checked", checked, "on boolean"),
+        GM_FUNCTION("comm_alone", alone, "on boolean"),
+        GM_FUNCTION("comm_fail", fail, "code integer, text string"),
+        GM_FUNCTION("comm_failure", failure, ""),
+        GM_FUNCTION("comm_section_end", section_end, "ok boolean?, text string?"),
+        GM_FUNCTION("comm_epoch", epoch, ""),
+        GM_FUNCTION("comm_close", close_comm, "orderly boolean?"),
+        GM_FUNCTION("comm_traffic", traffic, ""),
+        GM_FUNCTION("comm_reset_traffic", reset_traffic, ""),
+        GM_FUNCTION("comm_trace", trace, "on boolean"),
+        GM_FUNCTION("comm_traced", traced, ""),
+        GM_FUNCTION("comm_traced_calls", traced_calls, ""),
+        GM_FUNCTION("comm_flight", flight, "lines integer?"),
+        GM_FUNCTION("comm_transport", transport, ""),
+        GM_LAST_FUNCTION};
     luaL_newmetatable(L, GROUP);
     lua_pop(L, 1);
-    luaL_register(L, NULL, functions);
+    gm_declare(L, functions);
     return 0;
 }

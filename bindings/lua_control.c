@@ -158,7 +158,7 @@ static int signals_open(lua_State *L)
 {
     lua_State *main = gm_lua_rank(L)->main;
     luaL_checktype(L, 1, LUA_TTABLE);
-    luaL_argcheck(L, lua_objlen(L, 1) == GM_STOP_DEADLINE, 1, "three errors are wanted");
+    gm_check_argument(L, lua_objlen(L, 1) == GM_STOP_DEADLINE, 1, "three errors are wanted");
     lua_pushlightuserdata(L, (void *)&errors_key);
     lua_pushvalue(L, 1);
     lua_rawset(L, LUA_REGISTRYINDEX);
@@ -276,7 +276,7 @@ static int sleep_for(lua_State *L)
 {
     double          seconds = luaL_checknumber(L, 1);
     struct timespec until;
-    luaL_argcheck(L, seconds >= 0 && seconds < 1e6, 1, "a number of seconds was expected");
+    gm_check_argument(L, seconds >= 0 && seconds < 1e6, 1, "a number of seconds was expected");
     clock_gettime(CLOCK_MONOTONIC, &until);
     long nanoseconds = until.tv_nsec + (long)(1e9 * (seconds - floor(seconds)));
     until.tv_sec += (time_t)seconds + nanoseconds / 1000000000;
@@ -309,22 +309,23 @@ static int process(lua_State *L)
 
 int gm_open_control(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"signals_open", signals_open},
-                                         {"signals_close", signals_close},
-                                         {"signals_arm", signals_arm},
-                                         {"signals_take", signals_take},
-                                         {"signals_watch", signals_watch},
-                                         {"signals_stop_requested", signals_stop_requested},
-                                         {"signals_deadline", signals_deadline},
-                                         {"make_folders", make_folders},
-                                         {"make_new_folder", make_new_folder},
-                                         {"write_whole", write_whole},
-                                         {"point_link", point_link},
-                                         {"list_folder", list_folder},
-                                         {"is_terminal", is_terminal},
-                                         {"process", process},
-                                         {"sleep", sleep_for},
-                                         {NULL, NULL}};
-    luaL_register(L, NULL, functions);
+    static const gm_declaration functions[] = {
+        GM_FUNCTION("signals_open", signals_open, "raised table, patient boolean?, compiled boolean?"),
+        GM_FUNCTION("signals_close", signals_close, ""),
+        GM_FUNCTION("signals_arm", signals_arm, "on boolean"),
+        GM_FUNCTION("signals_take", signals_take, ""),
+        GM_FUNCTION("signals_watch", signals_watch, ""),
+        GM_FUNCTION("signals_stop_requested", signals_stop_requested, ""),
+        GM_FUNCTION("signals_deadline", signals_deadline, "seconds number"),
+        GM_FUNCTION("make_folders", make_folders, "path string"),
+        GM_FUNCTION("make_new_folder", make_new_folder, "path string"),
+        GM_FUNCTION("write_whole", write_whole, "path string, text string"),
+        GM_FUNCTION("point_link", point_link, "path string, target string"),
+        GM_FUNCTION("list_folder", list_folder, "path string"),
+        GM_FUNCTION("is_terminal", is_terminal, "fd integer"),
+        GM_FUNCTION("process", process, ""),
+        GM_FUNCTION("sleep", sleep_for, "seconds number"),
+        GM_LAST_FUNCTION};
+    gm_declare(L, functions);
     return 0;
 }

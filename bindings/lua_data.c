@@ -32,13 +32,13 @@ static void *push_box(lua_State *L, size_t size, const char *kind)
 
 static gm_dataset *check_dataset(lua_State *L, int arg)
 {
-    return ((dataset_box *)luaL_checkudata(L, arg, DATASET))->dataset;
+    return ((dataset_box *)gm_check_object(L, arg, DATASET))->dataset;
 }
 
 gm_loader *gm_check_loader(lua_State *L, int arg)
 {
-    loader_box *b = luaL_checkudata(L, arg, LOADER);
-    if (!b->loader) luaL_argerror(L, arg, "this loader was closed");
+    loader_box *b = gm_check_object(L, arg, LOADER);
+    if (!b->loader) gm_bad_argument(L, arg, "this loader was closed");
     return b->loader;
 }
 
@@ -85,7 +85,7 @@ static int dataset_idx(lua_State *L)
 static int check_paths(lua_State *L, const char **paths)
 {
     int n = (int)(luaL_checktype(L, 1, LUA_TTABLE), lua_objlen(L, 1));
-    luaL_argcheck(L, n >= 1 && n <= FILES_MAX, 1, "1 to 64 files are possible");
+    gm_check_argument(L, n >= 1 && n <= FILES_MAX, 1, "1 to 64 files are possible");
     luaL_checkstack(L, FILES_MAX, "too many files");
     for (int i = 0; i < n; i++) {
         lua_rawgeti(L, 1, i + 1);
@@ -104,7 +104,7 @@ static int dataset_records(lua_State *L)
                           .x_offset = (size_t)field_integer(L, 2, "x_offset", 0),
                           .classes = field_integer(L, 2, "classes", 0)};
     o.x_ndim = field_shape(L, 2, "x_shape", o.x_shape);
-    luaL_argcheck(L, o.record > 0, 2, "record must be at least 1 byte");
+    gm_check_argument(L, o.record > 0, 2, "record must be at least 1 byte");
     dataset_box *b = push_box(L, sizeof *b, DATASET);
     L_OR_NIL(L, gm_record_dataset_new(paths, n, &o, &b->dataset));
     return 1;
@@ -277,7 +277,7 @@ static void read_transform(lua_State *L, gm_transform *t)
     int                      top = lua_gettop(L);
     luaL_checktype(L, top, LUA_TTABLE);
     lua_getfield(L, top, "kind");
-    int kind = luaL_checkoption(L, top + 1, NULL, kinds);
+    int kind = gm_check_option(L, top + 1, NULL, kinds);
     lua_pop(L, 1);
     *t = (gm_transform){.kind = (gm_transform_kind)kind};
     if (kind == GM_NORMALIZE) {
@@ -300,7 +300,7 @@ static int loader_new(lua_State *L)
     gm_dataset  *d = check_dataset(L, 1);
     gm_device   *dev;
     int          n = (int)(luaL_checktype(L, 2, LUA_TTABLE), lua_objlen(L, 2));
-    luaL_argcheck(L, n <= GM_TRANSFORMS_MAX, 2, "too many transforms");
+    gm_check_argument(L, n <= GM_TRANSFORMS_MAX, 2, "too many transforms");
     for (int i = 0; i < n; i++) {
         lua_rawgeti(L, 2, i + 1);
         read_transform(L, &t[i]);
@@ -324,7 +324,7 @@ static int loader_new(lua_State *L)
 /* loader_close(l): stops the thread; twice is fine. As __gc it waits for the batch being assembled, no longer. */
 static int loader_close(lua_State *L)
 {
-    loader_box *b = luaL_checkudata(L, 1, LOADER);
+    loader_box *b = gm_check_object(L, 1, LOADER);
     gm_loader_free(b->loader);
     b->loader = NULL;
     return 0;
@@ -380,25 +380,27 @@ static void new_type(lua_State *L, const char *name, lua_CFunction gc)
 
 int gm_open_data(lua_State *L)
 {
-    static const luaL_Reg fns[] = {{"dataset_idx", dataset_idx},
-                                   {"dataset_records", dataset_records},
-                                   {"dataset_tokens", dataset_tokens},
-                                   {"dataset_pairs", dataset_pairs},
-                                   {"dataset_clusters", dataset_clusters},
-                                   {"dataset_chains", dataset_chains},
-                                   {"dataset_describe", dataset_describe},
-                                   {"dataset_get", dataset_get},
-                                   {"data_order", data_order},
-                                   {"tokens_write", tokens_write},
-                                   {"loader_new", loader_new},
-                                   {"loader_close", loader_close},
-                                   {"loader_seek", loader_seek},
-                                   {"loader_order", loader_order},
-                                   {"loader_length", loader_length},
-                                   {"loader_shapes", loader_shapes},
-                                   {NULL, NULL}};
+    static const gm_declaration fns[] = {
+        GM_FUNCTION("dataset_idx", dataset_idx, "images string, labels string, classes integer"),
+        GM_FUNCTION("dataset_records", dataset_records, "paths table, about table"),
+        GM_FUNCTION("dataset_tokens", dataset_tokens, "path string, about table"),
+        GM_FUNCTION("dataset_pairs", dataset_pairs, "paths table, about table"),
+        GM_FUNCTION("dataset_clusters", dataset_clusters, "about table"),
+        GM_FUNCTION("dataset_chains", dataset_chains, "about table"),
+        GM_FUNCTION("dataset_describe", dataset_describe, "dataset object"),
+        GM_FUNCTION("dataset_get", dataset_get, "dataset object, sample integer, epoch integer?"),
+        GM_FUNCTION("data_order", data_order,
+                    "n integer, shuffle boolean?, seed integer, epoch integer, first integer, count integer"),
+        GM_FUNCTION("tokens_write", tokens_write, "path string, width integer, vocab_size integer, tokens table"),
+        GM_FUNCTION("loader_new", loader_new, "dataset object, transforms table, about table"),
+        GM_FUNCTION("loader_close", loader_close, "loader object"),
+        GM_FUNCTION("loader_seek", loader_seek, "loader object, epoch integer, batch integer"),
+        GM_FUNCTION("loader_order", loader_order, "loader object, samples table"),
+        GM_FUNCTION("loader_length", loader_length, "loader object"),
+        GM_FUNCTION("loader_shapes", loader_shapes, "loader object"),
+        GM_LAST_FUNCTION};
     new_type(L, DATASET, dataset_gc);
     new_type(L, LOADER, loader_close);
-    luaL_register(L, NULL, fns);
+    gm_declare(L, fns);
     return gm_open_batches(L);
 }

@@ -10,8 +10,8 @@ typedef struct box {
 
 static gm_energy *check_meter(lua_State *L)
 {
-    box *b = luaL_checkudata(L, 1, METER);
-    luaL_argcheck(L, b->meter, 1, "this meter has been closed");
+    box *b = gm_check_object(L, 1, METER);
+    gm_check_argument(L, b->meter, 1, "this meter has been closed");
     return b->meter;
 }
 
@@ -87,9 +87,11 @@ static int collect(lua_State *L)
 
 int gm_open_energy(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"energy_open", energy_open}, {NULL, NULL}};
-    static const luaL_Reg methods[] = {{"update", update}, {"report", report}, {NULL, NULL}};
+    static const gm_declaration functions[] = {GM_FUNCTION("energy_open", energy_open, "about table?"),
+                                               GM_LAST_FUNCTION};
+    static const gm_declaration methods[] = {GM_FUNCTION("update", update, "meter object, now boolean?"),
+                                             GM_FUNCTION("report", report, "meter object"), GM_LAST_FUNCTION};
     gm_new_class(L, METER, methods, collect);
-    luaL_register(L, NULL, functions);
+    gm_declare(L, functions);
     return 0;
 }

@@ -74,7 +74,7 @@ static int experts_noise(lua_State *L)
     gm_value   *x = gm_check_value(L, 1), *y;
     const char *kind = luaL_checkstring(L, 2);
     bool        normal = !strcmp(kind, "normal");
-    luaL_argcheck(L, normal || !strcmp(kind, "uniform"), 2, "normal or uniform");
+    gm_check_argument(L, normal || !strcmp(kind, "uniform"), 2, "normal or uniform");
     a.low = a.mean = luaL_checknumber(L, 3);
     a.high = a.std = luaL_checknumber(L, 4);
     gm_handle *h = gm_push_handle(L);
@@ -85,11 +85,11 @@ static int experts_noise(lua_State *L)
 
 int gm_open_experts(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"experts", experts},
-                                         {"experts_capacity", experts_capacity},
-                                         {"experts_counts", experts_counts},
-                                         {"experts_noise", experts_noise},
-                                         {NULL, NULL}};
-    luaL_register(L, NULL, functions);
+    static const gm_declaration functions[] = {
+        GM_FUNCTION("experts", experts, "x tensor, index tensor, weight tensor, about table"),
+        GM_FUNCTION("experts_capacity", experts_capacity, "index tensor, experts integer, capacity integer"),
+        GM_FUNCTION("experts_counts", experts_counts, "index tensor, experts integer, dtype string?"),
+        GM_FUNCTION("experts_noise", experts_noise, "x tensor, kind string, a number, b number"), GM_LAST_FUNCTION};
+    gm_declare(L, functions);
     return 0;
 }

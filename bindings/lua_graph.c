@@ -11,8 +11,8 @@ typedef struct graph_box {
 
 static gm_graph *check_graph(lua_State *L)
 {
-    graph_box *box = luaL_checkudata(L, 1, GRAPH);
-    if (!box->graph) luaL_argerror(L, 1, "this graph was closed");
+    graph_box *box = gm_check_object(L, 1, GRAPH);
+    if (!box->graph) gm_bad_argument(L, 1, "this graph was closed");
     return box->graph;
 }
 
@@ -86,7 +86,7 @@ static int about(lua_State *L)
 
 static int close(lua_State *L)
 {
-    graph_box *box = luaL_checkudata(L, 1, GRAPH);
+    graph_box *box = gm_check_object(L, 1, GRAPH);
     gm_graph_free(box->graph);
     box->graph = NULL;
     return 0;
@@ -94,13 +94,13 @@ static int close(lua_State *L)
 
 int gm_open_graph(lua_State *L)
 {
-    static const luaL_Reg methods[] = {{"replay", replay}, {"about", about}, {"close", close}, {NULL, NULL}};
-    static const luaL_Reg functions[] = {{"graph_possible", graph_possible},
-                                         {"graph_begin", graph_begin},
-                                         {"graph_end", graph_end},
-                                         {"graph_drop", graph_drop},
-                                         {NULL, NULL}};
+    static const gm_declaration methods[] = {GM_FUNCTION("replay", replay, "graph object"),
+                                             GM_FUNCTION("about", about, "graph object"),
+                                             GM_FUNCTION("close", close, "graph object"), GM_LAST_FUNCTION};
+    static const gm_declaration functions[] = {
+        GM_FUNCTION("graph_possible", graph_possible, ""), GM_FUNCTION("graph_begin", graph_begin, ""),
+        GM_FUNCTION("graph_end", graph_end, ""), GM_FUNCTION("graph_drop", graph_drop, ""), GM_LAST_FUNCTION};
     gm_new_class(L, GRAPH, methods, close);
-    luaL_register(L, NULL, functions);
+    gm_declare(L, functions);
     return 0;
 }

@@ -207,7 +207,7 @@ static int json_encode_(lua_State *L)
     where  w = {0};
     int    indent = luaL_optint(L, 2, 0);
     size_t flags = JSON_ENCODE_ANY | JSON_REAL_PRECISION(17);
-    luaL_argcheck(L, indent >= 0 && indent <= 16, 2, "indent must be 0 to 16 spaces");
+    gm_check_argument(L, indent >= 0 && indent <= 16, 2, "indent must be 0 to 16 spaces");
     flags |= indent ? JSON_INDENT((size_t)indent) : JSON_COMPACT;
     if (lua_toboolean(L, 3)) flags |= JSON_SORT_KEYS;
     lua_settop(L, 1);
@@ -297,12 +297,14 @@ static int json_decode_(lua_State *L)
 
 int gm_open_json(lua_State *L)
 {
-    static const luaL_Reg fns[] = {{"json_encode", json_encode_}, {"json_decode", json_decode_}, {NULL, NULL}};
+    static const gm_declaration fns[] = {
+        GM_FUNCTION("json_encode", json_encode_, "value any, indent integer?, sort boolean?"),
+        GM_FUNCTION("json_decode", json_decode_, "text string, name string?"), GM_LAST_FUNCTION};
     luaL_newmetatable(L, BOX);
     lua_pushcfunction(L, box_gc);
     lua_setfield(L, -2, "__gc");
     lua_pop(L, 1);
-    luaL_register(L, NULL, fns);
+    gm_declare(L, fns);
     lua_pushlightuserdata(L, NULL);
     lua_setfield(L, -2, "json_null");
     luaL_newmetatable(L, ARRAY);

@@ -76,7 +76,7 @@ static int job_start(lua_State *L)
 
 static int job_gc(lua_State *L)
 {
-    box *b = luaL_checkudata(L, 1, JOB);
+    box *b = gm_check_object(L, 1, JOB);
     gm_supervisor_free(b->job);
     free(b->words);
     *b = (box){0};
@@ -85,8 +85,8 @@ static int job_gc(lua_State *L)
 
 gm_supervisor *gm_lua_supervisor(lua_State *L, int arg)
 {
-    box *b = luaL_checkudata(L, arg, JOB);
-    if (!b->job) luaL_argerror(L, arg, "this job was closed");
+    box *b = gm_check_object(L, arg, JOB);
+    if (!b->job) gm_bad_argument(L, arg, "this job was closed");
     return b->job;
 }
 
@@ -255,26 +255,29 @@ static int executable(lua_State *L)
 
 int gm_open_launch(lua_State *L)
 {
-    static const luaL_Reg methods[] = {{"wait", job_wait}, {"first", job_first},         {"status", job_status},
-                                       {"send", job_send}, {"answer", job_answer},       {"leaving", job_leaving},
-                                       {"close", job_gc},  {"terminate", job_terminate}, {"__gc", job_gc},
-                                       {NULL, NULL}};
-    static const luaL_Reg functions[] = {{"job_start", job_start},
-                                         {"link_rank", link_rank},
-                                         {"link_fail", link_fail},
-                                         {"link_fail_of_peer", link_fail_of_peer},
-                                         {"link_done", link_done},
-                                         {"forget_launcher", forget_launcher},
-                                         {"link_ready", link_ready},
-                                         {"link_read", link_read},
-                                         {"link_answer", link_answer},
-                                         {"executable", executable},
-                                         {NULL, NULL}};
-    luaL_newmetatable(L, JOB);
-    luaL_register(L, NULL, methods);
-    lua_pushvalue(L, -1);
-    lua_setfield(L, -2, "__index");
-    lua_pop(L, 1);
-    luaL_register(L, NULL, functions);
+    static const gm_declaration methods[] = {
+        GM_FUNCTION("wait", job_wait, "job object"),
+        GM_FUNCTION("first", job_first, "job object"),
+        GM_FUNCTION("status", job_status, "job object"),
+        GM_FUNCTION("send", job_send, "job object, rank integer?, kind integer, text string"),
+        GM_FUNCTION("answer", job_answer, "job object, rank integer"),
+        GM_FUNCTION("leaving", job_leaving, "job object"),
+        GM_FUNCTION("close", job_gc, "job object"),
+        GM_FUNCTION("terminate", job_terminate, "job object"),
+        GM_LAST_FUNCTION};
+    static const gm_declaration functions[] = {
+        GM_FUNCTION("job_start", job_start, "about table"),
+        GM_FUNCTION("link_rank", link_rank, ""),
+        GM_FUNCTION("link_fail", link_fail, "code integer, text string, agreed boolean?"),
+        GM_FUNCTION("link_fail_of_peer", link_fail_of_peer, "code integer"),
+        GM_FUNCTION("link_done", link_done, "status integer"),
+        GM_FUNCTION("forget_launcher", forget_launcher, ""),
+        GM_FUNCTION("link_ready", link_ready, "status integer?"),
+        GM_FUNCTION("link_read", link_read, ""),
+        GM_FUNCTION("link_answer", link_answer, "kind integer, text string"),
+        GM_FUNCTION("executable", executable, ""),
+        GM_LAST_FUNCTION};
+    gm_new_class(L, JOB, methods, job_gc);
+    gm_declare(L, functions);
     return 0;
 }

@@ -179,8 +179,8 @@ typedef struct box {
 
 static box *check_reducer(lua_State *L)
 {
-    box *b = luaL_checkudata(L, 1, REDUCER);
-    if (!b->reducer) luaL_argerror(L, 1, "this reducer was freed");
+    box *b = gm_check_object(L, 1, REDUCER);
+    if (!b->reducer) gm_bad_argument(L, 1, "this reducer was freed");
     return b;
 }
 
@@ -190,7 +190,7 @@ static int reducer_new(lua_State *L)
     int    n;
     double bytes = gm_field_number(L, 2, "bucket_bytes", 0);
     bool   overlap = true;
-    luaL_argcheck(L, bytes >= 0 && bytes < 9e15, 2, "bucket_bytes is a number of bytes");
+    gm_check_argument(L, bytes >= 0 && bytes < 9e15, 2, "bucket_bytes is a number of bytes");
     if (lua_istable(L, 2)) {
         lua_getfield(L, 2, "overlap");
         overlap = lua_isnil(L, -1) || lua_toboolean(L, -1);
@@ -248,7 +248,7 @@ static int reducer_info(lua_State *L)
 /* reducer_free(reducer): gradients are ordinary ones again; twice does no harm */
 static int reducer_free(lua_State *L)
 {
-    box *b = luaL_checkudata(L, 1, REDUCER);
+    box *b = gm_check_object(L, 1, REDUCER);
     gm_reducer_free(b->reducer);
     b->reducer = NULL;
     return 0;
@@ -256,22 +256,23 @@ static int reducer_free(lua_State *L)
 
 int gm_open_layout(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"layout", layout},
-                                         {"redistribute", redistribute},
-                                         {"settle", settle},
-                                         {"gather", gather},
-                                         {"grad_norm", grad_norm},
-                                         {"reducer_new", reducer_new},
-                                         {"reducer_arm", reducer_arm},
-                                         {"reducer_info", reducer_info},
-                                         {"reducer_finish", reducer_finish},
-                                         {"reducer_unused", reducer_unused},
-                                         {"reducer_free", reducer_free},
-                                         {NULL, NULL}};
+    static const gm_declaration functions[] = {
+        GM_FUNCTION("layout", layout, "t tensor"),
+        GM_FUNCTION("redistribute", redistribute, "t tensor, layout table"),
+        GM_FUNCTION("settle", settle, "t tensor"),
+        GM_FUNCTION("gather", gather, "t tensor"),
+        GM_FUNCTION("grad_norm", grad_norm, "parameters table, p number?"),
+        GM_FUNCTION("reducer_new", reducer_new, "parameters table, about table?"),
+        GM_FUNCTION("reducer_arm", reducer_arm, "reducer object, on boolean?"),
+        GM_FUNCTION("reducer_info", reducer_info, "reducer object"),
+        GM_FUNCTION("reducer_finish", reducer_finish, "reducer object"),
+        GM_FUNCTION("reducer_unused", reducer_unused, "reducer object"),
+        GM_FUNCTION("reducer_free", reducer_free, "reducer object"),
+        GM_LAST_FUNCTION};
     luaL_newmetatable(L, REDUCER);
     lua_pushcfunction(L, reducer_free);
     lua_setfield(L, -2, "__gc");
     lua_pop(L, 1);
-    luaL_register(L, NULL, functions);
+    gm_declare(L, functions);
     return 0;
 }

@@ -54,17 +54,17 @@ static bool as_affine(gm_function f, bool number_first, double c, gm_attrs *a)
     return true;
 }
 
-/* binary functions and comparisons: upvalue 1 the function, upvalue 2 the op. */
+/* binary functions and comparisons: which the function, flag the op. */
 static int binary(lua_State *L)
 {
-    gm_function f = (gm_function)lua_tointeger(L, lua_upvalueindex(1));
-    gm_op       op = (gm_op)lua_tointeger(L, lua_upvalueindex(2));
+    gm_function f = (gm_function)gm_declared(L)->which;
+    gm_op       op = (gm_op)gm_declared(L)->flag;
     gm_attrs    a = gm_attrs_default();
     gm_value   *in[2] = {NULL, NULL};
     bool        first = lua_type(L, 1) == LUA_TNUMBER, second = lua_type(L, 2) == LUA_TNUMBER;
     if (!first) in[0] = gm_check_value(L, 1);
     if (!second) in[1] = gm_check_value(L, 2);
-    if (first && second) return luaL_argerror(L, 1, "one of the two must be a tensor");
+    if (first && second) return gm_bad_argument(L, 1, "one of the two must be a tensor");
     lua_settop(L, 2);
     if (first || second) {
         double c = lua_tonumber(L, first ? 1 : 2);
@@ -80,12 +80,12 @@ static int binary(lua_State *L)
     return apply1(L, op, 2, in, &a, 1);
 }
 
-/* unary functions: upvalue 1 the function; power takes the exponent as argument 2. */
+/* unary functions: which one; power takes the exponent as argument 2. */
 static int unary(lua_State *L)
 {
     gm_attrs  a = gm_attrs_default();
     gm_value *x = gm_check_value(L, 1);
-    a.function = (gm_function)lua_tointeger(L, lua_upvalueindex(1));
+    a.function = (gm_function)gm_declared(L)->which;
     if (a.function == GM_FN_power) a.value = luaL_checknumber(L, 2);
     return apply1(L, GM_OP_unary, 1, &x, &a, 1);
 }
@@ -123,7 +123,7 @@ static int linear(lua_State *L)
     gm_function f = GM_FN_none;
     const char *name = luaL_optstring(L, 4, "none");
     if (!gm_function_parse(name, &f))
-        return luaL_argerror(L, 4, lua_pushfstring(L, "there is no activation '%s'", name));
+        return gm_bad_argument(L, 4, lua_pushfstring(L, "there is no activation '%s'", name));
     gm_handle *h = gm_push_handle(L);
     L_TRY(L, gm_sharded_linear(gm_lua_rank(L), x, w, b, f, &y));
     gm_handle_fill(gm_lua_rank(L), h, y, "linear");
@@ -132,11 +132,11 @@ static int linear(lua_State *L)
 
 /* layer_norm(x, w, b, eps), rms_norm(x, w, eps), and with a residual added first
  * add_layer_norm(x, residual, w, b, eps) -> y, x + residual, add_rms_norm(x, residual, w, eps) -> the same.
- * upvalue 1: the op; upvalue 2: whether there is a residual. */
+ * which: the op; flag: whether there is a residual. */
 static int norm(lua_State *L)
 {
-    gm_op      op = (gm_op)lua_tointeger(L, lua_upvalueindex(1));
-    bool       residual = lua_toboolean(L, lua_upvalueindex(2));
+    gm_op      op = (gm_op)gm_declared(L)->which;
+    bool       residual = gm_declared(L)->flag;
     gm_rank   *r = gm_lua_rank(L);
     int        parameters = op == GM_OP_layer_norm ? 2 : 1, arg = residual ? 3 : 2;
     gm_value  *x = gm_check_value(L, 1), *add = residual ? gm_check_value(L, 2) : NULL, *w = gm_opt_value(L, arg);
@@ -150,13 +150,13 @@ static int norm(lua_State *L)
     return residual ? 2 : 1;
 }
 
-/* softmax(x, d = -1), log_softmax: upvalue 1 the op. */
+/* softmax(x, d = -1), log_softmax: which the op. */
 static int softmax(lua_State *L)
 {
     gm_attrs  a = gm_attrs_default();
     gm_value *x = gm_check_value(L, 1);
     if (!lua_isnoneornil(L, 2)) a.dim = gm_check_dim_arg(L, 2, x->ndim);
-    return apply1(L, (gm_op)lua_tointeger(L, lua_upvalueindex(1)), 1, &x, &a, 1);
+    return apply1(L, (gm_op)gm_declared(L)->which, 1, &x, &a, 1);
 }
 
 gm_value *gm_attention_options(lua_State *L, int arg, int64_t b, int64_t h, int64_t s, int64_t t, gm_attrs *a)
@@ -265,7 +265,7 @@ static int dropout(lua_State *L)
     return apply1(L, GM_OP_dropout, 1, &x, &a, 1);
 }
 
-/* sum(x, d or list or nil, keepdim), and mean: upvalue 1 true. */
+/* sum(x, d or list or nil, keepdim), and mean: flag. */
 static int sum(lua_State *L)
 {
     gm_attrs  a = gm_attrs_default();
@@ -276,20 +276,20 @@ static int sum(lua_State *L)
     for (int d = 0; d < x->ndim; d++)
         if (!a.dims || a.dims & 1u << d) n *= (double)x->shape[d];
     apply1(L, GM_OP_sum, 1, &x, &a, 1);
-    if (!lua_toboolean(L, lua_upvalueindex(1))) return 1;
+    if (!gm_declared(L)->flag) return 1;
     gm_value *s = gm_check_value(L, lua_gettop(L));
     a = gm_attrs_default();
     a.alpha = 1 / n;
     return apply1(L, GM_OP_affine, 1, &s, &a, 1);
 }
 
-/* max(x, d, keepdim) -> values, indices from 0; min: upvalue 1 the op. */
+/* max(x, d, keepdim) -> values, indices from 0; min: which the op. */
 static int extreme(lua_State *L)
 {
     gm_rank  *r = gm_lua_rank(L);
     gm_attrs  a = gm_attrs_default();
     gm_value *x = gm_check_value(L, 1), *out[2];
-    gm_op     op = (gm_op)lua_tointeger(L, lua_upvalueindex(1));
+    gm_op     op = (gm_op)gm_declared(L)->which;
     a.dim = gm_check_dim_arg(L, 2, x->ndim);
     a.keepdim = lua_toboolean(L, 3);
     gm_handle *v = gm_push_handle(L), *i = gm_push_handle(L);
@@ -405,7 +405,7 @@ static int cat(lua_State *L)
     gm_value *x[64];
     luaL_checktype(L, 1, LUA_TTABLE);
     int n = (int)lua_objlen(L, 1);
-    if (n < 1 || n > 64) return luaL_argerror(L, 1, "a list of 1 to 64 tensors was expected");
+    if (n < 1 || n > 64) return gm_bad_argument(L, 1, "a list of 1 to 64 tensors was expected");
     for (int i = 0; i < n; i++) {
         lua_rawgeti(L, 1, i + 1);
         x[i] = gm_check_value(L, lua_gettop(L));
@@ -415,76 +415,84 @@ static int cat(lua_State *L)
     PUSH(L, "cat", gm_cat(gm_lua_rank(L), n, x, d, &y));
 }
 
-static void add_closures(lua_State *L)
-{
-#define GM_UNARY(name)                \
-    lua_pushinteger(L, GM_FN_##name); \
-    lua_pushcclosure(L, unary, 1);    \
-    lua_setfield(L, -2, #name);
-#define GM_TWO(name, op)              \
-    lua_pushinteger(L, GM_FN_##name); \
-    lua_pushinteger(L, op);           \
-    lua_pushcclosure(L, binary, 2);   \
-    lua_setfield(L, -2, #name);
-#define GM_BINARY(name)  GM_TWO(name, GM_OP_binary)
-#define GM_COMPARE(name) GM_TWO(name, GM_OP_compare)
+#define LOSS_OPTIONS                                                                              \
+    {"ignore_index", "integer", "-100", NULL, "targets of this value add nothing to the loss"},   \
+    {                                                                                             \
+        "label_smoothing", "number", "0", NULL, "share of the target that all classes have alike" \
+    }
+
+static const gm_lua_option attention_options[] = {GM_ATTENTION_OPTIONS, GM_LAST_OPTION};
+static const gm_lua_option loss_options_[] = {LOSS_OPTIONS, GM_LAST_OPTION};
+static const gm_lua_option head_options[] = {
+    LOSS_OPTIONS,
+    {"rows", "integer", "as many as pay", "[0,inf)", "rows of x of which logits exist at a time"},
+    {"places", "boolean", "false", NULL, "give the place of the largest logit of each row too"},
+    GM_LAST_OPTION};
+static const gm_lua_option matmul_options[] = {
+    {"transpose_a", "boolean", "false", NULL, "take a with its last two dimensions exchanged"},
+    {"transpose_b", "boolean", "false", NULL, "take b with its last two dimensions exchanged"},
+    {"alpha", "number", "1", NULL, "what the product is multiplied by"},
+    GM_LAST_OPTION};
+
+#define WITH_OPTIONS(name, fn, arguments, options) \
+    {                                              \
+        name, fn, arguments, options, NULL, 0, 0   \
+    }
+#define ONE_OF(name, fn, arguments, which, flag)     \
+    {                                                \
+        name, fn, arguments, NULL, NULL, which, flag \
+    }
+
+static const gm_declaration functions[] = {
+#define GM_UNARY(name) \
+    ONE_OF(#name, unary, GM_FN_##name == GM_FN_power ? "x tensor, exponent number" : "x tensor", GM_FN_##name, 0),
+#define GM_BINARY(name)  ONE_OF(#name, binary, "a tensor|number, b tensor|number", GM_FN_##name, GM_OP_binary),
+#define GM_COMPARE(name) ONE_OF(#name, binary, "a tensor|number, b tensor|number", GM_FN_##name, GM_OP_compare),
 #include "../kernels/functions.def"
 #undef GM_UNARY
 #undef GM_BINARY
 #undef GM_COMPARE
-    static const struct {
-        const char   *name;
-        lua_CFunction fn;
-        gm_op         op;
-        bool          flag;
-    } more[] = {{"layer_norm", norm, GM_OP_layer_norm, false},
-                {"add_layer_norm", norm, GM_OP_layer_norm, true},
-                {"rms_norm", norm, GM_OP_rms_norm, false},
-                {"add_rms_norm", norm, GM_OP_rms_norm, true},
-                {"softmax", softmax, GM_OP_softmax, false},
-                {"log_softmax", softmax, GM_OP_log_softmax, false},
-                {"max", extreme, GM_OP_max, false},
-                {"min", extreme, GM_OP_min, false}};
-    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
-        lua_pushinteger(L, more[i].op);
-        lua_pushboolean(L, more[i].flag);
-        lua_pushcclosure(L, more[i].fn, 2);
-        lua_setfield(L, -2, more[i].name);
-    }
-    for (int mean = 0; mean < 2; mean++) {
-        lua_pushboolean(L, mean);
-        lua_pushcclosure(L, sum, 1);
-        lua_setfield(L, -2, mean ? "mean" : "sum");
-    }
-}
+    GM_FUNCTION("where", where, "condition tensor, a tensor|number, b tensor|number"),
+    WITH_OPTIONS("matmul", matmul, "a tensor, b tensor, options options?", matmul_options),
+    GM_FUNCTION("linear", linear, "x tensor, w tensor, b tensor|boolean?, activation string?"),
+    ONE_OF("layer_norm", norm, "x tensor, w tensor|boolean?, b tensor|boolean?, eps number?", GM_OP_layer_norm, 0),
+    ONE_OF("add_layer_norm", norm, "x tensor, residual tensor, w tensor|boolean?, b tensor|boolean?, eps number?",
+           GM_OP_layer_norm, 1),
+    ONE_OF("rms_norm", norm, "x tensor, w tensor|boolean?, eps number?", GM_OP_rms_norm, 0),
+    ONE_OF("add_rms_norm", norm, "x tensor, residual tensor, w tensor|boolean?, eps number?", GM_OP_rms_norm, 1),
+    ONE_OF("softmax", softmax, "x tensor, dim integer?", GM_OP_softmax, 0),
+    ONE_OF("log_softmax", softmax, "x tensor, dim integer?", GM_OP_log_softmax, 0),
+    WITH_OPTIONS("attention", attention, "q tensor, k tensor, v tensor, options options?", attention_options),
+    WITH_OPTIONS("attention_packed", attention_packed, "qkv tensor, options options?", attention_options),
+    GM_FUNCTION("embedding", embedding, "w tensor, index tensor, padding_index integer?"),
+    WITH_OPTIONS("cross_entropy", cross_entropy, "logits tensor, target tensor, options options?", loss_options_),
+    WITH_OPTIONS("linear_cross_entropy", linear_cross_entropy,
+                 "x tensor, w tensor, b tensor|boolean?, target tensor, options options?", head_options),
+    GM_FUNCTION("dropout", dropout, "x tensor, p number"),
+    ONE_OF("sum", sum, "x tensor, dim integer|table?, keepdim boolean?", 0, 0),
+    ONE_OF("mean", sum, "x tensor, dim integer|table?, keepdim boolean?", 0, 1),
+    ONE_OF("max", extreme, "x tensor, dim integer, keepdim boolean?", GM_OP_max, 0),
+    ONE_OF("min", extreme, "x tensor, dim integer, keepdim boolean?", GM_OP_min, 0),
+    GM_FUNCTION("argmax", argmax, "x tensor, dim integer?, keepdim boolean?"),
+    GM_FUNCTION("top_k", top_k, "x tensor, k integer"),
+    GM_FUNCTION("cast", cast, "x tensor, dtype string"),
+    GM_FUNCTION("contiguous", contiguous, "x tensor"),
+    GM_FUNCTION("clone", clone, "x tensor"),
+    GM_FUNCTION("reshape", reshape, "x tensor, shape integer|table?, ..."),
+    GM_FUNCTION("expand", expand, "x tensor, shape integer|table?, ..."),
+    GM_FUNCTION("permute", permute, "x tensor, order integer|table?, ..."),
+    GM_FUNCTION("narrow", narrow, "x tensor, dim integer, start integer, length integer"),
+    GM_FUNCTION("select", select_, "x tensor, dim integer, index integer"),
+    GM_FUNCTION("patchify", patchify, "x tensor, patch integer"),
+    GM_FUNCTION("cat", cat, "tensors table, dim integer"),
+    GM_LAST_FUNCTION};
 
 int gm_open_ops(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"where", where},
-                                         {"matmul", matmul},
-                                         {"linear", linear},
-                                         {"attention", attention},
-                                         {"attention_packed", attention_packed},
-                                         {"embedding", embedding},
-                                         {"cross_entropy", cross_entropy},
-                                         {"linear_cross_entropy", linear_cross_entropy},
-                                         {"dropout", dropout},
-                                         {"argmax", argmax},
-                                         {"top_k", top_k},
-                                         {"cast", cast},
-                                         {"contiguous", contiguous},
-                                         {"clone", clone},
-                                         {"reshape", reshape},
-                                         {"expand", expand},
-                                         {"permute", permute},
-                                         {"narrow", narrow},
-                                         {"select", select_},
-                                         {"patchify", patchify},
-                                         {"cat", cat},
-                                         {NULL, NULL}};
+    static const gm_declaration to[] = {GM_FUNCTION("to", cast, "x tensor, dtype string"), GM_LAST_FUNCTION};
     lua_newtable(L);
-    luaL_register(L, NULL, functions);
-    add_closures(L);
+    gm_declare(L, functions);
     lua_setfield(L, -2, "ops");
+    gm_declare(L, to); /* the method */
     return 0;
 }

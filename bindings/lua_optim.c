@@ -14,8 +14,8 @@ typedef struct box {
 
 static gm_optimizer *check_optimizer(lua_State *L)
 {
-    box *b = luaL_checkudata(L, 1, OPTIMIZER);
-    if (!b->optimizer) luaL_argerror(L, 1, "this optimizer was closed");
+    box *b = gm_check_object(L, 1, OPTIMIZER);
+    if (!b->optimizer) gm_bad_argument(L, 1, "this optimizer was closed");
     return b->optimizer;
 }
 
@@ -39,7 +39,7 @@ static int optimizer(lua_State *L)
 {
     static const char *const kinds[] = {"sgd", "adam", NULL};
     gm_attrs                 a;
-    int                      n, kind = luaL_checkoption(L, 1, NULL, kinds);
+    int                      n, kind = gm_check_option(L, 1, NULL, kinds);
     lua_settop(L, 4);
     gm_read_attrs(L, 3, &a);
     gm_value         **parameters = gm_push_values(L, 2, &n);
@@ -106,7 +106,7 @@ static int steps(lua_State *L)
 static int set_steps(lua_State *L)
 {
     int64_t n = gm_check_integer(L, 2);
-    luaL_argcheck(L, n >= 0, 2, "a number of steps is not negative");
+    gm_check_argument(L, n >= 0, 2, "a number of steps is not negative");
     gm_optimizer_set_steps(check_optimizer(L), n);
     return 0;
 }
@@ -140,7 +140,7 @@ static int bytes(lua_State *L)
 
 static int close(lua_State *L)
 {
-    box *b = luaL_checkudata(L, 1, OPTIMIZER);
+    box *b = gm_check_object(L, 1, OPTIMIZER);
     gm_optimizer_free(b->optimizer);
     b->optimizer = NULL;
     return 0;
@@ -148,18 +148,21 @@ static int close(lua_State *L)
 
 int gm_open_optim(lua_State *L)
 {
-    static const luaL_Reg methods[] = {{"step", step},
-                                       {"state", state},
-                                       {"steps", steps},
-                                       {"set_steps", set_steps},
-                                       {"set_skipped", set_skipped},
-                                       {"prepare", prepare},
-                                       {"set_momentum", set_momentum},
-                                       {"bytes", bytes},
-                                       {"close", close},
-                                       {NULL, NULL}};
-    static const luaL_Reg functions[] = {{"optimizer", optimizer}, {NULL, NULL}};
+    static const gm_declaration methods[] = {
+        GM_FUNCTION("step", step, "optimizer object, values table"),
+        GM_FUNCTION("state", state, "optimizer object"),
+        GM_FUNCTION("steps", steps, "optimizer object"),
+        GM_FUNCTION("set_steps", set_steps, "optimizer object, n integer"),
+        GM_FUNCTION("set_skipped", set_skipped, "optimizer object, n integer"),
+        GM_FUNCTION("prepare", prepare, "optimizer object, lr number"),
+        GM_FUNCTION("set_momentum", set_momentum, "optimizer object, momentum number"),
+        GM_FUNCTION("bytes", bytes, "optimizer object"),
+        GM_FUNCTION("close", close, "optimizer object"),
+        GM_LAST_FUNCTION};
+    static const gm_declaration functions[] = {
+        GM_FUNCTION("optimizer", optimizer, "kind string, parameters table, attributes table?, items table?"),
+        GM_LAST_FUNCTION};
     gm_new_class(L, OPTIMIZER, methods, close);
-    luaL_register(L, NULL, functions);
+    gm_declare(L, functions);
     return 0;
 }

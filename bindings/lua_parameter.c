@@ -88,7 +88,7 @@ static int zero_row(lua_State *L)
     if (v->layout.partial)
         return luaL_error(L, "zero_row: %s is a sum over ranks that has not been made; redistribute it first",
                           gm_value_describe(v, have, sizeof have));
-    luaL_argcheck(L, v->ndim && row >= 0 && row < v->shape[0], 2, "there is no such row");
+    gm_check_argument(L, v->ndim && row >= 0 && row < v->shape[0], 2, "there is no such row");
     gm_layout_block(&v->rank->mesh, &v->layout, v->rank->coordinate, v->ndim, v->shape, &box, local, logical);
     row -= box.offset[0];
     lua_settop(L, 1);
@@ -103,8 +103,10 @@ static int zero_row(lua_State *L)
 
 int gm_open_parameter(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"random", random_tensor}, {"parameter", parameter}, {"zero_row", zero_row}, {NULL, NULL}};
-    luaL_register(L, NULL, functions);
+    static const gm_declaration functions[] = {
+        GM_FUNCTION("random", random_tensor, "kind string, shape table, dtype string?, about table?, seed integer?"),
+        GM_FUNCTION("parameter", parameter, "name string, shape table, dtype string, initializer table, layout table?"),
+        GM_FUNCTION("zero_row", zero_row, "t tensor, row integer"), GM_LAST_FUNCTION};
+    gm_declare(L, functions);
     return 0;
 }

@@ -17,8 +17,8 @@ typedef struct executor_box {
 
 static gm_executor *check_executor(lua_State *L, int arg)
 {
-    executor_box *box = luaL_checkudata(L, arg, EXECUTOR);
-    if (!box->executor) luaL_argerror(L, arg, "this executor was freed");
+    executor_box *box = gm_check_object(L, arg, EXECUTOR);
+    if (!box->executor) gm_bad_argument(L, arg, "this executor was freed");
     return box->executor;
 }
 
@@ -44,7 +44,7 @@ static int executor_new(lua_State *L)
 
 static int executor_free(lua_State *L)
 {
-    executor_box *box = luaL_checkudata(L, 1, EXECUTOR);
+    executor_box *box = gm_check_object(L, 1, EXECUTOR);
     gm_executor_free(box->executor);
     box->executor = NULL;
     return 0;
@@ -344,17 +344,18 @@ static int executor_clock(lua_State *L)
 
 int gm_open_pipeline(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"executor_new", executor_new},
-                                         {"executor_run", executor_run},
-                                         {"executor_events", executor_events},
-                                         {"executor_peak", executor_peak},
-                                         {"executor_clock", executor_clock},
-                                         {"executor_free", executor_free},
-                                         {NULL, NULL}};
+    static const gm_declaration functions[] = {
+        GM_FUNCTION("executor_new", executor_new, "about table?"),
+        GM_FUNCTION("executor_run", executor_run, "executor object, about table"),
+        GM_FUNCTION("executor_events", executor_events, "executor object"),
+        GM_FUNCTION("executor_peak", executor_peak, "executor object"),
+        GM_FUNCTION("executor_clock", executor_clock, ""),
+        GM_FUNCTION("executor_free", executor_free, "executor object"),
+        GM_LAST_FUNCTION};
     luaL_newmetatable(L, EXECUTOR);
     lua_pushcfunction(L, executor_free);
     lua_setfield(L, -2, "__gc");
     lua_pop(L, 1);
-    luaL_register(L, NULL, functions);
+    gm_declare(L, functions);
     return 0;
 }

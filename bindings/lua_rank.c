@@ -123,7 +123,7 @@ static int push_places(lua_State *L, int (*list)(const gm_pool *, gm_holder *, i
     gm_device *dev;
     gm_holder  h[256];
     int        n = (int)luaL_optinteger(L, 1, 10);
-    luaL_argcheck(L, n >= 1 && n <= 256, 1, "1 to 256 holders can be listed");
+    gm_check_argument(L, n >= 1 && n <= 256, 1, "1 to 256 holders can be listed");
     L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
     n = list(dev->pool, h, n);
     lua_createtable(L, n, 0);
@@ -150,7 +150,7 @@ static int memory_limit(lua_State *L)
 {
     gm_device *dev;
     int64_t    bytes = gm_check_integer(L, 1);
-    luaL_argcheck(L, bytes >= 0, 1, "a limit is not negative");
+    gm_check_argument(L, bytes >= 0, 1, "a limit is not negative");
     L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
     gm_pool_set_limit(dev->pool, (size_t)bytes);
     return 0;
@@ -190,8 +190,8 @@ static int set_batch(lua_State *L)
 {
     gm_rank *r = gm_lua_rank(L);
     int64_t  offset = gm_check_integer(L, 1), count = gm_check_integer(L, 2);
-    luaL_argcheck(L, offset >= 0, 1, "an offset is not negative");
-    luaL_argcheck(L, count >= 0, 2, "a count is not negative");
+    gm_check_argument(L, offset >= 0, 1, "an offset is not negative");
+    gm_check_argument(L, count >= 0, 2, "a count is not negative");
     r->batch_offset = offset;
     r->batch_count = count;
     return 0;
@@ -327,33 +327,33 @@ static int wall(lua_State *L) { return clock_seconds(L, CLOCK_REALTIME); }
 
 int gm_open_rank(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"use_device", use_device},
-                                         {"device", device},
-                                         {"set_tf32", set_tf32},
-                                         {"time_products", time_products},
-                                         {"cuda_facts", cuda_facts},
-                                         {"rank", rank},
-                                         {"world", world},
-                                         {"memory", memory},
-                                         {"memory_holders", memory_holders},
-                                         {"memory_peaks", memory_peaks},
-                                         {"memory_limit", memory_limit},
-                                         {"memory_reset_peak", memory_reset_peak},
-                                         {"set_seed", set_seed},
-                                         {"seed", seed},
-                                         {"set_rng_step", set_rng_step},
-                                         {"set_batch", set_batch},
-                                         {"begin_step", begin_step},
-                                         {"set_path", set_path},
-                                         {"counters", counters},
-                                         {"device_counts", device_counts},
-                                         {"device_note", device_note},
-                                         {"synchronize", synchronize},
-                                         {"profile_start", profile_start},
-                                         {"profile_stop", profile_stop},
-                                         {"now", now},
-                                         {"wall", wall},
-                                         {NULL, NULL}};
-    luaL_register(L, NULL, functions);
+    static const gm_declaration functions[] = {GM_FUNCTION("use_device", use_device, "about table"),
+                                               GM_FUNCTION("device", device, ""),
+                                               GM_FUNCTION("set_tf32", set_tf32, "wanted boolean"),
+                                               GM_FUNCTION("time_products", time_products, "wanted boolean"),
+                                               GM_FUNCTION("cuda_facts", cuda_facts, ""),
+                                               GM_FUNCTION("rank", rank, ""),
+                                               GM_FUNCTION("world", world, ""),
+                                               GM_FUNCTION("memory", memory, ""),
+                                               GM_FUNCTION("memory_holders", memory_holders, "n integer?"),
+                                               GM_FUNCTION("memory_peaks", memory_peaks, "n integer?"),
+                                               GM_FUNCTION("memory_limit", memory_limit, "bytes integer"),
+                                               GM_FUNCTION("memory_reset_peak", memory_reset_peak, ""),
+                                               GM_FUNCTION("set_seed", set_seed, "seed integer"),
+                                               GM_FUNCTION("seed", seed, ""),
+                                               GM_FUNCTION("set_rng_step", set_rng_step, "n integer"),
+                                               GM_FUNCTION("set_batch", set_batch, "offset integer, count integer"),
+                                               GM_FUNCTION("begin_step", begin_step, ""),
+                                               GM_FUNCTION("set_path", set_path, "path string"),
+                                               GM_FUNCTION("counters", counters, ""),
+                                               GM_FUNCTION("device_counts", device_counts, ""),
+                                               GM_FUNCTION("device_note", device_note, ""),
+                                               GM_FUNCTION("synchronize", synchronize, ""),
+                                               GM_FUNCTION("profile_start", profile_start, ""),
+                                               GM_FUNCTION("profile_stop", profile_stop, ""),
+                                               GM_FUNCTION("now", now, ""),
+                                               GM_FUNCTION("wall", wall, ""),
+                                               GM_LAST_FUNCTION};
+    gm_declare(L, functions);
     return 0;
 }

@@ -33,7 +33,13 @@ static int ring_attention(lua_State *L)
 
 int gm_open_ring(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"ring_attention", ring_attention}, {NULL, NULL}};
-    luaL_register(L, NULL, functions);
+    static const gm_lua_option ring_options[] = {
+        GM_ATTENTION_OPTIONS,
+        {"balance", "boolean", "where it pays", NULL, "share the queries of a causal attention out anew?"},
+        GM_LAST_OPTION};
+    static const gm_declaration functions[] = {
+        {"ring_attention", ring_attention, "q tensor, k tensor, v tensor, options options?", ring_options, NULL, 0, 0},
+        GM_LAST_FUNCTION};
+    gm_declare(L, functions);
     return 0;
 }

@@ -10,7 +10,7 @@ static int read_list(lua_State *L, int arg, gm_tensor **t, bool *make)
 {
     luaL_checktype(L, arg, LUA_TTABLE);
     int n = (int)gm_field_number(L, arg, "n", (double)lua_objlen(L, arg));
-    luaL_argcheck(L, n >= 0 && n <= MAX_TENSORS, arg, "too many tensors");
+    gm_check_argument(L, n >= 0 && n <= MAX_TENSORS, arg, "too many tensors");
     for (int i = 0; i < n; i++) {
         t[i] = NULL;
         lua_rawgeti(L, arg, i + 1);
@@ -48,7 +48,7 @@ static int run_op(lua_State *L)
     gm_spec     spec[GM_MAX_OUT];
     gm_attrs    a;
     const char *name = luaL_checkstring(L, 1);
-    if (!gm_op_parse(luaL_checkstring(L, 2), &op)) return luaL_argerror(L, 2, "there is no such op");
+    if (!gm_op_parse(luaL_checkstring(L, 2), &op)) return gm_bad_argument(L, 2, "there is no such op");
     L_TRY(L, gm_rank_device(r, &dev));
     gm_read_attrs(L, 5, &a);
     int     n_in = read_list(L, 3, in, NULL), n_out = read_list(L, 4, out, make);
@@ -59,7 +59,7 @@ static int run_op(lua_State *L)
         if (make[i]) {
             gm_handle *h = gm_push_handle(L);
             gm_value  *v;
-            luaL_argcheck(L, n_out <= GM_MAX_OUT, 4, "outputs of a multi-tensor op are given, not made");
+            gm_check_argument(L, n_out <= GM_MAX_OUT, 4, "outputs of a multi-tensor op are given, not made");
             L_TRY(L, gm_value_new(r, gm_op_name(op), spec[i].dtype, spec[i].ndim, spec[i].shape, &v));
             gm_handle_fill(r, h, v, gm_op_name(op));
             out[i] = v->local;
@@ -101,8 +101,9 @@ static int op_list(lua_State *L)
 
 int gm_open_run_op(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"run_op", run_op}, {"has_backend", has_backend}, {"op_list", op_list}, {NULL, NULL}};
-    luaL_register(L, NULL, functions);
+    static const gm_declaration functions[] = {
+        GM_FUNCTION("run_op", run_op, "backend string, op string, inputs table, outputs table, attributes table?"),
+        GM_FUNCTION("has_backend", has_backend, "name string"), GM_FUNCTION("op_list", op_list, ""), GM_LAST_FUNCTION};
+    gm_declare(L, functions);
     return 0;
 }

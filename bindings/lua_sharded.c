@@ -13,7 +13,8 @@ static int keep_gathered(lua_State *L)
 
 int gm_open_sharded(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"keep_gathered", keep_gathered}, {NULL, NULL}};
-    luaL_register(L, NULL, functions);
+    static const gm_declaration functions[] = {GM_FUNCTION("keep_gathered", keep_gathered, "on boolean"),
+                                               GM_LAST_FUNCTION};
+    gm_declare(L, functions);
     return 0;
 }

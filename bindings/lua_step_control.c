@@ -17,8 +17,8 @@ static const char *const names[GM_CONTROL_SIZE + 1] = {"loss",    "norm",   "fac
 
 gm_control *gm_check_control(lua_State *L, int arg)
 {
-    box *b = luaL_checkudata(L, arg, CONTROL);
-    if (!b->control) luaL_argerror(L, arg, "this control was closed");
+    box *b = gm_check_object(L, arg, CONTROL);
+    if (!b->control) gm_bad_argument(L, arg, "this control was closed");
     return b->control;
 }
 
@@ -125,7 +125,7 @@ static int sent(lua_State *L)
 /* c:set(name, value) */
 static int set(lua_State *L)
 {
-    int place = luaL_checkoption(L, 2, NULL, names);
+    int place = gm_check_option(L, 2, NULL, names);
     L_TRY(L, gm_control_set(gm_check_control(L, 1), place, luaL_checknumber(L, 3)));
     return 0;
 }
@@ -148,7 +148,7 @@ static int resume(lua_State *L)
 
 static int close(lua_State *L)
 {
-    box *b = luaL_checkudata(L, 1, CONTROL);
+    box *b = gm_check_object(L, 1, CONTROL);
     gm_control_free(b->control);
     b->control = NULL;
     return 0;
@@ -156,22 +156,23 @@ static int close(lua_State *L)
 
 int gm_open_step_control(lua_State *L)
 {
-    static const luaL_Reg methods[] = {{"add", add},
-                                       {"forget", forget},
-                                       {"loss", loss},
-                                       {"targets", targets},
-                                       {"decide", decide},
-                                       {"send", send},
-                                       {"take", take},
-                                       {"sent", sent},
-                                       {"set", set},
-                                       {"tensor", tensor},
-                                       {"resume", resume},
-                                       {"close", close},
-                                       {"scale_losses", scale_losses},
-                                       {NULL, NULL}};
-    static const luaL_Reg functions[] = {{"step_control", step_control}, {NULL, NULL}};
+    static const gm_declaration methods[] = {
+        GM_FUNCTION("add", add, "control object, x tensor|number"),
+        GM_FUNCTION("forget", forget, "control object"),
+        GM_FUNCTION("loss", loss, "control object, asked boolean?"),
+        GM_FUNCTION("targets", targets, "control object, counts tensor"),
+        GM_FUNCTION("decide", decide, "control object, norm table|number, attributes table?"),
+        GM_FUNCTION("send", send, "control object"),
+        GM_FUNCTION("take", take, "control object, wait boolean?"),
+        GM_FUNCTION("sent", sent, "control object"),
+        GM_FUNCTION("set", set, "control object, name string, value number"),
+        GM_FUNCTION("tensor", tensor, "control object"),
+        GM_FUNCTION("resume", resume, "control object"),
+        GM_FUNCTION("close", close, "control object"),
+        GM_FUNCTION("scale_losses", scale_losses, "control object, on boolean?"),
+        GM_LAST_FUNCTION};
+    static const gm_declaration functions[] = {GM_FUNCTION("step_control", step_control, ""), GM_LAST_FUNCTION};
     gm_new_class(L, CONTROL, methods, close);
-    luaL_register(L, NULL, functions);
+    gm_declare(L, functions);
     return 0;
 }

@@ -13,8 +13,8 @@ typedef struct tape_box {
 
 static gm_tape *check_tape(lua_State *L, int arg)
 {
-    tape_box *box = luaL_checkudata(L, arg, TAPE);
-    if (!box->tape) luaL_argerror(L, arg, "this tape was freed");
+    tape_box *box = gm_check_object(L, arg, TAPE);
+    if (!box->tape) gm_bad_argument(L, arg, "this tape was freed");
     return box->tape;
 }
 
@@ -71,7 +71,7 @@ static int tape_take(lua_State *L)
 
 static int tape_free(lua_State *L)
 {
-    tape_box *box = luaL_checkudata(L, 1, TAPE);
+    tape_box *box = gm_check_object(L, 1, TAPE);
     gm_tape_free(box->tape);
     box->tape = NULL;
     return 0;
@@ -108,7 +108,7 @@ static int tape_run(lua_State *L)
     void                    *outer = r->caller;
     luaL_checktype(L, 2, LUA_TTABLE);
     lua_getfield(L, 2, "pass");
-    gm_tape_job job = {.pass = (gm_tape_pass)luaL_checkoption(L, 3, "whole", passes)};
+    gm_tape_job job = {.pass = (gm_tape_pass)gm_check_option(L, 3, "whole", passes)};
     job.n = read_list(L, "outputs", outputs);
     (void)read_list(L, "seeds", seeds);
     job.n_inputs = read_list(L, "inputs", inputs);
@@ -128,13 +128,19 @@ static int tape_run(lua_State *L)
 
 int gm_open_tape(lua_State *L)
 {
-    static const luaL_Reg functions[] = {
-        {"tape_nodes", tape_nodes}, {"tape_saved", tape_saved}, {"tape_drop", tape_drop}, {"tape_take", tape_take},
-        {"tape_run", tape_run},     {"tape_await", tape_await}, {"tape_free", tape_free}, {NULL, NULL}};
+    static const gm_declaration functions[] = {
+        GM_FUNCTION("tape_nodes", tape_nodes, ""),
+        GM_FUNCTION("tape_saved", tape_saved, ""),
+        GM_FUNCTION("tape_drop", tape_drop, ""),
+        GM_FUNCTION("tape_take", tape_take, ""),
+        GM_FUNCTION("tape_run", tape_run, "tape object, about table"),
+        GM_FUNCTION("tape_await", tape_await, "tape object"),
+        GM_FUNCTION("tape_free", tape_free, "tape object"),
+        GM_LAST_FUNCTION};
     luaL_newmetatable(L, TAPE);
     lua_pushcfunction(L, tape_free);
     lua_setfield(L, -2, "__gc");
     lua_pop(L, 1);
-    luaL_register(L, NULL, functions);
+    gm_declare(L, functions);
     return 0;
 }

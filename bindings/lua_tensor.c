@@ -111,7 +111,8 @@ static int from(lua_State *L)
     gm_rank *r = gm_lua_rank(L);
     int64_t  shape[GM_MAX_DIMS], n = 1;
     bool     flat = !lua_isnoneornil(L, 3);
-    luaL_argcheck(L, lua_istable(L, 1) || lua_isnumber(L, 1), 1, "a number or a (nested) list of numbers was expected");
+    gm_check_argument(L, lua_istable(L, 1) || lua_isnumber(L, 1), 1,
+                      "a number or a (nested) list of numbers was expected");
     gm_dtype   dtype = gm_opt_dtype(L, 2, r->default_dtype);
     int        ndim = flat ? gm_check_shape(L, 3, shape) : list_shape(L, 1, shape);
     gm_handle *h = gm_push_handle(L);
@@ -304,7 +305,7 @@ static void check_index(lua_State *L, const gm_value *v, int arg, int n, int64_t
     for (int d = 0; d < n; d++) {
         int64_t i = gm_check_integer(L, arg + d);
         if (i < 1 || i > v->shape[d])
-            luaL_argerror(L, arg + d, lua_pushfstring(L, "index %d is outside 1..%d", (int)i, (int)v->shape[d]));
+            gm_bad_argument(L, arg + d, lua_pushfstring(L, "index %d is outside 1..%d", (int)i, (int)v->shape[d]));
         index[d] = i - 1;
     }
 }
@@ -426,35 +427,36 @@ static int default_dtype(lua_State *L)
 static int set_default_dtype(lua_State *L)
 {
     gm_dtype t = gm_check_dtype(L, 1);
-    luaL_argcheck(L, gm_dtype_is_float(t), 1, "the default dtype is f32, f64, bf16 or f16");
+    gm_check_argument(L, gm_dtype_is_float(t), 1, "the default dtype is f32, f64, bf16 or f16");
     gm_lua_rank(L)->default_dtype = t;
     return 0;
 }
 
 int gm_open_tensor(lua_State *L)
 {
-    static const luaL_Reg functions[] = {{"empty", empty},
-                                         {"from", from},
-                                         {"fill", fill},
-                                         {"copy", copy},
-                                         {"shape", shape},
-                                         {"size", size},
-                                         {"dim", dim},
-                                         {"numel", numel},
-                                         {"dtype", dtype},
-                                         {"is_contiguous", is_contiguous},
-                                         {"local_tensor", local_tensor},
-                                         {"is_cut", is_cut},
-                                         {"get", get},
-                                         {"set", set},
-                                         {"item", item},
-                                         {"totable", totable},
-                                         {"version", version},
-                                         {"become", become},
-                                         {"data", data},
-                                         {"default_dtype", default_dtype},
-                                         {"set_default_dtype", set_default_dtype},
-                                         {NULL, NULL}};
-    luaL_register(L, NULL, functions);
+    static const gm_declaration functions[] = {
+        GM_FUNCTION("empty", empty, "shape table, dtype string?"),
+        GM_FUNCTION("from", from, "values number|table, dtype string?, shape table?"),
+        GM_FUNCTION("fill_", fill, "t tensor, value number"),
+        GM_FUNCTION("copy_", copy, "t tensor, from tensor"),
+        GM_FUNCTION("shape", shape, "t tensor"),
+        GM_FUNCTION("size", size, "t tensor, dim integer"),
+        GM_FUNCTION("dim", dim, "t tensor"),
+        GM_FUNCTION("numel", numel, "t tensor"),
+        GM_FUNCTION("dtype", dtype, "t tensor"),
+        GM_FUNCTION("is_contiguous", is_contiguous, "t tensor"),
+        GM_FUNCTION("local_tensor", local_tensor, "t tensor"),
+        GM_FUNCTION("is_cut", is_cut, "t tensor, dim integer?"),
+        GM_FUNCTION("get", get, "t tensor, index integer?, ..."),
+        GM_FUNCTION("set", set, "t tensor, index_and_value number, ..."),
+        GM_FUNCTION("item", item, "t tensor"),
+        GM_FUNCTION("totable", totable, "t tensor"),
+        GM_FUNCTION("version", version, "t tensor"),
+        GM_FUNCTION("become", become, "t tensor, other tensor"),
+        GM_FUNCTION("data", data, "t tensor"),
+        GM_FUNCTION("default_dtype", default_dtype, ""),
+        GM_FUNCTION("set_default_dtype", set_default_dtype, "dtype string"),
+        GM_LAST_FUNCTION};
+    gm_declare(L, functions);
     return 0;
 }

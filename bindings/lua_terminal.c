@@ -43,7 +43,7 @@ static void complete(void *context, const char *line, char **insert, char **list
 
 static int terminal_gc(lua_State *L)
 {
-    box *b = luaL_checkudata(L, 1, TERMINAL);
+    box *b = gm_check_object(L, 1, TERMINAL);
     gm_terminal_close(b->terminal);
     b->terminal = NULL;
     luaL_unref(L, LUA_REGISTRYINDEX, b->function);
@@ -53,8 +53,8 @@ static int terminal_gc(lua_State *L)
 
 static box *check_open(lua_State *L)
 {
-    box *b = luaL_checkudata(L, 1, TERMINAL);
-    if (!b->terminal) luaL_argerror(L, 1, "this terminal was closed");
+    box *b = gm_check_object(L, 1, TERMINAL);
+    if (!b->terminal) gm_bad_argument(L, 1, "this terminal was closed");
     return b;
 }
 
@@ -126,19 +126,14 @@ static int terminal_interactive(lua_State *L)
 
 int gm_open_terminal(lua_State *L)
 {
-    static const luaL_Reg methods[] = {{"read", terminal_read},
-                                       {"remember", terminal_remember},
-                                       {"is_interactive", terminal_interactive},
-                                       {"watch", terminal_watch},
-                                       {"close", terminal_gc},
-                                       {"__gc", terminal_gc},
-                                       {NULL, NULL}};
-    luaL_newmetatable(L, TERMINAL);
-    luaL_register(L, NULL, methods);
-    lua_pushvalue(L, -1);
-    lua_setfield(L, -2, "__index");
-    lua_pop(L, 1);
-    lua_pushcfunction(L, terminal_open);
-    lua_setfield(L, -2, "terminal_open");
+    static const gm_declaration methods[] = {GM_FUNCTION("read", terminal_read, "terminal object, prompt string?"),
+                                             GM_FUNCTION("remember", terminal_remember, "terminal object, line string"),
+                                             GM_FUNCTION("is_interactive", terminal_interactive, "terminal object"),
+                                             GM_FUNCTION("watch", terminal_watch, "terminal object, job object?"),
+                                             GM_FUNCTION("close", terminal_gc, "terminal object"),
+                                             GM_LAST_FUNCTION};
+    static const gm_declaration functions[] = {GM_FUNCTION("terminal_open", terminal_open, ""), GM_LAST_FUNCTION};
+    gm_new_class(L, TERMINAL, methods, terminal_gc);
+    gm_declare(L, functions);
     return 0;
 }

@@ -6,7 +6,7 @@
 --     }
 --     local opt = options.check("Linear", Linear.options, given, 3)
 --
--- An entry: type (a name or a list of names: integer number boolean string table function module any),
+-- An entry: type (a name or a list of names: integer number boolean string table function module tensor object any),
 -- default, optional = true, min, max, above (exclusive min), below (exclusive max), one_of = { ... }, doc,
 -- hidden = true (not shown by options.show).
 -- Numbers must be finite unless the entry says infinite = true; NaN is never accepted.
@@ -37,6 +37,14 @@ local holds = {
 }
 for _, name in ipairs { "boolean", "string", "table" } do
   holds[name] = function(value) return type(value) == name end
+end
+function holds.tensor(value) return type(value) == "userdata" end
+function holds.object(value) return type(value) == "userdata" or type(value) == "table" and getmetatable(value) ~= nil end
+
+--- Has the value this type? Of numbers whether they are finite is not asked.
+function options.is_of_type(name, value)
+  if name == "number" then return type(value) == "number" end
+  return holds[name](value, {})
 end
 
 local function types_of(entry) return type(entry.type) == "table" and entry.type or { entry.type or "any" } end
@@ -107,11 +115,14 @@ local function is_allowed(entry, value)
   return false
 end
 
+-- A value in a few words.
 local function brief(value)
   local text = type(value) == "string" and options.literal(value) or type(value) ~= "table" and tostring(value)
     or getmetatable(value) and "an object" or options.literal(value)
   return #text > 60 and text:sub(1, 57) .. "..." or text
 end
+
+options.brief = brief
 
 --- nil when the entry allows the value, else the reason: "must be an integer, at least 1; got 0".
 function options.problem(entry, value)

@@ -24,7 +24,7 @@ function M.tensor(values, opt) return core.from(values, dtype_of(opt), opt and o
 function M.empty(shape, opt) return core.empty(shape, dtype_of(opt)) end
 
 --- Every element `value`.
-function M.full(shape, value, opt) return core.fill(core.empty(shape, dtype_of(opt)), value) end
+function M.full(shape, value, opt) return core.fill_(core.empty(shape, dtype_of(opt)), value) end
 
 function M.zeros(shape, opt) return M.full(shape, 0, opt) end
 function M.ones(shape, opt) return M.full(shape, 1, opt) end
@@ -112,7 +112,7 @@ for _, name in ipairs { "reshape", "permute", "narrow", "select", "expand", "con
                         "eq", "ne", "lt", "le", "gt", "ge", "maximum", "minimum", "pow", "add", "sub", "mul", "div" } do
   methods[name] = ops[name]
 end
-methods.to, methods.fill_, methods.copy_ = ops.cast, core.fill, core.copy
+methods.to, methods.fill_, methods.copy_ = core.to, core.fill_, core.copy_
 
 --- Dimensions a and b exchanged.
 function methods.transpose(t, a, b)

@@ -1,0 +1,239 @@
+--- What functions take: a declaration each, from which checks, messages, help and specs follow.
+--
+--     M.zeros = signature.declare("gm.zeros", "shape table, options options?", { dtype = { ... } }, fn)
+--     return signature.export("comm", comm)
+--
+-- The text lists the arguments, each a name and a type or several ("dim integer|table?"); ? says that it may be left
+-- out, "..." that more of the last follow. Types: number integer string boolean table function tensor object any, and
+-- `options`: a table that is checked as ganymede.options does it, so that the function gets it with its defaults.
+-- Functions of C are declared in C in the same words (bindings/declare.h); signature.of reads both.
+-- The trap: what is declared is a function around the other one, so the module's own calls by a local name skip it.
+-- @module ganymede.signature
+local core = require "ganymede.core"
+local options = require "ganymede.options"
+
+local signature = {}
+local declared = setmetatable({}, { __mode = "k" }) -- function -> what signature.of gives
+
+-- ---------------------------------------------------------------- reading declarations
+
+local function add_argument(sig, text)
+  local name, types = text:match "^(%S+) (%S+)$"
+  if not name then error(("signature of %s: '%s' is no name and type"):format(sig.name, text), 0) end
+  local argument = { name = name, types = {}, optional = types:sub(-1) == "?" }
+  for word in types:gmatch "[%a]+" do
+    argument.types[#argument.types + 1] = word == "options" and "table" or word
+    if word == "options" then sig.options_at = #sig.arguments + 1 end
+  end
+  sig.arguments[#sig.arguments + 1] = argument
+  if not argument.optional then sig.least = #sig.arguments end
+end
+
+local function parse(name, text)
+  local sig = { name = name, text = text, arguments = {}, least = 0 }
+  for part in text:gmatch "[^,]+" do
+    part = part:match "^%s*(.-)%s*$"
+    if part == "..." then sig.rest = true else add_argument(sig, part) end
+  end
+  sig.most = sig.rest and math.huge or #sig.arguments
+  return sig
+end
+
+-- "[0,1)" as the fields of an entry of ganymede.options
+local function set_range(entry, range)
+  local open, low, high, close = range:match "^([%[%(])(.-),(.-)([%]%)])$"
+  if tonumber(low) then entry[open == "[" and "min" or "above"] = tonumber(low) end
+  if tonumber(high) and tonumber(high) < math.huge then
+    entry[close == "]" and "max" or "below"] = tonumber(high)
+  end
+end
+
+-- What C declares, in the form of signature.of.
+local function from_c(given)
+  local sig = parse(given.name, given.arguments)
+  sig.instead = given.instead
+  if not given.options then return sig end
+  sig.options = {}
+  for _, o in ipairs(given.options) do
+    local entry = { type = o.type, optional = true, initial = o.initial, doc = o.doc }
+    if o.range then set_range(entry, o.range) end
+    sig.options[o.name] = entry
+  end
+  return sig
+end
+
+--- What a function takes: { name, text, arguments = list of { name, types, optional }, least, most (arguments),
+-- options (as ganymede.options has them) or nil, options_at, instead }; nil: nothing is declared.
+function signature.of(fn)
+  local given = core.signature(fn)
+  return given and from_c(given) or declared[fn]
+end
+
+--- "sum(x tensor, dim integer|table?)"; as a method "x:sum(dim integer|table?)".
+function signature.show(sig, method)
+  local first, rest = sig.text:match "^(%S+) [^,]*,? ?(.*)$"
+  if method and first then return ("%s:%s(%s)"):format(first, sig.name:match "[^.:]+$", rest) end
+  return ("%s(%s)"):format(sig.name, sig.text)
+end
+
+-- ---------------------------------------------------------------- saying what is wrong
+
+local function plural(n, what) return ("%d %s%s"):format(n, what, n == 1 and "" or "s") end
+
+local function surplus(sig, method, n, values)
+  local less = method and 1 or 0
+  local extra = options.literal(values[sig.most + 1])
+  if #extra > 60 then extra = extra:sub(1, 57) .. "..." end
+  local said = ("%s takes %s; got %d, and %s is one too many: %s"):format(sig.name,
+    plural(sig.most - less, "argument"), n - less, extra, signature.show(sig, method))
+  return sig.instead and said .. "; " .. sig.instead or said
+end
+
+local function holds(argument, value)
+  if value == nil then return argument.optional or argument.types[1] == "any" end
+  for _, word in ipairs(argument.types) do
+    if options.is_of_type(word, value) then return true end
+  end
+  return false
+end
+
+local function wrong_argument(sig, method, i, argument, value, missing)
+  local got = missing and "no value" or options.brief(value)
+  return ("bad argument #%d to '%s' (%s must be %s; got %s): %s"):format(i - (method and 1 or 0), sig.name,
+    argument.name, options.allowed { type = argument.types }, got, signature.show(sig, method))
+end
+
+local function wrong_options(sig, given)
+  local _, problems = options.inspect(sig.options, given)
+  local first = problems[1]
+  return first and sig.name .. (first.unknown and " has " or ": ") .. first.message
+end
+
+--- Why a call is refused; nil: it is not.
+-- @param method was it called as object:name()?
+function signature.explain(sig, method, ...)
+  local n, values = select("#", ...), { ... }
+  while n > sig.most and values[n] == nil do n = n - 1 end
+  if n > sig.most then return surplus(sig, method, n, values) end
+  for i = 1, math.max(n, #sig.arguments) do
+    local argument = sig.arguments[math.min(i, #sig.arguments)]
+    if not holds(argument, values[i]) and not (i > #sig.arguments and values[i] == nil) then
+      return wrong_argument(sig, method, i, argument, values[i], i > n)
+    end
+  end
+  local given = sig.options_at and values[sig.options_at]
+  return given and sig.options and wrong_options(sig, given) or nil
+end
+
+--- For the entry of C functions: what `core.signature` gives, and the arguments that were refused.
+function signature.explain_call(given, method, ...)
+  local why = signature.explain(from_c(given), method, ...)
+  return why or ("%s refuses these arguments, and no reason can be found"):format(given.name)
+end
+
+-- ---------------------------------------------------------------- functions of Lua
+
+-- Kinds of Lua values that each of the first six arguments may be; what a table of options is not checked by.
+local lua_types = { tensor = "userdata", object = "table", integer = "number" }
+
+local function allowed_types(sig)
+  local all = {}
+  for i = 1, 6 do
+    local argument, set = sig.arguments[i] or sig.rest and sig.arguments[#sig.arguments], nil
+    if argument then
+      set = { ["nil"] = argument.optional or nil }
+      for _, word in ipairs(argument.types) do
+        if word == "any" then set = setmetatable({}, { __index = function() return true end }) end
+        if word == "function" then set.table = true end -- it may be a table that can be called
+        if word == "object" then set.userdata = true end
+        set[lua_types[word] or word] = true
+      end
+    end
+    all[i] = set or { ["nil"] = true }
+  end
+  return all
+end
+
+local function accepts(sig, n, a, b, c, d, e, f)
+  local kinds = sig.kinds
+  return (n <= sig.most or n <= 6) and kinds[1][type(a)] and kinds[2][type(b)] and kinds[3][type(c)]
+    and kinds[4][type(d)] and kinds[5][type(e)] and kinds[6][type(f)] and true or false
+end
+
+-- Calls fn with options checked, which are the k-th argument; what they are read from is not changed.
+local function with_options(fn, k, opt, ...)
+  if k == 1 then return fn(opt) end
+  local a, b, c, d, e = ...
+  if k == 2 then return fn(a, opt) elseif k == 3 then return fn(a, b, opt) elseif k == 4 then return fn(a, b, c, opt)
+  elseif k == 5 then return fn(a, b, c, d, opt) end
+  return fn(a, b, c, d, e, opt)
+end
+
+local function method_call(level)
+  local info = debug.getinfo(level, "n")
+  return info ~= nil and info.namewhat == "method"
+end
+
+local function refuse(sig, ...)
+  local why = signature.explain(sig, method_call(3), ...)
+  if why then error(why, 3) end
+end
+
+local function checked_options(sig, given)
+  if given == nil then return sig.defaults end
+  return options.check(sig.name, sig.options, given, 3)
+end
+
+--- A function that takes what `text` says and then is fn. spec: the options, where an argument has that type.
+function signature.declare(name, text, spec, fn, instead)
+  local sig = parse(name, text)
+  sig.options, sig.instead, sig.kinds = spec, instead, allowed_types(sig)
+  local k, wrapped = sig.options_at, nil
+  if (k ~= nil) ~= (spec ~= nil) then error(("signature of %s: options without an argument"):format(name), 2) end
+  if k then
+    sig.defaults = options.inspect(spec, {})
+    function wrapped(...)
+      if not accepts(sig, select("#", ...), ...) then refuse(sig, ...) end
+      local opt = checked_options(sig, (select(k, ...)))
+      return with_options(fn, k, opt, ...)
+    end
+  else
+    function wrapped(...)
+      if not accepts(sig, select("#", ...), ...) then refuse(sig, ...) end
+      return fn(...)
+    end
+  end
+  declared[wrapped] = sig
+  return wrapped
+end
+
+-- Declarations that nobody has written: names as in the source, any values, as many as there are names.
+local function text_of(fn)
+  local about, parts = debug.getinfo(fn, "u"), {}
+  for i = 1, about.nparams do parts[i] = (debug.getlocal(fn, i) or "value") .. " any?" end
+  if about.isvararg then parts[#parts + 1] = about.nparams > 0 and "..." or "values any?, ..." end
+  return table.concat(parts, ", ")
+end
+
+--- Declares every function of a module, or every method of a class, that is not declared yet: from here on a surplus
+-- argument is refused. Returns the module. separator: "." (default), or ":" for a class.
+function signature.export(name, module, separator)
+  for key, fn in pairs(module) do
+    if type(fn) == "function" and type(key) == "string" and key:sub(1, 2) ~= "__" and not signature.of(fn) then
+      module[key] = signature.declare(name .. (separator or ".") .. key, text_of(fn), nil, fn)
+    end
+  end
+  return module
+end
+
+--- Raises where a constructor that takes `takes` got something more; ... is what came behind that.
+function signature.no_more(name, takes, ...)
+  for i = 1, select("#", ...) do
+    local extra = select(i, ...)
+    if extra ~= nil then
+      error(("%s takes %s; %s is one argument too many"):format(name, takes, options.brief(extra)), 3)
+    end
+  end
+end
+
+return signature
