@@ -50,15 +50,16 @@ static gm_status expect_classes(const gm_call *call)
 gm_status gm_infer_cross_entropy(const gm_call *call, gm_spec *spec)
 {
     GM_TRY(expect_classes(call));
-    spec[0] = spec[1] = gm_spec_leading(call->in[0]);
+    for (int i = 0; i < 3; i++) spec[i] = gm_spec_leading(call->in[0]);
     return GM_OK;
 }
 
 gm_status gm_infer_cross_entropy_grad(const gm_call *call, gm_spec *spec)
 {
     GM_TRY(expect_classes(call));
-    GM_TRY(gm_expect_like(call, "lse", call->in[2], call->in[1]));
-    GM_TRY(gm_expect_like(call, "g", call->in[3], call->in[1]));
+    GM_TRY(gm_expect_like(call, "largest", call->in[2], call->in[1]));
+    GM_TRY(gm_expect_like(call, "sum", call->in[3], call->in[1]));
+    GM_TRY(gm_expect_like(call, "g", call->in[4], call->in[1]));
     spec[0] = gm_spec_like(call->in[0]);
     return GM_OK;
 }

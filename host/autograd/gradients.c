@@ -303,12 +303,13 @@ static gm_status embedding_rule(gm_backward *b)
 
 static gm_status cross_entropy_rule(gm_backward *b)
 {
-    gm_tensor *in[4], *dx = NULL;
+    gm_tensor *in[5], *dx = NULL;
     SAVED(b, 0, &in[0]);
     SAVED(b, 1, &in[1]);
     SAVED(b, OUT(1), &in[2]);
-    in[3] = gm_backward_grad(b, 0);
-    GM_TRY(gm_rule_run(b, GM_OP_cross_entropy_grad, 4, in, gm_backward_attrs(b), &dx));
+    SAVED(b, OUT(2), &in[3]);
+    in[4] = gm_backward_grad(b, 0);
+    GM_TRY(gm_rule_run(b, GM_OP_cross_entropy_grad, 5, in, gm_backward_attrs(b), &dx));
     return gm_backward_give(b, 0, dx);
 }
 
@@ -388,7 +389,7 @@ static const gm_gradient gradients[GM_OP_COUNT] = {
     [GM_OP_log_softmax] = {softmax_rule, 0, 1},
     [GM_OP_attention] = {attention_rule, 15, 3},
     [GM_OP_embedding] = {embedding_rule, 2, 0, .splits = true},
-    [GM_OP_cross_entropy] = {cross_entropy_rule, 3, 2},
+    [GM_OP_cross_entropy] = {cross_entropy_rule, 3, 2 | 4},
     [GM_OP_sum] = {sum_rule, 0, 0},
     [GM_OP_max] = {extreme_rule, 0, 2},
     [GM_OP_min] = {extreme_rule, 0, 2},

@@ -76,11 +76,17 @@ typedef struct table_job {
 } table_job;
 
 typedef struct entropy_job {
-    cpu_rows x, target, loss, lse, g, dx; /* logits and their gradient; the rest has one value a row */
+    cpu_rows x, target, loss, largest, sum, g, dx; /* logits and their gradient; the rest has one value a row */
     int64_t  ignore;
     double   smoothing;
     bool     stream;
 } entropy_job;
+
+/* What is known of the elements of a row so far: the largest, and the sum of exp(x - shift). The shift follows the
+ * largest element only when it has fallen LOSS_LAG behind: until then nothing can overflow. */
+typedef struct row_sum {
+    double shift, largest, sum;
+} row_sum;
 
 static void clear_row(void *to, int64_t bytes, bool stream)
 {
@@ -175,7 +181,8 @@ static gm_status cross_entropy_rows(gm_device *dev, const gm_call *call)
     entropy_job j = entropy_of(call);
     GM_TRY(check_targets(call, &j.target, j.x.width));
     j.loss = cpu_scalars_of(call->out[0]);
-    j.lse = cpu_scalars_of(call->out[1]);
+    j.largest = cpu_scalars_of(call->out[1]);
+    j.sum = cpu_scalars_of(call->out[2]);
     cpu_parallel(dev, j.x.rows, 2 * j.x.width * j.x.size, BY_TYPE(logits, entropy_part), &j);
     return GM_OK;
 }
@@ -185,8 +192,9 @@ static gm_status cross_entropy_grad_rows(gm_device *dev, const gm_call *call)
     gm_tensor  *logits = call->in[0];
     entropy_job j = entropy_of(call);
     GM_TRY(check_targets(call, &j.target, j.x.width));
-    j.lse = cpu_scalars_of(call->in[2]);
-    j.g = cpu_scalars_of(call->in[3]);
+    j.largest = cpu_scalars_of(call->in[2]);
+    j.sum = cpu_scalars_of(call->in[3]);
+    j.g = cpu_scalars_of(call->in[4]);
     j.dx = cpu_rows_of(call->out[0]);
     j.stream = cpu_streams(j.x.rows * j.x.width * j.x.size);
     cpu_parallel(dev, j.x.rows, 3 * j.x.width * j.x.size, BY_TYPE(logits, entropy_grad_part), &j);

@@ -47,26 +47,37 @@ static void F(table_part)(void *context, int64_t begin, int64_t end, int thread)
     stream_end();
 }
 
-/* Adds exp(x - *shift) of n <= LOSS_BLOCK elements to *sum. The shift follows the largest element only when it
- * has fallen LOSS_LAG behind: until then nothing can overflow. */
-CPU_INLINE void F(add_exp)(int64_t n, const T *x, T *shift, double *sum)
+/* Adds n <= LOSS_BLOCK elements. */
+CPU_INLINE void F(add_exp)(int64_t n, const T *x, row_sum *r)
 {
-    T largest = F(max_row)(n, x);
-    if (largest > *shift + (T)LOSS_LAG || (*shift == (T)-INFINITY && largest > *shift)) {
-        *sum *= exp((double)*shift - (double)largest); /* 0 at first: exp(-inf) */
-        *shift = largest;
+    double largest = (double)F(max_row)(n, x);
+    if (largest > r->largest) r->largest = largest;
+    if (largest > r->shift + LOSS_LAG || (r->shift == -INFINITY && largest > r->shift)) {
+        r->sum *= exp(r->shift - largest); /* 0 at first: exp(-inf) */
+        r->shift = largest;
     }
-    if (*shift > (T)-INFINITY) *sum += F(exp_sum_row)(n, x, *shift);
-    else if (isnan(F(sum_row)(n, x))) *sum = NAN; /* max_row passes over NaN */
+    if (r->shift > -INFINITY) r->sum += F(exp_sum_row)(n, x, (T)r->shift);
+    else if (isnan(F(sum_row)(n, x))) r->sum = NAN; /* max_row passes over NaN */
 }
 
-/* log of the sum of exp in two terms: a shift near the largest element, and log(sum of exp(x - shift)). */
-static double F(log_sum_exp)(int64_t n, const T *x, T *shift)
+/* The largest element, and the sum of exp(x - largest): of a row of -inf alone 0. */
+static row_sum F(sum_exp)(int64_t n, const T *x)
 {
-    double sum = 0;
-    *shift = (T)-INFINITY;
-    for (int64_t i = 0; i < n; i += LOSS_BLOCK) F(add_exp)(n - i < LOSS_BLOCK ? n - i : LOSS_BLOCK, x + i, shift, &sum);
-    return *shift > (T)-INFINITY ? log(sum) : NAN; /* a row of -inf alone has no softmax */
+    row_sum r = {-INFINITY, -INFINITY, 0};
+    for (int64_t i = 0; i < n; i += LOSS_BLOCK) F(add_exp)(n - i < LOSS_BLOCK ? n - i : LOSS_BLOCK, x + i, &r);
+    if (r.largest > r.shift) r.sum *= exp(r.shift - r.largest);
+    return r;
+}
+
+/* The sum of largest - x: differences, as logits may be large. */
+static double F(sum_below)(int64_t n, const T *x, T largest)
+{
+    vf64    a = {0}, b = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) F(add_wide)(&a, &b, largest - F(load)(x + i));
+    double sum = sum_v_wide(a + b);
+    for (; i < n; i++) sum += (double)(largest - x[i]);
+    return sum;
 }
 
 static void F(entropy_part)(void *context, int64_t begin, int64_t end, int thread)
@@ -77,24 +88,26 @@ static void F(entropy_part)(void *context, int64_t begin, int64_t end, int threa
     (void)thread;
     for (int64_t r = begin; r < end; r++) {
         const T *x = cpu_row_at(&j->x, r);
-        T        m, *loss = cpu_row_at(&j->loss, r);
-        double   rest = F(log_sum_exp)(n, x, &m), lse = (double)m + rest;
+        T       *loss = cpu_row_at(&j->loss, r);
+        row_sum  row = F(sum_exp)(n, x);
         int64_t  target = load_index(&j->target, r);
-        *(T *)cpu_row_at(&j->lse, r) = (T)lse;
+        *(T *)cpu_row_at(&j->largest, r) = (T)row.largest;
+        *(T *)cpu_row_at(&j->sum, r) = (T)row.sum;
         if (target == j->ignore) {
             *loss = 0;
             continue;
         }
-        double miss = (double)m - (double)x[target] + rest;
-        *loss = (T)(e > 0 ? (1 - e) * miss + e * (lse - F(sum_row)(n, x) / (double)n) : miss);
+        double rest = log(row.sum), miss = row.largest - (double)x[target] + rest;
+        *loss = (T)(e > 0 ? (1 - e) * miss + e * (rest + F(sum_below)(n, x, (T)row.largest) / (double)n) : miss);
     }
 }
 
-/* dx = g (exp(x - lse) - share), n <= CPU_CHUNK */
-CPU_INLINE void F(entropy_grad_chunk)(int64_t n, const T *x, T lse, T share, T g, T *dx, bool stream)
+/* dx = g (exp(x - largest) / sum - share), n <= CPU_CHUNK; by: 1 / sum */
+CPU_INLINE void F(entropy_grad_chunk)(int64_t n, const T *x, T largest, T by, T share, T g, T *dx, bool stream)
 {
     T room[CPU_CHUNK] __attribute__((aligned(64))), *y = stream ? room : dx;
-    for (int64_t i = 0; i < n; i += LANES) F(put)(y, i, n - i, (F(exp_v)(F(at)(x, i, n - i) - lse) - share) * g);
+    for (int64_t i = 0; i < n; i += LANES)
+        F(put)(y, i, n - i, (F(exp_v)(F(at)(x, i, n - i) - largest) * by - share) * g);
     if (stream) stream_out(dx, room, n * (int64_t)sizeof(T));
 }
 
@@ -106,16 +119,19 @@ static void F(entropy_grad_part)(void *context, int64_t begin, int64_t end, int 
     (void)thread;
     for (int64_t r = begin; r < end; r++) {
         const T *x = cpu_row_at(&j->x, r);
-        T       *dx = cpu_row_at(&j->dx, r), g = *(T *)cpu_row_at(&j->g, r), lse = *(T *)cpu_row_at(&j->lse, r);
+        T       *dx = cpu_row_at(&j->dx, r), g = *(T *)cpu_row_at(&j->g, r);
+        T        largest = *(T *)cpu_row_at(&j->largest, r), sum = *(T *)cpu_row_at(&j->sum, r);
         int64_t  target = load_index(&j->target, r);
         if (target == j->ignore) {
             memset(dx, 0, (size_t)n * sizeof(T));
             continue;
         }
-        double share = j->smoothing / (double)n;
-        for (int64_t i = 0; i < n; i += CPU_CHUNK)
-            F(entropy_grad_chunk)(n - i < CPU_CHUNK ? n - i : CPU_CHUNK, x + i, lse, (T)share, g, dx + i, j->stream);
+        double share = j->smoothing / (double)n, p = exp((double)(x[target] - largest)) / (double)sum;
+        for (int64_t i = 0; i < n; i += CPU_CHUNK) {
+            int64_t m = n - i < CPU_CHUNK ? n - i : CPU_CHUNK;
+            F(entropy_grad_chunk)(m, x + i, largest, 1 / sum, (T)share, g, dx + i, j->stream);
+        }
         if (j->stream) stream_end(); /* before a plain store to the same lines */
-        dx[target] = (T)((double)g * (exp((double)(x[target] - lse)) - (1 - j->smoothing) - share));
+        dx[target] = (T)((double)g * (p - (1 - j->smoothing) - share));
     }
 }

@@ -21,13 +21,17 @@ static gm_status launch(gm_device *dev, const gm_call *call, const char *kernel,
 
 gm_status cuda_cross_entropy(gm_device *dev, const gm_call *call)
 {
-    gm_loss_args a = {.loss = gm_rows_of(call->out[0], -1), .lse = gm_rows_of(call->out[1], -1)};
+    gm_loss_args a = {.loss = gm_rows_of(call->out[0], -1),
+                      .largest = gm_rows_of(call->out[1], -1),
+                      .sum = gm_rows_of(call->out[2], -1)};
     return launch(dev, call, "gm_cross_entropy", &a);
 }
 
 gm_status cuda_cross_entropy_grad(gm_device *dev, const gm_call *call)
 {
-    gm_loss_args a = {
-        .lse = gm_rows_of(call->in[2], -1), .g = gm_rows_of(call->in[3], -1), .dx = gm_rows_last(call->out[0])};
+    gm_loss_args a = {.largest = gm_rows_of(call->in[2], -1),
+                      .sum = gm_rows_of(call->in[3], -1),
+                      .g = gm_rows_of(call->in[4], -1),
+                      .dx = gm_rows_last(call->out[0])};
     return launch(dev, call, "gm_cross_entropy_grad", &a);
 }

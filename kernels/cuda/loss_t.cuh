@@ -2,8 +2,17 @@
 #include "rows_t.cuh"
 
 typedef struct GM_E(gm_running) {
-    GM_R most, sum, total; /* sum: of exp(x - most); total: of x */
+    GM_R most, sum, total, count; /* sum: of exp(x - most); total: of x - most, -inf where an x is; count: of x */
 } GM_E(gm_running);
+
+/* The same elements below another largest one, which is not -inf. */
+GM_DEVICE void GM_E(gm_running_raise)(GM_E(gm_running) *r, GM_R most)
+{
+    const GM_R fall = r->most == -INFINITY ? 0 : r->most - most;
+    r->sum *= GM_M(exp)(fall); /* of nothing: 0 */
+    r->total += r->count * fall;
+    r->most = most;
+}
 
 /* n elements of x more. Elements of -inf add nothing, also before there is a maximum. */
 GM_DEVICE void GM_E(gm_running_add)(GM_E(gm_running) *r, const GM_R *x, int64_t n)
@@ -11,16 +20,17 @@ GM_DEVICE void GM_E(gm_running_add)(GM_E(gm_running) *r, const GM_R *x, int64_t 
     GM_R most = r->most;
     GM_UNROLL for (int j = 0; j < GM_V; j++) most = j < n && !(x[j] <= most) ? x[j] : most;
     if (most == -INFINITY) {
-        GM_UNROLL for (int j = 0; j < GM_V; j++) r->total += j < n ? x[j] : 0;
+        r->total = -INFINITY;
+        r->count += n < GM_V ? n : GM_V;
         return;
     }
-    r->sum = r->most == -INFINITY ? 0 : r->sum * GM_M(exp)(r->most - most);
-    r->most = most;
+    GM_E(gm_running_raise)(r, most);
     GM_UNROLL for (int j = 0; j < GM_V; j++)
     {
         r->sum += j < n ? GM_M(exp)(x[j] - most) : 0;
-        r->total += j < n ? x[j] : 0;
+        r->total += j < n ? x[j] - most : 0;
     }
+    r->count += n < GM_V ? n : GM_V;
 }
 
 GM_KERNEL_NAMED(GM_E(gm_cross_entropy), gm_loss_args)
@@ -30,7 +40,7 @@ GM_KERNEL_NAMED(GM_E(gm_cross_entropy), gm_loss_args)
     if (row >= a.rows) return;
     const int64_t    at = gm_row_start(&a.x, row), target = gm_row_index(&a.target, a.narrow, row);
     const int        ignored = target == a.ignore, wrong = !ignored && (target < 0 || target >= a.width);
-    GM_E(gm_running) r = {-INFINITY, 0, 0};
+    GM_E(gm_running) r = {-INFINITY, 0, 0, 0};
     GM_EACH_PART(c)
     {
         gm_vector held[GM_HELD];
@@ -43,22 +53,23 @@ GM_KERNEL_NAMED(GM_E(gm_cross_entropy), gm_loss_args)
         }
     }
     const GM_R most = GM_N(gm_team_max)(r.most, team, scratch);
-    GM_R       sum = r.most == -INFINITY ? 0 : r.sum * GM_M(exp)(r.most - most);
-    sum = GM_N(gm_team_sum)(sum, team, scratch);
+    if (most != -INFINITY) GM_E(gm_running_raise)(&r, most);
+    const GM_R sum = GM_N(gm_team_sum)(r.sum, team, scratch);
     if (a.smoothing > 0) r.total = GM_N(gm_team_sum)(r.total, team, scratch);
     if (lane != 0) return;
-    const GM_R lse = most == -INFINITY ? NAN : most + GM_M(log)(sum), e = (GM_R)a.smoothing;
+    const GM_R rest = GM_M(log)(sum), e = (GM_R)a.smoothing;
     GM_R       loss = ignored ? 0 : NAN;
     if (wrong) gm_refuse(a.refusal, a.op, target, row, a.width);
     if (!wrong && !ignored) {
-        loss = (1 - e) * (lse - GM_E(gm_get)(((const GM_T *)a.x.data)[at + target * a.x.step]));
-        if (e > 0) loss += e * (lse - r.total / (GM_R)a.width);
+        loss = (1 - e) * (rest + (most - GM_E(gm_get)(((const GM_T *)a.x.data)[at + target * a.x.step])));
+        if (e > 0) loss += e * (rest - r.total / (GM_R)a.width);
     }
     GM_E(gm_row_set_number)(&a.loss, row, loss);
-    GM_E(gm_row_set_number)(&a.lse, row, lse);
+    GM_E(gm_row_set_number)(&a.largest, row, most);
+    GM_E(gm_row_set_number)(&a.sum, row, sum);
 }
 
-/* dx = g (exp(x - lse) - (1 - e) [class is the target] - e / classes) */
+/* dx = g (exp(x - largest) / sum - (1 - e) [class is the target] - e / classes) */
 GM_KERNEL_NAMED(GM_E(gm_cross_entropy_grad), gm_loss_args)
 {
     GM_TEAM(team, lane, row);
@@ -67,7 +78,8 @@ GM_KERNEL_NAMED(GM_E(gm_cross_entropy_grad), gm_loss_args)
     const int64_t target = gm_row_index(&a.target, a.narrow, row);
     const int     ignored = target == a.ignore, wrong = !ignored && (target < 0 || target >= a.width);
     const GM_R    e = (GM_R)a.smoothing, each = e / (GM_R)a.width;
-    const GM_R    lse = GM_E(gm_row_number)(&a.lse, row), g = GM_E(gm_row_number)(&a.g, row);
+    const GM_R    largest = GM_E(gm_row_number)(&a.largest, row), by = 1 / GM_E(gm_row_number)(&a.sum, row);
+    const GM_R    g = GM_E(gm_row_number)(&a.g, row);
     if (wrong && lane == 0) gm_refuse(a.refusal, a.op, target, row, a.width);
     GM_EACH_PART(c)
     {
@@ -81,7 +93,7 @@ GM_KERNEL_NAMED(GM_E(gm_cross_entropy_grad), gm_loss_args)
             } else {
                 GM_E(gm_unpack)(held[k], x);
                 GM_UNROLL for (int j = 0; j < GM_V; j++)
-                    x[j] = wrong ? NAN : g * (GM_M(exp)(x[j] - lse) - ((i + j == target ? 1 - e : 0) + each));
+                    x[j] = wrong ? NAN : g * (GM_M(exp)(x[j] - largest) * by - ((i + j == target ? 1 - e : 0) + each));
             }
             GM_E(gm_row_give)(&a.dx, to, i, a.width, x);
         }

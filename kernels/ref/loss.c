@@ -64,20 +64,29 @@ static gm_status check_targets(const gm_call *call)
     return GM_OK;
 }
 
-static double log_sum_exp(const ref_line *x)
+/* The largest logit of a row, and the sum of exp(logit - largest): of logits of -inf alone 0. */
+typedef struct row_sum {
+    double largest, sum;
+} row_sum;
+
+static row_sum sum_exp(const ref_line *x)
 {
-    double largest = -INFINITY, sum = 0;
-    for (int64_t k = 0; k < x->n; k++) largest = fmax(largest, ref_line_get(x, k));
-    for (int64_t k = 0; k < x->n; k++) sum += exp(ref_line_get(x, k) - largest);
-    return largest + log(sum);
+    row_sum r = {-INFINITY, 0};
+    for (int64_t k = 0; k < x->n; k++) r.largest = fmax(r.largest, ref_line_get(x, k));
+    for (int64_t k = 0; k < x->n; k++)
+        if (ref_line_get(x, k) != -INFINITY) r.sum += exp(ref_line_get(x, k) - r.largest);
+    return r;
 }
 
+/* -log p[k], from differences of logits: the logits themselves may be large */
+static double cost_of(const ref_line *x, int64_t k, row_sum r) { return log(r.sum) + (r.largest - ref_line_get(x, k)); }
+
 /* (1 - e) (-log p[target]) + e mean over classes of (-log p) */
-static double row_loss(const ref_line *x, int64_t target, double lse, double e)
+static double row_loss(const ref_line *x, int64_t target, row_sum r, double e)
 {
     double smooth = 0;
-    for (int64_t k = 0; k < x->n && e > 0; k++) smooth += (lse - ref_line_get(x, k)) / (double)x->n;
-    return (1 - e) * (lse - ref_line_get(x, target)) + e * smooth;
+    for (int64_t k = 0; k < x->n && e > 0; k++) smooth += cost_of(x, k, r) / (double)x->n;
+    return (1 - e) * cost_of(x, target, r) + e * smooth;
 }
 
 gm_status gm_ref_cross_entropy(gm_device *dev, const gm_call *call)
@@ -88,10 +97,11 @@ gm_status gm_ref_cross_entropy(gm_device *dev, const gm_call *call)
     for (int64_t r = 0, rows = gm_tensor_numel(call->in[1]); r < rows; r++) {
         ref_line x = ref_line_of(logits, logits->ndim - 1, r);
         int64_t  target = (int64_t)ref_get(call->in[1], r);
-        double   lse = log_sum_exp(&x);
+        row_sum  sum = sum_exp(&x);
         bool     ignored = target == call->attrs->ignore_index;
-        ref_set(call->out[0], r, ignored ? 0 : row_loss(&x, target, lse, call->attrs->label_smoothing));
-        ref_set(call->out[1], r, lse);
+        ref_set(call->out[0], r, ignored ? 0 : row_loss(&x, target, sum, call->attrs->label_smoothing));
+        ref_set(call->out[1], r, sum.largest);
+        ref_set(call->out[2], r, sum.sum);
     }
     return GM_OK;
 }
@@ -106,11 +116,13 @@ gm_status gm_ref_cross_entropy_grad(gm_device *dev, const gm_call *call)
     for (int64_t r = 0, rows = gm_tensor_numel(call->in[1]); r < rows; r++) {
         ref_line x = ref_line_of(logits, logits->ndim - 1, r), dx = ref_line_of(call->out[0], logits->ndim - 1, r);
         int64_t  target = (int64_t)ref_get(call->in[1], r);
-        double   lse = ref_get(call->in[2], r), g = ref_get(call->in[3], r);
+        row_sum  sum = {ref_get(call->in[2], r), ref_get(call->in[3], r)};
+        double   g = ref_get(call->in[4], r);
         for (int64_t k = 0; k < x.n; k++) {
             double wanted = (k == target ? 1 - e : 0) + e / (double)x.n;
+            double p = exp(ref_line_get(&x, k) - sum.largest) / sum.sum;
             bool   ignored = target == call->attrs->ignore_index;
-            ref_line_set(&dx, k, ignored ? 0 : g * (exp(ref_line_get(&x, k) - lse) - wanted));
+            ref_line_set(&dx, k, ignored ? 0 : g * (p - wanted));
         }
     }
     return GM_OK;

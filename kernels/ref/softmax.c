@@ -1,13 +1,15 @@
 /* softmax.c - softmax and its logarithm along one dimension. A line of -inf alone has no softmax: NaN. */
 #include "loops.h"
 
-/* log of the sum of exp, with the largest element taken out. */
-static double log_sum_exp(const ref_line *x)
+/* log of the sum of exp in two terms, which are subtracted one after the other: the largest element, and the log of
+ * the sum of exp(element - largest). */
+static double log_sum_exp(const ref_line *x, double *largest)
 {
-    double largest = -INFINITY, sum = 0;
-    for (int64_t k = 0; k < x->n; k++) largest = fmax(largest, ref_line_get(x, k));
-    for (int64_t k = 0; k < x->n; k++) sum += exp(ref_line_get(x, k) - largest);
-    return largest + log(sum);
+    double sum = 0;
+    *largest = -INFINITY;
+    for (int64_t k = 0; k < x->n; k++) *largest = fmax(*largest, ref_line_get(x, k));
+    for (int64_t k = 0; k < x->n; k++) sum += exp(ref_line_get(x, k) - *largest);
+    return log(sum);
 }
 
 static gm_status along_lines(const gm_call *call, bool logarithm)
@@ -15,9 +17,9 @@ static gm_status along_lines(const gm_call *call, bool logarithm)
     int dim = ref_dim(call, call->in[0]->ndim);
     for (int64_t i = 0, lines = ref_lines(call->in[0], dim); i < lines; i++) {
         ref_line x = ref_line_of(call->in[0], dim, i), y = ref_line_of(call->out[0], dim, i);
-        double   lse = log_sum_exp(&x);
+        double   largest, rest = log_sum_exp(&x, &largest);
         for (int64_t k = 0; k < x.n; k++) {
-            double v = ref_line_get(&x, k) - lse;
+            double v = ref_line_get(&x, k) - largest - rest;
             ref_line_set(&y, k, logarithm ? v : exp(v));
         }
     }

@@ -90,12 +90,15 @@ describe("cross entropy agrees with ref:", function()
         local g = input(leading, wide, layout)
         local attrs = { label_smoothing = smoothing, ignore_index = 1 }
         local target = integers(leading, index_types[dtype], 0, classes - 1, layout)
-        local within = support.absolute(8 + (smoothing > 0 and 4 * math.sqrt(classes) or 0), 24)
-        agree { op = "cross_entropy", inputs = { x, target }, outputs = { true, true }, attrs = attrs, within = within }
-        local lse = support.copy(support.reference("cross_entropy", { x, target }, attrs, 2, 2), wide)
-        -- |g| (p + wanted) with p = exp(x - lse): some 24 roundings of p
-        agree { op = "cross_entropy_grad", inputs = { x, target, lse, g }, outputs = { true }, attrs = attrs,
-                within = support.absolute(48, 1) }
+        agree { op = "cross_entropy", inputs = { x, target }, outputs = { true, true, true }, attrs = attrs,
+                within = { support.absolute(8 + (smoothing > 0 and 4 * math.sqrt(classes) or 0), 24), support.exact,
+                           support.terms(classes) } }
+        local function known(which)
+          return support.copy(support.reference("cross_entropy", { x, target }, attrs, which, 3), wide)
+        end
+        -- |g| (p + wanted) with p = exp(x - largest) / sum: some 24 roundings of p
+        agree { op = "cross_entropy_grad", inputs = { x, target, known(2), known(3), g }, outputs = { true },
+                attrs = attrs, within = support.absolute(48, 1) }
       end)
   end
 
@@ -105,13 +108,55 @@ describe("cross entropy agrees with ref:", function()
       for _, dtype in ipairs(support.dtypes) do
         local x = gm.tensor({ { 1, 2, -inf }, { 3, -inf, -inf }, { 0, 1000, 999 }, { 1, 2, 3 } }, { dtype = dtype })
         local target = gm.tensor({ 1, 0, 2, -100 }, { dtype = "i64" })
-        local lse = gm.tensor({ 2 + math.log(1 + math.exp(-1)), 3, 1000 + math.log(1 + math.exp(-1)), 3.4 },
-          { dtype = support.wide(dtype) })
-        agree { op = "cross_entropy", inputs = { x, target }, outputs = { true, true },
+        local wide = support.wide(dtype)
+        local largest = gm.tensor({ 2, 3, 1000, 3 }, { dtype = wide })
+        local sum = gm.tensor({ 1 + math.exp(-1), 1, 1 + math.exp(-1), 1.5 }, { dtype = wide })
+        agree { op = "cross_entropy", inputs = { x, target }, outputs = { true, true, true },
                 within = support.absolute(8, 1000) }
         local g = gm.full({ 4 }, 1, { dtype = support.wide(dtype) })
-        agree { op = "cross_entropy_grad", inputs = { x, target, lse, g },
+        agree { op = "cross_entropy_grad", inputs = { x, target, largest, sum, g },
                 outputs = { true }, within = support.absolute(8, 1000) }
+      end
+    end)
+  end)
+
+  it("is NaN where a logit is, and where all are -inf", function()
+    local inf, nan = 1 / 0, 0 / 0
+    gm.scope(function()
+      local x = gm.tensor { { nan, 1, 2 }, { 1, 2, nan }, { nan, nan, nan }, { -inf, -inf, -inf }, { 1, inf, 2 } }
+      local target, g = gm.tensor({ 0, 0, 0, 0, 0 }, { dtype = "i64" }), gm.full({ 5 }, 1)
+      for _, backend in ipairs { "ref", unpack(support.backends) } do
+        local out = core.run_op(backend, "cross_entropy", { x, target }, { n = 3, true, true, true })
+        local dx = core.run_op(backend, "cross_entropy_grad", { x, target, out[2], out[3], g }, { n = 1, true })[1]
+        for row = 1, 5 do
+          assert.is_true(out[1][row]:item() ~= out[1][row]:item(), backend .. row)
+          assert.is_true(dx[row][1]:item() ~= dx[row][1]:item(), backend .. row)
+        end
+      end
+    end)
+  end)
+
+  -- Numbers of a quarter, so that x + shift is exact in f32: every difference is that of x, and so are all results.
+  it("gives the same bits for logits that are all larger by as much", function()
+    gm.scope(function()
+      local numbers = {}
+      for i = 1, 3 * 700 do numbers[i] = (i * i * 37 % 129) / 4 end
+      local x = gm.tensor(numbers):reshape { 3, 700 }
+      local target = gm.tensor({ 5, 699, 0 }, { dtype = "i64" })
+      for _, backend in ipairs { "ref", unpack(support.backends) } do
+        for _, smoothing in ipairs { 0, 0.1 } do
+          local attrs = { label_smoothing = smoothing }
+          local function results(shift)
+            local logits = x + shift
+            local out = core.run_op(backend, "cross_entropy", { logits, target }, { n = 3, true, true, true }, attrs)
+            local g = gm.full({ 3 }, 1)
+            local dx = core.run_op(backend, "cross_entropy_grad", { logits, target, out[2], out[3], g }, { n = 1, true },
+              attrs)[1]
+            return { out[1]:totable(), out[3]:totable(), dx:totable() }
+          end
+          local want = results(0)
+          for _, shift in ipairs { 1e3, -1e4, 1e6 } do assert.same(want, results(shift), backend) end
+        end
       end
     end)
   end)
@@ -122,9 +167,9 @@ describe("cross entropy agrees with ref:", function()
         local number = ("%d"):format(value):gsub("%-", "%%-")
         local x, target = input({ 4, 3 }, "f32"), gm.tensor({ 0, -100, value, 1 }, { dtype = "i64" })
         local v, message = support.given({ 4 }, "f32"), ".*target " .. number .. " of row 2"
-        support.refuses("cross_entropy", { x, target }, { v, v }, {}, "cross_entropy" .. message)
-        support.refuses("cross_entropy_grad", { x, target, input({ 4 }, "f32"), input({ 4 }, "f32") },
-          { support.given({ 4, 3 }, "f32") }, {}, "cross_entropy_grad" .. message)
+        support.refuses("cross_entropy", { x, target }, { v, v, v }, {}, "cross_entropy" .. message)
+        local row = input({ 4 }, "f32")
+        support.refuses("cross_entropy_grad", { x, target, row, row, row }, { support.given({ 4, 3 }, "f32") }, {}, "cross_entropy_grad" .. message)
       end
     end)
   end)

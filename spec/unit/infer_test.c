@@ -260,19 +260,20 @@ void gm_test_infer_tables(void **state)
     at.padding_index = 10;
     FAILS(GM_EINVAL, "padding_index 10 is neither -1 nor a row of (10, 4)",
           infer(GM_OP_embedding_grad, IN(I(2), F(2, 4)), IN(F(10, 4))));
-    OK(infer(GM_OP_cross_entropy, IN(F(2, 3, 9), I(2, 3)), NONE(2)));
+    OK(infer(GM_OP_cross_entropy, IN(F(2, 3, 9), I(2, 3)), NONE(3)));
     expect(0, GM_F32, SHAPE(2, 3));
     expect(1, GM_F32, SHAPE(2, 3));
+    expect(2, GM_F32, SHAPE(2, 3));
     FAILS(GM_ESHAPE, "target is (3, 2), should be (2, 3)",
-          infer(GM_OP_cross_entropy, IN(F(2, 3, 9), I(3, 2)), NONE(2)));
-    FAILS(GM_ESHAPE, "no classes", infer(GM_OP_cross_entropy, IN(F(2, 0), I(2)), NONE(2)));
-    OK(infer(GM_OP_cross_entropy_grad, IN(F(2, 9), I(2), F(2), F(2)), NONE(1)));
+          infer(GM_OP_cross_entropy, IN(F(2, 3, 9), I(3, 2)), NONE(3)));
+    FAILS(GM_ESHAPE, "no classes", infer(GM_OP_cross_entropy, IN(F(2, 0), I(2)), NONE(3)));
+    OK(infer(GM_OP_cross_entropy_grad, IN(F(2, 9), I(2), F(2), F(2), F(2)), NONE(1)));
     expect(0, GM_F32, SHAPE(2, 9));
-    FAILS(GM_ESHAPE, "lse is (3), should be (2)",
-          infer(GM_OP_cross_entropy_grad, IN(F(2, 9), I(2), F(3), F(2)), NONE(1)));
+    FAILS(GM_ESHAPE, "sum is (3), should be (2)",
+          infer(GM_OP_cross_entropy_grad, IN(F(2, 9), I(2), F(2), F(3), F(2)), NONE(1)));
     at.label_smoothing = 1;
     FAILS(GM_EINVAL, "label_smoothing is 1, should be in [0, 1)",
-          infer(GM_OP_cross_entropy, IN(F(2, 9), I(2)), NONE(2)));
+          infer(GM_OP_cross_entropy, IN(F(2, 9), I(2)), NONE(3)));
 }
 
 void gm_test_infer_reductions(void **state)
@@ -360,9 +361,9 @@ void gm_test_infer_narrow(void **state)
     expect(1, GM_BF16, SHAPE(4));
     FAILS(GM_ESHAPE, "layer_norm_grad: mean is bf16, should be f32 beside inputs of bf16",
           infer(GM_OP_layer_norm_grad, IN(B(3, 4), NULL, B(3, 4), B(4), B(3), F(3)), NONE(3)));
-    OK(infer(GM_OP_cross_entropy, IN(H(3, 4), I(3)), NONE(2)));
+    OK(infer(GM_OP_cross_entropy, IN(H(3, 4), I(3)), NONE(3)));
     expect(0, GM_F32, SHAPE(3));
-    OK(infer(GM_OP_cross_entropy_grad, IN(H(3, 4), I(3), F(3), F(3)), NONE(1)));
+    OK(infer(GM_OP_cross_entropy_grad, IN(H(3, 4), I(3), F(3), F(3), F(3)), NONE(1)));
     expect(0, GM_F16, SHAPE(3, 4));
     OK(infer(GM_OP_attention, IN(B(1, 5, 2, 8), B(1, 5, 2, 8), B(1, 5, 2, 8), NULL), NONE(2)));
     expect(1, GM_F32, SHAPE(1, 2, 5));

@@ -55,29 +55,30 @@ void gm_test_ref_attention(void **state)
 void gm_test_ref_losses(void **state)
 {
     (void)state;
-    gm_tensor *out[2], *dx;
+    gm_tensor *out[3], *dx;
     begin();
     /* Logits log(1, 2, 5): probabilities 1/8, 2/8, 5/8. */
     gm_tensor *x = VALUES(S(2, 3), 0, log(2), log(5), 0, log(2), log(5)), *target = INDEX(S(2), 1, -100);
-    run(GM_OP_cross_entropy, IN(x, target), 2, NULL, out);
+    run(GM_OP_cross_entropy, IN(x, target), 3, NULL, out);
     EXPECT(out[0], 1e-15, log(4), 0);
-    EXPECT(out[1], 1e-15, log(8), log(8));
-    run(GM_OP_cross_entropy_grad, IN(x, target, out[1], VALUES(S(2), 2, 2)), 1, NULL, &dx);
+    EXPECT(out[1], 0, log(5), log(5));
+    EXPECT(out[2], 1e-15, 8.0 / 5, 8.0 / 5);
+    run(GM_OP_cross_entropy_grad, IN(x, target, out[1], out[2], VALUES(S(2), 2, 2)), 1, NULL, &dx);
     EXPECT(dx, 1e-15, 0.25, -1.5, 1.25, 0, 0, 0);
     at.label_smoothing = 0.3;
-    run(GM_OP_cross_entropy, IN(x, target), 2, NULL, out);
+    run(GM_OP_cross_entropy, IN(x, target), 3, NULL, out);
     EXPECT(out[0], 1e-15, 0.7 * log(4) + 0.1 * (log(8) + log(4) + log(1.6)), 0);
     target = INDEX(S(2, 2), 0, 3, -100, 2);
-    gm_tensor *y = between(-2, 2, S(2, 2, 4)), *g = UNIT(2, 2), *weight[2] = {g, NULL};
-    run(GM_OP_cross_entropy, IN(y, target), 2, NULL, out);
-    run(GM_OP_cross_entropy_grad, IN(y, target, out[1], g), 1, NULL, &dx);
-    check_slope(&(forward){GM_OP_cross_entropy, IN(y, target), 2, weight}, "logits", y, dx);
+    gm_tensor *y = between(-2, 2, S(2, 2, 4)), *g = UNIT(2, 2), *weight[3] = {g, NULL, NULL};
+    run(GM_OP_cross_entropy, IN(y, target), 3, NULL, out);
+    run(GM_OP_cross_entropy_grad, IN(y, target, out[1], out[2], g), 1, NULL, &dx);
+    check_slope(&(forward){GM_OP_cross_entropy, IN(y, target), 3, weight}, "logits", y, dx);
     gm_tensor *bad = INDEX(S(2), 0, 3);
     gm_call    call = {GM_OP_cross_entropy,
                        2,
-                       2,
+                       3,
                        (gm_tensor *[]){x, bad},
-                       (gm_tensor *[]){empty(GM_F64, S(2)), empty(GM_F64, S(2))},
+                       (gm_tensor *[]){empty(GM_F64, S(2)), empty(GM_F64, S(2)), empty(GM_F64, S(2))},
                        &at};
     FAILS(GM_EINVAL, "target 3 of row 1 (from 0) is none of 3 classes", gm_run(dev, &call));
 

@@ -2,18 +2,18 @@
  * Shoeybi et al. 2019, with ignored targets and label smoothing).
  *
  * Forward: the largest logit of a row is reduced over the axes of the classes, then, as one, the sum of exponentials,
- * the target's logit (of the rank that holds it) and, with label smoothing, the sum of the logits. Backward needs
+ * the target's logit (of the rank that holds it) and, with label smoothing, the sum of the logits, all of them relative
+ * to the largest: logits may be so large that their own digits say nothing of their differences. Backward needs
  * nothing from others, unless the loss was cut further along the axes of the classes: then its gradient is a sum over
- * them, which is made first. Logits are never gathered, and no tensor of their size is made but their gradient (and, of
- * 16 bits with label smoothing, a copy in f32). All else is in the dtype of losses: f32, where the logits are of 16
- * bits. */
+ * them, which is made first. Logits are never gathered, and no tensor of their size is made but their gradient. All else
+ * is in the dtype of losses: f32, where the logits are of 16 bits. */
 #include <math.h>
 
 #include "../../autograd/apply_blocks.h"
 #include "rows.h"
 
 enum { LOGITS, TARGET, N_IN };
-enum { SAVED_LOGITS, SAVED_TARGET, SAVED_LSE, N_SAVED };
+enum { SAVED_LOGITS, SAVED_TARGET, SAVED_LARGEST, SAVED_SUM, N_SAVED };
 
 /* x in the dtype of losses: x itself, or a copy. */
 static gm_tensor *widened(gm_rows *w, gm_tensor *x)
@@ -34,88 +34,114 @@ static gm_rows_places locate(gm_rows *w, gm_tensor *target, const gm_attrs *a)
 
 /* ---- forward ---- */
 
-/* What one rank knows of each row, (lines, 1): log of its sum of exponentials, and the target's logit if it is here. */
-static void local_loss(gm_rows *w, gm_tensor *x, const gm_rows_places *p, gm_tensor **lse, gm_tensor **logit)
+/* What one rank knows of each row, (lines, 1): its largest logit, the sum of exponentials relative to it, and how far
+ * below it the target's logit is, if that is here. No class here: as if all of them were -inf. */
+typedef struct own_part {
+    gm_tensor *largest, *sum, *below;
+} own_part;
+
+static own_part own(gm_rows *w, gm_tensor *x, const gm_rows_places *p)
 {
-    gm_tensor *elsewhere = gm_rows_scalar(w, GM_F64, -1), *in[2], *out[2];
+    gm_tensor *elsewhere = gm_rows_scalar(w, GM_F64, -1), *in[2], *out[3];
     gm_attrs   a = gm_attrs_default();
+    own_part   t = {NULL, NULL, NULL};
+    if (w->st != GM_OK) return t;
+    if (!w->count) {
+        gm_dtype wide = gm_dtype_wide(x->dtype);
+        t.largest = gm_rows_full(w, wide, 2, (int64_t[]){x->shape[0], 1}, -INFINITY);
+        t.sum = t.below = gm_rows_full(w, wide, 2, (int64_t[]){x->shape[0], 1}, 0);
+        return t;
+    }
     a.ignore_index = -1;
     in[0] = x;
     in[1] = gm_rows_cast(w, gm_rows_where(w, p->owned, p->local, elsewhere), GM_I64);
     if (w->st == GM_OK) in[1] = gm_rows_shaped(w, in[1], 1, in[1]->shape);
-    gm_rows_run(w, GM_OP_cross_entropy, 2, in, &a, 2, out); /* loss = lse - logit */
-    *lse = gm_rows_column(w, out[1]);
-    *logit = gm_rows_binary(w, GM_FN_sub, *lse, gm_rows_column(w, out[0]));
+    gm_rows_run(w, GM_OP_cross_entropy, 2, in, &a, 3, out); /* loss = log(sum) + (largest - logit) */
+    t.largest = gm_rows_column(w, out[1]);
+    t.sum = gm_rows_column(w, out[2]);
+    t.below = gm_rows_binary(w, GM_FN_sub, gm_rows_column(w, out[0]), gm_rows_unary(w, GM_FN_log, t.sum));
+    return t;
 }
 
-/* This rank's terms of the row sums, (2 or 3, lines, 1): of exponentials relative to `largest`, of the target's logit,
- * of the logits. A row whose logits here are all -inf (classes that are masked) adds no exponential. */
-static gm_tensor *terms(gm_rows *w, gm_tensor *x, const gm_rows_places *p, gm_tensor *here, gm_tensor *largest,
-                        bool smooth)
+typedef struct above_work {
+    gm_tensor *x, *largest, *to;
+} above_work;
+
+static void above_piece(gm_rows *w, void *context, int64_t from, int64_t n)
 {
-    gm_tensor *zero, *none, *empty, *lse, *logit, *sums[3];
+    const above_work *t = context;
+    gm_tensor        *x = gm_rows_part(w, t->x, from, n), *largest = gm_rows_part(w, t->largest, from, n);
+    gm_tensor        *to = gm_rows_part(w, t->to, from, n);
+    gm_rows_sum(w, gm_rows_binary(w, GM_FN_sub, widened(w, x), largest), 1, to);
+}
+
+/* The sum of x - largest of each row, (lines, 1). */
+static gm_tensor *sum_above(gm_rows *w, gm_tensor *x, gm_tensor *largest)
+{
+    above_work t = {x, largest, gm_rows_new(w, largest->dtype, 2, largest->shape)};
+    gm_rows_pieces(w, x->shape[0], above_piece, &t);
+    return t.to;
+}
+
+/* This rank's terms of the row sums, (2 or 3, lines, 1), relative to `largest` of the whole row: of exponentials, of
+ * the target's logit, of the logits. A row whose logits here are all -inf (classes that are masked) adds no
+ * exponential. */
+static gm_tensor *terms(gm_rows *w, gm_tensor *x, const gm_rows_places *p, own_part t, gm_tensor *largest, bool smooth)
+{
+    gm_tensor *zero, *none, *empty, *up, *sums[3];
     if (w->st != GM_OK) return NULL;
-    gm_dtype dtype = here->dtype;
-    if (!w->count) return gm_rows_full(w, dtype, 3, (int64_t[]){smooth ? 3 : 2, x->shape[0], 1}, 0);
+    gm_dtype dtype = largest->dtype;
     zero = gm_rows_scalar(w, dtype, 0);
     none = gm_rows_scalar(w, dtype, -INFINITY);
-    empty = gm_rows_binary(w, GM_FN_eq, here, none);
-    local_loss(w, x, p, &lse, &logit);
-    sums[0] = gm_rows_unary(w, GM_FN_exp, gm_rows_binary(w, GM_FN_sub, lse, largest));
-    sums[0] = gm_rows_where(w, empty, zero, sums[0]);
-    sums[1] = gm_rows_where(w, p->owned, gm_rows_where(w, empty, none, logit), zero);
-    sums[2] = smooth ? gm_rows_sum(w, widened(w, x), 1, NULL) : NULL;
+    empty = gm_rows_binary(w, GM_FN_eq, t.largest, none);
+    up = gm_rows_binary(w, GM_FN_sub, t.largest, largest);
+    sums[0] = gm_rows_binary(w, GM_FN_mul, t.sum, gm_rows_unary(w, GM_FN_exp, up));
+    sums[1] = gm_rows_where(w, empty, none, gm_rows_binary(w, GM_FN_sub, up, t.below));
+    sums[1] = gm_rows_where(w, p->owned, sums[1], zero);
+    if (smooth) sums[2] = sum_above(w, x, largest);
     return gm_rows_stack(w, smooth ? 3 : 2, sums);
 }
 
-/* The largest logit of each row of this rank, -inf where it holds no class. */
-static gm_tensor *local_largest(gm_rows *w, gm_tensor *x)
+/* (lines, 1): (1 - e) (log(sum) - target's logit) + e (log(sum) - mean of the logits); zero where ignored. */
+static gm_tensor *row_losses(gm_rows *w, gm_tensor *sums, gm_tensor *ignored, double e)
 {
-    gm_tensor *out[2];
-    gm_attrs   a = gm_attrs_default();
-    if (w->st != GM_OK) return NULL;
-    if (!w->count) return gm_rows_full(w, gm_dtype_wide(x->dtype), 2, (int64_t[]){x->shape[0], 1}, -INFINITY);
-    a.keepdim = true;
-    gm_rows_run(w, GM_OP_max, 1, &x, &a, 2, out);
-    return widened(w, out[0]);
-}
-
-/* (lines, 1): (1 - e) (lse - target's logit) + e (lse - mean of the logits); zero where ignored. */
-static gm_tensor *row_losses(gm_rows *w, gm_tensor *lse, gm_tensor *sums, gm_tensor *ignored, double e)
-{
-    gm_tensor *loss = gm_rows_binary(w, GM_FN_sub, lse, gm_rows_of_stack(w, sums, 1));
+    gm_tensor *rest = gm_rows_unary(w, GM_FN_log, gm_rows_of_stack(w, sums, 0));
+    gm_tensor *loss = gm_rows_binary(w, GM_FN_sub, rest, gm_rows_of_stack(w, sums, 1));
     if (e > 0) {
         gm_tensor *mean = gm_rows_affine(w, gm_rows_of_stack(w, sums, 2), 1 / (double)w->n, 0);
-        gm_tensor *even = gm_rows_affine(w, gm_rows_binary(w, GM_FN_sub, lse, mean), e, 0);
+        gm_tensor *even = gm_rows_affine(w, gm_rows_binary(w, GM_FN_sub, rest, mean), e, 0);
         loss = gm_rows_binary(w, GM_FN_add, gm_rows_affine(w, loss, 1 - e, 0), even);
     }
     return w->st == GM_OK ? gm_rows_where(w, ignored, gm_rows_scalar(w, loss->dtype, 0), loss) : NULL;
 }
 
-/* Losses in the shape of the target's block, and the log of the sum of exponentials, (lines, 1); both new. */
-static gm_status forward(gm_rows *w, gm_value *logits, gm_value *target, const gm_attrs *a, gm_tensor **loss,
-                         gm_tensor **lse)
+/* All new: losses in the shape of the target's block, and, (lines, 1), the largest logit and the sum of exponentials
+ * relative to it. */
+enum { LOSS, LARGEST, SUM, N_OUT };
+
+static gm_status forward(gm_rows *w, gm_value *logits, gm_value *target, const gm_attrs *a, gm_tensor **out)
 {
     gm_rows_places p = locate(w, target->local, a);
-    gm_tensor     *x = gm_rows_inside(w, gm_rows_flat(w, logits->local));
-    gm_tensor     *here = local_largest(w, x);
-    gm_tensor     *largest = w->st == GM_OK ? gm_rows_cast(w, here, here->dtype) : NULL;
+    gm_tensor     *x = gm_rows_inside(w, gm_rows_flat(w, logits->local)), *loss;
+    own_part       t = own(w, x, &p);
+    gm_tensor     *largest = w->st == GM_OK ? gm_rows_cast(w, t.largest, t.largest->dtype) : NULL;
     gm_rows_reduce(w, 0, largest, GM_MAX);
-    gm_tensor *sums = terms(w, x, &p, here, largest, a->label_smoothing > 0);
+    gm_tensor *sums = terms(w, x, &p, t, largest, a->label_smoothing > 0);
     gm_rows_reduce(w, 0, sums, GM_SUM);
-    *lse = gm_rows_binary(w, GM_FN_add, largest, gm_rows_unary(w, GM_FN_log, gm_rows_of_stack(w, sums, 0)));
-    *loss = row_losses(w, *lse, sums, ignored_rows(w, &p, a), a->label_smoothing);
-    *loss = gm_rows_keep(w, gm_rows_shaped(w, *loss, target->ndim, target->local->shape));
-    *lse = gm_rows_keep(w, *lse);
+    loss = row_losses(w, sums, ignored_rows(w, &p, a), a->label_smoothing);
+    out[LOSS] = gm_rows_keep(w, gm_rows_shaped(w, loss, target->ndim, target->local->shape));
+    out[LARGEST] = gm_rows_keep(w, largest);
+    out[SUM] = w->st == GM_OK ? gm_rows_of_stack(w, sums, 0) : NULL;
+    out[SUM] = gm_rows_keep(w, w->st == GM_OK ? gm_rows_cast(w, out[SUM], largest->dtype) : NULL);
     return gm_rows_end(w);
 }
 
 /* ---- backward ---- */
 
 typedef struct gradient_work {
-    gm_tensor *x, *lse, *g, *dx;
+    gm_tensor *x, *largest, *dx;
+    gm_tensor *by, *even;     /* g / sum; g e / classes, NULL where e is 0 */
     gm_tensor *target, *less; /* where in a row, and what the target's logit gets besides */
-    double     even;          /* share of the target that each class has: e / classes */
 } gradient_work;
 
 static void add_targets(gm_rows *w, gm_tensor *target, gm_tensor *less, gm_tensor *dx)
@@ -125,31 +151,31 @@ static void add_targets(gm_rows *w, gm_tensor *target, gm_tensor *less, gm_tenso
     gm_rows_into(w, GM_OP_scatter, 2, (gm_tensor *[]){target, less}, &a, 1, &dx);
 }
 
-/* dx = g (exp(x - lse) - e / classes), and, of 16 bits, the targets' too, so that it is rounded once */
+/* dx = g (exp(x - largest) / sum - e / classes), and, of 16 bits, the targets' too, so that it is rounded once */
 static void gradient_piece(gm_rows *w, void *context, int64_t from, int64_t n)
 {
     const gradient_work *t = context;
-    gm_tensor           *x = gm_rows_part(w, t->x, from, n), *lse = gm_rows_part(w, t->lse, from, n);
-    gm_tensor           *g = gm_rows_part(w, t->g, from, n), *dx = gm_rows_part(w, t->dx, from, n);
-    gm_tensor           *p = gm_rows_unary(w, GM_FN_exp, gm_rows_binary(w, GM_FN_sub, widened(w, x), lse));
-    if (t->even > 0) p = gm_rows_affine(w, p, 1, -t->even);
-    if (w->st != GM_OK || !gm_dtype_is_narrow(dx->dtype)) {
-        gm_rows_binary_to(w, GM_FN_mul, p, g, dx);
-        return;
-    }
+    gm_tensor           *x = gm_rows_part(w, t->x, from, n), *largest = gm_rows_part(w, t->largest, from, n);
+    gm_tensor           *by = gm_rows_part(w, t->by, from, n), *dx = gm_rows_part(w, t->dx, from, n);
+    gm_tensor           *p = gm_rows_unary(w, GM_FN_exp, gm_rows_binary(w, GM_FN_sub, widened(w, x), largest));
+    bool                 narrow = w->st == GM_OK && gm_dtype_is_narrow(dx->dtype);
+    p = gm_rows_binary_to(w, GM_FN_mul, p, by, narrow || t->even ? NULL : dx);
+    if (t->even) p = gm_rows_binary_to(w, GM_FN_sub, p, gm_rows_part(w, t->even, from, n), narrow ? NULL : dx);
+    if (!narrow) return;
     gm_attrs a = gm_attrs_default();
     a.dtype = dx->dtype;
-    p = gm_rows_binary(w, GM_FN_mul, p, g);
     add_targets(w, gm_rows_part(w, t->target, from, n), gm_rows_part(w, t->less, from, n), p);
     gm_rows_into(w, GM_OP_copy, 1, &p, &a, 1, &dx);
 }
 
 /* dlogits (lines, room) from the gradients g of the rows, (lines, 1): at the target (1 - e) g less. */
-static gm_tensor *gradient(gm_rows *w, gm_tensor *x, gm_tensor *lse, gm_tensor *g, const gm_rows_places *p, double e)
+static gm_tensor *gradient(gm_rows *w, gm_tensor *x, gm_tensor *largest, gm_tensor *sum, gm_tensor *g,
+                           const gm_rows_places *p, double e)
 {
     if (w->st != GM_OK) return NULL;
-    gradient_work t = {.x = x, .lse = lse, .g = g, .dx = gm_rows_new(w, x->dtype, 2, x->shape)};
-    t.even = e / (double)w->n;
+    gradient_work t = {.x = x, .largest = largest, .dx = gm_rows_new(w, x->dtype, 2, x->shape)};
+    t.by = gm_rows_binary(w, GM_FN_div, g, sum);
+    if (e > 0) t.even = gm_rows_affine(w, g, e / (double)w->n, 0);
     t.target = gm_rows_cast(w, p->local, GM_I64);
     t.less = gm_rows_where(w, p->owned, gm_rows_affine(w, g, e - 1, 0), gm_rows_scalar(w, g->dtype, 0));
     gm_rows_pieces(w, x->shape[0], gradient_piece, &t);
@@ -163,18 +189,20 @@ static gm_status cross_entropy_rule(gm_backward *b)
     const gm_layout *layout = gm_backward_input_layout(b, LOGITS, &shape);
     const gm_spec   *spec = gm_backward_input(b, LOGITS);
     const gm_attrs  *a = gm_backward_attrs(b);
-    gm_tensor       *x, *target, *lse, *dx = NULL;
+    gm_tensor       *x, *target, *largest, *sum, *dx = NULL;
     gm_rows          w;
     GM_TRY(gm_backward_saved(b, SAVED_LOGITS, &x));
     GM_TRY(gm_backward_saved(b, SAVED_TARGET, &target));
-    GM_TRY(gm_backward_saved(b, SAVED_LSE, &lse));
+    GM_TRY(gm_backward_saved(b, SAVED_LARGEST, &largest));
+    GM_TRY(gm_backward_saved(b, SAVED_SUM, &sum));
     gm_rows_begin(&w, gm_backward_rank(b), layout, spec->ndim, shape, spec->ndim - 1);
     gm_rows_places p = locate(&w, target, a);
     gm_tensor     *g = gm_rows_column(&w, gm_backward_grad(b, 0));
     g = gm_rows_where(&w, ignored_rows(&w, &p, a), gm_rows_scalar(&w, gm_dtype_wide(x->dtype), 0),
                       g); /* a tensor of our own */
     if (gm_backward_partial(b) & w.axes) gm_rows_reduce(&w, gm_backward_partial(b) & w.axes, g, GM_SUM);
-    x = gm_rows_shaped(&w, gradient(&w, gm_rows_flat(&w, x), lse, g, &p, a->label_smoothing), spec->ndim, spec->shape);
+    x = gradient(&w, gm_rows_flat(&w, x), largest, sum, g, &p, a->label_smoothing);
+    x = gm_rows_shaped(&w, x, spec->ndim, spec->shape);
     if (w.st == GM_OK) w.st = gm_clear_padding(w.rank, layout, spec->ndim, shape, x, &dx);
     gm_status st = gm_rows_end(&w);
     gm_backward_set_partial(b, LOGITS,
@@ -189,8 +217,8 @@ static gm_status cross_entropy_rule(gm_backward *b)
 static gm_status sharded(gm_rank *r, gm_value *const *in, const gm_attrs *attrs, const gm_layout *layout,
                          const gm_fit *fit, gm_value **loss)
 {
-    gm_value  *fitted[N_IN], *out = NULL, *lse = NULL;
-    gm_tensor *t[2] = {NULL, NULL};
+    gm_value  *fitted[N_IN], *out = NULL, *row[N_OUT] = {NULL};
+    gm_tensor *t[N_OUT] = {NULL};
     gm_layout  rows = gm_layout_replicated();
     gm_status  st;
     gm_rows    w;
@@ -198,14 +226,15 @@ static gm_status sharded(gm_rank *r, gm_value *const *in, const gm_attrs *attrs,
     for (int d = 0; d < in[TARGET]->ndim; d++) gm_layout_copy_dim(&rows, d, layout, d);
     gm_rank_place(r, "cross_entropy");
     gm_rows_begin(&w, r, layout, in[LOGITS]->ndim, in[LOGITS]->shape, in[LOGITS]->ndim - 1);
-    GM_TRY_OR(forward(&w, fitted[LOGITS], fitted[TARGET], attrs, &t[0], &t[1]), st, done);
-    st = gm_comm_once(gm_value_take_block(r, t[0], &rows, in[TARGET]->ndim, in[TARGET]->shape, &out));
-    t[0] = NULL;
+    GM_TRY_OR(forward(&w, fitted[LOGITS], fitted[TARGET], attrs, t), st, done);
+    st = gm_comm_once(gm_value_take_block(r, t[LOSS], &rows, in[TARGET]->ndim, in[TARGET]->shape, &out));
+    t[LOSS] = NULL;
+    for (int i = LARGEST; i <= SUM && st == GM_OK; i++) {
+        st = gm_comm_once(gm_value_take(r, t[i], &row[i]));
+        t[i] = NULL;
+    }
     if (st != GM_OK) goto done;
-    st = gm_comm_once(gm_value_take(r, t[1], &lse));
-    t[1] = NULL;
-    if (st != GM_OK) goto done;
-    gm_value *saved[N_SAVED] = {fitted[LOGITS], fitted[TARGET], lse};
+    gm_value *saved[N_SAVED] = {fitted[LOGITS], fitted[TARGET], row[LARGEST], row[SUM]};
     gm_record rec = {.name = "cross_entropy",
                      .rule = cross_entropy_rule,
                      .op = GM_OP_cross_entropy,
@@ -220,10 +249,9 @@ static gm_status sharded(gm_rank *r, gm_value *const *in, const gm_attrs *attrs,
     *loss = out;
     out = NULL;
 done:
-    gm_tensor_release(t[0]);
-    gm_tensor_release(t[1]);
+    for (int i = 0; i < N_OUT; i++) gm_tensor_release(t[i]);
     gm_value_release(out);
-    gm_value_release(lse);
+    gm_release_all(N_OUT, row);
     gm_release_all(N_IN, fitted);
     return st;
 }
@@ -231,14 +259,14 @@ done:
 gm_status gm_sharded_cross_entropy(gm_rank *r, gm_value *logits, gm_value *target, const gm_attrs *attrs,
                                    gm_value **loss)
 {
-    gm_value *in[N_IN] = {logits, target}, *out[2];
+    gm_value *in[N_IN] = {logits, target}, *out[3];
     gm_attrs  a = *attrs;
-    gm_spec   global[2], rows;
+    gm_spec   global[3], rows;
     gm_layout layout;
     gm_fit    fit[N_IN];
     int       last = logits->ndim - 1;
     if (!gm_all_replicated(r, N_IN, in)) {
-        GM_TRY(gm_judge_call(GM_OP_cross_entropy, N_IN, in, &a, 2, global));
+        GM_TRY(gm_judge_call(GM_OP_cross_entropy, N_IN, in, &a, 3, global));
         rows = global[0];
         rows.shape[rows.ndim++] = logits->shape[last];
         gm_rule_call c = gm_rule_begin(r, "cross_entropy", GM_OP_cross_entropy, N_IN, in, &a, 1, &rows, &layout, fit);
@@ -248,8 +276,8 @@ gm_status gm_sharded_cross_entropy(gm_rank *r, gm_value *logits, gm_value *targe
         GM_TRY(gm_rule_slices(&c));
         if (layout.n_cuts[last]) return sharded(r, in, &a, &layout, fit, loss);
     }
-    GM_TRY(gm_apply(r, GM_OP_cross_entropy, N_IN, in, &a, 2, NULL, out));
-    gm_value_release(out[1]);
+    GM_TRY(gm_apply(r, GM_OP_cross_entropy, N_IN, in, &a, 3, NULL, out));
+    gm_release_all(2, out + 1);
     *loss = out[0];
     return GM_OK;
 }
