@@ -56,53 +56,119 @@ static gm_status give_reduced(gm_backward *b, int i, gm_tensor *t, gm_status st)
     return st == GM_OK ? gm_backward_give(b, i, r) : st;
 }
 
+static gm_status where(gm_backward *b, gm_tensor *condition, gm_tensor *yes, gm_tensor *no, gm_tensor **out)
+{
+    gm_attrs a = gm_attrs_default();
+    return gm_rule_run(b, GM_OP_where, 3, (gm_tensor *[]){condition, yes, no}, &a, out);
+}
+
 /* where(condition, g, 0) or where(condition, 0, g). */
 static gm_status pick(gm_backward *b, gm_tensor *condition, gm_tensor *g, bool when, gm_tensor **out)
 {
     gm_tensor *zero = NULL;
     gm_spec    scalar = {.dtype = g->dtype};
     GM_TRY(gm_rule_full(b, &scalar, 0, &zero));
-    gm_attrs  a = gm_attrs_default();
-    gm_status st = gm_rule_run(b, GM_OP_where, 3, (gm_tensor *[]){condition, when ? g : zero, when ? zero : g}, &a,
-                               out);
+    gm_status st = where(b, condition, when ? g : zero, when ? zero : g, out);
     gm_tensor_release(zero);
+    return st;
+}
+
+/* Of maximum and minimum: g, half of it where x and y are equal, nothing where x `loses` against y. NaN does not lose:
+ * where one is NaN, both get g. */
+static gm_status extreme_side(gm_backward *b, gm_function loses, gm_tensor *g, gm_tensor *x, gm_tensor *y,
+                              gm_tensor **out)
+{
+    gm_tensor *equal = NULL, *half = NULL, *shared = NULL, *lost = NULL;
+    gm_status  st;
+    GM_TRY(combine(b, GM_FN_eq, x, y, &equal));
+    GM_TRY_OR(gm_rule_scale(b, g, 0.5, &half), st, done);
+    GM_TRY_OR(where(b, equal, half, g, &shared), st, done);
+    GM_TRY_OR(combine(b, loses, x, y, &lost), st, done);
+    st = pick(b, lost, shared, false, out);
+done:
+    gm_tensor_release(equal);
+    gm_tensor_release(half);
+    gm_tensor_release(shared);
+    gm_tensor_release(lost);
+    return st;
+}
+
+/* where(f(x, 0), 0, t): of a formula whose limit there is 0, but whose terms have none. */
+static gm_status zero_where(gm_backward *b, gm_function f, gm_tensor *x, gm_tensor *t, gm_tensor **out)
+{
+    gm_tensor *zero = NULL, *there = NULL;
+    gm_spec    scalar = {.dtype = x->dtype};
+    GM_TRY(gm_rule_full(b, &scalar, 0, &zero));
+    gm_status st = combine(b, f, x, zero, &there);
+    if (st == GM_OK) st = pick(b, there, t, false, out);
+    gm_tensor_release(there);
+    gm_tensor_release(zero);
+    return st;
+}
+
+/* d/dx of x^y: g y x^(y-1), and 0 where y is */
+static gm_status pow_base(gm_backward *b, gm_tensor *g, gm_tensor *x, gm_tensor *y, gm_tensor **out)
+{
+    gm_tensor *less = NULL, *power = NULL, *slope = NULL, *t = NULL;
+    gm_status  st;
+    GM_TRY(gm_rule_affine(b, y, 1, -1, &less));
+    GM_TRY_OR(combine(b, GM_FN_pow, x, less, &power), st, done);
+    GM_TRY_OR(combine(b, GM_FN_mul, power, y, &slope), st, done);
+    GM_TRY_OR(combine(b, GM_FN_mul, slope, g, &t), st, done);
+    st = zero_where(b, GM_FN_eq, y, t, out);
+done:
+    gm_tensor_release(less);
+    gm_tensor_release(power);
+    gm_tensor_release(slope);
+    gm_tensor_release(t);
+    return st;
+}
+
+/* d/dy of x^y: g x^y ln x, and 0 where x is and y is not negative */
+static gm_status pow_exponent(gm_backward *b, gm_tensor *g, gm_tensor *x, gm_tensor *y, gm_tensor **out)
+{
+    gm_tensor *log = NULL, *power = NULL, *slope = NULL, *t = NULL, *limit = NULL, *zero = NULL, *at_0 = NULL;
+    gm_spec    scalar = {.dtype = x->dtype};
+    gm_attrs   a = gm_attrs_default();
+    gm_status  st;
+    a.function = GM_FN_log;
+    GM_TRY(gm_rule_run(b, GM_OP_unary, 1, &x, &a, &log));
+    GM_TRY_OR(combine(b, GM_FN_pow, x, y, &power), st, done);
+    GM_TRY_OR(combine(b, GM_FN_mul, power, log, &slope), st, done);
+    GM_TRY_OR(combine(b, GM_FN_mul, slope, g, &t), st, done);
+    GM_TRY_OR(zero_where(b, GM_FN_ge, y, t, &limit), st, done);
+    GM_TRY_OR(gm_rule_full(b, &scalar, 0, &zero), st, done);
+    GM_TRY_OR(combine(b, GM_FN_eq, x, zero, &at_0), st, done);
+    st = where(b, at_0, limit, t, out);
+done:
+    gm_tensor_release(log);
+    gm_tensor_release(power);
+    gm_tensor_release(slope);
+    gm_tensor_release(t);
+    gm_tensor_release(limit);
+    gm_tensor_release(zero);
+    gm_tensor_release(at_0);
     return st;
 }
 
 /* d/da of binary functions: g, g y, g / y, masks, g b a^(b-1). */
 static gm_status binary_a(gm_backward *b, gm_function f, gm_tensor *g, gm_tensor *x, gm_tensor *y, gm_tensor **out)
 {
-    gm_tensor *t = NULL, *u = NULL;
-    gm_status  st = GM_OK;
     switch (f) {
     case GM_FN_mul: return combine(b, GM_FN_mul, g, y, out);
     case GM_FN_div: return combine(b, GM_FN_div, g, y, out);
-    case GM_FN_maximum:
-    case GM_FN_minimum: /* of equals the first takes the gradient */
-        GM_TRY(combine(b, f == GM_FN_maximum ? GM_FN_ge : GM_FN_le, x, y, &t));
-        st = pick(b, t, g, true, out);
-        break;
-    case GM_FN_pow: /* g y (x^(y-1)) */
-        GM_TRY(gm_rule_affine(b, y, 1, -1, &t));
-        GM_TRY_OR(combine(b, GM_FN_pow, x, t, &u), st, done);
-        gm_tensor_release(t);
-        t = NULL;
-        GM_TRY_OR(combine(b, GM_FN_mul, u, y, &t), st, done);
-        st = combine(b, GM_FN_mul, t, g, out);
-        break;
+    case GM_FN_maximum: return extreme_side(b, GM_FN_lt, g, x, y, out);
+    case GM_FN_minimum: return extreme_side(b, GM_FN_gt, g, x, y, out);
+    case GM_FN_pow: return pow_base(b, g, x, y, out);
     default: /* add, sub */ gm_tensor_retain(g); *out = g;
     }
-done:
-    gm_tensor_release(t);
-    gm_tensor_release(u);
-    return st;
+    return GM_OK;
 }
 
 static gm_status binary_b(gm_backward *b, gm_function f, gm_tensor *g, gm_tensor *x, gm_tensor *y, gm_tensor **out)
 {
     gm_tensor *t = NULL, *u = NULL;
     gm_status  st = GM_OK;
-    gm_attrs   a = gm_attrs_default();
     switch (f) {
     case GM_FN_sub: return gm_rule_scale(b, g, -1, out);
     case GM_FN_mul: return combine(b, GM_FN_mul, g, x, out);
@@ -114,22 +180,9 @@ static gm_status binary_b(gm_backward *b, gm_function f, gm_tensor *g, gm_tensor
         GM_TRY_OR(combine(b, GM_FN_mul, u, g, &t), st, done);
         st = gm_rule_scale(b, t, -1, out);
         break;
-    case GM_FN_maximum:
-    case GM_FN_minimum:
-        GM_TRY(combine(b, f == GM_FN_maximum ? GM_FN_ge : GM_FN_le, x, y, &t));
-        st = pick(b, t, g, false, out);
-        break;
-    case GM_FN_pow: /* g x^y ln x */
-        a.function = GM_FN_log;
-        GM_TRY(gm_rule_run(b, GM_OP_unary, 1, &x, &a, &t));
-        GM_TRY_OR(combine(b, GM_FN_pow, x, y, &u), st, done);
-        {
-            gm_tensor *v = NULL;
-            GM_TRY_OR(combine(b, GM_FN_mul, t, u, &v), st, done);
-            st = combine(b, GM_FN_mul, v, g, out);
-            gm_tensor_release(v);
-        }
-        break;
+    case GM_FN_maximum: return extreme_side(b, GM_FN_lt, g, y, x, out);
+    case GM_FN_minimum: return extreme_side(b, GM_FN_gt, g, y, x, out);
+    case GM_FN_pow: return pow_exponent(b, g, x, y, out);
     default: gm_tensor_retain(g); *out = g;
     }
 done:

@@ -263,7 +263,7 @@ CPU_INLINE V F(sigmoid_grad_v)(V x)
 CPU_INLINE V F(tanh_grad_v)(V x) { return F(sigmoid_grad_v)(x + x) * 4; }
 
 CPU_INLINE V F(relu_v)(V x) { return F(max_v)(F(splat)(0), x); } /* NaN stays NaN */
-CPU_INLINE V F(relu_grad_v)(V x) { return F(select)(x > 0, F(splat)(1), F(splat)(0)); }
+CPU_INLINE V F(relu_grad_v)(V x) { return F(select)(x <= 0, F(splat)(0), F(splat)(1)); } /* of NaN: 1 */
 
 /* y[i] = f(x[i]) and dx[i] = g[i] f'(x[i]) over contiguous rows; the tail goes through the same code. */
 #define MAP_ROW(f)                                                                 \

@@ -46,7 +46,7 @@ GM_DEVICE GM_R GM_N(gm_tanh_slope)(GM_R x)
 }
 
 GM_FUNCTION(none, x, 1)
-GM_FUNCTION(relu, x > 0 || x != x ? x : 0, x > 0 ? 1 : 0)
+GM_FUNCTION(relu, x > 0 || x != x ? x : 0, x <= 0 ? 0 : 1)
 GM_FUNCTION(gelu, x *GM_N(gm_normal_cdf)(x), GM_N(gm_gelu_slope)(x))
 GM_FUNCTION(gelu_tanh, (GM_R)0.5 * x * (1 + GM_M(tanh)(GM_N(gm_tanh_argument)(x))), GM_N(gm_gelu_tanh_slope)(x))
 GM_FUNCTION(silu, x *GM_N(gm_sigmoid)(x), GM_N(gm_silu_slope)(x))

@@ -47,7 +47,7 @@ double ref_unary_slope(gm_function f, double x, double value)
     double s;
     switch (f) {
     case GM_FN_none: return 1;
-    case GM_FN_relu: return x > 0;
+    case GM_FN_relu: return x <= 0 ? 0 : 1; /* NaN: 1 */
     case GM_FN_gelu: return normal_cdf(x) + x * DENSITY_AT_0 * exp(-0.5 * x * x);
     case GM_FN_gelu_tanh: return gelu_tanh_slope(x);
     case GM_FN_silu: return s = sigmoid(x), s * (1 + x * (1 - s));

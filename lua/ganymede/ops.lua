@@ -7,7 +7,8 @@
 --
 --     linear(x, w, b|nil, activation|nil)          x (..., in), w (out, in) -> (..., out)
 --     matmul(a, b, { transpose_a, transpose_b, alpha })   batch dimensions broadcast
---     add sub mul div maximum minimum pow          tensors or numbers, broadcasting
+--     add sub mul div maximum minimum pow          tensors or numbers, broadcasting; of equals each gets half the
+--                                                  gradient of maximum and minimum
 --     eq ne lt le gt ge                            -> u8;  where(condition, a, b)
 --     relu gelu gelu_tanh silu sigmoid tanh neg exp log sqrt rsqrt square reciprocal abs sin cos
 --     power(x, exponent)
@@ -24,7 +25,8 @@
 --                                                  logits never exist whole; with places where the largest of each is
 --     dropout(x, p)                                drops always; Dropout decides when
 --     patchify(x, patch)                           (b, c, H, W) -> (b, (H/p)(W/p), c p p)
---     sum(x, d|list|nil, keepdim)  mean  max(x, d, keepdim) -> values, indices  min  argmax(x, d, keepdim)
+--     sum(x, d|list|nil, keepdim)  mean  max(x, d, keepdim) -> values, indices  min  argmax(x, d, keepdim): of equals
+--                                                  the first, which also gets the whole gradient
 --     top_k(x, k) -> values, indices (..., k)      of the last dimension, the largest first
 --     cat(list, d)  reshape(x, shape)  permute(x, order)  narrow(x, d, start, length)  select(x, d, i)
 --     expand(x, shape)  contiguous(x)  clone(x)  cast(x, dtype)

@@ -123,6 +123,22 @@ describe("elementwise ops agree with ref:", function()
     end)
   end)
 
+  it("gradients of relu and abs at 0, NaN and infinity", function()
+    local odd, list = { 0 / 0, 0, -0.0, 1, -1, 1 / 0, -1 / 0 }, {}
+    for i = 1, 5 * #odd do list[i] = odd[(i - 1) % #odd + 1] end
+    gm.scope(function()
+      for _, dtype in ipairs(support.dtypes) do
+        local x = gm.tensor(list, { dtype = dtype })
+        for _, name in ipairs { "relu", "abs" } do
+          agree { op = "unary_grad", inputs = { x, input({ #list }, dtype) }, outputs = { true },
+                  attrs = { ["function"] = name }, within = support.relative(1), label = name .. " gradient" }
+        end
+        agree { op = "bias_activation_grad", inputs = { input({ #list, 1 }, dtype), x:reshape { #list, 1 } },
+                outputs = { true, false }, attrs = { ["function"] = "relu" }, within = support.relative(1) }
+      end
+    end)
+  end)
+
   local broadcasts = {
     { { 3, 5 }, { 3, 5 } }, { { 3, 5 }, { 5 } }, { { 3, 1 }, { 1, 5 } }, { {}, { 4, 3 } }, { { 7, 1025 }, { 7, 1 } },
     { { 8, 1024 }, { 1024 } }, { { 2, 1, 4 }, { 3, 1 } }, { { 0 }, { 1 } }, { { 3, 0 }, { 3, 1 } }, { { 1 }, { 1 } },

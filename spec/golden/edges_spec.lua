@@ -1,0 +1,37 @@
+--- Values and gradients at inf, NaN, zeros and ties, against PyTorch (edges.py): where its result is NaN or
+-- infinite or 0, so is ours. (Kernels of every instruction set agree with kernels/ref: spec/kernels.)
+local gm = require "ganymede"
+local numeric = require "spec.support.numeric"
+local read = require "spec.golden.read"
+
+local file = read "edges"
+
+local function show(list)
+  local out = {}
+  for i, v in ipairs(list) do out[i] = v ~= v and "nan" or ("%.6g"):format(v + 0) end -- + 0: -0 is 0
+  return table.concat(out, " ")
+end
+
+local function check(name, dtype, got, what)
+  assert.equal(show(numeric.flat(file:tensor(name .. what, dtype))), show(numeric.flat(got)), name .. what)
+end
+
+describe("golden edges:", function()
+  for _, case in ipairs(file.cases) do
+    for _, dtype in ipairs { "f64", "f32" } do
+      it(("%s equals PyTorch in %s"):format(case.name, dtype), function()
+        gm.scope(function()
+          local inputs, weights = {}, {}
+          for n = 1, case.inputs do
+            inputs[n] = file:tensor(("%s/input.%d"):format(case.name, n), dtype):requires_grad(true)
+          end
+          for i = 1, inputs[1]:numel() do weights[i] = i end
+          local output = gm.ops[case.op](unpack(inputs))
+          output:backward(gm.tensor(weights, { dtype = dtype }))
+          check(case.name, dtype, output, "/output")
+          for n, x in ipairs(inputs) do check(case.name, dtype, x:grad(), "/grad.input." .. n) end
+        end)
+      end)
+    end
+  end
+end)
