@@ -271,6 +271,21 @@ static int is_terminal(lua_State *L)
     return 1;
 }
 
+/* environment(prefix) -> list of the names of variables that begin so */
+static int environment(lua_State *L)
+{
+    size_t      n;
+    const char *prefix = luaL_checklstring(L, 1, &n);
+    lua_newtable(L);
+    for (char **e = environ; *e; e++) {
+        const char *end = strchr(*e, '=');
+        if (!end || strncmp(*e, prefix, n)) continue;
+        lua_pushlstring(L, *e, (size_t)(end - *e));
+        lua_rawseti(L, -2, (int)lua_objlen(L, -2) + 1);
+    }
+    return 1;
+}
+
 /* sleep(seconds): does nothing for so long; Ctrl-C and the like end it with their error */
 static int sleep_for(lua_State *L)
 {
@@ -324,6 +339,7 @@ int gm_open_control(lua_State *L)
         GM_FUNCTION("list_folder", list_folder, "path string"),
         GM_FUNCTION("is_terminal", is_terminal, "fd integer"),
         GM_FUNCTION("process", process, ""),
+        GM_FUNCTION("environment", environment, "prefix string"),
         GM_FUNCTION("sleep", sleep_for, "seconds number"),
         GM_LAST_FUNCTION};
     gm_declare(L, functions);

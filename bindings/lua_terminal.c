@@ -132,7 +132,8 @@ int gm_open_terminal(lua_State *L)
                                              GM_FUNCTION("watch", terminal_watch, "terminal object, job object?"),
                                              GM_FUNCTION("close", terminal_gc, "terminal object"),
                                              GM_LAST_FUNCTION};
-    static const gm_declaration functions[] = {GM_FUNCTION("terminal_open", terminal_open, ""), GM_LAST_FUNCTION};
+    static const gm_declaration functions[] = {
+        GM_FUNCTION("terminal_open", terminal_open, "history string?, complete function?"), GM_LAST_FUNCTION};
     gm_new_class(L, TERMINAL, methods, terminal_gc);
     gm_declare(L, functions);
     return 0;

@@ -5,6 +5,7 @@
 #include <lauxlib.h>
 #include <lua.h>
 #include <lualib.h>
+#include <stdlib.h>
 #include "../bindings/open.h"
 #include "autograd/tape.h"
 
@@ -19,7 +20,21 @@ static int traceback(lua_State *L)
     return 1;
 }
 
-/* <root>/lua first, then Debian's folders; the current folder shadows nothing. */
+/* Adds what a variable of the environment lists to the path on the top of the stack, behind it; pops it. */
+static void set_field_and_own(lua_State *L, const char *field, const char *variable)
+{
+    const char *own = getenv(variable);
+    if (own && *own) {
+        lua_pushfstring(L, "%s;%s", lua_tostring(L, -1), own);
+        lua_remove(L, -2);
+        luaL_gsub(L, lua_tostring(L, -1), ";;", ";"); /* where LuaJIT would put its own path */
+        lua_remove(L, -2);
+    }
+    lua_setfield(L, -2, field);
+}
+
+/* <root>/lua first, then Debian's folders, then LUA_PATH and LUA_CPATH: they add modules and shadow none of ours. The
+ * current folder is searched only if they name it. */
 static void set_path(lua_State *L, const char *root)
 {
     lua_getglobal(L, "package");
@@ -27,11 +42,12 @@ static void set_path(lua_State *L, const char *root)
                     "%s/lua/?.lua;%s/lua/?/init.lua;/usr/local/share/lua/5.1/?.lua;/usr/local/share/lua/5.1/?/init.lua;"
                     "/usr/share/lua/5.1/?.lua;/usr/share/lua/5.1/?/init.lua",
                     root, root);
-    lua_setfield(L, -2, "path");
+    set_field_and_own(L, "path", "LUA_PATH");
     lua_getfield(L, -1, "cpath");
     luaL_gsub(L, lua_tostring(L, -1), "./?.so;", "");
-    lua_setfield(L, -3, "cpath");
-    lua_pop(L, 2);
+    lua_remove(L, -2);
+    set_field_and_own(L, "cpath", "LUA_CPATH");
+    lua_pop(L, 1);
     lua_pushstring(L, root);
     lua_setglobal(L, "GANYMEDE_ROOT");
 }
@@ -47,6 +63,8 @@ typedef struct frame {
 static int protected_main(lua_State *L)
 {
     frame *f = lua_touserdata(L, 1);
+    lua_pushboolean(L, 1);
+    lua_setfield(L, LUA_REGISTRYINDEX, "LUA_NOENV"); /* set_path reads the environment */
     luaL_openlibs(L);
     gm_preload(L, f->rank);
     set_path(L, f->root);

@@ -19,6 +19,7 @@ local failure = require "ganymede.failure"
 local json = require "ganymede.json"
 local log = require "ganymede.log"
 local options = require "ganymede.options"
+local signature = require "ganymede.signature"
 
 local checkpoint = {}
 
@@ -356,4 +357,6 @@ end
 --- Closes the files; what was read stays.
 function Checkpoint:close() core.checkpoint_close(self.handle) end
 
-return checkpoint
+signature.export("saving", Saving, ":")
+signature.export("checkpoint", Checkpoint, ":")
+return signature.export("checkpoint", checkpoint)

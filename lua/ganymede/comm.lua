@@ -19,6 +19,7 @@
 -- With { async = true } as last argument a pending object comes first among the results: p:test() tells whether it is
 -- done, p:wait() waits. Sums are the same bits on every rank; 16-bit types are summed in f32 and rounded once.
 local core = require "ganymede.core"
+local signature = require "ganymede.signature"
 
 local comm = {}
 
@@ -125,4 +126,4 @@ function comm.reset_traffic() core.comm_reset_traffic() end
 --- The last calls on groups, one a line, the newest last.
 function comm.flight(lines) return core.comm_flight(lines) end
 
-return comm
+return signature.export("comm", comm)

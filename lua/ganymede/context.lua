@@ -18,6 +18,7 @@ local geometry = require "ganymede.schedules.geometry"
 local options = require "ganymede.options"
 local parallel = require "ganymede.parallel"
 local registry = require "ganymede.registry"
+local signature = require "ganymede.signature"
 local tensor_modes = require "ganymede.tensor_modes"
 
 local Context = {}
@@ -388,7 +389,7 @@ end
 function Context.set_seed(_, seed) core.set_seed(seed) end
 
 --- { seed = the one seed of every mode }; set_seed_states takes it back. The rest of the state is the step.
-function Context.get_seeds() return { seed = core.seed() } end
+function Context.get_seeds(_) return { seed = core.seed() } end
 Context.get_states = Context.get_seeds
 function Context.set_seed_states(_, states) core.set_seed(states.seed) end
 
@@ -453,6 +454,9 @@ end
 function context.destroy() live = nil end
 
 -- Every query as a function of the module; context:query() works too.
+signature.export("context", Context, ":")
+signature.export("context", context)
+
 return setmetatable(context, {
   __index = function(_, name)
     local now = context.current()

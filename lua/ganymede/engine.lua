@@ -43,6 +43,7 @@ local failure = require "ganymede.failure"
 local log = require "ganymede.log"
 local options = require "ganymede.options"
 local ranks = require "ganymede.ranks"
+local signature = require "ganymede.signature"
 local stage_gradients = require "ganymede.stage_gradients"
 local scope = require("ganymede.tensor").scope
 local StepLoader = require "ganymede.step_loader"
@@ -470,4 +471,5 @@ require "ganymede.engine_loss"(Engine)
 local initialize, given = require "ganymede.initialize"(Engine)
 Engine.options = given
 
-return { initialize = initialize, Engine = Engine, options = given }
+signature.export("engine", Engine, ":")
+return signature.export("gm", { initialize = initialize, Engine = Engine, options = given })

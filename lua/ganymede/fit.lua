@@ -25,12 +25,14 @@ local energy = require "ganymede.energy"
 local failure = require "ganymede.failure"
 local geometry = require "ganymede.schedules.geometry"
 local log = require "ganymede.log"
+local options = require "ganymede.options"
 local ranks = require "ganymede.ranks"
 local registry = require "ganymede.registry"
 local schedules = require "ganymede.schedules"
 local sections = require "ganymede.pipeline.sections"
 local snapshot = require "ganymede.snapshot"
 local stage = require "ganymede.pipeline.stage"
+local signature = require "ganymede.signature"
 local stats_module = require "ganymede.stats"
 local trainer_module = require "ganymede.trainer"
 
@@ -314,9 +316,28 @@ local function close(trainer)
   end
 end
 
+local run_options = {
+  steps = { type = "integer", doc = "end after so many optimizer steps of the whole run" },
+  resume = { type = "string", doc = "a checkpoint, a folder of checkpoints, a run's folder, or auto" },
+  out = { type = { "string", "function" }, doc = "the run's folder, or what makes it" },
+  log = { type = "function", doc = "log(text): one line for the user" },
+  progress = { type = "function", doc = "progress(event) after every step" },
+  record = { type = "function", doc = "record(event): an entry of metrics.jsonl" },
+  stats = { type = "table", doc = "is filled while the run goes on" },
+  no_eval = { type = "boolean", doc = "never evaluate?" },
+  recipe = { type = "string", doc = "its file, for messages" },
+  command = { type = "table", doc = "from which another process gets the same settings" },
+  trace = { type = "string", doc = "a file: what the ranks did in the first steps" },
+  profile = { type = "string", doc = "a file: what each op cost" },
+  stop_requested = { type = "function", doc = "-> true: save a checkpoint and end" },
+  rehearsal = { type = "boolean", hidden = true, doc = "is nothing computed, as by check?" },
+}
+for _, entry in pairs(run_options) do entry.optional = true end
+fit.run_options = run_options
+
 --- Trains -> the trainer, whose metrics, losses and engine tell the rest.
 function fit.fit(config, run)
-  run = run or {}
+  run = options.check("gm.fit", run_options, run, 2)
   local trainer = prepare(config, run)
   local meter = energy.start()
   local stats = connect(trainer, run, meter)
@@ -343,4 +364,4 @@ function fit.fit(config, run)
   return trainer
 end
 
-return fit
+return signature.export("gm", fit)

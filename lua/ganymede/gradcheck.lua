@@ -11,6 +11,7 @@
 local core = require "ganymede.core"
 local ops = require "ganymede.ops"
 local options = require "ganymede.options"
+local signature = require "ganymede.signature"
 local tensor = require "ganymede.tensor"
 
 local gradcheck = {}
@@ -140,4 +141,4 @@ function gradcheck.gradcheck(fn, inputs, given)
   end)
 end
 
-return gradcheck
+return signature.export("gm", gradcheck)

@@ -15,6 +15,7 @@ local context = require "ganymede.context"
 local core = require "ganymede.core"
 local options = require "ganymede.options"
 local registry = require "ganymede.registry"
+local signature = require "ganymede.signature"
 local tensors = require "ganymede.tensor"
 
 local handlers = {}
@@ -64,14 +65,14 @@ local function define(name, doc_options, alone)
   class.__index = class
   classes[name] = class
   return setmetatable(class, {
-    __call = function(_, given, model)
+    __call = signature.constructor("options table?, model any?, optimizer any?", function(_, given, model)
       local opt = options.check(name, doc_options, given, 2)
       local self = setmetatable({ opt = opt }, class)
       if core.world() > 1 and not alone then
         self.reducer = handlers.reducer(model, { bucket_mb = opt.bucket_mb, overlap = false })
       end
       return self
-    end,
+    end),
   })
 end
 

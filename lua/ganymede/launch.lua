@@ -11,6 +11,7 @@
 -- The trap: --steps arrives as config.steps; it is the program that stops there.
 local core = require "ganymede.core"
 local failure = require "ganymede.failure"
+local signature = require "ganymede.signature"
 
 local launch = {}
 
@@ -107,4 +108,4 @@ function launch.launch(given)
   return setmetatable(settings, { __index = missing(source.path) })
 end
 
-return launch
+return signature.export("gm", launch)

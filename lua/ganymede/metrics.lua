@@ -9,6 +9,7 @@
 local ops = require "ganymede.ops"
 local projection = require "ganymede.nn.projection"
 local ranks = require "ganymede.ranks"
+local signature = require "ganymede.signature"
 
 local metrics = {}
 
@@ -90,4 +91,6 @@ end
 --- The same as a number; of rows that lie on several ranks, of all of them (collective).
 function metrics.correct(output, label) return metrics.hits(output, label):item() end
 
-return metrics
+signature.export("Mean", Mean, ":")
+signature.export("SumOfMeans", SumOfMeans, ":")
+return signature.export("metrics", metrics)

@@ -13,6 +13,7 @@ local core = require "ganymede.core"
 local options = require "ganymede.options"
 local ranks = require "ganymede.ranks"
 local registry = require "ganymede.registry"
+local signature = require "ganymede.signature"
 
 local optim = {}
 
@@ -144,7 +145,7 @@ end
 
 -- ---------------------------------------------------------------- what all optimizers share
 
-local function construct(class, given, params)
+local construct = signature.constructor("options table?, parameters any?", function(class, given, params)
   local opt = {}
   for name, value in pairs(given or {}) do opt[name] = value end
   if opt.params ~= nil and params == nil then params = opt.params end
@@ -157,7 +158,7 @@ local function construct(class, given, params)
   for i, item in ipairs(items) do self.tensors[i] = item.tensor end
   self:build(opt, items)
   return self
-end
+end)
 
 --- For classes: makes what the optimizer needs. items: list of { name, tensor, lr_scale, weight_decay }.
 function Optimizer.build(_) end
@@ -293,4 +294,6 @@ local AdamW = optim.class("AdamW", {
 optim.AdamW = AdamW
 AdamW.kind, AdamW.attrs = "adam", adam_attrs("AdamW", true)
 
-return optim
+signature.export("optimizer", Fused, ":")
+signature.export("optimizer", Optimizer, ":", { "build", "step", "set_momentum" })
+return signature.export("optim", optim)

@@ -39,7 +39,9 @@ for _, name in ipairs { "boolean", "string", "table" } do
   holds[name] = function(value) return type(value) == name end
 end
 function holds.tensor(value) return type(value) == "userdata" end
-function holds.object(value) return type(value) == "userdata" or type(value) == "table" and getmetatable(value) ~= nil end
+function holds.object(value)
+  return type(value) == "userdata" or type(value) == "table" and getmetatable(value) ~= nil
+end
 
 --- Has the value this type? Of numbers whether they are finite is not asked.
 function options.is_of_type(name, value)
@@ -117,6 +119,11 @@ end
 
 -- A value in a few words.
 local function brief(value)
+  if type(value) == "userdata" then -- whose elements may be on other ranks
+    return getmetatable(value) == "gm.tensor" and "a tensor" or "an object"
+  end
+  local meta = type(value) == "table" and getmetatable(value)
+  if type(meta) == "table" and type(rawget(meta, "__name")) == "string" then return meta.__name end
   local text = type(value) == "string" and options.literal(value) or type(value) ~= "table" and tostring(value)
     or getmetatable(value) and "an object" or options.literal(value)
   return #text > 60 and text:sub(1, 57) .. "..." or text

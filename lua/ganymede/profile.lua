@@ -15,6 +15,7 @@ local core = require "ganymede.core"
 local json = require "ganymede.json"
 local options = require "ganymede.options"
 local ranks = require "ganymede.ranks"
+local signature = require "ganymede.signature"
 
 local profile = {}
 
@@ -96,4 +97,5 @@ function Profiler:write(path)
   return true
 end
 
-return profile
+signature.export("profiler", Profiler, ":")
+return signature.export("profile", profile)

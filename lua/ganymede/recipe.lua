@@ -6,6 +6,7 @@
 -- when the file ends. The trap: a recipe is run to be read, so what it does at its top level happens also
 -- under `check`.
 local failure = require "ganymede.failure"
+local signature = require "ganymede.signature"
 
 local recipe = {}
 
@@ -55,5 +56,7 @@ function recipe.run(source, ...)
   if recipe.is_recipe(result) or (type(result) == "table" and getmetatable(result) == nil) then return result end
   return nil
 end
+
+signature.export("recipe", recipe)
 
 return setmetatable(recipe, { __call = function(_, settings) return recipe.new(settings) end })

@@ -5,6 +5,7 @@
 -- A class is anything that can be called as class(options, ...). A duplicate name is an error, since one of
 -- the two would silently win.
 local options = require "ganymede.options"
+local signature = require "ganymede.signature"
 
 local Registry = {}
 Registry.__index = Registry
@@ -95,6 +96,8 @@ function Registry.without_type(cfg)
   end
   return opt
 end
+
+signature.export("registry", Registry, ":")
 
 local registry = {}
 for _, kind in ipairs {

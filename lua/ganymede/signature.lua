@@ -82,8 +82,9 @@ local function plural(n, what) return ("%d %s%s"):format(n, what, n == 1 and "" 
 
 local function surplus(sig, method, n, values)
   local less = method and 1 or 0
-  local extra = options.literal(values[sig.most + 1])
-  if #extra > 60 then extra = extra:sub(1, 57) .. "..." end
+  local i = sig.most + 1
+  while values[i] == nil do i = i + 1 end
+  local extra = options.brief(values[i])
   local said = ("%s takes %s; got %d, and %s is one too many: %s"):format(sig.name,
     plural(sig.most - less, "argument"), n - less, extra, signature.show(sig, method))
   return sig.instead and said .. "; " .. sig.instead or said
@@ -99,8 +100,9 @@ end
 
 local function wrong_argument(sig, method, i, argument, value, missing)
   local got = missing and "no value" or options.brief(value)
-  return ("bad argument #%d to '%s' (%s must be %s; got %s): %s"):format(i - (method and 1 or 0), sig.name,
+  local said = ("bad argument #%d to '%s' (%s must be %s; got %s): %s"):format(i - (method and 1 or 0), sig.name,
     argument.name, options.allowed { type = argument.types }, got, signature.show(sig, method))
+  return sig.instead and said .. "; " .. sig.instead or said
 end
 
 local function wrong_options(sig, given)
@@ -181,28 +183,27 @@ end
 
 local function checked_options(sig, given)
   if given == nil then return sig.defaults end
-  return options.check(sig.name, sig.options, given, 3)
+  local opt = options.check(sig.name, sig.options, given, 3) -- no tail call: levels count frames
+  return opt
 end
 
 --- A function that takes what `text` says and then is fn. spec: the options, where an argument has that type.
 function signature.declare(name, text, spec, fn, instead)
   local sig = parse(name, text)
   sig.options, sig.instead, sig.kinds = spec, instead, allowed_types(sig)
-  local k, wrapped = sig.options_at, nil
+  local k = sig.options_at
   if (k ~= nil) ~= (spec ~= nil) then error(("signature of %s: options without an argument"):format(name), 2) end
-  if k then
-    sig.defaults = options.inspect(spec, {})
-    function wrapped(...)
-      if not accepts(sig, select("#", ...), ...) then refuse(sig, ...) end
-      local opt = checked_options(sig, (select(k, ...)))
-      return with_options(fn, k, opt, ...)
-    end
-  else
-    function wrapped(...)
-      if not accepts(sig, select("#", ...), ...) then refuse(sig, ...) end
-      return fn(...)
-    end
+  sig.defaults = k and options.inspect(spec, {})
+  local function plain(...)
+    if not accepts(sig, select("#", ...), ...) then refuse(sig, ...) end
+    return fn(...)
   end
+  local function with_spec(...)
+    if not accepts(sig, select("#", ...), ...) then refuse(sig, ...) end
+    local opt = checked_options(sig, (select(k, ...)))
+    return with_options(fn, k, opt, ...)
+  end
+  local wrapped = k and with_spec or plain
   declared[wrapped] = sig
   return wrapped
 end
@@ -216,24 +217,35 @@ local function text_of(fn)
 end
 
 --- Declares every function of a module, or every method of a class, that is not declared yet: from here on a surplus
--- argument is refused. Returns the module. separator: "." (default), or ":" for a class.
-function signature.export(name, module, separator)
+-- argument is refused. Returns the module. separator: "." (default), or ":" for a class; except: a list of methods that
+-- classes below override with more arguments.
+function signature.export(name, module, separator, except)
+  local left_out = {}
+  for _, key in ipairs(except or {}) do left_out[key] = true end
   for key, fn in pairs(module) do
-    if type(fn) == "function" and type(key) == "string" and key:sub(1, 2) ~= "__" and not signature.of(fn) then
+    if type(fn) == "function" and type(key) == "string" and key:sub(1, 2) ~= "__" and not left_out[key]
+      and not signature.of(fn) then
       module[key] = signature.declare(name .. (separator or ".") .. key, text_of(fn), nil, fn)
     end
   end
   return module
 end
 
---- Raises where a constructor that takes `takes` got something more; ... is what came behind that.
-function signature.no_more(name, takes, ...)
-  for i = 1, select("#", ...) do
-    local extra = select(i, ...)
-    if extra ~= nil then
-      error(("%s takes %s; %s is one argument too many"):format(name, takes, options.brief(extra)), 3)
+--- The __call of classes whose objects are made by fn(class, ...), where ... is what `text` lists. Messages name the
+-- class.
+function signature.constructor(text, fn)
+  local sig = parse("a constructor", text)
+  local function made(class, ...)
+    local n = select("#", ...)
+    if n > sig.most then
+      local own = setmetatable({ name = class.name }, { __index = sig })
+      local why = signature.explain(own, false, ...)
+      if why then error(why, 2) end
     end
+    return fn(class, ...)
   end
+  declared[made] = sig
+  return made
 end
 
 return signature

@@ -9,38 +9,71 @@
 -- @module ganymede.tensor
 local core = require "ganymede.core"
 local ops = require "ganymede.ops"
+local signature = require "ganymede.signature"
 
 local M = {}
 local methods = {}
 
 -- ---------------------------------------------------------------- making
 
-local function dtype_of(opt) return opt and opt.dtype or core.default_dtype() end
+local function dtype_of(opt) return opt.dtype or core.default_dtype() end
 
---- Values of a nested list (or a number); with opt.shape the list is flat, row by row.
-function M.tensor(values, opt) return core.from(values, dtype_of(opt), opt and opt.shape) end
+local dtype = { type = "string", optional = true, one_of = { "f32", "f64", "bf16", "f16", "i32", "i64", "u8" },
+                doc = "of the elements" }
+local seed = { type = "integer", optional = true, doc = "the numbers are a function of it alone" }
+local typed = { dtype = dtype }
 
---- Undefined contents.
-function M.empty(shape, opt) return core.empty(shape, dtype_of(opt)) end
-
---- Every element `value`.
-function M.full(shape, value, opt) return core.fill_(core.empty(shape, dtype_of(opt)), value) end
-
-function M.zeros(shape, opt) return M.full(shape, 0, opt) end
-function M.ones(shape, opt) return M.full(shape, 1, opt) end
-
---- 0, 1, ... n - 1; i64 unless opt.dtype says otherwise.
-function M.arange(n, opt)
-  local list = {}
-  for i = 1, n do list[i] = i - 1 end
-  return core.from(list, opt and opt.dtype or "i64", { n })
+local function as_list(name)
+  return ("a shape is a list: %s({ 2, 3 }%s)"):format(name, name == "gm.full" and ", value" or "")
 end
 
---- Uniform in [opt.low, opt.high) (default [0, 1)); opt.seed makes it a function of the seed alone.
-function M.uniform(shape, opt) return core.random("uniform", shape, dtype_of(opt), opt, opt and opt.seed) end
+local function define(name, text, spec, fn, instead)
+  M[name] = signature.declare("gm." .. name, text, spec, fn, instead or text:find "^shape" and as_list("gm." .. name))
+end
 
---- Normal with opt.mean, opt.std; opt.truncated cuts it to [opt.low, opt.high].
-function M.normal(shape, opt) return core.random("normal", shape, dtype_of(opt), opt, opt and opt.seed) end
+-- Values of a nested list (or a number); with opt.shape the list is flat, row by row.
+define("tensor", "values number|table, options options?", {
+  dtype = dtype, shape = { type = "table", optional = true, doc = "of a flat list, row by row" },
+}, function(values, opt) return core.from(values, dtype_of(opt), opt.shape) end)
+
+-- Undefined contents.
+define("empty", "shape table, options options?", typed, function(shape, opt)
+  return core.empty(shape, dtype_of(opt))
+end)
+
+local function full(shape, value, opt) return core.fill_(core.empty(shape, dtype_of(opt)), value) end
+
+-- Every element `value`, or 0, or 1.
+define("full", "shape table, value number, options options?", typed, full)
+define("zeros", "shape table, options options?", typed, function(shape, opt) return full(shape, 0, opt) end)
+define("ones", "shape table, options options?", typed, function(shape, opt) return full(shape, 1, opt) end)
+
+-- 0, 1, ... n - 1; i64 unless opt.dtype says otherwise.
+define("arange", "n integer, options options?", typed, function(n, opt)
+  local list = {}
+  for i = 1, n do list[i] = i - 1 end
+  return core.from(list, opt.dtype or "i64", { n })
+end, "it counts from 0 to n - 1; gm.arange(n) * step + first is another range")
+
+-- Uniform in [opt.low, opt.high) (default [0, 1)); opt.seed makes it a function of the seed alone.
+define("uniform", "shape table, options options?", {
+  dtype = dtype, seed = seed, low = { type = "number", default = 0, doc = "smallest" },
+  high = { type = "number", default = 1, doc = "no number reaches it" },
+}, function(shape, opt) return core.random("uniform", shape, dtype_of(opt), opt, opt.seed) end)
+
+-- Normal with opt.mean, opt.std; opt.truncated cuts it to [opt.low, opt.high].
+define("normal", "shape table, options options?", {
+  dtype = dtype, seed = seed, mean = { type = "number", default = 0, doc = "of the numbers" },
+  std = { type = "number", default = 1, min = 0, doc = "their deviation" },
+  truncated = { type = "boolean", default = false, doc = "draw those outside of [low, high] again?" },
+  low = { type = "number", optional = true, doc = "with truncated: smallest, default 0" },
+  high = { type = "number", optional = true, doc = "with truncated: largest, default 1" },
+}, function(shape, opt)
+  if (opt.low or opt.high) and not opt.truncated then
+    error("gm.normal: low and high cut what is truncated = true; give that too", 2)
+  end
+  return core.random("normal", shape, dtype_of(opt), opt, opt.seed)
+end)
 
 M.is_tensor, M.default_dtype, M.set_default_dtype = core.is_tensor, core.default_dtype, core.set_default_dtype
 M.memory, M.memory_holders = core.memory, core.memory_holders
@@ -63,13 +96,13 @@ local function close_scope(depth, ok, ...)
   return ...
 end
 
---- Runs fn(...) in a scope of its own: when it ends, by return or by error, every tensor made inside
+-- Runs fn(...) in a scope of its own: when it ends, by return or by error, every tensor made inside
 -- is released, but those it returns (also inside tables). A tape recorded inside ends with it.
-function M.scope(fn, ...)
+define("scope", "fn function, arguments any?, ...", nil, function(fn, ...)
   local depth = core.scope_depth()
   core.scope_open()
   return close_scope(depth, xpcall(fn, with_traceback, ...))
-end
+end)
 
 local function leave_no_grad(ok, ...)
   core.no_grad(-1)
@@ -77,27 +110,31 @@ local function leave_no_grad(ok, ...)
   return ...
 end
 
---- Runs fn(...) without recording.
-function M.no_grad(fn, ...)
+-- Runs fn(...) without recording.
+define("no_grad", "fn function, arguments any?, ...", nil, function(fn, ...)
   core.no_grad(1)
   return leave_no_grad(pcall(fn, ...))
-end
+end)
 
---- A differentiable function written in Lua: { forward = function(...) -> outputs, backward =
+-- A differentiable function written in Lua: { forward = function(...) -> outputs, backward =
 -- function(gradients of the outputs...) -> gradients of the inputs, nil for none, splits = false }. forward
 -- runs without recording. The result is called like a function with tensors.
 --
 -- With splits = true, backward gets one argument more, a list that says true or false for each input: only the
 -- gradients asked for are computed. Zero-bubble schedules then call it twice, first for what the stage before
 -- waits for, later for parameters; without it they call it once, for all inputs.
-function M.custom(definition)
+define("custom", "definition options", {
+  forward = { type = "function", doc = "runs without recording" },
+  backward = { type = "function", doc = "gradients of the outputs -> gradients of the inputs" },
+  splits = { type = "boolean", default = false, doc = "is backward told which gradients are asked for?" },
+}, function(definition)
   return function(...)
     local inputs = { ... }
     local outputs = { M.no_grad(definition.forward, ...) }
     core.record_custom(inputs, outputs, definition.backward, definition.splits)
     return unpack(outputs)
   end
-end
+end)
 
 -- ---------------------------------------------------------------- methods
 
@@ -114,25 +151,25 @@ for _, name in ipairs { "reshape", "permute", "narrow", "select", "expand", "con
 end
 methods.to, methods.fill_, methods.copy_ = core.to, core.fill_, core.copy_
 
---- Dimensions a and b exchanged.
-function methods.transpose(t, a, b)
+-- Dimensions a and b exchanged.
+methods.transpose = signature.declare("transpose", "t tensor, a integer, b integer", nil, function(t, a, b)
   local n, order = t:dim(), {}
   if a < 0 then a = a + n + 1 end
   if b < 0 then b = b + n + 1 end
   for d = 1, n do order[d] = d end
   order[a], order[b] = order[b], order[a]
   return ops.permute(t, order)
-end
+end)
 
 local ctype = { f32 = "float *", f64 = "double *", i32 = "int32_t *", i64 = "int64_t *", u8 = "uint8_t *",
                 bf16 = "uint16_t *", f16 = "uint16_t *" }
 
---- A pointer to the elements for the FFI, without a copy; valid while the tensor lives. Contiguous CPU
+-- A pointer to the elements for the FFI, without a copy; valid while the tensor lives. Contiguous CPU
 -- tensors only. Writing through it is not seen by the tape.
-function methods.data(t)
-  local address, dtype = core.data(t)
-  return require("ffi").cast(ctype[dtype], address)
-end
+methods.data = signature.declare("data", "t tensor", nil, function(t)
+  local address, name = core.data(t)
+  return require("ffi").cast(ctype[name], address)
+end)
 
 -- ---------------------------------------------------------------- printing
 
@@ -159,10 +196,10 @@ local function rows(list, depth, integers, out, indent)
 end
 
 local function show(t)
-  local shape, dtype = t:shape(), t:dtype()
-  local head = ("tensor %s (%s)"):format(dtype, table.concat(shape, ", "))
+  local shape, kind = t:shape(), t:dtype()
+  local head = ("tensor %s (%s)"):format(kind, table.concat(shape, ", "))
   if not core.device().has_data then return head .. " on meta" end
-  local integers = dtype:sub(1, 1) == "i" or dtype == "u8"
+  local integers = kind:sub(1, 1) == "i" or kind == "u8"
   if #shape == 0 then return head .. " " .. format_number(t:item(), integers) end
   if t:numel() > 100000 then return head end
   return head .. "\n" .. rows(t:totable(), #shape, integers, {}, " ")

@@ -19,6 +19,7 @@ local options = require "ganymede.options"
 local ranks = require "ganymede.ranks"
 local draw_svg = require "ganymede.schedules.draw_svg"
 local geometry = require "ganymede.schedules.geometry"
+local signature = require "ganymede.signature"
 
 local trace = {}
 
@@ -215,4 +216,5 @@ function Recorder:write(path)
   core.write_whole(path, path:match "%.svg$" and picture(self, records) or trace.chrome(records))
 end
 
-return trace
+signature.export("recorder", Recorder, ":")
+return signature.export("trace", trace)

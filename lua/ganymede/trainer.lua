@@ -22,6 +22,7 @@ local options = require "ganymede.options"
 local projection = require "ganymede.nn.projection"
 local ranks = require "ganymede.ranks"
 local registry = require "ganymede.registry"
+local signature = require "ganymede.signature"
 local scope = require("ganymede.tensor").scope
 require "ganymede.hooks"
 
@@ -32,11 +33,11 @@ Trainer.__index = Trainer
 -- of Lua code leaves behind
 local collector_step = 64
 
-local function new(_, engine)
+local new = signature.constructor("engine table", function(_, engine)
   return setmetatable({ engine = engine, hooks = {}, epoch = 0, step = 0, step_of_epoch = 0, states = {},
                         metrics = { train = {}, test = {} }, losses = {}, samples = 0, targets = 0, tokens = 0,
                         seconds = 0, pending = {} }, Trainer)
-end
+end)
 
 --- One line for the user, from rank 0. Where it goes: trainer.sink(text), by default standard error.
 function Trainer:say(text)
@@ -425,4 +426,5 @@ function Trainer:load_state(state)
   end
 end
 
+signature.export("trainer", Trainer, ":")
 return setmetatable({ Trainer = Trainer, fit_options = fit_options }, { __call = new })

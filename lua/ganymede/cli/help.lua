@@ -1,10 +1,10 @@
---- ganymede help [NAME]: the verbs, one verb, the keys of a recipe, or the options of a class.
+--- ganymede help [NAME]: the verbs, one verb, the keys of a recipe, the environment, or the options of a class.
 local failure = require "ganymede.failure"
 local options = require "ganymede.options"
 
-local verb = { summary = "list the verbs, or explain one, `recipe`, or a class such as AdamW" }
+local verb = { summary = "list the verbs, or explain one, `recipe`, `environment`, or a class such as AdamW" }
 
-function verb.arguments(parser) parser:argument("name", "a verb, `recipe`, or a class that recipes name"):args "?" end
+function verb.arguments(parser) parser:argument("name", "a verb, `recipe`, `environment`, or a class that recipes name"):args "?" end
 
 local function indented(text, by) return (text:gsub("[^\n]+", by .. "%0")) end
 
@@ -48,6 +48,7 @@ function verb.run(args)
   if not args.name then return print(cli.overview()) end
   require("ganymede.session").load_classes()
   if args.name == "recipe" then return recipe() end
+  if args.name == "environment" then return print(require("ganymede.environment").help()) end
   local found = classes(args.name)
   for _, entry in ipairs(found) do explain_class(entry[1], entry[2], args.name) end
   if #found > 0 then return end

@@ -104,6 +104,7 @@ local depth = 0
 
 -- The outermost command line is the whole of what this rank does: then it leaves its job, in good order or not.
 local function outermost(words)
+  if depth == 1 then require("ganymede.environment").check() end
   local code = dispatch(words)
   if depth == 1 then launcher.leave(code) end
   return code

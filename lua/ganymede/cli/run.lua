@@ -102,11 +102,10 @@ local function make_context(args, run, folder, settings)
   function context.out() return folder:open() end
   function context.record(event) folder:write(event) end
   function context.progress(event) progress:update(event) end
-  function context.close()
+  return context, function()
     progress:close()
     folder:close()
   end
-  return context
 end
 
 local function train(args, source, given, about)
@@ -119,11 +118,11 @@ local function train(args, source, given, about)
   local folder = require "ganymede.rundir" { name = settings.name, out = folder_of(args, settings),
     text = resolved:text(), argv = args.argv,
     resumes = args.resume ~= nil }
-  local context = make_context(args, about.run, folder, settings)
+  local context, close = make_context(args, about.run, folder, settings)
   session.announce(settings)
   about.started = core.now()
   local function still_building() return about.run.loss == nil end -- gm.fit adds it when everything is built
-  failure.protect(context.close, session.blaming_recipe, source.path, still_building, require("ganymede").fit, settings,
+  failure.protect(close, session.blaming_recipe, source.path, still_building, require("ganymede").fit, settings,
     context)
   if core.rank() == 0 then log.info("%s", require("ganymede.stats").summary(about.run.rank, #about.run.loss)) end
 end

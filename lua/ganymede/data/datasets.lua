@@ -9,6 +9,7 @@ local core = require "ganymede.core"
 local failure = require "ganymede.failure"
 local options = require "ganymede.options"
 local registry = require "ganymede.registry"
+local signature = require "ganymede.signature"
 
 local datasets = {}
 
@@ -33,13 +34,13 @@ function Dataset:__tostring() return self.name .. options.show(datasets[self.nam
 -- build(opt) -> handle, other fields
 local function define(name, spec, build)
   local class = setmetatable({ name = name, options = spec, is_class = true }, {
-    __call = function(_, given)
+    __call = signature.constructor("options table?", function(_, given)
       local opt = options.check(name, spec, given, 2)
       local handle, fields = build(opt)
       local self = setmetatable(fields or {}, Dataset)
       self.name, self.opt, self.handle = name, opt, handle
       return self
-    end,
+    end),
   })
   datasets[name] = class
   registry.datasets:register(name, class)
@@ -204,4 +205,5 @@ define("Synthetic", {
     split = draw }))
 end)
 
-return datasets
+signature.export("dataset", Dataset, ":")
+return signature.export("data", datasets)

@@ -15,6 +15,7 @@ local datasets = require "ganymede.data.datasets"
 local log = require "ganymede.log"
 local options = require "ganymede.options"
 local registry = require "ganymede.registry"
+local signature = require "ganymede.signature"
 
 local data = {}
 for name, value in pairs(datasets) do data[name] = value end
@@ -101,4 +102,4 @@ function data.loader(given)
   return Loader.new(opt, native, own)
 end
 
-return data
+return signature.export("data", data)

@@ -9,17 +9,18 @@
 -- @module ganymede.data.samplers
 local options = require "ganymede.options"
 local registry = require "ganymede.registry"
+local signature = require "ganymede.signature"
 
 local samplers = {}
 
 -- settings(opt) -> what the sampler stands for: shuffle, and loader options that it brings (seed, drop_last)
 local function define(name, class_options, settings)
   local class = setmetatable({ name = name, options = class_options, is_class = true }, {
-    __call = function(_, given)
+    __call = signature.constructor("options table?", function(_, given)
       local sampler = settings(options.check(name, class_options, given, 2))
       sampler.name = name
       return sampler
-    end,
+    end),
   })
   samplers[name] = class
   registry.samplers:register(name, class)

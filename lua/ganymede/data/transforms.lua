@@ -4,17 +4,18 @@
 -- @module ganymede.data.transforms
 local options = require "ganymede.options"
 local registry = require "ganymede.registry"
+local signature = require "ganymede.signature"
 
 local transforms = {}
 
 -- native(opt) -> the description that the C loader takes
 local function define(name, spec, native)
   local class = setmetatable({ name = name, options = spec, is_class = true }, {
-    __call = function(_, given)
+    __call = signature.constructor("options table?", function(_, given)
       local opt = options.check(name, spec, given, 2)
       return setmetatable({ name = name, native = native(opt) },
         { __tostring = function() return name .. options.show(spec, opt) end })
-    end,
+    end),
   })
   transforms[name] = class
   registry.transforms:register(name, class)

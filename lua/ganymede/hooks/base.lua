@@ -26,6 +26,7 @@
 -- @module ganymede.hooks.base
 local options = require "ganymede.options"
 local registry = require "ganymede.registry"
+local signature = require "ganymede.signature"
 
 local base = {}
 
@@ -47,12 +48,12 @@ function Hook.state(_) return nil end
 --- Takes up what state() gave.
 function Hook.load_state(_) end
 
-local function construct(class, given)
+local construct = signature.constructor("options table?", function(class, given)
   local self = setmetatable({}, class)
   self.opt = options.check(class.name, class.options, given, 2)
   self:build(self.opt)
   return self
-end
+end)
 
 --- A new class of hooks, registered under its name in registry.hooks.
 function base.class(name, class_options, fields)
@@ -82,4 +83,4 @@ function base.check(hook)
   return hook
 end
 
-return base
+return signature.export("hooks", base)

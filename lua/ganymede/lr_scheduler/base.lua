@@ -11,6 +11,7 @@
 -- @module ganymede.lr_scheduler.base
 local options = require "ganymede.options"
 local registry = require "ganymede.registry"
+local signature = require "ganymede.signature"
 
 local Scheduler = {}
 Scheduler.__index = Scheduler
@@ -100,7 +101,8 @@ function Scheduler.build(_) end
 
 -- class({ options }, optimizer, { total_steps =, steps_per_epoch = }): the last table, from the trainer,
 -- fills in what the options leave out.
-local function construct(class, given, optimizer, run)
+local takes = "options table?, optimizer any?, run table?"
+local construct = signature.constructor(takes, function(class, given, optimizer, run)
   local opt = {}
   for name, value in pairs(given or {}) do opt[name] = value end
   run = run or {}
@@ -117,7 +119,7 @@ local function construct(class, given, optimizer, run)
   self:build(self.opt)
   apply(self)
   return self
-end
+end)
 
 local base = { Scheduler = Scheduler }
 
@@ -138,4 +140,5 @@ base.eta_min = { type = "number", min = 0, default = 0, doc = "the smallest lear
 base.warmup_steps = { type = "integer", min = 0, default = 0, doc = "steps of linear warm-up" }
 base.warmup_epochs = { type = "number", min = 0, optional = true, doc = "warm-up in epochs, in place of warmup_steps" }
 
-return base
+signature.export("scheduler", Scheduler, ":", { "build", "momentum_at" })
+return signature.export("lr_scheduler", base)

@@ -15,7 +15,7 @@ local tensor_parallel = require "ganymede.nn.tensor_parallel"
 
 local MultiHeadAttention = module.class "MultiHeadAttention"
 
-MultiHeadAttention.positional = { "width", "heads" }
+MultiHeadAttention.positional = { "width", "heads", "dropout", "bias" }
 MultiHeadAttention.options = {
   width    = { type = "integer", min = 1, doc = "width of x and y" },
   heads    = { type = "integer", min = 1, doc = "query heads; divides width" },

@@ -44,8 +44,8 @@ local function takes_elements(class)
   function meta.__call(cls, first, ...)
     if first == nil then return construct(cls, {}) end
     if module.is_module(first) or type(first) == "function" then return construct(cls, { layers = { first, ... } }) end
-    if type(first) == "table" and first[1] ~= nil then return construct(cls, { layers = first }) end
-    return construct(cls, first)
+    if type(first) == "table" and first[1] ~= nil then return construct(cls, { layers = first }, ...) end
+    return construct(cls, first, ...)
   end
 end
 
@@ -86,7 +86,7 @@ function List:each()
   end
 end
 
-function List:forward()
+function List:forward(...) -- luacheck: no unused args
   error(("%s only holds layers and cannot be called; call its elements, or use nn.Sequential"):format(self.name), 0)
 end
 

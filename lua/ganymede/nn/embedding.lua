@@ -8,7 +8,7 @@ local stream = require "ganymede.nn.stream"
 
 local Embedding = module.class "Embedding"
 
-Embedding.positional = { "count", "width" }
+Embedding.positional = { "count", "width", "padding_index" }
 Embedding.aliases = { num_embeddings = "count", embedding_dim = "width", padding_idx = "padding_index" }
 Embedding.options = {
   count = { type = "integer", min = 1, doc = "number of rows; indices are 0 to count - 1" },

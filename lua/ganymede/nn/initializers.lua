@@ -12,6 +12,7 @@
 -- The trap: low and high of trunc_normal are values, not multiples of std, as in PyTorch.
 local options = require "ganymede.options"
 local registry = require "ganymede.registry"
+local signature = require "ganymede.signature"
 
 local init = {}
 
@@ -183,4 +184,4 @@ init.dense_weight = init.kaiming_uniform { a = math.sqrt(5) }
 --- The same bound for their biases, from fan_in alone.
 init.dense_bias = init.xavier_uniform { a = 1, scale = 1 }
 
-return init
+return signature.export("init", init)

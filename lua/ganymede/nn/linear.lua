@@ -6,7 +6,7 @@ local ops = require "ganymede.ops"
 
 local Linear = module.class "Linear"
 
-Linear.positional = { "inputs", "outputs" }
+Linear.positional = { "inputs", "outputs", "bias" }
 Linear.aliases = { in_features = "inputs", out_features = "outputs" }
 Linear.options = {
   inputs  = { type = "integer", min = 1, doc = "width of x" },

@@ -12,6 +12,7 @@ local options = require "ganymede.options"
 local presence = require "ganymede.nn.presence"
 local registry = require "ganymede.registry"
 local sections = require "ganymede.pipeline.sections"
+local signature = require "ganymede.signature"
 
 local M = {}
 local Module = { name = "Module", options = {} }
@@ -280,8 +281,33 @@ function M.call_as(m, fn, ...)
   return finish(m, before, pcall(fn, ...))
 end
 
+local takes = setmetatable({}, { __mode = "k" }) -- forward -> how many arguments it has
+
+local function most_arguments(forward)
+  local most = takes[forward]
+  if not most then
+    local about = debug.getinfo(forward, "u")
+    most = about.isvararg and math.huge or about.nparams - 1
+    takes[forward] = most
+  end
+  return most
+end
+
+-- A surplus argument that is not nil is an error: forward would not see it.
+local function refuse_surplus(self, most, ...)
+  for i = most + 1, select("#", ...) do
+    local extra = select(i, ...)
+    if extra ~= nil then
+      error(("%s is called with %d argument%s; got one more: %s"):format(self:describe(), most, most == 1 and "" or "s",
+        options.brief(extra)), 3)
+    end
+  end
+end
+
 local function call(self, ...)
   if self._module.absent then presence.refuse(self) end
+  local most = most_arguments(self.forward)
+  if select("#", ...) > most then refuse_surplus(self, most, ...) end
   return M.call_as(self, self.forward, self, ...)
 end
 
@@ -363,11 +389,35 @@ local function newindex(self, key, value)
   end
 end
 
+-- "Linear takes inputs, outputs, bias by position, or a table: Linear { inputs = 2, ... }"
+local function refuse_position(class, args, i)
+  local names, shown = class.positional or {}, {}
+  for k = 1, math.min(#names, i - 1) do shown[k] = ("%s = %s"):format(names[k], options.brief(args[k])) end
+  shown[#shown + 1] = "..."
+  local list = #names > 0 and table.concat(names, ", ") .. " by position" or "nothing by position"
+  error(("%s takes %s; for argument %d, %s, write its name: %s { %s }"):format(class.name, list, i,
+    options.brief(args[i]), class.name, table.concat(shown, ", ")), 4)
+end
+
+-- What is given by position: the names of class.positional in their order, and nothing beyond them.
+local function by_position(class, ...)
+  local names, out, args = class.positional or {}, {}, { ... }
+  for i = 1, select("#", ...) do
+    if not names[i] and args[i] ~= nil then refuse_position(class, args, i) end
+    if names[i] then out[names[i]] = args[i] end
+  end
+  return out
+end
+
 local function given_options(class, first, ...)
-  if class.positional and (type(first) ~= "table" or is_module(first)) then
-    local out, args = {}, { first, ... }
-    for i, name in ipairs(class.positional) do out[name] = args[i] end
-    return out
+  if first ~= nil and type(first) ~= "table" or is_module(first) or first == nil and select("#", ...) > 0 then
+    return by_position(class, first, ...)
+  end
+  for i = 1, select("#", ...) do
+    if select(i, ...) ~= nil then
+      error(("%s takes a table of options and nothing after it; got %s"):format(class.name,
+        options.brief((select(i, ...)))), 3)
+    end
   end
   local out = {}
   for k, v in pairs(first or {}) do
@@ -398,7 +448,8 @@ end
 function Module:build() end
 
 --- A new class of modules; see nn/linear.lua for the shape of one.
--- Fields read from the class: options, positional (names of options given by position), aliases
+-- Fields read from the class: options, positional (names of options given by position, as PyTorch orders them; what
+-- lies beyond them is refused), aliases
 -- (other spelling -> option). Registers itself in registry[where] (default "layers"; false: nowhere).
 function M.class(name, base, where)
   base = base or Module
@@ -414,4 +465,5 @@ function M.class(name, base, where)
   return class
 end
 
+signature.export("module", Module, ":", { "build", "forward" })
 return M

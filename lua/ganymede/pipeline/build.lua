@@ -13,6 +13,7 @@ local module = require "ganymede.nn.module"
 local options = require "ganymede.options"
 local registry = require "ganymede.registry"
 local stage = require "ganymede.pipeline.stage"
+local signature = require "ganymede.signature"
 require "ganymede.schedules"
 
 local M = {}
@@ -72,4 +73,4 @@ function M.build_pipeline_model_from_cfg(cfg, num_chunks, split)
   return M.build_pipeline_model(registry.models:build(cfg), { num_chunks = num_chunks, split = split })
 end
 
-return M
+return signature.export("gm", M)

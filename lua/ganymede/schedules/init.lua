@@ -14,6 +14,7 @@ local log = require "ganymede.log"
 local options = require "ganymede.options"
 local projection = require "ganymede.nn.projection"
 local registry = require "ganymede.registry"
+local signature = require "ganymede.signature"
 
 local pipelined = require "ganymede.schedules.pipeline_schedule"
 local schedules = { pipeline = require "ganymede.schedules.pipeline", PipelineSchedule = pipelined.PipelineSchedule,
@@ -28,9 +29,9 @@ NonPipelineSchedule.options = {
 }
 
 setmetatable(NonPipelineSchedule, {
-  __call = function(class, given)
+  __call = signature.constructor("options table?", function(class, given)
     return setmetatable({ opt = options.check("NonPipelineSchedule", class.options, given, 2) }, class)
-  end,
+  end),
 })
 
 --- The next batch of iter as input and label; nil at the end.

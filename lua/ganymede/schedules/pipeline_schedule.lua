@@ -24,6 +24,7 @@ local packing = require "ganymede.pipeline.packing"
 local projection = require "ganymede.nn.projection"
 local ranks = require "ganymede.ranks"
 local registry = require "ganymede.registry"
+local signature = require "ganymede.signature"
 local tensors = require "ganymede.tensor"
 
 local PipelineSchedule = { name = "PipelineSchedule" }
@@ -55,13 +56,13 @@ local function chunks_of(order, asked, level)
   return asked or allowed.default or allowed.min or 1
 end
 
-local function construct(class, given)
+local construct = signature.constructor("options table?", function(class, given)
   local opt = options.check(class.name, class.options, given, 2, aliases)
   local self = setmetatable({ opt = opt, num_microbatches = opt.num_microbatches, built = {} }, class)
   self.order = opt.order or "interleaved"
   self.chunks = chunks_of(self.order, opt.chunks or opt.num_model_chunks, 2)
   return self
-end
+end)
 
 PipelineSchedule.options = with {
   order = { type = { "string", "table" }, default = "1f1b",
