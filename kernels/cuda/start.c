@@ -37,6 +37,10 @@ static gm_status load_kernels(gm_cuda *cu)
     if (!cu->modules) return GM_FAIL(GM_ENOMEM, "no memory for the kernels' modules");
     for (int i = 0; i < gm_cuda_image_count; i++) {
         CUresult r = cu->driver->cuModuleLoadData(&cu->modules[i], gm_cuda_images[i].data);
+        if (r != CUDA_SUCCESS && gm_cuda_images[i].end == NULL)
+            return GM_FAIL(GM_EINVAL, "this build has no kernels for GPUs: ./ganymede run ... --device cuda compiles "
+                                      "them where it finds nvcc and a GPU, cmake --preset cuda anywhere; or train on "
+                                      "the CPU (--device cpu)");
         if (r == CUDA_ERROR_NO_BINARY_FOR_GPU || r == CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
             return GM_FAIL(GM_EINVAL,
                            "this build has no kernels for this GPU or this driver (%s): build with "

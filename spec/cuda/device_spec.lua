@@ -48,6 +48,13 @@ describe("--device cuda", function()
     refused({ "run", "recipe.lua" }, { GANYMEDE_CUDA_DRIVER = driver, GANYMEDE_CUDA_DEVICES = "0" }, "finds no GPU")
   end)
 
+  it("says that the build has no kernels, and what compiles them", function()
+    local said = io.open(core.executable():match "^(.*)/" .. "/cuda-architectures")
+    if not said or said:read "*l" ~= "none" then return pending "this build has kernels" end
+    refused({ "run", "recipe.lua" }, { GANYMEDE_CUDA_DRIVER = driver, GANYMEDE_CUDA_NO_IMAGES = "1" },
+      "no kernels for GPUs: ./ganymede run")
+  end)
+
   it("says at once that a library which was named cannot be loaded, and that there is no cuBLASLt", function()
     local blas = emulation.environment().GANYMEDE_CUDA_BLAS
     refused({ "run", "recipe.lua" }, { GANYMEDE_CUDA_DRIVER = driver, GANYMEDE_CUDA_BLAS = "/nowhere/lt.so" },

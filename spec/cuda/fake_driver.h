@@ -9,7 +9,8 @@
  * once, by the next call that waits; unlike on a GPU, the device then goes on.
  *
  * Environment: GANYMEDE_CUDA_RECORD names a file that gets a line for each thing done; GANYMEDE_CUDA_DEVICES says how
- * many devices there are (1). Graphs: fake_graph.c. */
+ * many devices there are (1); with GANYMEDE_CUDA_NO_IMAGES it answers as the real one does to an empty image. Graphs:
+ * fake_graph.c. */
 #ifndef GM_FAKE_DRIVER_H
 #define GM_FAKE_DRIVER_H
 

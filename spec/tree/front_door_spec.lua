@@ -34,6 +34,7 @@ describe("the front door", function()
     shell.write(folder .. "/log", "")
     shell.write(folder .. "/installed", "")
     fake("id", "echo 0\n")
+    fake("nvidia-smi", "exit 9\n")
     fake("dpkg-query", [[
 for p; do grep -qx "$p" "$GANYMEDE_TEST/installed" && printf '%s=installed ' "$p"; done
 true
@@ -51,6 +52,9 @@ esac
     fake("cmake", [[
 echo "cmake $*" >>"$GANYMEDE_TEST/log"
 if [ -e "$GANYMEDE_TEST/broken" ]; then echo 'main.c:1: error: this is broken'; exit 1; fi
+if [ "$1" = --preset ] && [ -e "$GANYMEDE_TEST/architectures" ]; then
+  cp "$GANYMEDE_TEST/architectures" build/cuda-architectures
+fi
 if [ "$1" = --build ]; then
   printf '#!/bin/sh\nfor a; do echo "[$a]"; done\n[ "$1" != fail ] || exit 7\n' >"$2/ganymede"
   chmod +x "$2/ganymede"
@@ -90,6 +94,45 @@ fi
       assert.truthy(log():find "cmake %-%-build", change)
       assert.equal("", door().err, change)
     end
+  end)
+
+  it("leaves kernels for GPUs out where there is none, and says so in one line", function()
+    shell.write(folder .. "/architectures", "none\n")
+    assert.equal(1, select(2, door().err:gsub("no GPU here", "")))
+    shell.write(folder .. "/log", "")
+    for _, words in ipairs { "run x --device cuda", "run x --device=cuda" } do
+      assert.equal("", door(words).err) -- the program says that there is no GPU
+    end
+    assert.equal("", log())
+  end)
+
+  it("compiles them when --device cuda is said and a GPU has come, once", function()
+    shell.write(folder .. "/architectures", "none\n")
+    door()
+    fake("nvidia-smi", "echo 'GPU 0: NVIDIA H100'\n")
+    for _, words in ipairs { "run x", "run x --device cpu", "run x -- --device cuda" } do
+      assert.equal("", door(words).err)
+    end
+    shell.write(folder .. "/architectures", "90\n")
+    shell.write(folder .. "/log", "")
+    local result = door "run x --device cuda"
+    assert.equal("[run]\n[x]\n[--device]\n[cuda]\n", result.out)
+    assert.truthy(result.err:find("compiling kernels for this GPU", 1, true))
+    assert.falsy(result.err:find("no GPU here", 1, true))
+    assert.truthy(log():find "cmake %-%-preset release")
+    assert.equal("", door("run x --device=cuda").err)
+  end)
+
+  it("says why they cannot be compiled", function()
+    shell.write(folder .. "/architectures", "none\n")
+    door()
+    fake("nvidia-smi", "echo 'GPU 0: NVIDIA H100'\n")
+    shell.write(folder .. "/broken", "")
+    local result = door "run x --device cuda"
+    assert.equal(1, result.code)
+    assert.truthy(result.err:find("this is broken", 1, true))
+    os.remove(folder .. "/broken")
+    assert.equal(0, door("run x").code)
   end)
 
   it("works from any folder, through links and by its name alone", function()
