@@ -212,11 +212,20 @@ local function unknown_key(state, fields, key, path)
   report(state, joined(path, key), "is no key of " .. (path == "" and "a recipe" or path) .. hint)
 end
 
+-- A program's settings may have keys of its own, but none that is a known one with a typing error.
+local function refuse_near_miss(state, fields, key)
+  local near = type(key) == "string" and options.nearest(key, options.sorted_keys(fields), #key > 5 and 2 or 1)
+  if near then
+    report(state, key, ("is too like a setting (did you mean '%s'?); give a key of your own another name"):format(near))
+  end
+end
+
 -- Fills defaults, expands short forms, and checks one level of the schema.
 function check_fields(state, fields, given, path, open)
   for _, key in ipairs(options.sorted_keys(given)) do
     local in_code = state.in_code and state.given[path == "" and key or path:match "^[^.]*"] ~= nil
     local known = fields[key] or open or in_code
+    if in_code and not fields[key] and not open and path == "" then refuse_near_miss(state, fields, key) end
     if not known and not has_own(state, joined(path, key)) then
       unknown_key(state, fields, key, path)
     end

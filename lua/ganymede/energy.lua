@@ -9,11 +9,16 @@
 -- reason; nothing is estimated. Ranks of one machine read the same counters: total counts each machine and GPU once.
 local core = require "ganymede.core"
 local json = require "ganymede.json"
+local signature = require "ganymede.signature"
 
 local energy = {}
 
---- Begins to count. options, for specs: powercap (folder), nvml (library), gpu (its name).
-function energy.start(options) return core.energy_open(options) end
+-- Begins to count. The options are for specs.
+energy.start = signature.declare("energy.start", "options options?", {
+  powercap = { type = "string", optional = true, doc = "the folder of the CPU's counters" },
+  nvml = { type = "string", optional = true, doc = "the library that reads a GPU's" },
+  gpu = { type = "string", optional = true, doc = "its name; default: the device in use" },
+}, function(opt) return core.energy_open(opt) end)
 
 -- ---------------------------------------------------------------- all ranks
 
@@ -51,4 +56,4 @@ function energy.total(reports, counts)
   }
 end
 
-return energy
+return signature.export("energy", energy)

@@ -3,6 +3,7 @@
 -- "inf", "-inf". Decoded lists carry the mark of json.array, so that an empty list stays a list.
 -- @module ganymede.json
 local core = require "ganymede.core"
+local signature = require "ganymede.signature"
 
 local json = { null = core.json_null }
 
@@ -19,21 +20,16 @@ end
 --- Is t marked as a list?
 function json.is_array(t) return type(t) == "table" and getmetatable(t) == array_mt end
 
-local known = { indent = true, sort = true }
-
---- value -> text. options.indent: true (2 spaces) or a number of spaces; options.sort: names sorted,
--- default true, so that equal tables give equal texts.
-function json.encode(value, options)
-  options = options or {}
-  for name in pairs(options) do
-    if not known[name] then error(("json.encode has no option '%s' (indent, sort)"):format(tostring(name)), 2) end
-  end
-  local indent = options.indent or 0
-  if indent == true then indent = 2 end
-  local ok, text = pcall(core.json_encode, value, indent, options.sort ~= false)
+-- value -> text.
+json.encode = signature.declare("json.encode", "value any, options options?", {
+  indent = { type = { "integer", "boolean" }, default = 0, doc = "spaces a level; true is 2" },
+  sort = { type = "boolean", default = true, doc = "names sorted, so that equal tables give equal texts?" },
+}, function(value, opt)
+  local indent = opt.indent == true and 2 or opt.indent or 0
+  local ok, text = pcall(core.json_encode, value, indent, opt.sort)
   if not ok then error(text, 2) end
   return text
-end
+end)
 
 --- text -> value; null becomes json.null. name is what errors call the text: "name:line:column: ...".
 function json.decode(text, name)
@@ -42,4 +38,4 @@ function json.decode(text, name)
   return value
 end
 
-return json
+return signature.export("json", json)

@@ -219,11 +219,15 @@ function Fused:build(opt, items)
   self.core = core.optimizer(self.kind, self.tensors, attrs, items)
 end
 
-function Fused:step(settings)
-  settings = settings or {}
-  self.core:step { lr = settings.lr or self.lr, clip = settings.clip or 1, loss_scale = settings.loss_scale or 1,
+Fused.step = signature.declare("optimizer:step", "optimizer table, settings options?", {
+  lr = { type = "number", optional = true, doc = "the rate; default optimizer.lr" },
+  clip = { type = "number", default = 1, doc = "factor for all gradients" },
+  loss_scale = { type = "number", default = 1, doc = "divisor of all gradients" },
+  control = { type = "object", optional = true, doc = "core.step_control(), in place of clip and loss_scale" },
+}, function(self, settings)
+  self.core:step { lr = settings.lr or self.lr, clip = settings.clip, loss_scale = settings.loss_scale,
     control = settings.control }
-end
+end)
 
 function Fused:state()
   local out = {}

@@ -160,12 +160,12 @@ local function distance(a, b)
   return last[#b]
 end
 
---- The candidate (a list of strings) nearest to name within max(2, #name / 3) edits, or nil.
+--- The candidate (a list of strings) nearest to name within so many edits (default max(2, #name / 3)), or nil.
 -- Case does not count; a candidate of which no letter would remain is none.
-function options.nearest(name, candidates)
+function options.nearest(name, candidates, most)
   name = tostring(name)
   if #name > 64 then return nil end
-  local best, fewest = nil, math.max(2, #name / 3)
+  local best, fewest = nil, most or math.max(2, #name / 3)
   for _, candidate in ipairs(candidates) do
     if type(candidate) == "string" and #candidate <= 64 then
       local edits = distance(name:lower(), candidate:lower())

@@ -124,4 +124,4 @@ end)
 --- A registry of the user's own.
 registry.new = new
 
-return registry
+return signature.export("registry", registry)

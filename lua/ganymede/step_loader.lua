@@ -13,6 +13,7 @@ local core = require "ganymede.core"
 local micro_batches = require "ganymede.micro_batches"
 local ops = require "ganymede.ops"
 local ranks = require "ganymede.ranks"
+local signature = require "ganymede.signature"
 local tensors = require "ganymede.tensor"
 
 local StepLoader = {}
@@ -194,4 +195,4 @@ function StepLoader:close()
   if self.loader.close then self.loader:close() end
 end
 
-return StepLoader
+return signature.export("loader", StepLoader, ":")

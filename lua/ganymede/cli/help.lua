@@ -4,7 +4,9 @@ local options = require "ganymede.options"
 
 local verb = { summary = "list the verbs, or explain one, `recipe`, `environment`, or a class such as AdamW" }
 
-function verb.arguments(parser) parser:argument("name", "a verb, `recipe`, `environment`, or a class that recipes name"):args "?" end
+function verb.arguments(parser)
+  parser:argument("name", "a verb, `recipe`, `environment`, or a class that recipes name"):args "?"
+end
 
 local function indented(text, by) return (text:gsub("[^\n]+", by .. "%0")) end
 

@@ -14,6 +14,7 @@ local gm_tensor = require "ganymede.tensor"
 local micro_batches = require "ganymede.micro_batches"
 local ops = require "ganymede.ops"
 local precision = require "ganymede.precision"
+local signature = require "ganymede.signature"
 
 -- ---------------------------------------------------------------- native: host/data/loader.h
 
@@ -275,4 +276,4 @@ end
 --- Stops the prefetch thread and frees its buffers.
 function Loader:close() self.source:close() end
 
-return Loader
+return signature.export("loader", Loader, ":")

@@ -10,6 +10,7 @@
 -- @module ganymede.nn.containers
 local module = require "ganymede.nn.module"
 local registry = require "ganymede.registry"
+local signature = require "ganymede.signature"
 
 local Identity = module.class "Identity"
 Identity.options = {}
@@ -136,5 +137,6 @@ function ModelFromConfig:build(opt)
   opt.layers_cfg = nil -- the children say it from here on
 end
 
+signature.export("list", List, ":", { "build", "forward" })
 return { Identity = Identity, Lambda = Lambda, ModuleList = List, Sequential = Sequential,
   ModelFromConfig = ModelFromConfig }

@@ -192,19 +192,21 @@ local function own_parameters(self)
   return out
 end
 
---- Allocates and initialises what is present and not allocated yet. opt.dtype: default gm.default_dtype().
--- The names that enter the random streams are paths from the root of the tree.
-function Module:materialize(opt)
+-- Allocates and initialises what is present and not allocated yet. The names that enter the random streams are paths
+-- from the root of the tree.
+Module.materialize = signature.declare("module:materialize", "module table, options options?", {
+  dtype = { type = "string", optional = true, doc = "default: gm.default_dtype()" },
+}, function(self, opt)
   for _, p in ipairs(own_parameters(root_of(self))) do
     if not p.entry.tensor then
-      local t = core.parameter(p.name, p.shape, opt and opt.dtype or core.default_dtype(), p.initializer,
+      local t = core.parameter(p.name, p.shape, opt.dtype or core.default_dtype(), p.initializer,
         p.layout)
       if p.initializer.finish then p.initializer.finish(t) end
       p.entry.tensor = t:keep()
     end
   end
   return self
-end
+end)
 
 --- list of { name, tensor } of what is present, tied parameters under their first name only.
 function Module:named_parameters()
