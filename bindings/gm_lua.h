@@ -29,6 +29,9 @@ gm_value  *gm_opt_value(lua_State *L, int arg);   /* NULL for nil, none and fals
 /* A list of tensors as an array that the collector owns: pushes it. */
 gm_value **gm_push_values(lua_State *L, int arg, int *n);
 
+/* The length of the list at stack index `table`, part of argument arg, where nothing has another key: in sum{dim=1}
+ * there would be a list without entries. */
+size_t gm_check_list(lua_State *L, int table, int arg);
 /* Arguments. Shapes are lists of integers, or (when `rest` allows) the arguments from arg on. */
 int      gm_check_shape(lua_State *L, int arg, int64_t *shape); /* table; returns ndim */
 int      gm_check_sizes(lua_State *L, int arg, int64_t *shape); /* table, or numbers from arg to the top */

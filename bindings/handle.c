@@ -64,7 +64,7 @@ gm_value *gm_opt_value(lua_State *L, int arg)
 gm_value **gm_push_values(lua_State *L, int arg, int *n)
 {
     luaL_checktype(L, arg, LUA_TTABLE);
-    *n = (int)lua_objlen(L, arg);
+    *n = (int)gm_check_list(L, arg, arg);
     gm_value **list = lua_newuserdata(L, ((size_t)*n + 1) * sizeof *list);
     for (int i = 0; i < *n; i++) {
         lua_rawgeti(L, arg, i + 1);
@@ -82,27 +82,29 @@ int64_t gm_check_integer(lua_State *L, int arg)
     return (int64_t)n;
 }
 
-/* The length of the list at arg, which has nothing beside: sum{dim=1} would be the list without entries. */
-static size_t check_list(lua_State *L, int arg)
+size_t gm_check_list(lua_State *L, int table, int arg)
 {
-    size_t n = lua_objlen(L, arg), entries = 0;
-    for (lua_pushnil(L); lua_next(L, arg); lua_pop(L, 1), entries++) {
-        const char *name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : NULL;
-        if (name)
-            gm_bad_argument(L, arg,
-                            lua_pushfstring(L,
-                                            "a list of numbers was expected, and this table has the field '%s'; "
-                                            "its value goes here without the name",
-                                            name));
+    size_t n = lua_objlen(L, table);
+    if (n > 8) lua_pushinteger(L, (lua_Integer)n); /* what has a name comes behind the entries */
+    else lua_pushnil(L);
+    for (; lua_next(L, table); lua_pop(L, 1)) {
+        if (lua_type(L, -2) == LUA_TNUMBER && lua_tonumber(L, -2) >= 1 && lua_tonumber(L, -2) <= (lua_Number)n)
+            continue;
+        lua_pushvalue(L, -2);
+        const char *key = lua_isstring(L, -1) ? lua_tostring(L, -1) : luaL_typename(L, -1);
+        gm_bad_argument(L, arg,
+                        lua_pushfstring(L,
+                                        "a list was expected, and this table has the field '%s'; write its value as an "
+                                        "argument of its own, without the name",
+                                        key));
     }
-    if (entries != n) gm_bad_argument(L, arg, "a list of numbers was expected, and this table has gaps");
     return n;
 }
 
 int gm_check_shape(lua_State *L, int arg, int64_t *shape)
 {
     luaL_checktype(L, arg, LUA_TTABLE);
-    size_t n = check_list(L, arg);
+    size_t n = gm_check_list(L, arg, arg);
     if (n > GM_MAX_DIMS)
         gm_bad_argument(L, arg, lua_pushfstring(L, "%d dimensions; at most %d are allowed", (int)n, GM_MAX_DIMS));
     for (size_t i = 0; i < n; i++) {

@@ -403,11 +403,11 @@ static int patchify(lua_State *L)
 static int cat(lua_State *L)
 {
     gm_value *x[64];
-    luaL_checktype(L, 1, LUA_TTABLE);
-    int n = (int)lua_objlen(L, 1);
+    int       n = (int)gm_check_list(L, 1, 1);
     if (n < 1 || n > 64) return gm_bad_argument(L, 1, "a list of 1 to 64 tensors was expected");
     for (int i = 0; i < n; i++) {
         lua_rawgeti(L, 1, i + 1);
+        if (!gm_test_handle(L, -1)) return gm_bad_argument(L, 1, lua_pushfstring(L, "entry %d is no tensor", i + 1));
         x[i] = gm_check_value(L, lua_gettop(L));
         lua_pop(L, 1);
     }

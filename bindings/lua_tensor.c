@@ -96,7 +96,8 @@ static int64_t store_list(lua_State *L, const gm_tensor *t, void *data, int d, i
     }
     if (!lua_istable(L, -1) || (int64_t)lua_objlen(L, -1) != t->shape[d])
         luaL_error(L, "tensor: the lists at depth %d differ in length", d + 1);
-    luaL_checkstack(L, 2, "nested lists");
+    luaL_checkstack(L, 6, "nested lists");
+    gm_check_list(L, lua_gettop(L), 1);
     for (int64_t i = 1; i <= t->shape[d]; i++) {
         lua_rawgeti(L, -1, (int)i);
         at = store_list(L, t, data, d + 1, at);
@@ -123,6 +124,7 @@ static int from(lua_State *L)
     lua_pushvalue(L, 1);
     if (!flat) store_list(L, v->local, to, 0, 0);
     for (int d = 0; d < ndim; d++) n *= shape[d];
+    if (flat) gm_check_list(L, 1, 1);
     if (flat && (int64_t)lua_objlen(L, -1) != n)
         return luaL_error(L, "tensor: %d numbers for a shape of %d elements", (int)lua_objlen(L, -1), (int)n);
     for (int64_t i = 0; flat && i < n; i++) {

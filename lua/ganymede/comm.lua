@@ -38,67 +38,70 @@ function comm.group_of(name, ranks) return core.comm_group_of(name, ranks) end
 --- { name, size, rank = place of this rank, ranks } of a group.
 function comm.info(group) return core.comm_group_info(comm.group(group)) end
 
-local function is_async(options)
-  if options == nil then return false end
-  if type(options) ~= "table" then error("comm: options are a table, such as { async = true }", 3) end
-  for key in pairs(options) do
-    if key ~= "async" then error(("comm: there is no option '%s'; async is one"):format(tostring(key)), 3) end
-  end
-  return options.async == true
+local asynchronous = {
+  async = { type = "boolean", default = false, doc = "give a pending object first, and do not wait?" },
+}
+
+-- A function of a tensor and a group: what core makes of them and of the other arguments, by the options.
+local function define(name, text, fn)
+  comm[name] = signature.declare("comm." .. name, text .. ", options options?", asynchronous, fn)
 end
 
---- t becomes the "sum" (default), "mean", "max" or "min" over the members -> t
-function comm.all_reduce(t, group, op, options)
-  return core.comm_all_reduce(t, comm.group(group), op, is_async(options))
-end
+-- t becomes the "sum" (default), "mean", "max" or "min" over the members -> t
+define("all_reduce", "t tensor, group any?, op string?", function(t, group, op, opt)
+  return core.comm_all_reduce(t, comm.group(group), op, opt.async)
+end)
 
---- The same on the root alone; other members keep what they have -> t
-function comm.reduce(t, group, root, op, options)
-  return core.comm_reduce(t, comm.group(group), root, op, is_async(options))
-end
+-- The same on the root alone; other members keep what they have -> t
+define("reduce", "t tensor, group any?, root integer?, op string?", function(t, group, root, op, opt)
+  return core.comm_reduce(t, comm.group(group), root, op, opt.async)
+end)
 
---- t becomes what it is on the root -> t
-function comm.broadcast(t, group, root, options)
-  return core.comm_broadcast(t, comm.group(group), root, is_async(options))
-end
+-- t becomes what it is on the root -> t
+define("broadcast", "t tensor, group any?, root integer?", function(t, group, root, opt)
+  return core.comm_broadcast(t, comm.group(group), root, opt.async)
+end)
 
---- The blocks of all members, of one shape, joined along dim (default 1) -> a new tensor
-function comm.all_gather(t, group, dim, options)
-  return core.comm_all_gather(t, comm.group(group), dim, is_async(options))
-end
+-- The blocks of all members, of one shape, joined along dim (default 1) -> a new tensor
+define("all_gather", "t tensor, group any?, dim integer?", function(t, group, dim, opt)
+  return core.comm_all_gather(t, comm.group(group), dim, opt.async)
+end)
 
---- This member's block along dim (default 1) of the sum, mean, max or min -> a new tensor
-function comm.reduce_scatter(t, group, dim, op, options)
-  return core.comm_reduce_scatter(t, comm.group(group), dim, op, is_async(options))
-end
+-- This member's block along dim (default 1) of the sum, mean, max or min -> a new tensor
+define("reduce_scatter", "t tensor, group any?, dim integer?, op string?", function(t, group, dim, op, opt)
+  return core.comm_reduce_scatter(t, comm.group(group), dim, op, opt.async)
+end)
 
---- The blocks of all members joined along dim (default 1), on the root -> a new tensor, nil elsewhere
-function comm.gather(t, group, root, dim, options)
-  return core.comm_gather(t, comm.group(group), root, dim, is_async(options))
-end
+-- The blocks of all members joined along dim (default 1), on the root -> a new tensor, nil elsewhere
+define("gather", "t tensor, group any?, root integer?, dim integer?", function(t, group, root, dim, opt)
+  return core.comm_gather(t, comm.group(group), root, dim, opt.async)
+end)
 
---- `to` becomes this member's block along dim (default 1) of the root's tensor `whole` (nil elsewhere) -> to
-function comm.scatter(to, group, root, dim, whole, options)
-  return core.comm_scatter(to, comm.group(group), root, dim, whole, is_async(options))
-end
+-- `to` becomes this member's block along dim (default 1) of the root's tensor `whole` (nil elsewhere) -> to
+local scattered = "to tensor, group any?, root integer?, dim integer?, whole tensor?"
+define("scatter", scattered, function(to, group, root, dim, whole, opt)
+  return core.comm_scatter(to, comm.group(group), root, dim, whole, opt.async)
+end)
 
---- Member i's block j along split becomes member j's block i along join -> a new tensor
-function comm.all_to_all(t, group, split, join, options)
-  return core.comm_all_to_all(t, comm.group(group), split, join, is_async(options))
-end
+-- Member i's block j along split becomes member j's block i along join -> a new tensor
+define("all_to_all", "t tensor, group any?, split integer, join integer", function(t, group, split, join, opt)
+  return core.comm_all_to_all(t, comm.group(group), split, join, opt.async)
+end)
 
---- Rows of dimension 1, uneven: send[j + 1] of t's go to place j, receive[i + 1] come from place i -> a new tensor
-function comm.all_to_all_rows(t, group, send, receive, options)
-  return core.comm_all_to_all_rows(t, comm.group(group), send, receive, is_async(options))
-end
+-- Rows of dimension 1, uneven: send[j + 1] of t's go to place j, receive[i + 1] come from place i -> a new tensor
+define("all_to_all_rows", "t tensor, group any?, send table, receive table", function(t, group, send, receive, opt)
+  return core.comm_all_to_all_rows(t, comm.group(group), send, receive, opt.async)
+end)
 
---- A message to one member, matched in order by its comm.receive -> t
-function comm.send(t, group, to, options) return core.comm_send(t, comm.group(group), to, is_async(options)) end
+-- A message to one member, matched in order by its comm.receive -> t
+define("send", "t tensor, group any?, to integer", function(t, group, to, opt)
+  return core.comm_send(t, comm.group(group), to, opt.async)
+end)
 
---- t becomes the message of one member, which must be of its shape and dtype -> t
-function comm.receive(t, group, from, options)
-  return core.comm_receive(t, comm.group(group), from, is_async(options))
-end
+-- t becomes the message of one member, which must be of its shape and dtype -> t
+define("receive", "t tensor, group any?, from integer", function(t, group, from, opt)
+  return core.comm_receive(t, comm.group(group), from, opt.async)
+end)
 
 --- To the next member of the ring, from the one before -> what came; t in a group of one
 function comm.ring_forward(t, group)

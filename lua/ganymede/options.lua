@@ -8,7 +8,7 @@
 --
 -- An entry: type (a name or a list of names: integer number boolean string table function module tensor object any),
 -- default, optional = true, min, max, above (exclusive min), below (exclusive max), one_of = { ... }, doc,
--- hidden = true (not shown by options.show).
+-- hidden = true (not shown by options.show), initial (the default in words, for help).
 -- Numbers must be finite unless the entry says infinite = true; NaN is never accepted.
 -- The trap: defaults that are tables are shared, so nobody may write into them.
 local options = {}
@@ -278,7 +278,7 @@ function options.help(spec)
   for _, key in ipairs(sorted_keys(spec)) do
     local entry = spec[key]
     local default = entry.default ~= nil and ("default " .. brief(entry.default))
-      or entry.optional and "optional" or "required"
+      or entry.initial and "default " .. entry.initial or entry.optional and "optional" or "required"
     lines[#lines + 1] = ("  %-20s %s (%s)"):format(key, options.allowed(entry), default)
     if entry.doc then lines[#lines + 1] = (" "):rep(23) .. entry.doc end
   end

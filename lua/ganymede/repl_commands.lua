@@ -4,6 +4,7 @@
 -- nil and a message.
 local core = require "ganymede.core"
 local options = require "ganymede.options"
+local signature = require "ganymede.signature"
 
 local help = [[
 An expression is printed, and `_` is its value; an input that is not complete goes on in the next line.
@@ -31,12 +32,15 @@ local function comment_above(path, line)
 end
 
 local function about_function(name, fn)
-  local info = debug.getinfo(fn, "S")
-  if info.what == "C" then return name .. ": a function written in C" end
+  local sig = signature.of(fn)
+  local info = sig and sig.source or debug.getinfo(fn, "S")
   local path = info.source:match "^@(.*)"
   local comment = path and comment_above(path, info.linedefined)
-  return ("%s: a function [%s:%d]%s"):format(name, info.short_src, info.linedefined,
-    comment and "\n" .. comment or "")
+  local place = info.what ~= "C" and (" [%s:%d]"):format(info.short_src, info.linedefined) or ""
+  local lines = { (sig and signature.show(sig) or name .. ": a function") .. place }
+  lines[#lines + 1] = comment
+  lines[#lines + 1] = sig and sig.options and options.help(sig.options)
+  return table.concat(lines, "\n")
 end
 
 local function about(name, value)

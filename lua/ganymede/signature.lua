@@ -63,7 +63,8 @@ local function from_c(given)
 end
 
 --- What a function takes: { name, text, arguments = list of { name, types, optional }, least, most (arguments),
--- options (as ganymede.options has them) or nil, options_at, instead }; nil: nothing is declared.
+-- options (as ganymede.options has them) or nil, options_at, instead, source (debug.getinfo of the Lua function
+-- inside) }; nil: nothing is declared.
 function signature.of(fn)
   local given = core.signature(fn)
   return given and from_c(given) or declared[fn]
@@ -191,6 +192,7 @@ end
 function signature.declare(name, text, spec, fn, instead)
   local sig = parse(name, text)
   sig.options, sig.instead, sig.kinds = spec, instead, allowed_types(sig)
+  sig.source = debug.getinfo(fn, "S")
   local k = sig.options_at
   if (k ~= nil) ~= (spec ~= nil) then error(("signature of %s: options without an argument"):format(name), 2) end
   sig.defaults = k and options.inspect(spec, {})

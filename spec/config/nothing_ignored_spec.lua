@@ -213,7 +213,8 @@ describe("modules that users call", function()
           local path = name .. "." .. key
           assert.is_truthy(not is_options(argument) or sig.options_at == i or inside[path] == i or name == "comm"
             or name == "init" or path == "data.dataset" or path == "lr_scheduler.class" or path == "hooks.class"
-            or path == "optim.class" or path == "context.load_config" or path == "launch.launch", path .. ": " .. argument.name)
+            or path == "optim.class" or path == "context.load_config"
+            or path == "launch.launch", path .. ": " .. argument.name)
         end
       end
     end

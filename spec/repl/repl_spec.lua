@@ -82,11 +82,13 @@ describe("ganymede repl without a terminal", function()
   end)
 
   it("explains names", function()
-    local result = repl "?nn.Linear\n?gm.scope\n?nn.Linaer\n?x.y\n?\n?ops.linear\n?1+1\n"
+    local result = repl "?nn.Linear\n?gm.scope\n?nn.Linaer\n?x.y\n?\n?ops.linear\n?ops.attention\n?1+1\n"
     assert.equal(0, result.code)
     has(result.out, "width of y")
     has(result.out, "Runs fn(...) in a scope of its own")
     has(result.out, ":time CODE")
+    has(result.out, "linear(x tensor, w tensor, b tensor|boolean?, activation string?)")
+    has(result.out, "a query sees the keys up to its own place")
     has(result.err, "there is no 'nn.Linaer' (did you mean 'Linear'?)")
     has(result.err, "there is no 'x.y'")
     has(result.err, "?name takes a name")

@@ -45,12 +45,11 @@ end
 
 -- options with a key mask (b, t) that is whole along t
 local function with_whole_mask(options)
-  local mask = options and options.key_mask
-  if not mask then return options end
-  local cuts, copy = core.layout(mask).cuts, {}
-  if #cuts[2] == 0 then return options end
-  for key, value in pairs(options) do copy[key] = value end
-  copy.key_mask = mask:redistribute { cuts = { cuts[1], {} } }
+  local copy = {}
+  for key, value in pairs(options or {}) do copy[key] = value end
+  copy.balance = nil -- how a ring shares queries out
+  local cuts = copy.key_mask and core.layout(copy.key_mask).cuts
+  if cuts and #cuts[2] > 0 then copy.key_mask = copy.key_mask:redistribute { cuts = { cuts[1], {} } } end
   return copy
 end
 
