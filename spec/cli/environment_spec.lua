@@ -12,7 +12,7 @@ end
 
 -- every GANYMEDE_... in quotation marks, and whatever getenv is given, of a file
 local function names_in(text, found)
-  for name in text:gmatch "[\"']?(GANYMEDE_[A-Z_]+)[\"'$]" do found[name] = true end
+  for name in text:gmatch "[\"']?(GANYMEDE_[A-Z_]*[A-Z])[\"'$]" do found[name] = true end
   for name in text:gmatch 'getenv ?%(?"([A-Z_]+)"' do found[name] = true end
 end
 
