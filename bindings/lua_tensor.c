@@ -106,7 +106,7 @@ static int64_t store_list(lua_State *L, const gm_tensor *t, void *data, int d, i
     return at;
 }
 
-/* from(nested list or number, dtype, shape or nil): with a shape the list is flat, row by row. */
+/* tensor(nested list or number, dtype, shape or nil): with a shape the list is flat, row by row. */
 static int from(lua_State *L)
 {
     gm_rank *r = gm_lua_rank(L);
@@ -438,7 +438,7 @@ int gm_open_tensor(lua_State *L)
 {
     static const gm_declaration functions[] = {
         GM_FUNCTION("empty", empty, "shape table, dtype string?"),
-        GM_FUNCTION("from", from, "values number|table, dtype string?, shape table?"),
+        GM_FUNCTION("tensor", from, "values number|table, dtype string?, shape table?"),
         GM_FUNCTION("fill_", fill, "t tensor, value number"),
         GM_FUNCTION("copy_", copy, "t tensor, from tensor"),
         GM_FUNCTION("shape", shape, "t tensor"),

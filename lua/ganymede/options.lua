@@ -160,8 +160,18 @@ local function distance(a, b)
   return last[#b]
 end
 
---- The candidate (a list of strings) nearest to name within so many edits (default max(2, #name / 3)), or nil.
--- Case does not count; a candidate of which no letter would remain is none.
+-- The shortest candidate that has the whole of a name of some length in it: smoothing for label_smoothing.
+local function containing(name, candidates)
+  local best
+  for _, candidate in ipairs(candidates) do
+    local within = type(candidate) == "string" and #name >= 5 and candidate:lower():find(name:lower(), 1, true)
+    if within and (not best or #candidate < #best) then best = candidate end
+  end
+  return best
+end
+
+--- The candidate (a list of strings) nearest to name within so many edits (default max(2, #name / 3)), else one
+-- that contains it, or nil. Case does not count; a candidate of which no letter would remain is none.
 function options.nearest(name, candidates, most)
   name = tostring(name)
   if #name > 64 then return nil end
@@ -173,7 +183,7 @@ function options.nearest(name, candidates, most)
       if better and edits < math.max(#candidate, #name) then best, fewest = candidate, edits end
     end
   end
-  return best
+  return best or not most and containing(name, candidates) or nil
 end
 
 local function sorted_keys(t)

@@ -9,6 +9,7 @@
 -- @module ganymede.tensor
 local core = require "ganymede.core"
 local ops = require "ganymede.ops"
+local options = require "ganymede.options"
 local signature = require "ganymede.signature"
 
 local M = {}
@@ -27,14 +28,32 @@ local function as_list(name)
   return ("a shape is a list: %s({ 2, 3 }%s)"):format(name, name == "gm.full" and ", value" or "")
 end
 
+local function check_shape(name, shape)
+  for i = 1, #shape do
+    local n = shape[i]
+    if type(n) ~= "number" or n < 0 or n ~= math.floor(n) then
+      error(("%s: size %d of the shape is %s; sizes are whole numbers, and none is negative"):format(name, i,
+        options.brief(n)), 3)
+    end
+  end
+end
+
 local function define(name, text, spec, fn, instead)
-  M[name] = signature.declare("gm." .. name, text, spec, fn, instead or text:find "^shape" and as_list("gm." .. name))
+  local full_name, made = "gm." .. name, fn
+  if text:find "^shape" then
+    instead = as_list(full_name)
+    function made(shape, ...)
+      check_shape(full_name, shape)
+      return fn(shape, ...)
+    end
+  end
+  M[name] = signature.declare(full_name, text, spec, made, instead)
 end
 
 -- Values of a nested list (or a number); with opt.shape the list is flat, row by row.
 define("tensor", "values number|table, options options?", {
   dtype = dtype, shape = { type = "table", optional = true, doc = "of a flat list, row by row" },
-}, function(values, opt) return core.from(values, dtype_of(opt), opt.shape) end)
+}, function(values, opt) return core.tensor(values, dtype_of(opt), opt.shape) end)
 
 -- Undefined contents.
 define("empty", "shape table, options options?", typed, function(shape, opt)
@@ -52,7 +71,7 @@ define("ones", "shape table, options options?", typed, function(shape, opt) retu
 define("arange", "n integer, options options?", typed, function(n, opt)
   local list = {}
   for i = 1, n do list[i] = i - 1 end
-  return core.from(list, opt.dtype or "i64", { n })
+  return core.tensor(list, opt.dtype or "i64", { n })
 end, "it counts from 0 to n - 1; gm.arange(n) * step + first is another range")
 
 -- Uniform in [opt.low, opt.high) (default [0, 1)); opt.seed makes it a function of the seed alone.
