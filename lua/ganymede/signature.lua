@@ -136,9 +136,13 @@ end
 
 -- ---------------------------------------------------------------- functions of Lua
 
--- Kinds of Lua values that each of the first six arguments may be; what a table of options is not checked by.
 local lua_types = { tensor = "userdata", object = "table", integer = "number" }
+local every_type = {}
+for name in ("nil boolean number string table function userdata thread cdata"):gmatch "%a+" do
+  every_type[name] = true
+end
 
+-- The types of Lua that each of the first six arguments may have: a set each.
 local function allowed_types(sig)
   local all = {}
   for i = 1, 6 do
@@ -146,7 +150,7 @@ local function allowed_types(sig)
     if argument then
       set = { ["nil"] = argument.optional or nil }
       for _, word in ipairs(argument.types) do
-        if word == "any" then set = setmetatable({}, { __index = function() return true end }) end
+        if word == "any" then set = every_type break end
         if word == "function" then set.table = true end -- it may be a table that can be called
         if word == "object" then set.userdata = true end
         set[lua_types[word] or word] = true
@@ -200,12 +204,20 @@ function signature.declare(name, text, spec, fn, instead)
     if not accepts(sig, select("#", ...), ...) then refuse(sig, ...) end
     return fn(...)
   end
+  local function counted(...) -- of any types
+    if select("#", ...) > sig.most then refuse(sig, ...) end
+    return fn(...)
+  end
   local function with_spec(...)
     if not accepts(sig, select("#", ...), ...) then refuse(sig, ...) end
     local opt = checked_options(sig, (select(k, ...)))
     return with_options(fn, k, opt, ...)
   end
-  local wrapped = k and with_spec or plain
+  local untyped = true
+  for _, argument in ipairs(sig.arguments) do
+    untyped = untyped and argument.optional and argument.types[1] == "any"
+  end
+  local wrapped = k and with_spec or untyped and counted or plain
   declared[wrapped] = sig
   return wrapped
 end

@@ -16,6 +16,10 @@ local function names_in(text, found)
   for name in text:gmatch 'getenv ?%(?"([A-Z_]+)"' do found[name] = true end
 end
 
+local function ours_asked_for_in(text, found)
+  for name in text:gmatch 'getenv ?%(?"(GANYMEDE_[A-Z_]+)"' do found[name] = true end
+end
+
 describe("the environment", function()
   it("refuses a variable of ours that nothing reads, with the name that was meant", function()
     local result = run({ "version" }, { GANYMEDE_HISTROY = "x" })
@@ -35,6 +39,9 @@ describe("the environment", function()
     local found = {}
     for _, path in ipairs(tree.files("^kernels/.*%.[ch]$", "^host/.*%.[ch]$", "^bindings/", "^lua/")) do
       names_in(shell.read(path), found)
+    end
+    for _, path in ipairs(tree.files("^spec/.*%.lua$", "^spec/.*%.c$")) do
+      ours_asked_for_in(shell.read(path), found)
     end
     local theirs = { HOME = true, TMPDIR = true, LUA_PATH = true, LUA_CPATH = true, RANK = true, WORLD_SIZE = true,
       LOCAL_RANK = true, LOCAL_WORLD_SIZE = true, MASTER_ADDR = true, MASTER_PORT = true }
