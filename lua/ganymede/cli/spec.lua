@@ -67,13 +67,18 @@ function verb.count_line(count)
   return count.skipped > 0 and line .. (", %d skipped"):format(count.skipped) or line
 end
 
+--- What the comment that a spec file opens with says after `-- word:`, or nil.
+function verb.said(path, word)
+  for line in io.lines(path) do
+    if line:sub(1, 2) ~= "--" then return nil end
+    local said = line:match("^%-%- " .. word .. ":(.*)")
+    if said then return said end
+  end
+end
+
 --- On how many ranks a spec file wants to run -> list of numbers.
 function verb.ranks_of(path)
-  local said, list = nil, {}
-  for line in io.lines(path) do
-    if line:sub(1, 2) ~= "--" then break end
-    said = said or line:match "^%-%- ranks:(.*)"
-  end
+  local said, list = verb.said(path, "ranks"), {}
   for word in (said or "1"):gmatch "%S+" do
     local n = word:match "^%d+$" and tonumber(word)
     if not n or n < 1 then failure(2, "%s: the line '-- ranks:%s' should hold numbers such as 1 2 4", path, said) end

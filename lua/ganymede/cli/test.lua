@@ -1,11 +1,18 @@
 --- ganymede test: the unit tests in C and every spec; with --mutants, whether the tests notice broken code.
 --
 -- Each spec file runs in a process of its own, so that one that crashes or hangs costs itself only, and on as many
--- ranks as it asks for (ganymede.cli.spec). The last line is
--- "N passed, N failed[, N skipped]"; the exit status is 0 only when nothing failed.
+-- ranks as it asks for (ganymede.cli.spec). Files of one rank run as many at a time as there are cores (-j), those of
+-- several ranks alone (ganymede.cli.pool). The last line is "N passed, N failed[, N skipped]"; the exit status is 0
+-- only when nothing failed.
+--
+-- With --sanitizers, for builds with them, files are left out whose opening comment says so, and why:
+--
+--     -- sanitizers: no, numbers of eight ranks are compared; spec/layout and spec/unit look at the same code
 local core = require "ganymede.core"
 local failure = require "ganymede.failure"
 local machine = require "ganymede.machine"
+local pool = require "ganymede.cli.pool"
+local session = require "ganymede.session"
 local spec = require "ganymede.cli.spec"
 
 local verb = { summary = "run all tests" }
@@ -15,6 +22,9 @@ function verb.arguments(parser)
   parser:flag("--mutants", "break a copy of the tree by each row of spec/mutants: its test must fail")
   parser:flag("--slow", "examples tagged #slow too")
   parser:flag("--no-unit", "leave the unit tests out")
+  parser:flag("--sanitizers", "leave out what sanitizers can tell nothing of (-- sanitizers: no, WHY)")
+  parser:option("-j --jobs", "so many files at a time (default: as many as there are cores)"):argname "N"
+    :convert(session.integer(1))
   parser:option("--timeout", "seconds that one spec file may take"):argname "S" :convert(tonumber) :default "900"
 end
 
@@ -53,8 +63,8 @@ local function program()
   return path, path:match "^(.*)/[^/]*$"
 end
 
---- Builds and runs the cmocka tests -> counts.
-local function unit_tests(build)
+--- Builds the cmocka tests -> nil, or the counts of a failure.
+local function build_units(build)
   local command = ("cmake --build %s --target unit_tests"):format(quote(build))
   local status, text, seconds = capture(command)
   if text:find "unknown target" or text:find "No rule to make target" then
@@ -67,7 +77,10 @@ local function unit_tests(build)
     show("unit tests", count, seconds, ("could not be built (%s):\n%s"):format(command, tail(text, 30)))
     return count
   end
-  status, text, seconds = capture(quote(build .. "/unit_tests"))
+end
+
+--- What the unit tests printed -> counts.
+local function count_units(status, text, seconds)
   local count = {
     passed = tonumber(text:match "%[  PASSED  %] (%d+) test") or 0,
     failed = tonumber(text:match "%[  FAILED  %] [^\n]-(%d+) test") or 0,
@@ -78,22 +91,40 @@ local function unit_tests(build)
   return count
 end
 
---- Runs one spec file in a process of its own, on so many ranks -> counts.
-local function spec_file(exe, path, args, ranks)
-  local status, text, seconds = capture(("timeout -k 10 %d %s spec -n %d %s %s"):format(args.timeout, quote(exe),
-    ranks, args.slow and "--slow" or "", quote(path)))
-  if ranks > 1 then path = ("%s on %d ranks"):format(path, ranks) end
+--- What one spec file printed -> counts.
+local function count_spec(name, args, status, text, seconds)
   local passed, failed, rest = ("\n" .. text):match "\n(%d+) passed, (%d+) failed([^\n]*)\n?$"
   if not passed then
     local why = status == 124 and ("no end after %d s"):format(args.timeout) or ("ended with status %d"):format(status)
     local count = { passed = 0, failed = 1, skipped = 0 }
-    show(path, count, seconds, ("%s; its last lines:\n%s"):format(why, tail(text, 30)))
+    show(name, count, seconds, ("%s; its last lines:\n%s"):format(why, tail(text, 30)))
     return count
   end
   local count = { passed = tonumber(passed), failed = tonumber(failed), skipped = tonumber(rest:match "%d+") or 0 }
   if status ~= 0 and count.failed == 0 then count.failed = 1 end -- it broke after its last example
-  show(path, count, seconds, count.failed > 0 and tail(text:match "^(.*)\n[^\n]*\n?$", 200)) -- all but the counts
+  show(name, count, seconds, count.failed > 0 and tail(text:match "^(.*)\n[^\n]*\n?$", 200)) -- all but the counts
   return count
+end
+
+--- The jobs of a pool: unit tests, then spec files.
+local function jobs_of(exe, build, args)
+  local jobs = {}
+  if not args.no_unit and #args.files == 0 then
+    jobs[1] = { command = quote(build .. "/unit_tests"), count = count_units }
+  end
+  for _, path in ipairs(spec.find(args.files)) do
+    local left_out = args.sanitizers and spec.said(path, "sanitizers")
+    for _, ranks in ipairs(left_out and {} or spec.ranks_of(path)) do
+      local name = ranks > 1 and ("%s on %d ranks"):format(path, ranks) or path
+      jobs[#jobs + 1] = {
+        command = ("timeout -k 10 %d %s spec -n %d %s %s"):format(args.timeout, quote(exe), ranks,
+          args.slow and "--slow" or "", quote(path)),
+        alone = ranks > 1,
+        count = function(...) return count_spec(name, args, ...) end,
+      }
+    end
+  end
+  return jobs
 end
 
 function verb.run(args)
@@ -103,10 +134,16 @@ function verb.run(args)
   if args.mutants then
     add(total, require("spec.mutants.run")(args.files, { capture = capture, build = build, tail = tail }))
   else
-    if not args.no_unit and #args.files == 0 then add(total, unit_tests(build)) end
-    for _, path in ipairs(spec.find(args.files)) do
-      for _, ranks in ipairs(spec.ranks_of(path)) do add(total, spec_file(exe, path, args, ranks)) end
+    if not args.no_unit and #args.files == 0 then
+      local trouble = build_units(build)
+      if trouble then
+        add(total, trouble)
+        args.no_unit = true
+      end
     end
+    pool.run(jobs_of(exe, build, args), args.jobs or machine.cores() or 1, function(job, ...)
+      add(total, job.count(...))
+    end)
   end
   print(spec.count_line(total))
   return total.failed == 0 and 0 or 1

@@ -1,0 +1,90 @@
+--- Several commands at a time, for `ganymede test`: what they print is kept apart and handed out in order.
+--
+--     pool.run(jobs, width, done)     jobs: list of { command =, alone = }; at most `width` run at once
+--
+-- done(job, status, text, seconds) is called for one after the other, in the order of the list, as soon as a job and
+-- all before it have ended. Jobs that say `alone` have the machine to themselves, after the others. xargs starts them;
+-- each is a process of its own, and those that still run are ended when this is interrupted.
+local machine = require "ganymede.machine"
+
+local quote = machine.quote
+
+local pool = {}
+
+-- What xargs calls with the number of a job: files NUMBER.pid, NUMBER.out; then a line "NUMBER STATUS BEGAN ENDED".
+local runner = [[
+began=$(date +%s.%N)
+sh -c 'echo $$ >"$1.pid"; [ -e stop ] || exec sh "$1.sh"' sh "$1" >"$1.out" 2>&1 </dev/null
+echo "$1 $? $began $(date +%s.%N)"
+]]
+
+local function write(path, text)
+  local file = assert(io.open(path, "w"))
+  assert(file:write(text) and file:close())
+end
+
+-- Ends what has begun and not ended: each leads a group of processes (timeout), or is a child that passes it on.
+local function stop(folder, numbers, ended)
+  write(folder .. "/stop", "") -- who begins now sees it, or its number is seen here
+  for _, n in ipairs(numbers) do
+    local pid = not ended[n] and (machine.read(("%s/%d.pid"):format(folder, n)) or ""):match "%d+"
+    if pid then os.execute(("kill -TERM %s 2>/dev/null"):format(pid)) end
+  end
+end
+
+-- Runs the jobs of these numbers, `width` at a time; ended(number, status, seconds) in whatever order.
+local function run_some(folder, numbers, width, ended)
+  if #numbers == 0 then return end
+  write(folder .. "/numbers", table.concat(numbers, "\n") .. "\n")
+  local pipe = assert(io.popen(("cd %s && exec xargs -n 1 -P %d sh ./runner <numbers"):format(quote(folder), width)))
+  local seen = {}
+  local ok, why = pcall(function()
+    for line in pipe:lines() do
+      local number, status, from, to = line:match "^(%d+) (%d+) ([%d.]+) ([%d.]+)$"
+      assert(number, "a job ended without its status: " .. line)
+      number = tonumber(number)
+      seen[number] = true
+      ended(number, tonumber(status), tonumber(to) - tonumber(from))
+    end
+    for _, number in ipairs(numbers) do assert(seen[number], "interrupted") end
+  end)
+  if not ok then
+    stop(folder, numbers, seen)
+    pipe:read "*a"
+  end
+  pipe:close()
+  if not ok then error(why, 0) end
+end
+
+function pool.run(jobs, width, done)
+  local folder = machine.ask [[mktemp -d "${TMPDIR:-/tmp}/ganymede-test-XXXXXX"]]
+  assert(folder, "cannot make a temporary folder")
+  write(folder .. "/runner", runner)
+  local order, shared, alone = {}, {}, {}
+  for number, job in ipairs(jobs) do
+    write(("%s/%d.sh"):format(folder, number), "cd " .. quote(GANYMEDE_ROOT) .. " && exec " .. job.command .. "\n")
+    table.insert(job.alone and alone or shared, number)
+  end
+  for _, list in ipairs { shared, alone } do
+    for _, number in ipairs(list) do order[#order + 1] = number end
+  end
+  local results, next_one = {}, 1
+  local function ended(number, status, seconds)
+    results[number] = { status, seconds }
+    while order[next_one] and results[order[next_one]] do
+      local n = order[next_one]
+      local path = ("%s/%d.out"):format(folder, n)
+      next_one = next_one + 1
+      done(jobs[n], results[n][1], machine.read(path), results[n][2])
+      os.remove(path)
+    end
+  end
+  local ok, why = pcall(function()
+    run_some(folder, shared, width, ended)
+    run_some(folder, alone, 1, ended)
+  end)
+  os.execute("rm -rf -- " .. quote(folder))
+  if not ok then error(why, 0) end
+end
+
+return pool
