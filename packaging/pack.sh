@@ -27,6 +27,8 @@ done
 top=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd -P)
 [ -x "$build/ganymede" ] || die "there is no $build/ganymede; build it first (./ganymede help does)"
 [ ! -e "$out" ] || die "$out is there already; name a new folder"
+[ -z "$cuda" ] || ! grep -qxs none "$build/cuda-architectures" ||
+    die "$build has no kernels for GPUs; build them first: cmake --preset cuda && cmake --build --preset cuda"
 [ -z "$cuda" ] || [ -d "$cuda" ] || die "there is no folder $cuda"
 
 mkdir -p "$out/build" "$out/lib"
@@ -154,7 +156,9 @@ Ganymede, packed with the libraries it needs: ./ganymede help
 Needs Linux on $(uname -m) with $glibc or newer, and sh; for --device cuda an NVIDIA driver for CUDA 13 and cuBLASLt and
 cuDNN 9, which are in lib/ if it was packed with --cuda. Several ranks on one machine need nothing more; on several
 machines the folder must be at the same place on each. What was packed keeps its own licences.
-${bench:+
+ABOUT
+[ -z "$bench" ] || cat >>"$out/README" <<'ABOUT'
+
 On a machine with a GPU: sh spec/bench/gpu/run.sh --out DIR. The script's first lines say what it does.
-}ABOUT
+ABOUT
 printf 'packed into %s: %s\n' "$out" "$(du -sh "$out" | cut -f1)"

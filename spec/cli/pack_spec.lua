@@ -53,6 +53,10 @@ describe("pack.sh", function()
     local packed = shell.run(("sh %s %s %s/root/packed"):format(quote(pack), quote(build), folder))
     assert.equal(0, packed.code, packed.err)
     assert.equal("", packed.err)
+    assert.truthy(packed.out:find "^packed into %S+/root/packed: ")
+    local about = shell.read(folder .. "/root/packed/README")
+    assert.falsy(about:find("ABOUT", 1, true) or about:find("printf", 1, true), about)
+    assert.truthy(about:find "\nmachines the folder must be at the same place on each[^\n]*\n$", about)
     shell.write(folder .. "/root/job/recipe.lua", support.recipe)
     local loss = {}
     for i, words in ipairs { "run", "run -n 2" } do

@@ -1,4 +1,5 @@
 --- Rank maps of every legal (data, pipeline, tensor mode, sequence) of worlds 1 to 64 against Colossal-AI's formulas.
+-- sanitizers: no, it compares formulas, in Lua
 local context = require "ganymede.context"
 local formulas = require "spec.context.formulas"
 local parallel = require "ganymede.parallel"

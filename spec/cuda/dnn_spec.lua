@@ -26,8 +26,12 @@ local gpus = {
   [100] = device:format("NVIDIA B200", 1000, 148, 232448),
 }
 
--- The answers of gm_dnn_trial to these problems, or nil where there is no cuDNN.
+local trial = io.open(folder .. "gm_dnn_trial", "rb") -- a packed tree has none
+if trial then trial:close() end
+
+-- The answers of gm_dnn_trial to these problems, or nil where there is no cuDNN, or no such program.
 local function ask(problems, arch, plans)
+  if not trial then return nil end
   local work = shell.temporary_folder()
   finally(function() shell.remove(work) end)
   shell.write(work .. "/problems", table.concat(problems, "\n") .. "\n")
@@ -41,7 +45,9 @@ local function ask(problems, arch, plans)
   return answers
 end
 
-local function no_cudnn() return pending "there is no cuDNN 9.19 or newer here" end
+local function no_cudnn()
+  return pending(trial and "there is no cuDNN 9.19 or newer here" or "gm_dnn_trial is not built here")
+end
 
 local function problem(way, dtype, sizes, mask, layout, arch)
   return ("%s %s %s %s %s %d"):format(way, dtype, sizes, mask, layout, arch)

@@ -3,6 +3,7 @@
 --
 -- The truth is the same run with cuda_graph = false. Without a GPU it is the emulation that runs, whose graphs keep
 -- what CUDA's keep.
+-- sanitizers: no, bits of training are compared; graph_spec.lua looks at the same code
 local emulation = require "spec.cuda.emulation"
 local support = require "spec.cli.support"
 

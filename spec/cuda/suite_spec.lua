@@ -7,6 +7,7 @@
 -- Left out: what says nothing about tensors (config, json, cli of check and plan, schedules as tables), kernels
 -- (spec/kernels has a backend "cuda" of its own), recipes, which are too large for an emulation, and text pairs, whose
 -- thousands of samples a spec fetches from the device one by one.
+-- sanitizers: no, it runs files of other folders again, over kernels that are compiled without sanitizers
 local emulation = require "spec.cuda.emulation"
 local run_host = require "spec.support.run_host"
 

@@ -3,6 +3,7 @@
 -- Batches of 10 and sequences of 31 divide by none of the meshes; a capacity drops tokens, noise moves some, and the
 -- router's losses count: what is chosen must be what one rank chooses, or the losses part at once. In f64 only the
 -- order of sums differs: 1e-9 over 20 steps, as in spec/parallel/equality.lua.
+-- sanitizers: no, numbers of several ranks are compared; other specs beside it look at the same code
 local job = require "spec.parallel.job"
 local json = require "ganymede.json"
 local run_host = require "spec.support.run_host"

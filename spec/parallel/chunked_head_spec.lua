@@ -1,5 +1,6 @@
 --- Heads in pieces train as whole heads do: GPT and BERT, on one rank, over data, with the vocabulary cut, in stages.
 -- What is run, and why these limits: spec/parallel/equality.lua.
+-- sanitizers: no, numbers of several ranks are compared; spec/memory and spec/train look at the same code
 local assert = require "luassert"
 local equality = require "spec.parallel.equality"
 local job = require "spec.parallel.job"

@@ -112,7 +112,7 @@ end
 local STEPS = job.steps(50)
 local references = {}
 
---- 50 steps on one rank, run once for each (model, dtype, set).
+--- STEPS steps on one rank, run once for each (model, dtype, set).
 function equality.serial(model, dtype, set)
   local key = table.concat(tables.joined({ model, dtype }, set), " ")
   references[key] = references[key]
@@ -154,7 +154,7 @@ end
 
 local limits = { f64 = { [STEPS] = 1e-9 }, f32 = { [10] = 1e-5, [STEPS] = 1e-4 } }
 
---- 50 steps of a model on a mesh must be those of one rank -> the run. `worst` gets the largest difference.
+--- STEPS steps of a model on a mesh must be those of one rank -> the run. `worst` gets the largest difference.
 function equality.check(model, name, dtype, set)
   local where = assert(equality[name], name)
   local reference, stats = equality.serial(model, dtype, set), equality.run(model, where, dtype, STEPS, set)

@@ -4,6 +4,7 @@
 -- and no others, messages along every axis. What crosses a border is one tensor (b, s, h): per micro-batch M h numbers
 -- each way, of which each rank that has a slice sends that slice. The first message of each kind of micro-batch has a
 -- header in front, of some hundred bytes; it is all that may be sent besides.
+-- sanitizers: no, numbers of several ranks are compared; spec/unit and spec/pipeline look at the same code
 local assert = require "luassert"
 local job = require "spec.parallel.job"
 local pipelines = require "spec.parallel.pipelines"

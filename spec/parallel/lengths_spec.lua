@@ -3,6 +3,7 @@
 --
 -- Stages agree on what crosses a border once for each shape of input; with variable_shapes every message says it. Both
 -- must train alike, to the bit, and as one rank does to 1e-9 (pipelines.lua says why).
+-- sanitizers: no, numbers of several ranks are compared; spec/pipeline looks at the same code
 local assert = require "luassert"
 local job = require "spec.parallel.job"
 

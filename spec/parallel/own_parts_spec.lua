@@ -1,5 +1,6 @@
 --- A recipe that asks for its place along the pipeline and builds that part alone: a transformer for images in two
 -- stages trains as the whole model does on one rank.
+-- sanitizers: no, numbers of several ranks are compared; spec/pipeline looks at the same code
 local assert = require "luassert"
 local job = require "spec.parallel.job"
 local pipelines = require "spec.parallel.pipelines"

@@ -2,6 +2,7 @@
 -- order of passes, on 2, 3 and 4 stages. spec/parallel/pipelines.lua has models, limits and what a run must show; the
 -- hybrids are in hybrid_spec.lua. The cases without a tag take each order once and each number of stages with each
 -- model; #slow has the rest.
+-- sanitizers: no, numbers of several ranks are compared; spec/pipeline looks at the same code
 local pipelines = require "spec.parallel.pipelines"
 
 -- order -> chunks of a rank

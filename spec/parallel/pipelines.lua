@@ -56,7 +56,7 @@ end
 
 local references = {}
 
---- 50 steps on one rank, without pieces where the model allows it; run once for each (model, dtype, set).
+--- STEPS steps on one rank, without pieces where the model allows it; run once for each (model, dtype, set).
 function pipelines.serial(case)
   local dtype = case.dtype or "f64"
   local plain = case.model ~= "moe" and not case.same_pieces
@@ -106,7 +106,7 @@ local function check_traffic(case, stats)
   end
 end
 
---- 50 steps (10 in f32) of a case are those of one rank -> the run, the reference.
+--- STEPS of a case are those of one rank -> the run, the reference.
 -- case: model, parallel, mesh, and perhaps order, dtype, set ("key=value" for both runs), same_pieces (compare with a
 -- serial run of the same pieces), recipe (text; what is compared with the model's), without ({ parallel, ranks }: the
 -- same without stages, whose bytes count), share, copies.

@@ -4,6 +4,7 @@
 -- over ranks likewise: gradients differ by some 2^-9 of their largest number. AdamW's updates do not grow with
 -- gradients, so that in twelve steps the losses part by 2^-11 or less (measured: 4.3e-4 in 2D, 1.1e-4 else); twice that
 -- is allowed. A learning rate that is 2 % off parts them by 4.5e-3, a rank whose samples are left out by 8e-2.
+-- sanitizers: no, numbers of several ranks are compared; spec/train and spec/kernels look at the same code
 local assert = require "luassert"
 local job = require "spec.parallel.job"
 

@@ -1,6 +1,7 @@
 --- Sequence parallelism trains as one rank does: GPT (causal), BERT (key masks) and ViT with sequences cut over a ring
 -- or exchanged for heads (Ulysses), alone, with data and with tensor parallelism. What is run, how near it must come:
 -- spec/parallel/equality.lua. The rest of the matrix is tagged #slow.
+-- sanitizers: no, numbers of several ranks are compared; spec/sequence and spec/unit look at that code
 local equality = require "spec.parallel.equality"
 
 local sixths = { "model.heads=6", "model.width=30" } -- heads that 3 ranks can share

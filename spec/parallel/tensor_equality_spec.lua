@@ -1,6 +1,7 @@
 --- Tensor parallelism trains as one rank does: GPT, BERT and ViT, one source, in 1D, with Megatron's sequences, 2D,
 -- 2.5D and 3D, with data parallelism on top. What is run and how near it must come: spec/parallel/equality.lua.
 -- The rest of the matrix is tagged #slow.
+-- sanitizers: no, numbers of several ranks are compared; spec/tensor and spec/unit look at the same code
 local equality = require "spec.parallel.equality"
 local job = require "spec.parallel.job"
 

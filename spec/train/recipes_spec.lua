@@ -1,4 +1,5 @@
 --- Every recipe says how it is run, what to expect, and runs.
+-- sanitizers: no, whole recipes; what they are made of is looked at by other specs
 local run_host = require "spec.support.run_host"
 local made = require "spec.data.made"
 local shell = require "spec.support.shell"

@@ -149,8 +149,21 @@ stage_curves() {
     GM_BENCH_JUDGE=curves "$gm" run "$here/report.lua"
 }
 
+# A process a file, several at once: after an illegal address nothing of its process works. Failures come first.
 stage_suite() {
-    GANYMEDE_CUDA_SUITE=only "$gm" spec $(size 'spec/kernels spec/cuda' spec/kernels/loss_spec.lua)
+    files=$(size "$(cd "$top" && ls spec/kernels/*_spec.lua spec/cuda/*_spec.lua)" spec/kernels/loss_spec.lua)
+    export GANYMEDE_CUDA_SUITE=only gm work
+    printf '%s\n' $files | xargs -n 1 -P "$(size 6 1)" sh -c '
+        "$gm" spec "$1" >"$work/log/suite-${1##*/}" 2>&1
+        printf "%s %s\n" $? "$1" >>"$work/suite"' sh
+    bad=0
+    while read -r status file; do
+        [ "$status" = 0 ] || { bad=1; echo "== $file ended with status $status"; cat "$work/log/suite-${file##*/}"; }
+    done <"$work/suite"
+    cat "$work"/log/suite-*_spec.lua | awk '/^[0-9]+ passed, [0-9]+ failed/ {
+        split($0, n, /[^0-9]+/); p += n[1]; f += n[2]; s += n[3] }
+        END { printf "%d passed, %d failed%s\n", p, f, s ? ", " s " skipped" : "" }'
+    return $bad
 }
 
 # Folder by folder, so that a time limit leaves what was found before; on as many ranks as each file says.
