@@ -35,7 +35,7 @@ typedef struct plan_key {
 
 typedef struct plan {
     plan_key                         key;
-    bool                             possible;
+    bool                             possible, invalid;
     cublasLtMatmulDesc_t             product;
     cublasLtMatrixLayout_t           matrix[MATRICES];
     cublasLtMatmulAlgo_t             algorithm;
@@ -88,9 +88,11 @@ gm_status gm_blas_open(gm_cuda *cu)
 
 /* ---- what is asked for ---- */
 
-/* The epilogue that does all that p asks for; 0: there is none. */
-static int32_t epilogue_of(const gm_gemm_args *p)
+/* The epilogue that does all that p asks for; 0: there is none. In f32 GELU is not cuBLASLt's to take: nobody says how
+ * near its tanh is, and what is near enough for 16 bits is not for 24. */
+static int32_t epilogue_of(const gm_gemm_args *p, gm_dtype dtype)
 {
+    if (dtype == GM_F32 && p->function == GM_FN_gelu_tanh) return 0;
     int32_t bias = p->bias ? CUBLASLT_EPILOGUE_BIAS : 0;
     if (p->sums) return p->ndim || bias || p->pre || p->function ? 0 : CUBLASLT_EPILOGUE_BGRADB;
     if (p->slope) /* of relu it wants a mask of bits, which the forward product did not keep */
@@ -153,7 +155,7 @@ static bool key_of(const gm_gemm_args *p, gm_dtype dtype, gm_dtype to, plan_key 
     key->depth = p->k;
     key->dtype = (int32_t)dtype;
     key->to = (int32_t)to;
-    key->epilogue = epilogue_of(p);
+    key->epilogue = epilogue_of(p, dtype);
     if (!key->epilogue || (p->bias && p->n > 1 && p->bias_n != 1) || (last && last->n > INT32_MAX)) return false;
     if (!view_of(p->n, p->k, p->b_n, p->b_k, &key->transposed[A], &key->ld[A])) return false;
     if (!view_of(p->k, p->m, p->a_k, p->a_m, &key->transposed[B], &key->ld[B])) return false;
@@ -267,7 +269,8 @@ static gm_status choose(gm_blas *blas, plan *pl, cublasLtMatmulPreference_t wish
     cublasStatus_t s = lt->cublasLtMatmulAlgoGetHeuristic(blas->handle, pl->product, pl->matrix[A], pl->matrix[B],
                                                           pl->matrix[D], pl->matrix[D], wish, timed ? ANSWERS : 1, ways,
                                                           &found);
-    if (s == CUBLAS_STATUS_NOT_SUPPORTED) return GM_OK;
+    pl->invalid = s == CUBLAS_STATUS_INVALID_VALUE; /* so it says of some epilogues that it has for other sizes only */
+    if (s == CUBLAS_STATUS_NOT_SUPPORTED || pl->invalid) return GM_OK;
     if (s != CUBLAS_STATUS_SUCCESS) return failed(s, __FILE__, __LINE__, "cublasLtMatmulAlgoGetHeuristic");
     for (int i = 0; i < found; i++)
         if (ways[i].state == CUBLAS_STATUS_SUCCESS) ways[n++] = ways[i];
@@ -454,6 +457,20 @@ static int64_t calls_of(const gm_gemm_args *p)
     return n;
 }
 
+/* Our kernels make what cuBLASLt holds to be no product at all; that is said, once for each. */
+static void note_invalid(gm_device *dev, plan *pl)
+{
+    char            text[256];
+    const plan_key *k = &pl->key;
+    snprintf(text, sizeof text,
+             "cuBLASLt calls a product of (%lld, %lld) and (%lld, %lld), %s, epilogue %d, invalid: it runs on our own "
+             "kernels, slower (CUBLASLT_LOG_LEVEL=5 says more)",
+             (long long)k->columns, (long long)k->depth, (long long)k->depth, (long long)k->rows,
+             gm_dtype_name((gm_dtype)k->dtype), (int)k->epilogue);
+    gm_device_note(dev, text);
+    pl->invalid = false;
+}
+
 gm_status gm_blas_product(gm_device *dev, const gm_gemm_args *p, gm_dtype dtype, gm_dtype to, bool *served)
 {
     gm_status st = GM_OK;
@@ -470,6 +487,7 @@ gm_status gm_blas_product(gm_device *dev, const gm_gemm_args *p, gm_dtype dtype,
     GM_TRY(blas_of(cu, &blas));
     if (!blas) return GM_OK;
     GM_TRY(plan_of(blas, &key, p, dev->time_products && !cu->graph, &pl));
+    if (pl->invalid) note_invalid(dev, pl);
     if (!pl->possible) return GM_OK;
     if (pl->n && !cu->graph) GM_TRY(time_ways(dev, cu, pl, p, gm_dtype_size(dtype), gm_dtype_size(to)));
     if (pl->workspace) GM_TRY(gm_cuda_scratch(dev, pl->workspace, &workspace, &block));

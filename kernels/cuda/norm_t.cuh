@@ -128,7 +128,7 @@ GM_DEVICE void GM_E(gm_norm_partial)(void *to, int64_t team, int64_t i, int64_t 
 }
 
 /* A team has the rows `row`, row + teams, ...; where dw or db is wanted, rows are held whole. */
-GM_KERNEL_NAMED(GM_E(gm_norm_grad), gm_norm_grad_args)
+GM_KERNEL_BOUND(GM_E(gm_norm_grad), gm_norm_grad_args, GM_TEAM_MOST, 1)
 {
     GM_SHARED(GM_R, scratch);
     GM_TEAM(team, lane, row);

@@ -58,7 +58,7 @@ static wish    *wish_of(cublasLtMatmulPreference_t d) { return (wish *)(void *)d
 static cublasStatus_t refuse(const char *why)
 {
     if (getenv("GANYMEDE_CUDA_SAY")) fprintf(stderr, "fake cuBLASLt refuses: %s\n", why);
-    return CUBLAS_STATUS_INVALID_VALUE;
+    return CUBLAS_STATUS_INTERNAL_ERROR; /* the real one's answer, INVALID_VALUE, is one that we go round */
 }
 
 static cublasStatus_t new_of(void **out, const void *from, size_t size)
@@ -314,6 +314,8 @@ API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cubla
     *found = 0;
     if (why || asked < 1 || c != d) return refuse(why ? why : "a question without an answer");
     if (w->sums & CUBLASLT_REDUCTION_SCHEME_INPLACE) return refuse("sums in place, whose order is not fixed");
+    if (getenv("GANYMEDE_FAKE_CUBLAS_INVALID") && (int)p->epilogue == atoi(getenv("GANYMEDE_FAKE_CUBLAS_INVALID")))
+        return CUBLAS_STATUS_INVALID_VALUE;
     if (p->epilogue & AUX && mine.aux_align < 16) return CUBLAS_STATUS_NOT_SUPPORTED;
     for (int i = 0; i < 4; i++) {
         mine.align[i] = w->align[i];

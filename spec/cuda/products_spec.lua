@@ -35,6 +35,8 @@ describe("products on CUDA:", function()
   local input = kernels.input
 
   for _, dtype in ipairs { "f32", "bf16", "f16" } do
+    local gelu = dtype == "f32" and 1 or 0 -- kernels: in f32 GELU is ours
+
     it("cuBLASLt makes those of " .. dtype .. ", transposed, in batches and added to what is there", function()
       for bits = 0, 3 do
         local ta, tb = bits % 2 == 1, bits >= 2
@@ -73,13 +75,13 @@ describe("products on CUDA:", function()
       end
       linear("none", false, 1, 0)
       linear("relu", false, 1, 0)
-      linear("gelu_tanh", false, 1, 0)
-      linear("gelu_tanh", true, 1, 0)
+      linear("gelu_tanh", false, 1, gelu)
+      linear("gelu_tanh", true, 1, gelu)
       linear("gelu", true, 1, 1) -- the product in f32, then the rest
       linear("silu", false, 1, 1)
       linear("relu", true, 1, 1) -- cuBLASLt would keep bits
       made { op = "linear", label = "without bias", inputs = { x, w, n = 3 }, outputs = { true, true },
-             attrs = { ["function"] = "gelu_tanh" }, terms = 12, products = 1, kernels = 0 }
+             attrs = { ["function"] = "gelu_tanh" }, terms = 12, products = 1, kernels = gelu }
       -- rows of pre must be multiples of 8 elements
       made { op = "linear", label = "to 15", inputs = { x, input({ 15, 12 }, dtype), input({ 15 }, dtype) },
              outputs = { true, true }, attrs = { ["function"] = "gelu_tanh" }, terms = 13, products = 1, kernels = 1 }
@@ -109,7 +111,7 @@ describe("products on CUDA:", function()
                attrs = { ["function"] = f }, products = products, kernels = n_kernels }
       end
       local pre = input({ 21, 16 }, dtype, nil, -3, 3)
-      gradient("gelu_tanh", pre, 1, 0)
+      gradient("gelu_tanh", pre, 1, gelu)
       gradient("gelu_tanh", input({ 21, 16 }, dtype, "turned", -3, 3), 1, 1) -- rows of pre are not neighbours
       gradient("gelu_tanh", input({ 21, 16 }, dtype, "window", -3, 3), 1, 1) -- nor at multiples of 16 bytes
       for _, f in ipairs { "relu", "gelu", "silu", "sigmoid", "tanh" } do gradient(f, pre, 1, 1) end
@@ -118,7 +120,7 @@ describe("products on CUDA:", function()
     it("a plan serves other addresses, " .. dtype, function()
       -- three calls of four products each, whose pre lie elsewhere
       local x = input({ 4, 3, 5, 16 }, dtype):permute { 2, 1, 3, 4 }
-      made { op = "linear", label = "of rows in another order", terms = 17, products = 3, kernels = 0,
+      made { op = "linear", label = "of rows in another order", terms = 17, products = 3, kernels = gelu,
              inputs = { x, input({ 16, 16 }, dtype), input({ 16 }, dtype) }, outputs = { true, true },
              attrs = { ["function"] = "gelu_tanh" } }
     end)
@@ -159,6 +161,20 @@ describe("products on CUDA:", function()
       local words = { "run", "recipe.lua", "--steps", "1", "--device", "cuda", "--no-eval" }
       return support.run(home, words, { env = environment })
     end
+
+    it("that calls an epilogue invalid is gone round, which is said", function()
+      local function losses()
+        local result = train()
+        assert.equal(0, result.code, result.err)
+        return result
+      end
+      local whole = losses()
+      assert.falsy(whole.err:find("invalid", 1, true))
+      environment.GANYMEDE_FAKE_CUBLAS_INVALID = "4" -- CUBLASLT_EPILOGUE_BIAS
+      local result = losses()
+      assert.truthy(result.err:find("cuBLASLt calls a product of (", 1, true), result.err)
+      assert.truthy(result.err:find("epilogue 4, invalid: it runs on our own kernels", 1, true), result.err)
+    end)
 
     it("that is missing is named, with what to try", function()
       environment.GANYMEDE_CUDA_BLAS = "/nowhere/libcublasLt.so.13"
