@@ -3,7 +3,7 @@
 #include "cuda.h"
 #include "norm_args.h"
 
-#define RESIDENT_THREADS 512 /* of a multiprocessor that the gradient kernel fills: its registers let one block be there */
+#define RESIDENT_THREADS 512 /* of a multiprocessor that the gradient kernel fills: registers allow no more */
 #define LEAST_ROWS       4   /* of a team whose sums over rows are written out */
 
 /* A team holds its row, or reads it again for each pass. */
