@@ -225,6 +225,13 @@ static int checkpoint_result(lua_State *L)
     return 1;
 }
 
+/* checkpoint_all_written(save): rank 0, when all ranks have written their parts */
+static int checkpoint_all_written(lua_State *L)
+{
+    gm_save_all_written(check_save(L));
+    return 0;
+}
+
 /* checkpoint_give_up(save, why): rank 0, when all others have stopped writing and some of them failed */
 static int checkpoint_give_up(lua_State *L)
 {
@@ -369,6 +376,7 @@ int gm_open_checkpoint(lua_State *L)
         GM_FUNCTION("checkpoint_wait", checkpoint_wait, "save object, stage string, seconds number"),
         GM_FUNCTION("checkpoint_part", checkpoint_part, "save object"),
         GM_FUNCTION("checkpoint_result", checkpoint_result, "save object"),
+        GM_FUNCTION("checkpoint_all_written", checkpoint_all_written, "save object"),
         GM_FUNCTION("checkpoint_give_up", checkpoint_give_up, "save object, why string"),
         GM_FUNCTION("checkpoint_free", checkpoint_free, "save object"),
         GM_FUNCTION("checkpoint_list", checkpoint_list, "folder string"),

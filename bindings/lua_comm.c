@@ -219,6 +219,13 @@ static int set_phase(lua_State *L)
     return luaL_error(L, "comm_set_phase: there is no phase '%s'", name);
 }
 
+/* comm_timeout() -> seconds; 0 for none */
+static int timeout(lua_State *L)
+{
+    lua_pushnumber(L, gm_comm_timeout(gm_lua_comm(L)));
+    return 1;
+}
+
 /* comm_set_timeout(seconds): 0 for none */
 static int set_timeout(lua_State *L)
 {
@@ -465,6 +472,7 @@ int gm_open_comm(lua_State *L)
         GM_FUNCTION("comm_group_of", group_of, "name string, ranks table"),
         GM_FUNCTION("comm_group_info", group_info, "group any?"),
         GM_FUNCTION("comm_set_phase", set_phase, "name string"),
+        GM_FUNCTION("comm_timeout", timeout, ""),
         GM_FUNCTION("comm_set_timeout", set_timeout, "seconds number"),
         GM_FUNCTION("comm_use_device", use_device, "how string"),
         GM_FUNCTION("comm_try_links", try_links, ""),

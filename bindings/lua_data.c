@@ -6,6 +6,7 @@
 #include "lua_data.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "../host/data/sampler.h"
@@ -378,6 +379,17 @@ static void new_type(lua_State *L, const char *name, lua_CFunction gc)
     lua_pop(L, 1);
 }
 
+/* dataset_checksum(dataset) -> text */
+static int dataset_checksum(lua_State *L)
+{
+    uint32_t sum;
+    L_OR_NIL(L, gm_dataset_checksum(check_dataset(L, 1), &sum));
+    char text[12];
+    snprintf(text, sizeof text, "%08x", sum);
+    lua_pushstring(L, text);
+    return 1;
+}
+
 int gm_open_data(lua_State *L)
 {
     static const gm_declaration fns[] = {
@@ -388,6 +400,7 @@ int gm_open_data(lua_State *L)
         GM_FUNCTION("dataset_clusters", dataset_clusters, "about table"),
         GM_FUNCTION("dataset_chains", dataset_chains, "about table"),
         GM_FUNCTION("dataset_describe", dataset_describe, "dataset object"),
+        GM_FUNCTION("dataset_checksum", dataset_checksum, "dataset object"),
         GM_FUNCTION("dataset_get", dataset_get, "dataset object, sample integer, epoch integer?"),
         GM_FUNCTION("data_order", data_order,
                     "n integer, shuffle boolean?, seed integer, epoch integer, first integer, count integer"),

@@ -3,6 +3,7 @@
  * The folder that holds lua/ is $GANYMEDE_ROOT, or the executable's own folder, or the one above it. */
 #define _GNU_SOURCE
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +50,7 @@ int main(int argc, char **argv)
     gm_rank *rank = NULL;
     int      code = 1;
     bool     kept;
+    signal(SIGXFSZ, SIG_IGN); /* a file at its size limit is an error of write, which is reported */
     if (gm_keeper_split(&kept) != GM_OK) return fail(gm_last_error());
     if (kept) return 0;
     if (!find_root(root)) {

@@ -95,6 +95,8 @@ bool          gm_save_in_background(const gm_save *s); /* false although asked f
 gm_status     gm_save_part(const gm_save *s);          /* once written: this rank's own part; sets gm_last_error */
 gm_status     gm_save_result(const gm_save *s);        /* once done; on rank 0: the whole. Sets gm_last_error */
 const char   *gm_save_path(const gm_save *s);          /* what it will be called, or is */
+/* Rank 0: all ranks have written their parts; one that cannot be found is lost. */
+void gm_save_all_written(gm_save *s);
 /* Rank 0: no more parts will come, all other ranks have stopped writing. */
 void gm_save_give_up(gm_save *s, const char *why);
 /* Stops what is under way as soon as the system lets it (an fsync at worst). NULL is allowed. */

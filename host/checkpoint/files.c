@@ -10,30 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
-
-void gm_files_begin(gm_files_guard *g)
-{
-    sigset_t limit, waiting;
-    sigemptyset(&limit);
-    sigaddset(&limit, SIGXFSZ);
-    sigpending(&waiting);
-    g->pending = sigismember(&waiting, SIGXFSZ);
-    pthread_sigmask(SIG_BLOCK, &limit, &g->before);
-}
-
-void gm_files_end(gm_files_guard *g)
-{
-    const struct timespec now = {0};
-    sigset_t              limit;
-    sigemptyset(&limit);
-    sigaddset(&limit, SIGXFSZ);
-    if (!g->pending) /* take back the signal that our own write raised: the error has been reported */
-        while (sigtimedwait(&limit, NULL, &now) < 0 && errno == EINTR) {
-        }
-    pthread_sigmask(SIG_SETMASK, &g->before, NULL);
-}
 
 uint32_t gm_crc32c(uint32_t crc, const void *data, size_t bytes)
 {
@@ -134,8 +111,13 @@ gm_status gm_files_sync_folder(const char *path)
 
 gm_status gm_files_remove(const char *path)
 {
-    DIR *d = opendir(path);
-    if (!d) return errno == ENOENT ? GM_OK : failed(path, "cannot be opened");
+    int  fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (!d) {
+        gm_status st = errno == ENOENT ? GM_OK : failed(path, "cannot be opened");
+        if (fd >= 0) close(fd);
+        return st;
+    }
     gm_status      st = GM_OK;
     struct dirent *e;
     while (st == GM_OK && (e = readdir(d)))

@@ -1,23 +1,14 @@
 /* files.h - writing that survives a crash: whole files or an error, synced, renamed, never half seen.
  *
- * Every failure is GM_EIO and names the file and the system's reason. A file size limit (ulimit -f)
- * raises SIGXFSZ, which would end the process: between gm_files_begin and gm_files_end it is an error
- * like any other. */
+ * Every failure is GM_EIO and names the file and the system's reason; a file size limit (ulimit -f) is one of them,
+ * since the program ignores SIGXFSZ. */
 #ifndef GM_CHECKPOINT_FILES_H
 #define GM_CHECKPOINT_FILES_H
 
-#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "../../kernels/status.h"
-
-typedef struct gm_files_guard {
-    sigset_t before;
-    bool     pending;
-} gm_files_guard;
-void gm_files_begin(gm_files_guard *g);
-void gm_files_end(gm_files_guard *g);
 
 /* A file being written through a CRC32C (Castagnoli, as iSCSI: "123456789" gives e3069283). */
 typedef struct gm_writer {

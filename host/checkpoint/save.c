@@ -26,6 +26,8 @@ typedef struct outcome {
     char      text[1600];
 } outcome;
 
+typedef enum coming { PARTS_COME, PARTS_WRITTEN, PARTS_FAIL } coming; /* in this order */
+
 struct gm_save {
     char         *folder, *target, *beside;
     int64_t       step;
@@ -41,11 +43,12 @@ struct gm_save {
     pthread_t       thread;
     bool            threaded;
     atomic_bool     stop; /* nobody wants the outcome any more */
-    pthread_mutex_t lock;
+    pthread_mutex_t mutex;
     pthread_cond_t  changed;
     gm_save_state   state;
-    bool            alone; /* no more parts will come; `why` tells */
+    coming          others; /* rank 0: what is still to be expected of other ranks */
     char            why[1000];
+    int             lock; /* rank 0: of the folder, while it writes there; -1 */
     outcome         part, result;
 };
 
@@ -104,9 +107,10 @@ gm_status gm_save_new(const gm_save_as *as, gm_save **out)
     if (!s) return GM_FAIL(GM_ENOMEM, "no memory to save %d tensors", as->n);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->changed, &attributes);
     pthread_condattr_destroy(&attributes);
+    s->lock = -1;
     s->step = as->step, s->keep_last = as->keep_last, s->rank = as->rank;
     s->background = as->background, s->limit = as->snapshot_limit;
     s->stamp = (gm_part_stamp){.token = s->token, .world = gm_mesh_size(as->mesh)};
@@ -122,7 +126,7 @@ gm_status gm_save_new(const gm_save_as *as, gm_save **out)
 gm_status gm_save_prepare(gm_save *s, char *token)
 {
     uint64_t drawn;
-    GM_TRY(gm_steps_prepare(s->folder, s->beside));
+    GM_TRY(gm_steps_prepare(s->folder, s->beside, &s->lock));
     if (getrandom(&drawn, sizeof drawn, 0) != sizeof drawn)
         return GM_FAIL(GM_EIO, "the system gave no random bytes: %s", strerror(errno));
     snprintf(token, GM_SAVE_TOKEN, "%016llx", (unsigned long long)drawn);
@@ -139,11 +143,11 @@ static void set_outcome(outcome *o, gm_status st)
 
 static void reach(gm_save *s, gm_save_state state, outcome *o, gm_status st)
 {
-    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&s->mutex);
     set_outcome(o, st);
     s->state = state;
     pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&s->mutex);
 }
 
 /* The moment `seconds` from now, on the clock of `changed`. */
@@ -161,44 +165,58 @@ gm_save_state gm_save_wait(gm_save *s, gm_save_state until, double seconds)
 {
     struct timespec end = moment(seconds > 0 ? seconds : 0);
     int             over = 0;
-    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&s->mutex);
     while (s->state < until && over != ETIMEDOUT)
-        over = seconds < 0 ? pthread_cond_wait(&s->changed, &s->lock)
-                           : pthread_cond_timedwait(&s->changed, &s->lock, &end);
+        over = seconds < 0 ? pthread_cond_wait(&s->changed, &s->mutex)
+                           : pthread_cond_timedwait(&s->changed, &s->mutex, &end);
     gm_save_state state = s->state;
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&s->mutex);
     return state;
 }
 
-void gm_save_give_up(gm_save *s, const char *why)
+static void expect(gm_save *s, coming others, const char *why)
 {
-    pthread_mutex_lock(&s->lock);
-    s->alone = true;
-    snprintf(s->why, sizeof s->why, "%s", why);
+    pthread_mutex_lock(&s->mutex);
+    if (s->others < others) {
+        s->others = others;
+        snprintf(s->why, sizeof s->why, "%s", why);
+    }
     pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_unlock(&s->mutex);
 }
 
-/* Sleeps a little unless somebody gave up. */
-static bool pause_for_parts(gm_save *s, double seconds)
+void gm_save_all_written(gm_save *s) { expect(s, PARTS_WRITTEN, ""); }
+
+void gm_save_give_up(gm_save *s, const char *why) { expect(s, PARTS_FAIL, why); }
+
+/* Sleeps a little, unless nothing more will come -> what is to be expected. */
+static coming pause_for_parts(gm_save *s, double seconds)
 {
     struct timespec end = moment(seconds);
-    pthread_mutex_lock(&s->lock);
-    if (!s->alone && !atomic_load(&s->stop)) pthread_cond_timedwait(&s->changed, &s->lock, &end);
-    bool on = !s->alone && !atomic_load(&s->stop);
-    pthread_mutex_unlock(&s->lock);
-    return on;
+    pthread_mutex_lock(&s->mutex);
+    if (s->others != PARTS_FAIL && !atomic_load(&s->stop)) pthread_cond_timedwait(&s->changed, &s->mutex, &end);
+    coming others = atomic_load(&s->stop) ? PARTS_FAIL : s->others;
+    pthread_mutex_unlock(&s->mutex);
+    return others;
 }
 
 /* ---- the whole, on rank 0 ---- */
 
+/* What is written on one machine may be seen on another some seconds later, where machines share a folder. */
+#define SEEN_LATE 10.0
+
 /* Waits until rank r has said how it fared. */
 static gm_status await_part(gm_save *s, int r)
 {
+    double late = 0;
     for (double pause = 0.0005; gm_part_look(s->beside, r) == GM_PART_NONE; pause = pause < 0.02 ? pause * 2 : pause) {
-        if (pause_for_parts(s, pause)) continue;
-        if (gm_part_look(s->beside, r) != GM_PART_NONE) break;
-        return GM_FAIL(GM_EIO, "%s", s->alone ? s->why : "the save was left unfinished");
+        coming others = pause_for_parts(s, pause);
+        if (others == PARTS_WRITTEN) late += pause;
+        bool lost = others == PARTS_WRITTEN && (late > SEEN_LATE || access(s->beside, F_OK));
+        if ((others != PARTS_FAIL && !lost) || gm_part_look(s->beside, r) != GM_PART_NONE) continue;
+        if (lost)
+            return GM_FAIL(GM_EIO, "%s: rank %d has written its part, which is gone: who removes it?", s->beside, r);
+        return GM_FAIL(GM_EIO, "%s", s->others == PARTS_FAIL ? s->why : "the save was left unfinished");
     }
     return GM_OK;
 }
@@ -228,6 +246,25 @@ static gm_status write_index(gm_save *s)
     return st;
 }
 
+static bool is_there(const char *folder, const char *name)
+{
+    char *path = gm_files_join(folder, name);
+    bool  there = path && !access(path, F_OK);
+    free(path);
+    return there;
+}
+
+/* Somebody who was removing `beside` goes on under its new name: then there is no checkpoint, and none may be seen. */
+static gm_status check_published(const gm_save *s)
+{
+    bool all = is_there(s->target, GM_INDEX_NAME);
+    for (int i = 0; i < s->whole.n_files; i++) all = all && is_there(s->target, s->whole.files[i].name);
+    if (all) return GM_OK;
+    (void)gm_files_remove(s->target);
+    (void)rename(s->beside, s->target); /* the one of this step that was exchanged, if there was one */
+    return GM_FAIL(GM_EIO, "%s: files of it are gone: who removes them?", s->target);
+}
+
 static gm_status merge(gm_save *s)
 {
     GM_TRY(gm_index_merge(&s->whole, &s->shard.index));
@@ -235,7 +272,8 @@ static gm_status merge(gm_save *s)
     GM_TRY(gm_index_check_cover(s->beside, &s->whole));
     GM_TRY(write_index(s));
     for (int r = 1; r < s->stamp.world; r++) GM_TRY(gm_part_forget(s->beside, r));
-    return gm_steps_publish(s->folder, s->beside, s->target);
+    GM_TRY(gm_steps_publish(s->folder, s->beside, s->target));
+    return check_published(s);
 }
 
 /* Removes what could not be finished; not under the hands of others. */
@@ -259,6 +297,12 @@ static gm_status finish_whole(gm_save *s)
     return gm_fail_again(o.st, o.text);
 }
 
+static void unlock(gm_save *s)
+{
+    if (s->lock >= 0) close(s->lock);
+    s->lock = -1;
+}
+
 /* ---- this rank's part ---- */
 
 static gm_status check_folder(const gm_save *s)
@@ -271,8 +315,6 @@ static gm_status check_folder(const gm_save *s)
 
 static gm_status write_part(gm_save *s)
 {
-    gm_files_guard guard;
-    gm_files_begin(&guard);
     gm_status st = check_folder(s);
     if (st == GM_OK) st = gm_shard_write(&s->shard, s->beside, &s->stop);
     if (st == GM_OK && s->rank > 0) st = gm_part_announce(s->beside, s->rank, &s->shard.index, &s->stamp);
@@ -282,7 +324,6 @@ static gm_status write_part(gm_save *s)
         gm_part_fail(s->beside, s->rank, o.text);
         gm_fail_again(st, o.text);
     }
-    gm_files_end(&guard);
     return st;
 }
 
@@ -290,10 +331,8 @@ static void work_part(gm_save *s) { reach(s, GM_SAVE_WRITTEN, &s->part, write_pa
 
 static void work_whole(gm_save *s)
 {
-    gm_files_guard guard;
-    gm_files_begin(&guard);
     gm_status st = s->rank == 0 ? finish_whole(s) : gm_fail_again(s->part.st, s->part.text);
-    gm_files_end(&guard);
+    unlock(s);
     reach(s, GM_SAVE_DONE, &s->result, st);
 }
 
@@ -363,7 +402,8 @@ void gm_save_free(gm_save *s)
     atomic_store(&s->stop, true);
     gm_save_give_up(s, "the save was left unfinished");
     if (s->threaded) pthread_join(s->thread, NULL);
-    pthread_mutex_destroy(&s->lock);
+    unlock(s);
+    pthread_mutex_destroy(&s->mutex);
     pthread_cond_destroy(&s->changed);
     gm_shard_free(&s->shard);
     gm_index_free(&s->whole);

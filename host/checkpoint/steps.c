@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -104,9 +105,20 @@ gm_status gm_steps_prune(const char *folder, int keep_last, int64_t saved)
     return st;
 }
 
-gm_status gm_steps_prepare(const char *folder, const char *beside)
+/* What looks left over may be what another process is writing. */
+static gm_status lock_folder(const char *folder, int *lock)
+{
+    *lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*lock < 0) return GM_FAIL(GM_EIO, "%s: cannot be opened: %s", folder, strerror(errno));
+    if (!flock(*lock, LOCK_EX | LOCK_NB) || errno != EWOULDBLOCK) return GM_OK; /* some file systems have no locks */
+    return GM_FAIL(GM_EIO, "%s: another process is writing a checkpoint there; give each run a folder of its own",
+                   folder);
+}
+
+gm_status gm_steps_prepare(const char *folder, const char *beside, int *lock)
 {
     GM_TRY(gm_files_mkdirs(folder));
+    GM_TRY(lock_folder(folder, lock));
     GM_TRY(clear_leftovers(folder));
     if (mkdir(beside, 0777)) return GM_FAIL(GM_EIO, "%s: cannot be made: %s", beside, strerror(errno));
     return GM_OK;

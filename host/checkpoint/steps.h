@@ -14,8 +14,9 @@ char *gm_steps_path(const char *folder, int64_t step, const char *ending);
 /* The steps in a folder that are complete by name, ascending; to be freed. No folder: none. */
 gm_status gm_steps_list(const char *folder, int64_t **steps, int *n);
 
-/* Makes the folder, removes what interrupted saves and removals left, makes `beside`. */
-gm_status gm_steps_prepare(const char *folder, const char *beside);
+/* Makes the folder and locks it, removes what interrupted saves and removals left, makes `beside`. GM_EIO: another
+ * process has the lock. *lock, -1 before, is to be closed, also after a failure: that ends the lock. */
+gm_status gm_steps_prepare(const char *folder, const char *beside, int *lock);
 /* Brings `beside` to disk and renames it to `target`: the moment at which the checkpoint exists. One of the same
  * step is exchanged in one go, so that at no moment there is none; the old one is in `beside` then. */
 gm_status gm_steps_publish(const char *folder, const char *beside, const char *target);

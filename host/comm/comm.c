@@ -114,6 +114,7 @@ bool        gm_comm_has_data(const gm_comm *c) { return c->transport->has_data; 
 const char *gm_comm_transport(const gm_comm *c) { return c->transport->name; }
 
 void     gm_comm_set_timeout(gm_comm *c, double seconds) { c->timeout = seconds; }
+double   gm_comm_timeout(const gm_comm *c) { return c->timeout; }
 void     gm_comm_set_checked(gm_comm *c, bool on) { c->checked = on; }
 void     gm_comm_set_alone(gm_comm *c, bool on) { c->alone = on; }
 void     gm_comm_set_phase(gm_comm *c, gm_phase phase) { c->phase = phase; }

@@ -74,7 +74,8 @@ bool        gm_comm_has_data(const gm_comm *c); /* false: the meta transport, wh
 const char *gm_comm_transport(const gm_comm *c);
 
 /* Seconds without the others' part before a wait gives up with GM_EHANG; 0: never. Default 600. */
-void gm_comm_set_timeout(gm_comm *c, double seconds);
+void   gm_comm_set_timeout(gm_comm *c, double seconds);
+double gm_comm_timeout(const gm_comm *c);
 /* Checked mode: every collective first compares (op, dtype, shape, root, reduction, module path) with all members,
  * which makes it wait for them. Messages of two are not compared: each end would wait for the other. */
 void gm_comm_set_checked(gm_comm *c, bool on);

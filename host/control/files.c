@@ -7,8 +7,11 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -39,7 +42,7 @@ gm_status gm_make_new_folder(const char *path)
     return GM_FAIL(errno == EEXIST ? GM_EINVAL : GM_EIO, "cannot make the folder %s: %s", path, strerror(errno));
 }
 
-static gm_status write_all(int file, const char *path, const char *bytes, size_t n)
+static gm_status write_bytes(int file, const char *path, const char *bytes, size_t n)
 {
     while (n > 0) {
         ssize_t done = write(file, bytes, n);
@@ -48,6 +51,12 @@ static gm_status write_all(int file, const char *path, const char *bytes, size_t
         bytes += done;
         n -= (size_t)done;
     }
+    return GM_OK;
+}
+
+static gm_status write_all(int file, const char *path, const char *bytes, size_t n)
+{
+    GM_TRY(write_bytes(file, path, bytes, n));
     return fsync(file) ? GM_FAIL(GM_EIO, "%s: cannot be written: %s", path, strerror(errno)) : GM_OK;
 }
 
@@ -66,23 +75,59 @@ static void sync_folder_of(const char *path)
     close(fd);
 }
 
+/* A name beside `path` that nobody can have foreseen: in a folder where all may write, a link could wait there. */
+static gm_status name_beside(const char *path, char beside[PATH_MAX])
+{
+    uint64_t drawn;
+    if (getrandom(&drawn, sizeof drawn, 0) != sizeof drawn)
+        return GM_FAIL(GM_EIO, "the system gave no random bytes: %s", strerror(errno));
+    if (snprintf(beside, PATH_MAX, "%s.%016llx.tmp", path, (unsigned long long)drawn) >= PATH_MAX)
+        return GM_FAIL(GM_EINVAL, "the path %s is too long", path);
+    return GM_OK;
+}
+
+static gm_status open_beside(const char *path, char beside[PATH_MAX], int *file)
+{
+    GM_TRY(name_beside(path, beside));
+    *file = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    return *file < 0 ? GM_FAIL(GM_EIO, "cannot write %s: %s", path, strerror(errno)) : GM_OK;
+}
+
+/* /dev/stdout and the like: there is nothing to replace. */
+static bool is_no_file(const char *path)
+{
+    struct stat s;
+    return !stat(path, &s) && !S_ISREG(s.st_mode);
+}
+
+static gm_status write_direct(const char *path, const char *bytes, size_t n)
+{
+    int direct = open(path, O_WRONLY | O_CLOEXEC);
+    if (direct < 0) return GM_FAIL(GM_EIO, "cannot write %s: %s", path, strerror(errno));
+    gm_status st = write_bytes(direct, path, bytes, n);
+    close(direct);
+    return st;
+}
+
+gm_status gm_check_writable(const char *path)
+{
+    char beside[PATH_MAX];
+    int  file;
+    if (is_no_file(path))
+        return access(path, W_OK) ? GM_FAIL(GM_EIO, "cannot write %s: %s", path, strerror(errno)) : GM_OK;
+    GM_TRY(open_beside(path, beside, &file));
+    close(file);
+    unlink(beside);
+    return GM_OK;
+}
+
 gm_status gm_write_whole(const char *path, const void *bytes, size_t n)
 {
-    char        beside[PATH_MAX];
-    gm_status   st;
-    struct stat s;
-    if (snprintf(beside, sizeof beside, "%s.%ld.tmp", path, (long)getpid()) >= (int)sizeof beside)
-        return GM_FAIL(GM_EINVAL, "the path %s is too long", path);
-    if (!stat(path, &s) && !S_ISREG(s.st_mode)) { /* /dev/stdout and the like: there is nothing to replace */
-        int direct = open(path, O_WRONLY | O_CLOEXEC);
-        if (direct < 0) return GM_FAIL(GM_EIO, "cannot write %s: %s", path, strerror(errno));
-        st = write(direct, bytes, n) == (ssize_t)n ? GM_OK : GM_FAIL(GM_EIO, "%s: %s", path, strerror(errno));
-        close(direct);
-        return st;
-    }
-    int file = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (file < 0) return GM_FAIL(GM_EIO, "cannot write %s: %s", path, strerror(errno));
-    st = write_all(file, path, bytes, n);
+    char beside[PATH_MAX];
+    int  file;
+    if (is_no_file(path)) return write_direct(path, bytes, n);
+    GM_TRY(open_beside(path, beside, &file));
+    gm_status st = write_all(file, path, bytes, n);
     if (close(file) && st == GM_OK) st = GM_FAIL(GM_EIO, "%s: cannot be written: %s", path, strerror(errno));
     if (st == GM_OK && rename(beside, path))
         st = GM_FAIL(GM_EIO, "%s cannot be put in place: %s", path, strerror(errno));
@@ -96,9 +141,7 @@ gm_status gm_point_link(const char *link, const char *target)
     char        beside[PATH_MAX];
     struct stat s;
     if (!lstat(link, &s) && !S_ISLNK(s.st_mode)) return GM_FAIL(GM_EINVAL, "%s exists and is no link", link);
-    if (snprintf(beside, sizeof beside, "%s.%ld.tmp", link, (long)getpid()) >= (int)sizeof beside)
-        return GM_FAIL(GM_EINVAL, "the path %s is too long", link);
-    unlink(beside);
+    GM_TRY(name_beside(link, beside));
     if (symlink(target, beside)) return GM_FAIL(GM_EIO, "cannot make the link %s: %s", link, strerror(errno));
     if (!rename(beside, link)) return GM_OK;
     int error = errno;

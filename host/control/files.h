@@ -11,8 +11,11 @@ gm_status gm_make_folders(const char *path);
 gm_status gm_make_new_folder(const char *path);
 /* Removes a folder with all that is in it, as far as that is possible; links are not followed. */
 void gm_remove_tree(const char *path);
-/* The file appears whole or not at all, also after a crash: temporary file, fsync, rename, fsync of the folder. */
+/* The file appears whole or not at all, also after a crash: temporary file, fsync, rename, fsync of the folder. A link
+ * of that name is replaced, not followed. What is no plain file (/dev/stdout) is written as it is. */
 gm_status gm_write_whole(const char *path, const void *bytes, size_t n);
+/* Could gm_write_whole do so now? Nothing is left. */
+gm_status gm_check_writable(const char *path);
 /* Makes `link` a symbolic link to `target`, replacing an older link at once. GM_EINVAL: `link` is no link. */
 gm_status gm_point_link(const char *link, const char *target);
 /* Names in a folder, each ended by NUL, one after the other; hidden ones left out. A folder that does not exist has

@@ -1,6 +1,9 @@
 /* dataset.c - what all datasets share; see dataset.h. */
 #include "dataset.h"
 
+#include <stdlib.h>
+#include <zlib.h>
+
 static int64_t product(int n, const int64_t *shape)
 {
     int64_t p = 1;
@@ -17,6 +20,27 @@ gm_status gm_dataset_read(const gm_dataset *d, uint64_t epoch, int64_t i, void *
         return GM_FAIL(GM_EINVAL, "sample %lld of a dataset with %lld (they count from 0)", (long long)i,
                        (long long)d->length);
     return d->sample(d, epoch, i, x, y);
+}
+
+gm_status gm_dataset_checksum(const gm_dataset *d, uint32_t *sum)
+{
+    int64_t   targets = gm_dataset_y_numel(d), n = d->length;
+    size_t    x_bytes = (size_t)gm_dataset_x_numel(d) * gm_dtype_size(d->x_dtype), y_bytes = (size_t)targets * 8;
+    char     *x = malloc(x_bytes + 1);
+    int64_t  *y = malloc(y_bytes + 1);
+    gm_status st = x && y ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for a sample of a dataset");
+    if (n > 1024 && (double)n * (double)(x_bytes + y_bytes) > 16e6) n = 1024;
+    *sum = 0;
+    for (int64_t k = 0; st == GM_OK && k < n; k++) {
+        int64_t i = n == 1 ? 0 : (int64_t)((double)k * (double)(d->length - 1) / (double)(n - 1));
+        st = gm_dataset_read(d, 0, i, x, y);
+        if (st != GM_OK) break;
+        *sum = (uint32_t)crc32_z(*sum, (const unsigned char *)x, x_bytes);
+        *sum = (uint32_t)crc32_z(*sum, (const unsigned char *)y, y_bytes);
+    }
+    free(x);
+    free(y);
+    return st;
 }
 
 void gm_dataset_retain(gm_dataset *d) { d->refs++; }

@@ -167,11 +167,19 @@ local function wait(handle, state, seconds)
   return false
 end
 
--- Until the saves of all ranks are so far -> what tell(), called then, says on each. Ranks meet every few seconds: a
--- disk may be slower than the time after which a rank that does not come is taken for one that hangs.
+-- Seconds between two meetings of the ranks, well below the time after which a rank that does not come is taken for one
+-- that hangs.
+local function between_meetings()
+  local timeout = core.world() > 1 and core.comm_timeout() or 0
+  return timeout > 0 and math.min(5, timeout / 4) or 5
+end
+
+-- Until the saves of all ranks are so far -> what tell(), called then, says on each. A disk may be slower than ranks
+-- wait for each other, so they meet in between.
 local function wait_for_all(handle, state, tell)
+  local seconds = between_meetings()
   while true do
-    local texts = share(wait(handle, state, 5) and "." .. tell() or "")
+    local texts = share(wait(handle, state, seconds) and "." .. tell() or "")
     local all = true
     for i, text in ipairs(texts) do
       all = all and text ~= ""
@@ -186,8 +194,9 @@ local function outcome(handle)
   local message, _, rank = first_failure(wait_for_all(handle, "written", function()
     return pack_failure(core.checkpoint_part(handle))
   end))
-  if message and core.rank() == 0 then
-    core.checkpoint_give_up(handle, rank == 0 and message or ("rank %d: %s"):format(rank, message))
+  if core.rank() == 0 then
+    if not message then core.checkpoint_all_written(handle)
+    else core.checkpoint_give_up(handle, rank == 0 and message or ("rank %d: %s"):format(rank, message)) end
   end
   return first_failure { wait_for_all(handle, "done", function()
     return core.rank() == 0 and pack_failure(core.checkpoint_result(handle)) or ""

@@ -8,6 +8,7 @@
 --   out        the run's folder (a string, or a function that makes it when it is first needed);
 --              checkpoints go to out/checkpoints
 --   log        log(text): one line for the user;        progress  progress(event) after every step
+--   begin      begin(step): once, before training, with the steps of the run that are over
 --   record     record(event): one entry of metrics.jsonl after every step and evaluation
 --   stats      a table that is filled while the run goes on (see ganymede.stats)
 --   no_eval    never evaluate;      recipe   its file, for messages
@@ -15,7 +16,7 @@
 --   trace      a file: what the ranks did in the first 20 steps (ganymede.trace)
 --   profile    a file: what each op cost in 20 steps after the first 3 (ganymede.profile)
 --   stop_requested   stop_requested() -> true: save a checkpoint at the end of the step, raise status 75
--- On several ranks all of them call gm.fit with the same config; rank 0 alone calls log, progress, record and out,
+-- On several ranks all of them call gm.fit with the same config; rank 0 alone calls log, progress, begin, record, out,
 -- and any rank may be asked to stop. The trap: weights are drawn when the model is built, so mesh, seed and
 -- dtype are set here, before anything else.
 -- @module ganymede.fit
@@ -148,9 +149,7 @@ local function newest(path)
 end
 
 local function is_checkpoint(path)
-  local file = io.open(path .. "/index.json")
-  if file then file:close() end
-  return file and "yes" or nil
+  return core.is_file(path .. "/index.json") and "yes" or nil
 end
 
 --- The checkpoint that `resume` means, or nil for a fresh start. Collective: all ranks verify it together.
@@ -257,13 +256,20 @@ local function prepare(config, run)
   return trainer
 end
 
-local function resume(trainer, run)
+local function restore(trainer, run)
   if not run.resume then return end
   local out = run.resume == "auto" and folder(run) or nil
   local path = fit.find_checkpoint(run.resume, out)
   if not path then return end
   snapshot.restore(trainer, path)
   trainer:say(("resumed from %s at step %d"):format(path, trainer.step))
+end
+
+-- What the checkpoint says, and the run's folder, which is refused now rather than after the first step.
+local function begin(trainer, run)
+  restore(trainer, run)
+  folder(run)
+  if run.begin and ranks.is_first() then run.begin(trainer.step) end
 end
 
 -- Asked to stop: what is there is saved, and the exit status says that the run can go on.
@@ -280,11 +286,8 @@ end
 -- A file that cannot be written is better known before the run than after it.
 local function must_be_writable(flag, path)
   if not ranks.is_first() then return end
-  local file, why = io.open(path, "ab")
-  if not file then failure(2, "%s: cannot write %s", flag, why) end
-  local is_new = file:seek "end" == 0
-  file:close()
-  if is_new then os.remove(path) end
+  local ok, why = core.check_writable(path)
+  if not ok then failure(2, "%s: %s", flag, why) end
 end
 
 -- What --trace writes at the end is recorded from here on.
@@ -344,7 +347,7 @@ function fit.fit(config, run)
   local recorder = run.trace and record(trainer.engine, run.trace)
   local profiler = run.profile and time_ops(trainer, run.profile)
   local ok, err = pcall(function()
-    resume(trainer, run)
+    begin(trainer, run)
     core.memory_reset_peak()
     trainer:fit()
     if trainer.stopped then preempt(trainer) end

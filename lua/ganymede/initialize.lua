@@ -196,6 +196,20 @@ local function scale_losses(engine, wanted)
   if narrow and own then engine.loss_scaling = loss_scaling.start(engine.control, own) end
 end
 
+-- ---------------------------------------------------------------- data
+
+-- Ranks read parts of the same batches: one whose files are others would train on them, or leave the others waiting
+-- at the end of an epoch.
+local function check_data(opt)
+  if core.world() == 1 or core.comm_transport() == "meta" then return end
+  local data = {}
+  for _, which in ipairs { "train", "test" } do
+    local loader = opt[which .. "_dataloader"]
+    data[which] = loader and loader.fingerprint and loader:fingerprint()
+  end
+  if next(data) then ranks.same_settings { data = data } end
+end
+
 -- ---------------------------------------------------------------- the engine
 
 local function new(Engine, opt)
@@ -228,6 +242,7 @@ return function(Engine)
   -- -> engine, train_loader, test_loader, lr_scheduler (nil where none was given).
   local function initialize(parts)
     local opt = options.check("gm.initialize", given, parts, 2, aliases)
+    check_data(opt)
     local engine = new(Engine, opt)
     local accumulation, pieces = opt.gradient_accumulation, engine.schedule.num_microbatches -- nil: whole batches
     local train = opt.train_dataloader and StepLoader.new(opt.train_dataloader, engine, accumulation, pieces)

@@ -1,13 +1,15 @@
 --- The folder of a run: runs/NAME-DATE-ID/ with config.lua, env.json, metrics.jsonl and checkpoints/.
 --
--- Nothing exists before open(), which the trainer's first sign of life calls: a wrong recipe leaves nothing.
+-- Nothing exists before open(), which comes when everything has been built: a wrong recipe leaves nothing. From then to
+-- close() the folder is this run's alone: `.lock` is locked, and another run with that folder is refused (status 2).
 -- runs/latest points to the newest run. With --out the folder is the user's own, and may hold an older run:
--- one that is resumed gets more lines in metrics.jsonl, any other loses the old ones. Of several ranks, rank 0 chooses
--- the path, and it alone makes and writes anything; Rundir {} is collective, the methods are not.
+-- one that is resumed keeps the lines of metrics.jsonl up to its step, any other loses them. Of several ranks, rank 0
+-- chooses the path, and it alone makes and writes anything; Rundir {} is collective, the methods are not.
 local core = require "ganymede.core"
 local failure = require "ganymede.failure"
 local json = require "ganymede.json"
 local log = require "ganymede.log"
+local MetricsFile = require "ganymede.metrics_file"
 local version = require "ganymede.version"
 
 local Rundir = {}
@@ -40,40 +42,69 @@ function Rundir:environment()
   }
 end
 
+-- A process that was killed a moment ago may still be ending.
+local LOCK_SECONDS = 2
+
+-- Makes the folder ours for as long as this process lives.
+local function lock(self)
+  local process = core.process()
+  local about = ("process %d on %s since %s"):format(process.pid, process.host, os.date "%Y-%m-%d %H:%M:%S")
+  local held, keeps, kind = core.lock_take(self.path .. "/.lock", about, LOCK_SECONDS)
+  if held then
+    self.lock = held
+    if not keeps then log.warn("%s: this file system has no locks; no other run may have this folder", self.path) end
+  elseif kind == "invalid" then
+    failure(2, "the run folder %s is in use: %s has it; wait for its end or stop it, or give another --out", self.path,
+      keeps)
+  else
+    failure(2, "%s", keeps)
+  end
+end
+
+local function make(self)
+  if self.given then
+    core.make_folders(self.path)
+  else
+    core.make_folders(BASE)
+    core.make_new_folder(self.path)
+  end
+end
+
 --- Makes the folder and its first files; does nothing the second time.
 function Rundir:open()
   if self.opened then return self.path end
   self.opened = true
   if core.rank() > 0 then return self.path end
+  local made, reason = failure.try(make, self)
+  if not made then failure(2, "%s", (failure.text(reason):gsub("^%S+%.lua:%d+: ", ""))) end
+  lock(self)
   if self.given then
-    core.make_folders(self.path)
     if not self.resumes and #core.list_folder(self.path .. "/checkpoints") > 0 then
       log.warn("%s holds checkpoints of an earlier run, which --resume would find", self.path)
     end
   else
-    core.make_folders(BASE)
-    core.make_new_folder(self.path)
     local ok, why = failure.try(core.point_link, BASE .. "/latest", self.path:match "[^/]+$")
     if not ok then log.warn("%s", why) end
   end
   core.write_whole(self.path .. "/config.lua", self.text or "")
   core.write_whole(self.path .. "/env.json", json.encode(self:environment(), { indent = true }) .. "\n")
-  local file, why = io.open(self.path .. "/metrics.jsonl", self.resumes and "a" or "w")
-  if not file then error("cannot write the metrics: " .. why, 0) end
-  self.metrics = file
   log.info("run folder %s", self.path)
   return self.path
 end
 
---- One line of metrics.jsonl.
-function Rundir:write(event)
+--- The run goes on behind that step, as metrics.jsonl does.
+function Rundir:begin(step)
   self:open()
-  if self.metrics then self.metrics:write(json.encode(event), "\n") end
+  if core.rank() == 0 then self.metrics = MetricsFile(self.path .. "/metrics.jsonl", step) end
 end
+
+--- One line of metrics.jsonl.
+function Rundir:write(event) self.metrics:write(event) end
 
 function Rundir:close()
   if self.metrics then self.metrics:close() end
-  self.metrics = nil
+  if self.lock then self.lock:close() end
+  self.metrics, self.lock = nil, nil
 end
 
 return setmetatable(Rundir, { __call = new })

@@ -60,6 +60,12 @@ local function choose_transport(wish)
   if said ~= "" and ranks.is_first() then log.info("ranks talk through %s", said) end
 end
 
+-- Which program this rank runs: machines may hold different ones under the same path, and of the same version.
+local function program()
+  return { version = require "ganymede.version", executable = core.file_checksum "/proc/self/exe",
+    ["lua files"] = core.tree_checksum(rawget(_G, "GANYMEDE_ROOT") .. "/lua", ".lua") }
+end
+
 --- Takes the table `parallel` up, before anything is built: sizes that this job does not have are refused (status 2),
 -- the mesh is made, and all ranks must have been given the same (ganymede.ranks).
 -- settings: resolved; about: recipe (its path, or nil), flags (a table of plain values). -> the live context
@@ -72,7 +78,7 @@ function session.join(settings, about)
   core.keep_gathered(plan.tensor.keep_gathered == true)
   if core.world() > 1 and not about.rehearsal then
     local text = read(about.recipe)
-    ranks.same_settings { settings = settings, flags = about.flags or {}, version = require "ganymede.version",
+    ranks.same_settings { settings = settings, flags = about.flags or {}, program = program(),
       recipe = text and require "ganymede.sha256"(text) or nil }
     choose_transport(plan.transport)
   end

@@ -35,7 +35,8 @@ local collector_step = 64
 
 local new = signature.constructor("engine table", function(_, engine)
   return setmetatable({ engine = engine, hooks = {}, epoch = 0, step = 0, step_of_epoch = 0, states = {},
-                        metrics = { train = {}, test = {} }, losses = {}, samples = 0, targets = 0, tokens = 0,
+                        metrics = { train = {}, test = {} }, losses = {}, samples = 0, samples_before = 0,
+                        targets = 0, tokens = 0,
                         seconds = 0, pending = {} }, Trainer)
 end)
 
@@ -125,7 +126,7 @@ local function new_record(self, batches)
   self.step, self.step_of_epoch = self.step + 1, self.step_of_epoch + 1
   for _, name in ipairs { "samples", "tokens" } do self[name] = self[name] + batches[name] end
   return { step = self.step, epoch = self.epoch, samples = batches.samples, tokens = batches.tokens,
-           total_samples = self.samples, targets = batches.targets }
+           total_samples = self.samples_before + self.samples, targets = batches.targets }
 end
 
 -- The step's numbers, as the engine tells them.
@@ -154,10 +155,18 @@ local function tell_known(self)
   end
 end
 
---- Waits until the numbers of all steps are known, and tells the hooks.
+-- Tells of a step that has waited for its numbers; once.
+local function tell_step(self)
+  local record = self.untold
+  self.untold = nil
+  if record and self.on_step then self.on_step(self, record) end
+end
+
+--- Waits until the numbers of all steps are known, and tells the hooks, and whoever follows the run.
 function Trainer:settle()
   self.engine:settle()
   tell_known(self)
+  tell_step(self)
 end
 
 -- A step and its hooks.
@@ -174,8 +183,9 @@ local function run_step(self, batches)
   local output, label
   if self.keep_output then output, label = unrecorded(join, outputs), unrecorded(join, labels) end
   if self.waits then
+    self.untold = record
     call_hooks(self, record, output, label)
-    return record
+    return
   end
   table.insert(self.pending, record)
   self:call("after_train_iter", output, label)
@@ -188,9 +198,9 @@ local function train_step(self, loader)
   local started = core.now()
   local batches = loader:next_step(true)
   if not batches then return false end
-  local told = run_step(self, batches)
+  run_step(self, batches)
   self.seconds = self.seconds + core.now() - started
-  if told and self.on_step then self.on_step(self, told) end
+  tell_step(self)
   return true
 end
 
@@ -405,7 +415,8 @@ end
 
 -- ---------------------------------------------------------------- checkpoints of the loop itself
 
---- Position and hook states, as plain values. Waits for the numbers of all steps: hooks gather them.
+--- Position and hook states, as plain values. Waits for the numbers of all steps: hooks gather them, and who follows
+-- the run (metrics.jsonl) knows a step before its checkpoint is there.
 function Trainer:state()
   self:settle()
   local states = {}
@@ -414,11 +425,12 @@ function Trainer:state()
     if state then states[#states + 1] = { index = i, name = hook.name or "", state = state } end
   end
   return { step = self.step, steps_per_epoch = self.steps_per_epoch, samples_per_step = self.samples_per_step,
-           hooks = states, metrics = self.metrics }
+           samples = self.samples_before + self.samples, hooks = states, metrics = self.metrics }
 end
 
 --- Takes a state up. Hooks are matched by place and name; those that are new keep their fresh state.
 function Trainer:load_state(state)
+  self.samples_before = state.samples or state.step * (self.samples_per_step or 0)
   self.step, self.metrics = state.step, { train = state.metrics.train or {}, test = state.metrics.test or {} }
   for _, entry in ipairs(state.hooks or {}) do
     local hook = self.hooks[entry.index]

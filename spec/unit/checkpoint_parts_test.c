@@ -173,6 +173,16 @@ void gm_test_checkpoint_rank_fails(void **state)
     FAILS(GM_EIO, "rank 1: it burnt down", gm_save_result(alone));
     gm_save_free(alone);
     assert_false(there("step-00000003.tmp"));
+    alone = new_save(&w, 0, 3, true);
+    OK(gm_save_prepare(alone, token));
+    OK(gm_save_start(alone, token));
+    assert_int_equal(gm_save_wait(alone, GM_SAVE_DONE, 0.05), GM_SAVE_WRITTEN);
+    path_in(beside, sizeof beside, "step-00000003.tmp");
+    OK(gm_files_remove(beside)); /* somebody tidies up */
+    gm_save_all_written(alone);
+    assert_int_equal(gm_save_wait(alone, GM_SAVE_DONE, 60), GM_SAVE_DONE);
+    FAILS(GM_EIO, "rank 1 has written its part, which is gone", gm_save_result(alone));
+    gm_save_free(alone);
     alone = new_save(&w, 0, 4, true);
     OK(gm_save_prepare(alone, token));
     OK(gm_save_start(alone, token));

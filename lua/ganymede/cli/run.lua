@@ -9,6 +9,7 @@
 --     out()                            the run's folder, which the first call makes
 --     log(fmt, ...)                    a line for the user
 --     progress { step, epoch, loss, accuracy, samples, lr }   after every step
+--     begin(step)                      training begins behind that step
 --     record(event)                    an entry of metrics.jsonl
 --     stats                            table to fill, see ganymede.stats
 --     stop_requested()                 true: save a checkpoint at the end of this step and raise failure(75)
@@ -100,6 +101,7 @@ local function make_context(args, run, folder, settings)
     recipe = args.recipe, command = { recipe = args.recipe, set = args.set, seed = args.seed },
     trace = args.trace, profile = args.profile, stop_requested = core.signals_stop_requested }
   function context.out() return folder:open() end
+  function context.begin(step) folder:begin(step) end
   function context.record(event) folder:write(event) end
   function context.progress(event) progress:update(event) end
   return context, function()
@@ -171,11 +173,22 @@ local function write_stats(args, about, ok, err)
   log.warn("cannot write --stats %s: %s", args.stats, failure.text(why))
 end
 
+-- A file that cannot be written is better known before the run than after it.
+local function check_files(args)
+  for _, flag in ipairs { "stats", "trace", "profile" } do
+    if args[flag] then
+      local ok, why = core.check_writable(args[flag])
+      if not ok then failure(2, "--%s: %s", flag, why) end
+    end
+  end
+end
+
 local function run(args)
   local about = { run = {} }
   local function all()
     verb.refuse_unserved(args)
     launcher.connect(args)
+    if core.rank() == 0 then check_files(args) end
     run_recipe(args, about)
   end
   local timeout = not core.link_rank() and args.timeout or nil -- a job's is its supervisor's
@@ -188,6 +201,7 @@ end
 function verb.run(args)
   if not launcher.supervises(args) then return run(args) end
   verb.refuse_unserved(args)
+  check_files(args)
   require("ganymede.recipe").read(args.recipe) -- a file that cannot be read is said once, and starts nothing
   return launcher.supervise(args)
 end

@@ -26,6 +26,9 @@ function Dataset:describe()
   return about
 end
 
+--- A checksum of the samples: of all, or of some where they are many.
+function Dataset:checksum() return checked(nil, core.dataset_checksum(self.handle)) end
+
 --- Sample i, from 1: raw x and y as tensors; epoch (from 0, the default) matters to TextPairs alone.
 function Dataset:get(i, epoch) return checked(nil, core.dataset_get(self.handle, i - 1, epoch)) end
 
@@ -46,12 +49,6 @@ local function define(name, spec, build)
   registry.datasets:register(name, class)
 end
 
-local function exists(path)
-  local file = io.open(path, "rb")
-  if file then file:close() end
-  return file ~= nil
-end
-
 local split = { type = "string", one_of = { "train", "test" }, default = "train", doc = "which part" }
 local normalize = { type = "boolean", default = true,
   doc = "subtract the mean of the training images, divide by their deviation?" }
@@ -63,7 +60,7 @@ local function find(roots, name)
   for _, root in ipairs(roots) do
     for _, ending in ipairs { ".gz", "" } do
       local path = ("%s/%s%s"):format(root, name, ending)
-      if exists(path) then return path end
+      if core.is_file(path) then return path end
     end
   end
 end

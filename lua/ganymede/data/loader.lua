@@ -10,6 +10,7 @@
 -- @module ganymede.data.loader
 local checked = require "ganymede.data.failing"
 local core = require "ganymede.core"
+local failure = require "ganymede.failure"
 local gm_tensor = require "ganymede.tensor"
 local micro_batches = require "ganymede.micro_batches"
 local ops = require "ganymede.ops"
@@ -195,6 +196,14 @@ end
 
 --- Batches of an epoch.
 function Loader:length() return self.source:length() end
+
+--- What must be equal on all ranks, which read their parts of the same batches: plain values, among them a checksum
+-- where the dataset knows one.
+function Loader:fingerprint()
+  local dataset, ok, sum = self.dataset, true, nil
+  if dataset.handle then ok, sum = failure.try(dataset.checksum, dataset) end
+  return { batches = self:length(), samples = samples_of(dataset), contents = ok and sum or failure.text(sum) }
+end
 
 -- The list that a sampler of the user's own gives, as numbers from 0.
 local function order_of(self, epoch)
