@@ -102,7 +102,8 @@ static bool is_no_file(const char *path)
 
 static gm_status write_direct(const char *path, const char *bytes, size_t n)
 {
-    int direct = open(path, O_WRONLY | O_CLOEXEC);
+    int direct = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC); /* of a fifo without a reader: an error, no wait */
+    if (direct >= 0) fcntl(direct, F_SETFL, 0);
     if (direct < 0) return GM_FAIL(GM_EIO, "cannot write %s: %s", path, strerror(errno));
     gm_status st = write_bytes(direct, path, bytes, n);
     close(direct);
@@ -178,6 +179,38 @@ static int remove_one(const char *path, const struct stat *about, int type, stru
     (void)about, (void)type, (void)place;
     remove(path);
     return 0;
+}
+
+/* What a supervisor and Open MPI make in a job's folder. */
+static bool is_of_job(const char *name)
+{
+    return !strcmp(name, "supervisor") || !strncmp(name, "ompi.", 5) || !strncmp(name, "vader_segment.", 14);
+}
+
+/* Is it a folder that gm_supervisor_start makes? Our own, closed to others, of such a name. */
+static bool is_job_folder(int fd, const char *path)
+{
+    struct stat s;
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    if (strncmp(name, "ganymede-", 9) || strlen(name) != 15) return false;
+    return !fstat(fd, &s) && s.st_uid == geteuid() && !(s.st_mode & 077);
+}
+
+void gm_remove_job_folder(const char *path)
+{
+    char           entry[PATH_MAX];
+    struct dirent *e;
+    int            fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR           *d = fd >= 0 && is_job_folder(fd, path) ? fdopendir(fd) : NULL;
+    if (!d) {
+        if (fd >= 0) close(fd);
+        return;
+    }
+    while ((e = readdir(d)))
+        if (is_of_job(e->d_name) && snprintf(entry, sizeof entry, "%s/%s", path, e->d_name) < (int)sizeof entry)
+            gm_remove_tree(entry);
+    closedir(d);
+    rmdir(path); /* unless somebody else put something there */
 }
 
 void gm_remove_tree(const char *path) { nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS); }

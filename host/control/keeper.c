@@ -82,7 +82,7 @@ static void remove_folder_of(const char *path)
     char *slash = strrchr(folder, '/');
     if (!slash) return;
     *slash = 0;
-    gm_remove_tree(folder);
+    gm_remove_job_folder(folder);
 }
 
 /* Until the supervisor lets us go; a rank does not outlive that. */

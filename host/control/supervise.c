@@ -77,13 +77,17 @@ static gm_status start_launcher(gm_supervisor *job)
     return st;
 }
 
-/* Six descriptors a rank: more than 1024, the usual limit, for many ranks. */
-static void allow_many_files(void)
+/* Six descriptors a rank: more than 1024, the usual limit, for many ranks. With too few mpirun never ends. */
+static gm_status allow_many_files(int ranks)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit)) return;
+    rlim_t        needed = 24 + 6 * (rlim_t)ranks;
+    if (getrlimit(RLIMIT_NOFILE, &limit)) return GM_OK;
     limit.rlim_cur = limit.rlim_max;
     setrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_max >= needed) return GM_OK;
+    return GM_FAIL(GM_EINVAL, "%d ranks need %llu open files, the limit is %llu; raise it (ulimit -n), or start fewer",
+                   ranks, (unsigned long long)needed, (unsigned long long)limit.rlim_max);
 }
 
 gm_status gm_supervisor_start(const gm_supervisor_options *options, gm_supervisor **out)
@@ -103,7 +107,7 @@ gm_status gm_supervisor_start(const gm_supervisor_options *options, gm_superviso
     st = job->ranks && job->joining ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for a job of %d ranks", job->n);
     for (int i = 0; i < job->n && st == GM_OK; i++)
         job->ranks[i] = (member){.keeper = -1, .rank = -1, .out.from = -1, .err.from = -1, .leaving = -1};
-    allow_many_files();
+    if (st == GM_OK) st = allow_many_files(job->n);
     if (st == GM_OK) st = open_folder(job);
     if (st == GM_OK) st = start_launcher(job);
     job->busy = true;

@@ -37,7 +37,7 @@ local function split(path)
   local keys = {}
   for key in (path .. "."):gmatch "([^.]*)%." do
     if not key:match "^[%w_-]+$" then return nil end
-    keys[#keys + 1] = tonumber(key) or key
+    keys[#keys + 1] = key:match "^%d+$" and tonumber(key) or key -- no `nan`, no `0x1`
   end
   return #keys > 0 and keys or nil
 end

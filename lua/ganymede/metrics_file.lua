@@ -5,8 +5,7 @@
 --     file:close()
 --
 -- A line is in the file before its step's checkpoint is, so a run that is killed has all of them up to its newest
--- checkpoint. What a full disk refuses waits in memory until there is room; that is said, and so is what was lost in the
--- end.
+-- checkpoint. What a full disk refuses waits in memory until there is room; that is said, and how many lines were lost.
 -- @module ganymede.metrics_file
 local core = require "ganymede.core"
 local failure = require "ganymede.failure"

@@ -14,7 +14,7 @@ local rehearse = require "ganymede.plan.rehearse"
 local run = require "ganymede.cli.run"
 local session = require "ganymede.session"
 
-local verb = { summary = "what a recipe would train, and what it would take" }
+local verb = { prints = true, summary = "what a recipe would train, and what it would take" }
 
 function verb.arguments(parser)
   run.shared_arguments(parser)

@@ -5,7 +5,7 @@ local core = require "ganymede.core"
 local json = require "ganymede.json"
 local machine = require "ganymede.machine"
 
-local verb = { summary = "check this machine: what is there, what is missing, what fixes it" }
+local verb = { prints = true, summary = "check this machine: what is there, what is missing, what fixes it" }
 
 function verb.arguments(parser)
   parser:flag("--json", "one JSON document instead of lines")

@@ -2,7 +2,8 @@
 local failure = require "ganymede.failure"
 local options = require "ganymede.options"
 
-local verb = { summary = "list the verbs, or explain one, `recipe`, `environment`, or a class such as AdamW" }
+local verb = { prints = true,
+  summary = "list the verbs, or explain one, `recipe`, `environment`, or a class such as AdamW" }
 
 function verb.arguments(parser)
   parser:argument("name", "a verb, `recipe`, `environment`, or a class that recipes name"):args "?"

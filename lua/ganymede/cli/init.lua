@@ -1,7 +1,7 @@
 --- The command line: ganymede VERB [arguments].
 --
 -- A verb is a module ganymede.cli.<name>: { summary = "...", arguments = function(parser), run = function(args)
--- -> exit status or nil }, parser being lua-argparse's. main catches whatever a verb raises, says it once on
+-- -> exit status or nil, prints = true: it is there for what it prints }, parser being lua-argparse's. main catches whatever a verb raises, says it once on
 -- standard error, and returns the exit status (see ganymede.failure). The trap: main may be called from
 -- inside (specs, demo), so nothing here ends the process.
 require "ganymede.iteration"
@@ -68,6 +68,12 @@ local function parse(name, verb, words)
   return result
 end
 
+-- Of verbs that are there for what they print.
+local function check_output()
+  local ok, why = require("ganymede.core").output_told()
+  if not ok then failure(1, "standard output cannot be written: %s", why) end
+end
+
 local aliases = { ["--help"] = "help", ["-h"] = "help", ["--version"] = "version", ["-V"] = "version" }
 
 local function dispatch(words)
@@ -77,9 +83,12 @@ local function dispatch(words)
   local verb = cli.verb(name)
   if wants_help(words) then
     print(cli.parser(name, verb):get_help())
+    check_output()
     return 0
   end
-  return verb.run(parse(name, verb, words)) or 0
+  local code = verb.run(parse(name, verb, words)) or 0
+  if verb.prints then check_output() end
+  return code
 end
 
 -- A defect of ours rather than of a recipe: Lua itself complains about a line of our own files.

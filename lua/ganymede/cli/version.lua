@@ -1,5 +1,5 @@
 --- ganymede version
-local verb = { summary = "print the version" }
+local verb = { prints = true, summary = "print the version" }
 
 function verb.run() print(("ganymede %s (%s)"):format(require "ganymede.version", jit.version)) end
 

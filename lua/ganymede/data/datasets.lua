@@ -7,6 +7,7 @@
 local checked = require "ganymede.data.failing"
 local core = require "ganymede.core"
 local failure = require "ganymede.failure"
+local log = require "ganymede.log"
 local options = require "ganymede.options"
 local registry = require "ganymede.registry"
 local signature = require "ganymede.signature"
@@ -94,6 +95,7 @@ define("IDX", {
 
 -- folder: what the archive unpacks to
 local function cifar(name, archive, folder, train, test, layout, mean, std)
+  local published = { train = 50000, test = 10000 }
   local hint = ("%s reads the binary version: get %s from https://www.cs.toronto.edu/~kriz/cifar.html, unpack it here "
     .. "(it makes the folder %s) or set root to that folder, which holds %s and %s"):format(name, archive, folder,
     table.concat(train, ", "), test[1])
@@ -104,6 +106,11 @@ local function cifar(name, archive, folder, train, test, layout, mean, std)
     local paths = {}
     for i, file in ipairs(opt.split == "train" and train or test) do paths[i] = opt.root .. "/" .. file end
     local handle = checked(hint, core.dataset_records(paths, layout))
+    local samples = core.dataset_describe(handle).length
+    if samples ~= published[opt.split] then
+      log.warn("%s: %s has %d samples, the published files %d: is one of them cut?", name, opt.root, samples,
+        published[opt.split])
+    end
     return handle, { normalization = opt.normalize and { mean = mean, std = std } or nil }
   end)
 end
