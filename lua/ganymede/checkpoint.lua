@@ -304,9 +304,11 @@ local function agreed_list(dir)
 end
 
 --- The newest checkpoint in dir that is whole, or nil: rank 0's list, which all ranks verify together. Damaged ones
--- are skipped, and said: say(line) is called for each, by default a warning in the log of rank 0. The second result is
--- how many checkpoints there are, damaged ones too.
-function checkpoint.latest(dir, say)
+-- are skipped, and said: say(line) is called for each, by default a warning in the log of rank 0.
+function checkpoint.latest(dir, say) return (checkpoint.search(dir, say)) end
+
+--- The same, and how many checkpoints there are, damaged ones too.
+function checkpoint.search(dir, say)
   say = say or function(line)
     if core.rank() == 0 then log.warn("%s", line) end
   end

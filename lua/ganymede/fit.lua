@@ -143,7 +143,7 @@ end
 local function newest(path)
   local checkpoint = require "ganymede.checkpoint"
   for _, place in ipairs { path .. "/checkpoints", path } do
-    local found, seen = checkpoint.latest(place)
+    local found, seen = checkpoint.search(place)
     if seen > 0 then return found or ranks.fail(5, "all checkpoints in %s are damaged", place) end
   end
 end
@@ -325,6 +325,7 @@ local run_options = {
   out = { type = { "string", "function" }, doc = "the run's folder, or what makes it" },
   log = { type = "function", doc = "log(text): one line for the user" },
   progress = { type = "function", doc = "progress(event) after every step" },
+  begin = { type = "function", doc = "begin(step): once, before training, with the steps that are over" },
   record = { type = "function", doc = "record(event): an entry of metrics.jsonl" },
   stats = { type = "table", doc = "is filled while the run goes on" },
   no_eval = { type = "boolean", doc = "never evaluate?" },

@@ -62,10 +62,21 @@ end
 --- Did the recipe call gm.launch?
 function launch.used() return used end
 
+-- What a program does itself in place of a flag, whose meaning lies in the loop that is the program's own.
+local instead = {
+  resume = "call require('ganymede.snapshot').restore(trainer, path) after trainer:prepare, or open and read_into of "
+    .. "ganymede.checkpoint",
+  out = "give CheckpointHook a directory, or ganymede.checkpoint.save one",
+  no_eval = "give trainer:fit no test_dataloader",
+  trace = "use require('ganymede.trace').attach(engine)",
+  profile = "use require('ganymede.profile').attach(trainer)",
+}
+
 local function refuse_flags(args)
-  for _, flag in ipairs { "resume", "out", "no_eval", "trace" } do
+  for _, flag in ipairs { "resume", "out", "no_eval", "trace", "profile" } do
     if args[flag] then
-      failure(2, "--%s works on recipes that return a table; this one trains in code", (flag:gsub("_", "-")))
+      failure(2, "--%s works on recipes that return a table; this one trains in code: %s", (flag:gsub("_", "-")),
+        instead[flag])
     end
   end
 end

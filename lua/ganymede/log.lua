@@ -1,4 +1,4 @@
---- Messages for a person, on standard error: "ganymede: ...".
+--- Messages for a person, on standard error: "ganymede: ..."; and the lines of a run, on standard output.
 --
 -- GM_LOG chooses: 0 errors only, 1 warnings too, 2 (default) what was chosen for the user too, 3 details and
 -- tracebacks. While a progress line stands on the terminal it is wiped first (log.before). Of several ranks, rank 0
@@ -9,6 +9,13 @@ local log = { level = tonumber(os.getenv "GM_LOG" or "") or 2 }
 
 --- A function called before each message; the progress line sets it.
 log.before = nil
+
+--- A line of the run itself, on standard output: how training goes, what an evaluation found.
+function log.result(text)
+  if log.before then log.before() end
+  io.stdout:write(text, "\n")
+  io.stdout:flush()
+end
 
 local function write(prefix, fmt, ...)
   local text = select("#", ...) > 0 and fmt:format(...) or fmt

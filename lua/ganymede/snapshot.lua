@@ -100,11 +100,42 @@ local function same(path, what, here, there)
   if here ~= there then refuse(path, "%s is %s here, %s in the checkpoint", what, tostring(here), tostring(there)) end
 end
 
+local function is_count(v) return type(v) == "number" and v >= 0 and v < 2 ^ 53 and v == math.floor(v) end
+
+-- What a field of meta must be; a name with ? may be missing. meta is what a file says, which nobody need have written.
+local shape = {
+  format = is_count, step = is_count, dtype = "string",
+  trainer = { step = is_count, ["steps_per_epoch?"] = is_count, ["samples_per_step?"] = is_count,
+    ["samples?"] = is_count, metrics = { ["train?"] = "table", ["test?"] = "table" }, ["hooks?"] = "table" },
+  optimizer = { type = "string", ["steps?"] = "number", ["lr?"] = "number" },
+  ["lr_scheduler?"] = { type = "string", position = is_count, ["options?"] = "table", ["base?"] = "number" },
+  rng = { seed = is_count, step = is_count },
+  ["loss_scaling?"] = "table",
+}
+
+local function fits(value, wanted)
+  if type(wanted) == "function" then return wanted(value) end
+  return type(value) == (type(wanted) == "table" and "table" or wanted)
+end
+
+local function check_shape(path, value, wanted, at)
+  for name, kind in pairs(wanted) do
+    local key, optional = name:gsub("%?$", "")
+    local field = value[key]
+    if not (field == nil and optional > 0) then
+      if not fits(field, kind) then failure(5, "%s: %s.%s is missing or of a wrong kind", path, at, key) end
+      if type(kind) == "table" then check_shape(path, field, kind, at .. "." .. key) end
+    end
+  end
+end
+
 local function check_meta(trainer, meta, path)
   local engine, scheduler = trainer.engine, scheduler_of(trainer)
   if type(meta) ~= "table" or meta.kind ~= "ganymede training" then
     failure(5, "%s is a checkpoint, but not of a training run", path)
   end
+  check_shape(path, meta, shape, "meta")
+  if meta.step ~= meta.trainer.step then failure(5, "%s: meta.step is not meta.trainer.step", path) end
   same(path, "the format of checkpoints", snapshot.format, meta.format)
   same(path, "the optimizer", engine.optimizer.name, meta.optimizer.type)
   same(path, "the seed", core.seed(), meta.rng.seed)
@@ -155,9 +186,8 @@ local function say_changes(trainer, state)
   end
 end
 
-local function apply(trainer, ck, wanted)
-  local meta, engine, scheduler = ck.meta, trainer.engine, scheduler_of(trainer)
-  for _, entry in ipairs(wanted) do ck:read_into(entry.name, entry.tensor) end
+local function take_up(trainer, meta)
+  local engine, scheduler = trainer.engine, scheduler_of(trainer)
   engine:set_steps(meta.rng.step, engine.optimizer.takes_control and meta.optimizer.steps)
   if engine.loss_scaling and meta.loss_scaling then engine.loss_scaling:load_state(meta.loss_scaling) end
   if scheduler then
@@ -165,6 +195,14 @@ local function apply(trainer, ck, wanted)
     scheduler:seek(meta.lr_scheduler.position)
   end
   trainer:load_state(meta.trainer)
+end
+
+local function apply(trainer, ck, wanted, path)
+  for _, entry in ipairs(wanted) do ck:read_into(entry.name, entry.tensor) end
+  local ok, err = failure.try(take_up, trainer, ck.meta)
+  if ok then return end
+  if failure.is(err) then error(err, 0) end
+  failure(5, "%s: meta holds a state that cannot be taken up: %s", path, failure.text(err))
 end
 
 --- Puts the run that the checkpoint at path holds into the trainer, which must be prepared for the same
@@ -180,7 +218,7 @@ function snapshot.restore(trainer, path)
       check_meta(trainer, ck.meta, path)
       check_tensors(ck, wanted, expected, path)
     end))
-    apply(trainer, ck, wanted)
+    apply(trainer, ck, wanted, path)
   end)
   core.scope_close()
   ck:close()

@@ -49,7 +49,7 @@ describe("the folder of a run", function()
       .. "/out/checkpoints/step-00000002; do sleep 0.02; done; kill -9 $(sed 's/^process \\([0-9]*\\).*/\\1/' "
       .. home .. "/out/.lock); " .. command "--resume auto --steps 9")
     assert.equal(0, result.code, result.err)
-    assert.matches("resumed from", result.err)
+    assert.matches("resumed from", result.out)
   end)
 
   it("may hold a link in place of a leftover save: what it leads to is not emptied", function()

@@ -1,9 +1,9 @@
 --- The command line: ganymede VERB [arguments].
 --
 -- A verb is a module ganymede.cli.<name>: { summary = "...", arguments = function(parser), run = function(args)
--- -> exit status or nil, prints = true: it is there for what it prints }, parser being lua-argparse's. main catches whatever a verb raises, says it once on
--- standard error, and returns the exit status (see ganymede.failure). The trap: main may be called from
--- inside (specs, demo), so nothing here ends the process.
+-- -> exit status or nil, prints = true: it is there for what it prints }, parser being lua-argparse's. main catches
+-- whatever a verb raises, says it once on standard error, and returns the exit status (see ganymede.failure). The trap:
+-- main may be called from inside (specs, demo), so nothing here ends the process.
 require "ganymede.iteration"
 local failure = require "ganymede.failure"
 local launcher = require "ganymede.launcher"

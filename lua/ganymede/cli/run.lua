@@ -7,7 +7,7 @@
 --     trace, profile                   of the flags: files, see ganymede.trace and ganymede.profile
 --     command                          recipe, set and seed of the flags, for another process (ganymede.plan.flops)
 --     out()                            the run's folder, which the first call makes
---     log(fmt, ...)                    a line for the user
+--     log(text)                        a line about the run for the user
 --     progress { step, epoch, loss, accuracy, samples, lr }   after every step
 --     begin(step)                      training begins behind that step
 --     record(event)                    an entry of metrics.jsonl
@@ -97,7 +97,7 @@ end
 -- What the trainer works with; see the top of this file.
 local function make_context(args, run, folder, settings)
   local progress = require "ganymede.progress" { steps = args.steps or settings.steps }
-  local context = { steps = args.steps, resume = args.resume, no_eval = args.no_eval, log = log, stats = run,
+  local context = { steps = args.steps, resume = args.resume, no_eval = args.no_eval, log = log.result, stats = run,
     recipe = args.recipe, command = { recipe = args.recipe, set = args.set, seed = args.seed },
     trace = args.trace, profile = args.profile, stop_requested = core.signals_stop_requested }
   function context.out() return folder:open() end
