@@ -156,7 +156,11 @@ static void rank_ended(gm_supervisor *job, int rank, int code, int by)
     close_connection(&m->rank);
     if (m->finished || m->failed || m->peer || job->text) return;
     look_at_launcher(job); /* whose death may be the cause */
-    if (by) gm_supervisor_fail(job, rank, 6, "killed by signal %d (%s)", by, strsignal(by));
+    if (by == SIGKILL)
+        gm_supervisor_fail(job, rank, 6,
+                           "killed by signal %d (%s); where nobody sent it, this machine ran out of memory: %s", by,
+                           strsignal(by), "see dmesg, lower data.batch_size, or give --limit-memory");
+    else if (by) gm_supervisor_fail(job, rank, 6, "killed by signal %d (%s)", by, strsignal(by));
     else if (code) gm_supervisor_fail(job, rank, 1, "the process ended with status %d and said nothing", code);
     else gm_supervisor_fail(job, rank, 1, "the process ended with exit(0) in the middle of things");
 }

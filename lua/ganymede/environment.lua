@@ -31,6 +31,7 @@ environment.variables = {
   GANYMEDE_FAKE_CUBLAS_FAST = { whose = "spec", doc = "of the emulation: the answer that is fast" },
   GANYMEDE_NCCL_FAIL = { whose = "spec", doc = "of the emulation: where an operation between GPUs fails" },
   GANYMEDE_SPEC_DIFFERENCES = { whose = "spec", doc = "print how far results differ" },
+  GANYMEDE_SPEC_KILLS = { whose = "spec", doc = "how often a run is killed in the spec of that (100)" },
   GANYMEDE_SPEC_MARK = { whose = "spec", doc = "marks the processes of a spec" },
   GANYMEDE_SPEC_STEPS = { whose = "spec", doc = "at most so many steps in specs of equality" },
   GANYMEDE_TEST = { whose = "spec", doc = "the folder of the front door's spec" },

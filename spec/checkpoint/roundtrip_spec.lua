@@ -157,6 +157,7 @@ describe("checkpoints", function()
     assert.equal(0, os.execute(("mkdir %s && echo x >%s/index.json"):format(left, left)))
     assert.equal(1, #checkpoint.list(folder))
     assert.matches("step%-00000001$", checkpoint.latest(folder))
+    checkpoint.open(checkpoint.latest(folder)):close() -- as its header says
     save(2, {})
     assert.same({ "step-00000001", "step-00000002" }, shell.lines("ls -A " .. folder))
   end)

@@ -168,6 +168,7 @@ describe("ganymede run", function()
     wrong("statistics of ranks in no folder", nil, { "--stats", "nowhere/s.json", "-n", "2" }, "--stats: cannot write")
     wrong("a profile in no folder", nil, { "--profile", "nowhere/p.txt" }, "--profile: cannot write nowhere/p.txt")
     wrong("a run folder that cannot be made", nil, { "--out", "recipe.lua/x" }, "ganymede: cannot make the folder recipe.lua")
+    wrong("a key that is no name", nil, { "--set", "nan=1" }, "nan is no key of a recipe")
     wrong("a picture of no pipeline", nil, { "--trace", "t.svg" }, "this recipe runs none; name it .json")
     wrong("a device that does not exist", nil, { "--device", "tpu" }, "'cpu'")
     wrong("a flag that does not exist", nil, { "--stpes", "3" }, "Did you mean '--steps'?")
@@ -271,6 +272,26 @@ describe("ganymede run", function()
     has(result.err, "Ctrl-C")
   end)
 
+  it("refuses more ranks than files may be open for, at once", function()
+    home = support.home()
+    local result = shell.run(("cd %s && ulimit -n 32 && GANYMEDE_ROOT=%s %s recipe.lua -n 3"):format(home,
+      shell.quote(GANYMEDE_ROOT), shell.program "run"))
+    assert.is_true(result.code ~= 0)
+    has(result.err, "3 ranks need 42 open files, the limit is 32")
+  end)
+
+  it("says which flags a recipe in code does without, and what to call", function()
+    local code = "local gm = require 'ganymede'\ngm.launch {}"
+    for _, flag in ipairs { "resume", "out", "trace", "profile" } do
+      local result = run(code, "--" .. flag, "x")
+      assert.equal(2, result.code, flag)
+      assert.matches("%-%-" .. flag .. " works on recipes that return a table; this one trains in code: %a+ ", result.err)
+      left_only "recipe.lua"
+      shell.remove(home)
+    end
+    home = nil
+  end)
+
   it("refuses global variables of a recipe, at their line", function()
     local result = run "\nwidth = 64"
     assert.equal(1, result.code)
@@ -354,6 +375,14 @@ describe("a recipe in code", function()
 end)
 
 describe("the command line", function()
+  it("ends with status 1 when what it is there to print cannot be written", function()
+    for _, words in ipairs { "version", "help", "help run", "run --help" } do
+      local result = shell.run(shell.quote(shell.executable()) .. " " .. words .. " >/dev/full")
+      assert.equal(1, result.code, words)
+      has(result.err, "standard output cannot be written: No space left on device")
+    end
+  end)
+
   local function try(...)
     return require "spec.support.run_host"({ ... }, { env = { GANYMEDE_ROOT = GANYMEDE_ROOT } })
   end

@@ -1,5 +1,5 @@
---- A checkpoint whose checksums are right and whose index says something impossible: a run that goes on from it ends with
--- status 5 and a sentence, before it has trained anything, whoever wrote it.
+--- A checkpoint whose checksums are right and whose index says something impossible: a run that goes on from it ends
+-- with status 5 and a sentence, before it has trained anything, whoever wrote it.
 local forge = require "spec.checkpoint.forge"
 local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"
