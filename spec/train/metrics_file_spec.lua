@@ -112,6 +112,27 @@ ulimit -f 8; GANYMEDE_ROOT=%s %s recipe.lua]]):format(folder, shell.quote(GANYME
   end)
 end)
 
+describe("a step", function()
+  it("is in metrics.jsonl before its checkpoint is there", function()
+    local folder = shell.temporary_folder()
+    finally(function() shell.remove(folder) end)
+    shell.write(folder .. "/recipe.lua", [[
+      require("ganymede.hooks.base").class("Look", {}, { priority = 30, after_train_iter = function(_, trainer)
+        local last
+        for line in io.lines "out/metrics.jsonl" do last = line end
+        assert(last:find('"step":' .. trainer.step .. "[,}]"), "checkpoint " .. trainer.step .. ", metrics " .. last)
+      end })
+      return { name = "told", seed = 3, steps = 3,
+        model = { type = "MLP", inputs = 4, hidden = { 4 }, classes = 3 },
+        data = { train = { type = "Synthetic", length = 40, shape = { 4 }, classes = 3 }, batch_size = 16 },
+        loss = { type = "CrossEntropyLoss" }, optimizer = { type = "SGD", lr = 0.1 },
+        hooks = { { type = "Look" }, { type = "CheckpointHook", interval = 1, background = false } } }]])
+    local result = run_host({ "run", "recipe.lua", "--threads", "1", "--out", "out" }, { cwd = folder,
+      env = { GANYMEDE_ROOT = GANYMEDE_ROOT } })
+    assert.equal(0, result.code, result.err)
+  end)
+end)
+
 describe("the samples of a resumed run", function()
   it("are counted from its beginning", function()
     local folder = shell.temporary_folder()
