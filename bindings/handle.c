@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 #include "../host/comm/comm.h"
+#include "../host/parallel/padding.h"
 
 void gm_new_class(lua_State *L, const char *name, const gm_declaration *methods, lua_CFunction gc)
 {
@@ -53,6 +54,8 @@ gm_value *gm_check_value(lua_State *L, int arg)
                                         "this tensor (made by '%s') was released when its scope closed; "
                                         "return it from the scope or :keep() it",
                                         h->born ? h->born : "?"));
+    gm_status st = gm_padding_renew(h->value); /* its bytes may have been written past its layout */
+    if (st != GM_OK) gm_raise(L, st);
     return h->value;
 }
 

@@ -5,6 +5,7 @@
 #include "lua_data.h"
 
 #include <string.h>
+#include "../host/parallel/padding.h"
 
 /* How batches are cut for this rank: by the mesh as it is now. */
 static int batch_cuts(const gm_rank *r, gm_batch_cut *cuts)
@@ -132,7 +133,8 @@ static int batch_rows(lua_State *L)
     return 3;
 }
 
-/* batch_value(block of rows, count) -> the whole batch, of which this rank holds the block */
+/* batch_value(block of rows, count) -> the whole batch, of which this rank holds the block; what of that is padding
+ * becomes zero */
 static int batch_value(lua_State *L)
 {
     gm_rank   *r = gm_lua_rank(L);
@@ -144,6 +146,7 @@ static int batch_value(lua_State *L)
     gm_status st = take_rows(r, block->local, count, &v);
     if (st != GM_OK) return gm_raise(L, st);
     gm_handle_fill(r, h, v, "data");
+    L_TRY(L, gm_padding_finish(v));
     return 1;
 }
 

@@ -99,11 +99,42 @@ static int op_list(lua_State *L)
     return 1;
 }
 
+/* function_list() -> list of { name, op }: what unary, binary and compare know */
+static int function_list(lua_State *L)
+{
+    lua_createtable(L, GM_FN_COUNT, 0);
+    for (int i = GM_FN_none + 1; i < GM_FN_COUNT; i++) {
+        gm_op op = i < GM_FN_add ? GM_OP_unary : i < GM_FN_eq ? GM_OP_binary : GM_OP_compare;
+        lua_createtable(L, 0, 2);
+        lua_pushstring(L, gm_function_name((gm_function)i));
+        lua_setfield(L, -2, "name");
+        lua_pushstring(L, gm_op_name(op));
+        lua_setfield(L, -2, "op");
+        lua_rawseti(L, -2, i);
+    }
+    return 1;
+}
+
+/* keeps_zero(op, attributes) -> does the list of ops promise zeros for zeros? */
+static int keeps_zero(lua_State *L)
+{
+    gm_op    op;
+    gm_attrs a;
+    if (!gm_op_parse(luaL_checkstring(L, 1), &op)) return luaL_argerror(L, 1, "there is no such op");
+    gm_read_attrs(L, 2, &a);
+    lua_pushboolean(L, gm_keeps_zero(op, &a));
+    return 1;
+}
+
 int gm_open_run_op(lua_State *L)
 {
     static const gm_declaration functions[] = {
         GM_FUNCTION("run_op", run_op, "backend string, op string, inputs table, outputs table, attributes table?"),
-        GM_FUNCTION("has_backend", has_backend, "name string"), GM_FUNCTION("op_list", op_list, ""), GM_LAST_FUNCTION};
+        GM_FUNCTION("has_backend", has_backend, "name string"),
+        GM_FUNCTION("op_list", op_list, ""),
+        GM_FUNCTION("function_list", function_list, ""),
+        GM_FUNCTION("keeps_zero", keeps_zero, "op string, attributes table?"),
+        GM_LAST_FUNCTION};
     gm_declare(L, functions);
     return 0;
 }

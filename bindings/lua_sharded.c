@@ -11,9 +11,18 @@ static int keep_gathered(lua_State *L)
     return 1;
 }
 
+/* poison_padding(on): from now on NaN lies wherever host/parallel/padding.h promises no zeros; for specs */
+static int poison_padding(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TBOOLEAN);
+    gm_lua_rank(L)->poison_padding = lua_toboolean(L, 1);
+    return 0;
+}
+
 int gm_open_sharded(lua_State *L)
 {
     static const gm_declaration functions[] = {GM_FUNCTION("keep_gathered", keep_gathered, "on boolean"),
+                                               GM_FUNCTION("poison_padding", poison_padding, "on boolean"),
                                                GM_LAST_FUNCTION};
     gm_declare(L, functions);
     return 0;

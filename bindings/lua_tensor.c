@@ -154,7 +154,21 @@ static gm_status inside(const gm_value *v, gm_tensor **out)
     return gm_tensor_view(v->local, v->ndim, logical, v->local->stride, v->local->offset, out);
 }
 
-/* fill(t, value): in place; padding stays as it is. */
+/* inside(t) -> sizes of what this rank's block has of the tensor, without padding */
+static int sizes_inside(lua_State *L)
+{
+    gm_value *v = gm_check_value(L, 1);
+    int64_t   logical[GM_MAX_DIMS];
+    gm_value_logical(v, logical);
+    lua_createtable(L, v->ndim, 0);
+    for (int d = 0; d < v->ndim; d++) {
+        lua_pushnumber(L, (lua_Number)logical[d]);
+        lua_rawseti(L, -2, d + 1);
+    }
+    return 1;
+}
+
+/* fill(t, value): in place; padding stays zero. */
 static int fill(lua_State *L)
 {
     gm_value  *v = gm_check_value(L, 1);
@@ -448,6 +462,7 @@ int gm_open_tensor(lua_State *L)
         GM_FUNCTION("dtype", dtype, "t tensor"),
         GM_FUNCTION("is_contiguous", is_contiguous, "t tensor"),
         GM_FUNCTION("local_tensor", local_tensor, "t tensor"),
+        GM_FUNCTION("inside", sizes_inside, "t tensor"),
         GM_FUNCTION("is_cut", is_cut, "t tensor, dim integer?"),
         GM_FUNCTION("get", get, "t tensor, index integer?, ..."),
         GM_FUNCTION("set", set, "t tensor, index_and_value number, ..."),

@@ -26,6 +26,31 @@ static const char *const functions[GM_FN_COUNT] = {
 #undef GM_COMPARE
 };
 
+static const bool op_keeps_zero[GM_OP_COUNT] = {
+#define GM_OP(name, rule, in, out, attrs)
+#define GM_KEEPS_ZERO(name) [GM_OP_##name] = true,
+#include "ops.def"
+#undef GM_OP
+};
+
+static const bool function_keeps_zero[GM_FN_COUNT] = {
+#define GM_UNARY(name)
+#define GM_BINARY(name)
+#define GM_COMPARE(name)
+#define GM_KEEPS_ZERO(name) [GM_FN_##name] = true,
+#include "functions.def"
+#undef GM_UNARY
+#undef GM_BINARY
+#undef GM_COMPARE
+};
+
+bool gm_keeps_zero(gm_op op, const gm_attrs *attrs)
+{
+    if (op == GM_OP_unary || op == GM_OP_binary || op == GM_OP_compare) return function_keeps_zero[attrs->function];
+    if (op == GM_OP_affine && (attrs->beta != 0 || attrs->alpha - attrs->alpha != 0)) return false;
+    return op_keeps_zero[op];
+}
+
 const char *gm_op_name(gm_op op) { return ops[op].name; }
 const char *gm_op_inputs(gm_op op) { return ops[op].in; }
 const char *gm_op_outputs(gm_op op) { return ops[op].out; }

@@ -91,6 +91,8 @@ const gm_slot *gm_op_slot(const char *list, const gm_slot *slots, int n, int i);
 const char *gm_op_inputs(gm_op op);
 const char *gm_op_outputs(gm_op op);
 const char *gm_op_attrs(gm_op op);
+/* Does the op make zeros of zeros, in every result? */
+bool        gm_keeps_zero(gm_op op, const gm_attrs *attrs);
 const char *gm_function_name(gm_function f); /* "none", "gelu", ... */
 bool        gm_function_parse(const char *name, gm_function *f);
 

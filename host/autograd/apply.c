@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include "../parallel/padding.h"
 #include "apply_blocks.h"
 #include "gradients.h"
 #include "rules.h"
@@ -157,7 +158,9 @@ static gm_status packed_forward(gm_rank *r, gm_tensor **in, const gm_attrs *attr
         GM_TRY(gm_new_output(r, "attention", &local[i], &layout[i], &global[i], &both[i]));
         out[i] = both[i]->local;
     }
-    return gm_run(r->device, &c);
+    GM_TRY(gm_run(r->device, &c));
+    GM_TRY(gm_padding_finish(both[0]));
+    return gm_padding_finish(both[1]);
 }
 
 gm_status gm_attention_packed(gm_rank *r, gm_value *qkv, gm_value *key_mask, const gm_attrs *attrs, gm_value **o)
@@ -227,11 +230,11 @@ static gm_status give_custom(gm_backward *b, int i, gm_value *v)
     if (gm_fit_seed(&like, v, &fitted) != GM_OK)
         return GM_FAIL(GM_ESHAPE, "custom function: its gradient %d is %s, the input %s", i + 1,
                        gm_value_describe(v, have, sizeof have), gm_value_describe(&like, text, sizeof text));
-    gm_tensor *t = NULL;
-    gm_status  st = gm_clear_padding(v->rank, x, want->ndim, shape, fitted->local, &t);
+    gm_tensor *t = fitted->local;
+    gm_tensor_retain(t);
     gm_backward_set_partial(b, i, fitted->layout.partial);
     gm_value_release(fitted);
-    return st == GM_OK ? gm_backward_give(b, i, t) : st;
+    return gm_backward_give(b, i, t);
 }
 
 static gm_status custom_rule(gm_backward *b)

@@ -4,7 +4,7 @@
  * kernel gets. In between the op's layout rule says what the outputs are and how inputs must be fitted. */
 #include <stdio.h>
 #include <string.h>
-#include "../parallel/rules/rules.h"
+#include "../parallel/padding.h"
 #include "apply_blocks.h"
 
 /* Headers without storage that have the values' global shapes, for gm_infer. */
@@ -65,6 +65,7 @@ gm_status gm_new_output(gm_rank *r, const char *op, const gm_spec *local, const 
     gm_tensor *t = NULL;
     gm_rank_place(r, op);
     GM_TRY(gm_tensor_new(r->device, local->dtype, local->ndim, local->shape, &t));
+    GM_TRY(gm_padding_poison_new(r, t));
     return gm_value_take_block(r, t, layout, global->ndim, global->shape, out);
 }
 
@@ -96,6 +97,34 @@ gm_status gm_run_dropout(gm_device *dev, const gm_call *c)
     return fits ? gm_run(dev, c) : run_inside(dev, c, inside);
 }
 
+/* Is every operand zero wherever the result is padded? One that is repeated along such a dimension is not. */
+static bool covered(const gm_call *c, const gm_value *y)
+{
+    int64_t logical[GM_MAX_DIMS];
+    gm_value_logical(y, logical);
+    for (int d = 0; d < y->ndim; d++) {
+        int64_t n = y->local->shape[d];
+        for (int i = 0; logical[d] < n && i < c->n_in; i++) {
+            int e = d - y->ndim + c->in[i]->ndim;
+            if (e < 0 || c->in[i]->shape[e] != n) return false;
+        }
+    }
+    return true;
+}
+
+/* Clears what a kernel has left in the padding of its results. */
+static gm_status finish_all(const gm_call *c, gm_value *const *out)
+{
+    for (int i = 0; i < c->n_out; i++) {
+        gm_value *y = out[i];
+        if (!y || !y->padded) continue;
+        if (gm_keeps_zero(c->op, c->attrs) && (c->n_in == 1 || covered(c, y))) continue;
+        GM_TRY(gm_padding_poison(y->rank, &y->layout, y->ndim, y->shape, y->local));
+        GM_TRY(gm_padding_finish(y));
+    }
+    return GM_OK;
+}
+
 /* The kernel on the blocks; makes out[]. attrs are the local call's. */
 static gm_status run_local(gm_rank *r, gm_op op, int n_in, gm_value *const *in, const gm_attrs *attrs, int n_out,
                            const bool *want, const gm_spec *global, const gm_layout *layout, gm_value **out)
@@ -113,7 +142,8 @@ static gm_status run_local(gm_rank *r, gm_op op, int n_in, gm_value *const *in, 
         GM_TRY(gm_new_output(r, gm_op_name(op), &local[i], &layout[i], &global[i], &out[i]));
         to[i] = out[i]->local;
     }
-    return op == GM_OP_dropout ? gm_run_dropout(r->device, &c) : gm_run(r->device, &c);
+    GM_TRY(op == GM_OP_dropout ? gm_run_dropout(r->device, &c) : gm_run(r->device, &c));
+    return finish_all(&c, out);
 }
 
 gm_status gm_apply_blocks(gm_rank *r, gm_op op, int n_in, gm_value *const *in, gm_attrs *attrs, int n_out,

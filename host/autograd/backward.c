@@ -1,5 +1,6 @@
 /* backward.c - running one node of a tape: what rules are given and give, sums of terms in different states. See
  * tape.h; passes.c runs the tape. */
+#include "../parallel/padding.h"
 #include "../parallel/rules/rules.h"
 #include "gradients.h"
 #include "tape_nodes.h"
@@ -117,7 +118,17 @@ static bool keeps(const gm_rank *r, uint32_t axes)
 
 gm_status gm_backward_new(gm_backward *b, const gm_spec *spec, gm_tensor **out)
 {
-    return gm_tensor_new(gm_backward_device(b), spec->dtype, spec->ndim, spec->shape, out);
+    gm_tensor *t = NULL;
+    GM_TRY(gm_tensor_new(gm_backward_device(b), spec->dtype, spec->ndim, spec->shape, &t));
+    GM_TRY(gm_padding_poison_new(b->rank, t));
+    *out = t;
+    return GM_OK;
+}
+
+gm_status gm_backward_clear(gm_backward *b, gm_tensor *t)
+{
+    const place *p = b->node->places ? b->node->places + b->node->n_in : NULL;
+    return p && p->padded ? gm_padding_fill(b->rank, &p->layout, t->ndim, p->shape, t, 0) : GM_OK;
 }
 
 static gm_status fill_zero(gm_backward *b, gm_tensor *t)
@@ -411,11 +422,44 @@ static gm_status check_states(gm_backward *b)
     return GM_OK;
 }
 
+/* What the rule reads is zero in the padding, whatever was added up there: in place, for who shares these bytes shares
+ * their padding. The second half finds what the first has kept. */
+static gm_status clear_outputs(gm_backward *b)
+{
+    const node *n = b->node;
+    if (n->halved) return GM_OK;
+    for (int i = 0; n->places && i < n->n_out; i++) {
+        const place *p = &n->places[n->n_in + i];
+        gm_tensor   *g = n->out[i].grad;
+        if (g && p->padded) GM_TRY(gm_padding_fill(b->rank, &p->layout, g->ndim, p->shape, g, 0));
+    }
+    return GM_OK;
+}
+
+/* The rule has run: the gradients of leaves are zero in the padding; those of other nodes will be when these run. */
+static gm_status clear_inputs(gm_backward *b)
+{
+    const node *n = b->node;
+    for (int i = 0; n->places && i < n->n_in; i++) {
+        const place *p = &n->places[i];
+        const edge  *e = &n->in[i];
+        if (!p->padded || !gm_backward_wants(b, i)) continue;
+        gm_tensor **g = e->leaf ? &e->leaf->grad : &b->tape->nodes[e->node].out[e->output].grad;
+        if (!*g) continue;
+        if (b->rank->poison_padding && !e->leaf) GM_TRY(own(b, g));
+        GM_TRY(gm_padding_poison(b->rank, &p->layout, (*g)->ndim, p->shape, *g));
+        if (e->leaf) GM_TRY(gm_padding_fill(b->rank, &p->layout, (*g)->ndim, p->shape, *g, 0));
+    }
+    return GM_OK;
+}
+
 static gm_status run_rule(gm_backward *b)
 {
     GM_TRY(unify(b));
+    GM_TRY(clear_outputs(b));
     gm_status st = add_narrow(b, b->node->rule(b));
     for (int i = 0; i < b->n_scratch; i++) gm_tensor_release(b->scratch[i]);
+    if (st == GM_OK) st = clear_inputs(b);
     return st == GM_OK ? check_states(b) : st;
 }
 

@@ -46,14 +46,23 @@ static gm_status combine(gm_backward *b, gm_function f, gm_tensor *x, gm_tensor 
     return gm_rule_run(b, f >= GM_FN_eq ? GM_OP_compare : GM_OP_binary, 2, (gm_tensor *[]){x, y}, &a, out);
 }
 
-/* Gives t summed to the shape of input i; takes t, also when st already failed. */
+/* Gives t summed to the shape of input i; takes t. */
+static gm_status give_summed(gm_backward *b, int i, gm_tensor *t)
+{
+    gm_tensor *r = NULL;
+    gm_status  st = gm_rule_sum_to(b, t, gm_backward_input(b, i), &r);
+    gm_tensor_release(t);
+    return st == GM_OK ? gm_backward_give(b, i, r) : st;
+}
+
+/* The same for a t as large as the result; st: of the call that made it. */
 static gm_status give_reduced(gm_backward *b, int i, gm_tensor *t, gm_status st)
 {
     if (st != GM_OK) return st;
-    gm_tensor *r = NULL;
-    st = gm_rule_sum_to(b, t, gm_backward_input(b, i), &r);
+    if (t != gm_backward_grad(b, 0)) st = gm_backward_clear(b, t);
+    if (st == GM_OK) return give_summed(b, i, t);
     gm_tensor_release(t);
-    return st == GM_OK ? gm_backward_give(b, i, r) : st;
+    return st;
 }
 
 static gm_status where(gm_backward *b, gm_tensor *condition, gm_tensor *yes, gm_tensor *no, gm_tensor **out)
@@ -249,8 +258,8 @@ static gm_status matmul_side(gm_backward *b, int i, gm_tensor *first, gm_tensor 
         GM_TRY(gm_backward_target(b, i, &t, &a.accumulate));
         return gm_rule_into(b, GM_OP_matmul, 2, (gm_tensor *[]){first, second}, &a, 1, &t);
     }
-    gm_status st = gm_rule_run(b, GM_OP_matmul, 2, (gm_tensor *[]){first, second}, &a, &t);
-    return give_reduced(b, i, t, st);
+    GM_TRY(gm_rule_run(b, GM_OP_matmul, 2, (gm_tensor *[]){first, second}, &a, &t));
+    return give_summed(b, i, t);
 }
 
 static gm_status matmul_rule(gm_backward *b)

@@ -41,7 +41,7 @@ static gm_status seed_gradient(gm_rank *r, gm_tape *t, gm_value *root, gm_value 
 {
     uint32_t   partial = 0;
     gm_value  *fitted = NULL;
-    gm_tensor *g = NULL, *clear = NULL;
+    gm_tensor *g = NULL;
     if (seed) {
         GM_TRY(gm_fit_seed(root, seed, &fitted));
         g = fitted->local;
@@ -49,9 +49,7 @@ static gm_status seed_gradient(gm_rank *r, gm_tape *t, gm_value *root, gm_value 
         partial = fitted->layout.partial;
         gm_value_release(fitted);
     } else GM_TRY(new_seed(root, scale, &g));
-    gm_status st = gm_clear_padding(r, &root->layout, root->ndim, root->shape, g, &clear);
-    gm_tensor_release(g);
-    return st == GM_OK ? gm_tape_add_term(r, t, root, clear, partial) : st;
+    return gm_tape_add_term(r, t, root, g, partial);
 }
 
 /* ---- which gradients are final ---- */

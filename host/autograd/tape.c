@@ -160,6 +160,7 @@ static void place_values(place *to, int n, gm_value *const *v)
         if (!v[i]) continue;
         to[i].layout = v[i]->layout;
         memcpy(to[i].shape, v[i]->shape, sizeof to[i].shape);
+        to[i].padded = v[i]->padded;
     }
 }
 

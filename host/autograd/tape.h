@@ -9,7 +9,8 @@
  * kept beside each). Rules see local tensors only and need not know: they are linear in the gradients of the
  * outputs, so what they give is partial as gm_layout_gradient says, unless they say otherwise
  * (gm_backward_set_partial). Terms of different state are brought to one by zeroing the replicated one on all
- * ranks but those at coordinate 0, which sends nothing. The gradient of padding is zero. */
+ * ranks but those at coordinate 0, which sends nothing. The gradient of padding is zero when a rule reads it, whatever
+ * rules gave (host/parallel/padding.h). */
 #ifndef GM_TAPE_H
 #define GM_TAPE_H
 
@@ -168,5 +169,8 @@ gm_status gm_backward_wide_target(gm_backward *b, int i, gm_tensor **out, bool *
 gm_status gm_backward_give(gm_backward *b, int i, gm_tensor *gradient);
 /* A new tensor born in this node's backward. */
 gm_status gm_backward_new(gm_backward *b, const gm_spec *spec, gm_tensor **out);
+/* t, of the shape of output 0's block and nobody else's, becomes zero in the padding: what a rule makes of gradients that
+ * are zero there may not be (0 * 0 / 0), and must be before it is summed over such a dimension. */
+gm_status gm_backward_clear(gm_backward *b, gm_tensor *t);
 
 #endif

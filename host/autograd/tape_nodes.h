@@ -28,6 +28,7 @@ typedef struct output {
 typedef struct place {
     gm_layout layout;
     int64_t   shape[GM_MAX_DIMS];
+    bool      padded; /* as gm_value */
 } place;
 
 /* What a tape reads. */

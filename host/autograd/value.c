@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../parallel/padding.h"
 
 gm_status gm_value_take(gm_rank *r, gm_tensor *local, gm_value **out)
 {
@@ -16,6 +17,7 @@ gm_status gm_value_take(gm_rank *r, gm_tensor *local, gm_value **out)
     v->rank = r;
     v->local = local; /* the layout is all zeros: replicated */
     v->ndim = local->ndim;
+    v->zeroed = local->storage->version;
     memcpy(v->shape, local->shape, sizeof v->shape);
     *out = v;
     return GM_OK;
@@ -38,7 +40,15 @@ gm_status gm_value_take_block(gm_rank *r, gm_tensor *local, const gm_layout *lay
     GM_TRY(gm_value_take(r, local, out));
     (*out)->layout = *layout;
     memcpy((*out)->shape, shape, (size_t)ndim * sizeof *shape);
+    (*out)->padded = memcmp(padded, logical, (size_t)ndim * sizeof *padded) != 0;
     return GM_OK;
+}
+
+void gm_value_find_padding(gm_value *v)
+{
+    int64_t logical[GM_MAX_DIMS];
+    gm_value_logical(v, logical);
+    v->padded = memcmp(v->local->shape, logical, (size_t)v->ndim * sizeof *logical) != 0;
 }
 
 gm_status gm_value_new_block(gm_rank *r, const char *op, gm_dtype dtype, const gm_layout *layout, int ndim,
@@ -52,6 +62,7 @@ gm_status gm_value_new_block(gm_rank *r, const char *op, gm_dtype dtype, const g
     gm_layout_block(&r->mesh, layout, r->coordinate, ndim, shape, &box, padded, logical);
     gm_rank_place(r, op);
     GM_TRY(gm_tensor_new(dev, dtype, ndim, padded, &t));
+    GM_TRY(gm_padding_poison_new(r, t));
     return gm_value_take_block(r, t, layout, ndim, shape, out);
 }
 
@@ -98,6 +109,8 @@ gm_status gm_value_detach(gm_value *v, gm_value **out)
     gm_tensor_retain(v->local);
     GM_TRY(gm_value_take(v->rank, v->local, out));
     (*out)->layout = v->layout;
+    (*out)->padded = v->padded;
+    (*out)->zeroed = v->zeroed;
     memcpy((*out)->shape, v->shape, sizeof v->shape);
     return GM_OK;
 }
@@ -134,4 +147,9 @@ gm_status gm_value_grad_buffer(gm_value *v, gm_tensor **out)
 }
 
 void gm_value_zero_grad(gm_value *v) { v->grad_set = false; }
-void gm_value_touched(gm_value *v) { v->local->storage->version++; }
+
+void gm_value_touched(gm_value *v)
+{
+    unsigned version = v->local->storage->version++;
+    if (v->zeroed == version) v->zeroed++;
+}

@@ -1,8 +1,7 @@
 /* value.h - what Lua holds: a local tensor, its layout, and its link to the tape.
  *
- * Shapes are global; the local tensor is this rank's block, padded to the size that all blocks have
- * (gm_layout_block). Padding is zero in parameters, gradients and moments, and repeats a real sample in batches;
- * reductions over a cut dimension leave it out. On one rank the local tensor is the value. Counted; a value that
+ * Shapes are global; the local tensor is this rank's block, padded with zeros to the size that all blocks have
+ * (gm_layout_block, host/parallel/padding.h). On one rank the local tensor is the value. Counted; a value that
  * requires a gradient and was not computed is a leaf: a parameter, or an input that the user asks about. */
 #ifndef GM_VALUE_H
 #define GM_VALUE_H
@@ -17,6 +16,8 @@ typedef struct gm_value {
     gm_layout  layout;
     int        ndim;
     int64_t    shape[GM_MAX_DIMS]; /* global */
+    bool       padded;             /* the block reaches beyond the end of the tensor; */
+    unsigned   zeroed;             /* version of the storage when what is there was known to be zero */
 
     uint32_t grad_partial; /* axes over which grad is still a sum of the ranks' terms; leaves only */
     uint64_t used_on;      /* leaves: number of the last tape that reads it, */
@@ -38,6 +39,8 @@ gm_status gm_value_take(gm_rank *r, gm_tensor *local, gm_value **out);
 /* The same for a block of a global tensor. GM_ESHAPE unless local has the padded shape of the layout's blocks. */
 gm_status gm_value_take_block(gm_rank *r, gm_tensor *local, const gm_layout *layout, int ndim, const int64_t *shape,
                               gm_value **out);
+/* Works out `padded` anew, after a change of layout or block. */
+void gm_value_find_padding(gm_value *v);
 /* A new block, undefined contents; shape is global. */
 gm_status gm_value_new_block(gm_rank *r, const char *op, gm_dtype dtype, const gm_layout *layout, int ndim,
                              const int64_t *shape, gm_value **out);
@@ -58,7 +61,7 @@ gm_status gm_value_require_grad(gm_value *v, bool on);
  * is being summed over the ranks. */
 gm_status gm_value_grad_buffer(gm_value *v, gm_tensor **out);
 void      gm_value_zero_grad(gm_value *v); /* forgets the gradient, keeps the buffer */
-/* Says that v's bytes were written in place: saved activations that share them become unusable. */
+/* Says that v's bytes were written in place, not its padding: saved activations that share them become unusable. */
 void gm_value_touched(gm_value *v);
 
 #endif

@@ -104,12 +104,13 @@ static gm_status read_row(gm_loader *l, slot *s, int64_t to, int64_t sample)
     return GM_OK;
 }
 
-static void repeat_row(gm_loader *l, slot *s, int64_t to, int64_t from)
+/* Rows from `to` on are no samples. */
+static void zero_rows(gm_loader *l, slot *s, int64_t to, int64_t n)
 {
     size_t x_bytes = (size_t)gm_pipeline_numel(l->pipeline) * gm_dtype_size(gm_pipeline_dtype(l->pipeline));
     size_t y_bytes = (size_t)gm_dataset_y_numel(l->dataset) * sizeof *s->y;
-    memcpy(s->x + (size_t)to * x_bytes, s->x + (size_t)from * x_bytes, x_bytes);
-    memcpy((char *)s->y + (size_t)to * y_bytes, (char *)s->y + (size_t)from * y_bytes, y_bytes);
+    memset(s->x + (size_t)to * x_bytes, 0, (size_t)n * x_bytes);
+    memset((char *)s->y + (size_t)to * y_bytes, 0, (size_t)n * y_bytes);
 }
 
 /* Rows from `to` on become the block of the samples from `at` on, n of them -> rows of the block. */
@@ -117,9 +118,8 @@ static gm_status read_block(gm_loader *l, slot *s, int64_t to, int64_t at, int64
 {
     int64_t begin, own;
     gm_batch_block(l->n_cuts, l->cuts, n, &begin, &own, rows);
-    if (!own) GM_TRY(read_row(l, s, to, s->samples[at + n - 1]));
     for (int64_t i = 0; i < own; i++) GM_TRY(read_row(l, s, to + i, s->samples[at + begin + i]));
-    for (int64_t i = own ? own : 1; i < *rows; i++) repeat_row(l, s, to + i, to + i - 1);
+    zero_rows(l, s, to + own, *rows - own);
     return GM_OK;
 }
 

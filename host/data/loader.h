@@ -6,7 +6,7 @@
  * What a batch holds is a pure function of (dataset, options, epoch, its index): not of the prefetch depth or of
  * what was read before. The thread fills plain buffers: it knows no tensor, no pool and no Lua. A loader may serve
  * one block of each batch (gm_loader_cut): only that block's samples are read, and blocks are of equal size, for
- * which the last sample of the block is repeated (of the batch, where the block has none). A batch may come in
+ * which the last ones end in rows of zeros. A batch may come in
  * pieces, the micro-batches of a pipeline: each holds consecutive samples of the batch and is cut into blocks as if
  * it were one; the samples themselves are the same in any number of pieces. An error comes out in the place of the
  * batch it happened in, and again on every later call until a seek. The loader belongs to one thread, which the

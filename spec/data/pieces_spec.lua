@@ -39,13 +39,17 @@ local function rows_of(list, first, n)
   return out
 end
 
--- What this rank's block of rows (nested lists) must be: ceil(n / world) of them, the last of its own repeated, or the
--- last of all where it has none.
+local function zeros_like(row)
+  if type(row) ~= "table" then return 0 end
+  local out = {}
+  for i, part in ipairs(row) do out[i] = zeros_like(part) end
+  return out
+end
+
+-- What this rank's block of rows (nested lists) must be: ceil(n / world) of them, those beyond the last of all zero.
 local function block_of(rows)
-  local n = #rows
-  local size, out = math.ceil(n / world), {}
-  local last = math.min((rank + 1) * size, n)
-  for i = 1, size do out[i] = rows[math.min(rank * size + i, last)] end
+  local size, out = math.ceil(#rows / world), {}
+  for i = 1, size do out[i] = rows[rank * size + i] or zeros_like(rows[1]) end
   return out
 end
 
@@ -137,7 +141,7 @@ describe("pieces of batches", function()
     local own = 0
     for _, piece in ipairs(pieces_of(BATCH, 4)) do
       local size = math.ceil(piece[2] / world)
-      own = own + math.max(1, math.min(size, piece[2] - rank * size)) -- a rank without samples repeats one
+      own = own + math.max(1, math.min(size, piece[2] - rank * size)) -- a rank without samples asks for one, for its shape
     end
     assert.equal(own, asked)
   end))

@@ -15,6 +15,7 @@ local assert = require "luassert"
 local context = require "ganymede.context"
 local core = require "ganymede.core"
 local numeric = require "spec.support.numeric"
+local padding = require "spec.support.padding"
 local parallel = require "ganymede.parallel"
 local tables = require "spec.support.tables"
 
@@ -84,8 +85,9 @@ local function weighed(results)
 end
 
 -- One forward and backward -> { results, parameters and gradients by name, gradients of inputs }, gathered lists.
--- layout: of the inputs as a loader gives them, or nil: whole.
-local function run(case, layout)
+-- layout: of the inputs as a loader gives them, or nil: whole. poison: with garbage in the padding of inputs and
+-- parameters; what can be seen of that of results and gradients must be zero.
+local function run(case, layout, poison)
   core.set_seed(SEED)
   core.begin_step()
   local model = case.build()
@@ -99,11 +101,14 @@ local function run(case, layout)
   for i, make in ipairs(case.inputs) do
     inputs[i] = layout and make(i):redistribute(layout):detach() or make(i)
     if is_float(inputs[i]) then inputs[i]:requires_grad(true) end
+    if poison then padding.poison(inputs[i]) end
   end
+  for _, p in ipairs(poison and model:named_parameters() or {}) do padding.poison(p.tensor) end
   local forward = case.forward or function(m, ...) return m(...) end
   local results = { forward(model, unpack(inputs)) }
   for i, y in ipairs(results) do
     out.exact[i] = not is_float(y)
+    assert(not poison or padding.is_zero(y), "the padding of a result is not zero")
     out.results[i] = core.gather(y:detach()):totable()
   end
   local total = weighed(results)
@@ -111,6 +116,7 @@ local function run(case, layout)
     total:backward()
     for _, p in ipairs(model:named_parameters()) do
       local gradient = p.tensor:grad()
+      assert(not poison or not gradient or padding.is_zero(gradient), "the padding of a gradient is not zero")
       out.gradients[p.name] = gradient and core.gather(gradient):totable()
     end
     for i, x in ipairs(inputs) do
@@ -171,6 +177,17 @@ function against.agree(given, case)
     local want = run(case)
     against.install(given)
     judge(case, run(case, given.data and { cuts = { "data.expert" } }), want)
+  end)
+end
+
+--- On this mesh garbage in all padding, of inputs, parameters, results that are not computed yet and gradients on their
+-- way, must not change a bit of any number.
+function against.padding_counts_nowhere(given, case)
+  gm.scope(function()
+    against.install(given)
+    local layout = given.data and { cuts = { "data.expert" } }
+    local clean = run(case, layout)
+    assert.same(clean, padding.poisoned(function() return run(case, layout, true) end))
   end)
 end
 

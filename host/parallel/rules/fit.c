@@ -1,8 +1,5 @@
 /* fit.c - operands made to fit without communication: slices of what is replicated, masks, blocks without their
- * padding. See rules.h.
- *
- * A slice repeats the last element of its dimension where a block is padded, so that whatever an op computes
- * there is as finite as the rest; its gradient there is zero like that of all padding. */
+ * padding. See rules.h. */
 #include <string.h>
 #include "../../autograd/rules.h"
 #include "rules.h"
@@ -47,24 +44,12 @@ static gm_status finish(gm_rank *r, const char *name, gm_rule rule, gm_value *x,
     GM_TRY(gm_value_take(r, block, &v));
     v->layout = *layout;
     memcpy(v->shape, x->shape, sizeof v->shape);
+    gm_value_find_padding(v);
     return gm_tape_record_one(r, name, rule, x, v, extra, n_extra, y);
 }
 
-/* count copies of element `at` of dimension d, as a view. */
-static gm_status repeated(gm_tensor *t, int d, int64_t at, int64_t count, gm_tensor **out)
-{
-    gm_tensor *one = NULL;
-    int64_t    shape[GM_MAX_DIMS];
-    GM_TRY(gm_tensor_narrow(t, d, at, 1, &one));
-    memcpy(shape, t->shape, sizeof shape);
-    shape[d] = count;
-    gm_status st = gm_tensor_expand(one, t->ndim, shape, out);
-    gm_tensor_release(one);
-    return st;
-}
-
-/* A new block of `size` elements along d: t's from `start`, `count` of them, then its element `last` again. */
-static gm_status padded_slice(gm_rank *r, gm_tensor *t, int d, int64_t start, int64_t count, int64_t size, int64_t last,
+/* A new block of `size` elements along d: t's from `start`, `count` of them, then zeros. */
+static gm_status padded_slice(gm_rank *r, gm_tensor *t, int d, int64_t start, int64_t count, int64_t size,
                               gm_tensor **out)
 {
     gm_tensor *block = NULL, *from = NULL, *to = NULL;
@@ -75,13 +60,11 @@ static gm_status padded_slice(gm_rank *r, gm_tensor *t, int d, int64_t start, in
     GM_TRY(gm_tensor_new(r->device, t->dtype, t->ndim, shape, &block));
     GM_TRY_OR(gm_tensor_narrow(t, d, start, count, &from), st, fail);
     GM_TRY_OR(gm_tensor_narrow(block, d, 0, count, &to), st, fail);
-    GM_TRY_OR(gm_run_one(r->device, GM_OP_copy, NULL, from, to), st, fail);
-    gm_tensor_release(from);
+    if (count) GM_TRY_OR(gm_run_one(r->device, GM_OP_copy, NULL, from, to), st, fail);
     gm_tensor_release(to);
-    from = to = NULL;
-    GM_TRY_OR(repeated(t, d, last, size - count, &from), st, fail);
+    to = NULL;
     GM_TRY_OR(gm_tensor_narrow(block, d, count, size - count, &to), st, fail);
-    GM_TRY_OR(gm_run_one(r->device, GM_OP_copy, NULL, from, to), st, fail);
+    GM_TRY_OR(gm_run_one(r->device, GM_OP_fill, NULL, NULL, to), st, fail);
     *out = block;
     block = NULL;
 fail:
@@ -97,15 +80,14 @@ static gm_status slice(gm_rank *r, gm_value *x, int d, const gm_layout *layout, 
     gm_layout  after = x->layout;
     gm_box     from, to;
     gm_tensor *t = x->local, *block = NULL;
-    int64_t    local[GM_MAX_DIMS], held[GM_MAX_DIMS], count[GM_MAX_DIMS];
+    int64_t    local[GM_MAX_DIMS], count[GM_MAX_DIMS];
     gm_layout_copy_dim(&after, d, layout, d);
-    gm_layout_block(&r->mesh, &x->layout, r->coordinate, x->ndim, x->shape, &from, local, held);
+    gm_layout_block(&r->mesh, &x->layout, r->coordinate, x->ndim, x->shape, &from, local, count);
     gm_layout_block(&r->mesh, &after, r->coordinate, x->ndim, x->shape, &to, local, count);
     int64_t size = local[d], n = count[d], start = n ? to.offset[d] - from.offset[d] : 0;
     gm_rank_place(r, "slice");
     if (n == size) GM_TRY(gm_tensor_narrow(t, d, start, n, &block));
-    else if (t->stride[d] == 0 && t->shape[d] > 0) GM_TRY(repeated(t, d, 0, size, &block));
-    else GM_TRY(padded_slice(r, t, d, start, n, size, held[d] ? held[d] - 1 : 0, &block));
+    else GM_TRY(padded_slice(r, t, d, start, n, size, &block));
     return finish(r, "slice", part_rule, x, block, &after, (int64_t[]){d, start, n}, 3, y);
 }
 
@@ -196,36 +178,4 @@ gm_status gm_fit_seed(gm_value *loss, gm_value *seed, gm_value **y)
         return GM_FAIL(GM_ESHAPE, "backward: the seed is %s, the loss %s; they agree in shape and cuts",
                        gm_value_describe(seed, have, sizeof have), gm_value_describe(loss, want, sizeof want));
     return gm_fit_value(loss->rank, seed, &fit, y);
-}
-
-gm_status gm_clear_padding(gm_rank *r, const gm_layout *layout, int ndim, const int64_t *shape, gm_tensor *t,
-                           gm_tensor **out)
-{
-    gm_box     box;
-    gm_tensor *copy = NULL, *part = NULL;
-    gm_status  st = GM_OK;
-    int64_t    local[GM_MAX_DIMS], logical[GM_MAX_DIMS];
-    bool       full = true;
-    gm_layout_block(&r->mesh, layout, r->coordinate, ndim, shape, &box, local, logical);
-    for (int d = 0; d < ndim; d++) full &= logical[d] == local[d];
-    if (full) {
-        gm_tensor_retain(t);
-        *out = t;
-        return GM_OK;
-    }
-    GM_TRY(gm_tensor_new(r->device, t->dtype, ndim, local, &copy));
-    GM_TRY_OR(gm_run_one(r->device, GM_OP_copy, NULL, t, copy), st, fail);
-    for (int d = 0; d < ndim; d++) {
-        if (logical[d] == local[d]) continue;
-        GM_TRY_OR(gm_tensor_narrow(copy, d, logical[d], local[d] - logical[d], &part), st, fail);
-        GM_TRY_OR(gm_run_one(r->device, GM_OP_fill, NULL, NULL, part), st, fail);
-        gm_tensor_release(part);
-        part = NULL;
-    }
-    *out = copy;
-    return GM_OK;
-fail:
-    gm_tensor_release(part);
-    gm_tensor_release(copy);
-    return st;
 }

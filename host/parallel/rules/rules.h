@@ -73,10 +73,6 @@ gm_status gm_fit_seed(gm_value *loss, gm_value *seed, gm_value **y);
 gm_status gm_draw_block(gm_value *v, gm_op op, const gm_attrs *attrs);
 /* The same with attrs->box as it is given. */
 gm_status gm_draw_inside(gm_value *v, gm_op op, const gm_attrs *attrs);
-/* t, a block of such a tensor: itself (retained) where nothing is padded on this rank, else a copy with zeros
- * there. */
-gm_status gm_clear_padding(gm_rank *r, const gm_layout *layout, int ndim, const int64_t *shape, gm_tensor *t,
-                           gm_tensor **out);
 /* Does the mesh, or what these values are, leave nothing to do for layouts? NULL entries are allowed. */
 bool gm_all_replicated(const gm_rank *r, int n, gm_value *const *v);
 

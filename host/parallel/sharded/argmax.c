@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "../../autograd/apply_blocks.h"
+#include "../padding.h"
 #include "rows.h"
 
 /* This rank's largest entries (lines, 1), -inf where it has none, and their places in the whole rows, f64. */
@@ -58,7 +59,8 @@ static gm_status along_last(gm_rank *r, gm_value *x, gm_value **index)
     GM_TRY(gm_rule_no_partial(&c));
     for (int d = 0; d < global.ndim; d++) gm_layout_copy_dim(&rows, d, &x->layout, d);
     GM_TRY(find(r, x, &t));
-    return gm_comm_once(gm_value_take_block(r, t, &rows, global.ndim, global.shape, index));
+    GM_TRY(gm_comm_once(gm_value_take_block(r, t, &rows, global.ndim, global.shape, index)));
+    return gm_comm_once(gm_padding_finish(*index));
 }
 
 /* y's dimension d, dropped, as one of one element. */

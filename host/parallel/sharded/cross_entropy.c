@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "../../autograd/apply_blocks.h"
+#include "../padding.h"
 #include "rows.h"
 
 enum { LOGITS, TARGET, N_IN };
@@ -140,6 +141,7 @@ static gm_status forward(gm_rows *w, gm_value *logits, gm_value *target, const g
 
 typedef struct gradient_work {
     gm_tensor *x, *largest, *dx;
+    gm_tensor *ignored;       /* u8: rows whose gradient is zero whatever their logits are, NaN too */
     gm_tensor *by, *even;     /* g / sum; g e / classes, NULL where e is 0 */
     gm_tensor *target, *less; /* where in a row, and what the target's logit gets besides */
 } gradient_work;
@@ -158,10 +160,17 @@ static void gradient_piece(gm_rows *w, void *context, int64_t from, int64_t n)
     gm_tensor           *x = gm_rows_part(w, t->x, from, n), *largest = gm_rows_part(w, t->largest, from, n);
     gm_tensor           *by = gm_rows_part(w, t->by, from, n), *dx = gm_rows_part(w, t->dx, from, n);
     gm_tensor           *p = gm_rows_unary(w, GM_FN_exp, gm_rows_binary(w, GM_FN_sub, widened(w, x), largest));
-    bool                 narrow = w->st == GM_OK && gm_dtype_is_narrow(dx->dtype);
-    p = gm_rows_binary_to(w, GM_FN_mul, p, by, narrow || t->even ? NULL : dx);
-    if (t->even) p = gm_rows_binary_to(w, GM_FN_sub, p, gm_rows_part(w, t->even, from, n), narrow ? NULL : dx);
-    if (!narrow) return;
+    gm_tensor           *ignored = gm_rows_part(w, t->ignored, from, n), *zero;
+    p = gm_rows_binary(w, GM_FN_mul, p, by);
+    if (t->even) p = gm_rows_binary(w, GM_FN_sub, p, gm_rows_part(w, t->even, from, n));
+    if (w->st != GM_OK) return;
+    zero = gm_rows_scalar(w, p->dtype, 0);
+    if (!gm_dtype_is_narrow(dx->dtype)) {
+        gm_attrs none = gm_attrs_default();
+        gm_rows_into(w, GM_OP_where, 3, (gm_tensor *[]){ignored, zero, p}, &none, 1, &dx);
+        return;
+    }
+    p = gm_rows_where(w, ignored, zero, p);
     gm_attrs a = gm_attrs_default();
     a.dtype = dx->dtype;
     add_targets(w, gm_rows_part(w, t->target, from, n), gm_rows_part(w, t->less, from, n), p);
@@ -170,10 +179,10 @@ static void gradient_piece(gm_rows *w, void *context, int64_t from, int64_t n)
 
 /* dlogits (lines, room) from the gradients g of the rows, (lines, 1): at the target (1 - e) g less. */
 static gm_tensor *gradient(gm_rows *w, gm_tensor *x, gm_tensor *largest, gm_tensor *sum, gm_tensor *g,
-                           const gm_rows_places *p, double e)
+                           gm_tensor *ignored, const gm_rows_places *p, double e)
 {
     if (w->st != GM_OK) return NULL;
-    gradient_work t = {.x = x, .largest = largest, .dx = gm_rows_new(w, x->dtype, 2, x->shape)};
+    gradient_work t = {.x = x, .largest = largest, .ignored = ignored, .dx = gm_rows_new(w, x->dtype, 2, x->shape)};
     t.by = gm_rows_binary(w, GM_FN_div, g, sum);
     if (e > 0) t.even = gm_rows_affine(w, g, e / (double)w->n, 0);
     t.target = gm_rows_cast(w, p->local, GM_I64);
@@ -198,12 +207,11 @@ static gm_status cross_entropy_rule(gm_backward *b)
     gm_rows_begin(&w, gm_backward_rank(b), layout, spec->ndim, shape, spec->ndim - 1);
     gm_rows_places p = locate(&w, target, a);
     gm_tensor     *g = gm_rows_column(&w, gm_backward_grad(b, 0));
-    g = gm_rows_where(&w, ignored_rows(&w, &p, a), gm_rows_scalar(&w, gm_dtype_wide(x->dtype), 0),
-                      g); /* a tensor of our own */
+    gm_tensor     *ignored = ignored_rows(&w, &p, a);
+    g = gm_rows_where(&w, ignored, gm_rows_scalar(&w, gm_dtype_wide(x->dtype), 0), g); /* a tensor of our own */
     if (gm_backward_partial(b) & w.axes) gm_rows_reduce(&w, gm_backward_partial(b) & w.axes, g, GM_SUM);
-    x = gradient(&w, gm_rows_flat(&w, x), largest, sum, g, &p, a->label_smoothing);
-    x = gm_rows_shaped(&w, x, spec->ndim, spec->shape);
-    if (w.st == GM_OK) w.st = gm_clear_padding(w.rank, layout, spec->ndim, shape, x, &dx);
+    x = gradient(&w, gm_rows_flat(&w, x), largest, sum, g, ignored, &p, a->label_smoothing);
+    dx = gm_rows_keep(&w, gm_rows_shaped(&w, x, spec->ndim, spec->shape));
     gm_status st = gm_rows_end(&w);
     gm_backward_set_partial(b, LOGITS,
                             gm_layout_gradient(layout, gm_backward_output_layout(b, 0, NULL), gm_backward_partial(b)));
@@ -229,6 +237,7 @@ static gm_status sharded(gm_rank *r, gm_value *const *in, const gm_attrs *attrs,
     GM_TRY_OR(forward(&w, fitted[LOGITS], fitted[TARGET], attrs, t), st, done);
     st = gm_comm_once(gm_value_take_block(r, t[LOSS], &rows, in[TARGET]->ndim, in[TARGET]->shape, &out));
     t[LOSS] = NULL;
+    if (st == GM_OK) st = gm_comm_once(gm_padding_finish(out));
     for (int i = LARGEST; i <= SUM && st == GM_OK; i++) {
         st = gm_comm_once(gm_value_take(r, t[i], &row[i]));
         t[i] = NULL;

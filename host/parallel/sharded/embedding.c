@@ -6,6 +6,7 @@
 #include <inttypes.h>
 
 #include "../../autograd/apply_blocks.h"
+#include "../padding.h"
 #include "rows.h"
 
 enum { W, INDEX, N_IN };
@@ -71,6 +72,7 @@ static gm_status sharded(gm_rank *r, gm_value *const *in, const gm_attrs *attrs,
     GM_TRY(gm_fit_all(r, N_IN, in, fit, fitted));
     GM_TRY_OR(look_up(r, fitted, &block), st, done);
     GM_TRY_OR(gm_value_take_block(r, block, layout, global->ndim, global->shape, &v), st, done);
+    GM_TRY_OR(gm_padding_finish(v), st, done);
     gm_record rec = {.name = "embedding",
                      .rule = embedding_rule,
                      .op = GM_OP_embedding,

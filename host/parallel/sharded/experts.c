@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "../../autograd/rules.h"
+#include "../padding.h"
 #include "../rules/family.h"
 
 enum { X, INDEX, WEIGHT, UP, UP_BIAS, DOWN, DOWN_BIAS, N_IN };
@@ -384,6 +385,7 @@ static gm_status run(gm_rank *r, gm_value *const *in, gm_experts_work *w, int64_
     if (early.st == GM_OK) {
         forward(w, gm_rows_compact(&w->rows, in[X]->local), gm_rows_flat(&w->rows, in[WEIGHT]->local),
                 gm_rows_flat(&w->rows, y->local), &back);
+        if (w->rows.st == GM_OK) gm_rows_check(&w->rows, gm_padding_finish(y));
         if (w->rows.st == GM_OK) gm_rows_check(&w->rows, record(r, in, w, back, y));
         gm_rows_check(&early, w->rows.st);
     }

@@ -1,13 +1,14 @@
 /* linear.c - gm_sharded_linear: which algorithm the layouts call for, and what all of them share.
  *
  * Padding is never multiplied along a dimension of w: the products take what the blocks logically hold, and results
- * are zero beyond it. Only rows are taken with their padding; it may hold anything finite in x, and y's gradient is
- * zero there, as the tape sees to. So FLOPs over all ranks are the serial ones, but for padded rows. */
+ * are zero beyond it. Only rows are taken with their padding, which is zero. So FLOPs over all ranks are the serial
+ * ones, but for padded rows. */
 #include "linear.h"
 
 #include <string.h>
 #include "../../autograd/apply_blocks.h"
 #include "../../autograd/gradients.h"
+#include "../padding.h"
 #include "../redistribute.h"
 
 /* ---- plans ---- */
@@ -385,6 +386,8 @@ static gm_status layer(gm_linear_call *c, gm_value **y)
     if (c->plan.kind == GM_LINEAR_LOCAL) return local(c, y);
     GM_TRY(c->plan.kind == GM_LINEAR_COLUMN || c->plan.kind == GM_LINEAR_GATHER ? check_1d(c) : check_blocks(c));
     GM_TRY(kinds[c->plan.kind].forward(c));
+    GM_TRY(gm_comm_once(gm_padding_finish(c->y))); /* the bias of rows that are padding */
+    GM_TRY(gm_comm_once(gm_padding_finish(c->pre)));
     GM_TRY(gm_comm_once(record(c)));
     gm_value_retain(*y = c->y);
     return GM_OK;

@@ -9,6 +9,7 @@
  * and blocks as full: then pieces of any layout are laid out as the whole is. */
 #include "../../autograd/apply_blocks.h"
 #include "../../autograd/rules.h"
+#include "../padding.h"
 #include "../redistribute.h"
 #include "linear.h"
 
@@ -322,7 +323,8 @@ static gm_status places_value(work *k, const gm_value *target, gm_value **out)
 {
     gm_tensor *t = NULL;
     GM_TRY(gm_tensor_reshape(k->places, target->ndim, target->local->shape, &t));
-    return gm_value_take_block(k->rank, t, &target->layout, target->ndim, target->shape, out);
+    GM_TRY(gm_value_take_block(k->rank, t, &target->layout, target->ndim, target->shape, out));
+    return gm_padding_finish(*out);
 }
 
 static gm_status in_pieces(gm_rank *r, gm_value *const *in, gm_value *target, const gm_attrs *attrs, int64_t rows,

@@ -5,8 +5,9 @@
  * rows, merges them in double and gives the result to all, in the bytes of one all_reduce of two numbers a row. RMS
  * norm has one number a row, summed. A second pass normalises. Backward: with h the gradient of the normalised input
  * and hat that input, sum(h) and sum(h hat) are reduced as one between its two passes. The padding of the last block
- * counts nowhere, but must be finite. The normalised input is computed again rather than kept. */
+ * counts nowhere. The normalised input is computed again rather than kept. */
 #include "../../autograd/apply_blocks.h"
+#include "../padding.h"
 #include "../redistribute.h"
 #include "rows.h"
 
@@ -26,16 +27,11 @@ static gm_tensor *saved(gm_backward *b, gm_rows *w, int i)
     return t;
 }
 
-/* dx in the shape of the block, zero in the padding; new. */
+/* dx in the shape of the block; new. */
 static gm_tensor *finish_input(gm_backward *b, gm_rows *w, gm_tensor *dx)
 {
-    const int64_t   *shape;
-    const gm_spec   *spec = gm_backward_input(b, X);
-    const gm_layout *layout = gm_backward_input_layout(b, X, &shape);
-    gm_tensor       *clean = NULL;
-    dx = gm_rows_shaped(w, dx, spec->ndim, spec->shape);
-    if (w->st == GM_OK) w->st = gm_clear_padding(w->rank, layout, spec->ndim, shape, dx, &clean);
-    return clean;
+    const gm_spec *spec = gm_backward_input(b, X);
+    return gm_rows_keep(w, gm_rows_shaped(w, dx, spec->ndim, spec->shape));
 }
 
 /* dx = rstd (h - mean(h) - hat mean(h hat)) + gradient of the sum, from the sums of this rank's block; RMS norm
@@ -188,12 +184,22 @@ static void statistics(gm_rows *w, norm_work *t, bool layer, const gm_layout *la
     t->rstd = gm_rows_unary(w, GM_FN_rsqrt, gm_rows_line(w, gm_rows_affine(w, here, 1 / (double)w->n, eps), 0, lines));
 }
 
-/* A tensor that was kept as a value like x, or NULL; takes it. */
+/* A tensor that was kept as a value like x, complete; takes it. */
 static void as_value(gm_rows *w, gm_tensor *t, const gm_layout *layout, const gm_value *x, gm_value **out)
 {
     if (!t || w->st != GM_OK) return;
-    if (layout) w->st = gm_value_take_block(w->rank, t, layout, x->ndim, x->shape, out);
-    else w->st = gm_value_take(w->rank, t, out);
+    w->st = gm_value_take_block(w->rank, t, layout, x->ndim, x->shape, out);
+    if (w->st == GM_OK) w->st = gm_padding_finish(*out);
+}
+
+/* A number a line, kept: zero for lines that are padding, of which it says nothing (rstd: 1 / sqrt(eps)). */
+static void as_numbers(gm_rows *w, gm_tensor *t, const gm_layout *layout, const gm_value *x, gm_value **out)
+{
+    gm_layout  lines = *layout;
+    gm_tensor *shaped = w->st == GM_OK ? gm_rows_shaped(w, t, x->ndim - 1, x->local->shape) : NULL;
+    lines.n_cuts[x->ndim - 1] = 0;
+    if (w->st == GM_OK) w->st = gm_padding_fill(w->rank, &lines, x->ndim - 1, x->shape, shaped, 0);
+    if (w->st == GM_OK) w->st = gm_value_take(w->rank, gm_rows_keep(w, t), out);
 }
 
 /* in: fitted to the layout of the rows. Outputs: y, sum (with a residual), mean (of layer norm), rstd. */
@@ -212,8 +218,8 @@ static gm_status forward(gm_rank *r, gm_op op, gm_value *const *in, const gm_lay
     gm_rows_run(&w, GM_OP_norm_apply, 5, (gm_tensor *[]){t.sum ? t.sum : t.x, scale, shift, t.mean, t.rstd}, &a, 1, &y);
     as_value(&w, gm_rows_keep(&w, gm_rows_shaped(&w, y, x->ndim, x->local->shape)), layout, x, &out[0]);
     if (t.sum) as_value(&w, gm_rows_keep(&w, gm_rows_shaped(&w, t.sum, x->ndim, x->local->shape)), layout, x, &out[1]);
-    if (t.mean) as_value(&w, gm_rows_keep(&w, t.mean), NULL, x, &out[2]);
-    as_value(&w, gm_rows_keep(&w, t.rstd), NULL, x, &out[3]);
+    if (t.mean) as_numbers(&w, t.mean, layout, x, &out[2]);
+    as_numbers(&w, t.rstd, layout, x, &out[3]);
     return gm_rows_end(&w);
 }
 

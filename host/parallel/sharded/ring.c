@@ -5,6 +5,7 @@
 #include <string.h>
 #include "../../autograd/apply_blocks.h"
 #include "../../autograd/rules.h"
+#include "../padding.h"
 #include "../redistribute.h"
 #include "../rules/family.h"
 #include "ring_travel.h"
@@ -381,6 +382,7 @@ static gm_status sharded(gm_rank *r, gm_value *const *in, const gm_attrs *attrs,
         st, done);
     GM_TRY_OR(gm_value_new_block(r, "ring_attention", w.dtype, layout, 4, in[Q]->shape, &o), st, done);
     GM_TRY_OR(forward(&w, in, &x, o), st, done);
+    GM_TRY_OR(gm_padding_finish(o), st, done);
     GM_TRY_OR(record(r, in, &x, zigzag, o), st, done);
     *out = o;
     o = NULL;

@@ -51,13 +51,12 @@
  *
  * GM_ESHAPE: layouts of no kind, all printed; a and b of different size; I cut into blocks of different size; both
  * operands partial over an axis, or one over an axis that cuts the other; an activation of a partial product. Padding
- * of I and O is never read and zero in y (last dimension), dx and dw; padded rows of x must be finite. */
+ * of I and O is never read. */
 gm_status gm_sharded_linear(gm_rank *r, gm_value *x, gm_value *w, gm_value *b, gm_function f, gm_value **y);
 
 /* The ops below take x of any leading dimensions, cut by other axes, and communicate over the axes that cut the
  * dimension worked along: an all_reduce of the numbers of each row that are named here, in x's dtype. What is
- * replicated where another operand is cut is sliced; a partial operand is refused (GM_ESHAPE); padding must be
- * finite. */
+ * replicated where another operand is cut is sliced; a partial operand is refused (GM_ESHAPE). */
 
 /* Layer norm and RMS norm of rows whose last dimension may be cut (w and b NULL, or of any layout: what is cut deeper
  * than the rows, or where they are not, is redistributed first, which the numbers below do not count): mean and

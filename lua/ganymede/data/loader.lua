@@ -118,7 +118,7 @@ local function ask_sample(dataset, i, y_dtype)
   return x, y
 end
 
--- The first `asked` samples are asked for; the rest repeat the last of them.
+-- The first `asked` samples are asked for; the rest, which only make up the size of a block, repeat the last of them.
 local function gather(dataset, dtype, picked, asked)
   local xs, ys = {}, {}
   local y_dtype = dataset.y_dtype or "i64"
@@ -144,7 +144,8 @@ function Slow:picked()
 end
 
 -- The block of a batch that this rank holds, as a list of samples: those of its own, then the last of them again
--- (of the batch, where it has none) until blocks are of equal size. Also how many of them to ask for.
+-- (of the batch, where it has none) until blocks are of equal size; batch_value makes these zero. Also how many of them
+-- to ask for: one at least, whose shape is that of all.
 local function block_of(picked)
   local first, own, rows = core.batch_rows(#picked)
   local block, padding = {}, picked[own > 0 and first + own or #picked]
