@@ -2,6 +2,7 @@
 #include "gm_lua.h"
 
 #include <stdlib.h>
+#include "../host/parallel/padding.h"
 #include "../host/parallel/redistribute.h"
 
 /* backward(loss, seed gradient or nil) */
@@ -35,6 +36,7 @@ static gm_status read_grad(gm_value *v, gm_value **out)
     gm_layout layout = v->layout;
     layout.partial = v->grad_partial;
     gm_tensor_retain(v->grad);
+    gm_padding_show_gradient(v);
     GM_TRY(gm_value_take_block(v->rank, v->grad, &layout, v->ndim, v->shape, &g));
     if (!v->grad_partial) {
         *out = g;
@@ -88,6 +90,7 @@ static int grad_part(lua_State *L)
     if (!v->grad_set) return 0;
     gm_handle *h = gm_push_handle(L);
     gm_tensor_retain(v->grad);
+    gm_padding_show_gradient(v);
     L_TRY(L, gm_value_take(v->rank, v->grad, &g));
     gm_handle_fill(v->rank, h, g, "grad_part");
     return 1;

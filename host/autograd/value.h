@@ -29,6 +29,8 @@ typedef struct gm_value {
     bool       wide_grad;     /* leaves: of 16 bits, a gradient of f32: of terms that come piece by piece */
     bool       in_sum;        /* the reducer is summing the gradient: nothing may be added to it */
     gm_tensor *grad;          /* leaves only */
+    bool       grad_shown;    /* users have had hold of a padded gradient's bytes, which were */
+    unsigned   grad_zeroed;   /* last cleared at this version of their storage */
 
     uint64_t tape;         /* number of the tape that computed it; 0: a leaf */
     int      node, output; /* where on that tape */

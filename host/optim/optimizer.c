@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../../kernels/philox.h"
+#include "../parallel/padding.h"
 
 #define MAX_STATES 3 /* moments, and the master */
 
@@ -133,6 +134,7 @@ static gm_status step_group(gm_optimizer *o, int first, gm_tensor *control)
         it->done = true;
         if (!it->parameter->grad_set) continue;
         GM_TRY(check_gradient(o, i));
+        GM_TRY(gm_padding_renew(it->parameter));
         GM_TRY(make_states(o, it));
         o->in[n_in++] = it->parameter->grad;
         o->out[n_out++] = it->parameter->local;

@@ -56,9 +56,23 @@ gm_status gm_padding_finish(gm_value *v)
     return gm_padding_fill(v->rank, &v->layout, v->ndim, v->shape, v->local, 0);
 }
 
+static gm_status renew(const gm_value *v, gm_tensor *t, unsigned *zeroed)
+{
+    if (*zeroed == t->storage->version) return GM_OK;
+    *zeroed = t->storage->version;
+    return gm_padding_fill(v->rank, &v->layout, v->ndim, v->shape, t, 0);
+}
+
 gm_status gm_padding_renew(gm_value *v)
 {
-    if (!v->padded || v->zeroed == v->local->storage->version) return GM_OK;
-    v->zeroed = v->local->storage->version;
-    return gm_padding_fill(v->rank, &v->layout, v->ndim, v->shape, v->local, 0);
+    if (!v->padded) return GM_OK;
+    GM_TRY(renew(v, v->local, &v->zeroed));
+    return v->grad_shown && v->grad ? renew(v, v->grad, &v->grad_zeroed) : GM_OK;
+}
+
+void gm_padding_show_gradient(gm_value *v)
+{
+    if (!v->padded || v->grad_shown) return;
+    v->grad_shown = true;
+    v->grad_zeroed = v->grad->storage->version;
 }

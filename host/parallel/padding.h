@@ -22,8 +22,10 @@ gm_status gm_padding_fill(const gm_rank *r, const gm_layout *layout, int ndim, c
                           double value);
 /* v's block has been computed. */
 gm_status gm_padding_finish(gm_value *v);
-/* v comes from the user: its block may have been written since its padding was known to be zero. */
+/* v comes from the user, who may have written its block, or its gradient's, since their padding was known to be zero. */
 gm_status gm_padding_renew(gm_value *v);
+/* v's gradient, which there is, is about to be in the hands of a user. */
+void gm_padding_show_gradient(gm_value *v);
 /* With rank->poison_padding (specs): NaN, of integers a number that is no index, for all of t before it is computed, or
  * for its padding where zeros are not promised, so that whatever relies on what nobody cleared is seen. */
 gm_status gm_padding_poison_new(const gm_rank *r, gm_tensor *t); /* releases t on failure */
