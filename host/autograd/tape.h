@@ -169,8 +169,8 @@ gm_status gm_backward_wide_target(gm_backward *b, int i, gm_tensor **out, bool *
 gm_status gm_backward_give(gm_backward *b, int i, gm_tensor *gradient);
 /* A new tensor born in this node's backward. */
 gm_status gm_backward_new(gm_backward *b, const gm_spec *spec, gm_tensor **out);
-/* t, of the shape of output 0's block and nobody else's, becomes zero in the padding: what a rule makes of gradients that
- * are zero there may not be (0 * 0 / 0), and must be before it is summed over such a dimension. */
+/* t, of the shape of output 0's block and nobody else's, becomes zero in the padding: what a rule makes of gradients
+ * that are zero there may not be (0 * 0 / 0), and must be before it is summed over such a dimension. */
 gm_status gm_backward_clear(gm_backward *b, gm_tensor *t);
 
 #endif

@@ -22,7 +22,7 @@ gm_status gm_padding_fill(const gm_rank *r, const gm_layout *layout, int ndim, c
                           double value);
 /* v's block has been computed. */
 gm_status gm_padding_finish(gm_value *v);
-/* v comes from the user, who may have written its block, or its gradient's, since their padding was known to be zero. */
+/* v comes from the user, who may have written its block or its gradient's since their padding was known to be zero. */
 gm_status gm_padding_renew(gm_value *v);
 /* v's gradient, which there is, is about to be in the hands of a user. */
 void gm_padding_show_gradient(gm_value *v);

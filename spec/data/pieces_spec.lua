@@ -141,7 +141,7 @@ describe("pieces of batches", function()
     local own = 0
     for _, piece in ipairs(pieces_of(BATCH, 4)) do
       local size = math.ceil(piece[2] / world)
-      own = own + math.max(1, math.min(size, piece[2] - rank * size)) -- a rank without samples asks for one, for its shape
+      own = own + math.max(1, math.min(size, piece[2] - rank * size)) -- without samples: one, for its shape
     end
     assert.equal(own, asked)
   end))
