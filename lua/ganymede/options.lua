@@ -117,6 +117,9 @@ local function is_allowed(entry, value)
   return false
 end
 
+--- Does the entry allow the value?
+options.is_allowed = is_allowed
+
 -- A value in a few words.
 local function brief(value)
   if type(value) == "userdata" then -- whose elements may be on other ranks

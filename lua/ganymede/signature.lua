@@ -186,8 +186,27 @@ local function refuse(sig, ...)
   if why then error(why, 3) end
 end
 
+-- Options without a fault, with the defaults; nil: there may be one. What options.check does, without its order.
+local function filled(sig, given)
+  local out = {}
+  for key, value in pairs(given) do
+    local entry = sig.options[key]
+    if not entry or not options.is_allowed(entry, value) then return nil end
+    out[key] = value
+  end
+  for name, entry in pairs(sig.options) do
+    if out[name] == nil then
+      if entry.default == nil and not entry.optional then return nil end
+      out[name] = entry.default
+    end
+  end
+  return out
+end
+
 local function checked_options(sig, given)
-  if given == nil then return sig.defaults end
+  if given == nil and sig.defaults then return sig.defaults end
+  local good = given ~= nil and filled(sig, given)
+  if good then return good end
   local opt = options.check(sig.name, sig.options, given, 3) -- no tail call: levels count frames
   return opt
 end
@@ -199,7 +218,7 @@ function signature.declare(name, text, spec, fn, instead)
   sig.source = debug.getinfo(fn, "S")
   local k = sig.options_at
   if (k ~= nil) ~= (spec ~= nil) then error(("signature of %s: options without an argument"):format(name), 2) end
-  sig.defaults = k and options.inspect(spec, {})
+  sig.defaults = k and filled(sig, {}) -- nil: something must be given
   local function plain(...)
     if not accepts(sig, select("#", ...), ...) then refuse(sig, ...) end
     return fn(...)
