@@ -48,6 +48,7 @@ local function define(name, text, spec, fn, instead)
     end
   end
   M[name] = signature.declare(full_name, text, spec, made, instead)
+  signature.of(M[name]).source = debug.getinfo(fn, "S") -- whose comment tells more
 end
 
 -- Values of a nested list (or a number); with opt.shape the list is flat, row by row.
