@@ -29,6 +29,7 @@ environment.variables = {
   GANYMEDE_CUDA_NO_IMAGES = { whose = "spec", doc = "of the emulation: is it given no kernels?" },
   GANYMEDE_CUDA_SAY = { whose = "spec", doc = "of the emulation: why a product is refused" },
   GANYMEDE_FAKE_CUBLAS_FAST = { whose = "spec", doc = "of the emulation: the answer that is fast" },
+  GANYMEDE_FAKE_CUBLAS_INVALID = { whose = "spec", doc = "of the emulation: an answer that it calls invalid" },
   GANYMEDE_NCCL_FAIL = { whose = "spec", doc = "of the emulation: where an operation between GPUs fails" },
   GANYMEDE_SPEC_DIFFERENCES = { whose = "spec", doc = "print how far results differ" },
   GANYMEDE_SPEC_KILLS = { whose = "spec", doc = "how often a run is killed in the spec of that (100)" },
