@@ -1,6 +1,8 @@
 #!/bin/sh
-# compile.sh IMAGE SOURCE NVCC OPTIONS... - SOURCE to the fat binary IMAGE and its list of files IMAGE.d, by nvcc or from
-# a cache: the same text of all files that go in, options and compiler have given the same binary before.
+# compile.sh IMAGE SOURCE NVCC OPTIONS... - SOURCE to the fat binary IMAGE and its list of files IMAGE.d, by nvcc or
+# from a cache: the same text of all files that go in, options and compiler have given the same binary before.
+#
+# Kernels whose largest blocks would have more registers than there are make it fail (registers.awk).
 #
 # The cache is $GANYMEDE_CACHE/kernels, else ganymede/kernels in $XDG_CACHE_HOME or ~/.cache; without any of them nvcc
 # compiles. It holds DIRECT.d, the files that went in when these options last compiled that source, and IMAGE by the
@@ -11,17 +13,25 @@ shift 3
 
 cache=${GANYMEDE_CACHE:-${XDG_CACHE_HOME:+$XDG_CACHE_HOME/ganymede}}
 cache=${cache:-${HOME:+$HOME/.cache/ganymede}}
-compile() { "$nvcc" "$@" -MD -MF "$image.d" -MT "$image" -o "$image" "$source"; }
+here=${source%/*} # files beside the source are named from there: the tree may lie anywhere
+
+compile() {
+    status=0
+    "$nvcc" "$@" -Xptxas=-v -MD -MF "$image.d" -MT "$image" -o "$image" "$source" >"$image.log" 2>&1 || status=$?
+    awk -f "$here/registers.awk" "$image.log" >&2 || status=1
+    if [ "$status" != 0 ]; then
+        rm -f -- "$image"
+        exit "$status"
+    fi
+}
 if [ -z "$cache" ] || ! mkdir -p -- "$cache/kernels" 2>/dev/null || [ ! -w "$cache/kernels" ]; then
     compile "$@"
     exit
 fi
 cache=$cache/kernels
 
-here=${source%/*} # files beside the source are named from there: the tree may lie anywhere
-
 digest() { sha256sum | cut -c 1-40; }
-direct=$({ "$nvcc" --version && printf '%s\n' "${source##*/}" "$@"; } | digest)
+direct=$({ "$nvcc" --version && printf '%s\n' "${source##*/}" "$@" && cat "$here/registers.awk"; } | digest)
 
 # The files of a list that make reads, one a line; the digest of their names and texts, or nothing when one is gone.
 files_of() { sed -e 's/^.*: //' -e 's/\\$//' "$1" | tr -s ' ' '\n' | sed -e '/^$/d' -e "s,^@/,$here/,"; }
