@@ -398,4 +398,11 @@ core.is_tensor(x) and gm_tensor.no_grad(precision.fitted, x, self.opt.dtype or c
     breaks = "Ctrl-C in a schedule's order is explained as the schedule's mistake",
     test = "spec/pipeline/own_schedule_spec.lua",
   },
+  {
+    name = "395-milestone-at-the-end", file = "lua/ganymede/lr_scheduler/warmup.lua",
+    find = [[if m >= opt.warmup_steps then]],
+    replace = [[if m > opt.warmup_steps then]],
+    breaks = "a milestone exactly at the end of the warm-up drops nothing",
+    test = "spec/optim/lr_scheduler_spec.lua -f milestone",
+  },
 }

@@ -118,6 +118,16 @@ describe("learning-rate schedules", function()
     assert.equal(0, s:lr(4))
   end)
 
+  -- As PyTorch's MultiStepLR, begun where the warm-up ends, takes a milestone of 0.
+  it("drop at a milestone that is the end of the warm-up, and not at one inside", function()
+    local function rates(milestones)
+      local s = lr_scheduler.MultiStepWarmupLR({ warmup_steps = 4, milestones = milestones, gamma = 0.5 }, optimizer(1))
+      return { s:lr(3), s:lr(4), s:lr(5), s:lr(6) }
+    end
+    assert.same({ 1, 0.5, 0.5, 0.25 }, rates { 4, 6 })
+    assert.same({ 1, 1, 1, 0.5 }, rates { 3, 6 })
+  end)
+
   it("take total_steps and warmup_epochs from the run", function()
     local run = { total_steps = 30, steps_per_epoch = 10 }
     local s = lr_scheduler.LinearWarmupLR({ warmup_epochs = 0.5 }, optimizer(1), run)
