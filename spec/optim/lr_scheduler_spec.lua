@@ -121,7 +121,8 @@ describe("learning-rate schedules", function()
   -- As PyTorch's MultiStepLR, begun where the warm-up ends, takes a milestone of 0.
   it("drop at a milestone that is the end of the warm-up, and not at one inside", function()
     local function rates(milestones)
-      local s = lr_scheduler.MultiStepWarmupLR({ warmup_steps = 4, milestones = milestones, gamma = 0.5 }, optimizer(1))
+      local s = lr_scheduler.MultiStepWarmupLR({ total_steps = 9, warmup_steps = 4, milestones = milestones,
+        gamma = 0.5 }, optimizer(1))
       return { s:lr(3), s:lr(4), s:lr(5), s:lr(6) }
     end
     assert.same({ 1, 0.5, 0.5, 0.25 }, rates { 4, 6 })
