@@ -118,6 +118,36 @@ static int set_skipped(lua_State *L)
     return 0;
 }
 
+/* o:missed() -> list of numbers, one a parameter: updates that were made without it */
+static int missed(lua_State *L)
+{
+    gm_optimizer *o = check_optimizer(L);
+    lua_createtable(L, gm_optimizer_parameters(o), 0);
+    for (int i = 0; i < gm_optimizer_parameters(o); i++) {
+        double n;
+        L_TRY(L, gm_optimizer_missed(o, i, &n));
+        lua_pushnumber(L, n);
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+/* o:set_missed(list) */
+static int set_missed(lua_State *L)
+{
+    gm_optimizer *o = check_optimizer(L);
+    int           n = gm_optimizer_parameters(o);
+    luaL_checktype(L, 2, LUA_TTABLE);
+    double *list = lua_newuserdata(L, ((size_t)n + 1) * sizeof *list);
+    for (int i = 0; i < n; i++) {
+        lua_rawgeti(L, 2, i + 1);
+        list[i] = luaL_checknumber(L, -1);
+        lua_pop(L, 1);
+    }
+    L_TRY(L, gm_optimizer_set_missed(o, list));
+    return 0;
+}
+
 /* o:prepare(lr): the step block as the next step will have it */
 static int prepare(lua_State *L)
 {
@@ -154,6 +184,8 @@ int gm_open_optim(lua_State *L)
         GM_FUNCTION("steps", steps, "optimizer object"),
         GM_FUNCTION("set_steps", set_steps, "optimizer object, n integer"),
         GM_FUNCTION("set_skipped", set_skipped, "optimizer object, n integer"),
+        GM_FUNCTION("missed", missed, "optimizer object"),
+        GM_FUNCTION("set_missed", set_missed, "optimizer object, updates table"),
         GM_FUNCTION("prepare", prepare, "optimizer object, lr number"),
         GM_FUNCTION("set_momentum", set_momentum, "optimizer object, momentum number"),
         GM_FUNCTION("bytes", bytes, "optimizer object"),

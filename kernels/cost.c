@@ -122,7 +122,7 @@ static double all_inputs(const gm_call *c)
 static double flops_sum_squares(const gm_call *c) { return 2 * all_inputs(c); }
 static double flops_step_control(const gm_call *c) { return all_inputs(c); }
 /* Elements of the gradients: the first input is the control tensor. */
-static double gradients(const gm_call *c) { return all_inputs(c) - first_in(c); }
+static double gradients(const gm_call *c) { return all_inputs(c) - first_in(c) - numel(c->in[1]); }
 
 static double flops_sgd(const gm_call *c) { return gradients(c) * (c->attrs->momentum != 0 ? 7 : 5); }
 static double flops_adam(const gm_call *c) { return 15 * gradients(c); }

@@ -87,6 +87,10 @@ static gm_status expect_master(const gm_call *call, int i, const gm_tensor *p, c
 }
 
 static const gm_spec control_spec = {.dtype = GM_F64, .ndim = 1, .shape = {GM_CONTROL_SIZE}};
+static const gm_spec missed_spec = {.dtype = GM_F64, .ndim = 1, .shape = {1}};
+
+/* Inputs of an update: the control tensor and the updates missed, either may be NULL, then gradients. */
+enum { CONTROL, MISSED, GRADIENTS };
 
 /* Outputs in groups for each gradient, each as its gradient, or in f32 where ops.def says so; the first in a group is
  * there, the last is the master. */
@@ -94,13 +98,14 @@ static gm_status expect_groups(const gm_call *call, gm_spec *spec)
 {
     gm_slot slots[GM_MAX_SLOTS];
     bool    repeats;
-    int     width = gm_op_slots(gm_op_outputs(call->op), slots, &repeats), n = call->n_in - 1;
+    int     width = gm_op_slots(gm_op_outputs(call->op), slots, &repeats), n = call->n_in - GRADIENTS;
     if (call->n_out != width * n)
         return GM_FAIL(GM_EINVAL, "%s: %d gradients need %d outputs, %d given", gm_op_name(call->op), n, width * n,
                        call->n_out);
-    if (call->in[0]) GM_TRY(gm_expect_spec(call, "control", call->in[0], &control_spec));
+    if (call->in[CONTROL]) GM_TRY(gm_expect_spec(call, "control", call->in[CONTROL], &control_spec));
+    if (call->in[MISSED]) GM_TRY(gm_expect_spec(call, "missed", call->in[MISSED], &missed_spec));
     for (int i = 0; i < call->n_out; i++) {
-        gm_spec want = gm_spec_like(call->in[1 + i / width]);
+        gm_spec want = gm_spec_like(call->in[GRADIENTS + i / width]);
         if (slots[i % width].wide) want.dtype = gm_dtype_wide(want.dtype);
         GM_TRY(gm_expect_spec(call, slots[i % width].name, call->out[i], &want));
         if (spec) spec[i] = want;
@@ -118,7 +123,7 @@ gm_status gm_infer_sgd(const gm_call *call, gm_spec *spec)
     if (at->nesterov && !(at->momentum > 0 && at->dampening == 0))
         return GM_FAIL(GM_EINVAL, "sgd: nesterov needs momentum above 0 and no dampening (momentum %g, dampening %g)",
                        at->momentum, at->dampening);
-    for (int i = 0; i < call->n_in - 1; i++)
+    for (int i = 0; i < call->n_in - GRADIENTS; i++)
         if (!call->out[3 * i + 1] != (at->momentum == 0))
             return GM_FAIL(GM_EINVAL, "sgd: momentum %g %s a buffer for each parameter; see number %d", at->momentum,
                            at->momentum == 0 ? "does not take" : "needs", i + 1);

@@ -107,21 +107,21 @@ GM_INLINE void gm_control_apply(double *c, const gm_control_rule *r, double loss
 }
 
 /* What an update reads: from the control tensor c, whose elements are stride apart, or where there is none (NULL) from
- * the step block's numbers. */
+ * the step block's numbers. missed: updates that were made without these parameters, which had no gradient; NULL: 0. */
 typedef struct gm_control_step {
     int    go;     /* 0: change nothing */
     double factor; /* of the gradients */
-    double t;      /* number of the update, from 1: Adam's t */
+    double t;      /* number of the update of these parameters, from 1: Adam's t */
 } gm_control_step;
 
-GM_INLINE gm_control_step gm_control_of_step(const double *c, int64_t stride, double step, double clip,
-                                             double loss_scale)
+GM_INLINE gm_control_step gm_control_of_step(const double *c, int64_t stride, const double *missed, double step,
+                                             double clip, double loss_scale)
 {
-    gm_control_step s = {1, clip / loss_scale, step};
+    gm_control_step s = {1, clip / loss_scale, missed ? step - *missed : step};
     if (!c) return s;
     s.go = c[GM_CONTROL_GO * stride] != 0;
     s.factor = c[GM_CONTROL_FACTOR * stride];
-    s.t = step - c[GM_CONTROL_SKIPPED * stride];
+    s.t -= c[GM_CONTROL_SKIPPED * stride];
     return s;
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../../kernels/philox.h"
+#include "../../kernels/step_control.h"
 #include "../parallel/padding.h"
 
 #define MAX_STATES 3 /* moments, and the master */
@@ -11,6 +12,7 @@
 typedef struct item {
     gm_value         *parameter;
     gm_tensor        *state[MAX_STATES]; /* as the outputs of the op after p; the master is the last of them */
+    gm_tensor        *missed;            /* updates made without it, see below; NULL: 0 */
     gm_optimizer_item set;
     bool              done; /* in the current step */
 } item;
@@ -46,7 +48,7 @@ gm_status gm_optimizer_new(gm_rank *r, gm_optimizer_kind kind, int n, gm_value *
                            i + 1);
     gm_optimizer *o = calloc(1, sizeof *o + (size_t)n * sizeof *o->items);
     if (!o) return GM_FAIL(GM_ENOMEM, "no memory for an optimizer of %d parameters", n);
-    o->in = calloc((size_t)n + 2, sizeof *o->in);
+    o->in = calloc((size_t)n + 3, sizeof *o->in);
     o->out = calloc((MAX_STATES + 1) * (size_t)n + 1, sizeof *o->out);
     if (!o->in || !o->out) {
         gm_optimizer_free(o);
@@ -72,19 +74,26 @@ void gm_optimizer_free(gm_optimizer *o)
     for (int i = 0; i < o->n; i++) {
         gm_value_release(o->items[i].parameter);
         for (int k = 0; k < MAX_STATES; k++) gm_tensor_release(o->items[i].state[k]);
+        gm_tensor_release(o->items[i].missed);
     }
     free(o->in);
     free(o->out);
     free(o);
 }
 
+static gm_status outside_graph(const gm_rank *r)
+{
+    if (!r->device->capture) return GM_OK;
+    return GM_FAIL(GM_EINVAL,
+                   "the state of a parameter is made in its first step, or its first without a gradient, which cannot "
+                   "be part of a graph");
+}
+
 /* A moment, which is zeros, or the master, which is the parameter. */
 static gm_status new_state(gm_rank *r, gm_tensor *p, bool master, gm_tensor **out)
 {
     gm_attrs a = gm_attrs_default();
-    if (r->device->capture)
-        return GM_FAIL(GM_EINVAL,
-                       "the state of a parameter is made in its first step, which cannot be part of a graph");
+    GM_TRY(outside_graph(r));
     a.dtype = gm_dtype_wide(p->dtype);
     gm_rank_place(r, "optimizer state");
     GM_TRY(gm_tensor_new(r->device, a.dtype, p->ndim, p->shape, out));
@@ -116,7 +125,107 @@ static gm_status check_gradient(const gm_optimizer *o, int i)
                    i + 1, gm_mesh_describe(&o->rank->mesh, v->grad_partial, axes, sizeof axes));
 }
 
-/* One kernel call for every parameter that shares item `first`'s settings and dtype. */
+/* ---- updates that were made without a parameter ----
+ *
+ * The step number of a parameter (Adam's t) counts the updates that were made with a gradient of it. Nearly always these
+ * are all updates, so what is kept is how many were missed: an f64 (1) on the device, because the device alone knows at
+ * once whether there is an update. Parameters that have missed the same updates share one, so that they stay in one
+ * call of the kernel, and one small op a step counts for all of them. */
+
+/* missed += the update that is decided on (control NULL: it is made) */
+static gm_status count_missed(gm_device *dev, gm_tensor *control, gm_tensor *missed)
+{
+    gm_attrs   a = gm_attrs_default();
+    gm_tensor *go = NULL;
+    gm_status  st = control ? gm_tensor_narrow(control, 0, GM_CONTROL_GO, 1, &go)
+                            : gm_tensor_new(dev, GM_F64, 1, (int64_t[]){1}, &go);
+    a.value = 1;
+    if (st == GM_OK && !control) st = gm_run_one(dev, GM_OP_fill, &a, NULL, go);
+    if (st == GM_OK) st = gm_run_one(dev, GM_OP_axpy, NULL, go, missed);
+    gm_tensor_release(go);
+    return st;
+}
+
+/* A count of its own, as `from` (NULL: 0). */
+static gm_status new_missed(gm_rank *r, gm_tensor *from, double value, gm_tensor **out)
+{
+    gm_attrs a = gm_attrs_default();
+    a.value = value;
+    GM_TRY(outside_graph(r));
+    gm_rank_place(r, "optimizer state");
+    GM_TRY(gm_tensor_new(r->device, GM_F64, 1, (int64_t[]){1}, out));
+    gm_status st = gm_run_one(r->device, from ? GM_OP_copy : GM_OP_fill, &a, from, *out);
+    if (st != GM_OK) gm_tensor_release(*out);
+    return st;
+}
+
+static void share_missed(item *it, gm_tensor *missed)
+{
+    if (missed) gm_tensor_retain(missed);
+    gm_tensor_release(it->missed);
+    it->missed = missed;
+}
+
+/* Parameters without a gradient that have missed what item `first` has; they part from those that have one. */
+static gm_status miss_group(gm_optimizer *o, int first, gm_tensor *control)
+{
+    gm_tensor *old = o->items[first].missed, *missed = old;
+    bool       all = old != NULL;
+    for (int i = 0; i < o->n; i++)
+        if (o->items[i].missed == old && o->items[i].parameter->grad_set) all = false;
+    if (all) gm_tensor_retain(missed);
+    else GM_TRY(new_missed(o->rank, old, 0, &missed));
+    gm_status st = count_missed(o->rank->device, control, missed);
+    for (int i = first; i < o->n && st == GM_OK; i++) {
+        item *it = &o->items[i];
+        if (it->missed != old || it->parameter->grad_set || it->done) continue;
+        it->done = true;
+        share_missed(it, missed);
+    }
+    gm_tensor_release(missed);
+    return st;
+}
+
+/* Parameters without a gradient are done with. SGD without momentum has no use for numbers of steps. */
+static gm_status miss_update(gm_optimizer *o, gm_tensor *control)
+{
+    bool counts = o->kind == GM_ADAM || o->attrs.momentum != 0;
+    for (int i = 0; i < o->n; i++) {
+        item *it = &o->items[i];
+        if (it->done || it->parameter->grad_set) continue;
+        if (counts) GM_TRY(miss_group(o, i, control));
+        it->done = true;
+    }
+    return GM_OK;
+}
+
+gm_status gm_optimizer_missed(gm_optimizer *o, int i, double *out)
+{
+    *out = 0;
+    if (!o->items[i].missed || !o->rank->device->backend->has_data) return GM_OK;
+    return gm_host_load(o->items[i].missed, 0, out);
+}
+
+gm_status gm_optimizer_set_missed(gm_optimizer *o, const double *missed)
+{
+    for (int i = 0; i < o->n; i++) {
+        gm_tensor *t = NULL;
+        int        like = 0;
+        while (like < i && missed[like] != missed[i]) like++;
+        if (like < i) {
+            share_missed(&o->items[i], o->items[like].missed);
+            continue;
+        }
+        if (missed[i] != 0) GM_TRY(new_missed(o->rank, NULL, missed[i], &t));
+        share_missed(&o->items[i], t);
+        gm_tensor_release(t);
+    }
+    return GM_OK;
+}
+
+/* ---- steps ---- */
+
+/* One kernel call for every parameter that shares item `first`'s settings, missed updates and dtype. */
 static gm_status step_group(gm_optimizer *o, int first, gm_tensor *control)
 {
     item    *f = &o->items[first];
@@ -125,14 +234,14 @@ static gm_status step_group(gm_optimizer *o, int first, gm_tensor *control)
     a.weight_decay = f->set.weight_decay;
     a.lr_scale = f->set.lr_scale;
     o->in[n_in++] = control;
+    o->in[n_in++] = f->missed;
     a.stochastic = o->attrs.stochastic && gm_dtype_is_narrow(f->parameter->local->dtype);
     for (int i = first; i < o->n; i++) {
         item *it = &o->items[i];
-        if (it->done || memcmp(&it->set, &f->set, sizeof it->set) ||
+        if (it->done || memcmp(&it->set, &f->set, sizeof it->set) || it->missed != f->missed ||
             it->parameter->local->dtype != f->parameter->local->dtype)
             continue;
         it->done = true;
-        if (!it->parameter->grad_set) continue;
         GM_TRY(check_gradient(o, i));
         GM_TRY(gm_padding_renew(it->parameter));
         GM_TRY(make_states(o, it));
@@ -141,7 +250,6 @@ static gm_status step_group(gm_optimizer *o, int first, gm_tensor *control)
         for (int k = 0; k < width_of(o) - 1; k++) o->out[n_out++] = it->state[k];
         gm_value_touched(it->parameter);
     }
-    if (!n_out) return GM_OK;
     gm_call c = {.op = o->kind == GM_ADAM ? GM_OP_adam : GM_OP_sgd,
                  .n_in = n_in,
                  .n_out = n_out,
@@ -167,6 +275,7 @@ gm_status gm_optimizer_step(gm_optimizer *o, double lr, double clip, double loss
     o->rank->device->step.clip = clip;
     o->rank->device->step.loss_scale = loss_scale;
     for (int i = 0; i < o->n; i++) o->items[i].done = false;
+    GM_TRY(miss_update(o, control));
     for (int i = 0; i < o->n; i++)
         if (!o->items[i].done) GM_TRY(step_group(o, i, control));
     o->steps++;

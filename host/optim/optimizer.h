@@ -3,7 +3,7 @@
  *
  * SGD: Sutskever et al. 2013 as PyTorch writes it; Adam: Kingma and Ba 2015; AdamW (decoupled weight
  * decay): Loshchilov and Hutter 2019. Parameters without a gradient (never reached by backward) are left
- * as they are. Moments are made at the first step, in the dtype of their parameter.
+ * as they are, and the update does not count for them: their bias corrections know their own updates only. Moments are made at the first step, in the dtype of their parameter.
  *
  * Of parameters of 16 bits the moments are f32, and so is a master of each, made from it with the moments: steps
  * update that, and the parameter is its rounding. The trap: who writes such a parameter after the first step writes its
@@ -43,6 +43,10 @@ void gm_optimizer_prepare(gm_optimizer *o, double lr);
 int64_t gm_optimizer_steps(const gm_optimizer *o);
 void    gm_optimizer_set_steps(gm_optimizer *o, int64_t steps);
 void    gm_optimizer_set_skipped(gm_optimizer *o, int64_t skipped);
+
+/* How many of these updates were made without parameter i, because it had no gradient; of a device, waits for it. */
+gm_status gm_optimizer_missed(gm_optimizer *o, int i, double *out);
+gm_status gm_optimizer_set_missed(gm_optimizer *o, const double *missed); /* of each parameter */
 
 /* Momentum (SGD) or beta1 (Adam) from the next step on, through the step block. GM_EINVAL outside [0, 1), and for SGD
  * made without. */

@@ -194,13 +194,13 @@ static gm_status cpu_step_control(gm_device *dev, const gm_call *call)
     return GM_OK;
 }
 
-/* What the step is, by the control tensor where there is one. */
+/* What the step is, by the control tensor where there is one, and the updates missed. */
 static gm_control_step control_of(const gm_device *dev, const gm_call *call)
 {
     const gm_step_block *b = &dev->step;
-    const gm_tensor     *c = call->in[0];
-    return gm_control_of_step(c ? gm_tensor_data(c) : NULL, c ? c->stride[0] : 0, (double)b->step, b->clip,
-                              b->loss_scale);
+    const gm_tensor     *c = call->in[0], *missed = call->in[1];
+    return gm_control_of_step(c ? gm_tensor_data(c) : NULL, c ? c->stride[0] : 0,
+                              missed ? gm_tensor_data(missed) : NULL, (double)b->step, b->clip, b->loss_scale);
 }
 
 /* As torch.optim.SGD: at step 1 the buffer becomes the gradient, without dampening. */
@@ -220,7 +220,7 @@ static gm_status cpu_sgd(gm_device *dev, const gm_call *call)
     j.fresh = first ? 1 : 1 - at->dampening;
     j.nesterov = at->nesterov;
     j.buffer = !first;
-    return update_all(dev, call, 1, &j);
+    return update_all(dev, call, 2, &j);
 }
 
 static gm_status cpu_adam(gm_device *dev, const gm_call *call)
@@ -240,5 +240,5 @@ static gm_status cpu_adam(gm_device *dev, const gm_call *call)
     j.rate = lr / (1 - pow(j.beta1, control.t));
     j.root = 1 / sqrt(1 - pow(at->beta2, control.t));
     j.eps = at->eps;
-    return update_all(dev, call, 1, &j);
+    return update_all(dev, call, 2, &j);
 }

@@ -81,8 +81,9 @@ static gm_status update(gm_device *dev, const gm_call *call, int n_out, const in
                          .stochastic = at->stochastic,
                          .adam = adam};
     if (call->in[0]) a.control = gm_tensor_data(call->in[0]), a.control_stride = call->in[0]->stride[0];
+    if (call->in[1]) a.missed = gm_tensor_data(call->in[1]);
     GM_TRY(gm_cuda_step(dev, &a.step));
-    GM_TRY(table(dev, call, 1, n_out, roles, &a));
+    GM_TRY(table(dev, call, 2, n_out, roles, &a));
     gm_cuda_grid grid = grid_of(&a);
     grid.shared = sizeof(gm_update_step);
     return GM_LAUNCH(dev, "gm_update", grid, a);

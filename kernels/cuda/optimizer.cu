@@ -73,7 +73,7 @@ GM_DEVICE void gm_update_prepare(const gm_update_args *a, gm_update_step *s)
     const gm_step_block *b = a->step;
     if (gm_thread == 0) {
         gm_control_step step =
-            gm_control_of_step(a->control, a->control_stride, (double)b->step, b->clip, b->loss_scale);
+            gm_control_of_step(a->control, a->control_stride, a->missed, (double)b->step, b->clip, b->loss_scale);
         double          t = step.t, lr = b->lr * a->lr_scale, momentum = b->has_momentum ? b->momentum : a->momentum;
         int             first = t == 1;
         s->go = step.go;

@@ -27,7 +27,8 @@ typedef struct gm_update_args {
     const gm_step_block *step;
     const double        *control; /* step_control.h, control_stride apart; NULL: there is none */
     int64_t              control_stride;
-    double              *part; /* sum_squares: a sum for each chunk */
+    const double        *missed; /* updates made without these tensors; NULL: 0 */
+    double              *part;   /* sum_squares: a sum for each chunk */
     int64_t              count, chunks;
     double               lr_scale, weight_decay, momentum, dampening, beta1, beta2, eps;
     uint64_t             key;

@@ -49,10 +49,10 @@ typedef struct update {
 static update update_of(const gm_device *dev, const gm_call *call, double momentum)
 {
     const gm_step_block *b = &dev->step;
-    const gm_tensor     *c = call->in[0];
-    return (update){
-        gm_control_of_step(c ? gm_tensor_data(c) : NULL, c ? c->stride[0] : 0, (double)b->step, b->clip, b->loss_scale),
-        b->lr * call->attrs->lr_scale, b->has_momentum ? b->momentum : momentum};
+    const gm_tensor     *c = call->in[0], *missed = call->in[1];
+    return (update){gm_control_of_step(c ? gm_tensor_data(c) : NULL, c ? c->stride[0] : 0,
+                                       missed ? gm_tensor_data(missed) : NULL, (double)b->step, b->clip, b->loss_scale),
+                    b->lr * call->attrs->lr_scale, b->has_momentum ? b->momentum : momentum};
 }
 
 /* What the step works on, element i. */
@@ -88,9 +88,9 @@ static void sgd_element(const update *u, const gm_attrs *at, const gm_tensor *tg
 gm_status gm_ref_sgd(gm_device *dev, const gm_call *call)
 {
     update u = update_of(dev, call, call->attrs->momentum);
-    for (int k = 1; k < call->n_in && u.control.go; k++)
+    for (int k = 2; k < call->n_in && u.control.go; k++)
         for (int64_t i = 0, n = gm_tensor_numel(call->in[k]); i < n; i++)
-            sgd_element(&u, call->attrs, call->in[k], call->out + 3 * (k - 1), i);
+            sgd_element(&u, call->attrs, call->in[k], call->out + 3 * (k - 2), i);
     return GM_OK;
 }
 
@@ -112,8 +112,8 @@ static void adam_element(const update *u, const gm_attrs *at, const gm_tensor *t
 gm_status gm_ref_adam(gm_device *dev, const gm_call *call)
 {
     update u = update_of(dev, call, call->attrs->beta1);
-    for (int k = 1; k < call->n_in && u.control.go; k++)
+    for (int k = 2; k < call->n_in && u.control.go; k++)
         for (int64_t i = 0, n = gm_tensor_numel(call->in[k]); i < n; i++)
-            adam_element(&u, call->attrs, call->in[k], call->out + 4 * (k - 1), i);
+            adam_element(&u, call->attrs, call->in[k], call->out + 4 * (k - 2), i);
     return GM_OK;
 }

@@ -180,6 +180,14 @@ function Optimizer:steps() return self.step_count or 0 end
 --- Sets the number of updates made: part of resuming.
 function Optimizer:set_steps(n) self.step_count = n end
 
+--- Of these, how many were made without a parameter, because it had no gradient: list of { name, updates }, where there
+-- are any. The step numbers of bias corrections leave them out. On a GPU it waits.
+function Optimizer.missed(_) return {} end
+--- numbers: { [name of a parameter] = updates }; absent: none. Part of resuming.
+function Optimizer:set_missed(numbers)
+  if next(numbers) then error(self.name .. " does not count updates that parameters have missed", 0) end
+end
+
 --- Bytes of the state that exists on this rank.
 function Optimizer:bytes()
   local size, sum = require("ganymede.stats").size, 0
@@ -240,6 +248,21 @@ end
 function Fused:steps() return self.core:steps() end
 function Fused:set_steps(n) self.core:set_steps(n) end
 function Fused:set_skipped(n) self.core:set_skipped(n) end
+
+function Fused:missed()
+  local out = {}
+  for i, n in ipairs(self.core:missed()) do
+    if n ~= 0 then out[#out + 1] = { name = self.items[i].name, updates = n } end
+  end
+  return out
+end
+
+function Fused:set_missed(numbers)
+  local list = {}
+  for i, item in ipairs(self.items) do list[i] = numbers[item.name] or 0 end
+  self.core:set_missed(list)
+end
+
 function Fused:prepare() self.core:prepare(self.lr) end
 function Fused:bytes() return self.core:bytes() end
 function Fused:set_momentum(value) self.core:set_momentum(value) end

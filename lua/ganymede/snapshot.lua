@@ -1,7 +1,8 @@
 --- What a training run is at the end of a step, as a checkpoint; and the way back.
 --
--- Tensors: the model's (under their names), the optimizer's moments (under "optimizer/<moment>/<parameter>"); on each
--- stage of a pipeline those of its part, of which the checkpoint holds the union.
+-- Tensors: the model's (under their names), the optimizer's moments (under "optimizer/<moment>/<parameter>"), and for a
+-- parameter that had no gradient in some updates their number ("optimizer/missed/<parameter>"); on each stage of a
+-- pipeline those of its part, of which the checkpoint holds the union.
 -- Everything else is in meta: step, position of the data, scheduler, states of hooks, seed, config. Random
 -- numbers need no state: they are functions of (seed, module, step, sample). So a run that was resumed
 -- has the same bits as one that was never stopped. Nothing in memory changes before all of the checkpoint
@@ -12,6 +13,7 @@
 local core = require "ganymede.core"
 local failure = require "ganymede.failure"
 local options = require "ganymede.options"
+local tensor = require "ganymede.tensor"
 
 local snapshot = { format = 1 }
 
@@ -23,6 +25,21 @@ local function tensors_of(trainer)
   end
   return out
 end
+
+local MISSED = "optimizer/missed/"
+
+-- What a save holds besides: numbers, as tensors, so that the stages of a pipeline have one way to tell theirs.
+local function with_missed(trainer)
+  local out = tensors_of(trainer)
+  for _, entry in ipairs(trainer.engine.optimizer:missed()) do
+    local number = tensor.full({ 1 }, entry.updates, { dtype = "f64" })
+    out[#out + 1] = { name = MISSED .. entry.name, tensor = number }
+  end
+  return out
+end
+
+-- The parameter that such a name belongs to, or nil.
+local function misser(name) return name:sub(1, #MISSED) == MISSED and name:sub(#MISSED + 1) or nil end
 
 local function scheduler_of(trainer) return trainer.engine.lr_scheduler end
 
@@ -73,7 +90,7 @@ function snapshot.start(trainer, directory, opt)
   local checkpoint = require "ganymede.checkpoint"
   core.scope_open()
   local ok, result = pcall(function()
-    return checkpoint.start(directory, { tensors = tensors_of(trainer), meta = snapshot.meta(trainer) }, opt)
+    return checkpoint.start(directory, { tensors = with_missed(trainer), meta = snapshot.meta(trainer) }, opt)
   end)
   core.scope_close()
   if not ok then error(result, 0) end
@@ -148,6 +165,8 @@ end
 
 -- expected: the names on all stages
 local function check_tensors(ck, wanted, expected, path)
+  local has_state = {}
+  for name in pairs(expected) do has_state[name:match "^optimizer/[^/]+/(.+)$" or ""] = true end
   for _, entry in ipairs(wanted) do
     if not ck:has(entry.name) then refuse(path, "it has no '%s'", entry.name) end
     local info = ck:info(entry.name)
@@ -157,7 +176,9 @@ local function check_tensors(ck, wanted, expected, path)
   end
   local names = ck:names()
   for _, name in ipairs(names) do
-    if not expected[name] then refuse(path, "this model has no '%s'", name) end
+    local counted = has_state[misser(name)]
+    if not (expected[name] or counted) then refuse(path, "this model has no '%s'", name) end
+    if counted then same(path, ("the shape of '%s'"):format(name), "1", table.concat(ck:info(name).shape, ", ")) end
   end
 end
 
@@ -186,6 +207,22 @@ local function say_changes(trainer, state)
   end
 end
 
+-- Of this rank's parameters.
+local function load_missed(ck, optimizer, wanted, path)
+  local numbers, own = {}, {}
+  for _, entry in ipairs(wanted) do own[entry.name:match "^optimizer/[^/]+/(.+)$" or ""] = true end
+  for _, name in ipairs(ck:names()) do
+    local parameter = misser(name)
+    if parameter and own[parameter] then
+      local number = tensor.zeros({ 1 }, { dtype = "f64" })
+      ck:read_into(name, number)
+      numbers[parameter] = number:item()
+      if not is_count(numbers[parameter]) then failure(5, "%s: '%s' is no number of updates", path, name) end
+    end
+  end
+  optimizer:set_missed(numbers)
+end
+
 local function take_up(trainer, meta)
   local engine, scheduler = trainer.engine, scheduler_of(trainer)
   engine:set_steps(meta.rng.step, engine.optimizer.takes_control and meta.optimizer.steps)
@@ -199,6 +236,7 @@ end
 
 local function apply(trainer, ck, wanted, path)
   for _, entry in ipairs(wanted) do ck:read_into(entry.name, entry.tensor) end
+  load_missed(ck, trainer.engine.optimizer, wanted, path)
   local ok, err = failure.try(take_up, trainer, ck.meta)
   if ok then return end
   if failure.is(err) then error(err, 0) end

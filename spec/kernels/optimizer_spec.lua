@@ -17,9 +17,9 @@ local function at_step(t, lr, clip, loss_scale)
   o:step { lr = lr, clip = clip, loss_scale = loss_scale }
 end
 
--- roles: "p" and "m", "v", "master" after it; false: absent. control: the control tensor, or nil
-local function update(op, dtypes, layout, roles, attrs, control)
-  local inputs, outputs = { control or false }, { n = 0 }
+-- roles: "p" and "m", "v", "master" after it; false: absent. control: the control tensor, or nil; missed: another
+local function update(op, dtypes, layout, roles, attrs, control, missed)
+  local inputs, outputs = { control or false, missed or false }, { n = 0 }
   for _, dtype in ipairs(dtypes) do
     for _, shape in ipairs(shapes) do
       inputs[#inputs + 1] = support.input(shape, dtype, layout)
@@ -54,6 +54,9 @@ describe("optimizers agree with ref:", function()
           update("adam", support.dtypes, layout, { "p", "m", "v", "master" }, { lr_scale = 0.5, weight_decay = 0.1 },
             t > 1 and control or nil)
           update("sgd", support.dtypes, layout, { "p", "m", "master" }, { momentum = 0.9, lr_scale = 3 }, control)
+          local missed = support.numbers { t - 1 } -- so that these tensors' first update is this one
+          update("adam", support.dtypes, layout, { "p", "m", "v", "master" }, { beta1 = 0.8 }, nil, missed)
+          update("sgd", support.dtypes, layout, { "p", "m", "master" }, { momentum = 0.9, dampening = 0.5 }, nil, missed)
         end)
       end)
     end
@@ -68,7 +71,7 @@ describe("optimizers agree with ref:", function()
         local outputs = { n = #roles }
         for k in ipairs(roles) do outputs[k] = k < #roles and support.copy(bits) or false end
         for _, backend in ipairs { "ref", unpack(support.backends) } do
-          core.run_op(backend, op, { control, gm.ones { 70 } }, outputs, { momentum = 0.9 })
+          core.run_op(backend, op, { control, false, gm.ones { 70 } }, outputs, { momentum = 0.9 })
           for k = 1, #roles - 1 do
             support.compare(outputs[k], bits, support.exact, ("%s on %s, output %d"):format(op, backend, k))
           end
@@ -85,9 +88,9 @@ describe("optimizers agree with ref:", function()
         local n = 4099
         local function ones() return gm.ones({ n }, { dtype = dtype }) end
         local attrs = { stochastic = true, stream = { key = 2 ^ 40 + 78, step = 0 } }
-        support.agree { op = "sgd", inputs = { false, ones() }, outputs = { n = 3, ones, false, false }, attrs = attrs,
+        support.agree { op = "sgd", inputs = { false, false, ones() }, outputs = { n = 3, ones, false, false }, attrs = attrs,
                         within = support.exact }
-        local p = core.run_op("ref", "sgd", { false, ones() }, { n = 3, ones(), false, false }, attrs)[1]:to "f64"
+        local p = core.run_op("ref", "sgd", { false, false, ones() }, { n = 3, ones(), false, false }, attrs)[1]:to "f64"
         local moved = n - (p:eq(1)):to("f64"):sum():item()
         local share = 2 ^ -14 / -- of the distance between 1 and the number below it
           (dtype == "bf16" and 2 ^ -8 or 2 ^ -11)

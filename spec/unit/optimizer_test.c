@@ -61,11 +61,11 @@ static void train(gm_device *dev, const gm_backend *backend, const setup *s, gm_
     unit_random r = {17};
     for (int i = 0; i < TENSORS * s->width; i++) state[i] = first_state(dev, s, i, &r, state + i);
     for (int step = 1; step <= STEPS; step++) {
-        gm_tensor *g[1 + TENSORS] = {NULL}; /* no control tensor */
+        gm_tensor *g[2 + TENSORS] = {NULL}; /* no control tensor, nothing missed */
         dev->step = (gm_step_block){.step = step, .lr = 0.1 * step, .clip = 0.7, .loss_scale = 4};
-        for (int k = 0; k < TENSORS; k++) g[1 + k] = filled(dev, s->dtype, k, &r, -6, 6);
-        OK(gm_run_with(dev, backend, &(gm_call){s->op, 1 + TENSORS, TENSORS * s->width, g, state, &s->attrs}));
-        for (int k = 0; k < TENSORS; k++) gm_tensor_release(g[1 + k]);
+        for (int k = 0; k < TENSORS; k++) g[2 + k] = filled(dev, s->dtype, k, &r, -6, 6);
+        OK(gm_run_with(dev, backend, &(gm_call){s->op, 2 + TENSORS, TENSORS * s->width, g, state, &s->attrs}));
+        for (int k = 0; k < TENSORS; k++) gm_tensor_release(g[2 + k]);
     }
 }
 

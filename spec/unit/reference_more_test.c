@@ -103,7 +103,7 @@ static void sgd_twice(const double want[2])
               *out[3];
     for (int k = 0; k < 2; k++) {
         dev->step.step = k + 1;
-        run(GM_OP_sgd, IN(NULL, g), 3, (gm_tensor *[]){p, buffer, NULL}, out);
+        run(GM_OP_sgd, IN(NULL, NULL, g), 3, (gm_tensor *[]){p, buffer, NULL}, out);
         EXPECT(p, 1e-15, want[k]);
     }
 }
@@ -114,7 +114,7 @@ static void adam_twice(const double want[2])
     for (int k = 0; k < 2; k++) {
         dev->step.step = k + 1;
         set(g, 0, k ? -1 : 1);
-        run(GM_OP_adam, IN(NULL, g), 4, pmv, out);
+        run(GM_OP_adam, IN(NULL, NULL, g), 4, pmv, out);
         EXPECT(pmv[0], 1e-15, want[k]);
     }
 }

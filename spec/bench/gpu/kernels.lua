@@ -94,10 +94,11 @@ local function cases_of(t)
     experts_combine_grad = { { "2 a token", { random({ 2 * rows, width }, t), whole({ rows, 2 }, 2 * rows), x() },
                                { true } } },
     sum_squares = { { "", { x() }, { true } } },
-    sgd = { { "momentum", { false, x() }, { x(), random({ rows, width }, "f32"), t ~= "f32" and random({ rows, width },
-      "f32") or false, n = 3 }, { momentum = 0.9 } } },
-    adam = { { "", { false, x() }, { x(), random({ rows, width }, "f32"), gm.ones({ rows, width }, { dtype = "f32" }),
-      t ~= "f32" and random({ rows, width }, "f32") or false, n = 4 }, { decoupled = true, weight_decay = 0.1 } } },
+    sgd = { { "momentum", { false, false, x() }, { x(), random({ rows, width }, "f32"),
+      t ~= "f32" and random({ rows, width }, "f32") or false, n = 3 }, { momentum = 0.9 } } },
+    adam = { { "", { false, false, x() }, { x(), random({ rows, width }, "f32"),
+      gm.ones({ rows, width }, { dtype = "f32" }), t ~= "f32" and random({ rows, width }, "f32") or false, n = 4 },
+      { decoupled = true, weight_decay = 0.1 } } },
   }
   two(list.bias_activation_grad[2][2])
   return list
