@@ -155,8 +155,9 @@ static int softmax(lua_State *L)
 {
     gm_attrs  a = gm_attrs_default();
     gm_value *x = gm_check_value(L, 1);
-    if (!lua_isnoneornil(L, 2)) a.dim = gm_check_dim_arg(L, 2, x->ndim);
-    return apply1(L, (gm_op)gm_declared(L)->which, 1, &x, &a, 1);
+    gm_op     op = (gm_op)gm_declared(L)->which;
+    if (!lua_isnoneornil(L, 2)) a.dim = gm_check_dim_arg(L, 2, x->ndim ? x->ndim : 1);
+    PUSH(L, gm_op_name(op), gm_softmax(gm_lua_rank(L), op, x, &a, &y));
 }
 
 gm_value *gm_attention_options(lua_State *L, int arg, int64_t b, int64_t h, int64_t s, int64_t t, gm_attrs *a)

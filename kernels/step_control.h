@@ -6,8 +6,9 @@
  * holds that of the next step, and its factor already divides by the old one.
  *
  * A step ends in one of four ways (GM_CAUSE_*): the update is made; or loss or norm is not finite, which means what
- * the attribute not_finite says (GM_NOT_FINITE_*); or the gradients alone are not finite although the losses were, and
- * the loss scale may shrink: the update is left out, the scale shrinks; or a kernel has refused something. After a halt
+ * the attribute not_finite says (GM_NOT_FINITE_*); or losses are scaled, the gradients are not finite and the scale may
+ * shrink: the update is left out, the scale shrinks, whatever the loss is (GradScaler looks at gradients alone; a scale
+ * of 1 cannot shrink, so that NaN in every step ends the run); or a kernel has refused something. After a halt
  * nothing changes any more until the host clears it, so that steps which are queued behind it do no harm. */
 #ifndef GM_STEP_CONTROL_H
 #define GM_STEP_CONTROL_H
@@ -69,6 +70,7 @@ GM_INLINE void gm_control_apply(double *c, const gm_control_rule *r, double loss
                                 int refused)
 {
     double scale = c[GM_CONTROL_LOSS_SCALE], clip = 1;
+    int    scaled = r->growth_interval > 0 && scale > 1;
     if (c[GM_CONTROL_HALTED] != 0) {
         c[GM_CONTROL_GO] = 0;
         return;
@@ -87,9 +89,9 @@ GM_INLINE void gm_control_apply(double *c, const gm_control_rule *r, double loss
         c[GM_CONTROL_CAUSE] = GM_CAUSE_REFUSED;
         c[GM_CONTROL_HALTED] = 1;
         c[GM_CONTROL_GO] = 0;
-    } else if (gm_control_is_finite(loss) && gm_control_is_finite(norm)) {
+    } else if (gm_control_is_finite(norm) && (gm_control_is_finite(loss) || scaled)) {
         gm_control_update(c, r);
-    } else if (gm_control_is_finite(loss) && r->growth_interval > 0 && scale > 1) {
+    } else if (scaled) {
         c[GM_CONTROL_CAUSE] = GM_CAUSE_OVERFLOW;
         c[GM_CONTROL_LOSS_SCALE] = scale * r->backoff > 1 ? scale * r->backoff : 1;
         gm_control_skip(c);

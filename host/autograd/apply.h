@@ -20,6 +20,8 @@ gm_status gm_linear(gm_rank *r, gm_value *x, gm_value *w, gm_value *b, gm_functi
 /* qkv (b, s, h, 3, d) -> (b, s, h, d). */
 gm_status gm_attention_packed(gm_rank *r, gm_value *qkv, gm_value *key_mask, const gm_attrs *attrs, gm_value **o);
 
+/* softmax or log_softmax; of a number (no dimensions) as of a row of one. */
+gm_status gm_softmax(gm_rank *r, gm_op op, gm_value *x, const gm_attrs *attrs, gm_value **y);
 /* Views share the bytes; reshape copies only when it must. */
 gm_status gm_reshape(gm_rank *r, gm_value *x, int ndim, const int64_t *shape, gm_value **y); /* one size may be -1 */
 gm_status gm_permute(gm_rank *r, gm_value *x, const int *order, gm_value **y);

@@ -335,3 +335,15 @@ gm_status gm_patchify(gm_rank *r, gm_value *x, int64_t p, gm_value **y)
     gm_value_release(cut);
     return st;
 }
+
+gm_status gm_softmax(gm_rank *r, gm_op op, gm_value *x, const gm_attrs *attrs, gm_value **y)
+{
+    gm_value *row = NULL, *result = NULL;
+    if (x->ndim) return gm_apply(r, op, 1, &x, attrs, 1, NULL, y);
+    GM_TRY(gm_reshape(r, x, 1, (int64_t[]){1}, &row));
+    gm_status st = gm_apply(r, op, 1, &row, attrs, 1, NULL, &result);
+    if (st == GM_OK) st = gm_reshape(r, result, 0, NULL, y);
+    gm_value_release(result);
+    gm_value_release(row);
+    return st;
+}

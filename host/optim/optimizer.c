@@ -127,10 +127,10 @@ static gm_status check_gradient(const gm_optimizer *o, int i)
 
 /* ---- updates that were made without a parameter ----
  *
- * The step number of a parameter (Adam's t) counts the updates that were made with a gradient of it. Nearly always these
- * are all updates, so what is kept is how many were missed: an f64 (1) on the device, because the device alone knows at
- * once whether there is an update. Parameters that have missed the same updates share one, so that they stay in one
- * call of the kernel, and one small op a step counts for all of them. */
+ * The step number of a parameter (Adam's t) counts the updates that were made with a gradient of it. Nearly always
+ * these are all updates, so what is kept is how many were missed: an f64 (1) on the device, because the device alone
+ * knows at once whether there is an update. Parameters that have missed the same updates share one, so that they stay
+ * in one call of the kernel, and one small op a step counts for all of them. */
 
 /* missed += the update that is decided on (control NULL: it is made) */
 static gm_status count_missed(gm_device *dev, gm_tensor *control, gm_tensor *missed)

@@ -3,7 +3,8 @@
  *
  * SGD: Sutskever et al. 2013 as PyTorch writes it; Adam: Kingma and Ba 2015; AdamW (decoupled weight
  * decay): Loshchilov and Hutter 2019. Parameters without a gradient (never reached by backward) are left
- * as they are, and the update does not count for them: their bias corrections know their own updates only. Moments are made at the first step, in the dtype of their parameter.
+ * as they are, and the update does not count for them: their bias corrections know their own updates only. Moments are
+ * made at the first step, in the dtype of their parameter.
  *
  * Of parameters of 16 bits the moments are f32, and so is a master of each, made from it with the moments: steps
  * update that, and the parameter is its rounding. The trap: who writes such a parameter after the first step writes its

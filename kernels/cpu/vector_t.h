@@ -262,7 +262,7 @@ CPU_INLINE V F(sigmoid_grad_v)(V x)
 /* 1 - tanh^2(x) = 4 s (1 - s) at 2 x */
 CPU_INLINE V F(tanh_grad_v)(V x) { return F(sigmoid_grad_v)(x + x) * 4; }
 
-CPU_INLINE V F(relu_v)(V x) { return F(max_v)(F(splat)(0), x); } /* NaN stays NaN */
+CPU_INLINE V F(relu_v)(V x) { return F(max_v)(F(splat)(0), x); }                         /* NaN stays NaN */
 CPU_INLINE V F(relu_grad_v)(V x) { return F(select)(x <= 0, F(splat)(0), F(splat)(1)); } /* of NaN: 1 */
 
 /* y[i] = f(x[i]) and dx[i] = g[i] f'(x[i]) over contiguous rows; the tail goes through the same code. */

@@ -217,21 +217,34 @@ local function all_finite(t)
   return ok and sum == 0
 end
 
--- The first of this stage's, or nil.
-local function first_bad(self)
+-- This stage's first parameter that is not finite, and the last whose gradient is not: backward came to it first.
+local function bad_ones(self)
+  local parameter, gradient = "", ""
   for _, item in ipairs(self.optimizer.items or {}) do
-    if not is_finite(core.grad_norm({ item.tensor }, 2)) then return "the gradient of " .. item.name end
-    if not all_finite(item.tensor) then return item.name end
+    if parameter == "" and not all_finite(item.tensor) then parameter = item.name end
+    if not is_finite(core.grad_norm({ item.tensor }, 2)) then gradient = item.name end
   end
+  return parameter, gradient
 end
 
--- The same of all stages. They look at the same time, so that each communicates among its own ranks.
-local function first_bad_anywhere(self)
-  local found = first_bad(self) or ""
-  for _, text in ipairs(self.stage.stages > 1 and ranks.texts(found) or { found }) do
-    if text ~= "" then return text end
+-- What was not finite first, as far as is known when the step is over. Parameters are older than the loss, and the loss
+-- than gradients. The stages look at the same time, so that each communicates among its own ranks.
+local function first_bad(self, loss)
+  local parameter, gradient = bad_ones(self)
+  if self.stage.stages > 1 then
+    local parameters, gradients = ranks.texts(parameter), ranks.texts(gradient)
+    parameter, gradient = "", ""
+    for i, text in ipairs(parameters) do
+      if parameter == "" then parameter = text end
+      if gradients[i] ~= "" then gradient = gradients[i] end
+    end
   end
-  return "no parameter (the loss alone)"
+  if parameter ~= "" then return parameter end
+  if not is_finite(loss) then
+    return "the loss; all parameters are finite, so that an op of the model or of the loss made it (log or sqrt of a "
+      .. "negative number, a division by 0, an overflow), or the data did"
+  end
+  return gradient ~= "" and "the gradient of " .. gradient or "the norm of the gradients"
 end
 
 -- As if the step of entry, and those that were queued behind it and changed nothing, had not been.
@@ -250,8 +263,8 @@ local function diverged(self, entry, numbers)
     where = (" (in the gradients of step %d, which have taken their place)"):format(entry.step + queued)
   end
   ranks.fail(8, "diverged: loss %g, gradient norm %g in step %d; first that is not finite: %s%s\n"
-    .. "  try a smaller learning rate (it was %g), a warm-up, or clip_grad_norm = 1",
-    numbers.loss, numbers.norm, entry.step, first_bad_anywhere(self), where, entry.lr)
+    .. "  if it grew from step to step: try a smaller learning rate (it was %g), a warm-up, or clip_grad_norm = 1",
+    numbers.loss, numbers.norm, entry.step, first_bad(self, numbers.loss), where, entry.lr)
 end
 
 --- p-norm of all gradients, of all stages, without the loss scale; the same bits on every rank. Collective.

@@ -4,8 +4,8 @@
 --     literal.parse "{ size = 4, 'a' }" --> { "a", size = 4 }
 --     literal.parse "2d"                --> "2d", "a number followed by 'd' at 1"
 --
--- Numbers (also hexadecimal and with a sign), quoted and long strings, true, false, nil, and tables of these.
--- What is no literal is the text itself, as a string, with the reason as second result. Refused with an
+-- Numbers (also hexadecimal and with a sign, and math.huge), quoted and long strings, true, false, nil, and tables of
+-- these. What is no literal is the text itself, as a string, with the reason as second result. Refused with an
 -- error: text over 64 KiB and tables nested deeper than 32, which nobody types.
 local literal = {}
 
@@ -61,7 +61,7 @@ local function number(text, at)
     word = word .. rest
   end
   local plain = word and (word:match "^%.?%d" and not word:match "[lLiIuU_]$")
-  local value = plain and tonumber(word)
+  local value = word == "math.huge" and math.huge or plain and tonumber(word)
   if not value then give_up(at, "no number '%s%s'", sign, word or "") end
   return sign == "-" and -value or value, stop
 end
@@ -111,6 +111,7 @@ function value(text, at, depth)
   local word, stop = text:match("^([%a_][%w_]*)()", at)
   if word == "nil" then return nil, stop end
   if word and words[word] ~= nil then return words[word], stop end
+  if word == "math" and text:match("^%.huge", stop) then return number(text, at) end
   if word or c == "" then give_up(at, word and "the name '%s'" or "nothing", word) end
   return number(text, at)
 end

@@ -12,11 +12,14 @@
 --     eq ne lt le gt ge                            -> u8;  where(condition, a, b)
 --     relu gelu gelu_tanh silu sigmoid tanh neg exp log sqrt rsqrt square reciprocal abs sin cos
 --     power(x, exponent)
---     softmax(x, d = -1)  log_softmax(x, d = -1)
+--     softmax(x, d = -1)  log_softmax(x, d = -1)   of a number as of a row of one
 --     layer_norm(x, w|nil, b|nil, eps = 1e-5)      over the last dimension
 --     add_layer_norm(x, residual, w, b, eps)       -> normalised sum, the sum
 --     rms_norm(x, w|nil, eps)                      add_rms_norm(x, residual, w, eps)
 --     attention(q, k, v, { causal, key_mask, scale, dropout })   q (b, s, h, d), k v (b, t, hk, d)
+--                                                  causal: query i of s sees keys 1 .. i + t - s, the last all of them,
+--                                                  as keys kept from before need it (PyTorch's is_causal counts
+--                                                  from the first key; where s = t they are the same)
 --     attention_packed(qkv, options)               qkv (b, s, h, 3, d) -> (b, s, h, d)
 --     embedding(w, index, padding_index|nil)       indices from 0
 --     cross_entropy(logits, target, { ignore_index = -100, label_smoothing = 0 }) -> a loss a row

@@ -269,7 +269,7 @@ function Fused:set_momentum(value) self.core:set_momentum(value) end
 
 --- v = momentum v + (1 - dampening) g, w -= lr v (Sutskever et al. 2013, as PyTorch writes it).
 local SGD = optim.class("SGD", {
-  momentum = { type = "number", min = 0, default = 0, doc = "share of the last update that is kept" },
+  momentum = { type = "number", min = 0, below = 1, default = 0, doc = "share of the last update that is kept" },
   dampening = { type = "number", default = 0, doc = "share of the gradient that is left out of the momentum" },
   nesterov = { type = "boolean", default = false, doc = "look ahead (Nesterov)?" },
   master_weights = master_weights,

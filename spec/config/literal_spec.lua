@@ -3,7 +3,8 @@ local literal = require "ganymede.literal"
 
 describe("literal.parse", function()
   local same = {
-    ["1"] = 1, ["-2.5e-3"] = -0.0025, ["0x10"] = 16, [".5"] = 0.5, ["1e+5"] = 1e5, ["- 3"] = -3, ["1e999"] = math.huge,
+    ["1"] = 1, ["-2.5e-3"] = -0.0025, ["0x10"] = 16, [".5"] = 0.5, ["1e+5"] = 1e5, ["- 3"] = -3,
+    ["1e999"] = math.huge, ["math.huge"] = math.huge, ["-math.huge"] = -math.huge,
     ["true"] = true, ["false"] = false, ["'it\\'s'"] = "it's", ['"a\\n\\065\\x42"'] = "a\nAB", ["[[x]y]]"] = "x]y",
     ["[==[\n]]]==]"] = "]]", [" 7 "] = 7,
     ["{}"] = {}, ["{1, 2; 3,}"] = { 1, 2, 3 }, ["{ size = 4, mode = '2d' }"] = { size = 4, mode = "2d" },
@@ -27,7 +28,7 @@ describe("literal.parse", function()
   for _, text in ipairs {
     "2d", "2.5d", "", "inf", "nan", "os.exit()", "{os.exit()}", "x", "5LL", "3i", "1 2", "1-2", "{1,2",
     "{x = 1, x = 2}", "'open", "'new\nline'", "0x", "1e", "a.b", "--3", "function() end", "{[nil] = 1}", "'\\q'",
-    "'\\300'", "[[open", "{,}", "1_000", "{a = }", "#t", "not true", "\"a\" .. \"b\"",
+    "'\\300'", "[[open", "{,}", "1_000", "{a = }", "#t", "not true", "math.pi", "math", "\"a\" .. \"b\"",
   } do
     it(("takes %q as text, and says why"):format(text), function()
       local value, why = literal.parse(text)

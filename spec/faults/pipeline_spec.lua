@@ -105,14 +105,14 @@ describe("a pipelined job", function()
   end)
 
   -- loss and gradient norm are one decision of all stages, whichever of them sees what is not finite
-  for what, source in pairs {
-    ["a loss on the last stage"] = training "if calls == 22 then return x / 0 end",
-    ["a gradient on the first"] = training(nil, "if backs == 22 then return g / 0 end"),
+  for what, one in pairs {
+    ["a loss on the last stage"] = { training "if calls == 22 then return x / 0 end", "the loss; all parameters are" },
+    ["a gradient on the first"] = { training(nil, "if backs == 22 then return g / 0 end"), "the gradient of 1%." },
   } do
     it(("ends on all stages for %s that is not finite, with status 8"):format(what), function()
-      local result = run(source)
+      local result = run(one[1])
       check(result, 8, "diverged: ")
-      assert.matches("in step 6; first that is not finite: the gradient of 1%.weight", result.err)
+      assert.matches("in step 6; first that is not finite: " .. one[2], result.err)
       assert.equal(5, #result.stats.loss)
     end)
   end

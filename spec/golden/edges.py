@@ -15,8 +15,8 @@ from golden import Golden
 inf, nan = math.inf, math.nan
 AROUND = [nan, 0.0, -0.0, -1.0, 1.0, 2.5, inf, -inf]
 PAIRS = [(1, 2), (1, 1), (3, 1), (nan, 1), (1, nan), (nan, nan), (inf, inf), (-0.0, 0), (0, -1), (-inf, inf)]
-POWERS = [(0, 2), (0, 0), (0, -1), (-0.0, 2), (0, 0.5), (2, 0), (-2, 2), (-2, 3), (-2, 0.5), (0, nan), (nan, 0), (0, inf),
-          (inf, 0), (1, inf), (2, -1), (0, 1)]
+POWERS = [(0, 2), (0, 0), (0, -1), (-0.0, 2), (0, 0.5), (2, 0), (-2, 2), (-2, 3), (-2, 0.5), (0, nan), (nan, 0),
+          (0, inf), (inf, 0), (1, inf), (2, -1), (0, 1)]
 
 golden = Golden("edges")
 
@@ -28,7 +28,8 @@ def put(name, t):
 
 
 def case(name, op, function, *columns):
-    inputs = [torch.tensor([float(v) for v in c]).requires_grad_(True) for c in columns]
+    inputs = [torch.tensor([float(v) for v in c] if isinstance(c, (list, tuple)) else c).requires_grad_(True)
+              for c in columns]
     output = function(*inputs)
     (output * torch.arange(1.0, output.numel() + 1).reshape(output.shape)).sum().backward()
     for n, x in enumerate(inputs, 1):
@@ -43,4 +44,6 @@ case("maximum", "maximum", torch.maximum, *zip(*PAIRS))
 case("minimum", "minimum", torch.minimum, *zip(*PAIRS))
 for name in ("relu", "abs", "sigmoid", "tanh", "sqrt", "exp", "log", "square"):
     case(name, name, getattr(torch, name), AROUND)
+case("softmax of a number", "softmax", lambda x: torch.softmax(x, -1), 3.0)
+case("log_softmax of a number", "log_softmax", lambda x: torch.log_softmax(x, -1), 3.0)
 golden.write()

@@ -17,6 +17,23 @@ local function check(name, dtype, got, what)
 end
 
 describe("golden edges:", function()
+  -- torch.nn.functional's layer_norm, rms_norm and softmax give what they are given, and its gradient
+  it("norms and softmax of rows of nothing are rows of nothing", function()
+    for _, shape in ipairs { { 0 }, { 3, 0 }, { 2, 3, 0 } } do
+      gm.scope(function()
+        local w, b = gm.ones({ 0 }):requires_grad(true), gm.zeros({ 0 }):requires_grad(true)
+        for name, fn in pairs { layer_norm = function(x) return gm.ops.layer_norm(x, w, b) end,
+                                rms_norm = function(x) return gm.ops.rms_norm(x, w) end, softmax = gm.ops.softmax } do
+          local x = gm.zeros(shape):requires_grad(true)
+          local y = fn(x)
+          assert.same(shape, y:shape(), name)
+          y:sum():backward()
+          assert.same(shape, x:grad():shape(), name)
+        end
+      end)
+    end
+  end)
+
   for _, case in ipairs(file.cases) do
     for _, dtype in ipairs { "f64", "f32" } do
       it(("%s equals PyTorch in %s"):format(case.name, dtype), function()
@@ -27,7 +44,7 @@ describe("golden edges:", function()
           end
           for i = 1, inputs[1]:numel() do weights[i] = i end
           local output = gm.ops[case.op](unpack(inputs))
-          output:backward(gm.tensor(weights, { dtype = dtype }))
+          output:backward(gm.tensor(weights, { dtype = dtype, shape = output:shape() }))
           check(case.name, dtype, output, "/output")
           for n, x in ipairs(inputs) do check(case.name, dtype, x:grad(), "/grad.input." .. n) end
         end)

@@ -154,6 +154,31 @@ describe("attention agrees with ref:", function()
     end
   end
 
+  -- Scores are all equal, so that an output is the mean of the values that its query sees: of powers of two, whose sum
+  -- says which.
+  it("causal attention of unequal lengths lets the last query see all keys", function()
+    local function sums(s, t)
+      return gm.scope(function()
+        local values = {}
+        for j = 1, t do values[j] = 2 ^ (j - 1) end
+        local q, k = gm.zeros { 1, s, 1, 1 }, gm.zeros { 1, t, 1, 1 }
+        local v, seen = gm.tensor(values):reshape { 1, t, 1, 1 }, {}
+        for _, backend in ipairs { "ref", unpack(support.backends) } do
+          local o = core.run_op(backend, "attention", { q, k, v, nil, n = 4 }, { true, true, n = 2 }, { causal = true })
+          for i = 1, s do
+            local n = math.max(0, math.min(t, i + t - s))
+            seen[i] = 2 ^ n - 1
+            assert.near(n == 0 and 0 or seen[i] / n, o[1][1][i]:item(), 1e-6 * 2 ^ t, backend)
+          end
+        end
+        return seen
+      end)
+    end
+    assert.same({ 7, 15 }, sums(2, 4))
+    assert.same({ 0, 0, 1, 3 }, sums(4, 2))
+    assert.same({ 1, 3, 7 }, sums(3, 3))
+  end)
+
   it("keys in two parts, one after the other, are all keys", function()
     gm.scope(function()
       local q, k = input({ 2, 9, 2, 8 }, "f64"), input({ 2, 13, 2, 8 }, "f64")

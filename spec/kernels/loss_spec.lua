@@ -150,8 +150,8 @@ describe("cross entropy agrees with ref:", function()
             local logits = x + shift
             local out = core.run_op(backend, "cross_entropy", { logits, target }, { n = 3, true, true, true }, attrs)
             local g = gm.full({ 3 }, 1)
-            local dx = core.run_op(backend, "cross_entropy_grad", { logits, target, out[2], out[3], g }, { n = 1, true },
-              attrs)[1]
+            local dx = core.run_op(backend, "cross_entropy_grad", { logits, target, out[2], out[3], g },
+              { n = 1, true }, attrs)[1]
             return { out[1]:totable(), out[3]:totable(), dx:totable() }
           end
           local want = results(0)
@@ -169,7 +169,8 @@ describe("cross entropy agrees with ref:", function()
         local v, message = support.given({ 4 }, "f32"), ".*target " .. number .. " of row 2"
         support.refuses("cross_entropy", { x, target }, { v, v, v }, {}, "cross_entropy" .. message)
         local row = input({ 4 }, "f32")
-        support.refuses("cross_entropy_grad", { x, target, row, row, row }, { support.given({ 4, 3 }, "f32") }, {}, "cross_entropy_grad" .. message)
+        support.refuses("cross_entropy_grad", { x, target, row, row, row }, { support.given({ 4, 3 }, "f32") }, {},
+          "cross_entropy_grad" .. message)
       end
     end)
   end)

@@ -56,7 +56,8 @@ describe("optimizers agree with ref:", function()
           update("sgd", support.dtypes, layout, { "p", "m", "master" }, { momentum = 0.9, lr_scale = 3 }, control)
           local missed = support.numbers { t - 1 } -- so that these tensors' first update is this one
           update("adam", support.dtypes, layout, { "p", "m", "v", "master" }, { beta1 = 0.8 }, nil, missed)
-          update("sgd", support.dtypes, layout, { "p", "m", "master" }, { momentum = 0.9, dampening = 0.5 }, nil, missed)
+          update("sgd", support.dtypes, layout, { "p", "m", "master" }, { momentum = 0.9, dampening = 0.5 }, nil,
+            missed)
         end)
       end)
     end
@@ -88,9 +89,10 @@ describe("optimizers agree with ref:", function()
         local n = 4099
         local function ones() return gm.ones({ n }, { dtype = dtype }) end
         local attrs = { stochastic = true, stream = { key = 2 ^ 40 + 78, step = 0 } }
-        support.agree { op = "sgd", inputs = { false, false, ones() }, outputs = { n = 3, ones, false, false }, attrs = attrs,
-                        within = support.exact }
-        local p = core.run_op("ref", "sgd", { false, false, ones() }, { n = 3, ones(), false, false }, attrs)[1]:to "f64"
+        support.agree { op = "sgd", inputs = { false, false, ones() }, outputs = { n = 3, ones, false, false },
+                        attrs = attrs, within = support.exact }
+        local inputs, outputs = { false, false, ones() }, { n = 3, ones(), false, false }
+        local p = core.run_op("ref", "sgd", inputs, outputs, attrs)[1]:to "f64"
         local moved = n - (p:eq(1)):to("f64"):sum():item()
         local share = 2 ^ -14 / -- of the distance between 1 and the number below it
           (dtype == "bf16" and 2 ^ -8 or 2 ^ -11)

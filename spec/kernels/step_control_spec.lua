@@ -19,7 +19,8 @@ local function decide(c, rule, loss, asked, total)
   local clip = rule.max_norm > 0 and rule.max_norm / (norm + 1e-6) or 1
   c[LOSS], c[NORM], c[ASKED], c[CAUSE] = loss, norm, asked, 0
   c[FACTOR] = (clip > 1 and 1 or clip) / scale
-  local good, may_shrink = finite(loss) and finite(norm), finite(loss) and rule.growth_interval > 0 and scale > 1
+  local may_shrink = rule.growth_interval > 0 and scale > 1
+  local good = finite(norm) and (finite(loss) or may_shrink) -- where losses are scaled, gradients alone decide
   if good or rule.not_finite == 2 and not may_shrink then
     c[CAUSE] = good and 0 or 1
     c[GO], c[GOOD] = 1, c[GOOD] + 1

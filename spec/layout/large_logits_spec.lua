@@ -1,5 +1,6 @@
--- Cross entropy of f32 logits so large that their log-sum-exp, as one number, has lost the digits of probabilities: the
--- loss and its gradient against closed formulas in double, with the classes whole and cut, alone and by the chunked head.
+-- Cross entropy of f32 logits so large that their log-sum-exp, as one number, has lost the digits of probabilities:
+-- the loss and its gradient against closed formulas in double, with the classes whole and cut, alone and by the chunked
+-- head.
 -- ranks: 1 2
 --
 -- Logits are quarters plus a large shift: exact in f32, with differences that are known.

@@ -141,8 +141,8 @@ describe("learning-rate schedules", function()
     assert.error_matches(function() lr_scheduler.StepLR({ stepsize = 3 }, optimizer(1)) end, "did you mean 'step_size'")
     assert.error_matches(function() lr_scheduler.MultiStepLR({ milestones = { 1.5 } }, optimizer(1)) end,
       "milestones%[1%] must be a step")
-    assert.error_matches(function() lr_scheduler.OneCycleLR({ total_steps = 3 }, optimizer(1)) end,
-      "leaves no step to rise")
+    assert.error_matches(function() lr_scheduler.OneCycleLR({ total_steps = 10, pct_start = 0.1 }, optimizer(1)) end,
+      "is one step, in which the rate would have to rise")
   end)
 
   -- warm-up (s + 1) / W, D steps at the full rate, then the other schedule from its own step 0, written out here

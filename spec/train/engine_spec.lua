@@ -127,6 +127,21 @@ describe("the engine", function()
     assert.equal(free, (change(free * 2)))
   end)
 
+  it("blames an op, not a parameter, for a loss that is NaN while all parameters are finite", function()
+    local model = gm.nn.Linear { inputs = 2, outputs = 1 }
+    local engine = gm.initialize { model = model, optimizer = { type = "SGD", lr = 0.1 },
+      criterion = function(y) return gm.ops.log(y * 0 - 1):sum() end }
+    engine:train()
+    engine:zero_grad()
+    engine:backward(engine:criterion(engine(gm.ones { 3, 2 })))
+    local ok, err = pcall(function()
+      engine:step()
+      engine:settle()
+    end)
+    assert.is_false(ok)
+    assert.matches("first that is not finite: the loss; all parameters are finite, so that an op", failure.text(err))
+  end)
+
   it("ends a run that diverges with status 8, the step, and the first bad parameter", function()
     local run = build { batches = 3, size = 4, optimizer = { type = "SGD", lr = 0.1 } }
     canonical(run, 1)
@@ -134,7 +149,7 @@ describe("the engine", function()
     local ok, err = pcall(canonical, run, 1)
     assert.is_false(ok)
     assert.equal(8, failure.code(err))
-    assert.matches("diverged: loss .*step 4; first that is not finite: the gradient of ", failure.text(err))
+    assert.matches("diverged: loss .*step 4; first that is not finite: 4%.weight\n", failure.text(err))
     local again = build { batches = 1, size = 4, optimizer = { type = "SGD", lr = 0.1 } }
     local before = support.numbers(again.model)
     again.engine:train()
@@ -148,7 +163,7 @@ describe("the engine", function()
     end)
     assert.is_false(ok)
     assert.equal(8, failure.code(err))
-    assert.matches("the gradient of 1%.weight", failure.text(err))
+    assert.matches("the loss; all parameters are finite", failure.text(err))
     assert.same(before, support.numbers(again.model))
   end)
 

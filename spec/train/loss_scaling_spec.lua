@@ -124,6 +124,19 @@ describe("the loss scale", function()
     assert.equal(0, engine.not_finite)
   end)
 
+  it("backs off after a NaN loss too, as GradScaler's, and training goes on", function()
+    local engine, step = engine_of({ initial_scale = 2 ^ 10 }, { optimizer = { type = "SGD", lr = 0.5 } })
+    local scales = {}
+    for i, c in ipairs { 2 ^ -4, 0 / 0, 1 / 0, 2 ^ -4 } do
+      step(c)
+      scales[i] = engine.loss_scaling.scale
+    end
+    assert.same({ 2 ^ 10, 2 ^ 9, 2 ^ 8, 2 ^ 8 }, scales)
+    assert.same({ 4, 2, 2, 0 },
+      { engine.steps_done, engine.optimizer:steps(), engine.loss_scaling.overflows, engine.not_finite })
+    assert.same(times(2 ^ -3), moved(engine)) -- of the two steps that were made
+  end)
+
   it("grows after updates in a row", function()
     local engine, step = engine_of { initial_scale = 2, growth_factor = 8, growth_interval = 3 }
     local scales = {}
@@ -140,6 +153,9 @@ describe("the loss scale", function()
     local ok, why = pcall(step, 2 ^ 17)
     assert.is_false(ok)
     assert.equal(8, require("ganymede.failure").code(why))
+    local other, nan = engine_of { initial_scale = 1 }
+    assert.equal(8, require("ganymede.failure").code(select(2, pcall(nan, 0 / 0))))
+    assert.equal(0, other.steps_done)
   end)
 
   it("reaches an optimizer that does not read the device, as the factor of its gradients", function()

@@ -5,8 +5,8 @@
  * the target's logit (of the rank that holds it) and, with label smoothing, the sum of the logits, all of them relative
  * to the largest: logits may be so large that their own digits say nothing of their differences. Backward needs
  * nothing from others, unless the loss was cut further along the axes of the classes: then its gradient is a sum over
- * them, which is made first. Logits are never gathered, and no tensor of their size is made but their gradient. All else
- * is in the dtype of losses: f32, where the logits are of 16 bits. */
+ * them, which is made first. Logits are never gathered, and no tensor of their size is made but their gradient. All
+ * else is in the dtype of losses: f32, where the logits are of 16 bits. */
 #include <math.h>
 
 #include "../../autograd/apply_blocks.h"

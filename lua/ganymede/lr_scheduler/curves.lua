@@ -127,7 +127,8 @@ local between = {
   linear = function(from, to, fraction) return from + (to - from) * fraction end,
 }
 
--- low at the first step, high at the peak, last at the end
+-- low at the first step, high at the peak, last at the end. As in PyTorch the peak lies at pct_start of the steps, less
+-- one: before the first step where that is less than one step, so that the first is lower than the peak already.
 local function one_cycle(opt, step, low, high, last)
   local at = between[opt.anneal_strategy]
   local peak, final = opt.pct_start * opt.total_steps - 1, opt.total_steps - 1
@@ -137,10 +138,9 @@ local function one_cycle(opt, step, low, high, last)
 end
 
 function OneCycleLR.build(_, opt)
-  local peak = opt.pct_start * opt.total_steps - 1
-  if peak <= 0 or peak >= opt.total_steps - 1 then
-    error(("OneCycleLR: pct_start = %g of %d steps leaves no step to rise or none to fall; change pct_start or "
-      .. "train longer"):format(opt.pct_start, opt.total_steps), 0)
+  if opt.pct_start * opt.total_steps == 1 then
+    error(("OneCycleLR: pct_start = %g of %d steps is one step, in which the rate would have to rise from the lowest "
+      .. "to the highest; change pct_start a little"):format(opt.pct_start, opt.total_steps), 0)
   end
 end
 

@@ -31,7 +31,7 @@ local CrossEntropyLoss = module.class("CrossEntropyLoss", nil, "losses")
 
 CrossEntropyLoss.options = {
   ignore_index    = { type = "integer", default = -100, doc = "targets of this value cost nothing and do not count" },
-  label_smoothing = { type = "number", default = 0, min = 0, max = 1,
+  label_smoothing = { type = "number", default = 0, min = 0, below = 1,
                       doc = "share of the target spread evenly over all classes" },
 }
 
