@@ -126,10 +126,10 @@ static void F(entropy_grad_part)(void *context, int64_t begin, int64_t end, int 
             memset(dx, 0, (size_t)n * sizeof(T));
             continue;
         }
-        double share = j->smoothing / (double)n, p = exp((double)(x[target] - largest)) / (double)sum;
+        double share = j->smoothing / (double)n, by = 1 / (double)sum, p = exp((double)(x[target] - largest)) * by;
         for (int64_t i = 0; i < n; i += CPU_CHUNK) {
             int64_t m = n - i < CPU_CHUNK ? n - i : CPU_CHUNK;
-            F(entropy_grad_chunk)(m, x + i, largest, 1 / sum, (T)share, g, dx + i, j->stream);
+            F(entropy_grad_chunk)(m, x + i, largest, (T)by, (T)share, g, dx + i, j->stream);
         }
         if (j->stream) stream_end(); /* before a plain store to the same lines */
         dx[target] = (T)((double)g * (p - (1 - j->smoothing) - share));
