@@ -166,7 +166,7 @@ memset(dx, 0, (size_t)n * sizeof(T));
   },
   {
     name = "042-diverged", file = "kernels/step_control.h",
-    find = [[} else if (gm_control_is_finite(loss) && gm_control_is_finite(norm)) {]],
+    find = [[} else if (gm_control_is_finite(norm) && (gm_control_is_finite(loss) || scaled)) {]],
     replace = [[} else if (gm_control_is_finite(loss)) {]],
     breaks = "a gradient that is not finite is applied",
     test = "spec/kernels/step_control_spec.lua",
