@@ -120,7 +120,7 @@ static int keeps_zero(lua_State *L)
 {
     gm_op    op;
     gm_attrs a;
-    if (!gm_op_parse(luaL_checkstring(L, 1), &op)) return luaL_argerror(L, 1, "there is no such op");
+    if (!gm_op_parse(luaL_checkstring(L, 1), &op)) return gm_bad_argument(L, 1, "there is no such op");
     gm_read_attrs(L, 2, &a);
     lua_pushboolean(L, gm_keeps_zero(op, &a));
     return 1;
