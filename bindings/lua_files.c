@@ -34,8 +34,8 @@ static int lock_close(lua_State *L)
     return 0;
 }
 
-/* lock_take(path, about, seconds) -> lock, does the system keep it?; or nil, what its holder wrote or what is wrong, kind
- * ("invalid": there is a holder) */
+/* lock_take(path, about, seconds) -> lock, does the system keep it?; or nil, what its holder wrote or what is wrong,
+ * kind ("invalid": there is a holder) */
 static int lock_take(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1), *about = luaL_checkstring(L, 2);

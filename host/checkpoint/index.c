@@ -230,8 +230,8 @@ static gm_status read_root(const reader *r, json_t *root)
     return read_tensors(r, json_object_get(root, "tensors"));
 }
 
-/* Parsed JSON takes more memory than its text: some 10 times as much in an index, 80 times in a list of empty lists. What
- * would take much, and is no index for sure, is refused before it is parsed. */
+/* Parsed JSON takes more memory than its text: some 10 times as much in an index, 80 times in a list of empty lists.
+ * What would take much, and is no index for sure, is refused before it is parsed. */
 static gm_status check_density(const char *path, const char *text, size_t size)
 {
     uint64_t needs = 0;

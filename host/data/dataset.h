@@ -72,8 +72,8 @@ gm_status gm_chain_dataset_new(int64_t length, int64_t sequence_length, int64_t 
 
 /* Reads sample i, as it is in an epoch, after checking it against the dataset's length. */
 gm_status gm_dataset_read(const gm_dataset *d, uint64_t epoch, int64_t i, void *x, int64_t *y);
-/* A checksum of what the samples are in epoch 0: of all, or of 1024 that are spread evenly where all are more than 16 MB.
- * Equal datasets have equal ones. GM_ECORRUPT and others: a sample cannot be read. */
+/* A checksum of what the samples are in epoch 0: of all, or of 1024 that are spread evenly where all are more than
+ * 16 MB. Equal datasets have equal ones. GM_ECORRUPT and others: a sample cannot be read. */
 gm_status gm_dataset_checksum(const gm_dataset *d, uint32_t *sum);
 int64_t   gm_dataset_x_numel(const gm_dataset *d);
 int64_t   gm_dataset_y_numel(const gm_dataset *d); /* 1 for a label */
