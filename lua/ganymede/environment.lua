@@ -29,7 +29,6 @@ environment.variables = {
   GANYMEDE_CUDA_DEVICES = { whose = "spec", doc = "of the emulation: how many GPUs there are" },
   GANYMEDE_CUDA_NO_IMAGES = { whose = "spec", doc = "of the emulation: it holds images of kernels to be empty" },
   GANYMEDE_CUDA_MEMORY = { whose = "spec", doc = "of the emulation: bytes of each" },
-  GANYMEDE_CUDA_NO_IMAGES = { whose = "spec", doc = "of the emulation: is it given no kernels?" },
   GANYMEDE_CUDA_SAY = { whose = "spec", doc = "of the emulation: why a product is refused" },
   GANYMEDE_FAKE_CUBLAS_FAST = { whose = "spec", doc = "of the emulation: the answer that is fast" },
   GANYMEDE_FAKE_CUBLAS_INVALID = { whose = "spec", doc = "of the emulation: the epilogue that is called invalid" },
