@@ -1,5 +1,5 @@
-# registers.awk - reads what ptxas -v says of kernels: registers x threads of the largest block that each is launched with
-# may be no more than the 65,536 of a multiprocessor, or the launch fails on the GPU. Other lines are passed on.
+# registers.awk - reads what ptxas -v says of kernels: registers x threads of the largest block that each is launched
+# with may be no more than the 65,536 of a multiprocessor, or the launch fails on the GPU. Other lines are passed on.
 #
 # Blocks: 512 threads (GM_TEAM_MOST), but for these. Attention's kernels have bounds of their own (GM_KERNEL_BOUND).
 function largest_block(name) {
@@ -14,7 +14,8 @@ function largest_block(name) {
         registers = int((registers + 7) / 8) * 8 # they are given to a warp by eights
         block = largest_block(name)
         if (registers * block > 65536) {
-            printf "error: %s uses %d registers; blocks of %d threads may use %d\n", name, registers, block, 65536 / block
+            printf "error: %s uses %d registers; blocks of %d threads may use %d\n", name, registers, block,
+                65536 / block
             bad = 1
         }
     }

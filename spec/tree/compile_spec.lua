@@ -25,8 +25,8 @@ printf '%s: %s \\\n    %s/x.cuh\n' "$image" "$last" "${last%/*}" >"$list"
   before_each(function()
     folder = shell.temporary_folder()
     top = folder .. "/cuda"
-    assert.equal(0, shell.run(("mkdir %s && cp kernels/cuda/compile.sh kernels/cuda/registers.awk %s"):format(quote(top),
-      quote(top))).code)
+    assert.equal(0, shell.run(("mkdir %s && cp kernels/cuda/compile.sh kernels/cuda/registers.awk %s"):format(
+      quote(top), quote(top))).code)
     shell.write(folder .. "/nvcc", nvcc)
     shell.run("chmod +x " .. quote(folder .. "/nvcc"))
     shell.write(top .. "/x.cu", "kernel\n")
