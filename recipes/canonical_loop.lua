@@ -36,10 +36,7 @@ local engine, train_loader, test_loader, lr_scheduler = gm.initialize {
   train_dataloader = loader("train", { batch_size = 128, shuffle = true }),
   test_dataloader = loader("test", { batch_size = 1000 }),
   lr_scheduler = { type = "CosineAnnealingWarmupLR", warmup_steps = 20 },
-  total_steps = config.steps,
-  clip_grad_norm = config.clip_grad_norm,
-  gradient_accumulation = config.gradient_accumulation,
-}
+} -- gradient_accumulation, clip_grad_norm and the number of steps come from gm.launch
 
 local function train_epoch(epoch)
   engine:train()

@@ -330,7 +330,8 @@ end
 local function origin_of(self, path) return is_default(self.state, path) and "default" or place(self.state, path) end
 
 local function add_class_defaults(rows, entry, value, path)
-  local class = registry[entry.registry or entry.list_of].classes[value.type]
+  local registered = registry[entry.registry or entry.list_of]
+  local class = registered:has(value.type) and registered:get(value.type)
   if type(class) ~= "table" or not class.options then return end
   for _, key in ipairs(options.sorted_keys(class.options)) do
     local default, named = class.options[key].default, value[key] ~= nil

@@ -439,15 +439,15 @@ function context.install(plan, config)
   return live
 end
 
---- Takes a config up: a table, or the path of a recipe that returns one -> the live context.
+--- Takes a config up: a table, or the path of a recipe that returns one -> the live context. gm.initialize then takes
+-- its settings from it, as from gm.launch.
 function context.load_config(given)
-  if type(given) == "string" then
-    local recipe = require "ganymede.recipe"
-    given = recipe.run(recipe.read(given))
-  end
+  if type(given) == "string" then given = require("ganymede.recipe").table_of(given) end
   local plan, message = parallel.resolve(given.parallel, core.world())
   if not plan then error("context: " .. message, 2) end
-  return context.install(plan, given)
+  local resolved = require("ganymede.config").resolve(given, { file = "context.load_config", in_code = true })
+  context.install(plan, given).launched = resolved.config
+  return live
 end
 
 --- Forgets the context; the next question makes one anew.

@@ -377,6 +377,17 @@ local function step_ahead(self, entry)
   self:settle(1)
 end
 
+-- Settings of gm.launch that a trainer takes up, and there is none.
+local function refuse_untaken(self)
+  for _, name in ipairs(require("ganymede.schema").trainer) do
+    local value = self.launched[name]
+    if value ~= nil and not (type(value) == "table" and next(value) == nil) then
+      failure(2, "gm.launch was given %s, which a trainer takes up, and this loop has none: train with "
+        .. "gm.trainer(engine):fit { ... }, or leave %s away", name, name)
+    end
+  end
+end
+
 --- One update, if all batches of the step have been through backward -> true; else nothing -> false. told(numbers),
 -- where it is given, is called when the step's numbers are known ({ step, loss, gradient_norm, lr, samples, targets,
 -- not_finite }): on a GPU at the latest when the next step has been queued, elsewhere at once.
@@ -384,6 +395,7 @@ end
 -- engine.on_not_finite is "skip" (no parameter changes, the step counts) or "warn" (nothing special happens).
 function Engine:step(told)
   if self.batch == 0 then error("engine:step() without engine:backward(loss)", 2) end
+  if self.launched and not self.has_trainer then refuse_untaken(self) end
   self.updated = self.batch >= self:batches_wanted()
   if not self.updated then return false end
   phase "update"

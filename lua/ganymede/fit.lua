@@ -21,6 +21,7 @@
 -- dtype are set here, before anything else.
 -- @module ganymede.fit
 local core = require "ganymede.core"
+local data = require "ganymede.data"
 local engine_module = require "ganymede.engine"
 local energy = require "ganymede.energy"
 local failure = require "ganymede.failure"
@@ -30,6 +31,7 @@ local options = require "ganymede.options"
 local ranks = require "ganymede.ranks"
 local registry = require "ganymede.registry"
 local schedules = require "ganymede.schedules"
+local schema = require "ganymede.schema"
 local sections = require "ganymede.pipeline.sections"
 local snapshot = require "ganymede.snapshot"
 local stage = require "ganymede.pipeline.stage"
@@ -41,27 +43,9 @@ local fit = {}
 
 -- ---------------------------------------------------------------- building
 
---- The loader of data.train or data.test of a config, or nil.
-function fit.loader(config, which)
-  local data = require "ganymede.data"
-  local c = config.data or {}
-  local dataset = c[which]
-  if not dataset then return nil end
-  local training = which == "train"
-  return data.loader {
-    dataset = dataset, seed = config.seed, prefetch = c.prefetch,
-    batch_size = not training and c.test_batch_size or c.batch_size,
-    sampler = training and c.sampler or nil,
-    shuffle = training and not c.sampler and c.shuffle ~= false or nil, drop_last = training and c.drop_last or nil,
-    transforms = training and c.transforms or not training and c.test_transforms or nil,
-  }
-end
-
 -- Steps of the whole schedule: the recipe's, or more if more were asked for.
 local function schedule_steps(config, steps_per_epoch, asked)
-  local own = config.epochs and steps_per_epoch and config.epochs * steps_per_epoch
-  if config.steps and own then own = math.min(own, config.steps) end
-  own = own or config.steps
+  local own = schema.total_steps(config, steps_per_epoch)
   if not own then return asked end
   return asked and math.max(asked, own) or own
 end
@@ -69,14 +53,11 @@ end
 local function always() return true end
 
 local function build_engine(config, model, schedule, train, test, total)
-  return engine_module.initialize {
-    model = model, criterion = registry.losses:build(config.loss),
-    optimizer = config.optimizer, lr_scheduler = config.lr_scheduler, total_steps = total,
-    train_dataloader = train, test_dataloader = test,
-    clip_grad_norm = config.clip_grad_norm, norm_type = config.norm_type,
-    gradient_accumulation = config.gradient_accumulation, gradient_handler = config.gradient_handler,
-    schedule = schedule, cuda_graph = config.cuda_graph, fp16 = config.fp16,
-  }
+  local parts = { model = model, criterion = registry.losses:build(config.loss), total_steps = total,
+    train_dataloader = train, test_dataloader = test }
+  for _, name in ipairs(schema.engine) do parts[name] = config[name] end
+  parts.schedule = schedule
+  return engine_module.initialize(parts)
 end
 
 -- "4 sections (tokens to blocks.3)" of each part
@@ -110,20 +91,6 @@ local function take_part(config, run, model, schedule, live)
     log.info("pipeline: %s; sections a part, cut by %s: %s", geometry.title(schedule:order_for(plan.pipeline,
       schedule.num_microbatches)), type(plan.split) == "table" and "a list" or plan.split, said_parts(own))
   end
-end
-
--- The recipe's hooks; `checkpoint = { ... }` of a recipe is a CheckpointHook.
-local function hooks_of(config)
-  local out, saves = {}, false
-  for i, hook in ipairs(config.hooks or {}) do
-    out[i] = hook
-    saves = saves or (type(hook) == "table" and (hook.type or hook.name) == "CheckpointHook")
-  end
-  if config.checkpoint and not saves then
-    local c = config.checkpoint
-    out[#out + 1] = { type = "CheckpointHook", interval = c.interval, keep_last = c.keep_last, directory = c.directory }
-  end
-  return out
 end
 
 -- The run's folder, which rank 0 makes; nil where there is none.
@@ -199,40 +166,16 @@ end
 
 -- ---------------------------------------------------------------- the run
 
--- matmul_precision; where TF32 cannot be used, that is said once and changes nothing, as in PyTorch.
-local function use_precision(config, run)
-  local wanted = config.matmul_precision == "high"
-  local effect = core.set_tf32(wanted)
-  if wanted and not run.rehearsal and not (effect and config.dtype == "f32") then
-    log.info("matmul_precision = \"high\" has no effect here: TF32 is for products of f32 on a GPU, and this run is %s",
-      effect and "in " .. config.dtype or "on " .. core.device().name)
-  end
-end
-
--- time_products: ranks would choose each for itself, and copies of one value would differ in their last bits.
-local function use_timing(config, run)
-  if config.time_products and core.world() > 1 then
-    failure(2, "time_products = true is for one rank: each would choose its own way to make a product, and what ranks "
-      .. "hold copies of would no longer be equal; leave it out with %d ranks", core.world())
-  end
-  local effect = core.time_products(config.time_products == true)
-  if config.time_products and not effect and not run.rehearsal then
-    log.info("time_products has no effect here: this run is on %s", core.device().name)
-  end
-end
-
 local function prepare(config, run)
   local session = require "ganymede.session"
-  session.load_classes()
   local live = session.join(config, { recipe = run.recipe, rehearsal = run.rehearsal,
     flags = { steps = run.steps, no_eval = run.no_eval, resume = run.resume } })
   local function blaming_recipe(fn, ...) return session.blaming_recipe(run.recipe, always, fn, ...) end
   core.set_seed(config.seed)
   if config.dtype then core.set_default_dtype(config.dtype) end
-  use_precision(config, run)
-  use_timing(config, run)
+  session.use_products(config, run.rehearsal)
   local schedule = blaming_recipe(schedules.choose, config, live.plan)
-  local train, test = fit.loader(config, "train"), not run.no_eval and fit.loader(config, "test") or nil
+  local train, test = data.of_config(config, "train"), not run.no_eval and data.of_config(config, "test") or nil
   if not train then failure(2, "the recipe has no data.train to train on") end
   local steps_per_epoch = math.ceil(train:length() / (config.gradient_accumulation or 1))
   local total = schedule_steps(config, steps_per_epoch, run.steps)
@@ -249,7 +192,7 @@ local function prepare(config, run)
     return out and out .. "/checkpoints"
   end
   blaming_recipe(trainer.prepare, trainer, {
-    train_dataloader = train_loader, test_dataloader = test_loader, hooks = hooks_of(config),
+    train_dataloader = train_loader, test_dataloader = test_loader, hooks = trainer_module.hooks_of(config),
     epochs = not run.steps and config.epochs or nil, max_steps = run.steps or config.steps,
     test_interval = run.steps and 2 ^ 53 or config.test_interval, -- asked for so many steps: evaluate once, at the end
   })

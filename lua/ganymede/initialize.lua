@@ -2,49 +2,91 @@
 --
 -- A model is whole on one stage. In a pipeline it is what gm.build_pipeline_model made of the whole, or what the recipe
 -- built for this stage alone; a whole model on every stage is refused, since each would train its own.
+-- What is not given here comes from gm.launch: model, loss, data, and all settings of schema.engine, which are
+-- declared there. Parts may be given by position, in Colossal-AI's order.
 -- The trap: with several ranks everything here is collective, from the schedule that is chosen to the first values of
 -- parameters that stages share.
 -- @module ganymede.initialize
 local context = require "ganymede.context"
 local core = require "ganymede.core"
+local data = require "ganymede.data"
 local failure = require "ganymede.failure"
 local Graph = require "ganymede.graph"
 local handlers = require "ganymede.gradient_handlers"
 local loss_scaling = require "ganymede.loss_scaling"
+local module = require "ganymede.nn.module"
 local options = require "ganymede.options"
 local ranks = require "ganymede.ranks"
 local registry = require "ganymede.registry"
 local schedules = require "ganymede.schedules"
+local schema = require "ganymede.schema"
+local sections = require "ganymede.pipeline.sections"
 local stage_gradients = require "ganymede.stage_gradients"
 local stages = require "ganymede.pipeline.stage"
 local StepLoader = require "ganymede.step_loader"
-require "ganymede.lr_scheduler"
-require "ganymede.optim"
 
 local given = {
-  model = { type = { "module", "table" },
-    doc = "the model; in a pipeline what gm.build_pipeline_model made of it, or this stage's own part or chunks" },
-  optimizer = { type = "table", optional = true, doc = "an optimizer, or { type = ... }; default AdamW" },
-  criterion = { type = { "module", "table", "function" }, optional = true,
+  model = { type = { "module", "table", "string", "function" },
+    doc = "the model, or { type = ... }; in a pipeline what gm.build_pipeline_model made of it, or this stage's own "
+      .. "part or chunks" },
+  criterion = { type = { "module", "table", "string", "function" }, optional = true,
                 doc = "a loss, { type = ... }, or a function(output, target) -> mean over the samples" },
   train_dataloader = { type = "table", optional = true, doc = "a loader of ganymede.data" },
   test_dataloader = { type = "table", optional = true, doc = "a loader of ganymede.data" },
-  lr_scheduler = { type = "table", optional = true, doc = "a scheduler, or { type = ... }" },
   total_steps = { type = "integer", min = 1, optional = true, doc = "for lr_scheduler = { type = ... }" },
-  clip_grad_norm = { type = "number", min = 0, default = 0, doc = "greatest norm of all gradients; 0 is off" },
-  norm_type = { type = "number", above = 0, default = 2, infinite = true, doc = "p of that norm, or math.huge" },
-  gradient_accumulation = { type = "integer", min = 1, default = 1, doc = "batches a step" },
-  gradient_handler = { type = "table", default = {},
-    doc = "list of handlers, or of { type = ... }, that sum gradients over the ranks; none: the buckets do" },
-  schedule = { type = { "table", "string" }, optional = true,
-    doc = "a schedule, or { type = ... }: the order of forward and backward; default: what the mesh asks for" },
-  num_microbatches = { type = "integer", min = 1, optional = true, doc = "for the schedule; default: gm.launch's" },
-  fp16 = { type = { "table", "boolean" }, optional = true,
-    doc = "how losses are scaled for parameters of f16 (ganymede.loss_scaling); false: not at all" },
-  cuda_graph = { type = { "boolean", "string" }, one_of = { "auto", true, false }, default = "auto",
-    doc = "record steps of engine:train_step (the trainer's) as CUDA graphs? auto: on a GPU, where they can be" },
 }
+for _, name in ipairs(schema.engine) do
+  given[name] = {}
+  for key, value in pairs(schema.fields[name]) do given[name][key] = value end
+  given[name].optional = true -- the optimizer: default AdamW
+end
 local aliases = { gradient_handlers = "gradient_handler" }
+local by_position = { "model", "optimizer", "criterion", "train_dataloader", "test_dataloader", "lr_scheduler" }
+
+-- ---------------------------------------------------------------- what was given
+
+-- The table of parts; from positions where the first is a model and no such table.
+local function named(first, ...)
+  local more = select("#", ...)
+  if more == 0 and not module.is_module(first) then return first end
+  if more >= #by_position then
+    error(("gm.initialize takes at most %d parts by position (%s); give the others by name"):format(#by_position,
+      table.concat(by_position, ", ")), 3)
+  end
+  local parts, values = {}, { first, ... }
+  for i, name in ipairs(by_position) do parts[name] = values[i] end
+  return parts
+end
+
+-- The parts, and what gm.launch was told where they say nothing.
+local function completed(parts, launched)
+  if not launched or type(parts) ~= "table" then return parts end
+  local out, said = {}, {}
+  for key, value in pairs(parts) do
+    out[key], said[aliases[key] or key] = value, true
+  end
+  local function add(name, value)
+    if not said[name] then out[name] = value end
+  end
+  for _, name in ipairs(schema.engine) do add(name, launched[name]) end
+  add("model", launched.model)
+  add("criterion", launched.loss)
+  for which, name in pairs { train = "train_dataloader", test = "test_dataloader" } do
+    if not said[name] then out[name] = data.of_config(launched, which) end
+  end
+  return out
+end
+
+-- A model that a config describes as a module; of a pipeline this rank's stage of it, unless a function built that.
+local function built(model, schedule, plan)
+  local is_list = type(model) == "table" and not getmetatable(model) and not model.type
+  if module.is_module(model) or is_list then return model end
+  local made = registry.models:build(model)
+  local parts = schedule.parts and schedule:parts(plan.pipeline) or { { 1 } }
+  local is_own = type(model) == "function" and (stages.of(made) or not sections.of(made))
+  if #parts * #parts[1] == 1 or is_own then return made end
+  return require("ganymede.pipeline.build").build_pipeline_model(made, { schedule = schedule })
+end
 
 -- ---------------------------------------------------------------- small parts
 
@@ -212,12 +254,11 @@ end
 
 -- ---------------------------------------------------------------- the engine
 
-local function new(Engine, opt)
+local function new(Engine, opt, launched)
   ranks.phase "initialize"
-  local now = context.current()
-  local schedule = schedules.choose({ schedule = opt.schedule,
-    num_microbatches = opt.num_microbatches or now.config and now.config.num_microbatches }, now.plan)
-  local stage = stage_of(opt.model, schedule, now.plan)
+  local plan = context.current().plan
+  local schedule = schedules.choose({ schedule = opt.schedule, num_microbatches = opt.num_microbatches }, plan)
+  local stage = stage_of(built(opt.model, schedule, plan), schedule, plan)
   local model = stage.model
   local engine = setmetatable({
     model = model, stage = stage, schedule = schedule,
@@ -225,13 +266,13 @@ local function new(Engine, opt)
     clip_grad_norm = opt.clip_grad_norm, norm_type = opt.norm_type, training = true,
     loss_function = criterion_of(opt.criterion), accumulation = opt.gradient_accumulation,
     parameters = model:parameters(), steps_done = 0, batch = 0, samples = 0, fresh = true, epoch = core.comm_epoch(),
-    control = core.step_control(), known = { grad_norm = 0, not_finite = 0 }, pending = {},
+    control = core.step_control(), known = { grad_norm = 0, not_finite = 0 }, pending = {}, launched = launched,
   }, Engine)
   local device = core.device()
   engine.late = device.has_data and not device.on_host and engine.optimizer.takes_control or false
   scale_losses(engine, opt.fp16)
   add_pipeline(engine)
-  share_gradients(engine, opt.gradient_handler)
+  share_gradients(engine, opt.gradient_handler or {})
   engine.graph = Graph.new(engine, opt.cuda_graph)
   return engine
 end
@@ -240,14 +281,16 @@ end
 return function(Engine)
   --- Builds what is given as { type = ... }, puts the parts together
   -- -> engine, train_loader, test_loader, lr_scheduler (nil where none was given).
-  local function initialize(parts)
-    local opt = options.check("gm.initialize", given, parts, 2, aliases)
+  local function initialize(...)
+    local launched = context.current().launched
+    local opt = options.check("gm.initialize", given, completed(named(...), launched), 2, aliases)
     check_data(opt)
-    local engine = new(Engine, opt)
+    local engine = new(Engine, opt, launched)
     local accumulation, pieces = opt.gradient_accumulation, engine.schedule.num_microbatches -- nil: whole batches
     local train = opt.train_dataloader and StepLoader.new(opt.train_dataloader, engine, accumulation, pieces)
     local test = opt.test_dataloader and StepLoader.new(opt.test_dataloader, nil, 1, pieces)
     local run = { total_steps = opt.total_steps, steps_per_epoch = train and train:length() }
+    run.total_steps = run.total_steps or launched and schema.total_steps(launched, run.steps_per_epoch)
     local scheduler = opt.lr_scheduler and registry.lr_schedulers:build(opt.lr_scheduler, engine.optimizer, run)
     engine.lr_scheduler = scheduler
     if scheduler and accumulation > 1 then return engine, train, test, gated(scheduler, engine) end

@@ -23,9 +23,21 @@ function launcher.expected()
   return 1
 end
 
+-- torchrun says so in WORLD_SIZE, and started processes that cannot find each other: each would train alone.
+local function refuse_torchrun(args, found)
+  local size = tonumber(os.getenv "WORLD_SIZE" or "")
+  if not size or size <= 1 or found > 1 or core.link_rank() then return end
+  if args.ranks == size and not os.getenv "RANK" then return end
+  failure(2, "WORLD_SIZE is %d in the environment, as torchrun sets it, and this process is no rank of an MPI job: it "
+    .. "would train alone. Ranks find each other through MPI: start one `ganymede %s ... -n %d` without torchrun, or "
+    .. "`mpirun -n %d ganymede %s ...` on several machines, or the same with srun; `env -u WORLD_SIZE -u RANK` "
+    .. "runs one rank", size, args.argv and args.argv[1] or "run", size, size, args.argv and args.argv[1] or "run")
+end
+
 --- Must this command line start ranks, rather than be one?
 function launcher.supervises(args)
   local asked, found = args.ranks or 1, launcher.expected()
+  refuse_torchrun(args, found)
   if found > 1 and args.ranks and asked ~= found then
     failure(2, "-n %d, but this is one of %d ranks that were started already; leave -n away", asked, found)
   end

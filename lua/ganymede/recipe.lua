@@ -57,6 +57,15 @@ function recipe.run(source, ...)
   return nil
 end
 
+--- The table that a file returns, for who builds on it.
+function recipe.table_of(path)
+  local given = recipe.run(recipe.read(path))
+  if not given then failure(2, "%s returns no table of settings", path) end
+  local copy = {}
+  for key, value in pairs(given) do copy[key] = value end
+  return copy
+end
+
 signature.export("recipe", recipe)
 
 return setmetatable(recipe, { __call = function(_, settings) return recipe.new(settings) end })

@@ -3,7 +3,7 @@
 --     gm.registry.hooks:register("MyHook", MyHook)      -- then { type = "MyHook", ... } in a recipe
 --
 -- A class is anything that can be called as class(options, ...). A duplicate name is an error, since one of
--- the two would silently win.
+-- the two would silently win. Ganymede's own classes are loaded when a registry is first asked for a name.
 local options = require "ganymede.options"
 local signature = require "ganymede.signature"
 
@@ -19,9 +19,21 @@ local function not_callable(value)
   return not callable(value) and ("must be a class or a function; got a " .. type(value)) or nil
 end
 
--- problem(value) -> nil, or what is wrong with what shall be registered; order: names in order of registration.
-local function new(kind, problem)
-  return setmetatable({ kind = kind, classes = {}, order = {}, unfit = problem or not_callable }, Registry)
+-- problem(value) -> nil, or what is wrong with what shall be registered; order: names in order of registration;
+-- holders: modules that register Ganymede's own.
+local function new(kind, problem, holders)
+  return setmetatable({ kind = kind, classes = {}, order = {}, unfit = problem or not_callable, holders = holders },
+    Registry)
+end
+
+--- The table of classes by name, Ganymede's own among them.
+function Registry:known()
+  local holders = self.holders or {}
+  self.holders = nil -- they may ask, too
+  for _, name in ipairs(holders) do
+    if package.loaded[name] == nil then require(name) end
+  end
+  return self.classes
 end
 
 --- Registers a class (or a function) under a name; returns the class.
@@ -39,30 +51,46 @@ function Registry:register(name, class)
   return class
 end
 
-function Registry:has(name) return self.classes[name] ~= nil end
+--- The same in Colossal-AI's words: the class has its name in a field `name`, or is given it here.
+function Registry:register_module(class, name)
+  name = name or type(class) == "table" and rawget(class, "name")
+  if not name then
+    error(("registry %s: register_module needs a class with a field `name`, or the name as second argument: "
+      .. "register_module(fn, \"MyName\")"):format(self.kind), 2)
+  end
+  if self.classes[name] == class then return class end -- nn.class has registered it
+  return self:register(name, class)
+end
+
+-- The class of this name, of this registry or of the one whose classes serve here, too.
+local function find(self, name) return self:known()[name] or self.beside and self.beside:known()[name] end
+
+function Registry:has(name) return find(self, name) ~= nil end
 
 --- Names in alphabetical order.
-function Registry:names() return options.sorted_keys(self.classes) end
+function Registry:names() return options.sorted_keys(self:known()) end
 
 --- nil, or the reason why no class has this name, with the nearest names.
 function Registry:problem(name)
   if type(name) ~= "string" then
     return ("%s: type must be a string; got %s"):format(self.kind, options.literal(name))
   end
-  if self.classes[name] then return nil end
+  if find(self, name) then return nil end
   local names = self:names()
-  local near = options.nearest(name, names)
+  local near = options.nearest(name, names) or self.beside and options.nearest(name, self.beside:names())
   local hint = near and (" (did you mean '%s'?)"):format(near)
     or #names > 0 and "; there are " .. table.concat(names, ", ") or "; none is registered"
   return ("%s: no type '%s'%s"):format(self.kind, name, hint)
 end
 
---- The class of this name, or an error with the nearest names.
+--- The class of this name, or an error with the nearest names. Colossal-AI calls it get_module.
 function Registry:get(name, level)
   local why = self:problem(name)
   if why then error(why, (level or 1) + 1) end
-  return self.classes[name]
+  return find(self, name)
 end
+
+Registry.get_module = Registry.get
 
 -- A class stands as __index of its instances, an instance never does.
 local function is_class(value) return rawget(value, "__index") ~= nil or rawget(value, "is_class") == true end
@@ -100,12 +128,16 @@ end
 signature.export("registry", Registry, ":")
 
 local registry = {}
-for _, kind in ipairs {
-  "layers", "models", "losses", "optimizers", "lr_schedulers", "datasets", "transforms", "samplers",
-  "group_initializers", "gradient_handlers", "schedules", "hooks", "routers",
+local nn, data = { "ganymede.nn" }, { "ganymede.data" }
+for kind, holders in pairs {
+  layers = nn, models = { "ganymede.nn", "ganymede.models" }, losses = nn, routers = nn,
+  optimizers = { "ganymede.optim" }, lr_schedulers = { "ganymede.lr_scheduler" }, datasets = data, transforms = data,
+  samplers = data, gradient_handlers = { "ganymede.gradient_handlers" }, schedules = { "ganymede.schedules" },
+  hooks = { "ganymede.hooks" }, group_initializers = {},
 } do
-  registry[kind] = new(kind)
+  registry[kind] = new(kind, nil, holders)
 end
+registry.models.beside = registry.layers -- every module can be a model: nn.class "MyNet", then type = "MyNet"
 
 --- Ways to share the work of layers between ranks; see ganymede.tensor_modes.
 registry.tensor_modes = new("tensor_modes", function(mode)
@@ -119,9 +151,32 @@ registry.pipeline_schedules = new("pipeline_schedules", function(schedule)
   if type(schedule) ~= "table" or type(schedule.order) ~= "function" then
     return "must be a table with a function `order`; see ganymede.schedules.pipeline"
   end
-end)
+end, { "ganymede.schedules.pipeline" })
 
 --- A registry of the user's own.
 registry.new = new
+
+-- A registry as Colossal-AI's users write it: LAYERS.register_module(MyLayer), with a dot; a colon works, too.
+local function by_dot(own)
+  local face = {}
+  return setmetatable(face, { __index = function(_, name)
+    local value = own[name]
+    if type(value) ~= "function" then return value end
+    return function(first, ...)
+      if first == face then return value(own, ...) end
+      return value(own, first, ...)
+    end
+  end })
+end
+
+--- Colossal-AI's names of the registries.
+for name, kind in pairs {
+  LAYERS = "layers", MODELS = "models", LOSSES = "losses", OPTIMIZERS = "optimizers", DATASETS = "datasets",
+  LR_SCHEDULERS = "lr_schedulers", TRANSFORMS = "transforms", SAMPLERS = "samplers", DATA_SAMPLERS = "samplers",
+  GRADIENT_HANDLER = "gradient_handlers", SCHEDULE = "schedules", HOOKS = "hooks",
+  DIST_GROUP_INITIALIZER = "group_initializers",
+} do
+  registry[name] = by_dot(registry[kind])
+end
 
 return signature.export("registry", registry)

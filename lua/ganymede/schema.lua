@@ -219,6 +219,18 @@ local dtypes = { fp32 = "f32", float32 = "f32", float = "f32", fp64 = "f64", flo
 
 return {
   fields = fields,
+  --- Keys that are options of gm.initialize under the same name, and keys that a trainer takes up. What a program gives
+  -- to gm.launch reaches both (ganymede.initialize, ganymede.trainer).
+  engine = {
+    "optimizer", "lr_scheduler", "clip_grad_norm", "norm_type", "gradient_accumulation", "gradient_handler", "schedule",
+    "num_microbatches", "fp16", "cuda_graph",
+  },
+  trainer = { "hooks", "checkpoint", "test_interval" },
+  --- Steps of a whole run of so many steps an epoch (nil: not known), or nil where the config does not tell.
+  total_steps = function(config, steps_per_epoch)
+    local by_epochs = config.epochs and steps_per_epoch and config.epochs * steps_per_epoch
+    return by_epochs and config.steps and math.min(by_epochs, config.steps) or by_epochs or config.steps
+  end,
   --- Other spellings of top-level keys -> key path in the schema; Colossal-AI's among them.
   aliases = {
     NUM_MICRO_BATCHES = "num_microbatches", num_epochs = "epochs", NUM_EPOCHS = "epochs", num_steps = "steps",

@@ -1,4 +1,4 @@
---- What run, check and repl share: the device, the classes that recipes name, interrupts as errors.
+--- What run, check and repl share: the device, the ranks of a job, interrupts as errors.
 local core = require "ganymede.core"
 local failure = require "ganymede.failure"
 local launcher = require "ganymede.launcher"
@@ -8,15 +8,6 @@ local parallel = require "ganymede.parallel"
 local ranks = require "ganymede.ranks"
 
 local session = {}
-
---- Loads everything that registers classes.
-function session.load_classes()
-  for _, name in ipairs {
-    "nn", "models", "optim", "lr_scheduler", "data", "hooks", "schedules", "gradient_handlers",
-  } do
-    require("ganymede." .. name)
-  end
-end
 
 -- "cuda:1": ranks of a machine take its GPUs in turn, and share them where there are more ranks than GPUs.
 local function gpu_of_rank()
@@ -83,6 +74,34 @@ function session.join(settings, about)
     choose_transport(plan.transport)
   end
   return live
+end
+
+-- matmul_precision; where TF32 cannot be used, that is said once and changes nothing, as in PyTorch.
+local function use_precision(config, rehearsal)
+  local wanted = config.matmul_precision == "high"
+  local effect = core.set_tf32(wanted)
+  if wanted and not rehearsal and not (effect and config.dtype == "f32") then
+    log.info("matmul_precision = \"high\" has no effect here: TF32 is for products of f32 on a GPU, and this run is %s",
+      effect and "in " .. config.dtype or "on " .. core.device().name)
+  end
+end
+
+-- time_products: ranks would choose each for itself, and copies of one value would differ in their last bits.
+local function use_timing(config, rehearsal)
+  if config.time_products and core.world() > 1 then
+    failure(2, "time_products = true is for one rank: each would choose its own way to make a product, and what ranks "
+      .. "hold copies of would no longer be equal; leave it out with %d ranks", core.world())
+  end
+  local effect = core.time_products(config.time_products == true)
+  if config.time_products and not effect and not rehearsal then
+    log.info("time_products has no effect here: this run is on %s", core.device().name)
+  end
+end
+
+--- How products are made: matmul_precision and time_products of resolved settings.
+function session.use_products(settings, rehearsal)
+  use_precision(settings, rehearsal)
+  use_timing(settings, rehearsal)
 end
 
 --- "512M" -> bytes; nil and a reason when it is no number of bytes.

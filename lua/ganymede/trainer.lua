@@ -236,6 +236,33 @@ local function train_epoch(self, loader)
   self:call "after_train_epoch"
 end
 
+-- Hooks of a config; its `checkpoint = { ... }` is a CheckpointHook.
+local function hooks_of(config)
+  local out, saves = {}, false
+  for i, hook in ipairs(config.hooks or {}) do
+    out[i] = hook
+    saves = saves or (type(hook) == "table" and (hook.type or hook.name) == "CheckpointHook")
+  end
+  if config.checkpoint and not saves then
+    local c = config.checkpoint
+    out[#out + 1] = { type = "CheckpointHook", interval = c.interval, keep_last = c.keep_last, directory = c.directory }
+  end
+  return out
+end
+
+-- What fit was given, and what gm.launch was told where that says nothing.
+local function completed(self, given)
+  local launched = self.engine.launched
+  self.engine.has_trainer = true
+  if not launched or type(given) ~= "table" then return given end
+  local out = {}
+  for key, value in pairs(given) do out[key] = value end
+  if out.epochs == nil and out.max_steps == nil then out.epochs, out.max_steps = launched.epochs, launched.steps end
+  if out.hooks == nil then out.hooks = hooks_of(launched) end
+  if out.test_interval == nil then out.test_interval = launched.test_interval end
+  return out
+end
+
 local fit_options = {
   train_dataloader = { type = "table", doc = "what gm.initialize returned" },
   epochs = { type = "integer", min = 1, optional = true, doc = "epochs of the whole run" },
@@ -258,7 +285,7 @@ end
 
 --- Everything that fit does before its first step, for who must look at the run before (resuming does).
 function Trainer:prepare(given)
-  local opt = options.check("fit", fit_options, given, 2)
+  local opt = options.check("fit", fit_options, completed(self, given), 2)
   if not opt.epochs and not opt.max_steps then error("fit: give epochs or max_steps", 2) end
   self.opt, self.steps_per_epoch = opt, opt.train_dataloader:length()
   self.max_epochs, self.max_steps, self.stopped, self.ended = opt.epochs, opt.max_steps, false, false
@@ -439,4 +466,4 @@ function Trainer:load_state(state)
 end
 
 signature.export("trainer", Trainer, ":")
-return setmetatable({ Trainer = Trainer, fit_options = fit_options }, { __call = new })
+return setmetatable({ Trainer = Trainer, fit_options = fit_options, hooks_of = hooks_of }, { __call = new })

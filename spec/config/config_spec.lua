@@ -5,7 +5,6 @@ local failure = require "ganymede.failure"
 local parallel = require "ganymede.parallel"
 local registry = require "ganymede.registry"
 local schema = require "ganymede.schema"
-require("ganymede.session").load_classes()
 
 local function recipe()
   return {

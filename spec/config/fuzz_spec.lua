@@ -4,7 +4,6 @@ local config = require "ganymede.config"
 local failure = require "ganymede.failure"
 local literal = require "ganymede.literal"
 local schema = require "ganymede.schema"
-require("ganymede.session").load_classes()
 
 -- Park and Miller 1988: the same on every machine.
 local function generator(seed)

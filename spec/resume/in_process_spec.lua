@@ -6,7 +6,6 @@ local gm = require "ganymede"
 local numbers = require("spec.train.support").numbers
 local support = require "spec.resume.support"
 
-require("ganymede.session").load_classes()
 
 local function run(folder, steps, resume, changes)
   local said = {}

@@ -9,7 +9,6 @@ local resume = require "spec.resume.support"
 
 local ops = gm.ops
 
-require("ganymede.session").load_classes()
 
 local RATE = 2 ^ 20
 

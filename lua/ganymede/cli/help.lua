@@ -49,7 +49,6 @@ end
 function verb.run(args)
   local cli = require "ganymede.cli"
   if not args.name then return print(cli.overview()) end
-  require("ganymede.session").load_classes()
   if args.name == "recipe" then return recipe() end
   if args.name == "environment" then return print(require("ganymede.environment").help()) end
   local found = classes(args.name)

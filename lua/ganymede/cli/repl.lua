@@ -27,7 +27,6 @@ end
 
 local function fill_globals(globals)
   local gm = require "ganymede"
-  session.load_classes()
   globals.gm, globals.nn, globals.ops = gm, gm.nn, gm.ops
 end
 

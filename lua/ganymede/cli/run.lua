@@ -111,7 +111,6 @@ local function make_context(args, run, folder, settings)
 end
 
 local function train(args, source, given, about)
-  session.load_classes()
   local resolved = verb.resolve(args, source, given)
   local settings = resolved.config
   about.settings, about.recipe_hash = settings, hash(source, settings)

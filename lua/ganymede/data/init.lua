@@ -102,4 +102,19 @@ function data.loader(given)
   return Loader.new(opt, native, own)
 end
 
+--- The loader of data.train or data.test of a recipe's settings, or nil where they have none. which: "train", "test".
+function data.of_config(config, which)
+  local c = config.data or {}
+  local dataset = c[which]
+  if not dataset then return nil end
+  local training = which == "train"
+  return data.loader {
+    dataset = dataset, seed = config.seed, prefetch = c.prefetch,
+    batch_size = not training and c.test_batch_size or c.batch_size,
+    sampler = training and c.sampler or nil,
+    shuffle = training and not c.sampler and c.shuffle ~= false or nil, drop_last = training and c.drop_last or nil,
+    transforms = training and c.transforms or not training and c.test_transforms or nil,
+  }
+end
+
 return signature.export("data", data)

@@ -43,7 +43,7 @@ end
 --- What the process of its own does: settings -> list of { name, flops, parameters }, by section.
 function flops.by_section(config)
   local borders = require "ganymede.plan.borders"
-  local loader = require("ganymede.fit").loader(config, "train")
+  local loader = require("ganymede.data").of_config(config, "train")
   local pieces = loader:next_pieces(config.num_microbatches or 1)
   borders.open(function() return registry.models:build(config.model) end)
   return failure.protect(function()

@@ -182,7 +182,6 @@ local function rehearse(given)
   if not settings then
     failure(2, "%s returns no table: check cannot look into a recipe that trains in code", source.path)
   end
-  session.load_classes()
   local resolved = require("ganymede.cli.run").resolve(given, source, settings)
   local config = resolved.config
   local command = { recipe = source.path, set = given.set, seed = given.seed }
