@@ -69,6 +69,8 @@ gm_status gm_call_from_c(lua_State *L, int n_args, int handler);
 /* Raises gm_last_error(): a string, or an object of ganymede.failure where other ranks have a part in it. GM_ELUA: what
  * a callback raised, as it was raised; a string to which C has added words, with those. */
 int gm_raise(lua_State *L, gm_status st);
+/* "recipe.lua:7: ", the innermost line that is not of Ganymede's own Lua, for messages; pushes it and two values. */
+const char *gm_push_users_line(lua_State *L);
 /* Raises the error of the stop that is pending (Ctrl-C, a time limit, the end of another rank), if any; for calls that
  * a stop has cut short (GM_EINTERRUPT). Returns when nothing is pending. */
 void gm_raise_stop(lua_State *L);

@@ -428,3 +428,17 @@ int gm_open_handles(lua_State *L)
     gm_declare(L, functions);
     return 0;
 }
+
+const char *gm_push_users_line(lua_State *L)
+{
+    lua_Debug   at;
+    const char *root;
+    size_t      n;
+    lua_getglobal(L, "GANYMEDE_ROOT");
+    root = lua_pushfstring(L, "@%s/lua/", lua_isstring(L, -1) ? lua_tostring(L, -1) : "");
+    n = strlen(root);
+    for (int level = 1; lua_getstack(L, level, &at); level++)
+        if (lua_getinfo(L, "Sl", &at) && at.currentline > 0 && strncmp(at.source, root, n))
+            return lua_pushfstring(L, "%s:%d: ", at.short_src, at.currentline);
+    return "";
+}

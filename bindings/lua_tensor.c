@@ -10,24 +10,32 @@
 #include <string.h>
 #include "../host/parallel/redistribute.h"
 
-/* The address of a tensor that has values; meta tensors have none. On a GPU only gm_device_* may go there. */
+/* The address of a tensor that has values: on a GPU only gm_device_* may go there, on meta it is what is known. */
 static void *need_data(lua_State *L, const gm_tensor *t)
 {
     void *p = gm_tensor_data(t);
-    if (!p && gm_tensor_numel(t))
-        luaL_error(L, "this tensor has no values: the device is meta, which knows shapes only");
-    return p;
+    if (!p) p = gm_tensor_known(t);
+    if (p || !gm_tensor_numel(t)) return p;
+    lua_pushfstring(
+        L,
+        "%sthis tensor has no values here: the device is meta, as in `check`, which has no data. What depends "
+        "on data, on random numbers or on other ranks cannot be read, constants up to %d KiB can (gm.tensor, "
+        "gm.arange, gm.zeros). Work with ops in place of reading (ops.where, comparisons)",
+        gm_push_users_line(L), (int)(GM_KNOWN_BYTES / 1024));
+    lua_error(L);
+    return NULL;
 }
 
 /* The elements where they can be read and written, with the strides of t: its own, or a copy, which Lua owns and
  * which `send` takes back. Pushes one value that keeps them. */
-static void *elements(lua_State *L, const gm_tensor *t, bool read)
+static void *elements(lua_State *L, gm_tensor *t, bool read)
 {
-    void      *data = need_data(L, t);
     gm_device *dev = t->storage->device;
-    if (dev->backend->on_host) {
+    void      *known = read ? gm_tensor_known(t) : gm_tensor_know(t);
+    void      *data = read ? need_data(L, t) : gm_tensor_data(t);
+    if (dev->backend->on_host || known) {
         lua_pushnil(L);
-        return data;
+        return known ? known : data;
     }
     void     *copy = lua_newuserdata(L, gm_host_reach(t) + 1);
     gm_status st = read ? gm_device_read(dev, copy, data, gm_host_reach(t)) : GM_OK;
@@ -38,7 +46,8 @@ static void *elements(lua_State *L, const gm_tensor *t, bool read)
 static void send(lua_State *L, const gm_tensor *t, const void *copy)
 {
     gm_status st = GM_OK;
-    if (copy != gm_tensor_data(t)) st = gm_device_write(t->storage->device, gm_tensor_data(t), copy, gm_host_reach(t));
+    if (copy != gm_tensor_data(t) && copy != gm_tensor_known(t))
+        st = gm_device_write(t->storage->device, gm_tensor_data(t), copy, gm_host_reach(t));
     if (st != GM_OK) gm_raise(L, st);
 }
 
@@ -355,7 +364,6 @@ static int set(lua_State *L)
         here = here && i >= 0 && i < logical[d];
         at += i * v->local->stride[d];
     }
-    need_data(L, v->local);
     if (here) L_TRY(L, gm_host_store(v->local, at, x));
     gm_value_touched(v);
     return 0;
@@ -426,12 +434,27 @@ static int data(lua_State *L)
                           gm_value_describe(v, have, sizeof have));
     if (!gm_tensor_is_contiguous(t))
         return luaL_error(L, "data: the tensor is not contiguous; call :contiguous() first");
-    if (need_data(L, t) && !t->storage->device->backend->on_host)
+    if (need_data(L, t) && gm_tensor_data(t) && !t->storage->device->backend->on_host)
         return luaL_error(L, "data: the elements are on the %s device; :totable(), :get() and :item() copy them",
                           t->storage->device->backend->name);
     lua_pushlightuserdata(L, need_data(L, t));
     lua_pushstring(L, gm_dtype_name(t->dtype));
     return 2;
+}
+
+/* is_known(t): has this rank's block values that can be read? On the meta device only those of constants. */
+static int is_known(lua_State *L)
+{
+    const gm_tensor *t = gm_check_value(L, 1)->local;
+    lua_pushboolean(L, gm_tensor_data(t) || gm_tensor_known(t) || !gm_tensor_numel(t));
+    return 1;
+}
+
+/* forget(t): on the meta device its values are not known any more: it stands for data */
+static int forget(lua_State *L)
+{
+    gm_tensor_forget(gm_check_value(L, 1)->local);
+    return 0;
 }
 
 static int default_dtype(lua_State *L)
@@ -471,6 +494,8 @@ int gm_open_tensor(lua_State *L)
         GM_FUNCTION("version", version, "t tensor"),
         GM_FUNCTION("become", become, "t tensor, other tensor"),
         GM_FUNCTION("data", data, "t tensor"),
+        GM_FUNCTION("is_known", is_known, "t tensor"),
+        GM_FUNCTION("forget", forget, "t tensor"),
         GM_FUNCTION("default_dtype", default_dtype, ""),
         GM_FUNCTION("set_default_dtype", set_default_dtype, "dtype string"),
         GM_LAST_FUNCTION};

@@ -144,7 +144,8 @@ gm_status gm_device_passed(gm_device *dev, void *mark, bool *passed); /* does no
 void      gm_device_unmark(gm_device *dev, void *mark);               /* NULL is allowed */
 
 /* A tensor's elements where the host can touch them, with the tensor's strides: themselves on a backend that is
- * on_host, a copy elsewhere, NULL on meta. gm_host_changed sends the copy back, as far as the strides reach. */
+ * on_host, a copy elsewhere, on meta what is known of them, or NULL. gm_host_changed sends the copy back, as far as
+ * the strides reach. */
 typedef struct gm_host_elements {
     void            *data; /* of the first element */
     void            *copy; /* NULL: data is the tensor's own memory */
@@ -154,7 +155,8 @@ size_t    gm_host_reach(const gm_tensor *t); /* bytes from its first element to 
 gm_status gm_host_open(const gm_tensor *t, gm_host_elements *out);
 gm_status gm_host_changed(const gm_host_elements *e);
 void      gm_host_close(gm_host_elements *e);
-/* One element, by its distance from the first in elements; the tensor has values. */
+/* One element, by its distance from the first in elements; the tensor has values. Where none are known (meta), nothing
+ * is stored. */
 gm_status gm_host_load(const gm_tensor *t, int64_t at, double *out);
 gm_status gm_host_store(const gm_tensor *t, int64_t at, double v);
 

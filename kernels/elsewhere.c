@@ -19,7 +19,8 @@ gm_status gm_host_open(const gm_tensor *t, gm_host_elements *out)
     size_t    bytes = gm_host_reach(t);
     gm_status st;
     *out = (gm_host_elements){.data = gm_tensor_data(t), .tensor = t};
-    if (is_on_host(t) || !out->data) return GM_OK;
+    if (!out->data) out->data = gm_tensor_known(t);
+    if (is_on_host(t) || !gm_tensor_data(t)) return GM_OK;
     out->data = out->copy = malloc(bytes + 1);
     if (!out->data) return GM_FAIL(GM_ENOMEM, "no memory for a copy of %zu bytes", bytes);
     st = gm_device_read(t->storage->device, out->data, gm_tensor_data(t), bytes);
@@ -43,9 +44,9 @@ gm_status gm_host_load(const gm_tensor *t, int64_t at, double *out)
 {
     char        one[8];
     size_t      size = gm_dtype_size(t->dtype);
-    const char *data = gm_tensor_data(t);
-    if (is_on_host(t)) {
-        *out = gm_load(t->dtype, data, at);
+    const char *data = gm_tensor_data(t), *known = gm_tensor_known(t);
+    if (is_on_host(t) || known) {
+        *out = gm_load(t->dtype, known ? known : data, at);
         return GM_OK;
     }
     GM_TRY(gm_device_read(t->storage->device, one, data + (size_t)at * size, size));
@@ -57,9 +58,9 @@ gm_status gm_host_store(const gm_tensor *t, int64_t at, double v)
 {
     char   one[8];
     size_t size = gm_dtype_size(t->dtype);
-    char  *data = gm_tensor_data(t);
-    if (is_on_host(t)) {
-        gm_store(t->dtype, data, at, v);
+    char  *data = gm_tensor_data(t), *known = gm_tensor_known(t);
+    if (is_on_host(t) || known) {
+        gm_store(t->dtype, known ? known : data, at, v);
         return GM_OK;
     }
     gm_store(t->dtype, one, 0, v);

@@ -86,6 +86,7 @@ void gm_storage_release(gm_storage *s)
 {
     if (--s->refs) return;
     gm_pool_release(s->device->pool, s->block);
+    free(s->known);
     free(s);
 }
 
@@ -298,4 +299,23 @@ void *gm_tensor_data(const gm_tensor *t)
 {
     if (!t->storage->data) return NULL;
     return (char *)t->storage->data + (size_t)t->offset * gm_dtype_size(t->dtype);
+}
+
+void *gm_tensor_known(const gm_tensor *t)
+{
+    if (!t->storage->known) return NULL;
+    return (char *)t->storage->known + (size_t)t->offset * gm_dtype_size(t->dtype);
+}
+
+void *gm_tensor_know(gm_tensor *t)
+{
+    gm_storage *s = t->storage;
+    if (!s->known && !s->device->backend->has_data && s->bytes <= GM_KNOWN_BYTES) s->known = calloc(1, s->bytes + 1);
+    return gm_tensor_known(t);
+}
+
+void gm_tensor_forget(gm_tensor *t)
+{
+    free(t->storage->known);
+    t->storage->known = NULL;
 }

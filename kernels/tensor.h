@@ -29,6 +29,7 @@ typedef struct gm_storage {
     void            *data;  /* NULL on the meta backend */
     gm_device       *device;
     struct gm_block *block;
+    void            *known;   /* meta: the values in memory of the host, NULL where they are not known */
     unsigned         version; /* bumped by whoever writes in place after the bytes were handed out, so
                                  that a saved activation that changed is noticed */
 } gm_storage;
@@ -68,6 +69,12 @@ bool    gm_tensor_can_reshape(const gm_tensor *t, int ndim, const int64_t *shape
 bool    gm_tensor_same_shape(const gm_tensor *a, const gm_tensor *b);
 /* Address of the first element; NULL on meta. */
 void *gm_tensor_data(const gm_tensor *t);
+/* Values without a device's memory, on meta: those of small constants, and what ops make of them alone (meta/known.c).
+ * The address of the first element, which `know` makes room for, zeros at first, where the storage is small. */
+#define GM_KNOWN_BYTES ((size_t)1 << 16)
+void *gm_tensor_known(const gm_tensor *t); /* NULL: not known */
+void *gm_tensor_know(gm_tensor *t);        /* NULL: too large, or this device has memory */
+void  gm_tensor_forget(gm_tensor *t);
 /* "f32 (4, 8)" into buf; returns buf. For messages. */
 char *gm_tensor_describe(const gm_tensor *t, char *buf, size_t size);
 char *gm_shape_describe(int ndim, const int64_t *shape, char *buf, size_t size); /* "(4, 8)" */

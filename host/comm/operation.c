@@ -27,6 +27,8 @@ gm_status gm_pending_new(gm_comm *c, gm_group *g, gm_collective call, gm_tensor 
     p->record = (gm_record){.call = (int)call, .dtype = -1, .reduction = -1, .root = -1, .dim = -1, .join = -1};
     if ((p->in = in)) gm_tensor_retain(in);
     if ((p->out = out)) gm_tensor_retain(out);
+    if (out && !c->transport->has_data && (in || g->size > 1))
+        gm_tensor_forget(out); /* what others have is not known */
     if (!p->messages) st = GM_FAIL(GM_ENOMEM, "no memory for an operation");
     if (st == GM_OK && (in || out)) st = gm_stage_take(p, scratch);
     if (st != GM_OK) {

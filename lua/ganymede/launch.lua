@@ -212,7 +212,8 @@ local function check_environment(kind)
   if size ~= core.world() then
     failure(2, "gm.launch_from_%s: %s is %d, and this process is one of %d rank%s: ranks find each other through MPI, "
       .. "not through the variables of %s; start `ganymede run FILE -n %d`, or under mpirun or srun `srun -n %d "
-      .. "ganymede run FILE`", kind, variables[1], size, core.world(), core.world() == 1 and "" or "s", variables[3], size, size)
+      .. "ganymede run FILE`", kind, variables[1], size, core.world(), core.world() == 1 and "" or "s", variables[3],
+      size, size)
   elseif rank and rank ~= core.rank() then
     failure(2, "gm.launch_from_%s: %s is %d, and MPI made this process rank %d: leave the variable away", kind,
       variables[2], rank, core.rank())

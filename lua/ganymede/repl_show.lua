@@ -27,7 +27,7 @@ local function first_values(t)
 end
 
 local function tensor(t)
-  if not core.device().has_data or t:numel() == 0 or #t:shape() == 0 then return tostring(t) end
+  if not core.is_known(t) or t:numel() == 0 or #t:shape() == 0 then return tostring(t) end
   local grad = t:requires_grad() and "  requires grad" or ""
   if t:numel() <= MAX_VALUES then
     local text = tostring(t)

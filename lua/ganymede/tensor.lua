@@ -218,7 +218,7 @@ end
 local function show(t)
   local shape, kind = t:shape(), t:dtype()
   local head = ("tensor %s (%s)"):format(kind, table.concat(shape, ", "))
-  if not core.device().has_data then return head .. " on meta" end
+  if not core.is_known(t) then return head .. " on meta" end
   local integers = kind:sub(1, 1) == "i" or kind == "u8"
   if #shape == 0 then return head .. " " .. format_number(t:item(), integers) end
   if t:numel() > 100000 then return head end

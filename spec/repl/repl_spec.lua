@@ -111,9 +111,10 @@ describe("ganymede repl without a terminal", function()
   end)
 
   it("computes shapes only on meta", function()
-    local result = repl("x = gm.zeros { 3, 4 }\nx\n(x + 1):item()\n'alive'\n",
+    local result = repl("x = gm.uniform { 3, 4 }\nx\n(x + 1):get(1, 1)\ngm.arange(3)\n'alive'\n",
       quote(shell.executable()) .. " repl --device meta")
     has(result.out, "tensor f32 (3, 4) on meta")
+    has(result.out, "[0, 1, 2]")
     has(result.out, "\"alive\"")
     assert.is_true(#result.err > 0)
   end)

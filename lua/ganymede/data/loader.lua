@@ -156,6 +156,7 @@ end
 -- The batch of these samples as x, y.
 function Slow:read(picked)
   local x, y = gm_tensor.scope(gm_tensor.no_grad, gather, self.dataset, made_in(self.opt), block_of(picked))
+  for _, t in ipairs { x, y } do core.forget(t) end -- on the meta device a batch has no values, whatever its size
   return core.batch_value(x, #picked), core.batch_value(y, #picked)
 end
 
