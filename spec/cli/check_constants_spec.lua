@@ -56,8 +56,9 @@ describe("check of a model that makes constants", function()
       local table_ = gm.tensor { { 0, 1 }, { 2, 3 }, { 4, 5 } }
       local b = gm.zeros { 2, 3 }
       b:narrow(2, 2, 1):fill_(5)
-      print("seen", mask:to("f32"):sum():item(), (i * 2 + 1):max(1):item(), i:reshape(1, 4):matmul(i:reshape(4, 1)):item(),
-        ops.embedding(gm.tensor({ 2 }, { dtype = "i64" }), table_):get(1, 2), b:get(2, 2), b:get(2, 3),
+      print("seen", mask:to("f32"):sum():item(), (i * 2 + 1):max(1):item(),
+        i:reshape(1, 4):matmul(i:reshape(4, 1)):item(),
+        ops.embedding(table_, gm.tensor({ 2 }, { dtype = "i64" })):get(1, 2), b:get(2, 2), b:get(2, 3),
         ops.where(i:gt(1.5), i, -i):sum():item(), i:softmax(1):sum():item() > 0.999)
     ]], "10\t7\t14\t5\t5\t0\t4\ttrue")
   end)
