@@ -5,7 +5,7 @@
 --     resolved:rows()   -- list of { path = "optimizer.lr", value = 0.1, origin = "--set" }
 --
 -- All problems of a recipe are reported together, as one failure of status 2 that names file and key path.
--- The trap: the recipe's own table is copied, never changed; a dataset object or function in it is not.
+-- The trap: the recipe's own table is copied, never changed; objects in it are not (datasets, hooks of functions, ...).
 local failure = require "ganymede.failure"
 local literal = require "ganymede.literal"
 local options = require "ganymede.options"
@@ -19,7 +19,7 @@ local MAX_SHOWN = 12
 local function is_plain(v) return type(v) == "table" and getmetatable(v) == nil end
 
 local function copy(v, path, open)
-  if not is_plain(v) then return v end
+  if not is_plain(v) or registry.is_object(v) then return v end
   if open[v] or #path > 600 then failure(2, "%s: the table contains itself", path) end
   open[v] = true
   local out = {}
@@ -145,7 +145,7 @@ end
 
 local function check_type(state, entry, value, path)
   local registered = registry[entry.registry or entry.list_of]
-  if value.type == nil and state.in_code then return end
+  if registered:is_object(value) or value.type == nil and state.in_code then return end
   if value.type == nil then
     local names = table.concat(registered:names(), ", ")
     return report(state, path, "has no 'type'; there are " .. (names == "" and "none" or names))

@@ -115,12 +115,10 @@ local function criterion_of(given_criterion)
   return given_criterion and registry.losses:build(given_criterion)
 end
 
--- Handlers as objects; what has handle_gradient already is one.
 local function handlers_of(list, engine)
   local out = {}
   for i, entry in ipairs(list) do
-    local is_one = type(entry) == "table" and type(entry.handle_gradient) == "function" and entry.type == nil
-    out[i] = is_one and entry or registry.gradient_handlers:build(entry, engine.model, engine.optimizer)
+    out[i] = registry.gradient_handlers:build(entry, engine.model, engine.optimizer)
     if type(out[i]) ~= "table" or type(out[i].handle_gradient) ~= "function" then
       error(("gm.initialize: gradient_handler[%d] has no function handle_gradient"):format(i), 0)
     end

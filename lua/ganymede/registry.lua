@@ -2,8 +2,8 @@
 --
 --     gm.registry.hooks:register("MyHook", MyHook)      -- then { type = "MyHook", ... } in a recipe
 --
--- A class is anything that can be called as class(options, ...). A duplicate name is an error, since one of
--- the two would silently win. Ganymede's own classes are loaded when a registry is first asked for a name.
+-- A class is anything that can be called as class(options, ...), and returns an object. A duplicate name is an error,
+-- since one of the two would silently win. Ganymede's own classes are loaded when a registry is first asked for a name.
 local options = require "ganymede.options"
 local signature = require "ganymede.signature"
 
@@ -92,6 +92,26 @@ end
 
 Registry.get_module = Registry.get
 
+-- What a plain table needs to be an object itself, in the registries whose objects may be such tables.
+local objects = {
+  datasets = function(v) return v.get ~= nil and v.length ~= nil end,
+  samplers = function(v) return type(v.order) == "function" end,
+  gradient_handlers = function(v) return type(v.handle_gradient) == "function" end,
+  schedules = function(v) return type(v.forward_backward_step) == "function" end,
+  hooks = function(v)
+    for key in pairs(v) do
+      if type(key) == "string" and (key:match "^before_" or key:match "^after_") then return true end
+    end
+    return false
+  end,
+}
+
+--- Is this plain table no { type = ... }, but an object: a dataset { length =, get = }, a hook of functions, ...?
+function Registry:is_object(value)
+  local is = objects[self.kind]
+  return is ~= nil and type(value) == "table" and getmetatable(value) == nil and value.type == nil and is(value)
+end
+
 -- A class stands as __index of its instances, an instance never does.
 local function is_class(value) return rawget(value, "__index") ~= nil or rawget(value, "is_class") == true end
 
@@ -107,6 +127,7 @@ function Registry:build(cfg, ...)
     if is_class(cfg) and callable(cfg) then return cfg({}, ...) end
     if rawget(cfg, "type") == nil then return cfg end
   end
+  if self:is_object(cfg) then return cfg end
   if cfg.type == nil then
     error(("%s: the table has no 'type'; there are %s"):format(self.kind, table.concat(self:names(), ", ")), 2)
   end
@@ -152,6 +173,14 @@ registry.pipeline_schedules = new("pipeline_schedules", function(schedule)
     return "must be a table with a function `order`; see ganymede.schedules.pipeline"
   end
 end, { "ganymede.schedules.pipeline" })
+
+--- Is this plain table an object of any kind?
+function registry.is_object(value)
+  for kind in pairs(objects) do
+    if registry[kind]:is_object(value) then return true end
+  end
+  return false
+end
 
 --- A registry of the user's own.
 registry.new = new

@@ -101,8 +101,7 @@ end
 function Trainer:attach(hooks)
   local built, seen = {}, {}
   for i, hook in ipairs(hooks or {}) do
-    local object = type(hook) == "table" and not getmetatable(hook) and hook.type == nil and hook
-      or registry.hooks:build(hook)
+    local object = registry.hooks:build(hook)
     built[i] = hooks_base.check(object)
     if seen[object] then error("the same hook object is given twice", 2) end
     seen[object] = true

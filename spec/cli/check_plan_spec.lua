@@ -123,3 +123,42 @@ describe("ganymede check", function()
     end)
   end
 end)
+
+describe("ganymede check --roles with hooks", function()
+  local home
+  after_each(function() shell.remove(home) end)
+
+  -- A recipe with these hooks, on two ranks.
+  local function roles(hooks, ...)
+    home = support.home((gpt:gsub("\n}%s*$", "\n  hooks = { " .. hooks .. " },\n}")))
+    return support.run(home, { "check", "recipe.lua", "-n", "2", "--roles", ... })
+  end
+
+  local sum = "require('ganymede').comm.all_reduce(require('ganymede').zeros { 3 }, 'DATA')"
+
+  for _, point in ipairs { "before_train", "after_train_iter", "after_train_epoch", "after_train" } do
+    it("finds a hook that one rank alone communicates in, at " .. point, function()
+      local result = roles(("{ %s = function() if require('ganymede').context.get_global_rank() == 1 then %s end end }")
+        :format(point, sum))
+      assert.equal(2, result.code, result.out)
+      assert.matches("make different calls", result.err, 1, true)
+      assert.matches("all_reduce f32 (3)", result.err, 1, true)
+    end)
+  end
+
+  it("agrees where all ranks do, with a hook of ours besides", function()
+    local result = roles("{ after_train_iter = function() " .. sum .. " end }, { type = 'AccuracyHook' }, "
+      .. "{ type = 'LossHook' }")
+    assert.equal(0, result.code, result.err)
+    assert.matches("their calls agree", result.out, 1, true)
+  end)
+
+  it("names a hook that reads numbers, and writes no checkpoint", function()
+    local result = roles("{ name = 'Peeper', after_train_iter = function(_, _, output) output:get(1, 1, 1) end }, "
+      .. "{ type = 'CheckpointHook', interval = 1, directory = 'saved' }")
+    assert.equal(0, result.code, result.err)
+    assert.matches("not compared: hook Peeper: recipe.lua:%d+: this tensor has no values here", result.out)
+    assert.matches("not compared: hook CheckpointHook", result.out, 1, true)
+    assert.is_nil(io.open(home .. "/saved"))
+  end)
+end)

@@ -7,7 +7,7 @@
 -- part of a batch, what it would send in a step and to how many ranks; of a pipeline the schedule, drawn, what it loses
 -- and what each part and stage has. --roles compares the ranks of all roles on the
 -- mesh; --largest searches for the largest batch or longest sequence under --limit-memory, in each mode.
--- The trap: hooks are built by `run` only, so what they send is not counted.
+-- The trap: hooks are made under --hooks and --roles only, so else what they send is not counted.
 local failure = require "ganymede.failure"
 local json = require "ganymede.json"
 local rehearse = require "ganymede.plan.rehearse"
@@ -24,6 +24,7 @@ function verb.arguments(parser)
   parser:flag("--sections", "where the model may be cut into stages, and what each section costs, instead of all that")
   parser:option("--schedule-svg", "write the pipeline's schedule as a picture"):argname "FILE"
   parser:flag("--calls", "with --json and -n: list every collective of a step")
+  parser:flag("--hooks", "make the recipe's hooks, too, as far as they do without numbers")
   parser:flag("--roles", "compare the collectives of ranks of every role on the mesh: corners, edges, inner ones")
   parser:option("--largest", "search for the largest batch or the longest sequence under --limit-memory")
     :choices { "batch", "sequence" }
@@ -48,7 +49,7 @@ local function print_json(found)
   for i, row in ipairs(found.settings or {}) do
     found.settings[i] = { key = row.path, value = stats.jsonable(row.value), origin = row.origin }
   end
-  for _, list in ipairs { "settings", "parameters", "modules", "places", "mesh", "sent", "sections" } do
+  for _, list in ipairs { "settings", "parameters", "modules", "places", "mesh", "sent", "sections", "left_out" } do
     found[list] = found[list] and json.array(found[list])
   end
   print(json.encode(found, { indent = true }))

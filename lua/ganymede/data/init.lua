@@ -37,10 +37,7 @@ data.loader_options = {
 }
 
 --- The dataset that a config, a name, a function or an object stands for.
-function data.dataset(given)
-  if type(given) == "table" and given.get ~= nil and given.length ~= nil then return given end
-  return registry.datasets:build(given)
-end
+function data.dataset(given) return registry.datasets:build(given) end
 
 local told = false
 
@@ -72,8 +69,7 @@ end
 local function choose_sampler(opt, given)
   if not opt.sampler then return end
   if given.shuffle ~= nil then error("data.loader: shuffle and sampler exclude each other", 0) end
-  local s = opt.sampler
-  opt.sampler = type(s) == "table" and s.order and s or registry.samplers:build(s)
+  opt.sampler = registry.samplers:build(opt.sampler)
   if opt.sampler.order then return end
   opt.shuffle = opt.sampler.shuffle
   for _, key in ipairs { "seed", "drop_last" } do

@@ -27,6 +27,7 @@ local function words_of(given)
   for _, set in ipairs(given.set or {}) do add("--set", set) end
   if given.seed then add("--seed", ("%d"):format(given.seed)) end
   if given.calls then add "--calls" end
+  if given.hooks then add "--hooks" end
   if given.sections then add "--sections" end
   for i, word in ipairs(words) do words[i] = machine.quote(word) end
   return words

@@ -2,9 +2,10 @@
 --
 --     local found = rehearse { recipe = "recipes/gpt_text.lua", ranks = 8, rank = 3, set = { "data.batch_size=64" } }
 --
--- Optimizer steps of the trainer are made, without hooks (they may look at numbers), and the second counts: the
--- optimizer's state is there then, as in every later step. A collective moves nothing and is counted as it would be
--- sent. The trap: a process can rehearse once (it becomes that rank); ganymede.plan.again starts others.
+-- Optimizer steps of the trainer are made, without hooks unless asked (they may look at numbers: ganymede.plan.hooks),
+-- and the second counts: the optimizer's state is there then, as in every later step. A collective moves nothing and is
+-- counted as it would be sent. The trap: a process can rehearse once (it becomes that rank); ganymede.plan.again
+-- starts others.
 -- @module ganymede.plan.rehearse
 local core = require "ganymede.core"
 local failure = require "ganymede.failure"
@@ -44,13 +45,13 @@ local function noting(schedule, engine, notes)
   end
 end
 
--- From here on: what a step sends, computes and holds. -> counters now
-local function begin_counting()
+-- From here on: what a step sends, computes and holds. -> counters now. With hooks the list of calls began with them.
+local function begin_counting(notes)
   borders.release()
   core.memory_reset_peak()
   if core.world() > 1 then
     core.comm_reset_traffic()
-    core.comm_trace(true)
+    if not notes.left_out then core.comm_trace(true) end
   end
   return core.counters()
 end
@@ -58,13 +59,14 @@ end
 -- The hook of a rehearsal: watches the model, begins to count before the step that counts and ends the run after it.
 -- That is the second step; or the third, the first of an epoch, where the second is the rest of one.
 local function counting(watch, notes)
-  local hook = { name = "rehearsal", needs_output = false }
+  local hook = { name = "rehearsal", needs_output = false, priority = -math.huge }
   function hook.before_train(_, trainer)
     noting(trainer.engine.schedule, trainer.engine, notes)
     watch:attach(trainer.engine)
+    if notes.left_out and core.world() > 1 then core.comm_trace(true) end
   end
   function hook.before_train_iter(_, trainer)
-    if trainer.step > 0 then hook.before = begin_counting() end
+    if trainer.step > 0 then hook.before = begin_counting(notes) end
   end
   function hook.after_train_iter(_, trainer)
     local samples = trainer.last.samples
@@ -74,15 +76,20 @@ local function counting(watch, notes)
   return hook
 end
 
-local function alone(settings, hook)
-  local copy = {}
+-- The settings with the hook of a rehearsal alone, or before the recipe's own.
+local function with_hook(settings, hook, notes, take_hooks)
+  local copy, own = {}, {}
   for key, value in pairs(settings) do copy[key] = value end
-  copy.hooks, copy.checkpoint = { hook }, nil
+  if take_hooks then own, notes.left_out = require "ganymede.plan.hooks"(settings.hooks) end
+  copy.hooks, copy.checkpoint = { hook, unpack(own) }, nil
   return copy
 end
 
--- command: where another process finds these settings -> trainer, figures of the rank, { batch, costs }, module rows
-local function make_steps(settings, command)
+local function nobody_listens() end
+
+-- command: where another process finds these settings -> trainer, figures of the rank, { batch, costs, left_out },
+-- module rows
+local function make_steps(settings, command, take_hooks)
   local watch, notes, stats = modules.watch(), {}, {}
   local hook = counting(watch, notes)
   borders.open(function() return registry.models:build(settings.model) end)
@@ -90,8 +97,8 @@ local function make_steps(settings, command)
     watch:detach()
     borders.close()
   end, function()
-    return require("ganymede").fit(alone(settings, hook), { steps = 3, no_eval = true, stats = stats,
-      rehearsal = true, recipe = command.recipe, command = command })
+    return require("ganymede").fit(with_hook(settings, hook, notes, take_hooks), { steps = 3, no_eval = true,
+      log = nobody_listens, stats = stats, rehearsal = true, recipe = command.recipe, command = command })
   end)
   local rank, before = stats.rank, hook.before
   rank.flops, rank.product_flops = rank.flops - before.flops, rank.product_flops - before.product_flops
@@ -170,10 +177,11 @@ local function pipeline_of(given, engine, notes)
   return found
 end
 
---- given: recipe (path), ranks (1), rank (0), set (list of "key=value"), seed, calls (list every collective?)
--- -> recipe, name, world, rank, dtype, mesh, settings, parameters, modules, batch, totals, places, sent, peers, calls,
--- pipeline (of ganymede.plan.stages; nil without one); plain tables but for the values of settings. With
--- given.sections: name and sections alone (ganymede.plan.flops). given.schedule_svg: a file to write.
+--- given: recipe (path), ranks (1), rank (0), set (list of "key=value"), seed, calls (list every collective?), hooks
+-- (make the recipe's, too; left_out then says which could not be) -> recipe, name, world, rank, dtype, mesh, settings,
+-- parameters, modules, batch, totals, places, sent, peers, calls, left_out, pipeline (of ganymede.plan.stages; nil
+-- without one); plain tables but for the values of settings. With given.sections: name and sections alone
+-- (ganymede.plan.flops). given.schedule_svg: a file to write.
 local function rehearse(given)
   local recipe = require "ganymede.recipe"
   local source = recipe.read(given.recipe)
@@ -187,7 +195,7 @@ local function rehearse(given)
   local command = { recipe = source.path, set = given.set, seed = given.seed }
   local function blaming_recipe(...) return session.blaming_recipe(source.path, always, ...) end
   if given.sections then return blaming_recipe(sections_of, config) end
-  local trainer, rank, notes, rows = blaming_recipe(make_steps, config, command)
+  local trainer, rank, notes, rows = blaming_recipe(make_steps, config, command, given.hooks)
   local pipeline = pipeline_of(given, trainer.engine, notes)
   return {
     recipe = source.path, name = config.name, world = core.world(), rank = core.rank(), dtype = config.dtype,
@@ -195,7 +203,7 @@ local function rehearse(given)
     parameters = parameters_of(trainer.engine.model), modules = rows, batch = notes.batch,
     totals = totals(config, trainer, rank), places = places(), sent = traffic(rank),
     peers = require "ganymede.plan.peers"(pipeline and pipeline.meets), pipeline = pipeline,
-    calls = given.calls and core.world() > 1 and core.comm_traced_calls() or nil,
+    calls = given.calls and core.world() > 1 and core.comm_traced_calls() or nil, left_out = notes.left_out,
   }
 end
 

@@ -3,8 +3,9 @@
 -- A rank's role is where it lies along each axis of the mesh: first, last or between. One rank of each role is
 -- rehearsed (a process each); then, for every set of axes that groups were made of, the calls of all roles that can
 -- meet in such a group are compared, in order. The first difference is a failure of status 2 that names both ranks and
--- calls: a recipe, layer or hook that looks at its rank. The trap: messages of two (send, receive) have their partner
--- in them and are not compared, and a difference among ranks of one role is not found.
+-- calls: a recipe, layer or hook that looks at its rank. A hook that reads numbers cannot be rehearsed: it is named and
+-- not compared. The trap: messages of two (send, receive) have their partner in them and are not compared, and a
+-- difference among ranks of one role is not found.
 -- @module ganymede.plan.roles
 local again = require "ganymede.plan.again"
 local failure = require "ganymede.failure"
@@ -40,7 +41,7 @@ end
 
 local function rehearsed(args, rank)
   local found, failed = again { recipe = args.recipe, ranks = args.ranks, rank = rank, set = args.set, seed = args.seed,
-    calls = true }
+    calls = true, hooks = true }
   if not found then failure(failed.code, "as rank %d: %s", rank, failed.text) end
   return found
 end
@@ -78,7 +79,7 @@ local function compare(a, b, group)
   local x, y = a.groups[group] or {}, b.groups[group] or {}
   for i = 1, math.max(#x, #y) do
     if not x[i] or not y[i] or x[i].fingerprint ~= y[i].fingerprint then
-      failure(2, "ranks of a group over %s make different calls; call %d of a step:\n  rank %d (%s): %s\n"
+      failure(2, "ranks of a group over %s make different calls; call %d:\n  rank %d (%s): %s\n"
         .. "  rank %d (%s): %s\n  does the recipe look at its rank?", group, i, a.rank, a.text, said(x[i]), b.rank,
         b.text, said(y[i]))
     end
@@ -104,12 +105,25 @@ local function figures(r)
     sent_bytes = sent, calls = #(r.found.calls or {}) }
 end
 
-local function print_table(rows, groups)
+-- The hooks that some role could not rehearse: { name, why }, each once.
+local function left_out_of(roles)
+  local seen, out = {}, json.array()
+  for _, r in ipairs(roles) do
+    for _, hook in ipairs(r.found.left_out or {}) do
+      if not seen[hook.name .. hook.why] then out[#out + 1] = hook end
+      seen[hook.name .. hook.why] = true
+    end
+  end
+  return out
+end
+
+local function print_table(rows, groups, left_out)
   print "ranks of every role on the mesh, in a step"
   for _, row in ipairs(rows) do
     print(("  rank %-6d %-46s  %10s at most  %10s sent  %6d calls"):format(row.rank, row.role,
       machine.bytes(row.peak_bytes), machine.bytes(row.sent_bytes), row.calls))
   end
+  for _, hook in ipairs(left_out) do print(("not compared: hook %s: %s"):format(hook.name, hook.why)) end
   print(#groups > 0 and ("their calls agree in all groups: " .. table.concat(groups, ", ")) or "they make no calls")
 end
 
@@ -129,6 +143,7 @@ return function(args)
       end
     end
   end
-  if not args.json then return print_table(rows, groups) end
-  print(json.encode({ roles = json.array(rows), groups = json.array(groups) }, { indent = true }))
+  local left_out = left_out_of(roles)
+  if not args.json then return print_table(rows, groups, left_out) end
+  print(json.encode({ roles = json.array(rows), groups = json.array(groups), left_out = left_out }, { indent = true }))
 end

@@ -1,0 +1,42 @@
+--- A recipe's hooks in a rehearsal (check --hooks, and --roles, which compares what they call).
+--
+--     local hooks, left_out = rehearsed_hooks(config.hooks)
+--
+-- There are no numbers on the meta device. A hook that reads one, or fails for any other reason, is left out from
+-- there on: left_out then has { name, why }, and whoever compares says so. Checkpoints are never written. The trap:
+-- what a hook prints and writes by itself it prints and writes here, too.
+-- @module ganymede.plan.hooks
+local failure = require "ganymede.failure"
+local hooks_base = require "ganymede.hooks.base"
+local registry = require "ganymede.registry"
+
+-- A hook with the points of `own`, which stops after the first that fails.
+local function lenient(own, left_out)
+  local hook = {}
+  for _, key in ipairs { "name", "priority", "needs_output", "needs_loss" } do hook[key] = own[key] end
+  local failed = false
+  for _, point in ipairs(hooks_base.points) do
+    local fn = own[point]
+    hook[point] = fn and function(_, ...)
+      if failed then return end
+      local ok, why = failure.try(fn, own, ...)
+      if ok then return end
+      failed = true
+      left_out[#left_out + 1] = { name = own.name or "a table of functions", why = failure.text(why) }
+    end
+  end
+  return hook
+end
+
+return function(list)
+  local out, left_out = {}, {}
+  for _, given in ipairs(list or {}) do
+    local own = registry.hooks:build(given)
+    if own.name == "CheckpointHook" then
+      left_out[#left_out + 1] = { name = own.name, why = "nothing is saved here" }
+    else
+      out[#out + 1] = lenient(hooks_base.check(own), left_out)
+    end
+  end
+  return out, left_out
+end
