@@ -461,6 +461,7 @@ return setmetatable(context, {
   __index = function(_, name)
     local now = context.current()
     local value = now[name]
+    if name == "config" and value == nil then error("context: there is no config before gm.launch", 2) end
     if type(value) ~= "function" then return value end
     return function(first, ...)
       if first == context then return value(now, ...) end

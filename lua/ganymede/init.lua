@@ -24,6 +24,16 @@ local from = {
   InterleavedPipelineSchedule = { "ganymede.schedules", "InterleavedPipelineSchedule" },
 }
 
+for _, name in ipairs {
+  "gpc", "ParallelMode", "Trainer", "Engine", "LAYERS", "MODELS", "LOSSES", "OPTIMIZERS", "DATASETS", "LR_SCHEDULERS",
+  "TRANSFORMS", "SAMPLERS", "DATA_SAMPLERS", "GRADIENT_HANDLER", "SCHEDULE", "HOOKS", "DIST_GROUP_INITIALIZER",
+  "build_from_registry", "build_layer", "build_loss", "build_model", "build_dataset", "build_optimizer",
+  "build_gradient_handler", "build_hooks", "build_transform", "build_data_sampler", "build_lr_scheduler",
+  "build_schedule",
+} do
+  from[name] = { "ganymede.colossal", name }
+end
+
 local function load_named(name)
   local entry = from[name]
   if entry then return require(entry[1])[entry[2]] end

@@ -86,11 +86,17 @@ local function refuse_flags(args)
   end
 end
 
--- A setting that is not there: nil for a key of the schema that was not given, an error for any other.
+-- A setting that is not there under this name: that which another name of the schema stands for (BATCH_SIZE), nil for a
+-- key that was not given, an error for any other.
 local function missing(file)
   return function(settings, key)
-    local fields = require("ganymede.schema").fields
-    if fields[key] then return nil end
+    local schema = require "ganymede.schema"
+    if schema.fields[key] then return nil end
+    if schema.aliases[key] then
+      local value = settings
+      for part in schema.aliases[key]:gmatch "[^.]+" do value = value and value[part] end
+      return value
+    end
     local near = require("ganymede.options").nearest(key, require("ganymede.options").sorted_keys(settings))
     error(("there is no setting '%s' in %s%s"):format(tostring(key), file,
       near and (" (did you mean '%s'?)"):format(near) or ""), 2)
@@ -194,7 +200,8 @@ function launch.launch(...)
   local settings = {}
   for key, value in pairs(resolved.config) do settings[key] = value end
   settings.rank, settings.world, settings.device = core.rank(), core.world(), core.device()
-  return setmetatable(settings, { __index = missing(source.path) })
+  live.config = setmetatable(settings, { __index = missing(source.path) })
+  return settings
 end
 
 -- ---------------------------------------------------------------- who started the ranks

@@ -14,6 +14,7 @@
 -- step wait for the device (hooks/base.lua); trainer:settle() waits once. Where memory is the host's, nothing is late.
 -- @module ganymede.trainer
 local core = require "ganymede.core"
+local failure = require "ganymede.failure"
 local hooks_base = require "ganymede.hooks.base"
 local join = require "ganymede.join"
 local metrics = require "ganymede.metrics"
@@ -24,7 +25,7 @@ local ranks = require "ganymede.ranks"
 local registry = require "ganymede.registry"
 local signature = require "ganymede.signature"
 local scope = require("ganymede.tensor").scope
-require "ganymede.hooks"
+local StepLoader = require "ganymede.step_loader"
 
 local Trainer = {}
 Trainer.__index = Trainer
@@ -33,7 +34,11 @@ Trainer.__index = Trainer
 -- of Lua code leaves behind
 local collector_step = 64
 
+-- engine: of gm.initialize, or { engine = ... }
 local new = signature.constructor("engine table", function(_, engine)
+  if type(engine) == "table" and getmetatable(engine) == nil then
+    engine = options.check("Trainer", { engine = { type = "table", doc = "of gm.initialize" } }, engine, 2).engine
+  end
   return setmetatable({ engine = engine, hooks = {}, epoch = 0, step = 0, step_of_epoch = 0, states = {},
                         metrics = { train = {}, test = {} }, losses = {}, samples = 0, samples_before = 0,
                         targets = 0, tokens = 0,
@@ -80,12 +85,29 @@ local function unrecorded(fn, ...)
   return finish(pcall(fn, ...))
 end
 
+-- fn of a hook, on a rank that has no output since another stage of the pipeline has it: an error there says so.
+local function without_output(fn, hook, ...)
+  local ok, err = failure.try(fn, hook, ...)
+  if ok then return end
+  error(failure.changed(err, function(text)
+    return text .. "\n  output is nil on this rank: another stage of the pipeline has it. Write `if output then ... end` "
+      .. "around what reads it; a MetricHook adds up a measure of your own over the ranks"
+  end), 0)
+end
+
+-- One call of a hook at a point.
+local function call_hook(self, hook, point, output, ...)
+  local fn = hook[point]
+  if not fn then return end
+  if output == nil and (point == "after_train_iter" and self.keep_output or point == "after_test_iter") then
+    return scope(unrecorded, without_output, fn, hook, self, output, ...)
+  end
+  return scope(unrecorded, fn, hook, self, output, ...)
+end
+
 --- Calls one point of all hooks.
 function Trainer:call(point, ...)
-  for _, hook in ipairs(self.hooks) do
-    local fn = hook[point]
-    if fn then scope(unrecorded, fn, hook, self, ...) end
-  end
+  for _, hook in ipairs(self.hooks) do call_hook(self, hook, point, ...) end
 end
 
 -- Does a step wait for its numbers? Where they are there at once it costs nothing.
@@ -139,9 +161,8 @@ end
 -- Both points of a step that waits, hook by hook.
 local function call_hooks(self, record, output, label)
   for _, hook in ipairs(self.hooks) do
-    local now, late = hook.after_train_iter, hook.after_train_loss
-    if now then scope(unrecorded, now, hook, self, output, label, record.loss) end
-    if late then scope(unrecorded, late, hook, self, record) end
+    call_hook(self, hook, "after_train_iter", output, label, record.loss)
+    call_hook(self, hook, "after_train_loss", record)
   end
 end
 
@@ -249,6 +270,12 @@ local function hooks_of(config)
   return out
 end
 
+-- A loader that gm.initialize returned, or one of ganymede.data as such a loader. engine: nil for evaluation.
+local function stepping(loader, self, engine)
+  if loader == nil or type(loader.next_step) == "function" then return loader end
+  return StepLoader.new(loader, engine, engine and engine.accumulation or 1, self.engine.schedule.num_microbatches)
+end
+
 -- What fit was given, and what gm.launch was told where that says nothing.
 local function completed(self, given)
   local launched = self.engine.launched
@@ -263,7 +290,7 @@ local function completed(self, given)
 end
 
 local fit_options = {
-  train_dataloader = { type = "table", doc = "what gm.initialize returned" },
+  train_dataloader = { type = "table", doc = "what gm.initialize returned, or a loader of ganymede.data" },
   epochs = { type = "integer", min = 1, optional = true, doc = "epochs of the whole run" },
   max_steps = { type = "integer", min = 1, optional = true, doc = "optimizer steps of the whole run" },
   test_dataloader = { type = "table", optional = true, doc = "evaluated after epochs, and at the end" },
@@ -286,6 +313,8 @@ end
 function Trainer:prepare(given)
   local opt = options.check("fit", fit_options, completed(self, given), 2)
   if not opt.epochs and not opt.max_steps then error("fit: give epochs or max_steps", 2) end
+  opt.train_dataloader = stepping(opt.train_dataloader, self, self.engine)
+  opt.test_dataloader = stepping(opt.test_dataloader, self)
   self.opt, self.steps_per_epoch = opt, opt.train_dataloader:length()
   self.max_epochs, self.max_steps, self.stopped, self.ended = opt.epochs, opt.max_steps, false, false
   if self.steps_per_epoch == 0 then error("fit: the training loader has no batch", 2) end
@@ -390,6 +419,7 @@ end
 -- trainer.metrics.test). Changes neither parameters nor the random numbers of training.
 function Trainer:evaluate(loader)
   local engine, mean = self.engine, metrics.SumOfMeans()
+  loader = stepping(loader, self)
   self:settle()
   local training = engine.training
   self.metrics.test = {}

@@ -51,7 +51,7 @@ gm_status gm_rule_refuse(const gm_rule_call *c, const char *why)
         if (c->in[i])
             n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", n ? ", " : "",
                                   gm_value_describe(c->in[i], one, sizeof one));
-    return GM_FAIL(GM_ESHAPE, "%s: %s: %s; redistribute one of them", c->name, why, text);
+    return GM_FAIL(GM_ESHAPE, "%s: %s: %s; " GM_RULE_CURE, c->name, why, text);
 }
 
 bool gm_rule_counts(const gm_rank *r, uint32_t axes)

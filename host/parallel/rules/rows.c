@@ -3,6 +3,8 @@
  * table. */
 #include "family.h"
 
+#define SEQUENCE_IS_CUT "the sequence is cut (gm.nn.sequence_parallel.attention and attention_packed work on such)"
+
 /* All dimensions of input i but one are the output's. */
 static gm_status join_others(gm_rule_call *c, int i, int along)
 {
@@ -129,7 +131,7 @@ gm_status gm_rule_attention_dims(gm_rule_call *c)
 gm_status gm_layout_rule_attention(gm_rule_call *c)
 {
     if (c->op != GM_OP_attention) return gm_layout_rule_optimizer(c);
-    for (int i = 0; i < 4; i++) GM_TRY(gm_rule_whole(c, i, 1, "the sequence is cut"));
+    for (int i = 0; i < 4; i++) GM_TRY(gm_rule_whole(c, i, 1, SEQUENCE_IS_CUT));
     GM_TRY(gm_rule_attention_dims(c));
     GM_TRY(gm_rule_slices(c));
     c->out[1] = lse_of(&c->out[0]);
@@ -157,7 +159,7 @@ gm_status gm_layout_attention_packed(gm_rank *r, gm_value *qkv, gm_value *key_ma
         out[i] = gm_layout_replicated();
     }
     GM_TRY(gm_rule_no_partial(&c));
-    for (int i = 0; i < 2; i++) GM_TRY(gm_rule_whole(&c, i, 1, "the sequence is cut"));
+    for (int i = 0; i < 2; i++) GM_TRY(gm_rule_whole(&c, i, 1, SEQUENCE_IS_CUT));
     for (int d = 3; d < 5; d++)
         GM_TRY(gm_rule_whole(&c, 0, d, "query, key and value, or the size of the heads, are cut"));
     for (int i = 0; i < 2; i++) GM_TRY(gm_rule_join(&c, i, 0, 0));

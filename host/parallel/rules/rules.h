@@ -76,4 +76,9 @@ gm_status gm_draw_inside(gm_value *v, gm_op op, const gm_attrs *attrs);
 /* Does the mesh, or what these values are, leave nothing to do for layouts? NULL entries are allowed. */
 bool gm_all_replicated(const gm_rank *r, int n, gm_value *const *v);
 
+/* What to do about values that do not lie together, for messages. */
+#define GM_RULE_CURE                                                                                          \
+    "redistribute one of them (in a layer, gm.nn.stream.to(x) lays an activation out as layers take it, and " \
+    "gm.nn.stream.whole(x, d) makes dimension d whole on every rank)"
+
 #endif

@@ -113,8 +113,8 @@ gm_status gm_layout_expand(gm_value *x, int ndim, const int64_t *shape, gm_layou
 static gm_status refuse_cat(const gm_value *first, const gm_value *other, const char *why)
 {
     char a[256], b[256];
-    return GM_FAIL(GM_ESHAPE, "cat: %s: %s and %s; redistribute one of them", why,
-                   gm_value_describe(first, a, sizeof a), gm_value_describe(other, b, sizeof b));
+    return GM_FAIL(GM_ESHAPE, "cat: %s: %s and %s; " GM_RULE_CURE, why, gm_value_describe(first, a, sizeof a),
+                   gm_value_describe(other, b, sizeof b));
 }
 
 gm_status gm_layout_cat(int n, gm_value *const *x, int dim, gm_layout *out, gm_fit *fit)

@@ -10,6 +10,7 @@
 #include "../../autograd/gradients.h"
 #include "../padding.h"
 #include "../redistribute.h"
+#include "../rules/rules.h"
 
 /* ---- plans ---- */
 
@@ -86,8 +87,8 @@ void gm_side_extent(const gm_rank *r, const gm_side *s, int d, int64_t *logical,
 static gm_status refuse(const char *why, const gm_linear_call *c)
 {
     char x[256], w[256], b[256];
-    return GM_FAIL(GM_ESHAPE, "linear: %s: x is %s, w %s%s%s; redistribute one of them", why,
-                   gm_value_describe(c->x, x, sizeof x), gm_value_describe(c->w, w, sizeof w), c->b ? ", b " : "",
+    return GM_FAIL(GM_ESHAPE, "linear: %s: x is %s, w %s%s%s; " GM_RULE_CURE, why, gm_value_describe(c->x, x, sizeof x),
+                   gm_value_describe(c->w, w, sizeof w), c->b ? ", b " : "",
                    c->b ? gm_value_describe(c->b, b, sizeof b) : "");
 }
 

@@ -107,7 +107,7 @@ end
 function Sequential:sections()
   local list = {}
   for _, layer in self:each() do
-    local inner = layer.forward == Sequential.forward and layer:section_list()
+    local inner = layer.runs_sections == layer.forward and layer:section_list()
     for _, section in ipairs(inner or { { modules = { layer }, forward = layer } }) do list[#list + 1] = section end
   end
   return list
@@ -126,15 +126,44 @@ end
 --- A model whose layers are written in a config, in order: what each returned goes to the next.
 --
 --     { type = "ModelFromConfig", layers_cfg = { { type = "Linear", inputs = 4, outputs = 8 }, { type = "ReLU" } } }
+--
+-- In a subclass: function Mine:build() self.layers_cfg = { { type = ... }, ... } end
 local ModelFromConfig = module.class("ModelFromConfig", Sequential, "models")
 ModelFromConfig.options = {
-  layers_cfg = { type = "table", doc = "list of { type = ... } tables (layers or models), modules or functions" },
+  layers_cfg = { type = "table", optional = true,
+    doc = "list of { type = ... } tables (layers or models), modules or functions; or self.layers_cfg in a subclass" },
 }
 
 function ModelFromConfig:build(opt)
-  if #opt.layers_cfg == 0 then error("ModelFromConfig: layers_cfg must be a list of layers; it is empty", 3) end
-  for i, entry in ipairs(opt.layers_cfg) do self[i] = from_config(entry, i) end
-  opt.layers_cfg = nil -- the children say it from here on
+  if not opt.layers_cfg then error("ModelFromConfig: option 'layers_cfg' is missing: a list of layers", 3) end
+  self.layers_cfg, opt.layers_cfg = opt.layers_cfg, nil -- the children say it from here on
+end
+
+ModelFromConfig.assigned = {
+  layers_cfg = function(self, list)
+    if type(list) ~= "table" or #list == 0 then
+      error(("%s: layers_cfg must be a list of layers; it is %s"):format(self.name, type(list) == "table" and "empty"
+        or "a " .. type(list)), 4)
+    end
+    for i, entry in ipairs(list) do self[i] = from_config(entry, i) end
+  end,
+}
+
+local function must_have_layers(self)
+  if self:size() > 0 then return end
+  error(("%s has no layers: set self.layers_cfg = { { type = ... }, ... } in its build"):format(self.name), 0)
+end
+
+function ModelFromConfig:forward(...)
+  must_have_layers(self)
+  return Sequential.forward(self, ...)
+end
+
+ModelFromConfig.runs_sections = ModelFromConfig.forward
+
+function ModelFromConfig:sections()
+  must_have_layers(self)
+  return Sequential.sections(self)
 end
 
 signature.export("list", List, ":", { "build", "forward" })

@@ -27,6 +27,8 @@ for file, names in pairs(files) do
   end
 end
 
+nn.stream = require "ganymede.nn.stream" -- how activations lie between layers: nn.stream.to(x)
+nn.sequence_parallel = require "ganymede.nn.sequence_parallel" -- attention where the sequence is cut
 nn.PipelineSharedModuleWrapper = require "ganymede.pipeline.shared"
 
 local tensor_parallel = require "ganymede.nn.tensor_parallel"

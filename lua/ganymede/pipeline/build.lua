@@ -53,8 +53,10 @@ local function as_model(model)
   error(("build_pipeline_model: takes a model or a list of layers; got %s"):format(options.literal(model)), 3)
 end
 
---- A model (or a list of layers) as this rank's stage of it, by the live context -> the model. opt: see M.options.
+--- A model (or a list of layers) as this rank's stage of it, by the live context -> the model. opt: see M.options, or
+-- num_chunks, as in Colossal-AI.
 function M.build_pipeline_model(model, opt)
+  if type(opt) == "number" then opt = { num_chunks = opt } end
   opt = options.check("build_pipeline_model", given, opt, 2)
   model = as_model(model)
   local now = context.current()

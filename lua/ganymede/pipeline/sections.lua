@@ -76,9 +76,22 @@ local function unread(model, owner)
   end
 end
 
+-- What the method could look like, with the model's own children.
+local function example(model)
+  local rows = {}
+  for _, part in ipairs(model._module.order) do
+    local child = part.child and "self." .. part.child
+    rows[#rows + 1] = child and ("    { modules = { %s }, forward = %s },"):format(child, child)
+  end
+  if #rows == 0 then rows[1] = "    { modules = { self.first }, forward = self.first }," end
+  return ("; name them in order, in place of `forward` (ganymede.pipeline.sections):\n  function %s:sections()\n"
+    .. "    return {\n  %s\n    }\n  end"):format(model.name, table.concat(rows, "\n  "))
+end
+
 --- The sections of a model -> list; nil and the reason where it has none, or none that can live apart.
 function sections.of(model)
   local list, reason = model:section_list()
+  if not list and not getmetatable(model).sections then reason = reason .. example(model) end
   if not list then return nil, reason end
   reason = problem_of_form(list)
   if reason then return nil, reason end

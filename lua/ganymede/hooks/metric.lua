@@ -1,0 +1,62 @@
+--- MetricHook: a mean of one's own over all samples, in trainer.metrics.train[name] (of the epoch so far) and
+-- trainer.metrics.test[name]:
+--
+--     { type = "MetricHook", name = "error", measure = function(output, label)
+--       return (output - label):abs():sum(), output:numel() end }
+--
+-- measure gives the sum over a batch, and how many it is a sum over (default: the samples). It is called where output
+-- is, on the stage that holds the last part of a model, and its sums are added up over the ranks; so it is the same
+-- number on any mesh. The sum may be a number or a scalar tensor, of whole batches as shapes in Lua are.
+local base = require "ganymede.hooks.base"
+local core = require "ganymede.core"
+local metrics = require "ganymede.metrics"
+local ranks = require "ganymede.ranks"
+
+local MetricHook = base.class("MetricHook", {
+  name = { type = "string", doc = "key in trainer.metrics.train and .test" },
+  measure = { type = "function", doc = "(output, label) -> sum, count" },
+  train = { type = "boolean", default = true, doc = "measure training batches too?" },
+}, { priority = 0 })
+
+function MetricHook:build(opt)
+  self.needs_output, self.needs_loss = opt.train, opt.train
+  self.train, self.test = metrics.Mean(), metrics.Mean()
+end
+
+-- This rank's term of a sum: 0 where another rank's counts.
+local function own(value) return core.is_tensor(value) and ranks.part(value) or ranks.share(value) end
+
+local function add(self, mean, output, label)
+  local sum, count = 0, 0
+  if output ~= nil then
+    local measured, over = self.opt.measure(output, label)
+    sum, count = own(measured), own(over or label:size(1))
+  end
+  local sums, counts = metrics.over_ranks({ sum }, { count })
+  mean:update(sums[1], counts[1])
+end
+
+function MetricHook:before_train_epoch(trainer)
+  if trainer.step_of_epoch == 0 then self.train:reset() end
+end
+
+function MetricHook:after_train_iter(trainer, output, label)
+  if not self.opt.train then return end
+  add(self, self.train, output, label)
+  trainer.metrics.train[self.opt.name] = self.train:value()
+end
+
+function MetricHook:before_test_epoch() self.test:reset() end
+
+function MetricHook:after_test_iter(_, output, label) add(self, self.test, output, label) end
+
+function MetricHook:after_test_epoch(trainer)
+  local value = self.test:value()
+  trainer.metrics.test[self.opt.name] = value
+  if value then trainer:say(("test  %s %.4f"):format(self.opt.name, value)) end
+end
+
+function MetricHook:state() return self.train:state() end
+function MetricHook:load_state(state) self.train:load_state(state) end
+
+return MetricHook
