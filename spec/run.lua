@@ -1,7 +1,8 @@
 --- Runs spec files with busted inside the host, so that they see what a recipe sees.
 --
 -- run.files(files, options) -> { passed =, failed =, skipped = }. Files run in the order given, in this process and
--- with the top of the tree as current folder: what one leaves in modules, the next one sees. A file that does not load,
+-- with the top of the tree as current folder; before each the state of the rank and the registries are put back
+-- (spec.support.fresh), and what else one leaves in modules, the next one sees. A file that does not load,
 -- and a before_each that fails, count as one failure each. An example is skipped when it calls pending() or a
 -- tag of its full name, such as #slow, is among those excluded.
 -- options: device (default "cpu"; it is open), tags, exclude_tags, filter (lists; a filter is a Lua pattern on the full
@@ -159,6 +160,12 @@ function run.files(files, options)
   local busted = parts.busted
   busted.register("file", "file", {}) -- no reloading of modules between files: the host's C modules load once
   local count, flush = reporter(busted, options)
+  local fresh = require "spec.support.fresh"
+  fresh.keep()
+  busted.subscribe({ "file", "start" }, function()
+    fresh.restore() -- not at the end of the last: busted still holds its functions then
+    return nil, true
+  end)
   parts.files(files, {}, { excludes = {}, recursive = true })
   parts.execute(1, {})
   flush()

@@ -375,6 +375,22 @@ local function fail_with(problems)
   failure(2, "%s", table.concat(shown, "\n"))
 end
 
+local is_resolved = setmetatable({}, { __mode = "k" }) -- configs that came out of resolve
+
+--- A copy of resolved settings with other values; fields that are to be nil are given as false.
+function config.with(resolved, changes)
+  local out = {}
+  for key, value in pairs(resolved) do out[key] = value end
+  for key, value in pairs(changes) do out[key] = value or nil end
+  is_resolved[out] = is_resolved[resolved]
+  return out
+end
+
+--- The config of settings that may be resolved already. file: as resolve has it
+function config.resolved(given, file)
+  return is_resolved[given] and given or config.resolve(given, { file = file }).config
+end
+
 --- The settings a run works with.
 -- @param given the recipe's table
 -- @param opt file: its name, for messages; text: its contents, for line numbers; sets: list of "a.b=value";
@@ -405,6 +421,7 @@ function config.resolve(given, opt)
     state.raw.epochs, state.default.epochs = 1, true
   end
   fail_with(state.problems)
+  is_resolved[state.raw] = true
   return setmetatable({ config = state.raw, file = file, state = state }, Resolved)
 end
 

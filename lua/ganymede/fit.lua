@@ -1,4 +1,5 @@
---- gm.fit: trains what a resolved config describes. `ganymede run` calls it; so may any program.
+--- gm.fit: trains what a recipe's table describes. `ganymede run` calls it; so may any program, with a table of
+-- settings or gm.recipe: gm.fit(dofile "recipe.lua").
 --
 --     gm.fit(config, { steps = 100, out = "runs/one", stats = stats })
 --
@@ -31,6 +32,7 @@ local options = require "ganymede.options"
 local ranks = require "ganymede.ranks"
 local registry = require "ganymede.registry"
 local schedules = require "ganymede.schedules"
+local settings = require "ganymede.config"
 local schema = require "ganymede.schema"
 local sections = require "ganymede.pipeline.sections"
 local snapshot = require "ganymede.snapshot"
@@ -285,6 +287,7 @@ fit.run_options = run_options
 --- Trains -> the trainer, whose metrics, losses and engine tell the rest.
 function fit.fit(config, run)
   run = options.check("gm.fit", run_options, run, 2)
+  config = settings.resolved(config, "gm.fit")
   local trainer = prepare(config, run)
   local meter = energy.start()
   local stats = connect(trainer, run, meter)

@@ -115,7 +115,7 @@ local function read_input(self)
     if interrupted then return "" end
     if line == nil then return text end
     text = text and text .. "\n" .. line or line
-    local code = text:gsub("^%s*@%d+%s", "") -- for one rank of several
+    local code = text:gsub("^%s*@[%d,-]+%s", "") -- for one rank of several
     local is_command = code:match "^%s*[:?]"
     local _, _, incomplete = self.compile(code)
     if is_command or not incomplete or line:match "^%s*$" then return text end

@@ -13,7 +13,7 @@ An expression is printed, and `_` is its value; an input that is not complete go
   :forget        drop what is recorded for backward passes
   :time CODE     run a line and say how long it took
   :quit          leave; Ctrl-D does, too
-  @2 CODE        of several ranks (repl -n N), run a line on rank 2 alone; any other line runs on all
+  @2 CODE        of several ranks (repl -n N), run a line on rank 2 alone, @0,2-3 CODE on these; others run on all
 Tab completes names, Ctrl-C stops a line, Ctrl-R searches the history. gm, nn and ops are there already.]]
 
 -- The comment lines right above a line of a file.

@@ -1,13 +1,15 @@
 --- The REPL on several ranks. The front end, which has the terminal, supervises the ranks; a line runs on all of them,
--- `@2 line` on rank 2 alone. Answers that are equal are shown once.
+-- `@2 line` on rank 2 alone, `@0,2-3 line` on these. Answers that are equal are shown once.
 --
 --     > rank * 0                    [0-3] 0
 --     > @2 rank                     [2] 2
+--     > @0,2 rank                   [0] 0   [2] 2
 --
 -- `rank` and `world` are there beside gm, nn and ops.
 -- A line is a section (core.comm_section_end): an error on one rank ends the line on all, and the next one runs.
--- What a line prints is labelled by rank as it comes. The trap: with @2 the other ranks do nothing, so a collective
--- there is refused at once.
+-- What a line prints belongs to its answer, rank by rank, so that ranks do not talk into each other; from its second
+-- second on a line shows what it prints as it comes, as io.write does at once. The trap: with @2 the other ranks do nothing, so a
+-- collective there is refused at once.
 local core = require "ganymede.core"
 local failure = require "ganymede.failure"
 local launcher = require "ganymede.launcher"
@@ -37,9 +39,28 @@ local function collector()
   return file
 end
 
+local SHOWN_LATER = 1 -- seconds
+
+-- print for the line that runs now: into its answer, or straight out once the line has run for long.
+local function printer(out)
+  local began, live = core.now(), false
+  return function(...)
+    local words = {}
+    for i = 1, select("#", ...) do words[i] = tostring((select(i, ...))) end
+    out:write(table.concat(words, "\t"), "\n")
+    live = live or core.now() - began > SHOWN_LATER
+    if not live then return end
+    io.stdout:write(out.text())
+    io.stdout:flush()
+  end
+end
+
 local function run_line(repl, kind, text)
   core.comm_alone(kind == ALONE)
+  local print_before = repl.globals.print
+  repl.globals.print = printer(repl.out)
   local code = repl:run(text)
+  repl.globals.print = print_before
   core.comm_alone(false)
   local failed = repl.failed
   if kind == RUN then core.comm_section_end(failed == nil, failed and failure.text(failed) or "") end
@@ -130,19 +151,37 @@ local function wait_idle(job)
   end
 end
 
-local function ask(front, rank, kind, text)
-  front.job:send(rank, kind, text)
+-- ranks: a list, or nil for all
+local function ask(front, ranks, kind, text)
+  if not ranks then front.job:send(nil, kind, text) end
+  for _, rank in ipairs(ranks or {}) do front.job:send(rank, kind, text) end
   return wait_idle(front.job)
 end
 
+-- "0,2-3" -> { 0, 2, 3 }; nil and the first that is no rank of ours.
+local function ranks_in(text, count)
+  local list, seen = {}, {}
+  for word in text:gmatch "[^,]+" do
+    local first, last = word:match "^(%d+)%-?(%d*)$"
+    if not first then return nil, word end
+    for rank = tonumber(first), tonumber(last) or tonumber(first) do
+      if rank >= count then return nil, rank end
+      if not seen[rank] then list[#list + 1], seen[rank] = rank, true end
+    end
+  end
+  return list
+end
+
 local function run(front, text)
-  local rank, rest = text:match "^%s*@(%d+)%s+(.*)$"
-  if rank and tonumber(rank) >= front.count then
-    front:say("there is no rank %s; they are 0 to %d", rank, front.count - 1)
+  local named, rest = text:match "^%s*@([%d,-]+)%s+(.*)$"
+  local ranks, wrong
+  if named then ranks, wrong = ranks_in(named, front.count) end
+  if named and (not ranks or #ranks == 0) then
+    front:say("there is no rank %s; they are 0 to %d", tostring(wrong or named), front.count - 1)
     return nil
   end
   if text:match "^%s*:q%s*$" or text:match "^%s*:quit%s*$" then return 0 end
-  if not ask(front, rank and tonumber(rank), rank and ALONE or RUN, rest or text) then return 143 end
+  if not ask(front, ranks, ranks and ALONE or RUN, rest or text) then return 143 end
   local answers = {}
   for i = 0, front.count - 1 do answers[i] = select(2, front.job:answer(i)) end
   for _, line in ipairs(repl_ranks.folded(answers, front.count)) do front:say("%s", line) end
@@ -151,7 +190,7 @@ end
 
 local function completer(front)
   return function(text)
-    if not ask(front, 0, COMPLETE, text) then return nil end
+    if not ask(front, { 0 }, COMPLETE, text) then return nil end
     local insert, list = (select(2, front.job:answer(0)) or ""):match "^(.-)%z(.*)$"
     return insert ~= "" and insert or nil, list ~= "" and list or nil
   end

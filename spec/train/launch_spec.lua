@@ -138,6 +138,25 @@ describe("settings of gm.launch", function()
   end)
 end)
 
+describe("gm.fit", function()
+  after_each(function() context.destroy() end)
+
+  it("takes a recipe as its file returns it, and settings that are resolved", function()
+    local function recipe()
+      return { model = { type = "MLP", inputs = 16, hidden = { 8 }, classes = 10 }, steps = 3, SEED = 6,
+        data = { train = { type = "Synthetic", length = 64 }, batch_size = 8 },
+        loss = "CrossEntropyLoss", optimizer = { type = "SGD", lr = 0.1 } }
+    end
+    local first = gm.fit(gm.recipe(recipe())).losses
+    assert.equal(3, #first)
+    assert.same(first, gm.fit(recipe()).losses)
+    assert.same(first, gm.fit(require("ganymede.config").resolve(recipe()).config, {}).losses)
+    local wrong = recipe()
+    wrong.optimzer = {}
+    refused(function() gm.fit(wrong) end, "did you mean 'optimizer'")
+  end)
+end)
+
 describe("gm.launch { config = ... }", function()
   local folder
   before_each(function()

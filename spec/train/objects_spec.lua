@@ -1,5 +1,5 @@
--- Objects written as plain tables, as their modules document them, in a recipe: datasets, hooks, handlers, schedules; and
--- metrics of one's own where another stage of a pipeline has the output.
+-- Objects written as plain tables, as their modules document them, in a recipe: datasets, hooks, handlers, schedules;
+-- metrics of one's own where another stage of a pipeline has the output; layers that mix tokens on a mesh.
 local json = require "ganymede.json"
 local support = require "spec.cli.support"
 local shell = support.shell

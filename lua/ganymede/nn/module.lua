@@ -454,7 +454,8 @@ function Module:build() end
 --- A new class of modules; see nn/linear.lua for the shape of one.
 -- Fields read from the class: options, positional (names of options given by position, as PyTorch orders them; what
 -- lies beyond them is refused), aliases (other spelling -> option), assigned (plain field -> what is done when it is
--- first set). Registers itself in registry[where] (default "layers", whose classes serve as models, too; false: nowhere).
+-- first set). Registers itself in registry[where] (default "layers", whose classes serve as models, too; false:
+-- nowhere).
 function M.class(name, base, where)
   base = base or Module
   local class = setmetatable({ name = name, options = base.options }, { __index = base, __call = construct })

@@ -78,11 +78,9 @@ end
 
 -- The settings with the hook of a rehearsal alone, or before the recipe's own.
 local function with_hook(settings, hook, notes, take_hooks)
-  local copy, own = {}, {}
-  for key, value in pairs(settings) do copy[key] = value end
+  local own = {}
   if take_hooks then own, notes.left_out = require "ganymede.plan.hooks"(settings.hooks) end
-  copy.hooks, copy.checkpoint = { hook, unpack(own) }, nil
-  return copy
+  return require("ganymede.config").with(settings, { hooks = { hook, unpack(own) }, checkpoint = false })
 end
 
 local function nobody_listens() end
