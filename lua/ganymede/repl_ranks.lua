@@ -8,8 +8,8 @@
 -- `rank` and `world` are there beside gm, nn and ops.
 -- A line is a section (core.comm_section_end): an error on one rank ends the line on all, and the next one runs.
 -- What a line prints belongs to its answer, rank by rank, so that ranks do not talk into each other; from its second
--- second on a line shows what it prints as it comes, as io.write does at once. The trap: with @2 the other ranks do nothing, so a
--- collective there is refused at once.
+-- second on a line shows what it prints as it comes, as io.write does at once. The trap: with @2 the other ranks do
+-- nothing, so a collective there is refused at once.
 local core = require "ganymede.core"
 local failure = require "ganymede.failure"
 local launcher = require "ganymede.launcher"

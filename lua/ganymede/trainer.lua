@@ -90,8 +90,8 @@ local function without_output(fn, hook, ...)
   local ok, err = failure.try(fn, hook, ...)
   if ok then return end
   error(failure.changed(err, function(text)
-    return text .. "\n  output is nil on this rank: another stage of the pipeline has it. Write `if output then ... end` "
-      .. "around what reads it; a MetricHook adds up a measure of your own over the ranks"
+    return text .. "\n  output is nil on this rank: another stage of the pipeline has it. Write `if output then ... "
+      .. "end` around what reads it; a MetricHook adds up a measure of your own over the ranks"
   end), 0)
 end
 

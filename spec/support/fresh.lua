@@ -1,6 +1,6 @@
 --- What one spec file leaves behind in this process must not reach the next: fresh.keep() at the start, and before each
--- file fresh.restore() brings back the registries, settings of the rank, the context and the mesh, and collects what nothing
--- names any more (an engine with a loss scale lives until then).
+-- file fresh.restore() brings back the registries, settings of the rank, the context and the mesh, and collects what
+-- nothing names any more (an engine with a loss scale lives until then).
 -- The trap: what a file changes in modules and globals by other ways is its own to put back.
 local context = require "ganymede.context"
 local core = require "ganymede.core"
