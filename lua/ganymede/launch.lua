@@ -109,7 +109,11 @@ local by_position = { "config", "rank", "world_size", "host", "port", "backend",
 
 -- Arguments by position, or one table of settings, as one table.
 local function named(names, first, ...)
-  if select("#", ...) == 0 and (type(first) ~= "string") then return first end
+  local more = select("#", ...)
+  if more == 0 and type(first) ~= "string" then return first end
+  if more >= #names then
+    error(("gm.launch takes at most %d arguments by position: %s"):format(#names, table.concat(names, ", ")), 3)
+  end
   local out, values = {}, { first, ... }
   for i, name in ipairs(names) do out[name] = values[i] end
   return out

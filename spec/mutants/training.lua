@@ -196,7 +196,7 @@ if not known and not has_own(state, joined(path, key)) then
   },
   {
     name = "212-first-step", file = "lua/ganymede/plan/rehearse.lua",
-    find = [[if trainer.step > 0 then hook.before = begin_counting() end]],
+    find = [[if trainer.step > 0 then hook.before = begin_counting(notes) end]],
     replace = [[if trainer.step >= 0 then hook.before = hook.before or begin_counting() end]],
     breaks = "a rehearsal counts its first step, before the optimizer has state",
     test = 'spec/cli/check_spec.lua -f "takes the memory"',

@@ -187,6 +187,7 @@ describe("gm.launch { config = ... }", function()
 
   it("refuses what it cannot load, and ranks that are others", function()
     refused(function() gm.launch { config = folder .. "/none.lua" } end, "cannot read the recipe")
+    refused(function() gm.launch_from_torch({}, nil, nil, nil, 5) end, "at most 4 arguments by position")
     refused(function() gm.launch { config = 3 } end, "config must be a file that returns a table")
     shell.write(folder .. "/code.lua", "local x = 1; x = x + 1")
     refused(function() gm.launch { config = folder .. "/code.lua" } end, "returns no table")
