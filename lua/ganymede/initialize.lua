@@ -242,12 +242,12 @@ end
 -- at the end of an epoch.
 local function check_data(opt)
   if core.world() == 1 or core.comm_transport() == "meta" then return end
-  local data = {}
+  local files = {}
   for _, which in ipairs { "train", "test" } do
     local loader = opt[which .. "_dataloader"]
-    data[which] = loader and loader.fingerprint and loader:fingerprint()
+    files[which] = loader and loader.fingerprint and loader:fingerprint()
   end
-  if next(data) then ranks.same_settings { data = data } end
+  if next(files) then ranks.same_settings { data = files } end
 end
 
 -- ---------------------------------------------------------------- the engine

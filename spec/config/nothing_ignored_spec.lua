@@ -6,7 +6,6 @@ local core = require "ganymede.core"
 local lfs = require "lfs"
 local signature = require "ganymede.signature"
 
-require("ganymede.session").load_classes()
 
 local WORD = "no_such_word_" -- in no name of ours
 
