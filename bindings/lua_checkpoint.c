@@ -248,12 +248,12 @@ static int checkpoint_free(lua_State *L)
     return 0;
 }
 
-/* Reached only when the program ends, since ganymede.checkpoint holds what is under way: a rank that is alone completes
- * what it began; one of several cannot, its peers may be gone. */
+/* Reached when a stop came before a save was started, and when the program ends, since ganymede.checkpoint holds what
+ * is under way: a rank that is alone completes what it began; one of several cannot, its peers may be gone. */
 static int save_gc(lua_State *L)
 {
     save_box *b = gm_check_object(L, 1, SAVE);
-    if (b->save && gm_lua_rank(L)->world == 1) gm_save_wait(b->save, GM_SAVE_DONE, -1);
+    if (b->save && gm_save_is_started(b->save) && gm_lua_rank(L)->world == 1) gm_save_wait(b->save, GM_SAVE_DONE, -1);
     return checkpoint_free(L);
 }
 

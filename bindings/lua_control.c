@@ -30,7 +30,8 @@
 #include "../host/control/where.h"
 #include "gm_lua.h"
 
-static const char errors_key; /* registry: list of the error objects to raise, by gm_stop */
+static const char shields_key; /* registry: functions by which no stop is raised */
+static const char errors_key;  /* registry: list of the error objects to raise, by gm_stop */
 
 /* The others gave this rank up: its C functions were shown (where.h), and this is where it was in Lua. */
 static void show_where(lua_State *L, const char *failure)
@@ -58,10 +59,41 @@ void gm_raise_stop(lua_State *L)
     lua_error(L);
 }
 
+enum { SHIELD_OWN = 1, SHIELD_ALL };
+
+/* The table of what signals_shield was given. */
+static void push_shields(lua_State *L)
+{
+    lua_pushlightuserdata(L, (void *)&shields_key);
+    lua_rawget(L, LUA_REGISTRYINDEX);
+    if (!lua_isnil(L, -1)) return;
+    lua_pop(L, 1);
+    lua_newtable(L);
+    lua_pushlightuserdata(L, (void *)&shields_key);
+    lua_pushvalue(L, -2);
+    lua_rawset(L, LUA_REGISTRYINDEX);
+}
+
+/* Errors on their way out, and what puts things back: a stop that came between would undo what it is to end. */
+static bool is_shielded(lua_State *L)
+{
+    lua_Debug at;
+    bool      shielded = false;
+    push_shields(L);
+    for (int level = 0; !shielded && lua_getstack(L, level, &at); level++) {
+        lua_getinfo(L, "f", &at);
+        lua_rawget(L, -2);
+        shielded = lua_tointeger(L, -1) >= (level ? SHIELD_ALL : SHIELD_OWN);
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+    return shielded;
+}
+
 static void on_hook(lua_State *L, lua_Debug *where)
 {
     (void)where;
-    gm_raise_stop(L);
+    if (!is_shielded(L)) gm_raise_stop(L);
 }
 
 /* Off and on: tables that were caught half written are written again. */
@@ -176,12 +208,26 @@ static int signals_close(lua_State *L)
     return 0;
 }
 
-/* signals_arm(on): interrupts raise only while armed */
+/* signals_arm(on): interrupts raise only while armed; arming raises one that waits */
 static int signals_arm(lua_State *L)
 {
     gm_signals_arm(lua_toboolean(L, 1));
     lua_sethook(L, NULL, 0, 0);
-    if (lua_toboolean(L, 1)) gm_link_poll();
+    if (!lua_toboolean(L, 1)) return 0;
+    gm_link_poll();
+    if (gm_signals_pending()) gm_raise_stop(L);
+    return 0;
+}
+
+/* signals_shield(fn[, own]): no stop is raised in fn, nor in what it calls; own: not in its own instructions */
+static int signals_shield(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TFUNCTION);
+    lua_settop(L, 2);
+    push_shields(L);
+    lua_pushvalue(L, 1);
+    lua_pushinteger(L, lua_toboolean(L, 2) ? SHIELD_OWN : SHIELD_ALL);
+    lua_rawset(L, -3);
     return 0;
 }
 
@@ -328,6 +374,7 @@ int gm_open_control(lua_State *L)
         GM_FUNCTION("signals_open", signals_open, "raised table, patient boolean?, compiled boolean?"),
         GM_FUNCTION("signals_close", signals_close, ""),
         GM_FUNCTION("signals_arm", signals_arm, "on boolean"),
+        GM_FUNCTION("signals_shield", signals_shield, "fn function, own boolean?"),
         GM_FUNCTION("signals_take", signals_take, ""),
         GM_FUNCTION("signals_watch", signals_watch, ""),
         GM_FUNCTION("signals_stop_requested", signals_stop_requested, ""),

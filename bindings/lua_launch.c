@@ -173,6 +173,14 @@ static int link_rank(lua_State *L)
     return 1;
 }
 
+/* link_joined(): tells the supervisor, if there is one, that this rank has joined the others */
+static int link_joined(lua_State *L)
+{
+    (void)L;
+    gm_link_joined();
+    return 0;
+}
+
 /* link_fail(code, text[, agreed]) -> does a supervisor know, and will it tell the user? */
 static int link_fail(lua_State *L)
 {
@@ -268,6 +276,7 @@ int gm_open_launch(lua_State *L)
     static const gm_declaration functions[] = {
         GM_FUNCTION("job_start", job_start, "about table"),
         GM_FUNCTION("link_rank", link_rank, ""),
+        GM_FUNCTION("link_joined", link_joined, ""),
         GM_FUNCTION("link_fail", link_fail, "code integer, text string, agreed boolean?"),
         GM_FUNCTION("link_fail_of_peer", link_fail_of_peer, "code integer"),
         GM_FUNCTION("link_done", link_done, "status integer"),

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "control/keeper.h"
+#include "control/output.h"
 #include "embed.h"
 
 static bool holds_lua(const char *folder)
@@ -50,6 +51,7 @@ int main(int argc, char **argv)
     gm_rank *rank = NULL;
     int      code = 1;
     bool     kept;
+    gm_output_prepare();
     signal(SIGXFSZ, SIG_IGN); /* a file at its size limit is an error of write, which is reported */
     if (gm_keeper_split(&kept) != GM_OK) return fail(gm_last_error());
     if (kept) return 0;

@@ -41,7 +41,7 @@ struct gm_save {
     int           met;   /* rank 0: so many ranks, from 0, have said how they fared */
 
     pthread_t       thread;
-    bool            threaded;
+    bool            threaded, prepared, started;
     atomic_bool     stop; /* nobody wants the outcome any more */
     pthread_mutex_t mutex;
     pthread_cond_t  changed;
@@ -127,6 +127,7 @@ gm_status gm_save_prepare(gm_save *s, char *token)
 {
     uint64_t drawn;
     GM_TRY(gm_steps_prepare(s->folder, s->beside, &s->lock));
+    s->prepared = true;
     if (getrandom(&drawn, sizeof drawn, 0) != sizeof drawn)
         return GM_FAIL(GM_EIO, "the system gave no random bytes: %s", strerror(errno));
     snprintf(token, GM_SAVE_TOKEN, "%016llx", (unsigned long long)drawn);
@@ -374,6 +375,7 @@ static gm_status start_thread(gm_save *s)
 gm_status gm_save_start(gm_save *s, const char *token)
 {
     snprintf(s->token, sizeof s->token, "%s", token);
+    s->started = true;
     s->background = s->background && gm_shard_copy(&s->shard, memory_for_copy(s)) == GM_OK;
     if (s->background && start_thread(s) == GM_OK) return GM_OK;
     s->background = false;
@@ -391,6 +393,7 @@ gm_status gm_save_start(gm_save *s, const char *token)
 
 static gm_status retell(const outcome *o) { return o->st == GM_OK ? GM_OK : gm_fail_again(o->st, o->text); }
 
+bool        gm_save_is_started(const gm_save *s) { return s->started; }
 bool        gm_save_in_background(const gm_save *s) { return s->background; }
 gm_status   gm_save_part(const gm_save *s) { return retell(&s->part); }
 gm_status   gm_save_result(const gm_save *s) { return retell(&s->result); }
@@ -402,6 +405,7 @@ void gm_save_free(gm_save *s)
     atomic_store(&s->stop, true);
     gm_save_give_up(s, "the save was left unfinished");
     if (s->threaded) pthread_join(s->thread, NULL);
+    if (s->prepared && !s->started && s->stamp.world == 1) (void)gm_files_remove(s->beside); /* nobody writes there */
     unlock(s);
     pthread_mutex_destroy(&s->mutex);
     pthread_cond_destroy(&s->changed);

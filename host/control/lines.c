@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +11,7 @@
 
 #define LONGEST 65536 /* a longer line goes in parts; and so much is kept of what goes nowhere */
 
-int gm_lines_open(gm_lines *l, int to, const char *label)
+int gm_lines_open(gm_lines *l, gm_outlet *to, const char *label)
 {
     int ends[2];
     *l = (gm_lines){.from = -1, .to = to, .room = 2 * LONGEST};
@@ -24,33 +23,17 @@ int gm_lines_open(gm_lines *l, int to, const char *label)
     return ends[1];
 }
 
-static void write_all(int fd, const char *text, size_t n)
-{
-    while (n) {
-        ssize_t done = write(fd, text, n);
-        if (done < 0 && errno == EAGAIN) {
-            struct pollfd p = {.fd = fd, .events = POLLOUT};
-            poll(&p, 1, -1);
-        } else if (done < 0 && errno != EINTR) {
-            return; /* nobody reads any more; SIGPIPE has its way where it is not ignored */
-        } else if (done > 0) {
-            text += done;
-            n -= (size_t)done;
-        }
-    }
-}
-
 static void emit(gm_lines *l, const char *text, size_t n)
 {
     if (!l->label[0]) {
-        write_all(l->to, text, n);
+        gm_outlet_put(l->to, text, n);
         return;
     }
     while (n) {
         const char *end = memchr(text, '\n', n);
         size_t      take = end ? (size_t)(end - text) + 1 : n;
-        write_all(l->to, l->label, strlen(l->label));
-        write_all(l->to, text, take);
+        gm_outlet_put(l->to, l->label, strlen(l->label));
+        gm_outlet_put(l->to, text, take);
         text += take;
         n -= take;
     }
@@ -63,7 +46,7 @@ static bool ends_line(const gm_lines *l, char byte) { return byte == '\n' || (by
 static void pass_on(gm_lines *l)
 {
     size_t whole = l->n;
-    if (l->to < 0) {
+    if (!l->to) {
         if (l->n <= LONGEST) return;
         memmove(l->held, l->held + l->n - LONGEST, LONGEST);
         l->n = LONGEST;
@@ -78,7 +61,7 @@ static void pass_on(gm_lines *l)
 
 void gm_lines_pump(gm_lines *l)
 {
-    while (l->from >= 0) {
+    for (size_t taken = 0; l->from >= 0 && taken < LONGEST;) {
         ssize_t got = read(l->from, l->held + l->n, l->room - l->n);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return;
@@ -87,6 +70,7 @@ void gm_lines_pump(gm_lines *l)
             l->from = -1;
             return;
         }
+        taken += (size_t)got;
         l->n += (size_t)got;
         pass_on(l);
     }
@@ -94,9 +78,9 @@ void gm_lines_pump(gm_lines *l)
 
 void gm_lines_break(gm_lines *l)
 {
-    if (l->to < 0 || !l->n || !l->held) return;
+    if (!l->to || !l->n || !l->held) return;
     emit(l, l->held, l->n);
-    write_all(l->to, "\n", 1);
+    gm_outlet_put(l->to, "\n", 1);
     l->n = 0;
 }
 

@@ -86,6 +86,11 @@ gm_status gm_link_open(const char *path, int rank)
     return GM_OK;
 }
 
+void gm_link_joined(void)
+{
+    if (self.open) gm_wire_send(self.fd, GM_WORD_JOINED, self.rank, 0, 0, NULL, 0, true);
+}
+
 int gm_link_rank(void) { return self.open ? self.rank : -1; }
 
 static bool end(gm_word word, int code, bool agreed, const char *text, size_t n)

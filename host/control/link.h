@@ -15,6 +15,8 @@ typedef struct gm_link_peer {
 
 /* Connects as this rank; by keeper.c in the new process. */
 gm_status gm_link_open(const char *path, int rank);
+/* This rank has joined the others. */
+void gm_link_joined(void);
 /* Of this process, or -1: no supervisor started it. */
 int gm_link_rank(void);
 

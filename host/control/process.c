@@ -31,7 +31,7 @@ static void become(char *const *argv, char *const *environment, int output)
 
 gm_status gm_process_start(gm_process *p, char *const *argv, char *const *environment)
 {
-    int output = gm_lines_open(&p->said, -1, "");
+    int output = gm_lines_open(&p->said, NULL, "");
     if (output < 0) return GM_FAIL(GM_EIO, "cannot make a pipe: %s", strerror(errno));
     fflush(NULL);
     p->pid = fork();

@@ -10,10 +10,11 @@
 #include <string.h>
 #include <sys/time.h>
 #include <unistd.h>
+#include "output.h"
 
 #define GRACE_SECONDS 10
 
-static const int handled[] = {SIGINT, SIGTERM, SIGALRM};
+static const int handled[] = {SIGINT, SIGTERM, SIGHUP, SIGALRM};
 #define N_HANDLED (int)(sizeof handled / sizeof *handled)
 
 static struct {
@@ -28,6 +29,7 @@ static struct {
 static void interrupt(gm_stop reason)
 {
     self.pending = (sig_atomic_t)reason;
+    gm_output_limit();
     if (self.armed) self.notify(self.context);
 }
 
@@ -52,6 +54,7 @@ static void on_terminate(void)
 {
     bool first = !self.terminate;
     self.terminate = 1;
+    gm_output_limit();
     if (first && self.asked) return;
     if (self.pending == GM_STOP_TERMINATE) die_by(SIGTERM);
     interrupt(GM_STOP_TERMINATE);
@@ -80,7 +83,7 @@ bool gm_signals_pass_on(pthread_t thread, int signal_number)
 static void take(int signal_number)
 {
     if (signal_number == SIGINT) on_interrupt();
-    else if (signal_number == SIGTERM) on_terminate();
+    else if (signal_number == SIGTERM || signal_number == SIGHUP) on_terminate();
     else on_deadline();
 }
 
@@ -89,6 +92,13 @@ static void handler(int signal_number)
     int error = errno;
     if (!gm_signals_pass_on(self.thread, signal_number)) take(signal_number);
     errno = error;
+}
+
+/* By nohup, and by a shell that starts something in the background. */
+static bool stays_ignored(int signal_number, const struct sigaction *before)
+{
+    if (before->sa_handler != SIG_IGN) return false;
+    return signal_number == SIGHUP || (signal_number == SIGINT && !self.patient);
 }
 
 gm_status gm_signals_open(void (*notify)(void *context), void *context, bool patient)
@@ -104,10 +114,9 @@ gm_status gm_signals_open(void (*notify)(void *context), void *context, bool pat
     for (int i = 0; i < N_HANDLED; i++) sigaddset(&action.sa_mask, handled[i]);
     for (int i = 0; i < N_HANDLED; i++) {
         sigaction(handled[i], NULL, &self.before[i]);
-        /* started in the background by a shell: interrupts stay ignored */
-        if (handled[i] == SIGINT && self.before[i].sa_handler == SIG_IGN && !patient) continue;
-        sigaction(handled[i], &action, NULL);
+        if (!stays_ignored(handled[i], &self.before[i])) sigaction(handled[i], &action, NULL);
     }
+    gm_output_open();
     return GM_OK;
 }
 
@@ -116,6 +125,7 @@ void gm_signals_close(void)
     if (!self.open) return;
     gm_signals_deadline(0);
     for (int i = 0; i < N_HANDLED; i++) sigaction(handled[i], &self.before[i], NULL);
+    gm_output_close();
     self.open = false;
     self.armed = self.pending = 0;
 }
@@ -123,7 +133,7 @@ void gm_signals_close(void)
 void gm_signals_arm(bool on)
 {
     self.armed = on;
-    self.pending = GM_STOP_NONE;
+    if (!on) self.pending = GM_STOP_NONE;
 }
 
 gm_stop gm_signals_pending(void) { return (gm_stop)self.pending; }
@@ -149,6 +159,7 @@ bool gm_signals_raise(gm_stop reason)
     bool first = !self.terminate;
     if (reason == GM_STOP_TERMINATE) {
         self.terminate = 1;
+        gm_output_limit();
         if (first && self.asked) return true;
     }
     interrupt(self.pending ? (gm_stop)self.pending : reason);

@@ -1,8 +1,8 @@
-/* signals.h - SIGINT, SIGTERM and a deadline, turned into one question: what should stop?
+/* signals.h - SIGINT, SIGTERM, SIGHUP and a deadline, turned into one question: what should stop?
  *
  * Handlers set flags and call one async-signal-safe function of the owner. SIGINT interrupts; SIGTERM asks for a
  * stop at the next step once somebody has asked gm_signals_stop_requested(), and interrupts before that and the
- * second time; the deadline interrupts, and ends the process with status 7 if nothing came of it in 10 seconds.
+ * second time; SIGHUP, of a terminal that is gone, does what SIGTERM does; the deadline interrupts, and ends the process with status 7 if nothing came of it in 10 seconds.
  * A process has one set of handlers, hence the one static record of this file. The trap: a signal may
  * land on any thread; it is passed on to the thread that called gm_signals_open, on which notify runs. */
 #ifndef GM_SIGNALS_H
@@ -27,7 +27,8 @@ typedef enum gm_stop {
 gm_status gm_signals_open(void (*notify)(void *context), void *context, bool patient);
 void      gm_signals_close(void); /* the old handlers are back */
 
-/* Interrupts call notify only while armed; arming and disarming forget one that waits. */
+/* Interrupts call notify only while armed. Arming keeps one that waits, which the caller sees to; disarming forgets
+ * it. */
 void    gm_signals_arm(bool on);
 gm_stop gm_signals_pending(void); /* what waits */
 gm_stop gm_signals_take(void);    /* what waits; it waits no longer */

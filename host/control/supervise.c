@@ -27,13 +27,13 @@ static void look_at_launcher(gm_supervisor *job)
     int         status;
     const char *name = job->options.argv[0];
     if (!gm_process_ended(&job->launcher, &status) || job->left_at > 0) return;
-    if (job->started < job->n)
+    if (WIFSIGNALED(status))
+        gm_supervisor_fail(job, -1, 6, "%s was killed by signal %d (%s)%s%s", name, WTERMSIG(status),
+                           strsignal(WTERMSIG(status)), job->started < job->n ? " before all ranks had started\n" : "",
+                           job->started < job->n ? gm_lines_tail(&job->launcher.said) : "");
+    else if (job->started < job->n)
         gm_supervisor_fail(job, -1, 1, "%s could not start %d ranks (status %d):\n%s", name, job->n,
-                           WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
-                           gm_lines_tail(&job->launcher.said));
-    else if (WIFSIGNALED(status))
-        gm_supervisor_fail(job, -1, 6, "%s was killed by signal %d (%s)", name, WTERMSIG(status),
-                           strsignal(WTERMSIG(status)));
+                           WEXITSTATUS(status), gm_lines_tail(&job->launcher.said));
     else gm_supervisor_fail(job, -1, 6, "%s ended before its ranks, with status %d", name, WEXITSTATUS(status));
 }
 
@@ -99,6 +99,8 @@ gm_status gm_supervisor_start(const gm_supervisor_options *options, gm_superviso
     if (!job) return GM_FAIL(GM_ENOMEM, "no memory for a job");
     job->options = *options;
     job->listener = -1;
+    job->out.fd = STDOUT_FILENO;
+    job->err.fd = STDERR_FILENO;
     job->launcher.said.from = -1;
     job->n = options->ranks;
     job->began = gm_supervisor_clock();
@@ -124,10 +126,11 @@ static void close_connection(int *fd)
     *fd = -1;
 }
 
-static void pump(member *m)
+/* Ranks wait while their reader does, as any program would. */
+static void pump(gm_supervisor *job, member *m)
 {
-    gm_lines_pump(&m->out);
-    gm_lines_pump(&m->err);
+    if (!gm_outlet_is_full(&job->out)) gm_lines_pump(&m->out);
+    if (!gm_outlet_is_full(&job->err)) gm_lines_pump(&m->err);
 }
 
 static void welcome(gm_supervisor *job, int rank, int fd)
@@ -135,7 +138,7 @@ static void welcome(gm_supervisor *job, int rank, int fd)
     member *m = &job->ranks[rank];
     char    label[16] = "";
     if (job->options.interactive) snprintf(label, sizeof label, "[%d] ", rank);
-    int output[2] = {gm_lines_open(&m->out, STDOUT_FILENO, label), gm_lines_open(&m->err, STDERR_FILENO, label)};
+    int output[2] = {gm_lines_open(&m->out, &job->out, label), gm_lines_open(&m->err, &job->err, label)};
     m->keeper = fd;
     m->started = true;
     job->started++;
@@ -178,8 +181,9 @@ static void take_answer(member *m, const gm_packet *p)
 static void from_rank(gm_supervisor *job, int rank, const gm_packet *p)
 {
     member *m = &job->ranks[rank];
-    pump(m); /* what it wrote before it said that */
+    pump(job, m); /* what it wrote before it said that */
     switch (p->word) {
+    case GM_WORD_JOINED: m->joined = true; break;
     case GM_WORD_FAIL: gm_supervisor_rank_failed(job, rank, p); break;
     case GM_WORD_PEER_IS: m->peer = true; break;
     case GM_WORD_DONE:
@@ -221,14 +225,14 @@ static void drain(gm_supervisor *job, int rank, bool keeper)
     }
 }
 
-/* A connection says whose it is; the first word of anything else is not for us. */
+/* A connection says whose it is; the first word of anything else is not for us, and a job that is over takes no more. */
 static void join(gm_supervisor *job, int place)
 {
     static gm_packet p;
     int              fd = job->joining[place], got = gm_wire_receive(fd, &p, false);
     if (got == 0) return;
     job->joining[place] = job->joining[--job->n_joining];
-    bool known = got > 0 && p.rank >= 0 && p.rank < job->n;
+    bool known = got > 0 && p.rank >= 0 && p.rank < job->n && !job->killed && job->left_at == 0;
     if (known && p.word == GM_WORD_KEEPER && !job->ranks[p.rank].started) {
         welcome(job, p.rank, fd);
     } else if (known && p.word == GM_WORD_RANK && job->ranks[p.rank].rank < 0) {
@@ -281,8 +285,7 @@ static void check_clock(gm_supervisor *job)
     bool overdue = (job->stopped_at > 0 && t > job->stopped_at + STOP_SECONDS) ||
                    (job->text && job->first.code != 75 && t > job->failed_at + GRACE_SECONDS);
     if ((overdue || (job->spread && job->text && all_halted(job))) && !job->killed) {
-        if (!job->text) gm_supervisor_fail_by_stop(job);
-        gm_supervisor_kill(job);
+        gm_supervisor_end_by_stop(job);
     }
 }
 
@@ -303,14 +306,27 @@ static bool wind_up(gm_supervisor *job)
 
 /* ---- waiting ---- */
 
-void gm_supervisor_stop(gm_supervisor *job, gm_stop reason)
+static bool all_joined(const gm_supervisor *job)
 {
+    for (int i = 0; i < job->n; i++)
+        if (!job->ranks[i].joined) return false;
+    return true;
+}
+
+/* Ranks that wait for each other in MPI hear nothing, and some may not be there yet: before all have joined there is
+ * nothing to save, and they are killed. */
+static void ask_to_stop(gm_supervisor *job, gm_stop reason, bool now)
+{
+    gm_output_limit();
     if (!job->options.interactive) {
         job->asked = reason;
-        if (reason != GM_STOP_TERMINATE && job->stopped_at == 0) job->stopped_at = gm_supervisor_clock();
+        if (now && job->stopped_at == 0) job->stopped_at = gm_supervisor_clock();
     }
-    gm_supervisor_tell(job, GM_WORD_STOP, -1, -1, (int)reason, "");
+    if (job->options.interactive || all_joined(job)) gm_supervisor_tell(job, GM_WORD_STOP, -1, -1, (int)reason, "");
+    else gm_supervisor_end_by_stop(job);
 }
+
+void gm_supervisor_stop(gm_supervisor *job, gm_stop reason) { ask_to_stop(job, reason, reason != GM_STOP_TERMINATE); }
 
 /* True: a stop that the caller must see to. */
 static bool take_stop(gm_supervisor *job)
@@ -319,48 +335,55 @@ static bool take_stop(gm_supervisor *job)
     if (reason == GM_STOP_NONE) return false;
     if (job->options.interactive && (!job->busy || reason == GM_STOP_TERMINATE) && !job->text) return true;
     gm_signals_take();
-    bool again = job->asked == reason || job->killed;
-    if (reason == GM_STOP_TERMINATE && job->terminated) reason = GM_STOP_INTERRUPT; /* at once, not after the step */
-    job->terminated |= reason == GM_STOP_TERMINATE;
-    gm_supervisor_stop(job, reason);
-    if (again && reason == GM_STOP_INTERRUPT && !job->options.interactive) {
-        gm_supervisor_fail_by_stop(job);
-        gm_supervisor_kill(job);
-    }
+    job->terminated += reason == GM_STOP_TERMINATE;
+    bool again = reason == GM_STOP_TERMINATE ? job->terminated > 2 : job->asked == reason || job->killed;
+    ask_to_stop(job, reason, reason != GM_STOP_TERMINATE || job->terminated > 1);
+    if (again && !job->options.interactive) gm_supervisor_end_by_stop(job);
     return false;
 }
 
 /* Waits for anything at all, and takes it in. True: `input` can be read. */
 static bool turn(gm_supervisor *job, int input)
 {
-    enum { PER_RANK = 4 };
-    struct pollfd p[3 + (2 + PER_RANK) * MOST];
+    enum { FILES = 5, PER_RANK = 4 };
+    struct pollfd p[FILES + (2 + PER_RANK) * MOST];
+    const bool    wait_out = gm_outlet_is_full(&job->out), wait_err = gm_outlet_is_full(&job->err);
     int           n = 0, joining = job->n_joining;
     p[n++] = (struct pollfd){.fd = input, .events = POLLIN};
     p[n++] = (struct pollfd){.fd = job->listener, .events = POLLIN};
     p[n++] = (struct pollfd){.fd = job->launcher.said.from, .events = POLLIN};
+    p[n++] = (struct pollfd){.fd = job->out.n ? job->out.fd : -1, .events = POLLOUT};
+    p[n++] = (struct pollfd){.fd = job->err.n ? job->err.fd : -1, .events = POLLOUT};
     for (int i = 0; i < joining; i++) p[n++] = (struct pollfd){.fd = job->joining[i], .events = POLLIN};
     for (int i = 0; i < job->n; i++) {
         const member *m = &job->ranks[i];
-        const int     files[PER_RANK] = {m->rank, m->keeper, m->out.from, m->err.from};
+        const int     files[PER_RANK] = {m->rank, m->keeper, wait_out ? -1 : m->out.from, wait_err ? -1 : m->err.from};
         for (int k = 0; k < PER_RANK; k++) p[n++] = (struct pollfd){.fd = files[k], .events = POLLIN};
     }
-    if (gm_signals_poll(p, n, TICK) <= 0) return false;
+    int ready = gm_signals_poll(p, n, TICK);
+    gm_outlet_flush(&job->out);
+    gm_outlet_flush(&job->err);
+    if (ready <= 0) return false;
     if (p[1].revents) accept_one(job);
     if (p[2].revents) gm_lines_pump(&job->launcher.said);
     for (int i = joining - 1; i >= 0; i--)
-        if (p[3 + i].revents) join(job, i);
+        if (p[FILES + i].revents) join(job, i);
     for (int i = 0; i < job->n; i++) {
-        const struct pollfd *of = &p[3 + joining + PER_RANK * i];
+        const struct pollfd *of = &p[FILES + joining + PER_RANK * i];
         if (of[0].revents) drain(job, i, false);
-        if (of[2].revents || of[3].revents) pump(&job->ranks[i]);
+        if (of[2].revents || of[3].revents) pump(job, &job->ranks[i]);
         if (of[1].revents) {
             drain(job, i, false); /* its last words come before its end */
             drain(job, i, true);
         }
     }
+    gm_outlet_flush(&job->out);
+    gm_outlet_flush(&job->err);
     return p[0].revents != 0;
 }
+
+/* Nothing of what ranks wrote is on its way still. */
+static bool is_written(const gm_supervisor *job) { return !job->out.n && !job->err.n; }
 
 static bool is_idle(const gm_supervisor *job)
 {
@@ -381,8 +404,8 @@ gm_status gm_supervisor_wait(gm_supervisor *job, int input, gm_supervisor_event 
             if (job->alike == job->n && job->n > 1) job->first.rank = -1;
             return *event = GM_RANKS_FAILED, GM_OK;
         }
-        if (all_ended(job) && wind_up(job)) return *event = GM_RANKS_ENDED, GM_OK;
-        if (job->options.interactive && job->busy && is_idle(job)) {
+        if (all_ended(job) && wind_up(job) && is_written(job)) return *event = GM_RANKS_ENDED, GM_OK;
+        if (job->options.interactive && job->busy && is_idle(job) && is_written(job)) {
             job->busy = false;
             return *event = GM_RANKS_IDLE, GM_OK;
         }
@@ -439,6 +462,8 @@ void gm_supervisor_free(gm_supervisor *job)
         gm_lines_close(&m->err);
         free(m->answer);
     }
+    gm_outlet_free(&job->out);
+    gm_outlet_free(&job->err);
     gm_process_end(&job->launcher, LAUNCHER_GRACE);
     for (int i = 0; i < job->n_joining; i++) close(job->joining[i]);
     close_connection(&job->listener);

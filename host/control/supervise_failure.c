@@ -45,6 +45,7 @@ static void set_first(gm_supervisor *job, int rank, int code, const char *text, 
     job->first = (gm_supervisor_failure){.rank = agreed || was_asked_for(job, code) ? -1 : rank, .code = code};
     job->first.text = job->text ? job->text : "a failure whose message does not fit in memory";
     job->failed_at = gm_supervisor_clock();
+    gm_output_limit(); /* it must be told, and the job must end, also when nobody reads */
     job->alike = 1;
     /* 75: all ranks stop after the same step, nobody is in the way of anybody */
     job->spread = code == 75 || agreed;
@@ -122,12 +123,13 @@ static int stop_code(const gm_supervisor *job)
 
 bool gm_supervisor_can_tell(const gm_supervisor *job)
 {
-    if (!job->text || job->told) return false;
+    if (!job->text || job->told || job->out.n || job->err.n) return false;
     return job->first.rank < 0 || job->first.code == 6 || job->alike == job->n || job->ended == job->started ||
            gm_supervisor_clock() > job->failed_at + AGREE_SECONDS;
 }
 
-void gm_supervisor_fail_by_stop(gm_supervisor *job)
+void gm_supervisor_end_by_stop(gm_supervisor *job)
 {
     gm_supervisor_fail(job, -1, stop_code(job), "%s", stop_text(job));
+    gm_supervisor_kill(job);
 }

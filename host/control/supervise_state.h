@@ -13,6 +13,7 @@ typedef struct member {
     int      keeper, rank; /* connections; -1: none */
     gm_lines out, err;
     bool     started, ended;
+    bool     joined;   /* it is one of the job, and hears stops */
     bool     finished; /* it said that it ends in good order */
     bool     failed;   /* it said why it ends */
     bool     peer;     /* it ends because another did */
@@ -31,10 +32,12 @@ struct gm_supervisor {
     int                   listener;
     gm_process            launcher;
     member               *ranks;
+    gm_outlet             out, err; /* what ranks write, on its way to ours */
     int                   n, started, ended;
     double                began, failed_at, stopped_at, left_at;
     gm_stop               asked; /* stop that was asked for */
-    bool                  told, spread, killed, busy, terminated;
+    bool                  told, spread, killed, busy;
+    int                   terminated; /* how many times */
     gm_supervisor_failure first;
     char                 *text;    /* of the first failure; NULL: none */
     int                   status;  /* the highest that a rank ended with in good order */
@@ -53,8 +56,8 @@ void gm_supervisor_kill(gm_supervisor *job);
 /* The job fails, unless it has already; rank -1: as a whole. */
 void gm_supervisor_fail(gm_supervisor *job, int rank, int code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* It fails because of the stop that was asked for. */
-void gm_supervisor_fail_by_stop(gm_supervisor *job);
+/* It fails because of the stop that was asked for, unless it has already, and its ranks are killed. */
+void gm_supervisor_end_by_stop(gm_supervisor *job);
 void gm_supervisor_rank_failed(gm_supervisor *job, int rank, const gm_packet *said);
 /* The first failure reaches the others, but not before they had the time to fail in the same way by themselves. */
 void gm_supervisor_spread(gm_supervisor *job);

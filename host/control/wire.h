@@ -27,6 +27,7 @@ typedef enum gm_word {
     GM_WORD_LEAVE,   /* end */
     /* rank to supervisor */
     GM_WORD_RANK,    /* rank, pid: I am here */
+    GM_WORD_JOINED,  /* I have joined the others, and hear stops */
     GM_WORD_FAIL,    /* code, agreed, text: I end because of this (agreed: so do all ranks) */
     GM_WORD_PEER_IS, /* code: I end because another rank has failed */
     GM_WORD_DONE,    /* code: I am about to end in good order, with that status */

@@ -6,6 +6,8 @@
 -- fit; 5 data or checkpoint damaged; 6 a rank died by a signal; 7 past its time limit, or a rank hangs; 8 diverged; 75
 -- preempted, can resume; 130 and 143, as shells count them: stopped by Ctrl-C or SIGTERM. A plain string means 1.
 -- The trap: error objects are tables, so print them with failure.text(e), not with `..`.
+local core = require "ganymede.core"
+
 local failure = {}
 
 local Failure = {}
@@ -75,25 +77,31 @@ function failure.changed(err, change) return failure.new(failure.code(err), chan
 local last = {} -- the error that travels, and the traceback of the place where it was raised
 
 --- For xpcall: the error itself; its traceback waits in failure.traceback(err). Every protected call on the
--- way that uses this handler leaves the traceback of the first, which is the deepest.
+-- way that uses this handler leaves the traceback of the first, which is the deepest. No stop is raised in here, which
+-- Lua would make an "error in error handling".
 function failure.handler(err)
   if last.err ~= err or err == nil then last = { err = err, text = debug.traceback("", 2):gsub("^\n", "") } end
   return err
 end
+core.signals_shield(failure.handler)
 
 --- The traceback of an error that came through failure.handler, or "".
 function failure.traceback(err) return last.err == err and last.text or "" end
 
---- fn(...); `finish` runs before an error goes on, and before the results are returned.
+local function done(finish, ok, ...)
+  finish()
+  if not ok then error((...), 0) end
+  return ...
+end
+core.signals_shield(done)
+
+--- fn(...); `finish` runs before an error goes on, and before the results are returned. No stop is raised in `finish`,
+-- nor between fn and it.
 function failure.protect(finish, fn, ...)
   local arguments, count = { ... }, select("#", ...)
-  local function done(ok, ...)
-    finish()
-    if not ok then error((...), 0) end
-    return ...
-  end
-  return done(xpcall(function() return fn(unpack(arguments, 1, count)) end, failure.handler))
+  return done(finish, xpcall(function() return fn(unpack(arguments, 1, count)) end, failure.handler))
 end
+core.signals_shield(failure.protect, true)
 
 return setmetatable(failure, {
   __call = function(_, exit_code, fmt, ...)

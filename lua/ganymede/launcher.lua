@@ -156,9 +156,9 @@ function launcher.connect(args)
   core.connect()
   core.forget_launcher()
   core.signals_watch()
+  core.link_joined()
   if args.checked then core.comm_checked(true) end
   if args.comm_timeout then core.comm_set_timeout(args.comm_timeout) end
-  launcher.guard_exit()
 end
 
 local everybody
@@ -204,17 +204,15 @@ function launcher.fail(err, text)
   return not told and not is_said_already(text)
 end
 
---- A recipe that ends its process would leave the other ranks waiting: it is a failure, and says where it was called.
-function launcher.guard_exit()
+--- Calls fn(...) in which os.exit is an error that says where it was called: it would end the run before its end, keep
+-- nothing of it, and leave other ranks waiting.
+function launcher.without_exit(fn, ...)
   local exit = os.exit
-  os.exit = function(code, ...) -- luacheck: ignore 122
-    local at = debug.getinfo(2, "Sl") or { short_src = "?", currentline = 0 }
-    local text = ("%s:%d: os.exit(%s) on one of several ranks ends the run of all; return from the recipe, or call "
-      .. "error"):format(at.short_src, at.currentline, code == nil and "" or tostring(code))
-    if launcher.fail(text, text) then log.error("%s", text) end
-    io.stdout:flush()
-    return exit(1, ...)
+  os.exit = function(code) -- luacheck: ignore 122
+    error(("os.exit(%s) in the middle of a run; return from the recipe, or call error"):format(
+      code == nil and "" or tostring(code)), 2)
   end
+  return failure.protect(function() os.exit = exit end, fn, ...) -- luacheck: ignore 122
 end
 
 --- This rank has ended with that exit status, as all others do. Waits for them: one that fails now fails this one.

@@ -53,8 +53,10 @@ function Repl.protected(chunk)
     if not ok then clean_up(depth, recording, recorded) end
     return ok, ...
   end
-  core.signals_arm(true)
-  return done(xpcall(chunk, failure.handler))
+  return done(xpcall(function()
+    core.signals_arm(true)
+    return chunk()
+  end, failure.handler))
 end
 
 local function report(self, err)

@@ -124,8 +124,28 @@ function session.integer(least)
   end
 end
 
---- Runs fn(...) while Ctrl-C, SIGTERM and a deadline raise failures of status 130, 143 and 7.
--- opt: timeout (seconds or nil). One set of handlers is enough: inside another call only fn runs.
+local function run_armed(opt, fn, ...)
+  if opt.timeout then core.signals_deadline(opt.timeout) end
+  core.signals_arm(true) -- raises a stop that came before
+  return fn(...)
+end
+
+-- How it ended counts, whatever stops come now.
+local function conclude(opt, ok, ...)
+  core.signals_arm(false)
+  if opt.timeout then core.signals_deadline(0) end
+  if opt.after then opt.after(ok, ...) end
+  if not ok then error((...), 0) end
+  return ...
+end
+core.signals_shield(conclude)
+
+local function run_and_conclude(opt, fn, ...) return conclude(opt, xpcall(run_armed, failure.handler, opt, fn, ...)) end
+core.signals_shield(run_and_conclude, true)
+
+--- Runs fn(...) while Ctrl-C, SIGTERM (or SIGHUP) and a deadline raise failures of status 130, 143 and 7.
+-- opt: timeout (seconds or nil), after(ok, error): called at the end, while stops no longer raise and a single one does
+-- not end the process yet.
 function session.with_signals(opt, fn, ...)
   local errors = {
     failure.new(130, "stopped by Ctrl-C"),
@@ -134,9 +154,7 @@ function session.with_signals(opt, fn, ...)
   }
   -- Only a deadline must reach compiled loops for sure: a second Ctrl-C ends the process anyway.
   core.signals_open(errors, false, opt.timeout ~= nil)
-  core.signals_arm(true)
-  if opt.timeout then core.signals_deadline(opt.timeout) end
-  return failure.protect(core.signals_close, fn, ...)
+  return failure.protect(core.signals_close, run_and_conclude, opt, fn, ...)
 end
 
 --- Runs fn(...) while undefined globals are errors; the globals' metatable is put back.

@@ -54,7 +54,7 @@ local function serve(args)
   io.stdout:setvbuf "line"
   fill_globals(_G)
   _G.rank, _G.world = core.rank(), core.world()
-  return require("ganymede.repl_ranks").serve(_G)
+  return launcher.without_exit(require("ganymede.repl_ranks").serve, _G)
 end
 
 function verb.run(args)

@@ -190,11 +190,13 @@ local function run(args)
     if core.rank() == 0 then check_files(args) end
     run_recipe(args, about)
   end
+  local function after(ok, err)
+    if not ok and core.world() > 1 then require("ganymede.cli").report(err) end -- at once: the others wait
+    write_stats(args, about, ok, err)
+  end
   local timeout = not core.link_rank() and args.timeout or nil -- a job's is its supervisor's
-  local ok, err = xpcall(session.with_signals, failure.handler, { timeout = timeout }, all)
-  if not ok and core.world() > 1 then require("ganymede.cli").report(err) end -- at once: the others wait
-  write_stats(args, about, ok, err)
-  if not ok then error(err, 0) end
+  if args.stats then require "ganymede.stats" end -- a stop while it was being loaded would leave it half loaded
+  session.with_signals({ timeout = timeout, after = after }, launcher.without_exit, all)
 end
 
 function verb.run(args)
