@@ -43,7 +43,14 @@ static void tell_all(gm_comm *c, gm_control *m)
 
 /* ---- questions ---- */
 
-void gm_control_ask(gm_pending *p)
+static void ask(gm_comm *c, int rank, gm_control *m)
+{
+    gm_member *to = &c->member[rank];
+    if (!to->asked) to->asked = gm_comm_now();
+    tell(c, rank, m);
+}
+
+void gm_control_ask(gm_pending *p, bool everybody)
 {
     gm_comm        *c = p->comm;
     const gm_group *g = p->group;
@@ -51,8 +58,17 @@ void gm_control_ask(gm_pending *p)
     bool            two = p->call == GM_CALL_send || p->call == GM_CALL_receive;
     if (!p->answers) p->answers = calloc((size_t)g->size, sizeof *p->answers);
     if (!p->answers) return; /* the time-out stays */
-    for (int i = 0; i < g->size; i++)
-        if (i != g->rank && (!two || i == p->root)) tell(c, g->member[i], &m);
+    for (int i = 0; i < g->size && !everybody; i++)
+        if (i != g->rank && (!two || i == p->root)) ask(c, g->member[i], &m);
+    for (int rank = 0; rank < c->world && everybody; rank++)
+        if (rank != c->rank) ask(c, rank, &m);
+}
+
+/* It was asked, half a second ago at least, and has not been heard since. */
+bool gm_control_is_silent(const gm_comm *c, int rank)
+{
+    double asked = c->member[rank].asked;
+    return rank != c->rank && asked > 0 && gm_comm_now() - asked > 0.5;
 }
 
 static void answer(gm_comm *c, int from, const gm_control *question)
@@ -266,6 +282,7 @@ const gm_peer_failure *gm_comm_failure(const gm_comm *c) { return c->failed || c
 
 static void take(gm_comm *c, int from, const gm_control *m)
 {
+    c->member[from].asked = 0;
     switch ((gm_control_kind)m->kind) {
     case CONTROL_FAIL: take_failure(c, from, m); break;
     case CONTROL_KNOWN: c->acknowledged++; break;

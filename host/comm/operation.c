@@ -343,54 +343,15 @@ gm_status gm_pending_start(gm_pending *p, gm_pending **out)
 #define ASK_AFTER 0.2 /* seconds without progress until the others are asked, */
 #define ASK_EVERY 1.0 /* and again */
 
-/* What a member that did not do its part is doing. */
-static size_t absent_member(const gm_pending *p, int place, char *text, size_t size)
-{
-    const gm_answer *a = p->answers ? &p->answers[place] : NULL;
-    int              rank = p->group->member[place];
-    if (a && a->came) return (size_t)snprintf(text, size, "; rank %d has come, but its data has not", rank);
-    if (a && a->answered) return (size_t)snprintf(text, size, "; rank %d has not come: %s", rank, a->text);
-    const gm_record *last = p->record.number ? gm_flight_find(p->comm->flight, p->record.group, p->record.epoch,
-                                                              p->record.number - 1)
-                                             : NULL;
-    char             call[480] = "no call of this group";
-    if (last) gm_record_describe(last, NULL, call, sizeof call);
-    return (size_t)snprintf(text, size, "; rank %d does not answer; known of it here: %s", rank, call);
-}
-
-/* Of an operation between devices nobody's messages are missed: all that can be told is who made the call. */
-static bool all_came(const gm_pending *p)
-{
-    bool two = p->call == GM_CALL_send || p->call == GM_CALL_receive;
-    for (int place = 0; place < p->group->size; place++)
-        if (place != p->group->rank && (!two || place == p->root) && !p->answers[place].came) return false;
-    return true;
-}
-
-static gm_status hang(gm_pending *p)
-{
-    char   call[480], text[1400] = "";
-    size_t n = 0;
-    bool   two = p->call == GM_CALL_send || p->call == GM_CALL_receive;
-    gm_record_describe(&p->record, p->group->name, call, sizeof call);
-    for (int place = 0; place < p->group->size; place++) {
-        bool other = place != p->group->rank, absent = p->comparing && other && !p->answers[place].checked;
-        if (p->linked && other && (!two || place == p->root))
-            absent |= !p->answers || !p->answers[place].came || all_came(p);
-        for (int i = p->first; i < p->n_messages; i++) absent |= p->messages[i].place == place && !p->messages[i].done;
-        if (absent && n < sizeof text) n += absent_member(p, place, text + n, sizeof text - n);
-    }
-    return GM_FAIL(GM_EHANG, "%s: nothing has moved for %g s%s", call, p->comm->timeout, text);
-}
-
 gm_status gm_pending_watch(gm_pending *p, double since, double *asked)
 {
-    double now = gm_comm_now(), quiet = now - since;
+    gm_comm *c = p->comm;
+    double   now = gm_comm_now(), quiet = now - since;
     if (p->coming) return GM_OK; /* this rank's own device computes still: nobody else is waited for */
-    if (p->comm->timeout > 0 && quiet > p->comm->timeout) return hang(p);
+    if (c->timeout > 0 && quiet > c->timeout) return gm_pending_hang(p);
     if (quiet > ASK_AFTER && now - *asked > ASK_EVERY) {
         *asked = now;
-        gm_control_ask(p);
+        gm_control_ask(p, c->timeout > 0 && quiet > c->timeout / 2);
     }
     return GM_OK;
 }

@@ -259,6 +259,7 @@ typedef struct gm_member { /* another rank, at the ends of sections and of the p
     gm_ending ending[2];
     uint64_t  recovering, recovered; /* sections it began and finished recovering from */
     uint64_t  sent;                  /* data messages it sent here so far, when it began to recover */
+    double    asked;                 /* when it was first asked something since it was last heard; 0: not */
     bool      left;
 } gm_member;
 
@@ -326,8 +327,11 @@ gm_status gm_call_check_tensor(const gm_comm *c, const gm_group *g, const char *
 
 /* Reads what other ranks say; true when something was there. */
 bool gm_control_read(gm_comm *c);
-/* Asks the members that p waits for what they did; the answers come through gm_control_read. */
-void gm_control_ask(gm_pending *p);
+/* Asks the members that p waits for what they did, or all ranks; the answers come through gm_control_read. */
+void gm_control_ask(gm_pending *p, bool everybody);
+bool gm_control_is_silent(const gm_comm *c, int rank); /* it was asked and has not been heard since */
+/* hang.c: GM_EHANG, which names every rank that is missed. */
+gm_status gm_pending_hang(gm_pending *p);
 /* Checked mode: GM_EMISMATCH unless every member makes the same call. Waits. */
 gm_status gm_control_compare(gm_pending *p);
 /* Takes note of ranks that have ended the current section and were not ok. */

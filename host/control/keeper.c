@@ -14,7 +14,6 @@
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "files.h"
 #include "link.h"
 
 static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCONT};
@@ -24,7 +23,6 @@ typedef struct keeper {
     int   rank;
     pid_t child; /* 0: gone */
     bool  gone;  /* the supervisor is, or has told us to leave */
-    bool  lost;  /* it is, without a word */
 } keeper;
 
 /* The rank's place in the job, as the launcher that started us counts; -1: it does not say. */
@@ -70,23 +68,11 @@ static void take_word(keeper *k)
     static gm_packet p;
     int              got = gm_wire_receive(k->fd, &p, false);
     if (got > 0 && p.word == GM_WORD_SIGNAL && k->child) kill(k->child, p.code);
-    k->lost = got < 0;
-    k->gone = k->lost || (got > 0 && p.word == GM_WORD_LEAVE);
-}
-
-/* A supervisor that was killed leaves its folder behind. */
-static void remove_folder_of(const char *path)
-{
-    char folder[128];
-    snprintf(folder, sizeof folder, "%s", path);
-    char *slash = strrchr(folder, '/');
-    if (!slash) return;
-    *slash = 0;
-    gm_remove_job_folder(folder);
+    k->gone = got < 0 || (got > 0 && p.word == GM_WORD_LEAVE);
 }
 
 /* Until the supervisor lets us go; a rank does not outlive that. */
-static void keep(keeper *k, const char *path)
+static void keep(keeper *k)
 {
     while (!k->gone) {
         struct pollfd p[2] = {{.fd = k->fd, .events = POLLIN}, {.fd = k->signals, .events = POLLIN}};
@@ -97,7 +83,6 @@ static void keep(keeper *k, const char *path)
     if (k->child) kill(k->child, SIGKILL);
     while (k->child && waitpid(k->child, NULL, 0) < 0 && errno == EINTR) {
     }
-    if (k->lost) remove_folder_of(path);
 }
 
 static void bind_to_cpus(int first, int count)
@@ -167,6 +152,6 @@ gm_status gm_keeper_split(bool *kept)
     close(output[1]);
     if (k.child < 0) return GM_FAIL(GM_ECOMM, "cannot start a process: %s", strerror(errno));
     *kept = true;
-    keep(&k, path);
+    keep(&k);
     return GM_OK;
 }

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void become(char *const *argv, char *const *environment, int output)
+static void become(char *const *argv, char *const *environment, int output, int kept)
 {
     sigset_t none;
     int      nothing = open("/dev/null", O_RDONLY);
@@ -21,6 +21,7 @@ static void become(char *const *argv, char *const *environment, int output)
     dup2(nothing, STDIN_FILENO);
     dup2(output, STDOUT_FILENO);
     dup2(output, STDERR_FILENO);
+    fcntl(kept, F_SETFD, 0);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     for (char *const *e = environment; e && *e; e++) putenv(*e);
@@ -29,13 +30,13 @@ static void become(char *const *argv, char *const *environment, int output)
     raise(SIGKILL); /* no exit handler of ours may run in this copy */
 }
 
-gm_status gm_process_start(gm_process *p, char *const *argv, char *const *environment)
+gm_status gm_process_start(gm_process *p, char *const *argv, char *const *environment, int kept)
 {
     int output = gm_lines_open(&p->said, NULL, "");
     if (output < 0) return GM_FAIL(GM_EIO, "cannot make a pipe: %s", strerror(errno));
     fflush(NULL);
     p->pid = fork();
-    if (p->pid == 0) become(argv, environment, output);
+    if (p->pid == 0) become(argv, environment, output, kept);
     close(output);
     if (p->pid > 0) return GM_OK;
     p->pid = 0;

@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "files.h"
@@ -25,15 +27,17 @@
 static void look_at_launcher(gm_supervisor *job)
 {
     int         status;
-    const char *name = job->options.argv[0];
+    const char *name = job->options.argv[0], *said;
+    bool        early = job->started < job->n;
     if (!gm_process_ended(&job->launcher, &status) || job->left_at > 0) return;
+    said = gm_lines_tail(&job->launcher.said);
     if (WIFSIGNALED(status))
-        gm_supervisor_fail(job, -1, 6, "%s was killed by signal %d (%s)%s%s", name, WTERMSIG(status),
-                           strsignal(WTERMSIG(status)), job->started < job->n ? " before all ranks had started\n" : "",
-                           job->started < job->n ? gm_lines_tail(&job->launcher.said) : "");
-    else if (job->started < job->n)
-        gm_supervisor_fail(job, -1, 1, "%s could not start %d ranks (status %d):\n%s", name, job->n,
-                           WEXITSTATUS(status), gm_lines_tail(&job->launcher.said));
+        gm_supervisor_fail(job, -1, 6, "%s was killed by signal %d (%s)%s%s%s", name, WTERMSIG(status),
+                           strsignal(WTERMSIG(status)), early ? " before all ranks had started" : "",
+                           early && *said ? "; it said:\n" : "", early ? said : "");
+    else if (early)
+        gm_supervisor_fail(job, -1, 1, "%s could not start %d ranks (status %d)%s%s", name, job->n,
+                           WEXITSTATUS(status), *said ? ":\n" : " and said nothing", said);
     else gm_supervisor_fail(job, -1, 6, "%s ended before its ranks, with status %d", name, WEXITSTATUS(status));
 }
 
@@ -41,12 +45,14 @@ static void look_at_launcher(gm_supervisor *job)
 static gm_status open_folder(gm_supervisor *job)
 {
     const char *given = getenv("TMPDIR"), *base = given && *given && strlen(given) < 60 ? given : "/dev/shm";
-    snprintf(job->folder, sizeof job->folder, "%s/ganymede-XXXXXX", access(base, W_OK) ? "/tmp" : base);
-    if (!mkdtemp(job->folder)) {
-        gm_status st = GM_FAIL(GM_EIO, "cannot make a folder like %s: %s", job->folder, strerror(errno));
-        job->folder[0] = 0;
-        return st;
-    }
+    uint64_t    drawn;
+    char        name[sizeof job->folder];
+    if (getrandom(&drawn, sizeof drawn, 0) != sizeof drawn)
+        return GM_FAIL(GM_EIO, "the system gave no random bytes: %s", strerror(errno));
+    snprintf(name, sizeof name, "%s/ganymede-%016llx", access(base, W_OK) ? "/tmp" : base, (unsigned long long)drawn);
+    GM_TRY(gm_sweeper_start(&job->sweeper, name));
+    if (mkdir(name, 0700)) return GM_FAIL(GM_EIO, "cannot make the folder %s: %s", name, strerror(errno));
+    memcpy(job->folder, name, sizeof name);
     snprintf(job->address, sizeof job->address, "%s/supervisor", job->folder);
     return gm_wire_listen(job->address, &job->listener);
 }
@@ -70,7 +76,7 @@ static gm_status start_launcher(gm_supervisor *job)
         }
         list[given + n] = text + n * room;
         snprintf(list[given + n], room, "%s=%s", GM_SUPERVISOR, job->address);
-        st = gm_process_start(&job->launcher, job->options.argv, list);
+        st = gm_process_start(&job->launcher, job->options.argv, list, job->sweeper.alive);
     }
     free(list);
     free(text);
@@ -468,6 +474,7 @@ void gm_supervisor_free(gm_supervisor *job)
     for (int i = 0; i < job->n_joining; i++) close(job->joining[i]);
     close_connection(&job->listener);
     if (job->folder[0]) gm_remove_tree(job->folder);
+    gm_sweeper_end(&job->sweeper);
     free(job->ranks);
     free(job->joining);
     free(job->text);

@@ -5,6 +5,7 @@
 #include "lines.h"
 #include "process.h"
 #include "supervise.h"
+#include "sweeper.h"
 #include "wire.h"
 
 #define AGREE_SECONDS 0.3 /* for the others to fail in the same way, before the first is told */
@@ -30,6 +31,7 @@ struct gm_supervisor {
     gm_supervisor_options options;
     char                  folder[96], address[112];
     int                   listener;
+    gm_sweeper            sweeper; /* of the folder */
     gm_process            launcher;
     member               *ranks;
     gm_outlet             out, err; /* what ranks write, on its way to ours */

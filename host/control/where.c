@@ -33,6 +33,8 @@ bool gm_where_is_silent(const char *failure, int rank)
 {
     char words[64];
     snprintf(words, sizeof words, "rank %d does not answer", rank);
+    if (strstr(failure, words)) return true;
+    snprintf(words, sizeof words, "rank %d has not come: it computes", rank);
     return strstr(failure, words) != NULL;
 }
 

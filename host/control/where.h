@@ -15,7 +15,8 @@ int gm_where_signal(void);
 /* Answers that signal from here on, for the thread that calls; by rank in the words. */
 void gm_where_open(int rank);
 
-/* Does the text of a failure say that this rank does not answer? Waits say it so (comm/operation.c). */
+/* Does the text of a failure say that this rank is missed, and waits for nobody: that it does not answer, or computes?
+ * Waits say it so (comm/operation.c). */
 bool gm_where_is_silent(const char *failure, int rank);
 /* Is this address one of no library, hence code that LuaJIT compiled? May be asked in a handler. */
 bool gm_where_is_compiled(const void *address);

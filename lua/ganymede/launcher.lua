@@ -81,11 +81,24 @@ function launcher.command(ranks, words, crowded)
   return argv
 end
 
+-- LD_PRELOAD for mpirun, with what makes it listen to this machine alone (host/loopback/loopback.c).
+local function preload()
+  local module, before = core.executable():match "^(.*)/" .. "/ganymede_loopback.so", os.getenv "LD_PRELOAD" or ""
+  local file = io.open(module)
+  if not file then failure(2, "there is no %s, which belongs to the program; build it again", module) end
+  file:close()
+  if module:find "[%s:]" then -- which divide the names of a list
+    log.warn("mpirun will listen on all addresses of this machine: %s has a blank or a colon in its path", module)
+    return before
+  end
+  return before == "" and module or module .. ":" .. before
+end
+
 -- mpirun refuses to run as root unless it is told twice; in containers that is the usual user.
 local function environment()
-  local list = { "GANYMEDE_TERMINAL=" .. (core.is_terminal(1) and "yes" or "no") }
+  local list = { "GANYMEDE_TERMINAL=" .. (core.is_terminal(1) and "yes" or "no"), "LD_PRELOAD=" .. preload() }
   if machine.ask "id -u" == "0" then
-    list[2], list[3] = "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
+    list[3], list[4] = "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
   end
   return list
 end

@@ -87,7 +87,7 @@ describe("a rank that leaves", function()
     local result = run [[
       if rank == 1 then fault() os.exit(0) end
       sum(gm.ones { 4 })]]
-    check(result, 1, "rank 1: recipe.lua:14: os.exit(0) on one of several ranks")
+    check(result, 1, "rank 1: recipe.lua:14: os.exit(0) in the middle of a run")
   end)
 
   it("behind Lua's back is noticed", function()

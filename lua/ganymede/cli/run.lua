@@ -196,7 +196,7 @@ local function run(args)
   end
   local timeout = not core.link_rank() and args.timeout or nil -- a job's is its supervisor's
   if args.stats then require "ganymede.stats" end -- a stop while it was being loaded would leave it half loaded
-  session.with_signals({ timeout = timeout, after = after }, launcher.without_exit, all)
+  session.with_signals({ timeout = timeout, limit = args.timeout, after = after }, launcher.without_exit, all)
 end
 
 function verb.run(args)
