@@ -35,9 +35,9 @@ end
 -- Starts the job, stops it after so many seconds, and waits for its end -> status, what it wrote to stderr.
 local function stopped_after(home, seconds)
   local where = config.shared and "-u TMPDIR" or "TMPDIR=" .. shell.quote(home .. "/tmp")
-  local result = shell.run(("cd %s && env %s GANYMEDE_ROOT=%s GANYMEDE_SPEC_MARK=%s timeout --foreground "
+  local result = shell.run(("cd %s && env --default-signal=%s %s GANYMEDE_ROOT=%s GANYMEDE_SPEC_MARK=%s timeout --foreground "
     .. "--preserve-status -s %s -k %g %.4f %s run recipe.lua --out out --stats stats.json --threads 1 %s"):format(
-    shell.quote(home), where, shell.quote(GANYMEDE_ROOT), home, config.signal, config.patience, seconds,
+    shell.quote(home), config.signal, where, shell.quote(GANYMEDE_ROOT), home, config.signal, config.patience, seconds,
     shell.quote(shell.executable()), config.ranks > 1 and "-n " .. config.ranks or ""))
   return result.code, result.err
 end

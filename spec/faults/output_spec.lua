@@ -1,0 +1,89 @@
+--- Standard files that are closed, that nobody reads, or whose reader leaves.
+local core = require "ganymede.core"
+local json = require "ganymede.json"
+local shell = require "spec.support.shell"
+local support = require "spec.faults.support"
+
+-- A shell script in the folder of a recipe, where $GM is the program -> { code, out, err }, and read(name): a file there.
+local function run_script(body, script, check)
+  local home = support.home(body)
+  local words = {}
+  for name, value in pairs(support.environment(home, { GM = shell.executable() })) do
+    words[#words + 1] = shell.quote(name .. "=" .. value)
+  end
+  local ok, why = pcall(function()
+    local result = shell.run(("cd %s && env %s timeout -k 5 60 sh -c %s"):format(shell.quote(home),
+      table.concat(words, " "), shell.quote(script)))
+    check(result, function(name) return shell.read(home .. "/" .. name) end)
+    assert.same({}, support.left(home))
+    support.check_folder(home)
+  end)
+  shell.remove(home)
+  if not ok then error(why, 2) end
+end
+
+local training = support.training "":gsub('{ type = "Fault" }', '{ type = "CheckpointHook", interval = 4 }')
+
+describe("closed standard files", function()
+  for _, ranks in ipairs { 1, 3 } do
+    it(("damage nothing, on %d rank%s"):format(ranks, ranks == 1 and "" or "s"), function()
+      local script = ([[
+        "$GM" run recipe.lua --threads 1 --out out --steps 8 -n %d <&- >&- 2>&- || exit 1
+        "$GM" run recipe.lua --threads 1 --out out --steps 10 --resume auto]]):format(ranks)
+      run_script(training, script, function(result, read)
+        assert.equal(0, result.code, result.err)
+        assert.is_truthy(result.err:find("at step 8", 1, true), result.err)
+        for line in read("out/metrics.jsonl"):gmatch "[^\n]+" do json.decode(line, "metrics.jsonl") end
+      end)
+    end)
+  end
+end)
+
+describe("a reader that leaves", function()
+  for _, ranks in ipairs { 1, 3 } do
+    it(("does not end the run, on %d rank%s"):format(ranks, ranks == 1 and "" or "s"), function()
+      local body = "for i = 1, 3000 do print('line', i) end sum(gm.ones { 1 }) io.open('through' .. rank, 'w'):close()"
+      local script = ('("$GM" run recipe.lua --threads 1 -n %d; echo $? >status) | head -1'):format(ranks)
+      run_script(body:gsub("sum", ranks > 1 and "sum" or "print", 1), script, function(result, read)
+        assert.equal("0\n", read "status", result.err)
+        assert.equal("line\t1\n", result.out)
+        for rank = 0, ranks - 1 do assert.equal("", read("through" .. rank)) end
+      end)
+    end)
+  end
+end)
+
+-- More than pipes and the supervisor hold, a step.
+local loud = support.training [[
+  local file = assert(io.open("pid" .. rank, "w"))
+  file:write(core.process().pid)
+  file:close()
+  io.open("begun", "w"):close()
+  print(("x"):rep(100000))]]:gsub("epochs = 4", "epochs = 100000")
+
+describe("output that nobody reads", function()
+  local function stop(what, ranks, how, code, text)
+    it(("does not keep %s from ending %d rank%s"):format(what, ranks, ranks == 1 and "" or "s"), function()
+      local script = ([[
+        mkfifo pipe; sleep 60 <pipe & reader=$!
+        env --default-signal=INT "$GM" run recipe.lua --threads 1 --out out -n %d >pipe & job=$!
+        until test -e begun; do sleep 0.05; done
+        sleep 1
+        date +%%s.%%N >fault
+        %s
+        wait $job; code=$?
+        kill $reader
+        exit $code]]):format(ranks, how)
+      run_script(loud, script, function(result, read)
+        assert.equal(code, result.code, result.err)
+        assert.is_truthy(result.err:find(text, 1, true), result.err)
+        assert.is_true(core.wall() - tonumber(read "fault") < 10)
+      end)
+    end)
+  end
+
+  stop("Ctrl-C", 1, "kill -INT $job", 130, "stopped by Ctrl-C")
+  stop("SIGTERM", 1, "kill -TERM $job", 75, "stopped after step")
+  stop("Ctrl-C", 3, "kill -INT $job", 130, "stopped by Ctrl-C")
+  stop("a killed rank", 3, "kill -KILL $(cat pid0)", 6, "rank 0: killed by signal 9")
+end)

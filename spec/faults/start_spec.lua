@@ -1,0 +1,54 @@
+--- The first moments of a job: who listens, and what is left of one that is killed then.
+local shell = require "spec.support.shell"
+local support = require "spec.faults.support"
+
+local busy = "if rank == 0 then ready() end local i = 0 while true do i = i + 1 end"
+
+-- Addresses that a process listens on, in hexadecimal.
+local function listening(pid)
+  local script = [[
+    cd /proc/%d/fd && for fd in *; do readlink $fd; done | sed -n 's/^socket:\[\(.*\)\]$/\1/p' >%s
+    awk 'NR == FNR { mine[$1] = 1; next } $4 == "0A" && mine[$10] { split($2, at, ":"); print at[1] }' %s \
+      /proc/net/tcp /proc/net/tcp6]]
+  local folder = shell.temporary_folder()
+  local list = shell.quote(folder .. "/list")
+  local lines = shell.lines(script:format(pid, list, list))
+  shell.remove(folder)
+  return lines
+end
+
+describe("a job on one machine", function()
+  it("listens to that machine alone", function()
+    local job = support.start(busy)
+    job:file "ready"
+    local addresses = listening(job:pids("^mpirun ")[1])
+    job:signal("INT", job:supervisor())
+    support.check(job:finish(), 130, "stopped by Ctrl-C")
+    assert.is_true(#addresses > 0)
+    local loopback = { ["0100007F"] = true, ["00000000000000000000000001000000"] = true }
+    for _, address in ipairs(addresses) do assert.is_true(loopback[address] or false, address) end
+  end)
+end)
+
+describe("a supervisor that is killed while its ranks start", function()
+  it("leaves no process and no folder", function()
+    for i = 1, 6 do
+      local job = support.start(busy)
+      local pid = job:supervisor()
+      os.execute(("sleep %g"):format(0.02 * i))
+      job:signal("KILL", pid)
+      assert.equal(137, job:finish().code)
+    end
+  end)
+end)
+
+describe("mpirun that is killed while it starts ranks", function()
+  it("is named, with status 6", function()
+    local job, launcher = support.start(busy), nil
+    repeat
+      launcher = job:pids("^mpirun ")
+    until #launcher > 0
+    job:signal("KILL", launcher)
+    support.check(job:finish(), 6, "ganymede: mpirun was killed by signal 9 (Killed)")
+  end)
+end)
