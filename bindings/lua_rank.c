@@ -4,6 +4,7 @@
 
 #include <string.h>
 #include <time.h>
+#include "../host/control/link.h"
 #include "../kernels/profile.h"
 
 /* use_device{ device = "cpu"|"cuda"|"cuda:1"|"meta"|..., threads = n }: before the first tensor. */
@@ -182,6 +183,7 @@ static int set_rng_step(lua_State *L)
     gm_device *dev;
     L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
     dev->step.rng_step = (uint64_t)gm_check_integer(L, 1);
+    if (gm_link_note()) gm_link_note()->step = (int64_t)dev->step.rng_step;
     return 0;
 }
 

@@ -8,6 +8,7 @@
 #include "autograd/tape.h"
 #include "comm/comm.h"
 #include "comm/join.h"
+#include "control/link.h"
 #include "control/signals.h"
 #include "parallel/redistribute.h"
 
@@ -78,6 +79,7 @@ static gm_status connect_over(gm_rank *r, gm_transport *t)
     }
     GM_TRY(gm_comm_new(t, &mesh, &r->comm));
     gm_comm_set_interrupt(r->comm, stop_is_pending, NULL);
+    gm_comm_set_note(r->comm, gm_link_note());
     gm_comm_set_place(r->comm, (const char *const *)&r->path);
     r->rank = rank;
     r->world = world;

@@ -120,6 +120,7 @@ void     gm_comm_set_alone(gm_comm *c, bool on) { c->alone = on; }
 void     gm_comm_set_phase(gm_comm *c, gm_phase phase) { c->phase = phase; }
 gm_phase gm_comm_get_phase(const gm_comm *c) { return c->phase; }
 void     gm_comm_set_place(gm_comm *c, const char *const *path) { c->place = path; }
+void     gm_comm_set_note(gm_comm *c, gm_note *note) { c->note = note; }
 
 const char *gm_comm_place(const gm_comm *c) { return c->place && *c->place ? *c->place : ""; }
 

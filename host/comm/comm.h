@@ -37,6 +37,7 @@
 
 #include "../../kernels/tensor.h"
 #include "../parallel/mesh.h"
+#include "note.h"
 
 typedef struct gm_comm    gm_comm;    /* one a rank */
 typedef struct gm_group   gm_group;   /* members in order; owned by the comm, lives as long */
@@ -85,6 +86,8 @@ void     gm_comm_set_phase(gm_comm *c, gm_phase phase);
 gm_phase gm_comm_get_phase(const gm_comm *c);
 /* Where the program is, for messages and the flight recorder; read through the pointer, which must live. */
 void gm_comm_set_place(gm_comm *c, const char *const *path);
+/* Where to leave what was called last; NULL: nowhere. It must live. */
+void gm_comm_set_note(gm_comm *c, gm_note *note);
 /* Asked in every wait; non-zero makes it return GM_EINTERRUPT: Ctrl-C, a time limit, a supervisor's word. */
 void gm_comm_set_interrupt(gm_comm *c, bool (*asked)(void *context), void *context);
 

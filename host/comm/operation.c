@@ -279,6 +279,15 @@ static void enter_history(gm_pending *p, uint64_t *number, uint64_t *history, ui
     ++*number;
 }
 
+static void leave_note(const gm_pending *p)
+{
+    gm_note *note = p->comm->note;
+    if (!note || p->silent) return;
+    note->call = gm_call_name((int)p->call);
+    note->number = p->record.number;
+    snprintf(note->group, sizeof note->group, "%s", p->group->name);
+}
+
 static void enter(gm_pending *p)
 {
     gm_comm  *c = p->comm;
@@ -292,6 +301,7 @@ static void enter(gm_pending *p)
         enter_history(p, &g->number, &g->history, 0);
     }
     snprintf(p->record.place, sizeof p->record.place, "%s", gm_comm_place(c));
+    leave_note(p);
     p->flight = gm_flight_add(c->flight, &p->record, g->name, p->started);
     p->account = p->silent ? &c->silent : &g->account[p->call][c->phase];
     p->account->calls++;

@@ -307,6 +307,7 @@ struct gm_comm {
     bool            advancing; /* operations are being moved */
     gm_account      silent;    /* of what is in no account */
     gm_flight      *flight;
+    gm_note        *note;  /* NULL: nobody reads it */
     gm_trace       *trace; /* NULL: nobody asked */
 };
 

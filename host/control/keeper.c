@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -22,6 +23,7 @@ typedef struct keeper {
     int   fd, signals; /* to the supervisor; a signalfd */
     int   rank;
     pid_t child; /* 0: gone */
+    gm_note *note; /* what it did last */
     bool  gone;  /* the supervisor is, or has told us to leave */
 } keeper;
 
@@ -36,11 +38,23 @@ static int rank_in_environment(void)
     return -1;
 }
 
+/* "; it was in or behind step 6; its last operation: all_reduce (call 17 of data)". The note counts from 0. */
+static void describe_last(const gm_note *note, char *text, size_t size)
+{
+    size_t n = 0;
+    if (note->step >= 0) n = (size_t)snprintf(text, size, "; it was in or behind step %lld", (long long)note->step + 1);
+    if (note->call)
+        snprintf(text + n, size - n, "; its last operation: %s (call %llu of %.31s)", note->call,
+                 (unsigned long long)note->number + 1, note->group);
+}
+
 static void report_end(keeper *k, int status)
 {
-    int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1, by = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    int  code = WIFEXITED(status) ? WEXITSTATUS(status) : -1, by = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    char last[160] = "";
+    describe_last(k->note, last, sizeof last);
     k->child = 0;
-    gm_wire_send(k->fd, GM_WORD_END, k->rank, code, by, NULL, 0, true);
+    gm_wire_send(k->fd, GM_WORD_END, k->rank, code, by, last, strlen(last), true);
 }
 
 static void look_after_child(keeper *k)
@@ -112,7 +126,7 @@ static gm_status become_rank(const keeper *k, pid_t parent, const gm_packet *wel
     close(k->fd);
     close(k->signals);
     bind_to_cpus(welcome->code, welcome->extra);
-    gm_status st = gm_link_open(path, k->rank);
+    gm_status st = gm_link_open(path, k->rank, k->note);
     unsetenv(GM_SUPERVISOR); /* what the rank starts is no rank */
     return st;
 }
@@ -141,6 +155,9 @@ gm_status gm_keeper_split(bool *kept)
     GM_TRY(gm_wire_connect(path, &k.fd));
     gm_wire_send(k.fd, GM_WORD_KEEPER, k.rank, (int)getpid(), 0, NULL, 0, true);
     if (!gm_wire_receive_welcome(k.fd, &welcome, output)) return GM_FAIL(GM_ECOMM, "the supervisor is gone");
+    k.note = mmap(NULL, sizeof *k.note, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (k.note == MAP_FAILED) return GM_FAIL(GM_ENOMEM, "no memory to share with a rank: %s", strerror(errno));
+    k.note->step = -1;
     open_signals(&k, &mask);
     pid_t parent = getpid();
     k.child = fork();

@@ -14,6 +14,7 @@
 
 static struct {
     int                   fd, rank;
+    gm_note              *note;
     bool                  open, ended; /* ended: the supervisor knows how */
     volatile sig_atomic_t failed;      /* peer is filled */
     volatile sig_atomic_t early;       /* a stop that came when nobody handled stops */
@@ -68,13 +69,14 @@ static void without_handler(void (*fn)(void))
     sigprocmask(SIG_SETMASK, &old, NULL);
 }
 
-gm_status gm_link_open(const char *path, int rank)
+gm_status gm_link_open(const char *path, int rank, gm_note *note)
 {
     struct sigaction  action = {.sa_handler = on_word, .sa_flags = SA_RESTART};
     struct f_owner_ex owner = {.type = F_OWNER_TID, .pid = gettid()};
     if (self.open) return GM_FAIL(GM_EINVAL, "this process is linked to a supervisor already");
     GM_TRY(gm_wire_connect(path, &self.fd));
     self.rank = rank;
+    self.note = note;
     self.open = true;
     gm_where_open(rank);
     sigemptyset(&action.sa_mask);
@@ -85,6 +87,8 @@ gm_status gm_link_open(const char *path, int rank)
         return GM_FAIL(GM_EIO, "the supervisor is gone");
     return GM_OK;
 }
+
+gm_note *gm_link_note(void) { return self.note; }
 
 void gm_link_joined(void)
 {

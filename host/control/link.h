@@ -6,6 +6,7 @@
 #ifndef GM_LINK_H
 #define GM_LINK_H
 
+#include "../comm/note.h"
 #include "wire.h"
 
 typedef struct gm_link_peer {
@@ -13,8 +14,9 @@ typedef struct gm_link_peer {
     char text[1000];
 } gm_link_peer;
 
-/* Connects as this rank; by keeper.c in the new process. */
-gm_status gm_link_open(const char *path, int rank);
+/* Connects as this rank; by keeper.c in the new process, which shares the note with it. */
+gm_status gm_link_open(const char *path, int rank, gm_note *note);
+gm_note  *gm_link_note(void); /* NULL: no supervisor started this process */
 /* This rank has joined the others. */
 void gm_link_joined(void);
 /* Of this process, or -1: no supervisor started it. */

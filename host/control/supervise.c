@@ -154,7 +154,7 @@ static void welcome(gm_supervisor *job, int rank, int fd)
     close_connection(&output[1]);
 }
 
-static void rank_ended(gm_supervisor *job, int rank, int code, int by)
+static void rank_ended(gm_supervisor *job, int rank, int code, int by, const char *last)
 {
     member *m = &job->ranks[rank];
     if (m->ended) return;
@@ -167,11 +167,11 @@ static void rank_ended(gm_supervisor *job, int rank, int code, int by)
     look_at_launcher(job); /* whose death may be the cause */
     if (by == SIGKILL)
         gm_supervisor_fail(job, rank, 6,
-                           "killed by signal %d (%s); where nobody sent it, this machine ran out of memory: %s", by,
-                           strsignal(by), "see dmesg, lower data.batch_size, or give --limit-memory");
-    else if (by) gm_supervisor_fail(job, rank, 6, "killed by signal %d (%s)", by, strsignal(by));
-    else if (code) gm_supervisor_fail(job, rank, 1, "the process ended with status %d and said nothing", code);
-    else gm_supervisor_fail(job, rank, 1, "the process ended with exit(0) in the middle of things");
+                           "killed by signal %d (%s)%s; where nobody sent it, this machine ran out of memory: %s", by,
+                           strsignal(by), last, "see dmesg, lower data.batch_size, or give --limit-memory");
+    else if (by) gm_supervisor_fail(job, rank, 6, "killed by signal %d (%s)%s", by, strsignal(by), last);
+    else if (code) gm_supervisor_fail(job, rank, 1, "the process ended with status %d and said nothing%s", code, last);
+    else gm_supervisor_fail(job, rank, 1, "the process ended with exit(0) in the middle of things%s", last);
 }
 
 static void take_answer(member *m, const gm_packet *p)
@@ -211,7 +211,7 @@ static void from_rank(gm_supervisor *job, int rank, const gm_packet *p)
 
 static void from_keeper(gm_supervisor *job, int rank, const gm_packet *p)
 {
-    if (p->word == GM_WORD_END) rank_ended(job, rank, p->code, p->extra);
+    if (p->word == GM_WORD_END) rank_ended(job, rank, p->code, p->extra, p->text);
     else if (p->word == GM_WORD_HALTED) job->ranks[rank].halted = p->code;
 }
 
@@ -227,7 +227,7 @@ static void drain(gm_supervisor *job, int rank, bool keeper)
     if (keeper && !m->ended) {
         look_at_launcher(job);
         if (!job->text) gm_supervisor_fail(job, rank, 6, "the keeper of this rank was killed, and the rank with it");
-        rank_ended(job, rank, 1, 0);
+        rank_ended(job, rank, 1, 0, "");
     }
 }
 

@@ -19,7 +19,7 @@ typedef enum gm_word {
     GM_WORD_NONE,
     /* keeper to supervisor */
     GM_WORD_KEEPER, /* rank, pid of the keeper: I am here */
-    GM_WORD_END,    /* rank, code, signal: the rank's process is gone */
+    GM_WORD_END,    /* rank, code, signal, text: the rank's process is gone; what it did last */
     GM_WORD_HALTED, /* rank, signal, 0: it was stopped (SIGSTOP), or goes on (0, 0) */
     /* supervisor to keeper */
     GM_WORD_WELCOME, /* rank, first, count of CPUs to run on (count 0: any); comes with the rank's stdout, stderr */

@@ -21,6 +21,7 @@ describe("a rank that is killed", function()
   it("in the middle of a step ends the job with status 6, and rank 0 still writes --stats", function()
     local result = run(training "if rank == 2 and trainer.step == 6 then fault() kill(9) end")
     check(result, 6, "rank 2: killed by signal 9 (Killed)")
+    assert.matches("; it was in or behind step 6; its last operation: [%a_]+ %(call %d+ of %a+%)", result.err)
     assert.equal(1, #said(result), result.err)
     assert.equal(6, result.stats.exit_code)
     assert.equal("rank died", result.stats.status)
@@ -121,6 +122,19 @@ describe("a rank that does not come to a collective", function()
     assert.is_true(result.late < 10)
   end)
 
+  it("in another group than that of the ranks that wait: it is named all the same", function()
+    local result = run([[
+      local pairs_of = { [0] = { 0, 1 }, { 1, 2 }, { 2, 3 } }
+      local group = {}
+      for i = 0, 2 do group[i] = core.comm_group_of("pair" .. i, pairs_of[i]) end
+      sum(gm.ones { 4 })
+      if rank == 3 then fault() local i = 0 while true do i = i + 1 end end
+      core.comm_all_reduce(gm.ones { 4 }, group[rank], "sum")]], { "--comm-timeout", "3" }, 4)
+    assert.equal(7, result.code, result.err)
+    assert.is_truthy(result.err:find("rank 3 does not answer", 1, true), result.err)
+    assert.matches("\nganymede: rank 3 was here, in Lua:\nstack traceback:\n%s*recipe.lua:18: in ", result.err)
+  end)
+
   it("because it sleeps in the kernel: where, and in which of its functions", function()
     local result = run([[
       sum(gm.ones { 4 })
@@ -135,6 +149,14 @@ describe("a rank that does not come to a collective", function()
     assert.matches("rank 1 does not answer.-; rank 1: process %d+ sleeps[^;]*, after %d+%.%d+ s of CPU", result.err)
     assert.matches("rank 1 is in, the innermost first:\n[^\n]*libc[^\n]*pause", result.err)
     assert.is_true(result.late < 10)
+  end)
+end)
+
+describe("a rank that is stopped when the time limit passes", function()
+  it("is named, and so is the limit", function()
+    local result = run("if rank == 2 then fault() kill 'STOP' end while true do end", { "--timeout", "2" })
+    check(result, 7, "the run did not end within 2 seconds (--timeout)")
+    assert.is_truthy(result.err:find("rank 2 was stopped by signal 19", 1, true), result.err)
   end)
 end)
 
