@@ -20,11 +20,11 @@
 static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCONT};
 
 typedef struct keeper {
-    int   fd, signals; /* to the supervisor; a signalfd */
-    int   rank;
-    pid_t child; /* 0: gone */
-    gm_note *note; /* what it did last */
-    bool  gone;  /* the supervisor is, or has told us to leave */
+    int      fd, signals; /* to the supervisor; a signalfd */
+    int      rank;
+    pid_t    child; /* 0: gone */
+    gm_note *note;  /* what it did last */
+    bool     gone;  /* the supervisor is, or has told us to leave */
 } keeper;
 
 /* The rank's place in the job, as the launcher that started us counts; -1: it does not say. */

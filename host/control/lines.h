@@ -15,7 +15,7 @@ typedef struct gm_lines {
 } gm_lines;
 
 /* Makes the pipe -> its write end, or -1. */
-int  gm_lines_open(gm_lines *l, gm_outlet *to, const char *label);
+int gm_lines_open(gm_lines *l, gm_outlet *to, const char *label);
 /* Passes on what is there, without waiting, but no more than a pipe holds; at the end of file closes `from`. */
 void gm_lines_pump(gm_lines *l);
 void gm_lines_break(gm_lines *l); /* passes on the beginning of a line, too, and ends it */

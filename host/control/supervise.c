@@ -36,8 +36,8 @@ static void look_at_launcher(gm_supervisor *job)
                            strsignal(WTERMSIG(status)), early ? " before all ranks had started" : "",
                            early && *said ? "; it said:\n" : "", early ? said : "");
     else if (early)
-        gm_supervisor_fail(job, -1, 1, "%s could not start %d ranks (status %d)%s%s", name, job->n,
-                           WEXITSTATUS(status), *said ? ":\n" : " and said nothing", said);
+        gm_supervisor_fail(job, -1, 1, "%s could not start %d ranks (status %d)%s%s", name, job->n, WEXITSTATUS(status),
+                           *said ? ":\n" : " and said nothing", said);
     else gm_supervisor_fail(job, -1, 6, "%s ended before its ranks, with status %d", name, WEXITSTATUS(status));
 }
 
@@ -49,7 +49,9 @@ static gm_status open_folder(gm_supervisor *job)
     char        name[sizeof job->folder];
     if (getrandom(&drawn, sizeof drawn, 0) != sizeof drawn)
         return GM_FAIL(GM_EIO, "the system gave no random bytes: %s", strerror(errno));
-    snprintf(name, sizeof name, "%s/ganymede-%016llx", access(base, W_OK) ? "/tmp" : base, (unsigned long long)drawn);
+    snprintf(name, sizeof name, "%s/ganymede-", access(base, W_OK) ? "/tmp" : base);
+    for (int i = 0; i < 6; i++, drawn /= 36)
+        strncat(name, (char[]){"0123456789abcdefghijklmnopqrstuvwxyz"[drawn % 36], 0}, 1);
     GM_TRY(gm_sweeper_start(&job->sweeper, name));
     if (mkdir(name, 0700)) return GM_FAIL(GM_EIO, "cannot make the folder %s: %s", name, strerror(errno));
     memcpy(job->folder, name, sizeof name);

@@ -10,8 +10,8 @@
 #include <unistd.h>
 #include "files.h"
 
-#define SWEEPS 10     /* what the dead one started may still be ending, and making files */
-#define PAUSE  50000  /* microseconds */
+#define SWEEPS 10    /* what the dead one started may still be ending, and making files */
+#define PAUSE  50000 /* microseconds */
 
 /* Nothing but the pipe stays open: a reader of our output would wait for its end. */
 static void sweep(int alive, const char *folder)
@@ -26,7 +26,7 @@ static void sweep(int alive, const char *folder)
     do got = read(STDIN_FILENO, &word, 1);
     while (got < 0 && errno == EINTR);
     for (int i = 0; i < SWEEPS && got == 0; i++) {
-        gm_remove_tree(folder);
+        gm_remove_job_folder(folder);
         usleep(PAUSE);
     }
     _exit(0);

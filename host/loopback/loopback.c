@@ -26,8 +26,8 @@ __attribute__((constructor)) static void leave_environment(void)
 
 __attribute__((visibility("default"))) int bind(int fd, const struct sockaddr *address, socklen_t size)
 {
-    int (*real)(int, const struct sockaddr *, socklen_t) = (int (*)(int, const struct sockaddr *, socklen_t))dlsym(
-        RTLD_NEXT, "bind");
+    int (*real)(int, const struct sockaddr *,
+                socklen_t) = (int (*)(int, const struct sockaddr *, socklen_t))dlsym(RTLD_NEXT, "bind");
     struct sockaddr_in  v4;
     struct sockaddr_in6 v6;
     if (address->sa_family == AF_INET && size >= sizeof v4) {

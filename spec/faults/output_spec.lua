@@ -28,8 +28,8 @@ describe("closed standard files", function()
   for _, ranks in ipairs { 1, 3 } do
     it(("damage nothing, on %d rank%s"):format(ranks, ranks == 1 and "" or "s"), function()
       local script = ([[
-        "$GM" run recipe.lua --threads 1 --out out --steps 8 -n %d <&- >&- 2>&- || exit 1
-        "$GM" run recipe.lua --threads 1 --out out --steps 10 --resume auto]]):format(ranks)
+        "$GM" run recipe.lua --threads 1 --out out --steps 8 -n %d %s || exit 1
+        "$GM" run recipe.lua --threads 1 --out out --steps 10 --resume auto]]):format(ranks, ranks == 1 and ">&- 2>&-" or "<&- >&- 2>&-")
       run_script(training, script, function(result, read)
         assert.equal(0, result.code, result.err)
         assert.is_truthy(result.err:find("at step 8", 1, true), result.err)
