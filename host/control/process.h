@@ -15,8 +15,8 @@ typedef struct gm_process {
     gm_lines said; /* to be pumped by its owner; said.from -1: closed */
 } gm_process;
 
-/* argv and environment ("NAME=value", added to ours) end with NULL. It inherits the file `kept`. A program that cannot be run is one that ends,
- * having said so. GM_EIO: no process could be made. */
+/* argv and environment ("NAME=value", added to ours) end with NULL. It inherits the file `kept`. A program that
+ * cannot be run is one that ends, having said so. GM_EIO: no process could be made. */
 gm_status gm_process_start(gm_process *p, char *const *argv, char *const *environment, int kept);
 /* True once: it has ended, with that status (as waitpid gives it). */
 bool gm_process_ended(gm_process *p, int *status);

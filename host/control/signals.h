@@ -1,10 +1,11 @@
 /* signals.h - SIGINT, SIGTERM, SIGHUP and a deadline, turned into one question: what should stop?
  *
- * Handlers set flags and call one async-signal-safe function of the owner. SIGINT interrupts; SIGTERM asks for a
- * stop at the next step once somebody has asked gm_signals_stop_requested(), and interrupts before that and the
- * second time; SIGHUP, of a terminal that is gone, does what SIGTERM does; the deadline interrupts, and ends the process with status 7 if nothing came of it in 10 seconds.
- * A process has one set of handlers, hence the one static record of this file. The trap: a signal may
- * land on any thread; it is passed on to the thread that called gm_signals_open, on which notify runs. */
+ * Handlers set flags and call one async-signal-safe function of the owner. SIGINT interrupts; SIGTERM asks for a stop
+ * at the next step once somebody has asked gm_signals_stop_requested(), and interrupts before that and the second
+ * time; SIGHUP, of a terminal that is gone, does what SIGTERM does; the deadline interrupts, and ends the process
+ * with status 7 if nothing came of it in 10 seconds. A process has one set of handlers, hence the one static record
+ * of this file. The trap: a signal may land on any thread; it is passed on to the thread that called gm_signals_open,
+ * on which notify runs. */
 #ifndef GM_SIGNALS_H
 #define GM_SIGNALS_H
 

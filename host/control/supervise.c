@@ -233,7 +233,7 @@ static void drain(gm_supervisor *job, int rank, bool keeper)
     }
 }
 
-/* A connection says whose it is; the first word of anything else is not for us, and a job that is over takes no more. */
+/* A connection says whose it is; the first word of anything else is not for us. A job that is over takes no more. */
 static void join(gm_supervisor *job, int place)
 {
     static gm_packet p;

@@ -11,9 +11,9 @@
  * what still runs 5 seconds later is killed. The launcher should end when all ranks have; it gets SIGTERM after 2
  * seconds and SIGKILL after 4, since it has been seen to hang. Nothing is left behind when the job is freed; when the
  * supervisor itself is killed, keepers notice and kill their ranks, and a sweeper removes its folder. Signals come
- * through signals.h, which the caller opens (patient): Ctrl-C stops all ranks, a second one kills them; SIGTERM is passed
- * on, a second one stops, a third one kills; before all ranks have joined, any stop kills. What ranks write is passed on
- * without waiting for who reads it: a full pipe makes the ranks wait, and not the supervisor. */
+ * through signals.h, which the caller opens (patient): Ctrl-C stops all ranks, a second one kills them; SIGTERM is
+ * passed on, a second one stops, a third one kills; before all ranks have joined, any stop kills. What ranks write is
+ * passed on without waiting for who reads it: a full pipe makes the ranks wait, and not the supervisor. */
 #ifndef GM_SUPERVISE_H
 #define GM_SUPERVISE_H
 

@@ -144,8 +144,8 @@ local function run_and_conclude(opt, fn, ...) return conclude(opt, xpcall(run_ar
 core.signals_shield(run_and_conclude, true)
 
 --- Runs fn(...) while Ctrl-C, SIGTERM (or SIGHUP) and a deadline raise failures of status 130, 143 and 7.
--- opt: timeout (seconds or nil), limit (the same, where another process keeps the time), after(ok, error): called at the end, while stops no longer raise and a single one does
--- not end the process yet.
+-- opt: timeout (seconds or nil), limit (the same, where another process keeps the time), after(ok, error): called at
+-- the end, while stops no longer raise and a single one does not end the process yet.
 function session.with_signals(opt, fn, ...)
   local errors = {
     failure.new(130, "stopped by Ctrl-C"),

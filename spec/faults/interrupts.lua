@@ -1,14 +1,14 @@
---- Many stops, each at a moment of its own: does every one of them end its job with the right status, and leave nothing?
+--- Many stops, each at a moment of its own: does every one end its job with the right status, and leave nothing?
 --
 --     ganymede run spec/faults/interrupts.lua                                      20 Ctrl-Cs, 1 rank
 --     ganymede run spec/faults/interrupts.lua --set count=500 --set ranks=4        as many as you like
 --     ganymede run spec/faults/interrupts.lua --set signal=TERM --set within=3     SIGTERM, in the first three seconds
 --
--- A job trains and saves a checkpoint a step until it is stopped at a random moment of its first `within` seconds. Right:
--- status 130 (of SIGTERM 143, or 75 once it trains) within `patience` seconds; statistics, where there are any, that say
--- the same; no process with its environment left; its temporary folder empty, and no new folder of ours in /dev/shm with
--- shared=true, for a machine on which no other job runs (the job then has no TMPDIR, and puts what it shares there).
--- It ends with status 1 when something was wrong, and prints what.
+-- A job trains and saves a checkpoint a step until it is stopped at a random moment of its first `within` seconds.
+-- Right: status 130 (of SIGTERM 143, or 75 once it trains) within `patience` seconds; statistics, where there are
+-- any, that say the same; no process with its environment left; its temporary folder empty, and no new folder of ours
+-- in /dev/shm with shared=true, for a machine on which no other job runs (the job then has no TMPDIR, and puts what
+-- it shares there). It ends with status 1 when something was wrong, and prints what.
 package.path = "./?.lua;" .. package.path
 local core = require "ganymede.core"
 local gm = require "ganymede"
@@ -35,8 +35,8 @@ end
 -- Starts the job, stops it after so many seconds, and waits for its end -> status, what it wrote to stderr.
 local function stopped_after(home, seconds)
   local where = config.shared and "-u TMPDIR" or "TMPDIR=" .. shell.quote(home .. "/tmp")
-  local result = shell.run(("cd %s && env --default-signal=%s %s GANYMEDE_ROOT=%s GANYMEDE_SPEC_MARK=%s timeout --foreground "
-    .. "--preserve-status -s %s -k %g %.4f %s run recipe.lua --out out --stats stats.json --threads 1 %s"):format(
+  local result = shell.run(("cd %s && env --default-signal=%s %s GANYMEDE_ROOT=%s GANYMEDE_SPEC_MARK=%s timeout "
+    .. "--foreground --preserve-status -s %s -k %g %.4f %s run recipe.lua --out out --stats stats.json --threads 1 %s"):format(
     shell.quote(home), config.signal, where, shell.quote(GANYMEDE_ROOT), home, config.signal, config.patience, seconds,
     shell.quote(shell.executable()), config.ranks > 1 and "-n " .. config.ranks or ""))
   return result.code, result.err

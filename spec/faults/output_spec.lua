@@ -4,7 +4,7 @@ local json = require "ganymede.json"
 local shell = require "spec.support.shell"
 local support = require "spec.faults.support"
 
--- A shell script in the folder of a recipe, where $GM is the program -> { code, out, err }, and read(name): a file there.
+-- A shell script in the folder of a recipe, where $GM is the program -> check({ code, out, err }, a file by its name).
 local function run_script(body, script, check)
   local home = support.home(body)
   local words = {}
@@ -27,9 +27,10 @@ local training = support.training "":gsub('{ type = "Fault" }', '{ type = "Check
 describe("closed standard files", function()
   for _, ranks in ipairs { 1, 3 } do
     it(("damage nothing, on %d rank%s"):format(ranks, ranks == 1 and "" or "s"), function()
+      local closed = ranks == 1 and ">&- 2>&-" or "<&- >&- 2>&-"
       local script = ([[
         "$GM" run recipe.lua --threads 1 --out out --steps 8 -n %d %s || exit 1
-        "$GM" run recipe.lua --threads 1 --out out --steps 10 --resume auto]]):format(ranks, ranks == 1 and ">&- 2>&-" or "<&- >&- 2>&-")
+        "$GM" run recipe.lua --threads 1 --out out --steps 10 --resume auto]]):format(ranks, closed)
       run_script(training, script, function(result, read)
         assert.equal(0, result.code, result.err)
         assert.is_truthy(result.err:find("at step 8", 1, true), result.err)

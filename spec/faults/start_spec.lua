@@ -44,10 +44,9 @@ end)
 
 describe("mpirun that is killed while it starts ranks", function()
   it("is named, with status 6", function()
-    local job, launcher = support.start(busy), nil
-    repeat
-      launcher = job:pids("^mpirun ")
-    until #launcher > 0
+    local job = support.start(busy)
+    local launcher = job:pids "^mpirun "
+    while #launcher == 0 do launcher = job:pids "^mpirun " end
     job:signal("KILL", launcher)
     support.check(job:finish(), 6, "ganymede: mpirun was killed by signal 9 (Killed)")
   end)
