@@ -37,7 +37,7 @@ local function stopped_after(home, seconds)
   local where = config.shared and "-u TMPDIR" or "TMPDIR=" .. shell.quote(home .. "/tmp")
   local program = ("timeout --foreground --preserve-status -s %s -k %g %.4f %s"):format(config.signal, config.patience,
     seconds, shell.quote(shell.executable()))
-  local result = shell.run(("cd %s && env --default-signal=%s %s GANYMEDE_ROOT=%s GANYMEDE_SPEC_MARK=%s %s run recipe.lua "
+  local result = shell.run(("cd %s && env --default-signal=%s %s GANYMEDE_ROOT=%s GANYMEDE_SPEC_MARK=%s %s run "
     .. "recipe.lua --out out --stats stats.json --threads 1 %s"):format(shell.quote(home), config.signal, where,
     shell.quote(GANYMEDE_ROOT), home, program, config.ranks > 1 and "-n " .. config.ranks or ""))
   return result.code, result.err
