@@ -181,4 +181,36 @@ static int remove_one(const char *path, const struct stat *about, int type, stru
     return 0;
 }
 
+/* What a supervisor and Open MPI make in a job's folder. */
+static bool is_of_job(const char *name)
+{
+    return !strcmp(name, "supervisor") || !strncmp(name, "ompi.", 5) || !strncmp(name, "vader_segment.", 14);
+}
+
+/* Is it a folder that gm_supervisor_start makes? Our own, closed to others, of such a name. */
+static bool is_job_folder(int fd, const char *path)
+{
+    struct stat s;
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    if (strncmp(name, "ganymede-", 9) || strlen(name) != 15) return false;
+    return !fstat(fd, &s) && s.st_uid == geteuid() && !(s.st_mode & 077);
+}
+
+void gm_remove_job_folder(const char *path)
+{
+    char           entry[PATH_MAX];
+    struct dirent *e;
+    int            fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR           *d = fd >= 0 && is_job_folder(fd, path) ? fdopendir(fd) : NULL;
+    if (!d) {
+        if (fd >= 0) close(fd);
+        return;
+    }
+    while ((e = readdir(d)))
+        if (is_of_job(e->d_name) && snprintf(entry, sizeof entry, "%s/%s", path, e->d_name) < (int)sizeof entry)
+            gm_remove_tree(entry);
+    closedir(d);
+    rmdir(path); /* unless somebody else put something there */
+}
+
 void gm_remove_tree(const char *path) { nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS); }

@@ -11,6 +11,9 @@ gm_status gm_make_folders(const char *path);
 gm_status gm_make_new_folder(const char *path);
 /* Removes a folder with all that is in it, as far as that is possible; links are not followed. */
 void gm_remove_tree(const char *path);
+/* Removes the folder of a job whose supervisor is gone: one of ours by owner, mode and name, and in it what jobs make.
+ * Anything else stays: the path comes from the environment, and may be anything. */
+void gm_remove_job_folder(const char *path);
 /* The file appears whole or not at all, also after a crash: temporary file, fsync, rename, fsync of the folder. A link
  * of that name is replaced, not followed. What is no plain file (/dev/stdout) is written as it is. */
 gm_status gm_write_whole(const char *path, const void *bytes, size_t n);
