@@ -46,12 +46,11 @@ static gm_status open_folder(gm_supervisor *job)
 {
     const char *given = getenv("TMPDIR"), *base = given && *given && strlen(given) < 60 ? given : "/dev/shm";
     uint64_t    drawn;
-    char        name[sizeof job->folder];
+    char        name[sizeof job->folder], last[7] = "";
     if (getrandom(&drawn, sizeof drawn, 0) != sizeof drawn)
         return GM_FAIL(GM_EIO, "the system gave no random bytes: %s", strerror(errno));
-    snprintf(name, sizeof name, "%s/ganymede-", access(base, W_OK) ? "/tmp" : base);
-    for (int i = 0; i < 6; i++, drawn /= 36)
-        strncat(name, (char[]){"0123456789abcdefghijklmnopqrstuvwxyz"[drawn % 36], 0}, 1);
+    for (int i = 0; i < 6; i++, drawn /= 36) last[i] = "0123456789abcdefghijklmnopqrstuvwxyz"[drawn % 36];
+    snprintf(name, sizeof name, "%s/ganymede-%s", access(base, W_OK) ? "/tmp" : base, last);
     GM_TRY(gm_sweeper_start(&job->sweeper, name));
     if (mkdir(name, 0700)) return GM_FAIL(GM_EIO, "cannot make the folder %s: %s", name, strerror(errno));
     memcpy(job->folder, name, sizeof name);
