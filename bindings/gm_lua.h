@@ -62,7 +62,7 @@ gm_value *gm_attention_options(lua_State *L, int arg, int64_t b, int64_t h, int6
 struct gm_control    *gm_check_control(lua_State *L, int arg);  /* of core.step_control; raises for a closed one */
 struct gm_supervisor *gm_lua_supervisor(lua_State *L, int arg); /* the job of core.job_start; raises for a closed one */
 
-/* For callbacks of C: calls the function below its n_args arguments on the stack, without results, in a module scope of
+/* For callbacks of C: calls the function below its n_args arguments on the stack, without results, in a scope of
  * its own that ends with it; pops them in any case. handler: stack index for lua_pcall, or 0. What is raised is kept
  * for gm_raise; GM_ELUA, and gm_last_error() has its words, to which C may add where it was. */
 gm_status gm_call_from_c(lua_State *L, int n_args, int handler);

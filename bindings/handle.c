@@ -219,7 +219,7 @@ gm_status gm_call_from_c(lua_State *L, int n_args, int handler)
 {
     gm_rank  *r = gm_lua_rank(L);
     gm_scope *outer = r->scope;
-    gm_status st = gm_scope_open(r, GM_SCOPE_MODULE, L);
+    gm_status st = gm_scope_open(r, L);
     if (st != GM_OK) lua_pop(L, n_args + 1);
     else if (lua_pcall(L, n_args, 0, handler)) st = keep_raised(L);
     while (r->scope != outer) gm_scope_close(r);
@@ -331,11 +331,10 @@ void gm_read_attrs(lua_State *L, int arg, gm_attrs *attrs)
 #undef GM_ATTR
 }
 
-/* scope_open([module]): module true for a module call, whose tape outlives it. */
 static int scope_open(lua_State *L)
 {
     gm_rank *r = gm_lua_rank(L);
-    L_TRY(L, gm_scope_open(r, lua_toboolean(L, 1) ? GM_SCOPE_MODULE : GM_SCOPE_USER, L));
+    L_TRY(L, gm_scope_open(r, L));
     return 0;
 }
 

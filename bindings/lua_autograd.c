@@ -2,16 +2,40 @@
 #include "gm_lua.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include "../host/parallel/padding.h"
 #include "../host/parallel/redistribute.h"
 
-/* backward(loss, seed gradient or nil) */
+/* backward's options at arg -> retain_graph */
+static bool backward_options(lua_State *L, int arg)
+{
+    bool retain = false;
+    if (lua_isnoneornil(L, arg)) return false;
+    if (!lua_istable(L, arg))
+        luaL_error(L, "backward: its options are a table, { retain_graph = true }, not a %s", luaL_typename(L, arg));
+    for (lua_pushnil(L); lua_next(L, arg); lua_pop(L, 1)) {
+        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
+        if (!strcmp(key, "create_graph"))
+            luaL_error(L,
+                       "backward: there are no gradients of gradients (create_graph): what a backward computes is not "
+                       "recorded");
+        if (strcmp(key, "retain_graph")) luaL_error(L, "backward has no option '%s'; it takes retain_graph", key);
+        if (!lua_isboolean(L, -1))
+            luaL_error(L, "backward: retain_graph is true or false, not a %s", luaL_typename(L, -1));
+        retain = lua_toboolean(L, -1);
+    }
+    return retain;
+}
+
+/* backward(loss [, seed gradient or nil] [, { retain_graph = false }]) */
 static int backward(lua_State *L)
 {
-    gm_value *loss = gm_check_value(L, 1), *seed = gm_opt_value(L, 2);
+    bool      only = lua_istable(L, 2);
+    gm_value *loss = gm_check_value(L, 1), *seed = only ? NULL : gm_opt_value(L, 2);
+    bool      retain = backward_options(L, only ? 2 : 3);
     void     *outer = loss->rank->caller;
     loss->rank->caller = L;
-    gm_status st = gm_tape_backward(loss, seed); /* drops the tape: cannot be tried twice */
+    gm_status st = gm_tape_backward(loss, seed, retain); /* releases the graph: cannot be tried twice */
     gm_lua_rank(L)->caller = outer;
     return st == GM_OK ? 0 : gm_raise(L, st);
 }
@@ -50,11 +74,25 @@ static gm_status read_grad(gm_value *v, gm_value **out)
     return st;
 }
 
+/* retain_grad(t) -> t, whose gradient backward keeps from now on */
+static int retain_grad(lua_State *L)
+{
+    L_TRY(L, gm_value_retain_grad(gm_check_value(L, 1)));
+    lua_settop(L, 1);
+    return 1;
+}
+
 /* grad(t) -> tensor that shares the gradient's memory, or nil. Collective while the gradient is a sum over ranks that
  * has not been made: then the tensor is a copy. */
 static int grad(lua_State *L)
 {
     gm_value *v = gm_check_value(L, 1), *g;
+    if (v->node && !v->keeps_grad)
+        return luaL_error(
+            L,
+            "grad: this tensor was computed by '%s', and gradients of computed tensors are not kept; call "
+            "t:retain_grad() before backward",
+            gm_node_name(v->node));
     if (!v->grad_set) return 0;
     gm_handle *h = gm_push_handle(L);
     L_TRY(L, read_grad(v, &g));
@@ -223,9 +261,10 @@ static int record_custom(lua_State *L)
 int gm_open_autograd(lua_State *L)
 {
     static const gm_declaration functions[] = {
-        GM_FUNCTION("backward", backward, "loss tensor, seed tensor|boolean?"),
+        GM_FUNCTION("backward", backward, "loss tensor, seed tensor|boolean|table?, options table?"),
         GM_FUNCTION("requires_grad", requires_grad, "t tensor, on boolean?"),
         GM_FUNCTION("grad", grad, "t tensor"),
+        GM_FUNCTION("retain_grad", retain_grad, "t tensor"),
         GM_FUNCTION("detach", detach, "t tensor"),
         GM_FUNCTION("zero_grad", zero_grad, "parameters table"),
         GM_FUNCTION("grad_part", grad_part, "t tensor"),

@@ -59,6 +59,7 @@ static int all_reduce(lua_State *L)
     gm_group    *g = gm_check_group(L, 2);
     gm_reduction op = check_reduction(L, 3);
     pending_box *b = push_pending(L, 4);
+    L_TRY(L, gm_value_write(v, "all_reduce"));
     L_TRY(L, gm_comm_all_reduce(gm_lua_comm(L), g, v->local, op, ROOM(b)));
     lua_pushvalue(L, 1);
     return b ? 2 : 1;
@@ -72,6 +73,7 @@ static int reduce(lua_State *L)
     int          root = luaL_optint(L, 3, 0);
     gm_reduction op = check_reduction(L, 4);
     pending_box *b = push_pending(L, 5);
+    L_TRY(L, gm_value_write(v, "reduce"));
     L_TRY(L, gm_comm_reduce(gm_lua_comm(L), g, v->local, root, op, ROOM(b)));
     lua_pushvalue(L, 1);
     return b ? 2 : 1;
@@ -84,6 +86,7 @@ static int broadcast(lua_State *L)
     gm_group    *g = gm_check_group(L, 2);
     int          root = luaL_optint(L, 3, 0);
     pending_box *b = push_pending(L, 4);
+    L_TRY(L, gm_value_write(v, "broadcast"));
     L_TRY(L, gm_comm_broadcast(gm_lua_comm(L), g, v->local, root, ROOM(b)));
     lua_pushvalue(L, 1);
     return b ? 2 : 1;

@@ -79,7 +79,7 @@ static int tape_free(lua_State *L)
 
 static int tape_await(lua_State *L)
 {
-    gm_tape_await(check_tape(L, 1));
+    L_TRY(L, gm_tape_await(gm_lua_rank(L), check_tape(L, 1)));
     return 0;
 }
 

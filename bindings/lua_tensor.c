@@ -155,6 +155,20 @@ static void refuse_partial(lua_State *L, const gm_value *v, const char *op)
                    gm_value_describe(v, have, sizeof have));
 }
 
+static void check_write(lua_State *L, const gm_value *v, const char *op)
+{
+    gm_status st = gm_value_write(v, op);
+    if (st != GM_OK) gm_raise(L, st);
+}
+
+static void check_source(lua_State *L, const gm_value *src)
+{
+    if (src->requires_grad && !src->rank->no_grad)
+        luaL_error(
+            L, "copy_: the tensor that is copied requires a gradient, and writes in place are not recorded; copy its "
+               "detach(), or copy under gm.no_grad");
+}
+
 /* The part of v's block that is inside the tensor, as a view. */
 static gm_status inside(const gm_value *v, gm_tensor **out)
 {
@@ -184,6 +198,7 @@ static int fill(lua_State *L)
     gm_tensor *t = NULL;
     gm_attrs   a = gm_attrs_default();
     refuse_partial(L, v, "fill_");
+    check_write(L, v, "fill_");
     a.value = luaL_checknumber(L, 2);
     L_TRY(L, inside(v, &t));
     gm_status st = gm_run_one(v->rank->device, GM_OP_fill, &a, NULL, t);
@@ -236,6 +251,8 @@ static int copy(lua_State *L)
 {
     gm_value *dst = gm_check_value(L, 1), *src = gm_check_value(L, 2);
     refuse_partial(L, dst, "copy_");
+    check_write(L, dst, "copy_");
+    check_source(L, src);
     L_TRY(L, copy_value(dst, src));
     gm_value_touched(dst);
     lua_settop(L, 1);
@@ -290,6 +307,7 @@ static int local_tensor(lua_State *L)
     gm_tensor_retain(v->local);
     gm_status st = gm_value_take(v->rank, v->local, &local);
     if (st != GM_OK) return gm_raise(L, st);
+    local->guarded = v->guarded || v->node;
     gm_handle_fill(v->rank, h, local, "local_tensor");
     return 1;
 }
@@ -358,6 +376,7 @@ static int set(lua_State *L)
     lua_Number x = luaL_checknumber(L, n);
     check_index(L, v, 2, n - 2, index);
     refuse_partial(L, v, "set");
+    check_write(L, v, "set");
     gm_layout_block(&v->rank->mesh, &v->layout, v->rank->coordinate, v->ndim, v->shape, &box, local, logical);
     for (int d = 0; d < v->ndim; d++) {
         int64_t i = index[d] - box.offset[d];

@@ -28,7 +28,7 @@ gm_status gm_rank_new(gm_rank **out)
     r->site_room = 256;
     r->path = calloc(1, r->path_room);
     r->sites = calloc(r->site_room, sizeof *r->sites);
-    if (!r->path || !r->sites || gm_scope_open(r, GM_SCOPE_USER, NULL) != GM_OK) {
+    if (!r->path || !r->sites || gm_scope_open(r, NULL) != GM_OK) {
         gm_rank_free(r);
         return GM_FAIL(GM_ENOMEM, "no memory for a rank");
     }

@@ -30,10 +30,11 @@ typedef struct gm_rank {
 
     struct gm_reducer *reducer; /* is told when gradients are final; NULL: nobody */
 
-    struct gm_tape  *tape;    /* being recorded; NULL: none yet */
-    int              no_grad; /* > 0: nothing is recorded */
-    uint64_t         tapes;   /* made so far: tells a stale tape link */
-    struct gm_scope *scope;   /* innermost; never NULL */
+    struct gm_tape  *tape;     /* being recorded; NULL: none yet */
+    int              no_grad;  /* > 0: nothing is recorded */
+    uint64_t         recorded; /* nodes so far */
+    uint64_t         tapes;    /* lists of leaves so far */
+    struct gm_scope *scope;    /* innermost; never NULL */
 
     char  *path; /* module path being run: "blocks.3.mlp"; "" outside modules */
     size_t path_room;

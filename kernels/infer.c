@@ -41,7 +41,7 @@ gm_status gm_expect_shape(const gm_call *call, const char *name, const gm_tensor
     bool same = !t || t->ndim == ndim;
     for (int d = 0; t && same && d < ndim; d++) same = t->shape[d] == shape[d];
     if (same) return GM_OK;
-    return GM_FAIL(GM_ESHAPE, "%s: %s is %s, should be %s", gm_op_name(call->op), name, GM_SHOW(t),
+    return GM_FAIL(GM_ESHAPE, "%s: %s is %s, should be %s", gm_op_called(call->op, call->attrs), name, GM_SHOW(t),
                    GM_SHOW_SHAPE(ndim, shape));
 }
 
@@ -54,29 +54,30 @@ gm_status gm_expect_spec(const gm_call *call, const char *name, const gm_tensor 
 {
     GM_TRY(gm_expect_shape(call, name, t, spec->ndim, spec->shape));
     if (!t || t->dtype == spec->dtype) return GM_OK;
-    return GM_FAIL(GM_ESHAPE, "%s: %s is %s, should be %s", gm_op_name(call->op), name, gm_dtype_name(t->dtype),
-                   gm_dtype_name(spec->dtype));
+    return GM_FAIL(GM_ESHAPE, "%s: %s is %s, should be %s", gm_op_called(call->op, call->attrs), name,
+                   gm_dtype_name(t->dtype), gm_dtype_name(spec->dtype));
 }
 
 gm_status gm_expect_ndim(const gm_call *call, const char *name, const gm_tensor *t, int least)
 {
     if (t->ndim >= least) return GM_OK;
-    return GM_FAIL(GM_ESHAPE, "%s: %s is %s, needs at least %d dimension%s", gm_op_name(call->op), name, GM_SHOW(t),
-                   least, least == 1 ? "" : "s");
+    return GM_FAIL(GM_ESHAPE, "%s: %s is %s, needs at least %d dimension%s", gm_op_called(call->op, call->attrs), name,
+                   GM_SHOW(t), least, least == 1 ? "" : "s");
 }
 
 gm_status gm_expect_range(const gm_call *call, const char *attr, double value, double low, double high)
 {
     if (value >= low && value < high) return GM_OK;
-    return GM_FAIL(GM_EINVAL, "%s: %s is %g, should be in [%g, %g)", gm_op_name(call->op), attr, value, low, high);
+    return GM_FAIL(GM_EINVAL, "%s: %s is %g, should be in [%g, %g)", gm_op_called(call->op, call->attrs), attr, value,
+                   low, high);
 }
 
 gm_status gm_expect_dim(const gm_call *call, const gm_tensor *t, int *dim)
 {
     int64_t d = call->attrs->dim;
     if (d < -t->ndim || d >= t->ndim)
-        return GM_FAIL(GM_EINVAL, "%s: there is no dimension %" PRId64 " (counted from 0) in %s", gm_op_name(call->op),
-                       d, GM_SHOW(t));
+        return GM_FAIL(GM_EINVAL, "%s: there is no dimension %" PRId64 " in %s", gm_op_called(call->op, call->attrs),
+                       d < 0 ? d : d + 1, GM_SHOW(t));
     *dim = (int)(d < 0 ? d + t->ndim : d);
     return GM_OK;
 }
@@ -90,8 +91,9 @@ gm_status gm_expect_box(const gm_call *call, int ndim, const int64_t *shape)
         inside = box->offset[d] >= 0 && box->offset[d] <= box->shape[d] && shape[d] <= box->shape[d] - box->offset[d];
     if (inside) return GM_OK;
     int n = box->ndim < 0 || box->ndim > GM_MAX_DIMS ? 0 : box->ndim;
-    return GM_FAIL(GM_EINVAL, "%s: a block %s at %s does not lie inside the global tensor %s", gm_op_name(call->op),
-                   GM_SHOW_SHAPE(ndim, shape), GM_SHOW_SHAPE(n, box->offset), GM_SHOW_SHAPE(n, box->shape));
+    return GM_FAIL(GM_EINVAL, "%s: a block %s at %s does not lie inside the global tensor %s",
+                   gm_op_called(call->op, call->attrs), GM_SHOW_SHAPE(ndim, shape), GM_SHOW_SHAPE(n, box->offset),
+                   GM_SHOW_SHAPE(n, box->shape));
 }
 
 gm_status gm_broadcast(const gm_call *call, const gm_tensor *t, int *ndim, int64_t *shape)
@@ -103,7 +105,7 @@ gm_status gm_broadcast(const gm_call *call, const gm_tensor *t, int *ndim, int64
         int64_t a = i < 0 ? 1 : shape[i], b = j < 0 ? 1 : t->shape[j];
         if (a != b && a != 1 && b != 1)
             return GM_FAIL(GM_ESHAPE, "%s: %s and %s do not broadcast: sizes %" PRId64 " and %" PRId64 " differ",
-                           gm_op_name(call->op), GM_SHOW_SHAPE(*ndim, shape), GM_SHOW(t), a, b);
+                           gm_op_called(call->op, call->attrs), GM_SHOW_SHAPE(*ndim, shape), GM_SHOW(t), a, b);
         both[d] = a == 1 ? b : a;
     }
     *ndim = n;
@@ -120,7 +122,8 @@ static gm_status check_count(const gm_call *call, const char *what, int have, co
     bool    repeats;
     int     n = gm_op_slots(list, slots, &repeats), fixed = gm_op_fixed(list);
     if (have >= fixed && (repeats ? (have - fixed) % (n - fixed) == 0 : have == n)) return GM_OK;
-    return GM_FAIL(GM_EINVAL, "%s: %d %s given; it takes %d: '%s'", gm_op_name(call->op), have, what, n, list);
+    return GM_FAIL(GM_EINVAL, "%s: %d %s given; it takes %d: '%s'", gm_op_called(call->op, call->attrs), have, what, n,
+                   list);
 }
 
 /* Whole numbers that ops make for each other. */
@@ -134,7 +137,7 @@ static bool is_i64(const char *name)
 
 static gm_status check_dtype(const gm_call *call, const gm_slot *slot, const gm_tensor *t, const gm_tensor **first)
 {
-    const char *op = gm_op_name(call->op), *have = gm_dtype_name(t->dtype);
+    const char *op = gm_op_called(call->op, call->attrs), *have = gm_dtype_name(t->dtype);
     if (!strcmp(slot->name, "index") || !strcmp(slot->name, "target")) {
         if (t->dtype == GM_I32 || t->dtype == GM_I64) return GM_OK;
         return GM_FAIL(GM_ESHAPE, "%s: %s is %s, should be i32 or i64", op, slot->name, have);
@@ -170,7 +173,8 @@ static gm_status check_inputs(const gm_call *call)
     for (int i = 0; i < call->n_in; i++) {
         const gm_slot *slot = gm_op_slot(gm_op_inputs(call->op), slots, n, i);
         if (!call->in[i] && !slot->optional)
-            return GM_FAIL(GM_EINVAL, "%s: input %d (%s) is missing", gm_op_name(call->op), i + 1, slot->name);
+            return GM_FAIL(GM_EINVAL, "%s: input %d (%s) is missing", gm_op_called(call->op, call->attrs), i + 1,
+                           slot->name);
         if (repeats) first = NULL; /* each tensor alone; the rule compares within a group */
         if (call->in[i] && call->op != GM_OP_copy) GM_TRY(check_dtype(call, slot, call->in[i], &first));
     }
@@ -191,8 +195,8 @@ static gm_status check_in_out(const gm_call *call)
     for (int i = 0; i < call->n_out; i++) {
         const gm_slot *slot = &slots[i % n];
         if (slot->inout && !slot->optional && !replaces(call) && (!call->out || !call->out[i]))
-            return GM_FAIL(GM_EINVAL, "%s: output %d (%s) is updated in place and must be given", gm_op_name(call->op),
-                           i + 1, slot->name);
+            return GM_FAIL(GM_EINVAL, "%s: output %d (%s) is updated in place and must be given",
+                           gm_op_called(call->op, call->attrs), i + 1, slot->name);
     }
     return GM_OK;
 }
@@ -233,12 +237,13 @@ gm_status gm_check_outputs(const gm_call *call, const gm_spec *spec)
         const gm_tensor *t = call->out[i];
         const gm_slot   *slot = &slots[i % n];
         if (!t && !slot->optional)
-            return GM_FAIL(GM_EINVAL, "%s: output %d (%s) is missing", gm_op_name(call->op), i + 1, slot->name);
+            return GM_FAIL(GM_EINVAL, "%s: output %d (%s) is missing", gm_op_called(call->op, call->attrs), i + 1,
+                           slot->name);
         if (spec) GM_TRY(gm_expect_spec(call, slot->name, t, &spec[i]));
         for (int d = 0; t && d < t->ndim; d++)
             if (t->stride[d] == 0 && t->shape[d] > 1)
                 return GM_FAIL(GM_EINVAL, "%s: output %s %s repeats elements (an expanded view); write to a copy",
-                               gm_op_name(call->op), slot->name, GM_SHOW(t));
+                               gm_op_called(call->op, call->attrs), slot->name, GM_SHOW(t));
     }
     return GM_OK;
 }

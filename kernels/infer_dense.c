@@ -41,7 +41,7 @@ static gm_status expect_activation(const gm_call *call)
     gm_function f = call->attrs->function;
     if (f == GM_FN_none || gm_function_is_activation(f)) return GM_OK;
     return GM_FAIL(GM_EINVAL, "%s: '%s' is no activation; relu, gelu, gelu_tanh, silu, sigmoid, tanh and none are",
-                   gm_op_name(call->op), f > 0 && f < GM_FN_COUNT ? gm_function_name(f) : "?");
+                   gm_op_called(call->op, call->attrs), f > 0 && f < GM_FN_COUNT ? gm_function_name(f) : "?");
 }
 
 /* x (..., in), w (out, in), b (out) -> y, pre (..., out) */
@@ -80,7 +80,7 @@ gm_status gm_infer_bias_activation_grad(const gm_call *call, gm_spec *spec)
 static gm_status expect_matrix(const gm_call *call, const char *name, const gm_tensor *t, int64_t rows, int64_t columns)
 {
     if (t->ndim == 2 && (rows < 0 || t->shape[0] == rows) && (columns < 0 || t->shape[1] == columns)) return GM_OK;
-    const char *op = gm_op_name(call->op);
+    const char *op = gm_op_called(call->op, call->attrs);
     if (rows < 0 && columns < 0) return GM_FAIL(GM_ESHAPE, "%s: %s is %s, should be a matrix", op, name, GM_SHOW(t));
     if (columns < 0)
         return GM_FAIL(GM_ESHAPE, "%s: %s is %s, should be a matrix of %" PRId64 " rows", op, name, GM_SHOW(t), rows);
@@ -125,7 +125,8 @@ static gm_status expect_norm(const gm_call *call, const gm_tensor *x, const gm_t
 static gm_status expect_eps(const gm_call *call)
 {
     if (call->attrs->eps >= 0) return GM_OK;
-    return GM_FAIL(GM_EINVAL, "%s: eps is %g, should not be negative", gm_op_name(call->op), call->attrs->eps);
+    return GM_FAIL(GM_EINVAL, "%s: eps is %g, should not be negative", gm_op_called(call->op, call->attrs),
+                   call->attrs->eps);
 }
 
 gm_status gm_infer_layer_norm(const gm_call *call, gm_spec *spec)
@@ -237,7 +238,7 @@ static gm_status expect_unit_stride(const gm_call *call, const char *name, const
 {
     if (t->shape[3] <= 1 || t->stride[3] == 1) return GM_OK;
     return GM_FAIL(GM_EINVAL, "%s: the last dimension of %s %s has stride %" PRId64 ", should be 1: copy it first",
-                   gm_op_name(call->op), name, GM_SHOW(t), t->stride[3]);
+                   gm_op_called(call->op, call->attrs), name, GM_SHOW(t), t->stride[3]);
 }
 
 /* q (b, s, h, d), k and v (b, t, hk, d), key_mask (b, t); the attributes. */
@@ -245,7 +246,7 @@ static gm_status expect_attention(const gm_call *call)
 {
     const gm_tensor *q = call->in[0], *k = call->in[1], *v = call->in[2];
     const gm_attrs  *at = call->attrs;
-    const char      *op = gm_op_name(call->op);
+    const char      *op = gm_op_called(call->op, call->attrs);
     if (q->ndim != 4 || k->ndim != 4 || q->shape[0] != k->shape[0] || q->shape[3] != k->shape[3])
         return GM_FAIL(GM_ESHAPE,
                        "%s: q %s, k %s; should be (batch, queries, heads, size) and (batch, keys, heads, size)", op,

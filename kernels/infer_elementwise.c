@@ -93,7 +93,7 @@ static gm_status expect_random_output(const gm_call *call, gm_spec *spec)
 {
     const gm_tensor *y = call->out[0];
     if (!gm_dtype_is_float(y->dtype))
-        return GM_FAIL(GM_ESHAPE, "%s: y is %s, should be f32, f64, bf16 or f16", gm_op_name(call->op),
+        return GM_FAIL(GM_ESHAPE, "%s: y is %s, should be f32, f64, bf16 or f16", gm_op_called(call->op, call->attrs),
                        gm_dtype_name(y->dtype));
     GM_TRY(gm_expect_box(call, y->ndim, y->shape));
     spec[0] = gm_spec_like(y);
@@ -132,7 +132,8 @@ gm_status gm_infer_sum(const gm_call *call, gm_spec *spec)
     const gm_tensor *x = call->in[0];
     uint32_t         dims = call->attrs->dims;
     if (dims >> x->ndim)
-        return GM_FAIL(GM_EINVAL, "sum: dims 0x%x name a dimension that %s has not", (unsigned)dims, GM_SHOW(x));
+        return GM_FAIL(GM_EINVAL, "%s: there are dimensions above %d in %s", gm_op_called(call->op, call->attrs),
+                       x->ndim, GM_SHOW(x));
     spec[0] = (gm_spec){.dtype = x->dtype};
     for (int d = 0; d < x->ndim; d++) {
         bool reduced = !dims || dims >> d & 1;
@@ -148,7 +149,7 @@ static gm_status reduce_one(const gm_call *call, gm_spec *spec)
     int dim;
     GM_TRY(gm_expect_dim(call, call->in[0], &dim));
     if (call->in[0]->shape[dim] == 0)
-        return GM_FAIL(GM_ESHAPE, "%s: dimension %d (counted from 0) of %s is empty", gm_op_name(call->op), dim,
+        return GM_FAIL(GM_ESHAPE, "%s: dimension %d of %s is empty", gm_op_called(call->op, call->attrs), dim + 1,
                        GM_SHOW(call->in[0]));
     spec[0] = gm_spec_without(call->in[0], dim, call->attrs->keepdim);
     return GM_OK;

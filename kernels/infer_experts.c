@@ -7,13 +7,14 @@
 static gm_status expect_experts(const gm_call *call)
 {
     if (call->attrs->experts > 0 && call->attrs->experts < INT32_MAX) return GM_OK;
-    return GM_FAIL(GM_EINVAL, "%s: there are %" PRId64 " experts", gm_op_name(call->op), call->attrs->experts);
+    return GM_FAIL(GM_EINVAL, "%s: there are %" PRId64 " experts", gm_op_called(call->op, call->attrs),
+                   call->attrs->experts);
 }
 
 static gm_status expect_capacity(const gm_call *call)
 {
     if (call->attrs->capacity >= 0) return GM_OK;
-    return GM_FAIL(GM_EINVAL, "%s: a capacity of %" PRId64, gm_op_name(call->op), call->attrs->capacity);
+    return GM_FAIL(GM_EINVAL, "%s: a capacity of %" PRId64, gm_op_called(call->op, call->attrs), call->attrs->capacity);
 }
 
 /* index (runs, n, k) -> (runs, k, experts) */
@@ -22,8 +23,8 @@ static gm_status expect_runs(const gm_call *call, gm_spec *count)
     const gm_tensor *index = call->in[0];
     GM_TRY(expect_experts(call));
     if (index->ndim != 3)
-        return GM_FAIL(GM_ESHAPE, "%s: index is %s, should be (runs, tokens, choices)", gm_op_name(call->op),
-                       GM_SHOW(index));
+        return GM_FAIL(GM_ESHAPE, "%s: index is %s, should be (runs, tokens, choices)",
+                       gm_op_called(call->op, call->attrs), GM_SHOW(index));
     *count = gm_spec_of(GM_I64, 3, (int64_t[]){index->shape[0], index->shape[2], call->attrs->experts});
     return GM_OK;
 }
@@ -73,7 +74,8 @@ gm_status gm_infer_experts_order(const gm_call *call, gm_spec *spec)
 static gm_status expect_matrix(const gm_call *call, const char *name, const gm_tensor *t)
 {
     if (t->ndim == 2) return GM_OK;
-    return GM_FAIL(GM_ESHAPE, "%s: %s is %s, should have two dimensions", gm_op_name(call->op), name, GM_SHOW(t));
+    return GM_FAIL(GM_ESHAPE, "%s: %s is %s, should have two dimensions", gm_op_called(call->op, call->attrs), name,
+                   GM_SHOW(t));
 }
 
 /* x (tokens, h), choice (rows), weight (tokens, k) -> (rows, h) */

@@ -42,7 +42,8 @@ static gm_status expect_classes(const gm_call *call)
     const gm_tensor *logits = call->in[0];
     GM_TRY(gm_expect_ndim(call, "logits", logits, 1));
     if (logits->shape[logits->ndim - 1] == 0)
-        return GM_FAIL(GM_ESHAPE, "%s: logits %s have no classes", gm_op_name(call->op), GM_SHOW(logits));
+        return GM_FAIL(GM_ESHAPE, "%s: logits %s have no classes", gm_op_called(call->op, call->attrs),
+                       GM_SHOW(logits));
     GM_TRY(gm_expect_range(call, "label_smoothing", call->attrs->label_smoothing, 0, 1));
     return gm_expect_shape(call, "target", call->in[1], logits->ndim - 1, logits->shape);
 }
@@ -77,12 +78,12 @@ static gm_status expect_master(const gm_call *call, int i, const gm_tensor *p, c
     bool narrow = gm_dtype_is_narrow(p->dtype);
     if (master && !narrow)
         return GM_FAIL(GM_EINVAL, "%s: parameter %d is %s and needs no master; those of bf16 and f16 may have one",
-                       gm_op_name(call->op), i + 1, gm_dtype_name(p->dtype));
+                       gm_op_called(call->op, call->attrs), i + 1, gm_dtype_name(p->dtype));
     if (call->attrs->stochastic && (master || !narrow))
         return GM_FAIL(GM_EINVAL,
                        "%s: stochastic rounding is for parameters of bf16 or f16 without a master; see number "
                        "%d, of %s",
-                       gm_op_name(call->op), i + 1, gm_dtype_name(p->dtype));
+                       gm_op_called(call->op, call->attrs), i + 1, gm_dtype_name(p->dtype));
     return GM_OK;
 }
 
@@ -100,7 +101,7 @@ static gm_status expect_groups(const gm_call *call, gm_spec *spec)
     bool    repeats;
     int     width = gm_op_slots(gm_op_outputs(call->op), slots, &repeats), n = call->n_in - GRADIENTS;
     if (call->n_out != width * n)
-        return GM_FAIL(GM_EINVAL, "%s: %d gradients need %d outputs, %d given", gm_op_name(call->op), n, width * n,
+        return GM_FAIL(GM_EINVAL, "%s: %d gradients need %d outputs, %d given", gm_op_called(call->op, call->attrs), n, width * n,
                        call->n_out);
     if (call->in[CONTROL]) GM_TRY(gm_expect_spec(call, "control", call->in[CONTROL], &control_spec));
     if (call->in[MISSED]) GM_TRY(gm_expect_spec(call, "missed", call->in[MISSED], &missed_spec));

@@ -77,6 +77,15 @@ bool gm_function_parse(const char *name, gm_function *f)
     return false;
 }
 
+const char *gm_op_called(gm_op op, const gm_attrs *attrs)
+{
+    bool elementwise = op == GM_OP_unary || op == GM_OP_binary || op == GM_OP_compare;
+    if (attrs && attrs->name) return attrs->name;
+    if (!attrs || !elementwise || attrs->function <= GM_FN_none || attrs->function >= GM_FN_COUNT)
+        return gm_op_name(op);
+    return gm_function_name(attrs->function);
+}
+
 gm_attrs gm_attrs_default(void)
 {
     return (gm_attrs){

@@ -49,6 +49,7 @@ typedef struct gm_attrs {
 #define GM_ATTR(type, name, initial, text) type name;
 #include "attrs.def"
 #undef GM_ATTR
+    const char *name; /* what the user calls the op, for messages; never freed; NULL: gm_op_called finds one */
 } gm_attrs;
 
 gm_attrs gm_attrs_default(void); /* every attribute at its initial value */
@@ -72,6 +73,8 @@ typedef struct gm_spec {
 } gm_spec;
 
 const char *gm_op_name(gm_op op);
+/* What users call it: the name in attrs (may be NULL), the function of an elementwise op, or the op's own. */
+const char *gm_op_called(gm_op op, const gm_attrs *attrs);
 bool        gm_op_parse(const char *name, gm_op *op);
 /* One name in a string of ops.def. */
 typedef struct gm_slot {

@@ -24,13 +24,14 @@ static gm_status record(gm_rank *r, gm_op op, int n_in, gm_value *const *in, con
     gm_value          *saved[GM_MAX_SAVED] = {NULL};
     if (g->stops || !gm_tape_wanted(r, n_in, in)) return GM_OK;
     if (!g->rule)
-        return GM_FAIL(GM_EINVAL, "%s has no gradient; run it under no_grad or detach its inputs", gm_op_name(op));
+        return GM_FAIL(GM_EINVAL, "%s has no gradient; run it under no_grad or detach its inputs",
+                       gm_op_called(op, attrs));
     uint8_t kept = gm_gradient_inputs(op, attrs, n_out, out);
     for (int i = 0; i < n_in && i < GM_SLOT_OUTPUT; i++)
         if (kept & 1u << i) saved[i] = in[i];
     for (int j = 0; j < n_out && j < GM_MAX_SAVED - GM_SLOT_OUTPUT; j++)
         if (g->save_out & 1u << j) saved[GM_SLOT_OUTPUT + j] = out[j];
-    gm_record rec = {.name = gm_op_name(op),
+    gm_record rec = {.name = gm_op_called(op, attrs),
                      .rule = g->rule,
                      .op = op,
                      .attrs = attrs,
@@ -74,7 +75,8 @@ gm_status gm_apply(gm_rank *r, gm_op op, int n_in, gm_value *const *in, const gm
     GM_TRY(gm_infer(&c, spec));
     for (int i = 0; i < n_out; i++) {
         if (want && !want[i]) continue;
-        GM_TRY_OR(gm_value_new(r, gm_op_name(op), spec[i].dtype, spec[i].ndim, spec[i].shape, &out[i]), st, fail);
+        GM_TRY_OR(gm_value_new(r, gm_op_called(op, attrs), spec[i].dtype, spec[i].ndim, spec[i].shape, &out[i]), st,
+                  fail);
         to[i] = out[i]->local;
     }
     GM_TRY_OR(gm_run(dev, &c), st, fail);

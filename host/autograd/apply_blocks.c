@@ -139,7 +139,7 @@ static gm_status run_local(gm_rank *r, gm_op op, int n_in, gm_value *const *in, 
     c.attrs = attrs;
     for (int i = 0; i < n_out; i++) {
         if (want && !want[i]) continue;
-        GM_TRY(gm_new_output(r, gm_op_name(op), &local[i], &layout[i], &global[i], &out[i]));
+        GM_TRY(gm_new_output(r, gm_op_called(op, attrs), &local[i], &layout[i], &global[i], &out[i]));
         to[i] = out[i]->local;
     }
     GM_TRY(op == GM_OP_dropout ? gm_run_dropout(r->device, &c) : gm_run(r->device, &c));

@@ -8,7 +8,7 @@
 struct gm_backward {
     gm_rank   *rank;
     gm_tape   *tape;
-    node      *node;
+    gm_node   *node;
     gm_half    half;       /* what the rule is asked for */
     uint32_t   partial;    /* of the gradients of the outputs */
     gm_tensor *scratch[4]; /* targets for terms that do not count on this rank */
@@ -98,8 +98,8 @@ void gm_backward_set_partial(gm_backward *b, int i, uint32_t axes)
 /* Axes over which what the rule gives for an input is partial. */
 static uint32_t partial_of(const gm_backward *b, const edge *e)
 {
-    const node *n = b->node;
-    uint32_t    axes = 0;
+    const gm_node *n = b->node;
+    uint32_t       axes = 0;
     if (e->told) return e->partial;
     if (!n->places) return 0;
     for (int i = 0; i < n->n_out; i++)
@@ -147,7 +147,7 @@ gm_status gm_backward_grad_or_zeros(gm_backward *b, int i, gm_tensor **out)
     return GM_OK;
 }
 
-static gm_status saved_of(const node *n, int i, gm_tensor **out)
+static gm_status saved_of(const gm_node *n, int i, gm_tensor **out)
 {
     const gm_tape_slot *s = &n->saved[i];
     *out = s->kind == GM_SLOT_LEAF ? s->leaf->local : s->tensor;
@@ -171,10 +171,10 @@ static void empty_slot(gm_tape_slot *s)
 gm_status gm_backward_activated(gm_backward *b, int i, gm_tensor **pre, gm_function *function)
 {
     const edge *e = &b->node->in[i];
-    node       *from = e->node >= 0 ? &b->tape->nodes[e->node] : NULL;
+    gm_node    *from = e->from;
     *pre = NULL;
-    if (!from || from->op != GM_OP_linear || e->output || !from->attrs.function) return GM_OK;
-    if (from->out[0].readers != 1 || from->out[0].grad) return GM_OK;
+    if (b->tape->retains || !from || from->op != GM_OP_linear || e->output || !from->attrs.function) return GM_OK;
+    if (from->out[0].readers != 1 || from->out[0].grad || from->out[0].keeper) return GM_OK;
     GM_TRY(saved_of(from, GM_SLOT_OUTPUT + 1, pre));
     if (!*pre) return GM_OK;
     gm_tensor_retain(*pre);
@@ -291,7 +291,7 @@ gm_status gm_backward_wide_target(gm_backward *b, int i, gm_tensor **out, bool *
         return GM_FAIL(GM_EINVAL, "%s: its rule computes the gradient of input %d, which is not asked for",
                        b->node->name, i + 1);
     if (e->leaf) return leaf_target(b, e, out, accumulate);
-    output  *to = &b->tape->nodes[e->node].out[e->output];
+    output  *to = &e->from->out[e->output];
     uint32_t term = partial_of(b, e);
     bool     held = to->grad != NULL, counts = true;
     *accumulate = held;
@@ -373,14 +373,14 @@ gm_status gm_backward_give(gm_backward *b, int i, gm_tensor *g)
         return GM_OK;
     }
     if (e->leaf) return give_leaf(b, e->leaf, g, term);
-    return give_output(b, &b->tape->nodes[e->node].out[e->output], g, term);
+    return give_output(b, &e->from->out[e->output], g, term);
 }
 
 gm_status gm_tape_add_term(gm_rank *r, gm_tape *t, gm_value *v, gm_tensor *term, uint32_t partial)
 {
     gm_backward b = {.rank = r, .tape = t};
-    if (!v->tape) return give_leaf(&b, v, term, partial);
-    return give_output(&b, &t->nodes[v->node].out[v->output], term, partial);
+    if (!v->node) return give_leaf(&b, v, term, partial);
+    return give_output(&b, &v->node->out[v->output], term, partial);
 }
 
 /* Axes that a value of this layout says nothing to: it is a copy over them, its gradient may be a sum. */
@@ -389,7 +389,7 @@ static uint32_t copied_over(const gm_layout *l) { return ~(gm_layout_cut_axes(l)
 /* Brings the gradients of the outputs to one state, on the axes that they are copied over. */
 static gm_status unify(gm_backward *b)
 {
-    node *n = b->node;
+    gm_node *n = b->node;
     for (int i = 0; i < n->n_out; i++)
         if (n->out[i].grad) b->partial |= n->out[i].partial;
     for (int i = 0; b->partial && i < n->n_out; i++) {
@@ -426,7 +426,7 @@ static gm_status check_states(gm_backward *b)
  * their padding. The second half finds what the first has kept. */
 static gm_status clear_outputs(gm_backward *b)
 {
-    const node *n = b->node;
+    const gm_node *n = b->node;
     if (n->halved) return GM_OK;
     for (int i = 0; n->places && i < n->n_out; i++) {
         const place *p = &n->places[n->n_in + i];
@@ -439,12 +439,12 @@ static gm_status clear_outputs(gm_backward *b)
 /* The rule has run: the gradients of leaves are zero in the padding; those of other nodes will be when these run. */
 static gm_status clear_inputs(gm_backward *b)
 {
-    const node *n = b->node;
+    const gm_node *n = b->node;
     for (int i = 0; n->places && i < n->n_in; i++) {
         const place *p = &n->places[i];
         const edge  *e = &n->in[i];
         if (!p->padded || !gm_backward_wants(b, i)) continue;
-        gm_tensor **g = e->leaf ? &e->leaf->grad : &b->tape->nodes[e->node].out[e->output].grad;
+        gm_tensor **g = e->leaf ? &e->leaf->grad : &e->from->out[e->output].grad;
         if (!*g) continue;
         if (b->rank->poison_padding && !e->leaf) GM_TRY(own(b, g));
         GM_TRY(gm_padding_poison(b->rank, &p->layout, (*g)->ndim, p->shape, *g));
@@ -453,8 +453,22 @@ static gm_status clear_inputs(gm_backward *b)
     return GM_OK;
 }
 
+/* Gradients that pass through values which keep them: added to what they have. */
+static gm_status keep_gradients(gm_backward *b)
+{
+    gm_status st = GM_OK;
+    for (int i = 0; i < b->node->n_out && b->half != GM_HALF_WEIGHT && st == GM_OK; i++) {
+        output *o = &b->node->out[i];
+        if (!o->keeper || !o->grad) continue;
+        gm_tensor_retain(o->grad);
+        st = give_leaf(b, o->keeper, o->grad, o->partial);
+    }
+    return st;
+}
+
 static gm_status run_rule(gm_backward *b)
 {
+    GM_TRY(keep_gradients(b));
     GM_TRY(unify(b));
     GM_TRY(clear_outputs(b));
     gm_status st = add_narrow(b, b->node->rule(b));
@@ -463,7 +477,7 @@ static gm_status run_rule(gm_backward *b)
     return st == GM_OK ? check_states(b) : st;
 }
 
-gm_status gm_tape_run_node(gm_rank *r, gm_tape *t, node *n, gm_half half)
+gm_status gm_tape_run_node(gm_rank *r, gm_tape *t, gm_node *n, gm_half half)
 {
     gm_backward b = {.rank = r, .tape = t, .node = n, .half = half};
     GM_TRY(gm_rank_set_path(r, n->path)); /* what it sends and allocates is that module's */

@@ -68,7 +68,7 @@ static gm_status let_go(gm_rank *r, leaf_use *u)
 
 /* Node n has run. What only reports wait for is kept until then; a pass that reports nothing keeps no leaf that is an
  * input, which may be large. */
-static gm_status count_leaves(gm_rank *r, gm_tape *t, const node *n, bool final)
+static gm_status count_leaves(gm_rank *r, gm_tape *t, const gm_node *n, bool final)
 {
     for (int i = 0; i < n->n_in; i++) {
         leaf_use *u = n->in[i].leaf ? &t->leaves[n->in[i].at] : NULL;
@@ -83,18 +83,20 @@ static gm_status count_leaves(gm_rank *r, gm_tape *t, const node *n, bool final)
     return GM_OK;
 }
 
-void gm_tape_await(gm_tape *t)
+gm_status gm_tape_await(gm_rank *r, gm_tape *t)
 {
-    if (!t || t->awaits) return;
+    if (!t || t->awaits) return GM_OK;
+    GM_TRY(gm_tape_count(r, t));
     t->awaits = true;
     for (int i = 0; i < t->n_leaves; i++)
         if (t->leaves[i].leaf) t->leaves[i].leaf->awaited++;
+    return GM_OK;
 }
 
 /* A final pass begins: what the first half has finished with is final. */
 static gm_status begin_final(gm_rank *r, gm_tape *t)
 {
-    gm_tape_await(t);
+    GM_TRY(gm_tape_await(r, t));
     for (int i = 0; i < t->n_leaves; i++)
         if (!t->leaves[i].left) GM_TRY(let_go(r, &t->leaves[i]));
     return GM_OK;
@@ -105,7 +107,7 @@ static gm_status begin_final(gm_rank *r, gm_tape *t)
 static leaf_use *use_of(gm_tape *t, const gm_value *v)
 {
     if (v->used_on == t->number) return &t->leaves[v->used_at];
-    for (int i = 0; i < t->n_leaves; i++) /* a later tape reads it, too */
+    for (int i = 0; i < t->n_leaves; i++) /* another tape listed it later */
         if (t->leaves[i].leaf == v) return &t->leaves[i];
     return NULL;
 }
@@ -113,7 +115,7 @@ static leaf_use *use_of(gm_tape *t, const gm_value *v)
 static bool leads(const gm_tape *t, const edge *e, bool has_inputs)
 {
     if (e->leaf) return t->leaves[e->at].input;
-    return e->node >= 0 && (t->nodes[e->node].active || (!has_inputs && t->nodes[e->node].splits));
+    return e->from && (e->from->active || (!has_inputs && e->from->splits));
 }
 
 /* Nodes and edges on the side of the inputs. Edges lead to earlier nodes. */
@@ -123,18 +125,16 @@ static void find_sides(gm_tape *t, const gm_tape_job *job)
         leaf_use *u = use_of(t, job->inputs[i]);
         if (u) u->input = true; /* else nothing reads it */
     }
-    for (int k = 0; k < t->n; k++) {
-        node *n = &t->nodes[k];
+    for (gm_node *n = t->first; n; n = n->next)
         for (int i = 0; i < n->n_in; i++) {
             n->in[i].input = leads(t, &n->in[i], job->n_inputs > 0);
             n->active |= n->in[i].input;
         }
-    }
 }
 
 /* ---- passes ---- */
 
-static bool has_gradient(const node *n)
+static bool has_gradient(const gm_node *n)
 {
     for (int i = 0; i < n->n_out; i++)
         if (n->out[i].grad) return true;
@@ -142,7 +142,7 @@ static bool has_gradient(const node *n)
 }
 
 /* Has the rule something to compute in the second half? */
-static bool waits(const node *n)
+static bool waits(const gm_node *n)
 {
     for (int i = 0; i < n->n_in && n->splits; i++)
         if (gm_edge_wants(&n->in[i]) && !n->in[i].input) return true;
@@ -150,10 +150,9 @@ static bool waits(const node *n)
 }
 
 /* Which half of node n this pass runs; false: none. */
-static bool choose(const node *n, gm_tape_pass pass, gm_half *half)
+static bool choose(const gm_node *n, gm_tape_pass pass, gm_half *half)
 {
     *half = n->halved ? GM_HALF_WEIGHT : GM_HALF_BOTH;
-    if (!n->name) return false;
     if (pass != GM_TAPE_INPUT) return true;
     if (has_gradient(n) && waits(n)) *half = GM_HALF_INPUT;
     return n->active;
@@ -163,14 +162,14 @@ static gm_status run_nodes(gm_rank *r, gm_tape *t, const gm_tape_job *job)
 {
     gm_status st = GM_OK;
     gm_half   half;
-    for (int i = t->n - 1; i >= 0 && st == GM_OK; i--) {
-        node *n = &t->nodes[i];
+    for (gm_node *n = t->last, *before; n && st == GM_OK; n = before) {
+        before = n->prev; /* the tape owns it */
         if (!choose(n, job->pass, &half)) continue;
         if (has_gradient(n) || n->halved) st = gm_tape_run_node(r, t, n, half);
         n->halved = half == GM_HALF_INPUT;
         if (st == GM_OK && !n->halved) st = count_leaves(r, t, n, job->final);
         if (st == GM_OK) st = gm_rank_poll(r);
-        if (!n->halved) gm_tape_release_node(n);
+        if (!n->halved && !t->retains) gm_node_let_go(n, true);
     }
     return st;
 }
@@ -186,18 +185,19 @@ static gm_status check_job(const gm_tape *t, const gm_tape_job *job)
         return GM_FAIL(GM_EINVAL, "backward: the first half of a pass is not the final one");
     for (int i = 0; i < job->n && !second; i++) {
         const gm_value *v = job->outputs[i];
-        if (!v->requires_grad || (v->tape && v->tape != t->number))
+        if (!v->requires_grad || (v->node && v->node->tape != t))
             return GM_FAIL(GM_EINVAL,
                            "backward: output %d requires no gradient, or was not computed in this forward pass", i + 1);
     }
     for (int i = 0; i < job->n_inputs && job->pass == GM_TAPE_INPUT; i++)
-        if (job->inputs[i]->tape || !job->inputs[i]->requires_grad)
+        if (job->inputs[i]->node || !job->inputs[i]->requires_grad)
             return GM_FAIL(GM_EINVAL, "backward: input %d is not a leaf that requires a gradient", i + 1);
     return GM_OK;
 }
 
 static gm_status run_pass(gm_rank *r, gm_tape *t, const gm_tape_job *job)
 {
+    GM_TRY(gm_tape_count(r, t));
     if (job->pass == GM_TAPE_INPUT) find_sides(t, job);
     for (int i = 0; i < job->n && job->pass != GM_TAPE_WEIGHT; i++)
         GM_TRY(seed_gradient(r, t, job->outputs[i], job->seeds[i], job->losses ? r->loss_scale : NULL));
@@ -218,17 +218,18 @@ gm_status gm_tape_run(gm_rank *r, gm_tape *t, const gm_tape_job *job)
     return st;
 }
 
-gm_status gm_tape_backward(gm_value *loss, gm_value *seed)
+gm_status gm_tape_backward(gm_value *loss, gm_value *seed, bool retain)
 {
     gm_rank    *r = loss->rank;
-    gm_tape    *t = r->tape;
+    gm_tape    *t = NULL;
     gm_tape_job job = {.n = 1, .outputs = &loss, .seeds = &seed, .losses = true, .final = true};
     if (!loss->requires_grad)
         return GM_FAIL(GM_EINVAL, "backward: the loss does not depend on anything that requires a gradient "
                                   "(or was computed under no_grad)");
-    if (!t || loss->tape != t->number)
-        return GM_FAIL(GM_EINVAL, "backward: the tape of this loss has been run or dropped; compute the loss again");
+    GM_TRY(gm_tape_find(loss, &t));
+    t->retains = retain;
     gm_status st = gm_tape_run(r, t, &job);
-    gm_tape_drop(r);
+    if (st == GM_OK && retain) gm_tape_return(r, t);
+    else gm_tape_free(t);
     return st;
 }

@@ -18,7 +18,7 @@ static bool enter(set *seen, const gm_storage *s)
     return true;
 }
 
-static void enter_leaves(set *seen, const node *n)
+static void enter_leaves(set *seen, const gm_node *n)
 {
     for (int i = 0; i < n->n_in; i++)
         if (n->in[i].leaf) (void)enter(seen, n->in[i].leaf->local->storage);
@@ -26,7 +26,7 @@ static void enter_leaves(set *seen, const node *n)
         if (n->saved[i].leaf) (void)enter(seen, n->saved[i].leaf->local->storage);
 }
 
-static size_t held_by(set *seen, const node *n)
+static size_t held_by(set *seen, const gm_node *n)
 {
     size_t bytes = 0;
     for (int i = 0; i < n->n_saved; i++) {
@@ -44,7 +44,7 @@ gm_status gm_tape_saved(const gm_rank *r, gm_tape_held **out, int *n_out)
     *out = NULL;
     *n_out = 0;
     if (!t) return GM_OK;
-    for (int i = 0; i < t->n; i++) most += (size_t)(t->nodes[i].n_in + t->nodes[i].n_saved);
+    for (const gm_node *k = t->first; k; k = k->next) most += (size_t)(k->n_in + k->n_saved);
     while (seen.room < 2 * most) seen.room *= 2;
     gm_tape_held *held = calloc((size_t)t->n + 1, sizeof *held);
     seen.at = calloc(seen.room, sizeof *seen.at);
@@ -53,10 +53,10 @@ gm_status gm_tape_saved(const gm_rank *r, gm_tape_held **out, int *n_out)
         free(seen.at);
         return GM_FAIL(GM_ENOMEM, "no memory for a list of %d nodes", t->n);
     }
-    for (int i = 0; i < t->n; i++) enter_leaves(&seen, &t->nodes[i]);
-    for (int i = 0; i < t->n; i++) {
-        size_t bytes = held_by(&seen, &t->nodes[i]);
-        if (bytes) held[(*n_out)++] = (gm_tape_held){t->nodes[i].path, t->nodes[i].name, bytes};
+    for (const gm_node *k = t->first; k; k = k->next) enter_leaves(&seen, k);
+    for (const gm_node *k = t->first; k; k = k->next) {
+        size_t bytes = held_by(&seen, k);
+        if (bytes) held[(*n_out)++] = (gm_tape_held){k->path, k->name, bytes};
     }
     free(seen.at);
     *out = held;

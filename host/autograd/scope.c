@@ -2,7 +2,6 @@
 #include "scope.h"
 
 #include <stdlib.h>
-#include "tape.h"
 
 static void unlink_handle(gm_handle *h)
 {
@@ -21,11 +20,11 @@ static void link_handle(gm_handle *h, gm_scope *s)
     s->list.prev = h;
 }
 
-gm_status gm_scope_open(gm_rank *r, gm_scope_kind kind, const void *owner)
+gm_status gm_scope_open(gm_rank *r, const void *owner)
 {
     gm_scope *s = malloc(sizeof *s);
     if (!s) return GM_FAIL(GM_ENOMEM, "no memory for a scope");
-    *s = (gm_scope){.outer = r->scope, .owner = owner, .kind = kind};
+    *s = (gm_scope){.outer = r->scope, .owner = owner};
     s->list.prev = s->list.next = &s->list;
     r->scope = s;
     return GM_OK;
@@ -36,7 +35,6 @@ void gm_scope_close(gm_rank *r)
     gm_scope *s = r->scope;
     r->scope = s->outer;
     while (s->list.next != &s->list) gm_handle_release(s->list.next);
-    if (r->tape && gm_tape_scope(r->tape) == s) gm_tape_drop(r);
     free(s);
 }
 

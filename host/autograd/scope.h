@@ -16,20 +16,14 @@ typedef struct gm_handle {
     struct gm_scope  *scope;       /* the one whose list it is in */
 } gm_handle;
 
-typedef enum gm_scope_kind {
-    GM_SCOPE_USER,   /* a step, a hook, gm.scope: a tape recorded inside ends with it */
-    GM_SCOPE_MODULE, /* a module call: the tape outlives it */
-} gm_scope_kind;
-
 typedef struct gm_scope {
     gm_handle        list;
     struct gm_scope *outer;
     const void      *owner;
-    gm_scope_kind    kind;
 } gm_scope;
 
-gm_status gm_scope_open(gm_rank *r, gm_scope_kind kind, const void *owner);
-/* Releases what is left in the innermost scope, and the tape that began in it. */
+gm_status gm_scope_open(gm_rank *r, const void *owner);
+/* Releases what is left in the innermost scope. */
 void gm_scope_close(gm_rank *r);
 /* Fills an empty handle with a value (takes the caller's reference) in the innermost scope. */
 void gm_handle_fill(gm_rank *r, gm_handle *h, gm_value *value, const char *born);

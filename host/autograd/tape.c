@@ -1,8 +1,6 @@
 /* tape.c - recording; see tape.h. Running backward is passes.c. */
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include "scope.h"
 #include "tape_nodes.h"
 
 gm_spec gm_tape_spec(const gm_tensor *t)
@@ -12,54 +10,56 @@ gm_spec gm_tape_spec(const gm_tensor *t)
     return s;
 }
 
-static void release_slots(node *n)
+void gm_tape_own(gm_tape *t)
 {
-    for (int i = 0; i < n->n_saved; i++) {
-        gm_tensor_release(n->saved[i].tensor);
-        gm_value_release(n->saved[i].leaf);
-    }
-    n->n_saved = 0;
-}
-
-void gm_tape_release_node(node *n)
-{
-    release_slots(n);
-    for (int i = 0; i < n->n_in; i++) gm_value_release(n->in[i].leaf);
-    for (int i = 0; i < n->n_out; i++) gm_tensor_release(n->out[i].grad);
-    free(n->in);
-    free(n->out);
-    free(n->places);
-    free(n->path);
-    gm_callback_release(&n->callback);
-    memset(n, 0, sizeof *n);
+    t->owns = true;
+    for (gm_node *n = t->first; n; n = n->next) n->refs++;
 }
 
 gm_tape *gm_tape_take(gm_rank *r)
+{
+    gm_tape *t = r->tape;
+    if (!t || !t->n) return NULL;
+    r->tape = NULL;
+    gm_tape_own(t);
+    return t;
+}
+
+gm_tape *gm_tape_set_aside(gm_rank *r)
 {
     gm_tape *t = r->tape;
     r->tape = NULL;
     return t;
 }
 
+void gm_tape_restore(gm_rank *r, gm_tape *before)
+{
+    gm_tape_drop(r);
+    r->tape = before;
+}
+
 void gm_tape_free(gm_tape *t)
 {
     if (!t) return;
-    for (int i = t->n - 1; i >= 0; i--) gm_tape_release_node(&t->nodes[i]);
+    while (t->last) {
+        gm_node *n = t->last;
+        n->refs++;
+        gm_node_let_go(n, false);
+        gm_node_release(n);
+    }
     for (int i = 0; i < t->n_leaves; i++) {
         gm_value *leaf = t->leaves[i].leaf;
         if (leaf && t->awaits) leaf->awaited--;
         gm_value_release(leaf);
     }
-    free(t->nodes);
     free(t->leaves);
     free(t);
 }
 
-void gm_tape_drop(gm_rank *r) { gm_tape_free(gm_tape_take(r)); }
+void gm_tape_drop(gm_rank *r) { gm_tape_free(gm_tape_set_aside(r)); }
 
-const struct gm_scope *gm_tape_scope(const gm_tape *t) { return t->scope; }
-int                    gm_tape_nodes(const gm_rank *r) { return r->tape ? r->tape->n : 0; }
-uint64_t               gm_tape_number(const gm_rank *r) { return r->tape ? r->tape->number : 0; }
+int  gm_tape_nodes(const gm_rank *r) { return r->tape ? r->tape->n : 0; }
+bool gm_tape_has(const gm_rank *r, const gm_value *v) { return v->node && r->tape && v->node->tape == r->tape; }
 
 bool gm_tape_wanted(const gm_rank *r, int n_in, gm_value *const *in)
 {
@@ -69,47 +69,9 @@ bool gm_tape_wanted(const gm_rank *r, int n_in, gm_value *const *in)
     return false;
 }
 
-static const struct gm_scope *user_scope(const gm_rank *r)
-{
-    const gm_scope *s = r->scope;
-    while (s->kind != GM_SCOPE_USER && s->outer) s = s->outer;
-    return s;
-}
+/* ---- the leaves of a tape ---- */
 
-/* Room for one node more, and for n leaves. */
-static gm_status make_room(gm_tape *t, int n)
-{
-    if (t->n == t->room) {
-        int   room = t->room ? 2 * t->room : 256;
-        node *nodes = realloc(t->nodes, (size_t)room * sizeof *nodes);
-        if (!nodes) return GM_FAIL(GM_ENOMEM, "no memory for %d tape nodes", room);
-        t->nodes = nodes;
-        t->room = room;
-    }
-    if (t->n_leaves + n > t->leaf_room) {
-        int       room = 2 * t->leaf_room + n + 64;
-        leaf_use *leaves = realloc(t->leaves, (size_t)room * sizeof *leaves);
-        if (!leaves) return GM_FAIL(GM_ENOMEM, "no memory for %d leaves of a tape", room);
-        t->leaves = leaves;
-        t->leaf_room = room;
-    }
-    return GM_OK;
-}
-
-static gm_status open_tape(gm_rank *r, int n_in, gm_tape **out)
-{
-    if (!r->tape) {
-        gm_tape *t = calloc(1, sizeof *t);
-        if (!t) return GM_FAIL(GM_ENOMEM, "no memory for a tape");
-        t->number = ++r->tapes;
-        t->scope = user_scope(r);
-        r->tape = t;
-    }
-    *out = r->tape;
-    return make_room(r->tape, n_in);
-}
-
-/* The leaf's place in the tape's list. */
+/* The leaf's place in the tape's list, which has room. */
 static int enter_leaf(gm_tape *t, gm_value *v)
 {
     if (v->used_on != t->number) {
@@ -122,20 +84,47 @@ static int enter_leaf(gm_tape *t, gm_value *v)
     return v->used_at;
 }
 
-static void fill_edge(edge *e, gm_value *v, gm_tape *t)
+gm_status gm_tape_count(gm_rank *r, gm_tape *t)
 {
-    e->node = -1;
+    size_t most = 0;
+    if (t->number) return GM_OK;
+    for (gm_node *n = t->first; n; n = n->next) {
+        most += (size_t)n->n_in;
+        for (int i = 0; i < n->n_out; i++) n->out[i].readers = 0;
+    }
+    t->leaves = calloc(most + 1, sizeof *t->leaves);
+    if (!t->leaves) return GM_FAIL(GM_ENOMEM, "no memory for a list of what a backward reads");
+    t->number = ++r->tapes;
+    for (gm_node *n = t->first; n; n = n->next)
+        for (int i = 0; i < n->n_in; i++) {
+            edge *e = &n->in[i];
+            if (e->leaf) e->at = enter_leaf(t, e->leaf);
+            if (e->from && e->from->tape != t) return gm_node_blocked(e->from);
+            if (e->from) e->from->out[e->output].readers++;
+        }
+    return GM_OK;
+}
+
+/* ---- recording ---- */
+
+static gm_status open_tape(gm_rank *r)
+{
+    if (!r->tape) r->tape = calloc(1, sizeof *r->tape);
+    return r->tape ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for a tape");
+}
+
+static void fill_edge(edge *e, gm_value *v)
+{
     if (!v) return;
     e->spec = gm_tape_spec(v->local);
     if (!v->requires_grad) return;
-    if (v->tape == t->number) {
-        e->node = v->node;
-        e->output = v->output;
-        t->nodes[e->node].out[e->output].readers++;
-    } else if (!v->tape) {
+    e->output = v->output;
+    if (v->node) {
+        e->from = v->node;
+        e->from->refs++;
+    } else {
         e->leaf = v;
         gm_value_retain(v);
-        e->at = enter_leaf(t, v);
     }
 }
 
@@ -143,7 +132,7 @@ static void pack(gm_tape_slot *s, gm_value *v)
 {
     if (!v) return;
     s->version = v->local->storage->version;
-    if (v->requires_grad && !v->tape) {
+    if (v->requires_grad && !v->node) {
         s->kind = GM_SLOT_LEAF;
         s->leaf = v;
         gm_value_retain(v);
@@ -164,72 +153,107 @@ static void place_values(place *to, int n, gm_value *const *v)
     }
 }
 
-/* A value computed by a tape that is gone, or off the rank, cannot be differentiated through here. */
+/* A value computed by a tape that is gone, or off the rank, cannot be differentiated through here. One whose backward
+ * has run can be computed with: what a backward of the result then says is up to it. */
 static gm_status check_inputs(const gm_rank *r, const gm_record *record)
 {
     for (int i = 0; i < record->n_in; i++) {
         const gm_value *v = record->in[i];
-        if (v && v->requires_grad && v->tape && (!r->tape || v->tape != r->tape->number))
+        if (v && v->requires_grad && v->node && !v->node->run && !gm_tape_has(r, v))
             return GM_FAIL(GM_EINVAL,
-                           "%s: input %d was computed on a tape that has been run or dropped, or in a forward pass "
-                           "that has ended; detach() it, or compute it again",
+                           "%s: input %d was computed on a tape that was dropped, or in a forward pass that has ended; "
+                           "detach() it, or compute it again",
                            record->name, i + 1);
     }
     return GM_OK;
 }
 
+/* The node that stands for all that the inputs depend on, where a backward has run through all of it: what is computed
+ * from them has no other history, and adding up losses records nothing. Else NULL. */
+static gm_node *only_past(const gm_record *record)
+{
+    gm_node *past = NULL;
+    for (int i = 0; i < record->n_in; i++) {
+        const gm_value *v = record->in[i];
+        if (!v || !v->requires_grad) continue;
+        if (!v->node || !v->node->run) return NULL;
+        past = v->node;
+    }
+    return past;
+}
+
+static void link_outputs(const gm_record *record, gm_node *n)
+{
+    for (int i = 0; i < record->n_out; i++) {
+        gm_value *v = record->out[i];
+        if (!v || !gm_dtype_is_float(v->local->dtype)) continue;
+        v->requires_grad = true;
+        v->node = n;
+        v->output = i;
+        n->refs++;
+    }
+}
+
+static gm_status new_node(gm_rank *r, const gm_record *record, gm_node **out)
+{
+    size_t   n_in = (size_t)record->n_in, n_out = (size_t)record->n_out;
+    gm_node *n = calloc(1, sizeof *n);
+    if (n) {
+        n->in = calloc(n_in + 1, sizeof *n->in);
+        n->out = calloc(n_out + 1, sizeof *n->out);
+        n->path = strdup(r->path);
+        if (r->mesh.n_axes) n->places = calloc(n_in + n_out + 1, sizeof *n->places);
+    }
+    *out = n;
+    if (n && n->in && n->out && n->path && (n->places || !r->mesh.n_axes)) return GM_OK;
+    if (n) n->refs = 1;
+    gm_node_release(n);
+    return GM_FAIL(GM_ENOMEM, "no memory for a tape node");
+}
+
+static void fill_node(gm_node *n, const gm_record *record)
+{
+    n->name = record->name;
+    n->rule = record->rule;
+    n->op = record->op;
+    n->n_in = record->n_in;
+    n->n_out = record->n_out;
+    n->n_saved = record->n_saved;
+    n->attrs = record->attrs ? *record->attrs : gm_attrs_default();
+    n->callback = record->callback;
+    n->splits = record->splits;
+    memcpy(n->extra, record->extra, sizeof n->extra);
+    if (n->places) {
+        place_values(n->places, n->n_in, record->in);
+        place_values(n->places + n->n_in, n->n_out, record->out);
+    }
+    for (int i = 0; i < n->n_in; i++) fill_edge(&n->in[i], record->in[i]);
+    for (int i = 0; i < n->n_saved; i++) pack(&n->saved[i], record->saved[i]);
+    for (int i = 0; i < n->n_out; i++)
+        if (record->out[i]) n->out[i].spec = gm_tape_spec(record->out[i]->local);
+}
+
 gm_status gm_tape_record(gm_rank *r, const gm_record *record)
 {
     gm_callback callback = record->callback;
-    gm_tape    *t = NULL;
-    gm_status   st;
-    if (!gm_tape_wanted(r, record->n_in, record->in)) {
-        gm_callback_release(&callback);
-        return GM_OK;
+    gm_node    *n = NULL;
+    gm_status   st = GM_OK;
+    if (!gm_tape_wanted(r, record->n_in, record->in)) goto done;
+    GM_TRY_OR(check_inputs(r, record), st, done);
+    if ((n = only_past(record))) {
+        link_outputs(record, n);
+        goto done;
     }
-    GM_TRY_OR(check_inputs(r, record), st, fail);
-    GM_TRY_OR(open_tape(r, record->n_in, &t), st, fail);
-    node n = {.name = record->name,
-              .rule = record->rule,
-              .op = record->op,
-              .n_in = record->n_in,
-              .n_out = record->n_out,
-              .n_saved = record->n_saved,
-              .attrs = record->attrs ? *record->attrs : gm_attrs_default(),
-              .callback = callback,
-              .splits = record->splits};
-    n.in = calloc((size_t)n.n_in + 1, sizeof *n.in);
-    n.out = calloc((size_t)n.n_out + 1, sizeof *n.out);
-    n.path = strdup(r->path);
-    if (r->mesh.n_axes) n.places = calloc((size_t)(n.n_in + n.n_out) + 1, sizeof *n.places);
-    if (!n.in || !n.out || !n.path || (r->mesh.n_axes && !n.places)) {
-        free(n.in);
-        free(n.out);
-        free(n.places);
-        free(n.path);
-        st = GM_FAIL(GM_ENOMEM, "no memory for a tape node");
-        goto fail;
-    }
-    memcpy(n.extra, record->extra, sizeof n.extra);
-    if (n.places) {
-        place_values(n.places, n.n_in, record->in);
-        place_values(n.places + n.n_in, n.n_out, record->out);
-    }
-    for (int i = 0; i < n.n_in; i++) fill_edge(&n.in[i], record->in[i], t);
-    for (int i = 0; i < n.n_saved; i++) pack(&n.saved[i], record->saved[i]);
-    for (int i = 0; i < n.n_out; i++) {
-        gm_value *v = record->out[i];
-        if (!v) continue;
-        n.out[i].spec = gm_tape_spec(v->local);
-        if (!gm_dtype_is_float(v->local->dtype)) continue;
-        v->requires_grad = true;
-        v->tape = t->number;
-        v->node = t->n;
-        v->output = i;
-    }
-    t->nodes[t->n++] = n;
+    GM_TRY_OR(open_tape(r), st, done);
+    GM_TRY_OR(new_node(r, record, &n), st, done);
+    fill_node(n, record);
+    n->number = ++r->recorded;
+    gm_tape_link(r->tape, n, r->tape->last);
+    n->refs = 1;
+    link_outputs(record, n);
+    gm_node_release(n); /* no output has a gradient: gone */
     return GM_OK;
-fail:
+done:
     gm_callback_release(&callback);
     return st;
 }

@@ -2,8 +2,9 @@
  *
  * A node names its rule (how to turn gradients of its outputs into gradients of its inputs), where its
  * inputs came from (edges), and what the rule needs (slots). It holds no value alive but through slots,
- * and lets go of everything as soon as its backward has run. Nodes run in reverse order of recording.
- * A tape belongs to the user scope that was innermost when its first node was recorded.
+ * and lets go of everything as soon as its backward has run, or as soon as no value and no node leads to it
+ * any more: scopes and backwards of other losses have no say in it. Nodes run in reverse order of recording, which is
+ * the same on all ranks, because rules communicate.
  *
  * Gradients are blocks like values: cut as the value is, and on every other axis replicated or partial (a mask
  * kept beside each). Rules see local tensors only and need not know: they are linear in the gradients of the
@@ -19,7 +20,7 @@
 
 #define GM_MAX_SAVED 8
 
-typedef struct gm_tape     gm_tape;
+typedef struct gm_tape     gm_tape; /* struct gm_node: value.h */
 typedef struct gm_backward gm_backward;
 
 /* Writes the gradients that gm_backward_wants; see below. */
@@ -58,16 +59,25 @@ gm_status gm_tape_record_one(gm_rank *r, const char *name, gm_rule rule, gm_valu
 /* d loss / d leaf is added to (or, after zero_grad, set in) the gradient of every leaf that the loss
  * depends on. seed: gradient of the loss itself, NULL for 1, or the rank's loss scale (then the loss has one element);
  * replicated, or cut as the loss is. Of a partial loss it is the gradient of the sum. The pass is final
- * (gm_tape_await). The tape is dropped, also on failure. */
-gm_status              gm_tape_backward(gm_value *loss, gm_value *seed);
-void                   gm_tape_drop(gm_rank *r); /* forget what was recorded; no tape is fine */
-const struct gm_scope *gm_tape_scope(const gm_tape *t);
+ * (gm_tape_await). The nodes that the loss depends on are released, also on failure, and no others; retain: they stay,
+ * and another backward may run through them. GM_EINVAL, and nothing has changed: some of them were released before. */
+gm_status gm_tape_backward(gm_value *loss, gm_value *seed, bool retain);
+void      gm_tape_drop(gm_rank *r); /* forget what was recorded; no tape is fine */
+
+/* Of gm_value.node. */
+void        gm_node_release(gm_node *n);    /* NULL is allowed */
+const char *gm_node_name(const gm_node *n); /* of the op, as users call it */
+gm_status   gm_node_remember(gm_value *v);  /* v is to get the gradient that passes through it; */
+void        gm_node_forget(gm_value *v);    /* it is not, any more */
 
 /* ---- several tapes in flight: a schedule takes what a forward pass recorded off the rank and runs it later ---- */
 
 /* What was recorded so far leaves the rank, which begins a new tape at the next op; NULL: nothing was. The caller owns
- * it, no scope ends it. */
+ * it, and it its nodes. */
 gm_tape *gm_tape_take(gm_rank *r);
+/* Until gm_tape_restore the rank records on a tape beside, which is dropped then. */
+gm_tape *gm_tape_set_aside(gm_rank *r);
+void     gm_tape_restore(gm_rank *r, gm_tape *before);
 void     gm_tape_free(gm_tape *t); /* NULL is allowed */
 
 /* A backward pass whole, or in two halves (Qi et al. 2023, arXiv:2401.10241: B and W). The half that peers wait for
@@ -105,10 +115,9 @@ gm_status gm_tape_run(gm_rank *r, gm_tape *t, const gm_tape_job *job);
  * reported to the reducers (gm_reducer_ready) in the final pass of the last tape that awaits it, as soon as no node
  * there is left that reads it. Passes that are not final report nothing; those that add to the same leaves come before.
  * A tape freed before its final pass awaits nothing any more. NULL is allowed. */
-void gm_tape_await(gm_tape *t);
-int  gm_tape_nodes(const gm_rank *r); /* recorded now */
-/* What gm_value.tape is of values on the tape that is being recorded; 0: there is none. */
-uint64_t gm_tape_number(const gm_rank *r);
+gm_status gm_tape_await(gm_rank *r, gm_tape *t);
+int       gm_tape_nodes(const gm_rank *r);                  /* recorded now, and not gone */
+bool      gm_tape_has(const gm_rank *r, const gm_value *v); /* was v computed by one of these? */
 
 /* Bytes of the tensors that a node holds for its backward: whole storages, each with the first node that holds it;
  * parameters do not count. */

@@ -1,5 +1,5 @@
-/* tape_nodes.h - what a tape is made of; private to tape.c, which records, backward.c, which runs a node, passes.c,
- * which runs the tape, and saved.c. */
+/* tape_nodes.h - what a tape is made of; private to tape.c, which records, node.c, which counts, backward.c, which runs
+ * a node, passes.c, which runs a tape, reach.c, which finds what a loss depends on, and saved.c. */
 #ifndef GM_TAPE_NODES_H
 #define GM_TAPE_NODES_H
 
@@ -8,7 +8,7 @@
 /* Where the gradient of an input goes. */
 typedef struct edge {
     gm_value *leaf; /* counted; or */
-    int       node; /* index on this tape, -1: nowhere */
+    gm_node  *from; /* counted; neither: nowhere */
     int       output;
     int       at;    /* of a leaf: its place in the tape's list */
     bool      input; /* leads to the inputs of the pass GM_TAPE_INPUT */
@@ -21,7 +21,8 @@ typedef struct output {
     gm_spec    spec;
     gm_tensor *grad;    /* what has been given so far */
     uint32_t   partial; /* axes over which grad is still to be summed */
-    int        readers; /* edges that lead here */
+    int        readers; /* edges of this tape that lead here: counted when it begins to run */
+    gm_value  *keeper;  /* the value itself, where it keeps its gradient; not counted */
 } output;
 
 /* What a block is a block of. */
@@ -38,8 +39,14 @@ typedef struct leaf_use {
     bool      input; /* of the pass GM_TAPE_INPUT */
 } leaf_use;
 
-typedef struct node {
-    const char  *name; /* NULL: it has run */
+struct gm_node {
+    int          refs; /* values that it computed, edges of others, and a tape that owns it */
+    gm_tape     *tape; /* whose list it is in; NULL: it has run, or was dropped: */
+    bool         run;
+    bool         reached; /* while a graph is looked for */
+    uint64_t     number;  /* in the order of recording */
+    gm_node     *prev, *next;
+    const char  *name;
     char        *path; /* module path, for messages and accounts */
     gm_rule      rule;
     gm_op        op;
@@ -54,31 +61,50 @@ typedef struct node {
     bool         splits; /* as gm_record */
     bool         active; /* some edge leads to the inputs of the pass GM_TAPE_INPUT */
     bool         halved; /* its rule was called for these edges, the others wait */
-} node;
+};
 
+/* A list of nodes in order of recording. The rank's own, which is being recorded, does not keep them: a node that no
+ * value and no other node leads to any more goes at once. One that was taken off the rank, or found, owns them. */
 struct gm_tape {
-    uint64_t               number;
-    const struct gm_scope *scope;
-    int                    n, room;
-    node                  *nodes;
-    int                    n_leaves, leaf_room;
-    leaf_use              *leaves;
-    bool                   awaits;                           /* counted in `awaited` of its leaves */
+    uint64_t  number; /* of its list of leaves; 0: not made */
+    bool      owns;
+    bool      retains; /* nodes keep what they hold when they have run: the graph may be run again */
+    int       n;
+    gm_node  *first, *last;
+    int       n_leaves;
+    leaf_use *leaves;
+    bool      awaits;                                        /* counted in `awaited` of its leaves */
     enum { GM_TAPE_NEW, GM_TAPE_HALVED, GM_TAPE_SPENT } ran; /* not yet; GM_TAPE_INPUT; all, or it failed */
 };
 
-/* Drops what a node holds. */
-void    gm_tape_release_node(node *n);
+/* Into the list of t, behind `after` (NULL: as the first), and out of it. */
+void gm_tape_link(gm_tape *t, gm_node *n, gm_node *after);
+void gm_tape_unlink(gm_node *n);
+/* The node leaves its tape and lets go of what it holds; run: it did, and was not dropped. */
+void gm_node_let_go(gm_node *n, bool run);
+void gm_tape_own(gm_tape *t); /* from now on t keeps its nodes */
+
+/* What the loss depends on, as a tape of its own. GM_EINVAL, and nothing has changed: a part of it has been released. */
+gm_status gm_tape_find(gm_value *loss, gm_tape **out);
+/* Says why no gradient comes through n, which is on no tape or on another one. */
+gm_status gm_node_blocked(const gm_node *n);
+/* Its nodes are again where they were, as if they had not run; frees t. */
+void gm_tape_return(gm_rank *r, gm_tape *t);
+
+/* Lists the leaves that t reads, and counts the readers of results; a second call does nothing. GM_EINVAL: it reads
+ * what another tape computed. */
+gm_status gm_tape_count(gm_rank *r, gm_tape *t);
+
 gm_spec gm_tape_spec(const gm_tensor *t); /* of a block */
 
 /* Which gradients a rule is asked for. */
 typedef enum gm_half { GM_HALF_BOTH, GM_HALF_INPUT, GM_HALF_WEIGHT } gm_half;
 
 /* Runs the rule of node n of t. */
-gm_status gm_tape_run_node(gm_rank *r, gm_tape *t, node *n, gm_half half);
+gm_status gm_tape_run_node(gm_rank *r, gm_tape *t, gm_node *n, gm_half half);
 /* Adds a term (taken) to the gradient of v, a leaf or computed by t, that is partial over these axes. */
 gm_status gm_tape_add_term(gm_rank *r, gm_tape *t, gm_value *v, gm_tensor *term, uint32_t partial);
 /* Is the gradient of what the edge leads to wanted at all? */
-static inline bool gm_edge_wants(const edge *e) { return e->leaf || e->node >= 0; }
+static inline bool gm_edge_wants(const edge *e) { return e->leaf || e->from; }
 
 #endif

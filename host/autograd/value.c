@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../parallel/padding.h"
+#include "tape.h"
 
 gm_status gm_value_take(gm_rank *r, gm_tensor *local, gm_value **out)
 {
@@ -99,6 +100,8 @@ void gm_value_retain(gm_value *v) { v->refs++; }
 void gm_value_release(gm_value *v)
 {
     if (!v || --v->refs) return;
+    if (v->keeps_grad) gm_node_forget(v);
+    gm_node_release(v->node);
     gm_tensor_release(v->local);
     gm_tensor_release(v->grad);
     free(v);
@@ -117,8 +120,11 @@ gm_status gm_value_detach(gm_value *v, gm_value **out)
 
 gm_status gm_value_require_grad(gm_value *v, bool on)
 {
-    if (v->tape)
-        return GM_FAIL(GM_EINVAL, "requires_grad: this tensor was computed; only leaves can be told (detach it first)");
+    if (v->node)
+        return GM_FAIL(GM_EINVAL,
+                       "requires_grad: this tensor was computed by '%s'; only leaves can be told (detach() it "
+                       "first)",
+                       gm_node_name(v->node));
     if (on && !gm_dtype_is_float(v->local->dtype))
         return GM_FAIL(GM_EINVAL, "requires_grad: %s has no gradients", gm_dtype_name(v->local->dtype));
     v->requires_grad = on;
@@ -128,6 +134,36 @@ gm_status gm_value_require_grad(gm_value *v, bool on)
         v->grad_set = false;
     }
     return GM_OK;
+}
+
+gm_status gm_value_retain_grad(gm_value *v)
+{
+    if (!v->requires_grad)
+        return GM_FAIL(GM_EINVAL,
+                       "retain_grad: this tensor depends on nothing that requires a gradient (or was computed "
+                       "under no_grad)");
+    if (v->node && !v->keeps_grad) GM_TRY(gm_node_remember(v));
+    return GM_OK;
+}
+
+gm_status gm_value_write(const gm_value *v, const char *what)
+{
+    if (v->rank->no_grad || (!v->requires_grad && !v->guarded)) return GM_OK;
+    if (v->guarded)
+        return GM_FAIL(GM_EINVAL,
+                       "%s: these bytes are those of a computed tensor that requires a gradient, and no gradient would "
+                       "know of the change; write under gm.no_grad, or into a clone() of it",
+                       what);
+    if (v->node)
+        return GM_FAIL(GM_EINVAL,
+                       "%s: this tensor was computed by '%s' and requires a gradient, and writes in place are not "
+                       "recorded; compute a new tensor (ops.where and others), write into a detach():clone() of it, or "
+                       "write under gm.no_grad",
+                       what, gm_node_name(v->node));
+    return GM_FAIL(GM_EINVAL,
+                   "%s: this tensor is a leaf that requires a gradient, such as a parameter; write into it under "
+                   "gm.no_grad, or before requires_grad(true)",
+                   what);
 }
 
 gm_status gm_value_grad_buffer(gm_value *v, gm_tensor **out)

@@ -9,6 +9,8 @@
 #include "../parallel/layout.h"
 #include "../rank.h"
 
+typedef struct gm_node gm_node; /* an op that was recorded: tape.h */
+
 typedef struct gm_value {
     int        refs;
     gm_rank   *rank;
@@ -20,20 +22,22 @@ typedef struct gm_value {
     unsigned   zeroed;             /* version of the storage when what is there was known to be zero */
 
     uint32_t grad_partial; /* axes over which grad is still a sum of the ranks' terms; leaves only */
-    uint64_t used_on;      /* leaves: number of the last tape that reads it, */
-    int      used_at;      /* and the place in that tape's list of leaves */
+    uint64_t used_on;      /* leaves: number of the last tape that listed it, */
+    int      used_at;      /* and its place in that list */
     int      awaited;      /* leaves: tapes that have yet to add to the gradient before it is final: gm_tape_await */
 
     bool       requires_grad; /* a leaf that wants a gradient, or a result computed from one */
     bool       grad_set;      /* grad holds a gradient; false: it is only a buffer to reuse */
     bool       wide_grad;     /* leaves: of 16 bits, a gradient of f32: of terms that come piece by piece */
     bool       in_sum;        /* the reducer is summing the gradient: nothing may be added to it */
-    gm_tensor *grad;          /* leaves only */
+    bool       keeps_grad;    /* computed, and its gradient is asked for: gm_value_retain_grad */
+    bool       guarded;       /* shares the bytes of a computed value that requires a gradient: see gm_value_write */
+    gm_tensor *grad;          /* of leaves, and of what keeps it */
     bool       grad_shown;    /* users have had hold of a padded gradient's bytes, which were */
     unsigned   grad_zeroed;   /* last cleared at this version of their storage */
 
-    uint64_t tape;         /* number of the tape that computed it; 0: a leaf */
-    int      node, output; /* where on that tape */
+    gm_node *node;   /* what computed it, counted; NULL: a leaf */
+    int      output; /* which of its results */
 } gm_value;
 
 /* A value around a tensor: takes the caller's reference to it, also on failure. */
@@ -59,6 +63,12 @@ void      gm_value_release(gm_value *v); /* NULL is allowed */
 gm_status gm_value_detach(gm_value *v, gm_value **out);
 /* Leaves only: asks for a gradient or stops asking (its buffer is freed then). */
 gm_status gm_value_require_grad(gm_value *v, bool on);
+/* Asks a computed value to keep the gradient that passes through it; called before backward. Of leaves nothing changes.
+ * GM_EINVAL: it requires no gradient. */
+gm_status gm_value_retain_grad(gm_value *v);
+/* Before `what` (an op's name) writes v's bytes in place: GM_EINVAL where recording is on and v requires a gradient, or
+ * shares bytes with a computed value that does, because no gradient would know of it. */
+gm_status gm_value_write(const gm_value *v, const char *what);
 /* The gradient's buffer, to be written: made if there is none; grad_set tells whether it holds anything. GM_EINVAL: it
  * is being summed over the ranks. */
 gm_status gm_value_grad_buffer(gm_value *v, gm_tensor **out);

@@ -24,6 +24,7 @@ static gm_status finish(gm_rank *r, const char *name, gm_rule rule, gm_value *x,
     gm_value *v = NULL;
     if (global) GM_TRY(gm_value_take_block(r, view, &global->layout, global->ndim, global->shape, &v));
     else GM_TRY(gm_value_take(r, view, &v));
+    v->guarded = x->guarded;
     return gm_tape_record_one(r, name, rule, x, v, extra, n_extra, y);
 }
 

@@ -43,7 +43,7 @@ gm_status gm_optimizer_new(gm_rank *r, gm_optimizer_kind kind, int n, gm_value *
                            const gm_attrs *attrs, const gm_optimizer_item *items, gm_optimizer **out)
 {
     for (int i = 0; i < n; i++)
-        if (parameters[i]->tape || !parameters[i]->requires_grad)
+        if (parameters[i]->node || !parameters[i]->requires_grad)
             return GM_FAIL(GM_EINVAL, "optimizer: tensor %d is not a parameter (a leaf that requires a gradient)",
                            i + 1);
     gm_optimizer *o = calloc(1, sizeof *o + (size_t)n * sizeof *o->items);

@@ -147,7 +147,7 @@ static gm_status check_leaves(const gm_rank *r, gm_value *const *leaves, int n)
 {
     gm_reducer *owner;
     for (int i = 0; i < n; i++) {
-        if (leaves[i]->tape || !leaves[i]->requires_grad)
+        if (leaves[i]->node || !leaves[i]->requires_grad)
             return GM_FAIL(GM_EINVAL, "reducer: tensor %d is not a parameter (a leaf that requires a gradient)", i + 1);
         if (find(r->reducer, leaves[i], &owner))
             return GM_FAIL(GM_EINVAL, "reducer: parameter %d belongs to another reducer; free that one first", i + 1);

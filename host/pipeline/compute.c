@@ -60,10 +60,10 @@ static gm_status make_roots(gm_rank *r, gm_stage_result *result)
     for (int i = 0; i <= result->n; i++) {
         gm_value **v = i < result->n ? &result->out[i] : &result->loss;
         if (!*v || !(*v)->requires_grad) continue;
-        if ((*v)->tape && (*v)->tape != gm_tape_number(r))
+        if ((*v)->node && !gm_tape_has(r, *v))
             return GM_FAIL(GM_EINVAL, "result %d was computed on a tape that has been run or dropped; detach() it",
                            i + 1);
-        if (!(*v)->tape) GM_TRY(alias(r, v));
+        if (!(*v)->node) GM_TRY(alias(r, v));
     }
     return GM_OK;
 }
@@ -258,7 +258,7 @@ static gm_status await_last_passes(gm_executor *e)
         if (e->last[c] < 0) continue;
         gm_pair *pair = gm_flow_pair(e, action_at(e, e->last[c])->micro_batch, c);
         if (!pair->ran) return out_of_order("a forward pass comes after the last backward pass of a later part");
-        if (pair->tape) gm_tape_await(pair->tape);
+        GM_TRY(gm_tape_await(e->rank, pair->tape));
     }
     e->awaited = true;
     return GM_OK;

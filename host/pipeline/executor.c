@@ -322,13 +322,12 @@ gm_status gm_executor_run(gm_executor *e, const gm_executor_step *step)
     gm_rank *r = e->rank;
     if (e->step) return GM_FAIL(GM_EINVAL, "this executor is in the middle of a step");
     GM_TRY(prepare(e, step));
-    gm_tape  *outside = gm_tape_take(r);
+    gm_tape  *outside = gm_tape_set_aside(r);
     int       no_grad = r->no_grad;
     gm_phase  phase = r->comm ? gm_comm_get_phase(r->comm) : GM_PHASE_OTHER;
     gm_status st = walk(e);
     finish(e);
-    gm_tape_drop(r);
-    r->tape = outside;
+    gm_tape_restore(r, outside);
     r->no_grad = no_grad;
     if (r->comm) gm_comm_set_phase(r->comm, phase);
     gm_status back = gm_flow_leave(e);

@@ -42,7 +42,13 @@ local function is_module(x) return type(x) == "table" and type(rawget(x, "_modul
 
 -- anything that holds parameters -> list of { name, tensor }
 local function named(owner, params)
-  if is_module(params) then return params:named_parameters() end
+  if is_module(params) then
+    local list = {} -- a frozen parameter (requires_grad(false)) is none of the optimizer's
+    for _, p in ipairs(params:named_parameters()) do
+      if p.tensor:requires_grad() then list[#list + 1] = p end
+    end
+    return list
+  end
   local out = {}
   for i, p in ipairs(params) do
     if core.is_tensor(p) then
@@ -139,7 +145,9 @@ local function refuse_doubles(owner, items)
     seen[item.name], seen[item.tensor] = item.name, item.name
   end
   local _, stages = ranks.stage()
-  if #items == 0 and stages == 1 then error(owner .. ": there are no parameters", 0) end -- a stage may have none
+  if #items == 0 and stages == 1 then -- a stage may have none
+    error(owner .. ": there are no parameters that require a gradient", 0)
+  end
   return items
 end
 

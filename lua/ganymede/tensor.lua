@@ -117,7 +117,7 @@ local function close_scope(depth, ok, ...)
 end
 
 -- Runs fn(...) in a scope of its own: when it ends, by return or by error, every tensor made inside
--- is released, but those it returns (also inside tables). A tape recorded inside ends with it.
+-- is released, but those it returns (also inside tables). What was recorded lives as long as a tensor leads to it.
 define("scope", "fn function, arguments any?, ...", nil, function(fn, ...)
   local depth = core.scope_depth()
   core.scope_open()
@@ -159,8 +159,8 @@ end)
 -- ---------------------------------------------------------------- methods
 
 for _, name in ipairs { "shape", "size", "dim", "numel", "dtype", "get", "set", "item", "totable", "keep", "release",
-                        "requires_grad", "grad", "detach", "backward", "is_contiguous", "local_tensor", "layout",
-                        "redistribute", "settle", "gather" } do
+                        "requires_grad", "grad", "retain_grad", "detach", "backward", "is_contiguous", "local_tensor",
+                        "layout", "redistribute", "settle", "gather" } do
   methods[name] = core[name]
 end
 for _, name in ipairs { "reshape", "permute", "narrow", "select", "expand", "contiguous", "clone", "sum", "mean", "max",

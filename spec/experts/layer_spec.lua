@@ -117,7 +117,7 @@ local function build(case)
   core.set_seed(41)
   core.begin_step()
   layer:materialize()
-  layer.router.weight:copy_(case.weight and case.weight() or
+  layer.router.weight:detach():copy_(case.weight and case.weight() or
     gm.normal({ case.experts, WIDTH }, { dtype = "f64", seed = 42, std = 0.5 }))
   return layer
 end

@@ -86,7 +86,7 @@ describe("experts in 16 bits:", function()
                                     router = { type = "TopKRouter", k = K, balance = 2, z = 1 } }
           layer:materialize()
           gm.set_default_dtype(before)
-          layer.router.weight:copy_(drawn(12, dtype, 0.5, EXPERTS, WIDTH):to(of))
+          layer.router.weight:detach():copy_(drawn(12, dtype, 0.5, EXPERTS, WIDTH):to(of))
           auxiliary.clear()
           local x = rows(whole:to(of)):requires_grad(true)
           local index, weight = layer.router(x)

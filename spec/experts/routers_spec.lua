@@ -141,7 +141,7 @@ for _, mesh in ipairs(meshes[ranks]) do
             local options = { width = WIDTH, experts = experts, balance = 0.5, z = 0.25 }
             for key, value in pairs(kind[5]) do options[key] = value end
             local router = registry.routers:get(kind[1])(options)
-            router.weight:copy_(gm.normal({ experts, WIDTH }, { dtype = "f64", seed = 31 }))
+            router.weight:detach():copy_(gm.normal({ experts, WIDTH }, { dtype = "f64", seed = 31 }))
             local whole = gm.normal({ B, S, WIDTH }, { dtype = "f64", seed = 30 })
             local index, weight, losses = router(laid(whole))
             local logits = logits_of(tokens_of(whole), router.weight:totable())
@@ -218,7 +218,7 @@ for _, mesh in ipairs(meshes[ranks]) do
     it("the bias of a SigmoidRouter moves once for all batches of a step", function()
       gm.scope(function()
         local router = registry.routers:get("SigmoidRouter") { width = WIDTH, experts = 4, k = 1, bias_step = 0.5 }
-        router.weight:copy_(gm.normal({ 4, WIDTH }, { dtype = "f64", seed = 35 }))
+        router.weight:detach():copy_(gm.normal({ 4, WIDTH }, { dtype = "f64", seed = 35 }))
         local sum = { 0, 0, 0, 0 }
         local last
         for seed = 1, 3 do -- each piece prefers another expert than all three do
@@ -240,7 +240,7 @@ for _, mesh in ipairs(meshes[ranks]) do
     it("the bias of a SigmoidRouter moves against the load and makes it even", function()
       gm.scope(function()
         local router = registry.routers:get("SigmoidRouter") { width = WIDTH, experts = 4, k = 1, bias_step = 0.05 }
-        router.weight:copy_(gm.normal({ 4, WIDTH }, { dtype = "f64", seed = 35 }))
+        router.weight:detach():copy_(gm.normal({ 4, WIDTH }, { dtype = "f64", seed = 35 }))
         local x = laid(gm.normal({ B, S, WIDTH }, { dtype = "f64", seed = 36, mean = 0.7 })) -- most like one expert
         local function load()
           local counts = core.experts_counts((router(x)), 4, "f64"):settle():totable()

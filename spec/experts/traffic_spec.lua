@@ -156,7 +156,7 @@ for _, mesh in ipairs(meshes[ranks]) do
         local layer = gm.nn.MoE { width = WIDTH, hidden = HIDDEN, experts = experts, capacity = 0.5, min_capacity = 1,
           router = { type = "Top2Router", balance = 0 } }
         layer:materialize()
-        layer.router.weight:copy_(gm.normal({ experts, WIDTH }, { dtype = "f64", seed = 9 }))
+        layer.router.weight:detach():copy_(gm.normal({ experts, WIDTH }, { dtype = "f64", seed = 9 }))
         assert.equal(room, layer:room(tokens, k))
         local whole = gm.normal({ tokens, WIDTH }, { dtype = "f64", seed = 10, mean = 0.4 })
         local x = whole:redistribute(rows()):detach():requires_grad(true)

@@ -16,7 +16,7 @@ local function load_parameters(layer, file, case)
   local found = {}
   for i, p in ipairs(layer:named_parameters()) do
     found[i] = p.name
-    p.tensor:copy_(file:tensor(case.name .. "/param." .. p.name))
+    p.tensor:detach():copy_(file:tensor(case.name .. "/param." .. p.name))
   end
   table.sort(found)
   assert.same(wanted, found) -- the layer has these parameters and no others

@@ -22,7 +22,7 @@ end
 local function train(dtype, first)
   gm.set_default_dtype(dtype)
   local model = gm.models.GPT(file.meta.model)
-  for _, p in ipairs(model:named_parameters()) do p.tensor:copy_(file:tensor("param." .. p.name)) end
+  for _, p in ipairs(model:named_parameters()) do p.tensor:detach():copy_(file:tensor("param." .. p.name)) end
   local criterion = gm.nn.CrossEntropyLoss {}
   local optimizer = optim.AdamW(file.meta.optimizer, model)
   local tokens, losses = file:tensor "tokens", {}

@@ -84,7 +84,7 @@ describe("gm.scope", function()
     local t = gm.ops.relu(gm.zeros { 250000 })
     core.set_path ""
     local found
-    for _, h in ipairs(gm.memory_holders(200)) do if h.place == "spec.holder: unary" then found = h end end
+    for _, h in ipairs(gm.memory_holders(200)) do if h.place == "spec.holder: relu" then found = h end end
     assert.equal(1000000, found.live)
     assert.equal(1, found.blocks)
     t:release()

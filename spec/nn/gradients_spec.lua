@@ -81,7 +81,7 @@ local elsewhere = { ModuleList = true, Dropout = true, DropPath = true, ModelFro
 local function build(case)
   local layer = registry.layers:get(case[1])(case[2])
   for i, p in ipairs(layer:named_parameters()) do -- away from ones and zeros, so that every gradient shows
-    p.tensor:copy_(gm.normal(p.tensor:shape(), { dtype = "f64", seed = 100 + i, std = 0.5 }))
+    p.tensor:detach():copy_(gm.normal(p.tensor:shape(), { dtype = "f64", seed = 100 + i, std = 0.5 }))
   end
   local inputs = {}
   for i, make in ipairs(case[3]) do inputs[i] = make(i) end

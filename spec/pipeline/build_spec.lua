@@ -95,7 +95,7 @@ describe("ModelFromConfig", function()
     gm.scope(function()
       local model, same = registry.models:build(cfg), nn.Sequential(layers())
       assert.same({ "1.weight", "1.bias", "3.weight", "3.bias", "5.weight", "5.bias" }, names(model))
-      for i, p in ipairs(model:parameters()) do p:copy_(same:parameters()[i]) end
+      for i, p in ipairs(model:parameters()) do p:detach():copy_(same:parameters()[i]:detach()) end
       local x = gm.normal({ 2, 6 }, { seed = 1 })
       assert.same(same(x):totable(), model(x):totable())
       assert.equal("ModelFromConfig", model.name)

@@ -55,7 +55,7 @@ local function loss_of(y) return y:square():sum() end
 
 local function update(weights)
   gm.no_grad(function()
-    for _, w in ipairs(weights) do w:copy_(w - w:grad() * 1e-3) end
+    for _, w in ipairs(weights) do w:detach():copy_(w:detach() - w:grad() * 1e-3) end
   end)
 end
 

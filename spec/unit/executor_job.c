@@ -165,7 +165,7 @@ static void serial(world *w)
                 total = both;
             } else if (loss) total = loss;
         }
-        OK(gm_tape_backward(total, NULL));
+        OK(gm_tape_backward(total, NULL, false));
         gm_value_release(total);
     }
 }

@@ -90,7 +90,7 @@ static void run(gm_rank *r, job *j, gm_value **in, bool cut, gm_value **y)
     gm_experts_layer layer = {in[UP], in[UP_BIAS], in[DOWN], in[DOWN_BIAS], GM_FN_gelu, 0};
     OK(gm_experts(r, in[X], in[INDEX], in[WEIGHT], &layer, y));
     if (cut) j->sent[0][r->rank] = bytes_sent(r->comm);
-    OK(gm_tape_backward(*y, in[SEED]));
+    OK(gm_tape_backward(*y, in[SEED], false));
     if (cut) j->sent[1][r->rank] = bytes_sent(r->comm);
 }
 

@@ -97,8 +97,8 @@ void gm_test_infer_dtypes(void **state)
     (void)state;
     begin();
     at.function = GM_FN_add;
-    FAILS(GM_ESHAPE, "binary: b is f64, the inputs before it are f32", infer(GM_OP_binary, IN(F(2), D(2)), NONE(1)));
-    FAILS(GM_ESHAPE, "binary: a is i64; arithmetic is on f32, f64, bf16 and f16: cast it first",
+    FAILS(GM_ESHAPE, "add: b is f64, the inputs before it are f32", infer(GM_OP_binary, IN(F(2), D(2)), NONE(1)));
+    FAILS(GM_ESHAPE, "add: a is i64; arithmetic is on f32, f64, bf16 and f16: cast it first",
           infer(GM_OP_binary, IN(I(2), I(2)), NONE(1)));
     FAILS(GM_ESHAPE, "sum: x is u8", infer(GM_OP_sum, IN(U(2)), NONE(1)));
     FAILS(GM_ESHAPE, "where: condition is f32, should be u8", infer(GM_OP_where, IN(F(2), F(2), F(2)), NONE(1)));
@@ -126,7 +126,7 @@ void gm_test_infer_elementwise(void **state)
     expect(0, GM_F32, SHAPE(4, 5, 3));
     OK(infer(GM_OP_binary, IN(SCALAR, F(0, 1)), NONE(1)));
     expect(0, GM_F32, SHAPE(0, 1));
-    FAILS(GM_ESHAPE, "binary: (2, 3) and (4, 3) do not broadcast: sizes 2 and 4 differ",
+    FAILS(GM_ESHAPE, "mul: (2, 3) and (4, 3) do not broadcast: sizes 2 and 4 differ",
           infer(GM_OP_binary, IN(F(2, 3), F(4, 3)), NONE(1)));
     FAILS(GM_EINVAL, "compare: 'mul' is no comparing function", infer(GM_OP_compare, IN(F(2), F(2)), NONE(1)));
     FAILS(GM_EINVAL, "unary: 'mul' is no unary function", infer(GM_OP_unary, IN(F(2)), NONE(1)));
@@ -205,7 +205,7 @@ void gm_test_infer_dense(void **state)
     at.eps = -1;
     FAILS(GM_EINVAL, "eps is -1", infer(GM_OP_rms_norm, IN(F(2, 3), NULL, NULL), NONE(3)));
     at.dim = 2;
-    FAILS(GM_EINVAL, "softmax: there is no dimension 2 (counted from 0) in (2, 3)",
+    FAILS(GM_EINVAL, "softmax: there is no dimension 3 in (2, 3)",
           infer(GM_OP_softmax, IN(F(2, 3)), NONE(1)));
     at.dim = -2;
     OK(infer(GM_OP_softmax, IN(F(2, 3)), NONE(1)));
@@ -290,7 +290,7 @@ void gm_test_infer_reductions(void **state)
     OK(infer(GM_OP_sum, IN(F(2, 3, 4)), NONE(1)));
     expect(0, GM_F32, SHAPE(1, 3, 1));
     at.dims = 8;
-    FAILS(GM_EINVAL, "sum: dims 0x8 name a dimension that (2, 3, 4) has not",
+    FAILS(GM_EINVAL, "sum: there are dimensions above 3 in (2, 3, 4)",
           infer(GM_OP_sum, IN(F(2, 3, 4)), NONE(1)));
     at.keepdim = false, at.dim = 1;
     OK(infer(GM_OP_max, IN(F(2, 3, 4)), NONE(2)));
@@ -299,7 +299,7 @@ void gm_test_infer_reductions(void **state)
     at.keepdim = true;
     OK(infer(GM_OP_argmax, IN(D(2, 3, 4)), NONE(1)));
     expect(0, GM_I64, SHAPE(2, 1, 4));
-    FAILS(GM_ESHAPE, "min: dimension 1 (counted from 0) of (2, 0) is empty", infer(GM_OP_min, IN(F(2, 0)), NONE(2)));
+    FAILS(GM_ESHAPE, "min: dimension 2 of (2, 0) is empty", infer(GM_OP_min, IN(F(2, 0)), NONE(2)));
     OK(infer(GM_OP_scatter, IN(I(2, 4), F(2, 4)), IN(F(2, 3, 4))));
     OK(infer(GM_OP_scatter, IN(I(2, 1, 4), F(2, 1, 4)), IN(F(2, 3, 4))));
     FAILS(GM_ESHAPE, "index is (2, 3), should be (2, 4)", infer(GM_OP_scatter, IN(I(2, 3), F(2, 3)), IN(F(2, 3, 4))));

@@ -102,7 +102,7 @@ static void once(gm_rank *r, job *j, gm_value *x, gm_value *w, gm_value *b)
     seed = job_block(r, j, &whole, 3, j->y_shape, OF_DY);
     j->first[r->rank] = 0;
     if (j->halves) in_halves(r, j, (gm_value *[]){x, w, b}, y, seed);
-    else OK(gm_tape_backward(y, seed));
+    else OK(gm_tape_backward(y, seed, false));
     j->backward[r->rank] = j->first[r->rank] + bytes_sent(r->comm);
     gm_value_release(seed);
     gm_value_release(y);
@@ -332,7 +332,7 @@ void pretend_layer(job *j, int rank, double *flops)
     if (b) OK(gm_value_require_grad(b, true));
     OK(gm_sharded_linear(r, x, w, b, j->f, &y));
     j->forward[rank % RANKS] += bytes_sent(r->comm);
-    OK(gm_tape_backward(y, seed));
+    OK(gm_tape_backward(y, seed, false));
     j->backward[rank % RANKS] += bytes_sent(r->comm);
     *flops += r->device->counters[GM_OP_matmul].flops + r->device->counters[GM_OP_linear].flops;
     gm_value_release(seed);

@@ -59,7 +59,7 @@ static void lost(gm_rank *r, void *context)
         gm_value *x = leaf(r, &columns, 1), *factor = leaf(r, &columns, 2), *y = gathered(r, x, sums);
         gm_value *z = multiplied(r, y, factor), *seed = seed_of(r, z);
         if (sums) {
-            OK(gm_tape_backward(z, seed));
+            OK(gm_tape_backward(z, seed, false));
             block_walk w = walk_block(&r->mesh, &columns, r->rank, 2, x->shape);
             for (int64_t i = 0; i < w.n; i++) {
                 int64_t at = global_index(&w, i);
@@ -70,7 +70,7 @@ static void lost(gm_rank *r, void *context)
             FAILS(GM_ESHAPE,
                   "all of it: the gradient of input 1, which is laid out (-, tensor), is still a sum over "
                   "tensor",
-                  gm_tape_backward(z, seed));
+                  gm_tape_backward(z, seed, false));
         gm_value_release(x), gm_value_release(factor), gm_value_release(y), gm_value_release(z);
         gm_value_release(seed);
     }
@@ -116,7 +116,7 @@ static void several(gm_rank *r, void *context)
     a.function = GM_FN_add;
     OK(gm_apply(r, GM_OP_binary, 2, (gm_value *[]){z, v}, &a, 1, NULL, &sum));
     gm_value *seed = seed_of(r, sum);
-    OK(gm_tape_backward(sum, seed));
+    OK(gm_tape_backward(sum, seed, false));
     block_walk w = walk_block(&r->mesh, &columns, r->rank, 2, x->shape);
     for (int64_t i = 0; i < w.n; i++) {
         int64_t at = global_index(&w, i);

@@ -57,7 +57,7 @@ static void forward_and_back(gm_rank *r, job *j)
         seed_layout.partial = 0; /* a sum's terms all have the sum's gradient */
         OK(gm_value_take_block(r, block_of(r, &seed_layout, j->ndim, j->shape, j->which + 1, 0), &seed_layout, j->ndim,
                                j->shape, &seed));
-        OK(gm_tape_backward(y, seed));
+        OK(gm_tape_backward(y, seed, false));
         assert_true(x->grad_set);
         j->grad[r->rank] = copy_out(x->grad);
         j->grad_partial[r->rank] = x->grad_partial;
@@ -205,7 +205,7 @@ static void partial_gradients(gm_rank *r, void *context)
         in[1] = y;
         OK(gm_apply(r, GM_OP_binary, 2, in, &a, 1, NULL, &z));
         OK(gm_value_take_block(r, block_of(r, &cut, 2, matrix, 3, 0), &cut, 2, matrix, &seed));
-        OK(gm_tape_backward(z, seed));
+        OK(gm_tape_backward(z, seed, false));
         assert_int_equal(x->grad_partial, kind == 2 ? 1 : 0);
         gm_layout  lg = *lx;
         gm_tensor *grad = x->grad, *all = NULL;

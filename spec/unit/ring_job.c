@@ -80,7 +80,7 @@ void ring_run(gm_rank *r, ring_job *j, gm_value **in, gm_value **o)
     OK(gm_ring_attention(r, in[OF_Q], in[OF_K], in[OF_V], in[OF_MASK], &a, j->balance, o));
     j->sent[0][r->rank] = ring_bytes(r->comm);
     j->flops[r->rank] = flops_of(r, GM_OP_attention);
-    OK(gm_tape_backward(*o, seed));
+    OK(gm_tape_backward(*o, seed, false));
     j->sent[1][r->rank] = ring_bytes(r->comm);
     assert_true(flops_of(r, GM_OP_attention_grad) == 2.5 * j->flops[r->rank]);
     gm_value_release(seed);
@@ -91,7 +91,7 @@ static void run_whole(gm_rank *r, const ring_job *j, gm_value **in, gm_value **o
     gm_attrs  a = ring_attrs(j);
     gm_value *out[2], *seed = ring_operand(r, j, OF_SEED, false);
     OK(gm_apply(r, GM_OP_attention, 4, (gm_value *[]){in[OF_Q], in[OF_K], in[OF_V], in[OF_MASK]}, &a, 2, NULL, out));
-    OK(gm_tape_backward(out[0], seed));
+    OK(gm_tape_backward(out[0], seed, false));
     *o = out[0];
     gm_value_release(out[1]);
     gm_value_release(seed);

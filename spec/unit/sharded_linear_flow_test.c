@@ -45,7 +45,7 @@ static void watched_layer(gm_rank *r, void *context)
     OK(gm_value_require_grad(weight, true));
     OK(gm_sharded_linear(r, x, weight, NULL, GM_FN_none, &y));
     seed = job_block(r, j, &j->y, 3, j->y_shape, OF_DY);
-    OK(gm_tape_backward(y, seed));
+    OK(gm_tape_backward(y, seed, false));
     r->device->backend = w.plain;
     for (int i = 0; i < w.n; i++)
         if (w.under_way[i] < o->want[i])
@@ -169,7 +169,7 @@ static void measure(job *j, int at, int64_t *forward, int64_t *backward)
     *forward = (int64_t)gm_pool_stats(pool).peak - before;
     before = (int64_t)gm_pool_stats(pool).live;
     gm_pool_reset_peak(pool);
-    OK(gm_tape_backward(v[3], v[2]));
+    OK(gm_tape_backward(v[3], v[2], false));
     *backward = (int64_t)gm_pool_stats(pool).peak - before;
     for (int i = 3; i >= 0; i--) gm_value_release(v[i]);
     gm_rank_free(r);

@@ -66,7 +66,7 @@ static void chain(gm_rank *r)
     v[PRODUCT] = apply(r, GM_OP_binary, 2, (gm_value *[]){v[LOSS], v[SETTLED]}, GM_FN_mul);
     v[TOTAL] = apply(r, GM_OP_sum, 1, &v[PRODUCT], GM_FN_none);
     OK(gm_sharded_argmax(r, v[Y], 2, true, &v[BEST]));
-    OK(gm_tape_backward(v[TOTAL], NULL));
+    OK(gm_tape_backward(v[TOTAL], NULL, false));
     for (int i = 0; i < N; i++) gm_value_release(v[i]);
 }
 

@@ -128,7 +128,7 @@ static void run_backward(gm_rank *r, const trial *t, gm_value *const *out, gm_va
     trial s = {.dtype = t->dtype, .in[0] = {.kind = NUMBERS, .ndim = z->ndim, .layout = l}, .which = t->which + 7777};
     memcpy(s.in[0].shape, z->shape, sizeof s.in[0].shape);
     seed = make(r, &s, 0, true);
-    OK(gm_tape_backward(z, seed));
+    OK(gm_tape_backward(z, seed, false));
     gm_value_release(seed);
     gm_value_release(z);
 }
@@ -435,7 +435,7 @@ static void pretend(const site *s, trial *t, int rank)
         gm_layout l = out[0]->layout;
         l.partial = 0;
         OK(gm_value_new_block(r, "test", GM_F64, &l, out[0]->ndim, out[0]->shape, &seed));
-        OK(gm_tape_backward(out[0], seed));
+        OK(gm_tape_backward(out[0], seed, false));
     }
     t->backward -= bytes_sent(r->comm);
     for (int i = 0; i < t->n_in; i++) gm_value_release(in[i]);

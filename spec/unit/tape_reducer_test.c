@@ -148,7 +148,7 @@ static void last_tape(gm_rank *r, void *context)
         expect_launched(&k, (bool[]){false, false, false, false}); /* armed, and yet nothing is final */
         for (int t = 0; t < TAPES; t++) {
             record(&k, t);
-            gm_tape_await(k.tape[t]);
+            OK(gm_tape_await(k.r, k.tape[t]));
         }
         expect_awaited(&k, (int[]){1, 2, 1, 0});
         for (int t = 0; t < TAPES; t++) {
@@ -202,7 +202,7 @@ static void failure(gm_rank *r, void *context)
         gm_reducer_arm(k.reducer, true);
         record(&k, 0);
         record_failing(&k);
-        for (int t = 0; t < TAPES; t++) gm_tape_await(k.tape[t]);
+        for (int t = 0; t < TAPES; t++) OK(gm_tape_await(k.r, k.tape[t]));
         expect_awaited(&k, (int[]){2, 2, 1, 0});
         if (kind) {
             OK(run(&k, 0, GM_TAPE_WHOLE, true));
@@ -216,7 +216,7 @@ static void failure(gm_rank *r, void *context)
         gm_reducer_arm(k.reducer, true);
         for (int t = 0; t < TAPES; t++) {
             record(&k, t);
-            gm_tape_await(k.tape[t]);
+            OK(gm_tape_await(k.r, k.tape[t]));
         }
         for (int t = 0; t < TAPES; t++) {
             OK(run(&k, t, GM_TAPE_WHOLE, true));
@@ -253,9 +253,9 @@ static void late(gm_rank *r, void *context)
         zero(&k);
         gm_reducer_arm(k.reducer, true);
         record(&k, 0);
-        gm_tape_await(k.tape[0]);
+        OK(gm_tape_await(k.r, k.tape[0]));
         record(&k, 1);
-        gm_tape_await(k.tape[1]);
+        OK(gm_tape_await(k.r, k.tape[1]));
         OK(run(&k, 1, GM_TAPE_WHOLE, true));
         OK(run(&k, 0, GM_TAPE_WHOLE, true));
         for (int t = 0; t < TAPES; t++) drop(&k, t);

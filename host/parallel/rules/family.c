@@ -10,13 +10,6 @@ static gm_status (*const families[GM_OP_COUNT])(gm_rule_call *) = {
 #undef GM_OP
 };
 
-/* What users call it: "mul", not "binary". */
-static const char *name_of(gm_op op, const gm_attrs *attrs)
-{
-    bool named = op == GM_OP_unary || op == GM_OP_binary || op == GM_OP_compare;
-    return named ? gm_function_name(attrs->function) : gm_op_name(op);
-}
-
 gm_rule_call gm_rule_begin(gm_rank *r, const char *name, gm_op op, int n_in, gm_value *const *in, gm_attrs *attrs,
                            int n_out, const gm_spec *global, gm_layout *out, gm_fit *fit)
 {
@@ -39,7 +32,7 @@ gm_rule_call gm_rule_begin(gm_rank *r, const char *name, gm_op op, int n_in, gm_
 gm_status gm_layout_rule(gm_rank *r, gm_op op, int n_in, gm_value *const *in, gm_attrs *attrs, int n_out,
                          const gm_spec *global, gm_layout *out, gm_fit *fit)
 {
-    gm_rule_call c = gm_rule_begin(r, name_of(op, attrs), op, n_in, in, attrs, n_out, global, out, fit);
+    gm_rule_call c = gm_rule_begin(r, gm_op_called(op, attrs), op, n_in, in, attrs, n_out, global, out, fit);
     return families[op](&c);
 }
 

@@ -167,7 +167,11 @@ gm_status gm_fit_seed(gm_value *loss, gm_value *seed, gm_value **y)
 {
     gm_fit fit = {.layout = seed->layout};
     char   have[256], want[256];
-    bool   fits = seed->ndim == loss->ndim && seed->local->dtype == loss->local->dtype;
+    bool   fits = seed->ndim == loss->ndim;
+    if (seed->local->dtype != loss->local->dtype)
+        return GM_FAIL(GM_ESHAPE, "backward: the seed is of %s, the loss of %s; cast the seed: seed:to '%s'",
+                       gm_dtype_name(seed->local->dtype), gm_dtype_name(loss->local->dtype),
+                       gm_dtype_name(loss->local->dtype));
     for (int d = 0; fits && d < loss->ndim; d++) {
         fits = seed->shape[d] == loss->shape[d];
         if (!seed->layout.n_cuts[d]) gm_layout_copy_dim(&fit.layout, d, &loss->layout, d);

@@ -310,12 +310,11 @@ static void close_work(work *k)
 static gm_status run_pieces(work *k, int64_t rows)
 {
     gm_rank  *r = k->rank;
-    gm_tape  *outer = gm_tape_take(r);
+    gm_tape  *outer = gm_tape_set_aside(r);
     int64_t   n = k->x->local->shape[0];
     gm_status st = GM_OK;
     for (int64_t at = 0; at < n && st == GM_OK; at += rows) st = piece(k, at, n - at < rows ? n - at : rows);
-    gm_tape_drop(r); /* of a piece that failed */
-    r->tape = outer;
+    gm_tape_restore(r, outer); /* drops what a piece that failed has left */
     return st;
 }
 

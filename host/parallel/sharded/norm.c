@@ -293,8 +293,8 @@ static gm_status bring(gm_rank *r, gm_value *w, const gm_layout *rows, int last,
 {
     gm_layout to = {.partial = w->layout.partial};
     int       have = w->layout.n_cuts[0];
-    bool      fits = !have || (gm_layout_dims_agree(&w->layout, 0, rows, last) && have <= rows->n_cuts[last]) ||
-                w->ndim != 1;
+    bool      fits = !have || w->layout.partial /* refused by name, later */ ||
+                (gm_layout_dims_agree(&w->layout, 0, rows, last) && have <= rows->n_cuts[last]) || w->ndim != 1;
     if (fits) {
         gm_value_retain(w);
         *out = w;

@@ -235,7 +235,12 @@ end
 
 --- Calls fn(name, tensor) for every entry of state(), to fill it in place.
 function Module:load(fn)
-  for _, e in ipairs(self:state()) do fn(e.name, e.tensor) end
+  core.no_grad(1) -- fn writes into parameters
+  local ok, why = pcall(function()
+    for _, e in ipairs(self:state()) do fn(e.name, e.tensor) end
+  end)
+  core.no_grad(-1)
+  if not ok then error(why, 0) end
 end
 
 --- Names of the parameters and buffers of this module itself, in order.
@@ -279,7 +284,7 @@ end
 --- fn(...) as a call of module m: under its path, in a scope of its own; errors say that they come from m.
 function M.call_as(m, fn, ...)
   local before = core.set_path(m:path())
-  core.scope_open(true)
+  core.scope_open()
   return finish(m, before, pcall(fn, ...))
 end
 
