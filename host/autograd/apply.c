@@ -263,6 +263,11 @@ gm_status gm_record_custom(gm_rank *r, int n_in, gm_value *const *in, int n_out,
         gm_callback_release(&backward);
         return GM_FAIL(GM_EINVAL, "custom function: at most %d inputs and %d outputs", GM_MAX_OUT, GM_MAX_OUT);
     }
+    for (int i = 0; i < n_out; i++) {
+        if (!out[i] || !out[i]->requires_grad) continue;
+        gm_callback_release(&backward);
+        return GM_FAIL(GM_EINVAL, "custom function: output %d requires a gradient already; detach() it", i + 1);
+    }
     gm_record rec = {.name = "custom function",
                      .rule = custom_rule,
                      .n_in = n_in,

@@ -84,7 +84,7 @@ void gm_tape_unlink(gm_node *n);
 void gm_node_let_go(gm_node *n, bool run);
 void gm_tape_own(gm_tape *t); /* from now on t keeps its nodes */
 
-/* What the loss depends on, as a tape of its own. GM_EINVAL, and nothing has changed: a part of it has been released. */
+/* What the loss depends on, as a tape of its own. GM_EINVAL, and nothing has changed: part of it has been released. */
 gm_status gm_tape_find(gm_value *loss, gm_tape **out);
 /* Says why no gradient comes through n, which is on no tape or on another one. */
 gm_status gm_node_blocked(const gm_node *n);

@@ -151,6 +151,9 @@ define("custom", "definition options", {
   return function(...)
     local inputs = { ... }
     local outputs = { M.no_grad(definition.forward, ...) }
+    for i, y in ipairs(outputs) do -- an input that forward returns stays what it was
+      if core.requires_grad(y) then outputs[i] = core.detach(y) end
+    end
     core.record_custom(inputs, outputs, definition.backward, definition.splits)
     return unpack(outputs)
   end

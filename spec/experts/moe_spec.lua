@@ -62,7 +62,8 @@ describe("mixtures of experts:", function()
             for key, value in pairs(case.options) do options[key] = value end
             local layer = nn.MoE(options)
             layer.router:materialize()
-            layer.router.weight:detach():copy_(gm.normal({ options.experts, 12 }, { dtype = "f64", seed = 3, std = 0.5 }))
+            local drawn = gm.normal({ options.experts, 12 }, { dtype = "f64", seed = 3, std = 0.5 })
+            layer.router.weight:detach():copy_(drawn)
             return layer
           end,
         })
