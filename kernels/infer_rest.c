@@ -101,8 +101,8 @@ static gm_status expect_groups(const gm_call *call, gm_spec *spec)
     bool    repeats;
     int     width = gm_op_slots(gm_op_outputs(call->op), slots, &repeats), n = call->n_in - GRADIENTS;
     if (call->n_out != width * n)
-        return GM_FAIL(GM_EINVAL, "%s: %d gradients need %d outputs, %d given", gm_op_called(call->op, call->attrs), n, width * n,
-                       call->n_out);
+        return GM_FAIL(GM_EINVAL, "%s: %d gradients need %d outputs, %d given", gm_op_called(call->op, call->attrs), n,
+                       width * n, call->n_out);
     if (call->in[CONTROL]) GM_TRY(gm_expect_spec(call, "control", call->in[CONTROL], &control_spec));
     if (call->in[MISSED]) GM_TRY(gm_expect_spec(call, "missed", call->in[MISSED], &missed_spec));
     for (int i = 0; i < call->n_out; i++) {

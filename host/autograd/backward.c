@@ -468,9 +468,9 @@ static gm_status keep_gradients(gm_backward *b)
 
 static gm_status run_rule(gm_backward *b)
 {
+    GM_TRY(clear_outputs(b));
     GM_TRY(keep_gradients(b));
     GM_TRY(unify(b));
-    GM_TRY(clear_outputs(b));
     gm_status st = add_narrow(b, b->node->rule(b));
     for (int i = 0; i < b->n_scratch; i++) gm_tensor_release(b->scratch[i]);
     if (st == GM_OK) st = clear_inputs(b);
