@@ -11,8 +11,6 @@ static bool backward_options(lua_State *L, int arg)
 {
     bool retain = false;
     if (lua_isnoneornil(L, arg)) return false;
-    if (!lua_istable(L, arg))
-        luaL_error(L, "backward: its options are a table, { retain_graph = true }, not a %s", luaL_typename(L, arg));
     for (lua_pushnil(L); lua_next(L, arg); lua_pop(L, 1)) {
         const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
         if (!strcmp(key, "create_graph"))

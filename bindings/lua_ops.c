@@ -7,14 +7,15 @@
 #include "../kernels/philox.h"
 
 /* Runs an op with one wanted output and pushes it. */
-static int apply1(lua_State *L, gm_op op, int n_in, gm_value *const *in, const gm_attrs *a, int n_out)
+static int apply1(lua_State *L, gm_op op, int n_in, gm_value *const *in, gm_attrs *a, int n_out)
 {
     gm_rank   *r = gm_lua_rank(L);
     gm_value  *out[GM_MAX_OUT];
     bool       want[GM_MAX_OUT] = {true};
     gm_handle *h = gm_push_handle(L);
+    a->name = gm_declared(L)->name;
     L_TRY(L, gm_apply(r, op, n_in, in, a, n_out, want, out));
-    gm_handle_fill(r, h, out[0], gm_op_called(op, a));
+    gm_handle_fill(r, h, out[0], a->name);
     return 1;
 }
 
@@ -65,7 +66,6 @@ static int binary(lua_State *L)
     if (!first) in[0] = gm_check_value(L, 1);
     if (!second) in[1] = gm_check_value(L, 2);
     if (first && second) return gm_bad_argument(L, 1, "one of the two must be a tensor");
-    a.name = gm_function_name(f);
     lua_settop(L, 2);
     if (first || second) {
         double c = lua_tonumber(L, first ? 1 : 2);
@@ -120,15 +120,12 @@ static int matmul(lua_State *L)
  * that operands travel */
 static int linear(lua_State *L)
 {
-    gm_value   *x = gm_check_value(L, 1), *w = gm_check_value(L, 2), *b = gm_opt_value(L, 3), *y;
+    gm_value   *x = gm_check_value(L, 1), *w = gm_check_value(L, 2), *b = gm_opt_value(L, 3);
     gm_function f = GM_FN_none;
     const char *name = luaL_optstring(L, 4, "none");
     if (!gm_function_parse(name, &f))
         return gm_bad_argument(L, 4, lua_pushfstring(L, "there is no activation '%s'", name));
-    gm_handle *h = gm_push_handle(L);
-    L_TRY(L, gm_sharded_linear(gm_lua_rank(L), x, w, b, f, &y));
-    gm_handle_fill(gm_lua_rank(L), h, y, "linear");
-    return 1;
+    PUSH(L, "linear", gm_sharded_linear(gm_lua_rank(L), x, w, b, f, &y));
 }
 
 /* layer_norm(x, w, b, eps), rms_norm(x, w, eps), and with a residual added first
@@ -273,17 +270,14 @@ static int sum(lua_State *L)
     gm_attrs  a = gm_attrs_default();
     gm_value *x = gm_check_value(L, 1);
     double    n = 1;
-    bool      mean = gm_declared(L)->flag;
     a.dims = gm_opt_dims(L, 2, x->ndim);
-    a.name = mean ? "mean" : "sum";
     a.keepdim = lua_toboolean(L, 3);
     for (int d = 0; d < x->ndim; d++)
         if (!a.dims || a.dims & 1u << d) n *= (double)x->shape[d];
     apply1(L, GM_OP_sum, 1, &x, &a, 1);
-    if (!mean) return 1;
+    if (!gm_declared(L)->flag) return 1;
     gm_value *s = gm_check_value(L, lua_gettop(L));
     a = gm_attrs_default();
-    a.name = "mean";
     a.alpha = 1 / n;
     return apply1(L, GM_OP_affine, 1, &s, &a, 1);
 }
@@ -332,7 +326,6 @@ static int cast(lua_State *L)
     gm_attrs  a = gm_attrs_default();
     gm_value *x = gm_check_value(L, 1);
     a.dtype = gm_check_dtype(L, 2);
-    a.name = "cast";
     lua_settop(L, 1);
     return a.dtype == x->local->dtype ? 1 : apply1(L, GM_OP_copy, 1, &x, &a, 1);
 }
@@ -341,7 +334,6 @@ static int contiguous(lua_State *L)
 {
     gm_attrs  a = gm_attrs_default();
     gm_value *x = gm_check_value(L, 1);
-    a.name = "contiguous";
     lua_settop(L, 1);
     return gm_tensor_is_contiguous(x->local) ? 1 : apply1(L, GM_OP_copy, 1, &x, &a, 1);
 }
@@ -350,7 +342,6 @@ static int clone(lua_State *L)
 {
     gm_attrs  a = gm_attrs_default();
     gm_value *x = gm_check_value(L, 1);
-    a.name = "clone";
     return apply1(L, GM_OP_copy, 1, &x, &a, 1);
 }
 

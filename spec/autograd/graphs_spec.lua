@@ -117,7 +117,7 @@ describe("a backward", function()
     assert.error_matches(function() loss:backward { retain = true } end, "no option 'retain'; it takes retain_graph")
     assert.error_matches(function() loss:backward { create_graph = true } end, "no gradients of gradients")
     assert.error_matches(function() loss:backward { retain_graph = 1 } end, "true or false, not a number")
-    assert.error_matches(function() loss:backward(nil, true) end, "its options are a table")
+    assert.error_matches(function() loss:backward(nil, true) end, "options must be a table; got true")
     loss:backward()
   end)
 

@@ -69,10 +69,10 @@ while (s->list.next != &s->list) {
     test = "spec/memory/scope_spec.lua",
   },
   {
-    name = "029-tape-scope", file = "host/autograd/scope.c",
-    find = [[if (r->tape && gm_tape_scope(r->tape) == s) gm_tape_drop(r);]],
-    replace = [[if (r->tape && !s->outer) gm_tape_drop(r);]],
-    breaks = "a tape outlives the scope it was recorded in",
+    name = "029-tape-scope", file = "host/autograd/node.c",
+    find = [[if (!from || --from->refs) continue;]],
+    replace = [[if (!from || from->refs) continue;]],
+    breaks = "a graph outlives the tensors that lead to it",
     test = "spec/autograd/tape_spec.lua",
   },
   {
