@@ -25,7 +25,9 @@ gm_handle *gm_push_handle(lua_State *L);          /* an empty one */
 gm_handle *gm_test_handle(lua_State *L, int arg); /* NULL: not a tensor */
 gm_handle *gm_check_handle(lua_State *L, int arg);
 gm_value  *gm_check_value(lua_State *L, int arg); /* raises for a released one, naming who made it */
-gm_value  *gm_opt_value(lua_State *L, int arg);   /* NULL for nil, none and false */
+/* An error, in op's name, if v cannot be written in place: it is partial, or the tape would have to know of it. */
+void      gm_check_written(lua_State *L, const gm_value *v, const char *op);
+gm_value *gm_opt_value(lua_State *L, int arg); /* NULL for nil, none and false */
 /* A list of tensors as an array that the collector owns: pushes it. */
 gm_value **gm_push_values(lua_State *L, int arg, int *n);
 
@@ -105,6 +107,7 @@ void gm_new_class(lua_State *L, const char *name, const gm_declaration *methods,
 /* One for each file: adds its functions to the table on the top of the stack. */
 int gm_open_handles(lua_State *L);
 int gm_open_tensor(lua_State *L);
+int gm_open_in_place(lua_State *L);
 int gm_open_parameter(lua_State *L);
 int gm_open_ops(lua_State *L);
 int gm_open_autograd(lua_State *L);

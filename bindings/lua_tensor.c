@@ -146,119 +146,6 @@ static int from(lua_State *L)
     return 1;
 }
 
-/* What is partial is a sum of terms on several ranks: there is no element to write. */
-static void refuse_partial(lua_State *L, const gm_value *v, const char *op)
-{
-    char have[256];
-    if (v->layout.partial)
-        luaL_error(L, "%s: %s is a sum over ranks that has not been made; redistribute it first", op,
-                   gm_value_describe(v, have, sizeof have));
-}
-
-static void check_write(lua_State *L, const gm_value *v, const char *op)
-{
-    gm_status st = gm_value_write(v, op);
-    if (st != GM_OK) gm_raise(L, st);
-}
-
-static void check_source(lua_State *L, const gm_value *src)
-{
-    if (src->requires_grad && !src->rank->no_grad)
-        luaL_error(
-            L, "copy_: the tensor that is copied requires a gradient, and writes in place are not recorded; copy its "
-               "detach(), or copy under gm.no_grad");
-}
-
-/* The part of v's block that is inside the tensor, as a view. */
-static gm_status inside(const gm_value *v, gm_tensor **out)
-{
-    int64_t logical[GM_MAX_DIMS];
-    gm_value_logical(v, logical);
-    return gm_tensor_view(v->local, v->ndim, logical, v->local->stride, v->local->offset, out);
-}
-
-/* inside(t) -> sizes of what this rank's block has of the tensor, without padding */
-static int sizes_inside(lua_State *L)
-{
-    gm_value *v = gm_check_value(L, 1);
-    int64_t   logical[GM_MAX_DIMS];
-    gm_value_logical(v, logical);
-    lua_createtable(L, v->ndim, 0);
-    for (int d = 0; d < v->ndim; d++) {
-        lua_pushnumber(L, (lua_Number)logical[d]);
-        lua_rawseti(L, -2, d + 1);
-    }
-    return 1;
-}
-
-/* fill(t, value): in place; padding stays zero. */
-static int fill(lua_State *L)
-{
-    gm_value  *v = gm_check_value(L, 1);
-    gm_tensor *t = NULL;
-    gm_attrs   a = gm_attrs_default();
-    refuse_partial(L, v, "fill_");
-    check_write(L, v, "fill_");
-    a.value = luaL_checknumber(L, 2);
-    L_TRY(L, inside(v, &t));
-    gm_status st = gm_run_one(v->rank->device, GM_OP_fill, &a, NULL, t);
-    gm_tensor_release(t);
-    if (st != GM_OK) return gm_raise(L, st);
-    gm_value_touched(v);
-    lua_settop(L, 1);
-    return 1;
-}
-
-static gm_status copy_blocks(const gm_value *dst, const gm_value *src)
-{
-    gm_tensor *to = NULL, *from = NULL;
-    gm_attrs   a = gm_attrs_default();
-    gm_status  st;
-    a.dtype = dst->local->dtype;
-    GM_TRY(inside(dst, &to));
-    GM_TRY_OR(inside(src, &from), st, done);
-    st = gm_run_one(dst->rank->device, GM_OP_copy, &a, from, to);
-done:
-    gm_tensor_release(from);
-    gm_tensor_release(to);
-    return st;
-}
-
-/* Laid out otherwise: src comes to dst's layout first, which may be collective. */
-static gm_status copy_across(const gm_value *dst, gm_value *src)
-{
-    gm_value *like = NULL;
-    dst->rank->no_grad++;
-    gm_status st = gm_redistribute(dst->rank, src, &dst->layout, &like);
-    dst->rank->no_grad--;
-    if (st == GM_OK) st = copy_blocks(dst, like);
-    gm_value_release(like);
-    return st;
-}
-
-static gm_status copy_value(const gm_value *dst, gm_value *src)
-{
-    char a[256], b[256];
-    if (gm_layout_equal(&dst->layout, &src->layout)) return copy_blocks(dst, src);
-    if (dst->ndim != src->ndim || memcmp(dst->shape, src->shape, (size_t)dst->ndim * sizeof *dst->shape))
-        return GM_FAIL(GM_ESHAPE, "copy_: %s into %s", gm_value_describe(src, a, sizeof a),
-                       gm_value_describe(dst, b, sizeof b));
-    return copy_across(dst, src);
-}
-
-/* copy(dst, src): in place, any dtypes, same shape; no gradient passes. Collective if the layouts differ. */
-static int copy(lua_State *L)
-{
-    gm_value *dst = gm_check_value(L, 1), *src = gm_check_value(L, 2);
-    refuse_partial(L, dst, "copy_");
-    check_write(L, dst, "copy_");
-    check_source(L, src);
-    L_TRY(L, copy_value(dst, src));
-    gm_value_touched(dst);
-    lua_settop(L, 1);
-    return 1;
-}
-
 static int shape(lua_State *L)
 {
     gm_value *v = gm_check_value(L, 1);
@@ -375,8 +262,7 @@ static int set(lua_State *L)
     bool       here = true;
     lua_Number x = luaL_checknumber(L, n);
     check_index(L, v, 2, n - 2, index);
-    refuse_partial(L, v, "set");
-    check_write(L, v, "set");
+    gm_check_written(L, v, "set");
     gm_layout_block(&v->rank->mesh, &v->layout, v->rank->coordinate, v->ndim, v->shape, &box, local, logical);
     for (int d = 0; d < v->ndim; d++) {
         int64_t i = index[d] - box.offset[d];
@@ -495,8 +381,6 @@ int gm_open_tensor(lua_State *L)
     static const gm_declaration functions[] = {
         GM_FUNCTION("empty", empty, "shape table, dtype string?"),
         GM_FUNCTION("tensor", from, "values number|table, dtype string?, shape table?"),
-        GM_FUNCTION("fill_", fill, "t tensor, value number"),
-        GM_FUNCTION("copy_", copy, "t tensor, from tensor"),
         GM_FUNCTION("shape", shape, "t tensor"),
         GM_FUNCTION("size", size, "t tensor, dim integer"),
         GM_FUNCTION("dim", dim, "t tensor"),
@@ -504,7 +388,6 @@ int gm_open_tensor(lua_State *L)
         GM_FUNCTION("dtype", dtype, "t tensor"),
         GM_FUNCTION("is_contiguous", is_contiguous, "t tensor"),
         GM_FUNCTION("local_tensor", local_tensor, "t tensor"),
-        GM_FUNCTION("inside", sizes_inside, "t tensor"),
         GM_FUNCTION("is_cut", is_cut, "t tensor, dim integer?"),
         GM_FUNCTION("get", get, "t tensor, index integer?, ..."),
         GM_FUNCTION("set", set, "t tensor, index_and_value number, ..."),

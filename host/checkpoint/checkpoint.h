@@ -90,7 +90,8 @@ gm_status gm_save_prepare(gm_save *s, char *token);
 /* Failures to write are no failures of this call: they wait in gm_save_part and gm_save_result. */
 gm_status gm_save_start(gm_save *s, const char *token);
 bool      gm_save_is_started(const gm_save *s);
-/* Of one that was started: any other waits for ever. Returns at that state, or after so many seconds; negative: no limit. */
+/* Of one that was started: any other waits for ever. Returns at that state, or after so many seconds; negative: no
+ * limit. */
 gm_save_state gm_save_wait(gm_save *s, gm_save_state until, double seconds);
 bool          gm_save_in_background(const gm_save *s); /* false although asked for: no memory for the copy */
 gm_status     gm_save_part(const gm_save *s);          /* once written: this rank's own part; sets gm_last_error */

@@ -495,6 +495,5 @@ end
 require "ganymede.engine_loss"(Engine)
 local initialize, given = require "ganymede.initialize"(Engine)
 Engine.options = given
-
 signature.export("engine", Engine, ":")
 return signature.export("gm", { initialize = initialize, Engine = Engine, options = given })

@@ -6,8 +6,6 @@ local numbers = require("spec.train.support").numbers
 local optim = require "ganymede.optim"
 local support = require "spec.resume.support"
 
-require("ganymede.session").load_classes()
-
 local function parameter(value) return gm.tensor({ value }, { dtype = "f64" }):keep():requires_grad(true) end
 
 local function set_gradient(p, g)
@@ -86,7 +84,6 @@ describe("optimizers, of parameters without a gradient in some steps,", function
       return self.both and self.b(y) or y
     end
     local model = Two {}
-    for _, p in ipairs(model:parameters()) do p:copy_(p * 0 + 1) end
     local engine = gm.initialize { model = model, optimizer = { type = "AdamW", lr = 0.1, weight_decay = 0 },
                                    criterion = { type = "MSELoss" } }
     engine.on_not_finite = "skip"

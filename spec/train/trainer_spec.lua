@@ -262,7 +262,7 @@ describe("hooks", function()
       return c
     end
     for _, changes in ipairs {
-      { lr_scheduler = { type = "OneCycleLR" } }, { hooks = { { type = "LossHook", intervall = 3 } } },
+      { lr_scheduler = { type = "OneCycleLR", pct_start = 0.5 } }, { hooks = { { type = "LossHook", intervall = 3 } } },
       { optimizer = { type = "SGD", nesterov = true } },
       { optimizer = { type = "AdamW", groups = { { match = "no such" } } } },
     } do
