@@ -29,13 +29,14 @@ static struct {
 /* Not SIG_IGN, which programs that are started would keep. */
 static void nobody_reads(int signal_number) { (void)signal_number; }
 
-void gm_output_prepare(void)
+bool gm_output_prepare(void)
 {
     struct sigaction before, action = {.sa_handler = nobody_reads, .sa_flags = SA_RESTART};
     for (int fd = 0; fd <= STDERR_FILENO; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) _exit(1); /* the lowest that is free */
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) return false; /* the lowest free */
     sigemptyset(&action.sa_mask);
     if (!sigaction(SIGPIPE, NULL, &before) && before.sa_handler == SIG_DFL) sigaction(SIGPIPE, &action, NULL);
+    return true;
 }
 
 static bool is_ready(int fd)

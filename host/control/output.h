@@ -12,8 +12,9 @@
 #include <stdint.h>
 
 /* First of all in main: /dev/null on those of the descriptors 0 to 2 that are closed, or the next file that is opened
- * gets their numbers, and with them what is printed. A reader that left is an error of the write, not our end. */
-void gm_output_prepare(void);
+ * gets their numbers, and with them what is printed. A reader that left is an error of the write, not our end. False:
+ * there is no /dev/null. */
+bool gm_output_prepare(void);
 
 /* The limit is to hold for the thread that calls; where it is open already, nothing happens. */
 void gm_output_open(void);

@@ -37,13 +37,13 @@ describe("ganymede run on several ranks", function()
     local name = support.names(home .. "/runs"):match "points%-[%w-]+"
     assert.equal("latest " .. name, support.names(home .. "/runs"))
     local again = run("-n", "2", "--resume", "runs/" .. name, "--steps", "5", "--no-eval", "--out", "more")
-    assert.equal(1, times(again.err, "at step 4"), again.err)
+    assert.equal(1, times(again.out, "at step 4"), again.out .. again.err)
   end)
 
   it("writes where it is told, and resumes there", function()
     run("-n", "2", "--out", "here", "--steps", "8", "--no-eval", "--set", "hooks={{type='CheckpointHook',interval=8}}")
     local again = run("-n", "3", "--out", "here", "--resume", "auto", "--steps", "12", "--no-eval")
-    assert.equal(1, times(again.err, "at step 8"), again.err)
+    assert.equal(1, times(again.out, "at step 8"), again.out .. again.err)
     assert.equal(12, #shell.lines("cat " .. home .. "/here/metrics.jsonl"))
   end)
 

@@ -33,7 +33,7 @@ describe("closed standard files", function()
         "$GM" run recipe.lua --threads 1 --out out --steps 10 --resume auto]]):format(ranks, closed)
       run_script(training, script, function(result, read)
         assert.equal(0, result.code, result.err)
-        assert.is_truthy(result.err:find("at step 8", 1, true), result.err)
+        assert.is_truthy(result.out:find("at step 8", 1, true), result.out .. result.err)
         for line in read("out/metrics.jsonl"):gmatch "[^\n]+" do json.decode(line, "metrics.jsonl") end
       end)
     end)

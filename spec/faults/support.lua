@@ -230,7 +230,7 @@ function support.check_terminated(body)
   local step = support.read(job.home .. "/err"):match "stopped after step (%d+)"
   local again = support.run_in(job.home, { "--out", "run", "--resume", "auto", "--steps", tostring(step + 3) })
   assert.equal(0, again.code, again.err)
-  assert.is_truthy(again.err:find("at step " .. step, 1, true), again.err)
+  assert.is_truthy(again.out:find("at step " .. step, 1, true), again.out .. again.err)
   support.check(job:finish(), 75, "stopped after step")
 end
 

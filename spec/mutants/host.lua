@@ -101,10 +101,10 @@ return {
   },
   {
     name = "133-death-status", file = "host/control/supervise.c",
-    find = [[if (by) gm_supervisor_fail(job, rank, 6, "killed by signal %d (%s)", by, strsignal(by));]],
-    replace = [[if (by) gm_supervisor_fail(job, rank, 1, "killed by signal %d (%s)", by, strsignal(by));]],
+    find = [[if (by) gm_supervisor_fail(job, rank, 6, "killed by signal %d (%s)%s", by, strsignal(by), last);]],
+    replace = [[if (by) gm_supervisor_fail(job, rank, 1, "killed by signal %d (%s)%s", by, strsignal(by), last);]],
     breaks = "a rank that a signal ended means status 1",
-    test = "spec/faults/ranks_spec.lua -f 'middle of a step'",
+    test = "spec/faults/ranks_spec.lua -f 'may be rank 0'",
   },
   {
     name = "154-plan-of-mesh", file = "host/rank.c",
