@@ -115,11 +115,9 @@ static int copy(lua_State *L)
 
 int gm_open_in_place(lua_State *L)
 {
-    static const gm_declaration functions[] = {
-        GM_FUNCTION("fill_", fill, "t tensor, value number"),
-        GM_FUNCTION("copy_", copy, "t tensor, from tensor"),
-        GM_FUNCTION("inside", sizes_inside, "t tensor"),
-        GM_LAST_FUNCTION};
+    static const gm_declaration functions[] = {GM_FUNCTION("fill_", fill, "t tensor, value number"),
+                                               GM_FUNCTION("copy_", copy, "t tensor, from tensor"),
+                                               GM_FUNCTION("inside", sizes_inside, "t tensor"), GM_LAST_FUNCTION};
     gm_declare(L, functions);
     return 0;
 }

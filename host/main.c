@@ -52,7 +52,7 @@ int main(int argc, char **argv)
     int      code = 1;
     bool     kept;
     if (!gm_output_prepare()) return 1; /* nobody could be told */
-    signal(SIGXFSZ, SIG_IGN); /* a file at its size limit is an error of write, which is reported */
+    signal(SIGXFSZ, SIG_IGN);           /* a file at its size limit is an error of write, which is reported */
     if (gm_keeper_split(&kept) != GM_OK) return fail(gm_last_error());
     if (kept) return 0;
     if (!find_root(root)) {

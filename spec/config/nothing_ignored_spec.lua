@@ -63,7 +63,8 @@ end
 -- Any number of arguments; what they refuse is below.
 local variadic = { ["core.scope_close"] = true, ["core.get"] = true, ["core.set"] = true, ["ops.reshape"] = true,
   ["ops.expand"] = true, ["ops.permute"] = true, ["gm.scope"] = true, ["gm.no_grad"] = true,
-  ["registry:build"] = true, ["recipe.run"] = true, ["engine.initialize"] = true }
+  ["registry:build"] = true, ["recipe.run"] = true, ["engine.initialize"] = true,
+  ["launch.launch"] = true }
 
 local function fails(pattern, fn, ...)
   local ok, why = pcall(fn, ...)
@@ -145,10 +146,10 @@ end)
 
 -- Modules that users do not call, or that hand on what they are given.
 local internal = {}
-for name in ([[cli context_axes core failure fit_steps graph iteration join launcher literal log loss_scaling machine
-  metrics_file micro_batches options ops parallel plan precision progress ranks repl repl_commands repl_complete repl_ranks repl_show
-  rundir schema session sha256 signature snapshot stage_gradients stats strict tensor_modes version environment
-  gradient_handlers engine_loss initialize step_loader config models pipeline schedules nn trainer init]])
+for name in ([[cli colossal context_axes core failure fit_steps graph iteration join launcher literal log loss_scaling
+  machine metrics_file micro_batches options ops parallel plan precision progress ranks repl repl_commands repl_complete
+  repl_ranks repl_show rundir schema session sha256 signature snapshot stage_gradients stats strict tensor_modes version
+  environment gradient_handlers engine_loss initialize step_loader config models pipeline schedules nn trainer init]])
   :gmatch "%S+" do internal[name] = true end
 
 -- module: a table of functions; the classes that it makes objects of are in `classes`.
