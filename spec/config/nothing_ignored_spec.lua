@@ -64,7 +64,8 @@ end
 local variadic = { ["core.scope_close"] = true, ["core.get"] = true, ["core.set"] = true, ["ops.reshape"] = true,
   ["ops.expand"] = true, ["ops.permute"] = true, ["gm.scope"] = true, ["gm.no_grad"] = true,
   ["registry:build"] = true, ["recipe.run"] = true, ["engine.initialize"] = true,
-  ["launch.launch"] = true }
+  ["launch.launch"] = true, ["launch.launch_from_torch"] = true, ["launch.launch_from_slurm"] = true,
+  ["launch.launch_from_openmpi"] = true }
 
 local function fails(pattern, fn, ...)
   local ok, why = pcall(fn, ...)
