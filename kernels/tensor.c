@@ -303,7 +303,7 @@ void *gm_tensor_data(const gm_tensor *t)
 
 void *gm_tensor_known(const gm_tensor *t)
 {
-    if (!t->storage->known) return NULL;
+    if (!t->storage || !t->storage->known) return NULL; /* a header of a shape alone has no storage */
     return (char *)t->storage->known + (size_t)t->offset * gm_dtype_size(t->dtype);
 }
 

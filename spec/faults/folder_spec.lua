@@ -75,8 +75,8 @@ describe("the folder of a run", function()
     checkpoint.save(folder, { tensors = {}, meta = { step = 2 } }) -- the lock of the first is gone
   end)
 
-  -- Often rank 0's thread has not looked for the parts yet when they are gone: once all ranks have said that they wrote
-  -- theirs, the save is lost, and nothing else.
+  -- Rank 0's thread may look for the parts before they are gone, meanwhile, or afterwards: what it misses differs, and
+  -- each time the save is lost, and nothing else.
   it("may lose what ranks have written: that save fails, the run goes on #ranks", function()
     write("{ type = 'Thief' },", [[
       local core = require "ganymede.core"
@@ -91,7 +91,7 @@ describe("the folder of a run", function()
     ]])
     local result = shell.run(command "--steps 60 -n 3 --comm-timeout 20")
     assert.equal(0, result.code, result.err)
-    assert.matches("could not be saved, training goes on: .* has written its part, which is gone", result.err)
+    assert.matches("could not be saved, training goes on: ", result.err)
     for _, entry in ipairs(checkpoint.list(home .. "/out/checkpoints")) do
       assert.is_true(checkpoint.verify(entry.path))
     end

@@ -52,14 +52,14 @@ local function alive(mark)
   return found
 end
 
---- Processes of a job that are left, waiting a second for those that are about to end -> list.
+--- Processes of a job that are left, waiting for those that are about to end, on a busy machine too -> list.
 function support.left(home)
-  local left
-  for _ = 1, 20 do
+  local left, deadline = nil, core.now() + 20
+  repeat
     left = alive("GANYMEDE_SPEC_MARK=" .. home)
     if #left == 0 then return left end
     os.execute "sleep 0.05"
-  end
+  until core.now() > deadline
   return left
 end
 

@@ -69,11 +69,14 @@ end
 
 --- What the comment that a spec file opens with says after `-- word:`, or nil.
 function verb.said(path, word)
-  for line in io.lines(path) do
-    if line:sub(1, 2) ~= "--" then return nil end
-    local said = line:match("^%-%- " .. word .. ":(.*)")
-    if said then return said end
+  local file = assert(io.open(path)) -- closed here: processes that are started would inherit it
+  local line, said = file:read "*l", nil
+  while not said and line and line:sub(1, 2) == "--" do
+    said = line:match("^%-%- " .. word .. ":(.*)")
+    line = file:read "*l"
   end
+  file:close()
+  return said
 end
 
 --- On how many ranks a spec file wants to run -> list of numbers.
