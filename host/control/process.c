@@ -22,6 +22,7 @@ static void become(char *const *argv, char *const *environment, int output, int 
     dup2(output, STDOUT_FILENO);
     dup2(output, STDERR_FILENO);
     fcntl(kept, F_SETFD, 0);
+    dprintf(kept, "%d\n", (int)getpid()); /* for the sweeper: whom to end if this process outlives its parent */
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     for (char *const *e = environment; e && *e; e++) putenv(*e);

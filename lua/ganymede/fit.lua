@@ -151,7 +151,7 @@ local function connect(trainer, run, meter)
   local first = ranks.is_first()
   trainer.on_step = function(t, step)
     meter:update()
-    for text in core.device_note do log.info("%s", text) end
+    for text in function() return core.device_note() end do log.info("%s", text) end
     stats.steps, stats.metrics, stats.global_batch = step.step, t.metrics, stats.global_batch or step.samples
     local event = { step = step.step, epoch = step.epoch + 1, loss = step.loss, lr = step.lr,
                     samples = step.total_samples, gradient_norm = step.gradient_norm,

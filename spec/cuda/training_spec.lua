@@ -102,8 +102,8 @@ describe("training with --device cuda", function()
         for line in text:gmatch "step %d+  loss [^\n]+" do list[#list + 1] = line end
         return list
       end
-      assert.equal(5, #lines(result.err))
-      assert.same(lines(result.err), lines(late.err)) -- to four digits, with the step's rate
+      assert.equal(5, #lines(result.out))
+      assert.same(lines(result.out), lines(late.out)) -- to four digits, with the step's rate
     end)
   end)
 
@@ -146,7 +146,7 @@ describe("training with --device cuda", function()
       local _, want = spoiled("skip", "cpu", "a")
       local result, got = spoiled("skip", "cuda", "b")
       assert.equal(0, result.code, result.err)
-      assert.is_truthy(result.err:find("step 3  loss .-nan.-the update was skipped"), result.err)
+      assert.is_truthy(result.out:find("step 3  loss .-nan.-the update was skipped"), result.out)
       for i = 4, 6 do assert.is_true(math.abs(want.loss[i] - got.loss[i]) < 2e-5 * want.loss[i]) end
     end)
   end)

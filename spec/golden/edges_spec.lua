@@ -8,7 +8,7 @@ local file = read "edges"
 
 local function show(list)
   local out = {}
-  for i, v in ipairs(list) do out[i] = v ~= v and "nan" or ("%.6g"):format(v + 0) end -- + 0: -0 is 0
+  for i, v in ipairs(list) do out[i] = v ~= v and "nan" or ("%.5g"):format(v + 0) end -- + 0: -0 is 0
   return table.concat(out, " ")
 end
 
