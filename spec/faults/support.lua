@@ -54,13 +54,12 @@ end
 
 --- Processes of a job that are left, waiting for those that are about to end, on a busy machine too -> list.
 function support.left(home)
-  local left, deadline = nil, core.now() + 20
-  repeat
-    left = alive("GANYMEDE_SPEC_MARK=" .. home)
-    if #left == 0 then return left end
+  local deadline = core.now() + 20
+  while true do
+    local left = alive("GANYMEDE_SPEC_MARK=" .. home)
+    if #left == 0 or core.now() > deadline then return left end
     os.execute "sleep 0.05"
-  until core.now() > deadline
-  return left
+  end
 end
 
 --- Fails when a job left anything in the temporary folder.
