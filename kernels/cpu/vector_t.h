@@ -103,7 +103,8 @@ CPU_INLINE V F(log_v)(V x)
 #endif
     VI small = x < tiny;
     V  y = F(select)(small, x * up, x);
-    VI bits = (VI)y - (root - ((TI)BIAS << MANTISSA)); /* exponent field: BIAS + k */
+    VI shift = (VI){0} + (root - ((TI)BIAS << MANTISSA));
+    VI bits = (VI)((F(unsigned))y - (F(unsigned))shift); /* exponent field: BIAS + k; without a sign NaN may wrap */
     V  k = (V)((VI)((F(unsigned))bits >> MANTISSA) | (VI)one23) - (one23 + BIAS);
     V  m = (V)((bits & (((TI)1 << MANTISSA) - 1)) + root);
     k = F(select)(small, k - up_log2, k);
