@@ -52,6 +52,22 @@ bool gm_process_ended(gm_process *p, int *status)
     return true;
 }
 
+void gm_process_wait_if_dying(const gm_process *p)
+{
+    enum { EXITING = 0x4 }; /* PF_EXITING of the kernel: set before any file is closed */
+    char      path[32], text[512];
+    siginfo_t ended;
+    unsigned  flags = 0;
+    if (!p->pid) return;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)p->pid);
+    FILE       *file = fopen(path, "re");
+    const char *after = file && fgets(text, sizeof text, file) ? strrchr(text, ')') : NULL; /* of its name */
+    if (file) fclose(file);
+    if (!after || sscanf(after + 1, " %*c %*d %*d %*d %*d %*d %u", &flags) != 1 || !(flags & EXITING)) return;
+    while (waitid(P_PID, (id_t)p->pid, &ended, WEXITED | WNOWAIT) && errno == EINTR) {
+    }
+}
+
 void gm_process_signal(const gm_process *p, int signal_number)
 {
     if (p->pid) kill(p->pid, signal_number);

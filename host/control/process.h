@@ -20,6 +20,8 @@ typedef struct gm_process {
 gm_status gm_process_start(gm_process *p, char *const *argv, char *const *environment, int kept);
 /* True once: it has ended, with that status (as waitpid gives it). */
 bool gm_process_ended(gm_process *p, int *status);
+/* Waits for the end of a process that is dying: others see its files closed before its parent can wait for it. */
+void gm_process_wait_if_dying(const gm_process *p);
 void gm_process_signal(const gm_process *p, int signal_number); /* nothing when it is gone */
 /* SIGTERM, and SIGKILL after so many seconds; waits for its end. */
 void gm_process_end(gm_process *p, double grace);

@@ -41,6 +41,13 @@ static void look_at_launcher(gm_supervisor *job)
     else gm_supervisor_fail(job, -1, 6, "%s ended before its ranks, with status %d", name, WEXITSTATUS(status));
 }
 
+/* The same, where a rank or its keeper is gone without a word: an mpirun that dies is the cause. */
+static void blame_launcher(gm_supervisor *job)
+{
+    gm_process_wait_if_dying(&job->launcher);
+    look_at_launcher(job);
+}
+
 /* Where the user wants temporary files, else in memory: what MPI shares between ranks lies there too. */
 static gm_status open_folder(gm_supervisor *job)
 {
@@ -165,7 +172,7 @@ static void rank_ended(gm_supervisor *job, int rank, int code, int by, const cha
     gm_lines_close(&m->err);
     close_connection(&m->rank);
     if (m->finished || m->failed || m->peer || job->text) return;
-    look_at_launcher(job); /* whose death may be the cause */
+    blame_launcher(job);
     if (by == SIGKILL)
         gm_supervisor_fail(job, rank, 6,
                            "killed by signal %d (%s)%s; where nobody sent it, this machine ran out of memory: %s", by,
@@ -226,7 +233,7 @@ static void drain(gm_supervisor *job, int rank, bool keeper)
     if (*fd < 0 || got == 0) return;
     close_connection(fd);
     if (keeper && !m->ended) {
-        look_at_launcher(job);
+        blame_launcher(job);
         if (!job->text) gm_supervisor_fail(job, rank, 6, "the keeper of this rank was killed, and the rank with it");
         rank_ended(job, rank, 1, 0, "");
     }

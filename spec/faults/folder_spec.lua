@@ -47,8 +47,8 @@ describe("the folder of a run", function()
     write()
     local a_step_is_there = ("ls %s/out/checkpoints 2>&1 | grep -q '^step-[0-9]*$'"):format(home)
     local its_number = ("$(sed 's/^process \\([0-9]*\\).*/\\1/' %s/out/.lock)"):format(home)
-    local result = shell.run(("%s >/dev/null 2>&1 & until %s; do sleep 0.02; done; kill -9 %s; %s"):format(command "",
-      a_step_is_there, its_number, command "--resume auto --steps 1"))
+    local result = shell.run(("%s >/dev/null 2>&1 & %s; kill -9 %s; %s"):format(command "",
+      shell.wait_until(a_step_is_there), its_number, command "--resume auto --steps 1"))
     assert.equal(0, result.code, result.err)
     assert.matches("resumed from", result.out)
   end)
@@ -65,8 +65,8 @@ describe("the folder of a run", function()
     local folder = home .. "/checkpoints"
     os.execute("mkdir " .. folder)
     local done = home .. "/done"
-    os.execute(("flock -n %s sh -c 'until test -e %s; do sleep 0.01; done' &"):format(folder, done))
-    os.execute(("until ! flock -n %s true; do sleep 0.01; done"):format(folder))
+    os.execute(("flock %s sh -c '%s' &"):format(folder, shell.wait_until("test -e " .. done)))
+    assert.equal(0, os.execute(shell.wait_until(("! flock -n %s true"):format(folder))))
     local ok, err = pcall(checkpoint.save, folder, { tensors = {}, meta = { step = 1 } })
     shell.write(done, "")
     assert.is_false(ok)

@@ -68,7 +68,8 @@ describe("output that nobody reads", function()
       local script = ([[
         mkfifo pipe; sleep 60 <pipe & reader=$!
         env --default-signal=INT "$GM" run recipe.lua --threads 1 --out out -n %d >pipe & job=$!
-        until test -e begun; do sleep 0.05; done
+        ]] .. shell.wait_until "test -e begun" .. [[
+
         sleep 1
         date +%%s.%%N >fault
         %s

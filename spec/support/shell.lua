@@ -50,6 +50,12 @@ function shell.run(command)
   return result
 end
 
+--- Words for sh that wait until a command succeeds; after a minute they leave with status 99: a spec never hangs.
+function shell.wait_until(command)
+  return ("tries=0; until %s; do tries=$((tries + 1)); test $tries -lt 3000 || exit 99; sleep 0.02; done"):format(
+    command)
+end
+
 --- Lines that a command prints; it must succeed.
 function shell.lines(command)
   local result = shell.run(command)
