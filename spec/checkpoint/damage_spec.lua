@@ -83,6 +83,17 @@ describe("a damaged checkpoint", function()
     assert.is_nil(checkpoint.latest(folder, function() end))
   end)
 
+  it("is refused when a pipe stands where a file was: nobody may wait for its writer", function()
+    for _, name in ipairs { "index.json", "rank-00000.safetensors" } do
+      local path = saved()
+      local file = shell.quote(path .. "/" .. name)
+      assert.equal(0, os.execute(("rm %s && mkfifo %s"):format(file, file)))
+      refused(path, "is not a regular file")
+      clean()
+      fresh()
+    end
+  end)
+
   it("is told from one that is not there", function()
     local ok, err = pcall(checkpoint.open, folder .. "/step-00000001")
     assert.is_false(ok)

@@ -153,6 +153,8 @@ describe("IDX files", function()
   it("names a file that is not there, and folders", function()
     refuses(2, "/nothing: cannot be opened", function() open(folder .. "/nothing", folder .. "/l") end)
     refuses(2, "is not a regular file", function() open(folder, folder .. "/l") end)
+    assert.equal(0, os.execute("mkfifo " .. shell.quote(folder .. "/pipe"))) -- for whose writer nobody may wait
+    refuses(2, "is not a regular file", function() open(folder .. "/pipe", folder .. "/l") end)
   end)
 end)
 
