@@ -99,6 +99,7 @@ void gm_output_close(void)
 
 void gm_outlet_put(gm_outlet *o, const char *text, size_t n)
 {
+    if (!n) return;
     if (o->n + n > o->room) {
         size_t room = 2 * (o->n + n);
         char  *grown = realloc(o->held, room);
