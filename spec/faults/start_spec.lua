@@ -18,8 +18,8 @@ local function listening(pid)
 end
 
 describe("a job on one machine", function()
-  it("listens to that machine alone", function()
-    local job = support.start(busy)
+  it("listens to that machine alone, and its ranks know nothing of how", function()
+    local job = support.start("assert(not (os.getenv 'LD_PRELOAD' or ''):find 'loopback') " .. busy)
     job:file "ready"
     local addresses = listening(job:pids("^mpirun ")[1])
     job:signal("INT", job:supervisor())
@@ -71,18 +71,18 @@ describe("a stop before all ranks have joined", function()
       for word; do
         case $word in */ganymede) set -- "$@" sh -c '
           echo >"begun$OMPI_COMM_WORLD_RANK"
-          test "$OMPI_COMM_WORLD_RANK" = 2 && exec sleep 100
+          while test "$OMPI_COMM_WORLD_RANK" = 2 && kill -0 $PPID; do sleep 0.1; done
           exec "$@"' sh;; esac
         set -- "$@" "$word"
         shift
       done
       exec REAL "$@"]]
     for rank = 0, 2 do job:file("begun" .. rank) end
+    os.execute "sleep 1" -- they are in MPI by then, or it is an easier case
     job:signal("INT", job:supervisor())
     local result = job:finish()
     shell.remove(folder)
     support.check(result, 130, "ganymede: stopped by Ctrl-C")
-    assert.is_true(result.late < 9) -- what does not hear is killed after 10 s
   end)
 end)
 
