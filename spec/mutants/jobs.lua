@@ -1,5 +1,5 @@
---- Mutants of jobs and of what runs leave: stops, output, supervisors, folders, files of a run, what ranks compare at the
--- start, settings of gm.launch, check. What a row says: spec/mutants/table.lua.
+--- Mutants of jobs and of what runs leave: stops, output, supervisors, folders, files of a run, what ranks compare at
+-- the start, settings of gm.launch, check. What a row says: spec/mutants/table.lua.
 return {
   {
     name = "400-stop-outlives-its-run", file = "host/control/signals.c",
@@ -87,8 +87,8 @@ return {
   },
   {
     name = "412-dying-is-not-awaited", file = "host/control/process.c",
-    find = [[if (!after || sscanf(after + 1, " %*c %*d %*d %*d %*d %*d %u", &flags) != 1 || !(flags & EXITING)) return;]],
-    replace = [[if (after) return;]],
+    find = [[!= 1 || !(flags & EXITING)) return;]],
+    replace = [[!= 9) return;]],
     breaks = "an mpirun that is dying is taken for one that lives, and a rank is blamed",
     test = "unit process_dying",
   },
