@@ -74,6 +74,7 @@ describe("check of a model that makes constants", function()
     data = "local top = x:get(1, 1)", ["what data went into"] = "local t = gm.zeros { 4 }; t:copy_(x[1]); t:get(1)",
     ["a random number"] = "gm.uniform({}, { seed = 1 }):item()",
     ["a parameter"] = "local w = self.head.weight:get(1, 1)",
+    ["what was written in part"] = "local t = gm.uniform({ 4 }, { seed = 1 }); t:narrow(1, 1, 2):fill_(5); t:get(4)",
     ["a constant above 64 KiB"] = "gm.zeros({ 20000 }):get(1)",
   } do
     it("has no values of " .. what .. ", and names the line", function()

@@ -1,5 +1,6 @@
 --- Ranks that are not given the same: files of another length or content under one name, another program. They are
 -- refused at the start (status 2), naming what differs on which ranks; such jobs hung, or trained on something else.
+local core = require "ganymede.core"
 local device = require "spec.support.device"
 local shell = require "spec.support.shell"
 
@@ -25,13 +26,13 @@ describe("ranks are refused whose #ranks", function()
   before_each(function() home = shell.temporary_folder() end)
   after_each(function() shell.remove(home) end)
 
-  -- by rank: { number of samples, value of all pixels }
+  -- by rank: { number of samples, value of all pixels, of all labels (default 1) }
   local function run(files)
     for rank, file in ipairs(files) do
       local folder = ("%s/%d"):format(home, rank - 1)
       assert.equal(0, os.execute("mkdir " .. folder))
       shell.write(folder .. "/images", idx(file[1], false, file[2]))
-      shell.write(folder .. "/labels", idx(file[1], true, 1))
+      shell.write(folder .. "/labels", idx(file[1], true, file[3] or 1))
     end
     shell.write(home .. "/recipe.lua", (recipe:gsub("HOME", ("%q"):format(home))))
     return shell.run(("cd %s && GANYMEDE_ROOT=%s timeout -k 5 60 %s recipe.lua -n 3 --threads 1 --out %s/out"):format(
@@ -52,6 +53,12 @@ describe("ranks are refused whose #ranks", function()
     assert.not_matches("samples", result.err)
   end)
 
+  it("data sets have other labels", function()
+    local result = run { { 64, 7, 1 }, { 64, 7, 2 }, { 64, 7, 1 } }
+    assert.equal(2, result.code, result.err)
+    assert.matches('data.train.contents is "%x+" on ranks 0, 2; "%x+" on rank 1', result.err)
+  end)
+
   it("Lua files are others, of the same version", function()
     local other = home .. "/other"
     assert.equal(0, os.execute(("mkdir %s && cp -r %s/lua %s"):format(other, shell.quote(GANYMEDE_ROOT), other)))
@@ -67,5 +74,28 @@ describe("ranks are refused whose #ranks", function()
     local result = shell.run(("cd %s && %s %s : %s"):format(home, around, rank(GANYMEDE_ROOT), rank(other)))
     assert.equal(2, result.code, result.err)
     assert.matches('program.lua files is "%x+" on rank 0; "%x+" on rank 1', result.err)
+  end)
+end)
+
+describe("the checksum of a folder's files with an ending", function()
+  local home
+  before_each(function() home = shell.temporary_folder() end)
+  after_each(function() shell.remove(home) end)
+
+  it("follows contents and names, in folders of it too, and nothing else", function()
+    local function sum() return core.tree_checksum(home, ".lua") end
+    assert.equal(0, os.execute(("mkdir %s/b"):format(home)))
+    shell.write(home .. "/a.lua", "1")
+    shell.write(home .. "/b/c.lua", "2")
+    local before = sum()
+    shell.write(home .. "/a.txt", "3")
+    shell.write(home .. "/.a.lua", "4")
+    assert.equal(before, sum())
+    assert.equal(0, os.execute(("mv %s/b/c.lua %s/b/d.lua"):format(home, home)))
+    assert.are_not.equal(before, sum())
+    assert.equal(0, os.execute(("mv %s/b/d.lua %s/b/c.lua"):format(home, home)))
+    assert.equal(before, sum())
+    shell.write(home .. "/b/c.lua", "5")
+    assert.are_not.equal(before, sum())
   end)
 end)

@@ -74,6 +74,10 @@ describe("the folder of a run", function()
     os.execute(("flock %s true"):format(folder))
     checkpoint.save(folder, { tensors = {}, meta = { step = 1 } })
     checkpoint.save(folder, { tensors = {}, meta = { step = 2 } }) -- the lock of the first is gone
+    local save = core.checkpoint_new { folder = folder, step = 3, names = {}, tensors = {}, meta = "{}" }
+    assert(core.checkpoint_prepare(save))
+    assert.are_not.equal(0, os.execute(("flock -sn %s true"):format(folder))) -- not even together with others
+    core.checkpoint_free(save)
   end)
 
   -- Rank 0's thread may look for the parts before they are gone, meanwhile, or afterwards: what it misses differs, and

@@ -54,6 +54,27 @@ describe("a reader that leaves", function()
   end
 end)
 
+describe("a reader that is slow", function()
+  local script = [[("$GM" run recipe.lua --threads 1 -n 2; echo $? >status) | (sleep 2; date +%s.%N >began; wc -c)]]
+
+  local function write(lines, check)
+    local body = ([[
+      if rank == 0 then for _ = 1, %d do print(("x"):rep(99999)) end fault() end
+      sum(gm.ones { 1 })]]):format(lines)
+    run_script(body, script, function(result, read)
+      assert.equal("0\n", read "status", result.err)
+      assert.equal(lines * 100000, tonumber(result.out))
+      if check then check(tonumber(read "fault"), tonumber(read "began")) end
+    end)
+  end
+
+  it("gets what ranks wrote that have long ended", function() write(5) end)
+
+  it("is waited for by a rank that has written more than the supervisor and pipes hold", function()
+    write(30, function(written, began) assert.is_true(written > began) end)
+  end)
+end)
+
 -- More than pipes and the supervisor hold, a step.
 local loud = support.training [[
   local file = assert(io.open("pid" .. rank, "w"))

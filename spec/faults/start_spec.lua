@@ -1,4 +1,4 @@
---- The first moments of a job: who listens, and what is left of one that is killed then.
+--- The first moments of a job: who listens, and what is left of one that is killed or stopped then.
 local shell = require "spec.support.shell"
 local support = require "spec.faults.support"
 
@@ -18,8 +18,8 @@ local function listening(pid)
 end
 
 describe("a job on one machine", function()
-  it("listens to that machine alone", function()
-    local job = support.start(busy)
+  it("listens to that machine alone, and its ranks know nothing of how", function()
+    local job = support.start("assert(not (os.getenv 'LD_PRELOAD' or ''):find 'loopback') " .. busy)
     job:file "ready"
     local addresses = listening(job:pids("^mpirun ")[1])
     job:signal("INT", job:supervisor())
@@ -39,6 +39,50 @@ describe("a supervisor that is killed while its ranks start", function()
       job:signal("KILL", pid)
       assert.equal(137, job:finish().code)
     end
+  end)
+end)
+
+-- A job whose mpirun is a shell script; real: the path of the one that it stands for.
+local function start_with(script)
+  local folder = shell.temporary_folder()
+  local real = shell.lines("command -v mpirun")[1]
+  shell.write(folder .. "/mpirun", ("#!/bin/sh\n" .. script):gsub("REAL", real))
+  assert(os.execute("chmod +x " .. shell.quote(folder .. "/mpirun")) == 0)
+  local job = support.start(busy, {}, ("env --default-signal=INT PATH=%s:\"$PATH\" %%s run recipe.lua -n 3"):format(
+    shell.quote(folder)))
+  return job, folder
+end
+
+describe("mpirun that hangs and hears no SIGTERM", function()
+  it("is ended some seconds after its supervisor was killed", function()
+    local job, folder = start_with "trap '' TERM HUP INT\necho $$ >begun\nwhile true; do sleep 1; done"
+    job:file "begun"
+    job:signal("KILL", job:supervisor())
+    local result = job:finish() -- nothing of it is left
+    shell.remove(folder)
+    assert.equal(137, result.code)
+  end)
+end)
+
+-- Rank 2 is a shell that waits; the others wait for it in MPI, where they hear nothing.
+describe("a stop before all ranks have joined", function()
+  it("ends them at once", function()
+    local job, folder = start_with [[
+      for word; do
+        case $word in */ganymede) set -- "$@" sh -c '
+          echo >"begun$OMPI_COMM_WORLD_RANK"
+          while test "$OMPI_COMM_WORLD_RANK" = 2 && kill -0 $PPID; do sleep 0.1; done
+          exec "$@"' sh;; esac
+        set -- "$@" "$word"
+        shift
+      done
+      exec REAL "$@"]]
+    for rank = 0, 2 do job:file("begun" .. rank) end
+    os.execute "sleep 1" -- they are in MPI by then, or it is an easier case
+    job:signal("INT", job:supervisor())
+    local result = job:finish()
+    shell.remove(folder)
+    support.check(result, 130, "ganymede: stopped by Ctrl-C")
   end)
 end)
 

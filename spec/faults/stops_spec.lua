@@ -53,6 +53,17 @@ describe("a stop", function()
     assert.equal(130, failure.code(err))
   end)
 
+  it("that comes when all is done is over with it: the next is no second one, which would kill", function()
+    local errors = { failure.new(130, "late"), failure.new(143, "late"), failure.new(7, "late") }
+    core.signals_open(errors, true, false)
+    local waits = failure.protect(core.signals_close, function()
+      assert(loadstring(interrupt))()
+      core.signals_arm(false)
+      return core.signals_take()
+    end)
+    assert.is_nil(waits)
+  end)
+
   it("does not cut short what puts things back", function()
     local result = run_alone("local function stop() " .. interrupt .. [[ end
       require("ganymede.failure").protect(function()

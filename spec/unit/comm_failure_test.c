@@ -1,4 +1,5 @@
 /* comm_failure_test.c - what goes wrong between ranks: calls that differ, ranks that fail, hang, or end a section. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -139,6 +140,30 @@ static void body_hang(gm_rank *r, void *context)
     gm_comm_fail(r->comm, 7, gm_last_error());
 }
 
+/* Two of four sleep: whoever gives up names both. */
+static void body_hang_of_two(gm_rank *r, void *context)
+{
+    int *told = context;
+    gm_comm_set_timeout(r->comm, 1.5);
+    if (r->rank == 1 || r->rank == 3) {
+        while (__atomic_load_n(told, __ATOMIC_SEQ_CST) < 2) usleep(1000);
+        gm_comm_fail(r->comm, 7, "asleep");
+        return;
+    }
+    gm_status st = gm_comm_barrier(r->comm, everybody(r));
+    assert_true(st == GM_EHANG || st == GM_EPEER);
+    if (st == GM_EHANG) {
+        for (int rank = 1; rank < 4; rank += 2) {
+            char want[40];
+            snprintf(want, sizeof want, "rank %d does not answer", rank);
+            if (!strstr(gm_last_error(), want)) fail_msg("%s", gm_last_error());
+        }
+        __atomic_add_fetch(&told[1], 1, __ATOMIC_SEQ_CST);
+    }
+    __atomic_add_fetch(told, 1, __ATOMIC_SEQ_CST);
+    gm_comm_fail(r->comm, 7, gm_last_error());
+}
+
 /* Two ranks that wait in different groups: each names what the other does. */
 static void body_crossed(gm_rank *r, void *context)
 {
@@ -216,6 +241,9 @@ void gm_test_comm_failures(void **state)
     (void)state;
     run_world(4, body_fail, NULL);
     run_world(3, body_hang, told);
+    assert_true(told[1] >= 1);
+    told[0] = told[1] = 0;
+    run_world(4, body_hang_of_two, told);
     assert_true(told[1] >= 1);
     run_world(2, body_crossed, NULL);
     run_world(2, body_interrupt, NULL);
