@@ -288,6 +288,11 @@ describe("--set", function()
     assert.same({ 8, 4 }, c.model.hidden)
   end)
 
+  it("takes math.huge for the norm that is the largest gradient, and for no rate", function()
+    assert.equal(math.huge, resolve(recipe(), "norm_type=math.huge").config.norm_type)
+    has(refused(recipe(), "optimizer.lr=math.huge"), "optimizer.lr must be a number")
+  end)
+
   it("takes the last of several, and nil takes a key away", function()
     assert.equal(2, resolve(recipe(), "seed=1", "seed=2").config.seed)
     assert.equal(1024, resolve(recipe(), "seed=1", "seed=nil").config.seed)

@@ -93,6 +93,16 @@ describe("functions of C", function()
     fails(WORD, core.set, x, 1, 1, WORD)
   end)
 
+  it("refuse options without a meaning: fractions of whole numbers, what is not finite or out of range", function()
+    local x, target = gm.ones { 2, 2 }, gm.zeros({ 2 }, { dtype = "i64" })
+    fails("'ignore_index' must be an integer; got 0.5", gm.ops.cross_entropy, x, target, { ignore_index = 0.5 })
+    for _, alpha in ipairs { 0 / 0, 1 / 0, -1 / 0 } do
+      fails("'alpha' must be a number; got " .. tostring(alpha), gm.ops.matmul, x, x, { alpha = alpha })
+    end
+    fails("'rows' must be an integer, at least 0; got -1", gm.ops.linear_cross_entropy, x, x, nil, target,
+      { rows = -1 })
+  end)
+
   it("have metatables' methods that refuse too", function()
     local control = core.step_control()
     fails(WORD, control.add, control, 1, WORD)
@@ -137,6 +147,16 @@ describe("tensors", function()
       local y = x:to "f23" -- as a method the tensor is not counted
       return y
     end))
+    assert.matches("bad argument #1 to 'sum' %(dim must be", said(function()
+      local y = x:sum "rows"
+      return y
+    end))
+    assert.matches("bad argument #1 to 'transpose' %(a must be", said(function()
+      local y = x:transpose("rows", 2)
+      return y
+    end))
+    assert.matches("bad argument #2 to 'transpose' %(a must be", said(x.transpose, x, "rows", 2))
+    assert.matches("option 'dtype' must be one of .*; got 5", said(gm.zeros, { 2 }, { dtype = 5 }))
     assert.matches("^attention: option 'causal' must be a boolean; got \"yes\"", said(gm.ops.attention,
       gm.ones { 1, 2, 1, 4 }, gm.ones { 1, 2, 1, 4 }, gm.ones { 1, 2, 1, 4 }, { causal = "yes" }))
     assert.matches("'casual' %(did you mean 'causal'%?%)", said(gm.ops.attention, x, x, x, { casual = true }))

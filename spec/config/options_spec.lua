@@ -57,6 +57,7 @@ describe("options", function()
     assert.equal("weight_decay", options.nearest("wieght_dacay", names))
     assert.equal("interval", options.nearest("Interval", names))
     assert.is_nil(options.nearest("batch", names))
+    assert.equal("label_smoothing", options.nearest("smoothing", { "label_smoothing_of_all", "label_smoothing" }))
     assert.is_nil(options.nearest("xy", { "ab" })) -- two edits, but nothing of it would remain
   end)
 

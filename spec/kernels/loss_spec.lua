@@ -136,6 +136,31 @@ describe("cross entropy agrees with ref:", function()
     end)
   end)
 
+  -- Rows longer than what kernels look at in one go: what comes first says nothing of what follows.
+  it("is right for logits that rise or fall by thousands along a row, and NaN where many are in turn", function()
+    gm.scope(function()
+      local rising, falling, nan_first, nan_last = {}, {}, {}, {}
+      for i = 1, 2100 do
+        rising[i], falling[i] = i - 1000, 1000 - i
+        nan_first[i], nan_last[i] = i <= 1024 and 0 / 0 or i % 7, i > 1024 and 0 / 0 or i % 7
+      end
+      local target, bad = gm.tensor({ 2090, 4 }, { dtype = "i64" }), gm.tensor({ 2090, 4 }, { dtype = "i64" })
+      for _, dtype in ipairs { "f32", "f64" } do -- one rounding of the largest logit, and a few of the rest
+        local x = gm.tensor({ rising, falling }, { dtype = dtype })
+        agree { op = "cross_entropy", inputs = { x, target }, outputs = { true, true, true },
+                within = { support.absolute(8, 1000), support.exact, support.terms(2100) } }
+        local y = gm.tensor({ nan_first, nan_last }, { dtype = dtype })
+        for _, backend in ipairs { "ref", unpack(support.backends) } do
+          local out = core.run_op(backend, "cross_entropy", { y, bad }, { n = 3, true, true, true })
+          for row = 1, 2 do
+            local loss, sum = out[1][row]:item(), out[3][row]:item()
+            assert.is_true(loss ~= loss and sum ~= sum, backend .. row)
+          end
+        end
+      end
+    end)
+  end)
+
   -- Numbers of a quarter, so that x + shift is exact in f32: every difference is that of x, and so are all results.
   it("gives the same bits for logits that are all larger by as much", function()
     gm.scope(function()

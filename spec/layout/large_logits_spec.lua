@@ -82,4 +82,16 @@ describe("cross entropy of large logits:", function()
       end)
     end
   end
+
+  -- The first 6 classes, all that one of 2 ranks has, are masked: of what is left the probabilities are those of 5.
+  it("of -inf but for some classes: infinite for a target among the others, right for the rest", function()
+    gm.scope(function()
+      local x = matrix(2, CLASSES, function(r, k) return k < 6 and -1 / 0 or quarter(r, k) end, classes_last)
+      local losses = whole(ops.cross_entropy(x, numeric.integers({ 2 }, function(r) return r == 0 and 2 or 8 end)))
+      assert.equal(1 / 0, losses:get(1))
+      local sum = 0
+      for k = 6, CLASSES - 1 do sum = sum + math.exp(quarter(1, k)) end
+      check({ math.log(sum) - quarter(1, 8) }, { losses:get(2) })
+    end)
+  end)
 end)

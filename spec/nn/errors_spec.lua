@@ -82,6 +82,16 @@ describe("options of layers", function()
   end)
 end)
 
+it("a load that fails leaves recording as it was", function()
+  local layer = nn.Linear(2, 2)
+  layer:materialize()
+  fails("no such file", function() layer:load(function() error("no such file") end) end)
+  gm.scope(function()
+    layer(gm.ones { 1, 2 }):sum():backward()
+    assert.same({ 1, 1 }, layer.bias:grad():totable())
+  end)
+end)
+
 describe("a wrong shape", function()
   local function model()
     return gm.models.VisionTransformer {
