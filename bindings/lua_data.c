@@ -95,7 +95,7 @@ static int check_paths(lua_State *L, const char **paths)
     return n;
 }
 
-/* dataset_records(list of paths, { record, label_offset, x_offset, x_shape, classes }) */
+/* dataset_records(list of paths, { record, label_offset, x_offset, x_shape, classes, records = 0: any }) */
 static int dataset_records(lua_State *L)
 {
     const char      *paths[FILES_MAX];
@@ -103,7 +103,8 @@ static int dataset_records(lua_State *L)
     gm_record_layout o = {.record = (size_t)field_integer(L, 2, "record", 0),
                           .label_offset = (size_t)field_integer(L, 2, "label_offset", 0),
                           .x_offset = (size_t)field_integer(L, 2, "x_offset", 0),
-                          .classes = field_integer(L, 2, "classes", 0)};
+                          .classes = field_integer(L, 2, "classes", 0),
+                          .records = (size_t)field_integer(L, 2, "records", 0)};
     o.x_ndim = field_shape(L, 2, "x_shape", o.x_shape);
     gm_check_argument(L, o.record > 0, 2, "record must be at least 1 byte");
     dataset_box *b = push_box(L, sizeof *b, DATASET);

@@ -27,12 +27,14 @@ struct gm_dataset {
 gm_status gm_idx_dataset_new(const char *images, const char *labels, int64_t classes, gm_dataset **out);
 
 /* Files of fixed records, such as CIFAR's: a label byte at label_offset, then bytes of an image of
- * x_shape at x_offset. Samples count through the files in the order given. */
+ * x_shape at x_offset. Samples count through the files in the order given. Each file must hold `records` of them
+ * (0: any number), else it is GM_ECORRUPT: a file that was cut between two records shows it in nothing else. */
 typedef struct gm_record_layout {
     size_t  record, label_offset, x_offset;
     int     x_ndim;
     int64_t x_shape[GM_MAX_DIMS];
     int64_t classes;
+    size_t  records;
 } gm_record_layout;
 gm_status gm_record_dataset_new(const char *const *paths, int n, const gm_record_layout *layout, gm_dataset **out);
 

@@ -116,6 +116,11 @@ static gm_status record_open(record_dataset *d, const char *path)
     if (!f->size || f->size % d->layout.record)
         return GM_FAIL(GM_ECORRUPT, "%s: %zu bytes are no whole number of %zu-byte records; fetch it again", path,
                        f->size, d->layout.record);
+    if (d->layout.records && f->size / d->layout.record != d->layout.records)
+        return GM_FAIL(GM_ECORRUPT,
+                       "%s: %zu records were found, %zu expected as the published file has; fetch it again, or say "
+                       "whole = false for files of your own",
+                       path, f->size / d->layout.record, d->layout.records);
     d->base.length += (int64_t)(f->size / d->layout.record);
     return GM_OK;
 }

@@ -194,8 +194,11 @@ describe("CIFAR10", function()
   before_each(function() folder = made.cifar10(shell.temporary_folder()) end)
   after_each(function() shell.remove(folder) end)
 
+  -- The made files hold two images each.
+  local function open(split) return data.CIFAR10 { root = folder, split = split, whole = false } end
+
   it("reads records across files", function()
-    local set = data.CIFAR10 { root = folder }
+    local set = open()
     assert.equal(10, set:length())
     for i = 1, 10 do
       local file, k = math.floor((i + 1) / 2), (i + 1) % 2
@@ -205,12 +208,12 @@ describe("CIFAR10", function()
       assert.equal(7, x:get(3, 32, 32))
       assert.equal((2 * file + k) % 10, y:item())
     end
-    assert.equal(2, data.CIFAR10({ root = folder, split = "test" }):length())
+    assert.equal(2, open("test"):length())
   end)
 
   it("takes files of different lengths", function()
     shell.write(folder .. "/data_batch_1.bin", made.cifar_record(3, 99))
-    local set = data.CIFAR10 { root = folder }
+    local set = open()
     assert.equal(9, set:length())
     assert.equal(99, set:get(1):get(1, 1, 1))
     assert.equal(20, set:get(2):get(1, 1, 1))
@@ -219,9 +222,7 @@ describe("CIFAR10", function()
   it("refuses cut and empty files, and says where whole ones are", function()
     for _, n in ipairs { 0, 1, 3072, 3074, 2 * 3073 - 1 } do
       shell.write(folder .. "/data_batch_5.bin", made.cifar_record(5, 1):rep(2):sub(1, n))
-      refuses(5, ("data_batch_5%%.bin: %d bytes are no whole number of 3073%%-byte records"):format(n), function()
-        data.CIFAR10 { root = folder }
-      end)
+      refuses(5, ("data_batch_5%%.bin: %d bytes are no whole number of 3073%%-byte records"):format(n), open)
     end
     os.remove(folder .. "/test_batch.bin")
     refuses(2, "/test_batch%.bin: cannot be opened.+binary version: get cifar%-10%-binary%.tar%.gz from "
@@ -232,9 +233,31 @@ describe("CIFAR10", function()
     refuses(2, "holds train%.bin and test%.bin", function() data.CIFAR100 { root = folder } end)
   end)
 
+  -- Files of the published sizes, of zeros behind their two images.
+  local function stretch(name, images)
+    shell.run(("truncate -s %d %s/%s"):format(images * 3073, shell.quote(folder), name))
+  end
+
+  it("refuses a file that was cut between two images, unless it is told that files are not whole", function()
+    for f = 1, 5 do stretch(("data_batch_%d.bin"):format(f), 10000) end
+    assert.equal(50000, data.CIFAR10({ root = folder }):length())
+    for _, images in ipairs { 9999, 10001, 1 } do
+      stretch("data_batch_4.bin", images)
+      refuses(5, ("data_batch_4%%.bin: %d records were found, 10000 expected"):format(images), function()
+        data.CIFAR10 { root = folder }
+      end)
+    end
+    refuses(5, "test_batch%.bin: 2 records were found, 10000 expected.+whole = false", function()
+      data.CIFAR10 { root = folder, split = "test" }
+    end)
+    assert.equal(40001, open():length())
+    shell.write(folder .. "/train.bin", ("\0"):rep(3074))
+    refuses(5, "train%.bin: 1 records were found, 50000 expected", function() data.CIFAR100 { root = folder } end)
+  end)
+
   it("refuses a label that is none of ten classes, where it is read", function()
     shell.write(folder .. "/data_batch_2.bin", made.cifar_record(9, 1) .. made.cifar_record(10, 1))
-    local set = data.CIFAR10 { root = folder }
+    local set = open()
     assert.equal(9, select(2, set:get(3)):item())
     refuses(5, "data_batch_2%.bin: label 10 of sample 1 is not a class from 0 to 9", function() set:get(4) end)
     local loader = data.loader { dataset = set, batch_size = 2 }

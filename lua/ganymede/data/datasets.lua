@@ -7,7 +7,6 @@
 local checked = require "ganymede.data.failing"
 local core = require "ganymede.core"
 local failure = require "ganymede.failure"
-local log = require "ganymede.log"
 local options = require "ganymede.options"
 local registry = require "ganymede.registry"
 local signature = require "ganymede.signature"
@@ -93,25 +92,22 @@ define("IDX", {
   classes = { type = "integer", min = 1, max = 2 ^ 31, default = 10, doc = "labels are 0 to classes - 1" },
 }, function(opt) return (checked(nil, core.dataset_idx(opt.images, opt.labels, opt.classes))) end)
 
--- folder: what the archive unpacks to
+-- folder: what the archive unpacks to. Its files together hold 50,000 and 10,000 images, each of them as many.
 local function cifar(name, archive, folder, train, test, layout, mean, std)
-  local published = { train = 50000, test = 10000 }
+  local published = { train = 50000 / #train, test = 10000 }
   local hint = ("%s reads the binary version: get %s from https://www.cs.toronto.edu/~kriz/cifar.html, unpack it here "
     .. "(it makes the folder %s) or set root to that folder, which holds %s and %s"):format(name, archive, folder,
     table.concat(train, ", "), test[1])
   define(name, {
     split = split, normalize = normalize,
     root = { type = "string", default = folder, doc = "folder of the unpacked " .. archive },
+    whole = { type = "boolean", default = true,
+      doc = "refuse a file without the published number of images? false: for files of your own" },
   }, function(opt)
-    local paths = {}
+    local paths, about = {}, { records = opt.whole and published[opt.split] or 0 }
     for i, file in ipairs(opt.split == "train" and train or test) do paths[i] = opt.root .. "/" .. file end
-    local handle = checked(hint, core.dataset_records(paths, layout))
-    local samples = core.dataset_describe(handle).length
-    if samples ~= published[opt.split] then
-      log.warn("%s: %s has %d samples, the published files %d: is one of them cut?", name, opt.root, samples,
-        published[opt.split])
-    end
-    return handle, { normalization = opt.normalize and { mean = mean, std = std } or nil }
+    for key, value in pairs(layout) do about[key] = value end
+    return checked(hint, core.dataset_records(paths, about)), { normalization = opt.normalize and { mean = mean, std = std } or nil }
   end)
 end
 
