@@ -16,8 +16,6 @@
 #include "../host/autograd/scope.h"
 #include "declare.h"
 
-#define GM_TENSOR "gm.tensor" /* metatable of tensors, in the registry */
-
 gm_rank *gm_lua_rank(lua_State *L);
 
 /* Tensors. */
@@ -110,6 +108,7 @@ int gm_open_tensor(lua_State *L);
 int gm_open_in_place(lua_State *L);
 int gm_open_parameter(lua_State *L);
 int gm_open_ops(lua_State *L);
+int gm_open_views(lua_State *L); /* after gm_open_ops: adds to core.ops */
 int gm_open_autograd(lua_State *L);
 int gm_open_tape(lua_State *L);
 int gm_open_optim(lua_State *L);
@@ -124,6 +123,7 @@ int gm_open_data(lua_State *L);
 int gm_open_checkpoint(lua_State *L);
 int gm_open_layout(lua_State *L);
 int gm_open_comm(lua_State *L);
+int gm_open_traffic(lua_State *L);
 int gm_open_collective(lua_State *L);
 int gm_open_sharded(lua_State *L);
 int gm_open_ring(lua_State *L);

@@ -17,11 +17,19 @@ void gm_new_class(lua_State *L, const char *name, const gm_declaration *methods,
     lua_pop(L, 1);
 }
 
+static const char tensor_key; /* registry: the metatable of tensors, found without hashing its name */
+
+static void push_metatable(lua_State *L)
+{
+    lua_pushlightuserdata(L, (void *)&tensor_key);
+    lua_rawget(L, LUA_REGISTRYINDEX);
+}
+
 gm_handle *gm_push_handle(lua_State *L)
 {
     gm_handle *h = lua_newuserdata(L, sizeof *h);
     *h = (gm_handle){0};
-    luaL_getmetatable(L, GM_TENSOR);
+    push_metatable(L);
     lua_setmetatable(L, -2);
     return h;
 }
@@ -30,7 +38,7 @@ gm_handle *gm_test_handle(lua_State *L, int arg)
 {
     void *p = lua_touserdata(L, arg);
     if (!p || !lua_getmetatable(L, arg)) return NULL;
-    luaL_getmetatable(L, GM_TENSOR);
+    push_metatable(L);
     bool same = lua_rawequal(L, -1, -2);
     lua_pop(L, 2);
     return same ? p : NULL;
@@ -420,7 +428,10 @@ int gm_open_handles(lua_State *L)
                                                GM_FUNCTION("keep", tensor_keep, "t tensor"),
                                                GM_FUNCTION("release", tensor_release, "t tensor"),
                                                GM_LAST_FUNCTION};
-    luaL_newmetatable(L, GM_TENSOR); /* methods are added by lua/ganymede/tensor.lua */
+    lua_newtable(L); /* methods are added by lua/ganymede/tensor.lua */
+    lua_pushlightuserdata(L, (void *)&tensor_key);
+    lua_pushvalue(L, -2);
+    lua_rawset(L, LUA_REGISTRYINDEX);
     lua_pushcfunction(L, tensor_release);
     lua_setfield(L, -2, "__gc");
     lua_setfield(L, -2, "tensor_metatable"); /* core.tensor_metatable */

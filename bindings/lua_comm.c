@@ -1,5 +1,5 @@
-/* lua_comm.c - the Lua face of host/comm but for the collectives (lua_collective.c): joining, the mesh, groups,
- * settings, failures, accounts. A group argument is a group, or the axes of one: "data.row", a list of names, nil for
+/* lua_comm.c - the Lua face of host/comm but for the collectives (lua_collective.c) and the accounts (lua_traffic.c):
+ * joining, the mesh, groups, settings, failures. A group argument is a group, or the axes of one: "data.row", a list of names, nil for
  * all ranks. Places in a group count from 0. */
 #include <stdlib.h>
 #include <string.h>
@@ -341,116 +341,10 @@ static int close_comm(lua_State *L)
     return 0;
 }
 
-/* ---- accounts ---- */
-
-static void set_number(lua_State *L, const char *name, double v)
-{
-    lua_pushnumber(L, v);
-    lua_setfield(L, -2, name);
-}
-
-static void set_text(lua_State *L, const char *name, const char *text)
-{
-    lua_pushstring(L, text);
-    lua_setfield(L, -2, name);
-}
-
-/* What both accounts say of an entry, into the table at the top of the stack. */
-static void set_account(lua_State *L, const char *group, const char *op, gm_phase phase, uint64_t calls, uint64_t bytes)
-{
-    set_text(L, "group", group);
-    set_text(L, "op", op);
-    set_text(L, "phase", gm_phase_name(phase));
-    set_number(L, "calls", (double)calls);
-    set_number(L, "bytes", (double)bytes);
-}
-
-/* comm_traffic() -> list of { group, op, phase, calls, bytes, copied, seconds, exposed } */
-static int traffic(lua_State *L)
-{
-    const gm_comm *c = gm_lua_comm(L);
-    int            n = gm_comm_traffic(c, NULL, 0);
-    gm_traffic    *e = lua_newuserdata(L, sizeof *e * (size_t)(n + 1));
-    n = gm_comm_traffic(c, e, n);
-    lua_createtable(L, n, 0);
-    for (int i = 0; i < n; i++) {
-        lua_createtable(L, 0, 8);
-        set_account(L, e[i].group, e[i].op, e[i].phase, e[i].calls, e[i].bytes);
-        set_number(L, "copied", (double)e[i].copied);
-        set_number(L, "seconds", e[i].seconds);
-        set_number(L, "exposed", e[i].exposed);
-        lua_rawseti(L, -2, i + 1);
-    }
-    return 1;
-}
-
-/* comm_trace(on): by module from now on, or no more */
-static int trace(lua_State *L)
-{
-    L_TRY(L, gm_comm_trace(gm_lua_comm(L), lua_toboolean(L, 1)));
-    return 0;
-}
-
-/* comm_traced() -> list of { path, group, op, phase, calls, bytes } */
-static int traced(lua_State *L)
-{
-    const gm_comm *c = gm_lua_comm(L);
-    int            n = gm_comm_traced(c, NULL, 0);
-    gm_traced     *e = lua_newuserdata(L, sizeof *e * (size_t)(n + 1));
-    n = gm_comm_traced(c, e, n);
-    lua_createtable(L, n, 0);
-    for (int i = 0; i < n; i++) {
-        lua_createtable(L, 0, 6);
-        set_text(L, "path", e[i].path);
-        set_account(L, e[i].group, e[i].op, e[i].phase, e[i].calls, e[i].bytes);
-        lua_rawseti(L, -2, i + 1);
-    }
-    return 1;
-}
-
-/* comm_traced_calls() -> list of { group, id (of the group), fingerprint (both strings of 8 bytes), text } */
-static int traced_calls(lua_State *L)
-{
-    const gm_comm *c = gm_lua_comm(L);
-    gm_traced_call call;
-    int            n = gm_comm_traced_calls(c);
-    lua_createtable(L, n, 0);
-    for (int i = 0; i < n; i++) {
-        gm_comm_traced_call(c, i, &call);
-        lua_createtable(L, 0, 4);
-        lua_pushstring(L, call.group);
-        lua_setfield(L, -2, "group");
-        lua_pushlstring(L, (const char *)&call.group_id, sizeof call.group_id);
-        lua_setfield(L, -2, "id");
-        lua_pushlstring(L, (const char *)&call.fingerprint, sizeof call.fingerprint);
-        lua_setfield(L, -2, "fingerprint");
-        lua_pushstring(L, call.text);
-        lua_setfield(L, -2, "text");
-        lua_rawseti(L, -2, i + 1);
-    }
-    return 1;
-}
-
-static int reset_traffic(lua_State *L)
-{
-    gm_comm_reset_traffic(gm_lua_comm(L));
-    return 0;
-}
-
 /* comm_epoch() -> how many sections have failed, on whatever rank; the same on all ranks */
 static int epoch(lua_State *L)
 {
     lua_pushnumber(L, (lua_Number)gm_comm_epoch(gm_lua_comm(L)));
-    return 1;
-}
-
-/* comm_flight(lines = 20) -> text: the last calls on groups, the newest last */
-static int flight(lua_State *L)
-{
-    char *text = gm_comm_flight(gm_lua_comm(L), luaL_optint(L, 1, 20));
-    if (!text) return luaL_error(L, "no memory for the flight recorder's text");
-    lua_pushstring(L, text);
-    free(text);
     return 1;
 }
 
@@ -484,12 +378,6 @@ int gm_open_comm(lua_State *L)
         GM_FUNCTION("comm_section_end", section_end, "ok boolean?, text string?"),
         GM_FUNCTION("comm_epoch", epoch, ""),
         GM_FUNCTION("comm_close", close_comm, "orderly boolean?"),
-        GM_FUNCTION("comm_traffic", traffic, ""),
-        GM_FUNCTION("comm_reset_traffic", reset_traffic, ""),
-        GM_FUNCTION("comm_trace", trace, "on boolean"),
-        GM_FUNCTION("comm_traced", traced, ""),
-        GM_FUNCTION("comm_traced_calls", traced_calls, ""),
-        GM_FUNCTION("comm_flight", flight, "lines integer?"),
         GM_FUNCTION("comm_transport", transport, ""),
         GM_LAST_FUNCTION};
     luaL_newmetatable(L, GROUP);

@@ -1,4 +1,4 @@
-/* lua_comm.h - what lua_comm.c and lua_collective.c share. */
+/* lua_comm.h - what lua_comm.c, lua_collective.c and lua_traffic.c share. */
 #ifndef GM_LUA_COMM_H
 #define GM_LUA_COMM_H
 

@@ -1,13 +1,12 @@
 /* lua_ops.c - differentiable ops: core.ops.*, what ganymede.ops hands to users. Dimensions count from
- * 1, or from -1 at the end. Every function returns new tensors. */
-#include "gm_lua.h"
+ * 1, or from -1 at the end. Every function returns new tensors. Copies, views and cat are in lua_views.c. */
+#include "lua_ops.h"
 
 #include <string.h>
 #include "../host/parallel/sharded/sharded.h"
 #include "../kernels/philox.h"
 
-/* Runs an op with one wanted output and pushes it. */
-static int apply1(lua_State *L, gm_op op, int n_in, gm_value *const *in, gm_attrs *a, int n_out)
+int gm_apply_one(lua_State *L, gm_op op, int n_in, gm_value *const *in, gm_attrs *a, int n_out)
 {
     gm_rank   *r = gm_lua_rank(L);
     gm_value  *out[GM_MAX_OUT];
@@ -18,16 +17,6 @@ static int apply1(lua_State *L, gm_op op, int n_in, gm_value *const *in, gm_attr
     gm_handle_fill(r, h, out[0], a->name);
     return 1;
 }
-
-/* Pushes the value that a call gives in y. */
-#define PUSH(L, name, expr)                          \
-    do {                                             \
-        gm_handle *h_ = gm_push_handle(L);           \
-        gm_value  *y;                                \
-        L_TRY(L, expr);                              \
-        gm_handle_fill(gm_lua_rank(L), h_, y, name); \
-        return 1;                                    \
-    } while (0)
 
 /* A number as a tensor of no dimensions, of the dtype of the other operand. */
 static int push_scalar(lua_State *L, double v, gm_dtype dtype, gm_value **out)
@@ -69,16 +58,16 @@ static int binary(lua_State *L)
     lua_settop(L, 2);
     if (first || second) {
         double c = lua_tonumber(L, first ? 1 : 2);
-        if (as_affine(f, first, c, &a)) return apply1(L, GM_OP_affine, 1, first ? &in[1] : &in[0], &a, 1);
+        if (as_affine(f, first, c, &a)) return gm_apply_one(L, GM_OP_affine, 1, first ? &in[1] : &in[0], &a, 1);
         if (f == GM_FN_pow && second) {
             a.function = GM_FN_power;
             a.value = c;
-            return apply1(L, GM_OP_unary, 1, in, &a, 1);
+            return gm_apply_one(L, GM_OP_unary, 1, in, &a, 1);
         }
         push_scalar(L, c, (first ? in[1] : in[0])->local->dtype, first ? &in[0] : &in[1]);
     }
     a.function = f;
-    return apply1(L, op, 2, in, &a, 1);
+    return gm_apply_one(L, op, 2, in, &a, 1);
 }
 
 /* unary functions: which one; power takes the exponent as argument 2. */
@@ -88,7 +77,7 @@ static int unary(lua_State *L)
     gm_value *x = gm_check_value(L, 1);
     a.function = (gm_function)gm_declared(L)->which;
     if (a.function == GM_FN_power) a.value = luaL_checknumber(L, 2);
-    return apply1(L, GM_OP_unary, 1, &x, &a, 1);
+    return gm_apply_one(L, GM_OP_unary, 1, &x, &a, 1);
 }
 
 static int where(lua_State *L)
@@ -102,7 +91,7 @@ static int where(lua_State *L)
     if (!in[1] && !in[2]) dtype = gm_lua_rank(L)->default_dtype;
     for (int i = 1; i < 3; i++)
         if (!in[i]) push_scalar(L, lua_tonumber(L, i + 1), dtype, &in[i]);
-    return apply1(L, GM_OP_where, 3, in, &a, 1);
+    return gm_apply_one(L, GM_OP_where, 3, in, &a, 1);
 }
 
 /* matmul(a, b [, { transpose_a, transpose_b, alpha }]) */
@@ -113,7 +102,7 @@ static int matmul(lua_State *L)
     a.transpose_a = gm_field_flag(L, 3, "transpose_a");
     a.transpose_b = gm_field_flag(L, 3, "transpose_b");
     a.alpha = gm_field_number(L, 3, "alpha", 1);
-    return apply1(L, GM_OP_matmul, 2, in, &a, 1);
+    return gm_apply_one(L, GM_OP_matmul, 2, in, &a, 1);
 }
 
 /* linear(x, w, b or nil, activation or nil): x (..., in), w (out, in) -> (..., out); collective where layouts are such
@@ -261,7 +250,7 @@ static int dropout(lua_State *L)
     }
     L_TRY(L, gm_rank_next_stream(r, GM_PURPOSE_DROPOUT, &a.stream));
     a.box = gm_rank_batch_box(r, x->ndim, x->shape);
-    return apply1(L, GM_OP_dropout, 1, &x, &a, 1);
+    return gm_apply_one(L, GM_OP_dropout, 1, &x, &a, 1);
 }
 
 /* sum(x, d or list or nil, keepdim), and mean: flag. */
@@ -274,12 +263,12 @@ static int sum(lua_State *L)
     a.keepdim = lua_toboolean(L, 3);
     for (int d = 0; d < x->ndim; d++)
         if (!a.dims || a.dims & 1u << d) n *= (double)x->shape[d];
-    apply1(L, GM_OP_sum, 1, &x, &a, 1);
+    gm_apply_one(L, GM_OP_sum, 1, &x, &a, 1);
     if (!gm_declared(L)->flag) return 1;
     gm_value *s = gm_check_value(L, lua_gettop(L));
     a = gm_attrs_default();
     a.alpha = 1 / n;
-    return apply1(L, GM_OP_affine, 1, &s, &a, 1);
+    return gm_apply_one(L, GM_OP_affine, 1, &s, &a, 1);
 }
 
 /* max(x, d, keepdim) -> values, indices from 0; min: which the op. */
@@ -318,100 +307,6 @@ static int argmax(lua_State *L)
     int       d = lua_isnoneornil(L, 2) ? -1 : gm_check_dim_arg(L, 2, x->ndim);
     bool      keepdim = lua_toboolean(L, 3);
     PUSH(L, "argmax", gm_sharded_argmax(gm_lua_rank(L), x, d, keepdim, &y));
-}
-
-/* cast(x, dtype): x itself when it has that dtype; contiguous(x): x itself when it is. */
-static int cast(lua_State *L)
-{
-    gm_attrs  a = gm_attrs_default();
-    gm_value *x = gm_check_value(L, 1);
-    a.dtype = gm_check_dtype(L, 2);
-    lua_settop(L, 1);
-    return a.dtype == x->local->dtype ? 1 : apply1(L, GM_OP_copy, 1, &x, &a, 1);
-}
-
-static int contiguous(lua_State *L)
-{
-    gm_attrs  a = gm_attrs_default();
-    gm_value *x = gm_check_value(L, 1);
-    lua_settop(L, 1);
-    return gm_tensor_is_contiguous(x->local) ? 1 : apply1(L, GM_OP_copy, 1, &x, &a, 1);
-}
-
-static int clone(lua_State *L)
-{
-    gm_attrs  a = gm_attrs_default();
-    gm_value *x = gm_check_value(L, 1);
-    return apply1(L, GM_OP_copy, 1, &x, &a, 1);
-}
-
-/* Views. */
-
-static int reshape(lua_State *L)
-{
-    int64_t   shape[GM_MAX_DIMS];
-    gm_value *x = gm_check_value(L, 1);
-    int       n = gm_check_sizes(L, 2, shape);
-    PUSH(L, "reshape", gm_reshape(gm_lua_rank(L), x, n, shape, &y));
-}
-
-static int expand(lua_State *L)
-{
-    int64_t   shape[GM_MAX_DIMS];
-    gm_value *x = gm_check_value(L, 1);
-    int       n = gm_check_sizes(L, 2, shape);
-    PUSH(L, "expand", gm_expand(gm_lua_rank(L), x, n, shape, &y));
-}
-
-static int permute(lua_State *L)
-{
-    int64_t   list[GM_MAX_DIMS];
-    int       order[GM_MAX_DIMS];
-    gm_value *x = gm_check_value(L, 1);
-    int       n = gm_check_sizes(L, 2, list);
-    if (n != x->ndim) return luaL_error(L, "permute: %d dimensions named for a tensor with %d", n, x->ndim);
-    for (int d = 0; d < n; d++) order[d] = (int)(list[d] < 0 ? list[d] + n : list[d] - 1);
-    PUSH(L, "permute", gm_permute(gm_lua_rank(L), x, order, &y));
-}
-
-static int narrow(lua_State *L)
-{
-    gm_value *x = gm_check_value(L, 1);
-    int       d = gm_check_dim_arg(L, 2, x->ndim);
-    int64_t   start = gm_check_integer(L, 3), length = gm_check_integer(L, 4);
-    PUSH(L, "narrow", gm_narrow(gm_lua_rank(L), x, d, start - 1, length, &y));
-}
-
-/* select(x, d, i): of a dimension that is cut, a value that is partial over the axes that cut it */
-static int select_(lua_State *L)
-{
-    gm_value *x = gm_check_value(L, 1);
-    int       d = gm_check_dim_arg(L, 2, x->ndim);
-    int64_t   i = gm_check_integer(L, 3);
-    PUSH(L, "select", gm_select(gm_lua_rank(L), x, d, i < 0 ? i + x->shape[d] : i - 1, &y));
-}
-
-static int patchify(lua_State *L)
-{
-    gm_value *x = gm_check_value(L, 1);
-    int64_t   p = gm_check_integer(L, 2);
-    PUSH(L, "patchify", gm_patchify(gm_lua_rank(L), x, p, &y));
-}
-
-/* cat(list, d) */
-static int cat(lua_State *L)
-{
-    gm_value *x[64];
-    int       n = (int)gm_check_list(L, 1, 1);
-    if (n < 1 || n > 64) return gm_bad_argument(L, 1, "a list of 1 to 64 tensors was expected");
-    for (int i = 0; i < n; i++) {
-        lua_rawgeti(L, 1, i + 1);
-        if (!gm_test_handle(L, -1)) return gm_bad_argument(L, 1, lua_pushfstring(L, "entry %d is no tensor", i + 1));
-        x[i] = gm_check_value(L, lua_gettop(L));
-        lua_pop(L, 1);
-    }
-    int d = gm_check_dim_arg(L, 2, x[0]->ndim);
-    PUSH(L, "cat", gm_cat(gm_lua_rank(L), n, x, d, &y));
 }
 
 #define LOSS_OPTIONS                                                                              \
@@ -474,24 +369,12 @@ static const gm_declaration functions[] = {
     ONE_OF("min", extreme, "x tensor, dim integer, keepdim boolean?", GM_OP_min, 0),
     GM_FUNCTION("argmax", argmax, "x tensor, dim integer?, keepdim boolean?"),
     GM_FUNCTION("top_k", top_k, "x tensor, k integer"),
-    GM_FUNCTION("cast", cast, "x tensor, dtype string"),
-    GM_FUNCTION("contiguous", contiguous, "x tensor"),
-    GM_FUNCTION("clone", clone, "x tensor"),
-    GM_FUNCTION("reshape", reshape, "x tensor, shape integer|table?, ..."),
-    GM_FUNCTION("expand", expand, "x tensor, shape integer|table?, ..."),
-    GM_FUNCTION("permute", permute, "x tensor, order integer|table?, ..."),
-    GM_FUNCTION("narrow", narrow, "x tensor, dim integer, start integer, length integer"),
-    GM_FUNCTION("select", select_, "x tensor, dim integer, index integer"),
-    GM_FUNCTION("patchify", patchify, "x tensor, patch integer"),
-    GM_FUNCTION("cat", cat, "tensors table, dim integer"),
     GM_LAST_FUNCTION};
 
 int gm_open_ops(lua_State *L)
 {
-    static const gm_declaration to[] = {GM_FUNCTION("to", cast, "x tensor, dtype string"), GM_LAST_FUNCTION};
     lua_newtable(L);
     gm_declare(L, functions);
     lua_setfield(L, -2, "ops");
-    gm_declare(L, to); /* the method */
     return 0;
 }

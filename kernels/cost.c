@@ -164,12 +164,10 @@ static bool overwrites(const gm_call *c)
 
 void gm_cost(const gm_call *call, double *flops, double *bytes)
 {
-    gm_slot slots[GM_MAX_SLOTS];
-    bool    repeats;
-    int     n = gm_op_slots(gm_op_outputs(call->op), slots, &repeats);
+    const gm_slots *slots = gm_op_gives(call->op);
     *flops = rules[call->op](call);
     *bytes = 0;
     for (int i = 0; i < call->n_in; i++) *bytes += distinct_bytes(call->in[i]);
     for (int i = 0; i < call->n_out; i++)
-        *bytes += distinct_bytes(call->out[i]) * (slots[i % n].inout && !overwrites(call) ? 2 : 1);
+        *bytes += distinct_bytes(call->out[i]) * (slots->slot[i % slots->n].inout && !overwrites(call) ? 2 : 1);
 }

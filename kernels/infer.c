@@ -116,37 +116,25 @@ gm_status gm_broadcast(const gm_call *call, const gm_tensor *t, int *ndim, int64
 bool gm_function_is_activation(gm_function f) { return f >= GM_FN_relu && f <= GM_FN_tanh; }
 
 /* The number of tensors against the list. For repeated groups: whole groups, at least none. */
-static gm_status check_count(const gm_call *call, const char *what, int have, const char *list)
+static gm_status check_count(const gm_call *call, const char *what, int have, const gm_slots *s)
 {
-    gm_slot slots[GM_MAX_SLOTS];
-    bool    repeats;
-    int     n = gm_op_slots(list, slots, &repeats), fixed = gm_op_fixed(list);
-    if (have >= fixed && (repeats ? (have - fixed) % (n - fixed) == 0 : have == n)) return GM_OK;
-    return GM_FAIL(GM_EINVAL, "%s: %d %s given; it takes %d: '%s'", gm_op_called(call->op, call->attrs), have, what, n,
-                   list);
-}
-
-/* Whole numbers that ops make for each other. */
-static bool is_i64(const char *name)
-{
-    static const char *const names[] = {"count", "order", "before", "choice", "row"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!strcmp(name, names[i])) return true;
-    return false;
+    if (have >= s->fixed && (s->repeats ? (have - s->fixed) % (s->n - s->fixed) == 0 : have == s->n)) return GM_OK;
+    return GM_FAIL(GM_EINVAL, "%s: %d %s given; it takes %d: '%s'", gm_op_called(call->op, call->attrs), have, what,
+                   s->n, s->list);
 }
 
 static gm_status check_dtype(const gm_call *call, const gm_slot *slot, const gm_tensor *t, const gm_tensor **first)
 {
     const char *op = gm_op_called(call->op, call->attrs), *have = gm_dtype_name(t->dtype);
-    if (!strcmp(slot->name, "index") || !strcmp(slot->name, "target")) {
+    if (slot->content == GM_HOLDS_INDICES) {
         if (t->dtype == GM_I32 || t->dtype == GM_I64) return GM_OK;
         return GM_FAIL(GM_ESHAPE, "%s: %s is %s, should be i32 or i64", op, slot->name, have);
     }
-    if (!strcmp(slot->name, "condition") || !strcmp(slot->name, "key_mask")) {
+    if (slot->content == GM_HOLDS_FLAGS) {
         if (t->dtype == GM_U8) return GM_OK;
         return GM_FAIL(GM_ESHAPE, "%s: %s is %s, should be u8", op, slot->name, have);
     }
-    if (is_i64(slot->name)) {
+    if (slot->content == GM_HOLDS_WHOLE) {
         if (t->dtype == GM_I64) return GM_OK;
         return GM_FAIL(GM_ESHAPE, "%s: %s is %s, should be i64", op, slot->name, have);
     }
@@ -166,16 +154,14 @@ static gm_status check_dtype(const gm_call *call, const gm_slot *slot, const gm_
 
 static gm_status check_inputs(const gm_call *call)
 {
-    gm_slot          slots[GM_MAX_SLOTS];
-    bool             repeats;
+    const gm_slots  *slots = gm_op_takes(call->op);
     const gm_tensor *first = NULL;
-    int              n = gm_op_slots(gm_op_inputs(call->op), slots, &repeats);
     for (int i = 0; i < call->n_in; i++) {
-        const gm_slot *slot = gm_op_slot(gm_op_inputs(call->op), slots, n, i);
+        const gm_slot *slot = gm_slots_at(slots, i);
         if (!call->in[i] && !slot->optional)
             return GM_FAIL(GM_EINVAL, "%s: input %d (%s) is missing", gm_op_called(call->op, call->attrs), i + 1,
                            slot->name);
-        if (repeats) first = NULL; /* each tensor alone; the rule compares within a group */
+        if (slots->repeats) first = NULL; /* each tensor alone; the rule compares within a group */
         if (call->in[i] && call->op != GM_OP_copy) GM_TRY(check_dtype(call, slot, call->in[i], &first));
     }
     return GM_OK;
@@ -189,11 +175,9 @@ static bool replaces(const gm_call *call)
 /* Before the rule: in-out outputs that are read must be there. */
 static gm_status check_in_out(const gm_call *call)
 {
-    gm_slot slots[GM_MAX_SLOTS];
-    bool    repeats;
-    int     n = gm_op_slots(gm_op_outputs(call->op), slots, &repeats);
+    const gm_slots *slots = gm_op_gives(call->op);
     for (int i = 0; i < call->n_out; i++) {
-        const gm_slot *slot = &slots[i % n];
+        const gm_slot *slot = &slots->slot[i % slots->n];
         if (slot->inout && !slot->optional && !replaces(call) && (!call->out || !call->out[i]))
             return GM_FAIL(GM_EINVAL, "%s: output %d (%s) is updated in place and must be given",
                            gm_op_called(call->op, call->attrs), i + 1, slot->name);
@@ -204,38 +188,33 @@ static gm_status check_in_out(const gm_call *call)
 /* After the rule: wide outputs are wide, and in-out outputs that were given as they should be. */
 static gm_status finish_outputs(const gm_call *call, gm_spec *spec)
 {
-    gm_slot slots[GM_MAX_SLOTS];
-    bool    repeats;
-    int     n = gm_op_slots(gm_op_outputs(call->op), slots, &repeats);
-    for (int i = 0; i < n && !repeats; i++)
-        if (slots[i].wide) spec[i].dtype = gm_dtype_wide(spec[i].dtype);
-    for (int i = 0; i < n && !repeats && call->out; i++)
-        if (slots[i].inout) GM_TRY(gm_expect_spec(call, slots[i].name, call->out[i], &spec[i]));
+    const gm_slots *slots = gm_op_gives(call->op);
+    if (slots->repeats) return GM_OK;
+    for (int i = 0; i < slots->n; i++)
+        if (slots->slot[i].wide) spec[i].dtype = gm_dtype_wide(spec[i].dtype);
+    for (int i = 0; i < slots->n && call->out; i++)
+        if (slots->slot[i].inout) GM_TRY(gm_expect_spec(call, slots->slot[i].name, call->out[i], &spec[i]));
     return GM_OK;
 }
 
 gm_status gm_infer(const gm_call *call, gm_spec *spec)
 {
     gm_spec room[GM_MAX_OUT];
-    bool    repeats;
-    GM_TRY(check_count(call, "inputs", call->n_in, gm_op_inputs(call->op)));
-    GM_TRY(check_count(call, "outputs", call->n_out, gm_op_outputs(call->op)));
+    GM_TRY(check_count(call, "inputs", call->n_in, gm_op_takes(call->op)));
+    GM_TRY(check_count(call, "outputs", call->n_out, gm_op_gives(call->op)));
     GM_TRY(check_inputs(call));
     GM_TRY(check_in_out(call));
-    gm_op_slots(gm_op_outputs(call->op), (gm_slot[GM_MAX_SLOTS]){0}, &repeats);
-    if (!spec && !repeats) spec = room;
+    if (!spec && !gm_op_gives(call->op)->repeats) spec = room;
     GM_TRY(rules[call->op](call, spec));
     return spec ? finish_outputs(call, spec) : GM_OK;
 }
 
 gm_status gm_check_outputs(const gm_call *call, const gm_spec *spec)
 {
-    gm_slot slots[GM_MAX_SLOTS];
-    bool    repeats;
-    int     n = gm_op_slots(gm_op_outputs(call->op), slots, &repeats);
+    const gm_slots *slots = gm_op_gives(call->op);
     for (int i = 0; i < call->n_out; i++) {
         const gm_tensor *t = call->out[i];
-        const gm_slot   *slot = &slots[i % n];
+        const gm_slot   *slot = &slots->slot[i % slots->n];
         if (!t && !slot->optional)
             return GM_FAIL(GM_EINVAL, "%s: output %d (%s) is missing", gm_op_called(call->op, call->attrs), i + 1,
                            slot->name);

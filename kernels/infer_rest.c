@@ -97,9 +97,8 @@ enum { CONTROL, MISSED, GRADIENTS };
  * there, the last is the master. */
 static gm_status expect_groups(const gm_call *call, gm_spec *spec)
 {
-    gm_slot slots[GM_MAX_SLOTS];
-    bool    repeats;
-    int     width = gm_op_slots(gm_op_outputs(call->op), slots, &repeats), n = call->n_in - GRADIENTS;
+    const gm_slots *slots = gm_op_gives(call->op);
+    int             width = slots->n, n = call->n_in - GRADIENTS;
     if (call->n_out != width * n)
         return GM_FAIL(GM_EINVAL, "%s: %d gradients need %d outputs, %d given", gm_op_called(call->op, call->attrs), n,
                        width * n, call->n_out);
@@ -107,8 +106,8 @@ static gm_status expect_groups(const gm_call *call, gm_spec *spec)
     if (call->in[MISSED]) GM_TRY(gm_expect_spec(call, "missed", call->in[MISSED], &missed_spec));
     for (int i = 0; i < call->n_out; i++) {
         gm_spec want = gm_spec_like(call->in[GRADIENTS + i / width]);
-        if (slots[i % width].wide) want.dtype = gm_dtype_wide(want.dtype);
-        GM_TRY(gm_expect_spec(call, slots[i % width].name, call->out[i], &want));
+        if (slots->slot[i % width].wide) want.dtype = gm_dtype_wide(want.dtype);
+        GM_TRY(gm_expect_spec(call, slots->slot[i % width].name, call->out[i], &want));
         if (spec) spec[i] = want;
     }
     for (int i = 0; i < n; i++) GM_TRY(expect_master(call, i, call->out[i * width], call->out[i * width + width - 1]));

@@ -1,6 +1,7 @@
 /* op.c - the names in the lists, and the one way to run an op. */
 #include "op.h"
 
+#include <pthread.h>
 #include <string.h>
 #include "device.h"
 #include "graph.h"
@@ -95,42 +96,68 @@ gm_attrs gm_attrs_default(void)
     };
 }
 
-int gm_op_slots(const char *list, gm_slot *slots, bool *repeats)
+static gm_content content_of(const char *name)
 {
-    int n = 0;
-    *repeats = false;
+    static const struct {
+        const char *name;
+        gm_content  content;
+    } names[] = {{"index", GM_HOLDS_INDICES},  {"target", GM_HOLDS_INDICES}, {"condition", GM_HOLDS_FLAGS},
+                 {"key_mask", GM_HOLDS_FLAGS}, {"count", GM_HOLDS_WHOLE},    {"order", GM_HOLDS_WHOLE},
+                 {"before", GM_HOLDS_WHOLE},   {"choice", GM_HOLDS_WHOLE},   {"row", GM_HOLDS_WHOLE}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(name, names[i].name)) return names[i].content;
+    return GM_HOLDS_FLOATS;
+}
+
+void gm_slots_parse(const char *list, gm_slots *out)
+{
+    *out = (gm_slots){.list = list};
     while (*list) {
         if (*list == '|') {
+            out->fixed = out->n;
             list += strspn(list, "| ");
             continue;
         }
         size_t   length = strcspn(list, "^&?. ");
-        gm_slot *slot = &slots[n++];
-        *slot = (gm_slot){0};
+        gm_slot *slot = &out->slot[out->n++];
         memcpy(slot->name, list, length < sizeof slot->name ? length : sizeof slot->name - 1);
+        slot->content = content_of(slot->name);
         for (list += length; *list && *list != ' '; list++) {
             if (*list == '?') slot->optional = true;
             if (*list == '&') slot->inout = true;
             if (*list == '^') slot->wide = true;
-            if (*list == '.') *repeats = true;
+            if (*list == '.') out->repeats = true;
         }
         while (*list == ' ') list++;
     }
-    return n;
 }
 
-int gm_op_fixed(const char *list)
+static gm_slots       takes[GM_OP_COUNT], gives[GM_OP_COUNT];
+static pthread_once_t parsed = PTHREAD_ONCE_INIT;
+
+static void parse_all(void)
 {
-    int n = 0;
-    if (!strchr(list, '|')) return 0;
-    for (; *list != '|'; list++) n += *list == ' ';
-    return n;
+    for (int op = 0; op < GM_OP_COUNT; op++) {
+        gm_slots_parse(ops[op].in, &takes[op]);
+        gm_slots_parse(ops[op].out, &gives[op]);
+    }
 }
 
-const gm_slot *gm_op_slot(const char *list, const gm_slot *slots, int n, int i)
+const gm_slots *gm_op_takes(gm_op op)
 {
-    int fixed = gm_op_fixed(list);
-    return &slots[i < fixed ? i : fixed + (i - fixed) % (n - fixed)];
+    pthread_once(&parsed, parse_all);
+    return &takes[op];
+}
+
+const gm_slots *gm_op_gives(gm_op op)
+{
+    pthread_once(&parsed, parse_all);
+    return &gives[op];
+}
+
+const gm_slot *gm_slots_at(const gm_slots *s, int i)
+{
+    return &s->slot[i < s->fixed ? i : s->fixed + (i - s->fixed) % (s->n - s->fixed)];
 }
 
 gm_status gm_run_with(gm_device *dev, const gm_backend *backend, const gm_call *call)

@@ -76,19 +76,29 @@ const char *gm_op_name(gm_op op);
 /* What users call it: the name in attrs (may be NULL), the function of an elementwise op, or the op's own. */
 const char *gm_op_called(gm_op op, const gm_attrs *attrs);
 bool        gm_op_parse(const char *name, gm_op *op);
+/* What a tensor holds, which its name says: index and target are i32 or i64, condition and key_mask u8; whole numbers
+ * that ops make for each other (count, order, ...) i64. */
+typedef enum gm_content { GM_HOLDS_FLOATS, GM_HOLDS_INDICES, GM_HOLDS_FLAGS, GM_HOLDS_WHOLE } gm_content;
 /* One name in a string of ops.def. */
 typedef struct gm_slot {
-    char name[16];
-    bool optional, inout, wide;
+    char       name[16];
+    gm_content content;
+    bool       optional, inout, wide;
 } gm_slot;
-/* Takes apart what gm_op_inputs or gm_op_outputs gives: writes the names (at most GM_MAX_SLOTS) and
- * returns how many; *repeats: the group comes any number of times, one group after the other. Names before a '|' are
- * not in the group: they come once (gm_op_fixed counts them). */
+/* Such a string, taken apart. repeats: the group of names comes any number of times, one group after the other; the
+ * first `fixed` names, before a '|', are not in the group and come once. */
 #define GM_MAX_SLOTS 8
-int gm_op_slots(const char *list, gm_slot *slots, bool *repeats);
-int gm_op_fixed(const char *list);
-/* What the tensor in place i (from 0) of a call is, among the n slots of its list. */
-const gm_slot *gm_op_slot(const char *list, const gm_slot *slots, int n, int i);
+typedef struct gm_slots {
+    const char *list;
+    int         n, fixed;
+    bool        repeats;
+    gm_slot     slot[GM_MAX_SLOTS];
+} gm_slots;
+void            gm_slots_parse(const char *list, gm_slots *out);
+const gm_slots *gm_op_takes(gm_op op); /* gm_op_inputs(op), taken apart once for all calls */
+const gm_slots *gm_op_gives(gm_op op); /* gm_op_outputs(op) */
+/* What the tensor in place i (from 0) of a call is. */
+const gm_slot *gm_slots_at(const gm_slots *slots, int i);
 
 /* The strings of ops.def: "q k v key_mask?" and so on. */
 const char *gm_op_inputs(gm_op op);

@@ -477,11 +477,20 @@ static gm_status run_rule(gm_backward *b)
     return st == GM_OK ? check_states(b) : st;
 }
 
+/* Random numbers of this step are read from the step block (a recorded CUDA graph runs with many steps); a graph that
+ * is kept until a later step needs those that its forward drew. */
+static void keep_stream(const gm_rank *r, gm_node *n)
+{
+    gm_stream *stream = &n->attrs.stream;
+    if (stream->step < 0 && n->rng_step != r->device->step.rng_step) stream->step = (int64_t)n->rng_step;
+}
+
 gm_status gm_tape_run_node(gm_rank *r, gm_tape *t, gm_node *n, gm_half half)
 {
     gm_backward b = {.rank = r, .tape = t, .node = n, .half = half};
     GM_TRY(gm_rank_set_path(r, n->path)); /* what it sends and allocates is that module's */
     gm_rank_place(r, n->name);
+    keep_stream(r, n);
     gm_status st = run_rule(&b);
     if (st == GM_OK || !*n->path) return st;
     return GM_FAIL(st, "backward of %s in %s: %s", n->name, n->path, gm_last_error());

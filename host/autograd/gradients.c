@@ -229,7 +229,7 @@ static gm_status where_rule(gm_backward *b)
     return GM_OK;
 }
 
-static gm_status dropout_rule(gm_backward *b) /* the same mask: the step block has not moved on */
+static gm_status dropout_rule(gm_backward *b) /* the same mask: its stream is the forward's */
 {
     gm_tensor *g = gm_backward_grad(b, 0), *dx = NULL;
     gm_call    c = {.op = GM_OP_dropout, .n_in = 1, .n_out = 1, .in = &g, .out = &dx, .attrs = gm_backward_attrs(b)};

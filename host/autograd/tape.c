@@ -248,6 +248,7 @@ gm_status gm_tape_record(gm_rank *r, const gm_record *record)
     GM_TRY_OR(new_node(r, record, &n), st, done);
     fill_node(n, record);
     n->number = ++r->recorded;
+    n->rng_step = r->device->step.rng_step;
     gm_tape_link(r->tape, n, r->tape->last);
     n->refs = 1;
     link_outputs(record, n);

@@ -43,8 +43,9 @@ struct gm_node {
     int          refs; /* values that it computed, edges of others, and a tape that owns it */
     gm_tape     *tape; /* whose list it is in; NULL: it has run, or was dropped: */
     bool         run;
-    bool         reached; /* while a graph is looked for */
-    uint64_t     number;  /* in the order of recording */
+    bool         reached;  /* while a graph is looked for */
+    uint64_t     number;   /* in the order of recording */
+    uint64_t     rng_step; /* the step whose random numbers its forward drew */
     gm_node     *prev, *next;
     const char  *name;
     char        *path; /* module path, for messages and accounts */

@@ -54,17 +54,15 @@ static gm_status add_residual(gm_device *dev, gm_dtype dtype, gm_tensor **in)
 
 static gm_status widen_call(gm_device *dev, const gm_call *call, gm_tensor **wide)
 {
-    bool    repeats, replaces = strstr(gm_op_attrs(call->op), "accumulate") && !call->attrs->accumulate;
-    gm_slot slots[GM_MAX_SLOTS];
+    bool            replaces = strstr(gm_op_attrs(call->op), "accumulate") && !call->attrs->accumulate;
+    const gm_slots *takes = gm_op_takes(call->op), *gives = gm_op_gives(call->op);
     for (int i = 0; i < call->n_in + call->n_out; i++) {
         gm_tensor *t = i < call->n_in ? call->in[i] : call->out[i - call->n_in];
-        gm_op_slots(gm_op_outputs(call->op), slots, &repeats);
-        bool read = i < call->n_in || (slots[i - call->n_in].inout && !replaces);
+        bool       read = i < call->n_in || (gives->slot[i - call->n_in].inout && !replaces);
         if (is_narrow(t)) GM_TRY(widened(dev, t, read, &wide[i]));
         else if (t) gm_tensor_retain(wide[i] = t);
     }
-    gm_op_slots(gm_op_inputs(call->op), slots, &repeats);
-    bool residual = call->n_in > 1 && !strcmp(slots[1].name, "residual") && wide[1];
+    bool residual = call->n_in > 1 && !strcmp(takes->slot[1].name, "residual") && wide[1];
     return residual ? add_residual(dev, call->in[0]->dtype, wide) : GM_OK;
 }
 

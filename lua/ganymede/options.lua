@@ -95,24 +95,37 @@ function options.allowed(entry)
   return "one of " .. table.concat(choices, ", ")
 end
 
+local function is_of(name, entry, value)
+  local test = holds[name] or error("options: an entry has the unknown type '" .. tostring(name) .. "'", 0)
+  return test(value, entry)
+end
+
 local function has_type(entry, value)
-  for _, name in ipairs(types_of(entry)) do
-    local test = holds[name] or error("options: an entry has the unknown type '" .. tostring(name) .. "'", 0)
-    if test(value, entry) then return true end
+  local names = entry.type or "any"
+  if type(names) ~= "table" then return is_of(names, entry, value) end
+  for i = 1, #names do
+    if is_of(names[i], entry, value) then return true end
   end
   return false
 end
 
+local function is_in_bounds(entry, value)
+  for i = 1, #bounds do
+    local bound = bounds[i]
+    local limit = entry[bound[1]]
+    if limit and not bound[3](value, limit) then return false end
+  end
+  return true
+end
+
+-- Called for every option of every call: makes no tables.
 local function is_allowed(entry, value)
   if not has_type(entry, value) then return false end
-  if type(value) == "number" then
-    for _, bound in ipairs(bounds) do
-      if entry[bound[1]] and not bound[3](value, entry[bound[1]]) then return false end
-    end
-  end
-  if not entry.one_of then return true end
-  for _, choice in ipairs(entry.one_of) do
-    if choice == value then return true end
+  if type(value) == "number" and not is_in_bounds(entry, value) then return false end
+  local choices = entry.one_of
+  if not choices then return true end
+  for i = 1, #choices do
+    if choices[i] == value then return true end
   end
   return false
 end

@@ -161,21 +161,6 @@ local function allowed_types(sig)
   return all
 end
 
-local function accepts(sig, n, a, b, c, d, e, f)
-  local kinds = sig.kinds
-  return (n <= sig.most or n <= 6) and kinds[1][type(a)] and kinds[2][type(b)] and kinds[3][type(c)]
-    and kinds[4][type(d)] and kinds[5][type(e)] and kinds[6][type(f)] and true or false
-end
-
--- Calls fn with options checked, which are the k-th argument; what they are read from is not changed.
-local function with_options(fn, k, opt, ...)
-  if k == 1 then return fn(opt) end
-  local a, b, c, d, e = ...
-  if k == 2 then return fn(a, opt) elseif k == 3 then return fn(a, b, opt) elseif k == 4 then return fn(a, b, c, opt)
-  elseif k == 5 then return fn(a, b, c, d, opt) end
-  return fn(a, b, c, d, e, opt)
-end
-
 local function method_call(level)
   local info = debug.getinfo(level, "n")
   return info ~= nil and info.namewhat == "method"
@@ -186,18 +171,22 @@ local function refuse(sig, ...)
   if why then error(why, 3) end
 end
 
--- Options without a fault, with the defaults; nil: there may be one. What options.check does, without its order.
+-- Options without a fault, with the defaults; nil: there may be one. What options.check does, without its order. Where
+-- there are no defaults it is the user's own table, which nobody writes into.
 local function filled(sig, given)
-  local out = {}
+  local entries, defaults = sig.options, sig.initial
   for key, value in pairs(given) do
-    local entry = sig.options[key]
+    local entry = entries[key]
     if not entry or not options.is_allowed(entry, value) then return nil end
-    out[key] = value
   end
-  for name, entry in pairs(sig.options) do
+  if not defaults then return not getmetatable(given) and given or nil end
+  local out = {}
+  for key, value in pairs(given) do out[key] = value end
+  for i = 1, #defaults do
+    local name = defaults[i]
     if out[name] == nil then
-      if entry.default == nil and not entry.optional then return nil end
-      out[name] = entry.default
+      out[name] = entries[name].default
+      if out[name] == nil then return nil end
     end
   end
   return out
@@ -211,34 +200,75 @@ local function checked_options(sig, given)
   return opt
 end
 
+-- The names of options that have a default or must be given, or nil.
+local function to_fill_in(spec)
+  local names = {}
+  for _, name in ipairs(options.sorted_keys(spec)) do
+    if spec[name].default ~= nil or not spec[name].optional then names[#names + 1] = name end
+  end
+  return names[1] and names
+end
+
+-- What is called. Ops and constructors go through here, so there is no table made and no call that need not be:
+-- what is wrong is found again when it is said. Surplus arguments that are nil say nothing (refuse returns).
+
+local function entry_of_few(sig, fn) -- the types of three at most; options are the last, if there are any
+  local one, two, three = unpack(sig.kinds)
+  local k, most = sig.options_at, math.max(sig.most, 3) -- up to three the types tell
+  return function(...)
+    local a, b, c = ...
+    if select("#", ...) > most or not (one[type(a)] and two[type(b)] and three[type(c)]) then refuse(sig, ...) end
+    if not k then return fn(...) end
+    if k == 2 then return fn(a, checked_options(sig, b)) end
+    if k == 1 then return fn(checked_options(sig, a)) end
+    return fn(a, b, checked_options(sig, c))
+  end
+end
+
+local function entry_of_many(sig, fn) -- the types of six
+  local kinds, k, most = sig.kinds, sig.options_at, sig.most
+  return function(...)
+    local good = select("#", ...) <= most
+    for i = 1, 6 do good = good and kinds[i][type((select(i, ...)))] end
+    if not good then refuse(sig, ...) end
+    if not k then return fn(...) end
+    local values = { ... }
+    values[k] = checked_options(sig, values[k])
+    return fn(unpack(values, 1, most))
+  end
+end
+
+local function entry_of_any(sig, fn) -- values, which are counted only
+  local most = sig.most
+  return function(...)
+    if select("#", ...) > most then refuse(sig, ...) end
+    return fn(...)
+  end
+end
+
+local function entry_for(sig)
+  local last = 0 -- argument whose type matters
+  for i = 1, math.min(#sig.arguments, 6) do
+    if sig.kinds[i] ~= every_type then last = i end
+  end
+  if last == 0 then return entry_of_any end
+  if sig.options_at and sig.options_at < sig.most then return entry_of_many end
+  return last <= 3 and entry_of_few or entry_of_many
+end
+
 --- A function that takes what `text` says and then is fn. spec: the options, where an argument has that type.
 function signature.declare(name, text, spec, fn, instead)
   local sig = parse(name, text)
   sig.options, sig.instead, sig.kinds = spec, instead, allowed_types(sig)
   sig.source = debug.getinfo(fn, "S")
-  local k = sig.options_at
-  if (k ~= nil) ~= (spec ~= nil) then error(("signature of %s: options without an argument"):format(name), 2) end
-  sig.defaults = k and filled(sig, {}) -- nil: something must be given
-  local function plain(...)
-    if not accepts(sig, select("#", ...), ...) then refuse(sig, ...) end
-    return fn(...)
+  if (sig.options_at ~= nil) ~= (spec ~= nil) then
+    error(("signature of %s: options without an argument"):format(name), 2)
   end
-  local function counted(...) -- of any types
-    if select("#", ...) > sig.most then refuse(sig, ...) end
-    return fn(...)
-  end
-  local function with_spec(...)
-    if not accepts(sig, select("#", ...), ...) then refuse(sig, ...) end
-    local opt = checked_options(sig, (select(k, ...)))
-    return with_options(fn, k, opt, ...)
-  end
-  local untyped = true
-  for _, argument in ipairs(sig.arguments) do
-    untyped = untyped and argument.optional and argument.types[1] == "any"
-  end
-  local wrapped = k and with_spec or untyped and counted or plain
-  declared[wrapped] = sig
-  return wrapped
+  sig.initial = spec and to_fill_in(spec)
+  sig.defaults = spec and filled(sig, {}) -- nil: something must be given
+  local entry = entry_for(sig)(sig, fn)
+  declared[entry] = sig
+  return entry
 end
 
 -- Declarations that nobody has written: names as in the source, any values, as many as there are names.

@@ -26,6 +26,12 @@ function StepLoader.new(loader, engine, accumulation, pieces)
                         epoch = 0 }, StepLoader)
 end
 
+--- loader itself, where it is one already (gm.initialize returned it) or nil; else as new.
+function StepLoader.of(loader, engine, accumulation, pieces)
+  if loader == nil or type(loader.next_step) == "function" then return loader end
+  return StepLoader.new(loader, engine, accumulation, pieces)
+end
+
 --- Steps an epoch, or nil for a loader without an end.
 function StepLoader:length()
   if not self.loader.length then return nil end

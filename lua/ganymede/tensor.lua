@@ -17,8 +17,6 @@ local methods = {}
 
 -- ---------------------------------------------------------------- making
 
-local function dtype_of(opt) return opt.dtype or core.default_dtype() end
-
 local dtype = { type = "string", optional = true, one_of = { "f32", "f64", "bf16", "f16", "i32", "i64", "u8" },
                 doc = "of the elements" }
 local seed = { type = "integer", optional = true, doc = "the numbers are a function of it alone" }
@@ -42,9 +40,9 @@ local function define(name, text, spec, fn, instead)
   local full_name, made = "gm." .. name, fn
   if text:find "^shape" then
     instead = as_list(full_name)
-    function made(shape, ...)
+    function made(shape, a, b)
       check_shape(full_name, shape)
-      return fn(shape, ...)
+      return fn(shape, a, b)
     end
   end
   M[name] = signature.declare(full_name, text, spec, made, instead)
@@ -54,14 +52,14 @@ end
 -- Values of a nested list (or a number); with opt.shape the list is flat, row by row.
 define("tensor", "values number|table, options options?", {
   dtype = dtype, shape = { type = "table", optional = true, doc = "of a flat list, row by row" },
-}, function(values, opt) return core.tensor(values, dtype_of(opt), opt.shape) end)
+}, function(values, opt) return core.tensor(values, opt.dtype, opt.shape) end)
 
 -- Undefined contents.
 define("empty", "shape table, options options?", typed, function(shape, opt)
-  return core.empty(shape, dtype_of(opt))
+  return core.empty(shape, opt.dtype)
 end)
 
-local function full(shape, value, opt) return core.fill_(core.empty(shape, dtype_of(opt)), value) end
+local function full(shape, value, opt) return core.fill_(core.empty(shape, opt.dtype), value) end
 
 -- Every element `value`, or 0, or 1.
 define("full", "shape table, value number, options options?", typed, full)
@@ -79,7 +77,7 @@ end, "it counts from 0 to n - 1; gm.arange(n) * step + first is another range")
 define("uniform", "shape table, options options?", {
   dtype = dtype, seed = seed, low = { type = "number", default = 0, doc = "smallest" },
   high = { type = "number", default = 1, doc = "no number reaches it" },
-}, function(shape, opt) return core.random("uniform", shape, dtype_of(opt), opt, opt.seed) end)
+}, function(shape, opt) return core.random("uniform", shape, opt.dtype, opt, opt.seed) end)
 
 -- Normal with opt.mean, opt.std; opt.truncated cuts it to [opt.low, opt.high].
 define("normal", "shape table, options options?", {
@@ -92,7 +90,7 @@ define("normal", "shape table, options options?", {
   if (opt.low or opt.high) and not opt.truncated then
     error("gm.normal: low and high cut what is truncated = true; give that too", 2)
   end
-  return core.random("normal", shape, dtype_of(opt), opt, opt.seed)
+  return core.random("normal", shape, opt.dtype, opt, opt.seed)
 end)
 
 M.is_tensor, M.default_dtype, M.set_default_dtype = core.is_tensor, core.default_dtype, core.set_default_dtype

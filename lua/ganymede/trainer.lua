@@ -17,22 +17,21 @@ local core = require "ganymede.core"
 local failure = require "ganymede.failure"
 local hooks_base = require "ganymede.hooks.base"
 local join = require "ganymede.join"
-local metrics = require "ganymede.metrics"
-local micro_batches = require "ganymede.micro_batches"
 local options = require "ganymede.options"
-local projection = require "ganymede.nn.projection"
 local ranks = require "ganymede.ranks"
 local registry = require "ganymede.registry"
 local signature = require "ganymede.signature"
-local scope = require("ganymede.tensor").scope
 local StepLoader = require "ganymede.step_loader"
+local tensor = require "ganymede.tensor"
+
+local no_grad, scope = tensor.no_grad, tensor.scope
 
 local Trainer = {}
 Trainer.__index = Trainer
 
 -- KB of the Lua heap that the collector may look at after each step: less than 0.1 ms, and more than a step
 -- of Lua code leaves behind
-local collector_step = 64
+Trainer.collector_step = 64
 
 -- engine: of gm.initialize, or { engine = ... }
 local new = signature.constructor("engine table", function(_, engine)
@@ -74,17 +73,6 @@ local function sorted(hooks)
   return out
 end
 
--- fn(...) without recording; the depth is restored on errors too
-local function unrecorded(fn, ...)
-  core.no_grad(1)
-  local function finish(ok, ...)
-    core.no_grad(-1)
-    if not ok then error((...), 0) end
-    return ...
-  end
-  return finish(pcall(fn, ...))
-end
-
 -- fn of a hook, on a rank that has no output since another stage of the pipeline has it: an error there says so.
 local function without_output(fn, hook, ...)
   local ok, err = failure.try(fn, hook, ...)
@@ -100,9 +88,9 @@ local function call_hook(self, hook, point, output, ...)
   local fn = hook[point]
   if not fn then return end
   if output == nil and (point == "after_train_iter" and self.keep_output or point == "after_test_iter") then
-    return scope(unrecorded, without_output, fn, hook, self, output, ...)
+    return scope(no_grad, without_output, fn, hook, self, output, ...)
   end
-  return scope(unrecorded, fn, hook, self, output, ...)
+  return scope(no_grad, fn, hook, self, output, ...)
 end
 
 --- Calls one point of all hooks.
@@ -201,7 +189,7 @@ local function run_step(self, batches)
   record.lr = record.lr or self.engine.optimizer.lr
   self.last = record
   local output, label
-  if self.keep_output then output, label = unrecorded(join, outputs), unrecorded(join, labels) end
+  if self.keep_output then output, label = no_grad(join, outputs), no_grad(join, labels) end
   if self.waits then
     self.untold = record
     call_hooks(self, record, output, label)
@@ -249,7 +237,7 @@ local function train_epoch(self, loader)
   self.engine:train()
   while more_in_epoch(self) do
     if not scope(train_step, self, loader) then break end
-    collectgarbage("step", collector_step)
+    collectgarbage("step", self.collector_step)
     if finished(self) then break end
   end
   self:settle()
@@ -268,12 +256,6 @@ local function hooks_of(config)
     out[#out + 1] = { type = "CheckpointHook", interval = c.interval, keep_last = c.keep_last, directory = c.directory }
   end
   return out
-end
-
--- A loader that gm.initialize returned, or one of ganymede.data as such a loader. engine: nil for evaluation.
-local function stepping(loader, self, engine)
-  if loader == nil or type(loader.next_step) == "function" then return loader end
-  return StepLoader.new(loader, engine, engine and engine.accumulation or 1, self.engine.schedule.num_microbatches)
 end
 
 -- What fit was given, and what gm.launch was told where that says nothing.
@@ -312,9 +294,10 @@ end
 --- Everything that fit does before its first step, for who must look at the run before (resuming does).
 function Trainer:prepare(given)
   local opt = options.check("fit", fit_options, completed(self, given), 2)
+  local engine, pieces = self.engine, self.engine.schedule.num_microbatches
   if not opt.epochs and not opt.max_steps then error("fit: give epochs or max_steps", 2) end
-  opt.train_dataloader = stepping(opt.train_dataloader, self, self.engine)
-  opt.test_dataloader = stepping(opt.test_dataloader, self)
+  opt.train_dataloader = StepLoader.of(opt.train_dataloader, engine, engine.accumulation, pieces)
+  opt.test_dataloader = StepLoader.of(opt.test_dataloader, nil, 1, pieces)
   self.opt, self.steps_per_epoch = opt, opt.train_dataloader:length()
   self.max_epochs, self.max_steps, self.stopped, self.ended = opt.epochs, opt.max_steps, false, false
   if self.steps_per_epoch == 0 then error("fit: the training loader has no batch", 2) end
@@ -360,115 +343,6 @@ function Trainer:fit(given)
   return self.metrics
 end
 
--- ---------------------------------------------------------------- evaluation
-
-local function flat(lists)
-  local out = {}
-  for _, list in ipairs(lists) do
-    for _, v in ipairs(list) do out[#out + 1] = v end
-  end
-  return out
-end
-
--- Mean loss of each of a list of outputs (nil: another stage has them), sums and counts over all ranks from one small
--- sum -> list; without an entry where there is nothing to count.
-local function measure(engine, outputs, labels, mean)
-  local sums, counts, losses = {}, {}, {}
-  for k, label in ipairs(labels) do
-    sums[k], counts[k] = engine:loss_parts(outputs and outputs[k], label), engine:targets_parts(label)
-  end
-  local terms = #counts[1]
-  local all_sums, all_counts = metrics.over_ranks(flat(sums), flat(counts))
-  for k = 1, #labels do
-    local first, last = (k - 1) * terms + 1, k * terms
-    mean:update({ unpack(all_sums, first, last) }, { unpack(all_counts, first, last) })
-    losses[k] = mean:last()
-  end
-  return losses
-end
-
--- A batch, or the list of its micro-batches, as a list.
-local function listed(x)
-  if x == nil or micro_batches.is_list(x) then return x end
-  return { x }
-end
-
--- One batch; each of its micro-batches is an iteration of the hooks.
-local function test_step(self, batches, mean)
-  self:call "before_test_iter"
-  local engine, losses = self.engine, {}
-  local output, label, _, pieces = engine:execute_schedule(batches,
-    { forward_only = true, return_loss = false, pieces = true })
-  local outputs, labels = listed(output), listed(label)
-  if engine.loss_function and labels then losses = measure(engine, outputs, labels, mean) end
-  for k = 1, pieces or 1 do
-    if k > 1 then self:call "before_test_iter" end
-    self:call("after_test_iter", outputs and outputs[k], labels and labels[k], losses[k])
-  end
-end
-
-local function next_test_step(self, loader, mean)
-  local step = loader:next_step()
-  if not step then return false end
-  local batches = self.engine.iterate(step)
-  for _ = 1, #step do unrecorded(test_step, self, batches, mean) end
-  return true
-end
-
---- Runs the loader once in evaluation mode -> table of metrics (loss, and what hooks add to
--- trainer.metrics.test). Changes neither parameters nor the random numbers of training.
-function Trainer:evaluate(loader)
-  local engine, mean = self.engine, metrics.SumOfMeans()
-  loader = stepping(loader, self)
-  self:settle()
-  local training = engine.training
-  self.metrics.test = {}
-  self:call "before_test"
-  loader:set_epoch(0)
-  engine:eval()
-  self:call "before_test_epoch"
-  while scope(next_test_step, self, loader, mean) do collectgarbage("step", collector_step) end
-  self.metrics.test.loss, self.tested_at = mean:value(), self.step
-  self:call "after_test_epoch"
-  if training then engine:train() end
-  ranks.phase "other"
-  self:call "after_test"
-  if self.on_test then self.on_test(self) end
-  return self.metrics.test
-end
-
--- The output for one input, all of it: of the model itself, or where it is in parts through the schedule.
-local function predict_one(engine, x)
-  if engine.stage.stages == 1 then return projection.whole(engine(x)) end
-  local given = false
-  local function iter()
-    if given then return nil end
-    given = true
-    return x
-  end
-  local run = { forward_only = true, return_loss = false, inputs_only = true }
-  return projection.whole((engine:execute_schedule(iter, run)))
-end
-
---- Output of the model for one input, or for each of a list of inputs, in evaluation mode. In a pipeline all ranks call
--- it with the same inputs; the outputs are on the stage that holds the last part, elsewhere it returns nil, or an empty
--- list for a list.
-function Trainer:predict(data)
-  local engine = self.engine
-  local training = engine.training
-  engine:eval()
-  local function run(x) return scope(unrecorded, predict_one, engine, x) end
-  local ok, result = pcall(function()
-    if core.is_tensor(data) then return run(data) end
-    local out = {}
-    for i, x in ipairs(data) do out[i] = run(x) end
-    return out
-  end)
-  if training then engine:train() end
-  if not ok then error(result, 0) end
-  return result
-end
-
 -- ---------------------------------------------------------------- checkpoints of the loop itself
 
 --- Position and hook states, as plain values. Waits for the numbers of all steps: hooks gather them, and who follows
@@ -494,5 +368,6 @@ function Trainer:load_state(state)
   end
 end
 
+require "ganymede.trainer_evaluation"(Trainer)
 signature.export("trainer", Trainer, ":")
 return setmetatable({ Trainer = Trainer, fit_options = fit_options, hooks_of = hooks_of }, { __call = new })

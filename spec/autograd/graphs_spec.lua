@@ -71,6 +71,33 @@ describe("a backward", function()
     end
   end)
 
+  -- twice, the second time when steps have been made since; each gradient before and after
+  local function across_steps(leaves, loss)
+    loss:backward { retain_graph = true }
+    local once = {}
+    for i, t in ipairs(leaves) do once[i] = t:grad():totable() end
+    core.zero_grad(leaves)
+    core.set_rng_step(3)
+    loss:backward()
+    core.set_rng_step(0)
+    for i, t in ipairs(leaves) do assert.same(once[i], t:grad():totable()) end
+    return unpack(once)
+  end
+
+  example("of a graph that is kept past its step drops what its forward dropped", function()
+    local x = gm.ones { 64 }:requires_grad(true)
+    local y = ops.dropout(x, 0.5)
+    assert.same(y:totable(), (across_steps({ x }, y:sum())))
+  end)
+
+  example("of attention that is kept past its step drops what its forward dropped", function()
+    local function some(seed) return gm.normal({ 1, 8, 2, 4 }, { seed = seed }):requires_grad(true) end
+    local q, k, v = some(1), some(2), some(3)
+    across_steps({ q, k, v }, (ops.attention(q, k, v, { dropout = 0.5 }) * some(4):detach()):sum())
+    local qkv = gm.normal({ 1, 8, 2, 3, 4 }, { seed = 5 }):requires_grad(true)
+    across_steps({ qkv }, ops.attention_packed(qkv, { dropout = 0.5 }):square():sum())
+  end)
+
   example("of an inner scope does not end what was recorded outside", function()
     local a = leaf { 2 }
     local outer = (a * a):sum()

@@ -50,23 +50,30 @@ static void expect(int i, gm_dtype dtype, int ndim, const int64_t *shape)
 void gm_test_slots_parsed(void **state)
 {
     (void)state;
-    gm_slot slots[GM_MAX_SLOTS];
-    bool    repeats;
-    assert_int_equal(gm_op_slots("q k v key_mask?", slots, &repeats), 4);
-    assert_string_equal(slots[3].name, "key_mask");
-    assert_true(slots[3].optional && !slots[3].inout && !repeats && !slots[0].optional);
-    assert_int_equal(gm_op_slots("p& buffer&?...", slots, &repeats), 2);
-    assert_string_equal(slots[1].name, "buffer");
-    assert_true(slots[0].inout && !slots[0].optional && slots[1].inout && slots[1].optional && repeats);
-    assert_int_equal(gm_op_slots("x mean^ rstd^?", slots, &repeats), 3);
-    assert_string_equal(slots[1].name, "mean");
-    assert_true(!slots[0].wide && slots[1].wide && slots[2].wide && slots[2].optional);
-    assert_int_equal(gm_op_slots("", slots, &repeats), 0);
+    gm_slots       s;
+    const gm_slot *slot = s.slot;
+    gm_slots_parse("q k v key_mask?", &s);
+    assert_true(s.n == 4 && !s.repeats && slot[3].content == GM_HOLDS_FLAGS && slot[0].content == GM_HOLDS_FLOATS);
+    assert_string_equal(slot[3].name, "key_mask");
+    assert_true(slot[3].optional && !slot[3].inout && !slot[0].optional);
+    gm_slots_parse("t? | p& buffer&?...", &s);
+    assert_true(s.n == 3 && s.fixed == 1 && s.repeats);
+    assert_string_equal(slot[2].name, "buffer");
+    assert_true(slot[1].inout && !slot[1].optional && slot[2].inout && slot[2].optional);
+    assert_true(gm_slots_at(&s, 0) == slot && gm_slots_at(&s, 3) == slot + 1 && gm_slots_at(&s, 6) == slot + 2);
+    gm_slots_parse("x mean^ rstd^?", &s);
+    assert_int_equal(s.n, 3);
+    assert_string_equal(slot[1].name, "mean");
+    assert_true(!slot[0].wide && slot[1].wide && slot[2].wide && slot[2].optional);
+    gm_slots_parse("", &s);
+    assert_int_equal(s.n, 0);
     for (int op = 0; op < GM_OP_COUNT; op++) {
         gm_op found;
         assert_true(gm_op_parse(gm_op_name((gm_op)op), &found) && (int)found == op);
-        assert_true(gm_op_slots(gm_op_inputs((gm_op)op), slots, &repeats) <= GM_MAX_SLOTS);
-        assert_in_range(gm_op_slots(gm_op_outputs((gm_op)op), slots, &repeats), 1, GM_MAX_OUT);
+        assert_in_range(gm_op_takes(found)->n, 0, GM_MAX_SLOTS);
+        assert_in_range(gm_op_gives(found)->n, 1, GM_MAX_OUT);
+        assert_ptr_equal(gm_op_takes(found)->list, gm_op_inputs(found));
+        assert_ptr_equal(gm_op_gives(found)->list, gm_op_outputs(found));
     }
     for (int f = 0; f < GM_FN_COUNT; f++) {
         gm_function found;

@@ -98,15 +98,14 @@ static inline gm_tensor *between(double low, double high, int ndim, const int64_
  * from inference. Returns them in out. */
 static inline void run(gm_op op, int n_in, gm_tensor *const *in, int n_out, gm_tensor *const *given, gm_tensor **out)
 {
-    gm_spec spec[GM_MAX_OUT];
-    gm_slot slots[GM_MAX_SLOTS];
-    bool    repeats;
-    int     n = gm_op_slots(gm_op_outputs(op), slots, &repeats);
+    gm_spec         spec[GM_MAX_OUT];
+    const gm_slots *slots = gm_op_gives(op);
     for (int i = 0; i < n_out; i++) out[i] = given ? given[i] : NULL;
     gm_call call = {op, n_in, n_out, in, out, &at};
     OK(gm_infer(&call, spec));
     for (int i = 0; i < n_out; i++)
-        if (!out[i] && !(given && slots[i % n].optional)) out[i] = empty(spec[i].dtype, spec[i].ndim, spec[i].shape);
+        if (!out[i] && !(given && slots->slot[i % slots->n].optional))
+            out[i] = empty(spec[i].dtype, spec[i].ndim, spec[i].shape);
     OK(gm_run(dev, &call));
 }
 

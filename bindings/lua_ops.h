@@ -1,0 +1,20 @@
+/* lua_ops.h - what lua_ops.c and lua_views.c share: running an op for its one result. */
+#ifndef GM_LUA_OPS_H
+#define GM_LUA_OPS_H
+
+#include "gm_lua.h"
+
+/* Runs an op with one wanted output and pushes it. */
+int gm_apply_one(lua_State *L, gm_op op, int n_in, gm_value *const *in, gm_attrs *a, int n_out);
+
+/* Pushes the value that a call gives in y. */
+#define PUSH(L, name, expr)                          \
+    do {                                             \
+        gm_handle *h_ = gm_push_handle(L);           \
+        gm_value  *y;                                \
+        L_TRY(L, expr);                              \
+        gm_handle_fill(gm_lua_rank(L), h_, y, name); \
+        return 1;                                    \
+    } while (0)
+
+#endif

@@ -1,0 +1,119 @@
+/* lua_views.c - the ops of core.ops that copy, view or join tensors: cast, clone, reshape, permute, narrow, cat, ...
+ * Dimensions and places count from 1, or from -1 at the end. */
+#include "lua_ops.h"
+
+#include "../host/parallel/sharded/sharded.h"
+
+/* cast(x, dtype): x itself when it has that dtype; contiguous(x): x itself when it is. */
+static int cast(lua_State *L)
+{
+    gm_attrs  a = gm_attrs_default();
+    gm_value *x = gm_check_value(L, 1);
+    a.dtype = gm_check_dtype(L, 2);
+    lua_settop(L, 1);
+    return a.dtype == x->local->dtype ? 1 : gm_apply_one(L, GM_OP_copy, 1, &x, &a, 1);
+}
+
+static int contiguous(lua_State *L)
+{
+    gm_attrs  a = gm_attrs_default();
+    gm_value *x = gm_check_value(L, 1);
+    lua_settop(L, 1);
+    return gm_tensor_is_contiguous(x->local) ? 1 : gm_apply_one(L, GM_OP_copy, 1, &x, &a, 1);
+}
+
+static int clone(lua_State *L)
+{
+    gm_attrs  a = gm_attrs_default();
+    gm_value *x = gm_check_value(L, 1);
+    return gm_apply_one(L, GM_OP_copy, 1, &x, &a, 1);
+}
+
+static int reshape(lua_State *L)
+{
+    int64_t   shape[GM_MAX_DIMS];
+    gm_value *x = gm_check_value(L, 1);
+    int       n = gm_check_sizes(L, 2, shape);
+    PUSH(L, "reshape", gm_reshape(gm_lua_rank(L), x, n, shape, &y));
+}
+
+static int expand(lua_State *L)
+{
+    int64_t   shape[GM_MAX_DIMS];
+    gm_value *x = gm_check_value(L, 1);
+    int       n = gm_check_sizes(L, 2, shape);
+    PUSH(L, "expand", gm_expand(gm_lua_rank(L), x, n, shape, &y));
+}
+
+static int permute(lua_State *L)
+{
+    int64_t   list[GM_MAX_DIMS];
+    int       order[GM_MAX_DIMS];
+    gm_value *x = gm_check_value(L, 1);
+    int       n = gm_check_sizes(L, 2, list);
+    if (n != x->ndim) return luaL_error(L, "permute: %d dimensions named for a tensor with %d", n, x->ndim);
+    for (int d = 0; d < n; d++) order[d] = (int)(list[d] < 0 ? list[d] + n : list[d] - 1);
+    PUSH(L, "permute", gm_permute(gm_lua_rank(L), x, order, &y));
+}
+
+static int narrow(lua_State *L)
+{
+    gm_value *x = gm_check_value(L, 1);
+    int       d = gm_check_dim_arg(L, 2, x->ndim);
+    int64_t   start = gm_check_integer(L, 3), length = gm_check_integer(L, 4);
+    PUSH(L, "narrow", gm_narrow(gm_lua_rank(L), x, d, start - 1, length, &y));
+}
+
+/* select(x, d, i): of a dimension that is cut, a value that is partial over the axes that cut it */
+static int select_(lua_State *L)
+{
+    gm_value *x = gm_check_value(L, 1);
+    int       d = gm_check_dim_arg(L, 2, x->ndim);
+    int64_t   i = gm_check_integer(L, 3);
+    PUSH(L, "select", gm_select(gm_lua_rank(L), x, d, i < 0 ? i + x->shape[d] : i - 1, &y));
+}
+
+static int patchify(lua_State *L)
+{
+    gm_value *x = gm_check_value(L, 1);
+    int64_t   p = gm_check_integer(L, 2);
+    PUSH(L, "patchify", gm_patchify(gm_lua_rank(L), x, p, &y));
+}
+
+/* cat(list, d) */
+static int cat(lua_State *L)
+{
+    gm_value *x[64];
+    int       n = (int)gm_check_list(L, 1, 1);
+    if (n < 1 || n > 64) return gm_bad_argument(L, 1, "a list of 1 to 64 tensors was expected");
+    for (int i = 0; i < n; i++) {
+        lua_rawgeti(L, 1, i + 1);
+        if (!gm_test_handle(L, -1)) return gm_bad_argument(L, 1, lua_pushfstring(L, "entry %d is no tensor", i + 1));
+        x[i] = gm_check_value(L, lua_gettop(L));
+        lua_pop(L, 1);
+    }
+    int d = gm_check_dim_arg(L, 2, x[0]->ndim);
+    PUSH(L, "cat", gm_cat(gm_lua_rank(L), n, x, d, &y));
+}
+
+int gm_open_views(lua_State *L)
+{
+    static const gm_declaration functions[] = {
+        GM_FUNCTION("cast", cast, "x tensor, dtype string"),
+        GM_FUNCTION("contiguous", contiguous, "x tensor"),
+        GM_FUNCTION("clone", clone, "x tensor"),
+        GM_FUNCTION("reshape", reshape, "x tensor, shape integer|table?, ..."),
+        GM_FUNCTION("expand", expand, "x tensor, shape integer|table?, ..."),
+        GM_FUNCTION("permute", permute, "x tensor, order integer|table?, ..."),
+        GM_FUNCTION("narrow", narrow, "x tensor, dim integer, start integer, length integer"),
+        GM_FUNCTION("select", select_, "x tensor, dim integer, index integer"),
+        GM_FUNCTION("patchify", patchify, "x tensor, patch integer"),
+        GM_FUNCTION("cat", cat, "tensors table, dim integer"),
+        GM_LAST_FUNCTION};
+    static const gm_declaration to[] = {GM_FUNCTION("to", cast, "x tensor, dtype string"), GM_LAST_FUNCTION};
+    lua_getfield(L, -1, "ops");
+    gm_declare(L, functions);
+    lua_pop(L, 1);
+    gm_declare(L, to); /* the method */
+    return 0;
+}
