@@ -1,6 +1,6 @@
 /* lua_comm.c - the Lua face of host/comm but for the collectives (lua_collective.c) and the accounts (lua_traffic.c):
- * joining, the mesh, groups, settings, failures. A group argument is a group, or the axes of one: "data.row", a list of names, nil for
- * all ranks. Places in a group count from 0. */
+ * joining, the mesh, groups, settings, failures. A group argument is a group, or the axes of one: "data.row", a list of
+ * names, nil for all ranks. Places in a group count from 0. */
 #include <stdlib.h>
 #include <string.h>
 

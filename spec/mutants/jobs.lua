@@ -393,8 +393,8 @@ launched), 2, aliases)
   },
   {
     name = "452-no-output-unexplained", file = "lua/ganymede/trainer.lua",
-    find = [[return scope(unrecorded, without_output, fn, hook, self, output, ...)]],
-    replace = [[return scope(unrecorded, fn, hook, self, output, ...)]],
+    find = [[return scope(no_grad, without_output, fn, hook, self, output, ...)]],
+    replace = [[return scope(no_grad, fn, hook, self, output, ...)]],
     breaks = "a hook that reads the output on another stage is told of a nil value",
     test = "spec/train/objects_spec.lua -f 'explains on a stage'",
   },

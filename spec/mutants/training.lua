@@ -65,7 +65,7 @@ return {
     test = "spec/train/engine_spec.lua",
   },
   {
-    name = "055-resume-steps", file = "lua/ganymede/engine.lua",
+    name = "055-resume-steps", file = "lua/ganymede/engine_update.lua",
     find = [[self.optimizer:set_steps(updates or n)]],
     replace = [[self.optimizer:set_steps(0)]],
     breaks = "resuming leaves the step of the optimizer at 0",
@@ -104,7 +104,7 @@ if not known and not has_own(state, joined(path, key)) then
     test = "spec/train/engine_spec.lua",
   },
   {
-    name = "060-accumulation-order", file = "lua/ganymede/engine.lua",
+    name = "060-accumulation-order", file = "lua/ganymede/engine_update.lua",
     find = [[self.updated = self.batch >= self:batches_wanted()]],
     replace = [[self.updated = self.batch >= 1]],
     breaks = "the parts of a step end it at its first batch",
@@ -139,7 +139,7 @@ if not known and not has_own(state, joined(path, key)) then
     test = "spec/train/ranks_spec.lua",
   },
   {
-    name = "085-stop-alone", file = "lua/ganymede/engine.lua",
+    name = "085-stop-alone", file = "lua/ganymede/engine_update.lua",
     find = [[self.stop_asked = self.stop_asked or numbers.asked > 0]],
     replace = [[self.stop_asked = self.stop_requested and self.stop_requested() or false]],
     breaks = "a rank that is asked to stop does not tell the others",
@@ -216,7 +216,7 @@ if not known and not has_own(state, joined(path, key)) then
     test = 'spec/cli/check_plan_spec.lua -f "largest batch"',
   },
   {
-    name = "217-norm-on-meta", file = "lua/ganymede/engine.lua",
+    name = "217-norm-on-meta", file = "lua/ganymede/engine_update.lua",
     find = [[local measured = self.counted]],
     replace = [[local measured = has_values() and self.counted or 0]],
     breaks = "the norm of gradients is left out of a rehearsal",
@@ -378,7 +378,7 @@ core.is_tensor(x) and gm_tensor.no_grad(precision.fitted, x, self.opt.dtype or c
     test = "spec/train/loss_scaling_spec.lua",
   },
   {
-    name = "376-norms-scaled", file = "lua/ganymede/engine.lua",
+    name = "376-norms-scaled", file = "lua/ganymede/engine_update.lua",
     find = [[return norm / (self.batch > 0 and self.loss_scaling.scale or self.loss_scaling.carried)]],
     replace = [[return norm]],
     breaks = "norms that are asked for carry the loss scale",

@@ -107,7 +107,8 @@ local function cifar(name, archive, folder, train, test, layout, mean, std)
     local paths, about = {}, { records = opt.whole and published[opt.split] or 0 }
     for i, file in ipairs(opt.split == "train" and train or test) do paths[i] = opt.root .. "/" .. file end
     for key, value in pairs(layout) do about[key] = value end
-    return checked(hint, core.dataset_records(paths, about)), { normalization = opt.normalize and { mean = mean, std = std } or nil }
+    local normalization = opt.normalize and { mean = mean, std = std } or nil
+    return checked(hint, core.dataset_records(paths, about)), { normalization = normalization }
   end)
 end
 
