@@ -50,17 +50,17 @@ describe("Normalize", function()
     finally(function() shell.remove(cifar) end)
     local bytes = "\1" .. ("\51"):rep(1024) .. ("\102"):rep(1024) .. ("\204"):rep(1024) -- 0.2, 0.4, 0.8
     shell.write(cifar .. "/test_batch.bin", bytes)
-    local function images(opt)
+    local function published(opt)
       opt.type, opt.root, opt.split, opt.whole = "CIFAR10", cifar, "test", false
       return opt
     end
-    local l = data.loader { dataset = images {}, dtype = "f64" }
+    local l = data.loader { dataset = published {}, dtype = "f64" }
     finally(function() l:close() end)
     local x = l:next()
     for c, want in ipairs { (0.2 - 0.4914) / 0.2470, (0.4 - 0.4822) / 0.2435, (0.8 - 0.4465) / 0.2616 } do
       assert.near(want, x:get(1, c, 32, 7), 1e-15)
     end
-    local plain = data.loader { dataset = images { normalize = false } }
+    local plain = data.loader { dataset = published { normalize = false } }
     finally(function() plain:close() end)
     assert.near(0.4, plain:next():get(1, 2, 1, 1), 2 ^ -24) -- f32
   end)
