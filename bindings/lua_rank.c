@@ -55,9 +55,10 @@ static int turn(lua_State *L, void (*set)(gm_device *dev, bool wanted, bool *eff
     return 1;
 }
 
-/* set_tf32(wanted), time_products(wanted) -> does it have an effect here? */
+/* set_tf32(wanted), time_products(wanted), set_deterministic(wanted) -> does it have an effect here? */
 static int set_tf32(lua_State *L) { return turn(L, gm_device_set_tf32); }
 static int time_products(lua_State *L) { return turn(L, gm_device_time_products); }
+static int set_deterministic(lua_State *L) { return turn(L, gm_device_set_deterministic); }
 
 /* cuda_facts() -> list of { name, found, text }, or nil and why this build has none */
 static int cuda_facts(lua_State *L)
@@ -333,6 +334,7 @@ int gm_open_rank(lua_State *L)
                                                GM_FUNCTION("device", device, ""),
                                                GM_FUNCTION("set_tf32", set_tf32, "wanted boolean"),
                                                GM_FUNCTION("time_products", time_products, "wanted boolean"),
+                                               GM_FUNCTION("set_deterministic", set_deterministic, "wanted boolean"),
                                                GM_FUNCTION("cuda_facts", cuda_facts, ""),
                                                GM_FUNCTION("rank", rank, ""),
                                                GM_FUNCTION("world", world, ""),

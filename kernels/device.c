@@ -139,6 +139,12 @@ void gm_device_time_products(gm_device *dev, bool wanted, bool *effect)
     *effect = is_gpu(dev);
 }
 
+void gm_device_set_deterministic(gm_device *dev, bool wanted, bool *effect)
+{
+    dev->deterministic = wanted;
+    *effect = is_gpu(dev);
+}
+
 /* ---- bytes ---- */
 
 static gm_status move(gm_device *dev, gm_status (*how)(gm_device *, void *, const void *, size_t), void *to,

@@ -40,6 +40,7 @@ struct gm_device {
     struct gm_graph   *capture;       /* being recorded (graph.h); NULL: work is done as it is asked for */
     void              *state;         /* the backend's own, made by open */
     bool               time_products; /* gm_device_time_products */
+    bool               deterministic; /* gm_device_set_deterministic */
     bool               tf32; /* products of f32 may round their operands to 11 bits of mantissa (gm_device_set_tf32) */
     struct gm_profile *profile; /* profile.h; NULL until one is started */
     struct gm_notes   *notes;   /* gm_device_note; NULL: none so far */
@@ -122,6 +123,9 @@ void gm_device_set_tf32(gm_device *dev, bool wanted, bool *effect);
 /* From here on, are the ways to make a kind of product timed when it is first met, and the fastest taken? Which one it
  * is, and so the last bits of products, may then differ from run to run and from rank to rank. *effect as above. */
 void gm_device_time_products(gm_device *dev, bool wanted, bool *effect);
+/* From here on, must an op that is called twice give the same bits? Ours do; libraries have ways that are faster and add
+ * up in the order in which blocks end. *effect as above. */
+void gm_device_set_deterministic(gm_device *dev, bool wanted, bool *effect);
 
 bool gm_device_exists(const char *backend); /* false: gm_last_error says why it could not be opened */
 void gm_device_free(gm_device *dev);        /* after its last tensor; NULL is allowed */

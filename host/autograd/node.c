@@ -39,10 +39,7 @@ static void empty(gm_node *n)
     }
     for (int i = 0; i < n->n_in; i++) gm_value_release(n->in[i].leaf);
     for (int i = 0; i < n->n_out; i++) gm_tensor_release(n->out[i].grad);
-    free(n->in);
-    free(n->out);
-    free(n->places);
-    free(n->path);
+    free(n->in); /* and the other lists (new_lists) */
     n->in = NULL;
     n->out = NULL;
     n->places = NULL;

@@ -194,20 +194,27 @@ static void link_outputs(const gm_record *record, gm_node *n)
     }
 }
 
+/* The lists of a node and its path are one block, which begins with n->in. */
+static bool new_lists(gm_node *n, size_t n_in, size_t n_out, const gm_rank *r)
+{
+    size_t places = r->mesh.n_axes ? n_in + n_out : 0, length = strlen(r->path) + 1;
+    n->in = calloc(1, n_in * sizeof *n->in + n_out * sizeof *n->out + places * sizeof *n->places + length);
+    if (!n->in) return false;
+    n->out = (output *)(n->in + n_in);
+    n->path = (char *)(n->out + n_out);
+    if (places) {
+        n->places = (place *)n->path;
+        n->path = (char *)(n->places + places);
+    }
+    memcpy(n->path, r->path, length);
+    return true;
+}
+
 static gm_status new_node(gm_rank *r, const gm_record *record, gm_node **out)
 {
-    size_t   n_in = (size_t)record->n_in, n_out = (size_t)record->n_out;
-    gm_node *n = calloc(1, sizeof *n);
-    if (n) {
-        n->in = calloc(n_in + 1, sizeof *n->in);
-        n->out = calloc(n_out + 1, sizeof *n->out);
-        n->path = strdup(r->path);
-        if (r->mesh.n_axes) n->places = calloc(n_in + n_out + 1, sizeof *n->places);
-    }
-    *out = n;
-    if (n && n->in && n->out && n->path && (n->places || !r->mesh.n_axes)) return GM_OK;
-    if (n) n->refs = 1;
-    gm_node_release(n);
+    gm_node *n = *out = calloc(1, sizeof *n);
+    if (n && new_lists(n, (size_t)record->n_in, (size_t)record->n_out, r)) return GM_OK;
+    free(n);
     return GM_FAIL(GM_ENOMEM, "no memory for a tape node");
 }
 

@@ -249,6 +249,18 @@ static const char *what_has_no_problem(const gm_call *call)
     return "rows that do not begin at multiples of 16 bytes";
 }
 
+/* cuDNN adds dq up in f32 in the order in which blocks end (dnn_graph.c), although its notes call that deterministic. */
+static void say_varying(gm_device *dev, const gm_call *call)
+{
+    char text[320];
+    snprintf(
+        text, sizeof text,
+        "gradients of attention in %s are cuDNN's, which adds up in any order: their last bits may differ from run "
+        "to run; deterministic = true takes our own kernel, which is slower",
+        gm_dtype_name(call->in[0]->dtype));
+    gm_device_note(dev, text);
+}
+
 /* Our kernel does it, without tensor cores: that is said once. */
 static gm_status say_why(gm_device *dev, const gm_call *call, bool there, const char *why)
 {
@@ -264,13 +276,16 @@ static gm_status attend(gm_device *dev, const gm_call *call, bool *served)
 {
     struct gm_dnn *dnn = NULL;
     gm_dnn_problem p;
+    bool           gradient = call->op == GM_OP_attention_grad;
     *served = false;
     if (!gm_dtype_is_narrow(call->in[0]->dtype)) return GM_OK; /* without asking for the library */
+    if (gradient && dev->deterministic) return GM_OK;          /* as the user has asked */
     GM_TRY(enter(dev, &dnn));
     const char *why = dnn->there ? NULL : dnn->missing;
     if (!why && !read_problem(call, dnn, &p)) why = what_has_no_problem(call);
     if (!why) gm_dnn_takes(&p, &why);
     *served = !why;
+    if (*served && gradient) say_varying(dev, call);
     return *served ? run(dev, dnn, &p, call) : say_why(dev, call, dnn->there, why);
 }
 

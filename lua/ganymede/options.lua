@@ -130,8 +130,18 @@ local function is_allowed(entry, value)
   return false
 end
 
---- Does the entry allow the value?
-options.is_allowed = is_allowed
+--- Does the entry allow the value? As a function of the value, for entries that are asked again and again.
+function options.tester(entry)
+  local choices, test = {}, holds[entry.type]
+  if not entry.one_of then
+    if not test or entry.min or entry.max or entry.above or entry.below then
+      return function(value) return is_allowed(entry, value) end
+    end
+    return function(value) return test(value, entry) end
+  end
+  for _, choice in ipairs(entry.one_of) do choices[choice] = is_allowed(entry, choice) end
+  return function(value) return choices[value] == true end
+end
 
 -- A value in a few words.
 local function brief(value)

@@ -131,6 +131,9 @@ local fields = {
   time_products = { type = "boolean", default = false,
     doc = "on one GPU: time the ways to make each kind of matrix product when it first comes, and take the fastest; "
       .. "the last bits may then differ from run to run" },
+  deterministic = { type = "boolean", default = false,
+    doc = "on a GPU: only ways that give the same bits each time? cuDNN's gradients of attention in 16 bits, which add "
+      .. "up in any order, are then made by our own kernel, which is slower" },
   cuda_graph = { type = { "boolean", "string" }, one_of = { "auto", true, false }, default = "auto",
     doc = "record a training step as a CUDA graph, which is one launch? auto: on a GPU, where it can be" },
   hooks = { type = "table", list_of = "hooks", default = {}, doc = "list of { type = ..., options }" },

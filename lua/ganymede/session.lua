@@ -98,8 +98,18 @@ local function use_timing(config, rehearsal)
   end
 end
 
---- How products are made: matmul_precision and time_products of resolved settings.
+-- deterministic: where it has no effect the same bits come out each time in any case.
+local function use_determinism(config)
+  if config.deterministic and config.time_products then
+    failure(2, "deterministic = true and time_products = true contradict each other: what is fastest differs from run "
+      .. "to run, and with it the last bits; leave one out")
+  end
+  core.set_deterministic(config.deterministic == true)
+end
+
+--- How ops are done: matmul_precision, time_products and deterministic of resolved settings.
 function session.use_products(settings, rehearsal)
+  use_determinism(settings)
   use_precision(settings, rehearsal)
   use_timing(settings, rehearsal)
 end

@@ -174,18 +174,18 @@ end
 -- Options without a fault, with the defaults; nil: there may be one. What options.check does, without its order. Where
 -- there are no defaults it is the user's own table, which nobody writes into.
 local function filled(sig, given)
-  local entries, defaults = sig.options, sig.initial
+  local tests, defaults = sig.tests, sig.initial
+  local out = defaults and {} or given
   for key, value in pairs(given) do
-    local entry = entries[key]
-    if not entry or not options.is_allowed(entry, value) then return nil end
+    local test = tests[key]
+    if not test or not test(value) then return nil end
+    if defaults then out[key] = value end
   end
   if not defaults then return not getmetatable(given) and given or nil end
-  local out = {}
-  for key, value in pairs(given) do out[key] = value end
   for i = 1, #defaults do
     local name = defaults[i]
     if out[name] == nil then
-      out[name] = entries[name].default
+      out[name] = sig.options[name].default
       if out[name] == nil then return nil end
     end
   end
@@ -200,6 +200,12 @@ local function checked_options(sig, given)
   return opt
 end
 
+local function testers(spec)
+  local tests = {}
+  for name, entry in pairs(spec) do tests[name] = options.tester(entry) end
+  return tests
+end
+
 -- The names of options that have a default or must be given, or nil.
 local function to_fill_in(spec)
   local names = {}
@@ -211,6 +217,14 @@ end
 
 -- What is called. Ops and constructors go through here, so there is no table made and no call that need not be:
 -- what is wrong is found again when it is said. Surplus arguments that are nil say nothing (refuse returns).
+
+local function entry_of_one(sig, fn) -- the type of the first alone
+  local one, most = sig.kinds[1], sig.most
+  return function(...)
+    if not one[type((...))] or select("#", ...) > most then refuse(sig, ...) end
+    return fn(...)
+  end
+end
 
 local function entry_of_few(sig, fn) -- the types of three at most; options are the last, if there are any
   local one, two, three = unpack(sig.kinds)
@@ -252,6 +266,7 @@ local function entry_for(sig)
     if sig.kinds[i] ~= every_type then last = i end
   end
   if last == 0 then return entry_of_any end
+  if last == 1 and not sig.options_at then return entry_of_one end
   if sig.options_at and sig.options_at < sig.most then return entry_of_many end
   return last <= 3 and entry_of_few or entry_of_many
 end
@@ -264,7 +279,7 @@ function signature.declare(name, text, spec, fn, instead)
   if (sig.options_at ~= nil) ~= (spec ~= nil) then
     error(("signature of %s: options without an argument"):format(name), 2)
   end
-  sig.initial = spec and to_fill_in(spec)
+  if spec then sig.tests, sig.initial = testers(spec), to_fill_in(spec) end
   sig.defaults = spec and filled(sig, {}) -- nil: something must be given
   local entry = entry_for(sig)(sig, fn)
   declared[entry] = sig

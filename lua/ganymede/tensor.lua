@@ -75,17 +75,17 @@ end, "it counts from 0 to n - 1; gm.arange(n) * step + first is another range")
 
 -- Uniform in [opt.low, opt.high) (default [0, 1)); opt.seed makes it a function of the seed alone.
 define("uniform", "shape table, options options?", {
-  dtype = dtype, seed = seed, low = { type = "number", default = 0, doc = "smallest" },
-  high = { type = "number", default = 1, doc = "no number reaches it" },
+  dtype = dtype, seed = seed, low = { type = "number", optional = true, initial = "0", doc = "smallest" },
+  high = { type = "number", optional = true, initial = "1", doc = "no number reaches it" },
 }, function(shape, opt) return core.random("uniform", shape, opt.dtype, opt, opt.seed) end)
 
 -- Normal with opt.mean, opt.std; opt.truncated cuts it to [opt.low, opt.high].
 define("normal", "shape table, options options?", {
-  dtype = dtype, seed = seed, mean = { type = "number", default = 0, doc = "of the numbers" },
-  std = { type = "number", default = 1, min = 0, doc = "their deviation" },
-  truncated = { type = "boolean", default = false, doc = "draw those outside of [low, high] again?" },
-  low = { type = "number", optional = true, doc = "with truncated: smallest, default 0" },
-  high = { type = "number", optional = true, doc = "with truncated: largest, default 1" },
+  dtype = dtype, seed = seed, mean = { type = "number", optional = true, initial = "0", doc = "of the numbers" },
+  std = { type = "number", optional = true, initial = "1", min = 0, doc = "their deviation" },
+  truncated = { type = "boolean", optional = true, initial = "false", doc = "draw those outside [low, high] again?" },
+  low = { type = "number", optional = true, initial = "0", doc = "with truncated: smallest" },
+  high = { type = "number", optional = true, initial = "1", doc = "with truncated: largest" },
 }, function(shape, opt)
   if (opt.low or opt.high) and not opt.truncated then
     error("gm.normal: low and high cut what is truncated = true; give that too", 2)
