@@ -156,14 +156,16 @@ static void random_row(const void *context, int64_t n, char *const *p, const int
     uint32_t          words[WORDS + 4 * CHAINS * BLOCK_LANES] __attribute__((aligned(64)));
     bool              even = stride[k] == 1;
     int64_t           most = even ? WORDS - 8 : 1; /* indices that do not follow each other: one at a time */
+    char              room[2][WORDS * 8] __attribute__((aligned(64)));
+    bool              one = j->has_x && stride[1] == 0; /* the gradient of a sum */
+    if (one) copy_strided(j->size, n < most ? n : most, room[1], 1, p[1], 0);
     for (int64_t i = 0; i < n; i += most) {
         int64_t         m = n - i < most ? n - i : most;
         uint64_t        first = index + (uint64_t)(i * stride[k]);
-        char            room[2][WORDS * 8] __attribute__((aligned(64)));
         char           *y = p[0] + i * stride[0] * j->size, *x = j->has_x ? p[1] + i * stride[1] * j->size : NULL;
         const uint32_t *at = philox_words(j->key, j->step, first, m, words);
         if (x && stride[1] != 1) {
-            copy_strided(j->size, m, room[1], 1, x, stride[1]);
+            if (!one) copy_strided(j->size, m, room[1], 1, x, stride[1]);
             x = room[1];
         }
         j->row(j, m, first, at, x, stride[0] == 1 && !j->stream ? y : room[0]);

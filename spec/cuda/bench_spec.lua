@@ -80,6 +80,19 @@ describe("spec/bench/gpu/run.sh", function()
     has(out, "memory-bound ops: ")
   end)
 
+  it("begins on a new GPU with what is likeliest to fail: the same bits, each product, ops", function()
+    local status, out, results = run "smoke"
+    assert.equal(0, status, out)
+    for _, name in ipairs { "o", "lse", "dq", "dk", "dv" } do -- the emulation adds up in one order
+      assert.equal(0, results.smoke.bits.default[name])
+      assert.equal(0, results.smoke.bits.deterministic[name])
+    end
+    assert.equal(3 * (3 * 3 + 4) + 3, #results.smoke.products)
+    for _, line in ipairs(results.smoke.products) do assert.is_true(line.seconds > 0, line.label) end
+    has(results.ops, " passed, 0 failed")
+    has(out, "attention twice, deterministic: the same bits")
+  end)
+
   it("goes on after a stage that fails, says so, and leaves out what begins too late", function()
     local status, out, results = run("rates facts", { GANYMEDE_CUDA_DRIVER = "/nowhere/libcuda.so.1" })
     assert.equal(1, status)

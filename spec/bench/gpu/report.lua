@@ -133,14 +133,34 @@ local function gpt_rows(results)
   end
 end
 
+-- What failed first, then what is known of the bits.
+local function show_smoke(smoke)
+  for _, line in ipairs(smoke.products) do
+    if line.failed then say("FAILED product %s: %s", line.label, line.failed) end
+  end
+  for _, how in ipairs { "default", "deterministic" } do
+    local counts, said = smoke.bits[how], {}
+    if type(counts) == "string" then
+      say("FAILED attention twice, %s: %s", how, counts)
+    elseif counts then
+      for _, name in ipairs { "o", "lse", "dq", "dk", "dv" } do
+        if counts[name] > 0 then said[#said + 1] = ("%s in %g elements"):format(name, counts[name]) end
+      end
+      say("attention twice, %s: %s", how, #said == 0 and "the same bits" or "differs: " .. table.concat(said, ", "))
+    end
+  end
+end
+
 local function report()
   local results = { version = 1, toy = common.toy, stages = stages(), sanitize = lines_of "sanitize" }
-  for _, name in ipairs { "doctor", "rates", "profile", "attention", "kernels", "long", "ranks", "curves" } do
+  for _, name in ipairs { "doctor", "smoke", "rates", "profile", "attention", "kernels", "long", "ranks", "curves" } do
     results[name] = common.read(name)
   end
   for _, name in ipairs(gpt_names) do results[name] = common.read(name) end
   results.suite, results.layers = counts_of "suite", counts_of "layers"
+  results.ops = counts_of "smoke"
   common.write("results", results)
+  if results.smoke then show_smoke(results.smoke) end
   local rates = results.rates
   if rates then
     say("%s: bf16 products %.4g TFLOP/s%s, f32 %.4g, TF32 %.4g, copy %.4g GB/s%s", rates.device, rates.product_tflops,
@@ -178,7 +198,7 @@ local function report()
     say("loss in bf16 within %.3g of f32 (means of ten); other data moves it by %.3g", results.curves.difference,
       results.curves.noise)
   end
-  for _, name in ipairs { "suite", "layers" } do
+  for _, name in ipairs { "ops", "suite", "layers" } do
     if results[name] then say("%s: %s", name, results[name]) end
   end
   for _, line in ipairs(results.sanitize) do say("sanitizer: %s", line) end

@@ -1,10 +1,13 @@
 #!/bin/sh
 # run.sh - everything that is to be checked and timed on a machine with a GPU, in stages; builds nothing.
 #
-#     sh spec/bench/gpu/run.sh [--toy] [--out DIR] [--bound SECONDS] [STAGE...]
+#     sh spec/bench/gpu/run.sh [--toy] [--out DIR] [--bound SECONDS] [first | STAGE...]
+#
+# first: for a GPU that nothing of this has run on: facts smoke suite rates timed64 profile gpt64 attention sanitize.
 #
 # Stages, each with a time limit of its own (seconds), in the order in which they are run when none is named:
 #     facts      60   what the machine is and has: GPU, clocks, power, ECC, driver, libraries, doctor, PyTorch
+#     smoke     120   the same bits twice? products of GPT-2, timed; then ops against the reference, failures first
 #     rates      90   products of 8,192 in bf16, f32, TF32, and copies: what all other figures are judged by
 #     gpt32     300   GPT-2 124M in bf16, batch 32 x 1,024, in turn with PyTorch: tokens, MFU, calls and joules a step
 #     gpt64     300   the same with batch 64
@@ -29,13 +32,15 @@ set -u
 top=$(CDPATH='' cd -- "$(dirname -- "$0")/../../.." && pwd -P)
 here=$top/spec/bench/gpu
 usage() { sed -n '2,4s/^# \{0,1\}//p' "$0" >&2; exit 2; }
-all='facts rates gpt32 gpt64 chunk64 timed64 profile attention kernels long ranks curves suite layers sanitize'
+all='facts smoke rates gpt32 gpt64 chunk64 timed64 profile attention kernels long ranks curves suite layers sanitize'
+first='facts smoke suite rates timed64 profile gpt64 attention sanitize'
 out=gpu-results stages='' bound=1000000 toy=
 while [ $# -gt 0 ]; do
     case $1 in
     --toy) toy=1 ;;
     --out) [ $# -ge 2 ] || usage; out=$2; shift ;;
     --bound) [ $# -ge 2 ] || usage; bound=$2; shift ;;
+    first) stages="$stages $first" ;;
     -*) usage ;;
     *)
         case " $all " in
@@ -149,21 +154,36 @@ stage_curves() {
     GM_BENCH_JUDGE=curves "$gm" run "$here/report.lua"
 }
 
-# A process a file, several at once: after an illegal address nothing of its process works. Failures come first.
-stage_suite() {
-    files=$(size "$(cd "$top" && ls spec/kernels/*_spec.lua spec/cuda/*_spec.lua)" spec/kernels/loss_spec.lua)
-    export GANYMEDE_CUDA_SUITE=only gm work
-    printf '%s\n' $files | xargs -n 1 -P "$(size 6 1)" sh -c '
-        "$gm" spec "$1" >"$work/log/suite-${1##*/}" 2>&1
-        printf "%s %s\n" $? "$1" >>"$work/suite"' sh
-    bad=0
+# Specs on the device, a process a file, so many at once: after an illegal address nothing of its process works. Failures
+# come first. apart STAGE PROCESSES FILE...
+apart() {
+    export GANYMEDE_CUDA_SUITE=only gm work name="$1"
+    processes=$2 bad=0
+    shift 2
+    printf '%s\n' "$@" | xargs -n 1 -P "$processes" sh -c '
+        "$gm" spec "$1" >"$work/log/$name-${1##*/}" 2>&1
+        printf "%s %s\n" $? "$1" >>"$work/$name"' sh
     while read -r status file; do
-        [ "$status" = 0 ] || { bad=1; echo "== $file ended with status $status"; cat "$work/log/suite-${file##*/}"; }
-    done <"$work/suite"
-    cat "$work"/log/suite-*_spec.lua | awk '/^[0-9]+ passed, [0-9]+ failed/ {
+        [ "$status" = 0 ] || { bad=1; echo "== $file ended with status $status"; cat "$work/log/$name-${file##*/}"; }
+    done <"$work/$name"
+    cat "$work/log/$name-"*_spec.lua | awk '/^[0-9]+ passed, [0-9]+ failed/ {
         split($0, n, /[^0-9]+/); p += n[1]; f += n[2]; s += n[3] }
         END { printf "%d passed, %d failed%s\n", p, f, s ? ", " s " skipped" : "" }'
     return $bad
+}
+
+# cuBLASLt's own log names its algorithms: it is kept with the logs.
+stage_smoke() {
+    bits=0
+    CUBLASLT_LOG_LEVEL=2 CUBLASLT_LOG_FILE="$work/log/cublaslt" "$gm" run "$here/smoke.lua" --device cuda || bits=1
+    apart smoke "$(size 12 1)" \
+        $(size "$(cd "$top" && ls spec/kernels/*_spec.lua)" spec/kernels/loss_spec.lua) || bits=1
+    return $bits
+}
+
+stage_suite() {
+    apart suite "$(size 6 1)" \
+        $(size "$(cd "$top" && ls spec/kernels/*_spec.lua spec/cuda/*_spec.lua)" spec/kernels/loss_spec.lua)
 }
 
 # Folder by folder, so that a time limit leaves what was found before; on as many ranks as each file says.
