@@ -123,8 +123,8 @@ void gm_device_set_tf32(gm_device *dev, bool wanted, bool *effect);
 /* From here on, are the ways to make a kind of product timed when it is first met, and the fastest taken? Which one it
  * is, and so the last bits of products, may then differ from run to run and from rank to rank. *effect as above. */
 void gm_device_time_products(gm_device *dev, bool wanted, bool *effect);
-/* From here on, must an op that is called twice give the same bits? Ours do; libraries have ways that are faster and add
- * up in the order in which blocks end. *effect as above. */
+/* From here on, must an op that is called twice give the same bits? Ours do; libraries have ways that are faster and
+ * add up in the order in which blocks end. *effect as above. */
 void gm_device_set_deterministic(gm_device *dev, bool wanted, bool *effect);
 
 bool gm_device_exists(const char *backend); /* false: gm_last_error says why it could not be opened */

@@ -249,7 +249,7 @@ static const char *what_has_no_problem(const gm_call *call)
     return "rows that do not begin at multiples of 16 bytes";
 }
 
-/* cuDNN adds dq up in f32 in the order in which blocks end (dnn_graph.c), although its notes call that deterministic. */
+/* cuDNN adds dq up in f32 in the order in which blocks end (dnn_graph.c), though its notes call that deterministic. */
 static void say_varying(gm_device *dev, const gm_call *call)
 {
     char text[320];

@@ -154,8 +154,8 @@ stage_curves() {
     GM_BENCH_JUDGE=curves "$gm" run "$here/report.lua"
 }
 
-# Specs on the device, a process a file, so many at once: after an illegal address nothing of its process works. Failures
-# come first. apart STAGE PROCESSES FILE...
+# Specs on the device, a process a file, so many at once: after an illegal address nothing of its process works.
+# Failures come first. apart STAGE PROCESSES FILE...
 apart() {
     export GANYMEDE_CUDA_SUITE=only gm work name="$1"
     processes=$2 bad=0
