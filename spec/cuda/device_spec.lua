@@ -75,10 +75,10 @@ describe("--device cuda", function()
   ]]
 
   -- How often the lines of a run hold this text.
-  local function said(text, env)
+  local function said(text, env, ...)
     env.GANYMEDE_CUDA_DRIVER = driver
     local place, n = support.home(gpt), 0
-    local result = support.run(place, { "run", "recipe.lua", "--device", "cuda", "--no-eval" }, { env = env })
+    local result = support.run(place, { "run", "recipe.lua", "--device", "cuda", "--no-eval", ... }, { env = env })
     support.shell.run("rm -rf " .. support.shell.quote(place))
     assert.equal(0, result.code, result.err)
     for _ in result.err:gmatch(text) do n = n + 1 end
@@ -92,7 +92,18 @@ describe("--device cuda", function()
     assert.equal(1, said(attention, { GANYMEDE_CUDA_BLAS = blas, GANYMEDE_CUDA_DNN = "none" }))
     assert.equal(1, said(products, { GANYMEDE_CUDA_BLAS = "none", GANYMEDE_CUDA_DNN = "none" }))
     local both = { GANYMEDE_CUDA_BLAS = blas, GANYMEDE_CUDA_DNN = blas:gsub("cublas", "cudnn") }
-    assert.equal(0, said("our own kernel", both))
+    assert.equal(0, said("runs? on our own kernel", both))
+  end)
+
+  it("says once that gradients of cuDNN's attention vary, and takes ours where bits are to be equal", function()
+    local blas = emulation.environment().GANYMEDE_CUDA_BLAS
+    local env = { GANYMEDE_CUDA_BLAS = blas, GANYMEDE_CUDA_DNN = blas:gsub("cublas", "cudnn") }
+    local varies = "gradients of attention in bf16 are cuDNN's, .-; deterministic = true takes our own"
+    assert.equal(1, said(varies, env))
+    assert.equal(0, said(varies, env, "--set", "deterministic=true"))
+    local result = support.run(home, { "run", "recipe.lua", "--set", "deterministic=true", "--set", "time_products=true" })
+    assert.equal(2, result.code)
+    has(result.err, "deterministic = true and time_products = true contradict each other")
   end)
 
   it("says in doctor what was turned off", function()
