@@ -101,7 +101,8 @@ describe("--device cuda", function()
     local varies = "gradients of attention in bf16 are cuDNN's, .-; deterministic = true takes our own"
     assert.equal(1, said(varies, env))
     assert.equal(0, said(varies, env, "--set", "deterministic=true"))
-    local result = support.run(home, { "run", "recipe.lua", "--set", "deterministic=true", "--set", "time_products=true" })
+    local words = { "run", "recipe.lua", "--set", "deterministic=true", "--set", "time_products=true" }
+    local result = support.run(home, words)
     assert.equal(2, result.code)
     has(result.err, "deterministic = true and time_products = true contradict each other")
   end)
