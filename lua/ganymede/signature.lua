@@ -62,12 +62,29 @@ local function from_c(given)
   return sig
 end
 
+-- Declarations that nobody has written: names as in the source, any values, as many as there are names.
+local function text_of(fn)
+  local about, parts = debug.getinfo(fn, "u"), {}
+  for i = 1, about.nparams do parts[i] = (debug.getlocal(fn, i) or "value") .. " any?" end
+  if about.isvararg then parts[#parts + 1] = about.nparams > 0 and "..." or "values any?, ..." end
+  return table.concat(parts, ", ")
+end
+
+-- A declaration of signature.export, read when somebody asks: a program begins with hundreds of them.
+local function complete(sig)
+  if sig and not sig.arguments then
+    for key, value in pairs(parse(sig.name, text_of(sig.fn))) do sig[key] = value end
+    sig.source = debug.getinfo(sig.fn, "S")
+  end
+  return sig
+end
+
 --- What a function takes: { name, text, arguments = list of { name, types, optional }, least, most (arguments),
 -- options (as ganymede.options has them) or nil, options_at, instead, source (debug.getinfo of the Lua function
 -- inside) }; nil: nothing is declared.
 function signature.of(fn)
   local given = core.signature(fn)
-  return given and from_c(given) or declared[fn]
+  return given and from_c(given) or complete(declared[fn])
 end
 
 --- "sum(x tensor, dim integer|table?)"; as a method "x:sum(dim integer|table?)".
@@ -167,7 +184,7 @@ local function method_call(level)
 end
 
 local function refuse(sig, ...)
-  local why = signature.explain(sig, method_call(3), ...)
+  local why = signature.explain(complete(sig), method_call(3), ...)
   if why then error(why, 3) end
 end
 
@@ -286,14 +303,6 @@ function signature.declare(name, text, spec, fn, instead)
   return entry
 end
 
--- Declarations that nobody has written: names as in the source, any values, as many as there are names.
-local function text_of(fn)
-  local about, parts = debug.getinfo(fn, "u"), {}
-  for i = 1, about.nparams do parts[i] = (debug.getlocal(fn, i) or "value") .. " any?" end
-  if about.isvararg then parts[#parts + 1] = about.nparams > 0 and "..." or "values any?, ..." end
-  return table.concat(parts, ", ")
-end
-
 --- Declares every function of a module, or every method of a class, that is not declared yet: from here on a surplus
 -- argument is refused. Returns the module. separator: "." (default), or ":" for a class; except: a list of methods that
 -- classes below override with more arguments.
@@ -302,8 +311,12 @@ function signature.export(name, module, separator, except)
   for _, key in ipairs(except or {}) do left_out[key] = true end
   for key, fn in pairs(module) do
     if type(fn) == "function" and type(key) == "string" and key:sub(1, 2) ~= "__" and not left_out[key]
-      and not signature.of(fn) then
-      module[key] = signature.declare(name .. (separator or ".") .. key, text_of(fn), nil, fn)
+      and not declared[fn] and not core.signature(fn) then
+      local about = debug.getinfo(fn, "u")
+      local most = about.isvararg and math.huge or about.nparams
+      local sig = { name = name .. (separator or ".") .. key, fn = fn, most = most }
+      module[key] = entry_of_any(sig, fn)
+      declared[module[key]] = sig
     end
   end
   return module
