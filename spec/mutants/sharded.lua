@@ -306,4 +306,55 @@ gm_backward_attrs(b)->capacity));
     breaks = "pieces of a head are scaled, and so overflow",
     test = "spec/parallel/precision_spec.lua -f pieces",
   },
+  {
+    name = "565-bias-in-padding", file = "host/parallel/sharded/linear.c",
+    find = [[GM_TRY(gm_comm_once(gm_padding_finish(c->y))); /* the bias of rows that are padding */]],
+    replace = "",
+    breaks = "rows of padding have the bias of a dense layer",
+    test = "-n 4 spec/layout/padding_spec.lua -f linear",
+  },
+  {
+    name = "566-norms-of-padding", file = "host/parallel/sharded/norm.c",
+    find = [[if (w->st == GM_OK) w->st = gm_padding_fill(w->rank, &lines, x->ndim - 1, x->shape, shaped, 0);]],
+    replace = "",
+    breaks = "the statistics of padded rows reach the gradient of a norm",
+    test = "-n 4 spec/layout/padding_spec.lua -f norm",
+  },
+  {
+    name = "567-ignored-nan", file = "host/parallel/sharded/cross_entropy.c",
+    find = [[(gm_tensor *[]){ignored, zero, p}]],
+    replace = [[(gm_tensor *[]){ignored, p, p}]],
+    breaks = "an ignored row of NaN has a gradient where classes are cut",
+    test = "-n 2 spec/layout/padding_spec.lua -f 'ignored row'",
+  },
+  {
+    name = "568-ignored-narrow", file = "host/parallel/sharded/cross_entropy.c",
+    find = [[p = gm_rows_where(w, ignored, zero, p);]],
+    replace = "",
+    breaks = "an ignored row of NaN in 16 bits has a gradient where classes are cut",
+    test = "-n 2 spec/layout/padding_spec.lua -f 'ignored row'",
+  },
+  {
+    name = "569-logits-summed", file = "host/parallel/sharded/cross_entropy.c",
+    find = [[gm_rows_sum(w, gm_rows_binary(w, GM_FN_sub, widened(w, x), largest), 1, to);]],
+    replace = [[
+(void)largest;
+    gm_rows_sum(w, widened(w, x), 1, to);]],
+    breaks = "label smoothing over cut classes sums the logits themselves, whose digits say nothing",
+    test = "-n 2 spec/layout/large_logits_spec.lua -f 'smoothing 0.1'",
+  },
+  {
+    name = "570-masked-classes", file = "host/parallel/sharded/cross_entropy.c",
+    find = [[sums[1] = gm_rows_where(w, empty, none, gm_rows_binary(w, GM_FN_sub, up, t.below));]],
+    replace = [[sums[1] = gm_rows_binary(w, GM_FN_sub, up, t.below);]],
+    breaks = "a rank whose classes are all masked gives NaN for the target's logit",
+    test = "-n 2 spec/layout/large_logits_spec.lua -f 'some classes'",
+  },
+  {
+    name = "571-own-largest", file = "host/parallel/sharded/cross_entropy.c",
+    find = [[gm_rows_reduce(w, 0, largest, GM_MAX);]],
+    replace = "",
+    breaks = "each rank has a largest logit of its own",
+    test = "-n 2 spec/layout/large_logits_spec.lua -f 'smoothing 0'",
+  },
 }
