@@ -86,7 +86,7 @@ end
 for _, name in ipairs { "max", "min", "argmax" } do
   case(name, { "mn" }, "m", function(x) return ops[name](1 / x, 2) end)
 end
-case("argmax", { "mn" }, "n", function(x) return ops.argmax(1 / x, 2) end)
+case("argmax", { "mn" }, "mn", function(x) return ops.argmax(1 / x, 2) end)
 case("top_k", { "mn" }, "m", function(x) return ops.top_k(1 / x, 2) end)
 case("reshape", { "bmn" }, "b", function(x) return ops.reshape(1 / x, { size.b, size.m * size.n }) end)
 case("reshape", { "bmn" }, "b", function(x) return 1 / ops.reshape(1 / x, { size.b * size.m, size.n }) end, "of rows")

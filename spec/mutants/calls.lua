@@ -170,4 +170,18 @@ return {
     breaks = "a nil behind the arguments of a function of C is refused",
     test = "spec/config/nothing_ignored_spec.lua -f 'because of a name'",
   },
+  {
+    name = "583-smoothing-range", file = "kernels/infer_rest.c",
+    find = [[GM_TRY(gm_expect_range(call, "label_smoothing", call->attrs->label_smoothing, 0, 1));]],
+    replace = "",
+    breaks = "label smoothing out of its range reaches the kernel",
+    test = "spec/config/nothing_ignored_spec.lua -f 'without a meaning'",
+  },
+  {
+    name = "584-dropout-range", file = "kernels/infer_dense.c",
+    find = [[GM_TRY(gm_expect_range(call, "p", at->p, 0, 1));]],
+    replace = "",
+    breaks = "dropout of attention out of its range reaches the kernel",
+    test = "spec/config/nothing_ignored_spec.lua -f 'without a meaning'",
+  },
 }

@@ -448,7 +448,7 @@ core.is_tensor(x) and gm_tensor.no_grad(precision.fitted, x, self.opt.dtype or c
     test = "spec/optim/lr_scheduler_spec.lua -f 'say what is wrong'",
   },
   {
-    name = "532-first-bad-loss", file = "lua/ganymede/engine.lua",
+    name = "532-first-bad-loss", file = "lua/ganymede/engine_update.lua",
     find = [[
   if not is_finite(loss) then
     return "the loss;]],
