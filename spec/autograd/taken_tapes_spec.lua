@@ -42,6 +42,17 @@ describe("a tape that was taken", function()
     end)
   end)
 
+  it("is refused where it goes on from a graph that a backward has released", function()
+    gm.scope(function()
+      local w, v = leaf { 1, 2 }, leaf { 3, 4 }
+      local y = w * w
+      y:sum():backward()
+      local tape, z = take(function() return (y * v):sum() end)
+      assert.error_matches(function() core.tape_run(tape, { outputs = { z } }) end, "graph of 'mul'.* was released")
+      core.tape_free(tape)
+    end)
+  end)
+
   it("is nil when nothing was recorded", function() assert.is_nil(core.tape_take()) end)
 end)
 

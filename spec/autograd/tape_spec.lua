@@ -173,6 +173,25 @@ describe("a custom function", function()
     end)
   end)
 
+  it("whose forward returns its input leaves that what it was", function()
+    gm.scope(function()
+      local f = gm.custom { forward = function(x) return x end, backward = function(g) return g * 2 end }
+      local x = leaf { 1, 2 }
+      local y = f(x)
+      assert.same({ 1, 2 }, y:totable())
+      ;(y * 3 + x):sum():backward()
+      assert.same({ 7, 7 }, x:grad():totable())
+    end)
+  end)
+
+  it("cannot be put behind what has a graph already", function()
+    gm.scope(function()
+      local x = leaf { 1, 2 }
+      assert.error_matches(function() core.record_custom({ x }, { x * 2 }, function(g) return g end) end,
+        "output 1 requires a gradient already; detach%(%) it")
+    end)
+  end)
+
   -- what a backward raises -> what the caller of backward catches
   local function caught(raised)
     local f = gm.custom {

@@ -99,6 +99,9 @@ describe("functions of C", function()
     for _, alpha in ipairs { 0 / 0, 1 / 0, -1 / 0 } do
       fails("'alpha' must be a number; got " .. tostring(alpha), gm.ops.matmul, x, x, { alpha = alpha })
     end
+    fails("label_smoothing", gm.ops.cross_entropy, x, target, { label_smoothing = 1 })
+    local q = gm.ones { 1, 2, 1, 4 }
+    fails("[0, 1)", gm.ops.attention, q, q, q, { dropout = 1 })
     fails("'rows' must be an integer, at least 0; got -1", gm.ops.linear_cross_entropy, x, x, nil, target,
       { rows = -1 })
   end)
@@ -129,6 +132,7 @@ describe("tensors", function()
     fails("ops.embedding(table, index)", function() return (x:gather(1, x)) end)
     assert.same({ 2, 2, 2 }, x:sum({ 1 }):totable())
     assert.equal(6, x:sum(nil, nil):item()) -- nil says nothing
+    assert.equal(6, x:sum(nil, nil, nil):item())
   end)
 
   it("are made with the options that there are", function()
@@ -142,6 +146,7 @@ describe("tensors", function()
   it("say what is wrong by the name that the user wrote, whatever the call", function()
     local function said(fn, ...) return tostring(select(2, pcall(fn, ...))) end
     assert.matches("'sum' %(dimension 7", said(x.sum, x, 7))
+    assert.matches("^mean: x is i64", said(gm.ops.mean, gm.zeros({ 2 }, { dtype = "i64" })))
     assert.matches("'fill_' %(value must be a number; got a tensor%): fill_%(", said(x.fill_, x, x))
     assert.matches("bad argument #1 to 'to' %(there is no dtype", said(function()
       local y = x:to "f23" -- as a method the tensor is not counted
@@ -301,6 +306,7 @@ describe("classes", function()
     fails("Linear { inputs = 2, outputs = 3, bias = true, ... }", gm.nn.Linear, 2, 3, true, "gelu")
     fails("GELU { ... }", gm.nn.GELU, "tanh")
     fails("nothing after it; got 3", gm.nn.Linear, { inputs = 2, outputs = 3 }, 3)
+    fails("nothing after it; got 3", gm.nn.Sequential, { gm.nn.ReLU() }, 3)
     for _, name in ipairs(gm.registry.layers:names()) do
       local class = gm.registry.layers:get(name)
       if type(class) == "table" and not class.each then -- lists take any number of layers

@@ -86,7 +86,7 @@ end
 for _, name in ipairs { "max", "min", "argmax" } do
   case(name, { "mn" }, "m", function(x) return ops[name](1 / x, 2) end)
 end
-case("argmax", { "mn" }, "n", function(x) return ops.argmax(1 / x, 2) end)
+case("argmax", { "mn" }, "mn", function(x) return ops.argmax(1 / x, 2) end)
 case("top_k", { "mn" }, "m", function(x) return ops.top_k(1 / x, 2) end)
 case("reshape", { "bmn" }, "b", function(x) return ops.reshape(1 / x, { size.b, size.m * size.n }) end)
 case("reshape", { "bmn" }, "b", function(x) return 1 / ops.reshape(1 / x, { size.b * size.m, size.n }) end, "of rows")
@@ -244,6 +244,7 @@ for _, mesh in ipairs(meshes[core.world()]) do
         assert.is_true(padding.is_zero(x))
         padding.poison(x)
         x:fill_(2)
+        assert.is_true(padding.is_zero(x * 1))
         x:copy_(make("mn", 1))
         assert.is_true(padding.is_zero(x * 1))
         assert.same(before, numeric.flat(core.gather(x):totable()))
@@ -259,10 +260,21 @@ for _, mesh in ipairs(meshes[core.world()]) do
         padding.poison(x:grad())
         x:sum():backward()
         assert.is_true(padding.is_zero(x:grad()))
-        padding.poison(x:grad())
         local sgd = core.optimizer("sgd", { x }, {})
+        padding.poison(x:grad())
         sgd:step { lr = 0.5 }
         assert.is_true(padding.is_zero(x))
+      end)
+    end)
+
+    it("of a retained gradient is zero", function()
+      gm.scope(function()
+        local x = make("mn", 1):redistribute { cuts = { { axes[1] }, {} } }:detach():requires_grad(true)
+        padding.poisoned(function()
+          local h = (1 / x):retain_grad()
+          ops.log(h):sum():backward()
+          assert.is_true(padding.is_zero(h:grad()))
+        end)
       end)
     end)
 

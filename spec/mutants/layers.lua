@@ -161,4 +161,30 @@ or nil, opt.activation))
     breaks = "the load that a router has balanced counts again in later steps",
     test = "spec/experts/routers_spec.lua",
   },
+  {
+    name = "523-load-leaves-no-grad", file = "lua/ganymede/nn/module.lua",
+    find = [[
+  local ok, why = pcall(function()
+    for _, e in ipairs(self:state()) do fn(e.name, e.tensor) end
+  end)]],
+    replace = [[
+  local ok, why = true
+  for _, e in ipairs(self:state()) do fn(e.name, e.tensor) end]],
+    breaks = "after a load that failed nothing is recorded any more",
+    test = "spec/nn/errors_spec.lua -f 'a load that fails'",
+  },
+  {
+    name = "524-smoothing-of-one", file = "lua/ganymede/nn/losses.lua",
+    find = [[label_smoothing = { type = "number", default = 0, min = 0, below = 1,]],
+    replace = [[label_smoothing = { type = "number", default = 0, min = 0, max = 1,]],
+    breaks = "label smoothing may be 1, of which the target has no part any more",
+    test = "spec/nn/losses_spec.lua",
+  },
+  {
+    name = "525-no-layers", file = "lua/ganymede/nn/containers.lua",
+    find = [[if self:size() > 0 then return end]],
+    replace = [[do return end]],
+    breaks = "a model without its layers_cfg gives back what it is called with",
+    test = "spec/train/colossal_spec.lua",
+  },
 }

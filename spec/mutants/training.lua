@@ -405,4 +405,57 @@ core.is_tensor(x) and gm_tensor.no_grad(precision.fitted, x, self.opt.dtype or c
     breaks = "a milestone exactly at the end of the warm-up drops nothing",
     test = "spec/optim/lr_scheduler_spec.lua -f milestone",
   },
+  {
+    name = "526-frozen-is-updated", file = "lua/ganymede/optim.lua",
+    find = [[if p.tensor:requires_grad() then list[#list + 1] = p end]],
+    replace = [[list[#list + 1] = p]],
+    breaks = "a frozen parameter is one of the optimizer's",
+    test = "spec/train/frozen_spec.lua",
+  },
+  {
+    name = "527-nothing-to-update", file = "lua/ganymede/optim.lua",
+    find = [[if #items == 0 and stages == 1 then -- a stage may have none]],
+    replace = [[if false then]],
+    breaks = "an optimizer of frozen parameters alone is made, and updates nothing",
+    test = "spec/train/frozen_spec.lua",
+  },
+  {
+    name = "528-missed-not-resumed", file = "lua/ganymede/optim.lua",
+    find = [[list[i] = numbers[item.name] or 0]],
+    replace = [[list[i] = 0]],
+    breaks = "a resumed run has forgotten which updates a parameter has missed",
+    test = "spec/optim/missed_gradients_spec.lua -f resume",
+  },
+  {
+    name = "529-momentum-of-one", file = "lua/ganymede/optim.lua",
+    find = [[momentum = { type = "number", min = 0, below = 1, default = 0]],
+    replace = [[momentum = { type = "number", min = 0, default = 0]],
+    breaks = "SGD takes a momentum of 1 and more, by which every step grows",
+    test = "spec/optim/optimizers_spec.lua -f options",
+  },
+  {
+    name = "530-one-cycle-short", file = "lua/ganymede/lr_scheduler/curves.lua",
+    find = [[local peak, final = opt.pct_start * opt.total_steps - 1,]],
+    replace = [[local peak, final = math.max(opt.pct_start * opt.total_steps - 1, 0),]],
+    breaks = "OneCycleLR of a short run begins at its peak, not below as PyTorch's",
+    test = "spec/optim/lr_scheduler_spec.lua -f OneCycle",
+  },
+  {
+    name = "531-one-cycle-of-one", file = "lua/ganymede/lr_scheduler/curves.lua",
+    find = [[if opt.pct_start * opt.total_steps == 1 then]],
+    replace = [[if false then]],
+    breaks = "OneCycleLR that would rise within one step divides by 0",
+    test = "spec/optim/lr_scheduler_spec.lua -f 'say what is wrong'",
+  },
+  {
+    name = "532-first-bad-loss", file = "lua/ganymede/engine_update.lua",
+    find = [[
+  if not is_finite(loss) then
+    return "the loss;]],
+    replace = [[
+  if gradient == "" and not is_finite(loss) then
+    return "the loss;]],
+    breaks = "a loss that is not finite is blamed on the gradients that came of it",
+    test = "spec/train/engine_spec.lua",
+  },
 }

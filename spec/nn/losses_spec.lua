@@ -46,6 +46,10 @@ describe("nn.CrossEntropyLoss", function()
     end)
   end)
 
+  it("refuses a smoothing that leaves the target nothing", function()
+    assert.error_matches(function() nn.CrossEntropyLoss { label_smoothing = 1 } end, "label_smoothing.*below 1; got 1")
+  end)
+
   it("refuses a target that is no class", function()
     gm.scope(function()
       assert.error_matches(function() nn.CrossEntropyLoss {}(logits(2), targets { 0, 5 }) end, "5")
