@@ -97,9 +97,9 @@ local function missing(file)
       for part in schema.aliases[key]:gmatch "[^.]+" do value = value and value[part] end
       return value
     end
-    local near = require("ganymede.options").nearest(key, require("ganymede.options").sorted_keys(settings))
+    local options = require "ganymede.options"
     error(("there is no setting '%s' in %s%s"):format(tostring(key), file,
-      near and (" (did you mean '%s'?)"):format(near) or ""), 2)
+      options.hint(key, options.sorted_keys(settings))), 2)
   end
 end
 

@@ -27,9 +27,7 @@ end
 function cli.verb(name)
   if has(cli.verbs, name) then return require("ganymede.cli." .. name) end
   if has(cli.reserved, name) then failure(2, "'%s' is a reserved name; this version does not have it yet", name) end
-  local near = options.nearest(name, cli.verbs)
-  local hint = near and (" (did you mean '%s'?)"):format(near) or ""
-  failure(2, "there is no verb '%s'%s; see `ganymede help`", name, hint)
+  failure(2, "there is no verb '%s'%s; see `ganymede help`", name, options.hint(name, cli.verbs))
 end
 
 --- The parser of a verb.

@@ -74,9 +74,7 @@ function base.check(hook)
   for _, t in ipairs { hook, getmetatable(hook) or {} } do
     for key in pairs(t) do
       if type(key) == "string" and (key:match "^before_" or key:match "^after_") and not is_point[key] then
-        local near = options.nearest(key, base.points)
-        error(("hook %s: there is no point '%s'%s"):format(hook.name or "?", key,
-          near and (" (did you mean '%s'?)"):format(near) or ""), 0)
+        error(("hook %s: there is no point '%s'%s"):format(hook.name or "?", key, options.hint(key, base.points)), 0)
       end
     end
   end
