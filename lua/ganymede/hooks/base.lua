@@ -81,4 +81,18 @@ function base.check(hook)
   return hook
 end
 
+--- Hooks of a config; its `checkpoint = { ... }` is a CheckpointHook.
+function base.of_config(config)
+  local out, saves = {}, false
+  for i, hook in ipairs(config.hooks or {}) do
+    out[i] = hook
+    saves = saves or (type(hook) == "table" and (hook.type or hook.name) == "CheckpointHook")
+  end
+  if config.checkpoint and not saves then
+    local c = config.checkpoint
+    out[#out + 1] = { type = "CheckpointHook", interval = c.interval, keep_last = c.keep_last, directory = c.directory }
+  end
+  return out
+end
+
 return signature.export("hooks", base)
