@@ -215,6 +215,7 @@ local function run(args)
     launcher.connect(args)
     if core.rank() == 0 then check_files(args) end
     run_recipe(args, about)
+    if core.rank() == 0 then require("ganymede.cli").check_output() end
   end
   local function after(ok, err)
     if not ok and core.world() > 1 then require("ganymede.cli").report(err) end -- at once: the others wait
