@@ -118,8 +118,10 @@ local function newest(path)
   end
 end
 
+-- Also one that has lost its index, of which opening says so.
 local function is_checkpoint(path)
-  return core.is_file(path .. "/index.json") and "yes" or nil
+  local named = path:match "step%-%d%d%d%d%d%d%d%d+/*$" and #core.list_folder(path) > 0
+  return (named or core.is_file(path .. "/index.json")) and "yes" or nil
 end
 
 --- The checkpoint that `resume` means, or nil for a fresh start. Collective: all ranks verify it together.

@@ -32,8 +32,9 @@ log.output_error = nil
 
 local EPIPE = 32
 
-local function say_output_error(why, code)
-  if log.output_error or code == EPIPE then return end
+--- Takes what a write to standard output gave; that it failed is said once.
+function log.told(ok, why, code)
+  if ok or log.output_error or code == EPIPE then return end
   log.output_error = (why:gsub("^.*: ", ""))
   log.warn("standard output cannot be written: %s; the run goes on", log.output_error)
 end
@@ -41,9 +42,8 @@ end
 --- A line of the run itself, on standard output: how training goes, what an evaluation found.
 function log.result(text)
   if log.before then log.before() end
-  local ok, why, code = io.stdout:write(text, "\n")
-  if ok then ok, why, code = io.stdout:flush() end
-  if not ok then say_output_error(why, code) end
+  log.told(io.stdout:write(text, "\n"))
+  log.told(io.stdout:flush())
 end
 
 function log.info(fmt, ...)
