@@ -1,6 +1,7 @@
 /* lua_files.c - the Lua face of host/control/{lock,append,tree}.h: userdata "gm.lock" and "gm.append", checksums. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,9 +132,10 @@ static int file_checksum(lua_State *L)
  * had enough. */
 static int output_told(lua_State *L)
 {
+    struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};
     errno = 0;
     bool failed = fflush(stdout) || ferror(stdout);
-    if (!failed || errno == EPIPE) {
+    if (!failed || errno == EPIPE || (poll(&p, 1, 0) == 1 && p.revents & POLLERR)) {
         lua_pushboolean(L, 1);
         return 1;
     }

@@ -156,6 +156,15 @@ static int job_leaving(lua_State *L)
     return 1;
 }
 
+/* job:output_error() -> why not all that ranks printed could be written, or nil */
+static int job_output_error(lua_State *L)
+{
+    int error = gm_supervisor_output_error(check_job(L));
+    if (!error) return 0;
+    lua_pushstring(L, strerror(error));
+    return 1;
+}
+
 /* job:terminate(): as SIGTERM does */
 static int job_terminate(lua_State *L)
 {
@@ -270,6 +279,7 @@ int gm_open_launch(lua_State *L)
         GM_FUNCTION("send", job_send, "job object, rank integer?, kind integer, text string"),
         GM_FUNCTION("answer", job_answer, "job object, rank integer"),
         GM_FUNCTION("leaving", job_leaving, "job object"),
+        GM_FUNCTION("output_error", job_output_error, "job object"),
         GM_FUNCTION("close", job_gc, "job object"),
         GM_FUNCTION("terminate", job_terminate, "job object"),
         GM_LAST_FUNCTION};

@@ -132,8 +132,8 @@ static int norm(lua_State *L)
     gm_handle *h = gm_push_handle(L), *sum = residual ? gm_push_handle(L) : NULL;
     if (parameters == 2) L_TRY(L, gm_sharded_layer_norm(r, x, add, w, b, eps, &out[0], &out[1]));
     else L_TRY(L, gm_sharded_rms_norm(r, x, add, w, eps, &out[0], &out[1]));
-    gm_handle_fill(r, h, out[0], gm_op_name(op));
-    if (residual) gm_handle_fill(r, sum, out[1], gm_op_name(op));
+    gm_handle_fill(r, h, out[0], gm_declared(L)->name);
+    if (residual) gm_handle_fill(r, sum, out[1], gm_declared(L)->name);
     return residual ? 2 : 1;
 }
 

@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../control/files.h"
+
 uint32_t gm_crc32c(uint32_t crc, const void *data, size_t bytes)
 {
     const unsigned char *p = data;
@@ -32,7 +34,7 @@ char *gm_files_join(const char *folder, const char *name)
 
 static gm_status failed(const char *path, const char *what)
 {
-    return GM_FAIL(GM_EIO, "%s: %s: %s", path, what, strerror(errno));
+    return GM_FAIL(GM_EIO, "%s: %s: %s", path, what, gm_file_error(errno));
 }
 
 /* ---- writing ---- */

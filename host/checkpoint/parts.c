@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../control/files.h"
 #include "files.h"
 
 #define WHY_MAX 1500
@@ -36,7 +37,7 @@ static gm_status write_whole(const char *folder, int rank, const char *ending, c
     if (st == GM_OK) st = gm_writer_open(folder, fresh, &w);
     if (st == GM_OK) st = gm_writer_write(&w, text, size);
     if (st == GM_OK) st = gm_writer_finish(&w);
-    if (st == GM_OK && rename(from, to)) st = GM_FAIL(GM_EIO, "%s: cannot be renamed: %s", from, strerror(errno));
+    if (st == GM_OK && rename(from, to)) st = GM_FAIL(GM_EIO, "%s: cannot be renamed: %s", from, gm_file_error(errno));
     gm_writer_drop(&w);
     free(fresh);
     free(from);

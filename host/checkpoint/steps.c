@@ -12,7 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../control/files.h"
 #include "files.h"
+#include "index.h"
 
 char *gm_steps_path(const char *folder, int64_t step, const char *ending)
 {
@@ -93,14 +95,27 @@ static gm_status remove_step(const char *folder, int64_t step)
     return st;
 }
 
+/* A folder without an index holds no checkpoint: it must not count as one that stays in place of a whole one. */
+static bool has_index(const char *folder, int64_t step)
+{
+    char *path = gm_steps_path(folder, step, "/" GM_INDEX_NAME);
+    bool  there = !path || !access(path, F_OK);
+    free(path);
+    return there;
+}
+
 gm_status gm_steps_prune(const char *folder, int keep_last, int64_t saved)
 {
     int64_t  *steps;
-    int       n;
+    int       n, left = 0;
     gm_status st = gm_steps_list(folder, &steps, &n);
     if (st != GM_OK) return st;
-    for (int i = 0, left = n; st == GM_OK && i < n && left > keep_last; i++)
-        if (steps[i] != saved) st = remove_step(folder, steps[i]), left--;
+    for (int i = 0; i < n; i++) left += has_index(folder, steps[i]);
+    for (int i = 0; st == GM_OK && i < n && left > keep_last; i++) {
+        if (steps[i] == saved) continue;
+        left -= has_index(folder, steps[i]);
+        st = remove_step(folder, steps[i]);
+    }
     free(steps);
     return st;
 }
@@ -109,7 +124,7 @@ gm_status gm_steps_prune(const char *folder, int keep_last, int64_t saved)
 static gm_status lock_folder(const char *folder, int *lock)
 {
     *lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (*lock < 0) return GM_FAIL(GM_EIO, "%s: cannot be opened: %s", folder, strerror(errno));
+    if (*lock < 0) return GM_FAIL(GM_EIO, "%s: cannot be opened: %s", folder, gm_file_error(errno));
     if (!flock(*lock, LOCK_EX | LOCK_NB) || errno != EWOULDBLOCK) return GM_OK; /* some file systems have no locks */
     return GM_FAIL(GM_EIO, "%s: another process is writing a checkpoint there; give each run a folder of its own",
                    folder);
@@ -120,7 +135,7 @@ gm_status gm_steps_prepare(const char *folder, const char *beside, int *lock)
     GM_TRY(gm_files_mkdirs(folder));
     GM_TRY(lock_folder(folder, lock));
     GM_TRY(clear_leftovers(folder));
-    if (mkdir(beside, 0777)) return GM_FAIL(GM_EIO, "%s: cannot be made: %s", beside, strerror(errno));
+    if (mkdir(beside, 0777)) return GM_FAIL(GM_EIO, "%s: cannot be made: %s", beside, gm_file_error(errno));
     return GM_OK;
 }
 
@@ -129,10 +144,10 @@ gm_status gm_steps_publish(const char *folder, const char *beside, const char *t
     GM_TRY(gm_files_sync_folder(beside));
     if (rename(beside, target)) {
         if (errno != ENOTEMPTY && errno != EEXIST)
-            return GM_FAIL(GM_EIO, "%s: cannot be renamed: %s", beside, strerror(errno));
+            return GM_FAIL(GM_EIO, "%s: cannot be renamed: %s", beside, gm_file_error(errno));
         if (renameat2(AT_FDCWD, beside, AT_FDCWD, target, RENAME_EXCHANGE))
             return GM_FAIL(GM_EIO, "%s: exists, and cannot be exchanged with the new one: %s; remove it", target,
-                           strerror(errno));
+                           gm_file_error(errno));
     }
     return gm_files_sync_folder(folder);
 }

@@ -8,12 +8,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "files.h"
+
 gm_status gm_append_open(const char *path, int *fd)
 {
     struct stat s;
     *fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
     if (*fd < 0 && errno == ELOOP) return GM_FAIL(GM_EIO, "%s is a link, which is not followed", path);
-    if (*fd < 0) return GM_FAIL(GM_EIO, "%s: cannot be opened: %s", path, strerror(errno));
+    if (*fd < 0) return GM_FAIL(GM_EIO, "%s: cannot be opened: %s", path, gm_file_error(errno));
     if (!fstat(*fd, &s) && S_ISREG(s.st_mode)) return GM_OK;
     close(*fd);
     *fd = -1;
@@ -30,6 +32,6 @@ gm_status gm_append(int fd, const char *path, const char *bytes, size_t n)
     if (done == n) return GM_OK;
     int error = errno;
     if (done && before >= 0 && ftruncate(fd, before))
-        return GM_FAIL(GM_EIO, "%s: cannot be written: %s; half a line stays", path, strerror(error));
-    return GM_FAIL(GM_EIO, "%s: cannot be written: %s", path, strerror(error));
+        return GM_FAIL(GM_EIO, "%s: cannot be written: %s; half a line stays", path, gm_file_error(error));
+    return GM_FAIL(GM_EIO, "%s: cannot be written: %s", path, gm_file_error(error));
 }

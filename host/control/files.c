@@ -15,13 +15,25 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+const char *gm_file_error(int error)
+{
+    switch (error) {
+    case ENOSPC: return "No space left on device (make room there, or write elsewhere)";
+    case EDQUOT: return "Disk quota exceeded (delete files of yours there, or write elsewhere)";
+    case EROFS: return "Read-only file system (write elsewhere)";
+    case EACCES: return "Permission denied (write elsewhere, or ask for the permission)";
+    case EFBIG: return "File too large (`ulimit -f` limits the size of files)";
+    default: return strerror(error);
+    }
+}
+
 static gm_status make_folder(const char *path)
 {
     struct stat s;
     if (!mkdir(path, 0777)) return GM_OK;
     int error = errno;
     if (error == EEXIST && !stat(path, &s) && S_ISDIR(s.st_mode)) return GM_OK;
-    return GM_FAIL(GM_EIO, "cannot make the folder %s: %s", path, strerror(error));
+    return GM_FAIL(GM_EIO, "cannot make the folder %s: %s", path, gm_file_error(error));
 }
 
 gm_status gm_make_folders(const char *path)
@@ -39,7 +51,7 @@ gm_status gm_make_folders(const char *path)
 gm_status gm_make_new_folder(const char *path)
 {
     if (!mkdir(path, 0777)) return GM_OK;
-    return GM_FAIL(errno == EEXIST ? GM_EINVAL : GM_EIO, "cannot make the folder %s: %s", path, strerror(errno));
+    return GM_FAIL(errno == EEXIST ? GM_EINVAL : GM_EIO, "cannot make the folder %s: %s", path, gm_file_error(errno));
 }
 
 static gm_status write_bytes(int file, const char *path, const char *bytes, size_t n)
@@ -47,7 +59,7 @@ static gm_status write_bytes(int file, const char *path, const char *bytes, size
     while (n > 0) {
         ssize_t done = write(file, bytes, n);
         if (done < 0 && errno == EINTR) continue;
-        if (done < 0) return GM_FAIL(GM_EIO, "%s: cannot be written: %s", path, strerror(errno));
+        if (done < 0) return GM_FAIL(GM_EIO, "%s: cannot be written: %s", path, gm_file_error(errno));
         bytes += done;
         n -= (size_t)done;
     }
@@ -57,7 +69,7 @@ static gm_status write_bytes(int file, const char *path, const char *bytes, size
 static gm_status write_all(int file, const char *path, const char *bytes, size_t n)
 {
     GM_TRY(write_bytes(file, path, bytes, n));
-    return fsync(file) ? GM_FAIL(GM_EIO, "%s: cannot be written: %s", path, strerror(errno)) : GM_OK;
+    return fsync(file) ? GM_FAIL(GM_EIO, "%s: cannot be written: %s", path, gm_file_error(errno)) : GM_OK;
 }
 
 /* The entry itself must reach the disk too. Some file systems cannot sync folders; then there is nothing to do. */
@@ -90,7 +102,7 @@ static gm_status open_beside(const char *path, char beside[PATH_MAX], int *file)
 {
     GM_TRY(name_beside(path, beside));
     *file = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    return *file < 0 ? GM_FAIL(GM_EIO, "cannot write %s: %s", path, strerror(errno)) : GM_OK;
+    return *file < 0 ? GM_FAIL(GM_EIO, "cannot write %s: %s", path, gm_file_error(errno)) : GM_OK;
 }
 
 /* /dev/stdout and the like: there is nothing to replace. */
@@ -104,7 +116,7 @@ static gm_status write_direct(const char *path, const char *bytes, size_t n)
 {
     int direct = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC); /* of a fifo without a reader: an error, no wait */
     if (direct >= 0) fcntl(direct, F_SETFL, 0);
-    if (direct < 0) return GM_FAIL(GM_EIO, "cannot write %s: %s", path, strerror(errno));
+    if (direct < 0) return GM_FAIL(GM_EIO, "cannot write %s: %s", path, gm_file_error(errno));
     gm_status st = write_bytes(direct, path, bytes, n);
     close(direct);
     return st;
@@ -115,7 +127,7 @@ gm_status gm_check_writable(const char *path)
     char beside[PATH_MAX];
     int  file;
     if (is_no_file(path))
-        return access(path, W_OK) ? GM_FAIL(GM_EIO, "cannot write %s: %s", path, strerror(errno)) : GM_OK;
+        return access(path, W_OK) ? GM_FAIL(GM_EIO, "cannot write %s: %s", path, gm_file_error(errno)) : GM_OK;
     GM_TRY(open_beside(path, beside, &file));
     close(file);
     unlink(beside);
@@ -129,9 +141,9 @@ gm_status gm_write_whole(const char *path, const void *bytes, size_t n)
     if (is_no_file(path)) return write_direct(path, bytes, n);
     GM_TRY(open_beside(path, beside, &file));
     gm_status st = write_all(file, path, bytes, n);
-    if (close(file) && st == GM_OK) st = GM_FAIL(GM_EIO, "%s: cannot be written: %s", path, strerror(errno));
+    if (close(file) && st == GM_OK) st = GM_FAIL(GM_EIO, "%s: cannot be written: %s", path, gm_file_error(errno));
     if (st == GM_OK && rename(beside, path))
-        st = GM_FAIL(GM_EIO, "%s cannot be put in place: %s", path, strerror(errno));
+        st = GM_FAIL(GM_EIO, "%s cannot be put in place: %s", path, gm_file_error(errno));
     if (st != GM_OK) unlink(beside);
     else sync_folder_of(path);
     return st;
@@ -143,11 +155,11 @@ gm_status gm_point_link(const char *link, const char *target)
     struct stat s;
     if (!lstat(link, &s) && !S_ISLNK(s.st_mode)) return GM_FAIL(GM_EINVAL, "%s exists and is no link", link);
     GM_TRY(name_beside(link, beside));
-    if (symlink(target, beside)) return GM_FAIL(GM_EIO, "cannot make the link %s: %s", link, strerror(errno));
+    if (symlink(target, beside)) return GM_FAIL(GM_EIO, "cannot make the link %s: %s", link, gm_file_error(errno));
     if (!rename(beside, link)) return GM_OK;
     int error = errno;
     unlink(beside);
-    return GM_FAIL(GM_EIO, "cannot make the link %s: %s", link, strerror(error));
+    return GM_FAIL(GM_EIO, "cannot make the link %s: %s", link, gm_file_error(error));
 }
 
 gm_status gm_list_folder(const char *path, char *names, size_t room, size_t *count)

@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include "../../kernels/status.h"
 
+/* strerror of a write that failed and, where that can be told, what helps. */
+const char *gm_file_error(int error);
 /* Makes a folder and those above it; one that exists is fine. GM_EIO names the part that failed. */
 gm_status gm_make_folders(const char *path);
 /* Makes a folder that must not exist yet. GM_EINVAL: it does. */

@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "files.h"
+
 static int try_for(int fd, double seconds)
 {
     const struct timespec pause = {.tv_nsec = 20000000};
@@ -36,14 +38,14 @@ static gm_status lock_open_file(const char *path, const char *about, double seco
     if (error == EWOULDBLOCK) return tell_holder(out->fd);
     out->held = !error;
     if (ftruncate(out->fd, 0) || pwrite(out->fd, about, strlen(about), 0) != (ssize_t)strlen(about))
-        return GM_FAIL(GM_EIO, "%s: cannot be written: %s", path, strerror(errno));
+        return GM_FAIL(GM_EIO, "%s: cannot be written: %s", path, gm_file_error(errno));
     return GM_OK;
 }
 
 gm_status gm_lock_take(const char *path, const char *about, double seconds, gm_lock *out)
 {
     *out = (gm_lock){.fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666)};
-    if (out->fd < 0) return GM_FAIL(GM_EIO, "%s: cannot be opened: %s", path, strerror(errno));
+    if (out->fd < 0) return GM_FAIL(GM_EIO, "%s: cannot be opened: %s", path, gm_file_error(errno));
     gm_status st = lock_open_file(path, about, seconds, out);
     if (st == GM_OK) return GM_OK;
     close(out->fd);

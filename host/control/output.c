@@ -119,7 +119,10 @@ void gm_outlet_flush(gm_outlet *o)
         size_t  left = o->n - at;
         ssize_t done = write(o->fd, o->held + at, left < PIPE_BUF ? left : PIPE_BUF);
         if (done < 0 && errno == EAGAIN) break;
-        if (done < 0 && errno != EINTR) at = o->n;
+        if (done < 0 && errno != EINTR) {
+            if (!o->error && errno != EPIPE) o->error = errno;
+            at = o->n;
+        }
         if (done > 0) at += (size_t)done;
     }
     if (at) memmove(o->held, o->held + at, o->n - at);

@@ -25,6 +25,7 @@ typedef struct gm_outlet {
     int    fd;
     char  *held; /* zeroed, but for fd: nothing is held */
     size_t n, room;
+    int    error; /* errno of the first write that failed, a reader that left apart */
 } gm_outlet;
 
 void gm_outlet_put(gm_outlet *o, const char *text, size_t n); /* without memory for it, it is lost */

@@ -464,6 +464,8 @@ int gm_supervisor_leaving(const gm_supervisor *job)
     return job->ranks[0].leaving;
 }
 
+int gm_supervisor_output_error(const gm_supervisor *job) { return job->out.error; }
+
 void gm_supervisor_free(gm_supervisor *job)
 {
     if (!job) return;

@@ -68,4 +68,7 @@ const char *gm_supervisor_answer(const gm_supervisor *job, int rank, int *kind, 
 /* The status with which all ranks want the session to end; -1: they do not. */
 int gm_supervisor_leaving(const gm_supervisor *job);
 
+/* Why not all that ranks printed is where it should be: an errno; 0: it is. */
+int gm_supervisor_output_error(const gm_supervisor *job);
+
 #endif

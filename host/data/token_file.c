@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../control/files.h"
+
 static const char magic[8] = {'G', 'M', 'T', 'O', 'K', 'E', 'N', 'S'};
 
 static uint64_t little(const unsigned char *p, int n)
@@ -124,7 +126,7 @@ static gm_status write_all(FILE *file, const char *path, int width, int64_t voca
         ok = fwrite(t, (size_t)width, 1, file) == 1;
     }
     ok = ok && !fflush(file) && !fsync(fileno(file));
-    return ok ? GM_OK : GM_FAIL(GM_EIO, "%s: cannot be written: %s", path, strerror(errno));
+    return ok ? GM_OK : GM_FAIL(GM_EIO, "%s: cannot be written: %s", path, gm_file_error(errno));
 }
 
 gm_status gm_token_write(const char *path, int width, int64_t vocab_size, const int64_t *tokens, int64_t n)
@@ -141,10 +143,11 @@ gm_status gm_token_write(const char *path, int width, int64_t vocab_size, const 
     if (snprintf(beside, sizeof beside, "%s.tmp", path) >= (int)sizeof beside)
         return GM_FAIL(GM_EINVAL, "%s: the name is too long", path);
     FILE *file = fopen(beside, "wbe");
-    if (!file) return GM_FAIL(GM_EIO, "%s: cannot be written: %s", beside, strerror(errno));
+    if (!file) return GM_FAIL(GM_EIO, "%s: cannot be written: %s", beside, gm_file_error(errno));
     gm_status st = write_all(file, beside, width, vocab_size, tokens, n);
-    if (fclose(file) && st == GM_OK) st = GM_FAIL(GM_EIO, "%s: cannot be written: %s", beside, strerror(errno));
-    if (st == GM_OK && rename(beside, path)) st = GM_FAIL(GM_EIO, "%s: cannot be renamed: %s", beside, strerror(errno));
+    if (fclose(file) && st == GM_OK) st = GM_FAIL(GM_EIO, "%s: cannot be written: %s", beside, gm_file_error(errno));
+    if (st == GM_OK && rename(beside, path))
+        st = GM_FAIL(GM_EIO, "%s: cannot be renamed: %s", beside, gm_file_error(errno));
     if (st != GM_OK) unlink(beside);
     return st;
 }

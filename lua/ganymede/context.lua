@@ -84,9 +84,8 @@ local function unknown(name)
   local names = options.sorted_keys(modes)
   for _, axis in ipairs(axis_names) do names[#names + 1] = axis end
   for _, own in ipairs(registry.group_initializers:names()) do names[#names + 1] = own end
-  local near = options.nearest(name, names)
   error(("context: there is no ParallelMode, axis or registered group '%s'%s"):format(tostring(name),
-    near and (" (did you mean '%s'?)"):format(near) or ""), 0)
+    options.hint(name, names)), 0)
 end
 
 local function axes_in(list)

@@ -163,17 +163,6 @@ local function step_ahead(self, entry)
   self:settle(1)
 end
 
--- Settings of gm.launch that a trainer takes up, and there is none.
-local function refuse_untaken(self)
-  for _, name in ipairs(require("ganymede.schema").trainer) do
-    local value = self.launched[name]
-    if value ~= nil and not (type(value) == "table" and next(value) == nil) then
-      failure(2, "gm.launch was given %s, which a trainer takes up, and this loop has none: train with "
-        .. "gm.trainer(engine):fit { ... }, or leave %s away", name, name)
-    end
-  end
-end
-
 --- For the class Engine: the norm of gradients, step, and what waits for a step's numbers.
 return function(Engine)
 
@@ -208,7 +197,7 @@ end
 -- engine.on_not_finite is "skip" (no parameter changes, the step counts) or "warn" (nothing special happens).
 function Engine:step(told)
   if self.batch == 0 then error("engine:step() without engine:backward(loss)", 2) end
-  if self.launched and not self.has_trainer then refuse_untaken(self) end
+  if self.launched and not self.has_trainer then require("ganymede.launch").refuse_untaken(self.launched) end
   self.updated = self.batch >= self:batches_wanted()
   if not self.updated then return false end
   phase "update"

@@ -47,9 +47,8 @@ environment.variables = {
 function environment.problem(name, value)
   local entry = environment.variables[name]
   if not entry then
-    local near = options.nearest(name, options.sorted_keys(environment.variables))
     return ("the environment has %s, which nothing reads%s; `ganymede help environment` lists what is read"):format(
-      name, near and (" (did you mean %s?)"):format(near) or "")
+      name, options.hint(name, options.sorted_keys(environment.variables)))
   end
   if entry.pattern and not value:find(entry.pattern) then
     return ("the environment says %s=%s; it must be %s"):format(name, value, entry.allowed)

@@ -27,6 +27,7 @@ local engine_module = require "ganymede.engine"
 local energy = require "ganymede.energy"
 local failure = require "ganymede.failure"
 local geometry = require "ganymede.schedules.geometry"
+local hooks = require "ganymede.hooks.base"
 local log = require "ganymede.log"
 local options = require "ganymede.options"
 local ranks = require "ganymede.ranks"
@@ -117,8 +118,10 @@ local function newest(path)
   end
 end
 
+-- Also one that has lost its index, of which opening says so.
 local function is_checkpoint(path)
-  return core.is_file(path .. "/index.json") and "yes" or nil
+  local named = path:match "step%-%d%d%d%d%d%d%d%d+/*$" and #core.list_folder(path) > 0
+  return (named or core.is_file(path .. "/index.json")) and "yes" or nil
 end
 
 --- The checkpoint that `resume` means, or nil for a fresh start. Collective: all ranks verify it together.
@@ -189,12 +192,8 @@ local function prepare(config, run)
   local trainer = trainer_module(engine)
   trainer.config = stats_module.jsonable(config)
   trainer.samples_per_step = config.data.batch_size * (config.gradient_accumulation or 1)
-  trainer.checkpoint_directory = function()
-    local out = folder(run)
-    return out and out .. "/checkpoints"
-  end
   blaming_recipe(trainer.prepare, trainer, {
-    train_dataloader = train_loader, test_dataloader = test_loader, hooks = trainer_module.hooks_of(config),
+    train_dataloader = train_loader, test_dataloader = test_loader, hooks = hooks.of_config(config),
     epochs = not run.steps and config.epochs or nil, max_steps = run.steps or config.steps,
     test_interval = run.steps and 2 ^ 53 or config.test_interval, -- asked for so many steps: evaluate once, at the end
   })
@@ -284,11 +283,13 @@ local run_options = {
 for _, entry in pairs(run_options) do entry.optional = true end
 fit.run_options = run_options
 
---- Trains -> the trainer, whose metrics, losses and engine tell the rest.
-function fit.fit(config, run)
-  run = options.check("gm.fit", run_options, run, 2)
-  config = settings.resolved(config, "gm.fit")
-  local trainer = prepare(config, run)
+--- For a trainer that is prepared: trains it as the run context says. Of gm.fit, and of a program's own trainer to
+-- which gm.launch lends the flags of the command line.
+function fit.run(trainer, run)
+  trainer.checkpoint_directory = function()
+    local out = folder(run)
+    return out and out .. "/checkpoints"
+  end
   local meter = energy.start()
   local stats = connect(trainer, run, meter)
   local recorder = run.trace and record(trainer.engine, run.trace)
@@ -309,8 +310,15 @@ function fit.fit(config, run)
     if recorder then recorder:write(run.trace) end
     if profiler then write_profile(profiler, run.profile) end
   end
-  close(trainer)
   if not ok then error(err, 0) end
+end
+
+--- Trains -> the trainer, whose metrics, losses and engine tell the rest.
+function fit.fit(config, run)
+  run = options.check("gm.fit", run_options, run, 2)
+  config = settings.resolved(config, "gm.fit")
+  local trainer = prepare(config, run)
+  failure.protect(function() close(trainer) end, fit.run, trainer, run)
   return trainer
 end
 

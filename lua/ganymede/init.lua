@@ -4,6 +4,8 @@
 -- ops (gm.ops), and every module of the folder by its name when first touched: gm.nn, gm.data,
 -- gm.models, gm.optim, ... What recipes call directly is listed in `from` below.
 -- @module ganymede
+local missing = require "ganymede.missing"
+
 local gm = { ops = require "ganymede.ops" }
 for name, fn in pairs(require "ganymede.tensor") do gm[name] = fn end
 
@@ -42,12 +44,20 @@ local function load_named(name)
   return require("ganymede." .. name)
 end
 
+missing.provide("gm", function()
+  local names = {}
+  for _, list in ipairs { gm, from } do
+    for name in pairs(list) do names[#names + 1] = name end
+  end
+  return names
+end)
+
 return setmetatable(gm, {
   served = from,
   __index = function(self, name)
     local value = type(name) == "string" and load_named(name)
     if value == nil or value == false then
-      error(("gm has no '%s'"):format(tostring(name)), 2)
+      missing.refuse("gm", name, 2)
     end
     rawset(self, name, value)
     return value

@@ -12,15 +12,18 @@
 -- gm.initialize takes from here what it is not given itself (model, loss, data, optimizer, clip_grad_norm, ...), a
 -- trainer its hooks, checkpoints and test_interval. `config = "base.lua"` (a file that returns a table, or the table)
 -- is what the other keys change; Colossal-AI's order of arguments works as well, and launch_from_torch, _slurm
--- and _openmpi (ranks are always those that MPI started). The trap: --steps arrives as config.steps; a loop of the
--- program's own must stop there.
+-- and _openmpi (ranks are always those that MPI started).
+--
+-- --out, --resume, --no-eval, --trace, --profile and --steps are taken up by the first trainer of the program, as by
+-- gm.fit. A loop of the program's own gets the first three as keys of its own, gm.launch { out = "runs/mine",
+-- resume = false }; without such a key they are refused. The trap: --steps is config.steps, where it must stop.
 local core = require "ganymede.core"
 local failure = require "ganymede.failure"
 local signature = require "ganymede.signature"
 
 local launch = {}
 
-local pending -- { args, source, about, settle, close } while a recipe runs
+local pending -- { args, source, about, settle, close, context, resolved, left, owner } while a recipe runs
 local used = false
 
 -- Fills the document of --stats from the engine that made the first update.
@@ -45,11 +48,12 @@ local function observe(Engine, run)
   end
 end
 
---- For the command line: a recipe is about to run; gm.launch may take up its flags.
-function launch.prepare(args, source, about)
+--- For the command line: a recipe is about to run; gm.launch may take up its flags. context(flags, resolved settings)
+-- -> the run context of gm.fit for a program's trainer.
+function launch.prepare(args, source, about, context)
   used = false
   local settle, close = observe(require("ganymede.engine").Engine, about.run)
-  pending = { args = args, source = source, about = about, settle = settle, close = close }
+  pending = { args = args, source = source, about = about, settle = settle, close = close, context = context }
 end
 
 --- For the command line: the recipe's code has run to its end; what its last step did is waited for.
@@ -67,21 +71,70 @@ end
 --- Did the recipe call gm.launch?
 function launch.used() return used end
 
--- What a program does itself in place of a flag, whose meaning lies in the loop that is the program's own.
+-- ---------------------------------------------------------------- flags of the run
+
+-- What a program with a loop of its own does in place of a flag.
 local instead = {
-  resume = "call require('ganymede.snapshot').restore(trainer, path) after trainer:prepare, or open and read_into of "
-    .. "ganymede.checkpoint",
-  out = "give CheckpointHook a directory, or ganymede.checkpoint.save one",
-  no_eval = "give trainer:fit no test_dataloader",
+  resume = "give gm.launch a key resume = false of your own, which it fills with the checkpoint's path",
+  out = "give gm.launch a key out = \"runs/mine\" of your own, which it replaces",
+  no_eval = "give gm.launch a key no_eval = false of your own, which it sets",
   trace = "use require('ganymede.trace').attach(engine)",
   profile = "use require('ganymede.profile').attach(trainer)",
 }
 
-local function refuse_flags(args)
-  for _, flag in ipairs { "resume", "out", "no_eval", "trace", "profile" } do
-    if args[flag] then
-      failure(2, "--%s works on recipes that return a table; this one trains in code: %s", (flag:gsub("_", "-")),
-        instead[flag])
+local flags = { "resume", "out", "no_eval", "trace", "profile" }
+local own_keys = { resume = true, out = true, no_eval = true }
+
+-- Flags whose names a program has among its own keys are those keys' values; the others are for its trainer.
+local function share_flags(args, settings)
+  local left = {}
+  for _, flag in ipairs(flags) do
+    if args[flag] and own_keys[flag] and settings[flag] ~= nil then
+      settings[flag] = args[flag]
+    else
+      left[flag] = args[flag] or nil
+    end
+  end
+  if settings.resume and settings.resume == args.resume then
+    settings.resume = require("ganymede.fit").find_checkpoint(args.resume, settings.out) or false
+  end
+  return next(left) and left
+end
+
+--- For trainers: the flags of the command line, for the first trainer that asks -> nil, or { context, over }: the run
+-- context of gm.fit (nil: --steps alone), and over(opt), which puts the flags over what the trainer's fit was given.
+function launch.lend(trainer)
+  if not pending or pending.owner and pending.owner ~= trainer then return nil end
+  local left, steps = pending.left, pending.args.steps
+  if not left and not steps then return nil end
+  pending.owner, pending.left = trainer, nil
+  local function over(opt)
+    if steps then opt.epochs, opt.max_steps, opt.test_interval = nil, steps, 2 ^ 53 end
+    if left and left.no_eval then opt.test_dataloader = nil end
+    return opt
+  end
+  return { context = left and pending.context(left, pending.resolved), over = over }
+end
+
+-- Settings of gm.launch that a trainer takes up, and there is none.
+local function refuse_settings(launched)
+  for _, name in ipairs(require("ganymede.schema").trainer) do
+    local value = launched[name]
+    if value ~= nil and not (type(value) == "table" and next(value) == nil) then
+      failure(2, "gm.launch was given %s, which a trainer takes up, and this loop has none: train with "
+        .. "gm.trainer(engine):fit { ... }, or leave %s away", name, name)
+    end
+  end
+end
+
+--- Raises where settings or flags have been given that nobody has taken up: the loop is the program's own. launched:
+-- the settings, where a step is about to be made.
+function launch.refuse_untaken(launched)
+  if launched then refuse_settings(launched) end
+  for _, flag in ipairs(flags) do
+    if pending and pending.left and pending.left[flag] then
+      failure(2, "--%s is taken up by recipes that return a table and by trainers (gm.trainer(engine):fit { ... }); "
+        .. "this loop is the recipe's own: %s", (flag:gsub("_", "-")), instead[flag])
     end
   end
 end
@@ -97,9 +150,9 @@ local function missing(file)
       for part in schema.aliases[key]:gmatch "[^.]+" do value = value and value[part] end
       return value
     end
-    local near = require("ganymede.options").nearest(key, require("ganymede.options").sorted_keys(settings))
+    local options = require "ganymede.options"
     error(("there is no setting '%s' in %s%s"):format(tostring(key), file,
-      near and (" (did you mean '%s'?)"):format(near) or ""), 2)
+      options.hint(key, options.sorted_keys(settings))), 2)
   end
 end
 
@@ -185,13 +238,12 @@ function launch.launch(...)
   check_rank(given)
   local command = pending or { args = {}, source = { path = "gm.launch" }, about = {} }
   local args, source = command.args, command.source
-  refuse_flags(args)
   used = true
   local resolved = config.resolve(given, { file = source.path, text = source.text, sets = args.set,
     flags = { seed = args.seed, steps = args.steps }, in_code = true })
   command.about.settings = resolved.config
   local live = require("ganymede.session").join(resolved.config, { recipe = pending and source.path or nil,
-    flags = { steps = args.steps } })
+    flags = { steps = args.steps, resume = args.resume, no_eval = args.no_eval } })
   live.launched = resolved.config
   local plan = live.plan
   if plan.split == "flops" and plan.pipeline * (plan.chunks or 1) > 1 then
@@ -204,6 +256,7 @@ function launch.launch(...)
   local settings = {}
   for key, value in pairs(resolved.config) do settings[key] = value end
   settings.rank, settings.world, settings.device = core.rank(), core.world(), core.device()
+  if pending then pending.left, pending.resolved = share_flags(args, settings), resolved end
   live.config = setmetatable(settings, { __index = missing(source.path) })
   return settings
 end

@@ -139,13 +139,20 @@ local function watch(job)
   end
 end
 
+-- A job that did its work, of which not all has been told, is no success.
+local function watch_to_end(job)
+  local status, why = watch(job), job:output_error()
+  if status == 0 and why then failure(1, "standard output cannot be written: %s", why) end
+  return status
+end
+
 --- Runs a command line on several ranks -> exit status; see launcher.start.
 function launcher.supervise(args)
   local unused = failure.new(130, "stopped")
   core.signals_open({ unused, unused, unused }, true, false) -- job:wait takes them, nothing is raised
   return failure.protect(core.signals_close, function()
     local job = launcher.start(args)
-    return failure.protect(function() job:close() end, watch, job)
+    return failure.protect(function() job:close() end, watch_to_end, job)
   end)
 end
 

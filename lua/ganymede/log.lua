@@ -10,13 +10,6 @@ local log = { level = tonumber(os.getenv "GM_LOG" or "") or 2 }
 --- A function called before each message; the progress line sets it.
 log.before = nil
 
---- A line of the run itself, on standard output: how training goes, what an evaluation found.
-function log.result(text)
-  if log.before then log.before() end
-  io.stdout:write(text, "\n")
-  io.stdout:flush()
-end
-
 local function write(prefix, fmt, ...)
   local text = select("#", ...) > 0 and fmt:format(...) or fmt
   if log.before then log.before() end
@@ -32,6 +25,25 @@ function log.error(fmt, ...) write(whose(), fmt, ...) end
 
 function log.warn(fmt, ...)
   if log.level >= 1 then write((core.rank() > 0 and whose() or "") .. "warning: ", fmt, ...) end
+end
+
+--- Why standard output could not be written; nil: it could, or its reader has left.
+log.output_error = nil
+
+local EPIPE = 32
+
+--- Takes what a write to standard output gave; that it failed is said once.
+function log.told(ok, why, code)
+  if ok or log.output_error or code == EPIPE then return end
+  log.output_error = (why:gsub("^.*: ", ""))
+  log.warn("standard output cannot be written: %s; the run goes on", log.output_error)
+end
+
+--- A line of the run itself, on standard output: how training goes, what an evaluation found.
+function log.result(text)
+  if log.before then log.before() end
+  log.told(io.stdout:write(text, "\n"))
+  log.told(io.stdout:flush())
 end
 
 function log.info(fmt, ...)

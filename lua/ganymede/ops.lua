@@ -34,4 +34,4 @@
 --     cat(list, d)  reshape(x, shape)  permute(x, order)  narrow(x, d, start, length)  select(x, d, i)
 --     expand(x, shape)  contiguous(x)  clone(x)  cast(x, dtype)
 -- @module ganymede.ops
-return require("ganymede.core").ops
+return require("ganymede.missing").guard("ops", require("ganymede.core").ops)

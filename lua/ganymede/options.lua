@@ -162,8 +162,7 @@ function options.problem(entry, value)
   if is_allowed(entry, value) then return nil end
   local hint = ""
   if entry.one_of and type(value) == "string" then
-    local near = options.nearest(value, entry.one_of)
-    hint = near and (" (did you mean '%s'?)"):format(near) or ""
+    hint = options.hint(value, entry.one_of)
   end
   return ("must be %s; got %s%s"):format(options.allowed(entry), brief(value), hint)
 end
@@ -212,6 +211,12 @@ function options.nearest(name, candidates, most)
   return best or not most and containing(name, candidates) or nil
 end
 
+--- " (did you mean 'sum'?)"; "" where no candidate is near.
+function options.hint(name, candidates)
+  local near = options.nearest(name, candidates)
+  return near and (" (did you mean '%s'?)"):format(near) or ""
+end
+
 local function sorted_keys(t)
   local keys = {}
   for key in pairs(t) do keys[#keys + 1] = key end
@@ -228,8 +233,7 @@ options.sorted_keys = sorted_keys
 local function unknown(spec, key, aliases)
   local names = sorted_keys(spec)
   for alias in pairs(aliases or {}) do names[#names + 1] = alias end
-  local near = type(key) == "string" and options.nearest(key, names)
-  return near and (" (did you mean '%s'?)"):format(near) or ""
+  return type(key) == "string" and options.hint(key, names) or ""
 end
 
 local function shown_key(key) return type(key) == "string" and "'" .. key .. "'" or "[" .. tostring(key) .. "]" end

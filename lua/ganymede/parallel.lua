@@ -37,10 +37,7 @@ end
 
 local function is_size(v) return type(v) == "number" and v >= 1 and v == math.floor(v) and v <= 2 ^ 20 end
 
-local function near(name, names)
-  local best = require("ganymede.options").nearest(name, names)
-  return best and (" (did you mean '%s'?)"):format(best) or ""
-end
+local function near(name, names) return require("ganymede.options").hint(name, names) end
 
 local function known(list, value)
   for _, name in ipairs(list) do

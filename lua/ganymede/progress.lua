@@ -70,7 +70,7 @@ end
 function Progress:wipe()
   if self.line == "" then return end
   self.out:write("\r", (" "):rep(#self.line), "\r")
-  self.out:flush()
+  log.told(self.out:flush())
   self.line = ""
 end
 
@@ -85,11 +85,11 @@ function Progress:update(event)
   self.shown_at, self.shown = now, self.last
   if not self.terminal then
     self.out:write(self.last, "\n")
-    self.out:flush()
+    log.told(self.out:flush())
     return
   end
   self.out:write("\r", self.last, (" "):rep(#self.line - #self.last))
-  self.out:flush()
+  log.told(self.out:flush())
   self.line = self.last
 end
 
@@ -103,7 +103,7 @@ function Progress:close()
   elseif not self.terminal and self.last and self.last ~= self.shown then
     self.out:write(self.last, "\n")
   end
-  self.out:flush()
+  log.told(self.out:flush())
   self.line = ""
 end
 

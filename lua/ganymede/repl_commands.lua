@@ -66,8 +66,7 @@ local function look_up(repl, name)
     if not ok or inner == nil then
       local names = {}
       for known in pairs(require("ganymede.repl_complete").names(value)) do names[#names + 1] = known end
-      local near = options.nearest(part, names)
-      return nil, ("there is no '%s'%s"):format(name, near and (" (did you mean '%s'?)"):format(near) or "")
+      return nil, ("there is no '%s'%s"):format(name, options.hint(part, names))
     end
     value = inner
   end

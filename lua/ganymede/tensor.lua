@@ -8,6 +8,7 @@
 -- yet reduced) is collective: the trap is to do it on one rank only.
 -- @module ganymede.tensor
 local core = require "ganymede.core"
+local missing = require "ganymede.missing"
 local ops = require "ganymede.ops"
 local options = require "ganymede.options"
 local signature = require "ganymede.signature"
@@ -229,8 +230,11 @@ end
 local mt = core.tensor_metatable
 mt.__index = function(t, key)
   if type(key) == "number" then return ops.select(core.is_cut(t, 1) and core.gather(t) or t, 1, key) end
-  return methods[key]
+  local method = methods[key]
+  if method == nil then missing.refuse("tensor", key, 2) end
+  return method
 end
+missing.provide("tensor", methods)
 mt.__newindex = function() error("tensor elements are set with t:set(i, ..., value) or t:copy_(other)", 2) end
 mt.__tostring = show
 mt.__add, mt.__sub, mt.__mul, mt.__div, mt.__pow = ops.add, ops.sub, ops.mul, ops.div, ops.pow

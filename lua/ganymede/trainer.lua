@@ -244,20 +244,6 @@ local function train_epoch(self, loader)
   self:call "after_train_epoch"
 end
 
--- Hooks of a config; its `checkpoint = { ... }` is a CheckpointHook.
-local function hooks_of(config)
-  local out, saves = {}, false
-  for i, hook in ipairs(config.hooks or {}) do
-    out[i] = hook
-    saves = saves or (type(hook) == "table" and (hook.type or hook.name) == "CheckpointHook")
-  end
-  if config.checkpoint and not saves then
-    local c = config.checkpoint
-    out[#out + 1] = { type = "CheckpointHook", interval = c.interval, keep_last = c.keep_last, directory = c.directory }
-  end
-  return out
-end
-
 -- What fit was given, and what gm.launch was told where that says nothing.
 local function completed(self, given)
   local launched = self.engine.launched
@@ -266,9 +252,10 @@ local function completed(self, given)
   local out = {}
   for key, value in pairs(given) do out[key] = value end
   if out.epochs == nil and out.max_steps == nil then out.epochs, out.max_steps = launched.epochs, launched.steps end
-  if out.hooks == nil then out.hooks = hooks_of(launched) end
+  if out.hooks == nil then out.hooks = hooks_base.of_config(launched) end
   if out.test_interval == nil then out.test_interval = launched.test_interval end
-  return out
+  self.lent = require("ganymede.launch").lend(self)
+  return self.lent and self.lent.over(out) or out
 end
 
 local fit_options = {
@@ -329,6 +316,12 @@ end
 -- run, resumed parts included), evaluating between. Calls hooks in the order of hooks/base.lua.
 function Trainer:fit(given)
   if given then self:prepare(given) end
+  local lent = self.lent
+  self.lent = nil
+  if lent and lent.context then -- it comes back here when it has done what the flags ask for
+    require("ganymede.fit").run(self, lent.context)
+    return self.metrics
+  end
   local opt = self.opt
   self.engine.stop_requested, self.engine.stop_asked = self.should_stop, false
   seek(self)
@@ -370,4 +363,4 @@ end
 
 require "ganymede.trainer_evaluation"(Trainer)
 signature.export("trainer", Trainer, ":")
-return setmetatable({ Trainer = Trainer, fit_options = fit_options, hooks_of = hooks_of }, { __call = new })
+return setmetatable({ Trainer = Trainer, fit_options = fit_options }, { __call = new })

@@ -165,12 +165,15 @@ describe("a save in which system call number n", function()
     end)
   end
 
-  for _, case in ipairs { { "mkdir", "EACCES" }, { "write", "ENOSPC" }, { "fsync", "EIO" }, { "rename", "EIO" } } do
+  for _, case in ipairs { { "mkdir", "EACCES", "ask for the permission" }, { "write", "ENOSPC", "make room there" },
+                          { "write", "EDQUOT", "delete files of yours" }, { "mkdir", "EROFS", "write elsewhere" },
+                          { "fsync", "EIO" }, { "rename", "EIO" } } do
     it(("fails with %s: %s"):format(case[2], case[1]), function()
       if not can_inject then pending "strace cannot inject faults here" end
       each_call(("%s:error=%s"):format(case[1], case[2]), function(_, result)
         assert.equal(1, result.code)
         assert.is_truthy(result.err:find(folder, 1, true), result.err)
+        if case[3] then assert.is_truthy(result.err:find(case[3], 1, true), result.err) end -- what to try
         assert.same({}, shell.lines("find " .. folder .. " -name '*.tmp'"))
       end)
     end)

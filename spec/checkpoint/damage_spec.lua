@@ -94,6 +94,26 @@ describe("a damaged checkpoint", function()
     end
   end)
 
+  it("may be a folder without an index: verify and open name it, latest passes it over, keep_last does not count it",
+    function()
+      local good = saved()
+      local bare = folder .. "/step-00000002"
+      assert.equal(0, os.execute(("mkdir %s && cp %s/rank-* %s"):format(bare, good, bare)))
+      refused(bare, "step%-00000002/index%.json: is missing")
+      assert.matches("step%-00000002/index%.json: is missing", select(2, checkpoint.verify(bare)))
+      local said = {}
+      assert.equal(good, checkpoint.latest(folder, function(line) said[#said + 1] = line end))
+      assert.matches("checkpoint of step 2 is damaged, trying the one before: .*index%.json: is missing", said[1])
+      local fit = require "ganymede.fit"
+      assert.equal(good, fit.find_checkpoint("auto", folder))
+      assert.equal(bare, fit.find_checkpoint(bare)) -- what was asked for is opened, and refused by name
+      checkpoint.save(folder, { tensors = {}, meta = { step = 1 } }, { keep_last = 2 })
+      checkpoint.save(folder, { tensors = {}, meta = { step = 3 } }, { keep_last = 2 })
+      assert.same({ "step-00000001", "step-00000002", "step-00000003" }, shell.lines("ls " .. folder))
+      checkpoint.save(folder, { tensors = {}, meta = { step = 4 } }, { keep_last = 2 })
+      assert.same({ "step-00000002", "step-00000003", "step-00000004" }, shell.lines("ls " .. folder))
+    end)
+
   it("is told from one that is not there", function()
     local ok, err = pcall(checkpoint.open, folder .. "/step-00000001")
     assert.is_false(ok)

@@ -90,4 +90,40 @@ describe("a full disk", function()
         examine(3)
       end)
   end
+
+  -- A script in which GANYMEDE runs the recipe, whose hook makes the disk read-only in place of full.
+  local function run_in_folder(script)
+    shell.write(home .. "/recipe.lua", (recipe:gsub('os.execute "head %-c.-null"',
+      'os.execute "mount -o remount,ro disk"')))
+    shell.write(home .. "/run.sh", script:gsub("GANYMEDE", function() return shell.program "run" end))
+    return shell.run(("cd %s && GANYMEDE_ROOT=%s %s sh run.sh"):format(home, shell.quote(GANYMEDE_ROOT), around))
+  end
+
+  it("that becomes read-only costs the checkpoints that follow and the exit status, not the training", function()
+    if not around then pending "no tmpfs can be mounted here" end
+    local result = run_in_folder [[
+      mkdir disk && mount -t tmpfs -o size=4m none disk
+      GANYMEDE recipe.lua --threads 1 --no-eval --out out --stats stats.json --set hooks.1.free=99
+      code=$?; ls -A disk/checkpoints >left; exit $code]]
+    assert.equal(1, result.code, result.err)
+    local refused_here = "Read%-only file system %(write elsewhere%)"
+    assert.matches("the checkpoint of step 6 could not be saved, training goes on: [^\n]*" .. refused_here, result.err)
+    assert.matches("the final checkpoint, of step 12, could not be saved: [^\n]*" .. refused_here, result.err)
+    assert.matches('"steps":12', shell.read(home .. "/stats.json"):gsub("%s", ""))
+    assert.equal("step-00000003\n", shell.read(home .. "/left"))
+  end)
+
+  it("that is full or read-only from the first is told before anything is trained", function()
+    if not around then pending "no tmpfs can be mounted here" end
+    local result = run_in_folder [[
+      mkdir disk && mount -t tmpfs -o size=64k none disk && head -c 2000000 /dev/zero >disk/junk 2>/dev/null
+      GANYMEDE recipe.lua --threads 1 --out disk/out; echo $?
+      mount -o remount,ro disk
+      GANYMEDE recipe.lua --threads 1 --out disk/new; echo $?
+      GANYMEDE recipe.lua --threads 1 --stats disk/new.json; echo $?]]
+    assert.equal("2\n2\n2\n", result.out, result.err)
+    assert.matches("disk/out[^\n]*No space left on device %(make room there, or write elsewhere%)", result.err)
+    assert.matches("cannot make the folder disk/new: Read%-only file system %(write elsewhere%)", result.err)
+    assert.matches("%-%-stats: cannot write disk/new.json: Read%-only file system", result.err)
+  end)
 end)

@@ -281,18 +281,6 @@ describe("ganymede run", function()
     has(result.err, "3 ranks need 42 open files, the limit is 32")
   end)
 
-  it("says which flags a recipe in code does without, and what to call", function()
-    local code = "local gm = require 'ganymede'\ngm.launch {}"
-    for _, flag in ipairs { "resume", "out", "trace", "profile" } do
-      local result = run(code, "--" .. flag, "x")
-      assert.equal(2, result.code, flag)
-      has(result.err, "--" .. flag .. " works on recipes that return a table; this one trains in code: ")
-      left_only "recipe.lua"
-      shell.remove(home)
-    end
-    home = nil
-  end)
-
   it("refuses global variables of a recipe, at their line", function()
     local result = run "\nwidth = 64"
     assert.equal(1, result.code)

@@ -176,7 +176,7 @@ for name in ([[cli colossal context_axes core failure fit_steps graph iteration 
   machine metrics_file micro_batches options ops parallel plan precision progress ranks repl repl_commands repl_complete
   repl_ranks repl_show rundir schema session sha256 signature snapshot stage_gradients stats strict tensor_modes version
   environment gradient_handlers engine_loss engine_update initialize step_loader trainer_evaluation config models
-  pipeline schedules nn trainer init]])
+  pipeline schedules nn trainer init missing other_names]])
   :gmatch "%S+" do internal[name] = true end
 
 -- module: a table of functions; the classes that it makes objects of are in `classes`.

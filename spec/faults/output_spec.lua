@@ -75,6 +75,33 @@ describe("a reader that is slow", function()
   end)
 end)
 
+describe("output that cannot be written", function()
+  for _, ranks in ipairs { 1, 3 } do
+    it(("is said once, costs no training, and ends the run with status 1, on %d rank%s"):format(ranks,
+      ranks == 1 and "" or "s"), function()
+      local script = ('"$GM" run recipe.lua --threads 1 --out out --steps 8 -n %d >/dev/full'):format(ranks)
+      run_script(training, script, function(result, read)
+        assert.equal(1, result.code, result.err)
+        local why = "standard output cannot be written: No space left on device"
+        assert.is_truthy(result.err:find("ganymede: " .. why .. "\n", 1, true), result.err)
+        if ranks == 1 then assert.is_truthy(result.err:find(why .. "; the run goes on", 1, true), result.err) end
+        local steps = 0
+        for line in read("out/metrics.jsonl"):gmatch "[^\n]+" do
+          steps = math.max(steps, json.decode(line, "metrics.jsonl").step)
+        end
+        assert.equal(8, steps)
+        assert.is_truthy(read "out/checkpoints/step-00000008/index.json")
+      end)
+    end)
+  end
+
+  it("is a failure of what a program in code prints, too", function()
+    run_script("print 'done'", '"$GM" run recipe.lua >/dev/full', function(result)
+      assert.equal(1, result.code, result.err)
+    end)
+  end)
+end)
+
 -- More than pipes and the supervisor hold, a step.
 local loud = support.training [[
   local file = assert(io.open("pid" .. rank, "w"))

@@ -60,6 +60,26 @@ describe("rows that are cut along the dimension worked along:", function()
     }
   end)
 
+  it("names the op, its operands and their layouts where it cannot be, also for weights that are still sums", function()
+    local function refused(op, pattern, partial, ...)
+      local w = gm.ones({ 2 }):redistribute { cuts = { {} }, partial = partial }
+      local x = gm.ones { 4, 2 }
+      local ok, why = pcall(ops[op], x, op:find "add_" and x or w:detach(), op:find "add_" and w:detach() or ...)
+      assert.is_false(ok, op)
+      assert.matches("^.-" .. op .. ": " .. pattern, why)
+      assert.matches("f%d%d %(2%) cut %(%-%) partial tensor; redistribute one of them", why)
+    end
+    for _, op in ipairs { "layer_norm", "add_layer_norm", "rms_norm", "add_rms_norm" } do
+      refused(op, "an operand is still a sum over ranks, and the op is not linear in it", { "tensor" })
+    end
+    -- wherever they lie, no message is of layouts alone
+    local bad = gm.ones({ 4, 2 }):redistribute { cuts = { { "tensor" } } }:detach()
+    local other = gm.ones({ 4, 2 }):redistribute { cuts = { {}, { "tensor" } } }:detach()
+    local ok, why = pcall(ops.add_layer_norm, bad, other)
+    assert.is_false(ok)
+    assert.matches("add_layer_norm: an axis would cut two dimensions.*f%d%d %(4, 2%) cut %(tensor, %-%)", why)
+  end)
+
   it("sends a few numbers a row and never the rows", function()
     gm.scope(function()
       local logits = both.place(any(8, 4, 1000), features)

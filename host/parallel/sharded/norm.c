@@ -273,7 +273,9 @@ static gm_status judged(gm_rank *r, gm_op op, gm_value *const *in, double eps, g
     gm_value    *out[4];
     int          n_in = op == GM_OP_layer_norm ? 4 : 3;
     bool         cut = false, want[4] = {true, in[RESIDUAL] != NULL, true, true};
-    gm_rule_call c = gm_rule_begin(r, gm_op_name(op), op, N_IN, in, &a, 1, global, &layout, fit);
+    gm_rule_call c;
+    if (in[RESIDUAL]) a.name = op == GM_OP_layer_norm ? "add_layer_norm" : "add_rms_norm";
+    c = gm_rule_begin(r, gm_op_called(op, &a), op, N_IN, in, &a, 1, global, &layout, fit);
     a.eps = eps;
     if (!gm_all_replicated(r, n_in, in)) {
         GM_TRY(gm_judge_call(op, n_in, in, &a, n_in, global));

@@ -27,9 +27,7 @@ end
 function cli.verb(name)
   if has(cli.verbs, name) then return require("ganymede.cli." .. name) end
   if has(cli.reserved, name) then failure(2, "'%s' is a reserved name; this version does not have it yet", name) end
-  local near = options.nearest(name, cli.verbs)
-  local hint = near and (" (did you mean '%s'?)"):format(near) or ""
-  failure(2, "there is no verb '%s'%s; see `ganymede help`", name, hint)
+  failure(2, "there is no verb '%s'%s; see `ganymede help`", name, options.hint(name, cli.verbs))
 end
 
 --- The parser of a verb.
@@ -68,10 +66,10 @@ local function parse(name, verb, words)
   return result
 end
 
--- Of verbs that are there for what they print.
-local function check_output()
+--- Raises where not all that was printed could be written: nobody has heard of a success that is not told.
+function cli.check_output()
   local ok, why = require("ganymede.core").output_told()
-  if not ok then failure(1, "standard output cannot be written: %s", why) end
+  if not ok then failure(1, "standard output cannot be written: %s", log.output_error or why) end
 end
 
 local aliases = { ["--help"] = "help", ["-h"] = "help", ["--version"] = "version", ["-V"] = "version" }
@@ -83,11 +81,11 @@ local function dispatch(words)
   local verb = cli.verb(name)
   if wants_help(words) then
     print(cli.parser(name, verb):get_help())
-    check_output()
+    cli.check_output()
     return 0
   end
   local code = verb.run(parse(name, verb, words)) or 0
-  if verb.prints then check_output() end
+  if verb.prints then cli.check_output() end
   return code
 end
 

@@ -106,7 +106,7 @@ local function make_context(args, run, folder, settings)
   function context.progress(event) progress:update(event) end
   return context, function()
     progress:close()
-    folder:close()
+    if folder then folder:close() end
   end
 end
 
@@ -128,6 +128,27 @@ local function train(args, source, given, about)
   if core.rank() == 0 then log.info("%s", require("ganymede.stats").summary(about.run.rank, #about.run.loss)) end
 end
 
+-- What a trainer in code works with where flags were given -> a function, and one that closes what that has opened. It
+-- has a folder with --out alone, and says what it does itself.
+local function lender(args)
+  local close
+  return function(flags, resolved)
+    local out, settings = flags.out, resolved.config
+    if flags.resume == "auto" and not out then
+      failure(2, "--resume auto: a recipe in code has the folder that --out DIR names; give it, or --resume DIR")
+    end
+    local folder = out and require "ganymede.rundir" { name = settings.name or args.recipe, out = out,
+      text = resolved:text(), argv = args.argv, resumes = flags.resume ~= nil }
+    local context, done = make_context(args, nil, folder, settings)
+    context.progress = nil
+    if not folder then context.out, context.begin, context.record, context.stop_requested = nil, nil, nil, nil end
+    close = done
+    return context
+  end, function()
+    if close then close() end
+  end
+end
+
 -- Flags that only a table, or gm.launch, can take up.
 local function refuse_unused(args, source)
   local launch = require "ganymede.launch"
@@ -146,11 +167,16 @@ local function run_recipe(args, about)
   local source = recipe.read(args.recipe)
   about.recipe_hash = hash(source)
   session.open_device(args)
-  launch.prepare(args, source, about)
+  local context, close = lender(args)
+  launch.prepare(args, source, about, context)
   about.started = core.now()
-  local given = failure.protect(launch.finish, session.strictly, function()
+  local given = failure.protect(function()
+    launch.finish()
+    close()
+  end, session.strictly, function()
     local returned = recipe.run(source)
     launch.settle()
+    if not returned then launch.refuse_untaken() end
     return returned
   end)
   if given then return session.strictly(train, args, source, given, about) end
@@ -189,6 +215,7 @@ local function run(args)
     launcher.connect(args)
     if core.rank() == 0 then check_files(args) end
     run_recipe(args, about)
+    if core.rank() == 0 then require("ganymede.cli").check_output() end
   end
   local function after(ok, err)
     if not ok and core.world() > 1 then require("ganymede.cli").report(err) end -- at once: the others wait

@@ -74,13 +74,25 @@ function base.check(hook)
   for _, t in ipairs { hook, getmetatable(hook) or {} } do
     for key in pairs(t) do
       if type(key) == "string" and (key:match "^before_" or key:match "^after_") and not is_point[key] then
-        local near = options.nearest(key, base.points)
-        error(("hook %s: there is no point '%s'%s"):format(hook.name or "?", key,
-          near and (" (did you mean '%s'?)"):format(near) or ""), 0)
+        error(("hook %s: there is no point '%s'%s"):format(hook.name or "?", key, options.hint(key, base.points)), 0)
       end
     end
   end
   return hook
+end
+
+--- Hooks of a config; its `checkpoint = { ... }` is a CheckpointHook.
+function base.of_config(config)
+  local out, saves = {}, false
+  for i, hook in ipairs(config.hooks or {}) do
+    out[i] = hook
+    saves = saves or (type(hook) == "table" and (hook.type or hook.name) == "CheckpointHook")
+  end
+  if config.checkpoint and not saves then
+    local c = config.checkpoint
+    out[#out + 1] = { type = "CheckpointHook", interval = c.interval, keep_last = c.keep_last, directory = c.directory }
+  end
+  return out
 end
 
 return signature.export("hooks", base)

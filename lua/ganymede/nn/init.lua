@@ -35,9 +35,4 @@ local tensor_parallel = require "ganymede.nn.tensor_parallel"
 for _, file in ipairs { "one_d", "two_d", "three_d", "names" } do require("ganymede.nn.tensor_parallel." .. file) end
 for name, class in pairs(tensor_parallel.layers) do nn[name] = class end
 
-return setmetatable(nn, {
-  __index = function(_, name)
-    local near = require("ganymede.options").nearest(tostring(name), require("ganymede.registry").layers:names())
-    error(("nn has no layer '%s'%s"):format(tostring(name), near and (" (did you mean '%s'?)"):format(near) or ""), 2)
-  end,
-})
+return require("ganymede.missing").guard("nn", nn)
