@@ -430,4 +430,117 @@ core.signals_shield(failure.handler)]],
     breaks = "ranks are started although --stats cannot be written",
     test = "spec/cli/run_spec.lua -f 'statistics in no folder'",
   },
+  {
+    name = "457-meetings-too-seldom", file = "lua/ganymede/checkpoint.lua",
+    find = [[return timeout > 0 and math.min(5, timeout / 4) or 5]],
+    replace = [[return timeout > 0 and 5 or 5]],
+    breaks = "a rank that waits for its slow disk is taken for one that hangs",
+    test = "spec/checkpoint/ranks_spec.lua -n 2 -f 'meet more often'",
+  },
+  {
+    name = "458-end-not-shielded", file = "lua/ganymede/session.lua",
+    find = [[
+core.signals_shield(conclude)]],
+    replace = "",
+    breaks = "a stop that comes when all is done makes a failure of a run that went well",
+    test = "spec/faults/stops_spec.lua -f 'is being wound up'",
+  },
+  {
+    name = "459-clean-up-not-shielded", file = "lua/ganymede/failure.lua",
+    find = [[
+core.signals_shield(done)]],
+    replace = "",
+    breaks = "a stop cuts short what puts things back",
+    test = "spec/faults/stops_spec.lua -f 'does not cut short'",
+  },
+  {
+    name = "460-stop-between-lines", file = "lua/ganymede/repl.lua",
+    find = [[
+return done(xpcall(function()
+    core.signals_arm(true)
+    return chunk()
+  end, failure.handler))]],
+    replace = [[core.signals_arm(true)
+  return done(xpcall(chunk, failure.handler))]],
+    breaks = "a Ctrl-C between two lines of the repl ends it",
+    test = "spec/faults/stops_spec.lua -f 'between two lines'",
+  },
+  {
+    name = "461-hangup-not-ignored", file = "host/control/signals.c",
+    find = [[return signal_number == SIGHUP || (signal_number == SIGINT && !self.patient);]],
+    replace = [[return signal_number == SIGINT && !self.patient;]],
+    breaks = "nohup does not keep a run from ending with its terminal",
+    test = "spec/faults/stops_spec.lua -f 'stays so: SIGHUP'",
+  },
+  {
+    name = "462-background-interrupted", file = "host/control/signals.c",
+    find = [[return signal_number == SIGHUP || (signal_number == SIGINT && !self.patient);]],
+    replace = [[return signal_number == SIGHUP;]],
+    breaks = "a Ctrl-C that is for another program ends a run in the background",
+    test = "spec/faults/stops_spec.lua -f 'stays so: SIGINT'",
+  },
+  {
+    name = "463-published-without-files", file = "host/checkpoint/save.c",
+    find = [[
+    if (all) return GM_OK;]],
+    replace = [[
+    return GM_OK;]],
+    breaks = "a checkpoint whose files somebody removed meanwhile counts as saved",
+    test = "spec/checkpoint/crash_spec.lua -f 'loses a file'",
+  },
+  {
+    name = "464-size-limit-kills", file = "host/main.c",
+    find = [[
+    signal(SIGXFSZ, SIG_IGN); ]],
+    replace = [[
+    ]],
+    breaks = "a limit on the size of files ends the run by a signal",
+    test = "spec/train/metrics_file_spec.lua -f 'limit on the size'",
+  },
+  {
+    name = "465-failure-waits-for-a-reader", file = "host/control/supervise_failure.c",
+    find = [[
+    gm_output_limit(); ]],
+    replace = [[
+    ]],
+    breaks = "a job in which a rank was killed waits for who does not read its output",
+    test = "spec/faults/output_spec.lua -f 'a killed rank from'",
+  },
+  {
+    name = "466-output-not-told", file = "lua/ganymede/cli/init.lua",
+    find = [[if verb.prints then check_output() end]],
+    replace = "",
+    breaks = "check > /dev/full ends with status 0",
+    test = "spec/cli/run_spec.lua -f 'there to print cannot'",
+  },
+  {
+    name = "467-environment-not-checked", file = "lua/ganymede/cli/init.lua",
+    find = [[if depth == 1 then require("ganymede.environment").check() end]],
+    replace = "",
+    breaks = "a misspelt variable of the environment is ignored",
+    test = "spec/cli/environment_spec.lua -f 'refuses a variable'",
+  },
+  {
+    name = "468-rank-of-others", file = "lua/ganymede/launch.lua",
+    find = [[if given[name] ~= nil and given[name] ~= is[name] then]],
+    replace = [[if given[name] == "" then]],
+    breaks = "gm.launch is told of ranks that are not there, and believes it",
+    test = "spec/train/launch_spec.lua -f 'ranks that are others'",
+  },
+  {
+    name = "469-state-of-a-hook", file = "lua/ganymede/snapshot.lua",
+    find = [[local ok, err = failure.try(take_up, trainer, ck.meta)]],
+    replace = [[local ok, err = true, take_up(trainer, ck.meta)]],
+    breaks = "a state in a checkpoint that no hook takes is an error of Lua, with status 1",
+    test = "spec/resume/sealed_spec.lua -f 'states are numbers'",
+  },
+  {
+    name = "470-meta-not-checked", file = "lua/ganymede/snapshot.lua",
+    find = [[
+  check_shape(path, meta, shape, "meta")
+]],
+    replace = "\n",
+    breaks = "meta of a checkpoint is believed whatever its fields are",
+    test = "spec/resume/sealed_spec.lua",
+  },
 }
