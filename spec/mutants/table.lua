@@ -12,7 +12,8 @@
 -- (spec/tree/mutants_spec.lua says so).
 local machine = require "ganymede.machine"
 
-local tables = { "kernels", "cuda", "autograd", "layouts", "sharded", "pipeline", "host", "jobs", "files", "layers", "training" }
+local tables = { "kernels", "cuda", "autograd", "layouts", "sharded", "pipeline", "host", "jobs", "files", "layers",
+  "training" }
 
 local mutants = {}
 
