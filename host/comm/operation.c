@@ -351,17 +351,20 @@ gm_status gm_pending_start(gm_pending *p, gm_pending **out)
 /* ---- waiting ---- */
 
 #define ASK_AFTER 0.2 /* seconds without progress until the others are asked, */
-#define ASK_EVERY 1.0 /* and again */
+#define ASK_EVERY 1.0 /* and again; from half of the time-out on all ranks, of other groups too, */
+#define HEAR      0.6 /* who have so long to answer, at least, before any is called silent (gm_control_is_silent) */
 
 gm_status gm_pending_watch(gm_pending *p, double since, double *asked)
 {
     gm_comm *c = p->comm;
     double   now = gm_comm_now(), quiet = now - since;
     if (p->coming) return GM_OK; /* this rank's own device computes still: nobody else is waited for */
-    if (c->timeout > 0 && quiet > c->timeout) return gm_pending_hang(p);
+    bool late = c->timeout > 0 && quiet > c->timeout / 2, all_asked = p->asked_all > since;
+    if (all_asked && quiet > c->timeout && now - p->asked_all > HEAR) return gm_pending_hang(p);
     if (quiet > ASK_AFTER && now - *asked > ASK_EVERY) {
         *asked = now;
-        gm_control_ask(p, c->timeout > 0 && quiet > c->timeout / 2);
+        if (late && !all_asked) p->asked_all = now;
+        gm_control_ask(p, late);
     }
     return GM_OK;
 }

@@ -158,7 +158,8 @@ struct gm_pending {
     gm_account *account;
     int         traced; /* entry of the trace, -1: none */
     double      started, progressed;
-    gm_answer  *answers; /* a member; NULL until somebody was asked */
+    gm_answer  *answers;   /* a member; NULL until somebody was asked */
+    double      asked_all; /* when all ranks were asked, not only members; 0: they were not */
 
     gm_tensor *in, *out;  /* retained */
     char      *from, *to; /* their bytes in host memory; NULL: none. See stage.c */

@@ -139,6 +139,21 @@ describe("a save in which system call number n", function()
     error "more than 40 calls in one save"
   end
 
+  -- It is stopped when it has its new name, until a file of it is gone.
+  it("loses a file under its new name fails, and is not seen", function()
+    if not can_inject then pending "strace cannot inject faults here" end
+    local target = folder .. "/step-00000001"
+    local result = child(1, 1, 10, ([[%s -o /dev/null -e trace=rename -P %s.tmp -e inject=rename:signal=STOP:when=1 \
+      sh -c 'echo $$ >%s/pid; exec sh -c "$0"' %%s & child=$!
+      %s
+      rm %s/index.json
+      kill -CONT $(cat %s/pid)
+      wait $child]]):format(trace_command, target, folder, shell.wait_until("test -e " .. target), target, folder))
+    assert.equal(1, result.code, result.err)
+    assert.matches("files of it are gone: who removes them?", result.err, 1, true)
+    assert.same({}, checkpoint.list(folder))
+  end)
+
   it("brings files, folder and parent to disk in this order", function()
     if not can_inject then pending "strace cannot follow a program here" end
     local trace = folder .. "/trace"

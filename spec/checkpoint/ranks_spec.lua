@@ -86,11 +86,18 @@ describe("checkpoints on several ranks", function()
     assert.same({ 4, 5 }, steps)
   end)
 
-  it("wait for a rank whose disk is slow, meeting now and then", function()
-    local checkpoint_wait, now, asked = core.checkpoint_wait, core.now, 0
-    finally(function() core.checkpoint_wait, core.now = checkpoint_wait, now end)
-    if rank == 1 then -- not there for ten looks, between which minutes pass
-      core.now = function() return now() + 60 * asked end
+  local checkpoint_wait, now, timeout = core.checkpoint_wait, core.now, core.comm_timeout()
+  local function put_back() core.checkpoint_wait, core.now = checkpoint_wait, now end
+  after_each(function()
+    put_back()
+    core.comm_set_timeout(timeout)
+  end)
+
+  -- Meetings of the ranks in a save in which rank 1 looks ten times whether its disk is done, every so many seconds.
+  local function meetings(seconds)
+    local asked = 0
+    if rank == 1 then
+      core.now = function() return now() + seconds * asked end
       core.checkpoint_wait = function(...)
         asked = asked + 1
         return asked > 10 and checkpoint_wait(...)
@@ -105,7 +112,21 @@ describe("checkpoints on several ranks", function()
     end
     local calls = count()
     assert.is_true(checkpoint.verify(checkpoint.save(folder, state(1, {}))))
-    assert.is_true(count() - calls >= 10, count() - calls .. " meetings")
+    put_back()
+    return count() - calls
+  end
+
+  it("wait for a rank whose disk is slow, meeting now and then", function()
+    local met = meetings(60)
+    assert.is_true(met >= 10, met .. " meetings")
+  end)
+
+  it("meet more often where a rank is soon taken for one that hangs", function()
+    core.comm_set_timeout(400)
+    local seldom = meetings(1)
+    core.comm_set_timeout(4)
+    local often = meetings(1)
+    assert.is_true(often >= seldom + 3, often .. " meetings, and " .. seldom)
   end)
 
   it("refuse a tensor that is still a sum over ranks, before anything is written", function()

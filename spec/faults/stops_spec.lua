@@ -64,6 +64,32 @@ describe("a stop", function()
     assert.is_nil(waits)
   end)
 
+  it("that comes between two lines of the repl ends the next one, not the repl", function()
+    local errors = { failure.new(130, "early"), failure.new(143, "early"), failure.new(7, "early") }
+    core.signals_open(errors, true, false)
+    local ok, err = failure.protect(core.signals_close, function()
+      assert(loadstring(interrupt))()
+      return require("ganymede.repl").protected(function() end)
+    end)
+    assert.is_false(ok)
+    assert.equal(130, failure.code(err))
+  end)
+
+  it("that comes when a run has ended and is being wound up changes nothing", function()
+    local result = run_alone("local function stop() " .. interrupt .. [[ end
+      local arm = core.signals_arm
+      core.signals_arm = function(on)
+        core.signals_arm = arm
+        stop()
+        for _ = 1, 100 do rank = rank + 0 end
+        return arm(on)
+      end]], { "--stats", "stats.json" })
+    local stats = json.decode(shell.read(result.home .. "/stats.json"), "stats.json")
+    shell.remove(result.home)
+    assert.equal(0, result.code, result.err)
+    assert.equal(0, stats.exit_code)
+  end)
+
   it("does not cut short what puts things back", function()
     local result = run_alone("local function stop() " .. interrupt .. [[ end
       require("ganymede.failure").protect(function()
@@ -145,6 +171,24 @@ describe("SIGHUP", function()
 
   it("saves a checkpoint, as SIGTERM does, on one rank", function() check_hangup(one_rank) end)
   it("and on three", function() check_hangup() end)
+end)
+
+-- As nohup starts a program, and a shell that puts it in the background.
+describe("a signal that was ignored before the run", function()
+  for _, name in ipairs { "HUP", "INT" } do
+    it("stays so: SIG" .. name, function()
+      local job = support.start(support.training [[
+        if trainer.step == 20 then
+          ready()
+          repeat local go = io.open "go" until go
+        end]], {}, "env --ignore-signal=" .. name .. " %s run recipe.lua")
+      job:file "ready"
+      job:signal(name, job:supervisor())
+      shell.write(job.home .. "/go", "")
+      local result = job:finish()
+      assert.equal(0, result.code, result.err)
+    end)
+  end
 end)
 
 describe("os.exit in a hook", function()

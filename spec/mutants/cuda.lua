@@ -184,4 +184,11 @@ GM_UNROLL for (int k = 0; k < GM_WIDE_PACKS; k++) u.v[k] = x->wide[role][k];
     breaks = "the norm leaves out every second part of a large gradient",
     test = "spec/kernels/reduce_spec.lua -f sum_squares",
   },
+  {
+    name = "599-deterministic-ignored", file = "kernels/cuda/dnn.c",
+    find = [[if (gradient && dev->deterministic) return GM_OK;]],
+    replace = "",
+    breaks = "deterministic = true leaves cuDNN's gradients",
+    test = "spec/cuda/device_spec.lua -f vary",
+  },
 }

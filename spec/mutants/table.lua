@@ -12,8 +12,8 @@
 -- (spec/tree/mutants_spec.lua says so).
 local machine = require "ganymede.machine"
 
-local tables = { "kernels", "cuda", "autograd", "layouts", "sharded", "pipeline", "host", "jobs", "layers", "training",
-  "calls" }
+local tables = { "kernels", "cuda", "autograd", "layouts", "sharded", "pipeline", "host", "jobs", "files", "layers",
+  "training", "calls" }
 
 local mutants = {}
 

@@ -164,6 +164,30 @@ static void body_hang_of_two(gm_rank *r, void *context)
     gm_comm_fail(r->comm, 7, gm_last_error());
 }
 
+/* The time-out comes before the others would be asked: it waits until they have had time to answer. */
+static void body_hang_elsewhere(gm_rank *r, void *context)
+{
+    int      *told = context;
+    gm_group *g = NULL;
+    gm_comm_set_timeout(r->comm, r->rank == 0 ? 1.1 : 30);
+    if (r->rank == 2) {
+        while (!__atomic_load_n(told, __ATOMIC_SEQ_CST)) usleep(1000);
+        gm_comm_fail(r->comm, 7, "asleep");
+        return;
+    }
+    OK(gm_comm_group_of(r->comm, "left", 2, (int[]){0, 1}, &g));
+    if (r->rank == 1) OK(gm_comm_group_of(r->comm, "right", 2, (int[]){1, 2}, &g));
+    gm_status st = gm_comm_barrier(r->comm, g);
+    if (r->rank == 1) {
+        assert_int_equal(st, GM_EPEER);
+        return;
+    }
+    bool named = st == GM_EHANG && strstr(gm_last_error(), "rank 2 does not answer");
+    __atomic_store_n(told, 1, __ATOMIC_SEQ_CST);
+    gm_comm_fail(r->comm, 7, "rank 2 sleeps");
+    assert_true(named);
+}
+
 /* Two ranks that wait in different groups: each names what the other does. */
 static void body_crossed(gm_rank *r, void *context)
 {
@@ -245,6 +269,8 @@ void gm_test_comm_failures(void **state)
     told[0] = told[1] = 0;
     run_world(4, body_hang_of_two, told);
     assert_true(told[1] >= 1);
+    told[0] = 0;
+    run_world(3, body_hang_elsewhere, told);
     run_world(2, body_crossed, NULL);
     run_world(2, body_interrupt, NULL);
     run_world(3, body_left, NULL);
