@@ -91,6 +91,15 @@ local function count_units(status, text, seconds)
   return count
 end
 
+--- Why examples were skipped, where they say it.
+local function reasons(text)
+  local lines = {}
+  for line in text:gmatch "[^\n]+" do
+    if line:find "^  skipped  " then lines[#lines + 1] = line:sub(3) end
+  end
+  return #lines > 0 and table.concat(lines, "\n")
+end
+
 --- What one spec file printed -> counts.
 local function count_spec(name, args, status, text, seconds)
   local passed, failed, rest = ("\n" .. text):match "\n(%d+) passed, (%d+) failed([^\n]*)\n?$"
@@ -102,7 +111,8 @@ local function count_spec(name, args, status, text, seconds)
   end
   local count = { passed = tonumber(passed), failed = tonumber(failed), skipped = tonumber(rest:match "%d+") or 0 }
   if status ~= 0 and count.failed == 0 then count.failed = 1 end -- it broke after its last example
-  show(name, count, seconds, count.failed > 0 and tail(text:match "^(.*)\n[^\n]*\n?$", 200)) -- all but the counts
+  local said = tail(text:match "^(.*)\n[^\n]*\n?$", 200) -- all but the counts
+  show(name, count, seconds, count.failed > 0 and said or reasons(text))
   return count
 end
 
