@@ -6,9 +6,9 @@ describe("ganymede test", function()
   local path
 
   -- A spec file with this text -> status, what is printed
-  local function test(text)
+  local function test(text, ...)
     shell.write(path, text)
-    local result = run_host { "test", "--no-unit", path }
+    local result = run_host { "test", "--no-unit", path, ... }
     return result.code, result.out
   end
 
@@ -39,6 +39,15 @@ describe("ganymede test", function()
     assert.equal(0, code, out)
     has(out, "\n  skipped  a gadget rests: it turns\n")
     assert.matches("\n1 passed, 0 failed, 1 skipped\n$", out)
+  end)
+
+  it("leaves out of specs of ops what is compiled without sanitizers, and files that ask for it", function()
+    local _, out = test([[pending("suite " .. tostring(os.getenv "GANYMEDE_CUDA_SUITE"))]], "--sanitizers")
+    has(out, "\n  skipped  suite none\n")
+    _, out = test [[pending("suite " .. tostring(os.getenv "GANYMEDE_CUDA_SUITE"))]]
+    has(out, "\n  skipped  suite nil\n")
+    _, out = test('-- A file.\n-- sanitizers: no, it is enough\npending "here"', "--sanitizers")
+    assert.equal("0 passed, 0 failed\n", out)
   end)
 
   it("fails for a file without an example, and says what to write there", function()
