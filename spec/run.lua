@@ -46,11 +46,11 @@ local function select_examples(busted, options, excluded)
   for _, kind in ipairs { "it", "pending" } do busted.subscribe({ "register", kind }, wanted, { priority = 1 }) end
 end
 
---- Counts what happens and prints a line a file; failures follow it in full.
+--- Counts what happens and prints a line a file; failures follow it in full, and what was skipped with pending(why).
 local function reporter(busted, options)
   local out = options.out or io.stdout
   local count = { passed = 0, failed = 0, skipped = 0 }
-  local here, troubles = { passed = 0, failed = 0, skipped = 0 }, {} -- of the file that runs now
+  local here, troubles = { passed = 0, failed = 0, skipped = 0 }, {} -- of the file that runs now; why, too
 
   local example -- that runs now, when all ranks settle what became of it: { said, passed, skipped }
 
@@ -65,6 +65,12 @@ local function reporter(busted, options)
     local said = tostring(message)
     if options.verbose and trace and trace.traceback then said = said .. "\n" .. trace.traceback end
     if example then table.insert(example.said, said) else add_trouble(element, said) end
+    return nil, true
+  end
+
+  local function pending(element, _, message)
+    local why = message and ": " .. tostring(message):gsub("^[^%s:]+:%d+: ", ""):gsub("%s*\n%s*", " ") or ""
+    troubles[#troubles + 1] = ("  skipped  %s%s"):format(full_name(busted, element), why)
     return nil, true
   end
 
@@ -114,6 +120,7 @@ local function reporter(busted, options)
     local to = example or here
     if status == "success" then to.passed = to.passed + 1 end
     if status == "pending" then to.skipped = to.skipped + 1 end
+    if element.descriptor == "pending" then pending(element) end
     if options.verbose then
       out:write(("  %-8s %7.3f s  %s\n"):format(status, element.duration or 0, full_name(busted, element)))
     end
@@ -125,6 +132,7 @@ local function reporter(busted, options)
   busted.subscribe({ "test", "end" }, test_end)
   busted.subscribe({ "failure" }, trouble)
   busted.subscribe({ "error" }, trouble)
+  busted.subscribe({ "pending" }, pending)
   select_examples(busted, options, function() here.skipped = here.skipped + 1 end)
   return count, flush
 end

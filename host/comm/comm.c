@@ -15,14 +15,21 @@ double gm_comm_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Ranks often share cores: a core that only waits is given away at once, and after some milliseconds for longer. */
+/* Ranks often share cores. A yield that took long has let others run: such a core is left to them by sleeping from then
+ * on, since ranks that yield to each other in turns spend more of it on switching than on work. A core of one's own
+ * is yielded, and after some milliseconds left as well. */
 void gm_comm_pause(double since, unsigned *turns)
 {
-    unsigned turn = (*turns)++;
-    if (turn < 64) return;
-    double quiet = gm_comm_now() - since;
-    if (quiet < 0.002) sched_yield();
-    else nanosleep(&(struct timespec){0, quiet < 0.1 ? 50000 : 500000}, NULL);
+    const unsigned shared = 1u << 31; /* a mark in *turns: somebody else runs on this core */
+    unsigned       turn = (*turns)++;
+    if ((turn & ~shared) < 64) return;
+    double now = gm_comm_now(), quiet = now - since;
+    if (quiet < 0.002 && !(turn & shared)) {
+        sched_yield();
+        if (gm_comm_now() - now > 5e-6) *turns |= shared; /* a yield to nobody takes a tenth of that */
+    } else {
+        nanosleep(&(struct timespec){0, quiet < 0.1 ? 50000 : 500000}, NULL);
+    }
 }
 
 /* ---- life ---- */

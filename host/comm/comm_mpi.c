@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <mpi.h>
 
 #include "transport.h"
@@ -238,12 +239,23 @@ static void mpi_close(gm_transport *t, bool orderly)
     free(t);
 }
 
-static int new_comm(gm_transport *t, MPI_Comm *comm, const char *name)
+/* Both duplicates at once. Ranks that share cores wait asleep: MPI's own wait would keep a core from those that it is
+ * waiting for. */
+static int new_comms(gm_transport *t)
 {
-    int code = MPI_Comm_dup(MPI_COMM_WORLD, comm);
-    if (code != MPI_SUCCESS) return failed(t, "MPI_Comm_dup", code);
-    MPI_Comm_set_name(*comm, name);
-    MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN);
+    mpi_context *m = t->context;
+    MPI_Request  both[2];
+    int          done = 0, code = MPI_Comm_idup(MPI_COMM_WORLD, &m->data, &both[0]);
+    if (code == MPI_SUCCESS) code = MPI_Comm_idup(MPI_COMM_WORLD, &m->control, &both[1]);
+    while (code == MPI_SUCCESS && !done) {
+        code = MPI_Testall(2, both, &done, MPI_STATUSES_IGNORE);
+        if (!done) nanosleep(&(struct timespec){0, 50000}, NULL);
+    }
+    if (code != MPI_SUCCESS) return failed(t, "MPI_Comm_idup", code);
+    MPI_Comm_set_name(m->data, "ganymede data");
+    MPI_Comm_set_name(m->control, "ganymede control");
+    MPI_Comm_set_errhandler(m->data, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(m->control, MPI_ERRORS_RETURN);
     return 0;
 }
 
@@ -289,8 +301,5 @@ int gm_mpi_open(gm_transport *t)
     t->tell = mpi_tell;
     t->hear = mpi_hear;
     t->close = mpi_close;
-    if (start_mpi(t) || new_comm(t, &m->data, "ganymede data") || new_comm(t, &m->control, "ganymede control") ||
-        listen(t))
-        return -1;
-    return 0;
+    return start_mpi(t) || new_comms(t) || listen(t) ? -1 : 0;
 }

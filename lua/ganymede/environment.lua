@@ -24,7 +24,8 @@ environment.variables = {
   GANYMEDE_CACHE = { whose = "user", doc = "the folder where builds keep kernels for GPUs by content" },
   GANYMEDE_CI_BASE = { whose = "spec", doc = "the commit that .ci/run compares with" },
   GANYMEDE_BIN = { whose = "spec", doc = "the program that a bench measures" },
-  GANYMEDE_CUDA_SUITE = { whose = "spec", pattern = "^only$", allowed = "only", doc = "specs of ops on cuda alone" },
+  GANYMEDE_CUDA_SUITE = { whose = "spec", one_of = { only = true, none = true }, allowed = "only or none",
+    doc = "specs of ops: on cuda alone, or without it" },
   GANYMEDE_CUDA_RECORD = { whose = "spec", doc = "of the emulated GPU: a file that lists what it did" },
   GANYMEDE_CUDA_DEVICES = { whose = "spec", doc = "of the emulation: how many GPUs there are" },
   GANYMEDE_CUDA_NO_IMAGES = { whose = "spec", doc = "of the emulation: it holds images of kernels to be empty" },
@@ -50,7 +51,7 @@ function environment.problem(name, value)
     return ("the environment has %s, which nothing reads%s; `ganymede help environment` lists what is read"):format(
       name, options.hint(name, options.sorted_keys(environment.variables)))
   end
-  if entry.pattern and not value:find(entry.pattern) then
+  if (entry.pattern and not value:find(entry.pattern)) or (entry.one_of and not entry.one_of[value]) then
     return ("the environment says %s=%s; it must be %s"):format(name, value, entry.allowed)
   end
 end

@@ -66,14 +66,15 @@ local function threads_when_joining()
   return launcher.threads(bound and 1 or ranks)
 end
 
---- argv of mpirun for a command line of ours (list of words); crowded: ranks share cores.
-function launcher.command(ranks, words, crowded)
-  local argv = { "mpirun", "-n", tostring(ranks), "--oversubscribe", "--bind-to", "none", "--enable-recovery",
-    "--mca", "mpi_yield_when_idle", crowded and "1" or "0" }
+--- argv of mpirun for a command line of ours (list of words). MPI does not yield: each look for messages would give the
+-- core away, also that of a rank that has work; ranks that wait leave it by themselves (gm_comm_pause).
+function launcher.command(ranks, words)
+  local argv = { "mpirun", "-n", tostring(ranks), "--oversubscribe", "--bind-to", "none", "--enable-recovery" }
   local function parameter(name, value) -- unless the user has chosen
     if os.getenv("OMPI_MCA_" .. name) then return end
     for _, word in ipairs { "--mca", name, value } do argv[#argv + 1] = word end
   end
+  parameter("mpi_yield_when_idle", "0")
   parameter("pml", "ob1")
   parameter("btl", "self,vader")
   argv[#argv + 1] = core.executable()
@@ -118,9 +119,9 @@ function launcher.start(args, interactive)
   local words = { args.argv[1], "--threads", tostring(threads), unpack(args.argv, 2) } -- a later one counts
   if not interactive and not args.quiet then
     log.info("%d ranks on %d core%s: %d thread%s each, %s", ranks, cores, cores == 1 and "" or "s", threads,
-      threads == 1 and "" or "s", crowded and "sharing cores, yielding when idle" or "each bound to cores of its own")
+      threads == 1 and "" or "s", crowded and "sharing cores" or "each bound to cores of its own")
   end
-  return core.job_start { ranks = ranks, argv = launcher.command(ranks, words, crowded), environment = environment(),
+  return core.job_start { ranks = ranks, argv = launcher.command(ranks, words), environment = environment(),
     folders = { "OMPI_MCA_orte_tmpdir_base", "OMPI_MCA_btl_vader_backing_directory" }, -- so that a crash leaves none
     cpus = crowded and 0 or threads, timeout = args.timeout or 0, interactive = interactive or false }
 end

@@ -5,7 +5,7 @@ local emulation = require "spec.cuda.emulation"
 local json = require "ganymede.json"
 local shell = require "spec.support.shell"
 
-if not emulation.start() or not emulation.is_on() then return end
+if emulation.lacks(pending, "emulated") then return end
 
 -- In Python's place: `-c` asks whether there is PyTorch, `-u peer.py` is the peer, whose steps take STUB_SECONDS.
 local stub = [=[

@@ -6,7 +6,7 @@ local json = require "ganymede.json"
 local op_launches = require "spec.bench.op_launches"
 local run_host = require "spec.support.run_host"
 
-if not emulation.start() or not emulation.is_on() then return end
+if emulation.lacks(pending, "emulated") then return end
 
 local batch, length, width, heads = 2, 16, 64, 2 -- as in counts_step.lua
 

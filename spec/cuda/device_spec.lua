@@ -41,7 +41,7 @@ describe("--device cuda", function()
     has(result.out, "--device cuda cannot be used: there is no NVIDIA driver here (/nowhere/libcuda.so.1")
   end)
 
-  if not emulation.start() or not emulation.is_on() then return end
+  if emulation.lacks(pending, "emulated") then return end
   local driver = emulation.environment().GANYMEDE_CUDA_DRIVER
 
   it("says that the driver finds no GPU", function()

@@ -7,7 +7,7 @@ local emulation = require "spec.cuda.emulation"
 local gm = require "ganymede"
 local shell = require "spec.support.shell"
 
-if not core.cuda_facts() then return end
+if not core.cuda_facts() then return pending(emulation.no_cuda) end
 local is_emulated = emulation.start { cudnn = true } and emulation.is_on() -- before support starts it without
 local support = require "spec.kernels.support"
 

@@ -5,6 +5,8 @@
 --                            unit_tests builds beside the executable
 --     emulation.start { cudnn = true }   with the emulation's cuDNN too; false where something else has used "cuda"
 --                            before. Without, there is none, and attention runs on our kernels
+--     emulation.lacks(pending)  for the head of a spec file or block: true where "cuda" cannot be used, and then
+--                            busted's `pending` says so; lacks(pending, "emulated"): where it is not the emulation
 --     emulation.environment()  of a child process that shall use it too (run_host's env); { cudnn = true } as above
 --     emulation.counts()     what the driver did so far (fake_driver.h)
 local core = require "ganymede.core"
@@ -59,6 +61,20 @@ function emulation.start(options)
     for name in pairs(libraries) do ffi.C.unsetenv(name) end
   end
   return started ~= nil
+end
+
+emulation.no_cuda = "this build has no CUDA: configure with -DGANYMEDE_CUDA=ON (needs nvcc), build all and unit_tests"
+
+function emulation.lacks(pending, kind)
+  local why
+  if not emulation.start() then
+    local built = is_there(core.executable():match "^(.*)/" .. "/ganymede_cuda.so")
+    why = built and "there is no GPU, and its emulation is not built: build the target unit_tests" or emulation.no_cuda
+  elseif kind == "emulated" and not emulation.is_on() then
+    why = "there is a GPU; this runs under its emulation alone"
+  end
+  if why then pending(why) end
+  return why ~= nil
 end
 
 --- For a child process that shall use what this one does: { VARIABLE = path }.

@@ -7,7 +7,7 @@
 local emulation = require "spec.cuda.emulation"
 local support = require "spec.cli.support"
 
-if not emulation.start() then return end -- a build without CUDA
+if emulation.lacks(pending) then return end
 
 -- Dropout, clipping, a schedule of rates, parameters without decay, an epoch whose last batch is smaller, evaluation,
 -- a hook that looks at outputs, checkpoints.

@@ -3,7 +3,7 @@
 local emulation = require "spec.cuda.emulation"
 local support = require "spec.cli.support"
 
-if not emulation.start() then return end
+if emulation.lacks(pending) then return end
 
 local recipe = [[
 return {

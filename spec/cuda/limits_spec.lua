@@ -8,7 +8,7 @@ local job = require "spec.parallel.job"
 local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"
 
-if not emulation.start() then return end
+if emulation.lacks(pending) then return end
 
 local function has(text, part) assert.is_truthy(text:find(part, 1, true), ("no '%s' in: %s"):format(part, text)) end
 

@@ -9,7 +9,7 @@ local emulation = require "spec.cuda.emulation"
 local job = require "spec.parallel.job"
 local shell = require "spec.support.shell"
 
-if not emulation.start() then return end
+if emulation.lacks(pending) then return end
 
 local recipe = [[
 jit.off()

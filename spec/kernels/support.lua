@@ -32,11 +32,13 @@ support.backends = {}
 for _, name in ipairs { "cpu-generic", "cpu-avx2", "cpu-avx512" } do
   if core.has_backend(name) then table.insert(support.backends, name) end
 end
--- On a GPU, or by its kernels' emulation. GANYMEDE_CUDA_SUITE=only, for who writes kernels: on nothing else.
-if require "spec.cuda.emulation".start() then
-  if os.getenv "GANYMEDE_CUDA_SUITE" == "only" then support.backends = {} end
+-- On a GPU, or by its kernels' emulation. GANYMEDE_CUDA_SUITE=only, for who writes kernels: on nothing else; none, for
+-- sanitizers, which the emulated kernels are compiled without: not on that.
+local suite = os.getenv "GANYMEDE_CUDA_SUITE"
+if suite ~= "none" and require "spec.cuda.emulation".start() then
+  if suite == "only" then support.backends = {} end
   table.insert(support.backends, "cuda")
-elseif os.getenv "GANYMEDE_CUDA_SUITE" == "only" then
+elseif suite == "only" then
   error "GANYMEDE_CUDA_SUITE=only, and cuda cannot be used here: build ganymede_cuda.so and the target gm_fake_cuda"
 end
 
@@ -193,9 +195,8 @@ local function allowance(within, dtype, want, n)
   return function(i) return unit * magnitudes[i] + floor end
 end
 
-local function same_bits(a, b, bytes)
-  return bytes == 0 or ffi.string(ffi.cast("char *", a), bytes) == ffi.string(ffi.cast("char *", b), bytes)
-end
+ffi.cdef "int memcmp(const void *a, const void *b, size_t n);"
+local function same_bits(a, b, bytes) return bytes == 0 or ffi.C.memcmp(a, b, bytes) == 0 end
 
 local bytes_of = { f32 = 4, f64 = 8, bf16 = 2, f16 = 2, i32 = 4, i64 = 8, u8 = 1 }
 
@@ -206,8 +207,8 @@ function support.compare(got, want, within, label, more)
   if have ~= wanted then error(("%s: it is %s, should be %s"):format(label, have, wanted), 0) end
   got, want = contiguous(got), contiguous(want)
   local a, b = got:data(), want:data()
+  if same_bits(a, b, n * bytes_of[dtype]) then return end
   if within == support.exact or not support.epsilon[dtype] then
-    if same_bits(a, b, n * bytes_of[dtype]) then return end
     for i = 0, n - 1 do
       if not same_bits(a + i, b + i, bytes_of[dtype]) then
         error(("%s: element %d is %.17g, ref says %.17g; they should be equal"):format(label, i + 1, tonumber(a[i]),

@@ -1,5 +1,6 @@
 --- Checkpoints move between layouts: a run that goes on in another mode after every third step has the losses, the
 -- parameters and the moments of one that never left its one rank, and its files hold no padding.
+-- sanitizers: no, numbers of several ranks are compared; spec/checkpoint looks at the same code
 local chain = require "spec.parallel.chain"
 local equality = require "spec.parallel.equality"
 

@@ -1,6 +1,7 @@
 --- A run that saves after every step is killed a hundred times, at whatever it does just then, and goes on each time
 -- from the newest complete checkpoint. In the end it is, byte for byte, the run that nobody disturbed, and its
 -- metrics.jsonl has each step once. More kills: GANYMEDE_SPEC_KILLS=300 ./ganymede spec spec/resume/kill_spec.lua
+-- sanitizers: no, a process that is killed tells them nothing; spec/checkpoint looks at the same code
 local checkpoint = require "ganymede.checkpoint"
 local core = require "ganymede.core"
 local json = require "ganymede.json"

@@ -5,6 +5,7 @@
 -- by gm.comm in a differentiable function of the recipe's own. The recipe registers both and a run selects one by
 -- parallel.tensor.mode; what a mode has no class for (tables, norms, attention) is used as it is. 50 steps in f64 agree
 -- to design section 5's 1e-9.
+-- sanitizers: no, numbers of several ranks are compared; spec/comm and the specs beside it look at the same code
 local job = require "spec.parallel.job"
 local json = require "ganymede.json"
 

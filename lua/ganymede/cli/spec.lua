@@ -185,7 +185,11 @@ local function finish(args, count, status)
   if args.counts and core.rank() == 0 then
     core.write_whole(args.counts, ("%d %d %d\n"):format(count.passed, count.failed, count.skipped))
   end
-  if count.passed + count.failed + count.skipped == 0 then failure(2, "spec: no example matches") end
+  if count.passed + count.failed + count.skipped == 0 then
+    local chosen = #(args.filter or {}) + #(args.tags or {}) > 0
+    failure(2, chosen and "spec: no example matches" or "spec: there is no example in %s; a file that has none to run "
+      .. "here says why, and what to build: pending \"why\"", table.concat(args.files, " "))
+  end
   if status > 1 then return status end
   return (count.failed > 0 or status > 0) and 1 or 0
 end

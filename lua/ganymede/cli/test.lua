@@ -8,6 +8,8 @@
 -- With --sanitizers, for builds with them, files are left out whose opening comment says so, and why:
 --
 --     -- sanitizers: no, numbers of eight ranks are compared; spec/layout and spec/unit look at the same code
+--
+-- and specs of ops leave out the emulated GPU, whose kernels are compiled without sanitizers.
 local core = require "ganymede.core"
 local failure = require "ganymede.failure"
 local machine = require "ganymede.machine"
@@ -91,6 +93,15 @@ local function count_units(status, text, seconds)
   return count
 end
 
+--- Why examples were skipped, where they say it.
+local function reasons(text)
+  local lines = {}
+  for line in text:gmatch "[^\n]+" do
+    if line:find "^  skipped  " then lines[#lines + 1] = line:sub(3) end
+  end
+  return #lines > 0 and table.concat(lines, "\n")
+end
+
 --- What one spec file printed -> counts.
 local function count_spec(name, args, status, text, seconds)
   local passed, failed, rest = ("\n" .. text):match "\n(%d+) passed, (%d+) failed([^\n]*)\n?$"
@@ -102,7 +113,8 @@ local function count_spec(name, args, status, text, seconds)
   end
   local count = { passed = tonumber(passed), failed = tonumber(failed), skipped = tonumber(rest:match "%d+") or 0 }
   if status ~= 0 and count.failed == 0 then count.failed = 1 end -- it broke after its last example
-  show(name, count, seconds, count.failed > 0 and tail(text:match "^(.*)\n[^\n]*\n?$", 200)) -- all but the counts
+  local said = tail(text:match "^(.*)\n[^\n]*\n?$", 200) -- all but the counts
+  show(name, count, seconds, count.failed > 0 and said or reasons(text))
   return count
 end
 
@@ -117,8 +129,8 @@ local function jobs_of(exe, build, args)
     for _, ranks in ipairs(left_out and {} or spec.ranks_of(path)) do
       local name = ranks > 1 and ("%s on %d ranks"):format(path, ranks) or path
       jobs[#jobs + 1] = {
-        command = ("timeout -k 10 %d %s spec -n %d %s %s"):format(args.timeout, quote(exe), ranks,
-          args.slow and "--slow" or "", quote(path)),
+        command = ("%stimeout -k 10 %d %s spec -n %d %s %s"):format(args.sanitizers and "env GANYMEDE_CUDA_SUITE=none "
+          or "", args.timeout, quote(exe), ranks, args.slow and "--slow" or "", quote(path)),
         alone = ranks > 1,
         count = function(...) return count_spec(name, args, ...) end,
       }

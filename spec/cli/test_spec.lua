@@ -1,0 +1,60 @@
+--- `ganymede test`: what it says of files whose examples did not run.
+local run_host = require "spec.support.run_host"
+local shell = require "spec.support.shell"
+
+describe("ganymede test", function()
+  local path
+
+  -- A spec file with this text -> status, what is printed
+  local function test(text, ...)
+    shell.write(path, text)
+    local result = run_host { "test", "--no-unit", path, ... }
+    return result.code, result.out
+  end
+
+  local function has(text, part) assert.is_truthy(text:find(part, 1, true), ("no '%s' in: %s"):format(part, text)) end
+
+  before_each(function()
+    path = os.tmpname()
+    os.remove(path)
+    path = path .. "_spec.lua"
+  end)
+  after_each(function() os.remove(path) end)
+
+  it("counts a file that cannot run here as skipped, and says why", function()
+    local code, out = test 'pending "this needs a gadget: build the target gadget"'
+    assert.equal(0, code, out)
+    has(out, "0 passed, 0 failed, 1 skipped (")
+    has(out, "\n  skipped  this needs a gadget: build the target gadget\n")
+    assert.matches("\n0 passed, 0 failed, 1 skipped\n$", out)
+  end)
+
+  it("says why an example was skipped", function()
+    local code, out = test [[
+      describe("a gadget", function()
+        it("turns", function() end)
+        it("rests", function() pending "it\nturns" end)
+      end)
+    ]]
+    assert.equal(0, code, out)
+    has(out, "\n  skipped  a gadget rests: it turns\n")
+    assert.matches("\n1 passed, 0 failed, 1 skipped\n$", out)
+  end)
+
+  it("leaves out of specs of ops what is compiled without sanitizers, and files that ask for it", function()
+    local _, out = test([[pending("suite " .. tostring(os.getenv "GANYMEDE_CUDA_SUITE"))]], "--sanitizers")
+    has(out, "\n  skipped  suite none\n")
+    _, out = test [[pending("suite " .. tostring(os.getenv "GANYMEDE_CUDA_SUITE"))]]
+    has(out, "\n  skipped  suite nil\n")
+    _, out = test('-- A file.\n-- sanitizers: no, it is enough\npending "here"', "--sanitizers")
+    assert.equal("0 passed, 0 failed\n", out)
+  end)
+
+  it("fails for a file without an example, and says what to write there", function()
+    local code, out = test "if true then return end"
+    assert.equal(1, code, out)
+    has(out, "there is no example in " .. path)
+    has(out, 'pending "why"')
+    assert.matches("\n0 passed, 1 failed\n$", out)
+  end)
+end)
