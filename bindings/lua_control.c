@@ -184,8 +184,7 @@ static void check_in_traces(lua_State *L, lua_State *main)
     sigaction(SIGPROF, &action, NULL);
 }
 
-/* signals_open({ interrupted, terminated, too_late }: what to raise, patient: REPL?, compiled: also stop traces).
- * The rank of a job always stops in traces: others wait for it. */
+/* signals_open({ interrupted, terminated, too_late }: what to raise, patient: REPL?, compiled: also stop traces). */
 static int signals_open(lua_State *L)
 {
     lua_State *main = gm_lua_rank(L)->main;
@@ -195,7 +194,7 @@ static int signals_open(lua_State *L)
     lua_pushvalue(L, 1);
     lua_rawset(L, LUA_REGISTRYINDEX);
     L_TRY(L, gm_signals_open(stop_code, main, lua_toboolean(L, 2)));
-    if (lua_toboolean(L, 3) || gm_link_rank() >= 0) check_in_traces(L, main);
+    if (lua_toboolean(L, 3)) check_in_traces(L, main);
     return 0;
 }
 

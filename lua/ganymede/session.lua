@@ -162,8 +162,7 @@ function session.with_signals(opt, fn, ...)
     failure.new(143, "stopped by SIGTERM"),
     failure.new(7, ("the run did not end within %g seconds (--timeout)"):format(opt.limit or opt.timeout or 0)),
   }
-  -- Only a deadline must reach compiled loops for sure: a second Ctrl-C ends the process anyway.
-  core.signals_open(errors, false, opt.timeout ~= nil)
+  core.signals_open(errors, false, true)
   return failure.protect(core.signals_close, run_and_conclude, opt, fn, ...)
 end
 

@@ -1,5 +1,6 @@
 --- Code that LuaJIT compiled ignores debug hooks. It stops at a time limit all the same, and nothing disturbs it
 -- before: a tick that comes while the VM begins or ends to record can leave it with traces that end when entered.
+local faults = require "spec.faults.support"
 local support = require "spec.cli.support"
 
 -- A recipe of Lua code under --timeout -> { code, out, err }.
@@ -44,6 +45,19 @@ describe("a loop that never ends stops at --timeout", function()
         ffi.C.memset(bytes, 1, n)
       end]]
   end)
+end)
+
+describe("a loop that never ends, on one rank", function()
+  local function check(signal, code, text)
+    local job = faults.start("ready() local i = 0 while true do i = i + 1 end", nil, "env --default-signal=INT %s run recipe.lua")
+    job:file "ready"
+    os.execute "sleep 0.2" -- so that it is compiled
+    job:signal(signal, job:supervisor())
+    faults.check(job:finish(), code, text)
+  end
+
+  it("stops at Ctrl-C", function() check("INT", 130, "stopped by Ctrl-C") end)
+  it("stops at SIGTERM", function() check("TERM", 143, "stopped by SIGTERM") end)
 end)
 
 -- Much that begins and ends to record, and loops over pairs; prints "whole" at its end.
