@@ -48,8 +48,10 @@ describe("a loop that never ends stops at --timeout", function()
 end)
 
 describe("a loop that never ends, on one rank", function()
+  local recipe, command = "ready() local i = 0 while true do i = i + 1 end", "env --default-signal=INT %s run recipe.lua"
+
   local function check(signal, code, text)
-    local job = faults.start("ready() local i = 0 while true do i = i + 1 end", nil, "env --default-signal=INT %s run recipe.lua")
+    local job = faults.start(recipe, nil, command)
     job:file "ready"
     os.execute "sleep 0.2" -- so that it is compiled
     job:signal(signal, job:supervisor())

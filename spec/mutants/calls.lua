@@ -42,8 +42,8 @@ return {
   },
   {
     name = "505-environment-value", file = "lua/ganymede/environment.lua",
-    find = [[if entry.pattern and not value:find(entry.pattern) then]],
-    replace = [[if false then]],
+    find = [[if (entry.pattern and not value:find(entry.pattern)) or]],
+    replace = [[if]],
     breaks = "a variable of the environment may have a value that means nothing",
     test = "spec/cli/environment_spec.lua -f 'means nothing'",
   },

@@ -277,7 +277,7 @@ return done(xpcall(function()
   },
   {
     name = "466-output-not-told", file = "lua/ganymede/cli/init.lua",
-    find = [[if verb.prints then check_output() end]],
+    find = [[if verb.prints then cli.check_output() end]],
     replace = "",
     breaks = "check > /dev/full ends with status 0",
     test = "spec/cli/run_spec.lua -f 'there to print cannot'",
