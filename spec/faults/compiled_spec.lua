@@ -48,7 +48,8 @@ describe("a loop that never ends stops at --timeout", function()
 end)
 
 describe("a loop that never ends, on one rank", function()
-  local recipe, command = "ready() local i = 0 while true do i = i + 1 end", "env --default-signal=INT %s run recipe.lua"
+  local recipe = "ready() local i = 0 while true do i = i + 1 end"
+  local command = "env --default-signal=INT %s run recipe.lua"
 
   local function check(signal, code, text)
     local job = faults.start(recipe, nil, command)
