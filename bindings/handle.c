@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 #include "../host/comm/comm.h"
-#include "../host/parallel/padding.h"
+#include "../host/autograd/padding.h"
 
 void gm_new_class(lua_State *L, const char *name, const gm_declaration *methods, lua_CFunction gc)
 {

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "../host/parallel/padding.h"
+#include "../host/autograd/padding.h"
 #include "../host/parallel/redistribute.h"
 
 /* backward's options at arg -> retain_graph */

@@ -5,7 +5,7 @@
 #include "lua_data.h"
 
 #include <string.h>
-#include "../host/parallel/padding.h"
+#include "../host/autograd/padding.h"
 
 /* How batches are cut for this rank: by the mesh as it is now. */
 static int batch_cuts(const gm_rank *r, gm_batch_cut *cuts)

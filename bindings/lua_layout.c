@@ -7,9 +7,9 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "../host/parallel/norm.h"
+#include "../host/gradients/norm.h"
 #include "../host/parallel/redistribute.h"
-#include "../host/parallel/reducer.h"
+#include "../host/gradients/reducer.h"
 
 #define REDUCER "gm.reducer"
 

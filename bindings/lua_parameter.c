@@ -5,7 +5,7 @@
 #include "gm_lua.h"
 
 #include <string.h>
-#include "../host/parallel/rules/rules.h"
+#include "../host/autograd/layout_rules/rules.h"
 #include "../kernels/philox.h"
 
 /* Options of the random makers: { low, high } or { mean, std, truncated }. */

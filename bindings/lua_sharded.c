@@ -11,7 +11,7 @@ static int keep_gathered(lua_State *L)
     return 1;
 }
 
-/* poison_padding(on): from now on NaN lies wherever host/parallel/padding.h promises no zeros; for specs */
+/* poison_padding(on): from now on NaN lies wherever host/autograd/padding.h promises no zeros; for specs */
 static int poison_padding(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TBOOLEAN);

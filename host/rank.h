@@ -4,7 +4,7 @@
 #define GM_RANK_H
 
 #include "../kernels/device.h"
-#include "parallel/mesh.h"
+#include "mesh/mesh.h"
 
 struct gm_tape;
 struct gm_plans;
@@ -24,7 +24,7 @@ typedef struct gm_rank {
     struct gm_plans *plans; /* of redistributions on this mesh, remembered; NULL: none yet */
 
     bool keep_gathered;  /* products keep what they gathered for backward, and do not gather it again */
-    bool poison_padding; /* of specs: see host/parallel/padding.h */
+    bool poison_padding; /* of specs: see host/autograd/padding.h */
 
     gm_tensor *loss_scale; /* f64 (): what backward passes of losses begin with (gm_rank_scale_losses); NULL: 1 */
 

@@ -3,7 +3,7 @@
 
 #include <inttypes.h>
 #include <string.h>
-#include "../parallel/padding.h"
+#include "padding.h"
 #include "apply_blocks.h"
 #include "gradients.h"
 #include "rules.h"

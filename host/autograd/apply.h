@@ -4,7 +4,7 @@
  * the kernel, and records a node by the op's entry in gradients.c. The functions below it are what
  * is more than one op or less than a kernel: views, concatenation, packed attention, custom functions.
  * Values may be cut or partial: shapes and sizes here are global, layouts follow the rules of
- * host/parallel/rules, and what they refuse is GM_ESHAPE. Where everything is replicated no rule is asked.
+ * host/autograd/layout_rules, and what they refuse is GM_ESHAPE. Where everything is replicated no rule is asked.
  * All give one reference through their last pointers. Dimensions count from 0, negative from the end. */
 #ifndef GM_APPLY_H
 #define GM_APPLY_H

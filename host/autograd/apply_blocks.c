@@ -4,7 +4,7 @@
  * kernel gets. In between the op's layout rule says what the outputs are and how inputs must be fitted. */
 #include <stdio.h>
 #include <string.h>
-#include "../parallel/padding.h"
+#include "padding.h"
 #include "apply_blocks.h"
 
 /* Headers without storage that have the values' global shapes, for gm_infer. */

@@ -2,7 +2,7 @@
 #ifndef GM_APPLY_BLOCKS_H
 #define GM_APPLY_BLOCKS_H
 
-#include "../parallel/rules/rules.h"
+#include "layout_rules/rules.h"
 #include "apply.h"
 
 #define GM_APPLY_INPUTS 8 /* of one op */

@@ -1,7 +1,7 @@
 /* backward.c - running one node of a tape: what rules are given and give, sums of terms in different states. See
  * tape.h; passes.c runs the tape. */
-#include "../parallel/padding.h"
-#include "../parallel/rules/rules.h"
+#include "padding.h"
+#include "layout_rules/rules.h"
 #include "gradients.h"
 #include "tape_nodes.h"
 

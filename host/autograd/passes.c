@@ -1,7 +1,7 @@
 /* passes.c - running a tape: the seeds, the passes and what they let go of, which gradients are final. See tape.h; one
  * node is backward.c. */
-#include "../parallel/reducer.h"
-#include "../parallel/rules/rules.h"
+#include "../gradients/reducer.h"
+#include "layout_rules/rules.h"
 #include "tape_nodes.h"
 
 /* ---- roots ---- */

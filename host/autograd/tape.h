@@ -11,7 +11,7 @@
  * outputs, so what they give is partial as gm_layout_gradient says, unless they say otherwise
  * (gm_backward_set_partial). Terms of different state are brought to one by zeroing the replicated one on all
  * ranks but those at coordinate 0, which sends nothing. The gradient of padding is zero when a rule reads it, whatever
- * rules gave (host/parallel/padding.h). */
+ * rules gave (host/autograd/padding.h). */
 #ifndef GM_TAPE_H
 #define GM_TAPE_H
 

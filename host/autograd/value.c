@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../parallel/padding.h"
+#include "padding.h"
 #include "tape.h"
 
 gm_status gm_value_take(gm_rank *r, gm_tensor *local, gm_value **out)

@@ -1,12 +1,12 @@
 /* value.h - what Lua holds: a local tensor, its layout, and its link to the tape.
  *
  * Shapes are global; the local tensor is this rank's block, padded with zeros to the size that all blocks have
- * (gm_layout_block, host/parallel/padding.h). On one rank the local tensor is the value. Counted; a value that
+ * (gm_layout_block, host/autograd/padding.h). On one rank the local tensor is the value. Counted; a value that
  * requires a gradient and was not computed is a leaf: a parameter, or an input that the user asks about. */
 #ifndef GM_VALUE_H
 #define GM_VALUE_H
 
-#include "../parallel/layout.h"
+#include "../mesh/layout.h"
 #include "../rank.h"
 
 typedef struct gm_node gm_node; /* an op that was recorded: tape.h */

@@ -29,7 +29,7 @@
 #ifndef GM_CHECKPOINT_H
 #define GM_CHECKPOINT_H
 
-#include "../parallel/layout.h"
+#include "../mesh/layout.h"
 #include "box.h"
 
 /* A global tensor and the block of it that a rank holds. */

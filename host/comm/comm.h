@@ -36,7 +36,7 @@
 #define GM_COMM_H
 
 #include "../../kernels/tensor.h"
-#include "../parallel/mesh.h"
+#include "../mesh/mesh.h"
 #include "note.h"
 
 typedef struct gm_comm    gm_comm;    /* one a rank */

@@ -17,7 +17,7 @@
 #define GM_CONTROL_H
 
 #include "../../kernels/step_control.h"
-#include "../parallel/norm.h"
+#include "../gradients/norm.h"
 
 #define GM_CONTROL_RING 4 /* numbers that may be on their way to the host */
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "../../kernels/philox.h"
 #include "../../kernels/step_control.h"
-#include "../parallel/padding.h"
+#include "../autograd/padding.h"
 
 #define MAX_STATES 3 /* moments, and the master */
 

@@ -26,7 +26,7 @@
 -- big batch. Random numbers depend on (seed, module, step, place of the sample in the step) only.
 --
 -- On several ranks each holds its part of every batch. Gradients are summed over the ranks while the last backward of
--- a step runs (host/parallel/reducer.h), or by the gradient handlers that were given, then by them alone; the
+-- a step runs (host/gradients/reducer.h), or by the gradient handlers that were given, then by them alone; the
 -- loss, the gradient norm and what follows from them are the same numbers on every rank.
 --
 -- The update is in engine_update.lua. On a GPU a step's numbers are known when the next one has been queued:

@@ -31,7 +31,7 @@ local function trained(model)
   return list, names
 end
 
---- A reducer of a model's gradients (host/parallel/reducer.h), and the names of its parameters.
+--- A reducer of a model's gradients (host/gradients/reducer.h), and the names of its parameters.
 function handlers.reducer(model, settings)
   local list, names = trained(model)
   local bucket_bytes = settings.bucket_mb and math.ceil(settings.bucket_mb * 2 ^ 20) or nil

@@ -85,7 +85,7 @@ int  fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     test = "spec/layout/padding_spec.lua -f 'a user writes over'",
   },
   {
-    name = "434-gradient-written-over", file = "host/parallel/padding.c",
+    name = "434-gradient-written-over", file = "host/autograd/padding.c",
     find = [[return v->grad_shown && v->grad ? renew(v, v->grad, &v->grad_zeroed) : GM_OK;]],
     replace = [[return GM_OK;]],
     breaks = "what a user writes into the padding of a gradient counts",

@@ -29,7 +29,7 @@ function padding.is_zero(t)
   return zero
 end
 
---- fn() while all that is computed finds NaN wherever zeros are not promised (host/parallel/padding.h).
+--- fn() while all that is computed finds NaN wherever zeros are not promised (host/autograd/padding.h).
 function padding.poisoned(fn)
   core.poison_padding(true)
   local ok, result = pcall(fn)

@@ -1,5 +1,5 @@
 /* layout_test.c - meshes and layouts against brute force: what each rank holds, counted element by element. */
-#include "../../host/parallel/layout.h"
+#include "../../host/mesh/layout.h"
 #include "unit.h"
 
 void gm_test_mesh_coordinates(void **state)

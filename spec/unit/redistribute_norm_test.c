@@ -4,7 +4,7 @@
  * norms must come out to the bit but for the root, which is taken of equal numbers. */
 #include <stdlib.h>
 
-#include "../../host/parallel/norm.h"
+#include "../../host/gradients/norm.h"
 #include "redistribute_blocks.h"
 #include "threads_transport.h"
 

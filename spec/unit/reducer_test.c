@@ -3,8 +3,8 @@
  * rank's backward finishes. */
 #include <stdlib.h>
 
-#include "../../host/parallel/norm.h"
-#include "../../host/parallel/reducer.h"
+#include "../../host/gradients/norm.h"
+#include "../../host/gradients/reducer.h"
 #include "redistribute_blocks.h"
 #include "threads_transport.h"
 

@@ -1,7 +1,7 @@
 /* rules_test.c - layouts of reshapes against the elements themselves, on every rank of random meshes. Nothing is sent:
  * a rank is a coordinate. */
 #include <stdio.h>
-#include "../../host/parallel/rules/rules.h"
+#include "../../host/autograd/layout_rules/rules.h"
 #include "unit.h"
 
 #define MOST 4096 /* elements of a block */

@@ -1,6 +1,6 @@
 /* tape_reducer_test.c - which gradients a step of several tapes says are final, and when: on two ranks that are
  * threads, against sums worked out by hand. Bucket by bucket is reducer_test.c. */
-#include "../../host/parallel/reducer.h"
+#include "../../host/gradients/reducer.h"
 #include "redistribute_blocks.h"
 #include "threads_transport.h"
 

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "../../autograd/apply_blocks.h"
-#include "../padding.h"
+#include "../../autograd/padding.h"
 #include "rows.h"
 
 /* This rank's largest entries (lines, 1), -inf where it has none, and their places in the whole rows, f64. */

@@ -10,7 +10,7 @@
 #include <math.h>
 
 #include "../../autograd/apply_blocks.h"
-#include "../padding.h"
+#include "../../autograd/padding.h"
 #include "rows.h"
 
 enum { LOGITS, TARGET, N_IN };

@@ -6,7 +6,7 @@
 #include <inttypes.h>
 
 #include "../../autograd/apply_blocks.h"
-#include "../padding.h"
+#include "../../autograd/padding.h"
 #include "rows.h"
 
 enum { W, INDEX, N_IN };

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "../../autograd/rules.h"
-#include "../padding.h"
-#include "../rules/family.h"
+#include "../../autograd/padding.h"
+#include "../../autograd/layout_rules/family.h"
 
 enum { X, INDEX, WEIGHT, UP, UP_BIAS, DOWN, DOWN_BIAS, N_IN };
 /* What a node keeps; CHOICE, ROW and IN .. BACK are new tensors, BACK only for the gradient of weight. Between the

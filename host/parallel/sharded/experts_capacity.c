@@ -9,7 +9,7 @@
 
 #include "../../../kernels/philox.h"
 #include "../../comm/comm.h"
-#include "../rules/family.h"
+#include "../../autograd/layout_rules/family.h"
 #include "experts.h"
 #include "experts_plan.h"
 #include "rows.h"

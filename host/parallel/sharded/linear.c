@@ -8,9 +8,9 @@
 #include <string.h>
 #include "../../autograd/apply_blocks.h"
 #include "../../autograd/gradients.h"
-#include "../padding.h"
+#include "../../autograd/padding.h"
 #include "../redistribute.h"
-#include "../rules/rules.h"
+#include "../../autograd/layout_rules/rules.h"
 
 /* ---- plans ---- */
 

@@ -9,7 +9,7 @@
 #include <string.h>
 #include "../../autograd/gradients.h"
 #include "../../autograd/rules.h"
-#include "../rules/rules.h"
+#include "../../autograd/layout_rules/rules.h"
 
 typedef struct work {
     gm_rank    *rank;

@@ -9,7 +9,7 @@
  * and blocks as full: then pieces of any layout are laid out as the whole is. */
 #include "../../autograd/apply_blocks.h"
 #include "../../autograd/rules.h"
-#include "../padding.h"
+#include "../../autograd/padding.h"
 #include "../redistribute.h"
 #include "linear.h"
 

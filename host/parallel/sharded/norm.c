@@ -7,7 +7,7 @@
  * and hat that input, sum(h) and sum(h hat) are reduced as one between its two passes. The padding of the last block
  * counts nowhere. The normalised input is computed again rather than kept. */
 #include "../../autograd/apply_blocks.h"
-#include "../padding.h"
+#include "../../autograd/padding.h"
 #include "../redistribute.h"
 #include "rows.h"
 

@@ -5,9 +5,9 @@
 #include <string.h>
 #include "../../autograd/apply_blocks.h"
 #include "../../autograd/rules.h"
-#include "../padding.h"
+#include "../../autograd/padding.h"
 #include "../redistribute.h"
-#include "../rules/family.h"
+#include "../../autograd/layout_rules/family.h"
 #include "ring_travel.h"
 #include "rows.h"
 

@@ -9,7 +9,7 @@
 
 #include "../../comm/comm.h"
 #include "../../rank.h"
-#include "../layout.h"
+#include "../../mesh/layout.h"
 
 typedef struct gm_ring_run {
     int64_t first, count; /* positions in the whole sequence, without padding */

@@ -10,7 +10,7 @@
 #define GM_ROWS_H
 
 #include "../../comm/comm.h"
-#include "../rules/family.h"
+#include "../../autograd/layout_rules/family.h"
 #include "sharded.h"
 
 #define GM_ROWS_HELD 96

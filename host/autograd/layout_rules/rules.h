@@ -28,7 +28,7 @@
 #ifndef GM_LAYOUT_RULES_H
 #define GM_LAYOUT_RULES_H
 
-#include "../../autograd/value.h"
+#include "../value.h"
 
 /* An input as the local call wants it. */
 typedef struct gm_fit {

@@ -1,7 +1,7 @@
 /* fit.c - operands made to fit without communication: slices of what is replicated, masks, blocks without their
  * padding. See rules.h. */
 #include <string.h>
-#include "../../autograd/rules.h"
+#include "../rules.h"
 #include "rules.h"
 
 bool gm_all_replicated(const gm_rank *r, int n, gm_value *const *v)

@@ -15,7 +15,7 @@
 #ifndef GM_PADDING_H
 #define GM_PADDING_H
 
-#include "../autograd/value.h"
+#include "value.h"
 
 /* t, a block of a tensor of this global shape or the leading part of one, becomes `value` beyond the tensor's end. */
 gm_status gm_padding_fill(const gm_rank *r, const gm_layout *layout, int ndim, const int64_t *shape, gm_tensor *t,

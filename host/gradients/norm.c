@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../comm/comm.h"
-#include "redistribute.h"
+#include "../parallel/redistribute.h"
 
 #define PIECE (INT64_C(1) << 18) /* elements worked on at a time: 2 MiB of f64, three of which are held */
 
