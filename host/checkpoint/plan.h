@@ -4,7 +4,7 @@
  * for all ranks and they agree without a word. Each distinct box is written once; of the ranks that hold the same
  * box, the one with the fewest bytes so far takes it (the lowest of equals), largest boxes first. Padding is never
  * written; a block that is all padding is no box. A tensor without elements is one empty box.
- * The trap: all ranks must list the same pieces, also those that other stages hold (stages.h makes such a list);
+ * The trap: all ranks must list the same pieces, also those that other stages hold (union.h makes such a list);
  * gm_plan_digest tells whether they did. */
 #ifndef GM_CHECKPOINT_PLAN_H
 #define GM_CHECKPOINT_PLAN_H

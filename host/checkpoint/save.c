@@ -18,7 +18,7 @@
 #include "files.h"
 #include "parts.h"
 #include "shard.h"
-#include "stages.h"
+#include "union.h"
 #include "steps.h"
 
 typedef struct outcome {
@@ -84,8 +84,8 @@ static gm_status describe_whole(gm_save *s, const gm_save_as *as, const gm_piece
 
 static gm_status plan(gm_save *s, const gm_save_as *as)
 {
-    gm_stages all;
-    GM_TRY(gm_stages_unite(as->mesh, as->rank, as->lists, as->pieces, as->n, &all));
+    gm_union all;
+    GM_TRY(gm_union_make(as->mesh, as->rank, as->lists, as->pieces, as->n, &all));
     gm_planned *planned = calloc((size_t)all.n + 1, sizeof *planned);
     gm_status   st = planned ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory to save %d tensors", all.n);
     if (st == GM_OK) st = check_names(all.pieces, all.n);
@@ -94,7 +94,7 @@ static gm_status plan(gm_save *s, const gm_save_as *as)
     if (st == GM_OK) st = gm_shard_new(s->stamp.world, as->rank, all.pieces, planned, all.n, &s->shard);
     if (st == GM_OK && as->rank == 0) st = describe_whole(s, as, all.pieces, all.n);
     free(planned);
-    gm_stages_free(&all);
+    gm_union_free(&all);
     return st;
 }
 

@@ -95,7 +95,7 @@ static void combine_parts(gm_pending *p, gm_dtype dtype, char *const *parts, cha
     gm_combine(dtype, p->op, p->group->size, (const void *const *)parts, out, (int64_t)(bytes / size));
 }
 
-static void set_shape(gm_record *r, const gm_tensor *t)
+static void set_shape(gm_call_record *r, const gm_tensor *t)
 {
     r->dtype = (int32_t)t->dtype;
     r->ndim = t->ndim;

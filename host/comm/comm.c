@@ -87,7 +87,7 @@ void gm_comm_free(gm_comm *c, bool orderly)
     }
     c->under_way = NULL;
     gm_comm_use_host(c);
-    gm_stage_free(c);
+    gm_host_copy_free(c);
     for (gm_group *g = c->groups, *next; g; g = next) {
         next = g->next;
         free_group(g);

@@ -20,7 +20,7 @@
  *     gather, scatter, all_to_all                      direct: what each piece weighs, once
  *
  * Tensors are contiguous (GM_EINVAL says so otherwise); they must live and stay untouched until the wait. Those of a
- * device whose memory is not the host's go through host memory (stage.c) or from device to device (lane.c); what
+ * device whose memory is not the host's go through host memory (host_copy.c) or from device to device (lane.c); what
  * the wait has brought is in order with kernels launched after it. A pointer `out` that is NULL: wait here. Only the
  * thread that made the comm may call.
  *
@@ -159,7 +159,7 @@ void gm_comm_drop(gm_comm *c, gm_pending *p);
 /* The status of what comes after others have had their part: short of memory becomes GM_EINVAL, for a second try after
  * a collection, as callers make it, would repeat on this rank alone what others have done. */
 gm_status gm_comm_once(gm_status st);
-/* Moves everything under way and reads control messages; cheap. GM_EPEER when another rank has failed. */
+/* Moves everything under way and reads notices; cheap. GM_EPEER when another rank has failed. */
 gm_status gm_comm_poll(gm_comm *c);
 int       gm_comm_under_way(const gm_comm *c); /* operations started and not waited for */
 /* For loops that wait, of other parts too: seconds of a clock, and one turn of a loop that made no progress since

@@ -1,7 +1,7 @@
 /* comm_mpi.c - the transport over MPI: the only file that includes mpi.h, built as a module of its own.
  *
  * It exports gm_mpi_open and needs no function of the host. Data messages go through one duplicate of
- * MPI_COMM_WORLD ("ganymede data"), control messages through another, so that neither can meet the other's, nor
+ * MPI_COMM_WORLD ("ganymede data"), notices through another, so that neither can meet the other's, nor
  * those of a library. Nothing blocks but joining and an orderly close; one thread calls (MPI_THREAD_FUNNELED).
  * The trap: MPI cannot take back a send, so a rank that fails leaves without MPI_Finalize, which would wait. */
 #include <limits.h>
@@ -19,18 +19,18 @@ typedef struct mpi_request {
     size_t              n;    /* bytes asked for */
 } mpi_request;
 
-typedef struct mpi_note { /* a control message on its way out */
+typedef struct mpi_note { /* a notice on its way out */
     MPI_Request      mpi;
     struct mpi_note *next;
     char             bytes[];
 } mpi_note;
 
 typedef struct mpi_context {
-    MPI_Comm     data, control;
+    MPI_Comm     data, notices;
     mpi_request *spare;
     mpi_note    *notes;
     MPI_Request  hearing; /* a receive that is always posted */
-    char         heard[GM_CONTROL_MAX];
+    char         heard[GM_NOTICE_MAX];
     MPI_Request  draining; /* of a message that nobody waits for */
     int          draining_from;
     char        *drained;
@@ -156,7 +156,7 @@ static int mpi_drain(gm_transport *t, int *from)
     return 1;
 }
 
-/* ---- control ---- */
+/* ---- notices ---- */
 
 static void reap_notes(mpi_context *m)
 {
@@ -178,10 +178,10 @@ static int mpi_tell(gm_transport *t, int to, const void *bytes, size_t n)
     mpi_note    *note = malloc(sizeof *note + n);
     if (!note) return no_memory(t);
     memcpy(note->bytes, bytes, n);
-    int code = MPI_Isend(note->bytes, (int)n, MPI_BYTE, to, 0, m->control, &note->mpi);
+    int code = MPI_Isend(note->bytes, (int)n, MPI_BYTE, to, 0, m->notices, &note->mpi);
     if (code != MPI_SUCCESS) {
         free(note);
-        return failed(t, "MPI_Isend of a control message", code);
+        return failed(t, "MPI_Isend of a notice", code);
     }
     note->next = m->notes;
     m->notes = note;
@@ -191,8 +191,8 @@ static int mpi_tell(gm_transport *t, int to, const void *bytes, size_t n)
 static int listen(gm_transport *t)
 {
     mpi_context *m = t->context;
-    int          code = MPI_Irecv(m->heard, GM_CONTROL_MAX, MPI_BYTE, MPI_ANY_SOURCE, 0, m->control, &m->hearing);
-    return code == MPI_SUCCESS ? 0 : failed(t, "MPI_Irecv of control messages", code);
+    int          code = MPI_Irecv(m->heard, GM_NOTICE_MAX, MPI_BYTE, MPI_ANY_SOURCE, 0, m->notices, &m->hearing);
+    return code == MPI_SUCCESS ? 0 : failed(t, "MPI_Irecv of notices", code);
 }
 
 static int mpi_hear(gm_transport *t, void *bytes, size_t *n, int *from)
@@ -202,7 +202,7 @@ static int mpi_hear(gm_transport *t, void *bytes, size_t *n, int *from)
     int          done = 0, count = 0;
     if (m->notes) reap_notes(m);
     int code = MPI_Test(&m->hearing, &done, &status);
-    if (code != MPI_SUCCESS) return failed(t, "MPI_Test of control messages", code);
+    if (code != MPI_SUCCESS) return failed(t, "MPI_Test of notices", code);
     if (!done) return 0;
     MPI_Get_count(&status, MPI_BYTE, &count);
     memcpy(bytes, m->heard, (size_t)count);
@@ -232,7 +232,7 @@ static void mpi_close(gm_transport *t, bool orderly)
         MPI_Cancel(&m->hearing);
         MPI_Wait(&m->hearing, MPI_STATUS_IGNORE);
         MPI_Comm_free(&m->data);
-        MPI_Comm_free(&m->control);
+        MPI_Comm_free(&m->notices);
         MPI_Finalize();
         free_context(m);
     }
@@ -246,16 +246,16 @@ static int new_comms(gm_transport *t)
     mpi_context *m = t->context;
     MPI_Request  both[2];
     int          done = 0, code = MPI_Comm_idup(MPI_COMM_WORLD, &m->data, &both[0]);
-    if (code == MPI_SUCCESS) code = MPI_Comm_idup(MPI_COMM_WORLD, &m->control, &both[1]);
+    if (code == MPI_SUCCESS) code = MPI_Comm_idup(MPI_COMM_WORLD, &m->notices, &both[1]);
     while (code == MPI_SUCCESS && !done) {
         code = MPI_Testall(2, both, &done, MPI_STATUSES_IGNORE);
         if (!done) nanosleep(&(struct timespec){0, 50000}, NULL);
     }
     if (code != MPI_SUCCESS) return failed(t, "MPI_Comm_idup", code);
     MPI_Comm_set_name(m->data, "ganymede data");
-    MPI_Comm_set_name(m->control, "ganymede control");
+    MPI_Comm_set_name(m->notices, "ganymede notices");
     MPI_Comm_set_errhandler(m->data, MPI_ERRORS_RETURN);
-    MPI_Comm_set_errhandler(m->control, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(m->notices, MPI_ERRORS_RETURN);
     return 0;
 }
 

@@ -19,7 +19,7 @@ static const char *const phase_names[] = {"other",  "initialize", "forward",   "
 const char *gm_phase_name(gm_phase phase) { return phase_names[phase]; }
 const char *gm_call_name(int call) { return call_names[call]; }
 
-uint64_t gm_flight_add(gm_flight *f, const gm_record *record, const char *group, double now)
+uint64_t gm_flight_add(gm_flight *f, const gm_call_record *record, const char *group, double now)
 {
     f->entry[f->n % GM_FLIGHT_RING] = (gm_flight_entry){*record, group, now, 0};
     return f->n++;
@@ -30,16 +30,16 @@ void gm_flight_end(gm_flight *f, uint64_t at, double now)
     if (f->n - at <= GM_FLIGHT_RING) f->entry[at % GM_FLIGHT_RING].ended = now;
 }
 
-const gm_record *gm_flight_find(const gm_flight *f, uint64_t group, uint64_t epoch, uint64_t number)
+const gm_call_record *gm_flight_find(const gm_flight *f, uint64_t group, uint64_t epoch, uint64_t number)
 {
     for (uint64_t i = f->n; i > 0 && f->n - i < GM_FLIGHT_RING; i--) {
-        const gm_record *r = &f->entry[(i - 1) % GM_FLIGHT_RING].record;
+        const gm_call_record *r = &f->entry[(i - 1) % GM_FLIGHT_RING].record;
         if (r->group == group && r->epoch == epoch && r->number == number) return r;
     }
     return NULL;
 }
 
-uint64_t gm_record_fingerprint(const gm_record *r)
+uint64_t gm_record_fingerprint(const gm_call_record *r)
 {
     int32_t  call = r->call == GM_CALL_receive ? GM_CALL_send : r->call;
     int64_t  words[] = {call, r->dtype, r->reduction, r->root, r->dim, r->join, r->ndim};
@@ -49,7 +49,7 @@ uint64_t gm_record_fingerprint(const gm_record *r)
     return h;
 }
 
-char *gm_record_describe(const gm_record *r, const char *group, char *buf, size_t size)
+char *gm_record_describe(const gm_call_record *r, const char *group, char *buf, size_t size)
 {
     char   shape[160] = "", root[32] = "", dims[48] = "", where[32 + GM_PLACE_ROOM] = "";
     size_t n = 0;

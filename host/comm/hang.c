@@ -8,10 +8,10 @@ static size_t absent_member(const gm_pending *p, int place, char *text, size_t s
 {
     const gm_answer *a = p->answers ? &p->answers[place] : NULL;
     int              rank = p->group->member[place];
-    if (a && a->answered && !gm_control_is_silent(p->comm, rank))
+    if (a && a->answered && !gm_notice_is_silent(p->comm, rank))
         return (size_t)snprintf(text, size, "; rank %d has %s%s", rank,
                                 a->came ? "come, but its data has not" : "not come: ", a->came ? "" : a->text);
-    const gm_record *last = p->record.number ? gm_flight_find(p->comm->flight, p->record.group, p->record.epoch,
+    const gm_call_record *last = p->record.number ? gm_flight_find(p->comm->flight, p->record.group, p->record.epoch,
                                                               p->record.number - 1)
                                              : NULL;
     char             call[480] = "no call of this group";
@@ -43,7 +43,7 @@ static bool has_not_come(const gm_pending *p, int place)
 {
     const gm_answer *a = p->answers ? &p->answers[place] : NULL;
     bool             two = p->call == GM_CALL_send || p->call == GM_CALL_receive;
-    return (!two || place == p->root) && (!a || !a->came || gm_control_is_silent(p->comm, p->group->member[place]));
+    return (!two || place == p->root) && (!a || !a->came || gm_notice_is_silent(p->comm, p->group->member[place]));
 }
 
 static bool is_member(const gm_group *g, int rank)
@@ -68,7 +68,7 @@ gm_status gm_pending_hang(gm_pending *p)
                 n += absent_member(p, place, text + n, sizeof text - n);
         }
         for (int rank = 0; rank < c->world && !come; rank++)
-            if (!is_member(p->group, rank) && gm_control_is_silent(c, rank) && n < sizeof text)
+            if (!is_member(p->group, rank) && gm_notice_is_silent(c, rank) && n < sizeof text)
                 n += (size_t)snprintf(text + n, sizeof text - n, "; rank %d does not answer", rank);
     }
     return GM_FAIL(GM_EHANG, "%s: nothing has moved for %g s%s", call, c->timeout, text);

@@ -421,7 +421,7 @@ static gm_status attend_once(gm_comm *c, bool *idle)
     bool any = false;
     if (c->advancing) return GM_OK; /* a wait inside of an operation's own work: it is attended to by that */
     gm_operations_advance(c);
-    gm_control_read(c);
+    gm_notice_read(c);
     gm_pending *p = stalled(c, &any);
     gm_status   st = gm_comm_check_failed(c);
     bool        may_end = !any || (p && gm_comm_now() - p->progressed < GRACE);

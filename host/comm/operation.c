@@ -24,13 +24,13 @@ gm_status gm_pending_new(gm_comm *c, gm_group *g, gm_collective call, gm_tensor 
     p->room = max_messages;
     p->traced = -1;
     p->messages = calloc((size_t)max_messages + 1, sizeof *p->messages);
-    p->record = (gm_record){.call = (int)call, .dtype = -1, .reduction = -1, .root = -1, .dim = -1, .join = -1};
+    p->record = (gm_call_record){.call = (int)call, .dtype = -1, .reduction = -1, .root = -1, .dim = -1, .join = -1};
     if ((p->in = in)) gm_tensor_retain(in);
     if ((p->out = out)) gm_tensor_retain(out);
     if (out && !c->transport->has_data && (in || g->size > 1))
         gm_tensor_forget(out); /* what others have is not known */
     if (!p->messages) st = GM_FAIL(GM_ENOMEM, "no memory for an operation");
-    if (st == GM_OK && (in || out)) st = gm_stage_take(p, scratch);
+    if (st == GM_OK && (in || out)) st = gm_host_copy_take(p, scratch);
     if (st != GM_OK) {
         gm_pending_free(p);
         return st;
@@ -42,7 +42,7 @@ gm_status gm_pending_new(gm_comm *c, gm_group *g, gm_collective call, gm_tensor 
 void gm_pending_free(gm_pending *p)
 {
     if (!p) return;
-    gm_stage_give(p);
+    gm_host_copy_give(p);
     gm_lane_free(p);
     gm_tensor_release(p->in);
     gm_tensor_release(p->out);
@@ -208,7 +208,7 @@ static void run_step(gm_pending *p, int round)
 void gm_pending_finish(gm_pending *p)
 {
     double    now = gm_comm_now();
-    gm_status st = gm_stage_return(p);
+    gm_status st = gm_host_copy_return(p);
     if (st != GM_OK) {
         gm_pending_fail(p, st);
         return;
@@ -221,7 +221,7 @@ void gm_pending_finish(gm_pending *p)
 /* Its bytes come from a device: the first step is made when they have come. True when they have. */
 static bool take_in(gm_pending *p)
 {
-    gm_status st = gm_stage_came(p);
+    gm_status st = gm_host_copy_came(p);
     if (st != GM_OK) gm_pending_fail(p, st);
     if (p->given_up || p->coming) return false;
     p->progressed = gm_comm_now();
@@ -268,7 +268,7 @@ static uint64_t history_start(const gm_group *g, uint64_t salt)
 /* The history that a call belongs to: that of the group, or of one direction between two members. */
 static void enter_history(gm_pending *p, uint64_t *number, uint64_t *history, uint64_t salt)
 {
-    gm_record *r = &p->record;
+    gm_call_record *r = &p->record;
     if (!*number) *history = history_start(p->group, salt);
     r->group = p->group->id ^ salt;
     r->epoch = p->comm->epoch;
@@ -295,7 +295,7 @@ static void enter(gm_pending *p)
     if (p->call == GM_CALL_send || p->call == GM_CALL_receive) {
         bool     send = p->call == GM_CALL_send;
         uint64_t from = (uint64_t)(send ? g->rank : p->root), to = (uint64_t)(send ? p->root : g->rank);
-        gm_pair *pair = send ? &g->to[p->root] : &g->from[p->root];
+        gm_channel *pair = send ? &g->to[p->root] : &g->from[p->root];
         enter_history(p, &pair->number, &pair->history, gm_mix64((from + 1) << 32 | to));
     } else {
         enter_history(p, &g->number, &g->history, 0);
@@ -332,11 +332,11 @@ gm_status gm_pending_start(gm_pending *p, gm_pending **out)
     }
     if (p->status == GM_OK && c->checked && !p->silent && p->group->size > 1 && p->call != GM_CALL_send &&
         p->call != GM_CALL_receive && c->transport->has_data) {
-        gm_status st = gm_control_compare(p);
+        gm_status st = gm_notice_compare(p);
         if (st != GM_OK) gm_pending_fail(p, st);
     }
     if (p->status == GM_OK) {
-        gm_status st = gm_stage_begin(p);
+        gm_status st = gm_host_copy_begin(p);
         if (st != GM_OK) gm_pending_fail(p, st);
         else if (!p->coming) run_step(p, 0);
         advance(p);
@@ -352,7 +352,7 @@ gm_status gm_pending_start(gm_pending *p, gm_pending **out)
 
 #define ASK_AFTER 0.2 /* seconds without progress until the others are asked, */
 #define ASK_EVERY 1.0 /* and again; from half of the time-out on all ranks, of other groups too, */
-#define HEAR      0.6 /* who have so long to answer, at least, before any is called silent (gm_control_is_silent) */
+#define HEAR      0.6 /* who have so long to answer, at least, before any is called silent (gm_notice_is_silent) */
 
 gm_status gm_pending_watch(gm_pending *p, double since, double *asked)
 {
@@ -364,7 +364,7 @@ gm_status gm_pending_watch(gm_pending *p, double since, double *asked)
     if (quiet > ASK_AFTER && now - *asked > ASK_EVERY) {
         *asked = now;
         if (late && !all_asked) p->asked_all = now;
-        gm_control_ask(p, late);
+        gm_notice_ask(p, late);
     }
     return GM_OK;
 }
@@ -376,7 +376,7 @@ gm_status gm_pending_wait_until(gm_pending *p, bool (*met)(gm_pending *p))
     unsigned turns = 0;
     while (!met(p)) {
         bool moved = gm_operations_advance(c);
-        moved |= gm_control_read(c);
+        moved |= gm_notice_read(c);
         if (met(p)) return GM_OK;
         if (p->status != GM_OK) return gm_fail_again(p->status, p->error);
         GM_TRY(gm_comm_check_failed(c));
@@ -408,7 +408,7 @@ gm_status gm_comm_wait(gm_comm *c, gm_pending *p)
 {
     if (p->done) return settle(p);
     double      began = gm_comm_now();
-    gm_record   outer = c->waiting;
+    gm_call_record   outer = c->waiting;
     const char *outer_group = c->waiting_group;
     bool        charged = c->charged;
     c->waiting = p->record;
@@ -431,7 +431,7 @@ gm_status gm_comm_test(gm_comm *c, gm_pending *p, bool *done)
 {
     if (!p->done) {
         gm_operations_advance(c);
-        gm_control_read(c);
+        gm_notice_read(c);
     }
     *done = p->done;
     if (p->done) return GM_OK;
@@ -461,7 +461,7 @@ gm_status gm_comm_poll(gm_comm *c)
 {
     if (c->world == 1 || !c->transport->has_data) return GM_OK;
     gm_operations_advance(c);
-    gm_control_read(c);
+    gm_notice_read(c);
     return gm_comm_check_failed(c);
 }
 

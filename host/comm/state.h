@@ -2,9 +2,9 @@
  *
  *     comm.c        life of a comm, groups, settings            operation.c   operations under way, waiting
  *     collective.c  the collectives, each as rounds of messages  combine.c    sums and packing
- *     flight.c      the record of what was called               control.c     control messages, failures, stalls
+ *     flight.c      the record of what was called               notice.c      notices, failures, stalls
  *     section.c     ends of sections, recovery                  join.c        transports; comm_mpi.c is a module
- *     trace.c       accounts by module path                      stage.c      bytes that are not in host memory
+ *     trace.c       accounts by module path                      host_copy.c      bytes that are not in host memory
  *     lane.c        operations between devices, without host memory   way.c   the choice between both
  *     comm_nccl.c   what carries those: NCCL (links.h)
  *
@@ -36,17 +36,17 @@ typedef enum gm_collective {
 #define GM_PLACE_ROOM  96
 
 /* One call; sent to other ranks as it is (all run one build). -1: does not apply. */
-typedef struct gm_record {
+typedef struct gm_call_record {
     uint64_t group, epoch, number; /* number: calls before it in this group and epoch, or pair of a group */
     uint64_t history;              /* hash of those calls */
     int32_t  call, dtype, reduction, root, dim, join;
     int32_t  ndim;
     int64_t  shape[GM_MAX_DIMS];
     char     place[GM_PLACE_ROOM];
-} gm_record;
+} gm_call_record;
 
 typedef struct gm_flight_entry {
-    gm_record   record;
+    gm_call_record   record;
     const char *group;          /* its name */
     double      started, ended; /* ended 0: under way; negative: given up */
 } gm_flight_entry;
@@ -56,14 +56,14 @@ typedef struct gm_flight {
     gm_flight_entry entry[GM_FLIGHT_RING];
 } gm_flight;
 
-uint64_t         gm_flight_add(gm_flight *f, const gm_record *record, const char *group, double now);
+uint64_t         gm_flight_add(gm_flight *f, const gm_call_record *record, const char *group, double now);
 void             gm_flight_end(gm_flight *f, uint64_t at, double now); /* now: negative when given up */
-const gm_record *gm_flight_find(const gm_flight *f, uint64_t group, uint64_t epoch, uint64_t number);
+const gm_call_record *gm_flight_find(const gm_flight *f, uint64_t group, uint64_t epoch, uint64_t number);
 /* Equal for two records exactly when the calls fit together; places do not count, send fits receive. */
-uint64_t    gm_record_fingerprint(const gm_record *r);
+uint64_t    gm_record_fingerprint(const gm_call_record *r);
 const char *gm_call_name(int call);
 /* "all_reduce f32 (4, 8) sum, call 17 of data, at blocks.3"; group may be NULL. Returns buf. */
-char *gm_record_describe(const gm_record *r, const char *group, char *buf, size_t size);
+char *gm_record_describe(const gm_call_record *r, const char *group, char *buf, size_t size);
 
 /* ---- trace.c: accounts by module path ---- */
 
@@ -71,7 +71,7 @@ typedef struct gm_trace gm_trace;
 
 void gm_trace_free(gm_trace *t); /* NULL is allowed */
 /* Counts a call; *at: its entry. */
-gm_status gm_trace_call(gm_trace *t, const char *path, const struct gm_group *g, const gm_record *record,
+gm_status gm_trace_call(gm_trace *t, const char *path, const struct gm_group *g, const gm_call_record *record,
                         gm_phase phase, int *at);
 void      gm_trace_sent(gm_trace *t, int at, size_t bytes); /* at -1: nothing */
 
@@ -84,10 +84,10 @@ typedef struct gm_account {
 
 typedef struct gm_lane gm_lane; /* lane.c: a link between devices; NULL: none yet */
 
-typedef struct gm_pair { /* messages between this rank and one member, in one direction */
+typedef struct gm_channel { /* messages between this rank and one member, in one direction */
     uint64_t number, history;
     gm_lane *lane;
-} gm_pair;
+} gm_channel;
 
 struct gm_group {
     gm_comm   *comm;
@@ -99,7 +99,7 @@ struct gm_group {
     bool       retired; /* of a mesh that is no more: kept for its accounts */
     uint64_t   id;      /* of name and members: the same on all of them */
     uint64_t   number, history;
-    gm_pair   *to, *from; /* by place */
+    gm_channel   *to, *from; /* by place */
     gm_lane   *lane;      /* of its collectives */
     gm_account account[GM_CALL_COUNT][GM_PHASE_COUNT];
 };
@@ -127,13 +127,13 @@ typedef struct gm_strip {
 } gm_strip;
 
 /* Memory of the host that an operation works on in place of a device's. */
-typedef struct gm_staged {
-    struct gm_staged *next;
+typedef struct gm_host_copy {
+    struct gm_host_copy *next;
     gm_device        *device;
     gm_block         *block; /* of its host pool */
     void             *mark;  /* behind the last copy */
     bool              busy;  /* the mark may not have been passed */
-} gm_staged;
+} gm_host_copy;
 
 /* How far an operation between devices is: lane.c. */
 typedef enum gm_lane_stage { GM_LANE_WAITS, GM_LANE_ISSUED, GM_LANE_QUEUED } gm_lane_stage;
@@ -150,7 +150,7 @@ struct gm_pending {
     bool        given_up;      /* its wait failed, or recovery abandoned it */
     gm_status   status;        /* why it failed */
     char        error[1100];
-    gm_record   record;
+    gm_call_record   record;
     uint64_t    flight;
     int         tag;
     gm_message *messages;
@@ -162,8 +162,8 @@ struct gm_pending {
     double      asked_all; /* when all ranks were asked, not only members; 0: they were not */
 
     gm_tensor *in, *out;  /* retained */
-    char      *from, *to; /* their bytes in host memory; NULL: none. See stage.c */
-    gm_staged *staged;    /* from, to and scratch stand in for memory of a device; NULL: they do not */
+    char      *from, *to; /* their bytes in host memory; NULL: none. See host_copy.c */
+    gm_host_copy *staged;    /* from, to and scratch stand in for memory of a device; NULL: they do not */
     bool       coming;    /* copies of what is sent are under way from the device: no messages yet */
     bool       silent;    /* in no account */
 
@@ -234,17 +234,17 @@ void gm_lanes_close(gm_comm *c, bool orderly);
 /* Waits until the device has passed all that was handed over. */
 gm_status gm_lanes_drain(gm_comm *c);
 
-/* ---- stage.c: bytes that are not in host memory ---- */
+/* ---- host_copy.c: bytes that are not in host memory ---- */
 
 /* Sets from, to and scratch; before the root is known. */
-gm_status gm_stage_take(gm_pending *p, size_t scratch);
-/* Starts copying what is sent out of the device: `coming`, until gm_stage_came finds it there. */
-gm_status gm_stage_begin(gm_pending *p);
-gm_status gm_stage_came(gm_pending *p);
+gm_status gm_host_copy_take(gm_pending *p, size_t scratch);
+/* Starts copying what is sent out of the device: `coming`, until gm_host_copy_came finds it there. */
+gm_status gm_host_copy_begin(gm_pending *p);
+gm_status gm_host_copy_came(gm_pending *p);
 /* After the last step: what was received goes to the device, in order with its kernels. Waits for nothing. */
-gm_status gm_stage_return(gm_pending *p);
-void      gm_stage_give(gm_pending *p); /* its memory, when no copy uses it any more */
-void      gm_stage_free(gm_comm *c);    /* after the last operation */
+gm_status gm_host_copy_return(gm_pending *p);
+void      gm_host_copy_give(gm_pending *p); /* its memory, when no copy uses it any more */
+void      gm_host_copy_free(gm_comm *c);    /* after the last operation */
 
 /* ---- the comm ---- */
 
@@ -267,7 +267,7 @@ typedef struct gm_member { /* another rank, at the ends of sections and of the p
 typedef struct gm_check { /* a call of another rank in checked mode that this rank has not come to */
     struct gm_check *next;
     int              rank;
-    gm_record        record;
+    gm_call_record        record;
 } gm_check;
 
 struct gm_comm {
@@ -286,7 +286,7 @@ struct gm_comm {
     void           *asked_context;
     uint64_t        epoch;
     uint64_t       *sent, *taken; /* data messages by rank */
-    bool            broken;       /* the transport lost a control message */
+    bool            broken;       /* the transport lost a notice */
     bool            failed;       /* another rank ends, or this section has failed on it */
     bool            failed_section;
     gm_peer_failure failure;
@@ -297,9 +297,9 @@ struct gm_comm {
     bool            leaving;
     gm_member      *member; /* by rank */
     gm_check       *checks;
-    gm_record       waiting; /* the call being waited for; call -1: none */
+    gm_call_record       waiting; /* the call being waited for; call -1: none */
     const char     *waiting_group;
-    gm_staged      *returning, *spare; /* stage.c: memory that copies still use; what is free */
+    gm_host_copy      *returning, *spare; /* host_copy.c: memory that copies still use; what is free */
     gm_device      *linked;            /* whose tensors go between devices; NULL: none */
     gm_lane        *lanes;
     gm_status       lane_status; /* the first failure of an operation between devices */
@@ -325,21 +325,21 @@ gm_status gm_call_check_group(gm_comm *c, const gm_group *g, const char *op);
 gm_status gm_call_check_tensor(const gm_comm *c, const gm_group *g, const char *op, const char *name,
                                const gm_tensor *t);
 
-/* ---- control.c ---- */
+/* ---- notice.c ---- */
 
 /* Reads what other ranks say; true when something was there. */
-bool gm_control_read(gm_comm *c);
-/* Asks the members that p waits for what they did, or all ranks; the answers come through gm_control_read. */
-void gm_control_ask(gm_pending *p, bool everybody);
-bool gm_control_is_silent(const gm_comm *c, int rank); /* it was asked and has not been heard since */
+bool gm_notice_read(gm_comm *c);
+/* Asks the members that p waits for what they did, or all ranks; the answers come through gm_notice_read. */
+void gm_notice_ask(gm_pending *p, bool everybody);
+bool gm_notice_is_silent(const gm_comm *c, int rank); /* it was asked and has not been heard since */
 /* hang.c: GM_EHANG, which names every rank that is missed. */
 gm_status gm_pending_hang(gm_pending *p);
 /* Checked mode: GM_EMISMATCH unless every member makes the same call. Waits. */
-gm_status gm_control_compare(gm_pending *p);
+gm_status gm_notice_compare(gm_pending *p);
 /* Takes note of ranks that have ended the current section and were not ok. */
-void gm_control_see_endings(gm_comm *c);
+void gm_notice_see_endings(gm_comm *c);
 /* Tells all others where this rank is at the end of the current section. */
-typedef enum gm_stage { GM_STAGE_ENDED, GM_STAGE_RECOVERING, GM_STAGE_RECOVERED, GM_STAGE_LEAVING } gm_stage;
-void gm_control_stage(gm_comm *c, gm_stage stage, bool ok, bool under_way, const char *text);
+typedef enum gm_ending { GM_ENDING_ENDED, GM_ENDING_RECOVERING, GM_ENDING_RECOVERED, GM_ENDING_LEAVING } gm_ending;
+void gm_notice_ending(gm_comm *c, gm_ending stage, bool ok, bool under_way, const char *text);
 
 #endif

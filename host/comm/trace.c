@@ -20,7 +20,7 @@ typedef struct entry {
 
 typedef struct traced_call {
     const gm_group *group;
-    gm_record       record;
+    gm_call_record       record;
 } traced_call;
 
 struct gm_trace {
@@ -64,7 +64,7 @@ static gm_status grow(gm_trace *t)
     return GM_OK;
 }
 
-static gm_status list_call(gm_trace *t, const gm_group *g, const gm_record *record)
+static gm_status list_call(gm_trace *t, const gm_group *g, const gm_call_record *record)
 {
     if (t->n_calls == t->calls_room) {
         int          room = t->calls_room ? 2 * t->calls_room : 256;
@@ -77,7 +77,7 @@ static gm_status list_call(gm_trace *t, const gm_group *g, const gm_record *reco
     return GM_OK;
 }
 
-gm_status gm_trace_call(gm_trace *t, const char *path, const gm_group *g, const gm_record *record, gm_phase phase,
+gm_status gm_trace_call(gm_trace *t, const char *path, const gm_group *g, const gm_call_record *record, gm_phase phase,
                         int *at)
 {
     uint64_t kind = (uint64_t)record->call * GM_PHASE_COUNT + (uint64_t)phase;

@@ -17,7 +17,7 @@
 #define GM_TRANSPORT_VERSION 1
 #define GM_TAG_BITS          31         /* tags are 0 <= tag < 2^31 */
 #define GM_MESSAGE_MAX       (1u << 30) /* bytes of one data message; the comm sends longer ones in pieces */
-#define GM_CONTROL_MAX       2048       /* bytes of one control message */
+#define GM_NOTICE_MAX       2048       /* bytes of one notice */
 #define GM_CANCELLED         SIZE_MAX   /* what test gives as size for a receive that was taken back */
 
 typedef struct gm_transport gm_transport;
@@ -40,9 +40,9 @@ struct gm_transport {
     /* Takes in one data message that no receive waits for and drops it. 1: done, *from; 0: there is none now, or
      * one is on its way in (call again). */
     int (*drain)(gm_transport *t, int *from);
-    /* A control message: at most GM_CONTROL_MAX bytes, copied. */
+    /* A notice: at most GM_NOTICE_MAX bytes, copied. */
     int (*tell)(gm_transport *t, int to, const void *bytes, size_t n);
-    /* 1: one was there; bytes has room for GM_CONTROL_MAX. 0: none. */
+    /* 1: one was there; bytes has room for GM_NOTICE_MAX. 0: none. */
     int (*hear)(gm_transport *t, void *bytes, size_t *n, int *from);
     /* orderly: all ranks close, nothing is under way. Otherwise leaves without waiting for anybody. Frees. */
     void (*close)(gm_transport *t, bool orderly);

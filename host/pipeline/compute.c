@@ -26,7 +26,7 @@ static gm_status out_of_order(const char *what)
 
 /* ---- forward ---- */
 
-static gm_status take_inputs(gm_executor *e, gm_pair *pair, int part)
+static gm_status take_inputs(gm_executor *e, gm_passage *pair, int part)
 {
     if (!part) return GM_OK;
     if (gm_flow_chunk_of(e, part - 1) >= 0) /* handed over on this rank */
@@ -79,7 +79,7 @@ static gm_status check_loss(const gm_value *loss)
     return GM_OK;
 }
 
-static void add_root(gm_pair *pair, const gm_value *v)
+static void add_root(gm_passage *pair, const gm_value *v)
 {
     gm_root *root = &pair->root[pair->n_roots++];
     root->header = *v->local;
@@ -90,7 +90,7 @@ static void add_root(gm_pair *pair, const gm_value *v)
     root->like.local = &root->header;
 }
 
-static gm_status keep_roots(gm_pair *pair, const gm_stage_result *result)
+static gm_status keep_roots(gm_passage *pair, const gm_stage_result *result)
 {
     pair->root = malloc((size_t)(result->n + 1) * sizeof *pair->root);
     if (!pair->root) return GM_FAIL(GM_ENOMEM, "no memory for the outputs of a part");
@@ -102,7 +102,7 @@ static gm_status keep_roots(gm_pair *pair, const gm_stage_result *result)
 }
 
 /* To the next part on this rank: leaves of its tape. */
-static gm_status hand_over(gm_executor *e, gm_pair *to, gm_stage_result *result)
+static gm_status hand_over(gm_executor *e, gm_passage *to, gm_stage_result *result)
 {
     to->text_in = strdup(result->text ? result->text : "");
     if (!to->text_in) return GM_FAIL(GM_ENOMEM, "no memory for a text between two parts");
@@ -115,7 +115,7 @@ static gm_status hand_over(gm_executor *e, gm_pair *to, gm_stage_result *result)
 }
 
 /* Where the outputs go: to nobody, to a chunk of this rank, or to the send that follows. */
-static gm_status deliver(gm_executor *e, gm_pair *pair, const gm_action *a, gm_stage_result *result)
+static gm_status deliver(gm_executor *e, gm_passage *pair, const gm_action *a, gm_stage_result *result)
 {
     int part = e->step->parts[a->chunk];
     if (part == e->step->n_parts - 1) return GM_OK;
@@ -133,7 +133,7 @@ static gm_status deliver(gm_executor *e, gm_pair *pair, const gm_action *a, gm_s
     return GM_OK;
 }
 
-static gm_status keep_result(gm_executor *e, gm_pair *pair, const gm_action *a, gm_stage_result *result)
+static gm_status keep_result(gm_executor *e, gm_passage *pair, const gm_action *a, gm_stage_result *result)
 {
     GM_TRY(check_loss(result->loss));
     if (e->step->parts[a->chunk] == e->step->n_parts - 1) { /* nobody reads the last outputs */
@@ -152,7 +152,7 @@ gm_status gm_flow_forward(gm_executor *e, int at)
 {
     const gm_action *a = action_at(e, at);
     const gm_stage  *stage = e->step->stage;
-    gm_pair         *pair = gm_flow_pair(e, a->micro_batch, a->chunk);
+    gm_passage         *pair = gm_flow_pair(e, a->micro_batch, a->chunk);
     gm_stage_result  result = {0};
     double           asked = gm_executor_clock();
     if (pair->ran) return out_of_order("it was done before");
@@ -175,7 +175,7 @@ gm_status gm_flow_forward(gm_executor *e, int at)
 /* ---- backward ---- */
 
 /* Gradients of the outputs that require one: from another rank, or handed over. */
-static gm_status take_seeds(gm_executor *e, gm_pair *pair, int part)
+static gm_status take_seeds(gm_executor *e, gm_passage *pair, int part)
 {
     if (part == e->step->n_parts - 1) return GM_OK;
     if (gm_flow_chunk_of(e, part + 1) >= 0) return GM_OK; /* checked by their number, in seeds_for */
@@ -203,10 +203,10 @@ static gm_status gradient_of(gm_rank *r, gm_value *in, gm_value **out)
 }
 
 /* Gradients of the inputs go to the part before: handed over, or kept for the send that follows. */
-static gm_status give_back(gm_executor *e, gm_pair *pair, const gm_action *a)
+static gm_status give_back(gm_executor *e, gm_passage *pair, const gm_action *a)
 {
     int      before = gm_flow_chunk_of(e, e->step->parts[a->chunk] - 1);
-    gm_pair *to = before >= 0 ? gm_flow_pair(e, a->micro_batch, before) : NULL;
+    gm_passage *to = before >= 0 ? gm_flow_pair(e, a->micro_batch, before) : NULL;
     for (int i = 0; i < pair->n_in; i++) {
         if (!pair->in[i]->requires_grad) continue;
         gm_value *g = NULL;
@@ -220,7 +220,7 @@ static gm_status give_back(gm_executor *e, gm_pair *pair, const gm_action *a)
 }
 
 /* The pass B, or B and W in one. */
-static gm_status run_input_pass(gm_executor *e, gm_pair *pair, gm_tape_pass pass, bool final)
+static gm_status run_input_pass(gm_executor *e, gm_passage *pair, gm_tape_pass pass, bool final)
 {
     gm_value   *outputs[GM_BORDER_MAX + 1], *seeds[GM_BORDER_MAX + 1], *inputs[GM_BORDER_MAX];
     gm_tape_job job = {
@@ -241,7 +241,7 @@ static gm_status run_input_pass(gm_executor *e, gm_pair *pair, gm_tape_pass pass
     return st;
 }
 
-static gm_status run_weight_pass(gm_executor *e, gm_pair *pair, bool final)
+static gm_status run_weight_pass(gm_executor *e, gm_passage *pair, bool final)
 {
     gm_tape_job job = {.pass = GM_TAPE_WEIGHT, .final = final};
     return pair->tape ? gm_tape_run(e->rank, pair->tape, &job) : GM_OK;
@@ -256,7 +256,7 @@ static gm_status await_last_passes(gm_executor *e)
     if (!e->step->final || e->awaited) return GM_OK;
     for (int c = 0; c < e->step->chunks; c++) {
         if (e->last[c] < 0) continue;
-        gm_pair *pair = gm_flow_pair(e, action_at(e, e->last[c])->micro_batch, c);
+        gm_passage *pair = gm_flow_pair(e, action_at(e, e->last[c])->micro_batch, c);
         if (!pair->ran) return out_of_order("a forward pass comes after the last backward pass of a later part");
         GM_TRY(gm_tape_await(e->rank, pair->tape));
     }
@@ -267,7 +267,7 @@ static gm_status await_last_passes(gm_executor *e)
 gm_status gm_flow_backward(gm_executor *e, int at)
 {
     const gm_action *a = action_at(e, at);
-    gm_pair         *pair = gm_flow_pair(e, a->micro_batch, a->chunk);
+    gm_passage         *pair = gm_flow_pair(e, a->micro_batch, a->chunk);
     bool             weight = a->kind == GM_ACTION_BACKWARD_WEIGHT, last = e->last[a->chunk] == at;
     bool             final = e->step->final && last;
     gm_tape_pass     pass = a->kind == GM_ACTION_BACKWARD ? GM_TAPE_WHOLE : GM_TAPE_INPUT;

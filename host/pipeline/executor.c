@@ -64,7 +64,7 @@ int gm_executor_peak(const gm_executor *e) { return e->peak; }
 
 /* ---- pairs and parcels ---- */
 
-gm_pair *gm_flow_pair(gm_executor *e, int micro_batch, int chunk)
+gm_passage *gm_flow_pair(gm_executor *e, int micro_batch, int chunk)
 {
     return &e->pairs[micro_batch * e->step->chunks + chunk];
 }
@@ -92,7 +92,7 @@ void gm_flow_spare(gm_executor *e, gm_parcel *p)
     e->spare = p;
 }
 
-void gm_flow_hold(gm_executor *e, gm_pair *pair)
+void gm_flow_hold(gm_executor *e, gm_passage *pair)
 {
     pair->held = true;
     if (++e->held > e->peak) e->peak = e->held;
@@ -107,7 +107,7 @@ static void release_values(gm_value **v, int *n)
     *n = 0;
 }
 
-void gm_flow_let_go(gm_executor *e, gm_pair *pair)
+void gm_flow_let_go(gm_executor *e, gm_passage *pair)
 {
     release_values(pair->in, &pair->n_in);
     gm_tape_free(pair->tape);
@@ -116,7 +116,7 @@ void gm_flow_let_go(gm_executor *e, gm_pair *pair)
     pair->held = false;
 }
 
-static void clear_pair(gm_executor *e, gm_pair *pair)
+static void clear_pair(gm_executor *e, gm_passage *pair)
 {
     gm_flow_let_go(e, pair);
     release_values(pair->out, &pair->n_out);
@@ -220,7 +220,7 @@ static void read_list(gm_executor *e)
 static gm_status find_lane(gm_executor *e)
 {
     gm_rank *r = e->rank;
-    e->lane = (gm_lane){.rank = r, .scatter = e->options.scatter};
+    e->lane = (gm_route){.rank = r, .scatter = e->options.scatter};
     uint32_t axis = gm_mesh_mask(&r->mesh, "pipeline");
     if (!axis) return GM_OK;
     GM_TRY(gm_rank_comm(r, &e->lane.comm));

@@ -15,7 +15,7 @@ typedef struct gm_root {
     gm_tensor header; /* like.local; no storage */
 } gm_root;
 
-typedef struct gm_pair {
+typedef struct gm_passage {
     bool      ran, went_back; /* its forward; its backward or backward_input */
     bool      held;           /* counts in the executor's held */
     bool      has_loss;       /* the last root is one */
@@ -29,7 +29,7 @@ typedef struct gm_pair {
     gm_form  *back;                    /* of the gradients that come back from another rank */
     gm_value *gradient[GM_BORDER_MAX]; /* of the inputs that require one */
     int       receive[2];              /* action that receives its activation, its gradient; -1: none */
-} gm_pair;
+} gm_passage;
 
 /* Actions of a list, beside the event of each. */
 typedef struct gm_plan {
@@ -44,12 +44,12 @@ struct gm_executor {
     uint64_t            epoch; /* of the comm, when agreed was last used */
 
     const gm_executor_step *step; /* being run */
-    gm_lane                 lane; /* group NULL: no axis pipeline */
+    gm_route                 lane; /* group NULL: no axis pipeline */
     char                   *path; /* module path outside */
     int                     held, peak;
     bool                    awaited; /* final: the tapes of the last passes are announced */
 
-    gm_pair           *pairs;
+    gm_passage           *pairs;
     gm_plan           *plan;
     gm_executor_event *events;
     int                pair_room, action_room, n_events;
@@ -62,14 +62,14 @@ struct gm_executor {
     gm_parcel         *sends, *spare; /* under way; free */
 };
 
-gm_pair *gm_flow_pair(gm_executor *e, int micro_batch, int chunk);
+gm_passage *gm_flow_pair(gm_executor *e, int micro_batch, int chunk);
 /* The chunk of this rank that holds a part; -1: none. */
 int        gm_flow_chunk_of(const gm_executor *e, int part);
 gm_parcel *gm_flow_parcel(gm_executor *e, int peer, int action); /* NULL: no memory */
 void       gm_flow_spare(gm_executor *e, gm_parcel *p);          /* cleared, for the next one */
 /* A pair counts as held from its forward on; and lets go of inputs and tape. */
-void gm_flow_hold(gm_executor *e, gm_pair *pair);
-void gm_flow_let_go(gm_executor *e, gm_pair *pair);
+void gm_flow_hold(gm_executor *e, gm_passage *pair);
+void gm_flow_let_go(gm_executor *e, gm_passage *pair);
 /* What a part gives, released. */
 void gm_result_release(gm_stage_result *result);
 /* Charges messages and their memory to the pipeline. */

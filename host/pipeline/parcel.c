@@ -9,14 +9,14 @@
 /* ---- slices ---- */
 
 /* The ranks that share the sending of a block: those along the scatter axes over which it is replicated. */
-static gm_status sharers(const gm_lane *lane, const gm_layout *layout, gm_group **out)
+static gm_status sharers(const gm_route *lane, const gm_layout *layout, gm_group **out)
 {
     return gm_comm_group(lane->comm, lane->scatter & ~(gm_layout_cut_axes(layout) | layout->partial), out);
 }
 
 static int64_t slice_of(int64_t numel, int ranks) { return (numel + ranks - 1) / ranks; }
 
-static gm_status contiguous(const gm_lane *lane, gm_tensor *t, gm_tensor **out)
+static gm_status contiguous(const gm_route *lane, gm_tensor *t, gm_tensor **out)
 {
     gm_tensor *copy = NULL;
     if (gm_tensor_is_contiguous(t)) {
@@ -40,7 +40,7 @@ static gm_status flat(gm_tensor *t, int64_t start, int64_t length, gm_tensor **o
 }
 
 /* The elements of `have` and zeros up to n. */
-static gm_status padded(const gm_lane *lane, gm_tensor *have, int64_t n, gm_tensor **out)
+static gm_status padded(const gm_route *lane, gm_tensor *have, int64_t n, gm_tensor **out)
 {
     gm_device *dev = lane->rank->device;
     gm_tensor *whole = NULL, *front = NULL;
@@ -59,7 +59,7 @@ done:
 }
 
 /* This rank's slice of a block, which all of g hold. */
-static gm_status slice(const gm_lane *lane, gm_group *g, gm_tensor *block, gm_tensor **out)
+static gm_status slice(const gm_route *lane, gm_group *g, gm_tensor *block, gm_tensor **out)
 {
     gm_tensor *mine = NULL;
     int64_t    numel = gm_tensor_numel(block), per = slice_of(numel, gm_group_size(g)), start = per * gm_group_rank(g);
@@ -76,7 +76,7 @@ static gm_status slice(const gm_lane *lane, gm_group *g, gm_tensor *block, gm_te
 
 /* This rank's slice of the sum of blocks that are terms over all of g: half of an all_reduce, whose other half the
  * receivers make. */
-static gm_status summed_slice(const gm_lane *lane, gm_group *g, gm_tensor *block, gm_tensor **out)
+static gm_status summed_slice(const gm_route *lane, gm_group *g, gm_tensor *block, gm_tensor **out)
 {
     gm_tensor *row = NULL, *whole = NULL, *mine = NULL;
     int64_t    numel = gm_tensor_numel(block), per = slice_of(numel, gm_group_size(g)), all = per * gm_group_size(g);
@@ -97,7 +97,7 @@ done:
 }
 
 /* What this rank sends of v, whose terms are not to be summed or were. */
-static gm_status outgoing(const gm_lane *lane, const gm_value *v, gm_tensor **out)
+static gm_status outgoing(const gm_route *lane, const gm_value *v, gm_tensor **out)
 {
     gm_group  *g;
     gm_tensor *block = NULL;
@@ -113,7 +113,7 @@ static gm_status outgoing(const gm_lane *lane, const gm_value *v, gm_tensor **ou
 }
 
 /* The same of a gradient: what it is still a sum over is summed. */
-static gm_status outgoing_sum(const gm_lane *lane, gm_value *v, gm_tensor **out)
+static gm_status outgoing_sum(const gm_route *lane, gm_value *v, gm_tensor **out)
 {
     gm_group  *g;
     gm_tensor *block = NULL;
@@ -138,7 +138,7 @@ static gm_status outgoing_sum(const gm_lane *lane, gm_value *v, gm_tensor **out)
 /* ---- sending ---- */
 
 /* Sends t (taken, also on failure). */
-static gm_status post_send(const gm_lane *lane, gm_parcel *p, gm_tensor *t)
+static gm_status post_send(const gm_route *lane, gm_parcel *p, gm_tensor *t)
 {
     gm_status st = gm_comm_send(lane->comm, lane->group, t, p->peer, &p->pending[p->n_pending]);
     if (st == GM_OK) p->n_pending++;
@@ -146,7 +146,7 @@ static gm_status post_send(const gm_lane *lane, gm_parcel *p, gm_tensor *t)
     return st;
 }
 
-static gm_status bytes_tensor(const gm_lane *lane, const char *op, size_t n, gm_tensor **out)
+static gm_status bytes_tensor(const gm_route *lane, const char *op, size_t n, gm_tensor **out)
 {
     int64_t size = (int64_t)n;
     gm_rank_place(lane->rank, op);
@@ -159,7 +159,7 @@ static size_t in_head(size_t size)
 }
 
 /* A message of these bytes. */
-static gm_status send_message(const gm_lane *lane, gm_parcel *p, const char *bytes, size_t size)
+static gm_status send_message(const gm_route *lane, gm_parcel *p, const char *bytes, size_t size)
 {
     gm_tensor *t = NULL;
     GM_TRY(bytes_tensor(lane, "send", size, &t));
@@ -169,7 +169,7 @@ static gm_status send_message(const gm_lane *lane, gm_parcel *p, const char *byt
     return st;
 }
 
-static gm_status send_bytes(const gm_lane *lane, gm_parcel *p, const char *bytes, size_t size)
+static gm_status send_bytes(const gm_route *lane, gm_parcel *p, const char *bytes, size_t size)
 {
     char     head[GM_PARCEL_HEAD] = {0};
     uint64_t length = size;
@@ -180,7 +180,7 @@ static gm_status send_bytes(const gm_lane *lane, gm_parcel *p, const char *bytes
     return first < size ? send_message(lane, p, bytes + first, size - first) : GM_OK;
 }
 
-static gm_status send_header(const gm_lane *lane, gm_parcel *p, const gm_form *form)
+static gm_status send_header(const gm_route *lane, gm_parcel *p, const gm_form *form)
 {
     char  *bytes;
     size_t size;
@@ -190,7 +190,7 @@ static gm_status send_header(const gm_lane *lane, gm_parcel *p, const gm_form *f
     return st;
 }
 
-gm_status gm_parcel_send(const gm_lane *lane, gm_parcel *p, const gm_form *header, int n, gm_value *const *v)
+gm_status gm_parcel_send(const gm_route *lane, gm_parcel *p, const gm_form *header, int n, gm_value *const *v)
 {
     gm_tensor *t = NULL;
     if (header) GM_TRY(send_header(lane, p, header));
@@ -202,7 +202,7 @@ gm_status gm_parcel_send(const gm_lane *lane, gm_parcel *p, const gm_form *heade
     return GM_OK;
 }
 
-gm_status gm_parcel_send_sums(const gm_lane *lane, gm_parcel *p, int n, gm_value *const *v)
+gm_status gm_parcel_send_sums(const gm_route *lane, gm_parcel *p, int n, gm_value *const *v)
 {
     gm_tensor *t = NULL;
     for (int i = 0; i < n; i++) {
@@ -215,14 +215,14 @@ gm_status gm_parcel_send_sums(const gm_lane *lane, gm_parcel *p, int n, gm_value
 
 /* ---- receiving ---- */
 
-static gm_status post_receive(const gm_lane *lane, gm_parcel *p, gm_tensor *t)
+static gm_status post_receive(const gm_route *lane, gm_parcel *p, gm_tensor *t)
 {
     GM_TRY(gm_comm_receive(lane->comm, lane->group, t, p->peer, &p->pending[p->n_pending]));
     p->n_pending++;
     return GM_OK;
 }
 
-static gm_status incoming(const gm_lane *lane, const gm_form_value *v, gm_tensor **out)
+static gm_status incoming(const gm_route *lane, const gm_form_value *v, gm_tensor **out)
 {
     gm_group *g;
     int64_t   local[GM_MAX_DIMS], numel = 1, slice;
@@ -235,7 +235,7 @@ static gm_status incoming(const gm_lane *lane, const gm_form_value *v, gm_tensor
     return gm_tensor_new(lane->rank->device, v->dtype, 1, &slice, out);
 }
 
-gm_status gm_parcel_receive(const gm_lane *lane, gm_parcel *p)
+gm_status gm_parcel_receive(const gm_route *lane, gm_parcel *p)
 {
     for (p->n = 0; p->n < p->form->n; p->n++) {
         GM_TRY(incoming(lane, &p->form->v[p->n], &p->part[p->n]));
@@ -248,7 +248,7 @@ gm_status gm_parcel_receive(const gm_lane *lane, gm_parcel *p)
     return GM_OK;
 }
 
-gm_status gm_parcel_receive_header(const gm_lane *lane, gm_parcel *p)
+gm_status gm_parcel_receive_header(const gm_route *lane, gm_parcel *p)
 {
     GM_TRY(bytes_tensor(lane, "receive", GM_PARCEL_HEAD, &p->head));
     GM_TRY(post_receive(lane, p, p->head));
@@ -257,7 +257,7 @@ gm_status gm_parcel_receive_header(const gm_lane *lane, gm_parcel *p)
 }
 
 /* Bytes of the header, from its first message; where nothing came, from what was told. */
-static gm_status header_size(const gm_lane *lane, const gm_parcel *p, const gm_form *told, size_t *size)
+static gm_status header_size(const gm_route *lane, const gm_parcel *p, const gm_form *told, size_t *size)
 {
     uint64_t length;
     char    *bytes;
@@ -272,7 +272,7 @@ static gm_status header_size(const gm_lane *lane, const gm_parcel *p, const gm_f
     return GM_OK;
 }
 
-static gm_status read_header(const gm_lane *lane, gm_parcel *p, size_t size)
+static gm_status read_header(const gm_route *lane, gm_parcel *p, size_t size)
 {
     gm_device  *dev = lane->rank->device;
     size_t      first = in_head(size);
@@ -286,14 +286,14 @@ static gm_status read_header(const gm_lane *lane, gm_parcel *p, size_t size)
     return st;
 }
 
-static gm_status all_done(const gm_lane *lane, gm_parcel *p, bool wait, bool *done)
+static gm_status all_done(const gm_route *lane, gm_parcel *p, bool wait, bool *done)
 {
     *done = true;
     if (wait) return gm_parcel_wait(lane, p);
     return gm_parcel_test(lane, p, done);
 }
 
-gm_status gm_parcel_header_came(const gm_lane *lane, gm_parcel *p, bool wait, gm_form *told, bool *came)
+gm_status gm_parcel_header_came(const gm_route *lane, gm_parcel *p, bool wait, gm_form *told, bool *came)
 {
     size_t size;
     GM_TRY(all_done(lane, p, wait, came));
@@ -316,7 +316,7 @@ gm_status gm_parcel_header_came(const gm_lane *lane, gm_parcel *p, bool wait, gm
 
 /* ---- the end ---- */
 
-gm_status gm_parcel_test(const gm_lane *lane, gm_parcel *p, bool *done)
+gm_status gm_parcel_test(const gm_route *lane, gm_parcel *p, bool *done)
 {
     *done = true;
     for (int i = 0; i < p->n_pending && *done; i++)
@@ -328,7 +328,7 @@ gm_status gm_parcel_test(const gm_lane *lane, gm_parcel *p, bool *done)
     return GM_OK;
 }
 
-gm_status gm_parcel_wait(const gm_lane *lane, gm_parcel *p)
+gm_status gm_parcel_wait(const gm_route *lane, gm_parcel *p)
 {
     for (int i = 0; i < p->n_pending; i++) GM_TRY(gm_comm_finish(lane->comm, &p->pending[i]));
     p->n_pending = 0;
@@ -336,7 +336,7 @@ gm_status gm_parcel_wait(const gm_lane *lane, gm_parcel *p)
 }
 
 /* The whole block from the slices of g; takes *part and gives another. */
-static gm_status joined(const gm_lane *lane, gm_group *g, const gm_form_value *v, gm_tensor **part)
+static gm_status joined(const gm_route *lane, gm_group *g, const gm_form_value *v, gm_tensor **part)
 {
     int64_t    local[GM_MAX_DIMS], numel = 1, stride[GM_MAX_DIMS];
     int64_t    all = (*part)->shape[0] * gm_group_size(g);
@@ -355,7 +355,7 @@ static gm_status joined(const gm_lane *lane, gm_group *g, const gm_form_value *v
     return GM_OK;
 }
 
-gm_status gm_parcel_open(const gm_lane *lane, gm_parcel *p, gm_value **v)
+gm_status gm_parcel_open(const gm_route *lane, gm_parcel *p, gm_value **v)
 {
     gm_group *g;
     gm_status st = GM_OK;
@@ -379,7 +379,7 @@ fail:
     return st;
 }
 
-void gm_parcel_clear(const gm_lane *lane, gm_parcel *p)
+void gm_parcel_clear(const gm_route *lane, gm_parcel *p)
 {
     for (int i = 0; i < p->n_pending; i++) gm_comm_drop(lane->comm, p->pending[i]);
     for (int i = 0; i < p->n; i++) gm_tensor_release(p->part[i]);

@@ -53,7 +53,7 @@ static gm_status agree(gm_executor *e, const gm_action *a, gm_form *f, bool *hea
     return known || !signature ? GM_OK : gm_agreed_add(e->agreed, border, forward_only, signature, f);
 }
 
-static gm_status send_activation(gm_executor *e, gm_parcel *p, const gm_action *a, gm_pair *pair)
+static gm_status send_activation(gm_executor *e, gm_parcel *p, const gm_action *a, gm_passage *pair)
 {
     gm_form *f = NULL;
     bool     header = false;
@@ -70,7 +70,7 @@ static gm_status send_activation(gm_executor *e, gm_parcel *p, const gm_action *
     return st;
 }
 
-static gm_status send_gradient(gm_executor *e, gm_parcel *p, gm_pair *pair)
+static gm_status send_gradient(gm_executor *e, gm_parcel *p, gm_passage *pair)
 {
     gm_status st = gm_parcel_send_sums(&e->lane, p, pair->n_gradients, pair->gradient);
     for (int i = 0; i < pair->n_gradients; i++) {
@@ -84,7 +84,7 @@ static gm_status send_gradient(gm_executor *e, gm_parcel *p, gm_pair *pair)
 gm_status gm_flow_send(gm_executor *e, int at)
 {
     const gm_action *a = action_at(e, at);
-    gm_pair         *pair = gm_flow_pair(e, a->micro_batch, a->chunk);
+    gm_passage         *pair = gm_flow_pair(e, a->micro_batch, a->chunk);
     if (a->gradient ? !pair->went_back : !pair->ran)
         return GM_FAIL(GM_EINVAL, "what it carries is not made yet: the list is no schedule");
     gm_parcel *p = gm_flow_parcel(e, a->peer, at);
@@ -173,7 +173,7 @@ static gm_status learn_activation(gm_executor *e, const gm_action *a, gm_parcel 
 
 static gm_status learn_gradient(gm_executor *e, const gm_action *a, gm_parcel *p, bool wait, bool *known)
 {
-    gm_pair *pair = gm_flow_pair(e, a->micro_batch, a->chunk);
+    gm_passage *pair = gm_flow_pair(e, a->micro_batch, a->chunk);
     *known = pair->back != NULL;
     if (pair->back) gm_form_retain(p->form = pair->back);
     else if (wait) return GM_FAIL(GM_EINVAL, "its activation was not sent yet: the list is no schedule");

@@ -69,7 +69,7 @@ GM_KERNEL_NAMED(GM_E(gm_columns_sum), gm_columns_sum_args)
 {
     GM_SHARED(GM_R, room);
     const int64_t  i = gm_block_x * GM_WARP + gm_thread % GM_WARP;
-    const gm_rows *out = &a.out[gm_block_y];
+    const gm_row_view *out = &a.out[gm_block_y];
     const GM_R    *part = (const GM_R *)a.part[gm_block_y];
     GM_R           sum = 0;
     if (!out->data) return;

@@ -107,7 +107,7 @@ gm_status cuda_experts_limit(gm_device *dev, const gm_call *call)
     queue            q;
     if (gm_tensor_numel(index) == 0) return GM_OK;
     GM_TRY(sort_by_expert(dev, call, &in, before ? in.shape[0] * in.shape[1] : 1, &q));
-    q.lists.before = before ? gm_rows_of(before, -1) : (gm_rows){0};
+    q.lists.before = before ? gm_rows_of(before, -1) : (gm_row_view){0};
     q.lists.kept = gm_rows_of(&kept, -1);
     return list(dev, &q, "gm_expert_limit", q.lists.n);
 }
@@ -139,7 +139,7 @@ static gm_status move(gm_device *dev, const gm_call *call, const char *kernel, g
     return GM_LAUNCH(dev, gm_cuda_name(name, kernel, from->dtype), grid, *a);
 }
 
-static gm_rows weights(const gm_tensor *weight) { return weight ? gm_rows_of(weight, -1) : (gm_rows){0}; }
+static gm_row_view weights(const gm_tensor *weight) { return weight ? gm_rows_of(weight, -1) : (gm_row_view){0}; }
 
 gm_status cuda_experts_gather(gm_device *dev, const gm_call *call)
 {

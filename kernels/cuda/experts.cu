@@ -18,7 +18,7 @@ GM_DEVICE int64_t gm_expert_of_key(int64_t key, int64_t first, int64_t ahead)
     return key < ahead ? key + first : key < first + ahead ? key - ahead : key;
 }
 
-GM_DEVICE void gm_set_number(const gm_rows *rows, int narrow, int64_t i, int64_t v)
+GM_DEVICE void gm_set_number(const gm_row_view *rows, int narrow, int64_t i, int64_t v)
 {
     int64_t at = gm_row_start(rows, i);
     if (narrow) ((int32_t *)rows->data)[at] = (int32_t)v;

@@ -2,7 +2,7 @@
 #include "rows.h"
 
 /* Dimension d becomes the innermost of the rows, or joins the one before it. */
-static void add_dim(gm_rows *r, int64_t shape, int64_t stride)
+static void add_dim(gm_row_view *r, int64_t shape, int64_t stride)
 {
     int last = r->ndim - 1;
     if (shape == 1) return;
@@ -15,7 +15,7 @@ static void add_dim(gm_rows *r, int64_t shape, int64_t stride)
     r->stride[r->ndim++] = stride;
 }
 
-static bool has_vectors(const gm_rows *r, gm_dtype t)
+static bool has_vectors(const gm_row_view *r, gm_dtype t)
 {
     int64_t size = (int64_t)gm_dtype_size(t);
     if (r->step != 1 || (uintptr_t)r->data % 16) return false;
@@ -24,9 +24,9 @@ static bool has_vectors(const gm_rows *r, gm_dtype t)
     return true;
 }
 
-gm_rows gm_rows_of(const gm_tensor *t, int dim)
+gm_row_view gm_rows_of(const gm_tensor *t, int dim)
 {
-    gm_rows r = {0};
+    gm_row_view r = {0};
     if (!t) return r;
     r.data = gm_tensor_data(t);
     r.step = dim < 0 ? 1 : t->shape[dim] == 1 ? 1 : t->stride[dim];
@@ -36,8 +36,8 @@ gm_rows gm_rows_of(const gm_tensor *t, int dim)
     return r;
 }
 
-gm_rows gm_rows_last(const gm_tensor *t) { return gm_rows_of(t, t ? t->ndim - 1 : 0); }
-gm_rows gm_rows_single(const gm_tensor *t) { return gm_rows_of(t, 0); }
+gm_row_view gm_rows_last(const gm_tensor *t) { return gm_rows_of(t, t ? t->ndim - 1 : 0); }
+gm_row_view gm_rows_single(const gm_tensor *t) { return gm_rows_of(t, 0); }
 
 int64_t gm_rows_count(const gm_tensor *t, int dim)
 {

@@ -11,7 +11,7 @@
 #endif
 
 /* Elements from data to the first of row r. */
-GM_DEVICE int64_t gm_row_start(const gm_rows *rows, int64_t r)
+GM_DEVICE int64_t gm_row_start(const gm_row_view *rows, int64_t r)
 {
     int64_t at = 0;
     if (rows->ndim <= 1) return r * rows->stride[0];
@@ -43,7 +43,7 @@ GM_TEAM_JOINS(float, f32)
 GM_TEAM_JOINS(double, f64)
 
 /* The integers of an index or target: i64, or i32 where narrow. */
-GM_DEVICE int64_t gm_row_index(const gm_rows *rows, int narrow, int64_t r)
+GM_DEVICE int64_t gm_row_index(const gm_row_view *rows, int narrow, int64_t r)
 {
     int64_t at = gm_row_start(rows, r);
     return narrow ? ((const int32_t *)rows->data)[at] : ((const int64_t *)rows->data)[at];

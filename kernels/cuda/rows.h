@@ -9,13 +9,13 @@
 
 #include "../tensor.h"
 
-typedef struct gm_rows {
+typedef struct gm_row_view {
     void   *data; /* NULL: the tensor is not given */
     int64_t step; /* between the elements of a row */
     int32_t ndim; /* of the other dimensions, those that join made one; 0: every row is the same */
     int32_t vectors;
     int64_t shape[GM_MAX_DIMS], stride[GM_MAX_DIMS]; /* in elements */
-} gm_rows;
+} gm_row_view;
 
 #define GM_TEAM_MOST 512 /* threads of a row */
 #define GM_TEAM_ROWS 4   /* rows of a block, where a warp is enough for a row */
@@ -24,9 +24,9 @@ typedef struct gm_rows {
 #include "cuda.h"
 
 /* NULL gives rows without data. dim: the one worked along; -1: each element is a row of its own. */
-gm_rows gm_rows_of(const gm_tensor *t, int dim);
-gm_rows gm_rows_last(const gm_tensor *t);   /* along the last dimension */
-gm_rows gm_rows_single(const gm_tensor *t); /* of one dimension: the same row each time, such as a weight */
+gm_row_view gm_rows_of(const gm_tensor *t, int dim);
+gm_row_view gm_rows_last(const gm_tensor *t);   /* along the last dimension */
+gm_row_view gm_rows_single(const gm_tensor *t); /* of one dimension: the same row each time, such as a weight */
 int64_t gm_rows_count(const gm_tensor *t, int dim);
 
 /* Blocks of whole teams, one for each of `rows` rows of n elements of dtype t; a thread has `packs` pieces of 16 bytes

@@ -11,7 +11,7 @@ typedef union GM_E(gm_pack_of) {
 } GM_E(gm_pack_of);
 
 /* Elements i .. i + GM_V of the row of n that begins at `start`; zeros behind its end. */
-GM_DEVICE gm_vector GM_E(gm_row_load)(const gm_rows *rows, int64_t start, int64_t i, int64_t n)
+GM_DEVICE gm_vector GM_E(gm_row_load)(const gm_row_view *rows, int64_t start, int64_t i, int64_t n)
 {
     const GM_T        *p = (const GM_T *)rows->data + start;
     GM_E(gm_pack_of) u = {{{0}}};
@@ -21,7 +21,7 @@ GM_DEVICE gm_vector GM_E(gm_row_load)(const gm_rows *rows, int64_t start, int64_
     return u.v;
 }
 
-GM_DEVICE void GM_E(gm_row_store)(const gm_rows *rows, int64_t start, int64_t i, int64_t n, gm_vector v)
+GM_DEVICE void GM_E(gm_row_store)(const gm_row_view *rows, int64_t start, int64_t i, int64_t n, gm_vector v)
 {
     GM_T *p = (GM_T *)rows->data + start;
     if (rows->vectors && i + GM_V <= n) {
@@ -37,23 +37,23 @@ GM_DEVICE void GM_E(gm_row_store)(const gm_rows *rows, int64_t start, int64_t i,
     }
 }
 
-GM_DEVICE void GM_E(gm_row_take)(const gm_rows *rows, int64_t start, int64_t i, int64_t n, GM_R *x)
+GM_DEVICE void GM_E(gm_row_take)(const gm_row_view *rows, int64_t start, int64_t i, int64_t n, GM_R *x)
 {
     GM_E(gm_unpack)(GM_E(gm_row_load)(rows, start, i, n), x);
 }
 
-GM_DEVICE void GM_E(gm_row_give)(const gm_rows *rows, int64_t start, int64_t i, int64_t n, const GM_R *x)
+GM_DEVICE void GM_E(gm_row_give)(const gm_row_view *rows, int64_t start, int64_t i, int64_t n, const GM_R *x)
 {
     GM_E(gm_row_store)(rows, start, i, n, GM_E(gm_pack)(x));
 }
 
 /* The number of row r where each row is one element in the type of arithmetic: statistics, losses. */
-GM_DEVICE GM_R GM_E(gm_row_number)(const gm_rows *rows, int64_t r)
+GM_DEVICE GM_R GM_E(gm_row_number)(const gm_row_view *rows, int64_t r)
 {
     return ((const GM_R *)rows->data)[gm_row_start(rows, r)];
 }
 
-GM_DEVICE void GM_E(gm_row_set_number)(const gm_rows *rows, int64_t r, GM_R v)
+GM_DEVICE void GM_E(gm_row_set_number)(const gm_row_view *rows, int64_t r, GM_R v)
 {
     if (rows->data) ((GM_R *)rows->data)[gm_row_start(rows, r)] = v;
 }
@@ -70,7 +70,7 @@ GM_DEVICE void GM_E(gm_row_set_number)(const gm_rows *rows, int64_t r, GM_R v)
 
 /* The thread's packs of a part of the row of n that begins at `start`; zeros behind its end. All are under way before
  * the first is waited for: what is read between two loads would hold the second one up. */
-GM_DEVICE void GM_E(gm_row_hold)(const gm_rows *rows, int64_t start, int64_t c, int team, int lane, int64_t n,
+GM_DEVICE void GM_E(gm_row_hold)(const gm_row_view *rows, int64_t start, int64_t c, int team, int lane, int64_t n,
                                  gm_vector *held)
 {
     const gm_vector none = {{0, 0, 0, 0}};

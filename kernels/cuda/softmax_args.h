@@ -7,7 +7,7 @@
 #define GM_SOFTMAX_PACKS 2 /* of 16 bytes of a row that a thread holds: GM_HELD */
 
 typedef struct gm_softmax_args {
-    gm_rows x, g, y; /* in, in (gradients only), out */
+    gm_row_view x, g, y; /* in, in (gradients only), out */
     int64_t rows, width;
     int32_t team, logarithm;
 } gm_softmax_args;

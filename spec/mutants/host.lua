@@ -144,7 +144,7 @@ gm_plans_free(r->plans);
     test = "unit checkpoint_stages_cover",
   },
   {
-    name = "288-stages-layouts", file = "host/checkpoint/stages.c",
+    name = "288-stages-layouts", file = "host/checkpoint/union.c",
     find = [[
 sizeof *p->shape) &&
         gm_layout_equal(&p->layout, &q->layout))]],
@@ -216,14 +216,14 @@ sizeof *p->shape) &&
     test = "-n 2 spec/layout/padding_spec.lua -f likewise",
   },
   {
-    name = "310-stage-sends-early", file = "host/comm/stage.c",
+    name = "310-stage-sends-early", file = "host/comm/host_copy.c",
     find = [[if (passed) p->coming = p->staged->busy = false;]],
     replace = [[p->coming = p->staged->busy = false;]],
     breaks = "what is sent from a GPU's memory is sent before its copy has come to the host",
     test = "spec/cuda/ranks_spec.lua",
   },
   {
-    name = "311-stage-reused-early", file = "host/comm/stage.c",
+    name = "311-stage-reused-early", file = "host/comm/host_copy.c",
     find = [[if (s && s->busy) keep_until_passed(p->comm, s);]],
     replace = [[if (s && s->busy && !p->done) keep_until_passed(p->comm, s);]],
     breaks = "host memory that a copy to a GPU still reads is taken for the next message",

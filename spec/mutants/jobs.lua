@@ -66,8 +66,8 @@ return {
   },
   {
     name = "409-asks-its-group", file = "host/comm/operation.c",
-    find = [[gm_control_ask(p, late);]],
-    replace = [[gm_control_ask(p, false);]],
+    find = [[gm_notice_ask(p, late);]],
+    replace = [[gm_notice_ask(p, false);]],
     breaks = "a rank that hangs in another group is not named",
     test = "spec/faults/ranks_spec.lua -f 'in another group'",
   },

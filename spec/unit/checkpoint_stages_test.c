@@ -3,7 +3,7 @@
 #include "checkpoint_world.h"
 
 #include "../../host/checkpoint/plan.h"
-#include "../../host/checkpoint/stages.h"
+#include "../../host/checkpoint/union.h"
 
 typedef struct pipeline {
     world w;
@@ -112,11 +112,11 @@ static uint32_t count_share(const pipeline *p, int rank, int times[MOST][512], i
 {
     gm_piece      own[MOST];
     gm_planned    planned[MOST];
-    gm_stages     all;
+    gm_union     all;
     gm_stage_list lists[MOST];
     int           n = own_pieces(p, rank, own);
     hear(p, rank, lists);
-    OK(gm_stages_unite(&p->w.mesh, rank, lists, own, n, &all));
+    OK(gm_union_make(&p->w.mesh, rank, lists, own, n, &all));
     assert_int_equal(all.n, p->w.tensors);
     OK(gm_plan(&p->w.mesh, rank, all.pieces, all.n, planned));
     for (int t = 0; t < all.n; t++) {
@@ -131,7 +131,7 @@ static uint32_t count_share(const pipeline *p, int rank, int times[MOST][512], i
         empty[t] += gm_extent_numel(c.box) == 0;
     }
     uint32_t digest = gm_plan_digest(&p->w.mesh, all.pieces, all.n);
-    gm_stages_free(&all);
+    gm_union_free(&all);
     forget(p, lists);
     return digest;
 }
@@ -290,27 +290,27 @@ void gm_test_checkpoint_stages_lists(void **state)
     (void)state;
     pipeline      p;
     gm_piece      own[MOST];
-    gm_stages     all;
+    gm_union     all;
     gm_stage_list lists[MOST];
     two_stages(&p);
     hear(&p, 0, lists);
     int     n = own_pieces(&p, 0, own);
     gm_mesh flat = gm_mesh_of_one(), *mesh = &p.w.mesh;
     OK(gm_mesh_add_axis(&flat, "data", 4));
-    FAILS(GM_EINVAL, "the mesh has no axis pipeline", gm_stages_unite(&flat, 0, lists, own, n, &all));
-    FAILS(GM_EINVAL, "the list of stage 1 is not that of this rank", gm_stages_unite(mesh, 1, lists, own, n, &all));
+    FAILS(GM_EINVAL, "the mesh has no axis pipeline", gm_union_make(&flat, 0, lists, own, n, &all));
+    FAILS(GM_EINVAL, "the list of stage 1 is not that of this rank", gm_union_make(mesh, 1, lists, own, n, &all));
     for (size_t size = lists[1].size - 1; size > 0; size--) {
         gm_stage_list cut[] = {lists[0], {lists[1].bytes, size}};
-        gm_status     st = gm_stages_unite(mesh, 0, cut, own, n, &all);
+        gm_status     st = gm_union_make(mesh, 0, cut, own, n, &all);
         if (st == GM_OK) { /* between its two records: "tensor.2" is there, "tensor.0" stage 0 holds too */
             assert_int_equal(all.n, 3);
             assert_false(all.held[1]); /* "tensor.0" on stage 1 */
-            gm_stages_free(&all);
+            gm_union_free(&all);
         } else FAILS(GM_EINVAL, "what stage 1 says it holds is no list of tensors", st);
     }
-    OK(gm_stages_unite(mesh, 0, lists, own, n, &all));
+    OK(gm_union_make(mesh, 0, lists, own, n, &all));
     assert_int_equal(all.n, 3);
-    gm_stages_free(&all);
+    gm_union_free(&all);
     forget(&p, lists);
     drop(&p);
 }

@@ -20,7 +20,7 @@ typedef struct note {
     struct note *next;
     int          from;
     size_t       n;
-    char         bytes[GM_CONTROL_MAX];
+    char         bytes[GM_NOTICE_MAX];
 } note;
 
 typedef struct box {
@@ -177,7 +177,7 @@ static int threads_tell(gm_transport *t, int to, const void *bytes, size_t n)
     threads_world *w = t->context;
     note          *m = calloc(1, sizeof *m);
     assert_non_null(m);
-    assert_true(n <= GM_CONTROL_MAX);
+    assert_true(n <= GM_NOTICE_MAX);
     m->from = t->rank;
     m->n = n;
     memcpy(m->bytes, bytes, n);

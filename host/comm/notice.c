@@ -1,4 +1,4 @@
-/* control.c - what ranks tell each other besides data: failures, questions of a wait that stalls, calls to compare.
+/* notice.c - what ranks tell each other besides data: failures, questions of a wait that stalls, calls to compare.
  *
  * Messages are read in every wait and poll and answered there and then. Nothing here waits, but gm_comm_fail. */
 #include "state.h"
@@ -7,54 +7,54 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum gm_control_kind {
-    CONTROL_FAIL,       /* this rank is about to end: code, text */
-    CONTROL_KNOWN,      /* the answer to it */
-    CONTROL_ASK,        /* what did you do in place of this record? */
-    CONTROL_ANSWER,     /* what this rank called there, and what it is doing now */
-    CONTROL_CHECK,      /* checked mode: record is about to be called */
-    CONTROL_ENDED,      /* section: ok, under_way, text */
-    CONTROL_RECOVERING, /* section, sent */
-    CONTROL_RECOVERED,  /* section */
-    CONTROL_LEAVING,    /* this rank has come to the end of the program */
-} gm_control_kind;
+typedef enum gm_notice_kind {
+    NOTICE_FAIL,       /* this rank is about to end: code, text */
+    NOTICE_KNOWN,      /* the answer to it */
+    NOTICE_ASK,        /* what did you do in place of this record? */
+    NOTICE_ANSWER,     /* what this rank called there, and what it is doing now */
+    NOTICE_CHECK,      /* checked mode: record is about to be called */
+    NOTICE_ENDED,      /* section: ok, under_way, text */
+    NOTICE_RECOVERING, /* section, sent */
+    NOTICE_RECOVERED,  /* section */
+    NOTICE_LEAVING,    /* this rank has come to the end of the program */
+} gm_notice_kind;
 
-typedef struct gm_control {
+typedef struct gm_notice {
     int32_t   kind, code;
     uint64_t  section, sent;
     bool      ok, under_way, ended;
     bool      found, recorded; /* found: it made that call; recorded: and record is it */
-    gm_record record;
+    gm_call_record record;
     char      text[1000];
-} gm_control;
+} gm_notice;
 
-_Static_assert(sizeof(gm_control) <= GM_CONTROL_MAX, "control messages fit the transport");
+_Static_assert(sizeof(gm_notice) <= GM_NOTICE_MAX, "notices fit the transport");
 
-static void tell(gm_comm *c, int rank, gm_control *m)
+static void tell(gm_comm *c, int rank, gm_notice *m)
 {
-    size_t n = offsetof(gm_control, text) + strlen(m->text) + 1;
+    size_t n = offsetof(gm_notice, text) + strlen(m->text) + 1;
     if (c->transport->tell(c->transport, rank, m, n)) c->broken = true;
 }
 
-static void tell_all(gm_comm *c, gm_control *m)
+static void tell_all(gm_comm *c, gm_notice *m)
 {
     for (int k = 1; k < c->world; k++) tell(c, (c->rank + k) % c->world, m);
 }
 
 /* ---- questions ---- */
 
-static void ask(gm_comm *c, int rank, gm_control *m)
+static void ask(gm_comm *c, int rank, gm_notice *m)
 {
     gm_member *to = &c->member[rank];
     if (!to->asked) to->asked = gm_comm_now();
     tell(c, rank, m);
 }
 
-void gm_control_ask(gm_pending *p, bool everybody)
+void gm_notice_ask(gm_pending *p, bool everybody)
 {
     gm_comm        *c = p->comm;
     const gm_group *g = p->group;
-    gm_control      m = {.kind = CONTROL_ASK, .section = c->section, .record = p->record};
+    gm_notice      m = {.kind = NOTICE_ASK, .section = c->section, .record = p->record};
     bool            two = p->call == GM_CALL_send || p->call == GM_CALL_receive;
     if (!p->answers) p->answers = calloc((size_t)g->size, sizeof *p->answers);
     if (!p->answers) return; /* the time-out stays */
@@ -65,17 +65,17 @@ void gm_control_ask(gm_pending *p, bool everybody)
 }
 
 /* It was asked, half a second ago at least, and has not been heard since. */
-bool gm_control_is_silent(const gm_comm *c, int rank)
+bool gm_notice_is_silent(const gm_comm *c, int rank)
 {
     double asked = c->member[rank].asked;
     return rank != c->rank && asked > 0 && gm_comm_now() - asked > 0.5;
 }
 
-static void answer(gm_comm *c, int from, const gm_control *question)
+static void answer(gm_comm *c, int from, const gm_notice *question)
 {
-    const gm_record *asked = &question->record;
-    gm_control       m = {.kind = CONTROL_ANSWER, .record = *asked};
-    const gm_record *mine = gm_flight_find(c->flight, asked->group, asked->epoch, asked->number);
+    const gm_call_record *asked = &question->record;
+    gm_notice       m = {.kind = NOTICE_ANSWER, .record = *asked};
+    const gm_call_record *mine = gm_flight_find(c->flight, asked->group, asked->epoch, asked->number);
     const gm_group  *g = gm_comm_find_group(c, asked->group);
     char             call[480];
     m.found = mine || (g && c->epoch == asked->epoch && g->number > asked->number); /* long ago: it fitted */
@@ -102,7 +102,7 @@ static int place_of(const gm_group *g, int rank)
 }
 
 /* What this rank waits for in the history that r belongs to, at r or later. */
-static gm_pending *find_pending(gm_comm *c, const gm_record *r)
+static gm_pending *find_pending(gm_comm *c, const gm_call_record *r)
 {
     gm_pending *p = c->under_way;
     while (p && (p->done || p->silent || (p->dropped && !(p->handed_over && p->answers)) ||
@@ -111,7 +111,7 @@ static gm_pending *find_pending(gm_comm *c, const gm_record *r)
     return p;
 }
 
-static void set_mismatch(gm_pending *p, const gm_record *mine, int rank, const char *what)
+static void set_mismatch(gm_pending *p, const gm_call_record *mine, int rank, const char *what)
 {
     char call[480];
     if (p->status != GM_OK) return;
@@ -122,11 +122,11 @@ static void set_mismatch(gm_pending *p, const gm_record *mine, int rank, const c
 }
 
 /* Both ranks made call `theirs->number`: the same one? If so, but not the calls before it, those are asked about. */
-static void compare_records(gm_pending *p, int from, const gm_record *theirs)
+static void compare_records(gm_pending *p, int from, const gm_call_record *theirs)
 {
     gm_comm         *c = p->comm;
     char             call[480], what[500];
-    const gm_record *mine = gm_flight_find(c->flight, theirs->group, theirs->epoch, theirs->number);
+    const gm_call_record *mine = gm_flight_find(c->flight, theirs->group, theirs->epoch, theirs->number);
     if (!mine) {
         set_mismatch(p, &p->record, from, "made a different call earlier, which is no longer in the flight recorder");
     } else if (gm_record_fingerprint(theirs) != gm_record_fingerprint(mine)) {
@@ -134,13 +134,13 @@ static void compare_records(gm_pending *p, int from, const gm_record *theirs)
         snprintf(what, sizeof what, "calls %s", call);
         set_mismatch(p, mine, from, what);
     } else if (theirs->history != mine->history) {
-        gm_control m = {.kind = CONTROL_ASK, .section = c->section, .record = *mine};
+        gm_notice m = {.kind = NOTICE_ASK, .section = c->section, .record = *mine};
         m.record.number--;
         tell(c, from, &m);
     }
 }
 
-static void take_answer(gm_comm *c, int from, const gm_control *m)
+static void take_answer(gm_comm *c, int from, const gm_notice *m)
 {
     char        what[500];
     gm_pending *p = find_pending(c, &m->record);
@@ -159,7 +159,7 @@ static void take_answer(gm_comm *c, int from, const gm_control *m)
 
 /* ---- checked mode ---- */
 
-static void keep_check(gm_comm *c, int from, const gm_record *r)
+static void keep_check(gm_comm *c, int from, const gm_call_record *r)
 {
     gm_check *k = malloc(sizeof *k);
     if (!k) {
@@ -170,7 +170,7 @@ static void keep_check(gm_comm *c, int from, const gm_record *r)
     c->checks = k;
 }
 
-static void compare_one(gm_pending *p, int place, const gm_record *theirs)
+static void compare_one(gm_pending *p, int place, const gm_call_record *theirs)
 {
     char call[480], what[500];
     p->answers[place].checked = true;
@@ -202,11 +202,11 @@ static bool all_compared(gm_pending *p)
     return p->status == GM_OK;
 }
 
-gm_status gm_control_compare(gm_pending *p)
+gm_status gm_notice_compare(gm_pending *p)
 {
     gm_comm        *c = p->comm;
     const gm_group *g = p->group;
-    gm_control      m = {.kind = CONTROL_CHECK, .record = p->record};
+    gm_notice      m = {.kind = NOTICE_CHECK, .record = p->record};
     if (!p->answers) p->answers = calloc((size_t)g->size, sizeof *p->answers);
     if (!p->answers) return GM_FAIL(GM_ECOMM, "no memory to compare calls");
     for (int i = 0; i < g->size; i++)
@@ -226,14 +226,14 @@ static void set_failure(gm_comm *c, int rank, int code, const char *text)
     snprintf(c->failure.text, sizeof c->failure.text, "%s", text);
 }
 
-static void take_failure(gm_comm *c, int from, const gm_control *m)
+static void take_failure(gm_comm *c, int from, const gm_notice *m)
 {
     if (!c->failed) set_failure(c, from, m->code, m->text);
     c->failed = true;
-    tell(c, from, &(gm_control){.kind = CONTROL_KNOWN});
+    tell(c, from, &(gm_notice){.kind = NOTICE_KNOWN});
 }
 
-void gm_control_see_endings(gm_comm *c)
+void gm_notice_see_endings(gm_comm *c)
 {
     for (int rank = 0; rank < c->world; rank++) {
         const gm_ending *e = &c->member[rank].ending[(c->section + 1) % 2];
@@ -243,18 +243,18 @@ void gm_control_see_endings(gm_comm *c)
     }
 }
 
-static void take_ended(gm_comm *c, int from, const gm_control *m)
+static void take_ended(gm_comm *c, int from, const gm_notice *m)
 {
     gm_ending *e = &c->member[from].ending[m->section % 2];
     *e = (gm_ending){.section = m->section, .ok = m->ok, .under_way = m->under_way};
     snprintf(e->text, sizeof e->text, "%s", m->text);
-    gm_control_see_endings(c);
+    gm_notice_see_endings(c);
 }
 
-void gm_control_stage(gm_comm *c, gm_stage stage, bool ok, bool under_way, const char *text)
+void gm_notice_ending(gm_comm *c, gm_ending stage, bool ok, bool under_way, const char *text)
 {
-    static const gm_control_kind kinds[] = {CONTROL_ENDED, CONTROL_RECOVERING, CONTROL_RECOVERED, CONTROL_LEAVING};
-    gm_control m = {.kind = kinds[stage], .section = c->section + 1, .ok = ok, .under_way = under_way};
+    static const gm_notice_kind kinds[] = {NOTICE_ENDED, NOTICE_RECOVERING, NOTICE_RECOVERED, NOTICE_LEAVING};
+    gm_notice m = {.kind = kinds[stage], .section = c->section + 1, .ok = ok, .under_way = under_way};
     snprintf(m.text, sizeof m.text, "%s", text ? text : "");
     for (int rank = 0; rank < c->world; rank++) {
         m.sent = c->sent[rank];
@@ -264,7 +264,7 @@ void gm_control_stage(gm_comm *c, gm_stage stage, bool ok, bool under_way, const
 
 void gm_comm_fail(gm_comm *c, int exit_code, const char *text)
 {
-    gm_control m = {.kind = CONTROL_FAIL, .code = exit_code};
+    gm_notice m = {.kind = NOTICE_FAIL, .code = exit_code};
     unsigned   turns = 0;
     double     began = gm_comm_now();
     snprintf(m.text, sizeof m.text, "%s", text);
@@ -273,42 +273,42 @@ void gm_comm_fail(gm_comm *c, int exit_code, const char *text)
     if (c->world == 1 || !c->transport->has_data) return;
     tell_all(c, &m);
     while (c->acknowledged < c->world - 1 && gm_comm_now() - began < 1)
-        if (!gm_control_read(c)) gm_comm_pause(began, &turns);
+        if (!gm_notice_read(c)) gm_comm_pause(began, &turns);
 }
 
 const gm_peer_failure *gm_comm_failure(const gm_comm *c) { return c->failed || c->failed_section ? &c->failure : NULL; }
 
 /* ---- reading ---- */
 
-static void take(gm_comm *c, int from, const gm_control *m)
+static void take(gm_comm *c, int from, const gm_notice *m)
 {
     c->member[from].asked = 0;
-    switch ((gm_control_kind)m->kind) {
-    case CONTROL_FAIL: take_failure(c, from, m); break;
-    case CONTROL_KNOWN: c->acknowledged++; break;
-    case CONTROL_ASK: answer(c, from, m); break;
-    case CONTROL_ANSWER: take_answer(c, from, m); break;
-    case CONTROL_CHECK: keep_check(c, from, &m->record); break;
-    case CONTROL_ENDED: take_ended(c, from, m); break;
-    case CONTROL_RECOVERING:
+    switch ((gm_notice_kind)m->kind) {
+    case NOTICE_FAIL: take_failure(c, from, m); break;
+    case NOTICE_KNOWN: c->acknowledged++; break;
+    case NOTICE_ASK: answer(c, from, m); break;
+    case NOTICE_ANSWER: take_answer(c, from, m); break;
+    case NOTICE_CHECK: keep_check(c, from, &m->record); break;
+    case NOTICE_ENDED: take_ended(c, from, m); break;
+    case NOTICE_RECOVERING:
         c->member[from].recovering = m->section;
         c->member[from].sent = m->sent;
         break;
-    case CONTROL_RECOVERED: c->member[from].recovered = m->section; break;
-    case CONTROL_LEAVING: c->member[from].left = true; break;
+    case NOTICE_RECOVERED: c->member[from].recovered = m->section; break;
+    case NOTICE_LEAVING: c->member[from].left = true; break;
     }
 }
 
-bool gm_control_read(gm_comm *c)
+bool gm_notice_read(gm_comm *c)
 {
-    _Alignas(gm_control) char bytes[GM_CONTROL_MAX];
+    _Alignas(gm_notice) char bytes[GM_NOTICE_MAX];
     gm_transport             *t = c->transport;
     size_t                    n = 0;
     int                       from = 0, heard;
     bool                      any = false;
     if (c->world == 1 || !t->has_data) return false;
     while ((heard = t->hear(t, bytes, &n, &from)) > 0) {
-        gm_control m = {0};
+        gm_notice m = {0};
         memcpy(&m, bytes, n < sizeof m ? n : sizeof m);
         m.text[sizeof m.text - 1] = 0;
         take(c, from, &m);

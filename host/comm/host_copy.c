@@ -1,4 +1,4 @@
-/* stage.c - operations on tensors whose bytes are not in host memory, over a transport that moves host memory only.
+/* host_copy.c - operations on tensors whose bytes are not in host memory, over a transport that moves host memory only.
  *
  * Such an operation works on memory of the host that the device copies to and from by itself (device.h,
  * gm_device_host_pool). At the start copies of what this rank sends are queued behind the kernels that make it; the
@@ -29,7 +29,7 @@ static gm_status take_block(gm_pending *p, gm_pool *pool, size_t bytes, void **d
 }
 
 /* Of `s`, which no copy uses any more: its mark is kept for the next operation. */
-static void release_block(gm_comm *c, gm_staged *s)
+static void release_block(gm_comm *c, gm_host_copy *s)
 {
     gm_pool *pool;
     if (s->block && gm_device_host_pool(s->device, &pool) == GM_OK) gm_pool_release(pool, s->block);
@@ -43,7 +43,7 @@ static gm_status release_returned(gm_comm *c)
 {
     bool passed = true;
     while (c->returning) { /* oldest first */
-        gm_staged *s = c->returning;
+        gm_host_copy *s = c->returning;
         GM_TRY(gm_device_passed(s->device, s->mark, &passed));
         if (!passed) break;
         c->returning = s->next;
@@ -52,11 +52,11 @@ static gm_status release_returned(gm_comm *c)
     return GM_OK;
 }
 
-static gm_status new_staged(gm_comm *c, gm_device *dev, gm_staged **out)
+static gm_status new_staged(gm_comm *c, gm_device *dev, gm_host_copy **out)
 {
-    gm_staged **at = &c->spare;
+    gm_host_copy **at = &c->spare;
     while (*at && (*at)->device != dev) at = &(*at)->next;
-    gm_staged *s = *at;
+    gm_host_copy *s = *at;
     if (s) *at = s->next;
     else if ((s = calloc(1, sizeof *s))) s->device = dev;
     if (!s) return GM_FAIL(GM_ENOMEM, "no memory for an operation");
@@ -81,7 +81,7 @@ static gm_status take_staged(gm_pending *p, size_t scratch)
     return GM_OK;
 }
 
-gm_status gm_stage_take(gm_pending *p, size_t scratch)
+gm_status gm_host_copy_take(gm_pending *p, size_t scratch)
 {
     void *data = NULL;
     if (gm_lane_serves(p)) {
@@ -98,17 +98,17 @@ gm_status gm_stage_take(gm_pending *p, size_t scratch)
     return GM_OK;
 }
 
-static void keep_until_passed(gm_comm *c, gm_staged *s)
+static void keep_until_passed(gm_comm *c, gm_host_copy *s)
 {
-    gm_staged **at = &c->returning;
+    gm_host_copy **at = &c->returning;
     while (*at) at = &(*at)->next;
     s->next = NULL;
     *at = s;
 }
 
-void gm_stage_give(gm_pending *p)
+void gm_host_copy_give(gm_pending *p)
 {
-    gm_staged *s = p->staged;
+    gm_host_copy *s = p->staged;
     if (p->block) gm_pool_release(p->pool, p->block);
     p->block = NULL;
     p->staged = NULL;
@@ -116,16 +116,16 @@ void gm_stage_give(gm_pending *p)
     else if (s) release_block(p->comm, s);
 }
 
-void gm_stage_free(gm_comm *c)
+void gm_host_copy_free(gm_comm *c)
 {
     while (c->returning) {
-        gm_staged *s = c->returning;
+        gm_host_copy *s = c->returning;
         c->returning = s->next;
         (void)gm_device_synchronize(s->device); /* an error of kernels is somebody else's by now */
         release_block(c, s);
     }
     while (c->spare) {
-        gm_staged *s = c->spare;
+        gm_host_copy *s = c->spare;
         c->spare = s->next;
         gm_device_unmark(s->device, s->mark);
         free(s);
@@ -149,7 +149,7 @@ static bool receives_out(const gm_pending *p)
 }
 
 /* Behind the copies that were queued with status st. Without a mark nobody could tell when they have ended. */
-static gm_status mark(gm_staged *s, gm_status st)
+static gm_status mark(gm_host_copy *s, gm_status st)
 {
     if (st == GM_OK) st = gm_device_mark(s->device, &s->mark);
     s->busy = st == GM_OK;
@@ -175,7 +175,7 @@ static gm_status read_later(gm_pending *p, char *to, const gm_tensor *t)
     return gm_device_read_later(p->staged->device, to, gm_tensor_data(t), bytes_of(t));
 }
 
-gm_status gm_stage_begin(gm_pending *p)
+gm_status gm_host_copy_begin(gm_pending *p)
 {
     if (!p->staged) return GM_OK;
     if (p->group->size == 1) {
@@ -192,7 +192,7 @@ gm_status gm_stage_begin(gm_pending *p)
     return GM_OK;
 }
 
-gm_status gm_stage_came(gm_pending *p)
+gm_status gm_host_copy_came(gm_pending *p)
 {
     bool passed;
     GM_TRY(gm_device_passed(p->staged->device, p->staged->mark, &passed));
@@ -200,7 +200,7 @@ gm_status gm_stage_came(gm_pending *p)
     return GM_OK;
 }
 
-gm_status gm_stage_return(gm_pending *p)
+gm_status gm_host_copy_return(gm_pending *p)
 {
     if (!p->staged || !p->to || !receives_out(p)) return GM_OK;
     p->account->copied += bytes_of(p->out);

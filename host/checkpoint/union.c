@@ -1,6 +1,6 @@
-/* stages.c - see stages.h. A list is a run of records, each followed by a name and its 0; ranks of a job run the same
+/* union.c - see union.h. A list is a run of records, each followed by a name and its 0; ranks of a job run the same
  * program, so a record is a struct as it lies in memory. */
-#include "stages.h"
+#include "union.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -97,7 +97,7 @@ static gm_status check_same(const gm_mesh *mesh, const gm_piece *p, int p_stage,
 }
 
 /* Entries in order of name and stage into one piece a name. stages: 0 where there is no pipeline to tell of. */
-static gm_status unite(const gm_mesh *mesh, const entry *entries, int n, int stages, gm_stages *out)
+static gm_status unite(const gm_mesh *mesh, const entry *entries, int n, int stages, gm_union *out)
 {
     int first = 0; /* of this name */
     for (int i = 0; i < n; i++) {
@@ -141,11 +141,11 @@ static gm_status read_all(const gm_mesh *mesh, int rank, const gm_stage_list *li
     return GM_OK;
 }
 
-gm_status gm_stages_unite(const gm_mesh *mesh, int rank, const gm_stage_list *lists, const gm_piece *mine, int n,
-                          gm_stages *out)
+gm_status gm_union_make(const gm_mesh *mesh, int rank, const gm_stage_list *lists, const gm_piece *mine, int n,
+                          gm_union *out)
 {
     int axis = gm_mesh_axis(mesh, GM_AXIS_PIPELINE), stages = 0, total = n;
-    *out = (gm_stages){0};
+    *out = (gm_union){0};
     if (lists && axis < 0) return GM_FAIL(GM_EINVAL, "lists of stages, but the mesh has no axis pipeline");
     if (lists) stages = mesh->axis[axis].size, total = 0;
     for (int s = 0; s < stages; s++) GM_TRY(read_list(mesh, &lists[s], s, NULL, &total));
@@ -161,13 +161,13 @@ gm_status gm_stages_unite(const gm_mesh *mesh, int rank, const gm_stage_list *li
         st = unite(mesh, entries, total, stages, out);
     }
     free(entries);
-    if (st != GM_OK) gm_stages_free(out);
+    if (st != GM_OK) gm_union_free(out);
     return st;
 }
 
-void gm_stages_free(gm_stages *s)
+void gm_union_free(gm_union *s)
 {
     free(s->pieces);
     free(s->held);
-    *s = (gm_stages){0};
+    *s = (gm_union){0};
 }
