@@ -24,10 +24,10 @@
 #include <unistd.h>
 
 #include "../host/comm/comm.h"
-#include "../host/control/files.h"
-#include "../host/control/link.h"
-#include "../host/control/signals.h"
-#include "../host/control/where.h"
+#include "../host/files/files.h"
+#include "../host/job/link.h"
+#include "../host/job/signals.h"
+#include "../host/job/where.h"
 #include "gm_lua.h"
 
 static const char shields_key; /* registry: functions by which no stop is raised */

@@ -1,4 +1,4 @@
-/* lua_files.c - the Lua face of host/control/{lock,append,tree}.h: userdata "gm.lock" and "gm.append", checksums. */
+/* lua_files.c - the Lua face of host/files/{lock,append,tree}.h: userdata "gm.lock" and "gm.append", checksums. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -8,10 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../host/control/append.h"
-#include "../host/control/files.h"
-#include "../host/control/lock.h"
-#include "../host/control/tree.h"
+#include "../host/files/append.h"
+#include "../host/files/files.h"
+#include "../host/files/lock.h"
+#include "../host/files/tree.h"
 #include "gm_lua.h"
 
 #define LOCK   "gm.lock"

@@ -1,12 +1,12 @@
-/* lua_launch.c - the Lua face of host/control: supervise.h (userdata "gm.job") and link.h (in a rank). */
+/* lua_launch.c - the Lua face of host/job: supervise.h (userdata "gm.job") and link.h (in a rank). */
 #define _GNU_SOURCE
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "../host/control/supervise.h"
-#include "../host/control/link.h"
+#include "../host/job/supervise.h"
+#include "../host/job/link.h"
 #include "gm_lua.h"
 
 #define JOB "gm.job"

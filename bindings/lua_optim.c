@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "../host/optim/control.h"
+#include "../host/optim/step_control.h"
 #include "../host/optim/optimizer.h"
 
 #define OPTIMIZER "gm.optimizer"

@@ -4,7 +4,7 @@
 
 #include <string.h>
 #include <time.h>
-#include "../host/control/link.h"
+#include "../host/job/link.h"
 #include "../kernels/profile.h"
 
 /* use_device{ device = "cpu"|"cuda"|"cuda:1"|"meta"|..., threads = n }: before the first tensor. */

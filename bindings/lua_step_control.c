@@ -1,9 +1,9 @@
-/* lua_step_control.c - the Lua face of host/optim/control.h: userdata "gm.control". */
+/* lua_step_control.c - the Lua face of host/optim/step_control.h: userdata "gm.control". */
 #include "gm_lua.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include "../host/optim/control.h"
+#include "../host/optim/step_control.h"
 
 #define CONTROL "gm.control"
 

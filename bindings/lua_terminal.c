@@ -1,4 +1,4 @@
-/* lua_terminal.c - the Lua face of host/control/terminal.h: userdata "gm.terminal".
+/* lua_terminal.c - the Lua face of host/job/terminal.h: userdata "gm.terminal".
  *
  *     local terminal = core.terminal_open(history_file, complete)
  *     local line, interrupted, terminated = terminal:read "> "
@@ -10,9 +10,9 @@
 #define _GNU_SOURCE
 #include <string.h>
 
-#include "../host/control/signals.h"
-#include "../host/control/supervise.h"
-#include "../host/control/terminal.h"
+#include "../host/job/signals.h"
+#include "../host/job/supervise.h"
+#include "../host/job/terminal.h"
 #include "gm_lua.h"
 
 #define TERMINAL "gm.terminal"

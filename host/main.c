@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "control/keeper.h"
-#include "control/output.h"
+#include "job/keeper.h"
+#include "job/output.h"
 #include "embed.h"
 
 static bool holds_lua(const char *folder)

@@ -8,8 +8,8 @@
 #include "autograd/tape.h"
 #include "comm/comm.h"
 #include "comm/join.h"
-#include "control/link.h"
-#include "control/signals.h"
+#include "job/link.h"
+#include "job/signals.h"
 #include "parallel/redistribute.h"
 
 typedef struct gm_site {

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../control/files.h"
+#include "../files/files.h"
 
 uint32_t gm_crc32c(uint32_t crc, const void *data, size_t bytes)
 {

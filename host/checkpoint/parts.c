@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../control/files.h"
+#include "../files/files.h"
 #include "files.h"
 
 #define WHY_MAX 1500

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../control/files.h"
+#include "../files/files.h"
 #include "files.h"
 #include "index.h"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../control/files.h"
+#include "../files/files.h"
 
 static const char magic[8] = {'G', 'M', 'T', 'O', 'K', 'E', 'N', 'S'};
 

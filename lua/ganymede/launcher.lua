@@ -1,6 +1,6 @@
 --- Jobs of several ranks: how they are started, and how a rank tells the others and the user that it fails.
 --
--- `ganymede run -n 4` makes its process the supervisor of a job (host/control/supervise.h): mpirun starts 4 ranks,
+-- `ganymede run -n 4` makes its process the supervisor of a job (host/job/supervise.h): mpirun starts 4 ranks,
 -- which run the same command line and find out from their environment that they are ranks. Under the user's own
 -- mpirun or srun there is no supervisor, and every process is simply a rank. The trap: what a rank does before
 -- connect() it does alone, without knowing its number.

@@ -27,21 +27,21 @@ int  fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     test = "spec/resume/sealed_spec.lua -f 'would take much more'",
   },
   {
-    name = "426-folder-of-others", file = "host/control/files.c",
+    name = "426-folder-of-others", file = "host/files/files.c",
     find = [[ && !(s.st_mode & 077);]],
     replace = [[;]],
     breaks = "a folder that others may look into is taken for a job's, and emptied",
     test = "unit job_folders",
   },
   {
-    name = "427-half-a-line", file = "host/control/append.c",
+    name = "427-half-a-line", file = "host/files/append.c",
     find = [[if (done && before >= 0 && ftruncate(fd, before))]],
     replace = [[if (done && before < 0)]],
     breaks = "a full disk leaves half a line in metrics.jsonl",
     test = "spec/train/metrics_file_spec.lua -f 'limit on the size'",
   },
   {
-    name = "428-metrics-through-a-link", file = "host/control/append.c",
+    name = "428-metrics-through-a-link", file = "host/files/append.c",
     find = [[O_APPEND | O_NOFOLLOW | ]],
     replace = [[O_APPEND | ]],
     breaks = "metrics are written where a link leads that waited there",
@@ -56,7 +56,7 @@ int  fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     test = "spec/faults/differing_spec.lua -f 'other labels'",
   },
   {
-    name = "430-names-not-compared", file = "host/control/tree.c",
+    name = "430-names-not-compared", file = "host/files/tree.c",
     find = [[
     *sum = (uint32_t)crc32_z(*sum, (const unsigned char *)name, strlen(name));]],
     replace = "",

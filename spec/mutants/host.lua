@@ -93,14 +93,14 @@ return {
     test = "unit checkpoint_reshards",
   },
   {
-    name = "131-lines-mixed", file = "host/control/lines.c",
+    name = "131-lines-mixed", file = "host/job/lines.c",
     find = [[while (whole && !ends_line(l, l->held[whole - 1])) whole--;]],
     replace = "",
     breaks = "what ranks write is passed on in pieces of lines",
     test = "spec/faults/supervisor_spec.lua -f 'whole lines'",
   },
   {
-    name = "133-death-status", file = "host/control/supervise.c",
+    name = "133-death-status", file = "host/job/supervise.c",
     find = [[if (by) gm_supervisor_fail(job, rank, 6, "killed by signal %d (%s)%s", by, strsignal(by), last);]],
     replace = [[if (by) gm_supervisor_fail(job, rank, 1, "killed by signal %d (%s)%s", by, strsignal(by), last);]],
     breaks = "a rank that a signal ended means status 1",

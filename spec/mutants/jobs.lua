@@ -2,7 +2,7 @@
 -- What a row says: spec/mutants/table.lua.
 return {
   {
-    name = "400-stop-outlives-its-run", file = "host/control/signals.c",
+    name = "400-stop-outlives-its-run", file = "host/job/signals.c",
     find = [[if (!on) self.pending = GM_STOP_NONE;]],
     replace = "",
     breaks = "a Ctrl-C that came at the end of a run makes the next one kill the process",
@@ -23,21 +23,21 @@ return {
     test = "spec/faults/stops_spec.lua -f 'does not cut short'",
   },
   {
-    name = "403-full-pipe-kept", file = "host/control/output.c",
+    name = "403-full-pipe-kept", file = "host/job/output.c",
     find = [[if (full && self.full[fd]) dup2(self.nothing, fd);]],
     replace = "",
     breaks = "a stop waits for output that nobody reads",
     test = "spec/faults/output_spec.lua -f 'Ctrl.C from ending 1'",
   },
   {
-    name = "404-folder-not-swept", file = "host/control/sweeper.c",
+    name = "404-folder-not-swept", file = "host/job/sweeper.c",
     find = [[i < SWEEPS && died; i++]],
     replace = [[i < 0 && died; i++]],
     breaks = "a supervisor that is killed leaves its folder",
     test = "spec/faults/start_spec.lua -f 'killed while its ranks start'",
   },
   {
-    name = "405-launcher-outlives", file = "host/control/sweeper.c",
+    name = "405-launcher-outlives", file = "host/job/sweeper.c",
     find = [[&& group > 1) kill(-group, SIGKILL);]],
     replace = [[&& group > 1) continue;]],
     breaks = "an mpirun that hangs outlives its supervisor",
@@ -86,21 +86,21 @@ return {
     test = "unit comm_failures",
   },
   {
-    name = "411-step-of-a-death", file = "host/control/keeper.c",
+    name = "411-step-of-a-death", file = "host/job/keeper.c",
     find = [[(long long)note->step + 1);]],
     replace = [[(long long)note->step);]],
     breaks = "the step in which a rank died counts from 0",
     test = "spec/faults/ranks_spec.lua -f 'in the middle of a step ends'",
   },
   {
-    name = "412-dying-is-not-awaited", file = "host/control/process.c",
+    name = "412-dying-is-not-awaited", file = "host/job/process.c",
     find = [[!= 1 || !(flags & EXITING)) return;]],
     replace = [[!= 9) return;]],
     breaks = "an mpirun that is dying is taken for one that lives, and a rank is blamed",
     test = "unit process_dying",
   },
   {
-    name = "413-run-folder-shared", file = "host/control/lock.c",
+    name = "413-run-folder-shared", file = "host/files/lock.c",
     find = [[if (!flock(fd, LOCK_EX | LOCK_NB)) return 0;]],
     replace = [[if (!flock(fd, LOCK_SH | LOCK_NB)) return 0;]],
     breaks = "two runs have one folder",
@@ -114,14 +114,14 @@ return {
     test = "spec/faults/folder_spec.lua -f 'one save at a time'",
   },
   {
-    name = "415-stop-before-joining", file = "host/control/supervise.c",
+    name = "415-stop-before-joining", file = "host/job/supervise.c",
     find = [[if (!job->ranks[i].joined) return false;]],
     replace = [[if (job->n < 1) return false;]],
     breaks = "ranks that wait for each other in MPI are asked to stop, which they do not hear",
     test = "spec/faults/start_spec.lua -f 'a stop before all'",
   },
   {
-    name = "416-second-sigterm", file = "host/control/signals.c",
+    name = "416-second-sigterm", file = "host/job/signals.c",
     find = [[
 self.terminate = 1;
     gm_output_limit();
@@ -133,28 +133,28 @@ self.terminate = 1;
     test = "spec/faults/stops_spec.lua -f 'SIGTERM that comes twice ends one'",
   },
   {
-    name = "417-hangup", file = "host/control/signals.c",
+    name = "417-hangup", file = "host/job/signals.c",
     find = [[else if (signal_number == SIGTERM || signal_number == SIGHUP) on_terminate();]],
     replace = [[else if (signal_number == SIGTERM) on_terminate();]],
     breaks = "a terminal that is closed means a time limit",
     test = "spec/faults/stops_spec.lua -f 'SIGHUP saves'",
   },
   {
-    name = "418-sigpipe", file = "host/control/output.c",
+    name = "418-sigpipe", file = "host/job/output.c",
     find = [[before.sa_handler == SIG_DFL) sigaction(SIGPIPE, &action, NULL);]],
     replace = [[before.sa_handler == SIG_DFL) return true;]],
     breaks = "a reader that leaves ends the run",
     test = "spec/faults/output_spec.lua -f 'a reader that leaves'",
   },
   {
-    name = "419-closed-files", file = "host/control/output.c",
+    name = "419-closed-files", file = "host/job/output.c",
     find = [[if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) return false;]],
     replace = [[if (fd > STDERR_FILENO) return false;]],
     breaks = "files of a run take the places of standard files that are closed",
     test = "spec/faults/output_spec.lua -f 'closed standard'",
   },
   {
-    name = "420-output-limit", file = "host/control/signals.c",
+    name = "420-output-limit", file = "host/job/signals.c",
     find = [[
 self.terminate = 1;
     gm_output_limit();
@@ -165,14 +165,14 @@ self.terminate = 1;
     test = "spec/faults/output_spec.lua -f 'SIGTERM from ending 1'",
   },
   {
-    name = "421-held-output-lost", file = "host/control/supervise.c",
+    name = "421-held-output-lost", file = "host/job/supervise.c",
     find = [[all_ended(job) && wind_up(job) && is_written(job)]],
     replace = [[all_ended(job) && wind_up(job)]],
     breaks = "what a slow reader has not read when the ranks have ended is lost",
     test = "spec/faults/output_spec.lua -f 'that have long ended'",
   },
   {
-    name = "422-held-output-grows", file = "host/control/output.c",
+    name = "422-held-output-grows", file = "host/job/output.c",
     find = [[return o->n > ENOUGH;]],
     replace = [[return o->n > 64 * ENOUGH;]],
     breaks = "the supervisor holds what ranks write without a limit",
@@ -253,21 +253,21 @@ return done(xpcall(function()
     test = "spec/faults/stops_spec.lua -f 'between two lines'",
   },
   {
-    name = "461-hangup-not-ignored", file = "host/control/signals.c",
+    name = "461-hangup-not-ignored", file = "host/job/signals.c",
     find = [[return signal_number == SIGHUP || (signal_number == SIGINT && !self.patient);]],
     replace = [[return signal_number == SIGINT && !self.patient;]],
     breaks = "nohup does not keep a run from ending with its terminal",
     test = "spec/faults/stops_spec.lua -f 'stays so: SIGHUP'",
   },
   {
-    name = "462-background-interrupted", file = "host/control/signals.c",
+    name = "462-background-interrupted", file = "host/job/signals.c",
     find = [[return signal_number == SIGHUP || (signal_number == SIGINT && !self.patient);]],
     replace = [[return signal_number == SIGHUP;]],
     breaks = "a Ctrl-C that is for another program ends a run in the background",
     test = "spec/faults/stops_spec.lua -f 'stays so: SIGINT'",
   },
   {
-    name = "465-failure-waits-for-a-reader", file = "host/control/supervise_failure.c",
+    name = "465-failure-waits-for-a-reader", file = "host/job/supervise_failure.c",
     find = [[
     gm_output_limit(); ]],
     replace = [[
@@ -290,7 +290,7 @@ return done(xpcall(function()
     test = "spec/cli/environment_spec.lua -f 'refuses a variable'",
   },
   {
-    name = "596-output-error", file = "host/control/output.c",
+    name = "596-output-error", file = "host/job/output.c",
     find = [[o->error = errno;]],
     replace = [[o->error = 0;]],
     breaks = "output of ranks that cannot be written is a success",

@@ -1,5 +1,5 @@
 /* files_test.c - folders of jobs: only those that a supervisor made are removed, and in them only what jobs make. */
-#include "../../host/control/files.h"
+#include "../../host/files/files.h"
 
 #include <fcntl.h>
 #include <stdio.h>

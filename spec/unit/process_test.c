@@ -1,6 +1,6 @@
 /* process_test.c - a process that is dying is waited for, one that lives is not. */
 #define _GNU_SOURCE
-#include "../../host/control/process.h"
+#include "../../host/job/process.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "files.h"
+#include "../files/files.h"
 
 #define SWEEPS 10    /* what the dead one started may still be ending, and making files */
 #define PAUSE  50000 /* microseconds */

@@ -1,10 +1,10 @@
-/* control.c - see control.h. */
-#include "control.h"
+/* step_control.c - see step_control.h. */
+#include "step_control.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include "../comm/comm.h"
-#include "../control/signals.h"
+#include "../job/signals.h"
 
 /* Numbers on their way to the host: in page-locked memory until the mark behind the copy has been passed. */
 typedef struct slot {
@@ -258,7 +258,7 @@ gm_status gm_control_scale_losses(gm_control *c, bool on)
 
 gm_status gm_control_resume(gm_control *c)
 {
-    GM_TRY(gm_control_set(c, GM_CONTROL_HALTED, 0));
+    GM_TRY(gm_control_set(c, GM_STEP_CONTROL_HALTED, 0));
     c->sent = 0;
     c->has_loss = false;
     return gm_device_synchronize(c->device);

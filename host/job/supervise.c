@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "files.h"
+#include "../files/files.h"
 #include "keeper.h"
 #include "supervise_state.h"
 

@@ -1,4 +1,4 @@
-/* control.h - what decides about the updates of a training run, on the device, and its way to the host.
+/* step_control.h - what decides about the updates of a training run, on the device, and its way to the host.
  *
  * In a step the loss adds up on the device; gm_control_decide works out the norm of the gradients, the factor that
  * clips them and whether there is an update (kernels/step_control.h has the rule), which the optimizer reads there; the
@@ -13,8 +13,8 @@
  *
  * The trap: after a halt all further decisions are "no update", and say so with the numbers of the step that halted,
  * until gm_control_resume. */
-#ifndef GM_CONTROL_H
-#define GM_CONTROL_H
+#ifndef GM_OPTIM_STEP_CONTROL_H
+#define GM_OPTIM_STEP_CONTROL_H
 
 #include "../../kernels/step_control.h"
 #include "../gradients/norm.h"
