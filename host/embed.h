@@ -2,7 +2,7 @@
 #ifndef GM_EMBED_H
 #define GM_EMBED_H
 
-#include "rank.h"
+#include "rank/rank.h"
 
 /* Opens a Lua state, loads ganymede.cli from <root>/lua and calls its main with argv[1..argc-1]. The state is closed
  * again, but not that of one of several ranks that fails: the process is to end at once, then.

@@ -11,6 +11,7 @@
 #include "job/keeper.h"
 #include "job/output.h"
 #include "embed.h"
+#include "life.h"
 
 static bool holds_lua(const char *folder)
 {

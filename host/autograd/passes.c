@@ -1,6 +1,5 @@
 /* passes.c - running a tape: the seeds, the passes and what they let go of, which gradients are final. See tape.h; one
  * node is backward.c. */
-#include "../gradients/reducer.h"
 #include "layout_rules/rules.h"
 #include "tape_nodes.h"
 
@@ -60,7 +59,7 @@ static gm_status let_go(gm_rank *r, leaf_use *u)
     gm_value *leaf = u->leaf;
     gm_status st = GM_OK;
     if (!leaf) return GM_OK;
-    if (!--leaf->awaited) st = gm_reducer_ready(r->reducer, leaf);
+    if (!--leaf->awaited && r->reducer) st = r->gradient_is_final(r->reducer, leaf);
     u->leaf = NULL;
     gm_value_release(leaf);
     return st;

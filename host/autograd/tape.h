@@ -15,7 +15,7 @@
 #ifndef GM_TAPE_H
 #define GM_TAPE_H
 
-#include "../callback.h"
+#include "callback.h"
 #include "value.h"
 
 #define GM_MAX_SAVED 8

@@ -7,7 +7,7 @@
 #define GM_VALUE_H
 
 #include "../mesh/layout.h"
-#include "../rank.h"
+#include "../rank/rank.h"
 
 typedef struct gm_node gm_node; /* an op that was recorded: tape.h */
 

@@ -193,6 +193,7 @@ gm_status gm_reducer_new(gm_rank *r, gm_value *const *leaves, int n, size_t limi
     GM_TRY_OR(take_over(d), st, fail);
     d->chain = r->reducer;
     r->reducer = d;
+    r->gradient_is_final = gm_reducer_ready;
     gm_reducer_arm(d, false);
     *out = d;
     return GM_OK;

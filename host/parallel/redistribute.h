@@ -48,7 +48,6 @@ gm_status gm_redistribute_plan(const gm_mesh *mesh, const gm_layout *from, const
  * mesh. *steps belong to it and hold until the next call or mesh. */
 gm_status gm_redistribute_plan_of(gm_rank *r, const gm_layout *from, const gm_layout *to, int ndim,
                                   const int64_t *shape, size_t size, const gm_redistribute_step **steps, int *n);
-void      gm_plans_free(struct gm_plans *p); /* NULL is allowed */
 
 /* Collective over the axes that differ. Differentiable: the gradient has x's cuts; where x is partial it is
  * replicated, where x is replicated it stays partial if it was, and is gathered if y was cut. y is x itself

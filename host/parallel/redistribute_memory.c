@@ -29,9 +29,8 @@ struct gm_plans {
     plan     plan[SETS][WAYS];
 };
 
-void gm_plans_free(struct gm_plans *p)
+static void free_plans(struct gm_plans *p)
 {
-    if (!p) return;
     for (int s = 0; s < SETS; s++)
         for (int w = 0; w < WAYS; w++) free(p->plan[s][w].steps);
     free(p);
@@ -99,6 +98,7 @@ gm_status gm_redistribute_plan_of(gm_rank *r, const gm_layout *from, const gm_la
     plan_key key;
     if (!r->plans && !(r->plans = calloc(1, sizeof *r->plans)))
         return GM_FAIL(GM_ENOMEM, "no memory to remember plans of redistributions");
+    r->free_plans = free_plans;
     make_key(&key, from, to, ndim, shape, size);
     plan *p = look_up(r->plans->plan[hash(&key) % SETS], &key);
     if (!p->used || memcmp(&p->key, &key, sizeof key)) GM_TRY(find_plan(&r->mesh, &key, from, to, p));

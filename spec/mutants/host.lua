@@ -107,9 +107,9 @@ return {
     test = "spec/faults/ranks_spec.lua -f 'may be rank 0'",
   },
   {
-    name = "154-plan-of-mesh", file = "host/rank.c",
+    name = "154-plan-of-mesh", file = "host/rank/rank.c",
     find = [[
-gm_plans_free(r->plans);
+    if (r->plans) r->free_plans(r->plans);
     r->plans = NULL;]],
     replace = "",
     breaks = "plans of redistributions are remembered for another mesh",

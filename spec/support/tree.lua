@@ -20,6 +20,16 @@ end
 
 tree.read = shell.read
 
+--- The path that "name" means in an #include of the file `path`.
+function tree.resolve(path, name)
+  local parts = {}
+  for part in (path:match "^(.*/)" .. name):gmatch "[^/]+" do
+    if part == ".." and #parts > 0 then parts[#parts] = nil
+    elseif part ~= "." then parts[#parts + 1] = part end
+  end
+  return table.concat(parts, "/")
+end
+
 --- C text without comments and string literals, line ends kept: what is left is code.
 function tree.c_code(text)
   local out, i, n = {}, 1, #text

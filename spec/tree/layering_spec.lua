@@ -40,6 +40,30 @@ describe("the folders", function()
     end)
   end
 
+  -- From the ground up: a folder of host/ includes those before it, and none behind it.
+  it("of host/ stand on each other in one order", function()
+    local floors = { "mesh", "files", "data", "loopback", "observe", "comm", "job", "rank", "checkpoint", "autograd",
+      "parallel", "gradients", "optim", "pipeline" }
+    local height = {}
+    for i, folder in ipairs(floors) do height[folder] = i end
+    local wrong, arrows = {}, 0
+    for _, path in ipairs(tree.files "^host/.*%.[ch]$") do
+      local from = path:match "^host/(%a+)/"
+      if from and not height[from] then wrong[#wrong + 1] = path .. ": its folder is in no order; add it to this spec" end
+      for _, name in ipairs(from and includes(path) or {}) do
+        local to = tree.resolve(path, name):match "^host/(%a+)"
+        if to and to ~= from then
+          arrows = arrows + 1
+          if not height[to] or height[to] >= (height[from] or 0) then
+            wrong[#wrong + 1] = ("%s includes %s, which lies above it"):format(path, name)
+          end
+        end
+      end
+    end
+    assert(arrows > 50, "hardly an include was understood")
+    tree.none(wrong)
+  end)
+
   it("host/embed.c includes bindings/open.h and nothing else of bindings/", function()
     local wrong = {}
     for _, name in ipairs(includes "host/embed.c") do

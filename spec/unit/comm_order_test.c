@@ -3,6 +3,7 @@
 
 #include "threads_transport.h"
 #include "unit.h"
+#include "../../host/life.h"
 
 /* ---- groups ---- */
 

@@ -8,6 +8,7 @@
 
 #include "../../host/autograd/apply.h"
 #include "redistribute_blocks.h"
+#include "../../host/life.h"
 
 /* ---- the parts ---- */
 

@@ -6,6 +6,7 @@
 
 #include "../../host/autograd/apply.h"
 #include "executor_job.h"
+#include "../../host/life.h"
 
 void gm_test_executor_schedules(void **state)
 {

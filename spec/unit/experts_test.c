@@ -3,6 +3,7 @@
  *
  * All operands are N(0, 1). What is expected to travel is counted from the indices: a row for each choice whose expert
  * is elsewhere, there and back, in forward and in backward. */
+#include "../../host/life.h"
 #include "../../host/parallel/sharded/experts.h"
 #include "../../kernels/sample.h"
 #include "redistribute_blocks.h"

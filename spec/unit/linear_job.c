@@ -1,5 +1,6 @@
 /* linear_job.c - see linear_job.h. */
 #include "linear_job.h"
+#include "../../host/life.h"
 
 /* ---- matrices ---- */
 

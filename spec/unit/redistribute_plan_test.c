@@ -2,6 +2,7 @@
  * tries all steps of all axes, with costs worked out from block sizes alone. */
 #include <stdlib.h>
 
+#include "../../host/life.h"
 #include "../../host/parallel/redistribute.h"
 #include "redistribute_blocks.h"
 

@@ -7,6 +7,7 @@
 #include "../../host/gradients/reducer.h"
 #include "redistribute_blocks.h"
 #include "threads_transport.h"
+#include "../../host/life.h"
 
 #define LEAVES 12
 #define STEPS  3

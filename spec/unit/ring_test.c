@@ -1,5 +1,6 @@
 /* ring_test.c - ring attention of every size and layout against one rank; see ring_job.h for what is compared. */
 #include "ring_job.h"
+#include "../../host/life.h"
 
 /* ---- jobs ---- */
 

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "linear_job.h"
+#include "../../host/life.h"
 
 /* ---- what is under way while something is multiplied ---- */
 

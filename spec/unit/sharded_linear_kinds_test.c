@@ -1,6 +1,7 @@
 /* sharded_linear_kinds_test.c - layers of gm_sharded_linear (linear_job.h) along one axis, biases and activations in
  * all kinds, the second storage of 3D, and what meta counts. */
 #include "linear_job.h"
+#include "../../host/life.h"
 
 static int64_t ranks(const job *j) { return gm_mesh_size(&j->mesh); }
 

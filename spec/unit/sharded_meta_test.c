@@ -3,6 +3,7 @@
  * run for real, have counted. */
 #include <string.h>
 
+#include "../../host/life.h"
 #include "../../host/parallel/sharded/sharded.h"
 #include "redistribute_blocks.h"
 #include "threads_transport.h"

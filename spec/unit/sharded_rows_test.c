@@ -2,6 +2,7 @@
  * along, against the plain ops on whole tensors: outputs, every gradient, and the bytes sent. */
 #include <stdlib.h>
 
+#include "../../host/life.h"
 #include "../../host/parallel/sharded/sharded.h"
 #include "redistribute_blocks.h"
 #include "threads_transport.h"

@@ -3,6 +3,7 @@
  * a rank that never comes. */
 #include <stdlib.h>
 
+#include "../../host/life.h"
 #include "../../host/parallel/sharded/sharded.h"
 #include "../../host/parallel/sharded/summa.h"
 #include "redistribute_blocks.h"

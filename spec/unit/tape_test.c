@@ -2,6 +2,7 @@
  * other, what a half leaves on the tape, roots, refusals. What reducers are told is in tape_reducer_test.c. */
 #include "../../host/autograd/apply.h"
 #include "unit.h"
+#include "../../host/life.h"
 
 #define ROWS  6
 #define WIDTH 5

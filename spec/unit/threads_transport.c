@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "unit.h"
+#include "../../host/life.h"
 
 typedef struct request {
     struct request *next; /* of all requests of its rank */

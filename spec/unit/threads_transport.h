@@ -11,7 +11,7 @@
 
 #include "../../host/comm/comm.h"
 #include "../../host/comm/transport.h"
-#include "../../host/rank.h"
+#include "../../host/rank/rank.h"
 #include "unit.h"
 
 /* cmocka keeps the messages of assertions for the end of the test, which a thread does not reach: say them at once. */

@@ -8,7 +8,7 @@
 #define GM_RING_PLAN_H
 
 #include "../../comm/comm.h"
-#include "../../rank.h"
+#include "../../rank/rank.h"
 #include "../../mesh/layout.h"
 
 typedef struct gm_ring_run {

@@ -16,7 +16,7 @@
 #define GM_SUMMA_H
 
 #include "../../comm/comm.h"
-#include "../../rank.h"
+#include "../../rank/rank.h"
 
 /* How much of a dimension of the blocks is not padding: `n` in every step, or, of n elements cut into blocks of `block`
  * (block > 0), what block l holds. */

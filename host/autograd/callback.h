@@ -6,7 +6,7 @@
 #define GM_CALLBACK_H
 
 #include <stdbool.h>
-#include "../kernels/status.h"
+#include "../../kernels/status.h"
 
 struct gm_value;
 

@@ -3,13 +3,15 @@
 #ifndef GM_RANK_H
 #define GM_RANK_H
 
-#include "../kernels/device.h"
-#include "mesh/mesh.h"
+#include "../../kernels/device.h"
+#include "../mesh/mesh.h"
 
 struct gm_tape;
 struct gm_plans;
 struct gm_scope;
 struct gm_transport;
+struct gm_reducer;
+struct gm_value;
 
 typedef struct gm_rank {
     int             rank, world;
@@ -21,14 +23,16 @@ typedef struct gm_rank {
     gm_dtype        default_dtype;
     uint64_t        seed;
 
-    struct gm_plans *plans; /* of redistributions on this mesh, remembered; NULL: none yet */
+    struct gm_plans *plans; /* of redistributions on this mesh, remembered (host/parallel); NULL: none yet */
+    void (*free_plans)(struct gm_plans *p);
 
     bool keep_gathered;  /* products keep what they gathered for backward, and do not gather it again */
     bool poison_padding; /* of specs: see host/autograd/padding.h */
 
     gm_tensor *loss_scale; /* f64 (): what backward passes of losses begin with (gm_rank_scale_losses); NULL: 1 */
 
-    struct gm_reducer *reducer; /* is told when gradients are final; NULL: nobody */
+    struct gm_reducer *reducer; /* sums gradients over ranks (host/gradients); NULL: none */
+    gm_status (*gradient_is_final)(struct gm_reducer *d, struct gm_value *leaf); /* what the tape tells it */
 
     struct gm_tape  *tape;     /* being recorded; NULL: none yet */
     int              no_grad;  /* > 0: nothing is recorded */
@@ -48,7 +52,9 @@ typedef struct gm_rank {
     uint32_t        n_sites, site_room;
 } gm_rank;
 
-gm_status gm_rank_new(gm_rank **out);
+/* What this file knows of a rank; host/life.h makes the whole of it. */
+gm_status gm_rank_make(gm_rank **out);
+void      gm_rank_end(gm_rank *r);
 /* Joins the job that this process finds itself in (mpirun, srun), or is a world of one; sets rank and world. Until
  * gm_rank_set_mesh the ranks are one axis, "data". Call it before the device is opened. GM_ECOMM, GM_EINVAL
  * (connected already). */
@@ -61,7 +67,6 @@ gm_status gm_rank_pretend(gm_rank *r, int rank, int world);
 gm_status gm_rank_set_mesh(gm_rank *r, const gm_mesh *mesh);
 /* The comm, made over `self` where the rank has none. */
 gm_status gm_rank_comm(gm_rank *r, struct gm_comm **out);
-void      gm_rank_free(gm_rank *r); /* drops tape and scopes; NULL is allowed */
 
 /* backend: "cpu", "meta", ...; threads 0: one a usable core. GM_EINVAL when a device is open already. */
 gm_status gm_rank_open_device(gm_rank *r, const char *backend, int threads);

@@ -3,21 +3,18 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "../kernels/philox.h"
-#include "autograd/scope.h"
-#include "autograd/tape.h"
-#include "comm/comm.h"
-#include "comm/join.h"
-#include "job/link.h"
-#include "job/signals.h"
-#include "parallel/redistribute.h"
+#include "../../kernels/philox.h"
+#include "../comm/comm.h"
+#include "../comm/join.h"
+#include "../job/link.h"
+#include "../job/signals.h"
 
 typedef struct gm_site {
     uint64_t path; /* hash; 0: free */
     uint64_t calls;
 } gm_site;
 
-gm_status gm_rank_new(gm_rank **out)
+gm_status gm_rank_make(gm_rank **out)
 {
     gm_rank *r = calloc(1, sizeof *r);
     if (!r) return GM_FAIL(GM_ENOMEM, "no memory for a rank");
@@ -28,24 +25,18 @@ gm_status gm_rank_new(gm_rank **out)
     r->site_room = 256;
     r->path = calloc(1, r->path_room);
     r->sites = calloc(r->site_room, sizeof *r->sites);
-    if (!r->path || !r->sites || gm_scope_open(r, NULL) != GM_OK) {
-        gm_rank_free(r);
-        return GM_FAIL(GM_ENOMEM, "no memory for a rank");
-    }
-    *out = r;
-    return GM_OK;
+    if (r->path && r->sites) return *out = r, GM_OK;
+    gm_rank_end(r);
+    return GM_FAIL(GM_ENOMEM, "no memory for a rank");
 }
 
-void gm_rank_free(gm_rank *r)
+void gm_rank_end(gm_rank *r)
 {
-    if (!r) return;
-    gm_tape_drop(r);
-    while (r->scope) gm_scope_close(r);
     gm_rank_scale_losses(r, NULL);
     gm_comm_free(r->comm, false); /* scratch of operations comes from the device's pool */
     gm_device_free(r->other);
     gm_device_free(r->device);
-    gm_plans_free(r->plans);
+    if (r->plans) r->free_plans(r->plans);
     free(r->path);
     free(r->sites);
     free(r);
@@ -56,7 +47,7 @@ void gm_rank_free(gm_rank *r)
 static void use_mesh(gm_rank *r, const gm_mesh *mesh)
 {
     r->mesh = *mesh;
-    gm_plans_free(r->plans);
+    if (r->plans) r->free_plans(r->plans);
     r->plans = NULL;
     gm_mesh_coordinates(&r->mesh, r->rank, r->coordinate);
 }
