@@ -142,7 +142,7 @@ static gm_status read_all(const gm_mesh *mesh, int rank, const gm_stage_list *li
 }
 
 gm_status gm_union_make(const gm_mesh *mesh, int rank, const gm_stage_list *lists, const gm_piece *mine, int n,
-                          gm_union *out)
+                        gm_union *out)
 {
     int axis = gm_mesh_axis(mesh, GM_AXIS_PIPELINE), stages = 0, total = n;
     *out = (gm_union){0};

@@ -17,7 +17,7 @@ typedef struct gm_union {
 /* lists as in gm_save_as; NULL: every rank holds `mine`, the rank's own n pieces. GM_EINVAL: a name that is used twice
  * on a stage, or for different tensors on two stages; a list that is none, or of another mesh. GM_ENOMEM. */
 gm_status gm_union_make(const gm_mesh *mesh, int rank, const gm_stage_list *lists, const gm_piece *mine, int n,
-                          gm_union *out);
+                        gm_union *out);
 void      gm_union_free(gm_union *s); /* a zeroed one is allowed */
 
 #endif

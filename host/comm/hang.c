@@ -12,9 +12,9 @@ static size_t absent_member(const gm_pending *p, int place, char *text, size_t s
         return (size_t)snprintf(text, size, "; rank %d has %s%s", rank,
                                 a->came ? "come, but its data has not" : "not come: ", a->came ? "" : a->text);
     const gm_call_record *last = p->record.number ? gm_flight_find(p->comm->flight, p->record.group, p->record.epoch,
-                                                              p->record.number - 1)
-                                             : NULL;
-    char             call[480] = "no call of this group";
+                                                                   p->record.number - 1)
+                                                  : NULL;
+    char                  call[480] = "no call of this group";
     if (last) gm_record_describe(last, NULL, call, sizeof call);
     return (size_t)snprintf(text, size, "; rank %d does not answer; known of it here: %s", rank, call);
 }

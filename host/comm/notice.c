@@ -20,12 +20,12 @@ typedef enum gm_notice_kind {
 } gm_notice_kind;
 
 typedef struct gm_notice {
-    int32_t   kind, code;
-    uint64_t  section, sent;
-    bool      ok, under_way, ended;
-    bool      found, recorded; /* found: it made that call; recorded: and record is it */
+    int32_t        kind, code;
+    uint64_t       section, sent;
+    bool           ok, under_way, ended;
+    bool           found, recorded; /* found: it made that call; recorded: and record is it */
     gm_call_record record;
-    char      text[1000];
+    char           text[1000];
 } gm_notice;
 
 _Static_assert(sizeof(gm_notice) <= GM_NOTICE_MAX, "notices fit the transport");
@@ -54,7 +54,7 @@ void gm_notice_ask(gm_pending *p, bool everybody)
 {
     gm_comm        *c = p->comm;
     const gm_group *g = p->group;
-    gm_notice      m = {.kind = NOTICE_ASK, .section = c->section, .record = p->record};
+    gm_notice       m = {.kind = NOTICE_ASK, .section = c->section, .record = p->record};
     bool            two = p->call == GM_CALL_send || p->call == GM_CALL_receive;
     if (!p->answers) p->answers = calloc((size_t)g->size, sizeof *p->answers);
     if (!p->answers) return; /* the time-out stays */
@@ -74,10 +74,10 @@ bool gm_notice_is_silent(const gm_comm *c, int rank)
 static void answer(gm_comm *c, int from, const gm_notice *question)
 {
     const gm_call_record *asked = &question->record;
-    gm_notice       m = {.kind = NOTICE_ANSWER, .record = *asked};
+    gm_notice             m = {.kind = NOTICE_ANSWER, .record = *asked};
     const gm_call_record *mine = gm_flight_find(c->flight, asked->group, asked->epoch, asked->number);
-    const gm_group  *g = gm_comm_find_group(c, asked->group);
-    char             call[480];
+    const gm_group       *g = gm_comm_find_group(c, asked->group);
+    char                  call[480];
     m.found = mine || (g && c->epoch == asked->epoch && g->number > asked->number); /* long ago: it fitted */
     m.recorded = mine != NULL;
     if (mine) m.record = *mine;
@@ -124,8 +124,8 @@ static void set_mismatch(gm_pending *p, const gm_call_record *mine, int rank, co
 /* Both ranks made call `theirs->number`: the same one? If so, but not the calls before it, those are asked about. */
 static void compare_records(gm_pending *p, int from, const gm_call_record *theirs)
 {
-    gm_comm         *c = p->comm;
-    char             call[480], what[500];
+    gm_comm              *c = p->comm;
+    char                  call[480], what[500];
     const gm_call_record *mine = gm_flight_find(c->flight, theirs->group, theirs->epoch, theirs->number);
     if (!mine) {
         set_mismatch(p, &p->record, from, "made a different call earlier, which is no longer in the flight recorder");
@@ -206,7 +206,7 @@ gm_status gm_notice_compare(gm_pending *p)
 {
     gm_comm        *c = p->comm;
     const gm_group *g = p->group;
-    gm_notice      m = {.kind = NOTICE_CHECK, .record = p->record};
+    gm_notice       m = {.kind = NOTICE_CHECK, .record = p->record};
     if (!p->answers) p->answers = calloc((size_t)g->size, sizeof *p->answers);
     if (!p->answers) return GM_FAIL(GM_ECOMM, "no memory to compare calls");
     for (int i = 0; i < g->size; i++)
@@ -251,10 +251,10 @@ static void take_ended(gm_comm *c, int from, const gm_notice *m)
     gm_notice_see_endings(c);
 }
 
-void gm_notice_ending(gm_comm *c, gm_ending stage, bool ok, bool under_way, const char *text)
+void gm_notice_milestone(gm_comm *c, gm_milestone stage, bool ok, bool under_way, const char *text)
 {
     static const gm_notice_kind kinds[] = {NOTICE_ENDED, NOTICE_RECOVERING, NOTICE_RECOVERED, NOTICE_LEAVING};
-    gm_notice m = {.kind = kinds[stage], .section = c->section + 1, .ok = ok, .under_way = under_way};
+    gm_notice                   m = {.kind = kinds[stage], .section = c->section + 1, .ok = ok, .under_way = under_way};
     snprintf(m.text, sizeof m.text, "%s", text ? text : "");
     for (int rank = 0; rank < c->world; rank++) {
         m.sent = c->sent[rank];
@@ -265,8 +265,8 @@ void gm_notice_ending(gm_comm *c, gm_ending stage, bool ok, bool under_way, cons
 void gm_comm_fail(gm_comm *c, int exit_code, const char *text)
 {
     gm_notice m = {.kind = NOTICE_FAIL, .code = exit_code};
-    unsigned   turns = 0;
-    double     began = gm_comm_now();
+    unsigned  turns = 0;
+    double    began = gm_comm_now();
     snprintf(m.text, sizeof m.text, "%s", text);
     c->acknowledged = 0;
     c->told = true;
@@ -302,10 +302,10 @@ static void take(gm_comm *c, int from, const gm_notice *m)
 bool gm_notice_read(gm_comm *c)
 {
     _Alignas(gm_notice) char bytes[GM_NOTICE_MAX];
-    gm_transport             *t = c->transport;
-    size_t                    n = 0;
-    int                       from = 0, heard;
-    bool                      any = false;
+    gm_transport            *t = c->transport;
+    size_t                   n = 0;
+    int                      from = 0, heard;
+    bool                     any = false;
     if (c->world == 1 || !t->has_data) return false;
     while ((heard = t->hear(t, bytes, &n, &from)) > 0) {
         gm_notice m = {0};

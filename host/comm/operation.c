@@ -293,8 +293,8 @@ static void enter(gm_pending *p)
     gm_comm  *c = p->comm;
     gm_group *g = p->group;
     if (p->call == GM_CALL_send || p->call == GM_CALL_receive) {
-        bool     send = p->call == GM_CALL_send;
-        uint64_t from = (uint64_t)(send ? g->rank : p->root), to = (uint64_t)(send ? p->root : g->rank);
+        bool        send = p->call == GM_CALL_send;
+        uint64_t    from = (uint64_t)(send ? g->rank : p->root), to = (uint64_t)(send ? p->root : g->rank);
         gm_channel *pair = send ? &g->to[p->root] : &g->from[p->root];
         enter_history(p, &pair->number, &pair->history, gm_mix64((from + 1) << 32 | to));
     } else {
@@ -407,10 +407,10 @@ static gm_status settle(gm_pending *p)
 gm_status gm_comm_wait(gm_comm *c, gm_pending *p)
 {
     if (p->done) return settle(p);
-    double      began = gm_comm_now();
-    gm_call_record   outer = c->waiting;
-    const char *outer_group = c->waiting_group;
-    bool        charged = c->charged;
+    double         began = gm_comm_now();
+    gm_call_record outer = c->waiting;
+    const char    *outer_group = c->waiting_group;
+    bool           charged = c->charged;
     c->waiting = p->record;
     c->waiting_group = p->group->name;
     c->charged = true;

@@ -91,9 +91,9 @@ static gm_status recover(gm_comm *c)
 {
     for (gm_pending *p = c->under_way; p; p = p->next) gm_pending_give_up(p);
     if (c->linked) gm_lanes_close(c, false);
-    gm_notice_ending(c, GM_ENDING_RECOVERING, false, false, NULL);
+    gm_notice_milestone(c, GM_MILESTONE_RECOVERING, false, false, NULL);
     GM_TRY(wait_for(c, all_drained, drained, "recovery after a failed section"));
-    gm_notice_ending(c, GM_ENDING_RECOVERED, false, false, NULL);
+    gm_notice_milestone(c, GM_MILESTONE_RECOVERED, false, false, NULL);
     GM_TRY(wait_for(c, all_recovered, recovered, "recovery after a failed section"));
     gm_operations_advance(c); /* frees what nobody waits for */
     forget_checks(c);
@@ -113,7 +113,7 @@ static gm_status end_section(gm_comm *c, bool ok, const char *text, int *failed,
         text = gm_last_error();
     }
     bool under_way = something_under_way(c), clean = ok && !under_way;
-    gm_notice_ending(c, GM_ENDING_ENDED, ok, under_way, text);
+    gm_notice_milestone(c, GM_MILESTONE_ENDED, ok, under_way, text);
     GM_TRY(wait_for(c, all_ended, ended, "the end of a section"));
     for (int rank = 0; rank < c->world; rank++) {
         const gm_ending *e = ending_of(c, rank);
@@ -150,7 +150,7 @@ gm_status gm_comm_leave(gm_comm *c)
     if (c->told) return GM_FAIL(GM_EINVAL, "this rank has failed; the others are not going to part in order");
     GM_TRY(gm_lanes_drain(c));
     c->leaving = true;
-    gm_notice_ending(c, GM_ENDING_LEAVING, true, false, NULL);
+    gm_notice_milestone(c, GM_MILESTONE_LEAVING, true, false, NULL);
     return wait_for(c, all_left, left, "the end of the program");
 }
 

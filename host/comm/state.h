@@ -46,9 +46,9 @@ typedef struct gm_call_record {
 } gm_call_record;
 
 typedef struct gm_flight_entry {
-    gm_call_record   record;
-    const char *group;          /* its name */
-    double      started, ended; /* ended 0: under way; negative: given up */
+    gm_call_record record;
+    const char    *group;          /* its name */
+    double         started, ended; /* ended 0: under way; negative: given up */
 } gm_flight_entry;
 
 typedef struct gm_flight {
@@ -56,8 +56,8 @@ typedef struct gm_flight {
     gm_flight_entry entry[GM_FLIGHT_RING];
 } gm_flight;
 
-uint64_t         gm_flight_add(gm_flight *f, const gm_call_record *record, const char *group, double now);
-void             gm_flight_end(gm_flight *f, uint64_t at, double now); /* now: negative when given up */
+uint64_t              gm_flight_add(gm_flight *f, const gm_call_record *record, const char *group, double now);
+void                  gm_flight_end(gm_flight *f, uint64_t at, double now); /* now: negative when given up */
 const gm_call_record *gm_flight_find(const gm_flight *f, uint64_t group, uint64_t epoch, uint64_t number);
 /* Equal for two records exactly when the calls fit together; places do not count, send fits receive. */
 uint64_t    gm_record_fingerprint(const gm_call_record *r);
@@ -90,18 +90,18 @@ typedef struct gm_channel { /* messages between this rank and one member, in one
 } gm_channel;
 
 struct gm_group {
-    gm_comm   *comm;
-    gm_group  *next;
-    char      *name;
-    int        size, rank;
-    int       *member;  /* ranks, by place */
-    uint32_t   axes;    /* of the mesh; ~0: made by gm_comm_group_of */
-    bool       retired; /* of a mesh that is no more: kept for its accounts */
-    uint64_t   id;      /* of name and members: the same on all of them */
-    uint64_t   number, history;
-    gm_channel   *to, *from; /* by place */
-    gm_lane   *lane;      /* of its collectives */
-    gm_account account[GM_CALL_COUNT][GM_PHASE_COUNT];
+    gm_comm    *comm;
+    gm_group   *next;
+    char       *name;
+    int         size, rank;
+    int        *member;  /* ranks, by place */
+    uint32_t    axes;    /* of the mesh; ~0: made by gm_comm_group_of */
+    bool        retired; /* of a mesh that is no more: kept for its accounts */
+    uint64_t    id;      /* of name and members: the same on all of them */
+    uint64_t    number, history;
+    gm_channel *to, *from; /* by place */
+    gm_lane    *lane;      /* of its collectives */
+    gm_account  account[GM_CALL_COUNT][GM_PHASE_COUNT];
 };
 
 /* ---- operations ---- */
@@ -129,10 +129,10 @@ typedef struct gm_strip {
 /* Memory of the host that an operation works on in place of a device's. */
 typedef struct gm_host_copy {
     struct gm_host_copy *next;
-    gm_device        *device;
-    gm_block         *block; /* of its host pool */
-    void             *mark;  /* behind the last copy */
-    bool              busy;  /* the mark may not have been passed */
+    gm_device           *device;
+    gm_block            *block; /* of its host pool */
+    void                *mark;  /* behind the last copy */
+    bool                 busy;  /* the mark may not have been passed */
 } gm_host_copy;
 
 /* How far an operation between devices is: lane.c. */
@@ -144,28 +144,28 @@ struct gm_pending {
     gm_pending   *next, *before;
     gm_collective call;
     gm_status (*step)(gm_pending *p, int round);
-    int         round, rounds; /* steps 0 .. rounds are run */
-    bool        done, dropped; /* dropped: nobody will wait for it */
-    bool        comparing;     /* checked mode: no messages yet */
-    bool        given_up;      /* its wait failed, or recovery abandoned it */
-    gm_status   status;        /* why it failed */
-    char        error[1100];
-    gm_call_record   record;
-    uint64_t    flight;
-    int         tag;
-    gm_message *messages;
-    int         n_messages, room, first, left; /* of this round: from `first` on, `left` not done */
-    gm_account *account;
-    int         traced; /* entry of the trace, -1: none */
-    double      started, progressed;
-    gm_answer  *answers;   /* a member; NULL until somebody was asked */
-    double      asked_all; /* when all ranks were asked, not only members; 0: they were not */
+    int            round, rounds; /* steps 0 .. rounds are run */
+    bool           done, dropped; /* dropped: nobody will wait for it */
+    bool           comparing;     /* checked mode: no messages yet */
+    bool           given_up;      /* its wait failed, or recovery abandoned it */
+    gm_status      status;        /* why it failed */
+    char           error[1100];
+    gm_call_record record;
+    uint64_t       flight;
+    int            tag;
+    gm_message    *messages;
+    int            n_messages, room, first, left; /* of this round: from `first` on, `left` not done */
+    gm_account    *account;
+    int            traced; /* entry of the trace, -1: none */
+    double         started, progressed;
+    gm_answer     *answers;   /* a member; NULL until somebody was asked */
+    double         asked_all; /* when all ranks were asked, not only members; 0: they were not */
 
-    gm_tensor *in, *out;  /* retained */
-    char      *from, *to; /* their bytes in host memory; NULL: none. See host_copy.c */
+    gm_tensor    *in, *out;  /* retained */
+    char         *from, *to; /* their bytes in host memory; NULL: none. See host_copy.c */
     gm_host_copy *staged;    /* from, to and scratch stand in for memory of a device; NULL: they do not */
-    bool       coming;    /* copies of what is sent are under way from the device: no messages yet */
-    bool       silent;    /* in no account */
+    bool          coming;    /* copies of what is sent are under way from the device: no messages yet */
+    bool          silent;    /* in no account */
 
     gm_device    *linked; /* between devices of this kind, without host memory: its messages only count. NULL: not */
     gm_lane      *lane;   /* NULL: gone, or none */
@@ -267,7 +267,7 @@ typedef struct gm_member { /* another rank, at the ends of sections and of the p
 typedef struct gm_check { /* a call of another rank in checked mode that this rank has not come to */
     struct gm_check *next;
     int              rank;
-    gm_call_record        record;
+    gm_call_record   record;
 } gm_check;
 
 struct gm_comm {
@@ -297,9 +297,9 @@ struct gm_comm {
     bool            leaving;
     gm_member      *member; /* by rank */
     gm_check       *checks;
-    gm_call_record       waiting; /* the call being waited for; call -1: none */
+    gm_call_record  waiting; /* the call being waited for; call -1: none */
     const char     *waiting_group;
-    gm_host_copy      *returning, *spare; /* host_copy.c: memory that copies still use; what is free */
+    gm_host_copy   *returning, *spare; /* host_copy.c: memory that copies still use; what is free */
     gm_device      *linked;            /* whose tensors go between devices; NULL: none */
     gm_lane        *lanes;
     gm_status       lane_status; /* the first failure of an operation between devices */
@@ -339,7 +339,12 @@ gm_status gm_notice_compare(gm_pending *p);
 /* Takes note of ranks that have ended the current section and were not ok. */
 void gm_notice_see_endings(gm_comm *c);
 /* Tells all others where this rank is at the end of the current section. */
-typedef enum gm_ending { GM_ENDING_ENDED, GM_ENDING_RECOVERING, GM_ENDING_RECOVERED, GM_ENDING_LEAVING } gm_ending;
-void gm_notice_ending(gm_comm *c, gm_ending stage, bool ok, bool under_way, const char *text);
+typedef enum gm_milestone {
+    GM_MILESTONE_ENDED,
+    GM_MILESTONE_RECOVERING,
+    GM_MILESTONE_RECOVERED,
+    GM_MILESTONE_LEAVING,
+} gm_milestone;
+void gm_notice_milestone(gm_comm *c, gm_milestone stage, bool ok, bool under_way, const char *text);
 
 #endif

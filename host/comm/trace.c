@@ -20,7 +20,7 @@ typedef struct entry {
 
 typedef struct traced_call {
     const gm_group *group;
-    gm_call_record       record;
+    gm_call_record  record;
 } traced_call;
 
 struct gm_trace {

@@ -17,7 +17,7 @@
 #define GM_TRANSPORT_VERSION 1
 #define GM_TAG_BITS          31         /* tags are 0 <= tag < 2^31 */
 #define GM_MESSAGE_MAX       (1u << 30) /* bytes of one data message; the comm sends longer ones in pieces */
-#define GM_NOTICE_MAX       2048       /* bytes of one notice */
+#define GM_NOTICE_MAX        2048       /* bytes of one notice */
 #define GM_CANCELLED         SIZE_MAX   /* what test gives as size for a receive that was taken back */
 
 typedef struct gm_transport gm_transport;

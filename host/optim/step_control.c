@@ -258,7 +258,7 @@ gm_status gm_control_scale_losses(gm_control *c, bool on)
 
 gm_status gm_control_resume(gm_control *c)
 {
-    GM_TRY(gm_control_set(c, GM_STEP_CONTROL_HALTED, 0));
+    GM_TRY(gm_control_set(c, GM_CONTROL_HALTED, 0));
     c->sent = 0;
     c->has_loss = false;
     return gm_device_synchronize(c->device);

@@ -152,7 +152,7 @@ gm_status gm_flow_forward(gm_executor *e, int at)
 {
     const gm_action *a = action_at(e, at);
     const gm_stage  *stage = e->step->stage;
-    gm_passage         *pair = gm_flow_pair(e, a->micro_batch, a->chunk);
+    gm_passage      *pair = gm_flow_pair(e, a->micro_batch, a->chunk);
     gm_stage_result  result = {0};
     double           asked = gm_executor_clock();
     if (pair->ran) return out_of_order("it was done before");
@@ -205,7 +205,7 @@ static gm_status gradient_of(gm_rank *r, gm_value *in, gm_value **out)
 /* Gradients of the inputs go to the part before: handed over, or kept for the send that follows. */
 static gm_status give_back(gm_executor *e, gm_passage *pair, const gm_action *a)
 {
-    int      before = gm_flow_chunk_of(e, e->step->parts[a->chunk] - 1);
+    int         before = gm_flow_chunk_of(e, e->step->parts[a->chunk] - 1);
     gm_passage *to = before >= 0 ? gm_flow_pair(e, a->micro_batch, before) : NULL;
     for (int i = 0; i < pair->n_in; i++) {
         if (!pair->in[i]->requires_grad) continue;
@@ -267,7 +267,7 @@ static gm_status await_last_passes(gm_executor *e)
 gm_status gm_flow_backward(gm_executor *e, int at)
 {
     const gm_action *a = action_at(e, at);
-    gm_passage         *pair = gm_flow_pair(e, a->micro_batch, a->chunk);
+    gm_passage      *pair = gm_flow_pair(e, a->micro_batch, a->chunk);
     bool             weight = a->kind == GM_ACTION_BACKWARD_WEIGHT, last = e->last[a->chunk] == at;
     bool             final = e->step->final && last;
     gm_tape_pass     pass = a->kind == GM_ACTION_BACKWARD ? GM_TAPE_WHOLE : GM_TAPE_INPUT;

@@ -44,12 +44,12 @@ struct gm_executor {
     uint64_t            epoch; /* of the comm, when agreed was last used */
 
     const gm_executor_step *step; /* being run */
-    gm_route                 lane; /* group NULL: no axis pipeline */
+    gm_route                lane; /* group NULL: no axis pipeline */
     char                   *path; /* module path outside */
     int                     held, peak;
     bool                    awaited; /* final: the tapes of the last passes are announced */
 
-    gm_passage           *pairs;
+    gm_passage        *pairs;
     gm_plan           *plan;
     gm_executor_event *events;
     int                pair_room, action_room, n_events;

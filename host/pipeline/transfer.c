@@ -84,7 +84,7 @@ static gm_status send_gradient(gm_executor *e, gm_parcel *p, gm_passage *pair)
 gm_status gm_flow_send(gm_executor *e, int at)
 {
     const gm_action *a = action_at(e, at);
-    gm_passage         *pair = gm_flow_pair(e, a->micro_batch, a->chunk);
+    gm_passage      *pair = gm_flow_pair(e, a->micro_batch, a->chunk);
     if (a->gradient ? !pair->went_back : !pair->ran)
         return GM_FAIL(GM_EINVAL, "what it carries is not made yet: the list is no schedule");
     gm_parcel *p = gm_flow_parcel(e, a->peer, at);

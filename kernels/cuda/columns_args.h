@@ -10,14 +10,14 @@
 typedef struct gm_columns_args {
     gm_row_view g, x, mean, rstd;  /* of norms: dw of g (x - mean) rstd, db of g */
     gm_row_view pre, dpre;         /* of an activation: db of dpre = g f'(pre) */
-    void   *dw, *db;           /* NULL: not wanted */
-    int64_t rows, width, tile; /* tile: rows of one set */
-    int32_t function;
+    void       *dw, *db;           /* NULL: not wanted */
+    int64_t     rows, width, tile; /* tile: rows of one set */
+    int32_t     function;
 } gm_columns_args;
 
 typedef struct gm_columns_sum_args {
     const void *part[2];
-    gm_row_view     out[2]; /* set, or added to; by gm_block_y */
+    gm_row_view out[2]; /* set, or added to; by gm_block_y */
     int64_t     tiles, width;
     int32_t     accumulate;
 } gm_columns_sum_args;

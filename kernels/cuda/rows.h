@@ -27,7 +27,7 @@ typedef struct gm_row_view {
 gm_row_view gm_rows_of(const gm_tensor *t, int dim);
 gm_row_view gm_rows_last(const gm_tensor *t);   /* along the last dimension */
 gm_row_view gm_rows_single(const gm_tensor *t); /* of one dimension: the same row each time, such as a weight */
-int64_t gm_rows_count(const gm_tensor *t, int dim);
+int64_t     gm_rows_count(const gm_tensor *t, int dim);
 
 /* Blocks of whole teams, one for each of `rows` rows of n elements of dtype t; a thread has `packs` pieces of 16 bytes
  * of its row at a time. *team: threads of a row. */

@@ -8,8 +8,8 @@
 
 typedef struct gm_softmax_args {
     gm_row_view x, g, y; /* in, in (gradients only), out */
-    int64_t rows, width;
-    int32_t team, logarithm;
+    int64_t     rows, width;
+    int32_t     team, logarithm;
 } gm_softmax_args;
 
 #endif

@@ -14,7 +14,7 @@
 
 /* An entry: a position (i32) and its key, below `rows`; `rows` itself for those that count for none. */
 typedef struct gm_sort_args {
-    gm_row_view     index; /* of gm_sort_keys alone, as are padding, narrow, part and op: a key is a row of a table */
+    gm_row_view index; /* of gm_sort_keys alone, as are padding, narrow, part and op: a key is a row of a table */
     gm_refusal *refusal;
     int32_t    *key, *position; /* (n): in */
     int32_t    *key_out, *position_out;
