@@ -24,7 +24,7 @@ describe("the environment", function()
   it("refuses a variable of ours that nothing reads, with the name that was meant", function()
     local result = run({ "version" }, { GANYMEDE_HISTROY = "x" })
     assert.equal(2, result.code)
-    assert.matches("has GANYMEDE_HISTROY, which nothing reads %(did you mean GANYMEDE_HISTORY%?%)", result.err)
+    assert.matches("has GANYMEDE_HISTROY, which nothing reads %(did you mean 'GANYMEDE_HISTORY'%?%)", result.err)
     assert.equal("", result.out)
   end)
 

@@ -9,8 +9,11 @@ local shell = require "spec.support.shell"
 -- A file that remembers, and a clock that is told.
 local function screen()
   local out = { text = "" }
-  function out:write(...) self.text = self.text .. table.concat { ... } end
-  function out.flush() end
+  function out:write(...)
+    self.text = self.text .. table.concat { ... }
+    return self
+  end
+  function out.flush() return true end
   local time = { now = 100 }
   return out, time, function() return time.now end
 end

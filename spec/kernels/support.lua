@@ -32,7 +32,8 @@ support.backends = {}
 for _, name in ipairs { "cpu-generic", "cpu-avx2", "cpu-avx512" } do
   if core.has_backend(name) then table.insert(support.backends, name) end
 end
--- On a GPU, or by its kernels' emulation. GANYMEDE_CUDA_SUITE=only, for who writes kernels: on nothing else; none, for
+-- On a GPU, or by its kernels' emulation, which is slow: there each call is tried with one kind of outputs, in turn.
+-- GANYMEDE_CUDA_SUITE=all: with each; only, for who writes kernels: with each, and on nothing else; none, for
 -- sanitizers, which the emulated kernels are compiled without: not on that.
 local suite = os.getenv "GANYMEDE_CUDA_SUITE"
 if suite ~= "none" and require "spec.cuda.emulation".start() then
@@ -277,9 +278,12 @@ local function run_reference(case)
   return blot(core.run_op("ref", case.op, case.inputs, outputs, case.attrs), bases, case.outputs.n), bases
 end
 
--- One run on each table against what the reference gave. windows: make new outputs as windows like these.
-local function run_tables(case, pass, want, bases, windows, turned)
-  for _, backend in ipairs(support.backends) do
+-- Kinds of outputs that the emulation has been given so far.
+local turns, takes_turns = 0, suite ~= "only" and suite ~= "all"
+
+-- One run on each of `backends` against what the reference gave. windows: make new outputs as windows like these.
+local function run_tables(case, backends, pass, want, bases, windows, turned)
+  for _, backend in ipairs(backends) do
     local n, mine, mine_bases = case.outputs.n, prepare(case.outputs, windows, turned)
     local got = blot(core.run_op(backend, case.op, case.inputs, mine, case.attrs), mine_bases, n)
     for i = 1, n do
@@ -313,14 +317,20 @@ function support.agree(case)
   case.inputs.n = case.inputs.n or #case.inputs
   case.outputs.n = case.outputs.n or #case.outputs
   case.attrs = case.attrs or {}
+  local kinds = { "contiguous" }
+  if makes_outputs(case.outputs) then kinds[2], kinds[3] = "window", not case.dense_rows and "turned window" or nil end
+  turns = turns + 1
   gm.scope(function()
     local want, bases = run_reference(case)
-    run_tables(case, "contiguous", want, bases)
-    if makes_outputs(case.outputs) then
-      for _, turned in ipairs(case.dense_rows and { false } or { false, true }) do
-        local left = untouched_windows(case, want, bases, turned)
-        run_tables(case, turned and "turned window" or "window", want, left, want, turned)
+    for i, kind in ipairs(kinds) do
+      local backends = {}
+      for _, backend in ipairs(support.backends) do
+        local takes = backend ~= "cuda" or not takes_turns or turns % #kinds + 1 == i
+        if takes then backends[#backends + 1] = backend end
       end
+      local windows, turned = i > 1 and want or nil, kind == "turned window"
+      local left = windows and untouched_windows(case, want, bases, turned) or bases
+      run_tables(case, backends, kind, want, left, windows, turned)
     end
   end)
 end

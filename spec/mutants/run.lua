@@ -25,7 +25,9 @@ local function copy_tree(capture)
   assert(folder, "cannot make a temporary folder")
   local top = folder .. "/tree"
   local copy = { folder = folder, top = top }
-  function copy.run(command) return capture(("unset GANYMEDE_ROOT; cd %s && %s"):format(quote(top), command)) end
+  function copy.run(command)
+    return capture(("unset GANYMEDE_ROOT; export GANYMEDE_CUDA_SUITE=all; cd %s && %s"):format(quote(top), command))
+  end
   function copy.read(path) return machine.read(top .. "/" .. path) end
   function copy.write(path, text)
     local file = assert(io.open(top .. "/" .. path, "w"))

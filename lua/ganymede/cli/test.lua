@@ -1,9 +1,9 @@
 --- ganymede test: the unit tests in C and every spec; with --mutants, whether the tests notice broken code.
 --
 -- Each spec file runs in a process of its own, so that one that crashes or hangs costs itself only, and on as many
--- ranks as it asks for (ganymede.cli.spec). Files of one rank run as many at a time as there are cores (-j), those of
--- several ranks alone (ganymede.cli.pool). The last line is "N passed, N failed[, N skipped]"; the exit status is 0
--- only when nothing failed.
+-- ranks as it asks for (ganymede.cli.spec). Files of one or two ranks run together, one more at a time than there are
+-- cores (-j), because some wait more than they compute; those of more ranks run alone (ganymede.cli.pool). The last
+-- line is "N passed, N failed[, N skipped]"; the exit status is 0 only when nothing failed.
 --
 -- With --sanitizers, for builds with them, files are left out whose opening comment says so, and why:
 --
@@ -25,7 +25,7 @@ function verb.arguments(parser)
   parser:flag("--slow", "examples tagged #slow too")
   parser:flag("--no-unit", "leave the unit tests out")
   parser:flag("--sanitizers", "leave out what sanitizers can tell nothing of (-- sanitizers: no, WHY)")
-  parser:option("-j --jobs", "so many files at a time (default: as many as there are cores)"):argname "N"
+  parser:option("-j --jobs", "so many files at a time (default: one more than there are cores)"):argname "N"
     :convert(session.integer(1))
   parser:option("--timeout", "seconds that one spec file may take"):argname "S" :convert(tonumber) :default "900"
 end
@@ -131,7 +131,7 @@ local function jobs_of(exe, build, args)
       jobs[#jobs + 1] = {
         command = ("%stimeout -k 10 %d %s spec -n %d %s %s"):format(args.sanitizers and "env GANYMEDE_CUDA_SUITE=none "
           or "", args.timeout, quote(exe), ranks, args.slow and "--slow" or "", quote(path)),
-        alone = ranks > 1,
+        alone = ranks > 2,
         count = function(...) return count_spec(name, args, ...) end,
       }
     end
@@ -153,7 +153,7 @@ function verb.run(args)
         args.no_unit = true
       end
     end
-    pool.run(jobs_of(exe, build, args), args.jobs or machine.cores() or 1, function(job, ...)
+    pool.run(jobs_of(exe, build, args), args.jobs or (machine.cores() or 1) + 1, function(job, ...)
       add(total, job.count(...))
     end)
   end

@@ -108,7 +108,7 @@ local construct = signature.constructor(takes, function(class, given, optimizer,
   run = run or {}
   if class.options.total_steps and opt.total_steps == nil then opt.total_steps = run.total_steps end
   local epochs = class.options.warmup_epochs
-  if epochs and opt.warmup_epochs ~= nil and options.is_allowed(epochs, opt.warmup_epochs) then -- else check says why
+  if epochs and opt.warmup_epochs ~= nil and not options.problem(epochs, opt.warmup_epochs) then -- else check says why
     if opt.warmup_steps ~= nil then error(class.name .. ": give warmup_steps or warmup_epochs, not both", 3) end
     if not run.steps_per_epoch then
       error(class.name .. ": warmup_epochs needs a training loader of known length; give warmup_steps", 3)
