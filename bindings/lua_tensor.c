@@ -376,6 +376,23 @@ static int set_default_dtype(lua_State *L)
     return 0;
 }
 
+/* The list of dtypes.def: { name =, bytes =, kind = "wide" | "narrow" | "whole" }. */
+static void push_dtypes(lua_State *L)
+{
+    static const char *const kinds[] = {[GM_WIDE] = "wide", [GM_NARROW] = "narrow", [GM_WHOLE] = "whole"};
+    lua_createtable(L, GM_DTYPE_COUNT, 0);
+    for (int t = 0; t < GM_DTYPE_COUNT; t++) {
+        lua_createtable(L, 0, 3);
+        lua_pushstring(L, gm_dtype_name((gm_dtype)t));
+        lua_setfield(L, -2, "name");
+        lua_pushinteger(L, (lua_Integer)gm_dtype_size((gm_dtype)t));
+        lua_setfield(L, -2, "bytes");
+        lua_pushstring(L, kinds[gm_dtype_kind_of((gm_dtype)t)]);
+        lua_setfield(L, -2, "kind");
+        lua_rawseti(L, -2, t + 1);
+    }
+}
+
 int gm_open_tensor(lua_State *L)
 {
     static const gm_declaration functions[] = {
@@ -402,5 +419,7 @@ int gm_open_tensor(lua_State *L)
         GM_FUNCTION("set_default_dtype", set_default_dtype, "dtype string"),
         GM_LAST_FUNCTION};
     gm_declare(L, functions);
+    push_dtypes(L);
+    lua_setfield(L, -2, "dtypes");
     return 0;
 }

@@ -4,15 +4,19 @@
 #include <math.h>
 
 static const struct {
-    const char *name;
-    size_t      size;
+    const char   *name, *file_name;
+    size_t        size;
+    gm_dtype_kind kind;
 } info[GM_DTYPE_COUNT] = {
-    [GM_F32] = {"f32", 4}, [GM_F64] = {"f64", 8}, [GM_BF16] = {"bf16", 2}, [GM_F16] = {"f16", 2},
-    [GM_I32] = {"i32", 4}, [GM_I64] = {"i64", 8}, [GM_U8] = {"u8", 1},
+#define GM_DTYPE(NAME, name, bytes, kind) {#name, #NAME, bytes, GM_##kind},
+#include "dtypes.def"
+#undef GM_DTYPE
 };
 
-size_t      gm_dtype_size(gm_dtype t) { return info[t].size; }
-const char *gm_dtype_name(gm_dtype t) { return t == GM_DTYPE_NONE ? "none" : info[t].name; }
+size_t        gm_dtype_size(gm_dtype t) { return info[t].size; }
+const char   *gm_dtype_name(gm_dtype t) { return t == GM_DTYPE_NONE ? "none" : info[t].name; }
+const char   *gm_dtype_file_name(gm_dtype t) { return info[t].file_name; }
+gm_dtype_kind gm_dtype_kind_of(gm_dtype t) { return info[t].kind; }
 
 bool gm_dtype_parse(const char *name, gm_dtype *t)
 {

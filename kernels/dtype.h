@@ -13,20 +13,21 @@
 #include <string.h>
 
 typedef enum gm_dtype {
-    GM_F32 = 0,
-    GM_F64,
-    GM_BF16,
-    GM_F16,
-    GM_I32,
-    GM_I64,
-    GM_U8,
+#define GM_DTYPE(NAME, name, bytes, kind) GM_##NAME,
+#include "dtypes.def"
+#undef GM_DTYPE
     GM_DTYPE_COUNT,
     GM_DTYPE_NONE = -1, /* "as the input" where an op lets the caller choose */
 } gm_dtype;
 
-size_t             gm_dtype_size(gm_dtype t);
-const char        *gm_dtype_name(gm_dtype t);                     /* "f32", ... */
-bool               gm_dtype_parse(const char *name, gm_dtype *t); /* false: no such dtype */
+typedef enum gm_dtype_kind { GM_WIDE, GM_NARROW, GM_WHOLE } gm_dtype_kind;
+
+size_t        gm_dtype_size(gm_dtype t);
+const char   *gm_dtype_name(gm_dtype t);                     /* "f32", ... */
+const char   *gm_dtype_file_name(gm_dtype t);                /* "F32", ...: in files of tensors */
+bool          gm_dtype_parse(const char *name, gm_dtype *t); /* false: no such dtype */
+gm_dtype_kind gm_dtype_kind_of(gm_dtype t);
+
 static inline bool gm_dtype_is_float(gm_dtype t) { return t <= GM_F16; }
 static inline bool gm_dtype_is_narrow(gm_dtype t) { return t == GM_BF16 || t == GM_F16; }
 /* What statistics, losses and moments of tensors of dtype t are kept in: f32 for 16 bits, else t. */

@@ -8,11 +8,6 @@
 
 #include "files.h"
 
-static const char *const dtype_names[GM_DTYPE_COUNT] = {
-    [GM_F32] = "F32", [GM_F64] = "F64", [GM_BF16] = "BF16", [GM_F16] = "F16",
-    [GM_I32] = "I32", [GM_I64] = "I64", [GM_U8] = "U8",
-};
-
 bool gm_safetensors_bytes(gm_dtype dtype, int ndim, const int64_t *shape, uint64_t *bytes)
 {
     int64_t n = (int64_t)gm_dtype_size(dtype);
@@ -61,7 +56,7 @@ static gm_status read_entry(const char *file, const json_t *v, uint64_t data, gm
         return BAD(file, t->name, "needs dtype, shape and data_offsets, and no more");
     t->dtype = GM_DTYPE_NONE;
     for (int i = 0; i < GM_DTYPE_COUNT; i++)
-        if (!strcmp(dtype_names[i], json_string_value(dtype))) t->dtype = (gm_dtype)i;
+        if (!strcmp(gm_dtype_file_name((gm_dtype)i), json_string_value(dtype))) t->dtype = (gm_dtype)i;
     if (t->dtype == GM_DTYPE_NONE)
         return GM_FAIL(GM_ECORRUPT, "%s: tensor '%s': dtype '%.16s' is unknown", file, t->name,
                        json_string_value(dtype));
@@ -177,7 +172,7 @@ static json_t *entry_of(const gm_safetensor *t, uint64_t begin)
 {
     json_t *shape = json_array();
     for (int i = 0; i < t->ndim; i++) json_array_append_new(shape, json_integer(t->shape[i]));
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtype_names[t->dtype], "shape", shape, "data_offsets",
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", gm_dtype_file_name(t->dtype), "shape", shape, "data_offsets",
                      (json_int_t)begin, (json_int_t)(begin + t->bytes));
 }
 

@@ -7,7 +7,7 @@ local ops = require "ganymede.ops"
 
 local precision = {}
 
-local narrow = { bf16 = true, f16 = true }
+local narrow = require("ganymede.dtypes").narrow
 
 --- Is it a float of 16 bits?
 function precision.is_narrow(dtype) return narrow[dtype] == true end

@@ -123,7 +123,7 @@ local fields = {
     doc = "p of that norm: 1, 2, 3, ..., math.huge for the largest entry" },
   gradient_accumulation = { type = "integer", min = 1, max = 2 ^ 31, default = 1, doc = "batches an optimizer step" },
   seed = { type = "integer", min = 0, max = 2 ^ 53, default = 1024, doc = "of weights, dropout and order of data" },
-  dtype = { type = "string", one_of = { "f32", "f64", "bf16", "f16" }, default = "f32",
+  dtype = { type = "string", one_of = require("ganymede.dtypes").floats, default = "f32",
     doc = "of parameters, activations and gradients; bf16, f16: with f32 master weights, moments and losses" },
   matmul_precision = { type = "string", one_of = { "highest", "high" }, default = "highest",
     doc = "of f32 products on a GPU: \"high\" lets them round their factors to TF32 (10 bits), which is several times "

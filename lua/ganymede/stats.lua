@@ -37,7 +37,7 @@ local function list(t)
   return json.array(out)
 end
 
-local bytes_of = { f64 = 8, i64 = 8, f32 = 4, i32 = 4, bf16 = 2, f16 = 2, u8 = 1 }
+local bytes_of = require("ganymede.dtypes").bytes
 
 --- Bytes of a tensor that this rank holds: of its block.
 function stats.size(t)

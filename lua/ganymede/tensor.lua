@@ -18,7 +18,7 @@ local methods = {}
 
 -- ---------------------------------------------------------------- making
 
-local dtype = { type = "string", optional = true, one_of = { "f32", "f64", "bf16", "f16", "i32", "i64", "u8" },
+local dtype = { type = "string", optional = true, one_of = require("ganymede.dtypes").all,
                 doc = "of the elements" }
 local seed = { type = "integer", optional = true, doc = "the numbers are a function of it alone" }
 local typed = { dtype = dtype }

@@ -32,7 +32,7 @@ data.loader_options = {
   transforms = { type = "table", default = {}, doc = "list of transforms, in order; functions of your own last" },
   sampler = { type = { "table", "string" }, optional = true, doc = "instead of shuffle" },
   prefetch = { type = "integer", min = 0, max = 16, default = 2, doc = "batches assembled ahead by a thread" },
-  dtype = { type = "string", one_of = { "f32", "f64", "bf16", "f16" }, optional = true,
+  dtype = { type = "string", one_of = require("ganymede.dtypes").floats, optional = true,
     doc = "of x; default: gm.default_dtype()" },
 }
 
