@@ -172,10 +172,10 @@ end)
 
 -- Modules that users do not call, or that hand on what they are given.
 local internal = {}
-for name in ([[cli colossal context_axes core dtypes failure fit_steps graph iteration join launcher literal log loss_scaling
+for name in ([[cli colossal context_axes core failure fit_steps graph iteration join launcher literal log loss_scaling
   machine metrics_file micro_batches options ops parallel plan precision progress ranks repl repl_commands repl_complete
   repl_ranks repl_show rundir schema session sha256 signature snapshot stage_gradients stats strict tensor_modes version
-  environment gradient_handlers engine_loss engine_update initialize step_loader trainer_evaluation config models
+  dtypes environment gradient_handlers engine_loss engine_update initialize step_loader trainer_evaluation config models
   pipeline schedules nn trainer init missing other_names]])
   :gmatch "%S+" do internal[name] = true end
 
