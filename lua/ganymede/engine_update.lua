@@ -1,9 +1,9 @@
 --- The update of an engine: what is decided about a step whose gradients are there, and what comes of it.
 --
 -- Whether a step makes its update, and how far its gradients are clipped, is decided on the device
--- (host/optim/step_control.h). On a GPU the host queues a step and goes on: the step's numbers are known when the next one
--- has been queued. So a step that diverged ends the run one step late, with its own numbers, and parameters that have
--- not changed since.
+-- (host/optim/step_control.h). On a GPU the host queues a step and goes on: the step's numbers are known when the next
+-- one has been queued. So a step that diverged ends the run one step late, with its own numbers, and parameters that
+-- have not changed since.
 -- The trap: what is decided must be the same on every rank, so what one rank alone knows travels with the loss (agree).
 -- @module ganymede.engine_update
 local core = require "ganymede.core"

@@ -49,7 +49,7 @@ describe("the folders", function()
     local wrong, arrows = {}, 0
     for _, path in ipairs(tree.files "^host/.*%.[ch]$") do
       local from = path:match "^host/(%a+)/"
-      if from and not height[from] then wrong[#wrong + 1] = path .. ": its folder is in no order; add it to this spec" end
+      if from and not height[from] then wrong[#wrong + 1] = path .. ": this spec does not place its folder" end
       for _, name in ipairs(from and includes(path) or {}) do
         local to = tree.resolve(path, name):match "^host/(%a+)"
         if to and to ~= from then

@@ -112,7 +112,7 @@ static uint32_t count_share(const pipeline *p, int rank, int times[MOST][512], i
 {
     gm_piece      own[MOST];
     gm_planned    planned[MOST];
-    gm_union     all;
+    gm_union      all;
     gm_stage_list lists[MOST];
     int           n = own_pieces(p, rank, own);
     hear(p, rank, lists);
@@ -290,7 +290,7 @@ void gm_test_checkpoint_stages_lists(void **state)
     (void)state;
     pipeline      p;
     gm_piece      own[MOST];
-    gm_union     all;
+    gm_union      all;
     gm_stage_list lists[MOST];
     two_stages(&p);
     hear(&p, 0, lists);
