@@ -59,6 +59,10 @@ bool   gm_field_flag(lua_State *L, int arg, const char *name);
  * the next stream; the mask is returned, borrowed from the stack, or NULL. */
 gm_value *gm_attention_options(lua_State *L, int arg, int64_t b, int64_t h, int64_t s, int64_t t, gm_attrs *a);
 
+/* table[name] = v, for the table at the top of the stack. */
+void gm_set_number(lua_State *L, const char *name, double v);
+void gm_set_text(lua_State *L, const char *name, const char *text);
+
 struct gm_control    *gm_check_control(lua_State *L, int arg);  /* of core.step_control; raises for a closed one */
 struct gm_supervisor *gm_lua_supervisor(lua_State *L, int arg); /* the job of core.job_start; raises for a closed one */
 

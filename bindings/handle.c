@@ -17,6 +17,18 @@ void gm_new_class(lua_State *L, const char *name, const gm_declaration *methods,
     lua_pop(L, 1);
 }
 
+void gm_set_number(lua_State *L, const char *name, double v)
+{
+    lua_pushnumber(L, v);
+    lua_setfield(L, -2, name);
+}
+
+void gm_set_text(lua_State *L, const char *name, const char *text)
+{
+    lua_pushstring(L, text);
+    lua_setfield(L, -2, name);
+}
+
 static const char tensor_key; /* registry: the metatable of tensors, found without hashing its name */
 
 static void push_metatable(lua_State *L)

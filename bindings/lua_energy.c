@@ -49,11 +49,9 @@ static int update(lua_State *L)
     return 0;
 }
 
-static void set_text(lua_State *L, const char *name, const char *text)
+static void set_text(lua_State *L, const char *name, const char *text) /* "": nothing is said */
 {
-    if (!*text) return;
-    lua_pushstring(L, text);
-    lua_setfield(L, -2, name);
+    if (*text) gm_set_text(L, name, text);
 }
 
 /* meter:report() -> { machine, gpu, cpu_joules, gpu_joules, cpu_reason, gpu_reason }; joules or a reason of each */
@@ -66,14 +64,8 @@ static int report(lua_State *L)
     set_text(L, "gpu", r.gpu);
     set_text(L, "cpu_reason", r.has_cpu ? "" : r.cpu_reason);
     set_text(L, "gpu_reason", r.has_gpu ? "" : r.gpu_reason);
-    if (r.has_cpu) {
-        lua_pushnumber(L, r.cpu_joules);
-        lua_setfield(L, -2, "cpu_joules");
-    }
-    if (r.has_gpu) {
-        lua_pushnumber(L, r.gpu_joules);
-        lua_setfield(L, -2, "gpu_joules");
-    }
+    if (r.has_cpu) gm_set_number(L, "cpu_joules", r.cpu_joules);
+    if (r.has_gpu) gm_set_number(L, "gpu_joules", r.gpu_joules);
     return 1;
 }
 

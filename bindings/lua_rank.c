@@ -96,12 +96,6 @@ static int world(lua_State *L)
     return 1;
 }
 
-static void set_number(lua_State *L, const char *name, double v)
-{
-    lua_pushnumber(L, v);
-    lua_setfield(L, -2, name);
-}
-
 static int memory(lua_State *L)
 {
     gm_device *dev;
@@ -109,14 +103,14 @@ static int memory(lua_State *L)
     gm_memory_stats s = gm_pool_stats(dev->pool);
     gm_memory_stats host = dev->host ? gm_pool_stats(dev->host) : (gm_memory_stats){0};
     lua_createtable(L, 0, 8);
-    set_number(L, "pinned", (double)host.reserved);
-    set_number(L, "live", (double)s.live);
-    set_number(L, "peak", (double)s.peak);
-    set_number(L, "scratch_peak", (double)s.scratch_peak);
-    set_number(L, "reserved", (double)s.reserved);
-    set_number(L, "limit", (double)s.limit);
-    set_number(L, "allocations", (double)s.allocations);
-    set_number(L, "system_allocations", (double)s.system_allocations);
+    gm_set_number(L, "pinned", (double)host.reserved);
+    gm_set_number(L, "live", (double)s.live);
+    gm_set_number(L, "peak", (double)s.peak);
+    gm_set_number(L, "scratch_peak", (double)s.scratch_peak);
+    gm_set_number(L, "reserved", (double)s.reserved);
+    gm_set_number(L, "limit", (double)s.limit);
+    gm_set_number(L, "allocations", (double)s.allocations);
+    gm_set_number(L, "system_allocations", (double)s.system_allocations);
     return 1;
 }
 
@@ -133,9 +127,9 @@ static int push_places(lua_State *L, int (*list)(const gm_pool *, gm_holder *, i
         lua_createtable(L, 0, 4);
         lua_pushstring(L, h[i].place);
         lua_setfield(L, -2, "place");
-        set_number(L, "live", (double)h[i].live);
-        set_number(L, "peak", (double)h[i].peak);
-        set_number(L, "blocks", (double)h[i].blocks);
+        gm_set_number(L, "live", (double)h[i].live);
+        gm_set_number(L, "peak", (double)h[i].peak);
+        gm_set_number(L, "blocks", (double)h[i].blocks);
         lua_rawseti(L, -2, i + 1);
     }
     return 1;
@@ -232,17 +226,17 @@ static int counters(lua_State *L)
         bytes += c->bytes;
         calls += (double)c->calls;
         lua_createtable(L, 0, 4);
-        set_number(L, "flops", c->flops);
-        set_number(L, "product_flops", c->products);
-        set_number(L, "bytes", c->bytes);
-        set_number(L, "calls", (double)c->calls);
+        gm_set_number(L, "flops", c->flops);
+        gm_set_number(L, "product_flops", c->products);
+        gm_set_number(L, "bytes", c->bytes);
+        gm_set_number(L, "calls", (double)c->calls);
         lua_setfield(L, -2, gm_op_name((gm_op)i));
     }
     lua_setfield(L, -2, "by_op");
-    set_number(L, "flops", flops);
-    set_number(L, "product_flops", products);
-    set_number(L, "bytes", bytes);
-    set_number(L, "calls", calls);
+    gm_set_number(L, "flops", flops);
+    gm_set_number(L, "product_flops", products);
+    gm_set_number(L, "bytes", bytes);
+    gm_set_number(L, "calls", calls);
     return 1;
 }
 
@@ -254,12 +248,12 @@ static int device_counts(lua_State *L)
     L_TRY(L, gm_rank_device(gm_lua_rank(L), &dev));
     if (!gm_device_count(dev, &c)) return 0;
     lua_createtable(L, 0, 6);
-    set_number(L, "launches", (double)c.launches);
-    set_number(L, "libraries", (double)c.libraries);
-    set_number(L, "graphs", (double)c.graphs);
-    set_number(L, "copies", (double)c.copies);
-    set_number(L, "waits", (double)c.waits);
-    set_number(L, "allocations", (double)c.allocations);
+    gm_set_number(L, "launches", (double)c.launches);
+    gm_set_number(L, "libraries", (double)c.libraries);
+    gm_set_number(L, "graphs", (double)c.graphs);
+    gm_set_number(L, "copies", (double)c.copies);
+    gm_set_number(L, "waits", (double)c.waits);
+    gm_set_number(L, "allocations", (double)c.allocations);
     return 1;
 }
 
@@ -308,10 +302,10 @@ static int profile_stop(lua_State *L)
         lua_setfield(L, -2, "op");
         lua_pushstring(L, line[i].about);
         lua_setfield(L, -2, "about");
-        set_number(L, "calls", (double)line[i].calls);
-        set_number(L, "seconds", line[i].seconds);
-        set_number(L, "flops", line[i].flops);
-        set_number(L, "bytes", line[i].bytes);
+        gm_set_number(L, "calls", (double)line[i].calls);
+        gm_set_number(L, "seconds", line[i].seconds);
+        gm_set_number(L, "flops", line[i].flops);
+        gm_set_number(L, "bytes", line[i].bytes);
         lua_rawseti(L, -2, i + 1);
     }
     return 1;

@@ -383,12 +383,9 @@ static void push_dtypes(lua_State *L)
     lua_createtable(L, GM_DTYPE_COUNT, 0);
     for (int t = 0; t < GM_DTYPE_COUNT; t++) {
         lua_createtable(L, 0, 3);
-        lua_pushstring(L, gm_dtype_name((gm_dtype)t));
-        lua_setfield(L, -2, "name");
-        lua_pushinteger(L, (lua_Integer)gm_dtype_size((gm_dtype)t));
-        lua_setfield(L, -2, "bytes");
-        lua_pushstring(L, kinds[gm_dtype_kind_of((gm_dtype)t)]);
-        lua_setfield(L, -2, "kind");
+        gm_set_text(L, "name", gm_dtype_name((gm_dtype)t));
+        gm_set_number(L, "bytes", (double)gm_dtype_size((gm_dtype)t));
+        gm_set_text(L, "kind", kinds[gm_dtype_kind_of((gm_dtype)t)]);
         lua_rawseti(L, -2, t + 1);
     }
 }

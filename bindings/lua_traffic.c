@@ -3,26 +3,14 @@
 
 #include "lua_comm.h"
 
-static void set_number(lua_State *L, const char *name, double v)
-{
-    lua_pushnumber(L, v);
-    lua_setfield(L, -2, name);
-}
-
-static void set_text(lua_State *L, const char *name, const char *text)
-{
-    lua_pushstring(L, text);
-    lua_setfield(L, -2, name);
-}
-
 /* What both accounts say of an entry, into the table at the top of the stack. */
 static void set_account(lua_State *L, const char *group, const char *op, gm_phase phase, uint64_t calls, uint64_t bytes)
 {
-    set_text(L, "group", group);
-    set_text(L, "op", op);
-    set_text(L, "phase", gm_phase_name(phase));
-    set_number(L, "calls", (double)calls);
-    set_number(L, "bytes", (double)bytes);
+    gm_set_text(L, "group", group);
+    gm_set_text(L, "op", op);
+    gm_set_text(L, "phase", gm_phase_name(phase));
+    gm_set_number(L, "calls", (double)calls);
+    gm_set_number(L, "bytes", (double)bytes);
 }
 
 /* comm_traffic() -> list of { group, op, phase, calls, bytes, copied, seconds, exposed } */
@@ -36,9 +24,9 @@ static int traffic(lua_State *L)
     for (int i = 0; i < n; i++) {
         lua_createtable(L, 0, 8);
         set_account(L, e[i].group, e[i].op, e[i].phase, e[i].calls, e[i].bytes);
-        set_number(L, "copied", (double)e[i].copied);
-        set_number(L, "seconds", e[i].seconds);
-        set_number(L, "exposed", e[i].exposed);
+        gm_set_number(L, "copied", (double)e[i].copied);
+        gm_set_number(L, "seconds", e[i].seconds);
+        gm_set_number(L, "exposed", e[i].exposed);
         lua_rawseti(L, -2, i + 1);
     }
     return 1;
@@ -61,7 +49,7 @@ static int traced(lua_State *L)
     lua_createtable(L, n, 0);
     for (int i = 0; i < n; i++) {
         lua_createtable(L, 0, 6);
-        set_text(L, "path", e[i].path);
+        gm_set_text(L, "path", e[i].path);
         set_account(L, e[i].group, e[i].op, e[i].phase, e[i].calls, e[i].bytes);
         lua_rawseti(L, -2, i + 1);
     }
@@ -78,14 +66,12 @@ static int traced_calls(lua_State *L)
     for (int i = 0; i < n; i++) {
         gm_comm_traced_call(c, i, &call);
         lua_createtable(L, 0, 4);
-        lua_pushstring(L, call.group);
-        lua_setfield(L, -2, "group");
+        gm_set_text(L, "group", call.group);
         lua_pushlstring(L, (const char *)&call.group_id, sizeof call.group_id);
         lua_setfield(L, -2, "id");
         lua_pushlstring(L, (const char *)&call.fingerprint, sizeof call.fingerprint);
         lua_setfield(L, -2, "fingerprint");
-        lua_pushstring(L, call.text);
-        lua_setfield(L, -2, "text");
+        gm_set_text(L, "text", call.text);
         lua_rawseti(L, -2, i + 1);
     }
     return 1;

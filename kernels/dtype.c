@@ -17,6 +17,8 @@ size_t        gm_dtype_size(gm_dtype t) { return info[t].size; }
 const char   *gm_dtype_name(gm_dtype t) { return t == GM_DTYPE_NONE ? "none" : info[t].name; }
 const char   *gm_dtype_file_name(gm_dtype t) { return info[t].file_name; }
 gm_dtype_kind gm_dtype_kind_of(gm_dtype t) { return info[t].kind; }
+bool          gm_dtype_is_float(gm_dtype t) { return t == GM_DTYPE_NONE || info[t].kind != GM_WHOLE; }
+bool          gm_dtype_is_narrow(gm_dtype t) { return t != GM_DTYPE_NONE && info[t].kind == GM_NARROW; }
 
 bool gm_dtype_parse(const char *name, gm_dtype *t)
 {

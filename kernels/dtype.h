@@ -27,9 +27,9 @@ const char   *gm_dtype_name(gm_dtype t);                     /* "f32", ... */
 const char   *gm_dtype_file_name(gm_dtype t);                /* "F32", ...: in files of tensors */
 bool          gm_dtype_parse(const char *name, gm_dtype *t); /* false: no such dtype */
 gm_dtype_kind gm_dtype_kind_of(gm_dtype t);
+bool          gm_dtype_is_float(gm_dtype t); /* true of GM_DTYPE_NONE */
+bool          gm_dtype_is_narrow(gm_dtype t);
 
-static inline bool gm_dtype_is_float(gm_dtype t) { return t <= GM_F16; }
-static inline bool gm_dtype_is_narrow(gm_dtype t) { return t == GM_BF16 || t == GM_F16; }
 /* What statistics, losses and moments of tensors of dtype t are kept in: f32 for 16 bits, else t. */
 static inline gm_dtype gm_dtype_wide(gm_dtype t) { return gm_dtype_is_narrow(t) ? GM_F32 : t; }
 

@@ -295,8 +295,8 @@ static void enter(gm_pending *p)
     if (p->call == GM_CALL_send || p->call == GM_CALL_receive) {
         bool        send = p->call == GM_CALL_send;
         uint64_t    from = (uint64_t)(send ? g->rank : p->root), to = (uint64_t)(send ? p->root : g->rank);
-        gm_channel *pair = send ? &g->to[p->root] : &g->from[p->root];
-        enter_history(p, &pair->number, &pair->history, gm_mix64((from + 1) << 32 | to));
+        gm_channel *channel = send ? &g->to[p->root] : &g->from[p->root];
+        enter_history(p, &channel->number, &channel->history, gm_mix64((from + 1) << 32 | to));
     } else {
         enter_history(p, &g->number, &g->history, 0);
     }

@@ -37,7 +37,7 @@ typedef enum gm_collective {
 
 /* One call; sent to other ranks as it is (all run one build). -1: does not apply. */
 typedef struct gm_call_record {
-    uint64_t group, epoch, number; /* number: calls before it in this group and epoch, or pair of a group */
+    uint64_t group, epoch, number; /* number: calls before it in this group and epoch, or channel of a group */
     uint64_t history;              /* hash of those calls */
     int32_t  call, dtype, reduction, root, dim, join;
     int32_t  ndim;

@@ -177,6 +177,8 @@ static gm_status read_edited(gm_terminal *t, const char *prompt, gm_input *what)
 {
     int n = 0;
     snprintf(t->prompt, sizeof t->prompt, "%s", prompt);
+    /* el_gets writes the prompt first and leaves line mode after it. A Ctrl-D between them would be lost. */
+    el_set(t->edit, EL_PREP_TERM, 1);
     const char *text = el_gets(t->edit, &n);
     if (!text || n <= 0) {
         *what = gm_signals_pending() ? GM_INPUT_INTERRUPTED : GM_INPUT_END;

@@ -26,13 +26,13 @@ static gm_status out_of_order(const char *what)
 
 /* ---- forward ---- */
 
-static gm_status take_inputs(gm_executor *e, gm_passage *pair, int part)
+static gm_status take_inputs(gm_executor *e, gm_passage *passage, int part)
 {
     if (!part) return GM_OK;
     if (gm_flow_chunk_of(e, part - 1) >= 0) /* handed over on this rank */
-        return pair->n_in ? GM_OK : out_of_order("what it reads is not made yet");
-    if (pair->receive[0] < 0) return out_of_order("no action receives what it reads");
-    return gm_flow_take(e, pair->receive[0], &pair->n_in, pair->in, &pair->text_in);
+        return passage->n_in ? GM_OK : out_of_order("what it reads is not made yet");
+    if (passage->receive[0] < 0) return out_of_order("no action receives what it reads");
+    return gm_flow_take(e, passage->receive[0], &passage->n_in, passage->in, &passage->text_in);
 }
 
 /* The gradient of a border's output is that of what it shows. */
@@ -79,9 +79,9 @@ static gm_status check_loss(const gm_value *loss)
     return GM_OK;
 }
 
-static void add_root(gm_passage *pair, const gm_value *v)
+static void add_root(gm_passage *passage, const gm_value *v)
 {
-    gm_root *root = &pair->root[pair->n_roots++];
+    gm_root *root = &passage->root[passage->n_roots++];
     root->header = *v->local;
     root->header.refs = 1;
     root->header.storage = NULL;
@@ -90,14 +90,14 @@ static void add_root(gm_passage *pair, const gm_value *v)
     root->like.local = &root->header;
 }
 
-static gm_status keep_roots(gm_passage *pair, const gm_stage_result *result)
+static gm_status keep_roots(gm_passage *passage, const gm_stage_result *result)
 {
-    pair->root = malloc((size_t)(result->n + 1) * sizeof *pair->root);
-    if (!pair->root) return GM_FAIL(GM_ENOMEM, "no memory for the outputs of a part");
+    passage->root = malloc((size_t)(result->n + 1) * sizeof *passage->root);
+    if (!passage->root) return GM_FAIL(GM_ENOMEM, "no memory for the outputs of a part");
     for (int i = 0; i < result->n; i++)
-        if (result->out[i]->requires_grad) add_root(pair, result->out[i]);
-    pair->has_loss = result->loss && result->loss->requires_grad;
-    if (pair->has_loss) add_root(pair, result->loss);
+        if (result->out[i]->requires_grad) add_root(passage, result->out[i]);
+    passage->has_loss = result->loss && result->loss->requires_grad;
+    if (passage->has_loss) add_root(passage, result->loss);
     return GM_OK;
 }
 
@@ -115,7 +115,7 @@ static gm_status hand_over(gm_executor *e, gm_passage *to, gm_stage_result *resu
 }
 
 /* Where the outputs go: to nobody, to a chunk of this rank, or to the send that follows. */
-static gm_status deliver(gm_executor *e, gm_passage *pair, const gm_action *a, gm_stage_result *result)
+static gm_status deliver(gm_executor *e, gm_passage *passage, const gm_action *a, gm_stage_result *result)
 {
     int part = e->step->parts[a->chunk];
     if (part == e->step->n_parts - 1) return GM_OK;
@@ -123,17 +123,17 @@ static gm_status deliver(gm_executor *e, gm_passage *pair, const gm_action *a, g
         return GM_FAIL(GM_EINVAL, "part %d gives nothing to the part behind it; its forward returns at least a tensor",
                        part + 1);
     int next = gm_flow_chunk_of(e, part + 1);
-    if (next >= 0) return hand_over(e, gm_flow_pair(e, a->micro_batch, next), result);
-    for (; pair->n_out < result->n; pair->n_out++) {
-        pair->out[pair->n_out] = result->out[pair->n_out];
-        result->out[pair->n_out] = NULL;
+    if (next >= 0) return hand_over(e, gm_flow_passage(e, a->micro_batch, next), result);
+    for (; passage->n_out < result->n; passage->n_out++) {
+        passage->out[passage->n_out] = result->out[passage->n_out];
+        result->out[passage->n_out] = NULL;
     }
-    pair->text_out = result->text;
+    passage->text_out = result->text;
     result->text = NULL;
     return GM_OK;
 }
 
-static gm_status keep_result(gm_executor *e, gm_passage *pair, const gm_action *a, gm_stage_result *result)
+static gm_status keep_result(gm_executor *e, gm_passage *passage, const gm_action *a, gm_stage_result *result)
 {
     GM_TRY(check_loss(result->loss));
     if (e->step->parts[a->chunk] == e->step->n_parts - 1) { /* nobody reads the last outputs */
@@ -142,45 +142,46 @@ static gm_status keep_result(gm_executor *e, gm_passage *pair, const gm_action *
     }
     if (!e->step->forward_only) {
         GM_TRY(make_roots(e->rank, result));
-        GM_TRY(keep_roots(pair, result));
-        pair->tape = gm_tape_take(e->rank);
+        GM_TRY(keep_roots(passage, result));
+        passage->tape = gm_tape_take(e->rank);
     }
-    return deliver(e, pair, a, result);
+    return deliver(e, passage, a, result);
 }
 
 gm_status gm_flow_forward(gm_executor *e, int at)
 {
     const gm_action *a = action_at(e, at);
     const gm_stage  *stage = e->step->stage;
-    gm_passage      *pair = gm_flow_pair(e, a->micro_batch, a->chunk);
+    gm_passage      *passage = gm_flow_passage(e, a->micro_batch, a->chunk);
     gm_stage_result  result = {0};
     double           asked = gm_executor_clock();
-    if (pair->ran) return out_of_order("it was done before");
-    GM_TRY(take_inputs(e, pair, e->step->parts[a->chunk]));
-    gm_flow_hold(e, pair);
-    gm_stage_call call = {a->micro_batch, a->chunk, pair->n_in, pair->in, pair->text_in ? pair->text_in : ""};
+    if (passage->ran) return out_of_order("it was done before");
+    GM_TRY(take_inputs(e, passage, e->step->parts[a->chunk]));
+    gm_flow_hold(e, passage);
+    gm_stage_call call = {a->micro_batch, a->chunk, passage->n_in, passage->in,
+                          passage->text_in ? passage->text_in : ""};
     enter_phase(e, GM_PHASE_FORWARD);
     begin(e, at, asked);
     if (e->step->forward_only) e->rank->no_grad++;
     gm_status st = stage->forward(stage->context, &call, &result);
     if (e->step->forward_only) e->rank->no_grad--;
-    if (st == GM_OK) st = keep_result(e, pair, a, &result);
+    if (st == GM_OK) st = keep_result(e, passage, a, &result);
     gm_result_release(&result);
     e->events[at].end = gm_executor_clock();
-    pair->ran = true;
-    if (e->step->forward_only && st == GM_OK) gm_flow_let_go(e, pair);
+    passage->ran = true;
+    if (e->step->forward_only && st == GM_OK) gm_flow_let_go(e, passage);
     return st;
 }
 
 /* ---- backward ---- */
 
 /* Gradients of the outputs that require one: from another rank, or handed over. */
-static gm_status take_seeds(gm_executor *e, gm_passage *pair, int part)
+static gm_status take_seeds(gm_executor *e, gm_passage *passage, int part)
 {
     if (part == e->step->n_parts - 1) return GM_OK;
     if (gm_flow_chunk_of(e, part + 1) >= 0) return GM_OK; /* checked by their number, in seeds_for */
-    if (pair->receive[1] < 0) return out_of_order("no action receives what it reads");
-    return gm_flow_take(e, pair->receive[1], &pair->n_seeds, pair->seed, NULL);
+    if (passage->receive[1] < 0) return out_of_order("no action receives what it reads");
+    return gm_flow_take(e, passage->receive[1], &passage->n_seeds, passage->seed, NULL);
 }
 
 /* The gradient of an input, which leaves it; zeros where nothing flowed into it. */
@@ -203,48 +204,48 @@ static gm_status gradient_of(gm_rank *r, gm_value *in, gm_value **out)
 }
 
 /* Gradients of the inputs go to the part before: handed over, or kept for the send that follows. */
-static gm_status give_back(gm_executor *e, gm_passage *pair, const gm_action *a)
+static gm_status give_back(gm_executor *e, gm_passage *passage, const gm_action *a)
 {
     int         before = gm_flow_chunk_of(e, e->step->parts[a->chunk] - 1);
-    gm_passage *to = before >= 0 ? gm_flow_pair(e, a->micro_batch, before) : NULL;
-    for (int i = 0; i < pair->n_in; i++) {
-        if (!pair->in[i]->requires_grad) continue;
+    gm_passage *to = before >= 0 ? gm_flow_passage(e, a->micro_batch, before) : NULL;
+    for (int i = 0; i < passage->n_in; i++) {
+        if (!passage->in[i]->requires_grad) continue;
         gm_value *g = NULL;
-        GM_TRY(gradient_of(e->rank, pair->in[i], &g));
+        GM_TRY(gradient_of(e->rank, passage->in[i], &g));
         if (to) to->seed[to->n_seeds++] = g;
-        else pair->gradient[pair->n_gradients++] = g;
+        else passage->gradient[passage->n_gradients++] = g;
     }
-    for (int i = 0; i < pair->n_in; i++) gm_value_release(pair->in[i]);
-    pair->n_in = 0;
+    for (int i = 0; i < passage->n_in; i++) gm_value_release(passage->in[i]);
+    passage->n_in = 0;
     return GM_OK;
 }
 
 /* The pass B, or B and W in one. */
-static gm_status run_input_pass(gm_executor *e, gm_passage *pair, gm_tape_pass pass, bool final)
+static gm_status run_input_pass(gm_executor *e, gm_passage *passage, gm_tape_pass pass, bool final)
 {
     gm_value   *outputs[GM_BORDER_MAX + 1], *seeds[GM_BORDER_MAX + 1], *inputs[GM_BORDER_MAX];
     gm_tape_job job = {
         .pass = pass, .final = final, .outputs = outputs, .seeds = seeds, .losses = true, .inputs = inputs};
-    int borders = pair->n_roots - pair->has_loss; /* the loss has no seed */
-    if (borders != pair->n_seeds) return out_of_order("the gradients that it reads are not made yet");
-    for (; job.n < pair->n_roots; job.n++) {
-        outputs[job.n] = &pair->root[job.n].like;
-        seeds[job.n] = job.n < borders ? pair->seed[job.n] : NULL;
+    int borders = passage->n_roots - passage->has_loss; /* the loss has no seed */
+    if (borders != passage->n_seeds) return out_of_order("the gradients that it reads are not made yet");
+    for (; job.n < passage->n_roots; job.n++) {
+        outputs[job.n] = &passage->root[job.n].like;
+        seeds[job.n] = job.n < borders ? passage->seed[job.n] : NULL;
     }
-    for (int i = 0; i < pair->n_in; i++)
-        if (pair->in[i]->requires_grad) inputs[job.n_inputs++] = pair->in[i];
-    gm_status st = pair->tape ? gm_tape_run(e->rank, pair->tape, &job) : GM_OK;
-    for (int i = 0; i < pair->n_seeds; i++) gm_value_release(pair->seed[i]);
-    pair->n_seeds = pair->n_roots = 0;
-    free(pair->root);
-    pair->root = NULL;
+    for (int i = 0; i < passage->n_in; i++)
+        if (passage->in[i]->requires_grad) inputs[job.n_inputs++] = passage->in[i];
+    gm_status st = passage->tape ? gm_tape_run(e->rank, passage->tape, &job) : GM_OK;
+    for (int i = 0; i < passage->n_seeds; i++) gm_value_release(passage->seed[i]);
+    passage->n_seeds = passage->n_roots = 0;
+    free(passage->root);
+    passage->root = NULL;
     return st;
 }
 
-static gm_status run_weight_pass(gm_executor *e, gm_passage *pair, bool final)
+static gm_status run_weight_pass(gm_executor *e, gm_passage *passage, bool final)
 {
     gm_tape_job job = {.pass = GM_TAPE_WEIGHT, .final = final};
-    return pair->tape ? gm_tape_run(e->rank, pair->tape, &job) : GM_OK;
+    return passage->tape ? gm_tape_run(e->rank, passage->tape, &job) : GM_OK;
 }
 
 /* Says which tapes the gradients of a step wait for, before the first of their last passes runs. All of them exist
@@ -256,9 +257,9 @@ static gm_status await_last_passes(gm_executor *e)
     if (!e->step->final || e->awaited) return GM_OK;
     for (int c = 0; c < e->step->chunks; c++) {
         if (e->last[c] < 0) continue;
-        gm_passage *pair = gm_flow_pair(e, action_at(e, e->last[c])->micro_batch, c);
-        if (!pair->ran) return out_of_order("a forward pass comes after the last backward pass of a later part");
-        GM_TRY(gm_tape_await(e->rank, pair->tape));
+        gm_passage *passage = gm_flow_passage(e, action_at(e, e->last[c])->micro_batch, c);
+        if (!passage->ran) return out_of_order("a forward pass comes after the last backward pass of a later part");
+        GM_TRY(gm_tape_await(e->rank, passage->tape));
     }
     e->awaited = true;
     return GM_OK;
@@ -267,22 +268,22 @@ static gm_status await_last_passes(gm_executor *e)
 gm_status gm_flow_backward(gm_executor *e, int at)
 {
     const gm_action *a = action_at(e, at);
-    gm_passage      *pair = gm_flow_pair(e, a->micro_batch, a->chunk);
+    gm_passage      *passage = gm_flow_passage(e, a->micro_batch, a->chunk);
     bool             weight = a->kind == GM_ACTION_BACKWARD_WEIGHT, last = e->last[a->chunk] == at;
     bool             final = e->step->final && last;
     gm_tape_pass     pass = a->kind == GM_ACTION_BACKWARD ? GM_TAPE_WHOLE : GM_TAPE_INPUT;
     double           asked = gm_executor_clock();
-    if (!pair->ran) return out_of_order("it comes before its forward pass");
-    if (pair->went_back != weight || !pair->held) return out_of_order("it was done before, or comes too early");
-    if (!weight) GM_TRY(take_seeds(e, pair, e->step->parts[a->chunk]));
+    if (!passage->ran) return out_of_order("it comes before its forward pass");
+    if (passage->went_back != weight || !passage->held) return out_of_order("it was done before, or comes too early");
+    if (!weight) GM_TRY(take_seeds(e, passage, e->step->parts[a->chunk]));
     if (last) GM_TRY(await_last_passes(e));
     enter_phase(e, GM_PHASE_BACKWARD);
     begin(e, at, asked);
-    if (weight) GM_TRY(run_weight_pass(e, pair, final));
-    else GM_TRY(run_input_pass(e, pair, pass, final));
-    if (!weight) GM_TRY(give_back(e, pair, a));
-    pair->went_back = true;
-    if (a->kind != GM_ACTION_BACKWARD_INPUT) gm_flow_let_go(e, pair);
+    if (weight) GM_TRY(run_weight_pass(e, passage, final));
+    else GM_TRY(run_input_pass(e, passage, pass, final));
+    if (!weight) GM_TRY(give_back(e, passage, a));
+    passage->went_back = true;
+    if (a->kind != GM_ACTION_BACKWARD_INPUT) gm_flow_let_go(e, passage);
     e->events[at].end = gm_executor_clock();
     return GM_OK;
 }

@@ -45,7 +45,7 @@ void gm_executor_free(gm_executor *e)
         free(p);
     }
     gm_agreed_free(e->agreed);
-    free(e->pairs);
+    free(e->passages);
     free(e->plan);
     free(e->events);
     free(e->next_of_peer);
@@ -62,11 +62,11 @@ int gm_executor_events(const gm_executor *e, const gm_executor_event **events)
 
 int gm_executor_peak(const gm_executor *e) { return e->peak; }
 
-/* ---- pairs and parcels ---- */
+/* ---- passages and parcels ---- */
 
-gm_passage *gm_flow_pair(gm_executor *e, int micro_batch, int chunk)
+gm_passage *gm_flow_passage(gm_executor *e, int micro_batch, int chunk)
 {
-    return &e->pairs[micro_batch * e->step->chunks + chunk];
+    return &e->passages[micro_batch * e->step->chunks + chunk];
 }
 
 int gm_flow_chunk_of(const gm_executor *e, int part)
@@ -87,14 +87,14 @@ gm_parcel *gm_flow_parcel(gm_executor *e, int peer, int action)
 
 void gm_flow_spare(gm_executor *e, gm_parcel *p)
 {
-    gm_parcel_clear(&e->lane, p);
+    gm_parcel_clear(&e->route, p);
     p->next = e->spare;
     e->spare = p;
 }
 
-void gm_flow_hold(gm_executor *e, gm_passage *pair)
+void gm_flow_hold(gm_executor *e, gm_passage *passage)
 {
-    pair->held = true;
+    passage->held = true;
     if (++e->held > e->peak) e->peak = e->held;
 }
 
@@ -107,26 +107,26 @@ static void release_values(gm_value **v, int *n)
     *n = 0;
 }
 
-void gm_flow_let_go(gm_executor *e, gm_passage *pair)
+void gm_flow_let_go(gm_executor *e, gm_passage *passage)
 {
-    release_values(pair->in, &pair->n_in);
-    gm_tape_free(pair->tape);
-    pair->tape = NULL;
-    e->held -= pair->held;
-    pair->held = false;
+    release_values(passage->in, &passage->n_in);
+    gm_tape_free(passage->tape);
+    passage->tape = NULL;
+    e->held -= passage->held;
+    passage->held = false;
 }
 
-static void clear_pair(gm_executor *e, gm_passage *pair)
+static void clear_passage(gm_executor *e, gm_passage *passage)
 {
-    gm_flow_let_go(e, pair);
-    release_values(pair->out, &pair->n_out);
-    release_values(pair->seed, &pair->n_seeds);
-    release_values(pair->gradient, &pair->n_gradients);
-    free(pair->text_in);
-    free(pair->text_out);
-    free(pair->root);
-    gm_form_release(pair->back);
-    memset(pair, 0, sizeof *pair);
+    gm_flow_let_go(e, passage);
+    release_values(passage->out, &passage->n_out);
+    release_values(passage->seed, &passage->n_seeds);
+    release_values(passage->gradient, &passage->n_gradients);
+    free(passage->text_in);
+    free(passage->text_out);
+    free(passage->root);
+    gm_form_release(passage->back);
+    memset(passage, 0, sizeof *passage);
 }
 
 void gm_result_release(gm_stage_result *result)
@@ -153,10 +153,10 @@ static gm_status check_action(const gm_executor *e, const gm_executor_step *s, c
         return GM_FAIL(GM_EINVAL, "%s of micro-batch %d: this step is forward only", kind_names[a->kind],
                        a->micro_batch + 1);
     if (!is_transfer) return GM_OK;
-    if (!e->lane.group) return GM_FAIL(GM_EINVAL, "a list with messages on a mesh without an axis pipeline");
-    if (a->peer < 0 || a->peer >= gm_group_size(e->lane.group) || a->peer == gm_group_rank(e->lane.group))
-        return GM_FAIL(GM_EINVAL, "stage %d exchanges nothing with %d of %d", gm_group_rank(e->lane.group), a->peer,
-                       gm_group_size(e->lane.group));
+    if (!e->route.group) return GM_FAIL(GM_EINVAL, "a list with messages on a mesh without an axis pipeline");
+    if (a->peer < 0 || a->peer >= gm_group_size(e->route.group) || a->peer == gm_group_rank(e->route.group))
+        return GM_FAIL(GM_EINVAL, "stage %d exchanges nothing with %d of %d", gm_group_rank(e->route.group), a->peer,
+                       gm_group_size(e->route.group));
     return GM_OK;
 }
 
@@ -188,20 +188,20 @@ static gm_status grow(void *array, int *room, int wanted, size_t size)
 static gm_status make_room(gm_executor *e)
 {
     const gm_executor_step *s = e->step;
-    int                     peers = e->lane.group ? gm_group_size(e->lane.group) : 0, room = e->action_room;
-    GM_TRY(grow(&e->pairs, &e->pair_room, s->micro_batches * s->chunks, sizeof *e->pairs));
+    int                     peers = e->route.group ? gm_group_size(e->route.group) : 0, room = e->action_room;
+    GM_TRY(grow(&e->passages, &e->passage_room, s->micro_batches * s->chunks, sizeof *e->passages));
     GM_TRY(grow(&e->plan, &room, s->n_actions, sizeof *e->plan));
     GM_TRY(grow(&e->events, &e->action_room, s->n_actions, sizeof *e->events));
     GM_TRY(grow(&e->next_of_peer, &e->peer_room, peers, sizeof *e->next_of_peer));
     return grow(&e->last, &e->chunk_room, s->chunks, sizeof *e->last);
 }
 
-/* Receives from each peer in a row, the last pass of each chunk, which receive each pair reads. */
+/* Receives from each peer in a row, the last pass of each chunk, which receive each passage reads. */
 static void read_list(gm_executor *e)
 {
     const gm_executor_step *s = e->step;
-    int                     peers = e->lane.group ? gm_group_size(e->lane.group) : 0;
-    for (int i = 0; i < s->micro_batches * s->chunks; i++) e->pairs[i].receive[0] = e->pairs[i].receive[1] = -1;
+    int                     peers = e->route.group ? gm_group_size(e->route.group) : 0;
+    for (int i = 0; i < s->micro_batches * s->chunks; i++) e->passages[i].receive[0] = e->passages[i].receive[1] = -1;
     for (int c = 0; c < s->chunks; c++) e->last[c] = -1;
     for (int p = 0; p < peers; p++) e->next_of_peer[p] = -1;
     for (int i = s->n_actions - 1; i >= 0; i--) {
@@ -211,22 +211,22 @@ static void read_list(gm_executor *e)
         if (a->kind == GM_ACTION_RECEIVE) {
             e->plan[i].next_receive = e->next_of_peer[a->peer];
             e->next_of_peer[a->peer] = i;
-            gm_flow_pair(e, a->micro_batch, a->chunk)->receive[a->gradient] = i;
+            gm_flow_passage(e, a->micro_batch, a->chunk)->receive[a->gradient] = i;
         } else if ((a->kind == GM_ACTION_BACKWARD || a->kind == GM_ACTION_BACKWARD_WEIGHT) && e->last[a->chunk] < 0)
             e->last[a->chunk] = i;
     }
 }
 
-static gm_status find_lane(gm_executor *e)
+static gm_status find_route(gm_executor *e)
 {
     gm_rank *r = e->rank;
-    e->lane = (gm_route){.rank = r, .scatter = e->options.scatter};
+    e->route = (gm_route){.rank = r, .scatter = e->options.scatter};
     uint32_t axis = gm_mesh_mask(&r->mesh, "pipeline");
     if (!axis) return GM_OK;
-    GM_TRY(gm_rank_comm(r, &e->lane.comm));
-    GM_TRY(gm_comm_group(e->lane.comm, axis, &e->lane.group));
-    if (e->epoch != gm_comm_epoch(e->lane.comm)) gm_agreed_forget(e->agreed); /* the others may have failed before */
-    e->epoch = gm_comm_epoch(e->lane.comm);
+    GM_TRY(gm_rank_comm(r, &e->route.comm));
+    GM_TRY(gm_comm_group(e->route.comm, axis, &e->route.group));
+    if (e->epoch != gm_comm_epoch(e->route.comm)) gm_agreed_forget(e->agreed); /* the others may have failed before */
+    e->epoch = gm_comm_epoch(e->route.comm);
     return GM_OK;
 }
 
@@ -237,7 +237,7 @@ static gm_status prepare(gm_executor *e, const gm_executor_step *step)
     e->ahead = e->oldest = 0;
     e->awaited = false;
     GM_TRY(gm_rank_device(e->rank, &dev));
-    GM_TRY(find_lane(e));
+    GM_TRY(find_route(e));
     GM_TRY(check_step(e, step));
     free(e->path);
     e->path = strdup(e->rank->path);
@@ -287,7 +287,7 @@ static gm_status placed(const gm_executor *e, int at, gm_status st)
     const gm_action *a = &e->step->actions[at];
     if (st == GM_OK || st == GM_ELUA || st == GM_EPEER || st == GM_EINTERRUPT || st == GM_EHANG) return st;
     return gm_comm_once(GM_FAIL(st, "pipeline stage %d, action %d, %s%s of micro-batch %d, chunk %d: %s",
-                                e->lane.group ? gm_group_rank(e->lane.group) : 0, at + 1, kind_names[a->kind],
+                                e->route.group ? gm_group_rank(e->route.group) : 0, at + 1, kind_names[a->kind],
                                 computes(a)   ? ""
                                 : a->gradient ? " of the gradient"
                                               : " of the activation",
@@ -313,7 +313,7 @@ static void finish(gm_executor *e)
         if (e->plan[i].parcel) gm_flow_spare(e, e->plan[i].parcel);
         e->plan[i].parcel = NULL;
     }
-    for (int i = 0; i < e->step->micro_batches * e->step->chunks; i++) clear_pair(e, &e->pairs[i]);
+    for (int i = 0; i < e->step->micro_batches * e->step->chunks; i++) clear_passage(e, &e->passages[i]);
     e->step = NULL;
 }
 

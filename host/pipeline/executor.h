@@ -116,7 +116,7 @@ typedef struct gm_executor_event {
 
 /* In order of the list; as long as the executor, until the next run. */
 int gm_executor_events(const gm_executor *e, const gm_executor_event **events);
-/* Most (micro-batch, chunk) pairs whose activations were held at once: from forward to the last backward action. */
+/* Most (micro-batch, chunk) passages whose activations were held at once: from forward to the last backward action. */
 int gm_executor_peak(const gm_executor *e);
 /* Seconds on a clock that all ranks of this machine share. */
 double gm_executor_clock(void);

@@ -1,6 +1,6 @@
 /* flow.h - what an executor holds while a step runs; private to host/pipeline. See executor.h.
  *
- * A pair is one micro-batch in one chunk: from its forward pass to its last backward action. A parcel is a transfer
+ * A passage is one micro-batch in one chunk: from its forward pass to its last backward action. A parcel is a transfer
  * under way (parcel.h). All of it is let go at the end of a step, so between steps an executor holds no tensor and no
  * message; its arrays stay and are used again. */
 #ifndef GM_FLOW_H
@@ -43,16 +43,16 @@ struct gm_executor {
     gm_agreed          *agreed;
     uint64_t            epoch; /* of the comm, when agreed was last used */
 
-    const gm_executor_step *step; /* being run */
-    gm_route                lane; /* group NULL: no axis pipeline */
-    char                   *path; /* module path outside */
+    const gm_executor_step *step;  /* being run */
+    gm_route                route; /* group NULL: no axis pipeline */
+    char                   *path;  /* module path outside */
     int                     held, peak;
     bool                    awaited; /* final: the tapes of the last passes are announced */
 
-    gm_passage        *pairs;
+    gm_passage        *passages;
     gm_plan           *plan;
     gm_executor_event *events;
-    int                pair_room, action_room, n_events;
+    int                passage_room, action_room, n_events;
     int               *next_of_peer; /* first receive from each peer that is not posted, -1: none */
     int                peer_room;
     int               *last; /* of each chunk: its last backward or backward_weight, -1: none */
@@ -62,14 +62,14 @@ struct gm_executor {
     gm_parcel         *sends, *spare; /* under way; free */
 };
 
-gm_passage *gm_flow_pair(gm_executor *e, int micro_batch, int chunk);
+gm_passage *gm_flow_passage(gm_executor *e, int micro_batch, int chunk);
 /* The chunk of this rank that holds a part; -1: none. */
 int        gm_flow_chunk_of(const gm_executor *e, int part);
 gm_parcel *gm_flow_parcel(gm_executor *e, int peer, int action); /* NULL: no memory */
 void       gm_flow_spare(gm_executor *e, gm_parcel *p);          /* cleared, for the next one */
-/* A pair counts as held from its forward on; and lets go of inputs and tape. */
-void gm_flow_hold(gm_executor *e, gm_passage *pair);
-void gm_flow_let_go(gm_executor *e, gm_passage *pair);
+/* A passage counts as held from its forward on; and lets go of inputs and tape. */
+void gm_flow_hold(gm_executor *e, gm_passage *passage);
+void gm_flow_let_go(gm_executor *e, gm_passage *passage);
 /* What a part gives, released. */
 void gm_result_release(gm_stage_result *result);
 /* Charges messages and their memory to the pipeline. */

@@ -9,14 +9,14 @@
 /* ---- slices ---- */
 
 /* The ranks that share the sending of a block: those along the scatter axes over which it is replicated. */
-static gm_status sharers(const gm_route *lane, const gm_layout *layout, gm_group **out)
+static gm_status sharers(const gm_route *route, const gm_layout *layout, gm_group **out)
 {
-    return gm_comm_group(lane->comm, lane->scatter & ~(gm_layout_cut_axes(layout) | layout->partial), out);
+    return gm_comm_group(route->comm, route->scatter & ~(gm_layout_cut_axes(layout) | layout->partial), out);
 }
 
 static int64_t slice_of(int64_t numel, int ranks) { return (numel + ranks - 1) / ranks; }
 
-static gm_status contiguous(const gm_route *lane, gm_tensor *t, gm_tensor **out)
+static gm_status contiguous(const gm_route *route, gm_tensor *t, gm_tensor **out)
 {
     gm_tensor *copy = NULL;
     if (gm_tensor_is_contiguous(t)) {
@@ -24,9 +24,9 @@ static gm_status contiguous(const gm_route *lane, gm_tensor *t, gm_tensor **out)
         *out = t;
         return GM_OK;
     }
-    gm_rank_place(lane->rank, "send");
-    GM_TRY(gm_tensor_new(lane->rank->device, t->dtype, t->ndim, t->shape, &copy));
-    gm_status st = gm_run_one(lane->rank->device, GM_OP_copy, NULL, t, copy);
+    gm_rank_place(route->rank, "send");
+    GM_TRY(gm_tensor_new(route->rank->device, t->dtype, t->ndim, t->shape, &copy));
+    gm_status st = gm_run_one(route->rank->device, GM_OP_copy, NULL, t, copy);
     if (st == GM_OK) *out = copy;
     else gm_tensor_release(copy);
     return st;
@@ -40,12 +40,12 @@ static gm_status flat(gm_tensor *t, int64_t start, int64_t length, gm_tensor **o
 }
 
 /* The elements of `have` and zeros up to n. */
-static gm_status padded(const gm_route *lane, gm_tensor *have, int64_t n, gm_tensor **out)
+static gm_status padded(const gm_route *route, gm_tensor *have, int64_t n, gm_tensor **out)
 {
-    gm_device *dev = lane->rank->device;
+    gm_device *dev = route->rank->device;
     gm_tensor *whole = NULL, *front = NULL;
     gm_status  st;
-    gm_rank_place(lane->rank, "send");
+    gm_rank_place(route->rank, "send");
     GM_TRY(gm_tensor_new(dev, have->dtype, 1, &n, &whole));
     GM_TRY_OR(gm_run_one(dev, GM_OP_fill, NULL, NULL, whole), st, done);
     GM_TRY_OR(flat(whole, 0, have->shape[0], &front), st, done);
@@ -59,7 +59,7 @@ done:
 }
 
 /* This rank's slice of a block, which all of g hold. */
-static gm_status slice(const gm_route *lane, gm_group *g, gm_tensor *block, gm_tensor **out)
+static gm_status slice(const gm_route *route, gm_group *g, gm_tensor *block, gm_tensor **out)
 {
     gm_tensor *mine = NULL;
     int64_t    numel = gm_tensor_numel(block), per = slice_of(numel, gm_group_size(g)), start = per * gm_group_rank(g);
@@ -69,24 +69,24 @@ static gm_status slice(const gm_route *lane, gm_group *g, gm_tensor *block, gm_t
         *out = mine;
         return GM_OK;
     }
-    gm_status st = padded(lane, mine, per, out);
+    gm_status st = padded(route, mine, per, out);
     gm_tensor_release(mine);
     return st;
 }
 
 /* This rank's slice of the sum of blocks that are terms over all of g: half of an all_reduce, whose other half the
  * receivers make. */
-static gm_status summed_slice(const gm_route *lane, gm_group *g, gm_tensor *block, gm_tensor **out)
+static gm_status summed_slice(const gm_route *route, gm_group *g, gm_tensor *block, gm_tensor **out)
 {
     gm_tensor *row = NULL, *whole = NULL, *mine = NULL;
     int64_t    numel = gm_tensor_numel(block), per = slice_of(numel, gm_group_size(g)), all = per * gm_group_size(g);
     gm_status  st;
     GM_TRY(flat(block, 0, numel, &row));
     if (all == numel) gm_tensor_retain(whole = row);
-    else GM_TRY_OR(padded(lane, row, all, &whole), st, done);
-    gm_rank_place(lane->rank, "send");
-    GM_TRY_OR(gm_tensor_new(lane->rank->device, block->dtype, 1, &per, &mine), st, done);
-    GM_TRY_OR(gm_comm_reduce_scatter(lane->comm, g, whole, 0, GM_SUM, mine, NULL), st, done);
+    else GM_TRY_OR(padded(route, row, all, &whole), st, done);
+    gm_rank_place(route->rank, "send");
+    GM_TRY_OR(gm_tensor_new(route->rank->device, block->dtype, 1, &per, &mine), st, done);
+    GM_TRY_OR(gm_comm_reduce_scatter(route->comm, g, whole, 0, GM_SUM, mine, NULL), st, done);
     *out = mine;
     mine = NULL;
 done:
@@ -97,40 +97,40 @@ done:
 }
 
 /* What this rank sends of v, whose terms are not to be summed or were. */
-static gm_status outgoing(const gm_route *lane, const gm_value *v, gm_tensor **out)
+static gm_status outgoing(const gm_route *route, const gm_value *v, gm_tensor **out)
 {
     gm_group  *g;
     gm_tensor *block = NULL;
-    GM_TRY(sharers(lane, &v->layout, &g));
-    GM_TRY(contiguous(lane, v->local, &block));
+    GM_TRY(sharers(route, &v->layout, &g));
+    GM_TRY(contiguous(route, v->local, &block));
     if (gm_group_size(g) == 1) {
         *out = block;
         return GM_OK;
     }
-    gm_status st = slice(lane, g, block, out);
+    gm_status st = slice(route, g, block, out);
     gm_tensor_release(block);
     return st;
 }
 
 /* The same of a gradient: what it is still a sum over is summed. */
-static gm_status outgoing_sum(const gm_route *lane, gm_value *v, gm_tensor **out)
+static gm_status outgoing_sum(const gm_route *route, gm_value *v, gm_tensor **out)
 {
     gm_group  *g;
     gm_tensor *block = NULL;
     gm_value  *whole = NULL;
     gm_status  st;
-    uint32_t   shared = lane->scatter & ~gm_layout_cut_axes(&v->layout);
-    GM_TRY(gm_comm_group(lane->comm, shared, &g));
+    uint32_t   shared = route->scatter & ~gm_layout_cut_axes(&v->layout);
+    GM_TRY(gm_comm_group(route->comm, shared, &g));
     if (v->layout.partial && v->layout.partial == shared && gm_tensor_numel(v->local)) {
-        GM_TRY(contiguous(lane, v->local, &block));
-        st = summed_slice(lane, g, block, out);
+        GM_TRY(contiguous(route, v->local, &block));
+        st = summed_slice(route, g, block, out);
         gm_tensor_release(block);
         return st;
     }
-    lane->rank->no_grad++;
-    st = gm_settle(lane->rank, v, &whole);
-    lane->rank->no_grad--;
-    if (st == GM_OK) st = outgoing(lane, whole, out);
+    route->rank->no_grad++;
+    st = gm_settle(route->rank, v, &whole);
+    route->rank->no_grad--;
+    if (st == GM_OK) st = outgoing(route, whole, out);
     gm_value_release(whole);
     return st;
 }
@@ -138,19 +138,19 @@ static gm_status outgoing_sum(const gm_route *lane, gm_value *v, gm_tensor **out
 /* ---- sending ---- */
 
 /* Sends t (taken, also on failure). */
-static gm_status post_send(const gm_route *lane, gm_parcel *p, gm_tensor *t)
+static gm_status post_send(const gm_route *route, gm_parcel *p, gm_tensor *t)
 {
-    gm_status st = gm_comm_send(lane->comm, lane->group, t, p->peer, &p->pending[p->n_pending]);
+    gm_status st = gm_comm_send(route->comm, route->group, t, p->peer, &p->pending[p->n_pending]);
     if (st == GM_OK) p->n_pending++;
     gm_tensor_release(t); /* the comm keeps it until it is sent */
     return st;
 }
 
-static gm_status bytes_tensor(const gm_route *lane, const char *op, size_t n, gm_tensor **out)
+static gm_status bytes_tensor(const gm_route *route, const char *op, size_t n, gm_tensor **out)
 {
     int64_t size = (int64_t)n;
-    gm_rank_place(lane->rank, op);
-    return gm_tensor_new(lane->rank->device, GM_U8, 1, &size, out);
+    gm_rank_place(route->rank, op);
+    return gm_tensor_new(route->rank->device, GM_U8, 1, &size, out);
 }
 
 static size_t in_head(size_t size)
@@ -159,55 +159,55 @@ static size_t in_head(size_t size)
 }
 
 /* A message of these bytes. */
-static gm_status send_message(const gm_route *lane, gm_parcel *p, const char *bytes, size_t size)
+static gm_status send_message(const gm_route *route, gm_parcel *p, const char *bytes, size_t size)
 {
     gm_tensor *t = NULL;
-    GM_TRY(bytes_tensor(lane, "send", size, &t));
-    gm_status st = gm_device_write(lane->rank->device, gm_tensor_data(t), bytes, size);
-    if (st == GM_OK) return post_send(lane, p, t);
+    GM_TRY(bytes_tensor(route, "send", size, &t));
+    gm_status st = gm_device_write(route->rank->device, gm_tensor_data(t), bytes, size);
+    if (st == GM_OK) return post_send(route, p, t);
     gm_tensor_release(t);
     return st;
 }
 
-static gm_status send_bytes(const gm_route *lane, gm_parcel *p, const char *bytes, size_t size)
+static gm_status send_bytes(const gm_route *route, gm_parcel *p, const char *bytes, size_t size)
 {
     char     head[GM_PARCEL_HEAD] = {0};
     uint64_t length = size;
     size_t   first = in_head(size);
     memcpy(head, &length, sizeof length);
     memcpy(head + sizeof length, bytes, first);
-    GM_TRY(send_message(lane, p, head, sizeof head));
-    return first < size ? send_message(lane, p, bytes + first, size - first) : GM_OK;
+    GM_TRY(send_message(route, p, head, sizeof head));
+    return first < size ? send_message(route, p, bytes + first, size - first) : GM_OK;
 }
 
-static gm_status send_header(const gm_route *lane, gm_parcel *p, const gm_form *form)
+static gm_status send_header(const gm_route *route, gm_parcel *p, const gm_form *form)
 {
     char  *bytes;
     size_t size;
     GM_TRY(gm_form_pack(form, &bytes, &size));
-    gm_status st = send_bytes(lane, p, bytes, size);
+    gm_status st = send_bytes(route, p, bytes, size);
     free(bytes);
     return st;
 }
 
-gm_status gm_parcel_send(const gm_route *lane, gm_parcel *p, const gm_form *header, int n, gm_value *const *v)
+gm_status gm_parcel_send(const gm_route *route, gm_parcel *p, const gm_form *header, int n, gm_value *const *v)
 {
     gm_tensor *t = NULL;
-    if (header) GM_TRY(send_header(lane, p, header));
+    if (header) GM_TRY(send_header(route, p, header));
     for (int i = 0; i < n; i++) {
-        GM_TRY(outgoing(lane, v[i], &t));
-        GM_TRY(post_send(lane, p, t));
+        GM_TRY(outgoing(route, v[i], &t));
+        GM_TRY(post_send(route, p, t));
     }
     p->state = GM_PARCEL_UNDER_WAY;
     return GM_OK;
 }
 
-gm_status gm_parcel_send_sums(const gm_route *lane, gm_parcel *p, int n, gm_value *const *v)
+gm_status gm_parcel_send_sums(const gm_route *route, gm_parcel *p, int n, gm_value *const *v)
 {
     gm_tensor *t = NULL;
     for (int i = 0; i < n; i++) {
-        GM_TRY(outgoing_sum(lane, v[i], &t));
-        GM_TRY(post_send(lane, p, t));
+        GM_TRY(outgoing_sum(route, v[i], &t));
+        GM_TRY(post_send(route, p, t));
     }
     p->state = GM_PARCEL_UNDER_WAY;
     return GM_OK;
@@ -215,31 +215,31 @@ gm_status gm_parcel_send_sums(const gm_route *lane, gm_parcel *p, int n, gm_valu
 
 /* ---- receiving ---- */
 
-static gm_status post_receive(const gm_route *lane, gm_parcel *p, gm_tensor *t)
+static gm_status post_receive(const gm_route *route, gm_parcel *p, gm_tensor *t)
 {
-    GM_TRY(gm_comm_receive(lane->comm, lane->group, t, p->peer, &p->pending[p->n_pending]));
+    GM_TRY(gm_comm_receive(route->comm, route->group, t, p->peer, &p->pending[p->n_pending]));
     p->n_pending++;
     return GM_OK;
 }
 
-static gm_status incoming(const gm_route *lane, const gm_form_value *v, gm_tensor **out)
+static gm_status incoming(const gm_route *route, const gm_form_value *v, gm_tensor **out)
 {
     gm_group *g;
     int64_t   local[GM_MAX_DIMS], numel = 1, slice;
-    GM_TRY(sharers(lane, &v->layout, &g));
-    gm_layout_local(&lane->rank->mesh, &v->layout, v->ndim, v->shape, local);
-    gm_rank_place(lane->rank, "receive");
-    if (gm_group_size(g) == 1) return gm_tensor_new(lane->rank->device, v->dtype, v->ndim, local, out);
+    GM_TRY(sharers(route, &v->layout, &g));
+    gm_layout_local(&route->rank->mesh, &v->layout, v->ndim, v->shape, local);
+    gm_rank_place(route->rank, "receive");
+    if (gm_group_size(g) == 1) return gm_tensor_new(route->rank->device, v->dtype, v->ndim, local, out);
     for (int d = 0; d < v->ndim; d++) numel *= local[d];
     slice = slice_of(numel, gm_group_size(g));
-    return gm_tensor_new(lane->rank->device, v->dtype, 1, &slice, out);
+    return gm_tensor_new(route->rank->device, v->dtype, 1, &slice, out);
 }
 
-gm_status gm_parcel_receive(const gm_route *lane, gm_parcel *p)
+gm_status gm_parcel_receive(const gm_route *route, gm_parcel *p)
 {
     for (p->n = 0; p->n < p->form->n; p->n++) {
-        GM_TRY(incoming(lane, &p->form->v[p->n], &p->part[p->n]));
-        gm_status st = post_receive(lane, p, p->part[p->n]);
+        GM_TRY(incoming(route, &p->form->v[p->n], &p->part[p->n]));
+        gm_status st = post_receive(route, p, p->part[p->n]);
         if (st == GM_OK) continue;
         p->n++; /* it is held */
         return st;
@@ -248,16 +248,16 @@ gm_status gm_parcel_receive(const gm_route *lane, gm_parcel *p)
     return GM_OK;
 }
 
-gm_status gm_parcel_receive_header(const gm_route *lane, gm_parcel *p)
+gm_status gm_parcel_receive_header(const gm_route *route, gm_parcel *p)
 {
-    GM_TRY(bytes_tensor(lane, "receive", GM_PARCEL_HEAD, &p->head));
-    GM_TRY(post_receive(lane, p, p->head));
+    GM_TRY(bytes_tensor(route, "receive", GM_PARCEL_HEAD, &p->head));
+    GM_TRY(post_receive(route, p, p->head));
     p->state = GM_PARCEL_HEADED;
     return GM_OK;
 }
 
 /* Bytes of the header, from its first message; where nothing came, from what was told. */
-static gm_status header_size(const gm_route *lane, const gm_parcel *p, const gm_form *told, size_t *size)
+static gm_status header_size(const gm_route *route, const gm_parcel *p, const gm_form *told, size_t *size)
 {
     uint64_t length;
     char    *bytes;
@@ -266,48 +266,48 @@ static gm_status header_size(const gm_route *lane, const gm_parcel *p, const gm_
         free(bytes);
         return GM_OK;
     }
-    GM_TRY(gm_device_read(lane->rank->device, &length, gm_tensor_data(p->head), sizeof length));
+    GM_TRY(gm_device_read(route->rank->device, &length, gm_tensor_data(p->head), sizeof length));
     if (length > (uint64_t)1 << 30) return GM_FAIL(GM_ECOMM, "the header of a message between two stages is damaged");
     *size = (size_t)length;
     return GM_OK;
 }
 
-static gm_status read_header(const gm_route *lane, gm_parcel *p, size_t size)
+static gm_status read_header(const gm_route *route, gm_parcel *p, size_t size)
 {
-    gm_device  *dev = lane->rank->device;
+    gm_device  *dev = route->rank->device;
     size_t      first = in_head(size);
     const char *head = (const char *)gm_tensor_data(p->head) + sizeof(uint64_t);
     char       *bytes = malloc(size + 1);
     if (!bytes) return GM_FAIL(GM_ENOMEM, "no memory for a header of %zu bytes", size);
     gm_status st = gm_device_read(dev, bytes, head, first);
     if (st == GM_OK && p->rest) st = gm_device_read(dev, bytes + first, gm_tensor_data(p->rest), size - first);
-    if (st == GM_OK) st = gm_form_unpack(&lane->rank->mesh, bytes, size, &p->form);
+    if (st == GM_OK) st = gm_form_unpack(&route->rank->mesh, bytes, size, &p->form);
     free(bytes);
     return st;
 }
 
-static gm_status all_done(const gm_route *lane, gm_parcel *p, bool wait, bool *done)
+static gm_status all_done(const gm_route *route, gm_parcel *p, bool wait, bool *done)
 {
     *done = true;
-    if (wait) return gm_parcel_wait(lane, p);
-    return gm_parcel_test(lane, p, done);
+    if (wait) return gm_parcel_wait(route, p);
+    return gm_parcel_test(route, p, done);
 }
 
-gm_status gm_parcel_header_came(const gm_route *lane, gm_parcel *p, bool wait, gm_form *told, bool *came)
+gm_status gm_parcel_header_came(const gm_route *route, gm_parcel *p, bool wait, gm_form *told, bool *came)
 {
     size_t size;
-    GM_TRY(all_done(lane, p, wait, came));
+    GM_TRY(all_done(route, p, wait, came));
     if (!*came) return GM_OK;
-    GM_TRY(header_size(lane, p, told, &size));
+    GM_TRY(header_size(route, p, told, &size));
     if (p->state == GM_PARCEL_HEADED && in_head(size) < size) {
-        GM_TRY(bytes_tensor(lane, "receive", size - in_head(size), &p->rest));
-        GM_TRY(post_receive(lane, p, p->rest));
+        GM_TRY(bytes_tensor(route, "receive", size - in_head(size), &p->rest));
+        GM_TRY(post_receive(route, p, p->rest));
         p->state = GM_PARCEL_REST;
-        GM_TRY(all_done(lane, p, wait, came));
+        GM_TRY(all_done(route, p, wait, came));
         if (!*came) return GM_OK;
     }
     if (told) gm_form_retain(p->form = told);
-    else GM_TRY(read_header(lane, p, size));
+    else GM_TRY(read_header(route, p, size));
     gm_tensor_release(p->head);
     gm_tensor_release(p->rest);
     p->head = p->rest = NULL;
@@ -316,36 +316,36 @@ gm_status gm_parcel_header_came(const gm_route *lane, gm_parcel *p, bool wait, g
 
 /* ---- the end ---- */
 
-gm_status gm_parcel_test(const gm_route *lane, gm_parcel *p, bool *done)
+gm_status gm_parcel_test(const gm_route *route, gm_parcel *p, bool *done)
 {
     *done = true;
     for (int i = 0; i < p->n_pending && *done; i++)
         if (p->pending[i]) {
-            GM_TRY(gm_comm_test(lane->comm, p->pending[i], done));
-            if (*done) GM_TRY(gm_comm_finish(lane->comm, &p->pending[i]));
+            GM_TRY(gm_comm_test(route->comm, p->pending[i], done));
+            if (*done) GM_TRY(gm_comm_finish(route->comm, &p->pending[i]));
         }
     if (*done) p->n_pending = 0;
     return GM_OK;
 }
 
-gm_status gm_parcel_wait(const gm_route *lane, gm_parcel *p)
+gm_status gm_parcel_wait(const gm_route *route, gm_parcel *p)
 {
-    for (int i = 0; i < p->n_pending; i++) GM_TRY(gm_comm_finish(lane->comm, &p->pending[i]));
+    for (int i = 0; i < p->n_pending; i++) GM_TRY(gm_comm_finish(route->comm, &p->pending[i]));
     p->n_pending = 0;
     return GM_OK;
 }
 
 /* The whole block from the slices of g; takes *part and gives another. */
-static gm_status joined(const gm_route *lane, gm_group *g, const gm_form_value *v, gm_tensor **part)
+static gm_status joined(const gm_route *route, gm_group *g, const gm_form_value *v, gm_tensor **part)
 {
     int64_t    local[GM_MAX_DIMS], numel = 1, stride[GM_MAX_DIMS];
     int64_t    all = (*part)->shape[0] * gm_group_size(g);
     gm_tensor *whole = NULL, *block = NULL;
-    gm_layout_local(&lane->rank->mesh, &v->layout, v->ndim, v->shape, local);
+    gm_layout_local(&route->rank->mesh, &v->layout, v->ndim, v->shape, local);
     for (int d = 0; d < v->ndim; d++) numel *= local[d];
-    gm_rank_place(lane->rank, "receive");
-    GM_TRY(gm_tensor_new(lane->rank->device, v->dtype, 1, &all, &whole));
-    gm_status st = numel ? gm_comm_all_gather(lane->comm, g, *part, 0, whole, NULL) : GM_OK;
+    gm_rank_place(route->rank, "receive");
+    GM_TRY(gm_tensor_new(route->rank->device, v->dtype, 1, &all, &whole));
+    gm_status st = numel ? gm_comm_all_gather(route->comm, g, *part, 0, whole, NULL) : GM_OK;
     gm_shape_strides(v->ndim, local, stride);
     if (st == GM_OK) st = gm_tensor_view(whole, v->ndim, local, stride, 0, &block);
     gm_tensor_release(whole);
@@ -355,18 +355,18 @@ static gm_status joined(const gm_route *lane, gm_group *g, const gm_form_value *
     return GM_OK;
 }
 
-gm_status gm_parcel_open(const gm_route *lane, gm_parcel *p, gm_value **v)
+gm_status gm_parcel_open(const gm_route *route, gm_parcel *p, gm_value **v)
 {
     gm_group *g;
     gm_status st = GM_OK;
     int       n = 0;
     for (int i = 0; i < p->n; i++) {
         const gm_form_value *of = &p->form->v[i];
-        GM_TRY_OR(sharers(lane, &of->layout, &g), st, fail);
-        if (gm_group_size(g) > 1) GM_TRY_OR(joined(lane, g, of, &p->part[i]), st, fail);
+        GM_TRY_OR(sharers(route, &of->layout, &g), st, fail);
+        if (gm_group_size(g) > 1) GM_TRY_OR(joined(route, g, of, &p->part[i]), st, fail);
         gm_tensor *t = p->part[i];
         p->part[i] = NULL;
-        GM_TRY_OR(gm_value_take_block(lane->rank, t, &of->layout, of->ndim, of->shape, &v[n]), st, fail);
+        GM_TRY_OR(gm_value_take_block(route->rank, t, &of->layout, of->ndim, of->shape, &v[n]), st, fail);
         v[n++]->requires_grad = of->requires_grad;
     }
     p->state = GM_PARCEL_DONE;
@@ -379,9 +379,9 @@ fail:
     return st;
 }
 
-void gm_parcel_clear(const gm_route *lane, gm_parcel *p)
+void gm_parcel_clear(const gm_route *route, gm_parcel *p)
 {
-    for (int i = 0; i < p->n_pending; i++) gm_comm_drop(lane->comm, p->pending[i]);
+    for (int i = 0; i < p->n_pending; i++) gm_comm_drop(route->comm, p->pending[i]);
     for (int i = 0; i < p->n; i++) gm_tensor_release(p->part[i]);
     gm_tensor_release(p->head);
     gm_tensor_release(p->rest);

@@ -45,27 +45,27 @@ typedef struct gm_parcel {
 } gm_parcel;
 
 /* Begins to send n values, after a header unless form is NULL. Values are borrowed; they stay until they are sent. */
-gm_status gm_parcel_send(const gm_route *lane, gm_parcel *p, const gm_form *header, int n, gm_value *const *v);
+gm_status gm_parcel_send(const gm_route *route, gm_parcel *p, const gm_form *header, int n, gm_value *const *v);
 
 /* The same for gradients, without a header: sums over ranks that are left are made, those over the scatter axes by a
  * reduce_scatter into the slices that are sent. Collective over the axes of these sums. */
-gm_status gm_parcel_send_sums(const gm_route *lane, gm_parcel *p, int n, gm_value *const *v);
+gm_status gm_parcel_send_sums(const gm_route *route, gm_parcel *p, int n, gm_value *const *v);
 
 /* Posts the receives of what p->form says, */
-gm_status gm_parcel_receive(const gm_route *lane, gm_parcel *p);
+gm_status gm_parcel_receive(const gm_route *route, gm_parcel *p);
 /* or of a header first. */
-gm_status gm_parcel_receive_header(const gm_route *lane, gm_parcel *p);
+gm_status gm_parcel_receive_header(const gm_route *route, gm_parcel *p);
 /* Whether the header has come, waiting for it if `wait`: then p->form is set. told: what it says where nothing is
  * received (the meta transport). */
-gm_status gm_parcel_header_came(const gm_route *lane, gm_parcel *p, bool wait, gm_form *told, bool *came);
+gm_status gm_parcel_header_came(const gm_route *route, gm_parcel *p, bool wait, gm_form *told, bool *came);
 
 /* Are all its messages done? */
-gm_status gm_parcel_test(const gm_route *lane, gm_parcel *p, bool *done);
-gm_status gm_parcel_wait(const gm_route *lane, gm_parcel *p);
+gm_status gm_parcel_test(const gm_route *route, gm_parcel *p, bool *done);
+gm_status gm_parcel_wait(const gm_route *route, gm_parcel *p);
 /* After gm_parcel_wait of a receive: its values, p->form->n of them, leaves that require a gradient where the form
  * says so. */
-gm_status gm_parcel_open(const gm_route *lane, gm_parcel *p, gm_value **v);
+gm_status gm_parcel_open(const gm_route *route, gm_parcel *p, gm_value **v);
 /* Drops what it holds and what is under way; it is new again. */
-void gm_parcel_clear(const gm_route *lane, gm_parcel *p);
+void gm_parcel_clear(const gm_route *route, gm_parcel *p);
 
 #endif

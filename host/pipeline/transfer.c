@@ -15,7 +15,7 @@ static const char *signature_of(const gm_executor *e, int micro_batch)
 /* Activations belong to the forward pass, gradients to the backward pass; evaluation stays what it is. */
 static void enter_phase(gm_executor *e, const gm_action *a)
 {
-    if (!e->step->forward_only) gm_comm_set_phase(e->lane.comm, a->gradient ? GM_PHASE_BACKWARD : GM_PHASE_FORWARD);
+    if (!e->step->forward_only) gm_comm_set_phase(e->route.comm, a->gradient ? GM_PHASE_BACKWARD : GM_PHASE_FORWARD);
 }
 
 /* ---- sending ---- */
@@ -53,39 +53,39 @@ static gm_status agree(gm_executor *e, const gm_action *a, gm_form *f, bool *hea
     return known || !signature ? GM_OK : gm_agreed_add(e->agreed, border, forward_only, signature, f);
 }
 
-static gm_status send_activation(gm_executor *e, gm_parcel *p, const gm_action *a, gm_passage *pair)
+static gm_status send_activation(gm_executor *e, gm_parcel *p, const gm_action *a, gm_passage *passage)
 {
     gm_form *f = NULL;
     bool     header = false;
-    GM_TRY(gm_form_new(pair->n_out, pair->out, pair->text_out, &f));
+    GM_TRY(gm_form_new(passage->n_out, passage->out, passage->text_out, &f));
     gm_status st = agree(e, a, f, &header);
-    if (st == GM_OK && !pair->back && !e->step->forward_only) st = gm_form_gradients(f, &pair->back);
-    if (st == GM_OK) st = gm_parcel_send(&e->lane, p, header ? f : NULL, pair->n_out, pair->out);
+    if (st == GM_OK && !passage->back && !e->step->forward_only) st = gm_form_gradients(f, &passage->back);
+    if (st == GM_OK) st = gm_parcel_send(&e->route, p, header ? f : NULL, passage->n_out, passage->out);
     gm_form_release(f);
-    for (int i = 0; i < pair->n_out; i++) {
-        gm_value_release(pair->out[i]);
-        pair->out[i] = NULL;
+    for (int i = 0; i < passage->n_out; i++) {
+        gm_value_release(passage->out[i]);
+        passage->out[i] = NULL;
     }
-    pair->n_out = 0;
+    passage->n_out = 0;
     return st;
 }
 
-static gm_status send_gradient(gm_executor *e, gm_parcel *p, gm_passage *pair)
+static gm_status send_gradient(gm_executor *e, gm_parcel *p, gm_passage *passage)
 {
-    gm_status st = gm_parcel_send_sums(&e->lane, p, pair->n_gradients, pair->gradient);
-    for (int i = 0; i < pair->n_gradients; i++) {
-        gm_value_release(pair->gradient[i]);
-        pair->gradient[i] = NULL;
+    gm_status st = gm_parcel_send_sums(&e->route, p, passage->n_gradients, passage->gradient);
+    for (int i = 0; i < passage->n_gradients; i++) {
+        gm_value_release(passage->gradient[i]);
+        passage->gradient[i] = NULL;
     }
-    pair->n_gradients = 0;
+    passage->n_gradients = 0;
     return st;
 }
 
 gm_status gm_flow_send(gm_executor *e, int at)
 {
     const gm_action *a = action_at(e, at);
-    gm_passage      *pair = gm_flow_pair(e, a->micro_batch, a->chunk);
-    if (a->gradient ? !pair->went_back : !pair->ran)
+    gm_passage      *passage = gm_flow_passage(e, a->micro_batch, a->chunk);
+    if (a->gradient ? !passage->went_back : !passage->ran)
         return GM_FAIL(GM_EINVAL, "what it carries is not made yet: the list is no schedule");
     gm_parcel *p = gm_flow_parcel(e, a->peer, at);
     if (!p) return GM_FAIL(GM_ENOMEM, "no memory for a message");
@@ -95,7 +95,7 @@ gm_status gm_flow_send(gm_executor *e, int at)
     enter_phase(e, a);
     GM_TRY(gm_flow_enter(e));
     e->events[at].begin = gm_executor_clock();
-    gm_status st = a->gradient ? send_gradient(e, p, pair) : send_activation(e, p, a, pair);
+    gm_status st = a->gradient ? send_gradient(e, p, passage) : send_activation(e, p, a, passage);
     GM_TRY(gm_flow_leave(e));
     return st;
 }
@@ -108,8 +108,8 @@ gm_status gm_flow_settle(gm_executor *e, bool all)
         gm_parcel *p = *at;
         uint64_t   peer = (uint64_t)1 << (p->peer & 63);
         bool       done = !(busy & peer);
-        if (all) GM_TRY(gm_parcel_wait(&e->lane, p));
-        else if (done) GM_TRY(gm_parcel_test(&e->lane, p, &done));
+        if (all) GM_TRY(gm_parcel_wait(&e->route, p));
+        else if (done) GM_TRY(gm_parcel_test(&e->route, p, &done));
         if (!done) {
             busy |= peer;
             at = &p->next;
@@ -147,8 +147,8 @@ static gm_status read_header(gm_executor *e, const gm_action *a, gm_parcel *p, b
 {
     gm_form    *told = NULL;
     const char *signature = signature_of(e, a->micro_batch);
-    if (!gm_comm_has_data(e->lane.comm)) GM_TRY(describe(e, a, &told));
-    gm_status st = gm_parcel_header_came(&e->lane, p, wait, told, came);
+    if (!gm_comm_has_data(e->route.comm)) GM_TRY(describe(e, a, &told));
+    gm_status st = gm_parcel_header_came(&e->route, p, wait, told, came);
     gm_form_release(told);
     if (st != GM_OK || !*came || !signature) return st;
     return gm_agreed_add(e->agreed, e->step->parts[a->chunk] - 1, e->step->forward_only, signature, p->form);
@@ -167,15 +167,15 @@ static gm_status learn_activation(gm_executor *e, const gm_action *a, gm_parcel 
         gm_form_retain(p->form = f);
         return GM_OK;
     }
-    if (p->state == GM_PARCEL_NEW) GM_TRY(gm_parcel_receive_header(&e->lane, p));
+    if (p->state == GM_PARCEL_NEW) GM_TRY(gm_parcel_receive_header(&e->route, p));
     return read_header(e, a, p, wait, known);
 }
 
 static gm_status learn_gradient(gm_executor *e, const gm_action *a, gm_parcel *p, bool wait, bool *known)
 {
-    gm_passage *pair = gm_flow_pair(e, a->micro_batch, a->chunk);
-    *known = pair->back != NULL;
-    if (pair->back) gm_form_retain(p->form = pair->back);
+    gm_passage *passage = gm_flow_passage(e, a->micro_batch, a->chunk);
+    *known = passage->back != NULL;
+    if (passage->back) gm_form_retain(p->form = passage->back);
     else if (wait) return GM_FAIL(GM_EINVAL, "its activation was not sent yet: the list is no schedule");
     return GM_OK;
 }
@@ -196,7 +196,7 @@ static gm_status post_one(gm_executor *e, int at, bool wait, bool *posted)
     if (a->gradient) GM_TRY(learn_gradient(e, a, plan->parcel, wait, &known));
     else GM_TRY(learn_activation(e, a, plan->parcel, wait, &known));
     if (!known) return GM_OK;
-    GM_TRY(gm_parcel_receive(&e->lane, plan->parcel));
+    GM_TRY(gm_parcel_receive(&e->route, plan->parcel));
     e->next_of_peer[a->peer] = plan->next_receive;
     *posted = true;
     return GM_OK;
@@ -204,7 +204,7 @@ static gm_status post_one(gm_executor *e, int at, bool wait, bool *posted)
 
 static gm_status post_ahead(gm_executor *e)
 {
-    int peers = gm_group_size(e->lane.group);
+    int peers = gm_group_size(e->route.group);
     for (int peer = 0; peer < peers; peer++) {
         bool posted = true;
         while (posted && e->next_of_peer[peer] >= 0 && e->next_of_peer[peer] < e->ahead)
@@ -221,7 +221,7 @@ static gm_status note_arrivals(gm_executor *e, int now)
         gm_parcel *p = e->plan[at].parcel;
         bool       done = false;
         if (!p || p->state != GM_PARCEL_UNDER_WAY || !p->n_pending) continue;
-        GM_TRY(gm_parcel_test(&e->lane, p, &done));
+        GM_TRY(gm_parcel_test(&e->route, p, &done));
         if (done) e->events[at].end = gm_executor_clock();
     }
     return GM_OK;
@@ -229,7 +229,7 @@ static gm_status note_arrivals(gm_executor *e, int now)
 
 gm_status gm_flow_post(gm_executor *e, int now)
 {
-    if (!e->lane.group) return GM_OK;
+    if (!e->route.group) return GM_OK;
     GM_TRY(gm_flow_enter(e));
     gm_status st = post_ahead(e);
     if (st == GM_OK) st = note_arrivals(e, now);
@@ -246,11 +246,11 @@ static gm_status take(gm_executor *e, int at, int *n, gm_value **v, char **text)
     gm_parcel *p = e->plan[at].parcel;
     if (!p) return GM_FAIL(GM_EINVAL, "what it reads was read before: the list is no schedule");
     bool was_under_way = p->n_pending > 0;
-    GM_TRY(gm_parcel_wait(&e->lane, p));
+    GM_TRY(gm_parcel_wait(&e->route, p));
     if (was_under_way || e->events[at].end == 0) e->events[at].end = gm_executor_clock();
     enter_phase(e, action_at(e, at));
     if (text && !(*text = strdup(p->form->text))) return GM_FAIL(GM_ENOMEM, "no memory for a text between two stages");
-    GM_TRY(gm_parcel_open(&e->lane, p, v));
+    GM_TRY(gm_parcel_open(&e->route, p, v));
     *n = p->form->n;
     e->plan[at].parcel = NULL;
     gm_flow_spare(e, p);

@@ -206,9 +206,8 @@ local function unknown_key(state, fields, key, path)
   if path == "" then
     for alias in pairs(schema.aliases) do names[#names + 1] = alias end
   end
-  local near = type(key) == "string" and options.nearest(key, names)
-  local hint = near and (" (did you mean '%s'?)"):format(near)
-    or "; --set +" .. joined(path, key) .. "=... adds a key of your own"
+  local hint = type(key) == "string" and options.hint(key, names) or ""
+  if hint == "" then hint = "; --set +" .. joined(path, key) .. "=... adds a key of your own" end
   report(state, joined(path, key), "is no key of " .. (path == "" and "a recipe" or path) .. hint)
 end
 

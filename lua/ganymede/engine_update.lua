@@ -15,9 +15,6 @@ local phase = ranks.phase
 
 local function is_finite(x) return x == x and math.abs(x) < math.huge end
 
--- On the meta device there are shapes and no numbers.
-local function has_values() return core.device().has_data end
-
 -- 0 times a number is 0 if it is finite and NaN if not: this finds either in one reduction.
 local function all_finite(t)
   core.scope_open()
@@ -131,11 +128,11 @@ end
 
 -- The optimizer reads the decision where it was made, or if it cannot, is called with the factor that it holds.
 local function update(self, numbers)
-  local optimizer = self.optimizer
+  local optimizer, has_data = self.optimizer, core.device().has_data
   if optimizer.takes_control then
     optimizer:step { lr = optimizer.lr, control = self.control }
-  elseif numbers.go ~= 0 or not has_values() then
-    optimizer:step { lr = optimizer.lr, clip = has_values() and numbers.factor or 1 }
+  elseif numbers.go ~= 0 or not has_data then
+    optimizer:step { lr = optimizer.lr, clip = has_data and numbers.factor or 1 }
   end
 end
 

@@ -134,9 +134,10 @@ end
 function options.tester(entry)
   local choices, test = {}, holds[entry.type]
   if not entry.one_of then
-    if not test or entry.min or entry.max or entry.above or entry.below then
-      return function(value) return is_allowed(entry, value) end
+    for _, bound in ipairs(bounds) do
+      if entry[bound[1]] then test = nil end
     end
+    if not test then return function(value) return is_allowed(entry, value) end end
     return function(value) return test(value, entry) end
   end
   for _, choice in ipairs(entry.one_of) do choices[choice] = is_allowed(entry, choice) end

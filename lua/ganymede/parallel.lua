@@ -13,6 +13,7 @@
 -- arXiv:2105.14450; sequence rings: arXiv:2105.13120. Of a pipeline the plan has besides its size `chunks`, nil where
 -- the table leaves them to the schedule, and `split`.
 local failure = require "ganymede.failure"
+local options = require "ganymede.options"
 local registry = require "ganymede.registry"
 require "ganymede.tensor_modes"
 
@@ -36,8 +37,6 @@ function parallel.axis_names(text)
 end
 
 local function is_size(v) return type(v) == "number" and v >= 1 and v == math.floor(v) and v <= 2 ^ 20 end
-
-local function near(name, names) return require("ganymede.options").hint(name, names) end
 
 local function known(list, value)
   for _, name in ipairs(list) do
@@ -69,7 +68,7 @@ local function part(given, name)
     if not fields[name][key] then
       local names = {}
       for field in pairs(fields[name]) do names[#names + 1] = field end
-      wrong(("parallel.%s.%s"):format(name, tostring(key)), "is no key of it%s", near(tostring(key), names))
+      wrong(("parallel.%s.%s"):format(name, tostring(key)), "is no key of it%s", options.hint(tostring(key), names))
     end
     copy[key] = value
   end
@@ -106,7 +105,7 @@ local function resolve_tensor(given, sequence)
   t.size = t.size or 1
   if t.mode ~= nil and not known(parallel.tensor_modes, t.mode) then
     wrong("parallel.tensor.mode", "must be one of %s; got '%s'%s", table.concat(parallel.tensor_modes, ", "),
-      tostring(t.mode), near(tostring(t.mode), parallel.tensor_modes))
+      tostring(t.mode), options.hint(tostring(t.mode), parallel.tensor_modes))
   end
   for _, flag in ipairs { "sequence", "keep_gathered" } do
     if t[flag] ~= nil and type(t[flag]) ~= "boolean" then
@@ -157,7 +156,7 @@ local function resolve_pipeline(given)
     end
   elseif split ~= nil and not known(parallel.splits, split) then
     wrong("parallel.pipeline.split", "must be one of %s, or a list of numbers of sections; got %s%s",
-      table.concat(parallel.splits, ", "), tostring(split), near(tostring(split), parallel.splits))
+      table.concat(parallel.splits, ", "), tostring(split), options.hint(tostring(split), parallel.splits))
   end
   return { size = p.size or 1, chunks = p.chunks, split = split or "parameters" }
 end
@@ -193,7 +192,7 @@ local function resolve(given, world)
   local names = { "data", "pipeline", "sequence", "expert", "tensor" }
   for key in pairs(given) do
     if not fields[key] and key ~= "transport" then
-      wrong("parallel." .. tostring(key), "is no axis of it%s", near(tostring(key), names))
+      wrong("parallel." .. tostring(key), "is no axis of it%s", options.hint(tostring(key), names))
     end
   end
   if given.transport ~= nil and not known(parallel.transports, given.transport) then
@@ -204,7 +203,7 @@ local function resolve(given, world)
   local expert = part(given, "expert").size or 1
   if sequence.mode ~= nil and not known(parallel.sequence_modes, sequence.mode) then
     wrong("parallel.sequence.mode", "must be ring or ulysses; got '%s'%s", tostring(sequence.mode),
-      near(tostring(sequence.mode), parallel.sequence_modes))
+      options.hint(tostring(sequence.mode), parallel.sequence_modes))
   end
   local tensor, tensor_axes = resolve_tensor(given, sequence)
   sequence = { size = sequence.size or 1, mode = sequence.mode or "ring" }

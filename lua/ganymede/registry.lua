@@ -77,9 +77,9 @@ function Registry:problem(name)
   end
   if find(self, name) then return nil end
   local names = self:names()
-  local near = options.nearest(name, names) or self.beside and options.nearest(name, self.beside:names())
-  local hint = near and (" (did you mean '%s'?)"):format(near)
-    or #names > 0 and "; there are " .. table.concat(names, ", ") or "; none is registered"
+  local hint = options.hint(name, names)
+  if hint == "" and self.beside then hint = options.hint(name, self.beside:names()) end
+  if hint == "" then hint = #names > 0 and "; there are " .. table.concat(names, ", ") or "; none is registered" end
   return ("%s: no type '%s'%s"):format(self.kind, name, hint)
 end
 

@@ -49,10 +49,9 @@ end)
 
 describe("a loop that never ends, on one rank", function()
   local recipe = "ready() local i = 0 while true do i = i + 1 end"
-  local command = "env --default-signal=INT %s run recipe.lua"
 
   local function check(signal, code, text)
-    local job = faults.start(recipe, nil, command)
+    local job = faults.start(recipe, nil, faults.one_rank)
     job:file "ready"
     os.execute "sleep 0.2" -- so that it is compiled
     job:signal(signal, job:supervisor())

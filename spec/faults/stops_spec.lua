@@ -9,7 +9,7 @@ local support = require "spec.faults.support"
 -- os.execute would not do: it ignores SIGINT while it runs.
 local interrupt = "local ffi = require 'ffi' ffi.cdef 'int raise(int);' ffi.C.raise(2) "
 
-local one_rank = "env --default-signal=INT %s run recipe.lua"
+local one_rank = support.one_rank
 
 -- A recipe on one rank that ends by itself -> { code, out, err, home }; the caller removes the folder.
 local function run_alone(body, words)

@@ -116,6 +116,9 @@ function support.run(body, words, ranks)
   return result
 end
 
+--- A command for support.start: one rank, which Ctrl-C reaches, although shells let what runs behind them ignore it.
+support.one_rank = "env --default-signal=INT %s run recipe.lua"
+
 local Job = {}
 Job.__index = Job
 

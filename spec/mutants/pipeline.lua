@@ -28,36 +28,36 @@ gm_attrs  other = gm_attrs_default();
   {
     name = "254-sends-block", file = "host/pipeline/transfer.c",
     find = [[
-gm_status st = a->gradient ? send_gradient(e, p, pair) : send_activation(e, p, a, pair);
+gm_status st = a->gradient ? send_gradient(e, p, passage) : send_activation(e, p, a, passage);
     GM_TRY(gm_flow_leave(e));
     return st;
 }]],
     replace = [[
-gm_status st = a->gradient ? send_gradient(e, p, pair) : send_activation(e, p, a, pair);
+gm_status st = a->gradient ? send_gradient(e, p, passage) : send_activation(e, p, a, passage);
     GM_TRY(gm_flow_leave(e));
-    return st == GM_OK ? gm_parcel_wait(&e->lane, p) : st;
+    return st == GM_OK ? gm_parcel_wait(&e->route, p) : st;
 }]],
     breaks = "a send waits until it is received",
     test = "unit executor_sends_ahead",
   },
   {
     name = "255-middle-loss", file = "host/pipeline/compute.c",
-    find = [[pair->has_loss = result->loss && result->loss->requires_grad;]],
-    replace = [[pair->has_loss = result->loss && result->loss->requires_grad && !result->n;]],
+    find = [[passage->has_loss = result->loss && result->loss->requires_grad;]],
+    replace = [[passage->has_loss = result->loss && result->loss->requires_grad && !result->n;]],
     breaks = "the loss that a part in the middle adds is dropped",
     test = "unit executor_schedules",
   },
   {
     name = "256-epoch-forgotten", file = "host/pipeline/executor.c",
     find = [[
-if (e->epoch != gm_comm_epoch(e->lane.comm)) gm_agreed_forget(e->agreed); /* the others may have failed before */]],
+if (e->epoch != gm_comm_epoch(e->route.comm)) gm_agreed_forget(e->agreed); /* the others may have failed before */]],
     replace = "",
     breaks = "after a step that failed, stages remember headers that others never saw",
     test = "unit executor_forgets",
   },
   {
     name = "257-outputs-held", file = "host/pipeline/transfer.c",
-    find = [[gm_value_release(pair->out[i]);]],
+    find = [[gm_value_release(passage->out[i]);]],
     replace = "",
     breaks = "what a part gave is held beyond the send that carries it",
     test = "spec/pipeline/executor_spec.lua",
