@@ -303,4 +303,11 @@ return done(xpcall(function()
     breaks = "ranks that share a core yield to each other in turns",
     test = "unit comm_pause_on_a_shared_core",
   },
+  {
+    name = "600-prompt-before-keys", file = "host/job/terminal.c",
+    find = [[el_set(t->edit, EL_PREP_TERM, 1);]],
+    replace = "",
+    breaks = "the prompt shows before keys are read as keys: a Ctrl-D between the two is lost",
+    test = "unit terminal_prompt",
+  },
 }
