@@ -5,9 +5,9 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
@@ -17,16 +17,23 @@
 static int  keyboard = -1; /* the other end of the pseudo-terminal */
 static bool prompt_was_early, typed;
 
+/* What is written on a terminal reaches its other end a little later. */
+static bool shows_something(void)
+{
+    struct pollfd screen = {.fd = keyboard, .events = POLLIN};
+    return poll(&screen, 1, 200) > 0;
+}
+
 /* Stands before the C library's for the whole program, libedit included: it must be seen outside. */
 __attribute__((visibility("default"))) int tcsetattr(int fd, int when, const struct termios *mode)
 {
     static int (*next)(int, int, const struct termios *);
-    int  shown = 0, status;
-    bool keys = !(mode->c_lflag & ICANON);
+    bool first = keyboard >= 0 && !typed && !(mode->c_lflag & ICANON);
+    int  status;
     if (!next) *(void **)&next = dlsym(RTLD_NEXT, "tcsetattr");
-    if (keys && keyboard >= 0 && !typed && ioctl(keyboard, FIONREAD, &shown) == 0) prompt_was_early = shown > 0;
+    if (first) prompt_was_early = shows_something();
     status = next(fd, when, mode);
-    if (keys && keyboard >= 0 && !typed) typed = write(keyboard, "\4", 1) == 1;
+    if (first) typed = write(keyboard, "\4", 1) == 1;
     return status;
 }
 
