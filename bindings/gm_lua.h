@@ -47,17 +47,6 @@ void gm_check_layout(lua_State *L, int arg, const gm_mesh *mesh, gm_layout *out)
 /* Field of a table, or the default; arg may be nil. */
 double gm_field_number(lua_State *L, int arg, const char *name, double otherwise);
 bool   gm_field_flag(lua_State *L, int arg, const char *name);
-/* What gm_attention_options takes, for declarations. */
-#define GM_ATTENTION_OPTIONS                                                                                       \
-    {"causal", "boolean", "false", NULL, "a query sees the keys up to its own place; the last of both are level"}, \
-        {"scale", "number", "1/sqrt(d)", NULL, "what products of queries and keys are multiplied by"},             \
-        {"dropout", "number", "0", NULL, "share of the probabilities that become zero"},                           \
-    {                                                                                                              \
-        "key_mask", "tensor", "none", NULL, "(b, t): keys that are seen, 1, and those that are not, 0"             \
-    }
-/* Of an attention over probabilities (b, h, s, t): { causal, scale, dropout, key_mask } at arg into *a; dropout takes
- * the next stream; the mask is returned, borrowed from the stack, or NULL. */
-gm_value *gm_attention_options(lua_State *L, int arg, int64_t b, int64_t h, int64_t s, int64_t t, gm_attrs *a);
 
 /* table[name] = v, for the table at the top of the stack. */
 void gm_set_number(lua_State *L, const char *name, double v);
@@ -130,7 +119,6 @@ int gm_open_comm(lua_State *L);
 int gm_open_traffic(lua_State *L);
 int gm_open_collective(lua_State *L);
 int gm_open_sharded(lua_State *L);
-int gm_open_ring(lua_State *L);
 int gm_open_experts(lua_State *L);
 int gm_open_pipeline(lua_State *L);
 int gm_open_energy(lua_State *L);

@@ -3,18 +3,16 @@
 #include "lua_ops.h"
 
 #include <string.h>
-#include "../host/parallel/sharded/sharded.h"
+#include "../host/parallel/sharded/ring.h"
 #include "../kernels/philox.h"
 
-int gm_apply_one(lua_State *L, gm_op op, int n_in, gm_value *const *in, gm_attrs *a, int n_out)
+int gm_apply_one(lua_State *L, gm_op op, int n_in, gm_value *const *in, gm_attrs *a)
 {
-    gm_rank   *r = gm_lua_rank(L);
-    gm_value  *out[GM_MAX_OUT];
-    bool       want[GM_MAX_OUT] = {true};
+    gm_value  *y;
     gm_handle *h = gm_push_handle(L);
     a->name = gm_declared(L)->name;
-    L_TRY(L, gm_apply(r, op, n_in, in, a, n_out, want, out));
-    gm_handle_fill(r, h, out[0], a->name);
+    L_TRY(L, gm_apply_first(gm_lua_rank(L), op, n_in, in, a, &y));
+    gm_handle_fill(gm_lua_rank(L), h, y, a->name);
     return 1;
 }
 
@@ -58,16 +56,16 @@ static int binary(lua_State *L)
     lua_settop(L, 2);
     if (first || second) {
         double c = lua_tonumber(L, first ? 1 : 2);
-        if (as_affine(f, first, c, &a)) return gm_apply_one(L, GM_OP_affine, 1, first ? &in[1] : &in[0], &a, 1);
+        if (as_affine(f, first, c, &a)) return gm_apply_one(L, GM_OP_affine, 1, first ? &in[1] : &in[0], &a);
         if (f == GM_FN_pow && second) {
             a.function = GM_FN_power;
             a.value = c;
-            return gm_apply_one(L, GM_OP_unary, 1, in, &a, 1);
+            return gm_apply_one(L, GM_OP_unary, 1, in, &a);
         }
         push_scalar(L, c, (first ? in[1] : in[0])->local->dtype, first ? &in[0] : &in[1]);
     }
     a.function = f;
-    return gm_apply_one(L, op, 2, in, &a, 1);
+    return gm_apply_one(L, op, 2, in, &a);
 }
 
 /* unary functions: which one; power takes the exponent as argument 2. */
@@ -77,7 +75,7 @@ static int unary(lua_State *L)
     gm_value *x = gm_check_value(L, 1);
     a.function = (gm_function)gm_declared(L)->which;
     if (a.function == GM_FN_power) a.value = luaL_checknumber(L, 2);
-    return gm_apply_one(L, GM_OP_unary, 1, &x, &a, 1);
+    return gm_apply_one(L, GM_OP_unary, 1, &x, &a);
 }
 
 static int where(lua_State *L)
@@ -91,7 +89,7 @@ static int where(lua_State *L)
     if (!in[1] && !in[2]) dtype = gm_lua_rank(L)->default_dtype;
     for (int i = 1; i < 3; i++)
         if (!in[i]) push_scalar(L, lua_tonumber(L, i + 1), dtype, &in[i]);
-    return gm_apply_one(L, GM_OP_where, 3, in, &a, 1);
+    return gm_apply_one(L, GM_OP_where, 3, in, &a);
 }
 
 /* matmul(a, b [, { transpose_a, transpose_b, alpha }]) */
@@ -102,7 +100,7 @@ static int matmul(lua_State *L)
     a.transpose_a = gm_field_flag(L, 3, "transpose_a");
     a.transpose_b = gm_field_flag(L, 3, "transpose_b");
     a.alpha = gm_field_number(L, 3, "alpha", 1);
-    return gm_apply_one(L, GM_OP_matmul, 2, in, &a, 1);
+    return gm_apply_one(L, GM_OP_matmul, 2, in, &a);
 }
 
 /* linear(x, w, b or nil, activation or nil): x (..., in), w (out, in) -> (..., out); collective where layouts are such
@@ -114,7 +112,9 @@ static int linear(lua_State *L)
     const char *name = luaL_optstring(L, 4, "none");
     if (!gm_function_parse(name, &f))
         return gm_bad_argument(L, 4, lua_pushfstring(L, "there is no activation '%s'", name));
-    PUSH(L, "linear", gm_sharded_linear(gm_lua_rank(L), x, w, b, f, &y));
+    gm_attrs a = gm_attrs_default();
+    a.function = f;
+    return gm_apply_one(L, GM_OP_linear, 3, (gm_value *[]){x, w, b}, &a);
 }
 
 /* layer_norm(x, w, b, eps), rms_norm(x, w, eps), and with a residual added first
@@ -122,18 +122,19 @@ static int linear(lua_State *L)
  * which: the op; flag: whether there is a residual. */
 static int norm(lua_State *L)
 {
-    gm_op      op = (gm_op)gm_declared(L)->which;
-    bool       residual = gm_declared(L)->flag;
-    gm_rank   *r = gm_lua_rank(L);
-    int        parameters = op == GM_OP_layer_norm ? 2 : 1, arg = residual ? 3 : 2;
-    gm_value  *x = gm_check_value(L, 1), *add = residual ? gm_check_value(L, 2) : NULL, *w = gm_opt_value(L, arg);
-    gm_value  *b = parameters == 2 ? gm_opt_value(L, arg + 1) : NULL, *out[2];
-    double     eps = luaL_optnumber(L, arg + parameters, 1e-5);
+    gm_op     op = (gm_op)gm_declared(L)->which;
+    bool      residual = gm_declared(L)->flag, want[4] = {true, residual};
+    gm_rank  *r = gm_lua_rank(L);
+    gm_attrs  a = gm_attrs_default();
+    int       parameters = op == GM_OP_layer_norm ? 2 : 1, arg = residual ? 3 : 2;
+    gm_value *in[4] = {gm_check_value(L, 1), residual ? gm_check_value(L, 2) : NULL}, *out[4];
+    for (int i = 0; i < parameters; i++) in[2 + i] = gm_opt_value(L, arg + i);
+    a.eps = luaL_optnumber(L, arg + parameters, a.eps);
+    a.name = gm_declared(L)->name;
     gm_handle *h = gm_push_handle(L), *sum = residual ? gm_push_handle(L) : NULL;
-    if (parameters == 2) L_TRY(L, gm_sharded_layer_norm(r, x, add, w, b, eps, &out[0], &out[1]));
-    else L_TRY(L, gm_sharded_rms_norm(r, x, add, w, eps, &out[0], &out[1]));
-    gm_handle_fill(r, h, out[0], gm_declared(L)->name);
-    if (residual) gm_handle_fill(r, sum, out[1], gm_declared(L)->name);
+    L_TRY(L, gm_apply(r, op, 2 + parameters, in, &a, 2 + parameters, want, out));
+    gm_handle_fill(r, h, out[0], a.name);
+    if (residual) gm_handle_fill(r, sum, out[1], a.name);
     return residual ? 2 : 1;
 }
 
@@ -147,7 +148,9 @@ static int softmax(lua_State *L)
     PUSH(L, gm_op_name(op), gm_softmax(gm_lua_rank(L), op, x, &a, &y));
 }
 
-gm_value *gm_attention_options(lua_State *L, int arg, int64_t b, int64_t h, int64_t s, int64_t t, gm_attrs *a)
+/* Of an attention over probabilities (b, h, s, t): { causal, scale, dropout, key_mask } at arg into *a; dropout takes
+ * the next stream; the mask is returned, borrowed from the stack, or NULL. */
+static gm_value *attention_options(lua_State *L, int arg, int64_t b, int64_t h, int64_t s, int64_t t, gm_attrs *a)
 {
     gm_rank  *r = gm_lua_rank(L);
     gm_value *mask = NULL;
@@ -166,42 +169,55 @@ gm_value *gm_attention_options(lua_State *L, int arg, int64_t b, int64_t h, int6
     return mask; /* stays on the stack, and so alive */
 }
 
-/* attention(q, k, v, options): q (b, s, h, d), k and v (b, t, hk, d) -> (b, s, h, d) */
+/* Field `balance` of the options: nil, true or false. */
+static gm_ring_balance balance_of(lua_State *L, int arg)
+{
+    if (lua_isnoneornil(L, arg)) return GM_RING_AUTO;
+    lua_getfield(L, arg, "balance");
+    gm_ring_balance b = lua_isnil(L, -1) ? GM_RING_AUTO : lua_toboolean(L, -1) ? GM_RING_ZIGZAG : GM_RING_CONTIGUOUS;
+    lua_pop(L, 1);
+    return b;
+}
+
+/* The attention of in[0..2], with the options at `arg`. */
+static int attend(lua_State *L, int arg, gm_value **in)
+{
+    gm_attrs a;
+    bool     four = in[0]->ndim == 4 && in[1]->ndim == 4;
+    in[3] = attention_options(L, arg, four ? in[0]->shape[0] : 0, four ? in[0]->shape[2] : 0,
+                              four ? in[0]->shape[1] : 0, four ? in[1]->shape[1] : 0, &a);
+    a.balance = balance_of(L, arg);
+    return gm_apply_one(L, GM_OP_attention, 4, in, &a);
+}
+
+/* attention(q, k, v, options): q (b, s, h, d), k and v (b, t, hk, d) -> (b, s, h, d); collective where the sequences
+ * are cut */
 static int attention(lua_State *L)
 {
-    gm_attrs  a;
-    gm_value *in[4] = {gm_check_value(L, 1), gm_check_value(L, 2), gm_check_value(L, 3), NULL};
-    bool      four = in[0]->ndim == 4 && in[1]->ndim == 4;
-    in[3] = gm_attention_options(L, 4, four ? in[0]->shape[0] : 0, four ? in[0]->shape[2] : 0,
-                                 four ? in[0]->shape[1] : 0, four ? in[1]->shape[1] : 0, &a);
-    gm_rank   *r = gm_lua_rank(L);
-    gm_value  *out[2];
-    gm_handle *h = gm_push_handle(L);
-    L_TRY(L, gm_apply(r, GM_OP_attention, 4, in, &a, 2, NULL, out));
-    gm_handle_fill(r, h, out[0], "attention");
-    gm_value_release(out[1]);
-    return 1;
+    gm_value *in[4] = {gm_check_value(L, 1), gm_check_value(L, 2), gm_check_value(L, 3)};
+    return attend(L, 4, in);
 }
 
 /* attention_packed(qkv (b, s, h, 3, d), options) -> (b, s, h, d) */
 static int attention_packed(lua_State *L)
 {
-    gm_attrs   a;
-    gm_value  *qkv = gm_check_value(L, 1), *o;
-    int64_t   *n = qkv->shape;
-    gm_value  *mask = gm_attention_options(L, 2, n[0], n[2], n[1], n[1], &a);
-    gm_handle *h = gm_push_handle(L);
-    L_TRY(L, gm_attention_packed(gm_lua_rank(L), qkv, mask, &a, &o));
-    gm_handle_fill(gm_lua_rank(L), h, o, "attention");
-    return 1;
+    gm_value *qkv = gm_check_value(L, 1), *in[4] = {NULL};
+    char      have[256];
+    if (qkv->ndim != 5 || qkv->shape[3] != 3)
+        return luaL_error(L, "attention_packed: qkv is (batch, sequence, heads, 3, head size), not %s",
+                          gm_value_describe(qkv, have, sizeof have));
+    lua_settop(L, 2);
+    gm_push_unbound(L, qkv, 3, in);
+    return attend(L, 2, in);
 }
 
 /* embedding(w (rows, width), index (...), padding index or nil) -> (..., width); partial over axes that cut the rows */
 static int embedding(lua_State *L)
 {
-    gm_value *w = gm_check_value(L, 1), *index = gm_check_value(L, 2);
-    int64_t   padding = lua_isnoneornil(L, 3) ? -1 : gm_check_integer(L, 3);
-    PUSH(L, "embedding", gm_sharded_embedding(gm_lua_rank(L), w, index, padding, &y));
+    gm_value *in[2] = {gm_check_value(L, 1), gm_check_value(L, 2)};
+    gm_attrs  a = gm_attrs_default();
+    if (!lua_isnoneornil(L, 3)) a.padding_index = gm_check_integer(L, 3);
+    return gm_apply_one(L, GM_OP_embedding, 2, in, &a);
 }
 
 static gm_attrs loss_options(lua_State *L, int arg)
@@ -233,8 +249,8 @@ static int linear_cross_entropy(lua_State *L)
 static int cross_entropy(lua_State *L)
 {
     gm_attrs  a = loss_options(L, 3);
-    gm_value *logits = gm_check_value(L, 1), *target = gm_check_value(L, 2);
-    PUSH(L, "cross_entropy", gm_sharded_cross_entropy(gm_lua_rank(L), logits, target, &a, &y));
+    gm_value *in[2] = {gm_check_value(L, 1), gm_check_value(L, 2)};
+    return gm_apply_one(L, GM_OP_cross_entropy, 2, in, &a);
 }
 
 /* dropout(x, p): drops always; whether to is the module's business. p = 0 returns x. */
@@ -250,7 +266,7 @@ static int dropout(lua_State *L)
     }
     L_TRY(L, gm_rank_next_stream(r, GM_PURPOSE_DROPOUT, &a.stream));
     a.box = gm_rank_batch_box(r, x->ndim, x->shape);
-    return gm_apply_one(L, GM_OP_dropout, 1, &x, &a, 1);
+    return gm_apply_one(L, GM_OP_dropout, 1, &x, &a);
 }
 
 /* sum(x, d or list or nil, keepdim), and mean: flag. */
@@ -263,12 +279,12 @@ static int sum(lua_State *L)
     a.keepdim = lua_toboolean(L, 3);
     for (int d = 0; d < x->ndim; d++)
         if (!a.dims || a.dims & 1u << d) n *= (double)x->shape[d];
-    gm_apply_one(L, GM_OP_sum, 1, &x, &a, 1);
+    gm_apply_one(L, GM_OP_sum, 1, &x, &a);
     if (!gm_declared(L)->flag) return 1;
     gm_value *s = gm_check_value(L, lua_gettop(L));
     a = gm_attrs_default();
     a.alpha = 1 / n;
-    return gm_apply_one(L, GM_OP_affine, 1, &s, &a, 1);
+    return gm_apply_one(L, GM_OP_affine, 1, &s, &a);
 }
 
 /* max(x, d, keepdim) -> values, indices from 0; min: which the op. */
@@ -303,10 +319,11 @@ static int top_k(lua_State *L)
 
 static int argmax(lua_State *L)
 {
+    gm_attrs  a = gm_attrs_default();
     gm_value *x = gm_check_value(L, 1);
-    int       d = lua_isnoneornil(L, 2) ? -1 : gm_check_dim_arg(L, 2, x->ndim);
-    bool      keepdim = lua_toboolean(L, 3);
-    PUSH(L, "argmax", gm_sharded_argmax(gm_lua_rank(L), x, d, keepdim, &y));
+    if (!lua_isnoneornil(L, 2)) a.dim = gm_check_dim_arg(L, 2, x->ndim);
+    a.keepdim = lua_toboolean(L, 3);
+    return gm_apply_one(L, GM_OP_argmax, 1, &x, &a);
 }
 
 #define LOSS_OPTIONS                                                                              \
@@ -315,7 +332,13 @@ static int argmax(lua_State *L)
         "label_smoothing", "number", "0", NULL, "share of the target that all classes have alike" \
     }
 
-static const gm_lua_option attention_options[] = {GM_ATTENTION_OPTIONS, GM_LAST_OPTION};
+static const gm_lua_option attention_settings[] = {
+    {"causal", "boolean", "false", NULL, "a query sees the keys up to its own place; the last of both are level"},
+    {"scale", "number", "1/sqrt(d)", NULL, "what products of queries and keys are multiplied by"},
+    {"dropout", "number", "0", NULL, "share of the probabilities that become zero"},
+    {"key_mask", "tensor", "none", NULL, "(b, t): keys that are seen, 1, and those that are not, 0"},
+    {"balance", "boolean", "where it pays", NULL, "share the queries of a causal attention out anew?"},
+    GM_LAST_OPTION};
 static const gm_lua_option loss_options_[] = {LOSS_OPTIONS, GM_LAST_OPTION};
 static const gm_lua_option head_options[] = {
     LOSS_OPTIONS,
@@ -356,8 +379,8 @@ static const gm_declaration functions[] = {
     ONE_OF("add_rms_norm", norm, "x tensor, residual tensor, w tensor|boolean?, eps number?", GM_OP_rms_norm, 1),
     ONE_OF("softmax", softmax, "x tensor, dim integer?", GM_OP_softmax, 0),
     ONE_OF("log_softmax", softmax, "x tensor, dim integer?", GM_OP_log_softmax, 0),
-    WITH_OPTIONS("attention", attention, "q tensor, k tensor, v tensor, options options?", attention_options),
-    WITH_OPTIONS("attention_packed", attention_packed, "qkv tensor, options options?", attention_options),
+    WITH_OPTIONS("attention", attention, "q tensor, k tensor, v tensor, options options?", attention_settings),
+    WITH_OPTIONS("attention_packed", attention_packed, "qkv tensor, options options?", attention_settings),
     GM_FUNCTION("embedding", embedding, "w tensor, index tensor, padding_index integer?"),
     WITH_OPTIONS("cross_entropy", cross_entropy, "logits tensor, target tensor, options options?", loss_options_),
     WITH_OPTIONS("linear_cross_entropy", linear_cross_entropy,

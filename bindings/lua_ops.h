@@ -4,8 +4,10 @@
 
 #include "gm_lua.h"
 
-/* Runs an op with one wanted output and pushes it. */
-int gm_apply_one(lua_State *L, gm_op op, int n_in, gm_value *const *in, gm_attrs *a, int n_out);
+/* Runs an op and pushes its first output; collective where the layouts of the inputs make it so. */
+int gm_apply_one(lua_State *L, gm_op op, int n_in, gm_value *const *in, gm_attrs *a);
+/* Pushes the slices of dimension d (from 0) of x; y receives them, borrowed -> how many. */
+int gm_push_unbound(lua_State *L, gm_value *x, int d, gm_value **y);
 
 /* Pushes the value that a call gives in y. */
 #define PUSH(L, name, expr)                          \

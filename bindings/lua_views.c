@@ -2,7 +2,7 @@
  * Dimensions and places count from 1, or from -1 at the end. */
 #include "lua_ops.h"
 
-#include "../host/parallel/sharded/sharded.h"
+#include "../host/autograd/apply.h"
 
 /* cast(x, dtype): x itself when it has that dtype; contiguous(x): x itself when it is. */
 static int cast(lua_State *L)
@@ -11,7 +11,7 @@ static int cast(lua_State *L)
     gm_value *x = gm_check_value(L, 1);
     a.dtype = gm_check_dtype(L, 2);
     lua_settop(L, 1);
-    return a.dtype == x->local->dtype ? 1 : gm_apply_one(L, GM_OP_copy, 1, &x, &a, 1);
+    return a.dtype == x->local->dtype ? 1 : gm_apply_one(L, GM_OP_copy, 1, &x, &a);
 }
 
 static int contiguous(lua_State *L)
@@ -19,14 +19,14 @@ static int contiguous(lua_State *L)
     gm_attrs  a = gm_attrs_default();
     gm_value *x = gm_check_value(L, 1);
     lua_settop(L, 1);
-    return gm_tensor_is_contiguous(x->local) ? 1 : gm_apply_one(L, GM_OP_copy, 1, &x, &a, 1);
+    return gm_tensor_is_contiguous(x->local) ? 1 : gm_apply_one(L, GM_OP_copy, 1, &x, &a);
 }
 
 static int clone(lua_State *L)
 {
     gm_attrs  a = gm_attrs_default();
     gm_value *x = gm_check_value(L, 1);
-    return gm_apply_one(L, GM_OP_copy, 1, &x, &a, 1);
+    return gm_apply_one(L, GM_OP_copy, 1, &x, &a);
 }
 
 static int reshape(lua_State *L)
@@ -73,6 +73,25 @@ static int select_(lua_State *L)
     PUSH(L, "select", gm_select(gm_lua_rank(L), x, d, i < 0 ? i + x->shape[d] : i - 1, &y));
 }
 
+int gm_push_unbound(lua_State *L, gm_value *x, int d, gm_value **y)
+{
+    gm_rank   *r = gm_lua_rank(L);
+    gm_handle *h[GM_MAX_OUT];
+    gm_value  *all[GM_MAX_OUT];
+    int        n = x->shape[d] < GM_MAX_OUT ? (int)x->shape[d] : GM_MAX_OUT; /* more: refused */
+    for (int i = 0; i < n; i++) h[i] = gm_push_handle(L);
+    L_TRY(L, gm_unbind(r, x, d, all));
+    for (int i = 0; i < n; i++) gm_handle_fill(r, h[i], y[i] = all[i], "unbind");
+    return n;
+}
+
+/* unbind(x, d) -> the slices x:select(d, i), one after the other */
+static int unbind(lua_State *L)
+{
+    gm_value *x = gm_check_value(L, 1), *y[GM_MAX_OUT];
+    return gm_push_unbound(L, x, gm_check_dim_arg(L, 2, x->ndim), y);
+}
+
 static int patchify(lua_State *L)
 {
     gm_value *x = gm_check_value(L, 1);
@@ -107,6 +126,7 @@ int gm_open_views(lua_State *L)
         GM_FUNCTION("permute", permute, "x tensor, order integer|table?, ..."),
         GM_FUNCTION("narrow", narrow, "x tensor, dim integer, start integer, length integer"),
         GM_FUNCTION("select", select_, "x tensor, dim integer, index integer"),
+        GM_FUNCTION("unbind", unbind, "x tensor, dim integer"),
         GM_FUNCTION("patchify", patchify, "x tensor, patch integer"),
         GM_FUNCTION("cat", cat, "tensors table, dim integer"),
         GM_LAST_FUNCTION};

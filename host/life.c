@@ -3,11 +3,13 @@
 
 #include "autograd/scope.h"
 #include "autograd/tape.h"
+#include "parallel/sharded/sharded.h"
 
 gm_status gm_rank_new(gm_rank **out)
 {
     gm_rank *r;
     GM_TRY(gm_rank_make(&r));
+    r->sharded = &gm_sharded;
     gm_status st = gm_scope_open(r, NULL);
     if (st == GM_OK) *out = r;
     else gm_rank_end(r);

@@ -82,13 +82,14 @@ gm_status gm_expect_dim(const gm_call *call, const gm_tensor *t, int *dim)
     return GM_OK;
 }
 
-gm_status gm_expect_box(const gm_call *call, int ndim, const int64_t *shape)
+gm_status gm_expect_box(const gm_call *call, int ndim, const int64_t *shape, bool padded)
 {
     const gm_box *box = &call->attrs->box;
     if (box->ndim == 0) return GM_OK;
     bool inside = box->ndim == ndim;
     for (int d = 0; inside && d < ndim; d++)
-        inside = box->offset[d] >= 0 && box->offset[d] <= box->shape[d] && shape[d] <= box->shape[d] - box->offset[d];
+        inside = box->offset[d] >= 0 && box->offset[d] <= box->shape[d] &&
+                 (padded || shape[d] <= box->shape[d] - box->offset[d]);
     if (inside) return GM_OK;
     int n = box->ndim < 0 || box->ndim > GM_MAX_DIMS ? 0 : box->ndim;
     return GM_FAIL(GM_EINVAL, "%s: a block %s at %s does not lie inside the global tensor %s",

@@ -34,8 +34,9 @@ gm_status gm_expect_ndim(const gm_call *call, const char *name, const gm_tensor 
 gm_status gm_expect_range(const gm_call *call, const char *attr, double value, double low, double high);
 /* attrs.dim as a dimension of t counted from 0. */
 gm_status gm_expect_dim(const gm_call *call, const gm_tensor *t, int *dim);
-/* attrs.box against a local block of this shape. */
-gm_status gm_expect_box(const gm_call *call, int ndim, const int64_t *shape);
+/* attrs.box against a local block of this shape. padded: the block may reach past the end of the tensor, by padding,
+ * whose numbers nobody reads. */
+gm_status gm_expect_box(const gm_call *call, int ndim, const int64_t *shape, bool padded);
 /* *shape becomes the common shape of itself and t, aligned at the last dimension. */
 gm_status gm_broadcast(const gm_call *call, const gm_tensor *t, int *ndim, int64_t *shape);
 

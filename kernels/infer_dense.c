@@ -256,12 +256,12 @@ static gm_status expect_attention(const gm_call *call)
     if (hk == 0 ? h != 0 : h % hk != 0)
         return GM_FAIL(GM_ESHAPE, "%s: %" PRId64 " query heads are no multiple of %" PRId64 " key heads", op, h, hk);
     GM_TRY(gm_expect_shape(call, "key_mask", call->in[3], 2, k->shape));
-    GM_TRY(gm_expect_range(call, "p", at->p, 0, 1));
+    GM_TRY(gm_expect_range(call, "dropout", at->p, 0, 1));
     if (!(at->scale >= 0)) return GM_FAIL(GM_EINVAL, "%s: scale is %g, should not be negative", op, at->scale);
     GM_TRY(expect_unit_stride(call, "q", q));
     GM_TRY(expect_unit_stride(call, "k", k));
     GM_TRY(expect_unit_stride(call, "v", v));
-    return gm_expect_box(call, 4, (int64_t[]){q->shape[0], h, q->shape[1], k->shape[1]});
+    return gm_expect_box(call, 4, (int64_t[]){q->shape[0], h, q->shape[1], k->shape[1]}, true);
 }
 
 gm_status gm_infer_attention(const gm_call *call, gm_spec *spec)

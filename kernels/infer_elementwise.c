@@ -95,7 +95,7 @@ static gm_status expect_random_output(const gm_call *call, gm_spec *spec)
     if (!gm_dtype_is_float(y->dtype))
         return GM_FAIL(GM_ESHAPE, "%s: y is %s, should be f32, f64, bf16 or f16", gm_op_called(call->op, call->attrs),
                        gm_dtype_name(y->dtype));
-    GM_TRY(gm_expect_box(call, y->ndim, y->shape));
+    GM_TRY(gm_expect_box(call, y->ndim, y->shape, false));
     spec[0] = gm_spec_like(y);
     return GM_OK;
 }
@@ -123,7 +123,7 @@ gm_status gm_infer_normal(const gm_call *call, gm_spec *spec)
 gm_status gm_infer_dropout(const gm_call *call, gm_spec *spec)
 {
     GM_TRY(gm_expect_range(call, "p", call->attrs->p, 0, 1));
-    GM_TRY(gm_expect_box(call, call->in[0]->ndim, call->in[0]->shape));
+    GM_TRY(gm_expect_box(call, call->in[0]->ndim, call->in[0]->shape, true));
     return like_first(call, spec);
 }
 

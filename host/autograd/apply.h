@@ -1,24 +1,46 @@
-/* apply.h - differentiable ops on values: what bindings call.
+/* apply.h - differentiable ops on values: the one way to run an op.
  *
- * gm_apply runs any op of ops.def that has no in-out outputs: infers and allocates the outputs, runs
- * the kernel, and records a node by the op's entry in gradients.c. The functions below it are what
- * is more than one op or less than a kernel: views, concatenation, packed attention, custom functions.
- * Values may be cut or partial: shapes and sizes here are global, layouts follow the rules of
- * host/autograd/layout_rules, and what they refuse is GM_ESHAPE. Where everything is replicated no rule is asked.
- * All give one reference through their last pointers. Dimensions count from 0, negative from the end. */
+ * gm_apply runs any op of ops.def that has no in-out outputs, and chooses how by the layouts of its inputs:
+ *
+ *     all of them replicated   the kernel, on whole tensors; no rule is asked
+ *     some cut or partial      the op's form that communicates (GM_SHARDED in ops.def), where it has one; that form
+ *                              leaves to gm_apply_blocks what is right on local blocks
+ *     else                     the kernel on local blocks, as the rules of host/autograd/layout_rules allow; what they
+ *                              refuse is GM_ESHAPE
+ *
+ * It infers and allocates the outputs, runs the kernel and records a node by the op's entry in gradients.c. The
+ * functions below it are what is less than a kernel or more than one: views, concatenation, custom functions.
+ * Shapes and sizes here are global. All give one reference through their last pointers. Dimensions count from 0,
+ * negative from the end. */
 #ifndef GM_APPLY_H
 #define GM_APPLY_H
 
 #include "tape.h"
 
-/* out[n_out] receives values; want (n_out flags) NULL: all outputs. */
+/* A call of an op on values. */
+typedef struct gm_value_call {
+    gm_op            op;
+    int              n_in, n_out;
+    gm_value *const *in; /* NULL entries: optional inputs not given */
+    const gm_attrs  *attrs;
+    const bool      *want; /* [n_out]; NULL: all */
+} gm_value_call;
+
+/* An op's form for inputs that are cut or partial. Collective over axes that cut them, where its header says so. It
+ * gives the outputs that are wanted and that its header names; NULL for the others. */
+typedef gm_status (*gm_sharded_op)(gm_rank *r, const gm_value_call *c, gm_value **out);
+
+/* One for each op; NULL: local blocks are all that it works on. gm_rank.sharded points to it. */
+typedef struct gm_sharded_ops {
+    gm_sharded_op form[GM_OP_COUNT];
+} gm_sharded_ops;
+
+/* out[n_out] receives values, NULL where want (n_out flags; NULL: all are) has false. What only a gradient reads is
+ * made and kept by the node. GM_EINVAL: a wanted output that the op does not give where its inputs are cut so. */
 gm_status gm_apply(gm_rank *r, gm_op op, int n_in, gm_value *const *in, const gm_attrs *attrs, int n_out,
                    const bool *want, gm_value **out);
-
-/* y = function(x w' + b); the pre-activation is kept only when a gradient will need it. */
-gm_status gm_linear(gm_rank *r, gm_value *x, gm_value *w, gm_value *b, gm_function function, gm_value **y);
-/* qkv (b, s, h, 3, d) -> (b, s, h, d). */
-gm_status gm_attention_packed(gm_rank *r, gm_value *qkv, gm_value *key_mask, const gm_attrs *attrs, gm_value **o);
+/* The same for the first output of an op alone. */
+gm_status gm_apply_first(gm_rank *r, gm_op op, int n_in, gm_value *const *in, const gm_attrs *attrs, gm_value **out);
 
 /* softmax or log_softmax; of a number (no dimensions) as of a row of one. */
 gm_status gm_softmax(gm_rank *r, gm_op op, gm_value *x, const gm_attrs *attrs, gm_value **y);
@@ -27,6 +49,9 @@ gm_status gm_reshape(gm_rank *r, gm_value *x, int ndim, const int64_t *shape, gm
 gm_status gm_permute(gm_rank *r, gm_value *x, const int *order, gm_value **y);
 gm_status gm_narrow(gm_rank *r, gm_value *x, int dim, int64_t start, int64_t length, gm_value **y);
 gm_status gm_select(gm_rank *r, gm_value *x, int dim, int64_t index, gm_value **y);
+/* The slices of a dimension that is not cut, all of them: y[x->shape[dim]], at most GM_MAX_OUT. Gradients of an op that
+ * reads them are written into the gradient of x, side by side, where nothing else reads them. */
+gm_status gm_unbind(gm_rank *r, gm_value *x, int dim, gm_value **y);
 gm_status gm_expand(gm_rank *r, gm_value *x, int ndim, const int64_t *shape, gm_value **y);
 
 gm_status gm_cat(gm_rank *r, int n, gm_value *const *x, int dim, gm_value **y);

@@ -30,13 +30,13 @@ static gm_status with_layouts(gm_status st, int n, gm_value *const *v)
     return gm_fail_again(st, text);
 }
 
-gm_status gm_judge_call(gm_op op, int n_in, gm_value *const *in, const gm_attrs *attrs, int n_out, gm_spec *global)
+gm_status gm_judge_call(const gm_value_call *c, gm_spec *global)
 {
     gm_tensor headers[GM_APPLY_INPUTS], *list[GM_APPLY_INPUTS];
-    gm_call   c = {.op = op, .n_in = n_in, .n_out = n_out, .in = list, .attrs = attrs};
-    global_headers(n_in, in, headers, list);
-    gm_status st = gm_infer(&c, global);
-    return st == GM_OK ? GM_OK : with_layouts(st, n_in, in);
+    gm_call   call = {.op = c->op, .n_in = c->n_in, .n_out = c->n_out, .in = list, .attrs = c->attrs};
+    global_headers(c->n_in, c->in, headers, list);
+    gm_status st = gm_infer(&call, global);
+    return st == GM_OK ? GM_OK : with_layouts(st, c->n_in, c->in);
 }
 
 gm_status gm_fit_all(gm_rank *r, int n, gm_value *const *in, const gm_fit *fit, gm_value **fitted)
@@ -69,34 +69,6 @@ gm_status gm_new_output(gm_rank *r, const char *op, const gm_spec *local, const 
     return gm_value_take_block(r, t, layout, global->ndim, global->shape, out);
 }
 
-/* A box may reach over the end of the tensor by the padding of its block: what is inside is drawn. */
-static gm_status run_inside(gm_device *dev, const gm_call *c, const int64_t *inside)
-{
-    gm_tensor *x = c->in[0], *y = c->out[0], *in = NULL, *out = NULL;
-    gm_status  st;
-    GM_TRY(gm_run_one(dev, GM_OP_fill, NULL, NULL, y));
-    GM_TRY(gm_tensor_view(x, x->ndim, inside, x->stride, x->offset, &in));
-    GM_TRY_OR(gm_tensor_view(y, y->ndim, inside, y->stride, y->offset, &out), st, done);
-    st = gm_run_one(dev, c->op, c->attrs, in, out);
-done:
-    gm_tensor_release(in);
-    gm_tensor_release(out);
-    return st;
-}
-
-gm_status gm_run_dropout(gm_device *dev, const gm_call *c)
-{
-    const gm_box *box = &c->attrs->box;
-    int64_t       inside[GM_MAX_DIMS];
-    bool          fits = true;
-    for (int d = 0; d < box->ndim; d++) {
-        int64_t room = box->shape[d] - box->offset[d], n = c->in[0]->shape[d];
-        inside[d] = n < room ? n : room;
-        fits &= inside[d] == n;
-    }
-    return fits ? gm_run(dev, c) : run_inside(dev, c, inside);
-}
-
 /* Is every operand zero wherever the result is padded? One that is repeated along such a dimension is not. */
 static bool covered(const gm_call *c, const gm_value *y)
 {
@@ -125,40 +97,38 @@ static gm_status finish_all(const gm_call *c, gm_value *const *out)
     return GM_OK;
 }
 
-/* The kernel on the blocks; makes out[]. attrs are the local call's. */
-static gm_status run_local(gm_rank *r, gm_op op, int n_in, gm_value *const *in, const gm_attrs *attrs, int n_out,
-                           const bool *want, const gm_spec *global, const gm_layout *layout, gm_value **out)
+/* The kernel on the blocks of c; makes out[]. */
+static gm_status run_local(gm_rank *r, const gm_value_call *c, const gm_spec *global, const gm_layout *layout,
+                           gm_value **out)
 {
     gm_spec    local[GM_MAX_OUT];
     gm_tensor *ti[GM_APPLY_INPUTS], *to[GM_MAX_OUT] = {NULL};
-    gm_attrs   boxless = *attrs;
-    gm_call    c = {.op = op, .n_in = n_in, .n_out = n_out, .in = ti, .out = to, .attrs = &boxless};
-    for (int i = 0; i < n_in; i++) ti[i] = in[i] ? in[i]->local : NULL;
-    if (op == GM_OP_dropout) boxless.box.ndim = 0; /* gm_run_dropout sees to it */
-    GM_TRY(gm_infer(&c, local));
-    c.attrs = attrs;
-    for (int i = 0; i < n_out; i++) {
-        if (want && !want[i]) continue;
-        GM_TRY(gm_new_output(r, gm_op_called(op, attrs), &local[i], &layout[i], &global[i], &out[i]));
+    gm_call    call = {.op = c->op, .n_in = c->n_in, .n_out = c->n_out, .in = ti, .out = to, .attrs = c->attrs};
+    for (int i = 0; i < c->n_in; i++) ti[i] = c->in[i] ? c->in[i]->local : NULL;
+    GM_TRY(gm_infer(&call, local));
+    for (int i = 0; i < c->n_out; i++) {
+        if (!gm_apply_makes(r, c, i)) continue;
+        GM_TRY(gm_new_output(r, gm_op_called(c->op, c->attrs), &local[i], &layout[i], &global[i], &out[i]));
         to[i] = out[i]->local;
     }
-    GM_TRY(op == GM_OP_dropout ? gm_run_dropout(r->device, &c) : gm_run(r->device, &c));
-    return finish_all(&c, out);
+    GM_TRY(gm_run(r->device, &call));
+    return finish_all(&call, out);
 }
 
-gm_status gm_apply_blocks(gm_rank *r, gm_op op, int n_in, gm_value *const *in, gm_attrs *attrs, int n_out,
-                          const bool *want, gm_value **fitted, gm_value **out)
+gm_status gm_run_blocks(gm_rank *r, const gm_value_call *c, gm_attrs *attrs, gm_value **fitted, gm_value **out)
 {
-    gm_spec   global[GM_MAX_OUT];
-    gm_layout layout[GM_MAX_OUT];
-    gm_fit    fit[GM_APPLY_INPUTS];
-    GM_TRY(gm_judge_call(op, n_in, in, attrs, n_out, global));
-    GM_TRY(gm_layout_rule(r, op, n_in, in, attrs, n_out, global, layout, fit));
-    GM_TRY(gm_fit_all(r, n_in, in, fit, fitted));
-    gm_status st = run_local(r, op, n_in, fitted, attrs, n_out, want, global, layout, out);
-    if (st != GM_OK) {
-        gm_release_all(n_in, fitted);
-        gm_release_all(n_out, out);
-    }
+    gm_spec       global[GM_MAX_OUT];
+    gm_layout     layout[GM_MAX_OUT];
+    gm_fit        fit[GM_APPLY_INPUTS];
+    gm_value_call local = *c;
+    local.in = fitted;
+    local.attrs = attrs;
+    GM_TRY(gm_judge_call(c, global));
+    GM_TRY(gm_layout_rule(r, c->op, c->n_in, c->in, attrs, c->n_out, global, layout, fit));
+    GM_TRY(gm_fit_all(r, c->n_in, c->in, fit, fitted));
+    gm_status st = run_local(r, &local, global, layout, out);
+    if (st == GM_OK) return GM_OK;
+    gm_release_all(c->n_in, fitted);
+    gm_release_all(c->n_out, out);
     return st;
 }

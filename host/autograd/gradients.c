@@ -232,12 +232,8 @@ static gm_status where_rule(gm_backward *b)
 static gm_status dropout_rule(gm_backward *b) /* the same mask: its stream is the forward's */
 {
     gm_tensor *g = gm_backward_grad(b, 0), *dx = NULL;
-    gm_call    c = {.op = GM_OP_dropout, .n_in = 1, .n_out = 1, .in = &g, .out = &dx, .attrs = gm_backward_attrs(b)};
-    GM_TRY(gm_backward_new(b, gm_backward_input(b, 0), &dx));
-    gm_status st = gm_run_dropout(gm_backward_device(b), &c);
-    if (st == GM_OK) return gm_backward_give(b, 0, dx);
-    gm_tensor_release(dx);
-    return st;
+    GM_TRY(gm_rule_run(b, GM_OP_dropout, 1, &g, gm_backward_attrs(b), &dx));
+    return gm_backward_give(b, 0, dx);
 }
 
 /* contractions */
@@ -342,7 +338,7 @@ static gm_status attention_rule(gm_backward *b)
     SAVED(b, OUT(1), &in[5]);
     GM_TRY(gm_rule_contiguous(b, gm_backward_grad(b, 0), &g));
     in[6] = g;
-    for (int i = 0; i < 3 && st == GM_OK; i++) st = gm_backward_new(b, gm_backward_input(b, i), &out[i]);
+    for (int i = 0; i < 3 && st == GM_OK; i++) st = gm_backward_place(b, i, &out[i]);
     if (st == GM_OK) st = gm_rule_into(b, GM_OP_attention_grad, 7, in, gm_backward_attrs(b), 3, out);
     for (int i = 0; i < 3; i++) {
         if (st == GM_OK) st = gm_backward_give(b, i, out[i]);
@@ -466,6 +462,11 @@ uint8_t gm_gradient_inputs(gm_op op, const gm_attrs *attrs, int n_out, gm_value 
     bool    is_norm = op == GM_OP_layer_norm || op == GM_OP_rms_norm;
     if (op == GM_OP_binary && (attrs->function == GM_FN_add || attrs->function == GM_FN_sub)) return 0;
     return is_norm && n_out > 1 && out[1] ? kept & (uint8_t)~1u : kept;
+}
+
+uint8_t gm_gradient_outputs(gm_op op, const gm_attrs *attrs)
+{
+    return op == GM_OP_linear && attrs->function != GM_FN_none ? 2 : 0; /* what the activation was given */
 }
 
 const gm_gradient *gm_gradient_of(gm_op op) { return &gradients[op]; }

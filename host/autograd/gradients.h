@@ -20,5 +20,7 @@ const gm_gradient *gm_gradient_of(gm_op op);
 /* Inputs that a node of this call keeps, a bit each: those of save_in, less what its rule does not read: a sum or
  * difference keeps none, a norm that gives the sum with its residual keeps that and not x. */
 uint8_t gm_gradient_inputs(gm_op op, const gm_attrs *attrs, int n_out, gm_value *const *out);
+/* Optional outputs, a bit each, that a node of this call keeps although its caller may not want them. */
+uint8_t gm_gradient_outputs(gm_op op, const gm_attrs *attrs);
 
 #endif

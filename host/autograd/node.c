@@ -33,12 +33,11 @@ void gm_tape_unlink(gm_node *n)
 /* What it holds but for the nodes that it leads to. */
 static void empty(gm_node *n)
 {
-    for (int i = 0; i < n->n_saved; i++) {
-        gm_tensor_release(n->saved[i].tensor);
-        gm_value_release(n->saved[i].leaf);
-    }
+    for (int i = 0; i < n->n_saved; i++) gm_saved_clear(&n->saved[i]);
     for (int i = 0; i < n->n_in; i++) gm_value_release(n->in[i].leaf);
     for (int i = 0; i < n->n_out; i++) gm_tensor_release(n->out[i].grad);
+    gm_tensor_release(n->placed);
+    n->placed = NULL;
     free(n->in); /* and the other lists (new_lists) */
     n->in = NULL;
     n->out = NULL;

@@ -1,7 +1,45 @@
-/* saved.c - what a tape holds for its backward, node by node: for accounts of memory by module. See tape.h. Storages
- * are counted once: they are remembered in a hash set, which the parameters enter first. */
+/* saved.c - see saved.h; and what a tape holds for its backward, node by node, for accounts of memory by module
+ * (gm_tape_saved). Storages are counted once: they are remembered in a hash set, which the parameters enter first. */
 #include <stdlib.h>
 #include "tape_nodes.h"
+
+void gm_saved_keep(gm_saved *s, gm_value *v)
+{
+    if (!v) return;
+    if (!v->requires_grad || v->node) {
+        gm_saved_keep_tensor(s, v->local);
+        return;
+    }
+    *s = (gm_saved){.kind = GM_SAVED_LEAF, .leaf = v, .version = v->local->storage->version};
+    gm_value_retain(v);
+}
+
+void gm_saved_keep_tensor(gm_saved *s, gm_tensor *t)
+{
+    if (!t) return;
+    *s = (gm_saved){.kind = GM_SAVED_TENSOR, .tensor = t, .version = t->storage->version};
+    gm_tensor_retain(t);
+}
+
+gm_status gm_saved_read(const gm_saved *s, const char *op, gm_tensor **out)
+{
+    *out = s->kind == GM_SAVED_LEAF ? s->leaf->local : s->tensor;
+    if (*out && (*out)->storage->version != s->version)
+        return GM_FAIL(GM_EINVAL,
+                       "%s: a tensor that the gradient of this op needs was changed in place after it was "
+                       "used; clone() it before changing it",
+                       op);
+    return GM_OK;
+}
+
+void gm_saved_clear(gm_saved *s)
+{
+    gm_tensor_release(s->tensor);
+    gm_value_release(s->leaf);
+    *s = (gm_saved){.kind = GM_SAVED_NOTHING};
+}
+
+/* ---- accounts ---- */
 
 typedef struct set {
     const gm_storage **at;

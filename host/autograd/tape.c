@@ -128,21 +128,6 @@ static void fill_edge(edge *e, gm_value *v)
     }
 }
 
-static void pack(gm_tape_slot *s, gm_value *v)
-{
-    if (!v) return;
-    s->version = v->local->storage->version;
-    if (v->requires_grad && !v->node) {
-        s->kind = GM_SLOT_LEAF;
-        s->leaf = v;
-        gm_value_retain(v);
-    } else {
-        s->kind = GM_SLOT_TENSOR;
-        s->tensor = v->local;
-        gm_tensor_retain(v->local);
-    }
-}
-
 static void place_values(place *to, int n, gm_value *const *v)
 {
     for (int i = 0; i < n; i++) {
@@ -229,13 +214,14 @@ static void fill_node(gm_node *n, const gm_record *record)
     n->attrs = record->attrs ? *record->attrs : gm_attrs_default();
     n->callback = record->callback;
     n->splits = record->splits;
+    n->unbinds = record->unbinds;
     memcpy(n->extra, record->extra, sizeof n->extra);
     if (n->places) {
         place_values(n->places, n->n_in, record->in);
         place_values(n->places + n->n_in, n->n_out, record->out);
     }
     for (int i = 0; i < n->n_in; i++) fill_edge(&n->in[i], record->in[i]);
-    for (int i = 0; i < n->n_saved; i++) pack(&n->saved[i], record->saved[i]);
+    for (int i = 0; i < n->n_saved; i++) gm_saved_keep(&n->saved[i], record->saved[i]);
     for (int i = 0; i < n->n_out; i++)
         if (record->out[i]) n->out[i].spec = gm_tape_spec(record->out[i]->local);
 }

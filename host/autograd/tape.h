@@ -26,14 +26,6 @@ typedef struct gm_backward gm_backward;
 /* Writes the gradients that gm_backward_wants; see below. */
 typedef gm_status (*gm_rule)(gm_backward *b);
 
-/* What a node keeps for its backward: nothing, a tensor, or a parameter by reference to its header. */
-typedef struct gm_tape_slot {
-    enum { GM_SLOT_EMPTY, GM_SLOT_TENSOR, GM_SLOT_LEAF } kind;
-    gm_tensor *tensor;  /* TENSOR: counted */
-    gm_value  *leaf;    /* LEAF: counted; its storage is looked up when unpacked */
-    unsigned   version; /* of the storage when packed */
-} gm_tape_slot;
-
 /* What gm_tape_record is told. Arrays are copied; values and tensors are borrowed. */
 typedef struct gm_record {
     const char      *name; /* of the op, for messages and memory accounts; never freed */
@@ -46,7 +38,8 @@ typedef struct gm_record {
     gm_value *const *saved;                  /* NULL entries allowed */
     int64_t          extra[2 * GM_MAX_DIMS]; /* for views */
     gm_callback      callback;               /* custom functions; owned by the node from here on, also on failure */
-    bool             splits; /* the rule computes what gm_backward_wants and nothing else: it may be called twice */
+    bool             splits;  /* the rule computes what gm_backward_wants and nothing else: it may be called twice */
+    bool             unbinds; /* of gm_unbind: outputs are the slices of the input's dimension extra[0] */
 } gm_record;
 
 /* True if recording is on and some input requires a gradient. */
@@ -174,6 +167,13 @@ void gm_backward_set_partial(gm_backward *b, int i, uint32_t axes);
 gm_status gm_backward_target(gm_backward *b, int i, gm_tensor **out, bool *accumulate);
 /* The same for a rule that writes f32 as well where the input is of 16 bits (gm_value.wide_grad): look at its dtype. */
 gm_status gm_backward_wide_target(gm_backward *b, int i, gm_tensor **out, bool *accumulate);
+/* A tensor to write the gradient of input i into, of any strides: where the input is a slice that gm_unbind made, its
+ * place in the gradient of the whole, else a new one. Has to be given (gm_backward_give). */
+gm_status gm_backward_place(gm_backward *b, int i, gm_tensor **out);
+/* For the rule of gm_unbind: the tensor that such places are in, handed over, or NULL; and gm_backward_give of it, for
+ * input 0. The gradients of the slices are let go before, so that the whole is seen to be nobody else's. */
+gm_tensor *gm_backward_placed(gm_backward *b);
+gm_status  gm_backward_give_whole(gm_backward *b, gm_tensor *whole);
 /* Hands over a finished gradient (takes the reference, also on failure). */
 gm_status gm_backward_give(gm_backward *b, int i, gm_tensor *gradient);
 /* A new tensor born in this node's backward. */

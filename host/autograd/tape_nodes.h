@@ -3,6 +3,7 @@
 #ifndef GM_TAPE_NODES_H
 #define GM_TAPE_NODES_H
 
+#include "saved.h"
 #include "tape.h"
 
 /* Where the gradient of an input goes. */
@@ -40,28 +41,30 @@ typedef struct leaf_use {
 } leaf_use;
 
 struct gm_node {
-    int          refs; /* values that it computed, edges of others, and a tape that owns it */
-    gm_tape     *tape; /* whose list it is in; NULL: it has run, or was dropped: */
-    bool         run;
-    bool         reached;  /* while a graph is looked for */
-    uint64_t     number;   /* in the order of recording */
-    uint64_t     rng_step; /* the step whose random numbers its forward drew */
-    gm_node     *prev, *next;
-    const char  *name;
-    char        *path; /* module path, for messages and accounts */
-    gm_rule      rule;
-    gm_op        op;
-    gm_attrs     attrs;
-    int          n_in, n_out, n_saved;
-    edge        *in;
-    output      *out;
-    place       *places; /* of the inputs, then of the outputs; NULL on a mesh without axes */
-    gm_tape_slot saved[GM_MAX_SAVED];
-    int64_t      extra[2 * GM_MAX_DIMS];
-    gm_callback  callback;
-    bool         splits; /* as gm_record */
-    bool         active; /* some edge leads to the inputs of the pass GM_TAPE_INPUT */
-    bool         halved; /* its rule was called for these edges, the others wait */
+    int         refs; /* values that it computed, edges of others, and a tape that owns it */
+    gm_tape    *tape; /* whose list it is in; NULL: it has run, or was dropped: */
+    bool        run;
+    bool        reached;  /* while a graph is looked for */
+    uint64_t    number;   /* in the order of recording */
+    uint64_t    rng_step; /* the step whose random numbers its forward drew */
+    gm_node    *prev, *next;
+    const char *name;
+    char       *path; /* module path, for messages and accounts */
+    gm_rule     rule;
+    gm_op       op;
+    gm_attrs    attrs;
+    int         n_in, n_out, n_saved;
+    edge       *in;
+    output     *out;
+    place      *places; /* of the inputs, then of the outputs; NULL on a mesh without axes */
+    gm_saved    saved[GM_MAX_SAVED];
+    int64_t     extra[2 * GM_MAX_DIMS];
+    gm_callback callback;
+    bool        unbinds; /* of gm_unbind: its outputs are slices of its input, of dimension extra[0]; */
+    gm_tensor  *placed;  /* the gradient of that input, as far as others have written it; NULL: nobody has */
+    bool        splits;  /* as gm_record */
+    bool        active;  /* some edge leads to the inputs of the pass GM_TAPE_INPUT */
+    bool        halved;  /* its rule was called for these edges, the others wait */
 };
 
 /* A list of nodes in order of recording. The rank's own, which is being recorded, does not keep them: a node that no
@@ -100,6 +103,32 @@ gm_spec gm_tape_spec(const gm_tensor *t); /* of a block */
 
 /* Which gradients a rule is asked for. */
 typedef enum gm_half { GM_HALF_BOTH, GM_HALF_INPUT, GM_HALF_WEIGHT } gm_half;
+
+/* One call of a rule. */
+struct gm_backward {
+    gm_rank   *rank;
+    gm_tape   *tape;
+    gm_node   *node;
+    gm_half    half;       /* what the rule is asked for */
+    uint32_t   partial;    /* of the gradients of the outputs */
+    gm_tensor *scratch[4]; /* targets for terms that do not count on this rank */
+    int        n_scratch;
+    struct {
+        gm_tensor *term, *sum; /* term: a target of 16 bits; sum: borrowed, of f32 */
+        bool       accumulate;
+    } narrow[2]; /* terms that join a wide gradient when the rule has run */
+    int n_narrow;
+};
+
+/* ---- terms.c ---- */
+
+/* Makes *held a tensor that may be written: as it is when nobody else sees it, else a copy. */
+gm_status gm_term_own(gm_backward *b, gm_tensor **held);
+gm_status gm_term_zero(gm_backward *b, gm_tensor *t);
+/* The rule has run with status st: what it wrote in 16 bits joins wide gradients. */
+gm_status gm_term_add_narrow(gm_backward *b, gm_status st);
+/* Adds a term (taken), partial over `term`, to the gradient of a leaf, or of a value that keeps its own. */
+gm_status gm_term_give_leaf(gm_backward *b, gm_value *leaf, gm_tensor *g, uint32_t term);
 
 /* Runs the rule of node n of t. */
 gm_status gm_tape_run_node(gm_rank *r, gm_tape *t, gm_node *n, gm_half half);

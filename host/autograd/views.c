@@ -76,7 +76,7 @@ static gm_status reshape_copy(gm_rank *r, gm_value *x, int ndim, const int64_t *
 {
     gm_value *copy = NULL;
     gm_attrs  a = gm_attrs_default();
-    GM_TRY(gm_apply(r, GM_OP_copy, 1, &x, &a, 1, NULL, &copy));
+    GM_TRY(gm_apply_first(r, GM_OP_copy, 1, &x, &a, &copy));
     gm_status st = gm_reshape(r, copy, ndim, shape, y);
     gm_value_release(copy);
     return st;
@@ -213,6 +213,64 @@ gm_status gm_select(gm_rank *r, gm_value *x, int dim, int64_t index, gm_value **
     return finish(r, "select", part_rule, x, view, cut ? &v : NULL, (int64_t[]){d, index, 1, 1}, 4, y);
 }
 
+/* The gradients of the slices, side by side: those that were written in their places (gm_backward_place) are there. */
+static gm_status unbind_rule(gm_backward *b)
+{
+    int        dim = (int)gm_backward_extra(b)[0];
+    gm_tensor *whole = gm_backward_placed(b);
+    gm_status  st = whole ? GM_OK : gm_backward_new(b, gm_backward_input(b, 0), &whole);
+    for (int i = 0; i < gm_backward_outputs(b) && st == GM_OK; i++) {
+        gm_tensor *g = gm_backward_grad(b, i), *part = NULL;
+        if (g && g->storage == whole->storage) continue;
+        st = gm_tensor_select(whole, dim, i, &part);
+        if (st == GM_OK) st = gm_run_one(gm_backward_device(b), g ? GM_OP_copy : GM_OP_fill, NULL, g, part);
+        gm_tensor_release(part);
+    }
+    if (st == GM_OK) return gm_backward_give_whole(b, whole);
+    gm_tensor_release(whole);
+    return st;
+}
+
+/* Slice i as a value; v: its layout and shape, NULL where nothing is cut. */
+static gm_status slice(gm_rank *r, gm_value *x, int dim, int i, const viewed *v, gm_value **y)
+{
+    gm_tensor *view = NULL;
+    GM_TRY(gm_tensor_select(x->local, dim, i, &view));
+    if (v) GM_TRY(gm_value_take_block(r, view, &v->layout, v->ndim, v->shape, y));
+    else GM_TRY(gm_value_take(r, view, y));
+    (*y)->guarded = x->guarded;
+    return GM_OK;
+}
+
+gm_status gm_unbind(gm_rank *r, gm_value *x, int dim, gm_value **y)
+{
+    int64_t   d = dim, one = 1;
+    viewed    v = {.ndim = 0};
+    bool      cut = is_cut(x);
+    gm_status st = GM_OK;
+    char      have[256];
+    GM_TRY(gm_check_dim("unbind", x->ndim, &d));
+    int n = x->shape[d] > GM_MAX_OUT ? 0 : (int)x->shape[d];
+    if (n < 1 || x->layout.n_cuts[d])
+        return GM_FAIL(GM_ESHAPE,
+                       "unbind: dimension %d of %s; it should be whole on every rank and have 1 to %d slices",
+                       (int)d + 1, gm_value_describe(x, have, sizeof have), GM_MAX_OUT);
+    if (cut) GM_TRY(view_part(x, "unbind", (int)d, &(int64_t){0}, &one, true, &v));
+    gm_record rec = {.name = "unbind",
+                     .rule = unbind_rule,
+                     .n_in = 1,
+                     .in = &x,
+                     .n_out = n,
+                     .out = y,
+                     .extra = {d},
+                     .unbinds = true};
+    for (int i = 0; i < n; i++) y[i] = NULL;
+    for (int i = 0; i < n && st == GM_OK; i++) st = slice(r, x, (int)d, i, cut ? &v : NULL, &y[i]);
+    if (st == GM_OK) st = gm_tape_record(r, &rec);
+    if (st != GM_OK) gm_release_all(n, y);
+    return st;
+}
+
 static gm_status expand_rule(gm_backward *b)
 {
     gm_tensor *dx = NULL;
@@ -340,9 +398,9 @@ gm_status gm_patchify(gm_rank *r, gm_value *x, int64_t p, gm_value **y)
 gm_status gm_softmax(gm_rank *r, gm_op op, gm_value *x, const gm_attrs *attrs, gm_value **y)
 {
     gm_value *row = NULL, *result = NULL;
-    if (x->ndim) return gm_apply(r, op, 1, &x, attrs, 1, NULL, y);
+    if (x->ndim) return gm_apply_first(r, op, 1, &x, attrs, y);
     GM_TRY(gm_reshape(r, x, 1, (int64_t[]){1}, &row));
-    gm_status st = gm_apply(r, op, 1, &row, attrs, 1, NULL, &result);
+    gm_status st = gm_apply_first(r, op, 1, &row, attrs, &result);
     if (st == GM_OK) st = gm_reshape(r, result, 0, NULL, y);
     gm_value_release(result);
     gm_value_release(row);

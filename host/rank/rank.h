@@ -26,6 +26,8 @@ typedef struct gm_rank {
     struct gm_plans *plans; /* of redistributions on this mesh, remembered (host/parallel); NULL: none yet */
     void (*free_plans)(struct gm_plans *p);
 
+    const struct gm_sharded_ops *sharded; /* what ops do where inputs are cut (autograd/apply.h); NULL: nothing more */
+
     bool keep_gathered;  /* products keep what they gathered for backward, and do not gather it again */
     bool poison_padding; /* of specs: see host/autograd/padding.h */
 

@@ -29,7 +29,7 @@ local tensor = {
   squeeze = "write t:select(d, 1), which takes dimension d away, or t:reshape(...)",
   unsqueeze = "write t:reshape(...) with a 1 in the new place", expand_as = "write t:expand(other:shape())",
   chunk = "write t:narrow(d, start, length) for each piece", split = "write t:narrow(d, start, length) for each piece",
-  unbind = "write t:select(d, i) for each i", tile = "write t:expand(shape), or gm.ops.cat({ t, t }, d)",
+  tile = "write t:expand(shape), or gm.ops.cat({ t, t }, d)",
   repeat_interleave = "write t:reshape(...), t:expand(...) and t:reshape(...) again",
   T = "write t:transpose(1, 2)", t = "write t:transpose(1, 2)", mT = "write t:transpose(-2, -1)",
   swapaxes = "write t:transpose(a, b)", swapdims = "write t:transpose(a, b)", movedim = "write t:permute(...)",

@@ -165,10 +165,11 @@ for _, name in ipairs { "shape", "size", "dim", "numel", "dtype", "get", "set", 
                         "layout", "redistribute", "settle", "gather" } do
   methods[name] = core[name]
 end
-for _, name in ipairs { "reshape", "permute", "narrow", "select", "expand", "contiguous", "clone", "sum", "mean", "max",
-                        "min", "argmax", "softmax", "log_softmax", "exp", "log", "sqrt", "rsqrt", "abs", "square",
-                        "sin", "cos", "tanh", "sigmoid", "relu", "gelu", "silu", "neg", "reciprocal", "matmul",
-                        "eq", "ne", "lt", "le", "gt", "ge", "maximum", "minimum", "pow", "add", "sub", "mul", "div" } do
+for _, name in ipairs { "reshape", "permute", "narrow", "select", "unbind", "expand", "contiguous", "clone", "sum",
+                        "mean", "max", "min", "argmax", "softmax", "log_softmax", "exp", "log", "sqrt", "rsqrt", "abs",
+                        "square", "sin", "cos", "tanh", "sigmoid", "relu", "gelu", "silu", "neg", "reciprocal",
+                        "matmul", "eq", "ne", "lt", "le", "gt", "ge", "maximum", "minimum", "pow", "add", "sub", "mul",
+                        "div" } do
   methods[name] = ops[name]
 end
 methods.to, methods.fill_, methods.copy_ = core.to, core.fill_, core.copy_

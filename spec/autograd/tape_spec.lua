@@ -7,6 +7,23 @@ local ops = gm.ops
 local function leaf(values) return gm.tensor(values, { dtype = "f64" }):requires_grad(true) end
 
 describe("the tape", function()
+  it("alone keeps what only a gradient reads", function()
+    gm.scope(function()
+      local q, w = gm.ones { 1, 256, 8, 64 }, gm.ones { 64, 64 }
+      local function grows(numbers, fn) -- bytes of f32 and no statistics beside them
+        local live, _ = gm.memory().live, fn()
+        assert.near(4 * numbers, gm.memory().live - live, 512)
+      end
+      grows(256 * 8 * 64, function() return ops.attention(q, q, q) end)
+      grows(256 * 8 * 64, function() return ops.layer_norm(q) end)
+      grows(256 * 8 * 64, function() return ops.linear(q, w, nil, "gelu") end)
+      local grown = gm.memory().live
+      local y = ops.linear(q:requires_grad(true), w, nil, "gelu") -- with what the activation was given
+      assert.near(8 * 256 * 8 * 64, gm.memory().live - grown, 512)
+      y:sum():backward()
+    end)
+  end)
+
   it("sets a gradient after zero_grad and adds to it after", function()
     gm.scope(function()
       local x = leaf { 1, 2 }

@@ -67,7 +67,7 @@ case("attention", { "bshd", "bshd", "bshd", "bs:u8" }, "bh", function(q, k, v, m
   return ops.attention(1 / q, k, ops.log(v), { key_mask = mask })
 end)
 case("attention", { "bmhd", "bmhd", "bmhd" }, "m", function(q, k, v)
-  return core.ring_attention(1 / q, k, ops.log(v), { causal = true })
+  return ops.attention(1 / q, k, ops.log(v), { causal = true })
 end, "in a ring")
 case("attention", { "bsh3d" }, "bh", function(qkv) return ops.attention_packed(1 / qkv) end, "packed")
 case("embedding", { "vn", "mb:v" }, "vnmb", function(w, index) return ops.embedding(1 / w, index):settle() end)

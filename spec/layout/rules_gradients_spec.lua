@@ -93,6 +93,13 @@ for _, mesh in ipairs(meshes[core.world()]) do
         local first = ops.select(x * x, 2, 3)
         return first, first * other, first:settle() * to(other, "data.row,col"), ops.square(first:settle())
       end)
+    case("slices side by side, used whole and cut",
+      function() return { any(b, 4, 2, 3, 3), any(3, 3), any(b, 4, 2, 3) } end, { "data.row,-,-,-,-" },
+      function(qkv, factor, other)
+        local q, k, v = ops.unbind(qkv * factor, 4)
+        local o = ops.attention(q, k, v, { causal = true }) -- its gradient will be a sum over col
+        return o * to(other, "data.row,col"), to(v * 2, "data.row,-,col"), q * other
+      end)
     case("norms and sums over a width that is cut",
       function() return { any(b, w), any(w), any(w) } end, { "data.row,col", "col.row" },
       function(x, scale, other)

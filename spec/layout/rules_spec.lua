@@ -153,7 +153,7 @@ describe("rules of layouts", function()
       return x:permute(2, 1, 4, 3), x:transpose(1, -1), x:permute(4, 3, 2, 1):contiguous()
     end)
     case("parts", "data,-,-,-", images, first, function(x)
-      return x:narrow(3, 2, 2), x:select(2, 1), x:narrow(1, 1, x:size(1)), x:narrow(4, 1, 1)
+      return x:narrow(3, 2, 2), x:select(2, 1), x:narrow(1, 1, x:size(1)), x:narrow(4, 1, 1), x:unbind(2)
     end)
     case("repeats", "data,-,-", function(n) return { any(n, 1, 3), any(1, 1, 3) } end, first,
       function(x, c) return x:expand(x:size(1), 4, 3), c:expand(x:size(1), 2, 3) * x end)
@@ -208,6 +208,8 @@ describe("rules of layouts", function()
     refuses("functions of sums not made", "square: .*still a sum over ranks.*partial data",
       function(x) ops.square(x:sum()) end)
     refuses("products of sums not made", "mul", function(x) return x:sum() * x:sum() end)
+    refuses("slices of a cut dimension", "unbind: dimension 1 of .*; it should be whole on every rank",
+      function(x) x:unbind(1) end)
     refuses("rows of a cut dimension", "narrow: dimension 1 is cut", function(x) x:narrow(1, 1, 2) end)
     refuses("joining rows", "cat: the dimension that they are joined along is cut",
       function(x) ops.cat({ x, x }, 1) end)

@@ -2,14 +2,14 @@
 -- What a row says: spec/mutants/table.lua.
 return {
   {
-    name = "021-gradient-accumulate", file = "host/autograd/backward.c",
+    name = "021-gradient-accumulate", file = "host/autograd/terms.c",
     find = [[if (st == GM_OK && counts) st = add_into(gm_backward_device(b), buffer, g, held);]],
     replace = [[if (st == GM_OK && counts) st = add_into(gm_backward_device(b), buffer, g, false);]],
     breaks = "a second backward replaces the gradient of a parameter",
     test = "spec/autograd/tape_spec.lua",
   },
   {
-    name = "022-gradient-target", file = "host/autograd/backward.c",
+    name = "022-gradient-target", file = "host/autograd/terms.c",
     find = [[
 leaf->grad_set = true;
     *accumulate = held;]],
@@ -20,14 +20,14 @@ leaf->grad_set = true;
     test = "spec/autograd/tape_spec.lua",
   },
   {
-    name = "023-gradient-shared", file = "host/autograd/backward.c",
+    name = "023-gradient-shared", file = "host/autograd/terms.c",
     find = [[return t->refs == 1 && t->storage->refs == 1 && gm_tensor_is_contiguous(t);]],
     replace = [[return gm_tensor_is_contiguous(t);]],
     breaks = "a gradient that two ops share is written in place",
     test = "spec/autograd/shared_gradient_spec.lua",
   },
   {
-    name = "024-saved-version", file = "host/autograd/backward.c",
+    name = "024-saved-version", file = "host/autograd/saved.c",
     find = [[if (*out && (*out)->storage->version != s->version)]],
     replace = [[if (*out && (*out)->storage->version < s->version)]],
     breaks = "the tape does not notice that a saved tensor was changed in place",
@@ -76,8 +76,8 @@ while (s->list.next != &s->list) {
     test = "spec/autograd/tape_spec.lua",
   },
   {
-    name = "093-terms-of-states", file = "host/autograd/backward.c",
-    find = [[*term_counts = keeps(r, *sum & ~term);]],
+    name = "093-terms-of-states", file = "host/autograd/terms.c",
+    find = [[*term_counts = gm_rule_counts(r, *sum & ~term);]],
     replace = [[*term_counts = true;]],
     breaks = "a replicated term is added to a partial gradient on every rank",
     test = "spec/layout/rules_spec.lua",
@@ -153,7 +153,7 @@ for (int i = 0; i < 1; i++)
   },
   {
     name = "250-forward-polls", file = "host/autograd/apply.c",
-    find = [[GM_TRY_OR(gm_rank_poll(r), st, fail);]],
+    find = [[GM_TRY(gm_rank_poll(r));]],
     replace = "",
     breaks = "messages do not move while a forward pass computes",
     test = "unit executor_forward_polls",
@@ -167,7 +167,7 @@ for (int i = 0; i < 1; i++)
   },
   {
     name = "354-activation-twice", file = "host/autograd/backward.c",
-    find = [[empty_slot(&from->saved[GM_SLOT_OUTPUT + 1]);]],
+    find = [[gm_saved_clear(&from->saved[GM_SLOT_OUTPUT + 1]);]],
     replace = "",
     breaks = "an activation is applied again by the layer that it was gone through for",
     test = "spec/autograd/linear_spec.lua",
@@ -325,7 +325,7 @@ gm_tensor_retain(t);
     test = "spec/golden/edges_spec.lua",
   },
   {
-    name = "551-custom-computed", file = "host/autograd/apply.c",
+    name = "551-custom-computed", file = "host/autograd/custom.c",
     find = [[if (!out[i] || !out[i]->requires_grad) continue;]],
     replace = [[if (n_out >= 0) continue;]],
     breaks = "a custom function's result forgets the graph that it has of its own",
@@ -347,8 +347,8 @@ gm_tensor_retain(t);
   },
   {
     name = "554-softmax-of-number", file = "host/autograd/views.c",
-    find = [[if (x->ndim) return gm_apply(r, op, 1, &x, attrs, 1, NULL, y);]],
-    replace = [[if (x->ndim >= 0) return gm_apply(r, op, 1, &x, attrs, 1, NULL, y);]],
+    find = [[if (x->ndim) return gm_apply_first(r, op, 1, &x, attrs, y);]],
+    replace = [[if (x->ndim >= 0) return gm_apply_first(r, op, 1, &x, attrs, y);]],
     breaks = "softmax of a number is refused",
     test = "spec/golden/edges_spec.lua -f number",
   },
@@ -383,5 +383,40 @@ gm_tensor_retain(t);
     replace = [[if (stream->step < 0 && n->rng_step != r->device->step.rng_step && false)]],
     breaks = "a graph that is kept past its step drops what the new step drops",
     test = "spec/autograd/graphs_spec.lua -f kept",
+  },
+  {
+    name = "601-slices-of-a-sum", file = "host/autograd/terms.c",
+    find = [[gm_backward_set_partial(b, 0, partial_of(b, &n->in[0])); /* as the slices say, while they are there */]],
+    replace = [[gm_backward_set_partial(b, 0, 0);]],
+    breaks = "the gradient of what was unbound is whole, though those of its slices are sums",
+    test = "spec/layout/rules_gradients_spec.lua -f 'slices side by side'",
+  },
+  {
+    name = "602-slices-not-copied", file = "host/autograd/views.c",
+    find = [[if (g && g->storage == whole->storage) continue;]],
+    replace = [[if (g) continue;]],
+    breaks = "the gradient of a slice that was not written in its place is lost",
+    test = "spec/autograd/gradients_spec.lua -f unbind",
+  },
+  {
+    name = "603-place-of-another", file = "host/autograd/backward.c",
+    find = [[(int)from->extra[0], e->output, out)]],
+    replace = [[(int)from->extra[0], 0 * e->output, out)]],
+    breaks = "the gradients of all slices are written in the place of the first",
+    test = "spec/autograd/gradients_spec.lua -f packed",
+  },
+  {
+    name = "604-form-not-chosen", file = "host/autograd/apply.c",
+    find = [[else st = form ? apply_sharded]],
+    replace = [[else st = form && op != GM_OP_argmax ? apply_sharded]],
+    breaks = "argmax runs on blocks though its dimension is cut",
+    test = "unit sharded_argmax",
+  },
+  {
+    name = "605-unwanted-kept", file = "host/autograd/apply.c",
+    find = [[if (c->want[i]) continue;]],
+    replace = [[if (c->want || i) continue;]],
+    breaks = "what only a gradient reads is handed to a caller who did not ask, and stays",
+    test = "spec/autograd/tape_spec.lua -f 'only a gradient reads'",
   },
 }

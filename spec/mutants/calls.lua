@@ -179,7 +179,7 @@ return {
   },
   {
     name = "584-dropout-range", file = "kernels/infer_dense.c",
-    find = [[GM_TRY(gm_expect_range(call, "p", at->p, 0, 1));]],
+    find = [[GM_TRY(gm_expect_range(call, "dropout", at->p, 0, 1));]],
     replace = "",
     breaks = "dropout of attention out of its range reaches the kernel",
     test = "spec/config/nothing_ignored_spec.lua -f 'without a meaning'",

@@ -72,6 +72,17 @@ describe("the folders", function()
     tree.none(wrong)
   end)
 
+  it("bindings/ run ops through gm_apply, which alone chooses forms that communicate", function()
+    local wrong, calls = {}, 0
+    for _, path in ipairs(tree.files "^bindings/.*%.[ch]$") do
+      local code = tree.c_code(tree.read(path))
+      for name in code:gmatch "%f[%w_](gm_sharded_[%w_]+)%s*%(" do wrong[#wrong + 1] = path .. " calls " .. name end
+      for _ in code:gmatch "%f[%w_]gm_apply[%w_]*%s*%(" do calls = calls + 1 end
+    end
+    assert(calls > 20, "hardly a call was understood")
+    tree.none(wrong)
+  end)
+
   it("kernels/ and host/ neither exit, nor print, nor jump (main.c and embed.c aside)", function()
     local never = { "exit", "_exit", "abort", "longjmp", "printf", "puts", "putchar", "perror" }
     local allowed = { ["host/job/signals.c"] = "_exit" } -- in a signal handler, after all else has failed

@@ -1,5 +1,6 @@
 /* executor_job.c - see executor_job.h. */
 #define _DEFAULT_SOURCE
+#include "calls.h"
 #include "executor_job.h"
 
 #include <stdio.h>
@@ -87,7 +88,7 @@ static gm_value *times(world *w, gm_value *x, double alpha)
 static gm_value *layer(world *w, int part, gm_value *h)
 {
     gm_value *y = NULL;
-    if (!h || !is_well(w, gm_linear(w->r, h, w->w[part], w->b[part], GM_FN_sigmoid, &y))) y = NULL;
+    if (!h || !is_well(w, call_linear(w->r, h, w->w[part], w->b[part], GM_FN_sigmoid, &y))) y = NULL;
     gm_value_release(h);
     return y;
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "../../host/autograd/apply.h"
+#include "calls.h"
 #include "executor_job.h"
 #include "../../host/life.h"
 
@@ -248,7 +249,7 @@ static void compute_meanwhile(gm_rank *r, void *context)
     OK(gm_comm_all_reduce(r->comm, g, t->local, GM_SUM, &sum)); /* two rounds: both ranks have to look after it */
     if (!r->rank) p->begun = 1;
     for (int i = 0; !r->rank && !p->done && i < 100000; i++) {
-        if (p->heads) OK(gm_attention_packed(r, x, NULL, &attrs, &y));
+        if (p->heads) OK(call_attention_packed(r, x, NULL, &attrs, &y));
         else OK(gm_apply(r, GM_OP_unary, 1, &x, &attrs, 1, NULL, &y));
         gm_value_release(y);
         usleep(50);

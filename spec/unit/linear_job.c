@@ -1,4 +1,5 @@
 /* linear_job.c - see linear_job.h. */
+#include "calls.h"
 #include "linear_job.h"
 #include "../../host/life.h"
 
@@ -93,7 +94,7 @@ static void once(gm_rank *r, job *j, gm_value *x, gm_value *w, gm_value *b)
 {
     gm_value *y = NULL, *seed = NULL;
     gm_comm_reset_traffic(r->comm);
-    OK(gm_sharded_linear(r, x, w, b, j->f, &y));
+    OK(call_linear(r, x, w, b, j->f, &y));
     j->forward[r->rank] = bytes_sent(r->comm);
     assert_true(gm_layout_equal(&y->layout, &j->y));
     for (int d = 0; d < 3; d++) assert_int_equal(y->shape[d], j->y_shape[d]);
@@ -331,7 +332,7 @@ void pretend_layer(job *j, int rank, double *flops)
     OK(gm_value_require_grad(x, true));
     OK(gm_value_require_grad(w, true));
     if (b) OK(gm_value_require_grad(b, true));
-    OK(gm_sharded_linear(r, x, w, b, j->f, &y));
+    OK(call_linear(r, x, w, b, j->f, &y));
     j->forward[rank % RANKS] += bytes_sent(r->comm);
     OK(gm_tape_backward(y, seed, false));
     j->backward[rank % RANKS] += bytes_sent(r->comm);

@@ -1,4 +1,5 @@
 /* ring_job.c - see ring_job.h. */
+#include "calls.h"
 #include "ring_job.h"
 
 #include "../../kernels/sample.h"
@@ -77,7 +78,7 @@ void ring_run(gm_rank *r, ring_job *j, gm_value **in, gm_value **o)
     gm_comm_reset_traffic(r->comm);
     flops_of(r, GM_OP_attention);
     flops_of(r, GM_OP_attention_grad);
-    OK(gm_ring_attention(r, in[OF_Q], in[OF_K], in[OF_V], in[OF_MASK], &a, j->balance, o));
+    OK(call_attention(r, in[OF_Q], in[OF_K], in[OF_V], in[OF_MASK], &a, j->balance, o));
     j->sent[0][r->rank] = ring_bytes(r->comm);
     j->flops[r->rank] = flops_of(r, GM_OP_attention);
     OK(gm_tape_backward(*o, seed, false));

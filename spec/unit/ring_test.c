@@ -1,4 +1,5 @@
 /* ring_test.c - ring attention of every size and layout against one rank; see ring_job.h for what is compared. */
+#include "calls.h"
 #include "ring_job.h"
 #include "../../host/life.h"
 
@@ -211,15 +212,15 @@ static void refusals(gm_rank *r, void *context)
     gm_value *q = ring_operand(r, &j, OF_Q, true), *k = ring_operand(r, &j, OF_K, true),
              *whole = ring_operand(r, &j, OF_V, false), *o = NULL;
     FAILS(GM_ESHAPE, "the sequences of queries, keys and values are cut in different ways",
-          gm_ring_attention(r, q, k, whole, NULL, &a, GM_RING_AUTO, &o));
+          call_attention(r, q, k, whole, NULL, &a, GM_RING_AUTO, &o));
     gm_value_release(k);
     j.t = 11;
     k = ring_operand(r, &j, OF_K, true);
     a.causal = true;
-    FAILS(GM_ESHAPE, "needs as many keys as queries", gm_ring_attention(r, q, k, k, NULL, &a, GM_RING_AUTO, &o));
+    FAILS(GM_ESHAPE, "needs as many keys as queries", call_attention(r, q, k, k, NULL, &a, GM_RING_AUTO, &o));
     q->layout.partial = 2;
     a.causal = false;
-    FAILS(GM_ESHAPE, "still a sum over ranks", gm_ring_attention(r, q, k, k, NULL, &a, GM_RING_AUTO, &o));
+    FAILS(GM_ESHAPE, "still a sum over ranks", call_attention(r, q, k, k, NULL, &a, GM_RING_AUTO, &o));
     gm_value_release(q);
     gm_value_release(k);
     gm_value_release(whole);
@@ -231,7 +232,7 @@ static void plain(gm_rank *r, void *context)
     gm_attrs  a = ring_attrs(j);
     gm_value *q = ring_operand(r, j, OF_Q, false), *k = ring_operand(r, j, OF_K, false), *o = NULL, *want[2];
     gm_comm_reset_traffic(r->comm);
-    OK(gm_ring_attention(r, q, k, k, NULL, &a, GM_RING_ZIGZAG, &o));
+    OK(call_attention(r, q, k, k, NULL, &a, GM_RING_ZIGZAG, &o));
     assert_int_equal(ring_bytes(r->comm), 0);
     OK(gm_apply(r, GM_OP_attention, 4, (gm_value *[]){q, k, k, NULL}, &a, 2, NULL, want));
     assert_memory_equal(gm_tensor_data(o->local), gm_tensor_data(want[0]->local),
@@ -265,7 +266,7 @@ static void without_one(gm_rank *r, void *context)
     if (r->rank == 2) {
         gm_comm_fail(r->comm, 5, "out of luck");
     } else {
-        assert_int_equal(gm_ring_attention(r, q, q, q, NULL, &a, GM_RING_AUTO, &o), GM_EPEER);
+        assert_int_equal(call_attention(r, q, q, q, NULL, &a, GM_RING_AUTO, &o), GM_EPEER);
         assert_int_equal(gm_comm_failure(r->comm)->rank, 2);
     }
     gm_value_release(q);

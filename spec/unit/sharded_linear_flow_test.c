@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
+#include "calls.h"
 #include "linear_job.h"
 #include "../../host/life.h"
 
@@ -44,7 +45,7 @@ static void watched_layer(gm_rank *r, void *context)
     r->device->backend = &hooked;
     OK(gm_value_require_grad(x, true));
     OK(gm_value_require_grad(weight, true));
-    OK(gm_sharded_linear(r, x, weight, NULL, GM_FN_none, &y));
+    OK(call_linear(r, x, weight, NULL, GM_FN_none, &y));
     seed = job_block(r, j, &j->y, 3, j->y_shape, OF_DY);
     OK(gm_tape_backward(y, seed, false));
     r->device->backend = w.plain;
@@ -166,7 +167,7 @@ static void measure(job *j, int at, int64_t *forward, int64_t *backward)
     gm_pool *pool = r->device->pool;
     int64_t  before = (int64_t)gm_pool_stats(pool).live;
     gm_pool_reset_peak(pool);
-    OK(gm_sharded_linear(r, v[0], v[1], NULL, GM_FN_none, &v[3]));
+    OK(call_linear(r, v[0], v[1], NULL, GM_FN_none, &v[3]));
     *forward = (int64_t)gm_pool_stats(pool).peak - before;
     before = (int64_t)gm_pool_stats(pool).live;
     gm_pool_reset_peak(pool);

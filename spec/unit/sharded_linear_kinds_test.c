@@ -1,5 +1,6 @@
 /* sharded_linear_kinds_test.c - layers of gm_sharded_linear (linear_job.h) along one axis, biases and activations in
  * all kinds, the second storage of 3D, and what meta counts. */
+#include "calls.h"
 #include "linear_job.h"
 #include "../../host/life.h"
 
@@ -284,7 +285,7 @@ static void expect_refusal(job *j, gm_function f, const char *text)
     OK(gm_rank_open_device(r, "meta", 1));
     OK(gm_value_new_block(r, "test", GM_F32, &j->x, 3, j->x_shape, &x));
     OK(gm_value_new_block(r, "test", GM_F32, &j->w, 2, j->w_shape, &w));
-    FAILS(GM_ESHAPE, text, gm_sharded_linear(r, x, w, NULL, f, &y));
+    FAILS(GM_ESHAPE, text, call_linear(r, x, w, NULL, f, &y));
     gm_value_release(w);
     gm_value_release(x);
     gm_rank_free(r);

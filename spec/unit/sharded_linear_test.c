@@ -1,5 +1,6 @@
 /* sharded_linear_test.c - SUMMA and 3D layers of gm_sharded_linear (linear_job.h), up to 16 ranks; the other kinds are
  * in sharded_linear_kinds_test.c. */
+#include "calls.h"
 #include "linear_job.h"
 
 /* ---- tests ---- */
@@ -172,9 +173,9 @@ static void plain(gm_rank *r, void *context)
     gm_value  *x = job_block(r, j, &j->x, 3, j->x_shape, OF_X), *w = job_block(r, j, &j->w, 2, j->w_shape, OF_W);
     gm_value  *y = NULL, *z = NULL;
     gm_comm_reset_traffic(r->comm);
-    OK(gm_sharded_linear(r, x, w, NULL, GM_FN_none, &y));
+    OK(call_linear(r, x, w, NULL, GM_FN_none, &y));
     assert_int_equal(bytes_sent(r->comm), 0);
-    OK(gm_linear(r, x, w, NULL, GM_FN_none, &z));
+    OK(call_linear(r, x, w, NULL, GM_FN_none, &z));
     assert_true(gm_layout_equal(&y->layout, &j->y) && gm_layout_equal(&z->layout, &j->y));
     assert_memory_equal(gm_tensor_data(y->local), gm_tensor_data(z->local),
                         (size_t)gm_tensor_numel(y->local) * sizeof(double));

@@ -5,6 +5,7 @@
 
 #include "../../host/life.h"
 #include "../../host/parallel/sharded/sharded.h"
+#include "calls.h"
 #include "redistribute_blocks.h"
 #include "threads_transport.h"
 
@@ -57,16 +58,16 @@ static void chain(gm_rank *r)
     v[IDS] = make(r, GM_I64, &whole, 2, (int64_t[]){BATCH, LENGTH});
     v[SCALE] = make(r, GM_F32, &deep, 1, (int64_t[]){WIDTH});
     v[SHIFT] = make(r, GM_F32, &deep, 1, (int64_t[]){WIDTH});
-    OK(gm_sharded_embedding(r, v[TABLE], v[IDS], 4, &v[X]));
+    OK(call_embedding(r, v[TABLE], v[IDS], 4, &v[X]));
     OK(gm_redistribute(r, v[X], &stream, &v[PLACED]));
-    OK(gm_sharded_layer_norm(r, v[PLACED], v[PLACED], v[SCALE], v[SHIFT], 1e-5, &v[Y], &v[SUM]));
-    OK(gm_sharded_rms_norm(r, v[Y], NULL, v[SCALE], 1e-5, &v[Z], &none));
+    OK(call_norm(r, GM_OP_layer_norm, (gm_value *[]){v[PLACED], v[PLACED], v[SCALE], v[SHIFT]}, 1e-5, &v[Y], &v[SUM]));
+    OK(call_norm(r, GM_OP_rms_norm, (gm_value *[]){v[Y], NULL, v[SCALE]}, 1e-5, &v[Z], &none));
     OK(gm_select(r, v[SUM], 2, WIDTH - 1, &v[SLICE]));
     OK(gm_settle(r, v[SLICE], &v[SETTLED]));
-    OK(gm_sharded_cross_entropy(r, v[Z], v[IDS], &a, &v[LOSS]));
+    OK(call_cross_entropy(r, v[Z], v[IDS], &a, &v[LOSS]));
     v[PRODUCT] = apply(r, GM_OP_binary, 2, (gm_value *[]){v[LOSS], v[SETTLED]}, GM_FN_mul);
     v[TOTAL] = apply(r, GM_OP_sum, 1, &v[PRODUCT], GM_FN_none);
-    OK(gm_sharded_argmax(r, v[Y], 2, true, &v[BEST]));
+    OK(call_argmax(r, v[Y], 2, true, &v[BEST]));
     OK(gm_tape_backward(v[TOTAL], NULL, false));
     for (int i = 0; i < N; i++) gm_value_release(v[i]);
 }

@@ -4,6 +4,7 @@
 
 #include "../../host/life.h"
 #include "../../host/parallel/sharded/sharded.h"
+#include "calls.h"
 #include "redistribute_blocks.h"
 #include "threads_transport.h"
 
@@ -72,28 +73,18 @@ static gm_value *make(gm_rank *r, const trial *t, int i, bool cut)
 
 /* ---- running ---- */
 
-static void plain(gm_rank *r, const trial *t, gm_value *const *in, gm_value **out)
+/* out[1]: the sum of a norm with a residual, or NULL. */
+static gm_status run(gm_rank *r, const trial *t, gm_value *const *in, gm_value **out)
 {
     static const gm_op ops[] = {GM_OP_layer_norm, GM_OP_rms_norm, GM_OP_cross_entropy, GM_OP_embedding, GM_OP_argmax};
     static const int   n_out[] = {4, 3, 3, 1, 1};
     gm_value          *all[4] = {NULL};
-    bool               want[4] = {true, t->op > RMS || in[1], true, true};
-    OK(gm_apply(r, ops[t->op], t->n_in, in, &t->attrs, n_out[t->op], want, all));
-    for (int i = t->op <= RMS ? 2 : 1; i < n_out[t->op]; i++) gm_value_release(all[i]);
+    bool               want[4] = {true, t->op <= RMS && in[1]};
+    out[0] = out[1] = NULL;
+    GM_TRY(gm_apply(r, ops[t->op], t->n_in, in, &t->attrs, n_out[t->op], want, all));
     out[0] = all[0];
-    out[1] = t->op <= RMS ? all[1] : NULL;
-}
-
-static gm_status sharded(gm_rank *r, const trial *t, gm_value *const *in, gm_value **out)
-{
-    out[1] = NULL;
-    switch (t->op) {
-    case LAYER: return gm_sharded_layer_norm(r, in[0], in[1], in[2], in[3], t->attrs.eps, &out[0], &out[1]);
-    case RMS: return gm_sharded_rms_norm(r, in[0], in[1], in[2], t->attrs.eps, &out[0], &out[1]);
-    case LOSS: return gm_sharded_cross_entropy(r, in[0], in[1], &t->attrs, &out[0]);
-    case TABLE: return gm_sharded_embedding(r, in[0], in[1], t->attrs.padding_index, &out[0]);
-    default: return gm_sharded_argmax(r, in[0], -1, false, &out[0]);
-    }
+    out[1] = all[1];
+    return GM_OK;
 }
 
 static uint64_t bytes_sent(const gm_comm *c)
@@ -195,10 +186,10 @@ static void run_trial(gm_rank *r, void *context)
     for (int i = 0; i < t->n_in; i++) whole[i] = make(r, t, i, false), cut[i] = make(r, t, i, true);
     factor[0] = make(r, t, -1, false);
     factor[1] = make(r, t, -1, true);
-    plain(r, t, whole, want);
+    OK(run(r, t, whole, want));
     if (t->op != LARGEST) run_backward(r, t, want, factor[0]);
     gm_comm_reset_traffic(r->comm);
-    OK(sharded(r, t, cut, have));
+    OK(run(r, t, cut, have));
     t->sent[0][r->rank] = bytes_sent(r->comm);
     gm_comm_reset_traffic(r->comm);
     if (t->op != LARGEST) run_backward(r, t, have, factor[1]);
@@ -429,7 +420,7 @@ static void pretend(const site *s, trial *t, int rank)
         OK(gm_value_new_block(r, "test", dtype, &t->in[i].layout, t->in[i].ndim, t->in[i].shape, &in[i]));
         if (t->op != LARGEST && dtype == GM_F64) OK(gm_value_require_grad(in[i], true));
     }
-    OK(sharded(r, t, in, out));
+    OK(run(r, t, in, out));
     t->forward -= bytes_sent(r->comm);
     gm_comm_reset_traffic(r->comm);
     if (t->op != LARGEST) {
@@ -468,26 +459,30 @@ static void refusals(gm_rank *r, void *context)
     site     *s = context;
     trial     t = loss_trial(s, 7, -100, 0);
     gm_value *in[MOST_IN] = {make(r, &t, 0, true), make(r, &t, 1, true), NULL, NULL}, *out[2], *w;
+    bool      statistics[3] = {true, true, false};
+    gm_value *all[3];
+    FAILS(GM_EINVAL, "cross_entropy: there is no largest where the inputs are cut so",
+          gm_apply(r, GM_OP_cross_entropy, 2, in, &t.attrs, 3, statistics, all));
     t.attrs.ignore_index = 99; /* so that some targets are -100 */
     FAILS(GM_EINVAL, "cross_entropy: target -100 at position 3 (from 0) of the block is none of 7 classes",
-          sharded(r, &t, in, out));
+          run(r, &t, in, out));
     trial table = {.op = TABLE, .n_in = 2, .dtype = GM_F64, .attrs = gm_attrs_default()};
     table.in[0] = (operand){.kind = NUMBERS, .ndim = 2, .shape = {7, 3}, .layout = layout_of(s, -1, 0)};
     w = make(r, &table, 0, true);
-    FAILS(GM_EINVAL, "embedding: index -100", gm_sharded_embedding(r, w, in[1], -1, &out[0]));
-    FAILS(GM_EINVAL, "padding_index 7 is neither -1 nor one of 7 rows", gm_sharded_embedding(r, w, in[1], 7, &out[0]));
+    FAILS(GM_EINVAL, "embedding: index -100", call_embedding(r, w, in[1], -1, &out[0]));
+    FAILS(GM_EINVAL, "padding_index 7 is neither -1 nor one of 7 rows", call_embedding(r, w, in[1], 7, &out[0]));
     trial norm = norm_trial(s, LAYER, 7, true, true);
     for (int i = 0; i < 4; i++) gm_value_release(in[i]), in[i] = make(r, &norm, i, true);
     in[0]->layout.partial = 2; /* a sum over col, the axis that cuts nothing */
-    FAILS(GM_ESHAPE, "still a sum over ranks", sharded(r, &norm, in, out));
+    FAILS(GM_ESHAPE, "still a sum over ranks", run(r, &norm, in, out));
     in[0]->layout.partial = 0;
     in[1]->layout = gm_layout_cut(2, 2);
     FAILS(GM_ESHAPE, "cut in different ways: f64 (5, 2, 7) cut (-, -, row), f64 (5, 2, 7) cut (-, -, col)",
-          sharded(r, &norm, in, out));
+          run(r, &norm, in, out));
     in[1]->layout = in[0]->layout;
     gm_value_release(in[3]);
     in[3] = w;
-    FAILS(GM_ESHAPE, "layer_norm: b is (7, 3), should be (7)", sharded(r, &norm, in, out));
+    FAILS(GM_ESHAPE, "layer_norm: b is (7, 3), should be (7)", run(r, &norm, in, out));
     for (int i = 0; i < 4; i++) gm_value_release(in[i]);
 }
 

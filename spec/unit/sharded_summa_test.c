@@ -6,6 +6,7 @@
 #include "../../host/life.h"
 #include "../../host/parallel/sharded/sharded.h"
 #include "../../host/parallel/sharded/summa.h"
+#include "calls.h"
 #include "redistribute_blocks.h"
 #include "threads_transport.h"
 
@@ -126,7 +127,7 @@ static void expect_refusal(const gm_mesh *mesh, const gm_layout *x, const gm_lay
     OK(gm_rank_set_mesh(r, mesh));
     OK(gm_rank_open_device(r, "meta", 1));
     gm_value *xv = of_layout(r, x, 2, (int64_t[]){8, wide[1]}), *wv = of_layout(r, w, 2, wide), *y = NULL;
-    FAILS(GM_ESHAPE, text, gm_sharded_linear(r, xv, wv, NULL, GM_FN_none, &y));
+    FAILS(GM_ESHAPE, text, call_linear(r, xv, wv, NULL, GM_FN_none, &y));
     gm_value_release(wv);
     gm_value_release(xv);
     gm_rank_free(r);
@@ -159,7 +160,7 @@ static void without_one(gm_rank *r, void *context)
     if (r->rank == 3) {
         gm_comm_fail(r->comm, 5, "out of luck");
     } else {
-        gm_status st = gm_sharded_linear(r, xv, wv, NULL, GM_FN_none, &y);
+        gm_status st = call_linear(r, xv, wv, NULL, GM_FN_none, &y);
         assert_true(st == GM_EPEER || (r->rank == 0 && st == GM_OK));
         if (r->rank) assert_int_equal(gm_comm_failure(r->comm)->rank, 3);
     }

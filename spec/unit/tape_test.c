@@ -1,6 +1,7 @@
 /* tape_test.c - several tapes in flight and backward in two halves, on one rank: the same bits as one tape after the
  * other, what a half leaves on the tape, roots, refusals. What reducers are told is in tape_reducer_test.c. */
 #include "../../host/autograd/apply.h"
+#include "calls.h"
 #include "unit.h"
 #include "../../host/life.h"
 
@@ -90,9 +91,9 @@ static gm_value *forward(const net *n, gm_value *x)
     gm_attrs  a = gm_attrs_default();
     OK(gm_apply(n->r, GM_OP_layer_norm, 4, (gm_value *[]){x, NULL, n->p[SCALE], n->p[SHIFT]}, &a, 4,
                 (bool[]){true, false, true, true}, norm));
-    OK(gm_linear(n->r, norm[0], n->p[W1], n->p[B1], GM_FN_gelu, &h));
+    OK(call_linear(n->r, norm[0], n->p[W1], n->p[B1], GM_FN_gelu, &h));
     if (n->scaled) w2 = scaled = affine(n->r, w2, 0.5);
-    OK(gm_linear(n->r, h, w2, NULL, GM_FN_none, &o));
+    OK(call_linear(n->r, h, w2, NULL, GM_FN_none, &o));
     gm_value *y = binary(n->r, GM_FN_add, x, o), *made[] = {norm[0], norm[2], norm[3], h, o, scaled};
     for (size_t i = 0; i < sizeof made / sizeof *made; i++) gm_value_release(made[i]);
     return y;
@@ -250,9 +251,9 @@ void gm_test_tape_first_part(void **state)
     open_net(&n, 7);
     OK(gm_value_require_grad(n.x[0], false));
     gm_value *a = NULL, *y, *top;
-    OK(gm_linear(n.r, n.x[0], n.p[W1], n.p[B1], GM_FN_none, &a)); /* (ROWS, INNER): what embeds */
+    OK(call_linear(n.r, n.x[0], n.p[W1], n.p[B1], GM_FN_none, &a)); /* (ROWS, INNER): what embeds */
     gm_value *b = NULL;
-    OK(gm_linear(n.r, a, n.p[W2], NULL, GM_FN_none, &b));
+    OK(call_linear(n.r, a, n.p[W2], NULL, GM_FN_none, &b));
     y = forward(&n, b);
     top = binary(n.r, GM_FN_mul, y, y);
     gm_tape *t = gm_tape_take(n.r);
@@ -265,8 +266,8 @@ void gm_test_tape_first_part(void **state)
     gm_value *first[] = {a, b, y, top};
     for (int i = 0; i < 4; i++) gm_value_release(first[i]);
     zero(&n);
-    OK(gm_linear(n.r, n.x[0], n.p[W1], n.p[B1], GM_FN_none, &a));
-    OK(gm_linear(n.r, a, n.p[W2], NULL, GM_FN_none, &b));
+    OK(call_linear(n.r, n.x[0], n.p[W1], n.p[B1], GM_FN_none, &a));
+    OK(call_linear(n.r, a, n.p[W2], NULL, GM_FN_none, &b));
     y = forward(&n, b);
     top = binary(n.r, GM_FN_mul, y, y);
     OK(gm_tape_backward(top, n.seed[0], false));

@@ -41,7 +41,6 @@ void gm_rule_terms(gm_rule_call *c, int first);
 gm_status gm_rule_slices(gm_rule_call *c);
 /* attrs->box for a block of a tensor of this global shape and layout. */
 gm_status gm_rule_box(gm_rank *r, gm_attrs *attrs, const gm_layout *layout, int ndim, const int64_t *shape);
-bool      gm_rule_counts(const gm_rank *r, uint32_t axes); /* coordinate 0 of all these axes? */
 
 /* Of attention: batch and heads of q, k, v and key_mask are joined; what may not be cut is not. */
 gm_status gm_rule_attention_dims(gm_rule_call *c);

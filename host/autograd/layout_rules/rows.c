@@ -3,8 +3,6 @@
  * table. */
 #include "family.h"
 
-#define SEQUENCE_IS_CUT "the sequence is cut (gm.nn.sequence_parallel.attention and attention_packed work on such)"
-
 /* All dimensions of input i but one are the output's. */
 static gm_status join_others(gm_rule_call *c, int i, int along)
 {
@@ -131,43 +129,11 @@ gm_status gm_rule_attention_dims(gm_rule_call *c)
 gm_status gm_layout_rule_attention(gm_rule_call *c)
 {
     if (c->op != GM_OP_attention) return gm_layout_rule_optimizer(c);
-    for (int i = 0; i < 4; i++) GM_TRY(gm_rule_whole(c, i, 1, SEQUENCE_IS_CUT));
+    for (int i = 0; i < 4; i++) GM_TRY(gm_rule_whole(c, i, 1, "the sequence is cut"));
     GM_TRY(gm_rule_attention_dims(c));
     GM_TRY(gm_rule_slices(c));
     c->out[1] = lse_of(&c->out[0]);
     return attention_box(c, &c->out[0], c->in[1]->shape[1]);
-}
-
-gm_status gm_layout_attention_packed(gm_rank *r, gm_value *qkv, gm_value *key_mask, gm_attrs *attrs, gm_layout *out,
-                                     gm_fit *fit)
-{
-    gm_value    *in[2] = {qkv, key_mask};
-    gm_spec      global = {.ndim = 4, .shape = {qkv->shape[0], qkv->shape[1], qkv->shape[2], qkv->shape[4]}};
-    gm_rule_call c = {.r = r,
-                      .name = "attention_packed",
-                      .op = GM_OP_attention,
-                      .n_in = 2,
-                      .n_out = 2,
-                      .in = in,
-                      .attrs = attrs,
-                      .global = &global,
-                      .out = out,
-                      .fit = fit};
-    for (int i = 0; i < 2; i++) {
-        for (int d = 0; d < GM_MAX_DIMS; d++) c.to[i][d] = -1;
-        fit[i] = (gm_fit){.layout = in[i] ? in[i]->layout : gm_layout_replicated()};
-        out[i] = gm_layout_replicated();
-    }
-    GM_TRY(gm_rule_no_partial(&c));
-    for (int i = 0; i < 2; i++) GM_TRY(gm_rule_whole(&c, i, 1, SEQUENCE_IS_CUT));
-    for (int d = 3; d < 5; d++)
-        GM_TRY(gm_rule_whole(&c, 0, d, "query, key and value, or the size of the heads, are cut"));
-    for (int i = 0; i < 2; i++) GM_TRY(gm_rule_join(&c, i, 0, 0));
-    GM_TRY(gm_rule_join(&c, 0, 2, 2));
-    GM_TRY(check_groups(&c, &out[0], qkv->shape[2], qkv->shape[2]));
-    GM_TRY(gm_rule_slices(&c));
-    out[1] = lse_of(&out[0]);
-    return attention_box(&c, &out[0], qkv->shape[1]);
 }
 
 /* ---- what only the tape and the optimizer run, on blocks ---- */

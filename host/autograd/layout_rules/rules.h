@@ -41,10 +41,9 @@ typedef struct gm_fit {
  * what gm_infer gives for the global shapes. */
 gm_status gm_layout_rule(gm_rank *r, gm_op op, int n_in, gm_value *const *in, gm_attrs *attrs, int n_out,
                          const gm_spec *global, gm_layout *out, gm_fit *fit);
-/* Of gm_attention_packed: qkv (b, s, h, 3, d), key_mask (b, t) or NULL -> o, lse. */
-gm_status gm_layout_attention_packed(gm_rank *r, gm_value *qkv, gm_value *key_mask, gm_attrs *attrs, gm_layout *out,
-                                     gm_fit *fit);
 
+/* Is this the rank, coordinate 0 of all these axes, that keeps a replicated term of a sum over them? */
+bool gm_rule_counts(const gm_rank *r, uint32_t axes);
 /* Axes over which the gradient of an input of layout `in` is partial, from an output of layout `out` whose
  * gradient is partial over `g`. */
 uint32_t gm_layout_gradient(const gm_layout *in, const gm_layout *out, uint32_t g);

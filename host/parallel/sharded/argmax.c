@@ -49,12 +49,13 @@ static gm_status find(gm_rank *r, gm_value *x, gm_tensor **index)
 /* Along the last dimension of x, which is cut. */
 static gm_status along_last(gm_rank *r, gm_value *x, gm_value **index)
 {
-    gm_attrs   a = gm_attrs_default();
-    gm_spec    global;
-    gm_layout  layout, rows = gm_layout_replicated();
-    gm_fit     fit;
-    gm_tensor *t;
-    GM_TRY(gm_judge_call(GM_OP_argmax, 1, &x, &a, 1, &global));
+    gm_attrs      a = gm_attrs_default();
+    gm_value_call call = {.op = GM_OP_argmax, .n_in = 1, .n_out = 1, .in = &x, .attrs = &a};
+    gm_spec       global;
+    gm_layout     layout, rows = gm_layout_replicated();
+    gm_fit        fit;
+    gm_tensor    *t;
+    GM_TRY(gm_judge_call(&call, &global));
     gm_rule_call c = gm_rule_begin(r, "argmax", GM_OP_argmax, 1, &x, &a, 1, &global, &layout, &fit);
     GM_TRY(gm_rule_no_partial(&c));
     for (int d = 0; d < global.ndim; d++) gm_layout_copy_dim(&rows, d, &x->layout, d);
@@ -75,22 +76,18 @@ static gm_status restore_dim(gm_rank *r, const gm_value *x, int d, gm_value **y)
     return st;
 }
 
-gm_status gm_sharded_argmax(gm_rank *r, gm_value *x, int dim, bool keepdim, gm_value **index)
+gm_status gm_sharded_argmax(gm_rank *r, const gm_value_call *c, gm_value **out)
 {
-    gm_attrs  a = gm_attrs_default();
-    gm_value *turned = NULL;
-    int64_t   d = dim;
+    gm_value *x = c->in[0], *turned = NULL;
+    int64_t   d = c->attrs->dim;
     int       order[GM_MAX_DIMS];
     gm_status st;
-    a.dim = dim;
-    a.keepdim = keepdim;
-    if (gm_all_replicated(r, 1, &x) || gm_check_dim("argmax", x->ndim, &d) != GM_OK || !x->layout.n_cuts[d])
-        return gm_apply(r, GM_OP_argmax, 1, &x, &a, 1, NULL, index);
+    if (gm_check_dim("argmax", x->ndim, &d) != GM_OK || !x->layout.n_cuts[d]) return gm_apply_blocks(r, c, out);
     for (int i = 0; i < x->ndim; i++) order[i] = i < d ? i : i + 1 < x->ndim ? i + 1 : (int)d;
     r->no_grad++;
     st = gm_permute(r, x, order, &turned);
-    if (st == GM_OK) st = along_last(r, turned, index);
-    if (st == GM_OK && keepdim) st = gm_comm_once(restore_dim(r, x, (int)d, index));
+    if (st == GM_OK) st = along_last(r, turned, out);
+    if (st == GM_OK && c->attrs->keepdim) st = gm_comm_once(restore_dim(r, x, (int)d, out));
     gm_value_release(turned);
     r->no_grad--;
     return st;

@@ -265,28 +265,22 @@ done:
     return st;
 }
 
-gm_status gm_sharded_cross_entropy(gm_rank *r, gm_value *logits, gm_value *target, const gm_attrs *attrs,
-                                   gm_value **loss)
+gm_status gm_sharded_cross_entropy(gm_rank *r, const gm_value_call *call, gm_value **out)
 {
-    gm_value *in[N_IN] = {logits, target}, *out[3];
-    gm_attrs  a = *attrs;
-    gm_spec   global[3], rows;
-    gm_layout layout;
-    gm_fit    fit[N_IN];
-    int       last = logits->ndim - 1;
-    if (!gm_all_replicated(r, N_IN, in)) {
-        GM_TRY(gm_judge_call(GM_OP_cross_entropy, N_IN, in, &a, 3, global));
-        rows = global[0];
-        rows.shape[rows.ndim++] = logits->shape[last];
-        gm_rule_call c = gm_rule_begin(r, "cross_entropy", GM_OP_cross_entropy, N_IN, in, &a, 1, &rows, &layout, fit);
-        GM_TRY(gm_rule_no_partial(&c));
-        for (int d = 0; d <= last; d++) GM_TRY(gm_rule_join(&c, LOGITS, d, d));
-        for (int d = 0; d < last; d++) GM_TRY(gm_rule_join(&c, TARGET, d, d));
-        GM_TRY(gm_rule_slices(&c));
-        if (layout.n_cuts[last]) return sharded(r, in, &a, &layout, fit, loss);
-    }
-    GM_TRY(gm_apply(r, GM_OP_cross_entropy, N_IN, in, &a, 3, NULL, out));
-    gm_release_all(2, out + 1);
-    *loss = out[0];
-    return GM_OK;
+    gm_value *const *in = call->in;
+    gm_attrs         a = *call->attrs;
+    gm_spec          global[3], rows;
+    gm_layout        layout;
+    gm_fit           fit[N_IN];
+    GM_TRY(gm_judge_call(call, global));
+    int last = in[LOGITS]->ndim - 1;
+    rows = global[0];
+    rows.shape[rows.ndim++] = in[LOGITS]->shape[last];
+    gm_rule_call c = gm_rule_begin(r, "cross_entropy", call->op, N_IN, in, &a, 1, &rows, &layout, fit);
+    GM_TRY(gm_rule_no_partial(&c));
+    for (int d = 0; d <= last; d++) GM_TRY(gm_rule_join(&c, LOGITS, d, d));
+    for (int d = 0; d < last; d++) GM_TRY(gm_rule_join(&c, TARGET, d, d));
+    GM_TRY(gm_rule_slices(&c));
+    if (layout.n_cuts[last]) return sharded(r, in, &a, &layout, fit, &out[0]);
+    return gm_apply_blocks(r, call, out);
 }

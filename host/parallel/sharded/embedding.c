@@ -93,25 +93,24 @@ done:
     return st;
 }
 
-gm_status gm_sharded_embedding(gm_rank *r, gm_value *w, gm_value *index, int64_t padding_index, gm_value **y)
+gm_status gm_sharded_embedding(gm_rank *r, const gm_value_call *call, gm_value **out)
 {
-    gm_value *in[N_IN] = {w, index};
-    gm_attrs  a = gm_attrs_default();
-    gm_spec   global;
-    gm_layout layout;
-    gm_fit    fit[N_IN];
-    a.padding_index = padding_index;
-    if (gm_all_replicated(r, N_IN, in) || w->ndim != 2 || !w->layout.n_cuts[0])
-        return gm_apply(r, GM_OP_embedding, N_IN, in, &a, 1, NULL, y);
-    GM_TRY(gm_judge_call(GM_OP_embedding, N_IN, in, &a, 1, &global));
-    if (padding_index < -1 || padding_index >= w->shape[0])
+    gm_value *const *in = call->in;
+    const gm_value  *w = in[W];
+    gm_attrs         a = *call->attrs;
+    gm_spec          global;
+    gm_layout        layout;
+    gm_fit           fit[N_IN];
+    if (w->ndim != 2 || !w->layout.n_cuts[0]) return gm_apply_blocks(r, call, out);
+    GM_TRY(gm_judge_call(call, &global));
+    if (a.padding_index < -1 || a.padding_index >= w->shape[0])
         return GM_FAIL(GM_EINVAL, "embedding: padding_index %" PRId64 " is neither -1 nor one of %" PRId64 " rows",
-                       padding_index, w->shape[0]);
-    gm_rule_call c = gm_rule_begin(r, "embedding", GM_OP_embedding, N_IN, in, &a, 1, &global, &layout, fit);
+                       a.padding_index, w->shape[0]);
+    gm_rule_call c = gm_rule_begin(r, "embedding", call->op, N_IN, in, &a, 1, &global, &layout, fit);
     GM_TRY(gm_rule_no_partial(&c));
-    for (int d = 0; d < index->ndim; d++) GM_TRY(gm_rule_join(&c, INDEX, d, d));
-    GM_TRY(gm_rule_join(&c, W, 1, index->ndim));
+    for (int d = 0; d < in[INDEX]->ndim; d++) GM_TRY(gm_rule_join(&c, INDEX, d, d));
+    GM_TRY(gm_rule_join(&c, W, 1, in[INDEX]->ndim));
     layout.partial = gm_layout_dim_axes(&w->layout, 0);
     GM_TRY(gm_rule_slices(&c));
-    return sharded(r, in, &a, &layout, &global, fit, y);
+    return sharded(r, in, &a, &layout, &global, fit, out);
 }

@@ -362,6 +362,19 @@ static gm_status slice_like(gm_rank *r, gm_value **v, int d, const gm_layout *li
     return GM_OK;
 }
 
+/* On the blocks that there are. */
+static gm_status apply_local(gm_linear_call *c, gm_value **y)
+{
+    gm_value     *in[3] = {c->x, c->w, c->b}, *both[2] = {NULL, NULL};
+    gm_attrs      a = gm_attrs_default();
+    bool          want[2] = {true, false};
+    gm_value_call call = {.op = GM_OP_linear, .n_in = 3, .n_out = 2, .in = in, .attrs = &a, .want = want};
+    a.function = c->f;
+    GM_TRY(gm_apply_blocks(c->rank, &call, both));
+    *y = both[0];
+    return GM_OK;
+}
+
 /* w has all outputs, so b has, too. */
 static gm_status local(gm_linear_call *c, gm_value **y)
 {
@@ -373,7 +386,7 @@ static gm_status local(gm_linear_call *c, gm_value **y)
         gm_value_release(c->b);
         c->b = b;
     }
-    return gm_linear(c->rank, c->x, c->w, c->b, c->f, y);
+    return apply_local(c, y);
 }
 
 static gm_status layer(gm_linear_call *c, gm_value **y)
@@ -394,20 +407,15 @@ static gm_status layer(gm_linear_call *c, gm_value **y)
     return GM_OK;
 }
 
-gm_status gm_sharded_linear(gm_rank *r, gm_value *x, gm_value *w, gm_value *b, gm_function f, gm_value **y)
+gm_status gm_sharded_linear(gm_rank *r, const gm_value_call *call, gm_value **out)
 {
-    gm_value      *in[3] = {x, w, b};
-    gm_linear_call c = {.rank = r, .x = x, .w = w, .b = b, .f = f};
-    gm_attrs       a = gm_attrs_default();
-    gm_spec        whole[2];
-    gm_device     *dev;
-    if (gm_all_replicated(r, 3, in)) return gm_linear(r, x, w, b, f, y);
-    a.function = f;
-    GM_TRY(gm_rank_device(r, &dev));
-    GM_TRY(gm_judge_call(GM_OP_linear, 3, in, &a, 2, whole));
+    gm_value *const *in = call->in;
+    gm_linear_call   c = {.rank = r, .x = in[0], .w = in[1], .b = in[2], .f = call->attrs->function};
+    gm_spec          whole[2];
+    GM_TRY(gm_judge_call(call, whole));
     for (int i = 0; i < 3; i++)
         if (in[i]) gm_value_retain(in[i]);
-    gm_status st = layer(&c, y);
+    gm_status st = layer(&c, out);
     close_call(&c);
     return st;
 }

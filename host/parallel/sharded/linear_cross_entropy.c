@@ -106,12 +106,6 @@ done:
 
 /* ---- a piece ---- */
 
-static gm_status sum_of(gm_rank *r, gm_value *losses, gm_value **sum)
-{
-    gm_attrs a = gm_attrs_default();
-    return gm_apply(r, GM_OP_sum, 1, &losses, &a, 1, NULL, sum);
-}
-
 /* The sum of the losses, and where the largest logits are (places NULL: not asked for). The target follows the rows of
  * x where the product moves them. */
 static gm_status loss_of(gm_rank *r, gm_value *const *in, gm_value *target, const gm_attrs *attrs, gm_value **sum,
@@ -119,14 +113,15 @@ static gm_status loss_of(gm_rank *r, gm_value *const *in, gm_value *target, cons
 {
     gm_value *y = NULL, *logits = NULL, *moved = NULL, *losses = NULL;
     gm_layout to = gm_layout_replicated();
+    gm_attrs  a = gm_attrs_default();
     gm_status st;
-    GM_TRY(gm_sharded_linear(r, in[X], in[W], in[B], GM_FN_none, &y));
+    GM_TRY(gm_apply_first(r, GM_OP_linear, N_IN, in, &a, &y));
     GM_TRY_OR(gm_settle(r, y, &logits), st, done);
     for (int d = 0; d < target->ndim; d++) gm_layout_copy_dim(&to, d, &logits->layout, d);
     GM_TRY_OR(gm_redistribute(r, target, &to, &moved), st, done);
-    GM_TRY_OR(gm_sharded_cross_entropy(r, logits, moved, attrs, &losses), st, done);
-    if (places) GM_TRY_OR(gm_sharded_argmax(r, logits, -1, false, places), st, done);
-    st = sum_of(r, losses, sum);
+    GM_TRY_OR(gm_apply_first(r, GM_OP_cross_entropy, 2, (gm_value *[]){logits, moved}, attrs, &losses), st, done);
+    if (places) GM_TRY_OR(gm_apply_first(r, GM_OP_argmax, 1, &logits, &a, places), st, done);
+    st = gm_apply_first(r, GM_OP_sum, 1, &losses, &a, sum);
 done:
     gm_value_release(losses);
     gm_value_release(moved);
@@ -349,13 +344,14 @@ done:
 
 static gm_status check(gm_rank *r, gm_value *const *in, gm_value *target, int64_t rows)
 {
-    gm_spec    whole[2];
-    gm_device *dev;
-    gm_attrs   a = gm_attrs_default();
-    char       x[256], t[256];
-    bool       fits = in[X]->ndim >= 1 && target->ndim == in[X]->ndim - 1;
+    gm_spec       whole[2];
+    gm_device    *dev;
+    gm_attrs      a = gm_attrs_default();
+    char          x[256], t[256];
+    gm_value_call call = {.op = GM_OP_linear, .n_in = N_IN, .n_out = 2, .in = in, .attrs = &a};
+    bool          fits = in[X]->ndim >= 1 && target->ndim == in[X]->ndim - 1;
     GM_TRY(gm_rank_device(r, &dev));
-    GM_TRY(gm_judge_call(GM_OP_linear, N_IN, in, &a, 2, whole));
+    GM_TRY(gm_judge_call(&call, whole));
     for (int d = 0; fits && d < target->ndim; d++) fits = target->shape[d] == in[X]->shape[d];
     if (!fits)
         return GM_FAIL(GM_ESHAPE, "linear_cross_entropy: x is %s, the target %s; should be one for each row of x",

@@ -223,31 +223,29 @@ static gm_status forward(gm_rank *r, gm_op op, gm_value *const *in, const gm_lay
     return gm_rows_end(&w);
 }
 
-static gm_status sharded(gm_rank *r, gm_op op, gm_value *const *in, const gm_attrs *attrs, const gm_layout *layout,
-                         const gm_fit *fit, gm_value **y, gm_value **sum)
+static gm_status sharded(gm_rank *r, const gm_value_call *c, const gm_layout *layout, const gm_fit *fit, gm_value **out)
 {
-    gm_value *fitted[N_IN], *out[4] = {NULL};
-    GM_TRY(gm_fit_all(r, N_IN, in, fit, fitted));
-    gm_status st = forward(r, op, fitted, layout, attrs->eps, out);
-    gm_value *kept[N_SAVED] = {out[1] ? out[1] : fitted[X], fitted[W], out[2], out[3]};
-    gm_record rec = {.name = gm_op_name(op),
+    gm_value *fitted[N_IN] = {NULL}, *made[4] = {NULL};
+    GM_TRY(gm_fit_all(r, c->n_in, c->in, fit, fitted));
+    gm_status st = forward(r, c->op, fitted, layout, c->attrs->eps, made);
+    gm_value *kept[N_SAVED] = {made[1] ? made[1] : fitted[X], fitted[W], made[2], made[3]};
+    gm_record rec = {.name = gm_op_called(c->op, c->attrs),
                      .rule = norm_rule,
-                     .op = op,
-                     .attrs = attrs,
+                     .op = c->op,
+                     .attrs = c->attrs,
                      .n_in = N_IN,
                      .in = fitted,
-                     .n_out = out[1] ? 2 : 1,
-                     .out = out,
+                     .n_out = made[1] ? 2 : 1,
+                     .out = made,
                      .n_saved = N_SAVED,
                      .saved = kept};
     if (st == GM_OK) st = gm_comm_once(gm_tape_record(r, &rec));
-    if (st == GM_OK) {
-        *y = out[0];
-        *sum = out[1];
-        out[0] = out[1] = NULL;
+    for (int i = 0; i < 2 && st == GM_OK; i++) {
+        out[i] = made[i];
+        made[i] = NULL;
     }
     gm_release_all(N_IN, fitted);
-    gm_release_all(4, out);
+    gm_release_all(4, made);
     return st;
 }
 
@@ -259,34 +257,22 @@ static gm_status choose_layout(gm_rule_call *c, bool *cut)
     for (int i = X; i <= RESIDUAL; i++)
         for (int d = 0; c->in[i] && d <= last; d++) GM_TRY(gm_rule_join(c, i, d, d));
     *cut = c->out[0].n_cuts[last] > 0;
-    for (int i = W; i <= B && *cut; i++)
-        if (c->in[i]) GM_TRY(gm_rule_join(c, i, 0, last));
+    for (int i = W; i < c->n_in && *cut; i++) GM_TRY(gm_rule_join(c, i, 0, last));
     return *cut ? gm_rule_slices(c) : GM_OK;
 }
 
-static gm_status judged(gm_rank *r, gm_op op, gm_value *const *in, double eps, gm_value **y, gm_value **sum)
+static gm_status judged(gm_rank *r, const gm_value_call *call, gm_value **out)
 {
-    gm_attrs     a = gm_attrs_default();
+    gm_attrs     a = *call->attrs;
     gm_spec      global[4];
     gm_layout    layout;
     gm_fit       fit[N_IN];
-    gm_value    *out[4];
-    int          n_in = op == GM_OP_layer_norm ? 4 : 3;
-    bool         cut = false, want[4] = {true, in[RESIDUAL] != NULL, true, true};
-    gm_rule_call c;
-    if (in[RESIDUAL]) a.name = op == GM_OP_layer_norm ? "add_layer_norm" : "add_rms_norm";
-    c = gm_rule_begin(r, gm_op_called(op, &a), op, N_IN, in, &a, 1, global, &layout, fit);
-    a.eps = eps;
-    if (!gm_all_replicated(r, n_in, in)) {
-        GM_TRY(gm_judge_call(op, n_in, in, &a, n_in, global));
-        GM_TRY(choose_layout(&c, &cut));
-    }
-    if (cut) return sharded(r, op, in, &a, &layout, fit, y, sum);
-    GM_TRY(gm_apply(r, op, n_in, in, &a, n_in, want, out));
-    *y = out[0];
-    *sum = out[1];
-    gm_release_all(n_in - 2, out + 2);
-    return GM_OK;
+    bool         cut;
+    gm_rule_call c = gm_rule_begin(r, gm_op_called(call->op, &a), call->op, call->n_in, call->in, &a, 1, global,
+                                   &layout, fit);
+    GM_TRY(gm_judge_call(call, global));
+    GM_TRY(choose_layout(&c, &cut));
+    return cut ? sharded(r, call, &layout, fit, out) : gm_apply_blocks(r, call, out);
 }
 
 /* w or b, (n), as rows need it whose last dimension is cut as dimension `last` of `rows`: whole, cut so, or less deep
@@ -308,32 +294,23 @@ static gm_status bring(gm_rank *r, gm_value *w, const gm_layout *rows, int last,
     return GM_OK;
 }
 
-static gm_status norm(gm_rank *r, gm_op op, gm_value *const *in, double eps, gm_value **y, gm_value **sum)
+static gm_status norm(gm_rank *r, const gm_value_call *c, gm_value **out)
 {
-    gm_value *own[N_IN] = {in[X], in[RESIDUAL]};
-    int       last = in[X]->ndim - 1;
-    bool      deeper = in[RESIDUAL] && in[RESIDUAL]->ndim == last + 1 &&
-                  in[RESIDUAL]->layout.n_cuts[last] > in[X]->layout.n_cuts[last];
-    const gm_layout *rows = deeper ? &in[RESIDUAL]->layout : &in[X]->layout;
-    gm_status        st = GM_OK;
-    bool             sent = false;
-    if (gm_all_replicated(r, N_IN, in) || last < 0) return judged(r, op, in, eps, y, sum);
-    for (int i = W; i <= B && st == GM_OK; i++)
-        if (in[i]) st = bring(r, in[i], rows, last, &sent, &own[i]);
-    if (st == GM_OK) st = judged(r, op, own, eps, y, sum);
+    gm_value     *own[N_IN] = {c->in[X], c->in[RESIDUAL]}, *add = own[RESIDUAL];
+    gm_value_call call = *c;
+    int           last = own[X]->ndim - 1;
+    bool          sent = false;
+    gm_status     st = GM_OK;
+    if (last < 0) return gm_apply_blocks(r, c, out);
+    bool deeper = add && add->ndim == last + 1 && add->layout.n_cuts[last] > own[X]->layout.n_cuts[last];
+    for (int i = W; i < c->n_in && st == GM_OK; i++)
+        if (c->in[i]) st = bring(r, c->in[i], deeper ? &add->layout : &own[X]->layout, last, &sent, &own[i]);
+    call.in = own;
+    if (st == GM_OK) st = judged(r, &call, out);
     gm_value_release(own[W]);
     gm_value_release(own[B]);
     return sent ? gm_comm_once(st) : st;
 }
 
-gm_status gm_sharded_layer_norm(gm_rank *r, gm_value *x, gm_value *residual, gm_value *w, gm_value *b, double eps,
-                                gm_value **y, gm_value **sum)
-{
-    return norm(r, GM_OP_layer_norm, (gm_value *[]){x, residual, w, b}, eps, y, sum);
-}
-
-gm_status gm_sharded_rms_norm(gm_rank *r, gm_value *x, gm_value *residual, gm_value *w, double eps, gm_value **y,
-                              gm_value **sum)
-{
-    return norm(r, GM_OP_rms_norm, (gm_value *[]){x, residual, w, NULL}, eps, y, sum);
-}
+gm_status gm_sharded_layer_norm(gm_rank *r, const gm_value_call *c, gm_value **out) { return norm(r, c, out); }
+gm_status gm_sharded_rms_norm(gm_rank *r, const gm_value_call *c, gm_value **out) { return norm(r, c, out); }

@@ -347,7 +347,7 @@ static gm_status kept(gm_rank *r, gm_tensor *t, gm_value **out)
 static gm_status record(gm_rank *r, gm_value *const *in, const queries *x, bool zigzag, gm_value *o)
 {
     gm_value *saved[N_SAVED] = {NULL, in[K], in[V], in[MASK], NULL, NULL};
-    gm_record rec = {.name = "ring_attention",
+    gm_record rec = {.name = "attention",
                      .rule = ring_rule,
                      .op = GM_OP_attention,
                      .attrs = &x->attrs,
@@ -380,7 +380,7 @@ static gm_status sharded(gm_rank *r, gm_value *const *in, const gm_attrs *attrs,
     GM_TRY_OR(
         open_ring(r, layout, in[Q]->shape, in[K]->shape[1], in[Q]->local, in[K]->local->shape[2], attrs, zigzag, &w),
         st, done);
-    GM_TRY_OR(gm_value_new_block(r, "ring_attention", w.dtype, layout, 4, in[Q]->shape, &o), st, done);
+    GM_TRY_OR(gm_value_new_block(r, "attention", w.dtype, layout, 4, in[Q]->shape, &o), st, done);
     GM_TRY_OR(forward(&w, in, &x, o), st, done);
     GM_TRY_OR(gm_padding_finish(o), st, done);
     GM_TRY_OR(record(r, in, &x, zigzag, o), st, done);
@@ -411,11 +411,12 @@ static gm_status check_sequences(const gm_rule_call *c)
 }
 
 /* Layout of o; what is asked of the inputs; box: this rank's batch and heads in the probabilities (b, h, s, t). */
-static gm_status judge(gm_rank *r, gm_value *const *in, gm_attrs *attrs, gm_layout *layout, gm_fit *fit)
+static gm_status judge(gm_rank *r, const gm_value_call *call, gm_attrs *attrs, gm_layout *layout, gm_fit *fit)
 {
-    gm_spec global[2];
-    GM_TRY(gm_judge_call(GM_OP_attention, N_IN, in, attrs, 2, global));
-    gm_rule_call c = gm_rule_begin(r, "ring_attention", GM_OP_attention, N_IN, in, attrs, 1, global, layout, fit);
+    gm_value *const *in = call->in;
+    gm_spec          global[2];
+    GM_TRY(gm_judge_call(call, global));
+    gm_rule_call c = gm_rule_begin(r, "attention", call->op, N_IN, in, attrs, 1, global, layout, fit);
     GM_TRY(check_sequences(&c));
     GM_TRY(gm_rule_attention_dims(&c));
     GM_TRY(gm_rule_join(&c, Q, 1, 1));
@@ -438,45 +439,40 @@ static gm_status whole_mask(gm_rank *r, gm_value *mask, gm_value **out)
     return gm_redistribute(r, mask, &to, out);
 }
 
-static bool balanced(const gm_rank *r, const gm_value *q, const gm_attrs *attrs, gm_ring_balance balance)
+static bool balanced(const gm_rank *r, const gm_value *q, const gm_attrs *attrs)
 {
     int64_t local[GM_MAX_DIMS];
     gm_layout_local(&r->mesh, &q->layout, q->ndim, q->shape, local);
-    if (!attrs->causal || balance == GM_RING_CONTIGUOUS) return false;
-    return balance == GM_RING_ZIGZAG || local[1] >= GM_RING_BALANCED_ROWS;
+    if (!attrs->causal || attrs->balance == GM_RING_CONTIGUOUS) return false;
+    return attrs->balance == GM_RING_ZIGZAG || local[1] >= GM_RING_BALANCED_ROWS;
 }
 
-static gm_status with_whole_mask(gm_rank *r, gm_value *const *in, const gm_attrs *attrs, gm_ring_balance balance,
-                                 gm_value **o)
+/* The mask is whole. */
+static gm_status ring(gm_rank *r, const gm_value_call *c, gm_value **o)
 {
     gm_value *fitted[N_IN];
-    gm_attrs  a = *attrs;
+    gm_attrs  a = *c->attrs;
     gm_layout layout;
     gm_fit    fit[N_IN];
-    GM_TRY(judge(r, in, &a, &layout, fit));
-    GM_TRY(gm_fit_all(r, N_IN, in, fit, fitted));
-    gm_status st = sharded(r, fitted, &a, &layout, balanced(r, in[Q], &a, balance), o);
+    GM_TRY(judge(r, c, &a, &layout, fit));
+    GM_TRY(gm_fit_all(r, N_IN, c->in, fit, fitted));
+    gm_status st = sharded(r, fitted, &a, &layout, balanced(r, c->in[Q], &a), o);
     gm_release_all(N_IN, fitted);
     return st;
 }
 
-static bool is_cut(const gm_value *v) { return v && v->ndim == 4 && v->layout.n_cuts[1]; }
+static bool is_cut(const gm_value *v) { return v->ndim == 4 && v->layout.n_cuts[1]; }
 
-gm_status gm_ring_attention(gm_rank *r, gm_value *q, gm_value *k, gm_value *v, gm_value *key_mask,
-                            const gm_attrs *attrs, gm_ring_balance balance, gm_value **o)
+gm_status gm_sharded_attention(gm_rank *r, const gm_value_call *c, gm_value **out)
 {
-    gm_value *in[N_IN] = {q, k, v, NULL}, *both[2];
-    gm_status st = GM_OK;
-    bool      cut = is_cut(q) || is_cut(k) || is_cut(v);
-    bool      gather = key_mask && key_mask->ndim == 2 && key_mask->layout.n_cuts[1];
-    if (gather) GM_TRY(whole_mask(r, key_mask, &in[MASK]));
-    else if ((in[MASK] = key_mask)) gm_value_retain(key_mask);
-    if (cut) st = with_whole_mask(r, in, attrs, balance, o);
-    else {
-        st = gm_apply(r, GM_OP_attention, N_IN, in, attrs, 2, NULL, both);
-        if (st == GM_OK) gm_value_release(both[1]);
-        if (st == GM_OK) *o = both[0];
-    }
+    gm_value     *in[N_IN] = {c->in[Q], c->in[K], c->in[V], c->in[MASK]}, *mask = in[MASK];
+    gm_value_call call = *c;
+    bool          gather = mask && mask->ndim == 2 && mask->layout.n_cuts[1];
+    call.in = in;
+    if (gather) GM_TRY(whole_mask(r, mask, &in[MASK]));
+    bool      cut = is_cut(in[Q]) || is_cut(in[K]) || is_cut(in[V]);
+    gm_status st = cut ? ring(r, &call, out) : gm_apply_blocks(r, &call, out);
+    if (!gather) return st;
     gm_value_release(in[MASK]);
-    return gather ? gm_comm_once(st) : st; /* the others have had their part of the mask */
+    return gm_comm_once(st); /* the others have had their part of the mask */
 }

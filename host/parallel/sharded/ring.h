@@ -13,25 +13,6 @@
  * compute as many pairs of query and key, but for one pair of chunks. Values stay cut into contiguous blocks: this is
  * seen by nobody outside.
  *
- * The trap: a mask of hidden keys is whole on every rank (one that is cut is gathered, a byte a key). */
-#ifndef GM_RING_H
-#define GM_RING_H
-
-#include "../../autograd/apply.h"
-
-/* Are the queries of a causal attention shared out anew? AUTO: where each rank has GM_RING_BALANCED_ROWS of them.
- * With S rows a rank it saves the last rank 7 (p-1) S S h d operations, forward and backward, and sends (3p+4)/2 S h d
- * elements more: 1.4 S operations an element on two ranks, up to 4.7 S on many. From 128 rows on that is more than a
- * core computes while it moves a number. */
-typedef enum gm_ring_balance { GM_RING_AUTO, GM_RING_CONTIGUOUS, GM_RING_ZIGZAG } gm_ring_balance;
-#define GM_RING_BALANCED_ROWS 128
-
-/* o = attention as GM_OP_attention: q (b, s, h, d), k and v (b, t, hk, d), key_mask u8 (b, t) or NULL; attrs: causal,
- * scale, p with stream and box. The sequences are cut alike by one axis or more; batch and heads may be cut by others
- * as that op's layout rule allows, key_mask may be cut along t. o is cut as q. Where no sequence is cut it is that op,
- * bit for bit. Dropped are the same probabilities as on one rank. One reference to *o. Collective over the axes of the
- * sequence, in forward and in backward.
- *
  * Elements sent in forward, the mean over p ranks, where blocks have S positions and n = b S d of a rank's batch
  * (padding is not sent; in backward keys and values count twice, as their gradients travel as far):
  *     not causal        2 (p-1) hk n
@@ -40,9 +21,17 @@ typedef enum gm_ring_balance { GM_RING_AUTO, GM_RING_CONTIGUOUS, GM_RING_ZIGZAG 
  *                       backward has for the gradients of o and q (p even; p odd: 1/p less of n h, and hk n / 2p less
  *                       of keys and values)
  *
- * GM_ESHAPE: what GM_OP_attention refuses; sequences cut in different ways; a causal attention of s != t. GM_EINVAL:
- * memory that ran out after something was sent. */
-gm_status gm_ring_attention(gm_rank *r, gm_value *q, gm_value *k, gm_value *v, gm_value *key_mask,
-                            const gm_attrs *attrs, gm_ring_balance balance, gm_value **o);
+ * The trap: a mask of hidden keys is whole on every rank (one that is cut is gathered, a byte a key). */
+#ifndef GM_RING_H
+#define GM_RING_H
+
+#include "sharded.h"
+
+/* gm_attrs.balance: are the queries of a causal attention shared out anew? AUTO: where each rank has
+ * GM_RING_BALANCED_ROWS of them. With S rows a rank it saves the last rank 7 (p-1) S S h d operations, forward and
+ * backward, and sends (3p+4)/2 S h d elements more: 1.4 S operations an element on two ranks, up to 4.7 S on many. From
+ * 128 rows on that is more than a core computes while it moves a number. */
+typedef enum gm_ring_balance { GM_RING_AUTO, GM_RING_CONTIGUOUS, GM_RING_ZIGZAG } gm_ring_balance;
+#define GM_RING_BALANCED_ROWS 128
 
 #endif

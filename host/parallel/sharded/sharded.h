@@ -1,18 +1,28 @@
-/* sharded.h - differentiable ops on cut values that communicate inside: what tensor parallelism is made of.
+/* sharded.h - forms of ops on cut values that communicate inside: what tensor parallelism is made of.
  *
- * Everything that is right on local blocks alone goes through gm_apply and the layout rules; what is right after a
- * redistribution of whole operands is gm_redistribute and then gm_apply. Here is the rest:
- * products whose operands travel block by block, and rows that are cut along the dimension worked along. Layouts of
- * the operands choose the algorithm; one that fits none is GM_ESHAPE with all layouts printed. On operands that are not
- * cut these are the plain ops, bit for bit. Notation: q x q ranks, X (B, ..., I), W (O, I) as nn.Linear stores it. */
+ * gm_apply comes here where an input is cut or partial and ops.def marks the op with GM_SHARDED. What is right on
+ * local blocks alone goes back to gm_apply_blocks and the layout rules; what is right after a redistribution of whole
+ * operands is gm_redistribute and then gm_apply. Here is the rest: products whose operands travel block by block, and
+ * rows that are cut along the dimension worked along. Layouts of the operands choose the algorithm; one that fits none
+ * is GM_ESHAPE with all layouts printed. Where nothing that matters is cut these are the plain ops, bit for bit.
+ * Outputs that only the plain op's gradient reads (pre-activations, statistics) are not given.
+ * Notation: q x q ranks, X (B, ..., I), W (O, I) as nn.Linear stores it. */
 #ifndef GM_SHARDED_H
 #define GM_SHARDED_H
 
 #include "../../autograd/apply.h"
 
-/* y = f(x w' + b); x (..., I), w (O, I), b (O) or NULL; f an activation or none. f32 and f64. Collective over the axes
- * named here, in forward and in backward; leading dimensions may be cut by further axes (data, sequence, depth), over
- * which dw and db are then partial. The layouts of x and w choose the kind; w says how y's last dimension lies:
+extern const gm_sharded_ops gm_sharded; /* the forms below: for gm_rank.sharded */
+
+#define GM_OP(name, rule, in, out, attrs)
+#define GM_SHARDED(name) gm_status gm_sharded_##name(gm_rank *r, const gm_value_call *c, gm_value **out);
+#include "../../../kernels/ops.def"
+#undef GM_OP
+
+/* gm_sharded_linear: y = f(x w' + b); x (..., I), w (O, I), b (O) or NULL; f an activation or none. f32 and f64.
+ * Collective over the axes named here, in forward and in backward; leading dimensions may be cut by further axes (data,
+ * sequence, depth), over which dw and db are then partial. The layouts of x and w choose the kind; w says how y's last
+ * dimension lies:
  *
  * COLUMN (Shoeybi et al., arXiv:1909.08053): w's rows cut by axes that do not cut x -> y's last dimension cut by them.
  * Sends nothing; in backward dx is summed over them, 2 (p-1)/p of x a rank, under the product of dw, so that the
@@ -52,29 +62,35 @@
  * GM_ESHAPE: layouts of no kind, all printed; a and b of different size; I cut into blocks of different size; both
  * operands partial over an axis, or one over an axis that cuts the other; an activation of a partial product. Padding
  * of I and O is never read. */
-gm_status gm_sharded_linear(gm_rank *r, gm_value *x, gm_value *w, gm_value *b, gm_function f, gm_value **y);
 
 /* The ops below take x of any leading dimensions, cut by other axes, and communicate over the axes that cut the
  * dimension worked along: an all_reduce of the numbers of each row that are named here, in x's dtype. What is
  * replicated where another operand is cut is sliced; a partial operand is refused (GM_ESHAPE). */
 
-/* Layer norm and RMS norm of rows whose last dimension may be cut (w and b NULL, or of any layout: what is cut deeper
- * than the rows, or where they are not, is redistributed first, which the numbers below do not count): mean and
- * variance over all of the row, of its logical extent, of p blocks: Chan, Golub, LeVeque 1979. Bytes of one all_reduce
- * of 2 numbers a row, forward (rows padded to a multiple of p) and backward (RMS norm: 1 number). Outputs as
- * GM_OP_layer_norm: y and the sum, NULL without a residual. f32 keeps its digits at a large mean: 1e-3 of a deviation
+/* gm_sharded_layer_norm and gm_sharded_rms_norm, of rows whose last dimension may be cut (w and b NULL, or of any
+ * layout: what is cut deeper than the rows, or where they are not, is redistributed first, which the numbers below do
+ * not count): mean and variance over all of the row, of its logical extent, of p blocks: Chan, Golub, LeVeque 1979.
+ * Bytes of one all_reduce of 2 numbers a row, forward (rows padded to a multiple of p) and backward (RMS norm: 1
+ * number). Given: y, and the sum where there is a residual. f32 keeps its digits at a large mean: 1e-3 of a deviation
  * at a mean of 1e4 deviations, which is the rounding of such numbers. */
-gm_status gm_sharded_layer_norm(gm_rank *r, gm_value *x, gm_value *residual, gm_value *w, gm_value *b, double eps,
-                                gm_value **y, gm_value **sum);
-gm_status gm_sharded_rms_norm(gm_rank *r, gm_value *x, gm_value *residual, gm_value *w, double eps, gm_value **y,
-                              gm_value **sum);
 
-/* Loss of each row of logits whose classes may be cut (padding excluded): the largest logit, the sum of exponentials
- * and the target's logit are reduced over the axes of the classes, the logits never gathered: 1 + 2 numbers a row (3
- * with label smoothing), backward none. ignore_index and label_smoothing as in GM_OP_cross_entropy. GM_EINVAL: a target
- * that is no class. */
-gm_status gm_sharded_cross_entropy(gm_rank *r, gm_value *logits, gm_value *target, const gm_attrs *attrs,
-                                   gm_value **loss);
+/* gm_sharded_cross_entropy: loss of each row of logits whose classes may be cut (padding excluded): the largest logit,
+ * the sum of exponentials and the target's logit are reduced over the axes of the classes, the logits never gathered:
+ * 1 + 2 numbers a row (3 with label smoothing), backward none. GM_EINVAL: a target that is no class. */
+
+/* gm_sharded_embedding: rows of a table whose vocabulary may be cut: a rank looks up what it holds, the rest is zero,
+ * and the result is partial over those axes (to be reduced by whoever wants it whole). Sends nothing. padding_index
+ * (-1: none) is global. GM_EINVAL: an index or padding_index that is no row. */
+
+/* gm_sharded_argmax: place of the largest entry along a dimension that may be cut (negative: from the end); the lowest
+ * of equals, the first NaN. 1 + 1 numbers a row, the second f64. Not differentiable. */
+
+/* gm_sharded_attention: q (b, s, h, d), k and v (b, t, hk, d), key_mask u8 (b, t). Where the sequences are cut, alike
+ * by one axis or more, keys and values travel round (ring.h, which counts what is sent); batch and heads may be cut by
+ * others as the op's layout rule allows, key_mask may be cut along t. o is cut as q. Dropped are the same
+ * probabilities as on one rank. Collective over the axes of the sequence, in forward and in backward. GM_ESHAPE: what
+ * the op refuses; sequences cut in different ways; a causal attention of s != t. GM_EINVAL: memory that ran out after
+ * something was sent. */
 
 /* The sum of the losses of all rows of x w' + b, a scalar that is partial over what cuts the rows: x (..., I), w (O,
  * I), b (O) or NULL, target (...). `rows` rows of each rank's block at a time (gathered or scattered as the kind of
@@ -83,18 +99,8 @@ gm_status gm_sharded_cross_entropy(gm_rank *r, gm_value *logits, gm_value *targe
  * them by that of the sum: dx in x's dtype, dw and db in f32 at least, so that those of 16 bits are rounded once, dx
  * twice. As many products as without pieces, and none in backward. A block of at most `rows` rows is one piece, and
  * the plain ops. *places (NULL: not wanted): i64, as the target, where the largest logit of each row is. What
- * gm_sharded_linear and gm_sharded_cross_entropy refuse is refused; each piece sends what they send. GM_ESHAPE,
- * GM_EINVAL. */
+ * linear and cross_entropy refuse is refused; each piece sends what they send. GM_ESHAPE, GM_EINVAL. */
 gm_status gm_linear_cross_entropy(gm_rank *r, gm_value *x, gm_value *w, gm_value *b, gm_value *target,
                                   const gm_attrs *attrs, int64_t rows, gm_value **sum, gm_value **places);
-
-/* Rows of a table whose vocabulary may be cut: a rank looks up what it holds, the rest is zero, and the result is
- * partial over those axes (to be reduced by whoever wants it whole). Sends nothing. padding_index (-1: none) is global.
- * GM_EINVAL: an index or padding_index that is no row. */
-gm_status gm_sharded_embedding(gm_rank *r, gm_value *w, gm_value *index, int64_t padding_index, gm_value **y);
-
-/* Place of the largest entry along a dimension that may be cut (negative: from the end); the lowest of equals, the
- * first NaN. 1 + 1 numbers a row, the second f64. Not differentiable. */
-gm_status gm_sharded_argmax(gm_rank *r, gm_value *x, int dim, bool keepdim, gm_value **index);
 
 #endif

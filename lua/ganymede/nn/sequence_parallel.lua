@@ -43,16 +43,6 @@ local function back(o, like)
   return o:redistribute { cuts = cuts }
 end
 
--- options with a key mask (b, t) that is whole along t
-local function with_whole_mask(options)
-  local copy = {}
-  for key, value in pairs(options or {}) do copy[key] = value end
-  copy.balance = nil -- how a ring shares queries out
-  local cuts = copy.key_mask and core.layout(copy.key_mask).cuts
-  if cuts and #cuts[2] > 0 then copy.key_mask = copy.key_mask:redistribute { cuts = { cuts[1], {} } } end
-  return copy
-end
-
 -- ---------------------------------------------------------------- which heads Ulysses can share out
 
 local function check_shares(what, heads, ranks)
@@ -84,31 +74,25 @@ local function split(qkv)
   return q, ops.select(qkv, 4, group + 1), ops.select(qkv, 4, group + 2)
 end
 
-local function whole_packed(qkv, options)
+local function packed(qkv, options)
   if qkv:size(4) == 3 then return ops.attention_packed(qkv, options) end
   local q, k, v = split(qkv)
   return ops.attention(q, k, v, options)
 end
 
---- mode -> { attention = fn(q, k, v, options), packed = fn(qkv, options) } for sequences that are cut.
+--- mode -> { attention = fn(q, k, v, options), packed = fn(qkv, options) } for sequences that are cut. The op itself is
+-- the ring: it goes by the layouts.
 M.modes = {
-  ring = {
-    attention = core.ring_attention,
-    packed = function(qkv, options)
-      local q, k, v = split(qkv)
-      return core.ring_attention(q, k, v, options)
-    end,
-  },
+  ring = { attention = ops.attention, packed = packed },
   ulysses = {
     attention = function(q, k, v, options)
       check_cut_heads(k)
-      local o = ops.attention(sequence_to_heads(q), sequence_to_heads(k), sequence_to_heads(v),
-        with_whole_mask(options))
+      local o = ops.attention(sequence_to_heads(q), sequence_to_heads(k), sequence_to_heads(v), options)
       return back(o, q)
     end,
     packed = function(qkv, options)
       check_cut_heads(qkv)
-      return back(whole_packed(sequence_to_heads(qkv), with_whole_mask(options)), qkv)
+      return back(packed(sequence_to_heads(qkv), options), qkv)
     end,
   },
 }
@@ -117,18 +101,19 @@ local function is_cut(x) return #core.layout(x).cuts[2] > 0 end
 
 local function mode() return M.modes[context.current().plan.sequence.mode] end
 
---- As ops.attention, for sequences in any layout: q (b, s, h, d), k and v (b, t, hk, d) -> o as q.
--- @param options { causal, scale, dropout, key_mask (b, t), whole or cut }; ring: balance, see core.ring_attention
+--- As ops.attention, but a sequence that is cut is worked on as parallel.sequence.mode says:
+-- q (b, s, h, d), k and v (b, t, hk, d) -> o as q.
+-- @param options those of ops.attention
 function M.attention(q, k, v, options)
-  if not (is_cut(q) or is_cut(k) or is_cut(v)) then return ops.attention(q, k, v, with_whole_mask(options)) end
-  return mode().attention(q, k, v, options)
+  if is_cut(q) or is_cut(k) or is_cut(v) then return mode().attention(q, k, v, options) end
+  return ops.attention(q, k, v, options)
 end
 
 --- The same for one projection, (b, s, key heads, group + 2, d): of each key head its group of query heads, its key,
 -- its value -> (b, s, key heads * group, d).
 function M.attention_packed(qkv, options)
-  if not is_cut(qkv) then return whole_packed(qkv, with_whole_mask(options)) end
-  return mode().packed(qkv, options)
+  if is_cut(qkv) then return mode().packed(qkv, options) end
+  return packed(qkv, options)
 end
 
 return M

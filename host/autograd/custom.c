@@ -1,0 +1,78 @@
+/* custom.c - functions whose gradients the user computes: gm_record_custom of apply.h. */
+#include <string.h>
+
+#include "apply.h"
+#include "apply_blocks.h"
+
+/* The gradient of output i as a value: cut as the output is, partial as gradients are now. */
+static gm_status gradient_value(gm_backward *b, int i, gm_value **out)
+{
+    const int64_t *shape;
+    gm_tensor     *g = gm_backward_grad(b, i);
+    gm_layout      layout = *gm_backward_output_layout(b, i, &shape);
+    if (!g) return GM_OK;
+    gm_tensor_retain(g);
+    layout.partial = gm_backward_partial(b) & ~(gm_layout_cut_axes(&layout) | layout.partial);
+    return gm_value_take_block(gm_backward_rank(b), g, &layout, g->ndim, shape, out);
+}
+
+/* What Lua gave as the gradient of input i (borrowed): of its shape and cuts, in any state. */
+static gm_status give_custom(gm_backward *b, int i, gm_value *v)
+{
+    const int64_t   *shape;
+    const gm_spec   *want = gm_backward_input(b, i);
+    const gm_layout *x = gm_backward_input_layout(b, i, &shape);
+    gm_value         like = {.rank = v->rank, .ndim = want->ndim, .layout = *x}, *fitted = NULL;
+    gm_tensor        header = {.dtype = want->dtype};
+    char             have[256], text[256];
+    like.local = &header;
+    memcpy(like.shape, shape, sizeof like.shape);
+    if (gm_fit_seed(&like, v, &fitted) != GM_OK)
+        return GM_FAIL(GM_ESHAPE, "custom function: its gradient %d is %s, the input %s", i + 1,
+                       gm_value_describe(v, have, sizeof have), gm_value_describe(&like, text, sizeof text));
+    gm_tensor *t = fitted->local;
+    gm_tensor_retain(t);
+    gm_backward_set_partial(b, i, fitted->layout.partial);
+    gm_value_release(fitted);
+    return gm_backward_give(b, i, t);
+}
+
+static gm_status custom_rule(gm_backward *b)
+{
+    gm_value *in[GM_MAX_OUT] = {NULL}, *out[GM_MAX_OUT] = {NULL};
+    bool      want[GM_MAX_OUT];
+    int       n_in = gm_backward_inputs(b), n_out = gm_backward_outputs(b);
+    gm_status st = GM_OK;
+    for (int i = 0; i < n_out && st == GM_OK; i++) st = gradient_value(b, i, &in[i]);
+    const gm_callback *c = gm_backward_callback(b);
+    for (int i = 0; i < n_in; i++) want[i] = gm_backward_wants(b, i);
+    if (st == GM_OK) st = c->call(c->context, n_out, in, n_in, gm_backward_splits(b) ? want : NULL, out);
+    gm_release_all(n_out, in);
+    for (int i = 0; i < n_in; i++)
+        if (out[i] && want[i] && st == GM_OK) st = give_custom(b, i, out[i]);
+    gm_release_all(n_in, out);
+    return st;
+}
+
+gm_status gm_record_custom(gm_rank *r, int n_in, gm_value *const *in, int n_out, gm_value *const *out,
+                           gm_callback backward, bool splits)
+{
+    if (n_in > GM_MAX_OUT || n_out > GM_MAX_OUT) {
+        gm_callback_release(&backward);
+        return GM_FAIL(GM_EINVAL, "custom function: at most %d inputs and %d outputs", GM_MAX_OUT, GM_MAX_OUT);
+    }
+    for (int i = 0; i < n_out; i++) {
+        if (!out[i] || !out[i]->requires_grad) continue;
+        gm_callback_release(&backward);
+        return GM_FAIL(GM_EINVAL, "custom function: output %d requires a gradient already; detach() it", i + 1);
+    }
+    gm_record rec = {.name = "custom function",
+                     .rule = custom_rule,
+                     .n_in = n_in,
+                     .in = in,
+                     .n_out = n_out,
+                     .out = out,
+                     .callback = backward,
+                     .splits = splits};
+    return gm_tape_record(r, &rec);
+}

@@ -1,0 +1,242 @@
+/* terms.c - what rules give for an input joins what others have given for it: into the buffer of a leaf, or into the
+ * gradient that a node's output holds. Terms are blocks that are replicated or partial over axes; two of different
+ * state are brought to one. See tape.h. */
+#include "padding.h"
+#include "layout_rules/rules.h"
+#include "tape_nodes.h"
+
+/* dst += src, or dst = src; dst may be wider. */
+static gm_status add_into(gm_device *dev, gm_tensor *dst, gm_tensor *src, bool accumulate)
+{
+    gm_attrs   a = gm_attrs_default();
+    gm_tensor *wide = NULL;
+    a.dtype = dst->dtype;
+    if (!accumulate) return gm_run_one(dev, GM_OP_copy, &a, src, dst);
+    if (src->dtype == dst->dtype) return gm_run_one(dev, GM_OP_axpy, NULL, src, dst);
+    GM_TRY(gm_tensor_new(dev, dst->dtype, src->ndim, src->shape, &wide));
+    gm_status st = gm_run_one(dev, GM_OP_copy, &a, src, wide);
+    if (st == GM_OK) st = gm_run_one(dev, GM_OP_axpy, NULL, wide, dst);
+    gm_tensor_release(wide);
+    return st;
+}
+
+static bool exclusive(const gm_tensor *t)
+{
+    return t->refs == 1 && t->storage->refs == 1 && gm_tensor_is_contiguous(t);
+}
+
+static gm_status clone(gm_backward *b, gm_tensor *t, gm_tensor **out)
+{
+    gm_spec spec = gm_tape_spec(t);
+    GM_TRY(gm_backward_new(b, &spec, out));
+    gm_status st = add_into(gm_backward_device(b), *out, t, false);
+    if (st != GM_OK) gm_tensor_release(*out);
+    return st;
+}
+
+gm_status gm_term_own(gm_backward *b, gm_tensor **held)
+{
+    gm_tensor *copy = NULL;
+    if (exclusive(*held)) return GM_OK;
+    GM_TRY(clone(b, *held, &copy));
+    gm_tensor_release(*held);
+    *held = copy;
+    return GM_OK;
+}
+
+/* Axes over which what the rule gives for an input is partial. */
+static uint32_t partial_of(const gm_backward *b, const edge *e)
+{
+    const gm_node *n = b->node;
+    uint32_t       axes = 0;
+    if (e->told) return e->partial;
+    if (!n->places) return 0;
+    for (int i = 0; i < n->n_out; i++)
+        if (n->out[i].grad)
+            axes |= gm_layout_gradient(&n->places[e - n->in].layout, &n->places[n->n_in + i].layout, b->partial);
+    return axes;
+}
+
+gm_status gm_term_zero(gm_backward *b, gm_tensor *t)
+{
+    return gm_run_one(gm_backward_device(b), GM_OP_fill, NULL, NULL, t);
+}
+
+/* A term joins a sum: *sum becomes the axes that both are then partial over. What is replicated over an axis that
+ * the other is partial over counts at coordinate 0 alone. */
+static void join(const gm_rank *r, uint32_t *sum, uint32_t term, bool *sum_counts, bool *term_counts)
+{
+    *sum_counts = gm_rule_counts(r, term & ~*sum);
+    *term_counts = gm_rule_counts(r, *sum & ~term);
+    *sum |= term;
+}
+
+/* A place for a term that counts on other ranks only. */
+static gm_status scratch(gm_backward *b, const gm_spec *spec, gm_tensor **out)
+{
+    if (b->n_scratch == (int)(sizeof b->scratch / sizeof *b->scratch))
+        return GM_FAIL(GM_EINVAL, "%s: too many gradients that do not count on this rank", b->node->name);
+    GM_TRY(gm_backward_new(b, spec, out));
+    b->scratch[b->n_scratch++] = *out;
+    return GM_OK;
+}
+
+/* In place of a wide gradient, *target, a tensor of the input's dtype; add_narrow brings it there. */
+static gm_status narrow_target(gm_backward *b, const edge *e, gm_tensor **target, bool *accumulate)
+{
+    int i = b->n_narrow;
+    if (i == (int)(sizeof b->narrow / sizeof *b->narrow))
+        return GM_FAIL(GM_EINVAL, "%s: too many wide gradients of inputs of 16 bits", b->node->name);
+    GM_TRY(gm_backward_new(b, &e->spec, &b->narrow[i].term));
+    b->narrow[i].sum = *target;
+    b->narrow[i].accumulate = *accumulate;
+    b->n_narrow++;
+    *target = b->narrow[i].term;
+    *accumulate = false;
+    return GM_OK;
+}
+
+gm_status gm_term_add_narrow(gm_backward *b, gm_status st)
+{
+    for (int i = 0; i < b->n_narrow; i++) {
+        if (st == GM_OK)
+            st = add_into(gm_backward_device(b), b->narrow[i].sum, b->narrow[i].term, b->narrow[i].accumulate);
+        gm_tensor_release(b->narrow[i].term);
+    }
+    return st;
+}
+
+static gm_status leaf_target(gm_backward *b, const edge *e, gm_tensor **out, bool *accumulate)
+{
+    gm_value *leaf = e->leaf;
+    uint32_t  term = partial_of(b, e);
+    bool      held = leaf->grad_set, counts = true;
+    GM_TRY(gm_value_grad_buffer(leaf, out));
+    leaf->grad_set = true;
+    *accumulate = held;
+    if (!held) leaf->grad_partial = term;
+    if (leaf->grad_partial == term) return GM_OK;
+    join(b->rank, &leaf->grad_partial, term, &held, &counts);
+    *accumulate = held;
+    if (counts) return GM_OK;
+    if (!held) GM_TRY(gm_term_zero(b, *out));
+    *accumulate = false;
+    return scratch(b, &e->spec, out);
+}
+
+gm_status gm_backward_target(gm_backward *b, int i, gm_tensor **out, bool *accumulate)
+{
+    const edge *e = &b->node->in[i];
+    GM_TRY(gm_backward_wide_target(b, i, out, accumulate));
+    return (*out)->dtype == e->spec.dtype ? GM_OK : narrow_target(b, e, out, accumulate);
+}
+
+gm_status gm_backward_wide_target(gm_backward *b, int i, gm_tensor **out, bool *accumulate)
+{
+    edge *e = &b->node->in[i];
+    if (!gm_backward_wants(b, i))
+        return GM_FAIL(GM_EINVAL, "%s: its rule computes the gradient of input %d, which is not asked for",
+                       b->node->name, i + 1);
+    if (e->leaf) return leaf_target(b, e, out, accumulate);
+    output  *to = &e->from->out[e->output];
+    uint32_t term = partial_of(b, e);
+    bool     held = to->grad != NULL, counts = true;
+    *accumulate = held;
+    if (held) GM_TRY(gm_term_own(b, &to->grad));
+    else GM_TRY(gm_backward_new(b, &e->spec, &to->grad));
+    if (!held) to->partial = term;
+    *out = to->grad;
+    if (to->partial == term) return GM_OK;
+    join(b->rank, &to->partial, term, &held, &counts);
+    *accumulate = held;
+    if (counts) return GM_OK;
+    if (!held) GM_TRY(gm_term_zero(b, *out));
+    *accumulate = false;
+    return scratch(b, &e->spec, out);
+}
+
+gm_status gm_term_give_leaf(gm_backward *b, gm_value *leaf, gm_tensor *g, uint32_t term)
+{
+    if (!leaf->grad && exclusive(g) && !leaf->wide_grad) {
+        leaf->grad = g;
+        leaf->grad_set = true;
+        leaf->grad_partial = term;
+        return GM_OK;
+    }
+    gm_tensor *buffer = NULL;
+    bool       held = leaf->grad_set, counts = true;
+    if (!held) leaf->grad_partial = term;
+    if (leaf->grad_partial != term) join(b->rank, &leaf->grad_partial, term, &held, &counts);
+    gm_status st = gm_value_grad_buffer(leaf, &buffer);
+    if (st == GM_OK && counts) st = add_into(gm_backward_device(b), buffer, g, held);
+    else if (st == GM_OK && !held) st = gm_term_zero(b, buffer);
+    if (st == GM_OK) leaf->grad_set = true;
+    gm_tensor_release(g);
+    return st;
+}
+
+/* Adds g to what a node's output holds; takes g. */
+static gm_status add_held(gm_backward *b, gm_tensor **held, gm_tensor *g)
+{
+    gm_status st = GM_OK;
+    if (!exclusive(*held) && exclusive(g)) { /* add the other way round and save a copy */
+        gm_tensor *swap = *held;
+        *held = g;
+        g = swap;
+    }
+    st = gm_term_own(b, held);
+    if (st == GM_OK) st = add_into(gm_backward_device(b), *held, g, true);
+    gm_tensor_release(g);
+    return st;
+}
+
+static gm_status give_output(gm_backward *b, output *to, gm_tensor *g, uint32_t term)
+{
+    bool held = true, counts = true;
+    if (!to->grad) {
+        to->grad = g;
+        to->partial = term;
+        return GM_OK;
+    }
+    if (to->partial != term) join(b->rank, &to->partial, term, &held, &counts);
+    if (held && counts) return add_held(b, &to->grad, g);
+    if (counts) {
+        gm_tensor *old = to->grad;
+        to->grad = g;
+        g = old;
+    }
+    gm_tensor_release(g);
+    if (held || counts) return GM_OK;
+    GM_TRY(gm_term_own(b, &to->grad));
+    return gm_term_zero(b, to->grad);
+}
+
+gm_status gm_backward_give(gm_backward *b, int i, gm_tensor *g)
+{
+    const edge *e = &b->node->in[i];
+    uint32_t    term = partial_of(b, e);
+    if (!gm_backward_wants(b, i)) {
+        gm_tensor_release(g);
+        return GM_OK;
+    }
+    if (e->leaf) return gm_term_give_leaf(b, e->leaf, g, term);
+    return give_output(b, &e->from->out[e->output], g, term);
+}
+
+gm_status gm_backward_give_whole(gm_backward *b, gm_tensor *whole)
+{
+    gm_node *n = b->node;
+    gm_backward_set_partial(b, 0, partial_of(b, &n->in[0])); /* as the slices say, while they are there */
+    for (int i = 0; i < n->n_out; i++) {
+        gm_tensor_release(n->out[i].grad);
+        n->out[i].grad = NULL;
+    }
+    return gm_backward_give(b, 0, whole);
+}
+
+gm_status gm_tape_add_term(gm_rank *r, gm_tape *t, gm_value *v, gm_tensor *term, uint32_t partial)
+{
+    gm_backward b = {.rank = r, .tape = t};
+    if (!v->node) return gm_term_give_leaf(&b, v, term, partial);
+    return give_output(&b, &v->node->out[v->output], term, partial);
+}
