@@ -56,11 +56,11 @@ static gm_status read_grad(gm_value *v, gm_value **out)
 {
     gm_value *g = NULL;
     gm_layout layout = v->layout;
-    layout.partial = v->grad_partial;
-    gm_tensor_retain(v->grad);
+    layout.partial = v->param->grad_partial;
+    gm_tensor_retain(v->param->grad);
     gm_padding_show_gradient(v);
-    GM_TRY(gm_value_take_block(v->rank, v->grad, &layout, v->ndim, v->shape, &g));
-    if (!v->grad_partial) {
+    GM_TRY(gm_value_take_block(v->rank, v->param->grad, &layout, v->ndim, v->shape, &g));
+    if (!v->param->grad_partial) {
         *out = g;
         return GM_OK;
     }
@@ -91,7 +91,7 @@ static int grad(lua_State *L)
             "grad: this tensor was computed by '%s', and gradients of computed tensors are not kept; call "
             "t:retain_grad() before backward",
             gm_node_name(v->node));
-    if (!v->grad_set) return 0;
+    if (!gm_value_grad(v)) return 0;
     gm_handle *h = gm_push_handle(L);
     L_TRY(L, read_grad(v, &g));
     gm_handle_fill(v->rank, h, g, "grad");
@@ -123,11 +123,11 @@ static int zero_grad(lua_State *L)
 static int grad_part(lua_State *L)
 {
     gm_value *v = gm_check_value(L, 1), *g;
-    if (!v->grad_set) return 0;
+    if (!gm_value_grad(v)) return 0;
     gm_handle *h = gm_push_handle(L);
-    gm_tensor_retain(v->grad);
+    gm_tensor_retain(v->param->grad);
     gm_padding_show_gradient(v);
-    L_TRY(L, gm_value_take(v->rank, v->grad, &g));
+    L_TRY(L, gm_value_take(v->rank, v->param->grad, &g));
     gm_handle_fill(v->rank, h, g, "grad_part");
     return 1;
 }
@@ -138,7 +138,8 @@ static int grad_summed(lua_State *L)
     luaL_checktype(L, 1, LUA_TTABLE);
     for (int i = 1, n = (int)lua_objlen(L, 1); i <= n; i++) {
         lua_rawgeti(L, 1, i);
-        gm_check_value(L, -1)->grad_partial = 0;
+        gm_value *v = gm_check_value(L, -1);
+        if (v->param) v->param->grad_partial = 0;
         lua_pop(L, 1);
     }
     return 0;

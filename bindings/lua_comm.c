@@ -317,12 +317,18 @@ static int failure(lua_State *L)
     return 1;
 }
 
-/* comm_section_end(ok, text) -> how many ranks were not ok, the lowest of them or nil */
+/* comm_section_end(ok, text) -> how many ranks were not ok, the lowest of them or nil. After a failure ranks may stand
+ * at different micro-batches and calls of random ops: they begin anew, so that replicated values are equal again. */
 static int section_end(lua_State *L)
 {
     int  failed, first;
     bool ok = lua_toboolean(L, 1);
     L_TRY(L, gm_comm_section_end(gm_lua_comm(L), ok, luaL_optstring(L, 2, ""), &failed, &first));
+    if (failed) {
+        gm_rank *r = gm_lua_rank(L);
+        gm_rank_begin_step(r);
+        r->batch_offset = r->batch_count = 0;
+    }
     lua_pushinteger(L, failed);
     if (first < 0) lua_pushnil(L);
     else lua_pushinteger(L, first);

@@ -196,7 +196,7 @@ static gm_status clear_inputs(gm_backward *b)
         const place *p = &n->places[i];
         const edge  *e = &n->in[i];
         if (!p->padded || !gm_backward_wants(b, i)) continue;
-        gm_tensor **g = e->leaf ? &e->leaf->grad : &e->from->out[e->output].grad;
+        gm_tensor **g = e->leaf ? &e->leaf->param->grad : &e->from->out[e->output].grad;
         if (!*g) continue;
         if (b->rank->poison_padding && !e->leaf) GM_TRY(gm_term_own(b, g));
         GM_TRY(gm_padding_poison(b->rank, &p->layout, (*g)->ndim, p->shape, *g));

@@ -67,12 +67,13 @@ gm_status gm_padding_renew(gm_value *v)
 {
     if (!v->padded) return GM_OK;
     GM_TRY(renew(v, v->local, &v->zeroed));
-    return v->grad_shown && v->grad ? renew(v, v->grad, &v->grad_zeroed) : GM_OK;
+    if (!v->param || !v->param->grad_shown || !v->param->grad) return GM_OK;
+    return renew(v, v->param->grad, &v->param->grad_zeroed);
 }
 
 void gm_padding_show_gradient(gm_value *v)
 {
-    if (!v->padded || v->grad_shown) return;
-    v->grad_shown = true;
-    v->grad_zeroed = v->grad->storage->version;
+    if (!v->padded || v->param->grad_shown) return;
+    v->param->grad_shown = true;
+    v->param->grad_zeroed = v->param->grad->storage->version;
 }

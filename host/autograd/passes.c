@@ -59,7 +59,7 @@ static gm_status let_go(gm_rank *r, leaf_use *u)
     gm_value *leaf = u->leaf;
     gm_status st = GM_OK;
     if (!leaf) return GM_OK;
-    if (!--leaf->awaited && r->reducer) st = r->gradient_is_final(r->reducer, leaf);
+    if (!--leaf->param->awaited && r->reducer) st = r->gradient_is_final(r->reducer, leaf);
     u->leaf = NULL;
     gm_value_release(leaf);
     return st;
@@ -74,7 +74,7 @@ static gm_status count_leaves(gm_rank *r, gm_tape *t, const gm_node *n, bool fin
         if (!u || --u->left) continue;
         if (final) GM_TRY(let_go(r, u));
         else if (u->input || !t->awaits) {
-            if (t->awaits) u->leaf->awaited--;
+            if (t->awaits) u->leaf->param->awaited--;
             gm_value_release(u->leaf);
             u->leaf = NULL;
         }
@@ -88,7 +88,7 @@ gm_status gm_tape_await(gm_rank *r, gm_tape *t)
     GM_TRY(gm_tape_count(r, t));
     t->awaits = true;
     for (int i = 0; i < t->n_leaves; i++)
-        if (t->leaves[i].leaf) t->leaves[i].leaf->awaited++;
+        if (t->leaves[i].leaf) t->leaves[i].leaf->param->awaited++;
     return GM_OK;
 }
 
@@ -105,7 +105,7 @@ static gm_status begin_final(gm_rank *r, gm_tape *t)
 
 static leaf_use *use_of(gm_tape *t, const gm_value *v)
 {
-    if (v->used_on == t->number) return &t->leaves[v->used_at];
+    if (v->param && v->param->used_on == t->number) return &t->leaves[v->param->used_at];
     for (int i = 0; i < t->n_leaves; i++) /* another tape listed it later */
         if (t->leaves[i].leaf == v) return &t->leaves[i];
     return NULL;

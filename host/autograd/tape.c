@@ -49,7 +49,7 @@ void gm_tape_free(gm_tape *t)
     }
     for (int i = 0; i < t->n_leaves; i++) {
         gm_value *leaf = t->leaves[i].leaf;
-        if (leaf && t->awaits) leaf->awaited--;
+        if (leaf && t->awaits) leaf->param->awaited--;
         gm_value_release(leaf);
     }
     free(t->leaves);
@@ -74,14 +74,14 @@ bool gm_tape_wanted(const gm_rank *r, int n_in, gm_value *const *in)
 /* The leaf's place in the tape's list, which has room. */
 static int enter_leaf(gm_tape *t, gm_value *v)
 {
-    if (v->used_on != t->number) {
+    if (v->param->used_on != t->number) {
         t->leaves[t->n_leaves] = (leaf_use){.leaf = v};
         gm_value_retain(v);
-        v->used_on = t->number;
-        v->used_at = t->n_leaves++;
+        v->param->used_on = t->number;
+        v->param->used_at = t->n_leaves++;
     }
-    t->leaves[v->used_at].left++;
-    return v->used_at;
+    t->leaves[v->param->used_at].left++;
+    return v->param->used_at;
 }
 
 gm_status gm_tape_count(gm_rank *r, gm_tape *t)

@@ -110,13 +110,13 @@ static gm_status leaf_target(gm_backward *b, const edge *e, gm_tensor **out, boo
 {
     gm_value *leaf = e->leaf;
     uint32_t  term = partial_of(b, e);
-    bool      held = leaf->grad_set, counts = true;
+    bool      held = leaf->param->grad_set, counts = true;
     GM_TRY(gm_value_grad_buffer(leaf, out));
-    leaf->grad_set = true;
+    leaf->param->grad_set = true;
     *accumulate = held;
-    if (!held) leaf->grad_partial = term;
-    if (leaf->grad_partial == term) return GM_OK;
-    join(b->rank, &leaf->grad_partial, term, &held, &counts);
+    if (!held) leaf->param->grad_partial = term;
+    if (leaf->param->grad_partial == term) return GM_OK;
+    join(b->rank, &leaf->param->grad_partial, term, &held, &counts);
     *accumulate = held;
     if (counts) return GM_OK;
     if (!held) GM_TRY(gm_term_zero(b, *out));
@@ -157,20 +157,20 @@ gm_status gm_backward_wide_target(gm_backward *b, int i, gm_tensor **out, bool *
 
 gm_status gm_term_give_leaf(gm_backward *b, gm_value *leaf, gm_tensor *g, uint32_t term)
 {
-    if (!leaf->grad && exclusive(g) && !leaf->wide_grad) {
-        leaf->grad = g;
-        leaf->grad_set = true;
-        leaf->grad_partial = term;
+    if (!leaf->param->grad && exclusive(g) && !leaf->param->wide_grad) {
+        leaf->param->grad = g;
+        leaf->param->grad_set = true;
+        leaf->param->grad_partial = term;
         return GM_OK;
     }
     gm_tensor *buffer = NULL;
-    bool       held = leaf->grad_set, counts = true;
-    if (!held) leaf->grad_partial = term;
-    if (leaf->grad_partial != term) join(b->rank, &leaf->grad_partial, term, &held, &counts);
+    bool       held = leaf->param->grad_set, counts = true;
+    if (!held) leaf->param->grad_partial = term;
+    if (leaf->param->grad_partial != term) join(b->rank, &leaf->param->grad_partial, term, &held, &counts);
     gm_status st = gm_value_grad_buffer(leaf, &buffer);
     if (st == GM_OK && counts) st = add_into(gm_backward_device(b), buffer, g, held);
     else if (st == GM_OK && !held) st = gm_term_zero(b, buffer);
-    if (st == GM_OK) leaf->grad_set = true;
+    if (st == GM_OK) leaf->param->grad_set = true;
     gm_tensor_release(g);
     return st;
 }

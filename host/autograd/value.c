@@ -103,7 +103,8 @@ void gm_value_release(gm_value *v)
     if (v->keeps_grad) gm_node_forget(v);
     gm_node_release(v->node);
     gm_tensor_release(v->local);
-    gm_tensor_release(v->grad);
+    if (v->param) gm_tensor_release(v->param->grad);
+    free(v->param);
     free(v);
 }
 
@@ -118,6 +119,12 @@ gm_status gm_value_detach(gm_value *v, gm_value **out)
     return GM_OK;
 }
 
+static gm_status need_parameter(gm_value *v)
+{
+    if (!v->param) v->param = calloc(1, sizeof *v->param);
+    return v->param ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for what keeps a gradient");
+}
+
 gm_status gm_value_require_grad(gm_value *v, bool on)
 {
     if (v->node)
@@ -127,11 +134,12 @@ gm_status gm_value_require_grad(gm_value *v, bool on)
                        gm_node_name(v->node));
     if (on && !gm_dtype_is_float(v->local->dtype))
         return GM_FAIL(GM_EINVAL, "requires_grad: %s has no gradients", gm_dtype_name(v->local->dtype));
+    if (on) GM_TRY(need_parameter(v));
     v->requires_grad = on;
-    if (!on) {
-        gm_tensor_release(v->grad);
-        v->grad = NULL;
-        v->grad_set = false;
+    if (!on && v->param) {
+        gm_tensor_release(v->param->grad);
+        v->param->grad = NULL;
+        v->param->grad_set = false;
     }
     return GM_OK;
 }
@@ -142,6 +150,7 @@ gm_status gm_value_retain_grad(gm_value *v)
         return GM_FAIL(GM_EINVAL,
                        "retain_grad: this tensor depends on nothing that requires a gradient (or was computed "
                        "under no_grad)");
+    GM_TRY(need_parameter(v));
     if (v->node && !v->keeps_grad) GM_TRY(gm_node_remember(v));
     return GM_OK;
 }
@@ -168,21 +177,26 @@ gm_status gm_value_write(const gm_value *v, const char *what)
 
 gm_status gm_value_grad_buffer(gm_value *v, gm_tensor **out)
 {
-    if (v->in_sum)
+    if (v->param->in_sum)
         return GM_FAIL(GM_EINVAL, "the gradient of a parameter changes while it is being reduced: a second backward in "
                                   "one step. Add the losses and go backward once, arm for the last backward only, or "
                                   "reduce without overlap");
-    if (!v->grad) {
+    if (!v->param->grad) {
         gm_rank_place(v->rank, "gradient");
-        gm_dtype dtype = v->wide_grad ? gm_dtype_wide(v->local->dtype) : v->local->dtype;
-        GM_TRY(gm_tensor_new(v->local->storage->device, dtype, v->local->ndim, v->local->shape, &v->grad));
-        v->grad_set = false;
+        gm_dtype dtype = v->param->wide_grad ? gm_dtype_wide(v->local->dtype) : v->local->dtype;
+        GM_TRY(gm_tensor_new(v->local->storage->device, dtype, v->local->ndim, v->local->shape, &v->param->grad));
+        v->param->grad_set = false;
     }
-    *out = v->grad;
+    *out = v->param->grad;
     return GM_OK;
 }
 
-void gm_value_zero_grad(gm_value *v) { v->grad_set = false; }
+gm_tensor *gm_value_grad(const gm_value *v) { return v->param && v->param->grad_set ? v->param->grad : NULL; }
+
+void gm_value_zero_grad(gm_value *v)
+{
+    if (v->param) v->param->grad_set = false;
+}
 
 void gm_value_touched(gm_value *v)
 {

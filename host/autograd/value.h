@@ -11,6 +11,22 @@
 
 typedef struct gm_node gm_node; /* an op that was recorded: tape.h */
 
+/* What a value has in which gradients end: a parameter, another leaf that a gradient was asked of, or a computed value
+ * that keeps its own (gm_value_retain_grad). Made when it is asked for, and there as long as the value. */
+typedef struct gm_parameter {
+    gm_tensor *grad;         /* NULL: no buffer yet */
+    uint32_t   grad_partial; /* axes over which grad is still a sum of the ranks' terms */
+    bool       grad_set;     /* grad holds a gradient; false: it is only a buffer to reuse */
+    bool       wide_grad;    /* of 16 bits, a gradient of f32: of terms that come piece by piece */
+    bool       in_sum;       /* the reducer is summing the gradient: nothing may be added to it */
+    bool       grad_shown;   /* users have had hold of a padded gradient's bytes, which were */
+    unsigned   grad_zeroed;  /* last cleared at this version of their storage */
+
+    uint64_t used_on; /* number of the last tape that listed it, */
+    int      used_at; /* and its place in that list */
+    int      awaited; /* tapes that have yet to add to the gradient before it is final: gm_tape_await */
+} gm_parameter;
+
 typedef struct gm_value {
     int        refs;
     gm_rank   *rank;
@@ -21,20 +37,10 @@ typedef struct gm_value {
     bool       padded;             /* the block reaches beyond the end of the tensor; */
     unsigned   zeroed;             /* version of the storage when what is there was known to be zero */
 
-    uint32_t grad_partial; /* axes over which grad is still a sum of the ranks' terms; leaves only */
-    uint64_t used_on;      /* leaves: number of the last tape that listed it, */
-    int      used_at;      /* and its place in that list */
-    int      awaited;      /* leaves: tapes that have yet to add to the gradient before it is final: gm_tape_await */
-
-    bool       requires_grad; /* a leaf that wants a gradient, or a result computed from one */
-    bool       grad_set;      /* grad holds a gradient; false: it is only a buffer to reuse */
-    bool       wide_grad;     /* leaves: of 16 bits, a gradient of f32: of terms that come piece by piece */
-    bool       in_sum;        /* the reducer is summing the gradient: nothing may be added to it */
-    bool       keeps_grad;    /* computed, and its gradient is asked for: gm_value_retain_grad */
-    bool       guarded;       /* shares the bytes of a computed value that requires a gradient: see gm_value_write */
-    gm_tensor *grad;          /* of leaves, and of what keeps it */
-    bool       grad_shown;    /* users have had hold of a padded gradient's bytes, which were */
-    unsigned   grad_zeroed;   /* last cleared at this version of their storage */
+    bool          requires_grad; /* a leaf that wants a gradient, or a result computed from one */
+    bool          keeps_grad;    /* computed, and its gradient is asked for: gm_value_retain_grad */
+    bool          guarded;       /* shares the bytes of a computed value that requires a gradient: see gm_value_write */
+    gm_parameter *param;         /* NULL: no gradient ends here */
 
     gm_node *node;   /* what computed it, counted; NULL: a leaf */
     int      output; /* which of its results */
@@ -72,7 +78,9 @@ gm_status gm_value_write(const gm_value *v, const char *what);
 /* The gradient's buffer, to be written: made if there is none; grad_set tells whether it holds anything. GM_EINVAL: it
  * is being summed over the ranks. */
 gm_status gm_value_grad_buffer(gm_value *v, gm_tensor **out);
-void      gm_value_zero_grad(gm_value *v); /* forgets the gradient, keeps the buffer */
+/* The gradient, borrowed; NULL: there is none. */
+gm_tensor *gm_value_grad(const gm_value *v);
+void       gm_value_zero_grad(gm_value *v); /* forgets the gradient, keeps the buffer */
 /* Says that v's bytes were written in place, not its padding: saved activations that share them become unusable. */
 void gm_value_touched(gm_value *v);
 

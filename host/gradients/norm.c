@@ -26,9 +26,9 @@ int gm_norm_gradients(gm_value *const *parameters, int n, gm_norm_item *items)
 {
     int k = 0;
     for (int i = 0; i < n; i++) {
-        if (!parameters[i]->grad_set) continue;
-        items[k] = (gm_norm_item){parameters[i]->grad, parameters[i]->layout};
-        items[k++].layout.partial = parameters[i]->grad_partial;
+        if (!gm_value_grad(parameters[i])) continue;
+        items[k] = (gm_norm_item){parameters[i]->param->grad, parameters[i]->layout};
+        items[k++].layout.partial = parameters[i]->param->grad_partial;
     }
     return k;
 }

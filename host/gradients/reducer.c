@@ -11,7 +11,7 @@
 
 typedef struct slot {
     gm_value  *leaf;
-    gm_tensor *view;         /* of its bucket: leaf->grad, as long as nobody freezes the parameter */
+    gm_tensor *view;         /* of its bucket: the leaf's gradient, as long as nobody freezes the parameter */
     int        bucket, next; /* next slot of the bucket, -1: the last */
     bool       ready;        /* final since armed */
     bool       used;         /* this rank had a gradient when its bucket was launched */
@@ -132,13 +132,13 @@ static gm_status make_views(gm_reducer *d)
 static gm_status take_over(gm_reducer *d)
 {
     for (int i = 0; i < d->n; i++)
-        if (d->slots[i].leaf->grad_set)
-            GM_TRY(gm_run_one(d->rank->device, GM_OP_copy, NULL, d->slots[i].leaf->grad, d->slots[i].view));
+        if (gm_value_grad(d->slots[i].leaf))
+            GM_TRY(gm_run_one(d->rank->device, GM_OP_copy, NULL, d->slots[i].leaf->param->grad, d->slots[i].view));
     for (int i = 0; i < d->n; i++) {
         gm_value *v = d->slots[i].leaf;
-        gm_tensor_release(v->grad);
-        v->grad = d->slots[i].view;
-        gm_tensor_retain(v->grad);
+        gm_tensor_release(v->param->grad);
+        v->param->grad = d->slots[i].view;
+        gm_tensor_retain(v->param->grad);
     }
     return GM_OK;
 }
@@ -214,7 +214,7 @@ void gm_reducer_free(gm_reducer *d)
         if (d->buckets[k].pending && d->rank->comm) gm_comm_drop(d->rank->comm, d->buckets[k].pending);
     for (int i = 0; i < d->n; i++) {
         gm_tensor_release(d->slots[i].view);
-        if (d->slots[i].leaf) d->slots[i].leaf->in_sum = false;
+        if (d->slots[i].leaf) d->slots[i].leaf->param->in_sum = false;
         gm_value_release(d->slots[i].leaf);
     }
     for (int k = 0; k < d->n_buckets; k++) gm_tensor_release(d->buckets[k].flat);
@@ -236,7 +236,7 @@ void gm_reducer_arm(gm_reducer *d, bool on)
     }
     for (int i = 0; i < d->n; i++) {
         d->slots[i].ready = false;
-        d->slots[i].leaf->in_sum = false;
+        d->slots[i].leaf->param->in_sum = false;
     }
     d->next = d->oldest = 0;
     d->in_flight = 0;
@@ -282,7 +282,7 @@ static gm_status fill_in(gm_reducer *d, slot *s, uint32_t axes)
     bool           counts = s->used;
     nothing.value = -0.0;
     for (int a = 0; a < r->mesh.n_axes; a++)
-        if (axes & ~s->leaf->grad_partial & 1u << a && r->coordinate[a]) counts = false;
+        if (axes & ~s->leaf->param->grad_partial & 1u << a && r->coordinate[a]) counts = false;
     return counts ? GM_OK : gm_run_one(r->device, GM_OP_fill, &nothing, NULL, s->view);
 }
 
@@ -308,14 +308,14 @@ static gm_status launch_now(gm_reducer *d, bucket *b)
     uint32_t  axes = gm_mesh_batch_axes(&d->rank->mesh) & ~b->cut;
     for (int i = b->first; i >= 0; i = d->slots[i].next) {
         slot *s = &d->slots[i];
-        if (s->leaf->grad != s->view)
+        if (s->leaf->param->grad != s->view)
             return GM_FAIL(GM_EINVAL,
                            "reducer: parameter %d was frozen (requires_grad(false)) after its gradient became part of "
                            "a bucket; freeze before the reducer is made, or make it anew",
                            i + 1);
-        s->used = s->leaf->grad_set;
-        if (s->used) axes |= s->leaf->grad_partial;
-        s->leaf->in_sum = true;
+        s->used = s->leaf->param->grad_set;
+        if (s->used) axes |= s->leaf->param->grad_partial;
+        s->leaf->param->in_sum = true;
     }
     b->launched = true;
     b->summed = false;
@@ -353,7 +353,7 @@ static void mark_ready(gm_reducer *d, slot *s)
 static void find_absent(gm_reducer *d)
 {
     for (int i = 0; i < d->n && !d->looked; i++)
-        if (!d->slots[i].leaf->awaited) mark_ready(d, &d->slots[i]);
+        if (!d->slots[i].leaf->param->awaited) mark_ready(d, &d->slots[i]);
     d->looked = true;
 }
 
@@ -414,8 +414,8 @@ static gm_status settle(gm_reducer *d)
         bool  unknown = is_unknown(d, s);
         if (unknown && !is_elsewhere(d)) st = gm_host_load(s->view, 0, &first[at]);
         s->unused = unknown ? means_nothing(first[at++]) : !s->used;
-        s->leaf->grad_set = !s->unused;
-        s->leaf->grad_partial = 0;
+        s->leaf->param->grad_set = !s->unused;
+        s->leaf->param->grad_partial = 0;
     }
     free(first);
     return gm_comm_once(st);

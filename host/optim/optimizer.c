@@ -118,11 +118,11 @@ static gm_status check_gradient(const gm_optimizer *o, int i)
 {
     char            axes[128];
     const gm_value *v = o->items[i].parameter;
-    if (!v->grad_partial) return GM_OK;
+    if (!gm_value_grad(v) || !v->param->grad_partial) return GM_OK;
     return GM_FAIL(GM_EINVAL,
                    "optimizer: the gradient of parameter %d is still to be summed over %s; reduce gradients before "
                    "the step (the engine does, unless gradient_handler says which handlers shall)",
-                   i + 1, gm_mesh_describe(&o->rank->mesh, v->grad_partial, axes, sizeof axes));
+                   i + 1, gm_mesh_describe(&o->rank->mesh, v->param->grad_partial, axes, sizeof axes));
 }
 
 /* ---- updates that were made without a parameter ----
@@ -172,13 +172,13 @@ static gm_status miss_group(gm_optimizer *o, int first, gm_tensor *control)
     gm_tensor *old = o->items[first].missed, *missed = old;
     bool       all = old != NULL;
     for (int i = 0; i < o->n; i++)
-        if (o->items[i].missed == old && o->items[i].parameter->grad_set) all = false;
+        if (o->items[i].missed == old && gm_value_grad(o->items[i].parameter)) all = false;
     if (all) gm_tensor_retain(missed);
     else GM_TRY(new_missed(o->rank, old, 0, &missed));
     gm_status st = count_missed(o->rank->device, control, missed);
     for (int i = first; i < o->n && st == GM_OK; i++) {
         item *it = &o->items[i];
-        if (it->missed != old || it->parameter->grad_set || it->done) continue;
+        if (it->missed != old || gm_value_grad(it->parameter) || it->done) continue;
         it->done = true;
         share_missed(it, missed);
     }
@@ -192,7 +192,7 @@ static gm_status miss_update(gm_optimizer *o, gm_tensor *control)
     bool counts = o->kind == GM_ADAM || o->attrs.momentum != 0;
     for (int i = 0; i < o->n; i++) {
         item *it = &o->items[i];
-        if (it->done || it->parameter->grad_set) continue;
+        if (it->done || gm_value_grad(it->parameter)) continue;
         if (counts) GM_TRY(miss_group(o, i, control));
         it->done = true;
     }
@@ -245,7 +245,7 @@ static gm_status step_group(gm_optimizer *o, int first, gm_tensor *control)
         GM_TRY(check_gradient(o, i));
         GM_TRY(gm_padding_renew(it->parameter));
         GM_TRY(make_states(o, it));
-        o->in[n_in++] = it->parameter->grad;
+        o->in[n_in++] = gm_value_grad(it->parameter);
         o->out[n_out++] = it->parameter->local;
         for (int k = 0; k < width_of(o) - 1; k++) o->out[n_out++] = it->state[k];
         gm_value_touched(it->parameter);

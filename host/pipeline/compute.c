@@ -88,6 +88,7 @@ static void add_root(gm_passage *passage, const gm_value *v)
     root->like = *v;
     root->like.refs = 1;
     root->like.local = &root->header;
+    root->like.param = NULL;
 }
 
 static gm_status keep_roots(gm_passage *passage, const gm_stage_result *result)
@@ -109,7 +110,7 @@ static gm_status hand_over(gm_executor *e, gm_passage *to, gm_stage_result *resu
     for (; to->n_in < result->n; to->n_in++) {
         gm_value *v = result->out[to->n_in];
         GM_TRY(gm_value_detach(v, &to->in[to->n_in]));
-        to->in[to->n_in]->requires_grad = v->requires_grad && !e->step->forward_only;
+        GM_TRY(gm_value_require_grad(to->in[to->n_in], v->requires_grad && !e->step->forward_only));
     }
     return GM_OK;
 }
@@ -188,11 +189,11 @@ static gm_status take_seeds(gm_executor *e, gm_passage *passage, int part)
 static gm_status gradient_of(gm_rank *r, gm_value *in, gm_value **out)
 {
     gm_layout layout = in->layout;
-    layout.partial = in->grad_set ? in->grad_partial : 0;
-    if (in->grad_set) {
-        gm_tensor *g = in->grad;
-        in->grad = NULL;
-        in->grad_set = false;
+    layout.partial = gm_value_grad(in) ? in->param->grad_partial : 0;
+    if (gm_value_grad(in)) {
+        gm_tensor *g = in->param->grad;
+        in->param->grad = NULL;
+        in->param->grad_set = false;
         return gm_value_take_block(r, g, &layout, in->ndim, in->shape, out);
     }
     GM_TRY(gm_value_new_block(r, "gradient", in->local->dtype, &layout, in->ndim, in->shape, out));

@@ -367,7 +367,7 @@ gm_status gm_parcel_open(const gm_route *route, gm_parcel *p, gm_value **v)
         gm_tensor *t = p->part[i];
         p->part[i] = NULL;
         GM_TRY_OR(gm_value_take_block(route->rank, t, &of->layout, of->ndim, of->shape, &v[n]), st, fail);
-        v[n++]->requires_grad = of->requires_grad;
+        GM_TRY_OR(gm_value_require_grad(v[n++], of->requires_grad), st, fail);
     }
     p->state = GM_PARCEL_DONE;
     return GM_OK;

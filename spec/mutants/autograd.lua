@@ -11,10 +11,10 @@ return {
   {
     name = "022-gradient-target", file = "host/autograd/terms.c",
     find = [[
-leaf->grad_set = true;
+leaf->param->grad_set = true;
     *accumulate = held;]],
     replace = [[
-leaf->grad_set = true;
+leaf->param->grad_set = true;
     *accumulate = false;]],
     breaks = "rules that write into the gradient of a parameter are told that it is empty",
     test = "spec/autograd/tape_spec.lua",
@@ -112,9 +112,9 @@ while (s->list.next != &s->list) {
   },
   {
     name = "240-first-report", file = "host/autograd/passes.c",
-    find = [[if (!--leaf->awaited && r->reducer) st =]],
+    find = [[if (!--leaf->param->awaited && r->reducer) st =]],
     replace = [[
-leaf->awaited--;
+leaf->param->awaited--;
     if (r->reducer) st =]],
     breaks = "a leaf that several tapes read is summed after the first of their final passes",
     test = "unit tape_reducer_last_tape",
@@ -146,7 +146,7 @@ for (int i = 0; i < 1; i++)
   },
   {
     name = "244-freed-awaits", file = "host/autograd/tape.c",
-    find = [[if (leaf && t->awaits) leaf->awaited--;]],
+    find = [[if (leaf && t->awaits) leaf->param->awaited--;]],
     replace = "",
     breaks = "a tape that was thrown away is awaited for ever",
     test = "unit tape_reducer_failure",
@@ -418,5 +418,19 @@ gm_tensor_retain(t);
     replace = [[if (c->want || i) continue;]],
     breaks = "what only a gradient reads is handed to a caller who did not ask, and stays",
     test = "spec/autograd/tape_spec.lua -f 'only a gradient reads'",
+  },
+  {
+    name = "606-window-after-failure", file = "bindings/lua_comm.c",
+    find = [[r->batch_offset = r->batch_count = 0;]],
+    replace = "",
+    breaks = "after a step that failed ranks draw for the rows of different micro-batches",
+    test = "-n 3 spec/pipeline/recover_spec.lua -f 'random numbers alike'",
+  },
+  {
+    name = "607-calls-after-failure", file = "bindings/lua_comm.c",
+    find = [[gm_rank_begin_step(r);]],
+    replace = "",
+    breaks = "after a step that failed ranks count different calls of random ops",
+    test = "-n 3 spec/pipeline/recover_spec.lua -f 'random numbers alike'",
   },
 }

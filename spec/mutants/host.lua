@@ -196,7 +196,7 @@ sizeof *p->shape) &&
   },
   {
     name = "560-missed-of-all", file = "host/optim/optimizer.c",
-    find = [[if (it->missed != old || it->parameter->grad_set || it->done) continue;]],
+    find = [[if (it->missed != old || gm_value_grad(it->parameter) || it->done) continue;]],
     replace = [[if (it->missed != old || it->done) continue;]],
     breaks = "who has a gradient misses an update with those that have none",
     test = "spec/optim/missed_gradients_spec.lua -f 'counts the updates'",

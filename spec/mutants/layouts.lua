@@ -87,8 +87,8 @@ return {
   },
   {
     name = "125-reducer-copies", file = "host/gradients/reducer.c",
-    find = [[if (axes & ~s->leaf->grad_partial & 1u << a && r->coordinate[a]) counts = false;]],
-    replace = [[if (axes & ~s->leaf->grad_partial & 1u << a && r->coordinate[a] > 99) counts = false;]],
+    find = [[if (axes & ~s->leaf->param->grad_partial & 1u << a && r->coordinate[a]) counts = false;]],
+    replace = [[if (axes & ~s->leaf->param->grad_partial & 1u << a && r->coordinate[a] > 99) counts = false;]],
     breaks = "a gradient that is whole already is summed over its copies",
     test = "unit reducer_*",
   },
@@ -139,8 +139,8 @@ gm_layout probabilities = lse_of(o);
   },
   {
     name = "245-late-gradient", file = "host/gradients/reducer.c",
-    find = [[s->leaf->in_sum = true;]],
-    replace = [[s->leaf->in_sum = false;]],
+    find = [[s->leaf->param->in_sum = true;]],
+    replace = [[s->leaf->param->in_sum = false;]],
     breaks = "a gradient may change while it is being summed",
     test = "unit tape_reducer_late",
   },
@@ -150,13 +150,6 @@ gm_layout probabilities = lse_of(o);
     replace = [[return GM_OK;]],
     breaks = "what a user writes into padding stays there",
     test = "-n 2 spec/layout/padding_spec.lua -f 'writes over'",
-  },
-  {
-    name = "564-gradient-written", file = "host/autograd/padding.c",
-    find = [[return v->grad_shown && v->grad ? renew(v, v->grad, &v->grad_zeroed) : GM_OK;]],
-    replace = [[return GM_OK;]],
-    breaks = "what a user writes into the padding of a gradient stays there",
-    test = "-n 2 spec/layout/padding_spec.lua -f likewise",
   },
   {
     name = "472-bias-of-padding", file = "host/parallel/sharded/linear.c",

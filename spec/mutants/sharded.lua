@@ -259,7 +259,7 @@ gm_backward_attrs(b)->capacity));
   },
   {
     name = "346-head-gradient-narrow", file = "host/parallel/sharded/linear_cross_entropy.c",
-    find = [[k->leaf[i]->wide_grad = true;]],
+    find = [[k->leaf[i]->param->wide_grad = true;]],
     replace = "",
     breaks = "the gradient of a head in pieces is rounded to 16 bits after each piece",
     test = 'spec/memory/head_chunk_spec.lua -f "rounds once"',

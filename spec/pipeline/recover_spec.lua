@@ -3,6 +3,7 @@
 -- ranks: 3
 local core = require "ganymede.core"
 local gm = require "ganymede"
+local json = require "ganymede.json"
 local schedules = require "ganymede.schedules"
 local section = require "spec.support.section"
 local training = require "spec.pipeline.training"
@@ -94,6 +95,23 @@ describe("a step that fails on one stage", function()
     local whole = function() return training.samples("mlp", 2 * N) end
     local wanted = training.serial("mlp", 2 * N, training.sizes(2 * N, 2 * M), 1, { batch = whole })[1]
     training.agree("weight", wanted.weights, engine, function(p) return p end)
+  end)
+
+  it("leaves random numbers alike on all ranks, wherever it left them", function()
+    local engine = training.engine("mlp", { parallel = { pipeline = world },
+      schedule = schedules.PipelineSchedule { num_microbatches = M } })
+    for bad = 0, world - 1 do
+      local undo = rank == bad and trap(engine, 2, function(x)
+        gm.ops.dropout(x, 0.5) -- a call of this rank alone
+        error("no such luck", 0)
+      end)
+      section(function() step(engine) end)
+      if undo then undo() end
+      gm.scope(function()
+        local kept = gm.ops.dropout(gm.ones { N, 16 }, 0.5):totable()
+        for _, text in ipairs(core.comm_exchange(nil, json.encode(kept))) do assert.same(kept, json.decode(text)) end
+      end)
+    end
   end)
 
   it("leaves no memory behind", function()

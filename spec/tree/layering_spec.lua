@@ -72,6 +72,21 @@ describe("the folders", function()
     tree.none(wrong)
   end)
 
+  -- So that bytes may one day rest elsewhere: on the host, on a disk, on other ranks.
+  it("reach a storage's bytes through gm_tensor_data alone", function()
+    local allowed = { ["kernels/tensor.c"] = true, ["kernels/meta/known.c"] = true }
+    local wrong, read = {}, 0
+    for _, path in ipairs(tree.files("%.[ch]$", "%.cuh?$")) do
+      local code = path:find "^spec/" and "" or tree.c_code(tree.read(path))
+      for _ in code:gmatch "storage%s*%->%s*data%f[^%w_]" do
+        read = read + 1
+        if not allowed[path] then wrong[#wrong + 1] = path end
+      end
+    end
+    assert(read >= 2, "hardly a file was understood")
+    tree.none(wrong)
+  end)
+
   it("bindings/ run ops through gm_apply, which alone chooses forms that communicate", function()
     local wrong, calls = {}, 0
     for _, path in ipairs(tree.files "^bindings/.*%.[ch]$") do

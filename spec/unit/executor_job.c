@@ -266,9 +266,9 @@ static gm_status describe(void *context, int micro_batch, int part, gm_stage_res
 static gm_value *settled(const gm_value *v)
 {
     gm_value *terms = NULL, *whole = NULL;
-    gm_layout layout = {.partial = v->grad_partial};
-    gm_tensor_retain(v->grad);
-    OK(gm_value_take_block(v->rank, v->grad, &layout, v->ndim, v->shape, &terms));
+    gm_layout layout = {.partial = v->param->grad_partial};
+    gm_tensor_retain(v->param->grad);
+    OK(gm_value_take_block(v->rank, v->param->grad, &layout, v->ndim, v->shape, &terms));
     OK(gm_settle(v->rank, terms, &whole));
     gm_value_release(terms);
     return whole;
@@ -277,7 +277,7 @@ static gm_value *settled(const gm_value *v)
 static void near(const gm_value *v, const double *want)
 {
     double largest = 0, worst = 0;
-    assert_true(v->grad_set);
+    assert_true(v->param->grad_set);
     gm_value     *g = settled(v);
     const double *got = gm_tensor_data(g->local);
     for (int64_t i = 0, n = gm_tensor_numel(g->local); i < n; i++) {
@@ -294,7 +294,7 @@ static double *take_gradient(gm_value *v)
     int64_t n = gm_tensor_numel(v->local);
     double *copy = calloc((size_t)n, sizeof *copy);
     assert_true(copy != NULL);
-    if (v->grad_set) {
+    if (gm_value_grad(v)) {
         gm_value *g = settled(v);
         memcpy(copy, gm_tensor_data(g->local), (size_t)n * sizeof *copy);
         gm_value_release(g);
@@ -309,7 +309,7 @@ static void compare(world *w, double *const *want)
         int  stage, chunk;
         bool mine = find_part(&w->c->s, p, &stage, &chunk) && stage == stage_of(w);
         if (!mine || w->c->forward_only || (w->c->frozen && !p)) {
-            assert_true(!w->w[p]->grad_set && !w->b[p]->grad_set);
+            assert_true(!gm_value_grad(w->w[p]) && !gm_value_grad(w->b[p]));
             continue;
         }
         near(w->w[p], want[2 * p]);

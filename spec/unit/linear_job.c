@@ -76,15 +76,16 @@ static void in_halves(gm_rank *r, job *j, gm_value *in[3], gm_value *y, gm_value
     gm_tape *t = gm_tape_take(r);
     int      n = in[0]->requires_grad;
     bool     had[3];
-    for (int i = 0; i < 3; i++) had[i] = in[i] && in[i]->grad_set;
-    double *dw = had[1] ? copy_of(in[1]->grad) : NULL;
+    for (int i = 0; i < 3; i++) had[i] = in[i] && gm_value_grad(in[i]);
+    double *dw = had[1] ? copy_of(in[1]->param->grad) : NULL;
     OK(gm_tape_run(
         r, t,
         &(gm_tape_job){.pass = GM_TAPE_INPUT, .n = 1, .outputs = &y, .seeds = &seed, .n_inputs = n, .inputs = in}));
     j->first[r->rank] = bytes_sent(r->comm);
     for (int i = 0; i < 3; i++)
-        if (in[i]) assert_int_equal(in[i]->grad_set, had[i] || (i == 0 && n));
-    for (int64_t i = 0; dw && i < gm_tensor_numel(in[1]->grad); i++) assert_true(get(in[1]->grad, i) == dw[i]);
+        if (in[i]) assert_int_equal(gm_value_grad(in[i]) != NULL, had[i] || (i == 0 && n));
+    for (int64_t i = 0; dw && i < gm_tensor_numel(in[1]->param->grad); i++)
+        assert_true(get(in[1]->param->grad, i) == dw[i]);
     free(dw);
     OK(gm_tape_run(r, t, &(gm_tape_job){.pass = GM_TAPE_WEIGHT}));
     gm_tape_free(t);
@@ -113,9 +114,9 @@ static void once(gm_rank *r, job *j, gm_value *x, gm_value *w, gm_value *b)
 /* The gradient of a leaf: not partial but as it must be. */
 static void take(gm_rank *r, job *j, int what, gm_value *v, bool wanted, uint32_t partial)
 {
-    assert_int_equal(v->grad_set, wanted);
-    assert_int_equal(v->grad_partial, wanted ? partial : 0);
-    if (v->grad_set) j->value[what][r->rank] = copy_of(v->grad);
+    assert_int_equal(gm_value_grad(v) != NULL, wanted);
+    if (wanted) assert_int_equal(v->param->grad_partial, partial);
+    if (wanted) j->value[what][r->rank] = copy_of(v->param->grad);
     gm_value_release(v);
 }
 

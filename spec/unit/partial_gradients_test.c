@@ -64,7 +64,7 @@ static void lost(gm_rank *r, void *context)
             for (int64_t i = 0; i < w.n; i++) {
                 int64_t at = global_index(&w, i);
                 double  want = at < 0 ? 0 : whole_number(2, at) * whole_number(77, at);
-                assert_true(gm_load(GM_F64, gm_tensor_data(x->grad), i) == want);
+                assert_true(gm_load(GM_F64, gm_tensor_data(x->param->grad), i) == want);
             }
         } else
             FAILS(GM_ESHAPE,
@@ -121,7 +121,7 @@ static void several(gm_rank *r, void *context)
     for (int64_t i = 0; i < w.n; i++) {
         int64_t at = global_index(&w, i);
         double  want = at < 0 ? 0 : 2 * whole_number(2, at) * whole_number(77, at);
-        assert_true(gm_load(GM_F64, gm_tensor_data(x->grad), i) == want);
+        assert_true(gm_load(GM_F64, gm_tensor_data(x->param->grad), i) == want);
     }
     gm_value *all[] = {x, factor, out[0], out[1], z, v, sum, seed};
     for (int i = 0; i < 8; i++) gm_value_release(all[i]);

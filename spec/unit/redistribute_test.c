@@ -58,9 +58,9 @@ static void forward_and_back(gm_rank *r, job *j)
         OK(gm_value_take_block(r, block_of(r, &seed_layout, j->ndim, j->shape, j->which + 1, 0), &seed_layout, j->ndim,
                                j->shape, &seed));
         OK(gm_tape_backward(y, seed, false));
-        assert_true(x->grad_set);
-        j->grad[r->rank] = copy_out(x->grad);
-        j->grad_partial[r->rank] = x->grad_partial;
+        assert_true(x->param->grad_set);
+        j->grad[r->rank] = copy_out(x->param->grad);
+        j->grad_partial[r->rank] = x->param->grad_partial;
     }
     gm_value_release(seed);
     gm_value_release(y);
@@ -206,10 +206,10 @@ static void partial_gradients(gm_rank *r, void *context)
         OK(gm_apply(r, GM_OP_binary, 2, in, &a, 1, NULL, &z));
         OK(gm_value_take_block(r, block_of(r, &cut, 2, matrix, 3, 0), &cut, 2, matrix, &seed));
         OK(gm_tape_backward(z, seed, false));
-        assert_int_equal(x->grad_partial, kind == 2 ? 1 : 0);
+        assert_int_equal(x->param->grad_partial, kind == 2 ? 1 : 0);
         gm_layout  lg = *lx;
-        gm_tensor *grad = x->grad, *all = NULL;
-        lg.partial = x->grad_partial;
+        gm_tensor *grad = x->param->grad, *all = NULL;
+        lg.partial = x->param->grad_partial;
         OK(gm_redistribute_block(r, grad, &lg, &whole, 1, rows, &all));
         for (int i = 0; i < 4; i++) {
             double want = 0;

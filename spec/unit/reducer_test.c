@@ -50,7 +50,7 @@ static bool touches(const plan *p, int step, int i, int rank)
 /* As the last tape that awaits a leaf does it: its gradient is final now. */
 static gm_status report(gm_value *v)
 {
-    if (v->awaited) v->awaited--;
+    if (v->param->awaited) v->param->awaited--;
     return gm_reducer_ready(v->rank->reducer, v);
 }
 
@@ -64,7 +64,7 @@ static void backward(gm_rank *r, const plan *p, int step, gm_value **leaves)
         list[i] = list[k];
         list[k] = i;
     }
-    for (int i = 0; i < LEAVES; i++) leaves[i]->awaited = touches(p, step, i, r->rank);
+    for (int i = 0; i < LEAVES; i++) leaves[i]->param->awaited = touches(p, step, i, r->rank);
     for (int k = 0; k < LEAVES; k++) {
         int        i = list[k];
         gm_tensor *g = NULL;
@@ -72,8 +72,8 @@ static void backward(gm_rank *r, const plan *p, int step, gm_value **leaves)
         OK(gm_value_grad_buffer(leaves[i], &g));
         for (int64_t e = 0; e < numel(p, i); e++)
             gm_store(g->dtype, gm_tensor_data(g), e, term(p, step, i, e, r->rank));
-        leaves[i]->grad_set = true;
-        leaves[i]->grad_partial = p->uses[step][i] == WHOLE ? 0 : gm_mesh_batch_axes(&r->mesh);
+        leaves[i]->param->grad_set = true;
+        leaves[i]->param->grad_partial = p->uses[step][i] == WHOLE ? 0 : gm_mesh_batch_axes(&r->mesh);
         OK(report(leaves[i]));
         OK(gm_comm_poll(r->comm));
     }
@@ -104,10 +104,11 @@ static void expect_step(gm_rank *r, const plan *p, int step, gm_reducer *d, gm_v
         bool none = p->uses[step][i] == UNUSED;
         if (none != (at < n && unused[at] == i)) fail_msg("leaf %d of step %d: reported wrongly", i, step);
         at += none;
-        assert_int_equal(leaves[i]->grad_set, !none);
-        assert_int_equal(leaves[i]->grad_partial, 0);
+        assert_int_equal(leaves[i]->param->grad_set, !none);
+        assert_int_equal(leaves[i]->param->grad_partial, 0);
         for (int64_t e = 0; e < numel(p, i) && !none; e++) {
-            double got = gm_load(p->dtype[i], gm_tensor_data(leaves[i]->grad), e), want = expected(p, step, i, e);
+            double got = gm_load(p->dtype[i], gm_tensor_data(leaves[i]->param->grad), e),
+                   want = expected(p, step, i, e);
             if (got != want)
                 fail_msg("rank %d of %d, step %d, leaf %d (%s), element %d: %.17g, not %.17g", r->rank, p->world, step,
                          i, gm_dtype_name(p->dtype[i]), (int)e, got, want);
@@ -151,7 +152,7 @@ static void train(gm_rank *r, void *context)
     gm_reducer_free(d);
     assert_null(r->reducer);
     for (int i = 0; i < LEAVES; i++) {
-        assert_non_null(leaves[i]->grad); /* an ordinary gradient now */
+        assert_non_null(leaves[i]->param->grad); /* an ordinary gradient now */
         gm_value_release(leaves[i]);
     }
     assert_int_equal(gm_pool_stats(r->device->pool).live, 0);
@@ -205,20 +206,20 @@ static gm_status give(gm_value *v, double x, uint32_t partial)
     GM_TRY(gm_value_grad_buffer(v, &g));
     for (int64_t i = 0; i < gm_tensor_numel(g); i++) {
         double *e = (double *)gm_tensor_data(g) + i;
-        *e = v->grad_set ? *e + x : x;
+        *e = v->param->grad_set ? *e + x : x;
     }
-    v->grad_set = true;
-    v->grad_partial |= partial;
+    v->param->grad_set = true;
+    v->param->grad_partial |= partial;
     return report(v);
 }
 
 /* Each of n leaves is read by so many tapes. */
 static void await(gm_value **v, int n, int tapes)
 {
-    for (int i = 0; i < n; i++) v[i]->awaited = tapes;
+    for (int i = 0; i < n; i++) v[i]->param->awaited = tapes;
 }
 
-static double element(const gm_value *v, int64_t i) { return ((double *)gm_tensor_data(v->grad))[i]; }
+static double element(const gm_value *v, int64_t i) { return ((double *)gm_tensor_data(v->param->grad))[i]; }
 
 static uint64_t calls(const gm_comm *c)
 {
@@ -342,8 +343,8 @@ void gm_test_reducer_in_flight(void **state)
         size_t before = gm_pool_stats(r->device->pool).live;
         for (int i = 5; i >= 0; i--) {
             OK(gm_value_grad_buffer(v[i], &g));
-            v[i]->grad_set = true;
-            v[i]->grad_partial = 1;
+            v[i]->param->grad_set = true;
+            v[i]->param->grad_partial = 1;
             OK(report(v[i]));
         }
         OK(gm_reducer_finish(d));
@@ -381,8 +382,8 @@ void gm_test_reducer_on_meta(void **state)
     OK(gm_reducer_new(r, v, 2, 0, true, &d));
     gm_reducer_arm(d, true);
     OK(gm_value_grad_buffer(v[0], &g));
-    v[0]->grad_set = true;
-    v[0]->grad_partial = 1;
+    v[0]->param->grad_set = true;
+    v[0]->param->grad_partial = 1;
     OK(gm_reducer_ready(d, v[0]));
     OK(gm_reducer_finish(d));
     assert_int_equal(gm_reducer_unused(d, unused), 1);
@@ -424,7 +425,7 @@ static void misuse(gm_rank *r, void *context)
     OK(give(v, 1, 1));
     FAILS(GM_EINVAL, "a second backward in one step", give(v, 1, 1));
     OK(gm_reducer_finish(d));
-    assert_int_equal(w->grad_partial, 1);
+    assert_int_equal(w->param->grad_partial, 1);
     assert_true(element(w, 0) == 1);
     gm_reducer_arm(e, true);
     gm_reducer_free(d); /* the chain goes on without it */
@@ -457,7 +458,7 @@ static void other_axes(gm_rank *r, void *context)
     assert_int_equal(gm_reducer_buckets(d), 3); /* what another axis cuts is apart */
     for (int step = 0; step < 2; step++) {
         for (int i = 0; i < 4; i++) gm_value_zero_grad(v[i]);
-        for (int i = 0; i < 4; i++) v[i]->grad_partial = 0;
+        for (int i = 0; i < 4; i++) v[i]->param->grad_partial = 0;
         gm_reducer_arm(d, true);
         await(v, 4, 1);
         OK(give(v[0], r->rank, 3));

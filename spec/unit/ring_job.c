@@ -134,8 +134,8 @@ static void body(gm_rank *r, void *context)
     assert_true(gm_layout_equal(&have->layout, &j->rows));
     expect_block(r, j, have, have->local, want->local, "o");
     for (int i = OF_Q; i <= OF_V; i++) {
-        assert_int_equal(cut[i]->grad_partial, 0);
-        expect_block(r, j, cut[i], cut[i]->grad, whole[i]->grad, names[i]);
+        assert_int_equal(cut[i]->param->grad_partial, 0);
+        expect_block(r, j, cut[i], cut[i]->param->grad, whole[i]->param->grad, names[i]);
     }
     for (int i = 0; i < 5; i++) gm_value_release(whole[i]), gm_value_release(cut[i]);
     gm_value_release(want);

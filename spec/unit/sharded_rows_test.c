@@ -171,12 +171,13 @@ static void expect_gradient(gm_rank *r, const trial *t, const gm_value *have, co
 {
     if (!have || !want->requires_grad) return;
     gm_layout l = have->layout;
-    l.partial = have->grad_partial;
-    assert_true(have->grad_set && want->grad_set);
-    expect_near(r, t, have->grad, &l, have, want->grad, 1e-3, "gradient", i);
+    l.partial = have->param->grad_partial;
+    assert_true(have->param->grad_set && want->param->grad_set);
+    expect_near(r, t, have->param->grad, &l, have, want->param->grad, 1e-3, "gradient", i);
     block_walk w = walk_block(&r->mesh, &have->layout, r->rank, have->ndim, have->shape);
     for (int64_t k = 0; k < w.n; k++)
-        if (global_index(&w, k) < 0) assert_true(gm_load(have->grad->dtype, gm_tensor_data(have->grad), k) == 0);
+        if (global_index(&w, k) < 0)
+            assert_true(gm_load(have->param->grad->dtype, gm_tensor_data(have->param->grad), k) == 0);
 }
 
 static void run_trial(gm_rank *r, void *context)

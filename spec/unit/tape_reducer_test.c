@@ -108,24 +108,24 @@ static void expect_sums(const work *k, int passes)
     assert_int_equal(gm_reducer_unused(k->reducer, unused), 1);
     assert_int_equal(unused[0], MANY - 1);
     for (int i = 0; i < MANY - 1; i++) {
-        assert_true(k->p[i]->grad_set && !k->p[i]->grad_partial && !k->p[i]->in_sum);
+        assert_true(k->p[i]->param->grad_set && !k->p[i]->param->grad_partial && !k->p[i]->param->in_sum);
         for (int64_t c = 0; c < WIDTH; c++) {
             double want = 0;
             if (i < TAPES) want += column(i, c) * whole_number((uint64_t)i + 1, c);
             if (i) want += column(i - 1, c) * whole_number((uint64_t)i - 1, c);
-            assert_true(gm_load(GM_F64, gm_tensor_data(k->p[i]->grad), c) == passes * want);
+            assert_true(gm_load(GM_F64, gm_tensor_data(k->p[i]->param->grad), c) == passes * want);
         }
     }
 }
 
 static void expect_launched(const work *k, const bool *launched)
 {
-    for (int i = 0; i < MANY; i++) assert_int_equal(k->p[i]->in_sum, launched[i]);
+    for (int i = 0; i < MANY; i++) assert_int_equal(k->p[i]->param->in_sum, launched[i]);
 }
 
 static void expect_awaited(const work *k, const int *awaited)
 {
-    for (int i = 0; i < MANY; i++) assert_int_equal(k->p[i]->awaited, awaited[i]);
+    for (int i = 0; i < MANY; i++) assert_int_equal(k->p[i]->param->awaited, awaited[i]);
 }
 
 static void zero(work *k)

@@ -139,8 +139,8 @@ static gm_status cut_piece(work *k, int64_t from, int64_t n, gm_value **x, gm_va
     GM_TRY(gm_tensor_narrow(k->target->local, 0, from, n, &part));
     GM_TRY(rows_value(k->rank, part, &k->target->layout, 0, target));
     if (!k->dx) return GM_OK;
-    (*x)->requires_grad = true;
-    return gm_tensor_narrow(k->dx, 0, from, n, &(*x)->grad);
+    GM_TRY(gm_value_require_grad(*x, true));
+    return gm_tensor_narrow(k->dx, 0, from, n, &(*x)->param->grad);
 }
 
 /* Runs what the piece recorded, and nothing else is on that tape. */
@@ -181,7 +181,7 @@ static gm_status piece(work *k, int64_t from, int64_t n)
     GM_TRY_OR(cut_piece(k, from, n, &in[X], &target), st, done);
     GM_TRY_OR(loss_of(k->rank, in, target, k->attrs, &sum, k->places ? &places : NULL), st, done);
     if (k->records) GM_TRY_OR(piece_backward(k, sum), st, done);
-    if (k->dx) k->partial_x = in[X]->grad_partial;
+    if (k->dx) k->partial_x = in[X]->param->grad_partial;
     GM_TRY_OR(keep_places(k, places, from, n), st, done);
     st = add_sum(k, sum);
 done:
@@ -259,8 +259,8 @@ static gm_status record(work *k, gm_value *const *in)
     GM_TRY_OR(slot_of(k->rank, dx, &saved[X]), st, done);
     for (int i = W; i < N_IN; i++) {
         if (!k->leaf[i] || !k->leaf[i]->requires_grad) continue;
-        rec.extra[i] = k->leaf[i]->grad_partial;
-        GM_TRY_OR(slot_of(k->rank, k->leaf[i]->grad, &saved[i]), st, done);
+        rec.extra[i] = k->leaf[i]->param->grad_partial;
+        GM_TRY_OR(slot_of(k->rank, k->leaf[i]->param->grad, &saved[i]), st, done);
     }
     st = gm_tape_record(k->rank, &rec);
 done:
@@ -285,8 +285,9 @@ static gm_status open_work(work *k, gm_value *const *in, gm_value *target, bool 
     for (int i = W; i < N_IN; i++) {
         if (!in[i]) continue;
         GM_TRY(gm_value_detach(in[i], &k->leaf[i]));
-        k->leaf[i]->requires_grad = k->records && in[i]->requires_grad;
-        k->leaf[i]->wide_grad = true;
+        if (!k->records || !in[i]->requires_grad) continue;
+        GM_TRY(gm_value_require_grad(k->leaf[i], true));
+        k->leaf[i]->param->wide_grad = true;
     }
     return GM_OK;
 }
