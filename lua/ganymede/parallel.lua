@@ -36,7 +36,42 @@ function parallel.axis_names(text)
   return list
 end
 
-local function is_size(v) return type(v) == "number" and v >= 1 and v == math.floor(v) and v <= 2 ^ 20 end
+local MOST = 2 ^ 20 -- ranks
+
+local function declare(doc, fields)
+  fields.size = fields.size or { type = "integer", min = 1, max = MOST, optional = true, doc = "number of ranks" }
+  return { type = { "integer", "table" }, min = 1, max = MOST, optional = true, short = "size", fields = fields,
+    doc = doc }
+end
+
+--- The keys of the table, as ganymede.schema has them.
+parallel.fields = {
+  data = declare("ranks that hold the same parameters and different samples; \"auto\": all that are left", {
+    size = { type = { "integer", "string" }, min = 1, max = MOST, optional = true,
+      doc = "number of ranks, or \"auto\"" },
+    bucket_mb = { type = "number", above = 0, optional = true,
+      doc = "megabytes of gradients that are summed over the ranks at once; default 4" },
+    overlap = { type = "boolean", optional = true, doc = "sum them while backward still runs? default true" } }),
+  pipeline = declare("stages: ranks that hold consecutive parts of the model", {
+    chunks = { type = "integer", min = 1, max = MOST, optional = true,
+      doc = "parts a stage holds; default: the schedule's" },
+    split = { type = { "string", "table" }, optional = true,
+      doc = "how the model is cut: \"uniform\", \"parameters\" (default), \"flops\", or a list of sections a part" } }),
+  sequence = declare("ranks that share a sequence", {
+    mode = { type = "string", one_of = parallel.sequence_modes, optional = true, doc = "how attention is shared" } }),
+  expert = declare("ranks that share the experts, an inner part of data", {}),
+  tensor = declare("ranks that share each layer", {
+    mode = { type = "string", one_of = parallel.tensor_modes, optional = true, doc = "how weights are cut" },
+    depth = { type = "integer", min = 1, optional = true, doc = "of mode 2.5d: size = depth * q * q" },
+    sequence = { type = "boolean", optional = true, doc = "in 1d: cut the stream between layers too (Megatron's)" },
+    keep_gathered = { type = "boolean", optional = true,
+      doc = "keep what products gathered for backward, instead of gathering it again? default false" } }),
+  transport = { type = "string", one_of = parallel.transports, optional = true,
+    doc = "how GPUs talk: \"nccl\"; \"host\", through its memory; default \"auto\", nccl where each rank has its own" },
+}
+parallel.fields.data.type = { "integer", "table", "string" }
+
+local function is_size(v) return options.problem(parallel.fields.expert.fields.size, v) == nil end
 
 local function known(list, value)
   for _, name in ipairs(list) do
@@ -45,36 +80,35 @@ local function known(list, value)
   return false
 end
 
-local fields = {
-  data = { size = true, bucket_mb = true, overlap = true },
-  pipeline = { size = true, chunks = true, split = true }, expert = { size = true },
-  sequence = { size = true, mode = true },
-  tensor = { size = true, mode = true, depth = true, sequence = true, keep_gathered = true },
-}
+local function sorted_keys(t)
+  local keys = {}
+  for key in pairs(t) do keys[#keys + 1] = tostring(key) end
+  table.sort(keys)
+  return keys
+end
 
 -- "parallel.tensor" and what is wrong with it, as one error that resolve catches
 local function wrong(key, fmt, ...) error({ parallel = true, key = key, text = fmt:format(...) }, 0) end
 
--- A number or a table -> a table with size (nil when it was not given or "auto")
+-- A number or a table -> a table with size (nil when it was not given or "auto"), whose keys are what they may be.
 local function part(given, name)
-  local v = given[name]
+  local v, fields, path = given[name], parallel.fields[name].fields, "parallel." .. name
   if v == nil or v == "auto" and name == "data" then return {} end
   if type(v) == "number" then v = { size = v } end
   if type(v) ~= "table" then
-    wrong("parallel." .. name, "must be a number of ranks or { size = ... }; got %s", tostring(v))
+    wrong(path, "must be a number of ranks or { size = ... }; got %s", tostring(v))
   end
   local copy = {}
-  for key, value in pairs(v) do
-    if not fields[name][key] then
-      local names = {}
-      for field in pairs(fields[name]) do names[#names + 1] = field end
-      wrong(("parallel.%s.%s"):format(name, tostring(key)), "is no key of it%s", options.hint(tostring(key), names))
+  for _, key in ipairs(sorted_keys(v)) do
+    local value = v[key]
+    if not fields[key] then
+      wrong(path .. "." .. key, "is no key of it%s", options.hint(key, sorted_keys(fields)))
     end
+    if key == "size" and value == "auto" and name == "data" then value = nil end
+    local entry = key == "size" and parallel.fields.expert.fields.size or fields[key]
+    local why = value ~= nil and options.problem(entry, value)
+    if why then wrong(key == "size" and path or path .. "." .. key, "%s%s", key == "size" and "size " or "", why) end
     copy[key] = value
-  end
-  if copy.size == "auto" and name == "data" then copy.size = nil end
-  if copy.size ~= nil and not is_size(copy.size) then
-    wrong("parallel." .. name, "size must be an integer, at least 1; got %s", tostring(copy.size))
   end
   return copy
 end
@@ -103,15 +137,6 @@ end
 local function resolve_tensor(given, sequence)
   local t = part(given, "tensor")
   t.size = t.size or 1
-  if t.mode ~= nil and not known(parallel.tensor_modes, t.mode) then
-    wrong("parallel.tensor.mode", "must be one of %s; got '%s'%s", table.concat(parallel.tensor_modes, ", "),
-      tostring(t.mode), options.hint(tostring(t.mode), parallel.tensor_modes))
-  end
-  for _, flag in ipairs { "sequence", "keep_gathered" } do
-    if t[flag] ~= nil and type(t[flag]) ~= "boolean" then
-      wrong("parallel.tensor." .. flag, "must be true or false; got %s", tostring(t[flag]))
-    end
-  end
   if t.mode == "sequence" then -- Colossal-AI's spelling of a ring
     if sequence.size then wrong("parallel.tensor.mode", "is sequence, and parallel.sequence is given too") end
     sequence.size, sequence.mode = t.size, "ring"
@@ -143,9 +168,6 @@ end
 -- Stages of the model: size, chunks (nil: the schedule's own number), split.
 local function resolve_pipeline(given)
   local p = part(given, "pipeline")
-  if p.chunks ~= nil and not is_size(p.chunks) then
-    wrong("parallel.pipeline.chunks", "must be an integer, at least 1; got %s", tostring(p.chunks))
-  end
   local split = split_words[p.split] or p.split
   if type(split) == "table" then
     check_sizes(split)
@@ -176,12 +198,6 @@ end
 -- How gradients are summed over data: nil is the reducer's own choice.
 local function reducer_settings(given)
   local data = part(given, "data")
-  if data.bucket_mb ~= nil and not (type(data.bucket_mb) == "number" and data.bucket_mb > 0) then
-    wrong("parallel.data.bucket_mb", "must be a number above 0; got %s", tostring(data.bucket_mb))
-  end
-  if data.overlap ~= nil and type(data.overlap) ~= "boolean" then
-    wrong("parallel.data.overlap", "must be true or false; got %s", tostring(data.overlap))
-  end
   return { bucket_mb = data.bucket_mb, overlap = data.overlap }
 end
 
@@ -189,22 +205,15 @@ local function resolve(given, world)
   if given == nil then given = {} end
   if given == "auto" then wrong("parallel", "'auto' is not a plan yet: say the sizes; only data may be 'auto'") end
   if type(given) ~= "table" then wrong("parallel", "must be a table; got %s", tostring(given)) end
-  local names = { "data", "pipeline", "sequence", "expert", "tensor" }
-  for key in pairs(given) do
-    if not fields[key] and key ~= "transport" then
-      wrong("parallel." .. tostring(key), "is no axis of it%s", options.hint(tostring(key), names))
+  for _, key in ipairs(sorted_keys(given)) do
+    if not parallel.fields[key] then
+      wrong("parallel." .. key, "is no axis of it%s", options.hint(key, sorted_keys(parallel.fields)))
     end
   end
-  if given.transport ~= nil and not known(parallel.transports, given.transport) then
-    wrong("parallel.transport", "must be one of %s; got %s", table.concat(parallel.transports, ", "),
-      tostring(given.transport))
-  end
+  local transport = given.transport ~= nil and options.problem(parallel.fields.transport, given.transport)
+  if transport then wrong("parallel.transport", "%s", transport) end
   local pipeline, sequence = resolve_pipeline(given), part(given, "sequence")
   local expert = part(given, "expert").size or 1
-  if sequence.mode ~= nil and not known(parallel.sequence_modes, sequence.mode) then
-    wrong("parallel.sequence.mode", "must be ring or ulysses; got '%s'%s", tostring(sequence.mode),
-      options.hint(tostring(sequence.mode), parallel.sequence_modes))
-  end
   local tensor, tensor_axes = resolve_tensor(given, sequence)
   sequence = { size = sequence.size or 1, mode = sequence.mode or "ring" }
   local data = resolve_data(given, world, pipeline.size * sequence.size * tensor.size)

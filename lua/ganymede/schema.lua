@@ -16,35 +16,6 @@ require "ganymede.schedules.pipeline" -- registers the orders
 
 local NOT_BUILT = "not built yet: each data rank holds whole states"
 
-local function size(doc, more)
-  local fields = { size = { type = { "integer", "string" }, min = 1, optional = true, doc = "number of ranks" } }
-  for key, entry in pairs(more or {}) do fields[key] = entry end
-  return { type = { "integer", "table", "string" }, min = 1, optional = true, short = "size", fields = fields,
-    doc = doc }
-end
-
-local axes = {
-  data = size("ranks that hold the same parameters and different samples; \"auto\": all that are left", {
-    bucket_mb = { type = "number", above = 0, optional = true,
-      doc = "megabytes of gradients that are summed over the ranks at once; default 4" },
-    overlap = { type = "boolean", optional = true, doc = "sum them while backward still runs? default true" } }),
-  pipeline = size("stages: ranks that hold consecutive parts of the model", {
-    chunks = { type = "integer", min = 1, optional = true, doc = "parts a stage holds; default: the schedule's" },
-    split = { type = { "string", "table" }, optional = true,
-      doc = "how the model is cut: \"uniform\", \"parameters\" (default), \"flops\", or a list of sections a part" } }),
-  sequence = size("ranks that share a sequence", {
-    mode = { type = "string", one_of = parallel.sequence_modes, optional = true, doc = "how attention is shared" } }),
-  expert = size "ranks that share the experts, an inner part of data",
-  tensor = size("ranks that share each layer", {
-    mode = { type = "string", one_of = parallel.tensor_modes, optional = true, doc = "how weights are cut" },
-    depth = { type = "integer", min = 1, optional = true, doc = "of mode 2.5d: size = depth * q * q" },
-    sequence = { type = "boolean", optional = true, doc = "in 1d: cut the stream between layers too (Megatron's)" },
-    keep_gathered = { type = "boolean", optional = true,
-      doc = "keep what products gathered for backward, instead of gathering it again? default false" } }),
-  transport = { type = "string", one_of = parallel.transports, optional = true,
-    doc = "how GPUs talk: \"nccl\"; \"host\", through its memory; default \"auto\", nccl where each rank has its own" },
-}
-
 -- What parallel.resolve says about this job's ranks, and how to get the ranks that were asked for.
 local function not_this_world(value)
   local world, needed = core.world(), parallel.needed(value)
@@ -105,7 +76,7 @@ end
 
 local fields = {
   name = { type = "string", optional = true, doc = "names the run's folder; default: the file's name" },
-  parallel = { type = { "table", "string" }, default = {}, fields = axes, unserved = not_this_world,
+  parallel = { type = { "table", "string" }, default = {}, fields = parallel.fields, unserved = not_this_world,
     doc = "how the ranks share the work" },
   model = { type = { "table", "string", "function", "module" }, short = "type", registry = "models",
     doc = "{ type = ..., options }, or a function or class that makes one" },

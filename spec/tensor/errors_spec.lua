@@ -72,7 +72,7 @@ describe("tensor modes refuse", function()
     it("settings that have no meaning", function()
       assert.matches("tensor.sequence: cuts the stream between the layers of mode 1d; in 2d the stream is cut already",
         refused({ size = 4, mode = "2d", sequence = true }, 4))
-      assert.matches("tensor.mode: must be one of 1d, .*; got '2D' %(did you mean '2d'%?%)",
+      assert.matches('tensor.mode: must be one of "1d", .*; got "2D" %(did you mean .2d.%?%)',
         refused({ size = 4, mode = "2D" }, 4))
       assert.matches("tensor.depth: belongs to mode 2.5d, not to 3d", refused({ size = 8, mode = "3d", depth = 2 }, 8))
       assert.matches("legal sizes: 1, 4, 9, 16", refused({ size = 6, mode = "2d" }, 6))
