@@ -48,12 +48,21 @@ local function weights(...)
   return result.out:match "weights.-\n", result
 end
 
+local without_checkpoints = with_trainer:gsub('{ type = "CheckpointHook", interval = 4 }, ', "", 1)
+
 describe("a trainer in code", function()
   it("without flags writes nothing, and --steps is enough for itself", function()
-    home = support.home((with_trainer:gsub('{ type = "CheckpointHook", interval = 4 }, ', "", 1)))
+    home = support.home(without_checkpoints)
     has(weights(), "weights\t12\t")
     has(weights("--steps", "3"), "weights\t3\t")
     assert.equal("recipe.lua", support.names(home))
+    shell.remove(home)
+  end)
+
+  it("that says its own length is ended by --steps all the same", function()
+    home = support.home((without_checkpoints:gsub("epochs = c.epochs", "epochs = 2", 1)))
+    has(weights(), "weights\t16\t")
+    has(weights("--steps", "3"), "weights\t3\t")
     shell.remove(home)
   end)
 end)
