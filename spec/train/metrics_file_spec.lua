@@ -85,7 +85,8 @@ for step = 1, 100 do file:write { step = step, filler = ("x"):rep(100) } end
 file:close()
 print "to the end"
 END
-ulimit -f 8; env --default-signal=XFSZ GANYMEDE_ROOT=%s %s recipe.lua]]):format(folder, shell.quote(GANYMEDE_ROOT), shell.program "run"))
+ulimit -f 8; env --default-signal=XFSZ GANYMEDE_ROOT=%s %s recipe.lua]]):format(
+      folder, shell.quote(GANYMEDE_ROOT), shell.program "run"))
     assert.equal(0, result.code, result.err)
     assert.matches("to the end", result.out)
     assert.matches("metrics.jsonl: cannot be written: File too large[^\n]*; training goes on", result.err)
