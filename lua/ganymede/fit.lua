@@ -207,6 +207,8 @@ local function restore(trainer, run)
   if not path then return end
   snapshot.restore(trainer, path)
   trainer:say(("resumed from %s at step %d"):format(path, trainer.step))
+  local total = trainer:total_steps()
+  if total and trainer.step >= total then trainer:say(("no step is left: the run ends at step %d"):format(total)) end
 end
 
 -- What the checkpoint says, and the run's folder, which is refused now rather than after the first step.

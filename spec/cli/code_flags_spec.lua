@@ -83,6 +83,7 @@ describe("flags for a trainer in code", function()
       if line:find('"step"', 1, true) and not line:find('"test"', 1, true) then steps = steps + 1 end
     end
     assert.equal(12, steps)
+    has(select(2, weights("--out", "out", "--resume", "auto")).out, "no step is left: the run ends at step 12")
     has(weights("--resume", "out", "--out", "other", "--steps", "14"), "14")
   end)
 
