@@ -332,6 +332,9 @@ local open_options = {
 
 --- Opens and verifies. Fields: path, meta, world (ranks that saved it).
 function checkpoint.open(path, opt)
+  if path == nil then
+    error("checkpoint.open needs a checkpoint; got nil, which is what checkpoint.latest gives where there is none", 2)
+  end
   opt = options.check("checkpoint.open", open_options, opt, 2)
   local handle, message, kind, rank = open_shared(path, opt.alone)
   if not handle then raise_agreed(code_of(2, kind), message, rank) end

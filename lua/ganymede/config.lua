@@ -9,6 +9,7 @@
 local failure = require "ganymede.failure"
 local literal = require "ganymede.literal"
 local options = require "ganymede.options"
+local recipe = require "ganymede.recipe"
 local registry = require "ganymede.registry"
 local schema = require "ganymede.schema"
 
@@ -400,6 +401,7 @@ function config.resolve(given, opt)
   opt = opt or {}
   local file = opt.file or "the recipe"
   if type(given) ~= "table" then failure(2, "%s: a recipe is a table; got a %s", file, type(given)) end
+  recipe.taken(given)
   local raw = {}
   for key, value in pairs(given) do raw[key] = copy(value, file .. ": " .. tostring(key), {}) end
   local state = { raw = raw, file = file, text = opt.text, set = {}, own = {}, default = {}, reasons = {},

@@ -131,7 +131,7 @@ function fit.find_checkpoint(resume, out)
   local found = newest(resume)
   if found then return found end
   if ranks.from_first(function() return is_checkpoint(resume) end) then return resume end
-  ranks.fail(2, "there is no checkpoint in %s to resume from", resume)
+  ranks.fail(2, "there is no checkpoint in %s to resume from; a run saves where checkpoint.interval is set", resume)
 end
 
 -- ---------------------------------------------------------------- telling
@@ -204,9 +204,11 @@ local function restore(trainer, run)
   if not run.resume then return end
   local out = run.resume == "auto" and folder(run) or nil
   local path = fit.find_checkpoint(run.resume, out)
-  if not path then return end
+  if not path then return trainer:say "nothing to resume from: this run begins at step 1" end
   snapshot.restore(trainer, path)
   trainer:say(("resumed from %s at step %d"):format(path, trainer.step))
+  local total = trainer:total_steps()
+  if total and trainer.step >= total then trainer:say(("no step is left: the run ends at step %d"):format(total)) end
 end
 
 -- What the checkpoint says, and the run's folder, which is refused now rather than after the first step.

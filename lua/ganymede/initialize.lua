@@ -110,9 +110,17 @@ local function from_function(fn)
   })
 end
 
+-- A module has a method count of its own, which counts its parameters.
+local function must_count(criterion)
+  if criterion.count ~= nil and criterion.count ~= module.Module.count then return criterion end
+  local name = criterion.name or "the criterion"
+  error(("%s has no method count, which says how many targets its loss is a mean of:\n"
+    .. "  function %s:count(target) return target:numel() end"):format(name, criterion.name or "criterion"), 0)
+end
+
 local function criterion_of(given_criterion)
   if type(given_criterion) == "function" then return from_function(given_criterion) end
-  return given_criterion and registry.losses:build(given_criterion)
+  return given_criterion and must_count(registry.losses:build(given_criterion))
 end
 
 local function handlers_of(list, engine)

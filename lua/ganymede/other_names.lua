@@ -42,6 +42,7 @@ local tensor = {
   float = 'write t:to "f32"', double = 'write t:to "f64"', half = 'write t:to "f16"', bfloat16 = 'write t:to "bf16"',
   int = 'write t:to "i32"', long = 'write t:to "i64"', byte = 'write t:to "u8"', bool = "write t:ne(0)",
   type = "write t:to(dtype), or t:dtype() to read it", astype = "write t:to(dtype)",
+  cast = "write t:to(dtype)",
   detach_ = "write t = t:detach()", requires_grad_ = "write t:requires_grad(true)",
   is_leaf = "write t:requires_grad() to see whether it has a gradient", copy = "write t:clone()",
   -- writes in place

@@ -14,11 +14,21 @@ local Recipe = {}
 Recipe.__index = Recipe
 recipe.Recipe = Recipe
 
---- Marks a table as a recipe and remembers the line that made it.
+local waiting = {} -- file -> the recipe that it made last, until somebody reads it
+
+--- Marks a table as a recipe.
 function recipe.new(settings)
   if type(settings) ~= "table" then error("gm.recipe takes a table of settings; got a " .. type(settings), 2) end
   if getmetatable(settings) then error("gm.recipe takes a plain table; this one has a metatable", 2) end
+  waiting[debug.getinfo(2, "S").source] = settings -- `return gm.recipe {}` is a tail call: then it is not the file
   return setmetatable(settings, Recipe)
+end
+
+--- Somebody trains by this table, or looks into it.
+function recipe.taken(settings)
+  for file, made in pairs(waiting) do
+    if made == settings then waiting[file] = nil end
+  end
 end
 
 recipe.recipe = recipe.new -- what gm.recipe is
@@ -54,6 +64,9 @@ function recipe.run(source, ...)
   add_folder(source.path)
   local result = source.chunk(...)
   if recipe.is_recipe(result) or (type(result) == "table" and getmetatable(result) == nil) then return result end
+  if result == nil and waiting["@" .. source.path] then
+    failure(2, "%s makes a recipe and returns nothing; write: return gm.recipe { ... }", source.path)
+  end
   return nil
 end
 

@@ -43,6 +43,12 @@ describe("checkpoints", function()
     end)
   end
 
+  it("are nil where there is none, and opening that says where it comes from", function()
+    assert.is_nil(checkpoint.latest "/nowhere")
+    assert.error_matches(function() checkpoint.open(checkpoint.latest "/nowhere") end,
+      "needs a checkpoint; got nil, which is what checkpoint.latest gives where there is none")
+  end)
+
   it("write into tensors of any strides, and touch nothing beside them", function()
     local path = save(1, { { "x", gm.arange(12, { dtype = "f64" }):reshape(3, 4) } })
     local room = gm.full({ 6, 8 }, -1, { dtype = "f64" })

@@ -105,4 +105,15 @@ describe("ganymede check", function()
     assert.equal(2, result.code)
     has(result.err, "returns no table")
   end)
+
+  it("names a recipe that is made and not returned, and no other that this one only reads", function()
+    local made = "local recipe = require('ganymede').recipe { user = { 1 } }\n"
+    local result = check(made)
+    assert.equal(2, result.code)
+    has(result.err, "makes a recipe and returns nothing; write: return gm.recipe { ... }")
+    has(check(made .. "return 1").err, "returns no table")
+    has(check("require('ganymede.recipe').taken(require('ganymede').recipe { user = { 1 } })").err, "returns no table")
+    local other = "package.preload.other = function() return require('ganymede').recipe { user = { 1 } } end\n"
+    has(check(other .. "print(require('other').user[1])").err, "returns no table")
+  end)
 end)

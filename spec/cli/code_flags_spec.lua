@@ -71,6 +71,14 @@ describe("flags for a trainer in code", function()
   before_each(function() home = support.home(with_trainer) end)
   after_each(function() shell.remove(home) end)
 
+  it("say that there is nothing to resume from: to `auto` that is a beginning, to a folder's name a mistake", function()
+    local _, begun = weights("--out", "out", "--resume", "auto", "--steps", "1")
+    has(begun.out, "nothing to resume from: this run begins at step 1")
+    local refused = run("--resume", "nowhere")
+    assert.equal(2, refused.code)
+    has(refused.err, "no checkpoint in nowhere to resume from; a run saves where checkpoint.interval is set")
+  end)
+
   it("give it a folder, resume it to the same bits", function()
     local straight = weights("--out", "straight")
     weights("--out", "out", "--steps", "7")
@@ -83,6 +91,7 @@ describe("flags for a trainer in code", function()
       if line:find('"step"', 1, true) and not line:find('"test"', 1, true) then steps = steps + 1 end
     end
     assert.equal(12, steps)
+    has(select(2, weights("--out", "out", "--resume", "auto")).out, "no step is left: the run ends at step 12")
     has(weights("--resume", "out", "--out", "other", "--steps", "14"), "14")
   end)
 

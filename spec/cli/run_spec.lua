@@ -386,6 +386,8 @@ describe("the command line", function()
     has(try("help", "recipe").out, "clip_grad_norm       a number, at least 0 (default 0)")
     has(try("help", "recipe").out, "datasets       CIFAR")
     has(try("help", "AdamW").out, "weight_decay")
+    local _, times = try("help", "AdamW").out:gsub("AdamW, one of", "")
+    assert.equal(1, times) -- by its registry, not by Colossal-AI's second name of it, too
     has(try("run", "--help").out, "--limit-memory")
     assert.equal(0, try("run", "-h").code)
     has(try("--version").out, "ganymede ")

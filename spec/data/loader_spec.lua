@@ -275,8 +275,24 @@ describe("datasets and transforms in Lua", function()
     local mine = { length = 1, get = function() return { 1 }, 0.5 end }
     local l = loader { dataset = mine }
     assert.error_matches(function() l:next() end, "y of sample 1 holds 0.5")
+    mine.get = function() return { 1 }, "2" end
+    assert.error_matches(function() l:next() end, 'y of sample 1 holds "2", a string and no number')
+    mine.get = function() return { 1 }, 0.5 end
     mine.y_dtype = "f64"
     assert.equal(0.5, select(2, loader({ dataset = mine }):next()):get(1))
+  end)
+
+  it("name the sample that is no numbers, or of another shape than those before it", function()
+    local values = { { 1, 2 }, { 1, 2 }, { 1 } }
+    local l = loader { dataset = { length = 3, get = function(i) return values[i], 0 end }, batch_size = 3 }
+    local function next_of() l:set_epoch(0) l:next() end
+    assert.error_matches(next_of, "^data.loader: x of sample 3 has the shape %(1%), that of sample 1 %(2%)$")
+    values[2] = { 1, "2" }
+    assert.error_matches(next_of, "^data.loader: x of sample 2: .*is a string, not a number$")
+    values[2] = { { 1 }, { 1, 2 } }
+    assert.error_matches(next_of, "^data.loader: x of sample 2: .*differ in length$")
+    values[2], values[3] = { 1, 2 }, { 1, 2 }
+    next_of()
   end)
 
   it("transforms run on whole batches after those in C", function()

@@ -34,6 +34,9 @@ describe("ganymede repl without a terminal", function()
   end)
   it("has gm, nn and ops", function() prints("gm.ones({2}):sum():item(), nn.Linear(3, 4):count(), ops == gm.ops\n",
     "2\n16\ntrue\n") end)
+  it("finds modules of the current folder, which is the top of the tree here", function()
+    prints("require('spec.support.tree') ~= nil\n", "true\n")
+  end)
   it("ends with :quit, whatever follows", function() prints(":quit\nprint 'no'\n", "") end)
 
   it("reports errors and lives on, whatever they are", function()

@@ -68,6 +68,17 @@ describe("a recipe", function()
     has(result.err, "recipe.lua:8")
   end)
 
+  it("is told what a loss without a count lacks, which a module's own count of parameters is not", function()
+    local result = run [[
+      local Own = gm.nn.class("OwnLoss", nil, "losses")
+      function Own:forward(output, label) return gm.ops.cross_entropy(output, label):sum() end
+      recipe.loss = { type = "OwnLoss" }
+    ]]
+    assert.equal(2, result.code)
+    has(result.err, "OwnLoss has no method count")
+    has(result.err, "function OwnLoss:count(target)")
+  end)
+
   it("has a metric of its own, the same on one rank, on stages and on data ranks", function()
     local body = [[recipe.hooks = { { type = "MetricHook", name = "first", measure = function(output)
       return output:select(2, 1):sum(), output:size(1) end },

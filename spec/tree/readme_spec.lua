@@ -49,7 +49,9 @@ describe("the examples of README.md", function()
   local run_host = require "spec.support.run_host"
   local shell = require "spec.support.shell"
   local examples = {}
-  for text in tree.read("README.md"):gmatch "```lua\n(.-)```" do examples[#examples + 1] = text end
+  for _, block in ipairs(require("spec.support.page").blocks(tree.read "README.md")) do
+    examples[#examples + 1] = block.text
+  end
   local folder
   before_each(function() folder = shell.temporary_folder() end)
   after_each(function() shell.remove(folder) end)

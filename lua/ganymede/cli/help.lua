@@ -29,13 +29,15 @@ local function recipe()
   end
 end
 
--- What is registered under this name, in any registry -> list of { kind, class }
+-- What is registered under this name, in any registry -> list of { kind, class }. Names of registries in capitals are
+-- Colossal-AI's for the same ones.
 local function classes(name)
   local found = {}
   local registry = require "ganymede.registry"
   for _, kind in ipairs(options.sorted_keys(registry)) do
     local shelf = registry[kind]
-    if type(shelf) == "table" and shelf:has(name) then found[#found + 1] = { kind, shelf:get(name) } end
+    local own = kind:find "^%l" and type(shelf) == "table"
+    if own and shelf:has(name) then found[#found + 1] = { kind, shelf:get(name) } end
   end
   return found
 end

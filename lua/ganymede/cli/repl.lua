@@ -25,7 +25,9 @@ local function history_file()
   return home and home ~= "" and home .. "/.ganymede_history" or nil
 end
 
+-- Modules of the current folder can be required, after all others, as those beside a recipe can.
 local function fill_globals(globals)
+  package.path = package.path .. ";./?.lua"
   local gm = require "ganymede"
   globals.gm, globals.nn, globals.ops = gm, gm.nn, gm.ops
 end

@@ -14,6 +14,7 @@ local failure = require "ganymede.failure"
 local gm_tensor = require "ganymede.tensor"
 local micro_batches = require "ganymede.micro_batches"
 local ops = require "ganymede.ops"
+local options = require "ganymede.options"
 local precision = require "ganymede.precision"
 local signature = require "ganymede.signature"
 
@@ -91,15 +92,42 @@ end
 local function check_whole(v, i)
   if type(v) == "table" then
     for _, w in ipairs(v) do check_whole(w, i) end
+  elseif type(v) ~= "number" then
+    error(("data.loader: y of sample %d holds %s, a %s and no number"):format(i, options.literal(v), type(v)), 0)
   elseif v ~= math.floor(v) then
     error(("data.loader: y of sample %d holds %s; y is i64 unless the dataset says y_dtype = \"f32\" or another")
       :format(i, tostring(v)), 0)
   end
 end
 
--- The tensor (count, ...) of a list of numbers, nested lists or tensors.
-local function stacked(list, dtype)
-  if not core.is_tensor(list[1]) then return gm_tensor.tensor(list, { dtype = dtype }) end
+local function shape_of(value, dtype)
+  return table.concat(gm_tensor.tensor({ value }, { dtype = dtype }):shape(), ", ", 2)
+end
+
+-- Raises for the first of these samples that is no tensor by itself, or is of another shape than the first one.
+local function blame_sample(what, list, samples, dtype, why)
+  local first
+  for k, value in ipairs(list) do
+    local ok, shape = pcall(shape_of, value, dtype)
+    if not ok then -- without the line in here that asked
+      local text = failure.text(shape):gsub("^%S+:%d+: ", "")
+      error(("data.loader: %s of sample %d: %s"):format(what, samples[k] + 1, text), 0)
+    end
+    first = first or shape
+    if shape ~= first then
+      error(("data.loader: %s of sample %d has the shape (%s), that of sample %d (%s)"):format(what, samples[k] + 1,
+        shape, samples[1] + 1, first), 0)
+    end
+  end
+  error(why, 0)
+end
+
+-- The tensor (count, ...) of a list of numbers, nested lists or tensors; what: x or y, of these samples (from 0).
+local function stacked(what, list, samples, dtype)
+  if not core.is_tensor(list[1]) then
+    local ok, made = pcall(gm_tensor.tensor, list, { dtype = dtype })
+    return ok and made or blame_sample(what, list, samples, dtype, made)
+  end
   local rows = {}
   for i, t in ipairs(list) do
     local shape = t:shape()
@@ -129,7 +157,7 @@ local function gather(dataset, dtype, picked, asked)
       xs[k], ys[k] = ask_sample(dataset, sample + 1, y_dtype)
     end
   end
-  return stacked(xs, dataset.x_dtype or dtype), stacked(ys, y_dtype)
+  return stacked("x", xs, picked, dataset.x_dtype or dtype), stacked("y", ys, picked, y_dtype)
 end
 
 function Slow:picked()
