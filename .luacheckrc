@@ -5,4 +5,4 @@ include_files = { "**/*.lua" }
 exclude_files = { "build*", "runs" }
 self = false -- methods that do not use self are methods all the same
 files["spec"] = { std = "+busted", globals = { "finally" } }
-files["lua/ganymede/strict.lua"] = { ignore = { "122" } } -- the one place that changes _G's metatable
+files["lua/ganymede/base/strict.lua"] = { ignore = { "122" } } -- the one place that changes _G's metatable

@@ -167,14 +167,14 @@ static void push_signature(lua_State *L, const gm_declaration *d)
     lua_setfield(L, -2, "options");
 }
 
-/* Raises what ganymede.signature says of the call. */
+/* Raises what ganymede.base.signature says of the call. */
 static int refuse(lua_State *L, const entry *e)
 {
     int n = lua_gettop(L);
     luaL_checkstack(L, n + 8, "arguments");
     luaL_where(L, 1);
     lua_getglobal(L, "require");
-    lua_pushstring(L, "ganymede.signature");
+    lua_pushstring(L, "ganymede.base.signature");
     lua_call(L, 1, 1);
     lua_getfield(L, -1, "explain_call");
     lua_remove(L, -2);
@@ -225,7 +225,7 @@ void *gm_check_object(lua_State *L, int arg, const char *name)
 }
 
 /* signature(function) -> { name, arguments (text), instead, options = list of { name, type, initial, range, doc } }, as
- * declared here; nil for what is no function of C. ganymede.signature reads it. */
+ * declared here; nil for what is no function of C. ganymede.base.signature reads it. */
 static int signature(lua_State *L)
 {
     if (lua_tocfunction(L, 1) != enter || !lua_getupvalue(L, 1, 1)) return 0;

@@ -2,8 +2,8 @@
  * options.
  *
  * All calls go through one entry. It refuses surplus arguments, missing ones, values of another type, and unknown or
- * wrong options; only then the function runs. The words of the refusal are made in lua/ganymede/signature.lua, which
- * reads the same declarations (core.signature). A function without a declaration cannot be registered.
+ * wrong options; only then the function runs. The words of the refusal are made in lua/ganymede/base/signature.lua,
+ * which reads the same declarations (core.signature). A function without a declaration cannot be registered.
  *
  * Arguments are a list in words: "x tensor, dim integer|table?, keepdim boolean?". A type with ? may be nil or left
  * out; `...` at the end repeats the last argument. The types are

@@ -59,16 +59,16 @@ struct gm_supervisor *gm_lua_supervisor(lua_State *L, int arg); /* the job of co
  * its own that ends with it; pops them in any case. handler: stack index for lua_pcall, or 0. What is raised is kept
  * for gm_raise; GM_ELUA, and gm_last_error() has its words, to which C may add where it was. */
 gm_status gm_call_from_c(lua_State *L, int n_args, int handler);
-/* Raises gm_last_error(): a string, or an object of ganymede.failure where other ranks have a part in it. GM_ELUA: what
- * a callback raised, as it was raised; a string to which C has added words, with those. */
+/* Raises gm_last_error(): a string, or an object of ganymede.base.failure where other ranks have a part in it. GM_ELUA:
+ * what a callback raised, as it was raised; a string to which C has added words, with those. */
 int gm_raise(lua_State *L, gm_status st);
 /* "recipe.lua:7: ", the innermost line that is not of Ganymede's own Lua, for messages; pushes it and two values. */
 const char *gm_push_users_line(lua_State *L);
 /* Raises the error of the stop that is pending (Ctrl-C, a time limit, the end of another rank), if any; for calls that
  * a stop has cut short (GM_EINTERRUPT). Returns when nothing is pending. */
 void gm_raise_stop(lua_State *L);
-/* Pushes an object of ganymede.failure, made by its function `maker`: "new", or "new_peer" for a rank that ends because
- * another has failed. */
+/* Pushes an object of ganymede.base.failure, made by its function `maker`: "new", or "new_peer" for a rank that ends
+ * because another has failed. */
 void gm_push_failure_object(lua_State *L, const char *maker, int exit_code, const char *text);
 
 /* Runs a call that may allocate. If memory is short, collects and tries once more: here, in a
@@ -84,7 +84,7 @@ void gm_push_failure_object(lua_State *L, const char *maker, int exit_code, cons
     } while (0)
 
 /* Pushes nil, gm_last_error() and its kind ("corrupt", "io", "memory", "invalid"): for calls on files, whose
- * failures ganymede.failure turns into an exit status. Returns 3. */
+ * failures ganymede.base.failure turns into an exit status. Returns 3. */
 int gm_push_failure(lua_State *L, gm_status st);
 #define L_OR_NIL(L, expr)                                   \
     do {                                                    \

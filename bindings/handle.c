@@ -213,7 +213,7 @@ bool gm_field_flag(lua_State *L, int arg, const char *name)
 void gm_push_failure_object(lua_State *L, const char *maker, int exit_code, const char *text)
 {
     lua_getglobal(L, "require");
-    lua_pushstring(L, "ganymede.failure");
+    lua_pushstring(L, "ganymede.base.failure");
     lua_call(L, 1, 1);
     lua_getfield(L, -1, maker);
     lua_pushinteger(L, exit_code);
@@ -259,8 +259,8 @@ static void raise_again(lua_State *L)
     if (lua_type(L, -1) != LUA_TSTRING || !strncmp(lua_tostring(L, -1), words, strlen(words))) lua_error(L);
 }
 
-/* Most failures are Lua strings. Those that other ranks have a part in are objects of ganymede.failure: one of a peer
- * carries its status, a hang 7; a stop that was asked for is raised as the stop that it is. */
+/* Most failures are Lua strings. Those that other ranks have a part in are objects of ganymede.base.failure: one of
+ * a peer carries its status, a hang 7; a stop that was asked for is raised as the stop that it is. */
 int gm_raise(lua_State *L, gm_status st)
 {
     const gm_comm         *c = gm_lua_rank(L)->comm;
@@ -440,7 +440,7 @@ int gm_open_handles(lua_State *L)
                                                GM_FUNCTION("keep", tensor_keep, "t tensor"),
                                                GM_FUNCTION("release", tensor_release, "t tensor"),
                                                GM_LAST_FUNCTION};
-    lua_newtable(L); /* methods are added by lua/ganymede/tensor.lua */
+    lua_newtable(L); /* methods are added by lua/ganymede/tensor/init.lua */
     lua_pushlightuserdata(L, (void *)&tensor_key);
     lua_pushvalue(L, -2);
     lua_rawset(L, LUA_REGISTRYINDEX);

@@ -1,7 +1,7 @@
 /* lua_checkpoint.c - the Lua face of host/checkpoint: userdata "gm.checkpoint" and "gm.checkpoint.save".
  *
  * What is wrong with files is returned, not raised: nil, message, kind ("corrupt", "io", "invalid",
- * "memory"); lua/ganymede/checkpoint.lua decides on the exit status. */
+ * "memory"); lua/ganymede/checkpoint/init.lua decides on the exit status. */
 #include <stdlib.h>
 #include <string.h>
 

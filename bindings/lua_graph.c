@@ -1,5 +1,5 @@
-/* lua_graph.c - work of the device recorded once and run again: the Lua face of kernels/graph.h. ganymede.graph makes
- * training steps of it. */
+/* lua_graph.c - work of the device recorded once and run again: the Lua face of kernels/graph.h.
+ * ganymede.train.graph makes training steps of it. */
 #include "../kernels/graph.h"
 #include "gm_lua.h"
 

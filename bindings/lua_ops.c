@@ -1,4 +1,4 @@
-/* lua_ops.c - differentiable ops: core.ops.*, what ganymede.ops hands to users. Dimensions count from
+/* lua_ops.c - differentiable ops: core.ops.*, what ganymede.tensor.ops hands to users. Dimensions count from
  * 1, or from -1 at the end. Every function returns new tensors. Copies, views and cat are in lua_views.c. */
 #include "lua_ops.h"
 

@@ -252,7 +252,7 @@ static int push_function(lua_State *L, const char *name, bool needed)
 static void push_handler(lua_State *L)
 {
     lua_getglobal(L, "require");
-    lua_pushliteral(L, "ganymede.failure");
+    lua_pushliteral(L, "ganymede.base.failure");
     lua_call(L, 1, 1);
     lua_getfield(L, -1, "handler");
     lua_remove(L, -2);

@@ -1,5 +1,5 @@
 /* lua_tensor.c - making tensors, reading and writing their elements. Ops are in lua_ops.c; methods are
- * put together in lua/ganymede/tensor.lua. Element indices count from 1.
+ * put together in lua/ganymede/tensor/init.lua. Element indices count from 1.
  *
  * Shapes and indices are global. Reading elements of a tensor that is cut or partial is collective: every rank
  * gathers it (or sums it) first. Writing is not: each rank writes what its block has. */

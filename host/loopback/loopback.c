@@ -1,4 +1,5 @@
-/* loopback.c - loaded into mpirun (LD_PRELOAD, lua/ganymede/launcher.lua): what it listens on is this machine's alone.
+/* loopback.c - loaded into mpirun (LD_PRELOAD, lua/ganymede/job/launcher.lua): what it listens on is this
+ * machine's alone.
  *
  * Open MPI 4.1 always listens on all addresses, over IPv4 and IPv6, for the daemons of other machines, and no parameter
  * of its own changes that (oob_tcp_if_include only chooses the address that it tells). A job that `-n` starts has none.

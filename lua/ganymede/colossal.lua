@@ -9,12 +9,12 @@
 -- Keyword arguments are a table of the same names. The trap: what the builders are given is { type = ... } as in a
 -- recipe; there are no third-party libraries behind the registries.
 -- @module ganymede.colossal
-local context = require "ganymede.context"
-local initialize = require("ganymede.engine").initialize
+local context = require "ganymede.job.context"
+local initialize = require("ganymede.train.engine").initialize
 local module = require "ganymede.nn.module"
-local registry = require "ganymede.registry"
+local registry = require "ganymede.base.registry"
 
-local colossal = { gpc = context, ParallelMode = context.ParallelMode, Trainer = require "ganymede.trainer" }
+local colossal = { gpc = context, ParallelMode = context.ParallelMode, Trainer = require "ganymede.train.trainer" }
 
 for name, value in pairs(registry) do
   if name:match "^%u" then colossal[name] = value end

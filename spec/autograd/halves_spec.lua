@@ -6,7 +6,7 @@ local core = require "ganymede.core"
 local gm = require "ganymede"
 local models = require "ganymede.models"
 local numeric = require "spec.support.numeric"
-local sections = require "ganymede.pipeline.sections"
+local sections = require "ganymede.nn.sections"
 local tables = require "spec.support.tables"
 
 local integers = numeric.integers

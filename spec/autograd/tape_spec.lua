@@ -1,7 +1,7 @@
 -- What the tape promises beside right slopes: set and add, one use, no silent wrong gradient.
 local gm = require "ganymede"
 local core = require "ganymede.core"
-local failure = require "ganymede.failure"
+local failure = require "ganymede.base.failure"
 local ops = gm.ops
 
 local function leaf(values) return gm.tensor(values, { dtype = "f64" }):requires_grad(true) end

@@ -7,7 +7,7 @@
 -- microseconds of a call of ours and of MPI's, and the median of the paired ratios of time: above 1 ours is faster.
 -- The MPI functions are compiled by this file (cc, pkg-config ompi-c) and called from the same ranks.
 local ffi = require "ffi"
-local comm = require "ganymede.comm"
+local comm = require "ganymede.job.comm"
 local core = require "ganymede.core"
 local gm = require "ganymede"
 

@@ -10,7 +10,7 @@
 -- a step's loss from the serial one, since the evaluation before.
 package.path = GANYMEDE_ROOT .. "/?.lua;" .. package.path
 local gm = require "ganymede"
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"
 

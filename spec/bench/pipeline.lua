@@ -14,7 +14,7 @@
 local gm = require "ganymede"
 local core = require "ganymede.core"
 local simulate = require "ganymede.schedules.simulate"
-local trace = require "ganymede.trace"
+local trace = require "ganymede.observe.trace"
 local waiting = require "waiting"
 
 local config = gm.launch {

@@ -12,7 +12,7 @@
 -- before whom is what happened, how long it took is what was said.
 local gm = require "ganymede"
 local core = require "ganymede.core"
-local geometry = require "ganymede.schedules.geometry"
+local geometry = require "ganymede.job.geometry"
 local schedules = require "ganymede.schedules.pipeline"
 
 local waiting = {}
@@ -117,7 +117,7 @@ end
 
 --- The events of all stages and their peaks, on every rank. COLLECTIVE.
 function waiting.gather(events, peak)
-  local json, all, peaks = require "ganymede.json", {}, {}
+  local json, all, peaks = require "ganymede.base.json", {}, {}
   local said = json.encode { events = json.array(events), peak = peak }
   for i, text in ipairs(core.comm_exchange(core.comm_group(), said)) do
     local one = json.decode(text, "the events of a rank")

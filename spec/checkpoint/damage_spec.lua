@@ -1,9 +1,9 @@
 --- Damaged and hostile checkpoints: every cut, every flipped bit and every lie about geometry is refused.
 local checkpoint = require "ganymede.checkpoint"
-local failure = require "ganymede.failure"
+local failure = require "ganymede.base.failure"
 local forge = require "spec.checkpoint.forge"
 local gm = require "ganymede"
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 local shell = require "spec.support.shell"
 
 local folder
@@ -104,7 +104,7 @@ describe("a damaged checkpoint", function()
       local said = {}
       assert.equal(good, checkpoint.latest(folder, function(line) said[#said + 1] = line end))
       assert.matches("checkpoint of step 2 is damaged, trying the one before: .*index%.json: is missing", said[1])
-      local fit = require "ganymede.fit"
+      local fit = require "ganymede.train.fit"
       assert.equal(good, fit.find_checkpoint("auto", folder))
       assert.equal(bare, fit.find_checkpoint(bare)) -- what was asked for is opened, and refused by name
       checkpoint.save(folder, { tensors = {}, meta = { step = 1 } }, { keep_last = 2 })

@@ -1,7 +1,7 @@
 --- Checkpoints written by hand, from the format's description and with a CRC32C of its own: what the reader is
 -- judged by. Every part can be given wrongly.
 local bit = require "bit"
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 local shell = require "spec.support.shell"
 
 local forge = {}

@@ -2,7 +2,7 @@
 local checkpoint = require "ganymede.checkpoint"
 local forge = require "spec.checkpoint.forge"
 local gm = require "ganymede"
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 local shell = require "spec.support.shell"
 
 describe("checkpoints", function()

@@ -3,7 +3,7 @@
 -- SPEC_BACKGROUND a save is finished, and its step printed, when the next one has been computed; the tensors are
 -- overwritten while it is under way.
 local checkpoint = require "ganymede.checkpoint"
-local failure = require "ganymede.failure"
+local failure = require "ganymede.base.failure"
 local gm = require "ganymede"
 
 local folder, first = os.getenv "SPEC_FOLDER", tonumber(os.getenv "SPEC_FIRST")

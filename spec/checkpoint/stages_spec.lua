@@ -6,10 +6,10 @@
 -- On 4 ranks the mesh is data 2 x pipeline 2, on 2 it is pipeline 2: dimensions of 5 and 7 divide by neither.
 local checkpoint = require "ganymede.checkpoint"
 local core = require "ganymede.core"
-local failure = require "ganymede.failure"
+local failure = require "ganymede.base.failure"
 local gm = require "ganymede"
-local json = require "ganymede.json"
-local ranks = require "ganymede.ranks"
+local json = require "ganymede.base.json"
+local ranks = require "ganymede.job.ranks"
 local shell = require "spec.support.shell"
 
 local world, rank = core.world(), core.rank()

@@ -1,6 +1,6 @@
 --- `ganymede check --roles` and `--largest`: ranks that part ways are found before a run hangs on them; what is said to
 -- fit fits, and one more does not.
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 local support = require "spec.cli.support"
 local shell = support.shell
 
@@ -79,7 +79,7 @@ describe("ganymede check", function()
     local largest = {}
     for i, mode in ipairs { "data", "1d", "2d" } do
       local row = found.modes[i]
-      local set = "parallel=" .. require("ganymede.literal").show(row.parallel)
+      local set = "parallel=" .. require("ganymede.base.literal").show(row.parallel)
       assert.equal(mode, row.mode)
       local held = peak(4, "--set", set, "--set", "data.batch_size=" .. row.largest)
       local more = peak(4, "--set", set, "--set", "data.batch_size=" .. row.largest + 1)

@@ -6,7 +6,7 @@
 -- the stream) for backward. Recomputing blocks, when there is such a setting, would keep 1 time: by these counts about
 -- 14 GiB each at 1,024 tokens. 1D holds whole activations between its pairs: 20.2 and 30.3 GiB at 256 tokens (32 heads
 -- in place of 40 there, which 16 ranks can share).
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 local run_host = require "spec.support.run_host"
 
 local GiB = 2 ^ 30

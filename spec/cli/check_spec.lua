@@ -1,5 +1,5 @@
 --- `ganymede check`: counts that can be worked out by hand, origins of settings, and that it trains nothing.
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 local support = require "spec.cli.support"
 local shell = support.shell
 
@@ -112,7 +112,8 @@ describe("ganymede check", function()
     assert.equal(2, result.code)
     has(result.err, "makes a recipe and returns nothing; write: return gm.recipe { ... }")
     has(check(made .. "return 1").err, "returns no table")
-    has(check("require('ganymede.recipe').taken(require('ganymede').recipe { user = { 1 } })").err, "returns no table")
+    local taken = "require('ganymede.config.recipe').taken(require('ganymede').recipe { user = { 1 } })"
+    has(check(taken).err, "returns no table")
     local other = "package.preload.other = function() return require('ganymede').recipe { user = { 1 } } end\n"
     has(check(other .. "print(require('other').user[1])").err, "returns no table")
   end)

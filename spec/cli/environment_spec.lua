@@ -1,6 +1,6 @@
 -- Variables of the environment: one table of those that the program reads, in the documents too; unknown ones of ours
 -- are refused. LUA_PATH and LUA_CPATH add modules and shadow none of ours.
-local environment = require "ganymede.environment"
+local environment = require "ganymede.base.environment"
 local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"
 local tree = require "spec.support.tree"
@@ -48,7 +48,7 @@ describe("the environment", function()
     for name in pairs(found) do
       local launcher = name:match "^OMPI_" or name:match "^PMIX?_" or name:match "^SLURM_" or name:match "^MPI_"
       assert.is_truthy(environment.variables[name] or theirs[name] or launcher,
-        name .. ": a line in lua/ganymede/environment.lua")
+        name .. ": a line in lua/ganymede/base/environment.lua")
     end
     assert.is_true(found.GANYMEDE_ROOT and found.GANYMEDE_CUDA_NCCL and found.GM_LOG)
   end)
@@ -67,7 +67,7 @@ describe("the environment", function()
     write("mine.lua", "return 'mine'")
     assert(os.execute(("mkdir %s/ganymede"):format(folder)))
     write("ganymede/version.lua", "return 'shadowed'")
-    write("recipe.lua", "print(pcall(require, 'mine')) print(require 'ganymede.version') print(package.cpath)")
+    write("recipe.lua", "print(pcall(require, 'mine')) print(require 'ganymede.base.version') print(package.cpath)")
     local function out(env)
       env.GANYMEDE_ROOT = GANYMEDE_ROOT
       return run_host({ "run", "recipe.lua" }, { cwd = folder, env = env }).out

@@ -1,9 +1,9 @@
 --- Parts of the command line that need no process: the progress line, statistics, hashes, folders.
 local core = require "ganymede.core"
-local Progress = require "ganymede.progress"
-local session = require "ganymede.session"
-local sha256 = require "ganymede.sha256"
-local stats = require "ganymede.stats"
+local Progress = require "ganymede.observe.progress"
+local session = require "ganymede.job.session"
+local sha256 = require "ganymede.base.sha256"
+local stats = require "ganymede.observe.stats"
 local shell = require "spec.support.shell"
 
 -- A file that remembers, and a clock that is told.
@@ -81,7 +81,7 @@ describe("the progress line", function()
   end)
 
   it("is wiped before a message, and comes again", function()
-    local log = require "ganymede.log"
+    local log = require "ganymede.base.log"
     local progress = Progress { out = out, clock = clock, terminal = true }
     progress { step = 1, samples = 1 }
     log.before()
@@ -128,7 +128,7 @@ describe("statistics", function()
   end)
 
   it("are a document also when nothing was reached", function()
-    local json = require "ganymede.json"
+    local json = require "ganymede.base.json"
     local document = json.decode(json.encode(stats.document({}, { exit_code = 2, error = "no" })))
     assert.same({ "wrong", 2, "no", 0 }, { document.status, document.exit_code, document.error, document.steps })
     assert.is_true(json.is_array(document.loss) and json.is_array(document.ranks[1].comm))

@@ -52,7 +52,7 @@ describe("ganymede run on several ranks", function()
     shell.write(home .. "/recipe.lua", [[
       local status = io.open("/proc/self/status"):read "*a"
       print(status:match "Cpus_allowed_list:%s*(%S+)", require("ganymede.core").device().threads)]])
-    local allowed = require("ganymede.machine").cores()
+    local allowed = require("ganymede.base.machine").cores()
     local lines = {}
     for line in run("-n", "2").out:gmatch "[^\n]+" do lines[#lines + 1] = line end
     assert.equal(2, #lines)

@@ -1,5 +1,5 @@
 --- `ganymede run` of pipelines: what is said, what the statistics and traces tell of stages, how models are cut.
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 local support = require "spec.cli.support"
 local shell = support.shell
 

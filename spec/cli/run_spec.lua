@@ -34,7 +34,7 @@ describe("ganymede run", function()
     assert.same({ 3, 0.01, 1024 - 1024 }, { settings.seed, settings.optimizer.lr, settings.clip_grad_norm })
     local lines = shell.lines("cat " .. home .. "/runs/latest/metrics.jsonl")
     assert.equal(11, #lines) -- 10 steps, one evaluation
-    local json = require "ganymede.json"
+    local json = require "ganymede.base.json"
     for i = 1, 10 do assert.same({ i, 1, 32 * i }, { json.decode(lines[i]).step, json.decode(lines[i]).epoch,
       json.decode(lines[i]).samples }) end
     assert.is_number(json.decode(lines[11]).test.accuracy)
@@ -107,7 +107,7 @@ describe("ganymede run", function()
     local s = support.json(home .. "/s.json")
     assert.same({ 1, "done", 0, 1, device.name(), "f32", 1, 3, 32, 20 },
       { s.version, s.status, s.exit_code, s.world, s.device, s.dtype, s.threads, s.seed, s.global_batch, s.steps })
-    assert.equal(require("ganymede.json").null, s.error)
+    assert.equal(require("ganymede.base.json").null, s.error)
     assert.equal(20, #s.loss)
     assert.is_true(s.loss[20] < s.loss[1])
     assert.is_true(s.metrics.test.accuracy > 0.2) -- of ten classes

@@ -1,5 +1,5 @@
 --- For specs of the command line: a folder of their own, a small recipe, runs of this executable.
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"
 

@@ -1,7 +1,7 @@
 --- Every collective over real messages, against index arithmetic: value(i) is element i of a global tensor.
 --
 -- ranks: 1 2 3 4 8
-local comm = require "ganymede.comm"
+local comm = require "ganymede.job.comm"
 local core = require "ganymede.core"
 local gm = require "ganymede"
 

@@ -2,7 +2,7 @@
 --
 -- On one rank this file compiles the counter and runs itself on four with the counter preloaded.
 local ffi = require "ffi"
-local comm = require "ganymede.comm"
+local comm = require "ganymede.job.comm"
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local run_host = require "spec.support.run_host"

@@ -2,7 +2,7 @@
 -- and small messages; after each, sums are right on all ranks.
 --
 -- ranks: 3
-local comm = require "ganymede.comm"
+local comm = require "ganymede.job.comm"
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local section = require "spec.support.section"

@@ -1,10 +1,10 @@
 --- Recipes against the schema. The malformed ones are generated from the schema itself: each field, each way of
 -- being wrong; every one must be a failure of status 2 that names file and key path.
 local config = require "ganymede.config"
-local failure = require "ganymede.failure"
-local parallel = require "ganymede.parallel"
-local registry = require "ganymede.registry"
-local schema = require "ganymede.schema"
+local failure = require "ganymede.base.failure"
+local parallel = require "ganymede.job.parallel"
+local registry = require "ganymede.base.registry"
+local schema = require "ganymede.config.schema"
 
 local function recipe()
   return {
@@ -45,7 +45,7 @@ for _, name in ipairs { "string", "boolean", "table" } do
   holds[name] = function(v) return type(v) == name end
 end
 
--- May the entry hold the value, as its declaration reads? Judged here apart from ganymede.options.
+-- May the entry hold the value, as its declaration reads? Judged here apart from ganymede.base.options.
 local function allowed(entry, value)
   local fits = false
   for _, name in ipairs(type(entry.type) == "table" and entry.type or { entry.type }) do

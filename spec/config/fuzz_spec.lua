@@ -1,9 +1,9 @@
 --- Random texts and random recipes: whatever comes, literals are read as Lua reads them, and a recipe is either
 -- resolved or refused with status 2. The numbers are those of a seed, so that a failure can be repeated.
 local config = require "ganymede.config"
-local failure = require "ganymede.failure"
-local literal = require "ganymede.literal"
-local schema = require "ganymede.schema"
+local failure = require "ganymede.base.failure"
+local literal = require "ganymede.base.literal"
+local schema = require "ganymede.config.schema"
 
 -- Park and Miller 1988: the same on every machine.
 local function generator(seed)

@@ -1,5 +1,5 @@
 --- --set values: Lua literals are parsed, anything else is the text itself, and nothing is ever run.
-local literal = require "ganymede.literal"
+local literal = require "ganymede.base.literal"
 
 describe("literal.parse", function()
   local same = {

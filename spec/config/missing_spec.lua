@@ -1,6 +1,6 @@
---- Names that are not there: the error says what to write; ganymede.other_names lists PyTorch's, and is true.
+--- Names that are not there: the error says what to write; ganymede.base.other_names lists PyTorch's, and is true.
 local gm = require "ganymede"
-local others = require "ganymede.other_names"
+local others = require "ganymede.base.other_names"
 
 local holders = { tensor = gm.zeros { 2, 3 }, ops = gm.ops, gm = gm, nn = gm.nn, optim = gm.optim,
   lr_scheduler = gm.lr_scheduler }

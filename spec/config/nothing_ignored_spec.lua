@@ -3,8 +3,8 @@
 -- modules that users do not call, and functions that take any number of arguments.
 local gm = require "ganymede"
 local core = require "ganymede.core"
-local lfs = require "lfs"
-local signature = require "ganymede.signature"
+local public = require "ganymede.base.public"
+local signature = require "ganymede.base.signature"
 
 
 local WORD = "no_such_word_" -- in no name of ours
@@ -47,7 +47,7 @@ local function check_all(prefix, list, left_out)
     local name = prefix .. key
     if type(fn) == "function" and key:sub(1, 2) ~= "__" and not left_out[name] then
       local sig = signature.of(fn)
-      assert.is_truthy(sig, name .. " is not declared: ganymede.signature")
+      assert.is_truthy(sig, name .. " is not declared: ganymede.base.signature")
       assert.is_falsy(sig.name:find("?", 1, true), name)
       if sig.rest then error(name .. " takes any number of arguments: list it with what it refuses") end
       refuses_surplus(name, fn, sig)
@@ -170,22 +170,22 @@ end)
 
 -- ---------------------------------------------------------------- functions of Lua
 
--- Modules that users do not call, or that hand on what they are given.
-local internal = {}
-for name in ([[cli colossal context_axes core failure fit_steps graph iteration join launcher literal log loss_scaling
-  machine metrics_file micro_batches options ops parallel plan precision progress ranks repl repl_commands repl_complete
-  repl_ranks repl_show rundir schema session sha256 signature snapshot stage_gradients stats strict tensor_modes version
-  dtypes environment gradient_handlers engine_loss engine_update initialize step_loader trainer_evaluation config models
-  pipeline schedules nn trainer init missing other_names]])
-  :gmatch "%S+" do internal[name] = true end
+-- Public modules that hand on what they are given, or whose functions are looked at elsewhere in this file.
+local elsewhere = {}
+for name in ([[colossal core config engine gradient_handlers log models nn precision schedules trainer version hooks
+  lr_scheduler]]):gmatch "%S+" do elsewhere["gm." .. name] = true end
 
 -- module: a table of functions; the classes that it makes objects of are in `classes`.
 local function modules()
-  local list = { data = gm.data, lr_scheduler = require "ganymede.lr_scheduler.base", init = gm.nn.init,
-    hooks = require "ganymede.hooks.base", pipeline = require "ganymede.pipeline.build", registry = gm.registry }
-  for entry in lfs.dir(GANYMEDE_ROOT .. "/lua/ganymede") do
-    local name = entry:match "^([%w_]+)%.lua$"
-    if name and not internal[name] and not list[name] then list[name] = require("ganymede." .. name) end
+  local list = { lr_scheduler = require "ganymede.lr_scheduler.base", init = gm.nn.init,
+    tensor = require "ganymede.tensor", hooks = require "ganymede.hooks.base",
+    pipeline = require "ganymede.train.pipeline_model", energy = require "ganymede.observe.energy" }
+  for name, path in pairs(public.modules) do
+    if not elsewhere["gm." .. name] then list[name] = require(path) end
+  end
+  for _, entry in pairs(public.from) do
+    local name = entry[1]:match "^ganymede%.%l+%.(%l+)$"
+    if name then list[name] = require(entry[1]) end
   end
   return list
 end
@@ -255,9 +255,11 @@ describe("modules that users call", function()
 end)
 
 describe("objects", function()
-  local classes = { engine = require("ganymede.engine").Engine, trainer = require("ganymede.trainer").Trainer,
+  local classes = { engine = require("ganymede.train.engine").Engine,
+    trainer = require("ganymede.train.trainer").Trainer,
     module = gm.nn.Module, list = gm.nn.ModuleList, loader = require "ganymede.data.loader",
-    steps = require "ganymede.step_loader", context = getmetatable(require("ganymede.context").current()).__index,
+    steps = require "ganymede.train.step_loader",
+    context = getmetatable(require("ganymede.job.context").current()).__index,
     registry = getmetatable(gm.registry.layers).__index, SGD = gm.optim.SGD,
     dataset = getmetatable(gm.data.Synthetic {}).__index,
     scheduler = getmetatable(gm.lr_scheduler.StepLR).__index }

@@ -1,7 +1,7 @@
 --- Options, registries and failures: what every module leans on.
-local failure = require "ganymede.failure"
-local options = require "ganymede.options"
-local registry = require "ganymede.registry"
+local failure = require "ganymede.base.failure"
+local options = require "ganymede.base.options"
+local registry = require "ganymede.base.registry"
 
 describe("options", function()
   local spec = {

@@ -1,5 +1,5 @@
 --- The table `parallel` against a number of ranks; sizes are compared with rank maps written out by hand.
-local parallel = require "ganymede.parallel"
+local parallel = require "ganymede.job.parallel"
 
 local function sizes(given, world)
   local plan = assert(parallel.resolve(given, world))

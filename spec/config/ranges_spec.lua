@@ -1,8 +1,8 @@
 --- Numbers out of the range of an option are refused where they are given, by the option's name: of every class that a
 -- recipe can name, and of every function that declares options. What a kernel would refuse later has its range here.
 local gm = require "ganymede"
-local registry = require "ganymede.registry"
-local signature = require "ganymede.signature"
+local registry = require "ganymede.base.registry"
+local signature = require "ganymede.base.signature"
 
 -- Values just outside of an entry's bounds: { value = "at least 1", ... }
 local function outside(entry)

@@ -1,7 +1,7 @@
 --- The parallel context: names of groups, what they mean, what is refused, groups of the user's own.
-local context = require "ganymede.context"
-local parallel = require "ganymede.parallel"
-local registry = require "ganymede.registry"
+local context = require "ganymede.job.context"
+local parallel = require "ganymede.job.parallel"
+local registry = require "ganymede.base.registry"
 
 local function new(given, world, rank) return context.new(assert(parallel.resolve(given, world)), rank or 0) end
 
@@ -11,7 +11,7 @@ local function with_initializer(name, fn, body)
   return body()
 end
 
-describe("ganymede.context", function()
+describe("ganymede.job.context", function()
   it("takes axes as well as the names of modes", function()
     local c = new({ tensor = { size = 4, mode = "2d" } }, 8, 5)
     assert.same(c:get_ranks_in_group "TENSOR", c:get_ranks_in_group "row.col")

@@ -1,9 +1,9 @@
 --- The context of a running job: its groups communicate, and are the ones that the sizes say.
 -- ranks: 4
 local comm = require "ganymede.core"
-local context = require "ganymede.context"
+local context = require "ganymede.job.context"
 local gm = require "ganymede"
-local registry = require "ganymede.registry"
+local registry = require "ganymede.base.registry"
 
 -- The sum of the members' ranks, by a collective over a group.
 local function summed(group)

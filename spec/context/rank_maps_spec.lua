@@ -1,8 +1,8 @@
 --- Rank maps of every legal (data, pipeline, tensor mode, sequence) of worlds 1 to 64 against Colossal-AI's formulas.
 -- sanitizers: no, it compares formulas, in Lua
-local context = require "ganymede.context"
+local context = require "ganymede.job.context"
 local formulas = require "spec.context.formulas"
-local parallel = require "ganymede.parallel"
+local parallel = require "ganymede.job.parallel"
 
 local function plan(given, world) return assert(parallel.resolve(given, world)) end
 

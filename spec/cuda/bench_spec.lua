@@ -2,7 +2,7 @@
 -- under the emulation, beside a peer that answers with fixed numbers.
 local core = require "ganymede.core"
 local emulation = require "spec.cuda.emulation"
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 local shell = require "spec.support.shell"
 
 if emulation.lacks(pending, "emulated") then return end

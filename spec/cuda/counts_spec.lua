@@ -2,7 +2,7 @@
 -- launches, library calls, copies and waits that they are, and the bytes that a layer moves, by formulas in the depth.
 -- counts_step.lua is the program that is counted; docs/gpu.md has what follows from the figures.
 local emulation = require "spec.cuda.emulation"
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 local op_launches = require "spec.bench.op_launches"
 local run_host = require "spec.support.run_host"
 

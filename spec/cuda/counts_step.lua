@@ -4,7 +4,7 @@
 --     ganymede run spec/cuda/counts_step.lua --device cuda --set depth=2 --set dropout=0.1
 local gm = require "ganymede"
 local core = require "ganymede.core"
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 
 local config = gm.launch {
   seed = 1, depth = 2, dropout = 0, batch = 2, length = 16, width = 64, heads = 2,

@@ -1,5 +1,5 @@
---- Training steps as CUDA graphs (ganymede.graph): the same bits as without, one launch a step and nothing else, and
--- where steps cannot be recorded, or are of several kinds, that is said and they run as ever.
+--- Training steps as CUDA graphs (ganymede.train.graph): the same bits as without, one launch a step and nothing
+-- else, and where steps cannot be recorded, or are of several kinds, that is said and they run as ever.
 --
 -- The truth is the same run with cuda_graph = false. Without a GPU it is the emulation that runs, whose graphs keep
 -- what CUDA's keep.

@@ -2,7 +2,7 @@
 --
 -- With NCCL an operation is queued and the host goes on, so that mistakes of other ranks come out where the host waits
 -- for the device; and there they must, within the time-out, naming the call and the rank.
-local comm = require "ganymede.comm"
+local comm = require "ganymede.job.comm"
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local section = require "spec.support.section"

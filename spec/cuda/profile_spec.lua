@@ -3,7 +3,7 @@
 local core = require "ganymede.core"
 local emulation = require "spec.cuda.emulation"
 local gm = require "ganymede"
-local profile = require "ganymede.profile"
+local profile = require "ganymede.observe.profile"
 local support = require "spec.cli.support"
 
 -- Calls of an op, of whatever shapes.

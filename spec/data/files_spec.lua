@@ -1,7 +1,7 @@
 --- Data files: what is read from whole ones, and how damaged ones are refused.
 -- luacheck: globals finally
 local data = require "ganymede.data"
-local failure = require "ganymede.failure"
+local failure = require "ganymede.base.failure"
 local gm = require "ganymede"
 local made = require "spec.data.made"
 local shell = require "spec.support.shell"

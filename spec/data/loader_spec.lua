@@ -4,7 +4,7 @@ local core = require "ganymede.core"
 local data = require "ganymede.data"
 local gm = require "ganymede"
 local made = require "spec.data.made"
-local registry = require "ganymede.registry"
+local registry = require "ganymede.base.registry"
 local shell = require "spec.support.shell"
 
 local folder, config

@@ -6,8 +6,8 @@
 local gm = require "ganymede"
 local both = require "spec.layout.both_ways"
 local core = require "ganymede.core"
-local micro_batches = require "ganymede.micro_batches"
-local StepLoader = require "ganymede.step_loader"
+local micro_batches = require "ganymede.data.micro_batches"
+local StepLoader = require "ganymede.train.step_loader"
 
 local world, rank = core.world(), core.rank()
 local uncut, cut = { "pipeline", world }, { "data", world }

@@ -3,7 +3,7 @@
 -- luacheck: globals finally
 local core = require "ganymede.core"
 local data = require "ganymede.data"
-local failure = require "ganymede.failure"
+local failure = require "ganymede.base.failure"
 local gm = require "ganymede"
 local shell = require "spec.support.shell"
 

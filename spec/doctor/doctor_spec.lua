@@ -1,5 +1,5 @@
 -- ganymede doctor: each line follows what the machine is made to look like, and only what training needs makes it fail.
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"
 
@@ -103,8 +103,8 @@ describe("ganymede doctor", function()
   end)
 end)
 
-describe("ganymede.machine", function()
-  local machine = require "ganymede.machine"
+describe("ganymede.base.machine", function()
+  local machine = require "ganymede.base.machine"
 
   it("reads bytes as people do", function()
     assert.equal("512 B", machine.bytes(512))

@@ -5,7 +5,7 @@
 -- order of sums differs: 1e-9 over 20 steps, as in spec/parallel/equality.lua.
 -- sanitizers: no, numbers of several ranks are compared; other specs beside it look at the same code
 local job = require "spec.parallel.job"
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"
 

@@ -12,7 +12,7 @@
 package.path = "./?.lua;" .. package.path
 local core = require "ganymede.core"
 local gm = require "ganymede"
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 local shell = require "spec.support.shell"
 local support = require "spec.faults.support"
 

@@ -1,6 +1,6 @@
 --- Standard files that are closed, that nobody reads, or whose reader leaves.
 local core = require "ganymede.core"
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 local shell = require "spec.support.shell"
 local support = require "spec.faults.support"
 

@@ -1,7 +1,7 @@
 --- Stops that come at an awkward moment: before anything runs, while things are put back, while a file is being loaded.
 local core = require "ganymede.core"
-local failure = require "ganymede.failure"
-local json = require "ganymede.json"
+local failure = require "ganymede.base.failure"
+local json = require "ganymede.base.json"
 local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"
 local support = require "spec.faults.support"
@@ -92,7 +92,7 @@ describe("a stop", function()
 
   it("does not cut short what puts things back", function()
     local result = run_alone("local function stop() " .. interrupt .. [[ end
-      require("ganymede.failure").protect(function()
+      require("ganymede.base.failure").protect(function()
         stop()
         for _ = 1, 100 do rank = rank + 0 end
         assert(io.open("put back", "w")):close()
@@ -113,7 +113,7 @@ describe("a stop", function()
         for _ = 1, 100 do rank = rank + 0 end
         return traceback(...)
       end
-      require("ganymede.failure").protect(function() end, error, "the first")]], { "--stats", "stats.json" })
+      require("ganymede.base.failure").protect(function() end, error, "the first")]], { "--stats", "stats.json" })
     local stats = json.decode(shell.read(result.home .. "/stats.json"), "stats.json")
     shell.remove(result.home)
     assert.is_nil(result.err:find("error in error handling", 1, true), result.err)

@@ -86,7 +86,7 @@ describe("ranks that the user's own mpirun started", function()
     local root, program = shell.quote(GANYMEDE_ROOT), shell.quote(shell.executable())
     local result = shell.run(line:format(home, root, program))
     shell.remove(home)
-    local share = math.max(1, math.floor(require("ganymede.machine").cores() / 2))
+    local share = math.max(1, math.floor(require("ganymede.base.machine").cores() / 2))
     assert.equal(("%d\n"):rep(2):format(share, share), result.out, result.err)
   end)
 

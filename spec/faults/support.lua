@@ -5,7 +5,7 @@
 local assert = require "luassert"
 local core = require "ganymede.core"
 local device = require "spec.support.device"
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"
 

@@ -4,7 +4,7 @@
     <case>/output          the result, element by element (softmax: of each row)
     <case>/grad.input.<n>  the gradient of the sum of the results times 1, 2, 3, ...
 
-`op` is the name in ganymede.ops."""
+`op` is the name in ganymede.tensor.ops."""
 import math
 
 import numpy as np

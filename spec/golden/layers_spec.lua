@@ -3,7 +3,7 @@
 local gm = require "ganymede"
 local numeric = require "spec.support.numeric"
 local read = require "spec.golden.read"
-local registry = require "ganymede.registry"
+local registry = require "ganymede.base.registry"
 
 require "ganymede.models"
 

@@ -2,7 +2,7 @@
 local gm = require "ganymede"
 local numeric = require "spec.support.numeric"
 local read = require "spec.golden.read"
-local registry = require "ganymede.registry"
+local registry = require "ganymede.base.registry"
 
 -- relative to the largest parameter: six updates of a few roundings each
 local tolerances = { f32 = 2e-6, f64 = 1e-13 }

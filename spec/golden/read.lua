@@ -5,7 +5,7 @@
 --     file.cases, file.meta, file:names "linear.relu/param.", file:tensor(name, "f32")
 local ffi = require "ffi"
 local gm = require "ganymede"
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 local numeric = require "spec.support.numeric"
 
 local folder = debug.getinfo(1, "S").source:match "^@(.*)read%.lua$"

@@ -1,6 +1,6 @@
 --- JSON: what goes through unchanged, and what is refused with a place.
 local core = require "ganymede.core"
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 
 describe("json.encode", function()
   it("writes integers up to 2^53 without exponent or fraction", function()

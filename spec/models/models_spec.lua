@@ -3,7 +3,7 @@ local core = require "ganymede.core"
 local gm = require "ganymede"
 local models = require "ganymede.models"
 local numeric = require "spec.support.numeric"
-local registry = require "ganymede.registry"
+local registry = require "ganymede.base.registry"
 local tables = require "spec.support.tables"
 
 local small_gpt = { vocabulary = 11, sequence_length = 6, width = 8, depth = 2, heads = 2 }

@@ -1,7 +1,7 @@
 --- The paper's multilayer perceptron, recipes/mlp_2d.lua: on four ranks it trains to the losses of one rank, cut as its
 -- layers say.
 -- sanitizers: no, numbers of four ranks are compared; spec/tensor looks at the same code
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"
 

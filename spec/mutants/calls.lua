@@ -27,42 +27,42 @@ return {
     test = "spec/config/nothing_ignored_spec.lua -f positions",
   },
   {
-    name = "503-name-within-name", file = "lua/ganymede/options.lua",
+    name = "503-name-within-name", file = "lua/ganymede/base/options.lua",
     find = [[return best or not most and containing(name, candidates) or nil]],
     replace = [[return best]],
     breaks = "smoothing is not told to mean label_smoothing",
     test = "spec/config/options_spec.lua -f nearest",
   },
   {
-    name = "504-object-counts", file = "lua/ganymede/signature.lua",
+    name = "504-object-counts", file = "lua/ganymede/base/signature.lua",
     find = [[:format(i - (method and 1 or 0), sig.name,]],
     replace = [[:format(i, sig.name,]],
     breaks = "the object before the colon counts as argument 1 in messages",
     test = "spec/config/nothing_ignored_spec.lua -f 'by the name'",
   },
   {
-    name = "505-environment-value", file = "lua/ganymede/environment.lua",
+    name = "505-environment-value", file = "lua/ganymede/base/environment.lua",
     find = [[if (entry.pattern and not value:find(entry.pattern)) or]],
     replace = [[if]],
     breaks = "a variable of the environment may have a value that means nothing",
     test = "spec/cli/environment_spec.lua -f 'means nothing'",
   },
   {
-    name = "506-environment-unknown", file = "lua/ganymede/environment.lua",
+    name = "506-environment-unknown", file = "lua/ganymede/base/environment.lua",
     find = [[local names = core.environment "GANYMEDE_"]],
     replace = [[local names = {}]],
     breaks = "a misspelt variable of the environment is ignored",
     test = "spec/cli/environment_spec.lua -f 'nothing reads'",
   },
   {
-    name = "507-norm-type-huge", file = "lua/ganymede/schema.lua",
+    name = "507-norm-type-huge", file = "lua/ganymede/config/schema.lua",
     find = [[norm_type = { type = "number", above = 0, default = 2, infinite = true,]],
     replace = [[norm_type = { type = "number", above = 0, default = 2,]],
     breaks = "norm_type = math.huge, the largest gradient, is refused",
     test = "spec/config/config_spec.lua -f 'math.huge'",
   },
   {
-    name = "508-constructor-surplus", file = "lua/ganymede/signature.lua",
+    name = "508-constructor-surplus", file = "lua/ganymede/base/signature.lua",
     find = [[
     if n > sig.most then
       local own]],
@@ -73,7 +73,7 @@ return {
     test = "spec/config/nothing_ignored_spec.lua -f classes",
   },
   {
-    name = "509-options-in-order", file = "lua/ganymede/signature.lua",
+    name = "509-options-in-order", file = "lua/ganymede/base/signature.lua",
     find = [[if not test or not test(value) then return nil end]],
     replace = [[if not test then return nil end]],
     breaks = "functions of Lua take options of the wrong type",
@@ -87,7 +87,7 @@ return {
     test = "spec/config/nothing_ignored_spec.lua -f positions",
   },
   {
-    name = "511-near-misses", file = "lua/ganymede/config.lua",
+    name = "511-near-misses", file = "lua/ganymede/config/init.lua",
     find = [[if in_code and not fields[key] and not open and path == "" then refuse_near_miss(state, fields, key) end]],
     replace = "",
     breaks = "a program's misspelt setting is taken for a key of its own",
@@ -185,7 +185,7 @@ return {
     test = "spec/config/nothing_ignored_spec.lua -f 'without a meaning'",
   },
   {
-    name = "590-options-untested", file = "lua/ganymede/signature.lua",
+    name = "590-options-untested", file = "lua/ganymede/base/signature.lua",
     find = [[if not test or not test(value) then return nil end]],
     replace = [[if test and not test(value) then return nil end]],
     breaks = "constructors ignore a misspelt option",
@@ -199,7 +199,7 @@ return {
     test = "unit slots_parsed",
   },
   {
-    name = "592-flags-untaken", file = "lua/ganymede/launch.lua",
+    name = "592-flags-untaken", file = "lua/ganymede/train/lent.lua",
     find = [[opt.epochs, opt.max_steps, opt.test_interval = nil, steps, 2 ^ 53]],
     replace = [[opt.test_interval = 2 ^ 53]],
     breaks = "--steps does not end a trainer in code",

@@ -100,14 +100,14 @@ int  fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     test = "spec/data/pieces_spec.lua",
   },
   {
-    name = "437-later-metrics-stay", file = "lua/ganymede/metrics_file.lua",
+    name = "437-later-metrics-stay", file = "lua/ganymede/observe/metrics_file.lua",
     find = [[and at <= step then]],
     replace = [[then]],
     breaks = "a resumed run has the steps twice that its checkpoint does not hold",
     test = "spec/train/metrics_file_spec.lua -f 'goes on behind the step'",
   },
   {
-    name = "438-evaluation-twice", file = "lua/ganymede/metrics_file.lua",
+    name = "438-evaluation-twice", file = "lua/ganymede/observe/metrics_file.lua",
     find = [[
   if line == self.last then return end
 ]],
@@ -116,7 +116,7 @@ int  fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     test = "spec/train/metrics_file_spec.lua -f 'notes the evaluation'",
   },
   {
-    name = "439-step-told-late", file = "lua/ganymede/trainer.lua",
+    name = "439-step-told-late", file = "lua/ganymede/train/trainer.lua",
     find = [[
 tell_known(self)
   tell_step(self)]],
@@ -125,14 +125,14 @@ tell_known(self)
     test = "spec/train/metrics_file_spec.lua -f 'before its checkpoint'",
   },
   {
-    name = "440-samples-from-zero", file = "lua/ganymede/trainer.lua",
+    name = "440-samples-from-zero", file = "lua/ganymede/train/trainer.lua",
     find = [[total_samples = self.samples_before + self.samples,]],
     replace = [[total_samples = self.samples,]],
     breaks = "a resumed run counts its samples from zero",
     test = "spec/train/metrics_file_spec.lua -f 'counted from its beginning'",
   },
   {
-    name = "441-files-not-compared", file = "lua/ganymede/initialize.lua",
+    name = "441-files-not-compared", file = "lua/ganymede/train/initialize.lua",
     find = [[
 launched), 2, aliases)
     check_data(opt)]],
@@ -141,21 +141,21 @@ launched), 2, aliases)
     test = "spec/faults/differing_spec.lua -f 'other lengths'",
   },
   {
-    name = "442-lua-files-not-compared", file = "lua/ganymede/session.lua",
+    name = "442-lua-files-not-compared", file = "lua/ganymede/job/session.lua",
     find = [[core.tree_checksum(rawget(_G, "GANYMEDE_ROOT") .. "/lua", ".lua")]],
     replace = [["unknown"]],
     breaks = "ranks run different Lua files of one version",
     test = "spec/faults/differing_spec.lua -f 'Lua files'",
   },
   {
-    name = "443-count-beyond-53-bits", file = "lua/ganymede/snapshot.lua",
+    name = "443-count-beyond-53-bits", file = "lua/ganymede/checkpoint/snapshot.lua",
     find = [[and v < 2 ^ 53 and]],
     replace = [[and]],
     breaks = "a step is taken up that cannot be counted on from",
     test = "spec/resume/sealed_spec.lua -f 'cannot be counted'",
   },
   {
-    name = "444-run-folder-not-locked", file = "lua/ganymede/rundir.lua",
+    name = "444-run-folder-not-locked", file = "lua/ganymede/observe/rundir.lua",
     find = [[
 : ", ""))) end
   lock(self)]],
@@ -164,14 +164,14 @@ launched), 2, aliases)
     test = "spec/faults/folder_spec.lua -f 'belongs to one run'",
   },
   {
-    name = "445-launch-not-handed-on", file = "lua/ganymede/initialize.lua",
+    name = "445-launch-not-handed-on", file = "lua/ganymede/train/initialize.lua",
     find = [[do add(name, launched[name]) end]],
     replace = [[do add(name, nil) end]],
     breaks = "settings of gm.launch do not reach gm.initialize",
     test = "spec/train/launch_spec.lua -f 'reach gm.initialize'",
   },
   {
-    name = "446-torchrun-trains-alone", file = "lua/ganymede/launcher.lua",
+    name = "446-torchrun-trains-alone", file = "lua/ganymede/job/launcher.lua",
     find = [[
 
   refuse_torchrun(args, found)]],
@@ -180,7 +180,7 @@ launched), 2, aliases)
     test = "spec/train/launch_spec.lua -f 'where torchrun did'",
   },
   {
-    name = "447-base-wins", file = "lua/ganymede/launch.lua",
+    name = "447-base-wins", file = "lua/ganymede/train/launch.lua",
     find = [[if key ~= "config" then out[key] = value end]],
     replace = [[if key ~= "config" and out[key] == nil then out[key] = value end]],
     breaks = "config = file is not changed by what is given besides",
@@ -208,14 +208,14 @@ launched), 2, aliases)
     test = "spec/cli/several_files_spec.lua",
   },
   {
-    name = "451-checkpoint-elsewhere", file = "lua/ganymede/fit.lua",
+    name = "451-checkpoint-elsewhere", file = "lua/ganymede/train/fit.lua",
     find = [[if seen > 0 then return found or]],
     replace = [[if found then return found or]],
     breaks = "a folder whose checkpoints are all damaged is one without: the run begins anew",
     test = "spec/resume/in_process_spec.lua -f 'auto takes the one before'",
   },
   {
-    name = "457-meetings-too-seldom", file = "lua/ganymede/checkpoint.lua",
+    name = "457-meetings-too-seldom", file = "lua/ganymede/checkpoint/init.lua",
     find = [[return timeout > 0 and math.min(5, timeout / 4) or 5]],
     replace = [[return timeout > 0 and 5 or 5]],
     breaks = "a rank that waits for its slow disk is taken for one that hangs",
@@ -240,21 +240,21 @@ launched), 2, aliases)
     test = "spec/train/metrics_file_spec.lua -f 'limit on the size'",
   },
   {
-    name = "468-rank-of-others", file = "lua/ganymede/launch.lua",
+    name = "468-rank-of-others", file = "lua/ganymede/train/launch.lua",
     find = [[if given[name] ~= nil and given[name] ~= is[name] then]],
     replace = [[if given[name] == "" then]],
     breaks = "gm.launch is told of ranks that are not there, and believes it",
     test = "spec/train/launch_spec.lua -f 'ranks that are others'",
   },
   {
-    name = "469-state-of-a-hook", file = "lua/ganymede/snapshot.lua",
+    name = "469-state-of-a-hook", file = "lua/ganymede/checkpoint/snapshot.lua",
     find = [[local ok, err = failure.try(take_up, trainer, ck.meta)]],
     replace = [[local ok, err = true, take_up(trainer, ck.meta)]],
     breaks = "a state in a checkpoint that no hook takes is an error of Lua, with status 1",
     test = "spec/resume/sealed_spec.lua -f 'states are numbers'",
   },
   {
-    name = "470-meta-not-checked", file = "lua/ganymede/snapshot.lua",
+    name = "470-meta-not-checked", file = "lua/ganymede/checkpoint/snapshot.lua",
     find = [[
   check_shape(path, meta, shape, "meta")
 ]],

@@ -179,21 +179,21 @@ self.terminate = 1;
     test = "spec/faults/output_spec.lua -f 'is waited for by a rank'",
   },
   {
-    name = "436-exit-in-a-run", file = "lua/ganymede/launcher.lua",
+    name = "436-exit-in-a-run", file = "lua/ganymede/job/launcher.lua",
     find = [[return failure.protect(function() os.exit = exit end, fn, ...)]],
     replace = [[return failure.protect(function() end, (function(...) os.exit = exit return ... end)(fn), ...)]],
     breaks = "os.exit in a hook ends a run as if all were done",
     test = "spec/faults/stops_spec.lua -f 'os.exit in a hook'",
   },
   {
-    name = "452-no-output-unexplained", file = "lua/ganymede/trainer.lua",
+    name = "452-no-output-unexplained", file = "lua/ganymede/train/trainer.lua",
     find = [[return scope(no_grad, without_output, fn, hook, self, output, ...)]],
     replace = [[return scope(no_grad, fn, hook, self, output, ...)]],
     breaks = "a hook that reads the output on another stage is told of a nil value",
     test = "spec/train/objects_spec.lua -f 'explains on a stage'",
   },
   {
-    name = "453-handler-not-shielded", file = "lua/ganymede/failure.lua",
+    name = "453-handler-not-shielded", file = "lua/ganymede/base/failure.lua",
     find = [[
 core.signals_shield(failure.handler)]],
     replace = "",
@@ -201,14 +201,14 @@ core.signals_shield(failure.handler)]],
     test = "spec/faults/stops_spec.lua -f 'in the handler of an error'",
   },
   {
-    name = "454-ranks-of-a-line", file = "lua/ganymede/repl_ranks.lua",
+    name = "454-ranks-of-a-line", file = "lua/ganymede/repl/ranks.lua",
     find = [[for rank = tonumber(first), tonumber(last) or tonumber(first) do]],
     replace = [[for rank = tonumber(first), tonumber(first) do]],
     breaks = "@2-3 means rank 2 alone",
     test = "spec/repl/on_ranks_spec.lua -f 'answers, survives'",
   },
   {
-    name = "455-prints-mixed", file = "lua/ganymede/repl_ranks.lua",
+    name = "455-prints-mixed", file = "lua/ganymede/repl/ranks.lua",
     find = [[live = live or core.now() - began > SHOWN_LATER]],
     replace = [[live = true]],
     breaks = "what ranks print in a line is mixed",
@@ -225,7 +225,7 @@ core.signals_shield(failure.handler)]],
     test = "spec/cli/run_spec.lua -f 'statistics in no folder'",
   },
   {
-    name = "458-end-not-shielded", file = "lua/ganymede/session.lua",
+    name = "458-end-not-shielded", file = "lua/ganymede/job/session.lua",
     find = [[
 core.signals_shield(conclude)]],
     replace = "",
@@ -233,7 +233,7 @@ core.signals_shield(conclude)]],
     test = "spec/faults/stops_spec.lua -f 'is being wound up'",
   },
   {
-    name = "459-clean-up-not-shielded", file = "lua/ganymede/failure.lua",
+    name = "459-clean-up-not-shielded", file = "lua/ganymede/base/failure.lua",
     find = [[
 core.signals_shield(done)]],
     replace = "",
@@ -241,7 +241,7 @@ core.signals_shield(done)]],
     test = "spec/faults/stops_spec.lua -f 'does not cut short'",
   },
   {
-    name = "460-stop-between-lines", file = "lua/ganymede/repl.lua",
+    name = "460-stop-between-lines", file = "lua/ganymede/repl/init.lua",
     find = [[
 return done(xpcall(function()
     core.signals_arm(true)
@@ -284,7 +284,7 @@ return done(xpcall(function()
   },
   {
     name = "467-environment-not-checked", file = "lua/ganymede/cli/init.lua",
-    find = [[if depth == 1 then require("ganymede.environment").check() end]],
+    find = [[if depth == 1 then require("ganymede.base.environment").check() end]],
     replace = "",
     breaks = "a misspelt variable of the environment is ignored",
     test = "spec/cli/environment_spec.lua -f 'refuses a variable'",

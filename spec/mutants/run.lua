@@ -3,7 +3,7 @@
 -- Failures are: a place that is not there exactly once, code that does not compile, a test that fails without the
 -- mutant too (it would prove nothing), and a test that still passes. The copy is built with one instruction set and
 -- little optimisation: it is the tests that are judged here.
-local machine = require "ganymede.machine"
+local machine = require "ganymede.base.machine"
 local mutants = require "spec.mutants.table"
 
 local quote = machine.quote

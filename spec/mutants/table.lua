@@ -10,7 +10,7 @@
 --
 -- Code may move and its neighbours may change; when what `find` says changes, its mutant changes with it
 -- (spec/tree/mutants_spec.lua says so).
-local machine = require "ganymede.machine"
+local machine = require "ganymede.base.machine"
 
 local tables = { "kernels", "cuda", "autograd", "layouts", "sharded", "pipeline", "host", "jobs", "files", "layers",
   "training", "calls" }

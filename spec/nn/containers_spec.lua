@@ -1,7 +1,7 @@
 --- Sequential, ModuleList, Lambda: both spellings, names, order, and what they refuse.
 local gm = require "ganymede"
 local nn = require "ganymede.nn"
-local registry = require "ganymede.registry"
+local registry = require "ganymede.base.registry"
 
 local function names(model)
   local list = {}

@@ -69,7 +69,7 @@ describe("options of layers", function()
   end)
 
   it("every one has a sentence", function()
-    local registry = require "ganymede.registry"
+    local registry = require "ganymede.base.registry"
     require "ganymede.models"
     for _, kind in ipairs { "layers", "models", "losses" } do
       for _, name in ipairs(registry[kind]:names()) do

@@ -2,7 +2,7 @@
 -- A registered layer without a case here fails the last example.
 local gm = require "ganymede"
 local numeric = require "spec.support.numeric"
-local registry = require "ganymede.registry"
+local registry = require "ganymede.base.registry"
 
 require "ganymede.nn"
 

@@ -3,7 +3,7 @@ local core = require "ganymede.core"
 local gm = require "ganymede"
 local init = require "ganymede.nn.initializers"
 local numeric = require "spec.support.numeric"
-local registry = require "ganymede.registry"
+local registry = require "ganymede.base.registry"
 
 -- Formulas of torch.nn.init for fan_in 24, fan_out 40, worked out by hand.
 local bounds = {

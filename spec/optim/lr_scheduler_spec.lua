@@ -1,5 +1,5 @@
 --- Learning rates against PyTorch's (golden_lr.json, written by golden_lr.py), position and state.
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 local lr_scheduler = require "ganymede.lr_scheduler"
 
 local folder = debug.getinfo(1, "S").source:match "^@(.*)lr_scheduler_spec%.lua$"
@@ -37,7 +37,7 @@ describe("learning-rate schedules", function()
     local seen = {}
     for _, case in ipairs(golden) do seen[case.type] = true end
     for _, name in ipairs(expected) do
-      assert.is_true(require("ganymede.registry").lr_schedulers:has(name), name)
+      assert.is_true(require("ganymede.base.registry").lr_schedulers:has(name), name)
       assert.is_true(seen[name], name .. " has no golden table")
     end
   end)
@@ -202,7 +202,7 @@ describe("learning-rate schedules", function()
     local Halving = lr_scheduler.class("SpecHalvingLR", { every = { type = "integer", min = 1 } })
     function Halving:at(step, lr) return lr * 0.5 ^ math.floor(step / self.opt.every) end
     local opt = optimizer(8)
-    local s = require("ganymede.registry").lr_schedulers:build({ type = "SpecHalvingLR", every = 2 }, opt)
+    local s = require("ganymede.base.registry").lr_schedulers:build({ type = "SpecHalvingLR", every = 2 }, opt)
     s:step()
     assert.equal(8, opt.lr)
     s:step()

@@ -1,6 +1,6 @@
 --- A parameter that has no gradient in some steps: its bias corrections (Adam's t, SGD's first buffer) count its own
 -- updates, as PyTorch's do. Against the recurrences, also where updates are left out, and over a resume.
-local fit = require("ganymede.fit").fit
+local fit = require("ganymede.train.fit").fit
 local gm = require "ganymede"
 local numbers = require("spec.train.support").numbers
 local optim = require "ganymede.optim"

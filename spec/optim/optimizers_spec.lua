@@ -1,7 +1,7 @@
 --- Optimizers against their recurrences, written out in Lua numbers (which are f64); groups; state.
 local gm = require "ganymede"
 local optim = require "ganymede.optim"
-local options = require "ganymede.options"
+local options = require "ganymede.base.options"
 
 -- a parameter of these numbers, and the way to give it a gradient
 local function parameter(values)

@@ -7,7 +7,7 @@ local checkpoint = require "ganymede.checkpoint"
 local equality = require "spec.parallel.equality"
 local gm = require "ganymede"
 local job = require "spec.parallel.job"
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 local shell = require "spec.support.shell"
 
 local chain = {}

@@ -3,7 +3,7 @@
 -- options: steps, set (list of "key=value"), flags (list of words), env, code (the exit status expected, default
 -- 0), timeout (seconds, default 240).
 -- The result also has out and err, what the run wrote.
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"
 

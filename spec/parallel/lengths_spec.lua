@@ -9,7 +9,7 @@ local job = require "spec.parallel.job"
 
 local recipe = [[
 local gm = require "ganymede"
-local micro_batches = require "ganymede.micro_batches"
+local micro_batches = require "ganymede.data.micro_batches"
 require "ganymede.models"
 
 local config = gm.launch { seed = 3, dtype = "f64", parallel = {}, order = "1f1b", variable = false, plain = false,

@@ -8,7 +8,7 @@
 -- wakes up late makes a step longer, which says nothing about the schedule, so there the best of 8 steps counts,
 -- and may be off by less than one T.
 local core = require "ganymede.core"
-local trace = require "ganymede.trace"
+local trace = require "ganymede.observe.trace"
 local waiting = require "spec.bench.waiting"
 
 local P, T, ATTEMPTS = 4, 0.008, 8

@@ -1,10 +1,10 @@
 --- gm.build_pipeline_model and its kind, and models from lists of layers, on one rank and on a pipeline of two.
 -- ranks: 1 2
-local context = require "ganymede.context"
+local context = require "ganymede.job.context"
 local core = require "ganymede.core"
 local gm = require "ganymede"
 local nn = require "ganymede.nn"
-local registry = require "ganymede.registry"
+local registry = require "ganymede.base.registry"
 local stage = require "ganymede.pipeline.stage"
 
 local ranks = core.world()

@@ -1,8 +1,8 @@
 --- The checker of pipeline schedules finds each class of fault where it was planted, and its verdict on thousands of
 --- small changes is that of an executor which knows nothing of it.
 local check = require "ganymede.schedules.check"
-local geometry = require "ganymede.schedules.geometry"
-local options = require "ganymede.options"
+local geometry = require "ganymede.job.geometry"
+local options = require "ganymede.base.options"
 local pipeline = require "ganymede.schedules.pipeline"
 local reference = require "spec.pipeline.reference"
 

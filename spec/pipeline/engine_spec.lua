@@ -2,11 +2,11 @@
 -- ranks: 2 4
 local auxiliary = require "ganymede.nn.auxiliary"
 local core = require "ganymede.core"
-local failure = require "ganymede.failure"
+local failure = require "ganymede.base.failure"
 local gm = require "ganymede"
-local parallel = require "ganymede.parallel"
-local ranks = require "ganymede.ranks"
-local registry = require "ganymede.registry"
+local parallel = require "ganymede.job.parallel"
+local ranks = require "ganymede.job.ranks"
+local registry = require "ganymede.base.registry"
 local schedules = require "ganymede.schedules"
 local training = require "spec.pipeline.training"
 
@@ -348,7 +348,7 @@ describe("the engine on stages", function()
   end)
 
   it("joins pieces that differ in their number of samples only", function()
-    local join, lists = require "ganymede.join", require "ganymede.micro_batches"
+    local join, lists = require "ganymede.data.join", require "ganymede.data.micro_batches"
     local a, b, long = gm.ones { 2, 3 }, gm.zeros { 1, 3 }, gm.ones { 2, 4 }
     assert.same({ { 1, 1, 1 }, { 1, 1, 1 }, { 0, 0, 0 } }, join({ lists.List { a, b } }):totable())
     local tables = join { { x = a, n = 1 }, { x = b, n = 1 } }
@@ -371,7 +371,7 @@ describe("the engine on stages", function()
     local model = nn.Sequential { nn.Linear(6, 6), Idle {}, nn.Linear(6, 4) }
     local engine = gm.initialize { model = gm.build_pipeline_model(model, { schedule = schedule, split = { 1, 2 } }),
       schedule = schedule, criterion = { type = "CrossEntropyLoss" }, optimizer = { type = "SGD", lr = 0.5 } }
-    local log, warn = require "ganymede.log", require("ganymede.log").warn
+    local log, warn = require "ganymede.base.log", require("ganymede.base.log").warn
     log.warn = function(...) said[#said + 1] = (...):format(select(2, ...)) end
     local x, y = training.samples("mlp", 6)
     for _ = 1, 2 do

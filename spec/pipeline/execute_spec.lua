@@ -3,8 +3,8 @@
 -- ranks: 2 3 4
 local core = require "ganymede.core"
 local gm = require "ganymede"
-local ranks = require "ganymede.ranks"
-local registry = require "ganymede.registry"
+local ranks = require "ganymede.job.ranks"
+local registry = require "ganymede.base.registry"
 local schedules = require "ganymede.schedules"
 local train_support = require "spec.train.support"
 local training = require "spec.pipeline.training"

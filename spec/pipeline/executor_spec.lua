@@ -4,7 +4,7 @@
 --
 -- Gradients of a parameter are sums over micro-batches, which come back in another order: 1e-13 of the largest in f64.
 local core = require "ganymede.core"
-local failure = require "ganymede.failure"
+local failure = require "ganymede.base.failure"
 local gm = require "ganymede"
 local numeric = require "spec.support.numeric"
 local pipeline = require "ganymede.schedules.pipeline"

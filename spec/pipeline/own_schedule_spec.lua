@@ -1,8 +1,8 @@
 --- Pipeline schedules of a user's own: registered, given options, put through the same checker as the built-in ones.
-local failure = require "ganymede.failure"
-local geometry = require "ganymede.schedules.geometry"
+local failure = require "ganymede.base.failure"
+local geometry = require "ganymede.job.geometry"
 local pipeline = require "ganymede.schedules.pipeline"
-local registry = require "ganymede.registry"
+local registry = require "ganymede.base.registry"
 local reference = require "spec.pipeline.reference"
 
 local function with_schedule(name, definition, body)

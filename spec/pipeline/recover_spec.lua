@@ -3,7 +3,7 @@
 -- ranks: 3
 local core = require "ganymede.core"
 local gm = require "ganymede"
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 local schedules = require "ganymede.schedules"
 local section = require "spec.support.section"
 local training = require "spec.pipeline.training"

@@ -2,13 +2,13 @@
 -- ranks: 4
 --
 -- Both stages lie on the same ranks here; pipelines across ranks are in execute_spec.lua.
-local context = require "ganymede.context"
+local context = require "ganymede.job.context"
 local core = require "ganymede.core"
-local geometry = require "ganymede.schedules.geometry"
+local geometry = require "ganymede.job.geometry"
 local gm = require "ganymede"
 local models = require "ganymede.models"
 local numeric = require "spec.support.numeric"
-local options = require "ganymede.options"
+local options = require "ganymede.base.options"
 local stage = require "ganymede.pipeline.stage"
 
 local function make_gpt()

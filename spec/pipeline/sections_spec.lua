@@ -5,13 +5,13 @@
 -- the gradient of a tied table is added up from its stages. Both are held to 1e-13 in f64.
 local auxiliary = require "ganymede.nn.auxiliary"
 local core = require "ganymede.core"
-local geometry = require "ganymede.schedules.geometry"
+local geometry = require "ganymede.job.geometry"
 local gm = require "ganymede"
 local models = require "ganymede.models"
 local nn = require "ganymede.nn"
 local numeric = require "spec.support.numeric"
-local options = require "ganymede.options"
-local sections = require "ganymede.pipeline.sections"
+local options = require "ganymede.base.options"
+local sections = require "ganymede.nn.sections"
 local stage = require "ganymede.pipeline.stage"
 local tables = require "spec.support.tables"
 

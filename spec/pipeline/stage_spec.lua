@@ -1,11 +1,11 @@
 --- What a stage holds: presence, memory, shared parameters, parts that a recipe makes, ties made by hand.
-local context = require "ganymede.context"
+local context = require "ganymede.job.context"
 local core = require "ganymede.core"
-local geometry = require "ganymede.schedules.geometry"
+local geometry = require "ganymede.job.geometry"
 local gm = require "ganymede"
 local models = require "ganymede.models"
 local nn = require "ganymede.nn"
-local parallel = require "ganymede.parallel"
+local parallel = require "ganymede.job.parallel"
 local stage = require "ganymede.pipeline.stage"
 
 local gpt = { vocabulary = 11, sequence_length = 6, width = 8, depth = 4, heads = 2 }

@@ -1,11 +1,11 @@
 -- Traces: what the events of a step come to, as numbers, as Chrome's events and as a picture. The events are those of
 -- a simulated step whose times are known, moved and scaled as a clock would.
 local core = require "ganymede.core"
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 local pipeline = require "ganymede.schedules.pipeline"
-local ranks = require "ganymede.ranks"
+local ranks = require "ganymede.job.ranks"
 local shell = require "spec.support.shell"
-local trace = require "ganymede.trace"
+local trace = require "ganymede.observe.trace"
 
 local START, SECONDS = 5000.25, 0.002 -- of the clock, and of a unit of the simulation
 

@@ -6,10 +6,10 @@
 -- Micro-batches add up gradients in another order than schedules do: 1e-12 of the largest entry in f64.
 local gm = require "ganymede"
 local assert = require "luassert"
-local context = require "ganymede.context"
+local context = require "ganymede.job.context"
 local core = require "ganymede.core"
 local numeric = require "spec.support.numeric"
-local parallel = require "ganymede.parallel"
+local parallel = require "ganymede.job.parallel"
 
 local training = { lr = 0.3, clip = 0.4 }
 

@@ -6,8 +6,8 @@ local shell = require "spec.support.shell"
 
 local lines = [[
 require("ganymede.core").set_seed(11)
-parallel = assert(require("ganymede.parallel").resolve({ pipeline = 2 }, world))
-require("ganymede.context").install(parallel)
+parallel = assert(require("ganymede.job.parallel").resolve({ pipeline = 2 }, world))
+require("ganymede.job.context").install(parallel)
 schedule = require("ganymede.schedules").PipelineSchedule { num_microbatches = 3, order = "zb-h1" }
 function fail(on) return function(x) if bad == on then error("no luck on " .. on) end return x end end
 layers = { nn.Linear { inputs = 4, outputs = 8 }, fail(0), fail(1), nn.Linear { inputs = 8, outputs = 3 } }

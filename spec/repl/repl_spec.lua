@@ -124,7 +124,7 @@ describe("ganymede repl without a terminal", function()
 end)
 
 describe("completion", function()
-  local complete = require "ganymede.repl_complete"
+  local complete = require "ganymede.repl.complete"
   local globals
 
   before_each(function()

@@ -1,5 +1,5 @@
 --- `ganymede run`, killed between steps and resumed, gives the numbers of a run that was never stopped.
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 local shell = require "spec.support.shell"
 local support = require "spec.resume.support"
 

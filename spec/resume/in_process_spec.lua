@@ -1,7 +1,7 @@
 --- A resumed run has the same bits as one that was never stopped; a checkpoint that does not fit changes nothing.
-local failure = require "ganymede.failure"
+local failure = require "ganymede.base.failure"
 local checkpoint = require "ganymede.checkpoint"
-local fit = require("ganymede.fit").fit
+local fit = require("ganymede.train.fit").fit
 local gm = require "ganymede"
 local numbers = require("spec.train.support").numbers
 local support = require "spec.resume.support"
@@ -34,7 +34,7 @@ describe("resuming", function()
   end
 
   it("saves each step once, also where the interval and the end meet", function()
-    local snapshot = require "ganymede.snapshot"
+    local snapshot = require "ganymede.checkpoint.snapshot"
     local start, saved = snapshot.start, {}
     finally(function() snapshot.start = start end)
     snapshot.start = function(trainer, ...)
@@ -127,7 +127,7 @@ describe("resuming", function()
   end
 
   it("changes nothing in memory when the checkpoint does not fit", function()
-    local snapshot = require "ganymede.snapshot"
+    local snapshot = require "ganymede.checkpoint.snapshot"
     local folder = support.folder()
     run(folder, 5, nil, { model = { type = "MLP", inputs = 6, hidden = { 16, 16 }, classes = 4, dropout = 0.3 } })
     local here = run(support.folder(), 3)
@@ -139,7 +139,7 @@ describe("resuming", function()
   end)
 
   it("ends with status 5 on a damaged checkpoint, and auto takes the one before", function()
-    local log = require "ganymede.log"
+    local log = require "ganymede.base.log"
     local level = log.level
     log.level = 0
     finally(function() log.level = level end)

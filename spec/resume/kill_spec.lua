@@ -4,7 +4,7 @@
 -- sanitizers: no, a process that is killed tells them nothing; spec/checkpoint looks at the same code
 local checkpoint = require "ganymede.checkpoint"
 local core = require "ganymede.core"
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 local shell = require "spec.support.shell"
 
 local kills = tonumber(os.getenv "GANYMEDE_SPEC_KILLS") or 100

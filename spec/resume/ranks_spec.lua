@@ -4,7 +4,7 @@
 -- In f64 the losses agree to 1e-9: only the order of sums differs, 1e-16 an addition, over 40 steps. Batches of 22 (and
 -- one of 2 an epoch) divide by neither 3, 4 nor 8; step 14 lies inside an epoch.
 -- sanitizers: no, numbers of several ranks are compared; spec/resume/in_process_spec.lua looks at that code
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 local shell = require "spec.support.shell"
 
 local recipe = [[

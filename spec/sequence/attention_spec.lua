@@ -6,10 +6,10 @@
 -- block, or divides by the number of ranks, is off by as much.
 local gm = require "ganymede"
 local both = require "spec.layout.both_ways"
-local context = require "ganymede.context"
+local context = require "ganymede.job.context"
 local core = require "ganymede.core"
 local nn = require "ganymede.nn"
-local parallel = require "ganymede.parallel"
+local parallel = require "ganymede.job.parallel"
 local sequence_parallel = require "ganymede.nn.sequence_parallel"
 
 local seed = 4200

@@ -2,9 +2,9 @@
 -- file fresh.restore() brings back the registries, settings of the rank, the context and the mesh, and collects what
 -- nothing names any more (an engine with a loss scale lives until then).
 -- The trap: what a file changes in modules and globals by other ways is its own to put back.
-local context = require "ganymede.context"
+local context = require "ganymede.job.context"
 local core = require "ganymede.core"
-local registry = require "ganymede.registry"
+local registry = require "ganymede.base.registry"
 
 local fresh = {}
 local kept -- as it was before the first file

@@ -30,6 +30,9 @@ function tree.resolve(path, name)
   return table.concat(parts, "/")
 end
 
+--- Lua text without comments.
+function tree.lua_code(text) return (text:gsub("%-%-%[%[.-%]%]", ""):gsub("%-%-[^\n]*", "")) end
+
 --- C text without comments and string literals, line ends kept: what is left is code.
 function tree.c_code(text)
   local out, i, n = {}, 1, #text

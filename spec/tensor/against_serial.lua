@@ -12,11 +12,11 @@
 -- whose largest entry is below 1e-3 is an error unless the case says which are zero in theory.
 local gm = require "ganymede"
 local assert = require "luassert"
-local context = require "ganymede.context"
+local context = require "ganymede.job.context"
 local core = require "ganymede.core"
 local numeric = require "spec.support.numeric"
 local padding = require "spec.support.padding"
-local parallel = require "ganymede.parallel"
+local parallel = require "ganymede.job.parallel"
 local tables = require "spec.support.tables"
 
 local against = { tolerance = { f32 = 1e-5, f64 = 1e-12 }, worst = {} }

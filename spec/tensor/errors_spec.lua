@@ -5,7 +5,7 @@ local core = require "ganymede.core"
 local gm = require "ganymede"
 local nn = require "ganymede.nn"
 local numeric = require "spec.support.numeric"
-local parallel = require "ganymede.parallel"
+local parallel = require "ganymede.job.parallel"
 
 local world = core.world()
 

@@ -7,7 +7,7 @@
 -- to design section 5's 1e-9.
 -- sanitizers: no, numbers of several ranks are compared; spec/comm and the specs beside it look at the same code
 local job = require "spec.parallel.job"
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 
 local recipe = [[
 local gm = require "ganymede"

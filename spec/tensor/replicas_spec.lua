@@ -7,7 +7,7 @@
 local core = require "ganymede.core"
 local against = require "spec.tensor.against_serial"
 local gm = require "ganymede"
-local handlers = require "ganymede.gradient_handlers"
+local handlers = require "ganymede.train.gradient_handlers"
 local nn = require "ganymede.nn"
 local numeric = require "spec.support.numeric"
 

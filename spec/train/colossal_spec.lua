@@ -1,6 +1,6 @@
 -- Colossal-AI's spellings as its users write them: registries with register_module, Trainer, Engine, ParallelMode, gpc,
 -- initialize by position, ModelFromConfig with layers_cfg, build_pipeline_model(model, chunks); a raw loader in fit.
-local context = require "ganymede.context"
+local context = require "ganymede.job.context"
 local gm = require "ganymede"
 local shell = require "spec.support.shell"
 local support = require "spec.cli.support"

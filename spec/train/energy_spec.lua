@@ -1,9 +1,9 @@
 --- Energy for --stats: counters of a made-up powercap folder and of a made-up NVML, and what is said without them.
 local emulation = require "spec.cuda.emulation"
 local device = require "spec.support.device"
-local energy = require "ganymede.energy"
+local energy = require "ganymede.observe.energy"
 local gm = require "ganymede"
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 local shell = require "spec.support.shell"
 local support = require "spec.cli.support"
 
@@ -150,7 +150,7 @@ describe("energy", function()
       data = { train = { type = "Synthetic", kind = "tokens", length = 64, sequence_length = 8, vocab_size = 16 },
                batch_size = 4 },
     }, { stats = stats, log = function() end })
-    local told = require("ganymede.stats").document(stats, { exit_code = 0 }).energy
+    local told = require("ganymede.observe.stats").document(stats, { exit_code = 0 }).energy
     if told.joules == json.null then
       assert.equal(json.null, told.joules_per_token)
       local why = device.is_cpu() and "^CPU: .+; GPU: the run is not on a GPU$" or "[CG]PU: ."

@@ -1,7 +1,7 @@
 --- The engine: the canonical loop, accumulation, clipping, divergence.
 local gm = require "ganymede"
 local core = require "ganymede.core"
-local failure = require "ganymede.failure"
+local failure = require "ganymede.base.failure"
 local support = require "spec.train.support"
 
 local shape = { width = 5, classes = 4, dropout = 0.25 }

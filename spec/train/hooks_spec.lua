@@ -1,6 +1,6 @@
 --- Hooks that decide something (evaluation, early stop, NaN watch) or report it (rates, norms, utilisation).
 local core = require "ganymede.core"
-local failure = require "ganymede.failure"
+local failure = require "ganymede.base.failure"
 local gm = require "ganymede"
 local support = require "spec.train.support"
 

@@ -1,9 +1,9 @@
 --- Steps whose numbers come late, as on a GPU (spec/cuda/training_spec.lua has that), here on the device at hand: the
 -- engine is told that it must not look, and must do what one does that looks at once.
 local gm = require "ganymede"
-local failure = require "ganymede.failure"
+local failure = require "ganymede.base.failure"
 local shell = require "spec.support.shell"
-local snapshot = require "ganymede.snapshot"
+local snapshot = require "ganymede.checkpoint.snapshot"
 local support = require "spec.train.support"
 
 -- opt.late: as on a GPU. opt.spoil: the step (from 1) whose loss is not finite.

@@ -1,9 +1,9 @@
 -- What a program gives to gm.launch reaches gm.initialize and the trainer, or is refused; launch as Colossal-AI's users
 -- call it; environments in which ranks cannot find each other.
-local context = require "ganymede.context"
+local context = require "ganymede.job.context"
 local gm = require "ganymede"
-local launch = require "ganymede.launch"
-local schema = require "ganymede.schema"
+local launch = require "ganymede.train.launch"
+local schema = require "ganymede.config.schema"
 local shell = require "spec.support.shell"
 local support = require "spec.cli.support"
 
@@ -116,7 +116,7 @@ describe("settings of gm.launch", function()
   end)
 
   it("say how products are made", function()
-    local session, seen = require "ganymede.session", nil
+    local session, seen = require "ganymede.job.session", nil
     local before = session.use_products
     finally(function() session.use_products = before end)
     function session.use_products(settings) seen = settings.matmul_precision end
@@ -125,7 +125,7 @@ describe("settings of gm.launch", function()
   end)
 
   it("are declared once", function()
-    local options = require("ganymede.engine").options
+    local options = require("ganymede.train.engine").options
     for _, name in ipairs(schema.engine) do assert.equal(schema.fields[name].doc, options[name].doc) end
     refused(function() gm.launch { clip_grad_norm = -1 } end, "clip_grad_norm must be a number, at least 0; got -1")
     refused(function() gm.initialize { model = linear(), clip_grad_norm = -1 } end,

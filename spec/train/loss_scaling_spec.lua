@@ -2,7 +2,7 @@
 -- backs off, and all of it goes through checkpoints.
 --
 -- Scales are powers of two, so that what a scale changes is underflow and overflow alone: everything between is exact.
-local fit = require("ganymede.fit").fit
+local fit = require("ganymede.train.fit").fit
 local gm = require "ganymede"
 local numbers = require("spec.train.support").numbers
 local resume = require "spec.resume.support"
@@ -151,9 +151,9 @@ describe("the loss scale", function()
     step(2 ^ 17)
     local ok, why = pcall(step, 2 ^ 17)
     assert.is_false(ok)
-    assert.equal(8, require("ganymede.failure").code(why))
+    assert.equal(8, require("ganymede.base.failure").code(why))
     local other, nan = engine_of { initial_scale = 1 }
-    assert.equal(8, require("ganymede.failure").code(select(2, pcall(nan, 0 / 0))))
+    assert.equal(8, require("ganymede.base.failure").code(select(2, pcall(nan, 0 / 0))))
     assert.equal(0, other.steps_done)
   end)
 

@@ -1,7 +1,7 @@
 --- metrics.jsonl: whole lines, each step once, after crashes, on full disks, and never through a link.
 local core = require "ganymede.core"
-local json = require "ganymede.json"
-local MetricsFile = require "ganymede.metrics_file"
+local json = require "ganymede.base.json"
+local MetricsFile = require "ganymede.observe.metrics_file"
 local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"
 
@@ -79,7 +79,7 @@ describe("metrics.jsonl", function()
 
   it("survives a limit on the size of files: said once, the run goes on, whole lines only", function()
     local result = shell.run(([[cd %s && cat >recipe.lua <<'END'
-local MetricsFile = require "ganymede.metrics_file"
+local MetricsFile = require "ganymede.observe.metrics_file"
 local file = MetricsFile("metrics.jsonl", 0)
 for step = 1, 100 do file:write { step = step, filler = ("x"):rep(100) } end
 file:close()

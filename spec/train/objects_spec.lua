@@ -1,6 +1,6 @@
 -- Objects written as plain tables, as their modules document them, in a recipe: datasets, hooks, handlers, schedules;
 -- metrics of one's own where another stage of a pipeline has the output; layers that mix tokens on a mesh.
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 local support = require "spec.cli.support"
 local shell = support.shell
 
@@ -83,7 +83,7 @@ describe("a recipe", function()
     local body = [[recipe.hooks = { { type = "MetricHook", name = "first", measure = function(output)
       return output:select(2, 1):sum(), output:size(1) end },
       { type = "MetricHook", name = "right", measure = function(output, label)
-        return require("ganymede.metrics").correct(output, label) end } }]]
+        return require("ganymede.nn.metrics").correct(output, label) end } }]]
     local one = stats(run(body)).metrics
     assert.is_true(one.test.first ~= 0 and one.test.right >= 0)
     for _, words in ipairs { { "-n", "2", "--set", "parallel.pipeline=2", "--set", "num_microbatches=2" },

@@ -1,7 +1,7 @@
 --- Training in bf16: what is kept in which dtype, that small updates are not lost, that runs follow those in f32 and
 -- resume with the same bits.
 local checkpoint = require "ganymede.checkpoint"
-local fit = require("ganymede.fit").fit
+local fit = require("ganymede.train.fit").fit
 local gm = require "ganymede"
 local numbers = require("spec.train.support").numbers
 local resume = require "spec.resume.support"

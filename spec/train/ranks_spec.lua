@@ -2,10 +2,10 @@
 -- That whole runs equal those of one rank is shown in spec/parallel.
 -- ranks: 3
 local core = require "ganymede.core"
-local failure = require "ganymede.failure"
+local failure = require "ganymede.base.failure"
 local gm = require "ganymede"
-local json = require "ganymede.json"
-local ranks = require "ganymede.ranks"
+local json = require "ganymede.base.json"
+local ranks = require "ganymede.job.ranks"
 
 local rank, world = core.rank(), core.world()
 
@@ -49,7 +49,7 @@ local function reference(model)
   return right / points.length, sum / points.length
 end
 
-describe("ganymede.ranks", function()
+describe("ganymede.job.ranks", function()
   it("sums, compares and passes on", function()
     assert.same({ 3, 0.6, world }, (function(s) return { s[1], tonumber(("%.12g"):format(s[2])), s[3] } end)(
       ranks.sum { rank, 0.2, 1 }))

@@ -1,9 +1,9 @@
 --- Samplers by name: what they choose, in code and in a recipe, and that ranks see one order.
 -- ranks: 1 3
 local core = require "ganymede.core"
-local failure = require "ganymede.failure"
+local failure = require "ganymede.base.failure"
 local gm = require "ganymede"
-local registry = require "ganymede.registry"
+local registry = require "ganymede.base.registry"
 
 -- 10 samples whose label is their number.
 local numbered = { length = 10, get = function(i) return { i }, i end }

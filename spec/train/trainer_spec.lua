@@ -251,7 +251,7 @@ describe("hooks", function()
   end)
 
   it("of a recipe that is wrong end the run with status 2 before it starts", function()
-    local failure = require "ganymede.failure"
+    local failure = require "ganymede.base.failure"
     local function config(changes)
       local c = {
         seed = 1, dtype = "f32", steps = 2, loss = { type = "CrossEntropyLoss" }, optimizer = { type = "AdamW" },

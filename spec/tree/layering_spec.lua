@@ -131,6 +131,63 @@ describe("the folders", function()
     tree.none(wrong)
   end)
 
+  -- From the ground up: a folder of lua/ganymede/ requires those before it, also late, inside functions, and none
+  -- behind it. colossal.lua, which lies above train/, and init.lua, which lists what is public, are files. The registry
+  -- (base/) names modules above it as text: those that register what it is asked for.
+  it("of lua/ganymede/ stand on each other in one order", function()
+    local floors = { "base", "tensor", "job", "nn", "models", "data", "pipeline", "lr_scheduler", "optim", "schedules",
+      "observe", "config", "checkpoint", "hooks", "train", "colossal", "plan", "init", "repl", "cli" }
+    local allowed = { -- what may look up, and why
+      -- Colossal-AI's gpc.load_config: the context takes up a recipe, which is made of everything
+      ["lua/ganymede/job/context.lua"] = { config = true },
+    }
+    local height = {}
+    for i, folder in ipairs(floors) do height[folder] = i end
+    local wrong, arrows = {}, 0
+    for _, path in ipairs(tree.files "^lua/ganymede/.*%.lua$") do
+      local from = path:match "^lua/ganymede/([%w_]+)"
+      if not height[from] then wrong[#wrong + 1] = path .. ": this spec does not place its folder" end
+      for module in tree.lua_code(tree.read(path)):gmatch "%f[%w]require%s*%(?%s*[\"'](ganymede[%w_.]*)" do
+        local to = module:match "^ganymede%.([%w_]+)" or "init"
+        if to ~= from and to ~= "core" then
+          arrows = arrows + 1
+          local may = (allowed[path] or {})[to]
+          if not may and (not height[to] or height[to] >= (height[from] or 0)) then
+            wrong[#wrong + 1] = ("%s requires %s, which lies above it"):format(path, module)
+          end
+        end
+      end
+    end
+    assert(arrows > 300, "hardly a require was understood")
+    tree.none(wrong)
+  end)
+
+  -- Files that need each other cannot be read one after the other.
+  it("of lua/ganymede/ have no circle of files", function()
+    local needs, wrong = {}, {}
+    for _, path in ipairs(tree.files "^lua/ganymede/.*%.lua$") do
+      local name = path:match "^lua/(.*)%.lua$":gsub("/init$", ""):gsub("/", ".")
+      needs[name] = {}
+      for module in tree.lua_code(tree.read(path)):gmatch "%f[%w]require%s*%(?%s*[\"'](ganymede[%w_.]*)" do
+        table.insert(needs[name], module)
+      end
+    end
+    local state = {}
+    local function visit(name, trail)
+      if state[name] == "open" then wrong[#wrong + 1] = trail .. " -> " .. name end
+      if state[name] or not needs[name] then return end
+      state[name] = "open"
+      for _, module in ipairs(needs[name]) do visit(module, trail .. " -> " .. module) end
+      state[name] = "done"
+    end
+    local names = {}
+    for name in pairs(needs) do names[#names + 1] = name end
+    table.sort(names)
+    for _, name in ipairs(names) do visit(name, name) end
+    assert(#names > 150, "hardly a file was understood")
+    tree.none(wrong)
+  end)
+
   it("lua/ does not lean on recipes or specs", function()
     local wrong = {}
     for _, path in ipairs(tree.files "^lua/.*%.lua$") do

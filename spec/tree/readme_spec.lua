@@ -92,7 +92,7 @@ describe("docs/command_line.md", function()
   end)
 
   it("lists the fields of --stats", function()
-    local document = require("ganymede.stats").document({}, { exit_code = 0 })
+    local document = require("ganymede.observe.stats").document({}, { exit_code = 0 })
     for name in pairs(document) do assert.truthy(text:find("`" .. name .. "`", 1, true), name) end
   end)
 end)

@@ -8,11 +8,11 @@
 -- and what each part and stage has. --roles compares the ranks of all roles on the
 -- mesh; --largest searches for the largest batch or longest sequence under --limit-memory, in each mode.
 -- The trap: hooks are made under --hooks and --roles only, so else what they send is not counted.
-local failure = require "ganymede.failure"
-local json = require "ganymede.json"
+local failure = require "ganymede.base.failure"
+local json = require "ganymede.base.json"
 local rehearse = require "ganymede.plan.rehearse"
 local run = require "ganymede.cli.run"
-local session = require "ganymede.session"
+local session = require "ganymede.job.session"
 
 local verb = { prints = true, summary = "what a recipe would train, and what it would take" }
 
@@ -42,7 +42,7 @@ local function hexadecimal(text)
 end
 
 local function print_json(found)
-  local stats = require "ganymede.stats"
+  local stats = require "ganymede.observe.stats"
   for _, call in ipairs(found.calls or {}) do
     call.id, call.fingerprint = hexadecimal(call.id), hexadecimal(call.fingerprint)
   end

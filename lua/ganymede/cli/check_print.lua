@@ -1,8 +1,8 @@
 --- The tables that `ganymede check` prints of what a rehearsal found; up to 120 columns where names allow.
 local draw = require "ganymede.schedules.draw"
 local elements = require("ganymede.nn.module").elements
-local machine = require "ganymede.machine"
-local options = require "ganymede.options"
+local machine = require "ganymede.base.machine"
+local options = require "ganymede.base.options"
 
 local function columns(rows, indent)
   local width = {}

@@ -1,7 +1,7 @@
 --- ganymede demo: trains a small vision transformer on Fashion-MNIST, by the same path as `run`.
-local failure = require "ganymede.failure"
-local json = require "ganymede.json"
-local machine = require "ganymede.machine"
+local failure = require "ganymede.base.failure"
+local json = require "ganymede.base.json"
+local machine = require "ganymede.base.machine"
 
 local verb = { summary = "train a small vision transformer on Fashion-MNIST" }
 

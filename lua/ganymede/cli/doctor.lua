@@ -2,8 +2,8 @@
 --
 -- Each line is ok, warn or fail. fail: training on the CPU would not work; then the exit status is 1, else 0.
 local core = require "ganymede.core"
-local json = require "ganymede.json"
-local machine = require "ganymede.machine"
+local json = require "ganymede.base.json"
+local machine = require "ganymede.base.machine"
 
 local verb = { prints = true, summary = "check this machine: what is there, what is missing, what fixes it" }
 

@@ -1,6 +1,6 @@
 --- ganymede help [NAME]: the verbs, one verb, the keys of a recipe, the environment, or the options of a class.
-local failure = require "ganymede.failure"
-local options = require "ganymede.options"
+local failure = require "ganymede.base.failure"
+local options = require "ganymede.base.options"
 
 local verb = { prints = true,
   summary = "list the verbs, or explain one, `recipe`, `environment`, or a class such as AdamW" }
@@ -21,8 +21,8 @@ local function keys(fields, by, lines)
 end
 
 local function recipe()
-  local registry = require "ganymede.registry"
-  print("the keys of a recipe\n\n" .. table.concat(keys(require("ganymede.schema").fields, "", {}), "\n"))
+  local registry = require "ganymede.base.registry"
+  print("the keys of a recipe\n\n" .. table.concat(keys(require("ganymede.config.schema").fields, "", {}), "\n"))
   print "\nvalues of `type`"
   for _, kind in ipairs { "models", "datasets", "transforms", "losses", "optimizers", "lr_schedulers", "hooks" } do
     print(("  %-14s %s"):format(kind, table.concat(registry[kind]:names(), ", ")))
@@ -33,7 +33,7 @@ end
 -- Colossal-AI's for the same ones.
 local function classes(name)
   local found = {}
-  local registry = require "ganymede.registry"
+  local registry = require "ganymede.base.registry"
   for _, kind in ipairs(options.sorted_keys(registry)) do
     local shelf = registry[kind]
     local own = kind:find "^%l" and type(shelf) == "table"
@@ -52,7 +52,7 @@ function verb.run(args)
   local cli = require "ganymede.cli"
   if not args.name then return print(cli.overview()) end
   if args.name == "recipe" then return recipe() end
-  if args.name == "environment" then return print(require("ganymede.environment").help()) end
+  if args.name == "environment" then return print(require("ganymede.base.environment").help()) end
   local found = classes(args.name)
   for _, entry in ipairs(found) do explain_class(entry[1], entry[2], args.name) end
   if #found > 0 then return end

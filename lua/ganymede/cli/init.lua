@@ -2,13 +2,14 @@
 --
 -- A verb is a module ganymede.cli.<name>: { summary = "...", arguments = function(parser), run = function(args)
 -- -> exit status or nil, prints = true: it is there for what it prints }, parser being lua-argparse's. main catches
--- whatever a verb raises, says it once on standard error, and returns the exit status (see ganymede.failure). The trap:
--- main may be called from inside (specs, demo), so nothing here ends the process.
-require "ganymede.iteration"
-local failure = require "ganymede.failure"
-local launcher = require "ganymede.launcher"
-local log = require "ganymede.log"
-local options = require "ganymede.options"
+-- whatever a verb raises, says it once on standard error, and returns the exit status (see ganymede.base.failure). The
+-- trap: main may be called from inside (specs, demo), so nothing here ends the process.
+require "ganymede.base.iteration"
+require "ganymede.base.public"
+local failure = require "ganymede.base.failure"
+local launcher = require "ganymede.job.launcher"
+local log = require "ganymede.base.log"
+local options = require "ganymede.base.options"
 
 local cli = {}
 
@@ -111,7 +112,7 @@ local depth = 0
 
 -- The outermost command line is the whole of what this rank does: then it leaves its job, in good order or not.
 local function outermost(words)
-  if depth == 1 then require("ganymede.environment").check() end
+  if depth == 1 then require("ganymede.base.environment").check() end
   local code = dispatch(words)
   if depth == 1 then launcher.leave(code) end
   return code

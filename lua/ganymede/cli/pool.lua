@@ -5,7 +5,7 @@
 -- done(job, status, text, seconds) is called for one after the other, in the order of the list, as soon as a job and
 -- all before it have ended. Jobs that say `alone` have the machine to themselves, after the others. xargs starts them;
 -- each is a process of its own, and those that still run are ended when this is interrupted.
-local machine = require "ganymede.machine"
+local machine = require "ganymede.base.machine"
 
 local quote = machine.quote
 

@@ -1,11 +1,11 @@
 --- ganymede repl: interactive Lua with gm, nn and ops at hand. Without a terminal it runs lines of standard input.
--- With -n N this process has the terminal, and N ranks run the lines (ganymede.repl_ranks).
+-- With -n N this process has the terminal, and N ranks run the lines (ganymede.repl.ranks).
 --
 -- History: $GANYMEDE_HISTORY, or ~/.ganymede_history; GANYMEDE_HISTORY="" keeps none.
 local core = require "ganymede.core"
-local failure = require "ganymede.failure"
-local launcher = require "ganymede.launcher"
-local session = require "ganymede.session"
+local failure = require "ganymede.base.failure"
+local launcher = require "ganymede.job.launcher"
+local session = require "ganymede.job.session"
 
 local verb = { summary = "interactive Lua" }
 
@@ -35,12 +35,12 @@ end
 local function interact()
   io.stdout:setvbuf "line" -- whoever reads a pipe sees what a line prints while it runs
   fill_globals(_G)
-  local complete = require("ganymede.repl_complete").line
+  local complete = require("ganymede.repl.complete").line
   local terminal = core.terminal_open(history_file(), complete)
   local repl = require "ganymede.repl" { terminal = terminal }
   if terminal:is_interactive() then
     local device = core.device()
-    repl:say("Ganymede %s, %s with %d thread%s. :help lists commands, Ctrl-D leaves.", require "ganymede.version",
+    repl:say("Ganymede %s, %s with %d thread%s. :help lists commands, Ctrl-D leaves.", require "ganymede.base.version",
       device.description, device.threads, device.threads == 1 and "" or "s")
   end
   local code = repl:loop()
@@ -56,7 +56,7 @@ local function serve(args)
   io.stdout:setvbuf "line"
   fill_globals(_G)
   _G.rank, _G.world = core.rank(), core.world()
-  return launcher.without_exit(require("ganymede.repl_ranks").serve, _G)
+  return launcher.without_exit(require("ganymede.repl.ranks").serve, _G)
 end
 
 function verb.run(args)
@@ -66,7 +66,7 @@ function verb.run(args)
   if not several and one then session.open_device(args) end
   core.signals_open(errors, true, not several)
   return failure.protect(core.signals_close, function()
-    if several then return require("ganymede.repl_ranks").interact(args, history_file()) end
+    if several then return require("ganymede.repl.ranks").interact(args, history_file()) end
     if one then return interact() end
     return serve(args)
   end)

@@ -4,24 +4,24 @@
 -- written, and trains it. The context is what a run lends its trainer:
 --
 --     steps, resume, no_eval, recipe   from the flags (nil where they were not given)
---     trace, profile                   of the flags: files, see ganymede.trace and ganymede.profile
---     command                          recipe, set and seed of the flags, for another process (ganymede.plan.flops)
+--     trace, profile                   of the flags: files, see ganymede.observe.trace and ganymede.observe.profile
+--     command                          recipe, set and seed of the flags, for another process (ganymede.pipeline.flops)
 --     out()                            the run's folder, which the first call makes
 --     log(text)                        a line about the run for the user
 --     progress { step, epoch, loss, accuracy, samples, lr }   after every step
 --     begin(step)                      training begins behind that step
 --     record(event)                    an entry of metrics.jsonl
---     stats                            table to fill, see ganymede.stats
+--     stats                            table to fill, see ganymede.observe.stats
 --     stop_requested()                 true: save a checkpoint at the end of this step and raise failure(75)
 --
 -- A recipe that returns no table has done its work in code; gm.launch gives such a recipe its flags.
--- With -n N this process starts N ranks and watches over them (ganymede.launcher); each runs all of the above, the
+-- With -n N this process starts N ranks and watches over them (ganymede.job.launcher); each runs all of the above, the
 -- functions of the context do something on rank 0 only, and rank 0 writes the statistics of all.
 local core = require "ganymede.core"
-local failure = require "ganymede.failure"
-local launcher = require "ganymede.launcher"
-local log = require "ganymede.log"
-local session = require "ganymede.session"
+local failure = require "ganymede.base.failure"
+local launcher = require "ganymede.job.launcher"
+local log = require "ganymede.base.log"
+local session = require "ganymede.job.session"
 
 local verb = { summary = "train a recipe" }
 
@@ -83,20 +83,13 @@ local function folder_of(args, settings)
 end
 
 local function hash(source, settings)
-  local literal = require "ganymede.literal"
-  return require "ganymede.sha256"(source.text .. "\n" .. (settings and literal.show(settings) or ""))
-end
-
---- The settings of a recipe that returned a table.
-function verb.resolve(args, source, given)
-  return require("ganymede.config").resolve(given, {
-    file = source.path, text = source.text, sets = args.set, flags = { seed = args.seed },
-  })
+  local literal = require "ganymede.base.literal"
+  return require "ganymede.base.sha256"(source.text .. "\n" .. (settings and literal.show(settings) or ""))
 end
 
 -- What the trainer works with; see the top of this file.
 local function make_context(args, run, folder, settings)
-  local progress = require "ganymede.progress" { steps = args.steps or settings.steps }
+  local progress = require "ganymede.observe.progress" { steps = args.steps or settings.steps }
   local context = { steps = args.steps, resume = args.resume, no_eval = args.no_eval, log = log.result, stats = run,
     recipe = args.recipe, command = { recipe = args.recipe, set = args.set, seed = args.seed },
     trace = args.trace, profile = args.profile, stop_requested = core.signals_stop_requested }
@@ -111,12 +104,12 @@ local function make_context(args, run, folder, settings)
 end
 
 local function train(args, source, given, about)
-  local resolved = verb.resolve(args, source, given)
+  local resolved = require("ganymede.config").of_source(source, given, args)
   local settings = resolved.config
   about.settings, about.recipe_hash = settings, hash(source, settings)
   core.set_seed(settings.seed)
   core.set_default_dtype(settings.dtype)
-  local folder = require "ganymede.rundir" { name = settings.name, out = folder_of(args, settings),
+  local folder = require "ganymede.observe.rundir" { name = settings.name, out = folder_of(args, settings),
     text = resolved:text(), argv = args.argv,
     resumes = args.resume ~= nil }
   local context, close = make_context(args, about.run, folder, settings)
@@ -125,7 +118,8 @@ local function train(args, source, given, about)
   local function still_building() return about.run.loss == nil end -- gm.fit adds it when everything is built
   failure.protect(close, session.blaming_recipe, source.path, still_building, require("ganymede").fit, settings,
     context)
-  if core.rank() == 0 then log.info("%s", require("ganymede.stats").summary(about.run.rank, #about.run.loss)) end
+  if core.rank() ~= 0 then return end
+  log.info("%s", require("ganymede.observe.stats").summary(about.run.rank, #about.run.loss))
 end
 
 -- What a trainer in code works with where flags were given -> a function, and one that closes what that has opened. It
@@ -137,7 +131,7 @@ local function lender(args)
     if flags.resume == "auto" and not out then
       failure(2, "--resume auto: a recipe in code has the folder that --out DIR names; give it, or --resume DIR")
     end
-    local folder = out and require "ganymede.rundir" { name = settings.name or args.recipe, out = out,
+    local folder = out and require "ganymede.observe.rundir" { name = settings.name or args.recipe, out = out,
       text = resolved:text(), argv = args.argv, resumes = flags.resume ~= nil }
     local context, done = make_context(args, nil, folder, settings)
     context.progress = nil
@@ -151,7 +145,7 @@ end
 
 -- Flags that only a table, or gm.launch, can take up.
 local function refuse_unused(args, source)
-  local launch = require "ganymede.launch"
+  local launch = require "ganymede.train.launch"
   if launch.used() then return end
   for _, flag in ipairs { "set", "seed", "steps", "resume", "out", "no_eval", "trace", "profile" } do
     local value = args[flag]
@@ -163,7 +157,7 @@ local function refuse_unused(args, source)
 end
 
 local function run_recipe(args, about)
-  local recipe, launch = require "ganymede.recipe", require "ganymede.launch"
+  local recipe, launch = require "ganymede.config.recipe", require "ganymede.train.launch"
   local source = recipe.read(args.recipe)
   about.recipe_hash = hash(source)
   session.open_device(args)
@@ -176,7 +170,7 @@ local function run_recipe(args, about)
   end, session.strictly, function()
     local returned = recipe.run(source)
     launch.settle()
-    if not returned then launch.refuse_untaken() end
+    if not returned then require("ganymede.train.lent").refuse_untaken() end
     return returned
   end)
   if given then return session.strictly(train, args, source, given, about) end
@@ -186,7 +180,7 @@ end
 -- The document of --stats; a failure to write it is one of its own unless the run failed already.
 local function write_stats(args, about, ok, err)
   if not args.stats then return end
-  local stats = require "ganymede.stats"
+  local stats = require "ganymede.observe.stats"
   about.exit_code = ok and 0 or failure.code(err)
   about.error = not ok and failure.text(err) or nil
   local written, why = pcall(function()
@@ -222,7 +216,7 @@ local function run(args)
     write_stats(args, about, ok, err)
   end
   local timeout = not core.link_rank() and args.timeout or nil -- a job's is its supervisor's
-  if args.stats then require "ganymede.stats" end -- a stop while it was being loaded would leave it half loaded
+  if args.stats then require "ganymede.observe.stats" end -- a stop while it was being loaded would leave it half loaded
   session.with_signals({ timeout = timeout, limit = args.timeout, after = after }, launcher.without_exit, all)
 end
 
@@ -230,7 +224,7 @@ function verb.run(args)
   if not launcher.supervises(args) then return run(args) end
   verb.refuse_unserved(args)
   check_files(args)
-  require("ganymede.recipe").read(args.recipe) -- a file that cannot be read is said once, and starts nothing
+  require("ganymede.config.recipe").read(args.recipe) -- a file that cannot be read is said once, and starts nothing
   return launcher.supervise(args)
 end
 

@@ -9,10 +9,10 @@
 -- joined (core.connect) and the spec sets the mesh it wants; an example that fails on one rank fails on all, what is
 -- under way is given up, and the next example runs (core.comm_section_end). Rank 0 prints, naming the ranks.
 local core = require "ganymede.core"
-local failure = require "ganymede.failure"
-local launcher = require "ganymede.launcher"
-local machine = require "ganymede.machine"
-local session = require "ganymede.session"
+local failure = require "ganymede.base.failure"
+local launcher = require "ganymede.job.launcher"
+local machine = require "ganymede.base.machine"
+local session = require "ganymede.job.session"
 
 local verb = { summary = "run specs inside the host" }
 

@@ -11,10 +11,10 @@
 --
 -- and specs of ops leave out the emulated GPU, whose kernels are compiled without sanitizers.
 local core = require "ganymede.core"
-local failure = require "ganymede.failure"
-local machine = require "ganymede.machine"
+local failure = require "ganymede.base.failure"
+local machine = require "ganymede.base.machine"
 local pool = require "ganymede.cli.pool"
-local session = require "ganymede.session"
+local session = require "ganymede.job.session"
 local spec = require "ganymede.cli.spec"
 
 local verb = { summary = "run all tests" }

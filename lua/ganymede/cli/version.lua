@@ -1,6 +1,6 @@
 --- ganymede version
 local verb = { prints = true, summary = "print the version" }
 
-function verb.run() print(("ganymede %s (%s)"):format(require "ganymede.version", jit.version)) end
+function verb.run() print(("ganymede %s (%s)"):format(require "ganymede.base.version", jit.version)) end
 
 return verb

@@ -6,10 +6,10 @@
 -- @module ganymede.data.datasets
 local checked = require "ganymede.data.failing"
 local core = require "ganymede.core"
-local failure = require "ganymede.failure"
-local options = require "ganymede.options"
-local registry = require "ganymede.registry"
-local signature = require "ganymede.signature"
+local failure = require "ganymede.base.failure"
+local options = require "ganymede.base.options"
+local registry = require "ganymede.base.registry"
+local signature = require "ganymede.base.signature"
 
 local datasets = {}
 

@@ -2,7 +2,7 @@
 --
 -- Those functions return nil, message, kind for what they met in a file; programming errors they raise.
 -- @module ganymede.data.failing
-local failure = require "ganymede.failure"
+local failure = require "ganymede.base.failure"
 
 -- 5: damaged. 2: what was named cannot be had or does not fit, so the recipe is wrong. 1: the machine.
 local status = { corrupt = 5, io = 2, invalid = 2, memory = 1 }

@@ -12,10 +12,10 @@
 local Loader = require "ganymede.data.loader"
 local core = require "ganymede.core"
 local datasets = require "ganymede.data.datasets"
-local log = require "ganymede.log"
-local options = require "ganymede.options"
-local registry = require "ganymede.registry"
-local signature = require "ganymede.signature"
+local log = require "ganymede.base.log"
+local options = require "ganymede.base.options"
+local registry = require "ganymede.base.registry"
+local signature = require "ganymede.base.signature"
 
 local data = {}
 for name, value in pairs(datasets) do data[name] = value end
@@ -32,7 +32,7 @@ data.loader_options = {
   transforms = { type = "table", default = {}, doc = "list of transforms, in order; functions of your own last" },
   sampler = { type = { "table", "string" }, optional = true, doc = "instead of shuffle" },
   prefetch = { type = "integer", min = 0, max = 16, default = 2, doc = "batches assembled ahead by a thread" },
-  dtype = { type = "string", one_of = require("ganymede.dtypes").floats, optional = true,
+  dtype = { type = "string", one_of = require("ganymede.base.dtypes").floats, optional = true,
     doc = "of x; default: gm.default_dtype()" },
 }
 

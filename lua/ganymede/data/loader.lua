@@ -10,13 +10,13 @@
 -- @module ganymede.data.loader
 local checked = require "ganymede.data.failing"
 local core = require "ganymede.core"
-local failure = require "ganymede.failure"
+local failure = require "ganymede.base.failure"
 local gm_tensor = require "ganymede.tensor"
-local micro_batches = require "ganymede.micro_batches"
-local ops = require "ganymede.ops"
-local options = require "ganymede.options"
-local precision = require "ganymede.precision"
-local signature = require "ganymede.signature"
+local micro_batches = require "ganymede.data.micro_batches"
+local ops = require "ganymede.tensor.ops"
+local options = require "ganymede.base.options"
+local precision = require "ganymede.tensor.precision"
+local signature = require "ganymede.base.signature"
 
 -- ---------------------------------------------------------------- native: host/data/loader.h
 

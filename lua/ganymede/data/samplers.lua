@@ -7,9 +7,9 @@
 -- the loader gives each rank its block of every batch; so the samples of a step are the same on any number of ranks,
 -- and none is repeated to make ranks even.
 -- @module ganymede.data.samplers
-local options = require "ganymede.options"
-local registry = require "ganymede.registry"
-local signature = require "ganymede.signature"
+local options = require "ganymede.base.options"
+local registry = require "ganymede.base.registry"
+local signature = require "ganymede.base.signature"
 
 local samplers = {}
 

@@ -2,9 +2,9 @@
 -- (seed, epoch, sample); one written in Lua, function(x, y) -> x, y on a whole batch, runs on the main
 -- thread after them.
 -- @module ganymede.data.transforms
-local options = require "ganymede.options"
-local registry = require "ganymede.registry"
-local signature = require "ganymede.signature"
+local options = require "ganymede.base.options"
+local registry = require "ganymede.base.registry"
+local signature = require "ganymede.base.signature"
 
 local transforms = {}
 

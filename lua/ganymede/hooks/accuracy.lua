@@ -2,8 +2,8 @@
 -- trainer.metrics.test.accuracy. A criterion of several terms that knows its right answers (criterion:hits) has one
 -- share a term, under its criterion.accuracy_names: BERTLoss { "accuracy", "pair_accuracy" }.
 local base = require "ganymede.hooks.base"
-local metrics = require "ganymede.metrics"
-local ranks = require "ganymede.ranks"
+local metrics = require "ganymede.nn.metrics"
+local ranks = require "ganymede.job.ranks"
 
 local AccuracyHook = base.class("AccuracyHook", {
   accuracy_func = { type = "function", optional = true,

@@ -24,9 +24,9 @@
 -- not_finite } is of that step, while trainer.step may be one further. What must happen at its step (a scheduler, a
 -- checkpoint) stays in after_train_iter, and calls trainer:settle() before it reads what late numbers lead to.
 -- @module ganymede.hooks.base
-local options = require "ganymede.options"
-local registry = require "ganymede.registry"
-local signature = require "ganymede.signature"
+local options = require "ganymede.base.options"
+local registry = require "ganymede.base.registry"
+local signature = require "ganymede.base.signature"
 
 local base = {}
 

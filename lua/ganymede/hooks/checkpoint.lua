@@ -6,8 +6,8 @@
 local base = require "ganymede.hooks.base"
 local checkpoint = require "ganymede.checkpoint"
 local core = require "ganymede.core"
-local log = require "ganymede.log"
-local snapshot = require "ganymede.snapshot"
+local log = require "ganymede.base.log"
+local snapshot = require "ganymede.checkpoint.snapshot"
 
 local CheckpointHook = base.class("CheckpointHook", {
   interval = { type = "integer", min = 1, optional = true, doc = "optimizer steps; default: the end of each epoch" },

@@ -19,7 +19,7 @@ end
 function EarlyStopHook:after_test(trainer)
   local value = trainer.metrics.test[self.opt.metric]
   if value == nil then
-    local names = table.concat(require("ganymede.options").sorted_keys(trainer.metrics.test), ", ")
+    local names = table.concat(require("ganymede.base.options").sorted_keys(trainer.metrics.test), ", ")
     error(("EarlyStopHook: evaluation has no metric '%s'; there are %s"):format(self.opt.metric, names), 0)
   end
   if not self.best or self.sign * (value - self.best) > self.opt.min_delta then

@@ -1,7 +1,7 @@
 --- GradientNormHook: the norm of all gradients before clipping: the last in trainer.states.gradient_norm, the mean
 -- and the largest of the epoch in trainer.metrics.train. The 2-norm, unless norm_type says 1, 3, ... or math.huge.
 local base = require "ganymede.hooks.base"
-local metrics = require "ganymede.metrics"
+local metrics = require "ganymede.nn.metrics"
 
 local GradientNormHook = base.class("GradientNormHook", {
   norm_type = { type = "number", above = 0, default = 2, infinite = true, doc = "p of the norm; math.huge: largest" },

@@ -2,7 +2,7 @@
 -- says how to write one.
 -- @module ganymede.hooks
 local base = require "ganymede.hooks.base"
-local registry = require "ganymede.registry"
+local registry = require "ganymede.base.registry"
 
 local hooks = { class = base.class, points = base.points, Hook = base.Hook }
 

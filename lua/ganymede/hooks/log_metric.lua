@@ -1,7 +1,7 @@
 --- LogMetricByStepHook and LogMetricByEpochHook: all metrics of training, and after evaluations those of the test, as
 -- one line every `interval` steps, or epochs.
 local base = require "ganymede.hooks.base"
-local options = require "ganymede.options"
+local options = require "ganymede.base.options"
 
 local function line(trainer, head, metrics)
   local said = { head }

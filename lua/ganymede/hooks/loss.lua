@@ -1,6 +1,6 @@
 --- LossHook: the mean loss of the epoch in trainer.metrics.train.loss, and a line every `interval` steps.
 local base = require "ganymede.hooks.base"
-local metrics = require "ganymede.metrics"
+local metrics = require "ganymede.nn.metrics"
 
 local LossHook = base.class("LossHook", {
   interval = { type = "integer", min = 1, optional = true, doc = "steps between two lines; default: an epoch" },

@@ -2,7 +2,7 @@
 -- line an epoch. LogMemoryByEpochHook is another name of it.
 local base = require "ganymede.hooks.base"
 local core = require "ganymede.core"
-local ranks = require "ganymede.ranks"
+local ranks = require "ganymede.job.ranks"
 
 local MemoryHook = base.class("MemoryHook", {
   interval = { type = "integer", min = 1, default = 1, doc = "epochs between two lines" },

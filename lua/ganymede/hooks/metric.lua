@@ -9,8 +9,8 @@
 -- number on any mesh. The sum may be a number or a scalar tensor, of whole batches as shapes in Lua are.
 local base = require "ganymede.hooks.base"
 local core = require "ganymede.core"
-local metrics = require "ganymede.metrics"
-local ranks = require "ganymede.ranks"
+local metrics = require "ganymede.nn.metrics"
+local ranks = require "ganymede.job.ranks"
 
 local MetricHook = base.class("MetricHook", {
   name = { type = "string", doc = "key in trainer.metrics.train and .test" },

@@ -2,7 +2,7 @@
 -- parameter changes; what happens without this hook, too), a step without an update (skip), or a line (warn: the
 -- update happens all the same). `limit` steps in a row end the run anyway.
 local base = require "ganymede.hooks.base"
-local ranks = require "ganymede.ranks"
+local ranks = require "ganymede.job.ranks"
 
 local NaNWatchHook = base.class("NaNWatchHook", {
   action = { type = "string", one_of = { "stop", "skip", "warn" }, default = "stop", doc = "what then" },

@@ -7,7 +7,7 @@
 -- before training, on all ranks at once, so that ranks which share cores share the peak.
 local base = require "ganymede.hooks.base"
 local core = require "ganymede.core"
-local ranks = require "ganymede.ranks"
+local ranks = require "ganymede.job.ranks"
 local tensors = require "ganymede.tensor"
 
 local ThroughputHook = base.class("ThroughputHook", {

@@ -9,9 +9,9 @@
 --
 -- The trap: beyond total_steps the rate stays what it was at total_steps (PyTorch's cosine rises again).
 -- @module ganymede.lr_scheduler.base
-local options = require "ganymede.options"
-local registry = require "ganymede.registry"
-local signature = require "ganymede.signature"
+local options = require "ganymede.base.options"
+local registry = require "ganymede.base.registry"
+local signature = require "ganymede.base.signature"
 
 local Scheduler = {}
 Scheduler.__index = Scheduler

@@ -8,7 +8,7 @@
 -- The trap: momentum is left alone until `after` begins.
 -- @module ganymede.lr_scheduler.delayed
 local base = require "ganymede.lr_scheduler.base"
-local registry = require "ganymede.registry"
+local registry = require "ganymede.base.registry"
 
 local delayed = {}
 

@@ -12,4 +12,4 @@ for _, part in ipairs { "curves", "warmup", "delayed" } do
   for name, class in pairs(require("ganymede.lr_scheduler." .. part)) do lr_scheduler[name] = class end
 end
 
-return require("ganymede.missing").guard("lr_scheduler", lr_scheduler)
+return require("ganymede.base.missing").guard("lr_scheduler", lr_scheduler)

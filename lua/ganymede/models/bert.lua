@@ -6,7 +6,7 @@
 local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
 local nn = require "ganymede.nn"
-local ops = require "ganymede.ops"
+local ops = require "ganymede.tensor.ops"
 
 local BERT = module.class("BERT", nil, "models")
 

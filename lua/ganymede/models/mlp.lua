@@ -2,7 +2,7 @@
 -- @module ganymede.models.mlp
 local module = require "ganymede.nn.module"
 local nn = require "ganymede.nn"
-local ops = require "ganymede.ops"
+local ops = require "ganymede.tensor.ops"
 
 local MLP = module.class("MLP", nil, "models")
 

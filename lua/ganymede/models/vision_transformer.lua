@@ -3,7 +3,7 @@
 local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
 local nn = require "ganymede.nn"
-local ops = require "ganymede.ops"
+local ops = require "ganymede.tensor.ops"
 
 local VisionTransformer = module.class("VisionTransformer", nil, "models")
 

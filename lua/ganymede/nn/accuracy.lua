@@ -1,6 +1,6 @@
 --- Counts right answers: rows of logits whose largest entry stands at the label. Works on logits of any layout.
 -- @module ganymede.nn.accuracy
-local metrics = require "ganymede.metrics"
+local metrics = require "ganymede.nn.metrics"
 local module = require "ganymede.nn.module"
 
 local Accuracy = module.class "Accuracy"

@@ -1,7 +1,7 @@
 --- Activations as layers, for Sequential. nn.Linear { activation = ... } is faster: one pass over memory.
 -- @module ganymede.nn.activations
 local module = require "ganymede.nn.module"
-local ops = require "ganymede.ops"
+local ops = require "ganymede.tensor.ops"
 local stream = require "ganymede.nn.stream"
 
 local layers = {}

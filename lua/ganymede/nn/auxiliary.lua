@@ -9,7 +9,7 @@
 -- has to call add_to or clear itself; the trap of forgetting that is an error after a while.
 -- @module ganymede.nn.auxiliary
 local core = require "ganymede.core"
-local ops = require "ganymede.ops"
+local ops = require "ganymede.tensor.ops"
 
 local auxiliary = {}
 

@@ -3,7 +3,7 @@
 -- @module ganymede.nn.classifier
 local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
-local ops = require "ganymede.ops"
+local ops = require "ganymede.tensor.ops"
 local projection = require "ganymede.nn.projection"
 
 local Classifier = module.class "Classifier"

@@ -9,8 +9,8 @@
 -- The trap: `#list` and ipairs see nothing in Lua 5.1; use list:size() and `for i, layer in list:each() do`.
 -- @module ganymede.nn.containers
 local module = require "ganymede.nn.module"
-local registry = require "ganymede.registry"
-local signature = require "ganymede.signature"
+local registry = require "ganymede.base.registry"
+local signature = require "ganymede.base.signature"
 
 local Identity = module.class "Identity"
 Identity.options = {}

@@ -2,9 +2,9 @@
 -- Masks are functions of (seed, module path, call, step, global element index): the same on any mesh.
 -- In evaluation mode, and with p = 0, both return x itself.
 -- @module ganymede.nn.dropout
-local gm = require "ganymede"
+local tensors = require "ganymede.tensor"
 local module = require "ganymede.nn.module"
-local ops = require "ganymede.ops"
+local ops = require "ganymede.tensor.ops"
 
 local Dropout = module.class "Dropout"
 
@@ -31,7 +31,7 @@ function DropPath:forward(x)
   if not self.training or self.opt.p == 0 then return x end
   local shape = { x:size(1) }
   for d = 2, x:dim() do shape[d] = 1 end
-  return ops.mul(x, ops.dropout(gm.ones(shape, { dtype = x:dtype() }), self.opt.p))
+  return ops.mul(x, ops.dropout(tensors.ones(shape, { dtype = x:dtype() }), self.opt.p))
 end
 
 return { Dropout = Dropout, DropPath = DropPath }

@@ -3,7 +3,7 @@
 local core = require "ganymede.core"
 local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
-local ops = require "ganymede.ops"
+local ops = require "ganymede.tensor.ops"
 local stream = require "ganymede.nn.stream"
 
 local Embedding = module.class "Embedding"

@@ -29,10 +29,10 @@ end
 
 nn.stream = require "ganymede.nn.stream" -- how activations lie between layers: nn.stream.to(x)
 nn.sequence_parallel = require "ganymede.nn.sequence_parallel" -- attention where the sequence is cut
-nn.PipelineSharedModuleWrapper = require "ganymede.pipeline.shared"
+nn.PipelineSharedModuleWrapper = require "ganymede.nn.shared"
 
 local tensor_parallel = require "ganymede.nn.tensor_parallel"
 for _, file in ipairs { "one_d", "two_d", "three_d", "names" } do require("ganymede.nn.tensor_parallel." .. file) end
 for name, class in pairs(tensor_parallel.layers) do nn[name] = class end
 
-return require("ganymede.missing").guard("nn", nn)
+return require("ganymede.base.missing").guard("nn", nn)

@@ -10,9 +10,9 @@
 -- { kind = "normal", mean, std [, truncated, low, high] }. Rules that need no fans carry these fields
 -- themselves. The numbers are drawn later, from (seed, path, global element index): nothing here draws.
 -- The trap: low and high of trunc_normal are values, not multiples of std, as in PyTorch.
-local options = require "ganymede.options"
-local registry = require "ganymede.registry"
-local signature = require "ganymede.signature"
+local options = require "ganymede.base.options"
+local registry = require "ganymede.base.registry"
+local signature = require "ganymede.base.signature"
 
 local init = {}
 

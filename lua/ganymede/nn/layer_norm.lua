@@ -2,7 +2,7 @@
 -- @module ganymede.nn.layer_norm
 local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
-local ops = require "ganymede.ops"
+local ops = require "ganymede.tensor.ops"
 
 local LayerNorm = module.class "LayerNorm"
 

@@ -2,7 +2,7 @@
 -- @module ganymede.nn.linear
 local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
-local ops = require "ganymede.ops"
+local ops = require "ganymede.tensor.ops"
 
 local Linear = module.class "Linear"
 

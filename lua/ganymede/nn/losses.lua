@@ -12,14 +12,14 @@
 -- one. criterion:terms(output, target) gives the terms' sums, criterion:hits(output, target) the numbers of right
 -- answers, as lists of scalar tensors; criterion.accuracy_names says what the latter measure.
 -- @module ganymede.nn.losses
-local gm = require "ganymede"
+local tensors = require "ganymede.tensor"
 local core = require "ganymede.core"
-local metrics = require "ganymede.metrics"
+local metrics = require "ganymede.nn.metrics"
 local module = require "ganymede.nn.module"
-local ops = require "ganymede.ops"
-local precision = require "ganymede.precision"
+local ops = require "ganymede.tensor.ops"
+local precision = require "ganymede.tensor.precision"
 local projection = require "ganymede.nn.projection"
-local ranks = require "ganymede.ranks"
+local ranks = require "ganymede.job.ranks"
 
 -- A sum, a scalar tensor, over the number of its targets: a number, or an f64 scalar tensor, which gives the same bits.
 local function over(sum, count)
@@ -41,7 +41,7 @@ local function differing(t, value)
   return ops.sum(ops.cast(is_other, "f64"))
 end
 
-local function counted(t, value, read) return gm.no_grad(function() return read(differing(t, value)) end) end
+local function counted(t, value, read) return tensors.no_grad(function() return read(differing(t, value)) end) end
 
 local function item(t) return t:item() end
 
@@ -50,7 +50,7 @@ local function unread(t) return t end
 -- Contributing targets, read by item (of all ranks) or ranks.part. On the meta device, which has no values, all.
 local function count_of(target, ignored, read)
   if core.device().backend == "meta" then return target:numel() end
-  return gm.scope(counted, target, ignored, read)
+  return tensors.scope(counted, target, ignored, read)
 end
 
 --- target (...) integers -> number of those that are not ignored.
@@ -95,7 +95,7 @@ end
 
 -- Two numbers: of tokens and of pairs.
 local function counts_of(target, ignored, read)
-  return gm.scope(function()
+  return tensors.scope(function()
     local tokens, of_pairs = split_target(target)
     return { count_of(tokens, ignored, read), count_of(of_pairs, ignored, read) }
   end)

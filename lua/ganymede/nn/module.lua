@@ -8,11 +8,11 @@
 -- never allocated, and an error to touch or call.
 -- @module ganymede.nn.module
 local core = require "ganymede.core"
-local options = require "ganymede.options"
+local options = require "ganymede.base.options"
 local presence = require "ganymede.nn.presence"
-local registry = require "ganymede.registry"
-local sections = require "ganymede.pipeline.sections"
-local signature = require "ganymede.signature"
+local registry = require "ganymede.base.registry"
+local sections = require "ganymede.nn.sections"
+local signature = require "ganymede.base.signature"
 
 local M = {}
 local Module = { name = "Module", options = {} }
@@ -318,7 +318,7 @@ local function call(self, ...)
   return M.call_as(self, self.forward, self, ...)
 end
 
---- The sections that a class names (ganymede.pipeline.sections), made once -> list; nil and the reason where it names
+--- The sections that a class names (ganymede.nn.sections), made once -> list; nil and the reason where it names
 -- none, or runs something else.
 function Module:section_list()
   local class = getmetatable(self)

@@ -15,17 +15,17 @@
 -- al., DeepSeekMoE, arXiv:2401.06066) see every token. The router's losses go to ganymede.nn.auxiliary in training.
 -- @module ganymede.nn.moe
 local auxiliary = require "ganymede.nn.auxiliary"
-local context = require "ganymede.context"
+local context = require "ganymede.job.context"
 local core = require "ganymede.core"
 local init = require "ganymede.nn.initializers"
 local Dropout = require("ganymede.nn.dropout").Dropout
 local MLP = require "ganymede.nn.mlp"
 local module = require "ganymede.nn.module"
-local ops = require "ganymede.ops"
-local registry = require "ganymede.registry"
+local ops = require "ganymede.tensor.ops"
+local registry = require "ganymede.base.registry"
 local stream = require "ganymede.nn.stream"
-local tensor_modes = require "ganymede.tensor_modes"
-local wide = require("ganymede.precision").wide
+local tensor_modes = require "ganymede.job.tensor_modes"
+local wide = require("ganymede.tensor.precision").wide
 require "ganymede.nn.router"
 
 local MoE = module.class "MoE"

@@ -5,10 +5,10 @@
 -- On activations there is one product and one sum: the class token is a patch of zeros in front, and what is added
 -- holds the token there and the bias elsewhere. So each token is made by itself, and a mesh may cut the tokens.
 -- @module ganymede.nn.patch_embedding
-local gm = require "ganymede"
+local tensors = require "ganymede.tensor"
 local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
-local ops = require "ganymede.ops"
+local ops = require "ganymede.tensor.ops"
 local stream = require "ganymede.nn.stream"
 
 local PatchEmbedding = module.class "PatchEmbedding"
@@ -71,7 +71,7 @@ end
 local function rows_of(self, x)
   local patches = ops.patchify(x, self.opt.patch_size)
   if not self.opt.class_token then return patches end
-  local zeros = gm.zeros({ 1, 1, patches:size(3) }, { dtype = x:dtype() })
+  local zeros = tensors.zeros({ 1, 1, patches:size(3) }, { dtype = x:dtype() })
   return ops.cat({ ops.expand(zeros, { x:size(1), 1, patches:size(3) }), patches }, 2)
 end
 

@@ -8,9 +8,9 @@
 -- It is no tensor, and says so to who takes it for one. The trap: it is made of the weights as they are when it is
 -- used; after an update :logits() refuses, and what hits tells was found when the loss was computed.
 -- @module ganymede.nn.projection
-local gm = require "ganymede"
+local tensors = require "ganymede.tensor"
 local core = require "ganymede.core"
-local ops = require "ganymede.ops"
+local ops = require "ganymede.tensor.ops"
 
 local projection = {}
 
@@ -79,9 +79,9 @@ function Projection:argmax()
   check_version(self)
   local shape = self.x:shape()
   shape[#shape] = nil
-  local target = gm.full(shape, NOTHING, { dtype = "i64" })
-  local _, places = gm.no_grad(under_path, self, ops.linear_cross_entropy, self.x, self.weight, bias_of(self), target,
-    { rows = self.rows, places = true, ignore_index = NOTHING })
+  local target = tensors.full(shape, NOTHING, { dtype = "i64" })
+  local _, places = tensors.no_grad(under_path, self, ops.linear_cross_entropy, self.x, self.weight, bias_of(self),
+    target, { rows = self.rows, places = true, ignore_index = NOTHING })
   return places
 end
 
@@ -99,7 +99,7 @@ end
 --- Says that losses shall find places, for who looks at the output after the update. Returns the output.
 function projection.keep_places(output)
   return mapped(output, function(p)
-    p.places = p.places or gm.full({}, 0, { dtype = "i64" })
+    p.places = p.places or tensors.full({}, 0, { dtype = "i64" })
     return p
   end)
 end

@@ -13,11 +13,11 @@
 -- Both are means over the tokens of the whole batch, so they do not depend on the ranks. Noise is a function of the
 -- token's place in the step's batch. Users register theirs: ganymede.registry.routers:register("MyRouter", class).
 -- @module ganymede.nn.router
-local gm = require "ganymede"
+local tensors = require "ganymede.tensor"
 local core = require "ganymede.core"
 local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
-local ops = require "ganymede.ops"
+local ops = require "ganymede.tensor.ops"
 
 local function extended(options, more)
   local all = {}
@@ -52,7 +52,7 @@ function Router:build(opt)
 end
 
 -- Scores are made in f32 at least: a rounded logit sends a token elsewhere.
-local wide = require("ganymede.precision").wide
+local wide = require("ganymede.tensor.precision").wide
 
 local function noisy_input(self, x)
   if not self.training or self.opt.noise ~= "uniform" then return x end
@@ -156,10 +156,10 @@ function SigmoidRouter:build(opt)
   Router.build(self, opt)
   local places = {}
   for e = 1, opt.experts do places[e] = e - 1 end
-  self:buffer("bias", gm.zeros({ opt.experts }, { dtype = "f32" }))
+  self:buffer("bias", tensors.zeros({ opt.experts }, { dtype = "f32" }))
   self.counts = { -- of one update: nothing that a checkpoint would hold
-    places = gm.tensor(places, { dtype = "f64" }):keep(),
-    taken = gm.zeros({ opt.experts }, { dtype = "f64" }):keep(), -- choices since the last update, of all ranks
+    places = tensors.tensor(places, { dtype = "f64" }):keep(),
+    taken = tensors.zeros({ opt.experts }, { dtype = "f64" }):keep(), -- choices since the last update, of all ranks
   }
 end
 

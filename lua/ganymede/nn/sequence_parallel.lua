@@ -10,9 +10,9 @@
 -- Results and dropped probabilities are those of one rank. Where the sequence is not cut this is the plain op.
 -- The trap: with Ulysses the size of the axis must divide the key heads that the tensor axes leave on a rank.
 -- @module ganymede.nn.sequence_parallel
-local context = require "ganymede.context"
+local context = require "ganymede.job.context"
 local core = require "ganymede.core"
-local ops = require "ganymede.ops"
+local ops = require "ganymede.tensor.ops"
 local tensor_parallel = require "ganymede.nn.tensor_parallel"
 
 local M = {}

@@ -2,17 +2,17 @@
 --
 -- Its batch is cut by data (the loader does that) and inside of it by the rows of the tensor mode, its second
 -- dimension, where there are three or more, by `sequence` (in Megatron's sequence mode by `tensor` besides), its width
--- by the columns of the tensor mode. The first form of a mode (`stream` in ganymede.tensor_modes) is how embeddings
+-- by the columns of the tensor mode. The first form of a mode (`stream` in ganymede.job.tensor_modes) is how embeddings
 -- give it and pairs of Linears leave it, the last how it lies inside of a pair. Embeddings bring ids and patches in
 -- (`enter`) and what they make of them to the first form (`join`); layers that a mode cuts move what they are given
 -- only where it lies otherwise than they need (`to`).
 -- The trap: dimension 2 of what enters is taken for the sequence, as of ids (batch, sequence).
 -- @module ganymede.nn.stream
-local context = require "ganymede.context"
+local context = require "ganymede.job.context"
 local core = require "ganymede.core"
-local parallel = require "ganymede.parallel"
-local registry = require "ganymede.registry"
-local tensor_modes = require "ganymede.tensor_modes"
+local parallel = require "ganymede.job.parallel"
+local registry = require "ganymede.base.registry"
+local tensor_modes = require "ganymede.job.tensor_modes"
 
 local stream = {}
 

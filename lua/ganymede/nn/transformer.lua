@@ -13,8 +13,8 @@ local DropPath = require("ganymede.nn.dropout").DropPath
 local MLP = require "ganymede.nn.mlp"
 local MoE = require "ganymede.nn.moe"
 local module = require "ganymede.nn.module"
-local ops = require "ganymede.ops"
-local registry = require "ganymede.registry"
+local ops = require "ganymede.tensor.ops"
+local registry = require "ganymede.base.registry"
 
 local TransformerBlock = module.class "TransformerBlock"
 
@@ -137,7 +137,7 @@ local function close(branch, key_mask, stream)
   return x, key_mask
 end
 
---- The sections (ganymede.pipeline.sections) of a ModuleList of blocks, a block each. The first gets x (b, s, width)
+--- The sections (ganymede.nn.sections) of a ModuleList of blocks, a block each. The first gets x (b, s, width)
 -- and the key mask or nil; each gives (branch, key mask or nil, stream), as `chain` has branch and stream.
 function TransformerBlock.sections(blocks)
   local list = {}

@@ -10,7 +10,7 @@
 -- variable_shapes, or a tensor.
 -- @module ganymede.pipeline.packing
 local core = require "ganymede.core"
-local options = require "ganymede.options"
+local options = require "ganymede.base.options"
 
 local packing = {}
 

@@ -7,7 +7,7 @@
 --
 -- A part is { first, last }; none is empty, so more parts than sections is an error.
 -- @module ganymede.pipeline.partition
-local options = require "ganymede.options"
+local options = require "ganymede.base.options"
 
 local partition = {}
 

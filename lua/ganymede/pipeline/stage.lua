@@ -10,12 +10,12 @@
 -- held although its module is absent, and shared(): its gradients are to be summed over the stages that hold it.
 -- The trap: split the model before anything touches its weights, or all of it is allocated first.
 -- @module ganymede.pipeline.stage
-local context = require "ganymede.context"
-local geometry = require "ganymede.schedules.geometry"
+local context = require "ganymede.job.context"
+local geometry = require "ganymede.job.geometry"
 local module = require "ganymede.nn.module"
 local packing = require "ganymede.pipeline.packing"
 local partition = require "ganymede.pipeline.partition"
-local sections = require "ganymede.pipeline.sections"
+local sections = require "ganymede.nn.sections"
 
 local M = { unpack = packing.unpack }
 

@@ -12,12 +12,13 @@
 -- their own parts (stage.own) have no model whose earlier parts could be run.
 -- @module ganymede.plan.borders
 local core = require "ganymede.core"
+local held = require "ganymede.tensor.held"
+local arrivals = require "ganymede.pipeline.arrivals"
 local auxiliary = require "ganymede.nn.auxiliary"
-local micro_batches = require "ganymede.micro_batches"
+local micro_batches = require "ganymede.data.micro_batches"
 local modules = require "ganymede.plan.modules"
 local packing = require "ganymede.pipeline.packing"
-local sections = require "ganymede.pipeline.sections"
-local stats = require "ganymede.stats"
+local sections = require "ganymede.nn.sections"
 local tensors = require "ganymede.tensor"
 
 local borders = {}
@@ -26,7 +27,10 @@ local build, whole -- the function that builds the second model, and { model, li
 local known = {} -- by border and kind of micro-batch: { list of tensors, text }, so that nothing is asked twice
 
 --- From here on the second model is one that build() makes. Of the process; a rehearsal has one model.
-function borders.open(fn) build, whole = fn, nil end
+function borders.open(fn)
+  build, whole = fn, nil
+  arrivals.describe = borders.describe
+end
 
 --- Lets the second model go, now and not when the collector comes; the next question builds another.
 function borders.release()
@@ -40,7 +44,7 @@ function borders.close()
   for _, said in pairs(known) do
     for _, t in ipairs(said.list) do t:release() end
   end
-  build, known = nil, {}
+  build, known, arrivals.describe = nil, {}, nil
 end
 
 local function check(stage)
@@ -135,7 +139,7 @@ local function crossing(list)
   local out = {}
   for i, t in ipairs(list) do
     out[i] = modules.placed(t)
-    out[i].dtype, out[i].bytes = t:dtype(), stats.size(t)
+    out[i].dtype, out[i].bytes = t:dtype(), held.bytes(t)
   end
   return out
 end

@@ -6,9 +6,9 @@
 -- there on: left_out then has { name, why }, and whoever compares says so. Checkpoints are never written. The trap:
 -- what a hook prints and writes by itself it prints and writes here, too.
 -- @module ganymede.plan.hooks
-local failure = require "ganymede.failure"
+local failure = require "ganymede.base.failure"
 local hooks_base = require "ganymede.hooks.base"
-local registry = require "ganymede.registry"
+local registry = require "ganymede.base.registry"
 
 -- A hook with the points of `own`, which stops after the first that fails.
 local function lenient(own, left_out)

@@ -9,12 +9,12 @@
 -- what tensors take; kernels' own scratch and what the system's pages round up come on top.
 -- The trap: the peak is taken to grow with what is searched for, and a batch has no more samples than the dataset.
 -- @module ganymede.plan.largest
-local again = require "ganymede.plan.again"
-local failure = require "ganymede.failure"
-local json = require "ganymede.json"
-local literal = require "ganymede.literal"
-local machine = require "ganymede.machine"
-local parallel = require "ganymede.parallel"
+local rehearsal = require "ganymede.job.rehearsal"
+local failure = require "ganymede.base.failure"
+local json = require "ganymede.base.json"
+local literal = require "ganymede.base.literal"
+local machine = require "ganymede.base.machine"
+local parallel = require "ganymede.job.parallel"
 
 local MOST = 2 ^ 24 -- of a batch or a sequence: where a search gives up
 
@@ -102,7 +102,7 @@ end
 local function peak_of(search, n, rank)
   local sets = sets_with(search.args, search.mode.parallel)
   for _, set in ipairs(search.subject.sets(n, search.plain)) do sets[#sets + 1] = set end
-  local found, failed = again { recipe = search.args.recipe, ranks = search.args.ranks, rank = rank, set = sets,
+  local found, failed = rehearsal { recipe = search.args.recipe, ranks = search.args.ranks, rank = rank, set = sets,
     seed = search.args.seed }
   if not found then return nil, failed.text end
   if search.subject.held(found) ~= n then
@@ -189,7 +189,7 @@ end
 --- args: of the command line.
 return function(args)
   local subject, n = subjects[args.largest], args.ranks or 1
-  local plain, failed = again { recipe = args.recipe, set = sets_with(args, {}), seed = args.seed }
+  local plain, failed = rehearsal { recipe = args.recipe, set = sets_with(args, {}), seed = args.seed }
   if not plain then failure(failed.code, "on one rank: %s", failed.text) end
   local rows = json.array()
   if not args.json then

@@ -12,9 +12,9 @@
 -- The trap: while attached, classes of the model call through the watch; detach gives them their own call back.
 -- @module ganymede.plan.modules
 local core = require "ganymede.core"
-local json = require "ganymede.json"
-local parallel = require "ganymede.parallel"
-local stats = require "ganymede.stats"
+local held = require "ganymede.tensor.held"
+local json = require "ganymede.base.json"
+local parallel = require "ganymede.job.parallel"
 local scope = require("ganymede.tensor").scope
 
 local modules = {}
@@ -154,7 +154,7 @@ local function state_by_parameter(optimizer)
   local by = {}
   for _, entry in ipairs(optimizer:state()) do
     local name = entry.name:match "^[^/]*/(.*)$" or entry.name
-    by[name] = (by[name] or 0) + stats.size(entry.tensor)
+    by[name] = (by[name] or 0) + held.bytes(entry.tensor)
   end
   return by
 end
@@ -163,7 +163,7 @@ local function parameter_row(p, name, t)
   local row = { name = name, shape = json.array { unpack(p.shape) }, tied = p.tied or nil }
   if t then
     row.local_shape = json.array(scope(function() return t:detach():local_tensor():shape() end))
-    row.layout, row.bytes = modules.layout(t), p.tied and 0 or stats.size(t)
+    row.layout, row.bytes = modules.layout(t), p.tied and 0 or held.bytes(t)
     row.use = p.entry.use and modules.cuts(p.entry.use.cuts, #p.shape) or nil
   end
   return row
@@ -176,7 +176,7 @@ local function add_parameter(row, p, states)
   row.parameters[#row.parameters + 1] = entry
   if not t or p.tied then return end
   row.parameter_bytes = row.parameter_bytes + entry.bytes
-  row.gradient_bytes = row.gradient_bytes + (stats.has_gradient(t) and entry.bytes or 0)
+  row.gradient_bytes = row.gradient_bytes + (held.has_gradient(t) and entry.bytes or 0)
   row.optimizer_bytes = row.optimizer_bytes + (states[p.name] or 0)
 end
 
@@ -208,7 +208,7 @@ function Watch:rows(engine)
     by_module[m], list[i], seen[row.path] = row, row, row
   end
   add_parameters(by_module, engine)
-  for _, path in ipairs { "pipeline", "gradients", unpack(require("ganymede.options").sorted_keys(sent)) } do
+  for _, path in ipairs { "pipeline", "gradients", unpack(require("ganymede.base.options").sorted_keys(sent)) } do
     if not seen[path] and sent[path] then
       list[#list + 1] = new_row(path, said_of[path] or "no module")
       seen[path] = list[#list]

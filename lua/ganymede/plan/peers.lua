@@ -6,8 +6,8 @@
 -- what crosses the borders of a pipeline as messages with the stages that it goes to or comes from.
 -- @module ganymede.plan.peers
 local core = require "ganymede.core"
-local json = require "ganymede.json"
-local parallel = require "ganymede.parallel"
+local json = require "ganymede.base.json"
+local parallel = require "ganymede.job.parallel"
 
 local kinds = { "layers", "gradients", "step" }
 

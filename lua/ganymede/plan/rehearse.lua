@@ -4,16 +4,23 @@
 --
 -- Optimizer steps of the trainer are made, without hooks unless asked (they may look at numbers: ganymede.plan.hooks),
 -- and the second counts: the optimizer's state is there then, as in every later step. A collective moves nothing and is
--- counted as it would be sent. The trap: a process can rehearse once (it becomes that rank); ganymede.plan.again
+-- counted as it would be sent. The trap: a process can rehearse once (it becomes that rank); ganymede.job.rehearsal
 -- starts others.
 -- @module ganymede.plan.rehearse
 local core = require "ganymede.core"
-local failure = require "ganymede.failure"
 local borders = require "ganymede.plan.borders"
-local micro_batches = require "ganymede.micro_batches"
+local configuration = require "ganymede.config"
+local data = require "ganymede.data"
+local draw_svg = require "ganymede.schedules.draw_svg"
+local failure = require "ganymede.base.failure"
+local fit = require("ganymede.train.fit").fit
+local micro_batches = require "ganymede.data.micro_batches"
 local modules = require "ganymede.plan.modules"
-local registry = require "ganymede.registry"
-local session = require "ganymede.session"
+local peers = require "ganymede.plan.peers"
+local recipe = require "ganymede.config.recipe"
+local registry = require "ganymede.base.registry"
+local rehearsed_hooks = require "ganymede.plan.hooks"
+local session = require "ganymede.job.session"
 local stages = require "ganymede.plan.stages"
 
 -- ---------------------------------------------------------------- the steps
@@ -79,8 +86,8 @@ end
 -- The settings with the hook of a rehearsal alone, or before the recipe's own.
 local function with_hook(settings, hook, notes, take_hooks)
   local own = {}
-  if take_hooks then own, notes.left_out = require "ganymede.plan.hooks"(settings.hooks) end
-  return require("ganymede.config").with(settings, { hooks = { hook, unpack(own) }, checkpoint = false })
+  if take_hooks then own, notes.left_out = rehearsed_hooks(settings.hooks) end
+  return configuration.with(settings, { hooks = { hook, unpack(own) }, checkpoint = false })
 end
 
 local function nobody_listens() end
@@ -95,7 +102,7 @@ local function make_steps(settings, command, take_hooks)
     watch:detach()
     borders.close()
   end, function()
-    return require("ganymede").fit(with_hook(settings, hook, notes, take_hooks), { steps = 3, no_eval = true,
+    return fit(with_hook(settings, hook, notes, take_hooks), { steps = 3, no_eval = true,
       log = nobody_listens, stats = stats, rehearsal = true, recipe = command.recipe, command = command })
   end)
   local rank, before = stats.rank, hook.before
@@ -158,11 +165,18 @@ end
 
 local function always() return true end
 
--- check --sections: where the model may be cut, on one rank.
+-- check --sections: where the model may be cut, and what each section costs, on one rank.
 local function sections_of(config)
   session.join(config, { rehearsal = true })
   core.set_default_dtype(config.dtype)
-  return { name = config.name, sections = require("ganymede.plan.flops").by_section(config) }
+  local loader = data.of_config(config, "train")
+  local pieces = loader:next_pieces(config.num_microbatches or 1)
+  borders.open(function() return registry.models:build(config.model) end)
+  local sections = failure.protect(function()
+    borders.close()
+    loader:close()
+  end, borders.sections, pieces[1])
+  return { name = config.name, sections = sections }
 end
 
 -- What is told of the pipeline; --schedule-svg writes its picture besides.
@@ -170,7 +184,7 @@ local function pipeline_of(given, engine, notes)
   local found, built, simulation = stages.report(engine, notes)
   if given.schedule_svg then
     if not found then failure(2, "--schedule-svg %s: this recipe runs no pipeline schedule", given.schedule_svg) end
-    core.write_whole(given.schedule_svg, require "ganymede.schedules.draw_svg"(built, simulation))
+    core.write_whole(given.schedule_svg, draw_svg(built, simulation))
   end
   return found
 end
@@ -179,16 +193,15 @@ end
 -- (make the recipe's, too; left_out then says which could not be) -> recipe, name, world, rank, dtype, mesh, settings,
 -- parameters, modules, batch, totals, places, sent, peers, calls, left_out, pipeline (of ganymede.plan.stages; nil
 -- without one); plain tables but for the values of settings. With given.sections: name and sections alone
--- (ganymede.plan.flops). given.schedule_svg: a file to write.
+-- (ganymede.pipeline.flops). given.schedule_svg: a file to write.
 local function rehearse(given)
-  local recipe = require "ganymede.recipe"
   local source = recipe.read(given.recipe)
   become(given)
   local settings = session.strictly(recipe.run, source)
   if not settings then
     failure(2, "%s returns no table: check cannot look into a recipe that trains in code", source.path)
   end
-  local resolved = require("ganymede.cli.run").resolve(given, source, settings)
+  local resolved = configuration.of_source(source, settings, given)
   local config = resolved.config
   local command = { recipe = source.path, set = given.set, seed = given.seed }
   local function blaming_recipe(...) return session.blaming_recipe(source.path, always, ...) end
@@ -200,7 +213,7 @@ local function rehearse(given)
     mesh = core.mesh(), settings = resolved:rows(),
     parameters = parameters_of(trainer.engine.model), modules = rows, batch = notes.batch,
     totals = totals(config, trainer, rank), places = places(), sent = traffic(rank),
-    peers = require "ganymede.plan.peers"(pipeline and pipeline.meets), pipeline = pipeline,
+    peers = peers(pipeline and pipeline.meets), pipeline = pipeline,
     calls = given.calls and core.world() > 1 and core.comm_traced_calls() or nil, left_out = notes.left_out,
   }
 end

@@ -7,11 +7,11 @@
 -- not compared. The trap: messages of two (send, receive) have their partner in them and are not compared, and a
 -- difference among ranks of one role is not found.
 -- @module ganymede.plan.roles
-local again = require "ganymede.plan.again"
-local failure = require "ganymede.failure"
-local json = require "ganymede.json"
-local machine = require "ganymede.machine"
-local parallel = require "ganymede.parallel"
+local rehearsal = require "ganymede.job.rehearsal"
+local failure = require "ganymede.base.failure"
+local json = require "ganymede.base.json"
+local machine = require "ganymede.base.machine"
+local parallel = require "ganymede.job.parallel"
 
 -- Coordinates along an axis that stand for all: { { at, "first" }, ... }
 local function places(axis)
@@ -40,8 +40,8 @@ local function representatives(mesh)
 end
 
 local function rehearsed(args, rank)
-  local found, failed = again { recipe = args.recipe, ranks = args.ranks, rank = rank, set = args.set, seed = args.seed,
-    calls = true, hooks = true }
+  local found, failed = rehearsal { recipe = args.recipe, ranks = args.ranks, rank = rank, set = args.set,
+    seed = args.seed, calls = true, hooks = true }
   if not found then failure(failed.code, "as rank %d: %s", rank, failed.text) end
   return found
 end

@@ -17,11 +17,11 @@
 -- backward pass, where a run lets go earlier. The trap: parameters that two parts share count in both.
 -- @module ganymede.plan.stages
 local draw = require "ganymede.schedules.draw"
-local geometry = require "ganymede.schedules.geometry"
-local json = require "ganymede.json"
+local geometry = require "ganymede.job.geometry"
+local json = require "ganymede.base.json"
 local pipeline = require "ganymede.schedules.pipeline"
-local ranks = require "ganymede.ranks"
-local sections = require "ganymede.pipeline.sections"
+local ranks = require "ganymede.job.ranks"
+local sections = require "ganymede.nn.sections"
 
 local stages = {}
 

@@ -1,11 +1,12 @@
---- What the times of a schedule's actions come to: played (ganymede.schedules.simulate) or measured (ganymede.trace).
+--- What the times of a schedule's actions come to: played (ganymede.schedules.simulate) or
+-- measured (ganymede.observe.trace).
 --
 --     local a = account(schedule, begins, finishes)      -- begins[rank + 1][i], finishes[rank + 1][i] of action i
 --
 -- The fields of the result are those that simulate.lua describes: begins, finishes, ideal, span, time, bubble,
 -- bubble_with_barrier, idle, live. Times are in the unit of what was given.
 -- @module ganymede.schedules.account
-local geometry = require "ganymede.schedules.geometry"
+local geometry = require "ganymede.job.geometry"
 
 -- first begin, last end and time at work of a rank's computing
 local function work(actions, begins, finishes)

@@ -18,7 +18,7 @@
 -- @module ganymede.schedules.check
 jit.off(true, true) -- once a job, over many short lists: traces would cost more than they give
 
-local geometry = require "ganymede.schedules.geometry"
+local geometry = require "ganymede.job.geometry"
 local run = require "ganymede.schedules.run"
 
 local NO_COSTS = { forward = 1, backward_input = 1, backward_weight = 1, transfer = 0 }

@@ -9,7 +9,7 @@
 -- the chunk as a letter where a rank has several. An action fills the time that it takes (-), what is blank is idle.
 -- draw.summary and draw.percent word what pictures say; the SVG is in draw_svg.lua.
 -- @module ganymede.schedules.draw
-local geometry = require "ganymede.schedules.geometry"
+local geometry = require "ganymede.job.geometry"
 local simulate = require "ganymede.schedules.simulate"
 
 local draw = {}

@@ -3,11 +3,11 @@
 --
 --     local text = svg(schedule, simulation)    -- simulation: of ganymede.schedules.simulate, default: of equal costs
 --
--- A measured step (ganymede.trace) is drawn the same way: simulation.time_unit names the unit on the axis, said goes
--- into the title, unit is the time that is drawn as wide as an action usually is.
+-- A measured step (ganymede.observe.trace) is drawn the same way: simulation.time_unit names the unit on the axis, said
+-- goes into the title, unit is the time that is drawn as wide as an action usually is.
 -- @module ganymede.schedules.draw_svg
 local draw = require "ganymede.schedules.draw"
-local geometry = require "ganymede.schedules.geometry"
+local geometry = require "ganymede.job.geometry"
 local simulate = require "ganymede.schedules.simulate"
 
 local ROW, BAR, LEFT, TOP, UNIT = 30, 24, 64, 58, 22 -- pixels; UNIT: width of the shortest action

@@ -9,12 +9,12 @@
 -- (ganymede.schedules.pipeline_schedule); the orders in which stages work are data of their own
 -- (ganymede.schedules.pipeline).
 -- @module ganymede.schedules
-local failure = require "ganymede.failure"
-local log = require "ganymede.log"
-local options = require "ganymede.options"
+local failure = require "ganymede.base.failure"
+local log = require "ganymede.base.log"
+local options = require "ganymede.base.options"
 local projection = require "ganymede.nn.projection"
-local registry = require "ganymede.registry"
-local signature = require "ganymede.signature"
+local registry = require "ganymede.base.registry"
+local signature = require "ganymede.base.signature"
 
 local pipelined = require "ganymede.schedules.pipeline_schedule"
 local schedules = { pipeline = require "ganymede.schedules.pipeline", PipelineSchedule = pipelined.PipelineSchedule,

@@ -26,17 +26,17 @@
 --
 --     registry.pipeline_schedules:register("mine", {
 --       order = function(stages, micro_batches, chunks, opt) return actions, parts end,
---       chunks = { default = 1, min = 1, max = 1 }, options = { ... as ganymede.options ... }, doc = "one sentence",
+--       chunks = { default = 1, min = 1, max = 1 }, options = { ... as ganymede.base.options ... }, doc = "a sentence",
 --     })
 --
 -- `order` is pure and gives lists of computing actions, and the parts where they do not loop (geometry.looped); what it
 -- cannot serve it refuses by error(text, 0). See simulate.lua for times and memory, draw.lua for pictures.
 -- @module ganymede.schedules.pipeline
 local check = require "ganymede.schedules.check"
-local failure = require "ganymede.failure"
-local geometry = require "ganymede.schedules.geometry"
-local options = require "ganymede.options"
-local registry = require "ganymede.registry"
+local failure = require "ganymede.base.failure"
+local geometry = require "ganymede.job.geometry"
+local options = require "ganymede.base.options"
+local registry = require "ganymede.base.registry"
 local transfers = require "ganymede.schedules.transfers"
 
 local pipeline = { check = check, simulate = require "ganymede.schedules.simulate" }

@@ -11,20 +11,21 @@
 -- The trap: `output` exists on the ranks of the stage that holds the last part only, and is nil on all others; `label`
 -- and `loss` are on every rank.
 -- @module ganymede.schedules.pipeline_schedule
+local arrivals = require "ganymede.pipeline.arrivals"
 local auxiliary = require "ganymede.nn.auxiliary"
-local context = require "ganymede.context"
+local context = require "ganymede.job.context"
 local core = require "ganymede.core"
-local failure = require "ganymede.failure"
-local join = require "ganymede.join"
-local micro_batches = require "ganymede.micro_batches"
-local options = require "ganymede.options"
-local ops = require "ganymede.ops"
+local failure = require "ganymede.base.failure"
+local join = require "ganymede.data.join"
+local micro_batches = require "ganymede.data.micro_batches"
+local options = require "ganymede.base.options"
+local ops = require "ganymede.tensor.ops"
 local orders = require "ganymede.schedules.pipeline"
 local packing = require "ganymede.pipeline.packing"
 local projection = require "ganymede.nn.projection"
-local ranks = require "ganymede.ranks"
-local registry = require "ganymede.registry"
-local signature = require "ganymede.signature"
+local ranks = require "ganymede.job.ranks"
+local registry = require "ganymede.base.registry"
+local signature = require "ganymede.base.signature"
 local tensors = require "ganymede.tensor"
 
 local PipelineSchedule = { name = "PipelineSchedule" }
@@ -276,11 +277,12 @@ local function forward(run, m, chunk, list, text)
   return handed_on(run, m, part == run.n_parts, stage:forward(chunk, packing.unpack(list, text)))
 end
 
--- Where nothing is received, the parts before tell their shapes (ganymede.plan).
+-- Where nothing is received, the parts before tell their shapes.
 local function describe(run)
   if core.device().has_data then return nil end
-  local borders = require "ganymede.plan.borders"
-  return function(m, part) return borders.describe(run.stage, run.x, m, part) end
+  local tell = arrivals.describe or error("on a device without data nothing arrives from other stages: a rehearsal "
+    .. "tells what would (ganymede check)", 0)
+  return function(m, part) return tell(run.stage, run.x, m, part) end
 end
 
 -- final: the last batch of the step.

@@ -7,10 +7,10 @@
 -- A schedule that cannot have these sizes is an entry with `refused`, the reason, and nothing else but its name.
 -- @module ganymede.schedules.report
 local draw = require "ganymede.schedules.draw"
-local failure = require "ganymede.failure"
-local options = require "ganymede.options"
+local failure = require "ganymede.base.failure"
+local options = require "ganymede.base.options"
 local pipeline = require "ganymede.schedules.pipeline"
-local registry = require "ganymede.registry"
+local registry = require "ganymede.base.registry"
 
 local declared = {
   schedules = { type = "table", doc = "names in registry.pipeline_schedules" },

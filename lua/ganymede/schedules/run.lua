@@ -14,7 +14,7 @@
 -- @module ganymede.schedules.run
 jit.off(true, true) -- once a job, over many short lists: traces would cost more than they give
 
-local geometry = require "ganymede.schedules.geometry"
+local geometry = require "ganymede.job.geometry"
 
 local Play = {}
 Play.__index = Play

@@ -19,7 +19,7 @@
 jit.off(true, true) -- once a job, over many short lists: traces would cost more than they give
 
 local account = require "ganymede.schedules.account"
-local geometry = require "ganymede.schedules.geometry"
+local geometry = require "ganymede.job.geometry"
 local run = require "ganymede.schedules.run"
 
 local DEFAULT = { forward = 1, backward_input = 1, backward_weight = 1, transfer = 0 }

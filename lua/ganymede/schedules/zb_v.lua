@@ -11,7 +11,7 @@
 --      W2 and W1
 -- The orders are made for 2 p - 1 micro-batches or more. With fewer, the same orders are used without those that are
 -- not there: what is left keeps its order, so nothing can wait in a circle.
-local geometry = require "ganymede.schedules.geometry"
+local geometry = require "ganymede.job.geometry"
 
 -- A list that counts, and drops what belongs to micro-batches beyond `micro_batches`.
 local function counting(micro_batches)

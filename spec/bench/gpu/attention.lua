@@ -8,7 +8,7 @@ package.path = GANYMEDE_ROOT .. "/?.lua;" .. package.path
 local gm = require "ganymede"
 local common = require "spec.bench.gpu.common"
 local core = require "ganymede.core"
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 
 local tokens, width = common.size(16384, 64), common.size(2048, 32)
 local rounds = common.size(10, 1)

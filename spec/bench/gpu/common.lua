@@ -3,7 +3,7 @@
 -- run.sh tells them through the environment: GM_BENCH_WORK, the folder of results; GM_BENCH_TOY, set where sizes shall
 -- be tiny (under the emulation); GM_BENCH_PYTHON, a Python for the peer, or empty.
 local core = require "ganymede.core"
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 
 local common = { toy = (os.getenv "GM_BENCH_TOY" or "") ~= "" }
 

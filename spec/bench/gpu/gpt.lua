@@ -11,8 +11,8 @@ local gm = require "ganymede"
 local common = require "spec.bench.gpu.common"
 local core = require "ganymede.core"
 local hooks = require "ganymede.hooks.base"
-local energy = require "ganymede.energy"
-local json = require "ganymede.json"
+local energy = require "ganymede.observe.energy"
+local json = require "ganymede.base.json"
 
 local length, vocabulary = common.size(1024, 16), common.size(50304, 64)
 local width, depth, heads = common.size(768, 32), common.size(12, 2), common.size(12, 2)

@@ -7,7 +7,7 @@ package.path = GANYMEDE_ROOT .. "/?.lua;" .. package.path
 local gm = require "ganymede"
 local common = require "spec.bench.gpu.common"
 local core = require "ganymede.core"
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 
 local rows, width, classes = common.size(131072, 32), common.size(768, 64), common.size(50304, 128)
 local class_rows, rounds = common.size(4096, 16), common.size(10, 1)

@@ -6,7 +6,7 @@
 --
 -- While it waits for a line it does nothing; what it holds on the device it holds until "drop" or close.
 local ffi = require "ffi"
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 
 ffi.cdef "void (*signal(int number, void (*handler)(int)))(int);"
 local SIGPIPE, SIG_IGN = 13, 1

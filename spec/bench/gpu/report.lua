@@ -76,7 +76,7 @@ end
 
 local function show_profile()
   local document = common.read "profile"
-  for i, line in ipairs(require("ganymede.profile").table(document)) do
+  for i, line in ipairs(require("ganymede.observe.profile").table(document)) do
     if i <= 22 then say("%s", line) end
   end
 end

@@ -11,7 +11,7 @@ package.path = GANYMEDE_ROOT .. "/?.lua;" .. package.path
 local gm = require "ganymede"
 local common = require "spec.bench.gpu.common"
 local core = require "ganymede.core"
-local json = require "ganymede.json"
+local json = require "ganymede.base.json"
 
 local backend = common.backend()
 local result = { bits = {}, products = json.array {} }

@@ -1,15 +1,15 @@
 --- Layers cut over the ranks of a tensor group: which class stands for a layer of nn in which mode, and their names.
 --
 -- `nn.Linear { ... }` builds the class that the mode of this job's mesh has for it (one_d, two_d, three_d, or a mode
--- that the user registered, see ganymede.tensor_modes); a model so is one source for all modes. Each class is also
+-- that the user registered, see ganymede.job.tensor_modes); a model so is one source for all modes. Each class is also
 -- there by its own name (nn.Linear2D, nn.LayerNorm3D, nn.VocabParallelEmbedding1D, ...), which is an error on a mesh of
 -- another mode; where the tensor group is one rank they are the plain layer. Embedding and Classifier become their
 -- vocabulary-parallel kinds above vocab_parallel_limit rows; a classifier that shares a table is of the table's kind.
 -- Layers made of layers (MLP, MultiHeadAttention, TransformerBlock) and losses are one class for all modes.
 -- @module ganymede.nn.tensor_parallel
-local context = require "ganymede.context"
+local context = require "ganymede.job.context"
 local module = require "ganymede.nn.module"
-local registry = require "ganymede.registry"
+local registry = require "ganymede.base.registry"
 local stream = require "ganymede.nn.stream"
 
 local M = { layers = {} }

@@ -15,7 +15,7 @@ local nn = {
   PatchEmbedding = require "ganymede.nn.patch_embedding", Classifier = require "ganymede.nn.classifier",
   Dropout = require("ganymede.nn.dropout").Dropout,
 }
-local ops = require "ganymede.ops"
+local ops = require "ganymede.tensor.ops"
 local stream = require "ganymede.nn.stream"
 local tensor_parallel = require "ganymede.nn.tensor_parallel"
 

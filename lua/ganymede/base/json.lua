@@ -1,0 +1,41 @@
+--- JSON: encode and decode, strict both ways (bindings/lua_json.c says what is refused).
+-- Numbers keep all their bits (17 digits); NaN and the infinities are written as the strings "nan",
+-- "inf", "-inf". Decoded lists carry the mark of json.array, so that an empty list stays a list.
+-- @module ganymede.base.json
+local core = require "ganymede.core"
+local signature = require "ganymede.base.signature"
+
+local json = { null = core.json_null }
+
+local array_mt = core.json_array_mt
+
+--- Marks t (default: a new table) as a list: without the mark an empty table is written as {}.
+function json.array(t)
+  t = t or {}
+  local mt = getmetatable(t)
+  if mt ~= nil and mt ~= array_mt then error("json.array: the table has a metatable of its own", 2) end
+  return setmetatable(t, array_mt)
+end
+
+--- Is t marked as a list?
+function json.is_array(t) return type(t) == "table" and getmetatable(t) == array_mt end
+
+-- value -> text.
+json.encode = signature.declare("json.encode", "value any, options options?", {
+  indent = { type = { "integer", "boolean" }, default = 0, doc = "spaces a level; true is 2" },
+  sort = { type = "boolean", default = true, doc = "names sorted, so that equal tables give equal texts?" },
+}, function(value, opt)
+  local indent = opt.indent == true and 2 or opt.indent or 0
+  local ok, text = pcall(core.json_encode, value, indent, opt.sort)
+  if not ok then error(text, 2) end
+  return text
+end)
+
+--- text -> value; null becomes json.null. name is what errors call the text: "name:line:column: ...".
+function json.decode(text, name)
+  local ok, value = pcall(core.json_decode, text, name)
+  if not ok then error(value, 2) end
+  return value
+end
+
+return signature.export("json", json)

@@ -1,0 +1,65 @@
+--- Names that are not there: tensor methods, ops, layers, ... The error says what to write in their place.
+--
+--     missing.guard("optim", optim)          -- reading optim.Lion is an error that names the nearest
+--     missing.refuse("tensor", "view", 2)    -- a tensor has no 'view': write t:reshape(...)
+--
+-- What people know from PyTorch and NumPy is listed in ganymede.base.other_names, next come names that another
+-- holder has (t:layer_norm is gm.ops.layer_norm), then the nearest by edits.
+-- @module ganymede.base.missing
+local options = require "ganymede.base.options"
+local others = require "ganymede.base.other_names"
+
+local missing = {}
+
+-- holder -> what messages call it, how a name of it is written, whose other names serve it too
+local holders = {
+  tensor = { said = "a tensor has no", written = "t:%s(...)", others = { "tensor" } },
+  ops = { said = "gm.ops has no", written = "gm.ops.%s(...)", others = { "ops", "tensor" } },
+  gm = { said = "gm has no", others = { "gm", "ops", "tensor" } },
+  nn = { said = "nn has no layer", written = "gm.nn.%s", others = { "nn" } },
+  optim = { said = "gm.optim has no", written = "gm.optim.%s", others = { "optim" } },
+  lr_scheduler = { said = "gm.lr_scheduler has no", written = "gm.lr_scheduler.%s", others = { "lr_scheduler" } },
+}
+local elsewhere = { "ops", "tensor", "nn", "optim", "lr_scheduler" } -- in this order
+
+-- Names of a holder: a table that has them as keys, or a function that lists them.
+local provided = {}
+
+--- What a holder has, for hints.
+function missing.provide(kind, names) provided[kind] = names end
+
+local function names_of(kind)
+  local given = provided[kind]
+  if type(given) == "function" then return given() end
+  return options.sorted_keys(given or {})
+end
+
+local function has(kind, name)
+  local given = provided[kind]
+  return type(given) == "table" and rawget(given, name) ~= nil
+end
+
+-- "write ..." from the list of other names or from another holder; nil.
+local function instead(kind, name)
+  for _, list in ipairs(holders[kind].others) do
+    if others[list][name] then return others[list][name] end
+  end
+  for _, other in ipairs(elsewhere) do
+    if other ~= kind and has(other, name) then return "write " .. holders[other].written:format(name) end
+  end
+end
+
+--- Raises what is said of a name that the holder does not have.
+function missing.refuse(kind, name, level)
+  local text = type(name) == "string" and instead(kind, name)
+  error(("%s '%s'%s"):format(holders[kind].said, tostring(name), text and ": " .. text
+    or options.hint(name, names_of(kind))), (level or 1) + 1)
+end
+
+--- Makes missing names of a table such errors; returns it.
+function missing.guard(kind, holder)
+  missing.provide(kind, holder)
+  return setmetatable(holder, { __index = function(_, name) missing.refuse(kind, name, 2) end })
+end
+
+return missing

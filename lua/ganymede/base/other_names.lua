@@ -1,0 +1,123 @@
+--- Names of PyTorch and NumPy that Ganymede does not have, and what to write for them: t is the tensor, d a dimension.
+--
+-- Only names that differ; what Ganymede has under the same name is found by itself (ganymede.base.missing). One line a
+-- name; spec/config/missing_spec.lua checks that none of them is there, and that what is written in their place is.
+-- @module ganymede.base.other_names
+local function all(text, names)
+  local out = {}
+  for name in names:gmatch "%S+" do out[name] = text end
+  return out
+end
+
+local function merged(lists)
+  local out = {}
+  for _, list in ipairs(lists) do
+    for name, text in pairs(list) do out[name] = text end
+  end
+  return out
+end
+
+local one_device = "a run has one device, `ganymede run FILE --device cpu|cuda`, where all of its tensors are"
+local in_place = "there are no operators in place: write t = t:%s(x), or t:copy_(t:%s(x)) under gm.no_grad"
+
+local tensor = {
+  -- shapes
+  view = "write t:reshape(...)", view_as = "write t:reshape(other:shape())",
+  reshape_as = "write t:reshape(other:shape())",
+  flatten = "write t:reshape(-1), or t:reshape(t:size(1), -1) to keep the first dimension",
+  ravel = "write t:reshape(-1)", unflatten = "write t:reshape(...)",
+  squeeze = "write t:select(d, 1), which takes dimension d away, or t:reshape(...)",
+  unsqueeze = "write t:reshape(...) with a 1 in the new place", expand_as = "write t:expand(other:shape())",
+  chunk = "write t:narrow(d, start, length) for each piece", split = "write t:narrow(d, start, length) for each piece",
+  tile = "write t:expand(shape), or gm.ops.cat({ t, t }, d)",
+  repeat_interleave = "write t:reshape(...), t:expand(...) and t:reshape(...) again",
+  T = "write t:transpose(1, 2)", t = "write t:transpose(1, 2)", mT = "write t:transpose(-2, -1)",
+  swapaxes = "write t:transpose(a, b)", swapdims = "write t:transpose(a, b)", movedim = "write t:permute(...)",
+  ndim = "write t:dim()", ndimension = "write t:dim()", nelement = "write t:numel()", len = "write t:size(1)",
+  stack = "write gm.ops.cat(list, d) of tensors reshaped to have a 1 there", concat = "write gm.ops.cat(list, d)",
+  concatenate = "write gm.ops.cat(list, d)",
+  -- values, copies, devices
+  numpy = "write t:totable(), or t:data() for a pointer", tolist = "write t:totable()", data_ptr = "write t:data()",
+  cpu = one_device, cuda = one_device, device = one_device, is_cuda = one_device,
+  float = 'write t:to "f32"', double = 'write t:to "f64"', half = 'write t:to "f16"', bfloat16 = 'write t:to "bf16"',
+  int = 'write t:to "i32"', long = 'write t:to "i64"', byte = 'write t:to "u8"', bool = "write t:ne(0)",
+  type = "write t:to(dtype), or t:dtype() to read it", astype = "write t:to(dtype)",
+  cast = "write t:to(dtype)",
+  detach_ = "write t = t:detach()", requires_grad_ = "write t:requires_grad(true)",
+  is_leaf = "write t:requires_grad() to see whether it has a gradient", copy = "write t:clone()",
+  -- writes in place
+  zero_ = "write t:fill_(0)", add_ = in_place:gsub("%%s", "add"), sub_ = in_place:gsub("%%s", "sub"),
+  mul_ = in_place:gsub("%%s", "mul"), div_ = in_place:gsub("%%s", "div"),
+  masked_fill = "write gm.ops.where(mask, value, t)", masked_fill_ = "write t = gm.ops.where(mask, value, t)",
+  -- arithmetic
+  clamp = "write t:maximum(low):minimum(high)", clip = "write t:maximum(low):minimum(high)",
+  clamp_min = "write t:maximum(low)", clamp_max = "write t:minimum(high)",
+  mm = "write t:matmul(other)", bmm = "write t:matmul(other)", dot = "write (t * other):sum()",
+  mv = "write t:matmul(v:reshape(-1, 1))", addmm = "write gm.ops.linear(x, w, b), where w is (outputs, inputs)",
+  einsum = "write t:permute(...), t:reshape(...) and t:matmul(other)",
+  log1p = "write (t + 1):log()", expm1 = "write t:exp() - 1", log2 = "write t:log() / math.log(2)",
+  log10 = "write t:log() / math.log(10)", softplus = "write (t:exp() + 1):log()",
+  leaky_relu = "write t:maximum(t * 0.01)", true_divide = "write t:div(other)",
+  absolute = "write t:abs()", negative = "write t:neg()", multiply = "write t:mul(other)",
+  subtract = "write t:sub(other)", divide = "write t:div(other)",
+  -- sums over dimensions
+  var = "write (t - t:mean(d, true)):square():mean(d), which divides by n",
+  std = "write (t - t:mean(d, true)):square():mean(d):sqrt(), which divides by n",
+  norm = "write t:square():sum():sqrt()", amax = "write t:max(d)", amin = "write t:min(d)",
+  argmin = "write t:neg():argmax(d)",
+  any = 'write t:to("f32"):sum():item() > 0', all = 'write t:to("f32"):mean():item() == 1',
+  prod = "write t:log():sum(d):exp(), where all of t is above 0",
+  cumsum = "write t:matmul(triangle), with a square of ones and zeros",
+  logsumexp = "write (t - m):exp():sum(d, true):log() + m, where m is t:max(d, true)",
+  topk = "write gm.ops.top_k(t, k), of the last dimension", sort = "write gm.ops.top_k(t, t:size(-1))",
+  argsort = "write gm.ops.top_k(t, t:size(-1)), whose second result they are",
+  index_select = "write gm.ops.embedding(t, index), which takes rows, from 0",
+  take = "write gm.ops.embedding(t, index), which takes rows, from 0",
+  -- like another one
+  new_zeros = "write gm.zeros(shape, { dtype = t:dtype() })", new_ones = "write gm.ones(shape, { dtype = t:dtype() })",
+  register_hook = "write gm.custom { forward =, backward = }, whose backward sees the gradient",
+  triu = "write gm.ops.where(mask, t, 0); attention has causal = true",
+  tril = "write gm.ops.where(mask, t, 0); attention has causal = true",
+}
+
+local ops = merged {
+  all("write gm.ops.attention(q, k, v, { causal = ... })", "scaled_dot_product_attention"),
+  all("there is no convolution; gm.ops.patchify cuts images into patches", "conv1d conv2d conv3d unfold"),
+  all("there is no pooling; write t:reshape(...) and t:mean(d)", "max_pool2d avg_pool2d adaptive_avg_pool2d"),
+  all("write (a - b):square():mean()", "mse_loss"), all("write (a - b):abs():mean()", "l1_loss"),
+  all("write gm.ops.cross_entropy(logits, target), which takes logits", "nll_loss"),
+}
+
+local gm = merged {
+  all("write gm.normal(shape)", "randn"), all("write gm.uniform(shape)", "rand random"),
+  all("write gm.zeros(t:shape(), { dtype = t:dtype() })", "zeros_like"),
+  all("write gm.ones(t:shape(), { dtype = t:dtype() })", "ones_like"),
+  all("write gm.empty(t:shape(), { dtype = t:dtype() })", "empty_like"),
+  all("write gm.arange(n) * step + first, with { dtype = \"f32\" }", "linspace range"),
+  all("write gm.tensor(list)", "from_numpy as_tensor array Tensor FloatTensor"),
+  all("write gm.launch { seed = ... }, or seed of a recipe", "manual_seed"),
+  all("write gm.checkpoint.save and gm.checkpoint.open", "save load"),
+  all('write the name of a dtype as a string, such as "f32"',
+    "float32 float64 float16 bfloat16 int32 int64 uint8"),
+  all("write gm.ops, and gm.nn for layers", "functional"), all("write gm.comm", "distributed"),
+  all(one_device, "cuda device"),
+}
+
+local nn = merged {
+  all("there is no convolution; PatchEmbedding cuts images into patches", "Conv1d Conv2d Conv3d ConvTranspose2d"),
+  all("there are LayerNorm and RMSNorm", "BatchNorm1d BatchNorm2d BatchNorm3d GroupNorm InstanceNorm2d SyncBatchNorm"),
+  all("there are no recurrent layers; TransformerBlock is there", "RNN LSTM GRU"),
+  all("there is no pooling; nn.Lambda(function(x) return x:mean(2) end) is a layer",
+    "MaxPool1d MaxPool2d AvgPool1d AvgPool2d AdaptiveAvgPool2d"),
+  all("write nn.Lambda(function(x) return x:reshape(x:size(1), -1) end)", "Flatten"),
+  all("write nn.TransformerBlock", "TransformerEncoderLayer TransformerDecoderLayer"),
+  all("write self.name = a tensor for which requires_grad(true) was called", "Parameter"),
+  all("write gm.ops, the functions that layers call", "functional"),
+  all("CrossEntropyLoss takes logits", "NLLLoss BCELoss BCEWithLogitsLoss"),
+}
+
+local optim = all("there are SGD, Adam and AdamW; optim.class makes your own",
+  "RMSprop RMSProp Adagrad Adadelta Adamax NAdam RAdam LBFGS LAMB LARS Lamb Lars Adafactor CAME GaLore CPUAdam "
+    .. "HybridAdam")
+
+return { tensor = tensor, ops = ops, gm = gm, nn = nn, optim = optim, lr_scheduler = {} }

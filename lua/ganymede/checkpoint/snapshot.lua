@@ -1,0 +1,267 @@
+--- What a training run is at the end of a step, as a checkpoint; and the way back.
+--
+-- Tensors: the model's (under their names), the optimizer's moments (under "optimizer/<moment>/<parameter>"), and for a
+-- parameter that had no gradient in some updates their number ("optimizer/missed/<parameter>"); on each stage of a
+-- pipeline those of its part, of which the checkpoint holds the union.
+-- Everything else is in meta: step, position of the data, scheduler, states of hooks, seed, config. Random
+-- numbers need no state: they are functions of (seed, module, step, sample). So a run that was resumed
+-- has the same bits as one that was never stopped. Nothing in memory changes before all of the checkpoint
+-- has been checked. The trap: resuming takes rates and other settings from this run, not from the file;
+-- what must be equal for the same bits (seed, samples a step, dtype, shapes) is compared. The number of ranks and the
+-- layout need not be: a checkpoint holds global tensors, and meta what is global.
+-- @module ganymede.checkpoint.snapshot
+local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
+local options = require "ganymede.base.options"
+local tensor = require "ganymede.tensor"
+
+local snapshot = { format = 1 }
+
+local function tensors_of(trainer)
+  local out = {}
+  for _, entry in ipairs(trainer.engine.model:state()) do out[#out + 1] = entry end
+  for _, entry in ipairs(trainer.engine.optimizer:state()) do
+    out[#out + 1] = { name = "optimizer/" .. entry.name, tensor = entry.tensor }
+  end
+  return out
+end
+
+local MISSED = "optimizer/missed/"
+
+-- What a save holds besides: numbers, as tensors, so that the stages of a pipeline have one way to tell theirs.
+local function with_missed(trainer)
+  local out = tensors_of(trainer)
+  for _, entry in ipairs(trainer.engine.optimizer:missed()) do
+    local number = tensor.full({ 1 }, entry.updates, { dtype = "f64" })
+    out[#out + 1] = { name = MISSED .. entry.name, tensor = number }
+  end
+  return out
+end
+
+-- The parameter that such a name belongs to, or nil.
+local function misser(name) return name:sub(1, #MISSED) == MISSED and name:sub(#MISSED + 1) or nil end
+
+local function scheduler_of(trainer) return trainer.engine.lr_scheduler end
+
+--- Everything but tensors, as plain values.
+function snapshot.meta(trainer)
+  local engine, scheduler = trainer.engine, scheduler_of(trainer)
+  return {
+    kind = "ganymede training", format = snapshot.format, step = trainer.step,
+    trainer = trainer:state(), config = trainer.config,
+    optimizer = { type = engine.optimizer.name, steps = engine.optimizer:steps(), lr = engine.optimizer.lr },
+    lr_scheduler = scheduler and scheduler:state() or nil,
+    rng = { seed = core.seed(), step = engine.steps_done },
+    dtype = core.default_dtype(),
+    loss_scaling = engine.loss_scaling and engine.loss_scaling:state() or nil,
+  }
+end
+
+-- The save of a run that is under way: { saving =, step = } by trainer.
+local under_way = setmetatable({}, { __mode = "k" })
+
+--- Waits for the save under way -> its path; or nil, why it failed, the kind of failure, its step. Nothing where none
+-- was under way. Collective.
+function snapshot.finish(trainer)
+  local entry = under_way[trainer]
+  if not entry then return nil end
+  local path, message, kind = entry.saving:finish()
+  under_way[trainer] = nil
+  if path then return path end
+  if trainer.states.checkpoint_step == entry.step then
+    trainer.states.checkpoint, trainer.states.checkpoint_step = nil, nil
+  end
+  return nil, message, kind, entry.step
+end
+
+--- For a run that ends with an error, instead of finish: waits for no other rank. A single rank completes what it
+-- began to save; one of several gives it at most a second, since the job must end.
+function snapshot.leave(trainer)
+  local entry = under_way[trainer]
+  if not entry then return end
+  under_way[trainer] = nil
+  entry.saving:leave(core.world() == 1 and 600 or 1)
+end
+
+--- Begins to write a checkpoint of the trainer's run into directory; snapshot.finish tells how it went. The save before
+-- must have been finished. opt: keep_last, background, as checkpoint.start has them -> is it written in the background?
+-- Collective.
+function snapshot.start(trainer, directory, opt)
+  local checkpoint = require "ganymede.checkpoint"
+  core.scope_open()
+  local ok, result = pcall(function()
+    return checkpoint.start(directory, { tensors = with_missed(trainer), meta = snapshot.meta(trainer) }, opt)
+  end)
+  core.scope_close()
+  if not ok then error(result, 0) end
+  under_way[trainer] = { saving = result, step = trainer.step }
+  trainer.states.checkpoint, trainer.states.checkpoint_step = result.path, trainer.step
+  return result.background == true
+end
+
+--- Writes a checkpoint of the trainer's run into directory, and waits for it -> its path. opt.keep_last: how many stay.
+-- Collective.
+function snapshot.save(trainer, directory, opt)
+  snapshot.finish(trainer)
+  snapshot.start(trainer, directory, { keep_last = opt and opt.keep_last, background = false })
+  local path, message, kind = snapshot.finish(trainer)
+  if not path then require("ganymede.checkpoint").raise(message, kind) end
+  return path
+end
+
+-- ---------------------------------------------------------------- the way back
+
+local function refuse(path, fmt, ...) failure(2, "cannot resume from %s: " .. fmt, path, ...) end
+
+local function same(path, what, here, there)
+  if here ~= there then refuse(path, "%s is %s here, %s in the checkpoint", what, tostring(here), tostring(there)) end
+end
+
+local function is_count(v) return type(v) == "number" and v >= 0 and v < 2 ^ 53 and v == math.floor(v) end
+
+-- What a field of meta must be; a name with ? may be missing. meta is what a file says, which nobody need have written.
+local shape = {
+  format = is_count, step = is_count, dtype = "string",
+  trainer = { step = is_count, ["steps_per_epoch?"] = is_count, ["samples_per_step?"] = is_count,
+    ["samples?"] = is_count, metrics = { ["train?"] = "table", ["test?"] = "table" }, ["hooks?"] = "table" },
+  optimizer = { type = "string", ["steps?"] = "number", ["lr?"] = "number" },
+  ["lr_scheduler?"] = { type = "string", position = is_count, ["options?"] = "table", ["base?"] = "number" },
+  rng = { seed = is_count, step = is_count },
+  ["loss_scaling?"] = "table",
+}
+
+local function fits(value, wanted)
+  if type(wanted) == "function" then return wanted(value) end
+  return type(value) == (type(wanted) == "table" and "table" or wanted)
+end
+
+local function check_shape(path, value, wanted, at)
+  for name, kind in pairs(wanted) do
+    local key, optional = name:gsub("%?$", "")
+    local field = value[key]
+    if not (field == nil and optional > 0) then
+      if not fits(field, kind) then failure(5, "%s: %s.%s is missing or of a wrong kind", path, at, key) end
+      if type(kind) == "table" then check_shape(path, field, kind, at .. "." .. key) end
+    end
+  end
+end
+
+local function check_meta(trainer, meta, path)
+  local engine, scheduler = trainer.engine, scheduler_of(trainer)
+  if type(meta) ~= "table" or meta.kind ~= "ganymede training" then
+    failure(5, "%s is a checkpoint, but not of a training run", path)
+  end
+  check_shape(path, meta, shape, "meta")
+  if meta.step ~= meta.trainer.step then failure(5, "%s: meta.step is not meta.trainer.step", path) end
+  same(path, "the format of checkpoints", snapshot.format, meta.format)
+  same(path, "the optimizer", engine.optimizer.name, meta.optimizer.type)
+  same(path, "the seed", core.seed(), meta.rng.seed)
+  same(path, "dtype", core.default_dtype(), meta.dtype)
+  same(path, "the learning-rate scheduler", scheduler and scheduler.name or "none",
+    meta.lr_scheduler and meta.lr_scheduler.type or "none")
+  same(path, "the number of steps an epoch", trainer.steps_per_epoch, meta.trainer.steps_per_epoch)
+  same(path, "the number of samples a step", trainer.samples_per_step, meta.trainer.samples_per_step)
+end
+
+-- expected: the names on all stages
+local function check_tensors(ck, wanted, expected, path)
+  local has_state = {}
+  for name in pairs(expected) do has_state[name:match "^optimizer/[^/]+/(.+)$" or ""] = true end
+  for _, entry in ipairs(wanted) do
+    if not ck:has(entry.name) then refuse(path, "it has no '%s'", entry.name) end
+    local info = ck:info(entry.name)
+    local here = table.concat(entry.tensor:shape(), ", ")
+    same(path, ("the shape of '%s'"):format(entry.name), here, table.concat(info.shape, ", "))
+    same(path, ("the dtype of '%s'"):format(entry.name), entry.tensor:dtype(), info.dtype)
+  end
+  local names = ck:names()
+  for _, name in ipairs(names) do
+    local counted = has_state[misser(name)]
+    if not (expected[name] or counted) then refuse(path, "this model has no '%s'", name) end
+    if counted then same(path, ("the shape of '%s'"):format(name), "1", table.concat(ck:info(name).shape, ", ")) end
+  end
+end
+
+-- Without the marks that lists from JSON carry.
+local function plain(value)
+  if type(value) ~= "table" then return value end
+  local out = {}
+  for key, entry in pairs(value) do out[key] = plain(entry) end
+  return out
+end
+
+-- Options of the scheduler that are not what they were: they are used, and said.
+local function say_changes(trainer, state)
+  local scheduler = scheduler_of(trainer)
+  if not scheduler then return end
+  local now, before = scheduler:state(), plain(state)
+  local function differs(name, a, b)
+    if options.literal(a) ~= options.literal(b) then
+      trainer:say(("resume: %s of %s was %s, is %s now"):format(name, now.type, options.literal(b),
+        options.literal(a)))
+    end
+  end
+  differs("base rate", now.base, before.base)
+  for _, name in ipairs(options.sorted_keys(now.options)) do
+    differs(name, now.options[name], before.options and before.options[name])
+  end
+end
+
+-- Of this rank's parameters.
+local function load_missed(ck, optimizer, wanted, path)
+  local numbers, own = {}, {}
+  for _, entry in ipairs(wanted) do own[entry.name:match "^optimizer/[^/]+/(.+)$" or ""] = true end
+  for _, name in ipairs(ck:names()) do
+    local parameter = misser(name)
+    if parameter and own[parameter] then
+      local number = tensor.zeros({ 1 }, { dtype = "f64" })
+      ck:read_into(name, number)
+      numbers[parameter] = number:item()
+      if not is_count(numbers[parameter]) then failure(5, "%s: '%s' is no number of updates", path, name) end
+    end
+  end
+  optimizer:set_missed(numbers)
+end
+
+local function take_up(trainer, meta)
+  local engine, scheduler = trainer.engine, scheduler_of(trainer)
+  engine:set_steps(meta.rng.step, engine.optimizer.takes_control and meta.optimizer.steps)
+  if engine.loss_scaling and meta.loss_scaling then engine.loss_scaling:load_state(meta.loss_scaling) end
+  if scheduler then
+    say_changes(trainer, meta.lr_scheduler)
+    scheduler:seek(meta.lr_scheduler.position)
+  end
+  trainer:load_state(meta.trainer)
+end
+
+local function apply(trainer, ck, wanted, path)
+  for _, entry in ipairs(wanted) do ck:read_into(entry.name, entry.tensor) end
+  load_missed(ck, trainer.engine.optimizer, wanted, path)
+  local ok, err = failure.try(take_up, trainer, ck.meta)
+  if ok then return end
+  if failure.is(err) then error(err, 0) end
+  failure(5, "%s: meta holds a state that cannot be taken up: %s", path, failure.text(err))
+end
+
+--- Puts the run that the checkpoint at path holds into the trainer, which must be prepared for the same
+-- model, data and optimizer. Raises failure(2) where they differ, failure(5) where the file is damaged.
+function snapshot.restore(trainer, path)
+  local checkpoint = require "ganymede.checkpoint"
+  local ck = checkpoint.open(path)
+  core.scope_open()
+  local ok, err = pcall(function()
+    local wanted = tensors_of(trainer)
+    local expected = checkpoint.names_on_stages(wanted)
+    checkpoint.agree(pcall(function()
+      check_meta(trainer, ck.meta, path)
+      check_tensors(ck, wanted, expected, path)
+    end))
+    apply(trainer, ck, wanted, path)
+  end)
+  core.scope_close()
+  ck:close()
+  if not ok then error(err, 0) end
+  return trainer
+end
+
+return snapshot

@@ -1,0 +1,223 @@
+--- The keys of a recipe, declared once: types, ranges, defaults, aliases, and what this build cannot serve.
+--
+-- An entry is an entry of ganymede.base.options and may have besides:
+--   fields     a table of entries: the keys of the sub-table
+--   registry   the value is { type = name, ... }: checked against the options of the class of that name
+--   list_of    the value is a list of such tables
+--   short      a value that is no table stands for { [short] = value }
+--   hint       function(type) -> what may have been meant by a type that is not registered, or nil
+--   unserved   function(value, whole) -> reason or nil: the key is known, this build cannot do it
+-- The trap: a key that this build cannot serve stays in the schema with a reason; it is never ignored.
+local core = require "ganymede.core"
+local loss_scaling = require "ganymede.optim.loss_scaling"
+local parallel = require "ganymede.job.parallel"
+local registry = require "ganymede.base.registry"
+require "ganymede.schedules.pipeline" -- registers the orders
+
+local NOT_BUILT = "not built yet: each data rank holds whole states"
+
+-- What parallel.resolve says about this job's ranks, and how to get the ranks that were asked for.
+local function not_this_world(value)
+  local world, needed = core.world(), parallel.needed(value)
+  local at_all, _, wrong_key, wrong = parallel.resolve(value, needed or world)
+  if not at_all then return wrong, wrong_key end
+  local plan, _, key, text = parallel.resolve(value, world)
+  if plan then return nil end
+  if world == 1 then text = ("asks for %d ranks, this job has 1; start it with -n %d"):format(needed, needed) end
+  return text, key
+end
+
+local function never(what)
+  return function() return ("asks for %s; %s"):format(what, NOT_BUILT) end
+end
+
+-- "zb-h1" is no schedule, and what someone means who says so.
+local function order_of_pipeline(name)
+  if type(name) ~= "string" or not registry.pipeline_schedules:has(name) then return nil end
+  return ("'%s' is an order of PipelineSchedule: schedule = { type = \"PipelineSchedule\", order = \"%s\" }"):format(
+    name, name)
+end
+
+local data = {
+  train = { type = { "table", "string", "function" }, short = "type", registry = "datasets",
+    doc = "{ type = ..., options }: to train on" },
+  test = { type = { "table", "string", "function" }, short = "type", registry = "datasets", optional = true,
+    doc = "to evaluate on" },
+  batch_size = { type = "integer", min = 1, max = 2 ^ 31, default = 32, doc = "global number of samples of a batch" },
+  test_batch_size = { type = "integer", min = 1, max = 2 ^ 31, optional = true, doc = "default: batch_size" },
+  shuffle = { type = "boolean", default = true, doc = "a new order every epoch, from the seed?" },
+  drop_last = { type = "boolean", optional = true, doc = "leave out an incomplete last batch?" },
+  sampler = { type = { "table", "string" }, short = "type", registry = "samplers", optional = true,
+    doc = "{ type = ... }: chooses the samples of an epoch, instead of shuffle" },
+  prefetch = { type = "integer", min = 0, max = 16, optional = true, doc = "batches prepared ahead" },
+  transforms = { type = "table", list_of = "transforms", optional = true, doc = "of training samples, in order" },
+  test_transforms = { type = "table", list_of = "transforms", optional = true, doc = "of test samples, in order" },
+}
+
+local checkpoint = {
+  interval = { type = "integer", min = 1, optional = true, doc = "optimizer steps between checkpoints" },
+  keep_last = { type = "integer", min = 1, optional = true, doc = "older ones are deleted" },
+  directory = { type = "string", optional = true, doc = "default: checkpoints in the run's folder" },
+}
+
+local zero = {
+  stage = { type = "integer", min = 0, max = 3, default = 0, doc = "cut over data: 1 moments, 2 gradients, 3 all" },
+  type = { type = "string", optional = true, doc = "Colossal-AI's spelling of the stage" },
+  level = { type = "integer", min = 0, max = 3, optional = true, doc = "another spelling of stage" },
+}
+
+-- Colossal-AI's { dataset, dataloader }: schema.reshape moves what has a counterpart; the rest is found here.
+local function loader(ours)
+  return { type = "table", optional = true, doc = "Colossal-AI's spelling of " .. ours,
+    fields = { dataset = { type = "table", optional = true, doc = "the dataset" },
+      dataloader = { type = "table", optional = true, fields = {}, doc = "batch_size and shuffle" } },
+    unserved = function() return "has no dataset" end }
+end
+
+local fields = {
+  name = { type = "string", optional = true, doc = "names the run's folder; default: the file's name" },
+  parallel = { type = { "table", "string" }, default = {}, fields = parallel.fields, unserved = not_this_world,
+    doc = "how the ranks share the work" },
+  model = { type = { "table", "string", "function", "module" }, short = "type", registry = "models",
+    doc = "{ type = ..., options }, or a function or class that makes one" },
+  data = { type = "table", fields = data, doc = "datasets and batches" },
+  loss = { type = { "table", "string", "function", "module" }, short = "type", registry = "losses",
+    doc = "{ type = ..., options }" },
+  optimizer = { type = { "table", "string", "function" }, short = "type", registry = "optimizers",
+    doc = "{ type = ..., lr = ..., options }" },
+  lr_scheduler = { type = { "table", "string", "function" }, short = "type", registry = "lr_schedulers",
+    optional = true, given_later = { total_steps = true, steps_per_epoch = true }, doc = "{ type = ..., options }" },
+  epochs = { type = "integer", min = 1, max = 2 ^ 31, optional = true, doc = "passes over data.train; default 1" },
+  steps = { type = "integer", min = 1, max = 2 ^ 53, optional = true, doc = "optimizer steps, instead of epochs" },
+  clip_grad_norm = { type = "number", min = 0, default = 0, doc = "largest norm of all gradients together; 0: none" },
+  norm_type = { type = "number", above = 0, default = 2, infinite = true,
+    doc = "p of that norm: 1, 2, 3, ..., math.huge for the largest entry" },
+  gradient_accumulation = { type = "integer", min = 1, max = 2 ^ 31, default = 1, doc = "batches an optimizer step" },
+  seed = { type = "integer", min = 0, max = 2 ^ 53, default = 1024, doc = "of weights, dropout and order of data" },
+  dtype = { type = "string", one_of = require("ganymede.base.dtypes").floats, default = "f32",
+    doc = "of parameters, activations and gradients; bf16, f16: with f32 master weights, moments and losses" },
+  matmul_precision = { type = "string", one_of = { "highest", "high" }, default = "highest",
+    doc = "of f32 products on a GPU: \"high\" lets them round their factors to TF32 (10 bits), which is several times "
+      .. "as fast; sums stay f32" },
+  time_products = { type = "boolean", default = false,
+    doc = "on one GPU: time the ways to make each kind of matrix product when it first comes, and take the fastest; "
+      .. "the last bits may then differ from run to run" },
+  deterministic = { type = "boolean", default = false,
+    doc = "on a GPU: only ways that give the same bits each time? cuDNN's gradients of attention in 16 bits, which add "
+      .. "up in any order, are then made by our own kernel, which is slower" },
+  cuda_graph = { type = { "boolean", "string" }, one_of = { "auto", true, false }, default = "auto",
+    doc = "record a training step as a CUDA graph, which is one launch? auto: on a GPU, where it can be" },
+  hooks = { type = "table", list_of = "hooks", default = {}, doc = "list of { type = ..., options }" },
+  checkpoint = { type = "table", fields = checkpoint, optional = true, doc = "when to save" },
+  test_interval = { type = "integer", min = 1, max = 2 ^ 31, optional = true,
+    doc = "epochs between evaluations; default 1" },
+  zero = { type = { "table", "integer" }, min = 0, max = 3, short = "stage", fields = zero,
+    optional = true, doc = "cuts optimizer state, gradients and parameters over data",
+    unserved = function(v)
+      return not (v.stage == 0 and not v.type and (v.level or 0) == 0) and never "ZeRO"() or nil
+    end },
+  fp16 = { type = { "table", "boolean" }, optional = true, fields = loss_scaling.fields,
+    doc = "dtype f16 with losses scaled like this; false: f16 without scaling",
+    unserved = function(v, whole)
+      return v and whole.dtype ~= "f16" and ("asks for f16, and dtype for %s"):format(whole.dtype) or nil
+    end },
+  num_microbatches = { type = "integer", min = 1, max = 2 ^ 31, optional = true,
+    doc = "pieces of a batch, which go through the pipeline one after the other" },
+  schedule = { type = { "table", "string", "function" }, short = "type", registry = "schedules", optional = true,
+    given_later = { num_microbatches = true }, hint = order_of_pipeline,
+    doc = "order of the forward and backward passes of a step; default: 1F1B in a pipeline" },
+  gradient_handler = { type = "table", list_of = "gradient_handlers", optional = true,
+    doc = "list of { type = ... } that sum gradients over ranks, in place of the buckets of parallel.data" },
+  train_data = loader "data.train and data.batch_size", test_data = loader "data.test and data.test_batch_size",
+  user = { type = "table", optional = true, open = true, doc = "whatever the recipe wants to keep here" },
+}
+
+local function spelled(v, names) return type(v) == "string" and names[v:lower()] or v end
+
+-- Colossal-AI's { dataset = { ..., transform_pipeline = }, dataloader = { batch_size, shuffle } } -> our data.
+-- What has no counterpart stays where it was, so that it is named as an unknown key.
+local function take_data(config, key, to, transforms)
+  local given = config[key]
+  if type(given) ~= "table" or type(given.dataset) ~= "table" then return end
+  config.data = type(config.data) == "table" and config.data or {}
+  config.data[to], given.dataset = given.dataset, nil
+  config.data[transforms], config.data[to].transform_pipeline = config.data[to].transform_pipeline, nil
+  local rest = type(given.dataloader) == "table" and given.dataloader or {}
+  if key == "train_data" then
+    config.data.shuffle, rest.shuffle = rest.shuffle, nil
+    config.data.sampler, rest.sampler = rest.sampler, nil
+    config.data.batch_size, rest.batch_size = rest.batch_size, nil
+  else
+    config.data.test_batch_size, rest.batch_size = rest.batch_size, nil
+  end
+  if next(rest) == nil then given.dataloader = nil end
+  if next(given) == nil then config[key] = nil end
+end
+
+local function is_plain(v) return type(v) == "table" and getmetatable(v) == nil end
+
+-- schedule.num_microbatches, also of a table that says nothing else -> num_microbatches. Two different numbers stay
+-- where they are, which is found later.
+local function take_micro_batches(config)
+  local schedule = config.schedule
+  local pieces = is_plain(schedule) and schedule.num_microbatches
+  if not pieces or (config.num_microbatches or pieces) ~= pieces then return end
+  config.num_microbatches, schedule.num_microbatches = pieces, nil
+  if next(schedule) == nil then config.schedule = nil end
+end
+
+-- fp16 = true or a table says the dtype, too, where nothing else does; its keys have Colossal-AI's names, too.
+local function take_fp16(config)
+  local given = config.fp16
+  if given and config.dtype == nil and config.precision == nil then config.dtype = "f16" end
+  if not is_plain(given) then return end
+  for alias, name in pairs(loss_scaling.aliases) do
+    if given[name] == nil then given[name], given[alias] = given[alias], nil end
+  end
+  if type(given.mode) == "string" then given.mode = given.mode:lower() end
+end
+
+-- model.num_chunks of a model that has no such option of its own -> parallel.pipeline.chunks.
+local function take_chunks(config)
+  local model, given = config.model, config.parallel or {}
+  local chunks = is_plain(model) and registry.models:has(model.type) and model.num_chunks
+  local class = chunks and registry.models:get(model.type)
+  if not class or not is_plain(given) or type(class) ~= "table" or (class.options or {}).num_chunks then return end
+  local pipeline = is_plain(given.pipeline) and given.pipeline or { size = given.pipeline }
+  if (pipeline.chunks or chunks) ~= chunks then return end
+  config.parallel, given.pipeline, pipeline.chunks, model.num_chunks = given, pipeline, chunks, nil
+end
+
+local dtypes = { fp32 = "f32", float32 = "f32", float = "f32", fp64 = "f64", float64 = "f64", double = "f64",
+  fp16 = "f16", float16 = "f16", half = "f16", bfloat16 = "bf16" }
+
+return {
+  fields = fields,
+  --- Keys that are options of gm.initialize under the same name, and keys that a trainer takes up. What a program gives
+  -- to gm.launch reaches both (ganymede.train.initialize, ganymede.train.trainer).
+  engine = {
+    "optimizer", "lr_scheduler", "clip_grad_norm", "norm_type", "gradient_accumulation", "gradient_handler", "schedule",
+    "num_microbatches", "fp16", "cuda_graph",
+  },
+  trainer = { "hooks", "checkpoint", "test_interval" },
+  --- Steps of a whole run of so many steps an epoch (nil: not known), or nil where the config does not tell.
+  total_steps = function(config, steps_per_epoch)
+    local by_epochs = config.epochs and steps_per_epoch and config.epochs * steps_per_epoch
+    return by_epochs and config.steps and math.min(by_epochs, config.steps) or by_epochs or config.steps
+  end,
+  --- Other spellings of top-level keys -> key path in the schema; Colossal-AI's among them.
+  aliases = {
+    NUM_MICRO_BATCHES = "num_microbatches", num_epochs = "epochs", NUM_EPOCHS = "epochs", num_steps = "steps",
+    BATCH_SIZE = "data.batch_size", SEED = "seed", precision = "dtype", gradient_handlers = "gradient_handler",
+    CLIP_GRAD_NORM = "clip_grad_norm", gradient_clipping = "clip_grad_norm",
+  },
+  --- Colossal-AI's shapes -> ours, in place.
+  reshape = function(config)
+    config.dtype = spelled(config.dtype, dtypes)
+    take_data(config, "train_data", "train", "transforms")
+    take_data(config, "test_data", "test", "test_transforms")
+    take_micro_batches(config)
+    take_chunks(config)
+    take_fp16(config)
+  end,
+}

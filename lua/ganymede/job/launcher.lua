@@ -1,0 +1,253 @@
+--- Jobs of several ranks: how they are started, and how a rank tells the others and the user that it fails.
+--
+-- `ganymede run -n 4` makes its process the supervisor of a job (host/job/supervise.h): mpirun starts 4 ranks,
+-- which run the same command line and find out from their environment that they are ranks. Under the user's own
+-- mpirun or srun there is no supervisor, and every process is simply a rank. The trap: what a rank does before
+-- connect() it does alone, without knowing its number.
+local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
+local log = require "ganymede.base.log"
+local machine = require "ganymede.base.machine"
+
+local launcher = {}
+
+-- Where mpirun and srun say how many ranks they started.
+local sizes = { "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS" }
+
+--- Of how many ranks is this process one? 1: of none but itself.
+function launcher.expected()
+  for _, name in ipairs(sizes) do
+    local size = tonumber(os.getenv(name) or "")
+    if size and size > 1 then return size end
+  end
+  return 1
+end
+
+-- torchrun says so in WORLD_SIZE, and started processes that cannot find each other: each would train alone.
+local function refuse_torchrun(args, found)
+  local size = tonumber(os.getenv "WORLD_SIZE" or "")
+  if not size or size <= 1 or found > 1 or core.link_rank() then return end
+  if args.ranks == size and not os.getenv "RANK" then return end
+  failure(2, "WORLD_SIZE is %d in the environment, as torchrun sets it, and this process is no rank of an MPI job: it "
+    .. "would train alone. Ranks find each other through MPI: start one `ganymede %s ... -n %d` without torchrun, or "
+    .. "`mpirun -n %d ganymede %s ...` on several machines, or the same with srun; `env -u WORLD_SIZE -u RANK` "
+    .. "runs one rank", size, args.argv and args.argv[1] or "run", size, size, args.argv and args.argv[1] or "run")
+end
+
+--- Must this command line start ranks, rather than be one?
+function launcher.supervises(args)
+  local asked, found = args.ranks or 1, launcher.expected()
+  refuse_torchrun(args, found)
+  if found > 1 and args.ranks and asked ~= found then
+    failure(2, "-n %d, but this is one of %d ranks that were started already; leave -n away", asked, found)
+  end
+  return asked > 1 and found == 1 and not core.link_rank()
+end
+
+-- ---------------------------------------------------------------- the command
+
+--- Threads for each rank: the user's choice, or as many as there are cores for.
+function launcher.threads(ranks, asked) return asked or math.max(1, math.floor((machine.cores() or 1) / ranks)) end
+
+-- Where mpirun and srun say how many of the ranks are on this machine.
+local here = { "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_TASKS_PER_NODE" }
+
+-- Threads for a rank that somebody else's launcher started. One that is bound to cores of its own takes all of them.
+local function threads_when_joining()
+  local ranks = launcher.expected()
+  for _, name in ipairs(here) do
+    local n = tonumber((os.getenv(name) or ""):match "^%d+")
+    if n and n > 0 then
+      ranks = n
+      break
+    end
+  end
+  local bound = os.getenv "OMPI_MCA_orte_bound_at_launch" == "1" or (os.getenv "SLURM_CPU_BIND" or ""):find "mask"
+  return launcher.threads(bound and 1 or ranks)
+end
+
+--- argv of mpirun for a command line of ours (list of words). MPI does not yield: each look for messages would give the
+-- core away, also that of a rank that has work; ranks that wait leave it by themselves (gm_comm_pause).
+function launcher.command(ranks, words)
+  local argv = { "mpirun", "-n", tostring(ranks), "--oversubscribe", "--bind-to", "none", "--enable-recovery" }
+  local function parameter(name, value) -- unless the user has chosen
+    if os.getenv("OMPI_MCA_" .. name) then return end
+    for _, word in ipairs { "--mca", name, value } do argv[#argv + 1] = word end
+  end
+  parameter("mpi_yield_when_idle", "0")
+  parameter("pml", "ob1")
+  parameter("btl", "self,vader")
+  argv[#argv + 1] = core.executable()
+  for _, word in ipairs(words) do argv[#argv + 1] = word end
+  return argv
+end
+
+-- LD_PRELOAD for mpirun, with what makes it listen to this machine alone (host/loopback/loopback.c).
+local function preload()
+  local module, before = core.executable():match "^(.*)/" .. "/ganymede_loopback.so", os.getenv "LD_PRELOAD" or ""
+  local file = io.open(module)
+  if not file then failure(2, "there is no %s, which belongs to the program; build it again", module) end
+  file:close()
+  if module:find "[%s:]" then -- which divide the names of a list
+    log.warn("mpirun will listen on all addresses of this machine: %s has a blank or a colon in its path", module)
+    return before
+  end
+  return before == "" and module or module .. ":" .. before
+end
+
+-- mpirun refuses to run as root unless it is told twice; in containers that is the usual user.
+local function environment()
+  local list = { "GANYMEDE_TERMINAL=" .. (core.is_terminal(1) and "yes" or "no"), "LD_PRELOAD=" .. preload() }
+  if machine.ask "id -u" == "0" then
+    list[3], list[4] = "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
+  end
+  return list
+end
+
+local function check_mpirun()
+  if machine.ask "command -v mpirun" then return end
+  failure(2, "several ranks need mpirun, which is not in PATH; install the Debian package openmpi-bin")
+end
+
+--- Starts the ranks of a command line -> job (core.job_start), after saying what was chosen for them.
+-- args: ranks, threads, argv (the words), timeout, quiet (say nothing); interactive: ranks that wait for lines
+function launcher.start(args, interactive)
+  check_mpirun()
+  local ranks, cores = args.ranks, machine.cores() or 1
+  local threads = launcher.threads(ranks, args.threads)
+  local crowded = ranks * threads > cores
+  local words = { args.argv[1], "--threads", tostring(threads), unpack(args.argv, 2) } -- a later one counts
+  if not interactive and not args.quiet then
+    log.info("%d ranks on %d core%s: %d thread%s each, %s", ranks, cores, cores == 1 and "" or "s", threads,
+      threads == 1 and "" or "s", crowded and "sharing cores" or "each bound to cores of its own")
+  end
+  return core.job_start { ranks = ranks, argv = launcher.command(ranks, words), environment = environment(),
+    folders = { "OMPI_MCA_orte_tmpdir_base", "OMPI_MCA_btl_vader_backing_directory" }, -- so that a crash leaves none
+    cpus = crowded and 0 or threads, timeout = args.timeout or 0, interactive = interactive or false }
+end
+
+--- Says how a job failed.
+function launcher.report(job)
+  local first = job:first()
+  log.error("%s%s", first.rank and ("rank %d: "):format(first.rank) or "", first.text)
+end
+
+local function watch(job)
+  while true do
+    local event = job:wait()
+    if event == "failed" then launcher.report(job) end
+    if event == "ended" then return job:status() end
+  end
+end
+
+-- A job that did its work, of which not all has been told, is no success.
+local function watch_to_end(job)
+  local status, why = watch(job), job:output_error()
+  if status == 0 and why then failure(1, "standard output cannot be written: %s", why) end
+  return status
+end
+
+--- Runs a command line on several ranks -> exit status; see launcher.start.
+function launcher.supervise(args)
+  local unused = failure.new(130, "stopped")
+  core.signals_open({ unused, unused, unused }, true, false) -- job:wait takes them, nothing is raised
+  return failure.protect(core.signals_close, function()
+    local job = launcher.start(args)
+    return failure.protect(function() job:close() end, watch_to_end, job)
+  end)
+end
+
+-- ---------------------------------------------------------------- on a rank
+
+local joined, place -- once it has: threads for this rank, and its place among those of this machine
+
+--- Threads for this rank where nobody chose a number; nil for a process that is no rank.
+function launcher.joined_threads() return joined end
+
+--- This rank's place among those of its machine, from 0.
+function launcher.place_here() return place or 0 end
+
+--- Joins the job that this process finds itself in; does nothing outside of one, and the second time.
+-- args: checked, comm_timeout (seconds)
+function launcher.connect(args)
+  if joined or launcher.expected() == 1 then return end
+  joined = threads_when_joining() -- the environment does not tell later
+  place = tonumber(os.getenv "OMPI_COMM_WORLD_LOCAL_RANK" or os.getenv "SLURM_LOCALID" or os.getenv "MPI_LOCALRANKID"
+    or "") or 0
+  core.connect()
+  core.forget_launcher()
+  core.signals_watch()
+  core.link_joined()
+  if args.checked then core.comm_checked(true) end
+  if args.comm_timeout then core.comm_set_timeout(args.comm_timeout) end
+end
+
+local everybody
+
+--- A group of all ranks, whatever the mesh.
+function launcher.world()
+  if not everybody then
+    local ranks = {}
+    for i = 1, core.world() do ranks[i] = i - 1 end
+    everybody = core.comm_group_of("world", ranks)
+  end
+  return everybody
+end
+
+--- The text that rank 0 has, on every rank. Collective.
+function launcher.of_rank_0(text)
+  if core.world() == 1 then return text end
+  return core.comm_exchange(launcher.world(), text)[1]
+end
+
+-- Has a lower rank said the same? Then nobody needs to hear it from this one, too.
+local function is_said_already(text)
+  local other = core.comm_failure()
+  return other ~= nil and other.rank < core.rank() and other.text == text
+end
+
+local failed = false
+
+--- An error ends this rank: tells the others, which end too, and the supervisor -> must the message be printed here?
+-- Of a rank's errors the first counts. Outside of a job it is always to be printed.
+function launcher.fail(err, text)
+  local code = failure.code(err)
+  if not joined and not core.link_rank() then return true end
+  if failed then return false end
+  failed = true
+  if failure.is_peer(err) then
+    core.link_fail_of_peer(code)
+    return false
+  end
+  local told = core.link_fail(code, text, type(err) == "table" and rawget(err, "agreed"))
+  if not joined then return not told end
+  core.comm_fail(code, text)
+  return not told and not is_said_already(text)
+end
+
+--- Calls fn(...) in which os.exit is an error that says where it was called: it would end the run before its end, keep
+-- nothing of it, and leave other ranks waiting.
+function launcher.without_exit(fn, ...)
+  local exit = os.exit
+  os.exit = function(code) -- luacheck: ignore 122
+    error(("os.exit(%s) in the middle of a run; return from the recipe, or call error"):format(
+      code == nil and "" or tostring(code)), 2)
+  end
+  return failure.protect(function() os.exit = exit end, fn, ...) -- luacheck: ignore 122
+end
+
+--- This rank has ended with that exit status, as all others do. Waits for them: one that fails now fails this one.
+function launcher.leave(code)
+  io.stdout:flush()
+  if joined then core.comm_close(true) end
+  joined = false
+  core.link_done(code)
+end
+
+--- This rank ends because of a failure, of which the others know; waits for nobody.
+function launcher.abandon()
+  if joined then core.comm_close(false) end
+  joined = false
+end
+
+return launcher

@@ -1,0 +1,259 @@
+--- The table `parallel` of a recipe against a number of ranks: every size settled, impossible ones refused.
+--
+--     parallel.resolve({ tensor = { size = 4, mode = "2d" } }, 8)
+--     --> { world = 8, data = 2, pipeline = 1, split = "parameters", expert = 1,
+--     --    sequence = { size = 1, mode = "ring" }, tensor = { size = 4, mode = "2d" },
+--     --    axes = { { "data", 2 }, { "row", 2 }, { "col", 2 } } }
+--
+-- A pure function: it starts nothing and knows nothing of this build. data, pipeline, sequence, expert and
+-- tensor are each a number or a table with `size`; data is what the others leave of the world, unless it is
+-- given, then it is checked. `axes` is the mesh, slowest axis first, axes of size 1 left out. The trap: expert
+-- is the inner part of data, so with it the axis data is smaller than the size data: { { "data", data / expert },
+-- { "expert", expert } }. 1D: arXiv:1909.08053; 2D: arXiv:2104.05343; 2.5D: arXiv:2105.14500; 3D:
+-- arXiv:2105.14450; sequence rings: arXiv:2105.13120. Of a pipeline the plan has besides its size `chunks`, nil where
+-- the table leaves them to the schedule, and `split`.
+local failure = require "ganymede.base.failure"
+local options = require "ganymede.base.options"
+local registry = require "ganymede.base.registry"
+require "ganymede.job.tensor_modes"
+
+local parallel = {}
+
+parallel.tensor_modes = registry.tensor_modes.order -- grows as users register theirs
+parallel.sequence_modes = { "ring", "ulysses" }
+
+--- How a model is cut into stages: sections a part as even as can be; or parts of even parameters, or of even floating
+-- point operations, measured on the meta device. Besides these: a list of numbers of sections, one a part.
+parallel.splits = { "uniform", "parameters", "flops" }
+
+--- How tensors of GPUs travel between ranks; auto: NCCL where every rank has a GPU of its own, else host memory.
+parallel.transports = { "auto", "nccl", "host" }
+
+--- Names of the axes of a group: "depth.row" -> { "depth", "row" }.
+function parallel.axis_names(text)
+  local list = {}
+  for name in text:gmatch "[^.]+" do list[#list + 1] = name end
+  return list
+end
+
+local MOST = 2 ^ 20 -- ranks
+
+local function declare(doc, fields)
+  fields.size = fields.size or { type = "integer", min = 1, max = MOST, optional = true, doc = "number of ranks" }
+  return { type = { "integer", "table" }, min = 1, max = MOST, optional = true, short = "size", fields = fields,
+    doc = doc }
+end
+
+--- The keys of the table, as ganymede.config.schema has them.
+parallel.fields = {
+  data = declare("ranks that hold the same parameters and different samples; \"auto\": all that are left", {
+    size = { type = { "integer", "string" }, min = 1, max = MOST, optional = true,
+      doc = "number of ranks, or \"auto\"" },
+    bucket_mb = { type = "number", above = 0, optional = true,
+      doc = "megabytes of gradients that are summed over the ranks at once; default 4" },
+    overlap = { type = "boolean", optional = true, doc = "sum them while backward still runs? default true" } }),
+  pipeline = declare("stages: ranks that hold consecutive parts of the model", {
+    chunks = { type = "integer", min = 1, max = MOST, optional = true,
+      doc = "parts a stage holds; default: the schedule's" },
+    split = { type = { "string", "table" }, optional = true,
+      doc = "how the model is cut: \"uniform\", \"parameters\" (default), \"flops\", or a list of sections a part" } }),
+  sequence = declare("ranks that share a sequence", {
+    mode = { type = "string", one_of = parallel.sequence_modes, optional = true, doc = "how attention is shared" } }),
+  expert = declare("ranks that share the experts, an inner part of data", {}),
+  tensor = declare("ranks that share each layer", {
+    mode = { type = "string", one_of = parallel.tensor_modes, optional = true, doc = "how weights are cut" },
+    depth = { type = "integer", min = 1, optional = true, doc = "of mode 2.5d: size = depth * q * q" },
+    sequence = { type = "boolean", optional = true, doc = "in 1d: cut the stream between layers too (Megatron's)" },
+    keep_gathered = { type = "boolean", optional = true,
+      doc = "keep what products gathered for backward, instead of gathering it again? default false" } }),
+  transport = { type = "string", one_of = parallel.transports, optional = true,
+    doc = "how GPUs talk: \"nccl\"; \"host\", through its memory; default \"auto\", nccl where each rank has its own" },
+}
+parallel.fields.data.type = { "integer", "table", "string" }
+
+local function is_size(v) return options.problem(parallel.fields.expert.fields.size, v) == nil end
+
+local function known(list, value)
+  for _, name in ipairs(list) do
+    if name == value then return true end
+  end
+  return false
+end
+
+local function sorted_keys(t)
+  local keys = {}
+  for key in pairs(t) do keys[#keys + 1] = tostring(key) end
+  table.sort(keys)
+  return keys
+end
+
+-- "parallel.tensor" and what is wrong with it, as one error that resolve catches
+local function wrong(key, fmt, ...) error({ parallel = true, key = key, text = fmt:format(...) }, 0) end
+
+-- A number or a table -> a table with size (nil when it was not given or "auto"), whose keys are what they may be.
+local function part(given, name)
+  local v, fields, path = given[name], parallel.fields[name].fields, "parallel." .. name
+  if v == nil or v == "auto" and name == "data" then return {} end
+  if type(v) == "number" then v = { size = v } end
+  if type(v) ~= "table" then
+    wrong(path, "must be a number of ranks or { size = ... }; got %s", tostring(v))
+  end
+  local copy = {}
+  for _, key in ipairs(sorted_keys(v)) do
+    local value = v[key]
+    if not fields[key] then
+      wrong(path .. "." .. key, "is no key of it%s", options.hint(key, sorted_keys(fields)))
+    end
+    if key == "size" and value == "auto" and name == "data" then value = nil end
+    local entry = key == "size" and parallel.fields.expert.fields.size or fields[key]
+    local why = value ~= nil and options.problem(entry, value)
+    if why then wrong(key == "size" and path or path .. "." .. key, "%s%s", key == "size" and "size " or "", why) end
+    copy[key] = value
+  end
+  return copy
+end
+
+-- The mesh axes of a mode, slowest first; what is wrong with the sizes is said by the mode (ganymede.job.tensor_modes).
+local function axes_of(t)
+  local mode = registry.tensor_modes:get(t.mode)
+  if t.depth ~= nil and not mode.takes_depth then
+    wrong("parallel.tensor.depth", "belongs to mode 2.5d, not to %s", t.mode)
+  end
+  if t.sequence and not mode.takes_sequence then
+    wrong("parallel.tensor.sequence", "cuts the stream between the layers of mode 1d; in %s %s", t.mode,
+      "the stream is cut already")
+  end
+  local ok, axes, key = failure.try(mode.axes, t)
+  if not ok then wrong("parallel.tensor", "%s", tostring(axes)) end
+  if type(axes) == "string" then wrong(key or "parallel.tensor", "%s", axes) end
+  local ranks = 1
+  for _, axis in ipairs(axes) do ranks = ranks * axis[2] end
+  if ranks ~= t.size then
+    wrong("parallel.tensor", "mode %s made axes of %d ranks out of size %d", t.mode, ranks, t.size)
+  end
+  return axes
+end
+
+local function resolve_tensor(given, sequence)
+  local t = part(given, "tensor")
+  t.size = t.size or 1
+  if t.mode == "sequence" then -- Colossal-AI's spelling of a ring
+    if sequence.size then wrong("parallel.tensor.mode", "is sequence, and parallel.sequence is given too") end
+    sequence.size, sequence.mode = t.size, "ring"
+    return { size = 1, mode = "sequence" }, {}
+  end
+  if t.size > 1 and not t.mode then
+    wrong("parallel.tensor", "size %d needs a mode: one of %s", t.size,
+      table.concat(parallel.tensor_modes, ", "))
+  end
+  return t, t.mode and axes_of(t) or {}
+end
+
+-- Colossal-AI's words for ways to cut a model.
+local split_words = { balanced = "parameters", parameter = "parameters", layer = "uniform" }
+
+local function check_sizes(split)
+  local count = 0
+  for _ in pairs(split) do count = count + 1 end
+  if count == 0 or count ~= #split then
+    wrong("parallel.pipeline.split", "must be a list of numbers of sections, one a part, such as { 4, 3 }")
+  end
+  for i, sections in ipairs(split) do
+    if not is_size(sections) then
+      wrong("parallel.pipeline.split", "[%d] must be a number of sections, at least 1; got %s", i, tostring(sections))
+    end
+  end
+end
+
+-- Stages of the model: size, chunks (nil: the schedule's own number), split.
+local function resolve_pipeline(given)
+  local p = part(given, "pipeline")
+  local split = split_words[p.split] or p.split
+  if type(split) == "table" then
+    check_sizes(split)
+    local parts = p.chunks and p.chunks * (p.size or 1)
+    if parts and #split ~= parts then
+      wrong("parallel.pipeline.split", "has %d numbers for %d parts (%d stages of %d chunks)", #split, parts,
+        p.size or 1, p.chunks)
+    end
+  elseif split ~= nil and not known(parallel.splits, split) then
+    wrong("parallel.pipeline.split", "must be one of %s, or a list of numbers of sections; got %s%s",
+      table.concat(parallel.splits, ", "), tostring(split), options.hint(tostring(split), parallel.splits))
+  end
+  return { size = p.size or 1, chunks = p.chunks, split = split or "parameters" }
+end
+
+local function resolve_data(given, world, others)
+  local size = part(given, "data").size
+  if world % others ~= 0 then
+    wrong("parallel", "pipeline * sequence * tensor = %d ranks do not divide the %d ranks of this job", others, world)
+  end
+  if size and size * others ~= world then
+    wrong("parallel.data", "size %d times %d ranks (pipeline * sequence * tensor) is %d, this job has %d; leave it "
+      .. "away or say %d", size, others, size * others, world, world / others)
+  end
+  return world / others
+end
+
+-- How gradients are summed over data: nil is the reducer's own choice.
+local function reducer_settings(given)
+  local data = part(given, "data")
+  return { bucket_mb = data.bucket_mb, overlap = data.overlap }
+end
+
+local function resolve(given, world)
+  if given == nil then given = {} end
+  if given == "auto" then wrong("parallel", "'auto' is not a plan yet: say the sizes; only data may be 'auto'") end
+  if type(given) ~= "table" then wrong("parallel", "must be a table; got %s", tostring(given)) end
+  for _, key in ipairs(sorted_keys(given)) do
+    if not parallel.fields[key] then
+      wrong("parallel." .. key, "is no axis of it%s", options.hint(key, sorted_keys(parallel.fields)))
+    end
+  end
+  local transport = given.transport ~= nil and options.problem(parallel.fields.transport, given.transport)
+  if transport then wrong("parallel.transport", "%s", transport) end
+  local pipeline, sequence = resolve_pipeline(given), part(given, "sequence")
+  local expert = part(given, "expert").size or 1
+  local tensor, tensor_axes = resolve_tensor(given, sequence)
+  sequence = { size = sequence.size or 1, mode = sequence.mode or "ring" }
+  local data = resolve_data(given, world, pipeline.size * sequence.size * tensor.size)
+  if data % expert ~= 0 then
+    wrong("parallel.expert", "size %d does not divide the %d data ranks it is a part of", expert, data)
+  end
+  local cut = {}
+  local function add(axis) cut[#cut + 1] = axis[2] > 1 and axis or nil end
+  add { "data", data / expert } add { "expert", expert }
+  add { "pipeline", pipeline.size } add { "sequence", sequence.size }
+  for _, axis in ipairs(tensor_axes) do add(axis) end
+  return { world = world, data = data, reducer = reducer_settings(given), pipeline = pipeline.size,
+    chunks = pipeline.chunks, split = pipeline.split, expert = expert, sequence = sequence, tensor = tensor,
+    transport = given.transport or "auto", axes = cut }
+end
+
+--- @param given the table `parallel` of a recipe, or nil
+-- @param world number of ranks of the job
+-- @return the resolved table; or nil, the message, and the key path it is about ("parallel.tensor")
+function parallel.resolve(given, world)
+  local ok, result = pcall(resolve, given, world)
+  if ok then return result end
+  if type(result) ~= "table" or not result.parallel then error(result, 0) end
+  return nil, result.key .. ": " .. result.text, result.key, result.text
+end
+
+--- How many ranks the table asks for at least (data that is left open counts as 1, or as the experts inside
+-- it); nil when it cannot be told.
+function parallel.needed(given)
+  if type(given) ~= "table" then return 1 end
+  local sizes, product = {}, 1
+  for _, name in ipairs { "data", "pipeline", "sequence", "tensor", "expert" } do
+    local v = given[name]
+    if type(v) == "table" then v = v.size end
+    if v ~= nil and v ~= "auto" and not is_size(v) then return nil end
+    sizes[name] = v ~= "auto" and v or nil
+  end
+  sizes.data = sizes.data or sizes.expert
+  for _, name in ipairs { "data", "pipeline", "sequence", "tensor" } do product = product * (sizes[name] or 1) end
+  return product
+end
+
+return parallel

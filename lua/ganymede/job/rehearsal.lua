@@ -1,0 +1,62 @@
+--- Rehearsals in processes of their own: each starts clean, since a process becomes one rank of one world.
+--
+--     local found, failed = rehearsal { recipe = "r.lua", ranks = 8, rank = 3, set = { ... }, calls = true }
+--     local found = rehearsal { recipe = "r.lua", sections = true }         -- check --sections
+--
+-- -> what `check --json` prints, as a table; or nil and { code = exit status, text = its message }. They run one after
+-- another; a signal to this process reaches them too, since they are in its process group.
+-- @module ganymede.job.rehearsal
+local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
+local json = require "ganymede.base.json"
+local machine = require "ganymede.base.machine"
+
+local function read(path)
+  local file = assert(io.open(path, "rb"))
+  local text = file:read "*a"
+  file:close()
+  return text
+end
+
+local function words_of(given)
+  local words = { core.executable(), "check", given.recipe, "--json", "-n", tostring(given.ranks or 1), "--rank",
+    tostring(given.rank or 0) }
+  local function add(...)
+    for _, word in ipairs { ... } do words[#words + 1] = word end
+  end
+  for _, set in ipairs(given.set or {}) do add("--set", set) end
+  if given.seed then add("--seed", ("%d"):format(given.seed)) end
+  if given.calls then add "--calls" end
+  if given.hooks then add "--hooks" end
+  if given.sections then add "--sections" end
+  for i, word in ipairs(words) do words[i] = machine.quote(word) end
+  return words
+end
+
+-- What a child says beside its document: "ganymede: recipe.lua: ..." -> "recipe.lua: ..."
+local function message(text, code)
+  text = text:gsub("%s+$", "")
+  if text == "" then return ("the rehearsal ended with status %d and said nothing"):format(code) end
+  return text:match "^ganymede: (.*)$" or text
+end
+
+-- The document, after whatever the recipe printed.
+local function json_in(text) return text:match "^{\n.*$" or text:match "\n({\n.*)$" or text end
+
+return function(given)
+  local said = os.tmpname()
+  local words = words_of(given)
+  local command = ("GANYMEDE_ROOT=%s %s 2>%s; s=$?; echo; echo $s"):format(machine.quote(GANYMEDE_ROOT),
+    table.concat(words, " "), machine.quote(said))
+  local pipe = assert(io.popen(command, "r"))
+  local text = pipe:read "*a"
+  pipe:close()
+  local complaint = read(said)
+  os.remove(said)
+  local document, code = text:match "^(.*)\n(%d+)\n$"
+  code = tonumber(code) or 1
+  if code == 0 then return json.decode(json_in(document), "check --json") end
+  if code == 130 or code == 143 then failure(code, "stopped while rehearsing") end
+  local ours = pcall(failure.new, code, "") -- a process that a signal killed has another
+  return nil, { code = ours and code or 1, text = message(complaint, code) }
+end

@@ -1,0 +1,214 @@
+--- What run, check and repl share: the device, the ranks of a job, interrupts as errors.
+local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
+local launcher = require "ganymede.job.launcher"
+local log = require "ganymede.base.log"
+
+local parallel = require "ganymede.job.parallel"
+local ranks = require "ganymede.job.ranks"
+
+local session = {}
+
+-- "cuda:1": ranks of a machine take its GPUs in turn, and share them where there are more ranks than GPUs.
+local function gpu_of_rank()
+  local devices = 0
+  for _, fact in ipairs(core.cuda_facts() or {}) do
+    if fact.name == "device" then devices = devices + 1 end
+  end
+  return "cuda:" .. (devices > 0 and launcher.place_here() % devices or 0)
+end
+
+--- Joins the job of ranks that this process was started in, if it was, and opens the device; once a process.
+-- opt: device ("cpu", "cuda", "meta"), threads, limit_memory, seed, checked, comm_timeout.
+function session.open_device(opt)
+  if opt.device ~= "meta" then launcher.connect(opt) end
+  local threads = opt.threads or launcher.joined_threads()
+  local name = opt.device == "cuda" and gpu_of_rank() or opt.device or "cpu"
+  local ok, why = pcall(core.use_device, { device = name, threads = threads })
+  if not ok then
+    local open = core.device()
+    if open.name ~= (opt.device or "cpu") or (opt.threads and opt.threads ~= open.threads) then
+      failure(2, "--device %s: %s", opt.device or "cpu", failure.text(why))
+    end
+  end
+  if core.world() > 1 and opt.device == "cuda" then core.comm_use_device "auto" end -- a recipe may choose again
+  if opt.limit_memory then core.memory_limit(opt.limit_memory) end
+  if opt.seed then core.set_seed(opt.seed) end
+end
+
+-- The recipe's text, or nil where it cannot be read (again).
+local function read(path)
+  local file = path and io.open(path)
+  local text = file and file:read "*a"
+  if file then file:close() end
+  return text
+end
+
+-- How tensors of GPUs travel, said once; wish: "auto", "nccl" or "host".
+local function choose_transport(wish)
+  local ok, said = pcall(core.comm_use_device, wish)
+  if not ok then failure(2, "parallel.transport: %s", failure.text(said)) end
+  if said ~= "" and ranks.is_first() then log.info("ranks talk through %s", said) end
+end
+
+-- Which program this rank runs: machines may hold different ones under the same path, and of the same version.
+local function program()
+  return { version = require "ganymede.base.version", executable = core.file_checksum "/proc/self/exe",
+    ["lua files"] = core.tree_checksum(rawget(_G, "GANYMEDE_ROOT") .. "/lua", ".lua") }
+end
+
+--- Takes the table `parallel` up, before anything is built: sizes that this job does not have are refused (status 2),
+-- the mesh is made, and all ranks must have been given the same (ganymede.job.ranks).
+-- settings: resolved; about: recipe (its path, or nil), flags (a table of plain values). -> the live context
+function session.join(settings, about)
+  about = about or {}
+  local plan, message = parallel.resolve(settings.parallel, core.world())
+  if not plan then failure(2, "%s", message) end
+  local context = require "ganymede.job.context"
+  local live = context.install(plan, settings)
+  core.keep_gathered(plan.tensor.keep_gathered == true)
+  if core.world() > 1 and not about.rehearsal then
+    local text = read(about.recipe)
+    ranks.same_settings { settings = settings, flags = about.flags or {}, program = program(),
+      recipe = text and require "ganymede.base.sha256"(text) or nil }
+    choose_transport(plan.transport)
+  end
+  return live
+end
+
+-- matmul_precision; where TF32 cannot be used, that is said once and changes nothing, as in PyTorch.
+local function use_precision(config, rehearsal)
+  local wanted = config.matmul_precision == "high"
+  local effect = core.set_tf32(wanted)
+  if wanted and not rehearsal and not (effect and config.dtype == "f32") then
+    log.info("matmul_precision = \"high\" has no effect here: TF32 is for products of f32 on a GPU, and this run is %s",
+      effect and "in " .. config.dtype or "on " .. core.device().name)
+  end
+end
+
+-- time_products: ranks would choose each for itself, and copies of one value would differ in their last bits.
+local function use_timing(config, rehearsal)
+  if config.time_products and core.world() > 1 then
+    failure(2, "time_products = true is for one rank: each would choose its own way to make a product, and what ranks "
+      .. "hold copies of would no longer be equal; leave it out with %d ranks", core.world())
+  end
+  local effect = core.time_products(config.time_products == true)
+  if config.time_products and not effect and not rehearsal then
+    log.info("time_products has no effect here: this run is on %s", core.device().name)
+  end
+end
+
+-- deterministic: where it has no effect the same bits come out each time in any case.
+local function use_determinism(config)
+  if config.deterministic and config.time_products then
+    failure(2, "deterministic = true and time_products = true contradict each other: what is fastest differs from run "
+      .. "to run, and with it the last bits; leave one out")
+  end
+  core.set_deterministic(config.deterministic == true)
+end
+
+--- How ops are done: matmul_precision, time_products and deterministic of resolved settings.
+function session.use_products(settings, rehearsal)
+  use_determinism(settings)
+  use_precision(settings, rehearsal)
+  use_timing(settings, rehearsal)
+end
+
+--- "512M" -> bytes; nil and a reason when it is no number of bytes.
+function session.bytes(text)
+  local digits, unit = text:match "^(%d+%.?%d*)([kKmMgGtT]?)i?[bB]?$"
+  local power = unit and ({ [""] = 0, k = 1, m = 2, g = 3, t = 4 })[unit:lower()]
+  local bytes = digits and tonumber(digits) * 1024 ^ power
+  if not bytes or bytes < 1 or bytes > 2 ^ 53 then
+    return nil, ("'%s' is no number of bytes, such as 512M"):format(text)
+  end
+  return math.floor(bytes)
+end
+
+--- A converter for lua-argparse: an integer of at least `least`.
+function session.integer(least)
+  return function(text)
+    local n = text:match "^%d+$" and tonumber(text)
+    if n and n >= least and n <= 2 ^ 53 then return n end
+    return nil, ("'%s' is no integer of at least %d"):format(text, least)
+  end
+end
+
+local function run_armed(opt, fn, ...)
+  if opt.timeout then core.signals_deadline(opt.timeout) end
+  core.signals_arm(true) -- raises a stop that came before
+  return fn(...)
+end
+
+-- How it ended counts, whatever stops come now.
+local function conclude(opt, ok, ...)
+  core.signals_arm(false)
+  if opt.timeout then core.signals_deadline(0) end
+  if opt.after then opt.after(ok, ...) end
+  if not ok then error((...), 0) end
+  return ...
+end
+core.signals_shield(conclude)
+
+local function run_and_conclude(opt, fn, ...) return conclude(opt, xpcall(run_armed, failure.handler, opt, fn, ...)) end
+core.signals_shield(run_and_conclude, true)
+
+--- Runs fn(...) while Ctrl-C, SIGTERM (or SIGHUP) and a deadline raise failures of status 130, 143 and 7.
+-- opt: timeout (seconds or nil), limit (the same, where another process keeps the time), after(ok, error): called at
+-- the end, while stops no longer raise and a single one does not end the process yet.
+function session.with_signals(opt, fn, ...)
+  local errors = {
+    failure.new(130, "stopped by Ctrl-C"),
+    failure.new(143, "stopped by SIGTERM"),
+    failure.new(7, ("the run did not end within %g seconds (--timeout)"):format(opt.limit or opt.timeout or 0)),
+  }
+  core.signals_open(errors, false, true)
+  return failure.protect(core.signals_close, run_and_conclude, opt, fn, ...)
+end
+
+--- Runs fn(...) while undefined globals are errors; the globals' metatable is put back.
+function session.strictly(fn, ...)
+  local before = getmetatable(_G)
+  require("ganymede.base.strict").on()
+  return failure.protect(function() setmetatable(_G, before) end, fn, ...)
+end
+
+-- What Lua itself or the allocator complains about is no statement about a recipe.
+local function is_defect(text)
+  return text:find(": attempt to ", 1, true) or text:find(": bad argument #", 1, true) or text:find "out of memory"
+end
+
+--- fn(...) whose errors mean that the recipe is wrong, while_true() says until when (default: to its end).
+-- What was raised without a status of its own gets status 2; path (or nil) is the recipe's file.
+function session.blaming_recipe(path, while_true, fn, ...)
+  local function finish(ok, ...)
+    if ok then return ... end
+    local err, text = (...), failure.text((...))
+    if failure.is(err) or is_defect(text) or not while_true() then error(err, 0) end
+    local root = rawget(_G, "GANYMEDE_ROOT") or ""
+    if text:sub(1, #root + 5) == root .. "/lua/" then text = text:sub(#root + 6):gsub("^[%w_/.-]+:%d+: ", "") end
+    failure(2, "%s%s", path and path .. ": " or "", text) -- which of our lines noticed it is no help
+  end
+  return finish(xpcall(function(...) return fn(...) end, failure.handler, ...))
+end
+
+local function counted(n, what) return ("%d %s%s"):format(n, what, n == 1 and "" or "s") end
+
+-- "4 ranks (data 2, tensor 2)"
+local function described_mesh(settings)
+  local plan, said = parallel.resolve(settings.parallel, core.world()), {}
+  for i, axis in ipairs(plan and plan.axes or {}) do said[i] = axis[1] .. " " .. axis[2] end
+  return counted(core.world(), "rank") .. (#said > 0 and " (" .. table.concat(said, ", ") .. ")" or "")
+end
+
+--- Says what a run chose for its user, once.
+function session.announce(settings)
+  if not ranks.is_first() then return end
+  local device = core.device()
+  local threads = counted(device.threads, "thread") .. (core.world() > 1 and " each" or "")
+  log.info("%s: %s, %s, %s, seed %d", settings.name, described_mesh(settings),
+    device.on_host and ("%s with %s"):format(device.backend, threads) or device.description, settings.dtype,
+    settings.seed)
+end
+
+return session

@@ -1,0 +1,96 @@
+--- Metrics: numbers gathered over batches, and what counts as a right answer.
+--
+--     local mean = metrics.Mean()
+--     mean:update(sum, count)    mean:value()    mean:last()    mean:reset()
+--     metrics.SumOfMeans()       the same for several terms: update({ sums }, { counts })
+--
+-- A mean of means would weigh a small last batch too heavily: sums and counts are kept instead.
+-- @module ganymede.nn.metrics
+local ops = require "ganymede.tensor.ops"
+local projection = require "ganymede.nn.projection"
+local ranks = require "ganymede.job.ranks"
+local signature = require "ganymede.base.signature"
+
+local metrics = {}
+
+local Mean = {}
+Mean.__index = Mean
+
+--- A running quotient of sums.
+function metrics.Mean() return setmetatable({ sum = 0, count = 0, last_sum = 0, last_count = 0 }, Mean) end
+
+function Mean:reset() self.sum, self.count, self.last_sum, self.last_count = 0, 0, 0, 0 end
+
+function Mean:update(sum, count)
+  self.sum, self.count = self.sum + sum, self.count + count
+  self.last_sum, self.last_count = sum, count
+end
+
+local function quotient(sum, count) return count > 0 and sum / count or nil end
+
+--- Over everything since the last reset; nil when there was nothing.
+function Mean:value() return quotient(self.sum, self.count) end
+
+--- Of the last update alone.
+function Mean:last() return quotient(self.last_sum, self.last_count) end
+
+function Mean:state() return { sum = self.sum, count = self.count } end
+
+function Mean:load_state(state)
+  self:reset()
+  self.sum, self.count = state.sum, state.count
+end
+
+--- Updates a list of means, which grows as needed, by lists of sums and counts.
+function metrics.update_each(means, sums, counts)
+  for k, sum in ipairs(sums) do
+    means[k] = means[k] or metrics.Mean()
+    means[k]:update(sum, counts[k])
+  end
+end
+
+local SumOfMeans = {}
+SumOfMeans.__index = SumOfMeans
+
+--- What a loss of several terms is over many batches: each term over its own count, then their sum.
+function metrics.SumOfMeans() return setmetatable({ means = {} }, SumOfMeans) end
+
+function SumOfMeans:update(sums, counts) metrics.update_each(self.means, sums, counts) end
+
+-- nil where no term has anything
+local function total(self, which)
+  local sum
+  for _, mean in ipairs(self.means) do
+    local value = mean[which](mean)
+    sum = value and (sum or 0) + value or sum
+  end
+  return sum
+end
+
+function SumOfMeans:value() return total(self, "value") end
+function SumOfMeans:last() return total(self, "last") end
+
+--- Two lists of equal length, of this rank's terms -> the same of all ranks, from one small sum (collective).
+function metrics.over_ranks(sums, counts)
+  local n, both = #sums, {}
+  for k = 1, n do both[k], both[n + k] = sums[k], counts[k] end
+  both = ranks.sum(both)
+  local all_sums, all_counts = {}, {}
+  for k = 1, n do all_sums[k], all_counts[k] = both[k], both[n + k] end
+  return all_sums, all_counts
+end
+
+--- Number of rows of output (..., classes), a tensor or a Projection, whose largest entry stands at label (...), as a
+-- scalar tensor.
+function metrics.hits(output, label)
+  local places = projection.is(output) and output:argmax() or ops.argmax(output, -1)
+  local hits = ops.eq(ops.cast(places, "f64"), ops.cast(label, "f64")) -- comparisons are of floats
+  return ops.sum(ops.cast(hits, "f64"))
+end
+
+--- The same as a number; of rows that lie on several ranks, of all of them (collective).
+function metrics.correct(output, label) return metrics.hits(output, label):item() end
+
+signature.export("Mean", Mean, ":")
+signature.export("SumOfMeans", SumOfMeans, ":")
+return signature.export("metrics", metrics)

@@ -1,0 +1,101 @@
+--- Profiles: what each op of a training step costs on this device, as a table or as JSON.
+--
+--     local profiler = profile.attach(trainer, { skip = 3, steps = 20 })   -- times steps 4 to 23
+--     ... train ...
+--     profiler:write "profile.txt"           -- a table; "profile.json": the numbers
+--
+-- Every call of an op is timed, on a GPU by events on its stream, so that the host does not wait (kernels/profile.h). A
+-- line of the table is an op with the dtype and shapes of its first inputs; `bytes` are the least that it must move and
+-- `flops` what it must compute (kernels/cost.c), so GB/s and TFLOP/s beside the device's own say how near it is.
+-- Rank 0 alone is timed. The traps: collectives and copies to and from the host are no ops, and the share of a step
+-- that lies in no op (`other`) is theirs, or the host's; each op is timed with a gap before it, so small ones look
+-- dearer than they are.
+-- @module ganymede.observe.profile
+local core = require "ganymede.core"
+local json = require "ganymede.base.json"
+local options = require "ganymede.base.options"
+local ranks = require "ganymede.job.ranks"
+local signature = require "ganymede.base.signature"
+
+local profile = {}
+
+local function fit(text, width)
+  return #text <= width and text .. (" "):rep(width - #text) or text:sub(1, width - 3) .. "..."
+end
+
+--- The document as the lines of a table. document: { device, dtype, steps, seconds (of all of them), lines }.
+function profile.table(document)
+  local steps, total, out = math.max(1, document.steps), 0, {}
+  for _, line in ipairs(document.lines) do total = total + line.seconds end
+  local function add(fmt, ...) out[#out + 1] = fmt:format(...) end
+  add("%s, %s, %d steps of %.3f ms; %.3f ms of each in ops, %.3f ms other", document.device, document.dtype,
+    document.steps, 1e3 * document.seconds / steps, 1e3 * total / steps, 1e3 * (document.seconds - total) / steps)
+  add("%9s %6s %8s %9s %9s  %s", "ms/step", "share", "calls", "GB/s", "TFLOP/s", "op")
+  for _, line in ipairs(document.lines) do
+    local seconds = line.seconds > 0 and line.seconds or nil
+    add("%9.4f %5.1f%% %8.1f %9s %9s  %s %s", 1e3 * line.seconds / steps,
+      total > 0 and 100 * line.seconds / total or 0, line.calls / steps,
+      seconds and ("%.1f"):format(line.bytes / seconds / 1e9) or "-",
+      seconds and ("%.3f"):format(line.flops / seconds / 1e12) or "-", fit(line.op, 22), line.about)
+  end
+  return out
+end
+
+local attach_options = {
+  skip = { type = "integer", min = 0, default = 3, doc = "steps that warm up and are not timed" },
+  steps = { type = "integer", min = 1, default = 20, doc = "steps that are timed" },
+}
+
+local Profiler = {}
+Profiler.__index = Profiler
+
+local function start(self)
+  core.synchronize()
+  core.profile_start()
+  self.running, self.began = true, core.now()
+end
+
+function Profiler:step()
+  self.seen = self.seen + 1
+  if self.running and self.seen == self.opt.skip + self.opt.steps then self:stop() end
+  if self.seen == self.opt.skip then start(self) end
+end
+
+--- Times no more. Waits for the device; twice is fine.
+function Profiler:stop()
+  if not self.running then return end
+  self.running = false
+  core.synchronize()
+  self.document = { version = 1, device = core.device().description, dtype = core.default_dtype(),
+    steps = self.seen - self.opt.skip, seconds = core.now() - self.began, lines = json.array(core.profile_stop()) }
+end
+
+--- Times the trainer's steps from here on: opt.steps of them, after opt.skip.
+function profile.attach(trainer, opt)
+  opt = options.check("profile.attach", attach_options, opt, 2)
+  local self = setmetatable({ opt = opt, seen = 0 }, Profiler)
+  if not ranks.is_first() then return self end
+  local before = trainer.on_step
+  trainer.on_step = function(t, step)
+    if before then before(t, step) end
+    self:step()
+  end
+  if opt.skip == 0 then start(self) end
+  return self
+end
+
+--- Ends timing and writes what was timed: JSON where path ends with .json, else the table. nil and why if no step was.
+function Profiler:write(path)
+  if not ranks.is_first() then return true end
+  self:stop()
+  if not self.document or self.document.steps == 0 then
+    return nil, ("nothing was timed: the run made %d steps, and the first %d warm up"):format(self.seen, self.opt.skip)
+  end
+  local text = path:match "%.json$" and json.encode(self.document, { indent = true })
+    or table.concat(profile.table(self.document), "\n")
+  core.write_whole(path, text .. "\n")
+  return true
+end
+
+signature.export("profiler", Profiler, ":")
+return signature.export("profile", profile)

@@ -1,0 +1,112 @@
+--- How a run is getting on: one line that changes on a terminal, a line now and then elsewhere.
+--
+--     local progress = Progress { steps = 469 }
+--     progress { step = 12, epoch = 1, loss = 2.1, accuracy = 0.3, samples = 1536, lr = 1e-3 }
+--     progress:close()
+--
+-- Rates are measured over the last 10 seconds or so; the first step, which allocates, does not count. Of several
+-- ranks only rank 0 shows anything.
+-- The trap: `samples` counts from the beginning of the run, not from the last call.
+local core = require "ganymede.core"
+local log = require "ganymede.base.log"
+
+local Progress = {}
+Progress.__index = Progress
+
+local TERMINAL_SECONDS, PLAIN_SECONDS, WINDOW = 0.1, 10, 10
+
+--- opt: steps (of the whole run, or nil), out (file, default standard output), terminal (default: is it one?),
+-- clock (default core.now)
+local function new(_, opt)
+  opt = opt or {}
+  local self = setmetatable({ steps = opt.steps, out = opt.out or io.stdout, clock = opt.clock or core.now,
+    window = {}, shown_at = -math.huge, line = "", silent = core.rank() > 0 }, Progress)
+  self.terminal = opt.terminal
+  if self.terminal == nil then self.terminal = core.is_terminal(1) end
+  log.before = function() self:wipe() end
+  return self
+end
+
+--- Seconds as 0:01:23.
+function Progress.duration(seconds)
+  local s = math.floor(math.max(seconds, 0) + 0.5)
+  return ("%d:%02d:%02d"):format(math.floor(s / 3600), math.floor(s / 60) % 60, s % 60)
+end
+
+-- Samples and steps a second over the window, nil while unknown
+local function rates(self, now, event)
+  local window = self.window
+  local last = window[#window]
+  if not last or now - last.at >= WINDOW / 100 then -- fast steps do not make it long
+    window[#window + 1] = { at = now, samples = event.samples or 0, step = event.step }
+  end
+  while #window > 2 and now - window[2].at >= WINDOW do table.remove(window, 1) end
+  local first = window[1]
+  if now <= first.at then return nil, nil end
+  return ((event.samples or 0) - first.samples) / (now - first.at), (event.step - first.step) / (now - first.at)
+end
+
+local function number(x, digits)
+  if x ~= x or math.abs(x) == math.huge then return tostring(x) end
+  return ("%." .. digits .. "f"):format(x)
+end
+
+--- The text for an event and its rates.
+function Progress:text(event, samples_per_second, steps_per_second)
+  local steps = event.steps or self.steps
+  local parts = { steps and ("step %d/%d"):format(event.step, steps) or ("step %d"):format(event.step) }
+  if event.epoch then parts[#parts + 1] = "epoch " .. event.epoch end
+  if event.loss then parts[#parts + 1] = "loss " .. number(event.loss, 4) end
+  if event.accuracy then parts[#parts + 1] = "accuracy " .. number(event.accuracy, 4) end
+  if event.lr then parts[#parts + 1] = ("lr %.3g"):format(event.lr) end
+  if samples_per_second then parts[#parts + 1] = ("%.0f samples/s"):format(samples_per_second) end
+  if steps and steps_per_second and steps_per_second > 0 then
+    parts[#parts + 1] = "ETA " .. self.duration((steps - event.step) / steps_per_second)
+  end
+  return table.concat(parts, "  ")
+end
+
+--- Wipes the changing line, so that something else can be written.
+function Progress:wipe()
+  if self.line == "" then return end
+  self.out:write("\r", (" "):rep(#self.line), "\r")
+  log.told(self.out:flush())
+  self.line = ""
+end
+
+--- Shows where the run is; cheap enough to be called after every step.
+function Progress:update(event)
+  if self.silent then return end
+  local now = self.clock()
+  local samples, steps = rates(self, now, event)
+  self.last = self:text(event, samples, steps)
+  local final = event.step == (event.steps or self.steps)
+  if not final and now - self.shown_at < (self.terminal and TERMINAL_SECONDS or PLAIN_SECONDS) then return end
+  self.shown_at, self.shown = now, self.last
+  if not self.terminal then
+    self.out:write(self.last, "\n")
+    log.told(self.out:flush())
+    return
+  end
+  self.out:write("\r", self.last, (" "):rep(#self.line - #self.last))
+  log.told(self.out:flush())
+  self.line = self.last
+end
+
+--- The last line stays; the log is on its own again.
+function Progress:close()
+  if self.closed then return end
+  self.closed = true
+  log.before = nil
+  if self.line ~= "" then
+    self.out:write("\r", self.last, (" "):rep(#self.line - #self.last), "\n")
+  elseif not self.terminal and self.last and self.last ~= self.shown then
+    self.out:write(self.last, "\n")
+  end
+  log.told(self.out:flush())
+  self.line = ""
+end
+
+Progress.__call = Progress.update
+
+return setmetatable(Progress, { __call = new })

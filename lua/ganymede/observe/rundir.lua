@@ -1,0 +1,110 @@
+--- The folder of a run: runs/NAME-DATE-ID/ with config.lua, env.json, metrics.jsonl and checkpoints/.
+--
+-- Nothing exists before open(), which comes when everything has been built: a wrong recipe leaves nothing. From then to
+-- close() the folder is this run's alone: `.lock` is locked, and another run with that folder is refused (status 2).
+-- runs/latest points to the newest run. With --out the folder is the user's own, and may hold an older run:
+-- one that is resumed keeps the lines of metrics.jsonl up to its step, any other loses them. Of several ranks, rank 0
+-- chooses the path, and it alone makes and writes anything; Rundir {} is collective, the methods are not.
+local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
+local json = require "ganymede.base.json"
+local log = require "ganymede.base.log"
+local MetricsFile = require "ganymede.observe.metrics_file"
+local version = require "ganymede.base.version"
+
+local Rundir = {}
+Rundir.__index = Rundir
+
+local BASE = "runs"
+
+--- opt: name, out (or nil), text (resolved settings as Lua), argv (list), resumes (an older run of the folder?)
+local function new(_, opt)
+  local self = setmetatable({ name = opt.name, given = opt.out, text = opt.text, argv = opt.argv or {},
+    resumes = opt.resumes }, Rundir)
+  self.path = opt.out or require("ganymede.job.launcher").of_rank_0(("%s/%s-%s-%s"):format(BASE, opt.name,
+    os.date "%Y%m%d-%H%M%S", self:id()))
+  return self
+end
+
+-- Tells runs apart that begin in the same second.
+function Rundir.id()
+  local wall = core.wall()
+  return ("%05x"):format((core.process().pid * 7919 + math.floor(wall % 1 * 1e6)) % 2 ^ 20)
+end
+
+--- What the run ran on, for whoever reads it next year.
+function Rundir:environment()
+  local device, process = core.device(), core.process()
+  return {
+    version = version, luajit = jit.version, host = process.host, pid = process.pid, world = core.world(),
+    device = device.name, backend = device.backend, threads = device.threads,
+    started = os.date "!%Y-%m-%dT%H:%M:%SZ", argv = json.array { unpack(self.argv) },
+  }
+end
+
+-- A process that was killed a moment ago may still be ending.
+local LOCK_SECONDS = 2
+
+-- Makes the folder ours for as long as this process lives.
+local function lock(self)
+  local process = core.process()
+  local about = ("process %d on %s since %s"):format(process.pid, process.host, os.date "%Y-%m-%d %H:%M:%S")
+  local held, keeps, kind = core.lock_take(self.path .. "/.lock", about, LOCK_SECONDS)
+  if held then
+    self.lock = held
+    if not keeps then log.warn("%s: this file system has no locks; no other run may have this folder", self.path) end
+  elseif kind == "invalid" then
+    failure(2, "the run folder %s is in use: %s has it; wait for its end or stop it, or give another --out", self.path,
+      keeps)
+  else
+    failure(2, "%s", keeps)
+  end
+end
+
+local function make(self)
+  if self.given then
+    core.make_folders(self.path)
+  else
+    core.make_folders(BASE)
+    core.make_new_folder(self.path)
+  end
+end
+
+--- Makes the folder and its first files; does nothing the second time.
+function Rundir:open()
+  if self.opened then return self.path end
+  self.opened = true
+  if core.rank() > 0 then return self.path end
+  local made, reason = failure.try(make, self)
+  if not made then failure(2, "%s", (failure.text(reason):gsub("^%S+%.lua:%d+: ", ""))) end
+  lock(self)
+  if self.given then
+    if not self.resumes and #core.list_folder(self.path .. "/checkpoints") > 0 then
+      log.warn("%s holds checkpoints of an earlier run, which --resume would find", self.path)
+    end
+  else
+    local ok, why = failure.try(core.point_link, BASE .. "/latest", self.path:match "[^/]+$")
+    if not ok then log.warn("%s", why) end
+  end
+  core.write_whole(self.path .. "/config.lua", self.text or "")
+  core.write_whole(self.path .. "/env.json", json.encode(self:environment(), { indent = true }) .. "\n")
+  log.info("run folder %s", self.path)
+  return self.path
+end
+
+--- The run goes on behind that step, as metrics.jsonl does.
+function Rundir:begin(step)
+  self:open()
+  if core.rank() == 0 then self.metrics = MetricsFile(self.path .. "/metrics.jsonl", step) end
+end
+
+--- One line of metrics.jsonl.
+function Rundir:write(event) self.metrics:write(event) end
+
+function Rundir:close()
+  if self.metrics then self.metrics:close() end
+  if self.lock then self.lock:close() end
+  self.metrics, self.lock = nil, nil
+end
+
+return setmetatable(Rundir, { __call = new })

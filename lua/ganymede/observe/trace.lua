@@ -1,0 +1,220 @@
+--- Traces: what every rank did when, as a file for chrome://tracing or Perfetto, or as a picture.
+--
+--     local recorder = trace.attach(engine, { steps = 20 })     -- records the next 20 updates
+--     ... train ...
+--     recorder:write "step.json"                                -- COLLECTIVE; "step.svg": one step as a picture
+--
+-- Recorded are the phases of the loop (ranks.phase) and, where a pipeline schedule runs, every action of its executor.
+-- The file is in the array format of Chrome's trace events: a process a rank; thread 0 the computing of a stage
+-- (arguments: micro_batch, chunk, and what it waited before), thread 1 the phases, asynchronous events the messages:
+-- a send from its begin until it is done, a receive from when it was posted until it arrived. Times are in microseconds
+-- on the clock of the machine. The trap: ranks on several machines have several clocks, so only what is within one
+-- machine may be compared.
+-- @module ganymede.observe.trace
+local account = require "ganymede.schedules.account"
+local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
+local json = require "ganymede.base.json"
+local options = require "ganymede.base.options"
+local ranks = require "ganymede.job.ranks"
+local draw_svg = require "ganymede.schedules.draw_svg"
+local geometry = require "ganymede.job.geometry"
+local signature = require "ganymede.base.signature"
+
+local trace = {}
+
+-- ---------------------------------------------------------------- measured steps
+
+local function median(list)
+  table.sort(list)
+  return list[math.ceil(#list / 2)]
+end
+
+--- What was measured of one step of a schedule, as ganymede.schedules.simulate gives what is expected of it: times in
+-- milliseconds from the first computing of all on. events[rank + 1]: of core.executor_events on that stage.
+function trace.measured(schedule, events)
+  local begins, finishes, first, forwards = {}, {}, math.huge, {}
+  for i, actions in ipairs(schedule.actions) do
+    if #events[i] ~= #actions then
+      error(("stage %d did %d actions, and the schedule has %d: not the events of %s"):format(i - 1, #events[i],
+        #actions, geometry.title(schedule)), 2)
+    end
+    for _, event in ipairs(events[i]) do
+      if geometry.is_computing { event.action } then first = math.min(first, event.begin) end
+    end
+  end
+  for i, list in ipairs(events) do
+    begins[i], finishes[i] = {}, {}
+    for k, event in ipairs(list) do
+      begins[i][k], finishes[i][k] = 1e3 * (event.begin - first), 1e3 * (event.finish - first)
+      if event.action == "forward" then forwards[#forwards + 1] = finishes[i][k] - begins[i][k] end
+    end
+  end
+  local measured = account(schedule, begins, finishes)
+  measured.said, measured.time_unit, measured.unit = "measured", "ms", math.max(median(forwards), 1e-3)
+  return measured
+end
+
+--- The same as a picture: the text of an SVG file.
+function trace.svg(schedule, events) return draw_svg(schedule, trace.measured(schedule, events)) end
+
+-- ---------------------------------------------------------------- Chrome's events
+
+local function microseconds(seconds) return ("%.1f"):format(1e6 * seconds) end
+
+local function complete(rank, thread, name, begin, finish, arguments)
+  return ('{"name":"%s","ph":"X","pid":%d,"tid":%d,"ts":%s,"dur":%s%s}'):format(name, rank, thread,
+    microseconds(begin), microseconds(finish - begin), arguments and ',"args":{' .. arguments .. "}" or "")
+end
+
+local function named(rank, thread, what, name)
+  return ('{"name":"%s","ph":"M","pid":%d,"tid":%d,"args":{"name":"%s"}}'):format(what, rank, thread, name)
+end
+
+-- A message is two events with an identity of their own.
+local function message(rank, id, event, first)
+  local head = ('{"name":"%s %s","cat":"message","id":"%d.%d","pid":%d,"tid":0'):format(event.action, event.thing, rank,
+    id, rank)
+  return ('%s,"ph":"b","ts":%s,"args":{"micro_batch":%d,"chunk":%d,"peer":%d}},\n%s,"ph":"e","ts":%s}'):format(head,
+    microseconds(event.begin - first), event.micro_batch, event.chunk, event.peer, head,
+    microseconds(event.finish - first))
+end
+
+local function action_line(rank, id, event, first)
+  if geometry.is_transfer { event.action } then return message(rank, id, event, first) end
+  return complete(rank, 0, event.action, event.begin - first, event.finish - first,
+    ('"micro_batch":%d,"chunk":%d,"waited":%s'):format(event.micro_batch, event.chunk,
+      microseconds(event.waited or 0)))
+end
+
+local function earliest(records)
+  local first = math.huge
+  for _, record in ipairs(records) do
+    for _, phase in ipairs(record.phases) do first = math.min(first, phase.begin) end
+    for _, events in ipairs(record.runs) do
+      for _, event in ipairs(events) do first = math.min(first, event.begin) end
+    end
+  end
+  return first
+end
+
+--- The text of a trace file. records: a list of { rank, stage, phases = list of { name, begin, finish }, runs = list of
+-- lists of events of core.executor_events }, times in seconds.
+function trace.chrome(records)
+  local lines, first = {}, earliest(records)
+  local function add(line) lines[#lines + 1] = line end
+  for _, record in ipairs(records) do
+    local rank, id = record.rank, 0
+    add(named(rank, 0, "process_name", ("rank %d, stage %d"):format(rank, record.stage)))
+    add(named(rank, 0, "thread_name", "stage"))
+    if #record.phases > 0 then add(named(rank, 1, "thread_name", "phases")) end
+    for _, phase in ipairs(record.phases) do
+      add(complete(rank, 1, phase.name, phase.begin - first, phase.finish - first))
+    end
+    for _, events in ipairs(record.runs) do
+      for _, event in ipairs(events) do
+        id = id + 1
+        add(action_line(rank, id, event, first))
+      end
+    end
+  end
+  return "[\n" .. table.concat(lines, ",\n") .. "\n]\n"
+end
+
+-- ---------------------------------------------------------------- the recorder
+
+local Recorder = {}
+Recorder.__index = Recorder
+
+local attach_options = {
+  steps = { type = "integer", min = 1, default = 20, doc = "updates to record; a trace is read by people" },
+}
+
+-- From one phase into the next. An update is over when the loop leaves it.
+function Recorder:enter(name)
+  local now, phase = core.executor_clock(), self.phase
+  if phase then
+    phase.finish = now
+    self.phases[#self.phases + 1] = phase
+    if phase.name == "update" and name ~= "update" then self.updates = self.updates + 1 end
+  end
+  self.phase = { name = name, begin = now }
+  if self.updates >= self.steps then self:stop() end
+end
+
+-- The events of the run that has just ended, if there was one; passes the results on.
+function Recorder:take(forward_only, ...)
+  local executor = self.engine.executor
+  local events = self.recording and executor and core.executor_events(executor) or {}
+  if #events > 0 and events[1].begin > self.last then
+    self.last = events[1].begin
+    self.runs[#self.runs + 1] = events
+    if not forward_only or #self.runs == 1 then self.shown, self.shown_forward = #self.runs, forward_only or false end
+  end
+  return ...
+end
+
+--- Records what the engine does from here on, until opt.steps updates have been made or it is written.
+function trace.attach(engine, opt)
+  opt = options.check("trace.attach", attach_options, opt, 2)
+  local inner = engine.schedule
+  local self = setmetatable({ engine = engine, inner = inner, steps = opt.steps, updates = 0, phases = {}, runs = {},
+                              last = -math.huge, recording = true }, Recorder)
+  engine.schedule = setmetatable({
+    forward_backward_step = function(_, e, iter, run_opt)
+      return self:take(run_opt and run_opt.forward_only, inner:forward_backward_step(e, iter, run_opt))
+    end,
+  }, { __index = inner })
+  ranks.on_phase = function(name) self:enter(name) end
+  return self
+end
+
+--- Records no more; what was recorded stays. Twice is fine.
+function Recorder:stop()
+  if not self.recording then return end
+  self.recording, self.engine.schedule, ranks.on_phase = false, self.inner, nil
+end
+
+-- Does this rank stand for its stage in a picture: is it first along every other axis?
+local function stands_for_stage()
+  for _, axis in ipairs(core.mesh()) do
+    if axis.name ~= "pipeline" and axis.coordinate > 0 then return false end
+  end
+  return true
+end
+
+local function all_records(self)
+  local own = { rank = core.rank(), stage = (ranks.stage()), first = stands_for_stage(),
+    phases = json.array(self.phases), runs = json.array(self.runs) }
+  for _, events in ipairs(self.runs) do json.array(events) end
+  local records = {}
+  for i, text in ipairs(ranks.texts(json.encode(own))) do
+    records[i] = ranks.is_first() and json.decode(text, "the trace of a rank") or nil
+  end
+  return records
+end
+
+-- The last step with a backward pass that was recorded, as a picture.
+local function picture(self, records)
+  local events, most = {}, 0
+  for _, record in ipairs(records) do
+    if record.first then events[record.stage + 1] = record.runs[self.shown or 0] end
+  end
+  if #events == 0 then
+    failure(2, "a trace as a picture shows a step of a pipeline schedule, and none was run; name the file .json")
+  end
+  for _, event in ipairs(events[1]) do most = math.max(most, event.micro_batch) end
+  return trace.svg(self.inner:order_for(#events, most, self.shown_forward), events)
+end
+
+--- Ends recording and writes the file on rank 0: a picture of one step if its name ends with .svg, else Chrome's
+-- events. COLLECTIVE over all ranks.
+function Recorder:write(path)
+  self:stop()
+  local records = all_records(self)
+  if not ranks.is_first() then return end
+  core.write_whole(path, path:match "%.svg$" and picture(self, records) or trace.chrome(records))
+end
+
+signature.export("recorder", Recorder, ":")
+return signature.export("trace", trace)

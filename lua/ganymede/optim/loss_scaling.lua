@@ -1,0 +1,73 @@
+--- Loss scaling, for gradients in f16: the smallest number of f16 is 6e-8, and many gradients are less.
+--
+-- Backward passes begin with the loss scale in place of 1, so that gradients carry it; updates divide by it. A step
+-- whose gradients overflow is left out, and the scale backs off; after growth_interval updates in a row it grows
+-- (Micikevicius et al. 2018, arXiv:1710.03740; as PyTorch's GradScaler does it, decided on the device:
+-- kernels/step_control.h). All ranks decide from the same loss and norm, and so alike. The trap: p:grad() is the scaled
+-- gradient.
+-- @module ganymede.optim.loss_scaling
+local log = require "ganymede.base.log"
+local options = require "ganymede.base.options"
+local ranks = require "ganymede.job.ranks"
+
+local loss_scaling = {}
+
+loss_scaling.fields = {
+  initial_scale = { type = "number", min = 1, max = 2 ^ 32, default = 2 ^ 16, doc = "of the first step" },
+  growth_factor = { type = "number", min = 1, max = 2 ^ 16, default = 2, doc = "of the scale" },
+  backoff_factor = { type = "number", above = 0, max = 1, default = 0.5, doc = "of the scale, after an overflow" },
+  growth_interval = { type = "integer", min = 1, max = 2 ^ 31, default = 2000,
+    doc = "updates in a row after which it grows" },
+  mode = { type = "string", one_of = { "torch", "apex", "naive" }, optional = true,
+    doc = "Colossal-AI's word for whose code scales; all of them mean this" },
+}
+loss_scaling.aliases = { init_scale = "initial_scale" }
+
+--- The fields of a user's table, true or nil (the defaults); nil for false.
+function loss_scaling.options(given)
+  if given == false then return nil end
+  return options.check("fp16", loss_scaling.fields, given ~= true and given or {}, 2, loss_scaling.aliases)
+end
+
+local Scaling = {}
+Scaling.__index = Scaling
+
+--- For the decisions of `control` (core.step_control()); given: the fields above, checked. Losses of the rank are
+-- scaled from here on, until an engine runs its backward pass that scales by another number, or by none.
+function loss_scaling.start(control, given)
+  local self = setmetatable({ scale = given.initial_scale, carried = given.initial_scale, good = 0, overflows = 0,
+                              given = given, control = control }, Scaling)
+  control:set("loss_scale", self.scale)
+  control:scale_losses(true)
+  return self
+end
+
+--- Attributes of step_control, into rule.
+function Scaling:fill(rule)
+  rule.growth, rule.backoff = self.given.growth_factor, self.given.backoff_factor
+  rule.growth_interval = self.given.growth_interval
+end
+
+--- Takes the numbers of a step that was decided.
+function Scaling:tell(step, numbers)
+  self.carried = self.scale
+  if numbers.cause == 2 then
+    self.overflows = self.overflows + 1
+    if ranks.is_first() then
+      log.info("step %d: gradients overflowed f16 and were left out; the loss scale is %g now", step,
+        numbers.loss_scale)
+    end
+  end
+  if numbers.loss_scale > 0 then self.scale, self.good = numbers.loss_scale, numbers.good end -- 0: no values (meta)
+end
+
+--- What a checkpoint keeps of it, and the way back.
+function Scaling:state() return { scale = self.scale, good = self.good, overflows = self.overflows } end
+
+function Scaling:load_state(state)
+  self.scale, self.carried, self.good, self.overflows = state.scale, state.scale, state.good, state.overflows
+  self.control:set("loss_scale", state.scale)
+  self.control:set("good", state.good)
+end
+
+return loss_scaling

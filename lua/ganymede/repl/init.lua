@@ -1,0 +1,146 @@
+--- The REPL: reads lines, runs them, prints what they give. On several ranks it does the two halves of that in
+-- different processes, see ganymede.repl.ranks.
+--
+-- A line is an expression (its values are printed; `_` is the first) or statements; one that is not complete
+-- goes on in the next line. Errors are printed and the session lives on; so it does after Ctrl-C, which stops
+-- the line, compiled loops included. Tensors live until nothing names them any more: after each line the
+-- collector frees the rest. The trap: a `local` is gone when its line has run.
+local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
+local show = require "ganymede.repl.show"
+
+local Repl = {}
+Repl.__index = Repl
+
+--- opt: terminal (core.terminal_open), globals (default _G), out, err (files)
+local function new(_, opt)
+  return setmetatable({ terminal = opt.terminal, globals = opt.globals or _G, out = opt.out or io.stdout,
+    err = opt.err or io.stderr }, Repl)
+end
+
+function Repl:say(fmt, ...)
+  self.out:write(select("#", ...) > 0 and fmt:format(...) or fmt, "\n")
+  self.out:flush()
+end
+
+-- ---------------------------------------------------------------- one line
+
+local function is_incomplete(why) return why:match "<eof>'?$" ~= nil end
+
+--- text -> chunk; or nil, the message, whether more lines could complete it.
+function Repl.compile(text)
+  local chunk = loadstring("return " .. text, "=line")
+  if chunk then return chunk end
+  local why
+  chunk, why = loadstring(text, "=line")
+  if chunk then return chunk end
+  return nil, why, is_incomplete(why)
+end
+
+-- What an error in the middle of things left open; what only that line recorded is of no use to anyone.
+local function clean_up(depth, recording, recorded)
+  core.scope_unwind(depth)
+  if recorded == 0 then core.tape_drop() end
+  core.set_path ""
+  core.no_grad(recording - core.no_grad(0))
+end
+
+--- Runs a chunk under Ctrl-C -> true and its values, or false and the error.
+function Repl.protected(chunk)
+  local depth, recording, recorded = core.scope_depth(), core.no_grad(0), core.tape_nodes()
+  local function done(ok, ...)
+    core.signals_arm(false)
+    if not ok then clean_up(depth, recording, recorded) end
+    return ok, ...
+  end
+  return done(xpcall(function()
+    core.signals_arm(true)
+    return chunk()
+  end, failure.handler))
+end
+
+local function report(self, err)
+  self.failed = err == nil and "nil" or err
+  if failure.code(err) == 130 then
+    self.err:write "interrupted\n"
+  else
+    self.err:write(failure.text(err), "\n")
+    local log = require "ganymede.base.log"
+    if log.level >= 3 then self.err:write(failure.traceback(err), "\n") end
+  end
+  self.err:flush()
+end
+
+local function print_values(self, count, ...)
+  if count == 0 then return end
+  self.globals._ = (...)
+  for i = 1, count do self:say("%s", show.value((select(i, ...)))) end
+end
+
+local function finish(self, ok, ...)
+  if ok then
+    -- Printing computes and may call the user's __tostring: it can fail and be interrupted too.
+    local count, values = select("#", ...), { ... }
+    local shown, why = self.protected(function() print_values(self, count, unpack(values, 1, count)) end)
+    if not shown then report(self, why) end
+  else
+    local err = (...)
+    report(self, err)
+    if failure.code(err) == 143 then return 143 end
+  end
+  collectgarbage()
+end
+
+--- Runs one complete input; returns an exit status when the session must end. self.failed is the error, if any.
+function Repl:run(text)
+  self.failed = nil
+  local command = require "ganymede.repl.commands"
+  local chunk, why = command(self, text)
+  if chunk == nil and why == nil then chunk, why = self.compile(text) end
+  if chunk == "leave" then return 0 end
+  if chunk == true then return nil end
+  if not chunk then
+    report(self, why)
+    return nil
+  end
+  return finish(self, self.protected(chunk))
+end
+
+-- ---------------------------------------------------------------- the session
+
+-- Reads until the input is complete -> text; nil at the end of input; "" after Ctrl-C, and 143 after SIGTERM.
+local function read_input(self)
+  local text, prompt = nil, "> "
+  while true do
+    local line, interrupted, terminated = self.terminal:read(prompt)
+    if terminated then return nil, 143 end
+    if interrupted then return "" end
+    if line == nil then return text end
+    text = text and text .. "\n" .. line or line
+    local code = text:gsub("^%s*@[%d,-]+%s", "") -- for one rank of several
+    local is_command = code:match "^%s*[:?]"
+    local _, _, incomplete = self.compile(code)
+    if is_command or not incomplete or line:match "^%s*$" then return text end
+    prompt = ">> "
+  end
+end
+
+local function remember(self, text)
+  local ok, why = pcall(self.terminal.remember, self.terminal, text)
+  if not ok then self.err:write(failure.text(why), "\n") end
+end
+
+--- Until the end of input -> exit status.
+function Repl:loop()
+  while true do
+    local text, status = read_input(self)
+    if text == nil then return status or 0 end
+    if text:match "%S" then
+      remember(self, text)
+      local code = self:run(text)
+      if code then return code end
+    end
+  end
+end
+
+return setmetatable(Repl, { __call = new })

@@ -1,0 +1,248 @@
+--- Tensors: making them, their methods, how they print, and the scopes that own them.
+--
+-- A tensor made inside a scope (gm.scope, a module call, a training step) is released when the scope
+-- ends, unless the scope returns it or it is :keep()'ed. Element indices and dimensions count from 1.
+--
+-- Shapes and indices are those of the whole tensor, also where ranks hold a block each (:local_tensor()). Reading
+-- elements of a tensor that is cut or still a sum over ranks (item, get, totable, printing, indexing, a gradient not
+-- yet reduced) is collective: the trap is to do it on one rank only.
+-- @module ganymede.tensor
+local core = require "ganymede.core"
+local missing = require "ganymede.base.missing"
+local ops = require "ganymede.tensor.ops"
+local options = require "ganymede.base.options"
+local signature = require "ganymede.base.signature"
+
+local M = {}
+local methods = {}
+
+-- ---------------------------------------------------------------- making
+
+local dtype = { type = "string", optional = true, one_of = require("ganymede.base.dtypes").all,
+                doc = "of the elements" }
+local seed = { type = "integer", optional = true, doc = "the numbers are a function of it alone" }
+local typed = { dtype = dtype }
+
+local function as_list(name)
+  return ("a shape is a list: %s({ 2, 3 }%s)"):format(name, name == "gm.full" and ", value" or "")
+end
+
+local function check_shape(name, shape)
+  for i = 1, #shape do
+    local n = shape[i]
+    if type(n) ~= "number" or n < 0 or n ~= math.floor(n) then
+      error(("%s: size %d of the shape is %s; sizes are whole numbers, and none is negative"):format(name, i,
+        options.brief(n)), 3)
+    end
+  end
+end
+
+local function define(name, text, spec, fn, instead)
+  local full_name, made = "gm." .. name, fn
+  if text:find "^shape" then
+    instead = as_list(full_name)
+    function made(shape, a, b)
+      check_shape(full_name, shape)
+      return fn(shape, a, b)
+    end
+  end
+  M[name] = signature.declare(full_name, text, spec, made, instead)
+  signature.of(M[name]).source = debug.getinfo(fn, "S") -- whose comment tells more
+end
+
+-- Values of a nested list (or a number); with opt.shape the list is flat, row by row.
+define("tensor", "values number|table, options options?", {
+  dtype = dtype, shape = { type = "table", optional = true, doc = "of a flat list, row by row" },
+}, function(values, opt) return core.tensor(values, opt.dtype, opt.shape) end)
+
+-- Undefined contents.
+define("empty", "shape table, options options?", typed, function(shape, opt)
+  return core.empty(shape, opt.dtype)
+end)
+
+local function full(shape, value, opt) return core.fill_(core.empty(shape, opt.dtype), value) end
+
+-- Every element `value`, or 0, or 1.
+define("full", "shape table, value number, options options?", typed, full)
+define("zeros", "shape table, options options?", typed, function(shape, opt) return full(shape, 0, opt) end)
+define("ones", "shape table, options options?", typed, function(shape, opt) return full(shape, 1, opt) end)
+
+-- 0, 1, ... n - 1; i64 unless opt.dtype says otherwise.
+define("arange", "n integer, options options?", typed, function(n, opt)
+  local list = {}
+  for i = 1, n do list[i] = i - 1 end
+  return core.tensor(list, opt.dtype or "i64", { n })
+end, "it counts from 0 to n - 1; gm.arange(n) * step + first is another range")
+
+-- Uniform in [opt.low, opt.high) (default [0, 1)); opt.seed makes it a function of the seed alone.
+define("uniform", "shape table, options options?", {
+  dtype = dtype, seed = seed, low = { type = "number", optional = true, initial = "0", doc = "smallest" },
+  high = { type = "number", optional = true, initial = "1", doc = "no number reaches it" },
+}, function(shape, opt) return core.random("uniform", shape, opt.dtype, opt, opt.seed) end)
+
+-- Normal with opt.mean, opt.std; opt.truncated cuts it to [opt.low, opt.high].
+define("normal", "shape table, options options?", {
+  dtype = dtype, seed = seed, mean = { type = "number", optional = true, initial = "0", doc = "of the numbers" },
+  std = { type = "number", optional = true, initial = "1", min = 0, doc = "their deviation" },
+  truncated = { type = "boolean", optional = true, initial = "false", doc = "draw those outside [low, high] again?" },
+  low = { type = "number", optional = true, initial = "0", doc = "with truncated: smallest" },
+  high = { type = "number", optional = true, initial = "1", doc = "with truncated: largest" },
+}, function(shape, opt)
+  if (opt.low or opt.high) and not opt.truncated then
+    error("gm.normal: low and high cut what is truncated = true; give that too", 2)
+  end
+  return core.random("normal", shape, opt.dtype, opt, opt.seed)
+end)
+
+M.is_tensor, M.default_dtype, M.set_default_dtype = core.is_tensor, core.default_dtype, core.set_default_dtype
+M.memory, M.memory_holders = core.memory, core.memory_holders
+M.memory_limit, M.memory_reset_peak = core.memory_limit, core.memory_reset_peak
+
+-- ---------------------------------------------------------------- scopes
+
+local function with_traceback(err)
+  if type(err) == "string" and (tonumber(os.getenv "GM_LOG") or 0) >= 3 then return debug.traceback(err, 2) end
+  return err
+end
+
+-- Scopes left open inside (a loop over a loader, ended by break) are closed too.
+local function close_scope(depth, ok, ...)
+  if not ok then
+    core.scope_unwind(depth)
+    error((...), 0)
+  end
+  while core.scope_depth() > depth do core.scope_close(...) end
+  return ...
+end
+
+-- Runs fn(...) in a scope of its own: when it ends, by return or by error, every tensor made inside
+-- is released, but those it returns (also inside tables). What was recorded lives as long as a tensor leads to it.
+define("scope", "fn function, arguments any?, ...", nil, function(fn, ...)
+  local depth = core.scope_depth()
+  core.scope_open()
+  return close_scope(depth, xpcall(fn, with_traceback, ...))
+end)
+
+local function leave_no_grad(ok, ...)
+  core.no_grad(-1)
+  if not ok then error((...), 0) end
+  return ...
+end
+
+-- Runs fn(...) without recording.
+define("no_grad", "fn function, arguments any?, ...", nil, function(fn, ...)
+  core.no_grad(1)
+  return leave_no_grad(pcall(fn, ...))
+end)
+
+-- A differentiable function written in Lua: { forward = function(...) -> outputs, backward =
+-- function(gradients of the outputs...) -> gradients of the inputs, nil for none, splits = false }. forward
+-- runs without recording. The result is called like a function with tensors.
+--
+-- With splits = true, backward gets one argument more, a list that says true or false for each input: only the
+-- gradients asked for are computed. Zero-bubble schedules then call it twice, first for what the stage before
+-- waits for, later for parameters; without it they call it once, for all inputs.
+define("custom", "definition options", {
+  forward = { type = "function", doc = "runs without recording" },
+  backward = { type = "function", doc = "gradients of the outputs -> gradients of the inputs" },
+  splits = { type = "boolean", default = false, doc = "is backward told which gradients are asked for?" },
+}, function(definition)
+  return function(...)
+    local inputs = { ... }
+    local outputs = { M.no_grad(definition.forward, ...) }
+    for i, y in ipairs(outputs) do -- an input that forward returns stays what it was
+      if core.requires_grad(y) then outputs[i] = core.detach(y) end
+    end
+    core.record_custom(inputs, outputs, definition.backward, definition.splits)
+    return unpack(outputs)
+  end
+end)
+
+-- ---------------------------------------------------------------- methods
+
+for _, name in ipairs { "shape", "size", "dim", "numel", "dtype", "get", "set", "item", "totable", "keep", "release",
+                        "requires_grad", "grad", "retain_grad", "detach", "backward", "is_contiguous", "local_tensor",
+                        "layout", "redistribute", "settle", "gather" } do
+  methods[name] = core[name]
+end
+for _, name in ipairs { "reshape", "permute", "narrow", "select", "unbind", "expand", "contiguous", "clone", "sum",
+                        "mean", "max", "min", "argmax", "softmax", "log_softmax", "exp", "log", "sqrt", "rsqrt", "abs",
+                        "square", "sin", "cos", "tanh", "sigmoid", "relu", "gelu", "silu", "neg", "reciprocal",
+                        "matmul", "eq", "ne", "lt", "le", "gt", "ge", "maximum", "minimum", "pow", "add", "sub", "mul",
+                        "div" } do
+  methods[name] = ops[name]
+end
+methods.to, methods.fill_, methods.copy_ = core.to, core.fill_, core.copy_
+
+-- Dimensions a and b exchanged.
+methods.transpose = signature.declare("transpose", "t tensor, a integer, b integer", nil, function(t, a, b)
+  local n, order = t:dim(), {}
+  if a < 0 then a = a + n + 1 end
+  if b < 0 then b = b + n + 1 end
+  for d = 1, n do order[d] = d end
+  order[a], order[b] = order[b], order[a]
+  return ops.permute(t, order)
+end)
+
+local ctype = { f32 = "float *", f64 = "double *", i32 = "int32_t *", i64 = "int64_t *", u8 = "uint8_t *",
+                bf16 = "uint16_t *", f16 = "uint16_t *" }
+
+-- A pointer to the elements for the FFI, without a copy; valid while the tensor lives. Contiguous CPU
+-- tensors only. Writing through it is not seen by the tape.
+methods.data = signature.declare("data", "t tensor", nil, function(t)
+  local address, name = core.data(t)
+  return require("ffi").cast(ctype[name], address)
+end)
+
+-- ---------------------------------------------------------------- printing
+
+local function format_number(v, integers)
+  if v ~= v then return "nan" end
+  if v == math.huge then return "inf" elseif v == -math.huge then return "-inf" end
+  return integers and ("%d"):format(v) or ("%.4f"):format(v)
+end
+
+-- Long dimensions show their first and last three entries.
+local function rows(list, depth, integers, out, indent)
+  local parts, n = {}, #list
+  for i = 1, n do
+    if n > 12 and i > 3 and i < n - 2 then
+      if i == 4 then parts[#parts + 1] = "..." end
+    elseif depth == 1 then
+      parts[#parts + 1] = format_number(list[i], integers)
+    else
+      parts[#parts + 1] = rows(list[i], depth - 1, integers, out, indent .. " ")
+    end
+  end
+  if depth == 1 then return "[" .. table.concat(parts, ", ") .. "]" end
+  return "[" .. table.concat(parts, ",\n" .. indent) .. "]"
+end
+
+local function show(t)
+  local shape, kind = t:shape(), t:dtype()
+  local head = ("tensor %s (%s)"):format(kind, table.concat(shape, ", "))
+  if not core.is_known(t) then return head .. " on meta" end
+  local integers = kind:sub(1, 1) == "i" or kind == "u8"
+  if #shape == 0 then return head .. " " .. format_number(t:item(), integers) end
+  if t:numel() > 100000 then return head end
+  return head .. "\n" .. rows(t:totable(), #shape, integers, {}, " ")
+end
+
+local mt = core.tensor_metatable
+mt.__index = function(t, key)
+  if type(key) == "number" then return ops.select(core.is_cut(t, 1) and core.gather(t) or t, 1, key) end
+  local method = methods[key]
+  if method == nil then missing.refuse("tensor", key, 2) end
+  return method
+end
+missing.provide("tensor", methods)
+mt.__newindex = function() error("tensor elements are set with t:set(i, ..., value) or t:copy_(other)", 2) end
+mt.__tostring = show
+mt.__add, mt.__sub, mt.__mul, mt.__div, mt.__pow = ops.add, ops.sub, ops.mul, ops.div, ops.pow
+mt.__unm = function(t) return ops.neg(t) end
+mt.__metatable = "gm.tensor"
+
+--- Method names, for completion and docs.
+M.methods = methods
+
+return M

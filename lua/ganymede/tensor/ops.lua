@@ -1,0 +1,40 @@
+--- Differentiable ops on tensors. Dimensions count from 1, or from -1 at the end.
+--
+-- All work on tensors of any layout that has a meaning for them, and refuse the others with both layouts printed.
+-- Collective, because they communicate inside: linear, norms, cross_entropy and argmax where the dimension that they
+-- work along is cut, attention where the sequences are. embedding of a table whose rows are cut, and select along a
+-- dimension that is cut, give a sum over those axes that has not been made: :settle() makes it.
+--
+--     linear(x, w, b|nil, activation|nil)          x (..., in), w (out, in) -> (..., out)
+--     matmul(a, b, { transpose_a, transpose_b, alpha })   batch dimensions broadcast
+--     add sub mul div maximum minimum pow          tensors or numbers, broadcasting; of equals each gets half the
+--                                                  gradient of maximum and minimum
+--     eq ne lt le gt ge                            -> u8;  where(condition, a, b)
+--     relu gelu gelu_tanh silu sigmoid tanh neg exp log sqrt rsqrt square reciprocal abs sin cos
+--     power(x, exponent)
+--     softmax(x, d = -1)  log_softmax(x, d = -1)   of a number as of a row of one
+--     layer_norm(x, w|nil, b|nil, eps = 1e-5)      over the last dimension
+--     add_layer_norm(x, residual, w, b, eps)       -> normalised sum, the sum
+--     rms_norm(x, w|nil, eps)                      add_rms_norm(x, residual, w, eps)
+--     attention(q, k, v, { causal, key_mask, scale, dropout, balance })   q (b, s, h, d), k v (b, t, hk, d)
+--                                                  causal: query i of s sees keys 1 .. i + t - s, the last all of them,
+--                                                  as keys kept from before need it (PyTorch's is_causal counts
+--                                                  from the first key; where s = t they are the same)
+--                                                  balance: of sequences that are cut: share the queries of a causal
+--                                                  attention out anew; left out: where it pays
+--     attention_packed(qkv, options)               qkv (b, s, h, 3, d) -> (b, s, h, d)
+--     embedding(w, index, padding_index|nil)       indices from 0
+--     cross_entropy(logits, target, { ignore_index = -100, label_smoothing = 0 }) -> a loss a row
+--     linear_cross_entropy(x, w, b|nil, target, { rows, places = false, ignore_index, label_smoothing })
+--                                                  -> sum of the losses of x w' + b, `rows` rows at a time, so that the
+--                                                  logits never exist whole; with places where the largest of each is
+--     dropout(x, p)                                drops always; Dropout decides when
+--     patchify(x, patch)                           (b, c, H, W) -> (b, (H/p)(W/p), c p p)
+--     sum(x, d|list|nil, keepdim)  mean  max(x, d, keepdim) -> values, indices  min  argmax(x, d, keepdim): of equals
+--                                                  the first, which also gets the whole gradient
+--     top_k(x, k) -> values, indices (..., k)      of the last dimension, the largest first
+--     cat(list, d)  reshape(x, shape)  permute(x, order)  narrow(x, d, start, length)  select(x, d, i)
+--     unbind(x, d) -> all of x:select(d, i), at most 8
+--     expand(x, shape)  contiguous(x)  clone(x)  cast(x, dtype)
+-- @module ganymede.tensor.ops
+return require("ganymede.base.missing").guard("ops", require("ganymede.core").ops)

@@ -1,0 +1,74 @@
+--- The losses of an engine: the criterion of a batch, and what divides it.
+--
+-- A loss is a sum over contributing targets, divided by their number in the whole step, which is known before the first
+-- backward: as numbers, or as f64 scalars on a GPU, where reading them would wait. The trap: without a step loader that
+-- tells them (engine:announce), a batch is divided by its own, which is right for steps of one batch only.
+-- @module ganymede.train.engine_loss
+local auxiliary = require "ganymede.nn.auxiliary"
+local ranks = require "ganymede.job.ranks"
+
+-- Contributing targets of the coming step, by which losses are divided; nil: those of the batch.
+local function divisor(self, level)
+  if not self.training then return nil end
+  if self.announced then return self.announced.targets end
+  if self.accumulation > 1 then
+    error(("gradient_accumulation = %d: take the batches from the loader that gm.initialize returns (pass it "
+      .. "train_dataloader), or tell engine:announce(targets, batches) before each step"):format(self.accumulation),
+      level + 1)
+  end
+end
+
+-- The criterion, which must be there.
+local function criterion_of(self, level)
+  if not self.loss_function then error("this engine has no criterion; pass one to gm.initialize", level + 1) end
+  return self.loss_function
+end
+
+--- For the class Engine: criterion, and the counts behind it.
+return function(Engine)
+
+--- The loss of one batch -> scalar tensor: sum over its targets / targets of the whole step; in training, with what
+-- layers add to it (ganymede.nn.auxiliary), over the batches of the step.
+function Engine:criterion(output, target)
+  local loss = criterion_of(self, 2)(output, target, divisor(self, 2))
+  return self.training and auxiliary.add_to(loss, 1 / self:batches_wanted()) or loss
+end
+
+--- What divides the losses of the micro-batches of a batch, a list of their labels: the targets of the step, or where
+-- nobody has told them, of the batch (collective then, over all ranks).
+function Engine:targets_of(labels)
+  criterion_of(self, 2)
+  local told, parts = divisor(self, 2), {}
+  if told then return told end
+  for _, label in ipairs(labels or {}) do
+    for k, n in ipairs(self:targets_parts(label)) do parts[k] = (parts[k] or 0) + n end
+  end
+  local sums = ranks.sum(#parts > 0 and parts or { 0 })
+  return #sums == 1 and sums[1] or sums
+end
+
+--- This rank's terms of the numbers of targets in label, a list with one for each term of the criterion. No
+-- communication where the criterion needs none (count_part).
+function Engine:targets_parts(label)
+  local criterion = self.loss_function
+  if not criterion or not criterion.count_part then
+    return { ranks.share(criterion and criterion:count(label) or label:numel()) }
+  end
+  local part = criterion:count_part(label)
+  return type(part) == "table" and part or { part }
+end
+
+--- This rank's terms of the criterion's sums, not divided by counts: a list as long as targets_parts gives. output nil:
+-- another stage has it, so zeros.
+function Engine:loss_parts(output, label)
+  local criterion, parts = self.loss_function, {}
+  if output == nil then
+    for k = 1, #self:targets_parts(label) do parts[k] = 0 end
+    return parts
+  end
+  local sums = criterion.terms and criterion:terms(output, label) or { criterion(output, label, 1) }
+  for k, sum in ipairs(sums) do parts[k] = ranks.part(sum) end
+  return parts
+end
+
+end

@@ -1,0 +1,237 @@
+--- The update of an engine: what is decided about a step whose gradients are there, and what comes of it.
+--
+-- Whether a step makes its update, and how far its gradients are clipped, is decided on the device
+-- (host/optim/step_control.h). On a GPU the host queues a step and goes on: the step's numbers are known when the next
+-- one has been queued. So a step that diverged ends the run one step late, with its own numbers, and parameters that
+-- have not changed since.
+-- The trap: what is decided must be the same on every rank, so what one rank alone knows travels with the loss (agree).
+-- @module ganymede.train.engine_update
+local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
+local lent = require "ganymede.train.lent"
+local ranks = require "ganymede.job.ranks"
+local stage_gradients = require "ganymede.train.stage_gradients"
+
+local phase = ranks.phase
+
+local function is_finite(x) return x == x and math.abs(x) < math.huge end
+
+-- 0 times a number is 0 if it is finite and NaN if not: this finds either in one reduction.
+local function all_finite(t)
+  core.scope_open()
+  local ok, sum = pcall(function() return core.is_tensor(t) and (t:detach() * 0):sum():item() end)
+  core.scope_close()
+  if not ok then failure.let_stops_pass(sum) end
+  return ok and sum == 0
+end
+
+-- This stage's first parameter that is not finite, and the last whose gradient is not: backward came to it first.
+local function bad_ones(self)
+  local parameter, gradient = "", ""
+  for _, item in ipairs(self.optimizer.items or {}) do
+    if parameter == "" and not all_finite(item.tensor) then parameter = item.name end
+    if not is_finite(core.grad_norm({ item.tensor }, 2)) then gradient = item.name end
+  end
+  return parameter, gradient
+end
+
+-- What was not finite first, as far as is known when the step is over. Parameters are older than the loss, and the loss
+-- than gradients. The stages look at the same time, so that each communicates among its own ranks.
+local function first_bad(self, loss)
+  local parameter, gradient = bad_ones(self)
+  if self.stage.stages > 1 then
+    local parameters, gradients = ranks.texts(parameter), ranks.texts(gradient)
+    parameter, gradient = "", ""
+    for i, text in ipairs(parameters) do
+      if parameter == "" then parameter = text end
+      if gradients[i] ~= "" then gradient = gradients[i] end
+    end
+  end
+  if parameter ~= "" then return parameter end
+  if not is_finite(loss) then
+    return "the loss; all parameters are finite, so that an op of the model or of the loss made it (log or sqrt of a "
+      .. "negative number, a division by 0, an overflow), or the data did"
+  end
+  return gradient ~= "" and "the gradient of " .. gradient or "the norm of the gradients"
+end
+
+-- As if the step of entry, and those that were queued behind it and changed nothing, had not been.
+local function take_back(self, entry)
+  self.steps_done, self.pending = entry.step - 1, {}
+  if entry.late then self.optimizer:set_steps(entry.updates) end
+  self.control:resume()
+end
+
+-- On all ranks, which hold the same numbers.
+local function diverged(self, entry, numbers)
+  local queued, where = #self.pending, ""
+  if entry.late then ranks.sum { 0 } end -- a rank whose kernels have refused something fails here: its words count
+  take_back(self, entry)
+  if queued > 0 then
+    where = (" (in the gradients of step %d, which have taken their place)"):format(entry.step + queued)
+  end
+  ranks.fail(8, "diverged: loss %g, gradient norm %g in step %d; first that is not finite: %s%s\n"
+    .. "  if it grew from step to step: try a smaller learning rate (it was %g), a warm-up, or clip_grad_norm = 1",
+    numbers.loss, numbers.norm, entry.step, first_bad(self, numbers.loss), where, entry.lr)
+end
+
+local function end_step(self)
+  self.steps_done = self.steps_done + 1
+  for _, m in ipairs(self.model:modules()) do
+    if m.after_update and m:is_present() then m:after_update() end
+  end
+  self.batch, self.announced, self.fresh = 0, nil, true
+  phase "other"
+end
+
+-- What the ranks must know together before the decision, in one small sum: the loss, and whether one was asked to stop.
+local function agree(self)
+  local asked = self.stop_requested and self.stop_requested() or false
+  if core.world() > 1 then
+    core.comm_all_reduce(self.control:loss(asked), core.comm_group(), "sum")
+  else
+    self.stop_asked = asked
+  end
+end
+
+-- What a loss or gradient that is not finite means to step_control.
+local on_not_finite = { skip = 1, warn = 2 }
+
+-- Is there an update? Decided on the device, from the loss and the norm of the gradients, which is worked out there,
+-- too: the 2-norm of a stage that has the whole model; others pass through the host, which waits.
+local function decide(self)
+  local measured = self.counted
+  local rule = { max_norm = self.clip_grad_norm or 0, not_finite = on_not_finite[self.on_not_finite] or 0 }
+  if self.norm_type ~= 2 or self.stage.stages > 1 then measured = stage_gradients.norm(measured, self.norm_type) end
+  if self.loss_scaling then self.loss_scaling:fill(rule) end
+  self.control:decide(measured, rule)
+end
+
+-- What the device decided in a step: counted, or the end of the run.
+local function judge(self, entry, numbers)
+  self.stop_asked = self.stop_asked or numbers.asked > 0
+  if self.optimizer.set_skipped then self.optimizer:set_skipped(numbers.skipped) end
+  if numbers.cause == 1 then self.known.not_finite = self.known.not_finite + 1 end
+  if numbers.halted == 0 then return end
+  if numbers.cause == 1 then diverged(self, entry, numbers) end
+  take_back(self, entry) -- a kernel has refused something: raises what
+  error(("step %d: the device refused something in a kernel, and does not say what"):format(entry.step), 0)
+end
+
+local function tell(self, entry, numbers)
+  entry.loss, entry.gradient_norm, entry.targets = numbers.loss, numbers.norm, numbers.targets
+  entry.not_finite = numbers.cause == 1
+  self.known.last_loss, self.known.grad_norm = numbers.loss, numbers.norm
+  if self.loss_scaling then self.loss_scaling:tell(entry.step, numbers) end
+  if self.on_update then self.on_update(self, entry) end
+  if entry.told then entry.told(entry) end
+end
+
+-- The optimizer reads the decision where it was made, or if it cannot, is called with the factor that it holds.
+local function update(self, numbers)
+  local optimizer, has_data = self.optimizer, core.device().has_data
+  if optimizer.takes_control then
+    optimizer:step { lr = optimizer.lr, control = self.control }
+  elseif numbers.go ~= 0 or not has_data then
+    optimizer:step { lr = optimizer.lr, clip = has_data and numbers.factor or 1 }
+  end
+end
+
+local function new_entry(self, told)
+  return { step = self.steps_done + 1, lr = self.optimizer.lr, samples = self.samples, told = told,
+           updates = self.optimizer:steps() }
+end
+
+-- Where the numbers are there at once, they are looked at before anything changes.
+local function step_at_once(self, entry)
+  self.control:send()
+  local numbers = self.control:take(true)
+  judge(self, entry, numbers)
+  update(self, numbers)
+  end_step(self)
+  tell(self, entry, numbers)
+end
+
+-- Where they are not, the update has been queued, and the step before is settled while the device works.
+local function step_ahead(self, entry)
+  self.control:send()
+  end_step(self)
+  entry.late = true
+  table.insert(self.pending, entry)
+  self:settle(1)
+end
+
+--- For the class Engine: the norm of gradients, step, and what waits for a step's numbers.
+return function(Engine)
+
+--- p-norm of all gradients, of all stages, without the loss scale; the same bits on every rank. Collective.
+function Engine:gradient_norm(p)
+  local norm = stage_gradients.norm(self.counted, p)
+  if not self.loss_scaling then return norm end
+  self:settle()
+  return norm / (self.batch > 0 and self.loss_scaling.scale or self.loss_scaling.carried)
+end
+
+--- Called with the engine and the step's numbers ({ step, loss, gradient_norm, lr, samples }) after every update, in
+-- the order of steps, when it is set: the statistics of programs without a trainer.
+Engine.on_update = nil
+
+--- Waits until the numbers of all steps are known (but those of the last `keep` steps), oldest first. Raises what a
+-- step that diverged raises.
+function Engine:settle(keep)
+  local pending = self.pending
+  while #pending > (keep or 0) do
+    local numbers = self.control:take(true)
+    local entry = table.remove(pending, 1)
+    judge(self, entry, numbers)
+    tell(self, entry, numbers)
+  end
+end
+
+--- One update, if all batches of the step have been through backward -> true; else nothing -> false. told(numbers),
+-- where it is given, is called when the step's numbers are known ({ step, loss, gradient_norm, lr, samples, targets,
+-- not_finite }): on a GPU at the latest when the next step has been queued, elsewhere at once.
+-- A loss or gradient that is not finite changes no parameter and ends the run with exit status 8, unless
+-- engine.on_not_finite is "skip" (no parameter changes, the step counts) or "warn" (nothing special happens).
+function Engine:step(told)
+  if self.batch == 0 then error("engine:step() without engine:backward(loss)", 2) end
+  if self.launched and not self.has_trainer then lent.refuse_untaken(self.launched) end
+  self.updated = self.batch >= self:batches_wanted()
+  if not self.updated then return false end
+  phase "update"
+  for _, handler in ipairs(self.gradient_handlers) do handler:handle_gradient(self) end
+  agree(self)
+  local entry = new_entry(self, told)
+  if self.late then
+    self:queue_update()
+    step_ahead(self, entry)
+  else
+    decide(self)
+    step_at_once(self, entry)
+  end
+  return true
+end
+
+--- For ganymede.train.graph: the decision and the update of a step whose gradients are there. Queued, and not counted.
+function Engine:queue_update()
+  phase "update"
+  decide(self)
+  update(self)
+end
+
+--- For ganymede.train.graph: counts a step of so many samples that a graph has queued; what step() does beside.
+function Engine:count_step(samples, told)
+  self.samples, self.updated = samples, true
+  agree(self)
+  local entry = new_entry(self, told)
+  self.optimizer:set_steps(entry.updates + 1)
+  step_ahead(self, entry)
+end
+
+--- Sets the number of steps made so far, and of updates, where some steps were left out: part of resuming.
+function Engine:set_steps(n, updates)
+  self.steps_done = n
+  self.optimizer:set_steps(updates or n)
+end
+
+end

@@ -1,0 +1,327 @@
+--- gm.fit: trains what a recipe's table describes. `ganymede run` calls it; so may any program, with a table of
+-- settings or gm.recipe: gm.fit(dofile "recipe.lua").
+--
+--     gm.fit(config, { steps = 100, out = "runs/one", stats = stats })
+--
+-- The run context, every field optional:
+--   steps      end after so many optimizer steps of the whole run; the schedule keeps the recipe's length
+--   resume     a checkpoint, a folder of checkpoints, or a run's folder; "auto": the newest in `out`, or none
+--   out        the run's folder (a string, or a function that makes it when it is first needed);
+--              checkpoints go to out/checkpoints
+--   log        log(text): one line for the user;        progress  progress(event) after every step
+--   begin      begin(step): once, before training, with the steps of the run that are over
+--   record     record(event): one entry of metrics.jsonl after every step and evaluation
+--   stats      a table that is filled while the run goes on (see ganymede.observe.stats)
+--   no_eval    never evaluate;      recipe   its file, for messages
+--   command    { recipe = file, set = list of "key=value", seed = } from which another process gets the same settings
+--   trace      a file: what the ranks did in the first 20 steps (ganymede.observe.trace)
+--   profile    a file: what each op cost in 20 steps after the first 3 (ganymede.observe.profile)
+--   stop_requested   stop_requested() -> true: save a checkpoint at the end of the step, raise status 75
+-- On several ranks all of them call gm.fit with the same config; rank 0 alone calls log, progress, begin, record, out,
+-- and any rank may be asked to stop. The trap: weights are drawn when the model is built, so mesh, seed and
+-- dtype are set here, before anything else.
+-- @module ganymede.train.fit
+local core = require "ganymede.core"
+local data = require "ganymede.data"
+local engine_module = require "ganymede.train.engine"
+local energy = require "ganymede.observe.energy"
+local failure = require "ganymede.base.failure"
+local geometry = require "ganymede.job.geometry"
+local hooks = require "ganymede.hooks.base"
+local log = require "ganymede.base.log"
+local options = require "ganymede.base.options"
+local ranks = require "ganymede.job.ranks"
+local registry = require "ganymede.base.registry"
+local schedules = require "ganymede.schedules"
+local settings = require "ganymede.config"
+local schema = require "ganymede.config.schema"
+local sections = require "ganymede.nn.sections"
+local snapshot = require "ganymede.checkpoint.snapshot"
+local stage = require "ganymede.pipeline.stage"
+local signature = require "ganymede.base.signature"
+local stats_module = require "ganymede.observe.stats"
+local trainer_module = require "ganymede.train.trainer"
+
+local fit = {}
+
+-- ---------------------------------------------------------------- building
+
+-- Steps of the whole schedule: the recipe's, or more if more were asked for.
+local function schedule_steps(config, steps_per_epoch, asked)
+  local own = schema.total_steps(config, steps_per_epoch)
+  if not own then return asked end
+  return asked and math.max(asked, own) or own
+end
+
+local function always() return true end
+
+local function build_engine(config, model, schedule, train, test, total)
+  local parts = { model = model, criterion = registry.losses:build(config.loss), total_steps = total,
+    train_dataloader = train, test_dataloader = test }
+  for _, name in ipairs(schema.engine) do parts[name] = config[name] end
+  parts.schedule = schedule
+  return engine_module.initialize(parts)
+end
+
+-- "4 sections (tokens to blocks.3)" of each part
+local function said_parts(own)
+  local out = {}
+  for part, bound in ipairs(own.bounds) do
+    local count, first, last = bound[2] - bound[1] + 1, own.names[bound[1]], own.names[bound[2]]
+    out[part] = count == 1 and ("1 (%s)"):format(first) or ("%d (%s to %s)"):format(count, first, last)
+  end
+  return table.concat(out, ", ")
+end
+
+-- May the recipe have built this stage's own part? Then gm.initialize sees whether stages hold different things.
+local function is_own_part(config, model)
+  local by_name = type(config.model) == "table" and getmetatable(config.model) == nil
+  return stage.of(model) ~= nil or not by_name and sections.of(model) == nil
+end
+
+-- In a pipeline the model is made this rank's stage of it, before anything is allocated. One that was cut already, or
+-- that a recipe's function built as this stage's own part (ganymede.pipeline.stage), stays as it is.
+local function take_part(config, run, model, schedule, live)
+  local plan = live.plan
+  local parts = schedule.parts and schedule:parts(plan.pipeline)
+  if not parts or #parts * #parts[1] == 1 or is_own_part(config, model) then return end
+  local split = plan.split
+  if split == "flops" then split = { weights = require("ganymede.pipeline.flops").weights(run.command) } end
+  local ok, own = failure.try(stage.split, model, { stages = plan.pipeline, rank = live.coordinate.pipeline or 0,
+    parts = parts, split = split })
+  if not ok then failure(2, "parallel.pipeline: %s", failure.text(own)) end
+  if not run.rehearsal then
+    log.info("pipeline: %s; sections a part, cut by %s: %s", geometry.title(schedule:order_for(plan.pipeline,
+      schedule.num_microbatches)), type(plan.split) == "table" and "a list" or plan.split, said_parts(own))
+  end
+end
+
+-- The run's folder, which rank 0 makes; nil where there is none.
+local function folder(run)
+  if run.folder == nil then
+    run.folder = ranks.from_first(function()
+      if type(run.out) == "function" then return run.out() end
+      return run.out
+    end) or false
+  end
+  return run.folder or nil
+end
+
+-- ---------------------------------------------------------------- resuming
+
+-- The newest whole checkpoint in path or path/checkpoints; nil where there is none at all.
+local function newest(path)
+  local checkpoint = require "ganymede.checkpoint"
+  for _, place in ipairs { path .. "/checkpoints", path } do
+    local found, seen = checkpoint.search(place)
+    if seen > 0 then return found or ranks.fail(5, "all checkpoints in %s are damaged", place) end
+  end
+end
+
+-- Also one that has lost its index, of which opening says so.
+local function is_checkpoint(path)
+  local named = path:match "step%-%d%d%d%d%d%d%d%d+/*$" and #core.list_folder(path) > 0
+  return (named or core.is_file(path .. "/index.json")) and "yes" or nil
+end
+
+--- The checkpoint that `resume` means, or nil for a fresh start. Collective: all ranks verify it together.
+function fit.find_checkpoint(resume, out)
+  if not resume then return nil end
+  if resume == "auto" then return out and newest(out) or nil end
+  local found = newest(resume)
+  if found then return found end
+  if ranks.from_first(function() return is_checkpoint(resume) end) then return resume end
+  ranks.fail(2, "there is no checkpoint in %s to resume from; a run saves where checkpoint.interval is set", resume)
+end
+
+-- ---------------------------------------------------------------- telling
+
+local function fill_rates(stats, trainer)
+  stats.steps, stats.seconds = trainer.step, trainer.seconds
+  stats.samples, stats.tokens = trainer.samples, trainer.tokens > 0 and trainer.tokens or nil
+  if trainer.seconds > 0 then
+    stats.samples_per_second = trainer.samples / trainer.seconds
+    stats.tokens_per_second = trainer.tokens > 0 and trainer.tokens / trainer.seconds or nil
+  end
+end
+
+-- After every step and evaluation, so that a run that fails tells what it did before.
+local function connect(trainer, run, meter)
+  local stats = run.stats or {}
+  stats.loss, stats.metrics, stats.steps = trainer.losses, trainer.metrics, 0
+  trainer.sink = run.log
+  trainer.should_stop = run.stop_requested
+  local first = ranks.is_first()
+  trainer.on_step = function(t, step)
+    meter:update()
+    for text in function() return core.device_note() end do log.info("%s", text) end
+    stats.steps, stats.metrics, stats.global_batch = step.step, t.metrics, stats.global_batch or step.samples
+    local event = { step = step.step, epoch = step.epoch + 1, loss = step.loss, lr = step.lr,
+                    samples = step.total_samples, gradient_norm = step.gradient_norm,
+                    accuracy = t.metrics.train.accuracy }
+    if run.progress and first then run.progress(event) end
+    if run.record and first then run.record(event) end
+  end
+  trainer.on_test = function(t)
+    stats.metrics = t.metrics
+    if run.record and first then run.record { step = t.step, test = t.metrics.test } end
+  end
+  return stats
+end
+
+-- ---------------------------------------------------------------- the run
+
+local function prepare(config, run)
+  local session = require "ganymede.job.session"
+  local live = session.join(config, { recipe = run.recipe, rehearsal = run.rehearsal,
+    flags = { steps = run.steps, no_eval = run.no_eval, resume = run.resume } })
+  local function blaming_recipe(fn, ...) return session.blaming_recipe(run.recipe, always, fn, ...) end
+  core.set_seed(config.seed)
+  if config.dtype then core.set_default_dtype(config.dtype) end
+  session.use_products(config, run.rehearsal)
+  local schedule = blaming_recipe(schedules.choose, config, live.plan)
+  local train, test = data.of_config(config, "train"), not run.no_eval and data.of_config(config, "test") or nil
+  if not train then failure(2, "the recipe has no data.train to train on") end
+  local steps_per_epoch = math.ceil(train:length() / (config.gradient_accumulation or 1))
+  local total = schedule_steps(config, steps_per_epoch, run.steps)
+  local model = blaming_recipe(registry.models.build, registry.models, config.model)
+  blaming_recipe(take_part, config, run, model, schedule, live)
+  model:materialize() -- may lack memory, which is no mistake of the recipe
+  local engine, train_loader, test_loader = blaming_recipe(build_engine, config, model, schedule, train, test,
+    total)
+  local trainer = trainer_module(engine)
+  trainer.config = stats_module.jsonable(config)
+  trainer.samples_per_step = config.data.batch_size * (config.gradient_accumulation or 1)
+  blaming_recipe(trainer.prepare, trainer, {
+    train_dataloader = train_loader, test_dataloader = test_loader, hooks = hooks.of_config(config),
+    epochs = not run.steps and config.epochs or nil, max_steps = run.steps or config.steps,
+    test_interval = run.steps and 2 ^ 53 or config.test_interval, -- asked for so many steps: evaluate once, at the end
+  })
+  return trainer
+end
+
+local function restore(trainer, run)
+  if not run.resume then return end
+  local out = run.resume == "auto" and folder(run) or nil
+  local path = fit.find_checkpoint(run.resume, out)
+  if not path then return trainer:say "nothing to resume from: this run begins at step 1" end
+  snapshot.restore(trainer, path)
+  trainer:say(("resumed from %s at step %d"):format(path, trainer.step))
+  local total = trainer:total_steps()
+  if total and trainer.step >= total then trainer:say(("no step is left: the run ends at step %d"):format(total)) end
+end
+
+-- What the checkpoint says, and the run's folder, which is refused now rather than after the first step.
+local function begin(trainer, run)
+  restore(trainer, run)
+  folder(run)
+  if run.begin and ranks.is_first() then run.begin(trainer.step) end
+end
+
+-- Asked to stop: what is there is saved, and the exit status says that the run can go on.
+local function preempt(trainer)
+  local directory = trainer.checkpoint_directory()
+  if not directory then
+    ranks.fail(75, "stopped after step %d; nothing was saved: the run has no folder", trainer.step)
+  end
+  local path = trainer.states.checkpoint_step == trainer.step and trainer.states.checkpoint
+    or snapshot.save(trainer, directory, {})
+  ranks.fail(75, "stopped after step %d; saved %s (continue with --resume)", trainer.step, path)
+end
+
+-- A file that cannot be written is better known before the run than after it.
+local function must_be_writable(flag, path)
+  if not ranks.is_first() then return end
+  local ok, why = core.check_writable(path)
+  if not ok then failure(2, "%s: %s", flag, why) end
+end
+
+-- What --trace writes at the end is recorded from here on.
+local function record(engine, path)
+  must_be_writable("--trace", path)
+  if path:match "%.svg$" and not engine.executor then
+    failure(2, "--trace %s: a picture shows a step of a pipeline schedule, and this recipe runs none; name it .json",
+      path)
+  end
+  if engine.graph then log.info("graph: steps run one by one: --trace shows what the host does in each") end
+  engine.graph = nil
+  return require("ganymede.observe.trace").attach(engine)
+end
+
+-- What --profile writes at the end is timed from here on.
+local function time_ops(trainer, path)
+  must_be_writable("--profile", path)
+  return require("ganymede.observe.profile").attach(trainer)
+end
+
+local function write_profile(profiler, path)
+  local written, why = profiler:write(path)
+  if not written then log.warn("--profile: %s", why) end
+end
+
+local function close(trainer)
+  for _, name in ipairs { "train_dataloader", "test_dataloader" } do
+    if trainer.opt[name] then trainer.opt[name]:close() end
+  end
+end
+
+local run_options = {
+  steps = { type = "integer", doc = "end after so many optimizer steps of the whole run" },
+  resume = { type = "string", doc = "a checkpoint, a folder of checkpoints, a run's folder, or auto" },
+  out = { type = { "string", "function" }, doc = "the run's folder, or what makes it" },
+  log = { type = "function", doc = "log(text): one line for the user" },
+  progress = { type = "function", doc = "progress(event) after every step" },
+  begin = { type = "function", doc = "begin(step): once, before training, with the steps that are over" },
+  record = { type = "function", doc = "record(event): an entry of metrics.jsonl" },
+  stats = { type = "table", doc = "is filled while the run goes on" },
+  no_eval = { type = "boolean", doc = "never evaluate?" },
+  recipe = { type = "string", doc = "its file, for messages" },
+  command = { type = "table", doc = "from which another process gets the same settings" },
+  trace = { type = "string", doc = "a file: what the ranks did in the first steps" },
+  profile = { type = "string", doc = "a file: what each op cost" },
+  stop_requested = { type = "function", doc = "-> true: save a checkpoint and end" },
+  rehearsal = { type = "boolean", hidden = true, doc = "is nothing computed, as by check?" },
+}
+for _, entry in pairs(run_options) do entry.optional = true end
+fit.run_options = run_options
+
+--- For a trainer that is prepared: trains it as the run context says. Of gm.fit, and of a program's own trainer to
+-- which gm.launch lends the flags of the command line.
+function fit.run(trainer, run)
+  trainer.checkpoint_directory = function()
+    local out = folder(run)
+    return out and out .. "/checkpoints"
+  end
+  local meter = energy.start()
+  local stats = connect(trainer, run, meter)
+  local recorder = run.trace and record(trainer.engine, run.trace)
+  local profiler = run.profile and time_ops(trainer, run.profile)
+  local ok, err = pcall(function()
+    begin(trainer, run)
+    core.memory_reset_peak()
+    trainer:fit()
+    if trainer.stopped then preempt(trainer) end
+  end)
+  if not ok then snapshot.leave(trainer) end
+  fill_rates(stats, trainer)
+  stats.loss_scaling = trainer.engine.loss_scaling and trainer.engine.loss_scaling:state()
+  stats.rank = stats_module.rank(trainer.engine)
+  stats.rank.energy = meter:report()
+  if ok or ranks.agreed(err) then -- else another rank may be gone
+    stats_module.gather(stats)
+    if recorder then recorder:write(run.trace) end
+    if profiler then write_profile(profiler, run.profile) end
+  end
+  if not ok then error(err, 0) end
+end
+
+--- Trains -> the trainer, whose metrics, losses and engine tell the rest.
+function fit.fit(config, run)
+  run = options.check("gm.fit", run_options, run, 2)
+  config = settings.resolved(config, "gm.fit")
+  local trainer = prepare(config, run)
+  failure.protect(function() close(trainer) end, fit.run, trainer, run)
+  return trainer
+end
+
+return signature.export("gm", fit)

@@ -1,0 +1,104 @@
+--- Gradient handlers: who sums gradients over the ranks, where a recipe wants to say so.
+--
+--     gradient_handler = { { type = "DataParallelGradientHandler" } }
+--
+-- An engine that was given any calls exactly these, in order, before each update: handler:handle_gradient(engine).
+-- An engine that was given none sums in buckets while backward runs, which is faster. One of your own:
+--
+--     { handle_gradient = function(self, engine) gm.gradient_handlers.sum(engine.parameters, "DATA") end }
+--
+-- It must leave the same gradient on every rank, a sum and no mean: losses divide by the targets of the whole step.
+-- The trap: a gradient that nobody summed stays marked as a part, and the optimizer refuses it; who reduces
+-- part(p) in place by other means says so with summed(parameters).
+-- @module ganymede.train.gradient_handlers
+local context = require "ganymede.job.context"
+local core = require "ganymede.core"
+local options = require "ganymede.base.options"
+local registry = require "ganymede.base.registry"
+local signature = require "ganymede.base.signature"
+local tensors = require "ganymede.tensor"
+
+local handlers = {}
+
+-- The parameters of a model that want a gradient, and their names.
+local function trained(model)
+  local list, names = {}, {}
+  for _, entry in ipairs(model:named_parameters()) do
+    if entry.tensor:requires_grad() then
+      list[#list + 1], names[#names + 1] = entry.tensor, entry.name
+    end
+  end
+  return list, names
+end
+
+--- A reducer of a model's gradients (host/gradients/reducer.h), and the names of its parameters.
+function handlers.reducer(model, settings)
+  local list, names = trained(model)
+  local bucket_bytes = settings.bucket_mb and math.ceil(settings.bucket_mb * 2 ^ 20) or nil
+  return core.reducer_new(list, { bucket_bytes = bucket_bytes, overlap = settings.overlap }), names
+end
+
+--- This rank's term of the gradient of p, sharing its memory; nil where there is none. (p:grad() is the sum.)
+function handlers.part(p) return core.grad_part(p) end
+
+--- Says that the gradients of these parameters have been summed in place.
+function handlers.summed(parameters) core.grad_summed(parameters) end
+
+--- Sums the gradients of a list of parameters over a group (a ParallelMode or axes of ganymede.job.context; default
+-- DATA), one after the other. A parameter has a gradient on all ranks or on none.
+function handlers.sum(parameters, mode)
+  if core.world() == 1 then return end
+  local group = context.get_group(mode or "DATA")
+  for _, p in ipairs(parameters) do
+    tensors.scope(function()
+      local gradient = handlers.part(p)
+      if gradient then core.comm_all_reduce(gradient, group, "sum") end
+    end)
+  end
+  handlers.summed(parameters)
+end
+
+local classes = {}
+
+local function define(name, doc_options, alone)
+  local class = { name = name, options = doc_options, is_class = true }
+  class.__index = class
+  classes[name] = class
+  return setmetatable(class, {
+    __call = signature.constructor("options table?, model any?, optimizer any?", function(_, given, model)
+      local opt = options.check(name, doc_options, given, 2)
+      local self = setmetatable({ opt = opt }, class)
+      if core.world() > 1 and not alone then
+        self.reducer = handlers.reducer(model, { bucket_mb = opt.bucket_mb, overlap = false })
+      end
+      return self
+    end),
+  })
+end
+
+local bucket = { bucket_mb = { type = "number", above = 0, optional = true, doc = "summed at once; default 4" } }
+
+--- Sums the gradients of all parameters over DATA, in buckets, after backward.
+local DataParallel = define("DataParallelGradientHandler", bucket)
+
+function DataParallel:handle_gradient()
+  if self.reducer then core.reducer_finish(self.reducer) end
+end
+
+--- Sums them over SEQUENCE_DP: over DATA, and over the ranks that share a sequence. A gradient knows over which axes it
+-- is still a sum, so the work is the same.
+local SequenceParallel = define("SequenceParallelGradientHandler", bucket)
+SequenceParallel.handle_gradient = DataParallel.handle_gradient
+
+--- Sums the gradients of parameters that several stages of a pipeline hold, such as a head tied to the table of tokens,
+-- over these stages. For an engine that was given handlers; one that was not does it anyway.
+local Shared = define("PipelineSharedModuleGradientHandler", {}, true)
+
+function Shared.handle_gradient(_, engine) require("ganymede.train.stage_gradients").sum(engine.shared) end
+
+for name, class in pairs(classes) do
+  handlers[name] = class
+  registry.gradient_handlers:register(name, class)
+end
+
+return handlers

@@ -1,0 +1,306 @@
+--- Training steps as CUDA graphs: a step that has run a few times is recorded; from then on each step is one launch.
+--
+--     engine:train_step(batches, keep_output, told)     -- what the trainer calls; the engine's `cuda_graph` decides
+--
+-- A graph is the whole step on the device: forward, loss, backward, the norm, the decision, the update. A replay copies
+-- its batches into the tensors that were recorded, writes the step block (learning rate, step, the seed of chance) and
+-- launches; no Lua of the model runs. So a step must do the same each time: steps are recorded when 3 of one kind
+-- (shapes and dtypes of the batches, mode, clipping, parameters that train) have run. Others, such as the last and
+-- smaller batch of an epoch, run step by step; when 3 of another kind have come in a row, it is recorded and the old
+-- graph dropped. The host keeps its own books (steps, statistics, hooks) as ever, and results are the same to the bit.
+--
+-- `cuda_graph` is "auto", true or false. "auto" records where it can, and says once why not: on several ranks, with
+-- gradient handlers, with norms other than the 2-norm, with modules that do something after each update, and where
+-- forward, loss or optimizer are not Ganymede's own, since nobody knows whether those do the same each time; true
+-- records these too, and is an error where it cannot be.
+-- The trap: what a program changes in a module between steps (a probability of dropout, say) is not seen by the graph;
+-- engine.graph:forget() makes the next steps run, and be recorded, again.
+-- @module ganymede.train.graph
+local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
+local log = require "ganymede.base.log"
+local options = require "ganymede.base.options"
+local StepLoader = require "ganymede.train.step_loader"
+local scope = require("ganymede.tensor").scope
+
+local WARM_UP = 3 -- steps of a kind before it is recorded: buffers, plans of libraries and kernels are there then
+
+local MOST_KINDS = 16 -- that are told apart while there is no graph
+
+local Graph = {}
+Graph.__index = Graph
+
+-- ---------------------------------------------------------------- what can be recorded
+
+local here = debug.getinfo(1, "S").source:match "^@(.*)graph%.lua$"
+
+-- Is it a function of this folder?
+local function is_own(fn) return debug.getinfo(fn, "S").source:sub(2, #here + 1) == here end
+
+-- What may do something else each time, in words, or nil.
+local function foreign(engine)
+  for _, m in ipairs(engine.model:modules()) do
+    local functions = { forward = m.forward, sections = m.sections }
+    for name, value in pairs(m.opt or {}) do functions["option " .. name] = value end -- nn.Lambda's
+    for name, fn in pairs(functions) do
+      if type(fn) == "function" and not is_own(fn) then
+        return ("%s of %s (%s)"):format(name, m.name, m:path() == "" and "the model" or m:path())
+      end
+    end
+  end
+  local loss, optimizer = engine.loss_function, engine.optimizer
+  local computes = type(loss) == "table" and (loss.calls or loss.forward)
+  if computes and not is_own(computes) then return "the loss" end
+  if not is_own(optimizer.step) then return "the optimizer " .. tostring(optimizer.name) end
+  if engine.schedule.data_process_func then return "the schedule's data_process_func" end
+end
+
+-- Why no step of this engine can be recorded, whatever was asked for; nil: it can.
+local function obstacle(engine)
+  if core.world() > 1 then return "messages between ranks cannot be part of a graph" end
+  if #engine.gradient_handlers > 0 then return "gradient handlers are called by the host in each step" end
+  if engine.norm_type ~= 2 then
+    return ("the %g-norm of gradients is worked out by the host"):format(engine.norm_type)
+  end
+  if not engine.late then return ("%s decides about updates on the host"):format(engine.optimizer.name) end
+  for _, m in ipairs(engine.model:modules()) do
+    if m.after_update then
+      return ("%s (%s) has after_update, which needs what the host saw in the step"):format(m.name, m:path())
+    end
+  end
+end
+
+--- The graphs of an engine's steps, or nil where there are none. wanted: the setting `cuda_graph`. true where it cannot
+-- be had ends with status 2.
+function Graph.new(engine, wanted)
+  local device = core.device()
+  if wanted == false or not device.has_data or (wanted == "auto" and device.on_host) then return nil end
+  local possible, why = core.graph_possible()
+  if possible then why = obstacle(engine) end
+  if not why and wanted == "auto" then
+    local what = foreign(engine)
+    why = what and what .. " is not Ganymede's own and may do something else each time; cuda_graph = true records it"
+  end
+  if not why then return setmetatable({ engine = engine, wanted = wanted, seen = {}, kinds = 0 }, Graph) end
+  if wanted == true then failure(2, "cuda_graph = true: steps cannot be recorded: %s", why) end
+  log.info("graph: steps run one by one: %s", why)
+end
+
+-- ---------------------------------------------------------------- kinds of steps
+
+-- fn(tensor) for each of a batch, which is a tensor or a table of batches, in order.
+local function each_tensor(x, fn)
+  if core.is_tensor(x) then return fn(x) end
+  if type(x) ~= "table" then return end
+  for _, key in ipairs(options.sorted_keys(x)) do each_tensor(x[key], fn) end
+end
+
+-- The same with fn(tensor) in place of every tensor.
+local function mapped(x, fn)
+  if core.is_tensor(x) then return fn(x) end
+  if type(x) ~= "table" then return x end
+  local out = setmetatable({}, getmetatable(x))
+  for key, value in pairs(x) do out[key] = mapped(value, fn) end
+  return out
+end
+
+-- Shapes and dtypes, as text.
+local function kind_of_batches(batches)
+  local words = {}
+  for i, batch in ipairs(batches) do
+    for k = 1, 2 do
+      words[#words + 1] = i .. (k == 1 and " x" or " y")
+      each_tensor(batch[k], function(t)
+        words[#words + 1] = t:dtype() .. " (" .. table.concat(t:shape(), ", ") .. ")"
+      end)
+    end
+  end
+  return table.concat(words, " ")
+end
+
+-- All that a graph has fixed and a program may change between steps.
+local function kind_of(engine, batches, keep_output)
+  local trains = 0
+  for i, p in ipairs(engine.parameters) do
+    if p:requires_grad() then trains = (trains * 31 + i) % 2 ^ 40 end
+  end
+  return table.concat({ kind_of_batches(batches), tostring(keep_output), tostring(engine.training), trains,
+    tostring(engine.clip_grad_norm), tostring(engine.norm_type), tostring(engine.on_not_finite),
+    tostring(engine.loss_function), tostring(engine.optimizer) }, "; ")
+end
+
+-- ---------------------------------------------------------------- recording
+
+local function keep(x) each_tensor(x, function(t) t:keep() end) return x end
+local function release(x) each_tensor(x, core.release) end
+
+-- Tensors of the graph's own in place of a step's batches.
+local function fixed_batches(batches)
+  local fixed = { samples = batches.samples, tokens = batches.tokens, pieces = batches.pieces }
+  for i, batch in ipairs(batches) do
+    fixed[i] = { keep(mapped(batch[1], function(t) return t:clone() end)),
+                 keep(mapped(batch[2], function(t) return t:clone() end)) }
+  end
+  return fixed
+end
+
+-- The batches' numbers into the graph's tensors.
+local function fill(fixed, batches)
+  for i, batch in ipairs(fixed) do
+    for k = 1, 2 do
+      local from, at = {}, 0
+      each_tensor(batches[i][k], function(t) from[#from + 1] = t end)
+      each_tensor(batch[k], function(t)
+        at = at + 1
+        t:copy_(from[at])
+      end)
+    end
+  end
+end
+
+local function queue(self, keep_output)
+  local engine = self.engine
+  StepLoader.announce(engine, self.fixed)
+  local outputs, labels = engine:forward_backward(self.fixed, keep_output)
+  engine:queue_update()
+  self.tail = { engine.samples - engine.batch_samples, engine.batch_samples } -- the last of its batches
+  keep(outputs)
+  keep(labels)
+  return outputs, labels
+end
+
+-- What kernels read of the step that comes next.
+local function prepare(engine)
+  core.set_rng_step(engine.steps_done)
+  engine.optimizer:prepare()
+end
+
+-- The host's books as if the step that was recorded had not been; updates: what optimizer:steps() was.
+local function unqueue(engine, updates)
+  engine.batch, engine.samples, engine.announced, engine.fresh = 0, 0, nil, true
+  engine.optimizer:set_steps(updates)
+  engine.control:forget()
+end
+
+-- "12.3 MiB"
+local function human(bytes) return ("%.1f MiB"):format(bytes / 2 ^ 20) end
+
+--- Drops the graph: the next steps run one by one, and are recorded again when 3 of a kind have.
+function Graph:forget()
+  if self.graph then self.graph:close() end
+  for _, held in ipairs { self.fixed or {}, self.outputs or {}, self.labels or {} } do release(held) end
+  self.graph, self.kind, self.fixed, self.outputs, self.labels, self.last = nil, nil, nil, nil, nil, nil
+  self.seen, self.kinds = {}, 0
+end
+
+-- Why nothing was recorded: an error if it must be, else said, and not tried again.
+local function give_up(self, why)
+  self:forget()
+  failure.let_stops_pass(why)
+  self.off = true
+  if self.wanted == true then
+    failure(2, "cuda_graph = true: step %d cannot be recorded: %s", self.engine.steps_done + 1, failure.text(why))
+  end
+  log.info("graph: steps run one by one: %s", failure.text(why))
+end
+
+-- Records the step; it has not run then. True if there is a graph.
+local function record(self, batches, keep_output, kind)
+  local engine, again = self.engine, self.graph ~= nil
+  self:forget()
+  self.fixed = fixed_batches(batches)
+  local updates = engine.optimizer:steps()
+  prepare(engine)
+  core.graph_begin()
+  local ok, graph = pcall(function()
+    self.outputs, self.labels = scope(queue, self, keep_output)
+    return core.graph_end()
+  end)
+  core.graph_drop() -- nothing, where it has ended
+  unqueue(engine, updates)
+  if not ok then
+    give_up(self, graph)
+    return false
+  end
+  self.graph, self.kind = graph, kind
+  local about = graph:about()
+  log.info("graph: step %d was recorded%s: %d pieces of work, %s; steps like it are one launch each",
+    engine.steps_done + 1, again and " again, in place of the one before" or "", about.nodes, human(about.bytes))
+  return true
+end
+
+-- ---------------------------------------------------------------- running
+
+local function one_by_one(self, batches, keep_output, told)
+  local engine = self.engine
+  StepLoader.announce(engine, batches)
+  local outputs, labels = engine:forward_backward(batches, keep_output)
+  engine:step(told)
+  return outputs, labels
+end
+
+local function replay(self, batches, told)
+  local engine = self.engine
+  fill(self.fixed, batches)
+  batches.targets = self.fixed.targets -- nil: only the device knows
+  prepare(engine)
+  core.begin_step() -- random numbers that the program draws between steps are those that it would draw
+  core.set_batch(self.tail[1], self.tail[2])
+  self.graph:replay()
+  engine:count_step(batches.samples, told)
+end
+
+-- What an error in a step says of where it was.
+local function in_graph(step, ok, ...)
+  if ok then return ... end
+  local err = ...
+  error(type(err) == "string" and ("%s\n  in step %d, replayed from a graph"):format(err, step) or err, 0)
+end
+
+-- Is it time to record this kind? The first graph is of the first kind that has run often enough, also with others
+-- between; another takes its place when it stays.
+local function is_due(self, kind)
+  local seen = (kind == self.last or not self.graph) and self.seen[kind] or 0
+  if not self.graph and seen == 0 then self.kinds = self.kinds + 1 end
+  if self.graph or self.kinds > MOST_KINDS then self.seen, self.kinds = {}, 1 end
+  self.last, self.seen[kind] = kind, seen + 1
+  return seen >= WARM_UP
+end
+
+-- A step that the graph is not for: said once, and once if nothing stays long enough to be recorded.
+local function say_other(self, step, batches)
+  if self.graph and not self.said_other then
+    self.said_other = true
+    log.info("graph: step %d is of another kind and runs by itself (%s)", step, kind_of_batches(batches))
+  elseif not self.graph and self.kinds == MOST_KINDS and not self.said_many then
+    self.said_many = true
+    log.info("graph: steps run one by one: their batches differ, and none has come %d times (%s)", WARM_UP,
+      kind_of_batches(batches))
+  end
+end
+
+-- Not while a profile is running.
+local function is_possible(self)
+  local possible, why = core.graph_possible()
+  if not possible and self.said_why ~= why then
+    self.said_why = why
+    log.info("graph: steps run one by one meanwhile: %s", why)
+  end
+  return possible
+end
+
+--- One step of the trainer, as engine:train_step.
+function Graph:run(batches, keep_output, told)
+  if self.off or not is_possible(self) then return one_by_one(self, batches, keep_output, told) end
+  local kind = kind_of(self.engine, batches, keep_output)
+  local step = self.engine.steps_done + 1
+  if kind ~= self.kind and not (is_due(self, kind) and record(self, batches, keep_output, kind)) then
+    say_other(self, step, batches)
+    return one_by_one(self, batches, keep_output, told)
+  end
+  self.last = kind
+  in_graph(step, pcall(replay, self, batches, told))
+  return self.outputs, self.labels
+end
+
+return Graph

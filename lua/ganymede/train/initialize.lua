@@ -1,0 +1,306 @@
+--- gm.initialize: the parts of a training run put together: stage, schedule, optimizer, sums of gradients.
+--
+-- A model is whole on one stage. In a pipeline it is what gm.build_pipeline_model made of the whole, or what the recipe
+-- built for this stage alone; a whole model on every stage is refused, since each would train its own.
+-- What is not given here comes from gm.launch: model, loss, data, and all settings of schema.engine, which are
+-- declared there. Parts may be given by position, in Colossal-AI's order.
+-- The trap: with several ranks everything here is collective, from the schedule that is chosen to the first values of
+-- parameters that stages share.
+-- @module ganymede.train.initialize
+local context = require "ganymede.job.context"
+local core = require "ganymede.core"
+local data = require "ganymede.data"
+local failure = require "ganymede.base.failure"
+local Graph = require "ganymede.train.graph"
+local handlers = require "ganymede.train.gradient_handlers"
+local loss_scaling = require "ganymede.optim.loss_scaling"
+local module = require "ganymede.nn.module"
+local options = require "ganymede.base.options"
+local ranks = require "ganymede.job.ranks"
+local registry = require "ganymede.base.registry"
+local schedules = require "ganymede.schedules"
+local schema = require "ganymede.config.schema"
+local sections = require "ganymede.nn.sections"
+local stage_gradients = require "ganymede.train.stage_gradients"
+local stages = require "ganymede.pipeline.stage"
+local StepLoader = require "ganymede.train.step_loader"
+
+local given = {
+  model = { type = { "module", "table", "string", "function" },
+    doc = "the model, or { type = ... }; in a pipeline what gm.build_pipeline_model made of it, or this stage's own "
+      .. "part or chunks" },
+  criterion = { type = { "module", "table", "string", "function" }, optional = true,
+                doc = "a loss, { type = ... }, or a function(output, target) -> mean over the samples" },
+  train_dataloader = { type = "table", optional = true, doc = "a loader of ganymede.data" },
+  test_dataloader = { type = "table", optional = true, doc = "a loader of ganymede.data" },
+  total_steps = { type = "integer", min = 1, optional = true, doc = "for lr_scheduler = { type = ... }" },
+}
+for _, name in ipairs(schema.engine) do
+  given[name] = {}
+  for key, value in pairs(schema.fields[name]) do given[name][key] = value end
+  given[name].optional = true -- the optimizer: default AdamW
+end
+local aliases = { gradient_handlers = "gradient_handler" }
+local by_position = { "model", "optimizer", "criterion", "train_dataloader", "test_dataloader", "lr_scheduler" }
+
+-- ---------------------------------------------------------------- what was given
+
+-- The table of parts; from positions where the first is a model and no such table.
+local function named(first, ...)
+  local more = select("#", ...)
+  if more == 0 and not module.is_module(first) then return first end
+  if more >= #by_position then
+    error(("gm.initialize takes at most %d parts by position (%s); give the others by name"):format(#by_position,
+      table.concat(by_position, ", ")), 3)
+  end
+  local parts, values = {}, { first, ... }
+  for i, name in ipairs(by_position) do parts[name] = values[i] end
+  return parts
+end
+
+-- The parts, and what gm.launch was told where they say nothing.
+local function completed(parts, launched)
+  if not launched or type(parts) ~= "table" then return parts end
+  local out, said = {}, {}
+  for key, value in pairs(parts) do
+    out[key], said[aliases[key] or key] = value, true
+  end
+  local function add(name, value)
+    if not said[name] then out[name] = value end
+  end
+  for _, name in ipairs(schema.engine) do add(name, launched[name]) end
+  add("model", launched.model)
+  add("criterion", launched.loss)
+  for which, name in pairs { train = "train_dataloader", test = "test_dataloader" } do
+    if not said[name] then out[name] = data.of_config(launched, which) end
+  end
+  return out
+end
+
+-- A model that a config describes as a module; of a pipeline this rank's stage of it, unless a function built that.
+local function built(model, schedule, plan)
+  local is_list = type(model) == "table" and not getmetatable(model) and not model.type
+  if module.is_module(model) or is_list then return model end
+  local made = registry.models:build(model)
+  local parts = schedule.parts and schedule:parts(plan.pipeline) or { { 1 } }
+  local is_own = type(model) == "function" and (stages.of(made) or not sections.of(made))
+  if #parts * #parts[1] == 1 or is_own then return made end
+  return require("ganymede.train.pipeline_model").build_pipeline_model(made, { schedule = schedule })
+end
+
+-- ---------------------------------------------------------------- small parts
+
+-- A scheduler that moves once an update, however often the loop calls it.
+local function gated(scheduler, engine)
+  local gate = {}
+  function gate.step()
+    if engine.updated then scheduler:step() end
+  end
+  return setmetatable(gate, { __index = scheduler })
+end
+
+-- A plain function(output, target) -> mean over the samples of a batch, as a criterion.
+local function from_function(fn)
+  local criterion = { count = function(_, target) return target:size(1) end, calls = fn }
+  return setmetatable(criterion, {
+    __call = function(_, output, target, count)
+      local loss = fn(output, target)
+      return count and loss * (target:size(1) / count) or loss
+    end,
+  })
+end
+
+-- A module has a method count of its own, which counts its parameters.
+local function must_count(criterion)
+  if criterion.count ~= nil and criterion.count ~= module.Module.count then return criterion end
+  local name = criterion.name or "the criterion"
+  error(("%s has no method count, which says how many targets its loss is a mean of:\n"
+    .. "  function %s:count(target) return target:numel() end"):format(name, criterion.name or "criterion"), 0)
+end
+
+local function criterion_of(given_criterion)
+  if type(given_criterion) == "function" then return from_function(given_criterion) end
+  return given_criterion and must_count(registry.losses:build(given_criterion))
+end
+
+local function handlers_of(list, engine)
+  local out = {}
+  for i, entry in ipairs(list) do
+    out[i] = registry.gradient_handlers:build(entry, engine.model, engine.optimizer)
+    if type(out[i]) ~= "table" or type(out[i].handle_gradient) ~= "function" then
+      error(("gm.initialize: gradient_handler[%d] has no function handle_gradient"):format(i), 0)
+    end
+  end
+  return out
+end
+
+-- ---------------------------------------------------------------- stages
+
+-- Names of the parameters that a stage declares and does not share by hand, one a line.
+local function own_names(stage)
+  local names = {}
+  for _, p in ipairs(stage.model:declared()) do
+    if not p.tied and not p.entry.shared_by then names[#names + 1] = p.name end
+  end
+  return table.concat(names, "\n")
+end
+
+-- Parts that stages built by themselves have names that no other stage has; all alike, they are no parts.
+local function check_own_parts(stage, plan)
+  local seen, same, alike, twice = {}, nil, true, nil
+  for _, text in ipairs(ranks.texts(("%d\n%s"):format(stage.rank, own_names(stage)))) do
+    local number, names = text:match "^(%d+)\n(.*)$"
+    same, alike = same or names, alike and (same == nil or same == names)
+    for name in names:gmatch "[^\n]+" do
+      if seen[name] and seen[name] ~= number then twice = twice or { name, seen[name], number } end
+      seen[name] = number
+    end
+  end
+  if alike and same ~= "" then
+    ranks.fail(2, "parallel.pipeline is %d, and every stage holds the whole model: split it with "
+      .. "gm.build_pipeline_model(model), or build each stage's own part", plan.pipeline)
+  elseif twice then
+    ranks.fail(2, "stages %s and %s both declare a parameter '%s': build each part with the names that it has in the "
+      .. "whole model (an nn.ModuleList may leave positions out), or make one parameter of both with "
+      .. "nn.PipelineSharedModuleWrapper", twice[2], twice[3], twice[1])
+  end
+end
+
+-- The stage holds what the schedule will run on it.
+local function check_parts(stage, parts, rank)
+  local wanted, n = parts[rank + 1], #parts * #parts[1]
+  if stage.n_parts == n and table.concat(stage.parts, ", ") == table.concat(wanted, ", ") then return end
+  failure(2, "stage %d holds part %s of a model in %d, where the schedule has part %s of %d: give "
+    .. "gm.build_pipeline_model the same schedule", rank, table.concat(stage.parts, ", "), stage.n_parts,
+    table.concat(wanted, ", "), n)
+end
+
+-- The Stage of what was given as the model.
+local function stage_of(model, schedule, plan)
+  local parts = schedule.parts and schedule:parts(plan.pipeline) or { { 1 } }
+  local stage, rank = stages.of(model), ranks.stage()
+  local settings = { stages = plan.pipeline, rank = rank, parts = parts, split = plan.split }
+  if not stage and plan.pipeline > 1 then
+    stage = stages.own(model, settings)
+    if core.comm_transport() ~= "meta" then check_own_parts(stage, plan) end
+  elseif plan.pipeline == 1 and #parts[1] > 1 and not (stage and stage.n_parts > 1) then
+    stage = stages.split(model, settings)
+  end
+  stage = stage or stages.whole(model)
+  if schedule.parts then check_parts(stage, parts, rank) end
+  return stage
+end
+
+-- Layers and recipes ask the context what this stage holds, and which of its chunks runs.
+local function tell_context(stage)
+  local now = context.current()
+  now:set_pipeline_parts(stage.parts, stage.n_parts)
+  now:set_virtual_pipeline_parallel_size(stage.chunks > 1 and stage.chunks or nil)
+  now:set_virtual_pipeline_parallel_rank(nil)
+end
+
+-- What a schedule that knows pipelines needs beside the model.
+local function add_pipeline(engine)
+  local schedule = engine.schedule
+  tell_context(engine.stage)
+  if not schedule.parts then return end
+  engine.output_stage = schedule:output_stage(engine.stage.stages)
+  engine.executor = schedule:new_executor()
+  engine:set_counting()
+end
+
+-- ---------------------------------------------------------------- gradients
+
+-- Is there something to train on this rank? A stage may be all activations.
+local function has_parameters(engine)
+  for _, p in ipairs(engine.parameters) do
+    if p:requires_grad() then return true end
+  end
+  return false
+end
+
+-- Who sums gradients over the ranks of a stage: the handlers that were given, else the reducer; one rank needs neither.
+local function share_gradients(engine, list)
+  engine.shared, engine.shared_names = stage_gradients.shared(engine.stage), {}
+  for _, message in ipairs(engine.shared) do
+    for _, name in ipairs(message.names) do engine.shared_names[name] = true end
+  end
+  engine.counted = stage_gradients.counted(engine.parameters, engine.shared)
+  stage_gradients.make_equal(engine.shared)
+  engine.gradient_handlers = handlers_of(list, engine)
+  local alone = core.world() == engine.stage.stages -- a stage is one rank: what it has is whole
+  if alone or #engine.gradient_handlers > 0 or not has_parameters(engine) then return end
+  local chosen = context.current().plan.reducer
+  engine.reducer, engine.names = handlers.reducer(engine.model,
+    { bucket_mb = chosen.bucket_mb, overlap = chosen.overlap ~= false })
+end
+
+-- Losses are scaled where a parameter of any stage is of f16.
+local function scale_losses(engine, wanted)
+  local own = loss_scaling.options(wanted)
+  local narrow = false
+  for _, p in ipairs(engine.parameters) do narrow = narrow or p:dtype() == "f16" end
+  if engine.stage.stages > 1 then narrow = ranks.any(narrow) end
+  if narrow and own then engine.loss_scaling = loss_scaling.start(engine.control, own) end
+end
+
+-- ---------------------------------------------------------------- data
+
+-- Ranks read parts of the same batches: one whose files are others would train on them, or leave the others waiting
+-- at the end of an epoch.
+local function check_data(opt)
+  if core.world() == 1 or core.comm_transport() == "meta" then return end
+  local files = {}
+  for _, which in ipairs { "train", "test" } do
+    local loader = opt[which .. "_dataloader"]
+    files[which] = loader and loader.fingerprint and loader:fingerprint()
+  end
+  if next(files) then ranks.same_settings { data = files } end
+end
+
+-- ---------------------------------------------------------------- the engine
+
+local function new(Engine, opt, launched)
+  ranks.phase "initialize"
+  local plan = context.current().plan
+  local schedule = schedules.choose({ schedule = opt.schedule, num_microbatches = opt.num_microbatches }, plan)
+  local stage = stage_of(built(opt.model, schedule, plan), schedule, plan)
+  local model = stage.model
+  local engine = setmetatable({
+    model = model, stage = stage, schedule = schedule,
+    optimizer = registry.optimizers:build(opt.optimizer or { type = "AdamW" }, model),
+    clip_grad_norm = opt.clip_grad_norm, norm_type = opt.norm_type, training = true,
+    loss_function = criterion_of(opt.criterion), accumulation = opt.gradient_accumulation,
+    parameters = model:parameters(), steps_done = 0, batch = 0, samples = 0, fresh = true, epoch = core.comm_epoch(),
+    control = core.step_control(), known = { grad_norm = 0, not_finite = 0 }, pending = {}, launched = launched,
+  }, Engine)
+  local device = core.device()
+  engine.late = device.has_data and not device.on_host and engine.optimizer.takes_control or false
+  scale_losses(engine, opt.fp16)
+  add_pipeline(engine)
+  share_gradients(engine, opt.gradient_handler or {})
+  engine.graph = Graph.new(engine, opt.cuda_graph)
+  return engine
+end
+
+--- For the class Engine: gm.initialize, and its options.
+return function(Engine)
+  --- Builds what is given as { type = ... }, puts the parts together
+  -- -> engine, train_loader, test_loader, lr_scheduler (nil where none was given).
+  local function initialize(...)
+    local launched = context.current().launched
+    local opt = options.check("gm.initialize", given, completed(named(...), launched), 2, aliases)
+    check_data(opt)
+    local engine = new(Engine, opt, launched)
+    local accumulation, pieces = opt.gradient_accumulation, engine.schedule.num_microbatches -- nil: whole batches
+    local train = opt.train_dataloader and StepLoader.new(opt.train_dataloader, engine, accumulation, pieces)
+    local test = opt.test_dataloader and StepLoader.new(opt.test_dataloader, nil, 1, pieces)
+    local run = { total_steps = opt.total_steps, steps_per_epoch = train and train:length() }
+    run.total_steps = run.total_steps or launched and schema.total_steps(launched, run.steps_per_epoch)
+    local scheduler = opt.lr_scheduler and registry.lr_schedulers:build(opt.lr_scheduler, engine.optimizer, run)
+    engine.lr_scheduler = scheduler
+    if scheduler and accumulation > 1 then return engine, train, test, gated(scheduler, engine) end
+    return engine, train, test, scheduler
+  end
+  return initialize, given
+end

@@ -1,0 +1,260 @@
+--- gm.launch: what a program that trains in code does first; it gets the flags of the command line here.
+--
+--     local config = gm.launch { width = 64, steps = 100, seed = 3 }     -- --set width=32 --steps 20 work
+--     local engine, loader = gm.initialize { ... }
+--
+-- Returns a copy of the table in which --set, --steps and --seed have taken effect, with rank, world and device
+-- besides; makes the mesh of ranks that `parallel` asks for (see ganymede.job.context), seeds the random numbers
+-- (`seed`, default 1024), sets the default dtype (`dtype`, default "f32") and the limit of memory (`memory_limit`,
+-- in bytes). All ranks must call it with the same settings, before they make any tensor. Keys that recipes have are
+-- checked by their schema, any others are the program's own; reading one that is not there is an error that names it.
+--
+-- gm.initialize takes from here what it is not given itself (model, loss, data, optimizer, clip_grad_norm, ...), a
+-- trainer its hooks, checkpoints and test_interval. `config = "base.lua"` (a file that returns a table, or the table)
+-- is what the other keys change; Colossal-AI's order of arguments works as well, and launch_from_torch, _slurm
+-- and _openmpi (ranks are always those that MPI started).
+--
+-- --out, --resume, --no-eval, --trace, --profile and --steps are taken up by the first trainer of the program, as by
+-- gm.fit. A loop of the program's own gets the first three as keys of its own, gm.launch { out = "runs/mine",
+-- resume = false }; without such a key they are refused. The trap: --steps is config.steps, where it must stop.
+local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
+local signature = require "ganymede.base.signature"
+
+local fit = require "ganymede.train.fit"
+local lent = require "ganymede.train.lent"
+
+local launch = {}
+
+local Engine = require("ganymede.train.engine").Engine
+local used = false
+
+-- Fills the document of --stats from the engine that made the first update.
+local function observe(run)
+  local first
+  Engine.on_update = function(engine, numbers)
+    first = first or engine
+    if engine ~= first then return end
+    run.loss = run.loss or {}
+    run.loss[#run.loss + 1], run.steps = numbers.loss, numbers.step
+    run.samples = (run.samples or 0) + numbers.samples
+    run.global_batch = run.global_batch or numbers.samples
+  end
+  local function settle()
+    if first then first:settle() end
+  end
+  return settle, function()
+    Engine.on_update = nil
+    if not first then return end
+    run.rank = require("ganymede.observe.stats").rank(first)
+    run.loss_scaling = first.loss_scaling and first.loss_scaling:state()
+  end
+end
+
+--- For the command line: a recipe is about to run; gm.launch may take up its flags. context(flags, resolved settings)
+-- -> the run context of gm.fit for a program's trainer.
+function launch.prepare(args, source, about, context)
+  used = false
+  local settle, close = observe(about.run)
+  lent.program = { args = args, source = source, about = about, settle = settle, close = close, context = context,
+    run = fit.run }
+end
+
+--- For the command line: the recipe's code has run to its end; what its last step did is waited for.
+function launch.settle()
+  if lent.program then lent.program.settle() end
+end
+
+--- For the command line: the recipe has ended.
+function launch.finish()
+  if not lent.program then return end
+  lent.program.close()
+  lent.program = nil
+end
+
+--- Did the recipe call gm.launch?
+function launch.used() return used end
+
+-- ---------------------------------------------------------------- flags of the run
+
+local own_keys = { resume = true, out = true, no_eval = true }
+
+-- Flags whose names a program has among its own keys are those keys' values; the others are for its trainer.
+local function share_flags(args, settings)
+  local left = {}
+  for _, flag in ipairs(lent.flags) do
+    if args[flag] and own_keys[flag] and settings[flag] ~= nil then
+      settings[flag] = args[flag]
+    else
+      left[flag] = args[flag] or nil
+    end
+  end
+  if settings.resume and settings.resume == args.resume then
+    settings.resume = fit.find_checkpoint(args.resume, settings.out) or false
+  end
+  return next(left) and left
+end
+
+-- A setting that is not there under this name: that which another name of the schema stands for (BATCH_SIZE), nil for a
+-- key that was not given, an error for any other.
+local function missing(file)
+  return function(settings, key)
+    local schema = require "ganymede.config.schema"
+    if schema.fields[key] then return nil end
+    if schema.aliases[key] then
+      local value = settings
+      for part in schema.aliases[key]:gmatch "[^.]+" do value = value and value[part] end
+      return value
+    end
+    local options = require "ganymede.base.options"
+    error(("there is no setting '%s' in %s%s"):format(tostring(key), file,
+      options.hint(key, options.sorted_keys(settings))), 2)
+  end
+end
+
+-- ---------------------------------------------------------------- arguments
+
+local by_position = { "config", "rank", "world_size", "host", "port", "backend", "local_rank", "seed", "verbose" }
+
+-- Arguments by position, or one table of settings, as one table.
+local function named(names, first, ...)
+  local more = select("#", ...)
+  if more == 0 and type(first) ~= "string" then return first end
+  if more >= #names then
+    error(("gm.launch takes at most %d arguments by position: %s"):format(#names, table.concat(names, ", ")), 3)
+  end
+  local out, values = {}, { first, ... }
+  for i, name in ipairs(names) do out[name] = values[i] end
+  return out
+end
+
+-- Ranks are numbered by who starts them: a program may say what they are, and not change it.
+local function check_rank(given)
+  local is = { rank = core.rank(), world_size = core.world(), world = core.world(),
+    local_rank = require("ganymede.job.launcher").place_here() }
+  for _, name in ipairs { "rank", "world_size", "world", "local_rank" } do
+    if given[name] ~= nil and given[name] ~= is[name] then
+      failure(2, "gm.launch: %s = %s, and this process is rank %d of %d: ranks are started from outside, by "
+        .. "`ganymede run FILE -n N`, or by mpirun or srun; leave %s away", name, tostring(given[name]), is.rank,
+        is.world, name)
+    end
+  end
+  if given.device ~= nil then
+    failure(2, "gm.launch: device = %s: the device is chosen by `ganymede run FILE --device cpu|cuda`",
+      tostring(given.device))
+  end
+end
+
+-- How Colossal-AI's ranks find each other; ours do that through MPI.
+local function drop_addresses(given)
+  local said = {}
+  for _, name in ipairs { "host", "port", "backend" } do
+    if given[name] ~= nil then said[#said + 1], given[name] = name, nil end
+  end
+  if #said > 0 and given.verbose ~= false and core.rank() == 0 then
+    require("ganymede.base.log").info("gm.launch: %s: not needed, ranks find each other through MPI "
+      .. "(parallel.transport says how GPUs talk)", table.concat(said, ", "))
+  end
+  given.verbose = nil
+end
+
+-- A path as it is, or beside the recipe.
+local function found(path)
+  local beside = lent.program and lent.program.source.path:match "^(.*/)[^/]*$"
+  local file = io.open(path)
+  if file then file:close() end
+  return not file and beside and beside .. path or path
+end
+
+-- Settings over those of `config`.
+local function over_base(given)
+  local base = given.config
+  if base == nil then return given end
+  if type(base) == "string" then base = require("ganymede.config.recipe").table_of(found(base)) end
+  if type(base) ~= "table" then
+    failure(2, "gm.launch: config must be a file that returns a table, or the table; got %s", tostring(base))
+  end
+  local out = {}
+  for key, value in pairs(base) do out[key] = value end
+  if out.config ~= nil then failure(2, "gm.launch: config: the table has a `config` of its own; give one") end
+  for key, value in pairs(given) do
+    if key ~= "config" then out[key] = value end
+  end
+  drop_addresses(out)
+  return out
+end
+
+--- Settings with the flags applied. given: a table (default: empty), or Colossal-AI's arguments in their order.
+function launch.launch(...)
+  local config = require "ganymede.config"
+  local given = named(by_position, ...)
+  if given == nil then given = {} end
+  if type(given) ~= "table" then error("gm.launch takes a table of settings; got a " .. type(given), 2) end
+  given = over_base(given)
+  check_rank(given)
+  local command = lent.program or { args = {}, source = { path = "gm.launch" }, about = {} }
+  local args, source = command.args, command.source
+  used = true
+  local resolved = config.resolve(given, { file = source.path, text = source.text, sets = args.set,
+    flags = { seed = args.seed, steps = args.steps }, in_code = true })
+  command.about.settings = resolved.config
+  local live = require("ganymede.job.session").join(resolved.config, { recipe = lent.program and source.path or nil,
+    flags = { steps = args.steps, resume = args.resume, no_eval = args.no_eval } })
+  live.launched = resolved.config
+  local plan = live.plan
+  if plan.split == "flops" and plan.pipeline * (plan.chunks or 1) > 1 then
+    require("ganymede.pipeline.flops").weights(nil) -- says what to do instead
+  end
+  core.set_seed(resolved.config.seed)
+  core.set_default_dtype(resolved.config.dtype)
+  require("ganymede.job.session").use_products(resolved.config)
+  if resolved.config.memory_limit then core.memory_limit(resolved.config.memory_limit) end
+  local settings = {}
+  for key, value in pairs(resolved.config) do settings[key] = value end
+  settings.rank, settings.world, settings.device = core.rank(), core.world(), core.device()
+  if lent.program then lent.program.left, lent.program.resolved = share_flags(args, settings), resolved end
+  live.config = setmetatable(settings, { __index = missing(source.path) })
+  return settings
+end
+
+-- ---------------------------------------------------------------- who started the ranks
+
+-- What others than MPI say of the world -> variables of its size and of the rank, and who sets them.
+local environments = {
+  torch = { "WORLD_SIZE", "RANK", "torchrun" }, slurm = { "SLURM_NPROCS", "SLURM_PROCID", "Slurm" },
+}
+
+-- The world that the environment describes must be the one that MPI made.
+local function check_environment(kind)
+  local variables = environments[kind]
+  local size, rank = tonumber(os.getenv(variables[1]) or ""), tonumber(os.getenv(variables[2]) or "")
+  if not size then return end
+  if size ~= core.world() then
+    failure(2, "gm.launch_from_%s: %s is %d, and this process is one of %d rank%s: ranks find each other through MPI, "
+      .. "not through the variables of %s; start `ganymede run FILE -n %d`, or under mpirun or srun `srun -n %d "
+      .. "ganymede run FILE`", kind, variables[1], size, core.world(), core.world() == 1 and "" or "s", variables[3],
+      size, size)
+  elseif rank and rank ~= core.rank() then
+    failure(2, "gm.launch_from_%s: %s is %d, and MPI made this process rank %d: leave the variable away", kind,
+      variables[2], rank, core.rank())
+  end
+end
+
+--- Under `ganymede run -n N`; variables of torchrun that describe another world are refused.
+function launch.launch_from_torch(...)
+  check_environment "torch"
+  return launch.launch(named({ "config", "backend", "seed", "verbose" }, ...))
+end
+
+local with_host = { "config", "host", "port", "backend", "seed", "verbose" }
+
+--- Under srun, or `ganymede run -n N`; a job whose tasks are not the ranks is refused.
+function launch.launch_from_slurm(...)
+  check_environment "slurm"
+  return launch.launch(named(with_host, ...))
+end
+
+--- Under mpirun, or `ganymede run -n N`, which starts it.
+function launch.launch_from_openmpi(...) return launch.launch(named(with_host, ...)) end
+
+return signature.export("gm", launch)

@@ -1,0 +1,204 @@
+--- The loader that gm.initialize returns: batches in the groups of one optimizer step.
+--
+-- A step takes `gradient_accumulation` batches (the last of an epoch: what is left). They are read ahead,
+-- because losses divide by the number of targets of the whole step, which must be known before the first
+-- backward; the engine is told with engine:announce. Each batch of the loop has a scope of its own:
+--
+--     for x, y in train_loader:batches() do ... end      -- tensors of one turn are free in the next
+--
+-- Under a pipeline schedule x and y of a batch are lists of micro-batches (ganymede.data.micro_batches).
+-- The trap: `break` leaves the scope of that turn open; what was made in it is then freed by the collector.
+-- @module ganymede.train.step_loader
+local core = require "ganymede.core"
+local micro_batches = require "ganymede.data.micro_batches"
+local ops = require "ganymede.tensor.ops"
+local ranks = require "ganymede.job.ranks"
+local signature = require "ganymede.base.signature"
+local tensors = require "ganymede.tensor"
+
+local StepLoader = {}
+StepLoader.__index = StepLoader
+
+--- loader: see ganymede.data; engine: who is told (nil for evaluation); accumulation: batches a step; pieces: micro-
+-- batches that a batch comes in, or nil: whole. A loader without next_pieces is asked for batches, which are split.
+function StepLoader.new(loader, engine, accumulation, pieces)
+  return setmetatable({ loader = loader, engine = engine, accumulation = accumulation or 1, pieces = pieces,
+                        epoch = 0 }, StepLoader)
+end
+
+--- loader itself, where it is one already (gm.initialize returned it) or nil; else as new.
+function StepLoader.of(loader, engine, accumulation, pieces)
+  if loader == nil or type(loader.next_step) == "function" then return loader end
+  return StepLoader.new(loader, engine, accumulation, pieces)
+end
+
+--- Steps an epoch, or nil for a loader without an end.
+function StepLoader:length()
+  if not self.loader.length then return nil end
+  local batches = self.loader:length()
+  return batches and math.ceil(batches / self.accumulation)
+end
+
+--- Chooses the order of the samples; the next batch is the first of that epoch.
+function StepLoader:set_epoch(epoch)
+  self.epoch, self.passed = epoch, false
+  if self.loader.set_epoch then self.loader:set_epoch(epoch) end
+end
+
+--- Goes to a step of this epoch, 0 for its first.
+function StepLoader:seek(step) self.loader:seek(step * self.accumulation) end
+
+-- fn(part) on a batch, or on each of its micro-batches.
+local function each_piece(batch, fn)
+  if not micro_batches.is_list(batch) then return fn(batch) end
+  for _, piece in ipairs(batch) do fn(piece) end
+end
+
+-- The sum of a list of f64 scalars as f64 (1), zero where there is none.
+local function added(list)
+  local sum = list[1] or tensors.zeros({}, { dtype = "f64" })
+  for i = 2, #list do sum = ops.add(sum, list[i]) end
+  return ops.reshape(sum, { 1 })
+end
+
+-- This rank's terms of the counts of a step, for each term of the criterion a list of f64 scalars.
+local function terms_on_device(criterion, step)
+  local terms = { {} }
+  local function count(label)
+    local counted = label ~= nil and criterion:count_tensor(label) or {}
+    for k, t in ipairs(core.is_tensor(counted) and { counted } or counted) do
+      terms[k] = terms[k] or {}
+      table.insert(terms[k], ranks.part_tensor(t))
+    end
+  end
+  for _, batch in ipairs(step) do each_piece(batch[2], count) end
+  return terms
+end
+
+-- Contributing targets of a whole step, an f64 scalar for each term of the criterion, which nobody reads.
+local function count_on_device(engine, step)
+  local sums, counts = {}, {}
+  for k, list in ipairs(terms_on_device(engine.loss_function, step)) do sums[k] = added(list) end
+  sums = ops.cat(sums, 1) -- not the memory of a part
+  if core.world() > 1 then core.comm_all_reduce(sums, core.comm_group(), "sum") end
+  for k = 1, sums:size(1) do counts[k] = ops.select(sums, 1, k) end
+  engine.control:targets(sums)
+  return counts
+end
+
+-- The same as numbers, from one small sum over the ranks
+-- at most: a criterion without count_part counts what all ranks know.
+local function count_step(engine, step)
+  ranks.phase "forward"
+  local criterion, totals = engine.loss_function, {}
+  if not criterion then return { 0 } end
+  local function count(label)
+    local counted = label == nil and 0 or (criterion.count_part or criterion.count)(criterion, label)
+    for k, n in ipairs(type(counted) == "table" and counted or { counted }) do totals[k] = (totals[k] or 0) + n end
+  end
+  for _, batch in ipairs(step) do each_piece(batch[2], count) end
+  return criterion.count_part and ranks.sum(totals) or totals
+end
+
+-- What the engine is told of them; step.targets is their sum, or nil where only the device knows it.
+local function tell_targets(engine, step)
+  local criterion = engine.loss_function
+  if engine.late and criterion and criterion.count_tensor then
+    step.targets = nil
+    ranks.phase "forward"
+    return tensors.no_grad(count_on_device, engine, step)
+  end
+  local counts = count_step(engine, step)
+  step.targets = 0
+  for _, n in ipairs(counts) do step.targets = step.targets + n end
+  return counts
+end
+
+-- Integers are tokens, one a position of the last dimension; anything else is none.
+local function tokens_of(x)
+  if not core.is_tensor(x) then return 0 end
+  local dtype = x:dtype()
+  return (dtype == "i64" or dtype == "i32") and x:size(1) * (x:dim() > 1 and x:size(-1) or 1) or 0
+end
+
+-- The next batch, in pieces where the loader was made for them.
+local function read(self)
+  local loader, m = self.loader, self.pieces
+  if not m then return loader:next() end
+  if loader.next_pieces then return loader:next_pieces(m) end
+  local x, y = loader:next()
+  if x == nil or y == nil then return x ~= nil and micro_batches.split(x, m) or nil end
+  if micro_batches.count(x) ~= micro_batches.count(y) then
+    error(("a batch of %d samples has %d labels: micro-batches need as many of each in the first dimension")
+      :format(micro_batches.count(x), micro_batches.count(y)), 0)
+  end
+  return micro_batches.split(x, m), micro_batches.split(y, m)
+end
+
+local function add_batch(step, x, y)
+  step[#step + 1] = { x, y }
+  each_piece(x, function(piece)
+    step.samples, step.tokens = step.samples + micro_batches.count(piece), step.tokens + tokens_of(piece)
+    step.pieces = step.pieces + 1
+  end)
+end
+
+--- The batches of the next step, or nil at the end of the epoch: list of { x, y }, held by the caller's
+-- scope; fields targets (of all terms of the criterion), samples, tokens and pieces (micro-batches; a whole batch is
+-- one) count the whole of it. targets is nil where only the device knows it: the step's numbers have it later; and with
+-- `deferred`, which leaves counting and telling the engine to announce.
+function StepLoader:next_step(deferred)
+  local step = { samples = 0, tokens = 0, pieces = 0 }
+  for _ = 1, self.accumulation do
+    local x, y = read(self)
+    if x == nil then break end
+    add_batch(step, x, y)
+  end
+  if #step == 0 then return nil end
+  if self.engine and not deferred then StepLoader.announce(self.engine, step) end
+  return step
+end
+
+--- Counts the targets of a step and tells the engine of it.
+function StepLoader.announce(engine, step)
+  local counts = tell_targets(engine, step)
+  engine:announce(#counts == 1 and counts[1] or counts, #step, step.pieces)
+end
+
+-- To the first batch: of the next epoch if this loader trains and has passed through this one.
+local function rewind(self)
+  if self.engine and self.passed then
+    self:set_epoch(self.epoch + 1)
+  elseif self.loader.seek then
+    self.loader:seek(0)
+  end
+end
+
+--- Iterator over the x, y of one epoch: the one that set_epoch chose, or else the one after the last.
+function StepLoader:batches()
+  local step, at, depth = nil, 0, core.scope_depth()
+  rewind(self)
+  local function read_step()
+    core.scope_unwind(depth) -- of the last step
+    core.scope_open()
+    step, at = self:next_step(), 1
+    if step then return true end
+    core.scope_unwind(depth)
+    self.passed = true
+    return false
+  end
+  return function()
+    at = at + 1
+    if (not step or at > #step) and not read_step() then return nil end
+    core.scope_unwind(depth + 1) -- of the last batch
+    core.scope_open()
+    return step[at][1], step[at][2]
+  end
+end
+
+--- Stops reading ahead.
+function StepLoader:close()
+  if self.loader.close then self.loader:close() end
+end
+
+return signature.export("loader", StepLoader, ":")

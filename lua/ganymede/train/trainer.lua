@@ -1,0 +1,367 @@
+--- The trainer: epochs of steps over an engine, evaluation, and hooks around both.
+--
+--     local trainer = gm.trainer(engine)
+--     trainer:fit { train_dataloader = train, epochs = 2, test_dataloader = test, hooks = { gm.hooks.LossHook() } }
+--     trainer.metrics.test.accuracy
+--
+-- Each step runs in a scope, each hook call in one; one bounded step of Lua's collector follows each
+-- update, at the same place on every rank. All ranks run the same hooks at the same points, so hooks may communicate;
+-- rank 0 alone says what trainer:say is told. The trap: `step` counts optimizer steps over the whole run,
+-- `step_of_epoch` those of this epoch, and both say how many are over.
+--
+-- On a GPU a step's numbers (loss, gradient norm) are known when the next one has been queued: then its hooks'
+-- after_train_loss is called, with the step's own numbers. Any hook whose after_train_iter needs the loss makes every
+-- step wait for the device (hooks/base.lua); trainer:settle() waits once. Where memory is the host's, nothing is late.
+-- @module ganymede.train.trainer
+local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
+local hooks_base = require "ganymede.hooks.base"
+local join = require "ganymede.data.join"
+local lent = require "ganymede.train.lent"
+local options = require "ganymede.base.options"
+local ranks = require "ganymede.job.ranks"
+local registry = require "ganymede.base.registry"
+local signature = require "ganymede.base.signature"
+local StepLoader = require "ganymede.train.step_loader"
+local tensor = require "ganymede.tensor"
+
+local no_grad, scope = tensor.no_grad, tensor.scope
+
+local Trainer = {}
+Trainer.__index = Trainer
+
+-- KB of the Lua heap that the collector may look at after each step: less than 0.1 ms, and more than a step
+-- of Lua code leaves behind
+Trainer.collector_step = 64
+
+-- engine: of gm.initialize, or { engine = ... }
+local new = signature.constructor("engine table", function(_, engine)
+  if type(engine) == "table" and getmetatable(engine) == nil then
+    engine = options.check("Trainer", { engine = { type = "table", doc = "of gm.initialize" } }, engine, 2).engine
+  end
+  return setmetatable({ engine = engine, hooks = {}, epoch = 0, step = 0, step_of_epoch = 0, states = {},
+                        metrics = { train = {}, test = {} }, losses = {}, samples = 0, samples_before = 0,
+                        targets = 0, tokens = 0,
+                        seconds = 0, pending = {} }, Trainer)
+end)
+
+--- One line for the user, from rank 0. Where it goes: trainer.sink(text), by default standard error.
+function Trainer:say(text)
+  if not ranks.is_first() then return end
+  if self.sink then return self.sink(text) end
+  io.stderr:write(text, "\n")
+end
+
+--- Steps of the whole run, or nil where the loader does not know its length.
+function Trainer:total_steps()
+  local by_epochs = self.max_epochs and self.steps_per_epoch and self.max_epochs * self.steps_per_epoch
+  return by_epochs and self.max_steps and math.min(by_epochs, self.max_steps) or by_epochs or self.max_steps
+end
+
+-- ---------------------------------------------------------------- hooks
+
+local function sorted(hooks)
+  local order, out = {}, {}
+  for i, hook in ipairs(hooks) do
+    out[i] = hook
+    order[hook] = i
+  end
+  table.sort(out, function(a, b)
+    local pa, pb = a.priority or 10, b.priority or 10
+    if pa ~= pb then return pa < pb end
+    return order[a] < order[b]
+  end)
+  return out
+end
+
+-- fn of a hook, on a rank that has no output since another stage of the pipeline has it: an error there says so.
+local function without_output(fn, hook, ...)
+  local ok, err = failure.try(fn, hook, ...)
+  if ok then return end
+  error(failure.changed(err, function(text)
+    return text .. "\n  output is nil on this rank: another stage of the pipeline has it. Write `if output then ... "
+      .. "end` around what reads it; a MetricHook adds up a measure of your own over the ranks"
+  end), 0)
+end
+
+-- One call of a hook at a point.
+local function call_hook(self, hook, point, output, ...)
+  local fn = hook[point]
+  if not fn then return end
+  if output == nil and (point == "after_train_iter" and self.keep_output or point == "after_test_iter") then
+    return scope(no_grad, without_output, fn, hook, self, output, ...)
+  end
+  return scope(no_grad, fn, hook, self, output, ...)
+end
+
+--- Calls one point of all hooks.
+function Trainer:call(point, ...)
+  for _, hook in ipairs(self.hooks) do call_hook(self, hook, point, ...) end
+end
+
+-- Does a step wait for its numbers? Where they are there at once it costs nothing.
+local function loss_needed(self)
+  if not self.engine.late then return true end
+  for _, hook in ipairs(self.hooks) do
+    if hook.after_train_iter and hook.needs_loss ~= false then return true end
+  end
+  return false
+end
+
+--- Attaches hooks: objects, classes, or { type = ..., options }. Those of an earlier call are replaced.
+function Trainer:attach(hooks)
+  local built, seen = {}, {}
+  for i, hook in ipairs(hooks or {}) do
+    local object = registry.hooks:build(hook)
+    built[i] = hooks_base.check(object)
+    if seen[object] then error("the same hook object is given twice", 2) end
+    seen[object] = true
+  end
+  self.hooks = sorted(built)
+  self:call "after_hook_is_attached"
+end
+
+-- Does any hook look at the outputs of a step?
+local function output_needed(self)
+  for _, hook in ipairs(self.hooks) do
+    if hook.after_train_iter and hook.needs_output ~= false then return true end
+  end
+  return false
+end
+
+-- ---------------------------------------------------------------- training
+
+-- What is known of a step when it has been queued; the rest comes with its numbers.
+local function new_record(self, batches)
+  self.step, self.step_of_epoch = self.step + 1, self.step_of_epoch + 1
+  for _, name in ipairs { "samples", "tokens" } do self[name] = self[name] + batches[name] end
+  return { step = self.step, epoch = self.epoch, samples = batches.samples, tokens = batches.tokens,
+           total_samples = self.samples_before + self.samples, targets = batches.targets }
+end
+
+-- The step's numbers, as the engine tells them.
+local function fill_in(self, record, numbers)
+  record.loss, record.gradient_norm, record.lr = numbers.loss, numbers.gradient_norm, numbers.lr
+  record.not_finite, record.targets = numbers.not_finite, record.targets or numbers.targets
+  self.targets = self.targets + record.targets
+  self.losses[#self.losses + 1] = record.loss
+end
+
+-- Both points of a step that waits, hook by hook.
+local function call_hooks(self, record, output, label)
+  for _, hook in ipairs(self.hooks) do
+    call_hook(self, hook, "after_train_iter", output, label, record.loss)
+    call_hook(self, hook, "after_train_loss", record)
+  end
+end
+
+-- What waited for the numbers of steps that are known by now.
+local function tell_known(self)
+  while self.pending[1] and self.pending[1].loss do
+    local record = table.remove(self.pending, 1)
+    self:call("after_train_loss", record)
+    if self.on_step then self.on_step(self, record) end
+  end
+end
+
+-- Tells of a step that has waited for its numbers; once.
+local function tell_step(self)
+  local record = self.untold
+  self.untold = nil
+  if record and self.on_step then self.on_step(self, record) end
+end
+
+--- Waits until the numbers of all steps are known, and tells the hooks, and whoever follows the run.
+function Trainer:settle()
+  self.engine:settle()
+  tell_known(self)
+  tell_step(self)
+end
+
+-- A step and its hooks.
+local function run_step(self, batches)
+  local record, early
+  local outputs, labels = self.engine:train_step(batches, self.keep_output, function(numbers)
+    if record then fill_in(self, record, numbers) else early = numbers end
+  end)
+  record = new_record(self, batches)
+  if early then fill_in(self, record, early) end
+  if self.waits then self.engine:settle() end
+  record.lr = record.lr or self.engine.optimizer.lr
+  self.last = record
+  local output, label
+  if self.keep_output then output, label = no_grad(join, outputs), no_grad(join, labels) end
+  if self.waits then
+    self.untold = record
+    call_hooks(self, record, output, label)
+    return
+  end
+  table.insert(self.pending, record)
+  self:call("after_train_iter", output, label)
+  tell_known(self)
+end
+
+-- One step: its batches, the update, the hooks. True while the epoch goes on.
+local function train_step(self, loader)
+  self:call "before_train_iter"
+  local started = core.now()
+  local batches = loader:next_step(true)
+  if not batches then return false end
+  run_step(self, batches)
+  self.seconds = self.seconds + core.now() - started
+  tell_step(self)
+  return true
+end
+
+-- Is there another step in this epoch? Loaders of unknown length find out by reading.
+local function more_in_epoch(self) return not self.steps_per_epoch or self.step_of_epoch < self.steps_per_epoch end
+
+-- Was any rank asked to stop? Several ranks ask in the middle of a step (engine:step), where they speak anyway.
+local function stop_asked(self)
+  if core.world() > 1 then return self.engine.stop_asked end
+  return self.should_stop and self.should_stop()
+end
+
+local function finished(self)
+  if stop_asked(self) then self.stopped = true end
+  return self.stopped or self.ended or (self.max_steps and self.step >= self.max_steps) or false
+end
+
+--- Ends training after this step as if it had been the last one: evaluation and after_train follow. All ranks must call
+-- it in the same step.
+function Trainer:stop() self.ended = true end
+
+local function train_epoch(self, loader)
+  loader:set_epoch(self.epoch)
+  if self.step_of_epoch > 0 then loader:seek(self.step_of_epoch) end
+  self:call "before_train_epoch"
+  self.engine:train()
+  while more_in_epoch(self) do
+    if not scope(train_step, self, loader) then break end
+    collectgarbage("step", self.collector_step)
+    if finished(self) then break end
+  end
+  self:settle()
+  self:call "after_train_epoch"
+end
+
+-- What fit was given, and what gm.launch was told where that says nothing.
+local function completed(self, given)
+  local launched = self.engine.launched
+  self.engine.has_trainer = true
+  if not launched or type(given) ~= "table" then return given end
+  local out = {}
+  for key, value in pairs(given) do out[key] = value end
+  if out.epochs == nil and out.max_steps == nil then out.epochs, out.max_steps = launched.epochs, launched.steps end
+  if out.hooks == nil then out.hooks = hooks_base.of_config(launched) end
+  if out.test_interval == nil then out.test_interval = launched.test_interval end
+  self.lent = lent.lend(self)
+  return self.lent and self.lent.over(out) or out
+end
+
+local fit_options = {
+  train_dataloader = { type = "table", doc = "what gm.initialize returned, or a loader of ganymede.data" },
+  epochs = { type = "integer", min = 1, optional = true, doc = "epochs of the whole run" },
+  max_steps = { type = "integer", min = 1, optional = true, doc = "optimizer steps of the whole run" },
+  test_dataloader = { type = "table", optional = true, doc = "evaluated after epochs, and at the end" },
+  test_interval = { type = "integer", min = 1, default = 1, doc = "epochs between two evaluations" },
+  hooks = { type = "table", default = {}, doc = "list of hooks" },
+}
+
+-- The hooks given, and one that moves the scheduler if none of them does.
+local function with_scheduler(self, hooks)
+  local out, moved = {}, not self.engine.lr_scheduler
+  for i, hook in ipairs(hooks) do
+    out[i] = hook
+    moved = moved or (type(hook) == "table" and (hook.type or hook.name) == "LRSchedulerHook")
+  end
+  if not moved then out[#out + 1] = { type = "LRSchedulerHook" } end
+  return out
+end
+
+--- Everything that fit does before its first step, for who must look at the run before (resuming does).
+function Trainer:prepare(given)
+  local opt = options.check("fit", fit_options, completed(self, given), 2)
+  local engine, pieces = self.engine, self.engine.schedule.num_microbatches
+  if not opt.epochs and not opt.max_steps then error("fit: give epochs or max_steps", 2) end
+  opt.train_dataloader = StepLoader.of(opt.train_dataloader, engine, engine.accumulation, pieces)
+  opt.test_dataloader = StepLoader.of(opt.test_dataloader, nil, 1, pieces)
+  self.opt, self.steps_per_epoch = opt, opt.train_dataloader:length()
+  self.max_epochs, self.max_steps, self.stopped, self.ended = opt.epochs, opt.max_steps, false, false
+  if self.steps_per_epoch == 0 then error("fit: the training loader has no batch", 2) end
+  self:attach(with_scheduler(self, opt.hooks))
+  self.keep_output, self.waits = output_needed(self), loss_needed(self)
+  return self
+end
+
+-- Where the run stands inside its epochs, from the number of steps that are over.
+local function seek(self)
+  local per = self.steps_per_epoch
+  if per and self.step > 0 then
+    self.epoch, self.step_of_epoch = math.floor(self.step / per), self.step % per
+  end
+end
+
+local function end_epoch(self, opt)
+  local last = finished(self) or (opt.epochs and self.epoch + 1 >= opt.epochs)
+  local whole = not more_in_epoch(self) or not self.steps_per_epoch
+  local due = last or (whole and (self.epoch + 1) % opt.test_interval == 0)
+  if whole then self.epoch, self.step_of_epoch = self.epoch + 1, 0 end
+  if opt.test_dataloader and due and not self.stopped and self.tested_at ~= self.step then
+    self:evaluate(opt.test_dataloader)
+  end
+  return last or self.ended -- evaluation may have ended it
+end
+
+--- Trains, as prepared or as given, until `epochs` or `max_steps` (what comes first; both count the whole
+-- run, resumed parts included), evaluating between. Calls hooks in the order of hooks/base.lua.
+function Trainer:fit(given)
+  if given then self:prepare(given) end
+  local flags = self.lent
+  self.lent = nil
+  if flags and flags.context then -- it comes back here when it has done what the flags ask for
+    flags.run(self, flags.context)
+    return self.metrics
+  end
+  local opt = self.opt
+  self.engine.stop_requested, self.engine.stop_asked = self.should_stop, false
+  seek(self)
+  self:call "before_train"
+  local over = finished(self) or (opt.epochs and self.epoch >= opt.epochs)
+  if over and opt.test_dataloader and not self.stopped then self:evaluate(opt.test_dataloader) end
+  while not over do
+    train_epoch(self, opt.train_dataloader)
+    over = end_epoch(self, opt)
+  end
+  self:call "after_train"
+  return self.metrics
+end
+
+-- ---------------------------------------------------------------- checkpoints of the loop itself
+
+--- Position and hook states, as plain values. Waits for the numbers of all steps: hooks gather them, and who follows
+-- the run (metrics.jsonl) knows a step before its checkpoint is there.
+function Trainer:state()
+  self:settle()
+  local states = {}
+  for i, hook in ipairs(self.hooks) do
+    local state = hook.state and hook:state()
+    if state then states[#states + 1] = { index = i, name = hook.name or "", state = state } end
+  end
+  return { step = self.step, steps_per_epoch = self.steps_per_epoch, samples_per_step = self.samples_per_step,
+           samples = self.samples_before + self.samples, hooks = states, metrics = self.metrics }
+end
+
+--- Takes a state up. Hooks are matched by place and name; those that are new keep their fresh state.
+function Trainer:load_state(state)
+  self.samples_before = state.samples or state.step * (self.samples_per_step or 0)
+  self.step, self.metrics = state.step, { train = state.metrics.train or {}, test = state.metrics.test or {} }
+  for _, entry in ipairs(state.hooks or {}) do
+    local hook = self.hooks[entry.index]
+    if hook and hook.name == entry.name and hook.load_state then hook:load_state(entry.state) end
+  end
+end
+
+require "ganymede.train.trainer_evaluation"(Trainer)
+signature.export("trainer", Trainer, ":")
+return setmetatable({ Trainer = Trainer, fit_options = fit_options }, { __call = new })

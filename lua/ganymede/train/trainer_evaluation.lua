@@ -1,0 +1,125 @@
+--- Evaluation and prediction of a trainer: forward passes of the engine's schedule in evaluation mode, without
+-- recording. Losses are means over the targets of all batches and ranks.
+-- The trap: of a pipeline's stages only one has the outputs; hooks are called on the others with nil.
+-- @module ganymede.train.trainer_evaluation
+local core = require "ganymede.core"
+local metrics = require "ganymede.nn.metrics"
+local micro_batches = require "ganymede.data.micro_batches"
+local projection = require "ganymede.nn.projection"
+local ranks = require "ganymede.job.ranks"
+local StepLoader = require "ganymede.train.step_loader"
+local tensor = require "ganymede.tensor"
+
+local no_grad, scope = tensor.no_grad, tensor.scope
+
+local function flat(lists)
+  local out = {}
+  for _, list in ipairs(lists) do
+    for _, v in ipairs(list) do out[#out + 1] = v end
+  end
+  return out
+end
+
+-- Mean loss of each of a list of outputs (nil: another stage has them), sums and counts over all ranks from one small
+-- sum -> list; without an entry where there is nothing to count.
+local function measure(engine, outputs, labels, mean)
+  local sums, counts, losses = {}, {}, {}
+  for k, label in ipairs(labels) do
+    sums[k], counts[k] = engine:loss_parts(outputs and outputs[k], label), engine:targets_parts(label)
+  end
+  local terms = #counts[1]
+  local all_sums, all_counts = metrics.over_ranks(flat(sums), flat(counts))
+  for k = 1, #labels do
+    local first, last = (k - 1) * terms + 1, k * terms
+    mean:update({ unpack(all_sums, first, last) }, { unpack(all_counts, first, last) })
+    losses[k] = mean:last()
+  end
+  return losses
+end
+
+-- A batch, or the list of its micro-batches, as a list.
+local function listed(x)
+  if x == nil or micro_batches.is_list(x) then return x end
+  return { x }
+end
+
+-- One batch; each of its micro-batches is an iteration of the hooks.
+local function test_step(self, batches, mean)
+  self:call "before_test_iter"
+  local engine, losses = self.engine, {}
+  local output, label, _, pieces = engine:execute_schedule(batches,
+    { forward_only = true, return_loss = false, pieces = true })
+  local outputs, labels = listed(output), listed(label)
+  if engine.loss_function and labels then losses = measure(engine, outputs, labels, mean) end
+  for k = 1, pieces or 1 do
+    if k > 1 then self:call "before_test_iter" end
+    self:call("after_test_iter", outputs and outputs[k], labels and labels[k], losses[k])
+  end
+end
+
+local function next_test_step(self, loader, mean)
+  local step = loader:next_step()
+  if not step then return false end
+  local batches = self.engine.iterate(step)
+  for _ = 1, #step do no_grad(test_step, self, batches, mean) end
+  return true
+end
+
+-- The output for one input, all of it: of the model itself, or where it is in parts through the schedule.
+local function predict_one(engine, x)
+  if engine.stage.stages == 1 then return projection.whole(engine(x)) end
+  local given = false
+  local function iter()
+    if given then return nil end
+    given = true
+    return x
+  end
+  local run = { forward_only = true, return_loss = false, inputs_only = true }
+  return projection.whole((engine:execute_schedule(iter, run)))
+end
+
+--- For the class Trainer: evaluate and predict.
+return function(Trainer)
+
+--- Runs the loader once in evaluation mode -> table of metrics (loss, and what hooks add to
+-- trainer.metrics.test). Changes neither parameters nor the random numbers of training.
+function Trainer:evaluate(loader)
+  local engine, mean = self.engine, metrics.SumOfMeans()
+  loader = StepLoader.of(loader, nil, 1, engine.schedule.num_microbatches)
+  self:settle()
+  local training = engine.training
+  self.metrics.test = {}
+  self:call "before_test"
+  loader:set_epoch(0)
+  engine:eval()
+  self:call "before_test_epoch"
+  while scope(next_test_step, self, loader, mean) do collectgarbage("step", self.collector_step) end
+  self.metrics.test.loss, self.tested_at = mean:value(), self.step
+  self:call "after_test_epoch"
+  if training then engine:train() end
+  ranks.phase "other"
+  self:call "after_test"
+  if self.on_test then self.on_test(self) end
+  return self.metrics.test
+end
+
+--- Output of the model for one input, or for each of a list of inputs, in evaluation mode. In a pipeline all ranks call
+-- it with the same inputs; the outputs are on the stage that holds the last part, elsewhere it returns nil, or an empty
+-- list for a list.
+function Trainer:predict(data)
+  local engine = self.engine
+  local training = engine.training
+  engine:eval()
+  local function run(x) return scope(no_grad, predict_one, engine, x) end
+  local ok, result = pcall(function()
+    if core.is_tensor(data) then return run(data) end
+    local out = {}
+    for i, x in ipairs(data) do out[i] = run(x) end
+    return out
+  end)
+  if training then engine:train() end
+  if not ok then error(result, 0) end
+  return result
+end
+
+end
