@@ -124,6 +124,7 @@ int gm_open_pipeline(lua_State *L);
 int gm_open_energy(lua_State *L);
 int gm_open_graph(lua_State *L);
 int gm_open_files(lua_State *L);
+int gm_open_modules(lua_State *L);
 
 /* gm_declare alone registers functions, and gm_bad_argument says what is wrong, with their names. */
 #pragma GCC poison luaL_register luaL_openlib luaL_Reg lua_pushcclosure luaL_argerror luaL_typerror

@@ -68,6 +68,7 @@ static int protected_main(lua_State *L)
     luaL_openlibs(L);
     gm_preload(L, f->rank);
     set_path(L, f->root);
+    gm_add_module_searcher(L, f->root);
     lua_getglobal(L, "require");
     lua_pushstring(L, "ganymede.cli");
     lua_call(L, 1, 1);

@@ -36,7 +36,7 @@ out=$(CDPATH='' cd -- "$out" && pwd -P)
 
 # ---- the tree
 
-cp -- "$build/ganymede" "$out/build/"
+cp -- "$build/ganymede" "$build/ganymede.modules" "$out/build/"
 for module in "$build"/ganymede_*.so; do
     [ ! -e "$module" ] || cp -- "$module" "$out/build/"
 done

@@ -14,7 +14,7 @@ describe("README.md", function()
 
   it("and docs/ name only paths that exist", function()
     local wrong = {}
-    for _, page in ipairs(tree.files("^README%.md$", "^docs/.*%.md$")) do
+    for _, page in ipairs(tree.files("^README%.md$", "^CONTRIBUTING%.md$", "^docs/.*%.md$")) do
       for span in tree.read(page):gmatch "`([^`\n]+)`" do
         for path in span:gmatch "[%w_%.%-/]+" do
           local folder = path:match "^(%a+)/"
@@ -27,6 +27,11 @@ describe("README.md", function()
       end
     end
     tree.none(wrong)
+  end)
+
+  it("has a CHANGELOG.md beside it that opens with the version of the program", function()
+    local version = require("ganymede.version"):match "^%d+%.%d+%.%d+"
+    assert.equal(version, tree.read "CHANGELOG.md":match "\n## ([%d.]+)")
   end)
 
   it("shows the two commands", function()

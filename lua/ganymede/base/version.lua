@@ -1,2 +1,2 @@
 --- The version of Ganymede, as `ganymede version` prints it.
-return "0.1.0"
+return "0.2.0"
