@@ -139,6 +139,13 @@ describe("tensors", function()
     fails("'dtyp' (did you mean 'dtype'?)", gm.zeros, { 2 }, { dtyp = "f64" })
     fails("'sed' (did you mean 'seed'?)", gm.uniform, { 2 }, { sed = 1 })
     fails("gm.zeros({ 2, 3 })", gm.zeros, 2, 3)
+    local nine = { 1, 1, 1, 1, 1, 1, 1, 1, 1 }
+    for name, call in pairs { ["gm.zeros"] = function() return (gm.zeros(nine)) end,
+      ["gm.tensor"] = function() return (gm.tensor({ 1 }, { shape = nine })) end } do
+      fails("nothing_ignored_spec.lua:", call) -- the line of the call
+      fails(name .. ": a tensor has at most 8 dimensions; the shape has 9", call)
+    end
+    assert.equal(8, gm.zeros({ 1, 1, 1, 1, 1, 1, 1, 1 }):dim())
     fails("truncated", gm.normal, { 2 }, { low = 1 })
     assert.same({ 2, 2 }, gm.zeros({ 2, 2 }, { dtype = "f64" }):shape())
   end)

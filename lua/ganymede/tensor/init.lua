@@ -27,7 +27,12 @@ local function as_list(name)
   return ("a shape is a list: %s({ 2, 3 }%s)"):format(name, name == "gm.full" and ", value" or "")
 end
 
+local MOST_DIMENSIONS = 8 -- GM_MAX_DIMS of kernels/tensor.h
+
 local function check_shape(name, shape)
+  if #shape > MOST_DIMENSIONS then
+    error(("%s: a tensor has at most %d dimensions; the shape has %d"):format(name, MOST_DIMENSIONS, #shape), 3)
+  end
   for i = 1, #shape do
     local n = shape[i]
     if type(n) ~= "number" or n < 0 or n ~= math.floor(n) then
@@ -53,7 +58,10 @@ end
 -- Values of a nested list (or a number); with opt.shape the list is flat, row by row.
 define("tensor", "values number|table, options options?", {
   dtype = dtype, shape = { type = "table", optional = true, doc = "of a flat list, row by row" },
-}, function(values, opt) return core.tensor(values, opt.dtype, opt.shape) end)
+}, function(values, opt)
+  if opt.shape then check_shape("gm.tensor", opt.shape) end
+  return core.tensor(values, opt.dtype, opt.shape)
+end)
 
 -- Undefined contents.
 define("empty", "shape table, options options?", typed, function(shape, opt)
