@@ -1,10 +1,11 @@
 --- Several commands at a time, for `ganymede test`: what they print is kept apart and handed out in order.
 --
---     pool.run(jobs, width, done)     jobs: list of { command =, alone = }; at most `width` run at once
+--     pool.run(jobs, width, done)     jobs: list of { command =, wide = }; at most `width` run at once
 --
 -- done(job, status, text, seconds) is called for one after the other, in the order of the list, as soon as a job and
--- all before it have ended. Jobs that say `alone` have the machine to themselves, after the others. xargs starts them;
--- each is a process of its own, and those that still run are ended when this is interrupted.
+-- all before it have ended. Jobs that say `wide` are processes of many ranks: they run two at a time, after the others,
+-- because ranks that wait for each other leave a quarter of the cores idle. xargs starts them. Each is a process of
+-- its own, and those that still run are ended when this is interrupted.
 local machine = require "ganymede.base.machine"
 
 local quote = machine.quote
@@ -60,12 +61,12 @@ function pool.run(jobs, width, done)
   local folder = machine.ask [[mktemp -d "${TMPDIR:-/tmp}/ganymede-test-XXXXXX"]]
   assert(folder, "cannot make a temporary folder")
   write(folder .. "/runner", runner)
-  local order, shared, alone = {}, {}, {}
+  local order, shared, wide = {}, {}, {}
   for number, job in ipairs(jobs) do
     write(("%s/%d.sh"):format(folder, number), "cd " .. quote(GANYMEDE_ROOT) .. " && exec " .. job.command .. "\n")
-    table.insert(job.alone and alone or shared, number)
+    table.insert(job.wide and wide or shared, number)
   end
-  for _, list in ipairs { shared, alone } do
+  for _, list in ipairs { shared, wide } do
     for _, number in ipairs(list) do order[#order + 1] = number end
   end
   local results, next_one = {}, 1
@@ -81,7 +82,7 @@ function pool.run(jobs, width, done)
   end
   local ok, why = pcall(function()
     run_some(folder, shared, width, ended)
-    run_some(folder, alone, 1, ended)
+    run_some(folder, wide, math.min(width, 2), ended)
   end)
   os.execute("rm -rf -- " .. quote(folder))
   if not ok then error(why, 0) end

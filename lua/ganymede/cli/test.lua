@@ -2,8 +2,8 @@
 --
 -- Each spec file runs in a process of its own, so that one that crashes or hangs costs itself only, and on as many
 -- ranks as it asks for (ganymede.cli.spec). Files of one or two ranks run together, one more at a time than there are
--- cores (-j), because some wait more than they compute; those of more ranks run alone (ganymede.cli.pool). The last
--- line is "N passed, N failed[, N skipped]"; the exit status is 0 only when nothing failed.
+-- cores (-j), because some wait more than they compute; those of more ranks run after them (ganymede.cli.pool). The
+-- last line is "N passed, N failed[, N skipped]"; the exit status is 0 only when nothing failed.
 --
 -- With --sanitizers, for builds with them, files are left out whose opening comment says so, and why:
 --
@@ -131,7 +131,7 @@ local function jobs_of(exe, build, args)
       jobs[#jobs + 1] = {
         command = ("%stimeout -k 10 %d %s spec -n %d %s %s"):format(args.sanitizers and "env GANYMEDE_CUDA_SUITE=none "
           or "", args.timeout, quote(exe), ranks, args.slow and "--slow" or "", quote(path)),
-        alone = ranks > 2,
+        wide = ranks > 2,
         count = function(...) return count_spec(name, args, ...) end,
       }
     end
