@@ -1,6 +1,6 @@
 /* trial.cu - kernels that spec/cuda/emulation_spec.lua tries the emulation itself with: right ones, and one for each
  * mistake that it promises to find. Part of the fake driver only. */
-#include "../../kernels/cuda/kernel.cuh"
+#include "../../kernels/cuda/common/kernel.cuh"
 
 typedef struct gm_trial_args {
     float  *x;
