@@ -1,5 +1,5 @@
-/* emulate.h - what kernel.cuh needs to be compiled for the CPU: a .cu file becomes C (no C++ gets through), each kernel
- * a function in a table that the fake driver launches from. How blocks run: emulate.c. */
+/* emulate.h - what kernel.cuh needs to be compiled for the CPU, by g++: each kernel becomes a function in a table
+ * that the fake driver launches from. How blocks run: emulate.c. */
 #ifndef GM_EMULATE_H
 #define GM_EMULATE_H
 
@@ -9,6 +9,10 @@
 #include <string.h>
 
 #include "../../kernels/dtype.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 /* The thread that is running. */
 typedef struct gm_emulated_thread {
@@ -31,6 +35,10 @@ void gm_emulated_shuffle(void *value, size_t bytes, int lane, const char *file, 
 
 float    gm_emulated_get_f16(uint16_t bits);
 uint16_t gm_emulated_put_f16(float x);
+
+#ifdef __cplusplus
+}
+#endif
 
 /* In two steps, so that the name may itself be a macro. */
 #define GM_KERNEL(name, type) GM_KERNEL_(name, type)

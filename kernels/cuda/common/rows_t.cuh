@@ -1,6 +1,20 @@
 /* rows_t.cuh - rows of one dtype (each_dtype.cuh). Files of kernels of rows begin with it, and end with rows_t_end.cuh.
  */
 
+#ifndef GM_PASTE
+#define GM_PASTE_(a, b) a##_##b
+#define GM_PASTE(a, b)  GM_PASTE_(a, b)
+#endif
+#ifndef GM_TEAM_JOINS
+#define GM_TEAM_JOINS(type, name) \
+    GM_DEVICE type gm_team_sum_##name(type v, int team, type *scratch) { return gm_team_sum(v, team, scratch); }
+GM_TEAM_JOINS(float, f32)
+GM_TEAM_JOINS(double, f64)
+#endif
+#undef GM_EACH_PART
+#undef GM_EACH_PACK
+#undef GM_PACK_PLACE
+#undef GM_HELD_WHOLE
 #define GM_V       GM_PASTE(GM_LANES, GM_D) /* elements of a pack of 16 bytes */
 #define GM_E(base) GM_PASTE(base, GM_D)     /* by dtype */
 #define GM_N(base) GM_PASTE(base, GM_S)     /* by type of arithmetic */
