@@ -88,7 +88,7 @@ gm_status      st = g->refused[0]       ? GM_FAIL(GM_EINVAL, "%s", g->refused)
     test = "spec/cuda/limits_spec.lua",
   },
   {
-    name = "370-row-outside-is-zero", file = "kernels/cuda/ops/table/table_t.cuh",
+    name = "370-row-outside-is-zero", file = "kernels/cuda/ops/table/table.cu",
     find = [[if (!inside && !a.part && lane == 0) gm_refuse(a.refusal, a.op, from, row, a.rows);]],
     replace = "",
     breaks = "a GPU looks up a row outside of the table as zeros and says nothing",
@@ -145,14 +145,14 @@ gm_status      st = g->refused[0]       ? GM_FAIL(GM_EINVAL, "%s", g->refused)
     test = "spec/kernels/norm_spec.lua -f 'softmax agrees'",
   },
   {
-    name = "391-table-one-position", file = "kernels/cuda/ops/table/table_t.cuh",
+    name = "391-table-one-position", file = "kernels/cuda/ops/table/table.cu",
     find = [[, a->position[k + j < end ? k + j : k]);]],
     replace = [[, a->position[k]);]],
     breaks = "the gradient of a row of a table adds its first position eight times",
     test = "spec/kernels/loss_spec.lua -f embedding",
   },
   {
-    name = "392-table-one-too-many", file = "kernels/cuda/ops/table/table_t.cuh",
+    name = "392-table-one-too-many", file = "kernels/cuda/ops/table/table.cu",
     find = [[if (k + j >= end) break;]],
     replace = [[if (k + j > end) break;]],
     breaks = "the gradient of a row of a table adds one position too many",

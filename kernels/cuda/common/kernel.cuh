@@ -28,9 +28,8 @@
     extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ type a)
 #define GM_DEVICE                static __device__ __forceinline__
 #define GM_CONSTANT              static __device__ const
-#define GM_SHARED(type, name)                                  \
-    extern __shared__ __align__(16) unsigned char gm_shared_[]; \
-    type                                         *name = (type *)gm_shared_
+extern __shared__ __align__(16) unsigned char gm_shared_[];
+#define GM_SHARED(type, name)    type *name = (type *)gm_shared_
 #define GM_SYNC()                __syncthreads()
 #define gm_thread                ((int)threadIdx.x)
 #define gm_block_size            ((int)blockDim.x)

@@ -27,8 +27,7 @@ GM_DEVICE void gm_set_number(const gm_row_view *rows, int narrow, int64_t i, int
 
 GM_KERNEL(gm_expert_keys, gm_expert_keys_args)
 {
-    GM_GRID_LOOP(i, a.n)
-    {
+    GM_GRID_LOOP(i, a.n) {
         int64_t e = gm_row_index(&a.index, a.narrow, i), key = a.none;
         if (e >= 0 && e < a.experts) {
             key = gm_expert_key(e, a.first, a.ahead);
@@ -48,8 +47,7 @@ GM_KERNEL(gm_expert_count, gm_expert_lists_args)
 
 GM_KERNEL(gm_expert_limit, gm_expert_lists_args)
 {
-    GM_GRID_LOOP(i, a.n)
-    {
+    GM_GRID_LOOP(i, a.n) {
         const int64_t key = a.key[i];
         int64_t       e = -1;
         if (key < a.keys) {
@@ -63,8 +61,7 @@ GM_KERNEL(gm_expert_limit, gm_expert_lists_args)
 /* Element i of row, choice and count, where there is one. */
 GM_KERNEL(gm_expert_order, gm_expert_lists_args)
 {
-    GM_GRID_LOOP(i, a.n > a.rows ? (a.n > a.experts ? a.n : a.experts) : (a.rows > a.experts ? a.rows : a.experts))
-    {
+    GM_GRID_LOOP(i, a.n > a.rows ? (a.n > a.experts ? a.n : a.experts) : (a.rows > a.experts ? a.rows : a.experts)) {
         if (i < a.n) {
             const int64_t key = a.key[i], place = key < a.keys ? i - a.start[key] : 0;
             int64_t       at = key < a.keys ? i : -1;
@@ -129,6 +126,91 @@ GM_KERNEL(gm_expert_before, gm_expert_before_args)
     }
 }
 
-#define GM_HELD GM_EXPERTS_PACKS
-#define GM_BODY "../ops/experts/experts_t.cuh"
-#include "../../common/each_dtype.cuh"
+/* ---- rows that move; weights are of the type of arithmetic ---- */
+
+constexpr int HELD = GM_EXPERTS_PACKS;
+
+/* What number i of the way names, or -1. one: the thread that says so where it names nothing. */
+GM_DEVICE int64_t gm_expert_way(const gm_expert_rows_args *a, int64_t i, int one)
+{
+    const int64_t v = gm_row_index(&a->way, 0, i);
+    if (v >= 0 && v < a->limit) return v;
+    if (v != -1 && one) gm_refuse(a->refusal, a->op, v, i, a->limit);
+    return -1;
+}
+
+/* to[row] = weight[c] from[c / k], c the choice of the row */
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE void gm_expert_gather(const gm_expert_rows_args &a)
+{
+    GM_TEAM(team, lane, row);
+    if (row >= a.n) return;
+    const int64_t c0 = gm_expert_way(&a, row, lane == 0), to = gm_row_start(&a.to, row);
+    const int64_t from = c0 < 0 ? 0 : gm_row_start(&a.from, c0 / a.k);
+    const R       w = c0 >= 0 && a.weight.data ? gm_row_number<R>(&a.weight, c0) : 1;
+    GM_EACH_PART(c) {
+        gm_vector held[HELD] = {{{0}}};
+        if (c0 >= 0) gm_row_hold<T>(&a.from, from, c, team, lane, a.width, held);
+        GM_EACH_PACK(c, k, i) {
+            if (c0 >= 0 && a.weight.data) {
+                R x[V];
+                gm_unpack<T>(held[k], x);
+                GM_UNROLL for (int j = 0; j < V; j++) x[j] *= w;
+                held[k] = gm_pack<T>(x);
+            }
+            gm_row_store<T>(&a.to, to, i, a.width, held[k]);
+        }
+    }
+}
+
+/* to[t] (+)= the sum over the token's choices c of weight[c] from[row of c], in their order */
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE void gm_expert_combine(const gm_expert_rows_args &a)
+{
+    GM_TEAM(team, lane, row);
+    if (row >= a.n) return;
+    const int64_t to = gm_row_start(&a.to, row);
+    GM_EACH_PART(c)
+        GM_EACH_PACK(c, k, i) {
+            R sum[V], y[V];
+            GM_UNROLL for (int j = 0; j < V; j++) sum[j] = 0;
+            if (a.accumulate) gm_row_take<T>(&a.to, to, i, a.width, sum);
+            for (int64_t choice = row * a.k; choice < (row + 1) * a.k; choice++) {
+                const int64_t at = gm_expert_way(&a, choice, i == 0);
+                if (at < 0) continue;
+                const R w = a.weight.data ? gm_row_number<R>(&a.weight, choice) : 1;
+                gm_row_take<T>(&a.from, gm_row_start(&a.from, at), i, a.width, y);
+                GM_UNROLL for (int j = 0; j < V; j++) sum[j] += w * y[j];
+            }
+            gm_row_give<T>(&a.to, to, i, a.width, sum);
+        }
+}
+
+/* to[c] = g[c / k] . from[row of choice c] */
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE void gm_expert_combine_grad(const gm_expert_rows_args &a)
+{
+    GM_SHARED(R, scratch);
+    GM_TEAM(team, lane, row);
+    if (row >= a.n) return;
+    const int64_t at = gm_expert_way(&a, row, lane == 0), g_at = gm_row_start(&a.g, row / a.k);
+    const int64_t from = at < 0 ? 0 : gm_row_start(&a.from, at);
+    R             sum = 0, y[V], g[V];
+    GM_EACH_PART(c) {
+        gm_vector held[HELD], held_g[HELD];
+        if (at < 0) break;
+        gm_row_hold<T>(&a.from, from, c, team, lane, a.width, held);
+        gm_row_hold<T>(&a.g, g_at, c, team, lane, a.width, held_g);
+        GM_EACH_PACK(c, k, i) {
+            gm_unpack<T>(held[k], y);
+            gm_unpack<T>(held_g[k], g);
+            GM_UNROLL for (int j = 0; j < V; j++) sum += y[j] * g[j];
+        }
+    }
+    sum = gm_team_sum(sum, team, scratch);
+    if (lane == 0) gm_row_set_number(&a.to, row, sum);
+}
+
+GM_KERNELS(gm_expert_gather, gm_expert_rows_args)
+GM_KERNELS(gm_expert_combine, gm_expert_rows_args)
+GM_KERNELS(gm_expert_combine_grad, gm_expert_rows_args)

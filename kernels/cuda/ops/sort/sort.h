@@ -1,4 +1,4 @@
-/* sort.h - entries sorted by key, stable: a counting sort of 8 bits a pass (kernels in table.cu), and where the entries
+/* sort.h - entries sorted by key, stable: a counting sort of 8 bits a pass (kernels in sort.cu), and where the entries
  * of each key begin. One order, whatever the grid: what positions are summed up or counted by. C for both sides. */
 #ifndef GM_CUDA_SORT_H
 #define GM_CUDA_SORT_H

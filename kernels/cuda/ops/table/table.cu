@@ -1,105 +1,79 @@
-/* table.cu - lookups and their gradient, without races and in one order: positions are sorted by row of the table, by a
- * stable counting sort of 8 bits a pass, and a block sums up each row in order of position.
+/* table.cu - lookups and their gradient, without races and in one order: positions are sorted by row of the table
+ * (sort.h), and a block sums up each row in order of position.
  *
  * An index outside of the table is refused (refusal.h): its row of y is zeros, and it counts for no row of dw. */
 #include "../../common/rows.cuh"
 #include "table_args.h"
 
-/* ---- the sort ---- */
+constexpr int HELD = GM_TABLE_PACKS;
 
-/* key and position of each entry, from the indices */
-GM_KERNEL(gm_sort_keys, gm_sort_args)
+/* y[row] = w[index[row]], bit for bit */
+template <class T, int V = gm_lanes<T>> GM_DEVICE void gm_lookup(const gm_lookup_args &a)
 {
-    GM_GRID_LOOP(i, a.n)
-    {
-        int64_t row = gm_row_index(&a.index, a.narrow, i);
-        int     inside = row >= 0 && row < a.rows;
-        if (!inside && !a.part) gm_refuse(a.refusal, a.op, row, i, a.rows);
-        a.key[i] = (int32_t)(inside && row != a.padding ? row : a.rows);
-        a.position[i] = (int32_t)i;
+    GM_TEAM(team, lane, row);
+    if (row >= a.positions) return;
+    const int64_t from = gm_row_index(&a.index, a.narrow, row), y_at = gm_row_start(&a.y, row);
+    const bool    inside = from >= 0 && from < a.rows;
+    const int64_t w_at = inside ? gm_row_start(&a.w, from) : 0;
+    if (!inside && !a.part && lane == 0) gm_refuse(a.refusal, a.op, from, row, a.rows);
+    GM_EACH_PART(c) {
+        gm_vector held[HELD] = {{{0}}};
+        if (inside) gm_row_hold<T>(&a.w, w_at, c, team, lane, a.width, held);
+        GM_EACH_PACK(c, k, i) gm_row_store<T>(&a.y, y_at, i, a.width, held[k]);
     }
 }
 
-/* count[digit][thread] of the entries of each thread of the block */
-GM_DEVICE void gm_sort_tally(const gm_sort_args *a, uint16_t *count)
-{
-    const int64_t first = (gm_block_x * GM_SORT_THREADS + gm_thread) * GM_SORT_EACH;
-    for (int d = 0; d < GM_SORT_DIGITS; d++) count[d * GM_SORT_THREADS + gm_thread] = 0;
-    for (int64_t i = first; i < first + GM_SORT_EACH && i < a->n; i++)
-        count[(a->key[i] >> a->shift & (GM_SORT_DIGITS - 1)) * GM_SORT_THREADS + gm_thread]++;
-    GM_SYNC();
-}
+constexpr int AHEAD = 8; /* positions whose rows are under way together: some words are in each line of a text */
 
-/* How many entries of each digit the block has. */
-GM_KERNEL(gm_sort_count, gm_sort_args)
+/* sum += pack i of g at the positions from k on, in order, up to `end`. */
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE void gm_table_add(const gm_table_grad_args *a, int64_t k, int64_t end, int64_t i, R *sum)
 {
-    GM_SHARED(uint16_t, count);
-    gm_sort_tally(&a, count);
-    for (int d = gm_thread; d < GM_SORT_DIGITS; d += GM_SORT_THREADS) {
-        int32_t all = 0;
-        for (int t = 0; t < GM_SORT_THREADS; t++) all += count[d * GM_SORT_THREADS + (t + gm_thread) % GM_SORT_THREADS];
-        a.count[d * a.blocks + gm_block_x] = all;
-    }
-}
-
-/* count becomes the number of entries before each, in order of digit and block: one block for all. */
-GM_KERNEL(gm_sort_scan, gm_sort_args)
-{
-    GM_SHARED(int32_t, sums);
-    const int64_t n = GM_SORT_DIGITS * a.blocks, each = (n + GM_SCAN_THREADS - 1) / GM_SCAN_THREADS;
-    const int64_t first = gm_thread * each, end = first + each < n ? first + each : n;
-    int32_t       sum = 0;
-    for (int64_t i = first; i < end; i++) sum += a.count[i];
-    sums[gm_thread] = sum;
-    for (int step = 1; step < GM_SCAN_THREADS; step *= 2) {
-        GM_SYNC();
-        int32_t more = gm_thread >= step ? sums[gm_thread - step] : 0;
-        GM_SYNC();
-        sums[gm_thread] += more;
-    }
-    sum = sums[gm_thread] - sum;
-    for (int64_t i = first; i < end; i++) {
-        int32_t mine = a.count[i];
-        a.count[i] = sum;
-        sum += mine;
-    }
-}
-
-/* Each entry to its place: after those of lower digits, of earlier blocks, threads and entries. */
-GM_KERNEL(gm_sort_place, gm_sort_args)
-{
-    GM_SHARED(uint16_t, count);
-    int32_t      *base = (int32_t *)(void *)(count + GM_SORT_DIGITS * GM_SORT_THREADS);
-    const int64_t first = (gm_block_x * GM_SORT_THREADS + gm_thread) * GM_SORT_EACH;
-    gm_sort_tally(&a, count);
-    for (int d = gm_thread; d < GM_SORT_DIGITS; d += GM_SORT_THREADS) {
-        int before = 0;
-        base[d] = a.count[d * a.blocks + gm_block_x];
-        for (int t = 0; t < GM_SORT_THREADS; t++) {
-            int mine = count[d * GM_SORT_THREADS + t];
-            count[d * GM_SORT_THREADS + t] = (uint16_t)before;
-            before += mine;
+    int64_t   at[AHEAD];
+    gm_vector held[AHEAD] = {{{0}}};
+    R         g[V];
+    GM_UNROLL for (int j = 0; j < AHEAD; j++) at[j] = gm_row_start(&a->g, a->position[k + j < end ? k + j : k]);
+    if (a->g.vectors && i + V <= a->width) {
+        GM_UNROLL for (int j = 0; j < AHEAD; j++) held[j] = gm_load_vector((const T *)a->g.data + at[j] + i);
+    } else {
+        GM_ROLLED for (int j = 0; j < AHEAD; j++)
+        {
+            GM_TURN(held, AHEAD, gm_row_load<T>(&a->g, at[0], i, a->width));
+            GM_TURN(at, AHEAD, at[0]);
         }
     }
-    GM_SYNC();
-    for (int64_t i = first; i < first + GM_SORT_EACH && i < a.n; i++) {
-        int     d = a.key[i] >> a.shift & (GM_SORT_DIGITS - 1);
-        int32_t to = base[d] + count[d * GM_SORT_THREADS + gm_thread]++;
-        a.key_out[to] = a.key[i];
-        a.position_out[to] = a.position[i];
-    }
-}
-
-/* start[r]: how many entries have keys below r; each entry fills in those between its key and the one before. */
-GM_KERNEL(gm_sort_starts, gm_sort_args)
-{
-    GM_GRID_LOOP(i, a.n + 1)
+    GM_UNROLL for (int j = 0; j < AHEAD; j++)
     {
-        int32_t before = i > 0 ? a.key[i - 1] : -1, key = i < a.n ? a.key[i] : (int32_t)a.rows;
-        for (int32_t r = before + 1; r <= key; r++) a.start[r] = (int32_t)i;
+        if (k + j >= end) break;
+        gm_unpack<T>(held[j], g);
+        GM_UNROLL for (int e = 0; e < V; e++) sum[e] += g[e];
     }
 }
 
-#define GM_HELD GM_TABLE_PACKS
-#define GM_BODY "../ops/table/table_t.cuh"
-#include "../../common/each_dtype.cuh"
+/* dw[row] (+)= the sum of g at the row's positions. A block has a row and 32 packs of its columns; its warps have a
+ * part of the positions each, and their sums are added in order. */
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>> GM_DEVICE void gm_table_grad(const gm_table_grad_args &a)
+{
+    GM_SHARED(R, room);
+    const int     warp = gm_thread / GM_WARP;
+    const int64_t row = gm_block_x, i = (gm_block_y * GM_WARP + gm_thread % GM_WARP) * V;
+    const int64_t first = a.start[row], n = a.start[row + 1] - first, each = (n + GM_TABLE_WARPS - 1) / GM_TABLE_WARPS;
+    const int64_t begin = first + warp * each, end = begin + each < first + n ? begin + each : first + n;
+    R             sum[V], g[V];
+    if (n == 0 && a.accumulate) return;
+    GM_UNROLL for (int j = 0; j < V; j++) sum[j] = 0;
+    for (int64_t k = begin; k < end && i < a.width; k += AHEAD) gm_table_add<T>(&a, k, end, i, sum);
+    GM_UNROLL for (int j = 0; j < V; j++) room[j * gm_block_size + gm_thread] = sum[j];
+    GM_SYNC();
+    if (warp || i >= a.width) return;
+    for (int k = gm_thread + GM_WARP; k < gm_block_size; k += GM_WARP)
+        GM_UNROLL for (int j = 0; j < V; j++) sum[j] += room[j * gm_block_size + k];
+    if (a.accumulate) {
+        gm_row_take<T>(&a.dw, gm_row_start(&a.dw, row), i, a.width, g);
+        GM_UNROLL for (int j = 0; j < V; j++) sum[j] += g[j];
+    }
+    gm_row_give<T>(&a.dw, gm_row_start(&a.dw, row), i, a.width, sum);
+}
+
+GM_KERNELS(gm_lookup, gm_lookup_args)
+GM_KERNELS(gm_table_grad, gm_table_grad_args)
