@@ -18,11 +18,12 @@ template <class T> using gm_real = std::conditional_t<std::is_same_v<T, double>,
 template <class T> constexpr int  gm_lanes = 16 / sizeof(T);
 template <class T> constexpr bool gm_is_short = sizeof(T) == 2;
 
-#define GM_KERNELS(name, type)                         \
-    GM_KERNEL(name##_f32, type) { name<float>(a); }    \
-    GM_KERNEL(name##_bf16, type) { name<gm_bf16>(a); } \
-    GM_KERNEL(name##_f16, type) { name<gm_f16>(a); }   \
-    GM_KERNEL(name##_f64, type) { name<double>(a); }
+#define GM_KERNELS(name, type) GM_KERNELS_AS(name, name, type)
+#define GM_KERNELS_AS(name, function, type)                \
+    GM_KERNEL(name##_f32, type) { function<float>(a); }    \
+    GM_KERNEL(name##_bf16, type) { function<gm_bf16>(a); } \
+    GM_KERNEL(name##_f16, type) { function<gm_f16>(a); }   \
+    GM_KERNEL(name##_f64, type) { function<double>(a); }
 #define GM_KERNELS_BOUND(name, type, threads, blocks)                         \
     GM_KERNEL_BOUND(name##_f32, type, threads, blocks) { name<float>(a); }    \
     GM_KERNEL_BOUND(name##_bf16, type, threads, blocks) { name<gm_bf16>(a); } \
@@ -57,8 +58,10 @@ template <class T> GM_DEVICE void gm_unpack(gm_vector v, gm_real<T> *x)
     } else if constexpr (std::is_same_v<T, float>) {
         for (int i = 0; i < 4; i++) x[i] = gm_as_float(v.word[i]);
     } else {
-        const gm_pack_of<T> u = {v};
-        for (int i = 0; i < gm_lanes<T>; i++) x[i] = u.x[i];
+        gm_pack_of<T> u;
+        u.v = v;
+        x[0] = u.x[0];
+        x[1] = u.x[1];
     }
 }
 
@@ -71,7 +74,8 @@ template <class T> GM_DEVICE gm_vector gm_pack(const gm_real<T> *x)
     } else if constexpr (std::is_same_v<T, float>) {
         for (int i = 0; i < 4; i++) u.v.word[i] = gm_as_bits(x[i]);
     } else {
-        for (int i = 0; i < gm_lanes<T>; i++) u.x[i] = x[i];
+        u.x[0] = x[0];
+        u.x[1] = x[1];
     }
     return u.v;
 }

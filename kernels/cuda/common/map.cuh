@@ -1,76 +1,111 @@
-/* map.cuh - what elementwise kernels are made of: loops over a map (map.h) in items of 16 bytes or
- * in elements, for each dtype.
+/* map.cuh - loops of kernels over a map (map.h), in items of 16 bytes or in elements, for T, the type of elements
+ * (dtype.cuh).
  *
- * A file of kernels includes this, then names its kernels for one dtype in a *_t.cuh: in it GM_D is the dtype (f32,
- * f64, bf16, f16), GM_T its C type, GM_R the type that it is worked on in and GM_S that type's dtype (f32, f64):
- *
- *     #define GM_BODY "../ops/elementwise/elementwise_unary_t.cuh"
- *     #include "each_dtype.cuh"
+ *     template <class T> GM_DEVICE void gm_axpy(const gm_map_args &a)
+ *     {
+ *         const gm_real<T> alpha = (gm_real<T>)a.alpha;
+ *         gm_map_items<T, 2>(a, [=](auto x, auto y) { return y + alpha * x; });
+ *     }
  *
  * A thread has two items an operand under way: with the 1,024 threads a multiprocessor that 64 registers allow, that is
  * 32 KiB of loads an operand; bandwidth times latency asks for about 29 on an H200. */
-#ifndef GM_CUDA_ELEMENTWISE_CUH
-#define GM_CUDA_ELEMENTWISE_CUH
+#ifndef GM_CUDA_MAP_CUH
+#define GM_CUDA_MAP_CUH
 
-#include "functions.cuh"
+#include "dtype.cuh"
 #include "map.h"
 
-#define GM_E(base)  GM_PASTE(base, GM_D) /* by dtype */
-#define GM_N(base)  GM_PASTE(base, GM_S) /* by type of arithmetic */
-#define GM_V        GM_E(GM_LANES)
-#define GM_AT(p, i) GM_E(gm_get)(((const GM_T *)(p))[i])
-#define GM_TO(p, i) ((GM_T *)(p))[i]
-#define GM_EACH_KERNEL(base, type) GM_KERNEL_NAMED(GM_E(base), type)
+/* Element i, to read in the type of arithmetic; to write. */
+template <class T> GM_DEVICE gm_real<T> gm_at(const void *p, int64_t i) { return gm_get(((const T *)p)[i]); }
+template <class T> GM_DEVICE void       gm_set(void *p, int64_t i, gm_real<T> v) { ((T *)p)[i] = gm_put<T>(v); }
 
-#define GM_BODY "map_t.cuh"
-#include "each_dtype.cuh"
+/* An item as it is loaded: its lanes (step 1), or one element shown again and again (step 0). */
+template <class T> GM_DEVICE gm_vector gm_fetch(const void *p, int64_t at, int step)
+{
+    gm_real<T> x[gm_lanes<T>];
+    if (step) return gm_load_vector((const T *)p + at);
+    GM_UNROLL for (int k = 0; k < gm_lanes<T>; k++) x[k] = gm_at<T>(p, at);
+    return gm_pack<T>(x);
+}
 
-/* out = expression of u and v, the elements of `inputs` (1 or 2) inputs, in items; then the tail. Both items of a turn
- * are loaded before the first is worked on; the loop over them stays a loop, for the code's size. */
-#define GM_MAP_ITEMS(inputs, expression)                                                                        \
-    const int64_t step_ = gm_grid_x * gm_block_size, first_ = gm_block_x * gm_block_size + gm_thread;           \
-    for (int64_t i_ = first_; i_ < a.map.n; i_ += 2 * step_) {                                                  \
-        gm_vector now_[inputs], then_[inputs];                                                                  \
-        int64_t   at_[(inputs) + 1], then_at_[(inputs) + 1];                                                    \
-        const int both_ = i_ + step_ < a.map.n;                                                                 \
-        gm_map_place(&a.map, (inputs) + 1, i_, at_);                                                            \
-        gm_map_place(&a.map, (inputs) + 1, both_ ? i_ + step_ : i_, then_at_);                                  \
-        GM_UNROLL for (int o_ = 0; o_ < (inputs); o_++)                                                         \
-        {                                                                                                       \
-            now_[o_] = GM_E(gm_fetch)(a.in[o_], at_[o_ + 1], a.map.step[o_ + 1]);                               \
-            then_[o_] = GM_E(gm_fetch)(a.in[o_], then_at_[o_ + 1], a.map.step[o_ + 1]);                         \
-        }                                                                                                       \
-        GM_ROLLED for (int b_ = 0; b_ <= both_; b_++)                                                           \
-        {                                                                                                       \
-            GM_R x_[inputs][GM_V], y_[GM_V];                                                                    \
-            GM_UNROLL for (int o_ = 0; o_ < (inputs); o_++) GM_E(gm_unpack)(b_ ? then_[o_] : now_[o_], x_[o_]); \
-            GM_UNROLL for (int k_ = 0; k_ < GM_V; k_++)                                                         \
-            {                                                                                                   \
-                GM_R u = x_[0][k_], v = x_[(inputs) - 1][k_];                                                   \
-                GM_N(gm_ignore)(v);                                                                             \
-                y_[k_] = (expression);                                                                          \
-            }                                                                                                   \
-            GM_E(gm_give)(a.out, b_ ? then_at_[0] : at_[0], y_);                                                \
-        }                                                                                                       \
-    }                                                                                                           \
-    if (first_ < a.map.tail) {                                                                                  \
-        int64_t i_ = a.map.n * GM_V + first_;                                                                   \
-        GM_R    u = GM_AT(a.in[0], i_ * a.map.step[1]);                                                         \
-        GM_R    v = GM_AT(a.in[(inputs) - 1], i_ * a.map.step[inputs]);                                         \
-        GM_N(gm_ignore)(v);                                                                                     \
-        GM_TO(a.out, i_) = GM_E(gm_put)(expression);                                                            \
+template <class T> GM_DEVICE void gm_take(const void *p, int64_t at, int step, gm_real<T> *x)
+{
+    gm_unpack<T>(gm_fetch<T>(p, at, step), x);
+}
+
+template <class T> GM_DEVICE void gm_give(void *p, int64_t at, const gm_real<T> *y)
+{
+    gm_store_vector((T *)p + at, gm_pack<T>(y));
+}
+
+/* As many bytes, V: conditions and results of comparisons. The host has seen to it that they are aligned to V. */
+template <int V> struct GM_ALIGNED(V) gm_bytes {
+    uint8_t byte[V];
+};
+
+template <int V> GM_DEVICE void gm_take_u8(const void *p, int64_t at, int step, uint8_t (&x)[V])
+{
+    const uint8_t *from = (const uint8_t *)p + at;
+    gm_bytes<V>    b;
+    if (step) b = *(const gm_bytes<V> *)from;
+    GM_UNROLL for (int k = 0; k < V; k++) x[k] = step ? b.byte[k] : from[0];
+}
+
+template <int V> GM_DEVICE void gm_give_u8(void *p, int64_t at, const uint8_t (&y)[V])
+{
+    gm_bytes<V> b;
+    GM_UNROLL for (int k = 0; k < V; k++) b.byte[k] = y[k];
+    *(gm_bytes<V> *)((uint8_t *)p + at) = b;
+}
+
+/* f(u), or f(u, v) where there are two inputs. */
+template <int inputs, class F, class R> GM_DEVICE R gm_map_call(F f, R u, R v)
+{
+    if constexpr (inputs == 1) return f(u);
+    else return f(u, v);
+}
+
+/* out = f(u) or f(u, v) of the elements of `inputs` (1 or 2) inputs, in items; then the tail. Both items of a turn are
+ * loaded before the first is worked on; the loop over them stays a loop, for the code's size. */
+template <class T, int inputs, class F, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE void gm_map_items(const gm_map_args &a, F f)
+{
+    const int64_t step = gm_grid_x * gm_block_size, first = gm_block_x * gm_block_size + gm_thread;
+    for (int64_t i = first; i < a.map.n; i += 2 * step) {
+        gm_vector now[inputs], then[inputs];
+        int64_t   at[inputs + 1], then_at[inputs + 1];
+        const int both = i + step < a.map.n;
+        gm_map_place(&a.map, inputs + 1, i, at);
+        gm_map_place(&a.map, inputs + 1, both ? i + step : i, then_at);
+        GM_UNROLL for (int o = 0; o < inputs; o++)
+        {
+            now[o] = gm_fetch<T>(a.in[o], at[o + 1], a.map.step[o + 1]);
+            then[o] = gm_fetch<T>(a.in[o], then_at[o + 1], a.map.step[o + 1]);
+        }
+        GM_ROLLED for (int b = 0; b <= both; b++)
+        {
+            R x[inputs][V], y[V];
+            GM_UNROLL for (int o = 0; o < inputs; o++) gm_unpack<T>(b ? then[o] : now[o], x[o]);
+            GM_UNROLL for (int k = 0; k < V; k++) y[k] = gm_map_call<inputs>(f, x[0][k], x[inputs - 1][k]);
+            gm_give<T>(a.out, b ? then_at[0] : at[0], y);
+        }
     }
+    if (first < a.map.tail) {
+        const int64_t i = a.map.n * V + first;
+        const R       u = gm_at<T>(a.in[0], i * a.map.step[1]), v = gm_at<T>(a.in[inputs - 1], i * a.map.step[inputs]);
+        gm_set<T>(a.out, i, gm_map_call<inputs>(f, u, v));
+    }
+}
 
 /* The same one element at a time, of any strides. */
-#define GM_MAP_ELEMENTS(inputs, expression)              \
-    GM_GRID_LOOP(i_, a.map.n)                            \
-    {                                                    \
-        int64_t at_[(inputs) + 1];                       \
-        gm_map_place(&a.map, (inputs) + 1, i_, at_);     \
-        GM_R u = GM_AT(a.in[0], at_[1]);                 \
-        GM_R v = GM_AT(a.in[(inputs) - 1], at_[inputs]); \
-        GM_N(gm_ignore)(v);                              \
-        GM_TO(a.out, at_[0]) = GM_E(gm_put)(expression); \
+template <class T, int inputs, class F, class R = gm_real<T>> GM_DEVICE void gm_map_elements(const gm_map_args &a, F f)
+{
+    GM_GRID_LOOP(i, a.map.n) {
+        int64_t at[inputs + 1];
+        gm_map_place(&a.map, inputs + 1, i, at);
+        const R u = gm_at<T>(a.in[0], at[1]), v = gm_at<T>(a.in[inputs - 1], at[inputs]);
+        gm_set<T>(a.out, at[0], gm_map_call<inputs>(f, u, v));
     }
+}
 
 #endif
