@@ -32,7 +32,7 @@ gm_status      st = g->refused[0]       ? GM_FAIL(GM_EINVAL, "%s", g->refused)
     test = "spec/cuda/nccl_spec.lua",
   },
   {
-    name = "351-wide-product-replaces", file = "kernels/cuda/ops/gemm/gemm_t.cuh",
+    name = "351-wide-product-replaces", file = "kernels/cuda/ops/gemm/gemm.cu",
     find = [[*sums = a->accumulate ? *sums + v : v;]],
     replace = [[*sums = v;]],
     breaks = "a product that is added to a sum of f32 replaces it, where cuBLASLt does not make it",
@@ -159,28 +159,28 @@ gm_status      st = g->refused[0]       ? GM_FAIL(GM_EINVAL, "%s", g->refused)
     test = "spec/kernels/loss_spec.lua -f embedding",
   },
   {
-    name = "393-update-with-gaps", file = "kernels/cuda/ops/optimizer/optimizer_t.cuh",
+    name = "393-update-with-gaps", file = "kernels/cuda/ops/optimizer/optimizer.cu",
     find = [[
-GM_UNROLL for (int k = 0; k < GM_WIDE_PACKS; k++) u.v[k] = x->wide[role][k];
-    GM_ROLLED for (int j = 0; j < GM_V; j++)
+GM_UNROLL for (int k = 0; k < WIDE<T>; k++) u.v[k] = x->wide[role][k];
+    GM_ROLLED for (int j = 0; j < V; j++)
     {
         if (i + j < t->n) p[gm_entry_place(t->entry, role, i + j)] = u.x[0];
-        GM_TURN(u.x, GM_V, u.x[0]);
+        GM_TURN(u.x, V, u.x[0]);
     }]],
     replace = [[
-GM_UNROLL for (int k = 0; k < GM_WIDE_PACKS; k++) u.v[k] = x->wide[role][k];
-    GM_ROLLED for (int j = 0; j < GM_V; j++)
+GM_UNROLL for (int k = 0; k < WIDE<T>; k++) u.v[k] = x->wide[role][k];
+    GM_ROLLED for (int j = 0; j < V; j++)
     {
-        if (i + j < t->n) p[gm_entry_place(t->entry, role, i + j)] = u.x[GM_V - 1];
-        GM_TURN(u.x, GM_V, u.x[0]);
+        if (i + j < t->n) p[gm_entry_place(t->entry, role, i + j)] = u.x[V - 1];
+        GM_TURN(u.x, V, u.x[0]);
     }]],
     breaks = "moments and masters with gaps get the last number of a pack first",
     test = "spec/kernels/optimizer_spec.lua",
   },
   {
-    name = "394-half-of-the-squares", file = "kernels/cuda/ops/optimizer/optimizer_t.cuh",
-    find = [[for (; i < end; i += GM_HELD * step) {]],
-    replace = [[for (; i < end; i += 2 * GM_HELD * step) {]],
+    name = "394-half-of-the-squares", file = "kernels/cuda/ops/optimizer/optimizer.cu",
+    find = [[for (; i < end; i += HELD * step) {]],
+    replace = [[for (; i < end; i += 2 * HELD * step) {]],
     breaks = "the norm leaves out every second part of a large gradient",
     test = "spec/kernels/reduce_spec.lua -f sum_squares",
   },

@@ -141,7 +141,7 @@ GM_DEVICE int64_t gm_expert_way(const gm_expert_rows_args *a, int64_t i, int one
 
 /* to[row] = weight[c] from[c / k], c the choice of the row */
 template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
-GM_DEVICE void gm_expert_gather(const gm_expert_rows_args &a)
+GM_DEVICE void gm_expert_gather(const gm_expert_rows_args a)
 {
     GM_TEAM(team, lane, row);
     if (row >= a.n) return;
@@ -165,7 +165,7 @@ GM_DEVICE void gm_expert_gather(const gm_expert_rows_args &a)
 
 /* to[t] (+)= the sum over the token's choices c of weight[c] from[row of c], in their order */
 template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
-GM_DEVICE void gm_expert_combine(const gm_expert_rows_args &a)
+GM_DEVICE void gm_expert_combine(const gm_expert_rows_args a)
 {
     GM_TEAM(team, lane, row);
     if (row >= a.n) return;
@@ -188,7 +188,7 @@ GM_DEVICE void gm_expert_combine(const gm_expert_rows_args &a)
 
 /* to[c] = g[c / k] . from[row of choice c] */
 template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
-GM_DEVICE void gm_expert_combine_grad(const gm_expert_rows_args &a)
+GM_DEVICE void gm_expert_combine_grad(const gm_expert_rows_args a)
 {
     GM_SHARED(R, scratch);
     GM_TEAM(team, lane, row);

@@ -38,13 +38,13 @@ template <int V, class R> GM_DEVICE void gm_running_add(gm_running<R> *r, const 
     r->count += n < V ? n : V;
 }
 
-template <class T, class R = gm_real<T>, int V = gm_lanes<T>> GM_DEVICE void gm_cross_entropy(const gm_loss_args &a)
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>> GM_DEVICE void gm_cross_entropy(const gm_loss_args a)
 {
     GM_SHARED(R, scratch);
     GM_TEAM(team, lane, row);
     if (row >= a.rows) return;
     const int64_t at = gm_row_start(&a.x, row), target = gm_row_index(&a.target, a.narrow, row);
-    const bool    ignored = target == a.ignore, wrong = ignored ? false : target < 0 || target >= a.width;
+    const int     ignored = target == a.ignore, wrong = !ignored && (target < 0 || target >= a.width);
     gm_running<R> r = {-INFINITY, 0, 0, 0};
     GM_EACH_PART(c) {
         gm_vector held[HELD];
@@ -74,13 +74,13 @@ template <class T, class R = gm_real<T>, int V = gm_lanes<T>> GM_DEVICE void gm_
 
 /* dx = g (exp(x - largest) / sum - (1 - e) [class is the target] - e / classes) */
 template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
-GM_DEVICE void gm_cross_entropy_grad(const gm_loss_args &a)
+GM_DEVICE void gm_cross_entropy_grad(const gm_loss_args a)
 {
     GM_TEAM(team, lane, row);
     if (row >= a.rows) return;
     const int64_t from = gm_row_start(&a.x, row), to = gm_row_start(&a.dx, row);
     const int64_t target = gm_row_index(&a.target, a.narrow, row);
-    const bool    ignored = target == a.ignore, wrong = ignored ? false : target < 0 || target >= a.width;
+    const int     ignored = target == a.ignore, wrong = !ignored && (target < 0 || target >= a.width);
     const R       e = (R)a.smoothing, each = e / (R)a.width;
     const R       largest = gm_row_number<R>(&a.largest, row), by = 1 / gm_row_number<R>(&a.sum, row);
     const R       g = gm_row_number<R>(&a.g, row);

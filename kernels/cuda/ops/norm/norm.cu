@@ -46,7 +46,7 @@ GM_DEVICE void gm_norm_result(const gm_norm_args *a, gm_vector v, int64_t y_at, 
 }
 
 template <class T, class R = gm_real<T>, int V = gm_lanes<T>, int HELD = GM_NORM_PACKS(sizeof(T))>
-GM_DEVICE void gm_norm(const gm_norm_args &a)
+GM_DEVICE void gm_norm(const gm_norm_args a)
 {
     GM_SHARED(R, scratch);
     GM_TEAM(team, lane, row);
@@ -134,7 +134,7 @@ GM_DEVICE void gm_norm_partial(void *to, int64_t team, int64_t i, int64_t width,
 
 /* A team has the rows `row`, row + teams, ...; where dw or db is wanted, rows are held whole. */
 template <class T, class R = gm_real<T>, int V = gm_lanes<T>, int HELD = GM_NORM_PACKS(sizeof(T))>
-GM_DEVICE void gm_norm_grad(const gm_norm_grad_args &a)
+GM_DEVICE void gm_norm_grad(const gm_norm_grad_args a)
 {
     GM_SHARED(R, scratch);
     GM_TEAM(team, lane, row);

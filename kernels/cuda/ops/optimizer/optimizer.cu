@@ -49,7 +49,7 @@ GM_DEVICE int64_t gm_entry_place(const gm_entry *t, int role, int64_t i)
 GM_DEVICE gm_bf16 gm_chance_bf16(float f, uint32_t word)
 {
     uint32_t u = gm_as_bits(f);
-    gm_bf16  h = gm_to_bf16(f);
+    gm_bf16  h = gm_put<gm_bf16>(f);
     if ((u & 0x7f800000u) != 0x7f800000u) h.bits = (uint16_t)((u + (word >> 16)) >> 16);
     return h;
 }
@@ -57,7 +57,7 @@ GM_DEVICE gm_bf16 gm_chance_bf16(float f, uint32_t word)
 GM_DEVICE gm_f16 gm_chance_f16(float f, uint32_t word)
 {
     uint32_t u = gm_as_bits(f), chance = word >> 16, size = u & 0x7fffffffu;
-    gm_f16   h = gm_put_f16(f);
+    gm_f16   h = gm_put<gm_f16>(f);
     if (size >= 0x7f800000u) return h;
     if (size < 0x38800000u) size = ((uint32_t)(gm_as_float(size) * 0x1p40f) + chance) >> 16; /* multiples of 2^-24 */
     else size = (size + (chance >> 3) - 0x38000000u) >> 13;
@@ -65,15 +65,19 @@ GM_DEVICE gm_f16 gm_chance_f16(float f, uint32_t word)
     return h;
 }
 
-GM_DEVICE float  gm_chance_f32(float f, uint32_t word) { return (void)word, f; }
-GM_DEVICE double gm_chance_f64(double f, uint32_t word) { return (void)word, f; }
+template <class T> GM_DEVICE T gm_chance(gm_real<T> x, uint32_t word)
+{
+    if constexpr (std::is_same_v<T, gm_bf16>) return gm_chance_bf16(x, word);
+    else if constexpr (std::is_same_v<T, gm_f16>) return gm_chance_f16(x, word);
+    else return (void)word, x;
+}
 
 GM_DEVICE void gm_update_prepare(const gm_update_args *a, gm_update_step *s)
 {
     const gm_step_block *b = a->step;
     if (gm_thread == 0) {
-        gm_control_step step =
-            gm_control_of_step(a->control, a->control_stride, a->missed, (double)b->step, b->clip, b->loss_scale);
+        gm_control_step step = gm_control_of_step(a->control, a->control_stride, a->missed, (double)b->step, b->clip,
+                                                  b->loss_scale);
         double          t = step.t, lr = b->lr * a->lr_scale, momentum = b->has_momentum ? b->momentum : a->momentum;
         int             first = t == 1;
         s->go = step.go;
@@ -92,14 +96,223 @@ GM_DEVICE void gm_update_prepare(const gm_update_args *a, gm_update_step *s)
     GM_SYNC();
 }
 
-#define GM_BODY "../ops/optimizer/optimizer_t.cuh"
-#include "../../common/each_dtype.cuh"
+/* Packs of the type of arithmetic that V elements take. */
+template <class T> constexpr int WIDE = gm_lanes<T> / gm_lanes<gm_real<T>>;
 
-#define GM_BY_DTYPE(dtype, base, ...)                        \
-    if ((dtype) == GM_F32) base##_f32(__VA_ARGS__);          \
-    else if ((dtype) == GM_F64) base##_f64(__VA_ARGS__);     \
-    else if ((dtype) == GM_BF16) base##_bf16(__VA_ARGS__);   \
-    else base##_f16(__VA_ARGS__)
+/* A pack of every role. Loads come first, all of them, so that they are under way together. */
+template <class T> struct gm_entry_packs {
+    gm_vector g, p, wide[GM_ROLES][WIDE<T>]; /* wide: of the roles that have the type of arithmetic */
+};
+
+template <class T, class R = gm_real<T>>
+GM_DEVICE void gm_entry_load_wide(const gm_entry_held *t, int role, int64_t i, gm_entry_packs<T> *x)
+{
+    const R *p = (const R *)t->data[role] + i;
+    if (!t->data[role]) return;
+    GM_UNROLL for (int k = 0; k < WIDE<T>; k++) x->wide[role][k] = gm_load_vector(p + k * gm_lanes<R>);
+}
+
+template <class T, class R = gm_real<T>>
+GM_DEVICE void gm_entry_store_wide(const gm_entry_held *t, int role, int64_t i, const gm_entry_packs<T> *x)
+{
+    R *p = (R *)t->data[role] + i;
+    if (!t->data[role]) return;
+    GM_UNROLL for (int k = 0; k < WIDE<T>; k++) gm_store_vector(p + k * gm_lanes<R>, x->wide[role][k]);
+}
+
+/* The same where a pack is not whole or has gaps, element by element; zeros behind the end. */
+template <class T, int V = gm_lanes<T>> GM_DEVICE gm_vector gm_entry_gather(const gm_entry_held *t, int role, int64_t i)
+{
+    const T      *p = (const T *)t->data[role];
+    gm_pack_of<T> u = {{{0}}};
+    GM_ROLLED for (int j = 0; j < V; j++)
+        GM_TURN(u.x, V, i + j < t->n ? p[gm_entry_place(t->entry, role, i + j)] : gm_put<T>(0));
+    return u.v;
+}
+
+template <class T, int V = gm_lanes<T>>
+GM_DEVICE void gm_entry_scatter(const gm_entry_held *t, int role, int64_t i, gm_vector v)
+{
+    T            *p = (T *)t->data[role];
+    gm_pack_of<T> u;
+    u.v = v;
+    GM_ROLLED for (int j = 0; j < V; j++)
+    {
+        if (i + j < t->n) p[gm_entry_place(t->entry, role, i + j)] = u.x[0];
+        GM_TURN(u.x, V, u.x[0]);
+    }
+}
+
+template <class T> union gm_wide_of {
+    gm_vector  v[WIDE<T>];
+    gm_real<T> x[gm_lanes<T>];
+};
+
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE void gm_entry_gather_wide(const gm_entry_held *t, int role, int64_t i, gm_entry_packs<T> *x)
+{
+    const R      *p = (const R *)t->data[role];
+    gm_wide_of<T> u = {{{{0}}}};
+    if (!p) return;
+    GM_ROLLED for (int j = 0; j < V; j++) GM_TURN(u.x, V, i + j < t->n ? p[gm_entry_place(t->entry, role, i + j)] : 0);
+    GM_UNROLL for (int k = 0; k < WIDE<T>; k++) x->wide[role][k] = u.v[k];
+}
+
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE void gm_entry_scatter_wide(const gm_entry_held *t, int role, int64_t i, const gm_entry_packs<T> *x)
+{
+    R            *p = (R *)t->data[role];
+    gm_wide_of<T> u;
+    if (!p) return;
+    GM_UNROLL for (int k = 0; k < WIDE<T>; k++) u.v[k] = x->wide[role][k];
+    GM_ROLLED for (int j = 0; j < V; j++)
+    {
+        if (i + j < t->n) p[gm_entry_place(t->entry, role, i + j)] = u.x[0];
+        GM_TURN(u.x, V, u.x[0]);
+    }
+}
+
+template <class T> GM_DEVICE void gm_entry_load(const gm_entry_held *t, int whole, int64_t i, gm_entry_packs<T> *x)
+{
+    const int narrow = !t->data[GM_ROLE_MASTER]; /* p is read from itself */
+    if (whole) {
+        x->g = gm_load_vector((const T *)t->data[GM_ROLE_G] + i);
+        if (narrow) x->p = gm_load_vector((const T *)t->data[GM_ROLE_P] + i);
+        GM_UNROLL for (int role = GM_ROLE_M; role < GM_ROLES; role++) gm_entry_load_wide<T>(t, role, i, x);
+    } else {
+        x->g = gm_entry_gather<T>(t, GM_ROLE_G, i);
+        if (narrow) x->p = gm_entry_gather<T>(t, GM_ROLE_P, i);
+        GM_UNROLL for (int role = GM_ROLE_M; role < GM_ROLES; role++) gm_entry_gather_wide<T>(t, role, i, x);
+    }
+}
+
+template <class T>
+GM_DEVICE void gm_entry_store(const gm_entry_held *t, int whole, int64_t i, const gm_entry_packs<T> *x)
+{
+    if (whole) {
+        gm_store_vector((T *)t->data[GM_ROLE_P] + i, x->p);
+        GM_UNROLL for (int role = GM_ROLE_M; role < GM_ROLES; role++) gm_entry_store_wide<T>(t, role, i, x);
+    } else {
+        gm_entry_scatter<T>(t, GM_ROLE_P, i, x->p);
+        GM_UNROLL for (int role = GM_ROLE_M; role < GM_ROLES; role++) gm_entry_scatter_wide<T>(t, role, i, x);
+    }
+}
+
+template <class T, class R = gm_real<T>> GM_DEVICE void gm_wide_unpack(const gm_vector *v, R *x)
+{
+    GM_UNROLL for (int k = 0; k < WIDE<T>; k++) gm_unpack<R>(v[k], x + k * gm_lanes<R>);
+}
+
+template <class T, class R = gm_real<T>> GM_DEVICE void gm_wide_pack(gm_vector *v, const R *x)
+{
+    GM_UNROLL for (int k = 0; k < WIDE<T>; k++) v[k] = gm_pack<R>(x + k * gm_lanes<R>);
+}
+
+/* Elements i .. i + V of p, rounded to the nearest, or by chance with the words of these elements. */
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE gm_vector gm_rounded(const gm_update_args *a, int64_t i, const R *x, uint64_t step)
+{
+    gm_pack_of<T> u;
+    gm_philox     words = {{0, 0, 0, 0}};
+    GM_UNROLL for (int j = 0; j < V; j++)
+    {
+        if (a->stochastic && j % 4 == 0) words = gm_philox_at(a->key, (uint64_t)(i + j) / 4, step);
+        u.x[j] = a->stochastic ? gm_chance<T>(x[j], words.v[j % 4]) : gm_put<T>(x[j]);
+    }
+    return u.v;
+}
+
+/* Kingma and Ba 2015; decoupled: Loshchilov and Hutter 2019 */
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE void gm_adam(const gm_update_args *a, const gm_update_step *s, gm_entry_packs<T> *packs, R *p, const R *g)
+{
+    const R b1 = (R)s->beta1, b2 = (R)a->beta2, c1 = (R)(1 - s->beta1), c2 = (R)(1 - a->beta2);
+    const R root = (R)s->root, rate = (R)s->rate, eps = (R)a->eps, decay = (R)s->decay;
+    R       m[V], v[V];
+    gm_wide_unpack<T>(packs->wide[GM_ROLE_M], m);
+    gm_wide_unpack<T>(packs->wide[GM_ROLE_V], v);
+    GM_UNROLL for (int j = 0; j < V; j++)
+    {
+        m[j] = b1 * m[j] + c1 * g[j];
+        v[j] = b2 * v[j] + c2 * g[j] * g[j];
+        p[j] = p[j] * decay - rate * m[j] / (root * sqrt(v[j]) + eps);
+    }
+    gm_wide_pack<T>(packs->wide[GM_ROLE_M], m);
+    gm_wide_pack<T>(packs->wide[GM_ROLE_V], v);
+}
+
+/* As torch.optim.SGD; buffered: with momentum */
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE void gm_sgd(const gm_update_args *a, const gm_update_step *s, int buffered, gm_entry_packs<T> *packs, R *p,
+                      R *g)
+{
+    const R momentum = (R)s->momentum, fresh = (R)s->fresh, lr = (R)s->lr, ahead = (R)s->ahead;
+    R       b[V];
+    if (buffered) {
+        gm_wide_unpack<T>(packs->wide[GM_ROLE_M], b);
+        GM_UNROLL for (int j = 0; j < V; j++)
+        {
+            b[j] = (momentum == 0 ? 0 : momentum * b[j]) + fresh * g[j];
+            g[j] = a->nesterov ? g[j] + ahead * b[j] : b[j];
+        }
+        gm_wide_pack<T>(packs->wide[GM_ROLE_M], b);
+    }
+    GM_UNROLL for (int j = 0; j < V; j++) p[j] -= lr * g[j];
+}
+
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE void gm_update_chunk(const gm_update_args *a, const gm_entry_held *t, const gm_update_step *s)
+{
+    const int64_t end = t->first + GM_UPDATE_CHUNK < t->n ? t->first + GM_UPDATE_CHUNK : t->n;
+    const R       scale = (R)s->scale, decay = (R)s->weight_decay;
+    for (int64_t i = t->first + gm_thread * V; i < end; i += (int64_t)gm_block_size * V) {
+        const int         whole = t->vectors && i + V <= t->n;
+        gm_entry_packs<T> packs;
+        R                 p[V], g[V];
+        gm_entry_load<T>(t, whole, i, &packs);
+        gm_unpack<T>(packs.g, g);
+        if (t->data[GM_ROLE_MASTER]) gm_wide_unpack<T>(packs.wide[GM_ROLE_MASTER], p);
+        else gm_unpack<T>(packs.p, p);
+        GM_UNROLL for (int j = 0; j < V; j++) g[j] = g[j] * scale + decay * p[j];
+        if (a->adam) gm_adam<T>(a, s, &packs, p, g);
+        else gm_sgd<T>(a, s, t->data[GM_ROLE_M] != 0, &packs, p, g);
+        if (t->data[GM_ROLE_MASTER]) gm_wide_pack<T>(packs.wide[GM_ROLE_MASTER], p);
+        packs.p = gm_rounded<T>(a, i, p, s->step);
+        gm_entry_store<T>(t, whole, i, &packs);
+    }
+}
+
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>> GM_DEVICE void gm_square_pack(gm_vector v, double *sum)
+{
+    R g[V];
+    gm_unpack<T>(v, g);
+    GM_UNROLL for (int j = 0; j < V; j++) *sum += (double)g[j] * (double)g[j];
+}
+
+constexpr int HELD = 4;
+
+template <class T, int V = gm_lanes<T>> GM_DEVICE void gm_square_chunk(const gm_entry_held *t, double *sum)
+{
+    const T      *g = (const T *)t->data[GM_ROLE_G];
+    const int64_t end = t->first + GM_UPDATE_CHUNK < t->n ? t->first + GM_UPDATE_CHUNK : t->n;
+    const int64_t step = (int64_t)gm_block_size * V;
+    int64_t       i = t->first + gm_thread * V;
+    if (!t->vectors || end % V) {
+        for (; i < end; i += step) gm_square_pack<T>(gm_entry_gather<T>(t, GM_ROLE_G, i), sum);
+        return;
+    }
+    for (; i < end; i += HELD * step) {
+        gm_vector held[HELD];
+        GM_UNROLL for (int k = 0; k < HELD; k++) if (i + k * step < end) held[k] = gm_load_vector(g + i + k * step);
+        GM_UNROLL for (int k = 0; k < HELD; k++) if (i + k * step < end) gm_square_pack<T>(held[k], sum);
+    }
+}
+
+#define GM_BY_DTYPE(dtype, function, ...)                        \
+    if ((dtype) == GM_F32) function<float>(__VA_ARGS__);         \
+    else if ((dtype) == GM_F64) function<double>(__VA_ARGS__);   \
+    else if ((dtype) == GM_BF16) function<gm_bf16>(__VA_ARGS__); \
+    else function<gm_f16>(__VA_ARGS__)
 
 GM_KERNEL(gm_update, gm_update_args)
 {
@@ -118,7 +331,7 @@ GM_KERNEL(gm_sum_squares, gm_update_args)
     const gm_entry     *t = gm_entry_here(&a);
     const gm_entry_held held = gm_entry_hold(t);
     GM_BY_DTYPE(t->dtype, gm_square_chunk, &held, &sum);
-    sum = gm_block_sum_f64(sum, scratch);
+    sum = gm_block_sum(sum, scratch);
     if (gm_thread == 0) a.part[gm_block_x] = sum;
 }
 
@@ -128,7 +341,7 @@ GM_KERNEL(gm_sum_squares_join, gm_join_args)
     GM_SHARED(double, scratch);
     double sum = 0;
     for (int64_t i = gm_thread; i < a.n; i += gm_block_size) sum += a.part[i];
-    sum = gm_block_sum_f64(sum, scratch);
+    sum = gm_block_sum(sum, scratch);
     if (gm_thread == 0) *a.y = sum;
 }
 
@@ -144,6 +357,6 @@ GM_KERNEL(gm_step_control, gm_control_args)
     }
     GM_UNROLL for (int i = 0; i < GM_CONTROL_SIZE; i++) c[i] = a.control[i * a.stride];
     gm_control_apply(c, &a.rule, a.loss[0], a.loss[a.loss_stride], a.norm ? *a.norm : sqrt(total),
-                      a.refusal && a.refusal->count != 0);
+                     a.refusal && a.refusal->count != 0);
     for (int i = 0; i < GM_CONTROL_SIZE; i++) a.control[i * a.stride] = c[i];
 }

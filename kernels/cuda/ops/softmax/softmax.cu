@@ -6,7 +6,7 @@
 constexpr int HELD = GM_SOFTMAX_PACKS;
 
 /* y = exp(x - m) / sum, or x - m - log(sum), with m the largest of the row */
-template <class T, class R = gm_real<T>, int V = gm_lanes<T>> GM_DEVICE void gm_softmax(const gm_softmax_args &a)
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>> GM_DEVICE void gm_softmax(const gm_softmax_args a)
 {
     GM_SHARED(R, scratch);
     GM_TEAM(team, lane, row);
@@ -43,7 +43,7 @@ template <class T, class R = gm_real<T>, int V = gm_lanes<T>> GM_DEVICE void gm_
 }
 
 /* x is the result of the forward op, p its softmax: dx = p (g - sum(g p)), or of the logarithm g - p sum(g) */
-template <class T, class R = gm_real<T>, int V = gm_lanes<T>> GM_DEVICE void gm_softmax_grad(const gm_softmax_args &a)
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>> GM_DEVICE void gm_softmax_grad(const gm_softmax_args a)
 {
     GM_SHARED(R, scratch);
     GM_TEAM(team, lane, row);

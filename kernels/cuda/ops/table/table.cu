@@ -8,7 +8,7 @@
 constexpr int HELD = GM_TABLE_PACKS;
 
 /* y[row] = w[index[row]], bit for bit */
-template <class T, int V = gm_lanes<T>> GM_DEVICE void gm_lookup(const gm_lookup_args &a)
+template <class T, int V = gm_lanes<T>> GM_DEVICE void gm_lookup(const gm_lookup_args a)
 {
     GM_TEAM(team, lane, row);
     if (row >= a.positions) return;
@@ -52,7 +52,7 @@ GM_DEVICE void gm_table_add(const gm_table_grad_args *a, int64_t k, int64_t end,
 
 /* dw[row] (+)= the sum of g at the row's positions. A block has a row and 32 packs of its columns; its warps have a
  * part of the positions each, and their sums are added in order. */
-template <class T, class R = gm_real<T>, int V = gm_lanes<T>> GM_DEVICE void gm_table_grad(const gm_table_grad_args &a)
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>> GM_DEVICE void gm_table_grad(const gm_table_grad_args a)
 {
     GM_SHARED(R, room);
     const int     warp = gm_thread / GM_WARP;
