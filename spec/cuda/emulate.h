@@ -53,7 +53,6 @@ uint16_t gm_emulated_put_f16(float x);
     __attribute__((constructor)) static void name##_add(void) { gm_emulated_add(#name, name##_run, sizeof(type)); } \
     static void                              name##_body(const type a __attribute__((unused)))
 #define GM_DEVICE             __attribute__((unused)) static inline
-#define GM_CONSTANT           __attribute__((unused)) static const
 #define GM_SHARED(type, name) type *name = (type *)(void *)gm_emulated.shared
 #define GM_SYNC()             gm_emulated_sync(__FILE__, __LINE__)
 #define gm_thread             (gm_emulated.thread)

@@ -14,7 +14,7 @@ GM_KERNEL(gm_trial_count, gm_trial_args) { GM_GRID_LOOP(i, a.n) a.x[i] = (float)
 GM_KERNEL(gm_trial_sum, gm_trial_args)
 {
     GM_SHARED(float, scratch);
-    float sum = gm_block_sum_f32((float)(gm_thread + 1), scratch);
+    float sum = gm_block_sum((float)(gm_thread + 1), scratch);
     if (gm_thread == 0) a.x[gm_block_x] = sum;
 }
 

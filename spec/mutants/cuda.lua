@@ -95,7 +95,7 @@ gm_status      st = g->refused[0]       ? GM_FAIL(GM_EINVAL, "%s", g->refused)
     test = "spec/cuda/limits_spec.lua",
   },
   {
-    name = "377-tensor-rescale", file = "kernels/cuda/ops/attention/attention_mma_head_t.cuh",
+    name = "377-tensor-rescale", file = "kernels/cuda/ops/attention/attention_mma.cu",
     find = [[float before = most == -INFINITY ? 1 : exp2f(*largest - most);]],
     replace = [[float before = 1;]],
     breaks = "on tensor cores what was summed up is not scaled to a new largest score",
@@ -110,7 +110,7 @@ gm_status      st = g->refused[0]       ? GM_FAIL(GM_EINVAL, "%s", g->refused)
     test = "spec/kernels/attention_spec.lua -f 'dropout of a block'",
   },
   {
-    name = "379-tensor-kept-factor", file = "kernels/cuda/ops/attention/attention_mma_head_t.cuh",
+    name = "379-tensor-kept-factor", file = "kernels/cuda/ops/attention/attention_mma.cu",
     find = [[GM_NAME(gm_mma_store)(&a, &a.dv, p.batch, p.head, at, dv, half, a.accumulate ? 1 : 0, (float)a.keep);]],
     replace = [[GM_NAME(gm_mma_store)(&a, &a.dv, p.batch, p.head, at, dv, half, a.accumulate ? 1 : 0, 1);]],
     breaks = "the gradient of v lacks the factor of what dropout keeps",
@@ -139,8 +139,8 @@ gm_status      st = g->refused[0]       ? GM_FAIL(GM_EINVAL, "%s", g->refused)
   },
   {
     name = "390-turned-pack", file = "kernels/cuda/common/kernel.cuh",
-    find = [[__typeof__((x)[0]) next_ = (next);                                                 \]],
-    replace = [[__typeof__((x)[0]) next_ = (x)[0];                                                 \]],
+    find = [[const E last = (E)next;]],
+    replace = [[const E last = x[0];]],
     breaks = "what is gathered into a pack at the edge of a row is the pack's first element again and again",
     test = "spec/kernels/norm_spec.lua -f 'softmax agrees'",
   },
@@ -165,14 +165,14 @@ GM_UNROLL for (int k = 0; k < WIDE<T>; k++) u.v[k] = x->wide[role][k];
     GM_ROLLED for (int j = 0; j < V; j++)
     {
         if (i + j < t->n) p[gm_entry_place(t->entry, role, i + j)] = u.x[0];
-        GM_TURN(u.x, V, u.x[0]);
+        gm_push<V>(u.x, u.x[0]);
     }]],
     replace = [[
 GM_UNROLL for (int k = 0; k < WIDE<T>; k++) u.v[k] = x->wide[role][k];
     GM_ROLLED for (int j = 0; j < V; j++)
     {
         if (i + j < t->n) p[gm_entry_place(t->entry, role, i + j)] = u.x[V - 1];
-        GM_TURN(u.x, V, u.x[0]);
+        gm_push<V>(u.x, u.x[0]);
     }]],
     breaks = "moments and masters with gaps get the last number of a pack first",
     test = "spec/kernels/optimizer_spec.lua",

@@ -1,16 +1,24 @@
 /* dtype.cuh - the dtypes of arithmetic in kernels. A kernel is written once, as a template over the type T of elements:
  * float, double, gm_bf16 or gm_f16.
  *
- *     gm_real<T>   what it is worked on and summed up in: double for double, else float
- *     gm_lanes<T>  how many elements 16 bytes have
- *     GM_KERNELS(gm_scale, gm_scale_args)    makes of `template <class T> void gm_scale(const gm_scale_args &a)` the
- *                  kernels that the host asks for by name: gm_scale_f32, gm_scale_bf16, gm_scale_f16, gm_scale_f64
+ *     template <class T, class R = gm_real<T>> GM_DEVICE void gm_scale(const gm_scale_args a)
+ *     {
+ *         const T *x = (const T *)a.x;
+ *         GM_GRID_LOOP(i, a.n) ((T *)a.y)[i] = gm_put<T>((R)a.by * gm_get(x[i]));
+ *     }
+ *     GM_KERNELS(gm_scale, gm_scale_args)     gm_scale_f32, gm_scale_bf16, gm_scale_f16, gm_scale_f64: the names that
+ *                                             the host asks for (gm_cuda_name)
  *
- * In templates the names are T, R = gm_real<T> and V = gm_lanes<T>. */
+ * R = gm_real<T> is what elements are worked on and summed up in: double for double, else float. V = gm_lanes<T>: how
+ * many elements 16 bytes have. */
 #ifndef GM_CUDA_DTYPE_CUH
 #define GM_CUDA_DTYPE_CUH
 
 #include <type_traits>
+#ifndef GM_EMULATED
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#endif
 
 #include "kernel.cuh"
 
@@ -24,23 +32,61 @@ template <class T> constexpr bool gm_is_short = sizeof(T) == 2;
     GM_KERNEL(name##_bf16, type) { function<gm_bf16>(a); } \
     GM_KERNEL(name##_f16, type) { function<gm_f16>(a); }   \
     GM_KERNEL(name##_f64, type) { function<double>(a); }
-#define GM_KERNELS_BOUND(name, type, threads, blocks)                         \
-    GM_KERNEL_BOUND(name##_f32, type, threads, blocks) { name<float>(a); }    \
-    GM_KERNEL_BOUND(name##_bf16, type, threads, blocks) { name<gm_bf16>(a); } \
-    GM_KERNEL_BOUND(name##_f16, type, threads, blocks) { name<gm_f16>(a); }   \
-    GM_KERNEL_BOUND(name##_f64, type, threads, blocks) { name<double>(a); }
 
-/* ---- elements in the type of arithmetic, and back ---- */
+/* ---- 16-bit floats, as bits: the same rounding as kernels/dtype.h (nearest, ties to even; NaN stays NaN) ---- */
+
+struct gm_bf16 {
+    uint16_t bits;
+};
+struct gm_f16 {
+    uint16_t bits;
+};
+
+GM_DEVICE float gm_as_float(uint32_t u)
+{
+    union {
+        uint32_t u;
+        float    f;
+    } v;
+    v.u = u;
+    return v.f;
+}
+
+GM_DEVICE uint32_t gm_as_bits(float f)
+{
+    union {
+        uint32_t u;
+        float    f;
+    } v;
+    v.f = f;
+    return v.u;
+}
+
+/* ---- elements in the type of arithmetic, and back: through the GPU's own conversions, which the emulation has in C */
 
 GM_DEVICE float  gm_get(float x) { return x; }
 GM_DEVICE double gm_get(double x) { return x; }
-GM_DEVICE float  gm_get(gm_bf16 x) { return gm_get_bf16(x); }
-GM_DEVICE float  gm_get(gm_f16 x) { return gm_get_f16(x); }
+GM_DEVICE float  gm_get(gm_bf16 x) { return gm_as_float((uint32_t)x.bits << 16); }
+
+#ifdef GM_EMULATED
+GM_DEVICE gm_bf16 gm_to_bf16(float f)
+{
+    const uint32_t u = gm_as_bits(f);
+    return {(u & 0x7fffffffu) > 0x7f800000u ? (uint16_t)((u >> 16) | 0x40)
+                                            : (uint16_t)((u + 0x7fffu + ((u >> 16) & 1)) >> 16)};
+}
+GM_DEVICE float  gm_get(gm_f16 x) { return gm_emulated_get_f16(x.bits); }
+GM_DEVICE gm_f16 gm_to_f16(float f) { return {gm_emulated_put_f16(f)}; }
+#else
+GM_DEVICE gm_bf16 gm_to_bf16(float f) { return {__bfloat16_as_ushort(__float2bfloat16_rn(f))}; }
+GM_DEVICE float   gm_get(gm_f16 x) { return __half2float(__ushort_as_half(x.bits)); }
+GM_DEVICE gm_f16  gm_to_f16(float f) { return {__half_as_ushort(__float2half_rn(f))}; }
+#endif
 
 template <class T> GM_DEVICE T gm_put(gm_real<T> x)
 {
-    if constexpr (std::is_same_v<T, gm_bf16>) return gm_put_bf16(x);
-    else if constexpr (std::is_same_v<T, gm_f16>) return gm_put_f16(x);
+    if constexpr (std::is_same_v<T, gm_bf16>) return gm_to_bf16(x);
+    else if constexpr (std::is_same_v<T, gm_f16>) return gm_to_f16(x);
     else return x;
 }
 
@@ -79,42 +125,5 @@ template <class T> GM_DEVICE gm_vector gm_pack(const gm_real<T> *x)
     }
     return u.v;
 }
-
-/* ---- sums and maxima of a warp and of a block, in one fixed order; R: float or double ---- */
-
-template <class R> GM_DEVICE R gm_warp_sum(R v)
-{
-    for (int lanes = GM_WARP / 2; lanes; lanes /= 2) v += gm_shuffle_xor(v, lanes);
-    return v;
-}
-
-template <class R> GM_DEVICE R gm_warp_max(R v)
-{
-    for (int lanes = GM_WARP / 2; lanes; lanes /= 2) {
-        R other = gm_shuffle_xor(v, lanes);
-        v = other > v || other != other ? other : v;
-    }
-    return v;
-}
-
-/* All threads of the block get the result. scratch: 32 elements of shared memory, not used by anything else until the
- * next GM_SYNC. */
-template <class R> GM_DEVICE R gm_block_join(R v, R *scratch, bool is_max)
-{
-    int warps = (gm_block_size + GM_WARP - 1) / GM_WARP;
-    v = is_max ? gm_warp_max(v) : gm_warp_sum(v);
-    GM_SYNC();
-    if (gm_thread % GM_WARP == 0) scratch[gm_thread / GM_WARP] = v;
-    GM_SYNC();
-    v = scratch[0];
-    for (int i = 1; i < warps; i++) {
-        R other = scratch[i];
-        if (!is_max) v += other;
-        else if (other > v || other != other) v = other;
-    }
-    return v;
-}
-template <class R> GM_DEVICE R gm_block_sum(R v, R *scratch) { return gm_block_join(v, scratch, false); }
-template <class R> GM_DEVICE R gm_block_max(R v, R *scratch) { return gm_block_join(v, scratch, true); }
 
 #endif

@@ -23,7 +23,7 @@ template <class R> GM_DEVICE R gm_tanh_argument(R x)
     return (R)0.79788456080286535588 * (x + (R)0.044715 * x * x * x);
 }
 
-#define GM_FUNCTION(name, value_of, slope_of)                                                 \
+#define GM_FUNCTION(name, value_of, slope_of)                                                     \
     template <class R> GM_DEVICE R gm_fn_##name(R x, R value) { return (void)value, (value_of); } \
     template <class R> GM_DEVICE R gm_slope_##name(R x, R value) { return (void)value, (void)x, (slope_of); }
 

@@ -1,7 +1,7 @@
 /* mma.cuh - products of small tiles by the tensor cores: PTX's mma.sync.m16n8k16 (PTX ISA, "Matrix fragments for
  * mma.m16n8k16"), for 16-bit factors and sums in f32.
  *
- *     gm_mma_bf16(c, a, b)   c += a b, all 32 lanes of a warp together: a (16, 16), b (16, 8), c (16, 8)
+ *     gm_mma<gm_bf16>(c, a, b)   c += a b, all 32 lanes of a warp together: a (16, 16), b (16, 8), c (16, 8)
  *
  * With g = lane / 4 and t = lane % 4 a lane holds, two numbers a word, the lower column (of b: row) in the lower half,
  *     a[0]: row g, columns 2 t, 2 t + 1    a[1]: row g + 8    a[2]: row g, columns + 8    a[3]: row g + 8, columns + 8
@@ -11,17 +11,13 @@
 #ifndef GM_CUDA_MMA_CUH
 #define GM_CUDA_MMA_CUH
 
-#include "kernel.cuh"
+#include "dtype.cuh"
 
 /* Two numbers as a word of factors. */
-#define GM_PAIRS(type)                                                                \
-    GM_DEVICE uint32_t gm_pair_##type(float low, float high)                          \
-    {                                                                                 \
-        return gm_put_##type(low).bits | (uint32_t)gm_put_##type(high).bits << 16;    \
-    }
-
-GM_PAIRS(bf16)
-GM_PAIRS(f16)
+template <class T> GM_DEVICE uint32_t gm_pair(float low, float high)
+{
+    return gm_put<T>(low).bits | (uint32_t)gm_put<T>(high).bits << 16;
+}
 
 #ifdef GM_EMULATED
 
@@ -49,36 +45,35 @@ GM_DEVICE void gm_mma_emulated(float *c, const gm_factors *mine, const char *fil
     }
 }
 
-#define GM_MMA(type)                                                                                            \
-    GM_DEVICE void gm_mma_at_##type(float *c, const uint32_t *a, const uint32_t *b, const char *file, int line) \
-    {                                                                                                           \
-        gm_factors mine;                                                                                        \
-        for (int i = 0; i < 12; i++) {                                                                          \
-            uint32_t  word = i < 8 ? a[i / 2] : b[(i - 8) / 2];                                                 \
-            gm_##type h;                                                                                        \
-            h.bits = (uint16_t)(i % 2 ? word >> 16 : word);                                                     \
-            if (i < 8) mine.a[i] = gm_get_##type(h);                                                            \
-            else mine.b[i - 8] = gm_get_##type(h);                                                              \
-        }                                                                                                       \
-        gm_mma_emulated(c, &mine, file, line);                                                                  \
+/* file, line: of the caller, where all lanes are to meet. */
+template <class T>
+GM_DEVICE void gm_mma(float *c, const uint32_t *a, const uint32_t *b, const char *file = __builtin_FILE(),
+                      int line = __builtin_LINE())
+{
+    gm_factors mine;
+    for (int i = 0; i < 12; i++) {
+        const uint32_t word = i < 8 ? a[i / 2] : b[(i - 8) / 2];
+        const float    x = gm_get(T{(uint16_t)(i % 2 ? word >> 16 : word)});
+        if (i < 8) mine.a[i] = x;
+        else mine.b[i - 8] = x;
     }
-#define gm_mma_bf16(c, a, b) gm_mma_at_bf16((c), (a), (b), __FILE__, __LINE__)
-#define gm_mma_f16(c, a, b)  gm_mma_at_f16((c), (a), (b), __FILE__, __LINE__)
+    gm_mma_emulated(c, &mine, file, line);
+}
 
 #else
 
-#define GM_MMA(type)                                                                                              \
-    GM_DEVICE void gm_mma_##type(float *c, const uint32_t *a, const uint32_t *b)                                  \
-    {                                                                                                             \
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." #type "." #type ".f32 {%0, %1, %2, %3}, "           \
-                     "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                              \
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                             \
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                         \
-    }
+#define GM_MMA(type)                                                                                \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." #type "." #type ".f32 {%0, %1, %2, %3}, " \
+                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                    \
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                   \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+
+template <class T> GM_DEVICE void gm_mma(float *c, const uint32_t *a, const uint32_t *b)
+{
+    if constexpr (std::is_same_v<T, gm_bf16>) GM_MMA(bf16);
+    else GM_MMA(f16);
+}
 
 #endif
-
-GM_MMA(bf16)
-GM_MMA(f16)
 
 #endif

@@ -66,7 +66,7 @@ GM_DEVICE gm_vector gm_row_load(const gm_row_view *rows, int64_t start, int64_t 
     const T      *p = (const T *)rows->data + start;
     gm_pack_of<T> u = {{{0}}};
     if (rows->vectors && i + V <= n) return gm_load_vector(p + i);
-    GM_ROLLED for (int j = 0; j < V; j++) GM_TURN(u.x, V, i + j < n ? p[(i + j) * rows->step] : gm_put<T>(0));
+    GM_ROLLED for (int j = 0; j < V; j++) gm_push<V>(u.x, i + j < n ? p[(i + j) * rows->step] : gm_put<T>(0));
     return u.v;
 }
 
@@ -82,7 +82,7 @@ GM_DEVICE void gm_row_store(const gm_row_view *rows, int64_t start, int64_t i, i
         GM_ROLLED for (int j = 0; j < V; j++)
         {
             if (i + j < n) p[(i + j) * rows->step] = u.x[0];
-            GM_TURN(u.x, V, u.x[0]);
+            gm_push<V>(u.x, u.x[0]);
         }
     }
 }
@@ -123,7 +123,7 @@ GM_DEVICE void gm_row_hold(const gm_row_view *rows, int64_t start, int64_t c, in
     } else {
         GM_UNROLL for (int k = 0; k < HELD; k++) held[k] = none;
         GM_ROLLED for (int k = 0; k < HELD; k++)
-            GM_TURN(held, HELD, gm_row_load<T>(rows, start, GM_PACK_PLACE(c, k), n));
+            gm_push<HELD>(held, gm_row_load<T>(rows, start, GM_PACK_PLACE(c, k), n));
     }
 }
 

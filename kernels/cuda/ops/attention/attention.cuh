@@ -3,12 +3,9 @@
 #ifndef GM_CUDA_ATTENTION_CUH
 #define GM_CUDA_ATTENTION_CUH
 
-#include "../../common/kernel.cuh"
+#include "../../common/dtype.cuh"
 #include "../../../sample.h"
 #include "attention_args.h"
-
-#define GM_PASTE_(a, b) a##_##b
-#define GM_PASTE(a, b)  GM_PASTE_(a, b)
 
 /* Where a block works: tile number gm_block_x of `tiles` for each head of `heads`. */
 typedef struct gm_attention_place {

@@ -4,183 +4,350 @@
  * result of one product is the factor of the next (mma.cuh). Weights and slopes are rounded to the dtype before they
  * are multiplied with v, k, q and g, as cuDNN rounds them; sums are in f32, in one order.
  *     gm_attention_mma_<64 or 128>_<dtype>, gm_attention_mma_dq_.., gm_attention_mma_dkv_... */
-#include "attention.cuh"
-#include "../../common/mma.cuh"
+#include "attention_mma.cuh"
 
-#define GM_TILE GM_ATTENTION_MMA_TILE
+constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
-/* The lane's row of results and pair of columns: mma.cuh. */
-#define GM_LANE_ROW    (gm_thread % GM_WARP / 4)
-#define GM_LANE_COLUMN (gm_thread % 4 * 2)
-#define GM_WARP_ROW    (gm_thread / GM_WARP * 16 + GM_LANE_ROW)
+/* Templates: T the type of elements, HEAD the most numbers of a head, 64 or 128. A warp has 16 rows of a tile; a lane
+ * has, of each 16 by 8 of them, two rows (`half` 0 and 1) of two neighbouring columns. */
+template <int HEAD> constexpr int PITCH = HEAD + 8;   /* of tiles: what a warp reads at once lies in different banks */
+template <int HEAD> constexpr int NUMBERS = HEAD / 8; /* pieces of a head, of 8 numbers */
+template <int HEAD> constexpr int QUERIES = HEAD == 64 ? GM_ATTENTION_MMA_QUERIES_64 : GM_ATTENTION_MMA_QUERIES_128;
 
-#define GM_LOG2_E 1.4426950408889634f
-#define GM_LN_2   0.6931471805599453f
-
-typedef struct GM_ALIGNED(4) gm_mma_word {
-    uint32_t word;
-} gm_mma_word;
-
-GM_DEVICE uint32_t gm_mma_word_at(const uint16_t *p) { return ((const gm_mma_word *)p)->word; }
-
-/* 16 rows of x as the left factor: row and column of this lane's first pair. */
-GM_DEVICE void gm_mma_left(uint32_t *a, const uint16_t *x, int pitch, int row, int column)
+/* s += the warp's rows of x times the rows of y, a tile of 8 n of them. */
+template <class T, int HEAD> GM_DEVICE void gm_mma_scores(float (*s)[4], int n, const uint16_t *x, const uint16_t *y)
 {
-    a[0] = gm_mma_word_at(x + row * pitch + column);
-    a[1] = gm_mma_word_at(x + (row + 8) * pitch + column);
-    a[2] = gm_mma_word_at(x + row * pitch + column + 8);
-    a[3] = gm_mma_word_at(x + (row + 8) * pitch + column + 8);
-}
-
-/* 8 rows of x, turned, as the right factor: products of rows with rows. */
-GM_DEVICE void gm_mma_turned(uint32_t *b, const uint16_t *x, int pitch, int row, int column)
-{
-    b[0] = gm_mma_word_at(x + row * pitch + column);
-    b[1] = gm_mma_word_at(x + row * pitch + column + 8);
-}
-
-/* 16 rows of x as the right factor: sums of rows. */
-GM_DEVICE void gm_mma_right(uint32_t *b, const uint16_t *x, int pitch, int row, int column)
-{
-    const uint16_t *at = x + row * pitch + column;
-    b[0] = at[0] | (uint32_t)at[pitch] << 16;
-    b[1] = at[8 * pitch] | (uint32_t)at[9 * pitch] << 16;
-}
-
-/* Up to 8 numbers where 16 bytes cannot be read at once. */
-GM_DEVICE gm_vector gm_mma_load_some(const uint16_t *from, int n)
-{
-    uint16_t  x[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-    gm_vector v;
-    GM_ROLLED
-    for (int i = 0; i < 8; i++) GM_TURN(x, 8, i < n ? from[i] : 0);
     GM_UNROLL
-    for (int i = 0; i < 4; i++) v.word[i] = x[2 * i] | (uint32_t)x[2 * i + 1] << 16;
-    return v;
-}
-
-#define GM_MMA_HELD (GM_TILE * GM_ATTENTION_MMA_WIDE / 8 / GM_ATTENTION_MMA_THREADS)
-
-/* `side` rows from `first` on of a head, `width` numbers each; zeros behind its last row and number, and for keys that
- * are masked, which may be NaN. All of a thread's loads are under way before the first is stored. */
-GM_DEVICE void gm_mma_load(uint16_t *tile, const gm_attention_args *a, const gm_attention_view *x, int64_t batch,
-                           int64_t head, int64_t first, int64_t rows, bool keys, int side, int width)
-{
-    const uint16_t *from = (const uint16_t *)x->data + batch * x->stride[0] + head * x->stride[2];
-    const int       pitch = width + 8, each = side * width / 8 / GM_ATTENTION_MMA_THREADS;
-    const int       r = gm_thread / (width / 8), down = GM_ATTENTION_MMA_THREADS / (width / 8);
-    const int       column = gm_thread % (width / 8) * 8;
-    bool            there[GM_MMA_HELD];
-    gm_vector       held[GM_MMA_HELD];
-    GM_UNROLL
-    for (int k = 0; k < each; k++) {
-        int64_t row = first + r + k * down;
-        there[k] = column < a->size && row < rows && (!keys || gm_attention_unmasked(a, batch, row));
-    }
-    GM_UNROLL
-    for (int k = 0; k < each; k++) {
-        const uint16_t *p = from + (first + r + k * down) * x->stride[1] + column;
-        held[k].word[0] = held[k].word[1] = held[k].word[2] = held[k].word[3] = 0;
-        if (there[k]) held[k] = a->vectors ? gm_load_vector(p) : gm_mma_load_some(p, a->size - column);
-    }
-    GM_UNROLL
-    for (int k = 0; k < each; k++) gm_store_vector(tile + (r + k * down) * pitch + column, held[k]);
-}
-
-/* A tile of keys and their values, and which of the keys are there and not masked. */
-GM_DEVICE void gm_mma_load_keys(uint16_t *ks, uint16_t *vs, uint8_t *seen, const gm_attention_args *a, int64_t batch,
-                                int64_t head, int64_t first, int width)
-{
-    int64_t key = first + gm_thread;
-    gm_mma_load(ks, a, &a->k, batch, head, first, a->keys, true, GM_TILE, width);
-    gm_mma_load(vs, a, &a->v, batch, head, first, a->keys, true, GM_TILE, width);
-    if (gm_thread < GM_TILE) seen[gm_thread] = key < a->keys && gm_attention_unmasked(a, batch, key);
-}
-
-/* ---- dropout: ten rounds of Philox give the words of four neighbours, of which a lane has one or two. So lanes share
- * them out, and tell each other what they drop. All lanes of a warp come here together. ---- */
-
-/* Which of query i's keys j to j + 3 are dropped, a bit each; j: the first of a block of words. */
-GM_DEVICE uint32_t gm_attention_drop_block(const gm_attention_drops *d, int64_t i, int64_t j)
-{
-    gm_philox words = gm_philox_at(d->key, gm_attention_element(d, i, j) / 4, d->step);
-    uint32_t  bits = 0;
-    GM_UNROLL
-    for (int k = 0; k < 4; k++) bits |= (uint32_t)(words.v[k] < d->threshold) << k;
-    return bits;
-}
-
-/* Of a lane's keys of query i, key + 8 j + its column + e, those that are dropped: bit 2 j + e. Two lanes have the
- * columns of a block: one makes that of j, the other that of j + 1. */
-GM_DEVICE uint32_t gm_attention_drop_keys(const gm_attention_drops *d, int64_t i, int64_t key)
-{
-    const int odd = gm_thread % 2;
-    uint32_t  bits = 0;
-    if (!d->threshold) return 0;
-    if (!d->aligned) {
-        GM_ROLLED
-        for (int k = 0; k < GM_TILE / 4; k++)
-            bits |= (uint32_t)gm_attention_dropped(d, i, key + k / 2 * 8 + GM_LANE_COLUMN + k % 2) << k;
-        return bits;
-    }
-    GM_UNROLLED(2)
-    for (int j = 0; j < GM_TILE / 8; j += 2) {
-        uint32_t mine = gm_attention_drop_block(d, i, key + (j + odd) * 8 + gm_thread % 4 / 2 * 4);
-        uint32_t other = gm_shuffle_xor(mine, 1);
-        uint32_t here = odd ? other >> 2 : mine, next = odd ? mine >> 2 : other;
-        bits |= ((here & 3) | (next & 3) << 2) << (2 * j);
-    }
-    return bits;
-}
-
-/* Of a lane's queries of one key, query + 8 j + its column + e, n in all: bit 2 j + e. Four lanes have the keys of a
- * block, and make those of a query each. */
-GM_DEVICE uint32_t gm_attention_drop_queries(const gm_attention_drops *d, int64_t query, int64_t key, int n)
-{
-    const int me = GM_LANE_ROW % 4;
-    uint32_t  bits = 0;
-    if (!d->threshold) return 0;
-    if (!d->aligned) {
-        GM_ROLLED
-        for (int k = 0; k < n; k++)
-            bits |= (uint32_t)gm_attention_dropped(d, query + k / 2 * 8 + GM_LANE_COLUMN + k % 2, key) << k;
-        return bits;
-    }
-    GM_UNROLLED(2)
-    for (int k = 0; k < n; k += 4) {
-        int64_t  i = query + (k + me) / 2 * 8 + GM_LANE_COLUMN + me % 2;
-        uint32_t mine = gm_attention_drop_block(d, i, key - me);
+    for (int step = 0; step < HEAD / 16; step++) {
+        uint32_t left[4], right[2];
+        gm_mma_left(left, x, PITCH<HEAD>, GM_WARP_ROW, step * 16 + GM_LANE_COLUMN);
         GM_UNROLL
-        for (int x = 0; x < 4; x++) {
-            uint32_t other = x ? gm_shuffle_xor(mine, 4 * x) : mine; /* of the query k + (me ^ x) */
-            bits |= (other >> me & 1) << (k + (me ^ x));
+        for (int j = 0; j < n; j++) {
+            gm_mma_turned(right, y, PITCH<HEAD>, j * 8 + GM_LANE_ROW, step * 16 + GM_LANE_COLUMN);
+            gm_mma<T>(s[j], left, right);
         }
     }
-    return bits;
 }
 
-/* ---- the four lanes of a row ---- */
-
-GM_DEVICE float gm_mma_row_sum(float v)
+/* sum += the weights w, of 8 n rows of x for each of the warp's rows, times these. */
+template <class T, int HEAD> GM_DEVICE void gm_mma_weigh(float (*sum)[4], const float (*w)[4], int n, const uint16_t *x)
 {
-    v += gm_shuffle_xor(v, 1);
-    return v + gm_shuffle_xor(v, 2);
+    GM_UNROLL
+    for (int step = 0; step < n / 2; step++) {
+        const float *even = w[2 * step], *odd = w[2 * step + 1];
+        uint32_t     left[4] = {gm_pair<T>(even[0], even[1]), gm_pair<T>(even[2], even[3]), gm_pair<T>(odd[0], odd[1]),
+                                gm_pair<T>(odd[2], odd[3])};
+        uint32_t     right[2];
+        GM_UNROLL
+        for (int c = 0; c < NUMBERS<HEAD>; c++) {
+            gm_mma_right(right, x, PITCH<HEAD>, step * 16 + GM_LANE_COLUMN, c * 8 + GM_LANE_ROW);
+            gm_mma<T>(sum[c], left, right);
+        }
+    }
 }
 
-GM_DEVICE float gm_mma_row_max(float v)
+/* y = old times what is there (where old is not 0) + by times the row `half` of sum, for row `row` of a head. */
+template <class T, int HEAD>
+GM_DEVICE void gm_mma_store(const gm_attention_args *a, const gm_attention_view *y, int64_t batch, int64_t head,
+                            int64_t row, const float (*sum)[4], int half, float old, float by)
 {
-    float other = gm_shuffle_xor(v, 1);
-    v = other > v ? other : v;
-    other = gm_shuffle_xor(v, 2);
-    return other > v ? other : v;
+    T *to = (T *)y->data + batch * y->stride[0] + row * y->stride[1] + head * y->stride[2];
+    GM_UNROLL
+    for (int c = 0; c < NUMBERS<HEAD>; c++) {
+        int   column = c * 8 + GM_LANE_COLUMN;
+        float v[2] = {by * sum[c][2 * half], by * sum[c][2 * half + 1]};
+        GM_UNROLL
+        for (int e = 0; e < 2; e++)
+            if (old != 0 && column + e < a->size) v[e] += old * gm_get(to[(column + e) * y->stride[3]]);
+        if (a->vectors && column < a->size) {
+            ((gm_mma_word *)(to + column))->word = gm_pair<T>(v[0], v[1]);
+            continue;
+        }
+        GM_UNROLL
+        for (int e = 0; e < 2; e++)
+            if (column + e < a->size) to[(column + e) * y->stride[3]] = gm_put<T>(v[e]);
+    }
 }
 
-#define GM_D bf16
-#define GM_T gm_bf16
-#include "attention_mma_t.cuh"
-#undef GM_D
-#undef GM_T
+/* ---- forward ---- */
 
-#define GM_D f16
-#define GM_T gm_f16
-#include "attention_mma_t.cuh"
+/* The scores of a row of queries become weights; what was summed up is scaled to the new largest score. */
+template <class T, int HEAD>
+GM_DEVICE void gm_mma_soften(const gm_attention_args *a, uint32_t dropped, int64_t i, int64_t key, const uint8_t *seen,
+                             int half, float (*s)[4], float *largest, float *total, float (*sum)[4])
+{
+    const float   scale = (float)a->scale * LOG2_E;
+    const int64_t last = a->causal ? i + (a->keys - a->queries) : a->keys;
+    float         most = *largest, part = 0;
+    GM_UNROLL
+    for (int j = 0; j < TILE / 8; j++) {
+        GM_UNROLL
+        for (int e = 0; e < 2; e++) {
+            int    column = j * 8 + GM_LANE_COLUMN + e;
+            float *v = &s[j][2 * half + e];
+            *v = i < a->queries && key + column <= last && seen[column] ? scale * *v : -INFINITY;
+            most = *v > most ? *v : most;
+        }
+    }
+    most = gm_mma_row_max(most);
+    float before = most == -INFINITY ? 1 : exp2f(*largest - most);
+    GM_UNROLL
+    for (int j = 0; j < TILE / 8; j++) {
+        GM_UNROLL
+        for (int e = 0; e < 2; e++) {
+            float *v = &s[j][2 * half + e], weight = *v == -INFINITY ? 0 : exp2f(*v - most);
+            part += weight;
+            *v = dropped >> (2 * j + e) & 1 ? 0 : weight;
+        }
+    }
+    *largest = most;
+    *total = before * *total + part; /* of this lane */
+    GM_UNROLL
+    for (int c = 0; c < NUMBERS<HEAD>; c++) {
+        sum[c][2 * half] *= before;
+        sum[c][2 * half + 1] *= before;
+    }
+}
+
+/* o and lse of query i; lse_before: what lse held, where that counts. */
+template <class T, int HEAD>
+GM_DEVICE void gm_mma_end_row(const gm_attention_args *a, const gm_attention_place *p, int64_t i, int half,
+                              float largest, float total, const float (*sum)[4], float lse_before)
+{
+    float lse = total == 0 ? -INFINITY : largest * LN_2 + logf(total), both = lse, old = 0;
+    float by = total == 0 ? 0 : (float)a->keep / total;
+    if (a->accumulate) {
+        float most = lse > lse_before ? lse : lse_before;
+        old = 1;
+        if (most != -INFINITY) {
+            both = most + logf(expf(lse_before - most) + expf(lse - most));
+            old = expf(lse_before - both);
+            by *= expf(lse - both);
+        }
+    }
+    gm_mma_store<T, HEAD>(a, &a->o, p->batch, p->head, i, sum, half, old, by);
+    if (GM_LANE_COLUMN == 0) ((float *)a->lse)[gm_attention_lse_at(a, p->batch, p->head, i)] = both;
+}
+
+template <class T, int HEAD> GM_DEVICE void gm_attention_mma(const gm_attention_args a)
+{
+    GM_SHARED(uint16_t, qs);
+    uint16_t                *ks = qs + TILE * PITCH<HEAD>, *vs = ks + TILE * PITCH<HEAD>;
+    uint8_t                 *seen = (uint8_t *)(vs + TILE * PITCH<HEAD>);
+    const gm_attention_place p = gm_attention_place_of(a.queries, a.heads, TILE);
+    const int64_t key_head = p.head / (a.heads / a.key_heads), end = gm_attention_end(&a, p.first + TILE - 1);
+    const gm_attention_drops drops = gm_attention_drops_of(&a, p.batch, p.head);
+    float                    sum[NUMBERS<HEAD>][4] = {{0}}, largest[2], total[2] = {0, 0}, before[2] = {0, 0};
+    GM_UNROLL
+    for (int half = 0; half < 2; half++) {
+        int64_t at = p.first + GM_WARP_ROW + 8 * half;
+        largest[half] = -INFINITY;
+        if (a.accumulate && at < a.queries)
+            before[half] = ((const float *)a.lse)[gm_attention_lse_at(&a, p.batch, p.head, at)];
+    }
+    gm_mma_load(qs, &a, &a.q, p.batch, p.head, p.first, a.queries, false, TILE, HEAD);
+    for (int64_t key = 0; key < end; key += TILE) {
+        float    s[TILE / 8][4] = {{0}};
+        uint32_t dropped[2];
+        gm_mma_load_keys(ks, vs, seen, &a, p.batch, key_head, key, HEAD);
+        GM_UNROLL /* before there are scores: with them it would take more registers */
+            for (int half = 0; half < 2; half++)
+                dropped[half] = gm_attention_drop_keys(&drops, p.first + GM_WARP_ROW + 8 * half, key);
+        GM_SYNC();
+        gm_mma_scores<T, HEAD>(s, TILE / 8, qs, ks);
+        GM_UNROLL
+        for (int half = 0; half < 2; half++)
+            gm_mma_soften<T, HEAD>(&a, dropped[half], p.first + GM_WARP_ROW + 8 * half, key, seen, half, s,
+                                   &largest[half], &total[half], sum);
+        gm_mma_weigh<T, HEAD>(sum, s, TILE / 8, vs);
+        GM_SYNC();
+    }
+    GM_SYNC(); /* all have read lse */
+    GM_UNROLL
+    for (int half = 0; half < 2; half++) {
+        int64_t at = p.first + GM_WARP_ROW + 8 * half;
+        float   whole = gm_mma_row_sum(total[half]);
+        if (at < a.queries) gm_mma_end_row<T, HEAD>(&a, &p, at, half, largest[half], whole, sum, before[half]);
+    }
+}
+
+/* ---- backward ---- */
+
+/* The sum of g o of a query: its four lanes get it. */
+template <class T, int HEAD>
+GM_DEVICE float gm_mma_delta(const gm_attention_args *a, const gm_attention_place *p, int64_t i)
+{
+    float sum = 0;
+    if (i < a->queries) {
+        const gm_attention_view *o = &a->o, *g = &a->g;
+        const T *os = (const T *)o->data + p->batch * o->stride[0] + i * o->stride[1] + p->head * o->stride[2];
+        const T *gs = (const T *)g->data + p->batch * g->stride[0] + i * g->stride[1] + p->head * g->stride[2];
+        for (int l = gm_thread % 4; l < a->size; l += 4) sum += gm_get(os[l]) * gm_get(gs[l]);
+    }
+    return gm_mma_row_sum(sum);
+}
+
+/* The scores of query i become their gradients, from those of the weights in dp. */
+template <class T, int HEAD>
+GM_DEVICE void gm_mma_slopes(const gm_attention_args *a, uint32_t dropped, int64_t i, int64_t key, const uint8_t *seen,
+                             int half, float (*s)[4], const float (*dp)[4], float lse, float delta)
+{
+    const float   scale = (float)a->scale, keep = (float)a->keep;
+    const int64_t last = a->causal ? i + (a->keys - a->queries) : a->keys;
+    GM_UNROLL
+    for (int j = 0; j < TILE / 8; j++) {
+        GM_UNROLL
+        for (int e = 0; e < 2; e++) {
+            int    column = j * 8 + GM_LANE_COLUMN + e;
+            bool   visible = i < a->queries && key + column <= last && seen[column];
+            float *v = &s[j][2 * half + e], probability = visible ? exp2f(scale * LOG2_E * *v - lse) : 0;
+            float  kept = dropped >> (2 * j + e) & 1 ? 0 : keep;
+            *v = visible ? probability * (kept * dp[j][2 * half + e] - delta) * scale : 0;
+        }
+    }
+}
+
+template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dq(const gm_attention_args a)
+{
+    GM_SHARED(uint16_t, qs);
+    const int                tile = TILE * PITCH<HEAD>;
+    uint16_t                *gs = qs + tile, *ks = gs + tile, *vs = ks + tile;
+    uint8_t                 *seen = (uint8_t *)(vs + tile);
+    const gm_attention_place p = gm_attention_place_of(a.queries, a.heads, TILE);
+    const int64_t key_head = p.head / (a.heads / a.key_heads), end = gm_attention_end(&a, p.first + TILE - 1);
+    const gm_attention_drops drops = gm_attention_drops_of(&a, p.batch, p.head);
+    float                    sum[NUMBERS<HEAD>][4] = {{0}}, lse[2] = {0, 0}, delta[2];
+    GM_UNROLL
+    for (int half = 0; half < 2; half++) {
+        int64_t at = p.first + GM_WARP_ROW + 8 * half;
+        delta[half] = gm_mma_delta<T, HEAD>(&a, &p, at);
+        if (at >= a.queries) continue;
+        lse[half] = LOG2_E * ((const float *)a.lse)[gm_attention_lse_at(&a, p.batch, p.head, at)];
+        if (GM_LANE_COLUMN == 0) ((float *)a.delta)[(p.batch * a.heads + p.head) * a.queries + at] = delta[half];
+    }
+    gm_mma_load(qs, &a, &a.q, p.batch, p.head, p.first, a.queries, false, TILE, HEAD);
+    gm_mma_load(gs, &a, &a.g, p.batch, p.head, p.first, a.queries, false, TILE, HEAD);
+    for (int64_t key = 0; key < end; key += TILE) {
+        float    s[TILE / 8][4] = {{0}}, dp[TILE / 8][4] = {{0}};
+        uint32_t dropped[2];
+        gm_mma_load_keys(ks, vs, seen, &a, p.batch, key_head, key, HEAD);
+        GM_UNROLL /* before there are scores: with them it would take more registers */
+            for (int half = 0; half < 2; half++)
+                dropped[half] = gm_attention_drop_keys(&drops, p.first + GM_WARP_ROW + 8 * half, key);
+        GM_SYNC();
+        gm_mma_scores<T, HEAD>(s, TILE / 8, qs, ks);
+        gm_mma_scores<T, HEAD>(dp, TILE / 8, gs, vs);
+        GM_UNROLL
+        for (int half = 0; half < 2; half++)
+            gm_mma_slopes<T, HEAD>(&a, dropped[half], p.first + GM_WARP_ROW + 8 * half, key, seen, half, s, dp,
+                                   lse[half], delta[half]);
+        gm_mma_weigh<T, HEAD>(sum, s, TILE / 8, ks);
+        GM_SYNC();
+    }
+    GM_UNROLL
+    for (int half = 0; half < 2; half++) {
+        int64_t at = p.first + GM_WARP_ROW + 8 * half;
+        if (at < a.queries) gm_mma_store<T, HEAD>(&a, &a.dq, p.batch, p.head, at, sum, half, a.accumulate ? 1 : 0, 1);
+    }
+}
+
+/* Of a tile of keys by queries: scores become weights for dv (without the factor of what is kept), dp slopes for dk. */
+template <class T, int HEAD>
+GM_DEVICE void gm_mma_weights(const gm_attention_args *a, uint32_t drop, int64_t key, bool seen, int64_t query,
+                              int half, float (*s)[4], float (*dp)[4], const float *lse, const float *delta)
+{
+    const float   scale = (float)a->scale, keep = (float)a->keep;
+    const int64_t shift = a->keys - a->queries;
+    GM_UNROLL
+    for (int j = 0; j < QUERIES<HEAD> / 8; j++) {
+        GM_UNROLL
+        for (int e = 0; e < 2; e++) {
+            int     column = j * 8 + GM_LANE_COLUMN + e;
+            int64_t i = query + column;
+            float  *v = &s[j][2 * half + e], *slope = &dp[j][2 * half + e];
+            if (!seen || i >= a->queries || (a->causal && key > i + shift)) {
+                *v = *slope = 0;
+                continue;
+            }
+            bool  dropped = drop >> (2 * j + e) & 1;
+            float probability = exp2f(scale * LOG2_E * *v - lse[column]);
+            *slope = probability * ((dropped ? 0 : keep) * *slope - delta[column]) * scale;
+            *v = dropped ? 0 : probability;
+        }
+    }
+}
+
+template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dkv(const gm_attention_args a)
+{
+    GM_SHARED(uint16_t, ks);
+    uint16_t *vs = ks + TILE * PITCH<HEAD>, *qs = vs + TILE * PITCH<HEAD>, *gs = qs + QUERIES<HEAD> * PITCH<HEAD>;
+    float    *lse = (float *)(gs + QUERIES<HEAD> * PITCH<HEAD>), *delta = lse + QUERIES<HEAD>;
+    const gm_attention_place p = gm_attention_place_of(a.keys, a.key_heads, TILE);
+    const int64_t            group = a.heads / a.key_heads, seen_from = p.first - (a.keys - a.queries);
+    const int64_t            start = a.causal && seen_from > 0 ? seen_from / QUERIES<HEAD> * QUERIES<HEAD> : 0;
+    float                    dk[NUMBERS<HEAD>][4] = {{0}}, dv[NUMBERS<HEAD>][4] = {{0}};
+    bool                     seen[2];
+    GM_UNROLL
+    for (int half = 0; half < 2; half++) {
+        int64_t at = p.first + GM_WARP_ROW + 8 * half;
+        seen[half] = at < a.keys && gm_attention_unmasked(&a, p.batch, at);
+    }
+    gm_mma_load(ks, &a, &a.k, p.batch, p.head, p.first, a.keys, true, TILE, HEAD);
+    gm_mma_load(vs, &a, &a.v, p.batch, p.head, p.first, a.keys, true, TILE, HEAD);
+    for (int64_t head = p.head * group; head < (p.head + 1) * group; head++) {
+        const gm_attention_drops drops = gm_attention_drops_of(&a, p.batch, head);
+        for (int64_t query = start; query < a.queries; query += QUERIES<HEAD>) {
+            float    s[QUERIES<HEAD> / 8][4] = {{0}}, dp[QUERIES<HEAD> / 8][4] = {{0}};
+            uint32_t dropped[2];
+            gm_mma_load(qs, &a, &a.q, p.batch, head, query, a.queries, false, QUERIES<HEAD>, HEAD);
+            gm_mma_load(gs, &a, &a.g, p.batch, head, query, a.queries, false, QUERIES<HEAD>, HEAD);
+            if (gm_thread < QUERIES<HEAD> && query + gm_thread < a.queries) {
+                int64_t at = query + gm_thread;
+                lse[gm_thread] = LOG2_E * ((const float *)a.lse)[gm_attention_lse_at(&a, p.batch, head, at)];
+                delta[gm_thread] = ((const float *)a.delta)[(p.batch * a.heads + head) * a.queries + at];
+            }
+            GM_UNROLL
+            for (int half = 0; half < 2; half++)
+                dropped[half] = gm_attention_drop_queries(&drops, query, p.first + GM_WARP_ROW + 8 * half,
+                                                          QUERIES<HEAD> / 4);
+            GM_SYNC();
+            gm_mma_scores<T, HEAD>(s, QUERIES<HEAD> / 8, ks, qs);
+            gm_mma_scores<T, HEAD>(dp, QUERIES<HEAD> / 8, vs, gs);
+            GM_UNROLL
+            for (int half = 0; half < 2; half++)
+                gm_mma_weights<T, HEAD>(&a, dropped[half], p.first + GM_WARP_ROW + 8 * half, seen[half], query, half, s,
+                                        dp, lse, delta);
+            gm_mma_weigh<T, HEAD>(dv, s, QUERIES<HEAD> / 8, gs);
+            gm_mma_weigh<T, HEAD>(dk, dp, QUERIES<HEAD> / 8, qs);
+            GM_SYNC();
+        }
+    }
+    GM_UNROLL
+    for (int half = 0; half < 2; half++) {
+        int64_t at = p.first + GM_WARP_ROW + 8 * half;
+        if (at >= a.keys) continue;
+        gm_mma_store<T, HEAD>(&a, &a.dk, p.batch, p.head, at, dk, half, a.accumulate ? 1 : 0, 1);
+        gm_mma_store<T, HEAD>(&a, &a.dv, p.batch, p.head, at, dv, half, a.accumulate ? 1 : 0, (float)a.keep);
+    }
+}
+
+/* ---- the kernels ---- */
+
+#define GM_ATTENTIONS(head, dtype, T, blocks)                                                               \
+    GM_KERNEL_BOUND(gm_attention_mma_##head##_##dtype, gm_attention_args, GM_ATTENTION_MMA_THREADS, blocks) \
+    {                                                                                                       \
+        gm_attention_mma<T, head>(a);                                                                       \
+    }                                                                                                       \
+    GM_KERNEL_BOUND(gm_attention_mma_dq_##head##_##dtype, gm_attention_args, GM_ATTENTION_MMA_THREADS, 2)   \
+    {                                                                                                       \
+        gm_attention_mma_dq<T, head>(a);                                                                    \
+    }                                                                                                       \
+    GM_KERNEL_BOUND(gm_attention_mma_dkv_##head##_##dtype, gm_attention_args, GM_ATTENTION_MMA_THREADS, 2)  \
+    {                                                                                                       \
+        gm_attention_mma_dkv<T, head>(a);                                                                   \
+    }
+
+GM_ATTENTIONS(64, bf16, gm_bf16, 3)
+GM_ATTENTIONS(64, f16, gm_f16, 3)
+GM_ATTENTIONS(128, bf16, gm_bf16, 2)
+GM_ATTENTIONS(128, f16, gm_f16, 2)

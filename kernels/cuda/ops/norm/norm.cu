@@ -203,4 +203,7 @@ GM_DEVICE void gm_norm_grad(const gm_norm_grad_args a)
 }
 
 GM_KERNELS(gm_norm, gm_norm_args)
-GM_KERNELS_BOUND(gm_norm_grad, gm_norm_grad_args, GM_TEAM_MOST, 1)
+GM_KERNEL_BOUND(gm_norm_grad_f32, gm_norm_grad_args, GM_TEAM_MOST, 1) { gm_norm_grad<float>(a); }
+GM_KERNEL_BOUND(gm_norm_grad_bf16, gm_norm_grad_args, GM_TEAM_MOST, 1) { gm_norm_grad<gm_bf16>(a); }
+GM_KERNEL_BOUND(gm_norm_grad_f16, gm_norm_grad_args, GM_TEAM_MOST, 1) { gm_norm_grad<gm_f16>(a); }
+GM_KERNEL_BOUND(gm_norm_grad_f64, gm_norm_grad_args, GM_TEAM_MOST, 1) { gm_norm_grad<double>(a); }

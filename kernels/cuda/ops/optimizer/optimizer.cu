@@ -29,7 +29,7 @@ typedef struct gm_entry_held {
 GM_DEVICE gm_entry_held gm_entry_hold(const gm_entry *t)
 {
     gm_entry_held h = {{0}, t->n, (gm_block_x - t->chunk) * GM_UPDATE_CHUNK, t->vectors, t};
-    GM_UNROLL for (int role = 0; role < GM_ROLES; role++) h.data[role] = GM_GLOBAL(t->data[role]);
+    GM_UNROLL for (int role = 0; role < GM_ROLES; role++) h.data[role] = gm_global(t->data[role]);
     return h;
 }
 
@@ -126,7 +126,7 @@ template <class T, int V = gm_lanes<T>> GM_DEVICE gm_vector gm_entry_gather(cons
     const T      *p = (const T *)t->data[role];
     gm_pack_of<T> u = {{{0}}};
     GM_ROLLED for (int j = 0; j < V; j++)
-        GM_TURN(u.x, V, i + j < t->n ? p[gm_entry_place(t->entry, role, i + j)] : gm_put<T>(0));
+        gm_push<V>(u.x, i + j < t->n ? p[gm_entry_place(t->entry, role, i + j)] : gm_put<T>(0));
     return u.v;
 }
 
@@ -139,7 +139,7 @@ GM_DEVICE void gm_entry_scatter(const gm_entry_held *t, int role, int64_t i, gm_
     GM_ROLLED for (int j = 0; j < V; j++)
     {
         if (i + j < t->n) p[gm_entry_place(t->entry, role, i + j)] = u.x[0];
-        GM_TURN(u.x, V, u.x[0]);
+        gm_push<V>(u.x, u.x[0]);
     }
 }
 
@@ -154,7 +154,7 @@ GM_DEVICE void gm_entry_gather_wide(const gm_entry_held *t, int role, int64_t i,
     const R      *p = (const R *)t->data[role];
     gm_wide_of<T> u = {{{{0}}}};
     if (!p) return;
-    GM_ROLLED for (int j = 0; j < V; j++) GM_TURN(u.x, V, i + j < t->n ? p[gm_entry_place(t->entry, role, i + j)] : 0);
+    GM_ROLLED for (int j = 0; j < V; j++) gm_push<V>(u.x, i + j < t->n ? p[gm_entry_place(t->entry, role, i + j)] : 0);
     GM_UNROLL for (int k = 0; k < WIDE<T>; k++) x->wide[role][k] = u.v[k];
 }
 
@@ -168,7 +168,7 @@ GM_DEVICE void gm_entry_scatter_wide(const gm_entry_held *t, int role, int64_t i
     GM_ROLLED for (int j = 0; j < V; j++)
     {
         if (i + j < t->n) p[gm_entry_place(t->entry, role, i + j)] = u.x[0];
-        GM_TURN(u.x, V, u.x[0]);
+        gm_push<V>(u.x, u.x[0]);
     }
 }
 

@@ -75,7 +75,7 @@ GM_DEVICE void gm_drop(const gm_random_args *a, uint64_t index, uint64_t step, R
     GM_ROLLED for (int k = 0; k < V; k++)
     {
         bool dropped = gm_philox_word(a->key, index + (uint64_t)k, step) < a->threshold;
-        GM_TURN(x, V, dropped ? 0 : x[0] * scale);
+        gm_push<V>(x, dropped ? 0 : x[0] * scale);
     }
 }
 

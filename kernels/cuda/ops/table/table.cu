@@ -38,8 +38,8 @@ GM_DEVICE void gm_table_add(const gm_table_grad_args *a, int64_t k, int64_t end,
     } else {
         GM_ROLLED for (int j = 0; j < AHEAD; j++)
         {
-            GM_TURN(held, AHEAD, gm_row_load<T>(&a->g, at[0], i, a->width));
-            GM_TURN(at, AHEAD, at[0]);
+            gm_push<AHEAD>(held, gm_row_load<T>(&a->g, at[0], i, a->width));
+            gm_push<AHEAD>(at, at[0]);
         }
     }
     GM_UNROLL for (int j = 0; j < AHEAD; j++)
