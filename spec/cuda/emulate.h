@@ -40,9 +40,7 @@ uint16_t gm_emulated_put_f16(float x);
 }
 #endif
 
-/* In two steps, so that the name may itself be a macro. */
-#define GM_KERNEL(name, type) GM_KERNEL_(name, type)
-#define GM_KERNEL_(name, type)                                                                                      \
+#define GM_KERNEL(name, type)                                                                                       \
     static void name##_body(const type a __attribute__((unused)));                                                  \
     static void name##_run(const void *args)                                                                        \
     {                                                                                                               \

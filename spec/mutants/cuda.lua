@@ -102,7 +102,7 @@ gm_status      st = g->refused[0]       ? GM_FAIL(GM_EINVAL, "%s", g->refused)
     test = "spec/kernels/attention_spec.lua -f 'attention f16 b 1, 7 queries'",
   },
   {
-    name = "378-tensor-dropout-neighbour", file = "kernels/cuda/ops/attention/attention_mma.cu",
+    name = "378-tensor-dropout-neighbour", file = "kernels/cuda/ops/attention/attention_mma.cuh",
     find = [[bits |= (uint32_t)gm_attention_dropped(d, i, key + k / 2 * 8 + GM_LANE_COLUMN + k % 2) << k;]],
     replace = [[bits |= (uint32_t)gm_attention_dropped(d, i, key + k / 2 * 8 + GM_LANE_COLUMN) << k;]],
     breaks = "the second of two neighbouring weights is dropped by the word of the first, where rows do not begin "
@@ -111,27 +111,27 @@ gm_status      st = g->refused[0]       ? GM_FAIL(GM_EINVAL, "%s", g->refused)
   },
   {
     name = "379-tensor-kept-factor", file = "kernels/cuda/ops/attention/attention_mma.cu",
-    find = [[GM_NAME(gm_mma_store)(&a, &a.dv, p.batch, p.head, at, dv, half, a.accumulate ? 1 : 0, (float)a.keep);]],
-    replace = [[GM_NAME(gm_mma_store)(&a, &a.dv, p.batch, p.head, at, dv, half, a.accumulate ? 1 : 0, 1);]],
+    find = [[gm_mma_store<T, HEAD>(&a, &a.dv, p.batch, p.head, at, dv, half, a.accumulate ? 1 : 0, (float)a.keep);]],
+    replace = [[gm_mma_store<T, HEAD>(&a, &a.dv, p.batch, p.head, at, dv, half, a.accumulate ? 1 : 0, 1);]],
     breaks = "the gradient of v lacks the factor of what dropout keeps",
     test = "spec/kernels/attention_spec.lua -f 'attention_grad bf16 b 2, 5 queries'",
   },
   {
-    name = "380-tensor-last-rows", file = "kernels/cuda/ops/attention/attention_mma.cu",
+    name = "380-tensor-last-rows", file = "kernels/cuda/ops/attention/attention_mma.cuh",
     find = [[a[3] = gm_mma_word_at(x + (row + 8) * pitch + column + 8);]],
     replace = [[a[3] = gm_mma_word_at(x + row * pitch + column + 8);]],
     breaks = "rows 8 to 15 of a left factor are rows 0 to 7",
     test = "spec/kernels/attention_spec.lua -f 'attention f16 b 1, 64 queries'",
   },
   {
-    name = "388-tensor-dropout-queries", file = "kernels/cuda/ops/attention/attention_mma.cu",
+    name = "388-tensor-dropout-queries", file = "kernels/cuda/ops/attention/attention_mma.cuh",
     find = [[bits |= (other >> me & 1) << (k + (me ^ x));]],
     replace = [[bits |= (other >> me & 1) << (k + x);]],
     breaks = "in the gradient of keys a lane takes what another one drops for its own query",
     test = "spec/kernels/attention_spec.lua -f 'dropout of a block of whole'",
   },
   {
-    name = "389-tensor-dropout-keys", file = "kernels/cuda/ops/attention/attention_mma.cu",
+    name = "389-tensor-dropout-keys", file = "kernels/cuda/ops/attention/attention_mma.cuh",
     find = [[uint32_t here = odd ? other >> 2 : mine, next = odd ? mine >> 2 : other;]],
     replace = [[uint32_t here = odd ? other >> 2 : mine, next = odd ? other >> 2 : mine;]],
     breaks = "every second group of weights is dropped by the words of the one before",

@@ -14,9 +14,9 @@
  *     and gm_shuffle alone, all 32 of them;
  *   - no atomics on floats: sums have one order, so that the same bits come out each time. Integer atomics: gm_add_i32;
  *   - 16-byte accesses where rows are aligned (gm_vector), with a path for those that are not;
- *   - of C++ there are templates, `if constexpr`, lambdas, and references to arrays: no classes with methods, no library
- *     but <type_traits>. What a kernel calls takes `a` by value or by pointer, and a lambda takes its numbers by value:
- *     by reference they may end up in local memory, or cost registers (`compile.sh` says so of the former).
+ *   - of C++ there are templates, `if constexpr`, lambdas and references to arrays; no classes with methods, and of the
+ *     library <type_traits> alone. A template that is a kernel takes `a` by value, too, and a lambda its numbers: by
+ *     reference they cost registers, or lie in local memory.
  * Sums of 16-bit and f32 values are in f32, of f64 in f64. Indices are int64_t wherever n may pass 2^31. */
 #ifndef GM_KERNEL_CUH
 #define GM_KERNEL_CUH

@@ -1,5 +1,5 @@
-/* rows.cuh - rows (rows.h) in kernels: where a row starts, who works on it, its elements by packs of 16 bytes, sums over
- * a team. */
+/* rows.cuh - rows (rows.h) in kernels: where a row starts, who works on it, its elements in packs of 16 bytes, sums
+ * over a team. */
 #ifndef GM_CUDA_ROWS_CUH
 #define GM_CUDA_ROWS_CUH
 
@@ -100,14 +100,14 @@ GM_DEVICE void gm_row_give(const gm_row_view *rows, int64_t start, int64_t i, in
 }
 
 /* ---- rows in registers: a thread has HELD packs of a row of a.width elements at a time, so that a row of up to HELD
- * packs a thread is read once. c: the part's first element; i: the pack's ---- */
+ * packs a thread is read once. c: the part's first element; i: the pack's. The macros take a, team, lane, HELD and V
+ * from where they stand. ---- */
 
+#define GM_HELD_WHOLE       (a.width <= (int64_t)HELD * team * V)
+#define GM_PACK_PLACE(c, k) ((c) + ((k) * (int64_t)team + lane) * V)
 #define GM_EACH_PART(c)     for (int64_t c = 0; c < a.width; c += (int64_t)HELD * team * V)
-#define GM_PACK_PLACE(c, k) ((c) + ((int64_t)(k)*team + lane) * V)
-#define GM_EACH_PACK(c, k, i)                                                                                       \
-    GM_UNROLL for (int k = 0; k < HELD; k++) for (int64_t i = GM_PACK_PLACE(c, k), once_ = 1; once_ && i < a.width; \
-                                                  once_ = 0)
-#define GM_HELD_WHOLE (a.width <= (int64_t)HELD * team * V)
+#define GM_EACH_PACK(c, k, i) \
+    GM_UNROLL for (int k = 0; k < HELD; k++) if (const int64_t i = GM_PACK_PLACE(c, k); i < a.width)
 
 /* The thread's packs of a part of the row of n that begins at `start`; zeros behind its end. All are under way before
  * the first is waited for: what is read between two loads would hold the second one up. */

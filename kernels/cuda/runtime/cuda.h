@@ -1,11 +1,11 @@
-/* cuda.h - the host side of the CUDA backend: what files of this folder share. C11; the driver API alone, loaded at run
+/* cuda.h - the host side of the CUDA backend: what all of kernels/cuda shares. C11; the driver API alone, loaded at run
  * time (driver.h), so that this builds and links without a GPU, and that specs can put a driver of their own in its
  * place which runs the kernels on the CPU (spec/cuda).
  *
- * The backend is a module, ganymede_cuda.so, opened when a device is asked for (module.h). Its kernels are CUDA C in
- * *.cu, compiled to fat binaries inside the module (sm_80, sm_90, sm_100 and PTX). For each op a function cuda_<op>
- * (in *.c) checks nothing again (gm_infer has), fills an argument struct and launches. All work of a device goes to
- * one stream, in order; nothing here waits for the GPU but gm_cuda_read, gm_cuda_synchronize and the end. */
+ * The backend is a module, ganymede_cuda.so, opened when a device is asked for (module.h). Its kernels are CUDA C++ in
+ * ops/, compiled to fat binaries inside the module (sm_80, sm_90, sm_100 and PTX). For each op a function cuda_<op> (in
+ * *.c beside them) checks nothing again (gm_infer has), fills an argument struct and launches. All work of a device
+ * goes to one stream, in order; nothing here waits for the GPU but gm_cuda_read, gm_cuda_synchronize and the end. */
 #ifndef GM_CUDA_H
 #define GM_CUDA_H
 

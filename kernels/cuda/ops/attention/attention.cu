@@ -34,7 +34,7 @@ template <class R> GM_DEVICE R gm_row_max(R v)
 /* Templates: T the type of elements, EACH queries, and keys, of a thread, COLUMNS numbers of a head that a thread has.
  * Thread (r, c) of a tile has rows r EACH and the next ones, and keys and numbers c, c + 16, ... Tiles in shared memory
  * have rows of `pitch` numbers, an odd number of them, so that threads which read down a column do not collide. */
-template <int EACH> constexpr int SIDE = GM_ATTENTION_THREADS *EACH;
+template <int EACH> constexpr int SIDE = (GM_ATTENTION_THREADS * EACH);
 template <int EACH> constexpr int CROSS = SIDE<EACH> + 1; /* numbers of a row of a tile of queries by keys */
 
 /* Rows from `first` on of a head; zeros behind the last one, and for keys that are masked, which may be NaN. */
@@ -351,7 +351,7 @@ GM_DEVICE void gm_attention_dkv(const gm_attention_args a)
     }
 }
 
-/* ---- the kernels, `blocks` of which run on a multiprocessor at once; narrow heads of 16 bits go to attention_mma.cu */
+/* ---- the kernels, `blocks` of which run on a multiprocessor at once; narrow heads of 16 bits: attention_mma.cu ---- */
 
 #define GM_THREADS (GM_ATTENTION_THREADS * GM_ATTENTION_THREADS)
 #define GM_ATTENTIONS(name, T, each, head, blocks)                                  \

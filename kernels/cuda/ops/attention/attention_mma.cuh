@@ -1,5 +1,5 @@
-/* attention_mma.cuh - what the kernels of attention_mma.cu are made of: factors out of tiles in shared memory, tiles out
- * of memory, the draws of dropout, sums over the lanes of a row. None of it depends on the dtype: 16 bits are moved. */
+/* attention_mma.cuh - what the kernels of attention_mma.cu are made of: factors from tiles in shared memory, tiles from
+ * memory, the draws of dropout, sums over the lanes of a row. None of it depends on the dtype: 16 bits are moved. */
 #ifndef GM_CUDA_ATTENTION_MMA_CUH
 #define GM_CUDA_ATTENTION_MMA_CUH
 

@@ -80,8 +80,7 @@ GM_DEVICE void gm_columns_activation(const gm_columns_args a)
 }
 
 /* The second pass: a lane has a column, the warps take turns with the sets. */
-template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
-GM_DEVICE void gm_columns_sum(const gm_columns_sum_args a)
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>> GM_DEVICE void gm_columns_sum(const gm_columns_sum_args a)
 {
     GM_SHARED(R, room);
     const int64_t      i = gm_block_x * GM_WARP + gm_thread % GM_WARP;

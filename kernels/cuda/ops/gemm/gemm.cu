@@ -80,14 +80,14 @@ template <class T> GM_DEVICE void gm_gemm_finish_all(const gm_gemm_args a)
  * registers. It reads its rows in groups of 16 bytes, so that the 16 threads of a row of threads read without
  * conflicts. */
 
-template <int EACH> constexpr int TILE = GM_GEMM_SIDE *EACH;
-template <int EACH> constexpr int                      PITCH = GM_GEMM_PITCH(EACH);
-template <int EACH> constexpr int LOADS = TILE<EACH> *GM_GEMM_DEPTH / (GM_GEMM_SIDE * GM_GEMM_SIDE);
+template <int EACH> constexpr int TILE = (GM_GEMM_SIDE * EACH);
+template <int EACH> constexpr int LOADS = (TILE<EACH> * GM_GEMM_DEPTH / (GM_GEMM_SIDE * GM_GEMM_SIDE));
 
 /* Element e of thread t (0 to 15, along one side): where it lies in the tile. */
 template <class R> GM_DEVICE int gm_gemm_at(int t, int e)
 {
-    return e / gm_lanes<R> * (GM_GEMM_SIDE * gm_lanes<R>)+t * gm_lanes<R> + e % gm_lanes<R>;
+    constexpr int group = gm_lanes<R>;
+    return e / group * (GM_GEMM_SIDE * group) + t * group + e % group;
 }
 
 /* Element i of those that this thread brings: along the depth where memory is dense in it, else along the side. */
@@ -118,7 +118,7 @@ template <int EACH, class R> GM_DEVICE void gm_gemm_keep(R *tile, const R *from,
     for (int i = 0; i < LOADS<EACH>; i++) {
         int side, depth;
         gm_gemm_which<EACH>(i, deep, &side, &depth);
-        tile[depth * PITCH<EACH> + side] = from[i];
+        tile[depth * GM_GEMM_PITCH(EACH) + side] = from[i];
     }
 }
 
@@ -136,8 +136,8 @@ template <int EACH, class R> GM_DEVICE void gm_gemm_multiply(R (&sum)[EACH][EACH
     GM_UNROLL
     for (int l = 0; l < GM_GEMM_DEPTH; l++) {
         R u[EACH], v[EACH];
-        gm_gemm_pick(u, as + l * PITCH<EACH>, gm_thread / GM_GEMM_SIDE);
-        gm_gemm_pick(v, bs + l * PITCH<EACH>, gm_thread % GM_GEMM_SIDE);
+        gm_gemm_pick(u, as + l * GM_GEMM_PITCH(EACH), gm_thread / GM_GEMM_SIDE);
+        gm_gemm_pick(v, bs + l * GM_GEMM_PITCH(EACH), gm_thread % GM_GEMM_SIDE);
         GM_UNROLL
         for (int i = 0; i < EACH; i++) {
             GM_UNROLL
@@ -154,7 +154,7 @@ template <int EACH, class R> GM_DEVICE void gm_gemm_multiply(R (&sum)[EACH][EACH
 template <class T, int EACH, class R = gm_real<T>> GM_DEVICE void gm_gemm(const gm_gemm_args a)
 {
     GM_SHARED(R, as);
-    R                  *bs = as + GM_GEMM_DEPTH * PITCH<EACH>;
+    R                  *bs = as + GM_GEMM_DEPTH * GM_GEMM_PITCH(EACH);
     const gm_gemm_place p = gm_gemm_place_of(&a, TILE<EACH>);
     const T            *x = (const T *)a.a + p.a, *w = (const T *)a.b + p.b;
     R                   sum[EACH][EACH] = {{0}}, next_a[LOADS<EACH>], next_b[LOADS<EACH>];

@@ -73,8 +73,7 @@ template <class T, class R = gm_real<T>, int V = gm_lanes<T>> GM_DEVICE void gm_
 }
 
 /* dx = g (exp(x - largest) / sum - (1 - e) [class is the target] - e / classes) */
-template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
-GM_DEVICE void gm_cross_entropy_grad(const gm_loss_args a)
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>> GM_DEVICE void gm_cross_entropy_grad(const gm_loss_args a)
 {
     GM_TEAM(team, lane, row);
     if (row >= a.rows) return;
