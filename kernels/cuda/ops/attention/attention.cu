@@ -351,7 +351,7 @@ GM_DEVICE void gm_attention_dkv(const gm_attention_args a)
     }
 }
 
-/* ---- the kernels, `blocks` of which run on a multiprocessor at once; narrow heads of 16 bits: attention_mma.cu ---- */
+/* ---- the kernels, `blocks` of which run on a multiprocessor; narrow heads of 16 bits go to attention_mma.cu ---- */
 
 #define GM_THREADS (GM_ATTENTION_THREADS * GM_ATTENTION_THREADS)
 #define GM_ATTENTIONS(name, T, each, head, blocks)                                  \
