@@ -4,7 +4,7 @@
 
 #include "../../common/rows.h"
 
-/* Packs of 16 bytes of a row that a thread holds (GM_HELD), by size of an element. */
+/* Packs of 16 bytes of a row that a thread holds (HELD), by size of an element. */
 #define GM_NORM_PACKS(size) ((size) == 4 ? 4 : 2)
 
 typedef struct gm_norm_args {

@@ -4,7 +4,7 @@
 
 #include "../../common/rows.h"
 
-#define GM_SOFTMAX_PACKS 2 /* of 16 bytes of a row that a thread holds: GM_HELD */
+#define GM_SOFTMAX_PACKS 2 /* of 16 bytes of a row that a thread holds: HELD */
 
 typedef struct gm_softmax_args {
     gm_row_view x, g, y; /* in, in (gradients only), out */
