@@ -72,7 +72,7 @@ GM_DEVICE void gm_mma_store(const gm_attention_args *a, const gm_attention_view 
 /* ---- forward ---- */
 
 /* The scores of a row of queries become weights; what was summed up is scaled to the new largest score. */
-template <class T, int HEAD>
+template <int HEAD>
 GM_DEVICE void gm_mma_soften(const gm_attention_args *a, uint32_t dropped, int64_t i, int64_t key, const uint8_t *seen,
                              int half, float (*s)[4], float *largest, float *total, float (*sum)[4])
 {
@@ -157,8 +157,8 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma(const gm_attention_
         gm_mma_scores<T, HEAD>(s, TILE / 8, qs, ks);
         GM_UNROLL
         for (int half = 0; half < 2; half++)
-            gm_mma_soften<T, HEAD>(&a, dropped[half], p.first + GM_WARP_ROW + 8 * half, key, seen, half, s,
-                                   &largest[half], &total[half], sum);
+            gm_mma_soften<HEAD>(&a, dropped[half], p.first + GM_WARP_ROW + 8 * half, key, seen, half, s, &largest[half],
+                                &total[half], sum);
         gm_mma_weigh<T, HEAD>(sum, s, TILE / 8, vs);
         GM_SYNC();
     }
@@ -174,8 +174,7 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma(const gm_attention_
 /* ---- backward ---- */
 
 /* The sum of g o of a query: its four lanes get it. */
-template <class T, int HEAD>
-GM_DEVICE float gm_mma_delta(const gm_attention_args *a, const gm_attention_place *p, int64_t i)
+template <class T> GM_DEVICE float gm_mma_delta(const gm_attention_args *a, const gm_attention_place *p, int64_t i)
 {
     float sum = 0;
     if (i < a->queries) {
@@ -188,7 +187,6 @@ GM_DEVICE float gm_mma_delta(const gm_attention_args *a, const gm_attention_plac
 }
 
 /* The scores of query i become their gradients, from those of the weights in dp. */
-template <class T, int HEAD>
 GM_DEVICE void gm_mma_slopes(const gm_attention_args *a, uint32_t dropped, int64_t i, int64_t key, const uint8_t *seen,
                              int half, float (*s)[4], const float (*dp)[4], float lse, float delta)
 {
@@ -220,7 +218,7 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dq(const gm_attenti
     GM_UNROLL
     for (int half = 0; half < 2; half++) {
         int64_t at = p.first + GM_WARP_ROW + 8 * half;
-        delta[half] = gm_mma_delta<T, HEAD>(&a, &p, at);
+        delta[half] = gm_mma_delta<T>(&a, &p, at);
         if (at >= a.queries) continue;
         lse[half] = LOG2_E * ((const float *)a.lse)[gm_attention_lse_at(&a, p.batch, p.head, at)];
         if (GM_LANE_COLUMN == 0) ((float *)a.delta)[(p.batch * a.heads + p.head) * a.queries + at] = delta[half];
@@ -239,8 +237,8 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dq(const gm_attenti
         gm_mma_scores<T, HEAD>(dp, TILE / 8, gs, vs);
         GM_UNROLL
         for (int half = 0; half < 2; half++)
-            gm_mma_slopes<T, HEAD>(&a, dropped[half], p.first + GM_WARP_ROW + 8 * half, key, seen, half, s, dp,
-                                   lse[half], delta[half]);
+            gm_mma_slopes(&a, dropped[half], p.first + GM_WARP_ROW + 8 * half, key, seen, half, s, dp, lse[half],
+                          delta[half]);
         gm_mma_weigh<T, HEAD>(sum, s, TILE / 8, ks);
         GM_SYNC();
     }
@@ -252,7 +250,7 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dq(const gm_attenti
 }
 
 /* Of a tile of keys by queries: scores become weights for dv (without the factor of what is kept), dp slopes for dk. */
-template <class T, int HEAD>
+template <int HEAD>
 GM_DEVICE void gm_mma_weights(const gm_attention_args *a, uint32_t drop, int64_t key, bool seen, int64_t query,
                               int half, float (*s)[4], float (*dp)[4], const float *lse, const float *delta)
 {
@@ -315,8 +313,8 @@ template <class T, int HEAD> GM_DEVICE void gm_attention_mma_dkv(const gm_attent
             gm_mma_scores<T, HEAD>(dp, QUERIES<HEAD> / 8, vs, gs);
             GM_UNROLL
             for (int half = 0; half < 2; half++)
-                gm_mma_weights<T, HEAD>(&a, dropped[half], p.first + GM_WARP_ROW + 8 * half, seen[half], query, half, s,
-                                        dp, lse, delta);
+                gm_mma_weights<HEAD>(&a, dropped[half], p.first + GM_WARP_ROW + 8 * half, seen[half], query, half, s,
+                                     dp, lse, delta);
             gm_mma_weigh<T, HEAD>(dv, s, QUERIES<HEAD> / 8, gs);
             gm_mma_weigh<T, HEAD>(dk, dp, QUERIES<HEAD> / 8, qs);
             GM_SYNC();

@@ -60,8 +60,7 @@ template <class T, class R = gm_real<T>> GM_DEVICE void gm_dropout_any(const gm_
 }
 
 /* Items whose indices follow each other: a block of words for four elements, where the first index begins one. */
-template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
-GM_DEVICE void gm_drop(const gm_random_args *a, uint64_t index, uint64_t step, R *x)
+template <int V, class R> GM_DEVICE void gm_drop(const gm_random_args *a, uint64_t index, uint64_t step, R *x)
 {
     const R scale = (R)a->scale;
     if (index % 4 == 0 && V % 4 == 0) {
@@ -87,7 +86,7 @@ template <class T, class R = gm_real<T>, int V = gm_lanes<T>> GM_DEVICE void gm_
         int64_t at[3];
         gm_map_place(&a.map, 3, i, at);
         gm_take<T>(a.x, at[1], a.map.step[1], x);
-        gm_drop<T>(&a, a.first + (uint64_t)at[2], step, x);
+        gm_drop<V>(&a, a.first + (uint64_t)at[2], step, x);
         gm_give<T>(a.y, at[0], x);
     }
     int64_t first = gm_block_x * gm_block_size + gm_thread, i = a.map.n * V + first;
