@@ -238,7 +238,7 @@ static int linear_cross_entropy(lua_State *L)
     gm_value  *x = gm_check_value(L, 1), *w = gm_check_value(L, 2), *b = gm_opt_value(L, 3);
     gm_value  *target = gm_check_value(L, 4), *sum, *places = NULL;
     gm_attrs   a = loss_options(L, 5);
-    int64_t    rows = (int64_t)gm_field_number(L, 5, "rows", 0);
+    int64_t    rows = (int64_t)gm_field_number(L, 5, "rows", 0x1p53);
     bool       wanted = gm_field_flag(L, 5, "places");
     gm_handle *h = gm_push_handle(L), *best = wanted ? gm_push_handle(L) : NULL;
     L_TRY(L, gm_linear_cross_entropy(r, x, w, b, target, &a, rows, &sum, wanted ? &places : NULL));
@@ -344,7 +344,7 @@ static const gm_lua_option attention_settings[] = {
 static const gm_lua_option loss_options_[] = {LOSS_OPTIONS, GM_LAST_OPTION};
 static const gm_lua_option head_options[] = {
     LOSS_OPTIONS,
-    {"rows", "integer", "as many as pay", "[0,inf)", "rows of x of which logits exist at a time"},
+    {"rows", "integer", "all of them", "[1,inf)", "rows of x of which logits exist at a time"},
     {"places", "boolean", "false", NULL, "give the place of the largest logit of each row too"},
     GM_LAST_OPTION};
 static const gm_lua_option matmul_options[] = {

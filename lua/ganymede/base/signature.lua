@@ -20,7 +20,7 @@ local declared = setmetatable({}, { __mode = "k" }) -- function -> what signatur
 local function add_argument(sig, text)
   local name, types = text:match "^(%S+) (%S+)$"
   if not name then error(("signature of %s: '%s' is no name and type"):format(sig.name, text), 0) end
-  local argument = { name = name, types = {}, optional = types:sub(-1) == "?" }
+  local argument = { name = name, types = {}, optional = types:sub(-1) == "?", written = text }
   for word in types:gmatch "[%a]+" do
     argument.types[#argument.types + 1] = word == "options" and "table" or word
     if word == "options" then sig.options_at = #sig.arguments + 1 end
@@ -51,7 +51,7 @@ end
 -- What C declares, in the form of signature.of.
 local function from_c(given)
   local sig = parse(given.name, given.arguments)
-  sig.instead = given.instead
+  sig.instead, sig.doc = given.instead, given.doc
   if not given.options then return sig end
   sig.options = {}
   for _, o in ipairs(given.options) do
@@ -79,9 +79,9 @@ local function complete(sig)
   return sig
 end
 
---- What a function takes: { name, text, arguments = list of { name, types, optional }, least, most (arguments),
--- options (as ganymede.base.options has them) or nil, options_at, instead, source (debug.getinfo of the Lua function
--- inside) }; nil: nothing is declared.
+--- What a function takes: { name, text, arguments = list of { name, types, optional, written }, least, most
+-- (arguments), options (as ganymede.options has them) or nil, options_at, instead, source (debug.getinfo of the Lua
+-- function inside), doc (the text of a C function for the reference) }; nil: nothing is declared.
 function signature.of(fn)
   local given = core.signature(fn)
   return given and from_c(given) or complete(declared[fn])

@@ -1,0 +1,2 @@
+--- placeholder
+return function() end
