@@ -24,6 +24,9 @@ local function has(list, name)
   return false
 end
 
+--- Is this the name of a verb that is yet to come?
+function cli.is_reserved(name) return has(cli.reserved, name) end
+
 --- The module of a verb; status 2 and the nearest name when there is none.
 function cli.verb(name)
   if has(cli.verbs, name) then return require("ganymede.cli." .. name) end

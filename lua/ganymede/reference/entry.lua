@@ -10,6 +10,7 @@ local options = require "ganymede.options"
 local signature = require "ganymede.signature"
 local source = require "ganymede.reference.source"
 local text = require "ganymede.reference.text"
+local texts = require "ganymede.reference.texts"
 
 local entry = {}
 
@@ -39,7 +40,11 @@ end
 
 --- A new entry from a text. about: kind, name, names (others), calls, place, ...
 function entry.new(about, given)
-  local doc = text.parse(given)
+  local added, setup = texts.of(about.name)
+  local doc = text.parse(texts.joined(given, added))
+  for i = #(setup or {}), 1, -1 do
+    if doc.example then table.insert(doc.example, 1, setup[i]) end
+  end
   local made = { parts = parts_of(doc), example = doc.example, see = doc.see, summary = doc.summary, more = doc.more,
     arguments = {}, options = {}, calls = {}, doc = doc }
   for key, value in pairs(about) do made[key] = value end
@@ -106,7 +111,8 @@ function entry.of_function(fn, about)
   local method = about.name:find(":", 1, true) ~= nil
   made.calls[1] = entry.call(sig, about.name)
   made.arguments = arguments_of(sig, made.doc, (method and not sig.bound) and 2 or 1)
-  made.options, made.place, made.signature = entry.options(sig.options), place, sig
+  made.options, made.place, made.signature = entry.options(sig.options or sig.inside), place, sig
+  made.value = fn
   if sig.instead then made.parts[#made.parts + 1] = { label = "note", text = sig.instead } end
   return made
 end

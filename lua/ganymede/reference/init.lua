@@ -21,6 +21,7 @@ reference.kinds = {
   hook = "a hook", dataset = "a dataset", sampler = "a sampler", transform = "a transform", router = "a router",
   schedule = "a schedule", order = "an order of a pipeline", gradient_handler = "a gradient handler",
   initializer = "an initializer", tensor_mode = "a mode of tensor parallelism", setting = "a setting of recipes",
+  module = "a module", value = "a table",
   verb = "a verb of the command line", variable = "a variable of the environment",
 }
 
@@ -35,7 +36,7 @@ local function collect()
   return list
 end
 
-local list, by_name, by_short
+local list, by_name, by_short, by_lower, by_value
 
 local function put(index, name, entry)
   local entries = index[name] or {}
@@ -47,11 +48,12 @@ end
 
 local function load()
   if list then return end
-  list, by_name, by_short = collect(), {}, {}
+  list, by_name, by_short, by_lower, by_value = collect(), {}, {}, {}, {}
   for _, entry in ipairs(list) do
     for _, name in ipairs(entry.names) do put(by_name, name, entry) end
+    if entry.value ~= nil then by_value[entry.value] = by_value[entry.value] or entry end
     put(by_short, entry.short, entry)
-    if entry.short:lower() ~= entry.short then put(by_short, entry.short:lower(), entry) end
+    put(by_lower, entry.short:lower(), entry)
   end
 end
 
@@ -68,26 +70,42 @@ local function cleaned(name) return (name:gsub("%s", ""):gsub("%(.*%)$", "")) en
 function reference.find(name)
   load()
   name = cleaned(name)
-  return by_name[name] or by_name["gm." .. name] or by_short[name] or by_short[name:lower()] or {}
+  return by_name[name] or by_name["gm." .. name] or by_short[name] or by_lower[name:lower()] or {}
 end
 
---- Names near one that is not there, best first, at most five.
+-- Up to five candidates within so many edits, best first; nil for any number: one that has the name in it.
+local function within(name, candidates, edits)
+  local out, left = {}, { unpack(candidates) }
+  while #out < 5 do
+    local near = options.nearest(name, left, edits and edits + 0.5)
+    if not near then break end
+    out[#out + 1] = near
+    for i = #left, 1, -1 do
+      if left[i] == near then table.remove(left, i) end
+    end
+  end
+  return out
+end
+
+--- Names near one that is not there, best first, at most five: with as few edits as there are.
 function reference.near(name)
   load()
-  local candidates, out = {}, {}
+  local candidates = {}
   for _, index in ipairs { by_name, by_short } do
     for key in pairs(index) do candidates[#candidates + 1] = key end
   end
   table.sort(candidates)
-  while #out < 5 do
-    local near = options.nearest(name, candidates)
-    if not near then break end
-    out[#out + 1] = near
-    for i = #candidates, 1, -1 do
-      if candidates[i]:lower() == near:lower() then table.remove(candidates, i) end
-    end
+  for edits = 1, math.max(1, math.floor(#name / 3)) do
+    local out = within(name, candidates, edits)
+    if #out > 0 then return out end
   end
-  return out
+  return #name >= 5 and within(name, candidates) or {}
+end
+
+--- The entry of a function or class; nil: it has none.
+function reference.of_value(value)
+  load()
+  return by_value[value]
 end
 
 -- What else the last part of the name means, below an entry.
@@ -105,8 +123,8 @@ function reference.explain(name)
   if #found == 1 then return plain.entry(found[1]) .. others(found[1]) end
   if #found > 1 then return plain.choices(name, found) end
   local near = reference.near(name)
-  local hint = #near > 0 and ("; near it are %s"):format(table.concat(near, ", ")) or ""
-  return nil, ("the reference has no '%s'%s"):format(name, hint)
+  local hint = #near > 0 and (" (did you mean '%s'?)"):format(table.concat(near, "', '")) or ""
+  return nil, ("there is no '%s'%s"):format(name, hint)
 end
 
 return reference

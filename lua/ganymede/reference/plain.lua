@@ -57,7 +57,9 @@ end
 --- "gm.ops.sum: an op" and all that is known of it.
 function plain.entry(entry)
   local lines = { ("%s: %s"):format(entry.name, entry.what) }
-  for _, call in ipairs(entry.calls) do lines[#lines + 1] = "  " .. call end
+  if not entry.verbatim then
+    for _, call in ipairs(entry.calls) do lines[#lines + 1] = "  " .. call end
+  end
   if entry.verbatim then
     lines[#lines + 1] = ""
     lines[#lines + 1] = entry.verbatim

@@ -56,11 +56,17 @@ local function blocks_of(lines)
   return blocks
 end
 
--- "Adds up. The rest" -> "Adds up.", "The rest"
+-- "Adds up. The rest" -> "Adds up.", "The rest". Dots of `...` end no sentence.
 local function first_sentence(paragraph)
-  local first, rest = paragraph:match "^(.-[%.%?])%s+(%S.*)$"
-  if not first then return paragraph, nil end
-  return first, rest
+  local at = 1
+  while true do
+    local from = paragraph:find("[^%.][%.%?]%s+%S", at)
+    if not from then return paragraph, nil end
+    local before = paragraph:sub(1, from)
+    local opened, closed = select(2, before:gsub("[{(]", "")), select(2, before:gsub("[})]", ""))
+    if opened <= closed then return paragraph:sub(1, from + 1), paragraph:sub(from + 2):match "^%s*(.*)$" end
+    at = from + 1
+  end
 end
 
 local function take_param(doc, value)
