@@ -12,8 +12,8 @@
 local context = require "ganymede.job.context"
 local initialize = require("ganymede.train.engine").initialize
 local module = require "ganymede.nn.module"
-local registry = require "ganymede.registry"
-local signature = require "ganymede.signature"
+local registry = require "ganymede.base.registry"
+local signature = require "ganymede.base.signature"
 
 local colossal = { gpc = context, ParallelMode = context.ParallelMode, Trainer = require "ganymede.train.trainer" }
 

@@ -14,7 +14,7 @@ local function help(name)
   return table.concat(said, "\n")
 end
 
-local command = require "ganymede.repl_commands"
+local command = require "ganymede.repl.commands"
 
 local function question(name)
   local said = {}

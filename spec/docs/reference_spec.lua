@@ -3,7 +3,7 @@
 local gm = require "ganymede"
 local example = require "spec.support.example"
 local reference = require "ganymede.reference"
-local signature = require "ganymede.signature"
+local signature = require "ganymede.base.signature"
 local texts = require "ganymede.reference.texts"
 
 local entries = reference.all()
@@ -69,9 +69,9 @@ describe("the reference", function()
         if field.fields then walk(field.fields, prefix .. key .. ".") end
       end
     end
-    walk(require("ganymede.schema").fields, "")
+    walk(require("ganymede.config.schema").fields, "")
     for _, verb in ipairs(require("ganymede.cli").verbs) do names[#names + 1] = "ganymede " .. verb end
-    for name, variable in pairs(require("ganymede.environment").variables) do
+    for name, variable in pairs(require("ganymede.base.environment").variables) do
       if variable.whose == "user" then names[#names + 1] = name end
     end
     assert.is_true(#names > 80)

@@ -6,7 +6,7 @@
 -- among them. Tensors and tables are compared as they would be written in Lua, numbers with four digits that count;
 -- several values are parted by commas, `...` at the end stands for any more.
 local gm = require "ganymede"
-local options = require "ganymede.options"
+local options = require "ganymede.base.options"
 
 local example = {}
 

@@ -1,6 +1,6 @@
 --- ganymede help [NAME]: the verbs, the keys of a recipe, the environment, or the reference of a name.
-local failure = require "ganymede.failure"
-local options = require "ganymede.options"
+local failure = require "ganymede.base.failure"
+local options = require "ganymede.base.options"
 
 local verb = { prints = true,
   summary = "list the verbs, or explain a name: a verb, a function, a class, a setting" }
@@ -34,7 +34,7 @@ function verb.run(args)
   local cli = require "ganymede.cli"
   if not args.name then return print(cli.overview()) end
   if args.name == "recipe" then return recipe() end
-  if args.name == "environment" then return print(require("ganymede.environment").help()) end
+  if args.name == "environment" then return print(require("ganymede.base.environment").help()) end
   if cli.is_reserved(args.name) then cli.verb(args.name) end
   local text, why = require("ganymede.reference").explain(args.name)
   if not text then failure(2, "%s; `ganymede help` lists the verbs, `ganymede help recipe` the settings", why) end

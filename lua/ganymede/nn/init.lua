@@ -18,7 +18,7 @@ local files = {
 }
 
 local module = require "ganymede.nn.module"
-local signature = require "ganymede.signature"
+local signature = require "ganymede.base.signature"
 
 local nn = { Module = module.Module, class = signature.export("nn", { class = module.class }).class,
   init = require "ganymede.nn.initializers" }

@@ -1,9 +1,9 @@
 --- Entries of what is registered by name: layers, models, losses, optimizers, hooks, datasets, ...
 -- @module ganymede.reference.classes
 local entry = require "ganymede.reference.entry"
-local options = require "ganymede.options"
-local registry = require "ganymede.registry"
-local signature = require "ganymede.signature"
+local options = require "ganymede.base.options"
+local registry = require "ganymede.base.registry"
+local signature = require "ganymede.base.signature"
 local source = require "ganymede.reference.source"
 
 -- In the order of the pages: registry, kind of entry, where gm has it, the key of a recipe that names it.

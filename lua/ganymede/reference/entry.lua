@@ -6,8 +6,8 @@
 --
 -- Everything that prints entries (plain, html, man, luals) reads these fields and nothing else.
 -- @module ganymede.reference.entry
-local options = require "ganymede.options"
-local signature = require "ganymede.signature"
+local options = require "ganymede.base.options"
+local signature = require "ganymede.base.signature"
 local source = require "ganymede.reference.source"
 local text = require "ganymede.reference.text"
 local texts = require "ganymede.reference.texts"
@@ -26,7 +26,7 @@ local function parts_of(doc)
   return parts
 end
 
---- Options of a table of ganymede.options, in alphabetical order; hidden ones say so in their declaration.
+--- Options of a table of ganymede.base.options, in alphabetical order; hidden ones say so in their declaration.
 function entry.options(spec)
   local list = {}
   for _, name in ipairs(options.sorted_keys(spec or {})) do
@@ -101,7 +101,7 @@ function entry.call(sig, name)
   return ("%s(%s)"):format(name, listed(sig, first))
 end
 
---- The entry of a function that is declared (ganymede.signature).
+--- The entry of a function that is declared (ganymede.base.signature).
 -- about: kind, name; names: other full names.
 function entry.of_function(fn, about)
   local sig = signature.of(fn)

@@ -4,8 +4,8 @@
 -- "For schedules: ...".
 -- @module ganymede.reference.functions
 local entry = require "ganymede.reference.entry"
-local options = require "ganymede.options"
-local signature = require "ganymede.signature"
+local options = require "ganymede.base.options"
+local signature = require "ganymede.base.signature"
 local source = require "ganymede.reference.source"
 local text = require "ganymede.reference.text"
 
@@ -30,8 +30,8 @@ for _, name in ipairs(modules) do documented[#documented + 1] = name end
 local function objects()
   local gm = require "ganymede"
   return {
-    { "module", gm.nn.Module }, { "list", gm.nn.ModuleList }, { "engine", require("ganymede.engine").Engine },
-    { "trainer", require("ganymede.trainer").Trainer }, { "loader", require "ganymede.data.loader" },
+    { "module", gm.nn.Module }, { "list", gm.nn.ModuleList }, { "engine", require("ganymede.train.engine").Engine },
+    { "trainer", require("ganymede.train.trainer").Trainer }, { "loader", require "ganymede.data.loader" },
     { "dataset", getmetatable(gm.data.Synthetic {}).__index }, { "optimizer", gm.optim.Optimizer },
     { "scheduler", gm.lr_scheduler.Scheduler }, { "registry", getmetatable(gm.registry.layers).__index },
     { "gpc", getmetatable(gm.gpc.current()).__index },

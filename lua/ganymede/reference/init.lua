@@ -7,7 +7,7 @@
 -- Entries are collected from declarations and comments when somebody first asks. The trap: a name of several entries
 -- is answered by the one whose whole name it is, if there is one.
 -- @module ganymede.reference
-local options = require "ganymede.options"
+local options = require "ganymede.base.options"
 local plain = require "ganymede.reference.plain"
 
 local reference = {}
@@ -64,7 +64,7 @@ function reference.all()
 end
 
 -- "gm.ops.sum()" and "x.sum" as entries write them.
-local function cleaned(name) return (name:gsub("%s", ""):gsub("%(.*%)$", "")) end
+local function cleaned(name) return (name:gsub("%(.*%)%s*$", ""):match "^%s*(.-)%s*$") end
 
 --- The entries that a name may mean: those whose whole name it is, else those whose last part it is; {}: none.
 function reference.find(name)

@@ -1,8 +1,8 @@
---- Entries of the settings of recipes, by their paths (ganymede.schema), and of the variables of the environment.
+--- Entries of the settings of recipes, by their paths (ganymede.config.schema), and of the variables of the environment.
 -- @module ganymede.reference.settings
 local entry = require "ganymede.reference.entry"
-local options = require "ganymede.options"
-local registry = require "ganymede.registry"
+local options = require "ganymede.base.options"
+local registry = require "ganymede.base.registry"
 
 -- A value for --set that the declaration allows, to show how it is written.
 local function sample(o)
@@ -42,8 +42,8 @@ local function add_parts(made, o, key)
     list[#list + 1] = { label = "in short", text = ("a value that is no table is its `%s`"):format(o.short) }
   end
   if choices(o) then list[#list + 1] = { label = "types", text = choices(o) } end
-  for _, alias in ipairs(options.sorted_keys(require("ganymede.schema").aliases)) do
-    if require("ganymede.schema").aliases[alias] == key then
+  for _, alias in ipairs(options.sorted_keys(require("ganymede.config.schema").aliases)) do
+    if require("ganymede.config.schema").aliases[alias] == key then
       list[#list + 1] = { label = "other name", text = alias }
     end
   end
@@ -75,8 +75,8 @@ end
 
 --- Calls add(entry) for each.
 return function(add)
-  walk(require("ganymede.schema").fields, "", add)
-  local variables = require("ganymede.environment").variables
+  walk(require("ganymede.config.schema").fields, "", add)
+  local variables = require("ganymede.base.environment").variables
   for _, name in ipairs(options.sorted_keys(variables)) do
     local variable = variables[name]
     if variable.whose == "user" then

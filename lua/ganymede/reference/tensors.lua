@@ -1,8 +1,8 @@
 --- Entries of ops, of the methods of tensors, and of the functions of gm that make and hold them.
 -- @module ganymede.reference.tensors
 local entry = require "ganymede.reference.entry"
-local options = require "ganymede.options"
-local signature = require "ganymede.signature"
+local options = require "ganymede.base.options"
+local signature = require "ganymede.base.signature"
 
 local function op(name, fn)
   return entry.of_function(fn, { kind = "op", name = "gm.ops." .. name, names = { "ops." .. name } })
@@ -34,7 +34,7 @@ end
 
 --- Calls add(entry) for each.
 return function(add)
-  local ops, tensor = require "ganymede.ops", require "ganymede.tensor"
+  local ops, tensor = require "ganymede.tensor.ops", require "ganymede.tensor"
   local by_function = {}
   for _, name in ipairs(options.sorted_keys(ops)) do
     local made = op(name, ops[name])

@@ -3,7 +3,7 @@
 -- command(repl, text) -> true (done), "leave", a chunk to run, or nil, nil when the text is Lua; a mistake is
 -- nil and a message.
 local core = require "ganymede.core"
-local options = require "ganymede.options"
+local options = require "ganymede.base.options"
 local reference = require "ganymede.reference"
 local text = require "ganymede.reference.text"
 
