@@ -226,7 +226,6 @@ void *gm_check_object(lua_State *L, int arg, const char *name)
 }
 
 /* signature(function) -> { name, arguments (text), instead, doc, options = list of { name, type, initial, range,
-/* signature(function) -> { name, arguments (text), instead, doc, options = list of { name, type, initial, range,
  * doc } }, as declared here; nil for what is no function of C. ganymede.base.signature reads it. */
 static int signature(lua_State *L)
 {

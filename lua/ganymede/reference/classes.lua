@@ -2,6 +2,7 @@
 -- @module ganymede.reference.classes
 local entry = require "ganymede.reference.entry"
 local options = require "ganymede.base.options"
+local public = require "ganymede.base.public"
 local registry = require "ganymede.base.registry"
 local signature = require "ganymede.base.signature"
 local source = require "ganymede.reference.source"
@@ -32,7 +33,7 @@ end
 
 local function calls_of(class, name, shelf, spec)
   local calls = {}
-  if shelf[3]:match "^gm" then calls[1] = table_call(name, spec) end
+  if not name:find ":" then calls[1] = table_call(name, spec) end
   local positional = type(class) == "table" and class.positional
   if positional then calls[2] = ("%s(%s)"):format(name, table.concat(positional, ", ")) end
   if shelf[4] then
@@ -94,10 +95,19 @@ local function options_of(class, name, kind)
   return sig and sig.inside or {}
 end
 
+-- "gm.nn.Linear"; what users have registered themselves is in no table of gm.
+local function full_name(class, name, shelf)
+  if not shelf[3]:match "^gm%." then return shelf[3] .. name end
+  local holder = require "ganymede"
+  for part in shelf[3]:sub(4):gmatch "[%w_]+" do holder = holder[part] end
+  if rawget(holder, name) or type(class) == "function" then return shelf[3] .. name end
+  return public.from[name] and "gm." .. name or name
+end
+
 local function make(class, name, shelf, list)
   local spec = options_of(class, name, shelf[2])
   local given, place = text_of(class, name)
-  local full = shelf[3] .. name
+  local full = full_name(class, name, shelf)
   local about = { kind = shelf[2], name = full, short = name, place = place, calls = calls_of(class, full, shelf, spec),
     names = { full:match "^gm%.(.*)$" or name, ("%s.%s"):format(shelf[1], name) } }
   local is_variant = type(class) == "table" and rawget(class, "tensor_mode") and base_of(class)

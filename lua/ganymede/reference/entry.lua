@@ -77,7 +77,7 @@ end
 -- that call.
 local function text_of(sig, name)
   if sig.doc then return sig.doc, nil end
-  local path = sig.source.source:match "^@(.*)"
+  local path = source.path(sig.source)
   local found = path and source.definition(entry.short(name), path)
   if found then return found.text, source.place(path, found.line) end
   return source.of_function(sig.source)

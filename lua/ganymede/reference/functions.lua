@@ -5,13 +5,14 @@
 -- @module ganymede.reference.functions
 local entry = require "ganymede.reference.entry"
 local options = require "ganymede.base.options"
+local public = require "ganymede.base.public"
 local signature = require "ganymede.base.signature"
 local source = require "ganymede.reference.source"
 local text = require "ganymede.reference.text"
 
--- Modules of gm whose functions users call.
+-- Modules of gm whose functions users call; public.modules has more, which have an entry as a whole.
 local modules = { "comm", "data", "checkpoint", "metrics", "trace", "profile", "registry", "optim", "lr_scheduler",
-  "hooks" }
+  "hooks", "json", "energy" }
 
 -- What the trainer, schedules and checkpoints call among themselves.
 local internal = {}
@@ -21,10 +22,6 @@ for name in ([[engine:announce engine:backward_by_grad engine:batches_wanted eng
   gm.checkpoint.raise gm.checkpoint.names_on_stages gm.checkpoint.search gm.metrics.update_each module:own_names
   module:section_list module:set_present registry:without_type gm.trace.chrome gm.trace.measured gm.trace.svg
   gm.profile.table]]):gmatch "%S+" do internal[name] = true end
-
--- Modules of gm that have an entry of their own: the comment at the head of the file.
-local documented = { "nn", "models", "schedules", "ops" }
-for _, name in ipairs(modules) do documented[#documented + 1] = name end
 
 -- Objects by the name that entries call them: a class, and what kinds of entries its methods are not.
 local function objects()
@@ -59,10 +56,10 @@ local function add_all(add, holder, kind, group, name_of)
   end
 end
 
--- gm.NAME of the list in ganymede/init.lua. Classes have entries of their own (ganymede.reference.classes).
+-- gm.NAME of public.from. Classes have entries of their own (ganymede.reference.classes).
 local function add_served(add, is_class)
   local gm = require "ganymede"
-  for _, name in ipairs(options.sorted_keys(getmetatable(gm).served)) do
+  for _, name in ipairs(options.sorted_keys(public.from)) do
     local value, full = gm[name], "gm." .. name
     if type(value) == "function" then
       add(entry.of_function(value, { kind = "function", group = "gm", name = full }))
@@ -74,12 +71,12 @@ end
 
 -- The comment at the head of a module's file tells what the module is.
 local function add_heads(add)
-  for _, module in ipairs(documented) do
-    local path = package.searchpath("ganymede." .. module, package.path)
-    local lines, first = text.lines(path), 1
+  for _, module in ipairs(options.sorted_keys(public.modules)) do
+    local path = package.searchpath(public.modules[module], package.path)
+    local lines, first = path and text.lines(path) or { "" }, 1 -- core is in C
     while lines[first]:match "^%-%-" do first = first + 1 end
-    add(entry.new({ kind = "module", name = "gm." .. module, names = { module }, place = source.place(path) },
-      text.above(path, first)))
+    add(entry.new({ kind = "module", name = "gm." .. module, names = { module }, place = path and source.place(path) },
+      path and text.above(path, first)))
   end
 end
 

@@ -36,6 +36,7 @@ local function collect()
   return list
 end
 
+local collected -- registered() when the list was made
 local list, by_name, by_short, by_lower, by_value
 
 local function put(index, name, entry)
@@ -46,8 +47,17 @@ local function put(index, name, entry)
   entries[#entries + 1], index[name] = entry, entries
 end
 
+-- How many classes are registered: users register theirs at any time.
+local function registered()
+  local n = 0
+  for kind, shelf in pairs(require "ganymede.base.registry") do
+    if type(shelf) == "table" and kind:find "^%l" then n = n + #shelf.order end
+  end
+  return n
+end
+
 local function load()
-  if list then return end
+  if list and registered() == collected then return end
   list, by_name, by_short, by_lower, by_value = collect(), {}, {}, {}, {}
   for _, entry in ipairs(list) do
     for _, name in ipairs(entry.names) do put(by_name, name, entry) end
@@ -55,6 +65,7 @@ local function load()
     put(by_short, entry.short, entry)
     put(by_lower, entry.short:lower(), entry)
   end
+  collected = registered()
 end
 
 --- All entries.

@@ -64,8 +64,7 @@ function plain.entry(entry)
     lines[#lines + 1] = ""
     lines[#lines + 1] = entry.verbatim
   else
-    lines[#lines + 1] = ""
-    if entry.summary then lines[#lines + 1] = wrapped(entry.summary, 0) end
+    if entry.summary then lines[#lines + 1] = "\n" .. wrapped(entry.summary, 0) end
   end
   add_more(lines, entry.more)
   if not entry.verbatim then

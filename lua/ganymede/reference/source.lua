@@ -55,9 +55,16 @@ function source.place(path, line)
   return line and ("%s:%d"):format(path, line) or path
 end
 
+--- The file of what debug.getinfo says; nil: there is none. What was compiled with the program is called
+-- "ganymede/nn/linear.lua" there.
+function source.path(about)
+  local path = about and about.source:match "^@(.*)"
+  return path and (path:find "^ganymede/" and GANYMEDE_ROOT .. "/lua/" .. path or path)
+end
+
 --- The comment above a function of Lua, and its place; nil where there is none.
 function source.of_function(about)
-  local path = about and about.source:match "^@(.*)"
+  local path = source.path(about)
   if not path then return nil end
   return text.above(path, about.linedefined), source.place(path, about.linedefined)
 end

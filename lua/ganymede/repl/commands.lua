@@ -5,6 +5,7 @@
 local core = require "ganymede.core"
 local options = require "ganymede.base.options"
 local reference = require "ganymede.reference"
+local source = require "ganymede.reference.source"
 local text = require "ganymede.reference.text"
 
 local help = [[
@@ -20,7 +21,7 @@ Tab completes names, Ctrl-C stops a line, Ctrl-R searches the history. gm, nn an
 -- What the session has under a name that is not in the reference: a function of the user's own, a value.
 local function about_function(name, fn)
   local info = debug.getinfo(fn, "S")
-  local path = info.source:match "^@(.*)"
+  local path = source.path(info)
   local place = info.what ~= "C" and (" [%s:%d]"):format(info.short_src, info.linedefined) or ""
   return table.concat({ name .. ": a function" .. place, path and text.above(path, info.linedefined) }, "\n")
 end
