@@ -27,7 +27,7 @@ end
 local function functions(tensor, add)
   for _, name in ipairs(options.sorted_keys(tensor)) do
     if type(tensor[name]) == "function" then
-      add(entry.of_function(tensor[name], { kind = "function", group = "gm", name = "gm." .. name }))
+      add(entry.of_function(tensor[name], { kind = "function", group = "gm", of = "tensor", name = "gm." .. name }))
     end
   end
 end
