@@ -5,6 +5,8 @@ local options = require "ganymede.base.options"
 local verb = { prints = true,
   summary = "list the verbs, or explain a name: a verb, a function, a class, a setting" }
 
+verb.examples = { "ganymede help", "ganymede help AdamW", "ganymede help parallel.tensor.mode" }
+
 function verb.arguments(parser)
   parser:argument("name", "`recipe`, `environment`, or a name: run, AdamW, ops.linear, x:sum, parallel.tensor.mode")
     :args "?"

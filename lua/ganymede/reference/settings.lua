@@ -1,4 +1,4 @@
---- Entries of the settings of recipes, by their paths (ganymede.config.schema), and of the variables of the environment.
+--- Entries of the settings of recipes, by their paths (ganymede.config.schema), and of variables of the environment.
 -- @module ganymede.reference.settings
 local entry = require "ganymede.reference.entry"
 local options = require "ganymede.base.options"

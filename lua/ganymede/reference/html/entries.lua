@@ -94,7 +94,8 @@ function entries.fill(page, find)
   for _, section in ipairs(page.sections) do
     local id = "section-" .. markdown.id(section.title)
     headings[#headings + 1] = { level = 2, title = section.title, id = id }
-    out[#out + 1] = ('<h2 id="%s">%s</h2>'):format(id, escape(section.title))
+    local hidden = #page.sections == 1 and ' class="alone"' or "" -- the title of the page says it
+    out[#out + 1] = ('<h2 id="%s"%s>%s</h2>'):format(id, hidden, escape(section.title))
     out[#out + 1] = overview(section)
     for _, entry in ipairs(section.entries) do out[#out + 1] = entries.render(entry, find) end
   end

@@ -70,7 +70,7 @@ end
 local function make_guide(path, site)
   local text = read(site.root .. "/" .. path)
   local body, headings = markdown.convert(text, linker(path, site))
-  local title = headings[1] and headings[1].title:gsub("[`*]", "") or path
+  local title = path == "README.md" and "Overview" or headings[1] and headings[1].title:gsub("[`*]", "") or path
   return { file = file_of(path), title = title, body = body, headings = headings, path = path }
 end
 
@@ -87,8 +87,8 @@ end
 
 local function start_page(site, count)
   local out = { "<h1>Ganymede</h1>",
-    "<p class=\"lead\">Ganymede trains neural networks. It is one C program that embeds LuaJIT: you write the model and "
-      .. "a table of settings in Lua, the program does the rest, on as many ranks as you say.</p>",
+    '<p class="lead">Ganymede trains neural networks. It is one C program that embeds LuaJIT: you write the model '
+      .. "and a table of settings in Lua, the program does the rest, on as many ranks as you say.</p>",
     ("<p>Type a name into the box above: %d names have an entry. <kbd>/</kbd> goes there from everywhere.</p>"):format(
       count), "<h2>Guides</h2>", '<ul class="cards">' }
   for _, guide in ipairs(site.guides) do out[#out + 1] = card(guide) end

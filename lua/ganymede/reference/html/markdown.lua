@@ -37,7 +37,7 @@ local function links(text, link)
     return to and ('<img src="%s" alt="%s">'):format(escape(to), title) or title
   end)
   return (text:gsub("%[(.-)%]%((.-)%)", function(title, target)
-    local to = link(target, title)
+    local to = link(target)
     return to and ('<a href="%s">%s</a>'):format(to, title) or title
   end))
 end
@@ -160,15 +160,6 @@ function Reader:paragraph()
   self:add("<p>" .. markdown.inline(table.concat(lines, "\n"), self.link) .. "</p>")
 end
 
--- Pictures that a block links to stand below it.
-function Reader:add_pictures()
-  for _, picture in ipairs(self.pictures) do
-    self:add(('<figure><a href="%s"><img loading="lazy" src="%s" alt="%s"></a><figcaption>%s</figcaption></figure>')
-      :format(picture.to, picture.to, picture.title, picture.title))
-  end
-  self.pictures = {}
-end
-
 function Reader:block()
   local line = self:line()
   if is_blank(line) then
@@ -192,19 +183,9 @@ end
 
 --- The HTML of a text, and its headings.
 function markdown.convert(text, link)
-  local reader = setmetatable({ lines = {}, at = 1, out = {}, headings = {}, pictures = {} }, Reader)
-  function reader.link(target, title)
-    local to = link(target)
-    if to and to:find "%.svg$" and title then
-      table.insert(reader.pictures, { to = escape(to), title = title:gsub("\1%d+\2", "") })
-    end
-    return to
-  end
+  local reader = setmetatable({ lines = {}, at = 1, out = {}, headings = {}, link = link }, Reader)
   for line in (text:gsub("\n*$", "\n")):gmatch "(.-)\n" do reader.lines[#reader.lines + 1] = line end
-  while reader:line() do
-    reader:block()
-    reader:add_pictures()
-  end
+  while reader:line() do reader:block() end
   return table.concat(reader.out, "\n"), reader.headings
 end
 

@@ -59,7 +59,6 @@ local frame = [[
 </ul>
 </nav></details>
 <main>
-@contents@
 @body@
 <footer>Written by <code>ganymede docs</code>, version @version@.</footer>
 </main>
@@ -72,9 +71,9 @@ local frame = [[
 
 --- The text of a page { file, title, body, headings }. site: { guides, subjects } are lists of pages.
 function page.render(current, site)
+  local body = current.body:gsub("</h1>", function(tag) return tag .. contents(current) end, 1)
   local parts = { title = escape(current.title), version = require "ganymede.base.version",
-    guides = list(site.guides, current), subjects = list(site.subjects, current), contents = contents(current),
-    body = current.body }
+    guides = list(site.guides, current), subjects = list(site.subjects, current), body = body }
   return (frame:gsub("@(%a+)@", parts))
 end
 

@@ -2,7 +2,7 @@
 -- @module ganymede.reference.html.subjects
 local subjects = {}
 
---- In the order of the navigation: file, title, one sentence, and sections: title and a test of entries.
+--- In the order of the navigation: file, title, one sentence, and sections, each a title and a test of entries.
 subjects.list = {
   { "ops", "Ops", "Differentiable functions of tensors.", { { "Ops", { kind = "op" } } } },
   { "tensors", "Tensors", "How tensors are made and held, and their methods.", {
@@ -16,7 +16,8 @@ subjects.list = {
     { "Losses of one tensor mode", { kind = "loss", variant = true } } } },
   { "models", "Models", "Networks that are there.", { { "Models", { kind = "model" } } } },
   { "data", "Data", "Datasets, transforms, samplers, loaders.", {
-    { "Datasets", { kind = "dataset" } }, { "Transforms", { kind = "transform" } }, { "Samplers", { kind = "sampler" } },
+    { "Datasets", { kind = "dataset" } }, { "Transforms", { kind = "transform" } },
+    { "Samplers", { kind = "sampler" } },
     { "Functions", { group = "data" } }, { "Methods of loaders", { group = "loader" } },
     { "Methods of datasets", { group = "dataset" } } } },
   { "optim", "Optimizers", "Updates of parameters, and the learning rate.", {
@@ -32,7 +33,8 @@ subjects.list = {
     { "Hooks", { kind = "hook" } }, { "Functions", { group = "hooks" } } } },
   { "schedules", "Schedules and modes", "Orders of a pipeline, tensor parallelism, gradient handlers.", {
     { "Schedules", { kind = "schedule" } }, { "Orders of a pipeline", { kind = "order" } },
-    { "Modes of tensor parallelism", { kind = "tensor_mode" } }, { "Gradient handlers", { kind = "gradient_handler" } } } },
+    { "Modes of tensor parallelism", { kind = "tensor_mode" } },
+    { "Gradient handlers", { kind = "gradient_handler" } } } },
   { "communication", "Communication", "Collectives between ranks, and who is where.", {
     { "Functions", { group = "comm" } }, { "The parallel context", { group = "gpc" } } } },
   { "settings", "Settings", "The keys of a recipe.", { { "Settings", { kind = "setting" } } } },
@@ -55,7 +57,8 @@ end
 function subjects.pages(entries)
   local pages, taken = {}, {}
   for i, subject in ipairs(subjects.list) do
-    local page = { file = "reference_" .. subject[1] .. ".html", title = subject[2], sentence = subject[3], sections = {} }
+    local page = { file = ("reference_%s.html"):format(subject[1]), title = subject[2], sentence = subject[3],
+      sections = {} }
     for _, section in ipairs(subject[4]) do
       local list = {}
       for _, entry in ipairs(entries) do
