@@ -33,7 +33,9 @@ describe("annotations", function()
       local is_called = entry.name:find "^gm%." and entry.kind ~= "module" and entry.kind ~= "value"
         or entry.kind == "method" or entry.kind == "object"
       if is_called and times[written] ~= 1 then wrong[#wrong + 1] = entry.name .. " is not there once" end
-      if entry.is_method and not times["Tensor:" .. entry.short] then wrong[#wrong + 1] = entry.short .. " is no method" end
+      if entry.is_method and not times["Tensor:" .. entry.short] then
+        wrong[#wrong + 1] = entry.short .. " is no method"
+      end
       if entry.kind == "setting" and not fields[entry.short] then wrong[#wrong + 1] = entry.name .. " is no field" end
     end
     assert.equal("", table.concat(wrong, "\n"))

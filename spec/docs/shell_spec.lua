@@ -1,8 +1,8 @@
 -- What `ganymede docs` writes for the shell: a man page that renders without warnings, completion that bash gives and
 -- that zsh reads.
 local cli = require "ganymede.cli"
-local completion = require "ganymede.reference.completion"
-local man = require "ganymede.reference.man"
+local completion = require "ganymede.cli.completion"
+local man = require "ganymede.cli.man"
 local shell = require "spec.support.shell"
 
 local function has_program(name) return shell.run("command -v " .. name).code == 0 end

@@ -22,10 +22,10 @@ function verb.run(args)
     failure(2, "docs: --completion prints on standard output; ask for it alone")
   end
   if args.completion then
-    print((require("ganymede.reference.completion")[args.completion]():gsub("\n$", "")))
+    print((require("ganymede.cli.completion")[args.completion]():gsub("\n$", "")))
     return require("ganymede.cli").check_output()
   end
-  if args.man then core.write_whole(args.man, require "ganymede.reference.man"()) end
+  if args.man then core.write_whole(args.man, require "ganymede.cli.man"()) end
   if args.luals then
     log.result(("%d files are in %s"):format(require("ganymede.reference.luals").write(args.luals), args.luals))
   end

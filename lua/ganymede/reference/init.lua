@@ -12,7 +12,9 @@ local plain = require "ganymede.reference.plain"
 
 local reference = {}
 
-local collectors = { "tensors", "functions", "classes", "settings", "verbs" }
+-- Who adds entries, by name: the last lies above this folder, as the command line lies above everything.
+local collectors = { "ganymede.reference.tensors", "ganymede.reference.functions", "ganymede.reference.classes",
+  "ganymede.reference.settings", "ganymede.cli.describe" }
 
 --- What entries of a kind are called.
 reference.kinds = {
@@ -32,7 +34,7 @@ local function collect()
     known[entry.name], list[#list + 1] = true, entry
     entry.what = entry.what or reference.kinds[entry.kind] or error("no such kind: " .. tostring(entry.kind))
   end
-  for _, name in ipairs(collectors) do require("ganymede.reference." .. name)(add) end
+  for _, name in ipairs(collectors) do require(name)(add) end
   return list
 end
 

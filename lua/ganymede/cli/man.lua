@@ -1,8 +1,8 @@
 --- The man page ganymede(1), in roff, from the parsers of the verbs and the table of variables.
--- @module ganymede.reference.man
+-- @module ganymede.cli.man
 local cli = require "ganymede.cli"
 local failure = require "ganymede.base.failure"
-local verbs = require "ganymede.reference.verbs"
+local verbs = require "ganymede.cli.describe"
 
 -- A text as roff: backslashes, hyphens, and what would be a request at the start of a line.
 local function text(given)

@@ -3,10 +3,10 @@
 --     completion.bash(), completion.zsh()     the text of a file
 --
 -- bash: verbs, options, choices, keys of --set, names for help, files elsewhere. zsh the same, with what each does.
--- @module ganymede.reference.completion
+-- @module ganymede.cli.completion
 local cli = require "ganymede.cli"
 local reference = require "ganymede.reference"
-local verbs = require "ganymede.reference.verbs"
+local verbs = require "ganymede.cli.describe"
 
 local completion = {}
 

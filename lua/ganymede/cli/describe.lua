@@ -1,6 +1,6 @@
 --- Entries of the verbs of the command line, from their parsers (lua-argparse); completion and the man page read the
 -- same tables.
--- @module ganymede.reference.verbs
+-- @module ganymede.cli.describe
 local cli = require "ganymede.cli"
 local entry = require "ganymede.reference.entry"
 
