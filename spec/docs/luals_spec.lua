@@ -55,6 +55,7 @@ describe("annotations", function()
     end
     assert.equal("", table.concat(wrong, "\n"))
     assert.is_truthy(files["ganymede.lua"]:find('---@field activation? "relu"|"gelu"|"gelu_tanh"|"silu" ', 1, true))
+    assert.is_truthy(all:find("\nfunction Tensor:sum(dim, keepdim) end\n", 1, true)) -- the tensor is before the colon
     assert.is_truthy(files["recipe.lua"]:find("---@class gm.Recipe.parallel.tensor\n", 1, true))
   end)
 
