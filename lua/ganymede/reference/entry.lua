@@ -38,13 +38,19 @@ function entry.options(spec)
   return list
 end
 
+-- The lines of `setup` that an example needs, before it: those whose first word stands in what follows.
+local function put_before(example, setup)
+  for i = #setup, 1, -1 do
+    local name = setup[i]:match "^[%a_]+"
+    if table.concat(example, "\n"):find("%f[%w_]" .. name .. "%f[^%w_]") then table.insert(example, 1, setup[i]) end
+  end
+end
+
 --- A new entry from a text. about: kind, name, names (others), calls, place, ...
 function entry.new(about, given)
   local added, setup = texts.of(about.name)
   local doc = text.parse(texts.joined(given, added))
-  for i = #(setup or {}), 1, -1 do
-    if doc.example then table.insert(doc.example, 1, setup[i]) end
-  end
+  if doc.example then put_before(doc.example, setup or {}) end
   local made = { parts = parts_of(doc), example = doc.example, see = doc.see, summary = doc.summary, more = doc.more,
     arguments = {}, options = {}, calls = {}, doc = doc }
   for key, value in pairs(about) do made[key] = value end

@@ -7,7 +7,7 @@
 --       layer:path() --> ""
 --
 -- A name under `##` is that of the entry (ganymede.reference.entry). Lines before the first `##` say what the file is;
--- there, `@setup` begins lines of Lua that the examples of the file need first.
+-- there, `@setup` begins lines of Lua of which examples of the file may need some first.
 -- @module ganymede.reference.texts
 local core = require "ganymede.core"
 
