@@ -229,18 +229,18 @@ fail:
 static uint32_t gradient_partial(const gm_layout *x, uint32_t g) { return g & ~gm_layout_cut_axes(x) & ~x->partial; }
 
 /* y's gradient has y's cuts, is replicated where y is partial, and perhaps partial where y is replicated. */
-static gm_status redistribute_rule(gm_backward *b)
+static void redistribute_rule(gm_backward *b)
 {
+    gm_work         *w = gm_backward_work(b);
     const int64_t   *shape;
     const gm_layout *x = gm_backward_input_layout(b, 0, &shape), *y = gm_backward_output_layout(b, 0, NULL);
     gm_layout        from = *y, to = *x;
-    gm_tensor       *dx = NULL;
+    gm_tensor       *dx = NULL, *g = gm_backward_grad(b, 0);
     from.partial = gm_backward_partial(b);
     to.partial = gradient_partial(x, from.partial);
-    GM_TRY(gm_redistribute_block(gm_backward_rank(b), gm_backward_grad(b, 0), &from, &to, gm_backward_input(b, 0)->ndim,
-                                 shape, &dx));
+    GM_STEP(w, gm_redistribute_block(w->rank, g, &from, &to, gm_backward_input(b, 0)->ndim, shape, &dx));
     gm_backward_set_partial(b, 0, to.partial);
-    return gm_backward_give(b, 0, dx);
+    gm_backward_give(b, 0, gm_work_hold(w, dx));
 }
 
 gm_status gm_redistribute(gm_rank *r, gm_value *x, const gm_layout *to, gm_value **y)
