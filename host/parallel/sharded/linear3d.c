@@ -73,11 +73,11 @@ static void product(pass *k, gm_tensor *a, bool ta, gm_tensor *b, bool tb, int64
 
 /* ---- backward ---- */
 
-/* What input i was, gathered over g along dim: as it was kept, or under way. */
+/* What input i was, gathered over g along dim: as it was kept (the slot is emptied soon), or under way. */
 static gm_tensor *gather_saved(gm_backward *b, pass *k, int i, gm_group *g, int dim)
 {
     gm_tensor *saved = gm_backward_saved(b, i);
-    return gm_backward_extra(b)[i] ? saved : gather(k, i, g, saved, dim);
+    return gm_backward_extra(b)[i] ? gm_work_share(k->work, saved) : gather(k, i, g, saved, dim);
 }
 
 /* The gradient of the product is gathered, and what the gradients of x and w need of each other. */
