@@ -116,31 +116,29 @@ static gm_status expect_groups(const gm_call *call, gm_spec *spec)
 }
 
 /* Moments that need not be are there where there is momentum. */
-static gm_status expect_moments(const gm_call *call, int n)
+static gm_status expect_momentum(const gm_call *call, const gm_slots *slots, int n)
 {
-    const gm_slots *slots = gm_op_gives(call->op);
-    double          momentum = call->attrs->momentum;
+    const gm_attrs *at = call->attrs;
+    const char     *name = gm_op_called(call->op, at);
+    GM_TRY(gm_expect_range(call, "momentum", at->momentum, 0, 1));
+    if (at->nesterov && !(at->momentum > 0 && at->dampening == 0))
+        return GM_FAIL(GM_EINVAL, "%s: nesterov needs momentum above 0 and no dampening (momentum %g, dampening %g)",
+                       name, at->momentum, at->dampening);
     for (int i = 0; i < n; i++)
-        for (int k = 1; k < slots->n - 1; k++)
-            if (slots->slot[k].optional && !call->out[slots->n * i + k] != (momentum == 0))
-                return GM_FAIL(GM_EINVAL, "%s: momentum %g %s a %s for each parameter; see number %d",
-                               gm_op_called(call->op, call->attrs), momentum, momentum == 0 ? "does not take" : "needs",
-                               slots->slot[k].name, i + 1);
+        if (!call->out[slots->n * i + 1] != (at->momentum == 0))
+            return GM_FAIL(GM_EINVAL, "%s: momentum %g %s a %s for each parameter; see number %d", name, at->momentum,
+                           at->momentum == 0 ? "does not take" : "needs", slots->slot[1].name, i + 1);
     return GM_OK;
 }
 
 static gm_status infer_update(const gm_call *call, gm_spec *spec)
 {
-    const gm_attrs *at = call->attrs;
+    const gm_slots *slots = gm_op_gives(call->op);
     GM_TRY(expect_groups(call, spec));
-    GM_TRY(gm_expect_range(call, "momentum", at->momentum, 0, 1));
-    GM_TRY(gm_expect_range(call, "beta1", at->beta1, 0, 1));
-    GM_TRY(gm_expect_range(call, "beta2", at->beta2, 0, 1));
-    GM_TRY(gm_expect_range(call, "eps", at->eps, 0, 1e308));
-    if (at->nesterov && !(at->momentum > 0 && at->dampening == 0))
-        return GM_FAIL(GM_EINVAL, "%s: nesterov needs momentum above 0 and no dampening (momentum %g, dampening %g)",
-                       gm_op_called(call->op, at), at->momentum, at->dampening);
-    return expect_moments(call, call->n_in - GRADIENTS);
+    if (slots->n > 2 && slots->slot[1].optional) return expect_momentum(call, slots, call->n_in - GRADIENTS);
+    GM_TRY(gm_expect_range(call, "beta1", call->attrs->beta1, 0, 1));
+    GM_TRY(gm_expect_range(call, "beta2", call->attrs->beta2, 0, 1));
+    return gm_expect_range(call, "eps", call->attrs->eps, 0, 1e308);
 }
 
 #define GM_OPTIMIZER(name, ...) \

@@ -39,8 +39,8 @@ static const char *const moments[GM_OP_COUNT][MAX_STATES] = {
 static int width_of(const gm_optimizer *o) { return gm_op_gives(o->op)->n; }
 static int master_of(const gm_optimizer *o) { return width_of(o) - 2; } /* its place among the states */
 
-/* The moments of SGD are there where it has momentum. */
-static bool needs_momentum(const gm_optimizer *o) { return gm_op_gives(o->op)->slot[1].optional; }
+/* Some moments are there with momentum only: those of SGD. */
+static bool needs_momentum(const gm_optimizer *o) { return master_of(o) && gm_op_gives(o->op)->slot[1].optional; }
 static bool has_moments(const gm_optimizer *o)
 {
     return master_of(o) && (!needs_momentum(o) || o->attrs.momentum != 0);
