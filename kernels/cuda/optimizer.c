@@ -70,7 +70,8 @@ done:
 static gm_status update(gm_device *dev, const gm_call *call, bool corrects)
 {
     const gm_attrs *at = call->attrs;
-    int             n_out = gm_op_gives(call->op)->n, roles[GM_ROLES] = {GM_ROLE_P, GM_ROLE_M, GM_ROLE_V};
+    int             n_out = call->n_in > 2 ? call->n_out / (call->n_in - 2) : 2; /* of each gradient */
+    int             roles[GM_ROLES] = {GM_ROLE_P, GM_ROLE_M, GM_ROLE_V};
     gm_update_args  a = {.lr_scale = at->lr_scale,
                          .weight_decay = at->weight_decay,
                          .momentum = at->momentum,
