@@ -221,7 +221,6 @@ static gm_status run_rule(gm_backward *b)
     GM_TRY(clear_outputs(b));
     GM_TRY(keep_gradients(b));
     GM_TRY(unify(b));
-    gm_work_begin(&b->work, b->rank, b->node->name);
     b->node->rule(b);
     GM_STEP(&b->work, gm_term_add_narrow(b));
     GM_TRY(gm_work_end(&b->work));
@@ -241,7 +240,7 @@ gm_status gm_tape_run_node(gm_rank *r, gm_tape *t, gm_node *n, gm_half half)
 {
     gm_backward b = {.rank = r, .tape = t, .node = n, .half = half};
     GM_TRY(gm_rank_set_path(r, n->path)); /* what it sends and allocates is that module's */
-    gm_rank_place(r, n->name);
+    gm_work_begin(&b.work, r, n->name);
     keep_stream(r, n);
     gm_status st = run_rule(&b);
     if (st == GM_OK || !*n->path) return st;

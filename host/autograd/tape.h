@@ -149,7 +149,8 @@ bool gm_backward_wants(gm_backward *b, int i);
 bool gm_backward_later(gm_backward *b, int i);
 bool gm_backward_splits(gm_backward *b); /* as recorded */
 /* In that first call (else nothing happens): what the second finds in slot i, and as the gradient of output i, instead
- * of what is there now. Retained; NULL: nothing, so that memory which the second call does not need is free. */
+ * of what is there now. Retained; NULL: nothing, so that memory which the second call does not need is free. The trap:
+ * what was there goes; a rule that still needs it shares it before (gm_work_share). */
 void gm_backward_keep(gm_backward *b, int i, gm_tensor *t);
 void gm_backward_keep_grad(gm_backward *b, int i, gm_tensor *t);
 /* Shape of input i as a spec: of its block. */

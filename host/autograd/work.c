@@ -14,6 +14,9 @@ void gm_work_begin(gm_work *w, gm_rank *r, const char *place)
     w->n_held = 0;
     w->device = NULL;
     w->st = gm_rank_device(r, &w->device);
+    if (w->st != GM_OK) return;
+    gm_rank_place(r, place);
+    w->charged = gm_pool_place(w->device->pool);
 }
 
 gm_status gm_work_end(gm_work *w)
@@ -129,7 +132,7 @@ gm_tensor *gm_work_new(gm_work *w, gm_dtype dtype, int ndim, const int64_t *shap
 {
     gm_tensor *t = NULL;
     if (w->st != GM_OK) return NULL;
-    gm_rank_place(w->rank, w->place); /* what was sent on the way was charged to that */
+    if (gm_pool_place(w->device->pool) != w->charged) gm_rank_place(w->rank, w->place); /* an op on the way moved it */
     w->st = gm_tensor_new(w->device, dtype, ndim, shape, &t);
     if (w->st == GM_OK && (w->st = gm_padding_poison_new(w->rank, t)) != GM_OK) t = NULL;
     return gm_work_hold(w, t);

@@ -16,8 +16,9 @@
 typedef struct gm_work {
     gm_rank    *rank;
     gm_device  *device;
-    const char *place; /* the op that memory is charged to */
-    bool        sent;  /* others may have had their part of something: short of memory is no reason to begin anew */
+    const char *place;   /* the op that memory is charged to, */
+    const char *charged; /* and what the pool calls it */
+    bool        sent;    /* others may have had their part of something: short of memory is no reason to begin anew */
     gm_status   st;
     int         n_held;
     gm_tensor  *held[GM_WORK_HELD];
