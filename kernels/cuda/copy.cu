@@ -140,6 +140,9 @@ GM_DEVICE float gm_cast_f64_to_f32(double d)
     return gm_as_float((uint32_t)(v.u >> 32 & 0x80000000u) | 0x7fc00000u | (uint32_t)(v.u >> 29 & 0x7fffffu));
 }
 
+/* A dtype more needs a case in gm_cast_load and gm_cast_store: without, this does not compile. */
+enum { gm_cast_has_each_dtype = 1 / (GM_DTYPE_COUNT == 7) };
+
 GM_DEVICE double gm_cast_load(int t, const void *p, int64_t i)
 {
     switch (t) {

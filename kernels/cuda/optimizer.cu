@@ -86,8 +86,8 @@ GM_DEVICE void gm_update_prepare(const gm_update_args *a, gm_update_step *s)
         s->ahead = momentum;
         s->fresh = first ? 1 : 1 - a->dampening;
         s->beta1 = b->has_momentum ? b->momentum : a->beta1;
-        s->root = a->adam ? 1 / sqrt(1 - pow(a->beta2, t)) : 0;
-        s->rate = a->adam ? lr / (1 - pow(s->beta1, t)) : 0;
+        s->root = a->corrects ? 1 / sqrt(1 - pow(a->beta2, t)) : 0;
+        s->rate = a->corrects ? lr / (1 - pow(s->beta1, t)) : 0;
     }
     GM_SYNC();
 }

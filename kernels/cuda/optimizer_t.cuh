@@ -123,12 +123,13 @@ GM_DEVICE gm_vector GM_E(gm_rounded)(const gm_update_args *a, int64_t i, const G
 }
 
 /* Kingma and Ba 2015; decoupled: Loshchilov and Hutter 2019 */
-GM_DEVICE void GM_E(gm_adam)(const gm_update_args *a, const gm_update_step *s, GM_E(gm_entry_packs) *packs, GM_R *p,
-                             const GM_R *g)
+GM_DEVICE void GM_E(gm_adam)(const gm_update_args *a, const gm_update_step *s, const gm_entry_held *t,
+                             GM_E(gm_entry_packs) *packs, GM_R *p, GM_R *g)
 {
     const GM_R b1 = (GM_R)s->beta1, b2 = (GM_R)a->beta2, c1 = (GM_R)(1 - s->beta1), c2 = (GM_R)(1 - a->beta2);
     const GM_R root = (GM_R)s->root, rate = (GM_R)s->rate, eps = (GM_R)a->eps, decay = (GM_R)s->decay;
     GM_R       m[GM_V], v[GM_V];
+    (void)t;
     GM_E(gm_wide_unpack)(packs->wide[GM_ROLE_M], m);
     GM_E(gm_wide_unpack)(packs->wide[GM_ROLE_V], v);
     GM_UNROLL for (int j = 0; j < GM_V; j++)
@@ -141,13 +142,13 @@ GM_DEVICE void GM_E(gm_adam)(const gm_update_args *a, const gm_update_step *s, G
     GM_E(gm_wide_pack)(packs->wide[GM_ROLE_V], v);
 }
 
-/* As torch.optim.SGD; buffered: with momentum */
-GM_DEVICE void GM_E(gm_sgd)(const gm_update_args *a, const gm_update_step *s, int buffered,
+/* As torch.optim.SGD; with a buffer where there is momentum */
+GM_DEVICE void GM_E(gm_sgd)(const gm_update_args *a, const gm_update_step *s, const gm_entry_held *t,
                             GM_E(gm_entry_packs) *packs, GM_R *p, GM_R *g)
 {
     const GM_R momentum = (GM_R)s->momentum, fresh = (GM_R)s->fresh, lr = (GM_R)s->lr, ahead = (GM_R)s->ahead;
     GM_R       b[GM_V];
-    if (buffered) {
+    if (t->data[GM_ROLE_M]) {
         GM_E(gm_wide_unpack)(packs->wide[GM_ROLE_M], b);
         GM_UNROLL for (int j = 0; j < GM_V; j++)
         {
@@ -172,8 +173,10 @@ GM_DEVICE void GM_E(gm_update_chunk)(const gm_update_args *a, const gm_entry_hel
         if (t->data[GM_ROLE_MASTER]) GM_E(gm_wide_unpack)(packs.wide[GM_ROLE_MASTER], p);
         else GM_E(gm_unpack)(packs.p, p);
         GM_UNROLL for (int j = 0; j < GM_V; j++) g[j] = g[j] * scale + decay * p[j];
-        if (a->adam) GM_E(gm_adam)(a, s, &packs, p, g);
-        else GM_E(gm_sgd)(a, s, t->data[GM_ROLE_M] != 0, &packs, p, g);
+#define GM_OPTIMIZER(name, ...) \
+        if (a->op == (int)GM_OP_##name) GM_E(gm_##name)(a, s, t, &packs, p, g);
+#include "../optimizers.def"
+#undef GM_OPTIMIZER
         if (t->data[GM_ROLE_MASTER]) GM_E(gm_wide_pack)(packs.wide[GM_ROLE_MASTER], p);
         packs.p = GM_E(gm_rounded)(a, i, p, s->step);
         GM_E(gm_entry_store)(t, whole, i, &packs);
