@@ -162,6 +162,7 @@ static void push_signature(lua_State *L, const gm_declaration *d)
     set(L, "name", d->name);
     set(L, "arguments", d->arguments);
     set(L, "instead", d->instead);
+    set(L, "doc", d->doc);
     if (!d->options) return;
     push_options(L, d->options);
     lua_setfield(L, -2, "options");
@@ -224,8 +225,8 @@ void *gm_check_object(lua_State *L, int arg, const char *name)
     return object;
 }
 
-/* signature(function) -> { name, arguments (text), instead, options = list of { name, type, initial, range, doc } }, as
- * declared here; nil for what is no function of C. ganymede.base.signature reads it. */
+/* signature(function) -> { name, arguments (text), instead, doc, options = list of { name, type, initial, range,
+ * doc } }, as declared here; nil for what is no function of C. ganymede.base.signature reads it. */
 static int signature(lua_State *L)
 {
     if (lua_tocfunction(L, 1) != enter || !lua_getupvalue(L, 1, 1)) return 0;

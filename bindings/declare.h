@@ -31,20 +31,26 @@ typedef struct {
     const char          *instead; /* what to do where an argument too many was meant in another way, or NULL */
     int                  which;   /* in what functions that share `fn` differ */
     int                  flag;
+    const char          *doc; /* what the reference says (docs/docs.h); NULL: users do not call it */
 } gm_declaration;
 
 /* Only the first three differ from NULL and 0 in most. */
-#define GM_FUNCTION(name, fn, arguments)      \
-    {                                         \
-        name, fn, arguments, NULL, NULL, 0, 0 \
+#define GM_FUNCTION(name, fn, arguments)            \
+    {                                               \
+        name, fn, arguments, NULL, NULL, 0, 0, NULL \
+    }
+/* One that users call: name without quotation marks, as in GM_DOC(name, ...). */
+#define GM_PUBLIC(name, fn, arguments)                     \
+    {                                                      \
+#name, fn, arguments, NULL, NULL, 0, 0, doc_##name \
     }
 #define GM_LAST_OPTION               \
     {                                \
         NULL, NULL, NULL, NULL, NULL \
     }
-#define GM_LAST_FUNCTION                   \
-    {                                      \
-        NULL, NULL, NULL, NULL, NULL, 0, 0 \
+#define GM_LAST_FUNCTION                         \
+    {                                            \
+        NULL, NULL, NULL, NULL, NULL, 0, 0, NULL \
     }
 
 /* Adds the functions of a list, which ends with GM_LAST_FUNCTION, to the table on the top of the stack. */

@@ -5,6 +5,8 @@
 #include <string.h>
 #include "../host/comm/comm.h"
 #include "../host/autograd/padding.h"
+#include "docs/docs.h"
+#include "docs/handle.def"
 
 void gm_new_class(lua_State *L, const char *name, const gm_declaration *methods, lua_CFunction gc)
 {
@@ -434,11 +436,11 @@ int gm_open_handles(lua_State *L)
 {
     static const gm_declaration functions[] = {GM_FUNCTION("scope_open", scope_open, "module boolean?"),
                                                GM_FUNCTION("scope_close", scope_close, "results any?, ..."),
-                                               GM_FUNCTION("is_tensor", is_tensor, "value any?"),
+                                               GM_PUBLIC(is_tensor, is_tensor, "value any?"),
                                                GM_FUNCTION("scope_depth", scope_depth, ""),
                                                GM_FUNCTION("scope_unwind", scope_unwind, "depth integer"),
-                                               GM_FUNCTION("keep", tensor_keep, "t tensor"),
-                                               GM_FUNCTION("release", tensor_release, "t tensor"),
+                                               GM_PUBLIC(keep, tensor_keep, "t tensor"),
+                                               GM_PUBLIC(release, tensor_release, "t tensor"),
                                                GM_LAST_FUNCTION};
     lua_newtable(L); /* methods are added by lua/ganymede/tensor/init.lua */
     lua_pushlightuserdata(L, (void *)&tensor_key);

@@ -5,6 +5,8 @@
 #include <string.h>
 #include "../host/autograd/padding.h"
 #include "../host/parallel/redistribute.h"
+#include "docs/docs.h"
+#include "docs/autograd.def"
 
 /* backward's options at arg -> retain_graph */
 static bool backward_options(lua_State *L, int arg)
@@ -260,11 +262,11 @@ static int record_custom(lua_State *L)
 int gm_open_autograd(lua_State *L)
 {
     static const gm_declaration functions[] = {
-        GM_FUNCTION("backward", backward, "loss tensor, seed tensor|boolean|table?, options table?"),
-        GM_FUNCTION("requires_grad", requires_grad, "t tensor, on boolean?"),
-        GM_FUNCTION("grad", grad, "t tensor"),
-        GM_FUNCTION("retain_grad", retain_grad, "t tensor"),
-        GM_FUNCTION("detach", detach, "t tensor"),
+        GM_PUBLIC(backward, backward, "loss tensor, seed tensor|boolean|table?, options table?"),
+        GM_PUBLIC(requires_grad, requires_grad, "t tensor, on boolean?"),
+        GM_PUBLIC(grad, grad, "t tensor"),
+        GM_PUBLIC(retain_grad, retain_grad, "t tensor"),
+        GM_PUBLIC(detach, detach, "t tensor"),
         GM_FUNCTION("zero_grad", zero_grad, "parameters table"),
         GM_FUNCTION("grad_part", grad_part, "t tensor"),
         GM_FUNCTION("grad_summed", grad_summed, "parameters table"),

@@ -6,6 +6,8 @@
 
 #include <string.h>
 #include "../host/parallel/redistribute.h"
+#include "docs/docs.h"
+#include "docs/in_place.def"
 
 void gm_check_written(lua_State *L, const gm_value *v, const char *op)
 {
@@ -115,8 +117,8 @@ static int copy(lua_State *L)
 
 int gm_open_in_place(lua_State *L)
 {
-    static const gm_declaration functions[] = {GM_FUNCTION("fill_", fill, "t tensor, value number"),
-                                               GM_FUNCTION("copy_", copy, "t tensor, from tensor"),
+    static const gm_declaration functions[] = {GM_PUBLIC(fill_, fill, "t tensor, value number"),
+                                               GM_PUBLIC(copy_, copy, "t tensor, from tensor"),
                                                GM_FUNCTION("inside", sizes_inside, "t tensor"), GM_LAST_FUNCTION};
     gm_declare(L, functions);
     return 0;

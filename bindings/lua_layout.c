@@ -10,6 +10,8 @@
 #include "../host/gradients/norm.h"
 #include "../host/parallel/redistribute.h"
 #include "../host/gradients/reducer.h"
+#include "docs/docs.h"
+#include "docs/layout.def"
 
 #define REDUCER "gm.reducer"
 
@@ -257,11 +259,11 @@ static int reducer_free(lua_State *L)
 int gm_open_layout(lua_State *L)
 {
     static const gm_declaration functions[] = {
-        GM_FUNCTION("layout", layout, "t tensor"),
-        GM_FUNCTION("redistribute", redistribute, "t tensor, layout table"),
-        GM_FUNCTION("settle", settle, "t tensor"),
+        GM_PUBLIC(layout, layout, "t tensor"),
+        GM_PUBLIC(redistribute, redistribute, "t tensor, layout table"),
+        GM_PUBLIC(settle, settle, "t tensor"),
         {"gather", gather, "t tensor", NULL,
-         "it makes t whole on every rank; rows of a table by index are ops.embedding(table, index)", 0, 0},
+         "it makes t whole on every rank; rows of a table by index are ops.embedding(table, index)", 0, 0, doc_gather},
         GM_FUNCTION("grad_norm", grad_norm, "parameters table, p number?"),
         GM_FUNCTION("reducer_new", reducer_new, "parameters table, about table?"),
         GM_FUNCTION("reducer_arm", reducer_arm, "reducer object, on boolean?"),

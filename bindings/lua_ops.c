@@ -5,6 +5,8 @@
 #include <string.h>
 #include "../host/parallel/sharded/ring.h"
 #include "../kernels/philox.h"
+#include "docs/docs.h"
+#include "docs/ops.def"
 
 int gm_apply_one(lua_State *L, gm_op op, int n_in, gm_value *const *in, gm_attrs *a)
 {
@@ -236,7 +238,7 @@ static int linear_cross_entropy(lua_State *L)
     gm_value  *x = gm_check_value(L, 1), *w = gm_check_value(L, 2), *b = gm_opt_value(L, 3);
     gm_value  *target = gm_check_value(L, 4), *sum, *places = NULL;
     gm_attrs   a = loss_options(L, 5);
-    int64_t    rows = (int64_t)gm_field_number(L, 5, "rows", 0);
+    int64_t    rows = (int64_t)gm_field_number(L, 5, "rows", 0x1p53);
     bool       wanted = gm_field_flag(L, 5, "places");
     gm_handle *h = gm_push_handle(L), *best = wanted ? gm_push_handle(L) : NULL;
     L_TRY(L, gm_linear_cross_entropy(r, x, w, b, target, &a, rows, &sum, wanted ? &places : NULL));
@@ -342,7 +344,7 @@ static const gm_lua_option attention_settings[] = {
 static const gm_lua_option loss_options_[] = {LOSS_OPTIONS, GM_LAST_OPTION};
 static const gm_lua_option head_options[] = {
     LOSS_OPTIONS,
-    {"rows", "integer", "as many as pay", "[0,inf)", "rows of x of which logits exist at a time"},
+    {"rows", "integer", "all of them", "[1,inf)", "rows of x of which logits exist at a time"},
     {"places", "boolean", "false", NULL, "give the place of the largest logit of each row too"},
     GM_LAST_OPTION};
 static const gm_lua_option matmul_options[] = {
@@ -351,47 +353,47 @@ static const gm_lua_option matmul_options[] = {
     {"alpha", "number", "1", NULL, "what the product is multiplied by"},
     GM_LAST_OPTION};
 
-#define WITH_OPTIONS(name, fn, arguments, options) \
-    {                                              \
-        name, fn, arguments, options, NULL, 0, 0   \
+#define WITH_OPTIONS(name, fn, arguments, options)            \
+    {                                                         \
+#name, fn, arguments, options, NULL, 0, 0, doc_##name \
     }
-#define ONE_OF(name, fn, arguments, which, flag)     \
-    {                                                \
-        name, fn, arguments, NULL, NULL, which, flag \
+#define ONE_OF(name, fn, arguments, which, flag)                  \
+    {                                                             \
+#name, fn, arguments, NULL, NULL, which, flag, doc_##name \
     }
 
 static const gm_declaration functions[] = {
 #define GM_UNARY(name) \
-    ONE_OF(#name, unary, GM_FN_##name == GM_FN_power ? "x tensor, exponent number" : "x tensor", GM_FN_##name, 0),
-#define GM_BINARY(name)  ONE_OF(#name, binary, "a tensor|number, b tensor|number", GM_FN_##name, GM_OP_binary),
-#define GM_COMPARE(name) ONE_OF(#name, binary, "a tensor|number, b tensor|number", GM_FN_##name, GM_OP_compare),
+    ONE_OF(name, unary, GM_FN_##name == GM_FN_power ? "x tensor, exponent number" : "x tensor", GM_FN_##name, 0),
+#define GM_BINARY(name)  ONE_OF(name, binary, "a tensor|number, b tensor|number", GM_FN_##name, GM_OP_binary),
+#define GM_COMPARE(name) ONE_OF(name, binary, "a tensor|number, b tensor|number", GM_FN_##name, GM_OP_compare),
 #include "../kernels/functions.def"
 #undef GM_UNARY
 #undef GM_BINARY
 #undef GM_COMPARE
-    GM_FUNCTION("where", where, "condition tensor, a tensor|number, b tensor|number"),
-    WITH_OPTIONS("matmul", matmul, "a tensor, b tensor, options options?", matmul_options),
-    GM_FUNCTION("linear", linear, "x tensor, w tensor, b tensor|boolean?, activation string?"),
-    ONE_OF("layer_norm", norm, "x tensor, w tensor|boolean?, b tensor|boolean?, eps number?", GM_OP_layer_norm, 0),
-    ONE_OF("add_layer_norm", norm, "x tensor, residual tensor, w tensor|boolean?, b tensor|boolean?, eps number?",
+    GM_PUBLIC(where, where, "condition tensor, a tensor|number, b tensor|number"),
+    WITH_OPTIONS(matmul, matmul, "a tensor, b tensor, options options?", matmul_options),
+    GM_PUBLIC(linear, linear, "x tensor, w tensor, b tensor|boolean?, activation string?"),
+    ONE_OF(layer_norm, norm, "x tensor, w tensor|boolean?, b tensor|boolean?, eps number?", GM_OP_layer_norm, 0),
+    ONE_OF(add_layer_norm, norm, "x tensor, residual tensor, w tensor|boolean?, b tensor|boolean?, eps number?",
            GM_OP_layer_norm, 1),
-    ONE_OF("rms_norm", norm, "x tensor, w tensor|boolean?, eps number?", GM_OP_rms_norm, 0),
-    ONE_OF("add_rms_norm", norm, "x tensor, residual tensor, w tensor|boolean?, eps number?", GM_OP_rms_norm, 1),
-    ONE_OF("softmax", softmax, "x tensor, dim integer?", GM_OP_softmax, 0),
-    ONE_OF("log_softmax", softmax, "x tensor, dim integer?", GM_OP_log_softmax, 0),
-    WITH_OPTIONS("attention", attention, "q tensor, k tensor, v tensor, options options?", attention_settings),
-    WITH_OPTIONS("attention_packed", attention_packed, "qkv tensor, options options?", attention_settings),
-    GM_FUNCTION("embedding", embedding, "w tensor, index tensor, padding_index integer?"),
-    WITH_OPTIONS("cross_entropy", cross_entropy, "logits tensor, target tensor, options options?", loss_options_),
-    WITH_OPTIONS("linear_cross_entropy", linear_cross_entropy,
+    ONE_OF(rms_norm, norm, "x tensor, w tensor|boolean?, eps number?", GM_OP_rms_norm, 0),
+    ONE_OF(add_rms_norm, norm, "x tensor, residual tensor, w tensor|boolean?, eps number?", GM_OP_rms_norm, 1),
+    ONE_OF(softmax, softmax, "x tensor, dim integer?", GM_OP_softmax, 0),
+    ONE_OF(log_softmax, softmax, "x tensor, dim integer?", GM_OP_log_softmax, 0),
+    WITH_OPTIONS(attention, attention, "q tensor, k tensor, v tensor, options options?", attention_settings),
+    WITH_OPTIONS(attention_packed, attention_packed, "qkv tensor, options options?", attention_settings),
+    GM_PUBLIC(embedding, embedding, "w tensor, index tensor, padding_index integer?"),
+    WITH_OPTIONS(cross_entropy, cross_entropy, "logits tensor, target tensor, options options?", loss_options_),
+    WITH_OPTIONS(linear_cross_entropy, linear_cross_entropy,
                  "x tensor, w tensor, b tensor|boolean?, target tensor, options options?", head_options),
-    GM_FUNCTION("dropout", dropout, "x tensor, p number"),
-    ONE_OF("sum", sum, "x tensor, dim integer|table?, keepdim boolean?", 0, 0),
-    ONE_OF("mean", sum, "x tensor, dim integer|table?, keepdim boolean?", 0, 1),
-    ONE_OF("max", extreme, "x tensor, dim integer, keepdim boolean?", GM_OP_max, 0),
-    ONE_OF("min", extreme, "x tensor, dim integer, keepdim boolean?", GM_OP_min, 0),
-    GM_FUNCTION("argmax", argmax, "x tensor, dim integer?, keepdim boolean?"),
-    GM_FUNCTION("top_k", top_k, "x tensor, k integer"),
+    GM_PUBLIC(dropout, dropout, "x tensor, p number"),
+    ONE_OF(sum, sum, "x tensor, dim integer|table?, keepdim boolean?", 0, 0),
+    ONE_OF(mean, sum, "x tensor, dim integer|table?, keepdim boolean?", 0, 1),
+    ONE_OF(max, extreme, "x tensor, dim integer, keepdim boolean?", GM_OP_max, 0),
+    ONE_OF(min, extreme, "x tensor, dim integer, keepdim boolean?", GM_OP_min, 0),
+    GM_PUBLIC(argmax, argmax, "x tensor, dim integer?, keepdim boolean?"),
+    GM_PUBLIC(top_k, top_k, "x tensor, k integer"),
     GM_LAST_FUNCTION};
 
 int gm_open_ops(lua_State *L)

@@ -34,12 +34,19 @@ static gm_optimizer_item *push_items(lua_State *L, int arg, int n, double weight
     return items;
 }
 
-/* optimizer("sgd"|"adam", parameters, attributes, items or nil) */
+static const char *const names[] = {
+#define GM_OPTIMIZER(name, ...) #name,
+#include "../kernels/optimizers.def"
+#undef GM_OPTIMIZER
+    NULL};
+
+/* optimizer(name in optimizers.def, parameters, attributes, items or nil) */
 static int optimizer(lua_State *L)
 {
-    static const char *const kinds[] = {"sgd", "adam", NULL};
-    gm_attrs                 a;
-    int                      n, kind = gm_check_option(L, 1, NULL, kinds);
+    gm_attrs a;
+    gm_op    op = GM_OP_COUNT;
+    int      n;
+    gm_op_parse(names[gm_check_option(L, 1, NULL, names)], &op);
     lua_settop(L, 4);
     gm_read_attrs(L, 3, &a);
     gm_value         **parameters = gm_push_values(L, 2, &n);
@@ -48,7 +55,7 @@ static int optimizer(lua_State *L)
     b->optimizer = NULL;
     luaL_getmetatable(L, OPTIMIZER);
     lua_setmetatable(L, -2);
-    L_TRY(L, gm_optimizer_new(gm_lua_rank(L), kind ? GM_ADAM : GM_SGD, n, parameters, &a, items, &b->optimizer));
+    L_TRY(L, gm_optimizer_new(gm_lua_rank(L), op, n, parameters, &a, items, &b->optimizer));
     return 1;
 }
 

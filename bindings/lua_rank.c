@@ -6,6 +6,8 @@
 #include <time.h>
 #include "../host/job/link.h"
 #include "../kernels/profile.h"
+#include "docs/docs.h"
+#include "docs/rank.def"
 
 /* use_device{ device = "cpu"|"cuda"|"cuda:1"|"meta"|..., threads = n }: before the first tensor. */
 static int use_device(lua_State *L)
@@ -332,11 +334,11 @@ int gm_open_rank(lua_State *L)
                                                GM_FUNCTION("cuda_facts", cuda_facts, ""),
                                                GM_FUNCTION("rank", rank, ""),
                                                GM_FUNCTION("world", world, ""),
-                                               GM_FUNCTION("memory", memory, ""),
-                                               GM_FUNCTION("memory_holders", memory_holders, "n integer?"),
+                                               GM_PUBLIC(memory, memory, ""),
+                                               GM_PUBLIC(memory_holders, memory_holders, "n integer?"),
                                                GM_FUNCTION("memory_peaks", memory_peaks, "n integer?"),
-                                               GM_FUNCTION("memory_limit", memory_limit, "bytes integer"),
-                                               GM_FUNCTION("memory_reset_peak", memory_reset_peak, ""),
+                                               GM_PUBLIC(memory_limit, memory_limit, "bytes integer"),
+                                               GM_PUBLIC(memory_reset_peak, memory_reset_peak, ""),
                                                GM_FUNCTION("set_seed", set_seed, "seed integer"),
                                                GM_FUNCTION("seed", seed, ""),
                                                GM_FUNCTION("set_rng_step", set_rng_step, "n integer"),

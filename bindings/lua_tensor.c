@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../host/parallel/redistribute.h"
+#include "docs/docs.h"
+#include "docs/tensor.def"
 
 /* The address of a tensor that has values: on a GPU only gm_device_* may go there, on meta it is what is known. */
 static void *need_data(lua_State *L, const gm_tensor *t)
@@ -395,25 +397,25 @@ int gm_open_tensor(lua_State *L)
     static const gm_declaration functions[] = {
         GM_FUNCTION("empty", empty, "shape table, dtype string?"),
         GM_FUNCTION("tensor", from, "values number|table, dtype string?, shape table?"),
-        GM_FUNCTION("shape", shape, "t tensor"),
-        GM_FUNCTION("size", size, "t tensor, dim integer"),
-        GM_FUNCTION("dim", dim, "t tensor"),
-        GM_FUNCTION("numel", numel, "t tensor"),
-        GM_FUNCTION("dtype", dtype, "t tensor"),
-        GM_FUNCTION("is_contiguous", is_contiguous, "t tensor"),
-        GM_FUNCTION("local_tensor", local_tensor, "t tensor"),
+        GM_PUBLIC(shape, shape, "t tensor"),
+        GM_PUBLIC(size, size, "t tensor, dim integer"),
+        GM_PUBLIC(dim, dim, "t tensor"),
+        GM_PUBLIC(numel, numel, "t tensor"),
+        GM_PUBLIC(dtype, dtype, "t tensor"),
+        GM_PUBLIC(is_contiguous, is_contiguous, "t tensor"),
+        GM_PUBLIC(local_tensor, local_tensor, "t tensor"),
         GM_FUNCTION("is_cut", is_cut, "t tensor, dim integer?"),
-        GM_FUNCTION("get", get, "t tensor, index integer?, ..."),
-        GM_FUNCTION("set", set, "t tensor, index_and_value number, ..."),
-        GM_FUNCTION("item", item, "t tensor"),
-        GM_FUNCTION("totable", totable, "t tensor"),
+        GM_PUBLIC(get, get, "t tensor, index integer?, ..."),
+        GM_PUBLIC(set, set, "t tensor, index_and_value number, ..."),
+        GM_PUBLIC(item, item, "t tensor"),
+        GM_PUBLIC(totable, totable, "t tensor"),
         GM_FUNCTION("version", version, "t tensor"),
         GM_FUNCTION("become", become, "t tensor, other tensor"),
         GM_FUNCTION("data", data, "t tensor"),
         GM_FUNCTION("is_known", is_known, "t tensor"),
         GM_FUNCTION("forget", forget, "t tensor"),
-        GM_FUNCTION("default_dtype", default_dtype, ""),
-        GM_FUNCTION("set_default_dtype", set_default_dtype, "dtype string"),
+        GM_PUBLIC(default_dtype, default_dtype, ""),
+        GM_PUBLIC(set_default_dtype, set_default_dtype, "dtype string"),
         GM_LAST_FUNCTION};
     gm_declare(L, functions);
     push_dtypes(L);

@@ -3,6 +3,8 @@
 #include "lua_ops.h"
 
 #include "../host/autograd/apply.h"
+#include "docs/docs.h"
+#include "docs/views.def"
 
 /* cast(x, dtype): x itself when it has that dtype; contiguous(x): x itself when it is. */
 static int cast(lua_State *L)
@@ -118,19 +120,19 @@ static int cat(lua_State *L)
 int gm_open_views(lua_State *L)
 {
     static const gm_declaration functions[] = {
-        GM_FUNCTION("cast", cast, "x tensor, dtype string"),
-        GM_FUNCTION("contiguous", contiguous, "x tensor"),
-        GM_FUNCTION("clone", clone, "x tensor"),
-        GM_FUNCTION("reshape", reshape, "x tensor, shape integer|table?, ..."),
-        GM_FUNCTION("expand", expand, "x tensor, shape integer|table?, ..."),
-        GM_FUNCTION("permute", permute, "x tensor, order integer|table?, ..."),
-        GM_FUNCTION("narrow", narrow, "x tensor, dim integer, start integer, length integer"),
-        GM_FUNCTION("select", select_, "x tensor, dim integer, index integer"),
-        GM_FUNCTION("unbind", unbind, "x tensor, dim integer"),
-        GM_FUNCTION("patchify", patchify, "x tensor, patch integer"),
-        GM_FUNCTION("cat", cat, "tensors table, dim integer"),
+        GM_PUBLIC(cast, cast, "x tensor, dtype string"),
+        GM_PUBLIC(contiguous, contiguous, "x tensor"),
+        GM_PUBLIC(clone, clone, "x tensor"),
+        GM_PUBLIC(reshape, reshape, "x tensor, shape integer|table?, ..."),
+        GM_PUBLIC(expand, expand, "x tensor, shape integer|table?, ..."),
+        GM_PUBLIC(permute, permute, "x tensor, order integer|table?, ..."),
+        GM_PUBLIC(narrow, narrow, "x tensor, dim integer, start integer, length integer"),
+        GM_PUBLIC(select, select_, "x tensor, dim integer, index integer"),
+        GM_PUBLIC(unbind, unbind, "x tensor, dim integer"),
+        GM_PUBLIC(patchify, patchify, "x tensor, patch integer"),
+        GM_PUBLIC(cat, cat, "tensors table, dim integer"),
         GM_LAST_FUNCTION};
-    static const gm_declaration to[] = {GM_FUNCTION("to", cast, "x tensor, dtype string"), GM_LAST_FUNCTION};
+    static const gm_declaration to[] = {GM_PUBLIC(to, cast, "x tensor, dtype string"), GM_LAST_FUNCTION};
     lua_getfield(L, -1, "ops");
     gm_declare(L, functions);
     lua_pop(L, 1);

@@ -1,8 +1,8 @@
 --- modules.lua - compiles the Lua files of the program into one archive; the build runs it. bindings/modules.c says
 -- what the archive is.
 --
---     ganymede run bindings/modules.lua     with ARCHIVE: the file to write; FOLDER: what holds ganymede/
-local archive, folder = os.getenv "ARCHIVE", os.getenv "FOLDER"
+--     ganymede run bindings/modules.lua     writes ganymede.modules into the current folder
+local archive, folder = "ganymede.modules", GANYMEDE_ROOT .. "/lua"
 
 local function read(path)
   local file = assert(io.open(path, "rb"))
@@ -12,7 +12,8 @@ local function read(path)
 end
 
 local paths = {}
-local pipe = assert(io.popen 'cd "$FOLDER" && find ganymede -name "*.lua" | LC_ALL=C sort')
+local pipe = assert(io.popen(("cd '%s' && find ganymede -name '*.lua' | LC_ALL=C sort"):format(
+  folder:gsub("'", "'\\''"))))
 for path in pipe:lines() do paths[#paths + 1] = path end
 pipe:close()
 assert(#paths > 0, "no Lua files in " .. folder)

@@ -124,8 +124,15 @@ static double flops_step_control(const gm_call *c) { return all_inputs(c); }
 /* Elements of the gradients: the first input is the control tensor. */
 static double gradients(const gm_call *c) { return all_inputs(c) - first_in(c) - numel(c->in[1]); }
 
-static double flops_sgd(const gm_call *c) { return gradients(c) * (c->attrs->momentum != 0 ? 7 : 5); }
-static double flops_adam(const gm_call *c) { return 15 * gradients(c); }
+#define GM_OPTIMIZER(name, moments, momentum, attributes, flops, ...) \
+    static double flops_##name(const gm_call *c)                      \
+    {                                                                 \
+        const gm_attrs *at = c->attrs;                                \
+        (void)at;                                                     \
+        return gradients(c) * (flops);                                \
+    }
+#include "optimizers.def"
+#undef GM_OPTIMIZER
 
 static double (*const rules[GM_OP_COUNT])(const gm_call *) = {
 #define GM_OP(name, rule, in, out, attrs) [GM_OP_##name] = flops_##name,

@@ -87,20 +87,6 @@ uint16_t gm_round_by_chance(gm_dtype t, float f, uint32_t word)
     return number ? (uint16_t)((u + (word >> 16)) >> 16) : gm_f32_to_bf16(f);
 }
 
-double gm_load(gm_dtype t, const void *base, int64_t i)
-{
-    switch (t) {
-    case GM_F32: return ((const float *)base)[i];
-    case GM_F64: return ((const double *)base)[i];
-    case GM_BF16: return gm_bf16_to_f32(((const uint16_t *)base)[i]);
-    case GM_F16: return gm_f16_to_f32(((const uint16_t *)base)[i]);
-    case GM_I32: return ((const int32_t *)base)[i];
-    case GM_I64: return (double)((const int64_t *)base)[i];
-    case GM_U8: return ((const uint8_t *)base)[i];
-    default: return NAN;
-    }
-}
-
 /* Toward zero, saturating; NaN gives 0. hi is exclusive and a power of two, so exact in double. */
 static int64_t to_integer(double v, double lo, double hi, int64_t min, int64_t max)
 {
@@ -108,16 +94,43 @@ static int64_t to_integer(double v, double lo, double hi, int64_t min, int64_t m
     return v <= lo ? min : v >= hi ? max : (int64_t)v;
 }
 
+/* One element of each dtype, of C type `type`, to double x and from double v. */
+#define ELEMENT(name, type, to_double, from_double)        \
+    static double load_##name(const void *base, int64_t i) \
+    {                                                      \
+        type x = ((const type *)base)[i];                  \
+        return to_double;                                  \
+    }                                                      \
+    static void store_##name(void *base, int64_t i, double v) { ((type *)base)[i] = (type)(from_double); }
+ELEMENT(f32, float, x, v)
+ELEMENT(f64, double, x, v)
+ELEMENT(bf16, uint16_t, gm_bf16_to_f32(x), gm_f32_to_bf16((float)v))
+ELEMENT(f16, uint16_t, gm_f16_to_f32(x), gm_f32_to_f16((float)v))
+ELEMENT(i32, int32_t, x, to_integer(v, -0x1p31, 0x1p31, INT32_MIN, INT32_MAX))
+ELEMENT(i64, int64_t, (double)x, to_integer(v, -0x1p63, 0x1p63, INT64_MIN, INT64_MAX))
+ELEMENT(u8, uint8_t, x, to_integer(v, 0, 256, 0, 255))
+
+double gm_load(gm_dtype t, const void *base, int64_t i)
+{
+    switch (t) {
+#define GM_DTYPE(NAME, name, bytes, kind) \
+    case GM_##NAME:                       \
+        return load_##name(base, i);
+#include "dtypes.def"
+#undef GM_DTYPE
+    default: return NAN;
+    }
+}
+
 void gm_store(gm_dtype t, void *base, int64_t i, double v)
 {
     switch (t) {
-    case GM_F32: ((float *)base)[i] = (float)v; break;
-    case GM_F64: ((double *)base)[i] = v; break;
-    case GM_BF16: ((uint16_t *)base)[i] = gm_f32_to_bf16((float)v); break;
-    case GM_F16: ((uint16_t *)base)[i] = gm_f32_to_f16((float)v); break;
-    case GM_I32: ((int32_t *)base)[i] = (int32_t)to_integer(v, -0x1p31, 0x1p31, INT32_MIN, INT32_MAX); break;
-    case GM_I64: ((int64_t *)base)[i] = to_integer(v, -0x1p63, 0x1p63, INT64_MIN, INT64_MAX); break;
-    case GM_U8: ((uint8_t *)base)[i] = (uint8_t)to_integer(v, 0, 256, 0, 255); break;
+#define GM_DTYPE(NAME, name, bytes, kind) \
+    case GM_##NAME:                       \
+        store_##name(base, i, v);         \
+        break;
+#include "dtypes.def"
+#undef GM_DTYPE
     default: break;
     }
 }

@@ -115,28 +115,36 @@ static gm_status expect_groups(const gm_call *call, gm_spec *spec)
     return gm_expect_range(call, "weight_decay", call->attrs->weight_decay, 0, 1e308);
 }
 
-gm_status gm_infer_sgd(const gm_call *call, gm_spec *spec)
+/* Moments that need not be are there where there is momentum. */
+static gm_status expect_momentum(const gm_call *call, const gm_slots *slots, int n)
 {
     const gm_attrs *at = call->attrs;
-    GM_TRY(expect_groups(call, spec));
+    const char     *name = gm_op_called(call->op, at);
     GM_TRY(gm_expect_range(call, "momentum", at->momentum, 0, 1));
     if (at->nesterov && !(at->momentum > 0 && at->dampening == 0))
-        return GM_FAIL(GM_EINVAL, "sgd: nesterov needs momentum above 0 and no dampening (momentum %g, dampening %g)",
-                       at->momentum, at->dampening);
-    for (int i = 0; i < call->n_in - GRADIENTS; i++)
-        if (!call->out[3 * i + 1] != (at->momentum == 0))
-            return GM_FAIL(GM_EINVAL, "sgd: momentum %g %s a buffer for each parameter; see number %d", at->momentum,
-                           at->momentum == 0 ? "does not take" : "needs", i + 1);
+        return GM_FAIL(GM_EINVAL, "%s: nesterov needs momentum above 0 and no dampening (momentum %g, dampening %g)",
+                       name, at->momentum, at->dampening);
+    for (int i = 0; i < n; i++)
+        if (!call->out[slots->n * i + 1] != (at->momentum == 0))
+            return GM_FAIL(GM_EINVAL, "%s: momentum %g %s a %s for each parameter; see number %d", name, at->momentum,
+                           at->momentum == 0 ? "does not take" : "needs", slots->slot[1].name, i + 1);
     return GM_OK;
 }
 
-gm_status gm_infer_adam(const gm_call *call, gm_spec *spec)
+static gm_status infer_update(const gm_call *call, gm_spec *spec)
 {
+    const gm_slots *slots = gm_op_gives(call->op);
     GM_TRY(expect_groups(call, spec));
+    if (slots->n > 2 && slots->slot[1].optional) return expect_momentum(call, slots, call->n_in - GRADIENTS);
     GM_TRY(gm_expect_range(call, "beta1", call->attrs->beta1, 0, 1));
     GM_TRY(gm_expect_range(call, "beta2", call->attrs->beta2, 0, 1));
     return gm_expect_range(call, "eps", call->attrs->eps, 0, 1e308);
 }
+
+#define GM_OPTIMIZER(name, ...) \
+    gm_status gm_infer_##name(const gm_call *call, gm_spec *spec) { return infer_update(call, spec); }
+#include "optimizers.def"
+#undef GM_OPTIMIZER
 
 gm_status gm_infer_step_control(const gm_call *call, gm_spec *spec)
 {

@@ -41,6 +41,7 @@ for module in "$build"/ganymede_*.so; do
     [ ! -e "$module" ] || cp -- "$module" "$out/build/"
 done
 cp -R -- "$top/lua" "$top/recipes" "$top/LICENSE" "$out/"
+cp -R -- "$top/docs" "$top/README.md" "$top/CHANGELOG.md" "$out/" # what `docs` shows
 
 argparse=
 for folder in /usr/share/lua/5.1 /usr/local/share/lua/5.1; do
@@ -149,9 +150,19 @@ exec "$top/build/ganymede" "$@"
 START
 chmod +x "$out/ganymede"
 
+# ---- the man page, completion of shells
+
+mkdir -p "$out/share/man/man1" "$out/share/bash-completion/completions" "$out/share/zsh/site-functions"
+"$out/ganymede" docs --man "$out/share/man/man1/ganymede.1"
+"$out/ganymede" docs --completion bash >"$out/share/bash-completion/completions/ganymede"
+"$out/ganymede" docs --completion zsh >"$out/share/zsh/site-functions/_ganymede"
+
 glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null || echo 'the C library of the machine it was packed on')
 cat >"$out/README" <<ABOUT
 Ganymede, packed with the libraries it needs: ./ganymede help
+
+./ganymede docs writes the documentation as HTML. share/ has a man page (man -l share/man/man1/ganymede.1) and what
+completes words in bash (. share/bash-completion/completions/ganymede) and zsh (share/zsh/site-functions in \$fpath).
 
 Needs Linux on $(uname -m) with $glibc or newer, and sh; for --device cuda an NVIDIA driver for CUDA 13 and cuBLASLt and
 cuDNN 9, which are in lib/ if it was packed with --cuda. Several ranks on one machine need nothing more; on several

@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include "apply_blocks.h"
 #include "gradients.h"
-#include "rules.h"
 
 gm_status gm_check_dim(const char *op, int ndim, int64_t *dim)
 {

@@ -5,8 +5,8 @@
 #include "gradients.h"
 #include "tape_nodes.h"
 
+gm_work           *gm_backward_work(gm_backward *b) { return &b->work; }
 gm_rank           *gm_backward_rank(gm_backward *b) { return b->rank; }
-gm_device         *gm_backward_device(gm_backward *b) { return b->rank->device; }
 gm_op              gm_backward_op(gm_backward *b) { return b->node->op; }
 const gm_attrs    *gm_backward_attrs(gm_backward *b) { return &b->node->attrs; }
 const int64_t     *gm_backward_extra(gm_backward *b) { return b->node->extra; }
@@ -40,66 +40,64 @@ void gm_backward_set_partial(gm_backward *b, int i, uint32_t axes)
     b->node->in[i].partial = axes;
 }
 
-gm_status gm_backward_new(gm_backward *b, const gm_spec *spec, gm_tensor **out)
+gm_tensor *gm_backward_like(gm_backward *b, int i)
 {
-    gm_tensor *t = NULL;
-    GM_TRY(gm_tensor_new(gm_backward_device(b), spec->dtype, spec->ndim, spec->shape, &t));
-    GM_TRY(gm_padding_poison_new(b->rank, t));
-    *out = t;
-    return GM_OK;
+    const gm_spec *spec = &b->node->in[i].spec;
+    return gm_work_new(&b->work, spec->dtype, spec->ndim, spec->shape);
 }
 
-gm_status gm_backward_clear(gm_backward *b, gm_tensor *t)
+void gm_backward_clear(gm_backward *b, gm_tensor *t)
 {
     const place *p = b->node->places ? b->node->places + b->node->n_in : NULL;
-    return p && p->padded ? gm_padding_fill(b->rank, &p->layout, t->ndim, p->shape, t, 0) : GM_OK;
+    if (p && p->padded) GM_STEP(&b->work, gm_padding_fill(b->rank, &p->layout, t->ndim, p->shape, t, 0));
 }
 
-gm_status gm_backward_place(gm_backward *b, int i, gm_tensor **out)
+gm_tensor *gm_backward_place(gm_backward *b, int i)
 {
     const edge *e = &b->node->in[i];
     gm_node    *from = e->from;
-    if (!from || !from->unbinds) return gm_backward_new(b, &e->spec, out);
-    if (!from->placed) GM_TRY(gm_backward_new(b, &from->in[0].spec, &from->placed));
-    return gm_tensor_select(from->placed, (int)from->extra[0], e->output, out);
+    if (!from || !from->unbinds) return gm_backward_like(b, i);
+    if (!from->placed) GM_STEP(&b->work, gm_term_new(b, &from->in[0].spec, &from->placed));
+    return gm_work_select(&b->work, from->placed, (int)from->extra[0], e->output);
 }
 
 gm_tensor *gm_backward_placed(gm_backward *b)
 {
     gm_tensor *t = b->node->placed;
     b->node->placed = NULL;
-    return t;
+    return t ? gm_work_hold(&b->work, t) : NULL;
 }
 
-gm_status gm_backward_grad_or_zeros(gm_backward *b, int i, gm_tensor **out)
+gm_tensor *gm_backward_grad_or_zeros(gm_backward *b, int i)
 {
     output *o = &b->node->out[i];
     if (!o->grad) {
-        GM_TRY(gm_backward_new(b, &o->spec, &o->grad));
-        GM_TRY(gm_term_zero(b, o->grad));
+        GM_STEP(&b->work, gm_term_new(b, &o->spec, &o->grad));
+        GM_STEP(&b->work, gm_term_zero(b, o->grad));
     }
-    *out = o->grad;
-    return GM_OK;
+    return o->grad;
 }
 
-gm_status gm_backward_saved(gm_backward *b, int i, gm_tensor **out)
+gm_tensor *gm_backward_saved(gm_backward *b, int i)
 {
-    return gm_saved_read(&b->node->saved[i], b->node->name, out);
+    gm_tensor *t = NULL;
+    GM_STEP(&b->work, gm_saved_read(&b->node->saved[i], b->node->name, &t));
+    return t;
 }
 
-gm_status gm_backward_activated(gm_backward *b, int i, gm_tensor **pre, gm_function *function)
+gm_tensor *gm_backward_activated(gm_backward *b, int i, gm_function *function)
 {
     const edge *e = &b->node->in[i];
     gm_node    *from = e->from;
-    *pre = NULL;
-    if (b->tape->retains || !from || from->op != GM_OP_linear || e->output || !from->attrs.function) return GM_OK;
-    if (from->out[0].readers != 1 || from->out[0].grad || from->out[0].keeper) return GM_OK;
-    GM_TRY(gm_saved_read(&from->saved[GM_SLOT_OUTPUT + 1], from->name, pre));
-    if (!*pre) return GM_OK;
-    gm_tensor_retain(*pre);
+    gm_tensor  *pre = NULL;
+    if (b->tape->retains || !from || from->op != GM_OP_linear || e->output || !from->attrs.function) return NULL;
+    if (from->out[0].readers != 1 || from->out[0].grad || from->out[0].keeper) return NULL;
+    GM_STEP(&b->work, gm_saved_read(&from->saved[GM_SLOT_OUTPUT + 1], from->name, &pre));
+    if (!pre || b->work.st != GM_OK) return NULL;
+    gm_tensor_retain(pre);
     gm_saved_clear(&from->saved[GM_SLOT_OUTPUT + 1]);
     *function = from->attrs.function;
-    return GM_OK;
+    return gm_work_hold(&b->work, pre);
 }
 
 bool gm_backward_wants(gm_backward *b, int i)
@@ -223,10 +221,11 @@ static gm_status run_rule(gm_backward *b)
     GM_TRY(clear_outputs(b));
     GM_TRY(keep_gradients(b));
     GM_TRY(unify(b));
-    gm_status st = gm_term_add_narrow(b, b->node->rule(b));
-    for (int i = 0; i < b->n_scratch; i++) gm_tensor_release(b->scratch[i]);
-    if (st == GM_OK) st = clear_inputs(b);
-    return st == GM_OK ? check_states(b) : st;
+    b->node->rule(b);
+    GM_STEP(&b->work, gm_term_add_narrow(b));
+    GM_TRY(gm_work_end(&b->work));
+    GM_TRY(clear_inputs(b));
+    return check_states(b);
 }
 
 /* Random numbers of this step are read from the step block (a recorded CUDA graph runs with many steps); a graph that
@@ -241,7 +240,7 @@ gm_status gm_tape_run_node(gm_rank *r, gm_tape *t, gm_node *n, gm_half half)
 {
     gm_backward b = {.rank = r, .tape = t, .node = n, .half = half};
     GM_TRY(gm_rank_set_path(r, n->path)); /* what it sends and allocates is that module's */
-    gm_rank_place(r, n->name);
+    gm_work_begin(&b.work, r, n->name);
     keep_stream(r, n);
     gm_status st = run_rule(&b);
     if (st == GM_OK || !*n->path) return st;

@@ -30,28 +30,27 @@ static gm_status give_custom(gm_backward *b, int i, gm_value *v)
     if (gm_fit_seed(&like, v, &fitted) != GM_OK)
         return GM_FAIL(GM_ESHAPE, "custom function: its gradient %d is %s, the input %s", i + 1,
                        gm_value_describe(v, have, sizeof have), gm_value_describe(&like, text, sizeof text));
-    gm_tensor *t = fitted->local;
-    gm_tensor_retain(t);
+    gm_tensor *t = gm_work_share(gm_backward_work(b), fitted->local);
     gm_backward_set_partial(b, i, fitted->layout.partial);
     gm_value_release(fitted);
-    return gm_backward_give(b, i, t);
+    gm_backward_give(b, i, t);
+    return GM_OK;
 }
 
-static gm_status custom_rule(gm_backward *b)
+static void custom_rule(gm_backward *b)
 {
+    gm_work  *w = gm_backward_work(b);
     gm_value *in[GM_MAX_OUT] = {NULL}, *out[GM_MAX_OUT] = {NULL};
     bool      want[GM_MAX_OUT];
     int       n_in = gm_backward_inputs(b), n_out = gm_backward_outputs(b);
-    gm_status st = GM_OK;
-    for (int i = 0; i < n_out && st == GM_OK; i++) st = gradient_value(b, i, &in[i]);
+    for (int i = 0; i < n_out; i++) GM_STEP(w, gradient_value(b, i, &in[i]));
     const gm_callback *c = gm_backward_callback(b);
     for (int i = 0; i < n_in; i++) want[i] = gm_backward_wants(b, i);
-    if (st == GM_OK) st = c->call(c->context, n_out, in, n_in, gm_backward_splits(b) ? want : NULL, out);
+    GM_STEP(w, c->call(c->context, n_out, in, n_in, gm_backward_splits(b) ? want : NULL, out));
     gm_release_all(n_out, in);
     for (int i = 0; i < n_in; i++)
-        if (out[i] && want[i] && st == GM_OK) st = give_custom(b, i, out[i]);
+        if (out[i] && want[i]) GM_STEP(w, give_custom(b, i, out[i]));
     gm_release_all(n_in, out);
-    return st;
 }
 
 gm_status gm_record_custom(gm_rank *r, int n_in, gm_value *const *in, int n_out, gm_value *const *out,

@@ -4,245 +4,148 @@
  * The formulas are those of the plain loops in kernels/ref; gradcheck and spec/kernels judge them. */
 #include "gradients.h"
 
-#include <string.h>
 #include "apply_blocks.h"
-#include "rules.h"
 
-#define SAVED(b, i, t) GM_TRY(gm_backward_saved((b), (i), (t)))
-#define OUT(j)         (GM_SLOT_OUTPUT + (j))
+#define OUT(j) (GM_SLOT_OUTPUT + (j))
 
 /* elementwise */
 
-static gm_status unary_rule(gm_backward *b)
+static void unary_rule(gm_backward *b)
 {
-    gm_tensor *x, *dx = NULL;
-    SAVED(b, 0, &x);
-    GM_TRY(gm_rule_run(b, GM_OP_unary_grad, 2, (gm_tensor *[]){x, gm_backward_grad(b, 0)}, gm_backward_attrs(b), &dx));
-    return gm_backward_give(b, 0, dx);
+    gm_tensor *in[2] = {gm_backward_saved(b, 0), gm_backward_grad(b, 0)};
+    gm_backward_give(b, 0, gm_work_run(gm_backward_work(b), GM_OP_unary_grad, 2, in, gm_backward_attrs(b)));
 }
 
-static gm_status affine_rule(gm_backward *b)
+static void affine_rule(gm_backward *b)
 {
-    gm_tensor *dx = NULL;
-    GM_TRY(gm_rule_scale(b, gm_backward_grad(b, 0), gm_backward_attrs(b)->alpha, &dx));
-    return gm_backward_give(b, 0, dx);
+    double alpha = gm_backward_attrs(b)->alpha;
+    gm_backward_give(b, 0, gm_work_affine(gm_backward_work(b), gm_backward_grad(b, 0), alpha, 0));
 }
 
-static gm_status copy_rule(gm_backward *b)
+static void copy_rule(gm_backward *b)
 {
-    gm_tensor *g = gm_backward_grad(b, 0), *dx = g;
-    gm_attrs   a = gm_attrs_default();
-    a.dtype = gm_backward_input(b, 0)->dtype;
-    if (a.dtype == g->dtype) gm_tensor_retain(g);
-    else GM_TRY(gm_rule_run(b, GM_OP_copy, 1, &g, &a, &dx));
-    return gm_backward_give(b, 0, dx);
+    gm_tensor *g = gm_backward_grad(b, 0);
+    gm_dtype   dtype = gm_backward_input(b, 0)->dtype;
+    gm_backward_give(b, 0, dtype == g->dtype ? g : gm_work_cast(gm_backward_work(b), g, dtype));
 }
 
-/* f(x, y) as a new tensor. */
-static gm_status combine(gm_backward *b, gm_function f, gm_tensor *x, gm_tensor *y, gm_tensor **out)
+/* Gives t summed to the shape of input i. */
+static void give_summed(gm_backward *b, int i, gm_tensor *t)
 {
-    gm_attrs a = gm_attrs_default();
-    a.function = f;
-    return gm_rule_run(b, f >= GM_FN_eq ? GM_OP_compare : GM_OP_binary, 2, (gm_tensor *[]){x, y}, &a, out);
+    const gm_spec *x = gm_backward_input(b, i);
+    gm_backward_give(b, i, gm_work_sum_to(gm_backward_work(b), t, x->ndim, x->shape));
 }
 
-/* Gives t summed to the shape of input i; takes t. */
-static gm_status give_summed(gm_backward *b, int i, gm_tensor *t)
+/* The same for a t as large as the result. */
+static void give_reduced(gm_backward *b, int i, gm_tensor *t)
 {
-    gm_tensor *r = NULL;
-    gm_status  st = gm_rule_sum_to(b, t, gm_backward_input(b, i), &r);
-    gm_tensor_release(t);
-    return st == GM_OK ? gm_backward_give(b, i, r) : st;
-}
-
-/* The same for a t as large as the result; st: of the call that made it. */
-static gm_status give_reduced(gm_backward *b, int i, gm_tensor *t, gm_status st)
-{
-    if (st != GM_OK) return st;
-    if (t != gm_backward_grad(b, 0)) st = gm_backward_clear(b, t);
-    if (st == GM_OK) return give_summed(b, i, t);
-    gm_tensor_release(t);
-    return st;
-}
-
-static gm_status where(gm_backward *b, gm_tensor *condition, gm_tensor *yes, gm_tensor *no, gm_tensor **out)
-{
-    gm_attrs a = gm_attrs_default();
-    return gm_rule_run(b, GM_OP_where, 3, (gm_tensor *[]){condition, yes, no}, &a, out);
+    if (t && t != gm_backward_grad(b, 0)) gm_backward_clear(b, t);
+    give_summed(b, i, t);
 }
 
 /* where(condition, g, 0) or where(condition, 0, g). */
-static gm_status pick(gm_backward *b, gm_tensor *condition, gm_tensor *g, bool when, gm_tensor **out)
+static gm_tensor *pick(gm_work *w, gm_tensor *condition, gm_tensor *g, bool when)
 {
-    gm_tensor *zero = NULL;
-    gm_spec    scalar = {.dtype = g->dtype};
-    GM_TRY(gm_rule_full(b, &scalar, 0, &zero));
-    gm_status st = where(b, condition, when ? g : zero, when ? zero : g, out);
-    gm_tensor_release(zero);
-    return st;
+    if (w->st != GM_OK) return NULL;
+    gm_tensor *zero = gm_work_scalar(w, g->dtype, 0);
+    return gm_work_where(w, condition, when ? g : zero, when ? zero : g);
 }
 
 /* Of maximum and minimum: g, half of it where x and y are equal, nothing where x `loses` against y. NaN does not lose:
  * where one is NaN, both get g. */
-static gm_status extreme_side(gm_backward *b, gm_function loses, gm_tensor *g, gm_tensor *x, gm_tensor *y,
-                              gm_tensor **out)
+static gm_tensor *extreme_side(gm_work *w, gm_function loses, gm_tensor *g, gm_tensor *x, gm_tensor *y)
 {
-    gm_tensor *equal = NULL, *half = NULL, *shared = NULL, *lost = NULL;
-    gm_status  st;
-    GM_TRY(combine(b, GM_FN_eq, x, y, &equal));
-    GM_TRY_OR(gm_rule_scale(b, g, 0.5, &half), st, done);
-    GM_TRY_OR(where(b, equal, half, g, &shared), st, done);
-    GM_TRY_OR(combine(b, loses, x, y, &lost), st, done);
-    st = pick(b, lost, shared, false, out);
-done:
-    gm_tensor_release(equal);
-    gm_tensor_release(half);
-    gm_tensor_release(shared);
-    gm_tensor_release(lost);
-    return st;
+    gm_tensor *equal = gm_work_binary(w, GM_FN_eq, x, y);
+    gm_tensor *shared = gm_work_where(w, equal, gm_work_affine(w, g, 0.5, 0), g);
+    return pick(w, gm_work_binary(w, loses, x, y), shared, false);
 }
 
 /* where(f(x, 0), 0, t): of a formula whose limit there is 0, but whose terms have none. */
-static gm_status zero_where(gm_backward *b, gm_function f, gm_tensor *x, gm_tensor *t, gm_tensor **out)
+static gm_tensor *zero_where(gm_work *w, gm_function f, gm_tensor *x, gm_tensor *t)
 {
-    gm_tensor *zero = NULL, *there = NULL;
-    gm_spec    scalar = {.dtype = x->dtype};
-    GM_TRY(gm_rule_full(b, &scalar, 0, &zero));
-    gm_status st = combine(b, f, x, zero, &there);
-    if (st == GM_OK) st = pick(b, there, t, false, out);
-    gm_tensor_release(there);
-    gm_tensor_release(zero);
-    return st;
+    return pick(w, gm_work_binary(w, f, x, gm_work_scalar(w, x->dtype, 0)), t, false);
 }
 
 /* d/dx of x^y: g y x^(y-1), and 0 where y is */
-static gm_status pow_base(gm_backward *b, gm_tensor *g, gm_tensor *x, gm_tensor *y, gm_tensor **out)
+static gm_tensor *pow_base(gm_work *w, gm_tensor *g, gm_tensor *x, gm_tensor *y)
 {
-    gm_tensor *less = NULL, *power = NULL, *slope = NULL, *t = NULL;
-    gm_status  st;
-    GM_TRY(gm_rule_affine(b, y, 1, -1, &less));
-    GM_TRY_OR(combine(b, GM_FN_pow, x, less, &power), st, done);
-    GM_TRY_OR(combine(b, GM_FN_mul, power, y, &slope), st, done);
-    GM_TRY_OR(combine(b, GM_FN_mul, slope, g, &t), st, done);
-    st = zero_where(b, GM_FN_eq, y, t, out);
-done:
-    gm_tensor_release(less);
-    gm_tensor_release(power);
-    gm_tensor_release(slope);
-    gm_tensor_release(t);
-    return st;
+    gm_tensor *power = gm_work_binary(w, GM_FN_pow, x, gm_work_affine(w, y, 1, -1));
+    gm_tensor *slope = gm_work_binary(w, GM_FN_mul, power, y);
+    return zero_where(w, GM_FN_eq, y, gm_work_binary(w, GM_FN_mul, slope, g));
 }
 
 /* d/dy of x^y: g x^y ln x, and 0 where x is and y is not negative */
-static gm_status pow_exponent(gm_backward *b, gm_tensor *g, gm_tensor *x, gm_tensor *y, gm_tensor **out)
+static gm_tensor *pow_exponent(gm_work *w, gm_tensor *g, gm_tensor *x, gm_tensor *y)
 {
-    gm_tensor *log = NULL, *power = NULL, *slope = NULL, *t = NULL, *limit = NULL, *zero = NULL, *at_0 = NULL;
-    gm_spec    scalar = {.dtype = x->dtype};
-    gm_attrs   a = gm_attrs_default();
-    gm_status  st;
-    a.function = GM_FN_log;
-    GM_TRY(gm_rule_run(b, GM_OP_unary, 1, &x, &a, &log));
-    GM_TRY_OR(combine(b, GM_FN_pow, x, y, &power), st, done);
-    GM_TRY_OR(combine(b, GM_FN_mul, power, log, &slope), st, done);
-    GM_TRY_OR(combine(b, GM_FN_mul, slope, g, &t), st, done);
-    GM_TRY_OR(zero_where(b, GM_FN_ge, y, t, &limit), st, done);
-    GM_TRY_OR(gm_rule_full(b, &scalar, 0, &zero), st, done);
-    GM_TRY_OR(combine(b, GM_FN_eq, x, zero, &at_0), st, done);
-    st = where(b, at_0, limit, t, out);
-done:
-    gm_tensor_release(log);
-    gm_tensor_release(power);
-    gm_tensor_release(slope);
-    gm_tensor_release(t);
-    gm_tensor_release(limit);
-    gm_tensor_release(zero);
-    gm_tensor_release(at_0);
-    return st;
+    gm_tensor *log = gm_work_unary(w, GM_FN_log, x), *power = gm_work_binary(w, GM_FN_pow, x, y);
+    gm_tensor *t = gm_work_binary(w, GM_FN_mul, gm_work_binary(w, GM_FN_mul, power, log), g);
+    gm_tensor *limit = zero_where(w, GM_FN_ge, y, t);
+    gm_tensor *at_0 = gm_work_binary(w, GM_FN_eq, x, gm_work_scalar(w, x->dtype, 0));
+    return gm_work_where(w, at_0, limit, t);
 }
 
 /* d/da of binary functions: g, g y, g / y, masks, g b a^(b-1). */
-static gm_status binary_a(gm_backward *b, gm_function f, gm_tensor *g, gm_tensor *x, gm_tensor *y, gm_tensor **out)
+static gm_tensor *binary_a(gm_work *w, gm_function f, gm_tensor *g, gm_tensor *x, gm_tensor *y)
 {
     switch (f) {
-    case GM_FN_mul: return combine(b, GM_FN_mul, g, y, out);
-    case GM_FN_div: return combine(b, GM_FN_div, g, y, out);
-    case GM_FN_maximum: return extreme_side(b, GM_FN_lt, g, x, y, out);
-    case GM_FN_minimum: return extreme_side(b, GM_FN_gt, g, x, y, out);
-    case GM_FN_pow: return pow_base(b, g, x, y, out);
-    default: /* add, sub */ gm_tensor_retain(g); *out = g;
+    case GM_FN_mul:
+    case GM_FN_div: return gm_work_binary(w, f, g, y);
+    case GM_FN_maximum: return extreme_side(w, GM_FN_lt, g, x, y);
+    case GM_FN_minimum: return extreme_side(w, GM_FN_gt, g, x, y);
+    case GM_FN_pow: return pow_base(w, g, x, y);
+    default: return g; /* add, sub */
     }
-    return GM_OK;
 }
 
-static gm_status binary_b(gm_backward *b, gm_function f, gm_tensor *g, gm_tensor *x, gm_tensor *y, gm_tensor **out)
+static gm_tensor *binary_b(gm_work *w, gm_function f, gm_tensor *g, gm_tensor *x, gm_tensor *y)
 {
-    gm_tensor *t = NULL, *u = NULL;
-    gm_status  st = GM_OK;
+    gm_tensor *t;
     switch (f) {
-    case GM_FN_sub: return gm_rule_scale(b, g, -1, out);
-    case GM_FN_mul: return combine(b, GM_FN_mul, g, x, out);
+    case GM_FN_sub: return gm_work_affine(w, g, -1, 0);
+    case GM_FN_mul: return gm_work_binary(w, GM_FN_mul, g, x);
     case GM_FN_div: /* -g x / y / y */
-        GM_TRY(combine(b, GM_FN_div, x, y, &t));
-        GM_TRY_OR(combine(b, GM_FN_div, t, y, &u), st, done);
-        gm_tensor_release(t);
-        t = NULL;
-        GM_TRY_OR(combine(b, GM_FN_mul, u, g, &t), st, done);
-        st = gm_rule_scale(b, t, -1, out);
-        break;
-    case GM_FN_maximum: return extreme_side(b, GM_FN_lt, g, y, x, out);
-    case GM_FN_minimum: return extreme_side(b, GM_FN_gt, g, y, x, out);
-    case GM_FN_pow: return pow_exponent(b, g, x, y, out);
-    default: gm_tensor_retain(g); *out = g;
+        t = gm_work_binary(w, GM_FN_div, gm_work_binary(w, GM_FN_div, x, y), y);
+        return gm_work_affine(w, gm_work_binary(w, GM_FN_mul, t, g), -1, 0);
+    case GM_FN_maximum: return extreme_side(w, GM_FN_lt, g, y, x);
+    case GM_FN_minimum: return extreme_side(w, GM_FN_gt, g, y, x);
+    case GM_FN_pow: return pow_exponent(w, g, x, y);
+    default: return g;
     }
-done:
-    gm_tensor_release(t);
-    gm_tensor_release(u);
-    return st;
 }
 
-static gm_status binary_rule(gm_backward *b)
+static void binary_rule(gm_backward *b)
 {
-    gm_tensor  *x, *y, *t = NULL, *g = gm_backward_grad(b, 0);
+    gm_work    *w = gm_backward_work(b);
+    gm_tensor  *x = gm_backward_saved(b, 0), *y = gm_backward_saved(b, 1), *g = gm_backward_grad(b, 0);
     gm_function f = gm_backward_attrs(b)->function;
-    SAVED(b, 0, &x);
-    SAVED(b, 1, &y);
-    if (gm_backward_wants(b, 0)) {
-        gm_status st = binary_a(b, f, g, x, y, &t);
-        GM_TRY(give_reduced(b, 0, t, st));
-    }
-    if (gm_backward_wants(b, 1)) {
-        gm_status st = binary_b(b, f, g, x, y, &t);
-        GM_TRY(give_reduced(b, 1, t, st));
-    }
-    return GM_OK;
+    if (w->st != GM_OK) return;
+    if (gm_backward_wants(b, 0)) give_reduced(b, 0, binary_a(w, f, g, x, y));
+    gm_work_drop(w, 0);
+    if (gm_backward_wants(b, 1)) give_reduced(b, 1, binary_b(w, f, g, x, y));
 }
 
-static gm_status where_rule(gm_backward *b)
+static void where_rule(gm_backward *b)
 {
-    gm_tensor *condition, *t = NULL, *g = gm_backward_grad(b, 0);
-    SAVED(b, 0, &condition);
+    gm_work   *w = gm_backward_work(b);
+    gm_tensor *condition = gm_backward_saved(b, 0), *g = gm_backward_grad(b, 0);
     for (int i = 1; i <= 2; i++)
-        if (gm_backward_wants(b, i)) {
-            gm_status st = pick(b, condition, g, i == 1, &t);
-            GM_TRY(give_reduced(b, i, t, st));
-        }
-    return GM_OK;
+        if (gm_backward_wants(b, i)) give_reduced(b, i, pick(w, condition, g, i == 1));
 }
 
-static gm_status dropout_rule(gm_backward *b) /* the same mask: its stream is the forward's */
+static void dropout_rule(gm_backward *b) /* the same mask: its stream is the forward's */
 {
-    gm_tensor *g = gm_backward_grad(b, 0), *dx = NULL;
-    GM_TRY(gm_rule_run(b, GM_OP_dropout, 1, &g, gm_backward_attrs(b), &dx));
-    return gm_backward_give(b, 0, dx);
+    gm_tensor *g = gm_backward_grad(b, 0);
+    gm_backward_give(b, 0, gm_work_run(gm_backward_work(b), GM_OP_dropout, 1, &g, gm_backward_attrs(b)));
 }
 
 /* contractions */
 
 /* One side of y = alpha op(a) op(b): the gradient is a product of g and the other operand. */
-static gm_status matmul_side(gm_backward *b, int i, gm_tensor *first, gm_tensor *second, bool ta, bool tb)
+static void matmul_side(gm_backward *b, int i, gm_tensor *first, gm_tensor *second, bool ta, bool tb)
 {
+    gm_work       *w = gm_backward_work(b);
     gm_attrs       a = gm_attrs_default();
-    gm_tensor     *t = NULL;
+    gm_tensor     *in[2] = {first, second}, *t;
     const gm_spec *want = gm_backward_input(b, i);
     a.transpose_a = ta;
     a.transpose_b = tb;
@@ -250,185 +153,136 @@ static gm_status matmul_side(gm_backward *b, int i, gm_tensor *first, gm_tensor 
     bool same_batch = first->ndim == want->ndim && second->ndim == want->ndim;
     for (int d = 0; same_batch && d < want->ndim - 2; d++)
         same_batch = first->shape[d] == want->shape[d] && second->shape[d] == want->shape[d];
-    if (same_batch) {
-        GM_TRY(gm_backward_target(b, i, &t, &a.accumulate));
-        return gm_rule_into(b, GM_OP_matmul, 2, (gm_tensor *[]){first, second}, &a, 1, &t);
+    if (!same_batch) {
+        give_summed(b, i, gm_work_run(w, GM_OP_matmul, 2, in, &a));
+        return;
     }
-    GM_TRY(gm_rule_run(b, GM_OP_matmul, 2, (gm_tensor *[]){first, second}, &a, &t));
-    return give_summed(b, i, t);
+    t = gm_backward_target(b, i, &a.accumulate);
+    gm_work_into(w, GM_OP_matmul, 2, in, &a, 1, &t);
 }
 
-static gm_status matmul_rule(gm_backward *b)
+static void matmul_rule(gm_backward *b)
 {
     const gm_attrs *at = gm_backward_attrs(b);
-    gm_tensor      *x, *y, *g = gm_backward_grad(b, 0);
-    SAVED(b, 0, &x);
-    SAVED(b, 1, &y);
+    gm_tensor      *x = gm_backward_saved(b, 0), *y = gm_backward_saved(b, 1), *g = gm_backward_grad(b, 0);
+    if (gm_backward_work(b)->st != GM_OK) return;
     if (gm_backward_wants(b, 0)) {
-        if (at->transpose_a) GM_TRY(matmul_side(b, 0, y, g, at->transpose_b, true));
-        else GM_TRY(matmul_side(b, 0, g, y, false, !at->transpose_b));
+        if (at->transpose_a) matmul_side(b, 0, y, g, at->transpose_b, true);
+        else matmul_side(b, 0, g, y, false, !at->transpose_b);
     }
     if (gm_backward_wants(b, 1)) {
-        if (at->transpose_b) GM_TRY(matmul_side(b, 1, g, x, true, at->transpose_a));
-        else GM_TRY(matmul_side(b, 1, x, g, !at->transpose_a, false));
+        if (at->transpose_b) matmul_side(b, 1, g, x, true, at->transpose_a);
+        else matmul_side(b, 1, x, g, !at->transpose_a, false);
     }
     for (int i = 0; i < 2; i++)
         if (!gm_backward_later(b, i)) gm_backward_keep(b, !i, NULL);
-    return GM_OK;
 }
 
 /* normalisation */
 
 /* Inputs x, residual, then parameters from index 2; statistics are outputs 2 and up. */
-static gm_status norm_rule(gm_backward *b, gm_op op, int n_parameters, int n_statistics)
+static void norm_rule(gm_backward *b, gm_op op, int n_parameters, int n_statistics)
 {
-    gm_tensor *in[6], *out[3] = {NULL, NULL, NULL}, *g;
+    gm_work   *w = gm_backward_work(b);
+    gm_tensor *in[6], *out[3] = {NULL, NULL, NULL};
     gm_attrs   a = gm_attrs_default();
     bool       residual = gm_backward_input(b, 1)->ndim > 0, flags[2] = {false, false};
     a.eps = gm_backward_attrs(b)->eps;
-    GM_TRY(gm_backward_grad_or_zeros(b, 0, &g));
-    in[0] = g;
+    in[0] = gm_backward_grad_or_zeros(b, 0);
     in[1] = residual ? gm_backward_grad(b, 1) : NULL;
-    SAVED(b, residual ? OUT(1) : 0, &in[2]);
-    SAVED(b, 2, &in[3]);
-    for (int i = 0; i < n_statistics; i++) SAVED(b, OUT(2 + i), &in[4 + i]);
+    in[2] = gm_backward_saved(b, residual ? OUT(1) : 0);
+    in[3] = gm_backward_saved(b, 2);
+    for (int i = 0; i < n_statistics; i++) in[4 + i] = gm_backward_saved(b, OUT(2 + i));
     for (int i = 0; i < n_parameters; i++)
-        if (gm_backward_wants(b, 2 + i)) GM_TRY(gm_backward_target(b, 2 + i, &out[1 + i], &flags[i]));
+        if (gm_backward_wants(b, 2 + i)) out[1 + i] = gm_backward_target(b, 2 + i, &flags[i]);
     if (out[1] && out[2] && flags[0] != flags[1]) { /* the kernel knows one flag: begin the other with zeros */
-        gm_attrs zero = gm_attrs_default();
-        GM_TRY(gm_rule_into(b, GM_OP_fill, 0, NULL, &zero, 1, &out[flags[0] ? 2 : 1]));
+        gm_work_fill(w, out[flags[0] ? 2 : 1], 0);
         flags[0] = flags[1] = true;
     }
     a.accumulate = out[1] ? flags[0] : flags[1];
-    GM_TRY(gm_backward_new(b, gm_backward_input(b, 0), &out[0]));
-    gm_status st = gm_rule_into(b, op, 4 + n_statistics, in, &a, 1 + n_parameters, out);
-    if (st != GM_OK) {
-        gm_tensor_release(out[0]);
-        return st;
-    }
-    if (residual) {
-        gm_tensor_retain(out[0]);
-        st = gm_backward_give(b, 1, out[0]);
-    }
-    if (st != GM_OK) {
-        gm_tensor_release(out[0]);
-        return st;
-    }
-    return gm_backward_give(b, 0, out[0]);
+    out[0] = gm_backward_like(b, 0);
+    gm_work_into(w, op, 4 + n_statistics, in, &a, 1 + n_parameters, out);
+    if (residual) gm_backward_give(b, 1, gm_work_share(w, out[0]));
+    gm_backward_give(b, 0, out[0]);
 }
 
-static gm_status layer_norm_rule(gm_backward *b) { return norm_rule(b, GM_OP_layer_norm_grad, 2, 2); }
-static gm_status rms_norm_rule(gm_backward *b) { return norm_rule(b, GM_OP_rms_norm_grad, 1, 1); }
+static void layer_norm_rule(gm_backward *b) { norm_rule(b, GM_OP_layer_norm_grad, 2, 2); }
+static void rms_norm_rule(gm_backward *b) { norm_rule(b, GM_OP_rms_norm_grad, 1, 1); }
 
-static gm_status softmax_rule(gm_backward *b)
+static void softmax_rule(gm_backward *b)
 {
-    gm_tensor *y, *dx = NULL;
     gm_op      op = gm_backward_op(b) == GM_OP_softmax ? GM_OP_softmax_grad : GM_OP_log_softmax_grad;
-    SAVED(b, OUT(0), &y);
-    GM_TRY(gm_rule_run(b, op, 2, (gm_tensor *[]){y, gm_backward_grad(b, 0)}, gm_backward_attrs(b), &dx));
-    return gm_backward_give(b, 0, dx);
+    gm_tensor *in[2] = {gm_backward_saved(b, OUT(0)), gm_backward_grad(b, 0)};
+    gm_backward_give(b, 0, gm_work_run(gm_backward_work(b), op, 2, in, gm_backward_attrs(b)));
 }
 
-static gm_status attention_rule(gm_backward *b)
+static void attention_rule(gm_backward *b)
 {
-    gm_tensor *in[7], *out[3] = {NULL, NULL, NULL}, *g = NULL;
-    gm_status  st = GM_OK;
-    for (int i = 0; i < 4; i++) SAVED(b, i, &in[i]);
-    SAVED(b, OUT(0), &in[4]);
-    SAVED(b, OUT(1), &in[5]);
-    GM_TRY(gm_rule_contiguous(b, gm_backward_grad(b, 0), &g));
-    in[6] = g;
-    for (int i = 0; i < 3 && st == GM_OK; i++) st = gm_backward_place(b, i, &out[i]);
-    if (st == GM_OK) st = gm_rule_into(b, GM_OP_attention_grad, 7, in, gm_backward_attrs(b), 3, out);
-    for (int i = 0; i < 3; i++) {
-        if (st == GM_OK) st = gm_backward_give(b, i, out[i]);
-        else gm_tensor_release(out[i]);
-    }
-    gm_tensor_release(g);
-    return st;
+    gm_work   *w = gm_backward_work(b);
+    gm_tensor *in[7], *out[3];
+    for (int i = 0; i < 4; i++) in[i] = gm_backward_saved(b, i);
+    in[4] = gm_backward_saved(b, OUT(0));
+    in[5] = gm_backward_saved(b, OUT(1));
+    in[6] = gm_work_contiguous(w, gm_backward_grad(b, 0));
+    for (int i = 0; i < 3; i++) out[i] = gm_backward_place(b, i);
+    gm_work_into(w, GM_OP_attention_grad, 7, in, gm_backward_attrs(b), 3, out);
+    for (int i = 0; i < 3; i++) gm_backward_give(b, i, out[i]);
 }
 
 /* tables and losses */
 
-static gm_status embedding_rule(gm_backward *b)
+static void embedding_rule(gm_backward *b)
 {
-    gm_tensor *index, *dw;
+    gm_tensor *in[2] = {gm_backward_saved(b, 1), gm_backward_grad(b, 0)};
     gm_attrs   a = *gm_backward_attrs(b);
-    SAVED(b, 1, &index);
-    GM_TRY(gm_backward_target(b, 0, &dw, &a.accumulate));
-    return gm_rule_into(b, GM_OP_embedding_grad, 2, (gm_tensor *[]){index, gm_backward_grad(b, 0)}, &a, 1, &dw);
+    gm_tensor *dw = gm_backward_target(b, 0, &a.accumulate);
+    gm_work_into(gm_backward_work(b), GM_OP_embedding_grad, 2, in, &a, 1, &dw);
 }
 
-static gm_status cross_entropy_rule(gm_backward *b)
+static void cross_entropy_rule(gm_backward *b)
 {
-    gm_tensor *in[5], *dx = NULL;
-    SAVED(b, 0, &in[0]);
-    SAVED(b, 1, &in[1]);
-    SAVED(b, OUT(1), &in[2]);
-    SAVED(b, OUT(2), &in[3]);
-    in[4] = gm_backward_grad(b, 0);
-    GM_TRY(gm_rule_run(b, GM_OP_cross_entropy_grad, 5, in, gm_backward_attrs(b), &dx));
-    return gm_backward_give(b, 0, dx);
+    gm_tensor *in[5] = {gm_backward_saved(b, 0), gm_backward_saved(b, 1), gm_backward_saved(b, OUT(1)),
+                        gm_backward_saved(b, OUT(2)), gm_backward_grad(b, 0)};
+    gm_backward_give(b, 0, gm_work_run(gm_backward_work(b), GM_OP_cross_entropy_grad, 5, in, gm_backward_attrs(b)));
 }
 
 /* reductions */
 
-/* g with the reduced dimensions back as size 1. */
-static gm_status keep_dims(gm_tensor *g, const gm_spec *x, uint32_t reduced, gm_tensor **out)
+static void sum_rule(gm_backward *b)
 {
-    int64_t shape[GM_MAX_DIMS];
-    for (int d = 0; d < x->ndim; d++) shape[d] = reduced & 1u << d ? 1 : x->shape[d];
-    return gm_tensor_reshape(g, x->ndim, shape, out);
-}
-
-static gm_status sum_rule(gm_backward *b)
-{
+    gm_work       *w = gm_backward_work(b);
     const gm_spec *x = gm_backward_input(b, 0);
     uint32_t       dims = gm_backward_attrs(b)->dims;
-    gm_tensor     *g = NULL, *kept = NULL, *dx = NULL;
-    gm_status      st;
-    GM_TRY(gm_rule_contiguous(b, gm_backward_grad(b, 0), &g));
-    GM_TRY_OR(keep_dims(g, x, dims ? dims : ~0u, &kept), st, done);
-    GM_TRY_OR(gm_tensor_expand(kept, x->ndim, x->shape, &dx), st, done);
-    st = gm_backward_give(b, 0, dx);
-done:
-    gm_tensor_release(kept);
-    gm_tensor_release(g);
-    return st;
+    int64_t        shape[GM_MAX_DIMS]; /* with the reduced dimensions back as size 1 */
+    for (int d = 0; d < x->ndim; d++) shape[d] = !dims || dims & 1u << d ? 1 : x->shape[d];
+    gm_tensor *g = gm_work_shaped(w, gm_work_contiguous(w, gm_backward_grad(b, 0)), x->ndim, shape);
+    gm_backward_give(b, 0, gm_work_expand(w, g, x->ndim, x->shape));
 }
 
-static gm_status extreme_rule(gm_backward *b)
+static void extreme_rule(gm_backward *b)
 {
-    gm_tensor *index, *dx = NULL;
-    SAVED(b, OUT(1), &index);
-    GM_TRY(gm_rule_full(b, gm_backward_input(b, 0), 0, &dx));
-    gm_status st = gm_rule_into(b, GM_OP_scatter, 2, (gm_tensor *[]){index, gm_backward_grad(b, 0)},
-                                gm_backward_attrs(b), 1, &dx);
-    if (st == GM_OK) return gm_backward_give(b, 0, dx);
-    gm_tensor_release(dx);
-    return st;
+    gm_work       *w = gm_backward_work(b);
+    const gm_spec *x = gm_backward_input(b, 0);
+    gm_tensor     *in[2] = {gm_backward_saved(b, OUT(1)), gm_backward_grad(b, 0)};
+    gm_tensor     *dx = gm_work_full(w, x->dtype, x->ndim, x->shape, 0);
+    gm_work_into(w, GM_OP_scatter, 2, in, gm_backward_attrs(b), 1, &dx);
+    gm_backward_give(b, 0, dx);
 }
 
 /* dx[.., index] = g, one of the k at a time */
-static gm_status top_k_rule(gm_backward *b)
+static void top_k_rule(gm_backward *b)
 {
-    gm_attrs   a = gm_attrs_default();
-    gm_tensor *index, *g = gm_backward_grad(b, 0), *dx = NULL;
-    gm_status  st = GM_OK;
-    SAVED(b, OUT(1), &index);
-    int last = index->ndim - 1;
-    GM_TRY(gm_rule_full(b, gm_backward_input(b, 0), 0, &dx));
-    for (int64_t j = 0; j < index->shape[last] && st == GM_OK; j++) {
-        gm_tensor *at = NULL, *of = NULL;
-        st = gm_tensor_select(index, last, j, &at);
-        if (st == GM_OK) st = gm_tensor_select(g, last, j, &of);
-        if (st == GM_OK) st = gm_rule_into(b, GM_OP_scatter, 2, (gm_tensor *[]){at, of}, &a, 1, &dx);
-        gm_tensor_release(at);
-        gm_tensor_release(of);
+    gm_work       *w = gm_backward_work(b);
+    const gm_spec *x = gm_backward_input(b, 0);
+    gm_tensor     *index = gm_backward_saved(b, OUT(1)), *g = gm_backward_grad(b, 0);
+    gm_tensor     *dx = gm_work_full(w, x->dtype, x->ndim, x->shape, 0);
+    int            last = g->ndim - 1, mark = w->n_held;
+    for (int64_t j = 0; j < g->shape[last] && w->st == GM_OK; j++) {
+        gm_tensor *in[2] = {gm_work_select(w, index, last, j), gm_work_select(w, g, last, j)};
+        gm_work_into(w, GM_OP_scatter, 2, in, NULL, 1, &dx);
+        gm_work_drop(w, mark);
     }
-    if (st == GM_OK) return gm_backward_give(b, 0, dx);
-    gm_tensor_release(dx);
-    return st;
+    gm_backward_give(b, 0, dx);
 }
 
 static const gm_gradient gradients[GM_OP_COUNT] = {
@@ -440,7 +294,7 @@ static const gm_gradient gradients[GM_OP_COUNT] = {
     [GM_OP_where] = {where_rule, 1, 0},
     [GM_OP_dropout] = {dropout_rule, 0, 0},
     [GM_OP_matmul] = {matmul_rule, 3, 0, .splits = true},
-    [GM_OP_linear] = {gm_rule_linear, 3, 2, .splits = true},
+    [GM_OP_linear] = {gm_linear_rule, 3, 2, .splits = true},
     [GM_OP_layer_norm] = {layer_norm_rule, 1 | 4, 2 | 4 | 8},
     [GM_OP_rms_norm] = {rms_norm_rule, 1 | 4, 2 | 4},
     [GM_OP_softmax] = {softmax_rule, 0, 1},

@@ -4,38 +4,22 @@
  * gradient that it reads anyway; dx of a layer goes back through the activation of the layer before, whose rule finds
  * the gradient of its pre-activation then, and no activation to apply. The trap: it must not be applied twice, which is
  * why gm_backward_activated empties the other node's slot. */
-#include <string.h>
-
 #include "gradients.h"
-#include "rules.h"
 
 #define PRE (GM_SLOT_OUTPUT + 1)
 
 /* dpre = g f'(pre), db where with_bias. */
-static gm_status linear_pre(gm_backward *b, gm_tensor *g, gm_tensor *pre, bool with_bias, gm_tensor **dpre)
+static gm_tensor *linear_pre(gm_backward *b, gm_tensor *g, gm_tensor *pre, bool with_bias)
 {
+    gm_work   *w = gm_backward_work(b);
     gm_tensor *out[2] = {NULL, NULL};
     gm_attrs   a = gm_attrs_default();
     if (pre) a.function = gm_backward_attrs(b)->function; /* else there is none, or it has been gone through */
-    if (with_bias) GM_TRY(gm_backward_target(b, 2, &out[1], &a.accumulate));
-    if (a.function) {
-        gm_spec spec = {.dtype = g->dtype, .ndim = g->ndim};
-        memcpy(spec.shape, g->shape, sizeof spec.shape);
-        GM_TRY(gm_backward_new(b, &spec, &out[0]));
-    } else if (!out[1]) {
-        gm_tensor_retain(g);
-        *dpre = g;
-        return GM_OK;
-    }
-    gm_status st = gm_rule_into(b, GM_OP_bias_activation_grad, 2, (gm_tensor *[]){g, a.function ? pre : NULL}, &a, 2,
-                                out);
-    if (st != GM_OK) {
-        gm_tensor_release(out[0]);
-        return st;
-    }
-    if (!out[0]) gm_tensor_retain(g);
-    *dpre = out[0] ? out[0] : g;
-    return GM_OK;
+    if (with_bias) out[1] = gm_backward_target(b, 2, &a.accumulate);
+    if (a.function) out[0] = gm_work_like(w, g);
+    if (!out[0] && !out[1]) return g;
+    gm_work_into(w, GM_OP_bias_activation_grad, 2, (gm_tensor *[]){g, a.function ? pre : NULL}, &a, 2, out);
+    return out[0] ? out[0] : g;
 }
 
 /* Does db come with dw? */
@@ -44,75 +28,63 @@ static bool bias_with_weight(gm_backward *b, const gm_tensor *pre)
     return !pre && gm_backward_wants(b, 1) && gm_backward_wants(b, 2);
 }
 
-gm_status gm_rule_linear_bias(gm_backward *b, gm_tensor *g, gm_tensor **dpre)
+gm_tensor *gm_linear_rule_bias(gm_backward *b, gm_tensor *g)
 {
-    gm_tensor *pre;
-    GM_TRY(gm_backward_saved(b, PRE, &pre));
-    return linear_pre(b, g, pre, gm_backward_wants(b, 2), dpre);
+    return linear_pre(b, g, gm_backward_saved(b, PRE), gm_backward_wants(b, 2));
 }
 
-gm_status gm_rule_linear_pre(gm_backward *b, gm_tensor *g, gm_tensor **dpre)
+gm_tensor *gm_linear_rule_pre(gm_backward *b, gm_tensor *g)
 {
-    gm_tensor *pre;
-    GM_TRY(gm_backward_saved(b, PRE, &pre));
-    return linear_pre(b, g, pre, gm_backward_wants(b, 2) && !bias_with_weight(b, pre), dpre);
+    gm_tensor *pre = gm_backward_saved(b, PRE);
+    return linear_pre(b, g, pre, gm_backward_wants(b, 2) && !bias_with_weight(b, pre));
 }
 
-/* Where the gradient of input i goes, and the leading n[0] (by n[1]) of it. */
-static gm_status leading_target(gm_backward *b, int i, const int64_t *n, gm_tensor **whole, gm_tensor **out, bool *held)
+/* Of a gradient, the leading n[0] (by n[1]). */
+static gm_tensor *leading(gm_work *w, gm_tensor *t, const int64_t *n)
 {
-    gm_tensor *rows = NULL;
-    GM_TRY((i == 1 ? gm_backward_wide_target : gm_backward_target)(b, i, whole, held));
-    GM_TRY(gm_tensor_narrow(*whole, 0, 0, n[0], &rows));
-    if (rows->ndim == 1) {
-        *out = rows;
-        return GM_OK;
-    }
-    gm_status st = gm_tensor_narrow(rows, 1, 0, n[1], out);
-    gm_tensor_release(rows);
-    return st;
+    gm_tensor *rows = gm_work_narrow(w, t, 0, 0, n[0]);
+    return rows && rows->ndim > 1 ? gm_work_narrow(w, rows, 1, 0, n[1]) : rows;
 }
 
 /* dw (+)= dpre' x and db, if there is one. Of 16 bits dw may be a sum in f32, which the op for both does not make. */
-static gm_status weight_gradient(gm_backward *b, gm_tensor *dpre, gm_tensor *x, bool accumulate, gm_tensor **out)
+static void weight_gradient(gm_work *w, gm_tensor *dpre, gm_tensor *x, bool accumulate, gm_tensor **out)
 {
-    gm_attrs a = gm_attrs_default(), product;
+    gm_tensor *in[2] = {dpre, x};
+    gm_attrs   a = gm_attrs_default();
     a.accumulate = accumulate;
-    if (out[1] && out[0]->dtype == dpre->dtype)
-        return gm_rule_into(b, GM_OP_linear_weight_grad, 2, (gm_tensor *[]){dpre, x}, &a, 2, out);
-    product = a;
+    if (out[1] && out[0]->dtype == dpre->dtype) {
+        gm_work_into(w, GM_OP_linear_weight_grad, 2, in, &a, 2, out);
+        return;
+    }
+    gm_attrs product = a;
     product.transpose_a = true;
     product.dtype = out[0]->dtype;
-    GM_TRY(gm_rule_into(b, GM_OP_matmul, 2, (gm_tensor *[]){dpre, x}, &product, 1, out));
-    if (!out[1]) return GM_OK;
-    return gm_rule_into(b, GM_OP_bias_activation_grad, 2, (gm_tensor *[]){dpre, NULL}, &a, 2,
-                        (gm_tensor *[]){NULL, out[1]});
+    gm_work_into(w, GM_OP_matmul, 2, in, &product, 1, out);
+    in[1] = NULL;
+    if (out[1]) gm_work_into(w, GM_OP_bias_activation_grad, 2, in, &a, 2, (gm_tensor *[]){NULL, out[1]});
 }
 
-gm_status gm_rule_linear_weight(gm_backward *b, gm_tensor *dpre, gm_tensor *x)
+void gm_linear_rule_weight(gm_backward *b, gm_tensor *dpre, gm_tensor *x)
 {
-    gm_tensor *pre, *whole[2] = {NULL, NULL}, *out[2] = {NULL, NULL};
-    gm_attrs   a = gm_attrs_default(), zero = a;
-    int64_t    n[2] = {dpre->shape[1], x->shape[1]};
+    gm_work   *w = gm_backward_work(b);
+    gm_tensor *pre = gm_backward_saved(b, PRE), *whole[2] = {NULL, NULL}, *out[2] = {NULL, NULL};
     bool       held[2] = {false, false};
-    gm_status  st;
-    GM_TRY(gm_backward_saved(b, PRE, &pre));
-    GM_TRY(leading_target(b, 1, n, &whole[0], &out[0], &held[0]));
-    if (bias_with_weight(b, pre)) GM_TRY_OR(leading_target(b, 2, n, &whole[1], &out[1], &held[1]), st, done);
-    a.accumulate = held[0] || held[1];
-    for (int i = 0; i < 2; i++) { /* the kernel knows one flag: begin the other with zeros; and so does padding */
-        if (!whole[i] || held[i] || (!a.accumulate && gm_tensor_numel(out[i]) == gm_tensor_numel(whole[i]))) continue;
-        GM_TRY_OR(gm_rule_into(b, GM_OP_fill, 0, NULL, &zero, 1, &whole[i]), st, done);
+    if (w->st != GM_OK) return;
+    int64_t n[2] = {dpre->shape[1], x->shape[1]};
+    whole[0] = gm_backward_wide_target(b, 1, &held[0]);
+    if (bias_with_weight(b, pre)) whole[1] = gm_backward_target(b, 2, &held[1]);
+    bool accumulate = held[0] || held[1];
+    for (int i = 0; i < 2 && whole[i]; i++) { /* the kernel knows one flag: begin the other with zeros; and padding */
+        out[i] = leading(w, whole[i], n);
+        if (!out[i] || held[i] || (!accumulate && gm_tensor_numel(out[i]) == gm_tensor_numel(whole[i]))) continue;
+        gm_work_fill(w, whole[i], 0);
     }
-    st = weight_gradient(b, dpre, x, a.accumulate, out);
-done:
-    gm_tensor_release(out[0]);
-    gm_tensor_release(out[1]);
-    return st;
+    if (w->st == GM_OK) weight_gradient(w, dpre, x, accumulate, out);
 }
 
-void gm_rule_linear_keep(gm_backward *b, gm_tensor *dpre)
+void gm_linear_rule_keep(gm_backward *b, gm_tensor *dpre)
 {
+    if (gm_backward_work(b)->st != GM_OK) return;
     gm_backward_keep_grad(b, 0, dpre);
     gm_backward_keep(b, PRE, NULL);
     for (int i = 0; i < 2; i++)
@@ -120,44 +92,23 @@ void gm_rule_linear_keep(gm_backward *b, gm_tensor *dpre)
 }
 
 /* dx (+)= dpre w; where x is another layer's f(pre), that layer's dpre = (dpre w) f'(pre) */
-static gm_status input_gradient(gm_backward *b, gm_tensor *dpre, gm_tensor *w)
+static void input_gradient(gm_backward *b, gm_tensor *dpre, gm_tensor *weight)
 {
-    gm_tensor *pre = NULL, *rows = NULL, *to, *view = NULL;
+    gm_work   *w = gm_backward_work(b);
     gm_attrs   a = gm_attrs_default();
-    gm_status  st;
-    GM_TRY(gm_backward_activated(b, 0, &pre, &a.function));
-    GM_TRY_OR(gm_backward_target(b, 0, &to, &a.accumulate), st, done);
-    GM_TRY_OR(gm_rule_rows(b, to, &view), st, done);
-    if (pre) GM_TRY_OR(gm_rule_rows(b, pre, &rows), st, done);
-    st = pre ? gm_rule_into(b, GM_OP_linear_input_grad, 3, (gm_tensor *[]){dpre, w, rows}, &a, 1, &view)
-             : gm_rule_into(b, GM_OP_matmul, 2, (gm_tensor *[]){dpre, w}, &a, 1, &view);
-done:
-    gm_tensor_release(view);
-    gm_tensor_release(rows);
-    gm_tensor_release(pre);
-    return st;
+    gm_tensor *pre = gm_backward_activated(b, 0, &a.function);
+    gm_tensor *to = gm_work_flat(w, gm_backward_target(b, 0, &a.accumulate));
+    gm_tensor *in[3] = {dpre, weight, pre ? gm_work_flat(w, pre) : NULL};
+    gm_work_into(w, pre ? GM_OP_linear_input_grad : GM_OP_matmul, pre ? 3 : 2, in, &a, 1, &to);
 }
 
-gm_status gm_rule_linear(gm_backward *b)
+void gm_linear_rule(gm_backward *b)
 {
-    gm_tensor *x, *w, *g = NULL, *dpre = NULL, *rows = NULL, *flat = NULL;
-    gm_status  st;
-    GM_TRY(gm_backward_saved(b, 0, &x));
-    GM_TRY(gm_backward_saved(b, 1, &w));
-    GM_TRY(gm_rule_contiguous(b, gm_backward_grad(b, 0), &g));
-    GM_TRY_OR(gm_rule_linear_pre(b, g, &dpre), st, done);
-    GM_TRY_OR(gm_rule_rows(b, dpre, &rows), st, done); /* (m, out) */
-    if (gm_backward_wants(b, 0)) GM_TRY_OR(input_gradient(b, rows, w), st, done);
-    if (gm_backward_wants(b, 1)) {
-        GM_TRY_OR(gm_rule_rows(b, x, &flat), st, done);
-        GM_TRY_OR(gm_rule_linear_weight(b, rows, flat), st, done);
-    }
-    gm_rule_linear_keep(b, dpre);
-    st = GM_OK;
-done:
-    gm_tensor_release(flat);
-    gm_tensor_release(rows);
-    gm_tensor_release(dpre);
-    gm_tensor_release(g);
-    return st;
+    gm_work   *w = gm_backward_work(b);
+    gm_tensor *x = gm_backward_saved(b, 0), *weight = gm_backward_saved(b, 1);
+    gm_tensor *dpre = gm_linear_rule_pre(b, gm_work_contiguous(w, gm_backward_grad(b, 0)));
+    gm_tensor *rows = gm_work_flat(w, dpre); /* (m, out) */
+    if (gm_backward_wants(b, 0)) input_gradient(b, rows, weight);
+    if (gm_backward_wants(b, 1)) gm_linear_rule_weight(b, rows, gm_work_flat(w, x));
+    gm_linear_rule_keep(b, dpre);
 }

@@ -5,35 +5,20 @@
 
 /* ---- roots ---- */
 
-/* t = 1, or *scale where that is not NULL; both have one element. */
-static gm_status fill_seed(gm_device *dev, gm_tensor *scale, gm_tensor *t)
-{
-    gm_attrs   a = gm_attrs_default();
-    gm_tensor *like = NULL;
-    a.value = 1;
-    if (!scale) return gm_run_one(dev, GM_OP_fill, &a, NULL, t);
-    a.dtype = t->dtype;
-    GM_TRY(gm_tensor_reshape(scale, t->ndim, t->shape, &like));
-    gm_status st = gm_run_one(dev, GM_OP_copy, &a, like, t);
-    gm_tensor_release(like);
-    return st;
-}
-
-/* For a loss of one element. */
+/* For a loss of one element: 1, or *scale where that is not NULL, which has one, too. */
 static gm_status new_seed(gm_value *loss, gm_tensor *scale, gm_tensor **out)
 {
-    gm_tensor *t = NULL;
+    gm_tensor *t = loss->local;
+    gm_work    w;
     char       have[256];
     for (int d = 0; d < loss->ndim; d++)
         if (loss->shape[d] != 1)
             return GM_FAIL(GM_ESHAPE, "backward: a loss has one element, this is %s; sum() it or pass a seed gradient",
                            gm_value_describe(loss, have, sizeof have));
-    gm_rank_place(loss->rank, "backward");
-    GM_TRY(gm_tensor_new(loss->rank->device, loss->local->dtype, loss->local->ndim, loss->local->shape, &t));
-    gm_status st = fill_seed(loss->rank->device, scale, t);
-    if (st == GM_OK) *out = t;
-    else gm_tensor_release(t);
-    return st;
+    gm_work_begin(&w, loss->rank, "backward");
+    *out = gm_work_keep(&w, scale ? gm_work_cast(&w, gm_work_shaped(&w, scale, t->ndim, t->shape), t->dtype)
+                                  : gm_work_full(&w, t->dtype, t->ndim, t->shape, 1));
+    return gm_work_end(&w);
 }
 
 static gm_status seed_gradient(gm_rank *r, gm_tape *t, gm_value *root, gm_value *seed, gm_tensor *scale)

@@ -17,14 +17,15 @@
 
 #include "callback.h"
 #include "value.h"
+#include "work.h"
 
 #define GM_MAX_SAVED 8
 
 typedef struct gm_tape     gm_tape; /* struct gm_node: value.h */
 typedef struct gm_backward gm_backward;
 
-/* Writes the gradients that gm_backward_wants; see below. */
-typedef gm_status (*gm_rule)(gm_backward *b);
+/* Gives the gradients that gm_backward_wants; written with the steps of work.h, on gm_backward_work. See below. */
+typedef void (*gm_rule)(gm_backward *b);
 
 /* What gm_tape_record is told. Arrays are copied; values and tensors are borrowed. */
 typedef struct gm_record {
@@ -122,9 +123,10 @@ typedef struct gm_tape_held {
 /* An entry a node that holds something, in order of recording; to be freed, *n of them. No tape: none. */
 gm_status gm_tape_saved(const gm_rank *r, gm_tape_held **out, int *n);
 
-/* For rules. Indices are those of the record. Tensors returned are borrowed unless said otherwise. */
+/* For rules. Indices are those of the record. Tensors are borrowed; what is made is the work's (work.h), which the tape
+ * begins before the rule and ends after it. */
+gm_work           *gm_backward_work(gm_backward *b);
 gm_rank           *gm_backward_rank(gm_backward *b);
-gm_device         *gm_backward_device(gm_backward *b);
 gm_op              gm_backward_op(gm_backward *b);
 const gm_attrs    *gm_backward_attrs(gm_backward *b);
 const int64_t     *gm_backward_extra(gm_backward *b);
@@ -134,24 +136,27 @@ int                gm_backward_outputs(gm_backward *b);
 /* Gradient of output i, NULL if nothing depended on it. */
 gm_tensor *gm_backward_grad(gm_backward *b, int i);
 /* The same, zeros made when there is none. */
-gm_status gm_backward_grad_or_zeros(gm_backward *b, int i, gm_tensor **out);
-gm_status gm_backward_saved(gm_backward *b, int i, gm_tensor **out); /* *out NULL for an empty slot */
+gm_tensor *gm_backward_grad_or_zeros(gm_backward *b, int i);
+gm_tensor *gm_backward_saved(gm_backward *b, int i); /* NULL for an empty slot */
 /* Is input i what a node of the op `linear`, that has an activation, computed, and does nothing else read it? Then the
- * rule may take the gradient back through that activation itself: *pre (taken over: to be released) is what went into
- * *function, that node has done with it, and what is given for input i is to be the gradient of pre. Else *pre is NULL.
- * A rule that has asked must give the gradient of input i. */
-gm_status gm_backward_activated(gm_backward *b, int i, gm_tensor **pre, gm_function *function);
+ * rule may take the gradient back through that activation itself: it returns what went into *function, that node has
+ * done with it, and what is given for input i is to be the gradient of that. Else NULL. A rule that has asked must give
+ * the gradient of input i. */
+gm_tensor *gm_backward_activated(gm_backward *b, int i, gm_function *function);
 /* Is the gradient of input i to be computed in this call? What is given and not wanted is let go. */
 bool gm_backward_wants(gm_backward *b, int i);
 /* In the first of two calls of a rule that splits: will it be in the second? */
 bool gm_backward_later(gm_backward *b, int i);
 bool gm_backward_splits(gm_backward *b); /* as recorded */
 /* In that first call (else nothing happens): what the second finds in slot i, and as the gradient of output i, instead
- * of what is there now. Retained; NULL: nothing, so that memory which the second call does not need is free. */
+ * of what is there now. Retained; NULL: nothing, so that memory which the second call does not need is free. The trap:
+ * what was there goes; a rule that still needs it shares it before (gm_work_share). */
 void gm_backward_keep(gm_backward *b, int i, gm_tensor *t);
 void gm_backward_keep_grad(gm_backward *b, int i, gm_tensor *t);
 /* Shape of input i as a spec: of its block. */
 const gm_spec *gm_backward_input(gm_backward *b, int i);
+/* A new tensor like input i's block. */
+gm_tensor *gm_backward_like(gm_backward *b, int i);
 /* How input or output i is laid out; *shape (may be NULL): its global shape. */
 const gm_layout *gm_backward_input_layout(gm_backward *b, int i, const int64_t **shape);
 const gm_layout *gm_backward_output_layout(gm_backward *b, int i, const int64_t **shape);
@@ -164,22 +169,20 @@ uint32_t gm_backward_partial(gm_backward *b);
 void gm_backward_set_partial(gm_backward *b, int i, uint32_t axes);
 /* A tensor to write the gradient of input i into, contiguous: the buffer of a leaf, or a new one.
  * *accumulate: it holds a gradient already, add to it. Counts as given. */
-gm_status gm_backward_target(gm_backward *b, int i, gm_tensor **out, bool *accumulate);
+gm_tensor *gm_backward_target(gm_backward *b, int i, bool *accumulate);
 /* The same for a rule that writes f32 as well where the input is of 16 bits (gm_value.wide_grad): look at its dtype. */
-gm_status gm_backward_wide_target(gm_backward *b, int i, gm_tensor **out, bool *accumulate);
+gm_tensor *gm_backward_wide_target(gm_backward *b, int i, bool *accumulate);
 /* A tensor to write the gradient of input i into, of any strides: where the input is a slice that gm_unbind made, its
  * place in the gradient of the whole, else a new one. Has to be given (gm_backward_give). */
-gm_status gm_backward_place(gm_backward *b, int i, gm_tensor **out);
-/* For the rule of gm_unbind: the tensor that such places are in, handed over, or NULL; and gm_backward_give of it, for
- * input 0. The gradients of the slices are let go before, so that the whole is seen to be nobody else's. */
+gm_tensor *gm_backward_place(gm_backward *b, int i);
+/* For the rule of gm_unbind: the tensor that such places are in, or NULL; and gm_backward_give of it, for input 0. The
+ * gradients of the slices are let go before, so that the whole is seen to be nobody else's. */
 gm_tensor *gm_backward_placed(gm_backward *b);
-gm_status  gm_backward_give_whole(gm_backward *b, gm_tensor *whole);
-/* Hands over a finished gradient (takes the reference, also on failure). */
-gm_status gm_backward_give(gm_backward *b, int i, gm_tensor *gradient);
-/* A new tensor born in this node's backward. */
-gm_status gm_backward_new(gm_backward *b, const gm_spec *spec, gm_tensor **out);
+void       gm_backward_give_whole(gm_backward *b, gm_tensor *whole);
+/* A finished gradient, of the work or borrowed. The work has it no more, nor any other view of bytes that it made. */
+void gm_backward_give(gm_backward *b, int i, gm_tensor *gradient);
 /* t, of the shape of output 0's block and nobody else's, becomes zero in the padding: what a rule makes of gradients
  * that are zero there may not be (0 * 0 / 0), and must be before it is summed over such a dimension. */
-gm_status gm_backward_clear(gm_backward *b, gm_tensor *t);
+void gm_backward_clear(gm_backward *b, gm_tensor *t);
 
 #endif

@@ -106,15 +106,14 @@ typedef enum gm_half { GM_HALF_BOTH, GM_HALF_INPUT, GM_HALF_WEIGHT } gm_half;
 
 /* One call of a rule. */
 struct gm_backward {
-    gm_rank   *rank;
-    gm_tape   *tape;
-    gm_node   *node;
-    gm_half    half;       /* what the rule is asked for */
-    uint32_t   partial;    /* of the gradients of the outputs */
-    gm_tensor *scratch[4]; /* targets for terms that do not count on this rank */
-    int        n_scratch;
+    gm_rank *rank;
+    gm_tape *tape;
+    gm_node *node;
+    gm_half  half;    /* what the rule is asked for */
+    uint32_t partial; /* of the gradients of the outputs */
+    gm_work  work;    /* the rule's */
     struct {
-        gm_tensor *term, *sum; /* term: a target of 16 bits; sum: borrowed, of f32 */
+        gm_tensor *term, *sum; /* term: a target of 16 bits, of the work; sum: borrowed, of f32 */
         bool       accumulate;
     } narrow[2]; /* terms that join a wide gradient when the rule has run */
     int n_narrow;
@@ -122,11 +121,13 @@ struct gm_backward {
 
 /* ---- terms.c ---- */
 
+/* A new tensor that outlives the rule. */
+gm_status gm_term_new(gm_backward *b, const gm_spec *spec, gm_tensor **out);
 /* Makes *held a tensor that may be written: as it is when nobody else sees it, else a copy. */
 gm_status gm_term_own(gm_backward *b, gm_tensor **held);
 gm_status gm_term_zero(gm_backward *b, gm_tensor *t);
-/* The rule has run with status st: what it wrote in 16 bits joins wide gradients. */
-gm_status gm_term_add_narrow(gm_backward *b, gm_status st);
+/* The rule has run: what it wrote in 16 bits joins wide gradients. */
+gm_status gm_term_add_narrow(gm_backward *b);
 /* Adds a term (taken), partial over `term`, to the gradient of a leaf, or of a value that keeps its own. */
 gm_status gm_term_give_leaf(gm_backward *b, gm_value *leaf, gm_tensor *g, uint32_t term);
 

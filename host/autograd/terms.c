@@ -25,11 +25,20 @@ static bool exclusive(const gm_tensor *t)
     return t->refs == 1 && t->storage->refs == 1 && gm_tensor_is_contiguous(t);
 }
 
+gm_status gm_term_new(gm_backward *b, const gm_spec *spec, gm_tensor **out)
+{
+    gm_tensor *t = NULL;
+    GM_TRY(gm_tensor_new(b->rank->device, spec->dtype, spec->ndim, spec->shape, &t));
+    GM_TRY(gm_padding_poison_new(b->rank, t));
+    *out = t;
+    return GM_OK;
+}
+
 static gm_status clone(gm_backward *b, gm_tensor *t, gm_tensor **out)
 {
     gm_spec spec = gm_tape_spec(t);
-    GM_TRY(gm_backward_new(b, &spec, out));
-    gm_status st = add_into(gm_backward_device(b), *out, t, false);
+    GM_TRY(gm_term_new(b, &spec, out));
+    gm_status st = add_into(b->rank->device, *out, t, false);
     if (st != GM_OK) gm_tensor_release(*out);
     return st;
 }
@@ -57,10 +66,7 @@ static uint32_t partial_of(const gm_backward *b, const edge *e)
     return axes;
 }
 
-gm_status gm_term_zero(gm_backward *b, gm_tensor *t)
-{
-    return gm_run_one(gm_backward_device(b), GM_OP_fill, NULL, NULL, t);
-}
+gm_status gm_term_zero(gm_backward *b, gm_tensor *t) { return gm_run_one(b->rank->device, GM_OP_fill, NULL, NULL, t); }
 
 /* A term joins a sum: *sum becomes the axes that both are then partial over. What is replicated over an axis that
  * the other is partial over counts at coordinate 0 alone. */
@@ -74,11 +80,8 @@ static void join(const gm_rank *r, uint32_t *sum, uint32_t term, bool *sum_count
 /* A place for a term that counts on other ranks only. */
 static gm_status scratch(gm_backward *b, const gm_spec *spec, gm_tensor **out)
 {
-    if (b->n_scratch == (int)(sizeof b->scratch / sizeof *b->scratch))
-        return GM_FAIL(GM_EINVAL, "%s: too many gradients that do not count on this rank", b->node->name);
-    GM_TRY(gm_backward_new(b, spec, out));
-    b->scratch[b->n_scratch++] = *out;
-    return GM_OK;
+    *out = gm_work_new(&b->work, spec->dtype, spec->ndim, spec->shape);
+    return b->work.st;
 }
 
 /* In place of a wide gradient, *target, a tensor of the input's dtype; add_narrow brings it there. */
@@ -87,7 +90,7 @@ static gm_status narrow_target(gm_backward *b, const edge *e, gm_tensor **target
     int i = b->n_narrow;
     if (i == (int)(sizeof b->narrow / sizeof *b->narrow))
         return GM_FAIL(GM_EINVAL, "%s: too many wide gradients of inputs of 16 bits", b->node->name);
-    GM_TRY(gm_backward_new(b, &e->spec, &b->narrow[i].term));
+    GM_TRY(scratch(b, &e->spec, &b->narrow[i].term));
     b->narrow[i].sum = *target;
     b->narrow[i].accumulate = *accumulate;
     b->n_narrow++;
@@ -96,14 +99,11 @@ static gm_status narrow_target(gm_backward *b, const edge *e, gm_tensor **target
     return GM_OK;
 }
 
-gm_status gm_term_add_narrow(gm_backward *b, gm_status st)
+gm_status gm_term_add_narrow(gm_backward *b)
 {
-    for (int i = 0; i < b->n_narrow; i++) {
-        if (st == GM_OK)
-            st = add_into(gm_backward_device(b), b->narrow[i].sum, b->narrow[i].term, b->narrow[i].accumulate);
-        gm_tensor_release(b->narrow[i].term);
-    }
-    return st;
+    for (int i = 0; i < b->n_narrow; i++)
+        GM_TRY(add_into(b->rank->device, b->narrow[i].sum, b->narrow[i].term, b->narrow[i].accumulate));
+    return GM_OK;
 }
 
 static gm_status leaf_target(gm_backward *b, const edge *e, gm_tensor **out, bool *accumulate)
@@ -124,26 +124,14 @@ static gm_status leaf_target(gm_backward *b, const edge *e, gm_tensor **out, boo
     return scratch(b, &e->spec, out);
 }
 
-gm_status gm_backward_target(gm_backward *b, int i, gm_tensor **out, bool *accumulate)
+static gm_status output_target(gm_backward *b, const edge *e, gm_tensor **out, bool *accumulate)
 {
-    const edge *e = &b->node->in[i];
-    GM_TRY(gm_backward_wide_target(b, i, out, accumulate));
-    return (*out)->dtype == e->spec.dtype ? GM_OK : narrow_target(b, e, out, accumulate);
-}
-
-gm_status gm_backward_wide_target(gm_backward *b, int i, gm_tensor **out, bool *accumulate)
-{
-    edge *e = &b->node->in[i];
-    if (!gm_backward_wants(b, i))
-        return GM_FAIL(GM_EINVAL, "%s: its rule computes the gradient of input %d, which is not asked for",
-                       b->node->name, i + 1);
-    if (e->leaf) return leaf_target(b, e, out, accumulate);
     output  *to = &e->from->out[e->output];
     uint32_t term = partial_of(b, e);
     bool     held = to->grad != NULL, counts = true;
     *accumulate = held;
     if (held) GM_TRY(gm_term_own(b, &to->grad));
-    else GM_TRY(gm_backward_new(b, &e->spec, &to->grad));
+    else GM_TRY(gm_term_new(b, &e->spec, &to->grad));
     if (!held) to->partial = term;
     *out = to->grad;
     if (to->partial == term) return GM_OK;
@@ -153,6 +141,26 @@ gm_status gm_backward_wide_target(gm_backward *b, int i, gm_tensor **out, bool *
     if (!held) GM_TRY(gm_term_zero(b, *out));
     *accumulate = false;
     return scratch(b, &e->spec, out);
+}
+
+gm_tensor *gm_backward_wide_target(gm_backward *b, int i, bool *accumulate)
+{
+    const edge *e = &b->node->in[i];
+    gm_tensor  *to = NULL;
+    *accumulate = false;
+    if (!gm_backward_wants(b, i))
+        GM_STEP(&b->work, GM_FAIL(GM_EINVAL, "%s: its rule computes the gradient of input %d, which is not asked for",
+                                  b->node->name, i + 1));
+    GM_STEP(&b->work, (e->leaf ? leaf_target : output_target)(b, e, &to, accumulate));
+    return to;
+}
+
+gm_tensor *gm_backward_target(gm_backward *b, int i, bool *accumulate)
+{
+    const edge *e = &b->node->in[i];
+    gm_tensor  *to = gm_backward_wide_target(b, i, accumulate);
+    if (to && to->dtype != e->spec.dtype) GM_STEP(&b->work, narrow_target(b, e, &to, accumulate));
+    return to;
 }
 
 gm_status gm_term_give_leaf(gm_backward *b, gm_value *leaf, gm_tensor *g, uint32_t term)
@@ -168,7 +176,7 @@ gm_status gm_term_give_leaf(gm_backward *b, gm_value *leaf, gm_tensor *g, uint32
     if (!held) leaf->param->grad_partial = term;
     if (leaf->param->grad_partial != term) join(b->rank, &leaf->param->grad_partial, term, &held, &counts);
     gm_status st = gm_value_grad_buffer(leaf, &buffer);
-    if (st == GM_OK && counts) st = add_into(gm_backward_device(b), buffer, g, held);
+    if (st == GM_OK && counts) st = add_into(b->rank->device, buffer, g, held);
     else if (st == GM_OK && !held) st = gm_term_zero(b, buffer);
     if (st == GM_OK) leaf->param->grad_set = true;
     gm_tensor_release(g);
@@ -185,7 +193,7 @@ static gm_status add_held(gm_backward *b, gm_tensor **held, gm_tensor *g)
         g = swap;
     }
     st = gm_term_own(b, held);
-    if (st == GM_OK) st = add_into(gm_backward_device(b), *held, g, true);
+    if (st == GM_OK) st = add_into(b->rank->device, *held, g, true);
     gm_tensor_release(g);
     return st;
 }
@@ -211,19 +219,17 @@ static gm_status give_output(gm_backward *b, output *to, gm_tensor *g, uint32_t 
     return gm_term_zero(b, to->grad);
 }
 
-gm_status gm_backward_give(gm_backward *b, int i, gm_tensor *g)
+void gm_backward_give(gm_backward *b, int i, gm_tensor *g)
 {
     const edge *e = &b->node->in[i];
     uint32_t    term = partial_of(b, e);
-    if (!gm_backward_wants(b, i)) {
-        gm_tensor_release(g);
-        return GM_OK;
-    }
-    if (e->leaf) return gm_term_give_leaf(b, e->leaf, g, term);
-    return give_output(b, &e->from->out[e->output], g, term);
+    if (!gm_work_yield(&b->work, g)) return;
+    if (!gm_backward_wants(b, i)) gm_tensor_release(g);
+    else if (e->leaf) b->work.st = gm_term_give_leaf(b, e->leaf, g, term);
+    else b->work.st = give_output(b, &e->from->out[e->output], g, term);
 }
 
-gm_status gm_backward_give_whole(gm_backward *b, gm_tensor *whole)
+void gm_backward_give_whole(gm_backward *b, gm_tensor *whole)
 {
     gm_node *n = b->node;
     gm_backward_set_partial(b, 0, partial_of(b, &n->in[0])); /* as the slices say, while they are there */
@@ -231,7 +237,7 @@ gm_status gm_backward_give_whole(gm_backward *b, gm_tensor *whole)
         gm_tensor_release(n->out[i].grad);
         n->out[i].grad = NULL;
     }
-    return gm_backward_give(b, 0, whole);
+    gm_backward_give(b, 0, whole);
 }
 
 gm_status gm_tape_add_term(gm_rank *r, gm_tape *t, gm_value *v, gm_tensor *term, uint32_t partial)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "apply_blocks.h"
-#include "rules.h"
+#include "gradients.h"
 
 /* A view of x's block, of a tensor of this global shape, being made: its layout, and the shape of its block. */
 typedef struct viewed {
@@ -28,14 +28,11 @@ static gm_status finish(gm_rank *r, const char *name, gm_rule rule, gm_value *x,
     return gm_tape_record_one(r, name, rule, x, v, extra, n_extra, y);
 }
 
-static gm_status reshape_rule(gm_backward *b)
+static void reshape_rule(gm_backward *b)
 {
+    gm_work       *w = gm_backward_work(b);
     const gm_spec *x = gm_backward_input(b, 0);
-    gm_tensor     *g = NULL, *dx = NULL;
-    GM_TRY(gm_rule_contiguous(b, gm_backward_grad(b, 0), &g));
-    gm_status st = gm_tensor_reshape(g, x->ndim, x->shape, &dx);
-    gm_tensor_release(g);
-    return st == GM_OK ? gm_backward_give(b, 0, dx) : st;
+    gm_backward_give(b, 0, gm_work_shaped(w, gm_work_contiguous(w, gm_backward_grad(b, 0)), x->ndim, x->shape));
 }
 
 static int64_t numel(int ndim, const int64_t *shape)
@@ -102,13 +99,11 @@ gm_status gm_reshape(gm_rank *r, gm_value *x, int ndim, const int64_t *shape, gm
     return finish(r, "reshape", reshape_rule, x, view, cut ? &v : NULL, NULL, 0, y);
 }
 
-static gm_status permute_rule(gm_backward *b)
+static void permute_rule(gm_backward *b)
 {
-    gm_tensor *dx = NULL;
-    int        back[GM_MAX_DIMS];
+    int back[GM_MAX_DIMS];
     for (int d = 0; d < gm_backward_input(b, 0)->ndim; d++) back[gm_backward_extra(b)[d]] = d;
-    GM_TRY(gm_tensor_permute(gm_backward_grad(b, 0), back, &dx));
-    return gm_backward_give(b, 0, dx);
+    gm_backward_give(b, 0, gm_work_permute(gm_backward_work(b), gm_backward_grad(b, 0), back));
 }
 
 gm_status gm_permute(gm_rank *r, gm_value *x, const int *order, gm_value **y)
@@ -126,22 +121,19 @@ gm_status gm_permute(gm_rank *r, gm_value *x, const int *order, gm_value **y)
     return finish(r, "permute", permute_rule, x, view, cut ? &v : NULL, extra, x->ndim, y);
 }
 
-/* The gradient of a part: zeros around it. extra: dim, start (-1: another rank holds it), length, 1 if the dimension
- * was dropped. */
-static gm_status part_rule(gm_backward *b)
+void gm_part_rule(gm_backward *b)
 {
+    gm_work       *w = gm_backward_work(b);
     const int64_t *e = gm_backward_extra(b);
-    gm_tensor     *whole, *part = NULL, *g = gm_backward_grad(b, 0);
-    gm_attrs       a = gm_attrs_default();
+    gm_tensor     *g = gm_backward_grad(b, 0), *part;
+    int            d = (int)e[0];
     bool           accumulate;
-    GM_TRY(gm_backward_target(b, 0, &whole, &accumulate));
-    if (!accumulate) GM_TRY(gm_rule_into(b, GM_OP_fill, 0, NULL, &a, 1, &whole));
-    if (e[1] < 0) return GM_OK;
-    if (e[3]) GM_TRY(gm_tensor_select(whole, (int)e[0], e[1], &part));
-    else GM_TRY(gm_tensor_narrow(whole, (int)e[0], e[1], e[2], &part));
-    gm_status st = gm_rule_into(b, accumulate ? GM_OP_axpy : GM_OP_copy, 1, &g, &a, 1, &part);
-    gm_tensor_release(part);
-    return st;
+    gm_tensor     *whole = gm_backward_target(b, 0, &accumulate);
+    if (!accumulate) gm_work_fill(w, whole, 0);
+    if (e[1] < 0) return;
+    if (!e[3] && g->shape[d] > e[2]) g = gm_work_narrow(w, g, d, 0, e[2]); /* a block with padding */
+    part = e[3] ? gm_work_select(w, whole, d, e[1]) : gm_work_narrow(w, whole, d, e[1], e[2]);
+    gm_work_into(w, accumulate ? GM_OP_axpy : GM_OP_copy, 1, &g, NULL, 1, &part);
 }
 
 /* The layout and global shape of a part; *start and *length become those of the block where the dimension is cut
@@ -165,28 +157,17 @@ gm_status gm_narrow(gm_rank *r, gm_value *x, int dim, int64_t start, int64_t len
     GM_TRY(gm_check_dim("narrow", x->ndim, &d));
     if (cut) GM_TRY(view_part(x, "narrow", (int)d, &start, &length, false, &v));
     GM_TRY(gm_tensor_narrow(x->local, (int)d, start, length, &view));
-    return finish(r, "narrow", part_rule, x, view, cut ? &v : NULL, (int64_t[]){d, start, length, 0}, 4, y);
-}
-
-static gm_status new_zeros(gm_rank *r, gm_dtype dtype, int ndim, const int64_t *shape, gm_tensor **out)
-{
-    gm_tensor *t = NULL;
-    gm_rank_place(r, "select");
-    GM_TRY(gm_tensor_new(r->device, dtype, ndim, shape, &t));
-    gm_status st = gm_run_one(r->device, GM_OP_fill, NULL, NULL, t);
-    if (st == GM_OK) *out = t;
-    else gm_tensor_release(t);
-    return st;
+    return finish(r, "narrow", gm_part_rule, x, view, cut ? &v : NULL, (int64_t[]){d, start, length, 0}, 4, y);
 }
 
 /* Of dimension d, which is cut: the slice where this rank holds it, else zeros. Sends nothing. */
 static gm_status select_cut(gm_rank *r, gm_value *x, int d, int64_t index, gm_value **y)
 {
-    gm_tensor *t = NULL;
-    gm_box     box;
-    int64_t    local[GM_MAX_DIMS], logical[GM_MAX_DIMS], whole = x->shape[d];
-    viewed     v = {.ndim = 0};
-    char       have[256];
+    gm_work w;
+    gm_box  box;
+    int64_t local[GM_MAX_DIMS], logical[GM_MAX_DIMS], whole = x->shape[d];
+    viewed  v = {.ndim = 0};
+    char    have[256];
     if (index < 0 || index >= whole)
         return GM_FAIL(GM_ESHAPE, "select: index %" PRId64 " (from 0) of dimension %d of %s", index, d + 1,
                        gm_value_describe(x, have, sizeof have));
@@ -195,9 +176,11 @@ static gm_status select_cut(gm_rank *r, gm_value *x, int d, int64_t index, gm_va
     int64_t at = index - box.offset[d];
     if (at < 0 || at >= logical[d]) at = -1;
     local_shape(x, &v);
-    if (at < 0) GM_TRY(new_zeros(r, x->local->dtype, v.ndim, v.local, &t));
-    else GM_TRY(gm_tensor_select(x->local, d, at, &t));
-    return finish(r, "select", part_rule, x, t, &v, (int64_t[]){d, at, 1, 1}, 4, y);
+    gm_work_begin(&w, r, "select");
+    gm_tensor *t = at < 0 ? gm_work_full(&w, x->local->dtype, v.ndim, v.local, 0) : gm_work_select(&w, x->local, d, at);
+    t = gm_work_keep(&w, t);
+    GM_TRY(gm_work_end(&w));
+    return finish(r, "select", gm_part_rule, x, t, &v, (int64_t[]){d, at, 1, 1}, 4, y);
 }
 
 gm_status gm_select(gm_rank *r, gm_value *x, int dim, int64_t index, gm_value **y)
@@ -210,25 +193,25 @@ gm_status gm_select(gm_rank *r, gm_value *x, int dim, int64_t index, gm_value **
     if (x->layout.n_cuts[d]) return select_cut(r, x, (int)d, index, y);
     if (cut) GM_TRY(view_part(x, "select", (int)d, &index, &one, true, &v));
     GM_TRY(gm_tensor_select(x->local, (int)d, index, &view));
-    return finish(r, "select", part_rule, x, view, cut ? &v : NULL, (int64_t[]){d, index, 1, 1}, 4, y);
+    return finish(r, "select", gm_part_rule, x, view, cut ? &v : NULL, (int64_t[]){d, index, 1, 1}, 4, y);
 }
 
 /* The gradients of the slices, side by side: those that were written in their places (gm_backward_place) are there. */
-static gm_status unbind_rule(gm_backward *b)
+static void unbind_rule(gm_backward *b)
 {
+    gm_work   *w = gm_backward_work(b);
     int        dim = (int)gm_backward_extra(b)[0];
     gm_tensor *whole = gm_backward_placed(b);
-    gm_status  st = whole ? GM_OK : gm_backward_new(b, gm_backward_input(b, 0), &whole);
-    for (int i = 0; i < gm_backward_outputs(b) && st == GM_OK; i++) {
-        gm_tensor *g = gm_backward_grad(b, i), *part = NULL;
+    if (!whole) whole = gm_backward_like(b, 0);
+    for (int i = 0, mark = w->n_held; i < gm_backward_outputs(b) && w->st == GM_OK; i++) {
+        gm_tensor *g = gm_backward_grad(b, i), *part;
         if (g && g->storage == whole->storage) continue;
-        st = gm_tensor_select(whole, dim, i, &part);
-        if (st == GM_OK) st = gm_run_one(gm_backward_device(b), g ? GM_OP_copy : GM_OP_fill, NULL, g, part);
-        gm_tensor_release(part);
+        part = gm_work_select(w, whole, dim, i);
+        if (g) gm_work_copy(w, g, part);
+        else gm_work_fill(w, part, 0);
+        gm_work_drop(w, mark);
     }
-    if (st == GM_OK) return gm_backward_give_whole(b, whole);
-    gm_tensor_release(whole);
-    return st;
+    gm_backward_give_whole(b, whole);
 }
 
 /* Slice i as a value; v: its layout and shape, NULL where nothing is cut. */
@@ -271,11 +254,10 @@ gm_status gm_unbind(gm_rank *r, gm_value *x, int dim, gm_value **y)
     return st;
 }
 
-static gm_status expand_rule(gm_backward *b)
+static void expand_rule(gm_backward *b)
 {
-    gm_tensor *dx = NULL;
-    GM_TRY(gm_rule_sum_to(b, gm_backward_grad(b, 0), gm_backward_input(b, 0), &dx));
-    return gm_backward_give(b, 0, dx);
+    const gm_spec *x = gm_backward_input(b, 0);
+    gm_backward_give(b, 0, gm_work_sum_to(gm_backward_work(b), gm_backward_grad(b, 0), x->ndim, x->shape));
 }
 
 gm_status gm_expand(gm_rank *r, gm_value *x, int ndim, const int64_t *shape, gm_value **y)
@@ -294,20 +276,17 @@ gm_status gm_expand(gm_rank *r, gm_value *x, int ndim, const int64_t *shape, gm_
     return finish(r, "expand", expand_rule, x, view, cut ? &v : NULL, NULL, 0, y);
 }
 
-static gm_status cat_rule(gm_backward *b)
+static void cat_rule(gm_backward *b)
 {
-    int     dim = (int)gm_backward_extra(b)[0];
-    int64_t at = 0;
+    gm_work   *w = gm_backward_work(b);
+    gm_tensor *g = gm_backward_grad(b, 0);
+    int        dim = (int)gm_backward_extra(b)[0];
+    int64_t    at = 0;
     for (int i = 0; i < gm_backward_inputs(b); i++) {
-        int64_t    n = gm_backward_input(b, i)->shape[dim];
-        gm_tensor *part = NULL;
-        if (gm_backward_wants(b, i)) {
-            GM_TRY(gm_tensor_narrow(gm_backward_grad(b, 0), dim, at, n, &part));
-            GM_TRY(gm_backward_give(b, i, part));
-        }
+        int64_t n = gm_backward_input(b, i)->shape[dim];
+        if (gm_backward_wants(b, i)) gm_backward_give(b, i, gm_work_narrow(w, g, dim, at, n));
         at += n;
     }
-    return GM_OK;
 }
 
 /* Sizes of the result; every x must agree but along dim. */
@@ -328,16 +307,15 @@ static gm_status cat_shape(int n, gm_value *const *x, int dim, int64_t *shape)
 
 static gm_status cat_copy(gm_rank *r, int n, gm_value *const *x, int dim, gm_value *y)
 {
-    gm_status st = GM_OK;
-    int64_t   at = 0;
-    for (int i = 0; i < n && st == GM_OK; i++) {
-        gm_tensor *part = NULL;
-        GM_TRY(gm_tensor_narrow(y->local, dim, at, x[i]->shape[dim], &part));
-        st = gm_run_one(r->device, GM_OP_copy, NULL, x[i]->local, part);
-        gm_tensor_release(part);
+    gm_work w;
+    int64_t at = 0;
+    gm_work_begin(&w, r, "cat");
+    for (int i = 0; i < n; i++) {
+        gm_work_copy(&w, x[i]->local, gm_work_narrow(&w, y->local, dim, at, x[i]->shape[dim]));
+        gm_work_drop(&w, 0);
         at += x[i]->shape[dim];
     }
-    return st;
+    return gm_work_end(&w);
 }
 
 /* x fit each other: the same cuts, or none, and the same partial axes. */

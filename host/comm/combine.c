@@ -80,13 +80,13 @@ COMBINE(u8, uint8_t, uint8_t, BETTER_PLAIN, 1)
 void gm_combine(gm_dtype dtype, gm_reduction op, int n_parts, const void *const *parts, void *out, int64_t n)
 {
     switch (dtype) {
-    case GM_F32: combine_f32(op, n_parts, parts, out, n); break;
-    case GM_F64: combine_f64(op, n_parts, parts, out, n); break;
-    case GM_BF16: combine_bf16(op, n_parts, parts, out, n); break;
-    case GM_F16: combine_f16(op, n_parts, parts, out, n); break;
-    case GM_I32: combine_i32(op, n_parts, parts, out, n); break;
-    case GM_I64: combine_i64(op, n_parts, parts, out, n); break;
-    default: combine_u8(op, n_parts, parts, out, n); break;
+#define GM_DTYPE(NAME, name, bytes, kind)           \
+    case GM_##NAME:                                 \
+        combine_##name(op, n_parts, parts, out, n); \
+        break;
+#include "../../kernels/dtypes.def"
+#undef GM_DTYPE
+    default: break;
     }
 }
 

@@ -220,15 +220,13 @@ void gm_links_close(gm_link *link, bool orderly)
 
 static ncclDataType_t type_of(gm_dtype t)
 {
-    switch (t) {
-    case GM_F32: return ncclFloat32;
-    case GM_F64: return ncclFloat64;
-    case GM_BF16: return ncclBfloat16;
-    case GM_F16: return ncclFloat16;
-    case GM_I32: return ncclInt32;
-    case GM_I64: return ncclInt64;
-    default: return ncclUint8;
-    }
+    static const ncclDataType_t f32 = ncclFloat32, f64 = ncclFloat64, bf16 = ncclBfloat16, f16 = ncclFloat16;
+    static const ncclDataType_t i32 = ncclInt32, i64 = ncclInt64, u8 = ncclUint8;
+#define GM_DTYPE(NAME, name, bytes, kind) \
+    if (t == GM_##NAME) return name;
+#include "../../kernels/dtypes.def"
+#undef GM_DTYPE
+    return u8;
 }
 
 static ncclRedOp_t operation_of(gm_link_sum sum)

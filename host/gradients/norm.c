@@ -5,19 +5,18 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../autograd/work.h"
 #include "../comm/comm.h"
 #include "../parallel/redistribute.h"
 
 #define PIECE (INT64_C(1) << 18) /* elements worked on at a time: 2 MiB of f64, three of which are held */
 
 typedef struct norm {
-    gm_rank      *rank;
-    gm_device    *device;
+    gm_work       work;
     double        p;
     int           n;
     gm_norm_item *items; /* partial ones replaced by their sums */
     uint32_t     *axes;  /* that cut each */
-    bool          sent;  /* other ranks may have had their part of something */
     gm_tensor   **owned; /* those sums, and lists for the kernel */
     gm_tensor   **list;
 } norm;
@@ -40,162 +39,100 @@ static double join(double p, double a, double b)
     return isnan(a) || a > b ? a : b;
 }
 
-/* First output of an op, new. */
-static gm_status run(const norm *m, gm_op op, gm_tensor *in, const gm_attrs *attrs, gm_tensor **out)
-{
-    gm_tensor *to[2] = {NULL};
-    gm_spec    spec[2];
-    gm_status  st = GM_OK;
-    gm_call    c = {.op = op, .n_in = 1, .n_out = op == GM_OP_max ? 2 : 1, .in = &in, .out = to, .attrs = attrs};
-    GM_TRY(gm_infer(&c, spec));
-    for (int i = 0; i < c.n_out && st == GM_OK; i++)
-        st = gm_tensor_new(m->device, spec[i].dtype, spec[i].ndim, spec[i].shape, &to[i]);
-    if (st == GM_OK) st = gm_run(m->device, &c);
-    gm_tensor_release(to[1]);
-    if (st == GM_OK) *out = to[0];
-    else gm_tensor_release(to[0]);
-    return st;
-}
-
-/* Replaces *t by an op of it. */
-static gm_status become(const norm *m, gm_op op, const gm_attrs *attrs, gm_tensor **t)
-{
-    gm_tensor *y = NULL;
-    GM_TRY(run(m, op, *t, attrs, &y));
-    gm_tensor_release(*t);
-    *t = y;
-    return GM_OK;
-}
-
 /* *total = join(*total, sum of |x|^p or largest |x|) over a flat, non-empty tensor. */
-static gm_status add_piece(const norm *m, gm_tensor *flat, double *total)
+static void add_piece(norm *m, gm_tensor *flat, double *total)
 {
-    gm_attrs   cast = gm_attrs_default(), absolute = cast, power = cast, all = cast;
-    gm_tensor *t = NULL;
-    gm_status  st;
-    cast.dtype = GM_F64;
-    absolute.function = GM_FN_abs;
+    gm_work   *w = &m->work;
+    bool       largest = isinf(m->p);
+    gm_attrs   power = gm_attrs_default(), all = power;
+    gm_tensor *t = gm_work_unary(w, GM_FN_abs, gm_work_cast(w, flat, GM_F64)), *out[2];
+    double     piece = 0;
     power.function = GM_FN_power;
     power.value = m->p;
     all.dim = 0;
-    GM_TRY(run(m, GM_OP_copy, flat, &cast, &t));
-    GM_TRY_OR(become(m, GM_OP_unary, &absolute, &t), st, done);
-    if (!isinf(m->p) && m->p != 1) GM_TRY_OR(become(m, GM_OP_unary, &power, &t), st, done);
-    GM_TRY_OR(become(m, isinf(m->p) ? GM_OP_max : GM_OP_sum, &all, &t), st, done);
-    double piece;
-    if (gm_tensor_data(t)) {
-        GM_TRY_OR(gm_host_load(t, 0, &piece), st, done);
-        *total = join(m->p, *total, piece);
-    }
-done:
-    gm_tensor_release(t);
-    return st;
+    if (!largest && m->p != 1) t = gm_work_run(w, GM_OP_unary, 1, &t, &power);
+    gm_work_run_all(w, largest ? GM_OP_max : GM_OP_sum, 1, &t, &all, largest ? 2 : 1, out);
+    if (w->st != GM_OK || !gm_tensor_data(out[0])) return;
+    GM_STEP(w, gm_host_load(out[0], 0, &piece));
+    *total = join(m->p, *total, piece);
 }
 
-static gm_status add_block(const norm *m, gm_tensor *block, double *total)
+static void add_block(norm *m, gm_tensor *block, double *total)
 {
-    gm_attrs   a = gm_attrs_default();
-    gm_tensor *t = block, *flat = NULL, *piece;
+    gm_work   *w = &m->work;
+    int        first = w->n_held;
     int64_t    n = gm_tensor_numel(block);
-    gm_status  st;
-    if (gm_tensor_is_contiguous(block)) gm_tensor_retain(t);
-    else GM_TRY(run(m, GM_OP_copy, block, &a, &t));
-    GM_TRY_OR(gm_tensor_reshape(t, 1, &n, &flat), st, done);
-    for (int64_t at = 0; at < n && st == GM_OK; at += PIECE) {
-        GM_TRY_OR(gm_tensor_narrow(flat, 0, at, n - at < PIECE ? n - at : PIECE, &piece), st, done);
-        st = add_piece(m, piece, total);
-        gm_tensor_release(piece);
+    gm_tensor *flat = gm_work_shaped(w, gm_work_contiguous(w, block), 1, &n);
+    for (int64_t at = 0, mark = w->n_held; at < n && w->st == GM_OK; at += PIECE) {
+        add_piece(m, gm_work_narrow(w, flat, 0, at, n - at < PIECE ? n - at : PIECE), total);
+        gm_work_drop(w, (int)mark);
     }
-done:
-    gm_tensor_release(flat);
-    gm_tensor_release(t);
-    return st;
+    gm_work_drop(w, first);
 }
 
 /* The squares of the items cut by exactly these axes, of this rank's blocks: f64 (). */
-static gm_status sum_squares(const norm *m, uint32_t axes, gm_tensor **sum)
+static gm_tensor *sum_squares(norm *m, uint32_t axes)
 {
-    gm_attrs a = gm_attrs_default();
-    int      k = 0;
+    int k = 0;
     for (int i = 0; i < m->n; i++)
         if (m->axes[i] == axes) m->list[k++] = m->items[i].block;
-    GM_TRY(gm_tensor_new(m->device, GM_F64, 0, NULL, sum));
-    gm_call   c = {.op = GM_OP_sum_squares, .n_in = k, .n_out = 1, .in = m->list, .out = sum, .attrs = &a};
-    gm_status st = gm_run(m->device, &c);
-    if (st == GM_OK) return GM_OK;
-    gm_tensor_release(*sum);
-    *sum = NULL;
-    return st;
+    gm_tensor *sum = gm_work_new(&m->work, GM_F64, 0, NULL);
+    gm_work_into(&m->work, GM_OP_sum_squares, k, m->list, NULL, 1, &sum);
+    return sum;
 }
 
 /* What each member of the group of `axes` has, f64 (members), in order of the group. */
-static gm_status gather(const norm *m, uint32_t axes, gm_tensor *mine, gm_tensor **all)
+static gm_tensor *gather(norm *m, uint32_t axes, gm_tensor *mine)
 {
-    gm_comm  *comm;
-    gm_group *g;
-    GM_TRY(gm_rank_comm(m->rank, &comm));
-    GM_TRY(gm_comm_group(comm, axes, &g));
-    GM_TRY(gm_tensor_new(m->device, GM_F64, 1, (int64_t[]){gm_group_size(g)}, all));
-    gm_status st = gm_comm_all_gather(comm, g, mine, 0, *all, NULL);
-    if (st == GM_OK) return GM_OK;
-    gm_tensor_release(*all);
-    *all = NULL;
-    return st;
+    gm_work  *w = &m->work;
+    gm_comm  *comm = NULL;
+    gm_group *g = NULL;
+    GM_STEP(w, gm_rank_comm(w->rank, &comm));
+    GM_STEP(w, gm_comm_group(comm, axes, &g));
+    if (w->st != GM_OK) return NULL;
+    gm_tensor *all = gm_work_new(w, GM_F64, 1, (int64_t[]){gm_group_size(g)});
+    GM_STEP(w, gm_comm_all_gather(comm, g, mine, 0, all, NULL));
+    return all;
 }
 
 /* *total joined over the group of `axes`, in order of the group. */
-static gm_status over_group(const norm *m, uint32_t axes, double *total)
+static void over_group(norm *m, uint32_t axes, double *total)
 {
-    gm_tensor *mine = NULL, *all = NULL;
-    double    *parts = NULL;
-    gm_status  st;
-    if (!axes) return GM_OK;
-    GM_TRY(gm_tensor_new(m->device, GM_F64, 1, (int64_t[]){1}, &mine));
-    if (gm_tensor_data(mine)) GM_TRY_OR(gm_host_store(mine, 0, *total), st, done);
-    GM_TRY_OR(gather(m, axes, mine, &all), st, done);
-    if (!gm_tensor_data(all)) goto done;
+    gm_work *w = &m->work;
+    double  *parts;
+    if (!axes) return;
+    gm_tensor *mine = gm_work_new(w, GM_F64, 1, (int64_t[]){1});
+    if (mine && gm_tensor_data(mine)) GM_STEP(w, gm_host_store(mine, 0, *total));
+    gm_tensor *all = gather(m, axes, mine);
+    if (w->st != GM_OK || !gm_tensor_data(all)) return;
     size_t n = (size_t)all->shape[0];
     parts = malloc(n * sizeof *parts);
-    st = parts ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for the norms of %zu ranks", n);
-    if (st == GM_OK) st = gm_device_read(m->device, parts, gm_tensor_data(all), n * sizeof *parts);
-    if (st != GM_OK) goto done;
+    if (!parts) GM_STEP(w, GM_FAIL(GM_ENOMEM, "no memory for the norms of %zu ranks", n));
+    GM_STEP(w, gm_device_read(w->device, parts, gm_tensor_data(all), n * sizeof *parts));
     *total = 0;
-    for (size_t i = 0; i < n; i++) *total = join(m->p, *total, parts[i]);
-done:
+    for (size_t i = 0; i < n && w->st == GM_OK; i++) *total = join(m->p, *total, parts[i]);
     free(parts);
-    gm_tensor_release(mine);
-    gm_tensor_release(all);
-    return st;
 }
 
 /* What the items cut by exactly these axes add up to, over all ranks. */
-static gm_status add_set(const norm *m, uint32_t axes, double *total)
+static void add_set(norm *m, uint32_t axes, double *total)
 {
     double part = 0;
     for (int i = 0; i < m->n; i++)
-        if (m->axes[i] == axes) GM_TRY(add_block(m, m->items[i].block, &part));
-    GM_TRY(over_group(m, axes, &part));
+        if (m->axes[i] == axes) add_block(m, m->items[i].block, &part);
+    over_group(m, axes, &part);
     *total = join(m->p, *total, part);
-    return GM_OK;
 }
 
 /* The same for squares, as one more term on the device. */
-static gm_status add_term(const norm *m, uint32_t axes, gm_norm_terms *out)
+static void add_term(norm *m, uint32_t axes, gm_norm_terms *out)
 {
-    gm_tensor *sum, *mine = NULL;
+    gm_work *w = &m->work;
     if (out->n == GM_CONTROL_TERMS)
-        return GM_FAIL(GM_EINVAL, "norm: parameters are cut in more than %d ways", GM_CONTROL_TERMS);
-    GM_TRY(sum_squares(m, axes, &sum));
-    if (!axes) {
-        out->term[out->n++] = sum;
-        return GM_OK;
-    }
-    gm_status st = gm_tensor_reshape(sum, 1, (int64_t[]){1}, &mine);
-    if (st == GM_OK) st = gather(m, axes, mine, &out->term[out->n]);
-    if (st == GM_OK) out->n++;
-    gm_tensor_release(mine);
-    gm_tensor_release(sum);
-    return st;
+        GM_STEP(w, GM_FAIL(GM_EINVAL, "norm: parameters are cut in more than %d ways", GM_CONTROL_TERMS));
+    gm_tensor *sum = sum_squares(m, axes);
+    if (axes) sum = gather(m, axes, gm_work_shaped(w, sum, 1, (int64_t[]){1}));
+    if (w->st == GM_OK) out->term[out->n++] = gm_work_keep(w, sum);
 }
 
 /* Sums what is partial. A norm knows no global shapes and needs none: cuts stay as they are, so that a block is
@@ -207,8 +144,9 @@ static gm_status reduce_partial(norm *m)
         gm_layout     from = gm_layout_replicated(), to = from;
         from.partial = it->layout.partial;
         if (!from.partial) continue;
-        m->sent = true;
-        GM_TRY(gm_redistribute_block(m->rank, it->block, &from, &to, it->block->ndim, it->block->shape, &m->owned[i]));
+        m->work.sent = true;
+        GM_TRY(gm_redistribute_block(m->work.rank, it->block, &from, &to, it->block->ndim, it->block->shape,
+                                     &m->owned[i]));
         it->block = m->owned[i];
         it->layout.partial = 0;
     }
@@ -225,42 +163,44 @@ static bool is_first(const norm *m, int i)
 
 static double root(double p, double total) { return isinf(p) || p == 1 ? total : pow(total, 1 / p); }
 
-static void end(norm *m)
+static gm_status end(norm *m)
 {
     for (int i = 0; m->owned && i < m->n; i++) gm_tensor_release(m->owned[i]);
     free(m->items);
     free(m->owned);
     free(m->list);
     free(m->axes);
+    return gm_work_end(&m->work);
 }
 
 /* The items, without partial ones; end() frees it, also after an error. */
-static gm_status begin(gm_rank *r, const gm_norm_item *items, int n, double p, norm *m)
+static void begin(gm_rank *r, const gm_norm_item *items, int n, double p, norm *m)
 {
-    *m = (norm){.rank = r, .p = p, .n = n};
-    GM_TRY(gm_rank_device(r, &m->device));
+    *m = (norm){.p = p, .n = n};
+    gm_work_begin(&m->work, r, "norm");
     m->items = malloc((size_t)n * sizeof *m->items);
     m->owned = calloc((size_t)n, sizeof *m->owned);
     m->list = malloc((size_t)n * sizeof *m->list);
     m->axes = malloc((size_t)n * sizeof *m->axes);
-    if (!m->axes || !m->items || !m->owned || !m->list)
-        return GM_FAIL(GM_ENOMEM, "no memory for a list of %d tensors", n);
+    if (!m->axes || !m->items || !m->owned || !m->list) {
+        GM_STEP(&m->work, GM_FAIL(GM_ENOMEM, "no memory for a list of %d tensors", n));
+        return;
+    }
     memcpy(m->items, items, (size_t)n * sizeof *items);
-    GM_TRY(reduce_partial(m));
+    GM_STEP(&m->work, reduce_partial(m));
     for (int i = 0; i < n; i++) m->axes[i] = gm_layout_cut_axes(&m->items[i].layout);
-    return GM_OK;
 }
 
 /* Each set of axes as a term, or into *total. */
-static gm_status add_all(norm *m, gm_norm_terms *terms, double *total)
+static void add_all(norm *m, gm_norm_terms *terms, double *total)
 {
-    for (int i = 0; i < m->n; i++) {
+    for (int i = 0; i < m->n && m->work.st == GM_OK; i++) {
         if (!is_first(m, i)) continue;
-        gm_rank_place(m->rank, "norm");
-        m->sent |= m->axes[i] != 0;
-        GM_TRY(terms ? add_term(m, m->axes[i], terms) : add_set(m, m->axes[i], total));
+        m->work.sent |= m->axes[i] != 0;
+        if (terms) add_term(m, m->axes[i], terms);
+        else add_set(m, m->axes[i], total);
+        gm_work_drop(&m->work, 0);
     }
-    return GM_OK;
 }
 
 gm_status gm_layout_squares(gm_rank *r, const gm_norm_item *items, int n, gm_norm_terms *out)
@@ -268,11 +208,11 @@ gm_status gm_layout_squares(gm_rank *r, const gm_norm_item *items, int n, gm_nor
     norm m;
     *out = (gm_norm_terms){0};
     if (!n) return GM_OK;
-    gm_status st = begin(r, items, n, 2, &m);
-    if (st == GM_OK) st = add_all(&m, out, NULL);
-    end(&m);
+    begin(r, items, n, 2, &m);
+    add_all(&m, out, NULL);
+    gm_status st = end(&m);
     if (st != GM_OK) gm_norm_terms_release(out);
-    return m.sent ? gm_comm_once(st) : st;
+    return st;
 }
 
 void gm_norm_terms_release(gm_norm_terms *t)
@@ -313,9 +253,8 @@ gm_status gm_layout_norm(gm_rank *r, const gm_norm_item *items, int n, double p,
     if (!(p > 0)) return GM_FAIL(GM_EINVAL, "norm: p is %g; it should be above 0 (1, 2, 3, ... or infinity)", p);
     if (!n) return GM_OK;
     if (p == 2) return norm_of_squares(r, items, n, out);
-    gm_status st = begin(r, items, n, p, &m);
-    if (st == GM_OK) st = add_all(&m, NULL, &total);
+    begin(r, items, n, p, &m);
+    add_all(&m, NULL, &total);
     *out = root(p, total);
-    end(&m);
-    return m.sent ? gm_comm_once(st) : st;
+    return end(&m);
 }

@@ -18,29 +18,42 @@ typedef struct item {
 } item;
 
 struct gm_optimizer {
-    gm_rank          *rank;
-    gm_optimizer_kind kind;
-    gm_attrs          attrs;
-    int64_t           steps, skipped; /* steps: with those that the control tensor left out */
-    bool              has_momentum;   /* set_momentum has been called, with this momentum: */
-    double            momentum;
-    int               n;
-    gm_tensor       **in, **out; /* argument lists, room for all */
-    item              items[];
+    gm_rank    *rank;
+    gm_op       op;
+    gm_attrs    attrs;
+    int64_t     steps, skipped; /* steps: with those that the control tensor left out */
+    bool        has_momentum;   /* set_momentum has been called, with this momentum: */
+    double      momentum;
+    int         n;
+    gm_tensor **in, **out; /* argument lists, room for all */
+    item        items[];
+};
+
+static const char *const moments[GM_OP_COUNT][MAX_STATES] = {
+#define GM_OPTIMIZER(name, moments, momentum, attributes, flops, ...) [GM_OP_##name] = {__VA_ARGS__},
+#include "../../kernels/optimizers.def"
+#undef GM_OPTIMIZER
 };
 
 /* Tensors of a parameter in a call: p, moments, master; NULL where there is none. */
-static int width_of(const gm_optimizer *o) { return o->kind == GM_ADAM ? 4 : 3; }
+static int width_of(const gm_optimizer *o) { return gm_op_gives(o->op)->n; }
 static int master_of(const gm_optimizer *o) { return width_of(o) - 2; } /* its place among the states */
+
+/* Some moments are there with momentum only: those of SGD. */
+static bool needs_momentum(const gm_optimizer *o) { return master_of(o) && gm_op_gives(o->op)->slot[1].optional; }
+static bool has_moments(const gm_optimizer *o)
+{
+    return master_of(o) && (!needs_momentum(o) || o->attrs.momentum != 0);
+}
 
 static bool has_state(const gm_optimizer *o, const item *it, int k)
 {
     if (k == master_of(o)) return gm_dtype_is_narrow(it->parameter->local->dtype) && !o->attrs.stochastic;
-    return k < master_of(o) && (o->kind == GM_ADAM || o->attrs.momentum != 0);
+    return k < master_of(o) && has_moments(o);
 }
 
-gm_status gm_optimizer_new(gm_rank *r, gm_optimizer_kind kind, int n, gm_value *const *parameters,
-                           const gm_attrs *attrs, const gm_optimizer_item *items, gm_optimizer **out)
+gm_status gm_optimizer_new(gm_rank *r, gm_op op, int n, gm_value *const *parameters, const gm_attrs *attrs,
+                           const gm_optimizer_item *items, gm_optimizer **out)
 {
     for (int i = 0; i < n; i++)
         if (parameters[i]->node || !parameters[i]->requires_grad)
@@ -55,7 +68,7 @@ gm_status gm_optimizer_new(gm_rank *r, gm_optimizer_kind kind, int n, gm_value *
         return GM_FAIL(GM_ENOMEM, "no memory for an optimizer of %d parameters", n);
     }
     o->rank = r;
-    o->kind = kind;
+    o->op = op;
     o->attrs = *attrs;
     o->attrs.stream.key = gm_stream_key(r->seed, GM_PURPOSE_NOISE, gm_hash_text(GM_HASH_START, "optimizer"));
     o->n = n;
@@ -186,10 +199,10 @@ static gm_status miss_group(gm_optimizer *o, int first, gm_tensor *control)
     return st;
 }
 
-/* Parameters without a gradient are done with. SGD without momentum has no use for numbers of steps. */
+/* Parameters without a gradient are done with. What has no moments has no use for numbers of steps. */
 static gm_status miss_update(gm_optimizer *o, gm_tensor *control)
 {
-    bool counts = o->kind == GM_ADAM || o->attrs.momentum != 0;
+    bool counts = has_moments(o);
     for (int i = 0; i < o->n; i++) {
         item *it = &o->items[i];
         if (it->done || gm_value_grad(it->parameter)) continue;
@@ -250,12 +263,7 @@ static gm_status step_group(gm_optimizer *o, int first, gm_tensor *control)
         for (int k = 0; k < width_of(o) - 1; k++) o->out[n_out++] = it->state[k];
         gm_value_touched(it->parameter);
     }
-    gm_call c = {.op = o->kind == GM_ADAM ? GM_OP_adam : GM_OP_sgd,
-                 .n_in = n_in,
-                 .n_out = n_out,
-                 .in = o->in,
-                 .out = o->out,
-                 .attrs = &a};
+    gm_call c = {.op = o->op, .n_in = n_in, .n_out = n_out, .in = o->in, .out = o->out, .attrs = &a};
     return gm_run(o->rank->device, &c);
 }
 
@@ -293,8 +301,8 @@ gm_status gm_optimizer_set_momentum(gm_optimizer *o, double momentum)
 {
     if (!(momentum >= 0 && momentum < 1))
         return GM_FAIL(GM_EINVAL, "optimizer: momentum %g is not in [0, 1)", momentum);
-    if (o->kind == GM_SGD && (o->attrs.momentum == 0) != (momentum == 0))
-        return GM_FAIL(GM_EINVAL, "optimizer: SGD cannot gain or lose its momentum on the way");
+    if (needs_momentum(o) && (o->attrs.momentum == 0) != (momentum == 0))
+        return GM_FAIL(GM_EINVAL, "optimizer: %s cannot gain or lose its momentum on the way", gm_op_name(o->op));
     o->momentum = momentum;
     o->has_momentum = true;
     return GM_OK;
@@ -302,13 +310,11 @@ gm_status gm_optimizer_set_momentum(gm_optimizer *o, double momentum)
 
 gm_status gm_optimizer_state(gm_optimizer *o, int i, int k, const char **name, gm_tensor **out)
 {
-    static const char *const names[2][MAX_STATES] = {
-        [GM_SGD] = {"momentum_buffer", "master"}, [GM_ADAM] = {"exp_avg", "exp_avg_sq", "master"}};
     *out = NULL;
     GM_TRY(make_states(o, &o->items[i]));
     for (int s = 0; s < MAX_STATES; s++) {
         if (!o->items[i].state[s] || k-- > 0) continue;
-        *name = names[o->kind][s];
+        *name = s == master_of(o) ? "master" : moments[o->op][s];
         *out = o->items[i].state[s];
         break;
     }

@@ -14,8 +14,6 @@
 
 #include "../autograd/value.h"
 
-typedef enum gm_optimizer_kind { GM_SGD, GM_ADAM } gm_optimizer_kind;
-
 typedef struct gm_optimizer gm_optimizer;
 
 /* What differs from parameter to parameter. */
@@ -24,10 +22,10 @@ typedef struct gm_optimizer_item {
     double weight_decay;
 } gm_optimizer_item;
 
-/* attrs: the attributes of ops `sgd` or `adam`. items: n, or NULL for lr_scale 1 and attrs->weight_decay.
+/* op: one of optimizers.def. attrs: its attributes. items: n, or NULL for lr_scale 1 and attrs->weight_decay.
  * Retains the parameters (leaves that require gradients). */
-gm_status gm_optimizer_new(gm_rank *r, gm_optimizer_kind kind, int n, gm_value *const *parameters,
-                           const gm_attrs *attrs, const gm_optimizer_item *items, gm_optimizer **out);
+gm_status gm_optimizer_new(gm_rank *r, gm_op op, int n, gm_value *const *parameters, const gm_attrs *attrs,
+                           const gm_optimizer_item *items, gm_optimizer **out);
 void      gm_optimizer_free(gm_optimizer *o); /* NULL is allowed */
 
 /* One update. Gradients are multiplied by clip / loss_scale first. Advances the step count. GM_EINVAL: a gradient

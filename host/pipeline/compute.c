@@ -36,12 +36,7 @@ static gm_status take_inputs(gm_executor *e, gm_passage *passage, int part)
 }
 
 /* The gradient of a border's output is that of what it shows. */
-static gm_status pass_on(gm_backward *b)
-{
-    gm_tensor *g = gm_backward_grad(b, 0);
-    gm_tensor_retain(g);
-    return gm_backward_give(b, 0, g);
-}
+static void pass_on(gm_backward *b) { gm_backward_give(b, 0, gm_backward_grad(b, 0)); }
 
 /* *v becomes a value of its own on the tape. */
 static gm_status alias(gm_rank *r, gm_value **v)

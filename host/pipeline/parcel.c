@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../autograd/work.h"
 #include "../parallel/redistribute.h"
 
 /* ---- slices ---- */
@@ -16,119 +17,69 @@ static gm_status sharers(const gm_route *route, const gm_layout *layout, gm_grou
 
 static int64_t slice_of(int64_t numel, int ranks) { return (numel + ranks - 1) / ranks; }
 
-static gm_status contiguous(const gm_route *route, gm_tensor *t, gm_tensor **out)
-{
-    gm_tensor *copy = NULL;
-    if (gm_tensor_is_contiguous(t)) {
-        gm_tensor_retain(t);
-        *out = t;
-        return GM_OK;
-    }
-    gm_rank_place(route->rank, "send");
-    GM_TRY(gm_tensor_new(route->rank->device, t->dtype, t->ndim, t->shape, &copy));
-    gm_status st = gm_run_one(route->rank->device, GM_OP_copy, NULL, t, copy);
-    if (st == GM_OK) *out = copy;
-    else gm_tensor_release(copy);
-    return st;
-}
-
 /* length elements of a contiguous tensor from `start`, as one dimension. */
-static gm_status flat(gm_tensor *t, int64_t start, int64_t length, gm_tensor **out)
+static gm_tensor *row_of(gm_work *w, gm_tensor *t, int64_t start, int64_t length)
 {
-    int64_t one = 1;
-    return gm_tensor_view(t, 1, &length, &one, t->offset + start, out);
+    return gm_work_narrow(w, gm_work_shaped(w, t, 1, (int64_t[]){gm_tensor_numel(t)}), 0, start, length);
 }
 
 /* The elements of `have` and zeros up to n. */
-static gm_status padded(const gm_route *route, gm_tensor *have, int64_t n, gm_tensor **out)
+static gm_tensor *padded(gm_work *w, gm_tensor *have, int64_t n)
 {
-    gm_device *dev = route->rank->device;
-    gm_tensor *whole = NULL, *front = NULL;
-    gm_status  st;
-    gm_rank_place(route->rank, "send");
-    GM_TRY(gm_tensor_new(dev, have->dtype, 1, &n, &whole));
-    GM_TRY_OR(gm_run_one(dev, GM_OP_fill, NULL, NULL, whole), st, done);
-    GM_TRY_OR(flat(whole, 0, have->shape[0], &front), st, done);
-    GM_TRY_OR(gm_run_one(dev, GM_OP_copy, NULL, have, front), st, done);
-    *out = whole;
-    whole = NULL;
-done:
-    gm_tensor_release(front);
-    gm_tensor_release(whole);
-    return st;
+    if (w->st != GM_OK || have->shape[0] == n) return have;
+    gm_tensor *whole = gm_work_full(w, have->dtype, 1, &n, 0);
+    gm_work_copy(w, have, gm_work_narrow(w, whole, 0, 0, have->shape[0]));
+    return whole;
 }
 
 /* This rank's slice of a block, which all of g hold. */
-static gm_status slice(const gm_route *route, gm_group *g, gm_tensor *block, gm_tensor **out)
+static gm_tensor *slice(gm_work *w, gm_group *g, gm_tensor *block)
 {
-    gm_tensor *mine = NULL;
-    int64_t    numel = gm_tensor_numel(block), per = slice_of(numel, gm_group_size(g)), start = per * gm_group_rank(g);
-    int64_t    left = numel - start, length = left <= 0 ? 0 : left < per ? left : per;
-    GM_TRY(flat(block, length ? start : 0, length, &mine));
-    if (length == per) {
-        *out = mine;
-        return GM_OK;
-    }
-    gm_status st = padded(route, mine, per, out);
-    gm_tensor_release(mine);
-    return st;
+    int64_t numel = gm_tensor_numel(block), per = slice_of(numel, gm_group_size(g)), start = per * gm_group_rank(g);
+    int64_t left = numel - start, length = left <= 0 ? 0 : left < per ? left : per;
+    return padded(w, row_of(w, block, length ? start : 0, length), per);
 }
 
 /* This rank's slice of the sum of blocks that are terms over all of g: half of an all_reduce, whose other half the
  * receivers make. */
-static gm_status summed_slice(const gm_route *route, gm_group *g, gm_tensor *block, gm_tensor **out)
+static gm_tensor *summed_slice(gm_work *w, gm_comm *comm, gm_group *g, gm_tensor *block)
 {
-    gm_tensor *row = NULL, *whole = NULL, *mine = NULL;
-    int64_t    numel = gm_tensor_numel(block), per = slice_of(numel, gm_group_size(g)), all = per * gm_group_size(g);
-    gm_status  st;
-    GM_TRY(flat(block, 0, numel, &row));
-    if (all == numel) gm_tensor_retain(whole = row);
-    else GM_TRY_OR(padded(route, row, all, &whole), st, done);
-    gm_rank_place(route->rank, "send");
-    GM_TRY_OR(gm_tensor_new(route->rank->device, block->dtype, 1, &per, &mine), st, done);
-    GM_TRY_OR(gm_comm_reduce_scatter(route->comm, g, whole, 0, GM_SUM, mine, NULL), st, done);
-    *out = mine;
-    mine = NULL;
-done:
-    gm_tensor_release(row);
-    gm_tensor_release(whole);
-    gm_tensor_release(mine);
-    return st;
+    int64_t    numel = gm_tensor_numel(block), per = slice_of(numel, gm_group_size(g));
+    gm_tensor *whole = padded(w, row_of(w, block, 0, numel), per * gm_group_size(g));
+    gm_tensor *mine = gm_work_new(w, block->dtype, 1, &per);
+    GM_STEP(w, gm_comm_reduce_scatter(comm, g, whole, 0, GM_SUM, mine, NULL));
+    return mine;
 }
 
 /* What this rank sends of v, whose terms are not to be summed or were. */
 static gm_status outgoing(const gm_route *route, const gm_value *v, gm_tensor **out)
 {
-    gm_group  *g;
-    gm_tensor *block = NULL;
+    gm_group *g;
+    gm_work   w;
     GM_TRY(sharers(route, &v->layout, &g));
-    GM_TRY(contiguous(route, v->local, &block));
-    if (gm_group_size(g) == 1) {
-        *out = block;
-        return GM_OK;
-    }
-    gm_status st = slice(route, g, block, out);
-    gm_tensor_release(block);
-    return st;
+    gm_work_begin(&w, route->rank, "send");
+    gm_tensor *block = gm_work_contiguous(&w, v->local);
+    if (gm_group_size(g) > 1 && w.st == GM_OK) block = slice(&w, g, block);
+    *out = gm_work_keep(&w, block);
+    return gm_work_end(&w);
 }
 
 /* The same of a gradient: what it is still a sum over is summed. */
 static gm_status outgoing_sum(const gm_route *route, gm_value *v, gm_tensor **out)
 {
-    gm_group  *g;
-    gm_tensor *block = NULL;
-    gm_value  *whole = NULL;
-    gm_status  st;
-    uint32_t   shared = route->scatter & ~gm_layout_cut_axes(&v->layout);
+    gm_group *g;
+    gm_value *whole = NULL;
+    uint32_t  shared = route->scatter & ~gm_layout_cut_axes(&v->layout);
     GM_TRY(gm_comm_group(route->comm, shared, &g));
     if (v->layout.partial && v->layout.partial == shared && gm_tensor_numel(v->local)) {
-        GM_TRY(contiguous(route, v->local, &block));
-        st = summed_slice(route, g, block, out);
-        gm_tensor_release(block);
-        return st;
+        gm_work w;
+        gm_work_begin(&w, route->rank, "send");
+        gm_tensor *block = gm_work_contiguous(&w, v->local);
+        *out = gm_work_keep(&w, block ? summed_slice(&w, route->comm, g, block) : NULL);
+        return gm_work_end(&w);
     }
     route->rank->no_grad++;
-    st = gm_settle(route->rank, v, &whole);
+    gm_status st = gm_settle(route->rank, v, &whole);
     route->rank->no_grad--;
     if (st == GM_OK) st = outgoing(route, whole, out);
     gm_value_release(whole);

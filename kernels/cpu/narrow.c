@@ -11,10 +11,11 @@ static bool is_native(gm_op op)
     case GM_OP_fill:
     case GM_OP_copy:
     case GM_OP_embedding: /* moves rows */
+#define GM_OPTIMIZER(name, ...) case GM_OP_##name:
+#include "../optimizers.def"
+#undef GM_OPTIMIZER
     case GM_OP_sum_squares:
-    case GM_OP_sgd:
-    case GM_OP_step_control:
-    case GM_OP_adam: return true;
+    case GM_OP_step_control: return true;
     default: return false;
     }
 }

@@ -203,42 +203,39 @@ static gm_control_step control_of(const gm_device *dev, const gm_call *call)
                               missed ? gm_tensor_data(missed) : NULL, (double)b->step, b->clip, b->loss_scale);
 }
 
-/* As torch.optim.SGD: at step 1 the buffer becomes the gradient, without dampening. */
-static gm_status cpu_sgd(gm_device *dev, const gm_call *call)
-{
-    const gm_attrs      *at = call->attrs;
-    const gm_step_block *step = &dev->step;
-    gm_control_step      control = control_of(dev, call);
-    bool                 first = control.t == 1;
-    optimizer_job        j = {.roles = 4, .row = {sgd_span_f32, sgd_span_f64}};
-    if (!control.go) return GM_OK;
-    j.scale = control.factor;
-    j.step = (uint64_t)control.t;
-    j.lr = step->lr * at->lr_scale;
-    j.weight_decay = at->weight_decay;
-    j.momentum = step->has_momentum ? step->momentum : at->momentum;
-    j.fresh = first ? 1 : 1 - at->dampening;
-    j.nesterov = at->nesterov;
-    j.buffer = !first;
-    return update_all(dev, call, 2, &j);
-}
-
-static gm_status cpu_adam(gm_device *dev, const gm_call *call)
+/* What the updates of optimizer_t.h read, worked out once, in double. As torch.optim.SGD: at step 1 the buffer becomes
+ * the gradient, without dampening. */
+static gm_status cpu_update(gm_device *dev, const gm_call *call, optimizer_job *j)
 {
     const gm_attrs      *at = call->attrs;
     const gm_step_block *step = &dev->step;
     gm_control_step      control = control_of(dev, call);
     double               lr = step->lr * at->lr_scale;
-    optimizer_job        j = {.roles = 5, .row = {adam_span_f32, adam_span_f64}};
+    bool                 first = control.t == 1;
     if (!control.go) return GM_OK;
-    j.scale = control.factor;
-    j.step = (uint64_t)control.t;
-    j.weight_decay = at->decoupled ? 0 : at->weight_decay;
-    j.decay = at->decoupled ? 1 - lr * at->weight_decay : 1;
-    j.beta1 = step->has_momentum ? step->momentum : at->beta1;
-    j.beta2 = at->beta2;
-    j.rate = lr / (1 - pow(j.beta1, control.t));
-    j.root = 1 / sqrt(1 - pow(at->beta2, control.t));
-    j.eps = at->eps;
-    return update_all(dev, call, 2, &j);
+    j->roles = 1 + gm_op_gives(call->op)->n;
+    j->scale = control.factor;
+    j->step = (uint64_t)control.t;
+    j->lr = lr;
+    j->weight_decay = at->decoupled ? 0 : at->weight_decay;
+    j->decay = at->decoupled ? 1 - lr * at->weight_decay : 1;
+    j->momentum = step->has_momentum ? step->momentum : at->momentum;
+    j->fresh = first ? 1 : 1 - at->dampening;
+    j->nesterov = at->nesterov;
+    j->buffer = !first;
+    j->beta1 = step->has_momentum ? step->momentum : at->beta1;
+    j->beta2 = at->beta2;
+    j->rate = lr / (1 - pow(j->beta1, control.t));
+    j->root = 1 / sqrt(1 - pow(at->beta2, control.t));
+    j->eps = at->eps;
+    return update_all(dev, call, 2, j);
 }
+
+#define GM_OPTIMIZER(name, ...)                                        \
+    static gm_status cpu_##name(gm_device *dev, const gm_call *call)   \
+    {                                                                  \
+        optimizer_job j = {.row = {name##_span_f32, name##_span_f64}}; \
+        return cpu_update(dev, call, &j);                              \
+    }
+#include "../optimizers.def"
+#undef GM_OPTIMIZER

@@ -43,7 +43,7 @@ gm_status gm_ref_step_control(gm_device *dev, const gm_call *call)
 /* The step's numbers, and those that differ from call to call. */
 typedef struct update {
     gm_control_step control;
-    double          lr, momentum; /* SGD's, or Adam's beta1 */
+    double          lr, momentum; /* momentum: SGD's, or Adam's beta1 */
 } update;
 
 static update update_of(const gm_device *dev, const gm_call *call, double momentum)
@@ -85,15 +85,6 @@ static void sgd_element(const update *u, const gm_attrs *at, const gm_tensor *tg
     hold(u, at, out[0], out[2], i, p - u->lr * g);
 }
 
-gm_status gm_ref_sgd(gm_device *dev, const gm_call *call)
-{
-    update u = update_of(dev, call, call->attrs->momentum);
-    for (int k = 2; k < call->n_in && u.control.go; k++)
-        for (int64_t i = 0, n = gm_tensor_numel(call->in[k]); i < n; i++)
-            sgd_element(&u, call->attrs, call->in[k], call->out + 3 * (k - 2), i);
-    return GM_OK;
-}
-
 /* Kingma and Ba 2015; decoupled: Loshchilov and Hutter 2019 (AdamW). As torch.optim.Adam and AdamW. */
 static void adam_element(const update *u, const gm_attrs *at, const gm_tensor *tg, gm_tensor *const *out, int64_t i)
 {
@@ -109,11 +100,22 @@ static void adam_element(const update *u, const gm_attrs *at, const gm_tensor *t
     ref_set(out[2], i, v);
 }
 
-gm_status gm_ref_adam(gm_device *dev, const gm_call *call)
+typedef void (*element)(const update *u, const gm_attrs *at, const gm_tensor *tg, gm_tensor *const *out, int64_t i);
+
+static gm_status update_all(gm_device *dev, const gm_call *call, double momentum, element step)
 {
-    update u = update_of(dev, call, call->attrs->beta1);
+    update u = update_of(dev, call, momentum);
+    int    width = gm_op_gives(call->op)->n;
     for (int k = 2; k < call->n_in && u.control.go; k++)
         for (int64_t i = 0, n = gm_tensor_numel(call->in[k]); i < n; i++)
-            adam_element(&u, call->attrs, call->in[k], call->out + 4 * (k - 2), i);
+            step(&u, call->attrs, call->in[k], call->out + width * (k - 2), i);
     return GM_OK;
 }
+
+#define GM_OPTIMIZER(name, moments, momentum, ...)                           \
+    gm_status gm_ref_##name(gm_device *dev, const gm_call *call)             \
+    {                                                                        \
+        return update_all(dev, call, call->attrs->momentum, name##_element); \
+    }
+#include "../optimizers.def"
+#undef GM_OPTIMIZER

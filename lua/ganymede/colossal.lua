@@ -13,6 +13,7 @@ local context = require "ganymede.job.context"
 local initialize = require("ganymede.train.engine").initialize
 local module = require "ganymede.nn.module"
 local registry = require "ganymede.base.registry"
+local signature = require "ganymede.base.signature"
 
 local colossal = { gpc = context, ParallelMode = context.ParallelMode, Trainer = require "ganymede.train.trainer" }
 
@@ -51,4 +52,4 @@ for name, kind in pairs {
   colossal[name] = function(cfg, ...) return registry[kind]:build(cfg, ...) end
 end
 
-return colossal
+return signature.export("gm", colossal)

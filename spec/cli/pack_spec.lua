@@ -57,6 +57,15 @@ describe("pack.sh", function()
     local about = shell.read(folder .. "/root/packed/README")
     assert.falsy(about:find("ABOUT", 1, true) or about:find("printf", 1, true), about)
     assert.truthy(about:find "\nmachines the folder must be at the same place on each[^\n]*\n$", about)
+    for file, part in pairs { ["man/man1/ganymede.1"] = ".TH GANYMEDE 1",
+      ["bash-completion/completions/ganymede"] = "complete -o filenames -F _ganymede",
+      ["zsh/site-functions/_ganymede"] = "#compdef ganymede" } do
+      local text = shell.read(folder .. "/root/packed/share/" .. file) or ""
+      assert.truthy(text:find(part, 1, true), file)
+    end
+    local documented = inside "cd /job && exec /packed/ganymede docs --out pages"
+    assert.equal(0, documented.code, documented.err)
+    assert.truthy(documented.out:find "^%d+ files are in pages")
     shell.write(folder .. "/root/job/recipe.lua", support.recipe)
     local loss = {}
     for i, words in ipairs { "run", "run -n 2" } do

@@ -102,7 +102,7 @@ describe("functions of C", function()
     fails("label_smoothing", gm.ops.cross_entropy, x, target, { label_smoothing = 1 })
     local q = gm.ones { 1, 2, 1, 4 }
     fails("[0, 1)", gm.ops.attention, q, q, q, { dropout = 1 })
-    fails("'rows' must be an integer, at least 0; got -1", gm.ops.linear_cross_entropy, x, x, nil, target,
+    fails("'rows' must be an integer, at least 1; got -1", gm.ops.linear_cross_entropy, x, x, nil, target,
       { rows = -1 })
   end)
 

@@ -248,11 +248,11 @@ return {
     test = "spec/data/loader_spec.lua",
   },
   {
-    name = "613-help-twice", file = "lua/ganymede/cli/help.lua",
-    find = [[kind:find "^%l" and ]],
-    replace = [[]],
-    breaks = "help prints one sentence two times",
-    test = "spec/cli/run_spec.lua -f 'explains itself'",
+    name = "613-help-twice", file = "lua/ganymede/reference/init.lua",
+    find = [[by_short[name] or by_lower[name:lower()] ]],
+    replace = [[by_lower[name:lower()] ]],
+    breaks = "help of a name asks to choose between it and the same name in capitals",
+    test = "spec/docs/help_spec.lua -f 'as users write'",
   },
   {
     name = "614-repl-no-folder", file = "lua/ganymede/cli/repl.lua",

@@ -294,8 +294,8 @@ widen(m, t[0], g);
   },
   {
     name = "320-control-skipped", file = "kernels/cpu/optimizer.c",
-    find = [[j.rate = lr / (1 - pow(j.beta1, control.t));]],
-    replace = [[j.rate = lr / (1 - pow(j.beta1, (double)step->step));]],
+    find = [[j->rate = lr / (1 - pow(j->beta1, control.t));]],
+    replace = [[j->rate = lr / (1 - pow(j->beta1, (double)step->step));]],
     breaks = "Adam counts steps that were left out",
     test = "spec/kernels/optimizer_spec.lua",
   },

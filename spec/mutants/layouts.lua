@@ -52,8 +52,8 @@ return {
   },
   {
     name = "120-slice-of-first", file = "host/parallel/redistribute.c",
-    find = [[int64_t from = least(coordinate(w) * w->after[d], t->shape[d]);]],
-    replace = [[int64_t from = least(0 * w->after[d], t->shape[d]);]],
+    find = [[int64_t from = least(coordinate(s) * s->after[d], t->shape[d]);]],
+    replace = [[int64_t from = least(0 * s->after[d], t->shape[d]);]],
     breaks = "every rank takes the first block of a slice",
     test = "unit redistribute_any*",
   },
@@ -66,8 +66,8 @@ return {
   },
   {
     name = "122-reduce-in-place", file = "host/parallel/redistribute.c",
-    find = [[GM_TRY_OR(run_step(&w, held, held != block, &next), st, fail);]],
-    replace = [[GM_TRY_OR(run_step(&w, held, held != NULL, &next), st, fail);]],
+    find = [[run_step(&s, held, held != block)]],
+    replace = [[run_step(&s, held, held != NULL)]],
     breaks = "a redistribution reduces the block that it was given",
     test = "unit redistribute_*",
   },

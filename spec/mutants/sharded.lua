@@ -3,15 +3,15 @@
 return {
   {
     name = "136-norm-of-padding", file = "host/parallel/sharded/norm.c",
-    find = [[gm_rows_check(w, gm_host_store(t, i, (double)logical[dim]));]],
-    replace = [[gm_rows_check(w, gm_host_store(t, i, (double)local[dim]));]],
+    find = [[GM_STEP(w, gm_host_store(t, i, (double)logical[dim]));]],
+    replace = [[GM_STEP(w, gm_host_store(t, i, (double)local[dim]));]],
     breaks = "means of blocks of a row that is cut are merged as if its padding counted",
     test = "unit sharded_norms",
   },
   {
     name = "137-padding-of-block", file = "host/parallel/sharded/embedding.c",
-    find = [[if (padding >= w.first && padding < w.first + w.count) a.padding_index = padding - w.first;]],
-    replace = [[if (padding < w.count) a.padding_index = padding;]],
+    find = [[if (padding >= k.first && padding < k.first + k.count) a.padding_index = padding - k.first;]],
+    replace = [[if (padding < k.count) a.padding_index = padding;]],
     breaks = "every rank takes the padding index for a row of its own block",
     test = "unit sharded_embedding",
   },
@@ -24,15 +24,15 @@ return {
   },
   {
     name = "139-cube-gradient", file = "host/parallel/sharded/linear3d.c",
-    find = [[return scatter(b, k, 0, k->over_row, k->dim);]],
-    replace = [[return scatter(b, k, 0, k->over_col, k->dim);]],
+    find = [[scatter(b, k, 0, k->over_row, k->dim, terms);]],
+    replace = [[scatter(b, k, 0, k->over_col, k->dim, terms);]],
     breaks = "the gradient of x is summed over the axis that y was",
     test = "unit sharded_linear_3d",
   },
   {
     name = "140-column-sum", file = "host/parallel/sharded/linear1d.c",
-    find = [[if (shared) GM_TRY(gm_comm_group(k->comm, shared, &k->sharing));]],
-    replace = [[if (shared && !r) GM_TRY(gm_comm_group(k->comm, shared, &k->sharing));]],
+    find = [[if (shared) k.sharing =]],
+    replace = [[if (shared && !r) k.sharing =]],
     breaks = "the gradient of rows that ranks share stays the term of one",
     test = "unit sharded_linear_column",
   },
@@ -46,30 +46,30 @@ return {
   {
     name = "142-no-overlap", file = "host/parallel/sharded/summa.c",
     find = [[
-GM_TRY(start_travel(w, &w->s->a, &w->a, l + 1));
-    GM_TRY(start_travel(w, &w->s->b, &w->b, l + 1));
-    GM_TRY(gm_comm_finish(w->comm, &w->a.pending[l & 1]));
-    GM_TRY(gm_comm_finish(w->comm, &w->b.pending[l & 1]));
-    GM_TRY(multiply(w, l));]],
+start_travel(w, &w->s->a, &w->a, l + 1);
+    start_travel(w, &w->s->b, &w->b, l + 1);
+    GM_STEP(w->work, gm_comm_finish(w->comm, &w->a.pending[l & 1]));
+    GM_STEP(w->work, gm_comm_finish(w->comm, &w->b.pending[l & 1]));
+    multiply(w, l);]],
     replace = [[
-GM_TRY(gm_comm_finish(w->comm, &w->a.pending[l & 1]));
-    GM_TRY(gm_comm_finish(w->comm, &w->b.pending[l & 1]));
-    GM_TRY(multiply(w, l));
-    GM_TRY(start_travel(w, &w->s->a, &w->a, l + 1));
-    GM_TRY(start_travel(w, &w->s->b, &w->b, l + 1));]],
+GM_STEP(w->work, gm_comm_finish(w->comm, &w->a.pending[l & 1]));
+    GM_STEP(w->work, gm_comm_finish(w->comm, &w->b.pending[l & 1]));
+    multiply(w, l);
+    start_travel(w, &w->s->a, &w->a, l + 1);
+    start_travel(w, &w->s->b, &w->b, l + 1);]],
     breaks = "blocks of the next step begin to travel after the product of this one",
     test = "unit sharded_linear_overlap",
   },
   {
     name = "144-shard-kept", file = "host/parallel/sharded/linear1d.c",
-    find = [[if (!k->over || !c->rank->keep_gathered || !c->w->requires_grad) return GM_OK;]],
-    replace = [[if (!k->over || !c->w->requires_grad) return GM_OK;]],
+    find = [[if (k.over && c->rank->keep_gathered && c->w->requires_grad)]],
+    replace = [[if (k.over && c->w->requires_grad)]],
     breaks = "what was gathered is kept, though nobody asked",
     test = "unit sharded_linear_gather",
   },
   {
     name = "150-norm-merge", file = "host/parallel/sharded/norm.c",
-    find = [[off = gm_rows_binary(w, GM_FN_add, squares, gm_rows_binary(w, GM_FN_mul, off, counts));]],
+    find = [[off = gm_work_binary(w, GM_FN_add, squares, gm_work_binary(w, GM_FN_mul, off, counts));]],
     replace = [[off = squares;]],
     breaks = "the variance of a row that is cut leaves out how far the means of its blocks lie apart",
     test = "unit sharded_norms",
@@ -90,50 +90,50 @@ GM_TRY(gm_comm_finish(w->comm, &w->a.pending[l & 1]));
   },
   {
     name = "162-cube-gather", file = "host/parallel/sharded/linear3d.c",
-    find = [[, k, W, k->over_third, k->third_dim, &k-]],
-    replace = [[, k, W, k->over_col, k->third_dim, &k-]],
+    find = [[gather_saved(b, k, W, k->over_third, k->third_dim);]],
+    replace = [[gather_saved(b, k, W, k->over_col, k->third_dim);]],
     breaks = "the weight is gathered again over the axis that y was summed over",
     test = "unit sharded_linear_3d",
   },
   {
     name = "163-keep-gathered", file = "host/parallel/sharded/linear3d.c",
-    find = [[if (!c->rank->keep_gathered || !other->requires_grad) return GM_OK;]],
-    replace = [[if (c->x || !other->requires_grad) return GM_OK;]],
+    find = [[if (!c->rank->keep_gathered || !other->requires_grad) return;]],
+    replace = [[if (c->x || !other->requires_grad) return;]],
     breaks = "parallel.tensor.keep_gathered keeps nothing in 3D",
     test = "spec/parallel/tensor_equality_spec.lua -f 'gathered operands kept'",
   },
   {
     name = "165-vocabulary-offset", file = "host/parallel/sharded/embedding.c",
-    find = [[.global, 1, -(double)w->first), GM_I64);]],
-    replace = [[.global, 1, -(double)(w->first ? w->first + 1 : 0)), GM_I64);]],
+    find = [[.global, 1, -(double)k->first), GM_I64);]],
+    replace = [[.global, 1, -(double)(k->first ? k->first + 1 : 0)), GM_I64);]],
     breaks = "ranks but the first look a table up one row too early",
     test = "unit sharded_embedding",
   },
   {
     name = "166-padding-index", file = "host/parallel/sharded/embedding.c",
-    find = [[if (padding >= w.first && padding < w.first + w.count) a.padding_index = padding - w.first;]],
-    replace = [[if (padding >= w.first && padding < w.first + w.count) a.padding_index = padding;]],
+    find = [[if (padding >= k.first && padding < k.first + k.count) a.padding_index = padding - k.first;]],
+    replace = [[if (padding >= k.first && padding < k.first + k.count) a.padding_index = padding;]],
     breaks = "padding_index of the whole table is taken for one of the block",
     test = "unit sharded_embedding",
   },
   {
     name = "167-largest-of-block", file = "host/parallel/sharded/cross_entropy.c",
-    find = [[gm_rows_reduce(w, 0, largest, GM_MAX);]],
+    find = [[gm_rows_reduce(w, k->axes, largest, GM_MAX);]],
     replace = "",
     breaks = "each rank takes its own largest logit from what it sums",
     test = "unit sharded_cross_entropy",
   },
   {
     name = "168-classes-padding", file = "host/parallel/sharded/cross_entropy.c",
-    find = [[*x = gm_rows_inside(w, gm_rows_flat(w, logits->local)), *loss;]],
-    replace = [[*x = gm_rows_flat(w, logits->local), *loss;]],
+    find = [[*x = gm_rows_inside(w, k, gm_work_flat(w, logits->local)), *loss,]],
+    replace = [[*x = gm_work_flat(w, logits->local), *loss,]],
     breaks = "the padding of classes that are cut takes part in the loss",
     test = "unit sharded_cross_entropy",
   },
   {
     name = "169-argmax-place", file = "host/parallel/sharded/argmax.c",
-    find = [[*place = gm_rows_affine(w, gm_rows_cast(w, out[1], GM_F64), 1, (double)w->first);]],
-    replace = [[*place = gm_rows_affine(w, gm_rows_cast(w, out[1], GM_F64), 1, 0);]],
+    find = [[*place = gm_work_affine(w, gm_work_cast(w, out[1], GM_F64), 1, (double)k->first);]],
+    replace = [[*place = gm_work_affine(w, gm_work_cast(w, out[1], GM_F64), 1, 0);]],
     breaks = "the place of the largest is that in its block",
     test = "unit sharded_argmax",
   },
@@ -200,8 +200,8 @@ gm_attrs  a = gm_attrs_default();
   },
   {
     name = "223-experts-padding", file = "host/parallel/sharded/experts_plan.c",
-    find = [[if (whole || w->st != GM_OK) return gm_rows_compact(w, index);]],
-    replace = [[if (whole || w->st != GM_OK || logical[0]) return gm_rows_compact(w, index);]],
+    find = [[if (whole || w->st != GM_OK) return gm_work_compact(w, index);]],
+    replace = [[if (whole || w->st != GM_OK || logical[0]) return gm_work_compact(w, index);]],
     breaks = "padding of the batch is sent to experts",
     test = "unit experts_sizes",
   },
@@ -228,18 +228,18 @@ gm_attrs  a = gm_attrs_default();
   },
   {
     name = "246-cube-halves", file = "host/parallel/sharded/linear3d.c",
-    find = [[if (k->rank->keep_gathered && gm_backward_later(b, 1)) gm_backward_keep(b, SLOT_GATHERED, k->y);]],
+    find = [[if (w->rank->keep_gathered && gm_backward_later(b, 1)) gm_backward_keep(b, SLOT_GATHERED, k.y);]],
     replace = "",
     breaks = "the first half of a 3D product does not keep the gradient that it gathered",
     test = "unit sharded_linear_split_3d",
   },
   {
     name = "290-experts-counts-again", file = "host/parallel/sharded/experts.c",
-    find = [[gm_backward_attrs(b)->capacity));]],
+    find = [[gm_backward_attrs(b)->capacity);]],
     replace = [[
-gm_backward_attrs(b)->capacity));
+gm_backward_attrs(b)->capacity);
     int64_t    numbers = gm_experts_numbers(&w->plan);
-    gm_experts_tell(&w->rows, &w->plan, gm_rows_new(&w->rows, GM_I64, 1, &numbers));]],
+    gm_experts_tell(k, &w->plan, gm_work_new(k, GM_I64, 1, &numbers));]],
     breaks = "in backward ranks tell each other once more how many rows come, which they know since forward",
     test = "spec/experts/traffic_spec.lua",
   },
@@ -273,8 +273,10 @@ gm_backward_attrs(b)->capacity));
   },
   {
     name = "348-head-gradient-replaces", file = "host/parallel/sharded/linear_cross_entropy.c",
-    find = [[GM_TRY_OR(scale(b, t, g, accumulate, to), st, done);]],
-    replace = [[GM_TRY_OR(scale(b, t, g, false, to), st, done);]],
+    find = [[a.dtype = target->dtype;]],
+    replace = [[
+a.dtype = target->dtype;
+        a.accumulate = false;]],
     breaks = "the gradient of a head in pieces replaces what other nodes gave",
     test = "spec/nn/linear_cross_entropy_spec.lua",
   },
@@ -308,14 +310,14 @@ gm_backward_attrs(b)->capacity));
   },
   {
     name = "565-bias-in-padding", file = "host/parallel/sharded/linear.c",
-    find = [[GM_TRY(gm_comm_once(gm_padding_finish(c->y))); /* the bias of rows that are padding */]],
+    find = [[GM_STEP(c->work, gm_padding_finish(c->y)); /* the bias of rows that are padding */]],
     replace = "",
     breaks = "rows of padding have the bias of a dense layer",
     test = "-n 4 spec/layout/padding_spec.lua -f linear",
   },
   {
     name = "566-norms-of-padding", file = "host/parallel/sharded/norm.c",
-    find = [[if (w->st == GM_OK) w->st = gm_padding_fill(w->rank, &lines, x->ndim - 1, x->shape, shaped, 0);]],
+    find = [[GM_STEP(w, gm_padding_fill(w->rank, &lines, x->ndim - 1, x->shape, shaped, 0));]],
     replace = "",
     breaks = "the statistics of padded rows reach the gradient of a norm",
     test = "-n 4 spec/layout/padding_spec.lua -f norm",
@@ -329,30 +331,30 @@ gm_backward_attrs(b)->capacity));
   },
   {
     name = "568-ignored-narrow", file = "host/parallel/sharded/cross_entropy.c",
-    find = [[p = gm_rows_where(w, ignored, zero, p);]],
+    find = [[p = gm_work_where(w, ignored, zero, p);]],
     replace = "",
     breaks = "an ignored row of NaN in 16 bits has a gradient where classes are cut",
     test = "-n 2 spec/layout/padding_spec.lua -f 'ignored row'",
   },
   {
     name = "569-logits-summed", file = "host/parallel/sharded/cross_entropy.c",
-    find = [[gm_rows_sum(w, gm_rows_binary(w, GM_FN_sub, widened(w, x), largest), 1, to);]],
+    find = [[gm_work_sum(w, gm_work_binary(w, GM_FN_sub, widened(w, x), largest), 1u << 1, true, to);]],
     replace = [[
 (void)largest;
-    gm_rows_sum(w, widened(w, x), 1, to);]],
+    gm_work_sum(w, widened(w, x), 1u << 1, true, to);]],
     breaks = "label smoothing over cut classes sums the logits themselves, whose digits say nothing",
     test = "-n 2 spec/layout/large_logits_spec.lua -f 'smoothing 0.1'",
   },
   {
     name = "570-masked-classes", file = "host/parallel/sharded/cross_entropy.c",
-    find = [[sums[1] = gm_rows_where(w, empty, none, gm_rows_binary(w, GM_FN_sub, up, t.below));]],
-    replace = [[sums[1] = gm_rows_binary(w, GM_FN_sub, up, t.below);]],
+    find = [[sums[1] = gm_work_where(w, empty, none, gm_work_binary(w, GM_FN_sub, up, t.below));]],
+    replace = [[sums[1] = gm_work_binary(w, GM_FN_sub, up, t.below);]],
     breaks = "a rank whose classes are all masked gives NaN for the target's logit",
     test = "-n 2 spec/layout/large_logits_spec.lua -f 'some classes'",
   },
   {
     name = "571-own-largest", file = "host/parallel/sharded/cross_entropy.c",
-    find = [[gm_rows_reduce(w, 0, largest, GM_MAX);]],
+    find = [[gm_rows_reduce(w, k->axes, largest, GM_MAX);]],
     replace = "",
     breaks = "each rank has a largest logit of its own",
     test = "-n 2 spec/layout/large_logits_spec.lua -f 'smoothing 0'",
@@ -373,7 +375,7 @@ gm_backward_attrs(b)->capacity));
   },
   {
     name = "589-norm-padding", file = "host/parallel/sharded/norm.c",
-    find = [[if (w->st == GM_OK) w->st = gm_padding_finish(*out);]],
+    find = [[GM_STEP(w, gm_padding_finish(*out));]],
     replace = "",
     breaks = "norms of rows that are cut leave their bias in padding",
     test = "-n 4 spec/layout/padding_spec.lua -f 'norm'",

@@ -117,13 +117,20 @@ describe("linear_cross_entropy", function()
     end)
   end)
 
+  it("takes all rows at once where nobody says how many", function()
+    local x, w = any(1, 4, 6), any(2, 9, 6)
+    local target = numeric.integers({ 4 }, function() return 1 end)
+    assert.equal(ops.linear_cross_entropy(x, w, nil, target, { rows = 4 }):item(),
+      ops.linear_cross_entropy(x, w, nil, target):item())
+  end)
+
   it("says what does not fit", function()
     local x, w = any(1, 4, 6), any(2, 9, 6)
     local target = numeric.integers({ 5 }, function() return 1 end)
     assert.error_matches(function() ops.linear_cross_entropy(x, w, nil, target, { rows = 2 }) end,
       "linear_cross_entropy: x is f64 %(4, 6%), the target i64 %(5%); should be one for each row of x")
-    assert.error_matches(function() ops.linear_cross_entropy(x, w, nil, target:narrow(1, 1, 4), {}) end,
-      "pieces have at least one row")
+    assert.error_matches(function() ops.linear_cross_entropy(x, w, nil, target:narrow(1, 1, 4), { rows = 0 }) end,
+      "'rows' must be an integer, at least 1; got 0")
     local wrong = numeric.integers({ 4 }, function() return 9 end)
     assert.error_matches(function()
       ops.linear_cross_entropy(x, w:requires_grad(true), nil, wrong, { rows = 2 })

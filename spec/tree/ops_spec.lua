@@ -1,9 +1,13 @@
 -- No op of kernels/ops.def without a test: its name stands in a spec of spec/kernels or a unit test.
 local tree = require "spec.support.tree"
 
-local function names(path)
+local function names()
   local found = {}
-  for name in tree.c_code(tree.read(path)):gmatch "GM_OP%(%s*([%w_]+)" do found[#found + 1] = name end
+  for _, list in ipairs { { "kernels/ops.def", "GM_OP" }, { "kernels/optimizers.def", "GM_OPTIMIZER" } } do
+    for name in tree.c_code(tree.read(list[1])):gmatch("%f[%w_]" .. list[2] .. "%(([%w_]+),") do
+      if name ~= "name" then found[#found + 1] = name end
+    end
+  end
   return found
 end
 
@@ -14,9 +18,9 @@ describe("kernels/ops.def", function()
   end
   local text = table.concat(tests, "\n")
 
-  it("is not empty", function() assert(#names "kernels/ops.def" > 30) end)
+  it("is not empty", function() assert(#names() > 30) end)
 
-  for _, name in ipairs(names "kernels/ops.def") do
+  for _, name in ipairs(names()) do
     it("tests " .. name, function()
       assert(text:find("%f[%w_]" .. name .. "%f[^%w_]") or text:find("GM_OP_" .. name .. "%f[^%w_]"),
         "no spec and no unit test names the op " .. name)

@@ -7,7 +7,7 @@
 #define WIDTH 5 /* blocks of 3 and 2 */
 
 /* y = all of x; the rule takes this rank's part of y's gradient, summed over the ranks or not. */
-static gm_status gather_rule(gm_backward *b)
+static void gather_rule(gm_backward *b)
 {
     gm_rank         *r = gm_backward_rank(b);
     const int64_t   *shape;
@@ -18,7 +18,7 @@ static gm_status gather_rule(gm_backward *b)
     if (sums) from.partial = gm_backward_partial(b);
     OK(gm_redistribute_block(r, gm_backward_grad(b, 0), &from, x, 2, shape, &dx));
     if (sums) gm_backward_set_partial(b, 0, 0);
-    return gm_backward_give(b, 0, dx);
+    gm_backward_give(b, 0, gm_work_hold(gm_backward_work(b), dx));
 }
 
 static gm_value *gathered(gm_rank *r, gm_value *x, bool sums)
@@ -84,7 +84,7 @@ void gm_test_partial_gradients_lost(void **state)
 }
 
 /* Outputs: x itself, cut, and all of it. dx = the first one's gradient + this rank's part of the other's sum. */
-static gm_status both_rule(gm_backward *b)
+static void both_rule(gm_backward *b)
 {
     gm_rank         *r = gm_backward_rank(b);
     const int64_t   *shape;
@@ -96,7 +96,7 @@ static gm_status both_rule(gm_backward *b)
     OK(gm_redistribute_block(r, gm_backward_grad(b, 1), &from, x, 2, shape, &dx));
     OK(gm_run(r->device, &(gm_call){.op = GM_OP_axpy, .n_in = 1, .n_out = 1, .in = &cut, .out = &dx, .attrs = &a}));
     gm_backward_set_partial(b, 0, 0);
-    return gm_backward_give(b, 0, dx);
+    gm_backward_give(b, 0, gm_work_hold(gm_backward_work(b), dx));
 }
 
 static void several(gm_rank *r, void *context)

@@ -55,7 +55,8 @@ static void run_identity(gm_rank *r, void *context)
     gm_tensor *out = NULL;
     OK(gm_comm_group(r->comm, 2, &along_row));
     OK(gm_comm_group(r->comm, 1, &along_column));
-    gm_summa s = {.rank = r, .steps = q};
+    gm_work  work;
+    gm_summa s = {.work = &work, .steps = q};
     int64_t  shape[2] = {up(id->m, q), up(id->n, q)};
     OK(gm_tensor_new(r->device, GM_F64, 2, shape, &out));
     s.out = out;
@@ -69,7 +70,9 @@ static void run_identity(gm_rank *r, void *context)
     s.m = atb ? (gm_span){id->m, shape[0]} : own(id->m, q, row);
     s.n = id->form == ABT ? (gm_span){id->n, shape[1]} : own(id->n, q, col);
     s.k = ab ? (gm_span){id->k, up(id->k, q)} : own(id->k, q, atb ? row : col);
-    OK(gm_summa_run(&s));
+    gm_work_begin(&work, r, "linear");
+    gm_summa_run(&s);
+    OK(gm_work_end(&work));
     id->out[r->rank] = malloc((size_t)gm_tensor_numel(out) * sizeof(double));
     assert_true(id->out[r->rank] != NULL);
     memcpy(id->out[r->rank], gm_tensor_data(out), (size_t)gm_tensor_numel(out) * sizeof(double));

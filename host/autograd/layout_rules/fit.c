@@ -1,7 +1,7 @@
 /* fit.c - operands made to fit without communication: slices of what is replicated, masks, blocks without their
  * padding. See rules.h. */
 #include <string.h>
-#include "../rules.h"
+#include "../gradients.h"
 #include "rules.h"
 
 bool gm_all_replicated(const gm_rank *r, int n, gm_value *const *v)
@@ -17,25 +17,6 @@ uint32_t gm_layout_gradient(const gm_layout *in, const gm_layout *out, uint32_t 
     return (gm_layout_cut_axes(out) | out->partial | g) & ~(gm_layout_cut_axes(in) | in->partial);
 }
 
-/* The gradient of a part: zeros around it. extra: dimension, start in the input, elements of both. */
-static gm_status part_rule(gm_backward *b)
-{
-    const int64_t *e = gm_backward_extra(b);
-    gm_rank       *r = gm_backward_rank(b);
-    gm_tensor     *whole, *to = NULL, *from = NULL;
-    bool           accumulate;
-    gm_status      st;
-    GM_TRY(gm_backward_target(b, 0, &whole, &accumulate));
-    if (!accumulate) GM_TRY(gm_run_one(r->device, GM_OP_fill, NULL, NULL, whole));
-    GM_TRY(gm_tensor_narrow(whole, (int)e[0], e[1], e[2], &to));
-    GM_TRY_OR(gm_tensor_narrow(gm_backward_grad(b, 0), (int)e[0], 0, e[2], &from), st, done);
-    st = gm_run_one(r->device, accumulate ? GM_OP_axpy : GM_OP_copy, NULL, from, to);
-done:
-    gm_tensor_release(from);
-    gm_tensor_release(to);
-    return st;
-}
-
 /* A block that was computed from x as a value (takes it) of x's global shape, recorded. */
 static gm_status finish(gm_rank *r, const char *name, gm_rule rule, gm_value *x, gm_tensor *block,
                         const gm_layout *layout, const int64_t *extra, int n_extra, gm_value **y)
@@ -49,29 +30,15 @@ static gm_status finish(gm_rank *r, const char *name, gm_rule rule, gm_value *x,
 }
 
 /* A new block of `size` elements along d: t's from `start`, `count` of them, then zeros. */
-static gm_status padded_slice(gm_rank *r, gm_tensor *t, int d, int64_t start, int64_t count, int64_t size,
-                              gm_tensor **out)
+static gm_tensor *padded_slice(gm_work *w, gm_tensor *t, int d, int64_t start, int64_t count, int64_t size)
 {
-    gm_tensor *block = NULL, *from = NULL, *to = NULL;
-    gm_status  st;
-    int64_t    shape[GM_MAX_DIMS];
+    int64_t shape[GM_MAX_DIMS];
     memcpy(shape, t->shape, sizeof shape);
     shape[d] = size;
-    GM_TRY(gm_tensor_new(r->device, t->dtype, t->ndim, shape, &block));
-    GM_TRY_OR(gm_tensor_narrow(t, d, start, count, &from), st, fail);
-    GM_TRY_OR(gm_tensor_narrow(block, d, 0, count, &to), st, fail);
-    if (count) GM_TRY_OR(gm_run_one(r->device, GM_OP_copy, NULL, from, to), st, fail);
-    gm_tensor_release(to);
-    to = NULL;
-    GM_TRY_OR(gm_tensor_narrow(block, d, count, size - count, &to), st, fail);
-    GM_TRY_OR(gm_run_one(r->device, GM_OP_fill, NULL, NULL, to), st, fail);
-    *out = block;
-    block = NULL;
-fail:
-    gm_tensor_release(from);
-    gm_tensor_release(to);
-    gm_tensor_release(block);
-    return st;
+    gm_tensor *block = gm_work_new(w, t->dtype, t->ndim, shape);
+    if (count) gm_work_copy(w, gm_work_narrow(w, t, d, start, count), gm_work_narrow(w, block, d, 0, count));
+    gm_work_fill(w, gm_work_narrow(w, block, d, count, size - count), 0);
+    return block;
 }
 
 /* Dimension d cut as in `layout`, of which x's own cuts are the outer ones. */
@@ -79,47 +46,39 @@ static gm_status slice(gm_rank *r, gm_value *x, int d, const gm_layout *layout, 
 {
     gm_layout  after = x->layout;
     gm_box     from, to;
-    gm_tensor *t = x->local, *block = NULL;
+    gm_tensor *t = x->local, *block;
+    gm_work    w;
     int64_t    local[GM_MAX_DIMS], count[GM_MAX_DIMS];
     gm_layout_copy_dim(&after, d, layout, d);
     gm_layout_block(&r->mesh, &x->layout, r->coordinate, x->ndim, x->shape, &from, local, count);
     gm_layout_block(&r->mesh, &after, r->coordinate, x->ndim, x->shape, &to, local, count);
     int64_t size = local[d], n = count[d], start = n ? to.offset[d] - from.offset[d] : 0;
-    gm_rank_place(r, "slice");
-    if (n == size) GM_TRY(gm_tensor_narrow(t, d, start, n, &block));
-    else GM_TRY(padded_slice(r, t, d, start, n, size, &block));
-    return finish(r, "slice", part_rule, x, block, &after, (int64_t[]){d, start, n}, 3, y);
+    gm_work_begin(&w, r, "slice");
+    block = n == size ? gm_work_narrow(&w, t, d, start, n) : padded_slice(&w, t, d, start, n, size);
+    block = gm_work_keep(&w, block);
+    GM_TRY(gm_work_end(&w));
+    return finish(r, "slice", gm_part_rule, x, block, &after, (int64_t[]){d, start, n}, 3, y);
 }
 
 /* y = x at coordinate 0, zero elsewhere: the sum of all y is x, so the gradient passes as it is. */
-static gm_status mask_rule(gm_backward *b)
+static void mask_rule(gm_backward *b)
 {
-    gm_tensor *g = gm_backward_grad(b, 0);
     gm_backward_set_partial(b, 0, gm_backward_partial(b));
-    gm_tensor_retain(g);
-    return gm_backward_give(b, 0, g);
+    gm_backward_give(b, 0, gm_backward_grad(b, 0));
 }
 
 static gm_status mask(gm_rank *r, gm_value *x, uint32_t axes, gm_value **y)
 {
     gm_layout  after = x->layout;
-    gm_tensor *t = NULL;
+    gm_tensor *t = x->local;
+    gm_work    w;
     bool       counts = true;
     after.partial |= axes;
     for (int a = 0; a < r->mesh.n_axes; a++)
         if (axes & 1u << a && r->coordinate[a]) counts = false;
-    if (counts) {
-        gm_tensor_retain(x->local);
-        t = x->local;
-    } else {
-        gm_rank_place(r, "mask");
-        GM_TRY(gm_tensor_new(r->device, x->local->dtype, x->ndim, x->local->shape, &t));
-        gm_status st = gm_run_one(r->device, GM_OP_fill, NULL, NULL, t);
-        if (st != GM_OK) {
-            gm_tensor_release(t);
-            return st;
-        }
-    }
+    gm_work_begin(&w, r, "mask");
+    t = gm_work_keep(&w, counts ? t : gm_work_full(&w, t->dtype, x->ndim, t->shape, 0));
+    GM_TRY(gm_work_end(&w));
     return finish(r, "mask", mask_rule, x, t, &after, NULL, 0, y);
 }
 
@@ -134,7 +93,7 @@ static gm_status trim(gm_rank *r, gm_value *x, int d, gm_value **y)
         return GM_OK;
     }
     GM_TRY(gm_tensor_narrow(x->local, d, 0, logical[d], &t));
-    return finish(r, "trim", part_rule, x, t, &x->layout, (int64_t[]){d, 0, logical[d]}, 3, y);
+    return finish(r, "trim", gm_part_rule, x, t, &x->layout, (int64_t[]){d, 0, logical[d]}, 3, y);
 }
 
 /* Replaces *held by what a step made of it, in *next. */

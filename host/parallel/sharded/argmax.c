@@ -8,42 +8,42 @@
 #include "rows.h"
 
 /* This rank's largest entries (lines, 1), -inf where it has none, and their places in the whole rows, f64. */
-static gm_tensor *local_largest(gm_rows *w, gm_tensor *x, gm_tensor **place)
+static gm_tensor *local_largest(gm_work *w, const gm_rows *k, gm_tensor *x, gm_tensor **place)
 {
     gm_tensor *out[2];
     gm_attrs   a = gm_attrs_default();
     *place = NULL;
     if (w->st != GM_OK) return NULL;
-    if (!w->count) {
+    if (!k->count) {
         int64_t shape[2] = {x->shape[0], 1};
-        *place = gm_rows_full(w, GM_F64, 2, shape, (double)w->n);
-        return gm_rows_full(w, x->dtype, 2, shape, -INFINITY);
+        *place = gm_work_full(w, GM_F64, 2, shape, (double)k->n);
+        return gm_work_full(w, x->dtype, 2, shape, -INFINITY);
     }
     a.keepdim = true;
-    x = gm_rows_inside(w, x);
-    gm_rows_run(w, GM_OP_max, 1, &x, &a, 2, out);
-    *place = gm_rows_affine(w, gm_rows_cast(w, out[1], GM_F64), 1, (double)w->first);
+    x = gm_rows_inside(w, k, x);
+    gm_work_run_all(w, GM_OP_max, 1, &x, &a, 2, out);
+    *place = gm_work_affine(w, gm_work_cast(w, out[1], GM_F64), 1, (double)k->first);
     return out[0];
 }
 
 /* i64, the leading shape of the block; new. */
 static gm_status find(gm_rank *r, gm_value *x, gm_tensor **index)
 {
-    gm_rows    w;
+    gm_rows    k = gm_rows_here(r, &x->layout, x->ndim, x->shape, x->ndim - 1);
+    gm_work    w;
     gm_tensor *place, *nowhere, *mine, *best;
-    gm_rank_place(r, "argmax");
-    gm_rows_begin(&w, r, &x->layout, x->ndim, x->shape, x->ndim - 1);
-    nowhere = gm_rows_scalar(&w, GM_F64, (double)w.n);
-    mine = local_largest(&w, gm_rows_flat(&w, x->local), &place);
-    best = w.st == GM_OK ? gm_rows_cast(&w, mine, mine->dtype) : NULL;
-    gm_rows_reduce(&w, 0, best, GM_MAX);
+    gm_work_begin(&w, r, "argmax");
+    nowhere = gm_work_scalar(&w, GM_F64, (double)k.n);
+    mine = local_largest(&w, &k, gm_work_flat(&w, x->local), &place);
+    best = w.st == GM_OK ? gm_work_cast(&w, mine, mine->dtype) : NULL;
+    gm_rows_reduce(&w, k.axes, best, GM_MAX);
     /* where none equals the largest, that is NaN, and so is mine where it has a part in it */
-    gm_tensor *found = gm_rows_where(&w, gm_rows_binary(&w, GM_FN_eq, mine, best), place, nowhere);
-    found = gm_rows_where(&w, gm_rows_binary(&w, GM_FN_ne, mine, mine), place, found);
-    gm_rows_reduce(&w, 0, found, GM_MIN);
-    found = gm_rows_shaped(&w, gm_rows_cast(&w, found, GM_I64), x->ndim - 1, x->local->shape);
-    *index = gm_rows_keep(&w, found);
-    return gm_rows_end(&w);
+    gm_tensor *found = gm_work_where(&w, gm_work_binary(&w, GM_FN_eq, mine, best), place, nowhere);
+    found = gm_work_where(&w, gm_work_binary(&w, GM_FN_ne, mine, mine), place, found);
+    gm_rows_reduce(&w, k.axes, found, GM_MIN);
+    found = gm_work_shaped(&w, gm_work_cast(&w, found, GM_I64), x->ndim - 1, x->local->shape);
+    *index = gm_work_keep(&w, found);
+    return gm_work_end(&w);
 }
 
 /* Along the last dimension of x, which is cut. */

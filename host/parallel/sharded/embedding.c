@@ -13,38 +13,30 @@ enum { W, INDEX, N_IN };
 
 /* Indices counted in this rank's rows, i64 in the index's shape: one that another rank holds is outside of them.
  * GM_EINVAL, on all ranks alike: one that is no row of the table. */
-static gm_tensor *local_rows(gm_rows *w, gm_tensor *index)
+static gm_tensor *local_rows(gm_work *w, const gm_rows *k, gm_tensor *index)
 {
-    gm_rows_places p = gm_rows_locate(w, index, NULL, "embedding", "index", "rows");
-    gm_tensor     *at = gm_rows_cast(w, gm_rows_affine(w, p.global, 1, -(double)w->first), GM_I64);
-    return w->st == GM_OK ? gm_rows_shaped(w, at, index->ndim, index->shape) : NULL;
+    gm_rows_places p = gm_rows_locate(w, k, index, NULL, "index", "rows");
+    gm_tensor     *at = gm_work_cast(w, gm_work_affine(w, p.global, 1, -(double)k->first), GM_I64);
+    return w->st == GM_OK ? gm_work_shaped(w, at, index->ndim, index->shape) : NULL;
 }
 
 /* The rows of t, a block of the table or of its gradient, that are not padding. */
-static gm_tensor *held_rows(gm_rows *w, gm_tensor *t) { return gm_rows_part(w, t, 0, w->count); }
+static gm_tensor *held_rows(gm_work *w, const gm_rows *k, gm_tensor *t) { return gm_work_narrow(w, t, 0, 0, k->count); }
 
-static gm_status embedding_rule(gm_backward *b)
+static void embedding_rule(gm_backward *b)
 {
+    gm_work         *w = gm_backward_work(b);
     const int64_t   *shape;
     const gm_layout *layout = gm_backward_input_layout(b, W, &shape);
     gm_attrs         a = gm_attrs_default();
-    gm_tensor       *index, *dw, *in[2], *rows;
-    gm_rows          w;
+    gm_rows          k = gm_rows_here(w->rank, layout, 2, shape, 0);
     int64_t          padding = gm_backward_attrs(b)->padding_index;
-    GM_TRY(gm_backward_saved(b, 0, &index));
-    GM_TRY(gm_backward_target(b, W, &dw, &a.accumulate));
-    gm_rows_begin(&w, gm_backward_rank(b), layout, 2, shape, 0);
-    if (padding >= w.first && padding < w.first + w.count) a.padding_index = padding - w.first;
+    gm_tensor       *index = gm_backward_saved(b, 0), *dw = gm_backward_target(b, W, &a.accumulate);
+    if (padding >= k.first && padding < k.first + k.count) a.padding_index = padding - k.first;
     a.part = true;
-    if (!a.accumulate && w.count < w.room) {
-        gm_attrs zero = gm_attrs_default();
-        gm_rows_into(&w, GM_OP_fill, 0, NULL, &zero, 1, &dw);
-    }
-    in[0] = local_rows(&w, index);
-    in[1] = gm_backward_grad(b, 0);
-    rows = held_rows(&w, dw);
-    if (w.count) gm_rows_into(&w, GM_OP_embedding_grad, 2, in, &a, 1, &rows);
-    return gm_rows_end(&w);
+    if (!a.accumulate && k.count < k.room) gm_work_fill(w, dw, 0);
+    gm_tensor *in[2] = {local_rows(w, &k, index), gm_backward_grad(b, 0)}, *rows = held_rows(w, &k, dw);
+    if (k.count) gm_work_into(w, GM_OP_embedding_grad, 2, in, &a, 1, &rows);
 }
 
 /* The result's block, new. */
@@ -52,15 +44,13 @@ static gm_status look_up(gm_rank *r, gm_value *const *fitted, gm_tensor **y)
 {
     const gm_value *table = fitted[W], *index = fitted[INDEX];
     gm_attrs        a = gm_attrs_default();
-    gm_tensor      *t;
-    gm_rows         w;
-    gm_rank_place(r, "embedding");
-    gm_rows_begin(&w, r, &table->layout, 2, table->shape, 0);
+    gm_rows         k = gm_rows_here(r, &table->layout, 2, table->shape, 0);
+    gm_work         w;
+    gm_work_begin(&w, r, "embedding");
     a.part = true;
-    gm_tensor *in[2] = {held_rows(&w, table->local), local_rows(&w, index->local)};
-    gm_rows_run(&w, GM_OP_embedding, 2, in, &a, 1, &t);
-    *y = gm_rows_keep(&w, t);
-    return gm_rows_end(&w);
+    gm_tensor *in[2] = {held_rows(&w, &k, table->local), local_rows(&w, &k, index->local)};
+    *y = gm_work_keep(&w, gm_work_run(&w, GM_OP_embedding, 2, in, &a));
+    return gm_work_end(&w);
 }
 
 static gm_status sharded(gm_rank *r, gm_value *const *in, const gm_attrs *attrs, const gm_layout *layout,

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../autograd/rules.h"
 #include "../../autograd/padding.h"
 #include "../../autograd/layout_rules/family.h"
 
@@ -224,25 +223,23 @@ static void backward(gm_experts_work *w, gm_tensor *g, gm_tensor *weight, gradie
 }
 
 /* Where the gradient of input i goes. One that holds nothing is cleared and added to, unless all of it is written. */
-static gm_status find_target(gm_backward *b, gm_experts_work *w, int i, bool written, gradients *d)
+static void find_target(gm_backward *b, int i, bool written, gradients *d)
 {
-    if (!gm_backward_wants(b, i)) return GM_OK;
-    GM_TRY(gm_backward_target(b, i, &d->target[i], &d->add[i]));
-    if (d->add[i] || written) return GM_OK;
+    if (!gm_backward_wants(b, i)) return;
+    d->target[i] = gm_backward_target(b, i, &d->add[i]);
+    if (d->add[i] || written) return;
     d->add[i] = true;
-    gm_experts_zero(w, d->target[i]);
-    return w->rows.st;
+    gm_work_fill(gm_backward_work(b), d->target[i], 0);
 }
 
 /* Those of the parameters: steps on all experts at once write all of them, but for padding. The bias of a sum counts at
  * one of its terms alone. */
-static gm_status find_targets(gm_backward *b, gm_experts_work *w, const gm_experts_sides *sides, gradients *d)
+static void find_targets(gm_backward *b, gm_experts_work *w, const gm_experts_sides *sides, gradients *d)
 {
     bool counts = gm_rule_counts(gm_backward_rank(b), gm_layout_dim_axes(sides->up.layout, 1));
     bool written = w->plan.capacity && w->hidden == w->up->shape[1];
-    for (int i = UP; i <= DOWN_BIAS; i++) GM_TRY(find_target(b, w, i, written && (i != DOWN_BIAS || counts), d));
+    for (int i = UP; i <= DOWN_BIAS; i++) find_target(b, i, written && (i != DOWN_BIAS || counts), d);
     if (!counts) d->target[DOWN_BIAS] = NULL;
-    return GM_OK;
 }
 
 /* Between two halves: the rows that the gradients of parameters are made of, so that the second sends nothing. Where a
@@ -256,64 +253,61 @@ static void keep_rows(gm_backward *b, const gradients *d)
 }
 
 /* The second half, of rows that were kept. */
-static gm_status run_second(gm_backward *b, gm_experts_work *w, gm_tensor *dpre, gradients *d)
+static void run_second(gm_backward *b, gm_experts_work *w, gm_tensor *dpre, gradients *d)
 {
     d->g = gm_backward_grad(b, 0);
     d->dpre = dpre;
     d->second = true;
     gm_experts_each(w, false, back_to_parameters, d);
     gm_experts_each(w, true, back_to_parameters, d);
-    return w->rows.st;
 }
 
-static gm_status run_backward(gm_backward *b, gm_experts_work *w, gm_tensor *weight, gm_tensor *back,
-                              const gm_experts_sides *sides)
+/* The gradient of weight. */
+static void give_weight(gm_backward *b, gm_experts_work *w, gm_tensor *back, gm_tensor *g)
 {
-    gradients  d = {0};
-    gm_tensor *dweight = NULL;
-    w->hidden = hidden_here(gm_backward_rank(b), &sides->up);
-    GM_TRY(gm_experts_resume(w, gm_backward_rank(b), sides, gm_backward_callback(b)->context,
-                             gm_backward_attrs(b)->capacity));
-    GM_TRY(find_targets(b, w, sides, &d));
-    if (!weight) return run_second(b, w, back, &d);
-    GM_TRY(find_target(b, w, X, true, &d));
-    gm_tensor *g = gm_rows_compact(&w->rows, gm_backward_grad(b, 0));
-    if (d.target[X]) d.target[X] = gm_rows_flat(&w->rows, d.target[X]);
-    backward(w, g, gm_rows_flat(&w->rows, weight), &d);
-    if (gm_backward_wants(b, WEIGHT)) {
-        gm_attrs a = gm_attrs_default();
-        GM_TRY(w->rows.st);
-        GM_TRY(gm_backward_new(b, gm_backward_input(b, WEIGHT), &dweight));
-        gm_tensor *to = gm_rows_flat(&w->rows, dweight);
-        gm_rows_into(&w->rows, GM_OP_experts_combine_grad, 3, (gm_tensor *[]){back, w->row, g}, &a, 1, &to);
-        if (w->rows.st == GM_OK) w->rows.st = gm_backward_give(b, WEIGHT, dweight);
-        else gm_tensor_release(dweight);
+    gm_work   *k = w->work;
+    gm_tensor *dweight = gm_backward_like(b, WEIGHT), *to = gm_work_flat(k, dweight);
+    gm_work_into(k, GM_OP_experts_combine_grad, 3, (gm_tensor *[]){back, w->row, g}, NULL, 1, &to);
+    gm_backward_give(b, WEIGHT, dweight);
+}
+
+static void run_backward(gm_backward *b, gm_experts_work *w, gm_tensor *weight, gm_tensor *back,
+                         const gm_experts_sides *sides)
+{
+    gm_work  *k = w->work;
+    gradients d = {0};
+    w->hidden = hidden_here(k->rank, &sides->up);
+    gm_experts_resume(w, k->rank, sides, gm_backward_callback(b)->context, gm_backward_attrs(b)->capacity);
+    if (k->st == GM_OK) find_targets(b, w, sides, &d);
+    if (!weight) {
+        run_second(b, w, back, &d);
+        return;
     }
-    if (w->rows.st == GM_OK) keep_rows(b, &d);
-    return w->rows.st;
+    find_target(b, X, true, &d);
+    gm_tensor *g = gm_work_compact(k, gm_backward_grad(b, 0));
+    if (d.target[X]) d.target[X] = gm_work_flat(k, d.target[X]);
+    backward(w, g, gm_work_flat(k, weight), &d);
+    if (gm_backward_wants(b, WEIGHT)) give_weight(b, w, back, g);
+    if (k->st == GM_OK) keep_rows(b, &d);
 }
 
-static gm_status experts_rule(gm_backward *b)
+static void experts_rule(gm_backward *b)
 {
-    gm_tensor       *weight, *back;
-    gm_experts_work  w = {.f = gm_backward_attrs(b)->function};
+    gm_experts_work  w = {.work = gm_backward_work(b), .f = gm_backward_attrs(b)->function};
     gm_experts_sides sides;
     sides.x.layout = gm_backward_input_layout(b, X, &sides.x.shape);
     sides.x.ndim = gm_backward_input(b, X)->ndim;
     sides.up.layout = gm_backward_input_layout(b, UP, &sides.up.shape);
     sides.up.ndim = 3;
-    GM_TRY(gm_backward_saved(b, KEPT_CHOICE, &w.choice));
-    GM_TRY(gm_backward_saved(b, KEPT_ROW, &w.row));
-    GM_TRY(gm_backward_saved(b, KEPT_WEIGHT, &weight));
-    GM_TRY(gm_backward_saved(b, KEPT_UP, &w.up));
-    GM_TRY(gm_backward_saved(b, KEPT_DOWN, &w.down));
-    GM_TRY(gm_backward_saved(b, KEPT_IN, &w.in));
-    GM_TRY(gm_backward_saved(b, KEPT_PRE, &w.pre));
-    GM_TRY(gm_backward_saved(b, KEPT_BACK, &back));
-    gm_status st = run_backward(b, &w, weight, back, &sides), end;
-    gm_rows_check(&w.rows, st);
-    end = gm_experts_end(&w);
-    return st == GM_OK ? end : w.rows.sent ? gm_comm_once(st) : st;
+    w.choice = gm_backward_saved(b, KEPT_CHOICE);
+    w.row = gm_backward_saved(b, KEPT_ROW);
+    w.up = gm_backward_saved(b, KEPT_UP);
+    w.down = gm_backward_saved(b, KEPT_DOWN);
+    w.in = gm_backward_saved(b, KEPT_IN);
+    w.pre = gm_backward_saved(b, KEPT_PRE);
+    gm_tensor *weight = gm_backward_saved(b, KEPT_WEIGHT), *back = gm_backward_saved(b, KEPT_BACK);
+    if (w.work->st == GM_OK) run_backward(b, &w, weight, back, &sides);
+    gm_experts_end(&w);
 }
 
 /* ---- the op ---- */
@@ -374,25 +368,19 @@ static int64_t rows_of_expert(gm_rank *r, const gm_value *x, const gm_value *ind
 static gm_status run(gm_rank *r, gm_value *const *in, gm_experts_work *w, int64_t room, gm_value *y)
 {
     gm_experts_sides sides = {gm_side_of(in[X]), gm_side_of(in[UP])};
-    gm_tensor       *back = NULL;
-    gm_rows          early; /* holds what is needed before the plan */
-    gm_rows_begin(&early, r, &in[X]->layout, in[X]->ndim, in[X]->shape, 0);
-    gm_rank_place(r, "experts");
-    gm_tensor *index = gm_experts_index(&early, r, &sides.x, in[INDEX]->local);
+    gm_tensor       *back = NULL, *x = in[X]->local;
+    gm_work          k;
+    gm_work_begin(&k, r, "experts");
+    w->work = &k;
     w->hidden = hidden_here(r, &sides.up);
-    if (early.st == GM_OK)
-        gm_rows_check(&early, gm_experts_begin(w, r, &sides, index, rows_of_expert(r, in[X], in[INDEX], room)));
-    if (early.st == GM_OK) {
-        forward(w, gm_rows_compact(&w->rows, in[X]->local), gm_rows_flat(&w->rows, in[WEIGHT]->local),
-                gm_rows_flat(&w->rows, y->local), &back);
-        if (w->rows.st == GM_OK) gm_rows_check(&w->rows, gm_padding_finish(y));
-        if (w->rows.st == GM_OK) gm_rows_check(&w->rows, record(r, in, w, back, y));
-        gm_rows_check(&early, w->rows.st);
-    }
-    early.sent = w->rows.sent;
-    gm_rows_check(&w->rows, early.st);
+    gm_tensor *index = gm_experts_index(&k, r, &sides.x, in[INDEX]->local);
+    gm_experts_begin(w, r, &sides, index, rows_of_expert(r, in[X], in[INDEX], room));
+    x = gm_work_compact(&k, x);
+    if (k.st == GM_OK) forward(w, x, gm_work_flat(&k, in[WEIGHT]->local), gm_work_flat(&k, y->local), &back);
+    GM_STEP(&k, gm_padding_finish(y));
+    GM_STEP(&k, record(r, in, w, back, y));
     gm_experts_end(w);
-    return gm_rows_end(&early);
+    return gm_work_end(&k);
 }
 
 gm_status gm_experts(gm_rank *r, gm_value *x, gm_value *index, gm_value *weight, const gm_experts_layer *layer,

@@ -44,28 +44,27 @@ static gm_status check(const gm_value *index, int64_t experts, const char *op)
 }
 
 /* Work on index, and it as (runs, tokens, k) with -1 in the padding. */
-static gm_tensor *begin(gm_rows *w, gm_rank *r, gm_value *index, int64_t runs, const char *name)
+static gm_tensor *begin(gm_work *w, gm_rank *r, gm_value *index, int64_t runs, const char *name)
 {
     gm_side side = gm_side_of(index);
-    gm_rows_begin(w, r, &index->layout, index->ndim, index->shape, 0);
-    gm_rank_place(r, name);
+    gm_work_begin(w, r, name);
     gm_tensor *all = gm_experts_index(w, r, &side, index->local);
     if (!all || w->st != GM_OK) return NULL;
-    return gm_rows_shaped(w, all, 3, (int64_t[]){runs, all->shape[0] / runs, all->shape[1]});
+    return gm_work_shaped(w, all, 3, (int64_t[]){runs, all->shape[0] / runs, all->shape[1]});
 }
 
 gm_status gm_experts_counts(gm_rank *r, gm_value *index, int64_t experts, gm_dtype dtype, gm_value **counts)
 {
-    gm_rows   w;
+    gm_work   w;
     gm_layout layout = gm_layout_replicated();
     gm_attrs  a = gm_attrs_default();
     GM_TRY(check(index, experts, "experts_counts"));
     a.experts = experts;
     gm_tensor *choice = begin(&w, r, index, 1, "experts_counts"), *all, *block;
-    if (w.st == GM_OK) choice = gm_rows_shaped(&w, choice, 3, (int64_t[]){1, gm_tensor_numel(choice), 1});
-    gm_rows_run(&w, GM_OP_experts_count, 1, &choice, &a, 1, &all);
-    block = gm_rows_keep(&w, gm_rows_shaped(&w, gm_rows_cast(&w, all, dtype), 1, &experts));
-    GM_TRY(gm_rows_end(&w));
+    if (w.st == GM_OK) choice = gm_work_shaped(&w, choice, 3, (int64_t[]){1, gm_tensor_numel(choice), 1});
+    gm_work_run_all(&w, GM_OP_experts_count, 1, &choice, &a, 1, &all);
+    block = gm_work_keep(&w, gm_work_shaped(&w, gm_work_cast(&w, all, dtype), 1, &experts));
+    GM_TRY(gm_work_end(&w));
     layout.partial = gm_layout_cut_axes(&index->layout);
     return gm_value_take_block(r, block, &layout, 1, &experts, counts);
 }
@@ -143,36 +142,35 @@ static gm_status put_in_order(gm_rank *r, const queue *q, int64_t *list)
 }
 
 /* The order of runs on the device. */
-static gm_tensor *order_of(gm_rows *w, gm_rank *r, const queue *q)
+static gm_tensor *order_of(gm_work *w, gm_rank *r, const queue *q)
 {
     int64_t    n = q->members * q->runs;
-    gm_tensor *order = gm_rows_new(w, GM_I64, 1, &n);
+    gm_tensor *order = gm_work_new(w, GM_I64, 1, &n);
     int64_t   *list = malloc((size_t)(n + 1) * sizeof *list);
-    if (!list) gm_rows_check(w, GM_FAIL(GM_ENOMEM, "experts_capacity: no memory for %" PRId64 " runs", n));
-    if (w->st == GM_OK) gm_rows_check(w, put_in_order(r, q, list));
-    if (w->st == GM_OK)
-        gm_rows_check(w, gm_device_write(w->device, gm_tensor_data(order), list, (size_t)n * sizeof *list));
+    if (!list) GM_STEP(w, GM_FAIL(GM_ENOMEM, "experts_capacity: no memory for %" PRId64 " runs", n));
+    GM_STEP(w, put_in_order(r, q, list));
+    GM_STEP(w, gm_device_write(w->device, gm_tensor_data(order), list, (size_t)n * sizeof *list));
     free(list);
     return order;
 }
 
 /* What stands before each of this rank's runs in the queues of all ranks, (runs, k, experts). Collective. */
-static gm_tensor *before_runs(gm_rows *w, gm_rank *r, queue *q, gm_tensor *choice, const gm_attrs *a)
+static gm_tensor *before_runs(gm_work *w, gm_rank *r, queue *q, gm_tensor *choice, const gm_attrs *a)
 {
     gm_tensor *own, *before, *all;
     q->group = gm_rows_group(w, gm_layout_cut_axes(&q->index->layout));
-    gm_rows_run(w, GM_OP_experts_count, 1, &choice, a, 1, &own);
+    gm_work_run_all(w, GM_OP_experts_count, 1, &choice, a, 1, &own);
     if (w->st != GM_OK) return NULL;
     q->members = gm_group_size(q->group);
-    all = gm_rows_new(w, GM_I64, 3, (int64_t[]){q->members * q->runs, own->shape[1], own->shape[2]});
-    gm_rows_all_gather(w, q->group, own, 0, all);
-    gm_rows_run(w, GM_OP_experts_before, 2, (gm_tensor *[]){all, order_of(w, r, q)}, a, 1, &before);
-    return gm_rows_part(w, before, gm_group_rank(q->group) * q->runs, q->runs);
+    all = gm_work_new(w, GM_I64, 3, (int64_t[]){q->members * q->runs, own->shape[1], own->shape[2]});
+    gm_rows_all_gather(w, q->group, own, 0, all, NULL);
+    gm_work_run_all(w, GM_OP_experts_before, 2, (gm_tensor *[]){all, order_of(w, r, q)}, a, 1, &before);
+    return gm_work_narrow(w, before, 0, gm_group_rank(q->group) * q->runs, q->runs);
 }
 
 gm_status gm_experts_capacity(gm_rank *r, gm_value *index, int64_t experts, int64_t capacity, gm_value **kept)
 {
-    gm_rows   w;
+    gm_work   w;
     gm_value *v = NULL;
     gm_attrs  a = gm_attrs_default();
     GM_TRY(check(index, experts, "experts_capacity"));
@@ -183,9 +181,9 @@ gm_status gm_experts_capacity(gm_rank *r, gm_value *index, int64_t experts, int6
     GM_TRY(gm_value_new_block(r, "experts_capacity", GM_I64, &index->layout, index->ndim, index->shape, &v));
     gm_tensor *choice = begin(&w, r, index, q.runs, "experts_capacity"), *before = NULL, *to = NULL;
     if (gm_experts_shared(r, index)) before = before_runs(&w, r, &q, choice, &a);
-    if (w.st == GM_OK) to = gm_rows_shaped(&w, v->local, 3, choice->shape);
-    gm_rows_into(&w, GM_OP_experts_limit, 2, (gm_tensor *[]){choice, before}, &a, 1, &to);
-    gm_status st = gm_rows_end(&w);
+    if (w.st == GM_OK) to = gm_work_shaped(&w, v->local, 3, choice->shape);
+    gm_work_into(&w, GM_OP_experts_limit, 2, (gm_tensor *[]){choice, before}, &a, 1, &to);
+    gm_status st = gm_work_end(&w);
     if (st == GM_OK) *kept = v;
     else gm_value_release(v);
     return st;

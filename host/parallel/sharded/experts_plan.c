@@ -20,39 +20,25 @@ bool gm_experts_shared(const gm_rank *r, const gm_value *v)
     return false;
 }
 
-/* t without what pads its leading dimensions; the caller's. */
-static gm_status inside_of(gm_tensor *t, int leading, const int64_t *logical, gm_tensor **out)
+/* t without what pads its leading dimensions. */
+static gm_tensor *inside_of(gm_work *w, gm_tensor *t, int leading, const int64_t *logical)
 {
-    gm_tensor *y = t;
-    gm_tensor_retain(t);
-    for (int d = 0; d < leading; d++) {
-        gm_tensor *next = NULL;
-        gm_status  st = gm_tensor_narrow(y, d, 0, logical[d], &next);
-        gm_tensor_release(y);
-        GM_TRY(st);
-        y = next;
-    }
-    *out = y;
-    return GM_OK;
+    for (int d = 0; d < leading; d++) t = gm_work_narrow(w, t, d, 0, logical[d]);
+    return t;
 }
 
-gm_tensor *gm_experts_index(gm_rows *w, gm_rank *r, const gm_side *side, gm_tensor *index)
+gm_tensor *gm_experts_index(gm_work *w, gm_rank *r, const gm_side *side, gm_tensor *index)
 {
-    int64_t    first, local[GM_MAX_DIMS], logical[GM_MAX_DIMS];
-    int        leading = index->ndim - 1;
-    bool       whole = true;
-    gm_tensor *to = NULL, *from = NULL;
-    gm_attrs   a = gm_attrs_default();
+    int64_t first, local[GM_MAX_DIMS], logical[GM_MAX_DIMS];
+    int     leading = index->ndim - 1;
+    bool    whole = true;
     block_of(r, side, r->coordinate, &first, local, logical);
     for (int d = 0; d < leading; d++) whole = whole && local[d] == logical[d];
-    if (whole || w->st != GM_OK) return gm_rows_compact(w, index);
-    gm_tensor *masked = gm_rows_full(w, GM_I64, index->ndim, index->shape, -1);
-    if (w->st == GM_OK) gm_rows_check(w, inside_of(masked, leading, logical, &to));
-    if (w->st == GM_OK) gm_rows_check(w, inside_of(index, leading, logical, &from));
-    if (w->st == GM_OK && gm_tensor_numel(from)) gm_rows_into(w, GM_OP_copy, 1, &from, &a, 1, &to);
-    gm_tensor_release(to);
-    gm_tensor_release(from);
-    return gm_rows_flat(w, masked);
+    if (whole || w->st != GM_OK) return gm_work_compact(w, index);
+    gm_tensor *masked = gm_work_full(w, GM_I64, index->ndim, index->shape, -1);
+    gm_tensor *from = inside_of(w, index, leading, logical);
+    if (w->st == GM_OK && gm_tensor_numel(from)) gm_work_copy(w, from, inside_of(w, masked, leading, logical));
+    return gm_work_flat(w, masked);
 }
 
 int64_t gm_experts_choices(gm_rank *r, const gm_side *x, int64_t k)
@@ -122,31 +108,28 @@ void gm_experts_plan_free(gm_experts_plan *p)
 int64_t gm_experts_numbers(const gm_experts_plan *p) { return p->experts + (p->p > 1 ? p->p * p->room : 0); }
 
 /* The choices of each expert (experts) as (p, room): a view where each place has a full block. */
-static gm_tensor *by_place(gm_rows *w, const gm_experts_plan *p, gm_tensor *count)
+static gm_tensor *by_place(gm_work *w, const gm_experts_plan *p, gm_tensor *count)
 {
-    gm_attrs   a = gm_attrs_default();
-    int64_t    shape[2] = {p->p, p->room};
-    gm_tensor *given;
-    if (p->experts == p->p * p->room) return gm_rows_shaped(w, count, 2, shape);
-    given = gm_rows_full(w, GM_I64, 2, shape, 0);
-    int before = w->n_held;
+    int64_t shape[2] = {p->p, p->room};
+    if (p->experts == p->p * p->room) return gm_work_shaped(w, count, 2, shape);
+    gm_tensor *given = gm_work_full(w, GM_I64, 2, shape, 0);
+    int        mark = w->n_held;
     for (int i = 0; i < p->p && w->st == GM_OK; i++) {
         const gm_experts_place *place = &p->place[i];
         if (!place->count) continue;
-        gm_tensor *from = gm_rows_part(w, count, place->first, place->count);
-        gm_tensor *to = gm_rows_line(w, given, i, place->count);
-        gm_rows_into(w, GM_OP_copy, 1, &from, &a, 1, &to);
-        while (w->n_held > before) gm_tensor_release(w->held[--w->n_held]);
+        gm_tensor *from = gm_work_narrow(w, count, 0, place->first, place->count);
+        gm_work_copy(w, from, gm_rows_line(w, given, i, place->count));
+        gm_work_drop(w, mark);
     }
     return given;
 }
 
-void gm_experts_tell(gm_rows *w, const gm_experts_plan *p, gm_tensor *all)
+void gm_experts_tell(gm_work *w, const gm_experts_plan *p, gm_tensor *all)
 {
     if (p->p == 1) return;
-    gm_tensor *given = by_place(w, p, gm_rows_part(w, all, 0, p->experts));
-    gm_tensor *told = gm_rows_part(w, all, p->experts, p->p * p->room);
-    told = gm_rows_shaped(w, told, 2, (int64_t[]){p->p, p->room});
+    gm_tensor *given = by_place(w, p, gm_work_narrow(w, all, 0, 0, p->experts));
+    gm_tensor *told = gm_work_narrow(w, all, 0, p->experts, p->p * p->room);
+    told = gm_work_shaped(w, told, 2, (int64_t[]){p->p, p->room});
     gm_rows_all_to_all(w, p->group, given, 0, told, 0);
 }
 

@@ -38,7 +38,7 @@ typedef struct gm_experts_plan {
 bool gm_experts_shared(const gm_rank *r, const gm_value *v);
 
 /* The index (..., k) of a block as (tokens, k), contiguous, with -1 for tokens that only pad the block. */
-gm_tensor *gm_experts_index(gm_rows *w, gm_rank *r, const gm_side *side, gm_tensor *index);
+gm_tensor *gm_experts_index(gm_work *w, gm_rank *r, const gm_side *side, gm_tensor *index);
 
 /* Places and lists; rows are to be laid out. */
 gm_status gm_experts_plan_new(gm_rank *r, const gm_experts_sides *s, int64_t capacity, gm_experts_plan *plan);
@@ -48,7 +48,7 @@ void      gm_experts_plan_free(gm_experts_plan *plan);
  * own experts from each place. */
 int64_t gm_experts_numbers(const gm_experts_plan *p);
 /* Fills in the second part of `all`, i64 (gm_experts_numbers), from the first of each place. Collective. */
-void gm_experts_tell(gm_rows *w, const gm_experts_plan *p, gm_tensor *all);
+void gm_experts_tell(gm_work *w, const gm_experts_plan *p, gm_tensor *all);
 /* What they are taken to be on meta, for this many choices of this rank. */
 void gm_experts_balance(const gm_experts_plan *p, int64_t choices, int64_t *numbers);
 /* Where rows begin. numbers: not read where there is a capacity. */

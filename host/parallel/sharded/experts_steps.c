@@ -5,33 +5,29 @@
 
 static void start_work(gm_experts_work *w, gm_rank *r, const gm_experts_sides *s, int64_t capacity)
 {
-    gm_rows_begin(&w->rows, r, s->x.layout, s->x.ndim, s->x.shape, 0);
-    if (w->rows.st != GM_OK) return;
     w->width = s->x.shape[s->x.ndim - 1];
-    gm_rank_place(r, "experts");
-    gm_rows_check(&w->rows, gm_experts_plan_new(r, s, capacity, &w->plan));
+    GM_STEP(w->work, gm_experts_plan_new(r, s, capacity, &w->plan));
 }
 
 /* The numbers of the plan, from the choices of each expert, which `all` begins with. */
 static void learn_numbers(gm_experts_work *w, gm_rank *r, const gm_experts_sides *s, gm_tensor *all)
 {
     size_t bytes = (size_t)gm_experts_numbers(&w->plan) * sizeof *w->numbers;
-    gm_experts_tell(&w->rows, &w->plan, all);
-    if (w->rows.st != GM_OK) return;
+    gm_experts_tell(w->work, &w->plan, all);
+    if (w->work->st != GM_OK) return;
     w->numbers = malloc(bytes + 1);
-    if (!w->numbers) w->rows.st = GM_FAIL(GM_ENOMEM, "experts: no memory for %zu bytes of counts", bytes);
-    else if (w->rows.device->backend->has_data)
-        w->rows.st = gm_device_read(w->rows.device, w->numbers, gm_tensor_data(all), bytes);
+    if (!w->numbers) w->work->st = GM_FAIL(GM_ENOMEM, "experts: no memory for %zu bytes of counts", bytes);
+    else if (w->work->device->backend->has_data)
+        w->work->st = gm_device_read(w->work->device, w->numbers, gm_tensor_data(all), bytes);
     else gm_experts_balance(&w->plan, gm_experts_choices(r, &s->x, w->k), w->numbers);
 }
 
-gm_status gm_experts_begin(gm_experts_work *w, gm_rank *r, const gm_experts_sides *s, gm_tensor *index,
-                           int64_t capacity)
+void gm_experts_begin(gm_experts_work *w, gm_rank *r, const gm_experts_sides *s, gm_tensor *index, int64_t capacity)
 {
     gm_experts_plan *p = &w->plan;
     gm_attrs         a = gm_attrs_default();
     start_work(w, r, s, capacity);
-    if (w->rows.st != GM_OK) return w->rows.st;
+    if (w->work->st != GM_OK) return;
     w->tokens = index->shape[0];
     w->k = index->shape[1];
     a.experts = p->experts;
@@ -39,92 +35,82 @@ gm_status gm_experts_begin(gm_experts_work *w, gm_rank *r, const gm_experts_side
     a.ahead = p->place[p->here].count;
     a.capacity = capacity;
     int64_t    n = capacity ? p->experts * capacity : w->tokens * w->k, numbers = gm_experts_numbers(p);
-    gm_tensor *all = gm_rows_new(&w->rows, GM_I64, 1, &numbers);
-    w->choice = gm_rows_new(&w->rows, GM_I64, 1, &n);
-    w->row = gm_rows_new(&w->rows, GM_I64, 2, index->shape);
-    gm_rows_into(&w->rows, GM_OP_experts_order, 1, &index, &a, 3,
-                 (gm_tensor *[]){w->choice, w->row, gm_rows_part(&w->rows, all, 0, p->experts)});
+    gm_tensor *all = gm_work_new(w->work, GM_I64, 1, &numbers);
+    w->choice = gm_work_new(w->work, GM_I64, 1, &n);
+    w->row = gm_work_new(w->work, GM_I64, 2, index->shape);
+    gm_work_into(w->work, GM_OP_experts_order, 1, &index, &a, 3,
+                 (gm_tensor *[]){w->choice, w->row, gm_work_narrow(w->work, all, 0, 0, p->experts)});
     if (!capacity) learn_numbers(w, r, s, all);
-    if (w->rows.st == GM_OK) gm_experts_lay_rows(p, w->numbers);
-    return w->rows.st;
+    if (w->work->st == GM_OK) gm_experts_lay_rows(p, w->numbers);
 }
 
-gm_status gm_experts_resume(gm_experts_work *w, gm_rank *r, const gm_experts_sides *s, const int64_t *numbers,
-                            int64_t capacity)
+void gm_experts_resume(gm_experts_work *w, gm_rank *r, const gm_experts_sides *s, const int64_t *numbers,
+                       int64_t capacity)
 {
     start_work(w, r, s, capacity);
     w->tokens = w->row->shape[0];
     w->k = w->row->shape[1];
-    if (w->rows.st == GM_OK) gm_experts_lay_rows(&w->plan, numbers);
-    return w->rows.st;
+    if (w->work->st == GM_OK) gm_experts_lay_rows(&w->plan, numbers);
 }
 
-gm_status gm_experts_end(gm_experts_work *w)
+void gm_experts_end(gm_experts_work *w)
 {
     for (int i = 0; i < w->n_flights; i++) gm_comm_drop(w->plan.comm, w->flights[i]);
     free(w->flights);
     free(w->numbers);
     gm_experts_plan_free(&w->plan);
-    return gm_rows_end(&w->rows);
 }
 
 /* ---- rows ---- */
 
 gm_tensor *gm_experts_part(gm_experts_work *w, gm_tensor *t, int64_t first, int64_t n)
 {
-    return n && w->rows.st == GM_OK ? gm_rows_part(&w->rows, t, first, n) : NULL;
+    return n ? gm_work_narrow(w->work, t, 0, first, n) : NULL;
 }
 
 gm_tensor *gm_experts_new(gm_experts_work *w, int64_t rows, int64_t width)
 {
-    return w->rows.st == GM_OK ? gm_rows_new(&w->rows, w->up->dtype, 2, (int64_t[]){rows, width}) : NULL;
-}
-
-void gm_experts_zero(gm_experts_work *w, gm_tensor *t)
-{
-    gm_attrs a = gm_attrs_default();
-    gm_rows_into(&w->rows, GM_OP_fill, 0, NULL, &a, 1, &t);
+    return w->work->st == GM_OK ? gm_work_new(w->work, w->up->dtype, 2, (int64_t[]){rows, width}) : NULL;
 }
 
 void gm_experts_gather(gm_experts_work *w, gm_tensor *x, gm_tensor *choice, gm_tensor *weight, gm_tensor *to)
 {
     gm_attrs a = gm_attrs_default();
     a.k = w->k;
-    if (choice) gm_rows_into(&w->rows, GM_OP_experts_gather, 3, (gm_tensor *[]){x, choice, weight}, &a, 1, &to);
+    if (choice) gm_work_into(w->work, GM_OP_experts_gather, 3, (gm_tensor *[]){x, choice, weight}, &a, 1, &to);
 }
 
 void gm_experts_combine(gm_experts_work *w, gm_tensor *y, gm_tensor *weight, bool accumulate, gm_tensor *x)
 {
     gm_attrs a = gm_attrs_default();
     a.accumulate = accumulate;
-    gm_rows_into(&w->rows, GM_OP_experts_combine, 3, (gm_tensor *[]){y, w->row, weight}, &a, 1, &x);
+    gm_work_into(w->work, GM_OP_experts_combine, 3, (gm_tensor *[]){y, w->row, weight}, &a, 1, &x);
 }
 
 /* ---- travel ---- */
 
 static void start(gm_experts_work *w, bool send, gm_tensor *t, int64_t first, int64_t n, int place)
 {
-    gm_tensor  *rows = NULL;
+    gm_work    *k = w->work;
+    int         mark = k->n_held;
+    gm_tensor  *rows = gm_experts_part(w, t, first, n);
     gm_pending *pending = NULL;
-    gm_rows    *st = &w->rows;
-    if (!n || st->st != GM_OK) return;
-    gm_rows_check(st, gm_tensor_narrow(t, 0, first, n, &rows));
-    if (st->st != GM_OK) return;
-    st->sent = true;
-    gm_rows_check(st, send ? gm_comm_send(w->plan.comm, w->plan.group, rows, place, &pending)
-                           : gm_comm_receive(w->plan.comm, w->plan.group, rows, place, &pending));
-    gm_tensor_release(rows);
-    if (st->st == GM_OK) w->flights[w->n_flights++] = pending;
+    if (!rows) return;
+    k->sent = true;
+    GM_STEP(k, send ? gm_comm_send(w->plan.comm, w->plan.group, rows, place, &pending)
+                    : gm_comm_receive(w->plan.comm, w->plan.group, rows, place, &pending));
+    gm_work_drop(k, mark);
+    if (k->st == GM_OK) w->flights[w->n_flights++] = pending;
 }
 
 void gm_experts_travel(gm_experts_work *w, gm_tensor *ours, gm_tensor *theirs, bool back)
 {
     const gm_experts_plan *p = &w->plan;
-    if (p->p == 1 || w->rows.st != GM_OK) return;
+    if (p->p == 1 || w->work->st != GM_OK) return;
     size_t most = (size_t)(p->experts + p->p * p->room); /* a message an expert and place */
     if (!w->flights) w->flights = malloc(most * sizeof *w->flights);
     if (!w->flights) {
-        gm_rows_check(&w->rows, GM_FAIL(GM_ENOMEM, "experts: no memory for %zu messages", most));
+        GM_STEP(w->work, GM_FAIL(GM_ENOMEM, "experts: no memory for %zu messages", most));
         return;
     }
     for (int k = 1; k < p->p; k++) {
@@ -140,7 +126,7 @@ void gm_experts_travel(gm_experts_work *w, gm_tensor *ours, gm_tensor *theirs, b
 void gm_experts_arrive(gm_experts_work *w)
 {
     for (int i = 0; i < w->n_flights; i++) {
-        if (w->rows.st == GM_OK) gm_rows_check(&w->rows, gm_comm_wait(w->plan.comm, w->flights[i]));
+        if (w->work->st == GM_OK) GM_STEP(w->work, gm_comm_wait(w->plan.comm, w->flights[i]));
         else gm_comm_drop(w->plan.comm, w->flights[i]);
     }
     w->n_flights = 0;
@@ -150,25 +136,25 @@ void gm_experts_arrive(gm_experts_work *w)
 
 static void take_step(gm_experts_work *w, gm_experts_step step, void *context, const gm_experts_span *s)
 {
-    int before = w->rows.n_held;
+    int mark = w->work->n_held;
     step(w, context, s);
-    while (w->rows.n_held > before) gm_tensor_release(w->rows.held[--w->rows.n_held]);
+    gm_work_drop(w->work, mark);
 }
 
 void gm_experts_each(gm_experts_work *w, bool away, gm_experts_step step, void *context)
 {
     const gm_experts_plan *p = &w->plan;
     if (p->capacity) {
-        if (!away && w->rows.st == GM_OK)
+        if (!away && w->work->st == GM_OK)
             take_step(w, step, context, &(gm_experts_span){-1, 0, p->n_here, p->capacity});
         return;
     }
-    for (int64_t e = 0; w->rows.st == GM_OK && e < p->place[p->here].count; e++) {
+    for (int64_t e = 0; w->work->st == GM_OK && e < p->place[p->here].count; e++) {
         gm_experts_span s = {.e = e};
         gm_experts_rows(p, away, e, &s.first, &s.n);
         if (away) s.first += p->n_here;
         if (s.n) take_step(w, step, context, &s);
-        if (w->n_flights) gm_rows_check(&w->rows, gm_comm_poll(p->comm));
+        if (w->n_flights) GM_STEP(w->work, gm_comm_poll(p->comm));
     }
 }
 
@@ -176,18 +162,13 @@ gm_tensor *gm_experts_span_of(gm_experts_work *w, gm_tensor *t, const gm_experts
 {
     gm_tensor *rows = t ? gm_experts_part(w, t, s->first - from, s->n) : NULL;
     if (!rows || s->e >= 0) return rows;
-    return gm_rows_shaped(&w->rows, rows, 3, (int64_t[]){s->n / s->each, s->each, rows->shape[1]});
+    return gm_work_shaped(w->work, rows, 3, (int64_t[]){s->n / s->each, s->each, rows->shape[1]});
 }
 
 gm_tensor *gm_experts_of(gm_experts_work *w, gm_tensor *block, const gm_experts_span *s, int hidden_dim)
 {
-    gm_tensor *y = NULL, *of = !block || s->e < 0 ? block : gm_rows_select(&w->rows, block, 0, s->e);
-    if (!of || hidden_dim < 0 || w->rows.st != GM_OK) return w->rows.st == GM_OK ? of : NULL;
-    gm_rows_check(&w->rows, gm_tensor_narrow(of, hidden_dim + (s->e < 0), 0, w->hidden, &y));
-    if (w->rows.st != GM_OK) return NULL;
-    gm_tensor *kept = gm_rows_part(&w->rows, y, 0, y->shape[0]); /* on the list of what is to be released */
-    gm_tensor_release(y);
-    return kept;
+    gm_tensor *of = !block || s->e < 0 ? block : gm_work_select(w->work, block, 0, s->e);
+    return of && hidden_dim >= 0 ? gm_work_narrow(w->work, of, hidden_dim + (s->e < 0), 0, w->hidden) : of;
 }
 
 /* ---- products ---- */
@@ -195,28 +176,19 @@ gm_tensor *gm_experts_of(gm_experts_work *w, gm_tensor *block, const gm_experts_
 /* t (experts, n) as (experts, rows, n), the same in each row: a view. */
 static gm_tensor *for_each_row(gm_experts_work *w, gm_tensor *t, int64_t rows)
 {
-    gm_tensor *y = NULL, *kept;
-    gm_tensor *one = gm_rows_shaped(&w->rows, t, 3, (int64_t[]){t->shape[0], 1, t->shape[1]});
-    if (w->rows.st != GM_OK) return NULL;
-    gm_rows_check(&w->rows, gm_tensor_expand(one, 3, (int64_t[]){t->shape[0], rows, t->shape[1]}, &y));
-    if (w->rows.st != GM_OK) return NULL;
-    kept = gm_rows_part(&w->rows, y, 0, y->shape[0]);
-    gm_tensor_release(y);
-    return kept;
+    gm_tensor *one = gm_work_shaped(w->work, t, 3, (int64_t[]){t->shape[0], 1, t->shape[1]});
+    return gm_work_expand(w->work, one, 3, (int64_t[]){t->shape[0], rows, t->shape[1]});
 }
 
 void gm_experts_linear(gm_experts_work *w, gm_tensor *x, gm_tensor *weight, gm_tensor *bias, gm_tensor *y)
 {
-    gm_attrs a = gm_attrs_default();
-    if (w->rows.st != GM_OK) return;
+    if (w->work->st != GM_OK) return;
     if (x->ndim == 2) {
-        gm_rows_into(&w->rows, GM_OP_linear, 3, (gm_tensor *[]){x, weight, bias}, &a, 2, (gm_tensor *[]){y, NULL});
+        gm_work_into(w->work, GM_OP_linear, 3, (gm_tensor *[]){x, weight, bias}, NULL, 2, (gm_tensor *[]){y, NULL});
         return;
     }
-    if (bias) { /* it is what the products are added to: rounded once, as in the op linear */
-        gm_tensor *rows = for_each_row(w, bias, x->shape[1]);
-        gm_rows_into(&w->rows, GM_OP_copy, 1, &rows, &a, 1, &y);
-    }
+    if (bias) /* it is what the products are added to: rounded once, as in the op linear */
+        gm_work_copy(w->work, for_each_row(w, bias, x->shape[1]), y);
     gm_experts_multiply(w, x, false, weight, true, bias != NULL, y);
 }
 
@@ -227,12 +199,12 @@ void gm_experts_multiply(gm_experts_work *w, gm_tensor *a, bool ta, gm_tensor *b
     at.transpose_a = ta;
     at.transpose_b = tb;
     at.accumulate = accumulate;
-    gm_rows_into(&w->rows, GM_OP_matmul, 2, (gm_tensor *[]){a, b}, &at, 1, &y);
+    gm_work_into(w->work, GM_OP_matmul, 2, (gm_tensor *[]){a, b}, &at, 1, &y);
 }
 
 gm_tensor *gm_experts_activate(gm_experts_work *w, gm_tensor *pre)
 {
-    return w->f == GM_FN_none || w->rows.st != GM_OK ? pre : gm_rows_unary(&w->rows, w->f, pre);
+    return w->f == GM_FN_none || w->work->st != GM_OK ? pre : gm_work_unary(w->work, w->f, pre);
 }
 
 void gm_experts_bias_gradient(gm_experts_work *w, gm_function f, gm_tensor *g, gm_tensor *pre, gm_tensor *dpre,
@@ -242,21 +214,13 @@ void gm_experts_bias_gradient(gm_experts_work *w, gm_function f, gm_tensor *g, g
     a.function = f;
     a.accumulate = add;
     if (f == GM_FN_none) pre = dpre = NULL;
-    if (w->rows.st != GM_OK || (!dpre && !db)) return;
+    if (w->work->st != GM_OK || (!dpre && !db)) return;
     if (g->ndim == 2) {
-        gm_rows_into(&w->rows, GM_OP_bias_activation_grad, 2, (gm_tensor *[]){g, pre}, &a, 2,
-                     (gm_tensor *[]){dpre, db});
+        gm_work_into(w->work, GM_OP_bias_activation_grad, 2, (gm_tensor *[]){g, pre}, &a, 2, (gm_tensor *[]){dpre, db});
         return;
     }
-    if (dpre) gm_rows_into(&w->rows, GM_OP_unary_grad, 2, (gm_tensor *[]){pre, g}, &a, 1, &dpre);
+    if (dpre) gm_work_into(w->work, GM_OP_unary_grad, 2, (gm_tensor *[]){pre, g}, &a, 1, &dpre);
     if (!db) return;
-    gm_tensor *sum, *of = dpre ? dpre : g;
-    gm_attrs   s = gm_attrs_default();
-    s.dims = 1u << 1;
-    if (add) {
-        gm_rows_run(&w->rows, GM_OP_sum, 1, &of, &s, 1, &sum);
-        gm_rows_into(&w->rows, GM_OP_axpy, 1, &sum, &s, 1, &db);
-    } else {
-        gm_rows_into(&w->rows, GM_OP_sum, 1, &of, &s, 1, &db);
-    }
+    gm_tensor *sum = gm_work_sum(w->work, dpre ? dpre : g, 1u << 1, false, add ? NULL : db);
+    if (add) gm_work_into(w->work, GM_OP_axpy, 1, &sum, NULL, 1, &db);
 }

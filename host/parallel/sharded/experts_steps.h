@@ -3,7 +3,7 @@
  *
  * A gm_experts_work is one pass of one call. Rows "here" are of this rank's tokens, rows "away" came from others; both
  * lie expert by expert, here first, in one tensor. Where each expert has equally many rows (gm_experts_plan.capacity)
- * all experts' products are one, else each has its own. Steps that fail leave their status in w->rows.st (rows.h), and
+ * all experts' products are one, else each has its own. Steps that fail leave their status in w->work->st (work.h), and
  * what follows does nothing. */
 #ifndef GM_EXPERTS_STEPS_H
 #define GM_EXPERTS_STEPS_H
@@ -13,7 +13,7 @@
 #include "rows.h"
 
 typedef struct gm_experts_work {
-    gm_rows         rows; /* the list of what is to be released, and the first failure */
+    gm_work        *work;
     gm_experts_plan plan;
     gm_function     f;
     gm_tensor      *up, *up_bias, *down, *down_bias; /* blocks; biases NULL where there is none, or not counted here */
@@ -29,18 +29,16 @@ typedef struct gm_experts_work {
 
 /* Plan, order and numbers of a pass with this index (tokens, k); capacity: of the plan. Waits for the device where it
  * has none: it reads the numbers, all at once. GM_EINVAL: an index that is no expert. */
-gm_status gm_experts_begin(gm_experts_work *w, gm_rank *r, const gm_experts_sides *s, gm_tensor *index,
-                           int64_t capacity);
+void gm_experts_begin(gm_experts_work *w, gm_rank *r, const gm_experts_sides *s, gm_tensor *index, int64_t capacity);
 /* The same of choice, row and numbers that an earlier pass has made. */
-gm_status gm_experts_resume(gm_experts_work *w, gm_rank *r, const gm_experts_sides *s, const int64_t *numbers,
-                            int64_t capacity);
-/* The first failure; what is under way after one is left to itself. */
-gm_status gm_experts_end(gm_experts_work *w);
+void gm_experts_resume(gm_experts_work *w, gm_rank *r, const gm_experts_sides *s, const int64_t *numbers,
+                       int64_t capacity);
+/* Frees all but what is the work's; what is under way after a failure is left to itself. */
+void gm_experts_end(gm_experts_work *w);
 
 /* Rows `first` .. `first + n - 1` of a tensor: a view, or NULL where there are none. */
 gm_tensor *gm_experts_part(gm_experts_work *w, gm_tensor *t, int64_t first, int64_t n);
 gm_tensor *gm_experts_new(gm_experts_work *w, int64_t rows, int64_t width);
-void       gm_experts_zero(gm_experts_work *w, gm_tensor *t);
 /* to = rows of x for these choices, each times its weight; weight NULL: as they are. choice NULL: nothing. */
 void gm_experts_gather(gm_experts_work *w, gm_tensor *x, gm_tensor *choice, gm_tensor *weight, gm_tensor *to);
 /* x (+)= the rows of each token's choices, each times its weight; NULL: as they are. */

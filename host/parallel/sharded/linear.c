@@ -124,55 +124,12 @@ static gm_status check_blocks(const gm_linear_call *c)
     return GM_OK;
 }
 
-/* ---- blocks ---- */
-
-gm_status gm_block_contiguous(gm_rank *r, gm_tensor *t, gm_tensor **out)
+gm_tensor *gm_linear_grown(gm_work *w, gm_dtype dtype, int ndim, const int64_t *shape, int dim, int members)
 {
-    if (gm_tensor_is_contiguous(t)) {
-        gm_tensor_retain(t);
-        *out = t;
-        return GM_OK;
-    }
-    gm_tensor *y = NULL;
-    gm_rank_place(r, "linear");
-    GM_TRY(gm_tensor_new(r->device, t->dtype, t->ndim, t->shape, &y));
-    gm_status st = gm_run_one(r->device, GM_OP_copy, NULL, t, y);
-    if (st == GM_OK) *out = y;
-    else gm_tensor_release(y);
-    return st;
-}
-
-gm_status gm_block_rows(gm_rank *r, gm_tensor *t, gm_tensor **rows)
-{
-    gm_tensor *y = NULL;
-    GM_TRY(gm_block_contiguous(r, t, &y));
-    gm_status st = gm_tensor_reshape(y, 2, (int64_t[]){gm_rows_of(t), t->shape[t->ndim - 1]}, rows);
-    gm_tensor_release(y);
-    return st;
-}
-
-gm_status gm_block_leading(gm_tensor *t, int dim, int64_t n, gm_tensor **out)
-{
-    return gm_tensor_narrow(t, dim, 0, n, out);
-}
-
-gm_status gm_block_zero(gm_device *dev, gm_tensor *t) { return gm_run_one(dev, GM_OP_fill, NULL, NULL, t); }
-
-int64_t gm_rows_of(const gm_tensor *t)
-{
-    int64_t n = 1;
-    for (int d = 0; d < t->ndim - 1; d++) n *= t->shape[d];
-    return n;
-}
-
-gm_status gm_block_grown(gm_rank *r, const gm_tensor *t, int dim, int members, int64_t last, gm_tensor **out)
-{
-    int64_t shape[GM_MAX_DIMS];
-    memcpy(shape, t->shape, sizeof shape);
-    if (members > 1) shape[dim] *= members; /* else there may be no such dimension */
-    if (last) shape[t->ndim - 1] = last;
-    gm_rank_place(r, "linear");
-    return gm_tensor_new(r->device, t->dtype, t->ndim, shape, out);
+    int64_t grown[GM_MAX_DIMS];
+    memcpy(grown, shape, (size_t)ndim * sizeof *shape);
+    if (members > 1) grown[dim] *= members; /* else there may be no such dimension */
+    return gm_work_new(w, dtype, ndim, grown);
 }
 
 /* ---- results ---- */
@@ -233,84 +190,72 @@ gm_status gm_linear_bias(gm_linear_call *c)
 gm_tensor *gm_linear_product(const gm_linear_call *c) { return c->pre ? c->pre->local : c->y->local; }
 
 /* t += b in every row; both without padding */
-static gm_status add_bias(gm_linear_call *c, gm_tensor *t)
+static void add_bias(gm_linear_call *c, gm_tensor *t)
 {
-    gm_tensor *b = NULL, *rows = NULL;
-    if (!c->b) return GM_OK;
-    GM_TRY(gm_block_leading(c->b->local, 0, t->shape[t->ndim - 1], &b));
-    gm_status st = gm_tensor_expand(b, t->ndim, t->shape, &rows);
-    if (st == GM_OK) st = gm_run_one(c->rank->device, GM_OP_axpy, NULL, rows, t);
-    gm_tensor_release(rows);
-    gm_tensor_release(b);
-    return st;
+    gm_work *w = c->work;
+    if (!c->b || w->st != GM_OK) return;
+    gm_tensor *b = gm_work_narrow(w, c->b->local, 0, 0, t->shape[t->ndim - 1]);
+    gm_tensor *rows = gm_work_expand(w, b, t->ndim, t->shape);
+    gm_work_into(w, GM_OP_axpy, 1, &rows, NULL, 1, &t);
 }
 
 /* How many rows are activated at once where no second block is at hand. */
 #define STRIP 64
 
 /* t = f(t), through a strip of memory: ops do not write over what they read. */
-static gm_status activate_in_place(gm_linear_call *c, const gm_attrs *a, gm_tensor *t)
+static void activate_in_place(gm_linear_call *c, const gm_attrs *a, gm_tensor *t)
 {
-    gm_device *dev = c->rank->device;
-    gm_tensor *strip = NULL, *rows = NULL, *from = NULL, *to = NULL;
-    int64_t    shape[2] = {gm_rows_of(t), t->shape[t->ndim - 1]}, step[2] = {t->stride[t->ndim - 2], 1};
+    gm_work   *w = c->work;
+    gm_tensor *rows = NULL;
+    int64_t    shape[2] = {gm_work_lines(t), t->shape[t->ndim - 1]}, step[2] = {t->stride[t->ndim - 2], 1};
     int64_t    each[2] = {shape[0] < STRIP ? shape[0] : STRIP, shape[1]};
-    gm_status  st;
-    GM_TRY_OR(gm_tensor_view(t, 2, shape, step, t->offset, &rows), st, done);
-    gm_rank_place(c->rank, "linear");
-    GM_TRY_OR(gm_tensor_new(dev, t->dtype, 2, each, &strip), st, done);
-    for (int64_t row = 0; row < shape[0]; row += STRIP) {
-        int64_t n = shape[0] - row < STRIP ? shape[0] - row : STRIP;
-        GM_TRY_OR(gm_tensor_narrow(rows, 0, row, n, &from), st, done);
-        GM_TRY_OR(gm_tensor_narrow(strip, 0, 0, n, &to), st, done);
-        GM_TRY_OR(gm_run_one(dev, GM_OP_unary, a, from, to), st, done);
-        GM_TRY_OR(gm_run_one(dev, GM_OP_copy, NULL, to, from), st, done);
-        gm_tensor_release(from);
-        gm_tensor_release(to);
-        from = to = NULL;
+    GM_STEP(w, gm_tensor_view(t, 2, shape, step, t->offset, &rows));
+    rows = gm_work_hold(w, rows);
+    gm_tensor *strip = gm_work_new(w, t->dtype, 2, each);
+    for (int64_t row = 0, mark = w->n_held; row < shape[0]; row += STRIP) {
+        int64_t    n = shape[0] - row < STRIP ? shape[0] - row : STRIP;
+        gm_tensor *from = gm_work_narrow(w, rows, 0, row, n), *to = gm_work_narrow(w, strip, 0, 0, n);
+        gm_work_into(w, GM_OP_unary, 1, &from, a, 1, &to);
+        gm_work_copy(w, to, from);
+        gm_work_drop(w, (int)mark);
     }
-done:
-    gm_tensor_release(from);
-    gm_tensor_release(to);
-    gm_tensor_release(rows);
-    gm_tensor_release(strip);
-    return st;
 }
 
 /* y = f(pre), both without the padding of their last dimension, which becomes zero in y. */
-static gm_status activate(gm_linear_call *c, gm_tensor *pre)
+static void activate(gm_linear_call *c, gm_tensor *pre)
 {
-    gm_attrs   a = gm_attrs_default();
-    gm_tensor *y = NULL;
-    int        last = pre->ndim - 1;
+    gm_work *w = c->work;
+    gm_attrs a = gm_attrs_default();
     a.function = c->f;
-    if (c->f == GM_FN_none || !gm_tensor_numel(pre)) return GM_OK;
-    if (!c->pre) return activate_in_place(c, &a, pre);
-    if (pre->shape[last] < c->y->local->shape[last]) GM_TRY(gm_block_zero(c->rank->device, c->y->local));
-    GM_TRY(gm_block_leading(c->y->local, last, pre->shape[last], &y));
-    gm_status st = gm_run_one(c->rank->device, GM_OP_unary, &a, pre, y);
-    gm_tensor_release(y);
-    return st;
+    if (w->st != GM_OK || c->f == GM_FN_none || !gm_tensor_numel(pre)) return;
+    int last = pre->ndim - 1;
+    if (!c->pre) {
+        activate_in_place(c, &a, pre);
+        return;
+    }
+    if (pre->shape[last] < c->y->local->shape[last]) gm_work_fill(w, c->y->local, 0);
+    gm_tensor *y = gm_work_narrow(w, c->y->local, last, 0, pre->shape[last]);
+    gm_work_into(w, GM_OP_unary, 1, &pre, &a, 1, &y);
 }
 
-gm_status gm_linear_finish(gm_linear_call *c)
+void gm_linear_finish(gm_linear_call *c)
 {
-    gm_side    ys = gm_side_of(c->y);
-    gm_tensor *inside = NULL;
-    int64_t    logical, block;
-    GM_TRY(gm_linear_bias(c));
-    gm_side_extent(c->rank, &ys, c->y->ndim - 1, &logical, &block);
-    GM_TRY(gm_block_leading(gm_linear_product(c), c->y->ndim - 1, logical, &inside));
-    gm_status st = add_bias(c, inside);
-    if (st == GM_OK) st = activate(c, inside);
-    gm_tensor_release(inside);
-    return st;
+    int64_t logical, block;
+    if (c->work->st != GM_OK) return;
+    gm_side ys = gm_side_of(c->y);
+    int     last = c->y->ndim - 1;
+    c->work->sent = true; /* the product has been, and what it rests on */
+    GM_STEP(c->work, gm_linear_bias(c));
+    gm_side_extent(c->rank, &ys, last, &logical, &block);
+    gm_tensor *inside = gm_work_narrow(c->work, gm_linear_product(c), last, 0, logical);
+    add_bias(c, inside);
+    activate(c, inside);
 }
 
 /* ---- layers ---- */
 
 static const struct {
-    gm_status (*forward)(gm_linear_call *c);
+    void (*forward)(gm_linear_call *c);
     gm_rule rule;
 } kinds[] = {
     [GM_LINEAR_COLUMN] = {gm_linear_1d, gm_linear_1d_rule}, [GM_LINEAR_GATHER] = {gm_linear_1d, gm_linear_1d_rule},
@@ -399,23 +344,25 @@ static gm_status layer(gm_linear_call *c, gm_value **y)
     c->plan = gm_plan_linear(&x, &w);
     if (c->plan.kind == GM_LINEAR_LOCAL) return local(c, y);
     GM_TRY(c->plan.kind == GM_LINEAR_COLUMN || c->plan.kind == GM_LINEAR_GATHER ? check_1d(c) : check_blocks(c));
-    GM_TRY(kinds[c->plan.kind].forward(c));
-    GM_TRY(gm_comm_once(gm_padding_finish(c->y))); /* the bias of rows that are padding */
-    GM_TRY(gm_comm_once(gm_padding_finish(c->pre)));
-    GM_TRY(gm_comm_once(record(c)));
-    gm_value_retain(*y = c->y);
-    return GM_OK;
+    kinds[c->plan.kind].forward(c);
+    GM_STEP(c->work, gm_padding_finish(c->y)); /* the bias of rows that are padding */
+    GM_STEP(c->work, gm_padding_finish(c->pre));
+    GM_STEP(c->work, record(c));
+    if (c->work->st == GM_OK) gm_value_retain(*y = c->y);
+    return c->work->st;
 }
 
 gm_status gm_sharded_linear(gm_rank *r, const gm_value_call *call, gm_value **out)
 {
     gm_value *const *in = call->in;
-    gm_linear_call   c = {.rank = r, .x = in[0], .w = in[1], .b = in[2], .f = call->attrs->function};
+    gm_work          work;
+    gm_linear_call   c = {.rank = r, .work = &work, .x = in[0], .w = in[1], .b = in[2], .f = call->attrs->function};
     gm_spec          whole[2];
     GM_TRY(gm_judge_call(call, whole));
     for (int i = 0; i < 3; i++)
         if (in[i]) gm_value_retain(in[i]);
-    gm_status st = layer(&c, out);
+    gm_work_begin(&work, r, "linear");
+    GM_STEP(&work, layer(&c, out));
     close_call(&c);
-    return st;
+    return gm_work_end(&work);
 }

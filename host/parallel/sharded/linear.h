@@ -6,7 +6,8 @@
 #ifndef GM_SHARDED_LINEAR_H
 #define GM_SHARDED_LINEAR_H
 
-#include "sharded.h"
+#include "../../autograd/gradients.h"
+#include "rows.h"
 #include "summa.h"
 
 /* How a value lies, known without it: in backward the values are gone. */
@@ -37,6 +38,7 @@ typedef struct gm_linear_plan {
 /* One layer under way. Values are owned. */
 typedef struct gm_linear_call {
     gm_rank       *rank;
+    gm_work       *work;
     gm_linear_plan plan;
     gm_value      *x, *w, *b; /* b NULL: none; laid out as the last dimension of y once gm_linear_bias was called */
     gm_function    f;
@@ -48,14 +50,13 @@ gm_linear_plan gm_plan_linear(const gm_side *x, const gm_side *w);
 /* The same of the inputs of a node, in backward. */
 gm_linear_plan gm_plan_of(gm_backward *b, gm_side *x, gm_side *w);
 
-/* The algorithms: they make c->y, and c->pre where gm_linear_results does, with bias and activation. After something
- * was sent they fail with another status than GM_ENOMEM: one rank alone must not begin anew. */
-gm_status gm_linear_1d(gm_linear_call *c);
-gm_status gm_linear_2d(gm_linear_call *c);
-gm_status gm_linear_3d(gm_linear_call *c);
-gm_status gm_linear_1d_rule(gm_backward *b);
-gm_status gm_linear_2d_rule(gm_backward *b);
-gm_status gm_linear_3d_rule(gm_backward *b);
+/* The algorithms, on c->work: they make c->y, and c->pre where gm_linear_results does, with bias and activation. */
+void gm_linear_1d(gm_linear_call *c);
+void gm_linear_2d(gm_linear_call *c);
+void gm_linear_3d(gm_linear_call *c);
+void gm_linear_1d_rule(gm_backward *b);
+void gm_linear_2d_rule(gm_backward *b);
+void gm_linear_3d_rule(gm_backward *b);
 
 /* c->y, and c->pre where an activation will need it in backward: blocks, undefined contents. */
 gm_status gm_linear_results(gm_linear_call *c);
@@ -64,18 +65,11 @@ gm_status gm_linear_bias(gm_linear_call *c);
 /* Where the product goes: pre or y. */
 gm_tensor *gm_linear_product(const gm_linear_call *c);
 /* What follows the product: the bias is added in place, the activation makes y. */
-gm_status gm_linear_finish(gm_linear_call *c);
+void gm_linear_finish(gm_linear_call *c);
 
-/* t itself (retained) where it is contiguous, else a copy; and the same as (rows, last dimension). */
-gm_status gm_block_contiguous(gm_rank *r, gm_tensor *t, gm_tensor **out);
-gm_status gm_block_rows(gm_rank *r, gm_tensor *t, gm_tensor **rows);
-/* The leading n along a dimension, as a view. */
-gm_status gm_block_leading(gm_tensor *t, int dim, int64_t n, gm_tensor **out);
-gm_status gm_block_zero(gm_device *dev, gm_tensor *t);
-int64_t   gm_rows_of(const gm_tensor *t); /* product of all dimensions but the last */
 /* This rank's share of dimension d that is not padding, and the size of blocks. */
 void gm_side_extent(const gm_rank *r, const gm_side *s, int d, int64_t *logical, int64_t *block);
-/* A tensor like t, `members` times as long along dim, its last dimension then `last` (0: as it is). */
-gm_status gm_block_grown(gm_rank *r, const gm_tensor *t, int dim, int members, int64_t last, gm_tensor **out);
+/* A tensor of this shape, but `members` times as long along dim. */
+gm_tensor *gm_linear_grown(gm_work *w, gm_dtype dtype, int ndim, const int64_t *shape, int dim, int members);
 
 #endif

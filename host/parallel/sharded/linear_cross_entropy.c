@@ -8,14 +8,14 @@
  * A piece is so many rows of each rank's block. Padded rows, which lie anywhere in a block, count as ignored targets,
  * and blocks as full: then pieces of any layout are laid out as the whole is. */
 #include "../../autograd/apply_blocks.h"
-#include "../../autograd/rules.h"
 #include "../../autograd/padding.h"
 #include "../redistribute.h"
 #include "linear.h"
 
 enum { X, W, B, N_IN };
 
-typedef struct work {
+typedef struct head {
+    gm_work        *work; /* tensors and steps; pieces are values, by the ops that users call */
     gm_rank        *rank;
     const gm_attrs *attrs;
     gm_value       *x, *target; /* blocks as (rows, width) and (rows) */
@@ -25,7 +25,7 @@ typedef struct work {
     gm_tensor      *places;     /* (rows) i64; NULL: not wanted */
     gm_value       *sum;
     bool            records; /* gradients are wanted */
-} work;
+} head;
 
 /* ---- blocks as rows ---- */
 
@@ -58,21 +58,14 @@ static gm_status rows_value(gm_rank *r, gm_tensor *block, const gm_layout *layou
 }
 
 /* Padded rows of a target's block, which is this rank's own, become ignored ones. */
-static gm_status ignore_padding(gm_rank *r, const gm_value *v, double ignored, gm_tensor *block)
+static void ignore_padding(gm_work *w, const gm_value *v, double ignored, gm_tensor *block)
 {
-    int64_t  logical[GM_MAX_DIMS];
-    gm_attrs a = gm_attrs_default();
-    a.value = ignored;
+    int64_t logical[GM_MAX_DIMS];
     gm_value_logical(v, logical);
-    for (int d = 0; d < v->ndim; d++) {
-        gm_tensor *part = NULL;
+    for (int d = 0; d < v->ndim && w->st == GM_OK; d++) {
         if (logical[d] == block->shape[d]) continue;
-        GM_TRY(gm_tensor_narrow(block, d, logical[d], block->shape[d] - logical[d], &part));
-        gm_status st = gm_run_one(r->device, GM_OP_fill, &a, NULL, part);
-        gm_tensor_release(part);
-        GM_TRY(st);
+        gm_work_fill(w, gm_work_narrow(w, block, d, logical[d], block->shape[d] - logical[d]), ignored);
     }
-    return GM_OK;
 }
 
 static bool has_padding(const gm_value *v) { return !gm_layout_is_even(&v->rank->mesh, &v->layout, v->ndim, v->shape); }
@@ -85,23 +78,18 @@ static gm_status target_like(gm_rank *r, gm_value *x, gm_value *target, gm_value
     return gm_redistribute(r, target, &to, out);
 }
 
-static gm_status target_rows(work *k, const gm_value *target, const gm_layout *rows)
+static gm_status target_rows(head *k, const gm_value *target, const gm_layout *rows)
 {
-    gm_rank   *r = k->rank;
-    gm_tensor *own = NULL, *flat = NULL;
-    int64_t    n = gm_tensor_numel(target->local);
-    gm_status  st;
-    if (has_padding(target) || !gm_tensor_is_contiguous(target->local)) {
-        gm_rank_place(r, "cross_entropy");
-        GM_TRY(gm_tensor_new(r->device, target->local->dtype, target->ndim, target->local->shape, &own));
-        GM_TRY_OR(gm_run_one(r->device, GM_OP_copy, NULL, target->local, own), st, done);
-        GM_TRY_OR(ignore_padding(r, target, (double)k->attrs->ignore_index, own), st, done);
-    } else gm_tensor_retain(own = target->local);
-    GM_TRY_OR(gm_tensor_reshape(own, 1, &n, &flat), st, done);
-    st = rows_value(r, flat, rows, 0, &k->target);
-done:
-    gm_tensor_release(own);
-    return st;
+    gm_work   *w = k->work;
+    gm_tensor *t = target->local;
+    int64_t    n = gm_tensor_numel(t);
+    if (has_padding(target)) {
+        t = gm_work_cast(w, t, t->dtype);
+        ignore_padding(w, target, (double)k->attrs->ignore_index, t);
+    }
+    t = gm_work_keep(w, gm_work_shaped(w, gm_work_contiguous(w, t), 1, &n));
+    GM_TRY(w->st);
+    return rows_value(k->rank, t, rows, 0, &k->target);
 }
 
 /* ---- a piece ---- */
@@ -131,7 +119,7 @@ done:
 }
 
 /* Rows from .. from + n of x and of the target; the gradient of these of x goes into dx. */
-static gm_status cut_piece(work *k, int64_t from, int64_t n, gm_value **x, gm_value **target)
+static gm_status cut_piece(head *k, int64_t from, int64_t n, gm_value **x, gm_value **target)
 {
     gm_tensor *part = NULL;
     GM_TRY(gm_tensor_narrow(k->x->local, 0, from, n, &part));
@@ -144,7 +132,7 @@ static gm_status cut_piece(work *k, int64_t from, int64_t n, gm_value **x, gm_va
 }
 
 /* Runs what the piece recorded, and nothing else is on that tape. */
-static gm_status piece_backward(work *k, gm_value *sum)
+static gm_status piece_backward(head *k, gm_value *sum)
 {
     gm_value   *seed = NULL;
     gm_tape    *tape = gm_tape_take(k->rank);
@@ -155,26 +143,26 @@ static gm_status piece_backward(work *k, gm_value *sum)
 }
 
 /* The places of a piece, in the order of the rows of x. */
-static gm_status keep_places(work *k, gm_value *places, int64_t from, int64_t n)
+static gm_status keep_places(head *k, gm_value *places, int64_t from, int64_t n)
 {
-    gm_value  *moved = NULL;
-    gm_tensor *to = NULL;
+    gm_work  *w = k->work;
+    gm_value *moved = NULL;
+    int       mark = w->n_held;
     if (!places) return GM_OK;
     GM_TRY(gm_redistribute(k->rank, places, &k->target->layout, &moved));
-    gm_status st = gm_tensor_narrow(k->places, 0, from, n, &to);
-    if (st == GM_OK) st = gm_run_one(k->rank->device, GM_OP_copy, NULL, moved->local, to);
-    gm_tensor_release(to);
+    gm_work_copy(w, moved->local, gm_work_narrow(w, k->places, 0, from, n));
+    gm_work_drop(w, mark);
     gm_value_release(moved);
-    return st;
+    return w->st;
 }
 
-static gm_status add_sum(work *k, gm_value *sum)
+static gm_status add_sum(head *k, gm_value *sum)
 {
     if (k->sum) return gm_run_one(k->rank->device, GM_OP_axpy, NULL, sum->local, k->sum->local);
     return gm_value_detach(sum, &k->sum);
 }
 
-static gm_status piece(work *k, int64_t from, int64_t n)
+static gm_status piece(head *k, int64_t from, int64_t n)
 {
     gm_value *in[N_IN] = {NULL, k->leaf[W], k->leaf[B]}, *target = NULL, *sum = NULL, *places = NULL;
     gm_status st;
@@ -194,116 +182,91 @@ done:
 
 /* ---- the node ---- */
 
-/* The gradient of the sum, of all ranks that have a term of it. */
-static gm_status whole_gradient(gm_backward *b, gm_tensor **g)
+/* Slots: the gradients of x, w and b of the sum, whose own gradient is that of all ranks that have a term of it; extra:
+ * what each is partial over. */
+static void rule(gm_backward *b)
 {
-    gm_layout from = gm_layout_replicated(), to = gm_layout_replicated();
+    gm_work   *w = gm_backward_work(b);
+    gm_layout  from = gm_layout_replicated(), to = gm_layout_replicated();
+    gm_tensor *g = NULL;
     from.partial = gm_backward_partial(b);
-    return gm_redistribute_block(gm_backward_rank(b), gm_backward_grad(b, 0), &from, &to, 0, NULL, g);
-}
-
-/* to (+)= g t */
-static gm_status scale(gm_backward *b, gm_tensor *t, gm_tensor *g, bool accumulate, gm_tensor *to)
-{
-    gm_attrs a = gm_attrs_default();
-    a.dtype = to->dtype;
-    a.accumulate = accumulate;
-    return gm_rule_into(b, GM_OP_scale, 2, (gm_tensor *[]){t, g}, &a, 1, &to);
-}
-
-/* Slots: the gradients of x, w and b; extra: what each is partial over. */
-static gm_status rule(gm_backward *b)
-{
-    gm_tensor *g = NULL, *t, *to;
-    bool       accumulate;
-    gm_status  st;
-    GM_TRY(whole_gradient(b, &g));
+    GM_STEP(w, gm_redistribute_block(w->rank, gm_backward_grad(b, 0), &from, &to, 0, NULL, &g));
+    g = gm_work_hold(w, g);
     for (int i = 0; i < N_IN; i++) {
         if (!gm_backward_wants(b, i)) continue;
+        gm_attrs a = gm_attrs_default();
         gm_backward_set_partial(b, i, (uint32_t)gm_backward_extra(b)[i]);
-        GM_TRY_OR(gm_backward_saved(b, i, &t), st, done);
-        GM_TRY_OR(gm_backward_target(b, i, &to, &accumulate), st, done);
-        GM_TRY_OR(scale(b, t, g, accumulate, to), st, done);
+        gm_tensor *in[2] = {gm_backward_saved(b, i), g}, *target = gm_backward_target(b, i, &a.accumulate);
+        if (!target) return;
+        a.dtype = target->dtype;
+        gm_work_into(w, GM_OP_scale, 2, in, &a, 1, &target);
         gm_backward_keep(b, i, NULL);
     }
-    st = GM_OK;
-done:
-    gm_tensor_release(g);
-    return st;
 }
 
-/* t (borrowed) as a value, to be kept; NULL stays NULL. */
-static gm_status slot_of(gm_rank *r, gm_tensor *t, gm_value **out)
+/* t as a value, to be kept; NULL stays NULL. */
+static gm_status slot_of(gm_work *w, gm_tensor *t, gm_value **out)
 {
-    if (!t) return GM_OK;
-    gm_tensor_retain(t);
-    return gm_value_take(r, t, out);
+    return t ? gm_value_take(w->rank, gm_work_keep(w, t), out) : w->st;
 }
 
-static gm_status record(work *k, gm_value *const *in)
+static gm_status record(head *k, gm_value *const *in)
 {
-    gm_value  *saved[N_IN] = {NULL};
-    gm_tensor *dx = NULL;
-    gm_status  st = GM_OK;
-    gm_record  rec = {.name = "linear_cross_entropy",
-                      .rule = rule,
-                      .n_in = N_IN,
-                      .in = in,
-                      .n_out = 1,
-                      .out = &k->sum,
-                      .n_saved = N_IN,
-                      .saved = saved,
-                      .extra = {k->partial_x},
-                      .splits = true};
-    if (k->dx) GM_TRY(gm_tensor_reshape(k->dx, in[X]->ndim, in[X]->local->shape, &dx));
-    GM_TRY_OR(slot_of(k->rank, dx, &saved[X]), st, done);
+    gm_work  *w = k->work;
+    gm_value *saved[N_IN] = {NULL};
+    gm_record rec = {.name = "linear_cross_entropy",
+                     .rule = rule,
+                     .n_in = N_IN,
+                     .in = in,
+                     .n_out = 1,
+                     .out = &k->sum,
+                     .n_saved = N_IN,
+                     .saved = saved,
+                     .extra = {k->partial_x},
+                     .splits = true};
+    if (k->dx) GM_STEP(w, slot_of(w, gm_work_shaped(w, k->dx, in[X]->ndim, in[X]->local->shape), &saved[X]));
     for (int i = W; i < N_IN; i++) {
         if (!k->leaf[i] || !k->leaf[i]->requires_grad) continue;
         rec.extra[i] = k->leaf[i]->param->grad_partial;
-        GM_TRY_OR(slot_of(k->rank, k->leaf[i]->param->grad, &saved[i]), st, done);
+        GM_STEP(w, slot_of(w, k->leaf[i]->param->grad, &saved[i]));
     }
-    st = gm_tape_record(k->rank, &rec);
-done:
-    gm_tensor_release(dx);
+    GM_STEP(w, gm_tape_record(k->rank, &rec));
     gm_release_all(N_IN, saved);
-    return st;
+    return w->st;
 }
 
 /* ---- the op ---- */
 
-static gm_status open_work(work *k, gm_value *const *in, gm_value *target, bool wants_places)
+static gm_status open_head(head *k, gm_value *const *in, gm_value *target, bool wants_places)
 {
-    gm_rank   *r = k->rank;
-    gm_tensor *flat = NULL;
+    gm_work   *w = k->work;
     gm_layout  rows = as_rows(in[X], &in[W]->layout);
-    GM_TRY(gm_block_rows(r, in[X]->local, &flat));
-    GM_TRY(rows_value(r, flat, &rows, in[X]->shape[in[X]->ndim - 1], &k->x));
+    gm_tensor *flat = gm_work_keep(w, gm_work_compact(w, in[X]->local));
+    GM_TRY(w->st);
+    GM_TRY(rows_value(k->rank, flat, &rows, in[X]->shape[in[X]->ndim - 1], &k->x));
     GM_TRY(target_rows(k, target, &rows));
-    gm_rank_place(r, "linear_cross_entropy");
-    if (k->records && in[X]->requires_grad) GM_TRY(gm_tensor_new(r->device, flat->dtype, 2, flat->shape, &k->dx));
-    if (wants_places) GM_TRY(gm_tensor_new(r->device, GM_I64, 1, flat->shape, &k->places));
-    for (int i = W; i < N_IN; i++) {
+    if (k->records && in[X]->requires_grad) k->dx = gm_work_like(w, flat);
+    if (wants_places) k->places = gm_work_new(w, GM_I64, 1, flat->shape);
+    for (int i = W; i < N_IN && w->st == GM_OK; i++) {
         if (!in[i]) continue;
         GM_TRY(gm_value_detach(in[i], &k->leaf[i]));
         if (!k->records || !in[i]->requires_grad) continue;
         GM_TRY(gm_value_require_grad(k->leaf[i], true));
         k->leaf[i]->param->wide_grad = true;
     }
-    return GM_OK;
+    return w->st;
 }
 
-static void close_work(work *k)
+static void close_head(head *k)
 {
     gm_release_all(N_IN, k->leaf);
     gm_value_release(k->x);
     gm_value_release(k->target);
     gm_value_release(k->sum);
-    gm_tensor_release(k->dx);
-    gm_tensor_release(k->places);
 }
 
 /* All pieces; what they record is theirs, and the tape of the rank waits. */
-static gm_status run_pieces(work *k, int64_t rows)
+static gm_status run_pieces(head *k, int64_t rows)
 {
     gm_rank  *r = k->rank;
     gm_tape  *outer = gm_tape_set_aside(r);
@@ -314,10 +277,11 @@ static gm_status run_pieces(work *k, int64_t rows)
     return st;
 }
 
-static gm_status places_value(work *k, const gm_value *target, gm_value **out)
+static gm_status places_value(head *k, const gm_value *target, gm_value **out)
 {
-    gm_tensor *t = NULL;
-    GM_TRY(gm_tensor_reshape(k->places, target->ndim, target->local->shape, &t));
+    gm_work   *w = k->work;
+    gm_tensor *t = gm_work_keep(w, gm_work_shaped(w, k->places, target->ndim, target->local->shape));
+    GM_TRY(w->st);
     GM_TRY(gm_value_take_block(k->rank, t, &target->layout, target->ndim, target->shape, out));
     return gm_padding_finish(*out);
 }
@@ -325,11 +289,13 @@ static gm_status places_value(work *k, const gm_value *target, gm_value **out)
 static gm_status in_pieces(gm_rank *r, gm_value *const *in, gm_value *target, const gm_attrs *attrs, int64_t rows,
                            gm_value **sum, gm_value **places)
 {
-    work      k = {.rank = r, .attrs = attrs, .records = gm_tape_wanted(r, N_IN, in)};
+    gm_work   work;
+    head      k = {.work = &work, .rank = r, .attrs = attrs, .records = gm_tape_wanted(r, N_IN, in)};
     gm_value *like = NULL;
     gm_status st;
     GM_TRY(target_like(r, in[X], target, &like));
-    GM_TRY_OR(open_work(&k, in, like, places != NULL), st, done);
+    gm_work_begin(&work, r, "linear_cross_entropy");
+    GM_TRY_OR(open_head(&k, in, like, places != NULL), st, done);
     GM_TRY_OR(run_pieces(&k, rows), st, done);
     if (places) GM_TRY_OR(places_value(&k, like, places), st, done);
     if (k.records) st = record(&k, in);
@@ -338,9 +304,10 @@ static gm_status in_pieces(gm_rank *r, gm_value *const *in, gm_value *target, co
     *sum = k.sum;
     k.sum = NULL;
 done:
-    close_work(&k);
+    GM_STEP(&work, st);
+    close_head(&k);
     gm_value_release(like);
-    return st;
+    return gm_work_end(&work);
 }
 
 static gm_status check(gm_rank *r, gm_value *const *in, gm_value *target, int64_t rows)
@@ -366,7 +333,7 @@ gm_status gm_linear_cross_entropy(gm_rank *r, gm_value *x, gm_value *w, gm_value
 {
     gm_value *all[] = {x, w, b, target};
     GM_TRY(check(r, all, target, rows));
-    if (gm_rows_of(x->local) <= rows) return loss_of(r, all, target, attrs, sum, places);
+    if (gm_work_lines(x->local) <= rows) return loss_of(r, all, target, attrs, sum, places);
     gm_status st = in_pieces(r, all, target, attrs, rows, sum, places);
     return gm_all_replicated(r, 4, all) ? st : gm_comm_once(st);
 }

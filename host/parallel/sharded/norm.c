@@ -15,138 +15,102 @@ enum { X, RESIDUAL, W, B, N_IN };
 enum { SAVED_X, SAVED_W, SAVED_MEAN, SAVED_RSTD, N_SAVED };
 
 /* NULL of NULL. */
-static gm_tensor *flat(gm_rows *w, gm_tensor *t) { return t ? gm_rows_flat(w, t) : NULL; }
-static gm_tensor *inside(gm_rows *w, gm_tensor *t) { return t ? gm_rows_inside(w, t) : NULL; }
+static gm_tensor *flat(gm_work *w, gm_tensor *t) { return t ? gm_work_flat(w, t) : NULL; }
+static gm_tensor *inside(gm_work *w, const gm_rows *k, gm_tensor *t) { return t ? gm_rows_inside(w, k, t) : NULL; }
 
 /* ---- backward ---- */
 
-static gm_tensor *saved(gm_backward *b, gm_rows *w, int i)
-{
-    gm_tensor *t = NULL;
-    gm_rows_check(w, gm_backward_saved(b, i, &t));
-    return t;
-}
-
-/* dx in the shape of the block; new. */
-static gm_tensor *finish_input(gm_backward *b, gm_rows *w, gm_tensor *dx)
-{
-    const gm_spec *spec = gm_backward_input(b, X);
-    return gm_rows_keep(w, gm_rows_shaped(w, dx, spec->ndim, spec->shape));
-}
-
 /* dx = rstd (h - mean(h) - hat mean(h hat)) + gradient of the sum, from the sums of this rank's block; RMS norm
  * subtracts no mean, so it has no mean(h). */
-static gm_tensor *input_gradient(gm_rows *w, gm_tensor *const *in, gm_tensor *g_sum, gm_tensor *sums, bool with_mean)
+static gm_tensor *input_gradient(gm_work *w, const gm_rows *k, gm_tensor *const *in, gm_tensor *g_sum, gm_tensor *sums,
+                                 bool with_mean)
 {
-    gm_attrs   a = gm_attrs_default();
-    gm_tensor *dx;
-    gm_rows_reduce(w, 0, sums, GM_SUM);
-    gm_tensor *means = gm_rows_affine(w, sums, 1 / (double)w->n, 0);
-    gm_tensor *h_hat = gm_rows_of_stack(w, means, 0), *h = with_mean ? gm_rows_of_stack(w, means, 1) : NULL;
-    gm_rows_run(w, GM_OP_norm_grad_apply, 8, (gm_tensor *[]){in[0], g_sum, in[1], in[2], in[3], in[4], h, h_hat}, &a, 1,
-                &dx);
-    return dx;
+    gm_rows_reduce(w, k->axes, sums, GM_SUM);
+    gm_tensor *means = gm_work_affine(w, sums, 1 / (double)k->n, 0);
+    gm_tensor *h_hat = gm_work_select(w, means, 0, 0), *h = with_mean ? gm_work_select(w, means, 0, 1) : NULL;
+    gm_tensor *all[8] = {in[0], g_sum, in[1], in[2], in[3], in[4], h, h_hat};
+    return gm_work_run(w, GM_OP_norm_grad_apply, 8, all, NULL);
 }
 
-/* dx, dw and db as far as they are wanted; new. */
-static gm_status gradients(gm_backward *b, gm_rows *w, gm_tensor *g, gm_tensor *g_sum, gm_tensor **dx, gm_tensor **dw,
-                           gm_tensor **db)
+static void norm_rule(gm_backward *b)
 {
-    bool       wants_input = gm_backward_wants(b, X) || gm_backward_wants(b, RESIDUAL);
-    gm_attrs   a = gm_attrs_default();
-    gm_tensor *x = saved(b, w, SAVED_X), *scale = saved(b, w, SAVED_W), *mean = saved(b, w, SAVED_MEAN);
-    gm_tensor *rstd = saved(b, w, SAVED_RSTD), *sums = NULL, *out[4] = {NULL};
-    if (w->st != GM_OK) return gm_rows_end(w);
-    gm_tensor *in[5] = {gm_rows_flat(w, g), gm_rows_flat(w, x), scale, mean, rstd};
-    g_sum = wants_input ? flat(w, g_sum) : NULL;
-    if (w->st != GM_OK) return gm_rows_end(w);
-    if (gm_backward_wants(b, W)) out[0] = gm_rows_new(w, g->dtype, 1, &w->room);
-    if (gm_backward_wants(b, B)) out[1] = gm_rows_new(w, g->dtype, 1, &w->room);
-    if (wants_input) {
-        sums = gm_rows_new(w, gm_dtype_wide(g->dtype), 2, (int64_t[]){mean ? 2 : 1, in[0]->shape[0]});
-        out[3] = gm_rows_of_stack(w, sums, 0);
-        if (mean) out[2] = gm_rows_of_stack(w, sums, 1);
-    }
-    gm_rows_into(w, GM_OP_norm_grad_sums, 5, in, &a, 4, out);
-    if (wants_input) *dx = finish_input(b, w, input_gradient(w, in, g_sum, sums, mean != NULL));
-    if (out[0]) *dw = gm_rows_keep(w, out[0]);
-    if (out[1]) *db = gm_rows_keep(w, out[1]);
-    return gm_rows_end(w);
-}
-
-static gm_status norm_rule(gm_backward *b)
-{
+    gm_work         *w = gm_backward_work(b);
     const int64_t   *shape;
     const gm_layout *layout = gm_backward_input_layout(b, X, &shape);
-    int              ndim = gm_backward_input(b, X)->ndim;
-    gm_tensor       *g, *g_sum = gm_backward_outputs(b) > 1 ? gm_backward_grad(b, 1) : NULL, *given[4] = {NULL};
-    static const int to[4] = {X, W, B, RESIDUAL};
-    gm_rows          w;
-    GM_TRY(gm_backward_grad_or_zeros(b, 0, &g));
-    gm_rows_begin(&w, gm_backward_rank(b), layout, ndim, shape, ndim - 1);
-    gm_status st = gradients(b, &w, g, g_sum, &given[0], &given[1], &given[2]);
-    if (given[0] && gm_backward_wants(b, RESIDUAL)) {
-        given[3] = given[0];
-        gm_tensor_retain(given[3]);
+    const gm_spec   *spec = gm_backward_input(b, X);
+    gm_tensor       *g = gm_backward_grad_or_zeros(b, 0), *x = gm_backward_saved(b, SAVED_X), *sums = NULL;
+    gm_tensor       *g_sum = gm_backward_outputs(b) > 1 ? gm_backward_grad(b, 1) : NULL, *out[4] = {NULL};
+    gm_tensor       *in[5] = {gm_work_flat(w, g), gm_work_flat(w, x), gm_backward_saved(b, SAVED_W),
+                              gm_backward_saved(b, SAVED_MEAN), gm_backward_saved(b, SAVED_RSTD)};
+    gm_rows          k = gm_rows_here(w->rank, layout, spec->ndim, shape, spec->ndim - 1);
+    bool             wants_input = gm_backward_wants(b, X) || gm_backward_wants(b, RESIDUAL), layer = in[3] != NULL;
+    g_sum = wants_input ? flat(w, g_sum) : NULL;
+    if (w->st != GM_OK) return;
+    if (gm_backward_wants(b, W)) out[0] = gm_work_new(w, g->dtype, 1, &k.room);
+    if (gm_backward_wants(b, B)) out[1] = gm_work_new(w, g->dtype, 1, &k.room);
+    if (wants_input) {
+        sums = gm_work_new(w, gm_dtype_wide(g->dtype), 2, (int64_t[]){layer ? 2 : 1, in[0]->shape[0]});
+        out[3] = gm_work_select(w, sums, 0, 0);
+        if (layer) out[2] = gm_work_select(w, sums, 0, 1);
     }
-    for (int i = 0; i < 4; i++) {
-        if (given[i] && st == GM_OK) st = gm_backward_give(b, to[i], given[i]);
-        else gm_tensor_release(given[i]);
+    gm_work_into(w, GM_OP_norm_grad_sums, 5, in, NULL, 4, out);
+    if (wants_input) {
+        gm_tensor *dx = gm_work_shaped(w, input_gradient(w, &k, in, g_sum, sums, layer), spec->ndim, spec->shape);
+        gm_backward_give(b, RESIDUAL, gm_work_share(w, dx));
+        gm_backward_give(b, X, dx);
     }
-    return st;
+    for (int i = W; i <= B; i++)
+        if (out[i - W]) gm_backward_give(b, i, out[i - W]);
 }
 
 /* ---- forward ---- */
 
 /* How many elements of a row each rank of the group has, (p, 1). */
-static gm_tensor *counts_of(gm_rows *w, gm_group *g, const gm_layout *layout, const gm_value *x)
+static gm_tensor *counts_of(gm_work *w, gm_group *g, const gm_layout *layout, const gm_value *x)
 {
     int        p = gm_group_size(g), dim = x->ndim - 1, at[GM_MAX_AXES];
     int64_t    local[GM_MAX_DIMS], logical[GM_MAX_DIMS];
     gm_box     box;
-    gm_tensor *t = gm_rows_new(w, GM_F64, 2, (int64_t[]){p, 1});
+    gm_tensor *t = gm_work_new(w, GM_F64, 2, (int64_t[]){p, 1});
     if (w->st != GM_OK || !gm_tensor_data(t)) return t;
     for (int i = 0; i < p; i++) {
         gm_mesh_coordinates(&w->rank->mesh, gm_group_member(g, i), at);
         gm_layout_block(&w->rank->mesh, layout, at, x->ndim, x->shape, &box, local, logical);
-        gm_rows_check(w, gm_host_store(t, i, (double)logical[dim]));
+        GM_STEP(w, gm_host_store(t, i, (double)logical[dim]));
     }
     return t;
 }
 
 /* parts (p, 2, s): mean and squares around it of each rank's block of s rows; counts (p, 1) -> mean and rstd of the
- * rows, (2, s), in the dtype of the parts. */
-static gm_tensor *merge(gm_rows *w, gm_tensor *parts, gm_tensor *counts, double eps)
+ * rows of n elements, (2, s), in the dtype of the parts. */
+static gm_tensor *merge(gm_work *w, int64_t n, gm_tensor *parts, gm_tensor *counts, double eps)
 {
-    gm_attrs   as = gm_attrs_default();
-    gm_tensor *wide = gm_rows_cast(w, parts, GM_F64), *means = gm_rows_select(w, wide, 1, 0);
-    gm_tensor *squares = gm_rows_select(w, wide, 1, 1), *share = gm_rows_affine(w, counts, 1 / (double)w->n, 0);
-    gm_tensor *mean = gm_rows_sum(w, gm_rows_binary(w, GM_FN_mul, means, share), 0, NULL);
-    gm_tensor *off = gm_rows_unary(w, GM_FN_square, gm_rows_binary(w, GM_FN_sub, means, mean));
-    off = gm_rows_binary(w, GM_FN_add, squares, gm_rows_binary(w, GM_FN_mul, off, counts));
-    gm_tensor *variance = gm_rows_affine(w, gm_rows_sum(w, off, 0, NULL), 1 / (double)w->n, eps);
-    gm_tensor *rstd = gm_rows_unary(w, GM_FN_rsqrt, variance);
+    gm_tensor *wide = gm_work_cast(w, parts, GM_F64), *means = gm_work_select(w, wide, 1, 0);
+    gm_tensor *squares = gm_work_select(w, wide, 1, 1), *share = gm_work_affine(w, counts, 1 / (double)n, 0);
+    gm_tensor *mean = gm_work_sum(w, gm_work_binary(w, GM_FN_mul, means, share), 1u << 0, false, NULL);
+    gm_tensor *off = gm_work_unary(w, GM_FN_square, gm_work_binary(w, GM_FN_sub, means, mean));
+    off = gm_work_binary(w, GM_FN_add, squares, gm_work_binary(w, GM_FN_mul, off, counts));
+    gm_tensor *variance = gm_work_affine(w, gm_work_sum(w, off, 1u << 0, false, NULL), 1 / (double)n, eps);
+    gm_tensor *rstd = gm_work_unary(w, GM_FN_rsqrt, variance);
     if (w->st != GM_OK) return NULL;
-    gm_tensor *both = gm_rows_new(w, parts->dtype, 2, (int64_t[]){2, parts->shape[2]});
-    gm_tensor *to[2] = {gm_rows_select(w, both, 0, 0), gm_rows_select(w, both, 0, 1)};
-    as.dtype = parts->dtype;
-    gm_rows_into(w, GM_OP_copy, 1, &mean, &as, 1, &to[0]);
-    gm_rows_into(w, GM_OP_copy, 1, &rstd, &as, 1, &to[1]);
+    gm_tensor *both = gm_work_new(w, parts->dtype, 2, (int64_t[]){2, parts->shape[2]});
+    gm_work_copy(w, mean, gm_work_select(w, both, 0, 0));
+    gm_work_copy(w, rstd, gm_work_select(w, both, 0, 1));
     return both;
 }
 
 /* mean and squares of all blocks here, (2, rows), rows a multiple of p -> mean and rstd of whole rows, likewise. */
-static gm_tensor *merge_over_ranks(gm_rows *w, gm_tensor *here, const gm_layout *layout, const gm_value *x, double eps)
+static gm_tensor *merge_over_ranks(gm_work *w, const gm_rows *k, gm_tensor *here, const gm_layout *layout,
+                                   const gm_value *x, double eps)
 {
-    gm_group *g = gm_rows_group(w, 0);
+    gm_group *g = gm_rows_group(w, k->axes);
     if (w->st != GM_OK || !here->shape[1]) return here;
     int64_t    p = gm_group_size(g), each = here->shape[1] / p;
-    gm_tensor *parts = gm_rows_new(w, here->dtype, 2, (int64_t[]){2 * p, each});
+    gm_tensor *parts = gm_work_new(w, here->dtype, 2, (int64_t[]){2 * p, each});
     gm_rows_all_to_all(w, g, here, 1, parts, 0);
-    parts = w->st == GM_OK ? gm_rows_shaped(w, parts, 3, (int64_t[]){p, 2, each}) : NULL;
-    gm_tensor *mine = merge(w, parts, counts_of(w, g, layout, x), eps);
-    gm_tensor *all = w->st == GM_OK ? gm_rows_new(w, here->dtype, 2, here->shape) : NULL;
-    gm_rows_all_gather(w, g, mine, 1, all);
+    parts = gm_work_shaped(w, parts, 3, (int64_t[]){p, 2, each});
+    gm_tensor *mine = merge(w, k->n, parts, counts_of(w, g, layout, x), eps), *all = gm_work_like(w, here);
+    gm_rows_all_gather(w, g, mine, 1, all, NULL);
     return all;
 }
 
@@ -156,71 +120,71 @@ typedef struct norm_work {
 } norm_work;
 
 /* t->mean and t->rstd, (lines), and t->sum. */
-static void statistics(gm_rows *w, norm_work *t, bool layer, const gm_layout *layout, const gm_value *x, double eps)
+static void statistics(gm_work *w, const gm_rows *k, norm_work *t, bool layer, const gm_layout *layout,
+                       const gm_value *x, double eps)
 {
-    gm_attrs   a = gm_attrs_default();
-    gm_group  *g = gm_rows_group(w, 0);
+    gm_group  *g = gm_rows_group(w, k->axes);
     gm_tensor *in[2], *out[3];
     if (w->st != GM_OK) return;
     int64_t    lines = t->x->shape[0], p = gm_group_size(g), rows = layer ? (lines + p - 1) / p * p : lines;
-    gm_tensor *here = gm_rows_full(w, gm_dtype_wide(t->x->dtype), 2, (int64_t[]){layer ? 2 : 1, rows}, 0);
-    if (t->residual) t->sum = gm_rows_new(w, t->x->dtype, 2, t->x->shape);
-    if (t->residual && w->count < w->room) gm_rows_into(w, GM_OP_fill, 0, NULL, &a, 1, &t->sum);
-    if (w->count) {
-        in[0] = inside(w, t->x);
-        in[1] = inside(w, t->residual);
-        out[0] = inside(w, t->sum);
+    gm_tensor *here = gm_work_full(w, gm_dtype_wide(t->x->dtype), 2, (int64_t[]){layer ? 2 : 1, rows}, 0);
+    if (t->residual) t->sum = gm_work_like(w, t->x);
+    if (t->residual && k->count < k->room) gm_work_fill(w, t->sum, 0);
+    if (k->count) {
+        in[0] = inside(w, k, t->x);
+        in[1] = inside(w, k, t->residual);
+        out[0] = inside(w, k, t->sum);
         out[1] = layer ? gm_rows_line(w, here, 0, lines) : NULL;
         out[2] = gm_rows_line(w, here, layer ? 1 : 0, lines);
-        gm_rows_into(w, GM_OP_norm_sums, 2, in, &a, 3, out);
+        gm_work_into(w, GM_OP_norm_sums, 2, in, NULL, 3, out);
     }
     if (layer) {
-        here = merge_over_ranks(w, here, layout, x, eps);
+        here = merge_over_ranks(w, k, here, layout, x, eps);
         t->mean = gm_rows_line(w, here, 0, lines);
         t->rstd = gm_rows_line(w, here, 1, lines);
         return;
     }
-    gm_rows_reduce(w, 0, here, GM_SUM);
-    t->rstd = gm_rows_unary(w, GM_FN_rsqrt, gm_rows_line(w, gm_rows_affine(w, here, 1 / (double)w->n, eps), 0, lines));
+    gm_rows_reduce(w, k->axes, here, GM_SUM);
+    t->rstd = gm_work_unary(w, GM_FN_rsqrt, gm_rows_line(w, gm_work_affine(w, here, 1 / (double)k->n, eps), 0, lines));
 }
 
-/* A tensor that was kept as a value like x, complete; takes it. */
-static void as_value(gm_rows *w, gm_tensor *t, const gm_layout *layout, const gm_value *x, gm_value **out)
+/* A tensor (lines, room) as a value like x, complete. NULL of NULL. */
+static void as_value(gm_work *w, gm_tensor *t, const gm_layout *layout, const gm_value *x, gm_value **out)
 {
-    if (!t || w->st != GM_OK) return;
-    w->st = gm_value_take_block(w->rank, t, layout, x->ndim, x->shape, out);
-    if (w->st == GM_OK) w->st = gm_padding_finish(*out);
+    if (!t) return;
+    t = gm_work_keep(w, gm_work_shaped(w, t, x->ndim, x->local->shape));
+    GM_STEP(w, gm_value_take_block(w->rank, t, layout, x->ndim, x->shape, out));
+    GM_STEP(w, gm_padding_finish(*out));
 }
 
 /* A number a line, kept: zero for lines that are padding, of which it says nothing (rstd: 1 / sqrt(eps)). */
-static void as_numbers(gm_rows *w, gm_tensor *t, const gm_layout *layout, const gm_value *x, gm_value **out)
+static void as_numbers(gm_work *w, gm_tensor *t, const gm_layout *layout, const gm_value *x, gm_value **out)
 {
-    gm_layout  lines = *layout;
-    gm_tensor *shaped = w->st == GM_OK ? gm_rows_shaped(w, t, x->ndim - 1, x->local->shape) : NULL;
+    gm_layout lines = *layout;
     lines.n_cuts[x->ndim - 1] = 0;
-    if (w->st == GM_OK) w->st = gm_padding_fill(w->rank, &lines, x->ndim - 1, x->shape, shaped, 0);
-    if (w->st == GM_OK) w->st = gm_value_take(w->rank, gm_rows_keep(w, t), out);
+    if (!t) return;
+    gm_tensor *shaped = gm_work_shaped(w, t, x->ndim - 1, x->local->shape);
+    GM_STEP(w, gm_padding_fill(w->rank, &lines, x->ndim - 1, x->shape, shaped, 0));
+    GM_STEP(w, gm_value_take(w->rank, gm_work_keep(w, t), out));
 }
 
 /* in: fitted to the layout of the rows. Outputs: y, sum (with a residual), mean (of layer norm), rstd. */
 static gm_status forward(gm_rank *r, gm_op op, gm_value *const *in, const gm_layout *layout, double eps, gm_value **out)
 {
     const gm_value *x = in[X];
-    gm_attrs        a = gm_attrs_default();
-    gm_tensor      *scale = in[W] ? in[W]->local : NULL, *shift = in[B] ? in[B]->local : NULL, *y;
-    gm_rows         w;
+    gm_rows         k = gm_rows_here(r, layout, x->ndim, x->shape, x->ndim - 1);
+    gm_work         w;
     norm_work       t = {NULL};
-    gm_rank_place(r, gm_op_name(op));
-    gm_rows_begin(&w, r, layout, x->ndim, x->shape, x->ndim - 1);
-    t.x = gm_rows_flat(&w, x->local);
+    gm_work_begin(&w, r, gm_op_name(op));
+    t.x = gm_work_flat(&w, x->local);
     t.residual = flat(&w, in[RESIDUAL] ? in[RESIDUAL]->local : NULL);
-    statistics(&w, &t, op == GM_OP_layer_norm, layout, x, eps);
-    gm_rows_run(&w, GM_OP_norm_apply, 5, (gm_tensor *[]){t.sum ? t.sum : t.x, scale, shift, t.mean, t.rstd}, &a, 1, &y);
-    as_value(&w, gm_rows_keep(&w, gm_rows_shaped(&w, y, x->ndim, x->local->shape)), layout, x, &out[0]);
-    if (t.sum) as_value(&w, gm_rows_keep(&w, gm_rows_shaped(&w, t.sum, x->ndim, x->local->shape)), layout, x, &out[1]);
-    if (t.mean) as_numbers(&w, t.mean, layout, x, &out[2]);
+    statistics(&w, &k, &t, op == GM_OP_layer_norm, layout, x, eps);
+    gm_tensor *all[5] = {t.sum ? t.sum : t.x, in[W] ? in[W]->local : NULL, in[B] ? in[B]->local : NULL, t.mean, t.rstd};
+    as_value(&w, gm_work_run(&w, GM_OP_norm_apply, 5, all, NULL), layout, x, &out[0]);
+    as_value(&w, t.sum, layout, x, &out[1]);
+    as_numbers(&w, t.mean, layout, x, &out[2]);
     as_numbers(&w, t.rstd, layout, x, &out[3]);
-    return gm_rows_end(&w);
+    return gm_work_end(&w);
 }
 
 static gm_status sharded(gm_rank *r, const gm_value_call *c, const gm_layout *layout, const gm_fit *fit, gm_value **out)

@@ -4,7 +4,6 @@
 #include <math.h>
 #include <string.h>
 #include "../../autograd/apply_blocks.h"
-#include "../../autograd/rules.h"
 #include "../../autograd/padding.h"
 #include "../redistribute.h"
 #include "../../autograd/layout_rules/family.h"
@@ -250,56 +249,42 @@ static gm_status backward_steps(gm_ring *w, const queries *x)
     return GM_OK;
 }
 
-static gm_status backward(gm_backward *b, gm_ring *w, queries *x, gm_tensor **grad)
+static gm_status backward(gm_ring *w, queries *x, gm_tensor *k, gm_tensor *v, gm_tensor *g, gm_tensor **grad)
 {
-    gm_tensor *k, *v, *g = NULL;
-    gm_status  st;
-    GM_TRY(gm_backward_saved(b, SAVED_K, &k));
-    GM_TRY(gm_backward_saved(b, SAVED_V, &v));
-    for (int i = Q; i <= V; i++) GM_TRY(gm_backward_new(b, gm_backward_input(b, i), &grad[i]));
-    GM_TRY(gm_rule_contiguous(b, gm_backward_grad(b, 0), &g));
-    GM_TRY_OR(gm_ring_keys_pack(w, k, v, true), st, done);
-    GM_TRY_OR(result_of(w, grad[Q], &x->dq), st, done);
-    GM_TRY_OR(bring(w, g, &x->g), st, done);
-    GM_TRY_OR(gm_ring_moved(w), st, done);
-    GM_TRY_OR(backward_steps(w, x), st, done);
-    GM_TRY_OR(gm_ring_gradient_home(w, grad[K], grad[V]), st, done);
-    st = take_home(w, x->dq, grad[Q]);
-done:
-    gm_tensor_release(g);
-    return st;
+    GM_TRY(gm_ring_keys_pack(w, k, v, true));
+    GM_TRY(result_of(w, grad[Q], &x->dq));
+    GM_TRY(bring(w, g, &x->g));
+    GM_TRY(gm_ring_moved(w));
+    GM_TRY(backward_steps(w, x));
+    GM_TRY(gm_ring_gradient_home(w, grad[K], grad[V]));
+    return take_home(w, x->dq, grad[Q]);
 }
 
 /* extra[0]: zigzag? */
-static gm_status ring_rule(gm_backward *b)
+static void ring_rule(gm_backward *b)
 {
+    gm_work         *work = gm_backward_work(b);
     const int64_t   *shape, *keys;
     const gm_layout *layout = gm_backward_input_layout(b, Q, &shape);
-    gm_tensor       *grad[3] = {NULL, NULL, NULL}, *block;
+    gm_tensor       *grad[3], *g = gm_backward_grad(b, 0);
     queries          x = {.attrs = *gm_backward_attrs(b)};
     gm_ring          w = {0};
-    gm_status        st;
     gm_backward_input_layout(b, K, &keys);
-    GM_TRY(gm_backward_saved(b, SAVED_Q, &x.q));
-    GM_TRY(gm_backward_saved(b, SAVED_MASK, &x.mask));
-    GM_TRY(gm_backward_saved(b, SAVED_O, &x.o));
-    GM_TRY(gm_backward_saved(b, SAVED_LSE, &x.lse));
-    block = gm_backward_grad(b, 0);
-    GM_TRY_OR(open_ring(gm_backward_rank(b), layout, shape, keys[1], block, gm_backward_input(b, K)->shape[2], &x.attrs,
-                        gm_backward_extra(b)[0], &w),
-              st, done);
-    st = backward(b, &w, &x, grad);
-    if (w.sent) st = gm_comm_once(st);
+    x.q = gm_backward_saved(b, SAVED_Q);
+    x.mask = gm_backward_saved(b, SAVED_MASK);
+    x.o = gm_backward_saved(b, SAVED_O);
+    x.lse = gm_backward_saved(b, SAVED_LSE);
+    GM_STEP(work, open_ring(work->rank, layout, shape, keys[1], g, gm_backward_input(b, K)->shape[2], &x.attrs,
+                            gm_backward_extra(b)[0], &w));
+    gm_tensor *k = gm_backward_saved(b, SAVED_K), *v = gm_backward_saved(b, SAVED_V);
+    for (int i = Q; i <= V; i++) grad[i] = gm_backward_like(b, i);
+    g = gm_work_contiguous(work, g);
+    GM_STEP(work, backward(&w, &x, k, v, g, grad));
+    work->sent = w.sent;
     gm_tensor_release(x.dq); /* views: what is given is seen to be exclusive */
     gm_tensor_release(x.g);
-    for (int i = Q; i <= V && st == GM_OK; i++) {
-        st = gm_backward_give(b, i, grad[i]);
-        grad[i] = NULL;
-    }
-done:
-    for (int i = 0; i < 3; i++) gm_tensor_release(grad[i]);
+    for (int i = Q; i <= V; i++) gm_backward_give(b, i, grad[i]);
     gm_ring_close(&w);
-    return st;
 }
 
 /* ---- forward ---- */

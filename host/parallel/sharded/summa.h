@@ -16,7 +16,7 @@
 #define GM_SUMMA_H
 
 #include "../../comm/comm.h"
-#include "../../rank/rank.h"
+#include "../../autograd/work.h"
 
 /* How much of a dimension of the blocks is not padding: `n` in every step, or, of n elements cut into blocks of `block`
  * (block > 0), what block l holds. */
@@ -31,7 +31,7 @@ typedef struct gm_operand {
 } gm_operand;
 
 typedef struct gm_summa {
-    gm_rank   *rank;
+    gm_work   *work;
     int        steps; /* q; members of each group */
     gm_operand a, b;
     gm_span    m, k, n; /* of the products (m, k) (k, n) */
@@ -40,12 +40,12 @@ typedef struct gm_summa {
     gm_group  *sum; /* the result of step l belongs to place l of it; NULL: it stays and adds up */
 } gm_summa;
 
-/* Collective over the groups. Memory is taken before anything is sent: GM_ENOMEM only then. */
-gm_status gm_summa_run(const gm_summa *s);
+/* A step of the work. Collective over the groups. Memory is taken before anything is sent: GM_ENOMEM only then. */
+void gm_summa_run(const gm_summa *s);
 
 /* c (+)= a b of the leading (m, k) and (k, n) of blocks, into the leading (m, n) of c; the rest of c becomes zero
  * unless accumulate. No communication. */
-gm_status gm_block_product(gm_device *dev, const gm_operand *a, const gm_operand *b, int64_t m, int64_t k, int64_t n,
-                           bool accumulate, gm_tensor *c);
+void gm_block_product(gm_work *w, const gm_operand *a, const gm_operand *b, int64_t m, int64_t k, int64_t n,
+                      bool accumulate, gm_tensor *c);
 
 #endif

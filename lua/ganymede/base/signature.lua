@@ -20,7 +20,7 @@ local declared = setmetatable({}, { __mode = "k" }) -- function -> what signatur
 local function add_argument(sig, text)
   local name, types = text:match "^(%S+) (%S+)$"
   if not name then error(("signature of %s: '%s' is no name and type"):format(sig.name, text), 0) end
-  local argument = { name = name, types = {}, optional = types:sub(-1) == "?" }
+  local argument = { name = name, types = {}, optional = types:sub(-1) == "?", written = text }
   for word in types:gmatch "[%a]+" do
     argument.types[#argument.types + 1] = word == "options" and "table" or word
     if word == "options" then sig.options_at = #sig.arguments + 1 end
@@ -51,7 +51,7 @@ end
 -- What C declares, in the form of signature.of.
 local function from_c(given)
   local sig = parse(given.name, given.arguments)
-  sig.instead = given.instead
+  sig.instead, sig.doc = given.instead, given.doc
   if not given.options then return sig end
   sig.options = {}
   for _, o in ipairs(given.options) do
@@ -79,9 +79,10 @@ local function complete(sig)
   return sig
 end
 
---- What a function takes: { name, text, arguments = list of { name, types, optional }, least, most (arguments),
--- options (as ganymede.base.options has them) or nil, options_at, instead, source (debug.getinfo of the Lua function
--- inside) }; nil: nothing is declared.
+--- What a function takes: { name, text, arguments = list of { name, types, optional, written }, least, most
+-- (arguments), options (as ganymede.options has them) or nil, options_at, inside (options that the function checks
+-- itself), instead, source (debug.getinfo of the Lua function inside), doc (the text of a C function for the
+-- reference) }; nil: nothing is declared.
 function signature.of(fn)
   local given = core.signature(fn)
   return given and from_c(given) or complete(declared[fn])
@@ -305,8 +306,8 @@ end
 
 --- Declares every function of a module, or every method of a class, that is not declared yet: from here on a surplus
 -- argument is refused. Returns the module. separator: "." (default), or ":" for a class; except: a list of methods that
--- classes below override with more arguments.
-function signature.export(name, module, separator, except)
+-- classes below override with more arguments; inside: options by function, of those that check them themselves.
+function signature.export(name, module, separator, except, inside)
   local left_out = {}
   for _, key in ipairs(except or {}) do left_out[key] = true end
   for key, fn in pairs(module) do
@@ -314,7 +315,7 @@ function signature.export(name, module, separator, except)
       and not declared[fn] and not core.signature(fn) then
       local about = debug.getinfo(fn, "u")
       local most = about.isvararg and math.huge or about.nparams
-      local sig = { name = name .. (separator or ".") .. key, fn = fn, most = most }
+      local sig = { name = name .. (separator or ".") .. key, fn = fn, most = most, inside = inside and inside[key] }
       module[key] = entry_of_any(sig, fn)
       declared[module[key]] = sig
     end

@@ -373,4 +373,5 @@ function Checkpoint:close() core.checkpoint_close(self.handle) end
 
 signature.export("saving", Saving, ":")
 signature.export("checkpoint", Checkpoint, ":")
-return signature.export("checkpoint", checkpoint)
+return signature.export("checkpoint", checkpoint, nil, nil,
+  { save = save_options, start = start_options, open = open_options })

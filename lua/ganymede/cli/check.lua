@@ -16,6 +16,8 @@ local session = require "ganymede.job.session"
 
 local verb = { prints = true, summary = "what a recipe would train, and what it would take" }
 
+verb.examples = { "ganymede check first.lua", "ganymede check first.lua -n 64 --rank 3" }
+
 function verb.arguments(parser)
   run.shared_arguments(parser)
   parser:option("--rank", "which of the ranks of -n to be"):argname "R":convert(session.integer(0)):default "0"

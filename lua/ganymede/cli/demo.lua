@@ -5,6 +5,8 @@ local machine = require "ganymede.base.machine"
 
 local verb = { summary = "train a small vision transformer on Fashion-MNIST" }
 
+verb.examples = { "ganymede demo" }
+
 local recipe = "recipes/vit_fashion_mnist.lua"
 
 function verb.arguments(parser)

@@ -7,6 +7,8 @@ local machine = require "ganymede.base.machine"
 
 local verb = { prints = true, summary = "check this machine: what is there, what is missing, what fixes it" }
 
+verb.examples = { "ganymede doctor" }
+
 function verb.arguments(parser)
   parser:flag("--json", "one JSON document instead of lines")
   parser:option("--out", "folder that runs will be written in"):argname "DIR" :default "runs"

@@ -1,12 +1,15 @@
---- ganymede help [NAME]: the verbs, one verb, the keys of a recipe, the environment, or the options of a class.
+--- ganymede help [NAME]: the verbs, the keys of a recipe, the environment, or the reference of a name.
 local failure = require "ganymede.base.failure"
 local options = require "ganymede.base.options"
 
 local verb = { prints = true,
-  summary = "list the verbs, or explain one, `recipe`, `environment`, or a class such as AdamW" }
+  summary = "list the verbs, or explain a name: a verb, a function, a class, a setting" }
+
+verb.examples = { "ganymede help", "ganymede help AdamW", "ganymede help parallel.tensor.mode" }
 
 function verb.arguments(parser)
-  parser:argument("name", "a verb, `recipe`, `environment`, or a class that recipes name"):args "?"
+  parser:argument("name", "`recipe`, `environment`, or a name: run, AdamW, ops.linear, x:sum, parallel.tensor.mode")
+    :args "?"
 end
 
 local function indented(text, by) return (text:gsub("[^\n]+", by .. "%0")) end
@@ -29,36 +32,15 @@ local function recipe()
   end
 end
 
--- What is registered under this name, in any registry -> list of { kind, class }. Names of registries in capitals are
--- Colossal-AI's for the same ones.
-local function classes(name)
-  local found = {}
-  local registry = require "ganymede.base.registry"
-  for _, kind in ipairs(options.sorted_keys(registry)) do
-    local shelf = registry[kind]
-    local own = kind:find "^%l" and type(shelf) == "table"
-    if own and shelf:has(name) then found[#found + 1] = { kind, shelf:get(name) } end
-  end
-  return found
-end
-
-local function explain_class(kind, class, name)
-  local spec = type(class) == "table" and class.options
-  print(("%s, one of the %s%s"):format(name, (kind:gsub("_", " ")), spec and next(spec) and "; options:" or ""))
-  if spec and next(spec) then print(options.help(spec)) end
-end
-
 function verb.run(args)
   local cli = require "ganymede.cli"
   if not args.name then return print(cli.overview()) end
   if args.name == "recipe" then return recipe() end
   if args.name == "environment" then return print(require("ganymede.base.environment").help()) end
-  local found = classes(args.name)
-  for _, entry in ipairs(found) do explain_class(entry[1], entry[2], args.name) end
-  if #found > 0 then return end
-  local ok, verb_module = pcall(cli.verb, args.name)
-  if not ok then failure(2, "%s, `ganymede help recipe`", failure.text(verb_module)) end
-  print(cli.parser(args.name, verb_module):get_help())
+  if cli.is_reserved(args.name) then cli.verb(args.name) end
+  local text, why = require("ganymede.reference").explain(args.name)
+  if not text then failure(2, "%s; `ganymede help` lists the verbs, `ganymede help recipe` the settings", why) end
+  print(text)
 end
 
 return verb

@@ -14,7 +14,7 @@ local options = require "ganymede.base.options"
 local cli = {}
 
 -- In the order of the help.
-cli.verbs = { "run", "check", "repl", "spec", "test", "doctor", "demo", "version", "help" }
+cli.verbs = { "run", "check", "repl", "spec", "test", "doctor", "demo", "docs", "version", "help" }
 cli.reserved = { "bench", "plan", "simulate", "attach", "export", "import", "generate", "report" }
 
 local function has(list, name)
@@ -23,6 +23,9 @@ local function has(list, name)
   end
   return false
 end
+
+--- Is this the name of a verb that is yet to come?
+function cli.is_reserved(name) return has(cli.reserved, name) end
 
 --- The module of a verb; status 2 and the nearest name when there is none.
 function cli.verb(name)

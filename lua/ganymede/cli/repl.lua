@@ -9,6 +9,8 @@ local session = require "ganymede.job.session"
 
 local verb = { summary = "interactive Lua" }
 
+verb.examples = { "ganymede repl", "ganymede repl -n 4" }
+
 function verb.arguments(parser)
   parser:option("-n --ranks", "number of ranks"):argname "N":convert(session.integer(1))
   parser:option("--device", "where to compute (default: cpu)"):choices { "cpu", "cuda", "meta" }

@@ -25,6 +25,12 @@ local session = require "ganymede.job.session"
 
 local verb = { summary = "train a recipe" }
 
+verb.examples = {
+  "ganymede run first.lua",
+  "ganymede run first.lua -n 4 --steps 100 --set optimizer.lr=3e-3",
+  "ganymede run first.lua --resume auto",
+}
+
 local function number(text)
   local n = tonumber(text)
   if n and n > 0 and n < math.huge then return n end

@@ -16,6 +16,8 @@ local session = require "ganymede.job.session"
 
 local verb = { summary = "run specs inside the host" }
 
+verb.examples = { "ganymede spec spec/nn -v", "ganymede spec spec/comm/collective_spec.lua -n 3 -f barrier" }
+
 function verb.arguments(parser)
   parser:argument("files", "spec files or folders (default: all of spec/)"):args "*"
   parser:option("-t --tags", "only examples with this #tag; may be repeated"):count "*" :argname "TAG"

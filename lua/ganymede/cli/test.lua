@@ -19,6 +19,8 @@ local spec = require "ganymede.cli.spec"
 
 local verb = { summary = "run all tests" }
 
+verb.examples = { "ganymede test", "ganymede test spec/nn", "ganymede test --mutants softmax" }
+
 function verb.arguments(parser)
   parser:argument("files", "only these spec files or folders; with --mutants, numbers or names of mutants"):args "*"
   parser:flag("--mutants", "break a copy of the tree by each row of spec/mutants: its test must fail")

@@ -171,12 +171,14 @@ define("TextPairs", with_windows({
   return (checked(nil, core.dataset_pairs(type(opt.path) == "table" and opt.path or { opt.path }, o)))
 end)
 
---- Writes a token file with header. opt: dtype ("u8", "u16", "u32"), vocab_size.
+local token_options = {
+  dtype = { type = "string", one_of = { "u8", "u16", "u32" }, default = "u16", doc = "width of a token" },
+  vocab_size = { type = "integer", min = 1, max = 2 ^ 32, doc = "tokens are below it" },
+}
+
+--- Writes a token file with header.
 function datasets.write_tokens(path, tokens, opt)
-  opt = options.check("write_tokens", {
-    dtype = { type = "string", one_of = { "u8", "u16", "u32" }, default = "u16", doc = "width of a token" },
-    vocab_size = { type = "integer", min = 1, max = 2 ^ 32, doc = "tokens are below it" },
-  }, opt, 2)
+  opt = options.check("write_tokens", token_options, opt, 2)
   checked(nil, core.tokens_write(path, widths[opt.dtype], opt.vocab_size, tokens))
 end
 
@@ -207,4 +209,4 @@ define("Synthetic", {
 end)
 
 signature.export("dataset", Dataset, ":")
-return signature.export("data", datasets)
+return signature.export("data", datasets, nil, nil, { write_tokens = token_options })

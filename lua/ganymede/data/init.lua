@@ -113,4 +113,4 @@ function data.of_config(config, which)
   }
 end
 
-return signature.export("data", data)
+return signature.export("data", data, nil, nil, { loader = data.loader_options })

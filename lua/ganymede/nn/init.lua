@@ -18,7 +18,10 @@ local files = {
 }
 
 local module = require "ganymede.nn.module"
-local nn = { Module = module.Module, class = module.class, init = require "ganymede.nn.initializers" }
+local signature = require "ganymede.base.signature"
+
+local nn = { Module = module.Module, class = signature.export("nn", { class = module.class }).class,
+  init = require "ganymede.nn.initializers" }
 
 for file, names in pairs(files) do
   local loaded = require("ganymede.nn." .. file)

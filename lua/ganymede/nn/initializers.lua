@@ -31,10 +31,13 @@ local function positive_fan(name, fan, which)
   return fan
 end
 
+local specs = {} -- options by name
+
 --- Adds init[name] and registers it. spec: its options; distribution(opt, fan_in, fan_out) -> table.
 -- fans: "none" when the distribution does not depend on them.
 local function define(name, spec, fans, distribution)
   local meta = {}
+  specs[name] = spec
   function meta.__call(rule, fan_in, fan_out) return distribution(rule.opt, fan_in, fan_out) end
   function meta.__tostring(rule) return name .. options.show(spec, rule.opt) end
   init[name] = function(given)
@@ -184,4 +187,4 @@ init.dense_weight = init.kaiming_uniform { a = math.sqrt(5) }
 --- The same bound for their biases, from fan_in alone.
 init.dense_bias = init.xavier_uniform { a = 1, scale = 1 }
 
-return signature.export("init", init)
+return signature.export("init", init, nil, nil, specs)

@@ -11,7 +11,8 @@ MLP.positional = { "width", "hidden" }
 MLP.options = {
   width  = { type = "integer", min = 1, doc = "width of x and y" },
   hidden = { type = "integer", min = 1, optional = true, doc = "width between; default 4 width" },
-  activation = { type = "string", default = "gelu", one_of = { "relu", "gelu", "gelu_tanh", "silu" }, doc = "f" },
+  activation = { type = "string", default = "gelu", one_of = { "relu", "gelu", "gelu_tanh", "silu" },
+    doc = "between the two layers" },
   bias    = { type = "boolean", default = true, doc = "biases in both layers?" },
   dropout = { type = "number", default = 0, min = 0, below = 1, doc = "on the result" },
   weight_initializer = init.option "of both weights; default as nn.Linear",

@@ -98,4 +98,4 @@ function Profiler:write(path)
 end
 
 signature.export("profiler", Profiler, ":")
-return signature.export("profile", profile)
+return signature.export("profile", profile, nil, nil, { attach = attach_options })

@@ -217,4 +217,4 @@ function Recorder:write(path)
 end
 
 signature.export("recorder", Recorder, ":")
-return signature.export("trace", trace)
+return signature.export("trace", trace, nil, nil, { attach = attach_options })

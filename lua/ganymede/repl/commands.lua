@@ -4,11 +4,13 @@
 -- nil and a message.
 local core = require "ganymede.core"
 local options = require "ganymede.base.options"
-local signature = require "ganymede.base.signature"
+local reference = require "ganymede.reference"
+local source = require "ganymede.reference.source"
+local text = require "ganymede.reference.text"
 
 local help = [[
 An expression is printed, and `_` is its value; an input that is not complete goes on in the next line.
-  ?name          what is known about a name: options of a class, the comment above a function
+  ?name          the reference of a name: ?ops.linear, ?AdamW, ?x:sum, ?parallel.tensor.mode
   :mem           memory of tensors, and where most of it was made
   :forget        drop what is recorded for backward passes
   :time CODE     run a line and say how long it took
@@ -16,40 +18,18 @@ An expression is printed, and `_` is its value; an input that is not complete go
   @2 CODE        of several ranks (repl -n N), run a line on rank 2 alone, @0,2-3 CODE on these; others run on all
 Tab completes names, Ctrl-C stops a line, Ctrl-R searches the history. gm, nn and ops are there already.]]
 
--- The comment lines right above a line of a file.
-local function comment_above(path, line)
-  local file = io.open(path, "r")
-  if not file then return nil end
-  local block, at = {}, 0
-  for content in file:lines() do
-    at = at + 1
-    if at == line then break end
-    local text = content:match "^%s*%-%-%-?%s?(.*)$"
-    if text then block[#block + 1] = text else block = {} end
-  end
-  file:close()
-  return #block > 0 and table.concat(block, "\n") or nil
-end
-
+-- What the session has under a name that is not in the reference: a function of the user's own, a value.
 local function about_function(name, fn)
-  local sig = signature.of(fn)
-  local info = sig and sig.source or debug.getinfo(fn, "S")
-  local path = info.source:match "^@(.*)"
-  local comment = path and comment_above(path, info.linedefined)
+  local info = debug.getinfo(fn, "S")
+  local path = source.path(info)
   local place = info.what ~= "C" and (" [%s:%d]"):format(info.short_src, info.linedefined) or ""
-  local lines = { (sig and signature.show(sig) or name .. ": a function") .. place }
-  lines[#lines + 1] = comment
-  lines[#lines + 1] = sig and sig.options and options.help(sig.options)
-  return table.concat(lines, "\n")
+  return table.concat({ name .. ": a function" .. place, path and text.above(path, info.linedefined) }, "\n")
 end
 
 local function about(name, value)
-  if value == nil then return name .. " is nil" end
+  local entry = reference.of_value(value)
+  if entry then return reference.explain(entry.name) end
   if type(value) == "function" then return about_function(name, value) end
-  if type(value) == "table" and rawget(value, "options") and rawget(value, "name") then
-    local spec = options.help(value.options)
-    return ("%s { ... }%s"):format(value.name, spec == "" and ": no options" or ", options:\n" .. spec)
-  end
   if core.is_tensor(value) then
     return ("%s: tensor %s (%s); Tab after `%s:` lists its methods"):format(name, value:dtype(),
       table.concat(value:shape(), ", "), name)
@@ -57,20 +37,28 @@ local function about(name, value)
   return ("%s: a %s"):format(name, type(value))
 end
 
-local function look_up(repl, name)
-  if name == "" then return help end
-  if not name:match "^[%a_][%w_.:]*$" then return nil, "?name takes a name such as ?nn.Linear" end
-  local value = repl.globals
+-- The value of "a.b:c" among the globals, or nil.
+local function value_of(globals, name)
+  local value = globals
   for part in name:gmatch "[%w_]+" do
     local ok, inner = pcall(function() return value[part] end)
-    if not ok or inner == nil then
-      local names = {}
-      for known in pairs(require("ganymede.repl.complete").names(value)) do names[#names + 1] = known end
-      return nil, ("there is no '%s'%s"):format(name, options.hint(part, names))
-    end
+    if not ok or inner == nil then return nil end
     value = inner
   end
-  return about(name, value)
+  return value
+end
+
+local public = { gm = true, nn = true, ops = true, GANYMEDE_ROOT = true }
+
+-- What the session has itself comes before what only the reference knows: `loss` may be a tensor of the user's.
+local function look_up(repl, name)
+  if name == "" then return help end
+  if not name:match "^[%w_.:%- ]+$" then return nil, "?name takes a name such as ?nn.Linear" end
+  local said, why = reference.explain(name)
+  if said and public[name:match "^[^.:]+"] then return said end
+  local value = value_of(repl.globals, name)
+  if value ~= nil then return about(name, value) end
+  return said, why
 end
 
 local function memory(repl)
@@ -86,8 +74,8 @@ local function memory(repl)
   return true
 end
 
-local function timed(repl, text)
-  local chunk, why = repl.compile(text)
+local function timed(repl, code)
+  local chunk, why = repl.compile(code)
   if not chunk then return nil, why end
   return function()
     local began = core.now()
@@ -99,14 +87,14 @@ local function timed(repl, text)
   end
 end
 
-return function(repl, text)
-  local name = text:match "^%s*%?%s*(.-)%s*$"
+return function(repl, given)
+  local name = given:match "^%s*%?%s*(.-)%s*$"
   if name then
     local answer, why = look_up(repl, name)
     if answer then repl:say("%s", answer) end
     return answer and true, why
   end
-  local command, rest = text:match "^%s*:(%a*)%s*(.*)$"
+  local command, rest = given:match "^%s*:(%a*)%s*(.*)$"
   if not command then return nil end
   if command == "help" then return repl:say(help) or true end
   if command == "mem" then return memory(repl) end

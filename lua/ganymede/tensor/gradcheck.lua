@@ -141,4 +141,4 @@ function gradcheck.gradcheck(fn, inputs, given)
   end)
 end
 
-return signature.export("gm", gradcheck)
+return signature.export("gm", gradcheck, nil, nil, { gradcheck = spec })

@@ -55,7 +55,15 @@ local function define(name, text, spec, fn, instead)
   signature.of(M[name]).source = debug.getinfo(fn, "S") -- whose comment tells more
 end
 
--- Values of a nested list (or a number); with opt.shape the list is flat, row by row.
+--- Makes a tensor of numbers that stand in a list of lists.
+-- @param values a number, or lists nested as deep as there are dimensions; with `shape` one flat list, row by row
+-- @param options dtype and shape
+-- @return a new tensor; its dtype is gm.default_dtype() unless it is given
+-- @error lists of one depth differ in length, or an element is no number
+-- @see tensor:totable, gm.full
+-- @example
+--   gm.tensor({ { 1, 2 }, { 3, 4 } }):shape() --> { 2, 2 }
+--   gm.tensor({ 1, 2, 3, 4 }, { shape = { 2, 2 }, dtype = "i64" }) --> { { 1, 2 }, { 3, 4 } }
 define("tensor", "values number|table, options options?", {
   dtype = dtype, shape = { type = "table", optional = true, doc = "of a flat list, row by row" },
 }, function(values, opt)
@@ -63,32 +71,86 @@ define("tensor", "values number|table, options options?", {
   return core.tensor(values, opt.dtype, opt.shape)
 end)
 
--- Undefined contents.
+--- Makes a tensor whose elements are whatever the memory holds: something else must write them.
+-- @param shape a list of sizes
+-- @param options dtype
+-- @return a new tensor
+-- @error a size is negative or no whole number
+-- @see gm.zeros
+-- @example
+--   gm.empty({ 2, 3 }):shape() --> { 2, 3 }
 define("empty", "shape table, options options?", typed, function(shape, opt)
   return core.empty(shape, opt.dtype)
 end)
 
 local function full(shape, value, opt) return core.fill_(core.empty(shape, opt.dtype), value) end
 
--- Every element `value`, or 0, or 1.
+--- Makes a tensor of one number everywhere.
+-- @param shape a list of sizes
+-- @param value every element
+-- @param options dtype
+-- @return a new tensor
+-- @error a size is negative or no whole number
+-- @see tensor:fill_
+-- @example
+--   gm.full({ 2 }, 7) --> { 7, 7 }
 define("full", "shape table, value number, options options?", typed, full)
+
+--- Makes a tensor of zeros.
+-- @param shape a list of sizes
+-- @param options dtype
+-- @return a new tensor
+-- @error a size is negative or no whole number
+-- @see gm.ones, gm.full
+-- @example
+--   gm.zeros { 2 } --> { 0, 0 }
 define("zeros", "shape table, options options?", typed, function(shape, opt) return full(shape, 0, opt) end)
+
+--- Makes a tensor of ones.
+-- @param shape a list of sizes
+-- @param options dtype
+-- @return a new tensor
+-- @error a size is negative or no whole number
+-- @see gm.zeros, gm.full
+-- @example
+--   gm.ones({ 2 }, { dtype = "f64" }) --> { 1, 1 }
 define("ones", "shape table, options options?", typed, function(shape, opt) return full(shape, 1, opt) end)
 
--- 0, 1, ... n - 1; i64 unless opt.dtype says otherwise.
+--- Makes a tensor that counts: 0, 1, 2, up to n - 1.
+-- @param n how many numbers
+-- @param options dtype; left out: i64
+-- @return a new tensor
+-- @shape (n)
+-- @see gm.tensor
+-- @example
+--   gm.arange(4) --> { 0, 1, 2, 3 }
 define("arange", "n integer, options options?", typed, function(n, opt)
   local list = {}
   for i = 1, n do list[i] = i - 1 end
   return core.tensor(list, opt.dtype or "i64", { n })
 end, "it counts from 0 to n - 1; gm.arange(n) * step + first is another range")
 
--- Uniform in [opt.low, opt.high) (default [0, 1)); opt.seed makes it a function of the seed alone.
+--- Makes a tensor of random numbers, all equally likely between two bounds.
+-- @param shape a list of sizes
+-- @param options the bounds and the dtype; with a seed the numbers depend on it alone
+-- @return a new tensor
+-- @formula low <= x < high
+-- @see gm.normal
+-- @example
+--   gm.uniform({ 100 }, { low = 2, high = 3, seed = 1 }):lt(3):to("f32"):sum():item() --> 100
 define("uniform", "shape table, options options?", {
   dtype = dtype, seed = seed, low = { type = "number", optional = true, initial = "0", doc = "smallest" },
   high = { type = "number", optional = true, initial = "1", doc = "no number reaches it" },
 }, function(shape, opt) return core.random("uniform", shape, opt.dtype, opt, opt.seed) end)
 
--- Normal with opt.mean, opt.std; opt.truncated cuts it to [opt.low, opt.high].
+--- Makes a tensor of random numbers of a normal distribution.
+-- @param shape a list of sizes
+-- @param options mean and deviation; with truncated = true also the bounds
+-- @return a new tensor
+-- @error low or high is given without truncated = true
+-- @see gm.uniform
+-- @example
+--   gm.normal({ 2, 3 }, { std = 0.02, seed = 1 }):shape() --> { 2, 3 }
 define("normal", "shape table, options options?", {
   dtype = dtype, seed = seed, mean = { type = "number", optional = true, initial = "0", doc = "of the numbers" },
   std = { type = "number", optional = true, initial = "1", min = 0, doc = "their deviation" },
@@ -123,8 +185,15 @@ local function close_scope(depth, ok, ...)
   return ...
 end
 
--- Runs fn(...) in a scope of its own: when it ends, by return or by error, every tensor made inside
--- is released, but those it returns (also inside tables). What was recorded lives as long as a tensor leads to it.
+--- Runs fn(...) in a scope of its own: when it ends, by return or by error, every tensor made inside is released.
+-- What fn returns stays, also inside tables. What was recorded lives as long as a tensor leads to it.
+-- @param fn the function
+-- @param arguments what it is called with
+-- @return what fn returns
+-- @error what fn raises
+-- @see tensor:keep, gm.memory
+-- @example
+--   gm.scope(function() return gm.ones({ 2 }) * 3 end) --> { 3, 3 }
 define("scope", "fn function, arguments any?, ...", nil, function(fn, ...)
   local depth = core.scope_depth()
   core.scope_open()
@@ -137,19 +206,35 @@ local function leave_no_grad(ok, ...)
   return ...
 end
 
--- Runs fn(...) without recording.
+--- Runs fn(...) without recording it for gradients.
+-- @param fn the function
+-- @param arguments what it is called with
+-- @return what fn returns
+-- @error what fn raises
+-- @see tensor:detach, tensor:backward
+-- @example
+--   x = gm.ones({ 2 }):requires_grad(true)
+--   gm.no_grad(function() return x * 2 end):requires_grad() --> false
 define("no_grad", "fn function, arguments any?, ...", nil, function(fn, ...)
   core.no_grad(1)
   return leave_no_grad(pcall(fn, ...))
 end)
 
--- A differentiable function written in Lua: { forward = function(...) -> outputs, backward =
--- function(gradients of the outputs...) -> gradients of the inputs, nil for none, splits = false }. forward
--- runs without recording. The result is called like a function with tensors.
+--- Makes a differentiable function of a forward and a backward function of yours.
+-- forward(tensors) gives the outputs, and is not recorded. backward(gradients of the outputs) gives a gradient for each
+-- input, nil for none.
 --
 -- With splits = true, backward gets one argument more, a list that says true or false for each input: only the
 -- gradients asked for are computed. Zero-bubble schedules then call it twice, first for what the stage before
 -- waits for, later for parameters; without it they call it once, for all inputs.
+-- @param definition the two functions
+-- @return a function of tensors
+-- @see tensor:backward
+-- @example
+--   double = gm.custom { forward = function(x) return x * 2 end, backward = function(g) return g * 2 end }
+--   x = gm.ones({ 2 }):requires_grad(true)
+--   double(x):sum():backward()
+--   x:grad() --> { 2, 2 }
 define("custom", "definition options", {
   forward = { type = "function", doc = "runs without recording" },
   backward = { type = "function", doc = "gradients of the outputs -> gradients of the inputs" },
@@ -182,7 +267,15 @@ for _, name in ipairs { "reshape", "permute", "narrow", "select", "unbind", "exp
 end
 methods.to, methods.fill_, methods.copy_ = core.to, core.fill_, core.copy_
 
--- Dimensions a and b exchanged.
+--- Exchanges two dimensions, without a copy.
+-- @param t any tensor
+-- @param a a dimension, from 1, or from -1 at the end
+-- @param b another one
+-- @return a view of the memory of t
+-- @gradient t
+-- @see ops.permute
+-- @example
+--   gm.tensor({ { 1, 2 }, { 3, 4 } }):transpose(1, 2) --> { { 1, 3 }, { 2, 4 } }
 methods.transpose = signature.declare("transpose", "t tensor, a integer, b integer", nil, function(t, a, b)
   local n, order = t:dim(), {}
   if a < 0 then a = a + n + 1 end
@@ -195,8 +288,14 @@ end)
 local ctype = { f32 = "float *", f64 = "double *", i32 = "int32_t *", i64 = "int64_t *", u8 = "uint8_t *",
                 bf16 = "uint16_t *", f16 = "uint16_t *" }
 
--- A pointer to the elements for the FFI, without a copy; valid while the tensor lives. Contiguous CPU
--- tensors only. Writing through it is not seen by the tape.
+--- Gives a pointer to the elements for LuaJIT's FFI, without a copy; it is good as long as the tensor lives.
+-- What is written through it is not seen by the tape.
+-- @param t a contiguous tensor on the CPU; bf16 and f16 are seen as uint16_t
+-- @return a pointer, such as float *, which counts from 0
+-- @error t is not contiguous, is cut over ranks, or is on a GPU
+-- @see tensor:totable
+-- @example
+--   gm.tensor({ 5, 6 }):data()[1] --> 6
 methods.data = signature.declare("data", "t tensor", nil, function(t)
   local address, name = core.data(t)
   return require("ffi").cast(ctype[name], address)

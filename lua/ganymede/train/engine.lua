@@ -264,4 +264,5 @@ require "ganymede.train.engine_update"(Engine)
 local initialize, given = require "ganymede.train.initialize"(Engine)
 Engine.options = given
 signature.export("engine", Engine, ":")
-return signature.export("gm", { initialize = initialize, Engine = Engine, options = given })
+return signature.export("gm", { initialize = initialize, Engine = Engine, options = given }, nil, nil,
+  { initialize = given })

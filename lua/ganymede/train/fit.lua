@@ -324,4 +324,4 @@ function fit.fit(config, run)
   return trainer
 end
 
-return signature.export("gm", fit)
+return signature.export("gm", fit, nil, nil, { fit = run_options })

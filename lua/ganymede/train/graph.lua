@@ -32,10 +32,10 @@ Graph.__index = Graph
 
 -- ---------------------------------------------------------------- what can be recorded
 
-local here = debug.getinfo(1, "S").source:match "^@(.*)graph%.lua$"
+local own_files = debug.getinfo(1, "S").source:match "^(.*/)train/graph%.lua$" -- "@" and the folder lua/ganymede/
 
--- Is it a function of this folder?
-local function is_own(fn) return debug.getinfo(fn, "S").source:sub(2, #here + 1) == here end
+-- Is it a function of Ganymede's own files?
+local function is_own(fn) return debug.getinfo(fn, "S").source:sub(1, #own_files) == own_files end
 
 -- What may do something else each time, in words, or nil.
 local function foreign(engine)

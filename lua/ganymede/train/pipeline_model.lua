@@ -75,4 +75,4 @@ function M.build_pipeline_model_from_cfg(cfg, num_chunks, split)
   return M.build_pipeline_model(registry.models:build(cfg), { num_chunks = num_chunks, split = split })
 end
 
-return signature.export("gm", M)
+return signature.export("gm", M, nil, nil, { build_pipeline_model = given })

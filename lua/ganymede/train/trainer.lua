@@ -363,5 +363,5 @@ function Trainer:load_state(state)
 end
 
 require "ganymede.train.trainer_evaluation"(Trainer)
-signature.export("trainer", Trainer, ":")
+signature.export("trainer", Trainer, ":", nil, { fit = fit_options, prepare = fit_options })
 return setmetatable({ Trainer = Trainer, fit_options = fit_options }, { __call = new })

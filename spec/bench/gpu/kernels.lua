@@ -120,6 +120,9 @@ end
 local function ops()
   local names = {}
   for line in io.lines(GANYMEDE_ROOT .. "/kernels/ops.def") do names[#names + 1] = line:match "^GM_OP%(([%w_]+)," end
+  for line in io.lines(GANYMEDE_ROOT .. "/kernels/optimizers.def") do
+    names[#names + 1] = line:match "^GM_OPTIMIZER%(([%w_]+),"
+  end
   return names
 end
 

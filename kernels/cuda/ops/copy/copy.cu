@@ -124,6 +124,9 @@ GM_DEVICE float gm_cast_f64_to_f32(double d)
     return gm_as_float((uint32_t)(v.u >> 32 & 0x80000000u) | 0x7fc00000u | (uint32_t)(v.u >> 29 & 0x7fffffu));
 }
 
+/* A new dtype needs a case in gm_cast_load and gm_cast_store. */
+static_assert(GM_DTYPE_COUNT == 7, "gm_cast_load and gm_cast_store lack a dtype");
+
 GM_DEVICE double gm_cast_load(int t, const void *p, int64_t i)
 {
     switch (t) {

@@ -1,6 +1,7 @@
-/* optimizer.c - sum_squares, sgd and adam: one launch for all tensors of a call (optimizer.cu); step_control. */
+/* optimizer.c - sum_squares and the optimizers: one launch for all tensors of a call (optimizer.cu); step_control. */
 #include "optimizer_args.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include "optimizer_table.h"
 
@@ -65,9 +66,12 @@ done:
     return st;
 }
 
-static gm_status update(gm_device *dev, const gm_call *call, int n_out, const int *roles, bool adam)
+/* corrects: by 1 - beta^t, as Adam does. */
+static gm_status update(gm_device *dev, const gm_call *call, bool corrects)
 {
     const gm_attrs *at = call->attrs;
+    int             n_out = call->n_in > 2 ? call->n_out / (call->n_in - 2) : 2; /* of each gradient */
+    int             roles[GM_ROLES] = {GM_ROLE_P, GM_ROLE_M, GM_ROLE_V};
     gm_update_args  a = {.lr_scale = at->lr_scale,
                          .weight_decay = at->weight_decay,
                          .momentum = at->momentum,
@@ -77,9 +81,11 @@ static gm_status update(gm_device *dev, const gm_call *call, int n_out, const in
                          .eps = at->eps,
                          .key = at->stream.key,
                          .nesterov = at->nesterov,
-                         .decoupled = adam && at->decoupled,
+                         .decoupled = at->decoupled,
                          .stochastic = at->stochastic,
-                         .adam = adam};
+                         .corrects = corrects,
+                         .op = (int32_t)call->op};
+    roles[n_out - 1] = GM_ROLE_MASTER;
     if (call->in[0]) a.control = gm_tensor_data(call->in[0]), a.control_stride = call->in[0]->stride[0];
     if (call->in[1]) a.missed = gm_tensor_data(call->in[1]);
     GM_TRY(gm_cuda_step(dev, &a.step));
@@ -89,15 +95,13 @@ static gm_status update(gm_device *dev, const gm_call *call, int n_out, const in
     return GM_LAUNCH(dev, "gm_update", grid, a);
 }
 
-gm_status cuda_sgd(gm_device *dev, const gm_call *call)
-{
-    return update(dev, call, 3, (const int[]){GM_ROLE_P, GM_ROLE_M, GM_ROLE_MASTER}, false);
-}
-
-gm_status cuda_adam(gm_device *dev, const gm_call *call)
-{
-    return update(dev, call, 4, (const int[]){GM_ROLE_P, GM_ROLE_M, GM_ROLE_V, GM_ROLE_MASTER}, true);
-}
+#define GM_OPTIMIZER(name, moments, momentum, ...)                                           \
+    gm_status cuda_##name(gm_device *dev, const gm_call *call)                               \
+    {                                                                                        \
+        return update(dev, call, offsetof(gm_attrs, momentum) == offsetof(gm_attrs, beta1)); \
+    }
+#include "../../../optimizers.def"
+#undef GM_OPTIMIZER
 
 /* What kernels of this step have refused halts the updates too: gradients that a bad index left out are wrong. */
 gm_status cuda_step_control(gm_device *dev, const gm_call *call)

@@ -1,4 +1,4 @@
-/* optimizer.cu - sum_squares, SGD and Adam over many tensors of any dtypes in one launch. Learning rate, clip, loss
+/* optimizer.cu - sum_squares and the optimizers over many tensors of any dtypes in one launch. Learning rate, clip, loss
  * scale and step number are read from the step block on the device. Arithmetic is in f32 (f64 for f64), constants of
  * the step are worked out in f64; squares are summed in f64, a sum for each chunk, then all of them in order. */
 #include "../../common/rows.cuh"
@@ -90,8 +90,8 @@ GM_DEVICE void gm_update_prepare(const gm_update_args *a, gm_update_step *s)
         s->ahead = momentum;
         s->fresh = first ? 1 : 1 - a->dampening;
         s->beta1 = b->has_momentum ? b->momentum : a->beta1;
-        s->root = a->adam ? 1 / sqrt(1 - pow(a->beta2, t)) : 0;
-        s->rate = a->adam ? lr / (1 - pow(s->beta1, t)) : 0;
+        s->root = a->corrects ? 1 / sqrt(1 - pow(a->beta2, t)) : 0;
+        s->rate = a->corrects ? lr / (1 - pow(s->beta1, t)) : 0;
     }
     GM_SYNC();
 }
@@ -224,7 +224,8 @@ GM_DEVICE gm_vector gm_rounded(const gm_update_args *a, int64_t i, const R *x, u
 
 /* Kingma and Ba 2015; decoupled: Loshchilov and Hutter 2019 */
 template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
-GM_DEVICE void gm_adam(const gm_update_args *a, const gm_update_step *s, gm_entry_packs<T> *packs, R *p, const R *g)
+GM_DEVICE void gm_adam(const gm_update_args *a, const gm_update_step *s, const gm_entry_held *,
+                       gm_entry_packs<T> *packs, R *p, R *g)
 {
     const R b1 = (R)s->beta1, b2 = (R)a->beta2, c1 = (R)(1 - s->beta1), c2 = (R)(1 - a->beta2);
     const R root = (R)s->root, rate = (R)s->rate, eps = (R)a->eps, decay = (R)s->decay;
@@ -241,14 +242,14 @@ GM_DEVICE void gm_adam(const gm_update_args *a, const gm_update_step *s, gm_entr
     gm_wide_pack<T>(packs->wide[GM_ROLE_V], v);
 }
 
-/* As torch.optim.SGD; buffered: with momentum */
+/* As torch.optim.SGD; with a buffer where there is momentum */
 template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
-GM_DEVICE void gm_sgd(const gm_update_args *a, const gm_update_step *s, int buffered, gm_entry_packs<T> *packs, R *p,
-                      R *g)
+GM_DEVICE void gm_sgd(const gm_update_args *a, const gm_update_step *s, const gm_entry_held *t,
+                      gm_entry_packs<T> *packs, R *p, R *g)
 {
     const R momentum = (R)s->momentum, fresh = (R)s->fresh, lr = (R)s->lr, ahead = (R)s->ahead;
     R       b[V];
-    if (buffered) {
+    if (t->data[GM_ROLE_M]) {
         gm_wide_unpack<T>(packs->wide[GM_ROLE_M], b);
         GM_UNROLL for (int j = 0; j < V; j++)
         {
@@ -274,8 +275,10 @@ GM_DEVICE void gm_update_chunk(const gm_update_args *a, const gm_entry_held *t, 
         if (t->data[GM_ROLE_MASTER]) gm_wide_unpack<T>(packs.wide[GM_ROLE_MASTER], p);
         else gm_unpack<T>(packs.p, p);
         GM_UNROLL for (int j = 0; j < V; j++) g[j] = g[j] * scale + decay * p[j];
-        if (a->adam) gm_adam<T>(a, s, &packs, p, g);
-        else gm_sgd<T>(a, s, t->data[GM_ROLE_M] != 0, &packs, p, g);
+#define GM_OPTIMIZER(name, ...) \
+    if (a->op == (int)GM_OP_##name) gm_##name<T>(a, s, t, &packs, p, g);
+#include "../../../optimizers.def"
+#undef GM_OPTIMIZER
         if (t->data[GM_ROLE_MASTER]) gm_wide_pack<T>(packs.wide[GM_ROLE_MASTER], p);
         packs.p = gm_rounded<T>(a, i, p, s->step);
         gm_entry_store<T>(t, whole, i, &packs);

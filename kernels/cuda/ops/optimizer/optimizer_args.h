@@ -32,7 +32,8 @@ typedef struct gm_update_args {
     int64_t              count, chunks;
     double               lr_scale, weight_decay, momentum, dampening, beta1, beta2, eps;
     uint64_t             key;
-    int32_t              nesterov, decoupled, stochastic, adam;
+    int32_t              nesterov, decoupled, stochastic;
+    int32_t              corrects, op; /* corrects: root and rate are asked for; op: a gm_op */
 } gm_update_args;
 
 /* The step's constants, worked out by one thread of each block. */
