@@ -74,8 +74,8 @@ describe("compiled modules", function()
     assert.equal(0, count())
     write("ganymede.modules", archive)
     assert.is_true(count() > 40)
-    write("ganymede.modules", archive:sub(1, #archive / 2)) -- modules in the half that is there, and no others
-    assert.is_true(count() > 0)
+    write("ganymede.modules", archive:sub(1, #archive / 2))
+    assert.equal(0, count())
     write("ganymede.modules", (archive:gsub("^ganymede modules 1 LuaJIT", "ganymede modules 1 LuaJIM", 1)))
     assert.equal(0, count())
     for _, text in ipairs { "", "ganymede", "\n\n", archive:match "^[^\n]*\n", ("\n"):rep(100),

@@ -31,7 +31,7 @@ return {
   model = { type = "VisionTransformer", image_size = 28, patch_size = 7, channels = 1, classes = 10, width = 24,
             depth = 2, heads = 4, dropout = 0.1,
             moe = { experts = 4, router = { type = "SigmoidRouter", k = 2, bias_step = 0.01 } } },
-  data = { train = { type = "FashionMNIST", split = "train" }, batch_size = 10 },
+  data = { train = { type = "FashionMNIST", root = "images", split = "train" }, batch_size = 10 },
   loss = { type = "CrossEntropyLoss" },
   optimizer = { type = "SGD", lr = 0.05, momentum = 0.9, weight_decay = 0.01 },
   epochs = 1, clip_grad_norm = 0.5,
@@ -104,7 +104,7 @@ describe("training with experts #ranks", function()
   -- Nobody knows choices without data: each expert has its even share, so all ranks send alike, as the formula says.
   it("is rehearsed by check, with experts that take equally many", function()
     local folder = shell.temporary_folder()
-    shell.write(folder .. "/recipe.lua", recipes.vit)
+    job.write(folder, recipes.vit)
     local result = run_host({ "check", "recipe.lua", "-n", "8", "--json", "--set", "parallel={expert=8}",
       "--set", "data.batch_size=32", "--set", "model.moe={experts=8,k=2}" }, { cwd = folder })
     shell.remove(folder)

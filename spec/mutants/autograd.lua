@@ -431,4 +431,18 @@ for (int i = 0; i < 1; i++)
     breaks = "after a step that failed ranks count different calls of random ops",
     test = "-n 3 spec/pipeline/recover_spec.lua -f 'random numbers alike'",
   },
+  {
+    name = "629-work-yield", file = "host/autograd/work.c",
+    find = [[if (t->storage->refs > views + 1) return t; /* others have it, too */]],
+    replace = [[return t;]],
+    breaks = "a work's tensor keeps its memory although nobody else has it",
+    test = "unit work_yields*",
+  },
+  {
+    name = "630-work-copy", file = "host/autograd/work.c",
+    find = [[return w->st != GM_OK || gm_tensor_is_contiguous(t) ? t : gm_work_cast(w, t, t->dtype);]],
+    replace = [[return gm_work_cast(w, t, t->dtype);]],
+    breaks = "contiguous tensors are copied",
+    test = "unit work_copies*",
+  },
 }

@@ -380,4 +380,11 @@ a.dtype = target->dtype;
     breaks = "norms of rows that are cut leave their bias in padding",
     test = "-n 4 spec/layout/padding_spec.lua -f 'norm'",
   },
+  {
+    name = "631-extra-shared", file = "host/parallel/sharded/linear3d.c",
+    find = [[gm_backward_extra(b)[i] ? gm_work_share(k->work, saved) : gather]],
+    replace = [[gm_backward_extra(b)[i] ? saved : gather]],
+    breaks = "a saved block is freed twice",
+    test = "unit sharded_linear_split_3d",
+  },
 }

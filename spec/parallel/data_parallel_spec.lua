@@ -6,7 +6,7 @@ local mlp = [[
 return {
   name = "mlp", seed = 2,
   model = { type = "MLP", inputs = 784, hidden = { 64 }, classes = 10 },
-  data = { train = { type = "FashionMNIST", split = "train" }, batch_size = 30 },
+  data = { train = { type = "FashionMNIST", root = "images", split = "train" }, batch_size = 30 },
   loss = { type = "CrossEntropyLoss" },
   optimizer = { type = "SGD", lr = 0.05, momentum = 0.9 },
   epochs = 1,

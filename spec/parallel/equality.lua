@@ -43,7 +43,7 @@ return {
   name = "vit", seed = 5,
   model = { type = "VisionTransformer", image_size = 28, patch_size = 7, channels = 1, classes = 10, width = 24,
             depth = 2, heads = 4, dropout = 0.1, attention_dropout = 0.1, drop_path = 0.1 },
-  data = { train = { type = "FashionMNIST", split = "train" }, batch_size = 10 },
+  data = { train = { type = "FashionMNIST", root = "images", split = "train" }, batch_size = 10 },
   loss = { type = "CrossEntropyLoss" },
   optimizer = { type = "SGD", lr = 0.05, momentum = 0.9, weight_decay = 0.01 },
   lr_scheduler = { type = "CosineAnnealingWarmupLR", warmup_steps = 5 },
