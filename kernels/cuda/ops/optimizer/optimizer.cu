@@ -1,6 +1,6 @@
-/* optimizer.cu - sum_squares and the optimizers over many tensors of any dtypes in one launch. Learning rate, clip, loss
- * scale and step number are read from the step block on the device. Arithmetic is in f32 (f64 for f64), constants of
- * the step are worked out in f64; squares are summed in f64, a sum for each chunk, then all of them in order. */
+/* optimizer.cu - sum_squares and the optimizers over many tensors of any dtypes in one launch. Learning rate, clip,
+ * loss scale and step number are read from the step block on the device. Arithmetic is in f32 (f64 for f64),
+ * constants of the step are worked out in f64; squares are summed in f64, a sum for each chunk, then all in order. */
 #include "../../common/rows.cuh"
 #include "../../../philox.h"
 #include "optimizer_args.h"
