@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cpu/cpu.h"
-#include "cuda/find.h"
+#include "cuda/runtime/find.h"
 #include "graph.h"
 #include "meta/meta.h"
 #include "profile.h"

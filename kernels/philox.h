@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#ifndef GM_INLINE /* kernels/cuda/kernel.cuh compiles this and sample.h for the GPU */
+#ifndef GM_INLINE /* kernels/cuda/common/kernel.cuh compiles this and sample.h for the GPU */
 #define GM_INLINE static inline
 #endif
 

@@ -13,7 +13,7 @@ shift 3
 
 cache=${GANYMEDE_CACHE:-${XDG_CACHE_HOME:+$XDG_CACHE_HOME/ganymede}}
 cache=${cache:-${HOME:+$HOME/.cache/ganymede}}
-here=${source%/*} # files beside the source are named from there: the tree may lie anywhere
+here=${0%/*} # files are named from there: the tree may lie anywhere
 
 compile() {
     status=0

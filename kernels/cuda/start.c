@@ -2,10 +2,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "blas.h"
-#include "dnn.h"
-#include "driver.h"
-#include "optimizer_table.h"
+#include "blas/blas.h"
+#include "dnn/dnn.h"
+#include "runtime/driver.h"
+#include "ops/optimizer/optimizer_table.h"
 
 static _Thread_local CUcontext current; /* of this thread, as far as this module has set it */
 

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../../kernels/cuda/dnn_plan.h"
+#include "../../kernels/cuda/dnn/plan.h"
 
 static gm_dnn_strides rows_of(int64_t rows, int64_t heads, int64_t size)
 {

@@ -1,5 +1,5 @@
-/* emulate.h - what kernel.cuh needs to be compiled for the CPU: a .cu file becomes C (no C++ gets through), each kernel
- * a function in a table that the fake driver launches from. How blocks run: emulate.c. */
+/* emulate.h - what kernel.cuh needs to be compiled for the CPU, by g++: each kernel becomes a function in a table
+ * that the fake driver launches from. How blocks run: emulate.c. */
 #ifndef GM_EMULATE_H
 #define GM_EMULATE_H
 
@@ -9,6 +9,10 @@
 #include <string.h>
 
 #include "../../kernels/dtype.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 /* The thread that is running. */
 typedef struct gm_emulated_thread {
@@ -32,9 +36,11 @@ void gm_emulated_shuffle(void *value, size_t bytes, int lane, const char *file, 
 float    gm_emulated_get_f16(uint16_t bits);
 uint16_t gm_emulated_put_f16(float x);
 
-/* In two steps, so that the name may itself be a macro. */
-#define GM_KERNEL(name, type) GM_KERNEL_(name, type)
-#define GM_KERNEL_(name, type)                                                                                      \
+#ifdef __cplusplus
+}
+#endif
+
+#define GM_KERNEL(name, type)                                                                                       \
     static void name##_body(const type a __attribute__((unused)));                                                  \
     static void name##_run(const void *args)                                                                        \
     {                                                                                                               \
@@ -45,7 +51,6 @@ uint16_t gm_emulated_put_f16(float x);
     __attribute__((constructor)) static void name##_add(void) { gm_emulated_add(#name, name##_run, sizeof(type)); } \
     static void                              name##_body(const type a __attribute__((unused)))
 #define GM_DEVICE             __attribute__((unused)) static inline
-#define GM_CONSTANT           __attribute__((unused)) static const
 #define GM_SHARED(type, name) type *name = (type *)(void *)gm_emulated.shared
 #define GM_SYNC()             gm_emulated_sync(__FILE__, __LINE__)
 #define gm_thread             (gm_emulated.thread)

@@ -98,7 +98,7 @@ describe("the emulation of CUDA kernels", function()
   end
 end)
 
--- The calls below are the driver's own, so that these examples say what kernels/cuda/graph.c relies on.
+-- The calls below are the driver's own, so that these examples say what kernels/cuda/runtime/graph.c relies on.
 describe("captures of the emulation", function()
   local lib = ffi.load(path)
   local done, unsupported, invalidated, captured, failed = 0, 900, 901, 907, 719 -- CUresult

@@ -1,6 +1,6 @@
-/* fake_cublas.c - the part of cuBLASLt that kernels/cuda/blas.c uses, in plain loops over what NVIDIA documents that
- * the descriptors mean: libgm_fake_cublas.so, which specs name in GANYMEDE_CUDA_BLAS. It computes in double, in the
- * order of the stream.
+/* fake_cublas.c - the part of cuBLASLt that kernels/cuda/blas/blas.c uses, in plain loops over what NVIDIA documents
+ * that the descriptors mean: libgm_fake_cublas.so, which specs name in GANYMEDE_CUDA_BLAS. It computes in double, in
+ * the order of the stream.
  *
  * It refuses what the real one refuses: combinations of types that the documentation does not list, leading dimensions
  * that are too small, epilogues without their bias or auxiliary buffer, and at the product addresses that are not

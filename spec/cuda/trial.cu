@@ -1,6 +1,6 @@
 /* trial.cu - kernels that spec/cuda/emulation_spec.lua tries the emulation itself with: right ones, and one for each
  * mistake that it promises to find. Part of the fake driver only. */
-#include "../../kernels/cuda/kernel.cuh"
+#include "../../kernels/cuda/common/kernel.cuh"
 
 typedef struct gm_trial_args {
     float  *x;
@@ -14,7 +14,7 @@ GM_KERNEL(gm_trial_count, gm_trial_args) { GM_GRID_LOOP(i, a.n) a.x[i] = (float)
 GM_KERNEL(gm_trial_sum, gm_trial_args)
 {
     GM_SHARED(float, scratch);
-    float sum = gm_block_sum_f32((float)(gm_thread + 1), scratch);
+    float sum = gm_block_sum((float)(gm_thread + 1), scratch);
     if (gm_thread == 0) a.x[gm_block_x] = sum;
 }
 

@@ -2,14 +2,14 @@
 -- What a row says: spec/mutants/table.lua.
 return {
   {
-    name = "329-graph-step-block-old", file = "kernels/cuda/graph.c",
+    name = "329-graph-step-block-old", file = "kernels/cuda/runtime/graph.c",
     find = [[if (g->reads_step) GM_TRY(gm_cuda_step(dev, &step));]],
     replace = [[(void)step;]],
     breaks = "replays go on with the step block of the recording",
     test = 'spec/cuda/graph_spec.lua -f "of a GPU"',
   },
   {
-    name = "331-graph-read-swallowed", file = "kernels/cuda/graph.c",
+    name = "331-graph-read-swallowed", file = "kernels/cuda/runtime/graph.c",
     find = [[
 gm_status      st = g->refused[0]       ? GM_FAIL(GM_EINVAL, "%s", g->refused)
                         : r != CUDA_SUCCESS ? gm_cuda_failed(r, __FILE__, __LINE__, "cuStreamEndCapture")]],
@@ -18,56 +18,56 @@ gm_status      st = g->refused[0]       ? GM_FAIL(GM_EINVAL, "%s", g->refused)
     test = 'spec/cuda/graph_spec.lua -f "of a GPU"',
   },
   {
-    name = "332-graph-constants-shared", file = "kernels/cuda/graph.c",
+    name = "332-graph-constants-shared", file = "kernels/cuda/runtime/graph.c",
     find = [[gm_status st = gm_cuda_take(dev, bytes, &c->to);]],
     replace = [[gm_status st = gm_pool_alloc(dev->pool, bytes, &c->to, (gm_block **)&(void *){NULL});]],
     breaks = "a list of tensors lies where kernels of the same graph have written before",
     test = 'spec/cuda/graph_spec.lua -f "of a GPU"',
   },
   {
-    name = "338-link-failure-unheard", file = "kernels/cuda/wait.c",
+    name = "338-link-failure-unheard", file = "kernels/cuda/runtime/wait.c",
     find = [[if (st != GM_OK) return drain(cu, st);]],
     replace = [[(void)st, (void)drain;]],
     breaks = "a wait for the device does not hear what became of the other ranks",
     test = "spec/cuda/nccl_spec.lua",
   },
   {
-    name = "351-wide-product-replaces", file = "kernels/cuda/gemm_t.cuh",
+    name = "351-wide-product-replaces", file = "kernels/cuda/ops/gemm/gemm.cu",
     find = [[*sums = a->accumulate ? *sums + v : v;]],
     replace = [[*sums = v;]],
     breaks = "a product that is added to a sum of f32 replaces it, where cuBLASLt does not make it",
     test = 'spec/cuda/products_spec.lua -f "sums of f32"',
   },
   {
-    name = "352-sums-replace", file = "kernels/cuda/gemm.c",
+    name = "352-sums-replace", file = "kernels/cuda/ops/gemm/gemm.c",
     find = [[if (st == GM_OK && *served && !straight) st = p->accumulate ? cuda_axpy(dev, &c) : cuda_copy(dev, &c);]],
     replace = [[if (st == GM_OK && *served && !straight) st = cuda_copy(dev, &c);]],
     breaks = "the bias gradient that a product brings replaces what was there",
     test = "spec/cuda/products_spec.lua",
   },
   {
-    name = "355-slope-of-another", file = "kernels/cuda/blas.c",
+    name = "355-slope-of-another", file = "kernels/cuda/blas/blas.c",
     find = [[return p->function == GM_FN_gelu_tanh &&]],
     replace = [[return (p->function == GM_FN_gelu_tanh || p->function == GM_FN_gelu) &&]],
     breaks = "cuBLASLt goes back through the tanh form of gelu where the other was meant",
     test = "spec/cuda/products_spec.lua",
   },
   {
-    name = "358-experts-empty-rows", file = "kernels/cuda/experts.cu",
+    name = "358-experts-empty-rows", file = "kernels/cuda/ops/experts/experts.cu",
     find = [[end = a.start[key + 1];]],
     replace = [[end = a.start[a.keys];]],
     breaks = "rows that no choice fills are filled with the choices of the next expert",
     test = "spec/kernels/experts_spec.lua",
   },
   {
-    name = "359-experts-lower-kinds", file = "kernels/cuda/experts.cu",
+    name = "359-experts-lower-kinds", file = "kernels/cuda/ops/experts/experts.cu",
     find = [[for (int t = 0; t < GM_EXPERTS_THREADS; t++) before += lower[t] + (t < gm_thread ? sums[t] : 0);]],
     replace = [[for (int t = 0; t < GM_EXPERTS_THREADS; t++) before += t < gm_thread ? sums[t] + lower[t] : 0;]],
     breaks = "on a GPU choices of a later kind do not queue behind those of the kinds before",
     test = "spec/kernels/experts_spec.lua",
   },
   {
-    name = "366-tf32-for-all", file = "kernels/cuda/blas.c",
+    name = "366-tf32-for-all", file = "kernels/cuda/blas/blas.c",
     find = [[key.tf32 = dtype == GM_F32 && dev->tf32;]],
     replace = [[key.tf32 = dtype == GM_F32;]],
     breaks = "the plan of a product in TF32 is taken for one in f32",
@@ -81,28 +81,28 @@ gm_status      st = g->refused[0]       ? GM_FAIL(GM_EINVAL, "%s", g->refused)
     test = 'spec/cuda/device_spec.lua -f "which was named"',
   },
   {
-    name = "368-refusal-stays", file = "kernels/cuda/refusal.c",
+    name = "368-refusal-stays", file = "kernels/cuda/runtime/refusal.c",
     find = [[GM_CU(cu->driver, cuMemsetD8Async(cu->refusal, 0, sizeof(gm_refusal), cu->stream));]],
     replace = "",
     breaks = "what a kernel refused once fails every wait that follows",
     test = "spec/cuda/limits_spec.lua",
   },
   {
-    name = "370-row-outside-is-zero", file = "kernels/cuda/table_t.cuh",
+    name = "370-row-outside-is-zero", file = "kernels/cuda/ops/table/table.cu",
     find = [[if (!inside && !a.part && lane == 0) gm_refuse(a.refusal, a.op, from, row, a.rows);]],
     replace = "",
     breaks = "a GPU looks up a row outside of the table as zeros and says nothing",
     test = "spec/cuda/limits_spec.lua",
   },
   {
-    name = "377-tensor-rescale", file = "kernels/cuda/attention_mma_head_t.cuh",
+    name = "377-tensor-rescale", file = "kernels/cuda/ops/attention/attention_mma.cu",
     find = [[float before = most == -INFINITY ? 1 : exp2f(*largest - most);]],
     replace = [[float before = 1;]],
     breaks = "on tensor cores what was summed up is not scaled to a new largest score",
     test = "spec/kernels/attention_spec.lua -f 'attention f16 b 1, 7 queries'",
   },
   {
-    name = "378-tensor-dropout-neighbour", file = "kernels/cuda/attention_mma.cu",
+    name = "378-tensor-dropout-neighbour", file = "kernels/cuda/ops/attention/attention_mma.cuh",
     find = [[bits |= (uint32_t)gm_attention_dropped(d, i, key + k / 2 * 8 + GM_LANE_COLUMN + k % 2) << k;]],
     replace = [[bits |= (uint32_t)gm_attention_dropped(d, i, key + k / 2 * 8 + GM_LANE_COLUMN) << k;]],
     breaks = "the second of two neighbouring weights is dropped by the word of the first, where rows do not begin "
@@ -110,82 +110,82 @@ gm_status      st = g->refused[0]       ? GM_FAIL(GM_EINVAL, "%s", g->refused)
     test = "spec/kernels/attention_spec.lua -f 'dropout of a block'",
   },
   {
-    name = "379-tensor-kept-factor", file = "kernels/cuda/attention_mma_head_t.cuh",
-    find = [[GM_NAME(gm_mma_store)(&a, &a.dv, p.batch, p.head, at, dv, half, a.accumulate ? 1 : 0, (float)a.keep);]],
-    replace = [[GM_NAME(gm_mma_store)(&a, &a.dv, p.batch, p.head, at, dv, half, a.accumulate ? 1 : 0, 1);]],
+    name = "379-tensor-kept-factor", file = "kernels/cuda/ops/attention/attention_mma.cu",
+    find = [[gm_mma_store<T, HEAD>(&a, &a.dv, p.batch, p.head, at, dv, half, a.accumulate ? 1 : 0, (float)a.keep);]],
+    replace = [[gm_mma_store<T, HEAD>(&a, &a.dv, p.batch, p.head, at, dv, half, a.accumulate ? 1 : 0, 1);]],
     breaks = "the gradient of v lacks the factor of what dropout keeps",
     test = "spec/kernels/attention_spec.lua -f 'attention_grad bf16 b 2, 5 queries'",
   },
   {
-    name = "380-tensor-last-rows", file = "kernels/cuda/attention_mma.cu",
+    name = "380-tensor-last-rows", file = "kernels/cuda/ops/attention/attention_mma.cuh",
     find = [[a[3] = gm_mma_word_at(x + (row + 8) * pitch + column + 8);]],
     replace = [[a[3] = gm_mma_word_at(x + row * pitch + column + 8);]],
     breaks = "rows 8 to 15 of a left factor are rows 0 to 7",
     test = "spec/kernels/attention_spec.lua -f 'attention f16 b 1, 64 queries'",
   },
   {
-    name = "388-tensor-dropout-queries", file = "kernels/cuda/attention_mma.cu",
+    name = "388-tensor-dropout-queries", file = "kernels/cuda/ops/attention/attention_mma.cuh",
     find = [[bits |= (other >> me & 1) << (k + (me ^ x));]],
     replace = [[bits |= (other >> me & 1) << (k + x);]],
     breaks = "in the gradient of keys a lane takes what another one drops for its own query",
     test = "spec/kernels/attention_spec.lua -f 'dropout of a block of whole'",
   },
   {
-    name = "389-tensor-dropout-keys", file = "kernels/cuda/attention_mma.cu",
+    name = "389-tensor-dropout-keys", file = "kernels/cuda/ops/attention/attention_mma.cuh",
     find = [[uint32_t here = odd ? other >> 2 : mine, next = odd ? mine >> 2 : other;]],
     replace = [[uint32_t here = odd ? other >> 2 : mine, next = odd ? other >> 2 : mine;]],
     breaks = "every second group of weights is dropped by the words of the one before",
     test = "spec/kernels/attention_spec.lua -f 'dropout of a block of whole'",
   },
   {
-    name = "390-turned-pack", file = "kernels/cuda/kernel.cuh",
-    find = [[__typeof__((x)[0]) next_ = (next);                                                 \]],
-    replace = [[__typeof__((x)[0]) next_ = (x)[0];                                                 \]],
+    name = "390-turned-pack", file = "kernels/cuda/common/kernel.cuh",
+    find = [[const E last = (E)next;]],
+    replace = [[const E last = x[0];]],
     breaks = "what is gathered into a pack at the edge of a row is the pack's first element again and again",
     test = "spec/kernels/norm_spec.lua -f 'softmax agrees'",
   },
   {
-    name = "391-table-one-position", file = "kernels/cuda/table_t.cuh",
+    name = "391-table-one-position", file = "kernels/cuda/ops/table/table.cu",
     find = [[, a->position[k + j < end ? k + j : k]);]],
     replace = [[, a->position[k]);]],
     breaks = "the gradient of a row of a table adds its first position eight times",
     test = "spec/kernels/loss_spec.lua -f embedding",
   },
   {
-    name = "392-table-one-too-many", file = "kernels/cuda/table_t.cuh",
+    name = "392-table-one-too-many", file = "kernels/cuda/ops/table/table.cu",
     find = [[if (k + j >= end) break;]],
     replace = [[if (k + j > end) break;]],
     breaks = "the gradient of a row of a table adds one position too many",
     test = "spec/kernels/loss_spec.lua -f embedding",
   },
   {
-    name = "393-update-with-gaps", file = "kernels/cuda/optimizer_t.cuh",
+    name = "393-update-with-gaps", file = "kernels/cuda/ops/optimizer/optimizer.cu",
     find = [[
-GM_UNROLL for (int k = 0; k < GM_WIDE_PACKS; k++) u.v[k] = x->wide[role][k];
-    GM_ROLLED for (int j = 0; j < GM_V; j++)
+GM_UNROLL for (int k = 0; k < WIDE<T>; k++) u.v[k] = x->wide[role][k];
+    GM_ROLLED for (int j = 0; j < V; j++)
     {
         if (i + j < t->n) p[gm_entry_place(t->entry, role, i + j)] = u.x[0];
-        GM_TURN(u.x, GM_V, u.x[0]);
+        gm_push<V>(u.x, u.x[0]);
     }]],
     replace = [[
-GM_UNROLL for (int k = 0; k < GM_WIDE_PACKS; k++) u.v[k] = x->wide[role][k];
-    GM_ROLLED for (int j = 0; j < GM_V; j++)
+GM_UNROLL for (int k = 0; k < WIDE<T>; k++) u.v[k] = x->wide[role][k];
+    GM_ROLLED for (int j = 0; j < V; j++)
     {
-        if (i + j < t->n) p[gm_entry_place(t->entry, role, i + j)] = u.x[GM_V - 1];
-        GM_TURN(u.x, GM_V, u.x[0]);
+        if (i + j < t->n) p[gm_entry_place(t->entry, role, i + j)] = u.x[V - 1];
+        gm_push<V>(u.x, u.x[0]);
     }]],
     breaks = "moments and masters with gaps get the last number of a pack first",
     test = "spec/kernels/optimizer_spec.lua",
   },
   {
-    name = "394-half-of-the-squares", file = "kernels/cuda/optimizer_t.cuh",
-    find = [[for (; i < end; i += GM_HELD * step) {]],
-    replace = [[for (; i < end; i += 2 * GM_HELD * step) {]],
+    name = "394-half-of-the-squares", file = "kernels/cuda/ops/optimizer/optimizer.cu",
+    find = [[for (; i < end; i += HELD * step) {]],
+    replace = [[for (; i < end; i += 2 * HELD * step) {]],
     breaks = "the norm leaves out every second part of a large gradient",
     test = "spec/kernels/reduce_spec.lua -f sum_squares",
   },
   {
-    name = "599-deterministic-ignored", file = "kernels/cuda/dnn.c",
+    name = "599-deterministic-ignored", file = "kernels/cuda/dnn/dnn.c",
     find = [[if (gradient && dev->deterministic) return GM_OK;]],
     replace = "",
     breaks = "deterministic = true leaves cuDNN's gradients",

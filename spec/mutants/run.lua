@@ -42,7 +42,8 @@ end
 local generator = "-G " .. (machine.ask "command -v ninja" and "Ninja" or "'Unix Makefiles'")
 local configure = "cmake -S . -B build " .. generator .. [[ -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O1]] ..
   [[ -DGANYMEDE_CPU_ISA=none -DGANYMEDE_CUDA_ARCHITECTURES=none]] -- no code for GPUs: the emulation needs none
-  .. [[ -DCMAKE_C_FLAGS=-w]] -- what is left unused by a mutant is no reason not to build
+  .. [[ -DCMAKE_CXX_FLAGS_RELEASE=-O1]]
+  .. [[ -DCMAKE_C_FLAGS=-w -DCMAKE_CXX_FLAGS=-w]] -- what is left unused by a mutant is no reason not to build
 
 -- all: the unit tests too, and with them the emulation that kernels for GPUs are part of.
 local function build(copy, all)

@@ -25,12 +25,12 @@ printf '%s: %s \\\n    %s/x.cuh\n' "$image" "$last" "${last%/*}" >"$list"
   before_each(function()
     folder = shell.temporary_folder()
     top = folder .. "/cuda"
-    assert.equal(0, shell.run(("mkdir %s && cp kernels/cuda/compile.sh kernels/cuda/registers.awk %s"):format(
+    assert.equal(0, shell.run(("mkdir -p %s/ops && cp kernels/cuda/compile.sh kernels/cuda/registers.awk %s"):format(
       quote(top), quote(top))).code)
     shell.write(folder .. "/nvcc", nvcc)
     shell.run("chmod +x " .. quote(folder .. "/nvcc"))
-    shell.write(top .. "/x.cu", "kernel\n")
-    shell.write(top .. "/x.cuh", "header\n")
+    shell.write(top .. "/ops/x.cu", "kernel\n")
+    shell.write(top .. "/ops/x.cuh", "header\n")
     shell.write(folder .. "/calls", "")
   end)
   after_each(function() shell.remove(folder) end)
@@ -39,7 +39,7 @@ printf '%s: %s \\\n    %s/x.cuh\n' "$image" "$last" "${last%/*}" >"$list"
   local function compile(options, place)
     os.remove(folder .. "/x.fatbin")
     place = place or top
-    local result = shell.run(("FOLDER=%s GANYMEDE_CACHE=%s sh %s/compile.sh %s/x.fatbin %s/x.cu %s/nvcc %s"):format(
+    local result = shell.run(("FOLDER=%s GANYMEDE_CACHE=%s sh %s/compile.sh %s/x.fatbin %s/ops/x.cu %s/nvcc %s"):format(
       folder, folder .. "/cache", place, folder, place, folder, options or "-O3"))
     local file = io.open(folder .. "/x.fatbin")
     local image = file and file:read "*a"
@@ -54,21 +54,21 @@ printf '%s: %s \\\n    %s/x.cuh\n' "$image" "$last" "${last%/*}" >"$list"
     end
     assert.same({ "kernel\nheader\n", 1 }, made())
     assert.same({ "kernel\nheader\n", 1 }, made())
-    assert.truthy(shell.read(folder .. "/x.fatbin.d"):find(top .. "/x.cuh", 1, true))
+    assert.truthy(shell.read(folder .. "/x.fatbin.d"):find(top .. "/ops/x.cuh", 1, true))
     shell.run(("cp -R %s %s/elsewhere"):format(top, folder))
     assert.same({ "kernel\nheader\n", 1 }, made(nil, folder .. "/elsewhere"))
-    assert.truthy(shell.read(folder .. "/x.fatbin.d"):find("elsewhere/x.cuh", 1, true))
-    shell.write(top .. "/x.cuh", "other\n")
+    assert.truthy(shell.read(folder .. "/x.fatbin.d"):find("elsewhere/ops/x.cuh", 1, true))
+    shell.write(top .. "/ops/x.cuh", "other\n")
     assert.same({ "kernel\nother\n", 2 }, made())
     assert.same({ "kernel\nother\n", 3 }, made "-O2")
-    shell.write(top .. "/x.cuh", "header\n")
+    shell.write(top .. "/ops/x.cuh", "header\n")
     assert.same({ "kernel\nheader\n", 3 }, made())
     shell.write(folder .. "/nvcc", (nvcc:gsub("version 1", "version 2")))
     assert.same({ "kernel\nheader\n", 4 }, made())
   end)
 
   it("keeps nothing of a compiler that failed, and shows what it said", function()
-    shell.write(top .. "/x.cu", "broken\n")
+    shell.write(top .. "/ops/x.cu", "broken\n")
     for calls = 1, 2 do
       local image, n, result = compile()
       assert.is_nil(image)
@@ -83,7 +83,7 @@ printf '%s: %s \\\n    %s/x.cuh\n' "$image" "$last" "${last%/*}" >"$list"
       shell.write(folder .. "/says", ("ptxas info    : Compiling entry function '%s' for 'sm_100'\nptxas info    : " ..
         "Function properties for %s\n    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n" ..
         "ptxas info    : Used %d registers, used 1 barriers\n"):format(name, name, registers))
-      shell.write(top .. "/x.cu", ("%s %d\n"):format(name, registers))
+      shell.write(top .. "/ops/x.cu", ("%s %d\n"):format(name, registers))
       local image, _, result = compile()
       assert.equal(result.code == 0, image ~= nil)
       return result.err

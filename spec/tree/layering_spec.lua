@@ -64,6 +64,46 @@ describe("the folders", function()
     tree.none(wrong)
   end)
 
+  -- start.c opens and closes what all of them need, and so stands above them.
+  it("of kernels/cuda/ stand on each other in one order, and its ops run in no circle", function()
+    local height = { runtime = 1, common = 2, blas = 3, dnn = 3, ops = 4 }
+    local wrong, arrows, onto = {}, 0, {}
+    for _, path in ipairs(tree.files("^kernels/cuda/.*%.[ch]$", "^kernels/cuda/.*%.cuh?$")) do
+      local from, op = path:match "^kernels/cuda/(%a+)/", path:match "^kernels/cuda/ops/(%a+)/"
+      if from and not height[from] then wrong[#wrong + 1] = path .. ": this spec does not place its folder" end
+      for _, name in ipairs(from and includes(path) or {}) do
+        local there = tree.resolve(path, name)
+        local to, other = there:match "^kernels/cuda/(%a+)/", there:match "^kernels/cuda/ops/(%a+)/"
+        if to and to ~= from then
+          arrows = arrows + 1
+          if height[to] >= (height[from] or 0) then
+            wrong[#wrong + 1] = ("%s includes %s, which lies above it"):format(path, name)
+          end
+        elseif op and other and op ~= other then
+          onto[op] = onto[op] or {}
+          onto[op][other] = path
+        end
+      end
+    end
+    local function reaches(from, to, seen)
+      if from == to then return true end
+      if seen[from] then return false end
+      seen[from] = true
+      for other in pairs(onto[from] or {}) do
+        if reaches(other, to, seen) then return true end
+      end
+    end
+    for op, others in pairs(onto) do
+      for other, path in pairs(others) do
+        if reaches(other, op, {}) then
+          wrong[#wrong + 1] = ("%s includes ops/%s, which includes it"):format(path, other)
+        end
+      end
+    end
+    assert(arrows > 50, "hardly an include was understood")
+    tree.none(wrong)
+  end)
+
   it("host/embed.c includes bindings/open.h and nothing else of bindings/", function()
     local wrong = {}
     for _, name in ipairs(includes "host/embed.c") do

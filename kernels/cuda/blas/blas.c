@@ -1,0 +1,499 @@
+/* blas.c - see blas.h.
+ *
+ * cuBLASLt counts columns first: a matrix of r rows lies column after column, ld apart. Our y = a b, rows first, is
+ * then its D = A B with A = b', B = a', D = y' (' : the same memory, read the other way), of n rows and m columns:
+ * view_of and key_of say so, once. Its bias runs down the rows of D, which are our columns; our sums of a are its bias
+ * gradient of B, one for each column of D. It sets bias gradients, whatever beta is. */
+#include "blas.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "../runtime/counts.h"
+#include "library.h"
+#include "../runtime/driver.h"
+#include "fastest.h"
+
+#define WORKSPACE  ((uint64_t)32 << 20) /* what a product may take at most; NVIDIA's advice for sm_90 */
+#define ANSWERS    8                    /* of the ways it offers, those that are timed, where that is wanted */
+#define ALIGNMENT  256                  /* more than this is not told apart */
+#define MOST_CALLS 16                   /* a batch of more than one dimension is that many calls at most */
+
+static const gm_blas_library *lt; /* set when a device makes its first product */
+
+enum { A, B, D, AUX, BIAS, MATRICES = AUX, OPERANDS = BIAS + 1 };
+
+/* All that the answer to "how?" depends on. Filled over zeros, so that keys are compared as bytes. */
+typedef struct plan_key {
+    int64_t rows, columns, depth;       /* of D, and of the sum */
+    int64_t ld[AUX + 1], step[AUX + 1]; /* step: between elements of the batch */
+    int32_t align[OPERANDS];            /* of addresses, in bytes */
+    int32_t count;                      /* elements of the batch */
+    int32_t transposed[2];              /* A, B */
+    int32_t dtype, to, epilogue, tf32;
+} plan_key;
+
+typedef struct plan {
+    plan_key                         key;
+    bool                             possible, invalid;
+    cublasLtMatmulDesc_t             product;
+    cublasLtMatrixLayout_t           matrix[MATRICES];
+    cublasLtMatmulAlgo_t             algorithm;
+    size_t                           workspace;
+    int                              n; /* ways to choose from by time; 0: the choice is made */
+    cublasLtMatmulHeuristicResult_t *ways;
+} plan;
+
+struct gm_blas {
+    cublasLtHandle_t handle;
+    plan           **plans; /* a table by hash of the key; slots: a power of two, at most half of them used */
+    size_t           used, slots;
+};
+
+/* ---- the library ---- */
+
+static gm_status failed(cublasStatus_t s, const char *file, int line, const char *what)
+{
+    return gm_fail(s == CUBLAS_STATUS_ALLOC_FAILED ? GM_ENOMEM : GM_EIO, file, line, "cuBLASLt failed: %s in %s",
+                   lt->cublasLtGetStatusName(s), what);
+}
+#define GM_LT(call)                                                                    \
+    do {                                                                               \
+        cublasStatus_t s_ = lt->call;                                                  \
+        if (s_ != CUBLAS_STATUS_SUCCESS) return failed(s_, __FILE__, __LINE__, #call); \
+    } while (0)
+
+/* NULL where the library is not wanted. */
+static gm_status blas_of(gm_cuda *cu, gm_blas **out)
+{
+    *out = cu->blas;
+    if (cu->blas || !strcmp(cu->driver->blas, "none")) return GM_OK;
+    GM_TRY(gm_blas_load(cu->driver->blas, &lt));
+    gm_blas *blas = calloc(1, sizeof *blas);
+    if (!blas) return GM_FAIL(GM_ENOMEM, "no memory for cuBLASLt's plans");
+    cublasStatus_t s = lt->cublasLtCreate(&blas->handle);
+    if (s != CUBLAS_STATUS_SUCCESS) {
+        free(blas);
+        return failed(s, __FILE__, __LINE__, "cublasLtCreate");
+    }
+    *out = cu->blas = blas;
+    return GM_OK;
+}
+
+gm_status gm_blas_open(gm_cuda *cu)
+{
+    gm_blas *blas;
+    return blas_of(cu, &blas);
+}
+
+/* ---- what is asked for ---- */
+
+/* The epilogue that does all that p asks for; 0: there is none. In f32 GELU is not cuBLASLt's to take: nobody says how
+ * near its tanh is, and what is near enough for 16 bits is not for 24. */
+static int32_t epilogue_of(const gm_gemm_args *p, gm_dtype dtype)
+{
+    if (dtype == GM_F32 && p->function == GM_FN_gelu_tanh) return 0;
+    int32_t bias = p->bias ? CUBLASLT_EPILOGUE_BIAS : 0;
+    if (p->sums) return p->ndim || bias || p->pre || p->function ? 0 : CUBLASLT_EPILOGUE_BGRADB;
+    if (p->slope) /* of relu it wants a mask of bits, which the forward product did not keep */
+        return p->function == GM_FN_gelu_tanh && !p->accumulate && !bias ? CUBLASLT_EPILOGUE_DGELU : 0;
+    switch (p->function) {
+    case GM_FN_none: return p->pre ? 0 : bias ? bias : CUBLASLT_EPILOGUE_DEFAULT;
+    case GM_FN_relu: return p->pre || p->accumulate ? 0 : CUBLASLT_EPILOGUE_RELU | bias;
+    case GM_FN_gelu_tanh: /* cuBLASLt's GELU is the tanh form, its AUX what goes into it */
+        return p->accumulate ? 0 : (p->pre ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_GELU) | bias;
+    default: return 0;
+    }
+}
+
+/* A matrix of `rows` and `columns`, given by its two strides, as cuBLASLt reads memory: as it is, or transposed. */
+static bool view_of(int64_t rows, int64_t columns, int64_t row_step, int64_t column_step, int32_t *transposed,
+                    int64_t *ld)
+{
+    *transposed = 0;
+    *ld = columns == 1 ? rows : column_step;
+    if ((rows == 1 || row_step == 1) && *ld >= rows) return true;
+    *transposed = 1;
+    *ld = rows == 1 ? columns : row_step;
+    return (columns == 1 || column_step == 1) && *ld >= columns;
+}
+
+static int32_t align_of(const void *p, int64_t step, size_t size)
+{
+    uintptr_t bits = (uintptr_t)p | (uintptr_t)step * size | ALIGNMENT;
+    return (int32_t)(bits & -bits);
+}
+
+/* The bias, or where the bias gradient goes; NULL: neither. */
+static const void *vector_of(const gm_gemm_args *p) { return p->sums ? p->sums : p->bias; }
+
+/* The distances that the calls for a batch of several dimensions are apart: all but the last. */
+static void align_operands(const gm_gemm_args *p, size_t size, size_t size_to, plan_key *key)
+{
+    gm_gemm_dim steps = {0};
+    for (int d = 0; d + 1 < p->ndim; d++) {
+        steps.a |= p->dim[d].a;
+        steps.b |= p->dim[d].b;
+        steps.y |= p->dim[d].y;
+        steps.pre |= p->dim[d].pre;
+    }
+    key->align[A] = align_of(p->b, steps.b, size);
+    key->align[B] = align_of(p->a, steps.a, size);
+    key->align[D] = align_of(p->y, steps.y, size_to);
+    key->align[AUX] = align_of(p->pre, steps.pre, size_to);
+    key->align[BIAS] = align_of(vector_of(p), 0, size);
+}
+
+/* False: cuBLASLt cannot be asked for this. */
+static bool key_of(const gm_gemm_args *p, gm_dtype dtype, gm_dtype to, plan_key *key)
+{
+    int32_t            turned[2] = {0, 0};
+    const gm_gemm_dim *last = p->ndim ? &p->dim[p->ndim - 1] : NULL;
+    memset(key, 0, sizeof *key);
+    key->rows = p->n;
+    key->columns = p->m;
+    key->depth = p->k;
+    key->dtype = (int32_t)dtype;
+    key->to = (int32_t)to;
+    key->epilogue = epilogue_of(p, dtype);
+    if (!key->epilogue || (p->bias && p->n > 1 && p->bias_n != 1) || (last && last->n > INT32_MAX)) return false;
+    if (!view_of(p->n, p->k, p->b_n, p->b_k, &key->transposed[A], &key->ld[A])) return false;
+    if (!view_of(p->k, p->m, p->a_k, p->a_m, &key->transposed[B], &key->ld[B])) return false;
+    if (!view_of(p->n, p->m, p->y_n, p->y_m, &turned[0], &key->ld[D]) || turned[0]) return false;
+    if (p->pre && (!view_of(p->n, p->m, p->pre_n, p->pre_m, &turned[1], &key->ld[AUX]) || turned[1])) return false;
+    key->count = last ? (int32_t)last->n : 1;
+    if (last) {
+        key->step[A] = last->b;
+        key->step[B] = last->a;
+        key->step[D] = last->y;
+        key->step[AUX] = last->pre;
+    }
+    align_operands(p, gm_dtype_size(dtype), gm_dtype_size(to), key);
+    /* what NVIDIA documents of auxiliary buffers */
+    return !p->pre || (key->ld[AUX] % 8 == 0 && key->step[AUX] % 8 == 0 && key->align[AUX] >= 16);
+}
+
+/* ---- plans ---- */
+
+static cudaDataType_t type_of(int32_t dtype)
+{
+    return dtype == GM_BF16 ? CUDA_R_16BF : dtype == GM_F16 ? CUDA_R_16F : CUDA_R_32F;
+}
+
+static gm_status set_of_product(plan *pl, cublasLtMatmulDescAttributes_t what, const void *value, size_t size)
+{
+    GM_LT(cublasLtMatmulDescSetAttribute(pl->product, what, value, size));
+    return GM_OK;
+}
+
+/* Addresses: each call's own. */
+static gm_status set_addresses(plan *pl, const void *vector, const void *aux)
+{
+    if (vector) GM_TRY(set_of_product(pl, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof vector));
+    if (aux) GM_TRY(set_of_product(pl, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof aux));
+    return GM_OK;
+}
+
+static gm_status describe_product(plan *pl, const gm_gemm_args *p)
+{
+    const plan_key *key = &pl->key;
+    uint32_t        epilogue = (uint32_t)key->epilogue;
+    int32_t         type = (int32_t)type_of(key->to), vector_type = (int32_t)type_of(key->dtype);
+    bool            vector = vector_of(p) != NULL;
+    GM_LT(cublasLtMatmulDescCreate(&pl->product, key->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                                   CUDA_R_32F));
+    for (int i = A; i <= B; i++) {
+        int32_t turn = key->transposed[i] ? CUBLAS_OP_T : CUBLAS_OP_N;
+        GM_TRY(
+            set_of_product(pl, i == A ? CUBLASLT_MATMUL_DESC_TRANSA : CUBLASLT_MATMUL_DESC_TRANSB, &turn, sizeof turn));
+    }
+    GM_TRY(set_of_product(pl, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
+    if (vector) GM_TRY(set_of_product(pl, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &vector_type, sizeof vector_type));
+    if (p->pre) {
+        GM_TRY(set_of_product(pl, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &key->ld[AUX], sizeof key->ld[AUX]));
+        GM_TRY(
+            set_of_product(pl, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, &key->step[AUX], sizeof key->step[AUX]));
+        GM_TRY(set_of_product(pl, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, &type, sizeof type));
+    }
+    /* not read from: they only say how the addresses of all calls are aligned */
+    return set_addresses(pl, vector ? (void *)(uintptr_t)key->align[BIAS] : NULL,
+                         p->pre ? (void *)(uintptr_t)key->align[AUX] : NULL);
+}
+
+/* The matrix as it lies in memory. */
+static gm_status describe_matrix(plan *pl, int i)
+{
+    const plan_key *key = &pl->key;
+    int64_t         rows = i == B ? key->depth : key->rows, columns = i == A ? key->depth : key->columns;
+    bool            turned = i != D && key->transposed[i];
+    GM_LT(cublasLtMatrixLayoutCreate(&pl->matrix[i], type_of(i == D ? key->to : key->dtype),
+                                     (uint64_t)(turned ? columns : rows), (uint64_t)(turned ? rows : columns),
+                                     key->ld[i]));
+    GM_LT(cublasLtMatrixLayoutSetAttribute(pl->matrix[i], CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &key->count,
+                                           sizeof key->count));
+    GM_LT(cublasLtMatrixLayoutSetAttribute(pl->matrix[i], CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &key->step[i],
+                                           sizeof key->step[i]));
+    return GM_OK;
+}
+
+static gm_status set_preferences(cublasLtMatmulPreference_t wish, const plan_key *key)
+{
+    static const cublasLtMatmulPreferenceAttributes_t of[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    static const int which[] = {A, B, D, D};
+    uint64_t         workspace = WORKSPACE;
+    uint32_t         sums = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    GM_LT(cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
+                                               sizeof workspace));
+    GM_LT(cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &sums, sizeof sums));
+    for (int i = 0; i < 4; i++) {
+        uint32_t align = (uint32_t)key->align[which[i]];
+        GM_LT(cublasLtMatmulPreferenceSetAttribute(wish, of[i], &align, sizeof align));
+    }
+    return GM_OK;
+}
+
+static void take_way(plan *pl, const cublasLtMatmulHeuristicResult_t *way)
+{
+    pl->algorithm = way->algo;
+    pl->workspace = way->workspaceSize;
+}
+
+/* Asks how; that there is no way is an answer too. The first is what cuBLASLt holds to be the fastest. */
+static gm_status choose(gm_blas *blas, plan *pl, cublasLtMatmulPreference_t wish, bool timed)
+{
+    cublasLtMatmulHeuristicResult_t ways[ANSWERS];
+    int                             found = 0, n = 0;
+    GM_TRY(set_preferences(wish, &pl->key));
+    cublasStatus_t s = lt->cublasLtMatmulAlgoGetHeuristic(blas->handle, pl->product, pl->matrix[A], pl->matrix[B],
+                                                          pl->matrix[D], pl->matrix[D], wish, timed ? ANSWERS : 1, ways,
+                                                          &found);
+    pl->invalid = s == CUBLAS_STATUS_INVALID_VALUE; /* so it says of some epilogues that it has for other sizes only */
+    if (s == CUBLAS_STATUS_NOT_SUPPORTED || pl->invalid) return GM_OK;
+    if (s != CUBLAS_STATUS_SUCCESS) return failed(s, __FILE__, __LINE__, "cublasLtMatmulAlgoGetHeuristic");
+    for (int i = 0; i < found; i++)
+        if (ways[i].state == CUBLAS_STATUS_SUCCESS) ways[n++] = ways[i];
+    if (!n) return GM_OK;
+    pl->possible = true;
+    take_way(pl, &ways[0]);
+    if (n == 1) return GM_OK;
+    pl->ways = malloc((size_t)n * sizeof *ways);
+    if (!pl->ways) return GM_FAIL(GM_ENOMEM, "no memory for cuBLASLt's plans");
+    memcpy(pl->ways, ways, (size_t)n * sizeof *ways);
+    pl->n = n;
+    return GM_OK;
+}
+
+static void free_plan(plan *pl)
+{
+    if (!pl) return;
+    for (int i = 0; i < MATRICES; i++)
+        if (pl->matrix[i]) lt->cublasLtMatrixLayoutDestroy(pl->matrix[i]);
+    if (pl->product) lt->cublasLtMatmulDescDestroy(pl->product);
+    free(pl->ways);
+    free(pl);
+}
+
+static gm_status fill_plan(gm_blas *blas, plan *pl, const gm_gemm_args *p, bool timed)
+{
+    cublasLtMatmulPreference_t wish;
+    GM_TRY(describe_product(pl, p));
+    for (int i = 0; i < MATRICES; i++) GM_TRY(describe_matrix(pl, i));
+    GM_LT(cublasLtMatmulPreferenceCreate(&wish));
+    gm_status st = choose(blas, pl, wish, timed);
+    lt->cublasLtMatmulPreferenceDestroy(wish);
+    return st;
+}
+
+static size_t hash_of(const plan_key *key)
+{
+    const unsigned char *bytes = (const unsigned char *)key;
+    uint64_t             h = 0xCBF29CE484222325u;
+    for (size_t i = 0; i < sizeof *key; i++) h = (h ^ bytes[i]) * 0x100000001B3u;
+    return (size_t)(h ^ h >> 32);
+}
+
+/* The slot of the key, or the free one where it belongs. */
+static plan **slot_of(plan **plans, size_t slots, const plan_key *key)
+{
+    size_t i = hash_of(key) & (slots - 1);
+    while (plans[i] && memcmp(&plans[i]->key, key, sizeof *key)) i = (i + 1) & (slots - 1);
+    return &plans[i];
+}
+
+static gm_status grow(gm_blas *blas)
+{
+    size_t slots = blas->slots ? 2 * blas->slots : 64;
+    plan **plans = calloc(slots, sizeof *plans);
+    if (!plans) return GM_FAIL(GM_ENOMEM, "no memory for cuBLASLt's plans");
+    for (size_t i = 0; i < blas->slots; i++)
+        if (blas->plans[i]) *slot_of(plans, slots, &blas->plans[i]->key) = blas->plans[i];
+    free(blas->plans);
+    blas->plans = plans;
+    blas->slots = slots;
+    return GM_OK;
+}
+
+static gm_status plan_of(gm_blas *blas, const plan_key *key, const gm_gemm_args *p, bool timed, plan **out)
+{
+    if (2 * blas->used >= blas->slots) GM_TRY(grow(blas));
+    plan **slot = slot_of(blas->plans, blas->slots, key);
+    if (!*slot) {
+        plan *pl = calloc(1, sizeof *pl);
+        if (!pl) return GM_FAIL(GM_ENOMEM, "no memory for a plan of cuBLASLt");
+        pl->key = *key;
+        gm_status st = fill_plan(blas, pl, p, timed);
+        if (st != GM_OK) {
+            free_plan(pl);
+            return st;
+        }
+        *slot = pl;
+        blas->used++;
+    }
+    *out = *slot;
+    return GM_OK;
+}
+
+void gm_blas_free(gm_blas *blas)
+{
+    if (!blas) return;
+    for (size_t i = 0; i < blas->slots; i++) free_plan(blas->plans[i]);
+    free(blas->plans);
+    lt->cublasLtDestroy(blas->handle);
+    free(blas);
+}
+
+/* ---- products ---- */
+
+typedef struct addresses {
+    const char *a, *b;
+    char       *y, *pre;
+} addresses;
+
+/* Of call i: the place of the batch's dimensions but the last. */
+static addresses addresses_of(const gm_gemm_args *p, int64_t i, size_t size, size_t size_to)
+{
+    addresses at = {p->a, p->b, p->y, p->pre};
+    for (int d = p->ndim - 2; d >= 0; d--) {
+        const gm_gemm_dim *dim = &p->dim[d];
+        int64_t            k = i % dim->n;
+        i /= dim->n;
+        at.a += k * dim->a * (int64_t)size;
+        at.b += k * dim->b * (int64_t)size;
+        at.y += k * dim->y * (int64_t)size_to;
+        if (at.pre) at.pre += k * dim->pre * (int64_t)size_to;
+    }
+    return at;
+}
+
+static gm_status queue(gm_cuda *cu, plan *pl, const gm_gemm_args *p, addresses at, void *workspace)
+{
+    float alpha = (float)p->alpha, beta = p->accumulate ? 1 : 0;
+    GM_TRY(set_addresses(pl, vector_of(p), at.pre));
+    gm_cuda_count_library();
+    GM_LT(cublasLtMatmul(cu->blas->handle, pl->product, &alpha, at.b, pl->matrix[A], at.a, pl->matrix[B], &beta, at.y,
+                         pl->matrix[D], at.y, pl->matrix[D], &pl->algorithm, workspace, pl->workspace,
+                         (cudaStream_t)cu->stream));
+    return GM_OK;
+}
+
+/* ---- which way is the fastest ---- */
+
+typedef struct trial {
+    gm_cuda     *cu;
+    plan        *pl;
+    gm_gemm_args args;
+    addresses    at;
+    void        *workspace;
+} trial;
+
+static gm_status queue_way(void *context, int i)
+{
+    trial *t = context;
+    take_way(t->pl, &t->pl->ways[i]);
+    return queue(t->cu, t->pl, &t->args, t->at, t->workspace);
+}
+
+/* Bytes that a matrix laid out as D or AUX takes, a multiple of ALIGNMENT. */
+static size_t extent_of(const plan_key *key, int i, size_t size)
+{
+    int64_t n = (key->count - 1) * key->step[i] + key->ld[i] * (key->columns - 1) + key->rows;
+    return ((size_t)n * size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* Takes the fastest way. What the trials write goes to memory of their own; where there is none for it, the first way
+ * stays. */
+static gm_status time_ways(gm_device *dev, gm_cuda *cu, plan *pl, const gm_gemm_args *p, size_t size, size_t size_to)
+{
+    trial     t = {.cu = cu, .pl = pl, .args = *p, .at = addresses_of(p, 0, size, size_to)};
+    size_t    y = extent_of(&pl->key, D, size_to), aux = p->pre && !p->slope ? extent_of(&pl->key, AUX, size_to) : 0;
+    size_t    sums = p->sums ? ((size_t)p->m * size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT : 0;
+    void     *room;
+    gm_block *block = NULL;
+    int       best = 0;
+    gm_status st = gm_cuda_scratch(dev, y + aux + sums + WORKSPACE, &room, &block);
+    if (st == GM_OK) {
+        t.at.y = room;
+        if (aux) t.at.pre = (char *)room + y;
+        if (sums) t.args.sums = (char *)room + y + aux;
+        t.workspace = (char *)room + y + aux + sums;
+        st = gm_cuda_fastest(dev, pl->n, queue_way, &t, &best);
+        gm_pool_release(dev->pool, block);
+    }
+    take_way(pl, &pl->ways[best]);
+    pl->n = 0;
+    free(pl->ways);
+    pl->ways = NULL;
+    return st == GM_ENOMEM ? GM_OK : st;
+}
+
+/* ---- the product ---- */
+
+static int64_t calls_of(const gm_gemm_args *p)
+{
+    int64_t n = 1;
+    for (int d = 0; d + 1 < p->ndim; d++) n *= p->dim[d].n;
+    return n;
+}
+
+/* Our kernels make what cuBLASLt holds to be no product at all; that is said, once for each. */
+static void note_invalid(gm_device *dev, plan *pl)
+{
+    char            text[256];
+    const plan_key *k = &pl->key;
+    snprintf(text, sizeof text,
+             "cuBLASLt calls a product of (%lld, %lld) and (%lld, %lld), %s, epilogue %d, invalid: it runs on our own "
+             "kernels, slower (CUBLASLT_LOG_LEVEL=5 says more)",
+             (long long)k->columns, (long long)k->depth, (long long)k->depth, (long long)k->rows,
+             gm_dtype_name((gm_dtype)k->dtype), (int)k->epilogue);
+    gm_device_note(dev, text);
+    pl->invalid = false;
+}
+
+gm_status gm_blas_product(gm_device *dev, const gm_gemm_args *p, gm_dtype dtype, gm_dtype to, bool *served)
+{
+    gm_status st = GM_OK;
+    gm_cuda  *cu;
+    gm_blas  *blas;
+    gm_block *block = NULL;
+    plan_key  key;
+    plan     *pl = NULL;
+    void     *workspace = NULL;
+    *served = false;
+    if (calls_of(p) > MOST_CALLS || !key_of(p, dtype, to, &key)) return GM_OK;
+    key.tf32 = dtype == GM_F32 && dev->tf32;
+    GM_TRY(gm_cuda_enter(dev, &cu));
+    GM_TRY(blas_of(cu, &blas));
+    if (!blas) return GM_OK;
+    GM_TRY(plan_of(blas, &key, p, dev->time_products && !cu->graph, &pl));
+    if (pl->invalid) note_invalid(dev, pl);
+    if (!pl->possible) return GM_OK;
+    if (pl->n && !cu->graph) GM_TRY(time_ways(dev, cu, pl, p, gm_dtype_size(dtype), gm_dtype_size(to)));
+    if (pl->workspace) GM_TRY(gm_cuda_scratch(dev, pl->workspace, &workspace, &block));
+    for (int64_t i = 0; i < calls_of(p) && st == GM_OK; i++)
+        st = queue(cu, pl, p, addresses_of(p, i, gm_dtype_size(dtype), gm_dtype_size(to)), workspace);
+    if (block) gm_pool_release(dev->pool, block);
+    *served = st == GM_OK;
+    return st;
+}

@@ -1,0 +1,18 @@
+/* library.h - cuBLASLt's functions, loaded when they are first wanted. */
+#ifndef GM_CUDA_BLAS_LIBRARY_H
+#define GM_CUDA_BLAS_LIBRARY_H
+
+#include <cublasLt.h>
+
+#include "../../status.h"
+
+typedef struct gm_blas_library {
+#define GM_BLAS(name) __typeof__(name) *name;
+#include "functions.def"
+#undef GM_BLAS
+} gm_blas_library;
+
+/* One a process; GM_EINVAL: it is not there, or lacks a function, with what to try. */
+gm_status gm_blas_load(const char *path, const gm_blas_library **out);
+
+#endif

@@ -1,0 +1,181 @@
+/* attention.c - attention and its gradient: cuDNN where it serves (dnn.h), else our own kernels: on tensor cores for
+ * heads of 16 bits (attention_mma.cu), in plain tiles for all others (attention.cu). */
+#include <inttypes.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "../../../memory.h"
+#include "../../../sample.h"
+#include "attention_args.h"
+#include "../../runtime/cuda.h"
+#include "../../dnn/dnn.h"
+
+static gm_attention_view view_of(const gm_tensor *t)
+{
+    return (gm_attention_view){gm_tensor_data(t), {t->stride[0], t->stride[1], t->stride[2], t->stride[3]}};
+}
+
+static void read_mask(gm_attention_args *a, const gm_tensor *mask)
+{
+    if (!mask) return;
+    a->mask = gm_tensor_data(mask);
+    a->mask_stride[0] = mask->stride[0];
+    a->mask_stride[1] = mask->stride[1];
+}
+
+static void read_lse(gm_attention_args *a, const gm_tensor *lse)
+{
+    a->lse = gm_tensor_data(lse);
+    for (int d = 0; d < 3; d++) a->lse_stride[d] = lse->stride[d];
+}
+
+static gm_status read_dropout(gm_device *dev, gm_attention_args *a, const gm_attrs *at)
+{
+    const gm_step_block *block;
+    a->threshold = gm_drop_threshold(at->p);
+    a->keep = 1 / (1 - at->p);
+    a->stream_key = at->stream.key;
+    a->step = at->stream.step;
+    a->box = at->box;
+    if (!a->threshold || a->step >= 0) return GM_OK;
+    GM_TRY(gm_cuda_step(dev, &block));
+    a->rng_step = (const uint64_t *)(const void *)((const char *)block + offsetof(gm_step_block, rng_step));
+    return GM_OK;
+}
+
+/* What both ops have. */
+static gm_status read_call(gm_device *dev, const gm_call *call, gm_attention_args *a)
+{
+    const gm_tensor *q = call->in[0], *k = call->in[1];
+    const gm_attrs  *at = call->attrs;
+    *a = (gm_attention_args){
+        .q = view_of(q),
+        .k = view_of(k),
+        .v = view_of(call->in[2]),
+        .batch = q->shape[0],
+        .queries = q->shape[1],
+        .heads = q->shape[2],
+        .keys = k->shape[1],
+        .key_heads = k->shape[2],
+        .size = (int32_t)q->shape[3],
+        .causal = at->causal,
+        .accumulate = at->accumulate,
+        .scale = at->scale > 0 ? at->scale : 1 / sqrt((double)q->shape[3]),
+    };
+    read_mask(a, call->in[3]);
+    if (q->shape[3] > GM_ATTENTION_WIDE)
+        return GM_FAIL(GM_EINVAL, "%s: heads of %" PRId64 " numbers; the CUDA kernels take up to %d: use more heads",
+                       gm_op_name(call->op), q->shape[3], GM_ATTENTION_WIDE);
+    return read_dropout(dev, a, at);
+}
+
+/* ---- on tensor cores ---- */
+
+static bool is_for_tensor_cores(const gm_tensor *q)
+{
+    return gm_dtype_is_narrow(q->dtype) && q->shape[3] <= GM_ATTENTION_MMA_WIDE;
+}
+
+static bool has_vectors(const gm_attention_view *x)
+{
+    if (!x->data) return true;
+    return (uintptr_t)x->data % 16 == 0 && x->stride[0] % 8 == 0 && x->stride[1] % 8 == 0 && x->stride[2] % 8 == 0 &&
+           x->stride[3] == 1;
+}
+
+static bool may_read_vectors(const gm_attention_args *a)
+{
+    return a->size % 8 == 0 && has_vectors(&a->q) && has_vectors(&a->k) && has_vectors(&a->v) && has_vectors(&a->o) &&
+           has_vectors(&a->g) && has_vectors(&a->dq) && has_vectors(&a->dk) && has_vectors(&a->dv);
+}
+
+/* tiles, queries: tiles, and rows of the narrower ones, in shared memory; bytes: what lies behind them. */
+static gm_status launch_mma(gm_device *dev, const char *kernel, gm_attention_args *a, gm_dtype dtype, int tiles,
+                            int queries, size_t bytes, int64_t rows, int64_t heads)
+{
+    char base[GM_CUDA_NAME], name[GM_CUDA_NAME];
+    int  width = a->size <= GM_ATTENTION_MMA_NARROW ? GM_ATTENTION_MMA_NARROW : GM_ATTENTION_MMA_WIDE;
+    a->vectors = may_read_vectors(a);
+    snprintf(base, sizeof base, "%s_%d", kernel, width);
+    return GM_LAUNCH(
+        dev, gm_cuda_name(name, base, dtype),
+        ((gm_cuda_grid){.x = (rows + GM_ATTENTION_MMA_TILE - 1) / GM_ATTENTION_MMA_TILE * heads * a->batch,
+                        .block = GM_ATTENTION_MMA_THREADS,
+                        .shared = (size_t)((tiles * GM_ATTENTION_MMA_TILE + queries) * (width + 8)) * 2 + bytes}),
+        *a);
+}
+
+static gm_status grad_on_tensor_cores(gm_device *dev, gm_attention_args *a, gm_dtype dtype)
+{
+    int queries = a->size <= GM_ATTENTION_MMA_NARROW ? GM_ATTENTION_MMA_QUERIES_64 : GM_ATTENTION_MMA_QUERIES_128;
+    GM_TRY(launch_mma(dev, "gm_attention_mma_dq", a, dtype, 4, 0, GM_ATTENTION_MMA_TILE, a->queries, a->heads));
+    return launch_mma(dev, "gm_attention_mma_dkv", a, dtype, 2, 2 * queries, 2 * (size_t)queries * sizeof(float),
+                      a->keys, a->key_heads);
+}
+
+/* ---- in plain tiles ---- */
+
+/* tiles: of queries by numbers of a head in shared memory; crosses: of queries by keys. */
+static gm_status launch(gm_device *dev, const char *kernel, const gm_attention_args *a, gm_dtype dtype, int tiles,
+                        int crosses, int64_t rows, int64_t heads)
+{
+    char    base[GM_CUDA_NAME], name[GM_CUDA_NAME];
+    bool    narrow = a->size <= GM_ATTENTION_NARROW, wide_type = dtype == GM_F64;
+    int     of_narrow = wide_type ? GM_ATTENTION_EACH_narrow_f64 : GM_ATTENTION_EACH_narrow_f32;
+    int     of_wide = wide_type ? GM_ATTENTION_EACH_wide_f64 : GM_ATTENTION_EACH_wide_f32;
+    int64_t side = GM_ATTENTION_THREADS * (narrow ? of_narrow : of_wide);
+    size_t  numbers = (size_t)(side * (tiles * (a->size | 1) + crosses * (side + 1)));
+    snprintf(base, sizeof base, "%s_%s", kernel, narrow ? "narrow" : "wide");
+    return GM_LAUNCH(dev, gm_cuda_name(name, base, dtype),
+                     ((gm_cuda_grid){.x = (rows + side - 1) / side * heads * a->batch,
+                                     .block = GM_ATTENTION_THREADS * GM_ATTENTION_THREADS,
+                                     .shared = numbers * (wide_type ? sizeof(double) : sizeof(float))}),
+                     *a);
+}
+
+static gm_status grad_in_tiles(gm_device *dev, const gm_attention_args *a, gm_dtype dtype)
+{
+    GM_TRY(launch(dev, "gm_attention_dq", a, dtype, 4, 1, a->queries, a->heads));
+    return launch(dev, "gm_attention_dkv", a, dtype, 4, 2, a->keys, a->key_heads);
+}
+
+/* ---- the ops ---- */
+
+gm_status cuda_attention(gm_device *dev, const gm_call *call)
+{
+    gm_attention_args a;
+    bool              served;
+    GM_TRY(gm_dnn_attention(dev, call, &served));
+    if (served) return GM_OK;
+    GM_TRY(read_call(dev, call, &a));
+    a.o = view_of(call->out[0]);
+    read_lse(&a, call->out[1]);
+    if (is_for_tensor_cores(call->in[0]))
+        return launch_mma(dev, "gm_attention_mma", &a, call->in[0]->dtype, 3, 0, GM_ATTENTION_MMA_TILE, a.queries,
+                          a.heads);
+    return launch(dev, "gm_attention", &a, call->in[0]->dtype, 2, 1, a.queries, a.heads);
+}
+
+gm_status cuda_attention_grad(gm_device *dev, const gm_call *call)
+{
+    gm_attention_args a;
+    gm_block         *block;
+    gm_dtype          dtype = call->in[0]->dtype;
+    bool              served;
+    GM_TRY(gm_dnn_attention_grad(dev, call, &served));
+    if (served) return GM_OK;
+    GM_TRY(read_call(dev, call, &a));
+    a.o = view_of(call->in[4]);
+    read_lse(&a, call->in[5]);
+    a.g = view_of(call->in[6]);
+    a.dq = view_of(call->out[0]);
+    a.dk = view_of(call->out[1]);
+    a.dv = view_of(call->out[2]);
+    size_t rows = (size_t)(a.batch * a.heads * a.queries);
+    GM_TRY(gm_cuda_scratch(dev, (rows ? rows : 1) * gm_dtype_size(gm_dtype_wide(dtype)), &a.delta, &block));
+    gm_status st = is_for_tensor_cores(call->in[0]) ? grad_on_tensor_cores(dev, &a, dtype)
+                                                    : grad_in_tiles(dev, &a, dtype);
+    gm_pool_release(dev->pool, block);
+    return st;
+}

@@ -1,0 +1,50 @@
+/* attention_args.h - what the kernels of attention.cu take. C for both sides. */
+#ifndef GM_CUDA_ATTENTION_ARGS_H
+#define GM_CUDA_ATTENTION_ARGS_H
+
+#include <stdint.h>
+
+#include "../../../op.h"
+
+/* Tiles: 16 by 16 threads, each with so many queries and keys of a tile, and every 16th number of a head. Narrow heads:
+ * up to 64 numbers, wide ones: up to 256. Chosen so that all tiles of a block fit into the 163 KiB of an A100. */
+#define GM_ATTENTION_THREADS         16
+#define GM_ATTENTION_NARROW          64
+#define GM_ATTENTION_WIDE            256
+#define GM_ATTENTION_EACH_narrow_f32 4
+#define GM_ATTENTION_EACH_wide_f32   2
+#define GM_ATTENTION_EACH_narrow_f64 2
+#define GM_ATTENTION_EACH_wide_f64   1
+
+/* attention_mma.cu: threads of a block, queries or keys of a tile, and queries of the tiles that keys go over in the
+ * gradient, for heads of up to 64 and of up to 128 numbers (registers); rows of tiles have 8 numbers more. */
+#define GM_ATTENTION_MMA_THREADS     128
+#define GM_ATTENTION_MMA_TILE        64
+#define GM_ATTENTION_MMA_NARROW      64
+#define GM_ATTENTION_MMA_WIDE        128
+#define GM_ATTENTION_MMA_QUERIES_64  64
+#define GM_ATTENTION_MMA_QUERIES_128 32
+
+typedef struct gm_attention_view {
+    void   *data;
+    int64_t stride[4]; /* batch, row, head, number of the head */
+} gm_attention_view;
+
+typedef struct gm_attention_args {
+    gm_attention_view q, k, v, o, g, dq, dk, dv;
+    void             *lse;
+    const uint8_t    *mask;  /* NULL: none */
+    void             *delta; /* (batch, heads, queries): the sum of g o, made with dq and used for dk and dv */
+    int64_t           lse_stride[3], mask_stride[2];
+    int64_t           batch, queries, heads, keys, key_heads;
+    int32_t           size, causal, accumulate;
+    int32_t           vectors;   /* may 8 numbers of 16 bits be read at once, everywhere? */
+    uint32_t          threshold; /* of dropout; 0: none */
+    double            scale, keep;
+    uint64_t          stream_key;
+    int64_t           step;     /* of the random stream; negative: *rng_step */
+    const uint64_t   *rng_step; /* on the device */
+    gm_box            box;
+} gm_attention_args;
+
+#endif

@@ -1,0 +1,19 @@
+/* copy_args.h - arguments of the kernels of copy.cu that are not maps alone. */
+#ifndef GM_CUDA_COPY_ARGS_H
+#define GM_CUDA_COPY_ARGS_H
+
+#include "../../common/map.h"
+
+#define GM_TILE       32
+#define GM_TILE_LINES 8 /* of a tile at once: 256 threads */
+
+/* y[row * y_row + column] = x[column * x_column + row] for each plane of the map, whose operands are y and x. */
+typedef struct gm_turn_args {
+    gm_map      map;
+    const void *x;
+    void       *y;
+    int64_t     rows, columns, x_column, y_row; /* strides in elements */
+    int64_t     planes_at_once;                 /* blocks along y */
+} gm_turn_args;
+
+#endif

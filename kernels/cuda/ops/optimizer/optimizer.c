@@ -1,0 +1,126 @@
+/* optimizer.c - sum_squares and the optimizers: one launch for all tensors of a call (optimizer.cu); step_control. */
+#include "optimizer_args.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include "optimizer_table.h"
+
+static void add_role(gm_entry *e, int role, const gm_tensor *t)
+{
+    if (!t) return;
+    e->data[role] = gm_tensor_data(t);
+    e->dense = e->dense && gm_tensor_is_contiguous(t);
+    e->vectors = e->vectors && e->dense && (uintptr_t)e->data[role] % 16 == 0;
+    for (int d = 0; d < t->ndim; d++) e->stride[role][d] = t->stride[d];
+}
+
+/* One tensor and its outputs, in the order of the op; roles: the role of each output. */
+static gm_entry entry_of(const gm_tensor *g, int n_out, gm_tensor *const *out, const int *roles, int64_t chunk)
+{
+    gm_entry e = {
+        .n = gm_tensor_numel(g), .chunk = chunk, .dtype = g->dtype, .dense = 1, .vectors = 1, .ndim = g->ndim};
+    for (int d = 0; d < g->ndim; d++) e.shape[d] = g->shape[d];
+    add_role(&e, GM_ROLE_G, g);
+    for (int k = 0; k < n_out; k++) add_role(&e, roles[k], out[k]);
+    return e;
+}
+
+/* Entries of all tensors from input `first` on that have elements, on the device; a->count and a->chunks of them. */
+static gm_status table(gm_device *dev, const gm_call *call, int first, int n_out, const int *roles, gm_update_args *a)
+{
+    gm_entry *entries = calloc((size_t)call->n_in + 1, sizeof *entries);
+    if (!entries)
+        return GM_FAIL(GM_ENOMEM, "%s: no memory for a table of %d tensors", gm_op_name(call->op), call->n_in);
+    for (int k = first; k < call->n_in; k++) {
+        if (!gm_tensor_numel(call->in[k])) continue;
+        gm_entry e = entry_of(call->in[k], n_out, call->out + n_out * (k - first), roles, a->chunks);
+        a->chunks += (e.n + GM_UPDATE_CHUNK - 1) / GM_UPDATE_CHUNK;
+        entries[a->count++] = e;
+    }
+    if (a->count) return gm_table_take(dev, entries, a->count, &a->entries);
+    free(entries);
+    return GM_OK;
+}
+
+static gm_cuda_grid grid_of(const gm_update_args *a)
+{
+    return (gm_cuda_grid){.x = a->chunks, .block = GM_UPDATE_THREADS, .shared = 32 * sizeof(double)};
+}
+
+/* Squares of each chunk, then their sum. */
+gm_status cuda_sum_squares(gm_device *dev, const gm_call *call)
+{
+    gm_status      st;
+    gm_block      *block;
+    void          *part;
+    gm_update_args a = {0};
+    gm_cuda_grid   one = {.x = 1, .block = GM_JOIN_THREADS, .shared = 32 * sizeof(double)};
+    GM_TRY(table(dev, call, 0, 0, NULL, &a));
+    GM_TRY(gm_cuda_scratch(dev, (size_t)(a.chunks + 1) * sizeof(double), &part, &block));
+    a.part = part;
+    gm_join_args j = {.part = part, .y = gm_tensor_data(call->out[0]), .n = a.chunks};
+    GM_TRY_OR(GM_LAUNCH(dev, "gm_sum_squares", grid_of(&a), a), st, done);
+    st = GM_LAUNCH(dev, "gm_sum_squares_join", one, j);
+done:
+    gm_pool_release(dev->pool, block);
+    return st;
+}
+
+/* corrects: by 1 - beta^t, as Adam does. */
+static gm_status update(gm_device *dev, const gm_call *call, bool corrects)
+{
+    const gm_attrs *at = call->attrs;
+    int             n_out = call->n_in > 2 ? call->n_out / (call->n_in - 2) : 2; /* of each gradient */
+    int             roles[GM_ROLES] = {GM_ROLE_P, GM_ROLE_M, GM_ROLE_V};
+    gm_update_args  a = {.lr_scale = at->lr_scale,
+                         .weight_decay = at->weight_decay,
+                         .momentum = at->momentum,
+                         .dampening = at->dampening,
+                         .beta1 = at->beta1,
+                         .beta2 = at->beta2,
+                         .eps = at->eps,
+                         .key = at->stream.key,
+                         .nesterov = at->nesterov,
+                         .decoupled = at->decoupled,
+                         .stochastic = at->stochastic,
+                         .corrects = corrects,
+                         .op = (int32_t)call->op};
+    roles[n_out - 1] = GM_ROLE_MASTER;
+    if (call->in[0]) a.control = gm_tensor_data(call->in[0]), a.control_stride = call->in[0]->stride[0];
+    if (call->in[1]) a.missed = gm_tensor_data(call->in[1]);
+    GM_TRY(gm_cuda_step(dev, &a.step));
+    GM_TRY(table(dev, call, 2, n_out, roles, &a));
+    gm_cuda_grid grid = grid_of(&a);
+    grid.shared = sizeof(gm_update_step);
+    return GM_LAUNCH(dev, "gm_update", grid, a);
+}
+
+#define GM_OPTIMIZER(name, moments, momentum, ...)                                           \
+    gm_status cuda_##name(gm_device *dev, const gm_call *call)                               \
+    {                                                                                        \
+        return update(dev, call, offsetof(gm_attrs, momentum) == offsetof(gm_attrs, beta1)); \
+    }
+#include "../../../optimizers.def"
+#undef GM_OPTIMIZER
+
+/* What kernels of this step have refused halts the updates too: gradients that a bad index left out are wrong. */
+gm_status cuda_step_control(gm_device *dev, const gm_call *call)
+{
+    const gm_attrs *at = call->attrs;
+    gm_cuda        *cu = gm_cuda_of(dev);
+    gm_control_args a = {
+        .count = call->n_in - 2,
+        .loss = gm_tensor_data(call->in[0]),
+        .norm = call->in[1] ? gm_tensor_data(call->in[1]) : NULL,
+        .refusal = (const gm_refusal *)(uintptr_t)cu->refusal,
+        .control = gm_tensor_data(call->out[0]),
+        .loss_stride = call->in[0]->stride[0],
+        .stride = call->out[0]->stride[0],
+        .rule = {at->max_norm, at->growth, at->backoff, (double)at->growth_interval, (int)at->not_finite}};
+    gm_cuda_grid one = {.x = 1, .block = 32};
+    for (int k = 0; k < a.count; k++) {
+        const gm_tensor *t = call->in[2 + k];
+        a.squares[k] = (gm_control_numbers){gm_tensor_data(t), gm_tensor_numel(t), t->ndim ? t->stride[0] : 1};
+    }
+    return GM_LAUNCH(dev, "gm_step_control", one, a);
+}

@@ -1,0 +1,365 @@
+/* optimizer.cu - sum_squares and the optimizers over many tensors of any dtypes in one launch. Learning rate, clip,
+ * loss scale and step number are read from the step block on the device. Arithmetic is in f32 (f64 for f64),
+ * constants of the step are worked out in f64; squares are summed in f64, a sum for each chunk, then all in order. */
+#include "../../common/rows.cuh"
+#include "../../../philox.h"
+#include "optimizer_args.h"
+
+/* The entry that this block's chunk is in: the last that begins at it or before. */
+GM_DEVICE const gm_entry *gm_entry_here(const gm_update_args *a)
+{
+    int64_t low = 0, high = a->count;
+    while (high - low > 1) {
+        int64_t middle = (low + high) / 2;
+        if (a->entries[middle].chunk <= gm_block_x) low = middle;
+        else high = middle;
+    }
+    return &a->entries[low];
+}
+
+/* What the loop over this block's chunk needs of its entry, in registers: the compiler cannot know that no store to a
+ * tensor changes the table. */
+typedef struct gm_entry_held {
+    void           *data[GM_ROLES];
+    int64_t         n, first; /* first: element of the chunk */
+    int             vectors;
+    const gm_entry *entry;
+} gm_entry_held;
+
+GM_DEVICE gm_entry_held gm_entry_hold(const gm_entry *t)
+{
+    gm_entry_held h = {{0}, t->n, (gm_block_x - t->chunk) * GM_UPDATE_CHUNK, t->vectors, t};
+    GM_UNROLL for (int role = 0; role < GM_ROLES; role++) h.data[role] = gm_global(t->data[role]);
+    return h;
+}
+
+/* Elements from the first of a role to number i. */
+GM_DEVICE int64_t gm_entry_place(const gm_entry *t, int role, int64_t i)
+{
+    int64_t at = 0;
+    if (t->dense) return i;
+    for (int d = t->ndim - 1; d >= 0; d--) {
+        at += i % t->shape[d] * t->stride[role][d];
+        i /= t->shape[d];
+    }
+    return at;
+}
+
+/* As gm_round_by_chance (dtype.h): between two neighbours, the upper one with the probability of f's place. */
+GM_DEVICE gm_bf16 gm_chance_bf16(float f, uint32_t word)
+{
+    uint32_t u = gm_as_bits(f);
+    gm_bf16  h = gm_put<gm_bf16>(f);
+    if ((u & 0x7f800000u) != 0x7f800000u) h.bits = (uint16_t)((u + (word >> 16)) >> 16);
+    return h;
+}
+
+GM_DEVICE gm_f16 gm_chance_f16(float f, uint32_t word)
+{
+    uint32_t u = gm_as_bits(f), chance = word >> 16, size = u & 0x7fffffffu;
+    gm_f16   h = gm_put<gm_f16>(f);
+    if (size >= 0x7f800000u) return h;
+    if (size < 0x38800000u) size = ((uint32_t)(gm_as_float(size) * 0x1p40f) + chance) >> 16; /* multiples of 2^-24 */
+    else size = (size + (chance >> 3) - 0x38000000u) >> 13;
+    h.bits = (uint16_t)((u >> 16 & 0x8000u) | (size < 0x7c00u ? size : 0x7c00u));
+    return h;
+}
+
+template <class T> GM_DEVICE T gm_chance(gm_real<T> x, uint32_t word)
+{
+    if constexpr (std::is_same_v<T, gm_bf16>) return gm_chance_bf16(x, word);
+    else if constexpr (std::is_same_v<T, gm_f16>) return gm_chance_f16(x, word);
+    else return (void)word, x;
+}
+
+GM_DEVICE void gm_update_prepare(const gm_update_args *a, gm_update_step *s)
+{
+    const gm_step_block *b = a->step;
+    if (gm_thread == 0) {
+        gm_control_step step = gm_control_of_step(a->control, a->control_stride, a->missed, (double)b->step, b->clip,
+                                                  b->loss_scale);
+        double          t = step.t, lr = b->lr * a->lr_scale, momentum = b->has_momentum ? b->momentum : a->momentum;
+        int             first = t == 1;
+        s->go = step.go;
+        s->scale = step.factor;
+        s->lr = lr;
+        s->step = (uint64_t)t;
+        s->weight_decay = a->decoupled ? 0 : a->weight_decay;
+        s->decay = a->decoupled ? 1 - lr * a->weight_decay : 1;
+        s->momentum = first ? 0 : momentum; /* at step 1 the buffer becomes the gradient */
+        s->ahead = momentum;
+        s->fresh = first ? 1 : 1 - a->dampening;
+        s->beta1 = b->has_momentum ? b->momentum : a->beta1;
+        s->root = a->corrects ? 1 / sqrt(1 - pow(a->beta2, t)) : 0;
+        s->rate = a->corrects ? lr / (1 - pow(s->beta1, t)) : 0;
+    }
+    GM_SYNC();
+}
+
+/* Packs of the type of arithmetic that V elements take. */
+template <class T> constexpr int WIDE = gm_lanes<T> / gm_lanes<gm_real<T>>;
+
+/* A pack of every role. Loads come first, all of them, so that they are under way together. */
+template <class T> struct gm_entry_packs {
+    gm_vector g, p, wide[GM_ROLES][WIDE<T>]; /* wide: of the roles that have the type of arithmetic */
+};
+
+template <class T, class R = gm_real<T>>
+GM_DEVICE void gm_entry_load_wide(const gm_entry_held *t, int role, int64_t i, gm_entry_packs<T> *x)
+{
+    const R *p = (const R *)t->data[role] + i;
+    if (!t->data[role]) return;
+    GM_UNROLL for (int k = 0; k < WIDE<T>; k++) x->wide[role][k] = gm_load_vector(p + k * gm_lanes<R>);
+}
+
+template <class T, class R = gm_real<T>>
+GM_DEVICE void gm_entry_store_wide(const gm_entry_held *t, int role, int64_t i, const gm_entry_packs<T> *x)
+{
+    R *p = (R *)t->data[role] + i;
+    if (!t->data[role]) return;
+    GM_UNROLL for (int k = 0; k < WIDE<T>; k++) gm_store_vector(p + k * gm_lanes<R>, x->wide[role][k]);
+}
+
+/* The same where a pack is not whole or has gaps, element by element; zeros behind the end. */
+template <class T, int V = gm_lanes<T>> GM_DEVICE gm_vector gm_entry_gather(const gm_entry_held *t, int role, int64_t i)
+{
+    const T      *p = (const T *)t->data[role];
+    gm_pack_of<T> u = {{{0}}};
+    GM_ROLLED for (int j = 0; j < V; j++)
+        gm_push<V>(u.x, i + j < t->n ? p[gm_entry_place(t->entry, role, i + j)] : gm_put<T>(0));
+    return u.v;
+}
+
+template <class T, int V = gm_lanes<T>>
+GM_DEVICE void gm_entry_scatter(const gm_entry_held *t, int role, int64_t i, gm_vector v)
+{
+    T            *p = (T *)t->data[role];
+    gm_pack_of<T> u;
+    u.v = v;
+    GM_ROLLED for (int j = 0; j < V; j++)
+    {
+        if (i + j < t->n) p[gm_entry_place(t->entry, role, i + j)] = u.x[0];
+        gm_push<V>(u.x, u.x[0]);
+    }
+}
+
+template <class T> union gm_wide_of {
+    gm_vector  v[WIDE<T>];
+    gm_real<T> x[gm_lanes<T>];
+};
+
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE void gm_entry_gather_wide(const gm_entry_held *t, int role, int64_t i, gm_entry_packs<T> *x)
+{
+    const R      *p = (const R *)t->data[role];
+    gm_wide_of<T> u = {{{{0}}}};
+    if (!p) return;
+    GM_ROLLED for (int j = 0; j < V; j++) gm_push<V>(u.x, i + j < t->n ? p[gm_entry_place(t->entry, role, i + j)] : 0);
+    GM_UNROLL for (int k = 0; k < WIDE<T>; k++) x->wide[role][k] = u.v[k];
+}
+
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE void gm_entry_scatter_wide(const gm_entry_held *t, int role, int64_t i, const gm_entry_packs<T> *x)
+{
+    R            *p = (R *)t->data[role];
+    gm_wide_of<T> u;
+    if (!p) return;
+    GM_UNROLL for (int k = 0; k < WIDE<T>; k++) u.v[k] = x->wide[role][k];
+    GM_ROLLED for (int j = 0; j < V; j++)
+    {
+        if (i + j < t->n) p[gm_entry_place(t->entry, role, i + j)] = u.x[0];
+        gm_push<V>(u.x, u.x[0]);
+    }
+}
+
+template <class T> GM_DEVICE void gm_entry_load(const gm_entry_held *t, int whole, int64_t i, gm_entry_packs<T> *x)
+{
+    const int narrow = !t->data[GM_ROLE_MASTER]; /* p is read from itself */
+    if (whole) {
+        x->g = gm_load_vector((const T *)t->data[GM_ROLE_G] + i);
+        if (narrow) x->p = gm_load_vector((const T *)t->data[GM_ROLE_P] + i);
+        GM_UNROLL for (int role = GM_ROLE_M; role < GM_ROLES; role++) gm_entry_load_wide<T>(t, role, i, x);
+    } else {
+        x->g = gm_entry_gather<T>(t, GM_ROLE_G, i);
+        if (narrow) x->p = gm_entry_gather<T>(t, GM_ROLE_P, i);
+        GM_UNROLL for (int role = GM_ROLE_M; role < GM_ROLES; role++) gm_entry_gather_wide<T>(t, role, i, x);
+    }
+}
+
+template <class T>
+GM_DEVICE void gm_entry_store(const gm_entry_held *t, int whole, int64_t i, const gm_entry_packs<T> *x)
+{
+    if (whole) {
+        gm_store_vector((T *)t->data[GM_ROLE_P] + i, x->p);
+        GM_UNROLL for (int role = GM_ROLE_M; role < GM_ROLES; role++) gm_entry_store_wide<T>(t, role, i, x);
+    } else {
+        gm_entry_scatter<T>(t, GM_ROLE_P, i, x->p);
+        GM_UNROLL for (int role = GM_ROLE_M; role < GM_ROLES; role++) gm_entry_scatter_wide<T>(t, role, i, x);
+    }
+}
+
+template <class T, class R = gm_real<T>> GM_DEVICE void gm_wide_unpack(const gm_vector *v, R *x)
+{
+    GM_UNROLL for (int k = 0; k < WIDE<T>; k++) gm_unpack<R>(v[k], x + k * gm_lanes<R>);
+}
+
+template <class T, class R = gm_real<T>> GM_DEVICE void gm_wide_pack(gm_vector *v, const R *x)
+{
+    GM_UNROLL for (int k = 0; k < WIDE<T>; k++) v[k] = gm_pack<R>(x + k * gm_lanes<R>);
+}
+
+/* Elements i .. i + V of p, rounded to the nearest, or by chance with the words of these elements. */
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE gm_vector gm_rounded(const gm_update_args *a, int64_t i, const R *x, uint64_t step)
+{
+    gm_pack_of<T> u;
+    gm_philox     words = {{0, 0, 0, 0}};
+    GM_UNROLL for (int j = 0; j < V; j++)
+    {
+        if (a->stochastic && j % 4 == 0) words = gm_philox_at(a->key, (uint64_t)(i + j) / 4, step);
+        u.x[j] = a->stochastic ? gm_chance<T>(x[j], words.v[j % 4]) : gm_put<T>(x[j]);
+    }
+    return u.v;
+}
+
+/* Kingma and Ba 2015; decoupled: Loshchilov and Hutter 2019 */
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE void gm_adam(const gm_update_args *a, const gm_update_step *s, const gm_entry_held *,
+                       gm_entry_packs<T> *packs, R *p, R *g)
+{
+    const R b1 = (R)s->beta1, b2 = (R)a->beta2, c1 = (R)(1 - s->beta1), c2 = (R)(1 - a->beta2);
+    const R root = (R)s->root, rate = (R)s->rate, eps = (R)a->eps, decay = (R)s->decay;
+    R       m[V], v[V];
+    gm_wide_unpack<T>(packs->wide[GM_ROLE_M], m);
+    gm_wide_unpack<T>(packs->wide[GM_ROLE_V], v);
+    GM_UNROLL for (int j = 0; j < V; j++)
+    {
+        m[j] = b1 * m[j] + c1 * g[j];
+        v[j] = b2 * v[j] + c2 * g[j] * g[j];
+        p[j] = p[j] * decay - rate * m[j] / (root * sqrt(v[j]) + eps);
+    }
+    gm_wide_pack<T>(packs->wide[GM_ROLE_M], m);
+    gm_wide_pack<T>(packs->wide[GM_ROLE_V], v);
+}
+
+/* As torch.optim.SGD; with a buffer where there is momentum */
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE void gm_sgd(const gm_update_args *a, const gm_update_step *s, const gm_entry_held *t,
+                      gm_entry_packs<T> *packs, R *p, R *g)
+{
+    const R momentum = (R)s->momentum, fresh = (R)s->fresh, lr = (R)s->lr, ahead = (R)s->ahead;
+    R       b[V];
+    if (t->data[GM_ROLE_M]) {
+        gm_wide_unpack<T>(packs->wide[GM_ROLE_M], b);
+        GM_UNROLL for (int j = 0; j < V; j++)
+        {
+            b[j] = (momentum == 0 ? 0 : momentum * b[j]) + fresh * g[j];
+            g[j] = a->nesterov ? g[j] + ahead * b[j] : b[j];
+        }
+        gm_wide_pack<T>(packs->wide[GM_ROLE_M], b);
+    }
+    GM_UNROLL for (int j = 0; j < V; j++) p[j] -= lr * g[j];
+}
+
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE void gm_update_chunk(const gm_update_args *a, const gm_entry_held *t, const gm_update_step *s)
+{
+    const int64_t end = t->first + GM_UPDATE_CHUNK < t->n ? t->first + GM_UPDATE_CHUNK : t->n;
+    const R       scale = (R)s->scale, decay = (R)s->weight_decay;
+    for (int64_t i = t->first + gm_thread * V; i < end; i += (int64_t)gm_block_size * V) {
+        const int         whole = t->vectors && i + V <= t->n;
+        gm_entry_packs<T> packs;
+        R                 p[V], g[V];
+        gm_entry_load<T>(t, whole, i, &packs);
+        gm_unpack<T>(packs.g, g);
+        if (t->data[GM_ROLE_MASTER]) gm_wide_unpack<T>(packs.wide[GM_ROLE_MASTER], p);
+        else gm_unpack<T>(packs.p, p);
+        GM_UNROLL for (int j = 0; j < V; j++) g[j] = g[j] * scale + decay * p[j];
+#define GM_OPTIMIZER(name, ...) \
+    if (a->op == (int)GM_OP_##name) gm_##name<T>(a, s, t, &packs, p, g);
+#include "../../../optimizers.def"
+#undef GM_OPTIMIZER
+        if (t->data[GM_ROLE_MASTER]) gm_wide_pack<T>(packs.wide[GM_ROLE_MASTER], p);
+        packs.p = gm_rounded<T>(a, i, p, s->step);
+        gm_entry_store<T>(t, whole, i, &packs);
+    }
+}
+
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>> GM_DEVICE void gm_square_pack(gm_vector v, double *sum)
+{
+    R g[V];
+    gm_unpack<T>(v, g);
+    GM_UNROLL for (int j = 0; j < V; j++) *sum += (double)g[j] * (double)g[j];
+}
+
+constexpr int HELD = 4;
+
+template <class T, int V = gm_lanes<T>> GM_DEVICE void gm_square_chunk(const gm_entry_held *t, double *sum)
+{
+    const T      *g = (const T *)t->data[GM_ROLE_G];
+    const int64_t end = t->first + GM_UPDATE_CHUNK < t->n ? t->first + GM_UPDATE_CHUNK : t->n;
+    const int64_t step = (int64_t)gm_block_size * V;
+    int64_t       i = t->first + gm_thread * V;
+    if (!t->vectors || end % V) {
+        for (; i < end; i += step) gm_square_pack<T>(gm_entry_gather<T>(t, GM_ROLE_G, i), sum);
+        return;
+    }
+    for (; i < end; i += HELD * step) {
+        gm_vector held[HELD];
+        GM_UNROLL for (int k = 0; k < HELD; k++) if (i + k * step < end) held[k] = gm_load_vector(g + i + k * step);
+        GM_UNROLL for (int k = 0; k < HELD; k++) if (i + k * step < end) gm_square_pack<T>(held[k], sum);
+    }
+}
+
+#define GM_BY_DTYPE(dtype, function, ...)                        \
+    if ((dtype) == GM_F32) function<float>(__VA_ARGS__);         \
+    else if ((dtype) == GM_F64) function<double>(__VA_ARGS__);   \
+    else if ((dtype) == GM_BF16) function<gm_bf16>(__VA_ARGS__); \
+    else function<gm_f16>(__VA_ARGS__)
+
+GM_KERNEL(gm_update, gm_update_args)
+{
+    GM_SHARED(gm_update_step, step);
+    gm_update_prepare(&a, step);
+    if (!step->go) return;
+    const gm_entry     *t = gm_entry_here(&a);
+    const gm_entry_held held = gm_entry_hold(t);
+    GM_BY_DTYPE(t->dtype, gm_update_chunk, &a, &held, step);
+}
+
+GM_KERNEL(gm_sum_squares, gm_update_args)
+{
+    GM_SHARED(double, scratch);
+    double              sum = 0;
+    const gm_entry     *t = gm_entry_here(&a);
+    const gm_entry_held held = gm_entry_hold(t);
+    GM_BY_DTYPE(t->dtype, gm_square_chunk, &held, &sum);
+    sum = gm_block_sum(sum, scratch);
+    if (gm_thread == 0) a.part[gm_block_x] = sum;
+}
+
+/* y = the sum of part: one block */
+GM_KERNEL(gm_sum_squares_join, gm_join_args)
+{
+    GM_SHARED(double, scratch);
+    double sum = 0;
+    for (int64_t i = gm_thread; i < a.n; i += gm_block_size) sum += a.part[i];
+    sum = gm_block_sum(sum, scratch);
+    if (gm_thread == 0) *a.y = sum;
+}
+
+/* One thread: a few numbers, added up in order. */
+GM_KERNEL(gm_step_control, gm_control_args)
+{
+    double c[GM_CONTROL_SIZE], total = 0;
+    if (gm_thread != 0) return;
+    for (int64_t k = 0; k < a.count; k++) {
+        double sum = 0;
+        for (int64_t i = 0; i < a.squares[k].n; i++) sum += a.squares[k].data[i * a.squares[k].stride];
+        total += sum;
+    }
+    GM_UNROLL for (int i = 0; i < GM_CONTROL_SIZE; i++) c[i] = a.control[i * a.stride];
+    gm_control_apply(c, &a.rule, a.loss[0], a.loss[a.loss_stride], a.norm ? *a.norm : sqrt(total),
+                     a.refusal && a.refusal->count != 0);
+    for (int i = 0; i < GM_CONTROL_SIZE; i++) a.control[i * a.stride] = c[i];
+}

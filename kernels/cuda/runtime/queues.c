@@ -1,0 +1,170 @@
+/* queues.c - queues beside the device's own (kernels/queues.h): a stream each, and a pair of events for each ticket.
+ * Streams have the highest priority there is: what other GPUs wait for goes first. */
+#include "../../queues.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include "driver.h"
+#include "graph.h"
+
+struct gm_queue {
+    gm_device *dev;
+    CUstream   stream;
+};
+
+struct gm_ticket {
+    CUevent entered, left;
+    bool    has_left;
+};
+
+/* ---- queues ---- */
+
+static gm_status open_queue(gm_device *dev, gm_queue **out)
+{
+    gm_cuda *cu;
+    CUstream stream;
+    GM_TRY(gm_cuda_enter(dev, &cu));
+    GM_CU(cu->driver, cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, INT16_MIN));
+    gm_queue *queue = calloc(1, sizeof *queue);
+    if (!queue) {
+        cu->driver->cuStreamDestroy(stream);
+        return GM_FAIL(GM_ENOMEM, "no memory for a queue of the GPU");
+    }
+    *queue = (gm_queue){dev, stream};
+    *out = queue;
+    return GM_OK;
+}
+
+static void close_queue(gm_queue *queue)
+{
+    gm_cuda *cu;
+    if (!queue) return;
+    if (gm_cuda_enter(queue->dev, &cu) == GM_OK) cu->driver->cuStreamDestroy(queue->stream);
+    free(queue);
+}
+
+static gm_status handle(gm_queue *queue, void **out)
+{
+    gm_cuda *cu;
+    GM_TRY(gm_cuda_enter(queue->dev, &cu));
+    *out = queue->stream;
+    return GM_OK;
+}
+
+/* ---- tickets ---- */
+
+static gm_status new_events(gm_cuda *cu, gm_ticket *t)
+{
+    GM_CU(cu->driver, cuEventCreate(&t->entered, CU_EVENT_DISABLE_TIMING));
+    GM_CU(cu->driver, cuEventCreate(&t->left, CU_EVENT_DISABLE_TIMING));
+    return GM_OK;
+}
+
+static void free_ticket(gm_cuda *cu, gm_ticket *t)
+{
+    if (t->entered) cu->driver->cuEventDestroy(t->entered);
+    if (t->left) cu->driver->cuEventDestroy(t->left);
+    free(t);
+}
+
+static gm_status take_ticket(gm_cuda *cu, gm_ticket **out)
+{
+    if (cu->n_spare_tickets) {
+        *out = cu->spare_tickets[--cu->n_spare_tickets];
+        (*out)->has_left = false;
+        return GM_OK;
+    }
+    gm_ticket *t = calloc(1, sizeof *t);
+    if (!t) return GM_FAIL(GM_ENOMEM, "no memory for work beside the GPU's own");
+    gm_status st = new_events(cu, t);
+    if (st == GM_OK) *out = t;
+    else free_ticket(cu, t);
+    return st;
+}
+
+static void give(gm_device *dev, gm_ticket *t)
+{
+    gm_cuda *cu;
+    if (!t || gm_cuda_enter(dev, &cu) != GM_OK) return;
+    if (cu->n_spare_tickets < GM_CUDA_TICKETS) cu->spare_tickets[cu->n_spare_tickets++] = t;
+    else free_ticket(cu, t);
+}
+
+void gm_cuda_free_tickets(gm_cuda *cu)
+{
+    while (cu->n_spare_tickets) free_ticket(cu, cu->spare_tickets[--cu->n_spare_tickets]);
+}
+
+static gm_status enter(gm_device *dev, gm_ticket **out)
+{
+    gm_cuda *cu;
+    GM_TRY(gm_cuda_outside_graph(dev, "an operation between GPUs"));
+    GM_TRY(gm_cuda_enter(dev, &cu));
+    GM_TRY(take_ticket(cu, out));
+    GM_CU(cu->driver, cuEventRecord((*out)->entered, cu->stream));
+    return GM_OK;
+}
+
+static gm_status follow(gm_queue *queue, gm_ticket *t)
+{
+    gm_cuda *cu;
+    GM_TRY(gm_cuda_enter(queue->dev, &cu));
+    GM_CU(cu->driver, cuStreamWaitEvent(queue->stream, t->entered, CU_EVENT_WAIT_DEFAULT));
+    return GM_OK;
+}
+
+static gm_status leave(gm_queue *queue, gm_ticket *t)
+{
+    gm_cuda *cu;
+    GM_TRY(gm_cuda_enter(queue->dev, &cu));
+    GM_CU(cu->driver, cuEventRecord(t->left, queue->stream));
+    t->has_left = true;
+    return GM_OK;
+}
+
+static gm_status order(gm_device *dev, gm_ticket *t)
+{
+    gm_cuda *cu;
+    GM_TRY(gm_cuda_enter(dev, &cu));
+    GM_CU(cu->driver, cuStreamWaitEvent(cu->stream, t->left, CU_EVENT_WAIT_DEFAULT));
+    return GM_OK;
+}
+
+static gm_status is_over(gm_cuda *cu, CUevent event, bool *over)
+{
+    CUresult r = cu->driver->cuEventQuery(event);
+    *over = r == CUDA_SUCCESS;
+    if (r == CUDA_SUCCESS || r == CUDA_ERROR_NOT_READY) return GM_OK;
+    return gm_cuda_failed(r, __FILE__, __LINE__, "work beside the GPU's own");
+}
+
+static gm_status passed(gm_device *dev, gm_ticket *t, bool *begun, bool *done)
+{
+    gm_cuda *cu;
+    *begun = *done = false;
+    GM_TRY(gm_cuda_enter(dev, &cu));
+    if (t->has_left) GM_TRY(is_over(cu, t->left, done));
+    *begun = *done;
+    return *done ? GM_OK : is_over(cu, t->entered, begun);
+}
+
+static gm_status launch_on(gm_device *dev, gm_queue *queue, gm_ticket *t)
+{
+    gm_cuda *cu;
+    GM_TRY(gm_cuda_enter(dev, &cu));
+    cu->launches = queue ? queue->stream : cu->stream;
+    return queue && t ? follow(queue, t) : GM_OK;
+}
+
+const gm_queues gm_cuda_queues = {
+    .open = open_queue,
+    .close = close_queue,
+    .handle = handle,
+    .enter = enter,
+    .follow = follow,
+    .leave = leave,
+    .order = order,
+    .passed = passed,
+    .give = give,
+    .launch_on = launch_on,
+};
