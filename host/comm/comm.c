@@ -110,7 +110,8 @@ gm_status gm_comm_set_mesh(gm_comm *c, const gm_mesh *mesh)
         return GM_FAIL(GM_EINVAL, "a mesh of %d ranks for a world of %d; the sizes of its axes must multiply to %d",
                        gm_mesh_size(mesh), c->world, c->world);
     if (c->n_under_way)
-        return GM_FAIL(GM_EINVAL, "the mesh cannot change while %d operations are under way; wait for them first", c->n_under_way);
+        return GM_FAIL(GM_EINVAL, "the mesh cannot change while %d operations are under way; wait for them first",
+                       c->n_under_way);
     for (gm_group *g = c->groups; g; g = g->next) g->retired |= g->axes != ~0u;
     c->mesh = *mesh;
     return GM_OK;
