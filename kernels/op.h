@@ -2,9 +2,9 @@
  *
  * ops.def lists the ops, attrs.def the attributes, functions.def the scalar functions. For each op
  * there is one inference rule (infer.c: checks arguments, gives output shapes and dtypes), one cost
- * rule (cost.c: FLOPs and bytes), and one kernel per backend. Outputs are allocated by the caller, who
- * asks gm_infer what they must be. Outputs never alias inputs, but for the in-out outputs that
- * ops.def marks with '&'. Kernels may assume that gm_infer accepted the call. */
+ * rule (cost.c: FLOPs and bytes), and one kernel per backend. The caller allocates the outputs as gm_infer
+ * specifies them. Outputs never alias inputs, except the in-out outputs that ops.def marks with '&'.
+ * Kernels may assume that gm_infer accepted the call. */
 #ifndef GM_OP_H
 #define GM_OP_H
 
@@ -76,8 +76,8 @@ const char *gm_op_name(gm_op op);
 /* What users call it: the name in attrs (may be NULL), the function of an elementwise op, or the op's own. */
 const char *gm_op_called(gm_op op, const gm_attrs *attrs);
 bool        gm_op_parse(const char *name, gm_op *op);
-/* What a tensor holds, which its name says: index and target are i32 or i64, condition and key_mask u8; whole numbers
- * that ops make for each other (count, order, ...) i64. */
+/* The content of a tensor, which its name tells: index and target are i32 or i64, condition and key_mask are u8, and
+ * integers that ops make for each other (count, order, ...) are i64. */
 typedef enum gm_content { GM_HOLDS_FLOATS, GM_HOLDS_INDICES, GM_HOLDS_FLAGS, GM_HOLDS_WHOLE } gm_content;
 /* One name in a string of ops.def. */
 typedef struct gm_slot {
@@ -117,8 +117,8 @@ gm_status gm_infer(const gm_call *call, gm_spec *spec);
 /* Floating point operations, and bytes read and written once, of a call that gm_infer accepted and
  * whose outputs are in place. Repeated elements (stride 0) are read once. */
 void gm_cost(const gm_call *call, double *flops, double *bytes);
-/* Of these operations, those of matrix products and attention: over all ranks of a job they add up to what one rank
- * would do, while elementwise work on values that ranks hold copies of is repeated by each. */
+/* The part of these operations that matrix products and attention do. Over all ranks of a job it adds up to the work of
+ * one rank, whereas each rank repeats elementwise work on replicated values. */
 double gm_cost_products(const gm_call *call);
 
 #endif

@@ -1,14 +1,14 @@
-/* queues.h - queues of a device beside its own, and the order between them: what a backend offers to those who let a
- * library work on its device beside the ops (gm_backend.queues; host/comm: NCCL on a CUDA stream).
+/* queues.h - further queues of a device and their order with its own work. A backend offers them for libraries that
+ * work on its device beside the ops (gm_backend.queues; host/comm: NCCL on a CUDA stream).
  *
- * What is put into a queue runs in order, beside what the device is given meanwhile. A ticket says where a piece of
- * such work has its place among the device's own:
+ * Work put into a queue runs in order, concurrently with the device's own work. A ticket orders a piece of such work
+ * with the device's own:
  *
- *     enter(dev, &ticket)        behind what the device has been given so far
- *     follow(queue, ticket)      what is put into the queue from here on comes behind that
- *     leave(queue, ticket)       the work ends here: the ticket can now be ordered after and asked for
- *     order(dev, ticket)         what the device is given from here on comes behind it
- *     give(dev, ticket)          may be done before it has passed
+ *     enter(dev, &ticket)        makes a ticket after the work that the device has been given so far
+ *     follow(queue, ticket)      later work of the queue runs after that point
+ *     leave(queue, ticket)       ends the piece: `order` and `passed` can now use the ticket
+ *     order(dev, ticket)         later work of the device runs after the piece
+ *     give(dev, ticket)          frees the ticket, also before it has passed
  *
  * Nothing here waits. */
 #ifndef GM_QUEUES_H

@@ -1,7 +1,7 @@
 /* apply_blocks.c - gm_apply where some input is cut or partial; see apply.h.
  *
- * The call is judged twice: on the global shapes, which the user sees and messages name, and on the blocks that the
- * kernel gets. In between the op's layout rule says what the outputs are and how inputs must be fitted. */
+ * The call is checked twice: on the global shapes, which users see and messages name, and on the blocks that the kernel
+ * gets. In between, the op's layout rule gives the layouts of the outputs and how the inputs must be fitted. */
 #include <stdio.h>
 #include <string.h>
 #include "padding.h"

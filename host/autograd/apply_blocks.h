@@ -7,20 +7,21 @@
 
 #define GM_APPLY_INPUTS 8 /* of one op */
 
-/* gm_apply on local blocks, whatever form the op has: kernel and node. out holds NULLs. */
+/* gm_apply on local blocks, also for ops with a sharded form: runs the kernel and records. The caller fills out with
+ * NULL before. */
 gm_status gm_apply_blocks(gm_rank *r, const gm_value_call *c, gm_value **out);
-/* Is output i made: wanted, needed by the gradient, or one that the kernel always writes? */
+/* Does the call make output i: is it wanted, needed by the gradient, or always written by the kernel? */
 bool gm_apply_makes(gm_rank *r, const gm_value_call *c, int i);
 
-/* Is the call legal on the whole tensors, and what are the outputs? A failure shows how the inputs are laid out. */
+/* Checks the call on the global shapes and infers the global outputs. An error shows the layouts of the inputs. */
 gm_status gm_judge_call(const gm_value_call *c, gm_spec *global);
-/* gm_apply_blocks without recording: fitted[n_in] and out[n_out] receive values; attrs become those of the local
+/* gm_apply_blocks without recording. fitted[n_in] and out[n_out] receive references; *attrs become those of the local
  * call. */
 gm_status gm_run_blocks(gm_rank *r, const gm_value_call *c, gm_attrs *attrs, gm_value **fitted, gm_value **out);
-/* gm_fit_value of each; NULL entries stay NULL. */
+/* Calls gm_fit_value for each input; NULL entries stay NULL. */
 gm_status gm_fit_all(gm_rank *r, int n, gm_value *const *in, const gm_fit *fit, gm_value **fitted);
 void      gm_release_all(int n, gm_value **v);
-/* An output, undefined contents, whose block is `local`. */
+/* Makes an output with undefined contents and a block of shape `local`. */
 gm_status gm_new_output(gm_rank *r, const char *op, const gm_spec *local, const gm_layout *layout,
                         const gm_spec *global, gm_value **out);
 

@@ -1,4 +1,4 @@
-/* backward.c - running one node of a tape: what its rule is given and told. What it gives joins other terms in terms.c;
+/* backward.c - runs one node of a tape: the functions that its rule calls. terms.c adds the results to other terms;
  * passes.c runs the tape. See tape.h. */
 #include "padding.h"
 #include "layout_rules/rules.h"

@@ -1,7 +1,7 @@
-/* callback.h - how C calls back into whatever drives it, without knowing Lua.
+/* callback.h - calls from C back to its user, without knowing Lua.
  *
- * Made in bindings/ (where the call goes through lua_pcall) and owned by whoever stores it: release
- * is called once, when the owner lets go, and never from a place where Lua could not run. */
+ * bindings/ makes callbacks, whose calls go through lua_pcall. The struct that stores a callback owns it and calls
+ * release once, never in a place where Lua could not run. */
 #ifndef GM_CALLBACK_H
 #define GM_CALLBACK_H
 
@@ -11,9 +11,9 @@
 struct gm_value;
 
 typedef struct gm_callback {
-    /* in[n_in] are borrowed, NULL entries allowed; out[n_out] starts NULL and receives references, those that
-     * want[n_out] asks for (NULL: it is not told). GM_ELUA with the message in gm_last_error() when the callee
-     * raised. */
+    /* in[n_in] are borrowed; NULL entries are allowed. out[n_out] starts as NULL and receives references where
+     * want[n_out] asks for them (want NULL: the callee is not told). GM_ELUA, with the message in gm_last_error(): the
+     * callee raised an error. */
     gm_status (*call)(void *context, int n_in, struct gm_value *const *in, int n_out, const bool *want,
                       struct gm_value **out);
     void *context;

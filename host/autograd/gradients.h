@@ -1,4 +1,4 @@
-/* gradients.h - which op has which backward rule, and what a node of it keeps.
+/* gradients.h - the backward rule of each op, and the tensors that its node keeps.
  * Slot i keeps input i, slot GM_SLOT_OUTPUT + j output j. */
 #ifndef GM_GRADIENTS_H
 #define GM_GRADIENTS_H
@@ -17,10 +17,10 @@ typedef struct gm_gradient {
 
 /* rule NULL and not stops: the op cannot be differentiated. */
 const gm_gradient *gm_gradient_of(gm_op op);
-/* Inputs that a node of this call keeps, a bit each: those of save_in, less what its rule does not read: a sum or
- * difference keeps none, a norm that gives the sum with its residual keeps that and not x. */
+/* The inputs that a node of this call keeps, a bit each: save_in without inputs that its rule does not read. A sum or
+ * difference keeps none; a norm that gives the sum with its residual keeps that sum and not x. */
 uint8_t gm_gradient_inputs(gm_op op, const gm_attrs *attrs, int n_out, gm_value *const *out);
-/* Optional outputs, a bit each, that a node of this call keeps although its caller may not want them. */
+/* The optional outputs, a bit each, that a node of this call keeps even if the caller does not want them. */
 uint8_t gm_gradient_outputs(gm_op op, const gm_attrs *attrs);
 
 /* views.c: the gradient of a part of x, which is zeros around it. extra: dimension, start in x (-1: another rank has
@@ -28,18 +28,18 @@ uint8_t gm_gradient_outputs(gm_op op, const gm_attrs *attrs);
 void gm_part_rule(gm_backward *b);
 /* linear.c: the rule of `linear`, and its parts. */
 void gm_linear_rule(gm_backward *b);
-/* Of a node that keeps what `linear` keeps: dpre = g f'(pre), and db (+)= column sums of dpre where input 2 wants them;
- * dpre is g itself when there is no activation, or when it has been gone through: in the first half of a pass, or by
- * the node that this one's result went to (gm_backward_activated). g is contiguous. */
+/* For a node that keeps the same slots as `linear`: returns dpre = g f'(pre), and adds the column sums of dpre to db if
+ * input 2 wants a gradient. dpre is g itself if there is no activation, or if its derivative has been applied already:
+ * in the first half of a pass, or by the node that read this one's result (gm_backward_activated). g is contiguous. */
 gm_tensor *gm_linear_rule_bias(gm_backward *b, gm_tensor *g);
-/* The same for a rule that calls gm_linear_rule_weight where input 1 wants a gradient: db comes with dw then, unless
- * there is a pass over g anyway. */
+/* The same for a rule that calls gm_linear_rule_weight if input 1 wants a gradient: that call then computes db, unless
+ * a pass over g is needed anyway. */
 gm_tensor *gm_linear_rule_pre(gm_backward *b, gm_tensor *g);
-/* dw (+)= dpre' x of matrices (rows, out) and (rows, in), and db as gm_linear_rule_pre has left it. They are what
- * blocks hold without padding; the gradients' padding becomes zero where they are set. */
+/* dw (+)= dpre' x for matrices (rows, out) and (rows, in), and db if gm_linear_rule_pre left it. The matrices are the
+ * blocks without padding; where gradients are set (not added to), their padding becomes zero. */
 void gm_linear_rule_weight(gm_backward *b, gm_tensor *dpre, gm_tensor *x);
-/* At the end of the first half of such a node: dpre in place of g and the pre-activation, and of x and w what the
- * gradient of the other needs. */
+/* At the end of the first half of such a node: keeps dpre instead of g and the pre-activation, and x or w only where
+ * the second half needs it. */
 void gm_linear_rule_keep(gm_backward *b, gm_tensor *dpre);
 
 #endif

@@ -1,9 +1,9 @@
 /* linear.c - the backward rule of the op `linear`, and the parts of it that the rules of sharded products share.
  *
- * Products carry what they can, so that no pass over a gradient is made for it alone: dw brings db, the sums of the
- * gradient that it reads anyway; dx of a layer goes back through the activation of the layer before, whose rule finds
- * the gradient of its pre-activation then, and no activation to apply. The trap: it must not be applied twice, which is
- * why gm_backward_activated empties the other node's slot. */
+ * Products do further work where they can, which saves passes over the gradient. The product of dw also computes db,
+ * the column sums of the gradient that it reads. The product of dx also applies the derivative of the previous layer's
+ * activation; that layer's rule then gets the gradient of its pre-activation. The trap: the derivative must not be
+ * applied twice, so gm_backward_activated empties the other node's slot. */
 #include "gradients.h"
 
 #define PRE (GM_SLOT_OUTPUT + 1)

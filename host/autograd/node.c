@@ -1,6 +1,5 @@
-/* node.c - the life of a node: counted by the values that it computed, by the nodes that read them, and by the tape
- * that owns it. See tape_nodes.h. A chain of nodes may be as long as a program runs, so that letting go of one is no
- * recursion. */
+/* node.c - the reference counts of nodes. The values that a node computed, the nodes that read them and the tape that
+ * owns it hold references. See tape_nodes.h. Chains of nodes can be very long, so release does not recurse. */
 #include <stdlib.h>
 #include <string.h>
 #include "tape_nodes.h"

@@ -1,5 +1,4 @@
-/* passes.c - running a tape: the seeds, the passes and what they let go of, which gradients are final. See tape.h; one
- * node is backward.c. */
+/* passes.c - runs a tape: seeds, passes, release of nodes, final gradients. See tape.h. backward.c runs one node. */
 #include "layout_rules/rules.h"
 #include "tape_nodes.h"
 

@@ -1,5 +1,5 @@
-/* reach.c - what a loss depends on, found among what was recorded, and put back where the graph is retained. See
- * tape_nodes.h. Ranks record the same nodes in one order, and so find the same, in one order. */
+/* reach.c - finds the recorded nodes that a loss depends on, and puts them back if the graph is retained. See
+ * tape_nodes.h. All ranks record the same nodes in the same order, so they find the same nodes in the same order. */
 #include <stdlib.h>
 #include "tape_nodes.h"
 

@@ -1,8 +1,8 @@
-/* saved.h - what a node keeps for its backward, slot by slot: nothing, a tensor, or a parameter by reference. The one
- * place that decides what is kept and how it comes back; private to host/autograd.
+/* saved.h - the slots of a node, which keep data for its backward: nothing, a tensor, or a parameter by reference. Only
+ * this file decides how data is kept and read. Private to host/autograd.
  *
- * A tensor is kept with the version of its bytes: one that was written in place since is refused when it is read, since
- * its gradient would be wrong. A leaf is kept as the value that it is: its bytes are looked up when they are read. */
+ * A tensor is kept with the version of its bytes. Reading it fails if it was written in place since, because the
+ * gradient would be wrong. A leaf is kept as a value, and its bytes are looked up when they are read. */
 #ifndef GM_SAVED_H
 #define GM_SAVED_H
 
@@ -15,10 +15,10 @@ typedef struct gm_saved {
     unsigned   version; /* of the storage when it was kept */
 } gm_saved;
 
-/* Of an empty slot; NULL: nothing. */
+/* Fills an empty slot; takes a reference of its own. NULL: keeps nothing. */
 void gm_saved_keep(gm_saved *s, gm_value *v);
 void gm_saved_keep_tensor(gm_saved *s, gm_tensor *t);
-/* Borrowed; NULL of an empty slot. op, for the message: GM_EINVAL where it was changed in place. */
+/* *out: the tensor, borrowed; NULL for an empty slot. GM_EINVAL, naming op: it was written in place since. */
 gm_status gm_saved_read(const gm_saved *s, const char *op, gm_tensor **out);
 void      gm_saved_clear(gm_saved *s);
 

@@ -23,14 +23,14 @@ typedef struct gm_scope {
 } gm_scope;
 
 gm_status gm_scope_open(gm_rank *r, const void *owner);
-/* Releases what is left in the innermost scope. */
+/* Closes the innermost scope and releases the handles that are left in it. */
 void gm_scope_close(gm_rank *r);
 /* Fills an empty handle with a value (takes the caller's reference) in the innermost scope. */
 void gm_handle_fill(gm_rank *r, gm_handle *h, gm_value *value, const char *born);
 void gm_handle_release(gm_handle *h); /* drops the reference and leaves the scope; may be empty */
 void gm_handle_keep(gm_handle *h);    /* out of every scope: lives until released or collected */
-/* Out of the scope just inside `to`, into `to`. No effect on a handle that is kept or that belongs further out
- * already: a function that returns its argument must not shorten the argument's life. */
+/* Moves h from the scope just inside `to` into `to`. Does nothing if h is kept or already belongs to an outer scope: a
+ * function that returns its argument must not shorten the argument's life. */
 void gm_handle_move(gm_handle *h, gm_scope *to);
 
 #endif

@@ -1,6 +1,6 @@
-/* terms.c - what rules give for an input joins what others have given for it: into the buffer of a leaf, or into the
- * gradient that a node's output holds. Terms are blocks that are replicated or partial over axes; two of different
- * state are brought to one. See tape.h. */
+/* terms.c - adds the gradients that rules give to those given before: in the buffer of a leaf, or in the gradient of a
+ * node's output. Terms are blocks that are replicated or partial over axes; two terms of different state are converted
+ * to one state first. See tape.h. */
 #include "padding.h"
 #include "layout_rules/rules.h"
 #include "tape_nodes.h"

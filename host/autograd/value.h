@@ -11,8 +11,8 @@
 
 typedef struct gm_node gm_node; /* an op that was recorded: tape.h */
 
-/* What a value has in which gradients end: a parameter, another leaf that a gradient was asked of, or a computed value
- * that keeps its own (gm_value_retain_grad). Made when it is asked for, and there as long as the value. */
+/* The gradient of a value that accumulates one: a parameter, another leaf that requires a gradient, or a computed value
+ * that keeps its gradient (gm_value_retain_grad). Made on first use; lives as long as the value. */
 typedef struct gm_parameter {
     gm_tensor *grad;         /* NULL: no buffer yet */
     uint32_t   grad_partial; /* axes over which grad is still a sum of the ranks' terms */
@@ -46,17 +46,18 @@ typedef struct gm_value {
     int      output; /* which of its results */
 } gm_value;
 
-/* A value around a tensor: takes the caller's reference to it, also on failure. */
+/* Makes a replicated value of a tensor. Takes the caller's reference to the tensor, also on failure. */
 gm_status gm_value_take(gm_rank *r, gm_tensor *local, gm_value **out);
-/* The same for a block of a global tensor. GM_ESHAPE unless local has the padded shape of the layout's blocks. */
+/* Makes a value of a block of a global tensor. Takes the reference likewise. GM_ESHAPE: local does not have the padded
+ * shape of the layout's blocks. */
 gm_status gm_value_take_block(gm_rank *r, gm_tensor *local, const gm_layout *layout, int ndim, const int64_t *shape,
                               gm_value **out);
-/* Works out `padded` anew, after a change of layout or block. */
+/* Computes `padded` again after a change of layout or block. */
 void gm_value_find_padding(gm_value *v);
 /* A new block, undefined contents; shape is global. */
 gm_status gm_value_new_block(gm_rank *r, const char *op, gm_dtype dtype, const gm_layout *layout, int ndim,
                              const int64_t *shape, gm_value **out);
-/* What of the local tensor is inside the global one, for each dimension. */
+/* logical[ndim] receives the part of the local tensor that lies inside the global one, without padding. */
 void gm_value_logical(const gm_value *v, int64_t *logical);
 /* "f32 (128, 64) cut (data, -)", for messages; returns buf. */
 char *gm_value_describe(const gm_value *v, char *buf, size_t size);
@@ -69,19 +70,19 @@ void      gm_value_release(gm_value *v); /* NULL is allowed */
 gm_status gm_value_detach(gm_value *v, gm_value **out);
 /* Leaves only: asks for a gradient or stops asking (its buffer is freed then). */
 gm_status gm_value_require_grad(gm_value *v, bool on);
-/* Asks a computed value to keep the gradient that passes through it; called before backward. Of leaves nothing changes.
- * GM_EINVAL: it requires no gradient. */
+/* Makes a computed value keep the gradient that passes through it; called before backward. Has no effect on leaves.
+ * GM_EINVAL: v requires no gradient. */
 gm_status gm_value_retain_grad(gm_value *v);
-/* Before `what` (an op's name) writes v's bytes in place: GM_EINVAL where recording is on and v requires a gradient, or
- * shares bytes with a computed value that does, because no gradient would know of it. */
+/* Called before `what` (an op's name) writes v's bytes in place. GM_EINVAL: recording is on, and v requires a gradient
+ * or shares bytes with a computed value that does; the gradient would miss the write. */
 gm_status gm_value_write(const gm_value *v, const char *what);
-/* The gradient's buffer, to be written: made if there is none; grad_set tells whether it holds anything. GM_EINVAL: it
- * is being summed over the ranks. */
+/* *out: the gradient's buffer for writing, borrowed; made if there is none. grad_set tells whether it holds a gradient.
+ * GM_EINVAL: the reducer is summing it over the ranks. */
 gm_status gm_value_grad_buffer(gm_value *v, gm_tensor **out);
 /* The gradient, borrowed; NULL: there is none. */
 gm_tensor *gm_value_grad(const gm_value *v);
 void       gm_value_zero_grad(gm_value *v); /* forgets the gradient, keeps the buffer */
-/* Says that v's bytes were written in place, not its padding: saved activations that share them become unusable. */
+/* Declares that v's bytes, not its padding, were written in place. Saved tensors that share them become unusable. */
 void gm_value_touched(gm_value *v);
 
 #endif

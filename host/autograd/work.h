@@ -1,11 +1,11 @@
-/* work.h - what backward rules and the forms of ops on cut values are written with.
+/* work.h - the steps that backward rules and sharded forms of ops are written with.
  *
- * A gm_work is the work of one call on one rank. Steps look like formulas: one that fails gives NULL and leaves its
- * status in `st`, and whatever follows does nothing, communication included (the others hear of it as of any failure).
- * So a step may be given NULL, but who looks into a tensor asks for `st` before.
+ * A gm_work is the work of one call on one rank. Steps look like formulas. A step that fails returns NULL and stores
+ * its status in `st`; all later steps do nothing, communication included (other ranks hear of it as of any failure). So
+ * a step accepts NULL, but code that reads a tensor's fields must check `st` first.
  *
- * Whose a tensor is: what a step returns belongs to the work until gm_work_keep hands it to the caller, and what it is
- * given is borrowed. */
+ * Ownership: the tensors that steps return belong to the work until gm_work_keep hands them to the caller. Arguments of
+ * steps are borrowed. */
 #ifndef GM_WORK_H
 #define GM_WORK_H
 
@@ -35,17 +35,17 @@ typedef struct gm_work {
     } while (0)
 
 void gm_work_begin(gm_work *w, gm_rank *r, const char *place);
-/* Releases what was made, but for what was kept; the first failure. */
+/* Releases the work's tensors except those that were kept. Returns the status of the first failure. */
 gm_status gm_work_end(gm_work *w);
-/* The same of what was made since n_held was `mark`, and the work goes on. */
+/* Releases the tensors made since n_held was `mark`; the work goes on. */
 void gm_work_drop(gm_work *w, int mark);
-/* t, a new reference, is the work's from now on; returns it. After a failure it is released. */
+/* Gives the caller's reference to t to the work and returns t. Releases it after a failure. */
 gm_tensor *gm_work_hold(gm_work *w, gm_tensor *t);
-/* t is the caller's from now on: a reference of its own where the work has none. With yield, where only the work knows
- * the bytes of t, it lets go of its other views of them, so that t is nobody else's. */
+/* Gives the caller a reference to t: the work's, or a new one if the work has none. yield: if only the work refers to
+ * the bytes of t, it also releases its other views of them, so that t has no other reference. */
 gm_tensor *gm_work_keep(gm_work *w, gm_tensor *t);
 gm_tensor *gm_work_yield(gm_work *w, gm_tensor *t);
-/* t once more: what is to be kept twice. */
+/* Another reference to t's tensor, for a tensor that is to be kept twice. */
 gm_tensor *gm_work_share(gm_work *w, gm_tensor *t);
 
 /* ---- views ---- */

@@ -1,4 +1,5 @@
-/* checkpoint.h - checkpoints are global tensors: any number of files, any layout, valid or invisible.
+/* checkpoint.h - saves and reads checkpoints. A checkpoint stores global tensors, so that any number of ranks in any
+ * layout can read it. It is either complete or invisible.
  *
  *     DIR/step-00001200/rank-00000.safetensors   the boxes that rank 0 wrote; one such file a rank
  *     DIR/step-00001200/index.json               format, version, world, files, tensors, meta, crc32c
@@ -8,24 +9,24 @@
  * A box is stored under the tensor's name when it is the whole tensor, so that a checkpoint of one rank
  * is a plain safetensors file; else under "name[begin:end,...]".
  *
- * Saving. Every rank writes the boxes that are its own (plan.h) into step-N.tmp, then what they are
- * (parts.h). Rank 0 waits for all parts, checks that they cover every tensor once, writes the index, syncs, renames,
- * syncs the parent: a crash at any moment leaves the checkpoint whole or unseen. What is called *.tmp is never
- * read, and removed by the next save. All of this happens in a thread that knows neither Lua nor MPI, from a
- * copy of what the rank writes; or at once, where no copy is asked for or no memory is left for one.
+ * Saving. Every rank writes the boxes that the plan gives it (plan.h) into step-N.tmp, then an index of them
+ * (parts.h). Rank 0 waits for all parts, checks that they cover every tensor once, writes the index, syncs it, renames
+ * the folder and syncs the parent. A crash at any moment leaves the checkpoint complete or invisible. Folders called
+ * *.tmp are never read; the next save removes them. A thread without Lua and MPI does all this from a copy of the
+ * rank's data; if no copy is asked for, or memory for it is short, the calling thread does it at once.
  *
  *     all ranks   gm_save_list       of a pipeline only: what this stage holds; stages tell each other
  *     all ranks   gm_save_new        refuses what cannot be saved; nothing is written yet
  *     rank 0      gm_save_prepare    makes step-N.tmp; its token goes to all ranks (a broadcast)
  *     all ranks   gm_save_start      returns when the tensors may change again
- *     all ranks   gm_save_wait       part written; then ranks that failed are made known, and rank 0 is told
+ *     all ranks   gm_save_wait       until the part is written; then failures are announced, and rank 0 is told
  *     rank 0      gm_save_wait       done: gm_save_result is what became of the whole
  *
- * Opening checks everything: checksums, geometry (boxes cover each tensor once), headers. Several ranks share the
- * checksums of data.
+ * Opening verifies headers, geometry (boxes cover each tensor once) and checksums; several ranks share the checksums of
+ * data.
  *
- * Errors: GM_ECORRUPT damaged; GM_EIO the system refused, the message names the file; after a failed
- * save older checkpoints are as they were and the .tmp folder is gone. */
+ * Errors: GM_ECORRUPT: the checkpoint is damaged. GM_EIO: the system refused an operation; the message names the file.
+ * A failed save leaves older checkpoints as they were and removes its .tmp folder. */
 #ifndef GM_CHECKPOINT_H
 #define GM_CHECKPOINT_H
 
@@ -43,15 +44,15 @@ typedef struct gm_piece {
     const bool      *stages; /* by coordinate along the axis `pipeline`: is it held there? NULL: by all ranks */
 } gm_piece;
 
-/* One that all ranks hold; shape is the global one. The piece borrows name and block. */
+/* Makes a piece that all ranks hold, of this global shape. The piece borrows name and block. */
 gm_piece gm_piece_of(const char *name, const gm_tensor *block, const gm_layout *layout, const int64_t *shape);
 
 /* ---- saving ---- */
 
 typedef struct gm_save gm_save; /* one under way */
 
-/* The stages of a pipeline hold different tensors; what is saved is the union. A list says which, in bytes: those that
- * gm_save_list gives on a rank, and the ranks that differ only along `pipeline` exchange. */
+/* The stages of a pipeline hold different tensors, and a save writes their union. A list names the tensors of a stage,
+ * as bytes: gm_save_list makes it, and the ranks that differ only along `pipeline` exchange their lists. */
 typedef struct gm_stage_list {
     const char *bytes;
     size_t      size;
@@ -83,25 +84,28 @@ typedef enum gm_save_state {
     GM_SAVE_DONE
 } gm_save_state;
 
-/* GM_EINVAL, GM_ESHAPE: what cannot be saved, or stages that hold different tensors under one name. GM_ENOMEM. */
+/* Checks the pieces and makes a save; the caller frees it. GM_EINVAL, GM_ESHAPE: a piece cannot be saved, or two stages
+ * hold different tensors under one name. GM_ENOMEM. */
 gm_status gm_save_new(const gm_save_as *as, gm_save **out);
-/* Rank 0 alone, while no other save into this folder is under way. token has room for GM_SAVE_TOKEN. GM_EIO. */
+/* Rank 0 only: makes step-N.tmp and draws the token (room for GM_SAVE_TOKEN bytes). No other save into this folder may
+ * be under way. GM_EIO. */
 gm_status gm_save_prepare(gm_save *s, char *token);
-/* Failures to write are no failures of this call: they wait in gm_save_part and gm_save_result. */
+/* Starts to write. Returns when the tensors may change again. gm_save_part and gm_save_result report failures to
+ * write; this call does not. */
 gm_status gm_save_start(gm_save *s, const char *token);
 bool      gm_save_is_started(const gm_save *s);
-/* Of one that was started: any other waits for ever. Returns at that state, or after so many seconds; negative: no
- * limit. */
+/* Waits until a started save reaches this state, or for so many seconds (negative: no limit); returns the state. On a
+ * save that was not started it waits for ever. */
 gm_save_state gm_save_wait(gm_save *s, gm_save_state until, double seconds);
 bool          gm_save_in_background(const gm_save *s); /* false although asked for: no memory for the copy */
 gm_status     gm_save_part(const gm_save *s);          /* once written: this rank's own part; sets gm_last_error */
 gm_status     gm_save_result(const gm_save *s);        /* once done; on rank 0: the whole. Sets gm_last_error */
 const char   *gm_save_path(const gm_save *s);          /* what it will be called, or is */
-/* Rank 0: all ranks have written their parts; one that cannot be found is lost. */
+/* Rank 0: tells the save that all ranks have written their parts; a part that is not found from now on is lost. */
 void gm_save_all_written(gm_save *s);
-/* Rank 0: no more parts will come, all other ranks have stopped writing. */
+/* Rank 0: tells the save that all other ranks have stopped writing and no more parts will come. */
 void gm_save_give_up(gm_save *s, const char *why);
-/* Stops what is under way as soon as the system lets it (an fsync at worst). NULL is allowed. */
+/* Frees a save; stops its writing as soon as the system allows it (after an fsync at worst). NULL is allowed. */
 void gm_save_free(gm_save *s);
 
 /* ---- reading ---- */
@@ -117,8 +121,8 @@ typedef struct gm_stored {
     uint64_t    bytes;
 } gm_stored;
 
-/* Opens and verifies all but the checksums of data: of these only share `part` of `parts`. The checkpoint is whole
- * when part 0 .. parts - 1 have all been opened without complaint; 0 of 1 is all of it. */
+/* Opens a checkpoint and verifies it; of the checksums of data only share `part` of `parts`. The checkpoint is intact
+ * if parts 0 .. parts - 1 have all been opened without an error; part 0 of 1 verifies everything. */
 gm_status gm_checkpoint_open(const char *path, int part, int parts, gm_checkpoint **out);
 void      gm_checkpoint_close(gm_checkpoint *c); /* NULL is allowed */
 
@@ -128,9 +132,9 @@ int         gm_checkpoint_count(const gm_checkpoint *c);
 gm_stored   gm_checkpoint_at(const gm_checkpoint *c, int i);              /* by name, 0 <= i < count */
 int         gm_checkpoint_find(const gm_checkpoint *c, const char *name); /* -1: no such tensor */
 
-/* Fills the block that a rank holds of a piece from whatever boxes it meets, and its padding with zeros. offset:
- * where the piece's global shape begins in the stored tensor (NULL: the whole, whose shape must then be equal).
- * dtypes must be equal, or `cast` be true. GM_ESHAPE. */
+/* Fills the block that a rank holds of a piece from the stored boxes that it meets, and its padding with zeros. offset:
+ * where the piece's global shape begins in the stored tensor (NULL: the piece is the whole tensor, of equal shape). The
+ * dtypes must be equal unless `cast` is true. GM_ESHAPE: the piece does not fit. */
 gm_status gm_checkpoint_read(const gm_checkpoint *c, const gm_mesh *mesh, int rank, const gm_piece *to,
                              const int64_t *offset, bool cast);
 

@@ -1,4 +1,4 @@
-/* files.h - writing that survives a crash: whole files or an error, synced, renamed, never half seen.
+/* files.h - writes files that survive a crash: a file is written whole and synced, or the call fails.
  *
  * Every failure is GM_EIO and names the file and the system's reason; a file size limit (ulimit -f) is one of them,
  * since the program ignores SIGXFSZ. */

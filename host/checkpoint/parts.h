@@ -1,4 +1,4 @@
-/* parts.h - how the ranks that write one checkpoint tell each other, through its folder, how they fared.
+/* parts.h - the ranks that write one checkpoint report success or failure through files in its folder.
  *
  *     rank-00002.safetensors   data of rank 2          rank-00002.json     an index of that file alone: written last,
  *                                                                          synced, seen whole or not at all
@@ -24,12 +24,12 @@ char *gm_part_file(int rank); /* "rank-00002.safetensors", to be freed; NULL: no
 
 /* Sets part->meta. */
 gm_status gm_part_announce(const char *folder, int rank, gm_index *part, const gm_part_stamp *stamp);
-/* Removes the rank's data (its room may be what is lacking) and says why, as far as the system lets it. */
+/* Removes the rank's data, since the disk may be full, and writes the reason, as far as the system allows it. */
 void          gm_part_fail(const char *folder, int rank, const char *why);
 gm_part_state gm_part_look(const char *folder, int rank);
-/* GM_ECORRUPT: not what that rank of this save writes. GM_EIO: it failed, with its own words. */
+/* Reads a rank's part. GM_ECORRUPT: the part is not of this rank and save. GM_EIO: that rank failed; its message. */
 gm_status gm_part_read(const char *folder, int rank, const gm_part_stamp *stamp, gm_index *out);
-/* Removes what is not to be published. */
+/* Removes the rank's .json and .failed files, which are not published. */
 gm_status gm_part_forget(const char *folder, int rank);
 
 #endif

@@ -1,9 +1,10 @@
-/* plan.h - which rank writes which box of a checkpoint.
+/* plan.h - decides which rank writes which box of a checkpoint.
  *
- * A pure function of mesh, names, dtypes, shapes, layouts and the stages that hold a tensor: every rank computes it
- * for all ranks and they agree without a word. Each distinct box is written once; of the ranks that hold the same
- * box, the one with the fewest bytes so far takes it (the lowest of equals), largest boxes first. Padding is never
- * written; a block that is all padding is no box. A tensor without elements is one empty box.
+ * The plan is a pure function of mesh, names, dtypes, shapes, layouts and the stages that hold a tensor. Every rank
+ * computes it for all ranks, so they agree without communication. Each distinct box is written once. Boxes are assigned
+ * in order of size, largest first; of the ranks that hold a box, the one with the fewest bytes so far writes it (the
+ * lowest rank among equals). Padding is never written; a block that is all padding is no box. A tensor without elements
+ * is one empty box.
  * The trap: all ranks must list the same pieces, also those that other stages hold (union.h makes such a list);
  * gm_plan_digest tells whether they did. */
 #ifndef GM_CHECKPOINT_PLAN_H

@@ -1,7 +1,7 @@
 /* shard.h - one rank's file of a checkpoint: the boxes that the plan gave it, in order of their names.
  *
- * Written from the tensors themselves, or from a copy that gm_shard_copy made: then nothing of the caller's
- * is looked at any more. Data goes out through a buffer of fixed size, whatever the strides. */
+ * It is written from the tensors themselves, or from a copy that gm_shard_copy made; after the copy the caller's
+ * tensors are not read any more. Data goes through a buffer of fixed size, whatever the strides. */
 #ifndef GM_CHECKPOINT_SHARD_H
 #define GM_CHECKPOINT_SHARD_H
 

@@ -1,8 +1,8 @@
-/* steps.h - the folder that holds the checkpoints of a run: names, lists, what is left over, what is old.
+/* steps.h - the folder that holds the checkpoints of a run: names, lists, removal of leftovers and old checkpoints.
  *
  *     DIR/step-00001200        a checkpoint          DIR/step-00001200.tmp    one being made, or being removed
  *
- * What is called *.tmp is never read. All but the first three are for one rank to call. */
+ * Folders called *.tmp are never read. Only one rank may call gm_steps_prepare, gm_steps_publish and gm_steps_prune. */
 #ifndef GM_CHECKPOINT_STEPS_H
 #define GM_CHECKPOINT_STEPS_H
 
@@ -14,8 +14,9 @@ char *gm_steps_path(const char *folder, int64_t step, const char *ending);
 /* The steps in a folder that are complete by name, ascending; to be freed. No folder: none. */
 gm_status gm_steps_list(const char *folder, int64_t **steps, int *n);
 
-/* Makes the folder and locks it, removes what interrupted saves and removals left, makes `beside`. GM_EIO: another
- * process has the lock. *lock, -1 before, is to be closed, also after a failure: that ends the lock. */
+/* Makes the folder and locks it, removes leftovers of interrupted saves and removals, and makes the folder `beside`.
+ * *lock must be -1 before; the caller closes it, also after a failure, which ends the lock. GM_EIO: another process has
+ * the lock. */
 gm_status gm_steps_prepare(const char *folder, const char *beside, int *lock);
 /* Brings `beside` to disk and renames it to `target`: the moment at which the checkpoint exists. One of the same
  * step is exchanged in one go, so that at no moment there is none; the old one is in `beside` then. */

@@ -1,8 +1,8 @@
 /* collective.c - the collectives of comm.h, each as rounds of messages and local steps (state.h).
  *
- * Members talk to all others directly; each begins with its right neighbour, so that not all send to one at once.
- * Where a tensor is cut along its first dimension (after sizes of 1) blocks are sent and received in place; along
- * others they are packed through scratch, and that is counted as copied. */
+ * Each member exchanges messages with all others directly and begins with its right neighbour, so that the members do
+ * not all send to one at once. Blocks along the first dimension (after dimensions of size 1) are sent and received in
+ * place. Blocks along other dimensions are packed through scratch memory, which is counted as copied. */
 #include "state.h"
 
 #include <stdlib.h>

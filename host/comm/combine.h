@@ -1,6 +1,6 @@
 /* combine.h - the arithmetic of reductions, and copies between strips of tensors and messages. Private to comm/.
  *
- * Sums go in the order of the parts; 16-bit types are summed in f32 and rounded once; integers wrap. max and min
+ * Sums are taken in the order of the parts. 16-bit types are summed in f32 and rounded once; integers wrap. max and min
  * give NaN where any part has one, so that no rank overlooks it. */
 #ifndef GM_COMBINE_H
 #define GM_COMBINE_H
@@ -10,7 +10,7 @@
 /* out[n] = parts[0] op parts[1] op ...; out may be one of the parts. */
 void gm_combine(gm_dtype dtype, gm_reduction op, int n_parts, const void *const *parts, void *out, int64_t n);
 
-/* Strided copies: n rows of `bytes`, each `from_step` and `to_step` bytes after the one before. */
+/* Copies n rows of `bytes` bytes; row i begins i from_step bytes after `from` and i to_step bytes after `to`. */
 void gm_copy_rows(char *to, size_t to_step, const char *from, size_t from_step, size_t bytes, int64_t n);
 
 #endif

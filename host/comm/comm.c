@@ -107,9 +107,11 @@ void gm_comm_free(gm_comm *c, bool orderly)
 gm_status gm_comm_set_mesh(gm_comm *c, const gm_mesh *mesh)
 {
     if (gm_mesh_size(mesh) != c->world)
-        return GM_FAIL(GM_EINVAL, "a mesh of %d ranks for a world of %d", gm_mesh_size(mesh), c->world);
+        return GM_FAIL(GM_EINVAL, "a mesh of %d ranks for a world of %d; the sizes of its axes must multiply to %d",
+                       gm_mesh_size(mesh), c->world, c->world);
     if (c->n_under_way)
-        return GM_FAIL(GM_EINVAL, "another mesh while %d operations are under way; wait for them", c->n_under_way);
+        return GM_FAIL(GM_EINVAL, "the mesh cannot change while %d operations are under way; wait for them first",
+                       c->n_under_way);
     for (gm_group *g = c->groups; g; g = g->next) g->retired |= g->axes != ~0u;
     c->mesh = *mesh;
     return GM_OK;
@@ -203,7 +205,7 @@ gm_status gm_comm_group(gm_comm *c, uint32_t axes, gm_group **out)
 {
     char name[GM_MAX_AXES * 17 + 1];
     if (c->mesh.n_axes < 32 && axes >> c->mesh.n_axes)
-        return GM_FAIL(GM_EINVAL, "a group of axes %#x of a mesh with %d", axes, c->mesh.n_axes);
+        return GM_FAIL(GM_EINVAL, "there is no group of axes %#x: the mesh has only %d axes", axes, c->mesh.n_axes);
     for (gm_group *g = c->groups; g; g = g->next)
         if (!g->retired && g->axes == axes) {
             *out = g;

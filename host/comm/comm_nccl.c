@@ -1,10 +1,10 @@
-/* comm_nccl.c - links between GPUs (links.h): the only file that includes nccl.h. The library is loaded when it is
- * looked for; where a build found no nccl.h (GM_WITHOUT_NCCL), there is none.
+/* comm_nccl.c - links between GPUs (links.h): the only file that includes nccl.h. gm_links_find loads the library; a
+ * build without nccl.h (GM_WITHOUT_NCCL) has no links.
  *
- * Communicators are non-blocking, so that a place that never comes makes nobody hang: each call may leave the library
- * at work (ncclInProgress), and only when ncclCommGetAsyncError says that it is through may the next one be made, or an
- * event be recorded behind what it launched. The trap: an aborted communicator is gone, so link->comm is NULL from then
- * on; tickets are not, and pass. */
+ * Communicators are non-blocking, so that an absent place cannot hang the others. A call may leave the library at work
+ * (ncclInProgress). The next call, or an event behind the launched work, must wait until ncclCommGetAsyncError reports
+ * that the library has finished. The trap: aborting a communicator frees it, so link->comm is NULL from then on;
+ * tickets outlive it, and pass. */
 #include "links.h"
 
 #include <dlfcn.h>

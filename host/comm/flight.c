@@ -1,4 +1,4 @@
-/* flight.c - the flight recorder: the last calls on groups, what this rank knows when another one asks. */
+/* flight.c - the flight recorder: the last calls of this rank on its groups, from which it answers other ranks. */
 #include "state.h"
 
 #include <inttypes.h>

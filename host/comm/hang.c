@@ -1,4 +1,4 @@
-/* hang.c - what is said of a wait in which nothing moves: who has not come, and what it does instead. See state.h. */
+/* hang.c - the message of a wait without progress: which ranks are absent, and what they do instead. See state.h. */
 #include "state.h"
 
 #include <stdio.h>

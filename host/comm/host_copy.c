@@ -1,12 +1,12 @@
-/* host_copy.c - operations on tensors whose bytes are not in host memory, over a transport that moves host memory only.
+/* host_copy.c - operations on tensors of a device, over a transport that moves host memory only.
  *
- * Such an operation works on memory of the host that the device copies to and from by itself (device.h,
- * gm_device_host_pool). At the start copies of what this rank sends are queued behind the kernels that make it; the
- * first step is made when they have come, which a wait, a test or a poll finds. After the last step what was received
- * is queued for the device, before any kernel that is launched later: the operation is done, and its memory is free
- * when that copy has ended. So nothing here waits for the device, and operations overlap with its work.
+ * Such an operation works on host memory that the device copies to and from asynchronously (device.h,
+ * gm_device_host_pool). At its start, copies of the data to be sent are queued behind the kernels that make it. The
+ * first step runs when a wait, a test or a poll finds these copies done. After the last step, copies of the received
+ * data are queued before any later kernel; the operation is then done, and its host memory is free when these copies
+ * have ended. So nothing here waits for the device, and operations overlap with its work.
  *
- * A group of one moves nothing: there the device copies from `in` to `out`. */
+ * In a group of one the device copies from `in` to `out`. */
 #include "state.h"
 
 #include <stdio.h>

@@ -1,9 +1,9 @@
-/* lane.c - operations on tensors of devices that talk to each other by themselves (links.h: NCCL).
+/* lane.c - operations on tensors of devices that exchange data directly (links.h: NCCL).
  *
- * A lane is a link of a group, or of one direction between two of its members, made at its first operation: the first
- * member makes an id and sends it over the transport, then all open it; operations wait for that in their turn, and so
- * does nobody else. An operation on a lane runs the same rounds as over the transport, but moves nothing in them: so
- * records, accounts and questions about stalls are the same. Then it goes through
+ * A lane is the link of a group, or of one direction between two of its members. The first operation makes it: the
+ * first member makes an id and sends it over the transport, then all members open the link. Only the operations of the
+ * lane wait for this, each in its turn. An operation on a lane runs the same rounds as over the transport without
+ * moving data, so that records, accounts and questions about stalls are the same. Then it goes through the stages
  *
  *     WAITS    for the lane to be made and for the operations before it
  *     ISSUED   the library is at work on the call

@@ -1,4 +1,4 @@
-/* link_trial.c - a link of one place, tried: every kind of operation through the library that carries those of many. */
+/* link_trial.c - gm_links_try: runs every kind of operation on a link of one device with itself. */
 #include <string.h>
 #include <time.h>
 #include "comm.h"

@@ -1,16 +1,16 @@
-/* links.h - collectives between devices that no byte of which passes through host memory: communicators of NCCL, each
- * on a queue of its device's (kernels/queues.h).
+/* links.h - collectives between devices that bypass host memory: NCCL communicators, each on a queue of its device
+ * (kernels/queues.h).
  *
- * A link is this device's place in a group of devices. What is issued on it runs in order, behind what the device had
- * been given when the operation's ticket was entered, and beside what it is given later. Nothing here waits, but what
- * says so: not for the device, and not for the other places, which need not have come.
+ * A link is this device's place in a group of devices. Operations issued on a link run in order. An operation runs
+ * after the work that the device had when the operation's ticket was entered, and concurrently with later work. The
+ * functions wait neither for the device nor for the other places, except where their comment says "waits".
  *
  *     queues->enter(dev, &ticket)
- *     gm_links_issue(link, ticket, ...)  when gm_links_ready says so; the moves of one call are one operation
- *     queues->leave(queue, ticket)       when it says so again; queue: gm_links_queue(link)
+ *     gm_links_issue(link, ticket, ...)  once gm_links_ready gives true; the moves of one call are one operation
+ *     queues->leave(queue, ticket)       once it gives true again; queue: gm_links_queue(link)
  *
- * The trap: every place must issue the same operations in the same order, or all hang on the device; stop ends that,
- * on this place alone. */
+ * The trap: every place must issue the same operations in the same order, or all of them hang on the device.
+ * gm_links_stop ends such a hang on its own place only. */
 #ifndef GM_LINKS_H
 #define GM_LINKS_H
 
@@ -19,7 +19,7 @@
 
 typedef struct gm_link gm_link;
 
-typedef struct gm_link_id { /* of a group of places: made by one of them, the same at all */
+typedef struct gm_link_id { /* identifies a group of places: one of them makes it and sends it to the others */
     char bytes[128];
 } gm_link_id;
 
@@ -51,25 +51,28 @@ typedef struct gm_link_move {
     size_t       count; /* elements */
 } gm_link_move;
 
-/* The library, loaded the first time: GANYMEDE_CUDA_NCCL in the environment, which is for specs, else libnccl.so.2.
- * GM_EINVAL: there is none ("none" is asked for, or this build is without), or it does not serve, with the reason. */
+/* Loads the library at the first call and describes it. The library is the file that GANYMEDE_CUDA_NCCL names in the
+ * environment (for specs), else libnccl.so.2. GM_EINVAL, with the reason: there is no library ("none" was asked for, or
+ * this build has no NCCL), or it cannot be used. */
 gm_status gm_links_find(gm_link_facts *out);
 gm_status gm_links_new_id(gm_link_id *out);
-/* Begins to make place `place` of n; the others must do so too. ready says when it is made. The device has queues. */
+/* Begins to open place `place` of n; every other place must do the same. The link is open when gm_links_ready gives
+ * true. dev must have queues. The caller frees the link with gm_links_close. */
 gm_status gm_links_open(gm_device *dev, const gm_link_id *id, int n, int place, gm_link **out);
 gm_queue *gm_links_queue(gm_link *link);
-/* Is the library through with what it was given? GM_ECOMM: it has failed here, also after operations were issued; its
- * words. */
+/* *ready: has the library finished the last call? GM_ECOMM, with the library's message: it has failed, possibly in an
+ * operation issued earlier. */
 gm_status gm_links_ready(gm_link *link, bool *ready);
 gm_status gm_links_issue(gm_link *link, gm_ticket *ticket, const gm_link_move *moves, int n);
-/* What runs on the device for this link ends, whatever the others do; nothing more can be issued. Waits some seconds
- * for a library that does not answer. */
+/* Ends what runs on the device for this link, whatever the other places do. Nothing more can be issued. Waits some
+ * seconds if the library does not answer. */
 void gm_links_stop(gm_link *link);
-/* orderly: all places close, and everything has passed. Otherwise as stop. Frees; NULL is allowed. */
+/* Frees the link. orderly: promises that all places close and that all operations have passed; otherwise the link is
+ * stopped first. NULL is allowed. */
 void gm_links_close(gm_link *link, bool orderly);
 
-/* Opens a link of this device with itself and passes every kind of operation through it: does the library work here?
- * What can be tried with one GPU. Waits. GM_EINVAL: there is none; GM_ECOMM, GM_EHANG: it fails, with its words. */
+/* Tests whether the library works here, as far as one GPU can: opens a link of this device with itself and runs every
+ * kind of operation on it. Waits. GM_EINVAL: there is no library. GM_ECOMM, GM_EHANG: it fails; its message. */
 gm_status gm_links_try(gm_device *dev, gm_link_facts *out);
 
 #endif

@@ -1,4 +1,5 @@
-/* message.c - what moves without a common shape: uneven rows, barrier, messages of two, byte strings. */
+/* message.c - operations whose members have no common shape: all_to_all of uneven rows, barrier, messages between two
+ * members, exchange of byte strings. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* note.h - what a rank did last, where its keeper can read it when the rank is gone: in memory that both share. */
+/* note.h - the last call of a rank, in memory that it shares with its keeper, which reads it after the rank's end. */
 #ifndef GM_COMM_NOTE_H
 #define GM_COMM_NOTE_H
 

@@ -1,6 +1,6 @@
-/* notice.c - what ranks tell each other besides data: failures, questions of a wait that stalls, calls to compare.
+/* notice.c - the notices between ranks: failures, questions of stalled waits, calls to compare.
  *
- * Messages are read in every wait and poll and answered there and then. Nothing here waits, but gm_comm_fail. */
+ * Every wait and poll reads notices and answers them at once. Only gm_comm_fail and checked mode wait here. */
 #include "state.h"
 
 #include <stdio.h>

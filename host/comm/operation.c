@@ -1,9 +1,9 @@
 /* operation.c - operations under way: messages, rounds, waiting. See state.h.
  *
  * Tags. A group's history is a hash of every call on it so far; the tag of a message is taken from the history
- * after its call. So the messages of calls that differ never meet, a difference shows at the latest at the next
- * call, and operations under way at the same time do not mix. The trap: what failed may still be written to by the
- * transport; it is given up, keeps its tensors and scratch, and is freed when its last message has ended. */
+ * after its call. So messages of different calls do not match, a difference shows at the latest at the next call, and
+ * operations under way at the same time do not mix. The trap: the transport may still write to a failed operation. Such
+ * an operation is given up; it keeps its tensors and scratch and is freed when its last message has ended. */
 #include "state.h"
 
 #include <inttypes.h>

@@ -1,8 +1,9 @@
 /* section.c - ends of sections and of the program; recovery after a section failed.
  *
- * Recovery leaves nothing behind: every rank takes back its receives, tells the others how many data messages it has
- * sent them since the start, and takes in what has not arrived anywhere until the numbers agree; then all groups
- * begin a new epoch. Nobody sends anything between the end of the section and the last rank's word that it is done. */
+ * Recovery removes every message of the failed section. Each rank cancels its receives, tells the others how many data
+ * messages it has sent them since the start, and receives and drops stray messages until the numbers agree. Then all
+ * groups begin a new epoch. No rank sends data between the end of the section and the last rank's notice that it has
+ * recovered. */
 #include "state.h"
 
 #include <stdio.h>

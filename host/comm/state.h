@@ -1,4 +1,4 @@
-/* state.h - what the files of comm/ share. Private to them.
+/* state.h - the structs and functions that the files of comm/ share. Private to them.
  *
  *     comm.c        life of a comm, groups, settings            operation.c   operations under way, waiting
  *     collective.c  the collectives, each as rounds of messages  combine.c    sums and packing
@@ -6,10 +6,10 @@
  *     section.c     ends of sections, recovery                  join.c        transports; comm_mpi.c is a module
  *     trace.c       accounts by module path                      host_copy.c      bytes that are not in host memory
  *     lane.c        operations between devices, without host memory   way.c   the choice between both
- *     comm_nccl.c   what carries those: NCCL (links.h)
+ *     comm_nccl.c   the links between devices: NCCL (links.h)
  *
- * An operation is a list of rounds: messages that may all be under way at once, then a local step. The step of
- * round k runs when every message of round k - 1 is done, and adds those of round k; step 0 runs at the start. */
+ * An operation is a list of rounds. A round is a set of messages that may all be under way at once. Step k is local: it
+ * runs when every message of round k - 1 is done and starts the messages of round k. Step 0 runs at the start. */
 #ifndef GM_COMM_STATE_H
 #define GM_COMM_STATE_H
 
@@ -17,7 +17,7 @@
 #include "comm.h"
 #include "transport.h"
 
-/* What can be called, by its name in reports. */
+/* The calls, by their names in reports. */
 /* clang-format off */
 #define GM_COLLECTIVES(X)                                                                                \
     X(all_reduce) X(all_gather) X(reduce_scatter) X(broadcast) X(reduce) X(gather) X(scatter) X(all_to_all) \
@@ -30,12 +30,12 @@ typedef enum gm_collective {
         GM_CALL_COUNT
 } gm_collective;
 
-/* ---- flight.c: what was called ---- */
+/* ---- flight.c: the record of calls ---- */
 
 #define GM_FLIGHT_RING 4096
 #define GM_PLACE_ROOM  96
 
-/* One call; sent to other ranks as it is (all run one build). -1: does not apply. */
+/* One call. Sent to other ranks as these bytes, since all run the same build. -1: does not apply. */
 typedef struct gm_call_record {
     uint64_t group, epoch, number; /* number: calls before it in this group and epoch, or channel of a group */
     uint64_t history;              /* hash of those calls */
@@ -59,7 +59,7 @@ typedef struct gm_flight {
 uint64_t              gm_flight_add(gm_flight *f, const gm_call_record *record, const char *group, double now);
 void                  gm_flight_end(gm_flight *f, uint64_t at, double now); /* now: negative when given up */
 const gm_call_record *gm_flight_find(const gm_flight *f, uint64_t group, uint64_t epoch, uint64_t number);
-/* Equal for two records exactly when the calls fit together; places do not count, send fits receive. */
+/* A hash that is equal for two records exactly when the calls match. Places do not count; a send matches a receive. */
 uint64_t    gm_record_fingerprint(const gm_call_record *r);
 const char *gm_call_name(int call);
 /* "all_reduce f32 (4, 8) sum, call 17 of data, at blocks.3"; group may be NULL. Returns buf. */
@@ -114,19 +114,19 @@ typedef struct gm_message {
     bool   send, done;
 } gm_message;
 
-/* What another member said when a wait asked it. */
+/* The answer of another member to the question of a wait. */
 typedef struct gm_answer {
     bool answered, came, checked;
     char text[512]; /* what it is doing instead */
 } gm_answer;
 
-/* How a block lies in a tensor along dimension `dim`: outer x (parts x inner), bytes of inner. */
+/* How blocks lie in a tensor along a dimension: `outer` times the blocks one after the other, `inner` bytes each. */
 typedef struct gm_strip {
     int64_t outer;
     size_t  inner;
 } gm_strip;
 
-/* Memory of the host that an operation works on in place of a device's. */
+/* Host memory that an operation uses in place of a device's memory. */
 typedef struct gm_host_copy {
     struct gm_host_copy *next;
     gm_device           *device;
@@ -135,7 +135,7 @@ typedef struct gm_host_copy {
     bool                 busy;  /* the mark may not have been passed */
 } gm_host_copy;
 
-/* How far an operation between devices is: lane.c. */
+/* The progress of an operation between devices: lane.c. */
 typedef enum gm_lane_stage { GM_LANE_WAITS, GM_LANE_ISSUED, GM_LANE_QUEUED } gm_lane_stage;
 
 struct gm_pending {
@@ -188,68 +188,71 @@ struct gm_pending {
     size_t      *sizes_to;
 };
 
-/* A new operation, not under way: retains in and out (NULL is allowed), takes scratch from their device's pool. */
+/* Makes an operation that is not under way yet. Retains in and out (NULL is allowed); takes `scratch` bytes from the
+ * pool of their device. */
 gm_status gm_pending_new(gm_comm *c, gm_group *g, gm_collective call, gm_tensor *in, gm_tensor *out, size_t scratch,
                          int max_messages, gm_pending **p);
 void      gm_pending_free(gm_pending *p);
-/* Enters it into the records, runs it as far as it goes; out NULL: waits. Takes p. */
+/* Enters p into the records and runs it as far as it goes. out NULL: waits for it. Takes ownership of p. */
 gm_status gm_pending_start(gm_pending *p, gm_pending **out);
-/* A message of the round being built. Empty ones are left out but for `always`. */
+/* Adds a message to the round being built. Empty messages are left out unless `always`. */
 void gm_pending_send(gm_pending *p, int place, const void *bytes, size_t n, bool always);
 void gm_pending_receive(gm_pending *p, int place, void *bytes, size_t n, bool always);
 void gm_pending_give_up(gm_pending *p);
-/* The one waiting loop: until met(p), or a failure of p, of another rank, an interrupt, a hang. */
+/* The waiting loop of all operations. It ends when met(p) holds, p fails, another rank fails, an interrupt is asked
+ * for, or the time-out passes without progress. */
 gm_status gm_pending_wait_until(gm_pending *p, bool (*met)(gm_pending *p));
-/* Moves everything under way; true when something moved. */
+/* Advances every operation under way; true if one made progress. */
 bool gm_operations_advance(gm_comm *c);
 
-/* Are all its uses of memory over, so that it may be freed? */
+/* Have all uses of p's memory ended, so that p may be freed? */
 bool gm_pending_is_over(const gm_pending *p);
 void gm_pending_finish(gm_pending *p);
 void gm_pending_fail(gm_pending *p, gm_status st); /* with gm_last_error; the first failure stays */
-/* Since `since` nothing has come for p: asks the others now and then (*asked: when), gives up after the time-out. */
+/* p has made no progress since `since`: asks the other members now and then (*asked: when it last did) and fails with
+ * GM_EHANG after the time-out. */
 gm_status gm_pending_watch(gm_pending *p, double since, double *asked);
 
 /* ---- lane.c: operations between devices ---- */
 
-bool gm_lane_serves(const gm_pending *p);
-/* Before it is entered anywhere: memory, a ticket, its turn on its lane. */
+bool gm_lane_serves(const gm_pending *p); /* does p go between devices? */
+/* Takes memory, a ticket and a turn on a lane for p. Called before p is entered into any record. */
 gm_status gm_lane_take(gm_pending *p);
-/* After its last round; true when something moved. Fails p where the lane has failed. */
+/* Advances p after its last round; true if it made progress. Fails p if its lane has failed. */
 bool gm_lane_advance(gm_pending *p);
-/* The device's later work comes behind it, and its memory is given back to that. It is QUEUED or done. */
+/* Orders the device's later work after p and gives p's memory back to it. p is QUEUED or done. */
 gm_status gm_lane_hand_over(gm_pending *p);
-/* Nothing queued for it is waited for: all lanes stop, as what comes after it would not fit together any more. */
+/* Abandons p without waiting. All lanes stop, because later operations would no longer match those of other ranks. */
 void gm_lane_give_up(gm_pending *p);
 bool gm_lane_holds(const gm_pending *p); /* may the device still use its memory? */
 void gm_lane_free(gm_pending *p);
-/* Tensors of dev go between devices from here on. */
+/* From now on tensors of dev travel between devices. */
 void gm_lanes_use(gm_comm *c, gm_device *dev);
-/* What all calls and waits of this rank say from here on, until lanes are closed; the first failure stays. */
+/* Sets the error that all calls and waits of this rank report until the lanes are closed; the first one stays. */
 void gm_lanes_failed(gm_comm *c, gm_status st, const char *error);
-/* What is queued between devices ends now, on this rank; until lanes are closed all that begins fails. */
+/* Ends what is queued between devices on this rank. Operations that begin before the lanes are closed fail. */
 void gm_lanes_stop(gm_comm *c);
-/* They are made anew when they are asked for. orderly: all ranks do, and nothing is queued. */
+/* Closes all lanes; later operations make new ones. orderly: promises that all ranks close and nothing is queued. */
 void gm_lanes_close(gm_comm *c, bool orderly);
-/* Waits until the device has passed all that was handed over. */
+/* Waits until the device has passed all operations that were handed over. */
 gm_status gm_lanes_drain(gm_comm *c);
 
 /* ---- host_copy.c: bytes that are not in host memory ---- */
 
-/* Sets from, to and scratch; before the root is known. */
+/* Takes host memory for p and sets from, to and scratch. Called before the root is known. */
 gm_status gm_host_copy_take(gm_pending *p, size_t scratch);
-/* Starts copying what is sent out of the device: `coming`, until gm_host_copy_came finds it there. */
+/* Starts to copy the data to be sent out of the device. p is `coming` until gm_host_copy_came finds the copy done. */
 gm_status gm_host_copy_begin(gm_pending *p);
 gm_status gm_host_copy_came(gm_pending *p);
-/* After the last step: what was received goes to the device, in order with its kernels. Waits for nothing. */
+/* Called after the last step: queues the copy of received data to the device, in order with its kernels; no wait. */
 gm_status gm_host_copy_return(gm_pending *p);
 void      gm_host_copy_give(gm_pending *p); /* its memory, when no copy uses it any more */
 void      gm_host_copy_free(gm_comm *c);    /* after the last operation */
 
 /* ---- the comm ---- */
 
-/* What another rank said at the end of a section. It may end the next one while this rank still waits for a third to
- * end this one, but no more: two are kept, by section % 2. */
+/* What another rank said at the end of a section. A rank may end the next section while this rank still waits for a
+ * third one to end the present section, but cannot get further ahead: two are kept, by section % 2. */
 typedef struct gm_ending {
     uint64_t section; /* from 1 */
     bool     ok, under_way;
@@ -315,24 +318,25 @@ struct gm_comm {
 const char *gm_comm_place(const gm_comm *c);
 gm_status   gm_comm_transport_failed(gm_comm *c);
 gm_group   *gm_comm_find_group(gm_comm *c, uint64_t id);
-/* GM_EPEER when another rank has failed, GM_EINTERRUPT when somebody asked. */
+/* GM_EPEER if another rank has failed; GM_EINTERRUPT if an interrupt was asked for (gm_comm_set_interrupt). */
 gm_status gm_comm_check_failed(gm_comm *c);
 gm_status gm_comm_check_interrupt(gm_comm *c);
 
-/* What every call asks first. Alone with a group of several is GM_EINVAL; another rank's failure is GM_EPEER. */
+/* Every call checks this first. GM_EINVAL: `alone` is set and the group has several ranks. GM_EPEER: another rank has
+ * failed. */
 gm_status gm_call_check_group(gm_comm *c, const gm_group *g, const char *op);
-/* GM_EINVAL unless t is there, contiguous and has bytes. name: "the block ", or "" where one tensor is meant. */
+/* GM_EINVAL unless t is given, contiguous and has bytes. name: "the block ", or "" if the call has only one tensor. */
 gm_status gm_call_check_tensor(const gm_comm *c, const gm_group *g, const char *op, const char *name,
                                const gm_tensor *t);
 
 /* ---- notice.c ---- */
 
-/* Reads what other ranks say; true when something was there. */
+/* Reads the notices of other ranks; true if there were any. */
 bool gm_notice_read(gm_comm *c);
-/* Asks the members that p waits for what they did, or all ranks; the answers come through gm_notice_read. */
+/* Asks the members that p waits for (everybody: all ranks) what they did. gm_notice_read brings the answers. */
 void gm_notice_ask(gm_pending *p, bool everybody);
 bool gm_notice_is_silent(const gm_comm *c, int rank); /* it was asked and has not been heard since */
-/* hang.c: GM_EHANG, which names every rank that is missed. */
+/* hang.c: GM_EHANG with a message that names every absent rank. */
 gm_status gm_pending_hang(gm_pending *p);
 /* Checked mode: GM_EMISMATCH unless every member makes the same call. Waits. */
 gm_status gm_notice_compare(gm_pending *p);

@@ -1,8 +1,8 @@
-/* trace.c - what each module sends: accounts by (module path, group, op, phase), and the list of calls. See comm.h.
+/* trace.c - accounts of what each module sends, by (module path, group, op, phase), and the list of calls. See comm.h.
  *
- * For whoever looks into a step (`ganymede check`); a run that is not looked into has none. Entries are a list with a
- * hash table of their places beside it. The trap: an operation that began before the trace did holds no entry of it,
- * and gm_comm_trace refuses to begin anew while operations are under way, since they hold places in the old one. */
+ * `ganymede check` traces a step; an ordinary run has no trace. Entries are a list, with a hash table of their indices.
+ * The trap: an operation that began before the trace has no entry in it. gm_comm_trace refuses a new trace while
+ * operations are under way, because they hold indices into the old one. */
 #include "state.h"
 
 #include <stdlib.h>

@@ -1,12 +1,12 @@
-/* transport.h - what carries messages between ranks: the one interface under comm.h.
+/* transport.h - the interface that carries messages between ranks, below comm.h.
  *
  * A transport moves two kinds of messages. Data messages are matched by (sender, tag), in order for one pair and
- * tag, and go straight between the callers' buffers. Control messages are small, copied, and arrive in order for
- * each pair. Nothing here waits: every call returns at once. Collectives, sums, counts and time-outs are the comm's.
+ * tag, and go straight between the callers' buffers. Control messages (notices) are small and copied; they arrive in
+ * order for each pair. Every call returns at once. The comm makes collectives, sums, accounts and time-outs of this.
  *
  * Transports: `self` (a world of one), `meta` (any world, moves nothing), Open MPI (comm_mpi.c, in a module of its
- * own), threads of one process (spec/unit). The module fills this struct across a library boundary, so it begins
- * with its size and version, failures are texts in `error`, and no function of the host is needed behind it. */
+ * own), threads of one process (spec/unit). The module fills this struct across a library boundary: the struct begins
+ * with its size and version, failures are texts in `error`, and the module needs no function of the host. */
 #ifndef GM_TRANSPORT_H
 #define GM_TRANSPORT_H
 
@@ -32,19 +32,20 @@ struct gm_transport {
     /* Starts a message. The bytes stay untouched until test says done. 0, or negative. */
     int (*send)(gm_transport *t, int to, int tag, const void *bytes, size_t n, void **request);
     int (*receive)(gm_transport *t, int from, int tag, void *bytes, size_t n, void **request);
-    /* 1: done, the request is gone; *n: bytes received, more than was asked for when the message was longer (the
-     * rest is lost), or GM_CANCELLED. 0: under way. */
+    /* 1: done, and the request is gone; *n: bytes of the message (more than the buffer holds if the message was longer;
+     * the rest is lost), or GM_CANCELLED. 0: under way. */
     int (*test)(gm_transport *t, void *request, size_t *n);
-    /* Takes back a receive, if nothing has begun to arrive for it; it is to be tested still. */
+    /* Cancels a receive unless its message has begun to arrive. The caller must still test the request. */
     int (*cancel)(gm_transport *t, void *request);
-    /* Takes in one data message that no receive waits for and drops it. 1: done, *from; 0: there is none now, or
-     * one is on its way in (call again). */
+    /* Receives one data message that no receive waits for and drops it. 1: done, *from: its sender. 0: there is none
+     * now, or one is still arriving (call again). */
     int (*drain)(gm_transport *t, int *from);
-    /* A notice: at most GM_NOTICE_MAX bytes, copied. */
+    /* Sends a notice of at most GM_NOTICE_MAX bytes, which are copied. */
     int (*tell)(gm_transport *t, int to, const void *bytes, size_t n);
-    /* 1: one was there; bytes has room for GM_NOTICE_MAX. 0: none. */
+    /* Receives a notice. 1: there was one; bytes has room for GM_NOTICE_MAX. 0: there was none. */
     int (*hear)(gm_transport *t, void *bytes, size_t *n, int *from);
-    /* orderly: all ranks close, nothing is under way. Otherwise leaves without waiting for anybody. Frees. */
+    /* Frees the transport. orderly: promises that all ranks close and nothing is under way. Otherwise it leaves without
+     * waiting for other ranks. */
     void (*close)(gm_transport *t, bool orderly);
 };
 

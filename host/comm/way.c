@@ -1,8 +1,9 @@
-/* way.c - how tensors of devices travel: from device to device, or through host memory (comm.h, gm_comm_use_device).
+/* way.c - chooses how tensors of devices travel: from device to device, or through host memory (comm.h,
+ * gm_comm_use_device).
  *
- * Every rank tells all others what it has, and all come to the same answer from the same facts. A job is linked as a
- * whole or not at all: a library that lets two ranks of a device talk to others would let them take turns on it, each
- * spinning while it waits for the other. */
+ * Every rank tells all others what it has, and all reach the same answer from the same facts. A job is linked as a
+ * whole or not at all: two ranks that share a device would take turns on it, each spinning while it waits for the
+ * other. */
 #include "state.h"
 
 #include <stdio.h>

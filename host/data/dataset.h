@@ -1,9 +1,9 @@
 /* dataset.h - numbered samples: (x, y) pairs that the loader batches.
  *
- * A sample is a pure function of its number, 0 <= i < length, and of the epoch where it is drawn anew in each (pairs
- * of texts). `sample` is called by the prefetch thread: it touches no tensor, no pool and no Lua. x is raw: bytes of
- * an image, doubles, or i64 tokens; transforms and the loader turn it into what the model gets. y is i64: one label
- * (y_ndim 0) or as many targets as y_shape holds. Counted by its one owner's thread. */
+ * A sample is a pure function of its number, 0 <= i < length, and of the epoch if samples are drawn again in each epoch
+ * (pairs of texts). The prefetch thread calls `sample`, which touches no tensor, no pool and no Lua. x is raw: bytes of
+ * an image, doubles, or i64 tokens; transforms and the loader make the model's input of it. y is i64: one label
+ * (y_ndim 0) or the targets of shape y_shape. Only one thread, the owner's, counts references. */
 #ifndef GM_DATASET_H
 #define GM_DATASET_H
 

@@ -1,4 +1,4 @@
-/* append.h - a file that grows by whole lines: each is in it entirely or not at all, as far as the system goes.
+/* append.h - a file that grows by whole lines. A line is written entirely or not at all, as far as the system allows.
  *
  * A line goes out in one write, so a process that is killed leaves no half of one. A write that stops halfway (a full
  * disk, a size limit) is taken back. */

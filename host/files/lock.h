@@ -1,6 +1,6 @@
-/* lock.h - one process at a time: a file that is locked as long as its process lives.
+/* lock.h - a lock file: one process at a time holds it, at most as long as it lives.
  *
- * The system takes the lock back when the process ends, however it ends; the file stays, and says who had it last. */
+ * The system releases the lock when the process ends, however it ends. The file stays and names the last owner. */
 #ifndef GM_LOCK_H
 #define GM_LOCK_H
 

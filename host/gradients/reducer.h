@@ -10,17 +10,16 @@
  * At most 64 MiB of buckets are under way at once, or one that is larger: a reduction holds scratch of its bucket's
  * size.
  *
- * A parameter that this rank's loss did not touch contributes zeros. Whether any rank touched it is read off the sum:
- * who did not contributes -0.0, the one number that changes no other, so that a first element of -0.0 says nobody. Only
- * a rank that did not use it looks; on a device, at all of them in one read, so that steps in which each rank uses all
- * never wait.
- * Such a parameter is reported and keeps no gradient, as in a run on one rank. It holds nothing up: what no tape
- * awaits (gm_tape_await) counts as final when the first gradient does.
+ * A rank whose loss did not use a parameter contributes -0.0 for it, the one number that changes no other in a sum. So
+ * a first element of -0.0 in the sum tells that no rank used the parameter. Only ranks that did not use a parameter
+ * look, on a device at all such parameters in one read; steps in which a rank uses all parameters never wait.
+ * A parameter that no rank used is reported and keeps no gradient, as in a run on one rank. It delays nothing: a leaf
+ * that no tape awaits (gm_tape_await) counts as final when the first gradient is final.
  *
- * The traps: gradients point into buckets: gm_value_zero_grad keeps them, gm_value_require_grad(v, false) does not,
- * and is found (GM_EINVAL). While armed with overlap, what adds to gradients once more after they were final would
- * change what is being sent: gm_value_grad_buffer refuses. Several reducers may exist on a rank (two models); one is
- * armed at a time. */
+ * The traps: gradients point into buckets. gm_value_zero_grad keeps them there, but gm_value_require_grad(v, false)
+ * does not; the reducer detects this (GM_EINVAL). While armed with overlap, a further term for a final gradient would
+ * change data that is being sent; gm_value_grad_buffer refuses it. A rank may have several reducers (two models), of
+ * which one is armed at a time. */
 #ifndef GM_REDUCER_H
 #define GM_REDUCER_H
 
@@ -38,15 +37,16 @@ gm_status gm_reducer_new(gm_rank *r, gm_value *const *leaves, int n, size_t buck
                          gm_reducer **out);
 void      gm_reducer_free(gm_reducer *d); /* gradients become ordinary ones again; NULL is allowed */
 
-/* From now on (on) the gradients that backward finishes are reduced; off: accumulate without communication. What was
- * under way, after an error say, is waited for and forgotten. */
+/* on: gradients that backward finishes from now on are reduced. off: gradients accumulate without communication.
+ * Waits for reductions that are still under way (after an error, for example) and drops them. */
 void gm_reducer_arm(gm_reducer *d, bool on);
 /* The tape says that a leaf's gradient is final: no tape awaits it any more. Asks d and the reducers it is chained to
  * (r->reducer is their head; NULL is allowed); leaves that are nobody's are ignored. */
 gm_status gm_reducer_ready(gm_reducer *d, gm_value *leaf);
-/* Reduces what is left, waits for all; gradients are sums, replicated (grad_partial 0). Disarms, also on failure. */
+/* Reduces the remaining buckets and waits for all. Gradients are then complete sums (grad_partial 0). Disarms, also on
+ * failure. */
 gm_status gm_reducer_finish(gm_reducer *d);
-/* How many of the leaves no rank's loss touched in the last step; their places in `leaves` into unused (room for n). */
+/* The number of leaves that no rank's loss used in the last step; unused (room for n) receives their indices. */
 int    gm_reducer_unused(const gm_reducer *d, int *unused);
 int    gm_reducer_buckets(const gm_reducer *d);
 size_t gm_reducer_bytes(const gm_reducer *d); /* of all buckets */

@@ -1,9 +1,9 @@
 /* keeper.h - the parent of a rank's process: it knows how the rank ends, whatever happens to it.
  *
  * mpirun starts N processes of this program with the supervisor's address in their environment. Each forks before it
- * does anything else: the child goes on as the rank, whose output goes straight to the supervisor; the parent keeps
- * it: reports its end (exit status, signal) and that it was stopped, passes signals on, kills it when told or
- * when the supervisor is gone, and leaves when told. So mpirun sees nobody die before the supervisor wants it to. */
+ * does anything else. The child goes on as the rank, whose output goes straight to the supervisor. The parent, its
+ * keeper, reports the rank's end (exit status, signal) and stops, passes signals on, kills the rank when told or when
+ * the supervisor is gone, and exits when told. So mpirun sees no process die before the supervisor allows it. */
 #ifndef GM_KEEPER_H
 #define GM_KEEPER_H
 

@@ -1,4 +1,4 @@
-/* lines.h - what a process writes to a pipe, passed on in whole lines, so that those of several do not mix. */
+/* lines.h - passes on the output of a process in whole lines, so that the lines of several processes do not mix. */
 #ifndef GM_LINES_H
 #define GM_LINES_H
 

@@ -1,8 +1,8 @@
-/* link.h - a rank's line to the supervisor that started it (supervise.h); nothing of it exists in any other process.
+/* link.h - the connection of a rank to the supervisor that started it (supervise.h). Other processes have none.
  *
- * The supervisor hears from the rank how it ends, and tells it when another rank has failed or the user wants a stop:
- * those words come as SIGIO, whatever the rank is doing, and become stops of signals.h. A process has one such line,
- * hence the one static record. The trap: words are read in a signal handler on the main thread. */
+ * The rank tells the supervisor how it ends. The supervisor tells the rank when another rank has failed or the user
+ * wants a stop: SIGIO announces these words, whatever the rank is doing, and they become stops of signals.h. A process
+ * has one such connection, hence the one static record. The trap: a signal handler on the main thread reads words. */
 #ifndef GM_LINK_H
 #define GM_LINK_H
 

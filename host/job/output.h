@@ -1,4 +1,4 @@
-/* output.h - this process's standard files: always open, and never what keeps it from ending.
+/* output.h - this process's standard files. They are always open, and writing to them cannot keep it from ending.
  *
  * A write to a pipe that is full waits until somebody reads, perhaps for ever. A process that has been told to stop
  * must not: from gm_output_limit() on, what nobody takes within a second goes to /dev/null, also the rest of a write

@@ -1,7 +1,7 @@
-/* process.h - a program that runs beside this one (mpirun): started, watched, ended; it does not outlive us.
+/* process.h - starts, watches and ends a program that runs beside this one (mpirun) and does not outlive it.
  *
- * It reads nothing, is in a process group of its own (Ctrl-C on the terminal is not for it), gets SIGTERM when we die,
- * and what it writes is kept rather than shown. */
+ * The program reads nothing and has a process group of its own, so that Ctrl-C on the terminal does not reach it. It
+ * gets SIGTERM when this process dies. Its output is kept and not shown. */
 #ifndef GM_PROCESS_H
 #define GM_PROCESS_H
 

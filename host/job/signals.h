@@ -1,4 +1,4 @@
-/* signals.h - SIGINT, SIGTERM, SIGHUP and a deadline, turned into one question: what should stop?
+/* signals.h - turns SIGINT, SIGTERM, SIGHUP and a deadline into requests to stop or interrupt.
  *
  * Handlers set flags and call one async-signal-safe function of the owner. SIGINT interrupts; SIGTERM asks for a stop
  * at the next step once somebody has asked gm_signals_stop_requested(), and interrupts before that and the second

@@ -1,4 +1,4 @@
-/* supervise.h - the supervisor's side of a job of several ranks: starts it, hears how it goes, sees to it that it ends.
+/* supervise.h - the supervisor of a job of several ranks: starts the job, follows it, and makes sure that it ends.
  *
  *     gm_supervisor *job;
  *     GM_TRY(gm_supervisor_start(&options, &job));

@@ -1,4 +1,4 @@
-/* sweeper.h - a process that removes this one's folder when this one could not: it was killed. */
+/* sweeper.h - a helper process that removes this process's folder if this process was killed and could not do so. */
 #ifndef GM_SWEEPER_H
 #define GM_SWEEPER_H
 
@@ -9,7 +9,7 @@ typedef struct gm_sweeper {
     int alive;   /* our end of a pipe. The sweeper waits until it is closed, here and wherever else it was inherited */
 } gm_sweeper;
 
-/* Before the folder is made, so that there is no moment in which nobody would remove it. GM_EIO. */
+/* Starts a sweeper. Called before the folder is made, so that somebody can remove it at any moment. GM_EIO. */
 gm_status gm_sweeper_start(gm_sweeper *s, const char *folder);
 void      gm_sweeper_end(gm_sweeper *s); /* there is nothing left to remove; a zeroed one is allowed */
 

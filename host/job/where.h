@@ -1,4 +1,4 @@
-/* where.h - what a rank that does not answer is doing: what the kernel says of its process, and its own stack.
+/* where.h - reports what a rank that does not answer is doing: the kernel's view of its process, and its stack.
  *
  * A rank is asked by a signal, gm_where_signal() (`kill -s RTMIN+3 PID` does it by hand), and then writes the functions
  * that its main thread is in to its stderr, the innermost first, and goes on. `addr2line -e ganymede OFFSET` names

@@ -1,7 +1,7 @@
-/* layout.h - how a global tensor lies on the ranks of a mesh.
+/* layout.h - how a global tensor is distributed over the ranks of a mesh.
  *
- * For each dimension, the axes that cut it, outermost first; for the whole, the axes over which the
- * local blocks are still terms of a sum. On every other axis the value is replicated. A dimension of
+ * A layout names for each dimension the axes that cut it, outermost first, and for the whole tensor the axes over which
+ * the local blocks are terms of a sum (partial). On every other axis the tensor is replicated. A dimension of
  * size n cut by (a, b, ...) is cut into ceil(n / |a|) blocks, each of these into ceil(. / |b|), and all
  * blocks are padded to that size, so that gathering the innermost axis restores the parent's layout.
  *
@@ -29,20 +29,19 @@ uint32_t  gm_layout_cut_axes(const gm_layout *layout); /* all axes that cut some
 uint32_t  gm_layout_dim_axes(const gm_layout *layout, int dim);
 /* Dimension d of `to` becomes cut as dimension e of `from`. */
 void gm_layout_copy_dim(gm_layout *to, int d, const gm_layout *from, int e);
-/* Are the two cut alike, as far as both are cut (the outer axes of one may be all of the other's)? */
+/* Are the two dimensions cut by the same axes, as far as both are cut? One may be cut by further inner axes. */
 bool gm_layout_dims_agree(const gm_layout *a, int d, const gm_layout *b, int e);
 int  gm_layout_parts(const gm_mesh *mesh, const gm_layout *layout, int dim); /* blocks of a dimension */
 /* GM_EINVAL: an axis that the mesh lacks, that cuts twice, or that cuts and is partial; cuts beyond ndim. */
 gm_status gm_layout_check(const gm_mesh *mesh, const gm_layout *layout, int ndim);
 /* "(data, -, row.col) partial depth", "replicated"; returns buf. */
 char *gm_layout_describe(const gm_mesh *mesh, const gm_layout *layout, int ndim, char *buf, size_t size);
-/* Is every block full, that is: does nothing need padding? */
+/* Is every block full, so that no block has padding? */
 bool gm_layout_is_even(const gm_mesh *mesh, const gm_layout *layout, int ndim, const int64_t *global);
 /* The padded shape that every block has. */
 void gm_layout_local(const gm_mesh *mesh, const gm_layout *layout, int ndim, const int64_t *global, int64_t *local);
-/* The block that the rank at `coordinate` holds: box->shape is the global shape, box->offset where the
- * block begins (clamped to the end), local the padded shape of every block, logical what of it is
- * inside the global tensor. */
+/* The block of the rank at `coordinate`. box->shape receives the global shape, box->offset the start of the block
+ * (clamped to the end), local[ndim] the padded shape of every block, logical[ndim] its part inside the tensor. */
 void gm_layout_block(const gm_mesh *mesh, const gm_layout *layout, const int *coordinate, int ndim,
                      const int64_t *global, gm_box *box, int64_t *local, int64_t *logical);
 

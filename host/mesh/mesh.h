@@ -1,4 +1,4 @@
-/* mesh.h - the ranks as an n-dimensional grid with named axes, slowest first, last fastest. */
+/* mesh.h - the ranks as an n-dimensional grid with named axes. The last axis varies fastest with the rank. */
 #ifndef GM_MESH_H
 #define GM_MESH_H
 
@@ -27,13 +27,13 @@ gm_mesh gm_mesh_of_one(void);
 /* Appends an axis inside the ones there are. GM_EINVAL: size < 1, a name in use or too long, or too many axes. */
 gm_status gm_mesh_add_axis(gm_mesh *mesh, const char *name, int size);
 int       gm_mesh_size(const gm_mesh *mesh); /* ranks */
-/* Coordinates of a rank, one an axis. */
+/* coordinate[n_axes] receives the coordinates of a rank. */
 void gm_mesh_coordinates(const gm_mesh *mesh, int rank, int *coordinate);
 int  gm_mesh_rank(const gm_mesh *mesh, const int *coordinate);
 int  gm_mesh_axis(const gm_mesh *mesh, const char *name); /* its index, -1: there is none */
 /* The bit of an axis; 0 when the mesh has no such axis (it has size 1 then, and its group is the rank alone). */
 uint32_t gm_mesh_mask(const gm_mesh *mesh, const char *name);
-/* Is this the name of an axis that some meshes have and others lack, since its size is 1 there? */
+/* Is this the name of a known axis that a mesh may lack because its size is 1? */
 bool gm_mesh_may_lack(const char *name);
 /* The axes that cut a batch of samples: data and expert, as far as the mesh has them. */
 uint32_t gm_mesh_batch_axes(const gm_mesh *mesh);

@@ -1,8 +1,9 @@
-/* energy.h - energy that CPUs and a GPU have taken since a meter was opened, from the counters of the machine: RAPL's
- * of whole CPU packages (Linux powercap; AMD's are called so too), NVML's of a whole GPU.
+/* energy.h - the energy that CPUs and a GPU have used since a meter was opened, from the machine's counters: RAPL for
+ * whole CPU packages (Linux powercap; AMD's counters have the same name), NVML for a whole GPU.
  *
- * They count whatever else ran there. What cannot be read is absent with the reason; nothing is estimated. A counter
- * of RAPL begins anew at its range, after some minutes under load, so it must be read now and then. */
+ * The counters include all other work on these devices. A counter that cannot be read is absent, with the reason;
+ * nothing is estimated. A RAPL counter wraps at its range, after some minutes under load, so it must be read now and
+ * then. */
 #ifndef GM_ENERGY_H
 #define GM_ENERGY_H
 

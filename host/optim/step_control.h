@@ -1,9 +1,9 @@
-/* step_control.h - what decides about the updates of a training run, on the device, and its way to the host.
+/* step_control.h - decides on the device about each update of a training run, and copies the decision to the host.
  *
- * In a step the loss adds up on the device; gm_control_decide works out the norm of the gradients, the factor that
- * clips them and whether there is an update (kernels/step_control.h has the rule), which the optimizer reads there; the
- * numbers are sent to the host behind the update. Where memory is the host's they are there at once; elsewhere nobody
- * waits until they are taken, which the caller does when the next step has been queued.
+ * During a step the loss adds up on the device. gm_control_decide computes the norm of the gradients, the factor that
+ * clips them, and whether there is an update (kernels/step_control.h has the rule); the optimizer reads all this on the
+ * device. The numbers are sent to the host after the update. On a device with memory of its own nobody waits for them
+ * until gm_control_take, which the caller calls when the next step has been queued.
  *
  *     gm_control_add_loss(c, loss)         for each batch
  *     gm_control_decide(c, ...)            after the last backward
@@ -11,8 +11,8 @@
  *     gm_control_send(c)
  *     gm_control_take(c, true, numbers, &there)
  *
- * The trap: after a halt all further decisions are "no update", and say so with the numbers of the step that halted,
- * until gm_control_resume. */
+ * The trap: after a halt all further decisions are "no update", with the numbers of the step that halted, until
+ * gm_control_resume. */
 #ifndef GM_OPTIM_STEP_CONTROL_H
 #define GM_OPTIM_STEP_CONTROL_H
 
@@ -30,35 +30,35 @@ void      gm_control_free(gm_control *c);               /* NULL is allowed */
  * next step begins with 0. */
 gm_status gm_control_add_loss(gm_control *c, gm_tensor *part);
 gm_status gm_control_add_number(gm_control *c, double part);
-/* The terms so far are forgotten: of a step that an error broke off. */
+/* Forgets the terms of a step that an error ended. */
 void gm_control_forget(gm_control *c);
-/* f64 (2): the loss so far, and the ranks that were asked to stop (was this one?). What ranks must add up before the
- * decision. Borrowed. */
+/* *out: f64 (2), borrowed: the loss so far, and 1 if this rank was asked to stop, else 0. The caller sums it over the
+ * ranks before the decision. */
 gm_status gm_control_loss(gm_control *c, bool asked, gm_tensor **out);
-/* Contributing targets of the step: the sum of the counts, f64. For who wants to know it later; decides nothing. */
+/* Stores the sum of counts (f64) as the number of contributing targets of the step. Decisions do not depend on it. */
 gm_status gm_control_set_targets(gm_control *c, gm_tensor *counts);
 
-/* Is there an update? items: the gradients of this rank (2-norm; collective over all axes that cut them), or NULL, and
- * norm: what it is. rule: the attributes of op step_control. */
+/* Decides whether there is an update. items: the gradients of this rank, whose 2-norm is computed (collective over all
+ * axes that cut them); or NULL, and norm is used instead. rule: the attributes of op step_control. */
 gm_status gm_control_decide(gm_control *c, const gm_norm_item *items, int n, double norm, const gm_attrs *rule);
 /* f64 (GM_CONTROL_SIZE), for the optimizer; always the same memory. Borrowed. */
 gm_tensor *gm_control_tensor(gm_control *c);
 
-/* The numbers as they are behind all that is queued go to the host. GM_EINVAL: GM_CONTROL_RING of them have not been
- * taken. */
+/* Queues a copy of the numbers to the host, after all queued work. GM_EINVAL: GM_CONTROL_RING copies have not been
+ * taken yet. */
 gm_status gm_control_send(gm_control *c);
-/* The oldest numbers that were sent; *there is false where there are none, or where they are still under way and wait
+/* Takes the oldest numbers that were sent. *there is false if there are none, or if they are still under way and wait
  * is false. On meta they are zeros. */
 gm_status gm_control_take(gm_control *c, bool wait, double numbers[GM_CONTROL_SIZE], bool *there);
 int       gm_control_sent(const gm_control *c); /* not taken yet */
 
 /* Writes an element (GM_CONTROL_*) behind what is queued. */
 gm_status gm_control_set(gm_control *c, int element, double value);
-/* Backward passes of losses on this rank begin with its loss scale from here on, or with 1: the last to say so counts,
- * and closing a control ends it. Gradients then carry the scale, which decisions and updates divide by. */
+/* on: backward passes of losses on this rank begin with the control's loss scale; off: with 1. The last call counts;
+ * freeing the control ends it. Gradients then carry the scale, and decisions and updates divide by it. */
 gm_status gm_control_scale_losses(gm_control *c, bool on);
-/* Ends a halt: what was sent is forgotten, the next decision is one. Waits for the device, so that what a kernel has
- * refused is this call's error. */
+/* Ends a halt: drops the numbers that were sent, and lets the next step decide again. Waits for the device, so that
+ * this call reports an error that a kernel has found. */
 gm_status gm_control_resume(gm_control *c);
 
 #endif

@@ -1,4 +1,4 @@
-/* redistribute.c - runs the plans of redistribute_plan.c on blocks, and makes them differentiable. */
+/* redistribute.c - runs the plans of redistribute_plan.c on blocks, and records their backward. */
 #include "redistribute.h"
 
 #include <string.h>

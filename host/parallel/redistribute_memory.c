@@ -1,9 +1,8 @@
-/* redistribute_memory.c - plans that were found before: a model asks for the same few in every step, and a search among
- * three axes takes longer than many of the redistributions themselves.
+/* redistribute_memory.c - the cache of plans. A model needs the same few plans in every step, and a search over three
+ * axes takes longer than many of the redistributions themselves.
  *
- * A small set-associative table of bounded size hangs on the rank; what is used least recently in its set makes room.
- * A plan is a function of its key and of the mesh, so a rank that forgets finds the same plan again as the others
- * have. */
+ * The cache is a small set-associative table that the rank owns; a new plan replaces the least recently used one of its
+ * set. A plan depends only on its key and the mesh, so a rank that has forgotten a plan finds the same one again. */
 #include <stdlib.h>
 #include <string.h>
 #include "redistribute.h"

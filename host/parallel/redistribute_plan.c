@@ -1,9 +1,9 @@
 /* redistribute_plan.c - the search of redistribute.h: Dijkstra's algorithm over layouts.
  *
- * Axes that lie alike in both layouts do not move. What the others may do is bounded, or the search would not be: a
- * copy becomes a term of a sum only where that is the goal; dimensions of one element are cut only where one of the
- * two layouts cuts them; and when many axes move, only one dimension beside those that the two layouts cut serves
- * to park cuts on the way (the longest: it needs the least padding). */
+ * Axes that both layouts use alike do not move. Three limits on the other axes keep the search small: a replicated
+ * axis becomes partial only if it is partial in the goal; a dimension of one element is cut only if one of the two
+ * layouts cuts it; and when many axes move, only one dimension that neither layout cuts may hold cuts on the way
+ * (the longest, which needs the least padding). */
 #include <stdlib.h>
 #include <string.h>
 #include "redistribute.h"

@@ -1,5 +1,5 @@
-/* compute.c - the forward pass of a micro-batch through a chunk, its backward pass in one or in two: what goes in, what
- * comes out, where it is handed on. */
+/* compute.c - runs the forward pass of a micro-batch through a chunk and its backward pass, whole or in two halves:
+ * collects inputs, runs the pass, and hands outputs on. */
 #include <stdlib.h>
 #include <string.h>
 

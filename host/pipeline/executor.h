@@ -6,28 +6,28 @@
  * last backward action, inputs, outputs, border gradients, messages under way. It knows no Lua: the forward pass is a
  * callback.
  *
- * Borders. What a part gives is a list of values (any number, any dtype, any layout of the mesh) and a text for the
- * part behind, which gets both: the text says how tables of tensors are made of the list. Peers hold the same blocks of
- * it, so a block goes to the one rank of the next stage with the same coordinates. Where a value is replicated over
- * tensor axes and `scatter` is on, each of these ranks sends its slice only, and the receivers gather (Narayanan et al.
- * 2021, arXiv:2104.04473, section 4.1); what is cut already crosses as it is. Gradients come back for values that are
- * floats and require one; sums over ranks that are left in them are made before they are sent (those over scatter axes
- * by a reduce_scatter into the slices); nothing flowed: zeros. A part may give its input, a parameter, a view, or one
- * tensor twice. Neighbouring parts on one rank hand over without a message. What a part gave is let go as soon as it is
- * sent: its backward pass needs no outputs.
+ * Borders. A part gives the next part a list of values (any number, any dtype, any layout of the mesh) and a text that
+ * says how tables of tensors are made of the list. The peers of two stages hold the same blocks of a value, so a block
+ * goes to the one rank of the next stage with the same coordinates. If a value is replicated over tensor axes and
+ * `scatter` is on, each of these ranks sends only its slice, and the receivers gather the slices (Narayanan et al.
+ * 2021, arXiv:2104.04473, section 4.1); a value that is cut over them crosses as it is. Gradients come back for float
+ * values that require one. Partial gradients are summed before they are sent (over scatter axes by a reduce_scatter
+ * into the slices); a value without a gradient gets zeros. A part may give its input, a parameter, a view, or one
+ * tensor twice. Neighbouring parts on one rank exchange values without a message. Outputs are released as soon as they
+ * are sent, because the backward pass of the part does not need them.
  *
- * Shapes. A receiver must know what comes before it can post a receive. The first message of a border for each
- * signature (below) is preceded by a header; both ends remember it, and later messages have none. With
- * variable_shapes, or where a micro-batch has no signature, every message has one. A border remembers 256 signatures
- * (then it forgets all of them, on both ends), and none of before a failed section. An output that differs from what
- * its border has agreed on is an error that names both and says `variable_shapes = true`.
+ * Shapes. A receiver must know the shapes before it can post a receive. A header precedes the first message of a border
+ * for each signature (gm_executor_step.signatures); both ends remember it, and later messages have no header. With
+ * variable_shapes, or for a micro-batch without a signature, every message has a header. A border remembers 256
+ * signatures; then both ends forget all of them, as they do after a failed section. An output that differs from the
+ * agreed form of its border is an error that shows both and suggests `variable_shapes = true`.
  *
- * Messages are begun and go on by themselves; receives are posted ahead of the computing that reads them, in the order
- * of the list; sends keep their buffer until they are done. All goes over the group of the mesh axis `pipeline`, where
- * a peer is a coordinate.
+ * Messages are asynchronous. Receives are posted ahead of the actions that read them, in the order of the list; sends
+ * keep their buffers until they are done. All messages use the group of the mesh axis `pipeline`, where a peer is a
+ * coordinate.
  *
- * Errors end the step: what is in flight is let go, and the executor can run again. GM_ECOMM, GM_EPEER, GM_EHANG and
- * the like as comm.h has them; GM_EINVAL names rank, action, micro-batch and chunk. */
+ * An error ends the step: tensors and messages in flight are released, and the executor can run again. GM_ECOMM,
+ * GM_EPEER, GM_EHANG and others are those of comm.h; GM_EINVAL names rank, action, micro-batch and chunk. */
 #ifndef GM_EXECUTOR_H
 #define GM_EXECUTOR_H
 
@@ -57,7 +57,7 @@ typedef struct gm_action {
 
 #define GM_BORDER_MAX 32 /* values that cross one border */
 
-/* What the forward callback is asked: run chunk on micro_batch. */
+/* A call of the forward callback: run `chunk` on `micro_batch`. */
 typedef struct gm_stage_call {
     int              micro_batch, chunk;
     int              n;    /* 0 for the first part, whose input the callee has */
@@ -65,7 +65,7 @@ typedef struct gm_stage_call {
     const char      *text; /* what the part before said; "" for the first part */
 } gm_stage_call;
 
-/* What it gives: references that the executor takes, also on failure. Nobody reads what the last part gives. */
+/* The callback's result. The executor takes the references, also on failure. It ignores outputs of the last part. */
 typedef struct gm_stage_result {
     int       n;
     gm_value *out[GM_BORDER_MAX];
@@ -75,8 +75,8 @@ typedef struct gm_stage_result {
 
 typedef struct gm_stage {
     gm_status (*forward)(void *context, const gm_stage_call *call, gm_stage_result *result);
-    /* Only where nothing is received (the meta transport): what `part` (from 0) gives for a micro-batch, as values
-     * without data. NULL where it cannot be told: then GM_EINVAL. */
+    /* For the meta transport, where nothing is received: gives the outputs of `part` (from 0) for a micro-batch, as
+     * values without data. NULL: unknown; a run on meta then fails with GM_EINVAL. */
     gm_status (*describe)(void *context, int micro_batch, int part, gm_stage_result *result);
     void *context;
 } gm_stage;
@@ -100,7 +100,8 @@ typedef struct gm_executor_step {
     const gm_stage    *stage;
 } gm_executor_step;
 
-/* Over the axis `pipeline` of the rank's mesh; without one it runs lists without messages. */
+/* Makes an executor over the axis `pipeline` of the rank's mesh. On a mesh without that axis it runs lists without
+ * messages. */
 gm_status gm_executor_new(gm_rank *r, const gm_executor_options *o, gm_executor **out);
 void      gm_executor_free(gm_executor *e); /* NULL is allowed; never waits */
 gm_status gm_executor_run(gm_executor *e, const gm_executor_step *step);
@@ -114,9 +115,10 @@ typedef struct gm_executor_event {
     double    waited;     /* of computing: how long it waited for what it reads, before `begin` */
 } gm_executor_event;
 
-/* In order of the list; as long as the executor, until the next run. */
+/* The events in order of the list; returns their number. The executor owns them, and the next run overwrites them. */
 int gm_executor_events(const gm_executor *e, const gm_executor_event **events);
-/* Most (micro-batch, chunk) passages whose activations were held at once: from forward to the last backward action. */
+/* The largest number of (micro-batch, chunk) passages whose activations were held at once, from the forward to the last
+ * backward action. */
 int gm_executor_peak(const gm_executor *e);
 /* Seconds on a clock that all ranks of this machine share. */
 double gm_executor_clock(void);

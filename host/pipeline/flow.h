@@ -1,15 +1,15 @@
-/* flow.h - what an executor holds while a step runs; private to host/pipeline. See executor.h.
+/* flow.h - the state of an executor while a step runs; private to host/pipeline. See executor.h.
  *
- * A passage is one micro-batch in one chunk: from its forward pass to its last backward action. A parcel is a transfer
- * under way (parcel.h). All of it is let go at the end of a step, so between steps an executor holds no tensor and no
- * message; its arrays stay and are used again. */
+ * A passage is one micro-batch in one chunk, from its forward pass to its last backward action. A parcel is a transfer
+ * under way (parcel.h). Both are released at the end of a step, so between steps an executor holds no tensor and no
+ * message. Its arrays are reused. */
 #ifndef GM_FLOW_H
 #define GM_FLOW_H
 
 #include "parcel.h"
 
-/* An output that the backward pass begins at: what the tape needs to know of it, without its numbers, which are free
- * as soon as they are sent. */
+/* An output that the backward pass begins at: its description for the tape, without data, which is freed as soon as it
+ * is sent. */
 typedef struct gm_root {
     gm_value  like;
     gm_tensor header; /* like.local; no storage */
@@ -67,10 +67,10 @@ gm_passage *gm_flow_passage(gm_executor *e, int micro_batch, int chunk);
 int        gm_flow_chunk_of(const gm_executor *e, int part);
 gm_parcel *gm_flow_parcel(gm_executor *e, int peer, int action); /* NULL: no memory */
 void       gm_flow_spare(gm_executor *e, gm_parcel *p);          /* cleared, for the next one */
-/* A passage counts as held from its forward on; and lets go of inputs and tape. */
+/* hold: counts the passage as held, from its forward on. let_go: ends that and releases its inputs and tape. */
 void gm_flow_hold(gm_executor *e, gm_passage *passage);
 void gm_flow_let_go(gm_executor *e, gm_passage *passage);
-/* What a part gives, released. */
+/* Releases the references of a callback's result. */
 void gm_result_release(gm_stage_result *result);
 /* Charges messages and their memory to the pipeline. */
 gm_status gm_flow_enter(gm_executor *e);
@@ -80,10 +80,10 @@ gm_status gm_flow_leave(gm_executor *e);
 gm_status gm_flow_send(gm_executor *e, int at);
 /* Posts receives as far ahead as their shapes are known. now: the action about to run. */
 gm_status gm_flow_post(gm_executor *e, int now);
-/* Waits for what a receive brings: *n references into v (room for GM_BORDER_MAX) and, unless NULL, the text, to be
- * freed by the caller, also on failure. */
+/* Waits for a receive: *n references into v (room for GM_BORDER_MAX) and, unless text is NULL, the text, which the
+ * caller frees, also on failure. */
 gm_status gm_flow_take(gm_executor *e, int at, int *n, gm_value **v, char **text);
-/* Lets go of what was sent; all: waits for it. */
+/* Releases the parcels that are sent; all: waits for all of them. */
 gm_status gm_flow_settle(gm_executor *e, bool all);
 
 /* compute.c */

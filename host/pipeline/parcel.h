@@ -1,11 +1,11 @@
-/* parcel.h - the messages of one transfer between two stages: one a value, on the way by themselves.
+/* parcel.h - a parcel is the asynchronous messages of one transfer between two stages, one message a value.
  *
- * What is replicated over the `scatter` axes is sent in slices: each of these t ranks sends ceil(n / t) of the n
- * elements of its block (the last ones padded with zeros), and the receivers gather them: M h / t bytes a rank along
- * the pipeline for a block of M h bytes (Narayanan et al. 2021, arXiv:2104.04473, section 4.1).
+ * A value that is replicated over the `scatter` axes is sent in slices. Each of these t ranks sends ceil(n / t) of the
+ * n elements of its block (the last slices are padded with zeros), and the receivers gather the slices: M h / t bytes a
+ * rank along the pipeline for a block of M h bytes (Narayanan et al. 2021, arXiv:2104.04473, section 4.1).
  *
- * A header (form.h) may go ahead: a message of GM_PARCEL_HEAD bytes that begins with its length, and one with what of
- * it did not fit.
+ * A header (form.h) may come first: a message of GM_PARCEL_HEAD bytes that begins with the header's length, and a
+ * second message with the rest of a longer header.
  *
  * The trap: gm_parcel_open is collective among the ranks that share slices, so they open parcels in one order. */
 #ifndef GM_PARCEL_H
@@ -44,28 +44,29 @@ typedef struct gm_parcel {
     gm_pending       *pending[GM_BORDER_MAX + 2];
 } gm_parcel;
 
-/* Begins to send n values, after a header unless form is NULL. Values are borrowed; they stay until they are sent. */
+/* Begins to send n values, after a header unless header is NULL. Values are borrowed; the parcel retains their blocks
+ * until they are sent. */
 gm_status gm_parcel_send(const gm_route *route, gm_parcel *p, const gm_form *header, int n, gm_value *const *v);
 
-/* The same for gradients, without a header: sums over ranks that are left are made, those over the scatter axes by a
- * reduce_scatter into the slices that are sent. Collective over the axes of these sums. */
+/* The same for gradients, without a header. Sums partial gradients first, over the scatter axes by a reduce_scatter
+ * into the slices to be sent. Collective over the axes of these sums. */
 gm_status gm_parcel_send_sums(const gm_route *route, gm_parcel *p, int n, gm_value *const *v);
 
-/* Posts the receives of what p->form says, */
+/* Posts the receives of the values that p->form describes. */
 gm_status gm_parcel_receive(const gm_route *route, gm_parcel *p);
-/* or of a header first. */
+/* Posts the receive of a header. */
 gm_status gm_parcel_receive_header(const gm_route *route, gm_parcel *p);
-/* Whether the header has come, waiting for it if `wait`: then p->form is set. told: what it says where nothing is
- * received (the meta transport). */
+/* *came: has the header arrived? wait: waits for it. Once it has, p->form is set. told: the form to use on the meta
+ * transport, where nothing is received. */
 gm_status gm_parcel_header_came(const gm_route *route, gm_parcel *p, bool wait, gm_form *told, bool *came);
 
 /* Are all its messages done? */
 gm_status gm_parcel_test(const gm_route *route, gm_parcel *p, bool *done);
 gm_status gm_parcel_wait(const gm_route *route, gm_parcel *p);
-/* After gm_parcel_wait of a receive: its values, p->form->n of them, leaves that require a gradient where the form
- * says so. */
+/* Called after gm_parcel_wait of a receive: v receives p->form->n references to leaves, which require a gradient where
+ * the form says so. */
 gm_status gm_parcel_open(const gm_route *route, gm_parcel *p, gm_value **v);
-/* Drops what it holds and what is under way; it is new again. */
+/* Releases the parcel's tensors and drops its operations; the parcel can be used again. */
 void gm_parcel_clear(const gm_route *route, gm_parcel *p);
 
 #endif

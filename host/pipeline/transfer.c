@@ -1,4 +1,4 @@
-/* transfer.c - sends and receives of a step: when they are begun, what they carry, when they are done. */
+/* transfer.c - the sends and receives of a step: starts them, packs and unpacks their values, waits for them. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* rank.h - everything that changes on one rank hangs here: no C globals, so that one process can hold
- * several ranks. Belongs to one thread; made by embed.c before Lua opens, freed after Lua closed. */
+/* rank.h - the state of one rank. There are no C globals, so that one process can hold several ranks. A gm_rank belongs
+ * to one thread; embed.c makes it before Lua opens and frees it after Lua closed. */
 #ifndef GM_RANK_H
 #define GM_RANK_H
 
@@ -57,15 +57,15 @@ typedef struct gm_rank {
 /* What this file knows of a rank; host/life.h makes the whole of it. */
 gm_status gm_rank_make(gm_rank **out);
 void      gm_rank_end(gm_rank *r);
-/* Joins the job that this process finds itself in (mpirun, srun), or is a world of one; sets rank and world. Until
- * gm_rank_set_mesh the ranks are one axis, "data". Call it before the device is opened. GM_ECOMM, GM_EINVAL
- * (connected already). */
+/* Joins the job that started this process (mpirun, srun), or becomes a world of one; sets rank and world. Until
+ * gm_rank_set_mesh the mesh has one axis, "data". Call it before the device is opened. GM_ECOMM; GM_EINVAL: connected
+ * already. */
 gm_status gm_rank_connect(gm_rank *r);
-/* The same over a given transport (taken, also on failure): ranks that are threads of one process. */
+/* The same over a given transport, for ranks that are threads of one process. Takes ownership of t, also on failure. */
 gm_status gm_rank_connect_over(gm_rank *r, struct gm_transport *t);
-/* As rank `rank` of a world of `world` over the meta transport: nothing is moved, all is counted. */
+/* Becomes rank `rank` of a world of `world` over the meta transport, which counts traffic and moves nothing. */
 gm_status gm_rank_pretend(gm_rank *r, int rank, int world);
-/* The ranks as this mesh; GM_EINVAL unless its size is the world. Before the first value is made. */
+/* Sets the mesh; called before the first value is made. GM_EINVAL: its size is not the world. */
 gm_status gm_rank_set_mesh(gm_rank *r, const gm_mesh *mesh);
 /* The comm, made over `self` where the rank has none. */
 gm_status gm_rank_comm(gm_rank *r, struct gm_comm **out);
@@ -79,9 +79,9 @@ gm_status gm_rank_device(gm_rank *r, gm_device **out);
  * gradients of 16 bits do not vanish; NULL: with 1. Retained. */
 void gm_rank_scale_losses(gm_rank *r, gm_tensor *scale);
 
-/* The module that runs from now on: errors, memory accounts and random sites name it. Copied. */
+/* Sets the path of the module that runs from now on, for errors, memory accounts and random sites. Copied. */
 gm_status gm_rank_set_path(gm_rank *r, const char *path);
-/* The same for a while: *before is to be given to gm_rank_leave_path, which takes it. */
+/* The same until gm_rank_leave_path, which must be given *before and takes it. */
 gm_status gm_rank_enter_path(gm_rank *r, const char *path, char **before);
 void      gm_rank_leave_path(gm_rank *r, char *before);
 /* Charges what is allocated next to (current path, op). */
@@ -90,7 +90,7 @@ void gm_rank_place(gm_rank *r, const char *op);
 /* The stream of the next random call at the current path: site = (path, calls so far there in this
  * step). The step coordinate is read from the step block when the kernel runs. */
 gm_status gm_rank_next_stream(gm_rank *r, uint32_t purpose, gm_stream *out);
-/* Moves the messages under way, if there are any (gm_comm_poll): what computes for long calls it now and then. */
+/* Advances messages under way, if there are any (gm_comm_poll). Long computations call it now and then. */
 gm_status gm_rank_poll(gm_rank *r);
 /* A new step or evaluation pass begins: call counters restart. */
 void gm_rank_begin_step(gm_rank *r);

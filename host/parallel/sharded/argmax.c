@@ -1,6 +1,6 @@
-/* argmax.c - place of the largest entry of rows that are cut along their last dimension: the largest of all is reduced
- * over the axes of the cut, then the lowest place of those that have it. NaN is larger than everything, as in the plain
- * op: the first one wins. Two numbers a row are sent. */
+/* argmax.c - the index of the largest entry of rows that are cut along their last dimension. One all_reduce finds the
+ * largest entry, a second one the lowest index that has it. NaN counts as larger than any number, as in the plain op,
+ * and the first NaN wins. Two numbers a row are sent. */
 #include <math.h>
 
 #include "../../autograd/apply_blocks.h"

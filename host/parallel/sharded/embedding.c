@@ -1,8 +1,8 @@
 /* embedding.c - rows of a table whose vocabulary is cut.
  *
- * Each rank looks up what it holds; where the row is elsewhere it has zeros, so that the result is a sum over the axes
- * of the vocabulary. Nothing is sent, forward or backward: the gradient of a sum is whole on every rank, which keeps
- * what concerns its rows. The trap: padding_index counts in the whole table, a kernel's in the block. */
+ * Each rank looks up the rows that it holds and gives zeros for the others, so the result is partial over the axes of
+ * the vocabulary. Nothing is sent, forward or backward: the gradient of the result is whole on every rank, and each
+ * rank uses the part for its rows. The trap: padding_index counts in the whole table, but a kernel's in the block. */
 #include <inttypes.h>
 
 #include "../../autograd/apply_blocks.h"

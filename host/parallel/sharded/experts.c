@@ -1,7 +1,7 @@
 /* experts.c - the op of experts.h: rows out, products, rows back, weighed sum; and the same backward.
  *
- * Either way what travels first does so while the first products of the rows that stay run, and what comes back while
- * their second products run. */
+ * In both passes the first transfer runs beside the first products of the rows that stay, and the transfer back runs
+ * beside their second products. */
 #include "experts_steps.h"
 
 #include <stdio.h>

@@ -12,8 +12,8 @@
  * index -1: as many rows come as were sent (Gale et al., MegaBlocks, arXiv:2211.15841). The hidden width may be cut by
  * further axes, over which y is then a sum that the caller makes (as the second of a pair of Linears gives it).
  *
- * The trap: how many rows a rank receives is data. What is sent to one rank by all is bounded only by capacities
- * (gm_experts_capacity); on meta, where nobody knows, all experts take equally many. */
+ * The trap: the number of rows that a rank receives depends on the data. Only capacities (gm_experts_capacity) bound
+ * it. On meta, which has no data, all experts are taken to get equally many. */
 #ifndef GM_EXPERTS_H
 #define GM_EXPERTS_H
 
@@ -28,10 +28,10 @@ typedef struct gm_experts_layer {
 /* Collective over the axes that cut the experts. f32, f64, bf16 and f16, parameters in x's dtype; weight too, but f32
  * beside those of 16 bits (gm_dtype_wide).
  *
- * How many rows an expert gets is known to the device. Where its memory is not the host's a call reads that, and so
- * waits for what is queued: once, all numbers together, in forward alone. With a room it does not where tokens are not
- * cut: each expert then has so many rows, those that nobody chose are zeros, and one product does for all experts. One
- * that more choices name is then an error at the next wait.
+ * The number of rows of each expert is in the device's memory. If the device has memory of its own, forward reads all
+ * the numbers at once and so waits for the queued work; backward does not. A call with a room whose tokens are not cut
+ * does not read them: each expert then has `room` rows, unused rows are zeros, and one product serves all experts. If
+ * more choices than that name an expert, the next wait for the device reports an error.
  *
  * Sent by a rank: in forward and in backward each, the rows that go to experts elsewhere, and those that came from
  * elsewhere, h numbers each (so over all ranks 2 + 2 times the rows that change ranks, times h), and in forward 8 bytes
@@ -47,11 +47,11 @@ typedef struct gm_experts_layer {
 gm_status gm_experts(gm_rank *r, gm_value *x, gm_value *index, gm_value *weight, const gm_experts_layer *layer,
                      gm_value **y);
 
-/* index (..., k) with what is beyond an expert's capacity made -1. An expert takes its first `capacity` choices in this
- * order: first choices of all tokens, then second ones, and so on; tokens in the order of the whole tensor, wherever
- * they are. So what is dropped does not depend on the ranks. Collective over the axes that cut index: all_gather of
- * k E numbers of 8 bytes a rank (times the leading lines where a later dimension is cut). Choices that are -1 already
- * take no place. */
+/* *kept receives index (..., k) with -1 for choices beyond an expert's capacity. An expert takes its first `capacity`
+ * choices in this order: first choices of all tokens, then second choices, and so on; tokens in the order of the whole
+ * tensor, wherever they lie. So the dropped choices do not depend on the number of ranks. Collective over the axes that
+ * cut index: all_gather of k E numbers of 8 bytes a rank (times the leading lines where a later dimension is cut).
+ * Choices that are -1 already take no place. */
 gm_status gm_experts_capacity(gm_rank *r, gm_value *index, int64_t experts, int64_t capacity, gm_value **kept);
 
 /* Random numbers of x's shape and layout, by GM_OP_normal or GM_OP_uniform (attrs: mean and std, or low and high):

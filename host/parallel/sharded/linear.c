@@ -1,8 +1,8 @@
-/* linear.c - gm_sharded_linear: which algorithm the layouts call for, and what all of them share.
+/* linear.c - gm_sharded_linear: chooses the algorithm from the layouts, and holds the parts that all algorithms share.
  *
- * Padding is never multiplied along a dimension of w: the products take what the blocks logically hold, and results
- * are zero beyond it. Only rows are taken with their padding, which is zero. So FLOPs over all ranks are the serial
- * ones, but for padded rows. */
+ * Products never include padding along a dimension of w: they take the logical part of the blocks, and results are zero
+ * beyond it. Rows are taken with their padding, which is zero. So the FLOPs of all ranks together are those of the
+ * serial product, plus those of padded rows. */
 #include "linear.h"
 
 #include <string.h>

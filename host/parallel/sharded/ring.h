@@ -1,17 +1,16 @@
-/* ring.h - attention over a sequence that is cut: sequence parallelism of the kind that has no limit but the sequence.
+/* ring.h - attention over a cut sequence: sequence parallelism whose degree only the length of the sequence limits.
  *
- * Keys and values go round the p ranks that cut the sequence while every rank's queries stay; each block is attended to
- * as it passes, its result merged with what came before by the log of the sum of exp (online softmax: Milakov,
- * Gimelshein 2018; ring self-attention: Li et al. arXiv:2105.13120; ring attention: Liu et al. arXiv:2310.01889). The
- * next block is under way while the present one is worked on. In backward keys and values go round again, and the
- * gradient of each block goes with it and is home when the block has been everywhere. No rank ever holds more than a
- * few blocks: memory is O(s / p), of scores nothing is kept.
+ * Keys and values travel round the p ranks that cut the sequence, and every rank's queries stay. A rank attends to each
+ * block as it passes and merges the result with the previous ones by the log of the sum of exp (online softmax:
+ * Milakov, Gimelshein 2018; ring self-attention: Li et al. arXiv:2105.13120; ring attention: Liu et al.
+ * arXiv:2310.01889). The next block travels while the rank works on the present one. In backward keys and values travel
+ * round again; the gradient of each block travels with it and arrives home at the end. A rank holds only a few blocks:
+ * memory is O(s / p), and no scores are kept.
  *
- * Causal: a block, or the half of it, that no query of a rank sees is neither sent there nor computed. Left so, the
- * last rank has the work of 2 - 1/p mean ones, so the queries are shared out anew for the time of the op: of 2 p chunks
- * a rank works on an early one and its counterpart, i and 2 p - 1 - i (zigzag), one of which is its own, and all ranks
- * compute as many pairs of query and key, but for one pair of chunks. Values stay cut into contiguous blocks: this is
- * seen by nobody outside.
+ * Causal: a block, or half of one, that no query of a rank sees is neither sent to it nor computed. With contiguous
+ * queries the last rank has 2 - 1/p times the mean work. Zigzag therefore redistributes the queries during the op: of
+ * 2 p chunks a rank works on chunks i and 2 p - 1 - i, one of which is its own. All ranks then compute equally many
+ * pairs of query and key, except for one pair of chunks. Values stay cut into contiguous blocks outside of the op.
  *
  * Elements sent in forward, the mean over p ranks, where blocks have S positions and n = b S d of a rank's batch
  * (padding is not sent; in backward keys and values count twice, as their gradients travel as far):
@@ -21,7 +20,7 @@
  *                       backward has for the gradients of o and q (p even; p odd: 1/p less of n h, and hk n / 2p less
  *                       of keys and values)
  *
- * The trap: a mask of hidden keys is whole on every rank (one that is cut is gathered, a byte a key). */
+ * The trap: the mask of hidden keys must be whole on every rank; a cut mask is gathered, a byte a key. */
 #ifndef GM_RING_H
 #define GM_RING_H
 

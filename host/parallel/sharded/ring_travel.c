@@ -7,7 +7,7 @@
  *     receive from r + 1 and j + 1: the block of the next step
  *     receive from r - t       gradient of r's own block                           backward; taken in the next step
  *     send    to   r - 1 and j: gradient of j, after the work                      backward
- * Nobody waits in step t for anything that another place does in a later step: that is why no ring stands still. */
+ * No place waits in step t for anything that another place does in a later step, so the ring cannot deadlock. */
 #include "ring_travel.h"
 
 /* ---- small things ---- */

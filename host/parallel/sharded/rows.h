@@ -1,8 +1,8 @@
-/* rows.h - what the ops on rows that are cut along the dimension worked along share: where a rank's block lies along
- * that dimension, and steps that communicate. Private to this folder; all other steps are in host/autograd/work.h.
+/* rows.h - shared parts of the ops on rows that are cut along the reduced dimension: where a rank's block lies along
+ * it, and steps that communicate. Private to this folder; all other steps are in host/autograd/work.h.
  *
- * Blocks are worked on as (lines, room): all leading dimensions are one. What has one number a line is (lines, 1), so
- * that it broadcasts. room - count columns of the last block are padding: sums and extremes go over gm_rows_inside. */
+ * A block is viewed as (lines, room): all leading dimensions become one. A tensor with one number a line is (lines, 1),
+ * so that it broadcasts. The last room - count columns are padding, so sums and extremes use gm_rows_inside. */
 #ifndef GM_ROWS_H
 #define GM_ROWS_H
 
@@ -18,7 +18,7 @@ typedef struct gm_rows {
     int64_t  first, count, room; /* this rank's first element, how many there are, and with padding */
 } gm_rows;
 
-/* Of dimension dim of a tensor of this global shape. */
+/* This rank's part of dimension dim of a tensor of this global shape. */
 gm_rows gm_rows_here(const gm_rank *r, const gm_layout *layout, int ndim, const int64_t *shape, int dim);
 
 gm_tensor *gm_rows_inside(gm_work *w, const gm_rows *k, gm_tensor *t); /* (lines, room) without padding */
@@ -30,17 +30,18 @@ typedef struct gm_rows_places {
     gm_tensor *owned; /* u8 (lines, 1) */
 } gm_rows_places;
 
-/* index: i32 or i64. GM_EINVAL, naming op and what ("target", "classes"): one is outside 0 .. n - 1 and not *ignore
- * (NULL: none is ignored). All ranks of the axes hold the same indices, so all of them say so. */
+/* Locates the indices (i32 or i64). GM_EINVAL, with the op, `what` ("target") and `of` ("classes") in the message: an
+ * index is outside 0 .. n - 1 and is not *ignore (NULL: none is ignored). All ranks of the axes hold the same indices,
+ * so all of them fail. */
 gm_rows_places gm_rows_locate(gm_work *w, const gm_rows *k, gm_tensor *index, const int64_t *ignore, const char *what,
                               const char *of);
 
-/* n tensors (lines, 1) as one (n, lines, 1), to be reduced at once. */
+/* Stacks n tensors (lines, 1) into one (n, lines, 1), so that one all_reduce reduces them all. */
 gm_tensor *gm_rows_stack(gm_work *w, int n, gm_tensor *const *t);
-/* Of t (k, rows): numbers 0 .. lines - 1 of row i, (lines). */
+/* Elements 0 .. lines - 1 of row i of t (k, rows): a view (lines). */
 gm_tensor *gm_rows_line(gm_work *w, gm_tensor *t, int i, int64_t lines);
-/* step(w, context, from, n) for pieces of so many lines of `room` elements that what a piece makes, which is released
- * after it, stays in the second cache: no op makes tensors of the size of its block but its result. */
+/* Calls step(w, context, from, n) for pieces of n lines of `room` elements, and releases the tensors that a piece made
+ * after it. Pieces are so small that these tensors fit the second-level cache. */
 void gm_rows_pieces(gm_work *w, int64_t room, int64_t lines,
                     void (*step)(gm_work *w, void *context, int64_t from, int64_t n), void *context);
 
@@ -49,7 +50,7 @@ void gm_rows_pieces(gm_work *w, int64_t room, int64_t lines,
 gm_group *gm_rows_group(gm_work *w, uint32_t axes);
 void      gm_rows_reduce(gm_work *w, uint32_t axes, gm_tensor *t, gm_reduction op); /* in place */
 void      gm_rows_all_to_all(gm_work *w, gm_group *g, gm_tensor *in, int split, gm_tensor *to, int join);
-/* *pending (NULL: waits) is under way from now on. */
+/* Starts an all_gather; the caller waits for *pending. pending NULL: waits. */
 void gm_rows_all_gather(gm_work *w, gm_group *g, gm_tensor *in, int dim, gm_tensor *to, gm_pending **pending);
 
 #endif

@@ -1,11 +1,11 @@
-/* sharded.h - forms of ops on cut values that communicate inside: what tensor parallelism is made of.
+/* sharded.h - the sharded forms of ops, which communicate inside: the algorithms of tensor parallelism.
  *
- * gm_apply comes here where an input is cut or partial and ops.def marks the op with GM_SHARDED. What is right on
- * local blocks alone goes back to gm_apply_blocks and the layout rules; what is right after a redistribution of whole
- * operands is gm_redistribute and then gm_apply. Here is the rest: products whose operands travel block by block, and
- * rows that are cut along the dimension worked along. Layouts of the operands choose the algorithm; one that fits none
- * is GM_ESHAPE with all layouts printed. Where nothing that matters is cut these are the plain ops, bit for bit.
- * Outputs that only the plain op's gradient reads (pre-activations, statistics) are not given.
+ * gm_apply calls a form if an input is cut or partial and ops.def marks the op with GM_SHARDED. A form passes calls
+ * that local blocks suffice for to gm_apply_blocks and its layout rules, and calls that need whole operands to
+ * gm_redistribute and then gm_apply. The forms themselves compute products whose operands travel block by block, and
+ * ops on rows that are cut along the reduced dimension. The layouts of the operands choose the algorithm; layouts
+ * that fit none are GM_ESHAPE, and the message prints them all. If no relevant dimension is cut, a form gives the bits
+ * of the plain op. Forms do not give outputs that only the plain op's gradient reads (pre-activations, statistics).
  * Notation: q x q ranks, X (B, ..., I), W (O, I) as nn.Linear stores it. */
 #ifndef GM_SHARDED_H
 #define GM_SHARDED_H
@@ -25,15 +25,15 @@ extern const gm_sharded_ops gm_sharded; /* the forms below: for gm_rank.sharded 
  * dimension lies:
  *
  * COLUMN (Shoeybi et al., arXiv:1909.08053): w's rows cut by axes that do not cut x -> y's last dimension cut by them.
- * Sends nothing; in backward dx is summed over them, 2 (p-1)/p of x a rank, under the product of dw, so that the
- * gradient given is no sum that others would have to finish.
+ * Forward sends nothing. Backward sums dx over these axes while the product of dw runs, 2 (p-1)/p of x a rank, so that
+ * the gradient of x is complete.
  *
  * ROW: w's columns and x's last dimension cut alike -> y is partial over those axes; the caller reduces or scatters it.
- * The bias counts once, an activation is refused. Sends nothing. Where only one of the two is cut the other is sliced.
+ * The bias counts once; an activation is refused. Sends nothing. If only one of the two is cut, the other is sliced.
  *
  * GATHER (Megatron's sequence mode, Korthikanti et al., arXiv:2205.05198): w's rows cut by an axis that cuts some rows
- * of x innermost: these are gathered, y's last dimension is cut instead. (p-1) blocks of x a rank; in backward dx is
- * scattered, (p-1) blocks, and x gathered again for dw.
+ * of x innermost -> these rows are gathered, and y's last dimension is cut instead. Forward sends (p-1) blocks of x a
+ * rank. Backward scatters dx, (p-1) blocks, and gathers x again for dw.
  *
  * 2D and 2.5D: x rows cut by (depth, row), or row, and its last dimension by col; w (O cut by col, I cut by row)
  * -> y cut as x. SUMMA (van de Geijn, Watts 1997; Xu et al. arXiv:2104.05343; Tesseract arXiv:2105.14500): in step l
@@ -49,23 +49,23 @@ extern const gm_sharded_ops gm_sharded; /* the forms below: for gm_rank.sharded 
  * next layer: the rule is about any two axes a, b and a third c. Elements sent by a rank: (q-1) times its blocks of x,
  * w and y; in backward x and w count twice.
  *
- * Backward in two halves (gm_tape_run) sends what the whole one does: dx belongs to the first half, where its sum has
- * no product of dw to run under, dw to the second. But 3D gathers the gradient of y in both, (q-1) blocks more, unless
- * rank->keep_gathered.
+ * Backward in two halves (gm_tape_run) sends as much as the whole pass. dx belongs to the first half, where no product
+ * of dw hides its sum; dw belongs to the second. 3D gathers the gradient of y in both halves, (q-1) blocks more,
+ * unless rank->keep_gathered is set.
  *
- * Blocks are kept for backward, and gathered again; with rank->keep_gathered, GATHER and 3D keep what they gathered
- * (then x and w count once in backward). SUMMA never holds more than two blocks of what travels.
+ * Nodes keep blocks for backward and gather them again. With rank->keep_gathered, GATHER and 3D keep the gathered
+ * tensors (then x and w count once in backward). SUMMA holds at most two blocks of each travelling operand.
  *
- * b is laid out as y's last dimension; one that is cut deeper is gathered, a whole one sliced, and its gradient goes
- * back. As in the serial op the pre-activation is kept only when a gradient needs it.
+ * b is laid out as y's last dimension. A bias that is cut further is gathered, and a whole one is sliced; its gradient
+ * goes the opposite way. As in the serial op, the pre-activation is kept only if a gradient needs it.
  *
  * GM_ESHAPE: layouts of no kind, all printed; a and b of different size; I cut into blocks of different size; both
  * operands partial over an axis, or one over an axis that cuts the other; an activation of a partial product. Padding
  * of I and O is never read. */
 
-/* The ops below take x of any leading dimensions, cut by other axes, and communicate over the axes that cut the
- * dimension worked along: an all_reduce of the numbers of each row that are named here, in x's dtype. What is
- * replicated where another operand is cut is sliced; a partial operand is refused (GM_ESHAPE). */
+/* The ops below take x with any leading dimensions, which other axes may cut. They communicate over the axes that cut
+ * the reduced dimension: an all_reduce of a few numbers a row, given with each op, in x's dtype. An operand that is
+ * replicated where another one is cut is sliced; a partial operand is refused (GM_ESHAPE). */
 
 /* gm_sharded_layer_norm and gm_sharded_rms_norm, of rows whose last dimension may be cut (w and b NULL, or of any
  * layout: what is cut deeper than the rows, or where they are not, is redistributed first, which the numbers below do
@@ -78,9 +78,9 @@ extern const gm_sharded_ops gm_sharded; /* the forms below: for gm_rank.sharded 
  * the sum of exponentials and the target's logit are reduced over the axes of the classes, the logits never gathered:
  * 1 + 2 numbers a row (3 with label smoothing), backward none. GM_EINVAL: a target that is no class. */
 
-/* gm_sharded_embedding: rows of a table whose vocabulary may be cut: a rank looks up what it holds, the rest is zero,
- * and the result is partial over those axes (to be reduced by whoever wants it whole). Sends nothing. padding_index
- * (-1: none) is global. GM_EINVAL: an index or padding_index that is no row. */
+/* gm_sharded_embedding: rows of a table whose vocabulary may be cut. A rank looks up the rows that it holds and gives
+ * zeros for the others, so the result is partial over those axes; the caller reduces it. Sends nothing. padding_index
+ * (-1: none) is global. GM_EINVAL: an index or padding_index is no row of the table. */
 
 /* gm_sharded_argmax: place of the largest entry along a dimension that may be cut (negative: from the end); the lowest
  * of equals, the first NaN. 1 + 1 numbers a row, the second f64. Not differentiable. */
@@ -92,14 +92,15 @@ extern const gm_sharded_ops gm_sharded; /* the forms below: for gm_rank.sharded 
  * the op refuses; sequences cut in different ways; a causal attention of s != t. GM_EINVAL: memory that ran out after
  * something was sent. */
 
-/* The sum of the losses of all rows of x w' + b, a scalar that is partial over what cuts the rows: x (..., I), w (O,
- * I), b (O) or NULL, target (...). `rows` rows of each rank's block at a time (gathered or scattered as the kind of
- * the product does): the logits of no more exist, nor, where gradients are wanted, more of their gradient, since
- * each piece goes forward and backward at once. It has gradients of its own until its backward, which multiplies
- * them by that of the sum: dx in x's dtype, dw and db in f32 at least, so that those of 16 bits are rounded once, dx
- * twice. As many products as without pieces, and none in backward. A block of at most `rows` rows is one piece, and
- * the plain ops. *places (NULL: not wanted): i64, as the target, where the largest logit of each row is. What
- * linear and cross_entropy refuse is refused; each piece sends what they send. GM_ESHAPE, GM_EINVAL. */
+/* *sum receives the sum of the losses of all rows of x w' + b, a scalar that is partial over the axes that cut the
+ * rows: x (..., I), w (O, I), b (O) or NULL, target (...). The op works on pieces of `rows` rows of each rank's block
+ * (gathered or scattered as the kind of the product does). Each piece goes forward and backward at once, so that the
+ * logits and their gradient exist for one piece only. The node keeps dx (in x's dtype), dw and db (in f32 at least)
+ * until its backward, which multiplies them by the gradient of the sum. Gradients of 16 bits are rounded once for dw
+ * and db, twice for dx. There are as many products as without pieces, and none in backward. A block of at most `rows`
+ * rows is one piece and uses the plain ops. *places (NULL: not wanted) receives the index of the largest logit of each
+ * row, i64, shaped as the target. Each piece sends what linear and cross_entropy send. GM_ESHAPE, GM_EINVAL: what
+ * linear and cross_entropy refuse. */
 gm_status gm_linear_cross_entropy(gm_rank *r, gm_value *x, gm_value *w, gm_value *b, gm_value *target,
                                   const gm_attrs *attrs, int64_t rows, gm_value **sum, gm_value **places);
 

@@ -1,4 +1,4 @@
-/* table.c - the forms that communicate, by op: what ops.def marks with GM_SHARDED. A missing one does not link. */
+/* table.c - the table of sharded forms by op, from the GM_SHARDED lines of ops.def. A missing form fails to link. */
 #include "sharded.h"
 
 const gm_sharded_ops gm_sharded = {.form = {

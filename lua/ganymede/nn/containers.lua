@@ -1,4 +1,4 @@
---- Layers made of layers: Sequential, ModuleList, and the two smallest layers, Identity and Lambda.
+--- Containers of layers: Sequential and ModuleList; and the two smallest layers, Identity and Lambda.
 --
 --     nn.Sequential { nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2) }      -- also Sequential(a, b, c)
 --     { type = "Sequential", layers = { { type = "Linear", inputs = 4, outputs = 8 }, { type = "ReLU" } } }

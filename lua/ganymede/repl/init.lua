@@ -1,10 +1,10 @@
---- The REPL: reads lines, runs them, prints what they give. On several ranks it does the two halves of that in
--- different processes, see ganymede.repl.ranks.
+--- The REPL: reads lines, runs them and prints their values. On several ranks one process reads and others run the
+-- lines, see ganymede.repl.ranks.
 --
--- A line is an expression (its values are printed; `_` is the first) or statements; one that is not complete
--- goes on in the next line. Errors are printed and the session lives on; so it does after Ctrl-C, which stops
--- the line, compiled loops included. Tensors live until nothing names them any more: after each line the
--- collector frees the rest. The trap: a `local` is gone when its line has run.
+-- A line is an expression (its values are printed; `_` is the first) or statements; an incomplete line goes on in the
+-- next one. Errors are printed, and the session continues. Ctrl-C stops the line, compiled loops included, and the
+-- session continues. After each line the collector frees tensors that nothing refers to. The trap: a `local` is gone
+-- when its line has run.
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local show = require "ganymede.repl.show"

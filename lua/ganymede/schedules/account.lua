@@ -1,5 +1,5 @@
---- What the times of a schedule's actions come to: played (ganymede.schedules.simulate) or
--- measured (ganymede.observe.trace).
+--- Computes totals (bubble, idle time, micro-batches held) from the times of a schedule's actions, which are simulated
+-- (ganymede.schedules.simulate) or measured (ganymede.observe.trace).
 --
 --     local a = account(schedule, begins, finishes)      -- begins[rank + 1][i], finishes[rank + 1][i] of action i
 --

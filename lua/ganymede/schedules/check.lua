@@ -14,7 +14,7 @@
 --   deadlock  all lists run to their end with non-blocking sends and receives posted in order, and with blocking sends
 -- `position` counts the actions of the rank from 1, transfers included; it is nil for what is missing at the end.
 -- check(schedule, { transfers = false }) does the same for lists that hold computing only.
--- The trap: a schedule is one step. That steps follow each other is right because each empties the pipeline.
+-- The trap: a schedule is one step. Steps may follow each other because each one empties the pipeline.
 -- @module ganymede.schedules.check
 jit.off(true, true) -- once a job, over many short lists: traces would cost more than they give
 

@@ -1,4 +1,4 @@
---- Schedules: in which order a step's forward and backward passes run. Registered ones are named in a recipe:
+--- Schedules decide the order of a step's forward and backward passes. A recipe names a registered schedule:
 --
 --     schedule = { type = "NonPipelineSchedule" }
 --     num_microbatches = 8, schedule = { type = "PipelineSchedule", order = "zb-h1" }

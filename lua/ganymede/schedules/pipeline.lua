@@ -1,4 +1,4 @@
---- Pipeline schedules as data: which rank computes what in which order, and what ranks send each other.
+--- Pipeline schedules as data: the order of the actions of each rank, and the messages between ranks.
 --
 --     local pipeline = require "ganymede.schedules.pipeline"
 --     local schedule = pipeline.build("1f1b", { stages = 4, micro_batches = 8 })

@@ -1,4 +1,4 @@
---- When each action of a schedule begins and ends for given costs; what is lost, and what is held.
+--- Simulates a schedule for given costs: begin and end of each action, idle time, and micro-batches held.
 --
 --     local s = simulate(schedule, { forward = 1, backward_input = 1, backward_weight = 1, transfer = 0.1 })
 --     s.begins[rank + 1][i], s.finishes[rank + 1][i]      of action i, transfers included; a receive ends when the
