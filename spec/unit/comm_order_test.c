@@ -30,7 +30,7 @@ static void body_groups(gm_rank *r, void *context)
     gm_group *g = NULL;
     OK(gm_comm_group(r->comm, 5, &g));
     assert_string_equal(gm_group_name(g), "data.col");
-    FAILS(GM_EINVAL, "mesh with 3", gm_comm_group(r->comm, 8, &g));
+    FAILS(GM_EINVAL, "the mesh has only 3 axes", gm_comm_group(r->comm, 8, &g));
     FAILS(GM_EINVAL, "not among its ranks", gm_comm_group_of(r->comm, "pair", 1, &(int){(r->rank + 1) % 8}, &g));
     FAILS(GM_EINVAL, "comes twice", gm_comm_group_of(r->comm, "pair", 2, (int[]){r->rank, r->rank}, &g));
     /* In the order given: places turn around. */
