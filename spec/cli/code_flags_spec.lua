@@ -155,3 +155,44 @@ describe("a loop in code", function()
     assert.equal("recipe.lua", support.names(home))
   end)
 end)
+
+-- gm.fit trains a table of settings, so it takes the flags as `ganymede run` does for a recipe that returns this table.
+describe("gm.fit in code", function()
+  local program = [[
+local gm = require "ganymede"
+%s
+local trainer = gm.fit { seed = 3, loss = { type = "CrossEntropyLoss" }, optimizer = { type = "AdamW", lr = 0.01 },
+  model = { type = "MLP", inputs = 16, hidden = { 32 }, classes = 10 }, steps = 12,
+  data = { batch_size = 32, train = { type = "Synthetic", length = 256 },
+    test = { type = "Synthetic", length = 64, split = "test" } }, checkpoint = %s }
+print("weights", trainer.step, trainer.engine.parameters[1]:sum():item(), trainer.metrics.test.loss)
+]]
+  after_each(function() shell.remove(home) end)
+
+  for what, before in pairs { ["alone"] = "", ["after gm.launch"] = "gm.launch {}" } do
+    it("takes up the flags: " .. what, function()
+      home = support.home(program:format(before, "nil"))
+      local whole = weights()
+      has(whole, "weights\t12\t")
+      has(weights "--no-eval", "nil")
+      assert.is_nil(whole:find("nil", 1, true))
+      shell.write(home .. "/recipe.lua", program:format(before, "{ interval = 4 }"))
+      has(weights("--steps", "4", "--out", "one"), "weights\t4\t")
+      assert.equal(whole, (weights("--out", "one", "--resume", "auto")))
+      assert.equal(0, run("--steps", "4", "--out", "two", "--trace", "trace.json", "--profile", "profile.json").code)
+      for _, file in ipairs { "trace.json", "profile.json", "one/metrics.jsonl" } do
+        assert.is_true(#shell.read(home .. "/" .. file) > 100, file)
+      end
+    end)
+  end
+
+  it("refuses what would change its settings, before it trains", function()
+    home = support.home(program:format("", "nil"))
+    for _, flag in ipairs { "set", "seed" } do
+      local result = run("--" .. flag, flag == "set" and "epochs=3" or "7")
+      assert.equal(2, result.code)
+      has(result.err, "--" .. flag .. " changes what a recipe returns, or what it gives gm.launch")
+      assert.equal("", result.out)
+    end
+  end)
+end)

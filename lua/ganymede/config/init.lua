@@ -386,9 +386,12 @@ function config.with(resolved, changes)
   return out
 end
 
---- The config of settings that may be resolved already. file: as resolve has it
+--- The config of settings that may be resolved already, and what resolve gives, of which only text() may be called.
+-- file: as resolve has it
 function config.resolved(given, file)
-  return is_resolved[given] and given or config.resolve(given, { file = file }).config
+  local resolved = is_resolved[given] and setmetatable({ config = given }, Resolved)
+    or config.resolve(given, { file = file })
+  return resolved.config, resolved
 end
 
 --- The settings a run works with.

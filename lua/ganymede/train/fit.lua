@@ -28,6 +28,7 @@ local energy = require "ganymede.observe.energy"
 local failure = require "ganymede.base.failure"
 local geometry = require "ganymede.job.geometry"
 local hooks = require "ganymede.hooks.base"
+local lent = require "ganymede.train.lent"
 local log = require "ganymede.base.log"
 local options = require "ganymede.base.options"
 local ranks = require "ganymede.job.ranks"
@@ -318,7 +319,9 @@ end
 --- Trains -> the trainer, whose metrics, losses and engine tell the rest.
 function fit.fit(config, run)
   run = options.check("gm.fit", run_options, run, 2)
-  config = settings.resolved(config, "gm.fit")
+  local resolved
+  config, resolved = settings.resolved(config, "gm.fit")
+  run = lent.over_run(run, resolved)
   local trainer = prepare(config, run)
   failure.protect(function() close(trainer) end, fit.run, trainer, run)
   return trainer

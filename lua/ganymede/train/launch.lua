@@ -68,11 +68,12 @@ end
 --- For the command line: the recipe has ended.
 function launch.finish()
   if not lent.program then return end
+  used = used or lent.program.fitted or false
   lent.program.close()
   lent.program = nil
 end
 
---- Did the recipe call gm.launch?
+--- Did the recipe call gm.launch, or gm.fit?
 function launch.used() return used end
 
 -- ---------------------------------------------------------------- flags of the run

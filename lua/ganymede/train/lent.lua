@@ -1,9 +1,11 @@
 --- The flags of the command line while a program that trains in code runs: who takes them up.
 --
---     lent.program       -- while it runs: { args, source, about, settle, close, context, run, resolved, left, owner }
+--     lent.program       -- while it runs: { args, source, about, settle, close, context, run, resolved, left, owner,
+--                        -- fitted }
 --
--- gm.launch (ganymede.train.launch) leaves here what it does not take itself; the program's first trainer takes that.
--- What is still here when a loop of the program's own makes a step is refused.
+-- gm.launch (ganymede.train.launch) leaves here what it does not take itself. The program's first trainer takes that,
+-- or its first gm.fit, which takes the flags also where gm.launch was not called. What is still here when a loop of the
+-- program's own makes a step is refused.
 -- @module ganymede.train.lent
 local failure = require "ganymede.base.failure"
 local schema = require "ganymede.config.schema"
@@ -37,6 +39,34 @@ function lent.lend(trainer)
   end
   return { context = left and pending.context(left, pending.resolved), over = over,
     run = pending.run }
+end
+
+-- The flags that are left for gm.fit. Without gm.launch these are all of them, and --set and --seed have no taker.
+local function left_for_fit(pending)
+  if pending.resolved then return pending.left or {} end
+  for _, flag in ipairs { "set", "seed" } do
+    local value = pending.args[flag]
+    if value and not (type(value) == "table" and #value == 0) then
+      failure(2, "--%s changes what a recipe returns, or what it gives gm.launch; this one calls gm.fit with settings "
+        .. "of its own: return them, or call gm.launch before", flag)
+    end
+  end
+  local left = {}
+  for _, flag in ipairs(lent.flags) do left[flag] = pending.args[flag] or nil end
+  return left
+end
+
+--- For gm.fit in a program: the run context that it was given, with the flags of the command line over it. resolved:
+-- the settings as ganymede.config.resolve gives them.
+function lent.over_run(run, resolved)
+  local pending = lent.program
+  if not pending or pending.owner then return run end
+  local left, out = left_for_fit(pending), {}
+  pending.owner, pending.left, pending.fitted = lent, nil, true
+  for key, value in pairs(run) do out[key] = value end
+  for key, value in pairs(next(left) and pending.context(left, resolved) or {}) do out[key] = value end
+  out.steps = pending.args.steps or out.steps
+  return out
 end
 
 -- Settings of gm.launch that a trainer takes up, and there is none.
