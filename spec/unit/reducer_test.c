@@ -132,7 +132,7 @@ static void train(gm_rank *r, void *context)
     gm_reducer *d = NULL;
     size_t      bytes = 0, sent = 0;
     make_leaves(r, p, leaves);
-    OK(gm_reducer_new(r, leaves, LEAVES, p->bucket_bytes, p->overlap, &d));
+    OK(gm_reducer_new(r, leaves, LEAVES, p->bucket_bytes, p->overlap, 0, &d));
     for (int i = 0; i < LEAVES; i++) bytes += (size_t)numel(p, i) * gm_dtype_size(p->dtype[i]);
     assert_int_equal(gm_reducer_bytes(d), bytes);
     for (int step = 0; step < STEPS; step++) {
@@ -236,7 +236,7 @@ static void accumulate(gm_rank *r, void *context)
     gm_value   *v = leaf_of(r, &whole, 3), *other = leaf_of(r, &whole, 2);
     gm_reducer *d = NULL;
     OK(give(v, 100, 1)); /* what a gradient holds when the reducer is made is kept */
-    OK(gm_reducer_new(r, (gm_value *[]){v, other}, 2, 1, true, &d));
+    OK(gm_reducer_new(r, (gm_value *[]){v, other}, 2, 1, true, 0, &d));
     gm_comm_reset_traffic(r->comm);
     OK(give(v, 1 + r->rank, 1));
     OK(give(other, 5, 1));
@@ -265,7 +265,7 @@ static void absent(gm_rank *r, void *context)
     gm_value   *v[3] = {leaf_of(r, &whole, 4), leaf_of(r, &whole, 4), leaf_of(r, &whole, 4)};
     gm_reducer *d = NULL;
     int         unused[3];
-    OK(gm_reducer_new(r, v, 3, 64, true, &d)); /* 2 and 1 together, then 0 */
+    OK(gm_reducer_new(r, v, 3, 64, true, 0, &d)); /* 2 and 1 together, then 0 */
     assert_int_equal(gm_reducer_buckets(d), 2);
     await(v, 2, 1);
     gm_reducer_arm(d, true);

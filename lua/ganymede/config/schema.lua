@@ -114,7 +114,7 @@ local fields = {
   zero = { type = { "table", "integer" }, min = 0, max = 3, short = "stage", fields = zero,
     optional = true, doc = "cuts optimizer state, gradients and parameters over data",
     unserved = function(v)
-      return not (v.stage == 0 and not v.type and (v.level or 0) == 0) and never "ZeRO"() or nil
+      return (v.type or v.level or (v.stage or 0) > 2) and never "ZeRO of stage 3"() or nil
     end },
   fp16 = { type = { "table", "boolean" }, optional = true, fields = loss_scaling.fields,
     doc = "dtype f16 with losses scaled like this; false: f16 without scaling",
@@ -197,7 +197,7 @@ return {
   -- to gm.launch reaches both (ganymede.train.initialize, ganymede.train.trainer).
   engine = {
     "optimizer", "lr_scheduler", "clip_grad_norm", "norm_type", "gradient_accumulation", "gradient_handler", "schedule",
-    "num_microbatches", "fp16", "cuda_graph",
+    "num_microbatches", "fp16", "cuda_graph", "zero",
   },
   trainer = { "hooks", "checkpoint", "test_interval" },
   --- Steps of a whole run of so many steps an epoch (nil: not known), or nil where the config does not tell.

@@ -1,0 +1,280 @@
+/* owned.c - sums of gradients that are shared out over their owners, and parameters that come back (ZeRO stages 1 and 2:
+ * Rajbhandari et al. 2020, arXiv:1910.02054).
+ *
+ * An owner has a block of each member of a bucket: the member's layout, cut further by the axes of the owners
+ * (gm_layout_divide). Gradients are packed by owner, each owner's part is the blocks of all members one behind the other,
+ * so that one reduce-scatter gives every owner its part: (p-1)/p of the bytes. After the update the parts of the
+ * parameters travel back in one all-gather: (p-1)/p again.
+ *
+ * Behind its blocks a part has a flag for each member: 1 from a rank that had a gradient of it. So the sum says whether
+ * any had. */
+#include "owned.h"
+#include "buckets.h"
+
+/* A member as three dimensions: outer x n x inner, of which n is shared out in blocks of len. */
+typedef struct folded {
+    int64_t outer, n, inner, len;
+} folded;
+
+static folded fold(const slot *s)
+{
+    const gm_tensor *t = s->leaf->local;
+    folded           f = {1, t->shape[s->dim], 1, s->view->shape[s->dim]};
+    for (int d = 0; d < s->dim; d++) f.outer *= t->shape[d];
+    for (int d = s->dim + 1; d < t->ndim; d++) f.inner *= t->shape[d];
+    return f;
+}
+
+static gm_status owners_of(gm_reducer *d, const bucket *b, gm_group **out)
+{
+    gm_comm *comm;
+    GM_TRY(gm_rank_comm(d->rank, &comm));
+    return gm_comm_group(comm, b->owners, out);
+}
+
+uint32_t gm_owned_layout(gm_reducer *d, slot *s)
+{
+    const gm_value *v = s->leaf;
+    s->dim = d->owners ? gm_layout_divide(&d->rank->mesh, &v->layout, v->ndim, v->shape, d->owners, &s->owned) : -1;
+    return s->dim < 0 ? 0 : gm_layout_cut_axes(&s->owned) & ~gm_layout_cut_axes(&v->layout);
+}
+
+gm_owned_rows gm_owned_rows_of(const gm_value *leaf, const gm_layout *owned, int rank)
+{
+    const gm_mesh *mesh = &leaf->rank->mesh;
+    int            coordinate[GM_MAX_AXES], dim = 0;
+    gm_box         whole, part;
+    int64_t        padded[GM_MAX_DIMS], logical[GM_MAX_DIMS];
+    while (dim < leaf->ndim - 1 && owned->n_cuts[dim] == leaf->layout.n_cuts[dim]) dim++;
+    gm_mesh_coordinates(mesh, rank, coordinate);
+    gm_layout_block(mesh, &leaf->layout, coordinate, leaf->ndim, leaf->shape, &whole, padded, logical);
+    gm_layout_block(mesh, owned, coordinate, leaf->ndim, leaf->shape, &part, padded, logical);
+    return (gm_owned_rows){dim, part.offset[dim] - whole.offset[dim], logical[dim]};
+}
+
+gm_status gm_owned_make(gm_reducer *d, bucket *b)
+{
+    gm_attrs zero = gm_attrs_default();
+    int64_t  stride[GM_MAX_DIMS], shape[GM_MAX_DIMS], at = 0;
+    b->numel = 0;
+    for (int i = b->first; i >= 0; i = d->slots[i].next) {
+        const gm_value *v = d->slots[i].leaf;
+        gm_layout_local(&d->rank->mesh, &d->slots[i].owned, v->ndim, v->shape, shape);
+        d->slots[i].at = b->numel;
+        int64_t numel = 1;
+        for (int k = 0; k < v->ndim; k++) numel *= shape[k];
+        b->numel += numel;
+    }
+    gm_rank_place(d->rank, "gradient");
+    GM_TRY(gm_tensor_new(d->rank->device, b->dtype, 1, &b->numel, &b->flat));
+    GM_TRY(gm_run_one(d->rank->device, GM_OP_fill, &zero, NULL, b->flat));
+    for (int i = b->first; i >= 0; i = d->slots[i].next) {
+        slot     *s = &d->slots[i];
+        gm_value *v = s->leaf;
+        gm_layout_local(&d->rank->mesh, &s->owned, v->ndim, v->shape, shape);
+        gm_shape_strides(v->ndim, shape, stride);
+        GM_TRY(gm_tensor_view(b->flat, v->ndim, shape, stride, at, &s->view));
+        at += gm_tensor_numel(s->view);
+        v->param->own = s->view;
+        v->param->owned = s->owned;
+        v->param->own_set = false;
+        gm_tensor_retain(s->view);
+    }
+    return GM_OK;
+}
+
+/* ---- between whole blocks and parts ---- */
+
+static gm_status copy_view(gm_reducer *d, int ndim, const int64_t *shape, gm_tensor *from, const int64_t *from_stride,
+                           int64_t from_at, gm_tensor *to, const int64_t *to_stride, int64_t to_at)
+{
+    gm_tensor *a = NULL, *b = NULL;
+    gm_status  st = gm_tensor_view(from, ndim, shape, from_stride, from->offset + from_at, &a);
+    if (st == GM_OK) st = gm_tensor_view(to, ndim, shape, to_stride, to->offset + to_at, &b);
+    if (st == GM_OK) st = gm_run_one(d->rank->device, GM_OP_copy, NULL, a, b);
+    gm_tensor_release(a);
+    gm_tensor_release(b);
+    return st;
+}
+
+/* The blocks of `n` owners from the first on, `length` rows each, between the contiguous block of the leaf and parts that
+ * are `part` elements long. */
+static gm_status move_blocks(gm_reducer *d, const slot *s, gm_tensor *whole, int64_t start, int64_t n, int64_t length,
+                             gm_tensor *parts, int64_t part, int64_t at, bool pack)
+{
+    folded  f = fold(s);
+    int64_t shape[] = {n, f.outer, length * f.inner};
+    int64_t in_whole[] = {length * f.inner, f.n * f.inner, 1}, in_parts[] = {part, f.len * f.inner, 1};
+    if (!n || !length || !f.outer || !f.inner) return GM_OK;
+    return pack ? copy_view(d, 3, shape, whole, in_whole, start * f.inner, parts, in_parts, at)
+                : copy_view(d, 3, shape, parts, in_parts, at, whole, in_whole, start * f.inner);
+}
+
+/* The blocks of all owners of a member. */
+static gm_status move_member(gm_reducer *d, const slot *s, gm_group *g, gm_tensor *whole, gm_tensor *parts,
+                             int64_t part, bool pack)
+{
+    folded f = fold(s);
+    int    p = gm_group_size(g);
+    if (f.len * p == f.n) return move_blocks(d, s, whole, 0, p, f.len, parts, part, s->at, pack);
+    for (int j = 0; j < p; j++) {
+        gm_owned_rows rows = gm_owned_rows_of(s->leaf, &s->owned, gm_group_member(g, j));
+        GM_TRY(move_blocks(d, s, whole, rows.start, 1, rows.length, parts, part, j * part + s->at, pack));
+    }
+    return GM_OK;
+}
+
+static gm_status fill(gm_reducer *d, gm_tensor *t, int64_t n, int64_t length, int64_t step, int64_t at, double value)
+{
+    gm_tensor *view;
+    gm_attrs   a = gm_attrs_default();
+    a.value = value;
+    GM_TRY(gm_tensor_view(t, 2, (int64_t[]){n, length}, (int64_t[]){step, 1}, t->offset + at, &view));
+    gm_status st = gm_run_one(d->rank->device, GM_OP_fill, &a, NULL, view);
+    gm_tensor_release(view);
+    return st;
+}
+
+/* ---- sums ---- */
+
+/* Does this rank's gradient of the member count? One that is replicated over some of the axes counts at coordinate 0. */
+static bool counts(const gm_reducer *d, const slot *s, uint32_t axes)
+{
+    const gm_rank *r = d->rank;
+    for (int a = 0; a < r->mesh.n_axes; a++)
+        if (axes & ~s->leaf->param->grad_partial & 1u << a && r->coordinate[a]) return false;
+    return s->used;
+}
+
+/* Packs the gradient of a member, and frees it. number: the member's, among those of its bucket. */
+static gm_status pack_member(gm_reducer *d, const bucket *b, const slot *s, gm_group *g, uint32_t axes, int number)
+{
+    gm_parameter *p = s->leaf->param;
+    int64_t       part = b->numel + b->members;
+    GM_TRY(fill(d, b->packed, gm_group_size(g), 1, part, b->numel + number, s->used ? 1 : 0));
+    if (counts(d, s, axes)) GM_TRY(move_member(d, s, g, p->grad, b->packed, part, true));
+    gm_tensor_release(p->grad);
+    p->grad = NULL;
+    p->grad_set = false;
+    p->grad_partial = 0;
+    return GM_OK;
+}
+
+gm_status gm_owned_launch(gm_reducer *d, bucket *b, uint32_t axes)
+{
+    gm_comm  *comm;
+    gm_group *g;
+    gm_attrs  zero = gm_attrs_default();
+    int       number = 0;
+    int64_t   part = b->numel + b->members, all;
+    GM_TRY(gm_rank_comm(d->rank, &comm));
+    GM_TRY(owners_of(d, b, &g));
+    all = part * gm_group_size(g);
+    b->rest = axes & ~b->owners;
+    gm_rank_place(d->rank, "gradient");
+    GM_TRY(gm_tensor_new(d->rank->device, b->dtype, 1, &all, &b->packed));
+    GM_TRY(gm_tensor_new(d->rank->device, b->dtype, 1, &part, &b->sum));
+    GM_TRY(gm_run_one(d->rank->device, GM_OP_fill, &zero, NULL, b->packed));
+    for (int i = b->first; i >= 0; i = d->slots[i].next) GM_TRY(pack_member(d, b, &d->slots[i], g, axes, number++));
+    return gm_comm_reduce_scatter(comm, g, b->packed, 0, GM_SUM, b->sum, &b->pending);
+}
+
+/* Had any rank a gradient of the member? Only the sum says so where this rank had none. */
+static gm_status learn_use(const bucket *b, slot *s, int number)
+{
+    double flag = 0;
+    s->unused = false;
+    if (s->used || !gm_tensor_data(b->sum)) return GM_OK; /* without data: as if all were used */
+    GM_TRY(gm_host_load(b->sum, b->numel + number, &flag));
+    s->unused = flag == 0;
+    return GM_OK;
+}
+
+/* The member's part of the sum joins its own gradient. */
+static gm_status take_sum(gm_reducer *d, const bucket *b, slot *s)
+{
+    gm_tensor    *sum;
+    gm_parameter *p = s->leaf->param;
+    int64_t       stride[GM_MAX_DIMS];
+    if (s->unused) return GM_OK;
+    gm_shape_strides(s->view->ndim, s->view->shape, stride);
+    GM_TRY(gm_tensor_view(b->sum, s->view->ndim, s->view->shape, stride, b->sum->offset + s->at, &sum));
+    gm_status st = gm_run_one(d->rank->device, p->own_set ? GM_OP_axpy : GM_OP_copy, NULL, sum, s->view);
+    gm_tensor_release(sum);
+    p->own_set = true;
+    return st;
+}
+
+gm_status gm_owned_finish(gm_reducer *d, bucket *b)
+{
+    gm_comm  *comm;
+    gm_group *g;
+    int       number = 0;
+    gm_status st = GM_OK;
+    GM_TRY(gm_rank_comm(d->rank, &comm));
+    GM_TRY(gm_comm_finish(comm, &b->pending));
+    gm_tensor_release(b->packed);
+    b->packed = NULL;
+    GM_TRY(gm_comm_group(comm, b->rest, &g));
+    if (gm_group_size(g) > 1) GM_TRY(gm_comm_all_reduce(comm, g, b->sum, GM_SUM, NULL));
+    for (int i = b->first; i >= 0 && st == GM_OK; i = d->slots[i].next) {
+        st = learn_use(b, &d->slots[i], number++);
+        if (st == GM_OK) st = take_sum(d, b, &d->slots[i]);
+    }
+    gm_tensor_release(b->sum);
+    b->sum = NULL;
+    return gm_comm_once(st);
+}
+
+void gm_owned_drop(bucket *b)
+{
+    gm_tensor_release(b->packed);
+    gm_tensor_release(b->sum);
+    b->packed = b->sum = NULL;
+}
+
+/* ---- parameters ---- */
+
+/* The rows of its members that this rank has updated, as a part. */
+static gm_status pack_own(gm_reducer *d, const bucket *b, gm_tensor *mine)
+{
+    for (int i = b->first; i >= 0; i = d->slots[i].next) {
+        const slot   *s = &d->slots[i];
+        gm_owned_rows rows = gm_owned_rows_of(s->leaf, &s->owned, d->rank->rank);
+        GM_TRY(move_blocks(d, s, s->leaf->local, rows.start, 1, rows.length, mine, b->numel, s->at, true));
+    }
+    return GM_OK;
+}
+
+static gm_status gather_bucket(gm_reducer *d, bucket *b)
+{
+    gm_comm   *comm;
+    gm_group  *g;
+    gm_attrs   zero = gm_attrs_default();
+    gm_tensor *mine = NULL, *all = NULL;
+    gm_status  st;
+    GM_TRY(gm_rank_comm(d->rank, &comm));
+    GM_TRY(owners_of(d, b, &g));
+    int64_t n = b->numel * gm_group_size(g);
+    gm_rank_place(d->rank, "parameter");
+    GM_TRY_OR(gm_tensor_new(d->rank->device, b->dtype, 1, &b->numel, &mine), st, done);
+    GM_TRY_OR(gm_tensor_new(d->rank->device, b->dtype, 1, &n, &all), st, done);
+    GM_TRY_OR(gm_run_one(d->rank->device, GM_OP_fill, &zero, NULL, mine), st, done);
+    GM_TRY_OR(pack_own(d, b, mine), st, done);
+    GM_TRY_OR(gm_comm_all_gather(comm, g, mine, 0, all, NULL), st, done);
+    for (int i = b->first; i >= 0 && st == GM_OK; i = d->slots[i].next) {
+        st = move_member(d, &d->slots[i], g, d->slots[i].leaf->local, all, b->numel, false);
+        gm_value_touched(d->slots[i].leaf);
+    }
+done:
+    gm_tensor_release(mine);
+    gm_tensor_release(all);
+    return st;
+}
+
+gm_status gm_reducer_gather(gm_reducer *d)
+{
+    for (int k = 0; k < d->n_buckets; k++)
+        if (d->buckets[k].owners) GM_TRY(gather_bucket(d, &d->buckets[k]));
+    return GM_OK;
+}
