@@ -186,8 +186,8 @@ static box *check_reducer(lua_State *L)
     return b;
 }
 
-/* reducer_new(parameters, { bucket_bytes = 4 MiB, overlap = true, owners = axes, default none }) -> reducer; owners: the
- * sums are shared out over them (reducer.h) */
+/* reducer_new(parameters, { bucket_bytes = 4 MiB, overlap = true, owners = axes, default none }) -> reducer. The sums
+ * are shared out over the owners (reducer.h). */
 static int reducer_new(lua_State *L)
 {
     int      n;

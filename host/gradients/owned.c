@@ -1,13 +1,13 @@
-/* owned.c - sums of gradients that are shared out over their owners, and parameters that come back (ZeRO stages 1 and 2:
- * Rajbhandari et al. 2020, arXiv:1910.02054).
+/* owned.c - sums of gradients that are shared out over their owners, and parameters that come back after the update
+ * (ZeRO stages 1 and 2: Rajbhandari et al. 2020, arXiv:1910.02054).
  *
  * An owner has a block of each member of a bucket: the member's layout, cut further by the axes of the owners
- * (gm_layout_divide). Gradients are packed by owner, each owner's part is the blocks of all members one behind the other,
- * so that one reduce-scatter gives every owner its part: (p-1)/p of the bytes. After the update the parts of the
- * parameters travel back in one all-gather: (p-1)/p again.
+ * (gm_layout_divide). Gradients are packed by owner: the part of an owner is its blocks of all members, one behind the
+ * other. One reduce-scatter then gives every owner its part, and sends (p-1)/p of the bytes. After the update the parts
+ * of the parameters travel back in one all-gather, which sends (p-1)/p again.
  *
- * Behind its blocks a part has a flag for each member: 1 from a rank that had a gradient of it. So the sum says whether
- * any had. */
+ * Behind its blocks a part has a flag for each member: 1 from each rank that had a gradient of it. So the sum tells
+ * whether any rank had one. */
 #include "owned.h"
 #include "buckets.h"
 
@@ -97,8 +97,8 @@ static gm_status copy_view(gm_reducer *d, int ndim, const int64_t *shape, gm_ten
     return st;
 }
 
-/* The blocks of `n` owners from the first on, `length` rows each, between the contiguous block of the leaf and parts that
- * are `part` elements long. */
+/* Copies the blocks of `n` owners, `length` rows each, between the contiguous block of the leaf, from row `start` on,
+ * and parts that are `part` elements long. */
 static gm_status move_blocks(gm_reducer *d, const slot *s, gm_tensor *whole, int64_t start, int64_t n, int64_t length,
                              gm_tensor *parts, int64_t part, int64_t at, bool pack)
 {

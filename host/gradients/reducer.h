@@ -31,11 +31,12 @@ typedef struct gm_reducer gm_reducer;
 
 /* Takes over the gradients of n leaves (retained), keeping what they hold, and joins r->reducer. Each is summed over
  * the batch axes that do not cut it, and over whatever else the gradients of its bucket turn out to be partial over.
- * owners: axes over which the sums are shared out (ZeRO): each rank receives the part of each sum that it owns, in
- * gm_parameter.own, laid out as gm_layout_divide says; the sums of several passes add up there until gm_value_zero_grad,
- * and the gradients that backward made are freed. A leaf that cannot be divided, since these axes cut it already, or it
- * has no dimension, is summed as without owners. bucket_bytes 0: 4 MiB. overlap false: reduce everything in gm_reducer_finish. GM_EINVAL: no leaf that requires a
- * gradient, listed twice, or in another reducer. */
+ * bucket_bytes 0: 4 MiB. overlap false: reduce everything in gm_reducer_finish.
+ * owners: axes over which the sums are shared out (ZeRO). Each rank then receives the part of each sum that it owns, in
+ * gm_parameter.own, laid out as gm_layout_divide says. The sums of several passes add up there until
+ * gm_value_zero_grad, and the gradients that backward made are freed. A leaf that these axes cut already, or that has
+ * no dimension, is summed as without owners.
+ * GM_EINVAL: no leaf that requires a gradient, listed twice, or in another reducer. */
 gm_status gm_reducer_new(gm_rank *r, gm_value *const *leaves, int n, size_t bucket_bytes, bool overlap, uint32_t owners,
                          gm_reducer **out);
 void      gm_reducer_free(gm_reducer *d); /* gradients become ordinary ones again; NULL is allowed */

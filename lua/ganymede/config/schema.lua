@@ -14,7 +14,7 @@ local parallel = require "ganymede.job.parallel"
 local registry = require "ganymede.base.registry"
 require "ganymede.schedules.pipeline" -- registers the orders
 
-local NOT_BUILT = "not built yet: each data rank holds whole states"
+local NOT_BUILT = "not built yet: each data rank holds whole parameters"
 
 -- What parallel.resolve says about this job's ranks, and how to get the ranks that were asked for.
 local function not_this_world(value)

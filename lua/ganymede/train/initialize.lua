@@ -225,8 +225,8 @@ local OWNERS = { "data", "expert" }
 -- Handlers sum whole gradients, and know nothing of their owners.
 local function refuse_handlers(list)
   if #list == 0 then return end
-  error("gm.initialize: zero shares out the sums of gradients, and gradient_handler asks for sums of another kind; leave "
-    .. "one of them away", 0)
+  error("gm.initialize: zero shares out the sums of gradients, and gradient_handler asks for sums of another kind; "
+    .. "leave one of them away", 0)
 end
 
 -- Who sums gradients over the ranks of a stage: the handlers that were given, else the reducer; one rank needs neither.
