@@ -35,14 +35,16 @@ typedef struct bucket {
     gm_pending *pending;
 
     /* of sums that are shared out, while they are under way: */
-    gm_tensor *packed, *sum; /* the parts of all owners; this rank's. Each ends with a flag for each member */
-    uint32_t   rest;         /* further axes to sum over */
+    gm_tensor *packed; /* the parts of all owners */
+    gm_tensor *sum;    /* this rank's part: flat, or another tensor where flat has the sum of an earlier pass */
+    uint32_t   rest;   /* further axes to sum over */
 } bucket;
 
 struct gm_reducer {
     gm_rank    *rank;
-    gm_reducer *chain;  /* the next one of r->reducer */
-    uint32_t    owners; /* axes over which sums are shared out */
+    gm_reducer *chain;       /* the next one of r->reducer */
+    uint32_t    owners;      /* axes over which sums are shared out */
+    uint32_t    summed_over; /* since armed: all axes of sums that are shared out */
     bool        overlap, armed;
     bool        looked;             /* since armed: leaves that no tape awaits have been found */
     int         n, n_buckets, next; /* next: bucket to launch */
@@ -64,6 +66,8 @@ gm_status gm_owned_make(gm_reducer *d, bucket *b);
 gm_status gm_owned_launch(gm_reducer *d, bucket *b, uint32_t axes);
 /* Waits, sums over the remaining axes, and adds the result to the members' own gradients. */
 gm_status gm_owned_finish(gm_reducer *d, bucket *b);
+/* When all sums are there: finds which members have a gradient. */
+gm_status gm_owned_settle(gm_reducer *d);
 /* Forgets what is under way. */
 void gm_owned_drop(bucket *b);
 

@@ -4,11 +4,13 @@
  * An owner has a block of each member of a bucket: the member's layout, cut further by the axes of the owners
  * (gm_layout_divide). Gradients are packed by owner: the part of an owner is its blocks of all members, one behind the
  * other. One reduce-scatter then gives every owner its part, and sends (p-1)/p of the bytes. After the update the parts
- * of the parameters travel back in one all-gather, which sends (p-1)/p again.
+ * of the parameters travel back in one all-gather, which sends (p-1)/p again. A large parameter that has a bucket of its
+ * own, and is divided by rows, needs no packing: its gradient is the parts as it is.
  *
- * Behind its blocks a part has a flag for each member: 1 from each rank that had a gradient of it. So the sum tells
- * whether any rank had one. */
+ * When all sums are there, one small sum tells which parameters no rank had a gradient of: a number for each. */
 #include "owned.h"
+
+#include <stdlib.h>
 #include "buckets.h"
 
 /* A member as three dimensions: outer x n x inner, of which n is shared out in blocks of len. */
@@ -124,17 +126,6 @@ static gm_status move_member(gm_reducer *d, const slot *s, gm_group *g, gm_tenso
     return GM_OK;
 }
 
-static gm_status fill(gm_reducer *d, gm_tensor *t, int64_t n, int64_t length, int64_t step, int64_t at, double value)
-{
-    gm_tensor *view;
-    gm_attrs   a = gm_attrs_default();
-    a.value = value;
-    GM_TRY(gm_tensor_view(t, 2, (int64_t[]){n, length}, (int64_t[]){step, 1}, t->offset + at, &view));
-    gm_status st = gm_run_one(d->rank->device, GM_OP_fill, &a, NULL, view);
-    gm_tensor_release(view);
-    return st;
-}
-
 /* ---- sums ---- */
 
 /* Does this rank's gradient of the member count? One that is replicated over some of the axes counts at coordinate 0. */
@@ -146,81 +137,98 @@ static bool counts(const gm_reducer *d, const slot *s, uint32_t axes)
     return s->used;
 }
 
-/* Packs the gradient of a member, and frees it. number: the member's, among those of its bucket. */
-static gm_status pack_member(gm_reducer *d, const bucket *b, const slot *s, gm_group *g, uint32_t axes, int number)
+/* Is t, which belongs to the only member and is like its block, the parts of all owners as it is? */
+static bool is_packed(const bucket *b, const slot *s, gm_group *g, const gm_tensor *t)
 {
-    gm_parameter *p = s->leaf->param;
-    int64_t       part = b->numel + b->members;
-    GM_TRY(fill(d, b->packed, gm_group_size(g), 1, part, b->numel + number, s->used ? 1 : 0));
-    if (counts(d, s, axes)) GM_TRY(move_member(d, s, g, p->grad, b->packed, part, true));
-    gm_tensor_release(p->grad);
-    p->grad = NULL;
-    p->grad_set = false;
-    p->grad_partial = 0;
+    return b->members == 1 && s->dim == 0 && s->view->shape[0] * gm_group_size(g) == s->leaf->local->shape[0] &&
+           t->dtype == b->dtype && gm_tensor_is_contiguous(t);
+}
+
+/* t as one dimension. */
+static gm_status flatten(gm_tensor *t, gm_tensor **out)
+{
+    int64_t n = gm_tensor_numel(t), one = 1;
+    return gm_tensor_view(t, 1, &n, &one, t->offset, out);
+}
+
+/* The parts of all owners, of zeros where this rank has nothing to add. */
+static gm_status pack(gm_reducer *d, bucket *b, gm_group *g, uint32_t axes)
+{
+    gm_attrs    zero = gm_attrs_default();
+    int64_t     n = b->numel * gm_group_size(g);
+    const slot *first = &d->slots[b->first];
+    if (counts(d, first, axes) && is_packed(b, first, g, first->leaf->param->grad))
+        return flatten(first->leaf->param->grad, &b->packed);
+    gm_rank_place(d->rank, "gradient");
+    GM_TRY(gm_tensor_new(d->rank->device, b->dtype, 1, &n, &b->packed));
+    GM_TRY(gm_run_one(d->rank->device, GM_OP_fill, &zero, NULL, b->packed));
+    for (int i = b->first; i >= 0; i = d->slots[i].next) {
+        const slot *s = &d->slots[i];
+        if (counts(d, s, axes)) GM_TRY(move_member(d, s, g, s->leaf->param->grad, b->packed, b->numel, true));
+    }
     return GM_OK;
+}
+
+static void free_gradients(gm_reducer *d, const bucket *b)
+{
+    for (int i = b->first; i >= 0; i = d->slots[i].next) {
+        gm_parameter *p = d->slots[i].leaf->param;
+        gm_tensor_release(p->grad);
+        p->grad = NULL;
+        p->grad_set = false;
+        p->grad_partial = 0;
+    }
+}
+
+/* Has a member a sum of an earlier pass? */
+static bool adds(const gm_reducer *d, const bucket *b)
+{
+    for (int i = b->first; i >= 0; i = d->slots[i].next)
+        if (d->slots[i].leaf->param->own_set) return true;
+    return false;
 }
 
 gm_status gm_owned_launch(gm_reducer *d, bucket *b, uint32_t axes)
 {
     gm_comm  *comm;
     gm_group *g;
-    gm_attrs  zero = gm_attrs_default();
-    int       number = 0;
-    int64_t   part = b->numel + b->members, all;
     GM_TRY(gm_rank_comm(d->rank, &comm));
     GM_TRY(owners_of(d, b, &g));
-    all = part * gm_group_size(g);
     b->rest = axes & ~b->owners;
-    gm_rank_place(d->rank, "gradient");
-    GM_TRY(gm_tensor_new(d->rank->device, b->dtype, 1, &all, &b->packed));
-    GM_TRY(gm_tensor_new(d->rank->device, b->dtype, 1, &part, &b->sum));
-    GM_TRY(gm_run_one(d->rank->device, GM_OP_fill, &zero, NULL, b->packed));
-    for (int i = b->first; i >= 0; i = d->slots[i].next) GM_TRY(pack_member(d, b, &d->slots[i], g, axes, number++));
+    d->summed_over |= axes;
+    GM_TRY(pack(d, b, g, axes));
+    free_gradients(d, b);
+    b->sum = b->flat;
+    if (adds(d, b)) {
+        gm_rank_place(d->rank, "gradient");
+        GM_TRY(gm_tensor_new(d->rank->device, b->dtype, 1, &b->numel, &b->sum));
+    } else {
+        gm_tensor_retain(b->sum);
+    }
     return gm_comm_reduce_scatter(comm, g, b->packed, 0, GM_SUM, b->sum, &b->pending);
 }
 
-/* Had any rank a gradient of the member? Only the sum says so where this rank had none. */
-static gm_status learn_use(const bucket *b, slot *s, int number)
+/* A sum beside the one of an earlier pass joins it. What of that is no gradient is not zero, and is replaced. */
+static gm_status add_sum(gm_reducer *d, const bucket *b)
 {
-    double flag = 0;
-    s->unused = false;
-    if (s->used || !gm_tensor_data(b->sum)) return GM_OK; /* without data: as if all were used */
-    GM_TRY(gm_host_load(b->sum, b->numel + number, &flag));
-    s->unused = flag == 0;
-    return GM_OK;
-}
-
-/* The member's part of the sum joins its own gradient. */
-static gm_status take_sum(gm_reducer *d, const bucket *b, slot *s)
-{
-    gm_tensor    *sum;
-    gm_parameter *p = s->leaf->param;
-    int64_t       stride[GM_MAX_DIMS];
-    if (s->unused) return GM_OK;
-    gm_shape_strides(s->view->ndim, s->view->shape, stride);
-    GM_TRY(gm_tensor_view(b->sum, s->view->ndim, s->view->shape, stride, b->sum->offset + s->at, &sum));
-    gm_status st = gm_run_one(d->rank->device, p->own_set ? GM_OP_axpy : GM_OP_copy, NULL, sum, s->view);
-    gm_tensor_release(sum);
-    p->own_set = true;
-    return st;
+    gm_attrs zero = gm_attrs_default();
+    for (int i = b->first; i >= 0; i = d->slots[i].next)
+        if (!d->slots[i].leaf->param->own_set)
+            GM_TRY(gm_run_one(d->rank->device, GM_OP_fill, &zero, NULL, d->slots[i].view));
+    return gm_run_one(d->rank->device, GM_OP_axpy, NULL, b->sum, b->flat);
 }
 
 gm_status gm_owned_finish(gm_reducer *d, bucket *b)
 {
     gm_comm  *comm;
     gm_group *g;
-    int       number = 0;
-    gm_status st = GM_OK;
     GM_TRY(gm_rank_comm(d->rank, &comm));
     GM_TRY(gm_comm_finish(comm, &b->pending));
     gm_tensor_release(b->packed);
     b->packed = NULL;
     GM_TRY(gm_comm_group(comm, b->rest, &g));
     if (gm_group_size(g) > 1) GM_TRY(gm_comm_all_reduce(comm, g, b->sum, GM_SUM, NULL));
-    for (int i = b->first; i >= 0 && st == GM_OK; i = d->slots[i].next) {
-        st = learn_use(b, &d->slots[i], number++);
-        if (st == GM_OK) st = take_sum(d, b, &d->slots[i]);
-    }
+    gm_status st = b->sum == b->flat ? GM_OK : add_sum(d, b);
     gm_tensor_release(b->sum);
     b->sum = NULL;
     return gm_comm_once(st);
@@ -231,6 +239,44 @@ void gm_owned_drop(bucket *b)
     gm_tensor_release(b->packed);
     gm_tensor_release(b->sum);
     b->packed = b->sum = NULL;
+}
+
+/* flags[i]: how many ranks had a gradient of leaf i. */
+static gm_status count_users(gm_reducer *d, gm_tensor *flags)
+{
+    gm_comm  *comm;
+    gm_group *g;
+    double   *used = malloc((size_t)d->n * sizeof *used);
+    if (!used) return GM_FAIL(GM_ENOMEM, "no memory for a list of %d parameters", d->n);
+    for (int i = 0; i < d->n; i++) used[i] = d->slots[i].used;
+    gm_status st = GM_OK;
+    if (gm_tensor_data(flags))
+        st = gm_device_write(d->rank->device, gm_tensor_data(flags), used, (size_t)d->n * sizeof *used);
+    if (st == GM_OK) st = gm_rank_comm(d->rank, &comm);
+    if (st == GM_OK) st = gm_comm_group(comm, d->summed_over, &g);
+    if (st == GM_OK) st = gm_comm_all_reduce(comm, g, flags, GM_SUM, NULL);
+    free(used);
+    return st;
+}
+
+gm_status gm_owned_settle(gm_reducer *d)
+{
+    gm_tensor *flags;
+    int64_t    n = d->n;
+    gm_rank_place(d->rank, "gradient");
+    GM_TRY(gm_tensor_new(d->rank->device, GM_F64, 1, &n, &flags));
+    gm_status st = count_users(d, flags);
+    for (int i = 0; i < d->n && st == GM_OK; i++) {
+        slot  *s = &d->slots[i];
+        double users = 1; /* without data: as if all were used */
+        if (!d->buckets[s->bucket].owners) continue;
+        if (!s->used && gm_tensor_data(flags)) st = gm_host_load(flags, i, &users);
+        s->unused = users == 0;
+        if (!s->unused) s->leaf->param->own_set = true;
+    }
+    gm_tensor_release(flags);
+    d->summed_over = 0;
+    return gm_comm_once(st);
 }
 
 /* ---- parameters ---- */
@@ -246,6 +292,26 @@ static gm_status pack_own(gm_reducer *d, const bucket *b, gm_tensor *mine)
     return GM_OK;
 }
 
+/* Where the parts of all owners arrive: in the parameter itself where that is what they are. */
+static gm_status place_of_all(gm_reducer *d, const bucket *b, gm_group *g, gm_tensor **out)
+{
+    const slot *first = &d->slots[b->first];
+    int64_t     n = b->numel * gm_group_size(g);
+    if (is_packed(b, first, g, first->leaf->local)) return flatten(first->leaf->local, out);
+    gm_rank_place(d->rank, "parameter");
+    return gm_tensor_new(d->rank->device, b->dtype, 1, &n, out);
+}
+
+static gm_status unpack_all(gm_reducer *d, const bucket *b, gm_group *g, gm_tensor *all)
+{
+    for (int i = b->first; i >= 0; i = d->slots[i].next) {
+        const slot *s = &d->slots[i];
+        gm_value_touched(s->leaf);
+        if (all->storage != s->leaf->local->storage) GM_TRY(move_member(d, s, g, s->leaf->local, all, b->numel, false));
+    }
+    return GM_OK;
+}
+
 static gm_status gather_bucket(gm_reducer *d, bucket *b)
 {
     gm_comm   *comm;
@@ -255,17 +321,13 @@ static gm_status gather_bucket(gm_reducer *d, bucket *b)
     gm_status  st;
     GM_TRY(gm_rank_comm(d->rank, &comm));
     GM_TRY(owners_of(d, b, &g));
-    int64_t n = b->numel * gm_group_size(g);
     gm_rank_place(d->rank, "parameter");
     GM_TRY_OR(gm_tensor_new(d->rank->device, b->dtype, 1, &b->numel, &mine), st, done);
-    GM_TRY_OR(gm_tensor_new(d->rank->device, b->dtype, 1, &n, &all), st, done);
     GM_TRY_OR(gm_run_one(d->rank->device, GM_OP_fill, &zero, NULL, mine), st, done);
     GM_TRY_OR(pack_own(d, b, mine), st, done);
+    GM_TRY_OR(place_of_all(d, b, g, &all), st, done);
     GM_TRY_OR(gm_comm_all_gather(comm, g, mine, 0, all, NULL), st, done);
-    for (int i = b->first; i >= 0 && st == GM_OK; i = d->slots[i].next) {
-        st = move_member(d, &d->slots[i], g, d->slots[i].leaf->local, all, b->numel, false);
-        gm_value_touched(d->slots[i].leaf);
-    }
+    st = unpack_all(d, b, g, all);
 done:
     gm_tensor_release(mine);
     gm_tensor_release(all);

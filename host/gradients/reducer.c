@@ -222,6 +222,7 @@ void gm_reducer_arm(gm_reducer *d, bool on)
     d->next = d->oldest = 0;
     d->in_flight = 0;
     d->looked = false;
+    d->summed_over = 0;
     d->armed = on;
 }
 
@@ -416,6 +417,7 @@ gm_status gm_reducer_finish(gm_reducer *d)
     for (; d->next < d->n_buckets && st == GM_OK; d->next++) st = launch(d, &d->buckets[d->next]);
     while (d->oldest < d->n_buckets && st == GM_OK) st = wait_for_oldest(d);
     if (st == GM_OK) st = settle(d);
+    if (st == GM_OK && d->summed_over) st = gm_owned_settle(d);
     gm_reducer_arm(d, false);
     return st;
 }
