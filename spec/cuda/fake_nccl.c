@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "fake_driver.h"
@@ -373,7 +374,14 @@ API const char *ncclGetLastError(ncclComm_t comm) { return comm && comm->words ?
 
 static int ids; /* made in this process */
 
-static void name_id(char *name, size_t size, int id) { snprintf(name, size, "/gm_nccl_%d_%d", (int)getpid(), id); }
+/* A process that was killed leaves its names behind, and its number is given out again: so the time is part of them. */
+static void name_id(char *name, size_t size, int id)
+{
+    static struct timespec since;
+    if (!since.tv_sec) clock_gettime(CLOCK_REALTIME, &since);
+    snprintf(name, size, "/gm_nccl_%d_%lx_%lx_%d", (int)getpid(), (unsigned long)since.tv_sec,
+             (unsigned long)since.tv_nsec, id);
+}
 
 /* Names that not all places have opened, after failures. */
 __attribute__((destructor)) static void forget_ids(void)

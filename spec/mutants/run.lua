@@ -47,7 +47,8 @@ local configure = "cmake -S . -B build " .. generator .. [[ -DCMAKE_BUILD_TYPE=R
 
 -- all: the unit tests too, and with them the emulation that kernels for GPUs are part of.
 local function build(copy, all)
-  return copy.run("cmake --build build --parallel $(nproc) --target ganymede" .. (all and " unit_tests" or ""))
+  return copy.run("cmake --build build --parallel $(nproc) --target ganymede ganymede_modules" ..
+    (all and " unit_tests" or ""))
 end
 
 --- Runs each test once on the clean build -> command to true, or to what it printed when it failed.
