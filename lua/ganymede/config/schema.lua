@@ -61,7 +61,8 @@ local checkpoint = {
 }
 
 local zero = {
-  stage = { type = "integer", min = 0, max = 3, default = 0, doc = "cut over data: 1 moments, 2 gradients, 3 all" },
+  stage = { type = "integer", min = 0, max = 3, default = 0,
+    doc = "1: optimizer states are divided over the data ranks; 2: gradients, too, between the batches of a step" },
   type = { type = "string", optional = true, doc = "Colossal-AI's spelling of the stage" },
   level = { type = "integer", min = 0, max = 3, optional = true, doc = "another spelling of stage" },
 }
@@ -112,7 +113,7 @@ local fields = {
   test_interval = { type = "integer", min = 1, max = 2 ^ 31, optional = true,
     doc = "epochs between evaluations; default 1" },
   zero = { type = { "table", "integer" }, min = 0, max = 3, short = "stage", fields = zero,
-    optional = true, doc = "cuts optimizer state, gradients and parameters over data",
+    optional = true, doc = "ZeRO: divides optimizer states and gradients over the data ranks (docs/memory.md)",
     unserved = function(v)
       return (v.type or v.level or (v.stage or 0) > 2) and never "ZeRO of stage 3"() or nil
     end },
