@@ -18,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "fake_driver.h"
@@ -372,16 +371,8 @@ API const char *ncclGetErrorString(ncclResult_t r)
 
 API const char *ncclGetLastError(ncclComm_t comm) { return comm && comm->words ? comm->words : last_words; }
 
-static int ids; /* made in this process */
-
-/* A process that was killed leaves its names behind, and its number is given out again: so the time is part of them. */
-static void name_id(char *name, size_t size, int id)
-{
-    static struct timespec since;
-    if (!since.tv_sec) clock_gettime(CLOCK_REALTIME, &since);
-    snprintf(name, size, "/gm_nccl_%d_%lx_%lx_%d", (int)getpid(), (unsigned long)since.tv_sec,
-             (unsigned long)since.tv_nsec, id);
-}
+static int  ids; /* made in this process */
+static void name_id(char *name, size_t size, int id) { snprintf(name, size, "/gm_nccl_%d_%d", (int)getpid(), id); }
 
 /* Names that not all places have opened, after failures. */
 __attribute__((destructor)) static void forget_ids(void)
@@ -397,6 +388,7 @@ API ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
     memset(id, 0, sizeof *id);
     name_id(id->internal, sizeof id->internal, ids++);
+    shm_unlink(id->internal); /* of a process that was killed, whose number this one has got */
     shared *s = map(id->internal, O_CREAT | O_EXCL | O_RDWR);
     if (!s) return refuse(NULL, ncclSystemError, "no shared memory");
     munmap(s, shared_bytes());
