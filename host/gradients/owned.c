@@ -4,8 +4,8 @@
  * An owner has a block of each member of a bucket: the member's layout, cut further by the axes of the owners
  * (gm_layout_divide). Gradients are packed by owner: the part of an owner is its blocks of all members, one behind the
  * other. One reduce-scatter then gives every owner its part, and sends (p-1)/p of the bytes. After the update the parts
- * of the parameters travel back in one all-gather, which sends (p-1)/p again. A large parameter that has a bucket of its
- * own, and is divided by rows, needs no packing: its gradient is the parts as it is.
+ * of the parameters travel back in one all-gather, which sends (p-1)/p again. A large parameter, which has a bucket of
+ * its own, needs no packing if it is divided by rows: its gradient is the parts as it is.
  *
  * When all sums are there, one small sum tells which parameters no rank had a gradient of: a number for each. */
 #include "owned.h"
