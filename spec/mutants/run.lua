@@ -85,6 +85,13 @@ local function survives(copy, row, compiled, emulated, tail)
   if status == 2 then return "its test could not be run:\n" .. tail(text, 20) end
 end
 
+-- Broken programs may leave processes behind, which would take time from the tests that follow: those that run a program
+-- of the copy.
+local function end_left_over(copy)
+  os.execute(("find /proc -maxdepth 2 -name exe -lname %s 2>/dev/null | cut -d / -f 3 | xargs -r kill -9 2>/dev/null")
+    :format(quote(copy.top .. "/*")))
+end
+
 --- -> nil when the mutant was killed, else what went wrong.
 local function judge(copy, row, clean, tail)
   local passed = clean[mutants.command(row)]
@@ -94,6 +101,7 @@ local function judge(copy, row, clean, tail)
   local compiled, emulated = kinds(row)
   for path, text in pairs(after) do copy.write(path, text) end
   local wrong = survives(copy, row, compiled, emulated, tail)
+  end_left_over(copy)
   for path, text in pairs(before) do copy.write(path, text) end
   if emulated then assert(build(copy, true) == 0, row.name .. ": what it broke is not built anew") end
   return wrong
