@@ -85,8 +85,8 @@ local function survives(copy, row, compiled, emulated, tail)
   if status == 2 then return "its test could not be run:\n" .. tail(text, 20) end
 end
 
--- Broken programs may leave processes behind, which would take time from the tests that follow: those that run a program
--- of the copy.
+-- Broken programs may leave processes behind, which would take time from the tests that follow. Ends those that run a
+-- program of the copy.
 local function end_left_over(copy)
   os.execute(("find /proc -maxdepth 2 -name exe -lname %s 2>/dev/null | cut -d / -f 3 | xargs -r kill -9 2>/dev/null")
     :format(quote(copy.top .. "/*")))
