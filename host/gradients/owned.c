@@ -128,7 +128,7 @@ static gm_status move_member(gm_reducer *d, const slot *s, gm_group *g, gm_tenso
 
 /* ---- sums ---- */
 
-/* Does this rank's gradient of the member count? One that is replicated over some of the axes counts at coordinate 0. */
+/* Does this rank's gradient of the member count? One that is replicated over an axis counts at its coordinate 0. */
 static bool counts(const gm_reducer *d, const slot *s, uint32_t axes)
 {
     const gm_rank *r = d->rank;
