@@ -62,7 +62,7 @@ return {
     find = [[if self.reducer and (last or self.sums_each_pass) then]],
     replace = [[if self.reducer and last then]],
     breaks = "stage 2 keeps whole gradients between the batches of a step",
-    test = "spec/parallel/zero_spec.lua -f 'after each batch'",
+    test = "spec/parallel/zero_spec.lua -f 'two batches a step'",
   },
   {
     name = "641-zero-state-layout", file = "host/optim/optimizer.c",
