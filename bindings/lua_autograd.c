@@ -56,13 +56,13 @@ static int requires_grad(lua_State *L)
 /* v's gradient as a value: cut as v is. What is still a sum over ranks is summed here, for the reader alone. */
 static gm_status read_grad(gm_value *v, gm_value **out)
 {
-    gm_value *g = NULL;
-    gm_layout layout = v->layout;
-    layout.partial = v->param->grad_partial;
-    gm_tensor_retain(v->param->grad);
+    gm_value  *g = NULL;
+    gm_layout  layout;
+    gm_tensor *t = gm_value_final_grad(v, &layout);
+    gm_tensor_retain(t);
     gm_padding_show_gradient(v);
-    GM_TRY(gm_value_take_block(v->rank, v->param->grad, &layout, v->ndim, v->shape, &g));
-    if (!v->param->grad_partial) {
+    GM_TRY(gm_value_take_block(v->rank, t, &layout, v->ndim, v->shape, &g));
+    if (!layout.partial) {
         *out = g;
         return GM_OK;
     }
@@ -87,13 +87,14 @@ static int retain_grad(lua_State *L)
 static int grad(lua_State *L)
 {
     gm_value *v = gm_check_value(L, 1), *g;
+    gm_layout layout;
     if (v->node && !v->keeps_grad)
         return luaL_error(
             L,
             "grad: this tensor was computed by '%s', and gradients of computed tensors are not kept; call "
             "t:retain_grad() before backward",
             gm_node_name(v->node));
-    if (!gm_value_grad(v)) return 0;
+    if (!gm_value_final_grad(v, &layout)) return 0;
     gm_handle *h = gm_push_handle(L);
     L_TRY(L, read_grad(v, &g));
     gm_handle_fill(v->rank, h, g, "grad");
@@ -121,15 +122,26 @@ static int zero_grad(lua_State *L)
     return 0;
 }
 
+/* grad_clear(t): the gradient of the parameter t becomes zeros, as if a loss had not depended on its numbers */
+static int grad_clear(lua_State *L)
+{
+    gm_value *v = gm_check_value(L, 1);
+    gm_check_argument(L, v->param != NULL, 1, "a tensor that requires a gradient");
+    L_TRY(L, gm_value_clear_grad(v));
+    return 0;
+}
+
 /* grad_part(t) -> this rank's term of the gradient, or nil: its block, sharing memory. No communication. */
 static int grad_part(lua_State *L)
 {
-    gm_value *v = gm_check_value(L, 1), *g;
-    if (!gm_value_grad(v)) return 0;
+    gm_value  *v = gm_check_value(L, 1), *g;
+    gm_layout  layout;
+    gm_tensor *t = gm_value_final_grad(v, &layout);
+    if (!t) return 0;
     gm_handle *h = gm_push_handle(L);
-    gm_tensor_retain(v->param->grad);
+    gm_tensor_retain(t);
     gm_padding_show_gradient(v);
-    L_TRY(L, gm_value_take(v->rank, v->param->grad, &g));
+    L_TRY(L, gm_value_take(v->rank, t, &g));
     gm_handle_fill(v->rank, h, g, "grad_part");
     return 1;
 }
@@ -268,6 +280,7 @@ int gm_open_autograd(lua_State *L)
         GM_PUBLIC(retain_grad, retain_grad, "t tensor"),
         GM_PUBLIC(detach, detach, "t tensor"),
         GM_FUNCTION("zero_grad", zero_grad, "parameters table"),
+        GM_FUNCTION("grad_clear", grad_clear, "t tensor"),
         GM_FUNCTION("grad_part", grad_part, "t tensor"),
         GM_FUNCTION("grad_summed", grad_summed, "parameters table"),
         GM_FUNCTION("no_grad", no_grad, "change integer"),

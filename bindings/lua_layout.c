@@ -186,24 +186,29 @@ static box *check_reducer(lua_State *L)
     return b;
 }
 
-/* reducer_new(parameters, { bucket_bytes = 25 MiB, overlap = true }) -> reducer */
+/* reducer_new(parameters, { bucket_bytes = 4 MiB, overlap = true, owners = axes, default none }) -> reducer. The sums
+ * are shared out over the owners (reducer.h). */
 static int reducer_new(lua_State *L)
 {
-    int    n;
-    double bytes = gm_field_number(L, 2, "bucket_bytes", 0);
-    bool   overlap = true;
+    int      n;
+    uint32_t owners = 0;
+    double   bytes = gm_field_number(L, 2, "bucket_bytes", 0);
+    bool     overlap = true;
     gm_check_argument(L, bytes >= 0 && bytes < 9e15, 2, "bucket_bytes is a number of bytes");
     if (lua_istable(L, 2)) {
         lua_getfield(L, 2, "overlap");
         overlap = lua_isnil(L, -1) || lua_toboolean(L, -1);
         lua_pop(L, 1);
+        uint8_t axes[GM_MAX_AXES];
+        lua_getfield(L, 2, "owners");
+        for (int k = pop_axes(L, &gm_lua_rank(L)->mesh, axes); k > 0; k--) owners |= 1u << axes[k - 1];
     }
     gm_value **parameters = gm_push_values(L, 1, &n);
     box       *b = lua_newuserdata(L, sizeof *b);
     *b = (box){.n = n};
     luaL_getmetatable(L, REDUCER);
     lua_setmetatable(L, -2);
-    L_TRY(L, gm_reducer_new(gm_lua_rank(L), parameters, n, (size_t)bytes, overlap, &b->reducer));
+    L_TRY(L, gm_reducer_new(gm_lua_rank(L), parameters, n, (size_t)bytes, overlap, owners, &b->reducer));
     return 1;
 }
 
@@ -218,6 +223,13 @@ static int reducer_arm(lua_State *L)
 static int reducer_finish(lua_State *L)
 {
     gm_status st = gm_reducer_finish(check_reducer(L)->reducer); /* no second try: other ranks have had their part */
+    return st == GM_OK ? 0 : gm_raise(L, st);
+}
+
+/* reducer_gather(reducer): after an update, parameters are whole again on every rank */
+static int reducer_gather(lua_State *L)
+{
+    gm_status st = gm_reducer_gather(check_reducer(L)->reducer);
     return st == GM_OK ? 0 : gm_raise(L, st);
 }
 
@@ -269,6 +281,7 @@ int gm_open_layout(lua_State *L)
         GM_FUNCTION("reducer_arm", reducer_arm, "reducer object, on boolean?"),
         GM_FUNCTION("reducer_info", reducer_info, "reducer object"),
         GM_FUNCTION("reducer_finish", reducer_finish, "reducer object"),
+        GM_FUNCTION("reducer_gather", reducer_gather, "reducer object"),
         GM_FUNCTION("reducer_unused", reducer_unused, "reducer object"),
         GM_FUNCTION("reducer_free", reducer_free, "reducer object"),
         GM_LAST_FUNCTION};

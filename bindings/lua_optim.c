@@ -73,7 +73,7 @@ static int step(lua_State *L)
     return 0;
 }
 
-/* o:state() -> list of { parameter = index, name, tensor } sharing the moments' memory, laid out as the parameter */
+/* o:state() -> list of { parameter = index, name, tensor } sharing the moments' memory, laid out as the gradient */
 static int state(lua_State *L)
 {
     gm_optimizer *o = check_optimizer(L);
@@ -95,7 +95,7 @@ static int state(lua_State *L)
             gm_handle *h = gm_push_handle(L);
             gm_tensor_retain(t);
             const gm_value *p = gm_optimizer_parameter(o, i);
-            gm_status       st = gm_value_take_block(r, t, &p->layout, p->ndim, p->shape, &v);
+            gm_status       st = gm_value_take_block(r, t, gm_optimizer_layout(o, i), p->ndim, p->shape, &v);
             if (st != GM_OK) return gm_raise(L, st);
             gm_handle_fill(r, h, v, "optimizer state");
             lua_setfield(L, -2, "tensor");

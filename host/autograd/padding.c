@@ -73,7 +73,7 @@ gm_status gm_padding_renew(gm_value *v)
 
 void gm_padding_show_gradient(gm_value *v)
 {
-    if (!v->padded || v->param->grad_shown) return;
+    if (!v->padded || v->param->grad_shown || v->param->own) return;
     v->param->grad_shown = true;
     v->param->grad_zeroed = v->param->grad->storage->version;
 }

@@ -103,7 +103,10 @@ void gm_value_release(gm_value *v)
     if (v->keeps_grad) gm_node_forget(v);
     gm_node_release(v->node);
     gm_tensor_release(v->local);
-    if (v->param) gm_tensor_release(v->param->grad);
+    if (v->param) {
+        gm_tensor_release(v->param->grad);
+        gm_tensor_release(v->param->own);
+    }
     free(v->param);
     free(v);
 }
@@ -193,9 +196,32 @@ gm_status gm_value_grad_buffer(gm_value *v, gm_tensor **out)
 
 gm_tensor *gm_value_grad(const gm_value *v) { return v->param && v->param->grad_set ? v->param->grad : NULL; }
 
+gm_tensor *gm_value_final_grad(const gm_value *v, gm_layout *layout)
+{
+    const gm_parameter *p = v->param;
+    if (p && p->own) {
+        *layout = p->owned;
+        return p->own_set ? p->own : NULL;
+    }
+    *layout = v->layout;
+    layout->partial = p ? p->grad_partial : 0;
+    return gm_value_grad(v);
+}
+
+gm_status gm_value_clear_grad(gm_value *v)
+{
+    gm_attrs   zero = gm_attrs_default();
+    gm_tensor *g = v->param->own;
+    if (!g) GM_TRY(gm_value_grad_buffer(v, &g));
+    GM_TRY(gm_run_one(v->rank->device, GM_OP_fill, &zero, NULL, g));
+    if (v->param->own) v->param->own_set = true;
+    else v->param->grad_set = true, v->param->grad_partial = 0;
+    return GM_OK;
+}
+
 void gm_value_zero_grad(gm_value *v)
 {
-    if (v->param) v->param->grad_set = false;
+    if (v->param) v->param->grad_set = v->param->own_set = false;
 }
 
 void gm_value_touched(gm_value *v)

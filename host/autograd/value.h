@@ -22,6 +22,10 @@ typedef struct gm_parameter {
     bool       grad_shown;   /* users have had hold of a padded gradient's bytes, which were */
     unsigned   grad_zeroed;  /* last cleared at this version of their storage */
 
+    gm_tensor *own;     /* ZeRO: this rank's part of the gradient's sum, which then ends here (host/gradients); */
+    gm_layout  owned;   /* how it is laid out: as the value, cut further */
+    bool       own_set; /* own holds a gradient */
+
     uint64_t used_on; /* number of the last tape that listed it, */
     int      used_at; /* and its place in that list */
     int      awaited; /* tapes that have yet to add to the gradient before it is final: gm_tape_await */
@@ -79,8 +83,13 @@ gm_status gm_value_write(const gm_value *v, const char *what);
 /* *out: the gradient's buffer for writing, borrowed; made if there is none. grad_set tells whether it holds a gradient.
  * GM_EINVAL: the reducer is summing it over the ranks. */
 gm_status gm_value_grad_buffer(gm_value *v, gm_tensor **out);
-/* The gradient, borrowed; NULL: there is none. */
+/* What backward has added up so far, borrowed; NULL: nothing. */
 gm_tensor *gm_value_grad(const gm_value *v);
+/* The gradient where it ends (gm_parameter.own, else grad), borrowed; NULL: there is none. *layout: how it is laid out;
+ * partial over the axes over which it is still to be summed. */
+gm_tensor *gm_value_final_grad(const gm_value *v, gm_layout *layout);
+/* Makes the gradient, where it ends, zeros that count as one. GM_EINVAL: the reducer is summing it. */
+gm_status  gm_value_clear_grad(gm_value *v);
 void       gm_value_zero_grad(gm_value *v); /* forgets the gradient, keeps the buffer */
 /* Declares that v's bytes, not its padding, were written in place. Saved tensors that share them become unusable. */
 void gm_value_touched(gm_value *v);

@@ -25,9 +25,9 @@ int gm_norm_gradients(gm_value *const *parameters, int n, gm_norm_item *items)
 {
     int k = 0;
     for (int i = 0; i < n; i++) {
-        if (!gm_value_grad(parameters[i])) continue;
-        items[k] = (gm_norm_item){parameters[i]->param->grad, parameters[i]->layout};
-        items[k++].layout.partial = parameters[i]->param->grad_partial;
+        gm_layout  layout;
+        gm_tensor *g = gm_value_final_grad(parameters[i], &layout);
+        if (g) items[k++] = (gm_norm_item){g, layout};
     }
     return k;
 }

@@ -1,48 +1,12 @@
 /* reducer.c - see reducer.h. */
-#include "reducer.h"
+#include "buckets.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../comm/comm.h"
 
 #define DEFAULT_BYTES   ((size_t)4 << 20)  /* docs/performance.md */
 #define IN_FLIGHT_BYTES ((size_t)64 << 20) /* enough to keep a network busy */
-
-typedef struct slot {
-    gm_value  *leaf;
-    gm_tensor *view;         /* of its bucket: the leaf's gradient, as long as nobody freezes the parameter */
-    int        bucket, next; /* next slot of the bucket, -1: the last */
-    bool       ready;        /* final since armed */
-    bool       used;         /* this rank had a gradient when its bucket was launched */
-    bool       unused;       /* nobody had, in the last step */
-} slot;
-
-typedef struct bucket {
-    gm_dtype    dtype;
-    uint32_t    cut; /* axes that cut its members, all alike: never summed over */
-    int64_t     numel;
-    int         first, last; /* slots; the last has the lowest place among the leaves */
-    int         members, waiting;
-    gm_tensor  *flat;
-    bool        launched;
-    bool        summed; /* over more than this rank */
-    gm_pending *pending;
-} bucket;
-
-struct gm_reducer {
-    gm_rank    *rank;
-    gm_reducer *chain; /* the next one of r->reducer */
-    bool        overlap, armed;
-    bool        looked;             /* since armed: leaves that no tape awaits have been found */
-    int         n, n_buckets, next; /* next: bucket to launch */
-    int         oldest;             /* launched and perhaps not waited for */
-    size_t      in_flight;          /* bytes of buckets under way: each has as much scratch, until it is waited for */
-    slot       *slots;              /* as the leaves were given */
-    bucket     *buckets;            /* in order of launch */
-    int        *table;              /* hash of leaves: slot + 1 */
-    int         table_room;
-};
 
 /* ---- which slot a leaf has ---- */
 
@@ -69,21 +33,22 @@ static slot *find(gm_reducer *d, const gm_value *leaf, gm_reducer **owner)
 
 /* ---- making ---- */
 
-static size_t bucket_bytes(const bucket *b) { return (size_t)b->numel * gm_dtype_size(b->dtype); }
+/* Of the gradients that are summed, and of the scratch of the sum. */
+static size_t bucket_bytes(const bucket *b) { return (size_t)b->bytes; }
 
 /* The bucket that slot i goes into: the newest of its kind while there is room, else a new one. */
 static int choose_bucket(gm_reducer *d, int i, size_t limit)
 {
     const gm_value *v = d->slots[i].leaf;
-    uint32_t        cut = gm_layout_cut_axes(&v->layout);
+    uint32_t        cut = gm_layout_cut_axes(&v->layout), owners = gm_owned_layout(d, &d->slots[i]);
     size_t          bytes = (size_t)gm_tensor_numel(v->local) * gm_dtype_size(v->local->dtype);
     for (int k = d->n_buckets - 1; k >= 0; k--) {
         bucket *b = &d->buckets[k];
-        if (b->dtype != v->local->dtype || b->cut != cut) continue;
+        if (b->dtype != v->local->dtype || b->cut != cut || b->owners != owners) continue;
         if (bucket_bytes(b) + bytes <= limit) return k;
         break;
     }
-    d->buckets[d->n_buckets] = (bucket){.dtype = v->local->dtype, .cut = cut, .first = -1};
+    d->buckets[d->n_buckets] = (bucket){.dtype = v->local->dtype, .cut = cut, .owners = owners, .first = -1};
     return d->n_buckets++;
 }
 
@@ -105,6 +70,7 @@ static void deal_out(gm_reducer *d, size_t limit)
         b->last = i;
         b->members++;
         b->numel += gm_tensor_numel(d->slots[i].leaf->local);
+        b->bytes = b->numel * (int64_t)gm_dtype_size(b->dtype);
     }
     qsort(d->buckets, (size_t)d->n_buckets, sizeof *d->buckets, by_last);
     for (int k = 0; k < d->n_buckets; k++)
@@ -116,6 +82,10 @@ static gm_status make_views(gm_reducer *d)
     for (int k = 0; k < d->n_buckets; k++) {
         bucket *b = &d->buckets[k];
         int64_t at = 0, stride[GM_MAX_DIMS];
+        if (b->owners) {
+            GM_TRY(gm_owned_make(d, b));
+            continue;
+        }
         gm_rank_place(d->rank, "gradient");
         GM_TRY(gm_tensor_new(d->rank->device, b->dtype, 1, &b->numel, &b->flat));
         for (int i = b->first; i >= 0; i = d->slots[i].next) {
@@ -128,14 +98,17 @@ static gm_status make_views(gm_reducer *d)
     return GM_OK;
 }
 
-/* Gradients move into their buckets. */
+static bool is_owned(const gm_reducer *d, const slot *s) { return d->buckets[s->bucket].owners != 0; }
+
+/* Gradients move into their buckets; those whose sums are shared out are packed when they are final. */
 static gm_status take_over(gm_reducer *d)
 {
     for (int i = 0; i < d->n; i++)
-        if (gm_value_grad(d->slots[i].leaf))
+        if (!is_owned(d, &d->slots[i]) && gm_value_grad(d->slots[i].leaf))
             GM_TRY(gm_run_one(d->rank->device, GM_OP_copy, NULL, d->slots[i].leaf->param->grad, d->slots[i].view));
     for (int i = 0; i < d->n; i++) {
         gm_value *v = d->slots[i].leaf;
+        if (is_owned(d, &d->slots[i])) continue;
         gm_tensor_release(v->param->grad);
         v->param->grad = d->slots[i].view;
         gm_tensor_retain(v->param->grad);
@@ -167,7 +140,8 @@ static gm_status enter_leaves(gm_reducer *d, gm_value *const *leaves)
     return GM_OK;
 }
 
-gm_status gm_reducer_new(gm_rank *r, gm_value *const *leaves, int n, size_t limit, bool overlap, gm_reducer **out)
+gm_status gm_reducer_new(gm_rank *r, gm_value *const *leaves, int n, size_t limit, bool overlap, uint32_t owners,
+                         gm_reducer **out)
 {
     gm_device *dev;
     gm_status  st;
@@ -177,6 +151,7 @@ gm_status gm_reducer_new(gm_rank *r, gm_value *const *leaves, int n, size_t limi
     if (!d) return GM_FAIL(GM_ENOMEM, "no memory for a reducer");
     d->rank = r;
     d->overlap = overlap;
+    d->owners = owners;
     for (d->table_room = 8; d->table_room < 2 * n; d->table_room *= 2) {
     }
     d->slots = calloc((size_t)n + 1, sizeof *d->slots);
@@ -212,9 +187,14 @@ void gm_reducer_free(gm_reducer *d)
         }
     for (int k = 0; k < d->n_buckets; k++) /* not waited for: a collector may call, also after the job was left */
         if (d->buckets[k].pending && d->rank->comm) gm_comm_drop(d->rank->comm, d->buckets[k].pending);
+    for (int k = 0; k < d->n_buckets; k++) gm_owned_drop(&d->buckets[k]);
     for (int i = 0; i < d->n; i++) {
+        if (d->slots[i].leaf) {
+            gm_parameter *p = d->slots[i].leaf->param;
+            p->in_sum = false;
+            if (p->own && p->own == d->slots[i].view) gm_tensor_release(p->own), p->own = NULL, p->own_set = false;
+        }
         gm_tensor_release(d->slots[i].view);
-        if (d->slots[i].leaf) d->slots[i].leaf->param->in_sum = false;
         gm_value_release(d->slots[i].leaf);
     }
     for (int k = 0; k < d->n_buckets; k++) gm_tensor_release(d->buckets[k].flat);
@@ -231,6 +211,7 @@ void gm_reducer_arm(gm_reducer *d, bool on)
     for (int k = 0; k < d->n_buckets; k++) {
         bucket *b = &d->buckets[k];
         (void)gm_comm_finish(d->rank->comm, &b->pending); /* its step, if any, has failed and said why */
+        gm_owned_drop(b);
         b->launched = false;
         b->waiting = b->members;
     }
@@ -241,6 +222,7 @@ void gm_reducer_arm(gm_reducer *d, bool on)
     d->next = d->oldest = 0;
     d->in_flight = 0;
     d->looked = false;
+    d->summed_over = 0;
     d->armed = on;
 }
 
@@ -290,7 +272,7 @@ static gm_status wait_for_oldest(gm_reducer *d)
 {
     bucket *b = &d->buckets[d->oldest++];
     if (b->pending) d->in_flight -= bucket_bytes(b);
-    return gm_comm_finish(d->rank->comm, &b->pending);
+    return b->owners ? gm_owned_finish(d, b) : gm_comm_finish(d->rank->comm, &b->pending);
 }
 
 /* Waits for the oldest until another bucket may be under way. All ranks launch and wait in one order, so that whoever
@@ -308,7 +290,7 @@ static gm_status launch_now(gm_reducer *d, bucket *b)
     uint32_t  axes = gm_mesh_batch_axes(&d->rank->mesh) & ~b->cut;
     for (int i = b->first; i >= 0; i = d->slots[i].next) {
         slot *s = &d->slots[i];
-        if (s->leaf->param->grad != s->view)
+        if (b->owners ? !s->leaf->requires_grad : s->leaf->param->grad != s->view)
             return GM_FAIL(GM_EINVAL,
                            "reducer: parameter %d was frozen (requires_grad(false)) after its gradient became part of "
                            "a bucket; freeze before the reducer is made, or make it anew",
@@ -319,6 +301,12 @@ static gm_status launch_now(gm_reducer *d, bucket *b)
     }
     b->launched = true;
     b->summed = false;
+    if (b->owners) {
+        GM_TRY(make_room(d, b));
+        GM_TRY(gm_owned_launch(d, b, axes));
+        d->in_flight += bucket_bytes(b);
+        return GM_OK;
+    }
     GM_TRY(gm_rank_comm(d->rank, &comm));
     GM_TRY(gm_comm_group(comm, axes, &g));
     if (gm_group_size(g) == 1) return GM_OK;
@@ -370,7 +358,8 @@ gm_status gm_reducer_ready(gm_reducer *d, gm_value *leaf)
 /* Only the sum says whether another rank used what this one did not. */
 static bool is_unknown(const gm_reducer *d, const slot *s)
 {
-    return !s->used && d->buckets[s->bucket].summed && gm_tensor_numel(s->view) && gm_tensor_data(s->view);
+    return !s->used && !is_owned(d, s) && d->buckets[s->bucket].summed && gm_tensor_numel(s->view) &&
+           gm_tensor_data(s->view);
 }
 
 /* The first elements of the members that are unknown, in order, in one read. */
@@ -412,6 +401,7 @@ static gm_status settle(gm_reducer *d)
     for (int i = 0; i < d->n && st == GM_OK; i++) {
         slot *s = &d->slots[i];
         bool  unknown = is_unknown(d, s);
+        if (is_owned(d, s)) continue; /* has been told by its bucket */
         if (unknown && !is_elsewhere(d)) st = gm_host_load(s->view, 0, &first[at]);
         s->unused = unknown ? means_nothing(first[at++]) : !s->used;
         s->leaf->param->grad_set = !s->unused;
@@ -427,6 +417,7 @@ gm_status gm_reducer_finish(gm_reducer *d)
     for (; d->next < d->n_buckets && st == GM_OK; d->next++) st = launch(d, &d->buckets[d->next]);
     while (d->oldest < d->n_buckets && st == GM_OK) st = wait_for_oldest(d);
     if (st == GM_OK) st = settle(d);
+    if (st == GM_OK && d->summed_over) st = gm_owned_settle(d);
     gm_reducer_arm(d, false);
     return st;
 }

@@ -31,9 +31,13 @@ typedef struct gm_reducer gm_reducer;
 
 /* Takes over the gradients of n leaves (retained), keeping what they hold, and joins r->reducer. Each is summed over
  * the batch axes that do not cut it, and over whatever else the gradients of its bucket turn out to be partial over.
- * bucket_bytes 0: 4 MiB. overlap false: reduce everything in gm_reducer_finish. GM_EINVAL: no leaf that requires a
- * gradient, listed twice, or in another reducer. */
-gm_status gm_reducer_new(gm_rank *r, gm_value *const *leaves, int n, size_t bucket_bytes, bool overlap,
+ * bucket_bytes 0: 4 MiB. overlap false: reduce everything in gm_reducer_finish.
+ * owners: axes over which the sums are shared out (ZeRO). Each rank then receives the part of each sum that it owns, in
+ * gm_parameter.own, laid out as gm_layout_divide says. The sums of several passes add up there until
+ * gm_value_zero_grad, and the gradients that backward made are freed. A leaf that these axes cut already, or that has
+ * no dimension, is summed as without owners.
+ * GM_EINVAL: no leaf that requires a gradient, listed twice, or in another reducer. */
+gm_status gm_reducer_new(gm_rank *r, gm_value *const *leaves, int n, size_t bucket_bytes, bool overlap, uint32_t owners,
                          gm_reducer **out);
 void      gm_reducer_free(gm_reducer *d); /* gradients become ordinary ones again; NULL is allowed */
 
@@ -46,6 +50,9 @@ gm_status gm_reducer_ready(gm_reducer *d, gm_value *leaf);
 /* Reduces the remaining buckets and waits for all. Gradients are then complete sums (grad_partial 0). Disarms, also on
  * failure. */
 gm_status gm_reducer_finish(gm_reducer *d);
+/* After an update: every rank receives the parts of the parameters that their owners have updated. Collective; nothing
+ * happens without owners. */
+gm_status gm_reducer_gather(gm_reducer *d);
 /* The number of leaves that no rank's loss used in the last step; unused (room for n) receives their indices. */
 int    gm_reducer_unused(const gm_reducer *d, int *unused);
 int    gm_reducer_buckets(const gm_reducer *d);

@@ -79,6 +79,45 @@ gm_layout gm_layout_cut(int dim, uint32_t axes)
     return layout;
 }
 
+static gm_layout cut_further(const gm_layout *layout, int dim, uint32_t axes)
+{
+    gm_layout out = *layout;
+    for (int a = 0; a < GM_MAX_AXES; a++)
+        if (axes & 1u << a) out.cut[dim][out.n_cuts[dim]++] = (uint8_t)a;
+    return out;
+}
+
+/* The share of a dimension that is padding when `to` is laid out, which cuts it further than `from`. */
+static double padding_of(const gm_mesh *mesh, const gm_layout *from, const gm_layout *to, int ndim,
+                         const int64_t *global, int dim)
+{
+    int64_t whole[GM_MAX_DIMS], part[GM_MAX_DIMS];
+    gm_layout_local(mesh, from, ndim, global, whole);
+    gm_layout_local(mesh, to, ndim, global, part);
+    int64_t parts = gm_layout_parts(mesh, to, dim) / gm_layout_parts(mesh, from, dim);
+    return whole[dim] ? (double)(part[dim] * parts - whole[dim]) / (double)whole[dim] : 0;
+}
+
+int gm_layout_divide(const gm_mesh *mesh, const gm_layout *layout, int ndim, const int64_t *global, uint32_t axes,
+                     gm_layout *out)
+{
+    int    best = -1;
+    double least = 0;
+    *out = *layout;
+    axes &= ~(gm_layout_cut_axes(layout) | layout->partial);
+    if (!axes) return -1;
+    for (int d = 0; d < ndim; d++) {
+        gm_layout further = cut_further(layout, d, axes);
+        double    padding = padding_of(mesh, layout, &further, ndim, global, d);
+        if (best >= 0 && padding >= least) continue;
+        best = d;
+        least = padding;
+        *out = further;
+        if (padding <= 1.0 / 64) break;
+    }
+    return best;
+}
+
 uint32_t gm_layout_dim_axes(const gm_layout *layout, int dim)
 {
     uint32_t axes = 0;

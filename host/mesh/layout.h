@@ -25,8 +25,13 @@ bool      gm_layout_is_replicated(const gm_layout *layout);
 bool      gm_layout_equal(const gm_layout *a, const gm_layout *b);
 /* Dimension `dim` cut by the axes of a mask, outermost first; nothing else cut. */
 gm_layout gm_layout_cut(int dim, uint32_t axes);
-uint32_t  gm_layout_cut_axes(const gm_layout *layout); /* all axes that cut some dimension */
-uint32_t  gm_layout_dim_axes(const gm_layout *layout, int dim);
+/* Makes *out the layout cut further by the axes of a mask, innermost, on one dimension: the first whose padding then is
+ * at most 1/64 of its elements, else the one that is padded least. Axes that the layout cuts by or is partial over are
+ * left out. Returns the dimension; -1, and *out = *layout: no axis is left, or the tensor has no dimension. */
+int      gm_layout_divide(const gm_mesh *mesh, const gm_layout *layout, int ndim, const int64_t *global, uint32_t axes,
+                          gm_layout *out);
+uint32_t gm_layout_cut_axes(const gm_layout *layout); /* all axes that cut some dimension */
+uint32_t gm_layout_dim_axes(const gm_layout *layout, int dim);
 /* Dimension d of `to` becomes cut as dimension e of `from`. */
 void gm_layout_copy_dim(gm_layout *to, int d, const gm_layout *from, int e);
 /* Are the two dimensions cut by the same axes, as far as both are cut? One may be cut by further inner axes. */

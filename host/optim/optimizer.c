@@ -6,6 +6,7 @@
 #include "../../kernels/philox.h"
 #include "../../kernels/step_control.h"
 #include "../autograd/padding.h"
+#include "../gradients/owned.h"
 
 #define MAX_STATES 3 /* moments, and the master */
 
@@ -26,6 +27,8 @@ struct gm_optimizer {
     double      momentum;
     int         n;
     gm_tensor **in, **out; /* argument lists, room for all */
+    int         n_views;   /* of parts, for the call that is prepared */
+    gm_tensor **view;
     item        items[];
 };
 
@@ -63,7 +66,8 @@ gm_status gm_optimizer_new(gm_rank *r, gm_op op, int n, gm_value *const *paramet
     if (!o) return GM_FAIL(GM_ENOMEM, "no memory for an optimizer of %d parameters", n);
     o->in = calloc((size_t)n + 3, sizeof *o->in);
     o->out = calloc((MAX_STATES + 1) * (size_t)n + 1, sizeof *o->out);
-    if (!o->in || !o->out) {
+    o->view = calloc((MAX_STATES + 2) * (size_t)n + 1, sizeof *o->view);
+    if (!o->in || !o->out || !o->view) {
         gm_optimizer_free(o);
         return GM_FAIL(GM_ENOMEM, "no memory for an optimizer of %d parameters", n);
     }
@@ -91,6 +95,7 @@ void gm_optimizer_free(gm_optimizer *o)
     }
     free(o->in);
     free(o->out);
+    free(o->view);
     free(o);
 }
 
@@ -102,15 +107,68 @@ static gm_status outside_graph(const gm_rank *r)
                    "be part of a graph");
 }
 
-/* A moment, which is zeros, or the master, which is the parameter. */
-static gm_status new_state(gm_rank *r, gm_tensor *p, bool master, gm_tensor **out)
+/* ---- the part of a parameter that this rank updates ----
+ *
+ * All of its block, or where sums of gradients are shared out (gm_parameter.own) the rows that it owns. States are laid
+ * out as the gradient that the update reads, so their blocks may reach beyond the tensor's end; rows there are not
+ * updated, and stay zero. */
+
+static bool is_shared_out(const item *it) { return it->parameter->param && it->parameter->param->own; }
+
+/* What of t is updated: t is the parameter's block (whole), or like the gradient. *out is a reference. */
+static gm_status part_of(const item *it, gm_tensor *t, bool whole, gm_tensor **out)
 {
-    gm_attrs a = gm_attrs_default();
+    if (is_shared_out(it)) {
+        const gm_value *v = it->parameter;
+        gm_owned_rows   rows = gm_owned_rows_of(v, &v->param->owned, v->rank->rank);
+        return gm_tensor_narrow(t, rows.dim, whole ? rows.start : 0, rows.length, out);
+    }
+    *out = t;
+    gm_tensor_retain(t);
+    return GM_OK;
+}
+
+/* The same as an argument of the call that is prepared; NULL stays NULL. */
+static gm_status add_part(gm_optimizer *o, const item *it, gm_tensor *t, bool whole, gm_tensor **argument)
+{
+    *argument = NULL;
+    if (!t) return GM_OK;
+    GM_TRY(part_of(it, t, whole, argument));
+    o->view[o->n_views++] = *argument;
+    return GM_OK;
+}
+
+static void drop_parts(gm_optimizer *o)
+{
+    while (o->n_views) gm_tensor_release(o->view[--o->n_views]);
+}
+
+/* A moment, which is zeros, or the master, which is the parameter. */
+static gm_status fill_state(const item *it, bool master, gm_tensor *state)
+{
+    gm_attrs   a = gm_attrs_default();
+    gm_tensor *p = NULL, *part = NULL;
+    gm_device *dev = it->parameter->rank->device;
+    gm_status  st = GM_OK;
+    if (!master || is_shared_out(it)) st = gm_run_one(dev, GM_OP_fill, &a, NULL, state);
+    if (!master || st != GM_OK) return st;
+    a.dtype = state->dtype;
+    GM_TRY_OR(part_of(it, it->parameter->local, true, &p), st, done);
+    GM_TRY_OR(part_of(it, state, false, &part), st, done);
+    st = gm_run_one(dev, GM_OP_copy, &a, p, part);
+done:
+    gm_tensor_release(p);
+    gm_tensor_release(part);
+    return st;
+}
+
+static gm_status new_state(gm_rank *r, const item *it, bool master, gm_tensor **out)
+{
+    gm_tensor *like = is_shared_out(it) ? it->parameter->param->own : it->parameter->local;
     GM_TRY(outside_graph(r));
-    a.dtype = gm_dtype_wide(p->dtype);
     gm_rank_place(r, "optimizer state");
-    GM_TRY(gm_tensor_new(r->device, a.dtype, p->ndim, p->shape, out));
-    gm_status st = gm_run_one(r->device, master ? GM_OP_copy : GM_OP_fill, &a, master ? p : NULL, *out);
+    GM_TRY(gm_tensor_new(r->device, gm_dtype_wide(like->dtype), like->ndim, like->shape, out));
+    gm_status st = fill_state(it, master, *out);
     if (st != GM_OK) {
         gm_tensor_release(*out);
         *out = NULL;
@@ -121,21 +179,27 @@ static gm_status new_state(gm_rank *r, gm_tensor *p, bool master, gm_tensor **ou
 static gm_status make_states(gm_optimizer *o, item *it)
 {
     for (int k = 0; k < MAX_STATES; k++)
-        if (!it->state[k] && has_state(o, it, k))
-            GM_TRY(new_state(o->rank, it->parameter->local, k == master_of(o), &it->state[k]));
+        if (!it->state[k] && has_state(o, it, k)) GM_TRY(new_state(o->rank, it, k == master_of(o), &it->state[k]));
     return GM_OK;
+}
+
+static gm_tensor *gradient_of(const item *it)
+{
+    gm_layout layout;
+    return gm_value_final_grad(it->parameter, &layout);
 }
 
 /* Copies of a parameter would part if each were updated by its own rank's terms. */
 static gm_status check_gradient(const gm_optimizer *o, int i)
 {
     char            axes[128];
+    gm_layout       layout;
     const gm_value *v = o->items[i].parameter;
-    if (!gm_value_grad(v) || !v->param->grad_partial) return GM_OK;
+    if (!gm_value_final_grad(v, &layout) || !layout.partial) return GM_OK;
     return GM_FAIL(GM_EINVAL,
                    "optimizer: the gradient of parameter %d is still to be summed over %s; reduce gradients before "
                    "the step (the engine does, unless gradient_handler says which handlers shall)",
-                   i + 1, gm_mesh_describe(&o->rank->mesh, v->param->grad_partial, axes, sizeof axes));
+                   i + 1, gm_mesh_describe(&o->rank->mesh, layout.partial, axes, sizeof axes));
 }
 
 /* ---- updates that were made without a parameter ----
@@ -185,13 +249,13 @@ static gm_status miss_group(gm_optimizer *o, int first, gm_tensor *control)
     gm_tensor *old = o->items[first].missed, *missed = old;
     bool       all = old != NULL;
     for (int i = 0; i < o->n; i++)
-        if (o->items[i].missed == old && gm_value_grad(o->items[i].parameter)) all = false;
+        if (o->items[i].missed == old && gradient_of(&o->items[i])) all = false;
     if (all) gm_tensor_retain(missed);
     else GM_TRY(new_missed(o->rank, old, 0, &missed));
     gm_status st = count_missed(o->rank->device, control, missed);
     for (int i = first; i < o->n && st == GM_OK; i++) {
         item *it = &o->items[i];
-        if (it->missed != old || gm_value_grad(it->parameter) || it->done) continue;
+        if (it->missed != old || gradient_of(it) || it->done) continue;
         it->done = true;
         share_missed(it, missed);
     }
@@ -205,7 +269,7 @@ static gm_status miss_update(gm_optimizer *o, gm_tensor *control)
     bool counts = has_moments(o);
     for (int i = 0; i < o->n; i++) {
         item *it = &o->items[i];
-        if (it->done || gm_value_grad(it->parameter)) continue;
+        if (it->done || gradient_of(it)) continue;
         if (counts) GM_TRY(miss_group(o, i, control));
         it->done = true;
     }
@@ -238,12 +302,27 @@ gm_status gm_optimizer_set_missed(gm_optimizer *o, const double *missed)
 
 /* ---- steps ---- */
 
+/* The arguments of one parameter. */
+static gm_status add_item(gm_optimizer *o, int i, int *n_in, int *n_out)
+{
+    item *it = &o->items[i];
+    GM_TRY(check_gradient(o, i));
+    GM_TRY(gm_padding_renew(it->parameter));
+    GM_TRY(make_states(o, it));
+    GM_TRY(add_part(o, it, gradient_of(it), false, &o->in[(*n_in)++]));
+    GM_TRY(add_part(o, it, it->parameter->local, true, &o->out[(*n_out)++]));
+    for (int k = 0; k < width_of(o) - 1; k++) GM_TRY(add_part(o, it, it->state[k], false, &o->out[(*n_out)++]));
+    gm_value_touched(it->parameter);
+    return GM_OK;
+}
+
 /* One kernel call for every parameter that shares item `first`'s settings, missed updates and dtype. */
 static gm_status step_group(gm_optimizer *o, int first, gm_tensor *control)
 {
-    item    *f = &o->items[first];
-    int      n_in = 0, n_out = 0;
-    gm_attrs a = o->attrs;
+    item     *f = &o->items[first];
+    int       n_in = 0, n_out = 0;
+    gm_attrs  a = o->attrs;
+    gm_status st;
     a.weight_decay = f->set.weight_decay;
     a.lr_scale = f->set.lr_scale;
     o->in[n_in++] = control;
@@ -255,16 +334,13 @@ static gm_status step_group(gm_optimizer *o, int first, gm_tensor *control)
             it->parameter->local->dtype != f->parameter->local->dtype)
             continue;
         it->done = true;
-        GM_TRY(check_gradient(o, i));
-        GM_TRY(gm_padding_renew(it->parameter));
-        GM_TRY(make_states(o, it));
-        o->in[n_in++] = gm_value_grad(it->parameter);
-        o->out[n_out++] = it->parameter->local;
-        for (int k = 0; k < width_of(o) - 1; k++) o->out[n_out++] = it->state[k];
-        gm_value_touched(it->parameter);
+        GM_TRY_OR(add_item(o, i, &n_in, &n_out), st, done);
     }
     gm_call c = {.op = o->op, .n_in = n_in, .n_out = n_out, .in = o->in, .out = o->out, .attrs = &a};
-    return gm_run(o->rank->device, &c);
+    st = gm_run(o->rank->device, &c);
+done:
+    drop_parts(o);
+    return st;
 }
 
 void gm_optimizer_prepare(gm_optimizer *o, double lr)
@@ -296,6 +372,12 @@ void    gm_optimizer_set_skipped(gm_optimizer *o, int64_t skipped) { o->skipped 
 int     gm_optimizer_parameters(const gm_optimizer *o) { return o->n; }
 
 const gm_value *gm_optimizer_parameter(const gm_optimizer *o, int i) { return o->items[i].parameter; }
+
+const gm_layout *gm_optimizer_layout(const gm_optimizer *o, int i)
+{
+    const gm_value *v = o->items[i].parameter;
+    return is_shared_out(&o->items[i]) ? &v->param->owned : &v->layout;
+}
 
 gm_status gm_optimizer_set_momentum(gm_optimizer *o, double momentum)
 {

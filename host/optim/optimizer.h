@@ -54,9 +54,10 @@ gm_status gm_optimizer_set_momentum(gm_optimizer *o, double momentum);
 
 /* The state tensors of parameter i, made if they do not exist yet: k = 0, 1, ... until *out is NULL.
  * name: "exp_avg", "exp_avg_sq", "momentum_buffer", "master". Borrowed. */
-gm_status       gm_optimizer_state(gm_optimizer *o, int i, int k, const char **name, gm_tensor **out);
-int             gm_optimizer_parameters(const gm_optimizer *o);
-const gm_value *gm_optimizer_parameter(const gm_optimizer *o, int i); /* borrowed; its layout is that of its states */
-size_t          gm_optimizer_bytes(const gm_optimizer *o);            /* of the states that exist */
+gm_status        gm_optimizer_state(gm_optimizer *o, int i, int k, const char **name, gm_tensor **out);
+int              gm_optimizer_parameters(const gm_optimizer *o);
+const gm_value  *gm_optimizer_parameter(const gm_optimizer *o, int i); /* borrowed */
+const gm_layout *gm_optimizer_layout(const gm_optimizer *o, int i);    /* of the states of parameter i; borrowed */
+size_t           gm_optimizer_bytes(const gm_optimizer *o);            /* of the states that exist */
 
 #endif

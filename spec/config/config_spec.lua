@@ -174,12 +174,12 @@ end)
 
 describe("what this build cannot serve", function()
   for key, value in pairs {
-    zero = { stage = 1 },
+    zero = { stage = 3 },
   } do
     it("is refused: " .. key, function()
       local given = recipe()
       put(given, key, value)
-      has(refused(given), "not built yet: each data rank holds whole states")
+      has(refused(given), "not built yet: each data rank holds whole parameters")
     end)
   end
 
@@ -194,7 +194,7 @@ describe("what this build cannot serve", function()
   it("is fine when it asks for nothing", function()
     local given = recipe()
     given.parallel = { data = "auto", pipeline = 1, sequence = { size = 1 }, tensor = { size = 1, mode = "2d" } }
-    given.zero, given.fp16, given.num_microbatches, given.gradient_handler = { stage = 0 }, false, 1, {}
+    given.zero, given.fp16, given.num_microbatches, given.gradient_handler = { stage = 2 }, false, 1, {}
     assert.is_table(resolve(given).config)
   end)
 end)

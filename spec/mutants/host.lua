@@ -154,8 +154,8 @@ sizeof *p->shape) &&
   },
   {
     name = "300-state-narrow", file = "host/optim/optimizer.c",
-    find = [[a.dtype = gm_dtype_wide(p->dtype);]],
-    replace = [[a.dtype = master ? GM_F32 : p->dtype;]],
+    find = [[gm_dtype_wide(like->dtype), like->ndim]],
+    replace = [[master ? GM_F32 : like->dtype, like->ndim]],
     breaks = "moments of parameters of 16 bits are kept in 16 bits",
     test = 'spec/train/precision_spec.lua -f "bytes a parameter"',
   },
@@ -196,7 +196,7 @@ sizeof *p->shape) &&
   },
   {
     name = "560-missed-of-all", file = "host/optim/optimizer.c",
-    find = [[if (it->missed != old || gm_value_grad(it->parameter) || it->done) continue;]],
+    find = [[if (it->missed != old || gradient_of(it) || it->done) continue;]],
     replace = [[if (it->missed != old || it->done) continue;]],
     breaks = "who has a gradient misses an update with those that have none",
     test = "spec/optim/missed_gradients_spec.lua -f 'counts the updates'",

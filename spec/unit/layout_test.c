@@ -194,3 +194,53 @@ void gm_test_layout_nests(void **state)
         }
     }
 }
+
+/* The rule of gm_layout_divide, written again: the share of each dimension that would be padding. */
+static int best_dimension(const gm_mesh *mesh, const gm_layout *from, uint32_t axes, int ndim, const int64_t *shape)
+{
+    int     best = -1, parts = 1;
+    double  least = 0;
+    int64_t block[GM_MAX_DIMS];
+    for (int a = 0; a < mesh->n_axes; a++)
+        if (axes & 1u << a) parts *= mesh->axis[a].size;
+    gm_layout_local(mesh, from, ndim, shape, block);
+    for (int d = 0; d < ndim; d++) {
+        int64_t rows = block[d];
+        for (int a = 0; a < mesh->n_axes; a++)
+            if (axes & 1u << a) rows = (rows + mesh->axis[a].size - 1) / mesh->axis[a].size;
+        double padding = (double)(rows * parts - block[d]) / (double)block[d];
+        if (best >= 0 && padding >= least) continue;
+        best = d;
+        least = padding;
+        if (padding <= 1.0 / 64) return d;
+    }
+    return best;
+}
+
+void gm_test_layout_divides(void **state)
+{
+    (void)state;
+    unit_random r = {43};
+    gm_mesh     m = gm_mesh_of_one();
+    OK(gm_mesh_add_axis(&m, "data", 3));
+    OK(gm_mesh_add_axis(&m, "expert", 2));
+    OK(gm_mesh_add_axis(&m, "col", 2));
+    for (int k = 0; k < 2000; k++) {
+        int       ndim = (int)unit_below(&r, 4);
+        int64_t   shape[3] = {1 + unit_below(&r, 300), 1 + unit_below(&r, 40), 1 + unit_below(&r, 9)};
+        gm_layout from = gm_layout_replicated(), to;
+        uint32_t  wish = (uint32_t)unit_below(&r, 4), axes = wish;
+        if (ndim && unit_below(&r, 2)) from = gm_layout_cut((int)unit_below(&r, ndim), 4);
+        if (ndim && unit_below(&r, 4) == 0) { /* cut by one of them already */
+            from = gm_layout_cut((int)unit_below(&r, ndim), 2);
+            axes &= ~2u;
+        }
+        int want = axes ? best_dimension(&m, &from, axes, ndim, shape) : -1;
+        int dim = gm_layout_divide(&m, &from, ndim, shape, wish, &to);
+        assert_int_equal(dim, want);
+        OK(gm_layout_check(&m, &to, ndim));
+        assert_int_equal(gm_layout_cut_axes(&to), gm_layout_cut_axes(&from) | (want < 0 ? 0 : axes));
+        for (int d = 0; d < ndim; d++)
+            assert_int_equal(gm_layout_dim_axes(&to, d), gm_layout_dim_axes(&from, d) | (d == want ? axes : 0));
+    }
+}

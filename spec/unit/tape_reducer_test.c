@@ -42,7 +42,8 @@ static void open_work(gm_rank *r, bool overlap, work *k)
         OK(gm_value_require_grad(k->x[t], true)); /* nobody's: the reducer does not hear of it */
     }
     k->seed = cut_value(r, 30);
-    OK(gm_reducer_new(r, k->p, MANY, 1, overlap, &k->reducer)); /* each is a bucket; the last one is the first to go */
+    OK(gm_reducer_new(r, k->p, MANY, 1, overlap, 0,
+                      &k->reducer)); /* each is a bucket; the last one is the first to go */
 }
 
 static void close_work(work *k)

@@ -14,7 +14,7 @@ local parallel = require "ganymede.job.parallel"
 local registry = require "ganymede.base.registry"
 require "ganymede.schedules.pipeline" -- registers the orders
 
-local NOT_BUILT = "not built yet: each data rank holds whole states"
+local NOT_BUILT = "not built yet: each data rank holds whole parameters"
 
 -- What parallel.resolve says about this job's ranks, and how to get the ranks that were asked for.
 local function not_this_world(value)
@@ -61,7 +61,8 @@ local checkpoint = {
 }
 
 local zero = {
-  stage = { type = "integer", min = 0, max = 3, default = 0, doc = "cut over data: 1 moments, 2 gradients, 3 all" },
+  stage = { type = "integer", min = 0, max = 3, default = 0,
+    doc = "1: optimizer states are divided over the data ranks; 2: gradients, too, between the batches of a step" },
   type = { type = "string", optional = true, doc = "Colossal-AI's spelling of the stage" },
   level = { type = "integer", min = 0, max = 3, optional = true, doc = "another spelling of stage" },
 }
@@ -112,9 +113,9 @@ local fields = {
   test_interval = { type = "integer", min = 1, max = 2 ^ 31, optional = true,
     doc = "epochs between evaluations; default 1" },
   zero = { type = { "table", "integer" }, min = 0, max = 3, short = "stage", fields = zero,
-    optional = true, doc = "cuts optimizer state, gradients and parameters over data",
+    optional = true, doc = "ZeRO: divides optimizer states and gradients over the data ranks (docs/memory.md)",
     unserved = function(v)
-      return not (v.stage == 0 and not v.type and (v.level or 0) == 0) and never "ZeRO"() or nil
+      return (v.type or v.level or (v.stage or 0) > 2) and never "ZeRO of stage 3"() or nil
     end },
   fp16 = { type = { "table", "boolean" }, optional = true, fields = loss_scaling.fields,
     doc = "dtype f16 with losses scaled like this; false: f16 without scaling",
@@ -197,7 +198,7 @@ return {
   -- to gm.launch reaches both (ganymede.train.initialize, ganymede.train.trainer).
   engine = {
     "optimizer", "lr_scheduler", "clip_grad_norm", "norm_type", "gradient_accumulation", "gradient_handler", "schedule",
-    "num_microbatches", "fp16", "cuda_graph",
+    "num_microbatches", "fp16", "cuda_graph", "zero",
   },
   trainer = { "hooks", "checkpoint", "test_interval" },
   --- Steps of a whole run of so many steps an epoch (nil: not known), or nil where the config does not tell.

@@ -41,7 +41,7 @@ local function held_by(engine)
   local parameters, gradients = 0, 0
   for _, t in ipairs(engine.parameters) do
     parameters = parameters + held.bytes(t)
-    if held.has_gradient(t) then gradients = gradients + held.bytes(t) end
+    gradients = gradients + held.gradient_bytes(t)
   end
   return parameters, gradients, engine.optimizer:bytes()
 end

@@ -176,7 +176,7 @@ local function add_parameter(row, p, states)
   row.parameters[#row.parameters + 1] = entry
   if not t or p.tied then return end
   row.parameter_bytes = row.parameter_bytes + entry.bytes
-  row.gradient_bytes = row.gradient_bytes + (held.has_gradient(t) and entry.bytes or 0)
+  row.gradient_bytes = row.gradient_bytes + held.gradient_bytes(t)
   row.optimizer_bytes = row.optimizer_bytes + (states[p.name] or 0)
 end
 

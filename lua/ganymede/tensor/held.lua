@@ -1,7 +1,7 @@
 --- What a rank holds of a tensor, in bytes.
 --
 --     held.bytes(t)             -- of this rank's block of t
---     held.has_gradient(t)      -- does this rank hold a gradient of t?
+--     held.gradient_bytes(t)    -- of this rank's gradient of t; 0: it holds none
 --
 -- Neither communicates.
 -- @module ganymede.tensor.held
@@ -11,15 +11,19 @@ local tensors = require "ganymede.tensor"
 
 local held = {}
 
+local function bytes_of(own) return own:numel() * dtypes.bytes[own:dtype()] end
+
 --- Bytes of the block of t that this rank holds.
 function held.bytes(t)
-  return tensors.scope(function()
-    local own = core.world() > 1 and t:detach():local_tensor() or t
-    return own:numel() * dtypes.bytes[own:dtype()]
-  end)
+  return tensors.scope(function() return bytes_of(core.world() > 1 and t:detach():local_tensor() or t) end)
 end
 
---- Does this rank hold a gradient of t, in whatever state it is?
-function held.has_gradient(t) return tensors.scope(core.grad_part, t) ~= nil end
+--- Bytes of the gradient of t that this rank holds, in whatever state it is; with ZeRO its own part.
+function held.gradient_bytes(t)
+  return tensors.scope(function()
+    local own = core.grad_part(t)
+    return own and bytes_of(own) or 0
+  end)
+end
 
 return held

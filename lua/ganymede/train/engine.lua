@@ -149,12 +149,12 @@ local function report_unused(self)
     where, n > 1 and "them" or "it")
 end
 
--- After the last backward pass of a step: gradients become those of the whole batch on every rank.
-local function finish_gradients(self)
-  if self.reducer then
-    core.reducer_finish(self.reducer)
-    report_unused(self)
-  end
+-- After a backward pass: what the ranks sum after each. After the last of a step gradients become those of the whole
+-- batch, on every rank or on their owners.
+local function finish_gradients(self, last)
+  if self.reducer and (last or self.sums_each_pass) then core.reducer_finish(self.reducer) end
+  if not last then return end
+  if self.reducer then report_unused(self) end
   if #self.gradient_handlers == 0 then stage_gradients.sum(self.shared) end
 end
 
@@ -167,10 +167,10 @@ local function one_backward(self, samples, backward)
   end
   phase "backward"
   self.control:scale_losses(self.loss_scaling ~= nil) -- another engine of this program may have had the last word
-  if self.reducer then core.reducer_arm(self.reducer, last) end
+  if self.reducer then core.reducer_arm(self.reducer, last or self.sums_each_pass) end
   backward(last)
   self.batch, self.samples, self.fresh = self.batch + 1, self.samples + samples, true
-  if last then finish_gradients(self) end
+  finish_gradients(self, last)
 end
 
 -- This rank's term of a loss joins those of the step.

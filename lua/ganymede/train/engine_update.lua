@@ -134,7 +134,10 @@ local function update(self, numbers)
     optimizer:step { lr = optimizer.lr, control = self.control }
   elseif numbers.go ~= 0 or not has_data then
     optimizer:step { lr = optimizer.lr, clip = has_data and numbers.factor or 1 }
+  else
+    return
   end
+  if self.gathers then core.reducer_gather(self.reducer) end
 end
 
 local function new_entry(self, told)

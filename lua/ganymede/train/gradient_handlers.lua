@@ -35,7 +35,8 @@ end
 function handlers.reducer(model, settings)
   local list, names = trained(model)
   local bucket_bytes = settings.bucket_mb and math.ceil(settings.bucket_mb * 2 ^ 20) or nil
-  return core.reducer_new(list, { bucket_bytes = bucket_bytes, overlap = settings.overlap }), names
+  return core.reducer_new(list, { bucket_bytes = bucket_bytes, overlap = settings.overlap, owners = settings.owners }),
+    names
 end
 
 --- This rank's term of the gradient of p, sharing its memory; nil where there is none. (p:grad() is the sum.)

@@ -219,8 +219,18 @@ local function has_parameters(engine)
   return false
 end
 
+-- The axes over which ZeRO shares out what belongs to a parameter: those of the ranks that hold parts of a batch.
+local OWNERS = { "data", "expert" }
+
+-- Handlers sum whole gradients, and know nothing of their owners.
+local function refuse_handlers(list)
+  if #list == 0 then return end
+  error("gm.initialize: zero shares out the sums of gradients, and gradient_handler asks for sums of another kind; "
+    .. "leave one of them away", 0)
+end
+
 -- Who sums gradients over the ranks of a stage: the handlers that were given, else the reducer; one rank needs neither.
-local function share_gradients(engine, list)
+local function share_gradients(engine, list, zero)
   engine.shared, engine.shared_names = stage_gradients.shared(engine.stage), {}
   for _, message in ipairs(engine.shared) do
     for _, name in ipairs(message.names) do engine.shared_names[name] = true end
@@ -228,11 +238,14 @@ local function share_gradients(engine, list)
   engine.counted = stage_gradients.counted(engine.parameters, engine.shared)
   stage_gradients.make_equal(engine.shared)
   engine.gradient_handlers = handlers_of(list, engine)
+  local stage = type(zero) == "table" and zero.stage or tonumber(zero) or 0
+  if stage > 0 then refuse_handlers(list) end
   local alone = core.world() == engine.stage.stages -- a stage is one rank: what it has is whole
   if alone or #engine.gradient_handlers > 0 or not has_parameters(engine) then return end
   local chosen = context.current().plan.reducer
   engine.reducer, engine.names = handlers.reducer(engine.model,
-    { bucket_mb = chosen.bucket_mb, overlap = chosen.overlap ~= false })
+    { bucket_mb = chosen.bucket_mb, overlap = chosen.overlap ~= false, owners = stage > 0 and OWNERS or nil })
+  engine.sums_each_pass, engine.gathers = stage == 2, stage > 0
 end
 
 -- Losses are scaled where a parameter of any stage is of f16.
@@ -278,7 +291,7 @@ local function new(Engine, opt, launched)
   engine.late = device.has_data and not device.on_host and engine.optimizer.takes_control or false
   scale_losses(engine, opt.fp16)
   add_pipeline(engine)
-  share_gradients(engine, opt.gradient_handler or {})
+  share_gradients(engine, opt.gradient_handler or {}, opt.zero)
   engine.graph = Graph.new(engine, opt.cuda_graph)
   return engine
 end
