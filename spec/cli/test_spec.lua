@@ -48,6 +48,10 @@ describe("ganymede test", function()
     has(out, "\n  skipped  suite nil\n")
     _, out = test('-- A file.\n-- sanitizers: no, it is enough\npending "here"', "--sanitizers")
     assert.equal("0 passed, 0 failed\n", out)
+    local few = '-- A file.\n-- ranks: 1 2\n-- sanitizers: at most 1 ranks, it is enough\npending "here"'
+    _, out = test(few, "--sanitizers")
+    assert.is_nil(out:find("on 2 ranks", 1, true), out)
+    has(select(2, test(few)), "on 2 ranks")
   end)
 
   it("fails for a file without an example, and says what to write there", function()

@@ -1,5 +1,6 @@
 --- spec/bench/gpu/run.sh from end to end at toy sizes, so that no minute of a lent GPU is lost to a mistake in it:
 -- under the emulation, beside a peer that answers with fixed numbers.
+-- sanitizers: no, this is about scripts; the other files of spec/cuda look at the same code
 local core = require "ganymede.core"
 local emulation = require "spec.cuda.emulation"
 local json = require "ganymede.base.json"

@@ -1,5 +1,6 @@
 --- Mixtures of experts with `--device cuda`: losses of training as on the CPU, what a layer asks of the device and of
 -- the host, and a layer recorded as a graph. spec/experts holds on this device too (suite_spec.lua).
+-- sanitizers: no, losses are compared; training_spec.lua and spec/experts look at the same code
 --
 -- It runs itself again with --device cuda, under the emulation where there is no GPU.
 local auxiliary = require "ganymede.nn.auxiliary"

@@ -1,5 +1,6 @@
 --- docs/tutorial.md, typed along: every block is run in a folder of its own, in order, and what it prints is compared
 -- (spec/support/page.lua says how). An example a section; each needs what those before it have written.
+-- sanitizers: no, what a page says is compared; the specs of what it shows look at the same code
 local device = require "spec.support.device"
 local page = require "spec.support.page"
 local shell = require "spec.support.shell"

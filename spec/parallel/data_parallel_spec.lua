@@ -1,4 +1,5 @@
 --- What data parallelism sends, and who reduces: buckets, handlers, parameters without a gradient, norms.
+-- sanitizers: no, numbers of several ranks are compared; spec/unit and spec/train look at the same code
 local job = require "spec.parallel.job"
 
 -- 784 -> 64 -> 10 in f32: 50,890 parameters, of which 2 and 4 ranks own equal slices in every bucket, or not.

@@ -3,6 +3,7 @@
 --
 -- Embedding and head of the GPT are one tensor, which the first and the last stage hold; dropout is on. The mixture of
 -- experts routes each micro-batch by itself, so that the run that stays takes the same ones.
+-- sanitizers: no, numbers of several ranks are compared; spec/checkpoint and spec/pipeline look at the same code
 local chain = require "spec.parallel.chain"
 
 local each = 2

@@ -1,6 +1,7 @@
 -- Parameters, or parts of them, that several ranks hold have the same bits after ten updates, and the values and losses
 -- of the uncut model, in every tensor mode, with data parallelism on top.
 -- ranks: 2 4 8
+-- sanitizers: no, bits of parameters are compared; spec/tensor/layers_spec looks at the same code
 --
 -- The losses agree to 1e-10: ten updates of AdamW grow the 1e-15 by which sums in another order differ. A reduction
 -- over some ranks that is left out must be noticed: the same is run with gradients of which nobody sums the last axis.

@@ -5,9 +5,11 @@
 -- cores (-j), because some wait more than they compute; those of more ranks run after them (ganymede.cli.pool). The
 -- last line is "N passed, N failed[, N skipped]"; the exit status is 0 only when nothing failed.
 --
--- With --sanitizers, for builds with them, files are left out whose opening comment says so, and why:
+-- With --sanitizers, for builds with them, files whose opening comment says so, and why, are left out, or run on few
+-- ranks only:
 --
 --     -- sanitizers: no, numbers of eight ranks are compared; spec/layout and spec/unit look at the same code
+--     -- sanitizers: at most 4 ranks, more of them run the same code
 --
 -- and specs of ops leave out the emulated GPU, whose kernels are compiled without sanitizers.
 local core = require "ganymede.core"
@@ -120,6 +122,16 @@ local function count_spec(name, args, status, text, seconds)
   return count
 end
 
+-- The numbers of ranks that a file is run on.
+local function ranks_of(path, args)
+  local said, out = args.sanitizers and spec.said(path, "sanitizers"), {}
+  local most = said and (tonumber(said:match "^%s*at most (%d+) ranks,") or 0) or math.huge
+  for _, ranks in ipairs(spec.ranks_of(path)) do
+    if ranks <= most then out[#out + 1] = ranks end
+  end
+  return out
+end
+
 --- The jobs of a pool: unit tests, then spec files.
 local function jobs_of(exe, build, args)
   local jobs = {}
@@ -127,8 +139,7 @@ local function jobs_of(exe, build, args)
     jobs[1] = { command = quote(build .. "/unit_tests"), count = count_units }
   end
   for _, path in ipairs(spec.find(args.files)) do
-    local left_out = args.sanitizers and spec.said(path, "sanitizers")
-    for _, ranks in ipairs(left_out and {} or spec.ranks_of(path)) do
+    for _, ranks in ipairs(ranks_of(path, args)) do
       local name = ranks > 1 and ("%s on %d ranks"):format(path, ranks) or path
       jobs[#jobs + 1] = {
         command = ("%stimeout -k 10 %d %s spec -n %d %s %s"):format(args.sanitizers and "env GANYMEDE_CUDA_SUITE=none "
