@@ -183,6 +183,21 @@ describe("what this build cannot serve", function()
     end)
   end
 
+  it("is a stage of ZeRO in two words", function()
+    local given = recipe()
+    for _, zero in ipairs { 2, { level = 2 }, { type = "ZeroRedundancyOptimizer_Level_2" } } do
+      given.zero = zero
+      local got = resolve(given).config.zero
+      assert.equal(2, type(got) == "table" and got.stage or got)
+    end
+    given.zero = { stage = 1, level = 2 }
+    has(refused(given), "more than one word for the stage")
+    given.zero = { type = "ZeroRedundancyOptimizer_Level_1", level = 2 }
+    has(refused(given), "more than one word for the stage")
+    given.zero = { level = 3 }
+    has(refused(given), "not built yet")
+  end)
+
   it("is fp16 beside another dtype", function()
     local given = recipe()
     given.fp16, given.dtype = true, "bf16"

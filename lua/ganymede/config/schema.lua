@@ -10,6 +10,7 @@
 -- The trap: a key that this build cannot serve stays in the schema with a reason; it is never ignored.
 local core = require "ganymede.core"
 local loss_scaling = require "ganymede.optim.loss_scaling"
+local options = require "ganymede.base.options"
 local parallel = require "ganymede.job.parallel"
 local registry = require "ganymede.base.registry"
 require "ganymede.schedules.pipeline" -- registers the orders
@@ -59,6 +60,8 @@ local checkpoint = {
   keep_last = { type = "integer", min = 1, optional = true, doc = "older ones are deleted" },
   directory = { type = "string", optional = true, doc = "default: checkpoints in the run's folder" },
 }
+
+local zero_problem -- what cannot be had of it, below
 
 local zero = {
   stage = { type = "integer", min = 0, max = 3, default = 0,
@@ -114,9 +117,7 @@ local fields = {
     doc = "epochs between evaluations; default 1" },
   zero = { type = { "table", "integer" }, min = 0, max = 3, short = "stage", fields = zero,
     optional = true, doc = "ZeRO: divides optimizer states and gradients over the data ranks (docs/memory.md)",
-    unserved = function(v)
-      return (v.type or v.level or (v.stage or 0) > 2) and never "ZeRO of stage 3"() or nil
-    end },
+    unserved = function(v) return zero_problem(v) end },
   fp16 = { type = { "table", "boolean" }, optional = true, fields = loss_scaling.fields,
     doc = "dtype f16 with losses scaled like this; false: f16 without scaling",
     unserved = function(v, whole)
@@ -178,6 +179,27 @@ local function take_fp16(config)
   if type(given.mode) == "string" then given.mode = given.mode:lower() end
 end
 
+-- Colossal-AI's spellings of zero.stage: { level = 2 } and { type = "ZeroRedundancyOptimizer_Level_2" }.
+local function take_zero(config)
+  local given = config.zero
+  if not is_plain(given) or given.stage ~= nil then return end
+  local level = type(given.type) == "string" and tonumber(given.type:match "^ZeroRedundancyOptimizer_Level_(%d)$")
+  if level and (given.level or level) == level then given.level, given.type = level, nil end
+  if options.problem(zero.level, given.level) then return end -- it is refused under its own name
+  given.stage, given.level = given.level, nil
+end
+
+-- The stage that `zero` asks for: a number, a table, or nil.
+local function zero_stage(given) return type(given) == "table" and given.stage or tonumber(given) or 0 end
+
+-- Why it cannot be had, or nil.
+function zero_problem(given)
+  if type(given) == "table" and (given.type or given.level) then
+    return "has more than one word for the stage; say { stage = 1 } or { stage = 2 }"
+  end
+  return zero_stage(given) > 2 and never "ZeRO of stage 3"() or nil
+end
+
 -- model.num_chunks of a model that has no such option of its own -> parallel.pipeline.chunks.
 local function take_chunks(config)
   local model, given = config.model, config.parallel or {}
@@ -220,5 +242,14 @@ return {
     take_micro_batches(config)
     take_chunks(config)
     take_fp16(config)
+    take_zero(config)
+  end,
+  --- The stage of ZeRO that a setting `zero` asks for, or nil and what is wrong with it.
+  zero_stage = function(given)
+    local config = { zero = given }
+    take_zero(config)
+    local problem = zero_problem(config.zero)
+    if problem then return nil, problem end
+    return zero_stage(config.zero)
   end,
 }

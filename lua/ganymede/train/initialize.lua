@@ -238,7 +238,8 @@ local function share_gradients(engine, list, zero)
   engine.counted = stage_gradients.counted(engine.parameters, engine.shared)
   stage_gradients.make_equal(engine.shared)
   engine.gradient_handlers = handlers_of(list, engine)
-  local stage = type(zero) == "table" and zero.stage or tonumber(zero) or 0
+  local stage, problem = schema.zero_stage(zero)
+  if not stage then error("gm.initialize: zero " .. problem, 0) end
   if stage > 0 then refuse_handlers(list) end
   local alone = core.world() == engine.stage.stages -- a stage is one rank: what it has is whole
   if alone or #engine.gradient_handlers > 0 or not has_parameters(engine) then return end
