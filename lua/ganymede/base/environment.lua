@@ -14,13 +14,13 @@ local environment = {}
 -- a sentence, and, where not every value means something, a pattern of those that do and words for it.
 environment.variables = {
   GM_LOG = { whose = "user", pattern = "^[0-3]$", allowed = "0, 1, 2 or 3",
-    doc = "what is told: 0 errors, 1 warnings too, 2 (default) what was chosen for you too, 3 details and tracebacks" },
+    doc = "how much is told: 0 errors, 1 warnings too, 2 (default) what was chosen for you too, 3 details too" },
   GANYMEDE_ROOT = { whose = "user", doc = "the folder that holds lua/; default: beside the program, or above it" },
   GANYMEDE_HISTORY = { whose = "user", doc = "the history of the repl; default ~/.ganymede_history, empty: none" },
   GANYMEDE_CUDA_DRIVER = { whose = "user", doc = "the library to load in place of libcuda.so.1" },
-  GANYMEDE_CUDA_BLAS = { whose = "user", doc = "that of cuBLASLt; none: do without" },
-  GANYMEDE_CUDA_DNN = { whose = "user", doc = "that of cuDNN's graphs; none: do without" },
-  GANYMEDE_CUDA_NCCL = { whose = "user", doc = "that of NCCL; none: do without" },
+  GANYMEDE_CUDA_BLAS = { whose = "user", doc = "the library to load as cuBLASLt; none: do without it" },
+  GANYMEDE_CUDA_DNN = { whose = "user", doc = "the library to load as cuDNN's graphs; none: do without it" },
+  GANYMEDE_CUDA_NCCL = { whose = "user", doc = "the library to load as NCCL; none: do without it" },
   GANYMEDE_CACHE = { whose = "user", doc = "the folder where builds keep kernels for GPUs by content" },
   GANYMEDE_CI_BASE = { whose = "spec", doc = "the commit that .ci/run compares with" },
   GANYMEDE_BIN = { whose = "spec", doc = "the program that a bench measures" },

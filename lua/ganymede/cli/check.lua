@@ -14,25 +14,25 @@ local rehearse = require "ganymede.plan.rehearse"
 local run = require "ganymede.cli.run"
 local session = require "ganymede.job.session"
 
-local verb = { prints = true, summary = "what a recipe would train, and what it would take" }
+local verb = { prints = true, summary = "show what a recipe would train and what it would cost, without training" }
 
 verb.examples = { "ganymede check first.lua", "ganymede check first.lua -n 64 --rank 3" }
 
 function verb.arguments(parser)
   run.shared_arguments(parser)
-  parser:option("--rank", "which of the ranks of -n to be"):argname "R":convert(session.integer(0)):default "0"
-  parser:flag("--json", "one JSON document instead of tables")
-  parser:flag("--verbose", "every module, also those that are alike, and what each sends by axis")
-  parser:flag("--sections", "where the model may be cut into stages, and what each section costs, instead of all that")
-  parser:option("--schedule-svg", "write the pipeline's schedule as a picture"):argname "FILE"
-  parser:flag("--calls", "with --json and -n: list every collective of a step")
-  parser:flag("--hooks", "make the recipe's hooks, too, as far as they do without numbers")
-  parser:flag("--roles", "compare the collectives of ranks of every role on the mesh: corners, edges, inner ones")
+  parser:option("--rank", "the rank of -n to rehearse"):argname "R":convert(session.integer(0)):default "0"
+  parser:flag("--json", "print one JSON document instead of tables")
+  parser:flag("--verbose", "print every module, also those that are alike, and what each sends by axis")
+  parser:flag("--sections", "print only where the model may be cut into stages, and what each section costs")
+  parser:option("--schedule-svg", "write a picture of the pipeline's schedule"):argname "FILE"
+  parser:flag("--calls", "list every collective of a step too; needs --json and -n")
+  parser:flag("--hooks", "make the recipe's hooks too, as far as they work without numbers")
+  parser:flag("--roles", "compare the collectives of one rank of each role: first, between or last along each axis")
   parser:option("--largest", "search for the largest batch or the longest sequence under --limit-memory")
     :choices { "batch", "sequence" }
-  parser:option("--limit-memory", "bytes that a rank may take, such as 16G"):argname "BYTES":convert(session.bytes)
-  parser:option("--mode", "of --largest: ways to share the work, separated by commas; default: all that N ranks can "
-    .. "form"):argname "LIST"
+  parser:option("--limit-memory", "the bytes that a rank may take, such as 16G"):argname "BYTES":convert(session.bytes)
+  parser:option("--mode", "ways to share the work that --largest tries, separated by commas (default: all that N "
+    .. "ranks can form)"):argname "LIST"
 end
 
 --- Everything `check` knows about a recipe -> table.

@@ -11,7 +11,7 @@ local recipe = "recipes/vit_fashion_mnist.lua"
 
 function verb.arguments(parser)
   parser:option("--steps", "end after N optimizer steps (default: all epochs of the recipe)"):argname "N"
-  parser:option("--out", "folder for checkpoints and logs"):argname "DIR"
+  parser:option("--out", "the folder for checkpoints and logs"):argname "DIR"
 end
 
 function verb.run(args)

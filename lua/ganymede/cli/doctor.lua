@@ -5,13 +5,13 @@ local core = require "ganymede.core"
 local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
 
-local verb = { prints = true, summary = "check this machine: what is there, what is missing, what fixes it" }
+local verb = { prints = true, summary = "show what this machine has, what it lacks, and how to fix that" }
 
 verb.examples = { "ganymede doctor" }
 
 function verb.arguments(parser)
-  parser:flag("--json", "one JSON document instead of lines")
-  parser:option("--out", "folder that runs will be written in"):argname "DIR" :default "runs"
+  parser:flag("--json", "print one JSON document instead of lines")
+  parser:option("--out", "the folder in which runs will be written"):argname "DIR" :default "runs"
 end
 
 -- Each check returns (status, text[, fix[, facts]]): facts are for --json.

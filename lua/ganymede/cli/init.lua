@@ -37,7 +37,7 @@ end
 --- The parser of a verb.
 function cli.parser(name, verb)
   local parser = require "argparse"("ganymede " .. name, verb.summary):add_help(false)
-  parser:flag("-h --help", "show this and end")
+  parser:flag("-h --help", "show this help and end")
   if verb.arguments then verb.arguments(parser) end
   return parser
 end

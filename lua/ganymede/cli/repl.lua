@@ -7,17 +7,17 @@ local failure = require "ganymede.base.failure"
 local launcher = require "ganymede.job.launcher"
 local session = require "ganymede.job.session"
 
-local verb = { summary = "interactive Lua" }
+local verb = { summary = "run lines of Lua as you type them" }
 
 verb.examples = { "ganymede repl", "ganymede repl -n 4" }
 
 function verb.arguments(parser)
   parser:option("-n --ranks", "number of ranks"):argname "N":convert(session.integer(1))
-  parser:option("--device", "where to compute (default: cpu)"):choices { "cpu", "cuda", "meta" }
+  parser:option("--device", "the device that computes (default: cpu)"):choices { "cpu", "cuda", "meta" }
   parser:option("--threads", "threads of each rank (default: its share of the cores)"):argname "N"
     :convert(session.integer(1))
   parser:option("--limit-memory", "bytes that tensors may take, such as 512M"):argname "BYTES":convert(session.bytes)
-  parser:option("--seed", "of random numbers (default 1024)"):argname "N":convert(session.integer(0)):default "1024"
+  parser:option("--seed", "seed of random numbers"):argname "N":convert(session.integer(0)):default "1024"
 end
 
 local function history_file()

@@ -40,28 +40,29 @@ end
 --- The flags that run and check share.
 function verb.shared_arguments(parser)
   parser:argument("recipe", "the Lua file that describes the run")
-  parser:option("--set", "set a key of the recipe, e.g. optimizer.lr=3e-4 or hooks.1.interval=5; "
-    .. "+key=value adds one of your own; may be repeated"):count "*":argname "KEY=VALUE"
-  parser:option("--seed", "in place of the recipe's"):argname "N":convert(session.integer(0))
+  parser:option("--set", "set a key of the recipe, such as optimizer.lr=3e-4 or hooks.1.interval=5; "
+    .. "+key=value adds a key of your own; may be repeated"):count "*":argname "KEY=VALUE"
+  parser:option("--seed", "the seed, in place of the recipe's"):argname "N":convert(session.integer(0))
   parser:option("-n --ranks", "number of ranks"):argname "N":convert(session.integer(1))
 end
 
 function verb.arguments(parser)
   verb.shared_arguments(parser)
   parser:option("--steps", "end after N optimizer steps and evaluate once"):argname "N":convert(session.integer(1))
-  parser:option("--out", "folder of the run (default: a new one in runs/)"):argname "DIR"
-  parser:option("--resume", "go on from a checkpoint, or from the newest one of the run's folder"):argname "auto|DIR"
-  parser:option("--device", "where to compute (default: cpu)"):choices { "cpu", "cuda" }
+  parser:option("--out", "the folder of the run (default: a new one in runs/)"):argname "DIR"
+  parser:option("--resume", "continue from the checkpoint DIR; auto: from the newest one in the run's folder")
+    :argname "auto|DIR"
+  parser:option("--device", "the device that computes (default: cpu)"):choices { "cpu", "cuda" }
   parser:option("--stats", "write one JSON document at the end, also on failure"):argname "FILE"
-  parser:option("--trace", "write what every rank did in the first 20 steps, as Chrome's trace events; FILE.svg: a "
-    .. "picture of one step of the pipeline"):argname "FILE"
-  parser:option("--profile", "write what each op cost in 20 steps after the first 3: a table, or FILE.json")
+  parser:option("--trace", "write what every rank did in the first 20 steps, as Chrome's trace events; as FILE.svg, "
+    .. "write a picture of one step of the pipeline"):argname "FILE"
+  parser:option("--profile", "write what each op cost in 20 steps after the first 3: a table, or JSON as FILE.json")
     :argname "FILE"
   parser:flag("--checked", "compare every collective between ranks before it moves anything")
   parser:option("--comm-timeout", "seconds to wait for another rank (default 600)"):argname "S":convert(number)
-  parser:option("--timeout", "give up after S seconds, with status 7"):argname "S":convert(number)
+  parser:option("--timeout", "end the run after S seconds, with status 7"):argname "S":convert(number)
   parser:option("--limit-memory", "bytes that tensors may take, such as 512M"):argname "BYTES":convert(session.bytes)
-  parser:flag("--no-eval", "do not evaluate")
+  parser:flag("--no-eval", "train without evaluating")
   parser:option("--threads", "threads of each rank (default: its share of the cores)"):argname "N"
     :convert(session.integer(1))
 end

@@ -14,21 +14,21 @@ local launcher = require "ganymede.job.launcher"
 local machine = require "ganymede.base.machine"
 local session = require "ganymede.job.session"
 
-local verb = { summary = "run specs inside the host" }
+local verb = { summary = "run specs inside the program" }
 
 verb.examples = { "ganymede spec spec/nn -v", "ganymede spec spec/comm/collective_spec.lua -n 3 -f barrier" }
 
 function verb.arguments(parser)
   parser:argument("files", "spec files or folders (default: all of spec/)"):args "*"
-  parser:option("-t --tags", "only examples with this #tag; may be repeated"):count "*" :argname "TAG"
+  parser:option("-t --tags", "run only examples with this #tag; may be repeated"):count "*" :argname "TAG"
   parser:option("-x --exclude-tags", "leave out examples with this #tag; may be repeated"):count "*" :argname "TAG"
-  parser:option("-f --filter", "only examples whose full name matches this Lua pattern"):count "*" :argname "PATTERN"
-  parser:flag("--slow", "examples tagged #slow too")
+  parser:option("-f --filter", "run only examples whose name matches this Lua pattern"):count "*" :argname "PATTERN"
+  parser:flag("--slow", "run examples tagged #slow too")
   parser:flag("-v --verbose", "name each example; show tracebacks")
   parser:option("-n --ranks", "run all of them on N ranks (default: as each file says)"):argname "N"
     :convert(session.integer(1))
   parser:option("--threads", "threads of each rank"):argname "N":convert(session.integer(1))
-  parser:option("--device", "where tensors of the specs live (default: cpu)"):choices { "cpu", "cuda" }
+  parser:option("--device", "the device of the specs' tensors (default: cpu)"):choices { "cpu", "cuda" }
   parser:flag("--checked", "compare every collective between ranks before it moves anything")
   parser:option("--comm-timeout", "seconds to wait for another rank"):argname "S":convert(tonumber):default "60"
   parser:option("--counts", "write the numbers of the last line to a file too"):argname "FILE"

@@ -24,12 +24,12 @@ local verb = { summary = "run all tests" }
 verb.examples = { "ganymede test", "ganymede test spec/nn", "ganymede test --mutants softmax" }
 
 function verb.arguments(parser)
-  parser:argument("files", "only these spec files or folders; with --mutants, numbers or names of mutants"):args "*"
-  parser:flag("--mutants", "break a copy of the tree by each row of spec/mutants: its test must fail")
-  parser:flag("--slow", "examples tagged #slow too")
+  parser:argument("files", "spec files or folders (default: all); with --mutants, numbers or names of mutants"):args "*"
+  parser:flag("--mutants", "break a copy of the tree by each row of spec/mutants, and demand that its test fails")
+  parser:flag("--slow", "run examples tagged #slow too")
   parser:flag("--no-unit", "leave the unit tests out")
-  parser:flag("--sanitizers", "leave out what sanitizers can tell nothing of (-- sanitizers: no, WHY)")
-  parser:option("-j --jobs", "so many files at a time (default: one more than there are cores)"):argname "N"
+  parser:flag("--sanitizers", "leave out files in which sanitizers can find nothing (-- sanitizers: no, WHY)")
+  parser:option("-j --jobs", "files that run at the same time (default: one more than there are cores)"):argname "N"
     :convert(session.integer(1))
   parser:option("--timeout", "seconds that one spec file may take"):argname "S" :convert(tonumber) :default "900"
 end

@@ -41,97 +41,116 @@ end
 
 local data = {
   train = { type = { "table", "string", "function" }, short = "type", registry = "datasets",
-    doc = "{ type = ..., options }: to train on" },
+    doc = "the dataset to train on: { type = NAME, and its options }" },
   test = { type = { "table", "string", "function" }, short = "type", registry = "datasets", optional = true,
-    doc = "to evaluate on" },
-  batch_size = { type = "integer", min = 1, max = 2 ^ 31, default = 32, doc = "global number of samples of a batch" },
-  test_batch_size = { type = "integer", min = 1, max = 2 ^ 31, optional = true, doc = "default: batch_size" },
-  shuffle = { type = "boolean", default = true, doc = "a new order every epoch, from the seed?" },
-  drop_last = { type = "boolean", optional = true, doc = "leave out an incomplete last batch?" },
+    doc = "the dataset to evaluate on: { type = NAME, and its options }" },
+  batch_size = { type = "integer", min = 1, max = 2 ^ 31, default = 32,
+    doc = "the number of samples in a batch, of all ranks together" },
+  test_batch_size = { type = "integer", min = 1, max = 2 ^ 31, optional = true,
+    doc = "the number of samples in a batch of an evaluation; default: batch_size" },
+  shuffle = { type = "boolean", default = true,
+    doc = "whether every epoch has a new order of the samples, drawn from the seed" },
+  drop_last = { type = "boolean", optional = true, doc = "whether an incomplete last batch of an epoch is left out" },
   sampler = { type = { "table", "string" }, short = "type", registry = "samplers", optional = true,
-    doc = "{ type = ... }: chooses the samples of an epoch, instead of shuffle" },
-  prefetch = { type = "integer", min = 0, max = 16, optional = true, doc = "batches prepared ahead" },
-  transforms = { type = "table", list_of = "transforms", optional = true, doc = "of training samples, in order" },
-  test_transforms = { type = "table", list_of = "transforms", optional = true, doc = "of test samples, in order" },
+    doc = "the sampler, which chooses the samples of an epoch in place of shuffle: { type = NAME, and its options }" },
+  prefetch = { type = "integer", min = 0, max = 16, optional = true, doc = "the number of batches prepared ahead" },
+  transforms = { type = "table", list_of = "transforms", optional = true,
+    doc = "the list of transforms that training samples go through, in order" },
+  test_transforms = { type = "table", list_of = "transforms", optional = true,
+    doc = "the list of transforms that samples of an evaluation go through, in order" },
 }
 
 local checkpoint = {
-  interval = { type = "integer", min = 1, optional = true, doc = "optimizer steps between checkpoints" },
-  keep_last = { type = "integer", min = 1, optional = true, doc = "older ones are deleted" },
-  directory = { type = "string", optional = true, doc = "default: checkpoints in the run's folder" },
+  interval = { type = "integer", min = 1, optional = true, doc = "the number of optimizer steps between checkpoints" },
+  keep_last = { type = "integer", min = 1, optional = true,
+    doc = "the number of checkpoints that are kept; older ones are deleted" },
+  directory = { type = "string", optional = true,
+    doc = "the folder of the checkpoints; default: checkpoints in the run's folder" },
 }
 
 local zero_problem -- what cannot be had of it, below
 
 local zero = {
   stage = { type = "integer", min = 0, max = 3, default = 0,
-    doc = "1: optimizer states are divided over the data ranks; 2: gradients, too, between the batches of a step" },
-  type = { type = "string", optional = true, doc = "Colossal-AI's spelling of the stage" },
-  level = { type = "integer", min = 0, max = 3, optional = true, doc = "another spelling of stage" },
+    doc = "what is divided over the data ranks: 0 nothing, 1 optimizer states, 2 gradients too, between the batches of "
+      .. "a step" },
+  type = { type = "string", optional = true, doc = "Colossal-AI's spelling of zero.stage" },
+  level = { type = "integer", min = 0, max = 3, optional = true, doc = "another spelling of zero.stage" },
 }
 
 -- Colossal-AI's { dataset, dataloader }: schema.reshape moves what has a counterpart; the rest is found here.
 local function loader(ours)
   return { type = "table", optional = true, doc = "Colossal-AI's spelling of " .. ours,
     fields = { dataset = { type = "table", optional = true, doc = "the dataset" },
-      dataloader = { type = "table", optional = true, fields = {}, doc = "batch_size and shuffle" } },
+      dataloader = { type = "table", optional = true, fields = {}, doc = "the loader: batch_size and shuffle" } },
     unserved = function() return "has no dataset" end }
 end
 
 local fields = {
-  name = { type = "string", optional = true, doc = "names the run's folder; default: the file's name" },
+  name = { type = "string", optional = true,
+    doc = "the name of the run, with which the name of its folder begins; default: the name of the recipe's file" },
   parallel = { type = { "table", "string" }, default = {}, fields = parallel.fields, unserved = not_this_world,
     doc = "how the ranks share the work" },
   model = { type = { "table", "string", "function", "module" }, short = "type", registry = "models",
-    doc = "{ type = ..., options }, or a function or class that makes one" },
-  data = { type = "table", fields = data, doc = "datasets and batches" },
+    doc = "the model: { type = NAME, and its options }, or a function or class that makes it" },
+  data = { type = "table", fields = data, doc = "the datasets and their batches" },
   loss = { type = { "table", "string", "function", "module" }, short = "type", registry = "losses",
-    doc = "{ type = ..., options }" },
+    doc = "the loss function: { type = NAME, and its options }" },
   optimizer = { type = { "table", "string", "function" }, short = "type", registry = "optimizers",
-    doc = "{ type = ..., lr = ..., options }" },
+    doc = "the optimizer: { type = NAME, lr = RATE, and its other options }" },
   lr_scheduler = { type = { "table", "string", "function" }, short = "type", registry = "lr_schedulers",
-    optional = true, given_later = { total_steps = true, steps_per_epoch = true }, doc = "{ type = ..., options }" },
-  epochs = { type = "integer", min = 1, max = 2 ^ 31, optional = true, doc = "passes over data.train; default 1" },
-  steps = { type = "integer", min = 1, max = 2 ^ 53, optional = true, doc = "optimizer steps, instead of epochs" },
-  clip_grad_norm = { type = "number", min = 0, default = 0, doc = "largest norm of all gradients together; 0: none" },
+    optional = true, given_later = { total_steps = true, steps_per_epoch = true },
+    doc = "the learning-rate schedule: { type = NAME, and its options }" },
+  epochs = { type = "integer", min = 1, max = 2 ^ 31, optional = true,
+    doc = "the number of passes over data.train; default 1" },
+  steps = { type = "integer", min = 1, max = 2 ^ 53, optional = true,
+    doc = "the number of optimizer steps; with epochs too, the run ends at whichever comes first" },
+  clip_grad_norm = { type = "number", min = 0, default = 0,
+    doc = "the largest norm of all gradients together, to which larger ones are scaled down; 0: no limit" },
   norm_type = { type = "number", above = 0, default = 2, infinite = true,
-    doc = "p of that norm: 1, 2, 3, ..., math.huge for the largest entry" },
-  gradient_accumulation = { type = "integer", min = 1, max = 2 ^ 31, default = 1, doc = "batches an optimizer step" },
-  seed = { type = "integer", min = 0, max = 2 ^ 53, default = 1024, doc = "of weights, dropout and order of data" },
+    doc = "the p of the norm that clip_grad_norm limits: 1, 2, 3 and so on, or math.huge for the largest entry" },
+  gradient_accumulation = { type = "integer", min = 1, max = 2 ^ 31, default = 1,
+    doc = "the number of batches in one optimizer step" },
+  seed = { type = "integer", min = 0, max = 2 ^ 53, default = 1024,
+    doc = "the seed of initial weights, dropout and the order of the data" },
   dtype = { type = "string", one_of = require("ganymede.base.dtypes").floats, default = "f32",
-    doc = "of parameters, activations and gradients; bf16, f16: with f32 master weights, moments and losses" },
+    doc = "the type of parameters, activations and gradients; with bf16 and f16, master weights, moments and losses "
+      .. "are f32" },
   matmul_precision = { type = "string", one_of = { "highest", "high" }, default = "highest",
-    doc = "of f32 products on a GPU: \"high\" lets them round their factors to TF32 (10 bits), which is several times "
-      .. "as fast; sums stay f32" },
+    doc = "the precision of f32 products on a GPU; \"high\" rounds their factors to TF32 (10 bits), which is several "
+      .. "times as fast, and keeps sums in f32" },
   time_products = { type = "boolean", default = false,
-    doc = "on one GPU: time the ways to make each kind of matrix product when it first comes, and take the fastest; "
-      .. "the last bits may then differ from run to run" },
+    doc = "whether a run on one GPU times the ways to compute each kind of matrix product when it first comes, and "
+      .. "takes the fastest; the last bits may then differ from run to run" },
   deterministic = { type = "boolean", default = false,
-    doc = "on a GPU: only ways that give the same bits each time? cuDNN's gradients of attention in 16 bits, which add "
-      .. "up in any order, are then made by our own kernel, which is slower" },
+    doc = "whether a run on a GPU uses only kernels that give the same bits each time; gradients of attention in 16 "
+      .. "bits, which cuDNN adds up in any order, then come from our own kernel, which is slower" },
   cuda_graph = { type = { "boolean", "string" }, one_of = { "auto", true, false }, default = "auto",
-    doc = "record a training step as a CUDA graph, which is one launch? auto: on a GPU, where it can be" },
-  hooks = { type = "table", list_of = "hooks", default = {}, doc = "list of { type = ..., options }" },
-  checkpoint = { type = "table", fields = checkpoint, optional = true, doc = "when to save" },
+    doc = "whether training steps are recorded as a CUDA graph, so that a step is one launch; auto: on a GPU, if they "
+      .. "can be" },
+  hooks = { type = "table", list_of = "hooks", default = {},
+    doc = "the list of hooks, each { type = NAME, and its options }" },
+  checkpoint = { type = "table", fields = checkpoint, optional = true,
+    doc = "when and where checkpoints are saved" },
   test_interval = { type = "integer", min = 1, max = 2 ^ 31, optional = true,
-    doc = "epochs between evaluations; default 1" },
+    doc = "the number of epochs between evaluations; default 1" },
   zero = { type = { "table", "integer" }, min = 0, max = 3, short = "stage", fields = zero,
-    optional = true, doc = "ZeRO: divides optimizer states and gradients over the data ranks (docs/memory.md)",
+    optional = true, doc = "how ZeRO divides optimizer states and gradients over the data ranks (docs/memory.md)",
     unserved = function(v) return zero_problem(v) end },
   fp16 = { type = { "table", "boolean" }, optional = true, fields = loss_scaling.fields,
-    doc = "dtype f16 with losses scaled like this; false: f16 without scaling",
+    doc = "how losses are scaled in f16; a table or true also chooses dtype f16, false means no scaling",
     unserved = function(v, whole)
       return v and whole.dtype ~= "f16" and ("asks for f16, and dtype for %s"):format(whole.dtype) or nil
     end },
   num_microbatches = { type = "integer", min = 1, max = 2 ^ 31, optional = true,
-    doc = "pieces of a batch, which go through the pipeline one after the other" },
+    doc = "the number of pieces of a batch, which go through the pipeline one after the other" },
   schedule = { type = { "table", "string", "function" }, short = "type", registry = "schedules", optional = true,
     given_later = { num_microbatches = true }, hint = order_of_pipeline,
-    doc = "order of the forward and backward passes of a step; default: 1F1B in a pipeline" },
+    doc = "the order of the forward and backward passes of a step; default: 1F1B in a pipeline" },
   gradient_handler = { type = "table", list_of = "gradient_handlers", optional = true,
-    doc = "list of { type = ... } that sum gradients over ranks, in place of the buckets of parallel.data" },
+    doc = "the list of handlers, each { type = NAME }, that sum gradients over the ranks in place of parallel.data" },
   train_data = loader "data.train and data.batch_size", test_data = loader "data.test and data.test_batch_size",
-  user = { type = "table", optional = true, open = true, doc = "whatever the recipe wants to keep here" },
+  user = { type = "table", optional = true, open = true, doc = "values that the recipe keeps for itself" },
 }
 
 local function spelled(v, names) return type(v) == "string" and names[v:lower()] or v end

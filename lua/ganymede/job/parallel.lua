@@ -39,35 +39,41 @@ end
 local MOST = 2 ^ 20 -- ranks
 
 local function declare(doc, fields)
-  fields.size = fields.size or { type = "integer", min = 1, max = MOST, optional = true, doc = "number of ranks" }
+  fields.size = fields.size or { type = "integer", min = 1, max = MOST, optional = true, doc = "the number of ranks" }
   return { type = { "integer", "table" }, min = 1, max = MOST, optional = true, short = "size", fields = fields,
     doc = doc }
 end
 
 --- The keys of the table, as ganymede.config.schema has them.
 parallel.fields = {
-  data = declare("ranks that hold the same parameters and different samples; \"auto\": all that are left", {
+  data = declare("ranks that hold the same parameters and get different samples; \"auto\": all ranks that are left", {
     size = { type = { "integer", "string" }, min = 1, max = MOST, optional = true,
-      doc = "number of ranks, or \"auto\"" },
+      doc = "the number of ranks, or \"auto\"" },
     bucket_mb = { type = "number", above = 0, optional = true,
-      doc = "megabytes of gradients that are summed over the ranks at once; default 4" },
-    overlap = { type = "boolean", optional = true, doc = "sum them while backward still runs? default true" } }),
+      doc = "the size in megabytes of the buckets of gradients that are summed over the ranks at once; default 4" },
+    overlap = { type = "boolean", optional = true,
+      doc = "whether gradients are summed while backward still runs; default true" } }),
   pipeline = declare("stages: ranks that hold consecutive parts of the model", {
     chunks = { type = "integer", min = 1, max = MOST, optional = true,
-      doc = "parts a stage holds; default: the schedule's" },
+      doc = "the number of parts that each stage holds; default: the schedule's own number" },
     split = { type = { "string", "table" }, optional = true,
-      doc = "how the model is cut: \"uniform\", \"parameters\" (default), \"flops\", or a list of sections a part" } }),
-  sequence = declare("ranks that share a sequence", {
-    mode = { type = "string", one_of = parallel.sequence_modes, optional = true, doc = "how attention is shared" } }),
-  expert = declare("ranks that share the experts, an inner part of data", {}),
+      doc = "how the model is cut into parts: \"uniform\", \"parameters\" (default), \"flops\", or a list with the "
+        .. "number of sections in each part" } }),
+  sequence = declare("ranks that share each sequence", {
+    mode = { type = "string", one_of = parallel.sequence_modes, optional = true,
+      doc = "how the ranks share attention" } }),
+  expert = declare("ranks that share the experts, an inner part of the data ranks", {}),
   tensor = declare("ranks that share each layer", {
-    mode = { type = "string", one_of = parallel.tensor_modes, optional = true, doc = "how weights are cut" },
-    depth = { type = "integer", min = 1, optional = true, doc = "of mode 2.5d: size = depth * q * q" },
-    sequence = { type = "boolean", optional = true, doc = "in 1d: cut the stream between layers too (Megatron's)" },
+    mode = { type = "string", one_of = parallel.tensor_modes, optional = true,
+      doc = "how weights are cut over the ranks" },
+    depth = { type = "integer", min = 1, optional = true, doc = "the depth of mode 2.5d, where size = depth * q * q" },
+    sequence = { type = "boolean", optional = true,
+      doc = "whether mode 1d also cuts activations between layers along the sequence, as Megatron does" },
     keep_gathered = { type = "boolean", optional = true,
-      doc = "keep what products gathered for backward, instead of gathering it again? default false" } }),
+      doc = "whether what products gather is kept for backward and not gathered again; default false" } }),
   transport = { type = "string", one_of = parallel.transports, optional = true,
-    doc = "how GPUs talk: \"nccl\"; \"host\", through its memory; default \"auto\", nccl where each rank has its own" },
+    doc = "how tensors travel between GPUs: \"nccl\", \"host\" (through host memory), or \"auto\" (default: NCCL if "
+      .. "each rank has a GPU of its own)" },
 }
 parallel.fields.data.type = { "integer", "table", "string" }
 

@@ -13,13 +13,15 @@ local ranks = require "ganymede.job.ranks"
 local loss_scaling = {}
 
 loss_scaling.fields = {
-  initial_scale = { type = "number", min = 1, max = 2 ^ 32, default = 2 ^ 16, doc = "of the first step" },
-  growth_factor = { type = "number", min = 1, max = 2 ^ 16, default = 2, doc = "of the scale" },
-  backoff_factor = { type = "number", above = 0, max = 1, default = 0.5, doc = "of the scale, after an overflow" },
+  initial_scale = { type = "number", min = 1, max = 2 ^ 32, default = 2 ^ 16, doc = "the scale of the first step" },
+  growth_factor = { type = "number", min = 1, max = 2 ^ 16, default = 2,
+    doc = "the factor by which the scale grows" },
+  backoff_factor = { type = "number", above = 0, max = 1, default = 0.5,
+    doc = "the factor by which the scale shrinks after an overflow" },
   growth_interval = { type = "integer", min = 1, max = 2 ^ 31, default = 2000,
-    doc = "updates in a row after which it grows" },
+    doc = "the number of updates in a row after which the scale grows" },
   mode = { type = "string", one_of = { "torch", "apex", "naive" }, optional = true,
-    doc = "Colossal-AI's word for whose code scales; all of them mean this" },
+    doc = "Colossal-AI's word for the library that scales losses; all of them mean Ganymede's own scaling" },
 }
 loss_scaling.aliases = { init_scale = "initial_scale" }
 

@@ -54,7 +54,7 @@ local function defaults(o)
   return o.optional and "may be left out" or "must be given"
 end
 
--- "of weights, dropout" as a sentence about the setting.
+-- "the seed of initial weights" as a sentence about the setting.
 local function sentence(path, doc)
   if not doc then return nil end
   return ("%s: %s."):format(path, (doc:gsub("%.$", "")))
