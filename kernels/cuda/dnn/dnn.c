@@ -261,12 +261,12 @@ static void say_varying(gm_device *dev, const gm_call *call)
     gm_device_note(dev, text);
 }
 
-/* Our kernel does it, without tensor cores: that is said once. */
+/* Our own kernel does it: that is said once. */
 static gm_status say_why(gm_device *dev, const gm_call *call, bool there, const char *why)
 {
     char text[320];
     if (!has_elements(call)) return GM_OK;
-    snprintf(text, sizeof text, "attention in %s runs on our own kernel, many times slower than cuDNN's%s%.200s",
+    snprintf(text, sizeof text, "attention in %s runs on our own kernel, slower than cuDNN's%s%.200s",
              gm_dtype_name(call->in[0]->dtype), there ? ", which does not take " : ": ", why);
     gm_device_note(dev, text);
     return GM_OK;

@@ -6,7 +6,7 @@
 
 #define REMEDY                                                                                                      \
     "; install cuDNN 9.19 or newer, name its libcudnn_graph in GANYMEDE_CUDA_DNN (none: attention runs on our own " \
-    "kernel, many times slower), or use --device cpu"
+    "kernel, slower), or use --device cpu"
 
 gm_status gm_dnn_load(const char *path, gm_dnn_library *out)
 {
