@@ -89,8 +89,8 @@ gm_tensor *gm_value_grad(const gm_value *v);
  * partial over the axes over which it is still to be summed. */
 gm_tensor *gm_value_final_grad(const gm_value *v, gm_layout *layout);
 /* Makes the gradient, where it ends, zeros that count as one. GM_EINVAL: the reducer is summing it. */
-gm_status  gm_value_clear_grad(gm_value *v);
-void       gm_value_zero_grad(gm_value *v); /* forgets the gradient, keeps the buffer */
+gm_status gm_value_clear_grad(gm_value *v);
+void      gm_value_zero_grad(gm_value *v); /* forgets the gradient, keeps the buffer */
 /* Declares that v's bytes, not its padding, were written in place. Saved tensors that share them become unusable. */
 void gm_value_touched(gm_value *v);
 
