@@ -44,6 +44,8 @@ gm_dtype gm_opt_dtype(lua_State *L, int arg, gm_dtype otherwise);
 void gm_read_attrs(lua_State *L, int arg, gm_attrs *attrs);
 /* A layout, see lua_layout.c. */
 void gm_check_layout(lua_State *L, int arg, const gm_mesh *mesh, gm_layout *out);
+/* Reads the value at the top of the stack, a list of axes or nil, and pops it -> the mask of the axes. */
+uint32_t gm_pop_axis_set(lua_State *L);
 /* Field of a table, or the default; arg may be nil. */
 double gm_field_number(lua_State *L, int arg, const char *name, double otherwise);
 bool   gm_field_flag(lua_State *L, int arg, const char *name);

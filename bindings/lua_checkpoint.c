@@ -68,9 +68,14 @@ static gm_mesh mesh_of(const gm_rank *r)
     return mesh;
 }
 
-static gm_piece piece_of(const char *name, const gm_value *v)
+/* What this rank holds of v: its block, or its part of a parameter that rests in parts. */
+static gm_piece piece_of(lua_State *L, const char *name, gm_value *v)
 {
-    return gm_piece_of(name, v->local, &v->layout, v->shape);
+    gm_layout  layout;
+    gm_tensor *t;
+    gm_status  st = gm_value_resting(v, &layout, &t);
+    if (st != GM_OK) gm_raise(L, st);
+    return gm_piece_of(name, t, &layout, v->shape);
 }
 
 /* Piece i of the lists of names and tensors, at these stack indices; both stay alive in their tables. */
@@ -80,7 +85,7 @@ static void read_piece(lua_State *L, int names, int tensors, int i, gm_piece *p)
     lua_rawgeti(L, tensors, i + 1);
     if (lua_type(L, -2) != LUA_TSTRING) luaL_error(L, "checkpoint: entry %d has no name", i + 1);
     if (!gm_test_handle(L, lua_gettop(L))) luaL_error(L, "checkpoint: '%s' is not a tensor", lua_tostring(L, -2));
-    *p = piece_of(lua_tostring(L, -2), gm_check_value(L, lua_gettop(L)));
+    *p = piece_of(L, lua_tostring(L, -2), gm_check_value(L, lua_gettop(L)));
     lua_pop(L, 2);
 }
 
@@ -359,9 +364,9 @@ static int checkpoint_read(lua_State *L)
     gm_value            *v = gm_check_value(L, 3);
     bool                 part = !lua_isnoneornil(L, 5);
     if (part && gm_check_shape(L, 5, offset) != v->ndim) return gm_bad_argument(L, 5, "one offset a dimension");
-    gm_piece to = piece_of(name, v);
+    L_TRY(L, gm_value_resting_changes(v));
+    gm_piece to = piece_of(L, name, v);
     L_OR_NIL(L, gm_checkpoint_read(c, &mesh, r->rank, &to, part ? offset : NULL, lua_toboolean(L, 4)));
-    gm_value_touched(v);
     lua_pushboolean(L, 1);
     return 1;
 }

@@ -95,6 +95,14 @@ static int pop_axes(lua_State *L, const gm_mesh *mesh, uint8_t *axes)
     return n;
 }
 
+uint32_t gm_pop_axis_set(lua_State *L)
+{
+    uint8_t  axes[GM_MAX_AXES];
+    uint32_t set = 0;
+    for (int k = pop_axes(L, &gm_lua_rank(L)->mesh, axes); k > 0; k--) set |= 1u << axes[k - 1];
+    return set;
+}
+
 static void check_fields(lua_State *L, int arg)
 {
     luaL_checktype(L, arg, LUA_TTABLE);
@@ -199,9 +207,8 @@ static int reducer_new(lua_State *L)
         lua_getfield(L, 2, "overlap");
         overlap = lua_isnil(L, -1) || lua_toboolean(L, -1);
         lua_pop(L, 1);
-        uint8_t axes[GM_MAX_AXES];
         lua_getfield(L, 2, "owners");
-        for (int k = pop_axes(L, &gm_lua_rank(L)->mesh, axes); k > 0; k--) owners |= 1u << axes[k - 1];
+        owners = gm_pop_axis_set(L);
     }
     gm_value **parameters = gm_push_values(L, 1, &n);
     box       *b = lua_newuserdata(L, sizeof *b);

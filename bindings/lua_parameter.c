@@ -6,6 +6,7 @@
 
 #include <string.h>
 #include "../host/autograd/layout_rules/rules.h"
+#include "../host/gradients/stored.h"
 #include "../kernels/philox.h"
 
 /* Options of the random makers: { low, high } or { mean, std, truncated }. */
@@ -101,12 +102,66 @@ static int zero_row(lua_State *L)
     return 1;
 }
 
+/* ---- parameters that rest in parts (host/gradients/stored.h) ---- */
+
+/* parameter_store(t, owners: list of axes, least elements): the parameter rests in parts (host/gradients/stored.h) */
+static int parameter_store(lua_State *L)
+{
+    gm_value *v = gm_check_value(L, 1);
+    int64_t   least = gm_check_integer(L, 3);
+    lua_pushvalue(L, 2);
+    L_TRY(L, gm_parameter_store(v, gm_pop_axis_set(L), least));
+    return 0;
+}
+
+/* stored_limits(keep, ahead): bytes of gathered blocks that stay, and that come ahead; -1: the default */
+static int stored_limits(lua_State *L)
+{
+    L_TRY(L, gm_stored_limits(gm_lua_rank(L), gm_check_integer(L, 1), gm_check_integer(L, 2)));
+    return 0;
+}
+
+/* resting_part(t) -> what this rank holds of t while nobody uses it: its block, or its part of a parameter that rests
+ * in parts; sharing memory. No communication. */
+static int resting_part(lua_State *L)
+{
+    gm_value  *v = gm_check_value(L, 1), *part;
+    gm_layout  layout;
+    gm_tensor *t;
+    L_TRY(L, gm_value_resting(v, &layout, &t));
+    gm_handle *h = gm_push_handle(L);
+    gm_tensor_retain(t);
+    L_TRY(L, gm_value_take(v->rank, t, &part));
+    gm_handle_fill(v->rank, h, part, "resting_part");
+    return 1;
+}
+
+/* parameter_hold(t, on): a block that is held stays where it is; collective over the ranks that have its parts */
+static int parameter_hold(lua_State *L)
+{
+    gm_value   *v = gm_check_value(L, 1);
+    gm_storage *s = v->local->storage;
+    if (lua_toboolean(L, 2)) {
+        L_TRY(L, gm_tensor_use(v->local));
+        s->pins++;
+        return 0;
+    }
+    s->pins--;
+    gm_value_touched(v); /* it may have been written by its address */
+    return 0;
+}
+
 int gm_open_parameter(lua_State *L)
 {
     static const gm_declaration functions[] = {
         GM_FUNCTION("random", random_tensor, "kind string, shape table, dtype string?, about table?, seed integer?"),
         GM_FUNCTION("parameter", parameter, "name string, shape table, dtype string, initializer table, layout table?"),
-        GM_FUNCTION("zero_row", zero_row, "t tensor, row integer"), GM_LAST_FUNCTION};
+        GM_FUNCTION("parameter_store", parameter_store, "t tensor, owners table, least integer"),
+        GM_FUNCTION("parameter_hold", parameter_hold, "t tensor, on boolean"),
+        GM_FUNCTION("stored_limits", stored_limits, "keep integer, ahead integer"),
+        GM_FUNCTION("resting_part", resting_part, "t tensor"),
+        GM_FUNCTION("zero_row", zero_row, "t tensor, row integer"),
+        GM_LAST_FUNCTION};
     gm_declare(L, functions);
     return 0;
 }

@@ -37,6 +37,8 @@ struct gm_device {
     gm_threads        *threads; /* NULL on meta */
     gm_step_block      step;
     gm_op_counter      counters[GM_OP_COUNT];
+    uint64_t           call;          /* how many calls had tensors with a residence; */
+    bool               bringing;      /* one of them is bringing these back now */
     struct gm_graph   *capture;       /* being recorded (graph.h); NULL: work is done as it is asked for */
     void              *state;         /* the backend's own, made by open */
     bool               time_products; /* gm_device_time_products */

@@ -18,6 +18,7 @@ gm_status gm_host_open(const gm_tensor *t, gm_host_elements *out)
 {
     size_t    bytes = gm_host_reach(t);
     gm_status st;
+    GM_TRY(gm_tensor_use(t));
     *out = (gm_host_elements){.data = gm_tensor_data(t), .tensor = t};
     if (!out->data) out->data = gm_tensor_known(t);
     if (is_on_host(t) || !gm_tensor_data(t)) return GM_OK;
@@ -42,8 +43,9 @@ void gm_host_close(gm_host_elements *e)
 
 gm_status gm_host_load(const gm_tensor *t, int64_t at, double *out)
 {
-    char        one[8];
-    size_t      size = gm_dtype_size(t->dtype);
+    char   one[8];
+    size_t size = gm_dtype_size(t->dtype);
+    GM_TRY(gm_tensor_use(t));
     const char *data = gm_tensor_data(t), *known = gm_tensor_known(t);
     if (is_on_host(t) || known) {
         *out = gm_load(t->dtype, known ? known : data, at);
@@ -58,7 +60,8 @@ gm_status gm_host_store(const gm_tensor *t, int64_t at, double v)
 {
     char   one[8];
     size_t size = gm_dtype_size(t->dtype);
-    char  *data = gm_tensor_data(t), *known = gm_tensor_known(t);
+    GM_TRY(gm_tensor_use(t));
+    char *data = gm_tensor_data(t), *known = gm_tensor_known(t);
     if (is_on_host(t) || known) {
         gm_store(t->dtype, known ? known : data, at, v);
         return GM_OK;

@@ -85,9 +85,27 @@ void gm_storage_retain(gm_storage *s) { s->refs++; }
 void gm_storage_release(gm_storage *s)
 {
     if (--s->refs) return;
-    gm_pool_release(s->device->pool, s->block);
+    if (s->residence) s->residence->forget(s->residence);
+    if (!s->absent) gm_pool_release(s->device->pool, s->block);
     free(s->known);
     free(s);
+}
+
+void gm_storage_vacate(gm_storage *s)
+{
+    if (s->absent) return;
+    gm_pool_release(s->device->pool, s->block);
+    s->data = NULL;
+    s->block = NULL;
+    s->absent = true;
+}
+
+gm_status gm_storage_occupy(gm_storage *s)
+{
+    if (!s->absent) return GM_OK;
+    GM_TRY(gm_pool_alloc(s->device->pool, s->bytes, &s->data, &s->block));
+    s->absent = false;
+    return GM_OK;
 }
 
 gm_status gm_tensor_new(gm_device *dev, gm_dtype dtype, int ndim, const int64_t *shape, gm_tensor **out)

@@ -106,6 +106,7 @@ void gm_value_release(gm_value *v)
     if (v->param) {
         gm_tensor_release(v->param->grad);
         gm_tensor_release(v->param->own);
+        gm_tensor_release(v->param->stored);
     }
     free(v->param);
     free(v);
@@ -122,10 +123,27 @@ gm_status gm_value_detach(gm_value *v, gm_value **out)
     return GM_OK;
 }
 
-static gm_status need_parameter(gm_value *v)
+gm_status gm_value_parameter(gm_value *v, gm_parameter **out)
 {
     if (!v->param) v->param = calloc(1, sizeof *v->param);
+    *out = v->param;
     return v->param ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for what keeps a gradient");
+}
+
+gm_status gm_value_resting(gm_value *v, gm_layout *layout, gm_tensor **t)
+{
+    gm_residence *residence = v->local->storage->residence;
+    bool          parts = v->param && v->param->stored;
+    *layout = parts ? v->param->owned : v->layout;
+    *t = parts ? v->param->stored : v->local;
+    return parts ? residence->settle(residence) : GM_OK;
+}
+
+gm_status gm_value_resting_changes(gm_value *v)
+{
+    gm_residence *residence = v->local->storage->residence;
+    gm_value_touched(v);
+    return v->param && v->param->stored ? residence->discard(residence) : GM_OK;
 }
 
 gm_status gm_value_require_grad(gm_value *v, bool on)
@@ -137,7 +155,8 @@ gm_status gm_value_require_grad(gm_value *v, bool on)
                        gm_node_name(v->node));
     if (on && !gm_dtype_is_float(v->local->dtype))
         return GM_FAIL(GM_EINVAL, "requires_grad: %s has no gradients", gm_dtype_name(v->local->dtype));
-    if (on) GM_TRY(need_parameter(v));
+    gm_parameter *made;
+    if (on) GM_TRY(gm_value_parameter(v, &made));
     v->requires_grad = on;
     if (!on && v->param) {
         gm_tensor_release(v->param->grad);
@@ -153,7 +172,8 @@ gm_status gm_value_retain_grad(gm_value *v)
         return GM_FAIL(GM_EINVAL,
                        "retain_grad: this tensor depends on nothing that requires a gradient (or was computed "
                        "under no_grad)");
-    GM_TRY(need_parameter(v));
+    gm_parameter *made;
+    GM_TRY(gm_value_parameter(v, &made));
     if (v->node && !v->keeps_grad) GM_TRY(gm_node_remember(v));
     return GM_OK;
 }

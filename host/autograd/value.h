@@ -22,9 +22,10 @@ typedef struct gm_parameter {
     bool       grad_shown;   /* users have had hold of a padded gradient's bytes, which were */
     unsigned   grad_zeroed;  /* last cleared at this version of their storage */
 
-    gm_tensor *own;     /* ZeRO: this rank's part of the gradient's sum, which then ends here (host/gradients); */
-    gm_layout  owned;   /* how it is laid out: as the value, cut further */
-    bool       own_set; /* own holds a gradient */
+    gm_tensor *own;     /* ZeRO: this rank's part of the gradient's sum, which then ends here (host/gradients), */
+    bool       own_set; /* own holds a gradient; */
+    gm_tensor *stored;  /* its part of the numbers, where these rest in parts, and the value's block is absent; */
+    gm_layout  owned;   /* how these parts are laid out: as the value, cut further */
 
     uint64_t used_on; /* number of the last tape that listed it, */
     int      used_at; /* and its place in that list */
@@ -90,6 +91,13 @@ gm_tensor *gm_value_grad(const gm_value *v);
 gm_tensor *gm_value_final_grad(const gm_value *v, gm_layout *layout);
 /* Makes the gradient, where it ends, zeros that count as one. GM_EINVAL: the reducer is summing it. */
 gm_status gm_value_clear_grad(gm_value *v);
+/* *out: v's gm_parameter, made on first use. */
+gm_status gm_value_parameter(gm_value *v, gm_parameter **out);
+/* Where v's numbers rest: *t, borrowed, laid out as *layout. It is v's block, or this rank's part of a parameter that
+ * rests in parts. No communication. */
+gm_status gm_value_resting(gm_value *v, gm_layout *layout, gm_tensor **t);
+/* To be called before the tensor that gm_value_resting gave is written. */
+gm_status gm_value_resting_changes(gm_value *v);
 void      gm_value_zero_grad(gm_value *v); /* forgets the gradient, keeps the buffer */
 /* Declares that v's bytes, not its padding, were written in place. Saved tensors that share them become unusable. */
 void gm_value_touched(gm_value *v);

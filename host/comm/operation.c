@@ -12,6 +12,21 @@
 #include <string.h>
 #include "../../kernels/philox.h"
 
+/* The tensors of an operation stay, and their bytes where they are. */
+static gm_tensor *hold(gm_tensor *t)
+{
+    if (!t) return NULL;
+    gm_tensor_retain(t);
+    t->storage->pins++;
+    return t;
+}
+
+static void let_go(gm_tensor *t)
+{
+    if (t) t->storage->pins--;
+    gm_tensor_release(t);
+}
+
 gm_status gm_pending_new(gm_comm *c, gm_group *g, gm_collective call, gm_tensor *in, gm_tensor *out, size_t scratch,
                          int max_messages, gm_pending **made)
 {
@@ -25,8 +40,8 @@ gm_status gm_pending_new(gm_comm *c, gm_group *g, gm_collective call, gm_tensor 
     p->traced = -1;
     p->messages = calloc((size_t)max_messages + 1, sizeof *p->messages);
     p->record = (gm_call_record){.call = (int)call, .dtype = -1, .reduction = -1, .root = -1, .dim = -1, .join = -1};
-    if ((p->in = in)) gm_tensor_retain(in);
-    if ((p->out = out)) gm_tensor_retain(out);
+    p->in = hold(in);
+    p->out = hold(out);
     if (out && !c->transport->has_data && (in || g->size > 1))
         gm_tensor_forget(out); /* what others have is not known */
     if (!p->messages) st = GM_FAIL(GM_ENOMEM, "no memory for an operation");
@@ -44,8 +59,8 @@ void gm_pending_free(gm_pending *p)
     if (!p) return;
     gm_host_copy_give(p);
     gm_lane_free(p);
-    gm_tensor_release(p->in);
-    gm_tensor_release(p->out);
+    let_go(p->in);
+    let_go(p->out);
     free(p->messages);
     free(p->answers);
     free(p->rows);

@@ -3,7 +3,7 @@
 #ifndef GM_BUCKETS_H
 #define GM_BUCKETS_H
 
-#include "../comm/comm.h"
+#include "parts.h"
 #include "reducer.h"
 
 /* A parameter in its bucket. */
@@ -15,16 +15,15 @@ typedef struct slot {
     bool       used;         /* this rank had a gradient when its bucket was launched */
     bool       unused;       /* nobody had, in the last step */
 
-    /* where the sum is shared out: */
-    gm_layout owned; /* the leaf's layout, cut further, */
-    int       dim;   /* on this dimension */
-    int64_t   at;    /* the member's place in the part of each owner */
+    gm_parts parts; /* how the sum is shared out; and then */
+    int64_t  at;    /* the member's place in the part of each owner */
 } slot;
 
 typedef struct bucket {
     gm_dtype    dtype;
     uint32_t    cut;         /* axes that cut its members, all alike: never summed over */
     uint32_t    owners;      /* axes over which the sums are shared out; 0: every rank has all of them */
+    bool        stored;      /* the parameters rest in parts, too (stored.h) */
     int64_t     numel;       /* of flat */
     int64_t     bytes;       /* of the members' gradients as backward makes them */
     int         first, last; /* slots; the last has the lowest place among the leaves */
@@ -56,10 +55,14 @@ struct gm_reducer {
     int         table_room;
 };
 
+/* ---- reducer.c ---- */
+
+/* Is this rank's gradient of the member a term of its sum over `axes`? One that is replicated over some of them counts
+ * at their coordinate 0. */
+bool gm_slot_counts(const gm_reducer *d, const slot *s, uint32_t axes);
+
 /* ---- owned.c ---- */
 
-/* Finds the layout of slot i's part; returns the axes that it is cut by beyond the leaf's, 0: it has none. */
-uint32_t gm_owned_layout(gm_reducer *d, slot *s);
 /* Makes the bucket's flat and the views, which become gm_parameter.own. */
 gm_status gm_owned_make(gm_reducer *d, bucket *b);
 /* Packs the gradients, frees them, and begins to sum over the owners. axes: all that are to be summed over. */

@@ -2,153 +2,46 @@
  * (ZeRO stages 1 and 2: Rajbhandari et al. 2020, arXiv:1910.02054).
  *
  * An owner has a block of each member of a bucket: the member's layout, cut further by the axes of the owners
- * (gm_layout_divide). Gradients are packed by owner: the part of an owner is its blocks of all members, one behind the
+ * (parts.h). Gradients are packed by owner: the part of an owner is its blocks of all members, one behind the
  * other. One reduce-scatter then gives every owner its part, and sends (p-1)/p of the bytes. After the update the parts
  * of the parameters travel back in one all-gather, which sends (p-1)/p again. A large parameter, which has a bucket of
  * its own, needs no packing if it is divided by rows: its gradient is the parts as it is.
  *
  * When all sums are there, one small sum tells which parameters no rank had a gradient of: a number for each. */
-#include "owned.h"
-
 #include <stdlib.h>
 #include "buckets.h"
-
-/* A member as three dimensions: outer x n x inner, of which n is shared out in blocks of len. */
-typedef struct folded {
-    int64_t outer, n, inner, len;
-} folded;
-
-static folded fold(const slot *s)
-{
-    const gm_tensor *t = s->leaf->local;
-    folded           f = {1, t->shape[s->dim], 1, s->view->shape[s->dim]};
-    for (int d = 0; d < s->dim; d++) f.outer *= t->shape[d];
-    for (int d = s->dim + 1; d < t->ndim; d++) f.inner *= t->shape[d];
-    return f;
-}
-
-static gm_status owners_of(gm_reducer *d, const bucket *b, gm_group **out)
-{
-    gm_comm *comm;
-    GM_TRY(gm_rank_comm(d->rank, &comm));
-    return gm_comm_group(comm, b->owners, out);
-}
-
-uint32_t gm_owned_layout(gm_reducer *d, slot *s)
-{
-    const gm_value *v = s->leaf;
-    s->dim = d->owners ? gm_layout_divide(&d->rank->mesh, &v->layout, v->ndim, v->shape, d->owners, &s->owned) : -1;
-    return s->dim < 0 ? 0 : gm_layout_cut_axes(&s->owned) & ~gm_layout_cut_axes(&v->layout);
-}
-
-gm_owned_rows gm_owned_rows_of(const gm_value *leaf, const gm_layout *owned, int rank)
-{
-    const gm_mesh *mesh = &leaf->rank->mesh;
-    int            coordinate[GM_MAX_AXES], dim = 0;
-    gm_box         whole, part;
-    int64_t        padded[GM_MAX_DIMS], logical[GM_MAX_DIMS];
-    while (dim < leaf->ndim - 1 && owned->n_cuts[dim] == leaf->layout.n_cuts[dim]) dim++;
-    gm_mesh_coordinates(mesh, rank, coordinate);
-    gm_layout_block(mesh, &leaf->layout, coordinate, leaf->ndim, leaf->shape, &whole, padded, logical);
-    gm_layout_block(mesh, owned, coordinate, leaf->ndim, leaf->shape, &part, padded, logical);
-    return (gm_owned_rows){dim, part.offset[dim] - whole.offset[dim], logical[dim]};
-}
 
 gm_status gm_owned_make(gm_reducer *d, bucket *b)
 {
     gm_attrs zero = gm_attrs_default();
-    int64_t  stride[GM_MAX_DIMS], shape[GM_MAX_DIMS], at = 0;
+    int64_t  stride[GM_MAX_DIMS];
     b->numel = 0;
     for (int i = b->first; i >= 0; i = d->slots[i].next) {
-        const gm_value *v = d->slots[i].leaf;
-        gm_layout_local(&d->rank->mesh, &d->slots[i].owned, v->ndim, v->shape, shape);
         d->slots[i].at = b->numel;
-        int64_t numel = 1;
-        for (int k = 0; k < v->ndim; k++) numel *= shape[k];
-        b->numel += numel;
+        b->numel += gm_parts_numel(&d->slots[i].parts);
     }
     gm_rank_place(d->rank, "gradient");
     GM_TRY(gm_tensor_new(d->rank->device, b->dtype, 1, &b->numel, &b->flat));
     GM_TRY(gm_run_one(d->rank->device, GM_OP_fill, &zero, NULL, b->flat));
     for (int i = b->first; i >= 0; i = d->slots[i].next) {
-        slot     *s = &d->slots[i];
-        gm_value *v = s->leaf;
-        gm_layout_local(&d->rank->mesh, &s->owned, v->ndim, v->shape, shape);
-        gm_shape_strides(v->ndim, shape, stride);
-        GM_TRY(gm_tensor_view(b->flat, v->ndim, shape, stride, at, &s->view));
-        at += gm_tensor_numel(s->view);
-        v->param->own = s->view;
-        v->param->owned = s->owned;
-        v->param->own_set = false;
+        slot         *s = &d->slots[i];
+        gm_parameter *p = s->leaf->param;
+        gm_shape_strides(s->parts.ndim, s->parts.part, stride);
+        GM_TRY(gm_tensor_view(b->flat, s->parts.ndim, s->parts.part, stride, s->at, &s->view));
+        p->own = s->view;
+        p->owned = s->parts.owned;
+        p->own_set = false;
         gm_tensor_retain(s->view);
-    }
-    return GM_OK;
-}
-
-/* ---- between whole blocks and parts ---- */
-
-static gm_status copy_view(gm_reducer *d, int ndim, const int64_t *shape, gm_tensor *from, const int64_t *from_stride,
-                           int64_t from_at, gm_tensor *to, const int64_t *to_stride, int64_t to_at)
-{
-    gm_tensor *a = NULL, *b = NULL;
-    gm_status  st = gm_tensor_view(from, ndim, shape, from_stride, from->offset + from_at, &a);
-    if (st == GM_OK) st = gm_tensor_view(to, ndim, shape, to_stride, to->offset + to_at, &b);
-    if (st == GM_OK) st = gm_run_one(d->rank->device, GM_OP_copy, NULL, a, b);
-    gm_tensor_release(a);
-    gm_tensor_release(b);
-    return st;
-}
-
-/* Copies the blocks of `n` owners, `length` rows each, between the contiguous block of the leaf, from row `start` on,
- * and parts that are `part` elements long. */
-static gm_status move_blocks(gm_reducer *d, const slot *s, gm_tensor *whole, int64_t start, int64_t n, int64_t length,
-                             gm_tensor *parts, int64_t part, int64_t at, bool pack)
-{
-    folded  f = fold(s);
-    int64_t shape[] = {n, f.outer, length * f.inner};
-    int64_t in_whole[] = {length * f.inner, f.n * f.inner, 1}, in_parts[] = {part, f.len * f.inner, 1};
-    if (!n || !length || !f.outer || !f.inner) return GM_OK;
-    return pack ? copy_view(d, 3, shape, whole, in_whole, start * f.inner, parts, in_parts, at)
-                : copy_view(d, 3, shape, parts, in_parts, at, whole, in_whole, start * f.inner);
-}
-
-/* The blocks of all owners of a member. */
-static gm_status move_member(gm_reducer *d, const slot *s, gm_group *g, gm_tensor *whole, gm_tensor *parts,
-                             int64_t part, bool pack)
-{
-    folded f = fold(s);
-    int    p = gm_group_size(g);
-    if (f.len * p == f.n) return move_blocks(d, s, whole, 0, p, f.len, parts, part, s->at, pack);
-    for (int j = 0; j < p; j++) {
-        gm_owned_rows rows = gm_owned_rows_of(s->leaf, &s->owned, gm_group_member(g, j));
-        GM_TRY(move_blocks(d, s, whole, rows.start, 1, rows.length, parts, part, j * part + s->at, pack));
     }
     return GM_OK;
 }
 
 /* ---- sums ---- */
 
-/* Does this rank's gradient of the member count? One that is replicated over an axis counts at its coordinate 0. */
-static bool counts(const gm_reducer *d, const slot *s, uint32_t axes)
-{
-    const gm_rank *r = d->rank;
-    for (int a = 0; a < r->mesh.n_axes; a++)
-        if (axes & ~s->leaf->param->grad_partial & 1u << a && r->coordinate[a]) return false;
-    return s->used;
-}
-
 /* Is t, which belongs to the only member and is like its block, the parts of all owners as it is? */
-static bool is_packed(const bucket *b, const slot *s, gm_group *g, const gm_tensor *t)
+static bool is_packed(const bucket *b, const slot *s, const gm_group *g, const gm_tensor *t)
 {
-    return b->members == 1 && s->dim == 0 && s->view->shape[0] * gm_group_size(g) == s->leaf->local->shape[0] &&
-           t->dtype == b->dtype && gm_tensor_is_contiguous(t);
-}
-
-/* t as one dimension. */
-static gm_status flatten(gm_tensor *t, gm_tensor **out)
-{
-    int64_t n = gm_tensor_numel(t), one = 1;
-    return gm_tensor_view(t, 1, &n, &one, t->offset, out);
+    return b->members == 1 && gm_parts_are_block(&s->parts, g) && t->dtype == b->dtype && gm_tensor_is_contiguous(t);
 }
 
 /* The parts of all owners, of zeros where this rank has nothing to add. */
@@ -157,14 +50,15 @@ static gm_status pack(gm_reducer *d, bucket *b, gm_group *g, uint32_t axes)
     gm_attrs    zero = gm_attrs_default();
     int64_t     n = b->numel * gm_group_size(g);
     const slot *first = &d->slots[b->first];
-    if (counts(d, first, axes) && is_packed(b, first, g, first->leaf->param->grad))
-        return flatten(first->leaf->param->grad, &b->packed);
+    if (gm_slot_counts(d, first, axes) && is_packed(b, first, g, first->leaf->param->grad))
+        return gm_parts_flatten(first->leaf->param->grad, &b->packed);
     gm_rank_place(d->rank, "gradient");
     GM_TRY(gm_tensor_new(d->rank->device, b->dtype, 1, &n, &b->packed));
     GM_TRY(gm_run_one(d->rank->device, GM_OP_fill, &zero, NULL, b->packed));
     for (int i = b->first; i >= 0; i = d->slots[i].next) {
         const slot *s = &d->slots[i];
-        if (counts(d, s, axes)) GM_TRY(move_member(d, s, g, s->leaf->param->grad, b->packed, b->numel, true));
+        if (gm_slot_counts(d, s, axes))
+            GM_TRY(gm_parts_copy(&s->parts, g, s->leaf->param->grad, b->packed, b->numel, s->at, true));
     }
     return GM_OK;
 }
@@ -192,8 +86,7 @@ gm_status gm_owned_launch(gm_reducer *d, bucket *b, uint32_t axes)
 {
     gm_comm  *comm;
     gm_group *g;
-    GM_TRY(gm_rank_comm(d->rank, &comm));
-    GM_TRY(owners_of(d, b, &g));
+    GM_TRY(gm_parts_group(&d->slots[b->first].parts, &comm, &g));
     b->rest = axes & ~b->owners;
     d->summed_over |= axes;
     GM_TRY(pack(d, b, g, axes));
@@ -281,14 +174,13 @@ gm_status gm_owned_settle(gm_reducer *d)
 
 /* ---- parameters ---- */
 
-/* The rows of its members that this rank has updated, as a part. */
+/* The rows of its members that this rank has updated, as a part; zeros where they end before the part does. */
 static gm_status pack_own(gm_reducer *d, const bucket *b, gm_tensor *mine)
 {
-    for (int i = b->first; i >= 0; i = d->slots[i].next) {
-        const slot   *s = &d->slots[i];
-        gm_owned_rows rows = gm_owned_rows_of(s->leaf, &s->owned, d->rank->rank);
-        GM_TRY(move_blocks(d, s, s->leaf->local, rows.start, 1, rows.length, mine, b->numel, s->at, true));
-    }
+    gm_attrs zero = gm_attrs_default();
+    GM_TRY(gm_run_one(d->rank->device, GM_OP_fill, &zero, NULL, mine));
+    for (int i = b->first; i >= 0; i = d->slots[i].next)
+        GM_TRY(gm_parts_copy_own(&d->slots[i].parts, d->slots[i].leaf->local, mine, d->slots[i].at, true));
     return GM_OK;
 }
 
@@ -297,7 +189,7 @@ static gm_status place_of_all(gm_reducer *d, const bucket *b, gm_group *g, gm_te
 {
     const slot *first = &d->slots[b->first];
     int64_t     n = b->numel * gm_group_size(g);
-    if (is_packed(b, first, g, first->leaf->local)) return flatten(first->leaf->local, out);
+    if (is_packed(b, first, g, first->leaf->local)) return gm_parts_flatten(first->leaf->local, out);
     gm_rank_place(d->rank, "parameter");
     return gm_tensor_new(d->rank->device, b->dtype, 1, &n, out);
 }
@@ -306,8 +198,9 @@ static gm_status unpack_all(gm_reducer *d, const bucket *b, gm_group *g, gm_tens
 {
     for (int i = b->first; i >= 0; i = d->slots[i].next) {
         const slot *s = &d->slots[i];
+        gm_tensor  *block = s->leaf->local;
         gm_value_touched(s->leaf);
-        if (all->storage != s->leaf->local->storage) GM_TRY(move_member(d, s, g, s->leaf->local, all, b->numel, false));
+        if (all->storage != block->storage) GM_TRY(gm_parts_copy(&s->parts, g, block, all, b->numel, s->at, false));
     }
     return GM_OK;
 }
@@ -316,14 +209,11 @@ static gm_status gather_bucket(gm_reducer *d, bucket *b)
 {
     gm_comm   *comm;
     gm_group  *g;
-    gm_attrs   zero = gm_attrs_default();
     gm_tensor *mine = NULL, *all = NULL;
     gm_status  st;
-    GM_TRY(gm_rank_comm(d->rank, &comm));
-    GM_TRY(owners_of(d, b, &g));
+    GM_TRY(gm_parts_group(&d->slots[b->first].parts, &comm, &g));
     gm_rank_place(d->rank, "parameter");
     GM_TRY_OR(gm_tensor_new(d->rank->device, b->dtype, 1, &b->numel, &mine), st, done);
-    GM_TRY_OR(gm_run_one(d->rank->device, GM_OP_fill, &zero, NULL, mine), st, done);
     GM_TRY_OR(pack_own(d, b, mine), st, done);
     GM_TRY_OR(place_of_all(d, b, g, &all), st, done);
     GM_TRY_OR(gm_comm_all_gather(comm, g, mine, 0, all, NULL), st, done);
@@ -337,6 +227,6 @@ done:
 gm_status gm_reducer_gather(gm_reducer *d)
 {
     for (int k = 0; k < d->n_buckets; k++)
-        if (d->buckets[k].owners) GM_TRY(gather_bucket(d, &d->buckets[k]));
+        if (d->buckets[k].owners && !d->buckets[k].stored) GM_TRY(gather_bucket(d, &d->buckets[k]));
     return GM_OK;
 }

@@ -40,15 +40,19 @@ static size_t bucket_bytes(const bucket *b) { return (size_t)b->bytes; }
 static int choose_bucket(gm_reducer *d, int i, size_t limit)
 {
     const gm_value *v = d->slots[i].leaf;
-    uint32_t        cut = gm_layout_cut_axes(&v->layout), owners = gm_owned_layout(d, &d->slots[i]);
+    bool            stored = v->param->stored != NULL;
+    uint32_t        cut = gm_layout_cut_axes(&v->layout), owners;
     size_t          bytes = (size_t)gm_tensor_numel(v->local) * gm_dtype_size(v->local->dtype);
+    gm_parts_find(v, d->owners, &d->slots[i].parts);
+    owners = d->slots[i].parts.owners;
     for (int k = d->n_buckets - 1; k >= 0; k--) {
         bucket *b = &d->buckets[k];
-        if (b->dtype != v->local->dtype || b->cut != cut || b->owners != owners) continue;
+        if (b->dtype != v->local->dtype || b->cut != cut || b->owners != owners || b->stored != stored) continue;
         if (bucket_bytes(b) + bytes <= limit) return k;
         break;
     }
-    d->buckets[d->n_buckets] = (bucket){.dtype = v->local->dtype, .cut = cut, .owners = owners, .first = -1};
+    d->buckets[d->n_buckets] = (bucket){
+        .dtype = v->local->dtype, .cut = cut, .owners = owners, .stored = stored, .first = -1};
     return d->n_buckets++;
 }
 
@@ -192,7 +196,11 @@ void gm_reducer_free(gm_reducer *d)
         if (d->slots[i].leaf) {
             gm_parameter *p = d->slots[i].leaf->param;
             p->in_sum = false;
-            if (p->own && p->own == d->slots[i].view) gm_tensor_release(p->own), p->own = NULL, p->own_set = false;
+            if (p->own && p->own == d->slots[i].view) {
+                gm_tensor_release(p->own);
+                p->own = NULL;
+                p->own_set = false;
+            }
         }
         gm_tensor_release(d->slots[i].view);
         gm_value_release(d->slots[i].leaf);
@@ -255,17 +263,20 @@ static gm_status guard(gm_reducer *d, const bucket *b)
     return GM_OK;
 }
 
-/* What this rank has no term of in a member's sum over `axes` is filled with nothing; what is replicated over some of
- * them counts at coordinate 0 only. */
-static gm_status fill_in(gm_reducer *d, slot *s, uint32_t axes)
+bool gm_slot_counts(const gm_reducer *d, const slot *s, uint32_t axes)
 {
     const gm_rank *r = d->rank;
-    gm_attrs       nothing = gm_attrs_default();
-    bool           counts = s->used;
-    nothing.value = -0.0;
     for (int a = 0; a < r->mesh.n_axes; a++)
-        if (axes & ~s->leaf->param->grad_partial & 1u << a && r->coordinate[a]) counts = false;
-    return counts ? GM_OK : gm_run_one(r->device, GM_OP_fill, &nothing, NULL, s->view);
+        if (axes & ~s->leaf->param->grad_partial & 1u << a && r->coordinate[a]) return false;
+    return s->used;
+}
+
+/* What this rank has no term of in a member's sum over `axes` is filled with nothing. */
+static gm_status fill_in(gm_reducer *d, slot *s, uint32_t axes)
+{
+    gm_attrs nothing = gm_attrs_default();
+    nothing.value = -0.0;
+    return gm_slot_counts(d, s, axes) ? GM_OK : gm_run_one(d->rank->device, GM_OP_fill, &nothing, NULL, s->view);
 }
 
 static gm_status wait_for_oldest(gm_reducer *d)

@@ -55,14 +55,17 @@ uint32_t gm_mesh_mask(const gm_mesh *mesh, const char *name)
 
 bool gm_mesh_may_lack(const char *name)
 {
-    static const char *const names[] = {"data", GM_AXIS_PIPELINE, "sequence", "expert", "tensor", "row",
+    static const char *const names[] = {"data", "shard", GM_AXIS_PIPELINE, "sequence", "expert", "tensor", "row",
                                         "col",  "depth",          "output",   "input",  "weight"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i], name)) return true;
     return false;
 }
 
-uint32_t gm_mesh_batch_axes(const gm_mesh *mesh) { return gm_mesh_mask(mesh, "data") | gm_mesh_mask(mesh, "expert"); }
+uint32_t gm_mesh_batch_axes(const gm_mesh *mesh)
+{
+    return gm_mesh_mask(mesh, "data") | gm_mesh_mask(mesh, "shard") | gm_mesh_mask(mesh, "expert");
+}
 
 int gm_mesh_members(const gm_mesh *mesh, uint32_t axes, int rank, int *members)
 {

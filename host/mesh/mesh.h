@@ -35,7 +35,7 @@ int  gm_mesh_axis(const gm_mesh *mesh, const char *name); /* its index, -1: ther
 uint32_t gm_mesh_mask(const gm_mesh *mesh, const char *name);
 /* Is this the name of a known axis that a mesh may lack because its size is 1? */
 bool gm_mesh_may_lack(const char *name);
-/* The axes that cut a batch of samples: data and expert, as far as the mesh has them. */
+/* The axes that cut a batch of samples: data, shard and expert, as far as the mesh has them. */
 uint32_t gm_mesh_batch_axes(const gm_mesh *mesh);
 /* The ranks that differ from `rank` in the coordinates of these axes only, itself included, ascending;
  * returns how many. members has room for gm_mesh_size. */

@@ -6,7 +6,7 @@
 #include "../../kernels/philox.h"
 #include "../../kernels/step_control.h"
 #include "../autograd/padding.h"
-#include "../gradients/owned.h"
+#include "../gradients/parts.h"
 
 #define MAX_STATES 3 /* moments, and the master */
 
@@ -109,15 +109,21 @@ static gm_status outside_graph(const gm_rank *r)
 
 /* ---- the part of a parameter that this rank updates ----
  *
- * All of its block, or where sums of gradients are shared out (gm_parameter.own) the rows that it owns. States are laid
- * out as the gradient that the update reads, so their blocks may reach beyond the tensor's end; rows there are not
+ * All of its block, or where sums of gradients (gm_parameter.own) or numbers (stored) are shared out the rows that it
+ * owns. States are laid out as these parts, so their blocks may reach beyond the tensor's end; rows there are not
  * updated, and stay zero. */
 
-static bool is_shared_out(const item *it) { return it->parameter->param && it->parameter->param->own; }
-
-/* What of t is updated: t is the parameter's block (whole), or like the gradient. *out is a reference. */
-static gm_status part_of(const item *it, gm_tensor *t, bool whole, gm_tensor **out)
+static bool is_shared_out(const item *it)
 {
+    const gm_parameter *p = it->parameter->param;
+    return p && (p->own || p->stored);
+}
+
+/* What of t is updated: t is the parameter's block or a gradient of all of it, or laid out as the states. *out is a
+ * reference. */
+static gm_status part_of(const item *it, gm_tensor *t, gm_tensor **out)
+{
+    bool whole = t == it->parameter->local || t == it->parameter->param->grad;
     if (is_shared_out(it)) {
         const gm_value *v = it->parameter;
         gm_owned_rows   rows = gm_owned_rows_of(v, &v->param->owned, v->rank->rank);
@@ -129,11 +135,11 @@ static gm_status part_of(const item *it, gm_tensor *t, bool whole, gm_tensor **o
 }
 
 /* The same as an argument of the call that is prepared; NULL stays NULL. */
-static gm_status add_part(gm_optimizer *o, const item *it, gm_tensor *t, bool whole, gm_tensor **argument)
+static gm_status add_part(gm_optimizer *o, const item *it, gm_tensor *t, gm_tensor **argument)
 {
     *argument = NULL;
     if (!t) return GM_OK;
-    GM_TRY(part_of(it, t, whole, argument));
+    GM_TRY(part_of(it, t, argument));
     o->view[o->n_views++] = *argument;
     return GM_OK;
 }
@@ -147,14 +153,16 @@ static void drop_parts(gm_optimizer *o)
 static gm_status fill_state(const item *it, bool master, gm_tensor *state)
 {
     gm_attrs   a = gm_attrs_default();
-    gm_tensor *p = NULL, *part = NULL;
+    gm_layout  layout;
+    gm_tensor *p = NULL, *part = NULL, *resting;
     gm_device *dev = it->parameter->rank->device;
     gm_status  st = GM_OK;
     if (!master || is_shared_out(it)) st = gm_run_one(dev, GM_OP_fill, &a, NULL, state);
     if (!master || st != GM_OK) return st;
     a.dtype = state->dtype;
-    GM_TRY_OR(part_of(it, it->parameter->local, true, &p), st, done);
-    GM_TRY_OR(part_of(it, state, false, &part), st, done);
+    GM_TRY_OR(gm_value_resting(it->parameter, &layout, &resting), st, done);
+    GM_TRY_OR(part_of(it, resting, &p), st, done);
+    GM_TRY_OR(part_of(it, state, &part), st, done);
     st = gm_run_one(dev, GM_OP_copy, &a, p, part);
 done:
     gm_tensor_release(p);
@@ -164,7 +172,8 @@ done:
 
 static gm_status new_state(gm_rank *r, const item *it, bool master, gm_tensor **out)
 {
-    gm_tensor *like = is_shared_out(it) ? it->parameter->param->own : it->parameter->local;
+    const gm_parameter *p = it->parameter->param;
+    const gm_tensor    *like = !is_shared_out(it) ? it->parameter->local : p->stored ? p->stored : p->own;
     GM_TRY(outside_graph(r));
     gm_rank_place(r, "optimizer state");
     GM_TRY(gm_tensor_new(r->device, gm_dtype_wide(like->dtype), like->ndim, like->shape, out));
@@ -305,15 +314,17 @@ gm_status gm_optimizer_set_missed(gm_optimizer *o, const double *missed)
 /* The arguments of one parameter. */
 static gm_status add_item(gm_optimizer *o, int i, int *n_in, int *n_out)
 {
-    item *it = &o->items[i];
+    item      *it = &o->items[i];
+    gm_layout  layout;
+    gm_tensor *p;
     GM_TRY(check_gradient(o, i));
-    GM_TRY(gm_padding_renew(it->parameter));
+    GM_TRY(gm_value_resting(it->parameter, &layout, &p));
+    if (p == it->parameter->local) GM_TRY(gm_padding_renew(it->parameter));
     GM_TRY(make_states(o, it));
-    GM_TRY(add_part(o, it, gradient_of(it), false, &o->in[(*n_in)++]));
-    GM_TRY(add_part(o, it, it->parameter->local, true, &o->out[(*n_out)++]));
-    for (int k = 0; k < width_of(o) - 1; k++) GM_TRY(add_part(o, it, it->state[k], false, &o->out[(*n_out)++]));
-    gm_value_touched(it->parameter);
-    return GM_OK;
+    GM_TRY(add_part(o, it, gradient_of(it), &o->in[(*n_in)++]));
+    GM_TRY(add_part(o, it, p, &o->out[(*n_out)++]));
+    for (int k = 0; k < width_of(o) - 1; k++) GM_TRY(add_part(o, it, it->state[k], &o->out[(*n_out)++]));
+    return gm_value_resting_changes(it->parameter);
 }
 
 /* One kernel call for every parameter that shares item `first`'s settings, missed updates and dtype. */

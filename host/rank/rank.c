@@ -37,6 +37,7 @@ void gm_rank_end(gm_rank *r)
     gm_device_free(r->other);
     gm_device_free(r->device);
     if (r->plans) r->free_plans(r->plans);
+    if (r->stored) r->free_stored(r->stored);
     free(r->path);
     free(r->sites);
     free(r);

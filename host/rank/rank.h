@@ -11,6 +11,7 @@ struct gm_plans;
 struct gm_scope;
 struct gm_transport;
 struct gm_reducer;
+struct gm_stored;
 struct gm_value;
 
 typedef struct gm_rank {
@@ -25,6 +26,9 @@ typedef struct gm_rank {
 
     struct gm_plans *plans; /* of redistributions on this mesh, remembered (host/parallel); NULL: none yet */
     void (*free_plans)(struct gm_plans *p);
+
+    struct gm_stored *stored; /* parameters that rest in parts (host/gradients/stored.h); NULL: none */
+    void (*free_stored)(struct gm_stored *s);
 
     const struct gm_sharded_ops *sharded; /* what ops do where inputs are cut (autograd/apply.h); NULL: nothing more */
 

@@ -1,7 +1,7 @@
 -- products.lua - what a step of two linear layers costs in each mode of tensor parallelism: time, and elements sent.
 --
---     ganymede run spec/bench/products.lua -n 4 --threads 1 --set mode=2d
---     ganymede run spec/bench/products.lua -n 8 --threads 1 --set mode=3d --set keep=true
+--     ganymede run spec/bench/products.lua -n 4 --threads 1 --set tensor_mode=2d
+--     ganymede run spec/bench/products.lua -n 8 --threads 1 --set tensor_mode=3d --set keep=true
 --     ganymede run spec/bench/products.lua --threads 2                      # one rank: the same work, nothing sent
 --
 -- 512 -> 2048 -> 512 on 1,024 rows, f32, forward and backward with the gradient of the rows. Printed by rank 0: median
@@ -17,11 +17,12 @@ local gm = require "ganymede"
 local core = require "ganymede.core"
 local traffic = require "traffic"
 
-local config = gm.launch { mode = "1d", keep = false, rows = 1024, width = 512, steps = 15, parallel = {} }
+local config = gm.launch { tensor_mode = "1d", keep = false, rows = 1024, width = 512, steps = 15, parallel = {} }
 
 -- Square and cube roots of the ranks where a mode needs one.
 local world = core.world()
-local q = math.floor((config.mode == "3d" and world ^ (1 / 3) or math.sqrt(world / (config.mode == "2.5d" and 2 or 1)))
+local kind = config.tensor_mode
+local q = math.floor((kind == "3d" and world ^ (1 / 3) or math.sqrt(world / (kind == "2.5d" and 2 or 1)))
   + 0.5)
 
 -- Axes with their sizes; the cuts of x, of the two weights (out, in), and of the result.
@@ -35,11 +36,11 @@ local modes = {
   ["3d"] = { mesh = { { "output", q }, { "input", q }, { "weight", q } }, x = { { "weight", "input" }, { "output" } },
     up = { { "input" }, { "output", "weight" } }, down = { { "output" }, { "input", "weight" } } },
 }
-local mode = modes[config.mode]
-if not mode then error("products.lua: mode is 1d, 2d, 2.5d or 3d, not " .. tostring(config.mode), 0) end
+local mode = modes[config.tensor_mode]
+if not mode then error("products.lua: tensor_mode is 1d, 2d, 2.5d or 3d, not " .. tostring(config.tensor_mode), 0) end
 local ranks = 1
 for _, axis in ipairs(mode.mesh) do ranks = ranks * axis[2] end
-if ranks ~= world then error(("products.lua: %s does not fit on %d ranks"):format(config.mode, world), 0) end
+if ranks ~= world then error(("products.lua: %s does not fit on %d ranks"):format(config.tensor_mode, world), 0) end
 core.set_mesh(world > 1 and mode.mesh or {})
 
 local function make(rows, columns, cuts)
@@ -77,6 +78,6 @@ local all = 0
 for _, text in ipairs(core.comm_exchange(everybody, ("%.0f"):format(bytes))) do all = all + tonumber(text) end
 if core.rank() == 0 then
   print(("%-4s on %d: %6.1f ms a step (least %.1f), %9.0f elements sent a rank, %.1f ms waiting or moving"):format(
-    config.mode, world, 1e3 * seconds[math.ceil(#seconds / 2)], 1e3 * seconds[1], all / world / config.steps / 4,
+    config.tensor_mode, world, 1e3 * seconds[math.ceil(#seconds / 2)], 1e3 * seconds[1], all / world / config.steps / 4,
     1e3 * exposed / config.steps))
 end

@@ -1,8 +1,8 @@
 -- sequence.lua - what attention over a sequence costs when ranks share it: time, and elements sent.
 --
---     ganymede run spec/bench/sequence.lua -n 4 --threads 1 --set mode=ring --set length=4096
---     ganymede run spec/bench/sequence.lua -n 4 --threads 1 --set mode=ring --set balance=false
---     ganymede run spec/bench/sequence.lua -n 2 --threads 1 --set mode=ulysses --set causal=false
+--     ganymede run spec/bench/sequence.lua -n 4 --threads 1 --set attention=ring --set length=4096
+--     ganymede run spec/bench/sequence.lua -n 4 --threads 1 --set attention=ring --set balance=false
+--     ganymede run spec/bench/sequence.lua -n 2 --threads 1 --set attention=ulysses --set causal=false
 --     ganymede run spec/bench/sequence.lua --threads 2                     # one rank: the same work, nothing sent
 --
 -- One sample, 8 heads of 64, f32, from the packed projection (b, s, h, 3, d) to the result and back. Printed by rank 0:
@@ -16,11 +16,11 @@ local traffic = require "traffic"
 local sequence_parallel = require "ganymede.nn.sequence_parallel"
 
 local world = core.world()
-local config = gm.launch { mode = "ring", balance = "auto", causal = true, length = 1024, heads = 8, size = 64,
+local config = gm.launch { attention = "ring", balance = "auto", causal = true, length = 1024, heads = 8, size = 64,
   steps = 9, parallel = { sequence = { size = world } } }
 
-local mode = sequence_parallel.modes[config.mode]
-if not mode then error("sequence.lua: mode is ring or ulysses, not " .. tostring(config.mode), 0) end
+local mode = sequence_parallel.modes[config.attention]
+if not mode then error("sequence.lua: attention is ring or ulysses, not " .. tostring(config.attention), 0) end
 local attention = world > 1 and mode.packed or sequence_parallel.attention_packed
 local options = { causal = config.causal }
 if config.balance ~= "auto" then options.balance = config.balance end
@@ -71,6 +71,6 @@ local work, most = of_all((flops() - before) / config.steps)
 if core.rank() == 0 then
   local format = "%-7s on %d, s %5d: %7.1f ms a step (least %.1f), %8.0f elements sent a rank (%.3f), work %.3g, "
     .. "at most %.3g, %.1f ms waiting or moving"
-  print(format:format(config.mode, world, s, 1e3 * seconds[math.ceil(#seconds / 2)], 1e3 * seconds[1], elements,
+  print(format:format(config.attention, world, s, 1e3 * seconds[math.ceil(#seconds / 2)], 1e3 * seconds[1], elements,
     elements / (s * h * d), work / world, most, 1e3 * exposed / config.steps))
 end

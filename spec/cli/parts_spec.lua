@@ -1,5 +1,6 @@
 --- Parts of the command line that need no process: the progress line, statistics, hashes, folders.
 local core = require "ganymede.core"
+local machine = require "ganymede.base.machine"
 local Progress = require "ganymede.observe.progress"
 local session = require "ganymede.job.session"
 local sha256 = require "ganymede.base.sha256"
@@ -166,9 +167,9 @@ describe("numbers of flags", function()
   it("are bytes with a unit", function()
     local good = { ["512"] = 512, ["4K"] = 4096, ["1.5M"] = 1.5 * 2 ^ 20, ["2GiB"] = 2 ^ 31, ["1kb"] = 1024 }
     for text, bytes in pairs(good) do
-      assert.equal(bytes, session.bytes(text))
+      assert.equal(bytes, machine.bytes_of(text))
     end
-    for _, text in ipairs { "0", "-1", "M", "1X", "", "1e9", "99999T" } do assert.is_nil((session.bytes(text))) end
+    for _, text in ipairs { "0", "-1", "M", "1X", "", "1e9", "99999T" } do assert.is_nil((machine.bytes_of(text))) end
   end)
 
   it("are integers of at least a bound", function()

@@ -172,17 +172,7 @@ describe("a program's own settings", function()
   end)
 end)
 
-describe("what this build cannot serve", function()
-  for key, value in pairs {
-    zero = { stage = 3 },
-  } do
-    it("is refused: " .. key, function()
-      local given = recipe()
-      put(given, key, value)
-      has(refused(given), "not built yet: each data rank holds whole parameters")
-    end)
-  end
-
+describe("a setting in other words", function()
   it("is a stage of ZeRO in two words", function()
     local given = recipe()
     for _, zero in ipairs { 2, { level = 2 }, { type = "ZeroRedundancyOptimizer_Level_2" } } do
@@ -194,8 +184,10 @@ describe("what this build cannot serve", function()
     has(refused(given), "more than one word for the stage")
     given.zero = { type = "ZeroRedundancyOptimizer_Level_1", level = 2 }
     has(refused(given), "more than one word for the stage")
-    given.zero = { level = 3 }
-    has(refused(given), "not built yet")
+    for _, bytes in ipairs { "lots", "-1", "64X" } do
+      given.zero = { stage = 3, keep = bytes }
+      has(refused(given), "is no number of bytes")
+    end
   end)
 
   it("is fp16 beside another dtype", function()

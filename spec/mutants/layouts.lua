@@ -87,8 +87,8 @@ return {
   },
   {
     name = "125-reducer-copies", file = "host/gradients/reducer.c",
-    find = [[if (axes & ~s->leaf->param->grad_partial & 1u << a && r->coordinate[a]) counts = false;]],
-    replace = [[if (axes & ~s->leaf->param->grad_partial & 1u << a && r->coordinate[a] > 99) counts = false;]],
+    find = [[if (axes & ~s->leaf->param->grad_partial & 1u << a && r->coordinate[a]) return false;]],
+    replace = [[if (axes & ~s->leaf->param->grad_partial & 1u << a && r->coordinate[a] > 99) return false;]],
     breaks = "a gradient that is whole already is summed over its copies",
     test = "unit reducer_*",
   },

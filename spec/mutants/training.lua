@@ -119,7 +119,7 @@ if not known and not has_own(state, joined(path, key)) then
   },
   {
     name = "082-sequence-dp", file = "lua/ganymede/job/context.lua",
-    find = [[SEQUENCE = { { "sequence" } }, SEQUENCE_DP = { { "data", "expert", "sequence" } },]],
+    find = [[SEQUENCE = { { "sequence" } }, SEQUENCE_DP = { { "data", "shard", "expert", "sequence" } },]],
     replace = [[SEQUENCE = { { "sequence" } }, SEQUENCE_DP = { { "data", "pipeline", "sequence" } },]],
     breaks = "SEQUENCE_DP reaches over pipeline stages",
     test = "spec/context/rank_maps_spec.lua",

@@ -31,6 +31,17 @@ function machine.bytes(n)
   return (i == 1 and "%d %s" or "%.1f %s"):format(n, units[i])
 end
 
+--- "512M" -> bytes; nil and a reason when it is no number of bytes.
+function machine.bytes_of(text)
+  local digits, unit = text:match "^(%d+%.?%d*)([kKmMgGtT]?)i?[bB]?$"
+  local power = unit and ({ [""] = 0, k = 1, m = 2, g = 3, t = 4 })[unit:lower()]
+  local bytes = digits and tonumber(digits) * 1024 ^ power
+  if not bytes or bytes < 1 or bytes > 2 ^ 53 then
+    return nil, ("'%s' is no number of bytes, such as 512M"):format(text)
+  end
+  return math.floor(bytes)
+end
+
 function machine.cpu_model()
   return (machine.read "/proc/cpuinfo" or ""):match "model name%s*:%s*([^\n]+)" or machine.ask "uname -m"
 end

@@ -10,6 +10,7 @@
 -- The trap: hooks are made under --hooks and --roles only, so else what they send is not counted.
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
+local machine = require "ganymede.base.machine"
 local rehearse = require "ganymede.plan.rehearse"
 local run = require "ganymede.cli.run"
 local session = require "ganymede.job.session"
@@ -30,7 +31,8 @@ function verb.arguments(parser)
   parser:flag("--roles", "compare the collectives of one rank of each role: first, between or last along each axis")
   parser:option("--largest", "search for the largest batch or the longest sequence under --limit-memory")
     :choices { "batch", "sequence" }
-  parser:option("--limit-memory", "the bytes that a rank may take, such as 16G"):argname "BYTES":convert(session.bytes)
+  parser:option("--limit-memory", "the bytes that a rank may take, such as 16G"):argname "BYTES"
+    :convert(machine.bytes_of)
   parser:option("--mode", "ways to share the work that --largest tries, separated by commas (default: all that N "
     .. "ranks can form)"):argname "LIST"
 end

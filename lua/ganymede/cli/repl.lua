@@ -5,6 +5,7 @@
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local launcher = require "ganymede.job.launcher"
+local machine = require "ganymede.base.machine"
 local session = require "ganymede.job.session"
 
 local verb = { summary = "run lines of Lua as you type them" }
@@ -16,7 +17,7 @@ function verb.arguments(parser)
   parser:option("--device", "the device that computes (default: cpu)"):choices { "cpu", "cuda", "meta" }
   parser:option("--threads", "threads of each rank (default: its share of the cores)"):argname "N"
     :convert(session.integer(1))
-  parser:option("--limit-memory", "bytes that tensors may take, such as 512M"):argname "BYTES":convert(session.bytes)
+  parser:option("--limit-memory", "bytes that tensors may take, such as 512M"):argname "BYTES":convert(machine.bytes_of)
   parser:option("--seed", "seed of random numbers"):argname "N":convert(session.integer(0)):default "1024"
 end
 

@@ -21,6 +21,7 @@ local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local launcher = require "ganymede.job.launcher"
 local log = require "ganymede.base.log"
+local machine = require "ganymede.base.machine"
 local session = require "ganymede.job.session"
 
 local verb = { summary = "train a recipe" }
@@ -61,7 +62,7 @@ function verb.arguments(parser)
   parser:flag("--checked", "compare every collective between ranks before it moves anything")
   parser:option("--comm-timeout", "seconds to wait for another rank (default 600)"):argname "S":convert(number)
   parser:option("--timeout", "end the run after S seconds, with status 7"):argname "S":convert(number)
-  parser:option("--limit-memory", "bytes that tensors may take, such as 512M"):argname "BYTES":convert(session.bytes)
+  parser:option("--limit-memory", "bytes that tensors may take, such as 512M"):argname "BYTES":convert(machine.bytes_of)
   parser:flag("--no-eval", "train without evaluating")
   parser:option("--threads", "threads of each rank (default: its share of the cores)"):argname "N"
     :convert(session.integer(1))

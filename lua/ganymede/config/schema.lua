@@ -10,12 +10,10 @@
 -- The trap: a key that this build cannot serve stays in the schema with a reason; it is never ignored.
 local core = require "ganymede.core"
 local loss_scaling = require "ganymede.optim.loss_scaling"
-local options = require "ganymede.base.options"
 local parallel = require "ganymede.job.parallel"
 local registry = require "ganymede.base.registry"
+local zero = require "ganymede.optim.zero_setting"
 require "ganymede.schedules.pipeline" -- registers the orders
-
-local NOT_BUILT = "not built yet: each data rank holds whole parameters"
 
 -- What parallel.resolve says about this job's ranks, and how to get the ranks that were asked for.
 local function not_this_world(value)
@@ -26,10 +24,6 @@ local function not_this_world(value)
   if plan then return nil end
   if world == 1 then text = ("asks for %d ranks, this job has 1; start it with -n %d"):format(needed, needed) end
   return text, key
-end
-
-local function never(what)
-  return function() return ("asks for %s; %s"):format(what, NOT_BUILT) end
 end
 
 -- "zb-h1" is no schedule, and what someone means who says so.
@@ -66,16 +60,6 @@ local checkpoint = {
     doc = "the number of checkpoints that are kept; older ones are deleted" },
   directory = { type = "string", optional = true,
     doc = "the folder of the checkpoints; default: checkpoints in the run's folder" },
-}
-
-local zero_problem -- what cannot be had of it, below
-
-local zero = {
-  stage = { type = "integer", min = 0, max = 3, default = 0,
-    doc = "what is divided over the data ranks: 0 nothing, 1 optimizer states, 2 gradients too, between the batches of "
-      .. "a step" },
-  type = { type = "string", optional = true, doc = "Colossal-AI's spelling of zero.stage" },
-  level = { type = "integer", min = 0, max = 3, optional = true, doc = "another spelling of zero.stage" },
 }
 
 -- Colossal-AI's { dataset, dataloader }: schema.reshape moves what has a counterpart; the rest is found here.
@@ -134,9 +118,10 @@ local fields = {
     doc = "when and where checkpoints are saved" },
   test_interval = { type = "integer", min = 1, max = 2 ^ 31, optional = true,
     doc = "the number of epochs between evaluations; default 1" },
-  zero = { type = { "table", "integer" }, min = 0, max = 3, short = "stage", fields = zero,
-    optional = true, doc = "how ZeRO divides optimizer states and gradients over the data ranks (docs/memory.md)",
-    unserved = function(v) return zero_problem(v) end },
+  zero = { type = { "table", "integer" }, min = 0, max = 3, short = "stage", fields = zero.fields,
+    optional = true, doc = "how ZeRO divides optimizer states, gradients and parameters over the data ranks "
+      .. "(docs/memory.md)",
+    unserved = zero.problem },
   fp16 = { type = { "table", "boolean" }, optional = true, fields = loss_scaling.fields,
     doc = "how losses are scaled in f16; a table or true also chooses dtype f16, false means no scaling",
     unserved = function(v, whole)
@@ -198,27 +183,6 @@ local function take_fp16(config)
   if type(given.mode) == "string" then given.mode = given.mode:lower() end
 end
 
--- Colossal-AI's spellings of zero.stage: { level = 2 } and { type = "ZeroRedundancyOptimizer_Level_2" }.
-local function take_zero(config)
-  local given = config.zero
-  if not is_plain(given) or given.stage ~= nil then return end
-  local level = type(given.type) == "string" and tonumber(given.type:match "^ZeroRedundancyOptimizer_Level_(%d)$")
-  if level and (given.level or level) == level then given.level, given.type = level, nil end
-  if options.problem(zero.level, given.level) then return end -- it is refused under its own name
-  given.stage, given.level = given.level, nil
-end
-
--- The stage that `zero` asks for: a number, a table, or nil.
-local function zero_stage(given) return type(given) == "table" and given.stage or tonumber(given) or 0 end
-
--- Why it cannot be had, or nil.
-function zero_problem(given)
-  if type(given) == "table" and (given.type or given.level) then
-    return "has more than one word for the stage; say { stage = 1 } or { stage = 2 }"
-  end
-  return zero_stage(given) > 2 and never "ZeRO of stage 3"() or nil
-end
-
 -- model.num_chunks of a model that has no such option of its own -> parallel.pipeline.chunks.
 local function take_chunks(config)
   local model, given = config.model, config.parallel or {}
@@ -261,14 +225,7 @@ return {
     take_micro_batches(config)
     take_chunks(config)
     take_fp16(config)
-    take_zero(config)
-  end,
-  --- The stage of ZeRO that a setting `zero` asks for, or nil and what is wrong with it.
-  zero_stage = function(given)
-    local config = { zero = given }
-    take_zero(config)
-    local problem = zero_problem(config.zero)
-    if problem then return nil, problem end
-    return zero_stage(config.zero)
+    config.zero = zero.take(config.zero)
+    zero.place(config)
   end,
 }

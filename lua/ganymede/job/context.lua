@@ -25,17 +25,17 @@ local Context = {}
 Context.__index = Context
 
 local tensor_axes = tensor_modes.axis_names()
-local axis_names = { "data", "expert", "pipeline", "sequence", unpack(tensor_axes) }
+local axis_names = { "data", "shard", "expert", "pipeline", "sequence", unpack(tensor_axes) }
 local model_axes = { "pipeline", "sequence", unpack(tensor_axes) }
 local is_axis = {}
 for _, name in ipairs(axis_names) do is_axis[name] = true end
 
 -- Mode -> its axes, and where it has meaning in one tensor.mode alone, that mode.
 local modes = {
-  GLOBAL = { axis_names }, DATA = { { "data", "expert" } }, PIPELINE = { { "pipeline" } },
-  SEQUENCE = { { "sequence" } }, SEQUENCE_DP = { { "data", "expert", "sequence" } },
+  GLOBAL = { axis_names }, DATA = { { "data", "shard", "expert" } }, PIPELINE = { { "pipeline" } },
+  SEQUENCE = { { "sequence" } }, SEQUENCE_DP = { { "data", "shard", "expert", "sequence" } },
   MODEL = { model_axes }, TENSOR = { tensor_axes },
-  MOE_EP = { { "expert" } }, MOE_DP = { { "data" } },
+  MOE_EP = { { "expert" } }, MOE_DP = { { "data", "shard" } },
   PARALLEL_1D = { { "tensor" }, "1d" },
   PARALLEL_2D_ROW = { { "col" }, "2d" }, PARALLEL_2D_COL = { { "row" }, "2d" },
   PARALLEL_2P5D_ROW = { { "col" }, "2.5d" }, PARALLEL_2P5D_COL = { { "row" }, "2.5d" },

@@ -9,9 +9,10 @@
 -- tensor are each a number or a table with `size`; data is what the others leave of the world, unless it is
 -- given, then it is checked. `axes` is the mesh, slowest axis first, axes of size 1 left out. The trap: expert
 -- is the inner part of data, so with it the axis data is smaller than the size data: { { "data", data / expert },
--- { "expert", expert } }. 1D: arXiv:1909.08053; 2D: arXiv:2104.05343; 2.5D: arXiv:2105.14500; 3D:
--- arXiv:2105.14450; sequence rings: arXiv:2105.13120. Of a pipeline the plan has besides its size `chunks`, nil where
--- the table leaves them to the schedule, and `split`.
+-- { "expert", expert } }. So is data.shard, over which ZeRO divides: { { "data", data / shard },
+-- { "shard", shard / expert }, { "expert", expert } }. 1D: arXiv:1909.08053; 2D: arXiv:2104.05343; 2.5D:
+-- arXiv:2105.14500; 3D: arXiv:2105.14450; sequence rings: arXiv:2105.13120. Of a pipeline the plan has besides its size
+-- `chunks`, nil where the table leaves them to the schedule, and `split`.
 local failure = require "ganymede.base.failure"
 local options = require "ganymede.base.options"
 local registry = require "ganymede.base.registry"
@@ -52,7 +53,10 @@ parallel.fields = {
     bucket_mb = { type = "number", above = 0, optional = true,
       doc = "the size in megabytes of the buckets of gradients that are summed over the ranks at once; default 4" },
     overlap = { type = "boolean", optional = true,
-      doc = "whether gradients are summed while backward still runs; default true" } }),
+      doc = "whether gradients are summed while backward still runs; default true" },
+    shard = { type = "integer", min = 1, max = MOST, optional = true,
+      doc = "the number of ranks that ZeRO divides parameters over, an inner part of the data ranks; default: all "
+        .. "(zero.size says the same)" } }),
   pipeline = declare("stages: ranks that hold consecutive parts of the model", {
     chunks = { type = "integer", min = 1, max = MOST, optional = true,
       doc = "the number of parts that each stage holds; default: the schedule's own number" },
@@ -201,6 +205,22 @@ local function resolve_data(given, world, others)
   return world / others
 end
 
+-- The axes of the data ranks, slowest first: copies of what ZeRO divides, the ranks that divide it, and of these the
+-- ones that share the experts.
+local function data_axes(given, data, expert)
+  local shard = part(given, "data").shard
+  if data % expert ~= 0 then
+    wrong("parallel.expert", "size %d does not divide the %d data ranks it is a part of", expert, data)
+  end
+  if not shard then return { "data", data / expert }, { "shard", 1 }, { "expert", expert } end
+  if data % shard ~= 0 then
+    wrong("parallel.data.shard", "%d does not divide the %d data ranks it is a part of", shard, data)
+  elseif shard % expert ~= 0 then
+    wrong("parallel.data.shard", "%d is no multiple of the %d ranks that share the experts", shard, expert)
+  end
+  return { "data", data / shard }, { "shard", shard / expert }, { "expert", expert }
+end
+
 -- How gradients are summed over data: nil is the reducer's own choice.
 local function reducer_settings(given)
   local data = part(given, "data")
@@ -223,17 +243,16 @@ local function resolve(given, world)
   local tensor, tensor_axes = resolve_tensor(given, sequence)
   sequence = { size = sequence.size or 1, mode = sequence.mode or "ring" }
   local data = resolve_data(given, world, pipeline.size * sequence.size * tensor.size)
-  if data % expert ~= 0 then
-    wrong("parallel.expert", "size %d does not divide the %d data ranks it is a part of", expert, data)
-  end
+  local copies, shard, inner = data_axes(given, data, expert)
   local cut = {}
   local function add(axis) cut[#cut + 1] = axis[2] > 1 and axis or nil end
-  add { "data", data / expert } add { "expert", expert }
+  add(copies) add(shard) add(inner)
   add { "pipeline", pipeline.size } add { "sequence", sequence.size }
   for _, axis in ipairs(tensor_axes) do add(axis) end
   return { world = world, data = data, reducer = reducer_settings(given), pipeline = pipeline.size,
     chunks = pipeline.chunks, split = pipeline.split, expert = expert, sequence = sequence, tensor = tensor,
-    transport = given.transport or "auto", axes = cut }
+    transport = given.transport or "auto", shard = part(given, "data").shard,
+    axes = cut }
 end
 
 --- @param given the table `parallel` of a recipe, or nil
@@ -246,7 +265,7 @@ function parallel.resolve(given, world)
   return nil, result.key .. ": " .. result.text, result.key, result.text
 end
 
---- How many ranks the table asks for at least (data that is left open counts as 1, or as the experts inside
+--- How many ranks the table asks for at least (data that is left open counts as 1, or as the shards or experts inside
 -- it); nil when it cannot be told.
 function parallel.needed(given)
   if type(given) ~= "table" then return 1 end
@@ -257,7 +276,8 @@ function parallel.needed(given)
     if v ~= nil and v ~= "auto" and not is_size(v) then return nil end
     sizes[name] = v ~= "auto" and v or nil
   end
-  sizes.data = sizes.data or sizes.expert
+  local shard = type(given.data) == "table" and given.data.shard
+  sizes.data = sizes.data or is_size(shard) and shard or sizes.expert
   for _, name in ipairs { "data", "pipeline", "sequence", "tensor" } do product = product * (sizes[name] or 1) end
   return product
 end

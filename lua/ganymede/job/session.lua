@@ -114,17 +114,6 @@ function session.use_products(settings, rehearsal)
   use_timing(settings, rehearsal)
 end
 
---- "512M" -> bytes; nil and a reason when it is no number of bytes.
-function session.bytes(text)
-  local digits, unit = text:match "^(%d+%.?%d*)([kKmMgGtT]?)i?[bB]?$"
-  local power = unit and ({ [""] = 0, k = 1, m = 2, g = 3, t = 4 })[unit:lower()]
-  local bytes = digits and tonumber(digits) * 1024 ^ power
-  if not bytes or bytes < 1 or bytes > 2 ^ 53 then
-    return nil, ("'%s' is no number of bytes, such as 512M"):format(text)
-  end
-  return math.floor(bytes)
-end
-
 --- A converter for lua-argparse: an integer of at least `least`.
 function session.integer(least)
   return function(text)

@@ -192,6 +192,9 @@ local function own_parameters(self)
   return out
 end
 
+--- Set by ganymede.optim.zero: function(tensor), called with each new parameter.
+M.made_parameter = nil
+
 -- Allocates and initialises what is present and not allocated yet. The names that enter the random streams are paths
 -- from the root of the tree.
 Module.materialize = signature.declare("module:materialize", "module table, options options?", {
@@ -203,6 +206,7 @@ Module.materialize = signature.declare("module:materialize", "module table, opti
         p.layout)
       if p.initializer.finish then p.initializer.finish(t) end
       p.entry.tensor = t:keep()
+      if M.made_parameter then M.made_parameter(t) end
     end
   end
   return self

@@ -13,9 +13,9 @@ local held = {}
 
 local function bytes_of(own) return own:numel() * dtypes.bytes[own:dtype()] end
 
---- Bytes of the block of t that this rank holds.
+--- Bytes of t that this rank holds: of its block, or with ZeRO 3 of its part of a parameter.
 function held.bytes(t)
-  return tensors.scope(function() return bytes_of(core.world() > 1 and t:detach():local_tensor() or t) end)
+  return tensors.scope(function() return bytes_of(core.resting_part(t)) end)
 end
 
 --- Bytes of the gradient of t that this rank holds, in whatever state it is; with ZeRO its own part.

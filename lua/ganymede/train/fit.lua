@@ -42,6 +42,7 @@ local stage = require "ganymede.pipeline.stage"
 local signature = require "ganymede.base.signature"
 local stats_module = require "ganymede.observe.stats"
 local trainer_module = require "ganymede.train.trainer"
+local zero = require "ganymede.optim.zero"
 
 local fit = {}
 
@@ -180,6 +181,7 @@ local function prepare(config, run)
   core.set_seed(config.seed)
   if config.dtype then core.set_default_dtype(config.dtype) end
   session.use_products(config, run.rehearsal)
+  zero.rest(zero.options(config.zero))
   local schedule = blaming_recipe(schedules.choose, config, live.plan)
   local train, test = data.of_config(config, "train"), not run.no_eval and data.of_config(config, "test") or nil
   if not train then failure(2, "the recipe has no data.train to train on") end

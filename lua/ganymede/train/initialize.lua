@@ -24,6 +24,7 @@ local sections = require "ganymede.nn.sections"
 local stage_gradients = require "ganymede.train.stage_gradients"
 local stages = require "ganymede.pipeline.stage"
 local StepLoader = require "ganymede.train.step_loader"
+local zero = require "ganymede.optim.zero"
 
 local given = {
   model = { type = { "module", "table", "string", "function" },
@@ -219,9 +220,6 @@ local function has_parameters(engine)
   return false
 end
 
--- The axes over which ZeRO shares out what belongs to a parameter: those of the ranks that hold parts of a batch.
-local OWNERS = { "data", "expert" }
-
 -- Handlers sum whole gradients, and know nothing of their owners.
 local function refuse_handlers(list)
   if #list == 0 then return end
@@ -230,7 +228,7 @@ local function refuse_handlers(list)
 end
 
 -- Who sums gradients over the ranks of a stage: the handlers that were given, else the reducer; one rank needs neither.
-local function share_gradients(engine, list, zero)
+local function share_gradients(engine, list, divided)
   engine.shared, engine.shared_names = stage_gradients.shared(engine.stage), {}
   for _, message in ipairs(engine.shared) do
     for _, name in ipairs(message.names) do engine.shared_names[name] = true end
@@ -238,15 +236,14 @@ local function share_gradients(engine, list, zero)
   engine.counted = stage_gradients.counted(engine.parameters, engine.shared)
   stage_gradients.make_equal(engine.shared)
   engine.gradient_handlers = handlers_of(list, engine)
-  local stage, problem = schema.zero_stage(zero)
-  if not stage then error("gm.initialize: zero " .. problem, 0) end
-  if stage > 0 then refuse_handlers(list) end
+  if divided.stage > 0 then refuse_handlers(list) end
   local alone = core.world() == engine.stage.stages -- a stage is one rank: what it has is whole
   if alone or #engine.gradient_handlers > 0 or not has_parameters(engine) then return end
   local chosen = context.current().plan.reducer
   engine.reducer, engine.names = handlers.reducer(engine.model,
-    { bucket_mb = chosen.bucket_mb, overlap = chosen.overlap ~= false, owners = stage > 0 and OWNERS or nil })
-  engine.sums_each_pass, engine.gathers = stage == 2, stage > 0
+    { bucket_mb = chosen.bucket_mb, overlap = chosen.overlap ~= false,
+      owners = divided.stage > 0 and zero.owners() or nil })
+  engine.sums_each_pass, engine.gathers = divided.stage >= 2, divided.stage > 0
 end
 
 -- Losses are scaled where a parameter of any stage is of f16.
@@ -279,7 +276,9 @@ local function new(Engine, opt, launched)
   local plan = context.current().plan
   local schedule = schedules.choose({ schedule = opt.schedule, num_microbatches = opt.num_microbatches }, plan)
   local stage = stage_of(built(opt.model, schedule, plan), schedule, plan)
-  local model = stage.model
+  local model, divided = stage.model, zero.options(opt.zero)
+  zero.rest(divided)
+  for _, p in ipairs(model:parameters()) do zero.store(p, divided) end
   local engine = setmetatable({
     model = model, stage = stage, schedule = schedule,
     optimizer = registry.optimizers:build(opt.optimizer or { type = "AdamW" }, model),
@@ -292,7 +291,7 @@ local function new(Engine, opt, launched)
   engine.late = device.has_data and not device.on_host and engine.optimizer.takes_control or false
   scale_losses(engine, opt.fp16)
   add_pipeline(engine)
-  share_gradients(engine, opt.gradient_handler or {}, opt.zero)
+  share_gradients(engine, opt.gradient_handler or {}, divided)
   engine.graph = Graph.new(engine, opt.cuda_graph)
   return engine
 end

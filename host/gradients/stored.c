@@ -1,0 +1,379 @@
+/* stored.c - see stored.h. */
+#include "stored.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "../autograd/padding.h"
+#include "../autograd/tape.h"
+#include "parts.h"
+
+#define PATH "parameters" /* in place of a module path, in accounts: a gather ahead belongs to no module that runs */
+
+typedef struct unit {
+    gm_residence      residence; /* of the block's storage; first */
+    struct gm_stored *set;
+    gm_parts          parts;
+    gm_tensor         block; /* a header without a reference to its storage, which owns this unit */
+    gm_tensor        *part;  /* what rests; counted */
+    enum { ABSENT, UNDER_WAY, ARRIVED, PRESENT } state; /* ARRIVED: gathered, not unpacked */
+    gm_pending *pending;                                /* UNDER_WAY */
+    gm_tensor  *all;                                    /* UNDER_WAY, ARRIVED: the parts of all owners; counted */
+    unsigned    version;    /* PRESENT: of the storage when it had the numbers of the parts */
+    uint64_t    used, call; /* the last use: the number of the use, and of the device's call */
+    int         place;      /* among the units */
+    bool        moving;     /* the block is being read or written by this file, which is no use of it */
+} unit;
+
+/* The order in which blocks were needed, by place. */
+typedef struct order {
+    int *place;
+    int  n, room;
+} order;
+
+struct gm_stored {
+    unit   **units; /* NULL: has gone */
+    int      n, room;
+    uint64_t uses;
+    int64_t  keep, ahead;        /* as given */
+    int64_t  largest;            /* bytes of the largest block */
+    int64_t  present, under_way; /* bytes of blocks */
+    order    last, now;          /* of the step before, and of this one */
+    int      at;                 /* in `last`: behind what was needed last */
+};
+
+static int64_t bytes_of(const unit *u) { return (int64_t)u->block.storage->bytes; }
+static int64_t keep_of(const struct gm_stored *s) { return s->keep < 0 ? 2 * s->largest : s->keep; }
+static int64_t ahead_of(const struct gm_stored *s) { return s->ahead < 0 ? s->largest : s->ahead; }
+
+/* ---- one block comes and goes ---- */
+
+/* The tensor in which the parts of all owners arrive: the block itself where that is what they are. */
+static gm_status place_of_all(unit *u, const gm_group *g, gm_tensor **out)
+{
+    int64_t n = gm_parts_numel(&u->parts) * gm_group_size(g);
+    if (!gm_parts_are_block(&u->parts, g)) return gm_tensor_new(u->block.storage->device, u->block.dtype, 1, &n, out);
+    GM_TRY(gm_storage_occupy(u->block.storage));
+    return gm_parts_flatten(&u->block, out);
+}
+
+static gm_status begin_now(unit *u)
+{
+    gm_comm   *comm;
+    gm_group  *g;
+    gm_tensor *mine = NULL;
+    gm_status  st;
+    GM_TRY(gm_parts_group(&u->parts, &comm, &g));
+    gm_rank_place(u->parts.rank, "parameter");
+    GM_TRY(place_of_all(u, g, &u->all));
+    GM_TRY_OR(gm_parts_flatten(u->part, &mine), st, done);
+    unsigned version = u->block.storage->version;
+    st = gm_comm_all_gather(comm, g, mine, 0, u->all, &u->pending);
+    u->block.storage->version = version; /* what comes is what was there */
+done:
+    gm_tensor_release(mine);
+    if (st != GM_OK) {
+        gm_tensor_release(u->all);
+        u->all = NULL;
+        gm_storage_vacate(u->block.storage);
+        return st;
+    }
+    u->state = UNDER_WAY;
+    u->set->under_way += bytes_of(u);
+    return GM_OK;
+}
+
+/* Starts to gather the block. */
+static gm_status begin(unit *u)
+{
+    char *path;
+    GM_TRY(gm_rank_enter_path(u->parts.rank, PATH, &path));
+    u->moving = true;
+    gm_status st = begin_now(u);
+    u->moving = false;
+    gm_rank_leave_path(u->parts.rank, path);
+    return st;
+}
+
+static gm_status unpack(unit *u)
+{
+    gm_attrs  zero = gm_attrs_default();
+    gm_status st = GM_OK;
+    gm_comm  *comm;
+    gm_group *g;
+    if (u->all->storage == u->block.storage) return GM_OK;
+    GM_TRY(gm_parts_group(&u->parts, &comm, &g));
+    gm_rank_place(u->parts.rank, "parameter");
+    GM_TRY(gm_storage_occupy(u->block.storage));
+    u->moving = true;
+    if (u->parts.len * gm_group_size(g) != u->parts.n) /* parts end before the block does */
+        st = gm_run_one(u->block.storage->device, GM_OP_fill, &zero, NULL, &u->block);
+    if (st == GM_OK) st = gm_parts_copy(&u->parts, g, &u->block, u->all, gm_parts_numel(&u->parts), 0, false);
+    u->moving = false;
+    return st;
+}
+
+/* Waits for the block. A failure for want of memory leaves it as it is, so that a second call goes on. */
+static gm_status finish(unit *u)
+{
+    if (u->state == UNDER_WAY) {
+        gm_status st = gm_comm_finish(u->parts.rank->comm, &u->pending);
+        u->set->under_way -= bytes_of(u);
+        u->set->present += bytes_of(u);
+        u->state = ARRIVED;
+        GM_TRY(st);
+    }
+    GM_TRY(unpack(u));
+    gm_tensor_release(u->all);
+    u->all = NULL;
+    u->state = PRESENT;
+    u->version = u->block.storage->version;
+    return GM_OK;
+}
+
+/* What was written into the block becomes what rests. */
+static gm_status write_back(unit *u)
+{
+    gm_storage *s = u->block.storage;
+    if (u->state != PRESENT || u->version == s->version) return GM_OK;
+    u->moving = true;
+    gm_status st = gm_parts_copy_own(&u->parts, &u->block, u->part, 0, true);
+    u->moving = false;
+    if (st == GM_OK) u->version = s->version;
+    return st;
+}
+
+/* The block goes; what is under way is waited for, because every owner takes part in it. */
+static gm_status leave(unit *u)
+{
+    gm_status st = GM_OK;
+    if (u->state == ABSENT) return GM_OK;
+    if (u->state == UNDER_WAY) {
+        st = gm_comm_finish(u->parts.rank->comm, &u->pending);
+        u->set->under_way -= bytes_of(u);
+    } else {
+        st = write_back(u);
+        u->set->present -= bytes_of(u);
+    }
+    gm_tensor_release(u->all);
+    u->all = NULL;
+    u->state = ABSENT;
+    gm_storage_vacate(u->block.storage);
+    return st;
+}
+
+/* ---- which blocks stay, and which come next ---- */
+
+static bool may_leave(const unit *u)
+{
+    return u && u->state == PRESENT && !u->block.storage->pins && u->call != u->block.storage->device->call;
+}
+
+/* Blocks leave, the least recently used first, until `more` bytes may come beside those that stay. */
+static gm_status make_room(struct gm_stored *s, int64_t more)
+{
+    while (s->present && s->present + more > keep_of(s)) {
+        unit *oldest = NULL;
+        for (int i = 0; i < s->n; i++)
+            if (may_leave(s->units[i]) && (!oldest || s->units[i]->used < oldest->used)) oldest = s->units[i];
+        if (!oldest) return GM_OK;
+        GM_TRY(leave(oldest));
+    }
+    return GM_OK;
+}
+
+/* Remembers that the block was needed; without memory the order ends here. */
+static void note(struct gm_stored *s, const unit *u)
+{
+    order *o = &s->now;
+    if (o->n == 4 * s->n + 16) return; /* several passes: those of an evaluation */
+    if (o->n == o->room) {
+        int  room = o->room ? 2 * o->room : 64;
+        int *more = realloc(o->place, (size_t)room * sizeof *more);
+        if (!more) return;
+        o->place = more;
+        o->room = room;
+    }
+    o->place[o->n++] = u->place;
+}
+
+/* Where the order of the last step goes on behind this block: at its next place, or else at its first. */
+static void follow(struct gm_stored *s, const unit *u)
+{
+    for (int k = 0; k < s->last.n; k++) {
+        int i = (s->at + k) % s->last.n;
+        if (s->last.place[i] != u->place) continue;
+        s->at = i + 1;
+        return;
+    }
+    s->at = s->last.n;
+}
+
+/* Gathers ahead what comes next, while there is room. */
+static gm_status look_ahead(struct gm_stored *s)
+{
+    for (int i = s->at; i < s->last.n && s->ahead; i++) {
+        unit *u = s->units[s->last.place[i]];
+        if (!u || u->state != ABSENT) continue;
+        if (s->under_way && s->under_way + bytes_of(u) > ahead_of(s)) return GM_OK;
+        GM_TRY(begin(u));
+    }
+    return GM_OK;
+}
+
+static gm_status use(gm_residence *residence)
+{
+    unit             *u = (unit *)residence;
+    struct gm_stored *s = u->set;
+    if (u->moving) return GM_OK;
+    u->used = ++s->uses;
+    u->call = u->block.storage->device->call;
+    if (u->state == PRESENT) return GM_OK;
+    if (u->state != ARRIVED) {
+        note(s, u);
+        follow(s, u);
+        GM_TRY(make_room(s, bytes_of(u)));
+    }
+    if (u->state == ABSENT) GM_TRY(begin(u));
+    GM_TRY(finish(u));
+    return look_ahead(s);
+}
+
+/* ---- updates ---- */
+
+/* A step has ended: its order tells the next one what comes. */
+static void end_order(struct gm_stored *s)
+{
+    order used = s->last;
+    if (!s->now.n) return;
+    s->last = s->now;
+    s->now = used;
+    s->now.n = s->at = 0;
+}
+
+static gm_status settle(gm_residence *residence) { return write_back((unit *)residence); }
+
+static gm_status discard(gm_residence *residence)
+{
+    unit       *u = (unit *)residence;
+    gm_storage *s = u->block.storage;
+    if (s->pins && u->state == PRESENT)
+        return GM_FAIL(GM_EINVAL, "a parameter is updated while its numbers are held, by gm.gathered or by a transfer "
+                                  "that is under way; end that first");
+    end_order(u->set);
+    u->version = s->version; /* what was in the block is old, and goes without being written back */
+    return leave(u);
+}
+
+static void forget(gm_residence *residence)
+{
+    unit *u = (unit *)residence;
+    if (u->state == UNDER_WAY) {
+        u->set->under_way -= bytes_of(u);
+        if (u->parts.rank->comm) gm_comm_drop(u->parts.rank->comm, u->pending);
+    } else if (u->state != ABSENT) {
+        u->set->present -= bytes_of(u);
+    }
+    gm_tensor_release(u->all);
+    gm_tensor_release(u->part);
+    u->set->units[u->place] = NULL;
+    free(u);
+}
+
+/* ---- making ---- */
+
+static void free_set(struct gm_stored *s)
+{
+    free(s->units);
+    free(s->last.place);
+    free(s->now.place);
+    free(s);
+}
+
+/* The rank's set, made on first use; NULL: no memory. */
+static struct gm_stored *set_of(gm_rank *r)
+{
+    if (!r->stored && (r->stored = calloc(1, sizeof *r->stored))) {
+        r->stored->keep = r->stored->ahead = -1;
+        r->free_stored = free_set;
+    }
+    return r->stored;
+}
+
+static gm_status add_unit(struct gm_stored *s, unit *u)
+{
+    if (s->n == s->room) {
+        int    room = s->room ? 2 * s->room : 64;
+        unit **more = realloc(s->units, (size_t)room * sizeof *more);
+        if (!more) return GM_FAIL(GM_ENOMEM, "no memory for a list of %d stored parameters", room);
+        s->units = more;
+        s->room = room;
+    }
+    u->set = s;
+    u->place = s->n;
+    s->units[s->n++] = u;
+    if (bytes_of(u) > s->largest) s->largest = bytes_of(u);
+    return GM_OK;
+}
+
+/* The part of this rank, with zeros behind its rows. */
+static gm_status take_part(unit *u)
+{
+    gm_attrs   zero = gm_attrs_default();
+    gm_device *dev = u->block.storage->device;
+    gm_rank_place(u->parts.rank, "parameter");
+    GM_TRY(gm_tensor_new(dev, u->block.dtype, u->parts.ndim, u->parts.part, &u->part));
+    GM_TRY(gm_run_one(dev, GM_OP_fill, &zero, NULL, u->part));
+    return gm_parts_copy_own(&u->parts, &u->block, u->part, 0, true);
+}
+
+static gm_status store(gm_value *leaf, const gm_parts *parts)
+{
+    struct gm_stored *s = set_of(leaf->rank);
+    gm_parameter     *p;
+    gm_status         st;
+    if (!s) return GM_FAIL(GM_ENOMEM, "no memory for stored parameters");
+    GM_TRY(gm_value_parameter(leaf, &p));
+    unit *u = calloc(1, sizeof *u);
+    if (!u) return GM_FAIL(GM_ENOMEM, "no memory for a stored parameter");
+    u->residence = (gm_residence){use, settle, discard, forget};
+    u->parts = *parts;
+    u->block = *leaf->local;
+    GM_TRY_OR(take_part(u), st, fail);
+    GM_TRY_OR(add_unit(s, u), st, fail);
+    p->stored = u->part;
+    p->owned = parts->owned;
+    gm_tensor_retain(u->part);
+    leaf->local->storage->residence = &u->residence;
+    gm_storage_vacate(leaf->local->storage);
+    return GM_OK;
+fail:
+    gm_tensor_release(u->part);
+    free(u);
+    return st;
+}
+
+gm_status gm_parameter_store(gm_value *leaf, uint32_t owners, int64_t least)
+{
+    gm_parts         parts;
+    const gm_tensor *t = leaf->local;
+    if (leaf->node)
+        return GM_FAIL(GM_EINVAL, "store: this tensor was computed by '%s'; only parameters rest in parts",
+                       gm_node_name(leaf->node));
+    if (leaf->param && leaf->param->stored) return GM_OK;
+    gm_parts_find(leaf, owners, &parts);
+    if (!parts.owners || gm_tensor_numel(t) < least || !gm_tensor_numel(t)) return GM_OK;
+    if (t->offset || !gm_tensor_is_contiguous(t) ||
+        t->storage->bytes != (size_t)gm_tensor_numel(t) * gm_dtype_size(t->dtype))
+        return GM_FAIL(GM_EINVAL, "store: the parameter is a view of a larger tensor, which cannot rest in parts");
+    GM_TRY(gm_padding_renew(leaf));
+    return store(leaf, &parts);
+}
+
+gm_status gm_stored_limits(gm_rank *r, int64_t keep, int64_t ahead)
+{
+    struct gm_stored *s = set_of(r);
+    if (!s) return GM_FAIL(GM_ENOMEM, "no memory for stored parameters");
+    s->keep = keep;
+    s->ahead = ahead;
+    return GM_OK;
+}

@@ -1,0 +1,45 @@
+--- ZeRO: what of a model the data ranks divide (Rajbhandari et al. 2020, arXiv:1910.02054).
+--
+-- Stages 1 and 2 are the work of the reducer (host/gradients/reducer.h), stage 3 that of host/gradients/stored.h. From
+-- zero.rest on, parameters that are made rest in parts; those that exist take zero.store. The setting itself:
+-- ganymede.optim.zero_setting.
+-- The trap: a parameter that rests in parts is gathered by all ranks that hold it, when any op uses it.
+-- @module ganymede.optim.zero
+local context = require "ganymede.job.context"
+local core = require "ganymede.core"
+local module = require "ganymede.nn.module"
+local setting = require "ganymede.optim.zero_setting"
+
+local zero = {}
+
+--- The options of a setting `zero` (or nil) on this mesh.
+function zero.options(given)
+  local opt = setting.options(given)
+  if opt.size and context.current().plan.shard ~= opt.size then
+    error("zero has a size, which belongs to the mesh: give it to gm.launch, or say parallel.data.shard there", 0)
+  end
+  return opt
+end
+
+--- The axes whose ranks divide what belongs to a parameter: of the ranks that hold parts of a batch all, or with
+-- zero.size an inner part. The others hold copies of what these hold.
+function zero.owners()
+  return context.current().plan.shard and { "shard", "expert" } or { "data", "expert" }
+end
+
+--- Divides a parameter that exists, as the options say. No communication.
+function zero.store(t, opt)
+  if opt.stage == 3 and core.world() > 1 then core.parameter_store(t, zero.owners(), opt.whole_below) end
+end
+
+--- From now on, parameters that modules make rest as the options say.
+function zero.rest(opt)
+  if opt.stage ~= 3 or core.world() == 1 then
+    module.made_parameter = nil
+    return
+  end
+  core.stored_limits(opt.keep, opt.ahead)
+  module.made_parameter = function(t) zero.store(t, opt) end
+end
+
+return zero
