@@ -73,32 +73,37 @@ static int step(lua_State *L)
     return 0;
 }
 
+void gm_push_state(lua_State *L, const gm_optimizer *o, int i, const char *name, gm_tensor *t)
+{
+    gm_rank        *r = gm_lua_rank(L);
+    const gm_value *p = gm_optimizer_parameter(o, i);
+    gm_value       *v;
+    lua_createtable(L, 0, 3);
+    lua_pushinteger(L, i + 1);
+    lua_setfield(L, -2, "parameter");
+    lua_pushstring(L, name);
+    lua_setfield(L, -2, "name");
+    gm_handle *h = gm_push_handle(L);
+    gm_tensor_retain(t);
+    gm_status st = gm_value_take_block(r, t, gm_optimizer_layout(o, i), p->ndim, p->shape, &v);
+    if (st != GM_OK) gm_raise(L, st);
+    gm_handle_fill(r, h, v, "optimizer state");
+    lua_setfield(L, -2, "tensor");
+}
+
 /* o:state() -> list of { parameter = index, name, tensor } sharing the moments' memory, laid out as the gradient */
 static int state(lua_State *L)
 {
     gm_optimizer *o = check_optimizer(L);
-    gm_rank      *r = gm_lua_rank(L);
     int           n = 0;
     lua_newtable(L);
     for (int i = 0; i < gm_optimizer_parameters(o); i++)
         for (int k = 0;; k++) {
             const char *name;
             gm_tensor  *t;
-            gm_value   *v;
             L_TRY(L, gm_optimizer_state(o, i, k, &name, &t));
             if (!t) break;
-            lua_createtable(L, 0, 3);
-            lua_pushinteger(L, i + 1);
-            lua_setfield(L, -2, "parameter");
-            lua_pushstring(L, name);
-            lua_setfield(L, -2, "name");
-            gm_handle *h = gm_push_handle(L);
-            gm_tensor_retain(t);
-            const gm_value *p = gm_optimizer_parameter(o, i);
-            gm_status       st = gm_value_take_block(r, t, gm_optimizer_layout(o, i), p->ndim, p->shape, &v);
-            if (st != GM_OK) return gm_raise(L, st);
-            gm_handle_fill(r, h, v, "optimizer state");
-            lua_setfield(L, -2, "tensor");
+            gm_push_state(L, o, i, name, t);
             lua_rawseti(L, -2, ++n);
         }
     return 1;

@@ -14,8 +14,10 @@ typedef struct item {
     gm_value         *parameter;
     gm_tensor        *state[MAX_STATES]; /* as the outputs of the op after p; the master is the last of them */
     gm_tensor        *missed;            /* updates made without it, see below; NULL: 0 */
+    gm_tensor        *given;             /* in place of the gradient, borrowed: gm_optimizer_give */
     gm_optimizer_item set;
-    bool              done; /* in the current step */
+    bool              done;   /* in the current step */
+    bool              called; /* in the call that is prepared */
 } item;
 
 struct gm_optimizer {
@@ -25,6 +27,7 @@ struct gm_optimizer {
     int64_t     steps, skipped; /* steps: with those that the control tensor left out */
     bool        has_momentum;   /* set_momentum has been called, with this momentum: */
     double      momentum;
+    bool        takes_updates; /* what is given counts, and no gradient */
     int         n;
     gm_tensor **in, **out; /* argument lists, room for all */
     int         n_views;   /* of parts, for the call that is prepared */
@@ -192,10 +195,10 @@ static gm_status make_states(gm_optimizer *o, item *it)
     return GM_OK;
 }
 
-static gm_tensor *gradient_of(const item *it)
+static gm_tensor *gradient_of(const gm_optimizer *o, const item *it)
 {
     gm_layout layout;
-    return gm_value_final_grad(it->parameter, &layout);
+    return o->takes_updates ? it->given : gm_value_final_grad(it->parameter, &layout);
 }
 
 /* Copies of a parameter would part if each were updated by its own rank's terms. */
@@ -204,7 +207,7 @@ static gm_status check_gradient(const gm_optimizer *o, int i)
     char            axes[128];
     gm_layout       layout;
     const gm_value *v = o->items[i].parameter;
-    if (!gm_value_final_grad(v, &layout) || !layout.partial) return GM_OK;
+    if (o->takes_updates || !gm_value_final_grad(v, &layout) || !layout.partial) return GM_OK;
     return GM_FAIL(GM_EINVAL,
                    "optimizer: the gradient of parameter %d is still to be summed over %s; reduce gradients before "
                    "the step (the engine does, unless gradient_handler says which handlers shall)",
@@ -258,13 +261,13 @@ static gm_status miss_group(gm_optimizer *o, int first, gm_tensor *control)
     gm_tensor *old = o->items[first].missed, *missed = old;
     bool       all = old != NULL;
     for (int i = 0; i < o->n; i++)
-        if (o->items[i].missed == old && gradient_of(&o->items[i])) all = false;
+        if (o->items[i].missed == old && gradient_of(o, &o->items[i])) all = false;
     if (all) gm_tensor_retain(missed);
     else GM_TRY(new_missed(o->rank, old, 0, &missed));
     gm_status st = count_missed(o->rank->device, control, missed);
     for (int i = first; i < o->n && st == GM_OK; i++) {
         item *it = &o->items[i];
-        if (it->missed != old || gradient_of(it) || it->done) continue;
+        if (it->missed != old || gradient_of(o, it) || it->done) continue;
         it->done = true;
         share_missed(it, missed);
     }
@@ -278,7 +281,7 @@ static gm_status miss_update(gm_optimizer *o, gm_tensor *control)
     bool counts = has_moments(o);
     for (int i = 0; i < o->n; i++) {
         item *it = &o->items[i];
-        if (it->done || gradient_of(it)) continue;
+        if (it->done || gradient_of(o, it)) continue;
         if (counts) GM_TRY(miss_group(o, i, control));
         it->done = true;
     }
@@ -311,20 +314,75 @@ gm_status gm_optimizer_set_missed(gm_optimizer *o, const double *missed)
 
 /* ---- steps ---- */
 
+/* A parameter of 16 bits can have a gradient of f32. Then the kernel updates the master as a parameter of f32 without a
+ * master, and the parameter is rounded from it. */
+static bool has_wide_gradient(const gm_optimizer *o, const item *it)
+{
+    const gm_tensor *g = gradient_of(o, it);
+    return g && g->dtype != it->parameter->local->dtype;
+}
+
+/* A gradient of f32 as one of 16 bits, for a parameter that has no master. */
+static gm_status add_rounded(gm_optimizer *o, const item *it, gm_tensor **argument)
+{
+    gm_attrs   a = gm_attrs_default();
+    gm_tensor *g, *narrow = NULL;
+    a.dtype = it->parameter->local->dtype;
+    GM_TRY(part_of(it, gradient_of(o, it), &g));
+    gm_rank_place(o->rank, "gradient");
+    gm_status st = gm_tensor_new(o->rank->device, a.dtype, g->ndim, g->shape, &narrow);
+    if (st == GM_OK) st = gm_run_one(o->rank->device, GM_OP_copy, &a, g, narrow);
+    if (st == GM_OK) o->view[o->n_views++] = *argument = narrow;
+    else gm_tensor_release(narrow);
+    gm_tensor_release(g);
+    return st;
+}
+
 /* The arguments of one parameter. */
 static gm_status add_item(gm_optimizer *o, int i, int *n_in, int *n_out)
 {
     item      *it = &o->items[i];
+    bool       wide = has_wide_gradient(o, it), by_master = wide && has_state(o, it, master_of(o));
     gm_layout  layout;
     gm_tensor *p;
     GM_TRY(check_gradient(o, i));
     GM_TRY(gm_value_resting(it->parameter, &layout, &p));
     if (p == it->parameter->local) GM_TRY(gm_padding_renew(it->parameter));
     GM_TRY(make_states(o, it));
-    GM_TRY(add_part(o, it, gradient_of(it), &o->in[(*n_in)++]));
-    GM_TRY(add_part(o, it, p, &o->out[(*n_out)++]));
-    for (int k = 0; k < width_of(o) - 1; k++) GM_TRY(add_part(o, it, it->state[k], &o->out[(*n_out)++]));
+    gm_tensor **in = &o->in[(*n_in)++], **out = o->out + *n_out, *master = it->state[master_of(o)];
+    GM_TRY(wide && !by_master ? add_rounded(o, it, in) : add_part(o, it, gradient_of(o, it), in));
+    GM_TRY(add_part(o, it, by_master ? master : p, out));
+    for (int k = 0; k < master_of(o); k++) GM_TRY(add_part(o, it, it->state[k], ++out));
+    GM_TRY(add_part(o, it, by_master ? NULL : master, ++out));
+    *n_out += width_of(o);
     return gm_value_resting_changes(it->parameter);
+}
+
+/* After an update with a gradient of f32: the parameter becomes its master, rounded. */
+static gm_status round_item(gm_optimizer *o, const item *it)
+{
+    gm_attrs   a = gm_attrs_default();
+    gm_layout  layout;
+    gm_tensor *p = NULL, *master = NULL, *resting;
+    gm_status  st;
+    if (!has_wide_gradient(o, it) || !has_state(o, it, master_of(o))) return GM_OK;
+    a.dtype = it->parameter->local->dtype;
+    GM_TRY(gm_value_resting(it->parameter, &layout, &resting));
+    GM_TRY_OR(part_of(it, resting, &p), st, done);
+    GM_TRY_OR(part_of(it, it->state[master_of(o)], &master), st, done);
+    st = gm_run_one(o->rank->device, GM_OP_copy, &a, master, p);
+done:
+    gm_tensor_release(p);
+    gm_tensor_release(master);
+    return st;
+}
+
+/* Are two parameters updated in one call? */
+static bool go_together(const gm_optimizer *o, const item *a, const item *b)
+{
+    return !memcmp(&a->set, &b->set, sizeof a->set) && a->missed == b->missed &&
+           a->parameter->local->dtype == b->parameter->local->dtype &&
+           has_wide_gradient(o, a) == has_wide_gradient(o, b);
 }
 
 /* One kernel call for every parameter that shares item `first`'s settings, missed updates and dtype. */
@@ -340,16 +398,16 @@ static gm_status step_group(gm_optimizer *o, int first, gm_tensor *control)
     o->in[n_in++] = f->missed;
     a.stochastic = o->attrs.stochastic && gm_dtype_is_narrow(f->parameter->local->dtype);
     for (int i = first; i < o->n; i++) {
-        item *it = &o->items[i];
-        if (it->done || memcmp(&it->set, &f->set, sizeof it->set) || it->missed != f->missed ||
-            it->parameter->local->dtype != f->parameter->local->dtype)
-            continue;
-        it->done = true;
+        if (o->items[i].done || !go_together(o, &o->items[i], f)) continue;
+        o->items[i].called = o->items[i].done = true;
         GM_TRY_OR(add_item(o, i, &n_in, &n_out), st, done);
     }
     gm_call c = {.op = o->op, .n_in = n_in, .n_out = n_out, .in = o->in, .out = o->out, .attrs = &a};
     st = gm_run(o->rank->device, &c);
+    for (int i = first; i < o->n && st == GM_OK; i++)
+        if (o->items[i].called) st = round_item(o, &o->items[i]);
 done:
+    for (int i = first; i < o->n; i++) o->items[i].called = false;
     drop_parts(o);
     return st;
 }
@@ -376,6 +434,9 @@ gm_status gm_optimizer_step(gm_optimizer *o, double lr, double clip, double loss
     o->steps++;
     return GM_OK;
 }
+
+void gm_optimizer_take_updates(gm_optimizer *o) { o->takes_updates = true; }
+void gm_optimizer_give(gm_optimizer *o, int i, gm_tensor *update) { o->items[i].given = update; }
 
 int64_t gm_optimizer_steps(const gm_optimizer *o) { return o->steps - o->skipped; }
 void    gm_optimizer_set_steps(gm_optimizer *o, int64_t steps) { o->steps = steps + o->skipped; }

@@ -76,7 +76,8 @@ local function from_group_list(owner, groups, decay)
     if not g.params then error(("%s: group %d has no 'params'"):format(owner, i), 0) end
     for _, p in ipairs(named(owner, g.params)) do
       local name = is_module(g.params) and p.name or ("%d.%s"):format(i, p.name)
-      out[#out + 1] = { name = name, tensor = p.tensor, lr_scale = g.lr_scale, weight_decay = g.weight_decay or decay }
+      out[#out + 1] = { name = name, tensor = p.tensor, lr_scale = g.lr_scale, weight_decay = g.weight_decay or decay,
+                        has_decay = g.weight_decay ~= nil }
     end
   end
   return out
@@ -132,7 +133,7 @@ local function with_settings(owner, given, opt)
     local g = matched_group(groups, p.name)
     local decay = opt.no_decay == "norm_and_bias" and p.tensor:dim() < 2 and 0 or opt.weight_decay
     out[i] = { name = p.name, tensor = p.tensor, lr_scale = g and g.lr_scale or 1,
-               weight_decay = g and g.weight_decay or decay }
+               weight_decay = g and g.weight_decay or decay, has_decay = g and g.weight_decay ~= nil or false }
   end
   refuse_idle(owner, groups, all_names(given, params))
   return out
@@ -165,11 +166,12 @@ local construct = signature.constructor("options table?, parameters any?", funct
     or with_settings(class.name, params, opt)
   local self = setmetatable({ opt = opt, lr = opt.lr, items = refuse_doubles(class.name, items), tensors = {} }, class)
   for i, item in ipairs(items) do self.tensors[i] = item.tensor end
-  self:build(opt, items)
+  self:build(opt, items, params)
   return self
 end)
 
---- For classes: makes what the optimizer needs. items: list of { name, tensor, lr_scale, weight_decay }.
+--- For classes: makes what the optimizer needs. items: list of { name, tensor, lr_scale, weight_decay }; a third
+-- argument is what was given as parameters.
 function Optimizer.build(_) end
 
 --- One update from the gradients. settings.lr: the rate (default self.lr); settings.clip: factor for all
@@ -329,6 +331,9 @@ local AdamW = optim.class("AdamW", {
 }, Fused)
 optim.AdamW = AdamW
 AdamW.kind, AdamW.attrs = "adam", adam_attrs("AdamW", true)
+
+require "ganymede.optim.muon"(optim, Fused, { betas = adam_options.betas, eps = adam_options.eps,
+  master_weights = master_weights })
 
 signature.export("optimizer", Fused, ":")
 signature.export("optimizer", Optimizer, ":", { "build", "step", "set_momentum" })
