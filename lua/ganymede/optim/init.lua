@@ -164,14 +164,15 @@ local construct = signature.constructor("options table?, parameters any?", funct
   if params == nil then error(class.name .. ": which parameters? give a module as the second argument", 3) end
   local items = is_group_list(params) and from_group_list(class.name, params, opt.weight_decay)
     or with_settings(class.name, params, opt)
-  local self = setmetatable({ opt = opt, lr = opt.lr, items = refuse_doubles(class.name, items), tensors = {} }, class)
+  local self = setmetatable({ opt = opt, lr = opt.lr, items = refuse_doubles(class.name, items), tensors = {},
+    given = params }, class)
   for i, item in ipairs(items) do self.tensors[i] = item.tensor end
-  self:build(opt, items, params)
+  self:build(opt, items)
   return self
 end)
 
---- For classes: makes what the optimizer needs. items: list of { name, tensor, lr_scale, weight_decay }; a third
--- argument is what was given as parameters.
+--- For classes: makes what the optimizer needs. items: list of { name, tensor, lr_scale, weight_decay }. self.given is
+-- what was given as parameters.
 function Optimizer.build(_) end
 
 --- One update from the gradients. settings.lr: the rate (default self.lr); settings.clip: factor for all

@@ -233,12 +233,12 @@ return function(optim, Fused, common)
     end
   end
 
-  function Muon:build(opt, items, given)
+  function Muon:build(opt, items)
     local adamw = options.check("Muon: adamw", adamw_options, opt.adamw, 0)
     adamw.lr, adamw.weight_decay = adamw.lr or opt.lr, adamw.weight_decay or opt.weight_decay
     numbers("ns_coefficients", opt.ns_coefficients, 3, -math.huge, math.huge)
     numbers("adamw.betas", adamw.betas, 2, 0, 1)
-    self.core = new_pair(opt, items, declarations(given, {}), adamw)
+    self.core = new_pair(opt, items, declarations(self.given, {}), adamw)
   end
 
   --- Elements of the matrices that this rank iterates on; of all ranks of a stage they add up to those of all matrices.
