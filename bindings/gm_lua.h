@@ -16,8 +16,6 @@
 #include "../host/autograd/scope.h"
 #include "declare.h"
 
-struct gm_optimizer;
-
 gm_rank *gm_lua_rank(lua_State *L);
 
 /* Tensors. */
@@ -56,8 +54,9 @@ bool   gm_field_flag(lua_State *L, int arg, const char *name);
 void gm_set_number(lua_State *L, const char *name, double v);
 void gm_set_text(lua_State *L, const char *name, const char *text);
 
-/* Pushes { parameter = i + 1, name, tensor }: state t of parameter i, whose memory the tensor shares. */
-void gm_push_state(lua_State *L, const struct gm_optimizer *o, int i, const char *name, gm_tensor *t);
+/* Pushes { parameter = i + 1, name, tensor }: a state of parameter i, laid out so. The tensor shares the memory of t. */
+void gm_push_state(lua_State *L, int i, const char *name, gm_tensor *t, const gm_value *parameter,
+                   const gm_layout *layout);
 
 struct gm_control    *gm_check_control(lua_State *L, int arg);  /* of core.step_control; raises for a closed one */
 struct gm_supervisor *gm_lua_supervisor(lua_State *L, int arg); /* the job of core.job_start; raises for a closed one */
@@ -113,6 +112,7 @@ int gm_open_autograd(lua_State *L);
 int gm_open_tape(lua_State *L);
 int gm_open_optim(lua_State *L);
 int gm_open_muon(lua_State *L);
+int gm_open_average(lua_State *L);
 int gm_open_step_control(lua_State *L);
 int gm_open_rank(lua_State *L);
 int gm_open_run_op(lua_State *L);

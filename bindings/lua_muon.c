@@ -96,16 +96,17 @@ static int step(lua_State *L)
 /* m:state() -> list of { parameter = index, name, tensor } sharing the states' memory, laid out as the gradient */
 static int state(lua_State *L)
 {
-    gm_muon *m = check_muon(L);
-    int      n = 0;
+    gm_muon      *m = check_muon(L);
+    gm_optimizer *o = gm_muon_update(m);
+    int           n = 0;
     lua_newtable(L);
-    for (int i = 0; i < gm_optimizer_parameters(gm_muon_update(m)); i++)
+    for (int i = 0; i < gm_optimizer_parameters(o); i++)
         for (int k = 0;; k++) {
             const char *name;
             gm_tensor  *t;
             L_TRY(L, gm_muon_state(m, i, k, &name, &t));
             if (!t) break;
-            gm_push_state(L, gm_muon_update(m), i, name, t);
+            gm_push_state(L, i, name, t, gm_optimizer_parameter(o, i), gm_optimizer_layout(o, i));
             lua_rawseti(L, -2, ++n);
         }
     return 1;

@@ -73,11 +73,10 @@ static int step(lua_State *L)
     return 0;
 }
 
-void gm_push_state(lua_State *L, const gm_optimizer *o, int i, const char *name, gm_tensor *t)
+void gm_push_state(lua_State *L, int i, const char *name, gm_tensor *t, const gm_value *p, const gm_layout *layout)
 {
-    gm_rank        *r = gm_lua_rank(L);
-    const gm_value *p = gm_optimizer_parameter(o, i);
-    gm_value       *v;
+    gm_rank  *r = gm_lua_rank(L);
+    gm_value *v;
     lua_createtable(L, 0, 3);
     lua_pushinteger(L, i + 1);
     lua_setfield(L, -2, "parameter");
@@ -85,7 +84,7 @@ void gm_push_state(lua_State *L, const gm_optimizer *o, int i, const char *name,
     lua_setfield(L, -2, "name");
     gm_handle *h = gm_push_handle(L);
     gm_tensor_retain(t);
-    gm_status st = gm_value_take_block(r, t, gm_optimizer_layout(o, i), p->ndim, p->shape, &v);
+    gm_status st = gm_value_take_block(r, t, layout, p->ndim, p->shape, &v);
     if (st != GM_OK) gm_raise(L, st);
     gm_handle_fill(r, h, v, "optimizer state");
     lua_setfield(L, -2, "tensor");
@@ -103,7 +102,7 @@ static int state(lua_State *L)
             gm_tensor  *t;
             L_TRY(L, gm_optimizer_state(o, i, k, &name, &t));
             if (!t) break;
-            gm_push_state(L, o, i, name, t);
+            gm_push_state(L, i, name, t, gm_optimizer_parameter(o, i), gm_optimizer_layout(o, i));
             lua_rawseti(L, -2, ++n);
         }
     return 1;

@@ -6,6 +6,7 @@
 #include "../../kernels/step_control.h"
 #include "../autograd/padding.h"
 #include "../comm/comm.h"
+#include "../gradients/parts.h"
 #include "muon_exchange.h"
 
 typedef struct item {
@@ -207,12 +208,25 @@ static gm_tensor *mix(step *s, double a, gm_tensor *x, double b, gm_tensor *y)
     return sum;
 }
 
+/* A gradient of a whole block as the part that this rank has states of; any other as it is. */
+static gm_tensor *owned_gradient(gm_work *w, const item *it, gm_tensor *g)
+{
+    gm_tensor *from = NULL, *to = NULL;
+    if (gm_tensor_same_shape(g, it->buffer)) return g;
+    gm_tensor *part = gm_work_full(w, g->dtype, it->buffer->ndim, it->buffer->shape, 0);
+    GM_STEP(w, gm_owned_part(it->parameter, g, &from));
+    GM_STEP(w, gm_owned_part(it->parameter, part, &to));
+    gm_work_copy(w, gm_work_hold(w, from), gm_work_hold(w, to));
+    return part;
+}
+
 /* The buffer takes the gradient in, if there is an update; the direction follows from both. */
 static gm_status add_gradient(step *s, item *it, gm_tensor *g)
 {
-    gm_work   *w = &s->work;
-    int        mark = w->n_held;
-    double     keep = s->m->rule.momentum;
+    gm_work *w = &s->work;
+    int      mark = w->n_held;
+    double   keep = s->m->rule.momentum;
+    g = owned_gradient(w, it, g);
     gm_tensor *next = mix(s, keep, it->buffer, 1 - keep, g);
     gm_work_copy(w, gm_work_where(w, s->go, next, it->buffer), it->buffer);
     w->sent = true; /* nothing may begin anew: the buffer would take the gradient in twice */
@@ -239,7 +253,7 @@ static gm_status begin_item(step *s, int i)
     item     *it = &s->m->items[i];
     gm_layout layout;
     GM_TRY(make_buffer(s->m, i));
-    GM_TRY(gm_padding_renew(it->parameter));
+    GM_TRY(gm_padding_renew(it->parameter)); /* of the gradient */
     return add_gradient(s, it, gm_value_final_grad(it->parameter, &layout));
 }
 

@@ -116,26 +116,9 @@ static gm_status outside_graph(const gm_rank *r)
  * owns. States are laid out as these parts, so their blocks may reach beyond the tensor's end; rows there are not
  * updated, and stay zero. */
 
-static bool is_shared_out(const item *it)
-{
-    const gm_parameter *p = it->parameter->param;
-    return p && (p->own || p->stored);
-}
-
 /* What of t is updated: t is the parameter's block or a gradient of all of it, or laid out as the states. *out is a
  * reference. */
-static gm_status part_of(const item *it, gm_tensor *t, gm_tensor **out)
-{
-    bool whole = t == it->parameter->local || t == it->parameter->param->grad;
-    if (is_shared_out(it)) {
-        const gm_value *v = it->parameter;
-        gm_owned_rows   rows = gm_owned_rows_of(v, &v->param->owned, v->rank->rank);
-        return gm_tensor_narrow(t, rows.dim, whole ? rows.start : 0, rows.length, out);
-    }
-    *out = t;
-    gm_tensor_retain(t);
-    return GM_OK;
-}
+static gm_status part_of(const item *it, gm_tensor *t, gm_tensor **out) { return gm_owned_part(it->parameter, t, out); }
 
 /* The same as an argument of the call that is prepared; NULL stays NULL. */
 static gm_status add_part(gm_optimizer *o, const item *it, gm_tensor *t, gm_tensor **argument)
@@ -160,7 +143,7 @@ static gm_status fill_state(const item *it, bool master, gm_tensor *state)
     gm_tensor *p = NULL, *part = NULL, *resting;
     gm_device *dev = it->parameter->rank->device;
     gm_status  st = GM_OK;
-    if (!master || is_shared_out(it)) st = gm_run_one(dev, GM_OP_fill, &a, NULL, state);
+    if (!master || gm_is_shared_out(it->parameter)) st = gm_run_one(dev, GM_OP_fill, &a, NULL, state);
     if (!master || st != GM_OK) return st;
     a.dtype = state->dtype;
     GM_TRY_OR(gm_value_resting(it->parameter, &layout, &resting), st, done);
@@ -176,7 +159,7 @@ done:
 static gm_status new_state(gm_rank *r, const item *it, bool master, gm_tensor **out)
 {
     const gm_parameter *p = it->parameter->param;
-    const gm_tensor    *like = !is_shared_out(it) ? it->parameter->local : p->stored ? p->stored : p->own;
+    const gm_tensor    *like = !gm_is_shared_out(it->parameter) ? it->parameter->local : p->stored ? p->stored : p->own;
     GM_TRY(outside_graph(r));
     gm_rank_place(r, "optimizer state");
     GM_TRY(gm_tensor_new(r->device, gm_dtype_wide(like->dtype), like->ndim, like->shape, out));
@@ -445,11 +428,7 @@ int     gm_optimizer_parameters(const gm_optimizer *o) { return o->n; }
 
 const gm_value *gm_optimizer_parameter(const gm_optimizer *o, int i) { return o->items[i].parameter; }
 
-const gm_layout *gm_optimizer_layout(const gm_optimizer *o, int i)
-{
-    const gm_value *v = o->items[i].parameter;
-    return is_shared_out(&o->items[i]) ? &v->param->owned : &v->layout;
-}
+const gm_layout *gm_optimizer_layout(const gm_optimizer *o, int i) { return gm_owned_layout(o->items[i].parameter); }
 
 gm_status gm_optimizer_set_momentum(gm_optimizer *o, double momentum)
 {
