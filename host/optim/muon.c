@@ -253,7 +253,7 @@ static gm_status begin_item(step *s, int i)
     item     *it = &s->m->items[i];
     gm_layout layout;
     GM_TRY(make_buffer(s->m, i));
-    GM_TRY(gm_padding_renew(it->parameter)); /* of the gradient */
+    if (!it->parameter->param->stored) GM_TRY(gm_padding_renew(it->parameter)); /* of the gradient */
     return add_gradient(s, it, gm_value_final_grad(it->parameter, &layout));
 }
 
