@@ -92,14 +92,14 @@ return {
     find = [[while (s->present && s->present + more > keep_of(s)) {]],
     replace = [[while (s->present && s->present + more > 8 * keep_of(s) + 100000) {]],
     breaks = "gathered parameters stay",
-    test = "unit stored_parameters",
+    test = "unit stored_order",
   },
   {
     name = "645-stored-ahead", file = "host/gradients/stored.c",
     find = [[if (s->under_way && s->under_way + bytes_of(u) > ahead_of(s)) return GM_OK;]],
     replace = [[if (s->under_way > (1 << 30)) return GM_OK;]],
     breaks = "everything is gathered ahead at once",
-    test = "unit stored_parameters",
+    test = "unit stored_order",
   },
   {
     name = "646-stored-update", file = "host/gradients/stored.c",
@@ -137,6 +137,6 @@ return {
     find = [[L_TRY(L, gm_value_resting_changes(v));]],
     replace = [[]],
     breaks = "a parameter that was gathered before a checkpoint was loaded keeps its old numbers",
-    test = "spec/parallel/zero_spec.lua -f 'another stage'",
+    test = "spec/parallel/zero_spec.lua -f 'has been used'",
   },
 }
