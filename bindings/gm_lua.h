@@ -54,6 +54,9 @@ bool   gm_field_flag(lua_State *L, int arg, const char *name);
 void gm_set_number(lua_State *L, const char *name, double v);
 void gm_set_text(lua_State *L, const char *name, const char *text);
 
+/* The function at arg as a callback, which its receiver owns. */
+gm_callback gm_check_callback(lua_State *L, int arg);
+
 struct gm_control    *gm_check_control(lua_State *L, int arg);  /* of core.step_control; raises for a closed one */
 struct gm_supervisor *gm_lua_supervisor(lua_State *L, int arg); /* the job of core.job_start; raises for a closed one */
 
@@ -106,6 +109,7 @@ int gm_open_ops(lua_State *L);
 int gm_open_views(lua_State *L); /* after gm_open_ops: adds to core.ops */
 int gm_open_autograd(lua_State *L);
 int gm_open_tape(lua_State *L);
+int gm_open_region(lua_State *L);
 int gm_open_optim(lua_State *L);
 int gm_open_step_control(lua_State *L);
 int gm_open_rank(lua_State *L);

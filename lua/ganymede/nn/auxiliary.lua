@@ -32,6 +32,20 @@ function auxiliary.clear()
   for i = #waiting, 1, -1 do core.release(table.remove(waiting, i)) end
 end
 
+local function given_back(before, ok, ...)
+  local own = waiting
+  waiting = before
+  if not ok then error((...), 0) end
+  return own, ...
+end
+
+--- fn(...) -> the list of losses that it put aside, which do not wait here, and what it returned.
+function auxiliary.collect(fn, ...)
+  local before = waiting
+  waiting = {}
+  return given_back(before, pcall(fn, ...))
+end
+
 --- The sum of all that waits, a scalar tensor, which is forgotten; nil for nothing. For who keeps several batches in
 -- flight, and asks after the forward of each.
 function auxiliary.take()

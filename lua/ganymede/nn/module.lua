@@ -315,10 +315,13 @@ local function refuse_surplus(self, most, ...)
   end
 end
 
+local function run_forward(self, ...) return M.call_as(self, self.forward, self, ...) end
+
 local function call(self, ...)
   if self._module.absent then presence.refuse(self) end
   local most = most_arguments(self.forward)
   if select("#", ...) > most then refuse_surplus(self, most, ...) end
+  if self._module.recompute then return require("ganymede.nn.recompute").run(run_forward, self, ...) end
   return M.call_as(self, self.forward, self, ...)
 end
 
