@@ -25,6 +25,7 @@ gm_status gm_region_begin(gm_rank *r, gm_region **out)
     }
     g->rank = r;
     g->before = gm_tape_set_aside(r);
+    r->regions++;
     *out = g;
     return GM_OK;
 }
@@ -40,6 +41,7 @@ static void free_region(void *context)
 void gm_region_cancel(gm_region *g)
 {
     if (!g) return;
+    g->rank->regions--;
     gm_tape_restore(g->rank, g->before);
     free_region(g);
 }
@@ -85,11 +87,13 @@ static gm_status run_again(gm_backward *b, gm_region *g, gm_value *const *in, gm
     GM_TRY(gm_rank_copy_moment(&g->moment, &moment));
     gm_rank_exchange(r, &moment);
     gm_tape *before = gm_tape_set_aside(r);
+    r->regions++;
     r->no_grad = 0;
     r->device->step.rng_step = b->node->rng_step;
     gm_status st = g->again.call(g->again.context, g->n_in, in, g->n_out, NULL, out);
     r->device->step.rng_step = step;
     r->no_grad = no_grad;
+    r->regions--;
     *tape = gm_tape_take(r);
     gm_tape_restore(r, before);
     gm_rank_exchange(r, &moment);
@@ -152,9 +156,7 @@ static bool is_one_of(const gm_value *v, int n, gm_value *const *list)
 static gm_status list_edges(gm_rank *r, gm_tape *t, int n_in, gm_value *const *in, gm_value *const *inner,
                             gm_value ***all, int *n)
 {
-    if (t && gm_tape_count(r, t) != GM_OK)
-        return GM_FAIL(GM_EINVAL, "recompute: the function reads a tensor that was computed outside of it and is not "
-                                  "one of its arguments; pass it as an argument");
+    if (t) GM_TRY(gm_tape_count(r, t));
     int most = n_in + (t ? t->n_leaves : 0);
     *all = calloc((size_t)most + 1, sizeof **all);
     if (!*all) return GM_FAIL(GM_ENOMEM, "no memory for a region of %d leaves", most);
@@ -195,6 +197,7 @@ gm_status gm_region_end(gm_region *g, int n_in, gm_value *const *in, gm_value *c
     gm_status st = GM_OK;
     gm_tape  *t = gm_tape_take(r);
     gm_tape_restore(r, g->before);
+    r->regions--;
     g->again = again;
     g->n_in = n_in;
     g->n_out = n_out;

@@ -42,6 +42,7 @@ typedef struct gm_rank {
 
     struct gm_tape  *tape;     /* being recorded; NULL: none yet */
     int              no_grad;  /* > 0: nothing is recorded */
+    int              regions;  /* that are being recorded, one in another (autograd/region.h) */
     uint64_t         recorded; /* nodes so far */
     uint64_t         tapes;    /* lists of leaves so far */
     struct gm_scope *scope;    /* innermost; never NULL */

@@ -11,6 +11,7 @@
 local core = require "ganymede.core"
 local loss_scaling = require "ganymede.optim.loss_scaling"
 local parallel = require "ganymede.job.parallel"
+local region = require "ganymede.nn.region"
 local registry = require "ganymede.base.registry"
 local zero = require "ganymede.optim.zero_setting"
 require "ganymede.schedules.pipeline" -- registers the orders
@@ -122,6 +123,9 @@ local fields = {
     optional = true, doc = "how ZeRO divides optimizer states, gradients and parameters over the data ranks "
       .. "(docs/memory.md)",
     unserved = zero.problem },
+  recompute = { type = { "string", "table" }, optional = true,
+    doc = "which modules keep their inputs only and run again in backward: \"block\" (each transformer block), "
+      .. "\"attention\", or a list of patterns over module paths (docs/memory.md)", unserved = region.problem },
   fp16 = { type = { "table", "boolean" }, optional = true, fields = loss_scaling.fields,
     doc = "how losses are scaled in f16; a table or true also chooses dtype f16, false means no scaling",
     unserved = function(v, whole)
@@ -203,7 +207,7 @@ return {
   -- to gm.launch reaches both (ganymede.train.initialize, ganymede.train.trainer).
   engine = {
     "optimizer", "lr_scheduler", "clip_grad_norm", "norm_type", "gradient_accumulation", "gradient_handler", "schedule",
-    "num_microbatches", "fp16", "cuda_graph", "zero",
+    "num_microbatches", "fp16", "cuda_graph", "zero", "recompute",
   },
   trainer = { "hooks", "checkpoint", "test_interval" },
   --- Steps of a whole run of so many steps an epoch (nil: not known), or nil where the config does not tell.

@@ -14,6 +14,7 @@ local stream = require "ganymede.nn.stream"
 local tensor_parallel = require "ganymede.nn.tensor_parallel"
 
 local MultiHeadAttention = module.class "MultiHeadAttention"
+MultiHeadAttention.recompute_kind = "attention" -- what the setting recompute calls it
 
 MultiHeadAttention.positional = { "width", "heads", "dropout", "bias" }
 MultiHeadAttention.options = {

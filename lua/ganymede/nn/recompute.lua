@@ -1,145 +1,21 @@
---- Recomputation: modules that keep their inputs only, and run again in backward (Chen et al. 2016, arXiv:1604.06174;
--- host/autograd/region.h).
---
---     nn.recompute(block, x)                          -- block(x), of which backward will need x alone
---     recompute.mark(model, "block")                  -- the same for each call of the blocks of a model
---
--- What is computed stays the same to the bit: random numbers are those of the first run, and losses that layers put
--- aside (ganymede.nn.auxiliary) are results of the region. A call that records nothing is an ordinary call.
--- The trap: the function runs twice. What it does beside its results, such as counting calls, happens twice, and its
--- results must not depend on that.
+--- gm.recompute: a call that keeps its arguments only and runs again in backward.
 -- @module ganymede.nn.recompute
-local auxiliary = require "ganymede.nn.auxiliary"
-local core = require "ganymede.core"
-local options = require "ganymede.base.options"
-local tensor = require "ganymede.tensor"
+local region = require "ganymede.nn.region"
+local signature = require "ganymede.base.signature"
 
-local recompute = {}
+--- Calls fn(...) so that backward needs only the arguments: what fn computed on the way is freed and computed again.
+-- Results, gradients and random numbers are the same to the bit. Memory is saved, and fn takes its time twice.
+-- Losses that layers put aside (experts) count once. Without recording it is an ordinary call.
+-- @param fn a function or a module; its results depend on its arguments and on parameters only
+-- @param arguments what it is called with; tensors that were computed outside must be arguments
+-- @return what fn returns: tensors, numbers and the like, no tables
+-- @error what fn raises; in backward, when the second run gives results of another shape
+-- @see nn.TransformerBlock
+-- @example
+--   x = gm.tensor({ 3 }):requires_grad(true)
+--   gm.recompute(function(x) return x * x end, x):sum():backward()
+--   x:grad() --> { 6 }
+local function recompute(fn, ...) return region.run(fn, ...) end
 
--- The arguments: how many, those that are no tensors by place, and the places of the tensors.
-local function sorted(n, ...)
-  local given = { n = n, others = {}, places = {}, tensors = {} }
-  for i = 1, n do
-    local value = select(i, ...)
-    if core.is_tensor(value) then
-      given.places[#given.places + 1], given.tensors[#given.tensors + 1] = i, value
-    else
-      given.others[i] = value
-    end
-  end
-  return given
-end
-
--- fn with the tensors in their places -> { auxiliary losses, n = number of results, results... }
-local function call(fn, given, tensors)
-  local list = {}
-  for i = 1, given.n do list[i] = given.others[i] end
-  for k, place in ipairs(given.places) do list[place] = tensors[k] end
-  local function pack(losses, ...) return { losses = losses, n = select("#", ...), ... } end
-  return pack(auxiliary.collect(fn, unpack(list, 1, given.n)))
-end
-
--- Results that have gradients, auxiliary losses behind the others; and their places, 0 for an auxiliary loss.
-local function differentiable(results)
-  local list, places = {}, {}
-  for i = 1, results.n do
-    local value = results[i]
-    if core.is_tensor(value) and core.requires_grad(value) then
-      list[#list + 1], places[#places + 1] = value, i
-    elseif type(value) == "table" and not core.is_tensor(value) then
-      error(("recompute: result %d is a table; results must be tensors, so that the tape knows them"):format(i), 0)
-    end
-  end
-  for _, loss in ipairs(results.losses) do list[#list + 1], places[#places + 1] = loss, 0 end
-  return list, places
-end
-
--- Leaves in place of the inputs.
-local function stand_ins(tensors)
-  local list = {}
-  for i, t in ipairs(tensors) do list[i] = core.detach(t) end
-  for i, t in ipairs(tensors) do
-    if core.requires_grad(t) then core.requires_grad(list[i], true) end
-  end
-  return list
-end
-
--- The results, with those that came out of the region in place of what the first run computed.
-local function replaced(results, places, ...)
-  for k, place in ipairs(places) do
-    local value = select(k, ...)
-    if place == 0 then auxiliary.add(value) else results[place] = value end
-  end
-  return results
-end
-
-local function first_run(region, fn, given)
-  local inner = stand_ins(given.tensors)
-  local results = call(fn, given, inner)
-  local list, places = differentiable(results)
-  local function again(...) return unpack((differentiable(call(fn, given, { ... })))) end
-  local inputs = given.tensors
-  given.tensors = nil -- `again` must not keep them
-  results = replaced(results, places, core.region_end(region, inputs, inner, list, again))
-  return unpack(results, 1, results.n)
-end
-
-local function finish(region, ok, ...)
-  if not ok then
-    core.region_cancel(region)
-    error((...), 0)
-  end
-  return ...
-end
-
---- fn(...) as a region.
-function recompute.run(fn, ...)
-  if core.no_grad(0) > 0 then return fn(...) end
-  local region = core.region_begin()
-  return finish(region, pcall(tensor.scope, first_run, region, fn, sorted(select("#", ...), ...)))
-end
-
--- ---------------------------------------------------------------- which modules
-
-recompute.kinds = { "block", "attention" }
-
-local classes = { block = "TransformerBlock", attention = "Attention" }
-
--- Is m of the class, or of one that stands for it on a mesh?
-local function is_kind(m, kind) return m.name == classes[kind] or m.stands_for == classes[kind] end
-
-local function matches(m, patterns)
-  for _, pattern in ipairs(patterns) do
-    if m:path():find(pattern) then return true end
-  end
-  return false
-end
-
---- Why a setting cannot be had, or nil.
-function recompute.problem(given)
-  if type(given) == "string" and not classes[given] then
-    return ("is \"block\", \"attention\" or a list of patterns over module paths; got %q%s"):format(given,
-      options.hint(given, recompute.kinds))
-  end
-  if type(given) ~= "table" then return nil end
-  if #given == 0 then return "is an empty list: name modules by patterns over their paths, such as { \"blocks.%d+$\" }" end
-  for i, pattern in ipairs(given) do
-    if type(pattern) ~= "string" or not pcall(string.find, "", pattern) then
-      return ("[%d] is no pattern over module paths, such as \"blocks.%%d+$\"; got %s"):format(i, options.brief(pattern))
-    end
-  end
-end
-
---- Marks modules of the tree whose calls are regions from here on: "block", "attention", or a list of patterns over
--- paths -> how many. A module inside of a marked one is marked, too, and then is a region in a region.
-function recompute.mark(model, given)
-  local count = 0
-  for _, m in ipairs(model:modules()) do
-    local chosen = type(given) == "string" and is_kind(m, given) or type(given) == "table" and matches(m, given)
-    m._module.recompute = chosen or nil
-    if chosen then count = count + 1 end
-  end
-  return count
-end
-
-return recompute
+local takes = "fn any, arguments any?, ..."
+return { recompute = signature.declare("gm.recompute", takes, nil, recompute) }

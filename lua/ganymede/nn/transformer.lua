@@ -17,6 +17,7 @@ local ops = require "ganymede.tensor.ops"
 local registry = require "ganymede.base.registry"
 
 local TransformerBlock = module.class "TransformerBlock"
+TransformerBlock.recompute_kind = "block" -- what the setting recompute calls it
 
 TransformerBlock.options = {
   width     = { type = "integer", min = 1, doc = "width of the residual stream" },

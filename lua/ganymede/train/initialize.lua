@@ -17,6 +17,7 @@ local loss_scaling = require "ganymede.optim.loss_scaling"
 local module = require "ganymede.nn.module"
 local options = require "ganymede.base.options"
 local ranks = require "ganymede.job.ranks"
+local region = require "ganymede.nn.region"
 local registry = require "ganymede.base.registry"
 local schedules = require "ganymede.schedules"
 local schema = require "ganymede.config.schema"
@@ -255,6 +256,20 @@ local function scale_losses(engine, wanted)
   if narrow and own then engine.loss_scaling = loss_scaling.start(engine.control, own) end
 end
 
+-- ---------------------------------------------------------------- memory
+
+-- Marks what runs again in backward; a list that names nothing, on any stage, is a mistake.
+local function choose_regions(model, given)
+  local problem = region.problem(given)
+  if problem then error("gm.initialize: recompute " .. problem, 0) end
+  local found = region.mark(model, given) > 0
+  if core.world() > 1 and core.comm_transport() ~= "meta" then found = ranks.any(found) end
+  if not given or found or core.comm_transport() == "meta" then return end
+  error(("gm.initialize: recompute = %s: the model has no such module; paths look like '%s'"):format(
+    type(given) == "string" and ("%q"):format(given) or "{ " .. table.concat(given, ", ") .. " }",
+    model:modules()[2] and model:modules()[2]:path() or ""), 0)
+end
+
 -- ---------------------------------------------------------------- data
 
 -- Ranks read parts of the same batches: one whose files are others would train on them, or leave the others waiting
@@ -277,6 +292,7 @@ local function new(Engine, opt, launched)
   local schedule = schedules.choose({ schedule = opt.schedule, num_microbatches = opt.num_microbatches }, plan)
   local stage = stage_of(built(opt.model, schedule, plan), schedule, plan)
   local model, divided = stage.model, zero.options(opt.zero)
+  choose_regions(model, opt.recompute)
   zero.rest(divided)
   for _, p in ipairs(model:parameters()) do zero.store(p, divided) end
   local engine = setmetatable({
