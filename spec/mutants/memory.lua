@@ -139,4 +139,40 @@ return {
     breaks = "a parameter that was gathered before a checkpoint was loaded keeps its old numbers",
     test = "spec/parallel/zero_spec.lua -f 'has been used'",
   },
+  {
+    name = "651-region-moment", file = "host/autograd/region.c",
+    find = [[    gm_rank_exchange(r, &moment);
+    gm_tape *before]],
+    replace = [[    gm_tape *before]],
+    breaks = "the second run draws the random numbers of now, not those of the first run",
+    test = "spec/autograd/region_spec.lua -f 'random numbers'",
+  },
+  {
+    name = "652-region-leaves", file = "host/autograd/region.c",
+    find = [[if (leaf && !is_one_of(leaf, n_in, inner)) (*all)]],
+    replace = [[if (!leaf) (*all)]],
+    breaks = "sums of gradients begin before a region has added its terms",
+    test = "spec/parallel/recompute_spec.lua -f 'same bits: data 2'",
+  },
+  {
+    name = "653-region-partial", file = "host/autograd/region.c",
+    find = [[gm_backward_set_partial(b, i, in[i]->param->grad_partial);]],
+    replace = [[]],
+    breaks = "what the gradient of an input is still a sum over is lost",
+    test = "spec/parallel/recompute_spec.lua -f '1d on 2'",
+  },
+  {
+    name = "654-region-auxiliary", file = "lua/ganymede/nn/region.lua",
+    find = [[if place == 0 then auxiliary.add(value) else]],
+    replace = [[if place ~= 0 then]],
+    breaks = "losses that layers put aside are lost",
+    test = "spec/autograd/region_spec.lua -f 'put aside'",
+  },
+  {
+    name = "655-region-results", file = "host/autograd/region.c",
+    find = [[if (same && (out[i]->requires_grad || !b->node->out[i].grad)) continue;]],
+    replace = [[if (out[i]) continue;]],
+    breaks = "a second run with other results is taken",
+    test = "spec/autograd/region_spec.lua -f 'another shape'",
+  },
 }
