@@ -37,8 +37,6 @@ struct gm_device {
     gm_threads        *threads; /* NULL on meta */
     gm_step_block      step;
     gm_op_counter      counters[GM_OP_COUNT];
-    uint64_t           call;          /* how many calls had tensors with a residence; */
-    bool               bringing;      /* one of them is bringing these back now */
     struct gm_graph   *capture;       /* being recorded (graph.h); NULL: work is done as it is asked for */
     void              *state;         /* the backend's own, made by open */
     bool               time_products; /* gm_device_time_products */
@@ -150,16 +148,17 @@ gm_status gm_device_passed(gm_device *dev, void *mark, bool *passed); /* does no
 void      gm_device_unmark(gm_device *dev, void *mark);               /* NULL is allowed */
 
 /* A tensor's elements where the host can touch them, with the tensor's strides: themselves on a backend that is
- * on_host, a copy elsewhere, on meta what is known of them, or NULL. gm_host_changed sends the copy back, as far as
- * the strides reach. */
+ * on_host, a copy elsewhere, on meta what is known of them, or NULL. gm_host_changed must follow a write: it sends the
+ * copy back, as far as the strides reach. Bytes that rest elsewhere (gm_home) are here until gm_host_close. */
 typedef struct gm_host_elements {
     void            *data; /* of the first element */
     void            *copy; /* NULL: data is the tensor's own memory */
     const gm_tensor *tensor;
+    bool             changed;
 } gm_host_elements;
 size_t    gm_host_reach(const gm_tensor *t); /* bytes from its first element to the end of its last */
 gm_status gm_host_open(const gm_tensor *t, gm_host_elements *out);
-gm_status gm_host_changed(const gm_host_elements *e);
+gm_status gm_host_changed(gm_host_elements *e);
 void      gm_host_close(gm_host_elements *e);
 /* One element, by its distance from the first in elements; the tensor has values. Where none are known (meta), nothing
  * is stored. */

@@ -22,27 +22,25 @@
 
 typedef struct gm_device gm_device;
 
-/* Where the bytes of a storage rest while nobody uses them: as parts on several ranks, for example
- * (host/gradients/stored.h). Such a storage is absent between uses. Its tensors and their views stay valid;
- * gm_tensor_use brings the bytes back. */
-typedef struct gm_residence gm_residence;
-struct gm_residence {
-    gm_status (*use)(gm_residence *r);     /* before each use of the bytes: they are present afterwards */
-    gm_status (*settle)(gm_residence *r);  /* what was written into the bytes is now where they rest */
-    gm_status (*discard)(gm_residence *r); /* what rests is about to change: the bytes go */
-    void (*forget)(gm_residence *r);       /* the storage goes; r is the callee's to free */
+/* Where the bytes of a storage rest while its data is NULL: on a disk (host/tier), or as parts on several ranks
+ * (host/gradients/stored.h). What reads or writes bytes opens the storage first; gm_run, gm_host_open and collectives do
+ * so by themselves. Opens nest. */
+typedef struct gm_home gm_home;
+struct gm_home {
+    gm_status (*open)(gm_home *h);           /* the bytes are at storage->data until the last close */
+    void (*close)(gm_home *h, bool changed); /* changed: they are not what they were */
+    void (*gone)(gm_home *h);                /* the storage is being freed; frees the home */
 };
 
 /* The bytes. Counted by the tensors that view it; `block` is the pool's. */
 typedef struct gm_storage {
     int              refs;
     size_t           bytes; /* as asked for */
-    void            *data;  /* NULL on the meta backend */
+    void            *data;  /* NULL on the meta backend, and while the bytes rest elsewhere */
     gm_device       *device;
-    struct gm_block *block;
-    gm_residence    *residence; /* NULL: the bytes are always present */
-    bool             absent;
-    int              pins;    /* operations under way that read or write the bytes: they must stay where they are */
+    struct gm_block *block;   /* NULL: its home keeps the bytes */
+    gm_home         *home;    /* NULL: the bytes are always at data */
+    int              opens;   /* of the home, and not closed */
     void            *known;   /* meta: the values in memory of the host, NULL where they are not known */
     unsigned         version; /* bumped by whoever writes in place after the bytes were handed out, so
                                  that a saved activation that changed is noticed */
@@ -64,19 +62,13 @@ void      gm_tensor_retain(gm_tensor *t);
 void      gm_tensor_release(gm_tensor *t); /* NULL is allowed */
 
 /* The bytes alone: who holds a reference keeps them where they are, also without a tensor. */
-void gm_storage_retain(gm_storage *s);
-void gm_storage_release(gm_storage *s);
-
-/* The bytes go back to the pool, and the storage is absent. Its residence has them elsewhere. */
-void gm_storage_vacate(gm_storage *s);
-/* An absent storage gets room again, contents undefined. GM_ENOMEM. */
+void      gm_storage_retain(gm_storage *s);
+void      gm_storage_release(gm_storage *s);
+gm_status gm_storage_open(gm_storage *s);
+void      gm_storage_close(gm_storage *s, bool changed);
+/* For homes: the bytes go back to the pool; and room for them again, contents undefined (GM_ENOMEM). */
+void      gm_storage_vacate(gm_storage *s);
 gm_status gm_storage_occupy(gm_storage *s);
-/* Makes the bytes of t present, for whoever touches them without gm_run, which does this for its tensors. They stay
- * until another use of absent bytes, or while `pins` is above 0. */
-static inline gm_status gm_tensor_use(const gm_tensor *t)
-{
-    return t->storage->residence ? t->storage->residence->use(t->storage->residence) : GM_OK;
-}
 
 /* Views: a new header on the same storage. Dimensions count from 0. */
 gm_status gm_tensor_view(gm_tensor *t, int ndim, const int64_t *shape, const int64_t *stride, int64_t offset,
@@ -92,8 +84,9 @@ int64_t gm_tensor_numel(const gm_tensor *t);
 bool    gm_tensor_is_contiguous(const gm_tensor *t); /* row-major without gaps */
 bool    gm_tensor_can_reshape(const gm_tensor *t, int ndim, const int64_t *shape);
 bool    gm_tensor_same_shape(const gm_tensor *a, const gm_tensor *b);
-/* Address of the first element; NULL on meta, and while the storage is absent (gm_tensor_use). */
+/* Address of the first element; NULL on meta, and while the bytes rest elsewhere. */
 void *gm_tensor_data(const gm_tensor *t);
+bool  gm_tensor_has_data(const gm_tensor *t); /* here, or once its storage is opened */
 /* Values without a device's memory, on meta: those of small constants, and what ops make of them alone (meta/known.c).
  * The address of the first element, which `know` makes room for, zeros at first, where the storage is small. */
 #define GM_KNOWN_BYTES ((size_t)1 << 16)
