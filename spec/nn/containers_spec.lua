@@ -73,7 +73,7 @@ describe("nn.ModuleList", function()
   end)
 
   it("cannot be called, and says what to do", function()
-    assert.error_matches(function() nn.ModuleList { nn.ReLU() }(1) end, "ModuleList only holds layers.*nn.Sequential")
+    assert.error_matches(function() nn.ModuleList { nn.ReLU() }(1) end, "ModuleList holds layers.*nn.Sequential")
   end)
 
   it("is a child: its elements are named through it", function()
