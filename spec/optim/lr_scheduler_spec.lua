@@ -97,11 +97,11 @@ describe("learning-rate schedules", function()
     s:step()
     local before = s:state()
     local foreign = lr_scheduler.StepLR({}, optimizer(1)):state()
-    assert.error_matches(function() s:load_state(foreign) end, "CosineAnnealingWarmupLR: the state is of StepLR")
+    assert.error_matches(function() s:load_state(foreign) end, "CosineAnnealingWarmupLR: the state belongs to StepLR")
     local broken = s:state()
     broken.after.type = "StepLR"
     broken.position = 7
-    assert.error_matches(function() s:load_state(broken) end, "CosineAnnealingLR: the state is of StepLR")
+    assert.error_matches(function() s:load_state(broken) end, "CosineAnnealingLR: the state belongs to StepLR")
     local nonsense = s:state()
     nonsense.options.total_steps = 0
     assert.error_matches(function() s:load_state(nonsense) end, "total_steps")

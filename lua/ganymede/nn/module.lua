@@ -435,7 +435,7 @@ local function given_options(class, first, ...)
   end
   for i = 1, select("#", ...) do
     if select(i, ...) ~= nil then
-      error(("%s takes one table of options and nothing after it; got %s"):format(class.name,
+      error(("%s takes a table of options and nothing after it; got %s"):format(class.name,
         options.brief((select(i, ...)))), 3)
     end
   end
