@@ -72,7 +72,8 @@ describe("a full disk", function()
       assert.matches("warning: the checkpoint of step 6 could not be saved, training goes on: .*" .. refused:format(6),
         result.err)
       assert.not_matches("checkpoint of step 9", result.err)
-      assert.matches("warning: 1 checkpoint of this run could not be saved, the last of them that of step 6", result.err)
+      assert.matches("warning: 1 checkpoint of this run could not be saved, the last of them that of step 6",
+        result.err)
       local _, warnings = result.err:gsub("warning:", "")
       assert.equal(2, warnings, result.err) -- rank 0 speaks for all
       examine(12)

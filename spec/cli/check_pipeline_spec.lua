@@ -241,7 +241,7 @@ describe("ganymede check of a pipeline", function()
     refused("a list for other stages", { pipeline, "parallel.pipeline.split={2,2,2}" }, "sizes of 3 parts")
     refused("more parts than sections", { pipeline, "parallel.pipeline.chunks=4" }, "8 parts of 6 sections")
     refused("a schedule that knows no stages", { pipeline, "schedule.type=NonPipelineSchedule" },
-      "NonPipelineSchedule knows no pipeline")
+      "NonPipelineSchedule cannot run a pipeline")
     refused("more micro-batches than samples", { pipeline, "num_microbatches=9" }, "data.batch_size is 8")
   end)
 

@@ -6,8 +6,8 @@
 --
 -- measure returns the sum over a batch, and the number of terms in it (default: the number of samples). It is called on
 -- the stage that has the output, which holds the last part of the model. Its sums are added over the ranks, so the
--- metric is the same number on any mesh. The sum is a number or a scalar tensor, and means the whole batch, like shapes
--- in Lua.
+-- metric is the same number on any mesh. The sum is a number or a scalar tensor. Sum and number of terms belong to the
+-- whole batch: in Lua, tensors have the shape of the whole batch on every rank.
 local base = require "ganymede.hooks.base"
 local core = require "ganymede.core"
 local metrics = require "ganymede.nn.metrics"

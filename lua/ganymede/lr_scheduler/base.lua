@@ -139,7 +139,8 @@ end
 --- Entries that many classes share.
 base.total_steps = { type = "integer", min = 1,
   doc = "the number of optimizer steps of the whole run; the trainer sets it if it is left out" }
-base.eta_min = { type = "number", min = 0, default = 0, doc = "the learning rate at the end" }
+base.eta_min = { type = "number", min = 0, default = 0,
+  doc = "the learning rate at the end, the smallest of the schedule" }
 base.warmup_steps = { type = "integer", min = 0, default = 0,
   doc = "the number of steps in which the rate rises linearly to the full rate" }
 base.warmup_epochs = { type = "number", min = 0, optional = true,

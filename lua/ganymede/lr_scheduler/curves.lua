@@ -149,8 +149,8 @@ end
 
 function OneCycleLR.build(_, opt)
   if opt.pct_start * opt.total_steps == 1 then
-    error(("OneCycleLR: pct_start = %g of %d steps is one step, which would need the first rate and the highest rate at "
-      .. "once; change pct_start a little"):format(opt.pct_start, opt.total_steps), 0)
+    error(("OneCycleLR: pct_start = %g of %d steps is one step, in which the rate cannot rise; change pct_start a "
+      .. "little"):format(opt.pct_start, opt.total_steps), 0)
   end
 end
 
