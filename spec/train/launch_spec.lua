@@ -102,7 +102,7 @@ describe("settings of gm.launch", function()
       local engine = gm.initialize { model = linear() }
       engine:zero_grad()
       engine:backward(engine:criterion(engine(gm.zeros { 1, 16 }), gm.zeros { 1, 10 }))
-      refused(function() engine:step() end, "gm.launch was given " .. name .. ", which a trainer takes up")
+      refused(function() engine:step() end, "gm.launch was given " .. name .. ", which only a trainer uses")
     end)
   end
 

@@ -3,7 +3,7 @@ local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local launcher = require "ganymede.job.launcher"
 local log = require "ganymede.base.log"
-
+local machine = require "ganymede.base.machine"
 local parallel = require "ganymede.job.parallel"
 local ranks = require "ganymede.job.ranks"
 
@@ -36,13 +36,6 @@ function session.open_device(opt)
   if opt.seed then core.set_seed(opt.seed) end
 end
 
--- The recipe's text, or nil where it cannot be read (again).
-local function read(path)
-  local file = path and io.open(path)
-  local text = file and file:read "*a"
-  if file then file:close() end
-  return text
-end
 
 -- How tensors of GPUs travel, said once; wish: "auto", "nccl" or "host".
 local function choose_transport(wish)
@@ -68,7 +61,7 @@ function session.join(settings, about)
   local live = context.install(plan, settings)
   core.keep_gathered(plan.tensor.keep_gathered == true)
   if core.world() > 1 and not about.rehearsal then
-    local text = read(about.recipe)
+    local text = about.recipe and machine.read(about.recipe)
     ranks.same_settings { settings = settings, flags = about.flags or {}, program = program(),
       recipe = text and require "ganymede.base.sha256"(text) or nil }
     choose_transport(plan.transport)
