@@ -139,7 +139,7 @@ describe("a malformed recipe", function()
   it("is refused when hooks are no list", function()
     local given = recipe()
     given.hooks = { type = "LossHook" }
-    has(refused(given), "hooks.type is no position")
+    has(refused(given), "hooks.type is not a position")
     given.hooks = { [2] = { type = "LossHook" } }
     has(refused(given), "hooks is a list with holes")
   end)
