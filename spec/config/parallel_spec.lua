@@ -37,7 +37,7 @@ describe("parallel.resolve", function()
   end)
 
   local bad = {
-    { "auto", 2, "parallel: 'auto' is not a plan" }, { 4, 4, "parallel: must be a table" },
+    { "auto", 2, "parallel: 'auto' is not possible" }, { 4, 4, "parallel: must be a table" },
     { { tensor = 4 }, 4, "parallel.tensor: size 4 needs a mode: one of 1d, 2d, 2.5d, 3d, sequence" },
     { { tensor = { size = 6, mode = "2d" } }, 6, "needs a square size (q * q), got 6; legal sizes: 1, 4, 9, 16" },
     { { tensor = { size = 9, mode = "3d" } }, 9, "legal sizes: 1, 8, 27, 64" },
