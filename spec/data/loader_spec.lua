@@ -200,7 +200,7 @@ describe("samplers", function()
     l:seek(1)
     assert.same({ { 7 } }, order(l))
     local wrong = { order = function() return { N + 1 } end }
-    assert.error_matches(function() loader { sampler = wrong } end, "chose sample 54 of 53")
+    assert.error_matches(function() loader { sampler = wrong } end, "chose sample 54; samples are 1 to 53")
   end)
 
   it("draw every order of four samples equally often", function()

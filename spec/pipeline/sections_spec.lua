@@ -247,7 +247,7 @@ describe("a model cannot be cut", function()
     function reversed:forward(x) return self[1](self[2](x)) end
     local model = reversed {}
     model:append(nn.ReLU()):append(nn.Tanh())
-    refused(model, "SpecReversed has a forward of its own")
+    refused(model, "SpecReversed has both sections and a forward of its own")
   end)
 
   it("where two sections read one module", function()

@@ -217,15 +217,15 @@ function Engine:step(told)
   return true
 end
 
---- Queues the decision and the update of a step that has all its gradients, and does not count the step. For
--- ganymede.train.graph.
+--- For ganymede.train.graph: queues the decision and the update of a step that has all its gradients, and does not count
+-- the step.
 function Engine:queue_update()
   phase "update"
   decide(self)
   update(self)
 end
 
---- Counts a step of so many samples that a graph has queued, and does what else step() does. For ganymede.train.graph.
+--- For ganymede.train.graph: counts a step of so many samples that a graph has queued, and does what else step() does.
 function Engine:count_step(samples, told)
   self.samples, self.updated = samples, true
   agree(self)
