@@ -195,7 +195,8 @@ describe("learning-rate schedules", function()
     local given = { delay_steps = 1, after = { type = "CosinLR" } }
     assert.error_matches(function() lr_scheduler.DelayerScheduler(given, optimizer(1)) end, "no type 'CosinLR'")
     given.after = { eta_min = 0 }
-    assert.error_matches(function() lr_scheduler.DelayerScheduler(given, optimizer(1)) end, "option 'after' must be a table { type")
+    assert.error_matches(function() lr_scheduler.DelayerScheduler(given, optimizer(1)) end,
+      "option 'after' must be a table { type")
   end)
 
   it("can be the user's own", function()

@@ -192,8 +192,8 @@ function Engine:backward_by_grad(t, gradient)
   one_backward(self, self.batch_samples or 0, function() core.backward(t, gradient) end)
 end
 
---- For schedules: runs a batch of so many samples. run(final) makes all passes of the batch and returns this rank's term
--- of its loss. final: it is the last batch of the step.
+--- For schedules: runs a batch of so many samples. run(final) makes all passes of the batch and returns this rank's
+-- term of its loss. final: it is the last batch of the step.
 function Engine:run_batch(samples, run)
   one_backward(self, samples, function(final)
     local part = run(final)

@@ -217,8 +217,8 @@ function Engine:step(told)
   return true
 end
 
---- For ganymede.train.graph: queues the decision and the update of a step that has all its gradients, and does not count
--- the step.
+--- For ganymede.train.graph: queues the decision and the update of a step that has all its gradients, and does not
+-- count the step.
 function Engine:queue_update()
   phase "update"
   decide(self)
