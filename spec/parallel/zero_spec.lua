@@ -293,7 +293,7 @@ describe("ZeRO in a loop of one's own #ranks", function()
 
   it("refuses handlers that sum gradients themselves", function()
     local result = run_code(1, 'gradient_handler = { { type = "DataParallelGradientHandler" } },', "", 1)
-    assert.truthy(result.err:find("zero shares out the sums of gradients", 1, true), result.err)
+    assert.truthy(result.err:find("zero divides the sums of gradients", 1, true), result.err)
   end)
 
   it("refuses a parameter that is frozen after its gradient has got an owner", function()

@@ -1,11 +1,11 @@
---- A rehearsal: what a recipe would do as one rank of a world, found out on the meta device, which has no data.
+--- A rehearsal finds out what a recipe would do as one rank of a world, on the meta device, which has no data.
 --
 --     local found = rehearse { recipe = "recipes/gpt_text.lua", ranks = 8, rank = 3, set = { "data.batch_size=64" } }
 --
--- Optimizer steps of the trainer are made, without hooks unless asked (they may look at numbers: ganymede.plan.hooks),
--- and the second counts: the optimizer's state is there then, as in every later step. A collective moves nothing and is
--- counted as it would be sent. The trap: a process can rehearse once (it becomes that rank); ganymede.job.rehearsal
--- starts others.
+-- The trainer makes optimizer steps, without hooks unless they are asked for (they may read numbers:
+-- ganymede.plan.hooks). The second step counts, because the optimizer's state exists then, as in every later step. A
+-- collective moves nothing and is counted as it would be sent. The trap: a process can rehearse only once, because it
+-- becomes that rank; ganymede.job.rehearsal starts other processes.
 -- @module ganymede.plan.rehearse
 local core = require "ganymede.core"
 local borders = require "ganymede.plan.borders"
@@ -25,8 +25,8 @@ local stages = require "ganymede.plan.stages"
 
 -- ---------------------------------------------------------------- the steps
 
--- Notes how the first batch lies on the ranks, and asks with its first piece what the parts of a pipeline cost, which
--- must be over before counting begins.
+-- Notes how the first batch lies on the ranks, and measures with its first piece what the parts of a pipeline cost,
+-- before counting begins.
 local function note_batch(notes, engine, x, y)
   local list = micro_batches.is_list(x)
   local first_x, first_y = list and x[1] or x, list and y and y[1] or y
@@ -35,7 +35,7 @@ local function note_batch(notes, engine, x, y)
   if engine.executor then notes.costs = borders.costs(engine.stage, first_x, first_y, engine.loss_function) end
 end
 
--- The schedule of a rehearsal, which notes its first batch.
+-- Returns the schedule of a rehearsal, which notes its first batch.
 local function noting(schedule, engine, notes)
   local function noted(x, y)
     if x ~= nil and not notes.batch then note_batch(notes, engine, x, y) end
@@ -52,7 +52,8 @@ local function noting(schedule, engine, notes)
   end
 end
 
--- From here on: what a step sends, computes and holds. -> counters now. With hooks the list of calls began with them.
+-- Begins to count what a step sends, computes and holds, and returns the counters. With hooks, the list of calls has
+-- begun with them.
 local function begin_counting(notes)
   borders.release()
   core.memory_reset_peak()
@@ -63,8 +64,8 @@ local function begin_counting(notes)
   return core.counters()
 end
 
--- The hook of a rehearsal: watches the model, begins to count before the step that counts and ends the run after it.
--- That is the second step; or the third, the first of an epoch, where the second is the rest of one.
+-- Returns the hook of a rehearsal: it watches the model, begins to count before the step that counts, and ends the run
+-- after it. That is the second step, or the third if the second is the rest of an epoch.
 local function counting(watch, notes)
   local hook = { name = "rehearsal", needs_output = false, priority = -math.huge }
   function hook.before_train(_, trainer)
@@ -83,7 +84,7 @@ local function counting(watch, notes)
   return hook
 end
 
--- The settings with the hook of a rehearsal alone, or before the recipe's own.
+-- Returns the settings with the hook of a rehearsal, alone or before the hooks of the recipe.
 local function with_hook(settings, hook, notes, take_hooks)
   local own = {}
   if take_hooks then own, notes.left_out = rehearsed_hooks(settings.hooks) end
@@ -92,8 +93,8 @@ end
 
 local function nobody_listens() end
 
--- command: where another process finds these settings -> trainer, figures of the rank, { batch, costs, left_out },
--- module rows
+-- Makes the steps. command: where another process finds these settings. Returns the trainer, the figures of the rank,
+-- { batch, costs, left_out }, and the rows of the modules.
 local function make_steps(settings, command, take_hooks)
   local watch, notes, stats = modules.watch(), {}, {}
   local hook = counting(watch, notes)
@@ -124,14 +125,14 @@ local function parameters_of(model)
   return out
 end
 
--- Where tensors were made that took the most at their peak.
+-- Returns the places that made the tensors with the most bytes at their peak.
 local function places()
   local out = {}
   for i, holder in ipairs(core.memory_peaks(12)) do out[i] = { place = holder.place, peak_bytes = holder.peak } end
   return out
 end
 
--- What this rank sends in a step, by op, phase and axes; nothing on one rank.
+-- Returns what this rank sends in a step, by op, phase and axes; nothing on one rank.
 local function traffic(rank)
   local out = {}
   for i, e in ipairs(rank.comm) do
@@ -159,13 +160,13 @@ local function become(given)
   local world, rank = given.ranks or 1, given.rank or 0
   session.open_device { device = "meta" }
   if world == 1 then return end
-  if rank >= world then failure(2, "--rank %d: there are %d ranks, from 0", rank, world) end
+  if rank >= world then failure(2, "--rank %d: ranks are 0 to %d", rank, world - 1) end
   core.pretend(rank, world)
 end
 
 local function always() return true end
 
--- check --sections: where the model may be cut, and what each section costs, on one rank.
+-- check --sections: returns where the model may be cut, and what each section costs, on one rank.
 local function sections_of(config)
   session.join(config, { rehearsal = true })
   core.set_default_dtype(config.dtype)
@@ -179,7 +180,7 @@ local function sections_of(config)
   return { name = config.name, sections = sections }
 end
 
--- What is told of the pipeline; --schedule-svg writes its picture besides.
+-- Returns what is said about the pipeline; with --schedule-svg it also writes the picture.
 local function pipeline_of(given, engine, notes)
   local found, built, simulation = stages.report(engine, notes)
   if given.schedule_svg then
@@ -189,11 +190,11 @@ local function pipeline_of(given, engine, notes)
   return found
 end
 
---- given: recipe (path), ranks (1), rank (0), set (list of "key=value"), seed, calls (list every collective?), hooks
--- (make the recipe's, too; left_out then says which could not be) -> recipe, name, world, rank, dtype, mesh, settings,
--- parameters, modules, batch, totals, places, sent, peers, calls, left_out, pipeline (of ganymede.plan.stages; nil
--- without one); plain tables but for the values of settings. With given.sections: name and sections alone
--- (ganymede.pipeline.flops). given.schedule_svg: a file to write.
+--- Rehearses. given: recipe (path), ranks (1), rank (0), set (list of "key=value"), seed, calls (whether every
+-- collective is listed), hooks (whether the hooks of the recipe run; left_out then names those that cannot),
+-- schedule_svg (a file to write). Returns recipe, name, world, rank, dtype, mesh, settings, parameters, modules, batch,
+-- totals, places, sent, peers, calls, left_out, pipeline (that of ganymede.plan.stages; nil without one): plain tables
+-- except for the values of settings. With given.sections it returns name and sections alone (ganymede.pipeline.flops).
 local function rehearse(given)
   local source = recipe.read(given.recipe)
   become(given)
