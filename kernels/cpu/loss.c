@@ -3,8 +3,8 @@
  *
  * The gradient of a table is summed without races. A stable counting sort orders the positions by row of the table. One
  * thread then sums each element of the table, in double, in order of position, so the bits do not depend on the number
- * of threads. Cross entropy reads its logits once, in small blocks. It keeps the largest logit so far, and brings it up
- * to date only from block to block. */
+ * of threads. Cross entropy reads its logits once, in small blocks. It subtracts a shift from the logits before exp.
+ * The shift becomes the largest logit so far only when that exceeds it by more than LOSS_LAG. */
 #include <inttypes.h>
 
 #define LOSS_BLOCK    256 /* logits at a time: few enough to stay in registers and flight */
