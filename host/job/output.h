@@ -13,8 +13,8 @@
 #include <stdint.h>
 
 /* Called first in main. Opens /dev/null on those of the descriptors 0 to 2 that are closed; otherwise the next file
- * that is opened would get such a number, and printed text would go into it. Also ignores SIGPIPE: if a reader leaves,
- * the write fails, and the process goes on. False: there is no /dev/null. */
+ * that is opened would get such a number, and printed text would go into it. Also gives SIGPIPE a handler that does
+ * nothing: if a reader leaves, the write fails, and the process goes on. False: there is no /dev/null. */
 bool gm_output_prepare(void);
 
 /* Prepares the limit for the calling thread; a second call does nothing. */
