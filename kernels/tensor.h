@@ -22,7 +22,7 @@
 
 typedef struct gm_device gm_device;
 
-/* Where the bytes of a storage rest while nobody uses them: as parts on several ranks, for example
+/* Keeps the bytes of a storage in another form while nobody uses them, for example as parts on several ranks
  * (host/gradients/stored.h). Such a storage is absent between uses. Its tensors and their views stay valid;
  * gm_tensor_use brings the bytes back. */
 typedef struct gm_residence gm_residence;
@@ -68,12 +68,12 @@ void      gm_tensor_release(gm_tensor *t); /* NULL is allowed */
 void gm_storage_retain(gm_storage *s);
 void gm_storage_release(gm_storage *s);
 
-/* The bytes go back to the pool, and the storage is absent. Its residence has them elsewhere. */
+/* Gives the bytes back to the pool and makes the storage absent. Its residence has the bytes elsewhere. */
 void gm_storage_vacate(gm_storage *s);
-/* An absent storage gets room again, contents undefined. GM_ENOMEM. */
+/* Gives an absent storage bytes from the pool again; their values are undefined. GM_ENOMEM. */
 gm_status gm_storage_occupy(gm_storage *s);
-/* Makes the bytes of t present, for whoever touches them without gm_run, which does this for its tensors. They stay
- * until another use of absent bytes, or while `pins` is above 0. */
+/* Makes the bytes of t present. gm_run does this for its tensors; all other code that touches bytes must call it. The
+ * bytes stay until another use of absent bytes, and as long as `pins` is above 0. */
 static inline gm_status gm_tensor_use(const gm_tensor *t)
 {
     return t->storage->residence ? t->storage->residence->use(t->storage->residence) : GM_OK;
