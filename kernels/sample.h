@@ -1,9 +1,9 @@
 /* sample.h - pure functions from words of philox.h to random numbers.
  *
- * Every backend calls these functions. So a draw has the same bits in all backends of the CPU; on a GPU the last bits of
- * log, sin and cos may differ. The trap: compilers may turn a * b + c into one operation in the cpu tables and in the
- * CUDA kernels, but not in the reference. Each such expression here is therefore an explicit fma(), which rounds once
- * everywhere. Results are doubles; the caller rounds them once to its dtype. */
+ * Every backend calls these functions. So a draw has the same bits in all backends of the CPU; on a GPU the last bits
+ * of log, sin and cos may differ. The trap: compilers may turn a * b + c into one operation in the cpu tables and in
+ * the CUDA kernels, but not in the reference. Each such expression here is therefore an explicit fma(), which rounds
+ * once everywhere. Results are doubles; the caller rounds them once to its dtype. */
 #ifndef GM_SAMPLE_H
 #define GM_SAMPLE_H
 

@@ -1,10 +1,9 @@
 /* blas.c - see blas.h.
  *
- * cuBLASLt stores matrices by columns: the columns of a matrix follow one another at a distance of ld elements. We
- * store them by rows. Our product y = a b is therefore its D = A B with A = b', B = a', D = y', where ' is the same
- * memory read as the transposed matrix; D has n rows and m columns. Only view_of and key_of do this translation. The
- * bias of cuBLASLt goes along the rows of D, which are our columns. Our sums of a are its bias gradient of B, one for
- * each column of D. It sets bias gradients and never adds to them, whatever beta is. */
+ * cuBLASLt stores matrices by columns, at a distance of ld elements; we store them by rows. Our product y = a b is its
+ * D = A B with A = b', B = a', D = y', where ' is the same memory read as the transposed matrix; D has n rows and m
+ * columns. Only view_of and key_of do this translation. The bias of cuBLASLt goes along the rows of D, our columns. Our
+ * sums of a are its bias gradient of B, one for each column of D. It sets bias gradients, whatever beta is. */
 #include "blas.h"
 
 #include <stdlib.h>
