@@ -1,6 +1,7 @@
-/* elsewhere.c - tensors whose bytes are where the code that wants them cannot reach (device.h): elements for the host,
- * and one call on another device than its tensors are on. There storages are copied whole, so that views keep their
- * strides, gaps and alignment, and what a kernel writes outside of its outputs comes back and is seen. */
+/* elsewhere.c - access to bytes that lie in another memory (device.h): the host reads elements of a device, and
+ * gm_run_elsewhere runs a call on another device than that of its tensors. The latter copies whole storages. So views
+ * keep their strides, gaps and alignment, and bytes that a kernel writes outside of its outputs come back, too, where a
+ * spec sees them. */
 #include <stdlib.h>
 #include "device.h"
 

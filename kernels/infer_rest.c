@@ -1,4 +1,4 @@
-/* infer_rest.c - rules of the tables, losses and optimizers. */
+/* infer_rest.c - inference rules (infer.h) of the tables, losses and optimizers. */
 #include <inttypes.h>
 #include <math.h>
 

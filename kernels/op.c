@@ -1,4 +1,4 @@
-/* op.c - the names in the lists, and the one way to run an op. */
+/* op.c - names of ops and functions, default attributes, the slots of ops.def, and gm_run, which runs an op. */
 #include "op.h"
 
 #include <pthread.h>

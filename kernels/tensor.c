@@ -1,4 +1,4 @@
-/* tensor.c - headers and views; the bytes come from memory.c. */
+/* tensor.c - headers and views of tensors; the bytes come from the device's pool (memory.c). */
 #include "tensor.h"
 
 #include <inttypes.h>
