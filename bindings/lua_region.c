@@ -16,14 +16,16 @@ static box *check_region(lua_State *L)
     return b;
 }
 
-/* region_begin() -> region: what is recorded from here on is its own, until region_end or region_cancel */
+/* region_begin(inputs) -> region: what is recorded from here on is its own, until region_end or region_cancel */
 static int region_begin(lua_State *L)
 {
-    box *b = lua_newuserdata(L, sizeof *b);
+    int        n;
+    gm_value **in = gm_push_values(L, 1, &n);
+    box       *b = lua_newuserdata(L, sizeof *b);
     b->region = NULL;
     luaL_getmetatable(L, REGION);
     lua_setmetatable(L, -2);
-    L_TRY(L, gm_region_begin(gm_lua_rank(L), &b->region));
+    L_TRY(L, gm_region_begin(gm_lua_rank(L), n, in, &b->region));
     return 1;
 }
 
@@ -51,7 +53,7 @@ static int region_end(lua_State *L)
     gm_callback again = gm_check_callback(L, 5);
     gm_region  *region = b->region;
     b->region = NULL;
-    gm_status st = gm_region_end(region, n_in, in, inner, n_out, out, again, results);
+    gm_status st = gm_region_end(region, in, inner, n_out, out, again, results);
     if (st != GM_OK) return gm_raise(L, st);
     for (int i = 0; i < n_out; i++) gm_handle_fill(gm_lua_rank(L), handles[i], results[i], "recompute");
     lua_settop(L, first + n_out - 1);
@@ -61,7 +63,8 @@ static int region_end(lua_State *L)
 int gm_open_region(lua_State *L)
 {
     static const gm_declaration functions[] = {
-        GM_FUNCTION("region_begin", region_begin, ""), GM_FUNCTION("region_cancel", region_cancel, "region object"),
+        GM_FUNCTION("region_begin", region_begin, "inputs table"),
+        GM_FUNCTION("region_cancel", region_cancel, "region object"),
         GM_FUNCTION("region_end", region_end,
                     "region object, inputs table, inner table, results table, again function"),
         GM_LAST_FUNCTION};

@@ -23,8 +23,8 @@
 typedef struct gm_device gm_device;
 
 /* Keeps the bytes of a storage elsewhere while nobody uses them: on a disk (host/tier), or as parts on several ranks
- * (host/gradients/stored.h). The storage's data is then NULL; its tensors and their views stay valid. Code that reads or
- * writes bytes opens the storage first; gm_run, gm_host_open and collectives do so by themselves. Opens nest. */
+ * (host/gradients/stored.h). The storage's data is then NULL; its tensors and their views stay valid. Code that reads
+ * or writes bytes opens the storage first; gm_run, gm_host_open and collectives do so by themselves. Opens nest. */
 typedef struct gm_home gm_home;
 struct gm_home {
     gm_status (*open)(gm_home *h);           /* the bytes are at storage->data until the last close */

@@ -12,10 +12,14 @@ struct gm_region {
     gm_rank_moment moment;
     gm_callback    again;
     int            n_in, n_out;
+    unsigned       version[GM_REGION_INPUTS]; /* of the inputs' bytes, before the first run */
+    unsigned      *leaf_version;              /* of the leaves' bytes, behind it */
 };
 
-gm_status gm_region_begin(gm_rank *r, gm_region **out)
+gm_status gm_region_begin(gm_rank *r, int n_in, gm_value *const *in, gm_region **out)
 {
+    if (n_in > GM_REGION_INPUTS)
+        return GM_FAIL(GM_EINVAL, "recompute: %d tensors as arguments; at most %d are allowed", n_in, GM_REGION_INPUTS);
     gm_region *g = calloc(1, sizeof *g);
     if (!g) return GM_FAIL(GM_ENOMEM, "no memory for a region");
     gm_status st = gm_rank_remember(r, &g->moment);
@@ -24,6 +28,8 @@ gm_status gm_region_begin(gm_rank *r, gm_region **out)
         return st;
     }
     g->rank = r;
+    g->n_in = n_in;
+    for (int i = 0; i < n_in; i++) g->version[i] = in[i]->local->storage->version;
     g->before = gm_tape_set_aside(r);
     r->regions++;
     *out = g;
@@ -35,6 +41,7 @@ static void free_region(void *context)
     gm_region *g = context;
     gm_callback_release(&g->again);
     gm_rank_forget(&g->moment);
+    free(g->leaf_version);
     free(g);
 }
 
@@ -73,6 +80,19 @@ static gm_status check_results(gm_backward *b, int n, gm_value *const *out)
                        "recompute: run again, the function gave another result %d than at first; it must depend on "
                        "its arguments and on parameters alone",
                        i + 1);
+    }
+    return GM_OK;
+}
+
+/* What the region read beside its inputs is what it was, or the second run would give other numbers. Inputs are checked
+ * by their slots. */
+static gm_status check_leaves(gm_backward *b, const gm_region *g)
+{
+    for (int i = g->n_in; i < b->node->n_in; i++) {
+        const gm_value *leaf = b->node->in[i].leaf;
+        if (!leaf || leaf->local->storage->version == g->leaf_version[i - g->n_in]) continue;
+        return GM_FAIL(GM_EINVAL, "recompute: a parameter that the function reads was changed in place after its first "
+                                  "run; go backward before you change it");
     }
     return GM_OK;
 }
@@ -134,6 +154,7 @@ static void region_rule(gm_backward *b)
     gm_region *g = gm_backward_callback(b)->context;
     gm_value  *in[GM_REGION_INPUTS] = {NULL}, *out[GM_REGION_OUTPUTS] = {NULL};
     gm_tape   *tape = NULL;
+    GM_STEP(w, check_leaves(b, g));
     for (int i = 0; i < g->n_in; i++) GM_STEP(w, stand_in(b, i, &in[i]));
     GM_STEP(w, run_again(b, g, in, out, &tape));
     GM_STEP(w, run_back(b, g, tape, out));
@@ -168,12 +189,32 @@ static gm_status list_edges(gm_rank *r, gm_tape *t, int n_in, gm_value *const *i
     return GM_OK;
 }
 
-static gm_status record(gm_region *g, gm_tape *t, int n_in, gm_value *const *in, gm_value *const *inner,
-                        gm_value **results)
+static gm_status remember_leaves(gm_region *g, int n, gm_value *const *all)
+{
+    g->leaf_version = calloc((size_t)(n - g->n_in) + 1, sizeof *g->leaf_version);
+    if (!g->leaf_version) return GM_FAIL(GM_ENOMEM, "no memory for a region of %d leaves", n);
+    for (int i = g->n_in; i < n; i++) g->leaf_version[i - g->n_in] = all[i]->local->storage->version;
+    return GM_OK;
+}
+
+/* Another value would be there in the second run. */
+static gm_status check_inputs(const gm_region *g, gm_value *const *in)
+{
+    for (int i = 0; i < g->n_in; i++)
+        if (in[i]->local->storage->version != g->version[i])
+            return GM_FAIL(GM_EINVAL,
+                           "recompute: the function changed its argument %d (of its tensors) in place, and would find "
+                           "that the second time; write into a clone() of it",
+                           i + 1);
+    return GM_OK;
+}
+
+static gm_status record(gm_region *g, gm_tape *t, gm_value *const *in, gm_value *const *inner, gm_value **results)
 {
     gm_value **all = NULL;
-    int        n = 0;
+    int        n = 0, n_in = g->n_in;
     gm_status  st = list_edges(g->rank, t, n_in, in, inner, &all, &n);
+    if (st == GM_OK) st = remember_leaves(g, n, all);
     if (st == GM_OK) {
         gm_record rec = {.name = "recompute",
                          .rule = region_rule,
@@ -190,22 +231,20 @@ static gm_status record(gm_region *g, gm_tape *t, int n_in, gm_value *const *in,
     return st;
 }
 
-gm_status gm_region_end(gm_region *g, int n_in, gm_value *const *in, gm_value *const *inner, int n_out,
-                        gm_value *const *out, gm_callback again, gm_value **results)
+gm_status gm_region_end(gm_region *g, gm_value *const *in, gm_value *const *inner, int n_out, gm_value *const *out,
+                        gm_callback again, gm_value **results)
 {
     gm_rank  *r = g->rank;
-    gm_status st = GM_OK;
     gm_tape  *t = gm_tape_take(r);
+    gm_status st = check_inputs(g, in);
     gm_tape_restore(r, g->before);
     r->regions--;
     g->again = again;
-    g->n_in = n_in;
     g->n_out = n_out;
-    if (n_in > GM_REGION_INPUTS || n_out > GM_REGION_OUTPUTS)
-        st = GM_FAIL(GM_EINVAL, "recompute: %d tensors as arguments and %d results; at most %d and %d are allowed",
-                     n_in, n_out, GM_REGION_INPUTS, GM_REGION_OUTPUTS);
+    if (st == GM_OK && n_out > GM_REGION_OUTPUTS)
+        st = GM_FAIL(GM_EINVAL, "recompute: %d results; at most %d are allowed", n_out, GM_REGION_OUTPUTS);
     for (int i = 0; i < n_out && st == GM_OK; i++) st = gm_value_detach(out[i], &results[i]);
-    if (st == GM_OK) st = record(g, t, n_in, in, inner, results);
+    if (st == GM_OK) st = record(g, t, in, inner, results);
     else free_region(g);
     gm_tape_free(t);
     if (st != GM_OK) gm_release_all(n_out, results);

@@ -11,8 +11,9 @@
  * that the region read are edges of the node that get nothing from it: so they are awaited until the inner backward has
  * added its terms.
  *
- * The traps: `again` must do what the first run did, whatever has changed since; results of other dtypes or shapes are
- * refused, other numbers are not noticed. A region reads tensors that were computed outside of it only as inputs. */
+ * The traps: `again` must do what the first run did, whatever has changed since. Results of other dtypes or shapes are
+ * refused, and so are inputs and parameters that were written in between. Other causes of other numbers are not noticed.
+ * A region reads tensors that were computed outside of it only as inputs. */
 #ifndef GM_REGION_H
 #define GM_REGION_H
 
@@ -23,13 +24,13 @@
 
 typedef struct gm_region gm_region;
 
-/* Sets the rank's tape aside and remembers the moment. */
-gm_status gm_region_begin(gm_rank *r, gm_region **out);
-/* The first run is over. in: the inputs; inner: the leaves that stood for them. out: results that require a gradient.
+/* Sets the rank's tape aside and remembers the moment. in: the inputs. GM_EINVAL: too many of them. */
+gm_status gm_region_begin(gm_rank *r, int n_in, gm_value *const *in, gm_region **out);
+/* The first run is over. in: the same inputs; inner: the leaves that stood for them. out: results that require a gradient.
  * again.call gets values that stand for the inputs and gives n_out results. results[n_out] receives the results
  * as values that depend on the inputs and on the parameters that were read. Takes the region, and `again`, also on
- * failure. GM_EINVAL: the region read a tensor that was computed outside of it. */
-gm_status gm_region_end(gm_region *g, int n_in, gm_value *const *in, gm_value *const *inner, int n_out,
+ * failure. GM_EINVAL: the region read a tensor that was computed outside of it, or wrote into an input. */
+gm_status gm_region_end(gm_region *g, gm_value *const *in, gm_value *const *inner, int n_out,
                         gm_value *const *out, gm_callback again, gm_value **results);
 /* It has failed: forgets what was recorded. NULL is allowed. */
 void gm_region_cancel(gm_region *g);

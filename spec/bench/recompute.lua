@@ -13,7 +13,8 @@ local region = require "ganymede.nn.region"
 
 local config = gm.launch { vocabulary = 1024, width = 256, blocks = 8, length = 256, rounds = 7, parallel = {} }
 local variants = {
-  { "keep all" }, { "attention", "attention" }, { "block", "block" }, { "every second block", { "^blocks.%d*[02468]$" } },
+  { "keep all" }, { "attention", "attention" }, { "block", "block" },
+  { "every second block", { "^blocks.%d*[02468]$" } },
   { "blocks, MLPs in them", { "^blocks.%d+$", "mlp$" } },
 }
 

@@ -220,6 +220,7 @@ return {
     NUM_MICRO_BATCHES = "num_microbatches", num_epochs = "epochs", NUM_EPOCHS = "epochs", num_steps = "steps",
     BATCH_SIZE = "data.batch_size", SEED = "seed", precision = "dtype", gradient_handlers = "gradient_handler",
     CLIP_GRAD_NORM = "clip_grad_norm", gradient_clipping = "clip_grad_norm",
+    activation_checkpoint = "recompute",
   },
   --- Colossal-AI's shapes -> ours, in place.
   reshape = function(config)

@@ -325,7 +325,7 @@ local function call(self, ...)
   if self._module.absent then presence.refuse(self) end
   local most = most_arguments(self.forward)
   if select("#", ...) > most then refuse_surplus(self, most, ...) end
-  if self._module.recompute then return require("ganymede.nn.region").run(run_forward, self, ...) end
+  if self._module.recompute then return require("ganymede.nn.region").run_module(self, run_forward, ...) end
   return M.call_as(self, self.forward, self, ...)
 end
 

@@ -1,5 +1,6 @@
 --- gm.recompute: a call that keeps its arguments only and runs again in backward.
 -- @module ganymede.nn.recompute
+local module = require "ganymede.nn.module"
 local region = require "ganymede.nn.region"
 local signature = require "ganymede.base.signature"
 
@@ -15,7 +16,10 @@ local signature = require "ganymede.base.signature"
 --   x = gm.tensor({ 3 }):requires_grad(true)
 --   gm.recompute(function(x) return x * x end, x):sum():backward()
 --   x:grad() --> { 6 }
-local function recompute(fn, ...) return region.run(fn, ...) end
+local function recompute(fn, ...)
+  if module.is_module(fn) then return region.run_module(fn, function(m, ...) return m(...) end, ...) end
+  return region.run(fn, ...)
+end
 
 local takes = "fn any, arguments any?, ..."
 return { recompute = signature.declare("gm.recompute", takes, nil, recompute) }

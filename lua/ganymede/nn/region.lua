@@ -95,8 +95,31 @@ end
 --- fn(...) as a region.
 function region.run(fn, ...)
   if core.no_grad(0) > 0 then return fn(...) end
-  local open = core.region_begin()
-  return finish(open, pcall(tensor.scope, first_run, open, fn, sorted(select("#", ...), ...)))
+  local given = sorted(select("#", ...), ...)
+  local open = core.region_begin(given.tensors)
+  return finish(open, pcall(tensor.scope, first_run, open, fn, given))
+end
+
+local function put_modes(list, modes)
+  local before = {}
+  for i, m in ipairs(list) do before[i], m._module.training = m._module.training, modes[i] end
+  return before
+end
+
+local function put_back(list, modes, ok, ...)
+  put_modes(list, modes)
+  if not ok then error((...), 0) end
+  return ...
+end
+
+--- A call of module m as a region: forward(m, ...). Its second run is in the mode (training or not) of the first.
+function region.run_module(m, forward, ...)
+  local list, modes = m:modules(), {}
+  for i, each in ipairs(list) do modes[i] = each._module.training end
+  return region.run(function(...)
+    local before = put_modes(list, modes)
+    return put_back(list, before, pcall(forward, m, ...))
+  end, ...)
 end
 
 -- ---------------------------------------------------------------- which modules
