@@ -29,7 +29,7 @@ local optimizers = {
 }
 
 local meshes = {
-  { "data 3, ZeRO 1", 3, { "zero=1" } }, { "data 2, ZeRO 2", 2, { "zero=2" } },
+  { "data 3, ZeRO 1", 3, { "zero=1" } }, { "data 2, ZeRO 2", 2, { "zero=2" } }, { "data 2, ZeRO 3", 2, { "zero=3" } },
   { "1d on 2", 2, { "parallel={tensor={size=2,mode='1d'}}" } },
   { "2d on 4", 4, { "parallel={tensor={size=4,mode='2d'}}" } },
   { "two stages", 2, { "parallel={pipeline=2}", "num_microbatches=2" } },
@@ -60,10 +60,10 @@ describe("Optimizers #ranks", function()
 
   it("without ratios are those of one rank too: ZeRO 2", function()
     judge("RMSprop", meshes[2])
-    judge("Adafactor", meshes[2])
   end)
 
-  for _, mesh in ipairs { meshes[3], meshes[4], meshes[5] } do
+  for k = 2, 6 do
+    local mesh = meshes[k]
     it("take Adafactor's means over the whole tensor: " .. mesh[1], function() judge("Adafactor", mesh) end)
   end
 

@@ -187,29 +187,31 @@ GM_DEVICE void gm_entry_scatter_wide(const gm_entry_held *t, int role, int64_t i
     }
 }
 
-template <class T> GM_DEVICE void gm_entry_load(const gm_entry_held *t, int whole, int64_t i, gm_entry_packs<T> *x)
+/* ROLES: those before it are there. */
+template <class T, int ROLES>
+GM_DEVICE void gm_entry_load(const gm_entry_held *t, int whole, int64_t i, gm_entry_packs<T> *x)
 {
     const int narrow = !t->data[GM_ROLE_MASTER]; /* p is read from itself */
     if (whole) {
         x->g = gm_load_vector((const T *)t->data[GM_ROLE_G] + i);
         if (narrow) x->p = gm_load_vector((const T *)t->data[GM_ROLE_P] + i);
-        GM_UNROLL for (int role = GM_ROLE_MASTER; role < GM_ROLES; role++) gm_entry_load_wide<T>(t, role, i, x);
+        GM_UNROLL for (int role = GM_ROLE_MASTER; role < ROLES; role++) gm_entry_load_wide<T>(t, role, i, x);
     } else {
         x->g = gm_entry_gather<T>(t, GM_ROLE_G, i);
         if (narrow) x->p = gm_entry_gather<T>(t, GM_ROLE_P, i);
-        GM_UNROLL for (int role = GM_ROLE_MASTER; role < GM_ROLES; role++) gm_entry_gather_wide<T>(t, role, i, x);
+        GM_UNROLL for (int role = GM_ROLE_MASTER; role < ROLES; role++) gm_entry_gather_wide<T>(t, role, i, x);
     }
 }
 
-template <class T>
+template <class T, int ROLES>
 GM_DEVICE void gm_entry_store(const gm_entry_held *t, int whole, int64_t i, const gm_entry_packs<T> *x)
 {
     if (whole) {
         gm_store_vector((T *)t->data[GM_ROLE_P] + i, x->p);
-        GM_UNROLL for (int role = GM_ROLE_MASTER; role < GM_ROLES; role++) gm_entry_store_wide<T>(t, role, i, x);
+        GM_UNROLL for (int role = GM_ROLE_MASTER; role < ROLES; role++) gm_entry_store_wide<T>(t, role, i, x);
     } else {
         gm_entry_scatter<T>(t, GM_ROLE_P, i, x->p);
-        GM_UNROLL for (int role = GM_ROLE_MASTER; role < GM_ROLES; role++) gm_entry_scatter_wide<T>(t, role, i, x);
+        GM_UNROLL for (int role = GM_ROLE_MASTER; role < ROLES; role++) gm_entry_scatter_wide<T>(t, role, i, x);
     }
 }
 
@@ -247,7 +249,7 @@ GM_DEVICE void gm_elements_load(const gm_entry_held *t, const gm_update_numbers<
                                 gm_entry_packs<T> *packs, gm_elements<T> *x)
 {
     R m[V];
-    gm_entry_load<T>(t, whole, i, packs);
+    gm_entry_load<T, GM_ROLE_MOMENT + MOMENTS>(t, whole, i, packs);
     gm_unpack<T>(packs->g, x->g);
     if (t->data[GM_ROLE_MASTER]) gm_wide_unpack<T>(packs->wide[GM_ROLE_MASTER], x->p);
     else gm_unpack<T>(packs->p, x->p);
@@ -292,7 +294,7 @@ GM_DEVICE void gm_update_chunk(const gm_update_args *a, const gm_entry_held *t, 
         gm_moments_store<T, MOMENTS>(t, &x, &packs);
         if (t->data[GM_ROLE_MASTER]) gm_wide_pack<T>(packs.wide[GM_ROLE_MASTER], x.p);
         packs.p = gm_rounded<T>(a, i, x.p, s->step);
-        gm_entry_store<T>(t, whole, i, &packs);
+        gm_entry_store<T, GM_ROLE_MOMENT + MOMENTS>(t, whole, i, &packs);
     }
 }
 
