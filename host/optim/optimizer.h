@@ -1,11 +1,12 @@
 /* optimizer.h - the optimizers of optimizers.def over a list of parameters, fused: one kernel call for each group of
  * parameters with the same settings.
  *
- * kernels/ref/optimizer.c has the formulas and their papers. With a trust ratio (kernels/trust.h) a step first measures
- * all parameters, sums the squares over the ranks of the stage in one collective (trust.h), and then updates. The step
- * is then collective, and waits for no device. A parameter without a gradient (backward did not reach it) is not changed, and the update does not
- * count for it: its bias correction counts its own updates only. The first step makes the moments, in the dtype of
- * their parameter.
+ * kernels/ref/optimizer.c has the formulas and their papers. A parameter without a gradient (backward did not reach it)
+ * is not changed, and the update does not count for it: its bias correction counts its own updates only. The first step
+ * makes the moments, in the dtype of their parameter.
+ *
+ * With a trust ratio (kernels/trust.h) a step first measures all parameters, sums the squares over the ranks of the
+ * stage in one collective (trust.h), and then updates. It waits for no device.
  *
  * A parameter of 16 bits has moments of f32 and a master copy of f32, which the first step makes from it. Steps update
  * the master and round it into the parameter. The trap: code that writes such a parameter after the first step must

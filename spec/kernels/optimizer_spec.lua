@@ -23,7 +23,8 @@ local function small(shape, dtype, layout)
   return function() return core.run_op("ref", "affine", { n = 1, (make()) }, { n = 1, true }, { alpha = 0.25 })[1] end
 end
 
--- roles: "p" and "m", "v", "mean", "master" after it; false: absent. control: the control tensor, or nil; missed: another
+-- roles: "p" and "m", "v", "mean", "master" after it; false: absent. control: the control tensor, or nil; missed:
+-- another
 local function update(op, dtypes, layout, roles, attrs, control, missed)
   local inputs, outputs = { control or false, missed or false }, { n = 0 }
   for _, dtype in ipairs(dtypes) do
