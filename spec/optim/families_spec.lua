@@ -182,7 +182,7 @@ describe("optimizers", function()
       { "RMSprop", {}, "square_avg/w" }, { "RMSprop", { momentum = 0.5 }, "square_avg/w momentum_buffer/w" },
       { "RMSprop", { centered = true }, "square_avg/w grad_avg/w" },
       { "Adagrad", { lr_decay = 0.1, initial_accumulator_value = 0.5 }, "sum/w" }, { "Lion", {}, "exp_avg/w" },
-      { "LAMB", {}, "exp_avg/w exp_avg_sq/w" }, { "LARS", {}, "momentum_buffer/w" },
+      { "LAMB", {}, "exp_avg/w exp_avg_sq/w" }, { "LARS", {}, "momentum_buffer/w" }, { "Adafactor", {}, "variance/w" },
     }
     for _, make in ipairs(makes) do
       local name, opt, states = unpack(make)

@@ -19,7 +19,7 @@ local function define(optim, shared)
     d = { type = "number", above = 0, default = 1, doc = "updates are scaled down to this root mean square" },
     maximize = shared.maximize,
   })
-  optim.Adafactor = Adafactor
+  optim.Adafactor, Adafactor.counts_updates = Adafactor, true
 
   local precision = { f64 = 2 ^ -52 }
 

@@ -6,9 +6,9 @@
 --     optimizer:step { clip = 1 }            -- uses the rate optimizer.lr, which schedulers write
 --
 -- The second argument is a module, a list of tensors, or a list of groups { params = ..., lr_scale =,
--- weight_decay =, trust = }. In a config, `groups` selects parameters by their names (Lua patterns). A parameter belongs to the
--- first group whose pattern matches its name. The trap: as in PyTorch, weight decay also acts on biases and norms,
--- unless no_decay = "norm_and_bias".
+-- weight_decay =, trust = }. In a config, `groups` selects parameters by their names (Lua patterns). A parameter
+-- belongs to the first group whose pattern matches its name. The trap: as in PyTorch, weight decay also acts on biases
+-- and norms, unless no_decay = "norm_and_bias".
 -- @module ganymede.optim
 local core = require "ganymede.core"
 local held = require "ganymede.tensor.held"
@@ -211,7 +211,8 @@ function Optimizer:zero_grad() core.zero_grad(self.tensors) end
 -- each name is unique. A checkpoint saves them.
 function Optimizer.state(_) return {} end
 
---- Returns the number of updates made so far.
+--- The number of updates made so far. Classes with counts_updates = true leave out steps that were skipped, and get
+-- that number back when a run resumes; others get the number of all steps.
 function Optimizer:steps() return self.step_count or 0 end
 --- Sets the number of updates made so far, when a run resumes.
 function Optimizer:set_steps(n) self.step_count = n end
