@@ -137,6 +137,20 @@ describe("optimizers", function()
     assert.near(3 - 1e-3 * 5 / 10 * 10, w:get(1), 1e-15)
   end)
 
+  -- The variance of equal gradients is 0, and rounding makes it negative now and then.
+  it("take no root of a negative variance", function()
+    local values, g = {}, {}
+    for i = 1, 64 do values[i], g[i] = 1, 0.1 + i / 37 end
+    local w = parameter(values, "f32")
+    local optimizer = optim.RMSprop({ centered = true, alpha = 0.7, lr = 0 }, { w })
+    for _ = 1, 60 do
+      optimizer:zero_grad()
+      set_gradient(w, g)
+      optimizer:step()
+    end
+    assert.same(values, w:totable())
+  end)
+
   it("have their papers' and PyTorch's defaults", function()
     local p = parameter { 1 }
     local function of(name, ...)
