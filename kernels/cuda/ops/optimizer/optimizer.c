@@ -93,6 +93,7 @@ static gm_status update(gm_device *dev, const gm_call *call, double momentum, un
                         const char *measures)
 {
     const gm_attrs *at = call->attrs;
+    int             n_out = call->n_in > 2 ? call->n_out / (call->n_in - 2) : 0; /* of each gradient */
     gm_update_args  a = {
          .lr_scale = at->lr_scale,
          .lr_decay = at->lr_decay,
@@ -113,7 +114,7 @@ static gm_status update(gm_device *dev, const gm_call *call, double momentum, un
     if (call->in[0]) a.control = gm_tensor_data(call->in[0]), a.control_stride = call->in[0]->stride[0];
     if (call->in[1]) a.missed = gm_tensor_data(call->in[1]);
     GM_TRY(gm_cuda_step(dev, &a.step));
-    GM_TRY(table(dev, call, 2, gm_op_gives(call->op)->n, &a));
+    GM_TRY(table(dev, call, 2, n_out, &a));
     if (at->measure) return a.count ? measure(dev, measures, &a) : GM_OK;
     gm_cuda_grid grid = grid_of(&a);
     grid.shared = sizeof(gm_update_step);
