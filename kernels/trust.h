@@ -6,7 +6,8 @@
  *
  * The norms are those of the global tensor. So an update has two calls: with the attribute `measure` the op changes
  * nothing but `trust`, f64 (2) of each tensor, which becomes the sums of squares of the block (w, then g or u); the
- * caller sums them over the ranks; the second call computes the same u again and goes by the ratio. */
+ * caller sums them over the ranks; the second call computes the same u again and goes by the ratio. The caller fills
+ * trust with 0 before, because a block without elements may leave it as it is. */
 #ifndef GM_TRUST_H
 #define GM_TRUST_H
 

@@ -1,7 +1,7 @@
 /* optimizer.c - updates of many parameters in one call. Gradients carry the loss scale and are not yet
  * clipped: g counts as g clip / loss_scale, or as the control tensor says. Learning rate and step number are the
- * device's. Where a parameter of 16 bits has a master, that is the parameter, and p a copy of it. optimizers.def has the
- * parts of an update. */
+ * device's. Where a parameter of 16 bits has a master, that is the parameter, and p a copy of it. optimizers.def has
+ * the parts of an update. */
 #include "../philox.h"
 #include "../step_control.h"
 #include "../trust.h"

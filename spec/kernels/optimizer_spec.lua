@@ -128,7 +128,7 @@ describe("optimizers agree with ref:", function()
                 local outputs = { support.given(shape, dtype, layout) }
                 for _, m in ipairs(moments) do outputs[#outputs + 1] = m end
                 outputs[#outputs + 1] = master
-                local function squares() return support.numbers({ 2.25, measure and 0 or 3 }, "window") end
+                local function squares() return support.numbers(measure and { 0, 0 } or { 2.25, 3 }, "window") end
                 outputs[#outputs + 1] = squares
                 outputs.n = #outputs
                 attrs.measure = measure

@@ -328,8 +328,8 @@ void gm_test_infer_optimizers(void **state)
     expect(4, GM_F64, SHAPE(3));
     FAILS(GM_EINVAL, "sgd: these attributes do not take a tensor 'buffer' for each parameter; see number 2",
           infer(GM_OP_sgd, IN(NULL, NULL, F(2), D(3)), IN(F(2), NULL, NULL, NULL, D(3), D(3), NULL, NULL)));
-    FAILS(GM_EINVAL, "sgd: 2 gradients need 8 outputs, 3 given",
-          infer(GM_OP_sgd, IN(NULL, NULL, F(2), D(3)), IN(F(2), NULL, NULL)));
+    FAILS(GM_EINVAL, "sgd: 2 gradients need 8 outputs, 4 given",
+          infer(GM_OP_sgd, IN(NULL, NULL, F(2), D(3)), IN(F(2), NULL, NULL, NULL)));
     FAILS(GM_EINVAL, "output 1 (p)", infer(GM_OP_sgd, IN(NULL, NULL, F(2)), NONE(4)));
     FAILS(GM_ESHAPE, "sgd: p is f64, should be f32",
           infer(GM_OP_sgd, IN(NULL, NULL, F(2)), IN(D(2), NULL, NULL, NULL)));
