@@ -172,7 +172,7 @@ static gm_status infer_update(const gm_call *call, unsigned moments, gm_spec *sp
     GM_TRY(gm_expect_range(call, "beta2", at->beta2, 0, 1));
     GM_TRY(gm_expect_range(call, "eps", at->eps, 0, 1e308));
     GM_TRY(gm_expect_range(call, "lr_decay", at->lr_decay, 0, 1e308));
-    if (at->nesterov && !(at->momentum > 0 && at->dampening == 0))
+    if (reads(call->op, "nesterov") && at->nesterov && !(at->momentum > 0 && at->dampening == 0))
         return GM_FAIL(GM_EINVAL, "%s: nesterov needs momentum above 0 and no dampening (momentum %g, dampening %g)",
                        gm_op_called(call->op, at), at->momentum, at->dampening);
     GM_TRY(expect_trust(call, reads(call->op, "eps")));
