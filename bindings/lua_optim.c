@@ -19,7 +19,7 @@ static gm_optimizer *check_optimizer(lua_State *L)
     return b->optimizer;
 }
 
-/* List of { lr_scale, weight_decay } at arg, one a parameter; absent fields take the defaults. */
+/* List of { lr_scale, weight_decay, trust } at arg, one a parameter; absent fields take the defaults. */
 static gm_optimizer_item *push_items(lua_State *L, int arg, int n, double weight_decay)
 {
     if (lua_isnoneornil(L, arg)) return NULL;
@@ -29,6 +29,9 @@ static gm_optimizer_item *push_items(lua_State *L, int arg, int n, double weight
         lua_rawgeti(L, arg, i + 1);
         items[i].lr_scale = gm_field_number(L, lua_gettop(L), "lr_scale", 1);
         items[i].weight_decay = gm_field_number(L, lua_gettop(L), "weight_decay", weight_decay);
+        lua_getfield(L, -1, "trust");
+        items[i].trust = lua_isnil(L, -1) || lua_toboolean(L, -1);
+        lua_pop(L, 1);
         lua_pop(L, 1);
     }
     return items;

@@ -5,17 +5,19 @@
 #include <string.h>
 #include "../../kernels/philox.h"
 #include "../../kernels/step_control.h"
+#include "../../kernels/trust.h"
 #include "../autograd/padding.h"
 #include "../gradients/parts.h"
+#include "trust.h"
 
-#define MAX_STATES 3 /* moments, and the master */
+#define MAX_STATES 4 /* moments, and the master */
 
 typedef struct item {
     gm_value         *parameter;
     gm_tensor        *state[MAX_STATES]; /* as the outputs of the op after p; the master is the last of them */
     gm_tensor        *missed;            /* updates made without it, see below; NULL: 0 */
     gm_optimizer_item set;
-    bool              done; /* in the current step */
+    bool              measured, done; /* in the current step */
 } item;
 
 struct gm_optimizer {
@@ -23,6 +25,7 @@ struct gm_optimizer {
     gm_op       op;
     gm_attrs    attrs;
     int64_t     steps, skipped; /* steps: with those that the control tensor left out */
+    gm_tensor  *trust;          /* f64 (n, 2), see kernels/trust.h; NULL: not made yet */
     bool        has_momentum;   /* set_momentum has been called, with this momentum: */
     double      momentum;
     int         n;
@@ -33,26 +36,32 @@ struct gm_optimizer {
 };
 
 static const char *const moments[GM_OP_COUNT][MAX_STATES] = {
-#define GM_OPTIMIZER(name, moments, momentum, attributes, flops, ...) [GM_OP_##name] = {__VA_ARGS__},
+#define GM_OPTIMIZER(name, moments, there, momentum, attributes, flops, ...) [GM_OP_##name] = {__VA_ARGS__},
 #include "../../kernels/optimizers.def"
 #undef GM_OPTIMIZER
 };
 
-/* Tensors of a parameter in a call: p, moments, master; NULL where there is none. */
-static int width_of(const gm_optimizer *o) { return gm_op_gives(o->op)->n; }
-static int master_of(const gm_optimizer *o) { return width_of(o) - 2; } /* its place among the states */
-
-/* Some moments are there with momentum only: those of SGD. */
-static bool needs_momentum(const gm_optimizer *o) { return master_of(o) && gm_op_gives(o->op)->slot[1].optional; }
-static bool has_moments(const gm_optimizer *o)
+/* The moments that a parameter has with these attributes: bit k for moment k. */
+static unsigned moments_of(gm_op op, const gm_attrs *at)
 {
-    return master_of(o) && (!needs_momentum(o) || o->attrs.momentum != 0);
+    switch (op) {
+#define GM_OPTIMIZER(name, moments, there, ...) \
+    case GM_OP_##name:                          \
+        return (unsigned)(there);
+#include "../../kernels/optimizers.def"
+#undef GM_OPTIMIZER
+    default: return 0;
+    }
 }
+
+/* Tensors of a parameter in a call: p, moments, master, trust; NULL where there is none. */
+static int width_of(const gm_optimizer *o) { return gm_op_gives(o->op)->n; }
+static int master_of(const gm_optimizer *o) { return width_of(o) - 3; } /* its place among the states */
 
 static bool has_state(const gm_optimizer *o, const item *it, int k)
 {
     if (k == master_of(o)) return gm_dtype_is_narrow(it->parameter->local->dtype) && !o->attrs.stochastic;
-    return k < master_of(o) && has_moments(o);
+    return k < master_of(o) && moments_of(o->op, &o->attrs) >> k & 1;
 }
 
 gm_status gm_optimizer_new(gm_rank *r, gm_op op, int n, gm_value *const *parameters, const gm_attrs *attrs,
@@ -65,8 +74,8 @@ gm_status gm_optimizer_new(gm_rank *r, gm_op op, int n, gm_value *const *paramet
     gm_optimizer *o = calloc(1, sizeof *o + (size_t)n * sizeof *o->items);
     if (!o) return GM_FAIL(GM_ENOMEM, "no memory for an optimizer of %d parameters", n);
     o->in = calloc((size_t)n + 3, sizeof *o->in);
-    o->out = calloc((MAX_STATES + 1) * (size_t)n + 1, sizeof *o->out);
-    o->view = calloc((MAX_STATES + 2) * (size_t)n + 1, sizeof *o->view);
+    o->out = calloc((MAX_STATES + 2) * (size_t)n + 1, sizeof *o->out);
+    o->view = calloc((MAX_STATES + 3) * (size_t)n + 1, sizeof *o->view);
     if (!o->in || !o->out || !o->view) {
         gm_optimizer_free(o);
         return GM_FAIL(GM_ENOMEM, "no memory for an optimizer of %d parameters", n);
@@ -77,7 +86,7 @@ gm_status gm_optimizer_new(gm_rank *r, gm_op op, int n, gm_value *const *paramet
     o->attrs.stream.key = gm_stream_key(r->seed, GM_PURPOSE_NOISE, gm_hash_text(GM_HASH_START, "optimizer"));
     o->n = n;
     for (int i = 0; i < n; i++) {
-        o->items[i].set = items ? items[i] : (gm_optimizer_item){1, attrs->weight_decay};
+        o->items[i].set = items ? items[i] : (gm_optimizer_item){1, attrs->weight_decay, 1};
         o->items[i].parameter = parameters[i];
         gm_value_retain(parameters[i]);
     }
@@ -93,6 +102,7 @@ void gm_optimizer_free(gm_optimizer *o)
         for (int k = 0; k < MAX_STATES; k++) gm_tensor_release(o->items[i].state[k]);
         gm_tensor_release(o->items[i].missed);
     }
+    gm_tensor_release(o->trust);
     free(o->in);
     free(o->out);
     free(o->view);
@@ -149,14 +159,15 @@ static void drop_parts(gm_optimizer *o)
     while (o->n_views) gm_tensor_release(o->view[--o->n_views]);
 }
 
-/* A moment, which is zeros, or the master, which is the parameter. */
-static gm_status fill_state(const item *it, bool master, gm_tensor *state)
+/* A moment, all of whose elements are `value`, or the master, which is the parameter. */
+static gm_status fill_state(const item *it, bool master, double value, gm_tensor *state)
 {
     gm_attrs   a = gm_attrs_default();
     gm_layout  layout;
     gm_tensor *p = NULL, *part = NULL, *resting;
     gm_device *dev = it->parameter->rank->device;
     gm_status  st = GM_OK;
+    a.value = master ? 0 : value;
     if (!master || is_shared_out(it)) st = gm_run_one(dev, GM_OP_fill, &a, NULL, state);
     if (!master || st != GM_OK) return st;
     a.dtype = state->dtype;
@@ -170,14 +181,14 @@ done:
     return st;
 }
 
-static gm_status new_state(gm_rank *r, const item *it, bool master, gm_tensor **out)
+static gm_status new_state(gm_rank *r, const item *it, bool master, double value, gm_tensor **out)
 {
     const gm_parameter *p = it->parameter->param;
     const gm_tensor    *like = !is_shared_out(it) ? it->parameter->local : p->stored ? p->stored : p->own;
     GM_TRY(outside_graph(r));
     gm_rank_place(r, "optimizer state");
     GM_TRY(gm_tensor_new(r->device, gm_dtype_wide(like->dtype), like->ndim, like->shape, out));
-    gm_status st = fill_state(it, master, *out);
+    gm_status st = fill_state(it, master, value, *out);
     if (st != GM_OK) {
         gm_tensor_release(*out);
         *out = NULL;
@@ -188,7 +199,8 @@ static gm_status new_state(gm_rank *r, const item *it, bool master, gm_tensor **
 static gm_status make_states(gm_optimizer *o, item *it)
 {
     for (int k = 0; k < MAX_STATES; k++)
-        if (!it->state[k] && has_state(o, it, k)) GM_TRY(new_state(o->rank, it, k == master_of(o), &it->state[k]));
+        if (!it->state[k] && has_state(o, it, k))
+            GM_TRY(new_state(o->rank, it, k == master_of(o), o->attrs.value, &it->state[k]));
     return GM_OK;
 }
 
@@ -275,7 +287,7 @@ static gm_status miss_group(gm_optimizer *o, int first, gm_tensor *control)
 /* Parameters without a gradient are done with. What has no moments has no use for numbers of steps. */
 static gm_status miss_update(gm_optimizer *o, gm_tensor *control)
 {
-    bool counts = has_moments(o);
+    bool counts = moments_of(o->op, &o->attrs) != 0;
     for (int i = 0; i < o->n; i++) {
         item *it = &o->items[i];
         if (it->done || gradient_of(it)) continue;
@@ -311,6 +323,17 @@ gm_status gm_optimizer_set_missed(gm_optimizer *o, const double *missed)
 
 /* ---- steps ---- */
 
+/* The squares of a parameter, NULL where it has no trust ratio. */
+static gm_status add_trust(gm_optimizer *o, int i, gm_tensor **argument)
+{
+    int64_t n = 2, stride = 1;
+    *argument = NULL;
+    if (!o->attrs.trust || !o->items[i].set.trust) return GM_OK;
+    GM_TRY(gm_tensor_view(o->trust, 1, &n, &stride, 2 * (int64_t)i, argument));
+    o->view[o->n_views++] = *argument;
+    return GM_OK;
+}
+
 /* The arguments of one parameter. */
 static gm_status add_item(gm_optimizer *o, int i, int *n_in, int *n_out)
 {
@@ -323,12 +346,15 @@ static gm_status add_item(gm_optimizer *o, int i, int *n_in, int *n_out)
     GM_TRY(make_states(o, it));
     GM_TRY(add_part(o, it, gradient_of(it), &o->in[(*n_in)++]));
     GM_TRY(add_part(o, it, p, &o->out[(*n_out)++]));
-    for (int k = 0; k < width_of(o) - 1; k++) GM_TRY(add_part(o, it, it->state[k], &o->out[(*n_out)++]));
-    return gm_value_resting_changes(it->parameter);
+    for (int k = 0; k <= master_of(o); k++) GM_TRY(add_part(o, it, it->state[k], &o->out[(*n_out)++]));
+    return add_trust(o, i, &o->out[(*n_out)++]);
 }
 
-/* One kernel call for every parameter that shares item `first`'s settings, missed updates and dtype. */
-static gm_status step_group(gm_optimizer *o, int first, gm_tensor *control)
+static bool is_due(const item *it, bool measure) { return measure ? !it->measured : !it->done; }
+
+/* One kernel call for every parameter that shares item `first`'s settings, missed updates and dtype. measure: for their
+ * squares, else for their updates. */
+static gm_status step_group(gm_optimizer *o, int first, bool measure, gm_tensor *control)
 {
     item     *f = &o->items[first];
     int       n_in = 0, n_out = 0;
@@ -336,22 +362,45 @@ static gm_status step_group(gm_optimizer *o, int first, gm_tensor *control)
     gm_status st;
     a.weight_decay = f->set.weight_decay;
     a.lr_scale = f->set.lr_scale;
+    if (!f->set.trust) a.trust = GM_TRUST_NONE;
+    a.measure = measure;
     o->in[n_in++] = control;
     o->in[n_in++] = f->missed;
     a.stochastic = o->attrs.stochastic && gm_dtype_is_narrow(f->parameter->local->dtype);
     for (int i = first; i < o->n; i++) {
         item *it = &o->items[i];
-        if (it->done || memcmp(&it->set, &f->set, sizeof it->set) || it->missed != f->missed ||
+        if (!is_due(it, measure) || memcmp(&it->set, &f->set, sizeof it->set) || it->missed != f->missed ||
             it->parameter->local->dtype != f->parameter->local->dtype)
             continue;
-        it->done = true;
+        *(measure ? &it->measured : &it->done) = true;
         GM_TRY_OR(add_item(o, i, &n_in, &n_out), st, done);
+        if (!measure) GM_TRY_OR(gm_value_resting_changes(it->parameter), st, done);
     }
     gm_call c = {.op = o->op, .n_in = n_in, .n_out = n_out, .in = o->in, .out = o->out, .attrs = &a};
     st = gm_run(o->rank->device, &c);
 done:
     drop_parts(o);
     return st;
+}
+
+/* The squares of all parameters with a gradient and a trust ratio, each global tensor's. */
+static gm_status measure_all(gm_optimizer *o, gm_tensor *control)
+{
+    gm_attrs zero = gm_attrs_default();
+    uint32_t axes = gm_trust_axes(o);
+    if (!o->trust) {
+        GM_TRY(outside_graph(o->rank));
+        gm_rank_place(o->rank, "optimizer state");
+        GM_TRY(gm_tensor_new(o->rank->device, GM_F64, 2, (int64_t[]){o->n, 2}, &o->trust));
+    }
+    GM_TRY(gm_run_one(o->rank->device, GM_OP_fill, &zero, NULL, o->trust));
+    for (int i = 0; i < o->n; i++) {
+        item *it = &o->items[i];
+        it->measured = it->done || !it->set.trust || !gm_trust_counts(o, i, axes);
+    }
+    for (int i = 0; i < o->n; i++)
+        if (!o->items[i].measured) GM_TRY(step_group(o, i, true, control));
+    return gm_trust_sum(o->rank, axes, o->trust);
 }
 
 void gm_optimizer_prepare(gm_optimizer *o, double lr)
@@ -371,8 +420,9 @@ gm_status gm_optimizer_step(gm_optimizer *o, double lr, double clip, double loss
     o->rank->device->step.loss_scale = loss_scale;
     for (int i = 0; i < o->n; i++) o->items[i].done = false;
     GM_TRY(miss_update(o, control));
+    if (o->attrs.trust) GM_TRY(measure_all(o, control));
     for (int i = 0; i < o->n; i++)
-        if (!o->items[i].done) GM_TRY(step_group(o, i, control));
+        if (!o->items[i].done) GM_TRY(step_group(o, i, false, control));
     o->steps++;
     return GM_OK;
 }
@@ -394,7 +444,9 @@ gm_status gm_optimizer_set_momentum(gm_optimizer *o, double momentum)
 {
     if (!(momentum >= 0 && momentum < 1))
         return GM_FAIL(GM_EINVAL, "optimizer: momentum %g is not in [0, 1)", momentum);
-    if (needs_momentum(o) && (o->attrs.momentum == 0) != (momentum == 0))
+    gm_attrs a = o->attrs;
+    a.momentum = momentum;
+    if (moments_of(o->op, &a) != moments_of(o->op, &o->attrs))
         return GM_FAIL(GM_EINVAL, "optimizer: %s cannot gain or lose its momentum on the way", gm_op_name(o->op));
     o->momentum = momentum;
     o->has_momentum = true;
@@ -416,7 +468,7 @@ gm_status gm_optimizer_state(gm_optimizer *o, int i, int k, const char **name, g
 
 size_t gm_optimizer_bytes(const gm_optimizer *o)
 {
-    size_t bytes = 0;
+    size_t bytes = o->trust ? o->trust->storage->bytes : 0;
     for (int i = 0; i < o->n; i++)
         for (int k = 0; k < MAX_STATES; k++)
             if (o->items[i].state[k]) bytes += o->items[i].state[k]->storage->bytes;

@@ -1,13 +1,14 @@
 --- Optimizers: SGD, Adam and AdamW, whose options and defaults are PyTorch's and whose update is one call into C
--- (host/optim), and the class from which optimizers written in Lua inherit.
+-- (host/optim), and the class from which optimizers written in Lua inherit. ganymede.optim.families and
+-- ganymede.optim.adafactor have the others.
 --
 --     local optimizer = gm.optim.AdamW({ lr = 1e-3, weight_decay = 0.05 }, model)
 --     optimizer:step { clip = 1 }            -- uses the rate optimizer.lr, which schedulers write
 --
 -- The second argument is a module, a list of tensors, or a list of groups { params = ..., lr_scale =,
--- weight_decay = }. In a config, `groups` selects parameters by their names (Lua patterns). A parameter belongs to the
--- first group whose pattern matches its name. The trap: as in PyTorch, weight decay also acts on biases and norms,
--- unless no_decay = "norm_and_bias".
+-- weight_decay =, trust = }. In a config, `groups` selects parameters by their names (Lua patterns). A parameter
+-- belongs to the first group whose pattern matches its name. The trap: as in PyTorch, weight decay also acts on biases
+-- and norms, unless no_decay = "norm_and_bias".
 -- @module ganymede.optim
 local core = require "ganymede.core"
 local held = require "ganymede.tensor.held"
@@ -32,6 +33,8 @@ local group_options = {
     doc = "the factor by which the learning rate of these parameters is multiplied" },
   weight_decay = { type = "number", min = 0, optional = true,
     doc = "the weight decay of these parameters; default: that of the optimizer" },
+  trust = { type = "boolean", optional = true,
+    doc = "whether these parameters have a trust ratio (LAMB, LARS); default: as no_trust says" },
 }
 
 local common = {
@@ -40,8 +43,8 @@ local common = {
   weight_decay = { type = "number", min = 0, default = 0,
     doc = "the weight decay of every parameter whose group sets none" },
   groups = { type = "table", optional = true,
-    doc = "the list of groups { match = pattern, lr_scale =, weight_decay = }; a parameter belongs to the first that "
-      .. "matches its name" },
+    doc = "the list of groups { match = pattern, lr_scale =, weight_decay =, trust = }; a parameter belongs to the "
+      .. "first that matches its name" },
   no_decay = { type = "string", one_of = { "none", "norm_and_bias" }, default = "none",
                doc = "which parameters are left out of weight decay; norm_and_bias: those with fewer than two "
                  .. "dimensions" },
@@ -76,15 +79,29 @@ local function is_group_list(params)
     and not core.is_tensor(params[1]) and params[1].params ~= nil
 end
 
--- Groups given in code -> the list of their parameters, each { name, tensor, lr_scale, weight_decay }.
-local function from_group_list(owner, groups, decay)
+-- trust is for optimizers with a trust ratio: those with the option no_trust.
+local function refuse_trust(owner, what, group, opt)
+  if group.trust == nil or opt.no_trust then return end
+  error(("%s: %s has trust, but %s has no trust ratio; LAMB and LARS have"):format(owner, what, owner), 0)
+end
+
+-- Does a parameter have a trust ratio?
+local function has_trust(opt, group, tensor)
+  if group and group.trust ~= nil then return group.trust end
+  return not (opt.no_trust == "norm_and_bias" and tensor:dim() < 2)
+end
+
+-- Groups given in code -> the list of their parameters, each { name, tensor, lr_scale, weight_decay, trust }.
+local function from_group_list(owner, groups, opt)
   local out = {}
   for i, given in ipairs(groups) do
     local g = options.check(("%s: group %d"):format(owner, i), group_options, given, 0)
     if not g.params then error(("%s: group %d has no 'params'"):format(owner, i), 0) end
+    refuse_trust(owner, "group " .. i, g, opt)
     for _, p in ipairs(named(owner, g.params)) do
       local name = is_module(g.params) and p.name or ("%d.%s"):format(i, p.name)
-      out[#out + 1] = { name = name, tensor = p.tensor, lr_scale = g.lr_scale, weight_decay = g.weight_decay or decay }
+      out[#out + 1] = { name = name, tensor = p.tensor, lr_scale = g.lr_scale,
+                        weight_decay = g.weight_decay or opt.weight_decay, trust = has_trust(opt, g, p.tensor) }
     end
   end
   return out
@@ -125,7 +142,7 @@ local function refuse_idle(owner, groups, names)
 end
 
 -- A module or a list of tensors, with the groups of a config -> the list of its parameters, each { name, tensor,
--- lr_scale, weight_decay }.
+-- lr_scale, weight_decay, trust }.
 local function with_settings(owner, given, opt)
   local params = named(owner, given)
   local groups = {}
@@ -134,13 +151,14 @@ local function with_settings(owner, given, opt)
     if not groups[i].match or groups[i].params then
       error(("%s: groups[%d] needs 'match', a pattern of parameter names (params is for code)"):format(owner, i), 0)
     end
+    refuse_trust(owner, ("groups[%d]"):format(i), groups[i], opt)
   end
   local out = {}
   for i, p in ipairs(params) do
     local g = matched_group(groups, p.name)
     local decay = opt.no_decay == "norm_and_bias" and p.tensor:dim() < 2 and 0 or opt.weight_decay
     out[i] = { name = p.name, tensor = p.tensor, lr_scale = g and g.lr_scale or 1,
-               weight_decay = g and g.weight_decay or decay }
+               weight_decay = g and g.weight_decay or decay, trust = has_trust(opt, g, p.tensor) }
   end
   refuse_idle(owner, groups, all_names(given, params))
   return out
@@ -169,7 +187,7 @@ local construct = signature.constructor("options table?, parameters any?", funct
   opt.params = nil
   opt = options.check(class.name, class.options, opt, 2)
   if params == nil then error(class.name .. " needs parameters: give a module as the second argument", 3) end
-  local items = is_group_list(params) and from_group_list(class.name, params, opt.weight_decay)
+  local items = is_group_list(params) and from_group_list(class.name, params, opt)
     or with_settings(class.name, params, opt)
   local self = setmetatable({ opt = opt, lr = opt.lr, items = refuse_doubles(class.name, items), tensors = {} }, class)
   for i, item in ipairs(items) do self.tensors[i] = item.tensor end
@@ -177,7 +195,8 @@ local construct = signature.constructor("options table?, parameters any?", funct
   return self
 end)
 
---- Creates what the optimizer needs; a class defines it. items: the list of { name, tensor, lr_scale, weight_decay }.
+--- Creates what the optimizer needs; a class defines it. items: the list of { name, tensor, lr_scale, weight_decay,
+-- trust }.
 function Optimizer.build(_) end
 
 --- Makes one update from the gradients. settings.lr is the rate (default self.lr). All gradients are multiplied by
@@ -192,7 +211,8 @@ function Optimizer:zero_grad() core.zero_grad(self.tensors) end
 -- each name is unique. A checkpoint saves them.
 function Optimizer.state(_) return {} end
 
---- Returns the number of updates made so far.
+--- The number of updates made so far. Classes with counts_updates = true leave out steps that were skipped, and get
+-- that number back when a run resumes; others get the number of all steps.
 function Optimizer:steps() return self.step_count or 0 end
 --- Sets the number of updates made so far, when a run resumes.
 function Optimizer:set_steps(n) self.step_count = n end
@@ -233,6 +253,7 @@ end
 
 -- ---------------------------------------------------------------- over host/optim
 
+local maximize = { type = "boolean", default = false, doc = "go up the gradients, to the largest loss?" }
 local master_weights = { type = "boolean", default = true,
   doc = "whether each parameter of 16 bits has a copy in f32, which an update changes and then rounds into the "
     .. "parameter; if false, the parameter itself is updated with stochastic rounding" }
@@ -243,7 +264,7 @@ local Fused = setmetatable({ takes_control = true }, { __index = Optimizer })
 
 function Fused:build(opt, items)
   local attrs = self.attrs(opt)
-  attrs.stochastic = not opt.master_weights
+  attrs.stochastic, attrs.maximize = not opt.master_weights, opt.maximize
   self.core = core.optimizer(self.kind, self.tensors, attrs, items)
 end
 
@@ -288,14 +309,15 @@ function Fused:bytes() return self.core:bytes() end
 function Fused:set_momentum(value) self.core:set_momentum(value) end
 
 --- The velocity is v = momentum v + (1 - dampening) g, and w = w - lr v (Sutskever et al. 2013, in PyTorch's form).
-local SGD = optim.class("SGD", {
+local sgd_options = {
   momentum = { type = "number", min = 0, below = 1, default = 0,
     doc = "the factor of the velocity v of the step before; 0: no momentum" },
   dampening = { type = "number", default = 0, doc = "the part of the gradient that does not enter the velocity" },
   nesterov = { type = "boolean", default = false,
     doc = "whether w moves by g + momentum v in place of v (Nesterov); needs momentum above 0, dampening 0" },
-  master_weights = master_weights,
-}, Fused)
+  master_weights = master_weights, maximize = maximize,
+}
+local SGD = optim.class("SGD", sgd_options, Fused)
 optim.SGD = SGD
 SGD.kind = "sgd"
 
@@ -313,12 +335,14 @@ function SGD:set_momentum(value)
 end
 
 local adam_options = {
-  master_weights = master_weights,
+  master_weights = master_weights, maximize = maximize,
   betas = { type = "table", default = { 0.9, 0.999 },
     doc = "{ beta1, beta2 }: the decay rates of the running means of the gradient and of its square, each from 0, "
       .. "below 1" },
   eps = { type = "number", min = 0, default = 1e-8,
     doc = "a number added to the square root of the second moment, which prevents a division by 0" },
+  amsgrad = { type = "boolean", default = false,
+    doc = "whether updates are divided by the root of the largest second moment so far (Reddi, Kale and Kumar 2018)" },
 }
 
 local function adam_attrs(name, decoupled)
@@ -329,7 +353,8 @@ local function adam_attrs(name, decoupled)
         error(("%s: betas[%d] must be a number from 0, below 1; got %s"):format(name, i, tostring(b[i])), 0)
       end
     end
-    return { beta1 = b[1], beta2 = b[2], eps = opt.eps, weight_decay = opt.weight_decay, decoupled = decoupled }
+    return { beta1 = b[1], beta2 = b[2], eps = opt.eps, weight_decay = opt.weight_decay, decoupled = decoupled,
+             amsgrad = opt.amsgrad }
   end
 end
 
@@ -341,11 +366,19 @@ Adam.kind, Adam.attrs = "adam", adam_attrs("Adam", false)
 --- The method of Loshchilov and Hutter (2019). Weight decay multiplies w by 1 - lr weight_decay and does not enter the
 -- moments.
 local AdamW = optim.class("AdamW", {
-  betas = adam_options.betas, eps = adam_options.eps, master_weights = master_weights,
+  betas = adam_options.betas, eps = adam_options.eps, amsgrad = adam_options.amsgrad,
+  master_weights = master_weights, maximize = maximize,
   weight_decay = { type = "number", min = 0, default = 0.01, doc = common.weight_decay.doc },
 }, Fused)
 optim.AdamW = AdamW
 AdamW.kind, AdamW.attrs = "adam", adam_attrs("AdamW", true)
+
+require "ganymede.optim.families"(optim, Fused, {
+  lr = common.lr, weight_decay = common.weight_decay, betas = adam_options.betas, eps = adam_options.eps,
+  amsgrad = adam_options.amsgrad, sgd = sgd_options,
+  fused = { master_weights = master_weights, maximize = maximize },
+})
+require "ganymede.optim.adafactor"(optim, { maximize = maximize })
 
 signature.export("optimizer", Fused, ":")
 signature.export("optimizer", Optimizer, ":", { "build", "step", "set_momentum" })
