@@ -42,7 +42,7 @@ describe("the folders", function()
 
   -- From the ground up: a folder of host/ includes those before it, and none behind it.
   it("of host/ stand on each other in one order", function()
-    local floors = { "mesh", "files", "data", "loopback", "observe", "comm", "job", "rank", "checkpoint", "autograd",
+    local floors = { "mesh", "files", "tier", "data", "loopback", "observe", "comm", "job", "rank", "checkpoint", "autograd",
       "parallel", "gradients", "optim", "pipeline" }
     local height = {}
     for i, folder in ipairs(floors) do height[folder] = i end
