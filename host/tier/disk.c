@@ -13,8 +13,8 @@
 #include <unistd.h>
 #include "../files/files.h"
 
-#define DEPTH    16
-#define PIECE    ((size_t)1 << 20)
+#define DEPTH    256 /* so much that transfers go on while the program computes: it submits no pieces then */
+#define PIECE    ((size_t)4 << 20)
 #define DEADLINE 120
 #define NEVER    INT64_MIN
 #define BLOCK    512 /* of a disk, at least */
@@ -147,7 +147,8 @@ gm_status gm_disk_open(const gm_disk_settings *settings, gm_disk **out)
     if (!d->set.depth) d->set.depth = DEPTH;
     if (!d->set.piece) d->set.piece = PIECE;
     if (!(d->set.deadline > 0)) d->set.deadline = DEADLINE;
-    d->folder = strdup(settings->folder);
+    d->folder = realpath(settings->folder, NULL);
+    if (!d->folder) d->folder = strdup(settings->folder); /* opening the file says what is wrong with it */
     d->pieces = calloc((size_t)d->set.depth, sizeof *d->pieces);
     gm_status st = d->folder && d->pieces ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for a disk");
     for (int i = 0; st == GM_OK && i < d->set.depth; i++) {
@@ -270,6 +271,7 @@ static bool hand_over(gm_disk *d, gm_disk_piece *p)
     int64_t       n = d->set.fault ? d->set.fault(d->set.fault_context, event, p->at, p->rest) : (int64_t)p->rest;
     p->bytes = n >= 0 && (size_t)n < p->rest ? (size_t)n : p->rest;
     p->result = n;
+    p->direct = d->stats.direct;
     if (n < 0) return n == NEVER;
     d->way->submit(d->state, p);
     return true;
@@ -287,11 +289,11 @@ static gm_status account(gm_disk *d, gm_disk_piece *p)
 {
     int64_t n = p->result;
     if (n == -EINTR) return GM_OK;
-    if (n == -EINVAL && d->stats.direct && !fcntl(d->fd, F_SETFL, 0)) {
-        no_direct(d);
+    if (n == -EINVAL && p->direct && !fcntl(d->fd, F_SETFL, 0)) {
+        if (d->stats.direct) no_direct(d);
         return GM_OK;
     }
-    if (n > 0 && n < (int64_t)p->rest && d->stats.direct) n -= n % BLOCK;
+    if (n > 0 && n < (int64_t)p->rest && p->direct) n -= n % BLOCK;
     if (n <= 0) return breaks(d, failed(d, p));
     *(p->write ? &d->stats.written : &d->stats.read) += (uint64_t)n;
     p->at += (uint64_t)n;

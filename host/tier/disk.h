@@ -30,8 +30,8 @@ typedef enum gm_disk_event { GM_DISK_RESERVES, GM_DISK_READS, GM_DISK_WRITES } g
 
 typedef struct gm_disk_settings {
     const char *folder;
-    int         depth;    /* pieces under way at most; 0: 16 */
-    size_t      piece;    /* bytes of a piece, a multiple of GM_DISK_ALIGN; 0: 1 MiB */
+    int         depth;    /* pieces under way at most; 0: 256 */
+    size_t      piece;    /* bytes of a piece, a multiple of GM_DISK_ALIGN; 0: 4 MiB */
     double      deadline; /* seconds without an answer of the disk after which a wait fails; 0: 120 */
     bool        threads;  /* pread and pwrite also where io_uring is there */
     bool        buffered; /* through the page cache also where O_DIRECT is there */

@@ -5,7 +5,7 @@
 #include "disk.h"
 
 typedef struct gm_disk_piece {
-    bool                  write;
+    bool                  write, direct; /* direct: it bypasses the page cache */
     int                   fd;
     uint64_t              at;
     char                 *memory;

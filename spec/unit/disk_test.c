@@ -219,6 +219,34 @@ void gm_test_disk_errors(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
+static int64_t refuse_first(void *context, gm_disk_event event, uint64_t at, size_t bytes)
+{
+    (void)at;
+    return event != GM_DISK_RESERVES && *(int *)context && (*(int *)context)-- ? -EINVAL : (int64_t)bytes;
+}
+
+static void hear(void *context, const char *text) { *(int *)context += strstr(text, "has no direct I/O") != NULL; }
+
+/* A file system that opens files for direct I/O and then refuses it. */
+void gm_test_disk_no_direct(void **state)
+{
+    (void)state;
+    gm_disk *d;
+    uint64_t read, written;
+    int      refusals = 1, said = 0;
+    make_folder();
+    OK(gm_disk_open(
+        &(gm_disk_settings){
+            .folder = folder, .say = hear, .say_context = &said, .fault = refuse_first, .fault_context = &refusals},
+        &d));
+    refusals = gm_disk_stats_of(d).direct;
+    exercise(d, 100, 3, &read, &written);
+    assert_int_equal(said, 1);
+    assert_false(gm_disk_stats_of(d).direct);
+    gm_disk_close(d);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 void gm_test_disk_space(void **state)
 {
     (void)state;
