@@ -29,6 +29,7 @@ struct gm_optimizer {
     gm_tensor **in, **out; /* argument lists, room for all */
     int         n_views;   /* of parts, for the call that is prepared */
     gm_tensor **view;
+    gm_offload *offload; /* where states rest; NULL: all are in memory */
     item        items[];
 };
 
@@ -93,6 +94,7 @@ void gm_optimizer_free(gm_optimizer *o)
         for (int k = 0; k < MAX_STATES; k++) gm_tensor_release(o->items[i].state[k]);
         gm_tensor_release(o->items[i].missed);
     }
+    gm_offload_free(o->offload);
     free(o->in);
     free(o->out);
     free(o->view);
@@ -170,10 +172,15 @@ done:
     return st;
 }
 
-static gm_status new_state(gm_rank *r, const item *it, bool master, gm_tensor **out)
+static const gm_tensor *like_of(const item *it)
 {
     const gm_parameter *p = it->parameter->param;
-    const gm_tensor    *like = !is_shared_out(it) ? it->parameter->local : p->stored ? p->stored : p->own;
+    return !is_shared_out(it) ? it->parameter->local : p->stored ? p->stored : p->own;
+}
+
+static gm_status new_state(gm_rank *r, const item *it, bool master, gm_tensor **out)
+{
+    const gm_tensor *like = like_of(it);
     GM_TRY(outside_graph(r));
     gm_rank_place(r, "optimizer state");
     GM_TRY(gm_tensor_new(r->device, gm_dtype_wide(like->dtype), like->ndim, like->shape, out));
@@ -187,8 +194,15 @@ static gm_status new_state(gm_rank *r, const item *it, bool master, gm_tensor **
 
 static gm_status make_states(gm_optimizer *o, item *it)
 {
-    for (int k = 0; k < MAX_STATES; k++)
-        if (!it->state[k] && has_state(o, it, k)) GM_TRY(new_state(o->rank, it, k == master_of(o), &it->state[k]));
+    for (int k = 0; k < MAX_STATES; k++) {
+        if (it->state[k] || !has_state(o, it, k)) continue;
+        GM_TRY(new_state(o->rank, it, k == master_of(o), &it->state[k]));
+        gm_status st = gm_offload_take(o->offload, (int)(it - o->items), it->state[k]);
+        if (st == GM_OK) continue;
+        gm_tensor_release(it->state[k]);
+        it->state[k] = NULL;
+        return st;
+    }
     return GM_OK;
 }
 
@@ -309,6 +323,32 @@ gm_status gm_optimizer_set_missed(gm_optimizer *o, const double *missed)
     return GM_OK;
 }
 
+/* ---- states that rest elsewhere ---- */
+
+gm_status gm_optimizer_offload(gm_optimizer *o, const gm_offload_settings *settings)
+{
+    uint64_t *room = calloc((size_t)o->n + 1, sizeof *room);
+    gm_status st = room ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for the offload of %d parameters", o->n);
+    if (o->offload) st = GM_FAIL(GM_EINVAL, "optimizer: its states are offloaded already");
+    for (int i = 0; i < o->n && st == GM_OK; i++) {
+        const item      *it = &o->items[i];
+        const gm_tensor *like = like_of(it);
+        uint64_t         bytes = (uint64_t)gm_tensor_numel(like) * gm_dtype_size(gm_dtype_wide(like->dtype));
+        for (int k = 0; k < MAX_STATES; k++) {
+            if (it->state[k]) st = GM_FAIL(GM_EINVAL, "optimizer: states are offloaded before the first step");
+            if (has_state(o, it, k)) room[i] += gm_tier_room(settings->tier.kind, bytes);
+        }
+    }
+    if (st == GM_OK) st = gm_offload_new(o->rank->device, settings, o->n, room, &o->offload);
+    free(room);
+    return st;
+}
+
+bool gm_optimizer_offloaded(const gm_optimizer *o, gm_tier_stats *out)
+{
+    return o->offload && (*out = gm_offload_stats(o->offload), true);
+}
+
 /* ---- steps ---- */
 
 /* The arguments of one parameter. */
@@ -320,38 +360,70 @@ static gm_status add_item(gm_optimizer *o, int i, int *n_in, int *n_out)
     GM_TRY(check_gradient(o, i));
     GM_TRY(gm_value_resting(it->parameter, &layout, &p));
     if (p == it->parameter->local) GM_TRY(gm_padding_renew(it->parameter));
-    GM_TRY(make_states(o, it));
     GM_TRY(add_part(o, it, gradient_of(it), &o->in[(*n_in)++]));
     GM_TRY(add_part(o, it, p, &o->out[(*n_out)++]));
     for (int k = 0; k < width_of(o) - 1; k++) GM_TRY(add_part(o, it, it->state[k], &o->out[(*n_out)++]));
     return gm_value_resting_changes(it->parameter);
 }
 
-/* One kernel call for every parameter that shares item `first`'s settings, missed updates and dtype. */
-static gm_status step_group(gm_optimizer *o, int first, gm_tensor *control)
+/* Has it to be updated still, with the same settings, missed updates and dtype as f? */
+static bool goes_with(const item *it, const item *f)
 {
-    item     *f = &o->items[first];
+    return !it->done && !memcmp(&it->set, &f->set, sizeof it->set) && it->missed == f->missed &&
+           it->parameter->local->dtype == f->parameter->local->dtype;
+}
+
+/* Where the unit ends that begins at item i: parameters of one kernel call. Without offload it is the whole group. */
+static int end_of_unit(const gm_optimizer *o, int i, const item *f)
+{
+    int      n = 0;
+    uint64_t bytes = 0;
+    while (i < o->n && (!goes_with(&o->items[i], f) || gm_offload_fits(o->offload, i, &n, &bytes))) i++;
+    return i;
+}
+
+/* The states of the unit that begins at item i begin to come, while another one is updated. */
+static gm_status fetch_ahead(gm_optimizer *o, int i, const item *f)
+{
+    for (int end = o->offload ? end_of_unit(o, i, f) : i; i < end; i++)
+        for (int k = 0; goes_with(&o->items[i], f) && k < MAX_STATES; k++)
+            if (o->items[i].state[k]) GM_TRY(gm_offload_begin(o->offload, o->items[i].state[k]));
+    return GM_OK;
+}
+
+static gm_status step_unit(gm_optimizer *o, int begin, int end, const item *f, gm_tensor *control, const gm_attrs *a)
+{
     int       n_in = 0, n_out = 0;
-    gm_attrs  a = o->attrs;
     gm_status st;
-    a.weight_decay = f->set.weight_decay;
-    a.lr_scale = f->set.lr_scale;
+    GM_TRY(fetch_ahead(o, begin, f)); /* of the first unit nothing is under way yet */
     o->in[n_in++] = control;
     o->in[n_in++] = f->missed;
-    a.stochastic = o->attrs.stochastic && gm_dtype_is_narrow(f->parameter->local->dtype);
-    for (int i = first; i < o->n; i++) {
-        item *it = &o->items[i];
-        if (it->done || memcmp(&it->set, &f->set, sizeof it->set) || it->missed != f->missed ||
-            it->parameter->local->dtype != f->parameter->local->dtype)
-            continue;
-        it->done = true;
+    for (int i = begin; i < end; i++) {
+        if (!goes_with(&o->items[i], f)) continue;
+        o->items[i].done = true;
         GM_TRY_OR(add_item(o, i, &n_in, &n_out), st, done);
     }
-    gm_call c = {.op = o->op, .n_in = n_in, .n_out = n_out, .in = o->in, .out = o->out, .attrs = &a};
+    gm_call c = {.op = o->op, .n_in = n_in, .n_out = n_out, .in = o->in, .out = o->out, .attrs = a};
+    GM_TRY_OR(fetch_ahead(o, end, f), st, done);
     st = gm_run(o->rank->device, &c);
 done:
     drop_parts(o);
     return st;
+}
+
+/* Every parameter that shares item `first`'s settings, missed updates and dtype. */
+static gm_status step_group(gm_optimizer *o, int first, gm_tensor *control)
+{
+    item     f = o->items[first];
+    gm_attrs a = o->attrs;
+    a.weight_decay = f.set.weight_decay;
+    a.lr_scale = f.set.lr_scale;
+    a.stochastic = o->attrs.stochastic && gm_dtype_is_narrow(f.parameter->local->dtype);
+    for (int begin = first, end; begin < o->n; begin = end) {
+        end = end_of_unit(o, begin, &f);
+        GM_TRY(step_unit(o, begin, end, &f, control, &a));
+    }
+    return GM_OK;
 }
 
 void gm_optimizer_prepare(gm_optimizer *o, double lr)
@@ -369,7 +441,10 @@ gm_status gm_optimizer_step(gm_optimizer *o, double lr, double clip, double loss
     gm_optimizer_prepare(o, lr);
     o->rank->device->step.clip = clip;
     o->rank->device->step.loss_scale = loss_scale;
-    for (int i = 0; i < o->n; i++) o->items[i].done = false;
+    for (int i = 0; i < o->n; i++) {
+        o->items[i].done = false;
+        if (gradient_of(&o->items[i])) GM_TRY(make_states(o, &o->items[i])); /* without memory nothing has changed */
+    }
     GM_TRY(miss_update(o, control));
     for (int i = 0; i < o->n; i++)
         if (!o->items[i].done) GM_TRY(step_group(o, i, control));
@@ -419,6 +494,6 @@ size_t gm_optimizer_bytes(const gm_optimizer *o)
     size_t bytes = 0;
     for (int i = 0; i < o->n; i++)
         for (int k = 0; k < MAX_STATES; k++)
-            if (o->items[i].state[k]) bytes += o->items[i].state[k]->storage->bytes;
-    return bytes;
+            if (o->items[i].state[k]) bytes += gm_offload_held(o->offload, i, o->items[i].state[k]);
+    return o->offload ? bytes + (size_t)gm_offload_stats(o->offload).ring : bytes;
 }

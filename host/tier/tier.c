@@ -256,7 +256,7 @@ static gm_status move_in(object *o)
 
 gm_status gm_tier_take(gm_tier *t, gm_storage *s)
 {
-    if (s->home) return GM_FAIL(GM_EINVAL, "offload: these bytes rest in a tier already");
+    if (s->home) return GM_FAIL(GM_EINVAL, "offload: these bytes rest elsewhere already");
     uint64_t room = gm_tier_room(t->stats.kind, s->bytes);
     GM_TRY(check_limit(t, room));
     object *o = calloc(1, sizeof *o);
