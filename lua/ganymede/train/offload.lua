@@ -9,14 +9,13 @@ local core = require "ganymede.core"
 local log = require "ganymede.base.log"
 local machine = require "ganymede.base.machine"
 local options = require "ganymede.base.options"
-local session = require "ganymede.job.session"
 local setting = require "ganymede.optim.offload_setting"
 
 local offload = {}
 
 -- "64M" or a number -> bytes
 local function bytes_of(ring)
-  local bytes, problem = session.bytes(tostring(ring))
+  local bytes, problem = machine.bytes_of(tostring(ring))
   if not bytes then error("gm.initialize: offload.ring: " .. problem, 0) end
   return bytes
 end
