@@ -1,5 +1,5 @@
 /* optimizer.c - see optimizer.h. */
-#include "optimizer.h"
+#include "items.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,31 +9,6 @@
 #include "../autograd/padding.h"
 #include "../gradients/parts.h"
 #include "trust.h"
-
-#define MAX_STATES 4 /* moments, and the master */
-
-typedef struct item {
-    gm_value         *parameter;
-    gm_tensor        *state[MAX_STATES]; /* as the outputs of the op after p; the master is the last of them */
-    gm_tensor        *missed;            /* updates made without it, see below; NULL: 0 */
-    gm_optimizer_item set;
-    bool              measured, done; /* in the current step */
-} item;
-
-struct gm_optimizer {
-    gm_rank    *rank;
-    gm_op       op;
-    gm_attrs    attrs;
-    int64_t     steps, skipped; /* steps: with those that the control tensor left out */
-    gm_tensor  *trust;          /* f64 (n, 2), see kernels/trust.h; NULL: not made yet */
-    bool        has_momentum;   /* set_momentum has been called, with this momentum: */
-    double      momentum;
-    int         n;
-    gm_tensor **in, **out; /* argument lists, room for all */
-    int         n_views;   /* of parts, for the call that is prepared */
-    gm_tensor **view;
-    item        items[];
-};
 
 static const char *const moments[GM_OP_COUNT][MAX_STATES] = {
 #define GM_OPTIMIZER(name, moments, there, momentum, attributes, flops, ...) [GM_OP_##name] = {__VA_ARGS__},
@@ -103,13 +78,14 @@ void gm_optimizer_free(gm_optimizer *o)
         gm_tensor_release(o->items[i].missed);
     }
     gm_tensor_release(o->trust);
+    gm_offload_free(o->offload);
     free(o->in);
     free(o->out);
     free(o->view);
     free(o);
 }
 
-static gm_status outside_graph(const gm_rank *r)
+gm_status gm_optimizer_outside_graph(const gm_rank *r)
 {
     if (!r->device->capture) return GM_OK;
     return GM_FAIL(GM_EINVAL,
@@ -181,11 +157,16 @@ done:
     return st;
 }
 
-static gm_status new_state(gm_rank *r, const item *it, bool master, double value, gm_tensor **out)
+static const gm_tensor *like_of(const item *it)
 {
     const gm_parameter *p = it->parameter->param;
-    const gm_tensor    *like = !is_shared_out(it) ? it->parameter->local : p->stored ? p->stored : p->own;
-    GM_TRY(outside_graph(r));
+    return !is_shared_out(it) ? it->parameter->local : p->stored ? p->stored : p->own;
+}
+
+static gm_status new_state(gm_rank *r, const item *it, bool master, double value, gm_tensor **out)
+{
+    const gm_tensor *like = like_of(it);
+    GM_TRY(gm_optimizer_outside_graph(r));
     gm_rank_place(r, "optimizer state");
     GM_TRY(gm_tensor_new(r->device, gm_dtype_wide(like->dtype), like->ndim, like->shape, out));
     gm_status st = fill_state(it, master, value, *out);
@@ -198,16 +179,16 @@ static gm_status new_state(gm_rank *r, const item *it, bool master, double value
 
 static gm_status make_states(gm_optimizer *o, item *it)
 {
-    for (int k = 0; k < MAX_STATES; k++)
-        if (!it->state[k] && has_state(o, it, k))
-            GM_TRY(new_state(o->rank, it, k == master_of(o), o->attrs.value, &it->state[k]));
+    for (int k = 0; k < MAX_STATES; k++) {
+        if (it->state[k] || !has_state(o, it, k)) continue;
+        GM_TRY(new_state(o->rank, it, k == master_of(o), o->attrs.value, &it->state[k]));
+        gm_status st = gm_offload_take(o->offload, (int)(it - o->items), it->state[k]);
+        if (st == GM_OK) continue;
+        gm_tensor_release(it->state[k]);
+        it->state[k] = NULL;
+        return st;
+    }
     return GM_OK;
-}
-
-static gm_tensor *gradient_of(const item *it)
-{
-    gm_layout layout;
-    return gm_value_final_grad(it->parameter, &layout);
 }
 
 /* Copies of a parameter would part if each were updated by its own rank's terms. */
@@ -223,102 +204,30 @@ static gm_status check_gradient(const gm_optimizer *o, int i)
                    i + 1, gm_mesh_describe(&o->rank->mesh, layout.partial, axes, sizeof axes));
 }
 
-/* ---- updates that were made without a parameter ----
- *
- * The step number of a parameter (Adam's t) counts the updates that were made with a gradient of it. Nearly always
- * these are all updates, so what is kept is how many were missed: an f64 (1) on the device, because the device alone
- * knows at once whether there is an update. Parameters that have missed the same updates share one, so that they stay
- * in one call of the kernel, and one small op a step counts for all of them. */
+/* ---- states that rest elsewhere ---- */
 
-/* missed += the update that is decided on (control NULL: it is made) */
-static gm_status count_missed(gm_device *dev, gm_tensor *control, gm_tensor *missed)
+gm_status gm_optimizer_offload(gm_optimizer *o, const gm_offload_settings *settings)
 {
-    gm_attrs   a = gm_attrs_default();
-    gm_tensor *go = NULL;
-    gm_status  st = control ? gm_tensor_narrow(control, 0, GM_CONTROL_GO, 1, &go)
-                            : gm_tensor_new(dev, GM_F64, 1, (int64_t[]){1}, &go);
-    a.value = 1;
-    if (st == GM_OK && !control) st = gm_run_one(dev, GM_OP_fill, &a, NULL, go);
-    if (st == GM_OK) st = gm_run_one(dev, GM_OP_axpy, NULL, go, missed);
-    gm_tensor_release(go);
-    return st;
-}
-
-/* A count of its own, as `from` (NULL: 0). */
-static gm_status new_missed(gm_rank *r, gm_tensor *from, double value, gm_tensor **out)
-{
-    gm_attrs a = gm_attrs_default();
-    a.value = value;
-    GM_TRY(outside_graph(r));
-    gm_rank_place(r, "optimizer state");
-    GM_TRY(gm_tensor_new(r->device, GM_F64, 1, (int64_t[]){1}, out));
-    gm_status st = gm_run_one(r->device, from ? GM_OP_copy : GM_OP_fill, &a, from, *out);
-    if (st != GM_OK) gm_tensor_release(*out);
-    return st;
-}
-
-static void share_missed(item *it, gm_tensor *missed)
-{
-    if (missed) gm_tensor_retain(missed);
-    gm_tensor_release(it->missed);
-    it->missed = missed;
-}
-
-/* Parameters without a gradient that have missed what item `first` has; they part from those that have one. */
-static gm_status miss_group(gm_optimizer *o, int first, gm_tensor *control)
-{
-    gm_tensor *old = o->items[first].missed, *missed = old;
-    bool       all = old != NULL;
-    for (int i = 0; i < o->n; i++)
-        if (o->items[i].missed == old && gradient_of(&o->items[i])) all = false;
-    if (all) gm_tensor_retain(missed);
-    else GM_TRY(new_missed(o->rank, old, 0, &missed));
-    gm_status st = count_missed(o->rank->device, control, missed);
-    for (int i = first; i < o->n && st == GM_OK; i++) {
-        item *it = &o->items[i];
-        if (it->missed != old || gradient_of(it) || it->done) continue;
-        it->done = true;
-        share_missed(it, missed);
-    }
-    gm_tensor_release(missed);
-    return st;
-}
-
-/* Parameters without a gradient are done with. What has no moments has no use for numbers of steps. */
-static gm_status miss_update(gm_optimizer *o, gm_tensor *control)
-{
-    bool counts = moments_of(o->op, &o->attrs) != 0;
-    for (int i = 0; i < o->n; i++) {
-        item *it = &o->items[i];
-        if (it->done || gradient_of(it)) continue;
-        if (counts) GM_TRY(miss_group(o, i, control));
-        it->done = true;
-    }
-    return GM_OK;
-}
-
-gm_status gm_optimizer_missed(gm_optimizer *o, int i, double *out)
-{
-    *out = 0;
-    if (!o->items[i].missed || !o->rank->device->backend->has_data) return GM_OK;
-    return gm_host_load(o->items[i].missed, 0, out);
-}
-
-gm_status gm_optimizer_set_missed(gm_optimizer *o, const double *missed)
-{
-    for (int i = 0; i < o->n; i++) {
-        gm_tensor *t = NULL;
-        int        like = 0;
-        while (like < i && missed[like] != missed[i]) like++;
-        if (like < i) {
-            share_missed(&o->items[i], o->items[like].missed);
-            continue;
+    uint64_t *room = calloc((size_t)o->n + 1, sizeof *room);
+    gm_status st = room ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for the offload of %d parameters", o->n);
+    if (o->offload) st = GM_FAIL(GM_EINVAL, "optimizer: its states are offloaded already");
+    for (int i = 0; i < o->n && st == GM_OK; i++) {
+        const item      *it = &o->items[i];
+        const gm_tensor *like = like_of(it);
+        uint64_t         bytes = (uint64_t)gm_tensor_numel(like) * gm_dtype_size(gm_dtype_wide(like->dtype));
+        for (int k = 0; k < MAX_STATES; k++) {
+            if (it->state[k]) st = GM_FAIL(GM_EINVAL, "optimizer: states are offloaded before the first step");
+            if (has_state(o, it, k)) room[i] += gm_tier_room(settings->tier.kind, bytes);
         }
-        if (missed[i] != 0) GM_TRY(new_missed(o->rank, NULL, missed[i], &t));
-        share_missed(&o->items[i], t);
-        gm_tensor_release(t);
     }
-    return GM_OK;
+    if (st == GM_OK) st = gm_offload_new(o->rank->device, settings, o->n, room, &o->offload);
+    free(room);
+    return st;
+}
+
+bool gm_optimizer_offloaded(const gm_optimizer *o, gm_tier_stats *out)
+{
+    return o->offload && (*out = gm_offload_stats(o->offload), true);
 }
 
 /* ---- steps ---- */
@@ -343,8 +252,7 @@ static gm_status add_item(gm_optimizer *o, int i, int *n_in, int *n_out)
     GM_TRY(check_gradient(o, i));
     GM_TRY(gm_value_resting(it->parameter, &layout, &p));
     if (p == it->parameter->local) GM_TRY(gm_padding_renew(it->parameter));
-    GM_TRY(make_states(o, it));
-    GM_TRY(add_part(o, it, gradient_of(it), &o->in[(*n_in)++]));
+    GM_TRY(add_part(o, it, gm_item_gradient(it), &o->in[(*n_in)++]));
     GM_TRY(add_part(o, it, p, &o->out[(*n_out)++]));
     for (int k = 0; k <= master_of(o); k++) GM_TRY(add_part(o, it, it->state[k], &o->out[(*n_out)++]));
     return add_trust(o, i, &o->out[(*n_out)++]);
@@ -352,35 +260,70 @@ static gm_status add_item(gm_optimizer *o, int i, int *n_in, int *n_out)
 
 static bool is_due(const item *it, bool measure) { return measure ? !it->measured : !it->done; }
 
-/* One kernel call for every parameter that shares item `first`'s settings, missed updates and dtype. measure: for their
- * squares, else for their updates. */
-static gm_status step_group(gm_optimizer *o, int first, bool measure, gm_tensor *control)
+/* Has it to be updated still (measure: its squares to be taken), with the same settings, missed updates and dtype as
+ * f? */
+static bool goes_with(const item *it, const item *f, bool measure)
 {
-    item     *f = &o->items[first];
+    return is_due(it, measure) && !memcmp(&it->set, &f->set, sizeof it->set) && it->missed == f->missed &&
+           it->parameter->local->dtype == f->parameter->local->dtype;
+}
+
+/* Where the unit ends that begins at item i: parameters of one kernel call. Without offload it is the whole group. */
+static int end_of_unit(const gm_optimizer *o, int i, const item *f, bool measure)
+{
+    int      n = 0;
+    uint64_t bytes = 0;
+    while (i < o->n && (!goes_with(&o->items[i], f, measure) || gm_offload_fits(o->offload, i, &n, &bytes))) i++;
+    return i;
+}
+
+/* The states of the unit that begins at item i begin to come, while another one is updated. */
+static gm_status fetch_ahead(gm_optimizer *o, int i, const item *f, bool measure)
+{
+    for (int end = o->offload ? end_of_unit(o, i, f, measure) : i; i < end; i++)
+        for (int k = 0; goes_with(&o->items[i], f, measure) && k < MAX_STATES; k++)
+            if (o->items[i].state[k]) GM_TRY(gm_offload_begin(o->offload, o->items[i].state[k]));
+    return GM_OK;
+}
+
+static gm_status step_unit(gm_optimizer *o, int begin, int end, const item *f, gm_tensor *control, const gm_attrs *a)
+{
     int       n_in = 0, n_out = 0;
-    gm_attrs  a = o->attrs;
     gm_status st;
-    a.weight_decay = f->set.weight_decay;
-    a.lr_scale = f->set.lr_scale;
-    if (!f->set.trust) a.trust = GM_TRUST_NONE;
-    a.measure = measure;
+    GM_TRY(fetch_ahead(o, begin, f, a->measure)); /* of the first unit nothing is under way yet */
     o->in[n_in++] = control;
     o->in[n_in++] = f->missed;
-    a.stochastic = o->attrs.stochastic && gm_dtype_is_narrow(f->parameter->local->dtype);
-    for (int i = first; i < o->n; i++) {
+    for (int i = begin; i < end; i++) {
         item *it = &o->items[i];
-        if (!is_due(it, measure) || memcmp(&it->set, &f->set, sizeof it->set) || it->missed != f->missed ||
-            it->parameter->local->dtype != f->parameter->local->dtype)
-            continue;
-        *(measure ? &it->measured : &it->done) = true;
+        if (!goes_with(it, f, a->measure)) continue;
+        *(a->measure ? &it->measured : &it->done) = true;
         GM_TRY_OR(add_item(o, i, &n_in, &n_out), st, done);
-        if (!measure) GM_TRY_OR(gm_value_resting_changes(it->parameter), st, done);
+        if (!a->measure) GM_TRY_OR(gm_value_resting_changes(it->parameter), st, done);
     }
-    gm_call c = {.op = o->op, .n_in = n_in, .n_out = n_out, .in = o->in, .out = o->out, .attrs = &a};
+    gm_call c = {.op = o->op, .n_in = n_in, .n_out = n_out, .in = o->in, .out = o->out, .attrs = a};
+    GM_TRY_OR(fetch_ahead(o, end, f, a->measure), st, done);
     st = gm_run(o->rank->device, &c);
 done:
     drop_parts(o);
     return st;
+}
+
+/* Every parameter that shares item `first`'s settings, missed updates and dtype. measure: for their squares, else for
+ * their updates. */
+static gm_status step_group(gm_optimizer *o, int first, bool measure, gm_tensor *control)
+{
+    item     f = o->items[first];
+    gm_attrs a = o->attrs;
+    a.weight_decay = f.set.weight_decay;
+    a.lr_scale = f.set.lr_scale;
+    if (!f.set.trust) a.trust = GM_TRUST_NONE;
+    a.measure = measure;
+    a.stochastic = o->attrs.stochastic && gm_dtype_is_narrow(f.parameter->local->dtype);
+    for (int begin = first, end; begin < o->n; begin = end) {
+        end = end_of_unit(o, begin, &f, measure);
+        GM_TRY(step_unit(o, begin, end, &f, control, &a));
+    }
+    return GM_OK;
 }
 
 /* The squares of all parameters with a gradient and a trust ratio, each global tensor's. */
@@ -389,7 +332,7 @@ static gm_status measure_all(gm_optimizer *o, gm_tensor *control)
     gm_attrs zero = gm_attrs_default();
     uint32_t axes = gm_trust_axes(o);
     if (!o->trust) {
-        GM_TRY(outside_graph(o->rank));
+        GM_TRY(gm_optimizer_outside_graph(o->rank));
         gm_rank_place(o->rank, "optimizer state");
         GM_TRY(gm_tensor_new(o->rank->device, GM_F64, 2, (int64_t[]){o->n, 2}, &o->trust));
     }
@@ -418,8 +361,12 @@ gm_status gm_optimizer_step(gm_optimizer *o, double lr, double clip, double loss
     gm_optimizer_prepare(o, lr);
     o->rank->device->step.clip = clip;
     o->rank->device->step.loss_scale = loss_scale;
-    for (int i = 0; i < o->n; i++) o->items[i].done = false;
-    GM_TRY(miss_update(o, control));
+    for (int i = 0; i < o->n; i++) {
+        o->items[i].done = false;
+        if (gm_item_gradient(&o->items[i]))
+            GM_TRY(make_states(o, &o->items[i])); /* without memory nothing has changed */
+    }
+    GM_TRY(gm_optimizer_miss(o, control, moments_of(o->op, &o->attrs) != 0)); /* else step numbers have no use */
     if (o->attrs.trust) GM_TRY(measure_all(o, control));
     for (int i = 0; i < o->n; i++)
         if (!o->items[i].done) GM_TRY(step_group(o, i, false, control));
@@ -471,6 +418,6 @@ size_t gm_optimizer_bytes(const gm_optimizer *o)
     size_t bytes = o->trust ? o->trust->storage->bytes : 0;
     for (int i = 0; i < o->n; i++)
         for (int k = 0; k < MAX_STATES; k++)
-            if (o->items[i].state[k]) bytes += o->items[i].state[k]->storage->bytes;
-    return bytes;
+            if (o->items[i].state[k]) bytes += gm_offload_held(o->offload, i, o->items[i].state[k]);
+    return o->offload ? bytes + (size_t)gm_offload_stats(o->offload).ring : bytes;
 }

@@ -16,6 +16,7 @@
 #define GM_OPTIMIZER_H
 
 #include "../autograd/value.h"
+#include "offload.h"
 
 typedef struct gm_optimizer gm_optimizer;
 
@@ -31,6 +32,11 @@ typedef struct gm_optimizer_item {
 gm_status gm_optimizer_new(gm_rank *r, gm_op op, int n, gm_value *const *parameters, const gm_attrs *attrs,
                            const gm_optimizer_item *items, gm_optimizer **out);
 void      gm_optimizer_free(gm_optimizer *o); /* NULL is allowed */
+
+/* From here on states rest elsewhere (offload.h), for which space is taken now. Before the first step, when it is
+ * settled which part of a parameter this rank owns. */
+gm_status gm_optimizer_offload(gm_optimizer *o, const gm_offload_settings *settings);
+bool      gm_optimizer_offloaded(const gm_optimizer *o, gm_tier_stats *out); /* false: all states are in memory */
 
 /* Makes one update with gradients multiplied by clip / loss_scale, and advances the step count. control: NULL, or the
  * control tensor (kernels/step_control.h), which decides on the device whether there is an update and by what gradients
@@ -61,6 +67,6 @@ gm_status        gm_optimizer_state(gm_optimizer *o, int i, int k, const char **
 int              gm_optimizer_parameters(const gm_optimizer *o);
 const gm_value  *gm_optimizer_parameter(const gm_optimizer *o, int i); /* borrowed */
 const gm_layout *gm_optimizer_layout(const gm_optimizer *o, int i);    /* of the states of parameter i; borrowed */
-size_t           gm_optimizer_bytes(const gm_optimizer *o);            /* of the states that exist, trust included */
+size_t           gm_optimizer_bytes(const gm_optimizer *o); /* in memory, of the states that exist, trust included */
 
 #endif

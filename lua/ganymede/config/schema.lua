@@ -10,6 +10,7 @@
 -- The trap: a key that this build cannot serve stays in the schema with a reason; it is never ignored.
 local core = require "ganymede.core"
 local loss_scaling = require "ganymede.optim.loss_scaling"
+local offload = require "ganymede.optim.offload_setting"
 local parallel = require "ganymede.job.parallel"
 local region = require "ganymede.nn.region"
 local registry = require "ganymede.base.registry"
@@ -126,6 +127,8 @@ local fields = {
   recompute = { type = { "string", "table" }, optional = true,
     doc = "which modules keep their inputs only and run again in backward: \"block\" (each transformer block), "
       .. "\"attention\", or a list of patterns over module paths (docs/memory.md)", unserved = region.problem },
+  offload = { type = { "table", "string" }, short = "optimizer", fields = offload.fields, optional = true,
+    doc = "what rests outside of memory while it is not needed (docs/memory.md)", unserved = offload.problem },
   fp16 = { type = { "table", "boolean" }, optional = true, fields = loss_scaling.fields,
     doc = "how losses are scaled in f16; a table or true also chooses dtype f16, false means no scaling",
     unserved = function(v, whole)
@@ -207,7 +210,7 @@ return {
   -- to gm.launch reaches both (ganymede.train.initialize, ganymede.train.trainer).
   engine = {
     "optimizer", "lr_scheduler", "clip_grad_norm", "norm_type", "gradient_accumulation", "gradient_handler", "schedule",
-    "num_microbatches", "fp16", "cuda_graph", "zero", "recompute",
+    "num_microbatches", "fp16", "cuda_graph", "zero", "recompute", "offload",
   },
   trainer = { "hooks", "checkpoint", "test_interval" },
   --- Steps of a whole run of so many steps an epoch (nil: not known), or nil where the config does not tell.

@@ -233,6 +233,13 @@ function Optimizer:bytes()
   return sum
 end
 
+--- Where states rest that are not in memory (offload), in bytes; nil: all are in memory.
+function Optimizer.offloaded(_) return nil end
+--- For ganymede.train.offload: from here on states rest elsewhere.
+function Optimizer:offload()
+  error(("gm.initialize: %s keeps its states itself, so that offload.optimizer cannot move them"):format(self.name), 0)
+end
+
 function Optimizer:set_momentum()
   error(("%s has no momentum to change; give the scheduler cycle_momentum = false"):format(self.name), 0)
 end
@@ -281,7 +288,8 @@ end)
 function Fused:state()
   local out = {}
   for i, entry in ipairs(self.core:state()) do
-    out[i] = { name = ("%s/%s"):format(entry.name, self.items[entry.parameter].name), tensor = entry.tensor }
+    out[i] = { name = ("%s/%s"):format(entry.name, self.items[entry.parameter].name), tensor = entry.tensor,
+               resting = entry.resting }
   end
   return out
 end
@@ -306,6 +314,8 @@ end
 
 function Fused:prepare() self.core:prepare(self.lr) end
 function Fused:bytes() return self.core:bytes() end
+function Fused:offload(settings) self.core:offload(settings) end
+function Fused:offloaded() return self.core:offloaded() end
 function Fused:set_momentum(value) self.core:set_momentum(value) end
 
 --- The velocity is v = momentum v + (1 - dampening) g, and w = w - lr v (Sutskever et al. 2013, in PyTorch's form).
@@ -380,6 +390,6 @@ require "ganymede.optim.families"(optim, Fused, {
 })
 require "ganymede.optim.adafactor"(optim, { maximize = maximize })
 
-signature.export("optimizer", Fused, ":")
-signature.export("optimizer", Optimizer, ":", { "build", "step", "set_momentum" })
+signature.export("optimizer", Fused, ":", { "offload" })
+signature.export("optimizer", Optimizer, ":", { "build", "step", "set_momentum", "offload" })
 return require("ganymede.base.missing").guard("optim", signature.export("optim", optim))

@@ -151,12 +151,12 @@ local function sent_by_path()
   return by
 end
 
--- Returns the bytes of optimizer state by the name of the parameter; states are named "kind/parameter".
+-- Returns the bytes of optimizer state in memory by the name of the parameter; states are named "kind/parameter".
 local function state_by_parameter(optimizer)
   local by = {}
   for _, entry in ipairs(optimizer:state()) do
     local name = entry.name:match "^[^/]*/(.*)$" or entry.name
-    by[name] = (by[name] or 0) + held.bytes(entry.tensor)
+    if not entry.resting then by[name] = (by[name] or 0) + held.bytes(entry.tensor) end
   end
   return by
 end

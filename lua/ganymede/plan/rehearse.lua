@@ -148,6 +148,7 @@ local function totals(settings, trainer, rank)
   return {
     parameters = trainer.engine.model:count(), parameter_bytes = rank.parameter_bytes,
     gradient_bytes = rank.gradient_bytes, optimizer_bytes = rank.optimizer_bytes,
+    offloaded_bytes = rank.offload and rank.offload.placed_bytes,
     activation_peak_bytes = rank.activation_peak_bytes, peak_bytes = rank.peak_bytes,
     flops_per_step = rank.flops, product_flops_per_step = rank.product_flops,
     samples_per_step = trainer.last.samples, steps_per_epoch = per_epoch, steps = steps,

@@ -15,6 +15,7 @@ local Graph = require "ganymede.train.graph"
 local handlers = require "ganymede.train.gradient_handlers"
 local loss_scaling = require "ganymede.optim.loss_scaling"
 local module = require "ganymede.nn.module"
+local offload = require "ganymede.train.offload"
 local options = require "ganymede.base.options"
 local ranks = require "ganymede.job.ranks"
 local region = require "ganymede.nn.region"
@@ -317,6 +318,7 @@ local function new(Engine, opt, launched)
   scale_losses(engine, opt.fp16)
   add_pipeline(engine)
   share_gradients(engine, opt.gradient_handler or {}, divided)
+  offload.start(engine, opt.offload)
   engine.graph = Graph.new(engine, opt.cuda_graph)
   return engine
 end
