@@ -1,8 +1,8 @@
 --- Which stages of a chain run again: the dynamic programme against all plans, and plans against all schedules.
 --
--- Two independent truths for short chains. `all_plans` lists every list of nested regions; each is executed operation by
--- operation, and its bytes are counted. `best_schedule` knows nothing of regions: it searches all states that operations
--- lead to (what is held, which backward pass is due) for the least time within a limit.
+-- Two independent truths for short chains. `all_plans` lists every list of nested regions; each is executed operation
+-- by operation, and its bytes are counted. `best_schedule` knows nothing of regions: it searches all states that
+-- operations lead to (what is held, which backward pass is due) for the least time within a limit.
 local operations = require "ganymede.plan.recompute.operations"
 local solve = require "ganymede.plan.recompute.solve"
 
@@ -317,7 +317,7 @@ describe("what runs again", function()
     local chain = uniform_chain(96)
     local plan = solve(chain, 3000)
     assert.is_true(plan.peak <= 3000)
-    -- Everything of half of the blocks and the outputs of the others would need 48 * 60 + 48 * 10: about half run again.
+    -- Everything of half of the blocks, outputs of the others: 48 * 60 + 48 * 10, so about half run again.
     assert.is_true(plan.time > 96 * 3 + 40 and plan.time < 96 * 3 + 56)
   end)
 

@@ -2,11 +2,12 @@
 --
 --     local chain = measure(list, x, y, criterion)         -- list: of ganymede.nn.sections
 --
--- A stage (see ganymede.plan.recompute.operations) is a section of the model, the loss belongs to the last one. Its
--- passes are run on a batch x, y of this rank, from section to section; times are floating point operations, bytes are
--- what the device's pool holds more than before: without recording (output, forward_extra), recorded (kept, kept_extra),
+-- A stage (see ganymede.plan.recompute.operations) is a section of the model; the loss belongs to the last one. Its
+-- passes are run on a batch x, y of this rank, from section to section. Times are floating point operations. Bytes are
+-- what the device's pool holds more than before: without recording (output, forward_extra), recorded (kept, kept_extra)
 -- and in backward (backward_extra). Gradients of parameters exist before the pass that counts, so they are in none of
--- these. A stage has path, the module that it is, and is fixed unless its section is one module: a module can be a region.
+-- these. A stage has `path`, the module that it is. It is fixed where its section is not one module, for regions are
+-- modules.
 -- On the meta device this takes no data; on another one it computes.
 -- The trap: what one section leaves for the next is made from its results alone. A section that hands over a tensor of
 -- its own state would be counted twice.

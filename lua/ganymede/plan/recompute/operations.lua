@@ -1,6 +1,6 @@
 --- What a plan of recomputation does, operation by operation, and what it takes: time and memory.
 --
---     local list = operations.of(regions, 3)       -- { { "check", 1 }, { "none", 2 }, { "all", 3 }, { "backward", 3 } ...
+--     local list = operations.of(regions, 3)               -- { { "check", 1 }, { "none", 2 }, { "all", 3 }, ...
 --     local took = operations.simulate(chain, list)        -- { time, forward, peak, at }
 --
 -- A chain is a list of stages, each { forward, backward (time, in any unit), output (bytes of what the next stage
@@ -72,7 +72,8 @@ local function gradient_of(state, i)
   return stage and (stage.gradient or stage.output) or 0
 end
 
--- What is held: whole[i]: everything of stage i; output[i]: its output alone; due: the stage whose backward pass is next.
+-- What is held: whole[i], everything of stage i; output[i], its output alone; due: the stage whose backward pass is
+-- next.
 local function begin(chain)
   local state = { chain = chain, whole = {}, output = { [0] = true }, due = #chain, peak = 0, time = 0, forward = 0 }
   state.bytes = gradient_of(state, #chain)
@@ -127,8 +128,8 @@ function run.backward(state, i, at)
   drop_output(state, i - 1)
 end
 
---- Executes operations one by one -> { time = of all, forward = of the forward passes alone, peak = the most bytes held,
--- at = the operation with that peak }. Raises where one lacks what it needs, and where something is left undone.
+--- Executes operations one by one -> { time = of all, forward = of the forward passes alone, peak = the most bytes
+-- held, at = the operation with that peak }. Raises where one lacks what it needs, and where something is left undone.
 function operations.simulate(chain, list)
   local state = begin(chain)
   for at, op in ipairs(list) do

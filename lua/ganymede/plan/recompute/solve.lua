@@ -12,8 +12,8 @@
 --     C(s, t, m) = min( forward s + C(s+1, t, m - kept s) + backward s,
 --                       min over e of  forward s..e + C(e+1, t, m - output e) + C(s, e, m) )
 --
--- each where its own peak fits. As a function of m this is a staircase. It is kept as its steps, in bytes: (memory, time)
--- of plans that exist, so that no plan needs more than it was given, and nothing is rounded where the steps are few. A
+-- each where its own peak fits. As a function of m this is a staircase. It is kept as its steps (memory in bytes, time)
+-- of plans that exist. So no plan needs more than it was given, and nothing is rounded where the steps are few. A
 -- staircase of more steps than there is time for is thinned: a step that is left out needs at most the limit over the
 -- number of steps less than the next one, which is better. So the time is at most that of the best plan in
 -- (stages + 1) / steps less memory. The first step, the least memory of all, stays.
