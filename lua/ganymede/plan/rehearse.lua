@@ -191,7 +191,8 @@ end
 -- check --regions: which modules run again for recompute.memory. A step where nothing does is rehearsed here; those of
 -- other choices in processes of their own.
 local function regions_of(config, given, command)
-  local memory = machine.bytes_of(config.recompute.memory)
+  local memory = machine.bytes_of(tostring((config.recompute or {}).memory or 0))
+  if not memory then failure(2, "--regions: the recipe has no recompute = { memory = BYTES }") end
   if (given.ranks or 1) > 1 and parallel.resolve(config.parallel, given.ranks).pipeline > 1 then
     failure(2, "recompute.memory: not in a pipeline yet, whose stages hold several micro-batches; say \"block\"")
   end
