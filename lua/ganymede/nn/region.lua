@@ -138,10 +138,12 @@ end
 -- { memory = "4G" }: a run asks which modules (ganymede.train.regions).
 local function problem_of_memory(given)
   for key in pairs(given) do
-    if key ~= "memory" then return ("has memory and %s: the one chooses the modules, the other names them"):format(key) end
+    if key ~= "memory" then
+      return ("has memory and %s: the one chooses the modules, the other names them"):format(key)
+    end
   end
   local bytes, why = machine.bytes_of(tostring(given.memory))
-  return not bytes and (".memory: " .. why) or nil
+  return not bytes and ("= { memory = ... }: " .. why) or nil
 end
 
 --- Why a setting cannot be had, or nil.

@@ -16,6 +16,7 @@ local json = require "ganymede.base.json"
 local literal = require "ganymede.base.literal"
 local machine = require "ganymede.base.machine"
 local parallel = require "ganymede.job.parallel"
+local recompute = require "ganymede.plan.recompute"
 
 local MOST = 2 ^ 24 -- the size of a batch or a sequence at which a search ends
 
@@ -105,6 +106,7 @@ local function peak_of(search, n, rank)
   for _, set in ipairs(search.subject.sets(n, search.plain)) do sets[#sets + 1] = set end
   local found, failed = rehearsal { recipe = search.args.recipe, ranks = search.args.ranks, rank = rank, set = sets,
     seed = search.args.seed }
+  if not found and failed.text:find(recompute.TOO_LITTLE, 1, true) then return math.huge end -- smaller sizes may fit
   if not found then return nil, failed.text end
   if search.subject.held(found) ~= n then
     return nil, ("a step has only %d samples: the dataset has no more"):format(found.totals.samples_per_step)

@@ -101,8 +101,8 @@ end
 
 local function nobody_listens() end
 
--- Makes the steps. command: where another process finds these settings. notes: { wants_chain }. Returns the trainer, the
--- figures of the rank, notes { batch, costs, left_out, live, chain }, and the rows of the modules.
+-- Makes the steps. command: where another process finds these settings. notes: { wants_chain }. Returns the trainer,
+-- the figures of the rank, notes { batch, costs, left_out, live, chain }, and the rows of the modules.
 local function make_steps(settings, command, take_hooks, notes)
   local watch, stats = modules.watch(), {}
   local hook = counting(watch, notes)
@@ -209,7 +209,7 @@ local function regions_of(config, given, command)
   local found, why = recompute.choose({ chain = notes.chain, live = notes.live, peak = rank.peak_bytes }, rehearsed,
     memory)
   if not found then
-    failure(2, "recompute.memory = %s is too little by %s: a step needs %s at least, whatever runs again",
+    failure(2, "%s: %s lacks %s; a step needs %s at least, whatever runs again", recompute.TOO_LITTLE,
       machine.bytes(memory), machine.bytes(why.missing), machine.bytes(why.least))
   end
   return { name = config.name, regions = { patterns = json.array(found.patterns), peak_bytes = found.peak,

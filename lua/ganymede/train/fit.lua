@@ -99,9 +99,6 @@ local function take_part(config, run, model, schedule, live)
   end
 end
 
-<<<<<<< HEAD
--- Returns the run's folder, which rank 0 makes; nil if there is none.
-=======
 -- The settings, where recompute = { memory = ... } has become a list of modules.
 local function with_regions(config, run)
   local patterns, said = regions.patterns(config.recompute, run.command)
@@ -110,8 +107,7 @@ local function with_regions(config, run)
   return settings.with(config, { recompute = patterns or false })
 end
 
--- The run's folder, which rank 0 makes; nil where there is none.
->>>>>>> 694272e (recompute = { memory = ... }: asked of a rehearsal before the engine is built)
+-- Returns the run's folder, which rank 0 makes; nil if there is none.
 local function folder(run)
   if run.folder == nil then
     run.folder = ranks.from_first(function()
@@ -202,15 +198,9 @@ local function prepare(config, run)
   local total = schedule_steps(config, steps_per_epoch, run.steps)
   local model = blaming_recipe(registry.models.build, registry.models, config.model)
   blaming_recipe(take_part, config, run, model, schedule, live)
-<<<<<<< HEAD
   model:materialize() -- a lack of memory is not a mistake of the recipe
-  local engine, train_loader, test_loader = blaming_recipe(build_engine, config, model, schedule, train, test,
-    total)
-=======
-  model:materialize() -- may lack memory, which is no mistake of the recipe
   local engine, train_loader, test_loader = blaming_recipe(build_engine, with_regions(config, run), model, schedule,
     train, test, total)
->>>>>>> 694272e (recompute = { memory = ... }: asked of a rehearsal before the engine is built)
   local trainer = trainer_module(engine)
   trainer.config = stats_module.jsonable(config)
   trainer.samples_per_step = config.data.batch_size * (config.gradient_accumulation or 1)

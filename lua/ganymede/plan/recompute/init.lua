@@ -107,4 +107,5 @@ local function said(found, memory)
     100 * (found.time / found.whole - 1))
 end
 
-return { choose = choose, said = said }
+-- What is said where no choice fits begins with this, by which a search for sizes knows it.
+return { choose = choose, said = said, TOO_LITTLE = "recompute.memory is too little" }
