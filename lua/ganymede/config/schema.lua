@@ -125,7 +125,8 @@ local fields = {
     unserved = zero.problem },
   recompute = { type = { "string", "table" }, optional = true,
     doc = "which modules keep their inputs only and run again in backward: \"block\" (each transformer block), "
-      .. "\"attention\", a list of patterns over module paths, or { memory = BYTES } (docs/memory.md)", unserved = region.problem },
+      .. "\"attention\", a list of patterns over module paths, or { memory = BYTES } (docs/memory.md)",
+    unserved = region.problem },
   fp16 = { type = { "table", "boolean" }, optional = true, fields = loss_scaling.fields,
     doc = "how losses are scaled in f16; a table or true also chooses dtype f16, false means no scaling",
     unserved = function(v, whole)

@@ -14,6 +14,7 @@
 -- @module ganymede.plan.recompute.chain
 local auxiliary = require "ganymede.nn.auxiliary"
 local core = require "ganymede.core"
+local failure = require "ganymede.base.failure"
 local held = require "ganymede.tensor.held"
 local micro_batches = require "ganymede.data.micro_batches"
 local tensors = require "ganymede.tensor"
@@ -44,11 +45,14 @@ local function that_require(values)
   return out
 end
 
--- fn(...) -> its results; bytes held at most, and now, beyond those before; floating point operations.
+-- fn(...) -> its results; bytes held at most, and now, beyond those before; floating point operations. The collector
+-- frees what earlier sections dropped before counting begins, and nothing while it goes on.
 local function counted(fn, ...)
+  collectgarbage()
+  collectgarbage "stop"
   core.memory_reset_peak()
   local bytes, flops = core.memory().live, core.counters().flops
-  local results = packed(fn(...))
+  local results = packed(failure.protect(function() collectgarbage "restart" end, fn, ...))
   local after = core.memory()
   return results, after.peak - bytes, after.live - bytes, core.counters().flops - flops
 end
