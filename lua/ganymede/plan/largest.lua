@@ -124,7 +124,7 @@ local function try(search, n)
     most = math.max(most, peak)
     if most > limit then break end
   end
-  return { n = n, peak = most, fits = most <= limit }
+  return { n = n, peak = most < math.huge and most or nil, fits = most <= limit }
 end
 
 -- Returns the largest size tried that fits (or nil), and the smallest that does not (or nil, if MOST was reached).
