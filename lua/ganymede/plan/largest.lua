@@ -190,9 +190,17 @@ local function print_row(row)
 end
 
 --- Runs the search. args: the arguments of the command line.
+-- The recipe as it is, on one rank, which may hold more than a rank of the job.
+local function plainly(args, sets)
+  local found, failed = rehearsal { recipe = args.recipe, set = sets, seed = args.seed }
+  if found or not failed.text:find(recompute.TOO_LITTLE, 1, true) then return found, failed end
+  sets[#sets + 1] = "recompute.memory=1024T"
+  return rehearsal { recipe = args.recipe, set = sets, seed = args.seed }
+end
+
 return function(args)
   local subject, n = subjects[args.largest], args.ranks or 1
-  local plain, failed = rehearsal { recipe = args.recipe, set = sets_with(args, {}), seed = args.seed }
+  local plain, failed = plainly(args, sets_with(args, {}))
   if not plain then failure(failed.code, "on one rank: %s", failed.text) end
   local rows = json.array()
   if not args.json then
