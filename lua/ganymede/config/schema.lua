@@ -126,7 +126,8 @@ local fields = {
     unserved = zero.problem },
   recompute = { type = { "string", "table" }, optional = true,
     doc = "which modules keep their inputs only and run again in backward: \"block\" (each transformer block), "
-      .. "\"attention\", or a list of patterns over module paths (docs/memory.md)", unserved = region.problem },
+      .. "\"attention\", a list of patterns over module paths, or { memory = BYTES } (docs/memory.md)",
+    unserved = region.problem },
   offload = { type = { "table", "string" }, short = "optimizer", fields = offload.fields, optional = true,
     doc = "what rests outside of memory while it is not needed (docs/memory.md)", unserved = offload.problem },
   fp16 = { type = { "table", "boolean" }, optional = true, fields = loss_scaling.fields,

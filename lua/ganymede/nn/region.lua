@@ -11,6 +11,7 @@
 -- @module ganymede.nn.region
 local auxiliary = require "ganymede.nn.auxiliary"
 local core = require "ganymede.core"
+local machine = require "ganymede.base.machine"
 local options = require "ganymede.base.options"
 local tensor = require "ganymede.tensor"
 
@@ -134,6 +135,17 @@ local function matches(m, patterns)
   return false
 end
 
+-- { memory = "4G" }: a run asks which modules (ganymede.train.regions).
+local function problem_of_memory(given)
+  for key in pairs(given) do
+    if key ~= "memory" then
+      return ("has memory and %s: the one chooses the modules, the other names them"):format(key)
+    end
+  end
+  local bytes, why = machine.bytes_of(tostring(given.memory))
+  return not bytes and ("= { memory = ... }: " .. why) or nil
+end
+
 --- Why a setting cannot be had, or nil.
 function region.problem(given)
   if type(given) == "string" and given ~= "block" and given ~= "attention" then
@@ -141,6 +153,7 @@ function region.problem(given)
       options.hint(given, region.kinds))
   end
   if type(given) ~= "table" then return nil end
+  if given.memory ~= nil then return problem_of_memory(given) end
   if #given == 0 then return "is an empty list; name modules by patterns over their paths: { \"blocks.%d+$\" }" end
   for i, pattern in ipairs(given) do
     if type(pattern) ~= "string" or not pcall(string.find, "", pattern) then

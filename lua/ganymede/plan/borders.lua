@@ -5,6 +5,7 @@
 --     borders.describe(stage, pieces, micro_batch, part)     -- what `part` returns -> list of tensors, text
 --     borders.costs(stage, x, y, criterion)                  -- of one micro-batch, by part
 --     borders.sections(x)                                    -- of one micro-batch, by section
+--     borders.chain(x, y, criterion)                         -- the same with memory (ganymede.plan.recompute.chain)
 --
 -- A rank has only its own parts, so a second model is built whole, on the meta device, and run from its first section.
 -- It is built at the first call. What it holds, computes and sends counts with everything else, so these functions are
@@ -16,6 +17,7 @@ local core = require "ganymede.core"
 local held = require "ganymede.tensor.held"
 local arrivals = require "ganymede.pipeline.arrivals"
 local auxiliary = require "ganymede.nn.auxiliary"
+local chain = require "ganymede.plan.recompute.chain"
 local micro_batches = require "ganymede.data.micro_batches"
 local modules = require "ganymede.plan.modules"
 local packing = require "ganymede.pipeline.packing"
@@ -236,6 +238,11 @@ function borders.sections(x)
     return out
   end
   return tensors.scope(tensors.no_grad, apart, nil, costs, true)
+end
+
+--- Costs and memory of each section of the second model -> a chain. criterion: nil where there is no loss.
+function borders.chain(x, y, criterion)
+  return tensors.scope(apart, nil, function(own) return chain(own.list, x, y, criterion) end, true)
 end
 
 return borders

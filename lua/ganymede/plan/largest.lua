@@ -16,6 +16,7 @@ local json = require "ganymede.base.json"
 local literal = require "ganymede.base.literal"
 local machine = require "ganymede.base.machine"
 local parallel = require "ganymede.job.parallel"
+local recompute = require "ganymede.plan.recompute"
 
 local MOST = 2 ^ 24 -- the size of a batch or a sequence at which a search ends
 
@@ -105,6 +106,7 @@ local function peak_of(search, n, rank)
   for _, set in ipairs(search.subject.sets(n, search.plain)) do sets[#sets + 1] = set end
   local found, failed = rehearsal { recipe = search.args.recipe, ranks = search.args.ranks, rank = rank, set = sets,
     seed = search.args.seed }
+  if not found and failed.text:find(recompute.TOO_LITTLE, 1, true) then return math.huge end -- smaller sizes may fit
   if not found then return nil, failed.text end
   if search.subject.held(found) ~= n then
     return nil, ("a step has only %d samples: the dataset has no more"):format(found.totals.samples_per_step)
@@ -122,7 +124,7 @@ local function try(search, n)
     most = math.max(most, peak)
     if most > limit then break end
   end
-  return { n = n, peak = most, fits = most <= limit }
+  return { n = n, peak = most < math.huge and most or nil, fits = most <= limit }
 end
 
 -- Returns the largest size tried that fits (or nil), and the smallest that does not (or nil, if MOST was reached).
@@ -188,9 +190,17 @@ local function print_row(row)
 end
 
 --- Runs the search. args: the arguments of the command line.
+-- The recipe as it is, on one rank, which may hold more than a rank of the job.
+local function plainly(args, sets)
+  local found, failed = rehearsal { recipe = args.recipe, set = sets, seed = args.seed }
+  if found or not failed.text:find(recompute.TOO_LITTLE, 1, true) then return found, failed end
+  sets[#sets + 1] = "recompute.memory=1024T"
+  return rehearsal { recipe = args.recipe, set = sets, seed = args.seed }
+end
+
 return function(args)
   local subject, n = subjects[args.largest], args.ranks or 1
-  local plain, failed = rehearsal { recipe = args.recipe, set = sets_with(args, {}), seed = args.seed }
+  local plain, failed = plainly(args, sets_with(args, {}))
   if not plain then failure(failed.code, "on one rank: %s", failed.text) end
   local rows = json.array()
   if not args.json then

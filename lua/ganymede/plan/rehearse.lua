@@ -15,10 +15,16 @@ local draw_svg = require "ganymede.schedules.draw_svg"
 local failure = require "ganymede.base.failure"
 local fit = require("ganymede.train.fit").fit
 local micro_batches = require "ganymede.data.micro_batches"
+local json = require "ganymede.base.json"
+local literal = require "ganymede.base.literal"
+local machine = require "ganymede.base.machine"
 local modules = require "ganymede.plan.modules"
+local parallel = require "ganymede.job.parallel"
 local peers = require "ganymede.plan.peers"
 local recipe = require "ganymede.config.recipe"
+local recompute = require "ganymede.plan.recompute"
 local registry = require "ganymede.base.registry"
+local rehearsal = require "ganymede.job.rehearsal"
 local rehearsed_hooks = require "ganymede.plan.hooks"
 local session = require "ganymede.job.session"
 local stages = require "ganymede.plan.stages"
@@ -32,6 +38,7 @@ local function note_batch(notes, engine, x, y)
   local first_x, first_y = list and x[1] or x, list and y and y[1] or y
   notes.batch = { x = modules.placed(first_x), y = core.is_tensor(first_y) and modules.placed(first_y) or nil,
     micro_batches = list and #x or nil }
+  if notes.wants_chain then notes.chain = borders.chain(first_x, first_y, engine.loss_function) end
   if engine.executor then notes.costs = borders.costs(engine.stage, first_x, first_y, engine.loss_function) end
 end
 
@@ -56,6 +63,7 @@ end
 -- begun with them.
 local function begin_counting(notes)
   borders.release()
+  notes.live = core.memory().live
   core.memory_reset_peak()
   if core.world() > 1 then
     core.comm_reset_traffic()
@@ -93,10 +101,10 @@ end
 
 local function nobody_listens() end
 
--- Makes the steps. command: where another process finds these settings. Returns the trainer, the figures of the rank,
--- { batch, costs, left_out }, and the rows of the modules.
-local function make_steps(settings, command, take_hooks)
-  local watch, notes, stats = modules.watch(), {}, {}
+-- Makes the steps. command: where another process finds these settings. notes: { wants_chain }. Returns the trainer,
+-- the figures of the rank, notes { batch, costs, left_out, live, chain }, and the rows of the modules.
+local function make_steps(settings, command, take_hooks, notes)
+  local watch, stats = modules.watch(), {}
   local hook = counting(watch, notes)
   borders.open(function() return registry.models:build(settings.model) end)
   local trainer = failure.protect(function()
@@ -181,6 +189,34 @@ local function sections_of(config)
   return { name = config.name, sections = sections }
 end
 
+-- check --regions: which modules run again for recompute.memory. A step where nothing does is rehearsed here; those of
+-- other choices in processes of their own.
+local function regions_of(config, given, command)
+  local memory = machine.bytes_of(tostring((config.recompute or {}).memory or 0))
+  if not memory then failure(2, "--regions: the recipe has no recompute = { memory = BYTES }") end
+  if (given.ranks or 1) > 1 and parallel.resolve(config.parallel, given.ranks).pipeline > 1 then
+    failure(2, "recompute.memory: not in a pipeline yet, whose stages hold several micro-batches; say \"block\"")
+  end
+  local _, rank, notes = make_steps(configuration.with(config, { recompute = false }), command, false,
+    { wants_chain = true })
+  local function rehearsed(patterns)
+    local sets = { unpack(given.set or {}) }
+    sets[#sets + 1] = "recompute=" .. literal.show(patterns)
+    local found, failed = rehearsal { recipe = given.recipe, ranks = given.ranks, rank = given.rank, set = sets,
+      seed = given.seed }
+    if not found then failure(failed.code, "recompute.memory: %s", failed.text) end
+    return found.totals.peak_bytes
+  end
+  local found, why = recompute.choose({ chain = notes.chain, live = notes.live, peak = rank.peak_bytes }, rehearsed,
+    memory)
+  if not found then
+    failure(2, "%s: %s lacks %s; a step needs %s at least, whatever runs again", recompute.TOO_LITTLE,
+      machine.bytes(memory), machine.bytes(why.missing), machine.bytes(why.least))
+  end
+  return { name = config.name, regions = { patterns = json.array(found.patterns), peak_bytes = found.peak,
+    said = recompute.said(found, memory) } }
+end
+
 -- Returns what is said about the pipeline; with --schedule-svg it also writes the picture.
 local function pipeline_of(given, engine, notes)
   local found, built, simulation = stages.report(engine, notes)
@@ -196,6 +232,8 @@ end
 -- schedule_svg (a file to write). Returns recipe, name, world, rank, dtype, mesh, settings, parameters, modules, batch,
 -- totals, places, sent, peers, calls, left_out, pipeline (that of ganymede.plan.stages; nil without one): plain tables
 -- except for the values of settings. With given.sections it returns name and sections alone (ganymede.pipeline.flops).
+-- With given.regions it returns name and regions { patterns, peak_bytes, said } of recompute.memory alone
+-- (ganymede.train.regions).
 local function rehearse(given)
   local source = recipe.read(given.recipe)
   become(given)
@@ -208,7 +246,8 @@ local function rehearse(given)
   local command = { recipe = source.path, set = given.set, seed = given.seed }
   local function blaming_recipe(...) return session.blaming_recipe(source.path, always, ...) end
   if given.sections then return blaming_recipe(sections_of, config) end
-  local trainer, rank, notes, rows = blaming_recipe(make_steps, config, command, given.hooks)
+  if given.regions then return blaming_recipe(regions_of, config, given, command) end
+  local trainer, rank, notes, rows = blaming_recipe(make_steps, config, command, given.hooks, {})
   local pipeline = pipeline_of(given, trainer.engine, notes)
   return {
     recipe = source.path, name = config.name, world = core.world(), rank = core.rank(), dtype = config.dtype,

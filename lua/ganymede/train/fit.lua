@@ -32,6 +32,7 @@ local lent = require "ganymede.train.lent"
 local log = require "ganymede.base.log"
 local options = require "ganymede.base.options"
 local ranks = require "ganymede.job.ranks"
+local regions = require "ganymede.train.regions"
 local registry = require "ganymede.base.registry"
 local schedules = require "ganymede.schedules"
 local settings = require "ganymede.config"
@@ -96,6 +97,14 @@ local function take_part(config, run, model, schedule, live)
     log.info("pipeline: %s; sections of each part, cut by %s: %s", geometry.title(schedule:order_for(plan.pipeline,
       schedule.num_microbatches)), type(plan.split) == "table" and "a list" or plan.split, said_parts(own))
   end
+end
+
+-- The settings, where recompute = { memory = ... } has become a list of modules.
+local function with_regions(config, run)
+  local patterns, said = regions.patterns(config.recompute, run.command)
+  if not said then return config end
+  if not run.rehearsal and core.rank() == 0 then log.info("recompute: %s", said) end
+  return settings.with(config, { recompute = patterns or false })
 end
 
 -- Returns the run's folder, which rank 0 makes; nil if there is none.
@@ -190,8 +199,8 @@ local function prepare(config, run)
   local model = blaming_recipe(registry.models.build, registry.models, config.model)
   blaming_recipe(take_part, config, run, model, schedule, live)
   model:materialize() -- a lack of memory is not a mistake of the recipe
-  local engine, train_loader, test_loader = blaming_recipe(build_engine, config, model, schedule, train, test,
-    total)
+  local engine, train_loader, test_loader = blaming_recipe(build_engine, with_regions(config, run), model, schedule,
+    train, test, total)
   local trainer = trainer_module(engine)
   trainer.config = stats_module.jsonable(config)
   trainer.samples_per_step = config.data.batch_size * (config.gradient_accumulation or 1)
