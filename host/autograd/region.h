@@ -26,12 +26,12 @@ typedef struct gm_region gm_region;
 
 /* Sets the rank's tape aside and remembers the moment. in: the inputs. GM_EINVAL: too many of them. */
 gm_status gm_region_begin(gm_rank *r, int n_in, gm_value *const *in, gm_region **out);
-/* The first run is over. in: the same inputs; inner: the leaves that stood for them. out: results that require a gradient.
- * again.call gets values that stand for the inputs and gives n_out results. results[n_out] receives the results
- * as values that depend on the inputs and on the parameters that were read. Takes the region, and `again`, also on
- * failure. GM_EINVAL: the region read a tensor that was computed outside of it, or wrote into an input. */
-gm_status gm_region_end(gm_region *g, gm_value *const *in, gm_value *const *inner, int n_out,
-                        gm_value *const *out, gm_callback again, gm_value **results);
+/* The first run is over. in: the same inputs; inner: the leaves that stood for them. out: results that require a
+ * gradient. again.call gets values that stand for the inputs and gives n_out results. results[n_out] receives the
+ * results as values that depend on the inputs and on the parameters that were read. Takes the region, and `again`, also
+ * on failure. GM_EINVAL: the region read a tensor that was computed outside of it, or wrote into an input. */
+gm_status gm_region_end(gm_region *g, gm_value *const *in, gm_value *const *inner, int n_out, gm_value *const *out,
+                        gm_callback again, gm_value **results);
 /* It has failed: forgets what was recorded. NULL is allowed. */
 void gm_region_cancel(gm_region *g);
 

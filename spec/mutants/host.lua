@@ -181,7 +181,7 @@ sizeof *p->shape) &&
     test = "spec/optim/optimizers_spec.lua -f options",
   },
   {
-    name = "558-missed-left-out", file = "host/optim/optimizer.c",
+    name = "558-missed-left-out", file = "host/optim/missed.c",
     find = [[gm_tensor_narrow(control, 0, GM_CONTROL_GO, 1, &go)]],
     replace = [[gm_tensor_narrow(control, 0, GM_CONTROL_LOSS_SCALE, 1, &go)]],
     breaks = "a parameter misses updates that the device left out for all",
@@ -195,8 +195,8 @@ sizeof *p->shape) &&
     test = "spec/optim/missed_gradients_spec.lua -f 'counts the updates'",
   },
   {
-    name = "560-missed-of-all", file = "host/optim/optimizer.c",
-    find = [[if (it->missed != old || gradient_of(it) || it->done) continue;]],
+    name = "560-missed-of-all", file = "host/optim/missed.c",
+    find = [[if (it->missed != old || gm_item_gradient(it) || it->done) continue;]],
     replace = [[if (it->missed != old || it->done) continue;]],
     breaks = "who has a gradient misses an update with those that have none",
     test = "spec/optim/missed_gradients_spec.lua -f 'counts the updates'",

@@ -155,7 +155,7 @@ local function define(optim, Fused, shared)
   class("FusedLAMB", "adam", with_bounds {
     betas = shared.betas, eps = lamb_eps, weight_decay = decay(0.01), bias_correction = bias_correction,
     adam_w_mode = { type = "boolean", default = true, doc = "let weights decay as in AdamW, else as in Adam?" },
-    max_grad_norm = { type = "number", default = 1, doc = "must be 0: the setting clip_grad_norm clips" },
+    max_grad_norm = { type = "number", min = 0, default = 1, doc = "must be 0: the setting clip_grad_norm clips" },
   }, function(opt)
     if opt.max_grad_norm ~= 0 then
       error(("FusedLAMB: write max_grad_norm = 0, and clip_grad_norm = %g among the settings of the run, which clips "

@@ -269,14 +269,18 @@ end
 -- ---------------------------------------------------------------- memory
 
 -- Marks what runs again in backward; a list that names nothing, on any stage, is a mistake.
-local function choose_regions(model, given)
-  local problem = region.problem(given)
+local function choose_regions(model, wanted)
+  local problem = region.problem(wanted)
+  if type(wanted) == "table" and wanted.memory then
+    problem = "= { memory = ... } is for gm.fit and `ganymede run RECIPE`, which rehearse the run; give a list of "
+      .. "patterns here: `ganymede check RECIPE --regions` prints one"
+  end
   if problem then error("gm.initialize: recompute " .. problem, 0) end
-  local found = region.mark(model, given) > 0
+  local found = region.mark(model, wanted) > 0
   if core.world() > 1 and core.comm_transport() ~= "meta" then found = ranks.any(found) end
-  if not given or found or core.comm_transport() == "meta" then return end
+  if not wanted or found or core.comm_transport() == "meta" then return end
   error(("gm.initialize: recompute = %s: the model has no such module; paths look like '%s'"):format(
-    type(given) == "string" and ("%q"):format(given) or "{ " .. table.concat(given, ", ") .. " }",
+    type(wanted) == "string" and ("%q"):format(wanted) or "{ " .. table.concat(wanted, ", ") .. " }",
     model:modules()[2] and model:modules()[2]:path() or ""), 0)
 end
 
