@@ -1,7 +1,8 @@
 /* gm_lua.h - what the files of bindings/ share: the rank, handles, arguments, errors.
  *
- * A binding checks its arguments, makes one C call, pushes the result. Order matters: the userdata
- * comes first (lua_newuserdata may raise, and then there is nothing to lose), the value second:
+ * A binding checks its arguments, makes one C call, and pushes the result. The order matters: it makes the userdata
+ * first, because lua_newuserdata may raise an error, and then there is no value yet that could leak. It makes the value
+ * second:
  *
  *     gm_handle *h = gm_push_handle(L);
  *     gm_value  *v;
@@ -19,18 +20,19 @@
 gm_rank *gm_lua_rank(lua_State *L);
 
 /* Tensors. */
-gm_handle *gm_push_handle(lua_State *L);          /* an empty one */
+gm_handle *gm_push_handle(lua_State *L);          /* pushes an empty handle */
 gm_handle *gm_test_handle(lua_State *L, int arg); /* NULL: not a tensor */
 gm_handle *gm_check_handle(lua_State *L, int arg);
-gm_value  *gm_check_value(lua_State *L, int arg); /* raises for a released one, naming who made it */
-/* An error, in op's name, if v cannot be written in place: it is partial, or the tape would have to know of it. */
+gm_value  *gm_check_value(lua_State *L, int arg); /* raises for a released tensor; the message names what made it */
+/* Raises an error, with the name of op, if v cannot be written in place: it is partial, or it requires a gradient and
+ * recording is on (gm_value_write). */
 void      gm_check_written(lua_State *L, const gm_value *v, const char *op);
 gm_value *gm_opt_value(lua_State *L, int arg); /* NULL for nil, none and false */
-/* A list of tensors as an array that the collector owns: pushes it. */
+/* Gives a list of tensors as an array, which it pushes and the garbage collector owns. */
 gm_value **gm_push_values(lua_State *L, int arg, int *n);
 
-/* The length of the list at stack index `table`, part of argument arg, where nothing has another key: in sum{dim=1}
- * there would be a list without entries. */
+/* The length of the list at stack index `table`, which is part of argument arg. Raises if the table has any other key:
+ * sum{dim=1} would otherwise be a list without entries. */
 size_t gm_check_list(lua_State *L, int table, int arg);
 /* Arguments. Shapes are lists of integers, or (when `rest` allows) the arguments from arg on. */
 int      gm_check_shape(lua_State *L, int arg, int64_t *shape); /* table; returns ndim */
@@ -40,45 +42,47 @@ int      gm_check_dim_arg(lua_State *L, int arg, int ndim);     /* 1-based or ne
 uint32_t gm_opt_dims(lua_State *L, int arg, int ndim);          /* nil, number or list -> bit mask */
 gm_dtype gm_check_dtype(lua_State *L, int arg);
 gm_dtype gm_opt_dtype(lua_State *L, int arg, gm_dtype otherwise);
-/* Raw attributes by the names of attrs.def, dimensions as in C; unknown names raise. nil: defaults. */
+/* Reads attributes by the names of attrs.def, with dimensions as in C. Unknown names raise. nil: the defaults. */
 void gm_read_attrs(lua_State *L, int arg, gm_attrs *attrs);
-/* A layout, see lua_layout.c. */
+/* Reads a layout; lua_layout.c describes its form. */
 void gm_check_layout(lua_State *L, int arg, const gm_mesh *mesh, gm_layout *out);
-/* Reads the value at the top of the stack, a list of axes or nil, and pops it -> the mask of the axes. */
+/* Pops the value at the top of the stack, a list of axes or nil, and returns the mask of these axes. */
 uint32_t gm_pop_axis_set(lua_State *L);
-/* Field of a table, or the default; arg may be nil. */
+/* A field of the table at arg, or the default if it is missing; arg may be nil. */
 double gm_field_number(lua_State *L, int arg, const char *name, double otherwise);
 bool   gm_field_flag(lua_State *L, int arg, const char *name);
 
-/* table[name] = v, for the table at the top of the stack. */
+/* Sets table[name] = v, for the table at the top of the stack. */
 void gm_set_number(lua_State *L, const char *name, double v);
 void gm_set_text(lua_State *L, const char *name, const char *text);
 
 /* Pushes { parameter = i + 1, name, tensor }: a state of parameter i, laid out so. The tensor shares the memory of t. */
 void gm_push_state(lua_State *L, int i, const char *name, gm_tensor *t, const gm_value *parameter,
                    const gm_layout *layout);
+/* The function at arg as a callback, which its receiver owns. */
+gm_callback gm_check_callback(lua_State *L, int arg);
 
 struct gm_control    *gm_check_control(lua_State *L, int arg);  /* of core.step_control; raises for a closed one */
 struct gm_supervisor *gm_lua_supervisor(lua_State *L, int arg); /* the job of core.job_start; raises for a closed one */
 
-/* For callbacks of C: calls the function below its n_args arguments on the stack, without results, in a scope of
- * its own that ends with it; pops them in any case. handler: stack index for lua_pcall, or 0. What is raised is kept
- * for gm_raise; GM_ELUA, and gm_last_error() has its words, to which C may add where it was. */
+/* For callbacks of C. Calls the function that lies below its n_args arguments on the stack, without results, in a scope
+ * of its own. Pops function and arguments in any case. handler: stack index for lua_pcall, or 0. GM_ELUA: the function
+ * raised an error. The error is kept for gm_raise; gm_last_error() has its message, and C may add the place to it. */
 gm_status gm_call_from_c(lua_State *L, int n_args, int handler);
-/* Raises gm_last_error(): a string, or an object of ganymede.base.failure where other ranks have a part in it. GM_ELUA:
- * what a callback raised, as it was raised; a string to which C has added words, with those. */
+/* Raises gm_last_error(): as a string, or as an object of ganymede.base.failure if other ranks have a part in it. For
+ * GM_ELUA it raises the error of the callback again, unchanged; to a string it adds what C has added to the message. */
 int gm_raise(lua_State *L, gm_status st);
-/* "recipe.lua:7: ", the innermost line that is not of Ganymede's own Lua, for messages; pushes it and two values. */
+/* Pushes "recipe.lua:7: ", the innermost line that is not in Ganymede's own Lua, for messages; and two other values. */
 const char *gm_push_users_line(lua_State *L);
-/* Raises the error of the stop that is pending (Ctrl-C, a time limit, the end of another rank), if any; for calls that
- * a stop has cut short (GM_EINTERRUPT). Returns when nothing is pending. */
+/* Raises the error of the pending stop (Ctrl-C, a time limit, the end of another rank), after a call that the stop has
+ * ended early (GM_EINTERRUPT). Returns if nothing is pending. */
 void gm_raise_stop(lua_State *L);
-/* Pushes an object of ganymede.base.failure, made by its function `maker`: "new", or "new_peer" for a rank that ends
- * because another has failed. */
+/* Pushes an object of ganymede.base.failure, which its function `maker` makes: "new", or "new_peer" for a rank that
+ * ends because another rank has failed. */
 void gm_push_failure_object(lua_State *L, const char *maker, int exit_code, const char *text);
 
-/* Runs a call that may allocate. If memory is short, collects and tries once more: here, in a
- * lua_CFunction, and nowhere else (a full collection under an FFI call from a trace never returns). */
+/* Runs a call that may allocate. If memory is short, collects garbage and tries once more. This may be done only in a
+ * lua_CFunction: a full collection under an FFI call from a trace never returns. */
 #define L_TRY(L, expr)                               \
     do {                                             \
         gm_status st_ = (expr);                      \
@@ -89,8 +93,8 @@ void gm_push_failure_object(lua_State *L, const char *maker, int exit_code, cons
         if (st_ != GM_OK) return gm_raise((L), st_); \
     } while (0)
 
-/* Pushes nil, gm_last_error() and its kind ("corrupt", "io", "memory", "invalid"): for calls on files, whose
- * failures ganymede.base.failure turns into an exit status. Returns 3. */
+/* Pushes nil, gm_last_error() and its kind ("corrupt", "io", "memory", "invalid"), and returns 3. For calls on files;
+ * ganymede.base.failure turns their failures into an exit status. */
 int gm_push_failure(lua_State *L, gm_status st);
 #define L_OR_NIL(L, expr)                                   \
     do {                                                    \
@@ -98,10 +102,11 @@ int gm_push_failure(lua_State *L, gm_status st);
         if (st_ != GM_OK) return gm_push_failure((L), st_); \
     } while (0)
 
-/* Makes the metatable called name, of userdata that have these methods; gc is called for each that is collected. */
+/* Makes the metatable called `name` for userdata with these methods. gc is called for each userdata that is collected.
+ */
 void gm_new_class(lua_State *L, const char *name, const gm_declaration *methods, lua_CFunction gc);
 
-/* One for each file: adds its functions to the table on the top of the stack. */
+/* Each file has such a function, which adds the file's functions to the table at the top of the stack. */
 int gm_open_handles(lua_State *L);
 int gm_open_tensor(lua_State *L);
 int gm_open_in_place(lua_State *L);
@@ -110,6 +115,7 @@ int gm_open_ops(lua_State *L);
 int gm_open_views(lua_State *L); /* after gm_open_ops: adds to core.ops */
 int gm_open_autograd(lua_State *L);
 int gm_open_tape(lua_State *L);
+int gm_open_region(lua_State *L);
 int gm_open_optim(lua_State *L);
 int gm_open_muon(lua_State *L);
 int gm_open_average(lua_State *L);

@@ -266,22 +266,27 @@ static int read_values(lua_State *L, int arg, gm_value **out)
     return n;
 }
 
-/* record_custom(inputs, outputs, backward [, splits]): makes the outputs depend on the inputs; see gm.custom. */
-static int record_custom(lua_State *L)
+gm_callback gm_check_callback(lua_State *L, int arg)
 {
-    gm_value *in[GM_MAX_OUT], *out[GM_MAX_OUT];
-    int       n_in = read_values(L, 1, in), n_out = read_values(L, 2, out);
-    luaL_checktype(L, 3, LUA_TFUNCTION);
-    lua_pushvalue(L, 3);
+    luaL_checktype(L, arg, LUA_TFUNCTION);
+    lua_pushvalue(L, arg);
     int           ref = luaL_ref(L, LUA_REGISTRYINDEX);
     lua_callback *c = malloc(sizeof *c);
     if (!c) {
         luaL_unref(L, LUA_REGISTRYINDEX, ref);
-        return luaL_error(L, "no memory for a custom function");
+        luaL_error(L, "no memory for a custom function");
     }
     *c = (lua_callback){gm_lua_rank(L), ref};
-    gm_status st = gm_record_custom(gm_lua_rank(L), n_in, in, n_out, out, (gm_callback){call_lua, c, release_lua},
-                                    lua_toboolean(L, 4));
+    return (gm_callback){call_lua, c, release_lua};
+}
+
+/* record_custom(inputs, outputs, backward [, splits]): makes the outputs depend on the inputs; see gm.custom. */
+static int record_custom(lua_State *L)
+{
+    gm_value   *in[GM_MAX_OUT], *out[GM_MAX_OUT];
+    int         n_in = read_values(L, 1, in), n_out = read_values(L, 2, out);
+    gm_callback backward = gm_check_callback(L, 3);
+    gm_status   st = gm_record_custom(gm_lua_rank(L), n_in, in, n_out, out, backward, lua_toboolean(L, 4));
     return st == GM_OK ? 0 : gm_raise(L, st);
 }
 

@@ -5,8 +5,9 @@
 #include "../host/comm/comm.h"
 #include "gm_lua.h"
 
-gm_comm *gm_lua_comm(lua_State *L); /* the rank's, made over `self` where it has none; raises */
-/* A group, or the axes of one: "data.row", a list of names, nil for all ranks, "" for this rank alone. */
+gm_comm *gm_lua_comm(lua_State *L); /* the comm of the rank; if it has none, one of a single rank is made; may raise */
+/* The group at arg: a group, or the names of its axes ("data.row", or a list of names); nil: all ranks; "": this rank
+ * alone. Raises for anything else. */
 gm_group *gm_check_group(lua_State *L, int arg);
 
 #endif

@@ -12,6 +12,7 @@
 #include "../host/files/files.h"
 #include "../host/files/lock.h"
 #include "../host/files/tree.h"
+#include "../host/tier/trial.h"
 #include "gm_lua.h"
 
 #define LOCK   "gm.lock"
@@ -144,6 +145,20 @@ static int output_told(lua_State *L)
     return 2;
 }
 
+/* disk_speed(folder, bytes) -> bytes a second written, read, and moved while one half is read and the other written */
+static int disk_speed(lua_State *L)
+{
+    gm_disk_speed    s;
+    gm_disk_settings set = {.folder = luaL_checkstring(L, 1)};
+    int64_t          bytes = gm_check_integer(L, 2);
+    gm_check_argument(L, bytes > 0, 2, "a number of bytes above 0");
+    L_TRY(L, gm_disk_measure(&set, (uint64_t)bytes, &s));
+    lua_pushnumber(L, s.write);
+    lua_pushnumber(L, s.read);
+    lua_pushnumber(L, s.both);
+    return 3;
+}
+
 int gm_open_files(lua_State *L)
 {
     static const gm_declaration lock_methods[] = {GM_FUNCTION("close", lock_close, "lock object"), GM_LAST_FUNCTION};
@@ -158,6 +173,7 @@ int gm_open_files(lua_State *L)
         GM_FUNCTION("tree_checksum", tree_checksum, "folder string, ending string"),
         GM_FUNCTION("file_checksum", file_checksum, "path string"),
         GM_FUNCTION("output_told", output_told, ""),
+        GM_FUNCTION("disk_speed", disk_speed, "folder string, bytes integer"),
         GM_LAST_FUNCTION};
     gm_new_class(L, LOCK, lock_methods, lock_close);
     gm_new_class(L, APPEND, append_methods, append_close);

@@ -6,7 +6,8 @@
 
 /* Runs an op and pushes its first output; collective where the layouts of the inputs make it so. */
 int gm_apply_one(lua_State *L, gm_op op, int n_in, gm_value *const *in, gm_attrs *a);
-/* Pushes the slices of dimension d (from 0) of x; y receives them, borrowed -> how many. */
+/* Pushes the slices of x along dimension d (from 0) and returns how many there are. y receives them, borrowed from the
+ * stack. */
 int gm_push_unbound(lua_State *L, gm_value *x, int d, gm_value **y);
 
 /* Pushes the value that a call gives in y. */

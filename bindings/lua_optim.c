@@ -19,7 +19,7 @@ static gm_optimizer *check_optimizer(lua_State *L)
     return b->optimizer;
 }
 
-/* List of { lr_scale, weight_decay } at arg, one a parameter; absent fields take the defaults. */
+/* List of { lr_scale, weight_decay, trust } at arg, one a parameter; absent fields take the defaults. */
 static gm_optimizer_item *push_items(lua_State *L, int arg, int n, double weight_decay)
 {
     if (lua_isnoneornil(L, arg)) return NULL;
@@ -29,6 +29,9 @@ static gm_optimizer_item *push_items(lua_State *L, int arg, int n, double weight
         lua_rawgeti(L, arg, i + 1);
         items[i].lr_scale = gm_field_number(L, lua_gettop(L), "lr_scale", 1);
         items[i].weight_decay = gm_field_number(L, lua_gettop(L), "weight_decay", weight_decay);
+        lua_getfield(L, -1, "trust");
+        items[i].trust = lua_isnil(L, -1) || lua_toboolean(L, -1);
+        lua_pop(L, 1);
         lua_pop(L, 1);
     }
     return items;
@@ -77,11 +80,13 @@ void gm_push_state(lua_State *L, int i, const char *name, gm_tensor *t, const gm
 {
     gm_rank  *r = gm_lua_rank(L);
     gm_value *v;
-    lua_createtable(L, 0, 3);
+    lua_createtable(L, 0, 4);
     lua_pushinteger(L, i + 1);
     lua_setfield(L, -2, "parameter");
     lua_pushstring(L, name);
     lua_setfield(L, -2, "name");
+    lua_pushboolean(L, t->storage->home && !t->storage->block);
+    lua_setfield(L, -2, "resting");
     gm_handle *h = gm_push_handle(L);
     gm_tensor_retain(t);
     gm_status st = gm_value_take_block(r, t, layout, p->ndim, p->shape, &v);
@@ -90,7 +95,49 @@ void gm_push_state(lua_State *L, int i, const char *name, gm_tensor *t, const gm
     lua_setfield(L, -2, "tensor");
 }
 
-/* o:state() -> list of { parameter = index, name, tensor } sharing the moments' memory, laid out as the gradient */
+/* o:offload{ tier: "host" or "disk", folder, ring, fraction }: where states rest from here on; before the first step */
+static int offload(lua_State *L)
+{
+    static const char *const kinds[] = {"host", "disk", NULL};
+    gm_optimizer            *o = check_optimizer(L);
+    luaL_checktype(L, 2, LUA_TTABLE);
+    lua_settop(L, 2);
+    lua_getfield(L, 2, "tier");
+    lua_getfield(L, 2, "folder");
+    gm_offload_settings s = {.tier = {.kind = gm_check_option(L, 3, NULL, kinds) ? GM_TIER_DISK : GM_TIER_HOST,
+                                      .ring = (size_t)gm_field_number(L, 2, "ring", 0),
+                                      .disk = {.folder = luaL_optstring(L, 4, ".")}},
+                             .fraction = gm_field_number(L, 2, "fraction", 1)};
+    L_TRY(L, gm_optimizer_offload(o, &s));
+    return 0;
+}
+
+/* o:offloaded() -> what rests elsewhere, in bytes: { tier, placed_bytes, ring_bytes, resident_peak_bytes, read_bytes,
+ * written_bytes, fetched, stored, kept (storages), waited_seconds }; nil: all states are in memory */
+static int offloaded(lua_State *L)
+{
+    gm_tier_stats s;
+    if (!gm_optimizer_offloaded(check_optimizer(L), &s)) {
+        lua_pushnil(L);
+        return 1;
+    }
+    lua_createtable(L, 0, 10);
+    lua_pushstring(L, s.kind == GM_TIER_DISK ? "disk" : "host");
+    lua_setfield(L, -2, "tier");
+    gm_set_number(L, "placed_bytes", (double)s.placed);
+    gm_set_number(L, "ring_bytes", (double)s.ring);
+    gm_set_number(L, "resident_peak_bytes", (double)s.resident_peak);
+    gm_set_number(L, "read_bytes", (double)s.read);
+    gm_set_number(L, "written_bytes", (double)s.written);
+    gm_set_number(L, "fetched", (double)s.fetched);
+    gm_set_number(L, "stored", (double)s.stored);
+    gm_set_number(L, "kept", (double)s.kept);
+    gm_set_number(L, "waited_seconds", s.waited);
+    return 1;
+}
+
+/* o:state() -> list of { parameter = index, name, tensor, resting: outside of memory? } sharing the moments' memory,
+ * laid out as the gradient */
 static int state(lua_State *L)
 {
     gm_optimizer *o = check_optimizer(L);
@@ -191,6 +238,8 @@ int gm_open_optim(lua_State *L)
 {
     static const gm_declaration methods[] = {
         GM_FUNCTION("step", step, "optimizer object, values table"),
+        GM_FUNCTION("offload", offload, "optimizer object, settings table"),
+        GM_FUNCTION("offloaded", offloaded, "optimizer object"),
         GM_FUNCTION("state", state, "optimizer object"),
         GM_FUNCTION("steps", steps, "optimizer object"),
         GM_FUNCTION("set_steps", set_steps, "optimizer object, n integer"),

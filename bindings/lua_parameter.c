@@ -142,12 +142,11 @@ static int parameter_hold(lua_State *L)
     gm_value   *v = gm_check_value(L, 1);
     gm_storage *s = v->local->storage;
     if (lua_toboolean(L, 2)) {
-        L_TRY(L, gm_tensor_use(v->local));
-        s->pins++;
+        L_TRY(L, gm_storage_open(s));
         return 0;
     }
-    s->pins--;
     gm_value_touched(v); /* it may have been written by its address */
+    gm_storage_close(s, true);
     return 0;
 }
 

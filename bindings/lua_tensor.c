@@ -12,13 +12,22 @@
 #include "docs/docs.h"
 #include "docs/tensor.def"
 
+/* Bytes that rest elsewhere (gm_home) are here until others are brought. */
+static void *brought(lua_State *L, const gm_tensor *t)
+{
+    gm_status st = gm_storage_open(t->storage);
+    if (st != GM_OK) gm_raise(L, st);
+    void *p = gm_tensor_data(t);
+    gm_storage_close(t->storage, false);
+    return p;
+}
+
 /* The address of a tensor that has values: on a GPU only gm_device_* may go there, on meta it is what is known. */
 static void *need_data(lua_State *L, const gm_tensor *t)
 {
-    gm_status st = gm_tensor_use(t);
-    if (st != GM_OK) gm_raise(L, st);
     void *p = gm_tensor_data(t);
     if (!p) p = gm_tensor_known(t);
+    if (!p && gm_tensor_has_data(t)) p = brought(L, t);
     if (p || !gm_tensor_numel(t)) return p;
     lua_pushfstring(
         L,
@@ -36,15 +45,13 @@ static void *elements(lua_State *L, gm_tensor *t, bool read)
 {
     gm_device *dev = t->storage->device;
     void      *known = read ? gm_tensor_known(t) : gm_tensor_know(t);
-    gm_status  st = gm_tensor_use(t);
-    if (st != GM_OK) gm_raise(L, st);
-    void *data = read ? need_data(L, t) : gm_tensor_data(t);
+    void      *data = read ? need_data(L, t) : gm_tensor_data(t);
     if (dev->backend->on_host || known) {
         lua_pushnil(L);
         return known ? known : data;
     }
-    void *copy = lua_newuserdata(L, gm_host_reach(t) + 1);
-    st = read ? gm_device_read(dev, copy, data, gm_host_reach(t)) : GM_OK;
+    void     *copy = lua_newuserdata(L, gm_host_reach(t) + 1);
+    gm_status st = read ? gm_device_read(dev, copy, data, gm_host_reach(t)) : GM_OK;
     if (st != GM_OK) gm_raise(L, st);
     return copy;
 }
@@ -345,7 +352,7 @@ static int data(lua_State *L)
                           gm_value_describe(v, have, sizeof have));
     if (!gm_tensor_is_contiguous(t))
         return luaL_error(L, "data: the tensor is not contiguous; call :contiguous() first");
-    if (t->storage->residence && !t->storage->pins)
+    if (t->storage->home && !t->storage->opens)
         return luaL_error(L,
                           "data: this parameter rests in parts on several ranks (zero stage 3), and its block is here "
                           "only while an op uses it; ask for the address inside gm.gathered(p, function() ... end)");
@@ -361,8 +368,7 @@ static int data(lua_State *L)
 static int is_known(lua_State *L)
 {
     const gm_tensor *t = gm_check_value(L, 1)->local;
-    bool has_data = t->storage->residence ? t->storage->device->backend->has_data : gm_tensor_data(t) != NULL;
-    lua_pushboolean(L, has_data || gm_tensor_known(t) || !gm_tensor_numel(t));
+    lua_pushboolean(L, gm_tensor_has_data(t) || gm_tensor_known(t) || !gm_tensor_numel(t));
     return 1;
 }
 

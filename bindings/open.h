@@ -5,12 +5,12 @@
 struct lua_State;
 struct gm_rank;
 
-/* Makes module "ganymede.core" available in L, working on the given rank (borrowed; outlives L). */
+/* Makes the module "ganymede.core" available in L. It works on the given rank, which is borrowed and must outlive L. */
 void gm_preload(struct lua_State *L, struct gm_rank *rank);
 
-/* Adds a searcher of modules "ganymede..." before that of package.path: it takes them from the archive of files that
- * were compiled with the program (modules.c), if there is one of this LuaJIT beside it. root: the folder that holds
- * lua/; borrowed for as long as L lives. */
+/* Adds a searcher for modules "ganymede...", in front of that of package.path. It takes them from the archive of files
+ * that were compiled with the program (modules.c), if the archive lies beside the program and is of this LuaJIT. root:
+ * the folder that holds lua/; borrowed for as long as L lives. */
 void gm_add_module_searcher(struct lua_State *L, const char *root);
 
 #endif

@@ -1,12 +1,12 @@
-/* beside.h - files that lie beside this program: modules that it opens when they are needed. */
+/* beside.h - finds files in the folder of this program, such as modules that it opens when they are needed. */
 #ifndef GM_BESIDE_H
 #define GM_BESIDE_H
 
 #include <stddef.h>
 #include "status.h"
 
-/* The path of the file `name` in the folder of this program, into path (size bytes). GM_EIO: it cannot be told, or is
- * too long. Whether there is such a file is not asked. */
+/* Writes the path of the file `name` in the folder of this program into path (size bytes). It does not check whether
+ * this file exists. GM_EIO: the system does not tell the folder, or the path is too long. */
 gm_status gm_path_beside(const char *name, char *path, size_t size);
 
 #endif

@@ -1,8 +1,8 @@
-/* cost.c - floating point operations and bytes moved, op by op.
+/* cost.c - the floating-point operations and the bytes moved by each op.
  *
- * A multiply and an add are two operations; exp, tanh and the like count as one each, so that the
- * figures compare with what the field reports. Bytes are the least that any implementation moves: each
- * input read once, each output written once, in-out outputs also read. */
+ * A multiplication and an addition are two operations. Functions such as exp and tanh count as one operation each, as
+ * in most publications, so that the figures can be compared. Bytes are the fewest that any implementation moves: it
+ * reads each input once, writes each output once, and also reads in-out outputs. */
 #include <string.h>
 
 #include "op.h"
@@ -124,12 +124,12 @@ static double flops_step_control(const gm_call *c) { return all_inputs(c); }
 /* Elements of the gradients: the first input is the control tensor. */
 static double gradients(const gm_call *c) { return all_inputs(c) - first_in(c) - numel(c->in[1]); }
 
-#define GM_OPTIMIZER(name, moments, momentum, attributes, flops, ...) \
-    static double flops_##name(const gm_call *c)                      \
-    {                                                                 \
-        const gm_attrs *at = c->attrs;                                \
-        (void)at;                                                     \
-        return gradients(c) * (flops);                                \
+#define GM_OPTIMIZER(name, moments, there, momentum, attributes, flops, ...) \
+    static double flops_##name(const gm_call *c)                             \
+    {                                                                        \
+        const gm_attrs *at = c->attrs;                                       \
+        (void)at;                                                            \
+        return gradients(c) * ((flops) + (at->measure ? 4 : 0));             \
     }
 #include "optimizers.def"
 #undef GM_OPTIMIZER

@@ -1,4 +1,4 @@
-/* device.c - backends by name, and the life of a device. */
+/* device.c - finds backends by name, opens and closes devices, and runs calls (see device.h). */
 #define _GNU_SOURCE
 #include "device.h"
 

@@ -1,6 +1,7 @@
-/* elsewhere.c - tensors whose bytes are where the code that wants them cannot reach (device.h): elements for the host,
- * and one call on another device than its tensors are on. There storages are copied whole, so that views keep their
- * strides, gaps and alignment, and what a kernel writes outside of its outputs comes back and is seen. */
+/* elsewhere.c - access to bytes that lie in another memory (device.h): the host reads elements of a device, and
+ * gm_run_elsewhere runs a call on another device than that of its tensors. The latter copies whole storages. So views
+ * keep their strides, gaps and alignment, and bytes that a kernel writes outside of its outputs come back, too, where a
+ * spec sees them. */
 #include <stdlib.h>
 #include "device.h"
 
@@ -18,19 +19,21 @@ gm_status gm_host_open(const gm_tensor *t, gm_host_elements *out)
 {
     size_t    bytes = gm_host_reach(t);
     gm_status st;
-    GM_TRY(gm_tensor_use(t));
+    *out = (gm_host_elements){0};
+    GM_TRY(gm_storage_open(t->storage));
     *out = (gm_host_elements){.data = gm_tensor_data(t), .tensor = t};
     if (!out->data) out->data = gm_tensor_known(t);
     if (is_on_host(t) || !gm_tensor_data(t)) return GM_OK;
     out->data = out->copy = malloc(bytes + 1);
-    if (!out->data) return GM_FAIL(GM_ENOMEM, "no memory for a copy of %zu bytes", bytes);
-    st = gm_device_read(t->storage->device, out->data, gm_tensor_data(t), bytes);
+    if (out->data) st = gm_device_read(t->storage->device, out->data, gm_tensor_data(t), bytes);
+    else st = GM_FAIL(GM_ENOMEM, "no memory for a copy of %zu bytes", bytes);
     if (st != GM_OK) gm_host_close(out);
     return st;
 }
 
-gm_status gm_host_changed(const gm_host_elements *e)
+gm_status gm_host_changed(gm_host_elements *e)
 {
+    e->changed = true;
     if (!e->copy) return GM_OK;
     return gm_device_write(e->tensor->storage->device, gm_tensor_data(e->tensor), e->copy, gm_host_reach(e->tensor));
 }
@@ -38,14 +41,14 @@ gm_status gm_host_changed(const gm_host_elements *e)
 void gm_host_close(gm_host_elements *e)
 {
     free(e->copy);
+    if (e->tensor) gm_storage_close(e->tensor->storage, e->changed);
     *e = (gm_host_elements){0};
 }
 
-gm_status gm_host_load(const gm_tensor *t, int64_t at, double *out)
+static gm_status load_one(const gm_tensor *t, int64_t at, double *out)
 {
-    char   one[8];
-    size_t size = gm_dtype_size(t->dtype);
-    GM_TRY(gm_tensor_use(t));
+    char        one[8];
+    size_t      size = gm_dtype_size(t->dtype);
     const char *data = gm_tensor_data(t), *known = gm_tensor_known(t);
     if (is_on_host(t) || known) {
         *out = gm_load(t->dtype, known ? known : data, at);
@@ -56,18 +59,33 @@ gm_status gm_host_load(const gm_tensor *t, int64_t at, double *out)
     return GM_OK;
 }
 
-gm_status gm_host_store(const gm_tensor *t, int64_t at, double v)
+static gm_status store_one(const gm_tensor *t, int64_t at, double v)
 {
     char   one[8];
     size_t size = gm_dtype_size(t->dtype);
-    GM_TRY(gm_tensor_use(t));
-    char *data = gm_tensor_data(t), *known = gm_tensor_known(t);
+    char  *data = gm_tensor_data(t), *known = gm_tensor_known(t);
     if (is_on_host(t) || known) {
         gm_store(t->dtype, known ? known : data, at, v);
         return GM_OK;
     }
     gm_store(t->dtype, one, 0, v);
     return gm_device_write(t->storage->device, data + (size_t)at * size, one, size);
+}
+
+gm_status gm_host_load(const gm_tensor *t, int64_t at, double *out)
+{
+    GM_TRY(gm_storage_open(t->storage));
+    gm_status st = load_one(t, at, out);
+    gm_storage_close(t->storage, false);
+    return st;
+}
+
+gm_status gm_host_store(const gm_tensor *t, int64_t at, double v)
+{
+    GM_TRY(gm_storage_open(t->storage));
+    gm_status st = store_one(t, at, v);
+    gm_storage_close(t->storage, true);
+    return st;
 }
 
 /* ---- a call on another device ---- */

@@ -1,4 +1,5 @@
-/* graph.c - see graph.h: what backends have in common. The recording itself is theirs (cuda/graph.c). */
+/* graph.c - the part of graph.h that all backends share. The backend makes the recording itself
+ * (cuda/runtime/graph.c). */
 #include "graph.h"
 
 #include <stdlib.h>

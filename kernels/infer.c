@@ -1,9 +1,9 @@
 /* infer.c - gm_infer: the checks that every op shares, then the rule of the op.
  *
- * The strings of ops.def say how many tensors an op takes, which may be absent and, by their names, of
- * what dtype they are: `index` and `target` are i32 or i64, `condition` and `key_mask` u8, all others floats (f32,
- * f64, bf16, f16), the same within one call; where that is one of 16 bits, what is marked with '^' is f32 in
- * its stead. `copy` takes any dtype; the multi-tensor ops check each group alone.
+ * The strings of ops.def say how many tensors an op takes and which may be absent. The names of the tensors tell their
+ * dtypes (gm_content): `index` and `target` are i32 or i64, `condition` and `key_mask` are u8, integers such as `count`
+ * are i64, and all others are floats (f32, f64, bf16, f16). The floats of one call have one dtype; if this is bf16 or
+ * f16, tensors marked with '^' are f32 instead. `copy` takes any dtype. The multi-tensor ops check each group alone.
  * The rules are in infer_elementwise.c, infer_dense.c, infer_experts.c and infer_rest.c. */
 #include "infer.h"
 

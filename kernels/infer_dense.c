@@ -1,4 +1,4 @@
-/* infer_dense.c - rules of the contractions, norms, softmax and attention. */
+/* infer_dense.c - inference rules (infer.h) of the contractions, norms, softmax and attention. */
 #include <inttypes.h>
 
 #include "infer.h"

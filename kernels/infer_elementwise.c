@@ -1,4 +1,4 @@
-/* infer_elementwise.c - rules of the elementwise and random ops, the reductions and scatter. */
+/* infer_elementwise.c - inference rules (infer.h) of the elementwise and random ops, the reductions and scatter. */
 #include <inttypes.h>
 
 #include "infer.h"

@@ -1,5 +1,5 @@
-/* infer_experts.c - rules of the ops of mixtures of experts. What indices, choices and rows say is checked by kernels:
- * one outside of what it counts is GM_EINVAL. */
+/* infer_experts.c - inference rules (infer.h) of the ops of mixtures of experts. They do not see the values of indices,
+ * choices and rows. The kernels check these: a value out of range is GM_EINVAL. */
 #include <inttypes.h>
 
 #include "infer.h"

@@ -1,9 +1,11 @@
-/* infer_rest.c - rules of the tables, losses and optimizers. */
+/* infer_rest.c - inference rules (infer.h) of the tables, losses and optimizers. */
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 #include "infer.h"
 #include "step_control.h"
+#include "trust.h"
 
 /* w (rows, width), index of any shape -> index.shape + (width) */
 gm_status gm_infer_embedding(const gm_call *call, gm_spec *spec)
@@ -72,7 +74,7 @@ gm_status gm_infer_sum_squares(const gm_call *call, gm_spec *spec)
     return GM_OK;
 }
 
-/* The last of a group: a copy in f32 of a parameter of 16 bits, which is then not rounded by chance. */
+/* The last of a group but one: a copy in f32 of a parameter of 16 bits, which is then not rounded by chance. */
 static gm_status expect_master(const gm_call *call, int i, const gm_tensor *p, const gm_tensor *master)
 {
     bool narrow = gm_dtype_is_narrow(p->dtype);
@@ -93,8 +95,10 @@ static const gm_spec missed_spec = {.dtype = GM_F64, .ndim = 1, .shape = {1}};
 /* Inputs of an update: the control tensor and the updates missed, either may be NULL, then gradients. */
 enum { CONTROL, MISSED, GRADIENTS };
 
-/* Outputs in groups for each gradient, each as its gradient, or in f32 where ops.def says so; the first in a group is
- * there, the last is the master. */
+static const gm_spec trust_spec = {.dtype = GM_F64, .ndim = 1, .shape = {2}};
+
+/* Outputs in groups for each gradient: p, moments, master, trust. All but the last are as their gradient, or in f32
+ * where ops.def says so. */
 static gm_status expect_groups(const gm_call *call, gm_spec *spec)
 {
     const gm_slots *slots = gm_op_gives(call->op);
@@ -105,44 +109,83 @@ static gm_status expect_groups(const gm_call *call, gm_spec *spec)
     if (call->in[CONTROL]) GM_TRY(gm_expect_spec(call, "control", call->in[CONTROL], &control_spec));
     if (call->in[MISSED]) GM_TRY(gm_expect_spec(call, "missed", call->in[MISSED], &missed_spec));
     for (int i = 0; i < call->n_out; i++) {
-        gm_spec want = gm_spec_like(call->in[GRADIENTS + i / width]);
+        bool    trust = i % width == width - 1;
+        gm_spec want = trust ? trust_spec : gm_spec_like(call->in[GRADIENTS + i / width]);
         if (slots->slot[i % width].wide) want.dtype = gm_dtype_wide(want.dtype);
         GM_TRY(gm_expect_spec(call, slots->slot[i % width].name, call->out[i], &want));
         if (spec) spec[i] = want;
     }
-    for (int i = 0; i < n; i++) GM_TRY(expect_master(call, i, call->out[i * width], call->out[i * width + width - 1]));
-    GM_TRY(gm_expect_range(call, "lr_scale", call->attrs->lr_scale, 0, 1e308));
-    return gm_expect_range(call, "weight_decay", call->attrs->weight_decay, 0, 1e308);
-}
-
-/* Moments that need not be are there where there is momentum. */
-static gm_status expect_momentum(const gm_call *call, const gm_slots *slots, int n)
-{
-    const gm_attrs *at = call->attrs;
-    const char     *name = gm_op_called(call->op, at);
-    GM_TRY(gm_expect_range(call, "momentum", at->momentum, 0, 1));
-    if (at->nesterov && !(at->momentum > 0 && at->dampening == 0))
-        return GM_FAIL(GM_EINVAL, "%s: nesterov needs momentum above 0 and no dampening (momentum %g, dampening %g)",
-                       name, at->momentum, at->dampening);
-    for (int i = 0; i < n; i++)
-        if (!call->out[slots->n * i + 1] != (at->momentum == 0))
-            return GM_FAIL(GM_EINVAL, "%s: momentum %g %s a %s for each parameter; see number %d", name, at->momentum,
-                           at->momentum == 0 ? "does not take" : "needs", slots->slot[1].name, i + 1);
+    for (int i = 0; i < n; i++) GM_TRY(expect_master(call, i, call->out[i * width], call->out[i * width + width - 2]));
     return GM_OK;
 }
 
-static gm_status infer_update(const gm_call *call, gm_spec *spec)
+/* Moments and trust are there where the attributes ask for them, and nowhere else. */
+static gm_status expect_asked(const gm_call *call, unsigned moments)
 {
     const gm_slots *slots = gm_op_gives(call->op);
-    GM_TRY(expect_groups(call, spec));
-    if (slots->n > 2 && slots->slot[1].optional) return expect_momentum(call, slots, call->n_in - GRADIENTS);
-    GM_TRY(gm_expect_range(call, "beta1", call->attrs->beta1, 0, 1));
-    GM_TRY(gm_expect_range(call, "beta2", call->attrs->beta2, 0, 1));
-    return gm_expect_range(call, "eps", call->attrs->eps, 0, 1e308);
+    for (int i = 0; i < call->n_out; i++) {
+        int  role = i % slots->n;
+        bool trust = role == slots->n - 1, asked = trust ? call->attrs->trust != 0 : moments >> (role - 1) & 1;
+        if (role == 0 || role == slots->n - 2 || asked == (call->out[i] != NULL)) continue;
+        return GM_FAIL(GM_EINVAL, "%s: these attributes %s a tensor '%s' for each parameter; see number %d",
+                       gm_op_called(call->op, call->attrs), asked ? "need" : "do not take", slots->slot[role].name,
+                       i / slots->n + 1);
+    }
+    return GM_OK;
 }
 
-#define GM_OPTIMIZER(name, ...) \
-    gm_status gm_infer_##name(const gm_call *call, gm_spec *spec) { return infer_update(call, spec); }
+/* Norms of updates: an element whose gradients were all 0 must not be 0 / 0. */
+static gm_status expect_trust(const gm_call *call, bool divides)
+{
+    const gm_attrs *at = call->attrs;
+    const char     *name = gm_op_called(call->op, at);
+    GM_TRY(gm_expect_range(call, "trust", (double)at->trust, GM_TRUST_NONE, GM_TRUST_KINDS));
+    GM_TRY(gm_expect_range(call, "trust_coefficient", at->trust_coefficient, 0, 1e308));
+    GM_TRY(gm_expect_range(call, "trust_min", at->trust_min, 0, 1e308));
+    GM_TRY(gm_expect_range(call, "trust_max", at->trust_max, 0, 1e308));
+    if (at->trust_max > 0 && at->trust_max < at->trust_min)
+        return GM_FAIL(GM_EINVAL, "%s: trust_max %g is below trust_min %g", name, at->trust_max, at->trust_min);
+    if (at->measure && at->trust == GM_TRUST_NONE)
+        return GM_FAIL(GM_EINVAL, "%s: measure is for updates with a trust ratio", name);
+    if (at->trust == GM_TRUST_LAMB && divides && at->eps == 0)
+        return GM_FAIL(GM_EINVAL, "%s: the norm of an update needs eps above 0", name);
+    if (at->trust == GM_TRUST_LARS && at->decoupled)
+        return GM_FAIL(GM_EINVAL, "%s: LARS takes the weight decay with the gradient, not decoupled", name);
+    return GM_OK;
+}
+
+static bool reads(gm_op op, const char *attribute)
+{
+    const char *found = strstr(gm_op_attrs(op), attribute);
+    size_t      n = strlen(attribute);
+    return found && found[-1] == ' ' && (found[n] == ' ' || !found[n]);
+}
+
+static gm_status infer_update(const gm_call *call, unsigned moments, gm_spec *spec)
+{
+    const gm_attrs *at = call->attrs;
+    GM_TRY(expect_groups(call, spec));
+    GM_TRY(gm_expect_range(call, "lr_scale", at->lr_scale, 0, 1e308));
+    GM_TRY(gm_expect_range(call, "weight_decay", at->weight_decay, 0, 1e308));
+    GM_TRY(gm_expect_range(call, "momentum", at->momentum, 0, 1));
+    GM_TRY(gm_expect_range(call, "beta1", at->beta1, 0, 1));
+    GM_TRY(gm_expect_range(call, "beta2", at->beta2, 0, 1));
+    GM_TRY(gm_expect_range(call, "eps", at->eps, 0, 1e308));
+    GM_TRY(gm_expect_range(call, "lr_decay", at->lr_decay, 0, 1e308));
+    if (reads(call->op, "nesterov") && at->nesterov && !(at->momentum > 0 && at->dampening == 0))
+        return GM_FAIL(GM_EINVAL, "%s: nesterov needs momentum above 0 and no dampening (momentum %g, dampening %g)",
+                       gm_op_called(call->op, at), at->momentum, at->dampening);
+    GM_TRY(expect_trust(call, reads(call->op, "eps")));
+    return expect_asked(call, moments);
+}
+
+#define GM_OPTIMIZER(name, moments, there, ...)                   \
+    gm_status gm_infer_##name(const gm_call *call, gm_spec *spec) \
+    {                                                             \
+        const gm_attrs *at = call->attrs;                         \
+        (void)at;                                                 \
+        return infer_update(call, (unsigned)(there), spec);       \
+    }
 #include "optimizers.def"
 #undef GM_OPTIMIZER
 

@@ -1,6 +1,6 @@
-/* memory.c - see memory.h. Blocks are headers kept apart from the bytes, so that device memory works
- * the same way. Places of birth are an append-only list (blocks hold indices into it) with a hash table
- * of indices beside it. */
+/* memory.c - see memory.h. The header of a block lies apart from its bytes, because the host cannot write to the memory
+ * of some devices. Places are a list that only grows; blocks hold indices into it, and a hash table finds an entry by
+ * its text. */
 #include "memory.h"
 
 #include <stdio.h>

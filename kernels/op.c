@@ -1,4 +1,4 @@
-/* op.c - the names in the lists, and the one way to run an op. */
+/* op.c - names of ops and functions, default attributes, the slots of ops.def, and gm_run, which runs an op. */
 #include "op.h"
 
 #include <pthread.h>
@@ -160,41 +160,46 @@ const gm_slot *gm_slots_at(const gm_slots *s, int i)
     return &s->slot[i < s->fixed ? i : s->fixed + (i - s->fixed) % (s->n - s->fixed)];
 }
 
-static const gm_tensor *argument(const gm_call *call, int i)
+/* ---- tensors whose bytes rest elsewhere are brought for the call ---- */
+
+static gm_tensor *argument(const gm_call *call, int i)
 {
     return i < call->n_in ? call->in[i] : call->out[i - call->n_in];
 }
 
-static bool has_residence(const gm_call *call)
+static bool has_home(const gm_call *call)
 {
     for (int i = 0; i < call->n_in + call->n_out; i++) {
         const gm_tensor *t = argument(call, i);
-        if (t && t->storage && t->storage->residence) return true;
+        if (t && t->storage && t->storage->home) return true;
     }
     return false;
 }
 
-/* Tensors of the call that are absent come back, and stay until another call. What their residences run for it is
- * their own business. */
-static gm_status bring_back(gm_device *dev, const gm_call *call)
+static gm_status run_with(gm_device *dev, const gm_backend *backend, const gm_call *call);
+
+static gm_status run_opened(gm_device *dev, const gm_backend *backend, const gm_call *call)
 {
+    int       n = 0;
     gm_status st = GM_OK;
-    if (dev->bringing || !has_residence(call)) return GM_OK;
-    dev->call++;
-    dev->bringing = true;
-    for (int i = 0; i < call->n_in + call->n_out && st == GM_OK; i++) {
-        const gm_tensor *t = argument(call, i);
-        if (t) st = gm_tensor_use(t);
-    }
-    dev->bringing = false;
+    for (; n < call->n_in + call->n_out && st == GM_OK; n++)
+        if (argument(call, n)) st = gm_storage_open(argument(call, n)->storage);
+    if (st != GM_OK) n--;
+    else st = run_with(dev, backend, call);
+    while (n-- > 0)
+        if (argument(call, n)) gm_storage_close(argument(call, n)->storage, n >= call->n_in);
     return st;
 }
 
 gm_status gm_run_with(gm_device *dev, const gm_backend *backend, const gm_call *call)
 {
+    return has_home(call) ? run_opened(dev, backend, call) : run_with(dev, backend, call);
+}
+
+static gm_status run_with(gm_device *dev, const gm_backend *backend, const gm_call *call)
+{
     gm_spec  room[GM_MAX_OUT];
     gm_spec *spec = call->n_out <= GM_MAX_OUT ? room : NULL; /* more: all in-out, checked by inference */
-    GM_TRY(bring_back(dev, call));
     GM_TRY(gm_infer(call, spec));
     GM_TRY(gm_check_outputs(call, spec));
     double flops, bytes;

@@ -65,19 +65,20 @@ typedef struct gm_call {
 typedef gm_status (*gm_kernel)(gm_device *dev, const gm_call *call);
 typedef struct gm_backend gm_backend;
 
-/* What an output must be. */
+/* The dtype and shape that an output must have. */
 typedef struct gm_spec {
     gm_dtype dtype;
     int      ndim;
     int64_t  shape[GM_MAX_DIMS];
 } gm_spec;
 
-const char *gm_op_name(gm_op op);
-/* What users call it: the name in attrs (may be NULL), the function of an elementwise op, or the op's own. */
+const char *gm_op_name(gm_op op); /* "matmul", ... */
+/* The name that messages show: the name in attrs (which may be NULL), else the function of an elementwise op, else the
+ * op's own name. */
 const char *gm_op_called(gm_op op, const gm_attrs *attrs);
-bool        gm_op_parse(const char *name, gm_op *op);
-/* The content of a tensor, which its name tells: index and target are i32 or i64, condition and key_mask are u8, and
- * integers that ops make for each other (count, order, ...) are i64. */
+bool        gm_op_parse(const char *name, gm_op *op); /* false: no such op */
+/* What a tensor holds. Its name in ops.def tells it: index and target are i32 or i64 (INDICES), condition and key_mask
+ * are u8 (FLAGS), integers that one op makes for another (count, order, ...) are i64 (WHOLE), all others are floats. */
 typedef enum gm_content { GM_HOLDS_FLOATS, GM_HOLDS_INDICES, GM_HOLDS_FLAGS, GM_HOLDS_WHOLE } gm_content;
 /* One name in a string of ops.def. */
 typedef struct gm_slot {
@@ -85,8 +86,8 @@ typedef struct gm_slot {
     gm_content content;
     bool       optional, inout, wide;
 } gm_slot;
-/* Such a string, taken apart. repeats: the group of names comes any number of times, one group after the other; the
- * first `fixed` names, before a '|', are not in the group and come once. */
+/* Such a string as a list of slots. The first `fixed` names, those before a '|', come once. repeats: the names after
+ * them are a group, which a call gives any number of times, one group after the other. */
 #define GM_MAX_SLOTS 8
 typedef struct gm_slots {
     const char *list;
@@ -95,30 +96,30 @@ typedef struct gm_slots {
     gm_slot     slot[GM_MAX_SLOTS];
 } gm_slots;
 void            gm_slots_parse(const char *list, gm_slots *out);
-const gm_slots *gm_op_takes(gm_op op); /* gm_op_inputs(op), taken apart once for all calls */
-const gm_slots *gm_op_gives(gm_op op); /* gm_op_outputs(op) */
-/* What the tensor in place i (from 0) of a call is. */
+const gm_slots *gm_op_takes(gm_op op); /* the slots of gm_op_inputs(op), parsed once for all calls */
+const gm_slots *gm_op_gives(gm_op op); /* the slots of gm_op_outputs(op) */
+/* The slot of tensor i (from 0) of a call. */
 const gm_slot *gm_slots_at(const gm_slots *slots, int i);
 
 /* The strings of ops.def: "q k v key_mask?" and so on. */
 const char *gm_op_inputs(gm_op op);
 const char *gm_op_outputs(gm_op op);
 const char *gm_op_attrs(gm_op op);
-/* Does the op make zeros of zeros, in every result? */
+/* Tells whether all results of the op are zeros if its inputs are zeros. */
 bool        gm_keeps_zero(gm_op op, const gm_attrs *attrs);
 const char *gm_function_name(gm_function f); /* "none", "gelu", ... */
 bool        gm_function_parse(const char *name, gm_function *f);
 
-/* Checks inputs and attributes; writes the spec of each output (call->out is not looked at, but for
- * in-out outputs and n_out). In-out outputs must be given, except those that `accumulate` governs while
- * it is false: NULL then, if the caller allocates them from spec. spec has room for n_out, or is NULL to
- * check only. GM_ESHAPE or GM_EINVAL, naming op and shapes. */
+/* Checks inputs and attributes, and writes the spec of each output. Of the outputs it reads only n_out and the in-out
+ * ones. In-out outputs must be given; only in an op with the attribute `accumulate`, while it is false, they may be
+ * NULL, if the caller allocates them from spec. spec has room for n_out specs, or is NULL to check only. GM_ESHAPE or
+ * GM_EINVAL: the message names op and shapes. */
 gm_status gm_infer(const gm_call *call, gm_spec *spec);
-/* Floating point operations, and bytes read and written once, of a call that gm_infer accepted and
- * whose outputs are in place. Repeated elements (stride 0) are read once. */
+/* Gives the floating-point operations and the bytes of a call that gm_infer accepted and whose outputs are in place.
+ * Each byte that is read or written counts once, also where strides of 0 repeat an element. */
 void gm_cost(const gm_call *call, double *flops, double *bytes);
-/* The part of these operations that matrix products and attention do. Over all ranks of a job it adds up to the work of
- * one rank, whereas each rank repeats elementwise work on replicated values. */
+/* Gives the part of these operations that matrix products and attention do. Summed over all ranks of a job, it is the
+ * work of a job of one rank. Elementwise operations are not: each rank repeats them on replicated values. */
 double gm_cost_products(const gm_call *call);
 
 #endif

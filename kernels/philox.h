@@ -1,10 +1,10 @@
 /* philox.h - counter-based random numbers: Philox4x32-10 (Salmon et al., SC'11, Random123).
  *
- * A value is a pure function of (key, counter): no state, any order, any layout. Here
+ * A value is a pure function of (key, counter). There is no state, so values can be drawn in any order and on any rank:
  *     key     = gm_stream_key(seed, purpose, site), 64 bits
  *     counter = { block_lo, block_hi, step_lo, step_hi }, block = element index / 4
- * and element i is word i % 4 of its block. Site is a hash of module path and call index; the element
- * index is global, so that serial and parallel runs draw the same numbers. */
+ * Element i is word i % 4 of its block. The site is a hash of the module path and the index of the call. The element
+ * index is that in the global tensor, so that serial and parallel runs draw the same numbers. */
 #ifndef GM_PHILOX_H
 #define GM_PHILOX_H
 
@@ -37,23 +37,24 @@ GM_INLINE gm_philox gm_philox_at(uint64_t key, uint64_t block, uint64_t step)
     return words;
 }
 
-/* Word number i of a block, without an index: on a GPU that would put the block into memory. */
+/* Word number i (0 to 3) of a block. It uses no array index, because an index would put the block into the memory of a
+ * GPU instead of its registers. */
 GM_INLINE uint32_t gm_philox_pick(gm_philox words, int i)
 {
     uint32_t low = i & 1 ? words.v[1] : words.v[0], high = i & 1 ? words.v[3] : words.v[2];
     return i & 2 ? high : low;
 }
 
-/* Word for element `index`. */
+/* The word of element `index`. */
 GM_INLINE uint32_t gm_philox_word(uint64_t key, uint64_t index, uint64_t step)
 {
     return gm_philox_pick(gm_philox_at(key, index / 4, step), (int)(index % 4));
 }
 
-/* [0, 1) with 24 bits: exact in f32 and f64 alike, so both dtypes draw the same numbers. */
+/* A number in [0, 1) with 24 bits. It is exact in f32 and in f64, so both dtypes draw the same numbers. */
 GM_INLINE float gm_uniform_of(uint32_t word) { return (float)(word >> 8) * 0x1p-24f; }
 
-/* An element is dropped when its word is below this: P(drop) = p to within 2^-32. */
+/* An element is dropped if its word is below this threshold: P(drop) = p to within 2^-32. */
 GM_INLINE uint32_t gm_drop_threshold(double p)
 {
     double t = p * 4294967296.0;

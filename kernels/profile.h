@@ -1,30 +1,30 @@
-/* profile.h - what each kind of call costs on a device: how often, how long, with which operations and bytes (cost.c).
+/* profile.h - what each kind of call costs on a device: number of calls, time, operations and bytes (cost.c).
  *
- * Between gm_profile_start and gm_profile_stop every call of gm_run is timed: by events on the device's stream where
- * work is queued, so that nothing waits but where GM_PROFILE_SPANS calls are under way, and by the clock elsewhere.
- * A kind is an op with the dtype and shapes of its first inputs. What a kernel calls by itself counts as its own time.
- * The trap: what is replayed from a graph makes no calls, so graphs are not recorded meanwhile (graph.h); collectives
- * are no ops. */
+ * Every call of gm_run between gm_profile_start and gm_profile_stop is timed. If the device queues its work, events on
+ * its stream take the time; nothing waits unless GM_PROFILE_SPANS calls are under way. Otherwise the clock of the host
+ * takes it. A kind of call is an op with the dtype and shapes of its first inputs. Calls that a kernel makes itself
+ * count as its own time. The trap: a graph that runs again makes no calls, so no graphs are recorded meanwhile
+ * (graph.h). Collectives are not ops and are not in a profile. */
 #ifndef GM_PROFILE_H
 #define GM_PROFILE_H
 
 #include "device.h"
 
-#define GM_PROFILE_SPANS 256 /* calls whose times are not read yet, at most */
+#define GM_PROFILE_SPANS 256 /* the most calls whose times have not been read yet */
 
 typedef struct gm_profile_line {
     gm_op    op;
     char     about[152]; /* "bf16 (32768, 768) (2304, 768) gelu_tanh" */
     uint64_t calls;
-    double   seconds, flops, bytes; /* of all calls together */
+    double   seconds, flops, bytes; /* the sums over all calls */
 } gm_profile_line;
 
-/* From here on calls are timed; what was timed before is forgotten. */
+/* Starts a profile and forgets the last one. */
 gm_status gm_profile_start(gm_device *dev);
-/* Waits for what is queued; the lines stay until the next start. Without a start nothing happens. */
+/* Ends the profile; waits for the queued work. The lines stay until the next start. Does nothing without a start. */
 gm_status gm_profile_stop(gm_device *dev);
 bool      gm_profile_runs(const gm_device *dev);
-/* The lines of a profile that was stopped (none: *n is 0), those that took longest first; dev's own. */
+/* Gives the lines of the stopped profile, owned by dev, the longest total time first; *n = 0: there is none. */
 void gm_profile_lines(gm_device *dev, const gm_profile_line **out, int *n);
 
 /* For gm_run and gm_device_free. */

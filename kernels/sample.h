@@ -1,9 +1,9 @@
-/* sample.h - what one random word means: pure functions from words of philox.h to numbers.
+/* sample.h - pure functions from words of philox.h to random numbers.
  *
- * Every backend calls these, so that a draw has the same bits in all of them on the CPU, and on a GPU but for the last
- * bits of its log, sin and cos. The trap: the cpu tables and the CUDA kernels are compiled with contraction of
- * a * b + c allowed, the reference without it, so each such expression here is an explicit fma(), which rounds once
- * everywhere. Results are doubles; the caller rounds them once to its dtype. */
+ * Every backend calls these functions. So a draw has the same bits in all backends of the CPU; on a GPU the last bits
+ * of log, sin and cos may differ. The trap: compilers may turn a * b + c into one operation in the cpu tables and in
+ * the CUDA kernels, but not in the reference. Each such expression here is therefore an explicit fma(), which rounds
+ * once everywhere. Results are doubles; the caller rounds them once to its dtype. */
 #ifndef GM_SAMPLE_H
 #define GM_SAMPLE_H
 
@@ -12,7 +12,7 @@
 #include "op.h"
 #include "philox.h"
 
-/* Index in the global tensor (row-major) of the local element at `at`, given its local shape. */
+/* The index in the global tensor (row-major) of the element at the local coordinates `at`. shape: the local shape. */
 GM_INLINE uint64_t gm_box_index(const gm_box *box, int ndim, const int64_t *shape, const int64_t *at)
 {
     uint64_t i = 0;
@@ -22,13 +22,14 @@ GM_INLINE uint64_t gm_box_index(const gm_box *box, int ndim, const int64_t *shap
     return i;
 }
 
-/* [low, high) */
+/* A uniform number in [low, high). */
 GM_INLINE double gm_sample_uniform(double low, double high, uint32_t word)
 {
     return fma(high - low, (double)gm_uniform_of(word), low);
 }
 
-/* Box and Muller: elements 2k and 2k + 1 of a stream share its words 2k (a) and 2k + 1 (b). */
+/* Two normal numbers, by Box and Muller 1958. Elements 2k and 2k + 1 of a stream share its words 2k (a) and 2k + 1 (b).
+ */
 GM_INLINE void gm_sample_normal(double mean, double std, uint32_t a, uint32_t b, double *even, double *odd)
 {
     double u1 = (double)((a >> 8) + 1) * 0x1p-24; /* (0, 1] */
@@ -92,8 +93,8 @@ GM_INLINE double gm_normal_quantile(double p)
     return q < 0 ? -z : z;
 }
 
-/* A normal distribution cut to [low, high], by inversion. Mirrored when it lies above the mean, since
- * the distribution function keeps its digits in the lower tail only. */
+/* A normal distribution cut to [low, high], drawn by inversion of its distribution function. An interval above the mean
+ * is mirrored, because the distribution function keeps its digits only in the lower tail. */
 typedef struct gm_truncated {
     double mean, std, low, high, start, width;
 } gm_truncated;

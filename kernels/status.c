@@ -1,4 +1,4 @@
-/* status.c - the message behind the last failure, one per thread. */
+/* status.c - keeps the message of the last failure, one for each thread. */
 #include "status.h"
 
 #include <stdarg.h>

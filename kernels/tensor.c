@@ -1,4 +1,4 @@
-/* tensor.c - headers and views; the bytes come from memory.c. */
+/* tensor.c - headers and views of tensors; the bytes come from the device's pool (memory.c). */
 #include "tensor.h"
 
 #include <inttypes.h>
@@ -85,27 +85,38 @@ void gm_storage_retain(gm_storage *s) { s->refs++; }
 void gm_storage_release(gm_storage *s)
 {
     if (--s->refs) return;
-    if (s->residence) s->residence->forget(s->residence);
-    if (!s->absent) gm_pool_release(s->device->pool, s->block);
+    if (s->home) s->home->gone(s->home);
+    if (s->block) gm_pool_release(s->device->pool, s->block);
     free(s->known);
     free(s);
 }
 
+gm_status gm_storage_open(gm_storage *s)
+{
+    if (!s->home) return GM_OK;
+    GM_TRY(s->home->open(s->home));
+    s->opens++;
+    return GM_OK;
+}
+
+void gm_storage_close(gm_storage *s, bool changed)
+{
+    if (!s->home) return;
+    s->opens--;
+    s->home->close(s->home, changed);
+}
+
 void gm_storage_vacate(gm_storage *s)
 {
-    if (s->absent) return;
+    if (!s->block) return;
     gm_pool_release(s->device->pool, s->block);
     s->data = NULL;
     s->block = NULL;
-    s->absent = true;
 }
 
 gm_status gm_storage_occupy(gm_storage *s)
 {
-    if (!s->absent) return GM_OK;
-    GM_TRY(gm_pool_alloc(s->device->pool, s->bytes, &s->data, &s->block));
-    s->absent = false;
-    return GM_OK;
+    return s->block ? GM_OK : gm_pool_alloc(s->device->pool, s->bytes, &s->data, &s->block);
 }
 
 gm_status gm_tensor_new(gm_device *dev, gm_dtype dtype, int ndim, const int64_t *shape, gm_tensor **out)
@@ -317,6 +328,11 @@ void *gm_tensor_data(const gm_tensor *t)
 {
     if (!t->storage->data) return NULL;
     return (char *)t->storage->data + (size_t)t->offset * gm_dtype_size(t->dtype);
+}
+
+bool gm_tensor_has_data(const gm_tensor *t)
+{
+    return t->storage->data || (t->storage->home && t->storage->device->backend->has_data);
 }
 
 void *gm_tensor_known(const gm_tensor *t)

@@ -1,17 +1,17 @@
-/* tensor.h - n-d arrays in the memory of one device: views over counted storage.
+/* tensor.h - n-dimensional arrays in the memory of one device: views over counted storage.
  *
- * A tensor is a view (dtype, shape, strides, offset) of a storage; the storage owns the bytes, which
- * go back to the device's pool the moment its last tensor is released. This file knows nothing of
- * Lua, MPI, layouts or gradients.
+ * A tensor is a view (dtype, shape, strides, offset) of a storage. The storage owns the bytes. They go back to the
+ * device's pool when the last reference to the storage is released. This file knows nothing of Lua, MPI, layouts or
+ * gradients.
  *
  *     gm_tensor *x = NULL;
  *     GM_TRY(gm_tensor_new(dev, GM_F32, 2, (int64_t[]){4, 8}, &x));  // refs == 1
  *     ...
- *     gm_tensor_release(x);                                          // bytes are free now
+ *     gm_tensor_release(x);                                          // the bytes are free now
  *
- * Ownership: functions named _new, _view and the like give the caller a reference through their last
- * pointer; every other function only borrows. Not thread safe: one thread per device, but kernels may
- * read headers from the device's worker threads. */
+ * Ownership: functions with a `gm_tensor **out` (_new and the views) give the caller a reference. Every other function
+ * only borrows. Only one thread per device may call these functions; the device's worker threads may read headers while
+ * a kernel runs. */
 #ifndef GM_TENSOR_H
 #define GM_TENSOR_H
 
@@ -22,30 +22,28 @@
 
 typedef struct gm_device gm_device;
 
-/* Where the bytes of a storage rest while nobody uses them: as parts on several ranks, for example
- * (host/gradients/stored.h). Such a storage is absent between uses. Its tensors and their views stay valid;
- * gm_tensor_use brings the bytes back. */
-typedef struct gm_residence gm_residence;
-struct gm_residence {
-    gm_status (*use)(gm_residence *r);     /* before each use of the bytes: they are present afterwards */
-    gm_status (*settle)(gm_residence *r);  /* what was written into the bytes is now where they rest */
-    gm_status (*discard)(gm_residence *r); /* what rests is about to change: the bytes go */
-    void (*forget)(gm_residence *r);       /* the storage goes; r is the callee's to free */
+/* Keeps the bytes of a storage elsewhere while nobody uses them: on a disk (host/tier), or as parts on several ranks
+ * (host/gradients/stored.h). The storage's data is then NULL; its tensors and their views stay valid. Code that reads
+ * or writes bytes opens the storage first; gm_run, gm_host_open and collectives do so by themselves. Opens nest. */
+typedef struct gm_home gm_home;
+struct gm_home {
+    gm_status (*open)(gm_home *h);           /* the bytes are at storage->data until the last close */
+    void (*close)(gm_home *h, bool changed); /* changed: the bytes are not what they were */
+    void (*gone)(gm_home *h);                /* the storage is being freed; frees the home */
 };
 
-/* The bytes. Counted by the tensors that view it; `block` is the pool's. */
+/* The bytes of one or several tensors. */
 typedef struct gm_storage {
     int              refs;
-    size_t           bytes; /* as asked for */
-    void            *data;  /* NULL on the meta backend */
+    size_t           bytes; /* as the caller asked for */
+    void            *data;  /* NULL on the meta backend, and while the bytes rest elsewhere */
     gm_device       *device;
-    struct gm_block *block;
-    gm_residence    *residence; /* NULL: the bytes are always present */
-    bool             absent;
-    int              pins;    /* operations under way that read or write the bytes: they must stay where they are */
-    void            *known;   /* meta: the values in memory of the host, NULL where they are not known */
-    unsigned         version; /* bumped by whoever writes in place after the bytes were handed out, so
-                                 that a saved activation that changed is noticed */
+    struct gm_block *block;   /* the pool's block of these bytes; NULL: the home keeps the bytes */
+    gm_home         *home;    /* NULL: the bytes are always at data */
+    int              opens;   /* opens of the home that have not been closed */
+    void            *known;   /* on meta: the values, in memory of the host; NULL where they are not known */
+    unsigned         version; /* goes up with each write in place after the bytes were handed out; autograd compares it
+                                 to notice that a saved tensor has changed */
 } gm_storage;
 
 typedef struct gm_tensor {
@@ -58,52 +56,57 @@ typedef struct gm_tensor {
     gm_storage *storage;
 } gm_tensor;
 
-/* Contiguous, values undefined. GM_ESHAPE: negative size or more than 2^47 bytes; GM_ENOMEM. */
+/* Makes a contiguous tensor; its values are undefined. GM_ESHAPE: a size is negative, or the tensor has more than 2^47
+ * bytes. GM_ENOMEM: see memory.h. */
 gm_status gm_tensor_new(gm_device *dev, gm_dtype dtype, int ndim, const int64_t *shape, gm_tensor **out);
 void      gm_tensor_retain(gm_tensor *t);
 void      gm_tensor_release(gm_tensor *t); /* NULL is allowed */
 
-/* The bytes alone: who holds a reference keeps them where they are, also without a tensor. */
+/* References to the bytes alone: they keep the bytes where they are, also when no tensor is left. */
 void gm_storage_retain(gm_storage *s);
 void gm_storage_release(gm_storage *s);
 
-/* The bytes go back to the pool, and the storage is absent. Its residence has them elsewhere. */
-void gm_storage_vacate(gm_storage *s);
-/* An absent storage gets room again, contents undefined. GM_ENOMEM. */
+/* Brings bytes that rest elsewhere, until gm_storage_close; nothing happens to a storage without a home. */
+gm_status gm_storage_open(gm_storage *s);
+void      gm_storage_close(gm_storage *s, bool changed);
+/* For homes: gives the bytes back to the pool; and takes bytes from it again, with undefined values (GM_ENOMEM). */
+void      gm_storage_vacate(gm_storage *s);
 gm_status gm_storage_occupy(gm_storage *s);
-/* Makes the bytes of t present, for whoever touches them without gm_run, which does this for its tensors. They stay
- * until another use of absent bytes, or while `pins` is above 0. */
-static inline gm_status gm_tensor_use(const gm_tensor *t)
-{
-    return t->storage->residence ? t->storage->residence->use(t->storage->residence) : GM_OK;
-}
 
-/* Views: a new header on the same storage. Dimensions count from 0. */
+/* Views: each makes a new header for the same storage. Dimensions count from 0. GM_ESHAPE or GM_EINVAL: the arguments
+ * do not fit t. */
+
+/* A view of any shape, strides and offset (in elements). GM_ESHAPE: it reaches past the end of the storage. */
 gm_status gm_tensor_view(gm_tensor *t, int ndim, const int64_t *shape, const int64_t *stride, int64_t offset,
-                         gm_tensor **out); /* any; checked against the storage's end */
+                         gm_tensor **out);
+/* GM_ESHAPE: the number of elements differs, or no strides give this shape without a copy. */
 gm_status gm_tensor_reshape(gm_tensor *t, int ndim, const int64_t *shape, gm_tensor **out);
-/* GM_ESHAPE if the strides cannot show it without a copy, or numel differs */
-gm_status gm_tensor_permute(gm_tensor *t, const int *order, gm_tensor **out); /* order[ndim] */
+/* order[ndim]: dimension d of the view is dimension order[d] of t. */
+gm_status gm_tensor_permute(gm_tensor *t, const int *order, gm_tensor **out);
 gm_status gm_tensor_narrow(gm_tensor *t, int dim, int64_t start, int64_t length, gm_tensor **out);
-gm_status gm_tensor_select(gm_tensor *t, int dim, int64_t index, gm_tensor **out);         /* drops dim */
-gm_status gm_tensor_expand(gm_tensor *t, int ndim, const int64_t *shape, gm_tensor **out); /* 1 -> n */
+/* One place along dim; the view lacks this dimension. */
+gm_status gm_tensor_select(gm_tensor *t, int dim, int64_t index, gm_tensor **out);
+/* Repeats t along dimensions of size 1, by stride 0; shapes are aligned at the last dimension. */
+gm_status gm_tensor_expand(gm_tensor *t, int ndim, const int64_t *shape, gm_tensor **out);
 
 int64_t gm_tensor_numel(const gm_tensor *t);
 bool    gm_tensor_is_contiguous(const gm_tensor *t); /* row-major without gaps */
 bool    gm_tensor_can_reshape(const gm_tensor *t, int ndim, const int64_t *shape);
 bool    gm_tensor_same_shape(const gm_tensor *a, const gm_tensor *b);
-/* Address of the first element; NULL on meta, and while the storage is absent (gm_tensor_use). */
+/* Address of the first element; NULL on meta, and while the bytes rest elsewhere. */
 void *gm_tensor_data(const gm_tensor *t);
-/* Values without a device's memory, on meta: those of small constants, and what ops make of them alone (meta/known.c).
- * The address of the first element, which `know` makes room for, zeros at first, where the storage is small. */
+bool  gm_tensor_has_data(const gm_tensor *t); /* now, or once its storage is opened */
+/* Values on the meta device: small constants, and what ops compute from them alone, have values in memory of the host
+ * (meta/known.c). `known` and `know` return the address of t's first element. `know` allocates the values, zeros at
+ * first, for a storage of at most GM_KNOWN_BYTES bytes. `forget` frees the values of the storage. */
 #define GM_KNOWN_BYTES ((size_t)1 << 16)
 void *gm_tensor_known(const gm_tensor *t); /* NULL: not known */
-void *gm_tensor_know(gm_tensor *t);        /* NULL: too large, or this device has memory */
+void *gm_tensor_know(gm_tensor *t);        /* NULL: the storage is too large, or the device has memory of its own */
 void  gm_tensor_forget(gm_tensor *t);
-/* "f32 (4, 8)" into buf; returns buf. For messages. */
+/* Writes "f32 (4, 8)" into buf, for messages; returns buf. */
 char *gm_tensor_describe(const gm_tensor *t, char *buf, size_t size);
 char *gm_shape_describe(int ndim, const int64_t *shape, char *buf, size_t size); /* "(4, 8)" */
-/* Row-major strides of a shape. */
+/* Gives the row-major strides of a shape. */
 void gm_shape_strides(int ndim, const int64_t *shape, int64_t *stride);
 
 #endif

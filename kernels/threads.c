@@ -1,10 +1,10 @@
 /* threads.c - see threads.h.
  *
- * A job is published as one word, `claim`: its number, its parts and the next part that nobody has taken. The
- * caller and the workers take parts from it until none is left, so that a worker the system does not run at the
- * moment holds nobody up: its part is done by another. The job's other fields may be read only after a part of it was
- * taken: the job cannot end, nor the next begin, before that part is done. Waiting is a bounded spin, then a futex;
- * a gate counts its sleepers, so that opening it costs a system call only where somebody sleeps. */
+ * A job is published as one word, `claim`: the number of the job, the number of its parts, and the next part that
+ * nobody has taken. The caller and the workers take parts until none is left. So a worker that the system does not run
+ * at the moment delays nobody, because others do its parts. A thread may read the job's other fields only after it has
+ * taken a part: until that part is done, the job cannot end and the next one cannot begin. A thread waits by a bounded
+ * spin, then on a futex. A gate counts its sleepers, so that opening it costs a system call only if somebody sleeps. */
 #define _GNU_SOURCE
 #include "threads.h"
 

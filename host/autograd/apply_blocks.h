@@ -21,6 +21,8 @@ gm_status gm_run_blocks(gm_rank *r, const gm_value_call *c, gm_attrs *attrs, gm_
 /* Calls gm_fit_value for each input; NULL entries stay NULL. */
 gm_status gm_fit_all(gm_rank *r, int n, gm_value *const *in, const gm_fit *fit, gm_value **fitted);
 void      gm_release_all(int n, gm_value **v);
+/* The gradient of output i as a value, cut as the output is and partial as gradients are now; NULL: there is none. */
+gm_status gm_gradient_value(gm_backward *b, int i, gm_value **out);
 /* Makes an output with undefined contents and a block of shape `local`. */
 gm_status gm_new_output(gm_rank *r, const char *op, const gm_spec *local, const gm_layout *layout,
                         const gm_spec *global, gm_value **out);

@@ -4,8 +4,7 @@
 #include "apply.h"
 #include "apply_blocks.h"
 
-/* The gradient of output i as a value: cut as the output is, partial as gradients are now. */
-static gm_status gradient_value(gm_backward *b, int i, gm_value **out)
+gm_status gm_gradient_value(gm_backward *b, int i, gm_value **out)
 {
     const int64_t *shape;
     gm_tensor     *g = gm_backward_grad(b, i);
@@ -43,7 +42,7 @@ static void custom_rule(gm_backward *b)
     gm_value *in[GM_MAX_OUT] = {NULL}, *out[GM_MAX_OUT] = {NULL};
     bool      want[GM_MAX_OUT];
     int       n_in = gm_backward_inputs(b), n_out = gm_backward_outputs(b);
-    for (int i = 0; i < n_out; i++) GM_STEP(w, gradient_value(b, i, &in[i]));
+    for (int i = 0; i < n_out; i++) GM_STEP(w, gm_gradient_value(b, i, &in[i]));
     const gm_callback *c = gm_backward_callback(b);
     for (int i = 0; i < n_in; i++) want[i] = gm_backward_wants(b, i);
     GM_STEP(w, c->call(c->context, n_out, in, n_in, gm_backward_splits(b) ? want : NULL, out));

@@ -144,11 +144,16 @@ static gm_status check_inputs(const gm_rank *r, const gm_record *record)
 {
     for (int i = 0; i < record->n_in; i++) {
         const gm_value *v = record->in[i];
-        if (v && v->requires_grad && v->node && !v->node->run && !gm_tape_has(r, v))
+        if (!v || !v->requires_grad || !v->node || v->node->run || gm_tape_has(r, v)) continue;
+        if (r->regions)
             return GM_FAIL(GM_EINVAL,
-                           "%s: input %d was computed on a tape that was dropped, or in a forward pass that has ended; "
-                           "detach() it, or compute it again",
+                           "%s: input %d was computed outside of the function that is to run again (recompute), and is "
+                           "not one of its arguments; pass it as an argument",
                            record->name, i + 1);
+        return GM_FAIL(GM_EINVAL,
+                       "%s: input %d was computed on a tape that was dropped, or in a forward pass that has ended; "
+                       "detach() it, or compute it again",
+                       record->name, i + 1);
     }
     return GM_OK;
 }

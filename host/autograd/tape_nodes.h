@@ -26,14 +26,14 @@ typedef struct output {
     gm_value  *keeper;  /* the value itself, where it keeps its gradient; not counted */
 } output;
 
-/* What a block is a block of. */
+/* The layout and global shape of the value of which a tensor is a block. */
 typedef struct place {
     gm_layout layout;
     int64_t   shape[GM_MAX_DIMS];
     bool      padded; /* as gm_value */
 } place;
 
-/* What a tape reads. */
+/* A leaf (a value that the tape did not compute) that the nodes of a tape read. */
 typedef struct leaf_use {
     gm_value *leaf;  /* counted; NULL: let go */
     int       left;  /* edges to it of nodes that have not run */
@@ -81,18 +81,19 @@ struct gm_tape {
     enum { GM_TAPE_NEW, GM_TAPE_HALVED, GM_TAPE_SPENT } ran; /* not yet; GM_TAPE_INPUT; all, or it failed */
 };
 
-/* Into the list of t, behind `after` (NULL: as the first), and out of it. */
+/* Puts n into the list of t, behind `after` (NULL: as the first node); unlink takes it out of its list. */
 void gm_tape_link(gm_tape *t, gm_node *n, gm_node *after);
 void gm_tape_unlink(gm_node *n);
 /* The node leaves its tape and lets go of what it holds; run: it did, and was not dropped. */
 void gm_node_let_go(gm_node *n, bool run);
 void gm_tape_own(gm_tape *t); /* from now on t keeps its nodes */
 
-/* What the loss depends on, as a tape of its own. GM_EINVAL, and nothing has changed: part of it has been released. */
+/* Moves the nodes on which the loss depends to a tape of their own. GM_EINVAL: some of them have been released; nothing
+ * has changed then. */
 gm_status gm_tape_find(gm_value *loss, gm_tape **out);
 /* Says why no gradient comes through n, which is on no tape or on another one. */
 gm_status gm_node_blocked(const gm_node *n);
-/* Its nodes are again where they were, as if they had not run; frees t. */
+/* Puts the nodes of t back where they were, as if they had not run; frees t. */
 void gm_tape_return(gm_rank *r, gm_tape *t);
 
 /* Lists the leaves that t reads, and counts the readers of results; a second call does nothing. GM_EINVAL: it reads
@@ -133,9 +134,10 @@ gm_status gm_term_give_leaf(gm_backward *b, gm_value *leaf, gm_tensor *g, uint32
 
 /* Runs the rule of node n of t. */
 gm_status gm_tape_run_node(gm_rank *r, gm_tape *t, gm_node *n, gm_half half);
-/* Adds a term (taken) to the gradient of v, a leaf or computed by t, that is partial over these axes. */
+/* Adds a term, whose reference it takes, to the gradient of v, which is a leaf or was computed by t. partial: the axes
+ * over which the term is partial. */
 gm_status gm_tape_add_term(gm_rank *r, gm_tape *t, gm_value *v, gm_tensor *term, uint32_t partial);
-/* Is the gradient of what the edge leads to wanted at all? */
+/* Tells whether the gradient of this input is wanted: the edge leads to a leaf or a node. */
 static inline bool gm_edge_wants(const edge *e) { return e->leaf || e->from; }
 
 #endif

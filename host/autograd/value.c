@@ -132,18 +132,17 @@ gm_status gm_value_parameter(gm_value *v, gm_parameter **out)
 
 gm_status gm_value_resting(gm_value *v, gm_layout *layout, gm_tensor **t)
 {
-    gm_residence *residence = v->local->storage->residence;
-    bool          parts = v->param && v->param->stored;
-    *layout = parts ? v->param->owned : v->layout;
-    *t = parts ? v->param->stored : v->local;
-    return parts ? residence->settle(residence) : GM_OK;
+    const gm_parameter *p = v->param;
+    bool                parts = p && p->stored;
+    *layout = parts ? p->owned : v->layout;
+    *t = parts ? p->stored : v->local;
+    return parts ? v->rank->stored_settle(v->local->storage) : GM_OK;
 }
 
 gm_status gm_value_resting_changes(gm_value *v)
 {
-    gm_residence *residence = v->local->storage->residence;
     gm_value_touched(v);
-    return v->param && v->param->stored ? residence->discard(residence) : GM_OK;
+    return v->param && v->param->stored ? v->rank->stored_discard(v->local->storage) : GM_OK;
 }
 
 gm_status gm_value_require_grad(gm_value *v, bool on)

@@ -1,7 +1,7 @@
 /* box.h - boxes of a global tensor: the pieces that ranks hold and files store.
  *
- * A box is [offset, offset + shape) in each dimension. A box of a tensor without dimensions holds its
- * one element; a box with a size 0 holds nothing and meets no other. */
+ * A box is [offset, offset + shape) in each dimension. A box of a tensor without dimensions holds its one element. A
+ * box with a size of 0 holds nothing and meets no other box. */
 #ifndef GM_CHECKPOINT_BOX_H
 #define GM_CHECKPOINT_BOX_H
 
@@ -13,16 +13,17 @@ typedef struct gm_extent {
 } gm_extent;
 
 int64_t gm_extent_numel(const gm_extent *b);
-/* Does b lie inside a tensor of this shape, without overflow? */
+/* Tells whether b lies inside a tensor of this shape; a box whose end overflows does not. */
 bool gm_extent_inside(const gm_extent *b, const int64_t *shape);
-/* The common part; false: there is none. */
+/* Gives the common part of two boxes; false: there is none. */
 bool gm_extent_meet(const gm_extent *a, const gm_extent *b, gm_extent *out);
-/* Do n boxes cover the shape exactly? On false `why` says "overlap" or "a hole". */
+/* Tells whether n boxes cover each element of the shape exactly once. If not, *why is "overlap" or "a hole". */
 bool gm_extents_cover(const gm_extent *boxes, int n, int ndim, const int64_t *shape, const char **why);
 
-/* Copies n elements of `size` bytes between a packed run and a strided block. The run holds elements
- * first, first + 1, ... of part (row-major in its own shape); the block is the tensor at `data` with
- * `stride` (in elements), whose element 0 has the global index `origin`. to_run: which way. */
+/* Copies n elements of `size` bytes between a packed run and a strided block. The run holds the elements first,
+ * first + 1, ... of `part`, in row-major order of the part. The block is the tensor at `data` with `stride` (in
+ * elements); its element 0 has the global index `origin`. to_run: true copies from the block to the run, false from the
+ * run to the block. */
 void gm_extent_copy(const gm_extent *part, int64_t first, int64_t n, size_t size, char *run, char *data,
                     const int64_t *stride, const int64_t *origin, bool to_run);
 

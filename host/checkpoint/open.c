@@ -287,7 +287,7 @@ gm_status gm_checkpoint_read(const gm_checkpoint *c, const gm_mesh *mesh, int ra
     GM_TRY(check_fit(t, to, offset, cast));
     GM_TRY(gm_plan(mesh, rank, to, 1, &planned));
     if (!gm_tensor_numel(to->tensor)) return GM_OK;
-    if (!gm_tensor_data(to->tensor))
+    if (!gm_tensor_has_data(to->tensor))
         return GM_FAIL(GM_EINVAL, "tensor '%s' has no memory to read into on this device", to->name);
     gm_host_elements elements;
     GM_TRY(gm_host_open(to->tensor, &elements));

@@ -20,9 +20,9 @@ typedef struct gm_part_stamp {
 
 typedef enum gm_part_state { GM_PART_NONE, GM_PART_READY, GM_PART_FAILED } gm_part_state;
 
-char *gm_part_file(int rank); /* "rank-00002.safetensors", to be freed; NULL: no memory */
+char *gm_part_file(int rank); /* "rank-00002.safetensors"; the caller frees it; NULL: no memory */
 
-/* Sets part->meta. */
+/* Writes the rank's .json file, which says that its data is complete. Sets part->meta. */
 gm_status gm_part_announce(const char *folder, int rank, gm_index *part, const gm_part_stamp *stamp);
 /* Removes the rank's data, since the disk may be full, and writes the reason, as far as the system allows it. */
 void          gm_part_fail(const char *folder, int rank, const char *why);

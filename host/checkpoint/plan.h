@@ -13,15 +13,15 @@
 #include "checkpoint.h"
 
 typedef struct gm_planned {
-    bool      mine;   /* is this the rank that writes it? */
-    gm_extent extent; /* the box of this rank's block, without padding; where it holds one */
+    bool      mine;   /* true: this rank writes the box */
+    gm_extent extent; /* the box of this rank's block, without padding, if the rank holds one */
 } gm_planned;
 
-/* planned[i] is about pieces[i]. pieces must be in order of their names, each once. GM_EINVAL: a layout that
- * does not fit the mesh, or is partial; stages where the mesh has none, or which the tensor is cut over; no tensor on
- * a rank that holds it. GM_ESHAPE: a tensor that is no block of its layout. GM_ENOMEM. */
+/* Fills planned[i] for pieces[i]. pieces must be in order of their names, each once. GM_EINVAL: a layout does not fit
+ * the mesh or is partial; a piece names stages although the mesh has none, or although the stages cut the tensor; a
+ * rank that holds a piece lacks its tensor. GM_ESHAPE: a tensor is not a block of its layout. GM_ENOMEM. */
 gm_status gm_plan(const gm_mesh *mesh, int rank, const gm_piece *pieces, int n, gm_planned *planned);
-/* Equal on two ranks when their pieces and meshes are. */
+/* A number that is equal on two ranks if their pieces and meshes are. */
 uint32_t gm_plan_digest(const gm_mesh *mesh, const gm_piece *pieces, int n);
 /* The box of the global tensor that the rank at these coordinates holds. */
 gm_extent gm_plan_extent(const gm_mesh *mesh, const gm_piece *piece, const int *coordinate);

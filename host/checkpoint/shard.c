@@ -66,7 +66,7 @@ static void pack(const gm_shard *s, int i, const void *from, int64_t at, int64_t
 
 static gm_status check_data(const gm_shard *s, int i)
 {
-    if (!s->tensors[i] || !s->entries[i].bytes || gm_tensor_data(s->tensors[i])) return GM_OK;
+    if (!s->tensors[i] || !s->entries[i].bytes || gm_tensor_has_data(s->tensors[i])) return GM_OK;
     return GM_FAIL(GM_EINVAL, "tensor '%s' has no data that could be saved", s->entries[i].name);
 }
 
@@ -80,6 +80,19 @@ static char *large_memory(size_t bytes)
     return p;
 }
 
+static gm_status copy_boxes(gm_shard *s)
+{
+    char *to = s->copy;
+    for (int i = 0; i < s->index.n_tensors; i++) {
+        gm_host_elements from;
+        GM_TRY(gm_host_open(s->tensors[i], &from));
+        pack(s, i, from.data, 0, (int64_t)(s->entries[i].bytes / gm_dtype_size(s->entries[i].dtype)), to);
+        gm_host_close(&from);
+        to += s->entries[i].bytes;
+    }
+    return GM_OK;
+}
+
 gm_status gm_shard_copy(gm_shard *s, uint64_t limit)
 {
     if (s->bytes > limit)
@@ -89,13 +102,11 @@ gm_status gm_shard_copy(gm_shard *s, uint64_t limit)
     if (!(s->copy = large_memory((size_t)s->bytes)))
         return GM_FAIL(GM_ENOMEM, "no memory for a copy of what this rank saves, %llu bytes",
                        (unsigned long long)s->bytes);
-    char *to = s->copy;
-    for (int i = 0; i < s->index.n_tensors; i++) {
-        gm_host_elements from;
-        GM_TRY(gm_host_open(s->tensors[i], &from));
-        pack(s, i, from.data, 0, (int64_t)(s->entries[i].bytes / gm_dtype_size(s->entries[i].dtype)), to);
-        gm_host_close(&from);
-        to += s->entries[i].bytes;
+    gm_status st = copy_boxes(s);
+    if (st != GM_OK) { /* half a copy would be written as if it were the whole */
+        free(s->copy);
+        s->copy = NULL;
+        return st;
     }
     memset(s->tensors, 0, (size_t)s->index.n_tensors * sizeof *s->tensors);
     return GM_OK;

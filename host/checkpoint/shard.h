@@ -11,19 +11,22 @@
 #include "safetensors.h"
 
 typedef struct gm_shard {
-    gm_index          index;   /* one file, the tensors of which it holds a box, one box each */
-    gm_safetensor    *entries; /* one a box */
-    const gm_tensor **tensors; /* where each comes from; NULL entries once copied */
+    gm_index          index;   /* of this one file: the tensors of which it holds a box, with one box each */
+    gm_safetensor    *entries; /* one for each box */
+    const gm_tensor **tensors; /* the tensor of each box; NULL after it was copied */
     char             *header, *buffer, *copy;
     size_t            header_size;
-    uint64_t          bytes; /* of data */
+    uint64_t          bytes; /* bytes of data */
 } gm_shard;
 
-/* GM_ENOMEM (or a name that is not UTF-8); the shard is to be freed also then. */
+/* Makes the shard of a rank; the caller frees it, also after a failure. GM_ENOMEM: there is no memory, or a name is not
+ * UTF-8. GM_ESHAPE: a tensor is too large. */
 gm_status gm_shard_new(int world, int rank, const gm_piece *pieces, const gm_planned *planned, int n, gm_shard *out);
-/* GM_ENOMEM: more than `limit` bytes, or the system has none; the tensors are written themselves then. */
+/* Copies the data. GM_ENOMEM: it is more than `limit` bytes, or the system has no memory; the shard is then written
+ * from the tensors themselves. GM_EINVAL: a tensor has no data. */
 gm_status gm_shard_copy(gm_shard *s, uint64_t limit);
-/* Writes and syncs the file; fills the index. GM_EINTERRUPT when *stop became true meanwhile. */
+/* Writes and syncs the file, and fills the index. GM_EINTERRUPT: *stop became true meanwhile. GM_EINVAL: a tensor has
+ * no data. */
 gm_status gm_shard_write(gm_shard *s, const char *folder, const atomic_bool *stop);
 void      gm_shard_free(gm_shard *s); /* a zeroed one is allowed */
 

@@ -312,8 +312,7 @@ gm_status gm_call_check_tensor(const gm_comm *c, const gm_group *g, const char *
     gm_tensor_describe(t, text, sizeof text);
     if (!gm_tensor_is_contiguous(t))
         return GM_FAIL(GM_EINVAL, "%s of group %s: %s%s is not contiguous; use :contiguous()", op, g->name, name, text);
-    GM_TRY(gm_tensor_use(t));
-    if (c->transport->has_data && gm_tensor_numel(t) && !gm_tensor_data(t))
+    if (c->transport->has_data && gm_tensor_numel(t) && !gm_tensor_has_data(t))
         return GM_FAIL(GM_EINVAL, "%s of group %s: %s%s has no bytes; this job moves data", op, g->name, name, text);
     return GM_OK;
 }

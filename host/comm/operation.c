@@ -13,17 +13,18 @@
 #include "../../kernels/philox.h"
 
 /* The tensors of an operation stay, and their bytes where they are. */
-static gm_tensor *hold(gm_tensor *t)
+static gm_status hold(gm_tensor *t, gm_tensor **place)
 {
-    if (!t) return NULL;
+    if (!t) return GM_OK;
+    GM_TRY(gm_storage_open(t->storage));
     gm_tensor_retain(t);
-    t->storage->pins++;
-    return t;
+    *place = t;
+    return GM_OK;
 }
 
-static void let_go(gm_tensor *t)
+static void let_go(gm_tensor *t, bool changed)
 {
-    if (t) t->storage->pins--;
+    if (t) gm_storage_close(t->storage, changed);
     gm_tensor_release(t);
 }
 
@@ -40,11 +41,11 @@ gm_status gm_pending_new(gm_comm *c, gm_group *g, gm_collective call, gm_tensor 
     p->traced = -1;
     p->messages = calloc((size_t)max_messages + 1, sizeof *p->messages);
     p->record = (gm_call_record){.call = (int)call, .dtype = -1, .reduction = -1, .root = -1, .dim = -1, .join = -1};
-    p->in = hold(in);
-    p->out = hold(out);
+    st = hold(in, &p->in);
+    if (st == GM_OK) st = hold(out, &p->out);
     if (out && !c->transport->has_data && (in || g->size > 1))
         gm_tensor_forget(out); /* what others have is not known */
-    if (!p->messages) st = GM_FAIL(GM_ENOMEM, "no memory for an operation");
+    if (st == GM_OK && !p->messages) st = GM_FAIL(GM_ENOMEM, "no memory for an operation");
     if (st == GM_OK && (in || out)) st = gm_host_copy_take(p, scratch);
     if (st != GM_OK) {
         gm_pending_free(p);
@@ -59,8 +60,8 @@ void gm_pending_free(gm_pending *p)
     if (!p) return;
     gm_host_copy_give(p);
     gm_lane_free(p);
-    let_go(p->in);
-    let_go(p->out);
+    let_go(p->in, false);
+    let_go(p->out, true);
     free(p->messages);
     free(p->answers);
     free(p->rows);

@@ -1,9 +1,10 @@
-/* array_file.h - IDX files, the format of MNIST and its kin: one dense array, big-endian.
+/* array_file.h - IDX files, the format of MNIST and similar data sets: one dense array, big-endian.
  *
  *     0 0 TYPE NDIM | NDIM sizes, u32 | elements, row-major           (http://yann.lecun.com/exdb/mnist)
  *
- * A name ending in ".gz" is inflated into memory, others are mapped. The file must be exactly as long
- * as its header tells. Refused: 0 or more than GM_MAX_DIMS dimensions, sizes whose product overflows. */
+ * A file whose name ends in ".gz" is inflated into memory; other files are mapped. The file must be exactly as long as
+ * its header says. A header with 0 or more than GM_MAX_DIMS dimensions, or with sizes whose product overflows, is
+ * refused. */
 #ifndef GM_ARRAY_FILE_H
 #define GM_ARRAY_FILE_H
 
@@ -23,18 +24,19 @@ typedef enum gm_idx_type {
 typedef struct gm_array_file {
     gm_bytes    bytes;
     gm_idx_type type;
-    size_t      element; /* bytes of one */
+    size_t      element; /* bytes of one element */
     size_t      header;  /* bytes before the first element */
     int         ndim;    /* >= 1 */
     int64_t     shape[GM_MAX_DIMS];
     int64_t     numel;
 } gm_array_file;
 
-/* GM_EIO: no such file; GM_ECORRUPT: not IDX, or its size does not fit its header. */
+/* Opens a file; the caller closes *out. GM_EIO: it cannot be read. GM_ECORRUPT: it is not IDX, or its size does not fit
+ * its header. */
 gm_status gm_array_open(const char *path, gm_array_file *out);
 void      gm_array_close(gm_array_file *a); /* a zeroed one is allowed */
 
-/* n elements from element `first` as they are (u8 files only), or as doubles (any type). */
+/* Reads n elements, from element `first` on: as bytes (u8 files only), or as doubles (any type). */
 gm_status gm_array_read_u8(const gm_array_file *a, int64_t first, int64_t n, uint8_t *to);
 gm_status gm_array_read_f64(const gm_array_file *a, int64_t first, int64_t n, double *to);
 

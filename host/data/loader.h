@@ -1,16 +1,18 @@
-/* loader.h - batches of a dataset, assembled ahead of their use by one thread.
+/* loader.h - batches of a dataset. One thread assembles them before they are used (prefetch).
  *
  *     gm_loader_seek(l, epoch, 0);
  *     while (gm_loader_next(l, &b) == GM_OK && b->count) use(b->x, b->y);
  *
- * What a batch holds is a pure function of (dataset, options, epoch, its index): not of the prefetch depth or of
- * what was read before. The thread fills plain buffers: it knows no tensor, no pool and no Lua. A loader may serve
- * one block of each batch (gm_loader_cut): only that block's samples are read, and blocks are of equal size, for
- * which the last ones end in rows of zeros. A batch may come in
- * pieces, the micro-batches of a pipeline: each holds consecutive samples of the batch and is cut into blocks as if
- * it were one; the samples themselves are the same in any number of pieces. An error comes out in the place of the
- * batch it happened in, and again on every later call until a seek. The loader belongs to one thread, which the
- * prefetch thread serves. */
+ * The content of a batch is a pure function of (dataset, options, epoch, its index). It does not depend on the prefetch
+ * depth or on earlier batches. The prefetch thread fills plain buffers; it knows no tensor, no pool and no Lua.
+ *
+ * A loader can serve one block of each batch (gm_loader_cut). It then reads only the samples of this block. All blocks
+ * have equal sizes; the last ones end with rows of zeros. A batch can come in pieces, the micro-batches of a pipeline.
+ * Each piece holds consecutive samples of the batch and is cut into blocks as a batch is. The samples of a batch are
+ * the same for any number of pieces.
+ *
+ * An error is returned in place of the batch in which it happened, and by every later call until a seek. Only one
+ * thread may use a loader. */
 #ifndef GM_LOADER_H
 #define GM_LOADER_H
 
@@ -23,16 +25,16 @@ typedef struct gm_loader_options {
     int64_t  batch_size; /* samples; the last batch of an epoch is shorter unless drop_last */
     bool     shuffle, drop_last;
     uint64_t seed;
-    int      prefetch; /* batches ahead, 0 (assembled when asked for) to GM_PREFETCH_MAX */
-    gm_dtype dtype;    /* GM_F32 or GM_F64: of x, but for tokens, which stay i64 */
-    bool     no_data;  /* batches have counts but no buffers: for planning on meta devices */
+    int prefetch;   /* batches to assemble ahead, up to GM_PREFETCH_MAX; 0: a batch is assembled when it is asked for */
+    gm_dtype dtype; /* dtype of x: GM_F32 or GM_F64; tokens stay i64 */
+    bool     no_data; /* batches have counts but no buffers: for planning on meta devices */
 } gm_loader_options;
 
 typedef struct gm_batch {
-    int64_t        index;   /* in its epoch, from 0 */
+    int64_t        index;   /* its place in the epoch, from 0 */
     int64_t        count;   /* samples of the whole batch; 0: the epoch is over */
-    int64_t        pieces;  /* it has: 1, or what gm_loader_cut asked for, of which none is empty */
-    const int64_t *samples; /* their numbers, count of them */
+    int64_t        pieces;  /* 1, or the number that gm_loader_cut asked for; no piece is empty */
+    const int64_t *samples; /* the numbers of its samples: [count] */
     const void    *x; /* (rows, gm_pipeline_shape...): the block of each piece, padding included, piece after piece */
     const int64_t *y; /* (rows, y_shape...) */
 } gm_batch;
@@ -46,25 +48,26 @@ typedef struct gm_batch_cut {
 
 typedef struct gm_loader gm_loader;
 
-/* Retains d; copies the transforms. Stands at epoch 0, batch 0. */
+/* Makes a loader that begins at epoch 0, batch 0; the caller frees it. Retains d and copies the transforms. */
 gm_status gm_loader_new(gm_dataset *d, const gm_transform *transforms, int n, const gm_loader_options *o,
                         gm_loader **out);
 void      gm_loader_free(gm_loader *l); /* stops the thread; NULL is allowed */
 
-/* The next batch is `batch` of `epoch`; what was read ahead is dropped. */
+/* Makes `batch` of `epoch` the next batch; drops batches that were read ahead. */
 gm_status gm_loader_seek(gm_loader *l, uint64_t epoch, int64_t batch);
-/* Replaces the order of the present epoch, until the next seek to another: n samples, copied. NULL: back
- * to the sampler. Goes to batch 0. */
+/* Replaces the order of the current epoch by n samples (copied), until a seek to another epoch, and goes to batch 0.
+ * NULL: the order of the sampler again. */
 gm_status gm_loader_order(gm_loader *l, const int64_t *samples, int64_t n);
 
-/* From the next batch on, at least one piece each, and of each piece blocks: of ceil(count / parts) rows for the first
- * cut, each cut again by the next one, as layouts nest them. n 0: whole pieces. What was read ahead is dropped unless
- * nothing changes. */
+/* From the next batch on, a batch comes in `pieces` pieces (at least 1), and the loader serves one block of each piece.
+ * The first cut makes blocks of ceil(count / parts) rows, the next one cuts each block again, and so on, as layouts
+ * nest cuts. n 0: whole pieces. Drops batches that were read ahead, unless nothing changes. */
 gm_status gm_loader_cut(gm_loader *l, int64_t pieces, int n, const gm_batch_cut *cuts);
-/* Samples of piece k (from 0) of a batch of count >= pieces, and where they begin: sizes differ by one at most, the
- * larger ones come first. */
+/* The number of samples in piece k (from 0) of a batch of count >= pieces samples; *first: where they begin. The sizes
+ * of pieces differ by at most one, and the larger pieces come first. */
 int64_t gm_batch_piece(int64_t count, int64_t pieces, int64_t k, int64_t *first);
-/* Rows that are this block's own and where they begin, and its rows with padding, of a batch of count samples. */
+/* For a batch of `count` samples: *own rows of this block are samples, from sample *first on; with padding it has *rows
+ * rows. */
 void gm_batch_block(int n, const gm_batch_cut *cuts, int64_t count, int64_t *first, int64_t *own, int64_t *rows);
 
 /* *b is valid until the next call on this loader. */

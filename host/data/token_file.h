@@ -2,8 +2,9 @@
  *
  *     "GMTOKENS" | version 1, u32 | bytes a token: 1, 2 or 4, u32 | tokens, u64 | vocabulary size, u64 | tokens
  *
- * all little-endian; or the tokens alone (nanoGPT's .bin), whose width the caller must know. Mapped,
- * so a stream may be larger than memory. The file must be exactly as long as the header tells. */
+ * All numbers are little-endian. A file may also hold the tokens alone (nanoGPT's .bin); the caller must then know
+ * their width. Files are mapped, so a stream may be larger than memory. The file must be exactly as long as the header
+ * says. */
 #ifndef GM_TOKEN_FILE_H
 #define GM_TOKEN_FILE_H
 
@@ -20,12 +21,12 @@ typedef struct gm_token_file {
     int64_t  vocab_size; /* 1 to 2^(8 width): tokens are below it */
 } gm_token_file;
 
-/* width 0: the file has a header. vocab_size 0: as the header tells, or all that the width can hold.
- * GM_ECORRUPT: no header, a header that does not fit the file, or a cut token at the end. */
+/* Opens a file; the caller closes *out. width 0: the file has a header. vocab_size 0: as the header says; without a
+ * header 2^(8 width). GM_ECORRUPT: the header is missing or does not fit the file, or the last token is cut. */
 gm_status gm_token_open(const char *path, int width, int64_t vocab_size, gm_token_file *out);
 void      gm_token_close(gm_token_file *f); /* a zeroed one is allowed */
 
-/* tokens first .. first + n - 1. GM_ECORRUPT names the offset of a token that is not below vocab_size. */
+/* Reads tokens first .. first + n - 1. GM_ECORRUPT: a token is not below vocab_size; the message names its offset. */
 gm_status gm_token_read(const gm_token_file *f, int64_t first, int64_t n, int64_t *to);
 
 /* Writes a file with a header: beside `path` first, then renamed, so that a stop leaves nothing half done. */

@@ -10,7 +10,7 @@
 #define PATH "parameters" /* in place of a module path, in accounts: a gather ahead belongs to no module that runs */
 
 typedef struct unit {
-    gm_residence      residence; /* of the block's storage; first */
+    gm_home           home; /* of the block's storage; first */
     struct gm_stored *set;
     gm_parts          parts;
     gm_tensor         block; /* a header without a reference to its storage, which owns this unit */
@@ -18,10 +18,10 @@ typedef struct unit {
     enum { ABSENT, UNDER_WAY, ARRIVED, PRESENT } state; /* ARRIVED: gathered, not unpacked */
     gm_pending *pending;                                /* UNDER_WAY */
     gm_tensor  *all;                                    /* UNDER_WAY, ARRIVED: the parts of all owners; counted */
-    unsigned    version;    /* PRESENT: of the storage when it had the numbers of the parts */
-    uint64_t    used, call; /* the last use: the number of the use, and of the device's call */
-    int         place;      /* among the units */
-    bool        moving;     /* the block is being read or written by this file, which is no use of it */
+    unsigned    version; /* PRESENT: of the storage when it had the numbers of the parts */
+    uint64_t    used;    /* the number of the last use */
+    int         place;   /* among the units */
+    bool        moving;  /* the block is being read or written by this file, which is no use of it */
 } unit;
 
 /* The order in which blocks were needed, by place. */
@@ -163,10 +163,7 @@ static gm_status leave(unit *u)
 
 /* ---- which blocks stay, and which come next ---- */
 
-static bool may_leave(const unit *u)
-{
-    return u && u->state == PRESENT && !u->block.storage->pins && u->call != u->block.storage->device->call;
-}
+static bool may_leave(const unit *u) { return u && u->state == PRESENT && !u->block.storage->opens; }
 
 /* Blocks leave, the least recently used first, until `more` bytes may come beside those that stay. */
 static gm_status make_room(struct gm_stored *s, int64_t more)
@@ -220,13 +217,12 @@ static gm_status look_ahead(struct gm_stored *s)
     return GM_OK;
 }
 
-static gm_status use(gm_residence *residence)
+static gm_status open_block(gm_home *home)
 {
-    unit             *u = (unit *)residence;
+    unit             *u = (unit *)home;
     struct gm_stored *s = u->set;
     if (u->moving) return GM_OK;
     u->used = ++s->uses;
-    u->call = u->block.storage->device->call;
     if (u->state == PRESENT) return GM_OK;
     if (u->state != ARRIVED) {
         note(s, u);
@@ -236,6 +232,12 @@ static gm_status use(gm_residence *residence)
     if (u->state == ABSENT) GM_TRY(begin(u));
     GM_TRY(finish(u));
     return look_ahead(s);
+}
+
+static void close_block(gm_home *home, bool changed) /* versions tell what has changed */
+{
+    (void)home;
+    (void)changed;
 }
 
 /* ---- updates ---- */
@@ -250,13 +252,12 @@ static void end_order(struct gm_stored *s)
     s->now.n = s->at = 0;
 }
 
-static gm_status settle(gm_residence *residence) { return write_back((unit *)residence); }
+static gm_status settle(gm_storage *s) { return write_back((unit *)s->home); }
 
-static gm_status discard(gm_residence *residence)
+static gm_status discard(gm_storage *s)
 {
-    unit       *u = (unit *)residence;
-    gm_storage *s = u->block.storage;
-    if (s->pins && u->state == PRESENT)
+    unit *u = (unit *)s->home;
+    if (s->opens && u->state == PRESENT)
         return GM_FAIL(GM_EINVAL, "a parameter is updated while its numbers are held, by gm.gathered or by a transfer "
                                   "that is under way; end that first");
     end_order(u->set);
@@ -264,9 +265,9 @@ static gm_status discard(gm_residence *residence)
     return leave(u);
 }
 
-static void forget(gm_residence *residence)
+static void forget(gm_home *home)
 {
-    unit *u = (unit *)residence;
+    unit *u = (unit *)home;
     if (u->state == UNDER_WAY) {
         u->set->under_way -= bytes_of(u);
         if (u->parts.rank->comm) gm_comm_drop(u->parts.rank->comm, u->pending);
@@ -295,6 +296,8 @@ static struct gm_stored *set_of(gm_rank *r)
     if (!r->stored && (r->stored = calloc(1, sizeof *r->stored))) {
         r->stored->keep = r->stored->ahead = -1;
         r->free_stored = free_set;
+        r->stored_settle = settle;
+        r->stored_discard = discard;
     }
     return r->stored;
 }
@@ -335,7 +338,7 @@ static gm_status store(gm_value *leaf, const gm_parts *parts)
     GM_TRY(gm_value_parameter(leaf, &p));
     unit *u = calloc(1, sizeof *u);
     if (!u) return GM_FAIL(GM_ENOMEM, "no memory for a stored parameter");
-    u->residence = (gm_residence){use, settle, discard, forget};
+    u->home = (gm_home){open_block, close_block, forget};
     u->parts = *parts;
     u->block = *leaf->local;
     GM_TRY_OR(take_part(u), st, fail);
@@ -343,7 +346,7 @@ static gm_status store(gm_value *leaf, const gm_parts *parts)
     p->stored = u->part;
     p->owned = parts->owned;
     gm_tensor_retain(u->part);
-    leaf->local->storage->residence = &u->residence;
+    leaf->local->storage->home = &u->home;
     gm_storage_vacate(leaf->local->storage);
     return GM_OK;
 fail:

@@ -1,7 +1,7 @@
 /* stored.h - parameters that rest in parts (ZeRO stage 3: Rajbhandari et al. 2020, arXiv:1910.02054).
  *
  * Each rank holds one part of such a parameter, laid out as gm_parameter.owned says. The whole block is absent between
- * uses (gm_residence): whatever reads the parameter, in forward or in backward, makes the ranks gather it, in one
+ * uses (gm_home): whatever reads the parameter, in forward or in backward, makes the ranks gather it, in one
  * all-gather for each parameter. Layers, saved tensors and views know nothing of this.
  *
  * Blocks stay after their use while there is room (gm_stored_limits), the last used longest; they go after an update,

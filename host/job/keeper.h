@@ -13,9 +13,10 @@
 /* The environment variable that holds the supervisor's address. */
 #define GM_SUPERVISOR "GANYMEDE_SUPERVISOR"
 
-/* *kept: this is a keeper, and its work is done; it ends with status 0, since mpirun has no part in how the rank ended.
- * In a rank, and in a process that nobody supervises, *kept is false. Before any thread is made. GM_ECOMM: the
- * supervisor is gone, or the environment makes no sense. */
+/* Forks a process that a supervisor started into keeper and rank. Call it before any thread is made. It returns in the
+ * keeper with *kept = true when the keeper's work is done; the keeper then ends with status 0, because mpirun need not
+ * know how the rank ended. In the rank, and in a process that nobody supervises, *kept is false. GM_ECOMM: the
+ * supervisor is gone, or the environment variable makes no sense. */
 gm_status gm_keeper_split(bool *kept);
 
 #endif

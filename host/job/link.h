@@ -14,33 +14,38 @@ typedef struct gm_link_peer {
     char text[1000];
 } gm_link_peer;
 
-/* Connects as this rank; by keeper.c in the new process, which shares the note with it. */
+/* Connects this process as this rank to the supervisor at `path`. keeper.c calls it in the rank's process, which shares
+ * the note with the keeper. */
 gm_status gm_link_open(const char *path, int rank, gm_note *note);
 gm_note  *gm_link_note(void); /* NULL: no supervisor started this process */
-/* This rank has joined the others. */
+/* Tells the supervisor that this rank has joined the others. */
 void gm_link_joined(void);
-/* Of this process, or -1: no supervisor started it. */
+/* The rank of this process; -1: no supervisor started it. */
 int gm_link_rank(void);
 
-/* This rank ends with that exit status, and why; the first of these three is what counts. False: nobody listens.
- * agreed: all ranks raise this together, and one of them says it. */
+/* These three tell the supervisor that this rank ends with the exit status `code`: because of an error with this text,
+ * because another rank has failed, or in good order. Only the first such call counts. False: nobody listens. agreed:
+ * all ranks raise this error together, and one of them reports it. */
 bool gm_link_fail(int code, const char *text, size_t n, bool agreed);
 bool gm_link_fail_of_peer(int code);
 bool gm_link_done(int code);
 
-/* What this process starts from now on is no rank of this job: the launcher's variables leave the environment. After
- * the job was joined; it makes no difference where there is none. */
+/* Removes the launcher's variables from the environment, so that programs which this process starts from now on do not
+ * take themselves for ranks of this job. Call it after the job was joined. It does nothing without a job. */
 void gm_link_forget_launcher(void);
 
-/* What the supervisor said about another rank's end; NULL: nothing yet. */
+/* What the supervisor said about the end of another rank; NULL: nothing yet. */
 const gm_link_peer *gm_link_failure(void);
-/* Delivers what waits to signals.h; for a program that begins to listen. */
+/* Passes waiting stops on to signals.h; for a program that begins to listen to them. */
 void gm_link_poll(void);
 
-/* A line to run (more = 1: *p is a part of it, read on): 1; 0: a stop is pending; -1: the supervisor is gone. */
+/* Waits for a line to run. Returns 1: *p is the line, or with more = 1 a part of it, and the rest comes with the next
+ * call; 0: a stop is pending; -1: the supervisor is gone. */
 int gm_link_read(gm_packet *p);
-/* Says that a line is awaited; code: the exit status that the last one ends the session with, -1: none. */
+/* Says that this rank waits for a line. code: the exit status with which the last line wants to end the session; -1: it
+ * does not. */
 bool gm_link_ready(int code);
+/* Gives the supervisor the answer to a line. */
 bool gm_link_answer(int kind, const char *text, size_t n);
 
 #endif

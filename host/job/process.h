@@ -12,18 +12,20 @@
 
 typedef struct gm_process {
     pid_t    pid;  /* 0: gone */
-    gm_lines said; /* to be pumped by its owner; said.from -1: closed */
+    gm_lines said; /* its output, which the owner pumps; said.from -1: closed */
 } gm_process;
 
-/* argv and environment ("NAME=value", added to ours) end with NULL. It inherits the file `kept`. A program that
- * cannot be run is one that ends, having said so. GM_EIO: no process could be made. */
+/* Starts a program. argv and environment ("NAME=value", added to that of this process) end with NULL. The program
+ * inherits the descriptor `kept`. If the program cannot be run, the new process prints the reason and ends. GM_EIO: no
+ * process could be made. */
 gm_status gm_process_start(gm_process *p, char *const *argv, char *const *environment, int kept);
-/* True once: it has ended, with that status (as waitpid gives it). */
+/* Returns true once, when the process has ended; *status is as waitpid gives it. */
 bool gm_process_ended(gm_process *p, int *status);
-/* Waits for the end of a process that is dying: others see its files closed before its parent can wait for it. */
+/* Waits for the end of a process that is dying. Its files are already closed while its parent cannot wait for it yet.
+ */
 void gm_process_wait_if_dying(const gm_process *p);
-void gm_process_signal(const gm_process *p, int signal_number); /* nothing when it is gone */
-/* SIGTERM, and SIGKILL after so many seconds; waits for its end. */
+void gm_process_signal(const gm_process *p, int signal_number); /* does nothing if the process is gone */
+/* Sends SIGTERM, and SIGKILL after `grace` seconds; waits for the end of the process. */
 void gm_process_end(gm_process *p, double grace);
 
 #endif

@@ -23,30 +23,32 @@ typedef enum gm_stop {
     GM_STOP_PEER, /* another rank has failed (link.h) */
 } gm_stop;
 
-/* notify(context) runs in the signal handler, while armed. Opening twice is GM_EINVAL. With `patient` no number
- * of SIGINTs ends the process; else one that comes while another still waits does, the default way. */
+/* Installs the handlers. notify(context) runs in the signal handler, while armed. With `patient`, no number of SIGINTs
+ * ends the process. Without it, a SIGINT that comes while another one still waits ends the process, as it does by
+ * default. GM_EINVAL: the handlers are installed already. */
 gm_status gm_signals_open(void (*notify)(void *context), void *context, bool patient);
-void      gm_signals_close(void); /* the old handlers are back */
+void      gm_signals_close(void); /* restores the old handlers */
 
-/* Interrupts call notify only while armed. Arming keeps one that waits, which the caller sees to; disarming forgets
- * it. */
+/* Interrupts call notify only while armed. Arming keeps an interrupt that waits, and the caller must handle it.
+ * Disarming forgets it. */
 void    gm_signals_arm(bool on);
-gm_stop gm_signals_pending(void); /* what waits */
-gm_stop gm_signals_take(void);    /* what waits; it waits no longer */
-/* Something waits, and is meant for what runs now (armed), or the job is over: reason enough to give up a wait. */
+gm_stop gm_signals_pending(void); /* the stop that waits */
+gm_stop gm_signals_take(void);    /* the stop that waits, and forgets it */
+/* Tells whether to give up a wait: a stop waits and is meant for what runs now (armed), or the job is over. */
 bool gm_signals_urgent(void);
-/* For handlers that must run on `thread`: true on any other, which has then passed the signal on to it. */
+/* For handlers that must run on `thread`. On any other thread it sends the signal to `thread` and returns true. */
 bool gm_signals_pass_on(pthread_t thread, int signal_number);
-/* SIGTERM came. Asking says that the caller will see to it. */
+/* Tells whether SIGTERM came. A caller that asks says by this that it will stop the program itself. */
 bool gm_signals_stop_requested(void);
-/* As if the signal had come, for stops that arrive by other ways; safe in a handler. False: nobody handles stops. */
+/* Does what the signal would do, for stops that arrive in other ways; safe in a handler. False: nobody handles stops.
+ */
 bool gm_signals_raise(gm_stop reason);
-/* An interrupt after so many seconds; 0: none. GM_EINVAL: negative or over a year. */
+/* Sets the deadline: an interrupt after so many seconds; 0: none. GM_EINVAL: negative, or more than a year. */
 gm_status gm_signals_deadline(double seconds);
 
-/* Sleeps until fd is readable (1), an interrupt is pending (0), or fails (-1). */
+/* Sleeps until fd is readable. Returns 1: it is; 0: an interrupt is pending; -1: it failed. */
 int gm_signals_wait_readable(int fd);
-/* poll(2) that a pending interrupt ends too; milliseconds -1: no limit. How many are ready, 0, or -1. */
+/* poll(2) that a pending interrupt also ends. milliseconds -1: no limit. Returns the number of ready files, 0 or -1. */
 int gm_signals_poll(struct pollfd *files, int n, int milliseconds);
 
 #endif

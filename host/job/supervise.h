@@ -6,14 +6,17 @@
  *     while (event != GM_RANKS_ENDED);
  *     gm_supervisor_free(job);
  *
- * Ranks are started by a launcher (mpirun) through keepers (keeper.h). What they write is passed on in whole lines;
- * what the launcher writes is shown to nobody. The first rank that fails, in time, decides: the others are told, and
- * what still runs 5 seconds later is killed. The launcher should end when all ranks have; it gets SIGTERM after 2
- * seconds and SIGKILL after 4, since it has been seen to hang. Nothing is left behind when the job is freed; when the
- * supervisor itself is killed, keepers notice and kill their ranks, and a sweeper removes its folder. Signals come
- * through signals.h, which the caller opens (patient): Ctrl-C stops all ranks, a second one kills them; SIGTERM is
- * passed on, a second one stops, a third one kills; before all ranks have joined, any stop kills. What ranks write is
- * passed on without waiting for who reads it: a full pipe makes the ranks wait, and not the supervisor. */
+ * A launcher (mpirun) starts the ranks through keepers (keeper.h). The output of the ranks is passed on in whole lines;
+ * a full pipe makes the ranks wait, and not the supervisor. The output of the launcher is not shown.
+ *
+ * The rank that fails first decides. The others are told, and those that still run 5 seconds later are killed. The
+ * launcher should end when all ranks have ended. It gets SIGTERM after 2 seconds and SIGKILL after 4, because it has
+ * been seen to hang. Nothing is left behind when the job is freed. If the supervisor itself is killed, the keepers
+ * notice it and kill their ranks, and a sweeper (sweeper.h) removes its folder.
+ *
+ * Signals come through signals.h, which the caller opens (patient). Ctrl-C stops all ranks; a second one kills them.
+ * SIGTERM is passed on; a second one stops all ranks, and a third one kills them. Before all ranks have joined, any
+ * stop kills them. */
 #ifndef GM_SUPERVISE_H
 #define GM_SUPERVISE_H
 
@@ -27,48 +30,49 @@ typedef struct gm_supervisor gm_supervisor;
 typedef struct gm_supervisor_options {
     int          ranks;
     char *const *argv;        /* of the launcher, which starts `ranks` processes of this program; ends with NULL */
-    char *const *environment; /* "NAME=value" to add for them; ends with NULL */
-    char *const *folders;     /* names of variables that are to hold the job's private folder, removed at its end */
-    int          cpus;        /* bind rank r to the r-th so many of the CPUs that are allowed; 0: bind nothing */
-    double       timeout;     /* seconds that the job may take; 0: any */
+    char *const *environment; /* "NAME=value" to add for the processes; ends with NULL */
+    char *const *folders;     /* variables that receive the path of the job's private folder, removed at its end */
+    int          cpus;        /* CPUs of a rank: rank r is bound to the r-th group of so many; 0: ranks are not bound */
+    double       timeout;     /* seconds that the job may take; 0: no limit */
     bool         interactive; /* ranks wait for lines: output is labelled by rank, Ctrl-C stops a line, not the job */
 } gm_supervisor_options;
 
 typedef enum gm_supervisor_event {
-    GM_RANKS_FAILED,   /* once: gm_supervisor_first is known */
-    GM_RANKS_IDLE,     /* interactive: all that were sent a line have answered and wait for another */
+    GM_RANKS_FAILED,   /* comes once: a rank has failed, and gm_supervisor_first is known */
+    GM_RANKS_IDLE,     /* interactive: all ranks that were sent a line have answered and wait for another */
     GM_RANKS_READABLE, /* the file given to gm_supervisor_wait can be read */
     GM_RANKS_STOPPED,  /* interactive: a stop came while no line ran; it is pending in signals.h */
-    GM_RANKS_ENDED,    /* nothing of it is left */
+    GM_RANKS_ENDED,    /* all processes of the job have ended */
 } gm_supervisor_event;
 
 typedef struct gm_supervisor_failure {
-    int         rank; /* -1: of the job as a whole; else the rank that failed first */
-    int         code; /* the exit status it means */
+    int         rank; /* the rank that failed first; -1: the job as a whole failed */
+    int         code; /* the exit status that it means */
     const char *text;
 } gm_supervisor_failure;
 
-/* GM_EIO: no folder, socket or process could be made. */
+/* Starts a job; the caller frees it. GM_EIO: no folder, socket or process could be made. */
 gm_status gm_supervisor_start(const gm_supervisor_options *options, gm_supervisor **out);
-void      gm_supervisor_free(gm_supervisor *job); /* ends what is left of it; NULL is allowed */
+void      gm_supervisor_free(gm_supervisor *job); /* ends what is left of the job; NULL is allowed */
 
-/* Works until there is something to tell. input: a file to wait for too, or -1. */
+/* Supervises the job until there is an event. input: a file descriptor to wait for, too, or -1. */
 gm_status gm_supervisor_wait(gm_supervisor *job, int input, gm_supervisor_event *event);
-/* NULL: none has failed. */
+/* The first failure, owned by the job; NULL: nothing has failed. */
 const gm_supervisor_failure *gm_supervisor_first(const gm_supervisor *job);
-/* The exit status of the whole, after GM_RANKS_ENDED: of the first failure, else the highest that a rank ended with. */
+/* The exit status of the job, after GM_RANKS_ENDED: that of the first failure, else the highest status of a rank. */
 int gm_supervisor_status(const gm_supervisor *job);
 /* Asks all ranks to stop; does not wait. */
 void gm_supervisor_stop(gm_supervisor *job, gm_stop reason);
 
-/* Interactive jobs: a line of some kind for one rank or all (-1); they must be idle. GM_EINVAL: too long. */
+/* Interactive jobs: sends a line of some kind to one rank or to all (-1), which must be idle. GM_EINVAL: it is too
+ * long. */
 gm_status gm_supervisor_send(gm_supervisor *job, int rank, int kind, const char *text, size_t n);
-/* What a rank answered to the last line; NULL: nothing. Belongs to the job, until the next line. */
+/* The answer of a rank to the last line; NULL: none. The job owns it until the next line. */
 const char *gm_supervisor_answer(const gm_supervisor *job, int rank, int *kind, size_t *n);
-/* The status with which all ranks want the session to end; -1: they do not. */
+/* The exit status with which all ranks want to end the session; -1: they do not. */
 int gm_supervisor_leaving(const gm_supervisor *job);
 
-/* Why not all that ranks printed is where it should be: an errno; 0: it is. */
+/* 0, or the errno of a write that lost output of the ranks. */
 int gm_supervisor_output_error(const gm_supervisor *job);
 
 #endif

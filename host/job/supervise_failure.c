@@ -109,11 +109,14 @@ void gm_supervisor_rank_failed(gm_supervisor *job, int rank, const gm_packet *p)
     set_first(job, rank, p->code, text, n, p->extra != 0);
 }
 
-static const char *stop_text(const gm_supervisor *job)
+/* The time limit in the words in which ranks say it (lua/ganymede/job/session.lua): they may not have come so far. */
+static const char *stop_text(const gm_supervisor *job, char *buf, size_t size)
 {
-    return job->asked == GM_STOP_INTERRUPT   ? "stopped by Ctrl-C"
-           : job->asked == GM_STOP_TERMINATE ? "stopped by SIGTERM"
-                                             : "past its time limit (--timeout); what did not stop was ended";
+    if (job->asked == GM_STOP_INTERRUPT) return "stopped by Ctrl-C";
+    if (job->asked == GM_STOP_TERMINATE) return "stopped by SIGTERM";
+    snprintf(buf, size, "the run did not end within %g seconds (--timeout); what did not stop then was ended",
+             job->options.timeout);
+    return buf;
 }
 
 static int stop_code(const gm_supervisor *job)
@@ -130,6 +133,7 @@ bool gm_supervisor_can_tell(const gm_supervisor *job)
 
 void gm_supervisor_end_by_stop(gm_supervisor *job)
 {
-    gm_supervisor_fail(job, -1, stop_code(job), "%s", stop_text(job));
+    char text[160];
+    gm_supervisor_fail(job, -1, stop_code(job), "%s", stop_text(job, text, sizeof text));
     gm_supervisor_kill(job);
 }

@@ -6,11 +6,11 @@
 
 typedef struct gm_sweeper {
     int process; /* 0: none */
-    int alive;   /* our end of a pipe. The sweeper waits until it is closed, here and wherever else it was inherited */
+    int alive;   /* our end of a pipe; the sweeper waits until this and all inherited copies of it are closed */
 } gm_sweeper;
 
 /* Starts a sweeper. Called before the folder is made, so that somebody can remove it at any moment. GM_EIO. */
 gm_status gm_sweeper_start(gm_sweeper *s, const char *folder);
-void      gm_sweeper_end(gm_sweeper *s); /* there is nothing left to remove; a zeroed one is allowed */
+void      gm_sweeper_end(gm_sweeper *s); /* called when there is nothing left to remove; a zeroed one is allowed */
 
 #endif

@@ -12,16 +12,16 @@
 #include <sys/types.h>
 
 int gm_where_signal(void);
-/* Answers that signal from here on, for the thread that calls; by rank in the words. */
+/* Answers this signal from now on, for the calling thread. The answers name this rank. */
 void gm_where_open(int rank);
 
-/* Does the text of a failure say that this rank is missed, and waits for nobody: that it does not answer, or computes?
- * Waits say it so (comm/operation.c). */
+/* Tells whether the text of a failure says that other ranks wait for this rank, and that it does not answer or
+ * computes. The texts are those of waits (comm/operation.c). */
 bool gm_where_is_silent(const char *failure, int rank);
-/* Is this address one of no library, hence code that LuaJIT compiled? May be asked in a handler. */
+/* Tells whether this address lies in no library, so that it is code which LuaJIT compiled. Safe in a handler. */
 bool gm_where_is_compiled(const void *address);
 
-/* "process 4711 sleeps in futex_do_wait, after 0.31 s of CPU time" into buf; returns buf. */
+/* Writes "process 4711 sleeps in futex_do_wait, after 0.31 s of CPU time" into buf; returns buf. */
 char *gm_where_is(pid_t pid, char *buf, size_t size);
 
 #endif

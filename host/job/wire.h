@@ -3,9 +3,10 @@
  *     supervisor (supervise.c)  --- one connection each ---  keeper (keeper.c), the parent of a rank's process
  *                         --- one connection each ---  rank (link.c), the process that runs Lua
  *
- * A socket of records (SOCK_SEQPACKET): a word arrives whole or not at all. Only processes of one build on one
- * machine talk, so a word is its struct. Texts longer than a word travel in several; `more` says that one goes on.
- * The trap: receiving is also done in a signal handler (link.c), so nothing here allocates or locks. */
+ * The sockets carry records (SOCK_SEQPACKET): a word arrives whole or not at all. Only processes of one build on one
+ * machine talk to each other, so a word is sent as its struct. A text that is too long for one word travels in several
+ * words; `more` says that another one follows. The trap: a signal handler also receives words (link.c), so nothing here
+ * allocates or locks. */
 #ifndef GM_WIRE_H
 #define GM_WIRE_H
 
@@ -19,8 +20,8 @@ typedef enum gm_word {
     GM_WORD_NONE,
     /* keeper to supervisor */
     GM_WORD_KEEPER, /* rank, pid of the keeper: I am here */
-    GM_WORD_END,    /* rank, code, signal, text: the rank's process is gone; what it did last */
-    GM_WORD_HALTED, /* rank, signal, 0: it was stopped (SIGSTOP), or goes on (0, 0) */
+    GM_WORD_END,    /* rank, code, signal, text: the rank's process has ended; text: what it did last */
+    GM_WORD_HALTED, /* rank, signal, 0: a signal such as SIGSTOP has stopped it; rank, 0, 0: it goes on */
     /* supervisor to keeper */
     GM_WORD_WELCOME, /* rank, first, count of CPUs to run on (count 0: any); comes with the rank's stdout, stderr */
     GM_WORD_SIGNAL,  /* send `code` to the rank */
@@ -28,15 +29,15 @@ typedef enum gm_word {
     /* rank to supervisor */
     GM_WORD_RANK,    /* rank, pid: I am here */
     GM_WORD_JOINED,  /* I have joined the others, and hear stops */
-    GM_WORD_FAIL,    /* code, agreed, text: I end because of this (agreed: so do all ranks) */
+    GM_WORD_FAIL,    /* code, agreed, text: I end because of this error (agreed: all ranks do) */
     GM_WORD_PEER_IS, /* code: I end because another rank has failed */
     GM_WORD_DONE,    /* code: I am about to end in good order, with that status */
-    GM_WORD_READY,   /* code: I wait for a line; it is the exit status I would end with, -1: none */
-    GM_WORD_ANSWER,  /* code (what kind), text: what a line gave */
+    GM_WORD_READY,   /* code: I wait for a line; code is the exit status with which I want to end, or -1 */
+    GM_WORD_ANSWER,  /* code (its kind), text: the answer to a line */
     /* supervisor to rank */
-    GM_WORD_PEER, /* rank, code, text: that rank has failed; also when the supervisor itself is at an end (rank -1) */
+    GM_WORD_PEER, /* rank, code, text: that rank has failed; rank -1: the supervisor itself ends */
     GM_WORD_STOP, /* code (gm_stop): Ctrl-C, SIGTERM, a time limit */
-    GM_WORD_LINE, /* code (what kind), text: run this */
+    GM_WORD_LINE, /* code (its kind), text: run this */
 } gm_word;
 
 #define GM_WIRE_TEXT 16000
@@ -50,24 +51,25 @@ typedef struct gm_packet {
 
 #define GM_PACKET_HEAD offsetof(gm_packet, text)
 
-/* An address in a folder; GM_EINVAL: its path is too long for a socket. */
+/* These open a socket at `path`, or connect to one. The caller closes *fd. GM_EINVAL: the path is too long for a
+ * socket. */
 gm_status gm_wire_listen(const char *path, int *fd);
 gm_status gm_wire_connect(const char *path, int *fd);
-/* The next one that connects, or -1. */
+/* The next connection, which the caller closes; -1: there is none. */
 int gm_wire_accept(int fd);
 
-/* Sends one record, a longer text cut to what fits; waits while the other side is full if `wait`. False: the other
- * side is gone, or full. */
+/* Sends one record; a text that is too long is cut. wait: waits while the buffer of the other side is full. False: the
+ * other side is gone, or full. */
 bool gm_wire_send(int fd, gm_word word, int rank, int code, int extra, const char *text, size_t n, bool wait);
 /* The same for a text of any length, in as many records as it takes. */
 bool gm_wire_send_long(int fd, gm_word word, int rank, int code, const char *text, size_t n, bool wait);
-/* GM_WORD_WELCOME with two descriptors. */
+/* Sends GM_WORD_WELCOME with two descriptors. */
 bool gm_wire_welcome(int fd, int rank, int first_cpu, int cpus, const int descriptors[2]);
-/* 1: *p is filled; 0: nothing has come; -1: the other side is gone. */
+/* Receives one record. Returns 1: *p is filled; 0: nothing has come; -1: the other side is gone. */
 int gm_wire_receive(int fd, gm_packet *p, bool wait);
-/* Waits for GM_WORD_WELCOME; the descriptors are the caller's. False: the other side is gone. */
+/* Waits for GM_WORD_WELCOME; the caller closes the descriptors. False: the other side is gone. */
 bool gm_wire_receive_welcome(int fd, gm_packet *p, int descriptors[2]);
-/* The word that would come next, which stays; GM_WORD_NONE: nothing has come. */
+/* The next word, without receiving it; GM_WORD_NONE: nothing has come. */
 gm_word gm_wire_peek(int fd);
 
 #endif

@@ -55,8 +55,8 @@ uint32_t gm_mesh_mask(const gm_mesh *mesh, const char *name)
 
 bool gm_mesh_may_lack(const char *name)
 {
-    static const char *const names[] = {"data", "shard", GM_AXIS_PIPELINE, "sequence", "expert", "tensor", "row",
-                                        "col",  "depth",          "output",   "input",  "weight"};
+    static const char *const names[] = {"data", "shard", GM_AXIS_PIPELINE, "sequence", "expert", "tensor",
+                                        "row",  "col",   "depth",          "output",   "input",  "weight"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i], name)) return true;
     return false;

@@ -1,61 +1,42 @@
 /* optimizer.c - see optimizer.h. */
-#include "optimizer.h"
+#include "items.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include "../../kernels/philox.h"
 #include "../../kernels/step_control.h"
+#include "../../kernels/trust.h"
 #include "../autograd/padding.h"
 #include "../gradients/parts.h"
-
-#define MAX_STATES 3 /* moments, and the master */
-
-typedef struct item {
-    gm_value         *parameter;
-    gm_tensor        *state[MAX_STATES]; /* as the outputs of the op after p; the master is the last of them */
-    gm_tensor        *missed;            /* updates made without it, see below; NULL: 0 */
-    gm_tensor        *given;             /* in place of the gradient, borrowed: gm_optimizer_give */
-    gm_optimizer_item set;
-    bool              done;   /* in the current step */
-    bool              called; /* in the call that is prepared */
-} item;
-
-struct gm_optimizer {
-    gm_rank    *rank;
-    gm_op       op;
-    gm_attrs    attrs;
-    int64_t     steps, skipped; /* steps: with those that the control tensor left out */
-    bool        has_momentum;   /* set_momentum has been called, with this momentum: */
-    double      momentum;
-    bool        takes_updates; /* what is given counts, and no gradient */
-    int         n;
-    gm_tensor **in, **out; /* argument lists, room for all */
-    int         n_views;   /* of parts, for the call that is prepared */
-    gm_tensor **view;
-    item        items[];
-};
+#include "trust.h"
 
 static const char *const moments[GM_OP_COUNT][MAX_STATES] = {
-#define GM_OPTIMIZER(name, moments, momentum, attributes, flops, ...) [GM_OP_##name] = {__VA_ARGS__},
+#define GM_OPTIMIZER(name, moments, there, momentum, attributes, flops, ...) [GM_OP_##name] = {__VA_ARGS__},
 #include "../../kernels/optimizers.def"
 #undef GM_OPTIMIZER
 };
 
-/* Tensors of a parameter in a call: p, moments, master; NULL where there is none. */
-static int width_of(const gm_optimizer *o) { return gm_op_gives(o->op)->n; }
-static int master_of(const gm_optimizer *o) { return width_of(o) - 2; } /* its place among the states */
-
-/* Some moments are there with momentum only: those of SGD. */
-static bool needs_momentum(const gm_optimizer *o) { return master_of(o) && gm_op_gives(o->op)->slot[1].optional; }
-static bool has_moments(const gm_optimizer *o)
+/* The moments that a parameter has with these attributes: bit k for moment k. */
+static unsigned moments_of(gm_op op, const gm_attrs *at)
 {
-    return master_of(o) && (!needs_momentum(o) || o->attrs.momentum != 0);
+    switch (op) {
+#define GM_OPTIMIZER(name, moments, there, ...) \
+    case GM_OP_##name:                          \
+        return (unsigned)(there);
+#include "../../kernels/optimizers.def"
+#undef GM_OPTIMIZER
+    default: return 0;
+    }
 }
+
+/* Tensors of a parameter in a call: p, moments, master, trust; NULL where there is none. */
+static int width_of(const gm_optimizer *o) { return gm_op_gives(o->op)->n; }
+static int master_of(const gm_optimizer *o) { return width_of(o) - 3; } /* its place among the states */
 
 static bool has_state(const gm_optimizer *o, const item *it, int k)
 {
     if (k == master_of(o)) return gm_dtype_is_narrow(it->parameter->local->dtype) && !o->attrs.stochastic;
-    return k < master_of(o) && has_moments(o);
+    return k < master_of(o) && moments_of(o->op, &o->attrs) >> k & 1;
 }
 
 gm_status gm_optimizer_new(gm_rank *r, gm_op op, int n, gm_value *const *parameters, const gm_attrs *attrs,
@@ -68,8 +49,8 @@ gm_status gm_optimizer_new(gm_rank *r, gm_op op, int n, gm_value *const *paramet
     gm_optimizer *o = calloc(1, sizeof *o + (size_t)n * sizeof *o->items);
     if (!o) return GM_FAIL(GM_ENOMEM, "no memory for an optimizer of %d parameters", n);
     o->in = calloc((size_t)n + 3, sizeof *o->in);
-    o->out = calloc((MAX_STATES + 1) * (size_t)n + 1, sizeof *o->out);
-    o->view = calloc((MAX_STATES + 2) * (size_t)n + 1, sizeof *o->view);
+    o->out = calloc((MAX_STATES + 2) * (size_t)n + 1, sizeof *o->out);
+    o->view = calloc((MAX_STATES + 3) * (size_t)n + 1, sizeof *o->view);
     if (!o->in || !o->out || !o->view) {
         gm_optimizer_free(o);
         return GM_FAIL(GM_ENOMEM, "no memory for an optimizer of %d parameters", n);
@@ -80,7 +61,7 @@ gm_status gm_optimizer_new(gm_rank *r, gm_op op, int n, gm_value *const *paramet
     o->attrs.stream.key = gm_stream_key(r->seed, GM_PURPOSE_NOISE, gm_hash_text(GM_HASH_START, "optimizer"));
     o->n = n;
     for (int i = 0; i < n; i++) {
-        o->items[i].set = items ? items[i] : (gm_optimizer_item){1, attrs->weight_decay};
+        o->items[i].set = items ? items[i] : (gm_optimizer_item){1, attrs->weight_decay, 1};
         o->items[i].parameter = parameters[i];
         gm_value_retain(parameters[i]);
     }
@@ -96,13 +77,15 @@ void gm_optimizer_free(gm_optimizer *o)
         for (int k = 0; k < MAX_STATES; k++) gm_tensor_release(o->items[i].state[k]);
         gm_tensor_release(o->items[i].missed);
     }
+    gm_tensor_release(o->trust);
+    gm_offload_free(o->offload);
     free(o->in);
     free(o->out);
     free(o->view);
     free(o);
 }
 
-static gm_status outside_graph(const gm_rank *r)
+gm_status gm_optimizer_outside_graph(const gm_rank *r)
 {
     if (!r->device->capture) return GM_OK;
     return GM_FAIL(GM_EINVAL,
@@ -135,14 +118,15 @@ static void drop_parts(gm_optimizer *o)
     while (o->n_views) gm_tensor_release(o->view[--o->n_views]);
 }
 
-/* A moment, which is zeros, or the master, which is the parameter. */
-static gm_status fill_state(const item *it, bool master, gm_tensor *state)
+/* A moment, all of whose elements are `value`, or the master, which is the parameter. */
+static gm_status fill_state(const item *it, bool master, double value, gm_tensor *state)
 {
     gm_attrs   a = gm_attrs_default();
     gm_layout  layout;
     gm_tensor *p = NULL, *part = NULL, *resting;
     gm_device *dev = it->parameter->rank->device;
     gm_status  st = GM_OK;
+    a.value = master ? 0 : value;
     if (!master || gm_is_shared_out(it->parameter)) st = gm_run_one(dev, GM_OP_fill, &a, NULL, state);
     if (!master || st != GM_OK) return st;
     a.dtype = state->dtype;
@@ -156,14 +140,19 @@ done:
     return st;
 }
 
-static gm_status new_state(gm_rank *r, const item *it, bool master, gm_tensor **out)
+static const gm_tensor *like_of(const item *it)
 {
     const gm_parameter *p = it->parameter->param;
-    const gm_tensor    *like = !gm_is_shared_out(it->parameter) ? it->parameter->local : p->stored ? p->stored : p->own;
-    GM_TRY(outside_graph(r));
+    return !gm_is_shared_out(it->parameter) ? it->parameter->local : p->stored ? p->stored : p->own;
+}
+
+static gm_status new_state(gm_rank *r, const item *it, bool master, double value, gm_tensor **out)
+{
+    const gm_tensor *like = like_of(it);
+    GM_TRY(gm_optimizer_outside_graph(r));
     gm_rank_place(r, "optimizer state");
     GM_TRY(gm_tensor_new(r->device, gm_dtype_wide(like->dtype), like->ndim, like->shape, out));
-    gm_status st = fill_state(it, master, *out);
+    gm_status st = fill_state(it, master, value, *out);
     if (st != GM_OK) {
         gm_tensor_release(*out);
         *out = NULL;
@@ -173,15 +162,16 @@ static gm_status new_state(gm_rank *r, const item *it, bool master, gm_tensor **
 
 static gm_status make_states(gm_optimizer *o, item *it)
 {
-    for (int k = 0; k < MAX_STATES; k++)
-        if (!it->state[k] && has_state(o, it, k)) GM_TRY(new_state(o->rank, it, k == master_of(o), &it->state[k]));
+    for (int k = 0; k < MAX_STATES; k++) {
+        if (it->state[k] || !has_state(o, it, k)) continue;
+        GM_TRY(new_state(o->rank, it, k == master_of(o), o->attrs.value, &it->state[k]));
+        gm_status st = gm_offload_take(o->offload, (int)(it - o->items), it->state[k]);
+        if (st == GM_OK) continue;
+        gm_tensor_release(it->state[k]);
+        it->state[k] = NULL;
+        return st;
+    }
     return GM_OK;
-}
-
-static gm_tensor *gradient_of(const gm_optimizer *o, const item *it)
-{
-    gm_layout layout;
-    return o->takes_updates ? it->given : gm_value_final_grad(it->parameter, &layout);
 }
 
 /* Copies of a parameter would part if each were updated by its own rank's terms. */
@@ -197,102 +187,30 @@ static gm_status check_gradient(const gm_optimizer *o, int i)
                    i + 1, gm_mesh_describe(&o->rank->mesh, layout.partial, axes, sizeof axes));
 }
 
-/* ---- updates that were made without a parameter ----
- *
- * The step number of a parameter (Adam's t) counts the updates that were made with a gradient of it. Nearly always
- * these are all updates, so what is kept is how many were missed: an f64 (1) on the device, because the device alone
- * knows at once whether there is an update. Parameters that have missed the same updates share one, so that they stay
- * in one call of the kernel, and one small op a step counts for all of them. */
+/* ---- states that rest elsewhere ---- */
 
-/* missed += the update that is decided on (control NULL: it is made) */
-static gm_status count_missed(gm_device *dev, gm_tensor *control, gm_tensor *missed)
+gm_status gm_optimizer_offload(gm_optimizer *o, const gm_offload_settings *settings)
 {
-    gm_attrs   a = gm_attrs_default();
-    gm_tensor *go = NULL;
-    gm_status  st = control ? gm_tensor_narrow(control, 0, GM_CONTROL_GO, 1, &go)
-                            : gm_tensor_new(dev, GM_F64, 1, (int64_t[]){1}, &go);
-    a.value = 1;
-    if (st == GM_OK && !control) st = gm_run_one(dev, GM_OP_fill, &a, NULL, go);
-    if (st == GM_OK) st = gm_run_one(dev, GM_OP_axpy, NULL, go, missed);
-    gm_tensor_release(go);
-    return st;
-}
-
-/* A count of its own, as `from` (NULL: 0). */
-static gm_status new_missed(gm_rank *r, gm_tensor *from, double value, gm_tensor **out)
-{
-    gm_attrs a = gm_attrs_default();
-    a.value = value;
-    GM_TRY(outside_graph(r));
-    gm_rank_place(r, "optimizer state");
-    GM_TRY(gm_tensor_new(r->device, GM_F64, 1, (int64_t[]){1}, out));
-    gm_status st = gm_run_one(r->device, from ? GM_OP_copy : GM_OP_fill, &a, from, *out);
-    if (st != GM_OK) gm_tensor_release(*out);
-    return st;
-}
-
-static void share_missed(item *it, gm_tensor *missed)
-{
-    if (missed) gm_tensor_retain(missed);
-    gm_tensor_release(it->missed);
-    it->missed = missed;
-}
-
-/* Parameters without a gradient that have missed what item `first` has; they part from those that have one. */
-static gm_status miss_group(gm_optimizer *o, int first, gm_tensor *control)
-{
-    gm_tensor *old = o->items[first].missed, *missed = old;
-    bool       all = old != NULL;
-    for (int i = 0; i < o->n; i++)
-        if (o->items[i].missed == old && gradient_of(o, &o->items[i])) all = false;
-    if (all) gm_tensor_retain(missed);
-    else GM_TRY(new_missed(o->rank, old, 0, &missed));
-    gm_status st = count_missed(o->rank->device, control, missed);
-    for (int i = first; i < o->n && st == GM_OK; i++) {
-        item *it = &o->items[i];
-        if (it->missed != old || gradient_of(o, it) || it->done) continue;
-        it->done = true;
-        share_missed(it, missed);
-    }
-    gm_tensor_release(missed);
-    return st;
-}
-
-/* Parameters without a gradient are done with. What has no moments has no use for numbers of steps. */
-static gm_status miss_update(gm_optimizer *o, gm_tensor *control)
-{
-    bool counts = has_moments(o);
-    for (int i = 0; i < o->n; i++) {
-        item *it = &o->items[i];
-        if (it->done || gradient_of(o, it)) continue;
-        if (counts) GM_TRY(miss_group(o, i, control));
-        it->done = true;
-    }
-    return GM_OK;
-}
-
-gm_status gm_optimizer_missed(gm_optimizer *o, int i, double *out)
-{
-    *out = 0;
-    if (!o->items[i].missed || !o->rank->device->backend->has_data) return GM_OK;
-    return gm_host_load(o->items[i].missed, 0, out);
-}
-
-gm_status gm_optimizer_set_missed(gm_optimizer *o, const double *missed)
-{
-    for (int i = 0; i < o->n; i++) {
-        gm_tensor *t = NULL;
-        int        like = 0;
-        while (like < i && missed[like] != missed[i]) like++;
-        if (like < i) {
-            share_missed(&o->items[i], o->items[like].missed);
-            continue;
+    uint64_t *room = calloc((size_t)o->n + 1, sizeof *room);
+    gm_status st = room ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for the offload of %d parameters", o->n);
+    if (o->offload) st = GM_FAIL(GM_EINVAL, "optimizer: its states are offloaded already");
+    for (int i = 0; i < o->n && st == GM_OK; i++) {
+        const item      *it = &o->items[i];
+        const gm_tensor *like = like_of(it);
+        uint64_t         bytes = (uint64_t)gm_tensor_numel(like) * gm_dtype_size(gm_dtype_wide(like->dtype));
+        for (int k = 0; k < MAX_STATES; k++) {
+            if (it->state[k]) st = GM_FAIL(GM_EINVAL, "optimizer: states are offloaded before the first step");
+            if (has_state(o, it, k)) room[i] += gm_tier_room(settings->tier.kind, bytes);
         }
-        if (missed[i] != 0) GM_TRY(new_missed(o->rank, NULL, missed[i], &t));
-        share_missed(&o->items[i], t);
-        gm_tensor_release(t);
     }
-    return GM_OK;
+    if (st == GM_OK) st = gm_offload_new(o->rank->device, settings, o->n, room, &o->offload);
+    free(room);
+    return st;
+}
+
+bool gm_optimizer_offloaded(const gm_optimizer *o, gm_tier_stats *out)
+{
+    return o->offload && (*out = gm_offload_stats(o->offload), true);
 }
 
 /* ---- steps ---- */
@@ -301,7 +219,7 @@ gm_status gm_optimizer_set_missed(gm_optimizer *o, const double *missed)
  * master, and the parameter is rounded from it. */
 static bool has_wide_gradient(const gm_optimizer *o, const item *it)
 {
-    const gm_tensor *g = gradient_of(o, it);
+    const gm_tensor *g = gm_item_gradient(o, it);
     return g && g->dtype != it->parameter->local->dtype;
 }
 
@@ -311,7 +229,7 @@ static gm_status add_rounded(gm_optimizer *o, const item *it, gm_tensor **argume
     gm_attrs   a = gm_attrs_default();
     gm_tensor *g, *narrow = NULL;
     a.dtype = it->parameter->local->dtype;
-    GM_TRY(part_of(it, gradient_of(o, it), &g));
+    GM_TRY(part_of(it, gm_item_gradient(o, it), &g));
     gm_rank_place(o->rank, "gradient");
     gm_status st = gm_tensor_new(o->rank->device, a.dtype, g->ndim, g->shape, &narrow);
     if (st == GM_OK) st = gm_run_one(o->rank->device, GM_OP_copy, &a, g, narrow);
@@ -319,6 +237,17 @@ static gm_status add_rounded(gm_optimizer *o, const item *it, gm_tensor **argume
     else gm_tensor_release(narrow);
     gm_tensor_release(g);
     return st;
+}
+
+/* The squares of a parameter, NULL where it has no trust ratio. */
+static gm_status add_trust(gm_optimizer *o, int i, gm_tensor **argument)
+{
+    int64_t n = 2, stride = 1;
+    *argument = NULL;
+    if (!o->attrs.trust || !o->items[i].set.trust) return GM_OK;
+    GM_TRY(gm_tensor_view(o->trust, 1, &n, &stride, 2 * (int64_t)i, argument));
+    o->view[o->n_views++] = *argument;
+    return GM_OK;
 }
 
 /* The arguments of one parameter. */
@@ -331,14 +260,14 @@ static gm_status add_item(gm_optimizer *o, int i, int *n_in, int *n_out)
     GM_TRY(check_gradient(o, i));
     GM_TRY(gm_value_resting(it->parameter, &layout, &p));
     if (p == it->parameter->local) GM_TRY(gm_padding_renew(it->parameter));
-    GM_TRY(make_states(o, it));
     gm_tensor **in = &o->in[(*n_in)++], **out = o->out + *n_out, *master = it->state[master_of(o)];
-    GM_TRY(wide && !by_master ? add_rounded(o, it, in) : add_part(o, it, gradient_of(o, it), in));
+    GM_TRY(wide && !by_master ? add_rounded(o, it, in) : add_part(o, it, gm_item_gradient(o, it), in));
     GM_TRY(add_part(o, it, by_master ? master : p, out));
     for (int k = 0; k < master_of(o); k++) GM_TRY(add_part(o, it, it->state[k], ++out));
     GM_TRY(add_part(o, it, by_master ? NULL : master, ++out));
+    GM_TRY(add_trust(o, i, ++out));
     *n_out += width_of(o);
-    return gm_value_resting_changes(it->parameter);
+    return GM_OK;
 }
 
 /* After an update with a gradient of f32: the parameter becomes its master, rounded. */
@@ -360,39 +289,96 @@ done:
     return st;
 }
 
-/* Are two parameters updated in one call? */
-static bool go_together(const gm_optimizer *o, const item *a, const item *b)
+static bool is_due(const item *it, bool measure) { return measure ? !it->measured : !it->done; }
+
+/* Has it to be updated still (measure: its squares to be taken), in one call with f? */
+static bool goes_with(const gm_optimizer *o, const item *it, const item *f, bool measure)
 {
-    return !memcmp(&a->set, &b->set, sizeof a->set) && a->missed == b->missed &&
-           a->parameter->local->dtype == b->parameter->local->dtype &&
-           has_wide_gradient(o, a) == has_wide_gradient(o, b);
+    return is_due(it, measure) && !memcmp(&it->set, &f->set, sizeof it->set) && it->missed == f->missed &&
+           it->parameter->local->dtype == f->parameter->local->dtype &&
+           has_wide_gradient(o, it) == has_wide_gradient(o, f);
 }
 
-/* One kernel call for every parameter that shares item `first`'s settings, missed updates and dtype. */
-static gm_status step_group(gm_optimizer *o, int first, gm_tensor *control)
+/* Where the unit ends that begins at item i: parameters of one kernel call. Without offload it is the whole group. */
+static int end_of_unit(const gm_optimizer *o, int i, const item *f, bool measure)
 {
-    item     *f = &o->items[first];
+    int      n = 0;
+    uint64_t bytes = 0;
+    while (i < o->n && (!goes_with(o, &o->items[i], f, measure) || gm_offload_fits(o->offload, i, &n, &bytes))) i++;
+    return i;
+}
+
+/* The states of the unit that begins at item i begin to come, while another one is updated. */
+static gm_status fetch_ahead(gm_optimizer *o, int i, const item *f, bool measure)
+{
+    for (int end = o->offload ? end_of_unit(o, i, f, measure) : i; i < end; i++)
+        for (int k = 0; goes_with(o, &o->items[i], f, measure) && k < MAX_STATES; k++)
+            if (o->items[i].state[k]) GM_TRY(gm_offload_begin(o->offload, o->items[i].state[k]));
+    return GM_OK;
+}
+
+static gm_status step_unit(gm_optimizer *o, int begin, int end, const item *f, gm_tensor *control, const gm_attrs *a)
+{
     int       n_in = 0, n_out = 0;
-    gm_attrs  a = o->attrs;
     gm_status st;
-    a.weight_decay = f->set.weight_decay;
-    a.lr_scale = f->set.lr_scale;
+    GM_TRY(fetch_ahead(o, begin, f, a->measure)); /* of the first unit nothing is under way yet */
     o->in[n_in++] = control;
     o->in[n_in++] = f->missed;
-    a.stochastic = o->attrs.stochastic && gm_dtype_is_narrow(f->parameter->local->dtype);
-    for (int i = first; i < o->n; i++) {
-        if (o->items[i].done || !go_together(o, &o->items[i], f)) continue;
-        o->items[i].called = o->items[i].done = true;
+    for (int i = begin; i < end; i++) {
+        item *it = &o->items[i];
+        if (!goes_with(o, it, f, a->measure)) continue;
+        *(a->measure ? &it->measured : &it->done) = true;
+        it->called = !a->measure;
         GM_TRY_OR(add_item(o, i, &n_in, &n_out), st, done);
+        if (!a->measure) GM_TRY_OR(gm_value_resting_changes(it->parameter), st, done);
     }
-    gm_call c = {.op = o->op, .n_in = n_in, .n_out = n_out, .in = o->in, .out = o->out, .attrs = &a};
+    gm_call c = {.op = o->op, .n_in = n_in, .n_out = n_out, .in = o->in, .out = o->out, .attrs = a};
+    GM_TRY_OR(fetch_ahead(o, end, f, a->measure), st, done);
     st = gm_run(o->rank->device, &c);
-    for (int i = first; i < o->n && st == GM_OK; i++)
+    for (int i = begin; i < end && st == GM_OK; i++)
         if (o->items[i].called) st = round_item(o, &o->items[i]);
 done:
-    for (int i = first; i < o->n; i++) o->items[i].called = false;
+    for (int i = begin; i < end; i++) o->items[i].called = false;
     drop_parts(o);
     return st;
+}
+
+/* Every parameter that shares item `first`'s settings, missed updates and dtype. measure: for their squares, else for
+ * their updates. */
+static gm_status step_group(gm_optimizer *o, int first, bool measure, gm_tensor *control)
+{
+    item     f = o->items[first];
+    gm_attrs a = o->attrs;
+    a.weight_decay = f.set.weight_decay;
+    a.lr_scale = f.set.lr_scale;
+    if (!f.set.trust) a.trust = GM_TRUST_NONE;
+    a.measure = measure;
+    a.stochastic = o->attrs.stochastic && gm_dtype_is_narrow(f.parameter->local->dtype);
+    for (int begin = first, end; begin < o->n; begin = end) {
+        end = end_of_unit(o, begin, &f, measure);
+        GM_TRY(step_unit(o, begin, end, &f, control, &a));
+    }
+    return GM_OK;
+}
+
+/* The squares of all parameters with a gradient and a trust ratio, each global tensor's. */
+static gm_status measure_all(gm_optimizer *o, gm_tensor *control)
+{
+    gm_attrs zero = gm_attrs_default();
+    uint32_t axes = gm_trust_axes(o);
+    if (!o->trust) {
+        GM_TRY(gm_optimizer_outside_graph(o->rank));
+        gm_rank_place(o->rank, "optimizer state");
+        GM_TRY(gm_tensor_new(o->rank->device, GM_F64, 2, (int64_t[]){o->n, 2}, &o->trust));
+    }
+    GM_TRY(gm_run_one(o->rank->device, GM_OP_fill, &zero, NULL, o->trust));
+    for (int i = 0; i < o->n; i++) {
+        item *it = &o->items[i];
+        it->measured = it->done || !it->set.trust || !gm_trust_counts(o, i, axes);
+    }
+    for (int i = 0; i < o->n; i++)
+        if (!o->items[i].measured) GM_TRY(step_group(o, i, true, control));
+    return gm_trust_sum(o->rank, axes, o->trust);
 }
 
 void gm_optimizer_prepare(gm_optimizer *o, double lr)
@@ -410,10 +396,15 @@ gm_status gm_optimizer_step(gm_optimizer *o, double lr, double clip, double loss
     gm_optimizer_prepare(o, lr);
     o->rank->device->step.clip = clip;
     o->rank->device->step.loss_scale = loss_scale;
-    for (int i = 0; i < o->n; i++) o->items[i].done = false;
-    GM_TRY(miss_update(o, control));
+    for (int i = 0; i < o->n; i++) {
+        o->items[i].done = false;
+        if (gm_item_gradient(o, &o->items[i]))
+            GM_TRY(make_states(o, &o->items[i])); /* without memory nothing has changed */
+    }
+    GM_TRY(gm_optimizer_miss(o, control, moments_of(o->op, &o->attrs) != 0)); /* else step numbers have no use */
+    if (o->attrs.trust) GM_TRY(measure_all(o, control));
     for (int i = 0; i < o->n; i++)
-        if (!o->items[i].done) GM_TRY(step_group(o, i, control));
+        if (!o->items[i].done) GM_TRY(step_group(o, i, false, control));
     o->steps++;
     return GM_OK;
 }
@@ -434,7 +425,9 @@ gm_status gm_optimizer_set_momentum(gm_optimizer *o, double momentum)
 {
     if (!(momentum >= 0 && momentum < 1))
         return GM_FAIL(GM_EINVAL, "optimizer: momentum %g is not in [0, 1)", momentum);
-    if (needs_momentum(o) && (o->attrs.momentum == 0) != (momentum == 0))
+    gm_attrs a = o->attrs;
+    a.momentum = momentum;
+    if (moments_of(o->op, &a) != moments_of(o->op, &o->attrs))
         return GM_FAIL(GM_EINVAL, "optimizer: %s cannot gain or lose its momentum on the way", gm_op_name(o->op));
     o->momentum = momentum;
     o->has_momentum = true;
@@ -456,9 +449,9 @@ gm_status gm_optimizer_state(gm_optimizer *o, int i, int k, const char **name, g
 
 size_t gm_optimizer_bytes(const gm_optimizer *o)
 {
-    size_t bytes = 0;
+    size_t bytes = o->trust ? o->trust->storage->bytes : 0;
     for (int i = 0; i < o->n; i++)
         for (int k = 0; k < MAX_STATES; k++)
-            if (o->items[i].state[k]) bytes += o->items[i].state[k]->storage->bytes;
-    return bytes;
+            if (o->items[i].state[k]) bytes += gm_offload_held(o->offload, i, o->items[i].state[k]);
+    return o->offload ? bytes + (size_t)gm_offload_stats(o->offload).ring : bytes;
 }

@@ -1,10 +1,12 @@
 /* optimizer.h - the optimizers of optimizers.def over a list of parameters, fused: one kernel call for each group of
  * parameters with the same settings.
  *
- * SGD: Sutskever et al. 2013 in PyTorch's form; Adam: Kingma and Ba 2015; AdamW (decoupled weight decay): Loshchilov
- * and Hutter 2019. A parameter without a gradient (backward did not reach it) is not changed, and the update does not
- * count for it: its bias correction counts its own updates only. The first step makes the moments, in the dtype of
- * their parameter.
+ * kernels/ref/optimizer.c has the formulas and their papers. A parameter without a gradient (backward did not reach it)
+ * is not changed, and the update does not count for it: its bias correction counts its own updates only. The first step
+ * makes the moments, in the dtype of their parameter.
+ *
+ * With a trust ratio (kernels/trust.h) a step first measures all parameters, sums the squares over the ranks of the
+ * stage in one collective (trust.h), and then updates. It waits for no device.
  *
  * A parameter of 16 bits has moments of f32 and a master copy of f32, which the first step makes from it. Steps update
  * the master and round it into the parameter. The trap: code that writes such a parameter after the first step must
@@ -14,20 +16,27 @@
 #define GM_OPTIMIZER_H
 
 #include "../autograd/value.h"
+#include "offload.h"
 
 typedef struct gm_optimizer gm_optimizer;
 
 /* The settings of one parameter. */
 typedef struct gm_optimizer_item {
-    double lr_scale; /* times the learning rate of the step */
-    double weight_decay;
+    double  lr_scale; /* times the learning rate of the step */
+    double  weight_decay;
+    int64_t trust; /* 0: the trust ratio of attrs is not for this one */
 } gm_optimizer_item;
 
-/* op: one of optimizers.def. attrs: its attributes. items: n, or NULL for lr_scale 1 and attrs->weight_decay.
- * Retains the parameters (leaves that require gradients). */
+/* op: one of optimizers.def. attrs: its attributes; value: what its moments begin with. items: n, or NULL for
+ * lr_scale 1 and attrs->weight_decay. Retains the parameters (leaves that require gradients). */
 gm_status gm_optimizer_new(gm_rank *r, gm_op op, int n, gm_value *const *parameters, const gm_attrs *attrs,
                            const gm_optimizer_item *items, gm_optimizer **out);
 void      gm_optimizer_free(gm_optimizer *o); /* NULL is allowed */
+
+/* From here on states rest elsewhere (offload.h), for which space is taken now. Before the first step, when it is
+ * settled which part of a parameter this rank owns. */
+gm_status gm_optimizer_offload(gm_optimizer *o, const gm_offload_settings *settings);
+bool      gm_optimizer_offloaded(const gm_optimizer *o, gm_tier_stats *out); /* false: all states are in memory */
 
 /* Makes one update with gradients multiplied by clip / loss_scale, and advances the step count. control: NULL, or the
  * control tensor (kernels/step_control.h), which decides on the device whether there is an update and by what gradients
@@ -53,16 +62,16 @@ void    gm_optimizer_set_skipped(gm_optimizer *o, int64_t skipped);
 gm_status gm_optimizer_missed(gm_optimizer *o, int i, double *out);
 gm_status gm_optimizer_set_missed(gm_optimizer *o, const double *missed); /* of each parameter */
 
-/* Sets momentum (SGD) or beta1 (Adam) from the next step on, through the step block. GM_EINVAL: it is outside [0, 1),
- * or the SGD was made without momentum. */
+/* Sets momentum or beta1 (optimizers.def says which) from the next step on, through the step block. GM_EINVAL: it is
+ * outside [0, 1), or the optimizer was made without momentum. */
 gm_status gm_optimizer_set_momentum(gm_optimizer *o, double momentum);
 
 /* The state tensors of parameter i, made if they do not exist yet: k = 0, 1, ... until *out is NULL.
- * name: "exp_avg", "exp_avg_sq", "momentum_buffer", "master". Borrowed. */
+ * name: as in optimizers.def, or "master". Borrowed. */
 gm_status        gm_optimizer_state(gm_optimizer *o, int i, int k, const char **name, gm_tensor **out);
 int              gm_optimizer_parameters(const gm_optimizer *o);
 const gm_value  *gm_optimizer_parameter(const gm_optimizer *o, int i); /* borrowed */
 const gm_layout *gm_optimizer_layout(const gm_optimizer *o, int i);    /* of the states of parameter i; borrowed */
-size_t           gm_optimizer_bytes(const gm_optimizer *o);            /* of the states that exist */
+size_t           gm_optimizer_bytes(const gm_optimizer *o); /* in memory, of the states that exist, trust included */
 
 #endif

@@ -236,6 +236,38 @@ void gm_rank_begin_step(gm_rank *r)
     r->n_sites = 0;
 }
 
+gm_status gm_rank_copy_moment(const gm_rank_moment *from, gm_rank_moment *out)
+{
+    *out = *from;
+    out->sites = malloc(from->site_room * sizeof *out->sites);
+    if (!out->sites) return GM_FAIL(GM_ENOMEM, "no memory for a table of random sites");
+    memcpy(out->sites, from->sites, from->site_room * sizeof *out->sites);
+    return GM_OK;
+}
+
+gm_status gm_rank_remember(const gm_rank *r, gm_rank_moment *out)
+{
+    gm_rank_moment now = {r->sites, r->n_sites, r->site_room, r->batch_offset, r->batch_count};
+    return gm_rank_copy_moment(&now, out);
+}
+
+void gm_rank_exchange(gm_rank *r, gm_rank_moment *m)
+{
+    gm_rank_moment now = {r->sites, r->n_sites, r->site_room, r->batch_offset, r->batch_count};
+    r->sites = m->sites;
+    r->n_sites = m->n_sites;
+    r->site_room = m->site_room;
+    r->batch_offset = m->batch_offset;
+    r->batch_count = m->batch_count;
+    *m = now;
+}
+
+void gm_rank_forget(gm_rank_moment *m)
+{
+    free(m->sites);
+    m->sites = NULL;
+}
+
 gm_box gm_rank_batch_box(const gm_rank *r, int ndim, const int64_t *shape)
 {
     gm_box box = {0};

@@ -29,6 +29,8 @@ typedef struct gm_rank {
 
     struct gm_stored *stored; /* parameters that rest in parts (host/gradients/stored.h); NULL: none */
     void (*free_stored)(struct gm_stored *s);
+    gm_status (*stored_settle)(gm_storage *s);  /* what was written into a gathered block is in its parts now; */
+    gm_status (*stored_discard)(gm_storage *s); /* the parts are about to change: the block goes */
 
     const struct gm_sharded_ops *sharded; /* what ops do where inputs are cut (autograd/apply.h); NULL: nothing more */
 
@@ -42,6 +44,7 @@ typedef struct gm_rank {
 
     struct gm_tape  *tape;     /* being recorded; NULL: none yet */
     int              no_grad;  /* > 0: nothing is recorded */
+    int              regions;  /* that are being recorded, one in another (autograd/region.h) */
     uint64_t         recorded; /* nodes so far */
     uint64_t         tapes;    /* lists of leaves so far */
     struct gm_scope *scope;    /* innermost; never NULL */
@@ -98,6 +101,16 @@ gm_status gm_rank_next_stream(gm_rank *r, uint32_t purpose, gm_stream *out);
 gm_status gm_rank_poll(gm_rank *r);
 /* A new step or evaluation pass begins: call counters restart. */
 void gm_rank_begin_step(gm_rank *r);
+/* What random numbers and rows of a batch depend on, at one moment of a step: for what is run twice. */
+typedef struct gm_rank_moment {
+    struct gm_site *sites; /* owned */
+    uint32_t        n_sites, site_room;
+    int64_t         batch_offset, batch_count;
+} gm_rank_moment;
+gm_status gm_rank_remember(const gm_rank *r, gm_rank_moment *out);
+gm_status gm_rank_copy_moment(const gm_rank_moment *from, gm_rank_moment *out);
+void      gm_rank_exchange(gm_rank *r, gm_rank_moment *m); /* the rank goes on from m, which becomes what it was */
+void      gm_rank_forget(gm_rank_moment *m);
 /* The global box of a value of this shape whose first dimension is cut along the batch (see design). */
 gm_box gm_rank_batch_box(const gm_rank *r, int ndim, const int64_t *shape);
 

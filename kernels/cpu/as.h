@@ -1,4 +1,4 @@
-/* as.h - the names by which a part in *_t.h sees its element type. Included many times:
+/* as.h - defines the names by which a *_t.h file refers to its element type. It is included many times:
  *
  *     #define AS 32
  *     #include "as.h"
@@ -6,7 +6,7 @@
  *     #define AS 64
  *     #include "as.h"
  *     #include "norm_t.h"
- *     #define AS 0             // the short names are gone again: system headers may follow
+ *     #define AS 0             // undefines the short names, so that system headers may follow
  *     #include "as.h"
  */
 #undef T

@@ -1,11 +1,11 @@
-/* attention.c - scaled dot-product attention and its gradient in blocks, without the matrix of scores:
- * FlashAttention-2 (Dao, "FlashAttention-2: Faster attention with better parallelism and work
- * partitioning", 2023) on the register tiles of gemm.c.
+/* attention.c - scaled dot-product attention and its gradient in blocks. The whole matrix of scores never exists:
+ * FlashAttention-2 (Dao, "FlashAttention-2: Faster attention with better parallelism and work partitioning", 2023) on
+ * the register tiles of gemm.c.
  *
- * The unit of work is one key head of one sample, whose keys and values a thread packs once; where there are
- * fewer of these than threads, each is cut into chunks of blocks. Every element of an output has one owner
- * and is summed in the order of blocks, so that the bits depend neither on scheduling nor on the number of
- * threads. Keys that the mask hides are packed as zeros: what stands there may be NaN. */
+ * The unit of work is one key head of one sample. A thread packs its keys and values once. If there are fewer units
+ * than threads, each unit is cut into chunks of blocks. One thread computes each element of an output and adds in the
+ * order of blocks, so that the bits depend neither on scheduling nor on the number of threads. Keys that the mask hides
+ * are packed as zeros, because their values may be NaN. */
 
 /* What both directions read. Strides in elements; the last dimension of every tensor has stride 1. */
 typedef struct attention_view {

@@ -1,7 +1,7 @@
 /* attention_grad_t.h - attention's gradient for one element type.
  *
- * Probabilities are made again from the stored lse, block by block, as [query][key]: then p and ds are at once
- * packed left-hand operands of dv += p' g and dk += ds' q; for dq += ds k a block of ds is turned over.
+ * The kernel computes the probabilities again from the stored lse, block by block, as [query][key]. In this form p and
+ * ds are already packed left-hand operands of dv += p' g and dk += ds' q. For dq += ds k a block of ds is transposed.
  * With delta = rowsum(g o):  ds = p (g v' keep - delta). */
 
 #define GRADIENT_KEYS (GRADIENT_PANELS * GEMM_COLUMNS)

@@ -1,7 +1,7 @@
 /* attention_t.h - attention forward for one element type.
  *
- * Scores stand transposed, [key][query]: a panel of queries fills the lanes, so the running maximum and sum
- * are vectors, and the block of probabilities is at once the packed right-hand operand of o' = v' p'. */
+ * Scores are stored transposed, as [key][query]. A panel of queries fills the lanes of vectors, so the running maximum
+ * and sum are vectors. The block of probabilities is already the packed right-hand operand of o' = v' p'. */
 
 #define GEMM_COLUMNS (2 * LANES)
 

@@ -1,10 +1,9 @@
-/* base.c - what every CPU kernel stands on: raw memory, scratch, the parallel loop, and walks over
- * strided tensors.
+/* base.c - what every CPU kernel uses: raw memory, scratch, the parallel loop, and walks over strided tensors.
  *
- * A walk takes up to CPU_WALK tensors that broadcast to the shape of the first (the output), drops
- * dimensions of size 1, orders the rest by the output's strides, merges what is contiguous for all,
- * and calls a row function along the last. The cut into pieces depends on shapes and thread count
- * only, so the same call gives the same bits. The trap: strides are in elements, pointers in bytes. */
+ * A walk takes up to CPU_WALK tensors that broadcast to the shape of the first one, the output. It drops dimensions of
+ * size 1, orders the others by the output's strides, and merges dimensions that are contiguous in all tensors. Then it
+ * calls a row function along the last dimension. How it cuts the work into pieces depends only on shapes and on the
+ * number of threads, so the same call gives the same bits. The trap: strides are in elements, pointers in bytes. */
 #include <stdlib.h>
 #include <sys/mman.h>
 #if defined(__x86_64__)

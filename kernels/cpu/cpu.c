@@ -1,7 +1,7 @@
-/* cpu.c - one table of kernels for the instruction set GM_CPU_ISA. Not compiled without it.
+/* cpu.c - one table of kernels, for the instruction set GM_CPU_ISA, which the build must define.
  *
- * The parts below are included, not linked: every function in them is static, so that the three
- * tables do not clash and the compiler sees everything. T is float or double inside the *_t.h parts. */
+ * This file includes the parts below; they are not linked. Every function in them is static, so that the three tables
+ * do not clash, and the compiler sees all code at once. T is float or double inside the *_t.h parts. */
 #define _GNU_SOURCE
 #include "cpu.h"
 

@@ -1,8 +1,8 @@
 /* cpu.h - the fast CPU backend, compiled once for each instruction set from the same source.
  *
- * cpu.c is one translation unit: it includes the parts (elementwise.c, norm.c, ...) as static
- * functions named cpu_<op> and exports one table. CMake compiles it with -DGM_CPU_ISA=generic, avx2
- * and avx512 and the matching -m flags; gm_cpu_find picks by what the machine has. */
+ * cpu.c is one translation unit. It includes the parts (elementwise.c, norm.c, ...), whose functions are static and
+ * named cpu_<op>, and exports one table. CMake compiles it three times, with -DGM_CPU_ISA=generic, avx2 and avx512 and
+ * the matching -m flags. gm_cpu_find chooses the table for this machine. */
 #ifndef GM_CPU_H
 #define GM_CPU_H
 

@@ -1,8 +1,8 @@
 /* elementwise.c - axpy, affine, scale, unary, binary, compare and where, with gradients of the unary functions.
  *
- * Each op is a function over contiguous rows (elementwise_t.h) handed to cpu_elementwise, which brings
- * any strides and broadcasting to that form. The functions of the network (activations, exp, log) are
- * vectorised; sin, cos, pow and power go through libm in double, element by element. */
+ * Each op is a function over contiguous rows (elementwise_t.h). cpu_elementwise brings tensors of any strides, and
+ * broadcasting, to this form. Activations, exp and log are vector code. sin, cos, pow and power call libm in double for
+ * each element. */
 
 #define AS 32
 #include "as.h"

@@ -1,6 +1,6 @@
-/* experts.c - who is served by which expert, and rows on their way there and back. Whole numbers are checked, all of
- * them, before anything is written. Planning is one pass by one thread over some numbers a token; rows are shared out
- * by the row that is written, so the bits do not depend on the number of threads. */
+/* experts.c - the ops of mixtures of experts: which expert serves which token, and how rows move to experts and back.
+ * All indices are checked before anything is written. One thread makes the plan, in one pass over a few numbers for
+ * each token. For moves, each thread writes a part of the rows, so the bits do not depend on the number of threads. */
 
 static inline int64_t *number_at(const cpu_rows *t, int64_t i) { return cpu_row_at(t, i); }
 

@@ -1,4 +1,4 @@
-/* experts_t.h - rows on their way to experts and back, for one element type (as.h). */
+/* experts_t.h - moves rows to experts and back, for one element type (as.h). */
 
 static inline T F(weight_of)(const travel_job *j, int64_t c)
 {

@@ -1,4 +1,5 @@
-/* find.c - which CPU tables this machine can run. GM_WITHOUT_*: left out of this build (GANYMEDE_CPU_ISA). */
+/* find.c - finds the CPU tables that this machine can run. GM_WITHOUT_*: this build lacks the table (GANYMEDE_CPU_ISA).
+ */
 #include "cpu.h"
 
 #include <string.h>

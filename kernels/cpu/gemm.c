@@ -1,7 +1,7 @@
-/* gemm.c - matmul, linear and the gradients of linear: packed multiplication of our own, for all strides.
+/* gemm.c - matmul, linear and the gradients of linear, by packed multiplication of our own, for all strides.
  *
- * gemm_tile_t.h is the register tile and packing, gemm_block_t.h the blocking, gemm_ops_t.h the ops. The
- * constants below are the whole choice of algorithm; they depend on the instruction set only. */
+ * gemm_tile_t.h has the register tile and the packing, gemm_block_t.h the blocking, gemm_ops.c the ops. The constants
+ * below are the whole choice of algorithm. They depend on the instruction set and on the element type only. */
 #include <stdatomic.h>
 
 #if CPU_VECTOR == 64

@@ -1,11 +1,10 @@
 /* gemm_block_t.h - c = alpha a b (+ c, or + bias, then an activation) for one element type: the blocking
  * around the register tile.
  *
- * The smaller of the two operands is packed whole, a block at a time, by all threads, and stays in their
- * second-level caches; the larger is walked once, each thread packing a panel or sliver of it just before
- * use. So no element is packed twice while the resident operand fits, packing needs no scratch of the
- * problem's size, and the order of summation along k depends on k alone: the bits do not depend on the
- * number of threads. */
+ * All threads together pack the smaller of the two operands, one block at a time. The block stays in their second-level
+ * caches. The larger operand is read once: each thread packs a panel or sliver of it just before use. So no element is
+ * packed twice while the resident operand fits, and packing needs no scratch of the problem's size. The order of
+ * summation along k depends on k alone, so the bits do not depend on the number of threads. */
 
 /* One block of the plan: rows [i0, i1) x columns [j0, j1) of c, products of k in [p0, p1). */
 typedef struct F(gemm_block) {

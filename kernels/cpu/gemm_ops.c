@@ -1,5 +1,5 @@
-/* gemm_ops.c - matmul, linear and the gradients of linear on top of the blocking: from tensors of any strides
- * to matrices, and which products share the threads. Part of gemm.c. */
+/* gemm_ops.c - matmul, linear and the gradients of linear, built on the blocking (gemm_block_t.h). It turns tensors of
+ * any strides into matrices, and decides which products share the threads. Part of gemm.c. */
 
 static void gemm_run(gm_threads *threads, gm_dtype dtype, const gemm *g, void *scratch)
 {

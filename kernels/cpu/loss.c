@@ -1,10 +1,10 @@
-/* loss.c - lookup tables and cross entropy. Indices and targets are i32 or i64 and are checked, all of
- * them, before anything is written.
+/* loss.c - lookup tables and cross entropy. Indices and targets are i32 or i64. All of them are checked before anything
+ * is written.
  *
- * The gradient of a table is summed without races: positions are sorted by table row (a stable counting
- * sort), and every element of the table is summed by one thread, in double, in order of position, so the
- * bits do not depend on the number of threads. Cross entropy reads its logits once, in small blocks, with a running
- * maximum that lags behind. */
+ * The gradient of a table is summed without races. A stable counting sort orders the positions by row of the table. One
+ * thread then sums each element of the table, in double, in order of position, so the bits do not depend on the number
+ * of threads. Cross entropy reads its logits once, in small blocks. It subtracts a shift from the logits before exp.
+ * The shift becomes the largest logit so far only when that exceeds it by more than LOSS_LAG. */
 #include <inttypes.h>
 
 #define LOSS_BLOCK    256 /* logits at a time: few enough to stay in registers and flight */

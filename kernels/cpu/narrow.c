@@ -1,9 +1,10 @@
-/* narrow.c - calls with tensors of bf16 or f16, by the kernels of f32.
+/* narrow.c - runs calls with tensors of bf16 or f16 by the kernels of f32.
  *
- * Their inputs, and outputs that are read, are brought to f32 in scratch of the pool; the kernel of f32 runs; what it
- * wrote is rounded to 16 bits, once. So each op has one implementation, and a call costs two casts of its 16-bit
- * tensors (some 6 bytes an element each way) beside the work in f32: right, not fast; speed in 16 bits is the GPU's.
- * fill, copy and the optimizers know 16 bits themselves. An error leaves all outputs as they were. */
+ * It casts inputs, and outputs that are read, to f32 in scratch of the pool, runs the kernel of f32, and rounds what
+ * this wrote to 16 bits, once. So each op has one implementation. In addition to the work in f32, a call costs two
+ * casts of its 16-bit tensors (some 6 bytes for each element and direction). This is right, but not fast; for speed in
+ * 16 bits there is the GPU. fill, copy and the optimizers handle 16 bits themselves. If there is an error, all outputs
+ * keep their values. */
 
 static bool is_native(gm_op op)
 {

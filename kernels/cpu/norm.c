@@ -1,9 +1,9 @@
 /* norm.c - layer norm and RMS norm over the last dimension, forward and backward.
  *
- * A row is read from memory once and stays in cache for its two or three passes: sums in double, then the
- * squares around the mean (two passes: a mean of 1e4 with a variance of 1 survives in f32), then the result.
- * The mean is subtracted in two parts, since rounded to f32 it would cost those digits again. The gradients of
- * w and b are summed in double by each thread and then over threads in order. */
+ * A row is read from memory once and stays in cache for its passes: the sum in double, the squares around the mean, the
+ * result. Because the squares have a pass of their own, a mean of 1e4 with a variance of 1 keeps its digits in f32. The
+ * mean is subtracted in two parts, because a mean rounded to f32 would lose those digits again. Each thread sums the
+ * gradients of w and b in double; these sums are then added in order of threads. */
 
 /* One job serves both norms and both directions; NULL data where a tensor is absent. */
 typedef struct norm_job {

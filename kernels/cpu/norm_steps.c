@@ -1,5 +1,5 @@
-/* norm_steps.c - the norms of norm.c in steps, for rows of which a block is here. A step reads its rows from memory
- * once; sums are made in double, in the order of norm.c. */
+/* norm_steps.c - the norms of norm.c in steps, for rows of which this rank has a block. A step reads its rows from
+ * memory once. It sums in double, in the order of norm.c. */
 
 /* One job serves all four; NULL data where a tensor is absent. */
 typedef struct norm_step {

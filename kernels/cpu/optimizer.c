@@ -1,28 +1,44 @@
-/* optimizer.c - sum of squares, SGD and Adam over many tensors in one parallel region.
+/* optimizer.c - sum of squares, and the optimizers over many tensors in one parallel region.
  *
  * The tensors are one long list of elements, cut evenly over threads whatever their sizes. Gradients carry the
  * loss scale and are not yet clipped: g counts as g clip / loss_scale, or as the control tensor says. Contiguous
  * tensors are updated where they lie; others pass through small buffers, element by element. Constants of the step are
  * worked out once, in double. Tensors of 16 bits pass through buffers of f32, too; their moments and masters are f32.
- * References: torch.optim.SGD, Adam (Kingma and Ba 2015) and AdamW (Loshchilov and Hutter 2019). */
+ * Sums of squares for trust ratios are kept for each thread and tensor, and added up in order of the threads.
+ * ref/optimizer.c has the references. */
+#include "../trust.h"
 
-#define OPTIMIZER_CHUNK 512 /* elements of a tensor that is not contiguous or of 16 bits, at a time */
-#define OPTIMIZER_ROLES 5   /* g, p, m, v, master */
+#define OPTIMIZER_CHUNK   512 /* elements of a tensor that is not contiguous or of 16 bits, at a time */
+#define OPTIMIZER_MOMENTS 3
 
-typedef struct optimizer_job {
-    int               count, roles; /* tensors; of each: g, then roles - 1 outputs */
+enum { ROLE_G, ROLE_P, ROLE_MOMENT, ROLE_MASTER = ROLE_MOMENT + OPTIMIZER_MOMENTS, ROLES };
+
+typedef struct optimizer_part optimizer_part;
+typedef struct optimizer_job  optimizer_job;
+typedef void optimizer_row(const optimizer_job *j, const optimizer_part *part, int64_t n, void *const *t);
+
+struct optimizer_job {
+    int               count, width; /* tensors; outputs of each: p, moments, master, trust; 0: it has none */
     gm_tensor *const *in, *const *out;
-    int64_t *start;   /* count + 1: the first element of each tensor in the list of all */
-    double  *partial; /* sum_squares: a sum for each thread */
-    /* the step's constants */
-    double   scale, lr, weight_decay, decay; /* decay: factor of p in AdamW */
-    double   momentum, fresh;                /* buffer = momentum buffer + fresh g */
-    double   beta1, beta2, root, eps, rate;  /* p -= rate m / (root sqrt(v) + eps) */
-    bool     nesterov, buffer;               /* buffer: it holds something already */
-    bool     stochastic;                     /* parameters of 16 bits are rounded by chance */
-    uint64_t key, step;                      /* of the random words */
-    void (*row[2])(const struct optimizer_job *j, int64_t n, void *const *t, int thread); /* f32, f64 */
-} optimizer_job;
+    int64_t *start;              /* count + 1: the first element of each tensor in the list of all */
+    double  *partial;            /* sum_squares: a sum for each thread; measure: two for each thread and tensor */
+    bool     measure, of_update; /* of_update: the second square is that of the update, else of the gradient */
+    /* the step's constants: g = (scale g + l2 w) before, u = direction(g) + outside w, w = decay w - lr after u */
+    double         scale, l2, outside, lr, decay;
+    double         b1, b2, root, first, eps; /* b1: SGD's momentum too; Adam: first m / (root sqrt(v) + eps) */
+    double         fresh;                    /* SGD: buffer = b1 buffer + fresh g */
+    gm_trust_rule  trust;
+    bool           nesterov, amsgrad, buffer; /* buffer: it holds something already */
+    bool           stochastic;                /* parameters of 16 bits are rounded by chance */
+    uint64_t       key, step;                 /* of the random words */
+    optimizer_row *row[2];                    /* f32, f64 */
+};
+
+/* What a thread does of a tensor. */
+struct optimizer_part {
+    int    tensor, thread;
+    double before, after; /* the trust ratio, on one side of the direction */
+};
 
 #define AS 32
 #include "as.h"
@@ -33,9 +49,15 @@ typedef struct optimizer_job {
 #define AS 0
 #include "as.h"
 
+/* The tensor of a role, NULL where there is none. */
 static gm_tensor *tensor_of(const optimizer_job *j, int k, int role)
 {
-    return role == 0 ? j->in[k] : j->out[k * (j->roles - 1) + role - 1];
+    gm_tensor *const *out = j->out + k * j->width;
+    if (role == ROLE_G) return j->in[k];
+    if (!j->width) return NULL;
+    if (role == ROLE_P) return out[0];
+    if (role == ROLE_MASTER) return out[j->width - 2];
+    return role - ROLE_MOMENT < j->width - 3 ? out[role - ROLE_P] : NULL;
 }
 
 /* n elements from the first on, in row-major order, between t and a buffer. */
@@ -61,65 +83,85 @@ static void round_by_chance(const optimizer_job *j, gm_dtype dtype, int64_t firs
         to[i] = gm_round_by_chance(dtype, from[i], gm_philox_word(j->key, (uint64_t)(first + i), j->step));
 }
 
-/* m elements of t, of 16 bits in room, by the row of f32: the parameter is the master, where there is one. Roles from
- * 2 on are f32 already. */
-static void update_narrow(const optimizer_job *j, gm_dtype dtype, int64_t first, int64_t m, void *const *t, int thread)
+/* m elements of t, of 16 bits in room, by the row of f32: the parameter is the master, where there is one. The other
+ * roles are f32 already. */
+static void update_narrow(const optimizer_job *j, const optimizer_part *part, int64_t first, int64_t m, void *const *t)
 {
-    float    g[OPTIMIZER_CHUNK], p[OPTIMIZER_CHUNK], *master = j->roles > 1 ? t[j->roles - 1] : NULL;
-    void    *wide[OPTIMIZER_ROLES] = {g};
+    float    g[OPTIMIZER_CHUNK], p[OPTIMIZER_CHUNK], *master = t[ROLE_MASTER];
+    void    *wide[ROLES] = {g};
+    gm_dtype dtype = j->in[part->tensor]->dtype;
     cast_row widen = find_cast(dtype, GM_F32), round = find_cast(GM_F32, dtype);
-    widen(m, t[0], g);
-    if (j->roles > 1 && !master) widen(m, t[1], p);
-    if (j->roles > 1) wide[1] = master ? master : p;
-    for (int role = 2; role < j->roles - 1; role++) wide[role] = t[role];
-    j->row[0](j, m, wide, thread);
-    if (j->roles == 1) return;
-    if (j->stochastic) round_by_chance(j, dtype, first, m, p, t[1]);
-    else round(m, wide[1], t[1]);
+    widen(m, t[ROLE_G], g);
+    if (j->width && !master) widen(m, t[ROLE_P], p);
+    if (j->width) wide[ROLE_P] = master ? master : p;
+    for (int role = ROLE_MOMENT; role < ROLE_MASTER; role++) wide[role] = t[role];
+    j->row[0](j, part, m, wide);
+    if (!j->width || j->measure) return;
+    if (j->stochastic) round_by_chance(j, dtype, first, m, p, t[ROLE_P]);
+    else round(m, wide[ROLE_P], t[ROLE_P]);
 }
 
-/* Elements [first, first + n) of tensor k through buffers where a tensor is not contiguous or of 16 bits. */
-static void update_strided(const optimizer_job *j, int k, int64_t first, int64_t n, int thread)
+/* Elements [first, first + n) of a tensor through buffers where one is not contiguous or of 16 bits. */
+static void update_strided(const optimizer_job *j, const optimizer_part *part, int64_t first, int64_t n)
 {
-    char     room[OPTIMIZER_ROLES][OPTIMIZER_CHUNK * 8] __attribute__((aligned(64)));
-    void    *t[OPTIMIZER_ROLES] = {0};
+    char     room[ROLES][OPTIMIZER_CHUNK * 8] __attribute__((aligned(64)));
+    void    *t[ROLES] = {0};
+    int      k = part->tensor;
     gm_dtype dtype = j->in[k]->dtype;
     for (int64_t i = 0; i < n; i += OPTIMIZER_CHUNK) {
         int64_t m = n - i < OPTIMIZER_CHUNK ? n - i : OPTIMIZER_CHUNK;
-        for (int role = 0; role < j->roles; role++)
+        for (int role = 0; role < ROLES; role++)
             if (tensor_of(j, k, role)) move_elements(tensor_of(j, k, role), first + i, m, t[role] = room[role], false);
-        if (gm_dtype_is_narrow(dtype)) update_narrow(j, dtype, first + i, m, t, thread);
-        else j->row[dtype == GM_F64](j, m, t, thread);
-        for (int role = 1; role < j->roles; role++)
+        if (gm_dtype_is_narrow(dtype)) update_narrow(j, part, first + i, m, t);
+        else j->row[dtype == GM_F64](j, part, m, t);
+        for (int role = ROLE_P; role < ROLES && !j->measure; role++)
             if (t[role]) move_elements(tensor_of(j, k, role), first + i, m, room[role], true);
     }
 }
 
 /* The same without moving anything but the numbers of 16 bits: every tensor is contiguous. */
-static void update_dense_narrow(const optimizer_job *j, int k, int64_t first, int64_t n, void *const *t, int thread)
+static void update_dense_narrow(const optimizer_job *j, const optimizer_part *part, int64_t first, int64_t n,
+                                void *const *t)
 {
     for (int64_t i = 0; i < n; i += OPTIMIZER_CHUNK) {
-        void *at[OPTIMIZER_ROLES] = {0};
-        for (int role = 0; role < j->roles; role++)
-            if (t[role]) at[role] = (char *)t[role] + i * (role < 2 ? 2 : 4);
-        update_narrow(j, j->in[k]->dtype, first + i, n - i < OPTIMIZER_CHUNK ? n - i : OPTIMIZER_CHUNK, at, thread);
+        void *at[ROLES] = {0};
+        for (int role = 0; role < ROLES; role++)
+            if (t[role]) at[role] = (char *)t[role] + i * (role < ROLE_MOMENT ? 2 : 4);
+        update_narrow(j, part, first + i, n - i < OPTIMIZER_CHUNK ? n - i : OPTIMIZER_CHUNK, at);
     }
 }
 
-static void update_span(const optimizer_job *j, int k, int64_t first, int64_t n, int thread)
+static void update_span(const optimizer_job *j, const optimizer_part *part, int64_t first, int64_t n)
 {
-    void *t[OPTIMIZER_ROLES] = {0};
-    for (int role = 0; role < j->roles; role++) {
+    void    *t[ROLES] = {0};
+    int      k = part->tensor;
+    gm_dtype dtype = j->in[k]->dtype;
+    for (int role = 0; role < ROLES; role++) {
         gm_tensor *x = tensor_of(j, k, role);
         if (!x) continue;
         if (!gm_tensor_is_contiguous(x)) {
-            update_strided(j, k, first, n, thread);
+            update_strided(j, part, first, n);
             return;
         }
         t[role] = (char *)gm_tensor_data(x) + (size_t)first * gm_dtype_size(x->dtype);
     }
-    if (gm_dtype_is_narrow(j->in[k]->dtype)) update_dense_narrow(j, k, first, n, t, thread);
-    else j->row[j->in[k]->dtype == GM_F64](j, n, t, thread);
+    if (gm_dtype_is_narrow(dtype)) update_dense_narrow(j, part, first, n, t);
+    else j->row[dtype == GM_F64](j, part, n, t);
+}
+
+/* A small f64 tensor of one dimension at most, element i. */
+static double *control_at(const gm_tensor *t, int64_t i)
+{
+    return (double *)gm_tensor_data(t) + (t->ndim ? i * t->stride[0] : 0);
+}
+
+static optimizer_part part_of(const optimizer_job *j, int k, int thread)
+{
+    gm_tensor     *trust = j->width && !j->measure ? j->out[(k + 1) * j->width - 1] : NULL;
+    double         ratio = trust ? gm_trust_ratio(&j->trust, *control_at(trust, 0), *control_at(trust, 1)) : 1;
+    optimizer_part part = {k, thread, 1, 1};
+    *(j->trust.kind == GM_TRUST_LARS ? &part.before : &part.after) = ratio;
+    return part;
 }
 
 /* Elements [begin, end) of the list. */
@@ -134,9 +176,29 @@ static void update_part(void *context, int64_t begin, int64_t end, int thread)
     }
     for (int k = low; k < j->count && begin < end; k++) {
         int64_t stop = j->start[k + 1] < end ? j->start[k + 1] : end;
-        if (stop > begin) update_span(j, k, begin - j->start[k], stop - begin, thread);
+        if (stop > begin) {
+            optimizer_part part = part_of(j, k, thread);
+            update_span(j, &part, begin - j->start[k], stop - begin);
+        }
         begin = stop;
     }
+}
+
+/* The threads' sums of a tensor, or of all. */
+static double add_up(const optimizer_job *j, size_t threads, size_t step, size_t place)
+{
+    double sum = 0;
+    for (size_t k = 0; k < threads; k++) sum += j->partial[k * step + place];
+    return sum;
+}
+
+static void store_squares(const gm_call *call, const optimizer_job *j, size_t threads)
+{
+    if (call->op == GM_OP_sum_squares) *(double *)gm_tensor_data(call->out[0]) = add_up(j, threads, 1, 0);
+    for (int k = 0; k < j->count && j->measure; k++)
+        for (size_t i = 0; i < 2; i++)
+            *control_at(j->out[(k + 1) * j->width - 1], (int64_t)i) = add_up(j, threads, 2 * (size_t)j->count,
+                                                                             2 * (size_t)k + i);
 }
 
 /* first: the first input that is a gradient. */
@@ -144,9 +206,10 @@ static gm_status update_all(gm_device *dev, const gm_call *call, int first, opti
 {
     gm_block *block;
     size_t    starts = (size_t)call->n_in + 1, threads = (size_t)gm_threads_count(dev->threads);
-    GM_TRY(cpu_scratch(dev, (starts + threads) * 8, &j->start, &block));
+    size_t    sums = threads * (j->measure ? 2 * (size_t)call->n_in : 1);
+    GM_TRY(cpu_scratch(dev, (starts + sums) * 8, &j->start, &block));
     j->partial = (double *)(j->start + starts);
-    memset(j->partial, 0, threads * sizeof(double));
+    memset(j->partial, 0, sums * sizeof(double));
     j->stochastic = call->attrs->stochastic;
     j->key = call->attrs->stream.key;
     j->count = call->n_in - first;
@@ -154,26 +217,16 @@ static gm_status update_all(gm_device *dev, const gm_call *call, int first, opti
     j->out = call->out;
     j->start[0] = 0;
     for (int k = 0; k < j->count; k++) j->start[k + 1] = j->start[k] + gm_tensor_numel(j->in[k]);
-    cpu_parallel(dev, j->start[j->count], 8 * (j->roles > 1 ? j->roles - 1 : 1), update_part, j);
-    if (call->op == GM_OP_sum_squares) {
-        double sum = 0;
-        for (size_t k = 0; k < threads; k++) sum += j->partial[k];
-        *(double *)gm_tensor_data(call->out[0]) = sum;
-    }
+    cpu_parallel(dev, j->start[j->count], 8 * (j->width ? j->width : 1), update_part, j);
+    store_squares(call, j, threads);
     gm_pool_release(dev->pool, block);
     return GM_OK;
 }
 
 static gm_status cpu_sum_squares(gm_device *dev, const gm_call *call)
 {
-    optimizer_job j = {.roles = 1, .row = {sum_squares_span_f32, sum_squares_span_f64}};
+    optimizer_job j = {.row = {sum_squares_row_f32, sum_squares_row_f64}};
     return update_all(dev, call, 0, &j);
-}
-
-/* A small f64 tensor of one dimension at most, element i. */
-static double *control_at(const gm_tensor *t, int64_t i)
-{
-    return (double *)gm_tensor_data(t) + (t->ndim ? i * t->stride[0] : 0);
 }
 
 static gm_status cpu_step_control(gm_device *dev, const gm_call *call)
@@ -205,37 +258,43 @@ static gm_control_step control_of(const gm_device *dev, const gm_call *call)
 
 /* What the updates of optimizer_t.h read, worked out once, in double. As torch.optim.SGD: at step 1 the buffer becomes
  * the gradient, without dampening. */
-static gm_status cpu_update(gm_device *dev, const gm_call *call, optimizer_job *j)
+static gm_status cpu_update(gm_device *dev, const gm_call *call, double momentum, optimizer_job *j)
 {
     const gm_attrs      *at = call->attrs;
     const gm_step_block *step = &dev->step;
     gm_control_step      control = control_of(dev, call);
-    double               lr = step->lr * at->lr_scale;
-    bool                 first = control.t == 1;
-    if (!control.go) return GM_OK;
-    j->roles = 1 + gm_op_gives(call->op)->n;
-    j->scale = control.factor;
+    double               lr = step->lr * at->lr_scale / (1 + (control.t - 1) * at->lr_decay);
+    bool                 first = control.t == 1, outside = at->decoupled && at->trust == GM_TRUST_LAMB;
+    j->measure = at->measure;
+    if (!control.go && !j->measure) return GM_OK;
+    j->of_update = at->trust == GM_TRUST_LAMB;
+    j->width = gm_op_gives(call->op)->n;
+    j->scale = at->maximize ? -control.factor : control.factor;
     j->step = (uint64_t)control.t;
     j->lr = lr;
-    j->weight_decay = at->decoupled ? 0 : at->weight_decay;
-    j->decay = at->decoupled ? 1 - lr * at->weight_decay : 1;
-    j->momentum = step->has_momentum ? step->momentum : at->momentum;
+    j->l2 = at->decoupled ? 0 : at->weight_decay;
+    j->decay = at->decoupled && !outside ? 1 - lr * at->weight_decay : 1;
+    j->outside = outside ? at->weight_decay : 0;
     j->fresh = first ? 1 : 1 - at->dampening;
     j->nesterov = at->nesterov;
     j->buffer = !first;
-    j->beta1 = step->has_momentum ? step->momentum : at->beta1;
-    j->beta2 = at->beta2;
-    j->rate = lr / (1 - pow(j->beta1, control.t));
-    j->root = 1 / sqrt(1 - pow(at->beta2, control.t));
+    j->b1 = step->has_momentum ? step->momentum : momentum;
+    j->b2 = at->beta2;
+    j->first = at->bias_correction ? 1 / (1 - pow(j->b1, control.t)) : 1;
+    j->root = at->bias_correction ? 1 / sqrt(1 - pow(at->beta2, control.t)) : 1;
     j->eps = at->eps;
+    j->amsgrad = at->amsgrad;
+    j->trust = (gm_trust_rule){at->trust,        at->trust_coefficient, at->eps,
+                               at->weight_decay, at->trust_min,         at->trust_max};
     return update_all(dev, call, 2, j);
 }
 
-#define GM_OPTIMIZER(name, ...)                                        \
-    static gm_status cpu_##name(gm_device *dev, const gm_call *call)   \
-    {                                                                  \
-        optimizer_job j = {.row = {name##_span_f32, name##_span_f64}}; \
-        return cpu_update(dev, call, &j);                              \
+#define GM_OPTIMIZER(name, moments, there, momentum, ...)                                       \
+    static gm_status cpu_##name(gm_device *dev, const gm_call *call)                            \
+    {                                                                                           \
+        optimizer_job j = {.row = {name##_apply_f32, name##_apply_f64}};                        \
+        if (call->attrs->measure) j.row[0] = name##_measure_f32, j.row[1] = name##_measure_f64; \
+        return cpu_update(dev, call, call->attrs->momentum, &j);                                \
     }
 #include "../optimizers.def"
 #undef GM_OPTIMIZER

@@ -1,41 +1,143 @@
-/* optimizer_t.h - updates of contiguous elements for one element type (as.h). t: g, then the outputs. */
+/* optimizer_t.h - updates of contiguous elements for one element type (as.h). t: tensors by their roles. */
 
-static void F(sum_squares_span)(const optimizer_job *j, int64_t n, void *const *t, int thread)
+static void F(sum_squares_row)(const optimizer_job *j, const optimizer_part *part, int64_t n, void *const *t)
 {
-    j->partial[thread] += F(dot_row)(n, t[0], t[0]);
+    j->partial[part->thread] += F(dot_row)(n, t[ROLE_G], t[ROLE_G]);
 }
 
-static void F(sgd_span)(const optimizer_job *j, int64_t n, void *const *t, int thread)
+/* The step's constants. */
+typedef struct F(constants) {
+    T        scale, l2, before, outside, after, decay; /* see optimizer_job */
+    T        b1, c1, b2, c2, root, first, eps, fresh;
+    bool     buffer, nesterov, amsgrad;
+    unsigned there; /* bit k: moment k */
+} F(constants);
+
+typedef V F(direction)(const F(constants) * c, V g, V *m);
+
+static F(constants) F(constants_of)(const optimizer_job *j, const optimizer_part *part, void *const *t)
 {
-    const T *gradient = t[0];
-    T       *p = t[1], *buffer = t[2];
-    T        scale = (T)j->scale, decay = (T)j->weight_decay, lr = (T)j->lr;
-    T        momentum = (T)j->momentum, fresh = (T)j->fresh;
-    (void)thread;
+    F(constants)
+    c = {(T)j->scale,
+         (T)j->l2,
+         (T)part->before,
+         (T)j->outside,
+         (T)(j->lr * part->after),
+         (T)j->decay,
+         (T)j->b1,
+         (T)(1 - j->b1),
+         (T)j->b2,
+         (T)(1 - j->b2),
+         (T)j->root,
+         (T)j->first,
+         (T)j->eps,
+         (T)j->fresh,
+         j->buffer,
+         j->nesterov,
+         j->amsgrad,
+         0};
+    for (int k = 0; k < OPTIMIZER_MOMENTS; k++) c.there |= t[ROLE_MOMENT + k] ? 1u << k : 0;
+    return c;
+}
+
+/* ---- directions: from the gradient and the moments m, which they advance ---- */
+
+CPU_INLINE V F(sgd_direction)(const F(constants) * c, V g, V *m)
+{
+    if (!c->there) return g;
+    V b = g * c->fresh;
+    if (c->buffer) b += m[0] * c->b1;
+    m[0] = b;
+    return c->nesterov ? g + b * c->b1 : b;
+}
+
+CPU_INLINE V F(adam_direction)(const F(constants) * c, V g, V *m)
+{
+    m[0] = m[0] * c->b1 + g * c->c1;
+    m[1] = m[1] * c->b2 + g * g * c->c2;
+    V v = m[1];
+    if (c->amsgrad) v = m[2] = F(max_v)(m[2], v); /* NaN passes: it is the second operand */
+    return m[0] * c->first / (F(sqrt_v)(v) * c->root + c->eps);
+}
+
+CPU_INLINE V F(lion_direction)(const F(constants) * c, V g, V *m)
+{
+    V d = m[0] * c->b1 + g * c->c1, one = F(splat)(1);
+    m[0] = m[0] * c->b2 + g * c->c2;
+    return F(select)(d > 0, one, F(select)(d < 0, -one, d));
+}
+
+CPU_INLINE V F(rmsprop_direction)(const F(constants) * c, V g, V *m)
+{
+    V v = m[0] = m[0] * c->b2 + g * g * c->c2;
+    if (c->there & 4) {
+        m[2] = m[2] * c->b2 + g * c->c2;
+        v = F(max_v)(F(splat)(0), v - m[2] * m[2]);
+    }
+    V d = g / (F(sqrt_v)(v) + c->eps);
+    if (c->there & 2) d = m[1] = m[1] * c->b1 + d;
+    return d;
+}
+
+CPU_INLINE V F(adagrad_direction)(const F(constants) * c, V g, V *m)
+{
+    m[0] += g * g;
+    return g / (F(sqrt_v)(m[0]) + c->eps);
+}
+
+/* ---- elements ---- */
+
+/* The weight, gradient and moments of a vector of elements from i on, of n. */
+CPU_INLINE V F(load_elements)(const F(constants) * c, int64_t i, int64_t n, void *const *t, V *w, V *m)
+{
+    *w = F(at)(t[ROLE_P], i, n - i);
+    for (int k = 0; k < OPTIMIZER_MOMENTS; k++)
+        if (c->there >> k & 1) m[k] = F(at)(t[ROLE_MOMENT + k], i, n - i);
+    return F(at)(t[ROLE_G], i, n - i) * c->scale;
+}
+
+CPU_INLINE void F(apply_row)(const optimizer_job *j, const optimizer_part *part, int64_t n, void *const *t,
+                             F(direction) * take)
+{
+    const F(constants) c = F(constants_of)(j, part, t);
     for (int64_t i = 0; i < n; i += LANES) {
-        V w = F(at)(p, i, n - i), g = F(at)(gradient, i, n - i) * scale + w * decay;
-        if (buffer) {
-            V b = g * fresh;
-            if (j->buffer) b += F(at)(buffer, i, n - i) * momentum;
-            F(put)(buffer, i, n - i, b);
-            g = j->nesterov ? g + b * momentum : b;
+        V w, m[OPTIMIZER_MOMENTS] = {{0}};
+        V g = F(load_elements)(&c, i, n, t, &w, m);
+        V step = take(&c, (g + w * c.l2) * c.before, m) + w * c.outside;
+        F(put)(t[ROLE_P], i, n - i, w * c.decay - step * c.after);
+        for (int k = 0; k < OPTIMIZER_MOMENTS; k++)
+            if (c.there >> k & 1) F(put)(t[ROLE_MOMENT + k], i, n - i, m[k]);
+    }
+}
+
+/* Adds the squares of weights, and of updates or, before there is a direction, of gradients. */
+CPU_INLINE void F(measure_row)(const optimizer_job *j, const optimizer_part *part, int64_t n, void *const *t,
+                               F(direction) * take)
+{
+    const F(constants) c = F(constants_of)(j, part, t);
+    double *sums = j->partial + 2 * ((int64_t)part->thread * j->count + part->tensor);
+    T       weights[OPTIMIZER_CHUNK], others[OPTIMIZER_CHUNK];
+    for (int64_t first = 0; first < n; first += OPTIMIZER_CHUNK) {
+        int64_t end = n - first < OPTIMIZER_CHUNK ? n : first + OPTIMIZER_CHUNK;
+        for (int64_t i = first; i < end; i += LANES) {
+            V w, m[OPTIMIZER_MOMENTS] = {{0}};
+            V g = F(load_elements)(&c, i, end, t, &w, m);
+            F(put)(weights + i - first, 0, end - i, w);
+            F(put)(others + i - first, 0, end - i, j->of_update ? take(&c, g + w * c.l2, m) + w * c.outside : g);
         }
-        F(put)(p, i, n - i, w - g * lr);
+        sums[0] += F(dot_row)(end - first, weights, weights);
+        sums[1] += F(dot_row)(end - first, others, others);
     }
 }
 
-static void F(adam_span)(const optimizer_job *j, int64_t n, void *const *t, int thread)
-{
-    const T *gradient = t[0];
-    T       *p = t[1], *first = t[2], *second = t[3];
-    T        scale = (T)j->scale, l2 = (T)j->weight_decay, decay = (T)j->decay, rate = (T)j->rate, root = (T)j->root;
-    T        eps = (T)j->eps, b1 = (T)j->beta1, c1 = (T)(1 - j->beta1), b2 = (T)j->beta2, c2 = (T)(1 - j->beta2);
-    (void)thread;
-    for (int64_t i = 0; i < n; i += LANES) {
-        V w = F(at)(p, i, n - i) * decay, g = F(at)(gradient, i, n - i) * scale + w * l2;
-        V m = F(at)(first, i, n - i) * b1 + g * c1, v = F(at)(second, i, n - i) * b2 + g * g * c2;
-        F(put)(first, i, n - i, m);
-        F(put)(second, i, n - i, v);
-        F(put)(p, i, n - i, w - m * rate / (F(sqrt_v)(v) * root + eps));
+#define GM_OPTIMIZER(name, ...)                                                                                  \
+    static void F(name##_apply)(const optimizer_job *j, const optimizer_part *part, int64_t n, void *const *t)   \
+    {                                                                                                            \
+        F(apply_row)(j, part, n, t, F(name##_direction));                                                        \
+    }                                                                                                            \
+    static void F(name##_measure)(const optimizer_job *j, const optimizer_part *part, int64_t n, void *const *t) \
+    {                                                                                                            \
+        F(measure_row)(j, part, n, t, F(name##_direction));                                                      \
     }
-}
+#include "../optimizers.def"
+#undef GM_OPTIMIZER

@@ -5,12 +5,12 @@
 #include "elementwise.c"
 #include "random.c"
 #include "norm.c"
-#include "norm_steps.c" /* norms of rows of which there is a block here */
+#include "norm_steps.c" /* norms in steps, for rows that are cut over ranks */
 #include "softmax.c"
 #include "loss.c"    /* embedding and cross entropy */
-#include "experts.c" /* who is served by which expert, and rows on their way */
+#include "experts.c" /* mixtures of experts: plans, and moves of rows */
 #include "reduce.c"
 #include "optimizer.c"
 #include "gemm.c" /* matmul, linear, bias_activation_grad */
 #include "attention.c"
-#include "narrow.c" /* bf16 and f16, by all of the above */
+#include "narrow.c" /* calls with bf16 and f16, by the kernels above */

@@ -1,9 +1,9 @@
 /* random.c - uniform, normal and dropout: pure functions of (stream, global element index).
  *
- * Philox runs on a vector of blocks at a time and fills a small buffer of words, which the samplers of
- * sample.h then read, so the bits are those of the reference. The index of an element in the global tensor
- * (the box) is carried through the walk as one more "tensor" whose strides are those of the global shape:
- * its pointer is a number and is never followed. */
+ * Philox works on a vector of blocks at a time and fills a small buffer of words. The samplers of sample.h read these
+ * words, so the bits are those of the reference. The walk carries the index of an element in the global tensor (the
+ * box) as if it were one more tensor, whose strides are those of the global shape. The "pointer" of this tensor is the
+ * index, a number; nothing reads memory through it. */
 #include "../sample.h"
 
 #define WORDS      1024 /* made at a time */

@@ -1,8 +1,8 @@
 /* reduce.c - sums over any set of dimensions, extremes along one, and scatter, which is their backward.
  *
- * A sum orders and merges the dimensions of x as a walk does and adds in double. Where enough outermost
- * dimensions stay, threads share them out and nothing is added twice over; else each thread sums its part of
- * the outermost reduced dimension into accumulators of its own, which are then added in order of threads. */
+ * A sum orders and merges the dimensions of x as a walk does (base.c), and adds in double. If the outermost dimensions
+ * that are kept have enough elements, threads share them out. Otherwise each thread sums a part of the outermost
+ * reduced dimension into accumulators of its own, which are then added in order of threads. */
 
 /* Dimensions of x, outermost first; those before `lead` stay. y_stride is 0 and sum_stride 0 where reduced. */
 typedef struct sum_job {

@@ -1,8 +1,8 @@
 /* softmax.c - softmax, log softmax and their gradients along one dimension.
  *
- * Rows along the last dimension are worked on where they lie; another dimension is moved to the end first
- * (cpu_with_rows: a view, or a transposed copy where its stride is not 1). The largest element is taken out
- * before exp; log softmax is (x - max) - log(sum), so that large logits keep their digits. */
+ * Rows along the last dimension are processed where they lie. Another dimension is first moved to the end
+ * (cpu_with_rows: by a view, or by a transposed copy if its stride is not 1). The largest element is subtracted before
+ * exp. log softmax is (x - max) - log(sum), so that large logits keep their digits. */
 
 typedef struct softmax_job {
     cpu_rows x, g, y; /* gradients: x is the forward's result */

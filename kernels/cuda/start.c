@@ -1,4 +1,5 @@
-/* start.c - a device's life: the primary context, one stream, the kernels' modules, what copies go through. */
+/* start.c - opens and closes a device: the primary context, one stream, the modules of kernels, and the memory through
+ * which copies go. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* known.c - values on the meta device: small constants (gm.tensor, gm.arange, gm.zeros in Lua), and what the plain ops
- * below make of nothing else. So a model may read its masks, positions and sizes where no data is. A value that depends
- * on data, on other ranks or on random numbers is not known, and reading it is the caller's error. */
+/* known.c - values on the meta device: small constants (gm.tensor, gm.arange, gm.zeros in Lua), and what the ops below
+ * compute from such constants alone. So a model can read its masks, positions and sizes on a device without data. A
+ * value that depends on data, on other ranks or on random numbers is not known. To read it is an error. */
 #include <stdlib.h>
 #include "../ref/ref.h"
 #include "meta.h"

@@ -1,5 +1,5 @@
-/* meta.c - kernels over memory that holds nothing: what gm_run checks and counts (shapes, FLOPs, bytes, the pool's
- * figures) is all there is, but for the values of small constants, which known.c looks after. */
+/* meta.c - kernels over memory that holds nothing. All that a call on meta gives is what gm_run checks and counts
+ * (shapes, FLOPs, bytes, the pool's figures), and the values of small constants (known.c). */
 #include "meta.h"
 
 static gm_status take_nothing(void *context, size_t bytes, void **out)

@@ -1,4 +1,4 @@
-/* meta.h - the backend without data: shapes, FLOPs and bytes only. Memory is counted, never taken. */
+/* meta.h - the backend without data: it knows shapes, FLOPs and bytes only. It counts memory and takes none. */
 #ifndef GM_META_H
 #define GM_META_H
 #include "../device.h"

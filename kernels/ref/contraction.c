@@ -1,4 +1,4 @@
-/* contraction.c - matrix products, the dense layer and its elementwise backward. */
+/* contraction.c - matrix products, the dense layer and its gradients. */
 #include <string.h>
 
 #include "loops.h"

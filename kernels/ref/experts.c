@@ -1,4 +1,5 @@
-/* experts.c - who is served by which expert, and rows on their way there and back. */
+/* experts.c - the ops of mixtures of experts: which expert serves which token, and how rows move to experts and back.
+ */
 #include <inttypes.h>
 
 #include "loops.h"

@@ -1,7 +1,7 @@
-/* loops.h - what the reference kernels share: elements by their row-major index, through double.
+/* loops.h - what the reference kernels share: access to elements by their row-major index, through double.
  *
- * The i-th element of a tensor is the i-th in row-major order of its shape, whatever its strides. This
- * costs a few divisions an element: the reference is slow so that it can be read. */
+ * The i-th element of a tensor is the i-th in row-major order of its shape, whatever its strides are. This costs a few
+ * divisions for each element; the reference is slow so that it is easy to read. */
 #ifndef GM_REF_LOOPS_H
 #define GM_REF_LOOPS_H
 
@@ -14,7 +14,7 @@
 #include "../ops.def"
 #undef GM_OP
 
-/* Functions of functions.def and their derivatives. Unary takes attrs.value for `power`. */
+/* The unary functions of functions.def and their derivatives. value: attrs.value, the exponent of `power`. */
 double ref_unary(gm_function f, double x, double value);
 double ref_unary_slope(gm_function f, double x, double value);
 
@@ -53,13 +53,13 @@ static inline void ref_set(const gm_tensor *t, int64_t i, double v)
     gm_store(t->dtype, gm_tensor_data(t), ref_offset(t, i), v);
 }
 
-/* Replaces or adds to an element: gradients of parameters. */
+/* Sets an element to v, or adds v to it: for gradients of parameters. */
 static inline void ref_put(const gm_tensor *t, int64_t i, double v, bool accumulate)
 {
     ref_set(t, i, accumulate ? ref_get(t, i) + v : v);
 }
 
-/* v as the dtype holds it. */
+/* v, rounded to the dtype. */
 static inline double ref_rounded(gm_dtype t, double v)
 {
     double room;
@@ -67,7 +67,7 @@ static inline double ref_rounded(gm_dtype t, double v)
     return gm_load(t, &room, 0);
 }
 
-/* The elements along one dimension while the others stand still. */
+/* The elements along one dimension, at fixed places of the others. */
 typedef struct ref_line {
     gm_dtype dtype;
     void    *data;
@@ -82,7 +82,7 @@ static inline int64_t ref_lines(const gm_tensor *t, int dim)
     return n;
 }
 
-/* Line `i` of ref_lines(t, dim), in row-major order of the other dimensions. */
+/* Line i of the ref_lines(t, dim) lines, which are in row-major order of the other dimensions. */
 static inline ref_line ref_line_of(const gm_tensor *t, int dim, int64_t i)
 {
     int64_t offset = 0;
@@ -112,7 +112,7 @@ static inline uint64_t ref_stream_step(const gm_device *dev, const gm_stream *st
     return stream->step < 0 ? dev->step.rng_step : (uint64_t)stream->step;
 }
 
-/* n doubles, all zero. */
+/* Allocates n doubles, all zero; the caller frees them. */
 static inline gm_status ref_scratch(int64_t n, double **out)
 {
     *out = calloc((size_t)(n > 0 ? n : 1), sizeof **out);

@@ -1,5 +1,5 @@
-/* loss.c - lookup tables and cross entropy. An index or target out of range is an error of the data: it
- * is found before anything is written. */
+/* loss.c - lookup tables and cross entropy. An index or target out of range is an error (GM_EINVAL), which is found
+ * before anything is written. */
 #include <inttypes.h>
 
 #include "loops.h"

@@ -1,7 +1,8 @@
 /* norm.c - layer norm (Ba et al. 2016) and RMS norm (Zhang and Sennrich 2019) over the last dimension.
  *
- * With a residual, sum = x + residual is what is normalised; it is rounded to the dtype first, since the
- * gradient sees it rounded. Element i of row r is element r n + i; the statistics have one element a row. */
+ * With a residual, the row that is normalised is sum = x + residual. It is first rounded to the dtype, because the
+ * gradient reads the rounded sum. Element i of row r is element r n + i; the statistics have one element for each row.
+ */
 #include "loops.h"
 
 typedef struct shape2 {

@@ -1,5 +1,5 @@
-/* norm_steps.c - the norms of norm.c in steps, for rows of which a block is here: sums of the block, then results from
- * what the sums of all blocks come to. Element i of row r is element r n + i. */
+/* norm_steps.c - the norms of norm.c in steps, for rows of which this rank has a block: first the sums of the block,
+ * then the results from the sums of all blocks. Element i of row r is element r n + i. */
 #include "loops.h"
 
 static int64_t lines(const gm_tensor *x) { return ref_lines(x, x->ndim - 1); }

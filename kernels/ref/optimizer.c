@@ -1,8 +1,10 @@
 /* optimizer.c - updates of many parameters in one call. Gradients carry the loss scale and are not yet
  * clipped: g counts as g clip / loss_scale, or as the control tensor says. Learning rate and step number are the
- * device's. Where a parameter of 16 bits has a master, that is the parameter, and p a copy of it. */
+ * device's. Where a parameter of 16 bits has a master, that is the parameter, and p a copy of it. optimizers.def has
+ * the parts of an update. */
 #include "../philox.h"
 #include "../step_control.h"
+#include "../trust.h"
 #include "loops.h"
 
 gm_status gm_ref_sum_squares(gm_device *dev, const gm_call *call)
@@ -40,20 +42,93 @@ gm_status gm_ref_step_control(gm_device *dev, const gm_call *call)
     return GM_OK;
 }
 
+#define MOMENTS 3 /* of a parameter, at most */
+
 /* The step's numbers, and those that differ from call to call. */
 typedef struct update {
     gm_control_step control;
-    double          lr, momentum; /* momentum: SGD's, or Adam's beta1 */
+    double          lr, momentum;     /* momentum: the attribute that schedulers may write over */
+    double          scale, l2, decay; /* g = scale g + l2 w; w is multiplied by decay */
+    double          outside;          /* LAMB: u += outside w */
+    gm_trust_rule   trust;
 } update;
 
 static update update_of(const gm_device *dev, const gm_call *call, double momentum)
 {
     const gm_step_block *b = &dev->step;
+    const gm_attrs      *at = call->attrs;
     const gm_tensor     *c = call->in[0], *missed = call->in[1];
-    return (update){gm_control_of_step(c ? gm_tensor_data(c) : NULL, c ? c->stride[0] : 0,
-                                       missed ? gm_tensor_data(missed) : NULL, (double)b->step, b->clip, b->loss_scale),
-                    b->lr * call->attrs->lr_scale, b->has_momentum ? b->momentum : momentum};
+    gm_control_step      control = gm_control_of_step(c ? gm_tensor_data(c) : NULL, c ? c->stride[0] : 0,
+                                                 missed ? gm_tensor_data(missed) : NULL, (double)b->step, b->clip,
+                                                 b->loss_scale);
+    double lr = b->lr * at->lr_scale / (1 + (control.t - 1) * at->lr_decay);
+    bool   outside = at->decoupled && at->trust == GM_TRUST_LAMB;
+    return (update){control,
+                    lr,
+                    b->has_momentum ? b->momentum : momentum,
+                    at->maximize ? -control.factor : control.factor,
+                    at->decoupled ? 0 : at->weight_decay,
+                    at->decoupled && !outside ? 1 - lr * at->weight_decay : 1,
+                    outside ? at->weight_decay : 0,
+                    {at->trust, at->trust_coefficient, at->eps, at->weight_decay, at->trust_min, at->trust_max}};
 }
+
+/* ---- directions: from the gradient and the moments m, which they advance ---- */
+
+/* As torch.optim.SGD: at step 1 the buffer becomes the gradient, without dampening. */
+static double sgd_direction(const update *u, const gm_attrs *at, double g, double *m)
+{
+    if (at->momentum == 0) return g;
+    m[0] = u->control.t == 1 ? g : u->momentum * m[0] + (1 - at->dampening) * g;
+    return at->nesterov ? g + u->momentum * m[0] : m[0];
+}
+
+/* Kingma and Ba 2015; amsgrad: Reddi, Kale and Kumar 2018. As torch.optim.Adam. */
+static double adam_direction(const update *u, const gm_attrs *at, double g, double *m)
+{
+    double t = u->control.t, beta1 = u->momentum;
+    m[0] = beta1 * m[0] + (1 - beta1) * g;
+    m[1] = at->beta2 * m[1] + (1 - at->beta2) * g * g;
+    if (at->amsgrad && !(m[2] >= m[1])) m[2] = m[1];
+    double first = m[0], second = at->amsgrad ? m[2] : m[1];
+    if (at->bias_correction) first /= 1 - pow(beta1, t), second /= 1 - pow(at->beta2, t);
+    return first / (sqrt(second) + at->eps);
+}
+
+/* Chen et al. 2023, arXiv:2302.06675 */
+static double lion_direction(const update *u, const gm_attrs *at, double g, double *m)
+{
+    double c = u->momentum * m[0] + (1 - u->momentum) * g;
+    m[0] = at->beta2 * m[0] + (1 - at->beta2) * g;
+    return c > 0 ? 1 : c < 0 ? -1 : c;
+}
+
+/* Tieleman and Hinton 2012; centered: Graves 2013, arXiv:1308.0850. As torch.optim.RMSprop, but that a variance which
+ * rounding has made negative is 0. */
+static double rmsprop_direction(const update *u, const gm_attrs *at, double g, double *m)
+{
+    double v = m[0] = at->beta2 * m[0] + (1 - at->beta2) * g * g;
+    if (at->centered) {
+        m[2] = at->beta2 * m[2] + (1 - at->beta2) * g;
+        v -= m[2] * m[2];
+        if (v < 0) v = 0;
+    }
+    double direction = g / (sqrt(v) + at->eps);
+    if (at->momentum != 0) direction = m[1] = u->momentum * m[1] + direction;
+    return direction;
+}
+
+/* Duchi, Hazan and Singer 2011. As torch.optim.Adagrad. */
+static double adagrad_direction(const update *u, const gm_attrs *at, double g, double *m)
+{
+    (void)u;
+    m[0] += g * g;
+    return g / (sqrt(m[0]) + at->eps);
+}
+
+typedef double direction(const update *u, const gm_attrs *at, double g, double *m);
+
+/* ---- application ---- */
 
 /* What the step works on, element i. */
 static double held(const gm_tensor *p, const gm_tensor *master, int64_t i) { return ref_get(master ? master : p, i); }
@@ -71,51 +146,66 @@ static void hold(const update *u, const gm_attrs *at, const gm_tensor *p, const 
     memcpy((uint16_t *)gm_tensor_data(p) + ref_offset(p, i), &bits, 2);
 }
 
-/* As torch.optim.SGD: at step 1 the buffer becomes the gradient, without dampening. */
-static void sgd_element(const update *u, const gm_attrs *at, const gm_tensor *tg, gm_tensor *const *out, int64_t i)
+/* The tensors of a parameter: out[0] is p, moments follow, then master and trust. */
+typedef struct parameter {
+    const gm_tensor  *g;
+    gm_tensor *const *out;
+    int               moments;
+} parameter;
+
+static const gm_tensor *master_of(const parameter *x) { return x->out[x->moments + 1]; }
+
+/* Element i before the update: its gradient, weight and moments. */
+static double load_element(const update *u, const parameter *x, int64_t i, double *w, double *m)
 {
-    const gm_tensor *buffer = out[1];
-    double           p = held(out[0], out[2], i);
-    double           g = ref_get(tg, i) * u->control.factor + at->weight_decay * p;
-    if (buffer) {
-        double b = u->control.t == 1 ? g : u->momentum * ref_get(buffer, i) + (1 - at->dampening) * g;
-        ref_set(buffer, i, b);
-        g = at->nesterov ? g + u->momentum * b : b;
+    *w = held(x->out[0], master_of(x), i);
+    for (int k = 0; k < x->moments; k++) m[k] = x->out[1 + k] ? ref_get(x->out[1 + k], i) : 0;
+    return ref_get(x->g, i) * u->scale;
+}
+
+static void measure(const update *u, const gm_attrs *at, const parameter *x, direction *take)
+{
+    double w, m[MOMENTS], squares[2] = {0, 0};
+    for (int64_t i = 0, n = gm_tensor_numel(x->g); i < n; i++) {
+        double g = load_element(u, x, i, &w, m), other = g;
+        if (at->trust == GM_TRUST_LAMB) other = take(u, at, g + u->l2 * w, m) + u->outside * w;
+        squares[0] += w * w;
+        squares[1] += other * other;
     }
-    hold(u, at, out[0], out[2], i, p - u->lr * g);
+    for (int k = 0; k < 2; k++) ref_set(x->out[x->moments + 2], k, squares[k]);
 }
 
-/* Kingma and Ba 2015; decoupled: Loshchilov and Hutter 2019 (AdamW). As torch.optim.Adam and AdamW. */
-static void adam_element(const update *u, const gm_attrs *at, const gm_tensor *tg, gm_tensor *const *out, int64_t i)
+static void apply(const update *u, const gm_attrs *at, const parameter *x, direction *take)
 {
-    double t = u->control.t, beta1 = u->momentum, p = held(out[0], out[3], i);
-    double g = ref_get(tg, i) * u->control.factor;
-    if (at->decoupled) p *= 1 - u->lr * at->weight_decay;
-    else g += at->weight_decay * p;
-    double m = beta1 * ref_get(out[1], i) + (1 - beta1) * g;
-    double v = at->beta2 * ref_get(out[2], i) + (1 - at->beta2) * g * g;
-    double m_hat = m / (1 - pow(beta1, t)), v_hat = v / (1 - pow(at->beta2, t));
-    hold(u, at, out[0], out[3], i, p - u->lr * m_hat / (sqrt(v_hat) + at->eps));
-    ref_set(out[1], i, m);
-    ref_set(out[2], i, v);
+    const gm_tensor *trust = x->out[x->moments + 2];
+    double           w, m[MOMENTS], ratio = trust ? gm_trust_ratio(&u->trust, ref_get(trust, 0), ref_get(trust, 1)) : 1;
+    double           before = at->trust == GM_TRUST_LARS ? ratio : 1, after = at->trust == GM_TRUST_LAMB ? ratio : 1;
+    for (int64_t i = 0, n = gm_tensor_numel(x->g); i < n; i++) {
+        double g = load_element(u, x, i, &w, m);
+        double step = take(u, at, (g + u->l2 * w) * before, m) + u->outside * w;
+        hold(u, at, x->out[0], master_of(x), i, w * u->decay - u->lr * after * step);
+        for (int k = 0; k < x->moments; k++)
+            if (x->out[1 + k]) ref_set(x->out[1 + k], i, m[k]);
+    }
 }
 
-typedef void (*element)(const update *u, const gm_attrs *at, const gm_tensor *tg, gm_tensor *const *out, int64_t i);
-
-static gm_status update_all(gm_device *dev, const gm_call *call, double momentum, element step)
+static gm_status update_all(gm_device *dev, const gm_call *call, double momentum, direction *take)
 {
-    update u = update_of(dev, call, momentum);
-    int    width = gm_op_gives(call->op)->n;
-    for (int k = 2; k < call->n_in && u.control.go; k++)
-        for (int64_t i = 0, n = gm_tensor_numel(call->in[k]); i < n; i++)
-            step(&u, call->attrs, call->in[k], call->out + width * (k - 2), i);
+    const gm_attrs *at = call->attrs;
+    update          u = update_of(dev, call, momentum);
+    int             width = gm_op_gives(call->op)->n;
+    for (int k = 2; k < call->n_in; k++) {
+        parameter x = {call->in[k], call->out + width * (k - 2), width - 3};
+        if (at->measure) measure(&u, at, &x, take);
+        else if (u.control.go) apply(&u, at, &x, take);
+    }
     return GM_OK;
 }
 
-#define GM_OPTIMIZER(name, moments, momentum, ...)                           \
-    gm_status gm_ref_##name(gm_device *dev, const gm_call *call)             \
-    {                                                                        \
-        return update_all(dev, call, call->attrs->momentum, name##_element); \
+#define GM_OPTIMIZER(name, moments, there, momentum, ...)                      \
+    gm_status gm_ref_##name(gm_device *dev, const gm_call *call)               \
+    {                                                                          \
+        return update_all(dev, call, call->attrs->momentum, name##_direction); \
     }
 #include "../optimizers.def"
 #undef GM_OPTIMIZER

@@ -1,4 +1,4 @@
-/* ref.c - the table of the reference backend, and memory from the system. */
+/* ref.c - the table of the reference backend (ref.h), and its memory, which comes from the system. */
 #include "ref.h"
 
 #include "loops.h"

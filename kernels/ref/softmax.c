@@ -1,4 +1,5 @@
-/* softmax.c - softmax and its logarithm along one dimension. A line of -inf alone has no softmax: NaN. */
+/* softmax.c - softmax and its logarithm along one dimension. A line with only -inf has no softmax; its results are NaN.
+ */
 #include "loops.h"
 
 /* log of the sum of exp in two terms, which are subtracted one after the other: the largest element, and the log of

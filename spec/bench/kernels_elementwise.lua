@@ -48,7 +48,7 @@ local function run()
   report("sum of rows", 1, "sum", { n = 1, x }, { n = 1, mean }, { dims = 2 })
   report("sum of squares", 1, "sum_squares", { n = 1, x }, { n = 1, true })
   for _, t in ipairs { y, z } do core.run_op("cpu", "fill", {}, { n = 1, t }, { value = 0.5 }) end
-  report("adam", 7, "adam", { n = 3, nil, nil, g }, { n = 4, x, make(12):keep(), z })
+  report("adam", 7, "adam", { n = 3, nil, nil, g }, { n = 6, x, make(12):keep(), z })
 end
 
 gm.scope(run)

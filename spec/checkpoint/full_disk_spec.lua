@@ -72,7 +72,8 @@ describe("a full disk", function()
       assert.matches("warning: the checkpoint of step 6 could not be saved, training goes on: .*" .. refused:format(6),
         result.err)
       assert.not_matches("checkpoint of step 9", result.err)
-      assert.matches("warning: 1 checkpoint of this run could not be saved, the last of them of step 6", result.err)
+      assert.matches("warning: 1 checkpoint of this run could not be saved, the last of them that of step 6",
+        result.err)
       local _, warnings = result.err:gsub("warning:", "")
       assert.equal(2, warnings, result.err) -- rank 0 speaks for all
       examine(12)
@@ -83,7 +84,7 @@ describe("a full disk", function()
         if not around then pending "no tmpfs can be mounted here" end
         local result = train(ranks, "--set hooks.1.free=99")
         assert.equal(1, result.code, result.err)
-        assert.matches("the final checkpoint, of step 12, could not be saved: .*" .. refused:format(12), result.err)
+        assert.matches("the final checkpoint %(step 12%) could not be saved: .*" .. refused:format(12), result.err)
         local _, final = result.err:gsub("the final checkpoint", "")
         assert.equal(1, final, result.err)
         assert.matches('"steps":12', shell.read(home .. "/stats.json"):gsub("%s", ""))
@@ -108,7 +109,7 @@ describe("a full disk", function()
     assert.equal(1, result.code, result.err)
     local refused_here = "Read%-only file system %(write elsewhere%)"
     assert.matches("the checkpoint of step 6 could not be saved, training goes on: [^\n]*" .. refused_here, result.err)
-    assert.matches("the final checkpoint, of step 12, could not be saved: [^\n]*" .. refused_here, result.err)
+    assert.matches("the final checkpoint %(step 12%) could not be saved: [^\n]*" .. refused_here, result.err)
     assert.matches('"steps":12', shell.read(home .. "/stats.json"):gsub("%s", ""))
     assert.equal("step-00000003\n", shell.read(home .. "/left"))
   end)

@@ -237,11 +237,11 @@ describe("ganymede check of a pipeline", function()
     refused("chunks that the order cannot have", { pipeline, schedule, "schedule.order=zb-v",
       "parallel.pipeline.chunks=3" }, "zb-v: chunks must be an integer, at least 2, at most 2; got 3")
     refused("a list of too few sections", { pipeline, "parallel.pipeline.split={2,2}" },
-      "parallel.pipeline: split: the sizes { 2, 2 } are 4 sections together; the model has 6")
+      "parallel.pipeline: split: the sizes { 2, 2 } add up to 4 sections; the model has 6")
     refused("a list for other stages", { pipeline, "parallel.pipeline.split={2,2,2}" }, "sizes of 3 parts")
     refused("more parts than sections", { pipeline, "parallel.pipeline.chunks=4" }, "8 parts of 6 sections")
     refused("a schedule that knows no stages", { pipeline, "schedule.type=NonPipelineSchedule" },
-      "NonPipelineSchedule knows no pipeline")
+      "NonPipelineSchedule cannot run a pipeline")
     refused("more micro-batches than samples", { pipeline, "num_microbatches=9" }, "data.batch_size is 8")
   end)
 

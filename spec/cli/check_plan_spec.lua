@@ -93,9 +93,9 @@ describe("ganymede check", function()
   it("finds the longest sequence, and says why a mode cannot be had", function()
     home = support.home(gpt)
     local found = document("-n", "8", "--largest", "sequence", "--limit-memory", "1536K", "--mode", "1d,ring,ulysses")
-    assert.matches("4 heads cannot be shared out over 8 ranks", found.modes[1].why, 1, true)
+    assert.matches("4 heads cannot be divided evenly over 8 ranks", found.modes[1].why, 1, true)
     assert.is_nil(found.modes[1].largest)
-    assert.matches("4 key heads cannot be shared out over 8", found.modes[3].why, 1, true)
+    assert.matches("4 key heads cannot be divided evenly over 8", found.modes[3].why, 1, true)
     local ring = found.modes[2] -- more ranks than heads
     local function held(n)
       return peak(8, "--set", 'parallel={ sequence = { size = 8, mode = "ring" } }', "--set",

@@ -110,7 +110,7 @@ describe("ganymede check", function()
     local made = "local recipe = require('ganymede').recipe { user = { 1 } }\n"
     local result = check(made)
     assert.equal(2, result.code)
-    has(result.err, "makes a recipe and returns nothing; write: return gm.recipe { ... }")
+    has(result.err, "makes a recipe and does not return it; write: return gm.recipe { ... }")
     has(check(made .. "return 1").err, "returns no table")
     local taken = "require('ganymede.config.recipe').taken(require('ganymede').recipe { user = { 1 } })"
     has(check(taken).err, "returns no table")

@@ -73,7 +73,7 @@ describe("flags for a trainer in code", function()
 
   it("say that there is nothing to resume from: to `auto` that is a beginning, to a folder's name a mistake", function()
     local _, begun = weights("--out", "out", "--resume", "auto", "--steps", "1")
-    has(begun.out, "nothing to resume from: this run begins at step 1")
+    has(begun.out, "there is no checkpoint to resume from: this run begins at step 1")
     local refused = run("--resume", "nowhere")
     assert.equal(2, refused.code)
     has(refused.err, "no checkpoint in nowhere to resume from; a run saves where checkpoint.interval is set")
@@ -134,7 +134,7 @@ describe("a loop in code", function()
     for _, flag in ipairs { "resume", "out", "trace", "profile" } do
       local result = run("--" .. flag, "x")
       assert.equal(2, result.code, flag)
-      has(result.err, "--" .. flag .. " is taken up by recipes that return a table and by trainers")
+      has(result.err, "--" .. flag .. " works with recipes that return a table and with trainers")
       assert.is_nil(result.out:find("nil", 1, true)) -- it did not go on
     end
     assert.equal("recipe.lua", support.names(home))
@@ -151,7 +151,7 @@ describe("a loop in code", function()
     home = support.home "require('ganymede').launch {}"
     local result = run("--out", "x")
     assert.equal(2, result.code)
-    has(result.err, "--out is taken up by recipes that return a table and by trainers")
+    has(result.err, "--out works with recipes that return a table and with trainers")
     assert.equal("recipe.lua", support.names(home))
   end)
 end)

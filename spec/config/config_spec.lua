@@ -139,7 +139,7 @@ describe("a malformed recipe", function()
   it("is refused when hooks are no list", function()
     local given = recipe()
     given.hooks = { type = "LossHook" }
-    has(refused(given), "hooks.type is no position")
+    has(refused(given), "hooks.type is not a position")
     given.hooks = { [2] = { type = "LossHook" } }
     has(refused(given), "hooks is a list with holes")
   end)
@@ -181,9 +181,9 @@ describe("a setting in other words", function()
       assert.equal(2, type(got) == "table" and got.stage or got)
     end
     given.zero = { stage = 1, level = 2 }
-    has(refused(given), "more than one word for the stage")
+    has(refused(given), "more than one key for the stage")
     given.zero = { type = "ZeroRedundancyOptimizer_Level_1", level = 2 }
-    has(refused(given), "more than one word for the stage")
+    has(refused(given), "more than one key for the stage")
     for _, bytes in ipairs { "lots", "-1", "64X" } do
       given.zero = { stage = 3, keep = bytes }
       has(refused(given), "is no number of bytes")

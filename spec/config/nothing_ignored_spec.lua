@@ -63,7 +63,7 @@ end
 -- Any number of arguments; what they refuse is below.
 local variadic = { ["core.scope_close"] = true, ["core.get"] = true, ["core.set"] = true, ["ops.reshape"] = true,
   ["ops.expand"] = true, ["ops.permute"] = true, ["gm.scope"] = true, ["gm.no_grad"] = true,
-  ["gathered.gathered"] = true,
+  ["gathered.gathered"] = true, ["recompute.recompute"] = true,
   ["registry:build"] = true, ["recipe.run"] = true, ["engine.initialize"] = true,
   ["launch.launch"] = true, ["launch.launch_from_torch"] = true, ["launch.launch_from_slurm"] = true,
   ["launch.launch_from_openmpi"] = true }

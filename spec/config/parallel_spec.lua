@@ -37,7 +37,7 @@ describe("parallel.resolve", function()
   end)
 
   local bad = {
-    { "auto", 2, "parallel: 'auto' is not a plan" }, { 4, 4, "parallel: must be a table" },
+    { "auto", 2, "parallel: 'auto' is not possible" }, { 4, 4, "parallel: must be a table" },
     { { tensor = 4 }, 4, "parallel.tensor: size 4 needs a mode: one of 1d, 2d, 2.5d, 3d, sequence" },
     { { tensor = { size = 6, mode = "2d" } }, 6, "needs a square size (q * q), got 6; legal sizes: 1, 4, 9, 16" },
     { { tensor = { size = 9, mode = "3d" } }, 9, "legal sizes: 1, 8, 27, 64" },
@@ -55,8 +55,8 @@ describe("parallel.resolve", function()
     { { pipeline = { chunks = 0 } }, 1, "parallel.pipeline.chunks: must be an integer, at least 1" },
     { { pipeline = { split = "uniforn" } }, 1, "did you mean 'uniform'?" },
     { { pipeline = { split = { 2, 0 } } }, 1, "[2] must be a number of sections, at least 1; got 0" },
-    { { pipeline = { split = {} } }, 1, "must be a list of numbers of sections" },
-    { { pipeline = { split = { first = 2 } } }, 1, "must be a list of numbers of sections" },
+    { { pipeline = { split = {} } }, 1, "must be a list with the number of sections" },
+    { { pipeline = { split = { first = 2 } } }, 1, "must be a list with the number of sections" },
     { { pipeline = { size = 2, chunks = 2, split = { 3, 4 } } }, 2, "has 2 numbers for 4 parts (2 stages of 2 " },
     { { pipeline = "auto" }, 1, "must be a number of ranks" },
     { { sequence = { size = 2, mode = "rings" } }, 2, "did you mean 'ring'?" }, { { tensor = 2.5 }, 5, "got 2.5" },

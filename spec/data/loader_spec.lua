@@ -180,7 +180,7 @@ describe("data.loader", function()
     assert.error_matches(function() loader { batchsize = 3 } end, "did you mean 'batch_size'")
     assert.error_matches(function() loader { dataset = { type = "IDXX" } } end, "did you mean 'IDX'")
     assert.error_matches(function() loader { transforms = { "RandomFlip" } } end, "no type 'RandomFlip'")
-    assert.error_matches(function() loader { sampler = "RandomSampler", shuffle = true } end, "exclude each other")
+    assert.error_matches(function() loader { sampler = "RandomSampler", shuffle = true } end, "not both")
   end)
 end)
 
@@ -200,7 +200,7 @@ describe("samplers", function()
     l:seek(1)
     assert.same({ { 7 } }, order(l))
     local wrong = { order = function() return { N + 1 } end }
-    assert.error_matches(function() loader { sampler = wrong } end, "chose sample 54 of 53")
+    assert.error_matches(function() loader { sampler = wrong } end, "chose sample 54; samples are 1 to 53")
   end)
 
   it("draw every order of four samples equally often", function()
@@ -276,7 +276,7 @@ describe("datasets and transforms in Lua", function()
     local l = loader { dataset = mine }
     assert.error_matches(function() l:next() end, "y of sample 1 holds 0.5")
     mine.get = function() return { 1 }, "2" end
-    assert.error_matches(function() l:next() end, 'y of sample 1 holds "2", a string and no number')
+    assert.error_matches(function() l:next() end, 'y of sample 1 holds "2", which is a string and not a number')
     mine.get = function() return { 1 }, 0.5 end
     mine.y_dtype = "f64"
     assert.equal(0.5, select(2, loader({ dataset = mine }):next()):get(1))
@@ -302,6 +302,7 @@ describe("datasets and transforms in Lua", function()
     local x, y = l:next()
     assert.equal(7 / 255 / 0.5 * 2, x:get(2, 1, 1, 1))
     assert.same({ 0, 1 }, y:totable())
-    assert.error_matches(function() loader { transforms = { twice, "RandomHorizontalFlip" } } end, "put it first")
+    assert.error_matches(function() loader { transforms = { twice, "RandomHorizontalFlip" } } end,
+      "put it before the functions in Lua")
   end)
 end)

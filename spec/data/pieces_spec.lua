@@ -192,7 +192,8 @@ describe("pieces of batches", function()
   it("must be a whole number of them", function()
     local loader = gm.data.loader { dataset = synthetic(), batch_size = BATCH }
     for _, m in ipairs { 0, -1, 1.5 } do
-      assert.error_matches(function() loader:next_pieces(m) end, "a whole number of pieces, not " .. m, 1, true)
+      assert.error_matches(function() loader:next_pieces(m) end,
+        "pieces must be a whole number from 1; got " .. m, 1, true)
     end
     loader:close()
   end)
@@ -257,7 +258,7 @@ describe("micro_batches.split", function()
     refuses(gm.zeros { 0, 3 }, 2, "without samples")
     refuses(gm.full({}, 1), 2, "whose first dimension is its samples")
     refuses({ 1, "x" }, 2, "whose first dimension is its samples")
-    refuses(gm.zeros { 4 }, 0, "a whole number of pieces, not 0")
+    refuses(gm.zeros { 4 }, 0, "pieces of a batch must be a whole number from 1; got 0")
     refuses({ gm.zeros { 4 }, mask = gm.zeros { 3, 3 } }, 2, "4 samples in x%[1%] and 3 in x%[mask%]")
     refuses({ [gm] = gm.zeros { 4 } }, 2, "a key that is a table")
   end))

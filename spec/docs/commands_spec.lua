@@ -17,7 +17,7 @@ local function words_of(line)
 end
 
 -- Settings that no value makes right on one rank of a build without what they ask for, or which need others beside.
-local together = { zero = "zero", ["zero.type"] = "zero", ["zero.level"] = "zero" }
+local together = { zero = "zero", ["zero.type"] = "zero", ["zero.level"] = "zero", ["zero.size"] = "zero" }
 
 describe("the command of", function()
   local count = 0

@@ -84,7 +84,7 @@ describe("the completion of bash", function()
     assert.same({ "cpu", "cuda" }, complete "ganymede run --device c")
     assert.same({ "bash" }, complete "ganymede docs --completion b")
     assert.same({ "parallel.tensor.mode=" }, complete "ganymede run first.lua --set parallel.tensor.m")
-    assert.same({ "gm.optim.Adam", "gm.optim.AdamW" }, complete "ganymede help gm.optim.Ad")
+    assert.same({ "gm.optim.Adam", "gm.optim.AdamW" }, complete "ganymede help gm.optim.Adam")
     assert.same({}, complete "ganymede run --steps 1")
   end)
 

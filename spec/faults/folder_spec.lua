@@ -33,7 +33,7 @@ describe("the folder of a run", function()
     for _, ranks in ipairs { "", "-n 2" } do
       local result = shell.run(command("--steps 3 " .. ranks))
       assert.equal(2, result.code, result.err)
-      assert.matches("the run folder out is in use: process 123 on vega since noon has it", result.err)
+      assert.matches("the run folder out is in use by process 123 on vega since noon", result.err)
       assert.same({}, shell.lines("ls " .. lock)) -- nothing was touched
     end
     held:close()

@@ -181,7 +181,7 @@ sizeof *p->shape) &&
     test = "spec/optim/optimizers_spec.lua -f options",
   },
   {
-    name = "558-missed-left-out", file = "host/optim/optimizer.c",
+    name = "558-missed-left-out", file = "host/optim/missed.c",
     find = [[gm_tensor_narrow(control, 0, GM_CONTROL_GO, 1, &go)]],
     replace = [[gm_tensor_narrow(control, 0, GM_CONTROL_LOSS_SCALE, 1, &go)]],
     breaks = "a parameter misses updates that the device left out for all",
@@ -189,14 +189,14 @@ sizeof *p->shape) &&
   },
   {
     name = "559-missed-in-one-call", file = "host/optim/optimizer.c",
-    find = [[ || it->missed != f->missed ||]],
-    replace = [[ ||]],
+    find = [[ && it->missed == f->missed &&]],
+    replace = [[ &&]],
     breaks = "parameters that have missed other updates share the step number of the first",
     test = "spec/optim/missed_gradients_spec.lua -f 'counts the updates'",
   },
   {
-    name = "560-missed-of-all", file = "host/optim/optimizer.c",
-    find = [[if (it->missed != old || gradient_of(it) || it->done) continue;]],
+    name = "560-missed-of-all", file = "host/optim/missed.c",
+    find = [[if (it->missed != old || gm_item_gradient(it) || it->done) continue;]],
     replace = [[if (it->missed != old || it->done) continue;]],
     breaks = "who has a gradient misses an update with those that have none",
     test = "spec/optim/missed_gradients_spec.lua -f 'counts the updates'",

@@ -124,22 +124,22 @@ memset(dx, 0, (size_t)n * sizeof(T));
   },
   {
     name = "018-adam-bias", file = "kernels/cpu/optimizer_t.h",
-    find = [[F(put)(p, i, n - i, w - m * rate / (F(sqrt_v)(v) * root + eps));]],
-    replace = [[F(put)(p, i, n - i, w - m * rate / (F(sqrt_v)(v) + eps));]],
+    find = [[return m[0] * c->first / (F(sqrt_v)(v) * c->root + c->eps);]],
+    replace = [[return m[0] * c->first / (F(sqrt_v)(v) + c->eps);]],
     breaks = "Adam leaves out the correction of its second moment",
     test = "spec/golden/optimizers_spec.lua",
   },
   {
     name = "019-adam-eps", file = "kernels/cpu/optimizer_t.h",
-    find = [[F(put)(p, i, n - i, w - m * rate / (F(sqrt_v)(v) * root + eps));]],
-    replace = [[F(put)(p, i, n - i, w - m * rate / (F(sqrt_v)(v + eps) * root));]],
+    find = [[return m[0] * c->first / (F(sqrt_v)(v) * c->root + c->eps);]],
+    replace = [[return m[0] * c->first / (F(sqrt_v)(v + c->eps) * c->root);]],
     breaks = "Adam adds eps under the root",
     test = "spec/golden/optimizers_spec.lua",
   },
   {
     name = "020-sgd-nesterov", file = "kernels/cpu/optimizer_t.h",
-    find = [[g = j->nesterov ? g + b * momentum : b;]],
-    replace = [[g = b;]],
+    find = [[return c->nesterov ? g + b * c->b1 : b;]],
+    replace = [[return b;]],
     breaks = "SGD treats Nesterov momentum as plain momentum",
     test = "spec/golden/optimizers_spec.lua",
   },
@@ -264,17 +264,17 @@ memset(dx, 0, (size_t)n * sizeof(T));
   },
   {
     name = "296-master-forgotten", file = "kernels/cpu/optimizer.c",
-    find = [[widen(m, t[0], g);]],
+    find = [[widen(m, t[ROLE_G], g);]],
     replace = [[
-widen(m, t[0], g);
-    if (j->roles > 1 && master) widen(m, t[1], master);]],
+widen(m, t[ROLE_G], g);
+    if (j->width && master) widen(m, t[ROLE_P], master);]],
     breaks = "parameters of 16 bits are updated from their own rounding, not from their master",
     test = "spec/train/precision_spec.lua -f master",
   },
   {
     name = "297-chance-of-nearest", file = "kernels/cpu/optimizer.c",
-    find = [[if (j->stochastic) round_by_chance(j, dtype, first, m, p, t[1]);]],
-    replace = [[if (j->stochastic && !j->step) round_by_chance(j, dtype, first, m, p, t[1]);]],
+    find = [[if (j->stochastic) round_by_chance(j, dtype, first, m, p, t[ROLE_P]);]],
+    replace = [[if (j->stochastic && !j->step) round_by_chance(j, dtype, first, m, p, t[ROLE_P]);]],
     breaks = "parameters without a master are rounded to nearest, where small updates are lost",
     test = "spec/train/precision_spec.lua -f chance",
   },
@@ -294,8 +294,8 @@ widen(m, t[0], g);
   },
   {
     name = "320-control-skipped", file = "kernels/cpu/optimizer.c",
-    find = [[j->rate = lr / (1 - pow(j->beta1, control.t));]],
-    replace = [[j->rate = lr / (1 - pow(j->beta1, (double)step->step));]],
+    find = [[j->first = at->bias_correction ? 1 / (1 - pow(j->b1, control.t)) : 1;]],
+    replace = [[j->first = at->bias_correction ? 1 / (1 - pow(j->b1, (double)step->step)) : 1;]],
     breaks = "Adam counts steps that were left out",
     test = "spec/kernels/optimizer_spec.lua",
   },

@@ -148,6 +148,6 @@ describe("nn.TransformerBlock", function()
 
   it("refuses a hidden width that is no whole number", function()
     assert.error_matches(function() nn.TransformerBlock { width = 6, heads = 2, mlp_ratio = 1.3 } end,
-      "mlp_ratio 1.3 times width 6 is no whole number")
+      "mlp_ratio 1.3 times width 6 must be a whole number")
   end)
 end)

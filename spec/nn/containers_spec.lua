@@ -56,7 +56,7 @@ describe("nn.Sequential", function()
   it("refuses a layer that is part of another module already", function()
     local shared = nn.Linear(2, 2)
     assert.is_not_nil(nn.Sequential { shared })
-    assert.error_matches(function() nn.Sequential { shared } end, "part of .* already")
+    assert.error_matches(function() nn.Sequential { shared } end, "already a part of")
   end)
 end)
 
@@ -73,7 +73,7 @@ describe("nn.ModuleList", function()
   end)
 
   it("cannot be called, and says what to do", function()
-    assert.error_matches(function() nn.ModuleList { nn.ReLU() }(1) end, "ModuleList only holds layers.*nn.Sequential")
+    assert.error_matches(function() nn.ModuleList { nn.ReLU() }(1) end, "ModuleList holds layers.*nn.Sequential")
   end)
 
   it("is a child: its elements are named through it", function()

@@ -48,7 +48,7 @@ describe("options of layers", function()
   end)
 
   it("that contradict each other", function()
-    fails("padding_index 5 is no row of a table of 5", function()
+    fails("padding_index 5 is not a row of a table of 5", function()
       nn.Embedding { count = 5, width = 2, padding_index = 5 }
     end)
     fails("patches of 5 do not tile an image of 28 x 28", function()
@@ -57,13 +57,13 @@ describe("options of layers", function()
     fails("image_size must be an integer or { height, width }", function()
       nn.PatchEmbedding { image_size = { 28 }, patch_size = 4, width = 8 }
     end)
-    fails("the weight to share is %(7, 4%), this layer needs %(7, 5%)", function()
+    fails("the weight to share has the shape %(7, 4%), and this layer needs %(7, 5%)", function()
       nn.Classifier { inputs = 5, classes = 7, weight = nn.Embedding(7, 4) }
     end)
     fails("has no parameter 'weight' to share", function()
       nn.Classifier { inputs = 5, classes = 7, weight = nn.ReLU() }
     end)
-    fails("exclude each other", function()
+    fails("not both: the owner of the weight", function()
       nn.Classifier { inputs = 4, classes = 7, weight = nn.Embedding(7, 4), weight_initializer = "zeros" }
     end)
   end)

@@ -97,11 +97,11 @@ describe("learning-rate schedules", function()
     s:step()
     local before = s:state()
     local foreign = lr_scheduler.StepLR({}, optimizer(1)):state()
-    assert.error_matches(function() s:load_state(foreign) end, "CosineAnnealingWarmupLR: the state is of StepLR")
+    assert.error_matches(function() s:load_state(foreign) end, "CosineAnnealingWarmupLR: the state belongs to StepLR")
     local broken = s:state()
     broken.after.type = "StepLR"
     broken.position = 7
-    assert.error_matches(function() s:load_state(broken) end, "CosineAnnealingLR: the state is of StepLR")
+    assert.error_matches(function() s:load_state(broken) end, "CosineAnnealingLR: the state belongs to StepLR")
     local nonsense = s:state()
     nonsense.options.total_steps = 0
     assert.error_matches(function() s:load_state(nonsense) end, "total_steps")
@@ -142,7 +142,7 @@ describe("learning-rate schedules", function()
     assert.error_matches(function() lr_scheduler.MultiStepLR({ milestones = { 1.5 } }, optimizer(1)) end,
       "milestones%[1%] must be a step")
     assert.error_matches(function() lr_scheduler.OneCycleLR({ total_steps = 10, pct_start = 0.1 }, optimizer(1)) end,
-      "is one step, in which the rate would have to rise")
+      "is one step, in which the rate cannot rise")
   end)
 
   -- warm-up (s + 1) / W, D steps at the full rate, then the other schedule from its own step 0, written out here
@@ -195,7 +195,8 @@ describe("learning-rate schedules", function()
     local given = { delay_steps = 1, after = { type = "CosinLR" } }
     assert.error_matches(function() lr_scheduler.DelayerScheduler(given, optimizer(1)) end, "no type 'CosinLR'")
     given.after = { eta_min = 0 }
-    assert.error_matches(function() lr_scheduler.DelayerScheduler(given, optimizer(1)) end, "after = { type")
+    assert.error_matches(function() lr_scheduler.DelayerScheduler(given, optimizer(1)) end,
+      "option 'after' must be a table { type")
   end)
 
   it("can be the user's own", function()

@@ -248,6 +248,21 @@ describe("ZeRO in a loop of one's own #ranks", function()
     assert.truthy(result.err:find("all_gather", 1, true), result.err)
   end)
 
+  it("reads a checkpoint into a parameter that has been used, and saves one", function()
+    local line = [[
+      local path = gm.checkpoint.save("ck", { tensors = { { name = "w", tensor = model.used.weight } },
+        meta = { step = engine.steps_done } })
+      local before = model.used.weight:detach():sum():item()
+      gm.no_grad(function() model.used.weight:fill_(7) end)
+      assert(model.used.weight:detach():sum():item() == 7 * 160)
+      local ck = gm.checkpoint.open(path)
+      ck:read_into("w", model.used.weight)
+      ck:close()
+      assert(model.used.weight:detach():sum():item() == before)]]
+    assert.equal(run_code(0, "", "", 0, { '"DATA" == 1', '"DATA" < 3' }).out,
+      run_code("{ stage = 3, whole_below = 0 }", "", line, 0, { '"DATA" == 1', '"DATA" < 3' }).out)
+  end)
+
   it("holds parameters for code that works on their bytes", function()
     local line = [[
       gm.gathered({ model.used.weight, model.scale }, function()
@@ -278,7 +293,7 @@ describe("ZeRO in a loop of one's own #ranks", function()
 
   it("refuses handlers that sum gradients themselves", function()
     local result = run_code(1, 'gradient_handler = { { type = "DataParallelGradientHandler" } },', "", 1)
-    assert.truthy(result.err:find("zero shares out the sums of gradients", 1, true), result.err)
+    assert.truthy(result.err:find("zero divides the sums of gradients", 1, true), result.err)
   end)
 
   it("refuses a parameter that is frozen after its gradient has got an owner", function()

@@ -70,7 +70,7 @@ describe("a model for a pipeline of " .. ranks, function()
     local held = stage.of(gm.build_pipeline_model(layers(), { schedule = schedule, split = "uniform" }))
     assert.same(ranks == 1 and { 1, 2 } or of_rank({ 1, 4 }, { 2, 3 }), held.parts)
     assert.error_matches(function() gm.build_pipeline_model(layers(), { schedule = schedule, num_chunks = 3 }) end,
-      "num_chunks = 3, the schedule has 2")
+      "num_chunks = 3, and the schedule has 2")
   end)
 
   it("is refused where it cannot be", function()

@@ -43,7 +43,7 @@ local faults = {
     end,
     ["a message to itself"] = function(s)
       s.actions[1][2] = { "send", "activation", 1, 1, 0 }
-      return 0, 2, "sends itself nothing"
+      return 0, 2, "cannot send to itself"
     end,
     ["a field that is missing"] = function(s)
       s.actions[1][2] = { "send", "activation", 1, 1 }
@@ -74,7 +74,7 @@ local faults = {
     ["a forward pass done twice"] = function(s)
       local i = find(s, 2, "forward", 2, 1)
       table.insert(s.actions[3], i + 1, { "forward", 2, 1 })
-      return 2, i + 1, "was done already by action " .. i
+      return 2, i + 1, "was already done by action " .. i
     end,
     ["weight gradients left out"] = function(s)
       s.actions[2][find(s, 1, "backward", 3, 1)] = { "backward_input", 3, 1 }
@@ -82,7 +82,7 @@ local faults = {
     end,
     ["weight gradients done twice"] = function(s)
       table.insert(s.actions[2], { "backward_weight", 3, 1 })
-      return 1, #s.actions[2], "was done already"
+      return 1, #s.actions[2], "was already done"
     end,
   },
   order = {
@@ -115,11 +115,11 @@ local faults = {
     ["a receive doubled"] = function(s)
       local i = find(s, 1, "receive", "gradient", 2, 1, 2)
       table.insert(s.actions[2], i + 1, { "receive", "gradient", 2, 1, 2 })
-      return 1, i + 1, "was received already by action " .. i
+      return 1, i + 1, "was already received by action " .. i
     end,
     ["a send doubled"] = function(s)
       table.insert(s.actions[1], 3, { "send", "activation", 1, 1, 1 })
-      return 0, 3, "was sent already by action 2"
+      return 0, 3, "was already sent by action 2"
     end,
     ["the wrong rank"] = function(s)
       s.actions[1][2] = { "send", "activation", 1, 1, 2 }

@@ -83,7 +83,7 @@ describe("a user's pipeline schedule", function()
       broken(function(actions) table.remove(actions[2]) end))
     assert.matches("rank 0, action 1 %(recompute of micro%-batch 1, chunk 1%): there is no such kind of action",
       broken(function(actions) actions[1][1] = { "recompute", 1, 1 } end))
-    assert.matches("rank 0, action 1 %(send activation .*%): transfers are not for the order to say",
+    assert.matches("rank 0, action 1 %(send activation .*%): an order has no transfers",
       broken(function(actions) table.insert(actions[1], 1, { "send", "activation", 1, 1, 1 }) end))
     assert.matches("rank 0, action 3 %(backward of micro%-batch 2, chunk 1%): waits for ever, for the gradient",
       broken(function(actions)

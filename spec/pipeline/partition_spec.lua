@@ -117,13 +117,13 @@ describe("partition.listed", function()
   end)
 
   for name, case in pairs {
-    ["too few sections"] = { { 3, 3 }, "are 6 sections together; the model has 7" },
-    ["too many"] = { { 3, 5 }, "are 8 sections together; the model has 7" },
+    ["too few sections"] = { { 3, 3 }, "add up to 6 sections; the model has 7" },
+    ["too many"] = { { 3, 5 }, "add up to 8 sections; the model has 7" },
     ["another number of parts"] = { { 7 }, "sizes of 1 parts are given; the schedule has 2" },
     ["an empty part"] = { { 0, 7 }, "size 1 must be a whole number from 1; got 0" },
     ["half a section"] = { { 3.5, 3.5 }, "size 1 must be a whole number from 1; got 3.5" },
     ["a word"] = { { "3", 4 }, "size 1 must be a whole number" },
-    ["a late beginning"] = { { first = { 2, 3 } }, "the first part begins at section 1, not 2" },
+    ["a late beginning"] = { { first = { 2, 3 } }, "the first part must begin at section 1, not 2" },
     ["a part before the one before it"] = { { first = { 1, 1 } }, "part 2 begins at section 1, part 1 at section 1" },
     ["a part behind the end"] = { { first = { 1, 8 } }, "begins at section 8; the model has 7" },
   } do

@@ -242,12 +242,12 @@ describe("a model cannot be cut", function()
   it("whose class has a forward of its own besides", function()
     local class = nn.class("SpecOwnForward", models.GPT, false)
     function class.forward() return 1 end
-    refused(class(gpt), "SpecOwnForward has a forward of its own beside its sections")
+    refused(class(gpt), "SpecOwnForward has both sections and a forward of its own")
     local reversed = nn.class("SpecReversed", nn.Sequential, false)
     function reversed:forward(x) return self[1](self[2](x)) end
     local model = reversed {}
     model:append(nn.ReLU()):append(nn.Tanh())
-    refused(model, "SpecReversed has a forward of its own")
+    refused(model, "SpecReversed has both sections and a forward of its own")
   end)
 
   it("where two sections read one module", function()

@@ -82,8 +82,8 @@ describe("packing", function()
 
   it("refuses a text that does not fit what came", scoped(function()
     local x = gm.zeros { 1 }
-    assert.error_matches(function() packing.unpack({ x, x }, "T") end, "stands for 1 tensors, 2 came")
-    assert.error_matches(function() packing.unpack({ x }, "TT") end, "stands for 2 tensors, 1 came")
+    assert.error_matches(function() packing.unpack({ x, x }, "T") end, "describes 1 tensors, and 2 arrived")
+    assert.error_matches(function() packing.unpack({ x }, "TT") end, "describes 2 tensors, and 1 arrived")
     for _, text in ipairs { "?", "{#1;T", "{#1;", "#1", "#x;", "$3:ab", "$a:", "T}" } do
       assert.error_matches(function() packing.unpack({ x }, text) end, "border is damaged at byte", text)
     end

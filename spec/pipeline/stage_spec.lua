@@ -108,7 +108,7 @@ describe("a stage", function()
     assert.same({ { 1, 3 }, { 4, 6 } }, bounds "parameters")
     assert.same(bounds "parameters", bounds(nil))
     assert.error_matches(function() bounds { weights = { 1, 2 } } end, "2 weights for the 6 sections of GPT")
-    assert.error_matches(function() bounds "flops" end, "weights must be measured first")
+    assert.error_matches(function() bounds "flops" end, "measure the weights first")
     assert.error_matches(function() split(models.GPT(gpt), 7, 0) end, "7 parts of 6 sections")
   end)
 
@@ -189,7 +189,7 @@ describe("a module that another stage holds", function()
     for _, entry in ipairs(model:state()) do state[entry.name] = true end
     assert.is_true(state["1.router.bias"])
     assert.is_nil(state["2.router.bias"])
-    assert.error_matches(function() model[2]:set_present(true) end, "'bias' of 2.router was let go")
+    assert.error_matches(function() model[2]:set_present(true) end, "'bias' of 2.router was released")
   end))
 
   it("comes back without buffers", scoped(function()
@@ -336,7 +336,7 @@ describe("a stage that a recipe built", function()
       stage.own({ nn.Sequential { nn.Linear(2, 2) }, nn.Sequential { nn.Linear(2, 2) } }, opt)
     end, "two chunks of this stage declare a parameter '1.weight'")
     assert.error_matches(function() stage.own(nn.Linear(2, 2), opt) end,
-      "the schedule has 2 chunks a stage; 1 modules are given")
+      "the schedule has 2 chunks on each stage, and 1 modules are given")
     assert.error_matches(function() stage.own({}, opt) end, "a module for each of its chunks")
   end)
 end)
@@ -420,20 +420,21 @@ describe("nn.PipelineSharedModuleWrapper", function()
       assert.same({ "1.weight" }, names(model))
       assert.equal(model[1].weight, model[2].weight)
       assert.same({}, stage.own(model):shared())
-      assert.error_matches(function() tie:register_module(nn.Linear(2, 2)) end, "2 parameters are registered here, 1")
+      assert.error_matches(function() tie:register_module(nn.Linear(2, 2)) end, "that of the first module, 1; got 2")
       assert.error_matches(function() tie:register_module(nn.Embedding(7, 5)) end,
-        "'weight' %(7, 5%) cannot be one with 'weight' %(7, 4%)")
+        "'weight' %(7, 5%) cannot be tied to 'weight' %(7, 4%)")
     end)
   end))
 
   it("refuses what is no stage, no member and no module", function()
     as_rank(1, 3, function()
       local wrapper = nn.PipelineSharedModuleWrapper
-      assert.error_matches(function() wrapper { 0, 3 } end, "entry 2 must be a stage, 0 to 2 or from %-1 .* got 3")
+      assert.error_matches(function() wrapper { 0, 3 } end,
+        "entry 2 must be a stage, 0 to 2, or %-1 to %-3 from the end; got 3")
       assert.error_matches(function() wrapper {} end, "takes a list of stages")
       assert.error_matches(function() wrapper { 0, 2 }:register_module(nn.Linear(2, 2)) end,
-        "stage 1 is none of its stages { 0, 2 }")
-      assert.error_matches(function() wrapper { 1 }:register_module(3) end, "a module is wanted; got 3")
+        "stage 1 is not one of its stages { 0, 2 }")
+      assert.error_matches(function() wrapper { 1 }:register_module(3) end, "Wrapper takes a module; got 3")
       assert.error_matches(function() wrapper { 1 }:register_parameter(nn.Linear(2, 2), "scale") end,
         "has no parameter 'scale'")
     end)

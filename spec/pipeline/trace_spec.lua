@@ -171,7 +171,7 @@ describe("the recorder", function()
     assert.is_nil(ranks.on_phase)
     recorder:write(folder .. "/trace.json")
     assert.equal("forward backward update other forward backward update", phases_in(folder .. "/trace.json"))
-    assert.error_matches(function() recorder:write(folder .. "/trace.svg") end, "none was run")
+    assert.error_matches(function() recorder:write(folder .. "/trace.svg") end, "none has run")
   end)
 
   it("is stopped by writing", function()

@@ -90,11 +90,11 @@ for _, mode in ipairs { "ring", "ulysses" } do
     end)
 
     if mode == "ulysses" then
-      it("heads that cannot be shared out are an error that says which ranks would do, and what has no such limit",
+      it("heads that cannot be divided evenly are an error that says which ranks would do, and what has no such limit",
         function()
           local q = normal(1, 8, 5, 2):redistribute(rows)
           local said = ("ulysses gives each of the %d ranks that share a sequence whole heads, but 5 key heads cannot "
-            .. "be shared out over %d; parallel.sequence.size may be 1, 5 with them, and parallel.sequence.mode = "
+            .. "be divided evenly over %d; with them parallel.sequence.size may be 1, 5, and parallel.sequence.mode = "
             .. "\"ring\" has no such limit"):format(ranks, ranks)
           assert.error_matches(function() sequence_parallel.attention(q, q, q) end, said, 1, true)
           assert.error_matches(function() nn.MultiHeadAttention { width = 20, heads = 5 } end, said, 1, true)

@@ -34,19 +34,20 @@ describe("tensor modes refuse", function()
   if world == 4 then
     it("heads that do not divide, and say which sizes would do", function()
       install "1d"
-      fails("6 heads cannot be shared out over 4 ranks; with these heads the ranks may be 1, 2, 3, 6, and on 4 ranks "
-        .. "the heads must be a multiple of 4", function() nn.MultiHeadAttention { width = 12, heads = 6 } end)
+      fails("6 heads cannot be divided evenly over 4 ranks; with these heads the ranks may be 1, 2, 3, 6, and on 4 "
+        .. "ranks the number of heads must be a multiple of 4",
+        function() nn.MultiHeadAttention { width = 12, heads = 6 } end)
       fails("8 heads and 2 key heads cannot be .* the ranks may be 1, 2,",
         function() nn.MultiHeadAttention { width = 16, heads = 8, kv_heads = 2 } end)
       install "2d" -- 2 parts
-      fails("5 heads cannot be shared out over 2 ranks",
+      fails("5 heads cannot be divided evenly over 2 ranks",
         function() nn.MultiHeadAttention { width = 10, heads = 5 } end)
       nn.MultiHeadAttention { width = 12, heads = 6 }
     end)
 
     it("a class of another mode", function()
       install "2d"
-      fails("Linear3D belongs to tensor mode 3d, this job's mode is 2d; the generic name builds what fits",
+      fails("Linear3D belongs to tensor mode 3d, and this job's mode is 2d; the generic name builds the class",
         function() nn.Linear3D(4, 4) end)
       fails("VocabParallelEmbedding1D belongs to tensor mode 1d",
         function() nn.VocabParallelEmbedding1D { count = 4, width = 4 } end)

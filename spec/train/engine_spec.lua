@@ -139,7 +139,7 @@ describe("the engine", function()
       engine:settle()
     end)
     assert.is_false(ok)
-    assert.matches("first that is not finite: the loss; all parameters are finite, so that an op", failure.text(err))
+    assert.matches("first that is not finite: the loss; all parameters are finite, so an op", failure.text(err))
   end)
 
   it("ends a run that diverges with status 8, the step, and the first bad parameter", function()

@@ -75,7 +75,7 @@ describe("a trainer with a head in pieces", function()
       said[3] = said[3] or select(2, pcall(gm.ops.softmax, output))
     end } })
     assert.is_truthy(said[1]:find("'size' of a Projection, the output of a head in pieces (head_chunk)", 1, true))
-    assert.is_truthy(said[2]:find("have been updated since; look at it before the update", 1, true), said[2])
+    assert.is_truthy(said[2]:find("have been updated since it was made; use it before the update", 1, true), said[2])
     assert.is_truthy(said[3]:find("x must be a tensor; got a Projection", 1, true), said[3])
   end)
 

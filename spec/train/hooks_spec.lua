@@ -73,7 +73,7 @@ describe("EarlyStopHook", function()
     assert.equal(5, step)
     assert.equal(0.5, trainer.states.best)
     assert.equal(2, trainer.states.best_step)
-    assert.is_true(said(trainer, "accuracy was 0.5 at its best, in step 2"))
+    assert.is_true(said(trainer, "the best accuracy was 0.5, in step 2"))
     assert.equal(9, (steps({ 1, 2, 3, 4, 5, 6, 7, 8, 9 }, { patience = 1 })))
     assert.equal(9, (steps({ 1, 1, 2, 2, 3, 3, 4, 4, 5 }, { patience = 2 }))) -- progress begins a new count
   end)

@@ -202,7 +202,7 @@ describe("the engine on several ranks", function()
     local engine = trainer.engine
     local x, y = one_step(engine, train)
     local loss = engine:criterion(engine(x), y)
-    assert.error_matches(function() engine:backward(loss) end, "once more after the gradients .* add the losses")
+    assert.error_matches(function() engine:backward(loss) end, "is called again after the gradients .* add the losses")
     assert.is_true(engine:step())
   end)
 

@@ -324,32 +324,55 @@ void gm_test_infer_optimizers(void **state)
     assert_int_equal(got[0].dtype, GM_F64);
     assert_int_equal(got[0].ndim, 0);
     OK(infer(GM_OP_sum_squares, NONE(0), NONE(1)));
-    OK(infer(GM_OP_sgd, IN(NULL, NULL, F(2), D(3)), IN(F(2), NULL, NULL, D(3), NULL, NULL)));
-    expect(3, GM_F64, SHAPE(3));
-    FAILS(GM_EINVAL, "sgd: momentum 0 does not take a buffer for each parameter; see number 2",
-          infer(GM_OP_sgd, IN(NULL, NULL, F(2), D(3)), IN(F(2), NULL, NULL, D(3), D(3), NULL)));
-    FAILS(GM_EINVAL, "sgd: 2 gradients need 6 outputs, 3 given",
-          infer(GM_OP_sgd, IN(NULL, NULL, F(2), D(3)), IN(F(2), NULL, NULL)));
-    FAILS(GM_EINVAL, "output 1 (p)", infer(GM_OP_sgd, IN(NULL, NULL, F(2)), NONE(3)));
-    FAILS(GM_ESHAPE, "sgd: p is f64, should be f32", infer(GM_OP_sgd, IN(NULL, NULL, F(2)), IN(D(2), NULL, NULL)));
+    OK(infer(GM_OP_sgd, IN(NULL, NULL, F(2), D(3)), IN(F(2), NULL, NULL, NULL, D(3), NULL, NULL, NULL)));
+    expect(4, GM_F64, SHAPE(3));
+    FAILS(GM_EINVAL, "sgd: these attributes do not take a tensor 'buffer' for each parameter; see number 2",
+          infer(GM_OP_sgd, IN(NULL, NULL, F(2), D(3)), IN(F(2), NULL, NULL, NULL, D(3), D(3), NULL, NULL)));
+    FAILS(GM_EINVAL, "sgd: 2 gradients need 8 outputs, 4 given",
+          infer(GM_OP_sgd, IN(NULL, NULL, F(2), D(3)), IN(F(2), NULL, NULL, NULL)));
+    FAILS(GM_EINVAL, "output 1 (p)", infer(GM_OP_sgd, IN(NULL, NULL, F(2)), NONE(4)));
+    FAILS(GM_ESHAPE, "sgd: p is f64, should be f32",
+          infer(GM_OP_sgd, IN(NULL, NULL, F(2)), IN(D(2), NULL, NULL, NULL)));
     at.momentum = 0.9;
-    FAILS(GM_EINVAL, "momentum 0.9 needs a buffer", infer(GM_OP_sgd, IN(NULL, NULL, F(2)), IN(F(2), NULL, NULL)));
-    OK(infer(GM_OP_sgd, IN(NULL, NULL, F(2)), IN(F(2), F(2), NULL)));
+    FAILS(GM_EINVAL, "need a tensor 'buffer'", infer(GM_OP_sgd, IN(NULL, NULL, F(2)), IN(F(2), NULL, NULL, NULL)));
+    OK(infer(GM_OP_sgd, IN(NULL, NULL, F(2)), IN(F(2), F(2), NULL, NULL)));
     at.nesterov = true, at.dampening = 0.1;
     FAILS(GM_EINVAL, "nesterov needs momentum above 0 and no dampening",
-          infer(GM_OP_sgd, IN(NULL, NULL, F(2)), IN(F(2), F(2), NULL)));
-    OK(infer(GM_OP_adam, IN(NULL, NULL, F(2)), IN(F(2), F(2), F(2), NULL)));
+          infer(GM_OP_sgd, IN(NULL, NULL, F(2)), IN(F(2), F(2), NULL, NULL)));
+    OK(infer(GM_OP_adam, IN(NULL, NULL, F(2)), IN(F(2), F(2), F(2), NULL, NULL, NULL)));
     FAILS(GM_ESHAPE, "adam: v is (3), should be (2)",
-          infer(GM_OP_adam, IN(NULL, NULL, F(2)), IN(F(2), F(2), F(3), NULL)));
+          infer(GM_OP_adam, IN(NULL, NULL, F(2)), IN(F(2), F(2), F(3), NULL, NULL, NULL)));
     at.beta2 = 1;
-    FAILS(GM_EINVAL, "adam: beta2 is 1", infer(GM_OP_adam, IN(NULL, NULL, F(2)), IN(F(2), F(2), F(2), NULL)));
+    FAILS(GM_EINVAL, "adam: beta2 is 1",
+          infer(GM_OP_adam, IN(NULL, NULL, F(2)), IN(F(2), F(2), F(2), NULL, NULL, NULL)));
+    begin(); /* trust ratios */
+    FAILS(GM_EINVAL, "adam: measure is for updates with a trust ratio",
+          (at.measure = true, infer(GM_OP_adam, IN(NULL, NULL, F(2)), IN(F(2), F(2), F(2), NULL, NULL, NULL))));
+    at.trust = 1;
+    FAILS(GM_EINVAL, "adam: these attributes need a tensor 'trust'",
+          infer(GM_OP_adam, IN(NULL, NULL, F(2)), IN(F(2), F(2), F(2), NULL, NULL, NULL)));
+    FAILS(GM_ESHAPE, "adam: trust is f32, should be f64",
+          infer(GM_OP_adam, IN(NULL, NULL, F(2)), IN(F(2), F(2), F(2), NULL, NULL, F(2))));
+    OK(infer(GM_OP_adam, IN(NULL, NULL, F(2)), IN(F(2), F(2), F(2), NULL, NULL, D(2))));
+    at.trust_min = 2, at.trust_max = 1;
+    FAILS(GM_EINVAL, "adam: trust_max 1 is below trust_min 2",
+          infer(GM_OP_adam, IN(NULL, NULL, F(2)), IN(F(2), F(2), F(2), NULL, NULL, D(2))));
+    at.trust_max = 3, at.eps = 0;
+    FAILS(GM_EINVAL, "adam: the norm of an update needs eps above 0",
+          infer(GM_OP_adam, IN(NULL, NULL, F(2)), IN(F(2), F(2), F(2), NULL, NULL, D(2))));
+    OK(infer(GM_OP_sgd, IN(NULL, NULL, F(2)), IN(F(2), NULL, NULL, D(2))));
+    at.trust = 2, at.decoupled = true;
+    FAILS(GM_EINVAL, "sgd: LARS takes the weight decay with the gradient",
+          infer(GM_OP_sgd, IN(NULL, NULL, F(2)), IN(F(2), NULL, NULL, D(2))));
+    at.trust = 3;
+    FAILS(GM_EINVAL, "sgd: trust is 3", infer(GM_OP_sgd, IN(NULL, NULL, F(2)), IN(F(2), NULL, NULL, D(2))));
     begin(); /* more outputs than a spec array holds: checked without one */
-    gm_tensor *g[7] = {NULL}, *pmv[20];
+    gm_tensor *g[7] = {NULL}, *pmv[30];
     for (int i = 2; i < 7; i++) g[i] = F(2, 2);
-    for (int i = 0; i < 20; i++) pmv[i] = i % 4 < 3 ? F(2, 2) : NULL;
-    OK(gm_infer(&(gm_call){GM_OP_adam, 7, 20, g, pmv, &at}, NULL));
-    pmv[17] = F(4);
-    FAILS(GM_ESHAPE, "adam: m is (4), should be (2, 2)", gm_infer(&(gm_call){GM_OP_adam, 7, 20, g, pmv, &at}, NULL));
+    for (int i = 0; i < 30; i++) pmv[i] = i % 6 < 3 ? F(2, 2) : NULL;
+    OK(gm_infer(&(gm_call){GM_OP_adam, 7, 30, g, pmv, &at}, NULL));
+    pmv[19] = F(4);
+    FAILS(GM_ESHAPE, "adam: m is (4), should be (2, 2)", gm_infer(&(gm_call){GM_OP_adam, 7, 30, g, pmv, &at}, NULL));
 }
 
 /* Of 16 bits: what ops.def marks is f32, all else as the inputs; masters are for 16 bits alone. */
@@ -379,18 +402,18 @@ void gm_test_infer_narrow(void **state)
     OK(infer(GM_OP_attention, IN(B(1, 5, 2, 8), B(1, 5, 2, 8), B(1, 5, 2, 8), NULL), NONE(2)));
     expect(1, GM_F32, SHAPE(1, 2, 5));
     begin();
-    OK(infer(GM_OP_adam, IN(NULL, NULL, B(2)), IN(B(2), F(2), F(2), F(2))));
-    OK(infer(GM_OP_adam, IN(NULL, NULL, B(2)), IN(B(2), F(2), F(2), NULL)));
+    OK(infer(GM_OP_adam, IN(NULL, NULL, B(2)), IN(B(2), F(2), F(2), NULL, F(2), NULL)));
+    OK(infer(GM_OP_adam, IN(NULL, NULL, B(2)), IN(B(2), F(2), F(2), NULL, NULL, NULL)));
     FAILS(GM_ESHAPE, "adam: m is bf16, should be f32",
-          infer(GM_OP_adam, IN(NULL, NULL, B(2)), IN(B(2), B(2), F(2), NULL)));
+          infer(GM_OP_adam, IN(NULL, NULL, B(2)), IN(B(2), B(2), F(2), NULL, NULL, NULL)));
     FAILS(GM_EINVAL, "adam: parameter 1 is f32 and needs no master",
-          infer(GM_OP_adam, IN(NULL, NULL, F(2)), IN(F(2), F(2), F(2), F(2))));
+          infer(GM_OP_adam, IN(NULL, NULL, F(2)), IN(F(2), F(2), F(2), NULL, F(2), NULL)));
     at.stochastic = true;
-    OK(infer(GM_OP_sgd, IN(NULL, NULL, B(2)), IN(B(2), NULL, NULL)));
+    OK(infer(GM_OP_sgd, IN(NULL, NULL, B(2)), IN(B(2), NULL, NULL, NULL)));
     FAILS(GM_EINVAL, "without a master; see number 1, of bf16",
-          infer(GM_OP_sgd, IN(NULL, NULL, B(2)), IN(B(2), NULL, F(2))));
+          infer(GM_OP_sgd, IN(NULL, NULL, B(2)), IN(B(2), NULL, F(2), NULL)));
     FAILS(GM_EINVAL, "without a master; see number 1, of f32",
-          infer(GM_OP_sgd, IN(NULL, NULL, F(2)), IN(F(2), NULL, NULL)));
+          infer(GM_OP_sgd, IN(NULL, NULL, F(2)), IN(F(2), NULL, NULL, NULL)));
 }
 
 void gm_test_run_checks_outputs(void **state)

@@ -100,21 +100,21 @@ void gm_test_ref_losses(void **state)
 static void sgd_twice(const double want[2])
 {
     gm_tensor *p = VALUES(S(1), 1), *buffer = at.momentum != 0 ? VALUES(S(1), 123) : NULL, *g = VALUES(S(1), 1),
-              *out[3];
+              *out[4];
     for (int k = 0; k < 2; k++) {
         dev->step.step = k + 1;
-        run(GM_OP_sgd, IN(NULL, NULL, g), 3, (gm_tensor *[]){p, buffer, NULL}, out);
+        run(GM_OP_sgd, IN(NULL, NULL, g), 4, (gm_tensor *[]){p, buffer, NULL, NULL}, out);
         EXPECT(p, 1e-15, want[k]);
     }
 }
 
 static void adam_twice(const double want[2])
 {
-    gm_tensor *pmv[4] = {VALUES(S(1), 1), VALUES(S(1), 0), VALUES(S(1), 0)}, *g = VALUES(S(1), 1), *out[4];
+    gm_tensor *pmv[6] = {VALUES(S(1), 1), VALUES(S(1), 0), VALUES(S(1), 0)}, *g = VALUES(S(1), 1), *out[6];
     for (int k = 0; k < 2; k++) {
         dev->step.step = k + 1;
         set(g, 0, k ? -1 : 1);
-        run(GM_OP_adam, IN(NULL, NULL, g), 4, pmv, out);
+        run(GM_OP_adam, IN(NULL, NULL, g), 6, pmv, out);
         EXPECT(pmv[0], 1e-15, want[k]);
     }
 }

@@ -188,6 +188,8 @@ static void in_order(gm_rank *r, void *context)
         for (int i = 0; i < N; i++) {
             OK(gm_run_one(r->device, GM_OP_copy, NULL, leaves[i]->local, copy));
             assert_int_equal(gm_comm_under_way(r->comm), turn > 0 && i < N - 1);
+            for (int k = 0; k < N; k++) /* what was used stays alone, beside what comes */
+                assert_int_equal(leaves[k]->local->storage->block != NULL, k == i || (turn > 0 && k == i + 1));
         }
         for (int i = 0; i < N; i++) OK(gm_value_resting_changes(leaves[i]));
     }

@@ -1,8 +1,9 @@
-/* family.h - what the rules of the families of ops are written with. Private to this folder and to sharded/.
+/* family.h - the functions with which the layout rules of the families of ops are written. Private to this folder and
+ * to host/parallel/sharded/.
  *
- * A rule says which dimension of which input is which dimension of the outputs (gm_rule_join), then what must be
- * whole, then what may be partial; gm_rule_slices at the end asks for the slices that follow. Outputs share one
- * layout, c->out[0], but for those that a rule sets itself. */
+ * A rule first says which dimension of each input is which dimension of the outputs (gm_rule_join), then what must be
+ * whole, then what may be partial. At the end gm_rule_slices asks for the slices that follow from this. The outputs
+ * share one layout, c->out[0], except those that a rule sets itself. */
 #ifndef GM_RULE_FAMILY_H
 #define GM_RULE_FAMILY_H
 
@@ -10,39 +11,43 @@
 
 typedef struct gm_rule_call {
     gm_rank         *r;
-    const char      *name; /* of the op */
+    const char      *name; /* the name of the op, for messages */
     gm_op            op;
     int              n_in, n_out;
     gm_value *const *in;
     gm_attrs        *attrs;
-    const gm_spec   *global; /* of the outputs */
+    const gm_spec   *global; /* the specs of the outputs, for global shapes */
     gm_layout       *out;
     gm_fit          *fit;
-    /* Which dimension of the output each dimension of an input is; -1: none. */
+    /* to[i][d]: the dimension of the output that dimension d of input i is; -1: none. */
     int8_t to[8][GM_MAX_DIMS];
 } gm_rule_call;
 
-/* A call in which nothing is joined yet: outputs replicated, inputs as they are. */
+/* Gives a call in which no dimensions are joined yet: the outputs are replicated, and the inputs stay as they are. */
 gm_rule_call gm_rule_begin(gm_rank *r, const char *name, gm_op op, int n_in, gm_value *const *in, gm_attrs *attrs,
                            int n_out, const gm_spec *global, gm_layout *out, gm_fit *fit);
-/* GM_ESHAPE: why, and what the inputs are. */
+/* Returns GM_ESHAPE with a message that gives the reason and describes the inputs. */
 gm_status gm_rule_refuse(const gm_rule_call *c, const char *why);
-/* Dimension d of input i is dimension `to` of the output: its cuts become the output's. NULL inputs are allowed. */
+/* Says that dimension d of input i is dimension `to` of the output: its cuts become those of the output. Ignores an
+ * input that is NULL. GM_ESHAPE: the dimension is cut in another way there already. */
 gm_status gm_rule_join(gm_rule_call *c, int i, int d, int to);
-/* Dimension d of input i is not cut. */
+/* GM_ESHAPE if dimension d of input i is cut. */
 gm_status gm_rule_whole(const gm_rule_call *c, int i, int d, const char *why);
-/* Dimension d of input i and e of input j are summed over: cut alike, or one is sliced; the result is partial. */
+/* Says that the op sums over dimension d of input i together with dimension e of input j. Both must be cut in the same
+ * way, or one is not cut and will be sliced. The result is partial over the axes of the cuts. */
 gm_status gm_rule_sum_over(gm_rule_call *c, int i, int d, int j, int e);
-/* No input is partial. */
+/* GM_ESHAPE if an input is partial. */
 gm_status gm_rule_no_partial(const gm_rule_call *c);
-/* All inputs from `first` on that are there are terms of one sum: those that are not partial alike are masked. */
+/* Says that all given inputs from `first` on are terms of one sum. If some are partial, those that are not partial over
+ * the same axes are masked. */
 void gm_rule_terms(gm_rule_call *c, int first);
-/* The last step: joined dimensions that are not cut are sliced; the result is a legal layout. */
+/* The last step: asks for slices of inputs that are not cut along a joined dimension that the output has cut.
+ * GM_ESHAPE: the layout of the output is not legal. */
 gm_status gm_rule_slices(gm_rule_call *c);
-/* attrs->box for a block of a tensor of this global shape and layout. */
+/* Sets attrs->box to this rank's block of a tensor of this global shape and layout. */
 gm_status gm_rule_box(gm_rank *r, gm_attrs *attrs, const gm_layout *layout, int ndim, const int64_t *shape);
 
-/* Of attention: batch and heads of q, k, v and key_mask are joined; what may not be cut is not. */
+/* For attention: joins the batch and head dimensions of q, k, v and key_mask. GM_ESHAPE: another dimension is cut. */
 gm_status gm_rule_attention_dims(gm_rule_call *c);
 
 gm_status gm_layout_rule_elementwise(gm_rule_call *c);

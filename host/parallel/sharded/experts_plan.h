@@ -1,10 +1,10 @@
-/* experts_plan.h - which rows go where: the bookkeeping of experts.h. Private to this folder.
+/* experts_plan.h - plans which rows go to which rank: the bookkeeping of experts.h. Private to this folder.
  *
- * Choices of this rank are put in order (GM_OP_experts_order): those for its own experts first, expert by expert, then
- * those for the experts of the other places; inside of an expert as the tokens come. What comes from the others lies
- * expert by expert, and inside of one by place. How many rows each expert gets are numbers that the host reads, unless
- * it gives every expert `capacity` rows, used or not. On meta, where there are no indices, experts share the choices
- * equally. */
+ * A place is a rank of the group that shares the experts. The choices of this rank are put in order
+ * (GM_OP_experts_order): first those for its own experts, expert by expert, then those for the experts of the other
+ * places. Within an expert they are in order of tokens. Rows that come from other places lie expert by expert, and
+ * within an expert by place. The host reads how many rows each expert gets, unless every expert has `capacity` rows,
+ * used or not. On meta there are no indices; the plan then shares the choices equally among the experts. */
 #ifndef GM_EXPERTS_PLAN_H
 #define GM_EXPERTS_PLAN_H
 
@@ -12,12 +12,13 @@
 #include "linear.h"
 #include "rows.h"
 
-/* Blocks of a value, without it. */
+/* How the tokens x (..., h) and the first weights `up` (E, f, h) of E experts lie on the ranks; the values themselves
+ * are not needed. */
 typedef struct gm_experts_sides {
-    gm_side x, up; /* (..., h), (E, f, h) */
+    gm_side x, up;
 } gm_experts_sides;
 
-/* The experts of a place. */
+/* The experts of one place: first .. first + count - 1. */
 typedef struct gm_experts_place {
     int64_t first, count;
 } gm_experts_place;
@@ -25,38 +26,41 @@ typedef struct gm_experts_place {
 typedef struct gm_experts_plan {
     gm_comm          *comm;
     gm_group         *group;         /* the places: ranks that share the experts; NULL: this one has them all */
-    int               p, here;       /* how many there are, and which this is */
+    int               p, here;       /* the number of places, and the place of this rank */
     gm_experts_place *place;         /* [p] */
-    int64_t           experts, room; /* in all; of a block, some of which may be padding */
+    int64_t           experts, room; /* experts of all places; experts of a block, some of which may be padding */
     int64_t           capacity;      /* rows of each expert, used or not; 0: as many as chose it */
-    int64_t           n_here, n_sent, n_away; /* rows: for own experts, to others, from others */
-    int64_t          *out, *out_at;           /* [experts]: rows for it; the first, among n_here or n_sent */
-    int64_t          *in, *in_at; /* [room * p]: rows for own expert e from place i, at e p + i; the first, of n_away */
+    int64_t           n_here, n_sent, n_away; /* rows for own experts, sent to others, received from others */
+    /* For each expert the number of its rows, and the place of the first one among n_here or n_sent: [experts]. */
+    int64_t *out, *out_at;
+    /* The rows that place i sends to own expert e, at e p + i: their number, and the place of the first one among
+     * n_away: [room * p]. */
+    int64_t *in, *in_at;
 } gm_experts_plan;
 
-/* Do several ranks share the leading dimensions of such a value? An axis of one rank cuts nothing. */
+/* Tells whether several ranks share the leading dimensions of such a value. (An axis of size 1 cuts nothing.) */
 bool gm_experts_shared(const gm_rank *r, const gm_value *v);
 
-/* The index (..., k) of a block as (tokens, k), contiguous, with -1 for tokens that only pad the block. */
+/* Gives the index (..., k) of a block as (tokens, k), contiguous, with -1 for tokens that only pad the block. */
 gm_tensor *gm_experts_index(gm_work *w, gm_rank *r, const gm_side *side, gm_tensor *index);
 
-/* Places and lists; rows are to be laid out. */
+/* Makes a plan with its places and empty lists; gm_experts_lay_rows fills the lists. GM_ENOMEM. */
 gm_status gm_experts_plan_new(gm_rank *r, const gm_experts_sides *s, int64_t capacity, gm_experts_plan *plan);
 void      gm_experts_plan_free(gm_experts_plan *plan);
 
-/* The numbers that rows follow from: the choices of each expert, and, where there are other places, (p, room) rows for
- * own experts from each place. */
+/* How many numbers determine the rows: first the choices of each expert; then, if there are other places, (p, room)
+ * numbers of rows that own experts get from each place. */
 int64_t gm_experts_numbers(const gm_experts_plan *p);
-/* Fills in the second part of `all`, i64 (gm_experts_numbers), from the first of each place. Collective. */
+/* Fills the second part of `all`, i64 (gm_experts_numbers), from the first parts of all places. Collective. */
 void gm_experts_tell(gm_work *w, const gm_experts_plan *p, gm_tensor *all);
-/* What they are taken to be on meta, for this many choices of this rank. */
+/* Gives the numbers that a plan on meta assumes, for this many choices of this rank. */
 void gm_experts_balance(const gm_experts_plan *p, int64_t choices, int64_t *numbers);
-/* Where rows begin. numbers: not read where there is a capacity. */
+/* Computes where rows begin. numbers: not read if the plan has a capacity. */
 void gm_experts_lay_rows(gm_experts_plan *p, const int64_t *numbers);
-/* Choices of this rank that are not in padding. */
+/* The number of choices of this rank that are not in padding. */
 int64_t gm_experts_choices(gm_rank *r, const gm_side *x, int64_t k);
 
-/* Rows of own expert e, of those that are here (away false) or came from elsewhere. */
+/* Gives the rows of own expert e among those of this rank's tokens (away false) or those received (away true). */
 void gm_experts_rows(const gm_experts_plan *p, bool away, int64_t e, int64_t *first, int64_t *n);
 
 #endif

@@ -1,10 +1,10 @@
-/* experts_steps.h - what experts.c does with rows: gather, send, multiply by the experts they are for. Private to this
- * folder.
+/* experts_steps.h - the steps of experts.c: it gathers rows, sends them, and multiplies them by the weights of their
+ * experts. Private to this folder.
  *
- * A gm_experts_work is one pass of one call. Rows "here" are of this rank's tokens, rows "away" came from others; both
- * lie expert by expert, here first, in one tensor. Where each expert has equally many rows (gm_experts_plan.capacity)
- * all experts' products are one, else each has its own. Steps that fail leave their status in w->work->st (work.h), and
- * what follows does nothing. */
+ * A gm_experts_work is one pass of one call. Rows "here" are of this rank's tokens; rows "away" came from other ranks.
+ * Both lie expert by expert in one tensor, those here first. If all experts have the same number of rows
+ * (gm_experts_plan.capacity), one product serves all experts; otherwise each expert has a product of its own. A step
+ * that fails leaves its status in w->work->st (work.h), and the steps after it do nothing. */
 #ifndef GM_EXPERTS_STEPS_H
 #define GM_EXPERTS_STEPS_H
 
@@ -17,38 +17,40 @@ typedef struct gm_experts_work {
     gm_experts_plan plan;
     gm_function     f;
     gm_tensor      *up, *up_bias, *down, *down_bias; /* blocks; biases NULL where there is none, or not counted here */
-    int64_t         width, hidden;                   /* h, and f of this rank without padding */
-    int64_t         tokens, k;                       /* of this rank's block, padding included; choices of each */
-    gm_tensor      *choice, *row;                    /* of GM_OP_experts_order: of each row, of each choice */
-    int64_t        *numbers;                         /* gm_experts_numbers of them; NULL where there is a capacity */
-    gm_tensor      *in, *pre;                        /* rows (n_here + n_away, h), pre-activations (.., hidden) */
+    int64_t         width, hidden;                   /* h, and this rank's part of f without padding */
+    int64_t         tokens, k;    /* the tokens of this rank's block, padding included; the choices of each token */
+    gm_tensor      *choice, *row; /* from GM_OP_experts_order: the choice of each row, the row of each choice */
+    int64_t        *numbers;      /* gm_experts_numbers of them; NULL if there is a capacity */
+    gm_tensor      *in, *pre;     /* rows (n_here + n_away, h), and their pre-activations (n_here + n_away, hidden) */
 
     int          n_flights;
-    gm_pending **flights; /* what is under way */
+    gm_pending **flights; /* messages under way */
 } gm_experts_work;
 
-/* Plan, order and numbers of a pass with this index (tokens, k); capacity: of the plan. Waits for the device where it
- * has none: it reads the numbers, all at once. GM_EINVAL: an index that is no expert. */
+/* Makes plan, order and numbers of a pass with this index (tokens, k). capacity: see gm_experts_plan. Without a
+ * capacity it waits for the device once, to read the numbers. GM_EINVAL: an index names no expert. */
 void gm_experts_begin(gm_experts_work *w, gm_rank *r, const gm_experts_sides *s, gm_tensor *index, int64_t capacity);
-/* The same of choice, row and numbers that an earlier pass has made. */
+/* The same from choice, row and numbers that an earlier pass has made. */
 void gm_experts_resume(gm_experts_work *w, gm_rank *r, const gm_experts_sides *s, const int64_t *numbers,
                        int64_t capacity);
-/* Frees all but what is the work's; what is under way after a failure is left to itself. */
+/* Frees all that does not belong to w->work. After a failure the comm finishes messages under way (gm_comm_drop). */
 void gm_experts_end(gm_experts_work *w);
 
-/* Rows `first` .. `first + n - 1` of a tensor: a view, or NULL where there are none. */
+/* Rows first .. first + n - 1 of a tensor, as a view; NULL if n is 0. */
 gm_tensor *gm_experts_part(gm_experts_work *w, gm_tensor *t, int64_t first, int64_t n);
 gm_tensor *gm_experts_new(gm_experts_work *w, int64_t rows, int64_t width);
-/* to = rows of x for these choices, each times its weight; weight NULL: as they are. choice NULL: nothing. */
+/* to = the rows of x for these choices, each times its weight; weight NULL: without a factor. If choice is NULL, it
+ * does nothing. */
 void gm_experts_gather(gm_experts_work *w, gm_tensor *x, gm_tensor *choice, gm_tensor *weight, gm_tensor *to);
-/* x (+)= the rows of each token's choices, each times its weight; NULL: as they are. */
+/* x (+)= the sum of the rows of each token's choices, each times its weight; weight NULL: without a factor. */
 void gm_experts_combine(gm_experts_work *w, gm_tensor *y, gm_tensor *weight, bool accumulate, gm_tensor *x);
 
-/* Starts to send rows of `ours` (n_sent, h) to their experts, into `theirs` (n_away, h) there; or back. */
+/* Starts to send the rows `ours` (n_sent, h) to the ranks of their experts, where they become `theirs` (n_away, h).
+ * back: sends `theirs` back into `ours`. gm_experts_arrive waits for all messages. */
 void gm_experts_travel(gm_experts_work *w, gm_tensor *ours, gm_tensor *theirs, bool back);
 void gm_experts_arrive(gm_experts_work *w);
 
-/* For each own expert in turn, or once for all of them, step(w, context, s): its rows, here or away. */
+/* Calls step(w, context, s) for each own expert in turn, or once for all of them, with its rows here or away. */
 typedef struct gm_experts_span {
     int64_t e, first, n; /* own expert and its rows in tensors that hold all rows; e -1: all experts, each of `each` */
     int64_t each;
@@ -56,23 +58,24 @@ typedef struct gm_experts_span {
 typedef void (*gm_experts_step)(gm_experts_work *w, void *context, const gm_experts_span *s);
 void gm_experts_each(gm_experts_work *w, bool away, gm_experts_step step, void *context);
 
-/* Of t, whose row 0 is row `from` of the pass: the span's rows (n, width), of all experts (experts, each, width). */
+/* The span's rows of t, as a view: (n, width), or (experts, each, width) for all experts. from: the row of the pass
+ * that is row 0 of t. */
 gm_tensor *gm_experts_span_of(gm_experts_work *w, gm_tensor *t, const gm_experts_span *s, int64_t from);
-/* The span's expert of a block (experts, a, b) or (experts, a), or all of them: a view without the padding of hidden,
- * dimension hidden_dim of one expert; -1: it has none. NULL stays NULL. */
+/* The span's expert, or all experts, of a block of weights (experts, a, b) or (experts, a): a view without the padding
+ * of the hidden dimension. hidden_dim: this dimension in one expert; -1: there is none. NULL stays NULL. */
 gm_tensor *gm_experts_of(gm_experts_work *w, gm_tensor *block, const gm_experts_span *s, int hidden_dim);
 
-/* ---- steps on one expert's rows, or on all experts' alike ---- */
+/* ---- steps on the rows of one expert, or of all experts at once ---- */
 
 /* y = x weight' + bias; bias may be NULL. */
 void gm_experts_linear(gm_experts_work *w, gm_tensor *x, gm_tensor *weight, gm_tensor *bias, gm_tensor *y);
 /* y = a b, or y += a b; ta, tb: transposed. */
 void gm_experts_multiply(gm_experts_work *w, gm_tensor *a, bool ta, gm_tensor *b, bool tb, bool accumulate,
                          gm_tensor *y);
-/* f(pre) of some rows: new, or pre itself where there is no activation. */
+/* f(pre) as a new tensor, or pre itself if there is no activation. */
 gm_tensor *gm_experts_activate(gm_experts_work *w, gm_tensor *pre);
-/* dpre = g f'(pre), which is g where f is none (dpre is then not looked at); db = the sums of its columns, or db +=
- * with add; NULL: they are not wanted. */
+/* dpre = g f'(pre). If f is none, this is g, and dpre is not written. db = the sums of the columns of this gradient; db
+ * += with add; db NULL: the sums are not wanted. */
 void gm_experts_bias_gradient(gm_experts_work *w, gm_function f, gm_tensor *g, gm_tensor *pre, gm_tensor *dpre,
                               gm_tensor *db, bool add);
 

@@ -1,8 +1,8 @@
 /* linear.h - what the algorithms of gm_sharded_linear share. Private to this folder.
  *
- * linear.c plans and dispatches; linear1d.c multiplies whole rows by rows of w (column and gather kinds), linear2d.c is
- * SUMMA, linear3d.c gathers, multiplies and scatters. Nodes keep: slot 0 x, 1 w, GM_SLOT_OUTPUT + 1 the pre-activation
- * (as the op `linear` does); inputs are x, w, b. */
+ * linear.c chooses the algorithm. linear1d.c multiplies whole rows of x by rows of w (column and gather kinds).
+ * linear2d.c is SUMMA (summa.h). linear3d.c gathers, multiplies and scatters. The inputs of a node are x, w, b. Its
+ * slots are those of the op `linear`: slot 0 keeps x, slot 1 keeps w, slot GM_SLOT_OUTPUT + 1 the pre-activation. */
 #ifndef GM_SHARDED_LINEAR_H
 #define GM_SHARDED_LINEAR_H
 
@@ -10,7 +10,7 @@
 #include "rows.h"
 #include "summa.h"
 
-/* How a value lies, known without it: in backward the values are gone. */
+/* Layout and global shape of a value. In backward the values themselves are gone. */
 typedef struct gm_side {
     const gm_layout *layout;
     int              ndim;
@@ -20,37 +20,37 @@ typedef struct gm_side {
 static inline gm_side gm_side_of(const gm_value *v) { return (gm_side){&v->layout, v->ndim, v->shape}; }
 
 typedef enum gm_linear_kind {
-    GM_LINEAR_LOCAL,  /* nothing that the layout rule of linear does not do */
-    GM_LINEAR_COLUMN, /* w's rows cut, x's rows not by the same axis: local, but for the sum of dx */
-    GM_LINEAR_GATHER, /* w's rows cut by `row`, which cuts rows of x innermost: these are gathered */
-    GM_LINEAR_AB,     /* x (.. row .., col), w (col, row): both travel */
-    GM_LINEAR_ABT,    /* x (.. row .., col), w (row, col): w travels, y is summed */
-    GM_LINEAR_3D      /* x (.. row innermost .., col), w (row, col), one of them cut by third inside */
+    GM_LINEAR_LOCAL,  /* the layout rule of linear suffices */
+    GM_LINEAR_COLUMN, /* an axis cuts w's rows and not x's rows: local, except for the sum of dx over this axis */
+    GM_LINEAR_GATHER, /* `row` cuts w's rows and is the innermost cut of x's rows: x's rows are gathered */
+    GM_LINEAR_AB,     /* x (.. row .., col), w (col, row): blocks of both travel */
+    GM_LINEAR_ABT,    /* x (.. row .., col), w (row, col): blocks of w travel, y is summed */
+    GM_LINEAR_3D      /* x (.. row innermost .., col), w (row, col); `third` cuts one dimension of w further */
 } gm_linear_kind;
 
 typedef struct gm_linear_plan {
     gm_linear_kind kind;
     int            row, col, third; /* axes of the mesh */
-    int            dim;             /* of x: what row cuts */
-    int            third_dim;       /* of w: what third cuts */
+    int            dim;             /* the dimension of x that `row` cuts */
+    int            third_dim;       /* the dimension of w that `third` cuts */
 } gm_linear_plan;
 
-/* One layer under way. Values are owned. */
+/* One call of the layer. It owns its values. */
 typedef struct gm_linear_call {
     gm_rank       *rank;
     gm_work       *work;
     gm_linear_plan plan;
-    gm_value      *x, *w, *b; /* b NULL: none; laid out as the last dimension of y once gm_linear_bias was called */
+    gm_value      *x, *w, *b; /* b NULL: no bias; gm_linear_bias lays b out like the last dimension of y */
     gm_function    f;
-    gm_value      *kept[2]; /* of x and w: what the node keeps when it is not x or w themselves */
+    gm_value      *kept[2]; /* what the node keeps in place of x and w; NULL: x or w itself */
     gm_value      *y, *pre; /* pre NULL: not wanted */
 } gm_linear_call;
 
 gm_linear_plan gm_plan_linear(const gm_side *x, const gm_side *w);
-/* The same of the inputs of a node, in backward. */
+/* In backward: gives the plan of a node, and the sides of its inputs. */
 gm_linear_plan gm_plan_of(gm_backward *b, gm_side *x, gm_side *w);
 
-/* The algorithms, on c->work: they make c->y, and c->pre where gm_linear_results does, with bias and activation. */
+/* The algorithms, on c->work. They compute c->y with bias and activation, and c->pre if gm_linear_results made it. */
 void gm_linear_1d(gm_linear_call *c);
 void gm_linear_2d(gm_linear_call *c);
 void gm_linear_3d(gm_linear_call *c);
@@ -58,18 +58,19 @@ void gm_linear_1d_rule(gm_backward *b);
 void gm_linear_2d_rule(gm_backward *b);
 void gm_linear_3d_rule(gm_backward *b);
 
-/* c->y, and c->pre where an activation will need it in backward: blocks, undefined contents. */
+/* Makes the blocks c->y and, if an activation needs it in backward, c->pre. Their values are undefined. */
 gm_status gm_linear_results(gm_linear_call *c);
-/* c->b as the last dimension of c->y is laid out, counted once where y is a sum. Collective where b is cut deeper. */
+/* Lays c->b out like the last dimension of c->y. If y is a sum over ranks, one rank keeps the bias and the others have
+ * zeros, so that it counts once. Collective if b is cut more finely than y. */
 gm_status gm_linear_bias(gm_linear_call *c);
-/* Where the product goes: pre or y. */
+/* The tensor that receives the product: pre or y. */
 gm_tensor *gm_linear_product(const gm_linear_call *c);
-/* What follows the product: the bias is added in place, the activation makes y. */
+/* Does what follows the product: adds the bias in place, and applies the activation to make y. */
 void gm_linear_finish(gm_linear_call *c);
 
-/* This rank's share of dimension d that is not padding, and the size of blocks. */
+/* Gives the size of this rank's block along dimension d without padding (*logical) and with it (*block). */
 void gm_side_extent(const gm_rank *r, const gm_side *s, int d, int64_t *logical, int64_t *block);
-/* A tensor of this shape, but `members` times as long along dim. */
+/* Makes a tensor of this shape, but `members` times as long along dim. */
 gm_tensor *gm_linear_grown(gm_work *w, gm_dtype dtype, int ndim, const int64_t *shape, int dim, int members);
 
 #endif

@@ -1,9 +1,9 @@
-/* ring_travel.h - the messages of ring attention: keys and values round the ring, their gradients home, queries to
- * where they are worked on. Private to ring*.c.
+/* ring_travel.h - the messages of ring attention: keys and values go round the ring, their gradients go home, queries
+ * go to the places that work on them. Private to ring*.c.
  *
- * What travels has the sequence first: keys and values are (rows, 2, batch, key heads, size), queries and what
- * belongs to them (rows, batch, heads, size), so that any rows are one message. Messages between two places match in
- * order: every place makes its calls of a step in the order of the functions here. */
+ * In tensors that travel the sequence is the first dimension: keys and values are (rows, 2, batch, key heads, size),
+ * queries and tensors of their shape are (rows, batch, heads, size). So any range of rows is one message. Messages
+ * between two places match in order, so every place must call the functions of a step in the order given here. */
 #ifndef GM_RING_TRAVEL_H
 #define GM_RING_TRAVEL_H
 
@@ -22,57 +22,57 @@ typedef struct gm_ring {
     gm_comm     *comm;
     gm_ring_plan plan;
     gm_dtype     dtype;
-    int64_t      batch, heads, key_heads, size; /* of the blocks */
-    bool         sent;                          /* others may have had their part of something */
+    int64_t      batch, heads, key_heads, size; /* the shape of a block */
+    bool         sent;                          /* other ranks may have received something: no second try */
 
-    gm_tensor *home, *passing[2]; /* keys and values: this place's; others', by step */
+    gm_tensor *home, *passing[2]; /* keys and values: those of this place, and those of others, by step */
     gm_flights key_sends, key_receives;
 
-    gm_tensor *gradient, *part[2], *before,
-        *returned[2]; /* of home; of the block of a step; what others add to these */
+    /* The gradient of home; the gradient of the block of a step; what other places add to these. */
+    gm_tensor *gradient, *part[2], *before, *returned[2];
     gm_flights part_sends[2], before_receives, returned_receives[2];
 
     gm_flights moves;
 } gm_ring;
 
 gm_status gm_ring_open(gm_rank *r, gm_ring *w);
-void      gm_ring_close(gm_ring *w); /* what is under way is left to itself */
+void      gm_ring_close(gm_ring *w); /* leaves messages under way to the comm (gm_comm_drop) */
 
-/* A new tensor, undefined contents; and filled with zeros. */
+/* Makes a tensor with undefined values. gm_ring_zero fills one with zeros. */
 gm_status gm_ring_new(gm_ring *w, int ndim, const int64_t *shape, gm_tensor **out);
 gm_status gm_ring_zero(gm_ring *w, gm_tensor *t);
 gm_status gm_ring_copy(gm_ring *w, gm_tensor *from, gm_tensor *to);
-/* (rows, batch, heads, size) of any strides as (batch, rows, heads, size), or the other way: a view. */
+/* A view of (rows, batch, heads, size), of any strides, as (batch, rows, heads, size), or the other way round. */
 gm_status gm_ring_turn(gm_tensor *t, gm_tensor **out);
 
 /* ---- keys and values: step t of 0 .. p - 1 ---- */
 
-/* Takes memory, for gradients too if asked, then packs k and v (batch, room, heads, size), whose first rows are this
- * place's. */
+/* Allocates the tensors that travel, with `gradients` also those of the gradients. Then packs k and v (batch, room,
+ * heads, size), of which the first rows are this place's keys and values, and the others padding. */
 gm_status gm_ring_keys_pack(gm_ring *w, gm_tensor *k, gm_tensor *v, bool gradients);
-/* *k and *v (batch, rows, heads, size): what this place needs of the block of step t, waited for; the next is on its
- * way from now on. NULL: it needs nothing. New references. */
+/* Waits for the rows that this place needs of the block of step t, and gives them as *k and *v (batch, rows, heads,
+ * size), new references; NULL: it needs none. Also starts the messages of the next step. */
 gm_status gm_ring_keys_step(gm_ring *w, int t, gm_tensor **k, gm_tensor **v);
 
 /* ---- gradients of keys and values ---- */
 
-/* Before gm_ring_keys_step: what other places have of the gradient of step t's block may come. */
+/* Called before gm_ring_keys_step: posts the receives of what other places add to the gradient of step t's block. */
 gm_status gm_ring_gradient_await(gm_ring *w, int t);
-/* After it: *dk and *dv, as the k and v of step t, to be added to. */
+/* Called after it: gives *dk and *dv, of the shape of k and v of step t, to which the caller adds. */
 gm_status gm_ring_gradient_step(gm_ring *w, int t, gm_tensor **dk, gm_tensor **dv);
-/* After the work of step t: its gradient leaves. */
+/* Called after the work of step t: sends its gradient on. */
 gm_status gm_ring_gradient_leave(gm_ring *w, int t);
-/* After the last step: all is done, and the gradient of this place's block is in dk and dv (batch, room, heads,
- * size), whose rows behind the block become zero. */
+/* Called after the last step: waits for all messages. Writes the gradient of this place's block into dk and dv (batch,
+ * room, heads, size); their rows behind the block become zero. */
 gm_status gm_ring_gradient_home(gm_ring *w, gm_tensor *dk, gm_tensor *dv);
-/* After the last step, where there are no gradients. */
+/* Called after the last step if there are no gradients. */
 gm_status gm_ring_keys_end(gm_ring *w);
 
 /* ---- queries: zigzag ---- */
 
-/* Starts to move rows from where they lie (`home`) to where they are worked on (`work`), or back. Both are (rows,
- * batch, heads, size), contiguous; work has the place's two runs one after the other. */
+/* Starts to move rows from the places that hold them (`home`) to the places that work on them (`work`), or back. Both
+ * tensors are (rows, batch, heads, size), contiguous. `work` has the two runs of the place one after the other. */
 gm_status gm_ring_move(gm_ring *w, bool back, gm_tensor *home, gm_tensor *work);
-gm_status gm_ring_moved(gm_ring *w); /* waits */
+gm_status gm_ring_moved(gm_ring *w); /* waits until they have moved */
 
 #endif

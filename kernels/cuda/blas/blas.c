@@ -1,9 +1,9 @@
 /* blas.c - see blas.h.
  *
- * cuBLASLt counts columns first: a matrix of r rows lies column after column, ld apart. Our y = a b, rows first, is
- * then its D = A B with A = b', B = a', D = y' (' : the same memory, read the other way), of n rows and m columns:
- * view_of and key_of say so, once. Its bias runs down the rows of D, which are our columns; our sums of a are its bias
- * gradient of B, one for each column of D. It sets bias gradients, whatever beta is. */
+ * cuBLASLt stores matrices by columns, at a distance of ld elements; we store them by rows. Our product y = a b is its
+ * D = A B with A = b', B = a', D = y', where ' is the same memory read as the transposed matrix; D has n rows and m
+ * columns. Only view_of and key_of do this translation. The bias of cuBLASLt goes along the rows of D, our columns. Our
+ * sums of a are its bias gradient of B, one for each column of D. It sets bias gradients, whatever beta is. */
 #include "blas.h"
 
 #include <stdlib.h>

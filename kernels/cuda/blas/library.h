@@ -1,4 +1,4 @@
-/* library.h - cuBLASLt's functions, loaded when they are first wanted. */
+/* library.h - the functions of cuBLASLt, which are loaded when they are first needed. */
 #ifndef GM_CUDA_BLAS_LIBRARY_H
 #define GM_CUDA_BLAS_LIBRARY_H
 
@@ -12,7 +12,8 @@ typedef struct gm_blas_library {
 #undef GM_BLAS
 } gm_blas_library;
 
-/* One a process; GM_EINVAL: it is not there, or lacks a function, with what to try. */
+/* Loads the library at path, once in a process. GM_EINVAL: it is not there or lacks a function; the message says what
+ * to try. */
 gm_status gm_blas_load(const char *path, const gm_blas_library **out);
 
 #endif

@@ -1,5 +1,5 @@
-/* dtype.cuh - the dtypes of arithmetic in kernels. A kernel is written once, as a template over the type T of elements:
- * float, double, gm_bf16 or gm_f16.
+/* dtype.cuh - the floating-point dtypes in kernels. A kernel is written once, as a template over the type T of its
+ * elements: float, double, gm_bf16 or gm_f16.
  *
  *     template <class T, class R = gm_real<T>> GM_DEVICE void gm_scale(const gm_scale_args a)
  *     {
@@ -9,8 +9,8 @@
  *     GM_KERNELS(gm_scale, gm_scale_args)     gm_scale_f32, gm_scale_bf16, gm_scale_f16, gm_scale_f64: the names that
  *                                             the host asks for (gm_cuda_name)
  *
- * R = gm_real<T> is what elements are worked on and summed up in: double for double, else float. V = gm_lanes<T>: how
- * many elements 16 bytes have. */
+ * R = gm_real<T> is the type of computations and sums: double for double, else float. V = gm_lanes<T> is the number of
+ * elements in 16 bytes. */
 #ifndef GM_CUDA_DTYPE_CUH
 #define GM_CUDA_DTYPE_CUH
 

@@ -1,7 +1,7 @@
-/* functions.cuh - the functions of functions.def and their slopes on the device, as templates over R, float or double:
- * gm_fn_gelu(x, value), gm_slope_gelu(x, value), gm_fn_add(u, v); and by number, where the function is known at run
- * time only, gm_unary_of, gm_unary_slope_of, gm_binary_of, gm_compare_of. Their meaning is that of
- * kernels/ref/elementwise.c. 16-bit values go through f32.
+/* functions.cuh - the functions of functions.def and their derivatives on the device, as templates over R, float or
+ * double: gm_fn_gelu(x, value), gm_slope_gelu(x, value), gm_fn_add(u, v). If the function is known only at run time,
+ * gm_unary_of, gm_unary_slope_of, gm_binary_of and gm_compare_of take its number. kernels/ref/elementwise.c defines
+ * what the functions compute. 16-bit values go through f32.
  *
  * The trap: these are the accurate functions of the CUDA library (1 or 2 units in the last place), some 20 to 40
  * instructions each. At the bandwidth of an H200 a multiprocessor has issue slots for about 49 instructions an element

@@ -1,10 +1,10 @@
-/* gemm_args.h - a product as the kernels of gemm.cu and cuBLASLt (blas.c) take it: for each element of the batch
- *     y[i][j] (+)= f(alpha sum over l of a[i][l] b[l][j] + bias[j])       pre: what f is applied to, if wanted
- * and, for cuBLASLt alone, what gradients of linear add to the plain product:
+/* gemm_args.h - describes a product for the kernels of gemm.cu and for cuBLASLt (blas.c). For each element of the batch
+ *     y[i][j] (+)= f(alpha sum over l of a[i][l] b[l][j] + bias[j])       pre, if wanted: the argument of f
+ * cuBLASLt alone also computes what the gradients of linear need beside the plain product:
  *     slope: y[i][j] = f'(pre[i][j]) sum over l of a[i][l] b[l][j]
- *     sums:  sums[i] = sum over l of a[i][l], too
- * Matrices are given by the strides of their two dimensions, in elements, so that transposes are no case of their own.
- * C for both sides. */
+ *     sums:  in addition, sums[i] = sum over l of a[i][l]
+ * A matrix is given by the strides of its two dimensions, in elements; so a transposed matrix is not a case of its own.
+ * The file is C for host and kernels. */
 #ifndef GM_CUDA_GEMM_ARGS_H
 #define GM_CUDA_GEMM_ARGS_H
 
@@ -13,7 +13,7 @@
 
 #define GM_GEMM_BATCH 8 /* dimensions of a batch: GM_MAX_DIMS */
 
-/* Tiles: 16 by 16 threads of a block, each with so many rows and columns. */
+/* Tiles: a block has 16 by 16 threads, and each thread has GM_GEMM_SMALL or GM_GEMM_LARGE rows and columns. */
 #define GM_GEMM_SIDE        16
 #define GM_GEMM_DEPTH       16
 #define GM_GEMM_SMALL       4

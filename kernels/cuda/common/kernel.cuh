@@ -1,22 +1,24 @@
-/* kernel.cuh - what every kernel is written in: CUDA C++ that nvcc compiles for GPUs, and g++ for the CPU, where the
- * emulation of spec/cuda runs it and specs compare it with the plain loops of kernels/ref. Both compile C++17.
+/* kernel.cuh - the language of all kernels: CUDA C++ that nvcc compiles for GPUs and g++ for the CPU. On the CPU the
+ * emulation of spec/cuda runs the kernels, and specs compare them with the plain loops of kernels/ref. Both compilers
+ * compile C++17.
  *
  *     typedef struct gm_scale_args { const float *x; float *y; int64_t n; float by; } gm_scale_args;      // args.h
  *     GM_KERNEL(gm_scale, gm_scale_args) { GM_GRID_LOOP(i, a.n) a.y[i] = a.by * a.x[i]; }
  *
  * Kernels of several dtypes are templates (dtype.cuh).
  *
- * Rules, so that both are possible:
+ * Rules that make both possible:
  *   - a kernel takes one struct by value, `a`, at most 4,000 bytes of plain C (declared in *_args.h, which host code in
  *     C includes too);
  *   - shared memory is one array, GM_SHARED(type, name), its size given at launch; no static __shared__;
- *   - threads of a block meet at GM_SYNC(), which all of them reach; lanes of a warp exchange through gm_shuffle_xor
- *     and gm_shuffle alone, all 32 of them;
- *   - no atomics on floats: sums have one order, so that the same bits come out each time. Integer atomics: gm_add_i32;
- *   - 16-byte accesses where rows are aligned (gm_vector), with a path for those that are not;
- *   - of C++ there are templates, `if constexpr`, lambdas and references to arrays; no classes with methods, and of the
- *     library <type_traits> alone. A template that is a kernel takes `a` by value, too, and a lambda its numbers: by
- *     reference they cost registers, or lie in local memory.
+ *   - threads of a block meet at GM_SYNC(), which all of them must reach; lanes of a warp exchange values only through
+ *     gm_shuffle_xor and gm_shuffle, which all 32 lanes must call;
+ *   - there are no atomics on floats: sums have one order, so that the bits are the same each time. Integers have the
+ *     atomic gm_add_i32;
+ *   - accesses have 16 bytes where rows are aligned (gm_vector), and there is a path for rows that are not;
+ *   - kernels use templates, `if constexpr`, lambdas and references to arrays; no classes with methods, and of the
+ *     standard library only <type_traits>. A template that is a kernel takes `a` by value, and a lambda captures its
+ *     numbers by value: references cost registers, or put the numbers into local memory.
  * Sums of 16-bit and f32 values are in f32, of f64 in f64. Indices are int64_t wherever n may pass 2^31. */
 #ifndef GM_KERNEL_CUH
 #define GM_KERNEL_CUH

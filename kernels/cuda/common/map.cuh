@@ -7,8 +7,8 @@
  *         gm_map_items<T, 2>(a, [=](auto x, auto y) { return y + alpha * x; });
  *     }
  *
- * A thread has two items an operand under way: with the 1,024 threads a multiprocessor that 64 registers allow, that is
- * 32 KiB of loads an operand; bandwidth times latency asks for about 29 on an H200. */
+ * A thread has two items of each operand under way. With 64 registers for each thread, a multiprocessor runs 1,024
+ * threads, which makes 32 KiB of loads for each operand. Bandwidth times latency of an H200 is about 29 KiB. */
 #ifndef GM_CUDA_MAP_CUH
 #define GM_CUDA_MAP_CUH
 

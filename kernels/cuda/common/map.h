@@ -1,10 +1,10 @@
-/* map.h - how kernels go over tensors of any strides, element by element: one index space for up to four
- * tensors (operand 0 is the output). C for both sides; gm_map_place is for kernels.
+/* map.h - a map: one index space over up to four tensors of any strides, for kernels that work element by element.
+ * Operand 0 is the output. The file is C for host and kernels; gm_map_place is for kernels.
  *
- * The host (map.c) drops dimensions of size 1, sorts the others by the output's strides, since elementwise
- * work has no order, and joins neighbours that all operands have without gaps: tensors without gaps become one
- * dimension, and what is left are broadcasts and windows. Items are elements, or `lanes` elements in a row where all
- * operands allow to load and store them as 16 bytes (inputs may also repeat one element: step 0). */
+ * The host (map.c) drops dimensions of size 1, sorts the others by the output's strides, since elementwise work has no
+ * order, and joins neighbours that have no gap in any operand. Tensors without gaps become one dimension; broadcasts
+ * and windows keep several. An item is one element, or `lanes` consecutive elements if all operands can load and store
+ * them as 16 bytes. An input may also repeat one element in an item (step 0). */
 #ifndef GM_CUDA_ELEMENTWISE_MAP_H
 #define GM_CUDA_ELEMENTWISE_MAP_H
 
@@ -21,11 +21,11 @@ typedef struct gm_map {
     int64_t    n;                     /* items */
     int64_t    tail;                  /* elements behind the last item, if there is one dimension: fewer than lanes */
     int32_t    ndim;                  /* 1 or more */
-    int32_t    wide;                  /* 2^31 items or more: divided the slow way */
-    int32_t    step[GM_MAP_OPERANDS]; /* between the elements of an item: 1, or 0 */
+    int32_t    wide;                  /* 2^31 items or more, which need plain divisions */
+    int32_t    step[GM_MAP_OPERANDS]; /* distance between the elements of an item: 1, or 0 */
     int64_t    shape[GM_MAX_DIMS];
     gm_divider by[GM_MAX_DIMS];
-    int64_t    stride[GM_MAP_OPERANDS][GM_MAX_DIMS]; /* in elements, between items */
+    int64_t    stride[GM_MAP_OPERANDS][GM_MAX_DIMS]; /* between items, in elements */
 } gm_map;
 
 typedef struct gm_map_args {
@@ -38,7 +38,7 @@ typedef struct gm_map_args {
 } gm_map_args;
 
 #ifdef GM_KERNEL
-/* Offsets of item i, in elements, into at[operands]. */
+/* Gives the offsets of item i in each operand, in elements: at[operands]. */
 GM_DEVICE void gm_map_place(const gm_map *m, int operands, int64_t i, int64_t *at)
 {
     for (int o = 0; o < operands; o++) at[o] = 0;
@@ -60,14 +60,15 @@ GM_DEVICE void gm_map_place(const gm_map *m, int operands, int64_t i, int64_t *a
 #else
 #include "../runtime/cuda.h"
 
-/* A map of `operands` strides over one shape. Items are elements. */
+/* Makes a map over one shape, with strides for each operand. Items are elements. */
 void gm_map_of(gm_map *m, int ndim, const int64_t *shape, int operands, int64_t (*stride)[GM_MAX_DIMS]);
-/* The same with the strides of tensors, broadcast to the first: the output. */
+/* Makes a map over tensors, which are broadcast to the first one, the output. */
 void gm_map_tensors(gm_map *m, int operands, const gm_tensor *const *t);
-/* Makes items of `lanes` elements where all operands allow it: address[o] starts operand o, whose elements have size[o]
- * bytes (0: it is no memory, and the lanes must only follow each other). False: items stay elements. */
+/* Turns items into `lanes` elements each, if all operands allow it. address[o]: the first element of operand o;
+ * size[o]: the bytes of its elements; 0: the operand is not memory, and its lanes must only be consecutive. False:
+ * items stay elements. */
 bool gm_map_vectors(gm_map *m, int operands, int lanes, const void *const *address, const size_t *size);
-/* Threads for the items, and for the tail. */
+/* A grid with threads for the items and for the tail. */
 gm_cuda_grid gm_map_grid(const gm_device *dev, const gm_map *m);
 #endif
 

@@ -1,5 +1,5 @@
-/* mma.cuh - products of small tiles by the tensor cores: PTX's mma.sync.m16n8k16 (PTX ISA, "Matrix fragments for
- * mma.m16n8k16"), for 16-bit factors and sums in f32.
+/* mma.cuh - products of small tiles on the tensor cores, for 16-bit factors and sums in f32: mma.sync.m16n8k16 of PTX
+ * (PTX ISA, "Matrix fragments for mma.m16n8k16").
  *
  *     gm_mma<gm_bf16>(c, a, b)   c += a b, all 32 lanes of a warp together: a (16, 16), b (16, 8), c (16, 8)
  *
@@ -7,7 +7,7 @@
  *     a[0]: row g, columns 2 t, 2 t + 1    a[1]: row g + 8    a[2]: row g, columns + 8    a[3]: row g + 8, columns + 8
  *     b[0]: rows 2 t, 2 t + 1, column g     b[1]: rows + 8
  *     c[0], c[1]: row g, columns 2 t, 2 t + 1                   c[2], c[3]: row g + 8
- * so that two neighbouring results of a row, packed, are factors of the next product. */
+ * So two neighbouring results of a row, packed into a word, are a factor of the next product. */
 #ifndef GM_CUDA_MMA_CUH
 #define GM_CUDA_MMA_CUH
 

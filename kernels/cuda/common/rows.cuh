@@ -1,5 +1,5 @@
-/* rows.cuh - rows (rows.h) in kernels: where a row starts, who works on it, its elements in packs of 16 bytes, sums
- * over a team. */
+/* rows.cuh - rows (rows.h) in kernels: the start of a row, the team that works on it, its elements in packs of 16
+ * bytes, and sums over a team. */
 #ifndef GM_CUDA_ROWS_CUH
 #define GM_CUDA_ROWS_CUH
 

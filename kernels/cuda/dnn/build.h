@@ -1,7 +1,7 @@
 /* build.h - makes cuDNN's operation graphs: tensors of four dimensions and the operations between them.
  *
- * A builder owns every descriptor that it makes. The first failure stays in `st` and later calls do nothing, so that
- * a graph is written down without a check a line. */
+ * A builder owns every descriptor that it makes. The first failure stays in `st`, and later calls do nothing. So code
+ * that writes down a graph needs no check in each line. */
 #ifndef GM_CUDA_DNN_BUILD_H
 #define GM_CUDA_DNN_BUILD_H
 
@@ -25,7 +25,7 @@ typedef struct gm_dnn_tensor {
 typedef struct gm_dnn_builder {
     const gm_dnn_library    *lib;
     gm_status                st;
-    int64_t                  next; /* the next UID of a tensor that nobody gives: begins above those that are given */
+    int64_t                  next; /* the next UID of a tensor that the caller does not give; above all given ones */
     cudnnBackendDescriptor_t all[GM_DNN_DESCRIPTORS], ops[GM_DNN_OPS];
     int                      n_all, n_ops;
 } gm_dnn_builder;
@@ -33,7 +33,7 @@ typedef struct gm_dnn_builder {
 void gm_dnn_begin(gm_dnn_builder *b, const gm_dnn_library *lib, int64_t first_uid);
 void gm_dnn_end(gm_dnn_builder *b); /* destroys all descriptors */
 
-/* Descriptors. NULL after a failure. */
+/* Descriptors; the functions return NULL after a failure. */
 cudnnBackendDescriptor_t gm_dnn_make(gm_dnn_builder *b, cudnnBackendDescriptorType_t type);
 void                     gm_dnn_set(gm_dnn_builder *b, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
                                     cudnnBackendAttributeType_t type, int64_t n, const void *values);
@@ -41,15 +41,17 @@ void gm_dnn_set_part(gm_dnn_builder *b, cudnnBackendDescriptor_t d, cudnnBackend
                      cudnnBackendDescriptor_t part);
 void gm_dnn_finalize(gm_dnn_builder *b, cudnnBackendDescriptor_t d, const char *what);
 
-/* Tensors: given by the caller under a UID; a number given from the host; and what is never stored. */
+/* Tensors: one that the caller gives under a UID; a number that the host gives; and a result between two operations,
+ * which is never stored. */
 gm_dnn_tensor gm_dnn_given(gm_dnn_builder *b, int64_t uid, cudnnDataType_t type, gm_dnn_shape shape);
 gm_dnn_tensor gm_dnn_number(gm_dnn_builder *b, int64_t uid, cudnnDataType_t type);
 gm_dnn_tensor gm_dnn_virtual(gm_dnn_builder *b, cudnnDataType_t type, gm_dnn_shape shape);
-/* Shapes: with contiguous strides; with the last two dimensions exchanged. */
+/* Shapes: gm_dnn_packed has contiguous strides; gm_dnn_turned exchanges the last two dimensions. */
 gm_dnn_shape gm_dnn_packed(int64_t b, int64_t h, int64_t rows, int64_t columns);
 gm_dnn_shape gm_dnn_turned(gm_dnn_shape shape);
 
-/* Operations; y is written. axis of gen_index counts from 0. All compute in f32 but those on indices and truth. */
+/* Operations; each writes y. The axis of gm_dnn_index counts from 0. All compute in f32, except those on indices and
+ * truth values. */
 void gm_dnn_matmul(gm_dnn_builder *b, gm_dnn_tensor x, gm_dnn_tensor w, gm_dnn_tensor y);
 void gm_dnn_unary(gm_dnn_builder *b, cudnnPointwiseMode_t mode, gm_dnn_tensor x, gm_dnn_tensor y);
 void gm_dnn_binary(gm_dnn_builder *b, cudnnPointwiseMode_t mode, cudnnDataType_t in, gm_dnn_tensor x, gm_dnn_tensor w,

@@ -1,16 +1,18 @@
-/* dnn.h - attention by cuDNN's fused kernels, where they can do it; the backend's own kernel does the rest.
+/* dnn.h - attention by the fused kernels of cuDNN, if they can compute it; the backend's own kernels do the rest.
  *
- * *served says whether cuDNN does it. That is a function of the call and of the device (gm_dnn_takes and what follows):
- * bf16 or f16; heads of a multiple of 8 up to 128, up to 256 on sm_90; causal or not; as many key heads as query heads
- * or fewer; q, k, v of any strides that are multiples of 16 bytes, such as views of a fused QKV. Not: a key mask,
- * dropout, accumulate, no elements at all, causal with more queries than keys or with unequal numbers that are no
- * multiples of 64; nor a gradient on a device that is to be deterministic. Where no cuDNN can be loaded nothing is
- * served: `none` as GANYMEDE_CUDA_DNN turns it off; one that is named there and cannot be loaded is an error. What is
- * not served in 16 bits is noted (gm_device_note). When cuDNN should do it and fails, that is an error, not a reason to
- * do it otherwise.
+ * *served says whether cuDNN computes the call. This depends on the call and the device only (gm_dnn_takes):
+ *   - It takes bf16 or f16; heads of a multiple of 8 numbers, up to 128, and up to 256 on sm_90; causal or not; as many
+ *     key heads as query heads, or fewer; q, k, v of any strides that are multiples of 16 bytes, such as views of a
+ *     fused QKV.
+ *   - It does not take a key mask, dropout, accumulate, a call without elements, causal with more queries than keys, or
+ *     causal with different numbers of queries and keys that are not multiples of 64; and no gradient on a device that
+ *     must be deterministic.
+ * If no cuDNN can be loaded, nothing is served. GANYMEDE_CUDA_DNN=none turns it off. If this variable names a library
+ * that cannot be loaded, that is an error. A call in 16 bits that is not served leaves a note (gm_device_note). If
+ * cuDNN takes a call and fails, that is an error; our kernels do not compute it instead.
  *
- * A plan is built the first time that shapes come (a second or so) and kept until the device is closed: a captured
- * graph may hold its kernels. So build before capturing: run the step once. */
+ * A plan is built when shapes first come, which takes about a second. It is kept until the device is closed, because a
+ * captured graph may hold its kernels. So run a step once before you capture it. */
 #ifndef GM_CUDA_DNN_H
 #define GM_CUDA_DNN_H
 
@@ -19,10 +21,9 @@
 gm_status gm_dnn_attention(gm_device *dev, const gm_call *call, bool *served);
 gm_status gm_dnn_attention_grad(gm_device *dev, const gm_call *call, bool *served);
 
-/* When a device is opened: a library that GANYMEDE_CUDA_DNN names must be there, or it is GM_EINVAL; another way would
- * not be what was asked for. */
+/* Called when a device is opened. GM_EINVAL: GANYMEDE_CUDA_DNN names a library that cannot be loaded. */
 gm_status gm_dnn_open(gm_cuda *cu);
-/* For the end of a device: after its stream is idle, before its context goes. */
+/* Called at the end of a device, after its stream is idle and before its context is released. */
 void gm_dnn_stop(gm_cuda *cu);
 
 #endif

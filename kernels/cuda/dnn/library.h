@@ -7,7 +7,7 @@
 
 #include "../../status.h"
 
-#define GM_DNN_OLDEST 91900 /* 9.19: the oldest that was tried; the graphs that older ones take differ */
+#define GM_DNN_OLDEST 91900 /* 9.19: the oldest version that was tried; older ones take other graphs */
 
 typedef struct gm_dnn_library {
 #define GM_DNN(name) __typeof__(name) *name;
@@ -18,8 +18,8 @@ typedef struct gm_dnn_library {
 /* Loads the library at path, which then stays. GM_EINVAL: there is none, it is too old or it lacks a function. */
 gm_status gm_dnn_load(const char *path, gm_dnn_library *out);
 
-/* The failure as a message: what was done, cuDNN's name for the error and its words. GM_EIO, GM_ENOMEM where memory is
- * short, GM_EINVAL where cuDNN does not do what was asked. */
+/* Sets the message of a failure: what was done, and cuDNN's name and text of the error. Returns GM_ENOMEM if memory is
+ * short, GM_EINVAL if cuDNN does not support the request, else GM_EIO. */
 gm_status gm_dnn_failed(const gm_dnn_library *lib, cudnnStatus_t status, const char *file, int line, const char *what);
 #define GM_CUDNN(lib, call)                                                                         \
     do {                                                                                            \

@@ -1,25 +1,26 @@
-/* plan.h - from a graph to what can be run: an engine of cuDNN's, chosen by its heuristics.
+/* plan.h - makes a plan, which can run, from a graph: cuDNN's heuristics choose an engine for it.
  *
- * The plan is for the device of a handle or, on a machine without one, for a device described by cuDNN's JSON (the
- * libraries then still want a CUDA driver to be there, but ask nothing of it). */
+ * The plan is for the device of a handle or, on a machine without a device, for a device that cuDNN's JSON describes.
+ * In the second case the libraries still need a CUDA driver to be present, but do not use it. */
 #ifndef GM_CUDA_DNN_PLAN_H
 #define GM_CUDA_DNN_PLAN_H
 
 #include "graph.h"
 
 typedef struct gm_dnn_plan {
-    gm_dnn_builder           owned; /* of all descriptors */
+    gm_dnn_builder           owned; /* owns all descriptors */
     cudnnBackendDescriptor_t plan;
     int64_t                  workspace;     /* bytes */
     int64_t                  engine;        /* cuDNN's number, for people */
-    bool                     deterministic; /* the same bits each time */
-    bool                     graphs;        /* can be captured in a CUDA graph */
+    bool                     deterministic; /* it gives the same bits each time */
+    bool                     graphs;        /* it can be captured in a CUDA graph */
 } gm_dnn_plan;
 
-/* The graph alone, checked by cuDNN: needs no driver. */
+/* Lets cuDNN check the graph alone, which needs no driver. *ops: the number of operations. */
 gm_status gm_dnn_check_graph(const gm_dnn_library *lib, const gm_dnn_problem *p, const char *device, int *ops);
-/* One of handle and device (JSON) is NULL. Of the engines offered the first that can be built is taken, of those that
- * are deterministic if there are any. GM_EINVAL: no engine does it. On failure nothing is to be closed. */
+/* Makes a plan; the caller closes it. Either handle or device (JSON) is NULL. It takes the first engine that can be
+ * built, and prefers deterministic ones. GM_EINVAL: no engine can compute the problem. After a failure there is nothing
+ * to close. */
 gm_status gm_dnn_plan_new(const gm_dnn_library *lib, const gm_dnn_problem *p, cudnnHandle_t handle, const char *device,
                           gm_dnn_plan *out);
 void      gm_dnn_plan_close(gm_dnn_plan *plan);

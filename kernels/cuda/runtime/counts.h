@@ -1,12 +1,13 @@
-/* counts.h - what the host asked of the device, counted in this process: the backend's side of gm_device_counts. */
+/* counts.h - counts how often this process used the device: the backend's side of gm_device_counts (device.h). */
 #ifndef GM_CUDA_COUNTS_H
 #define GM_CUDA_COUNTS_H
 
 #include "driver.h"
 
-/* Puts functions that count before those of the driver that launch, copy, wait and take memory; once. */
+/* Replaces the driver's functions that launch, copy, wait and allocate memory by functions that count and then call
+ * them. Called once. */
 void gm_cuda_count_calls(gm_driver *driver);
-/* A library was asked for work, which launches kernels of its own. */
+/* Counts a call of a library (cuBLASLt, cuDNN), which launches kernels of its own. */
 void gm_cuda_count_library(void);
 void gm_cuda_counts(const gm_device *dev, gm_device_counts *out);
 

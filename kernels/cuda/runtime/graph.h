@@ -1,7 +1,7 @@
-/* graph.h - a step of the device's stream as one graph of CUDA: the backend's side of kernels/graph.h, and what the
- * other files of this folder ask it while a graph is being captured (gm_cuda.graph is then not NULL).
+/* graph.h - CUDA graphs: the backend's side of kernels/graph.h, and what other files of kernels/cuda call while a graph
+ * is being captured (gm_cuda.graph is then not NULL).
  *
- * The capture is in relaxed mode: memory may be taken from the driver meanwhile, which a graph's first step needs. */
+ * The capture is in relaxed mode, so that the pool can allocate memory from the driver meanwhile. */
 #ifndef GM_CUDA_GRAPH_H
 #define GM_CUDA_GRAPH_H
 
@@ -13,15 +13,17 @@ void      gm_cuda_capture_drop(gm_device *dev);
 gm_status gm_cuda_replay(gm_device *dev, void *graph);
 void      gm_cuda_graph_free(gm_device *dev, void *graph);
 
-/* While a graph is being captured: GM_EINVAL, for `what` ("reading 8 bytes") cannot be part of one; says where in
- * the model, and lets the capture end with the same words. Else GM_OK. */
+/* For calls that cannot be part of a graph. what: "reading 8 bytes". GM_EINVAL while a graph is being captured: the
+ * message says where in the model, and the end of the capture fails with the same message. Otherwise GM_OK. */
 gm_status gm_cuda_outside_graph(gm_device *dev, const char *what);
 
-/* For a capture: page-locked memory with a copy of bytes of the host, which the graph keeps. */
+/* During a capture: gives page-locked memory with a copy of bytes of the host; the graph owns it. */
 gm_status gm_cuda_graph_bytes(gm_device *dev, const void *host, size_t bytes, void **pinned);
-/* Bytes that no replay changes, in device memory that the graph keeps: copied there once, when the capture ended. */
+/* During a capture: gives device memory with bytes that no replay changes; the graph owns it. The bytes are copied
+ * once, when the capture ends. */
 gm_status gm_cuda_graph_constant(gm_device *dev, const void *host, size_t bytes, const void **on_device);
-/* The step block is read from here on: it must be the same for all of a capture. */
+/* During a capture: says that a kernel reads the step block. GM_EINVAL: it is not the same as for earlier kernels of
+ * this capture. */
 gm_status gm_cuda_graph_step(gm_device *dev);
 
 #endif

@@ -1,4 +1,4 @@
-/* launch.c - kernels by name, and their launches (cuda.h). */
+/* launch.c - finds kernels by name and launches them (cuda.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

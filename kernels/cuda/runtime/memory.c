@@ -1,5 +1,5 @@
-/* memory.c - bytes of a device: taken for its pool, moved, and the step block (cuda.h). Nothing waits but reads, writes
- * that run out of staging, and synchronize. */
+/* memory.c - the bytes of a device: allocation for its pool, copies, and the step block (cuda.h). Only reads,
+ * synchronize, and writes that find all staging memory in use wait for the device. */
 #include "../../memory.h"
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* module.h - the border between the program and ganymede_cuda.so: one function and two tables.
  *
- * The module is opened when a device is asked for (find.c), so that a program that needs no GPU starts without CUDA's
- * libraries, and one built where they are runs where they are not. Both tables begin with size and version: a module
- * of another build is refused, never misread. */
+ * The module is opened when a device is asked for (find.c). So a program that needs no GPU starts without the libraries
+ * of CUDA, and a program that was built with them also runs on machines without them. Both tables begin with size and
+ * version, so that a module of another build is refused and never misread. */
 #ifndef GM_CUDA_MODULE_H
 #define GM_CUDA_MODULE_H
 
@@ -12,7 +12,7 @@
 #define GM_CUDA_OPEN    "gm_cuda_open"
 #define GM_CUDA_VERSION 4
 
-/* What the module may call. */
+/* The functions of the program that the module may call. */
 typedef struct gm_host_api {
     size_t size;
     int    version;
@@ -27,13 +27,14 @@ typedef struct gm_cuda_api {
     size_t            size;
     int               version;
     const gm_backend *backend;
-    /* GM_OK when a device can be opened; else what is missing, as the message. */
+    /* GM_OK: a device can be opened. Otherwise the message says what is missing. */
     gm_status (*probe)(void);
-    /* Writes at most n facts, returns how many: driver, devices, libraries. Never fails. */
+    /* Writes at most n facts about driver, devices and libraries, and returns how many. Never fails. */
     int (*facts)(gm_device_fact *out, int n);
 } gm_cuda_api;
 
-/* 0, or 1 where sizes or versions differ: out is then filled with the module's size and version, and nothing else. */
+/* Fills *out and returns 0. If sizes or versions differ, it writes only the module's size and version, and returns 1.
+ */
 typedef int (*gm_cuda_open_function)(const gm_host_api *host, gm_cuda_api *out);
 
 #endif

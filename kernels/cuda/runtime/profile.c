@@ -1,5 +1,5 @@
-/* profile.c - moments on the device's stream and the time between two, for profiles (../profile.h): events that keep
- * their time, which marks (transfer.c) do not. */
+/* profile.c - stamps on the device's stream, and the time between two of them, for profiles (kernels/profile.h). Stamps
+ * are events that keep their time; marks (transfer.c) do not. */
 #include "profile.h"
 
 #include "driver.h"

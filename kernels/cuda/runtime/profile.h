@@ -1,4 +1,4 @@
-/* profile.h - the backend's side of ../profile.h: device.h says what the two do. */
+/* profile.h - the backend's side of kernels/profile.h; gm_backend in device.h describes the two functions. */
 #ifndef GM_CUDA_PROFILE_H
 #define GM_CUDA_PROFILE_H
 

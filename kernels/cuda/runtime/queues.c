@@ -1,5 +1,5 @@
-/* queues.c - queues beside the device's own (kernels/queues.h): a stream each, and a pair of events for each ticket.
- * Streams have the highest priority there is: what other GPUs wait for goes first. */
+/* queues.c - further queues of a device (kernels/queues.h). A queue is a stream, and a ticket is a pair of events. The
+ * streams have the highest priority, so that work for which other GPUs wait runs first. */
 #include "../../queues.h"
 
 #include <stdint.h>

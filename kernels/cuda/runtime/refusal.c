@@ -1,5 +1,5 @@
-/* refusal.c - the record that kernels refuse through (refusal.h), and its way to the host: it travels with every wait
- * once a kernel that may refuse has been launched. */
+/* refusal.c - the record of refusals (refusal.h). After the first launch of a kernel that may refuse, every wait also
+ * copies the record to the host. */
 #include "refusal.h"
 
 #include <inttypes.h>

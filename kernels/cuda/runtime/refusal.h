@@ -1,14 +1,14 @@
-/* refusal.h - how kernels refuse what only they can see, such as an index outside of its table: the first of them that
- * does leaves a record in device memory, skips the element, and the next call that waits for the device (gm_cuda_read,
- * gm_cuda_synchronize) fails with what it says. So nothing waits in a steady step, and nothing is silently clamped.
- * C for both sides; gm_refuse is for kernels. */
+/* refusal.h - how kernels refuse values that only they can see, such as an index outside of its table. A kernel skips
+ * such an element. The first one leaves a record in device memory. The next call that waits for the device
+ * (gm_cuda_read, gm_cuda_synchronize) fails with a message made from the record. So a steady step need not wait, and no
+ * value is silently changed. The file is C for host and kernels; gm_refuse is for kernels. */
 #ifndef GM_CUDA_REFUSAL_H
 #define GM_CUDA_REFUSAL_H
 
 #include <stdint.h>
 
 typedef struct gm_refusal {
-    int32_t count;               /* of refused elements; the first of them to arrive is described */
+    int32_t count;               /* refused elements; the other fields describe the first one that was recorded */
     int32_t op;                  /* gm_op */
     int64_t value, place, limit; /* "index 3 at position 1 (from 0) is outside a table of 3" */
 } gm_refusal;

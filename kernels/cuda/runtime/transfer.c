@@ -1,5 +1,5 @@
-/* transfer.c - see transfer.h. Copies go to the device's one stream, so they come behind the kernels that make what is
- * read and before those that use what is written; a mark is an event of that stream. */
+/* transfer.c - see transfer.h. Copies go to the stream of the device. So they run after kernels that were queued before
+ * them, and before those that are queued later. A mark is an event of this stream. */
 #include "transfer.h"
 
 #include "driver.h"

@@ -1,4 +1,4 @@
-/* transfer.h - copies that nobody waits for, and marks behind them: the backend's side of device.h. */
+/* transfer.h - copies that nobody waits for, and marks behind them; gm_backend in device.h describes the functions. */
 #ifndef GM_CUDA_TRANSFER_H
 #define GM_CUDA_TRANSFER_H
 

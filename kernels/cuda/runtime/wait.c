@@ -1,7 +1,7 @@
-/* wait.c - the host waits for the device. While operations between devices may be queued (gm_device.attend), one of
- * them may never end, since another rank died or went elsewhere: then nothing here blocks, the stream is asked again
- * and again, and whoever made those operations is asked in between whether they are still worth waiting for. When it
- * says no it has stopped them, so that what is queued behind runs out. */
+/* wait.c - lets the host wait for the device. If operations between devices may be queued (gm_device.attend is set),
+ * one of them might never end, because another rank died or made another call. Then nothing here blocks. The host asks
+ * the stream again and again whether it is done, and in between calls gm_device.attend, which tells whether these
+ * operations can still end. If they cannot, attend has stopped them, so that the work queued behind them can finish. */
 #include <sched.h>
 #include <stdio.h>
 #include <time.h>

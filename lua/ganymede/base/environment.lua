@@ -34,14 +34,14 @@ environment.variables = {
   GANYMEDE_FAKE_CUBLAS_FAST = { whose = "spec", doc = "of the emulation: the answer that is fast" },
   GANYMEDE_FAKE_CUBLAS_INVALID = { whose = "spec", doc = "of the emulation: the epilogue that is called invalid" },
   GANYMEDE_NCCL_FAIL = { whose = "spec", doc = "of the emulation: where an operation between GPUs fails" },
-  GANYMEDE_SPEC_DIFFERENCES = { whose = "spec", doc = "print how far results differ" },
+  GANYMEDE_SPEC_DIFFERENCES = { whose = "spec", doc = "whether specs print how far results differ" },
   GANYMEDE_SPEC_KILLS = { whose = "spec", doc = "how often a run is killed in the spec of that (100)" },
   GANYMEDE_SPEC_MARK = { whose = "spec", doc = "marks the processes of a spec" },
   GANYMEDE_SPEC_STEPS = { whose = "spec", doc = "at most so many steps in specs of equality" },
   GANYMEDE_TEST = { whose = "spec", doc = "the folder of the front door's spec" },
   GANYMEDE_TRANSCRIPT = { whose = "spec", doc = "where the session of docs/repl_on_ranks.txt is written" },
   GANYMEDE_SUPERVISOR = { whose = "program", doc = "where the ranks of a job reach who started them" },
-  GANYMEDE_TERMINAL = { whose = "program", doc = "is what rank 0 writes seen on a terminal?" },
+  GANYMEDE_TERMINAL = { whose = "program", doc = "whether the output of rank 0 goes to a terminal" },
 }
 
 --- Why a variable is refused; nil: it is not.

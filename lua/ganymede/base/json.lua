@@ -22,8 +22,8 @@ function json.is_array(t) return type(t) == "table" and getmetatable(t) == array
 
 -- value -> text.
 json.encode = signature.declare("json.encode", "value any, options options?", {
-  indent = { type = { "integer", "boolean" }, default = 0, doc = "spaces a level; true is 2" },
-  sort = { type = "boolean", default = true, doc = "names sorted, so that equal tables give equal texts?" },
+  indent = { type = { "integer", "boolean" }, default = 0, doc = "the number of spaces for each level; true means 2" },
+  sort = { type = "boolean", default = true, doc = "whether names are sorted, so that equal tables give equal texts" },
 }, function(value, opt)
   local indent = opt.indent == true and 2 or opt.indent or 0
   local ok, text = pcall(core.json_encode, value, indent, opt.sort)

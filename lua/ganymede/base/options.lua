@@ -1,8 +1,8 @@
 --- Options declared once: checks, defaults, "did you mean", help and printing come from one table.
 --
 --     Linear.options = {
---       inputs = { type = "integer", min = 1, doc = "width of x" },
---       bias   = { type = "boolean", default = true, doc = "add b?" },
+--       inputs = { type = "integer", min = 1, doc = "the width of x" },
+--       bias   = { type = "boolean", default = true, doc = "whether the bias b is added" },
 --     }
 --     local opt = options.check("Linear", Linear.options, given, 3)
 --

@@ -116,8 +116,10 @@ local nn = merged {
   all("CrossEntropyLoss takes logits", "NLLLoss BCELoss BCEWithLogitsLoss"),
 }
 
-local optim = all("there are SGD, Adam and AdamW; optim.class makes your own",
-  "RMSprop RMSProp Adagrad Adadelta Adamax NAdam RAdam LBFGS LAMB LARS Lamb Lars Adafactor CAME GaLore CPUAdam "
-    .. "HybridAdam")
+local optim = merged {
+  all("there are SGD, Adam, AdamW, RMSprop, Adagrad, Adafactor, Lion, LAMB and LARS; optim.class makes your own",
+    "Adadelta Adamax NAdam RAdam LBFGS CAME GaLore"),
+  { RMSProp = "write optim.RMSprop" },
+}
 
 return { tensor = tensor, ops = ops, gm = gm, nn = nn, optim = optim, lr_scheduler = {} }

@@ -26,6 +26,7 @@ public.from = {
   fit        = { "ganymede.train.fit", "fit" },
   recipe     = { "ganymede.config.recipe", "new" },
   gradcheck  = { "ganymede.tensor.gradcheck", "gradcheck" },
+  recompute  = { "ganymede.nn.recompute", "recompute" },
   gathered   = { "ganymede.nn.gathered", "gathered" },
   build_pipeline_model = { "ganymede.train.pipeline_model", "build_pipeline_model" },
   build_pipeline_model_from_cfg = { "ganymede.train.pipeline_model", "build_pipeline_model_from_cfg" },

@@ -100,15 +100,17 @@ end
 -- ---------------------------------------------------------------- saving
 
 local save_options = {
-  keep_last = { type = "integer", min = 1, optional = true, doc = "steps that stay, this one included; default: all" },
+  keep_last = { type = "integer", min = 1, optional = true,
+    doc = "the number of checkpoints that are kept, including this one; default: all" },
 }
 
 local start_options = {
   keep_last = save_options.keep_last,
-  background = { type = "boolean", default = true, doc = "write from a copy while the program goes on?" },
+  background = { type = "boolean", default = true,
+    doc = "whether the checkpoint is written from a copy while the program goes on" },
   snapshot_limit = { type = "integer", min = 1, optional = true,
-                     doc = "bytes of memory that a rank's copy may take; default and at most: half of what the system "
-                       .. "has available, divided by the ranks" },
+                     doc = "the bytes of memory that a rank's copy may take; default, and at most: half of the memory "
+                       .. "that the system has available, divided by the number of ranks" },
 }
 
 local function step_of(state)
@@ -327,7 +329,8 @@ local Checkpoint = {}
 Checkpoint.__index = Checkpoint
 
 local open_options = {
-  alone = { type = "boolean", default = false, doc = "on this rank only, which verifies all of it?" },
+  alone = { type = "boolean", default = false,
+    doc = "whether only this rank opens the checkpoint, and verifies all of it" },
 }
 
 --- Opens and verifies. Fields: path, meta, world (ranks that saved it).
@@ -356,8 +359,9 @@ function Checkpoint:info(name) return core.checkpoint_info(self.handle, name) en
 -- dimension).
 function Checkpoint:read_into(name, tensor, opt)
   opt = options.check("read_into", {
-    cast = { type = "boolean", default = false, doc = "convert to the tensor's dtype?" },
-    offset = { type = "table", optional = true, doc = "where the box begins, from 1" },
+    cast = { type = "boolean", default = false, doc = "whether the numbers are converted to the dtype of the tensor" },
+    offset = { type = "table", optional = true,
+      doc = "the list of the positions, from 1, at which the box begins in each dimension" },
   }, opt, 2)
   local offset
   if opt.offset then

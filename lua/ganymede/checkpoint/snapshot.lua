@@ -249,7 +249,7 @@ end
 
 local function take_up(trainer, meta)
   local engine, scheduler = trainer.engine, scheduler_of(trainer)
-  engine:set_steps(meta.rng.step, engine.optimizer.takes_control and meta.optimizer.steps)
+  engine:set_steps(meta.rng.step, engine.optimizer.counts_updates and meta.optimizer.steps)
   if engine.loss_scaling and meta.loss_scaling then engine.loss_scaling:load_state(meta.loss_scaling) end
   if scheduler then
     say_changes(trainer, meta.lr_scheduler)

@@ -25,6 +25,7 @@ function verb.arguments(parser)
   parser:flag("--json", "print one JSON document instead of tables")
   parser:flag("--verbose", "print every module, also those that are alike, and what each sends by axis")
   parser:flag("--sections", "print only where the model may be cut into stages, and what each section costs")
+  parser:flag("--regions", "print only which modules run again in backward for recompute = { memory = BYTES }")
   parser:option("--schedule-svg", "write a picture of the pipeline's schedule"):argname "FILE"
   parser:flag("--calls", "list every collective of a step too; needs --json and -n")
   parser:flag("--hooks", "make the recipe's hooks too, as far as they work without numbers")
@@ -65,7 +66,7 @@ local function refuse(args)
     failure(2, "--%s belongs to --largest batch|sequence", args.mode and "mode" or "limit-memory")
   end
   for _, other in ipairs { "largest", "roles" } do
-    for _, flag in ipairs { "sections", "schedule_svg" } do
+    for _, flag in ipairs { "sections", "regions", "schedule_svg" } do
       if args[other] and args[flag] then
         failure(2, "--%s and --%s are two questions; ask one", other, (flag:gsub("_", "-")))
       end
@@ -83,6 +84,7 @@ function verb.run(args)
   if args.json then return print_json(found) end
   local printing = require "ganymede.cli.check_print"
   if args.sections then return printing.sections(found) end
+  if args.regions then return print(found.regions.said) end
   printing.all(found, args)
 end
 

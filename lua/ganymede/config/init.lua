@@ -1,11 +1,12 @@
---- A recipe's table against the schema: aliases, --set, checks, defaults, and where each value comes from.
+--- Checks the table of a recipe against the schema: aliases, --set, checks, defaults, and the origin of each value.
 --
 --     local resolved = config.resolve(recipe_table, { file = "recipes/x.lua", sets = { "optimizer.lr=0.1" } })
 --     resolved.config   -- plain table, defaults in place
 --     resolved:rows()   -- list of { path = "optimizer.lr", value = 0.1, origin = "--set" }
 --
 -- All problems of a recipe are reported together, as one failure of status 2 that names file and key path.
--- The trap: the recipe's own table is copied, never changed; objects in it are not (datasets, hooks of functions, ...).
+-- The trap: the table of the recipe is copied and never changed; objects in it (datasets, hooks of functions, ...) are
+-- not copied.
 local failure = require "ganymede.base.failure"
 local literal = require "ganymede.base.literal"
 local options = require "ganymede.base.options"
@@ -33,7 +34,7 @@ local function joined(path, key) return path == "" and tostring(key) or path .. 
 
 -- ---------------------------------------------------------------- --set
 
--- "a.1.b" -> { "a", 1, "b" }; nil when it is no key path
+-- "a.1.b" -> { "a", 1, "b" }; nil if the text is not a key path.
 local function split(path)
   local keys = {}
   for key in (path .. "."):gmatch "([^.]*)%." do
@@ -53,7 +54,7 @@ local function entry_at(keys, depth)
   return entry
 end
 
--- The table at keys[1 .. #keys - 1], made where it is missing.
+-- Returns the table at keys[1 .. #keys - 1], and makes tables that are missing.
 local function container(root, keys, text)
   local at, path = root, ""
   for i = 1, #keys - 1 do
@@ -77,7 +78,7 @@ local function container(root, keys, text)
   return at
 end
 
--- The reason why a text that looks like a table or a quoted string is none is worth telling.
+-- Keeps the reason why a value of --set that looks like a table or a quoted string is none, for messages.
 local function remember_reason(state, path, text, why)
   if why and text:match "^%s*[{\"']" then state.reasons[path] = why end
 end
@@ -103,7 +104,7 @@ end
 
 -- ---------------------------------------------------------------- checks
 
--- The only line of the recipe where a key of this name is given, for messages; nil when not exactly one.
+-- Returns the line of the recipe in which a key of this name stands, for messages; nil unless there is exactly one.
 local function line_of(text, key)
   local found, line = nil, 0
   for content in (text .. "\n"):gmatch "(.-)\n" do
@@ -117,7 +118,7 @@ local function line_of(text, key)
   return found
 end
 
--- Was this path, or one that it is a part of, given by --set?
+-- Whether this path, or one of which it is a part, was given by --set.
 local function set_origin(state, path)
   while path do
     if state.set[path] then return state.set[path] end
@@ -170,7 +171,7 @@ local function check_list(state, entry, value, path)
   for key in pairs(value) do
     count = count + 1
     if type(key) ~= "number" then
-      return report(state, joined(path, key), "is no position: " .. path .. " is a list of { type = ... }")
+      return report(state, joined(path, key), "is not a position: " .. path .. " is a list of { type = ... }")
     end
   end
   if count ~= #value then return report(state, path, "is a list with holes") end
@@ -212,11 +213,12 @@ local function unknown_key(state, fields, key, path)
   report(state, joined(path, key), "is no key of " .. (path == "" and "a recipe" or path) .. hint)
 end
 
--- A program's settings may have keys of its own, but none that is a known one with a typing error.
+-- Settings of a program may have keys of its own, but none that looks like a known key with a typing error.
 local function refuse_near_miss(state, fields, key)
   local near = type(key) == "string" and options.nearest(key, options.sorted_keys(fields), #key > 5 and 2 or 1)
   if near then
-    report(state, key, ("is too like a setting (did you mean '%s'?); give a key of your own another name"):format(near))
+    report(state, key, ("is too similar to a setting (did you mean '%s'?); give a key of your own another name")
+      :format(near))
   end
 end
 
@@ -275,7 +277,7 @@ local function check_schedule(state)
   end
 end
 
--- A batch goes through a pipeline in num_microbatches pieces, and no piece is empty.
+-- Checks that a batch has at least num_microbatches samples, because no piece of it may be empty.
 local function check_micro_batches(state)
   local pieces, data = state.raw.num_microbatches, state.raw.data
   if type(pieces) ~= "number" or not is_plain(data) then return end
@@ -317,7 +319,7 @@ end
 local Resolved = {}
 Resolved.__index = Resolved
 
--- Was this path, or one that it is a part of, filled in by the schema?
+-- Whether this path, or one of which it is a part, was filled in by the schema.
 local function is_default(state, path)
   if set_origin(state, path) then return false end
   while path do
@@ -354,8 +356,8 @@ local function add_rows(self, rows, value, path, entry)
   if entry and entry.registry and type(value.type) == "string" then add_class_defaults(rows, entry, value, path) end
 end
 
---- Every setting with its origin ("default", "default of AdamW", the file, "--set"), by key path; the
--- defaults of the classes in use included.
+--- Returns every setting with its origin ("default", "default of AdamW", the file, "--set"), by key path, including the
+-- defaults of the classes in use.
 function Resolved:rows()
   local rows = {}
   for _, key in ipairs(options.sorted_keys(self.config)) do
@@ -364,7 +366,7 @@ function Resolved:rows()
   return rows
 end
 
---- The settings as Lua text that is itself a recipe, unless it holds functions or objects.
+--- Returns the settings as Lua text, which is itself a recipe unless it has functions or objects.
 function Resolved:text() return "return " .. literal.show(self.config) .. "\n" end
 
 local function fail_with(problems)
@@ -377,7 +379,7 @@ end
 
 local is_resolved = setmetatable({}, { __mode = "k" }) -- configs that came out of resolve
 
---- A copy of resolved settings with other values; fields that are to be nil are given as false.
+--- Returns a copy of resolved settings with other values; false stands for a field that becomes nil.
 function config.with(resolved, changes)
   local out = {}
   for key, value in pairs(resolved) do out[key] = value end
@@ -386,15 +388,15 @@ function config.with(resolved, changes)
   return out
 end
 
---- The config of settings that may be resolved already, and what resolve gives, of which only text() may be called.
--- file: as resolve has it
+--- Returns the config of settings that may already be resolved, and the result of resolve, of which only text() may be
+-- called. file: see resolve.
 function config.resolved(given, file)
   local resolved = is_resolved[given] and setmetatable({ config = given }, Resolved)
     or config.resolve(given, { file = file })
   return resolved.config, resolved
 end
 
---- The settings a run works with.
+--- Returns the settings of a run.
 -- @param given the recipe's table
 -- @param opt file: its name, for messages; text: its contents, for line numbers; sets: list of "a.b=value";
 --   flags: { key path = value } of other flags, named "--key"; in_code: a program's own settings (gm.launch):
@@ -429,8 +431,8 @@ function config.resolve(given, opt)
   return setmetatable({ config = state.raw, file = file, state = state }, Resolved)
 end
 
---- The settings of a recipe that returned a table. source: of recipe.read; given: what it returned; args: set (list of
--- "key=value") and seed of the command line -> as resolve
+--- Returns the settings of a recipe that returned a table, as resolve does. source: the result of recipe.read; given:
+-- the table; args: set (list of "key=value") and seed of the command line.
 function config.of_source(source, given, args)
   return config.resolve(given, { file = source.path, text = source.text, sets = args.set,
     flags = { seed = args.seed } })

@@ -1,10 +1,9 @@
---- Recipes: files that describe a training run, or do one.
+--- Recipes are files that describe a training run, or train in code.
 --
 --     return gm.recipe { name = ..., model = ..., ... }   -- checked and trained by `ganymede run`
 --
--- A file may also return a plain table, or do everything in code and return nothing; then the run is over
--- when the file ends. The trap: a recipe is run to be read, so what it does at its top level happens also
--- under `check`.
+-- A file may also return a plain table, or do everything in code and return nothing; the run then ends with the file.
+-- The trap: a recipe is run in order to read it, so what it does at its top level also happens under `check`.
 local failure = require "ganymede.base.failure"
 local signature = require "ganymede.base.signature"
 
@@ -24,7 +23,7 @@ function recipe.new(settings)
   return setmetatable(settings, Recipe)
 end
 
---- Somebody trains by this table, or looks into it.
+--- Notes that a table of a recipe is used.
 function recipe.taken(settings)
   for file, made in pairs(waiting) do
     if made == settings then waiting[file] = nil end
@@ -44,13 +43,13 @@ local function contents(path)
   return text
 end
 
--- Modules beside the recipe can be required, after all others.
+-- Lets modules in the folder of the recipe be required, after all others.
 local function add_folder(path)
   local folder = path:match "^(.*)/[^/]*$" or "."
   package.path = package.path .. ";" .. folder .. "/?.lua"
 end
 
---- Reads and compiles a recipe -> { path, text, chunk }. Not run yet. Status 2 when it cannot be.
+--- Reads and compiles a recipe without running it, and returns { path, text, chunk }. If that fails, the status is 2.
 function recipe.read(path)
   local text = contents(path)
   if text:sub(1, 1) == "\27" then failure(2, "%s is compiled Lua; a recipe is Lua source", path) end
@@ -59,18 +58,18 @@ function recipe.read(path)
   return { path = path, text = text, chunk = chunk }
 end
 
---- Runs what recipe.read gave -> the table of settings, or nil when the file did its work itself.
+--- Runs the result of recipe.read and returns the table of settings; nil if the file has trained in code.
 function recipe.run(source, ...)
   add_folder(source.path)
   local result = source.chunk(...)
   if recipe.is_recipe(result) or (type(result) == "table" and getmetatable(result) == nil) then return result end
   if result == nil and waiting["@" .. source.path] then
-    failure(2, "%s makes a recipe and returns nothing; write: return gm.recipe { ... }", source.path)
+    failure(2, "%s makes a recipe and does not return it; write: return gm.recipe { ... }", source.path)
   end
   return nil
 end
 
---- The table that a file returns, for who builds on it.
+--- Returns the table that a file returns, for settings that are based on it.
 function recipe.table_of(path)
   local given = recipe.run(recipe.read(path))
   if not given then failure(2, "%s returns no table of settings", path) end

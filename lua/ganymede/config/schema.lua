@@ -10,7 +10,9 @@
 -- The trap: a key that this build cannot serve stays in the schema with a reason; it is never ignored.
 local core = require "ganymede.core"
 local loss_scaling = require "ganymede.optim.loss_scaling"
+local offload = require "ganymede.optim.offload_setting"
 local parallel = require "ganymede.job.parallel"
+local region = require "ganymede.nn.region"
 local registry = require "ganymede.base.registry"
 local zero = require "ganymede.optim.zero_setting"
 require "ganymede.schedules.pipeline" -- registers the orders
@@ -128,6 +130,12 @@ local fields = {
     optional = true, doc = "how ZeRO divides optimizer states, gradients and parameters over the data ranks "
       .. "(docs/memory.md)",
     unserved = zero.problem },
+  recompute = { type = { "string", "table" }, optional = true,
+    doc = "which modules keep their inputs only and run again in backward: \"block\" (each transformer block), "
+      .. "\"attention\", a list of patterns over module paths, or { memory = BYTES } (docs/memory.md)",
+    unserved = region.problem },
+  offload = { type = { "table", "string" }, short = "optimizer", fields = offload.fields, optional = true,
+    doc = "what rests outside of memory while it is not needed (docs/memory.md)", unserved = offload.problem },
   fp16 = { type = { "table", "boolean" }, optional = true, fields = loss_scaling.fields,
     doc = "how losses are scaled in f16; a table or true also chooses dtype f16, false means no scaling",
     unserved = function(v, whole)
@@ -209,7 +217,7 @@ return {
   -- to gm.launch reaches both (ganymede.train.initialize, ganymede.train.trainer).
   engine = {
     "optimizer", "lr_scheduler", "clip_grad_norm", "norm_type", "gradient_accumulation", "gradient_handler", "schedule",
-    "num_microbatches", "fp16", "cuda_graph", "zero", "gradient_dtype",
+    "num_microbatches", "fp16", "cuda_graph", "zero", "recompute", "offload", "gradient_dtype",
   },
   trainer = { "hooks", "checkpoint", "test_interval" },
   --- Steps of a whole run of so many steps an epoch (nil: not known), or nil where the config does not tell.
@@ -222,6 +230,7 @@ return {
     NUM_MICRO_BATCHES = "num_microbatches", num_epochs = "epochs", NUM_EPOCHS = "epochs", num_steps = "steps",
     BATCH_SIZE = "data.batch_size", SEED = "seed", precision = "dtype", gradient_handlers = "gradient_handler",
     CLIP_GRAD_NORM = "clip_grad_norm", gradient_clipping = "clip_grad_norm",
+    activation_checkpoint = "recompute",
   },
   --- Colossal-AI's shapes -> ours, in place.
   reshape = function(config)

@@ -1,7 +1,7 @@
---- Datasets read in C: Fashion-MNIST, IDX files, CIFAR, text, token streams, made-up data.
+--- Datasets that are read in C: Fashion-MNIST, IDX files, CIFAR, text, token streams, made-up data.
 --
--- A dataset has length(), describe(), get(i [, epoch]) -> raw x, y (i from 1) and, where its values should be
--- normalized, `normalization` = { mean, std }, which the loader puts after the other transforms.
+-- A dataset has length(), describe() and get(i [, epoch]), which returns raw x and y of sample i, from 1. If its values
+-- should be normalized, it has `normalization` = { mean, std }; the loader applies it after the other transforms.
 -- Files are checked when the dataset is opened, labels and tokens when they are read.
 -- @module ganymede.data.datasets
 local checked = require "ganymede.data.failing"
@@ -16,25 +16,25 @@ local datasets = {}
 local Dataset = {}
 Dataset.__index = Dataset
 
---- Number of samples.
+--- Returns the number of samples.
 function Dataset:length() return core.dataset_describe(self.handle).length end
 
---- { name, length, classes, x_dtype, x_shape, y_shape, ... } of raw samples.
+--- Returns { name, length, classes, x_dtype, x_shape, y_shape, ... }, which describe raw samples.
 function Dataset:describe()
   local about = core.dataset_describe(self.handle)
   about.name, about.class_names, about.normalization = self.name, self.class_names, self.normalization
   return about
 end
 
---- A checksum of the samples: of all, or of some where they are many.
+--- Returns a checksum of all samples, or of some of them if there are many.
 function Dataset:checksum() return checked(nil, core.dataset_checksum(self.handle)) end
 
---- Sample i, from 1: raw x and y as tensors; epoch (from 0, the default) matters to TextPairs alone.
+--- Returns raw x and y of sample i, from 1, as tensors. Only TextPairs depends on the epoch (from 0, the default).
 function Dataset:get(i, epoch) return checked(nil, core.dataset_get(self.handle, i - 1, epoch)) end
 
 function Dataset:__tostring() return self.name .. options.show(datasets[self.name].options, self.opt) end
 
--- build(opt) -> handle, other fields
+-- Defines a class of datasets; build(opt) returns the handle and other fields.
 local function define(name, spec, build)
   local class = setmetatable({ name = name, options = spec, is_class = true }, {
     __call = signature.constructor("options table?", function(_, given)
@@ -49,13 +49,15 @@ local function define(name, spec, build)
   registry.datasets:register(name, class)
 end
 
-local split = { type = "string", one_of = { "train", "test" }, default = "train", doc = "which part" }
+local split = { type = "string", one_of = { "train", "test" }, default = "train",
+  doc = "the part of the dataset that is read" }
 local normalize = { type = "boolean", default = true,
-  doc = "subtract the mean of the training images, divide by their deviation?" }
+  doc = "whether images are normalized: the mean of the training images is subtracted, and the result divided by "
+    .. "their standard deviation" }
 
 -- ---------------------------------------------------------------- images
 
--- The first of root/name and root/name.gz that exists, in the first of the roots that has it.
+-- Returns the path of root/name.gz or root/name in the first of the roots that has one of them.
 local function find(roots, name)
   for _, root in ipairs(roots) do
     for _, ending in ipairs { ".gz", "" } do
@@ -70,7 +72,9 @@ local fashion_hint = "install the Debian package dataset-fashion-mnist, or set r
 
 define("FashionMNIST", {
   split = split, normalize = normalize,
-  root = { type = "string", optional = true, doc = "folder of the four IDX files, gzipped or not" },
+  root = { type = "string", optional = true,
+    doc = "the folder of the four IDX files, gzipped or not; default: that of the Debian package "
+      .. "dataset-fashion-mnist" },
 }, function(opt)
   local prefix = opt.split == "train" and "train" or "t10k"
   local roots = opt.root and { opt.root } or { "/usr/share/datasets/fashion-mnist", "/usr/share/dataset-fashion-mnist" }
@@ -87,12 +91,14 @@ define("FashionMNIST", {
 end)
 
 define("IDX", {
-  images = { type = "string", doc = "IDX file of any type, (n, h, w) or (n, ...); .gz is inflated" },
-  labels = { type = "string", doc = "IDX file (n)" },
-  classes = { type = "integer", min = 1, max = 2 ^ 31, default = 10, doc = "labels are 0 to classes - 1" },
+  images = { type = "string", doc = "the path of an IDX file of any type, (n, h, w) or (n, ...), gzipped or not" },
+  labels = { type = "string", doc = "the path of an IDX file of labels, (n), gzipped or not" },
+  classes = { type = "integer", min = 1, max = 2 ^ 31, default = 10,
+    doc = "the number of classes; labels are 0 to classes - 1" },
 }, function(opt) return (checked(nil, core.dataset_idx(opt.images, opt.labels, opt.classes))) end)
 
--- folder: what the archive unpacks to. Its files together hold 50,000 and 10,000 images, each of them as many.
+-- folder: the folder that the archive makes. Its training files hold 50,000 images together, equally many in each; the
+-- test file holds 10,000.
 local function cifar(name, archive, folder, train, test, layout, mean, std)
   local published = { train = 50000 / #train, test = 10000 }
   local hint = ("%s reads the binary version: get %s from https://www.cs.toronto.edu/~kriz/cifar.html, unpack it here "
@@ -100,9 +106,10 @@ local function cifar(name, archive, folder, train, test, layout, mean, std)
     table.concat(train, ", "), test[1])
   define(name, {
     split = split, normalize = normalize,
-    root = { type = "string", default = folder, doc = "folder of the unpacked " .. archive },
+    root = { type = "string", default = folder, doc = ("the folder of the unpacked %s"):format(archive) },
     whole = { type = "boolean", default = true,
-      doc = "refuse a file without the published number of images? false: for files of your own" },
+      doc = "whether a file with another number of images than the published one is refused; false allows files of "
+        .. "your own" },
   }, function(opt)
     local paths, about = {}, { records = opt.whole and published[opt.split] or 0 }
     for i, file in ipairs(opt.split == "train" and train or test) do paths[i] = opt.root .. "/" .. file end
@@ -123,12 +130,15 @@ cifar("CIFAR100", "cifar-100-binary.tar.gz", "cifar-100-binary", { "train.bin" }
 -- ---------------------------------------------------------------- tokens
 
 local function with_windows(spec)
-  spec.sequence_length = { type = "integer", min = 1, max = 2 ^ 31, default = 128, doc = "tokens of a sample" }
+  spec.sequence_length = { type = "integer", min = 1, max = 2 ^ 31, default = 128,
+    doc = "the number of tokens in a sample" }
   spec.stride = { type = "integer", min = 1, optional = true,
-    doc = "tokens (TextPairs: bytes) from one sample to the next; default: sequence_length: samples do not overlap" }
-  spec.split = { type = "string", one_of = { "all", "train", "test" }, default = "all", doc = "which part" }
+    doc = "the number of tokens (TextPairs: bytes) from the begin of a sample to that of the next; default: "
+      .. "sequence_length, so that samples do not overlap" }
+  spec.split = { type = "string", one_of = { "all", "train", "test" }, default = "all",
+    doc = "the part of the stream that is read" }
   spec.test_fraction = { type = "number", above = 0, below = 1, default = 0.1,
-    doc = "share of the stream, at its end, that is the test part" }
+    doc = "the fraction of the stream, at its end, that is the test part" }
   return spec
 end
 
@@ -141,30 +151,35 @@ local function windows(opt, width, vocab_size)
 end
 
 define("Text", with_windows {
-  path = { type = "string", doc = "a file whose bytes are the tokens (vocabulary of 256)" },
+  path = { type = "string", doc = "the path of a file whose bytes are the tokens, a vocabulary of 256" },
 }, function(opt) return (checked(nil, core.dataset_tokens(opt.path, windows(opt, 1, 256)))) end)
 
 local widths = { header = 0, u8 = 1, u16 = 2, u32 = 4 }
 
 define("Tokens", with_windows {
-  path = { type = "string", doc = "token file: data.write_tokens writes them; or bare little-endian numbers" },
+  path = { type = "string",
+    doc = "the path of a token file that data.write_tokens wrote, or of a file of little-endian numbers without a "
+      .. "header" },
   dtype = { type = "string", one_of = { "header", "u8", "u16", "u32" }, default = "header",
-    doc = "of a file without header" },
+    doc = "the type of the tokens in a file without a header; header: the file has one, which says it" },
   vocab_size = { type = "integer", min = 1, max = 2 ^ 32, optional = true,
-    doc = "tokens are below it; default: as the header tells, else all that the dtype holds" },
+    doc = "the size of the vocabulary, which every token is below; default: that of the header, otherwise all numbers "
+      .. "of the dtype" },
 }, function(opt)
   return (checked(nil, core.dataset_tokens(opt.path, windows(opt, widths[opt.dtype], opt.vocab_size or 0))))
 end)
 
 define("TextPairs", with_windows({
-  path = { type = { "string", "table" }, doc = "a file or a list of files, whose bytes are the tokens 0 to 255; "
-    .. "256 is padding, 257 [CLS], 258 [SEP], 259 [MASK]: a vocabulary of 260" },
+  path = { type = { "string", "table" },
+    doc = "the path of a file, or a list of paths; their bytes are the tokens 0 to "
+    .. "255; 256 is padding, 257 [CLS], 258 [SEP], 259 [MASK], which makes a vocabulary of 260" },
   mask_probability = { type = "number", min = 0, max = 1, default = 0.15,
-    doc = "share of the bytes that are asked for: 8 in 10 of them hidden, 1 in 10 replaced by any byte" },
+    doc = "the fraction of the bytes that the model must predict; 8 in 10 of them are hidden by [MASK], 1 in 10 is "
+      .. "replaced by a random byte" },
   short_probability = { type = "number", min = 0, max = 1, default = 0.1,
-    doc = "share of the samples that are shorter than sequence_length; the rest of them is padding" },
+    doc = "the fraction of the samples that are shorter than sequence_length and are filled with padding" },
   seed = { type = "integer", min = 0, max = 2 ^ 53, optional = true,
-    doc = "of masks, second texts and lengths; default: the run's seed" },
+    doc = "the seed of masks, second texts and lengths; default: the seed of the run" },
 }), function(opt)
   local o = windows(opt)
   o.mask, o.shorter, o.seed = opt.mask_probability, opt.short_probability, opt.seed or core.seed()
@@ -172,11 +187,13 @@ define("TextPairs", with_windows({
 end)
 
 local token_options = {
-  dtype = { type = "string", one_of = { "u8", "u16", "u32" }, default = "u16", doc = "width of a token" },
-  vocab_size = { type = "integer", min = 1, max = 2 ^ 32, doc = "tokens are below it" },
+  dtype = { type = "string", one_of = { "u8", "u16", "u32" }, default = "u16",
+    doc = "the type of the tokens in the file" },
+  vocab_size = { type = "integer", min = 1, max = 2 ^ 32,
+    doc = "the size of the vocabulary, which every token is below" },
 }
 
---- Writes a token file with header.
+--- Writes a token file with a header.
 function datasets.write_tokens(path, tokens, opt)
   opt = options.check("write_tokens", token_options, opt, 2)
   checked(nil, core.tokens_write(path, widths[opt.dtype], opt.vocab_size, tokens))
@@ -186,15 +203,19 @@ end
 
 define("Synthetic", {
   kind = { type = "string", one_of = { "clusters", "tokens" }, default = "clusters",
-    doc = "labelled points around a centre a class, or chains in which each token names the next" },
-  length = { type = "integer", min = 1, max = 2 ^ 40, default = 1024, doc = "samples" },
-  shape = { type = "table", default = { 16 }, doc = "clusters: of a sample" },
-  classes = { type = "integer", min = 1, max = 2 ^ 20, default = 10, doc = "clusters" },
-  sequence_length = { type = "integer", min = 1, max = 2 ^ 31, default = 32, doc = "tokens of a sample" },
-  vocab_size = { type = "integer", min = 1, max = 2 ^ 24, default = 64, doc = "tokens are below it" },
+    doc = "what is made; clusters: labelled points around one centre for each class, tokens: chains in which each "
+      .. "token determines the next" },
+  length = { type = "integer", min = 1, max = 2 ^ 40, default = 1024, doc = "the number of samples" },
+  shape = { type = "table", default = { 16 }, doc = "clusters: the shape of a sample" },
+  classes = { type = "integer", min = 1, max = 2 ^ 20, default = 10, doc = "clusters: the number of classes" },
+  sequence_length = { type = "integer", min = 1, max = 2 ^ 31, default = 32, doc = "the number of tokens in a sample" },
+  vocab_size = { type = "integer", min = 1, max = 2 ^ 24, default = 64,
+    doc = "tokens: the size of the vocabulary, which every token is below" },
   noise = { type = "number", min = 0, optional = true,
-    doc = "clusters: deviation around a centre (0.5); tokens: share of random ones (0.1)" },
-  seed = { type = "integer", min = 0, max = 2 ^ 53, default = 0, doc = "chooses what is to be learned" },
+    doc = "clusters: the standard deviation around a centre, default 0.5; tokens: the fraction of random tokens, "
+      .. "default 0.1" },
+  seed = { type = "integer", min = 0, max = 2 ^ 53, default = 0,
+    doc = "the seed of what is to be learned: the centres or the chains" },
   split = split,
 }, function(opt)
   local draw = opt.split == "train" and 0 or 1

@@ -5,9 +5,9 @@
 --     loader:set_epoch(1)
 --     for x, y in loader:batches() do ... end      -- x (128, 1, 28, 28), y (128) i64
 --
--- The order of an epoch and every random transform are functions of (seed, epoch, sample): the same on
--- every machine, for any prefetch, after any seek. A dataset of your own is { length = n, get =
--- function(i) return x, y end }, i from 1, x and y numbers, nested lists or tensors.
+-- The order of an epoch and every random transform are functions of (seed, epoch, sample). They are the same on every
+-- machine, for any prefetch, and after any seek. A dataset of your own is { length = n, get = function(i) return x, y
+-- end }; i counts from 1, and x and y are numbers, nested lists or tensors.
 -- @module ganymede.data
 local Loader = require "ganymede.data.loader"
 local core = require "ganymede.core"
@@ -24,38 +24,47 @@ for _, module in ipairs { "transforms", "samplers" } do
 end
 
 data.loader_options = {
-  dataset = { type = { "table", "string", "function" }, doc = "{ type = name, ... }, a dataset, or one of your own" },
-  batch_size = { type = "integer", min = 1, max = 2 ^ 31 - 1, default = 32, doc = "samples of a batch, on all ranks" },
-  shuffle = { type = "boolean", default = false, doc = "a new order every epoch, from the seed?" },
-  seed = { type = "integer", min = 0, max = 2 ^ 53, optional = true, doc = "of the order; default: the run's seed" },
-  drop_last = { type = "boolean", default = false, doc = "leave out an incomplete last batch?" },
-  transforms = { type = "table", default = {}, doc = "list of transforms, in order; functions of your own last" },
-  sampler = { type = { "table", "string" }, optional = true, doc = "instead of shuffle" },
-  prefetch = { type = "integer", min = 0, max = 16, default = 2, doc = "batches assembled ahead by a thread" },
+  dataset = { type = { "table", "string", "function" },
+    doc = "the dataset: { type = NAME, and its options }, a dataset object, or one of your own" },
+  batch_size = { type = "integer", min = 1, max = 2 ^ 31 - 1, default = 32,
+    doc = "the number of samples in a batch, of all ranks together" },
+  shuffle = { type = "boolean", default = false,
+    doc = "whether every epoch has a new order of the samples, drawn from the seed" },
+  seed = { type = "integer", min = 0, max = 2 ^ 53, optional = true,
+    doc = "the seed of the order; default: the seed of the run" },
+  drop_last = { type = "boolean", default = false, doc = "whether an incomplete last batch of an epoch is left out" },
+  transforms = { type = "table", default = {},
+    doc = "the list of transforms that samples go through, in order; functions of your own come last" },
+  sampler = { type = { "table", "string" }, optional = true,
+    doc = "the sampler, which chooses the samples of an epoch in place of shuffle" },
+  prefetch = { type = "integer", min = 0, max = 16, default = 2,
+    doc = "the number of batches that a thread prepares ahead" },
   dtype = { type = "string", one_of = require("ganymede.base.dtypes").floats, optional = true,
-    doc = "of x; default: gm.default_dtype()" },
+    doc = "the element type of x; default: gm.default_dtype()" },
 }
 
---- The dataset that a config, a name, a function or an object stands for.
+--- Returns the dataset that a config, a name, a function or an object stands for.
 function data.dataset(given) return registry.datasets:build(given) end
 
 local told = false
 
--- Once a process: transforms in Lua cost time on the main thread, and the user should know why.
+-- Tells the user, once in a process, that transforms in Lua take time on the main thread.
 local function tell_main_thread(what)
   if told or core.rank() ~= 0 then return end
   told = true
   log.info("data: %s runs on the main thread, between the steps", what)
 end
 
--- { native descriptions }, { Lua functions }, from configs, classes and functions in order
+-- Returns the lists of native descriptions and of Lua functions, from configs, classes and functions in order, and
+-- whether one of them normalizes.
 local function split_transforms(list)
   local native, own, normalized = {}, {}, false
   for k, given in ipairs(list) do
     local t = type(given) == "function" and given or registry.transforms:build(given)
     if type(t) == "table" and t.native then
       if #own > 0 then
-        error(("data.loader: transform %d, %s, runs on the prefetch thread: put it first"):format(k, t.name), 0)
+        error(("data.loader: transform %d, %s, runs on the prefetch thread: put it before the functions in Lua"):format(
+          k, t.name), 0)
       end
       native[#native + 1] = t.native
       normalized = normalized or t.native.kind == "normalize"
@@ -68,7 +77,7 @@ end
 
 local function choose_sampler(opt, given)
   if not opt.sampler then return end
-  if given.shuffle ~= nil then error("data.loader: shuffle and sampler exclude each other", 0) end
+  if given.shuffle ~= nil then error("data.loader: give shuffle or sampler, not both", 0) end
   opt.sampler = registry.samplers:build(opt.sampler)
   if opt.sampler.order then return end
   opt.shuffle = opt.sampler.shuffle
@@ -77,8 +86,9 @@ local function choose_sampler(opt, given)
   end
 end
 
---- A loader; see data.loader_options. loader:length() batches an epoch, :set_epoch(e), :seek(batch from 0),
--- :next() -> x, y or nil at the end, :batches() iterator, :samples() count in the last batch, :close().
+--- Makes a loader; data.loader_options lists its options. loader:length() is the number of batches in an epoch,
+-- :set_epoch(e) begins an epoch, :seek(batch from 0) goes to a batch, :next() returns x and y, or nil at the end,
+-- :batches() returns an iterator, :samples() the number of samples in the last batch; :close() ends the loader.
 function data.loader(given)
   local opt = options.check("data.loader", data.loader_options, given, 2)
   opt.dataset = data.dataset(opt.dataset)
@@ -89,7 +99,8 @@ function data.loader(given)
   if norm and not normalized then native[#native + 1] = { kind = "normalize", mean = norm.mean, std = norm.std } end
   if not opt.dataset.handle then
     if #native > 0 then
-      error("data.loader: built-in transforms need a built-in dataset; one written in Lua does its own", 0)
+      error("data.loader: built-in transforms need a built-in dataset; a dataset written in Lua must transform its "
+        .. "samples itself", 0)
     end
     tell_main_thread "a dataset written in Lua"
   elseif #own > 0 then
@@ -98,7 +109,8 @@ function data.loader(given)
   return Loader.new(opt, native, own)
 end
 
---- The loader of data.train or data.test of a recipe's settings, or nil where they have none. which: "train", "test".
+--- Returns the loader of data.train or data.test of a recipe's settings; nil if they have none. which: "train" or
+-- "test".
 function data.of_config(config, which)
   local c = config.data or {}
   local dataset = c[which]

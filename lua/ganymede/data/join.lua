@@ -1,10 +1,10 @@
---- join(list): the pieces of a batch, or the batches of a step, as one: tensors along their first dimension, tables of
--- tensors (also nested) entry by entry, micro_batches.List one after the other. What is no tensor is the first piece's.
--- Pieces that differ in more than their number of samples, such as sequences of other lengths, cannot become one: then
--- the result is a micro_batches.List of them.
+--- join(list) makes one of the pieces of a batch, or of the batches of a step: tensors along their first dimension,
+-- tables of tensors (also nested) entry by entry, and each micro_batches.List piece by piece. Other values are those of
+-- the first piece. Pieces that differ in more than their number of samples, such as sequences of other lengths, cannot
+-- be joined; the result is then a micro_batches.List of them.
 --
--- Pieces of cut batches do not make a piece of the whole, so what is cut is gathered first. The trap: then it is
--- collective over the ranks that share it, and the result is whole on each of them.
+-- Blocks of cut pieces are not a block of the joined batch, so a cut tensor is gathered first. The trap: the call is
+-- then collective over the ranks that share it, and the result is whole on each of them.
 -- @module ganymede.data.join
 local core = require "ganymede.core"
 local micro_batches = require "ganymede.data.micro_batches"
@@ -21,7 +21,7 @@ local function flattened(list)
   return out
 end
 
--- What pieces have at a key; nil where one has nothing there.
+-- Returns the entries of all pieces at a key; nil if a piece has none.
 local function entries_of(pieces, key)
   local entries = {}
   for i, piece in ipairs(pieces) do
@@ -31,13 +31,13 @@ local function entries_of(pieces, key)
   return entries
 end
 
--- Shape without the samples, and dtype.
+-- The dtype, and the shape without the number of samples, as text.
 local function kind_of(t)
   local shape = t:shape()
   return t:dtype() .. " " .. #shape .. " " .. table.concat(shape, ", ", 2)
 end
 
--- Do pieces differ in their number of samples only?
+-- Whether pieces differ only in their number of samples.
 local function are_alike(pieces)
   local first = pieces[1]
   local is_tensor, is_table = core.is_tensor(first), type(first) == "table"

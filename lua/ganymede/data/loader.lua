@@ -1,12 +1,12 @@
---- The loader: batches of a dataset in an order that (seed, epoch) decide.
+--- The loader returns the batches of a dataset in an order that depends on (seed, epoch).
 --
--- Two sources behind one face: `native` datasets are read and transformed in C on a prefetch thread; a
--- dataset written in Lua is asked on the main thread. Batches count from 0, as loader:seek takes them.
+-- It has two kinds of sources: a `native` dataset is read and transformed in C on a prefetch thread; a dataset written
+-- in Lua is called on the main thread. Batches count from 0, as in loader:seek.
 --
--- On several ranks a batch is one tensor, cut along its samples by the mesh's axes data and expert: each rank reads
--- its block alone, whichever mesh is set when the batch is asked for. `samples` and `sample_numbers` tell of the
--- whole batch. A transform written in Lua is given the cut tensors: shapes are global there too. Samples are made and
--- transformed in f32 or f64; what a model of 16 bits gets is rounded at the end.
+-- On several ranks a batch is one tensor, cut along its samples by the axes data and expert of the mesh. Each rank
+-- reads only its own block, for the mesh that is set when the batch is read. `samples` and `sample_numbers` describe
+-- the whole batch. A transform written in Lua receives the cut tensors, whose shapes are those of the whole batch.
+-- Samples are made and transformed in f32 or f64; for a model of 16 bits they are rounded at the end.
 -- @module ganymede.data.loader
 local checked = require "ganymede.data.failing"
 local core = require "ganymede.core"
@@ -20,7 +20,7 @@ local signature = require "ganymede.base.signature"
 
 -- ---------------------------------------------------------------- native: host/data/loader.h
 
--- What x is made in, before it is brought to 16 bits.
+-- The type in which x is made, before it is rounded to 16 bits.
 local function made_in(opt)
   local dtype = opt.dtype or core.default_dtype()
   return precision.is_narrow(dtype) and "f32" or dtype
@@ -37,7 +37,7 @@ function Native.new(opt, transforms)
   return setmetatable({ handle = handle }, Native)
 end
 
--- order: list of samples from 0, or nil for the sampler in C
+-- order: the list of samples from 0, or nil for the sampler in C.
 function Native:start(epoch, order)
   checked(nil, core.loader_seek(self.handle, epoch, 0))
   if order then checked(nil, core.loader_order(self.handle, order)) end
@@ -45,7 +45,7 @@ end
 
 function Native:seek(epoch, batch) checked(nil, core.loader_seek(self.handle, epoch, batch)) end
 function Native:length() return core.loader_length(self.handle) end
--- pieces: nil, or a number: then lists of tensors
+-- pieces: nil, or the number of pieces; the results are then lists of tensors.
 function Native:next(pieces) return checked(nil, core.loader_next(self.handle, pieces)) end
 function Native:close() core.loader_close(self.handle) end
 
@@ -54,7 +54,7 @@ function Native:close() core.loader_close(self.handle) end
 local Slow = {}
 Slow.__index = Slow
 
--- A plain table is asked with dataset.get(i), an object (a table with a metatable) with dataset:get(i).
+-- Calls dataset.get(i) of a plain table, and dataset:get(i) of an object (a table with a metatable).
 local function ask(dataset, name, ...)
   local member = dataset[name]
   if type(member) ~= "function" then return member end
@@ -65,7 +65,7 @@ end
 local function samples_of(dataset)
   local n = ask(dataset, "length")
   if type(n) ~= "number" or n < 0 or n ~= math.floor(n) then
-    error("data.loader: the length of the dataset must be a whole number, got " .. tostring(n), 0)
+    error("data.loader: the length of the dataset must be a whole number; got " .. tostring(n), 0)
   end
   return n
 end
@@ -93,7 +93,8 @@ local function check_whole(v, i)
   if type(v) == "table" then
     for _, w in ipairs(v) do check_whole(w, i) end
   elseif type(v) ~= "number" then
-    error(("data.loader: y of sample %d holds %s, a %s and no number"):format(i, options.literal(v), type(v)), 0)
+    error(("data.loader: y of sample %d holds %s, which is a %s and not a number"):format(i, options.literal(v),
+      type(v)), 0)
   elseif v ~= math.floor(v) then
     error(("data.loader: y of sample %d holds %s; y is i64 unless the dataset says y_dtype = \"f32\" or another")
       :format(i, tostring(v)), 0)
@@ -104,12 +105,12 @@ local function shape_of(value, dtype)
   return table.concat(gm_tensor.tensor({ value }, { dtype = dtype }):shape(), ", ", 2)
 end
 
--- Raises for the first of these samples that is no tensor by itself, or is of another shape than the first one.
+-- Raises an error for the first of these samples that cannot be a tensor, or has another shape than the first one.
 local function blame_sample(what, list, samples, dtype, why)
   local first
   for k, value in ipairs(list) do
     local ok, shape = pcall(shape_of, value, dtype)
-    if not ok then -- without the line in here that asked
+    if not ok then -- the message without the line of this file
       local text = failure.text(shape):gsub("^%S+:%d+: ", "")
       error(("data.loader: %s of sample %d: %s"):format(what, samples[k] + 1, text), 0)
     end
@@ -122,7 +123,8 @@ local function blame_sample(what, list, samples, dtype, why)
   error(why, 0)
 end
 
--- The tensor (count, ...) of a list of numbers, nested lists or tensors; what: x or y, of these samples (from 0).
+-- Makes the tensor (count, ...) of a list of numbers, nested lists or tensors. what: x or y; samples: their numbers
+-- from 0.
 local function stacked(what, list, samples, dtype)
   if not core.is_tensor(list[1]) then
     local ok, made = pcall(gm_tensor.tensor, list, { dtype = dtype })
@@ -140,13 +142,13 @@ end
 local function ask_sample(dataset, i, y_dtype)
   local x, y = ask(dataset, "get", i)
   if x == nil or y == nil then
-    error(("data.loader: get(%d) of the dataset gave no %s"):format(i, x == nil and "x" or "y"), 0)
+    error(("data.loader: get(%d) of the dataset returned no %s"):format(i, x == nil and "x" or "y"), 0)
   end
   if y_dtype == "i64" and not core.is_tensor(y) then check_whole(y, i) end
   return x, y
 end
 
--- The first `asked` samples are asked for; the rest, which only make up the size of a block, repeat the last of them.
+-- Reads the first `asked` samples. The others only fill the block up to its size and repeat the last of them.
 local function gather(dataset, dtype, picked, asked)
   local xs, ys = {}, {}
   local y_dtype = dataset.y_dtype or "i64"
@@ -171,9 +173,9 @@ function Slow:picked()
   return picked
 end
 
--- The block of a batch that this rank holds, as a list of samples: those of its own, then the last of them again
--- (of the batch, where it has none) until blocks are of equal size; batch_value makes these zero. Also how many of them
--- to ask for: one at least, whose shape is that of all.
+-- Returns the block of a batch that this rank holds, as a list of samples: its own, then the last of them again (the
+-- last of the batch, if it has none) until blocks have equal size; batch_value makes those zero. Also returns how many
+-- of them to read: at least one, which has the shape of all.
 local function block_of(picked)
   local first, own, rows = core.batch_rows(#picked)
   local block, padding = {}, picked[own > 0 and first + own or #picked]
@@ -181,14 +183,14 @@ local function block_of(picked)
   return block, math.max(own, 1)
 end
 
--- The batch of these samples as x, y.
+-- Returns x and y of the batch of these samples.
 function Slow:read(picked)
   local x, y = gm_tensor.scope(gm_tensor.no_grad, gather, self.dataset, made_in(self.opt), block_of(picked))
   for _, t in ipairs { x, y } do core.forget(t) end -- on the meta device a batch has no values, whatever its size
   return core.batch_value(x, #picked), core.batch_value(y, #picked)
 end
 
--- Lists of x and of y of the pieces of a batch, `pieces` or as many as there are samples.
+-- Returns the lists of x and of y of the pieces of a batch: `pieces` of them, or fewer if there are fewer samples.
 function Slow:read_pieces(picked, pieces)
   local xs, ys = {}, {}
   for k = 1, math.min(pieces, #picked) do
@@ -215,7 +217,7 @@ function Slow.close() end
 local Loader = {}
 Loader.__index = Loader
 
---- opt: as data.loader checked it; native: list of transforms for C; own: list of Lua functions.
+--- Makes a loader. opt: as data.loader has checked it; native: the list of transforms in C; own: that of Lua functions.
 function Loader.new(opt, native, own)
   local source = opt.dataset.handle and Native.new(opt, native) or Slow.new(opt)
   local self = setmetatable({ opt = opt, dataset = opt.dataset, batch_size = opt.batch_size, source = source,
@@ -224,44 +226,44 @@ function Loader.new(opt, native, own)
   return self
 end
 
---- Batches of an epoch.
+--- Returns the number of batches in an epoch.
 function Loader:length() return self.source:length() end
 
---- What must be equal on all ranks, which read their parts of the same batches: plain values, among them a checksum
--- where the dataset knows one.
+--- Returns what must be equal on all ranks, because they read their parts of the same batches: plain values, with a
+-- checksum if the dataset has one.
 function Loader:fingerprint()
   local dataset, ok, sum = self.dataset, true, nil
   if dataset.handle then ok, sum = failure.try(dataset.checksum, dataset) end
   return { batches = self:length(), samples = samples_of(dataset), contents = ok and sum or failure.text(sum) }
 end
 
--- The list that a sampler of the user's own gives, as numbers from 0.
+-- Returns the order of a sampler that the user wrote, as numbers from 0; nil without such a sampler.
 local function order_of(self, epoch)
   local sampler = self.opt.sampler
   if not sampler or not sampler.order then return nil end
   local n, order = samples_of(self.dataset), {}
   for k, i in ipairs(sampler:order(epoch, n)) do
     if type(i) ~= "number" or i < 1 or i > n or i ~= math.floor(i) then
-      error(("data.loader: the sampler chose sample %s of %d (they count from 1)"):format(tostring(i), n), 0)
+      error(("data.loader: the sampler chose sample %s; samples are 1 to %d"):format(tostring(i), n), 0)
     end
     order[k] = i - 1
   end
   return order
 end
 
---- Goes to the first batch of epoch e >= 0, whose order depends on (seed, e) alone.
+--- Goes to the first batch of epoch e >= 0. Its order depends on (seed, e) alone.
 function Loader:set_epoch(e)
   self.source:start(e, order_of(self, e))
   self.epoch, self.position = e, 0
 end
 
---- Goes to a batch of this epoch, 0 for the first, without reading those before.
+--- Goes to a batch of this epoch, from 0, without reading those before it.
 function Loader:seek(batch)
   self.source:seek(self.epoch, batch)
   self.position = batch
 end
 
--- The next batch of the source, whole or in pieces; told of in samples and sample_numbers.
+-- Returns the next batch of the source, whole or in pieces, and notes it for samples and sample_numbers.
 local function advance(self, pieces)
   local x, y, count, picked = self.source:next(pieces)
   if x ~= nil then self.count, self.picked, self.position = count, picked, self.position + 1 end
@@ -276,18 +278,19 @@ local function transformed(self, x, y)
   return core.is_tensor(x) and gm_tensor.no_grad(precision.fitted, x, self.opt.dtype or core.default_dtype()) or x, y
 end
 
---- The next x (b, ...), y (b, ...), or nil at the end of the epoch.
+--- Returns the next x (b, ...) and y (b, ...), or nil at the end of the epoch.
 function Loader:next()
   local x, y = advance(self)
   if x ~= nil then return transformed(self, x, y) end
 end
 
---- The next batch as min(m, its samples) pieces -> x, y, each a micro_batches.List, or nil at the end of the epoch.
--- Joined they are what next() gives; a transform written in Lua is given one piece after the other. The trap: a loader
--- asked in turns for batches and for pieces, or for other numbers of them, reads ahead anew each time.
+--- Returns the next batch as min(m, number of samples) pieces: x and y, each a micro_batches.List, or nil at the end of
+-- the epoch. Joined they are what next() returns. A transform written in Lua receives one piece after the other. The
+-- trap: a loader that is asked in turns for batches and for pieces, or for different numbers of them, drops what it has
+-- read ahead each time.
 function Loader:next_pieces(m)
   if type(m) ~= "number" or m < 1 or m ~= math.floor(m) then
-    error("loader:next_pieces: a batch has a whole number of pieces, not " .. tostring(m), 2)
+    error("loader:next_pieces: the number of pieces must be a whole number from 1; got " .. tostring(m), 2)
   end
   local xs, ys = advance(self, m)
   if xs == nil then return nil end
@@ -295,18 +298,19 @@ function Loader:next_pieces(m)
   return micro_batches.List(xs), micro_batches.List(ys)
 end
 
---- Samples in the last batch.
+--- Returns the number of samples in the last batch.
 function Loader:samples() return self.count end
 
---- Which samples they were, from 1. Empty on meta devices.
+--- Returns the list of the numbers of these samples, from 1. It is empty on meta devices.
 function Loader:sample_numbers()
   local numbers = {}
   for k, i in ipairs(self.picked or {}) do numbers[k] = i + 1 end
   return numbers
 end
 
---- for x, y in loader:batches() do: from where the loader stands to the end of the epoch; a loader at its
--- end begins the epoch again. Run it inside gm.scope, or batches stay until the collector finds them.
+--- Returns an iterator from the next batch to the end of the epoch: for x, y in loader:batches() do. A loader at the
+-- end of the epoch begins it again. Run the loop inside gm.scope; otherwise batches stay until the collector frees
+-- them.
 function Loader:batches()
   if self.position >= self:length() then self:seek(0) end
   return function() return self:next() end

@@ -1,13 +1,13 @@
---- Micro-batches: the pieces of a loader batch that a pipeline works on one after the other.
+--- Micro-batches are the pieces of a batch that go through a pipeline one after the other.
 --
 --     local list = micro_batches.split(x, 4)      -- list[1] ... list[4], each a tensor, or a table of tensors as x is
 --     local sizes, total = list:samples()
 --
--- A batch of n samples has min(m, n) pieces of sizes that differ by one at most, the larger first, each of consecutive
--- samples in the batch's order; each is cut over the batch axes as a batch is. So (samples before a piece, its samples)
--- say where it lies in the batch, as core.set_batch wants to know. Loaders of ganymede.data read pieces at once
+-- A batch of n samples has min(m, n) pieces. Their sizes differ by one at most, larger ones first, and each holds
+-- consecutive samples of the batch. Each piece is cut over the batch axes like a batch. So (samples before a piece, its
+-- samples) say where it lies in the batch, as core.set_batch needs it. Loaders of ganymede.data read pieces directly
 -- (loader:next_pieces); split is for batches from elsewhere. The trap: pieces of a cut batch lie on other ranks than
--- the batch did, so split gathers it, and is collective then.
+-- the batch did, so split gathers it, and the call is then collective.
 -- @module ganymede.data.micro_batches
 local core = require "ganymede.core"
 local options = require "ganymede.base.options"
@@ -18,24 +18,24 @@ local micro_batches = {}
 local List = {}
 List.__index = List
 
--- Keys of a table of tensors, places before names, each in order.
+-- The keys of a table of tensors: positions in order, then names in order.
 local function sorted_keys(t)
   for key in pairs(t) do
     if type(key) ~= "number" and type(key) ~= "string" then
-      error(("a batch has a key that is a %s; use names or places"):format(type(key)), 0)
+      error(("a batch has a key that is a %s; use names or positions"):format(type(key)), 0)
     end
   end
   return options.sorted_keys(t)
 end
 
--- fn(tensor, path) on every tensor of a batch, in an order that is the same on all ranks.
+-- Calls fn(tensor, path) for every tensor of a batch, in an order that is the same on all ranks.
 local function each_tensor(x, fn, path)
   if core.is_tensor(x) then return fn(x, path) end
   if type(x) ~= "table" then return end
   for _, key in ipairs(sorted_keys(x)) do each_tensor(x[key], fn, path .. "[" .. tostring(key) .. "]") end
 end
 
--- The batch with fn(tensor) in place of every tensor that has samples.
+-- Returns the batch with fn(tensor) in place of every tensor that has samples.
 local function mapped(x, fn)
   if core.is_tensor(x) then return x:dim() > 0 and fn(x) or x end
   if type(x) ~= "table" then return x end
@@ -44,8 +44,8 @@ local function mapped(x, fn)
   return out
 end
 
---- Samples of a batch or piece: the first dimension of its tensors, which must agree; those of no dimension are one
--- for the whole batch.
+--- Returns the number of samples of a batch or piece: the first dimension of its tensors, which must agree. A tensor
+-- without dimensions belongs to the whole batch.
 function micro_batches.count(x)
   local n, named
   each_tensor(x, function(t, path)
@@ -60,12 +60,12 @@ function micro_batches.count(x)
   return n
 end
 
---- The pieces given, in order: tensors, or tables of tensors -> List: list[k], #list.
+--- Makes a List of the given pieces, in order; each is a tensor or a table of tensors. It has list[k] and #list.
 function micro_batches.List(pieces) return setmetatable(pieces, List) end
 
 function micro_batches.is_list(x) return getmetatable(x) == List end
 
---- -> list of the samples of each piece, and of all.
+--- Returns the list of the numbers of samples of the pieces, and their sum.
 function List:samples()
   local sizes, total = {}, 0
   for k, piece in ipairs(self) do
@@ -81,7 +81,7 @@ function List:__tostring()
   return ("%d micro-batches: %s"):format(#self, table.concat(said, ", "))
 end
 
--- " cut (data, -)" where ranks hold blocks, else "".
+-- " cut (data, -)" if ranks hold blocks, otherwise "".
 local function said_cuts(t)
   local said, any = {}, false
   for d, axes in ipairs(core.layout(t).cuts) do
@@ -90,7 +90,7 @@ local function said_cuts(t)
   return any and (" cut (%s)"):format(table.concat(said, ", ")) or ""
 end
 
---- What a piece is made of, as text: structure, dtypes, global shapes and cuts. Pieces of one signature have equal
+--- Describes a piece as text: structure, dtypes, global shapes and cuts. Pieces with equal signatures have equal
 -- shapes.
 function micro_batches.signature(x)
   if core.is_tensor(x) then
@@ -107,8 +107,8 @@ end
 
 -- ---------------------------------------------------------------- cutting
 
--- Rows first + 1 ... first + n of a whole tensor, as every batch of n samples is cut: a block for this rank, in which
--- its last sample (the piece's, where it has none) is repeated until blocks are of equal size.
+-- Returns this rank's block of rows first + 1 ... first + n of a whole tensor, cut like any batch of n samples. Its
+-- last sample (that of the piece, if it has none) is repeated until blocks have equal size.
 local function cut_rows(whole, first, n)
   local begin, own, rows = core.batch_rows(n)
   local last = own > 0 and first + begin + own or first + n
@@ -125,11 +125,11 @@ local function is_cut(cuts)
   return false
 end
 
--- fn(first, n) -> that piece of t, laid out as t is.
+-- Returns a function (first, n) that returns that piece of t, in the layout of t.
 local function cutter(t)
   local layout = core.layout(t)
   if #layout.partial > 0 then
-    error("a batch holds a sum over ranks that has not been made; redistribute it first", 0)
+    error("a batch has a tensor that is not yet summed over ranks (partial); redistribute it first", 0)
   end
   local whole = is_cut(layout.cuts) and core.gather(t) or t
   return function(first, n)
@@ -138,11 +138,12 @@ local function cutter(t)
   end
 end
 
---- At most m pieces of a batch -> List. x: a tensor, or a table of them (also nested), the first dimension being the
--- samples; what is no tensor, or a tensor without dimensions, goes into every piece. Collective where x is cut.
+--- Splits a batch into at most m pieces and returns their List. x: a tensor, or a table of tensors (also nested), whose
+-- first dimension is the samples. Other values, and tensors without dimensions, go into every piece. Collective if x is
+-- cut.
 function micro_batches.split(x, m)
   if type(m) ~= "number" or m < 1 or m ~= math.floor(m) then
-    error("a batch is split into a whole number of pieces, not " .. tostring(m), 2)
+    error("the number of pieces of a batch must be a whole number from 1; got " .. tostring(m), 2)
   end
   local n = micro_batches.count(x)
   if n < 1 then error("a batch without samples cannot be split", 2) end

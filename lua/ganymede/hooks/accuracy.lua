@@ -1,30 +1,31 @@
---- AccuracyHook: share of right answers, in trainer.metrics.train.accuracy (of the epoch so far) and
--- trainer.metrics.test.accuracy. A criterion of several terms that knows its right answers (criterion:hits) has one
--- share a term, under its criterion.accuracy_names: BERTLoss { "accuracy", "pair_accuracy" }.
+--- AccuracyHook measures the share of right answers, from 0 to 1: trainer.metrics.train.accuracy (of the epoch so far)
+-- and trainer.metrics.test.accuracy. A criterion of several terms that counts right answers (criterion:hits) has one
+-- share for each term, under the names criterion.accuracy_names: "accuracy" and "pair_accuracy" for BERTLoss.
 local base = require "ganymede.hooks.base"
 local metrics = require "ganymede.nn.metrics"
 local ranks = require "ganymede.job.ranks"
 
 local AccuracyHook = base.class("AccuracyHook", {
   accuracy_func = { type = "function", optional = true,
-                    doc = "(output, label) -> number right; default: largest entry of the last dimension" },
-  train = { type = "boolean", default = true, doc = "measure training batches too?" },
+                    doc = "a function(output, label) that returns the number of right answers; default: compares the "
+                      .. "largest entry along the last dimension with the label" },
+  train = { type = "boolean", default = true, doc = "whether batches of training are measured, too" },
 }, { priority = 0 })
 
 function AccuracyHook:build(opt)
-  self.needs_output, self.needs_loss = opt.train, opt.train -- counting reads the device, in every step
+  self.needs_output, self.needs_loss = opt.train, opt.train -- counting reads the device in every step
   self.train, self.test = { metrics.Mean() }, { metrics.Mean() }
 end
 
 local function criterion_of(trainer) return trainer.engine.loss_function end
 
--- Names of the shares that are measured.
+-- The names of the shares that are measured.
 local function names(self, trainer)
   local criterion = criterion_of(trainer)
   return not self.opt.accuracy_func and criterion and criterion.hits and criterion.accuracy_names or { "accuracy" }
 end
 
--- This rank's terms of the numbers of right answers, a list. output nil: another stage of the pipeline has it.
+-- The list of this rank's terms of the numbers of right answers. output nil: another stage of the pipeline has it.
 local function right_answers(self, trainer, output, label)
   local own, criterion = self.opt.accuracy_func, criterion_of(trainer)
   if output == nil then
@@ -39,7 +40,8 @@ local function right_answers(self, trainer, output, label)
   return parts
 end
 
--- Adds a batch: right answers and labels that count (a criterion may ignore some), from one small sum over the ranks.
+-- Adds a batch: the right answers, and the labels that count (a criterion may ignore some), by one small sum over
+-- ranks.
 local function add(self, means, trainer, output, label)
   metrics.update_each(means, metrics.over_ranks(right_answers(self, trainer, output, label),
     trainer.engine:targets_parts(label)))

@@ -1,7 +1,7 @@
---- Hooks: what happens beside the arithmetic of a training run.
+--- Hooks are functions that a training run calls at certain points: to measure, print, save, or stop.
 --
--- A hook is a table of functions named after the points at which they are called, each as
--- hook.point(hook, trainer, ...), in ascending `priority`, then in the order in which they were given:
+-- A hook is a table of functions, named after the points at which they are called: hook.point(hook, trainer, ...).
+-- Hooks of lower `priority` come first, hooks of equal priority in the order in which they were given:
 --
 --     after_hook_is_attached
 --     before_train, before_train_epoch, before_train_iter, after_train_iter (output, label, loss),
@@ -9,20 +9,21 @@
 --     before_test, before_test_epoch, before_test_iter, after_test_iter (output, label, loss),
 --     after_test_epoch, after_test
 --
--- An iteration of training is one optimizer step, one of a test is a batch, or under a pipeline schedule a micro-batch;
--- loss is a number. output is nil on ranks whose pipeline stage does not have it: all but those of the stage that holds
--- the last part of the model; label and loss are everywhere. Each call runs in a scope of its own,
--- without recording gradients. state() and load_state(t) make a hook part of checkpoints. The trap: with
--- gradient_accumulation, output and label join all batches of the step, which costs their memory: a hook
--- that does not look at them says needs_output = false.
+-- An iteration of training is one optimizer step. An iteration of a test is a batch, or a micro-batch under a pipeline
+-- schedule. loss is a number. In a pipeline only the stage that holds the last part of the model has the output; on
+-- other ranks it is nil. label and loss are on all ranks. Each call runs in a scope of its own, without recording
+-- gradients. state() and load_state(t) make a hook a part of checkpoints. The trap: with gradient_accumulation, output
+-- and label join all batches of the step, which costs their memory. A hook that does not use them sets needs_output =
+-- false.
 --
--- On a GPU the host queues steps ahead of the device, and the loss that after_train_iter is promised makes it wait, in
--- every step. A hook that does without it there says needs_loss = false (loss is then nil on a GPU) and takes the
--- numbers in after_train_loss, called when they are known, in the order of steps: at the latest when the next step has
--- been queued, before evaluation, checkpoints and the end of an epoch; on the CPU right behind the hook's own
--- after_train_iter. step = { step, epoch, loss, gradient_norm, lr, samples, tokens, targets, total_samples,
--- not_finite } is of that step, while trainer.step may be one further. What must happen at its step (a scheduler, a
--- checkpoint) stays in after_train_iter, and calls trainer:settle() before it reads what late numbers lead to.
+-- On a GPU the host queues steps ahead of the device. The loss that after_train_iter receives would make it wait in
+-- every step. A hook that does not need the loss there sets needs_loss = false; loss is then nil on a GPU. It receives
+-- the numbers in after_train_loss, which is called when they are known, in the order of steps: at the latest when the
+-- next step has been queued, and before evaluation, checkpoints and the end of an epoch; on the CPU right after the
+-- hook's own after_train_iter. Its argument step = { step, epoch, loss, gradient_norm, lr, samples, tokens, targets,
+-- total_samples, not_finite } describes that step, while trainer.step may be one further. What must happen at its step
+-- (a scheduler, a checkpoint) stays in after_train_iter, and calls trainer:settle() before it reads anything that
+-- depends on late numbers.
 -- @module ganymede.hooks.base
 local options = require "ganymede.base.options"
 local registry = require "ganymede.base.registry"
@@ -42,10 +43,10 @@ base.Hook = Hook
 
 function Hook.build(_) end
 
---- Plain values for the checkpoint; nil: there is nothing to keep.
+--- Returns plain values for the checkpoint; nil: there is nothing to keep.
 function Hook.state(_) return nil end
 
---- Takes up what state() gave.
+--- Restores what state() returned.
 function Hook.load_state(_) end
 
 local construct = signature.constructor("options table?", function(class, given)
@@ -55,7 +56,7 @@ local construct = signature.constructor("options table?", function(class, given)
   return self
 end)
 
---- A new class of hooks, registered under its name in registry.hooks.
+--- Makes a new class of hooks and registers it under its name in registry.hooks.
 function base.class(name, class_options, fields)
   local class = setmetatable({ name = name, options = class_options or {} }, { __index = Hook, __call = construct })
   for key, value in pairs(fields or {}) do class[key] = value end
@@ -68,9 +69,9 @@ end
 local is_point = {}
 for _, point in ipairs(base.points) do is_point[point] = true end
 
---- Raises unless the functions of a hook that look like points are points: after_train_step is none.
+--- Raises an error if a function of a hook has the name of no point but looks like one, such as after_train_step.
 function base.check(hook)
-  if type(hook) ~= "table" then error(("a hook is a table of functions; got %s"):format(tostring(hook)), 0) end
+  if type(hook) ~= "table" then error(("a hook must be a table of functions; got %s"):format(tostring(hook)), 0) end
   for _, t in ipairs { hook, getmetatable(hook) or {} } do
     for key in pairs(t) do
       if type(key) == "string" and (key:match "^before_" or key:match "^after_") and not is_point[key] then
@@ -81,7 +82,7 @@ function base.check(hook)
   return hook
 end
 
---- Hooks of a config; its `checkpoint = { ... }` is a CheckpointHook.
+--- Returns the hooks of a config. Its `checkpoint = { ... }` becomes a CheckpointHook.
 function base.of_config(config)
   local out, saves = {}, false
   for i, hook in ipairs(config.hooks or {}) do

@@ -1,8 +1,8 @@
---- CheckpointHook: a checkpoint every `interval` steps and at the end; snapshot.lua says what it holds.
+--- CheckpointHook saves a checkpoint every `interval` steps and at the end; snapshot.lua says what a checkpoint holds.
 --
--- A checkpoint is written in the background, from a copy; the next one, and the end of the run, wait for it. One
--- that the system refuses costs nothing but itself: it is said, older ones are as they were, and training goes on.
--- The exception is the last: a run whose final state could not be saved ends with status 1.
+-- A checkpoint is written in the background, from a copy. The next one, and the end of the run, wait for it. If it
+-- cannot be written, a warning says so, older checkpoints stay as they were, and training goes on. The last one is an
+-- exception: a run whose final state could not be saved ends with status 1.
 local base = require "ganymede.hooks.base"
 local checkpoint = require "ganymede.checkpoint"
 local core = require "ganymede.core"
@@ -10,18 +10,22 @@ local log = require "ganymede.base.log"
 local snapshot = require "ganymede.checkpoint.snapshot"
 
 local CheckpointHook = base.class("CheckpointHook", {
-  interval = { type = "integer", min = 1, optional = true, doc = "optimizer steps; default: the end of each epoch" },
-  keep_last = { type = "integer", min = 1, default = 3, doc = "older checkpoints are deleted" },
-  directory = { type = "string", optional = true, doc = "default: checkpoints in the run's folder" },
-  background = { type = "boolean", default = true, doc = "write while training goes on, from a copy?" },
+  interval = { type = "integer", min = 1, optional = true,
+    doc = "the number of optimizer steps between checkpoints; default: one at the end of each epoch" },
+  keep_last = { type = "integer", min = 1, default = 3,
+    doc = "the number of checkpoints that are kept; older ones are deleted" },
+  directory = { type = "string", optional = true,
+    doc = "the folder of the checkpoints; default: checkpoints in the run's folder" },
+  background = { type = "boolean", default = true,
+    doc = "whether checkpoints are written from a copy in memory while training goes on" },
 }, { priority = 20, needs_output = false, needs_loss = false }) -- after hooks whose state it saves
 
 local function warn(fmt, ...)
   if core.rank() == 0 then log.warn(fmt, ...) end
 end
 
--- Waits for the save under way, if there is one, and takes note of one that failed. at_end: the last step's is not
--- said here, since it ends the run.
+-- Waits for the save that is under way, if there is one, and warns if it failed. at_end: there is no warning about the
+-- save of the last step, because its failure ends the run.
 function CheckpointHook:settle(trainer, at_end)
   local path, message, kind, step = snapshot.finish(trainer)
   if path or not message then return end
@@ -34,13 +38,15 @@ end
 function CheckpointHook:save(trainer, at_end)
   if self.saved == trainer.step then return end
   local directory = self.opt.directory or (trainer.checkpoint_directory and trainer.checkpoint_directory())
-  if not directory then error("CheckpointHook: where to? give directory, or the run a folder (--out)", 0) end
+  if not directory then
+    error("CheckpointHook: there is no folder for checkpoints; give directory, or a folder for the run (--out)", 0)
+  end
   self:settle(trainer)
   local background = snapshot.start(trainer, directory, { keep_last = self.opt.keep_last,
     background = self.opt.background })
   if self.opt.background and not background and not self.said_foreground then
     self.said_foreground = true
-    warn("no memory for a copy of what a checkpoint holds: it is written while training waits")
+    warn("there is no memory for a copy of the checkpoint: training waits while it is written")
   end
   if not background then self:settle(trainer, at_end) end
   self.saved = trainer.step
@@ -63,10 +69,10 @@ function CheckpointHook:after_train(trainer)
   local last = self.last_failure
   if not last then return end
   if last.step == trainer.step then
-    checkpoint.raise(("the final checkpoint, of step %d, could not be saved: %s"):format(last.step, last.message),
+    checkpoint.raise(("the final checkpoint (step %d) could not be saved: %s"):format(last.step, last.message),
       last.kind)
   end
-  warn("%d checkpoint%s of this run could not be saved, the last of them of step %d: %s", self.failed,
+  warn("%d checkpoint%s of this run could not be saved, the last of them that of step %d: %s", self.failed,
     self.failed == 1 and "" or "s", last.step, last.message)
 end
 

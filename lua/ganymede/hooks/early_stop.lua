@@ -1,13 +1,16 @@
---- EarlyStopHook: ends training when a metric of evaluation has not become better for `patience` evaluations in a row.
--- The best value so far is trainer.states.best, the step it was reached in trainer.states.best_step.
+--- EarlyStopHook ends training when a metric of evaluation has not become better in `patience` evaluations in a row.
+-- The best value so far is trainer.states.best, and its step is trainer.states.best_step.
 local base = require "ganymede.hooks.base"
 
 local EarlyStopHook = base.class("EarlyStopHook", {
-  metric = { type = "string", default = "loss", doc = "name in trainer.metrics.test" },
+  metric = { type = "string", default = "loss", doc = "the name of the metric in trainer.metrics.test" },
   mode = { type = "string", one_of = { "min", "max" }, optional = true,
-           doc = "is less or more better? default: less for loss, more for anything else" },
-  patience = { type = "integer", min = 1, default = 3, doc = "evaluations without progress that are endured" },
-  min_delta = { type = "number", min = 0, default = 0, doc = "a change that is no larger is no progress" },
+           doc = "whether the smallest (min) or the largest (max) value is best; default: min for loss, max for "
+             .. "others" },
+  patience = { type = "integer", min = 1, default = 3,
+    doc = "the number of evaluations in a row without progress after which training ends" },
+  min_delta = { type = "number", min = 0, default = 0,
+    doc = "the change that a value must exceed to count as progress" },
 }, { priority = 12, needs_output = false })
 
 function EarlyStopHook:build(opt)
@@ -15,7 +18,7 @@ function EarlyStopHook:build(opt)
   self.waited = 0
 end
 
--- All ranks have the same metrics, so they decide alike.
+-- All ranks have the same metrics, so they all decide the same.
 function EarlyStopHook:after_test(trainer)
   local value = trainer.metrics.test[self.opt.metric]
   if value == nil then
@@ -29,7 +32,7 @@ function EarlyStopHook:after_test(trainer)
   end
   trainer.states.best, trainer.states.best_step = self.best, self.best_step
   if self.waited < self.opt.patience then return end
-  trainer:say(("%s was %.4g at its best, in step %d, and not better in %d evaluations since: training ends"):format(
+  trainer:say(("the best %s was %.4g, in step %d; %d evaluations since were not better: training ends"):format(
     self.opt.metric, self.best, self.best_step, self.waited))
   trainer:stop()
 end

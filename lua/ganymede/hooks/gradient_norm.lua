@@ -1,10 +1,11 @@
---- GradientNormHook: the norm of all gradients before clipping: the last in trainer.states.gradient_norm, the mean
--- and the largest of the epoch in trainer.metrics.train. The 2-norm, unless norm_type says 1, 3, ... or math.huge.
+--- GradientNormHook measures the norm of all gradients before clipping. The last one is trainer.states.gradient_norm;
+-- the mean and the largest of the epoch are gradient_norm and gradient_norm_max in trainer.metrics.train.
 local base = require "ganymede.hooks.base"
 local metrics = require "ganymede.nn.metrics"
 
 local GradientNormHook = base.class("GradientNormHook", {
-  norm_type = { type = "number", above = 0, default = 2, infinite = true, doc = "p of the norm; math.huge: largest" },
+  norm_type = { type = "number", above = 0, default = 2, infinite = true,
+    doc = "the p of the norm: 1, 2, 3 and so on, or math.huge for the largest entry" },
 }, { priority = 10, needs_output = false, needs_loss = false })
 
 function GradientNormHook:build() self.mean, self.largest = metrics.Mean(), 0 end
@@ -20,8 +21,8 @@ local function note(self, trainer, norm)
   trainer.metrics.train.gradient_norm, trainer.metrics.train.gradient_norm_max = self.mean:value(), self.largest
 end
 
--- The engine measures one norm before it clips; gradients stay as they were, so that others can be measured after it,
--- which waits for the device.
+-- Whether the hook needs a norm of its own. The engine measures one norm before it clips. Gradients stay as they were,
+-- so another norm can be measured after the step, but this waits for the device.
 local function is_own(self, trainer) return self.opt.norm_type ~= trainer.engine.norm_type end
 
 function GradientNormHook:after_train_iter(trainer)

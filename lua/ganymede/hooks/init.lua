@@ -1,5 +1,5 @@
---- The hooks that ship: gm.hooks.LossHook { ... } in code, { type = "LossHook", ... } in a recipe; base.lua
--- says how to write one.
+--- The hooks that come with Ganymede: gm.hooks.LossHook { ... } in code, { type = "LossHook", ... } in a recipe.
+-- base.lua says how to write one.
 -- @module ganymede.hooks
 local base = require "ganymede.hooks.base"
 local registry = require "ganymede.base.registry"

@@ -1,5 +1,5 @@
---- LogMetricByStepHook and LogMetricByEpochHook: all metrics of training, and after evaluations those of the test, as
--- one line every `interval` steps, or epochs.
+--- LogMetricByStepHook and LogMetricByEpochHook print all metrics of training in one line, every `interval` steps or
+-- epochs, and after each evaluation all metrics of the test.
 local base = require "ganymede.hooks.base"
 local options = require "ganymede.base.options"
 
@@ -19,7 +19,7 @@ end
 local function define(name, unit, fields)
   fields.needs_output, fields.priority, fields.after_test = false, 11, tell_test
   return base.class(name, {
-    interval = { type = "integer", min = 1, default = 1, doc = unit .. " between two lines" },
+    interval = { type = "integer", min = 1, default = 1, doc = ("the number of %s between two lines"):format(unit) },
   }, fields)
 end
 

@@ -1,9 +1,10 @@
---- LossHook: the mean loss of the epoch in trainer.metrics.train.loss, and a line every `interval` steps.
+--- LossHook puts the mean loss of the epoch so far into trainer.metrics.train.loss, and prints a line with the loss.
 local base = require "ganymede.hooks.base"
 local metrics = require "ganymede.nn.metrics"
 
 local LossHook = base.class("LossHook", {
-  interval = { type = "integer", min = 1, optional = true, doc = "steps between two lines; default: an epoch" },
+  interval = { type = "integer", min = 1, optional = true,
+    doc = "the number of steps between two lines; default: only the line at the end of each epoch" },
 }, { priority = 0, needs_output = false })
 
 function LossHook:build() self.mean = metrics.Mean() end

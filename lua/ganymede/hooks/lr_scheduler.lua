@@ -1,10 +1,10 @@
---- LRSchedulerHook: moves the learning-rate scheduler after every step. The trainer adds one by itself when
--- the engine has a scheduler.
+--- LRSchedulerHook moves the learning-rate scheduler after every step. The trainer adds this hook by itself if the
+-- engine has a scheduler.
 local base = require "ganymede.hooks.base"
 
 local LRSchedulerHook = base.class("LRSchedulerHook", {
-  lr_scheduler = { type = "table", optional = true, doc = "default: the engine's" },
-  store_lr_in_state = { type = "boolean", default = true, doc = "show the rate as trainer.states.lr?" },
+  lr_scheduler = { type = "table", optional = true, doc = "the scheduler that it moves; default: that of the engine" },
+  store_lr_in_state = { type = "boolean", default = true, doc = "whether the rate is put into trainer.states.lr" },
 }, { priority = 1, needs_output = false, needs_loss = false })
 
 function LRSchedulerHook:before_train(trainer)

@@ -1,12 +1,13 @@
---- MemoryHook: bytes of tensors, live and at their peak, of the rank that has most, and who holds most on rank 0; a
--- line an epoch. LogMemoryByEpochHook is another name of it.
+--- MemoryHook prints a line with the bytes of tensors, now and at their peak, of the rank that has most, and with the
+-- modules that hold most on rank 0. LogMemoryByEpochHook is another name of it.
 local base = require "ganymede.hooks.base"
 local core = require "ganymede.core"
 local ranks = require "ganymede.job.ranks"
 
 local MemoryHook = base.class("MemoryHook", {
-  interval = { type = "integer", min = 1, default = 1, doc = "epochs between two lines" },
-  holders = { type = "integer", min = 0, max = 256, default = 3, doc = "largest holders to name" },
+  interval = { type = "integer", min = 1, default = 1, doc = "the number of epochs between two lines" },
+  holders = { type = "integer", min = 0, max = 256, default = 3,
+    doc = "the number of largest holders that the line names" },
 }, { priority = 10, needs_output = false, needs_loss = false })
 
 function MemoryHook.after_train_iter(_, trainer)

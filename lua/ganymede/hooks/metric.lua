@@ -1,21 +1,23 @@
---- MetricHook: a mean of one's own over all samples, in trainer.metrics.train[name] (of the epoch so far) and
--- trainer.metrics.test[name]:
+--- MetricHook measures a mean of your own over all samples: trainer.metrics.train[name] (of the epoch so far) and
+-- trainer.metrics.test[name].
 --
 --     { type = "MetricHook", name = "error", measure = function(output, label)
 --       return (output - label):abs():sum(), output:numel() end }
 --
--- measure gives the sum over a batch, and how many it is a sum over (default: the samples). It is called where output
--- is, on the stage that holds the last part of a model, and its sums are added up over the ranks; so it is the same
--- number on any mesh. The sum may be a number or a scalar tensor, of whole batches as shapes in Lua are.
+-- measure returns the sum over a batch, and the number of terms in it (default: the number of samples). It is called on
+-- the stage that has the output, which holds the last part of the model. Its sums are added over the ranks, so the
+-- metric is the same number on any mesh. The sum is a number or a scalar tensor. Sum and number of terms belong to the
+-- whole batch: in Lua, tensors have the shape of the whole batch on every rank.
 local base = require "ganymede.hooks.base"
 local core = require "ganymede.core"
 local metrics = require "ganymede.nn.metrics"
 local ranks = require "ganymede.job.ranks"
 
 local MetricHook = base.class("MetricHook", {
-  name = { type = "string", doc = "key in trainer.metrics.train and .test" },
-  measure = { type = "function", doc = "(output, label) -> sum, count" },
-  train = { type = "boolean", default = true, doc = "measure training batches too?" },
+  name = { type = "string", doc = "the name of the metric in trainer.metrics.train and trainer.metrics.test" },
+  measure = { type = "function",
+    doc = "a function(output, label) that returns the sum over a batch and the number of its terms" },
+  train = { type = "boolean", default = true, doc = "whether batches of training are measured, too" },
 }, { priority = 0 })
 
 function MetricHook:build(opt)
@@ -23,7 +25,7 @@ function MetricHook:build(opt)
   self.train, self.test = metrics.Mean(), metrics.Mean()
 end
 
--- This rank's term of a sum: 0 where another rank's counts.
+-- This rank's term of a sum; 0 if the copy of another rank counts.
 local function own(value) return core.is_tensor(value) and ranks.part(value) or ranks.share(value) end
 
 local function add(self, mean, output, label)

@@ -1,12 +1,15 @@
---- NaNWatchHook: what a loss or a gradient that is not finite means: the end of the run (stop: status 8, before any
--- parameter changes; what happens without this hook, too), a step without an update (skip), or a line (warn: the
--- update happens all the same). `limit` steps in a row end the run anyway.
+--- NaNWatchHook says what happens when a loss or a gradient is not finite. stop ends the run with status 8 before any
+-- parameter changes, as without this hook. skip leaves out the update of the step. warn prints a line and makes the
+-- update. `limit` such steps in a row end the run in every case.
 local base = require "ganymede.hooks.base"
 local ranks = require "ganymede.job.ranks"
 
 local NaNWatchHook = base.class("NaNWatchHook", {
-  action = { type = "string", one_of = { "stop", "skip", "warn" }, default = "stop", doc = "what then" },
-  limit = { type = "integer", min = 1, default = 10, doc = "so many in a row end the run with status 8" },
+  action = { type = "string", one_of = { "stop", "skip", "warn" }, default = "stop",
+    doc = "what happens in a step whose loss or gradient is not finite; stop: the run ends, skip: the step makes no "
+      .. "update, warn: a line is printed and the update is made" },
+  limit = { type = "integer", min = 1, default = 10,
+    doc = "the number of such steps in a row after which the run ends with status 8" },
 }, { priority = 5, needs_output = false })
 
 function NaNWatchHook:before_train(trainer)

@@ -1,30 +1,33 @@
---- ThroughputHook: samples and tokens a second, and the time that is left. Time spent in evaluation and
--- between epochs does not count.
+--- ThroughputHook prints samples and tokens per second, and the time that is left. The time of evaluations and between
+-- epochs does not count.
 --
--- With peak_flops also the model FLOPs utilisation (Chowdhery et al. 2022): operations of the steps, as the kernels
--- count them, over those that all ranks could have done in the same time. peak_flops is what one rank can do in a
--- second at most: a number, such as its data sheet's, or "measured", the best of a few products of 512 x 512 matrices
--- before training, on all ranks at once, so that ranks which share cores share the peak.
+-- With peak_flops it also prints the model FLOPs utilisation (Chowdhery et al. 2022): the operations of the steps, as
+-- the kernels count them, divided by those that all ranks could have done in the same time. peak_flops is the most that
+-- one rank can do in a second: a number, such as that of a data sheet, or "measured": the best of a few products of 512
+-- x 512 matrices before training, on all ranks at once, so that ranks that share cores share the peak.
 local base = require "ganymede.hooks.base"
 local core = require "ganymede.core"
 local ranks = require "ganymede.job.ranks"
 local tensors = require "ganymede.tensor"
 
 local ThroughputHook = base.class("ThroughputHook", {
-  ignored_steps = { type = "integer", min = 0, default = 0, doc = "first steps of the run that are not measured" },
-  interval = { type = "integer", min = 1, optional = true, doc = "steps between two lines; default: an epoch" },
+  ignored_steps = { type = "integer", min = 0, default = 0,
+    doc = "the number of first steps of the run that are not measured" },
+  interval = { type = "integer", min = 1, optional = true,
+    doc = "the number of steps between two lines; default: one line at the end of each epoch" },
   peak_flops = { type = { "number", "string" }, above = 0, optional = true,
-                 doc = "operations a second of one rank, or \"measured\"; shows the utilisation" },
+                 doc = "the most floating point operations that one rank can do in a second, or \"measured\"; with it "
+                   .. "the line has the utilisation" },
 }, { priority = 10, needs_output = false, needs_loss = false })
 
 function ThroughputHook:build(opt)
   if type(opt.peak_flops) == "string" and opt.peak_flops ~= "measured" then
-    error(("ThroughputHook: peak_flops is a number or \"measured\"; got %q"):format(opt.peak_flops), 0)
+    error(("ThroughputHook: peak_flops must be a number or \"measured\"; got %q"):format(opt.peak_flops), 0)
   end
   self.steps, self.samples, self.tokens, self.seconds, self.ignored, self.flops = 0, 0, 0, 0, 0, 0
 end
 
--- The best of some products, after one that warms up. The kernels' own counters say what a product is.
+-- Returns the best rate of some products, after one that warms up. The kernels' own counters count the operations.
 local function measured()
   local a, b = tensors.uniform { 512, 512 }, tensors.uniform { 512, 512 }
   local best = 0
@@ -45,7 +48,7 @@ end
 
 function ThroughputHook:before_train_iter() self.started, self.flops_before = core.now(), core.counters().flops end
 
--- All ranks come here in the same step.
+-- The text with the utilisation, or "". Collective: all ranks call it in the same step.
 local function utilisation(self, trainer)
   if not self.peak then return "" end
   local states = trainer.states

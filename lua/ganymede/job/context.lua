@@ -1,17 +1,17 @@
---- The parallel context: which rank this is, in which groups, for every way in which ranks share work.
+--- The parallel context says which rank this is and what groups it belongs to, for every way in which ranks share work.
 --
 --     local context = require "ganymede.job.context"
 --     context.get_local_rank "DATA"            -- by the name of a ParallelMode of Colossal-AI
 --     context.get_world_size "row.col"         -- or by mesh axes: "data", "row.col", { "row", "col" }
 --     context.new(parallel.resolve({ tensor = { size = 8, mode = "3d" } }, 32), 17):get_ranks_in_group "TENSOR"
 --
--- Ranks and places in groups count from 0. Names of modes are aliases of sets of axes; an axis is named for the
--- coordinate that varies along it, so PARALLEL_2D_ROW, the ranks of one row, is the axis `col`. An object
--- of context.new is computed from sizes alone, for any rank of any world, and starts nothing; the module's own
--- functions ask the one of this process, which besides has groups to communicate in. Groups that no mesh axis makes
--- come from registry.group_initializers: a function(context) -> { name = "pairs", groups = { { 0, 1 }, { 2, 3 } } }.
--- The trap: a mode of size 1 is a group of this rank alone, but a mode that belongs to another tensor.mode than
--- the job's is an error; is_initialized tells before.
+-- Ranks and places in groups count from 0. Names of modes are aliases of sets of axes. An axis has the name of the
+-- coordinate that varies along it, so PARALLEL_2D_ROW, the ranks of one row, is the axis `col`. context.new computes an
+-- object from sizes alone, for any rank of any world, and starts nothing. The functions of the module use the context
+-- of this process, which also has groups for communication. Groups that are no mesh axes come from
+-- registry.group_initializers: a function(context) that returns { name = "pairs", groups = { { 0, 1 }, { 2, 3 } } }.
+-- The trap: a mode of size 1 is a group of this rank alone, but a mode that belongs to another tensor.mode than that of
+-- the job is an error; ask is_initialized first.
 -- @module ganymede.job.context
 local core = require "ganymede.core"
 local geometry = require "ganymede.job.geometry"
@@ -30,7 +30,7 @@ local model_axes = { "pipeline", "sequence", unpack(tensor_axes) }
 local is_axis = {}
 for _, name in ipairs(axis_names) do is_axis[name] = true end
 
--- Mode -> its axes, and where it has meaning in one tensor.mode alone, that mode.
+-- Mode -> its axes, and, for a mode that belongs to one tensor.mode, that tensor.mode.
 local modes = {
   GLOBAL = { axis_names }, DATA = { { "data", "shard", "expert" } }, PIPELINE = { { "pipeline" } },
   SEQUENCE = { { "sequence" } }, SEQUENCE_DP = { { "data", "shard", "expert", "sequence" } },
@@ -45,10 +45,10 @@ local modes = {
   PARALLEL_3D_OUTPUT_X_WEIGHT = { { "output", "weight" }, "3d" },
 }
 
--- Pairs of neighbouring stages: no set of axes, but lists.
+-- Pairs of neighbouring stages, which are lists and not a set of axes.
 local neighbours = { PIPELINE_NEXT = 1, PIPELINE_PREV = -1 }
 
--- Axes of tensor modes that users registered meanwhile.
+-- Adds the axes of tensor modes that users have registered.
 local function learn_axes()
   for _, name in ipairs(tensor_modes.axis_names()) do
     if not is_axis[name] then
@@ -63,7 +63,7 @@ end
 function Context.new(plan, rank)
   learn_axes()
   if type(rank) ~= "number" or rank < 0 or rank >= plan.world or rank ~= math.floor(rank) then
-    error(("context: rank %s of a world of %d (they count from 0)"):format(tostring(rank), plan.world), 2)
+    error(("context: there is no rank %s in a world of %d (ranks count from 0)"):format(tostring(rank), plan.world), 2)
   end
   local self = setmetatable({ plan = plan, rank = rank, axis = {}, coordinate = {}, virtual = {} }, Context)
   local stride = plan.world
@@ -102,21 +102,21 @@ local function belongs(self, mode)
   return not only or only == now
 end
 
--- The names of the axes that a mode or axis set means, in the order of the mesh; those of size 1 are left out.
+-- Returns the names of the axes that a mode or axis set means, in the order of the mesh, without those of size 1.
 local function axes_of(self, mode)
   local list = mode
   if mode == "TENSOR" and self.plan.tensor.mode == "sequence" then
     list = { "sequence" }
   elseif modes[mode] then
     if not belongs(self, mode) then
-      error(("context: %s belongs to tensor.mode %s; this job's is %s (is_initialized tells)"):format(mode,
+      error(("context: %s belongs to tensor.mode %s; this job's is %s (ask is_initialized first)"):format(mode,
         modes[mode][2], self.plan.tensor.mode or "none"), 0)
     end
     list = modes[mode][1]
   elseif type(mode) == "string" then
     list = parallel.axis_names(mode)
   elseif type(mode) ~= "table" then
-    error("context: say a ParallelMode, an axis set such as \"row.col\", or a list of axes; got "
+    error("context: give a ParallelMode, an axis set such as \"row.col\", or a list of axes; got "
       .. tostring(mode), 0)
   end
   local wanted, found = axes_in(list), {}
@@ -126,7 +126,7 @@ local function axes_of(self, mode)
   return found
 end
 
--- The ranks that differ from `rank` along these axes only, ascending.
+-- Returns the ranks that differ from `rank` along these axes only, in ascending order.
 local function along(self, axes, rank)
   local ranks = { rank }
   for _, name in ipairs(axes) do
@@ -149,7 +149,8 @@ local function wrong_group(name, fmt, ...)
   error(("group initializer %s: "):format(name) .. fmt:format(...), 0)
 end
 
--- list of lists of ranks -> rank to its list; raises for what is no partition of some of the ranks
+-- Returns a table from each rank to its list, for a list of lists of ranks. It is an error if a rank stands in two
+-- lists, or does not exist.
 local function check_groups(self, name, groups)
   local of = {}
   if type(groups) ~= "table" then wrong_group(name, "it must return { name =, groups = lists of ranks }") end
@@ -176,7 +177,7 @@ local function run_initializer(self, registered)
   self.own[name] = { groups = made.groups, of = check_groups(self, registered, made.groups) }
 end
 
--- The registered groups of this name, or nil. Initializers run once for each context, on first use.
+-- Returns the registered groups of this name, or nil. Initializers run once for each context, on first use.
 local function own_groups(self, name)
   if type(name) ~= "string" then return nil end
   self.own, self.initialized = self.own or {}, self.initialized or {}
@@ -194,7 +195,7 @@ local function is_built_in(mode)
   return modes[mode] ~= nil or is_axis[mode] or mode:find(".", 1, true) ~= nil
 end
 
--- Members of a rank's group, in order.
+-- Returns the members of a rank's group, in order.
 local function members(self, mode, rank)
   if neighbours[mode] then
     local ring = along(self, axes_of(self, "PIPELINE"), rank)
@@ -206,13 +207,13 @@ local function members(self, mode, rank)
   end
   local own = not is_built_in(mode) and own_groups(self, mode)
   if own and not own.of[rank] then
-    error(("context: rank %d is in no group of '%s' (is_initialized tells)"):format(rank, mode), 0)
+    error(("context: rank %d is in no group of '%s' (ask is_initialized first)"):format(rank, mode), 0)
   end
   if own then return own.of[rank] end
   return along(self, axes_of(self, mode), rank)
 end
 
--- fn(...) whose errors name the line that asked
+-- Runs fn(...); its errors name the line of the caller.
 local function asked(fn, ...)
   local ok, result = pcall(fn, ...)
   if not ok then error(result, type(result) == "string" and 3 or 0) end
@@ -229,10 +230,10 @@ end
 
 function Context:get_global_rank() return self.rank end
 
---- Ranks of this rank's group, in order; the place of a rank in it is its local rank.
+--- Returns the ranks of this rank's group, in order. The place of a rank in it, from 0, is its local rank.
 function Context:get_ranks_in_group(mode) return copy(asked(members, self, mode, self.rank)) end
 
---- All groups of a mode, a list of lists; ordered by their first rank.
+--- Returns all groups of a mode as a list of lists, ordered by their first rank.
 function Context:get_groups(mode)
   local function all()
     local own = not is_built_in(mode) and not neighbours[mode] and own_groups(self, mode)
@@ -253,7 +254,7 @@ function Context:get_groups(mode)
   return asked(all)
 end
 
---- This rank's place in its group, from 0.
+--- Returns this rank's place in its group, from 0.
 function Context:get_local_rank(mode) return place(asked(members, self, mode, self.rank), self.rank) end
 
 function Context:get_world_size(mode) return #asked(members, self, mode or "GLOBAL", self.rank) end
@@ -263,7 +264,7 @@ local function stepped(self, mode, by)
   return list[(place(list, self.rank) + by) % #list + 1]
 end
 
---- The global rank after this one in its group; after the last comes the first.
+--- Returns the global rank after this one in its group; after the last comes the first.
 function Context:get_next_global_rank(mode) return asked(stepped, self, mode, 1) end
 function Context:get_prev_global_rank(mode) return asked(stepped, self, mode, -1) end
 
@@ -274,7 +275,7 @@ function Context:is_last_rank(mode)
   return list[#list] == self.rank
 end
 
---- Does the mode have a meaning in this job? GLOBAL, DATA and MODEL always, the others where they were asked for.
+--- Returns whether the mode exists in this job: GLOBAL, DATA and MODEL always, the others if they were asked for.
 function Context:is_initialized(mode)
   local plan = self.plan
   if mode == "GLOBAL" or mode == "DATA" or mode == "MODEL" then return true end
@@ -293,17 +294,19 @@ end
 
 -- ---------------------------------------------------------------- the pipeline
 
---- Interleaved schedules give a stage several chunks of the model: how many, which one runs now (from 0; nil: none).
+--- Interleaved schedules give a stage several chunks of the model. These functions set and return how many, and which
+-- of them runs now (from 0; nil: none).
 function Context:set_virtual_pipeline_parallel_size(size) self.virtual.size = size end
 function Context:set_virtual_pipeline_parallel_rank(rank) self.virtual.rank = rank end
 function Context:virtual_pipeline_parallel_size() return self.virtual.size end
 function Context:virtual_pipeline_parallel_rank() return self.virtual.rank end
 
---- Says which parts of the model (from 1, of so many) this stage holds as its chunks: gm.build_pipeline_model and
--- gm.initialize do. Before that, chunk after chunk along the stages.
+--- Sets which parts of the model (from 1, of so many) this stage holds as its chunks. gm.build_pipeline_model and
+-- gm.initialize call it. Before that, chunk after chunk lies along the stages.
 function Context:set_pipeline_parts(parts, n_parts) self.held = { parts = parts, n_parts = n_parts } end
 
--- Does the chunk that runs now hold this part (1, or -1 for the last); where none runs, does any of this stage?
+-- Whether the chunk that runs now holds this part (1, or -1 for the last). If none runs: whether any chunk of the stage
+-- does.
 local function holds_part(self, part, ignore_virtual)
   local stages, chunks = self.plan.pipeline, self.virtual.size or 1
   local held = self.held or { n_parts = stages * chunks,
@@ -317,18 +320,18 @@ local function holds_part(self, part, ignore_virtual)
   return false
 end
 
---- Does this stage hold the part of the model that reads the input? While one of several chunks runs: does that one?
--- Stages of V-shaped orders may hold the first part and the last.
+--- Returns whether this stage holds the part of the model that reads the input; while one of several chunks runs,
+-- whether that chunk does. Stages of V-shaped orders may hold both the first part and the last.
 function Context:is_pipeline_first_stage(ignore_virtual) return holds_part(self, 1, ignore_virtual) end
 
---- The same of the part that gives the output.
+--- Returns the same for the part that returns the output.
 function Context:is_pipeline_last_stage(ignore_virtual) return holds_part(self, -1, ignore_virtual) end
 
 -- ---------------------------------------------------------------- experts
 
---- Sizes of a mixture of experts: num_experts on at most max_ep ranks of this world (default: all)
--- -> { expert = ranks that share the experts, data = copies of such a group, local_experts = experts a rank }.
--- Colossal-AI's table: one of num_experts and max_ep must divide the other.
+--- Returns the sizes of a mixture of num_experts experts on at most max_ep ranks of this world (default: all):
+-- { expert = number of ranks that share the experts, data = number of copies of such a group, local_experts = number of
+-- experts on a rank }. As in Colossal-AI, one of num_experts and max_ep must divide the other.
 function Context:expert_sizes(num_experts, max_ep)
   local world = self.plan.world
   max_ep = max_ep or world
@@ -348,9 +351,9 @@ end
 
 local live -- the one of this process
 
---- The group of a mode, for ganymede.job.comm; made on first use, without communication.
+--- Returns the group of a mode, for ganymede.job.comm. It is made on first use, without communication.
 function Context:get_group(mode)
-  if self ~= live then error("context: a context of context.new is computed; only the live one has groups", 2) end
+  if self ~= live then error("context: a context of context.new has no groups; only that of this process has", 2) end
   local function make()
     local own = not is_built_in(mode) and mode
     if own then return core.comm_group_of(own, members(self, own, self.rank)) end
@@ -360,10 +363,10 @@ function Context:get_group(mode)
   return asked(make)
 end
 
---- The same group: ranks here exchange through host memory.
+--- Returns the same group, because ranks exchange through host memory here.
 Context.get_cpu_group = Context.get_group
 
---- Ranks of this job that run on this machine. Collective.
+--- Returns the number of ranks of this job that run on this machine. Collective.
 function Context:detect_num_processes_on_current_node()
   if self.plan.world == 1 then return 1 end
   local file = assert(io.open "/proc/sys/kernel/random/boot_id")
@@ -373,7 +376,8 @@ function Context:detect_num_processes_on_current_node()
   return same
 end
 
---- The device of this process. One process has one device: an ordinal but 0 (nil: whatever it is) is an error.
+--- Returns the name of the device of this process. A process has one device, so any ordinal except 0 and nil is an
+-- error.
 function Context.set_device(_, ordinal)
   local device = core.device()
   if ordinal ~= nil and ordinal ~= 0 then
@@ -382,12 +386,12 @@ function Context.set_device(_, ordinal)
   return device.name
 end
 
---- Seeds everything random, alike on all ranks. There is no seed a mode to manage: a random number is a function
--- of the seed and the global index of the element it is for, so copies draw the same and pieces draw different parts of
--- the same, whoever computes them.
+--- Seeds all random numbers, equally on all ranks. There are no seeds for single modes: a random number is a function
+-- of the seed and the global index of its element. So copies draw the same numbers, and pieces draw their parts of the
+-- whole, whichever rank computes them.
 function Context.set_seed(_, seed) core.set_seed(seed) end
 
---- { seed = the one seed of every mode }; set_seed_states takes it back. The rest of the state is the step.
+--- Returns { seed = the one seed of all modes }, which set_seed_states restores. The rest of the state is the step.
 function Context.get_seeds(_) return { seed = core.seed() } end
 Context.get_states = Context.get_seeds
 function Context.set_seed_states(_, states) core.set_seed(states.seed) end
@@ -400,37 +404,38 @@ local function is_mesh(axes)
   return #mesh == #axes
 end
 
---- Raises unless the sizes fit the world and the mesh that this process is in.
+--- Raises an error unless the sizes fit the world and the mesh of this process.
 function Context:check_sanity()
   local product = 1
   for _, axis in ipairs(self.plan.axes) do product = product * axis[2] end
   if product ~= self.plan.world then
-    error(("context: the axes have %d ranks, the world %d"):format(product, self.plan.world), 2)
+    error(("context: the axes have %d ranks, and the world has %d"):format(product, self.plan.world), 2)
   end
   if self ~= live then return true end
   if core.world() ~= product then
-    error(("context: made for %d ranks, this job has %d"):format(product, core.world()), 2)
+    error(("context: it was made for %d ranks, and this job has %d"):format(product, core.world()), 2)
   end
   if not is_mesh(self.plan.axes) then
-    error("context: the mesh of this process was changed behind it; make it by gm.launch or context.load_config", 2)
+    error("context: the mesh of this process was changed by other means; make it by gm.launch or context.load_config",
+      2)
   end
   return true
 end
 
 local context = { new = Context.new, Context = Context }
 
---- Names of modes, as in Colossal-AI: context.ParallelMode.DATA; a wrong one is an error.
+--- The names of modes, as in Colossal-AI: context.ParallelMode.DATA. A wrong name is an error.
 context.ParallelMode = setmetatable({}, { __index = function(_, name) asked(unknown, name) end })
 for name in pairs(modes) do context.ParallelMode[name] = name end
 for name in pairs(neighbours) do context.ParallelMode[name] = name end
 
---- The context of this process. Before gm.launch or gm.fit: all ranks are data.
+--- Returns the context of this process. Before gm.launch or gm.fit, all ranks are data ranks.
 function context.current()
   if not live then live = Context.new(assert(parallel.resolve({}, core.world())), core.rank()) end
   return live
 end
 
---- Makes the mesh of a plan that of this process -> the live context, whose `config` is config (or nil).
+--- Makes the mesh of a plan that of this process and returns its context, whose `config` is config (or nil).
 function context.install(plan, config)
   if not is_mesh(plan.axes) then core.set_mesh(plan.axes) end
   live = Context.new(plan, core.rank())
@@ -438,8 +443,8 @@ function context.install(plan, config)
   return live
 end
 
---- Takes a config up: a table, or the path of a recipe that returns one -> the live context. gm.initialize then takes
--- its settings from it, as from gm.launch.
+--- Loads a config, a table or the path of a recipe that returns one, and returns the context of this process.
+-- gm.initialize then takes its settings from it, as from gm.launch.
 function context.load_config(given)
   if type(given) == "string" then given = require("ganymede.config.recipe").table_of(given) end
   local plan, message = parallel.resolve(given.parallel, core.world())
@@ -449,10 +454,10 @@ function context.load_config(given)
   return live
 end
 
---- Forgets the context; the next question makes one anew.
+--- Forgets the context; the next use makes a new one.
 function context.destroy() live = nil end
 
--- Every query as a function of the module; context:query() works too.
+-- Every query is also a function of the module; context:query() works, too.
 signature.export("context", Context, ":")
 signature.export("context", context)
 

@@ -1,9 +1,9 @@
---- Jobs of several ranks: how they are started, and how a rank tells the others and the user that it fails.
+--- Starts jobs of several ranks, and lets a rank tell the others and the user that it fails.
 --
--- `ganymede run -n 4` makes its process the supervisor of a job (host/job/supervise.h): mpirun starts 4 ranks,
--- which run the same command line and find out from their environment that they are ranks. Under the user's own
--- mpirun or srun there is no supervisor, and every process is simply a rank. The trap: what a rank does before
--- connect() it does alone, without knowing its number.
+-- `ganymede run -n 4` makes its process the supervisor of a job (host/job/supervise.h). mpirun starts 4 ranks, which
+-- run the same command line; their environment tells them that they are ranks. Under the user's own mpirun or srun
+-- there is no supervisor, and every process is a rank. The trap: before connect() a rank acts alone and does not know
+-- its number.
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local log = require "ganymede.base.log"
@@ -11,10 +11,10 @@ local machine = require "ganymede.base.machine"
 
 local launcher = {}
 
--- Where mpirun and srun say how many ranks they started.
+-- The variables in which mpirun and srun say how many ranks they have started.
 local sizes = { "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS" }
 
---- Of how many ranks is this process one? 1: of none but itself.
+--- Returns the number of ranks that were started with this process; 1: it is alone.
 function launcher.expected()
   for _, name in ipairs(sizes) do
     local size = tonumber(os.getenv(name) or "")
@@ -23,7 +23,7 @@ function launcher.expected()
   return 1
 end
 
--- torchrun says so in WORLD_SIZE, and started processes that cannot find each other: each would train alone.
+-- Refuses torchrun, which sets WORLD_SIZE. Its processes cannot find each other, and each would train alone.
 local function refuse_torchrun(args, found)
   local size = tonumber(os.getenv "WORLD_SIZE" or "")
   if not size or size <= 1 or found > 1 or core.link_rank() then return end
@@ -34,25 +34,26 @@ local function refuse_torchrun(args, found)
     .. "runs one rank", size, args.argv and args.argv[1] or "run", size, size, args.argv and args.argv[1] or "run")
 end
 
---- Must this command line start ranks, rather than be one?
+--- Returns whether this process must start ranks, and is not one itself.
 function launcher.supervises(args)
   local asked, found = args.ranks or 1, launcher.expected()
   refuse_torchrun(args, found)
   if found > 1 and args.ranks and asked ~= found then
-    failure(2, "-n %d, but this is one of %d ranks that were started already; leave -n away", asked, found)
+    failure(2, "-n %d, but this is one of %d ranks that were already started; leave -n out", asked, found)
   end
   return asked > 1 and found == 1 and not core.link_rank()
 end
 
 -- ---------------------------------------------------------------- the command
 
---- Threads for each rank: the user's choice, or as many as there are cores for.
+--- Returns the number of threads of each rank: the user's choice, or the cores divided by the ranks.
 function launcher.threads(ranks, asked) return asked or math.max(1, math.floor((machine.cores() or 1) / ranks)) end
 
--- Where mpirun and srun say how many of the ranks are on this machine.
+-- The variables in which mpirun and srun say how many of the ranks are on this machine.
 local here = { "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_TASKS_PER_NODE" }
 
--- Threads for a rank that somebody else's launcher started. One that is bound to cores of its own takes all of them.
+-- Returns the number of threads of a rank that another launcher has started. A rank that is bound to cores of its own
+-- takes all of them.
 local function threads_when_joining()
   local ranks = launcher.expected()
   for _, name in ipairs(here) do
@@ -66,8 +67,9 @@ local function threads_when_joining()
   return launcher.threads(bound and 1 or ranks)
 end
 
---- argv of mpirun for a command line of ours (list of words). MPI does not yield: each look for messages would give the
--- core away, also that of a rank that has work; ranks that wait leave it by themselves (gm_comm_pause).
+--- Returns the argv of mpirun for a command line of ours (a list of words). MPI must not yield: each look for messages
+-- would give the core away, also that of a rank that has work. Ranks that wait leave the core themselves
+-- (gm_comm_pause).
 function launcher.command(ranks, words)
   local argv = { "mpirun", "-n", tostring(ranks), "--oversubscribe", "--bind-to", "none", "--enable-recovery" }
   local function parameter(name, value) -- unless the user has chosen
@@ -82,7 +84,7 @@ function launcher.command(ranks, words)
   return argv
 end
 
--- LD_PRELOAD for mpirun, with what makes it listen to this machine alone (host/loopback/loopback.c).
+-- Returns LD_PRELOAD for mpirun, with the module that makes it listen to this machine only (host/loopback/loopback.c).
 local function preload()
   local module, before = core.executable():match "^(.*)/" .. "/ganymede_loopback.so", os.getenv "LD_PRELOAD" or ""
   local file = io.open(module)
@@ -95,8 +97,8 @@ local function preload()
   return before == "" and module or module .. ":" .. before
 end
 
--- mpirun refuses to run as root unless it is told twice; in containers that is the usual user.
--- hwloc, by which Open MPI looks at the machine, is to leave the devices out: mpirun and every rank would read the
+-- mpirun refuses to run as root, the usual user in containers, unless two variables allow it.
+-- hwloc, by which Open MPI examines the machine, must leave out devices. Otherwise mpirun and every rank would read the
 -- registers of all PCI devices, which takes a fifth of the start of 8 ranks, and would open X11 and OpenCL.
 local function environment()
   local list = { "GANYMEDE_TERMINAL=" .. (core.is_terminal(1) and "yes" or "no"), "LD_PRELOAD=" .. preload() }
@@ -115,7 +117,7 @@ local function check_mpirun()
   failure(2, "several ranks need mpirun, which is not in PATH; install the Debian package openmpi-bin")
 end
 
---- Starts the ranks of a command line -> job (core.job_start), after saying what was chosen for them.
+--- Starts the ranks of a command line and returns the job (core.job_start). It first prints what was chosen for them.
 -- args: ranks, threads, argv (the words), timeout, quiet (say nothing); interactive: ranks that wait for lines
 function launcher.start(args, interactive)
   check_mpirun()
@@ -132,7 +134,7 @@ function launcher.start(args, interactive)
     cpus = crowded and 0 or threads, timeout = args.timeout or 0, interactive = interactive or false }
 end
 
---- Says how a job failed.
+--- Prints how a job failed.
 function launcher.report(job)
   local first = job:first()
   log.error("%s%s", first.rank and ("rank %d: "):format(first.rank) or "", first.text)
@@ -146,14 +148,14 @@ local function watch(job)
   end
 end
 
--- A job that did its work, of which not all has been told, is no success.
+-- A job whose output could not be written completely has failed, also if its work was done.
 local function watch_to_end(job)
   local status, why = watch(job), job:output_error()
   if status == 0 and why then failure(1, "standard output cannot be written: %s", why) end
   return status
 end
 
---- Runs a command line on several ranks -> exit status; see launcher.start.
+--- Runs a command line on several ranks and returns its exit status; see launcher.start.
 function launcher.supervise(args)
   local unused = failure.new(130, "stopped")
   core.signals_open({ unused, unused, unused }, true, false) -- job:wait takes them, nothing is raised
@@ -167,13 +169,13 @@ end
 
 local joined, place -- once it has: threads for this rank, and its place among those of this machine
 
---- Threads for this rank where nobody chose a number; nil for a process that is no rank.
+--- Returns the number of threads of this rank if nobody chose one; nil for a process that is not a rank.
 function launcher.joined_threads() return joined end
 
---- This rank's place among those of its machine, from 0.
+--- Returns this rank's place among the ranks of its machine, from 0.
 function launcher.place_here() return place or 0 end
 
---- Joins the job that this process finds itself in; does nothing outside of one, and the second time.
+--- Joins the job to which this process belongs. Outside of a job, and in a second call, it does nothing.
 -- args: checked, comm_timeout (seconds)
 function launcher.connect(args)
   if joined or launcher.expected() == 1 then return end
@@ -190,7 +192,7 @@ end
 
 local everybody
 
---- A group of all ranks, whatever the mesh.
+--- Returns a group of all ranks, whatever the mesh is.
 function launcher.world()
   if not everybody then
     local ranks = {}
@@ -200,13 +202,13 @@ function launcher.world()
   return everybody
 end
 
---- The text that rank 0 has, on every rank. Collective.
+--- Returns the text of rank 0 on every rank. Collective.
 function launcher.of_rank_0(text)
   if core.world() == 1 then return text end
   return core.comm_exchange(launcher.world(), text)[1]
 end
 
--- Has a lower rank said the same? Then nobody needs to hear it from this one, too.
+-- Whether a lower rank has said the same, so that this rank need not print it.
 local function is_said_already(text)
   local other = core.comm_failure()
   return other ~= nil and other.rank < core.rank() and other.text == text
@@ -214,8 +216,9 @@ end
 
 local failed = false
 
---- An error ends this rank: tells the others, which end too, and the supervisor -> must the message be printed here?
--- Of a rank's errors the first counts. Outside of a job it is always to be printed.
+--- Reports an error that ends this rank to the others, which also end, and to the supervisor. Returns whether the
+-- message must be printed here. Only the first error of a rank counts. Outside of a job the message must always be
+-- printed.
 function launcher.fail(err, text)
   local code = failure.code(err)
   if not joined and not core.link_rank() then return true end
@@ -231,8 +234,8 @@ function launcher.fail(err, text)
   return not told and not is_said_already(text)
 end
 
---- Calls fn(...) in which os.exit is an error that says where it was called: it would end the run before its end, keep
--- nothing of it, and leave other ranks waiting.
+--- Calls fn(...), in which os.exit is an error that says where it was called. os.exit would end the run early, save
+-- nothing, and leave other ranks waiting.
 function launcher.without_exit(fn, ...)
   local exit = os.exit
   os.exit = function(code) -- luacheck: ignore 122
@@ -242,7 +245,7 @@ function launcher.without_exit(fn, ...)
   return failure.protect(function() os.exit = exit end, fn, ...) -- luacheck: ignore 122
 end
 
---- This rank has ended with that exit status, as all others do. Waits for them: one that fails now fails this one.
+--- Ends this rank with that exit status, like all others, and waits for them. If one of them fails now, this one fails.
 function launcher.leave(code)
   io.stdout:flush()
   if joined then core.comm_close(true) end
@@ -250,7 +253,7 @@ function launcher.leave(code)
   core.link_done(code)
 end
 
---- This rank ends because of a failure, of which the others know; waits for nobody.
+--- Ends this rank because of a failure that the others know, without waiting for them.
 function launcher.abandon()
   if joined then core.comm_close(false) end
   joined = false

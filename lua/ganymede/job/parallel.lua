@@ -1,18 +1,18 @@
---- The table `parallel` of a recipe against a number of ranks: every size settled, impossible ones refused.
+--- Resolves the table `parallel` of a recipe for a number of ranks: it settles every size and refuses impossible ones.
 --
 --     parallel.resolve({ tensor = { size = 4, mode = "2d" } }, 8)
 --     --> { world = 8, data = 2, pipeline = 1, split = "parameters", expert = 1,
 --     --    sequence = { size = 1, mode = "ring" }, tensor = { size = 4, mode = "2d" },
 --     --    axes = { { "data", 2 }, { "row", 2 }, { "col", 2 } } }
 --
--- A pure function: it starts nothing and knows nothing of this build. data, pipeline, sequence, expert and
--- tensor are each a number or a table with `size`; data is what the others leave of the world, unless it is
--- given, then it is checked. `axes` is the mesh, slowest axis first, axes of size 1 left out. The trap: expert
--- is the inner part of data, so with it the axis data is smaller than the size data: { { "data", data / expert },
--- { "expert", expert } }. So is data.shard, over which ZeRO divides: { { "data", data / shard },
--- { "shard", shard / expert }, { "expert", expert } }. 1D: arXiv:1909.08053; 2D: arXiv:2104.05343; 2.5D:
--- arXiv:2105.14500; 3D: arXiv:2105.14450; sequence rings: arXiv:2105.13120. Of a pipeline the plan has besides its size
--- `chunks`, nil where the table leaves them to the schedule, and `split`.
+-- It is a pure function: it starts nothing and does not depend on the build. data, pipeline, sequence, expert and
+-- tensor are each a number or a table with `size`. If data is not given, it is the number of ranks that the others
+-- leave of the world; if it is given, it is checked. `axes` is the mesh, slowest axis first, without axes of size 1.
+-- The plan also has `chunks` of a pipeline (nil if the table leaves them to the schedule) and `split`.
+-- The trap: expert is the inner part of data, so with it the axis data is smaller than the size data:
+-- { { "data", data / expert }, { "expert", expert } }. So is data.shard, over which ZeRO divides: { { "data", data /
+-- shard }, { "shard", shard / expert }, { "expert", expert } }. 1D: arXiv:1909.08053; 2D: arXiv:2104.05343; 2.5D:
+-- arXiv:2105.14500; 3D: arXiv:2105.14450; sequence rings: arXiv:2105.13120.
 local failure = require "ganymede.base.failure"
 local options = require "ganymede.base.options"
 local registry = require "ganymede.base.registry"
@@ -23,14 +23,16 @@ local parallel = {}
 parallel.tensor_modes = registry.tensor_modes.order -- grows as users register theirs
 parallel.sequence_modes = { "ring", "ulysses" }
 
---- How a model is cut into stages: sections a part as even as can be; or parts of even parameters, or of even floating
--- point operations, measured on the meta device. Besides these: a list of numbers of sections, one a part.
+--- The ways to cut a model into stages: equal numbers of sections in each part, as far as possible; equal parameters;
+-- or equal floating point operations, counted on the meta device. A list of the numbers of sections in each part is
+-- also possible.
 parallel.splits = { "uniform", "parameters", "flops" }
 
---- How tensors of GPUs travel between ranks; auto: NCCL where every rank has a GPU of its own, else host memory.
+--- The ways in which tensors of GPUs travel between ranks; auto: NCCL if every rank has a GPU of its own, otherwise
+-- host memory.
 parallel.transports = { "auto", "nccl", "host" }
 
---- Names of the axes of a group: "depth.row" -> { "depth", "row" }.
+--- Returns the names of the axes of a group: "depth.row" -> { "depth", "row" }.
 function parallel.axis_names(text)
   local list = {}
   for name in text:gmatch "[^.]+" do list[#list + 1] = name end
@@ -45,7 +47,7 @@ local function declare(doc, fields)
     doc = doc }
 end
 
---- The keys of the table, as ganymede.config.schema has them.
+--- The keys of the table; ganymede.config.schema takes them from here.
 parallel.fields = {
   data = declare("ranks that hold the same parameters and get different samples; \"auto\": all ranks that are left", {
     size = { type = { "integer", "string" }, min = 1, max = MOST, optional = true,
@@ -97,10 +99,10 @@ local function sorted_keys(t)
   return keys
 end
 
--- "parallel.tensor" and what is wrong with it, as one error that resolve catches
+-- Raises an error that resolve catches: a key such as "parallel.tensor", and what is wrong with it.
 local function wrong(key, fmt, ...) error({ parallel = true, key = key, text = fmt:format(...) }, 0) end
 
--- A number or a table -> a table with size (nil when it was not given or "auto"), whose keys are what they may be.
+-- Returns a number or a table as a checked table with size (nil if it was not given or is "auto").
 local function part(given, name)
   local v, fields, path = given[name], parallel.fields[name].fields, "parallel." .. name
   if v == nil or v == "auto" and name == "data" then return {} end
@@ -123,7 +125,7 @@ local function part(given, name)
   return copy
 end
 
--- The mesh axes of a mode, slowest first; what is wrong with the sizes is said by the mode (ganymede.job.tensor_modes).
+-- Returns the mesh axes of a mode, slowest first. The mode itself checks the sizes (ganymede.job.tensor_modes).
 local function axes_of(t)
   local mode = registry.tensor_modes:get(t.mode)
   if t.depth ~= nil and not mode.takes_depth then
@@ -159,14 +161,14 @@ local function resolve_tensor(given, sequence)
   return t, t.mode and axes_of(t) or {}
 end
 
--- Colossal-AI's words for ways to cut a model.
+-- Colossal-AI's names of the ways to cut a model.
 local split_words = { balanced = "parameters", parameter = "parameters", layer = "uniform" }
 
 local function check_sizes(split)
   local count = 0
   for _ in pairs(split) do count = count + 1 end
   if count == 0 or count ~= #split then
-    wrong("parallel.pipeline.split", "must be a list of numbers of sections, one a part, such as { 4, 3 }")
+    wrong("parallel.pipeline.split", "must be a list with the number of sections of each part, such as { 4, 3 }")
   end
   for i, sections in ipairs(split) do
     if not is_size(sections) then
@@ -175,7 +177,7 @@ local function check_sizes(split)
   end
 end
 
--- Stages of the model: size, chunks (nil: the schedule's own number), split.
+-- Returns the settings of the pipeline: size, chunks (nil: the schedule's own number), split.
 local function resolve_pipeline(given)
   local p = part(given, "pipeline")
   local split = split_words[p.split] or p.split
@@ -199,8 +201,8 @@ local function resolve_data(given, world, others)
     wrong("parallel", "pipeline * sequence * tensor = %d ranks do not divide the %d ranks of this job", others, world)
   end
   if size and size * others ~= world then
-    wrong("parallel.data", "size %d times %d ranks (pipeline * sequence * tensor) is %d, this job has %d; leave it "
-      .. "away or say %d", size, others, size * others, world, world / others)
+    wrong("parallel.data", "size %d times %d ranks (pipeline * sequence * tensor) is %d, and this job has %d; leave it "
+      .. "out or set it to %d", size, others, size * others, world, world / others)
   end
   return world / others
 end
@@ -221,7 +223,7 @@ local function data_axes(given, data, expert)
   return { "data", data / shard }, { "shard", shard / expert }, { "expert", expert }
 end
 
--- How gradients are summed over data: nil is the reducer's own choice.
+-- Returns how gradients are summed over data; nil: the reducer chooses.
 local function reducer_settings(given)
   local data = part(given, "data")
   return { bucket_mb = data.bucket_mb, overlap = data.overlap }
@@ -229,7 +231,7 @@ end
 
 local function resolve(given, world)
   if given == nil then given = {} end
-  if given == "auto" then wrong("parallel", "'auto' is not a plan yet: say the sizes; only data may be 'auto'") end
+  if given == "auto" then wrong("parallel", "'auto' is not possible here: give the sizes; only data may be 'auto'") end
   if type(given) ~= "table" then wrong("parallel", "must be a table; got %s", tostring(given)) end
   for _, key in ipairs(sorted_keys(given)) do
     if not parallel.fields[key] then
@@ -255,8 +257,9 @@ local function resolve(given, world)
     axes = cut }
 end
 
---- @param given the table `parallel` of a recipe, or nil
--- @param world number of ranks of the job
+--- Resolves the table `parallel` for a number of ranks.
+-- @param given the table `parallel` of a recipe, or nil
+-- @param world the number of ranks of the job
 -- @return the resolved table; or nil, the message, and the key path it is about ("parallel.tensor")
 function parallel.resolve(given, world)
   local ok, result = pcall(resolve, given, world)
@@ -265,8 +268,8 @@ function parallel.resolve(given, world)
   return nil, result.key .. ": " .. result.text, result.key, result.text
 end
 
---- How many ranks the table asks for at least (data that is left open counts as 1, or as the shards or experts inside
--- it); nil when it cannot be told.
+--- Returns the least number of ranks that the table asks for (data that is left open counts as 1, or as the shards or
+-- experts inside it); nil if that is unknown.
 function parallel.needed(given)
   if type(given) ~= "table" then return 1 end
   local sizes, product = {}, 1

@@ -1,10 +1,10 @@
---- What ranks tell each other beside tensors: a few numbers a step, texts, and errors that all of them raise.
+--- Communication between ranks besides tensors: a few numbers in each step, texts, and errors that all ranks raise.
 --
 --     local sums = ranks.sum { ranks.part(loss), stop and 1 or 0 }    -- one small all_reduce, the same bits everywhere
 --
--- Every function here is collective over all ranks unless it says otherwise: each must call it, in the same order. One
--- rank answers itself at no cost. The trap: what a rank decides by itself (a signal, a clock, a file) must pass through
--- here before the training loop acts on it, or the ranks part ways and the job hangs.
+-- Every function here is collective over all ranks unless it says otherwise: each rank must call it, in the same order.
+-- On one rank they cost nothing. The trap: what a rank decides by itself (from a signal, a clock, a file) must pass
+-- through here before the training loop acts on it; otherwise the ranks make different calls and the job hangs.
 -- @module ganymede.job.ranks
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
@@ -13,11 +13,12 @@ local tensors = require "ganymede.tensor"
 
 local ranks = {}
 
---- Is this the rank that prints and writes?
+--- Returns whether this is the rank that prints and writes. Not collective.
 function ranks.is_first() return core.rank() == 0 end
 
---- Says what the ranks do from here on (initialize, forward, backward, update, evaluate, checkpoint, other): what they
--- send is counted by it. Not collective. ranks.on_phase(name), where it is set, is told too (ganymede.observe.trace).
+--- Says what the ranks do from here on (initialize, forward, backward, update, evaluate, checkpoint, other); what they
+-- send is counted by these names. If ranks.on_phase is set, on_phase(name) is called (ganymede.observe.trace). Not
+-- collective.
 function ranks.phase(name)
   if ranks.on_phase then ranks.on_phase(name) end
   if core.world() > 1 then core.comm_set_phase(name) end
@@ -38,28 +39,29 @@ local function over_ranks(numbers, op)
   return tensors.scope(tensors.no_grad, reduced, numbers, op)
 end
 
---- Sums of each of a list of numbers over all ranks -> list. On the meta device, which has no values, the numbers
--- given; what a job would send is counted.
+--- Returns the list of the sums of each number in a list over all ranks. On the meta device, which has no values, it
+-- returns the numbers given, and counts what a job would send.
 function ranks.sum(numbers) return over_ranks(numbers, "sum") end
 
---- The largest of each of a list of numbers.
+--- Returns the list of the largest of each number in a list, over all ranks.
 function ranks.max(numbers) return over_ranks(numbers, "max") end
 
--- The axes over which a value is still a sum, as a set.
+-- Returns the axes over which a value must still be summed (partial), as a set.
 local function partial_axes(t)
   local set = {}
   for _, name in ipairs(core.layout(t).partial) do set[name] = true end
   return set
 end
 
--- Of copies along the pipeline those of one stage count: of the one that holds the last part of the model, since what
--- only that stage has (output, loss, right answers) and what all stages have (labels) then go through the same sums.
+-- The stage whose copies count along the pipeline. It is the stage that holds the last part of the model: so values
+-- that only that stage has (output, loss, right answers) and values that all stages have (labels) go through the same
+-- sums.
 local output_stage
 
---- Says which stage holds the last part, as a coordinate along the pipeline; nil: the last stage. Not collective.
+--- Sets which stage holds the last part, as a coordinate along the pipeline; nil: the last stage. Not collective.
 function ranks.set_output_stage(coordinate) output_stage = coordinate end
 
---- This rank's coordinate along the pipeline, from 0, and the number of stages. Not collective.
+--- Returns this rank's coordinate along the pipeline, from 0, and the number of stages. Not collective.
 function ranks.stage()
   for _, axis in ipairs(core.mesh()) do
     if axis.name == "pipeline" then return axis.coordinate, axis.size end
@@ -67,7 +69,7 @@ function ranks.stage()
   return 0, 1
 end
 
---- Is this the first rank of its stage? Not collective.
+--- Returns whether this is the first rank of its stage. Not collective.
 function ranks.is_first_of_stage()
   for _, axis in ipairs(core.mesh()) do
     if axis.name ~= "pipeline" and axis.coordinate > 0 then return false end
@@ -75,8 +77,8 @@ function ranks.is_first_of_stage()
   return true
 end
 
--- Is this rank the one whose copy counts? `partial` axes have terms and no copies; any_stage: of a value that other
--- stages do not have, wherever it is.
+-- Whether the copy of this rank counts. Along the axes in `partial` there are terms and no copies. any_stage: the value
+-- belongs to this stage alone, whichever it is.
 local function is_counted(partial, any_stage)
   for _, axis in ipairs(core.mesh()) do
     if axis.name == "pipeline" then
@@ -88,21 +90,21 @@ local function is_counted(partial, any_stage)
   return true
 end
 
---- This rank's term of a scalar tensor: the terms of all ranks add up to its value. any_stage: a value of this rank's
--- stage alone, such as a loss that a layer in the middle adds. No communication.
+--- Returns this rank's term of a scalar tensor; the terms of all ranks add up to its value. any_stage: the value
+-- belongs to this rank's stage alone, such as a loss that a layer in the middle adds. No communication.
 function ranks.part(t, any_stage)
   if core.world() == 1 then return t:item() end
   if not is_counted(partial_axes(t), any_stage) then return 0 end
   return tensors.scope(function() return t:detach():local_tensor():item() end)
 end
 
---- The same as a tensor that nobody reads; nil where it counts nothing.
+--- Returns the same as a tensor, which the host does not read; nil if the copy of this rank does not count.
 function ranks.part_tensor(t, any_stage)
   if core.world() == 1 then return t:detach() end
   return is_counted(partial_axes(t), any_stage) and t:detach():local_tensor() or nil
 end
 
---- This rank's term of a number that all ranks know, or all of the stage that holds the last part.
+--- Returns this rank's term of a number that all ranks know, or all ranks of the stage that holds the last part.
 function ranks.share(number)
   if core.world() == 1 or not core.device().has_data then return number end
   return is_counted {} and number or 0
@@ -117,25 +119,25 @@ local function gathered(number)
   return core.comm_all_gather(tensors.tensor({ number }, { dtype = "f64" }), group, 1):totable()
 end
 
---- A number that each stage has -> list by stage, the same on all of them; { number } without a pipeline, and on the
--- meta device. Collective along the pipeline.
+--- Returns the list of a number that each stage has, by stage, the same on all of them; { number } without a pipeline
+-- and on the meta device. Collective along the pipeline.
 function ranks.of_stages(number)
   local _, stages = ranks.stage()
   if stages == 1 then return { number } end
   return tensors.scope(tensors.no_grad, gathered, number)
 end
 
---- Is it true on some rank?
+--- Returns whether it is true on any rank.
 function ranks.any(condition) return ranks.sum { condition and 1 or 0 }[1] > 0 end
 
---- The texts of all ranks, in order of rank. Whatever the mesh is, or whether it is there yet. A rank that pretends
--- (core.pretend) hears itself alone.
+--- Returns the texts of all ranks, in order of rank. It does not need a mesh. A rank of a rehearsal (core.pretend)
+-- receives only its own.
 function ranks.texts(text)
   if core.world() == 1 or core.comm_transport() == "meta" then return { text } end
   return core.comm_exchange(launcher.world(), text)
 end
 
---- What fn() returns on rank 0 (a string or nil), on every rank. An error there ends the job there.
+--- Returns on every rank what fn() returns on rank 0 (a string or nil). An error in fn ends the job.
 function ranks.from_first(fn)
   if core.world() == 1 then return fn() end
   local text = core.rank() == 0 and fn() or nil
@@ -143,7 +145,7 @@ function ranks.from_first(fn)
   return said ~= "" and said:sub(2) or nil
 end
 
---- Raises a failure that all ranks raise at this place, so that one message is enough: rank 0's.
+--- Raises a failure that all ranks raise at this place, so that only rank 0 prints it.
 function ranks.fail(exit_code, fmt, ...)
   local err = failure.new(exit_code, select("#", ...) > 0 and fmt:format(...) or fmt)
   err.agreed = true
@@ -151,12 +153,12 @@ function ranks.fail(exit_code, fmt, ...)
   error(err, 0)
 end
 
---- Did all ranks raise this error together, so that they may still communicate?
+--- Returns whether all ranks raised this error together, so that they may still communicate.
 function ranks.agreed(err) return failure.is(err) and rawget(err, "agreed") == true end
 
 -- ---------------------------------------------------------------- the same settings everywhere
 
--- { path = text } of everything in a table of settings
+-- Returns { path = text } for everything in a table of settings.
 local function flatten(out, value, path)
   local kind = type(value)
   if kind == "table" and not getmetatable(value) and next(value) ~= nil then
@@ -187,7 +189,7 @@ local function parsed(text)
   return flat
 end
 
--- "0.1 on ranks 0, 2; 0.2 on rank 1"
+-- Describes different values: "0.1 on ranks 0, 2; 0.2 on rank 1".
 local function said_by(flats, path)
   local order, by = {}, {}
   for i, flat in ipairs(flats) do
@@ -214,8 +216,9 @@ local function differences(flats)
   return table.concat(lines, "\n")
 end
 
---- Raises a failure of status 2 on all ranks unless all were given the same -> the hash of it. settings: a table of
--- plain values, tables and objects (of which the type is compared); its differing keys are named with their ranks.
+--- Returns the hash of settings that all ranks must have been given equally; otherwise raises a failure of status 2 on
+-- all ranks, which names the keys that differ and their ranks. settings: a table of plain values, tables and objects
+-- (of which only the type is compared).
 function ranks.same_settings(settings)
   local text = serialized(flatten({}, settings, ""))
   local hash = require "ganymede.base.sha256"(text)

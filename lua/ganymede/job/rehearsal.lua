@@ -1,22 +1,17 @@
---- Rehearsals in processes of their own: each starts clean, since a process becomes one rank of one world.
+--- Runs a rehearsal in a process of its own, because a process becomes one rank of one world and stays it.
 --
 --     local found, failed = rehearsal { recipe = "r.lua", ranks = 8, rank = 3, set = { ... }, calls = true }
 --     local found = rehearsal { recipe = "r.lua", sections = true }         -- check --sections
+--     local found = rehearsal { recipe = "r.lua", ranks = 8, regions = true }  -- check --regions
 --
--- -> what `check --json` prints, as a table; or nil and { code = exit status, text = its message }. They run one after
--- another; a signal to this process reaches them too, since they are in its process group.
+-- It returns what `check --json` prints, as a table; or nil and { code = exit status, text = its message }. Rehearsals
+-- run one after the other. A signal to this process also reaches them, because they are in its process group.
 -- @module ganymede.job.rehearsal
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
 
-local function read(path)
-  local file = assert(io.open(path, "rb"))
-  local text = file:read "*a"
-  file:close()
-  return text
-end
 
 local function words_of(given)
   local words = { core.executable(), "check", given.recipe, "--json", "-n", tostring(given.ranks or 1), "--rank",
@@ -29,18 +24,19 @@ local function words_of(given)
   if given.calls then add "--calls" end
   if given.hooks then add "--hooks" end
   if given.sections then add "--sections" end
+  if given.regions then add "--regions" end
   for i, word in ipairs(words) do words[i] = machine.quote(word) end
   return words
 end
 
--- What a child says beside its document: "ganymede: recipe.lua: ..." -> "recipe.lua: ..."
+-- Returns the message of a child: "ganymede: recipe.lua: ..." -> "recipe.lua: ..."
 local function message(text, code)
   text = text:gsub("%s+$", "")
   if text == "" then return ("the rehearsal ended with status %d and said nothing"):format(code) end
   return text:match "^ganymede: (.*)$" or text
 end
 
--- The document, after whatever the recipe printed.
+-- Returns the document in a text, after whatever the recipe has printed.
 local function json_in(text) return text:match "^{\n.*$" or text:match "\n({\n.*)$" or text end
 
 return function(given)
@@ -51,7 +47,7 @@ return function(given)
   local pipe = assert(io.popen(command, "r"))
   local text = pipe:read "*a"
   pipe:close()
-  local complaint = read(said)
+  local complaint = machine.read(said) or ""
   os.remove(said)
   local document, code = text:match "^(.*)\n(%d+)\n$"
   code = tonumber(code) or 1

@@ -1,15 +1,16 @@
---- What run, check and repl share: the device, the ranks of a job, interrupts as errors.
+--- What run, check and repl share: they open the device, join the ranks of a job, and turn interrupts into errors.
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local launcher = require "ganymede.job.launcher"
 local log = require "ganymede.base.log"
-
+local machine = require "ganymede.base.machine"
 local parallel = require "ganymede.job.parallel"
 local ranks = require "ganymede.job.ranks"
 
 local session = {}
 
--- "cuda:1": ranks of a machine take its GPUs in turn, and share them where there are more ranks than GPUs.
+-- Returns the name of this rank's GPU, such as "cuda:1". The ranks of a machine take its GPUs in turn, and share them
+-- if there are more ranks than GPUs.
 local function gpu_of_rank()
   local devices = 0
   for _, fact in ipairs(core.cuda_facts() or {}) do
@@ -18,7 +19,7 @@ local function gpu_of_rank()
   return "cuda:" .. (devices > 0 and launcher.place_here() % devices or 0)
 end
 
---- Joins the job of ranks that this process was started in, if it was, and opens the device; once a process.
+--- Joins the job of ranks in which this process was started, if any, and opens the device. Called once in a process.
 -- opt: device ("cpu", "cuda", "meta"), threads, limit_memory, seed, checked, comm_timeout.
 function session.open_device(opt)
   if opt.device ~= "meta" then launcher.connect(opt) end
@@ -36,30 +37,23 @@ function session.open_device(opt)
   if opt.seed then core.set_seed(opt.seed) end
 end
 
--- The recipe's text, or nil where it cannot be read (again).
-local function read(path)
-  local file = path and io.open(path)
-  local text = file and file:read "*a"
-  if file then file:close() end
-  return text
-end
 
--- How tensors of GPUs travel, said once; wish: "auto", "nccl" or "host".
+-- Chooses how tensors of GPUs travel, and prints it once. wish: "auto", "nccl" or "host".
 local function choose_transport(wish)
   local ok, said = pcall(core.comm_use_device, wish)
   if not ok then failure(2, "parallel.transport: %s", failure.text(said)) end
   if said ~= "" and ranks.is_first() then log.info("ranks talk through %s", said) end
 end
 
--- Which program this rank runs: machines may hold different ones under the same path, and of the same version.
+-- Identifies the program that this rank runs. Machines may have different programs under the same path and version.
 local function program()
   return { version = require "ganymede.base.version", executable = core.file_checksum "/proc/self/exe",
     ["lua files"] = core.tree_checksum(rawget(_G, "GANYMEDE_ROOT") .. "/lua", ".lua") }
 end
 
---- Takes the table `parallel` up, before anything is built: sizes that this job does not have are refused (status 2),
--- the mesh is made, and all ranks must have been given the same (ganymede.job.ranks).
--- settings: resolved; about: recipe (its path, or nil), flags (a table of plain values). -> the live context
+--- Applies the table `parallel` before anything is built. It refuses sizes that do not fit this job (status 2), makes
+-- the mesh, and checks that all ranks were given the same (ganymede.job.ranks). Returns the context of this process.
+-- settings: resolved; about: recipe (its path, or nil), flags (a table of plain values).
 function session.join(settings, about)
   about = about or {}
   local plan, message = parallel.resolve(settings.parallel, core.world())
@@ -68,7 +62,7 @@ function session.join(settings, about)
   local live = context.install(plan, settings)
   core.keep_gathered(plan.tensor.keep_gathered == true)
   if core.world() > 1 and not about.rehearsal then
-    local text = read(about.recipe)
+    local text = about.recipe and machine.read(about.recipe)
     ranks.same_settings { settings = settings, flags = about.flags or {}, program = program(),
       recipe = text and require "ganymede.base.sha256"(text) or nil }
     choose_transport(plan.transport)
@@ -76,7 +70,7 @@ function session.join(settings, about)
   return live
 end
 
--- matmul_precision; where TF32 cannot be used, that is said once and changes nothing, as in PyTorch.
+-- Applies matmul_precision. If TF32 cannot be used, a line says so, and nothing changes, as in PyTorch.
 local function use_precision(config, rehearsal)
   local wanted = config.matmul_precision == "high"
   local effect = core.set_tf32(wanted)
@@ -86,11 +80,11 @@ local function use_precision(config, rehearsal)
   end
 end
 
--- time_products: ranks would choose each for itself, and copies of one value would differ in their last bits.
+-- Applies time_products. Ranks would choose each for itself, and copies of one value would differ in their last bits.
 local function use_timing(config, rehearsal)
   if config.time_products and core.world() > 1 then
-    failure(2, "time_products = true is for one rank: each would choose its own way to make a product, and what ranks "
-      .. "hold copies of would no longer be equal; leave it out with %d ranks", core.world())
+    failure(2, "time_products = true is for one rank: each rank would choose its own way to make a product, and copies "
+      .. "of a value would no longer be equal; leave it out with %d ranks", core.world())
   end
   local effect = core.time_products(config.time_products == true)
   if config.time_products and not effect and not rehearsal then
@@ -98,7 +92,7 @@ local function use_timing(config, rehearsal)
   end
 end
 
--- deterministic: where it has no effect the same bits come out each time in any case.
+-- Applies deterministic. Where it has no effect, results have the same bits each time in any case.
 local function use_determinism(config)
   if config.deterministic and config.time_products then
     failure(2, "deterministic = true and time_products = true contradict each other: what is fastest differs from run "
@@ -107,14 +101,14 @@ local function use_determinism(config)
   core.set_deterministic(config.deterministic == true)
 end
 
---- How ops are done: matmul_precision, time_products and deterministic of resolved settings.
+--- Applies the settings of products: matmul_precision, time_products and deterministic.
 function session.use_products(settings, rehearsal)
   use_determinism(settings)
   use_precision(settings, rehearsal)
   use_timing(settings, rehearsal)
 end
 
---- A converter for lua-argparse: an integer of at least `least`.
+--- Returns a converter for lua-argparse that accepts integers of at least `least`.
 function session.integer(least)
   return function(text)
     local n = text:match "^%d+$" and tonumber(text)
@@ -129,7 +123,7 @@ local function run_armed(opt, fn, ...)
   return fn(...)
 end
 
--- How it ended counts, whatever stops come now.
+-- Runs `after`. How fn ended counts, whatever stops come now.
 local function conclude(opt, ok, ...)
   core.signals_arm(false)
   if opt.timeout then core.signals_deadline(0) end
@@ -142,9 +136,9 @@ core.signals_shield(conclude)
 local function run_and_conclude(opt, fn, ...) return conclude(opt, xpcall(run_armed, failure.handler, opt, fn, ...)) end
 core.signals_shield(run_and_conclude, true)
 
---- Runs fn(...) while Ctrl-C, SIGTERM (or SIGHUP) and a deadline raise failures of status 130, 143 and 7.
--- opt: timeout (seconds or nil), limit (the same, where another process keeps the time), after(ok, error): called at
--- the end, while stops no longer raise and a single one does not end the process yet.
+--- Runs fn(...), in which Ctrl-C, SIGTERM (or SIGHUP) and a deadline raise failures of status 130, 143 and 7.
+-- opt: timeout (seconds or nil), limit (the same, if another process keeps the time), after(ok, error), which is called
+-- at the end, when stops no longer raise errors and a single one does not yet end the process.
 function session.with_signals(opt, fn, ...)
   local errors = {
     failure.new(130, "stopped by Ctrl-C"),
@@ -155,20 +149,20 @@ function session.with_signals(opt, fn, ...)
   return failure.protect(core.signals_close, run_and_conclude, opt, fn, ...)
 end
 
---- Runs fn(...) while undefined globals are errors; the globals' metatable is put back.
+--- Runs fn(...), in which undefined globals are errors; then restores the metatable of the globals.
 function session.strictly(fn, ...)
   local before = getmetatable(_G)
   require("ganymede.base.strict").on()
   return failure.protect(function() setmetatable(_G, before) end, fn, ...)
 end
 
--- What Lua itself or the allocator complains about is no statement about a recipe.
+-- Whether an error comes from Lua itself or from the allocator, and so does not mean that the recipe is wrong.
 local function is_defect(text)
   return text:find(": attempt to ", 1, true) or text:find(": bad argument #", 1, true) or text:find "out of memory"
 end
 
---- fn(...) whose errors mean that the recipe is wrong, while_true() says until when (default: to its end).
--- What was raised without a status of its own gets status 2; path (or nil) is the recipe's file.
+--- Runs fn(...), whose errors mean that the recipe is wrong as long as while_true() returns true (default: to its end).
+-- An error without a status of its own gets status 2. path (or nil) is the file of the recipe.
 function session.blaming_recipe(path, while_true, fn, ...)
   local function finish(ok, ...)
     if ok then return ... end
@@ -183,14 +177,14 @@ end
 
 local function counted(n, what) return ("%d %s%s"):format(n, what, n == 1 and "" or "s") end
 
--- "4 ranks (data 2, tensor 2)"
+-- Describes the ranks: "4 ranks (data 2, tensor 2)".
 local function described_mesh(settings)
   local plan, said = parallel.resolve(settings.parallel, core.world()), {}
   for i, axis in ipairs(plan and plan.axes or {}) do said[i] = axis[1] .. " " .. axis[2] end
   return counted(core.world(), "rank") .. (#said > 0 and " (" .. table.concat(said, ", ") .. ")" or "")
 end
 
---- Says what a run chose for its user, once.
+--- Prints once what a run has chosen for its user.
 function session.announce(settings)
   if not ranks.is_first() then return end
   local device = core.device()

@@ -1,4 +1,4 @@
---- Tensor modes: the ways in which a group of ranks shares each layer. Open to users:
+--- Tensor modes are the ways in which a group of ranks shares each layer. Users may register their own:
 --
 --     registry.tensor_modes:register("rings", {
 --       axes   = function(t) return { { "tensor", t.size } } end,   -- t: parallel.tensor
@@ -6,11 +6,12 @@
 --       layers = { Linear = LinearOfMine },                         -- classes that stand for those of nn
 --     })
 --
--- and then parallel = { tensor = { size = 4, mode = "rings" } }. `axes` gives the mesh axes, slowest first, whose sizes
--- multiply to t.size; an error in it, or a string in place of the list, refuses the recipe. `axis_names` lists its
--- axes that no other mode has. `stream`: the axes that cut the batch (inside of data) and the width of an activation;
--- a list of two where it lies otherwise inside of a pair of Linears (ganymede.nn.stream). A class of nn that `layers`
--- does not name is used as it is. The layers of the built-in modes are in nn/tensor_parallel.
+-- A recipe then says parallel = { tensor = { size = 4, mode = "rings" } }. `axes` returns the mesh axes, slowest first,
+-- whose sizes multiply to t.size. If it raises an error, or returns a string in place of the list, the recipe is
+-- refused. `axis_names` lists the axes that no other mode has. `stream` has the axes that cut the batch (inside of
+-- data) and the width of an activation; it is a list of two if activations lie differently inside a pair of Linears
+-- (ganymede.nn.stream). A class of nn that `layers` does not name is used as it is. The layers of the built-in modes
+-- are in nn/tensor_parallel.
 -- @module ganymede.job.tensor_modes
 local registry = require "ganymede.base.registry"
 
@@ -21,7 +22,7 @@ local function root(size, power)
   return q ^ power == size and q or nil
 end
 
--- Sizes that are legal for a mode, near the one that is not
+-- The sizes near `size` that are possible for a mode.
 local function legal(size, power, times)
   local said, q = {}, math.max(1, math.floor((size / times) ^ (1 / power)) - 1)
   for i = q, q + 3 do said[#said + 1] = tostring(times * i ^ power) end
@@ -82,12 +83,12 @@ modes:register("3d", {
   stream = { { rows = "weight.input", width = "output" }, { rows = "weight.output", width = "input" } },
 })
 
--- Colossal-AI's spelling of a ring over sequences; ganymede.job.parallel makes that of it.
+-- Colossal-AI's name of a ring over sequences; ganymede.job.parallel turns it into parallel.sequence.
 modes:register("sequence", { axes = function() return {} end })
 
 local M = { built_in = { "tensor", "depth", "row", "col", "output", "input", "weight" } }
 
---- Names of all axes that a mode may give, those of registered modes at the end.
+--- Returns the names of all axes that modes may have, those of registered modes at the end.
 function M.axis_names()
   local names, seen = {}, {}
   local function add(list)

@@ -1,8 +1,8 @@
---- What every learning-rate scheduler shares: checked options, a position, state that can be restored.
+--- What all learning-rate schedulers share: checked options, a position, and a state that can be restored.
 --
--- A scheduler is a pure function of the step: `at(step, base)` gives the learning rate of optimizer step
--- `step` (counted from 0) from the optimizer's own rate `base`, and looks at nothing else. The object adds
--- a position. So resuming is setting the position, and no rate depends on how one came to a step.
+-- A scheduler is a pure function of the step: `at(step, base)` returns the learning rate of optimizer step `step`
+-- (counted from 0) for the optimizer's own rate `base`, and depends on nothing else. The object adds a position. So a
+-- run resumes by setting the position, and no rate depends on how a run came to a step.
 --
 --     local s = lr_scheduler.StepLR({ step_size = 30 }, optimizer)    -- sets optimizer.lr = at(0)
 --     engine:step() s:step()                                          -- the next step's rate
@@ -16,10 +16,10 @@ local signature = require "ganymede.base.signature"
 local Scheduler = {}
 Scheduler.__index = Scheduler
 
---- Learning rate of optimizer step `step` (from 0), for a base rate.
+--- Returns the learning rate of optimizer step `step` (from 0) for a base rate. Each class defines it.
 function Scheduler:at() error(self.name .. " does not define at(step, base)", 2) end
 
---- Momentum (SGD) or beta1 (Adam) of a step, or nil where the schedule leaves it alone.
+--- Returns the momentum (SGD) or beta1 (Adam) of a step; nil: the schedule does not change it.
 function Scheduler.momentum_at(_) return nil end
 
 local function apply(self)
@@ -30,20 +30,20 @@ local function apply(self)
   if momentum then optimizer:set_momentum(momentum) end
 end
 
---- Rate of the current step, or of step `step`.
+--- Returns the rate of the current step, or of step `step`.
 function Scheduler:lr(step) return self:at(step or self.position, self.base) end
 
---- One optimizer step is over.
+--- Moves on by one optimizer step and sets the optimizer's rate.
 function Scheduler:step() return self:seek(self.position + 1) end
 
---- Sets the position: the number of optimizer steps that are over.
+--- Sets the position, which is the number of optimizer steps made, and the optimizer's rate.
 function Scheduler:seek(position)
   self.position = position
   apply(self)
   return self
 end
 
--- Functions cannot be stored: an option that is one is left out, and comes from the recipe on resume.
+-- Functions cannot be stored. An option that is a function is left out, and comes from the recipe when a run resumes.
 local function stored(opt)
   local out = {}
   for name, value in pairs(opt) do
@@ -56,13 +56,13 @@ local function stored(opt)
   return out
 end
 
---- Everything that the rates to come depend on, as a table of plain values; nested schedulers included.
+--- Returns everything on which the coming rates depend, as a table of plain values, including nested schedulers.
 function Scheduler:state()
   return { type = self.name, position = self.position, base = self.base, options = stored(self.opt),
            after = self.after and self.after:state() or nil }
 end
 
--- Stored options with the functions that now stand where none could be stored.
+-- Returns the stored options, completed by the functions of the current options.
 local function with_functions(from, now)
   local out = {}
   for name, value in pairs(now) do
@@ -75,19 +75,20 @@ local function with_functions(from, now)
   return out
 end
 
--- Checks all of a state before any of it is used -> the options it stands for.
+-- Checks a whole state before any of it is used, and returns its options.
 local function checked(self, state)
   if type(state) ~= "table" or state.type ~= self.name then
-    error(("%s: the state is of %s"):format(self.name, tostring(type(state) == "table" and state.type or state)), 0)
+    error(("%s: the state belongs to %s"):format(self.name, tostring(type(state) == "table" and state.type or state)),
+      0)
   end
   for _, field in ipairs { "position", "base" } do
-    if type(state[field]) ~= "number" then error(("%s: the state lacks '%s'"):format(self.name, field), 0) end
+    if type(state[field]) ~= "number" then error(("%s: the state has no '%s'"):format(self.name, field), 0) end
   end
   return options.check(self.name, self.options, with_functions(state.options or {}, self.opt), 0)
 end
 
---- Takes a state up: options, base rate, position, and those of nested schedulers. All of it is checked
--- first; a state of another type is an error and changes nothing.
+--- Restores a state: options, base rate, position, and those of nested schedulers. All of it is checked first. A state
+-- of another type is an error and changes nothing.
 function Scheduler:load_state(state)
   local opt = checked(self, state)
   local after = self.after and checked(self.after, state.after)
@@ -99,8 +100,8 @@ end
 
 function Scheduler.build(_) end
 
--- class({ options }, optimizer, { total_steps =, steps_per_epoch = }): the last table, from the trainer,
--- fills in what the options leave out.
+-- class({ options }, optimizer, { total_steps =, steps_per_epoch = }). The trainer gives the last table, which
+-- completes the options.
 local takes = "options table?, optimizer any?, run table?"
 local construct = signature.constructor(takes, function(class, given, optimizer, run)
   local opt = {}
@@ -124,8 +125,8 @@ end)
 
 local base = { Scheduler = Scheduler }
 
---- A new class of schedulers, registered under its name in registry.lr_schedulers.
--- options: its table of options; parent: the class to inherit from.
+--- Makes a new class of schedulers and registers it under its name in registry.lr_schedulers.
+-- options: its table of options; parent: the class from which it inherits.
 function base.class(name, class_options, parent)
   parent = parent or Scheduler
   local class = setmetatable({ name = name, options = class_options }, { __index = parent, __call = construct })
@@ -136,10 +137,14 @@ function base.class(name, class_options, parent)
 end
 
 --- Entries that many classes share.
-base.total_steps = { type = "integer", min = 1, doc = "optimizer steps of the whole run; the trainer fills it in" }
-base.eta_min = { type = "number", min = 0, default = 0, doc = "the smallest learning rate" }
-base.warmup_steps = { type = "integer", min = 0, default = 0, doc = "steps of linear warm-up" }
-base.warmup_epochs = { type = "number", min = 0, optional = true, doc = "warm-up in epochs, in place of warmup_steps" }
+base.total_steps = { type = "integer", min = 1,
+  doc = "the number of optimizer steps of the whole run; the trainer sets it if it is left out" }
+base.eta_min = { type = "number", min = 0, default = 0,
+  doc = "the learning rate at the end, the smallest of the schedule" }
+base.warmup_steps = { type = "integer", min = 0, default = 0,
+  doc = "the number of steps in which the rate rises linearly to the full rate" }
+base.warmup_epochs = { type = "number", min = 0, optional = true,
+  doc = "the length of the warm-up in epochs, in place of warmup_steps" }
 
 signature.export("scheduler", Scheduler, ":", { "build", "momentum_at" })
 return signature.export("lr_scheduler", base)

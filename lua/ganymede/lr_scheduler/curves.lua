@@ -1,15 +1,15 @@
---- Schedules without warm-up. PyTorch's formulas in closed form, where PyTorch has the schedule; s is the
--- step from 0, T the total, lr the optimizer's own rate.
+--- Schedules without warm-up. Those that PyTorch has follow its formulas, in closed form. In the formulas s is the step
+-- from 0, T the number of all steps, and lr the optimizer's own rate.
 -- @module ganymede.lr_scheduler.curves
 local base = require "ganymede.lr_scheduler.base"
 
 local curves = {}
 
-local gamma = { type = "number", above = 0, default = 0.1, doc = "factor of each drop" }
+local gamma = { type = "number", above = 0, default = 0.1, doc = "the factor by which each drop multiplies the rate" }
 
 local function cosine(from, to, fraction) return to + (from - to) * (1 + math.cos(math.pi * fraction)) / 2 end
 
---- eta_min + (lr - eta_min) (1 + cos(pi s / T)) / 2 (Loshchilov and Hutter 2017, without restarts)
+--- The rate is eta_min + (lr - eta_min) (1 + cos(pi s / T)) / 2 (Loshchilov and Hutter 2017, without restarts).
 local CosineAnnealingLR = base.class("CosineAnnealingLR", { total_steps = base.total_steps, eta_min = base.eta_min })
 curves.CosineAnnealingLR = CosineAnnealingLR
 
@@ -18,10 +18,11 @@ function CosineAnnealingLR:at(step, lr)
   return cosine(lr, self.opt.eta_min, math.min(step, total) / total)
 end
 
---- Flat for int(T pct_start) steps, then a cosine over the rest.
+--- The rate is lr for floor(T pct_start) steps, then follows half a cosine down to eta_min in the rest.
 local FlatAnnealingLR = base.class("FlatAnnealingLR", {
   total_steps = base.total_steps, eta_min = base.eta_min,
-  pct_start = { type = "number", min = 0, below = 1, default = 0.72, doc = "share of the steps that are flat" },
+  pct_start = { type = "number", min = 0, below = 1, default = 0.72,
+    doc = "the part of all steps in which the rate stays flat" },
 })
 curves.FlatAnnealingLR = FlatAnnealingLR
 
@@ -32,10 +33,11 @@ function FlatAnnealingLR:at(step, lr)
   return cosine(lr, self.opt.eta_min, math.min(step - flat, total - flat) / (total - flat))
 end
 
---- lr gamma^(milestones at or before s)
+--- The rate is lr gamma^n, where n is the number of milestones up to step s.
 local MultiStepLR = base.class("MultiStepLR", {
-  milestones = { type = "table", doc = "list of steps at which the rate drops" }, gamma = gamma,
-  total_steps = { type = "integer", min = 1, optional = true, doc = "not used; accepted as in Colossal-AI" },
+  milestones = { type = "table", doc = "the list of steps, from 0, at which the rate drops" }, gamma = gamma,
+  total_steps = { type = "integer", min = 1, optional = true,
+    doc = "this schedule does not use it; it is accepted because Colossal-AI passes it" },
 })
 curves.MultiStepLR = MultiStepLR
 
@@ -55,29 +57,31 @@ function MultiStepLR:at(step, lr)
   return lr * self.opt.gamma ^ drops
 end
 
---- lr gamma^floor(s / step_size)
+--- The rate is lr gamma^floor(s / step_size).
 local StepLR = base.class("StepLR", {
-  step_size = { type = "integer", min = 1, default = 1, doc = "steps between two drops" }, gamma = gamma,
-  total_steps = { type = "integer", min = 1, optional = true, doc = "not used; accepted as in Colossal-AI" },
+  step_size = { type = "integer", min = 1, default = 1, doc = "the number of steps between two drops" }, gamma = gamma,
+  total_steps = { type = "integer", min = 1, optional = true,
+    doc = "this schedule does not use it; it is accepted because Colossal-AI passes it" },
 })
 curves.StepLR = StepLR
 
 function StepLR:at(step, lr) return lr * self.opt.gamma ^ math.floor(step / self.opt.step_size) end
 
---- lr gamma^s
+--- The rate is lr gamma^s.
 local ExponentialLR = base.class("ExponentialLR", {
-  gamma = { type = "number", above = 0, default = 1, doc = "factor a step" },
-  total_steps = { type = "integer", min = 1, optional = true, doc = "not used; accepted as in Colossal-AI" },
+  gamma = { type = "number", above = 0, default = 1, doc = "the factor by which each step multiplies the rate" },
+  total_steps = { type = "integer", min = 1, optional = true,
+    doc = "this schedule does not use it; it is accepted because Colossal-AI passes it" },
 })
 curves.ExponentialLR = ExponentialLR
 
 function ExponentialLR:at(step, lr) return lr * self.opt.gamma ^ step end
 
---- (lr - end_lr) (1 - s / T)^power + end_lr
+--- The rate is (lr - end_lr) (1 - s / T)^power + end_lr.
 local PolynomialLR = base.class("PolynomialLR", {
   total_steps = base.total_steps,
-  end_lr = { type = "number", min = 0, default = 1e-4, doc = "rate at the end" },
-  power = { type = "number", above = 0, default = 1, doc = "1 is a straight line" },
+  end_lr = { type = "number", min = 0, default = 1e-4, doc = "the learning rate at the end" },
+  power = { type = "number", above = 0, default = 1, doc = "the exponent of the curve; 1 is a straight line" },
 })
 curves.PolynomialLR = PolynomialLR
 
@@ -86,16 +90,18 @@ function PolynomialLR:at(step, lr)
   return (lr - o.end_lr) * (1 - math.min(step, o.total_steps) / o.total_steps) ^ o.power + o.end_lr
 end
 
---- lr lr_lambda(s)
+--- The rate is lr lr_lambda(s).
 local LambdaLR = base.class("LambdaLR", {
-  lr_lambda = { type = "function", doc = "step (from 0) -> factor of the rate; must be pure" },
-  total_steps = { type = "integer", min = 1, optional = true, doc = "not used; accepted as in Colossal-AI" },
+  lr_lambda = { type = "function",
+    doc = "a function of the step (from 0) that returns the factor of the rate; it must depend on the step alone" },
+  total_steps = { type = "integer", min = 1, optional = true,
+    doc = "this schedule does not use it; it is accepted because Colossal-AI passes it" },
 })
 curves.LambdaLR = LambdaLR
 
 function LambdaLR:at(step, lr) return lr * self.opt.lr_lambda(step) end
 
---- lr lr_lambda(1) lr_lambda(2) ... lr_lambda(s). The products are remembered: asking in order costs one call.
+--- The rate is lr lr_lambda(1) lr_lambda(2) ... lr_lambda(s). The products are kept, so each new step costs one call.
 local MultiplicativeLR = base.class("MultiplicativeLR", LambdaLR.options)
 curves.MultiplicativeLR = MultiplicativeLR
 
@@ -107,18 +113,21 @@ function MultiplicativeLR:at(step, lr)
   return lr * products[step]
 end
 
---- The 1cycle policy (Smith and Topin 2018) in two phases, PyTorch's: from lr / div_factor up to lr in
--- pct_start of the steps, then down to lr / (div_factor final_div_factor). With cycle_momentum the
--- optimizer's momentum (Adam: beta1) goes the other way, from max_momentum to base_momentum and back.
+--- The 1cycle policy (Smith and Topin 2018) in two phases, as in PyTorch. The rate rises from lr / div_factor to lr in
+-- pct_start of the steps, then falls to lr / (div_factor final_div_factor). With cycle_momentum the optimizer's
+-- momentum (Adam: beta1) moves in the opposite way, from max_momentum to base_momentum and back.
 local OneCycleLR = base.class("OneCycleLR", {
   total_steps = base.total_steps,
-  pct_start = { type = "number", min = 0, max = 1, default = 0.3, doc = "share of the steps that rise" },
-  anneal_strategy = { type = "string", one_of = { "cos", "linear" }, default = "cos", doc = "shape of both phases" },
-  cycle_momentum = { type = "boolean", default = true, doc = "move the momentum against the rate?" },
-  base_momentum = { type = "number", min = 0, below = 1, default = 0.85, doc = "momentum at the highest rate" },
-  max_momentum = { type = "number", min = 0, below = 1, default = 0.95, doc = "momentum at the lowest rate" },
-  div_factor = { type = "number", above = 0, default = 25, doc = "highest rate / first rate" },
-  final_div_factor = { type = "number", above = 0, default = 1e4, doc = "first rate / last rate" },
+  pct_start = { type = "number", min = 0, max = 1, default = 0.3,
+    doc = "the part of all steps in which the rate rises" },
+  anneal_strategy = { type = "string", one_of = { "cos", "linear" }, default = "cos",
+    doc = "the shape of the curve in both phases" },
+  cycle_momentum = { type = "boolean", default = true,
+    doc = "whether the momentum (Adam: beta1) moves against the rate" },
+  base_momentum = { type = "number", min = 0, below = 1, default = 0.85, doc = "the momentum at the highest rate" },
+  max_momentum = { type = "number", min = 0, below = 1, default = 0.95, doc = "the momentum at the lowest rate" },
+  div_factor = { type = "number", above = 0, default = 25, doc = "the highest rate divided by the first rate" },
+  final_div_factor = { type = "number", above = 0, default = 1e4, doc = "the first rate divided by the last rate" },
 })
 curves.OneCycleLR = OneCycleLR
 
@@ -127,8 +136,9 @@ local between = {
   linear = function(from, to, fraction) return from + (to - from) * fraction end,
 }
 
--- low at the first step, high at the peak, last at the end. As in PyTorch the peak lies at pct_start of the steps, less
--- one: before the first step where that is less than one step, so that the first is lower than the peak already.
+-- Returns a value that is low at the first step, high at the peak and last at the end. As in PyTorch, the peak is at
+-- step pct_start T - 1. If that is below 0, the peak lies before the first step, which then already has less than the
+-- peak.
 local function one_cycle(opt, step, low, high, last)
   local at = between[opt.anneal_strategy]
   local peak, final = opt.pct_start * opt.total_steps - 1, opt.total_steps - 1
@@ -139,8 +149,8 @@ end
 
 function OneCycleLR.build(_, opt)
   if opt.pct_start * opt.total_steps == 1 then
-    error(("OneCycleLR: pct_start = %g of %d steps is one step, in which the rate would have to rise from the lowest "
-      .. "to the highest; change pct_start a little"):format(opt.pct_start, opt.total_steps), 0)
+    error(("OneCycleLR: pct_start = %g of %d steps is one step, in which the rate cannot rise; change pct_start a "
+      .. "little"):format(opt.pct_start, opt.total_steps), 0)
   end
 end
 

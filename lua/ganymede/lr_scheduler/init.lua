@@ -1,5 +1,5 @@
---- Learning-rate schedulers: pure functions of the step (base.lua), without warm-up (curves.lua) and with
--- (warmup.lua), or around any other with warm-up and delay (delayed.lua). Users register their own:
+--- Learning-rate schedulers. They are pure functions of the step (base.lua): without warm-up (curves.lua), with warm-up
+-- (warmup.lua), or a warm-up and a delay before any other (delayed.lua). Users may register their own:
 --
 --     local Halving = gm.lr_scheduler.class("Halving", { every = { type = "integer", min = 1 } })
 --     function Halving:at(step, lr) return lr * 0.5 ^ math.floor(step / self.opt.every) end

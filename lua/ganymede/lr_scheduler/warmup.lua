@@ -1,16 +1,16 @@
---- Schedules that begin with a linear warm-up of W steps. All but LinearWarmupLR wrap another schedule
--- (`after`), which sees the steps from W on and counts them from 0: rate (s + 1) / W lr while s < W. The
--- end of the run may cut a warm-up off.
+--- Schedules that begin with a linear warm-up of W steps: the rate is (s + 1) / W lr while s < W. All except
+-- LinearWarmupLR wrap another schedule (`after`), which begins at step W and counts its steps from 0. If the run ends
+-- during the warm-up, the other schedule never begins.
 -- @module ganymede.lr_scheduler.warmup
 local base = require "ganymede.lr_scheduler.base"
 local curves = require "ganymede.lr_scheduler.curves"
 
 local warmup = {}
 
--- Steps after the warm-up.
+-- The number of steps after the warm-up.
 local function left(opt) return math.max(1, opt.total_steps - opt.warmup_steps) end
 
--- after(opt): name and options of the wrapped schedule
+-- Defines a class. after(opt) returns class and options of the wrapped schedule.
 local function class(name, own_options, after)
   local opts = { total_steps = base.total_steps, warmup_steps = base.warmup_steps, warmup_epochs = base.warmup_epochs }
   for key, entry in pairs(own_options) do opts[key] = entry end
@@ -49,7 +49,7 @@ class("FlatAnnealingWarmupLR", { eta_min = base.eta_min, pct_start = own("FlatAn
       { total_steps = left(opt), eta_min = opt.eta_min, pct_start = opt.pct_start }
   end)
 
--- Milestones are steps of the whole run; those inside the warm-up never drop anything.
+-- Milestones are steps of the whole run; those inside the warm-up have no effect.
 class("MultiStepWarmupLR", { milestones = own("MultiStepLR", "milestones"), gamma = own("MultiStepLR", "gamma") },
   function(opt)
     local shifted = {}
@@ -65,7 +65,7 @@ class("PolynomialWarmupLR", { end_lr = own("PolynomialLR", "end_lr"), power = ow
       { total_steps = left(opt), end_lr = opt.end_lr, power = opt.power }
   end)
 
---- s < W: (s + 1) / (W + 1) lr, else (T - s) / (T - W) lr, down to 0 at T
+--- The rate is (s + 1) / (W + 1) lr while s < W, then (T - s) / (T - W) lr, which is 0 at T.
 local LinearWarmupLR = base.class("LinearWarmupLR",
   { total_steps = base.total_steps, warmup_steps = base.warmup_steps, warmup_epochs = base.warmup_epochs })
 warmup.LinearWarmupLR = LinearWarmupLR

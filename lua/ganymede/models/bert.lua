@@ -1,7 +1,7 @@
---- BERT (Devlin et al. 2019): an encoder that sees both ways, with the two heads of its training: which tokens were
--- hidden, and whether the second text follows the first. Its loss is nn.BERTLoss, its data { type = "TextPairs" }. With
--- the defaults it has the 110,106,428 parameters of BERT-base with both heads.
--- The trap: x is one tensor of three rows, since a batch is one tensor: tokens, segments, key mask.
+--- BERT (Devlin et al. 2019): an encoder in which every position sees all others, with the two heads of its training.
+-- One predicts hidden tokens, the other whether the second text follows the first. Its loss is nn.BERTLoss, its data
+-- { type = "TextPairs" }. With the defaults it has the 110,106,428 parameters of BERT-base with both heads.
+-- The trap: x has three rows for each sample (tokens, segments, key mask), because a batch is one tensor.
 -- @module ganymede.models.bert
 local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
@@ -12,21 +12,27 @@ local BERT = module.class("BERT", nil, "models")
 
 BERT.aliases = { vocab_size = "vocabulary", hidden_size = "width" }
 BERT.options = {
-  vocabulary = { type = "integer", min = 1, default = 30522, doc = "number of tokens; ids are 0 to vocabulary - 1" },
-  sequence_length = { type = "integer", min = 1, default = 512, doc = "longest sequence; shorter ones are accepted" },
-  width      = { type = "integer", min = 1, default = 768, doc = "width of the stream" },
-  depth      = { type = "integer", min = 1, default = 12, doc = "number of blocks" },
-  heads      = { type = "integer", min = 1, default = 12, doc = "attention heads; divides width" },
-  mlp_ratio  = { type = "number", above = 0, default = 4, doc = "hidden width of the MLPs over width" },
+  vocabulary = { type = "integer", min = 1, default = 30522,
+    doc = "the number of tokens in the vocabulary; ids are 0 to vocabulary - 1" },
+  sequence_length = { type = "integer", min = 1, default = 512,
+    doc = "the length of the longest sequence, in tokens; shorter ones are accepted" },
+  width      = { type = "integer", min = 1, default = 768, doc = "the width of the residual stream" },
+  depth      = { type = "integer", min = 1, default = 12, doc = "the number of transformer blocks" },
+  heads      = { type = "integer", min = 1, default = 12,
+    doc = "the number of attention heads, which must divide width" },
+  mlp_ratio  = { type = "number", above = 0, default = 4, doc = "the hidden width of the MLPs divided by width" },
   activation = { type = "string", default = "gelu", one_of = { "relu", "gelu", "gelu_tanh", "silu" },
-                 doc = "of the MLPs and of the head" },
-  dropout    = { type = "number", default = 0.1, min = 0, below = 1, doc = "on embeddings and branches" },
-  attention_dropout = { type = "number", default = 0.1, min = 0, below = 1, doc = "on the attention probabilities" },
+                 doc = "the activation function of the MLPs and of the head of the tokens" },
+  dropout    = { type = "number", default = 0.1, min = 0, below = 1,
+    doc = "the probability with which an element of the embeddings and branches is dropped in training" },
+  attention_dropout = { type = "number", default = 0.1, min = 0, below = 1,
+    doc = "the probability with which an attention weight is dropped in training" },
   head_chunk = { type = "integer", min = 0, default = 0,
-                 doc = "rows a rank whose tokens' logits exist at a time; they are then a Projection. 0: all" },
-  eps        = { type = "number", default = 1e-12, above = 0, doc = "of the norms" },
+                 doc = "the number of rows of a rank whose logits of the tokens exist at a time, in a Projection; 0: "
+                   .. "all, in a tensor" },
+  eps        = { type = "number", default = 1e-12, above = 0, doc = "a number added to the variance in the norms" },
   std        = { type = "number", default = 0.02, above = 0,
-                 doc = "initial standard deviation of weights, cut at two of them" },
+                 doc = "the initial standard deviation of weights, whose distribution is cut at twice that" },
 }
 
 local function block_options(opt, weight)
@@ -59,7 +65,7 @@ function BERT:build(opt)
                                    bias_initializer = zeros }
 end
 
--- x (b, 3, s) -> the stream (b, s, width) before the first block, the key mask (b, s) u8
+-- x (b, 3, s) -> the stream (b, s, width) before the first block, and the key mask (b, s) u8.
 local function embed(self, x)
   if x:dim() ~= 3 or x:size(2) ~= 3 then
     error(("x must be (batch, 3, sequence): tokens, segments, key mask; got (%s)"):format(
@@ -75,9 +81,10 @@ local function score(self, y)
   return { self.head((self.transform_norm(self.transform(y)))), self.pair_head(ops.tanh(first)) }
 end
 
---- The forward pass: x (b, 3, s) i64, s <= sequence_length: tokens; segments, 0 or 1; the key mask, 0 for padding,
--- else 1 -> { logits of the tokens (b, s, vocabulary), logits of the pair (b, 2): it follows, it does not }.
--- The first token of a sequence stands for the whole of it in the second. The embeddings, each block, both heads.
+--- The forward pass: x (b, 3, s) i64, s <= sequence_length -> { logits of the tokens (b, s, vocabulary), logits of the
+-- pair (b, 2): the second text follows, or does not }. The rows of x are tokens; segments, 0 or 1; and the key mask, 0
+-- for padding, otherwise 1. The logits of the pair come from the first token of the sequence. Sections: the embeddings,
+-- each block, both heads.
 function BERT:sections()
   local list = nn.TransformerBlock.sections(self.blocks)
   list[#list].close = function(y) return y end -- the heads read no key mask
@@ -88,8 +95,8 @@ function BERT:sections()
   return list
 end
 
---- Floating point operations of one sequence of full length, forward and backward (twice the forward pass); a
--- multiply-add is two.
+--- Returns the floating point operations of one sequence of full length, forward and backward (twice the forward pass).
+-- A multiply-add counts as two.
 function BERT:flops_per_sample()
   local opt = self.opt
   local heads = 2 * opt.sequence_length * opt.width * (opt.width + opt.vocabulary) + 2 * opt.width * (opt.width + 2)

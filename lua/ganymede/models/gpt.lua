@@ -1,4 +1,4 @@
---- GPT-2 (Radford et al. 2019): a causal language model with learned positions, its head tied to the table of
+--- GPT-2 (Radford et al. 2019): a causal language model with learned positions, whose head is tied to the table of
 -- tokens. With vocabulary 50257 and the defaults it has the 124,439,808 parameters of the smallest GPT-2.
 -- @module ganymede.models.gpt
 local init = require "ganymede.nn.initializers"
@@ -9,26 +9,35 @@ local GPT = module.class("GPT", nil, "models")
 
 GPT.aliases = { vocab_size = "vocabulary", block_size = "sequence_length" }
 GPT.options = {
-  vocabulary = { type = "integer", min = 1, doc = "number of tokens; ids are 0 to vocabulary - 1" },
-  sequence_length = { type = "integer", min = 1, default = 1024, doc = "longest sequence; shorter ones are accepted" },
-  width      = { type = "integer", min = 1, default = 768, doc = "width of the residual stream" },
-  depth      = { type = "integer", min = 1, default = 12, doc = "number of blocks" },
-  heads      = { type = "integer", min = 1, default = 12, doc = "attention heads; divides width" },
-  kv_heads   = { type = "integer", min = 1, optional = true, doc = "key and value heads; default heads" },
-  mlp_ratio  = { type = "number", above = 0, default = 4, doc = "hidden width of the MLPs over width" },
+  vocabulary = { type = "integer", min = 1,
+    doc = "the number of tokens in the vocabulary; ids are 0 to vocabulary - 1" },
+  sequence_length = { type = "integer", min = 1, default = 1024,
+    doc = "the length of the longest sequence, in tokens; shorter ones are accepted" },
+  width      = { type = "integer", min = 1, default = 768, doc = "the width of the residual stream" },
+  depth      = { type = "integer", min = 1, default = 12, doc = "the number of transformer blocks" },
+  heads      = { type = "integer", min = 1, default = 12,
+    doc = "the number of attention heads, which must divide width" },
+  kv_heads   = { type = "integer", min = 1, optional = true,
+    doc = "the number of key and value heads, which must divide heads; default: heads" },
+  mlp_ratio  = { type = "number", above = 0, default = 4, doc = "the hidden width of the MLPs divided by width" },
   activation = { type = "string", default = "gelu_tanh", one_of = { "relu", "gelu", "gelu_tanh", "silu" },
-                 doc = "of the MLPs" },
+                 doc = "the activation function of the MLPs" },
   moe        = { type = "table", optional = true,
-                 doc = "options of nn.MoE, in the MLPs' place in the last of each `every` blocks (default 1)" },
-  dropout    = { type = "number", default = 0, min = 0, below = 1, doc = "on embeddings and branches" },
-  attention_dropout = { type = "number", default = 0, min = 0, below = 1, doc = "on the attention probabilities" },
-  bias       = { type = "boolean", default = true, doc = "biases in projections, MLPs and norms of the blocks?" },
-  tied       = { type = "boolean", default = true, doc = "is the head's weight the table of tokens?" },
+                 doc = "the options of nn.MoE, which replaces the MLP in the last of each `every` blocks; every "
+                   .. "(default 1) is one more option" },
+  dropout    = { type = "number", default = 0, min = 0, below = 1,
+    doc = "the probability with which an element of the embeddings and branches is dropped in training" },
+  attention_dropout = { type = "number", default = 0, min = 0, below = 1,
+    doc = "the probability with which an attention weight is dropped in training" },
+  bias       = { type = "boolean", default = true, doc = "whether projections, MLPs and norms have biases" },
+  tied       = { type = "boolean", default = true, doc = "whether the head shares the table of tokens as its weight" },
   head_chunk = { type = "integer", min = 0, default = 0,
-                 doc = "rows a rank whose logits exist at a time; the output is then a Projection. 0: all" },
-  eps        = { type = "number", default = 1e-5, above = 0, doc = "of the norms" },
+                 doc = "the number of rows of a rank whose logits exist at a time, in a Projection; 0: all, in a "
+                   .. "tensor" },
+  eps        = { type = "number", default = 1e-5, above = 0, doc = "a number added to the variance in the norms" },
   std        = { type = "number", default = 0.02, above = 0,
-                 doc = "initial standard deviation of weights; over sqrt(2 depth) where they write to the stream" },
+                 doc = "the initial standard deviation of weights; divided by sqrt(2 depth) for those whose results "
+                   .. "are added to the residual stream" },
 }
 
 local function block_options(opt, i)
@@ -64,8 +73,8 @@ local function embed(self, tokens)
   return self.dropout and self.dropout(x) or x
 end
 
---- The forward pass: tokens (b, s) i64 or i32, s <= sequence_length -> logits (b, s, vocabulary), or with
--- head_chunk a Projection of them (ganymede.nn.projection). The embeddings, each block, norm and head.
+--- The forward pass: tokens (b, s) i64 or i32, s <= sequence_length -> logits (b, s, vocabulary), or with head_chunk a
+-- Projection of them (ganymede.nn.projection). Sections: the embeddings, each block, norm and head.
 function GPT:sections()
   local list = nn.TransformerBlock.sections(self.blocks)
   table.insert(list, 1, { modules = { self.tokens, self.positions, self.dropout },
@@ -75,8 +84,8 @@ function GPT:sections()
   return list
 end
 
---- Floating point operations of one sequence of full length, forward and backward (twice the forward pass).
--- A multiply-add is two; causal attention counts half.
+--- Returns the floating point operations of one sequence of full length, forward and backward (twice the forward pass).
+-- A multiply-add counts as two, causal attention as half of full attention.
 function GPT:flops_per_sample()
   local opt = self.opt
   local total = 2 * opt.sequence_length * opt.width * opt.vocabulary

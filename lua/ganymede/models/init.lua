@@ -1,9 +1,9 @@
---- The list of models. Adding one: its file beside this one, and a line here.
+--- The list of models. To add one, put its file into this folder and add a line here.
 --
 --     local model = gm.models.GPT { vocabulary = 256, sequence_length = 128, width = 64, depth = 4, heads = 4 }
 --     model = { type = "GPT", vocabulary = 256, ... }                    -- the same, in a recipe's table
 --
--- Each is registered in gm.registry.models and describes its options (`gm.models.GPT.options`).
+-- Each class is registered in gm.registry.models and describes its options (`gm.models.GPT.options`).
 -- @module ganymede.models
 return {
   MLP = require "ganymede.models.mlp",

@@ -1,4 +1,4 @@
---- A multilayer perceptron for classification. Not nn.MLP, which is one half of a transformer block.
+--- A multilayer perceptron for classification. The trap: nn.MLP is another class, one half of a transformer block.
 -- @module ganymede.models.mlp
 local module = require "ganymede.nn.module"
 local nn = require "ganymede.nn"
@@ -7,12 +7,14 @@ local ops = require "ganymede.tensor.ops"
 local MLP = module.class("MLP", nil, "models")
 
 MLP.options = {
-  inputs  = { type = "integer", min = 1, doc = "numbers in a sample; images are flattened" },
-  hidden  = { type = "table", default = { 128 }, doc = "widths of the hidden layers, in order; { } for none" },
-  classes = { type = "integer", min = 1, doc = "number of classes" },
+  inputs  = { type = "integer", min = 1, doc = "the number of elements of a sample; images are flattened" },
+  hidden  = { type = "table", default = { 128 },
+    doc = "the list of the widths of the hidden layers, in order; { }: none" },
+  classes = { type = "integer", min = 1, doc = "the number of classes" },
   activation = { type = "string", default = "relu", one_of = { "relu", "gelu", "gelu_tanh", "silu" },
-                 doc = "after every hidden layer" },
-  dropout = { type = "number", default = 0, min = 0, below = 1, doc = "after every hidden layer" },
+                 doc = "the activation function after every hidden layer" },
+  dropout = { type = "number", default = 0, min = 0, below = 1,
+    doc = "the probability with which an element is dropped in training after every hidden layer" },
 }
 
 function MLP:build(opt)
@@ -28,7 +30,7 @@ function MLP:build(opt)
     width = hidden
   end
   if opt.dropout > 0 then
-    self.dropouts = nn.ModuleList() -- one a layer: sections share no module
+    self.dropouts = nn.ModuleList() -- one for each layer, because sections share no module
     for _ = 1, #opt.hidden do self.dropouts:append(nn.Dropout(opt.dropout)) end
   end
   self.head = nn.Classifier { inputs = width, classes = opt.classes }
@@ -37,13 +39,14 @@ end
 local function flatten(self, x)
   local batch = x:size(1)
   if x:numel() ~= batch * self.opt.inputs then
-    error(("a sample must hold %d numbers; got a batch of shape (%s)"):format(
+    error(("a sample must have %d elements; got a batch of shape (%s)"):format(
       self.opt.inputs, table.concat(x:shape(), ", ")), 0)
   end
   return x:dim() == 2 and x or ops.reshape(x, { batch, self.opt.inputs })
 end
 
---- The forward pass: x (b, ...) with `inputs` numbers a sample -> logits (b, classes). Each hidden layer, the head.
+--- The forward pass: x (b, ...) with `inputs` elements in each sample -> logits (b, classes). Sections: each hidden
+-- layer, the head.
 function MLP:sections()
   local list = {}
   for i, layer in self.layers:each() do
@@ -59,7 +62,7 @@ function MLP:sections()
   return list
 end
 
---- Floating point operations of one sample, forward and backward: 6 for each weight.
+--- Returns the floating point operations of one sample, forward and backward: 6 for each weight.
 function MLP:flops_per_sample()
   local total = 0
   for _, p in ipairs(self:declared()) do

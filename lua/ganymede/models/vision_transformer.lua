@@ -1,4 +1,4 @@
---- Vision Transformer (Dosovitskiy et al. 2021): patches, positions, pre-norm blocks, a norm, a classifier.
+--- A Vision Transformer (Dosovitskiy et al. 2021): patches, positions, pre-norm blocks, a norm, a classifier.
 -- @module ganymede.models.vision_transformer
 local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
@@ -9,24 +9,33 @@ local VisionTransformer = module.class("VisionTransformer", nil, "models")
 
 VisionTransformer.aliases = { img_size = "image_size", in_chans = "channels", num_classes = "classes" }
 VisionTransformer.options = {
-  image_size = { type = { "integer", "table" }, min = 1, default = 224, doc = "side, or { height, width }" },
-  patch_size = { type = "integer", min = 1, default = 16, doc = "side of a patch; divides the sides of the image" },
-  channels   = { type = "integer", min = 1, default = 3, doc = "channels of the image" },
-  classes    = { type = "integer", min = 1, default = 1000, doc = "number of classes" },
-  width      = { type = "integer", min = 1, default = 768, doc = "width of the residual stream" },
-  depth      = { type = "integer", min = 1, default = 12, doc = "number of blocks" },
-  heads      = { type = "integer", min = 1, default = 12, doc = "attention heads; divides width" },
-  mlp_ratio  = { type = "number", above = 0, default = 4, doc = "hidden width of the MLPs over width" },
+  image_size = { type = { "integer", "table" }, min = 1, default = 224,
+    doc = "the side of the image in pixels, or { height, width }" },
+  patch_size = { type = "integer", min = 1, default = 16,
+    doc = "the side of a patch in pixels, which must divide both sides of the image" },
+  channels   = { type = "integer", min = 1, default = 3, doc = "the number of channels of the image" },
+  classes    = { type = "integer", min = 1, default = 1000, doc = "the number of classes" },
+  width      = { type = "integer", min = 1, default = 768, doc = "the width of the residual stream" },
+  depth      = { type = "integer", min = 1, default = 12, doc = "the number of transformer blocks" },
+  heads      = { type = "integer", min = 1, default = 12,
+    doc = "the number of attention heads, which must divide width" },
+  mlp_ratio  = { type = "number", above = 0, default = 4, doc = "the hidden width of the MLPs divided by width" },
   moe        = { type = "table", optional = true,
-                 doc = "options of nn.MoE, in the MLPs' place in the last of each `every` blocks (default 1)" },
+                 doc = "the options of nn.MoE, which replaces the MLP in the last of each `every` blocks; every "
+                   .. "(default 1) is one more option" },
   pool       = { type = "string", default = "cls", one_of = { "cls", "mean" },
-                 doc = "classify the class token, or the mean of the patches (then there is no class token)" },
-  dropout    = { type = "number", default = 0, min = 0, below = 1, doc = "on embeddings and branches" },
-  attention_dropout = { type = "number", default = 0, min = 0, below = 1, doc = "on the attention probabilities" },
+                 doc = "what is classified; cls: the class token, mean: the mean of the patches, without a class "
+                   .. "token" },
+  dropout    = { type = "number", default = 0, min = 0, below = 1,
+    doc = "the probability with which an element of the embeddings and branches is dropped in training" },
+  attention_dropout = { type = "number", default = 0, min = 0, below = 1,
+    doc = "the probability with which an attention weight is dropped in training" },
   drop_path  = { type = "number", default = 0, min = 0, below = 1,
-                 doc = "probability of skipping a branch in the last block; grows linearly from 0 in the first" },
-  bias       = { type = "boolean", default = true, doc = "biases in projections, MLPs and norms of the blocks?" },
-  eps        = { type = "number", default = 1e-5, above = 0, doc = "of the norms" },
+                 doc = "the probability with which a sample skips a branch of the last block in training; it grows "
+                   .. "linearly from 0 in the first block" },
+  bias       = { type = "boolean", default = true,
+    doc = "whether projections, MLPs and norms of the blocks have biases" },
+  eps        = { type = "number", default = 1e-5, above = 0, doc = "a number added to the variance in the norms" },
 }
 
 local function block_options(opt, i)
@@ -59,7 +68,7 @@ local function embed(self, x)
 end
 
 local function classify(self, branch, stream)
-  if self.opt.pool == "cls" then -- the norm works row by row: only the class token's row is needed
+  if self.opt.pool == "cls" then -- the norm works row by row, so only the row of the class token is needed
     branch = ops.select(branch, 2, 1):settle()
     stream = stream and ops.select(stream, 2, 1):settle()
     return self.head((self.norm(branch, stream)))
@@ -67,7 +76,8 @@ local function classify(self, branch, stream)
   return self.head(ops.mean((self.norm(branch, stream)), 2):settle())
 end
 
---- The forward pass: x (b, channels, height, width) -> logits (b, classes). The patches, each block, norm and head.
+--- The forward pass: x (b, channels, height, width) -> logits (b, classes). Sections: the patches, each block, norm and
+-- head.
 function VisionTransformer:sections()
   local list = nn.TransformerBlock.sections(self.blocks)
   table.insert(list, 1, { modules = { self.patches, self.dropout }, forward = function(x) return embed(self, x) end })
@@ -76,7 +86,8 @@ function VisionTransformer:sections()
   return list
 end
 
---- Floating point operations of one image, forward and backward (twice the forward pass); a multiply-add is two.
+--- Returns the floating point operations of one image, forward and backward (twice the forward pass). A multiply-add
+-- counts as two.
 function VisionTransformer:flops_per_sample()
   local opt, patches = self.opt, self.patches
   local total = 2 * patches.rows * patches.columns * opt.channels * opt.patch_size ^ 2 * opt.width

@@ -1,4 +1,5 @@
---- Activations as layers, for Sequential. nn.Linear { activation = ... } is faster: one pass over memory.
+--- Activations as layers, for Sequential. nn.Linear { activation = ... } is faster, because it needs one pass over
+-- memory.
 -- @module ganymede.nn.activations
 local module = require "ganymede.nn.module"
 local ops = require "ganymede.tensor.ops"
@@ -6,7 +7,7 @@ local stream = require "ganymede.nn.stream"
 
 local layers = {}
 
--- A layer without options: x (...) -> op(x), the same shape.
+-- Defines a layer without options: x (...) -> op(x), of the same shape.
 local function simple(name, op)
   local class = module.class(name)
   class.options = {}
@@ -22,17 +23,19 @@ simple("Sigmoid", "sigmoid")
 local GELU = module.class "GELU"
 GELU.options = {
   approximate = { type = "string", default = "none", one_of = { "none", "tanh" },
-                  doc = "none: the exact erf form; tanh: GPT-2's approximation" },
+                  doc = "the formula; none: the exact one with erf, tanh: the approximation of GPT-2" },
 }
---- x (...) -> x Phi(x), the same shape (Hendrycks and Gimpel 2016).
+--- x (...) -> x Phi(x), of the same shape (Hendrycks and Gimpel 2016).
 function GELU:forward(x) return self.opt.approximate == "tanh" and ops.gelu_tanh(x) or ops.gelu(x) end
 layers.GELU = GELU
 
--- A softmax along one dimension, which is made whole where ranks share it: x (...) -> the same shape.
+-- Defines a softmax along one dimension: x (...) -> the same shape. If ranks share that dimension, it is gathered
+-- first.
 local function along(name, op)
   local class = module.class(name)
   class.positional = { "dim" }
-  class.options = { dim = { type = "integer", default = -1, doc = "dimension, from 1; -1 is the last" } }
+  class.options = { dim = { type = "integer", default = -1,
+    doc = "the dimension along which the softmax is taken, from 1; -1 is the last" } }
   function class:forward(x) return ops[op](stream.whole(x, self.opt.dim), self.opt.dim) end
   layers[name] = class
 end

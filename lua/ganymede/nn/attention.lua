@@ -1,8 +1,8 @@
---- Multi-head attention (Vaswani et al. 2017), query, key and value of one input.
--- The fused projection keeps its rows per head, (heads, 3, head size), so that cutting heads cuts
--- contiguous rows. With fewer key heads than query heads (Ainslie et al. 2023) the rows of a key head are:
--- its queries, its key, its value: (kv_heads, heads / kv_heads + 2, head size).
--- The trap: PyTorch's in_proj_weight is ordered (3, heads, head size); permute it when importing.
+--- Multi-head attention (Vaswani et al. 2017) whose queries, keys and values come from one input.
+-- One projection makes all three. Its rows are ordered by head, (heads, 3, head size), so that a cut between heads is a
+-- cut between contiguous rows. With fewer key heads than query heads (Ainslie et al. 2023), the rows of a key head are
+-- its queries, its key and its value: (kv_heads, heads / kv_heads + 2, head size).
+-- The trap: PyTorch orders in_proj_weight as (3, heads, head size); permute it when you import it.
 -- @module ganymede.nn.attention
 local init = require "ganymede.nn.initializers"
 local Dropout = require("ganymede.nn.dropout").Dropout
@@ -14,19 +14,24 @@ local stream = require "ganymede.nn.stream"
 local tensor_parallel = require "ganymede.nn.tensor_parallel"
 
 local MultiHeadAttention = module.class "MultiHeadAttention"
+MultiHeadAttention.recompute_kind = "attention" -- what the setting recompute calls it
 
 MultiHeadAttention.positional = { "width", "heads", "dropout", "bias" }
 MultiHeadAttention.options = {
-  width    = { type = "integer", min = 1, doc = "width of x and y" },
-  heads    = { type = "integer", min = 1, doc = "query heads; divides width" },
-  kv_heads = { type = "integer", min = 1, optional = true, doc = "key and value heads; divides heads, default heads" },
-  causal   = { type = "boolean", default = false, doc = "a position sees itself and what is before it only?" },
-  bias     = { type = "boolean", default = true, doc = "biases in both projections?" },
-  dropout  = { type = "number", default = 0, min = 0, below = 1, doc = "on the attention probabilities" },
-  output_dropout = { type = "number", default = 0, min = 0, below = 1, doc = "on the result" },
-  weight_initializer = init.option "of both weights; default as nn.Linear",
-  output_initializer = init.option "of the output weight alone; default weight_initializer",
-  bias_initializer   = init.option "of both biases; default as nn.Linear",
+  width    = { type = "integer", min = 1, doc = "the width of x and y" },
+  heads    = { type = "integer", min = 1, doc = "the number of query heads, which must divide width" },
+  kv_heads = { type = "integer", min = 1, optional = true,
+    doc = "the number of key and value heads, which must divide heads; default: heads" },
+  causal   = { type = "boolean", default = false,
+    doc = "whether each position attends only to itself and to the positions before it" },
+  bias     = { type = "boolean", default = true, doc = "whether both projections have biases" },
+  dropout  = { type = "number", default = 0, min = 0, below = 1,
+    doc = "the probability with which an attention weight is dropped in training" },
+  output_dropout = { type = "number", default = 0, min = 0, below = 1,
+    doc = "the probability with which an element of the result is dropped in training" },
+  weight_initializer = init.option "the initializer of both weights; default: that of nn.Linear",
+  output_initializer = init.option "the initializer of the output weight; default: weight_initializer",
+  bias_initializer   = init.option "the initializer of both biases; default: that of nn.Linear",
 }
 
 local function divides(what, a, other, b)
@@ -59,8 +64,8 @@ local function attend(self, x, options)
   return sequence_parallel.attention_packed(qkv, options)
 end
 
---- x (b, s, width) -> (b, s, width). key_mask u8 (b, s): 0 hides a position from all queries; a query that
--- sees nothing gives zeros. Backward: dx is set, the projections' gradients are added to.
+--- x (b, s, width) -> (b, s, width). key_mask u8 (b, s): 0 hides a position from all queries. A query that sees no
+-- position gives zeros. Backward: dx is set, the gradients of the projections are added to.
 function MultiHeadAttention:forward(x, key_mask)
   local opt = self.opt
   if x:dim() ~= 3 or x:size(3) ~= opt.width then

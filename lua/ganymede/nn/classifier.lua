@@ -1,5 +1,5 @@
---- The last layer: scores (logits) of the classes, y = x W' + b. Its weight may be an embedding's table.
--- Apart from Linear because a mesh cuts it differently (over classes, with the loss).
+--- The last layer of a model: the scores (logits) of the classes, y = x W' + b. Its weight may be an embedding's table.
+-- It is a class of its own because a mesh cuts it differently from Linear: over the classes, together with the loss.
 -- @module ganymede.nn.classifier
 local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
@@ -12,29 +12,30 @@ Classifier.matrices = {} -- a head: no matrix of a hidden layer (ganymede.optim.
 Classifier.positional = { "inputs", "classes" }
 Classifier.aliases = { in_features = "inputs", num_classes = "classes" }
 Classifier.options = {
-  inputs  = { type = "integer", min = 1, doc = "width of x" },
-  classes = { type = "integer", min = 1, doc = "number of classes" },
-  bias    = { type = "boolean", default = true, doc = "add b?" },
+  inputs  = { type = "integer", min = 1, doc = "the width of x" },
+  classes = { type = "integer", min = 1, doc = "the number of classes" },
+  bias    = { type = "boolean", default = true, doc = "whether the bias b is added" },
   weight  = { type = "module", optional = true, hidden = true,
-              doc = "a layer whose parameter 'weight' (classes, inputs) is used: an Embedding, to tie it" },
+              doc = "a layer, such as an Embedding, whose parameter 'weight' (classes, inputs) this layer shares" },
   vocab_parallel_limit = { type = "integer", min = 1, default = 2048, hidden = true,
-                           doc = "with more classes than this, a mesh that cuts layers cuts the classes too" },
+                           doc = "the number of classes above which a mesh that cuts layers also cuts the classes" },
   chunk   = { type = "integer", min = 0, default = 0,
-              doc = "rows a rank whose scores exist at a time, in losses and metrics; 0: all" },
-  weight_initializer = init.option "default U(-1/sqrt(inputs), 1/sqrt(inputs)); not with `weight`",
-  bias_initializer   = init.option "default U(-1/sqrt(inputs), 1/sqrt(inputs))",
+              doc = "the number of rows of a rank whose scores losses and metrics compute at a time; 0: all of them" },
+  weight_initializer = init.option("the initializer of W; default: U(-1/sqrt(inputs), 1/sqrt(inputs)); not together "
+    .. "with `weight`"),
+  bias_initializer   = init.option "the initializer of b; default: U(-1/sqrt(inputs), 1/sqrt(inputs))",
 }
 
 local function same_shape(a, b) return #a == 2 and a[1] == b[1] and a[2] == b[2] end
 
 local function check_owner(opt, shape)
   if opt.weight_initializer ~= nil then
-    error("Classifier: 'weight' and 'weight_initializer' exclude each other: the weight's owner draws it", 4)
+    error("Classifier: give 'weight' or 'weight_initializer', not both: the owner of the weight initializes it", 4)
   end
   for _, p in ipairs(opt.weight:declared()) do
     if p.name == "weight" then
       if same_shape(p.shape, shape) then return end
-      error(("Classifier: the weight to share is (%s), this layer needs (%d, %d)"):format(
+      error(("Classifier: the weight to share has the shape (%s), and this layer needs (%d, %d)"):format(
         table.concat(p.shape, ", "), shape[1], shape[2]), 4)
     end
   end
@@ -51,8 +52,8 @@ function Classifier:build(opt)
   end
 end
 
---- x (..., inputs) -> logits (..., classes); backward: dx is set, dW and db are added to. With chunk > 0 a Projection,
--- which makes them piece by piece where they are used.
+--- x (..., inputs) -> logits (..., classes); backward: dx is set, dW and db are added to. With chunk > 0 the result is
+-- a Projection, which computes the logits piece by piece where they are used.
 function Classifier:forward(x)
   local chunk = self.opt.chunk
   if chunk > 0 then return projection.new(x:settle(), self:use "weight", self:use "bias", chunk, self:path()) end

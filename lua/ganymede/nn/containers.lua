@@ -1,12 +1,12 @@
---- Containers of layers: Sequential and ModuleList; and the two smallest layers, Identity and Lambda.
+--- Containers of layers (Sequential, ModuleList, ModelFromConfig), and the two smallest layers, Identity and Lambda.
 --
 --     nn.Sequential { nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2) }      -- also Sequential(a, b, c)
 --     { type = "Sequential", layers = { { type = "Linear", inputs = 4, outputs = 8 }, { type = "ReLU" } } }
 --
--- Elements are modules, functions of tensors, or config tables built through registry.layers. They are
--- named by their position: "2.weight". Positions may be left out (`list[5] = layer` alone), which is how a recipe
--- that builds one stage of a pipeline keeps the names of the whole model.
--- The trap: `#list` and ipairs see nothing in Lua 5.1; use list:size() and `for i, layer in list:each() do`.
+-- An element is a module, a function of tensors, or a config table, which registry.layers builds. Its position is a
+-- part of its parameters' names: "2.weight". Positions may be left out (`list[5] = layer` alone), so that a recipe that
+-- builds one stage of a pipeline keeps the names of the whole model.
+-- The trap: `#list` and ipairs see no elements in Lua 5.1; use list:size() and `for i, layer in list:each() do`.
 -- @module ganymede.nn.containers
 local module = require "ganymede.nn.module"
 local registry = require "ganymede.base.registry"
@@ -14,19 +14,20 @@ local signature = require "ganymede.base.signature"
 
 local Identity = module.class "Identity"
 Identity.options = {}
---- x -> x
+--- Returns x.
 function Identity:forward(x) return x end -- luacheck: ignore self
 
 local Lambda = module.class "Lambda"
 Lambda.positional = { "fn" }
-Lambda.options = { fn = { type = "function", doc = "called with what the layer is called with" } }
---- fn(x, ...)
+Lambda.options = { fn = { type = "function", doc = "the function that computes the results of the layer" } }
+--- Returns fn(x, ...).
 function Lambda:forward(...) return self.opt.fn(...) end
 
 local List = module.class("ModuleList")
 
 local spec = {
-  layers = { type = "table", optional = true, doc = "list of modules, functions or { type = ... } tables, in order" },
+  layers = { type = "table", optional = true,
+    doc = "the list of elements, in order: modules, functions of tensors, or tables { type = NAME, and its options }" },
 }
 
 local function as_module(entry, owner, position, level)
@@ -37,7 +38,7 @@ local function as_module(entry, owner, position, level)
     owner, position, tostring(entry)), level)
 end
 
--- Elements by position become the option `layers`, so that both spellings share one path.
+-- Elements given by position become the option `layers`.
 local function takes_elements(class)
   class.options = spec
   local meta = getmetatable(class)
@@ -54,10 +55,10 @@ takes_elements(List)
 
 function List:build(opt)
   for i, entry in ipairs(opt.layers or {}) do self[i] = as_module(entry, self.name, i, 4) end
-  opt.layers = nil -- the children say it from here on
+  opt.layers = nil -- from here on the children hold the elements
 end
 
--- { positions in ascending order, elements }
+-- Returns { positions in ascending order, elements }.
 local function elements_of(self)
   local positions, elements = {}, {}
   for key in pairs(self._module.children) do positions[#positions + 1] = tonumber(key) end
@@ -66,10 +67,10 @@ local function elements_of(self)
   return { positions, elements }
 end
 
---- Number of elements.
+--- Returns the number of elements.
 function List:size() return #module.once(self, "elements", elements_of)[2] end
 
---- Adds an element behind the last; returns the list.
+--- Adds an element after the last one and returns the list.
 function List:append(entry)
   local positions = module.once(self, "elements", elements_of)[1]
   local position = (positions[#positions] or 0) + 1
@@ -77,7 +78,7 @@ function List:append(entry)
   return self
 end
 
---- for i, layer in list:each() do: in order of position.
+--- Returns an iterator over positions and elements, in order: for i, layer in list:each() do.
 function List:each()
   local positions, elements = unpack(module.once(self, "elements", elements_of))
   local i = 0
@@ -88,14 +89,14 @@ function List:each()
 end
 
 function List:forward(...) -- luacheck: no unused args
-  error(("%s only holds layers and cannot be called; call its elements, or use nn.Sequential"):format(self.name), 0)
+  error(("%s holds layers and cannot be called; call its elements, or use nn.Sequential"):format(self.name), 0)
 end
 
 local Sequential = module.class("Sequential", List)
 takes_elements(Sequential)
 registry.models:register("Sequential", Sequential) -- a whole model, written in a config
 
---- The first layer gets the arguments, each other one what the layer before it returned.
+--- The first layer receives the arguments; each other layer receives what the layer before it returned.
 function Sequential:forward(...)
   local values, n = { ... }, select("#", ...)
   local function keep(...) values, n = { ... }, select("#", ...) end
@@ -103,7 +104,7 @@ function Sequential:forward(...)
   return unpack(values, 1, n)
 end
 
---- Each element is a section; those of a Sequential inside are sections of their own.
+--- Each element is a section. The elements of a Sequential inside are sections of their own.
 function Sequential:sections()
   local list = {}
   for _, layer in self:each() do
@@ -123,7 +124,7 @@ local function from_config(entry, i)
   return as_module(entry, "ModelFromConfig", i, 5)
 end
 
---- A model whose layers are written in a config, in order: what each returned goes to the next.
+--- A model whose layers a config lists in order. Each layer receives what the one before it returned.
 --
 --     { type = "ModelFromConfig", layers_cfg = { { type = "Linear", inputs = 4, outputs = 8 }, { type = "ReLU" } } }
 --
@@ -131,12 +132,13 @@ end
 local ModelFromConfig = module.class("ModelFromConfig", Sequential, "models")
 ModelFromConfig.options = {
   layers_cfg = { type = "table", optional = true,
-    doc = "list of { type = ... } tables (layers or models), modules or functions; or self.layers_cfg in a subclass" },
+    doc = "the list of layers, in order: tables { type = NAME, and its options } of layers or models, modules, or "
+      .. "functions; a subclass may set self.layers_cfg instead" },
 }
 
 function ModelFromConfig:build(opt)
   if not opt.layers_cfg then error("ModelFromConfig: option 'layers_cfg' is missing: a list of layers", 3) end
-  self.layers_cfg, opt.layers_cfg = opt.layers_cfg, nil -- the children say it from here on
+  self.layers_cfg, opt.layers_cfg = opt.layers_cfg, nil -- from here on the children hold the layers
 end
 
 ModelFromConfig.assigned = {

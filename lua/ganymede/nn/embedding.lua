@@ -1,4 +1,4 @@
---- Tables of vectors: Embedding looks rows up, PositionEmbedding adds row i to position i.
+--- Tables of vectors: Embedding looks up rows; PositionEmbedding adds row i to position i.
 -- @module ganymede.nn.embedding
 local core = require "ganymede.core"
 local init = require "ganymede.nn.initializers"
@@ -12,20 +12,20 @@ Embedding.matrices = {} -- tables: no matrix of a hidden layer (ganymede.optim.m
 Embedding.positional = { "count", "width", "padding_index" }
 Embedding.aliases = { num_embeddings = "count", embedding_dim = "width", padding_idx = "padding_index" }
 Embedding.options = {
-  count = { type = "integer", min = 1, doc = "number of rows; indices are 0 to count - 1" },
-  width = { type = "integer", min = 1, doc = "width of a row" },
+  count = { type = "integer", min = 1, doc = "the number of rows; indices are 0 to count - 1" },
+  width = { type = "integer", min = 1, doc = "the width of a row" },
   padding_index = { type = "integer", min = 0, optional = true,
-                    doc = "index (from 0) of the row that starts as zeros and receives no gradient" },
+                    doc = "the index, from 0, of a row that starts as zeros and receives no gradient" },
   vocab_parallel_limit = { type = "integer", min = 1, default = 2048, hidden = true,
-                           doc = "with more rows than this, a mesh that cuts layers cuts the rows too" },
-  weight_initializer = init.option "default N(0, 1)",
+                           doc = "the number of rows above which a mesh that cuts layers also cuts the rows" },
+  weight_initializer = init.option "the initializer of the table; default: normal with standard deviation 1",
 }
 
 function Embedding:build(opt)
   local initializer = init.resolve(opt.weight_initializer, init.normal(), opt.width, opt.count)
   if opt.padding_index then
     if opt.padding_index >= opt.count then
-      error(("Embedding: padding_index %d is no row of a table of %d (they count from 0)"):format(
+      error(("Embedding: padding_index %d is not a row of a table of %d rows (they count from 0)"):format(
         opt.padding_index, opt.count), 3)
     end
     function initializer.finish(weight) core.zero_row(weight, opt.padding_index + 1) end
@@ -33,7 +33,7 @@ function Embedding:build(opt)
   self:param("weight", { opt.count, opt.width }, initializer)
 end
 
---- What is looked up, laid out as it shall be: on a mesh its batch and sequence are cut as activations are.
+--- Returns the indices in the layout that the lookup needs: on a mesh, batch and sequence are cut as in activations.
 function Embedding:enter(index) return stream.enter(index) end -- luacheck: ignore self
 
 --- index (batch), (batch, sequence) or (...) i64 or i32 -> (..., width); backward: dW is added to, row by row.
@@ -46,9 +46,9 @@ local PositionEmbedding = module.class "PositionEmbedding"
 PositionEmbedding.matrices = {}
 PositionEmbedding.positional = { "length", "width" }
 PositionEmbedding.options = {
-  length = { type = "integer", min = 1, doc = "longest sequence" },
-  width  = { type = "integer", min = 1, doc = "width of x" },
-  weight_initializer = init.option "default N(0, 0.02)",
+  length = { type = "integer", min = 1, doc = "the length of the longest sequence, in positions" },
+  width  = { type = "integer", min = 1, doc = "the width of x" },
+  weight_initializer = init.option "the initializer of the table; default: normal with standard deviation 0.02",
 }
 
 function PositionEmbedding:build(opt)
@@ -60,7 +60,7 @@ end
 function PositionEmbedding:forward(x)
   local length = x:size(2)
   if length > self.opt.length then
-    error(("a sequence of %d is longer than the %d positions there are"):format(length, self.opt.length), 0)
+    error(("a sequence of %d is longer than the %d positions of this layer"):format(length, self.opt.length), 0)
   end
   local weight = self:use "weight"
   return ops.add(x, length == self.opt.length and weight or ops.narrow(weight, 1, 1, length))

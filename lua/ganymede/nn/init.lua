@@ -1,4 +1,4 @@
---- The list of layers and losses. To add one, put its file beside this one and add a line here.
+--- The list of layers and losses. To add one, put its file into this folder and add a line here.
 --
 --     local nn = require("ganymede").nn
 --     local model = nn.Sequential { nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10) }

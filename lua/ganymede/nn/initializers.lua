@@ -1,14 +1,15 @@
---- Initial values of parameters: distributions chosen from the fans of the GLOBAL matrix.
+--- Initial values of parameters: distributions that depend on the fans (inputs, outputs) of the whole matrix, not of
+-- the part that a rank holds.
 --
 --     local init = require "ganymede.nn.initializers"        -- also nn.init
 --     nn.Linear { inputs = 64, outputs = 64, weight_initializer = init.normal { std = 0.02 } }
 --     nn.Linear { inputs = 64, outputs = 64, weight_initializer = "xavier_normal" }
 --     nn.Linear { inputs = 64, outputs = 64, weight_initializer = { type = "kaiming_normal", nonlinearity = "relu" } }
 --
--- init.<name>{ options } gives a rule. rule(fan_in, fan_out) gives the distribution, a plain table that
+-- init.<name>{ options } returns a rule. rule(fan_in, fan_out) returns the distribution, a plain table that
 -- Module:param takes: { kind = "constant", value }, { kind = "uniform", low, high } or
--- { kind = "normal", mean, std [, truncated, low, high] }. Rules that need no fans carry these fields
--- themselves. The numbers are drawn later, from (seed, path, global element index): nothing here draws.
+-- { kind = "normal", mean, std [, truncated, low, high] }. A rule that needs no fans has these fields itself.
+-- Nothing here draws numbers; they are drawn later, from (seed, path, global element index).
 -- The trap: low and high of trunc_normal are values, not multiples of std, as in PyTorch.
 local options = require "ganymede.base.options"
 local registry = require "ganymede.base.registry"
@@ -16,7 +17,7 @@ local signature = require "ganymede.base.signature"
 
 local init = {}
 
---- Open to users: registry.initializers:register(name, make), make(options) -> rule.
+--- Users may register their own: registry.initializers:register(name, make), where make(options) returns a rule.
 registry.initializers = registry.new "initializers"
 
 local function copy_into(to, from)
@@ -33,8 +34,8 @@ end
 
 local specs = {} -- options by name
 
---- Adds init[name] and registers it. spec: its options; distribution(opt, fan_in, fan_out) -> table.
--- fans: "none" when the distribution does not depend on them.
+--- Adds init[name] and registers it. spec: its options; distribution(opt, fan_in, fan_out) returns the distribution.
+-- fans: "none" if the distribution does not depend on them.
 local function define(name, spec, fans, distribution)
   local meta = {}
   specs[name] = spec
@@ -54,20 +55,20 @@ end
 define("zeros", {}, "none", function() return { kind = "constant", value = 0 } end)
 define("ones", {}, "none", function() return { kind = "constant", value = 1 } end)
 
-define("constant", { value = { type = "number", doc = "every element" } }, "none",
+define("constant", { value = { type = "number", doc = "the value of every element" } }, "none",
   function(opt) return { kind = "constant", value = opt.value } end)
 
 define("uniform", {
-  low  = { type = "number", default = 0, doc = "lower end" },
-  high = { type = "number", default = 1, doc = "upper end" },
+  low  = { type = "number", default = 0, doc = "the lower bound, which may be drawn" },
+  high = { type = "number", default = 1, doc = "the upper bound" },
 }, "none", function(opt)
   if opt.low > opt.high then error(("initializer uniform: low %g is above high %g"):format(opt.low, opt.high), 0) end
   return { kind = "uniform", low = opt.low, high = opt.high }
 end)
 
 define("normal", {
-  mean = { type = "number", default = 0, doc = "mean" },
-  std  = { type = "number", default = 1, min = 0, doc = "standard deviation" },
+  mean = { type = "number", default = 0, doc = "the mean of the distribution" },
+  std  = { type = "number", default = 1, min = 0, doc = "the standard deviation of the distribution" },
 }, "none", function(opt) return { kind = "normal", mean = opt.mean, std = opt.std } end)
 
 local function truncated(mean, std, low, high)
@@ -75,10 +76,11 @@ local function truncated(mean, std, low, high)
 end
 
 define("trunc_normal", {
-  mean = { type = "number", default = 0, doc = "mean of the normal distribution that is cut" },
-  std  = { type = "number", default = 1, above = 0, doc = "its standard deviation" },
-  low  = { type = "number", default = -2, doc = "smallest value drawn" },
-  high = { type = "number", default = 2, doc = "largest value drawn" },
+  mean = { type = "number", default = 0, doc = "the mean of the normal distribution before it is cut" },
+  std  = { type = "number", default = 1, above = 0,
+    doc = "the standard deviation of the normal distribution before it is cut" },
+  low  = { type = "number", default = -2, doc = "the smallest value that may be drawn" },
+  high = { type = "number", default = 2, doc = "the largest value that may be drawn" },
 }, "none", function(opt)
   if opt.low >= opt.high then
     error(("initializer trunc_normal: low %g must be below high %g"):format(opt.low, opt.high), 0)
@@ -92,7 +94,7 @@ local gains = {
   linear = 1, sigmoid = 1, tanh = 5 / 3, relu = math.sqrt(2), selu = 3 / 4,
 }
 
---- The factor that keeps the variance through a nonlinearity, as torch.nn.init.calculate_gain.
+--- Returns the factor that keeps the variance through a nonlinearity, as torch.nn.init.calculate_gain does.
 -- @param slope of leaky_relu, default 0.01
 function init.gain(nonlinearity, slope)
   if nonlinearity == "leaky_relu" then return math.sqrt(2 / (1 + (slope or 0.01) ^ 2)) end
@@ -100,11 +102,12 @@ function init.gain(nonlinearity, slope)
 end
 
 local kaiming = {
-  a = { type = "number", default = 0, doc = "slope of leaky_relu below 0" },
+  a = { type = "number", default = 0, doc = "the slope of leaky_relu below 0; other nonlinearities do not use it" },
   mode = { type = "string", default = "fan_in", one_of = { "fan_in", "fan_out" },
-           doc = "keep the variance forward (fan_in) or backward (fan_out)" },
+           doc = "the pass that keeps its variance; fan_in: forward, fan_out: backward" },
   nonlinearity = { type = "string", default = "leaky_relu",
-                   one_of = { "leaky_relu", "relu", "tanh", "sigmoid", "selu", "linear" }, doc = "what follows" },
+                   one_of = { "leaky_relu", "relu", "tanh", "sigmoid", "selu", "linear" },
+                     doc = "the nonlinearity that follows the layer" },
 }
 
 local function kaiming_std(name, opt, fan_in, fan_out)
@@ -124,22 +127,25 @@ end)
 
 -- ---------------------------------------------------------------- Glorot and Bengio 2010 ("xavier")
 
--- std = gain sqrt(scale / (fan_in + fan_out)); a bias has no fan_out and counts fan_in alone.
+-- std = gain sqrt(scale / (fan_in + fan_out)). A bias has no fan_out, and only fan_in counts.
 local function xavier_std(name, opt, fan_in, fan_out)
   return opt.gain * math.sqrt(opt.scale / (positive_fan(name, fan_in, "fan_in") + (fan_out or 0)))
 end
 
 define("xavier_uniform", {
-  a     = { type = "number", default = math.sqrt(3), above = 0, doc = "bound in standard deviations" },
-  scale = { type = "number", default = 2, above = 0, doc = "numerator: variance times fans" },
-  gain  = { type = "number", default = 1, above = 0, doc = "factor of the standard deviation" },
+  a     = { type = "number", default = math.sqrt(3), above = 0,
+    doc = "the bound of the distribution, in standard deviations" },
+  scale = { type = "number", default = 2, above = 0,
+    doc = "the numerator of the variance: gain^2 scale / (fan_in + fan_out)" },
+  gain  = { type = "number", default = 1, above = 0, doc = "the factor of the standard deviation" },
 }, "fans", function(opt, fan_in, fan_out)
   return symmetric(opt.a * xavier_std("xavier_uniform", opt, fan_in, fan_out))
 end)
 
 define("xavier_normal", {
-  scale = { type = "number", default = 2, above = 0, doc = "numerator: variance times fans" },
-  gain  = { type = "number", default = 1, above = 0, doc = "factor of the standard deviation" },
+  scale = { type = "number", default = 2, above = 0,
+    doc = "the numerator of the variance: gain^2 scale / (fan_in + fan_out)" },
+  gain  = { type = "number", default = 1, above = 0, doc = "the factor of the standard deviation" },
 }, "fans", function(opt, fan_in, fan_out)
   return { kind = "normal", mean = 0, std = xavier_std("xavier_normal", opt, fan_in, fan_out) }
 end)
@@ -161,8 +167,8 @@ end)
 
 -- ---------------------------------------------------------------- choosing
 
---- What options tables of layers say: a rule, a name, { type = name, ... }, a finished distribution, or a
--- function (fan_in, fan_out) -> distribution; nil means `default`. Gives the distribution.
+--- Returns the distribution that an option of a layer stands for: a rule, a name, { type = name, ... }, a finished
+-- distribution, or a function (fan_in, fan_out) that returns one; nil stands for `default`.
 function init.resolve(choice, default, fan_in, fan_out)
   if choice == nil then choice = default end
   if type(choice) == "string" or (type(choice) == "table" and choice.type) then
@@ -176,8 +182,8 @@ function init.resolve(choice, default, fan_in, fan_out)
   return choice(fan_in, fan_out)
 end
 
---- The entry of an options table that takes an initializer. Not shown when a layer is printed: it says nothing
--- about a trained layer, and nothing that helps in an error.
+--- Returns the entry of an options table that takes an initializer. It is not shown when a layer is printed, because it
+-- says nothing about a trained layer and does not help in an error.
 function init.option(doc)
   return { type = { "string", "table", "function" }, optional = true, hidden = true, doc = doc }
 end

@@ -9,9 +9,10 @@ local LayerNorm = module.class "LayerNorm"
 LayerNorm.positional = { "width", "eps" }
 LayerNorm.aliases = { normalized_shape = "width" }
 LayerNorm.options = {
-  width = { type = "integer", min = 1, doc = "size of the last dimension" },
-  eps   = { type = "number", default = 1e-5, above = 0, doc = "added to the variance" },
-  bias  = { type = "boolean", default = true, doc = "add a learned bias?" },
+  width = { type = "integer", min = 1, doc = "the size of the last dimension" },
+  eps   = { type = "number", default = 1e-5, above = 0,
+    doc = "a number added to the variance, which prevents a division by 0" },
+  bias  = { type = "boolean", default = true, doc = "whether a learned bias is added" },
 }
 
 function LayerNorm:build(opt)
@@ -20,8 +21,8 @@ function LayerNorm:build(opt)
 end
 
 --- x (..., width) -> normalised (..., width).
--- With a residual of the shape of x: normalised(x + residual), and the sum itself as a second result; both
--- come from one pass over memory. Backward: dx (and dresidual) set, dW and db added to.
+-- With a residual of the shape of x it returns normalised(x + residual) and the sum itself, both from one pass over
+-- memory. Backward: dx (and dresidual) are set, dW and db are added to.
 function LayerNorm:forward(x, residual)
   local weight, bias = self:use "weight", self:use "bias"
   if residual then return ops.add_layer_norm(x, residual, weight, bias, self.opt.eps) end

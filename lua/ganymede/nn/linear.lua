@@ -1,4 +1,4 @@
---- A dense layer: y = f(x W' + b), the activation f fused into the product when there is one.
+--- A dense layer: y = f(x W' + b). If there is an activation f, the kernel of the product also computes it.
 -- @module ganymede.nn.linear
 local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
@@ -9,22 +9,24 @@ local Linear = module.class "Linear"
 Linear.positional = { "inputs", "outputs", "bias" }
 Linear.aliases = { in_features = "inputs", out_features = "outputs" }
 Linear.options = {
-  inputs  = { type = "integer", min = 1, doc = "width of x" },
-  outputs = { type = "integer", min = 1, doc = "width of y" },
-  bias    = { type = "boolean", default = true, doc = "add b?" },
+  inputs  = { type = "integer", min = 1, doc = "the width of x" },
+  outputs = { type = "integer", min = 1, doc = "the width of y" },
+  bias    = { type = "boolean", default = true, doc = "whether the bias b is added" },
   activation = { type = "string", optional = true, one_of = { "relu", "gelu", "gelu_tanh", "silu" },
-                 doc = "applied to the result, in the same kernel" },
+                 doc = "the activation function f, applied in the kernel of the product; default: none" },
   skip_bias_add = { type = "boolean", default = false, hidden = true,
-                    doc = "give y without b, and b, to whoever adds it together with something else" },
+                    doc = "whether the layer returns y without b, and b as a second result, for a caller that adds "
+                      .. "both to something else" },
   partition = { type = "string", optional = true, hidden = true, one_of = { "column", "row" },
-                doc = "which of a pair of layers this is on a mesh that cuts layers: the first, or the second" },
-  weight_initializer = init.option "default U(-1/sqrt(inputs), 1/sqrt(inputs)), as PyTorch",
-  bias_initializer   = init.option "default U(-1/sqrt(inputs), 1/sqrt(inputs)), as PyTorch",
+                doc = "the place of this layer in a pair, on a mesh that cuts layers; column: the first, row: the "
+                  .. "second" },
+  weight_initializer = init.option "the initializer of W; default: U(-1/sqrt(inputs), 1/sqrt(inputs)), as in PyTorch",
+  bias_initializer   = init.option "the initializer of b; default: U(-1/sqrt(inputs), 1/sqrt(inputs)), as in PyTorch",
 }
 
 function Linear:build(opt)
   if opt.skip_bias_add and opt.activation then
-    error("Linear: 'activation' is taken of y + b, 'skip_bias_add' leaves b away; give one of them", 3)
+    error("Linear: 'activation' needs the sum with b, and 'skip_bias_add' does not add b; give one of them", 3)
   end
   self:param("weight", { opt.outputs, opt.inputs },
     init.resolve(opt.weight_initializer, init.dense_weight, opt.inputs, opt.outputs))
@@ -33,7 +35,8 @@ function Linear:build(opt)
   end
 end
 
---- x (..., inputs) -> (..., outputs), with skip_bias_add and b; backward: dx is set, dW and db are added to.
+--- x (..., inputs) -> (..., outputs); with skip_bias_add it also returns b. Backward: dx is set, dW and db are added
+-- to.
 function Linear:forward(x)
   local b = self:use "bias"
   if self.opt.skip_bias_add then return ops.linear(x, self:use "weight"), b end

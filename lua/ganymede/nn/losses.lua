@@ -1,16 +1,16 @@
---- Losses: criterion(output, target [, count]) -> a scalar, the sum of the terms over the count of targets.
+--- Losses: criterion(output, target [, count]) returns a scalar, the sum of the terms divided by the count of targets.
 --
--- criterion:count(target) says how many targets contribute. An engine that accumulates gradients passes the
--- count of the whole optimizer step, so that pieces of a batch add up to the batch. Without a count it is the
--- batch's own, which makes the loss a mean, as in PyTorch. When nothing contributes the loss is 0. A target that is
--- cut over ranks counts as a whole; where that takes communication, criterion:count_part(target) gives this
--- rank's term without any, so that a step of several batches asks once. On a GPU, where reading a number makes the
--- host wait, the engine asks for criterion:count_tensor(target), the same as an f64 scalar tensor, partial where the
--- target is cut, and passes the step's count as such a tensor. A criterion without it is passed numbers, as ever.
+-- criterion:count(target) returns the number of targets that contribute. An engine that accumulates gradients passes
+-- the count of the whole optimizer step, so that pieces of a batch add up to the batch. Without a count, that of the
+-- batch is used, and the loss is a mean, as in PyTorch. If no target contributes, the loss is 0. The count of a target
+-- that is cut over ranks is that of the whole. Where this takes communication, criterion:count_part(target) returns
+-- this rank's term without any, so that a step of several batches communicates once. On a GPU the host would wait for a
+-- number, so the engine calls criterion:count_tensor(target), which returns the count as an f64 scalar tensor (partial
+-- if the target is cut), and passes the count of the step as such a tensor. A criterion without it receives numbers.
 --
--- A loss of several terms (BERTLoss) has a count for each: count and count_part give lists, and count is taken as
--- one. criterion:terms(output, target) gives the terms' sums, criterion:hits(output, target) the numbers of right
--- answers, as lists of scalar tensors; criterion.accuracy_names says what the latter measure.
+-- A loss of several terms (BERTLoss) has a count for each term: count and count_part return lists, and the argument
+-- count is a list. criterion:terms(output, target) returns the sums of the terms, and criterion:hits(output, target)
+-- the numbers of right answers, as lists of scalar tensors; criterion.accuracy_names are the names of the latter.
 -- @module ganymede.nn.losses
 local tensors = require "ganymede.tensor"
 local core = require "ganymede.core"
@@ -21,7 +21,8 @@ local precision = require "ganymede.tensor.precision"
 local projection = require "ganymede.nn.projection"
 local ranks = require "ganymede.job.ranks"
 
--- A sum, a scalar tensor, over the number of its targets: a number, or an f64 scalar tensor, which gives the same bits.
+-- Divides a sum, a scalar tensor, by the number of its targets. The number may be an f64 scalar tensor; the bits of the
+-- result are the same.
 local function over(sum, count)
   if type(count) == "number" then return ops.mul(sum, 1 / math.max(count, 1)) end
   return ops.mul(sum, ops.cast(ops.div(1, ops.maximum(count, 1)), sum:dtype()))
@@ -30,12 +31,13 @@ end
 local CrossEntropyLoss = module.class("CrossEntropyLoss", nil, "losses")
 
 CrossEntropyLoss.options = {
-  ignore_index    = { type = "integer", default = -100, doc = "targets of this value cost nothing and do not count" },
+  ignore_index    = { type = "integer", default = -100,
+    doc = "the value of targets that add nothing to the loss and are not counted" },
   label_smoothing = { type = "number", default = 0, min = 0, below = 1,
-                      doc = "share of the target spread evenly over all classes" },
+                      doc = "the part of each target's weight that is spread evenly over all classes" },
 }
 
--- Number of elements of an integer tensor that differ from value, as a scalar tensor: partial where t is cut.
+-- The number of elements of an integer tensor that differ from value, as a scalar tensor, partial where t is cut.
 local function differing(t, value)
   local is_other = ops.ne(ops.cast(t, "f64"), value) -- comparisons are of floats; targets are far below 2^53
   return ops.sum(ops.cast(is_other, "f64"))
@@ -47,28 +49,29 @@ local function item(t) return t:item() end
 
 local function unread(t) return t end
 
--- Contributing targets, read by item (of all ranks) or ranks.part. On the meta device, which has no values, all.
+-- The number of contributing targets, read by item (of all ranks) or ranks.part. The meta device has no values, and all
+-- targets count there.
 local function count_of(target, ignored, read)
   if core.device().backend == "meta" then return target:numel() end
   return tensors.scope(counted, target, ignored, read)
 end
 
---- target (...) integers -> number of those that are not ignored.
+--- target (...) integers -> the number of targets that are not ignored.
 function CrossEntropyLoss:count(target) return count_of(target, self.opt.ignore_index, item) end
 
---- This rank's term of count(target).
+--- Returns this rank's term of count(target).
 function CrossEntropyLoss:count_part(target) return count_of(target, self.opt.ignore_index, ranks.part) end
 
---- count(target) as a scalar tensor, partial where target is cut.
+--- Returns count(target) as a scalar tensor, partial where target is cut.
 function CrossEntropyLoss:count_tensor(target) return count_of(target, self.opt.ignore_index, unread) end
 
--- Sum over the rows of logits, or of a Projection.
+-- The sum over the rows of logits, or of a Projection.
 local function sum_of_rows(output, target, options)
   if projection.is(output) then return output:cross_entropy(target, options) end
   return ops.sum(ops.cross_entropy(output, target, options))
 end
 
---- logits (..., classes), a tensor or a Projection, target (...) i64 or i32 -> scalar; backward: dlogits is set.
+--- logits (..., classes), a tensor or a Projection, and target (...) i64 or i32 -> a scalar. Backward: dlogits is set.
 function CrossEntropyLoss:forward(logits, target, count)
   local sum = sum_of_rows(logits, target, {
     ignore_index = self.opt.ignore_index, label_smoothing = self.opt.label_smoothing,
@@ -79,21 +82,22 @@ end
 local BERTLoss = module.class("BERTLoss", nil, "losses")
 
 BERTLoss.options = {
-  ignore_index = { type = "integer", default = -100, doc = "targets of this value cost nothing and do not count" },
+  ignore_index = { type = "integer", default = -100,
+    doc = "the value of targets that add nothing to the loss and are not counted" },
 }
 BERTLoss.accuracy_names = { "accuracy", "pair_accuracy" }
 
--- target (b, s + 1) -> tokens' targets (b, s), pairs' (b)
+-- target (b, s + 1) -> the targets of the tokens (b, s), those of the pairs (b)
 local function split_target(target)
   if target:dim() ~= 2 or target:size(2) < 2 then
-    error(("BERTLoss: targets must be (batch, sequence + 1): of the tokens, then of the pair; got (%s)"):format(
-      table.concat(target:shape(), ", ")), 0)
+    error(("BERTLoss: targets must be (batch, sequence + 1): those of the tokens, then that of the pair; got (%s)")
+      :format(table.concat(target:shape(), ", ")), 0)
   end
   local s = target:size(2) - 1
   return ops.narrow(target, 2, 1, s), ops.select(target, 2, s + 1)
 end
 
--- Two numbers: of tokens and of pairs.
+-- The numbers of contributing tokens and pairs.
 local function counts_of(target, ignored, read)
   return tensors.scope(function()
     local tokens, of_pairs = split_target(target)
@@ -105,24 +109,25 @@ function BERTLoss:count(target) return counts_of(target, self.opt.ignore_index, 
 function BERTLoss:count_part(target) return counts_of(target, self.opt.ignore_index, ranks.part) end
 function BERTLoss:count_tensor(target) return counts_of(target, self.opt.ignore_index, unread) end
 
--- fn(output, target) of tokens and of pairs
+-- fn(output, target) of the tokens and of the pairs.
 local function both(output, target, fn)
   local tokens, of_pairs = split_target(target)
   return { fn(output[1], tokens), fn(output[2], of_pairs) }
 end
 
---- Sums of the cross entropies of the tokens and of the pairs.
+--- Returns the sums of the cross entropies of the tokens and of the pairs.
 function BERTLoss:terms(output, target)
   local ignored = { ignore_index = self.opt.ignore_index }
   return both(output, target, function(logits, wanted) return sum_of_rows(logits, wanted, ignored) end)
 end
 
---- Right answers among the tokens and among the pairs; ignored targets are never right.
+--- Returns the numbers of right answers among the tokens and among the pairs. Ignored targets are never right.
 function BERTLoss:hits(output, target) return both(output, target, metrics.hits) end
 
---- output { tokens' logits (b, s, vocabulary), pairs' logits (b, 2) }, target (b, s + 1) i64: the tokens' targets, most
--- of them ignored, then the pair's (0: the second text follows the first, 1: it does not) -> the mean over the tokens
--- that are asked for plus the mean over the pairs (Devlin et al. 2019), each over its own count.
+--- output { logits of the tokens (b, s, vocabulary), logits of the pairs (b, 2) }, target (b, s + 1) i64 -> a scalar:
+-- the mean over the tokens that are not ignored plus the mean over the pairs (Devlin et al. 2019). A row of target
+-- holds those of the tokens, most of them ignored, then that of the pair (0: the second text follows the first, 1: it
+-- does not).
 function BERTLoss:forward(output, target, count)
   local terms = self:terms(output, target)
   count = count or self:count(target)
@@ -133,14 +138,14 @@ local MSELoss = module.class("MSELoss", nil, "losses")
 
 MSELoss.options = {}
 
---- Number of elements of target: MSELoss counts elements, not rows.
+--- Returns the number of elements of target; MSELoss counts elements, not rows.
 function MSELoss:count(target) return target:numel() end -- luacheck: ignore self
 
---- output and target of one shape -> scalar, the mean of (output - target)^2; backward: both are set.
+--- output and target of the same shape -> a scalar, the mean of (output - target)^2. Backward: both gradients are set.
 function MSELoss:forward(output, target, count)
   local a, b = table.concat(output:shape(), ", "), table.concat(target:shape(), ", ")
   if a ~= b then error(("output (%s) and target (%s) differ in shape"):format(a, b), 0) end
-  local off = ops.sub(precision.wide(output), precision.wide(target)) -- a loss is f32 at least
+  local off = ops.sub(precision.wide(output), precision.wide(target)) -- a loss is of f32 or f64
   return over(ops.sum(ops.square(off)), count or self:count(target))
 end
 

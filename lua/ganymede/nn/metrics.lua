@@ -1,10 +1,10 @@
---- Metrics: numbers gathered over batches, and what counts as a right answer.
+--- Metrics: means over many batches, and the numbers of right answers.
 --
 --     local mean = metrics.Mean()
 --     mean:update(sum, count)    mean:value()    mean:last()    mean:reset()
 --     metrics.SumOfMeans()       the same for several terms: update({ sums }, { counts })
 --
--- A mean of means would weigh a small last batch too heavily: sums and counts are kept instead.
+-- Sums and counts are kept, because a mean of means would give a small last batch too much weight.
 -- @module ganymede.nn.metrics
 local ops = require "ganymede.tensor.ops"
 local projection = require "ganymede.nn.projection"
@@ -16,7 +16,7 @@ local metrics = {}
 local Mean = {}
 Mean.__index = Mean
 
---- A running quotient of sums.
+--- Makes a mean that grows with each batch: a sum and a count.
 function metrics.Mean() return setmetatable({ sum = 0, count = 0, last_sum = 0, last_count = 0 }, Mean) end
 
 function Mean:reset() self.sum, self.count, self.last_sum, self.last_count = 0, 0, 0, 0 end
@@ -28,10 +28,10 @@ end
 
 local function quotient(sum, count) return count > 0 and sum / count or nil end
 
---- Over everything since the last reset; nil when there was nothing.
+--- Returns the mean over everything since the last reset; nil if there was nothing.
 function Mean:value() return quotient(self.sum, self.count) end
 
---- Of the last update alone.
+--- Returns the mean of the last update alone.
 function Mean:last() return quotient(self.last_sum, self.last_count) end
 
 function Mean:state() return { sum = self.sum, count = self.count } end
@@ -52,12 +52,13 @@ end
 local SumOfMeans = {}
 SumOfMeans.__index = SumOfMeans
 
---- What a loss of several terms is over many batches: each term over its own count, then their sum.
+--- Makes the mean of a loss of several terms over many batches: each term is divided by its own count, then they are
+-- added.
 function metrics.SumOfMeans() return setmetatable({ means = {} }, SumOfMeans) end
 
 function SumOfMeans:update(sums, counts) metrics.update_each(self.means, sums, counts) end
 
--- nil where no term has anything
+-- The sum of the terms' values; nil if no term has any.
 local function total(self, which)
   local sum
   for _, mean in ipairs(self.means) do
@@ -70,7 +71,8 @@ end
 function SumOfMeans:value() return total(self, "value") end
 function SumOfMeans:last() return total(self, "last") end
 
---- Two lists of equal length, of this rank's terms -> the same of all ranks, from one small sum (collective).
+--- Takes two lists of equal length, with this rank's terms, and returns their sums over all ranks, by one small
+-- collective call.
 function metrics.over_ranks(sums, counts)
   local n, both = #sums, {}
   for k = 1, n do both[k], both[n + k] = sums[k], counts[k] end
@@ -80,15 +82,16 @@ function metrics.over_ranks(sums, counts)
   return all_sums, all_counts
 end
 
---- Number of rows of output (..., classes), a tensor or a Projection, whose largest entry stands at label (...), as a
--- scalar tensor.
+--- Returns the number of rows of output (..., classes), a tensor or a Projection, whose largest entry is at label
+-- (...), as a scalar tensor.
 function metrics.hits(output, label)
   local places = projection.is(output) and output:argmax() or ops.argmax(output, -1)
   local hits = ops.eq(ops.cast(places, "f64"), ops.cast(label, "f64")) -- comparisons are of floats
   return ops.sum(ops.cast(hits, "f64"))
 end
 
---- The same as a number; of rows that lie on several ranks, of all of them (collective).
+--- Returns the same as a number. If the rows lie on several ranks, it is that of all of them, and the call is
+-- collective.
 function metrics.correct(output, label) return metrics.hits(output, label):item() end
 
 signature.export("Mean", Mean, ":")

@@ -1,4 +1,4 @@
---- The feed-forward half of a transformer block: down(f(up(x))), f fused into the first product.
+--- The feed-forward half of a transformer block: down(f(up(x))). The kernel of the first product also computes f.
 -- @module ganymede.nn.mlp
 local init = require "ganymede.nn.initializers"
 local Dropout = require("ganymede.nn.dropout").Dropout
@@ -9,15 +9,16 @@ local MLP = module.class "MLP"
 
 MLP.positional = { "width", "hidden" }
 MLP.options = {
-  width  = { type = "integer", min = 1, doc = "width of x and y" },
-  hidden = { type = "integer", min = 1, optional = true, doc = "width between; default 4 width" },
+  width  = { type = "integer", min = 1, doc = "the width of x and y" },
+  hidden = { type = "integer", min = 1, optional = true, doc = "the width between the two layers; default: 4 width" },
   activation = { type = "string", default = "gelu", one_of = { "relu", "gelu", "gelu_tanh", "silu" },
-    doc = "between the two layers" },
-  bias    = { type = "boolean", default = true, doc = "biases in both layers?" },
-  dropout = { type = "number", default = 0, min = 0, below = 1, doc = "on the result" },
-  weight_initializer = init.option "of both weights; default as nn.Linear",
-  output_initializer = init.option "of the second weight alone; default weight_initializer",
-  bias_initializer   = init.option "of both biases; default as nn.Linear",
+    doc = "the activation function between the two layers" },
+  bias    = { type = "boolean", default = true, doc = "whether both layers have biases" },
+  dropout = { type = "number", default = 0, min = 0, below = 1,
+    doc = "the probability with which an element of the result is dropped in training" },
+  weight_initializer = init.option "the initializer of both weights; default: that of nn.Linear",
+  output_initializer = init.option "the initializer of the second weight; default: weight_initializer",
+  bias_initializer   = init.option "the initializer of both biases; default: that of nn.Linear",
 }
 
 function MLP:build(opt)

@@ -1,11 +1,11 @@
---- What every layer shares: checked options, declared parameters, children, a path, a call in a scope.
+--- What all layers share: checked options, declared parameters, children, a path, and calls that run in a scope.
 --
--- A parameter is declared in `build` (name, shape, initializer) and allocated when the tree is
--- materialised: by the engine, by `m:materialize{}`, or by the first touch of `m.weight`. Its initial
--- numbers depend on (seed, path), so attach modules to their parent before touching their parameters.
--- A call opens a scope: tensors made inside are released when it returns, except what it returns.
--- In a pipeline every rank builds the whole tree; what other stages hold is absent (ganymede.nn.presence): declared,
--- never allocated, and an error to touch or call.
+-- A class declares its parameters in `build` (name, shape, initializer). They are allocated later, when the tree is
+-- materialised: by the engine, by `m:materialize{}`, or when `m.weight` is first read. The initial numbers depend on
+-- (seed, path), so attach a module to its parent before you read its parameters.
+-- A call opens a scope. Tensors made inside are released when the call returns, except those that it returns.
+-- In a pipeline every rank builds the whole tree. The modules of other stages are absent (ganymede.nn.presence): their
+-- parameters are declared and never allocated, and it is an error to read or call them.
 -- @module ganymede.nn.module
 local core = require "ganymede.core"
 local options = require "ganymede.base.options"
@@ -21,7 +21,7 @@ M.Module = Module
 local function is_module(x) return type(x) == "table" and rawget(x, "_module") ~= nil end
 M.is_module = is_module
 
---- "in blocks.3.mlp: MLP { ... }" once a level, gathered while the error travels up.
+--- Adds a line "in blocks.3.mlp: MLP { ... }" to an error; each level of the tree adds its own.
 local function add_place(err, self)
   if type(err) ~= "string" then return err end
   return ("%s\n  in %s: %s"):format(err, self:path() == "" and "the model" or self:path(), self:describe())
@@ -29,9 +29,9 @@ end
 
 -- ---------------------------------------------------------------- the tree
 
-local attached = 0 -- attachments so far: what was worked out from the tree is good while this has not moved
+local attached = 0 -- the number of attachments so far; what was computed from the tree is valid until it changes
 
---- What make(module) gives, worked out once as long as no module is attached anywhere; `name` tells values apart.
+--- Returns make(module), computed once and kept until a module is attached anywhere. `name` identifies the value.
 function M.once(m, name, make)
   local cache = m._module.cache
   if not cache or cache.at ~= attached then
@@ -45,7 +45,7 @@ end
 local function attach(parent, key, child)
   local state = child._module
   if state.parent and state.parent ~= parent then
-    error(("'%s' is a part of '%s' already; build another one, or tie its parameters"):format(
+    error(("'%s' is already a part of '%s'; build another one, or tie its parameters"):format(
       tostring(key), state.parent:path()), 3)
   end
   state.parent, state.key = parent, tostring(key)
@@ -55,7 +55,7 @@ local function attach(parent, key, child)
   attached = attached + 1
 end
 
---- Attaches child under a key that is no part of paths and names: what a container of whole trees does.
+--- Attaches child under a key that does not appear in paths and names, as a container of whole trees needs it.
 function M.attach_unnamed(parent, key, child)
   attach(parent, key, child)
   child._module.key = ""
@@ -68,10 +68,10 @@ local function path_of(m)
   return up == "" and state.key or up .. "." .. state.key
 end
 
---- The key under which m hangs in its parent, all the way up: "blocks.3.mlp"; "" for a root.
+--- Returns the keys that lead from the root of the tree to the module: "blocks.3.mlp"; "" for the root itself.
 function Module:path() return M.once(self, "path", path_of) end
 
---- Children in the order they were attached: list of modules.
+--- Returns the list of the module's children, in the order in which they were attached.
 function Module:children()
   local out = {}
   for _, entry in ipairs(self._module.order) do
@@ -80,7 +80,7 @@ function Module:children()
   return out
 end
 
---- This module and all below it, parents first.
+--- Returns the list of this module and all modules below it, parents first.
 function Module:modules()
   local out = { self }
   for _, child in ipairs(self:children()) do
@@ -96,35 +96,36 @@ end
 
 -- ---------------------------------------------------------------- parameters
 
--- Where this layer's parameter lies on the mesh: { store = axes a dimension, use = axes a dimension or nil }, or nil.
--- A class says it in its field `placement`, a table by parameter or a function(self) that returns one.
+-- How a parameter of this layer lies on the mesh: { store = axes of each dimension, use = the same or nil }, or nil.
+-- A class says it in its field `placement`: a table with an entry for each parameter, or a function(self) that returns
+-- such a table.
 local function placement_of(self, name)
   local placement = self.placement
   if type(placement) == "function" then placement = placement(self) end
   return placement and placement[name]
 end
 
---- Declares a parameter, laid out on the mesh as the class's `placement` says (replicated if it is silent).
--- initializer: a table made by ganymede.nn.initializers; its function `finish`, if there is one, is called with the
--- new tensor (an embedding's padding row becomes zero there).
+--- Declares a parameter. The class's `placement` says how it lies on the mesh; without an entry it is replicated.
+-- initializer: a table made by ganymede.nn.initializers. Its function `finish`, if there is one, is called with the
+-- new tensor (an embedding sets its padding row to zero there).
 function Module:param(name, shape, initializer)
   local own = self._module
-  if own.parameters[name] then error(("%s has a parameter '%s' already"):format(self.name, name), 2) end
+  if own.parameters[name] then error(("%s already has a parameter '%s'"):format(self.name, name), 2) end
   local place = placement_of(self, name)
   own.parameters[name] = { name = name, shape = shape, initializer = initializer,
     layout = place and { cuts = place.store }, use = place and place.use and { cuts = place.use } }
   own.order[#own.order + 1] = { parameter = name }
 end
 
---- A tensor that belongs to the module and its checkpoints but has no gradient. Taken over (kept).
+--- Adds a tensor that belongs to the module and its checkpoints but has no gradient. The module keeps it.
 function Module:buffer(name, tensor)
   local own = self._module
   own.buffers[name] = tensor:keep()
   own.order[#own.order + 1] = { buffer = name }
 end
 
---- Parameter `name` as the class's placement wants it in use: redistributed (collective over what differs), or the
--- parameter itself; nil where the layer was built without it.
+--- Returns parameter `name` in the layout in which the class's placement uses it: redistributed (collective over the
+-- axes that differ), or the parameter itself; nil if the layer was built without it.
 function Module:use(name)
   local p = self._module.parameters[name]
   if not p then return nil end
@@ -135,14 +136,15 @@ end
 function Module:tie(name, other, other_name)
   local mine, theirs = self._module.parameters[name], other._module.parameters[other_name or name]
   if not mine or not theirs then
-    error(("%s: tie needs declared parameters, '%s' or '%s' is not"):format(self.name, name, other_name or name), 2)
+    error(("%s: tie needs declared parameters; '%s' or '%s' is not declared"):format(self.name, name,
+      other_name or name), 2)
   end
   mine.tied = { module = other, name = other_name or name }
   theirs.ties = theirs.ties or {}
   table.insert(theirs.ties, { module = self, entry = mine })
 end
 
--- Calls visit(module, entry, prefix of its names) for every parameter and buffer below m, in order.
+-- Calls visit(module, entry, prefix of its names) for every parameter and buffer of m and the modules below, in order.
 local function each_entry(m, prefix, visit)
   for _, entry in ipairs(m._module.order) do
     if entry.child then
@@ -155,15 +157,15 @@ local function each_entry(m, prefix, visit)
   end
 end
 
---- Elements of a tensor of this shape.
+--- Returns the number of elements of a tensor of this shape.
 function M.elements(shape)
   local n = 1
   for _, d in ipairs(shape) do n = n * d end
   return n
 end
 
---- Declared parameters of the whole tree: list of { name, shape, count (elements), initializer, layout, tied =
--- true|nil, present }; layout nil: replicated. present: this rank holds it, for its module or for one tied to it.
+--- Returns the declared parameters of the whole tree: a list of { name, shape, count (elements), initializer, layout,
+-- tied = true|nil, present }. layout nil: replicated. present: this rank holds it, for its module or for a tied one.
 function Module:declared()
   local out = {}
   each_entry(self, "", function(m, entry, prefix)
@@ -176,14 +178,14 @@ function Module:declared()
   return out
 end
 
---- Number of parameter elements of the whole tree, tied ones once.
+--- Returns the number of elements of all parameters of the whole tree. Tied parameters count once.
 function Module:count()
   local n = 0
   for _, p in ipairs(self:declared()) do n = n + (p.tied and 0 or p.count) end
   return n
 end
 
--- The declared parameters that this rank has, tied ones once.
+-- The declared parameters that this rank holds. Tied parameters are listed once.
 local function own_parameters(self)
   local out = {}
   for _, p in ipairs(self:declared()) do
@@ -192,13 +194,13 @@ local function own_parameters(self)
   return out
 end
 
---- Set by ganymede.optim.zero: function(tensor), called with each new parameter.
+--- A function(tensor) that is called with each new parameter. ganymede.optim.zero sets it.
 M.made_parameter = nil
 
--- Allocates and initialises what is present and not allocated yet. The names that enter the random streams are paths
--- from the root of the tree.
+-- Allocates and initialises the parameters that are present and not allocated yet. The random numbers of a parameter
+-- depend on its path from the root of the tree.
 Module.materialize = signature.declare("module:materialize", "module table, options options?", {
-  dtype = { type = "string", optional = true, doc = "default: gm.default_dtype()" },
+  dtype = { type = "string", optional = true, doc = "the element type of the parameters; default: gm.default_dtype()" },
 }, function(self, opt)
   for _, p in ipairs(own_parameters(root_of(self))) do
     if not p.entry.tensor then
@@ -212,7 +214,7 @@ Module.materialize = signature.declare("module:materialize", "module table, opti
   return self
 end)
 
---- list of { name, tensor } of what is present, tied parameters under their first name only.
+--- Returns the list of { name, tensor } of the parameters that are present. Tied parameters have their first name only.
 function Module:named_parameters()
   self:materialize()
   local out = {}
@@ -220,14 +222,15 @@ function Module:named_parameters()
   return out
 end
 
---- Parameters as tensors, in the order of declaration; the same on every rank.
+--- Returns the list of the parameters that are present, as tensors, in the order of declaration.
 function Module:parameters()
   local out = {}
   for i, p in ipairs(self:named_parameters()) do out[i] = p.tensor end
   return out
 end
 
---- What a checkpoint holds of this rank: list of { name, tensor }, parameters and buffers that are present.
+--- Returns the list of { name, tensor } of parameters and buffers that are present: what a checkpoint holds of this
+-- rank.
 function Module:state()
   local out = self:named_parameters()
   each_entry(self, "", function(m, entry, prefix)
@@ -237,7 +240,7 @@ function Module:state()
   return out
 end
 
---- Calls fn(name, tensor) for every entry of state(), to fill it in place.
+--- Calls fn(name, tensor) for every entry of state(), so that fn fills the tensor in place.
 function Module:load(fn)
   core.no_grad(1) -- fn writes into parameters
   local ok, why = pcall(function()
@@ -247,7 +250,7 @@ function Module:load(fn)
   if not ok then error(why, 0) end
 end
 
---- Names of the parameters and buffers of this module itself, in order.
+--- Returns the list of the names of the parameters and buffers of this module itself, in order.
 function Module:own_names()
   local out = {}
   for _, entry in ipairs(self._module.order) do out[#out + 1] = entry.parameter or entry.buffer end
@@ -256,7 +259,8 @@ end
 
 -- ---------------------------------------------------------------- presence
 
---- Says whether this rank holds the module and all below it: ganymede.nn.presence. on = false, where = "stage 1".
+--- Sets whether this rank holds the module and all modules below it (ganymede.nn.presence): on = false,
+-- where = "stage 1".
 Module.set_present = presence.set
 
 function Module:is_present() return not self._module.absent end
@@ -268,9 +272,9 @@ local function set_mode(self, on)
   return self
 end
 
---- Training mode: dropout drops. The mode of a new module.
+--- Sets training mode, in which dropout drops. A new module is in this mode.
 function Module:train() return set_mode(self, true) end
---- Evaluation mode.
+--- Sets evaluation mode, in which dropout does nothing.
 function Module:eval() return set_mode(self, false) end
 
 -- ---------------------------------------------------------------- calls
@@ -285,14 +289,14 @@ local function finish(self, before, ok, ...)
   error(add_place((...), self), 0)
 end
 
---- fn(...) as a call of module m: under its path, in a scope of its own; errors say that they come from m.
+--- Runs fn(...) as a call of module m: under its path and in a scope of its own. An error says that it comes from m.
 function M.call_as(m, fn, ...)
   local before = core.set_path(m:path())
   core.scope_open()
   return finish(m, before, pcall(fn, ...))
 end
 
-local takes = setmetatable({}, { __mode = "k" }) -- forward -> how many arguments it has
+local takes = setmetatable({}, { __mode = "k" }) -- forward -> the number of its arguments
 
 local function most_arguments(forward)
   local most = takes[forward]
@@ -304,7 +308,7 @@ local function most_arguments(forward)
   return most
 end
 
--- A surplus argument that is not nil is an error: forward would not see it.
+-- An argument too many that is not nil is an error, because forward would not see it.
 local function refuse_surplus(self, most, ...)
   for i = most + 1, select("#", ...) do
     local extra = select(i, ...)
@@ -315,25 +319,28 @@ local function refuse_surplus(self, most, ...)
   end
 end
 
+local function run_forward(self, ...) return M.call_as(self, self.forward, self, ...) end
+
 local function call(self, ...)
   if self._module.absent then presence.refuse(self) end
   local most = most_arguments(self.forward)
   if select("#", ...) > most then refuse_surplus(self, most, ...) end
+  if self._module.recompute then return require("ganymede.nn.region").run_module(self, run_forward, ...) end
   return M.call_as(self, self.forward, self, ...)
 end
 
---- The sections that a class names (ganymede.nn.sections), made once -> list; nil and the reason where it names
--- none, or runs something else.
+--- Returns the list of the sections that the class names (ganymede.nn.sections), made once; or nil and the reason, if
+-- the class names none or its forward runs something else.
 function Module:section_list()
   local class = getmetatable(self)
   if not class.sections then return nil, ("%s names no sections (a method `sections`)"):format(self.name) end
   if self.forward ~= (class.runs_sections or Module.forward) then -- runs_sections: another forward that does just that
-    return nil, ("%s has a forward of its own beside its sections, which may do something else"):format(self.name)
+    return nil, ("%s has both sections and a forward of its own, which may do something else"):format(self.name)
   end
   return M.once(self, "sections", class.sections) or nil, "its method `sections` returned nothing"
 end
 
---- Runs the sections of the class, one after the other; a class without has its own forward.
+--- Runs the sections of the class, one after the other. A class without sections defines its own forward.
 function Module:forward(...)
   local list, reason = self:section_list()
   if not list then error(("%s has no forward: %s"):format(self.name, reason), 2) end
@@ -360,7 +367,7 @@ end
 
 -- ---------------------------------------------------------------- classes
 
--- Fields are looked up in the class, then among parameters, buffers, children, and the mode.
+-- A field is looked up in the class, then as the mode, then among parameters, buffers and children.
 local function index(class)
   return function(self, key)
     local v = class[key]
@@ -382,7 +389,7 @@ local function index(class)
   end
 end
 
--- Tensors and modules are kept beside the table, so that every assignment comes through here.
+-- Tensors and modules are kept outside the table, so that every assignment to their names calls this function.
 local function newindex(self, key, value)
   local own = rawget(self, "_module")
   local p = own.parameters[key]
@@ -412,7 +419,7 @@ local function refuse_position(class, args, i)
     options.brief(args[i]), class.name, table.concat(shown, ", ")), 4)
 end
 
--- What is given by position: the names of class.positional in their order, and nothing beyond them.
+-- Options given by position: they have the names of class.positional, in order. More of them are an error.
 local function by_position(class, ...)
   local names, out, args = class.positional or {}, {}, { ... }
   for i = 1, select("#", ...) do
@@ -443,7 +450,8 @@ local function given_options(class, first, ...)
   return out
 end
 
---- Set by ganymede.nn.tensor_parallel: function(class, options) -> the class that is built instead, on this mesh.
+--- A function(class, options) that returns the class to build in its place on this mesh. ganymede.nn.tensor_parallel
+-- sets it.
 M.dispatch = nil
 
 local function construct(class, ...)
@@ -460,11 +468,11 @@ end
 
 function Module:build() end
 
---- A new class of modules; see nn/linear.lua for the shape of one.
--- Fields read from the class: options, positional (names of options given by position, as PyTorch orders them; what
--- lies beyond them is refused), aliases (other spelling -> option), assigned (plain field -> what is done when it is
--- first set). Registers itself in registry[where] (default "layers", whose classes serve as models, too; false:
--- nowhere).
+--- Makes a new class of modules; nn/linear.lua is an example.
+-- The class may have these fields: options; positional (the names of options that may be given by position, in
+-- PyTorch's order); aliases (another spelling -> option); assigned (plain field -> a function(self, value) that is
+-- called when it is first set). The class is registered in registry[where]. The default of where is "layers", whose
+-- classes also serve as models; false registers it nowhere.
 function M.class(name, base, where)
   base = base or Module
   local class = setmetatable({ name = name, options = base.options }, { __index = base, __call = construct })

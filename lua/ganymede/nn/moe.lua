@@ -1,18 +1,19 @@
---- A mixture of experts in an MLP's place: a router sends every token to k of E MLPs, whose results are weighed and
--- added.
+--- A mixture of experts, which replaces an MLP: a router sends every token to k of E MLPs, whose results are weighted
+-- and added.
 --
 --     nn.MoE { width = 64, experts = 8, k = 2 }
 --     nn.MoE { width = 64, experts = 8, router = { type = "SwitchRouter" }, capacity = 1.25, shared = 1 }
 --
 -- Experts are the slices of stacked parameters: up (E, hidden, width), down (E, width, hidden). With parallel.expert
 -- they are cut over the ranks of that axis, and tokens travel (host/parallel/sharded/experts.h). In 1D tensor
--- parallelism each expert is cut over its hidden width besides, as an MLP is; in the other tensor modes tokens are cut
--- over all ranks here, and those axes share the experts, too, as far as their sizes divide E.
+-- parallelism each expert is also cut over its hidden width, like an MLP. In the other tensor modes the tokens are cut
+-- over all ranks inside this layer, and the axes of the mode also share the experts, as far as their sizes divide E.
 --
--- Without a capacity every choice is served, however uneven. With one an expert takes at most
--- max(min_capacity, floor(capacity k T / E)) of the T tokens of the whole batch, first choices first, in the order of
--- the batch; what is dropped adds nothing, so that the token passes by on the residual stream. Shared experts (Dai et
--- al., DeepSeekMoE, arXiv:2401.06066) see every token. The router's losses go to ganymede.nn.auxiliary in training.
+-- Without a capacity every choice is served, however uneven the load. With a capacity an expert takes at most
+-- max(min_capacity, floor(capacity k T / E)) of the T tokens of the whole batch: first choices before second ones, in
+-- the order of the batch. A dropped choice adds nothing, and the token keeps what the residual stream has. Shared
+-- experts (Dai et al., DeepSeekMoE, arXiv:2401.06066) see every token. In training the losses of the router go to
+-- ganymede.nn.auxiliary.
 -- @module ganymede.nn.moe
 local auxiliary = require "ganymede.nn.auxiliary"
 local context = require "ganymede.job.context"
@@ -32,28 +33,32 @@ local MoE = module.class "MoE"
 
 MoE.matrices = { up = true, down = true } -- a matrix for each expert (ganymede.optim.muon)
 MoE.options = {
-  width   = { type = "integer", min = 1, doc = "width of x and y" },
-  hidden  = { type = "integer", min = 1, optional = true, doc = "width inside of an expert; default 4 width" },
-  experts = { type = "integer", min = 1, doc = "number of experts" },
-  k       = { type = "integer", min = 1, optional = true, doc = "experts of a token; default the router's" },
+  width   = { type = "integer", min = 1, doc = "the width of x and y" },
+  hidden  = { type = "integer", min = 1, optional = true, doc = "the width inside an expert; default: 4 width" },
+  experts = { type = "integer", min = 1, doc = "the number of experts" },
+  k       = { type = "integer", min = 1, optional = true,
+    doc = "the number of experts that each token is sent to; default: that of the router" },
   router  = { type = { "string", "table", "function", "module" }, default = "TopKRouter",
-              doc = "{ type = ..., options } of the registry routers, or a module" },
+              doc = "the router: { type = NAME, and its options }, or a module" },
   capacity = { type = "number", above = 0, optional = true,
-               doc = "what an expert takes at most, over its even share; default everything" },
-  capacity_eval = { type = "number", above = 0, optional = true, doc = "the same in evaluation; default capacity" },
-  min_capacity = { type = "integer", min = 0, default = 4, doc = "what an expert may take at least, with a capacity" },
+               doc = "the most choices that an expert takes, divided by its even share k T / E; default: no limit" },
+  capacity_eval = { type = "number", above = 0, optional = true,
+    doc = "the capacity in evaluation; default: capacity" },
+  min_capacity = { type = "integer", min = 0, default = 4,
+    doc = "the smallest limit that a capacity can set, in choices" },
   shared  = { type = "integer", min = 0, default = 0,
-              doc = "experts that see every token: one MLP, so many times as wide" },
+              doc = "the number of experts that see every token; they are one MLP, so many times as wide" },
   activation = { type = "string", default = "gelu", one_of = { "relu", "gelu", "gelu_tanh", "silu" },
-                 doc = "of the experts" },
-  bias    = { type = "boolean", default = true, doc = "biases in the experts?" },
-  dropout = { type = "number", default = 0, min = 0, below = 1, doc = "on the result" },
-  weight_initializer = init.option "of both weights; default as nn.Linear",
-  output_initializer = init.option "of the second weight alone; default weight_initializer",
-  bias_initializer   = init.option "of both biases; default as nn.Linear",
+                 doc = "the activation function of the experts" },
+  bias    = { type = "boolean", default = true, doc = "whether the experts have biases" },
+  dropout = { type = "number", default = 0, min = 0, below = 1,
+    doc = "the probability with which an element of the result is dropped in training" },
+  weight_initializer = init.option "the initializer of both weights of each expert; default: that of nn.Linear",
+  output_initializer = init.option "the initializer of the second weight; default: weight_initializer",
+  bias_initializer   = init.option "the initializer of both biases; default: that of nn.Linear",
 }
 
--- The axes that share E experts: "expert", and of the tensor mode those that get equally many.
+-- The axes that share E experts: "expert", and those axes of the tensor mode that can get equally many.
 local function expert_axes(experts)
   local list, parts = { "expert" }, 1
   local is_tensor = {}
@@ -107,8 +112,8 @@ function MoE:build(opt)
   if opt.dropout > 0 then self.dropout = Dropout(opt.dropout) end
 end
 
--- x with whole tokens: what cuts the width cuts the batch instead; an axis that cuts the experts' hidden width cuts
--- nothing.
+-- Returns x with whole tokens. Axes that cut the width cut the batch instead; the axis that cuts the hidden width of
+-- the experts cuts nothing.
 local function whole_tokens(x)
   local layout, cuts, last = core.layout(x), {}, x:dim()
   for d = 1, last do
@@ -121,21 +126,22 @@ local function whole_tokens(x)
   return x:redistribute { cuts = cuts }
 end
 
---- Choices of each expert that it takes at most, of T tokens; nil: all.
+--- Returns the number of choices that each expert takes at most, for so many tokens; nil: no limit.
 function MoE:room(tokens, k)
   local opt = self.opt
   local factor = not self.training and opt.capacity_eval or opt.capacity
   return factor and math.max(opt.min_capacity, math.floor(factor * k * tokens / opt.experts))
 end
 
--- index with -1 for what finds no place, and how many choices an expert has at most (nil: any number)
+-- Returns index, with -1 for choices that are dropped, and the number of choices that an expert takes at most (nil: no
+-- limit).
 local function served(self, index)
   local k = index:size(-1)
   local room = self:room(index:numel() / k, k)
   return room and core.experts_capacity(index, self.opt.experts, room) or index, room
 end
 
---- x (..., width) -> the same shape; backward: dx is set, gradients of parameters are added to.
+--- x (..., width) -> the same shape. Backward: dx is set, the gradients of the parameters are added to.
 function MoE:forward(x)
   local tokens = whole_tokens(stream.to(x))
   local index, weight, losses = self.router(tokens)
@@ -151,7 +157,8 @@ function MoE:forward(x)
   return self.dropout and self.dropout(y) or y
 end
 
---- Floating point operations of the forward pass for one token, where none is dropped; a multiply-add is two.
+--- Returns the floating point operations of the forward pass of one token, if no choice is dropped. A multiply-add
+-- counts as two.
 function MoE:flops()
   local opt = self.opt
   local hidden = opt.hidden or 4 * opt.width

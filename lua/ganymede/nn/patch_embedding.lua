@@ -1,9 +1,10 @@
---- An image as a sequence of patches (Dosovitskiy et al. 2021): each patch times one matrix, which is a
--- convolution with stride = kernel size; then a class token in front and learned positions.
--- The columns of the weight are ordered (channels, rows, columns), as a flattened convolution kernel.
+--- Turns an image into a sequence of patches (Dosovitskiy et al. 2021). Each patch is multiplied by one matrix, which
+-- is a convolution with stride = kernel size; then a class token is put in front and learned positions are added.
+-- The columns of the weight are ordered (channels, rows, columns), like a flattened convolution kernel.
 --
--- On activations there is one product and one sum: the class token is a patch of zeros in front, and what is added
--- holds the token there and the bias elsewhere. So each token is made by itself, and a mesh may cut the tokens.
+-- There is one product and one sum of activations. In the product the class token is a patch of zeros in front; what is
+-- added has the token in that row and the bias in the others. So each token is computed by itself, and a mesh may cut
+-- the tokens.
 -- @module ganymede.nn.patch_embedding
 local tensors = require "ganymede.tensor"
 local init = require "ganymede.nn.initializers"
@@ -16,16 +17,21 @@ local PatchEmbedding = module.class "PatchEmbedding"
 PatchEmbedding.matrices = {} -- what images enter through: no matrix of a hidden layer (ganymede.optim.muon)
 PatchEmbedding.aliases = { img_size = "image_size", in_chans = "channels", embed_size = "width" }
 PatchEmbedding.options = {
-  image_size  = { type = { "integer", "table" }, min = 1, doc = "side of the image, or { height, width }" },
-  patch_size  = { type = "integer", min = 1, doc = "side of a patch; divides the sides of the image" },
-  channels    = { type = "integer", min = 1, default = 3, doc = "channels of the image" },
-  width       = { type = "integer", min = 1, doc = "width of a token" },
-  class_token = { type = "boolean", default = true, doc = "put a learned token in front?" },
-  positions   = { type = "boolean", default = true, doc = "add learned positions?" },
-  weight_initializer   = init.option "default U(-1/sqrt(fan_in), 1/sqrt(fan_in)), fan_in = channels patch_size^2",
-  bias_initializer     = init.option "default as the weight",
-  position_initializer = init.option "default N(0, 0.02) cut at two standard deviations",
-  class_initializer    = init.option "default zeros",
+  image_size  = { type = { "integer", "table" }, min = 1,
+    doc = "the side of the image in pixels, or { height, width }" },
+  patch_size  = { type = "integer", min = 1,
+    doc = "the side of a patch in pixels, which must divide both sides of the image" },
+  channels    = { type = "integer", min = 1, default = 3, doc = "the number of channels of the image" },
+  width       = { type = "integer", min = 1, doc = "the width of a token" },
+  class_token = { type = "boolean", default = true,
+    doc = "whether a learned class token is put in front of the patches" },
+  positions   = { type = "boolean", default = true, doc = "whether learned positions are added" },
+  weight_initializer   = init.option("the initializer of the weight; default: U(-1/sqrt(fan_in), 1/sqrt(fan_in)) with "
+    .. "fan_in = channels patch_size^2"),
+  bias_initializer     = init.option "the initializer of the bias; default: that of the weight",
+  position_initializer = init.option("the initializer of the positions; default: normal with standard deviation 0.02, "
+    .. "cut at two standard deviations"),
+  class_initializer    = init.option "the initializer of the class token; default: zeros",
 }
 
 local function sides(size)
@@ -37,7 +43,7 @@ local function sides(size)
   return height, width
 end
 
---- Tokens made of one image: patches and the class token.
+--- Returns the number of tokens of one image: its patches and the class token.
 function PatchEmbedding:tokens() return self.rows * self.columns + (self.opt.class_token and 1 or 0) end
 
 function PatchEmbedding:build(opt)
@@ -76,14 +82,15 @@ local function rows_of(self, x)
   return ops.cat({ ops.expand(zeros, { x:size(1), 1, patches:size(3) }), patches }, 2)
 end
 
--- What is added to the products, (1, tokens, width) or (width): class token and biases, and the positions.
+-- Returns what is added to the products, (1, tokens, width) or (width): class token and biases, and the positions.
 local function offset(self)
   local token, rows, positions = self:use "class_token", self:use "bias", self:use "positions"
   if token then rows = ops.cat({ token, ops.expand(rows, { 1, self.rows * self.columns, self.opt.width }) }, 2) end
   return positions and ops.add(rows, positions) or rows
 end
 
---- x (b, channels, height, width) -> (b, tokens, width); backward: dx is set, the parameters' are added to.
+--- x (b, channels, height, width) -> (b, tokens, width). Backward: dx is set, the gradients of the parameters are added
+-- to.
 function PatchEmbedding:forward(x)
   check_image(self, x)
   return ops.add(ops.linear(stream.enter(rows_of(self, x)), self:use "weight"), offset(self))

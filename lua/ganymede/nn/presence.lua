@@ -1,32 +1,34 @@
---- Presence: which modules of a tree this rank holds. In a pipeline every rank builds the whole tree, so that names,
--- sites of random numbers and ties are those of the serial model, and marks what other stages hold as absent.
+--- Presence says which modules of a tree this rank holds. In a pipeline every rank builds the whole tree, so that
+-- names, sites of random numbers and ties are those of the serial model. It marks the modules of other stages as
+-- absent.
 --
--- Absent modules are declared, counted and printed; their parameters are never allocated and no part of parameters() or
--- state(); touching or calling them is an error that says where they are. A parameter of an absent module that a
--- present one is tied to is held all the same, under its first name.
--- The trap: marking releases what is allocated already, so handles to it (an optimizer's too) are dead afterwards.
+-- Absent modules are declared, counted and printed. Their parameters are never allocated and do not appear in
+-- parameters() and state(). Reading or calling them is an error that says where they are. If a present module is tied
+-- to a parameter of an absent one, this rank still holds that parameter, under its first name.
+-- The trap: marking releases tensors that are already allocated, so handles to them (an optimizer's too) become
+-- invalid.
 -- @module ganymede.nn.presence
 local presence = {}
 
---- The module and the entry that allocate a parameter of m: others where it is tied.
+--- Returns the module and the entry that allocate a parameter of m: m's own, or those that it is tied to.
 function presence.owner_of(m, entry)
   local tied = entry.tied
   if tied then return presence.owner_of(tied.module, tied.module._module.parameters[tied.name]) end
   return m, entry
 end
 
---- Is this rank to have the tensor of m's own parameter: for m, or for a present module that is tied to it?
+--- Returns whether this rank holds the tensor of m's own parameter, for m or for a present module that is tied to it.
 function presence.is_held(m, entry)
   if not m._module.absent then return true end
   for _, tie in ipairs(entry.ties or {}) do
     local tied = tie.entry.tied
-    local still = tied and tied.module == m and tied.name == entry.name -- not tied elsewhere, or assigned, since
+    local still = tied and tied.module == m and tied.name == entry.name -- it may have been tied elsewhere or assigned
     if still and presence.is_held(tie.module, tie.entry) then return true end
   end
   return false
 end
 
---- Does a module (its state) have a buffer of this name, released or not?
+--- Returns whether a module has a buffer of this name, released or not. own: the state of the module.
 function presence.is_buffer(own, name)
   for _, entry in ipairs(own.order) do
     if entry.buffer == name then return true end
@@ -34,7 +36,7 @@ function presence.is_buffer(own, name)
   return false
 end
 
---- Raises that m, or its parameter or buffer `name`, is elsewhere, at the caller's caller.
+--- Raises an error at the caller's caller: m, or its parameter or buffer `name`, is on another stage.
 function presence.refuse(m, name)
   local path = m:path()
   if name then path = path == "" and name or path .. "." .. name end
@@ -63,13 +65,15 @@ end
 local function check_buffers(m)
   for _, entry in ipairs(m._module.order) do
     if entry.buffer and m._module.buffers[entry.buffer] == nil then
-      error(("'%s' of %s was let go when it became absent; build the model again"):format(entry.buffer, m:path()), 3)
+      error(("'%s' of %s was released when the module became absent; build the model again"):format(entry.buffer,
+        m:path()), 3)
     end
   end
 end
 
---- Says whether this rank holds module m and all below it. where: who has it otherwise, "stage 1". What is absent lets
--- go of its tensors; present again it has fresh parameters, with the initial numbers, and an error if it had buffers.
+--- Sets whether this rank holds module m and all modules below it. where: who holds it otherwise, "stage 1". An absent
+-- module releases its tensors. If it becomes present again, its parameters have their initial numbers; if it had
+-- buffers, that is an error.
 function presence.set(m, on, where)
   local list = m:modules()
   for _, each in ipairs(list) do

@@ -1,12 +1,12 @@
---- A model's output that has not been made: x (..., width), the weight and bias of its head, and in pieces of how many
--- rows losses and metrics shall look at it, so that the logits (..., classes) never exist whole.
+--- A model's output that is not computed yet: x (..., width), the weight and bias of the head, and the number of rows
+-- that losses and metrics compute at a time. So the logits (..., classes) never exist as a whole.
 --
 --     local model = models.GPT { vocabulary = 50257, head_chunk = 1024 }
---     criterion(model(tokens), targets)      CrossEntropyLoss and BERTLoss take it; so does gm.metrics.hits
---     model(tokens):logits()                 all logits, for who needs them
+--     criterion(model(tokens), targets)      CrossEntropyLoss, BERTLoss and gm.metrics.hits take it
+--     model(tokens):logits()                 all logits, as a tensor
 --
--- It is no tensor, and says so to who takes it for one. The trap: it is made of the weights as they are when it is
--- used; after an update :logits() refuses, and what hits tells was found when the loss was computed.
+-- It is not a tensor; using it as one is an error that says what it is. The trap: it uses the weights as they are when
+-- it is read. After an update :logits() is an error, and metrics.hits returns what the loss has found.
 -- @module ganymede.nn.projection
 local tensors = require "ganymede.tensor"
 local core = require "ganymede.core"
@@ -26,8 +26,9 @@ end
 local function refuse() error("arithmetic with " .. meta.__name, 2) end
 for _, event in ipairs { "__add", "__sub", "__mul", "__div", "__unm", "__pow" } do meta[event] = refuse end
 
---- Of x (..., width), weight (classes, width) and bias (classes) or nil, `rows` rows of a rank at a time; computed
--- under the path of its head. places: where the largest logits are, once `found`, or false where nobody wants them.
+--- Makes a Projection of x (..., width), weight (classes, width) and bias (classes) or nil, which computes `rows` rows
+-- of a rank at a time, under the path of its head. Its field places is the indices of the largest logits, valid if
+-- `found` is true; it is false if nobody wants them.
 function projection.new(x, weight, bias, rows, path)
   return setmetatable({ x = x, weight = weight, bias = bias or false, rows = rows, path = path,
                         version = core.version(weight), places = false, found = false }, meta)
@@ -41,23 +42,23 @@ local function finish(before, ok, ...)
   return ...
 end
 
--- fn(...) under the path of the head: its work and memory are that module's.
+-- Runs fn(...) under the path of the head, so that its work and memory count for that module.
 local function under_path(self, fn, ...) return finish(core.set_path(self.path), pcall(fn, ...)) end
 
 local function check_version(self)
   if core.version(self.weight) == self.version then return end
-  error(("the weights of %s have been updated since; look at it before the update"):format(meta.__name), 0)
+  error(("the weights of %s have been updated since it was made; use it before the update"):format(meta.__name), 0)
 end
 
 local function bias_of(self) return self.bias or nil end
 
---- All of it: (..., classes), differentiable.
+--- Returns all logits, (..., classes), differentiable.
 function Projection:logits()
   check_version(self)
   return under_path(self, function() return ops.linear(self.x, self.weight, bias_of(self)):settle() end)
 end
 
---- Sum of the cross entropies with target (...), a scalar; options: ignore_index, label_smoothing.
+--- Returns the sum of the cross entropies with target (...), a scalar. options: ignore_index, label_smoothing.
 function Projection:cross_entropy(target, options)
   check_version(self)
   local sum, places = under_path(self, ops.linear_cross_entropy, self.x, self.weight, bias_of(self), target, {
@@ -65,15 +66,16 @@ function Projection:cross_entropy(target, options)
     label_smoothing = options.label_smoothing,
   })
   if places then
-    core.become(self.places, places) -- which so outlives the scope of the loss
+    core.become(self.places, places) -- so they outlive the scope of the loss
     self.found = true
   end
   return sum
 end
 
-local NOTHING = -100 -- a target that costs nothing
+local NOTHING = -100 -- a target that adds nothing to the loss
 
---- Where the largest logits are, (...) i64: from the last loss if it was told to find them, else found now.
+--- Returns the indices of the largest logits, (...) i64: those that the last loss found, if it was told to find them;
+-- otherwise it computes them.
 function Projection:argmax()
   if self.found then return self.places end
   check_version(self)
@@ -87,7 +89,8 @@ end
 
 -- ---------------------------------------------------------------- outputs that may hold some
 
--- The output with fn(projection) in place of each Projection: itself, or an entry of a table. fn may return it.
+-- Returns the output with fn(projection) in place of each Projection, which is the output itself or an entry of a
+-- table. fn may return the projection.
 local function mapped(output, fn)
   if projection.is(output) then return fn(output) end
   if type(output) ~= "table" or getmetatable(output) then return output end
@@ -96,7 +99,8 @@ local function mapped(output, fn)
   return out
 end
 
---- Says that losses shall find places, for who looks at the output after the update. Returns the output.
+--- Tells losses to keep the places of the largest logits, for hooks that use the output after the update. Returns the
+-- output.
 function projection.keep_places(output)
   return mapped(output, function(p)
     p.places = p.places or tensors.full({}, 0, { dtype = "i64" })
@@ -104,14 +108,14 @@ function projection.keep_places(output)
   end)
 end
 
---- The output with logits in place of Projections.
+--- Returns the output with logits in place of Projections.
 function projection.whole(output)
   return mapped(output, function(p) return p:logits() end)
 end
 
 local PLAIN = "a Projection" -- marks the table that stands for one
 
---- The output with plain tables in place of Projections, which packing can take, and back.
+--- Returns the output with plain tables, which can be packed, in place of Projections; from_plain turns them back.
 function projection.to_plain(output)
   return mapped(output, function(p)
     local out = { [PLAIN] = true }
@@ -120,7 +124,7 @@ function projection.to_plain(output)
   end)
 end
 
---- See to_plain.
+--- Returns the output with Projections in place of the plain tables that to_plain made.
 function projection.from_plain(output)
   if type(output) ~= "table" or getmetatable(output) then return output end
   local out = {}
@@ -130,7 +134,7 @@ function projection.from_plain(output)
   return setmetatable(out, meta)
 end
 
---- Pieces of a batch as one; join(list of tensors) joins theirs.
+--- Makes one Projection of those of the pieces of a batch. join(list of tensors) joins their tensors.
 function projection.join(pieces, join)
   local xs, places, out = {}, {}, {}
   for key, value in pairs(pieces[1]) do out[key] = value end

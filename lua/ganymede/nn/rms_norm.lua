@@ -9,15 +9,16 @@ local RMSNorm = module.class "RMSNorm"
 RMSNorm.positional = { "width", "eps" }
 RMSNorm.aliases = { normalized_shape = "width" }
 RMSNorm.options = {
-  width = { type = "integer", min = 1, doc = "size of the last dimension" },
-  eps   = { type = "number", default = 1e-5, above = 0, doc = "added to the mean square" },
+  width = { type = "integer", min = 1, doc = "the size of the last dimension" },
+  eps   = { type = "number", default = 1e-5, above = 0,
+    doc = "a number added to the mean square, which prevents a division by 0" },
 }
 
 function RMSNorm:build(opt) self:param("weight", { opt.width }, init.ones()(opt.width)) end
 
 --- x (..., width) -> normalised (..., width).
--- With a residual of the shape of x: normalised(x + residual), and the sum itself as a second result.
--- Backward: dx (and dresidual) set, dW added to.
+-- With a residual of the shape of x it returns normalised(x + residual) and the sum itself. Backward: dx (and
+-- dresidual) are set, dW is added to.
 function RMSNorm:forward(x, residual)
   local weight = self:use "weight"
   if residual then return ops.add_rms_norm(x, residual, weight, self.opt.eps) end

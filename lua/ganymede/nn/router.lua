@@ -1,17 +1,19 @@
---- Routers choose the experts of every token: router(x (..., width)) -> index (..., k) i64 from 0, weight (..., k) in
--- x's dtype (f32 where that is of 16 bits), and a list of losses, scalar tensors that training adds to its own. Nothing
--- here reads a number, so that the host does not wait for the device.
+--- Routers choose the experts of every token. router(x (..., width)) returns index (..., k) i64 from 0, weight (..., k)
+-- in x's dtype (f32 if that has 16 bits), and a list of losses, scalar tensors that training adds to its own loss.
+-- Nothing here reads a number, so the host does not wait for the device.
 --
---     TopKRouter      k largest of softmax(x W'), weights normalised to 1 (Shazeer et al. 2017)
---     SwitchRouter    the largest, its weight as it is (Fedus et al., Switch, arXiv:2101.03961)
---     Top2Router      two of them, normalised (Lepikhin et al., GShard, arXiv:2006.16668)
---     SigmoidRouter   k largest of sigmoid(x W') + bias, weights of the scores alone; the bias, which has no gradient,
---                     moves by a fixed step against the load after each update (Wang et al., arXiv:2408.15664).
+--     TopKRouter      the k largest of softmax(x W'), weights normalised to the sum 1 (Shazeer et al. 2017)
+--     SwitchRouter    the largest; its weight is the probability itself (Fedus et al., Switch, arXiv:2101.03961)
+--     Top2Router      the two largest, weights normalised (Lepikhin et al., GShard, arXiv:2006.16668)
+--     SigmoidRouter   the k largest of sigmoid(x W') + bias; the weights come from the scores without the bias. The
+--                     bias has no gradient: each update moves it by a fixed step against the load (Wang et al.,
+--                     arXiv:2408.15664).
 --
--- `balance` times E sum_e f_e P_e: f_e is the share of all choices that fell on expert e, P_e the mean of its
--- probabilities (Fedus et al.); `z` times the mean of (log sum exp of the logits)^2 (Zoph et al., arXiv:2202.08906).
--- Both are means over the tokens of the whole batch, so they do not depend on the ranks. Noise is a function of the
--- token's place in the step's batch. Users register theirs: ganymede.registry.routers:register("MyRouter", class).
+-- The load-balancing loss is `balance` times E sum_e f_e P_e, where f_e is the share of all choices that fell on expert
+-- e, and P_e the mean of its probabilities (Fedus et al.). The z-loss is `z` times the mean of (log sum exp of the
+-- logits)^2 (Zoph et al., arXiv:2202.08906). Both are means over the tokens of the whole batch, so they do not depend
+-- on the ranks. Noise is a function of the token's place in the batch of the step. Users may register their own
+-- routers: ganymede.registry.routers:register("MyRouter", class).
 -- @module ganymede.nn.router
 local tensors = require "ganymede.tensor"
 local core = require "ganymede.core"
@@ -30,28 +32,31 @@ end
 local Router = module.class("Router", nil, false)
 
 Router.options = {
-  width   = { type = "integer", min = 1, doc = "width of x" },
-  experts = { type = "integer", min = 1, doc = "number of experts" },
-  balance = { type = "number", min = 0, default = 0.01, doc = "factor of the load-balancing loss" },
-  z       = { type = "number", min = 0, default = 0, doc = "factor of the z-loss" },
+  width   = { type = "integer", min = 1, doc = "the width of x" },
+  experts = { type = "integer", min = 1, doc = "the number of experts" },
+  balance = { type = "number", min = 0, default = 0.01, doc = "the factor of the load-balancing loss; 0: none" },
+  z       = { type = "number", min = 0, default = 0, doc = "the factor of the z-loss; 0: none" },
   noise   = { type = "string", optional = true, one_of = { "normal", "uniform" },
-              doc = "in training: normal, added to the logits; uniform, times x, around 1" },
+              doc = "the noise in training; normal: added to the logits; uniform: factors around 1 by which x is "
+                .. "multiplied" },
   noise_scale = { type = "number", above = 0, optional = true,
-                  doc = "standard deviation, default 1/experts; of uniform half the width, default 0.01" },
-  weight_initializer = init.option "default N(0, 0.1/width), as GShard's",
+                  doc = "the size of the noise; normal: its standard deviation, default 1/experts; uniform: half of "
+                    .. "its range, default 0.01" },
+  weight_initializer = init.option "the initializer of W; default: normal with variance 0.1/width, as in GShard",
 }
 
-local with_k = { k = { type = "integer", min = 1, default = 2, doc = "experts of a token" } }
+local with_k = { k = { type = "integer", min = 1, default = 2,
+  doc = "the number of experts that each token is sent to" } }
 
 function Router:build(opt)
   if opt.k and opt.k > opt.experts then
-    error(("%s: k = %d of %d experts"):format(self.name, opt.k, opt.experts), 4)
+    error(("%s: k = %d is more than the %d experts"):format(self.name, opt.k, opt.experts), 4)
   end
   self:param("weight", { opt.experts, opt.width },
     init.resolve(opt.weight_initializer, init.normal { std = math.sqrt(0.1 / opt.width) }, opt.width, opt.experts))
 end
 
--- Scores are made in f32 at least: a rounded logit sends a token elsewhere.
+-- Scores are computed in f32 or f64, because a rounded logit could send a token elsewhere.
 local wide = require("ganymede.tensor.precision").wide
 
 local function noisy_input(self, x)
@@ -65,7 +70,7 @@ local function noisy_logits(self, logits)
   return ops.add(logits, core.experts_noise(logits, "normal", 0, self.opt.noise_scale or 1 / self.opt.experts))
 end
 
---- x (..., width) -> (..., experts)
+--- x (..., width) -> the logits (..., experts), with noise in training.
 function Router:logits(x)
   x = wide(x)
   return noisy_logits(self, ops.linear(noisy_input(self, x), wide(self:use "weight")))
@@ -78,8 +83,8 @@ local function leading(t)
   return dims
 end
 
---- The losses of these logits and probabilities (..., experts) and choices (..., k), as their options say; none in
--- evaluation.
+--- Returns the losses of these logits and probabilities (..., experts) and choices (..., k), as the options say; none
+-- in evaluation.
 function Router:losses(logits, probabilities, index)
   local list, opt = {}, self.opt
   if not self.training then return list end
@@ -133,7 +138,7 @@ Top2Router.options = Router.options
 Top2Router.k = 2
 
 function Top2Router:build(opt)
-  if opt.experts < 2 then error("Top2Router: there must be 2 experts to choose from", 4) end
+  if opt.experts < 2 then error("Top2Router: there must be at least 2 experts to choose from", 4) end
   Router.build(self, opt)
 end
 
@@ -147,9 +152,11 @@ end
 local SigmoidRouter = module.class("SigmoidRouter", Router, "routers")
 
 SigmoidRouter.options = extended(extended(Router.options, with_k), {
-  balance = { type = "number", min = 0, default = 0, doc = "factor of the load-balancing loss, which it does without" },
-  bias_step = { type = "number", min = 0, default = 1e-3, doc = "how far an update moves the bias of an expert" },
-  scale = { type = "number", above = 0, default = 1, doc = "sum of the weights of a token" },
+  balance = { type = "number", min = 0, default = 0,
+    doc = "the factor of the load-balancing loss; 0: none, because the bias balances the load" },
+  bias_step = { type = "number", min = 0, default = 1e-3,
+    doc = "the amount by which an update moves the bias of an expert" },
+  scale = { type = "number", above = 0, default = 1, doc = "the sum of the weights of each token" },
 })
 
 function SigmoidRouter:build(opt)
@@ -157,7 +164,7 @@ function SigmoidRouter:build(opt)
   local places = {}
   for e = 1, opt.experts do places[e] = e - 1 end
   self:buffer("bias", tensors.zeros({ opt.experts }, { dtype = "f32" }))
-  self.counts = { -- of one update: nothing that a checkpoint would hold
+  self.counts = { -- they belong to one update, so checkpoints do not hold them
     places = tensors.tensor(places, { dtype = "f64" }):keep(),
     taken = tensors.zeros({ opt.experts }, { dtype = "f64" }):keep(), -- choices since the last update, of all ranks
   }
@@ -184,7 +191,8 @@ function SigmoidRouter:forward(x)
   return index, weight, self:losses(logits, normalised(scores), index)
 end
 
---- After each update: an expert with more than its share becomes less attractive, one with less more.
+--- Moves the biases after each update: down for an expert with more than its even share of choices, up for one with
+-- less.
 function SigmoidRouter:after_update()
   local taken = self.counts.taken
   local share, all = ops.mul(taken, self.opt.experts), ops.sum(taken)

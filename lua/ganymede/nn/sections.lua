@@ -1,4 +1,4 @@
---- Where a model can be cut: its sections, in order of the forward pass.
+--- Sections say where a model can be cut. They are listed in the order of the forward pass.
 --
 --     function MyModel:sections()
 --       local list = { { modules = { self.tokens }, forward = function(x) return self.tokens(x) end } }
@@ -6,15 +6,15 @@
 --       return list
 --     end
 --
--- A class with `sections` needs no forward: the module's is its sections one after the other, so that both are one
--- source. A section is { modules = list of the modules it reads, forward = function, close = function or nil, name =
--- string or nil }. The first gets what the model is called with, each other what the one before returned. `close` is
--- applied to what a section returned where a part ends behind it, so that less crosses to the next stage: its results
--- are what the next section must accept as well.
+-- A class with `sections` needs no forward: Module:forward runs its sections one after the other, so the two cannot
+-- differ. A section is { modules = list of the modules it reads, forward = function, close = function or nil, name =
+-- string or nil }. The first section receives what the model is called with; each other receives what the one before it
+-- returned. If a part ends after a section, `close` is applied to the results of that section, so that less crosses to
+-- the next stage. The next section must therefore also accept the results of `close`.
 --
--- A module belongs to one section: parts live on several ranks. Only parameters are shared between sections, by
--- Module:tie. The trap: random numbers depend on the path of the module that draws them, so a section draws (drops
--- out) inside its modules and never in its function itself.
+-- A module belongs to one section, because parts live on several ranks. Sections share only parameters, by Module:tie.
+-- The trap: random numbers depend on the path of the module that draws them. A section must therefore draw numbers
+-- (dropout) inside its modules and never in its own function.
 -- @module ganymede.nn.sections
 local sections = {}
 
@@ -23,7 +23,8 @@ local function run(list, i, last, ...)
   return run(list, i + 1, last, list[i].forward(...))
 end
 
---- Sections first to last of a list, called with ... -> their results. is_border: another part goes on from there.
+--- Runs the sections `first` to `last` of a list on the given values and returns their results. is_border: another part
+-- continues after them.
 function sections.run(list, first, last, is_border, ...)
   local close = is_border and list[last].close
   if close then return close(run(list, first, last, ...)) end
@@ -32,7 +33,7 @@ end
 
 local function path_of(m) return m:path() == "" and "the model itself" or m:path() end
 
---- What a section is called: its name, or the paths of its modules.
+--- Returns how messages call section i: by its name, or by the paths of its modules.
 function sections.name(list, i)
   local section, paths = list[i], {}
   if section.name then return section.name end
@@ -49,7 +50,8 @@ local function problem_of_form(list)
   end
 end
 
--- owner[module] = its section, for all modules that sections list and those below; or what is wrong.
+-- Returns owner, in which owner[module] is the number of its section, for all modules that sections list and those
+-- below them; or nil and what is wrong.
 local function owners(list)
   local owner = {}
   for i, section in ipairs(list) do
@@ -76,7 +78,7 @@ local function unread(model, owner)
   end
 end
 
--- What the method could look like, with the model's own children.
+-- An example of the method, with the model's own children.
 local function example(model)
   local rows = {}
   for _, part in ipairs(model._module.order) do
@@ -88,7 +90,8 @@ local function example(model)
     .. "    return {\n  %s\n    }\n  end"):format(model.name, table.concat(rows, "\n  "))
 end
 
---- The sections of a model -> list; nil and the reason where it has none, or none that can live apart.
+--- Returns the list of a model's sections; or nil and the reason, if it has none or they cannot live on different
+-- ranks.
 function sections.of(model)
   local list, reason = model:section_list()
   if not list and not getmetatable(model).sections then reason = reason .. example(model) end
@@ -101,7 +104,7 @@ function sections.of(model)
   return list
 end
 
---- Elements of the parameters that each section reads, tied ones included -> list of numbers.
+--- Returns, for each section, the number of elements of the parameters that it reads, tied ones included.
 function sections.weights(list)
   local weights = {}
   for i, section in ipairs(list) do

@@ -1,14 +1,15 @@
---- Attention whatever the layout of its input: where the sequence is cut (parallel.sequence), the ranks that share it
--- work together, as parallel.sequence.mode says.
+--- Attention for any layout of its input. If the sequence is cut (parallel.sequence), the ranks that share it compute
+-- it together, in the way that parallel.sequence.mode names.
 --
 --     ring      keys and values go round the ranks, queries stay (Li et al. arXiv:2105.13120, Liu et al.
---               arXiv:2310.01889; host/parallel/sharded/ring.h). Any number of ranks; memory falls as 1 / ranks.
---     ulysses   all positions of some heads instead of some positions of all heads, by an exchange each way (Jacobs et
---               al. arXiv:2309.14509). Sends less, 8 (p-1)/p^2 of the stream's elements a rank and step on p ranks
---               against 6 (p-1)/p, or about 3 (p-1)/p where causal; but each rank needs whole heads.
+--               arXiv:2310.01889; host/parallel/sharded/ring.h). It takes any number of ranks; memory falls as 1 /
+-- ranks.
+--     ulysses   a rank exchanges some positions of all heads for all positions of some heads, and back afterwards
+--               (Jacobs et al. arXiv:2309.14509). On p ranks, a rank sends 8 (p-1)/p^2 of the stream's elements in a
+--               step, less than the 6 (p-1)/p of the ring (about 3 (p-1)/p if causal); but it needs whole heads.
 --
--- Results and dropped probabilities are those of one rank. Where the sequence is not cut this is the plain op.
--- The trap: with Ulysses the size of the axis must divide the key heads that the tensor axes leave on a rank.
+-- Results and dropped attention weights are those of one rank. If the sequence is not cut, this is the plain op.
+-- The trap: with Ulysses the size of the axis must divide the number of key heads that the tensor axes leave on a rank.
 -- @module ganymede.nn.sequence_parallel
 local context = require "ganymede.job.context"
 local core = require "ganymede.core"
@@ -26,8 +27,8 @@ local function size_of(axes)
   return size
 end
 
--- x (b, s, heads, ...) with its sequence whole and its heads cut instead. The innermost cut moves first and becomes the
--- outer one: each move is one exchange.
+-- Returns x (b, s, heads, ...) with its sequence whole and its heads cut instead. Cuts move one by one, each by one
+-- exchange: the innermost moves first and becomes the outer one.
 local function sequence_to_heads(x)
   local cuts = core.layout(x).cuts
   local heads, sequence = { unpack(cuts[3]) }, cuts[2]
@@ -36,25 +37,25 @@ local function sequence_to_heads(x)
   return x:redistribute { cuts = cuts }
 end
 
--- o (b, s, heads, d) cut in dimensions 2 and 3 as `like` is.
+-- Returns o (b, s, heads, d) cut in dimensions 2 and 3 like `like`.
 local function back(o, like)
   local cuts, cut = core.layout(o).cuts, core.layout(like).cuts
   cuts[2], cuts[3] = cut[2], cut[3]
   return o:redistribute { cuts = cuts }
 end
 
--- ---------------------------------------------------------------- which heads Ulysses can share out
+-- ---------------------------------------------------------------- which heads Ulysses can divide
 
 local function check_shares(what, heads, ranks)
   if heads % ranks == 0 then return end
-  error(("%s: ulysses gives each of the %d ranks that share a sequence whole heads, but %d key heads cannot be shared "
-    .. "out over %d; parallel.sequence.size may be %s with them, and parallel.sequence.mode = \"ring\" has no such "
+  error(("%s: ulysses gives each of the %d ranks that share a sequence whole heads, but %d key heads cannot be divided "
+    .. "evenly over %d; with them parallel.sequence.size may be %s, and parallel.sequence.mode = \"ring\" has no such "
     .. "limit"):format(what, ranks, heads, ranks, tensor_parallel.divisors(heads)), 0)
 end
 
---- Raises unless this job's parallel.sequence can work with so many key heads (whole model); kv_heads of all heads
--- where keys are not grouped.
--- @param parts ranks over which the tensor mode shares the heads out
+--- Raises an error unless this job's parallel.sequence can work with so many key heads of the whole model. If keys are
+-- not grouped, kv_heads is the number of all heads.
+-- @param parts the number of ranks over which the tensor mode divides the heads
 function M.check_heads(what, kv_heads, parts)
   local sequence = context.current().plan.sequence
   if sequence.mode == "ulysses" then check_shares(what, kv_heads / parts, sequence.size) end
@@ -80,8 +81,8 @@ local function packed(qkv, options)
   return ops.attention(q, k, v, options)
 end
 
---- mode -> { attention = fn(q, k, v, options), packed = fn(qkv, options) } for sequences that are cut. The op itself is
--- the ring: it goes by the layouts.
+--- mode -> { attention = fn(q, k, v, options), packed = fn(qkv, options) } for sequences that are cut. The ring is a
+-- form of the op itself, which chooses it by the layouts.
 M.modes = {
   ring = { attention = ops.attention, packed = packed },
   ulysses = {
@@ -101,16 +102,16 @@ local function is_cut(x) return #core.layout(x).cuts[2] > 0 end
 
 local function mode() return M.modes[context.current().plan.sequence.mode] end
 
---- As ops.attention, but a sequence that is cut is worked on as parallel.sequence.mode says:
--- q (b, s, h, d), k and v (b, t, hk, d) -> o as q.
+--- Does what ops.attention does; if the sequence is cut, it uses parallel.sequence.mode.
+-- q (b, s, h, d), k and v (b, t, hk, d) -> o, of the shape and layout of q.
 -- @param options those of ops.attention
 function M.attention(q, k, v, options)
   if is_cut(q) or is_cut(k) or is_cut(v) then return mode().attention(q, k, v, options) end
   return ops.attention(q, k, v, options)
 end
 
---- The same for one projection, (b, s, key heads, group + 2, d): of each key head its group of query heads, its key,
--- its value -> (b, s, key heads * group, d).
+--- Does the same for one projection (b, s, key heads, group + 2, d), which has for each key head its group of query
+-- heads, its key and its value -> (b, s, key heads * group, d).
 function M.attention_packed(qkv, options)
   if is_cut(qkv) then return mode().packed(qkv, options) end
   return packed(qkv, options)

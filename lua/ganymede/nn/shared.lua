@@ -1,15 +1,15 @@
---- Ties between stages that a recipe builds by itself: what a wrapper is told here is one thing on all its stages.
+--- Shares modules or parameters between the stages of a pipeline that a recipe builds by itself.
 --
 --     local tie = nn.PipelineSharedModuleWrapper { 0, -1 }           -- coordinates along the pipeline; -1 is the last
 --     if first then tie:register_module(self.tokens) end             -- on stage 0
 --     if last then tie:register_module(self.head, "tokens") end      -- on the last: known as "tokens" in checkpoints
 --
--- The stages' tensors become those of the lowest at gm.initialize; gradients are summed over the stages before each
--- update; norms count them once. What is registered twice on one stage is tied there.
--- All stages make the same wrappers in the same order, also those that register nothing. A wrapper stands for one
--- module or one parameter: every stage of it registers as many, of the same shapes. With a second
--- argument a parameter has the name (and so the initial numbers) that it has on the first of the stages, without one
--- its own.
+-- At gm.initialize the tensors on all stages become those of the lowest stage. Before each update gradients are summed
+-- over the stages. Norms count them once. If a stage registers two modules with one wrapper, they are tied there.
+-- A wrapper stands for one module or one parameter: each of its stages registers the same number of parameters, of the
+-- same shapes. The last argument gives a parameter the name, and so the initial numbers, that it has on the first of
+-- the stages; without it the parameter has its own name.
+-- The trap: all stages must make the same wrappers in the same order, also stages that register nothing.
 -- @module ganymede.nn.shared
 local context = require "ganymede.job.context"
 local module = require "ganymede.nn.module"
@@ -18,13 +18,13 @@ local options = require "ganymede.base.options"
 local Wrapper = {}
 Wrapper.__index = Wrapper
 
--- Coordinates, ascending and each once; negative ones count from the end.
+-- Returns the coordinates in ascending order, each once; negative ones count from the end.
 local function coordinates(list, size)
   local set, out = {}, {}
   for i, rank in ipairs(list) do
     if type(rank) ~= "number" or rank % 1 ~= 0 or rank >= size or rank < -size then
-      error(("PipelineSharedModuleWrapper: entry %d must be a stage, 0 to %d or from -1 backwards; got %s"):format(i,
-        size - 1, options.literal(rank)), 3)
+      error(("PipelineSharedModuleWrapper: entry %d must be a stage, 0 to %d, or -1 to %d from the end; got %s"):format(
+        i, size - 1, -size, options.literal(rank)), 3)
     end
     set[rank % size] = true
   end
@@ -33,7 +33,7 @@ local function coordinates(list, size)
   return out
 end
 
-local made = 0 -- wrappers so far: stages make theirs in the same order, so this tells which belong together
+local made = 0 -- the number of wrappers so far; stages make theirs in the same order, so equal numbers belong together
 
 local function new(_, list)
   if type(list) ~= "table" or #list == 0 then
@@ -49,9 +49,9 @@ local function new(_, list)
 end
 
 local function check(self, m)
-  if not module.is_module(m) then error("PipelineSharedModuleWrapper: a module is wanted; got " .. tostring(m), 3) end
+  if not module.is_module(m) then error("PipelineSharedModuleWrapper takes a module; got " .. tostring(m), 3) end
   if not self.is_member then
-    error(("PipelineSharedModuleWrapper: stage %d is none of its stages { %s }"):format(self.rank,
+    error(("PipelineSharedModuleWrapper: stage %d is not one of its stages { %s }"):format(self.rank,
       table.concat(self.stages, ", ")), 3)
   end
 end
@@ -68,21 +68,22 @@ local function register(self, place, declared, first_name)
     return
   end
   if not same_shape(earlier.shape, declared.shape) then
-    error(("PipelineSharedModuleWrapper: '%s' (%s) cannot be one with '%s' (%s)"):format(declared.name,
+    error(("PipelineSharedModuleWrapper: '%s' (%s) cannot be tied to '%s' (%s)"):format(declared.name,
       table.concat(declared.shape, ", "), earlier.name, table.concat(earlier.shape, ", ")), 3)
   end
   declared.module:tie(declared.entry.name, earlier.module, earlier.entry.name)
 end
 
--- Where the next registration on this stage begins: a second module is tied to the first one's places.
+-- Checks that a further registration on this stage has as many parameters as the first.
 local function places(self, n)
   if self.count and self.count ~= n then
-    error(("PipelineSharedModuleWrapper: %d parameters are registered here, %d before"):format(n, self.count), 3)
+    error(("PipelineSharedModuleWrapper: the number of parameters must be that of the first module, %d; got %d"):format(
+      self.count, n), 3)
   end
   self.count = n
 end
 
---- All parameters of a module. first_path: its path on the lowest of the stages, where that differs.
+--- Registers all parameters of a module. first_path: its path on the lowest of the stages, if that differs.
 function Wrapper:register_module(m, first_path)
   check(self, m)
   local list = m:declared()
@@ -91,7 +92,7 @@ function Wrapper:register_module(m, first_path)
   return m
 end
 
---- One parameter of a module. first_name: its name on the lowest of the stages ("tokens.weight").
+--- Registers one parameter of a module. first_name: its name on the lowest of the stages ("tokens.weight").
 function Wrapper:register_parameter(m, name, first_name)
   check(self, m)
   for _, p in ipairs(m:declared()) do

@@ -1,12 +1,12 @@
---- How activations lie on the mesh between layers: the stream (batch, sequence, width), or (batch, width).
+--- How activations lie on the mesh between layers. The stream is (batch, sequence, width) or (batch, width).
 --
--- Its batch is cut by data (the loader does that) and inside of it by the rows of the tensor mode, its second
--- dimension, where there are three or more, by `sequence` (in Megatron's sequence mode by `tensor` besides), its width
--- by the columns of the tensor mode. The first form of a mode (`stream` in ganymede.job.tensor_modes) is how embeddings
--- give it and pairs of Linears leave it, the last how it lies inside of a pair. Embeddings bring ids and patches in
--- (`enter`) and what they make of them to the first form (`join`); layers that a mode cuts move what they are given
--- only where it lies otherwise than they need (`to`).
--- The trap: dimension 2 of what enters is taken for the sequence, as of ids (batch, sequence).
+-- The axis data cuts the batch (the loader does that), and inside of it the rows of the tensor mode do. If there are
+-- three dimensions or more, `sequence` cuts the second one (in Megatron's sequence mode `tensor` does, too). The
+-- columns of the tensor mode cut the width. A mode may have several forms of the stream (`stream` in
+-- ganymede.job.tensor_modes). The first is what embeddings and pairs of Linears return; the last is the one inside a
+-- pair. Embeddings lay out ids and patches (`enter`) and bring their results to the first form (`join`). Layers that a
+-- mode cuts move their input (`to`) only if it does not lie as they need it.
+-- The trap: dimension 2 of what enters is taken for the sequence, as in ids (batch, sequence).
 -- @module ganymede.nn.stream
 local context = require "ganymede.job.context"
 local core = require "ganymede.core"
@@ -16,11 +16,11 @@ local tensor_modes = require "ganymede.job.tensor_modes"
 
 local stream = {}
 
--- ---------------------------------------------------------------- what the mesh says, kept until it is another
+-- ---------------------------------------------------------------- facts about the mesh, kept until it changes
 
 local now -- { context =, sizes = axis -> size, is_tensor = set of axes, sequence = list, forms = list, is_plain = }
 
--- Those axes of "row.col" that this mesh has.
+-- Returns those axes of a text such as "row.col" that this mesh has.
 local function present(sizes, text)
   local list = {}
   for _, name in ipairs(parallel.axis_names(text)) do
@@ -29,7 +29,7 @@ local function present(sizes, text)
   return list
 end
 
--- A form of a mode as lists of axes, and the axes of both as a set.
+-- Returns a form of a mode as lists of axes, and the axes of both lists as a set.
 local function form_on_mesh(sizes, form)
   local made = { rows = present(sizes, form.rows or ""), width = present(sizes, form.width or ""), uses = {} }
   for _, part in ipairs { made.rows, made.width } do
@@ -67,7 +67,7 @@ local function ends_with(list, tail)
   return true
 end
 
--- The names of list that are not in set, then those of more.
+-- Returns the names of list that are not in set, then those of more.
 local function joined(list, set, more)
   local out = {}
   for _, name in ipairs(list) do
@@ -77,15 +77,15 @@ local function joined(list, set, more)
   return out
 end
 
--- Does a value of this layout lie in this form? (Of its batch and width: a sequence may be cut or not.)
+-- Whether a value of this layout lies in this form. Only batch and width matter: the sequence may be cut or not.
 local function lies(layout, ndim, form)
   local last = layout.cuts[ndim]
   return #layout.partial == 0 and #last == #form.width and ends_with(last, form.width)
     and ends_with(layout.cuts[1], form.rows)
 end
 
--- x laid out as the form says; what data and sequence cut stays cut, and what tensor cuts of a sequence where the form
--- does not need tensor.
+-- Returns x in the layout of the form. The cuts by data and sequence stay, and a cut of the sequence by tensor stays if
+-- the form does not use tensor.
 local function lay(x, layout, ndim, form, sequence)
   if ndim < 2 then
     error(("activations are (batch, ..., width); got (%s)"):format(table.concat(x:shape(), ", ")), 0)
@@ -98,8 +98,8 @@ end
 
 -- ---------------------------------------------------------------- moving
 
---- x (batch, ..., width) in form number `which` of the mode (nil: in any of them), redistributed, to the first for nil,
--- where it lies otherwise. Collective then, differentiable.
+--- Returns x (batch, ..., width) in form number `which` of the mode. It is redistributed if it lies otherwise; the call
+-- is then collective. which = nil accepts any form and redistributes to the first. Differentiable.
 function stream.to(x, which)
   local mesh = here()
   if mesh.is_plain then return x end
@@ -111,9 +111,9 @@ function stream.to(x, which)
   return lay(x, layout, ndim, wanted or mesh.forms[1])
 end
 
---- What embeddings take: ids (batch, sequence) or patches (batch, sequence, features), as the loader gives them -> cut
--- as the stream is, but for the width. rows and sequence (default: the mode's) say which axes cut the batch, and the
--- sequence. Sends nothing where x is not cut by these axes yet.
+--- Lays out the input of an embedding: x is ids (batch, sequence) or patches (batch, sequence, features) from the
+-- loader. The result is cut like the stream, except for the width. rows and sequence (default: those of the mode) name
+-- the axes that cut the batch and the sequence. Nothing is sent if these axes do not cut x yet.
 function stream.enter(x, rows, sequence)
   local mesh = here()
   if mesh.is_plain then return x end
@@ -124,7 +124,7 @@ function stream.enter(x, rows, sequence)
   return x:redistribute { cuts = cuts }
 end
 
---- x (batch, sequence, width), laid out in any way or partial, as the first form of the stream. Collective,
+--- Returns x (batch, sequence, width), in any layout or partial, in the first form of the stream. Collective,
 -- differentiable.
 function stream.join(x)
   local mesh = here()
@@ -132,7 +132,8 @@ function stream.join(x)
   return lay(x, core.layout(x), x:dim(), mesh.forms[1], mesh.sequence)
 end
 
---- x with dimension d (negative: from the end) whole on every rank that shares it. Collective then, differentiable.
+--- Returns x with dimension d (negative: from the end) whole on every rank. If ranks share that dimension, the call is
+-- collective. Differentiable.
 function stream.whole(x, d)
   if here().is_plain then return x end
   local cuts = core.layout(x).cuts
@@ -142,14 +143,15 @@ function stream.whole(x, d)
   return x:redistribute { cuts = cuts }
 end
 
---- Parts that the width of an activation is cut into inside of a pair of Linears.
+--- Returns the number of parts into which the width of an activation is cut inside a pair of Linears.
 function stream.parts()
   local mesh, parts = here(), 1
   for _, name in ipairs(mesh.forms[#mesh.forms].width) do parts = parts * mesh.sizes[name] end
   return parts
 end
 
---- The forward of a layer of class `base` that takes x (and a residual, if it is given one) in form `which`: see `to`.
+--- Returns a forward for a layer of class `base` that first brings x (and a residual, if one is given) to form `which`,
+-- as `to` does.
 function stream.forward(base, which)
   return function(self, x, residual)
     return base.forward(self, stream.to(x, which), residual and stream.to(residual, which))

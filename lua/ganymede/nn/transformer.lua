@@ -1,10 +1,10 @@
---- A transformer block: attention and MLP, each beside a residual connection.
+--- A transformer block: attention and MLP, each with a residual connection.
 --
--- Pre-norm (the default): x + attention(norm1(x)), then + mlp(norm2(.)). The sum and the norm that follows it
--- are one kernel, so that the residual stream is read once. Within a stack even the last sum of a block waits
--- for the next block's norm: `TransformerBlock.chain(blocks, x)` gives (branch, stream) for the final norm. Where a
--- stack is cut for a pipeline (TransformerBlock.sections) they are added first: one tensor crosses.
--- post_norm = true (BERT, Vaswani et al. 2017): norm1(x + attention(x)), then norm2(. + mlp(.)).
+-- Pre-norm (the default): h = x + attention(norm1(x)), y = h + mlp(norm2(h)). A sum and the norm after it are one
+-- kernel, which reads the residual stream once. In a stack, the next block's norm makes the last sum of a block, so
+-- `TransformerBlock.chain(blocks, x)` returns (branch, stream), which the final norm adds. Where a stack is cut for a
+-- pipeline (TransformerBlock.sections), branch and stream are added first, so that one tensor crosses.
+-- post_norm = true (BERT, Vaswani et al. 2017): h = norm1(x + attention(x)), y = norm2(h + mlp(h)).
 -- @module ganymede.nn.transformer
 local Attention = require "ganymede.nn.attention"
 local init = require "ganymede.nn.initializers"
@@ -17,27 +17,36 @@ local ops = require "ganymede.tensor.ops"
 local registry = require "ganymede.base.registry"
 
 local TransformerBlock = module.class "TransformerBlock"
+TransformerBlock.recompute_kind = "block" -- what the setting recompute calls it
 
 TransformerBlock.options = {
-  width     = { type = "integer", min = 1, doc = "width of the residual stream" },
-  heads     = { type = "integer", min = 1, doc = "query heads; divides width" },
-  kv_heads  = { type = "integer", min = 1, optional = true, doc = "key and value heads; default heads" },
-  mlp_ratio = { type = "number", above = 0, default = 4, doc = "hidden width of the MLP over width" },
-  causal    = { type = "boolean", default = false, doc = "a position sees itself and what is before it only?" },
+  width     = { type = "integer", min = 1, doc = "the width of x, y and the residual stream" },
+  heads     = { type = "integer", min = 1, doc = "the number of query heads, which must divide width" },
+  kv_heads  = { type = "integer", min = 1, optional = true,
+    doc = "the number of key and value heads, which must divide heads; default: heads" },
+  mlp_ratio = { type = "number", above = 0, default = 4, doc = "the hidden width of the MLP divided by width" },
+  causal    = { type = "boolean", default = false,
+    doc = "whether each position attends only to itself and to the positions before it" },
   activation = { type = "string", default = "gelu", one_of = { "relu", "gelu", "gelu_tanh", "silu" },
-                 doc = "of the MLP" },
+                 doc = "the activation function of the MLP" },
   norm      = { type = "string", default = "LayerNorm", one_of = { "LayerNorm", "RMSNorm" },
-                doc = "class of both norms" },
-  eps       = { type = "number", default = 1e-5, above = 0, doc = "of both norms" },
-  bias      = { type = "boolean", default = true, doc = "biases in projections, MLP and LayerNorm?" },
-  dropout   = { type = "number", default = 0, min = 0, below = 1, doc = "on what attention and MLP give" },
-  attention_dropout = { type = "number", default = 0, min = 0, below = 1, doc = "on the attention probabilities" },
-  drop_path = { type = "number", default = 0, min = 0, below = 1, doc = "probability that a sample skips a branch" },
-  moe       = { type = "table", optional = true, doc = "options of nn.MoE, which stands in the MLP's place then" },
-  post_norm = { type = "boolean", default = false, doc = "normalise after the sum, as BERT does?" },
-  weight_initializer   = init.option "of every weight matrix; default as nn.Linear",
-  residual_initializer = init.option "of the two that write to the residual stream; default weight_initializer",
-  bias_initializer     = init.option "of every bias of projections and MLP; default as nn.Linear",
+                doc = "the class of the two norms" },
+  eps       = { type = "number", default = 1e-5, above = 0,
+    doc = "a number added to the variance (RMSNorm: the mean square) in both norms" },
+  bias      = { type = "boolean", default = true, doc = "whether the projections, the MLP and LayerNorm have biases" },
+  dropout   = { type = "number", default = 0, min = 0, below = 1,
+    doc = "the probability with which an element of the results of attention and MLP is dropped in training" },
+  attention_dropout = { type = "number", default = 0, min = 0, below = 1,
+    doc = "the probability with which an attention weight is dropped in training" },
+  drop_path = { type = "number", default = 0, min = 0, below = 1,
+    doc = "the probability with which a sample skips a branch in training" },
+  moe       = { type = "table", optional = true, doc = "the options of nn.MoE, which then replaces the MLP" },
+  post_norm = { type = "boolean", default = false,
+    doc = "whether each norm comes after the sum, as in BERT, and not before the branch" },
+  weight_initializer   = init.option "the initializer of every weight matrix; default: that of nn.Linear",
+  residual_initializer = init.option("the initializer of the two weights whose results are added to the residual "
+    .. "stream; default: weight_initializer"),
+  bias_initializer     = init.option "the initializer of the biases of projections and MLP; default: that of nn.Linear",
 }
 
 local function new_norm(opt)
@@ -49,7 +58,8 @@ end
 local function hidden_width(opt)
   local hidden = opt.width * opt.mlp_ratio
   if hidden % 1 ~= 0 or hidden < 1 then
-    error(("TransformerBlock: mlp_ratio %g times width %d is no whole number"):format(opt.mlp_ratio, opt.width), 4)
+    error(("TransformerBlock: mlp_ratio %g times width %d must be a whole number from 1"):format(opt.mlp_ratio,
+      opt.width), 4)
   end
   return hidden
 end
@@ -89,7 +99,7 @@ local function mlp_branch(self, x)
   return self.drop_path2 and self.drop_path2(y) or y
 end
 
--- The stream is branch + stream, not yet added (stream nil: branch alone); so is what is returned.
+-- The input of the block is branch + stream, not yet added; stream nil: branch alone. The results are of the same kind.
 local function pre_norm(self, branch, stream, key_mask)
   local y
   if stream then y, stream = self.norm1(branch, stream) else y, stream = self.norm1(branch), branch end
@@ -103,16 +113,16 @@ local function post_norm(self, x, key_mask)
 end
 
 --- x (b, s, width) -> (b, s, width). key_mask u8 (b, s): 0 hides a position.
--- In a chain: (branch, key_mask, stream), stream = false at its beginning -> branch, stream.
+-- In a chain it takes (branch, key_mask, stream), with stream = false in the first block, and returns branch, stream.
 function TransformerBlock:forward(x, key_mask, stream)
-  if not stream then x = layouts.to(x, 1) end -- as the branches will end, and a sum needs it
+  if not stream then x = layouts.to(x, 1) end -- the layout in which the branches end, which a sum needs
   if self.opt.post_norm then return post_norm(self, x, key_mask) end
   if stream ~= nil then return pre_norm(self, x, stream or nil, key_mask) end
   return ops.add(pre_norm(self, x, nil, key_mask))
 end
 
---- Of a model's option `moe`, options of nn.MoE and `every` (default 1): what block i of a stack has as its own; nil
--- where it has an MLP. The last of each `every` blocks has experts.
+--- Returns the options of nn.MoE of block i in a stack, or nil if the block has an MLP. moe is a model's option:
+-- options of nn.MoE, and `every` (default 1). The last of each `every` blocks has experts.
 function TransformerBlock.moe_of(moe, i)
   if not moe then return nil end
   local every, own = moe.every or 1, {}
@@ -123,22 +133,23 @@ function TransformerBlock.moe_of(moe, i)
   return i % every == 0 and own or nil
 end
 
--- One block of a stack: (branch, key_mask, stream) -> the same three. stream nil: there is branch alone.
+-- Runs one block of a stack: (branch, key_mask, stream) -> the same three. stream nil: branch alone.
 local function link(block, x, key_mask, stream)
   if block.opt.post_norm then return block(x, key_mask), key_mask end
   local branch, sum = block(x, key_mask, stream or false)
   return branch, key_mask, sum
 end
 
--- What crosses to another stage: x = branch + stream (b, s, width), and the key mask if there is one.
+-- Returns what crosses to another stage: x = branch + stream (b, s, width), and the key mask if there is one.
 local function close(branch, key_mask, stream)
   local x = stream and ops.add(branch, stream) or branch
   if key_mask == nil then return x end
   return x, key_mask
 end
 
---- The sections (ganymede.nn.sections) of a ModuleList of blocks, a block each. The first gets x (b, s, width)
--- and the key mask or nil; each gives (branch, key mask or nil, stream), as `chain` has branch and stream.
+--- Returns the sections (ganymede.nn.sections) of a ModuleList of blocks, one for each block. The first receives
+-- x (b, s, width) and the key mask or nil. Each returns (branch, key mask or nil, stream), with the branch and stream
+-- of `chain`.
 function TransformerBlock.sections(blocks)
   local list = {}
   for _, block in blocks:each() do
@@ -148,16 +159,17 @@ function TransformerBlock.sections(blocks)
   return list
 end
 
---- Runs x (b, s, width) through a ModuleList of blocks -> branch, stream: their sum is the result, and a norm
--- adds them as it reads them: y = norm(branch, stream). With post-norm blocks, or none, stream is nil.
+--- Runs x (b, s, width) through a ModuleList of blocks and returns branch and stream. Their sum is the result; a norm
+-- adds them while it reads them: y = norm(branch, stream). If there are no blocks, or they are post-norm, stream is
+-- nil.
 function TransformerBlock.chain(blocks, x, key_mask)
   local stream
   for _, block in blocks:each() do x, key_mask, stream = link(block, x, key_mask, stream) end
   return x, stream
 end
 
---- Floating point operations of the forward pass for one sequence of `length`: a multiply-add is two; causal
--- attention is counted as half of the full one; norms and activations are not counted.
+--- Returns the floating point operations of the forward pass of one sequence of `length` positions. A multiply-add
+-- counts as two, causal attention as half of full attention; norms and activations are not counted.
 function TransformerBlock:flops(length)
   local opt = self.opt
   local kv_width = opt.width / opt.heads * (opt.kv_heads or opt.heads)

@@ -1,41 +1,45 @@
---- Energy that a run takes: of the CPUs by RAPL's counters (Linux powercap), of a GPU by NVML's; for --stats.
+--- Measures the energy of a run for --stats: that of CPUs by the counters of RAPL (Linux powercap), that of a GPU by
+-- NVML.
 --
 --     local meter = energy.start()    counters of this machine and of the device in use (host/observe/energy.h)
---     meter:update()                  now and then: a counter of RAPL begins anew after some minutes under load
+--     meter:update()                  from time to time, because a counter of RAPL restarts after some minutes under
+-- load
 --     meter:report()                  { machine, gpu, cpu_joules, gpu_joules, cpu_reason, gpu_reason }
 --     energy.total(reports, counts)   the entry of --stats, from the reports of all ranks
 --
--- The counters are of whole packages and whole GPUs, whatever else ran there. What cannot be read is left out, with the
--- reason; nothing is estimated. Ranks of one machine read the same counters: total counts each machine and GPU once.
+-- The counters belong to whole packages and whole GPUs, whatever else runs there. If one cannot be read, it is left out
+-- and the reason is given; nothing is estimated. The trap: ranks of one machine read the same counters, so total counts
+-- each machine and each GPU once.
 local core = require "ganymede.core"
 local json = require "ganymede.base.json"
 local signature = require "ganymede.base.signature"
 
 local energy = {}
 
--- Begins to count. The options are for specs.
+-- Begins to count. The options exist for specs.
 energy.start = signature.declare("energy.start", "options options?", {
-  powercap = { type = "string", optional = true, doc = "the folder of the CPU's counters" },
-  nvml = { type = "string", optional = true, doc = "the library that reads a GPU's" },
-  gpu = { type = "string", optional = true, doc = "its name; default: the device in use" },
+  powercap = { type = "string", optional = true, doc = "the folder of the counters of CPUs" },
+  nvml = { type = "string", optional = true, doc = "the library that reads the counters of a GPU" },
+  gpu = { type = "string", optional = true, doc = "the name of the GPU; default: the device in use" },
 }, function(opt) return core.energy_open(opt) end)
 
 -- ---------------------------------------------------------------- all ranks
 
--- The sum over what is told apart by name, or nil and the first reason.
+-- Returns the sum over the counters, each once, or nil and the first reason. name(report) identifies a counter.
 local function once_each(reports, field, reason, name)
   local sum, seen = 0, {}
   for _, r in ipairs(reports) do
     if not r[field] then return nil, r[reason] or "not measured" end
-    -- of several readings of one counter the longest: ranks do not begin and end at once
+    -- the largest of several readings of one counter counts, because ranks do not begin and end at the same time
     local key = name(r)
     if r[field] > (seen[key] or -1) then sum, seen[key] = sum + r[field] - (seen[key] or 0), r[field] end
   end
   return sum
 end
 
---- reports: one a rank (nil: none was measured); counts: { tokens =, samples = }, of all ranks. Joules are of CPUs and
--- GPUs together where both are known, else of what is, which `of` names: "cpu", "gpu", "cpu+gpu".
+--- Returns the entry of --stats. reports: one of each rank; counts: { tokens =, samples = } of all ranks. `joules` is
+-- the energy of CPUs and GPUs together if both are known, otherwise of one of them; `of` says which: "cpu", "gpu",
+-- "cpu+gpu".
 function energy.total(reports, counts)
   local cpu, cpu_reason, gpu, gpu_reason
   if #reports == 0 then
@@ -52,7 +56,7 @@ function energy.total(reports, counts)
     cpu_reason = cpu_reason or json.null, gpu_reason = gpu_reason or json.null,
     joules_per_token = per(counts.tokens), joules_per_sample = per(counts.samples),
     reason = not joules and ("CPU: %s; GPU: %s"):format(cpu_reason, gpu_reason)
-      or (counts.tokens or 0) == 0 and "this model's samples are no tokens" or json.null,
+      or (counts.tokens or 0) == 0 and "the samples of this model are not tokens" or json.null,
   }
 end
 

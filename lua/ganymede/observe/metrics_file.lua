@@ -1,11 +1,12 @@
---- metrics.jsonl of a run: a line of JSON for every step and evaluation, none torn, none twice.
+--- Writes metrics.jsonl of a run: one line of JSON for every step and evaluation, each whole and once.
 --
---     local file = MetricsFile("runs/x/metrics.jsonl", 1200)    -- goes on behind the lines of step 1200
+--     local file = MetricsFile("runs/x/metrics.jsonl", 1200)    -- keeps the lines up to step 1200 and adds to them
 --     file:write { step = 1201, loss = 0.3 }
 --     file:close()
 --
--- A line is in the file before its step's checkpoint is, so a run that is killed has all of them up to its newest
--- checkpoint. What a full disk refuses waits in memory until there is room; that is said, and how many lines were lost.
+-- The line of a step is written before the checkpoint of that step exists, so a run that is killed has all lines up to
+-- its newest checkpoint. If the disk is full, lines wait in memory until there is room; warnings say so, and how many
+-- lines were lost.
 -- @module ganymede.observe.metrics_file
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
@@ -17,7 +18,8 @@ MetricsFile.__index = MetricsFile
 
 local WAIT_AT_MOST = 100000 -- lines, some 15 MB
 
--- Lines of an older run that one which goes on from that step stands on: not those of later steps, nor torn ones.
+-- Returns the lines of an older run that a run which continues from that step keeps: not those of later steps, and not
+-- incomplete ones.
 local function kept(path, step)
   local lines = {}
   if not core.is_file(path) then return lines end
@@ -29,7 +31,7 @@ local function kept(path, step)
   return lines
 end
 
---- step: how many of the run's steps are over. 0: what was in the file goes.
+--- Opens the file. step: the number of steps that the run has already made; 0: the old contents are dropped.
 local function new(_, path, step)
   local lines = step > 0 and kept(path, step) or {}
   core.write_whole(path, table.concat(lines))
@@ -37,7 +39,7 @@ local function new(_, path, step)
     waiting = { first = 1, last = 0 } }, MetricsFile)
 end
 
--- Writes what waits, the oldest first -> nil, or why the system refuses.
+-- Writes the waiting lines, oldest first. Returns nil, or the reason why the system refuses.
 local function flush(self)
   local waiting = self.waiting
   while waiting.first <= waiting.last do
@@ -59,7 +61,7 @@ local function add(self, line)
   waiting[waiting.last] = line
 end
 
---- Adds a line. The evaluation of a step that an earlier run has noted already is not noted again.
+--- Adds a line. The evaluation of a step that an earlier run has already written is not written again.
 function MetricsFile:write(event)
   local line = json.encode(event) .. "\n"
   if line == self.last then return end
@@ -74,7 +76,7 @@ function MetricsFile:write(event)
   self.said = why
 end
 
---- Ends it; says what could not be written.
+--- Closes the file, and warns if lines could not be written.
 function MetricsFile:close()
   local why = flush(self)
   self.file:close()

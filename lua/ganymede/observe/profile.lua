@@ -1,15 +1,15 @@
---- Profiles: what each op of a training step costs on this device, as a table or as JSON.
+--- Profiles measure what each op of a training step costs on this device, as a table or as JSON.
 --
 --     local profiler = profile.attach(trainer, { skip = 3, steps = 20 })   -- times steps 4 to 23
 --     ... train ...
 --     profiler:write "profile.txt"           -- a table; "profile.json": the numbers
 --
 -- Every call of an op is timed, on a GPU by events on its stream, so that the host does not wait (kernels/profile.h). A
--- line of the table is an op with the dtype and shapes of its first inputs; `bytes` are the least that it must move and
--- `flops` what it must compute (kernels/cost.c), so GB/s and TFLOP/s beside the device's own say how near it is.
--- Rank 0 alone is timed. The traps: collectives and copies to and from the host are no ops, and the share of a step
--- that lies in no op (`other`) is theirs, or the host's; each op is timed with a gap before it, so small ones look
--- dearer than they are.
+-- line of the table is an op with the dtype and shapes of its first inputs. `bytes` is the least that it must move and
+-- `flops` what it must compute (kernels/cost.c); compare GB/s and TFLOP/s with those of the device. Only rank 0 is
+-- timed.
+-- The traps: collectives and copies to and from the host are not ops; the part of a step in no op (`other`) belongs to
+-- them or to the host. Each op is timed with a gap before it, so small ops look slower than they are.
 -- @module ganymede.observe.profile
 local core = require "ganymede.core"
 local json = require "ganymede.base.json"
@@ -23,7 +23,7 @@ local function fit(text, width)
   return #text <= width and text .. (" "):rep(width - #text) or text:sub(1, width - 3) .. "..."
 end
 
---- The document as the lines of a table. document: { device, dtype, steps, seconds (of all of them), lines }.
+--- Returns a document as the lines of a table. document: { device, dtype, steps, seconds (of all steps), lines }.
 function profile.table(document)
   local steps, total, out = math.max(1, document.steps), 0, {}
   for _, line in ipairs(document.lines) do total = total + line.seconds end
@@ -42,8 +42,8 @@ function profile.table(document)
 end
 
 local attach_options = {
-  skip = { type = "integer", min = 0, default = 3, doc = "steps that warm up and are not timed" },
-  steps = { type = "integer", min = 1, default = 20, doc = "steps that are timed" },
+  skip = { type = "integer", min = 0, default = 3, doc = "the number of first steps that are not timed" },
+  steps = { type = "integer", min = 1, default = 20, doc = "the number of steps that are timed" },
 }
 
 local Profiler = {}
@@ -61,7 +61,7 @@ function Profiler:step()
   if self.seen == self.opt.skip then start(self) end
 end
 
---- Times no more. Waits for the device; twice is fine.
+--- Ends timing and waits for the device. A second call does nothing.
 function Profiler:stop()
   if not self.running then return end
   self.running = false
@@ -70,7 +70,7 @@ function Profiler:stop()
     steps = self.seen - self.opt.skip, seconds = core.now() - self.began, lines = json.array(core.profile_stop()) }
 end
 
---- Times the trainer's steps from here on: opt.steps of them, after opt.skip.
+--- Begins to time the trainer's steps: opt.steps of them, after opt.skip others.
 function profile.attach(trainer, opt)
   opt = options.check("profile.attach", attach_options, opt, 2)
   local self = setmetatable({ opt = opt, seen = 0 }, Profiler)
@@ -84,7 +84,8 @@ function profile.attach(trainer, opt)
   return self
 end
 
---- Ends timing and writes what was timed: JSON where path ends with .json, else the table. nil and why if no step was.
+--- Ends timing and writes the result: JSON if the path ends with .json, otherwise the table. If no step was timed, it
+-- returns nil and the reason.
 function Profiler:write(path)
   if not ranks.is_first() then return true end
   self:stop()

@@ -1,11 +1,11 @@
---- How a run is getting on: one line that changes on a terminal, a line now and then elsewhere.
+--- Shows the progress of a run: one changing line on a terminal, elsewhere a line from time to time.
 --
 --     local progress = Progress { steps = 469 }
 --     progress { step = 12, epoch = 1, loss = 2.1, accuracy = 0.3, samples = 1536, lr = 1e-3 }
 --     progress:close()
 --
--- Rates are measured over the last 10 seconds or so; the first step, which allocates, does not count. Of several
--- ranks only rank 0 shows anything.
+-- Rates are measured over about the last 10 seconds; the first step, which allocates, does not count. Of several ranks
+-- only rank 0 shows anything.
 -- The trap: `samples` counts from the beginning of the run, not from the last call.
 local core = require "ganymede.core"
 local log = require "ganymede.base.log"
@@ -15,8 +15,8 @@ Progress.__index = Progress
 
 local TERMINAL_SECONDS, PLAIN_SECONDS, WINDOW = 0.1, 10, 10
 
---- opt: steps (of the whole run, or nil), out (file, default standard output), terminal (default: is it one?),
--- clock (default core.now)
+--- Makes a progress display. opt: steps (of the whole run, or nil), out (file, default: standard output), terminal
+-- (whether out is a terminal; default: it is found out), clock (default: core.now).
 local function new(_, opt)
   opt = opt or {}
   local self = setmetatable({ steps = opt.steps, out = opt.out or io.stdout, clock = opt.clock or core.now,
@@ -27,13 +27,13 @@ local function new(_, opt)
   return self
 end
 
---- Seconds as 0:01:23.
+--- Returns seconds as text: 0:01:23.
 function Progress.duration(seconds)
   local s = math.floor(math.max(seconds, 0) + 0.5)
   return ("%d:%02d:%02d"):format(math.floor(s / 3600), math.floor(s / 60) % 60, s % 60)
 end
 
--- Samples and steps a second over the window, nil while unknown
+-- Returns samples and steps per second over the last seconds; nil while they are unknown.
 local function rates(self, now, event)
   local window = self.window
   local last = window[#window]
@@ -51,7 +51,7 @@ local function number(x, digits)
   return ("%." .. digits .. "f"):format(x)
 end
 
---- The text for an event and its rates.
+--- Returns the text for an event and its rates.
 function Progress:text(event, samples_per_second, steps_per_second)
   local steps = event.steps or self.steps
   local parts = { steps and ("step %d/%d"):format(event.step, steps) or ("step %d"):format(event.step) }
@@ -66,7 +66,7 @@ function Progress:text(event, samples_per_second, steps_per_second)
   return table.concat(parts, "  ")
 end
 
---- Wipes the changing line, so that something else can be written.
+--- Clears the changing line, so that something else can be written.
 function Progress:wipe()
   if self.line == "" then return end
   self.out:write("\r", (" "):rep(#self.line), "\r")
@@ -74,7 +74,7 @@ function Progress:wipe()
   self.line = ""
 end
 
---- Shows where the run is; cheap enough to be called after every step.
+--- Shows the position of the run. It is cheap enough to be called after every step.
 function Progress:update(event)
   if self.silent then return end
   local now = self.clock()
@@ -93,7 +93,7 @@ function Progress:update(event)
   self.line = self.last
 end
 
---- The last line stays; the log is on its own again.
+--- Ends the display; the last line stays.
 function Progress:close()
   if self.closed then return end
   self.closed = true

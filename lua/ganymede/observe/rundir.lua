@@ -1,10 +1,10 @@
 --- The folder of a run: runs/NAME-DATE-ID/ with config.lua, env.json, metrics.jsonl and checkpoints/.
 --
--- Nothing exists before open(), which comes when everything has been built: a wrong recipe leaves nothing. From then to
--- close() the folder is this run's alone: `.lock` is locked, and another run with that folder is refused (status 2).
--- runs/latest points to the newest run. With --out the folder is the user's own, and may hold an older run:
--- one that is resumed keeps the lines of metrics.jsonl up to its step, any other loses them. Of several ranks, rank 0
--- chooses the path, and it alone makes and writes anything; Rundir {} is collective, the methods are not.
+-- Nothing exists before open(), which is called when everything has been built; so a wrong recipe leaves nothing. From
+-- open() to close() the folder belongs to this run: `.lock` is locked, and another run with that folder is refused
+-- (status 2). runs/latest points to the newest run. With --out the folder is the user's, and may hold an older run. If
+-- the run resumes that one, metrics.jsonl keeps the lines up to its step; otherwise it loses them. Of several ranks,
+-- rank 0 chooses the path, and it alone makes and writes files; Rundir {} is collective, the methods are not.
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
@@ -17,7 +17,8 @@ Rundir.__index = Rundir
 
 local BASE = "runs"
 
---- opt: name, out (or nil), text (resolved settings as Lua), argv (list), resumes (an older run of the folder?)
+--- Makes a Rundir. opt: name, out (or nil), text (resolved settings as Lua), argv (list), resumes (whether it resumes
+-- an older run of the folder).
 local function new(_, opt)
   local self = setmetatable({ name = opt.name, given = opt.out, text = opt.text, argv = opt.argv or {},
     resumes = opt.resumes }, Rundir)
@@ -26,13 +27,13 @@ local function new(_, opt)
   return self
 end
 
--- Tells runs apart that begin in the same second.
+-- Returns an id, which distinguishes runs that begin in the same second.
 function Rundir.id()
   local wall = core.wall()
   return ("%05x"):format((core.process().pid * 7919 + math.floor(wall % 1 * 1e6)) % 2 ^ 20)
 end
 
---- What the run ran on, for whoever reads it next year.
+--- Returns what env.json says: program, machine, device and command line of the run.
 function Rundir:environment()
   local device, process = core.device(), core.process()
   return {
@@ -42,19 +43,19 @@ function Rundir:environment()
   }
 end
 
--- A process that was killed a moment ago may still be ending.
+-- How long to wait for the lock, because a process that was just killed may still hold it.
 local LOCK_SECONDS = 2
 
--- Makes the folder ours for as long as this process lives.
+-- Locks the folder for as long as this process lives.
 local function lock(self)
   local process = core.process()
   local about = ("process %d on %s since %s"):format(process.pid, process.host, os.date "%Y-%m-%d %H:%M:%S")
   local held, keeps, kind = core.lock_take(self.path .. "/.lock", about, LOCK_SECONDS)
   if held then
     self.lock = held
-    if not keeps then log.warn("%s: this file system has no locks; no other run may have this folder", self.path) end
+    if not keeps then log.warn("%s: this file system has no locks; let no other run use this folder", self.path) end
   elseif kind == "invalid" then
-    failure(2, "the run folder %s is in use: %s has it; wait for its end or stop it, or give another --out", self.path,
+    failure(2, "the run folder %s is in use by %s; wait for its end or stop it, or give another --out", self.path,
       keeps)
   else
     failure(2, "%s", keeps)
@@ -70,7 +71,7 @@ local function make(self)
   end
 end
 
---- Makes the folder and its first files; does nothing the second time.
+--- Makes the folder and its first files. A second call does nothing.
 function Rundir:open()
   if self.opened then return self.path end
   self.opened = true
@@ -92,13 +93,13 @@ function Rundir:open()
   return self.path
 end
 
---- The run goes on behind that step, as metrics.jsonl does.
+--- Says that the run continues after that step, and so does metrics.jsonl.
 function Rundir:begin(step)
   self:open()
   if core.rank() == 0 then self.metrics = MetricsFile(self.path .. "/metrics.jsonl", step) end
 end
 
---- One line of metrics.jsonl.
+--- Writes one line of metrics.jsonl.
 function Rundir:write(event) self.metrics:write(event) end
 
 function Rundir:close()

@@ -1,8 +1,8 @@
---- The JSON document of --stats (version 1): what a run was and how it went, also when it failed.
+--- The JSON document of --stats (version 1): the settings of a run and its results, also if the run failed.
 --
--- The trainer fills `run` while it works; what it did not reach stays out or empty. Scripts rely on the names.
--- `loss` holds the global loss before each update, with all digits. Rank 0 writes; `ranks` has an entry of every rank
--- when all of them got to the end, else rank 0's.
+-- The trainer fills `run` while it works; what it did not reach is left out or empty. Scripts rely on the names. `loss`
+-- is the list of the global losses before each update, with all digits. Rank 0 writes the document. `ranks` has an
+-- entry for every rank if all of them reached the end; otherwise only that of rank 0.
 local core = require "ganymede.core"
 local energy = require "ganymede.observe.energy"
 local held = require "ganymede.tensor.held"
@@ -16,7 +16,7 @@ local stats = {}
 stats.status = { [0] = "done", [1] = "error", [2] = "wrong", [4] = "does not fit", [5] = "damaged", [6] = "rank died",
   [7] = "hung", [8] = "diverged", [75] = "preempted", [130] = "interrupted", [143] = "terminated" }
 
--- Settings as JSON: what has no such form (functions, objects) is named by its type.
+-- Returns settings as JSON values. A value without such a form (a function, an object) becomes the name of its type.
 local function jsonable(v)
   if type(v) == "table" and getmetatable(v) == nil then
     local out, is_list = {}, #v > 0
@@ -46,7 +46,7 @@ local function held_by(engine)
   return parameters, gradients, engine.optimizer:bytes()
 end
 
--- What this rank sent, by axes, op and phase.
+-- Returns what this rank has sent, by axes, op and phase.
 local function traffic()
   local entries = {}
   for i, e in ipairs(core.world() > 1 and core.comm_traffic() or {}) do
@@ -56,14 +56,15 @@ local function traffic()
   return json.array(entries)
 end
 
--- Of a pipeline: this rank's stage (from 0) and its parts of the model (from 1), by chunk.
+-- Returns, in a pipeline, this rank's stage (from 0) and its parts of the model (from 1), by chunk.
 local function place_of(engine)
   local stage = engine and engine.stage
   if not stage or stage.n_parts == 1 then return nil end
   return stage.rank, list(stage.parts)
 end
 
---- What this rank holds now and held at most, computed and sent. engine: whose tensors; nil: nothing was built.
+--- Returns what this rank holds now, held at most, computed and sent. engine: the engine whose tensors are meant; nil:
+-- nothing was built.
 function stats.rank(engine)
   local memory, counters = core.memory(), core.counters()
   local parameters, gradients, moments = 0, 0, 0
@@ -71,13 +72,14 @@ function stats.rank(engine)
   local stage, parts = place_of(engine)
   return { rank = core.rank(), stage = stage, parts = parts,
     parameter_bytes = parameters, gradient_bytes = gradients, optimizer_bytes = moments,
+    offload = engine and engine.optimizer:offloaded(),
     peak_bytes = memory.peak, activation_peak_bytes = math.max(0, memory.peak - parameters - gradients - moments),
     scratch_peak_bytes = memory.scratch_peak, pinned_bytes = memory.pinned,
     device_calls = core.device_counts(),
     flops = counters.flops, product_flops = counters.product_flops, kernels = counters.calls, comm = traffic() }
 end
 
---- Makes run.ranks the entries of all ranks, from their run.rank. Collective; once a run.
+--- Sets run.ranks to the entries of all ranks, from their run.rank. Collective; called once in a run.
 function stats.gather(run)
   if run.ranks then return end
   run.rank = run.rank or stats.rank()
@@ -90,8 +92,8 @@ function stats.gather(run)
   end
 end
 
---- What this rank held and sent, in a line for the end of a run: the figures that `check` gives before. rank: what
--- stats.rank gave; steps: how many it was.
+--- Returns a line for the end of a run, with what this rank held and sent: the figures that `check` predicts. rank: the
+-- result of stats.rank; steps: the number of steps.
 function stats.summary(rank, steps)
   local bytes, sent = require("ganymede.base.machine").bytes, 0
   for _, e in ipairs(rank.comm) do
@@ -99,6 +101,9 @@ function stats.summary(rank, steps)
   end
   local said = ("rank %d held %s of parameters, %s of gradients, %s of optimizer state, %s at most"):format(rank.rank,
     bytes(rank.parameter_bytes), bytes(rank.gradient_bytes), bytes(rank.optimizer_bytes), bytes(rank.peak_bytes))
+  if rank.offload and rank.offload.tier == "disk" then
+    said = ("%s, and %s of optimizer state on the disk"):format(said, bytes(rank.offload.placed_bytes))
+  end
   return core.world() == 1 and said or ("%s, and sent %s a step"):format(said, bytes(sent / math.max(1, steps)))
 end
 
@@ -110,7 +115,7 @@ end
 
 local function per_second(amount, seconds) return amount and seconds > 0 and amount / seconds or json.null end
 
--- Of the ranks that told it, when all were asked; else of this one.
+-- Returns the entries of all ranks if they were gathered; otherwise that of this rank.
 local function energy_of(run)
   local reports = {}
   for _, rank in ipairs(run.ranks or { run.rank }) do table.insert(reports, rank.energy) end
@@ -122,7 +127,7 @@ local function metrics_of(run)
   return { train = given.train or {}, test = given.test or {} }
 end
 
---- The document. Collective when the exit status is 0 and the ranks' entries were not gathered yet.
+--- Returns the document. Collective if the exit status is 0 and the entries of the ranks were not gathered yet.
 -- @param run what the trainer filled: loss, metrics, steps, seconds, samples, tokens, global_batch, rank, ...
 -- @param about exit_code, error (text or nil), settings (resolved, or nil), recipe_hash, started (core.now())
 function stats.document(run, about)
@@ -148,7 +153,7 @@ function stats.document(run, about)
   return document
 end
 
---- Writes the document whole or not at all; rank 0 does.
+--- Writes the document, whole or not at all. Only rank 0 writes.
 function stats.write(path, document)
   if not ranks.is_first() then return end
   core.write_whole(path, json.encode(document, { indent = true }) .. "\n")

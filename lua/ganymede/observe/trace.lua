@@ -1,15 +1,15 @@
---- Traces: what every rank did when, as a file for chrome://tracing or Perfetto, or as a picture.
+--- Traces record what every rank does and when, as a file for chrome://tracing or Perfetto, or as a picture.
 --
 --     local recorder = trace.attach(engine, { steps = 20 })     -- records the next 20 updates
 --     ... train ...
 --     recorder:write "step.json"                                -- COLLECTIVE; "step.svg": one step as a picture
 --
--- Recorded are the phases of the loop (ranks.phase) and, where a pipeline schedule runs, every action of its executor.
--- The file is in the array format of Chrome's trace events: a process a rank; thread 0 the computing of a stage
--- (arguments: micro_batch, chunk, and what it waited before), thread 1 the phases, asynchronous events the messages:
--- a send from its begin until it is done, a receive from when it was posted until it arrived. Times are in microseconds
--- on the clock of the machine. The trap: ranks on several machines have several clocks, so only what is within one
--- machine may be compared.
+-- A trace has the phases of the loop (ranks.phase) and, if a pipeline schedule runs, every action of its executor. The
+-- file has the array format of Chrome's trace events, with a process for each rank. Thread 0 is the computing of a
+-- stage (arguments: micro_batch, chunk, and how long it waited before), thread 1 the phases. Asynchronous events are
+-- messages: a send from its begin until it is done, a receive from the time when it was posted until it arrived. Times
+-- are in microseconds on the clock of the machine. The trap: ranks on several machines have several clocks, so compare
+-- only times of one machine.
 -- @module ganymede.observe.trace
 local account = require "ganymede.schedules.account"
 local core = require "ganymede.core"
@@ -30,8 +30,8 @@ local function median(list)
   return list[math.ceil(#list / 2)]
 end
 
---- What was measured of one step of a schedule, as ganymede.schedules.simulate gives what is expected of it: times in
--- milliseconds from the first computing of all on. events[rank + 1]: of core.executor_events on that stage.
+--- Returns the measured times of one step of a schedule, in the form of ganymede.schedules.simulate: milliseconds from
+-- the first computing of all ranks. events[rank + 1]: the result of core.executor_events on that stage.
 function trace.measured(schedule, events)
   local begins, finishes, first, forwards = {}, {}, math.huge, {}
   for i, actions in ipairs(schedule.actions) do
@@ -55,7 +55,7 @@ function trace.measured(schedule, events)
   return measured
 end
 
---- The same as a picture: the text of an SVG file.
+--- Returns the same as a picture: the text of an SVG file.
 function trace.svg(schedule, events) return draw_svg(schedule, trace.measured(schedule, events)) end
 
 -- ---------------------------------------------------------------- Chrome's events
@@ -71,7 +71,7 @@ local function named(rank, thread, what, name)
   return ('{"name":"%s","ph":"M","pid":%d,"tid":%d,"args":{"name":"%s"}}'):format(what, rank, thread, name)
 end
 
--- A message is two events with an identity of their own.
+-- Adds a message: two events with an id of their own.
 local function message(rank, id, event, first)
   local head = ('{"name":"%s %s","cat":"message","id":"%d.%d","pid":%d,"tid":0'):format(event.action, event.thing, rank,
     id, rank)
@@ -98,8 +98,8 @@ local function earliest(records)
   return first
 end
 
---- The text of a trace file. records: a list of { rank, stage, phases = list of { name, begin, finish }, runs = list of
--- lists of events of core.executor_events }, times in seconds.
+--- Returns the text of a trace file. records: a list of { rank, stage, phases = list of { name, begin, finish }, runs =
+-- list of lists of events of core.executor_events }, with times in seconds.
 function trace.chrome(records)
   local lines, first = {}, earliest(records)
   local function add(line) lines[#lines + 1] = line end
@@ -127,10 +127,10 @@ local Recorder = {}
 Recorder.__index = Recorder
 
 local attach_options = {
-  steps = { type = "integer", min = 1, default = 20, doc = "updates to record; a trace is read by people" },
+  steps = { type = "integer", min = 1, default = 20, doc = "the number of updates that are recorded" },
 }
 
--- From one phase into the next. An update is over when the loop leaves it.
+-- Notes the change from one phase to the next. An update ends when the loop leaves that phase.
 function Recorder:enter(name)
   local now, phase = core.executor_clock(), self.phase
   if phase then
@@ -142,7 +142,7 @@ function Recorder:enter(name)
   if self.updates >= self.steps then self:stop() end
 end
 
--- The events of the run that has just ended, if there was one; passes the results on.
+-- Takes the events of the run that has just ended, if there was one, and returns the results it is given.
 function Recorder:take(forward_only, ...)
   local executor = self.engine.executor
   local events = self.recording and executor and core.executor_events(executor) or {}
@@ -154,7 +154,7 @@ function Recorder:take(forward_only, ...)
   return ...
 end
 
---- Records what the engine does from here on, until opt.steps updates have been made or it is written.
+--- Begins to record what the engine does, until opt.steps updates have been made or the trace is written.
 function trace.attach(engine, opt)
   opt = options.check("trace.attach", attach_options, opt, 2)
   local inner = engine.schedule
@@ -169,13 +169,13 @@ function trace.attach(engine, opt)
   return self
 end
 
---- Records no more; what was recorded stays. Twice is fine.
+--- Ends recording and keeps what was recorded. A second call does nothing.
 function Recorder:stop()
   if not self.recording then return end
   self.recording, self.engine.schedule, ranks.on_phase = false, self.inner, nil
 end
 
--- Does this rank stand for its stage in a picture: is it first along every other axis?
+-- Whether this rank represents its stage in a picture: it is the first along every other axis.
 local function stands_for_stage()
   for _, axis in ipairs(core.mesh()) do
     if axis.name ~= "pipeline" and axis.coordinate > 0 then return false end
@@ -194,20 +194,20 @@ local function all_records(self)
   return records
 end
 
--- The last step with a backward pass that was recorded, as a picture.
+-- Returns a picture of the last recorded step with a backward pass.
 local function picture(self, records)
   local events, most = {}, 0
   for _, record in ipairs(records) do
     if record.first then events[record.stage + 1] = record.runs[self.shown or 0] end
   end
   if #events == 0 then
-    failure(2, "a trace as a picture shows a step of a pipeline schedule, and none was run; name the file .json")
+    failure(2, "a trace as a picture shows a step of a pipeline schedule, and none has run; name the file .json")
   end
   for _, event in ipairs(events[1]) do most = math.max(most, event.micro_batch) end
   return trace.svg(self.inner:order_for(#events, most, self.shown_forward), events)
 end
 
---- Ends recording and writes the file on rank 0: a picture of one step if its name ends with .svg, else Chrome's
+--- Ends recording and writes the file on rank 0: a picture of one step if its name ends with .svg, otherwise Chrome's
 -- events. COLLECTIVE over all ranks.
 function Recorder:write(path)
   self:stop()

@@ -1,13 +1,14 @@
---- Optimizers: SGD, Adam, AdamW with PyTorch's options and defaults, over host/optim (fused, in C), and the
--- class from which optimizers written in Lua inherit.
+--- Optimizers: SGD, Adam and AdamW, whose options and defaults are PyTorch's and whose update is one call into C
+-- (host/optim), and the class from which optimizers written in Lua inherit. ganymede.optim.families and
+-- ganymede.optim.adafactor have the others.
 --
 --     local optimizer = gm.optim.AdamW({ lr = 1e-3, weight_decay = 0.05 }, model)
---     optimizer:step { clip = 1 }            -- at the rate optimizer.lr, which schedulers write
+--     optimizer:step { clip = 1 }            -- uses the rate optimizer.lr, which schedulers write
 --
 -- The second argument is a module, a list of tensors, or a list of groups { params = ..., lr_scale =,
--- weight_decay = }. In a config, `groups` picks parameters by their names (Lua patterns); the first group
--- that matches has a parameter. The trap: as in PyTorch, biases and norms decay too, unless
--- no_decay = "norm_and_bias".
+-- weight_decay =, trust = }. In a config, `groups` selects parameters by their names (Lua patterns). A parameter
+-- belongs to the first group whose pattern matches its name. The trap: as in PyTorch, weight decay also acts on biases
+-- and norms, unless no_decay = "norm_and_bias".
 -- @module ganymede.optim
 local core = require "ganymede.core"
 local held = require "ganymede.tensor.held"
@@ -25,26 +26,36 @@ optim.Optimizer = Optimizer
 -- ---------------------------------------------------------------- parameters and groups
 
 local group_options = {
-  params = { type = { "table", "module" }, optional = true, doc = "a module or a list of tensors" },
-  match = { type = "string", optional = true, doc = "Lua pattern over parameter names" },
-  lr_scale = { type = "number", min = 0, default = 1, doc = "times the learning rate" },
-  weight_decay = { type = "number", min = 0, optional = true, doc = "in place of the optimizer's own" },
+  params = { type = { "table", "module" }, optional = true,
+    doc = "the parameters of the group: a module or a list of tensors" },
+  match = { type = "string", optional = true, doc = "the Lua pattern of the names of the parameters in the group" },
+  lr_scale = { type = "number", min = 0, default = 1,
+    doc = "the factor by which the learning rate of these parameters is multiplied" },
+  weight_decay = { type = "number", min = 0, optional = true,
+    doc = "the weight decay of these parameters; default: that of the optimizer" },
+  trust = { type = "boolean", optional = true,
+    doc = "whether these parameters have a trust ratio (LAMB, LARS); default: as no_trust says" },
 }
 
 local common = {
-  lr = { type = "number", min = 0, default = 1e-3, doc = "learning rate, before the scheduler" },
-  weight_decay = { type = "number", min = 0, default = 0, doc = "of every parameter, if groups do not say otherwise" },
-  groups = { type = "table", optional = true, doc = "list of { match = pattern, lr_scale =, weight_decay = }" },
+  lr = { type = "number", min = 0, default = 1e-3,
+    doc = "the learning rate; a scheduler computes the rate of each step from it" },
+  weight_decay = { type = "number", min = 0, default = 0,
+    doc = "the weight decay of every parameter whose group sets none" },
+  groups = { type = "table", optional = true,
+    doc = "the list of groups { match = pattern, lr_scale =, weight_decay =, trust = }; a parameter belongs to the "
+      .. "first that matches its name" },
   no_decay = { type = "string", one_of = { "none", "norm_and_bias" }, default = "none",
-               doc = "norm_and_bias: parameters of fewer than two dimensions do not decay" },
+               doc = "which parameters are left out of weight decay; norm_and_bias: those with fewer than two "
+                 .. "dimensions" },
 }
 
 local function is_module(x) return type(x) == "table" and type(rawget(x, "_module")) == "table" end
 
--- anything that holds parameters -> list of { name, tensor }
+-- A module or a list of tensors -> the list of its parameters, each { name, tensor }.
 local function named(owner, params)
   if is_module(params) then
-    local list = {} -- a frozen parameter (requires_grad(false)) is none of the optimizer's
+    local list = {} -- a frozen parameter (requires_grad(false)) is left out
     for _, p in ipairs(params:named_parameters()) do
       if p.tensor:requires_grad() then list[#list + 1] = p end
     end
@@ -57,7 +68,7 @@ local function named(owner, params)
     elseif type(p) == "table" and core.is_tensor(p.tensor) then
       out[i] = { name = p.name or tostring(i), tensor = p.tensor }
     else
-      error(("%s: parameter %d is no tensor but %s"):format(owner, i, tostring(p)), 0)
+      error(("%s: parameter %d must be a tensor; got %s"):format(owner, i, tostring(p)), 0)
     end
   end
   return out
@@ -68,16 +79,30 @@ local function is_group_list(params)
     and not core.is_tensor(params[1]) and params[1].params ~= nil
 end
 
--- -> list of { name, tensor, lr_scale, weight_decay }
-local function from_group_list(owner, groups, decay)
+-- trust is for optimizers with a trust ratio: those with the option no_trust.
+local function refuse_trust(owner, what, group, opt)
+  if group.trust == nil or opt.no_trust then return end
+  error(("%s: %s has trust, but %s has no trust ratio; LAMB and LARS have"):format(owner, what, owner), 0)
+end
+
+-- Does a parameter have a trust ratio?
+local function has_trust(opt, group, tensor)
+  if group and group.trust ~= nil then return group.trust end
+  return not (opt.no_trust == "norm_and_bias" and tensor:dim() < 2)
+end
+
+-- Groups given in code -> the list of their parameters, each { name, tensor, lr_scale, weight_decay, trust }.
+local function from_group_list(owner, groups, opt)
   local out = {}
   for i, given in ipairs(groups) do
     local g = options.check(("%s: group %d"):format(owner, i), group_options, given, 0)
     if not g.params then error(("%s: group %d has no 'params'"):format(owner, i), 0) end
+    refuse_trust(owner, "group " .. i, g, opt)
     for _, p in ipairs(named(owner, g.params)) do
       local name = is_module(g.params) and p.name or ("%d.%s"):format(i, p.name)
-      out[#out + 1] = { name = name, tensor = p.tensor, lr_scale = g.lr_scale, weight_decay = g.weight_decay or decay,
-                        has_decay = g.weight_decay ~= nil }
+      out[#out + 1] = { name = name, tensor = p.tensor, lr_scale = g.lr_scale,
+                        weight_decay = g.weight_decay or opt.weight_decay, has_decay = g.weight_decay ~= nil,
+                        trust = has_trust(opt, g, p.tensor) }
     end
   end
   return out
@@ -89,7 +114,7 @@ local function matched_group(groups, name)
   end
 end
 
--- The names that a pattern may mean: of a module those that other stages of a pipeline hold, too.
+-- The names that a pattern may match. For a module they include the parameters that other stages of a pipeline hold.
 local function all_names(given, params)
   local names = {}
   for _, p in ipairs(is_module(given) and given:declared() or params) do
@@ -98,7 +123,7 @@ local function all_names(given, params)
   return names
 end
 
--- Groups that no name falls into, here or, where stages built their own parts, on any.
+-- Refuses a group whose pattern matches no parameter. If each stage has built its own part, no stage may have a match.
 local function refuse_idle(owner, groups, names)
   if #groups == 0 then return end
   local used, place = {}, {}
@@ -111,29 +136,31 @@ local function refuse_idle(owner, groups, names)
   if stages > 1 and core.device().has_data then used = ranks.sum(used) end
   for i, g in ipairs(groups) do
     if used[i] == 0 and (stages == 1 or core.device().has_data) then
-      error(("%s: groups[%d] has match = %q, which no parameter is left for; names look like '%s'"):format(
+      error(("%s: groups[%d] has match = %q, and no parameter is left for it; names look like '%s'"):format(
         owner, i, g.match, names[1] or ""), 0)
     end
   end
 end
 
--- A module or list and its list of { name, tensor }, and the config's groups -> list of { name, tensor, lr_scale,
--- weight_decay }
+-- A module or a list of tensors, with the groups of a config -> the list of its parameters, each { name, tensor,
+-- lr_scale, weight_decay, trust }.
 local function with_settings(owner, given, opt)
   local params = named(owner, given)
   local groups = {}
   for i, one in ipairs(opt.groups or {}) do
     groups[i] = options.check(("%s: groups[%d]"):format(owner, i), group_options, one, 0)
     if not groups[i].match or groups[i].params then
-      error(("%s: groups[%d] needs 'match', a pattern over parameter names (params is for code)"):format(owner, i), 0)
+      error(("%s: groups[%d] needs 'match', a pattern of parameter names (params is for code)"):format(owner, i), 0)
     end
+    refuse_trust(owner, ("groups[%d]"):format(i), groups[i], opt)
   end
   local out = {}
   for i, p in ipairs(params) do
     local g = matched_group(groups, p.name)
     local decay = opt.no_decay == "norm_and_bias" and p.tensor:dim() < 2 and 0 or opt.weight_decay
     out[i] = { name = p.name, tensor = p.tensor, lr_scale = g and g.lr_scale or 1,
-               weight_decay = g and g.weight_decay or decay, has_decay = g and g.weight_decay ~= nil or false }
+               weight_decay = g and g.weight_decay or decay, has_decay = g and g.weight_decay ~= nil or false,
+               trust = has_trust(opt, g, p.tensor) }
   end
   refuse_idle(owner, groups, all_names(given, params))
   return out
@@ -161,8 +188,8 @@ local construct = signature.constructor("options table?, parameters any?", funct
   if opt.params ~= nil and params == nil then params = opt.params end
   opt.params = nil
   opt = options.check(class.name, class.options, opt, 2)
-  if params == nil then error(class.name .. ": which parameters? give a module as the second argument", 3) end
-  local items = is_group_list(params) and from_group_list(class.name, params, opt.weight_decay)
+  if params == nil then error(class.name .. " needs parameters: give a module as the second argument", 3) end
+  local items = is_group_list(params) and from_group_list(class.name, params, opt)
     or with_settings(class.name, params, opt)
   local self = setmetatable({ opt = opt, lr = opt.lr, items = refuse_doubles(class.name, items), tensors = {},
     given = params }, class)
@@ -171,48 +198,57 @@ local construct = signature.constructor("options table?, parameters any?", funct
   return self
 end)
 
---- For classes: makes what the optimizer needs. items: list of { name, tensor, lr_scale, weight_decay }. self.given is
--- what was given as parameters.
+--- Creates what the optimizer needs; a class defines it. items: the list of { name, tensor, lr_scale, weight_decay,
+-- trust }. self.given is what was given as parameters.
 function Optimizer.build(_) end
 
---- One update from the gradients. settings.lr: the rate (default self.lr); settings.clip: factor for all
--- gradients; settings.loss_scale: divisor of all gradients. Classes with takes_control = true may be given
--- settings.control in place of both: core.step_control(), which decides on the device.
+--- Makes one update from the gradients. settings.lr is the rate (default self.lr). All gradients are multiplied by
+-- settings.clip and divided by settings.loss_scale. A class with takes_control = true may receive settings.control
+-- in place of both: a core.step_control(), which decides on the device.
 function Optimizer:step() error(self.name .. " does not define step{ lr, clip }", 2) end
 
---- Forgets all gradients: the next backward sets them.
+--- Forgets all gradients, so that the next backward pass sets them.
 function Optimizer:zero_grad() core.zero_grad(self.tensors) end
 
---- Tensors that the next steps depend on, beside the parameters: list of { name, tensor }, names without
--- repeats. What a checkpoint holds.
+--- Returns the tensors, besides the parameters, that the next steps depend on: a list of { name, tensor } in which
+-- each name is unique. A checkpoint saves them.
 function Optimizer.state(_) return {} end
 
---- Updates made so far.
+--- The number of updates made so far. Classes with counts_updates = true leave out steps that were skipped, and get
+-- that number back when a run resumes; others get the number of all steps.
 function Optimizer:steps() return self.step_count or 0 end
---- Sets the number of updates made: part of resuming.
+--- Sets the number of updates made so far, when a run resumes.
 function Optimizer:set_steps(n) self.step_count = n end
 
---- Of these, how many were made without a parameter, because it had no gradient: list of { name, updates }, where there
--- are any. The step numbers of bias corrections leave them out. On a GPU it waits.
+--- Returns how many updates left a parameter out because it had no gradient: a list of { name, updates }, with the
+-- parameters that missed any. Bias corrections do not count these updates. On a GPU the call waits for the device.
 function Optimizer.missed(_) return {} end
---- numbers: { [name of a parameter] = updates }; absent: none. Part of resuming.
+--- Sets how many updates each parameter has missed, when a run resumes. numbers: { [name of a parameter] = updates }; a
+-- parameter that is not in it has missed none.
 function Optimizer:set_missed(numbers)
-  if next(numbers) then error(self.name .. " does not count updates that parameters have missed", 0) end
+  if next(numbers) then error(self.name .. " does not count the updates that a parameter has missed", 0) end
 end
 
---- Bytes of the state that exists on this rank.
+--- Returns the bytes of the state that exists on this rank.
 function Optimizer:bytes()
   local sum = 0
   for _, entry in ipairs(self:state()) do sum = sum + held.bytes(entry.tensor) end
   return sum
 end
 
+--- Where states rest that are not in memory (offload), in bytes; nil: all are in memory.
+function Optimizer.offloaded(_) return nil end
+--- For ganymede.train.offload: from here on states rest elsewhere.
+function Optimizer:offload()
+  error(("gm.initialize: %s keeps its states itself, so that offload.optimizer cannot move them"):format(self.name), 0)
+end
+
 function Optimizer:set_momentum()
   error(("%s has no momentum to change; give the scheduler cycle_momentum = false"):format(self.name), 0)
 end
 
---- A new class of optimizers, registered under its name in registry.optimizers. Its own options are added
--- to lr, weight_decay, groups and no_decay; it defines build, step and state.
+--- Makes a new class of optimizers and registers it under its name in registry.optimizers. Its own options are added
+-- to lr, weight_decay, groups and no_decay. The class defines build, step and state.
 function optim.class(name, own_options, parent)
   parent = parent or Optimizer
   local all = {}
@@ -227,23 +263,26 @@ end
 
 -- ---------------------------------------------------------------- over host/optim
 
+local maximize = { type = "boolean", default = false, doc = "go up the gradients, to the largest loss?" }
 local master_weights = { type = "boolean", default = true,
-  doc = "parameters of 16 bits: update a copy in f32, of which they are the rounding? else they are rounded by chance" }
+  doc = "whether each parameter of 16 bits has a copy in f32, which an update changes and then rounds into the "
+    .. "parameter; if false, the parameter itself is updated with stochastic rounding" }
 
--- A parent for optimizers whose update is a C kernel: `kind` and attrs(opt). It reads what step_control decided.
+-- The parent of optimizers whose update is a C kernel. A class defines `kind` and attrs(opt). The kernel reads what
+-- step_control has decided.
 local Fused = setmetatable({ takes_control = true }, { __index = Optimizer })
 
 function Fused:build(opt, items)
   local attrs = self.attrs(opt)
-  attrs.stochastic = not opt.master_weights
+  attrs.stochastic, attrs.maximize = not opt.master_weights, opt.maximize
   self.core = core.optimizer(self.kind, self.tensors, attrs, items)
 end
 
 Fused.step = signature.declare("optimizer:step", "optimizer table, settings options?", {
-  lr = { type = "number", optional = true, doc = "the rate; default optimizer.lr" },
-  clip = { type = "number", default = 1, doc = "factor for all gradients" },
-  loss_scale = { type = "number", default = 1, doc = "divisor of all gradients" },
-  control = { type = "object", optional = true, doc = "core.step_control(), in place of clip and loss_scale" },
+  lr = { type = "number", optional = true, doc = "the learning rate of this update; default: optimizer.lr" },
+  clip = { type = "number", default = 1, doc = "the factor by which all gradients are multiplied" },
+  loss_scale = { type = "number", default = 1, doc = "the number by which all gradients are divided" },
+  control = { type = "object", optional = true, doc = "a core.step_control(), which replaces clip and loss_scale" },
 }, function(self, settings)
   self.core:step { lr = settings.lr or self.lr, clip = settings.clip, loss_scale = settings.loss_scale,
     control = settings.control }
@@ -252,7 +291,8 @@ end)
 function Fused:state()
   local out = {}
   for i, entry in ipairs(self.core:state()) do
-    out[i] = { name = ("%s/%s"):format(entry.name, self.items[entry.parameter].name), tensor = entry.tensor }
+    out[i] = { name = ("%s/%s"):format(entry.name, self.items[entry.parameter].name), tensor = entry.tensor,
+               resting = entry.resting }
   end
   return out
 end
@@ -277,15 +317,20 @@ end
 
 function Fused:prepare() self.core:prepare(self.lr) end
 function Fused:bytes() return self.core:bytes() end
+function Fused:offload(settings) self.core:offload(settings) end
+function Fused:offloaded() return self.core:offloaded() end
 function Fused:set_momentum(value) self.core:set_momentum(value) end
 
---- v = momentum v + (1 - dampening) g, w -= lr v (Sutskever et al. 2013, as PyTorch writes it).
-local SGD = optim.class("SGD", {
-  momentum = { type = "number", min = 0, below = 1, default = 0, doc = "share of the last update that is kept" },
-  dampening = { type = "number", default = 0, doc = "share of the gradient that is left out of the momentum" },
-  nesterov = { type = "boolean", default = false, doc = "look ahead (Nesterov)?" },
-  master_weights = master_weights,
-}, Fused)
+--- The velocity is v = momentum v + (1 - dampening) g, and w = w - lr v (Sutskever et al. 2013, in PyTorch's form).
+local sgd_options = {
+  momentum = { type = "number", min = 0, below = 1, default = 0,
+    doc = "the factor of the velocity v of the step before; 0: no momentum" },
+  dampening = { type = "number", default = 0, doc = "the part of the gradient that does not enter the velocity" },
+  nesterov = { type = "boolean", default = false,
+    doc = "whether w moves by g + momentum v in place of v (Nesterov); needs momentum above 0, dampening 0" },
+  master_weights = master_weights, maximize = maximize,
+}
+local SGD = optim.class("SGD", sgd_options, Fused)
 optim.SGD = SGD
 SGD.kind = "sgd"
 
@@ -303,9 +348,14 @@ function SGD:set_momentum(value)
 end
 
 local adam_options = {
-  master_weights = master_weights,
-  betas = { type = "table", default = { 0.9, 0.999 }, doc = "decay of the first and the second moment" },
-  eps = { type = "number", min = 0, default = 1e-8, doc = "added to the root of the second moment" },
+  master_weights = master_weights, maximize = maximize,
+  betas = { type = "table", default = { 0.9, 0.999 },
+    doc = "{ beta1, beta2 }: the decay rates of the running means of the gradient and of its square, each from 0, "
+      .. "below 1" },
+  eps = { type = "number", min = 0, default = 1e-8,
+    doc = "a number added to the square root of the second moment, which prevents a division by 0" },
+  amsgrad = { type = "boolean", default = false,
+    doc = "whether updates are divided by the root of the largest second moment so far (Reddi, Kale and Kumar 2018)" },
 }
 
 local function adam_attrs(name, decoupled)
@@ -316,26 +366,35 @@ local function adam_attrs(name, decoupled)
         error(("%s: betas[%d] must be a number from 0, below 1; got %s"):format(name, i, tostring(b[i])), 0)
       end
     end
-    return { beta1 = b[1], beta2 = b[2], eps = opt.eps, weight_decay = opt.weight_decay, decoupled = decoupled }
+    return { beta1 = b[1], beta2 = b[2], eps = opt.eps, weight_decay = opt.weight_decay, decoupled = decoupled,
+             amsgrad = opt.amsgrad }
   end
 end
 
---- Kingma and Ba 2015; weight_decay is added to the gradient.
+--- The method of Kingma and Ba (2015). Weight decay adds weight_decay w to the gradient.
 local Adam = optim.class("Adam", adam_options, Fused)
 optim.Adam = Adam
 Adam.kind, Adam.attrs = "adam", adam_attrs("Adam", false)
 
---- Loshchilov and Hutter 2019: w shrinks by lr weight_decay, apart from the gradient.
+--- The method of Loshchilov and Hutter (2019). Weight decay multiplies w by 1 - lr weight_decay and does not enter the
+-- moments.
 local AdamW = optim.class("AdamW", {
-  betas = adam_options.betas, eps = adam_options.eps, master_weights = master_weights,
+  betas = adam_options.betas, eps = adam_options.eps, amsgrad = adam_options.amsgrad,
+  master_weights = master_weights, maximize = maximize,
   weight_decay = { type = "number", min = 0, default = 0.01, doc = common.weight_decay.doc },
 }, Fused)
 optim.AdamW = AdamW
 AdamW.kind, AdamW.attrs = "adam", adam_attrs("AdamW", true)
 
+require "ganymede.optim.families"(optim, Fused, {
+  lr = common.lr, weight_decay = common.weight_decay, betas = adam_options.betas, eps = adam_options.eps,
+  amsgrad = adam_options.amsgrad, sgd = sgd_options,
+  fused = { master_weights = master_weights, maximize = maximize },
+})
+require "ganymede.optim.adafactor"(optim, { maximize = maximize })
 require "ganymede.optim.muon"(optim, Fused, { betas = adam_options.betas, eps = adam_options.eps,
   master_weights = master_weights })
 
-signature.export("optimizer", Fused, ":")
-signature.export("optimizer", Optimizer, ":", { "build", "step", "set_momentum" })
+signature.export("optimizer", Fused, ":", { "offload" })
+signature.export("optimizer", Optimizer, ":", { "build", "step", "set_momentum", "offload" })
 return require("ganymede.base.missing").guard("optim", signature.export("optim", optim))

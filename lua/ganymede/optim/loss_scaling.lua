@@ -1,10 +1,10 @@
---- Loss scaling, for gradients in f16: the smallest number of f16 is 6e-8, and many gradients are less.
+--- Loss scaling, for gradients in f16: the smallest positive number of f16 is 6e-8, and many gradients are smaller.
 --
--- Backward passes begin with the loss scale in place of 1, so that gradients carry it; updates divide by it. A step
--- whose gradients overflow is left out, and the scale backs off; after growth_interval updates in a row it grows
--- (Micikevicius et al. 2018, arXiv:1710.03740; as PyTorch's GradScaler does it, decided on the device:
--- kernels/step_control.h). All ranks decide from the same loss and norm, and so alike. The trap: p:grad() is the scaled
--- gradient.
+-- Backward passes begin with the loss scale in place of 1, so that gradients carry it; updates divide by it. If the
+-- gradients of a step overflow, the step makes no update and the scale shrinks. After growth_interval updates in a row
+-- it grows (Micikevicius et al. 2018, arXiv:1710.03740). The rule is that of PyTorch's GradScaler, and the device
+-- decides (kernels/step_control.h). All ranks decide the same, because they have the same loss and norm. The trap:
+-- p:grad() is the scaled gradient.
 -- @module ganymede.optim.loss_scaling
 local log = require "ganymede.base.log"
 local options = require "ganymede.base.options"
@@ -25,7 +25,7 @@ loss_scaling.fields = {
 }
 loss_scaling.aliases = { init_scale = "initial_scale" }
 
---- The fields of a user's table, true or nil (the defaults); nil for false.
+--- Returns the checked fields of a user's table; true and nil stand for the defaults. Returns nil for false.
 function loss_scaling.options(given)
   if given == false then return nil end
   return options.check("fp16", loss_scaling.fields, given ~= true and given or {}, 2, loss_scaling.aliases)
@@ -34,8 +34,9 @@ end
 local Scaling = {}
 Scaling.__index = Scaling
 
---- For the decisions of `control` (core.step_control()); given: the fields above, checked. Losses of the rank are
--- scaled from here on, until an engine runs its backward pass that scales by another number, or by none.
+--- Starts loss scaling for the decisions of `control` (core.step_control()). given: the fields above, checked. From
+-- here on the losses of this rank are scaled, until an engine that scales differently, or not at all, runs a backward
+-- pass.
 function loss_scaling.start(control, given)
   local self = setmetatable({ scale = given.initial_scale, carried = given.initial_scale, good = 0, overflows = 0,
                               given = given, control = control }, Scaling)
@@ -44,26 +45,26 @@ function loss_scaling.start(control, given)
   return self
 end
 
---- Attributes of step_control, into rule.
+--- Writes the attributes of step_control into rule.
 function Scaling:fill(rule)
   rule.growth, rule.backoff = self.given.growth_factor, self.given.backoff_factor
   rule.growth_interval = self.given.growth_interval
 end
 
---- Takes the numbers of a step that was decided.
+--- Takes the numbers of a step about which the device has decided.
 function Scaling:tell(step, numbers)
   self.carried = self.scale
   if numbers.cause == 2 then
     self.overflows = self.overflows + 1
     if ranks.is_first() then
-      log.info("step %d: gradients overflowed f16 and were left out; the loss scale is %g now", step,
+      log.info("step %d: gradients overflowed f16, and the update was left out; the loss scale is now %g", step,
         numbers.loss_scale)
     end
   end
   if numbers.loss_scale > 0 then self.scale, self.good = numbers.loss_scale, numbers.good end -- 0: no values (meta)
 end
 
---- What a checkpoint keeps of it, and the way back.
+--- Returns what a checkpoint keeps of it; load_state restores it.
 function Scaling:state() return { scale = self.scale, good = self.good, overflows = self.overflows } end
 
 function Scaling:load_state(state)

@@ -1,8 +1,8 @@
---- ZeRO: what of a model the data ranks divide (Rajbhandari et al. 2020, arXiv:1910.02054).
+--- ZeRO says what the data ranks divide of a model (Rajbhandari et al. 2020, arXiv:1910.02054).
 --
--- Stages 1 and 2 are the work of the reducer (host/gradients/reducer.h), stage 3 that of host/gradients/stored.h. From
--- zero.rest on, parameters that are made rest in parts; those that exist take zero.store. The setting itself:
--- ganymede.optim.zero_setting.
+-- The reducer (host/gradients/reducer.h) does stages 1 and 2, and host/gradients/stored.h does stage 3. After
+-- zero.rest, new parameters rest in parts; zero.store divides a parameter that exists. ganymede.optim.zero_setting has
+-- the setting.
 -- The trap: a parameter that rests in parts is gathered by all ranks that hold it, when any op uses it.
 -- @module ganymede.optim.zero
 local context = require "ganymede.job.context"
@@ -12,17 +12,17 @@ local setting = require "ganymede.optim.zero_setting"
 
 local zero = {}
 
---- The options of a setting `zero` (or nil) on this mesh.
+--- Returns the options of a setting `zero` (or nil) on this mesh.
 function zero.options(given)
   local opt = setting.options(given)
   if opt.size and context.current().plan.shard ~= opt.size then
-    error("zero has a size, which belongs to the mesh: give it to gm.launch, or say parallel.data.shard there", 0)
+    error("zero has a size, which belongs to the mesh: give it to gm.launch, or set parallel.data.shard there", 0)
   end
   return opt
 end
 
---- The axes whose ranks divide what belongs to a parameter: of the ranks that hold parts of a batch all, or with
--- zero.size an inner part. The others hold copies of what these hold.
+--- Returns the axes whose ranks divide what belongs to a parameter: all ranks that hold parts of a batch, or with
+-- zero.size an inner part of them. The others hold copies of what these hold.
 function zero.owners()
   return context.current().plan.shard and { "shard", "expert" } or { "data", "expert" }
 end

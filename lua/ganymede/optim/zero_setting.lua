@@ -3,8 +3,7 @@
 --     zero = 2                                           -- or { stage = 2 }
 --     zero = { stage = 3, size = 8, whole_below = 0, keep = "512M", ahead = "128M" }
 --
--- What is done about it: ganymede.optim.zero. The trap: zero.size is a part of the mesh, and becomes
--- parallel.data.shard.
+-- ganymede.optim.zero applies it. The trap: zero.size is a part of the mesh, and becomes parallel.data.shard.
 -- @module ganymede.optim.zero_setting
 local machine = require "ganymede.base.machine"
 local options = require "ganymede.base.options"
@@ -15,18 +14,19 @@ local function bytes_option(doc) return { type = { "integer", "string" }, option
 
 zero.fields = {
   stage = { type = "integer", min = 0, max = 3, default = 0,
-    doc = "what is divided over the data ranks: 0 nothing, 1 optimizer states, 2 gradients too, between the batches of "
-      .. "a step, 3 parameters too" },
+    doc = "what is divided over the data ranks; 0: nothing, 1: optimizer states, 2: also gradients between the batches "
+      .. "of a step, 3: also parameters" },
   size = { type = "integer", min = 1, max = 2 ^ 20, optional = true,
-    doc = "the number of ranks that divide, an inner part of the data ranks, so that what is gathered travels between "
-      .. "neighbours only; the others hold copies; default: all data ranks" },
+    doc = "the number of ranks that divide, an inner part of the data ranks, so that parts are gathered from "
+      .. "neighbours "
+      .. "only; the other ranks hold copies; default: all data ranks" },
   whole_below = { type = "integer", min = 0, max = 2 ^ 40, default = 2 ^ 16,
-    doc = "stage 3: parameters of fewer elements stay whole on every rank, because gathering them costs more than they "
-      .. "take" },
-  keep = bytes_option("stage 3: how many bytes (a number, or \"64M\") of gathered parameters a rank keeps for their "
+    doc = "stage 3: the number of elements below which a parameter stays whole on every rank, because gathering it "
+      .. "costs more than it saves" },
+  keep = bytes_option("stage 3: the bytes (a number, or \"64M\") of gathered parameters that a rank keeps for their "
     .. "next use; default: twice the largest parameter"),
-  ahead = bytes_option("stage 3: how many bytes of the parameters that come next a rank gathers while it computes; "
-    .. "default: the largest parameter"),
+  ahead = bytes_option("stage 3: the bytes of the next parameters that a rank gathers while it computes; default: the "
+    .. "largest parameter"),
   type = { type = "string", optional = true, doc = "Colossal-AI's spelling of zero.stage" },
   level = { type = "integer", min = 0, max = 3, optional = true, doc = "another spelling of zero.stage" },
 }
@@ -50,7 +50,8 @@ local function bytes_problem(name, value)
   return not bytes and ("%s: %s"):format(name, problem) or nil
 end
 
---- zero.size of a config -> parallel.data.shard, which the mesh is made from. Two different numbers are found later.
+--- Copies zero.size of a config into parallel.data.shard, from which the mesh is made. Two different numbers are
+-- refused later.
 function zero.place(config)
   local given, ranks = config.zero, config.parallel
   local size = type(given) == "table" and given.size
@@ -67,18 +68,18 @@ end
 
 local function size_problem(given, config)
   if not given.size then return nil end
-  if (given.stage or 0) == 0 then return "has a size and no stage; say { stage = 1, size = 4 }" end
+  if (given.stage or 0) == 0 then return "has a size and no stage; give both, as in { stage = 1, size = 4 }" end
   local data = config and type(config.parallel) == "table" and config.parallel.data
   local shard = type(data) == "table" and data.shard or given.size
   if shard == given.size then return nil end
-  return ("has size %d beside parallel.data.shard = %s; say one of them"):format(given.size, tostring(shard))
+  return ("has size %d, and parallel.data.shard is %s; give one of them"):format(given.size, tostring(shard))
 end
 
---- Why a setting `zero` of a config (or nil) cannot be had, or nil.
+--- Returns why a setting `zero` of a config is refused; nil: it is not.
 function zero.problem(given, config)
   if type(given) ~= "table" then return nil end
   if given.type or given.level then
-    return "has more than one word for the stage; say { stage = 1 } or { stage = 2 }"
+    return "has more than one key for the stage; write { stage = 1 } or { stage = 2 }"
   end
   return size_problem(given, config) or bytes_problem("keep", given.keep) or bytes_problem("ahead", given.ahead)
 end
@@ -88,7 +89,8 @@ local function bytes_of(value)
   return value or -1
 end
 
---- A setting `zero`, or nil -> { stage, size, whole_below, keep, ahead }; in bytes, -1: the default.
+--- Returns { stage, size, whole_below, keep, ahead } for a setting `zero` or nil; keep and ahead in bytes, -1: the
+-- default.
 function zero.options(given)
   if given == nil or type(given) == "number" then given = { stage = given or 0 } end
   given = take(given)

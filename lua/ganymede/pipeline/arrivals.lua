@@ -1,7 +1,7 @@
---- What arrives at the border of a pipeline stage where nothing is sent: on devices without data.
+--- Says what would arrive at the border of a pipeline stage on a device without data, where nothing is sent.
 --
---     arrivals.describe      -- (stage, pieces, micro-batch, part) -> list of tensors, text; nil: nobody can tell
+--     arrivals.describe      -- (stage, pieces, micro-batch, part) -> list of tensors, text; nil outside a rehearsal
 --
--- A rehearsal sets it (ganymede.plan.borders), and a pipeline's schedule asks it.
+-- A rehearsal sets it (ganymede.plan.borders), and the schedule of a pipeline calls it.
 -- @module ganymede.pipeline.arrivals
 return {}

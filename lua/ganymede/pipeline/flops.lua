@@ -1,11 +1,12 @@
---- Floating point operations of each section of a recipe's model: what parallel.pipeline.split = "flops" cuts by.
+--- The floating point operations of each section of a recipe's model, which parallel.pipeline.split = "flops" balances.
 --
---     local weights = flops.weights { recipe = "r.lua", set = { ... }, seed = 3 }     -- a list, one number a section
+--     local weights = flops.weights { recipe = "r.lua", set = { ... }, seed = 3 }     -- a list, a number for each
+-- section
 --
--- A process of its own measures them, with shapes alone (check --sections): the forward pass of one micro-batch of the
+-- A process of its own counts them with shapes alone (check --sections): the forward pass of one micro-batch of the
 -- training data through the whole model, on one rank, whatever the ranks of this job are. So `run` and `check` of a
--- recipe, and all its ranks, cut alike. The trap: what a run was given in memory (gm.fit of a program) has no file that
--- another process could read; there the sections a part are a list of numbers.
+-- recipe, and all its ranks, cut the model at the same places. The trap: settings that exist only in memory (gm.fit in
+-- a program) have no file that another process could read; give the number of sections of each part there.
 -- @module ganymede.pipeline.flops
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
@@ -25,13 +26,14 @@ local function rehearsed(source)
   return weights
 end
 
---- source: recipe (its path), set (of the command line), seed; nil in a program. Collective.
+--- Returns the list of operations, one number for each section. source: recipe (its path), set (of the command line),
+-- seed; nil in a program. Collective.
 function flops.weights(source)
   if not source or not source.recipe then
-    failure(2, "parallel.pipeline.split: \"flops\" is measured on a recipe that returns a table; in code say "
-      .. "\"uniform\", \"parameters\", or a list of the sections of each part, such as { 4, 3 }")
+    failure(2, "parallel.pipeline.split: \"flops\" needs a recipe that returns a table; in code use \"uniform\", "
+      .. "\"parameters\", or a list with the number of sections of each part, such as { 4, 3 }")
   end
-  -- A rank of a rehearsal hears nobody, so each measures.
+  -- A rank of a rehearsal receives nothing from others, so it counts by itself.
   if core.world() > 1 and core.comm_transport() ~= "meta" then
     local text = ranks.from_first(function() return json.encode(rehearsed(source)) end)
     return json.decode(text, "flops of sections")

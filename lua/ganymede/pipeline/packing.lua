@@ -1,13 +1,14 @@
---- What crosses from one part of a model to the next: results as a list of tensors and a short text, and back.
+--- Packs the results that cross from one part of a model to the next into a list of tensors and a short text, and
+-- unpacks them.
 --
 --     packing.pack(x)                                -- { x }, "T"
 --     packing.pack({ x, mask = m }, nil, 3)          -- { x, m }, "{#1;T$4:maskT}-#3;"
 --
--- Results are tensors, numbers, strings, booleans, nil, and tables of these without metatables; keys are numbers and
--- strings, visited in one order on every rank. Refused: functions, objects, userdata that are no tensors, cycles. A
+-- Results may be tensors, numbers, strings, booleans, nil, and tables of these without metatables. Keys are numbers and
+-- strings, in the same order on every rank. Functions, objects, userdata other than tensors, and cycles are refused. A
 -- table or tensor that occurs twice arrives as two.
--- The trap: the text is part of what a border agrees on, so numbers that change from one micro-batch to the next need
--- variable_shapes, or a tensor.
+-- The trap: both sides of a border agree on the text once, so numbers that change from one micro-batch to the next need
+-- variable_shapes, or must be in a tensor.
 -- @module ganymede.pipeline.packing
 local core = require "ganymede.core"
 local options = require "ganymede.base.options"
@@ -25,7 +26,7 @@ local write
 
 local function write_table(value, state, place)
   if getmetatable(value) ~= nil then
-    error(("%s is an object; only tensors, plain values and plain tables cross to another stage"):format(place), 0)
+    error(("%s is an object; only tensors, plain values and plain tables can cross to another stage"):format(place), 0)
   end
   if state.open[value] then error(("%s is part of itself; it cannot cross to another stage"):format(place), 0) end
   state.open[value] = true
@@ -56,7 +57,7 @@ function write(value, state, place)
   end
 end
 
---- Any results -> list of their tensors in order, text.
+--- Returns the list of the tensors in any results, in order, and the text.
 function packing.pack(...)
   local state = { list = {}, text = {}, open = {} }
   for i = 1, select("#", ...) do write((select(i, ...)), state, "result " .. i) end
@@ -71,7 +72,7 @@ local function damaged(state)
   error(("the text of a border is damaged at byte %d of %d: %q"):format(state.at, #state.text, state.text), 0)
 end
 
--- What the pattern (with a capture, and a position behind it) finds here.
+-- Returns the number that the pattern captures here. The pattern ends with a position capture.
 local function take(state, pattern)
   local said, behind = state.text:match(pattern, state.at)
   local number = tonumber(said)
@@ -118,7 +119,7 @@ function read(state)
   return reader(state)
 end
 
---- What pack got, from its list and text.
+--- Returns the results that were packed into this list and text.
 function packing.unpack(list, text)
   local state, values, n = { list = list, text = text, at = 1, taken = 0 }, {}, 0
   while state.at <= #text do
@@ -126,7 +127,7 @@ function packing.unpack(list, text)
     values[n] = read(state)
   end
   if state.taken ~= #list then
-    error(("the text of a border stands for %d tensors, %d came: %q"):format(state.taken, #list, text), 0)
+    error(("the text of a border describes %d tensors, and %d arrived: %q"):format(state.taken, #list, text), 0)
   end
   return unpack(values, 1, n)
 end

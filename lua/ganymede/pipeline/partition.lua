@@ -1,4 +1,4 @@
---- Cutting a list of n sections into consecutive parts. Pure: nothing here knows of models.
+--- Cuts a list of n sections into consecutive parts. The functions are pure and know nothing of models.
 --
 --     partition.uniform(7, 3)                    -- { { 1, 3 }, { 4, 5 }, { 6, 7 } }
 --     partition.balanced({ 5, 1, 1, 5 }, 2)      -- by weights: { { 1, 2 }, { 3, 4 } }
@@ -13,12 +13,12 @@ local partition = {}
 
 local function check_parts(n, parts)
   if parts > n then
-    error(("%d parts of %d section%s: no part may be empty; take fewer stages or chunks, or a deeper model"):format(
+    error(("%d parts of %d section%s: no part may be empty; use fewer stages or chunks, or a deeper model"):format(
       parts, n, n == 1 and "" or "s"), 0)
   end
 end
 
--- Parts from the places where each ends.
+-- Returns the parts, given the section at which each ends.
 local function from_ends(ends)
   local list, first = {}, 1
   for i, last in ipairs(ends) do
@@ -27,7 +27,7 @@ local function from_ends(ends)
   return list
 end
 
---- Sizes that differ by at most one, larger ones first.
+--- Returns parts whose sizes differ by at most one, larger ones first.
 function partition.uniform(n, parts)
   check_parts(n, parts)
   local ends, last = {}, 0
@@ -38,8 +38,9 @@ function partition.uniform(n, parts)
   return from_ends(ends)
 end
 
--- best[k][i]: the least cost of the first i sections in k parts, where cost(a, b) is that of a part of sections a to b
--- and join adds a part's to those before. -> the table, and from[k][i], where the last of these parts begins.
+-- Returns best[k][i], the least cost of the first i sections in k parts, and from[k][i], the section at which the last
+-- of these parts begins. cost(a, b) is the cost of a part of sections a to b; join adds it to the cost of the parts
+-- before.
 local function search(n, parts, cost, join)
   local best, from = { [0] = { [0] = 0 } }, {}
   for k = 1, parts do
@@ -63,8 +64,9 @@ local function check_weights(weights)
   end
 end
 
---- The heaviest part is as light as can be; of several such cuts the most even one (least sum of squares), of
--- these the one whose later parts begin first. weights: one number from 0 a section.
+--- Returns the parts for which the heaviest one is as light as possible. Of several such cuts it takes the most even
+-- one (least sum of squares), and of these the one whose later parts begin first. weights: a number of at least 0 for
+-- each section.
 function partition.balanced(weights, parts)
   local n, sums = #weights, { [0] = 0 }
   check_parts(n, parts)
@@ -92,7 +94,7 @@ end
 
 local function check_length(list, what, parts)
   if #list ~= parts then
-    error(("split: %s of %d parts are given; the schedule has %d parts (stages times chunks)"):format(what, #list,
+    error(("split: the %s of %d parts are given; the schedule has %d parts (stages times chunks)"):format(what, #list,
       parts), 0)
   end
 end
@@ -106,7 +108,7 @@ local function by_sizes(sizes, n, parts)
     ends[i] = sum
   end
   if sum ~= n then
-    error(("split: the sizes { %s } are %d sections together; the model has %d"):format(table.concat(sizes, ", "), sum,
+    error(("split: the sizes { %s } add up to %d sections; the model has %d"):format(table.concat(sizes, ", "), sum,
       n), 0)
   end
   return from_ends(ends)
@@ -118,7 +120,7 @@ local function by_first(list, n, parts)
   for i, first in ipairs(list) do
     whole("first section", i, first, 1)
     if first > n then error(("split: a part begins at section %d; the model has %d"):format(first, n), 0) end
-    if i == 1 and first ~= 1 then error(("split: the first part begins at section 1, not %d"):format(first), 0) end
+    if i == 1 and first ~= 1 then error(("split: the first part must begin at section 1, not %d"):format(first), 0) end
     if i > 1 and first <= list[i - 1] then
       error(("split: part %d begins at section %d, part %d at section %d; no part may be empty"):format(i, first,
         i - 1, list[i - 1]), 0)
@@ -129,7 +131,8 @@ local function by_first(list, n, parts)
   return from_ends(ends)
 end
 
---- What the user said: numbers of sections a part, which add up to n, or { first = first section of each part }.
+--- Returns the parts that the user lists: the number of sections of each part, which must add up to n, or { first =
+-- list of the first section of each part }.
 function partition.listed(list, n, parts)
   check_parts(n, parts)
   if list.first ~= nil then return by_first(list.first, n, parts) end

@@ -1,14 +1,15 @@
---- What one rank holds of a model in a pipeline, and how it runs it.
+--- A Stage is what one rank holds of a model in a pipeline; it runs its parts.
 --
 --     local stage = stage.split(model, { stages = 4, rank = 1, parts = parts, split = "parameters" })
---     local tensors, text = stage:pack(stage:forward(1, x))            -- chunk 1; what the part behind unpacks
+--     local tensors, text = stage:pack(stage:forward(1, x))            -- chunk 1; the next part unpacks them
 --
--- `parts[rank + 1][chunk]` is the schedule's (ganymede.schedules.pipeline): which part of the model each rank holds as
--- which of its chunks. A Stage has: model, chunks, parts (of this rank, by chunk), n_parts, bounds (first and last
+-- The schedule has `parts[rank + 1][chunk]` (ganymede.schedules.pipeline): the part of the model that each rank holds
+-- as each chunk. A Stage has the fields model, chunks, parts (of this rank, by chunk), n_parts, bounds (first and last
 -- section of each part), names (of the sections), rank (coordinate along the pipeline, from 0), stages.
--- What other stages hold is absent from the model (Module:set_present); a parameter that a module here is tied to is
--- held although its module is absent, and shared(): its gradients are to be summed over the stages that hold it.
--- The trap: split the model before anything touches its weights, or all of it is allocated first.
+-- Modules of other stages are absent from the model (Module:set_present). If a module here is tied to a parameter of an
+-- absent one, this rank still holds that parameter. shared() lists it, because its gradients must be summed over the
+-- stages that hold it.
+-- The trap: split the model before anything reads its weights; otherwise all of it is allocated first.
 -- @module ganymede.pipeline.stage
 local context = require "ganymede.job.context"
 local geometry = require "ganymede.job.geometry"
@@ -30,12 +31,12 @@ local function attach(fields)
   return stage
 end
 
---- The Stage that a model was made into, or nil.
+--- Returns the Stage of a model, or nil.
 function M.of(model) return module.is_module(model) and model._module.stage or nil end
 
 -- ---------------------------------------------------------------- a model that is cut
 
--- rank_of[part], from 0
+-- Returns rank_of[part], from 0.
 local function owners(parts)
   local rank_of = {}
   for part, owner in ipairs(geometry.owners { parts = parts }) do rank_of[part] = owner.rank end
@@ -46,26 +47,27 @@ local function weights_of(model, list, split)
   if split == "parameters" then return sections.weights(list) end
   local weights = type(split) == "function" and split(model, list) or split.weights
   if type(weights) ~= "table" or #weights ~= #list then
-    error(("split: %s weights for the %d sections of %s"):format(type(weights) == "table" and #weights or "no",
-      #list, model.name), 0)
+    error(("split: there are %s weights for the %d sections of %s; give one for each"):format(type(weights) == "table"
+      and #weights or "no", #list, model.name), 0)
   end
   return weights
 end
 
---- Cuts a list of sections -> bounds { first, last } of each of n parts. split: "uniform"; "parameters" (balanced by
--- elements); { weights = a number a section } or a function(model, list) -> weights, balanced by these; sizes or first
--- sections as partition.listed takes them. Measured FLOPs are such weights: ganymede.plan measures them.
+--- Cuts a list of sections into n parts and returns their bounds { first, last }. split: "uniform"; "parameters"
+-- (balanced by elements); { weights = list } or a function(model, list) that returns weights, one number for each
+-- section (balanced by these); or sizes or first sections as partition.listed takes them. ganymede.pipeline.flops
+-- counts FLOPs as such weights.
 function M.bounds(model, list, n, split)
   split = split or "parameters"
   if split == "uniform" then return partition.uniform(#list, n) end
   if type(split) == "table" and not split.weights then return partition.listed(split, #list, n) end
   if split ~= "parameters" and type(split) == "string" then
-    error(("split = \"%s\": weights must be measured first, and are given as { weights = list }"):format(split), 0)
+    error(("split = \"%s\": measure the weights first and give them as { weights = list }"):format(split), 0)
   end
   return partition.balanced(weights_of(model, list, split), n)
 end
 
--- Marks what each stage holds; a section's stage is its part's.
+-- Marks the modules that each stage holds; the stage of a section is that of its part.
 local function mark(list, bounds, rank_of, rank)
   for part, bound in ipairs(bounds) do
     for i = bound[1], bound[2] do
@@ -74,7 +76,7 @@ local function mark(list, bounds, rank_of, rank)
   end
 end
 
--- stage_of[module] for all that sections list, and below.
+-- Returns stage_of[module] for all modules that sections list, and those below them.
 local function stages_of_modules(list, bounds, rank_of)
   local stage_of = {}
   for part, bound in ipairs(bounds) do
@@ -102,9 +104,9 @@ local function check_ties(model)
   end
 end
 
---- Makes a model this rank's stage: opt = { stages, rank (coordinate along the pipeline), parts (the schedule's, of all
--- ranks), split (see bounds; default "parameters") } -> Stage. Raises why it cannot be cut. Pure but for the marks: no
--- communication, no allocation.
+--- Cuts a model and returns this rank's Stage. opt = { stages, rank (coordinate along the pipeline), parts (those of
+-- the schedule, of all ranks), split (see bounds; default "parameters") }. If the model cannot be cut, it raises an
+-- error with the reason. It marks modules as absent; it does not communicate and does not allocate.
 function M.split(model, opt)
   local list, reason = sections.of(model)
   if not list then error(("%s cannot be cut into parts: %s"):format(model.name, reason), 0) end
@@ -116,7 +118,7 @@ function M.split(model, opt)
     stages = opt.stages, names = names_of(list), stage_of = stages_of_modules(list, bounds, rank_of) }
 end
 
---- A model on one rank, not cut: one part, which is the model.
+--- Returns the Stage of a model that is not cut: it has one part, which is the model.
 function M.whole(model)
   local list = sections.of(model)
   return attach { model = model, parts = { 1 }, n_parts = 1, bounds = { { 1, list and #list or 1 } }, rank = 0,
@@ -125,7 +127,7 @@ end
 
 -- ---------------------------------------------------------------- parts that a recipe made
 
--- Several chunks as one tree. Their names stay their own.
+-- The class of a tree of several chunks, whose names do not change.
 local Chunks = module.class("PipelineChunks", nil, false)
 
 local function check_names(model)
@@ -147,8 +149,8 @@ local function one_tree(list)
   return model
 end
 
---- Makes a stage of what a recipe built for this rank: a module, or a list with one for each chunk. opt: stages, rank,
--- parts as for split; default: those of the live context, chunk after chunk along the ranks.
+--- Makes a Stage of what a recipe has built for this rank: a module, or a list with one for each chunk. opt: stages,
+-- rank and parts, as for split; default: those of the live context, chunk after chunk along the ranks.
 function M.own(chunks, opt)
   opt = opt or {}
   local list = module.is_module(chunks) and { chunks } or chunks
@@ -157,7 +159,7 @@ function M.own(chunks, opt)
   local stages, rank = opt.stages or now.plan.pipeline, opt.rank or now.coordinate.pipeline or 0
   local parts = opt.parts or geometry.looped(stages, #list)
   if #parts[rank + 1] ~= #list then
-    error(("the schedule has %d chunks a stage; %d modules are given"):format(#parts[rank + 1], #list), 0)
+    error(("the schedule has %d chunks on each stage, and %d modules are given"):format(#parts[rank + 1], #list), 0)
   end
   local n_parts, bounds, names = #owners(parts), {}, {}
   for part = 1, n_parts do bounds[part], names[part] = { part, part }, "part " .. part end
@@ -175,9 +177,9 @@ function Stage:holds(part)
   return false
 end
 
---- Does this rank hold the part that reads the input?
+--- Returns whether this rank holds the part that reads the input.
 function Stage:holds_first() return self:holds(1) end
---- And the one that gives the output?
+--- Returns whether this rank holds the part that returns the output.
 function Stage:holds_last() return self:holds(self.n_parts) end
 
 local function run_part(self, part, ...)
@@ -185,8 +187,8 @@ local function run_part(self, part, ...)
   return sections.run((self.model:section_list()), bound[1], bound[2], part < self.n_parts, ...)
 end
 
---- Runs a chunk (from 1): what the part before returned (the first: the input) -> what the part behind gets, or the
--- model's output. As a call of the model: under its path, in a scope of its own.
+--- Runs a chunk (from 1) on what the part before returned (the first part: on the input), and returns what the next
+-- part receives, or the output of the model. It runs like a call of the model: under its path, in a scope of its own.
 function Stage:forward(chunk, ...)
   local part = self.parts[chunk]
   if not part then error(("this stage has %d chunks; there is no chunk %s"):format(self.chunks, tostring(chunk)), 2) end
@@ -194,8 +196,8 @@ function Stage:forward(chunk, ...)
   return module.call_as(self.model, run_part, self, part, ...)
 end
 
---- Results of a forward -> list of their tensors, and a text from which stage.unpack(list, text) makes them again. See
--- ganymede.pipeline.packing.
+--- Returns the list of the tensors in the results of a forward, and a text; stage.unpack(list, text) turns them back
+-- into the results (ganymede.pipeline.packing).
 function Stage:pack(...) return packing.pack(...) end -- luacheck: ignore self
 
 local function add_ties(stages, p, stage_of)
@@ -207,7 +209,7 @@ local function add_ties(stages, p, stage_of)
   end
 end
 
--- Coordinates of the stages that hold a declared parameter, ascending.
+-- The coordinates of the stages that hold a declared parameter, in ascending order.
 local function holders(p, stage_of)
   local set, list = { [stage_of[p.module]] = true }, {}
   add_ties(set, p.entry, stage_of)
@@ -216,16 +218,16 @@ local function holders(p, stage_of)
   return list
 end
 
--- Trees that recipes made may declare in any order; wrappers are made in one.
+-- Orders parameters by their wrappers, which all stages make in one order; trees of recipes may declare in any order.
 local function in_order_of_wrappers(a, b)
   local p, q = a.at, b.at
   if p[1] ~= q[1] then return p[1] < q[1] end
   return p[2] < q[2]
 end
 
---- Parameters here that other stages hold too: list of { name, tensor, stages (their coordinates, ascending),
--- broadcast }, in an order that is the same on all of these stages. broadcast: tied by hand
--- (PipelineSharedModuleWrapper), so to be made equal to the lowest stage's at the beginning.
+--- Returns the parameters here that other stages also hold: a list of { name, tensor, stages (their coordinates,
+-- ascending), broadcast }, in an order that is the same on all of these stages. broadcast: a
+-- PipelineSharedModuleWrapper shares it, so it must first become equal to that of the lowest stage.
 function Stage:shared()
   local out = {}
   if self.stages == 1 then return out end

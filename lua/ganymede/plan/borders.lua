@@ -1,20 +1,23 @@
---- The other stages of a pipeline in a rehearsal, where nothing arrives: what they would send, and what they compute.
+--- Finds out, in a rehearsal, what the other stages of a pipeline would send and compute, because nothing arrives
+-- there.
 --
 --     borders.open(build)                                    -- build() -> the model, as the run builds it
---     borders.describe(stage, pieces, micro_batch, part)     -- what `part` gives -> list of tensors, text
+--     borders.describe(stage, pieces, micro_batch, part)     -- what `part` returns -> list of tensors, text
 --     borders.costs(stage, x, y, criterion)                  -- of one micro-batch, by part
 --     borders.sections(x)                                    -- of one micro-batch, by section
+--     borders.chain(x, y, criterion)                         -- the same with memory (ganymede.plan.recompute.chain)
 --
--- A rank has its own parts only, so a second model is built whole, on the meta device, and run from its first section.
--- It is made at the first question; what it holds, computes and sends is in the accounts with everything else, so
--- questions come before counting begins, and then it is released (ganymede.plan.rehearse); answers are remembered, for
--- schedules that ask again (variable_shapes). The trap: stages that built
--- their own parts (stage.own) have no model whose earlier parts could be run.
+-- A rank has only its own parts, so a second model is built whole, on the meta device, and run from its first section.
+-- It is built at the first call. What it holds, computes and sends counts with everything else, so these functions are
+-- called before counting begins, and then the model is released (ganymede.plan.rehearse). Results are kept for
+-- schedules that ask again (variable_shapes). The trap: if stages have built their own parts (stage.own), there is no
+-- model whose earlier parts could be run.
 -- @module ganymede.plan.borders
 local core = require "ganymede.core"
 local held = require "ganymede.tensor.held"
 local arrivals = require "ganymede.pipeline.arrivals"
 local auxiliary = require "ganymede.nn.auxiliary"
+local chain = require "ganymede.plan.recompute.chain"
 local micro_batches = require "ganymede.data.micro_batches"
 local modules = require "ganymede.plan.modules"
 local packing = require "ganymede.pipeline.packing"
@@ -26,19 +29,19 @@ local borders = {}
 local build, whole -- the function that builds the second model, and { model, list of sections }
 local known = {} -- by border and kind of micro-batch: { list of tensors, text }, so that nothing is asked twice
 
---- From here on the second model is one that build() makes. Of the process; a rehearsal has one model.
+--- Sets the function that builds the second model. There is one for the process, because a rehearsal has one model.
 function borders.open(fn)
   build, whole = fn, nil
   arrivals.describe = borders.describe
 end
 
---- Lets the second model go, now and not when the collector comes; the next question builds another.
+--- Releases the second model at once, without the collector; the next call builds another.
 function borders.release()
   for _, entry in ipairs(whole and whole.model:state() or {}) do entry.tensor:release() end
   whole = nil
 end
 
---- Forgets the second model, how it is built, and what it said.
+--- Forgets the second model, how it is built, and its results.
 function borders.close()
   borders.release()
   for _, said in pairs(known) do
@@ -55,7 +58,7 @@ local function check(stage)
     .. "parallel={}"):format(list and "it has sections of its own" or reason), 0)
 end
 
--- The sections of the second model; of one that is not cut (stage), the whole of it will do.
+-- Returns the sections of the second model; for a model that is not cut, one section with all of it.
 local function list_of(model, stage)
   local list, reason = sections.of(model)
   if list then return list end
@@ -66,7 +69,7 @@ end
 local function second(stage)
   if whole then return whole end
   if not build then
-    error("a rehearsal asks what another stage sends, and nobody said how its model is built (borders.open)", 0)
+    error("a rehearsal cannot tell what another stage sends: borders.open must say how its model is built", 0)
   end
   local model = build()
   local list = list_of(model, stage)
@@ -74,8 +77,8 @@ local function second(stage)
   return whole
 end
 
--- fn(...) as the call of the second model: its path and mode, its own auxiliary losses, nothing of it left behind
--- but the results.
+-- Runs fn(...) as a call of the second model: with its path and mode and its own auxiliary losses. Only the results
+-- remain.
 local function apart(stage, fn, training, ...)
   local own = second(stage)
   if training then own.model:train() else own.model:eval() end
@@ -91,7 +94,8 @@ end
 
 local function packed(...) return { n = select("#", ...), ... } end
 
--- fn(...) -> its results in a table, and the floating point operations it took: all, and those of products.
+-- Runs fn(...) and returns its results in a table, and its floating point operations: all of them, and those of
+-- products.
 local function counted(fn, ...)
   local before = core.counters()
   local results = packed(fn(...))
@@ -103,7 +107,7 @@ local function run_part(own, bounds, part, ...)
   return sections.run(own.list, bounds[part][1], bounds[part][2], part < #bounds, ...)
 end
 
--- Tensors that are nobody's result: what a receiver gets.
+-- Returns tensors that are the result of no op, like those that a receiver gets.
 local function received(list)
   local out = {}
   for i, t in ipairs(list) do
@@ -113,7 +117,7 @@ local function received(list)
   return out
 end
 
--- What part gives, kept for the next question of its kind.
+-- Returns what a part returns, and keeps it for the next call of its kind.
 local function learn(own, stage, part, piece)
   local x = packed(piece)
   core.set_batch(0, micro_batches.count(piece))
@@ -124,8 +128,8 @@ local function learn(own, stage, part, piece)
   return { list = list, text = text }
 end
 
---- What `part` (from 1) gives for one of the pieces of a batch -> list of tensors, text, as stage:pack gives them. The
--- tensors stay ours.
+--- Returns what `part` (from 1) returns for one of the pieces of a batch, as list of tensors and text, like stage:pack.
+-- This module owns the tensors.
 function borders.describe(stage, pieces, micro_batch, part)
   check(stage)
   local piece, training = pieces[micro_batch], stage.model.training
@@ -134,7 +138,8 @@ function borders.describe(stage, pieces, micro_batch, part)
   return known[key].list, known[key].text
 end
 
--- What crosses a border, tensor by tensor: shape and layout as modules.placed says them, bytes of this rank's block.
+-- Returns what crosses a border, tensor by tensor: shape and layout as in modules.placed, and bytes of this rank's
+-- block.
 local function crossing(list)
   local out = {}
   for i, t in ipairs(list) do
@@ -160,8 +165,8 @@ end
 
 local MOST_ROOTS = 8 -- of core.tape_run
 
--- Both halves of the backward pass of what was just recorded, into the row. given: what gradients come to; loss: or
--- nil, besides what layers added; inputs: what gradients go to.
+-- Measures both halves of the backward pass of what was just recorded, and adds them to the row. given: the results of
+-- the part; loss: the loss, or nil, besides those that layers add; inputs: the tensors whose gradients are computed.
 local function measure_backward(row, given, loss, inputs)
   local outputs, seeds = that_require(given), {}
   for i, t in ipairs(outputs) do seeds[i] = core.settle(t:detach()) end
@@ -180,7 +185,7 @@ local function measure_backward(row, given, loss, inputs)
   core.tape_free(tape)
 end
 
--- One part, given the list and text of the part before -> its row, and what it gives.
+-- Measures one part, given the list and text of the part before. Returns its row and its results.
 local function measure_part(own, about, part, list, text)
   local stage = about.stage
   local x = part == 1 and packed(about.x) or packed(packing.unpack(list, text))
@@ -201,10 +206,10 @@ local function measure_part(own, about, part, list, text)
   return row
 end
 
---- Passes of one micro-batch, x and its labels y, as training makes them -> a list by part: flops and product_flops
--- (of the forward pass on this rank, the loss in the last part), input_flops and weight_flops (of the two halves of the
--- backward pass; nil where there is none, or more than 8 tensors cross), saved_bytes (held for backward), gives = what
--- crosses the border behind the part. criterion: nil where there is no loss.
+--- Measures the passes of one micro-batch, x and its labels y, as in training. Returns a list by part: flops and
+-- product_flops (of the forward pass on this rank; the loss counts in the last part), input_flops and weight_flops (of
+-- the two halves of the backward pass; nil if there is none, or more than 8 tensors cross), saved_bytes (held for
+-- backward), gives (what crosses the border after the part). criterion: nil if there is no loss.
 function borders.costs(stage, x, y, criterion)
   check(stage)
   local about = { stage = stage, x = x, y = y, criterion = criterion }
@@ -219,7 +224,8 @@ function borders.costs(stage, x, y, criterion)
   return tensors.scope(apart, stage, costs, true)
 end
 
---- Forward passes of one micro-batch through each section of the second model -> list of { name, flops, parameters }.
+--- Runs one micro-batch forward through each section of the second model. Returns a list of { name, flops, parameters
+-- }.
 function borders.sections(x)
   local function costs(own)
     local out, at, weights = {}, packed(x), sections.weights(own.list)
@@ -232,6 +238,11 @@ function borders.sections(x)
     return out
   end
   return tensors.scope(tensors.no_grad, apart, nil, costs, true)
+end
+
+--- Costs and memory of each section of the second model -> a chain. criterion: nil where there is no loss.
+function borders.chain(x, y, criterion)
+  return tensors.scope(apart, nil, function(own) return chain(own.list, x, y, criterion) end, true)
 end
 
 return borders

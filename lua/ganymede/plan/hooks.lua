@@ -1,16 +1,16 @@
---- A recipe's hooks in a rehearsal (check --hooks, and --roles, which compares what they call).
+--- Runs the hooks of a recipe in a rehearsal (check --hooks, and --roles, which compares their collective calls).
 --
 --     local hooks, left_out = rehearsed_hooks(config.hooks)
 --
--- There are no numbers on the meta device. A hook that reads one, or fails for any other reason, is left out from
--- there on: left_out then has { name, why }, and whoever compares says so. Checkpoints are never written. The trap:
--- what a hook prints and writes by itself it prints and writes here, too.
+-- There are no numbers on the meta device. A hook that reads one, or fails for another reason, is left out from there
+-- on: left_out then has { name, why }, and a comparison reports it. Checkpoints are never written. The trap: what a
+-- hook prints and writes by itself, it also prints and writes here.
 -- @module ganymede.plan.hooks
 local failure = require "ganymede.base.failure"
 local hooks_base = require "ganymede.hooks.base"
 local registry = require "ganymede.base.registry"
 
--- A hook with the points of `own`, which stops after the first that fails.
+-- Returns a hook with the points of `own`; after the first point that fails, it does nothing.
 local function lenient(own, left_out)
   local hook = {}
   for _, key in ipairs { "name", "priority", "needs_output", "needs_loss" } do hook[key] = own[key] end

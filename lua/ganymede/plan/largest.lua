@@ -1,13 +1,14 @@
---- check --largest batch|sequence --limit-memory BYTES: how much fits on N ranks, in each mode of sharing the work.
+--- check --largest batch|sequence --limit-memory BYTES: the largest size that fits on N ranks, for each mode of sharing
+-- the work.
 --
 --     2d              112    15.9 GiB  { tensor = { mode = "2d", size = 16 } }, 113: 16.1 GiB
 --
--- For every mode that N ranks can form, the largest data.batch_size, or model.sequence_length (with the
+-- For every mode that N ranks can form, it finds the largest data.batch_size, or model.sequence_length (with the
 -- sequence_length of the datasets), whose rehearsed peak on rank 0 (in a pipeline: on every stage) is at most the
--- limit: by doubling until it does not fit, then by bisection, so that the next number does not fit. A rehearsal is a
--- process of its own. A recipe without num_microbatches has no mode pipeline, unless it is asked for by name. Peaks are
--- what tensors take; kernels' own scratch and what the system's pages round up come on top.
--- The trap: the peak is taken to grow with what is searched for, and a batch has no more samples than the dataset.
+-- limit. It doubles the size until it does not fit, then bisects, so that the next number does not fit. Each rehearsal
+-- is a process of its own. If the recipe has no num_microbatches, mode pipeline is left out unless it is asked for by
+-- name. A peak counts tensors; the scratch memory of kernels and the rounding up to pages come on top.
+-- The trap: the search assumes that the peak grows with the size, and a batch has no more samples than the dataset.
 -- @module ganymede.plan.largest
 local rehearsal = require "ganymede.job.rehearsal"
 local failure = require "ganymede.base.failure"
@@ -15,8 +16,9 @@ local json = require "ganymede.base.json"
 local literal = require "ganymede.base.literal"
 local machine = require "ganymede.base.machine"
 local parallel = require "ganymede.job.parallel"
+local recompute = require "ganymede.plan.recompute"
 
-local MOST = 2 ^ 24 -- of a batch or a sequence: where a search gives up
+local MOST = 2 ^ 24 -- the size of a batch or a sequence at which a search ends
 
 local function setting(found, key)
   for _, row in ipairs(found.settings) do
@@ -26,8 +28,8 @@ end
 
 -- ---------------------------------------------------------------- modes
 
--- Ways to share the work of N ranks, by name; each a table `parallel`. megatron is 1d with its sequence mode; 2.5d
--- comes once for each depth above 1.
+-- The ways to share work over N ranks: a list of names with their tables `parallel`. megatron is 1d with its sequence
+-- mode; 2.5d is listed once for each depth above 1.
 local function candidates(n, pipelines)
   local list = {}
   local function add(name, given)
@@ -53,7 +55,7 @@ local function chosen(n, wanted, plain)
   for name in wanted:gmatch "[^,]+" do
     local known = false
     for _, own in ipairs(names) do known = known or own == name end
-    if not known then failure(2, "--mode: there is no mode '%s'; one of %s", name, table.concat(names, ", ")) end
+    if not known then failure(2, "--mode: there is no mode '%s'; it may be %s", name, table.concat(names, ", ")) end
     local before = #out
     for _, mode in ipairs(all) do
       if mode.name == name then out[#out + 1] = mode end
@@ -71,7 +73,7 @@ subjects.batch = { what = "batch", sets = function(n) return { ("data.batch_size
   held = function(found) return found.totals.samples_per_step end,
   start = function(found) return setting(found, "data.batch_size") end }
 
--- The model's length, and that of the datasets that have one.
+-- The sequence length of the model and of the datasets that have one.
 subjects.sequence = { what = "sequence", start = function(found)
   local length = setting(found, "model.sequence_length")
   if not length then failure(2, "--largest sequence: the recipe has no model.sequence_length") end
@@ -91,28 +93,29 @@ function subjects.sequence.held(found) return setting(found, "model.sequence_len
 
 -- ---------------------------------------------------------------- the search
 
--- The settings of the command line, with this table `parallel`.
+-- The settings of the command line, and this table `parallel`.
 local function sets_with(args, given)
   local sets = { unpack(args.set) }
   sets[#sets + 1] = "parallel=" .. literal.show(given)
   return sets
 end
 
--- One size on one rank -> its peak, or nil and why not.
+-- Rehearses one size on one rank and returns its peak in bytes, or nil and the reason.
 local function peak_of(search, n, rank)
   local sets = sets_with(search.args, search.mode.parallel)
   for _, set in ipairs(search.subject.sets(n, search.plain)) do sets[#sets + 1] = set end
   local found, failed = rehearsal { recipe = search.args.recipe, ranks = search.args.ranks, rank = rank, set = sets,
     seed = search.args.seed }
+  if not found and failed.text:find(recompute.TOO_LITTLE, 1, true) then return math.huge end -- smaller sizes may fit
   if not found then return nil, failed.text end
   if search.subject.held(found) ~= n then
-    return nil, ("a step has %d samples: the dataset has no more"):format(found.totals.samples_per_step)
+    return nil, ("a step has only %d samples: the dataset has no more"):format(found.totals.samples_per_step)
   end
   return found.totals.peak_bytes
 end
 
--- Rehearses one size -> { n, peak, fits } or { n, why }. The stages of a pipeline hold different things; one that does
--- not fit settles it.
+-- Rehearses one size and returns { n, peak, fits } or { n, why }. In a pipeline it rehearses the stages one after the
+-- other, until one does not fit.
 local function try(search, n)
   local limit, most = search.args.limit_memory, 0
   for stage = 0, (search.mode.parallel.pipeline or 1) - 1 do
@@ -121,13 +124,13 @@ local function try(search, n)
     most = math.max(most, peak)
     if most > limit then break end
   end
-  return { n = n, peak = most, fits = most <= limit }
+  return { n = n, peak = most < math.huge and most or nil, fits = most <= limit }
 end
 
--- -> the largest that fits (or nil), the smallest that does not (or nil, when MOST is reached)
+-- Returns the largest size tried that fits (or nil), and the smallest that does not (or nil, if MOST was reached).
 local function bracket(search, first)
   local at = try(search, first)
-  if at.why then return nil, at end -- the mode cannot be had at all, and smaller sizes change nothing
+  if at.why then return nil, at end -- the mode cannot be formed, and smaller sizes change nothing
   if at.fits then
     local best = at
     while best.n < MOST do
@@ -165,7 +168,7 @@ end
 
 local function in_one_line(given) return (literal.show(given):gsub(",?%s*\n%s*", " ")) end
 
--- A text in lines of at most 112 characters, indented.
+-- Prints a text in indented lines of at most 112 characters.
 local function print_wrapped(text)
   local line = ""
   for word in text:gmatch "%S+" do
@@ -186,10 +189,18 @@ local function print_row(row)
   io.stdout:flush()
 end
 
---- args: of the command line.
+--- Runs the search. args: the arguments of the command line.
+-- The recipe as it is, on one rank, which may hold more than a rank of the job.
+local function plainly(args, sets)
+  local found, failed = rehearsal { recipe = args.recipe, set = sets, seed = args.seed }
+  if found or not failed.text:find(recompute.TOO_LITTLE, 1, true) then return found, failed end
+  sets[#sets + 1] = "recompute.memory=1024T"
+  return rehearsal { recipe = args.recipe, set = sets, seed = args.seed }
+end
+
 return function(args)
   local subject, n = subjects[args.largest], args.ranks or 1
-  local plain, failed = rehearsal { recipe = args.recipe, set = sets_with(args, {}), seed = args.seed }
+  local plain, failed = plainly(args, sets_with(args, {}))
   if not plain then failure(failed.code, "on one rank: %s", failed.text) end
   local rows = json.array()
   if not args.json then

@@ -1,15 +1,16 @@
---- Accounts of a rehearsal by module: layouts, bytes held, bytes sent.
+--- Collects the figures of a rehearsal by module: layouts, bytes held, bytes sent.
 --
 --     local watch = modules.watch()
---     watch:attach(engine)        -- before the first batch: notes what goes into each module and comes out of it
---     local rows = watch:rows(engine)         -- after a step; what was sent since core.comm_trace(true)
+--     watch:attach(engine)        -- before the first batch: notes the input and output of each module
+--     local rows = watch:rows(engine)         -- after a step; counts what was sent since core.comm_trace(true)
 --
--- A row: path, class, parameters (name, shape, local_shape, layout, use, bytes, tied), x and y (first tensor in and out
--- of the first call: shape, local_shape, layout), parameter_bytes, gradient_bytes, optimizer_bytes, saved_bytes, sent
--- (axes, op, phase, calls, bytes). A tensor that is held for backward counts for the first module that holds it. The
--- path "" is the model itself with the loss and the update, "gradients" what the reducer sends, "pipeline" what crosses
--- to other stages. In a pipeline saved_bytes are of one micro-batch, without the loss.
--- The trap: while attached, classes of the model call through the watch; detach gives them their own call back.
+-- A row has path, class, parameters (name, shape, local_shape, layout, use, bytes, tied), x and y (the first tensors
+-- that go in and come out in the first call: shape, local_shape, layout), parameter_bytes, gradient_bytes,
+-- optimizer_bytes, saved_bytes, sent (axes, op, phase, calls, bytes). A tensor that is held for backward counts for the
+-- first module that holds it. The path "" is the model itself with the loss and the update, "gradients" what the
+-- reducer sends, "pipeline" what crosses to other stages. In a pipeline saved_bytes is that of one micro-batch, without
+-- the loss.
+-- The trap: while the watch is attached, it replaces the call of the model's classes; detach restores them.
 -- @module ganymede.plan.modules
 local core = require "ganymede.core"
 local held = require "ganymede.tensor.held"
@@ -31,7 +32,7 @@ local function axes_text(axes)
   return axes and axes ~= "" and axes or "-"
 end
 
---- Cuts of ndim dimensions as text: "cut (data, -)", or "replicated".
+--- Returns the cuts of ndim dimensions as text: "cut (data, -)", or "replicated".
 function modules.cuts(cuts, ndim)
   local out, is_cut = {}, false
   for i = 1, ndim do
@@ -41,14 +42,14 @@ function modules.cuts(cuts, ndim)
   return is_cut and "cut (" .. table.concat(out, ", ") .. ")" or "replicated"
 end
 
---- The layout of a tensor: "replicated", "cut (data, -)", "cut (-, row.col) partial depth".
+--- Returns the layout of a tensor as text: "replicated", "cut (data, -)", "cut (-, row.col) partial depth".
 function modules.layout(t)
   local layout = core.layout(t)
   local said = modules.cuts(layout.cuts, #layout.cuts)
   return #layout.partial > 0 and said .. " partial " .. table.concat(layout.partial, ".") or said
 end
 
---- Shape, shape here and layout of a tensor, as plain values.
+--- Returns the shape, the shape on this rank, and the layout of a tensor, as plain values.
 function modules.placed(t)
   return scope(function()
     return { shape = json.array(t:shape()), local_shape = json.array(t:detach():local_tensor():shape()),
@@ -79,7 +80,8 @@ local function watched(watch, call)
   end
 end
 
--- What the tape holds now, by path; of several backward passes of one part of the model (chunk) the largest is kept.
+-- Notes what the tape holds now, by path. Of several backward passes of one part of the model (chunk), the largest is
+-- kept.
 local function note_saved(watch, chunk)
   local saved, total = {}, 0
   for _, node in ipairs(core.tape_saved()) do
@@ -90,7 +92,7 @@ local function note_saved(watch, chunk)
   if not most or total > most.total then watch.saved[chunk] = { by_path = saved, total = total } end
 end
 
--- Of all chunks: what one batch, or one micro-batch, holds.
+-- Returns what one batch, or one micro-batch, holds in all chunks, by path.
 local function saved_by_path(watch)
   local by = {}
   for _, saved in pairs(watch.saved) do
@@ -99,7 +101,7 @@ local function saved_by_path(watch)
   return by
 end
 
--- A stage's forward passes: the executor takes each tape as soon as one is over.
+-- Watches the forward passes of a stage, because the executor takes each tape as soon as a pass has ended.
 local function watch_stage(watch, stage)
   local forward = stage.forward
   local function noted(chunk, ...)
@@ -128,7 +130,7 @@ function Watch:attach(engine)
   end
 end
 
---- Gives classes, engine and stage their own functions back.
+--- Restores the functions of classes, engine and stage.
 function Watch:detach()
   for class, call in pairs(self.classes) do class.__call = call end
   if self.engine then self.engine.backward = nil end
@@ -149,12 +151,12 @@ local function sent_by_path()
   return by
 end
 
--- Bytes of optimizer state by name of the parameter it belongs to: states are named "kind/parameter".
+-- Returns the bytes of optimizer state in memory by the name of the parameter; states are named "kind/parameter".
 local function state_by_parameter(optimizer)
   local by = {}
   for _, entry in ipairs(optimizer:state()) do
     local name = entry.name:match "^[^/]*/(.*)$" or entry.name
-    by[name] = (by[name] or 0) + held.bytes(entry.tensor)
+    if not entry.resting then by[name] = (by[name] or 0) + held.bytes(entry.tensor) end
   end
   return by
 end
@@ -199,7 +201,7 @@ end
 
 local said_of = { gradients = "their sums over ranks", pipeline = "what crosses to other stages" }
 
---- The rows, in the order of the model; then those of no module.
+--- Returns the rows of the modules, in the order of the model, then the rows that belong to no module.
 function Watch:rows(engine)
   local by_module, list, seen, sent, saved = {}, {}, {}, sent_by_path(), saved_by_path(self)
   for i, m in ipairs(engine.model:modules()) do

@@ -1,9 +1,10 @@
---- The ranks that this rank exchanges messages with, from the groups that a rehearsal used.
+--- Counts the ranks with which this rank exchanges messages, from the groups that a rehearsal has used.
 --
--- Counted apart: what layers send (forward and backward), what the sums of gradients send, and the rest of a step (the
--- loss, the norm of the gradients: a few numbers over all ranks). -> list of { what, peers, axes = list of { axes,
--- peers } }, and `all`, how many ranks are among them. A collective counts as messages with every member of its group,
--- what crosses the borders of a pipeline as messages with the stages that it goes to or comes from.
+-- It counts separately what layers send (forward and backward), what the sums of gradients send, and the rest of a step
+-- (the loss, the norm of the gradients: a few numbers over all ranks). It returns a list of { what, peers, axes = list
+-- of { axes, peers } }, with `all`, the number of ranks among them. A collective counts as messages with every member
+-- of its group; what crosses the borders of a pipeline counts as messages with the stages that it goes to or comes
+-- from.
 -- @module ganymede.plan.peers
 local core = require "ganymede.core"
 local json = require "ganymede.base.json"
@@ -33,8 +34,8 @@ local function is_of_axes(name)
   return true
 end
 
--- Adds the other members of a group; those of groups that the recipe made by itself are not known by axes. only: a set
--- of places in the group, nil for all.
+-- Adds the other members of a group. Groups that the recipe has made itself have no axes. only: a set of places in the
+-- group; nil: all.
 local function add(found, all, group, only)
   if found.seen[group] or not is_of_axes(group) then return end
   found.seen[group] = true
@@ -47,7 +48,7 @@ local function add(found, all, group, only)
   found.axes[#found.axes + 1] = { axes = json.array(parallel.axis_names(group)), peers = count_here }
 end
 
---- meets: list of the stages that this rank's messages go to or come from; nil without a pipeline.
+--- meets: the list of the stages to which this rank's messages go or from which they come; nil without a pipeline.
 return function(meets)
   local stages = {}
   for _, stage in ipairs(meets or {}) do stages[stage] = true end

@@ -1,11 +1,11 @@
---- A rehearsal: what a recipe would do as one rank of a world, found out on the meta device, which has no data.
+--- A rehearsal finds out what a recipe would do as one rank of a world, on the meta device, which has no data.
 --
 --     local found = rehearse { recipe = "recipes/gpt_text.lua", ranks = 8, rank = 3, set = { "data.batch_size=64" } }
 --
--- Optimizer steps of the trainer are made, without hooks unless asked (they may look at numbers: ganymede.plan.hooks),
--- and the second counts: the optimizer's state is there then, as in every later step. A collective moves nothing and is
--- counted as it would be sent. The trap: a process can rehearse once (it becomes that rank); ganymede.job.rehearsal
--- starts others.
+-- The trainer makes optimizer steps, without hooks unless they are asked for (they may read numbers:
+-- ganymede.plan.hooks). The second step counts, because the optimizer's state exists then, as in every later step. A
+-- collective moves nothing and is counted as it would be sent. The trap: a process can rehearse only once, because it
+-- becomes that rank; ganymede.job.rehearsal starts other processes.
 -- @module ganymede.plan.rehearse
 local core = require "ganymede.core"
 local borders = require "ganymede.plan.borders"
@@ -15,27 +15,34 @@ local draw_svg = require "ganymede.schedules.draw_svg"
 local failure = require "ganymede.base.failure"
 local fit = require("ganymede.train.fit").fit
 local micro_batches = require "ganymede.data.micro_batches"
+local json = require "ganymede.base.json"
+local literal = require "ganymede.base.literal"
+local machine = require "ganymede.base.machine"
 local modules = require "ganymede.plan.modules"
+local parallel = require "ganymede.job.parallel"
 local peers = require "ganymede.plan.peers"
 local recipe = require "ganymede.config.recipe"
+local recompute = require "ganymede.plan.recompute"
 local registry = require "ganymede.base.registry"
+local rehearsal = require "ganymede.job.rehearsal"
 local rehearsed_hooks = require "ganymede.plan.hooks"
 local session = require "ganymede.job.session"
 local stages = require "ganymede.plan.stages"
 
 -- ---------------------------------------------------------------- the steps
 
--- Notes how the first batch lies on the ranks, and asks with its first piece what the parts of a pipeline cost, which
--- must be over before counting begins.
+-- Notes how the first batch lies on the ranks, and measures with its first piece what the parts of a pipeline cost,
+-- before counting begins.
 local function note_batch(notes, engine, x, y)
   local list = micro_batches.is_list(x)
   local first_x, first_y = list and x[1] or x, list and y and y[1] or y
   notes.batch = { x = modules.placed(first_x), y = core.is_tensor(first_y) and modules.placed(first_y) or nil,
     micro_batches = list and #x or nil }
+  if notes.wants_chain then notes.chain = borders.chain(first_x, first_y, engine.loss_function) end
   if engine.executor then notes.costs = borders.costs(engine.stage, first_x, first_y, engine.loss_function) end
 end
 
--- The schedule of a rehearsal, which notes its first batch.
+-- Returns the schedule of a rehearsal, which notes its first batch.
 local function noting(schedule, engine, notes)
   local function noted(x, y)
     if x ~= nil and not notes.batch then note_batch(notes, engine, x, y) end
@@ -52,9 +59,11 @@ local function noting(schedule, engine, notes)
   end
 end
 
--- From here on: what a step sends, computes and holds. -> counters now. With hooks the list of calls began with them.
+-- Begins to count what a step sends, computes and holds, and returns the counters. With hooks, the list of calls has
+-- begun with them.
 local function begin_counting(notes)
   borders.release()
+  notes.live = core.memory().live
   core.memory_reset_peak()
   if core.world() > 1 then
     core.comm_reset_traffic()
@@ -63,8 +72,8 @@ local function begin_counting(notes)
   return core.counters()
 end
 
--- The hook of a rehearsal: watches the model, begins to count before the step that counts and ends the run after it.
--- That is the second step; or the third, the first of an epoch, where the second is the rest of one.
+-- Returns the hook of a rehearsal: it watches the model, begins to count before the step that counts, and ends the run
+-- after it. That is the second step, or the third if the second is the rest of an epoch.
 local function counting(watch, notes)
   local hook = { name = "rehearsal", needs_output = false, priority = -math.huge }
   function hook.before_train(_, trainer)
@@ -83,7 +92,7 @@ local function counting(watch, notes)
   return hook
 end
 
--- The settings with the hook of a rehearsal alone, or before the recipe's own.
+-- Returns the settings with the hook of a rehearsal, alone or before the hooks of the recipe.
 local function with_hook(settings, hook, notes, take_hooks)
   local own = {}
   if take_hooks then own, notes.left_out = rehearsed_hooks(settings.hooks) end
@@ -92,10 +101,10 @@ end
 
 local function nobody_listens() end
 
--- command: where another process finds these settings -> trainer, figures of the rank, { batch, costs, left_out },
--- module rows
-local function make_steps(settings, command, take_hooks)
-  local watch, notes, stats = modules.watch(), {}, {}
+-- Makes the steps. command: where another process finds these settings. notes: { wants_chain }. Returns the trainer,
+-- the figures of the rank, notes { batch, costs, left_out, live, chain }, and the rows of the modules.
+local function make_steps(settings, command, take_hooks, notes)
+  local watch, stats = modules.watch(), {}
   local hook = counting(watch, notes)
   borders.open(function() return registry.models:build(settings.model) end)
   local trainer = failure.protect(function()
@@ -124,14 +133,14 @@ local function parameters_of(model)
   return out
 end
 
--- Where tensors were made that took the most at their peak.
+-- Returns the places that made the tensors with the most bytes at their peak.
 local function places()
   local out = {}
   for i, holder in ipairs(core.memory_peaks(12)) do out[i] = { place = holder.place, peak_bytes = holder.peak } end
   return out
 end
 
--- What this rank sends in a step, by op, phase and axes; nothing on one rank.
+-- Returns what this rank sends in a step, by op, phase and axes; nothing on one rank.
 local function traffic(rank)
   local out = {}
   for i, e in ipairs(rank.comm) do
@@ -147,6 +156,7 @@ local function totals(settings, trainer, rank)
   return {
     parameters = trainer.engine.model:count(), parameter_bytes = rank.parameter_bytes,
     gradient_bytes = rank.gradient_bytes, optimizer_bytes = rank.optimizer_bytes,
+    offloaded_bytes = rank.offload and rank.offload.placed_bytes,
     activation_peak_bytes = rank.activation_peak_bytes, peak_bytes = rank.peak_bytes,
     flops_per_step = rank.flops, product_flops_per_step = rank.product_flops,
     samples_per_step = trainer.last.samples, steps_per_epoch = per_epoch, steps = steps,
@@ -159,13 +169,13 @@ local function become(given)
   local world, rank = given.ranks or 1, given.rank or 0
   session.open_device { device = "meta" }
   if world == 1 then return end
-  if rank >= world then failure(2, "--rank %d: there are %d ranks, from 0", rank, world) end
+  if rank >= world then failure(2, "--rank %d: ranks are 0 to %d", rank, world - 1) end
   core.pretend(rank, world)
 end
 
 local function always() return true end
 
--- check --sections: where the model may be cut, and what each section costs, on one rank.
+-- check --sections: returns where the model may be cut, and what each section costs, on one rank.
 local function sections_of(config)
   session.join(config, { rehearsal = true })
   core.set_default_dtype(config.dtype)
@@ -179,7 +189,35 @@ local function sections_of(config)
   return { name = config.name, sections = sections }
 end
 
--- What is told of the pipeline; --schedule-svg writes its picture besides.
+-- check --regions: which modules run again for recompute.memory. A step where nothing does is rehearsed here; those of
+-- other choices in processes of their own.
+local function regions_of(config, given, command)
+  local memory = machine.bytes_of(tostring((config.recompute or {}).memory or 0))
+  if not memory then failure(2, "--regions: the recipe has no recompute = { memory = BYTES }") end
+  if (given.ranks or 1) > 1 and parallel.resolve(config.parallel, given.ranks).pipeline > 1 then
+    failure(2, "recompute.memory: not in a pipeline yet, whose stages hold several micro-batches; say \"block\"")
+  end
+  local _, rank, notes = make_steps(configuration.with(config, { recompute = false }), command, false,
+    { wants_chain = true })
+  local function rehearsed(patterns)
+    local sets = { unpack(given.set or {}) }
+    sets[#sets + 1] = "recompute=" .. literal.show(patterns)
+    local found, failed = rehearsal { recipe = given.recipe, ranks = given.ranks, rank = given.rank, set = sets,
+      seed = given.seed }
+    if not found then failure(failed.code, "recompute.memory: %s", failed.text) end
+    return found.totals.peak_bytes
+  end
+  local found, why = recompute.choose({ chain = notes.chain, live = notes.live, peak = rank.peak_bytes }, rehearsed,
+    memory)
+  if not found then
+    failure(2, "%s: %s lacks %s; a step needs %s at least, whatever runs again", recompute.TOO_LITTLE,
+      machine.bytes(memory), machine.bytes(why.missing), machine.bytes(why.least))
+  end
+  return { name = config.name, regions = { patterns = json.array(found.patterns), peak_bytes = found.peak,
+    said = recompute.said(found, memory) } }
+end
+
+-- Returns what is said about the pipeline; with --schedule-svg it also writes the picture.
 local function pipeline_of(given, engine, notes)
   local found, built, simulation = stages.report(engine, notes)
   if given.schedule_svg then
@@ -189,11 +227,13 @@ local function pipeline_of(given, engine, notes)
   return found
 end
 
---- given: recipe (path), ranks (1), rank (0), set (list of "key=value"), seed, calls (list every collective?), hooks
--- (make the recipe's, too; left_out then says which could not be) -> recipe, name, world, rank, dtype, mesh, settings,
--- parameters, modules, batch, totals, places, sent, peers, calls, left_out, pipeline (of ganymede.plan.stages; nil
--- without one); plain tables but for the values of settings. With given.sections: name and sections alone
--- (ganymede.pipeline.flops). given.schedule_svg: a file to write.
+--- Rehearses. given: recipe (path), ranks (1), rank (0), set (list of "key=value"), seed, calls (whether every
+-- collective is listed), hooks (whether the hooks of the recipe run; left_out then names those that cannot),
+-- schedule_svg (a file to write). Returns recipe, name, world, rank, dtype, mesh, settings, parameters, modules, batch,
+-- totals, places, sent, peers, calls, left_out, pipeline (that of ganymede.plan.stages; nil without one): plain tables
+-- except for the values of settings. With given.sections it returns name and sections alone (ganymede.pipeline.flops).
+-- With given.regions it returns name and regions { patterns, peak_bytes, said } of recompute.memory alone
+-- (ganymede.train.regions).
 local function rehearse(given)
   local source = recipe.read(given.recipe)
   become(given)
@@ -206,7 +246,8 @@ local function rehearse(given)
   local command = { recipe = source.path, set = given.set, seed = given.seed }
   local function blaming_recipe(...) return session.blaming_recipe(source.path, always, ...) end
   if given.sections then return blaming_recipe(sections_of, config) end
-  local trainer, rank, notes, rows = blaming_recipe(make_steps, config, command, given.hooks)
+  if given.regions then return blaming_recipe(regions_of, config, given, command) end
+  local trainer, rank, notes, rows = blaming_recipe(make_steps, config, command, given.hooks, {})
   local pipeline = pipeline_of(given, trainer.engine, notes)
   return {
     recipe = source.path, name = config.name, world = core.world(), rank = core.rank(), dtype = config.dtype,

@@ -1,11 +1,11 @@
---- check --roles: do the ranks of a job make the same collective calls?
+--- check --roles finds out whether the ranks of a job make the same collective calls.
 --
--- A rank's role is where it lies along each axis of the mesh: first, last or between. One rank of each role is
--- rehearsed (a process each); then, for every set of axes that groups were made of, the calls of all roles that can
--- meet in such a group are compared, in order. The first difference is a failure of status 2 that names both ranks and
--- calls: a recipe, layer or hook that looks at its rank. A hook that reads numbers cannot be rehearsed: it is named and
--- not compared. The trap: messages of two (send, receive) have their partner in them and are not compared, and a
--- difference among ranks of one role is not found.
+-- The role of a rank is its place along each axis of the mesh: first, last or between. One rank of each role is
+-- rehearsed, each in a process. Then, for every set of axes that has groups, the calls of all roles that can meet in
+-- such a group are compared, in order. The first difference is a failure of status 2 that names both ranks and calls;
+-- its cause is a recipe, layer or hook that depends on its rank. A hook that reads numbers cannot be rehearsed; it is
+-- named and not compared. The trap: send and receive name their partner and are not compared, and a difference among
+-- ranks of one role is not found.
 -- @module ganymede.plan.roles
 local rehearsal = require "ganymede.job.rehearsal"
 local failure = require "ganymede.base.failure"
@@ -13,7 +13,7 @@ local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
 local parallel = require "ganymede.job.parallel"
 
--- Coordinates along an axis that stand for all: { { at, "first" }, ... }
+-- Returns the coordinates along an axis that represent all: { { at, "first" }, ... }.
 local function places(axis)
   local list = { { 0, "first" } }
   if axis.size > 2 then list[2] = { math.floor(axis.size / 2), "between" } end
@@ -21,7 +21,8 @@ local function places(axis)
   return list
 end
 
--- mesh: list of { name, size }, slowest first -> list of { rank, role = { axis = "first" | "between" | "last" }, text }
+-- Returns the list of { rank, role = { axis = "first" | "between" | "last" }, text } for a mesh, a list of { name, size
+-- }, slowest first.
 local function representatives(mesh)
   local out = { { rank = 0, role = {}, text = "" } }
   for _, axis in ipairs(mesh) do
@@ -46,7 +47,7 @@ local function rehearsed(args, rank)
   return found
 end
 
--- Calls of a rank by the name of their group.
+-- Returns the calls of a rank by the name of their group.
 local function by_group(calls)
   local out = {}
   for _, call in ipairs(calls or {}) do
@@ -59,8 +60,8 @@ local function by_group(calls)
   return out
 end
 
--- Can these two roles be members of one group along the named axes? They must lie alike on all other axes. Of a group
--- that a recipe made by itself the two ranks must be members.
+-- Whether these two roles can be members of one group along the named axes. They must be equal on all other axes. Of a
+-- group that a recipe has made itself, both ranks must be members.
 local function may_meet(a, b, group)
   local x, y = a.groups[group], b.groups[group]
   if x and y and x.id == y.id then return true end
@@ -74,7 +75,7 @@ end
 
 local function said(call) return call and call.text or "no more calls" end
 
--- Raises at the first call in which the two differ.
+-- Raises a failure at the first call in which the two differ.
 local function compare(a, b, group)
   local x, y = a.groups[group] or {}, b.groups[group] or {}
   for i = 1, math.max(#x, #y) do
@@ -105,7 +106,7 @@ local function figures(r)
     sent_bytes = sent, calls = #(r.found.calls or {}) }
 end
 
--- The hooks that some role could not rehearse: { name, why }, each once.
+-- Returns the hooks that some role could not rehearse: { name, why }, each once.
 local function left_out_of(roles)
   local seen, out = {}, json.array()
   for _, r in ipairs(roles) do
@@ -127,7 +128,7 @@ local function print_table(rows, groups, left_out)
   print(#groups > 0 and ("their calls agree in all groups: " .. table.concat(groups, ", ")) or "they make no calls")
 end
 
---- args: of the command line.
+--- Runs the comparison. args: the arguments of the command line.
 return function(args)
   local first = rehearsed(args, 0)
   local roles, rows = representatives(first.mesh), {}

@@ -1,20 +1,21 @@
---- What `check` tells of a pipeline: the schedule and what it loses, what each part and each stage has and costs.
+--- What `check` says about a pipeline: the schedule and what it loses, and what each part and each stage holds and
+-- costs.
 --
 --     local found = stages.report(engine, { batch = { micro_batches = 4 }, costs = of borders.costs })
 --
--- -> nil where the engine runs no pipeline schedule, else plain values:
+-- It returns nil if the engine runs no pipeline schedule, otherwise plain values:
 --   order, stages, chunks, micro_batches, bubble (at equal costs), bubble_of_split (costs as below),
---   bubble_with_barrier (the same, where steps end at a barrier), picture (text, equal costs)
+--   bubble_with_barrier (the same if steps end at a barrier), picture (text, equal costs)
 --   parts     by part: stage, chunk, sections, first and last section, parameters, flops and product_flops (of the
 --             forward pass of a micro-batch on one rank), gives (what crosses to the next part), border_bytes (of one
 --             rank's block)
 --             also input_flops and weight_flops (of the two halves of its backward pass), saved_bytes (for backward)
 --   by_stage  stage, parts, parameters, flops (of all passes of a micro-batch through its parts), held (most micro-
 --             batches whose activations are held, in units of all chunks), held_bytes (of these activations)
---   meets     stages that this rank's messages go to or come from
---   busiest   operations of the stage that has most of them, over their mean: what no order of passes wins back
--- Costs of this split are operations; transfers cost nothing. held_bytes lets go of a micro-batch at the end of its
--- backward pass, where a run lets go earlier. The trap: parameters that two parts share count in both.
+--   meets     the stages to which this rank's messages go or from which they come
+--   busiest   the operations of the stage that has most, divided by the mean; no order of passes can make up for it
+-- The costs of a split are operations; transfers cost nothing. In held_bytes a micro-batch is held until the end of its
+-- backward pass; a run frees it earlier. The trap: parameters that two parts share count in both.
 -- @module ganymede.plan.stages
 local draw = require "ganymede.schedules.draw"
 local geometry = require "ganymede.job.geometry"
@@ -31,7 +32,7 @@ local function sum(list, first, last)
   return total
 end
 
--- The sections that the parts are made of; nil where the stages built their own parts.
+-- Returns the sections of which the parts consist; nil if the stages have built their own parts.
 local function list_of(stage)
   local list = sections.of(stage.model)
   return list and stage.bounds[stage.n_parts][2] == #list and list or nil
@@ -64,7 +65,7 @@ local function owner(entry)
   return tied and owner(tied.module._module.parameters[tied.name]) or entry
 end
 
--- Parameters of the modules that one stage reads, those it reads twice (tied) once.
+-- Counts the parameters of the modules that one stage reads. Those that it reads twice (tied) count once.
 local function parameters_of(stage, list, held)
   local seen, total = {}, 0
   local function add(m)
@@ -81,7 +82,8 @@ local function parameters_of(stage, list, held)
   return total
 end
 
--- Most bytes held for backward at once, of all parts of a stage: from a forward pass to the end of its backward pass.
+-- Returns the most bytes held for backward at once by all parts of a stage, from a forward pass to the end of its
+-- backward pass.
 local function held_bytes(built, rank, costs)
   local held, most = 0, 0
   for _, action in ipairs(built.actions[rank]) do
@@ -96,7 +98,8 @@ local function held_bytes(built, rank, costs)
   return most
 end
 
--- Operations of all passes of a part; a half of the backward pass that was not measured counts as the forward pass.
+-- Returns the operations of all passes of a part. A half of the backward pass that was not measured counts like the
+-- forward pass.
 local function all_passes(cost)
   return cost.flops + (cost.input_flops or cost.flops) + (cost.weight_flops or cost.flops)
 end
@@ -118,7 +121,7 @@ local function busiest(rows)
   return most * #rows / total
 end
 
--- The schedule as it runs when a pass takes its operations, in units of the mean forward pass of a part.
+-- Simulates the schedule with the operations of each pass as its time, in units of the mean forward pass of a part.
 local function simulate_split(built, costs)
   local total = 0
   for _, cost in ipairs(costs) do total = total + cost.flops end
@@ -138,7 +141,7 @@ local function simulate_split(built, costs)
   return played
 end
 
--- Stages that this rank's messages go to or come from.
+-- Returns the stages to which this rank's messages go or from which they come.
 local function met_by(built, rank)
   local seen, out = {}, json.array()
   for _, action in ipairs(built.actions[rank + 1]) do
@@ -149,8 +152,8 @@ local function met_by(built, rank)
   return out
 end
 
---- -> what the head of this file says, the built schedule, and its simulation at the costs of this split; nil without a
--- pipeline schedule.
+--- Returns what the head of this file describes, the built schedule, and its simulation at the costs of this split; nil
+-- without a pipeline schedule.
 function stages.report(engine, notes)
   if not engine.executor or not notes.costs then return nil end
   local rank, count = ranks.stage()

@@ -1,29 +1,24 @@
---- What the reference adds to a comment above a definition: argument by argument, errors, examples. What a
--- reader of the source needs stays in the source; what only users need stands in texts/<file>.txt, under `## NAME`:
+--- What the reference adds to a comment above a definition: arguments, errors, examples. What a reader of the source
+-- needs stays in the source; what only users need is in texts/<file>.txt, under `## NAME`:
 --
 --     ## module:path
 --     @return a string
 --     @example
 --       layer:path() --> ""
 --
--- A name under `##` is that of the entry (ganymede.reference.entry). Lines before the first `##` say what the file is;
--- there, `@setup` begins lines of Lua of which examples of the file may need some first.
+-- The name after `##` is that of the entry (ganymede.reference.entry). Lines before the first `##` say what the file
+-- is. There, `@setup` begins lines of Lua that examples of the file may need first.
 -- @module ganymede.reference.texts
 local core = require "ganymede.core"
+local machine = require "ganymede.base.machine"
 
 local texts = {}
 
 local loaded -- name -> { text, setup }
 
-local function read(path)
-  local file = assert(io.open(path, "r"))
-  local given = file:read "*a"
-  file:close()
-  return given
-end
-
 local function take_file(path)
-  local head, rest = read(path):match "^(.-)\n(## .*)$"
+  local given = machine.read(path) or error(path .. " cannot be read", 0)
+  local head, rest = given:match "^(.-)\n(## .*)$"
   if not head then error(path .. " has no `## NAME`", 0) end
   local setup = {}
   for line in (head:match "@setup\n(.*)$" or ""):gmatch "[^\n]+" do setup[#setup + 1] = (line:gsub("^  ", "")) end
@@ -43,7 +38,7 @@ local function load()
   end
 end
 
---- The text under a name, and the lines that its example needs first; nil where there is none.
+--- Returns the text under a name, and the lines that its example needs first; nil if there is none.
 function texts.of(name)
   if not loaded then load() end
   local found = loaded[name]
@@ -53,7 +48,7 @@ function texts.of(name)
   end
 end
 
---- Names that no entry has asked for.
+--- Returns the list of names that no entry has asked for.
 function texts.unused()
   local out = {}
   for name, found in pairs(loaded or {}) do
@@ -63,7 +58,7 @@ function texts.unused()
   return out
 end
 
---- A comment and what is added to it, as one text: the sentence that is added comes first.
+--- Joins a comment and what is added to it; the sentence that is added comes first.
 function texts.joined(comment, added)
   if not added or not comment then return added or comment end
   local sentence, tags = added:match "^([^@].-)\n?(\n@.*)$"

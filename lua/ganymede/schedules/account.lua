@@ -8,7 +8,7 @@
 -- @module ganymede.schedules.account
 local geometry = require "ganymede.job.geometry"
 
--- first begin, last end and time at work of a rank's computing
+-- Returns the first begin, the last end and the sum of the times of a rank's computing actions.
 local function work(actions, begins, finishes)
   local first, last, busy = math.huge, -math.huge, 0
   for i, action in ipairs(actions) do

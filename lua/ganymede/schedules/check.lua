@@ -1,22 +1,22 @@
---- Proves a pipeline schedule, or says the first thing that is wrong with it.
+--- Proves that a pipeline schedule is right, or says the first thing that is wrong with it.
 --
 --     local ok, problem = check(schedule)
 --     --> nil, { class = "order", rank = 2, position = 17, action = { "receive", ... }, message = "1f1b: ..." }
 --
--- What is proved, in this order; `class` names what failed:
+-- It proves the following, in this order; `class` names what failed:
 --   form      sizes are counts; each part of the model is held once; actions are well-formed and name what exists
 --   complete  each micro-batch goes once forward and, unless the schedule is forward_only, once backward (fused, or
 --             input and weight) through each part
---   order     on its rank, everything comes after what it reads: backward after forward, weight after input gradient,
---             computing after the receive of its input, a send after what it carries
---   transfer  what crosses ranks is sent once to the rank that reads it and received once from the one that made it;
+--   order     on its rank, every action comes after what it reads: backward after forward, weight after input gradient,
+--             computing after the receive of its input, a send after what it carries is made
+--   transfer  what crosses ranks is sent once to the rank that reads it and received once from the rank that made it;
 --             nothing else is sent; messages between two ranks are received in the order in which they are sent
 --   deadlock  all lists run to their end with non-blocking sends and receives posted in order, and with blocking sends
--- `position` counts the actions of the rank from 1, transfers included; it is nil for what is missing at the end.
--- check(schedule, { transfers = false }) does the same for lists that hold computing only.
+-- `position` counts the actions of the rank from 1, transfers included; it is nil if an action is missing at the end.
+-- check(schedule, { transfers = false }) does the same for lists that have computing only.
 -- The trap: a schedule is one step. Steps may follow each other because each one empties the pipeline.
 -- @module ganymede.schedules.check
-jit.off(true, true) -- once a job, over many short lists: traces would cost more than they give
+jit.off(true, true) -- it runs once in a job, over many short lists: compiling would take longer than it saves
 
 local geometry = require "ganymede.job.geometry"
 local run = require "ganymede.schedules.run"
@@ -26,7 +26,7 @@ local NO_COSTS = { forward = 1, backward_input = 1, backward_weight = 1, transfe
 local Walk = {}
 Walk.__index = Walk
 
--- The first problem ends the check.
+-- Ends the check with the first problem.
 local function fault(class, rank, position, action, why, ...)
   local place = ""
   if rank then
@@ -78,13 +78,13 @@ local function transfer_problem(schedule, rank, action)
   if type(peer) ~= "number" or peer ~= math.floor(peer) or peer < 0 or peer >= schedule.stages then
     return ("ranks are 0 to %d"):format(schedule.stages - 1)
   end
-  if peer == rank then return "a rank sends itself nothing" end
+  if peer == rank then return "a rank cannot send to itself" end
 end
 
 local function action_problem(schedule, rank, action, transfers)
   local is_transfer = geometry.is_transfer(action)
   if not is_transfer and not geometry.is_computing(action) then return "there is no such kind of action" end
-  if is_transfer and not transfers then return "transfers are not for the order to say" end
+  if is_transfer and not transfers then return "an order has no transfers; they are added to it" end
   local length = is_transfer and 5 or 3
   if #action ~= length then return ("has %d fields instead of %d"):format(#action, length) end
   local micro_batch, chunk = action[length == 5 and 3 or 2], action[length == 5 and 4 or 3]
@@ -95,7 +95,7 @@ local function action_problem(schedule, rank, action, transfers)
   return is_transfer and transfer_problem(schedule, rank, action) or nil
 end
 
--- An action is read only after this.
+-- Checks the form of an action, before anything reads it.
 local function check_action(schedule, rank, i, action, transfers)
   if type(action) ~= "table" then
     error({ is_problem = true, class = "form", rank = rank, position = i, action = action,
@@ -107,7 +107,7 @@ end
 
 -- ---------------------------------------------------------------- one rank after the other
 
--- at[what][part][micro_batch] = position of what has happened on this rank
+-- at[what][part][micro_batch] is the position of what has happened on this rank.
 function Walk:note(what, part, micro_batch)
   local grid = self.at[what]
   grid[part] = grid[part] or {}
@@ -118,7 +118,7 @@ function Walk:was(what, part, micro_batch) return self.at[what][part] and self.a
 
 function Walk:wrong(class, ...) fault(class, self.rank, self.i, self.action, ...) end
 
--- "receive of activation" and its like are kept by the part that made the thing.
+-- "receive activation" and the like are noted under the part that made the thing.
 function Walk:needs_input(kind, part, micro_batch)
   local thing, from = geometry.reads(kind, part, self.last)
   if not thing then return end
@@ -138,7 +138,7 @@ function Walk:compute()
   if self.forward_only and kind ~= "forward" then self:wrong("complete", "the schedule is forward_only") end
   local name = kind == "backward" and "backward_input" or kind
   if self:was(name, part, micro_batch) then
-    self:wrong("complete", "was done already by action %d", self:was(name, part, micro_batch))
+    self:wrong("complete", "was already done by action %d", self:was(name, part, micro_batch))
   end
   if kind == "backward_weight" then
     if not self:was("backward_input", part, micro_batch) then self:wrong("order", "comes before its backward_input") end
@@ -163,7 +163,7 @@ function Walk:send()
   if to.rank ~= peer then self:wrong("transfer", "it is read by rank %d", to.rank) end
   if not self:was(thing, part, micro_batch) then self:wrong("order", "comes before what it carries is made") end
   local before = self:was("send " .. thing, part, micro_batch)
-  if before then self:wrong("transfer", "was sent already by action %d", before) end
+  if before then self:wrong("transfer", "was already sent by action %d", before) end
   self:note("send " .. thing, part, micro_batch)
 end
 
@@ -175,11 +175,11 @@ function Walk:receive()
   if maker.rank == self.rank then self:wrong("transfer", "it is made by chunk %d of this same rank", maker.chunk) end
   if maker.rank ~= peer then self:wrong("transfer", "it is made by rank %d", maker.rank) end
   local before = self:was("receive " .. thing, from, micro_batch)
-  if before then self:wrong("transfer", "was received already by action %d", before) end
+  if before then self:wrong("transfer", "was already received by action %d", before) end
   self:note("receive " .. thing, from, micro_batch)
 end
 
--- Everything that a chunk owes for a micro-batch, as { class, what, part that the note is kept by, in words }.
+-- Everything that a chunk must do for a micro-batch, as { class, what, the part under which it is noted, in words }.
 function Walk:owed(chunk)
   local part = self.held[chunk]
   local owed = { { "complete", "forward", part, "forward" } }
@@ -233,7 +233,7 @@ end
 
 -- ---------------------------------------------------------------- between ranks
 
--- list[from][to]: the sends (or receives) between two ranks in the order of the list, as { position, action, maker }.
+-- Returns list[from][to]: the sends (or receives) between two ranks in order, as { position, action, maker }.
 local function channels(schedule, kind)
   local list = {}
   for rank = 0, schedule.stages - 1 do list[rank] = {} end
@@ -260,7 +260,7 @@ local function check_channel(from, to, sent, received)
   end
 end
 
--- What is sent is received: that each is there once has been seen before.
+-- Compares what is sent with what is received. That each is there once has been checked before.
 local function check_channels(schedule)
   local sent, received = channels(schedule, "send"), channels(schedule, "receive")
   for from = 0, schedule.stages - 1 do
@@ -295,7 +295,7 @@ local function prove(schedule, transfers)
   check_progress(schedule, "blocking")
 end
 
---- true, or nil and the first problem; opt.transfers = false for lists of computing only.
+--- Returns true, or nil and the first problem. opt.transfers = false: the lists have computing only.
 return function(schedule, opt)
   local ok, problem = pcall(prove, schedule, not (opt and opt.transfers == false))
   if ok then return true end

@@ -1,13 +1,14 @@
---- A schedule as text: one line a rank, time to the right, as the papers draw it.
+--- Draws a schedule as text, like the papers: one line for each rank, with time going to the right.
 --
 --     print(draw.text(schedule))
 --     --> 1f1b, 3 stages, 4 micro-batches: bubble 50 % of the ideal time; micro-batches held, by rank: 3 2 1
 --         rank 0 | F1 F2 F3          B1--- F4 B2---    B3---    B4---
 --         ...
 --
--- F forward, B backward, or of the input only where W, the gradient of the weights, follows; then the micro-batch, and
--- the chunk as a letter where a rank has several. An action fills the time that it takes (-), what is blank is idle.
--- draw.summary and draw.percent word what pictures say; the SVG is in draw_svg.lua.
+-- F is a forward pass, B a backward pass. If W follows, B is the gradient of the input alone, and W that of the
+-- weights. The number is the micro-batch; a letter after it is the chunk, if a rank has several. An action fills the
+-- time that it takes (-); blanks are idle time. draw.summary and draw.percent make the words of pictures; draw_svg.lua
+-- makes SVG.
 -- @module ganymede.schedules.draw
 local geometry = require "ganymede.job.geometry"
 local simulate = require "ganymede.schedules.simulate"
@@ -16,7 +17,7 @@ local draw = {}
 
 local LETTER = { forward = "F", backward = "B", backward_input = "B", backward_weight = "W" }
 
---- "37.5 %"
+--- Returns a share as a percentage: "37.5 %".
 function draw.percent(share) return ("%.4g %%"):format(100 * share) end
 
 local function joined(list)
@@ -25,7 +26,7 @@ local function joined(list)
   return table.concat(said, " ")
 end
 
---- Which schedule, its bubble, and what simulation.said adds; how many micro-batches each rank holds.
+--- Returns two texts: the schedule with its bubble and simulation.said; and the micro-batches that each rank holds.
 function draw.summary(schedule, simulation)
   local bubble = ("bubble %s of the ideal time"):format(draw.percent(simulation.bubble))
   if simulation.bubble_with_barrier > simulation.bubble then
@@ -36,7 +37,7 @@ function draw.summary(schedule, simulation)
     "micro-batches held, by rank: " .. joined(simulation.live)
 end
 
---- The unit of both kinds of picture: simulation.unit, or the shortest duration of any computing.
+--- Returns the unit of time of both kinds of pictures: simulation.unit, or the duration of the shortest computing.
 function draw.unit(schedule, simulation)
   if simulation.unit then return simulation.unit end
   local unit = math.huge
@@ -65,7 +66,7 @@ local function longest_label(schedule)
   return length
 end
 
--- One rank's line; cell(t) is the column of time t.
+-- Returns the line of one rank; cell(t) is the column of time t.
 local function line(schedule, i, simulation, cell)
   local parts, column = {}, 0
   for k, action in ipairs(schedule.actions[i]) do
@@ -79,8 +80,8 @@ local function line(schedule, i, simulation, cell)
   return (table.concat(parts):gsub(" +$", ""))
 end
 
---- The schedule as lines of text, the last without a line end. simulation: of ganymede.schedules.simulate, default: of
--- equal costs; width: columns after which lines are cut (default: none are).
+--- Returns the schedule as lines of text, the last without a line end. simulation: that of ganymede.schedules.simulate;
+-- default: one with equal costs. width: the number of columns after which lines are cut; default: lines are not cut.
 function draw.text(schedule, simulation, width)
   simulation = simulation or simulate(schedule)
   local unit, wide = draw.unit(schedule, simulation), longest_label(schedule) + 1

@@ -1,10 +1,10 @@
---- A schedule as SVG: a row a rank, time to the right, colours by kind of work, shades by chunk, micro-batches by
--- number; what is grey is idle. Needs nothing but a viewer; a block's tooltip says what it is and when.
+--- Draws a schedule as SVG: one row for each rank, with time going to the right. The colour is the kind of work, the
+-- shade the chunk, the number the micro-batch; grey is idle time. The tooltip of a block says what it is and when.
 --
---     local text = svg(schedule, simulation)    -- simulation: of ganymede.schedules.simulate, default: of equal costs
+--     local text = svg(schedule, simulation)    -- simulation: ganymede.schedules.simulate's; default: equal costs
 --
--- A measured step (ganymede.observe.trace) is drawn the same way: simulation.time_unit names the unit on the axis, said
--- goes into the title, unit is the time that is drawn as wide as an action usually is.
+-- A measured step (ganymede.observe.trace) is drawn in the same way: simulation.time_unit names the unit on the axis,
+-- simulation.said is added to the title, and simulation.unit is the time that is as wide as the usual action.
 -- @module ganymede.schedules.draw_svg
 local draw = require "ganymede.schedules.draw"
 local geometry = require "ganymede.job.geometry"
@@ -27,7 +27,8 @@ end
 
 local function number(n) return (("%.2f"):format(n):gsub("%.?0+$", "")) end
 
--- Chunk 1 in full colour, the last one in the lightest shade. -> fill, and a colour that can be read on it
+-- Returns the colour of a block (chunk 1 has the full colour, the last one the lightest shade), and one that can be
+-- read on it.
 local function shade(kind, chunk, chunks)
   local white = chunks > 1 and 0.6 * (chunk - 1) / (chunks - 1) or 0
   local c, mixed = COLOUR[kind], {}
@@ -47,7 +48,7 @@ local function words(x, y, text, more)
   return ('<text x="%s" y="%s" %s>%s</text>'):format(number(x), number(y), more or 'font-size="12"', escaped(text))
 end
 
--- 1, 2, 5, 10, ... units of time between marks, at least 60 pixels apart.
+-- Returns the time between two marks on the axis: 1, 2, 5, 10, ... units, so that they are at least 60 pixels apart.
 local function step_of(scale)
   local step = 1
   for _, factor in ipairs { 1, 2, 5 } do
@@ -114,7 +115,7 @@ function Picture:legend(y)
   return x
 end
 
---- The picture as the text of an SVG file.
+--- Returns the picture as the text of an SVG file.
 return function(schedule, simulation)
   simulation = simulation or simulate(schedule)
   local first = math.huge

@@ -1,7 +1,7 @@
 --- GPipe (Huang et al. 2019, arXiv:1811.06965): all forward passes of a step, then all backward passes.
--- Bubble (p - 1) / m of the ideal time; a stage holds all m micro-batches.
+-- On p stages with m micro-batches, the bubble is (p - 1) / m of the ideal time, and a stage holds all m micro-batches.
 return {
-  doc = "all forward passes, then all backward passes; holds every micro-batch",
+  doc = "all forward passes come before all backward passes; a stage holds every micro-batch",
   chunks = { default = 1, min = 1, max = 1 },
   order = function(stages, micro_batches)
     local actions = {}

@@ -3,11 +3,10 @@
 --     schedule = { type = "NonPipelineSchedule" }
 --     num_microbatches = 8, schedule = { type = "PipelineSchedule", order = "zb-h1" }
 --
--- A schedule is a table with forward_backward_step(self, engine, iter, opt) -> output, label, loss; the engine calls it
--- through engine:execute_schedule, which says what iter and opt are. It calls engine(x), engine:criterion and
--- engine:backward, never engine:step. One that knows pipelines has parts, order_for and more besides
--- (ganymede.schedules.pipeline_schedule); the orders in which stages work are data of their own
--- (ganymede.schedules.pipeline).
+-- A schedule is a table with forward_backward_step(self, engine, iter, opt), which returns output, label and loss.
+-- engine:execute_schedule calls it and describes iter and opt. It calls engine(x), engine:criterion and
+-- engine:backward, never engine:step. A schedule for pipelines also has parts, order_for and more
+-- (ganymede.schedules.pipeline_schedule). The orders in which stages work are data (ganymede.schedules.pipeline).
 -- @module ganymede.schedules
 local failure = require "ganymede.base.failure"
 local log = require "ganymede.base.log"
@@ -25,7 +24,8 @@ NonPipelineSchedule.__index = NonPipelineSchedule
 schedules.NonPipelineSchedule = NonPipelineSchedule
 
 NonPipelineSchedule.options = {
-  data_process_func = { type = "function", optional = true, doc = "(x, y) of the loader -> input and label" },
+  data_process_func = { type = "function", optional = true,
+    doc = "a function(x, y) of a batch of the loader that returns input and label" },
 }
 
 setmetatable(NonPipelineSchedule, {
@@ -34,14 +34,14 @@ setmetatable(NonPipelineSchedule, {
   end),
 })
 
---- The next batch of iter as input and label; nil at the end.
+--- Returns the next batch of iter as input and label; nil at the end.
 function NonPipelineSchedule:load_batch(iter, inputs_only)
   local x, y = iter()
   if x == nil or inputs_only or not self.opt.data_process_func then return x, y end
   return self.opt.data_process_func(x, y)
 end
 
---- One batch: forward, loss, backward.
+--- Runs one batch: forward, loss, backward.
 function NonPipelineSchedule:forward_backward_step(engine, iter, opt)
   opt = options.check("forward_backward_step", engine.run_options, opt, 2)
   local input, label = self:load_batch(iter, opt.inputs_only)
@@ -62,7 +62,7 @@ registry.schedules:register("NonPipelineSchedule", NonPipelineSchedule)
 
 -- ---------------------------------------------------------------- choosing
 
-local said = {} -- what was chosen for the user is said once
+local said = {} -- messages about what was chosen for the user, each of which is printed once
 
 local function say(fmt, ...)
   local text = fmt:format(...)
@@ -72,10 +72,10 @@ end
 
 local function micro_batches_missing(who, plan)
   failure(2, "%s needs num_microbatches, the number of pieces in which a batch goes through the stages: try "
-    .. "num_microbatches = %d (the more, the less do stages wait)", who, 2 * plan.pipeline)
+    .. "num_microbatches = %d (with more of them stages wait less)", who, 2 * plan.pipeline)
 end
 
--- The schedule of a config that names none.
+-- Returns the schedule for a config that names none.
 local function default(config, plan)
   local chunks, m = plan.chunks or 1, config.num_microbatches
   if plan.pipeline == 1 and chunks == 1 and (m or 1) == 1 then return { type = "NonPipelineSchedule" } end
@@ -90,7 +90,7 @@ local function options_of(given)
   return type(class) == "table" and class.options or {}
 end
 
--- { type = ... } with what the config says elsewhere.
+-- Returns { type = ... }, completed by what other keys of the config say.
 local function completed(given, config, plan)
   local out, known = {}, options_of(given)
   for key, value in pairs(given) do out[key] = value end
@@ -106,26 +106,26 @@ end
 local function check(schedule, config, plan)
   local name = schedule.name or "the schedule"
   if plan.pipeline > 1 and not schedule.parts then
-    failure(2, "%s knows no pipeline, and parallel.pipeline is %d: take schedule = { type = \"PipelineSchedule\" }, "
-      .. "or leave schedule away", name, plan.pipeline)
+    failure(2, "%s cannot run a pipeline, and parallel.pipeline is %d: use schedule = { type = \"PipelineSchedule\" }, "
+      .. "or leave schedule out", name, plan.pipeline)
   end
   if not schedule.parts and (config.num_microbatches or 1) > 1 then
-    failure(2, "%s knows no micro-batches, and num_microbatches is %d: take schedule = { type = "
-      .. "\"PipelineSchedule\" }, or leave one of them away", name, config.num_microbatches)
+    failure(2, "%s has no micro-batches, and num_microbatches is %d: use schedule = { type = "
+      .. "\"PipelineSchedule\" }, or leave one of them out", name, config.num_microbatches)
   end
   if not schedule.parts then return schedule end
   if plan.chunks and plan.chunks ~= schedule.chunks then
-    failure(2, "parallel.pipeline.chunks is %d, and the schedule has %d chunks a stage: they must be the same number",
-      plan.chunks, schedule.chunks)
+    failure(2, "parallel.pipeline.chunks is %d, and the schedule has %d chunks on each stage: the numbers must be "
+      .. "equal", plan.chunks, schedule.chunks)
   end
   local ok, why = failure.try(schedule.parts, schedule, plan.pipeline)
   if not ok then failure(2, "schedule: %s", failure.text(why)) end
   return schedule
 end
 
---- The schedule object that a config means on a mesh. config: schedule (nil, { type = ... }, a name, a class or an
--- object), num_microbatches; plan: of parallel.resolve. Chooses what the config leaves open and says so once; what
--- cannot be is a failure of status 2.
+--- Returns the schedule object that a config means on a mesh. config: schedule (nil, { type = ... }, a name, a class or
+-- an object), num_microbatches; plan: that of parallel.resolve. It chooses what the config leaves open and prints it
+-- once. What cannot run is a failure of status 2.
 function schedules.choose(config, plan)
   local given = config.schedule or default(config, plan)
   if type(given) == "string" then given = { type = given } end

@@ -1,11 +1,13 @@
---- Interleaved 1F1B (Narayanan et al. 2021, arXiv:2104.04473, section 2.2): v chunks a stage, in loops along the ranks.
+--- Interleaved 1F1B (Narayanan et al. 2021, arXiv:2104.04473, section 2.2): each of p stages has v chunks, in loops
+-- along the ranks.
 --
--- Micro-batches go in rounds of r = p through chunk 1, then chunk 2, and so on; stage s (from 0) runs ahead by
--- 2 (p - s - 1) + (v - 1) r passes of a chunk, then does one forward and one backward pass of a chunk in turn. Bubble
--- (p - 1) / (v m) of the ideal time; the first stage holds p + (p - 1) / v micro-batches. Each border is crossed v
--- times as often as in 1F1B.
--- m that is no multiple of p: the m div p rounds must come out equal, r of p or more each, and fewer micro-batches than
--- stages are one round. From m = p on the bubble is the same, and more is held. What does not divide is refused.
+-- The m micro-batches go in rounds of r = p through chunk 1, then chunk 2, and so on. Stage s (from 0) runs ahead by
+-- 2 (p - s - 1) + (v - 1) r passes of a chunk, then does one forward and one backward pass of a chunk in turn. The
+-- bubble is (p - 1) / (v m) of the ideal time; the first stage holds p + (p - 1) / v micro-batches. Each border is
+-- crossed v times as often as in 1F1B.
+-- If m is not a multiple of p, there are floor(m / p) rounds, which must have equal sizes r of at least p. Fewer
+-- micro-batches than stages are one round. If m >= p, the bubble is the same, and more micro-batches are held. A number
+-- that does not divide evenly is refused.
 local function rounds(stages, micro_batches) return math.max(1, math.floor(micro_batches / stages)) end
 
 local function divides(stages, micro_batches) return micro_batches % rounds(stages, micro_batches) == 0 end
@@ -19,7 +21,7 @@ local function round_of(stages, micro_batches)
     micro_batches, rounds(stages, micro_batches), stages, fewer, more), 0)
 end
 
--- The k-th pass (from 1) of a rank's chunks in one direction: micro-batch and chunk.
+-- Returns micro-batch and chunk of the k-th pass (from 1) of a rank's chunks in one direction.
 local function pass(k, round, chunks, forward)
   local loop = math.floor((k - 1) / (round * chunks))
   local within = (k - 1) % (round * chunks)
@@ -28,7 +30,7 @@ local function pass(k, round, chunks, forward)
 end
 
 return {
-  doc = "1F1B over several chunks a stage; a smaller bubble for more transfers",
+  doc = "1F1B with several chunks on each stage; the bubble is smaller, and there are more transfers",
   chunks = { default = 2, min = 2 },
   order = function(stages, micro_batches, chunks)
     local round, passes = round_of(stages, micro_batches), micro_batches * chunks

@@ -3,34 +3,37 @@
 --     local pipeline = require "ganymede.schedules.pipeline"
 --     local schedule = pipeline.build("1f1b", { stages = 4, micro_batches = 8 })
 --
--- A schedule is a plain table, a pure function of its name, the sizes and its options, the same on every rank:
+-- A schedule is a plain table. It is a pure function of its name, the sizes and its options, so every rank has the
+-- same:
 --   name, stages, micro_batches, chunks, forward_only (evaluation and prediction: no backward passes; else false)
 --   parts[rank + 1][chunk]   the part of the model that the rank holds as that chunk: 1 .. stages * chunks, in order
---                            of the forward pass. Neighbours may lie on one rank (ZB-V), then nothing is sent
+--                            of the forward pass. Neighbours may lie on one rank (ZB-V); then nothing is sent
 --   actions[rank + 1]        what the rank does in one step, in order. Ranks are places along the pipeline axis, from
 --                            0; micro-batches and chunks count from 1. An action is one of
 --     { "forward", micro_batch, chunk }           reads the activation of the part before (the first part: the input)
---     { "backward", micro_batch, chunk }          gradients of input and weights; reads the gradient of the part behind
---     { "backward_input", micro_batch, chunk }    the gradient of the input only, and later
---     { "backward_weight", micro_batch, chunk }   the rest of that backward pass; activations may go now
+--     { "backward", micro_batch, chunk }          gradients of input and weights; reads the gradient of the part after
+--     { "backward_input", micro_batch, chunk }    the gradient of the input only
+--     { "backward_weight", micro_batch, chunk }   later, the rest of that backward pass; activations are then freed
 --     { "send", "activation" or "gradient", micro_batch, chunk, peer }      chunk: this rank's, which made it
 --     { "receive", "activation" or "gradient", micro_batch, chunk, peer }   chunk: this rank's, which reads it
--- An executor does a rank's actions to the letter. Both of these are right, and schedules.check proves both:
+-- An executor does exactly the actions of a rank, in order. It may do transfers in either of these ways;
+-- schedules.check proves both:
 --   blocking       a send returns when its receive is reached, a receive when the message is there
 --   non-blocking   a send is begun and goes on by itself; a receive is posted, and the computing that reads it waits.
---                  Receives from one peer must be posted in the order of the list; they may be posted ahead of it
--- The k-th send from rank a to rank b is what the k-th receive of b from a takes: messages need no further name.
+--                  Receives from one peer must be posted in the order of the list; they may be posted earlier
+-- The k-th receive of rank b from rank a takes the k-th send from a to b, so messages need no further name.
 --
--- Users register orders of their own; the transfers are put in by one pass for all (schedules.transfers), and what
--- comes out goes through the same checker:
+-- Users may register orders of their own. One pass adds the transfers (schedules.transfers), and the same checker
+-- checks the result:
 --
 --     registry.pipeline_schedules:register("mine", {
 --       order = function(stages, micro_batches, chunks, opt) return actions, parts end,
 --       chunks = { default = 1, min = 1, max = 1 }, options = { ... as ganymede.base.options ... }, doc = "a sentence",
 --     })
 --
--- `order` is pure and gives lists of computing actions, and the parts where they do not loop (geometry.looped); what it
--- cannot serve it refuses by error(text, 0). See simulate.lua for times and memory, draw.lua for pictures.
+-- `order` is a pure function. It returns lists of computing actions, and the parts if they do not loop
+-- (geometry.looped). For sizes that it cannot serve it calls error(text, 0). simulate.lua computes times and memory,
+-- draw.lua draws pictures.
 -- @module ganymede.schedules.pipeline
 local check = require "ganymede.schedules.check"
 local failure = require "ganymede.base.failure"
@@ -42,16 +45,18 @@ local transfers = require "ganymede.schedules.transfers"
 local pipeline = { check = check, simulate = require "ganymede.schedules.simulate" }
 
 local shape_options = {
-  stages = { type = "integer", min = 1, max = 2 ^ 20, doc = "ranks along the pipeline axis" },
-  micro_batches = { type = "integer", min = 1, max = 2 ^ 20, doc = "pieces of a batch" },
-  chunks = { type = "integer", min = 1, optional = true, doc = "chunks of the model that a rank holds" },
-  forward_only = { type = "boolean", default = false, doc = "only the forward passes, in the schedule's order" },
-  options = { type = "table", default = {}, doc = "options of the schedule itself" },
+  stages = { type = "integer", min = 1, max = 2 ^ 20, doc = "the number of ranks along the pipeline axis" },
+  micro_batches = { type = "integer", min = 1, max = 2 ^ 20, doc = "the number of micro-batches in a batch" },
+  chunks = { type = "integer", min = 1, optional = true,
+    doc = "the number of chunks of the model that a rank holds; default: that of the schedule" },
+  forward_only = { type = "boolean", default = false,
+    doc = "whether there are only the forward passes, in the order of the schedule" },
+  options = { type = "table", default = {}, doc = "the options of the order itself" },
 }
 
 local function above(level) return level > 0 and level + 1 or 0 end
 
--- How many chunks: the schedule's default, or what was asked for if it can do that.
+-- Returns the number of chunks: the default of the schedule, or the number asked for if the schedule allows it.
 local function chunks_of(name, definition, asked, level)
   local allowed = definition.chunks or { default = 1, min = 1 }
   if asked == nil then return allowed.default or allowed.min or 1 end
@@ -67,7 +72,7 @@ local function find(kind, level)
   return registry.pipeline_schedules:get(kind), kind
 end
 
--- The forward passes alone keep their order, so they can run where the whole can.
+-- Returns the forward passes alone. They keep their order, so they can run if the whole schedule can.
 local function forward_passes(actions)
   local lists = {}
   for i, list in ipairs(actions) do
@@ -79,7 +84,7 @@ local function forward_passes(actions)
   return lists
 end
 
--- What `order` gave, as a schedule that holds computing only.
+-- Returns the result of `order` as a schedule that has computing only.
 local function ordered(name, definition, shape, opt, level)
   local ok, actions, parts = failure.try(definition.order, shape.stages, shape.micro_batches, shape.chunks, opt)
   if not ok then error(("%s: %s"):format(name, tostring(actions)), above(level)) end
@@ -92,11 +97,10 @@ local function must_pass(schedule, opt, level)
   if not ok then error(("the schedule cannot run: %s"):format(problem.message), above(level)) end
 end
 
---- The schedule of a registered name (or of a table as they are registered, with a `name`) for
--- shape = { stages, micro_batches, chunks (default: the schedule's), forward_only (false), options }: with transfers,
--- and proved.
--- Raises what the schedule cannot do, or what is wrong with it, at the line that `level` says (as error() counts it
--- where build is called; default 1, the caller's; 0: none).
+--- Builds the schedule of a registered name (or of a table like the registered ones, with a `name`), adds the
+-- transfers, and proves it. shape = { stages, micro_batches, chunks (default: that of the schedule), forward_only
+-- (false), options }. If the schedule cannot serve the shape or is wrong, it raises an error at the line that `level`
+-- says (as error() counts levels where build is called; default 1, the caller's; 0: no line).
 function pipeline.build(kind, shape, level)
   level = above(level or 1)
   local definition, name = find(kind, level)

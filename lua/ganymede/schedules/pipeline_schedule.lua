@@ -1,14 +1,14 @@
---- PipelineSchedule and InterleavedPipelineSchedule: a batch in micro-batches through the parts of a model.
+--- PipelineSchedule and InterleavedPipelineSchedule run a batch in micro-batches through the parts of a model.
 --
 --     schedule = { type = "PipelineSchedule", num_microbatches = 8, order = "zb-h1" }
 --     local output, label, loss = schedule:forward_backward_step(engine, iter)
 --
--- A batch of n samples comes as min(num_microbatches, n) pieces. Each rank works through the list of actions that the
--- order has for its stage (ganymede.schedules.pipeline); core.executor carries it out. Without an axis `pipeline` there
--- is one stage, which takes one micro-batch after the other: what a pipeline must be equal to.
--- Loss and gradients are those of the whole batch: a piece's loss is divided by the targets of the step. Losses that
--- layers add (ganymede.nn.auxiliary) are means over a micro-batch, and their mean is what counts.
--- The trap: `output` exists on the ranks of the stage that holds the last part only, and is nil on all others; `label`
+-- A batch of n samples has min(num_microbatches, n) pieces. Each rank does the list of actions that the order has for
+-- its stage (ganymede.schedules.pipeline); core.executor runs it. Without an axis `pipeline` there is one stage, which
+-- takes one micro-batch after the other; a pipeline must give the same results.
+-- Loss and gradients are those of the whole batch, because the loss of a piece is divided by the number of targets of
+-- the step. Losses that layers add (ganymede.nn.auxiliary) are means over a micro-batch, and their mean is added.
+-- The trap: `output` exists only on the ranks of the stage that holds the last part, and is nil on all others; `label`
 -- and `loss` are on every rank.
 -- @module ganymede.schedules.pipeline_schedule
 local arrivals = require "ganymede.pipeline.arrivals"
@@ -32,14 +32,16 @@ local PipelineSchedule = { name = "PipelineSchedule" }
 PipelineSchedule.__index = PipelineSchedule
 
 local shared = {
-  num_microbatches = { type = "integer", min = 1, max = 2 ^ 20, doc = "pieces of a batch" },
-  order_options = { type = "table", default = {}, doc = "options of the order itself" },
+  num_microbatches = { type = "integer", min = 1, max = 2 ^ 20, doc = "the number of micro-batches in a batch" },
+  order_options = { type = "table", default = {}, doc = "the options of the order itself" },
   data_process_func = { type = "function", optional = true,
-    doc = "(x, y) of a micro-batch, or of a batch that is no list yet -> input and label" },
+    doc = "a function(x, y) of a micro-batch, or of a batch that is not yet a list of them, that returns input and "
+      .. "label" },
   scatter_gather = { type = "boolean", default = true,
-    doc = "ranks that hold copies of what crosses a border send a slice each, which the receivers gather?" },
+    doc = "whether ranks that hold copies of what crosses a border send one slice each, which the receivers gather" },
   variable_shapes = { type = "boolean", default = false,
-    doc = "tell shapes with every message? Needed where inputs of one shape give borders of several" },
+    doc = "whether every message carries its shapes; needed if inputs of equal shapes give different shapes at a "
+      .. "border" },
 }
 local aliases = { num_micro_batches = "num_microbatches", scatter_gather_tensors = "scatter_gather" }
 
@@ -50,7 +52,7 @@ local function with(own)
   return all
 end
 
--- How many chunks a stage has: those asked for, else the order's own number.
+-- Returns the number of chunks on a stage: the number asked for, otherwise that of the order.
 local function chunks_of(order, asked, level)
   if type(order) == "string" then order = registry.pipeline_schedules:get(order, level + 1) end
   local allowed = order.chunks or { default = 1, min = 1 }
@@ -67,8 +69,10 @@ end)
 
 PipelineSchedule.options = with {
   order = { type = { "string", "table" }, default = "1f1b",
-    doc = "a registered order (ganymede.schedules.pipeline), or a table as they are registered, with a name" },
-  chunks = { type = "integer", min = 1, optional = true, doc = "parts of the model a stage; default: the order's" },
+    doc = "the name of a registered order (ganymede.schedules.pipeline), or a table like the registered ones, with a "
+      .. "name" },
+  chunks = { type = "integer", min = 1, optional = true,
+    doc = "the number of parts of the model on each stage; default: that of the order" },
 }
 setmetatable(PipelineSchedule, { __call = construct })
 
@@ -77,12 +81,12 @@ local Interleaved = setmetatable({ name = "InterleavedPipelineSchedule" },
   { __index = PipelineSchedule, __call = construct })
 Interleaved.__index = Interleaved
 Interleaved.options = with {
-  num_model_chunks = { type = "integer", min = 2, default = 2, doc = "parts of the model a stage" },
+  num_model_chunks = { type = "integer", min = 2, default = 2, doc = "the number of parts of the model on each stage" },
 }
 
 -- ---------------------------------------------------------------- orders
 
--- Chunks of a rank in the order of the forward pass.
+-- The chunks of a rank in the order of the forward pass.
 local function by_part(parts)
   local chunks = {}
   for chunk in ipairs(parts) do chunks[chunk] = chunk end
@@ -101,9 +105,11 @@ local function in_rounds(parts, stages, count)
   return list
 end
 
--- For evaluation of a batch that the schedule's own order cannot take. The checker wants the way back, too.
+-- The order for evaluating a batch that the schedule's own order cannot take. The checker needs the backward passes,
+-- too.
 local rounds = {
-  name = "rounds", options = { parts = { type = "table", doc = "parts[rank + 1][chunk]" } },
+  name = "rounds", options = { parts = { type = "table",
+    doc = "the part of the model that each rank holds as each chunk: parts[rank + 1][chunk]" } },
   order = function(stages, count, _, opt)
     local actions = {}
     for i, parts in ipairs(opt.parts) do
@@ -123,20 +129,20 @@ local function build_whole(self, stages, count, forward_only)
   return orders.build(self.order, shape_of(self, stages, count, forward_only), 0)
 end
 
--- The order for another number of micro-batches than it was chosen for: what a short batch leaves.
+-- Builds the order for another number of micro-batches than it was chosen for, which a short batch has.
 local function build_short(self, stages, count, forward_only)
   local ok, result = failure.try(build_whole, self, stages, count, forward_only)
   if ok then return result end
   if not forward_only then
-    error(("a batch with samples for %d of %d micro-batches cannot go through the pipeline: %s\n  say data.drop_last = "
-      .. "true, or a batch size that leaves no such rest"):format(count, self.num_microbatches, tostring(result)), 0)
+    error(("a batch with samples for %d of %d micro-batches cannot go through the pipeline: %s\n  set data.drop_last = "
+      .. "true, or a batch size without such a last batch"):format(count, self.num_microbatches, tostring(result)), 0)
   end
   local shape = shape_of(self, stages, count, true)
   shape.options = { parts = self:parts(stages) }
   return orders.build(rounds, shape, 0)
 end
 
---- The built schedule (ganymede.schedules.pipeline) for so many stages and micro-batches; built once.
+--- Returns the schedule (ganymede.schedules.pipeline) for so many stages and micro-batches; it is built once.
 function PipelineSchedule:order_for(stages, count, forward_only)
   local key = ("%d %d %s"):format(stages, count, forward_only and "forward" or "both")
   if not self.built[key] then
@@ -146,10 +152,10 @@ function PipelineSchedule:order_for(stages, count, forward_only)
   return self.built[key]
 end
 
---- parts[rank + 1][chunk] of the model (from 1) on so many stages.
+--- Returns parts[rank + 1][chunk], the parts of the model (from 1) on so many stages.
 function PipelineSchedule:parts(stages) return self:order_for(stages, self.num_microbatches).parts end
 
---- The stage, from 0, that holds the last part, and so output and loss.
+--- Returns the stage, from 0, that holds the last part, and so has output and loss.
 function PipelineSchedule:output_stage(stages)
   for i, parts in ipairs(self:parts(stages)) do
     for _, part in ipairs(parts) do
@@ -158,10 +164,10 @@ function PipelineSchedule:output_stage(stages)
   end
 end
 
--- Axes whose ranks share the sending of what they hold copies of: those of tensor modes.
+-- Ranks along the axes of tensor modes hold copies of what crosses a border and share the sending. The other axes:
 local not_tensor = { data = true, expert = true, pipeline = true, sequence = true }
 
---- What carries the lists out, on this rank's mesh.
+--- Returns a new executor, which runs the lists of actions on this rank's mesh.
 function PipelineSchedule:new_executor()
   local axes = {}
   for _, axis in ipairs(core.mesh()) do
@@ -179,8 +185,9 @@ local function each_processed(self, x, y)
   return micro_batches.List(inputs), #labels > 0 and micro_batches.List(labels) or nil
 end
 
---- The next batch of iter as lists of micro-batches of input and label (nil: the iterator gives none); nil at the end.
--- Lists stay as they are; anything else is cut here (micro_batches.split). inputs_only: without data_process_func.
+--- Returns the next batch of iter as lists of micro-batches of input and label (nil: the iterator returns none); nil at
+-- the end. Lists stay as they are; anything else is split (micro_batches.split). inputs_only: data_process_func is not
+-- called.
 function PipelineSchedule:load_batch(iter, inputs_only)
   local x, y = iter()
   if x == nil then return nil end
@@ -194,18 +201,18 @@ end
 
 -- ---------------------------------------------------------------- one batch
 
--- Micro-batches of the step, over which losses of layers are averaged; of a step whose other batches nobody has told
--- of, as if they came in as many.
+-- Returns the number of micro-batches of the step, over which losses of layers are averaged. If nobody has announced
+-- it, all batches of the step count as having equally many.
 local function pieces_of_step(engine, x)
   local told = engine.training and engine.announced
   return told and (told.pieces or told.batches * #x) or #x
 end
 
--- What one batch needs while it runs.
+-- Makes the state of one batch while it runs.
 local function new_run(self, engine, x, y, opt)
   if y and #y ~= #x then
-    error(("the inputs of a batch come in %d micro-batches, the labels in %d: they need as many samples"):format(
-      #x, #y), 0)
+    error(("the inputs of a batch have %d micro-batches, and the labels %d: both need the same number of samples")
+      :format(#x, #y), 0)
   end
   local coordinate, stages = ranks.stage()
   local sizes, total = x:samples()
@@ -223,14 +230,14 @@ local function new_run(self, engine, x, y, opt)
   return run
 end
 
--- The output of the last part, without its tape and out of the scope of the call, to be joined when all are there.
+-- Keeps the output of the last part, without its tape and beyond the scope of the call, until all can be joined.
 local function keep_output(run, m, output)
   local list, text = packing.pack(projection.to_plain(output))
   for i, t in ipairs(list) do list[i] = t:detach():keep() end
   run.outputs[m] = { list = list, text = text }
 end
 
--- Kept outputs, as tensors of the scope that asks.
+-- Returns the kept outputs, as tensors of the current scope.
 local function taken(run)
   local pieces = {}
   for m, held in ipairs(run.outputs) do
@@ -243,7 +250,8 @@ local function taken(run)
   return #pieces > 0 and micro_batches.List(pieces) or nil
 end
 
--- What this part adds to the loss of the step: the criterion's loss where it is the last, and what its layers add.
+-- Returns what this part adds to the loss of the step: the loss of the criterion if it is the last part, and what its
+-- layers add.
 local function loss_of(run, m, is_last, output)
   local loss
   if is_last and run.wants_loss then loss = run.engine.loss_function(output, run.y and run.y[m], run.targets) end
@@ -256,7 +264,7 @@ local function loss_of(run, m, is_last, output)
   return loss and not run.forward_only and loss:requires_grad() and loss or nil
 end
 
--- What a part gave: kept, where it is the last; else the tensors and the text for the part behind. And its loss.
+-- Returns the tensors and the text for the next part, and the loss. The results of the last part are kept instead.
 local function handed_on(run, m, is_last, ...)
   if is_last and run.wants_output then projection.keep_places((...)) end
   local loss = loss_of(run, m, is_last, (...))
@@ -267,7 +275,7 @@ local function handed_on(run, m, is_last, ...)
   return border, text, loss
 end
 
--- One forward pass: what core.executor_run asks for. list, text: what the part before gave.
+-- Makes one forward pass, as core.executor_run asks for it. list, text: what the part before returned.
 local function forward(run, m, chunk, list, text)
   local part, stage = run.parts[chunk], run.stage
   ranks.phase(run.phase)
@@ -277,15 +285,15 @@ local function forward(run, m, chunk, list, text)
   return handed_on(run, m, part == run.n_parts, stage:forward(chunk, packing.unpack(list, text)))
 end
 
--- Where nothing is received, the parts before tell their shapes.
+-- Returns the function that tells the shapes of what would arrive, on devices without data, where nothing is received.
 local function describe(run)
   if core.device().has_data then return nil end
-  local tell = arrivals.describe or error("on a device without data nothing arrives from other stages: a rehearsal "
-    .. "tells what would (ganymede check)", 0)
+  local tell = arrivals.describe or error("on a device without data nothing arrives from other stages: only a "
+    .. "rehearsal (ganymede check) knows what would arrive", 0)
   return function(m, part) return tell(run.stage, run.x, m, part) end
 end
 
--- final: the last batch of the step.
+-- Runs the actions of a batch and returns its loss. final: it is the last batch of the step.
 local function execute(self, run, final)
   local signatures = {}
   for k, piece in ipairs(run.x) do signatures[k] = micro_batches.signature(piece) end
@@ -297,7 +305,7 @@ local function execute(self, run, final)
   return run.loss_part
 end
 
--- Forgets kept outputs of a batch that an error broke off.
+-- Releases the kept outputs of a batch that an error has ended.
 local function let_go(run)
   for _, held in pairs(run.outputs) do
     for _, t in ipairs(held.list) do t:release() end
@@ -309,14 +317,14 @@ local function run_batch(self, run)
   run.engine:run_batch(run.samples, function(final) return execute(self, run, final) end)
 end
 
--- The loss of the whole batch, on every rank.
+-- Returns the loss of the whole batch, on every rank. Collective.
 local function whole_loss(run)
   local sum = ranks.sum { run.loss_part }[1]
   return core.device().has_data and tensors.tensor(sum) or tensors.empty {}
 end
 
---- One batch of iter through the pipeline, as engine:execute_schedule describes it -> output, label, loss, number of
--- micro-batches. Collective.
+--- Runs one batch of iter through the pipeline, as engine:execute_schedule describes. Returns output, label, loss and
+-- the number of micro-batches. Collective.
 function PipelineSchedule:forward_backward_step(engine, iter, opt)
   opt = options.check("forward_backward_step", engine.run_options, opt, 2)
   local x, y = self:load_batch(iter, opt.inputs_only)

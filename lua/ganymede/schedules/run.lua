@@ -1,18 +1,23 @@
---- Plays the lists of a schedule against each other, without a model: when each action happens, who waits for whom.
+--- Plays the lists of a schedule on all ranks, without a model: it computes when each action happens and who waits for
+-- whom.
 --
 --     local played = run(schedule, { sends = "non-blocking", costs = { forward = 1, ..., transfer = 0 } })
 --
--- sends: "non-blocking": a send takes its sender no time, the message arrives `transfer` later; a receive is posted and
---        waited for by the computing that reads it. "blocking": sender and receiver meet (rendezvous) and both are busy
---        for `transfer`. "implied": the lists hold computing only, and what crosses ranks is there `transfer` after it
---        was made.
--- costs: of one micro-batch in one part: forward, backward_input, backward_weight, transfer; numbers, or for computing
---        lists by part. "backward" costs backward_input + backward_weight.
+-- sends: "non-blocking": a send takes no time of its sender, and the message arrives `transfer` later; a receive is
+--        posted, and the computing that reads it waits. "blocking": sender and receiver meet (rendezvous), and both are
+--        busy for `transfer`. "implied": the lists have computing only, and what crosses ranks is there `transfer`
+-- after
+--        it was made.
+-- costs: the times of one micro-batch in one part: forward, backward_input, backward_weight, transfer. Each is a
+-- number;
+--        those of computing may be lists by part. "backward" costs backward_input + backward_weight.
 --
--- Each rank is sequential and names its peers, so the result does not depend on the order in which ranks are looked at.
--- The trap: the lists must have passed the local checks of schedules.check; this finds only what needs several ranks.
+-- Each rank does one action after the other and names its peers, so the order in which ranks are visited does not
+-- matter.
+-- The trap: the lists must have passed the local checks of schedules.check; this file finds only problems of several
+-- ranks.
 -- @module ganymede.schedules.run
-jit.off(true, true) -- once a job, over many short lists: traces would cost more than they give
+jit.off(true, true) -- it runs once in a job, over many short lists: compiling would take longer than it saves
 
 local geometry = require "ganymede.job.geometry"
 
@@ -20,7 +25,7 @@ local Play = {}
 Play.__index = Play
 
 -- The times of a thing by part and micro-batch are kept in one flat table.
-local FLAT = 2 ^ 21 -- more than there are micro-batches
+local FLAT = 2 ^ 21 -- larger than any number of micro-batches
 
 local function slot(grid, part, micro_batch) return grid[part * FLAT + micro_batch] end
 
@@ -36,7 +41,7 @@ function Play:duration(kind, part)
   return cost_of(self.costs, "backward_input", part) + cost_of(self.costs, "backward_weight", part)
 end
 
--- When what `part` made is at hand on a rank: time, or nil while it is not.
+-- Returns the time at which a rank has what `part` made; nil: not yet.
 function Play:at_hand(rank, thing, part, micro_batch)
   local made = slot(self.made[thing], part, micro_batch)
   if self.owners[part].rank == rank then return made end
@@ -44,7 +49,8 @@ function Play:at_hand(rank, thing, part, micro_batch)
   return slot(self.arrived[thing], part, micro_batch)
 end
 
--- The moment from which a computing action can begin, or nil and what it waits for: thing and part that makes it.
+-- Returns the time from which a computing action can begin; or nil, the thing for which it waits, and the part that
+-- makes it.
 function Play:ready(rank, action, part)
   local kind, micro_batch = action[1], action[2]
   local time = self.clock[rank]
@@ -77,8 +83,8 @@ function Play:compute(rank, action, part)
   return self:finish(rank, begin, finish)
 end
 
--- Sender and receiver meet: both must have come to this message. That it is the same message for both follows from
--- the order of the lists, which messages between two ranks keep.
+-- Lets sender and receiver meet, if both have come to this message. It is the same message for both, because messages
+-- between two ranks keep the order of the lists.
 function Play:meet(rank, action, part)
   local peer = action[5]
   local other = self.actions[peer + 1][self.position[peer]]
@@ -95,20 +101,20 @@ function Play:transfer(rank, action, part)
   if self.sends == "blocking" then return self:meet(rank, action, part) end
   local now = self.clock[rank]
   if action[1] == "receive" then
-    return self:finish(rank, now, now, now) -- when it ends is known once it was sent: see late_ends
+    return self:finish(rank, now, now, now) -- late_ends sets its end, which is known when it has been sent
   end
   local there = now + self.costs.transfer
   set(self.arrived[action[2]], part, action[3], there)
   return self:finish(rank, now, there, now)
 end
 
--- One action of a rank, if it can be done now; else false.
+-- Does one action of a rank if it can be done now; otherwise returns false.
 function Play:step(rank, action)
   if geometry.is_computing(action) then return self:compute(rank, action, self.parts[rank + 1][action[3]]) end
   return self:transfer(rank, action, self.parts[rank + 1][action[4]])
 end
 
--- As far as everybody gets.
+-- Plays all ranks as far as they get.
 function Play:play()
   local moved
   repeat
@@ -122,7 +128,7 @@ function Play:play()
   until not moved
 end
 
--- A posted receive ends when its message is there.
+-- Sets the ends of posted receives: the times at which their messages are there.
 function Play:late_ends()
   for rank = 0, #self.actions - 1 do
     for i, action in ipairs(self.actions[rank + 1]) do
@@ -135,7 +141,7 @@ function Play:late_ends()
   end
 end
 
--- What an action that cannot be done waits for, in words.
+-- Says for what an action waits that cannot be done.
 function Play:waits(rank, action)
   if geometry.is_transfer(action) then
     return ("rank %d to come to the %s"):format(action[5], action[1] == "send" and "receive" or "send")
@@ -157,8 +163,8 @@ function Play:stuck()
   return #stuck > 0 and stuck or nil
 end
 
---- -> { begins[rank + 1][i], finishes[rank + 1][i] of action i (only as far as the rank got), stuck = nil or a list of
--- { rank, position, action, waits = what for } }
+--- Returns { begins[rank + 1][i], finishes[rank + 1][i] of action i (as far as the rank got), stuck = nil or a list of
+-- { rank, position, action, waits = what it waits for } }.
 local function run(schedule, opt)
   local play = setmetatable({
     actions = schedule.actions, parts = schedule.parts, owners = geometry.owners(schedule),

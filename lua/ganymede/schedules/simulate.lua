@@ -1,22 +1,28 @@
---- Simulates a schedule for given costs: begin and end of each action, idle time, and micro-batches held.
+--- Simulates a schedule for given costs and computes the begin and end of each action, idle time, and micro-batches
+-- held.
 --
 --     local s = simulate(schedule, { forward = 1, backward_input = 1, backward_weight = 1, transfer = 0.1 })
---     s.begins[rank + 1][i], s.finishes[rank + 1][i]      of action i, transfers included; a receive ends when the
---                                                         message is there, a send when it has arrived
---     s.ideal      time that the busiest rank computes
---     s.span       longest time from a rank's first computing to its last; s.bubble = (span - ideal) / ideal: what a
---                  step loses where steps follow each other without a barrier
---     s.time       from the first computing of all to the last; s.bubble_with_barrier = (time - ideal) / ideal: what it
---                  loses where ranks wait for each other between steps. More than s.bubble for ZB-H2 and ZB-V alone
---     s.idle[rank + 1]             time without work between a rank's first computing and its last
---     s.live[rank + 1]             largest number of micro-batches whose activations the rank holds, in units of all
+--     s.begins[rank + 1][i], s.finishes[rank + 1][i]      the times of action i, transfers included; a receive ends
+-- when
+--                                                         the message is there, a send when it has arrived
+--     s.ideal      the time that the busiest rank computes
+--     s.span       the longest time from a rank's first computing to its last; s.bubble = (span - ideal) / ideal: what
+-- a
+--                  step loses if steps follow each other without a barrier
+--     s.time       the time from the first computing of all ranks to the last; s.bubble_with_barrier = (time - ideal) /
+--                  ideal: what a step loses if ranks wait for each other between steps. Only for ZB-H2 and ZB-V is it
+--                  more than s.bubble
+--     s.idle[rank + 1]             the time without work between a rank's first computing and its last
+--     s.live[rank + 1]             the largest number of micro-batches whose activations the rank holds, in units of
+-- all
 --                                  its chunks: from the begin of forward until weight gradients are done, or, in a
 --                                  forward_only schedule, until its end
 --
--- Costs are of one micro-batch in one part, in any unit: numbers, or for computing lists by part; all 1 and no transfer
--- by default, so that a fused backward costs 2. blocking = true makes sends wait for their receives (run.lua).
+-- Costs are the times of one micro-batch in one part, in any unit. Each is a number; those of computing may be lists by
+-- part. By default transfers cost 0 and all others 1, so that a fused backward costs 2. With blocking = true, sends
+-- wait for their receives (run.lua).
 -- @module ganymede.schedules.simulate
-jit.off(true, true) -- once a job, over many short lists: traces would cost more than they give
+jit.off(true, true) -- it runs once in a job, over many short lists: compiling would take longer than it saves
 
 local account = require "ganymede.schedules.account"
 local geometry = require "ganymede.job.geometry"
@@ -30,7 +36,7 @@ end
 
 local function check_cost(name, value, last)
   local list = type(value) == "table"
-  if list and name == "transfer" then error("simulate: transfer must be one number, the same between all ranks", 4) end
+  if list and name == "transfer" then error("simulate: transfer must be one number, equal for all ranks", 4) end
   for part = 1, list and last or 1 do
     local one = value
     if list then one = value[part] end
@@ -67,7 +73,7 @@ local function has_transfers(schedule)
   return false
 end
 
---- The schedule must have passed schedules.check; one that cannot end is an error.
+--- Simulates a schedule that has passed schedules.check. A schedule that cannot end is an error.
 return function(schedule, given)
   local costs = complete(given or {}, schedule.stages * schedule.chunks)
   local sends = not has_transfers(schedule) and "implied" or given and given.blocking and "blocking" or "non-blocking"

@@ -1,12 +1,12 @@
 --- What ZB-H1 and ZB-H2 share (Qi et al. 2023, arXiv:2401.10241): 1F1B with backward passes split in two. The gradient
--- of the input goes on to the stage before at once; the gradient of the weights waits until its room is needed, which
--- fills what would be idle time at the end of the step.
+-- of the input is sent to the stage before at once. The gradient of the weights waits until its memory is needed, and
+-- so fills what would be idle time at the end of the step.
 --
 --     order(stages, micro_batches, ahead, room) -> actions
 --
--- ahead(stage from 0): forward passes before the first backward pass; room: micro-batches a stage may hold, counted
--- from forward until weight gradients. A weight gradient is done when the next forward pass would not find room, and,
--- once no forward passes are left, after each gradient of an input.
+-- ahead(stage from 0): the number of forward passes before the first backward pass. room: the number of micro-batches
+-- that a stage may hold, counted from forward until the weight gradients are done. A weight gradient is computed when
+-- the next forward pass would have no room, and after each gradient of an input once no forward passes are left.
 return function(stages, micro_batches, ahead, room)
   local actions = {}
   for stage = 0, stages - 1 do

@@ -1,21 +1,21 @@
---- The one pass that puts the transfers into the lists of a schedule that says only the order of computing.
+--- Adds the transfers to the lists of a schedule that says only the order of computing. All orders share this pass.
 --
--- The computing is played with unit costs, transfers taking no time (run.lua). A message stands, in the lists of both
--- its ranks, at the moment when what it carries was made: right behind its maker, and on the other rank before all that
--- begins then or later. So all lists are restrictions of one total order of computings and messages, and therefore run
--- to their end even where a send blocks until its receive is reached: of the events that are left, the first in that
--- order waits for nobody. Messages between two ranks are sent and received in the same order.
--- The trap: places are right for equal costs. An executor whose stages are uneven loses no correctness by them; to hide
--- transfers it may post receives ahead of their place, in the order of the list.
+-- The computing is played with unit costs, and transfers take no time (run.lua). In the lists of both its ranks, a
+-- message stands at the time at which its content was made: right after its maker, and on the other rank before
+-- everything that begins then or later. So all lists follow one total order of computings and messages. They run to
+-- their end even if a send blocks until its receive is reached, because the first of the remaining events in that order
+-- waits for nobody. Messages between two ranks are sent and received in the same order.
+-- The trap: the places are best for equal costs. With uneven stages they are still correct; to hide transfers, an
+-- executor may post receives earlier, in the order of the list.
 -- @module ganymede.schedules.transfers
-jit.off(true, true) -- once a job, over many short lists: traces would cost more than they give
+jit.off(true, true) -- it runs once in a job, over many short lists: compiling would take longer than it saves
 
 local geometry = require "ganymede.job.geometry"
 local run = require "ganymede.schedules.run"
 
 local UNIT = { forward = 1, backward_input = 1, backward_weight = 1, transfer = 0 }
 
--- All messages: { time, from, to, send = action, receive = action }, in the order of the total order.
+-- Returns all messages in the total order: a list of { time, from, to, send = action, receive = action }.
 local function messages(schedule, finishes)
   local owners, list = geometry.owners(schedule), {}
   local last = schedule.stages * schedule.chunks
@@ -31,7 +31,7 @@ local function messages(schedule, finishes)
       end
     end
   end
-  -- A rank makes one thing at a time: (time, from) names a message.
+  -- A rank makes one thing at a time, so (time, from) identifies a message.
   table.sort(list, function(a, b)
     if a.time ~= b.time then return a.time < b.time end
     return a.from < b.from
@@ -39,7 +39,7 @@ local function messages(schedule, finishes)
   return list
 end
 
--- Computing actions and a rank's transfers in one list; at equal times the transfers come first.
+-- Merges the computing actions and the transfers of a rank into one list; at equal times the transfers come first.
 local function merged(actions, begins, own)
   local out, next_one = {}, 1
   for k, action in ipairs(actions) do
@@ -52,7 +52,7 @@ local function merged(actions, begins, own)
   return out
 end
 
---- The lists of the schedule with transfers; the computing must be able to run (schedules.check says whether it is).
+--- Returns the lists of the schedule with transfers. The computing must have passed schedules.check.
 return function(schedule)
   local played = run(schedule, { sends = "implied", costs = UNIT })
   local own = {}

@@ -1,7 +1,7 @@
---- ZB-H2 (Qi et al. 2023, arXiv:2401.10241, section 2.2): more forward passes ahead, so that no stage waits between
--- its first action and its last. Every stage holds at most 2 p - 1 micro-batches. Bubble (p - 1) (T_F + T_B - 2 T_W),
--- none at equal costs from m = 2 p - 1 on, where steps need no barrier: stage s begins and ends s forward passes after
--- stage 0.
+--- ZB-H2 (Qi et al. 2023, arXiv:2401.10241, section 2.2): stages run further ahead than in ZB-H1, so that none waits
+-- between its first action and its last. Every one of p stages holds at most 2 p - 1 micro-batches. The bubble is
+-- (p - 1) (T_F + T_B - 2 T_W). At equal costs there is none if m >= 2 p - 1 and steps need no barrier: stage s begins
+-- and ends s forward passes after stage 0.
 local split_backward = require "ganymede.schedules.split_backward"
 
 return {

@@ -1,19 +1,22 @@
---- ZB-V (Qi et al. 2024, arXiv:2405.15362): two chunks a rank along a V, so that rank 0 holds the first part of the
--- model and the last, with delayed weight gradients. No bubble at equal costs from m = 2 p - 1 on (as ZB-H2, where
--- steps need no barrier) in the memory of 1F1B: at most p micro-batches of all chunks. Each border is crossed twice.
+--- ZB-V (Qi et al. 2024, arXiv:2405.15362): each of p ranks has two chunks, which lie along a V, so that rank 0 holds
+-- the first and the last part of the model; weight gradients are delayed. At equal costs there is no bubble if m >= 2 p
+-- - 1 and steps need no barrier (as in ZB-H2). It needs the memory of 1F1B: at most p micro-batches of all chunks. Each
+-- border is crossed twice.
 --
--- Rank r in phases; F1, B2, W1 are forward, gradient of the input and of the weights, of that chunk:
+-- The phases of rank r; F1, B2, W1 are the forward pass, the gradient of the input and that of the weights of a chunk:
 --   1. 2 (p - r) - 1 times F1: until the first micro-batch has gone down the V and has come back up to this rank
 --   2. r times F2 F1: both ways, while the ranks before still wait for their first F2
 --   3. p - r times F2 B2 W2: backward has come from the last part, on rank 0
---   4. in turn F1 B1 W1 F2 B2 W2, without F1 once all have gone in
---   5. r times B1 B2, without weight gradients, since the ranks before wait for B1; p - r times B1 W1; what is left of
---      W2 and W1
--- The orders are made for 2 p - 1 micro-batches or more. With fewer, the same orders are used without those that are
--- not there: what is left keeps its order, so nothing can wait in a circle.
+--   4. in turn F1 B1 W1 F2 B2 W2, without F1 once all micro-batches have gone in
+--   5. r times B1 B2, without weight gradients, because the ranks before wait for B1; p - r times B1 W1; the remaining
+-- W2
+--      and W1
+-- The orders are made for at least 2 p - 1 micro-batches. With fewer, the actions of the missing ones are left out. The
+-- others keep their order, so nothing can wait in a circle.
 local geometry = require "ganymede.job.geometry"
 
--- A list that counts, and drops what belongs to micro-batches beyond `micro_batches`.
+-- Returns a list, a function that adds steps to it, and one that counts them. Steps of micro-batches beyond
+-- `micro_batches` are counted but not added.
 local function counting(micro_batches)
   local list, count = {}, {}
   local kinds = { F = "forward", B = "backward_input", W = "backward_weight" }
@@ -42,7 +45,7 @@ local function order_of(rank, stages, micro_batches)
 end
 
 return {
-  doc = "two chunks a rank along a V: no bubble at equal costs, in the memory of 1F1B",
+  doc = "two chunks on each rank along a V; no bubble at equal costs, in the memory of 1F1B",
   chunks = { default = 2, min = 2, max = 2 },
   order = function(stages, micro_batches, chunks)
     local actions = {}

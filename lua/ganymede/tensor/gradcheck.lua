@@ -1,12 +1,12 @@
---- gm.gradcheck: does the tape agree with central differences?
+--- gm.gradcheck compares gradients with central differences.
 --
 --     gm.gradcheck(function(a, b) return gm.ops.matmul(a, b) end, { a, b })
---     gm.gradcheck(model, { x }, { tolerance = 1e-7 })           -- its parameters too
---     gm.gradcheck(model, { x }, { halves = true })              -- as zero-bubble pipelines go backward
+--     gm.gradcheck(model, { x }, { tolerance = 1e-7 })           -- also checks the parameters of the model
+--     gm.gradcheck(model, { x }, { halves = true })              -- with backward passes of zero-bubble pipelines
 --
--- Works in f64, where differences have ten good digits, and on smooth points: at a kink (relu at 0, ties of
--- a maximum) both answers are right and differ. Results that are no scalar are summed with fixed weights,
--- so that errors of opposite sign do not cancel. The trap: integers are passed on and not varied.
+-- It computes in f64, where differences have ten correct digits. It needs smooth points: at a kink (relu at 0, ties of
+-- a maximum) both answers are right and differ. Results that are not scalars are summed with fixed weights, so that
+-- errors of opposite sign do not cancel. The trap: integers are passed on and not varied.
 -- @module ganymede.tensor.gradcheck
 local core = require "ganymede.core"
 local ops = require "ganymede.tensor.ops"
@@ -17,12 +17,15 @@ local tensor = require "ganymede.tensor"
 local gradcheck = {}
 
 local spec = {
-  eps = { type = "number", above = 0, default = 1e-6, doc = "half the distance of the two values" },
+  eps = { type = "number", above = 0, default = 1e-6,
+    doc = "half of the distance between the two values of a difference" },
   tolerance = { type = "number", above = 0, default = 1e-6,
-                doc = "largest error, relative to the larger of 1 and the gradient" },
+                doc = "the largest error that is allowed, relative to the larger of 1 and the gradient" },
   halves = { type = "boolean", default = false,
-             doc = "backward in two halves: what leads to the inputs, then what only parameters need" },
-  parameters = { type = "table", optional = true, doc = "list of { name, tensor } to vary too; default: fn's own" },
+             doc = "whether backward is made in two halves: first what leads to the inputs, then what only parameters "
+               .. "need" },
+  parameters = { type = "table", optional = true,
+    doc = "the list of { name, tensor } that are also varied; default: the parameters of fn" },
 }
 gradcheck.options = spec
 

@@ -19,8 +19,8 @@ local methods = {}
 -- ---------------------------------------------------------------- making
 
 local dtype = { type = "string", optional = true, one_of = require("ganymede.base.dtypes").all,
-                doc = "of the elements" }
-local seed = { type = "integer", optional = true, doc = "the numbers are a function of it alone" }
+                doc = "the type of the elements" }
+local seed = { type = "integer", optional = true, doc = "the seed, on which alone the numbers depend" }
 local typed = { dtype = dtype }
 
 local function as_list(name)
@@ -65,7 +65,8 @@ end
 --   gm.tensor({ { 1, 2 }, { 3, 4 } }):shape() --> { 2, 2 }
 --   gm.tensor({ 1, 2, 3, 4 }, { shape = { 2, 2 }, dtype = "i64" }) --> { { 1, 2 }, { 3, 4 } }
 define("tensor", "values number|table, options options?", {
-  dtype = dtype, shape = { type = "table", optional = true, doc = "of a flat list, row by row" },
+  dtype = dtype, shape = { type = "table", optional = true,
+    doc = "the shape of the tensor, whose elements are a flat list, row by row" },
 }, function(values, opt)
   if opt.shape then check_shape("gm.tensor", opt.shape) end
   return core.tensor(values, opt.dtype, opt.shape)
@@ -139,8 +140,9 @@ end, "it counts from 0 to n - 1; gm.arange(n) * step + first is another range")
 -- @example
 --   gm.uniform({ 100 }, { low = 2, high = 3, seed = 1 }):lt(3):to("f32"):sum():item() --> 100
 define("uniform", "shape table, options options?", {
-  dtype = dtype, seed = seed, low = { type = "number", optional = true, initial = "0", doc = "smallest" },
-  high = { type = "number", optional = true, initial = "1", doc = "no number reaches it" },
+  dtype = dtype, seed = seed, low = { type = "number", optional = true, initial = "0",
+    doc = "the lower bound, which may be drawn" },
+  high = { type = "number", optional = true, initial = "1", doc = "the upper bound, which no number reaches" },
 }, function(shape, opt) return core.random("uniform", shape, opt.dtype, opt, opt.seed) end)
 
 --- Makes a tensor of random numbers of a normal distribution.
@@ -152,14 +154,17 @@ define("uniform", "shape table, options options?", {
 -- @example
 --   gm.normal({ 2, 3 }, { std = 0.02, seed = 1 }):shape() --> { 2, 3 }
 define("normal", "shape table, options options?", {
-  dtype = dtype, seed = seed, mean = { type = "number", optional = true, initial = "0", doc = "of the numbers" },
-  std = { type = "number", optional = true, initial = "1", min = 0, doc = "their deviation" },
-  truncated = { type = "boolean", optional = true, initial = "false", doc = "draw those outside [low, high] again?" },
-  low = { type = "number", optional = true, initial = "0", doc = "with truncated: smallest" },
-  high = { type = "number", optional = true, initial = "1", doc = "with truncated: largest" },
+  dtype = dtype, seed = seed, mean = { type = "number", optional = true, initial = "0",
+    doc = "the mean of the distribution" },
+  std = { type = "number", optional = true, initial = "1", min = 0,
+    doc = "the standard deviation of the distribution" },
+  truncated = { type = "boolean", optional = true, initial = "false",
+    doc = "whether numbers outside [low, high] are drawn again" },
+  low = { type = "number", optional = true, initial = "0", doc = "with truncated: the smallest number" },
+  high = { type = "number", optional = true, initial = "1", doc = "with truncated: the largest number" },
 }, function(shape, opt)
   if (opt.low or opt.high) and not opt.truncated then
-    error("gm.normal: low and high cut what is truncated = true; give that too", 2)
+    error("gm.normal: low and high need truncated = true", 2)
   end
   return core.random("normal", shape, opt.dtype, opt, opt.seed)
 end)
@@ -224,9 +229,9 @@ end)
 -- forward(tensors) gives the outputs, and is not recorded. backward(gradients of the outputs) gives a gradient for each
 -- input, nil for none.
 --
--- With splits = true, backward gets one argument more, a list that says true or false for each input: only the
--- gradients asked for are computed. Zero-bubble schedules then call it twice, first for what the stage before
--- waits for, later for parameters; without it they call it once, for all inputs.
+-- With splits = true, backward receives one more argument, a list with true or false for each input: it computes only
+-- the gradients asked for. Zero-bubble schedules then call it twice, first for the gradients for which the stage before
+-- waits, later for parameters; without it they call it once, for all inputs.
 -- @param definition the two functions
 -- @return a function of tensors
 -- @see tensor:backward
@@ -236,9 +241,9 @@ end)
 --   double(x):sum():backward()
 --   x:grad() --> { 2, 2 }
 define("custom", "definition options", {
-  forward = { type = "function", doc = "runs without recording" },
-  backward = { type = "function", doc = "gradients of the outputs -> gradients of the inputs" },
-  splits = { type = "boolean", default = false, doc = "is backward told which gradients are asked for?" },
+  forward = { type = "function", doc = "a function of the inputs that returns the outputs; it runs without recording" },
+  backward = { type = "function", doc = "a function of the gradients of the outputs that returns those of the inputs" },
+  splits = { type = "boolean", default = false, doc = "whether backward receives a list of the gradients asked for" },
 }, function(definition)
   return function(...)
     local inputs = { ... }

@@ -1,4 +1,4 @@
---- The engine: model, criterion and optimizer under the loop that every training run has.
+--- The engine holds model, criterion and optimizer, and does what every training loop does.
 --
 --     local engine, train_loader, test_loader, lr_scheduler = gm.initialize { model = model, ... }
 --     engine:train()
@@ -10,8 +10,8 @@
 --       lr_scheduler:step()
 --     end
 --
--- A schedule runs any pipeline, and does on one rank what it does on many. Batches of the loader then come in
--- micro-batches, which the schedule knows how to take; at the end of an epoch there is no loss:
+-- A loop with a schedule is the same on one rank and in any pipeline. Each batch of the loader is then a list of
+-- micro-batches, which the schedule takes. At the end of an epoch there is no loss:
 --
 --     local batches = train_loader:batches()
 --     repeat
@@ -20,20 +20,20 @@
 --       if loss then engine:step() lr_scheduler:step() end
 --     until not loss
 --
--- A step is one update of the parameters, from gradient_accumulation batches: then zero_grad, step and
--- lr_scheduler:step act once every so many turns, and the loop stays as it is. A loss is divided by the
--- number of contributing targets of the whole step, so gradients of the batches add up to those of one
--- big batch. Random numbers depend on (seed, module, step, place of the sample in the step) only.
+-- A step is one update of the parameters, from gradient_accumulation batches. The loop does not change: zero_grad, step
+-- and lr_scheduler:step act only once in so many turns. A loss is divided by the number of contributing targets of the
+-- whole step, so the gradients of the batches add up to those of one big batch. Random numbers depend only on (seed,
+-- module, step, place of the sample in the step).
 --
--- On several ranks each holds its part of every batch. Gradients are summed over the ranks while the last backward of
--- a step runs (host/gradients/reducer.h), or by the gradient handlers that were given, then by them alone; the
+-- On several ranks, each rank holds its part of every batch. Gradients are summed over the ranks while the last
+-- backward pass of a step runs (host/gradients/reducer.h). If gradient handlers were given, they alone sum them. The
 -- loss, the gradient norm and what follows from them are the same numbers on every rank.
 --
--- The update is in engine_update.lua. On a GPU a step's numbers are known when the next one has been queued:
--- engine.last_loss, engine.grad_norm and engine.not_finite are of the last step, and reading one of them waits for it,
--- as engine:settle() does.
--- The trap: with gradient_accumulation the batches must come from the loader that gm.initialize returned,
--- which alone knows that number; any other is refused.
+-- The update is in engine_update.lua. On a GPU the numbers of a step are known when the next step has been queued.
+-- engine.last_loss, engine.grad_norm and engine.not_finite belong to the last step; reading one of them waits for that
+-- step, as engine:settle() does.
+-- The trap: with gradient_accumulation the batches must come from the loader that gm.initialize returned, because only
+-- that loader announces the number of targets; batches of any other are refused.
 -- @module ganymede.train.engine
 local auxiliary = require "ganymede.nn.auxiliary"
 local core = require "ganymede.core"
@@ -49,7 +49,7 @@ local phase = ranks.phase
 
 local Engine = {}
 
--- Fields that are known late: reading one waits for the device.
+-- Fields that become known late; reading one waits for the device.
 local late_fields = { last_loss = true, grad_norm = true, not_finite = true }
 
 function Engine.__index(self, key)
@@ -59,42 +59,42 @@ function Engine.__index(self, key)
   return self.known[key]
 end
 
--- On the meta device there are shapes and no numbers.
+-- The meta device has shapes and no numbers.
 local function has_values() return core.device().has_data end
 
---- Batches that the current step takes.
+--- Returns the number of batches that the current step takes.
 function Engine:batches_wanted() return self.announced and self.announced.batches or self.accumulation end
 
---- Training mode: dropout drops, losses divide by the targets of the step.
+--- Sets training mode: dropout drops, and losses are divided by the number of targets of the step.
 function Engine:train()
   self.model:train()
   self.training = true
   return self
 end
 
---- Evaluation mode: losses divide by their own number of targets.
+--- Sets evaluation mode: dropout does nothing, and each loss is divided by the number of its own targets.
 function Engine:eval()
   self.model:eval()
   self.training = false
   return self
 end
 
---- What the coming step holds: its contributing targets (a list, one number a term, for a criterion of several
--- terms; numbers, or f64 scalars on the device, where nobody waits for them) and its number of batches, and of
--- micro-batches if it knows. The step loader calls it.
+--- Says what the coming step holds. targets: the number of its contributing targets, as a number or as an f64 scalar on
+-- the device (for which nobody waits); for a criterion of several terms a list with one for each term. batches: the
+-- number of its batches; pieces: the number of micro-batches, if it is known. The step loader calls it.
 function Engine:announce(targets, batches, pieces)
   self.announced = { targets = targets, batches = batches, pieces = pieces }
-  self.batch, self.samples, self.fresh = 0, 0, true -- also of a step that an error broke off
+  self.batch, self.samples, self.fresh = 0, 0, true -- also after a step that an error has ended
   self.control:forget()
 end
 
--- Is the current step over without an update? So is one that has all its gradients; and after an error that the
--- program survived, in a line of the repl, ranks may have counted different batches of it.
+-- Whether the current step is given up without an update: it has all its gradients, or an error has ended it that the
+-- program survived (in a line of the repl), after which ranks may have counted different numbers of batches.
 local function given_up(self)
   return self.batch >= self:batches_wanted() or self.epoch ~= core.comm_epoch()
 end
 
---- Forgets the gradients, at the first batch of a step.
+--- Forgets the gradients at the first batch of a step; before its other batches it does nothing.
 function Engine:zero_grad()
   if self.batch > 0 and not given_up(self) then return end
   self.batch, self.epoch = 0, core.comm_epoch()
@@ -103,8 +103,8 @@ function Engine:zero_grad()
   self.control:forget()
 end
 
---- Says that n samples come next, which follow `before` others of their batch (schedules call it for each micro-batch):
--- call counters of random numbers restart, and rows count from the samples seen in this step.
+--- Says that n samples come next, after `before` others of their batch. Call counters of random numbers restart, and
+-- the rows count on from the samples of this step. Schedules call it for each micro-batch.
 function Engine:begin_batch(before, n)
   self.fresh = false
   core.set_rng_step(self.steps_done)
@@ -115,15 +115,15 @@ function Engine:begin_batch(before, n)
   auxiliary.clear()
 end
 
--- What a loop without a schedule cannot do.
+-- Refuses in a pipeline what a loop without a schedule cannot do there.
 local function refuse_pipeline(self, call)
   if self.stage.stages > 1 then
-    error(("%s with %d pipeline stages: each has a part of the model; let the schedule run the batch: "
+    error(("%s with %d pipeline stages: each stage has only a part of the model; let the schedule run the batch: "
       .. "engine:execute_schedule(iter), then engine:step()"):format(call, self.stage.stages), 3)
   end
 end
 
---- engine(x, ...) runs the model.
+--- Runs the model: engine(x, ...).
 function Engine:__call(x, ...)
   refuse_pipeline(self, "engine(x)")
   if self.fresh or not self.training then
@@ -133,7 +133,7 @@ function Engine:__call(x, ...)
   return self.model(x, ...)
 end
 
--- Names the parameters of this stage whose gradients the ranks sum although no loss touched them, once.
+-- Warns once about the parameters of this stage whose gradients the ranks sum although no loss depends on them.
 local function report_unused(self)
   local names = {}
   for _, place in ipairs(core.reducer_unused(self.reducer)) do
@@ -149,8 +149,8 @@ local function report_unused(self)
     where, n > 1 and "them" or "it")
 end
 
--- After a backward pass: what the ranks sum after each. After the last of a step gradients become those of the whole
--- batch, on every rank or on their owners.
+-- Finishes the sums over the ranks after a backward pass. After the last pass of a step, the gradients are those of the
+-- whole step, on every rank or on their owners.
 local function finish_gradients(self, last)
   if self.reducer and (last or self.sums_each_pass) then core.reducer_finish(self.reducer) end
   if not last then return end
@@ -158,42 +158,42 @@ local function finish_gradients(self, last)
   if #self.gradient_handlers == 0 then stage_gradients.sum(self.shared) end
 end
 
--- backward(is it the last of the step?) of one batch of so many samples.
+-- Runs backward(last) of one batch of so many samples; last: it is the last batch of the step.
 local function one_backward(self, samples, backward)
   local last = self.batch + 1 >= self:batches_wanted()
   if self.reducer and self.batch >= self:batches_wanted() then
-    error("engine:backward once more after the gradients of this step were summed over the ranks: add the losses, "
-      .. "or tell the number of backward passes (gradient_accumulation, engine:announce)", 3)
+    error("engine:backward is called again after the gradients of this step were summed over the ranks: add the "
+      .. "losses, or announce the number of backward passes (gradient_accumulation, engine:announce)", 3)
   end
   phase "backward"
-  self.control:scale_losses(self.loss_scaling ~= nil) -- another engine of this program may have had the last word
+  self.control:scale_losses(self.loss_scaling ~= nil) -- another engine of this program may have changed it
   if self.reducer then core.reducer_arm(self.reducer, last or self.sums_each_pass) end
   backward(last)
   self.batch, self.samples, self.fresh = self.batch + 1, self.samples + samples, true
   finish_gradients(self, last)
 end
 
--- This rank's term of a loss joins those of the step.
+-- Adds this rank's term of a loss to those of the step.
 local function add_loss(self, loss)
   local part = ranks.part_tensor(loss)
   if part then self.control:add(part) end
 end
 
---- Adds d loss / d parameter to the gradients.
+--- Adds d loss / d parameter to the gradient of each parameter.
 function Engine:backward(loss)
   refuse_pipeline(self, "engine:backward(loss)")
   if has_values() then scope(add_loss, self, loss) end
   one_backward(self, self.batch_samples or 0, function() core.backward(loss) end)
 end
 
---- The same from a tensor and its gradient, where there is no scalar loss.
+--- Does the same for a tensor and its gradient, where there is no scalar loss.
 function Engine:backward_by_grad(t, gradient)
   refuse_pipeline(self, "engine:backward_by_grad(t, gradient)")
   one_backward(self, self.batch_samples or 0, function() core.backward(t, gradient) end)
 end
 
---- For schedules: run(final) makes all passes of a batch of so many samples and returns this rank's term of its loss.
--- final: it is the last batch of the step.
+--- For schedules: runs a batch of so many samples. run(final) makes all passes of the batch and returns this rank's
+-- term of its loss. final: it is the last batch of the step.
 function Engine:run_batch(samples, run)
   one_backward(self, samples, function(final)
     local part = run(final)
@@ -203,28 +203,32 @@ end
 
 -- ---------------------------------------------------------------- a whole step at once
 
---- Runs the next batch of iter (a function that returns x, y, or nil at the end) as the engine's schedule says:
--- forward and, unless opt.forward_only, backward -> output, label, loss; nothing at the end. The step is the caller's.
--- loss: a scalar tensor, which opt.return_loss = false spares; opt.return_output_label = false keeps neither of the
--- others. Of a pipeline, output is nil on all ranks but those of the stage that holds the last part; opt.pieces gives
--- output and label as lists of the micro-batches' (ganymede.data.micro_batches), and their number as a fourth result.
+--- Runs the next batch of iter by the engine's schedule: forward and, unless opt.forward_only, backward. iter is a
+-- function that returns x, y, or nil at the end. Returns output, label and loss, or nothing at the end. The caller
+-- calls engine:step(). The loss is a scalar tensor; it is nil with opt.return_loss = false. Output and label are nil
+-- with opt.return_output_label = false. In a pipeline only the ranks of the stage that holds the last part have the
+-- output. With opt.pieces, output and label are lists with an entry for each micro-batch (ganymede.data.micro_batches),
+-- and their number is a fourth result.
 function Engine:execute_schedule(iter, opt)
   return self.schedule:forward_backward_step(self, iter, options.check("execute_schedule", self.run_options, opt, 2))
 end
 
---- Says to ganymede.job.ranks which stage's copies count: the one that has this engine's output. For schedules.
+--- Tells ganymede.job.ranks which stage's copies count: those of the stage that has this engine's output. Schedules
+-- call it.
 function Engine:set_counting() ranks.set_output_stage(self.output_stage) end
 
 Engine.run_options = {
-  forward_only = { type = "boolean", default = false, doc = "no backward" },
-  return_loss = { type = "boolean", default = true, doc = "return the loss? forward only: compute it?" },
-  return_output_label = { type = "boolean", default = true, doc = "return output and label?" },
-  pieces = { type = "boolean", default = false, doc = "return them as lists of micro-batches, not joined?" },
+  forward_only = { type = "boolean", default = false, doc = "whether only the forward pass is made" },
+  return_loss = { type = "boolean", default = true,
+    doc = "whether the loss is returned; with forward_only, also whether it is computed" },
+  return_output_label = { type = "boolean", default = true, doc = "whether output and label are returned" },
+  pieces = { type = "boolean", default = false,
+    doc = "whether output and label are lists with an entry for each micro-batch, and not joined" },
   inputs_only = { type = "boolean", default = false,
-    doc = "does iter give inputs of the model itself, for which data_process_func has nothing to do?" },
+    doc = "whether iter returns the inputs of the model itself, so that data_process_func is not called" },
 }
 
---- An iterator over the batches of a step from StepLoader:next_step(), for execute_schedule.
+--- Returns an iterator over the batches of a step from StepLoader:next_step(), for execute_schedule.
 function Engine.iterate(step)
   local at = 0
   return function()
@@ -238,9 +242,9 @@ local function one_batch(self, batches, opt)
   return output, label
 end
 
---- Forward and backward of all batches of a step from StepLoader:next_step(), each in a scope of its own
--- -> with keep_output, lists of outputs and labels (micro-batches as ganymede.data.join takes them); engine:step() then
--- has the loss as engine.last_loss.
+--- Runs forward and backward of all batches of a step from StepLoader:next_step(), each in a scope of its own. With
+-- keep_output it returns lists of outputs and labels (of micro-batches, as ganymede.data.join takes them). After
+-- engine:step() the loss is engine.last_loss.
 function Engine:forward_backward(step, keep_output)
   self:zero_grad()
   local outputs, labels, batches = {}, {}, Engine.iterate(step)
@@ -249,8 +253,9 @@ function Engine:forward_backward(step, keep_output)
   return outputs, labels
 end
 
---- One step of a training loop, from StepLoader:next_step(true): announced, forward, backward and update, or a replay
--- of its graph (ganymede.train.graph) -> outputs and labels as forward_backward. told: as step has it.
+--- Runs one step of a training loop, from StepLoader:next_step(true): it announces the step and runs forward, backward
+-- and update, or replays their graph (ganymede.train.graph). Returns outputs and labels as forward_backward does.
+-- told: that of Engine:step.
 function Engine:train_step(step, keep_output, told)
   if self.graph then return self.graph:run(step, keep_output, told) end
   StepLoader.announce(self, step)

@@ -1,24 +1,25 @@
---- The losses of an engine: the criterion of a batch, and what divides it.
+--- The losses of an engine: the criterion of a batch, and the number by which it is divided.
 --
--- A loss is a sum over contributing targets, divided by their number in the whole step, which is known before the first
--- backward: as numbers, or as f64 scalars on a GPU, where reading them would wait. The trap: without a step loader that
--- tells them (engine:announce), a batch is divided by its own, which is right for steps of one batch only.
+-- A loss is a sum over contributing targets, divided by their number in the whole step. That number is known before the
+-- first backward pass: as numbers, or as f64 scalars on a GPU, where reading them would wait. The trap: without a step
+-- loader that announces it (engine:announce), a batch is divided by the number of its own targets, which is right for
+-- steps of one batch only.
 -- @module ganymede.train.engine_loss
 local auxiliary = require "ganymede.nn.auxiliary"
 local ranks = require "ganymede.job.ranks"
 
--- Contributing targets of the coming step, by which losses are divided; nil: those of the batch.
+-- The number of contributing targets of the coming step, by which losses are divided; nil: that of the batch is used.
 local function divisor(self, level)
   if not self.training then return nil end
   if self.announced then return self.announced.targets end
   if self.accumulation > 1 then
     error(("gradient_accumulation = %d: take the batches from the loader that gm.initialize returns (pass it "
-      .. "train_dataloader), or tell engine:announce(targets, batches) before each step"):format(self.accumulation),
+      .. "train_dataloader), or call engine:announce(targets, batches) before each step"):format(self.accumulation),
       level + 1)
   end
 end
 
--- The criterion, which must be there.
+-- The criterion; an error without one.
 local function criterion_of(self, level)
   if not self.loss_function then error("this engine has no criterion; pass one to gm.initialize", level + 1) end
   return self.loss_function
@@ -27,15 +28,16 @@ end
 --- For the class Engine: criterion, and the counts behind it.
 return function(Engine)
 
---- The loss of one batch -> scalar tensor: sum over its targets / targets of the whole step; in training, with what
--- layers add to it (ganymede.nn.auxiliary), over the batches of the step.
+--- Returns the loss of one batch, a scalar tensor: the sum over its targets, divided by the number of targets of the
+-- whole step. In training, what layers add to the loss (ganymede.nn.auxiliary) is divided by the number of batches of
+-- the step and added.
 function Engine:criterion(output, target)
   local loss = criterion_of(self, 2)(output, target, divisor(self, 2))
   return self.training and auxiliary.add_to(loss, 1 / self:batches_wanted()) or loss
 end
 
---- What divides the losses of the micro-batches of a batch, a list of their labels: the targets of the step, or where
--- nobody has told them, of the batch (collective then, over all ranks).
+--- Returns the number by which the losses of micro-batches are divided, from the list of their labels: the number of
+-- targets of the step. If nobody has announced it, it is that of the batch; the call is then collective over all ranks.
 function Engine:targets_of(labels)
   criterion_of(self, 2)
   local told, parts = divisor(self, 2), {}
@@ -47,8 +49,8 @@ function Engine:targets_of(labels)
   return #sums == 1 and sums[1] or sums
 end
 
---- This rank's terms of the numbers of targets in label, a list with one for each term of the criterion. No
--- communication where the criterion needs none (count_part).
+--- Returns this rank's terms of the numbers of targets in label, a list with one for each term of the criterion. There
+-- is no communication if the criterion needs none (count_part).
 function Engine:targets_parts(label)
   local criterion = self.loss_function
   if not criterion or not criterion.count_part then
@@ -58,8 +60,8 @@ function Engine:targets_parts(label)
   return type(part) == "table" and part or { part }
 end
 
---- This rank's terms of the criterion's sums, not divided by counts: a list as long as targets_parts gives. output nil:
--- another stage has it, so zeros.
+--- Returns this rank's terms of the criterion's sums, not divided by counts: a list as long as that of targets_parts.
+-- output nil: another stage has it, and the terms are zeros.
 function Engine:loss_parts(output, label)
   local criterion, parts = self.loss_function, {}
   if output == nil then

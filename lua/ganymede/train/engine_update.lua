@@ -1,10 +1,10 @@
---- The update of an engine: what is decided about a step whose gradients are there, and what comes of it.
+--- The update of an engine: the decision about a step that has all its gradients, and what follows from it.
 --
--- Whether a step makes its update, and how far its gradients are clipped, is decided on the device
--- (host/optim/step_control.h). On a GPU the host queues a step and goes on: the step's numbers are known when the next
--- one has been queued. So a step that diverged ends the run one step late, with its own numbers, and parameters that
--- have not changed since.
--- The trap: what is decided must be the same on every rank, so what one rank alone knows travels with the loss (agree).
+-- The device decides whether a step makes its update and how far its gradients are clipped
+-- (host/optim/step_control.h). On a GPU the host queues a step and goes on, and knows the numbers of the step when it
+-- has queued the next one. So a step that diverged ends the run one step late; the message has the numbers of that
+-- step, and the parameters have not changed since.
+-- The trap: the decision must be the same on every rank, so what one rank alone knows is summed with the loss (agree).
 -- @module ganymede.train.engine_update
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
@@ -16,7 +16,7 @@ local phase = ranks.phase
 
 local function is_finite(x) return x == x and math.abs(x) < math.huge end
 
--- 0 times a number is 0 if it is finite and NaN if not: this finds either in one reduction.
+-- Whether all numbers of t are finite. 0 times a number is 0 if the number is finite, otherwise NaN, so one sum tells.
 local function all_finite(t)
   core.scope_open()
   local ok, sum = pcall(function() return core.is_tensor(t) and (t:detach() * 0):sum():item() end)
@@ -25,7 +25,8 @@ local function all_finite(t)
   return ok and sum == 0
 end
 
--- This stage's first parameter that is not finite, and the last whose gradient is not: backward came to it first.
+-- Returns the names of this stage's first parameter that is not finite, and of the last one whose gradient is not
+-- finite, which the backward pass reached first.
 local function bad_ones(self)
   local parameter, gradient = "", ""
   for _, item in ipairs(self.optimizer.items or {}) do
@@ -35,8 +36,8 @@ local function bad_ones(self)
   return parameter, gradient
 end
 
--- What was not finite first, as far as is known when the step is over. Parameters are older than the loss, and the loss
--- than gradients. The stages look at the same time, so that each communicates among its own ranks.
+-- Says what was not finite first, as far as this is known after the step: a parameter, else the loss, else a gradient.
+-- All stages call it at the same time, because each communicates among its own ranks.
 local function first_bad(self, loss)
   local parameter, gradient = bad_ones(self)
   if self.stage.stages > 1 then
@@ -49,26 +50,26 @@ local function first_bad(self, loss)
   end
   if parameter ~= "" then return parameter end
   if not is_finite(loss) then
-    return "the loss; all parameters are finite, so that an op of the model or of the loss made it (log or sqrt of a "
+    return "the loss; all parameters are finite, so an op of the model or of the loss made it (log or sqrt of a "
       .. "negative number, a division by 0, an overflow), or the data did"
   end
   return gradient ~= "" and "the gradient of " .. gradient or "the norm of the gradients"
 end
 
--- As if the step of entry, and those that were queued behind it and changed nothing, had not been.
+-- Undoes the counting of entry's step and of the steps that were queued after it, which have changed nothing.
 local function take_back(self, entry)
   self.steps_done, self.pending = entry.step - 1, {}
   if entry.late then self.optimizer:set_steps(entry.updates) end
   self.control:resume()
 end
 
--- On all ranks, which hold the same numbers.
+-- Ends the run because the step diverged. All ranks call it, because they have the same numbers.
 local function diverged(self, entry, numbers)
   local queued, where = #self.pending, ""
-  if entry.late then ranks.sum { 0 } end -- a rank whose kernels have refused something fails here: its words count
+  if entry.late then ranks.sum { 0 } end -- a rank whose kernel has reported an error fails here, with that message
   take_back(self, entry)
   if queued > 0 then
-    where = (" (in the gradients of step %d, which have taken their place)"):format(entry.step + queued)
+    where = (" (in the gradients of step %d, which have replaced them)"):format(entry.step + queued)
   end
   ranks.fail(8, "diverged: loss %g, gradient norm %g in step %d; first that is not finite: %s%s\n"
     .. "  if it grew from step to step: try a smaller learning rate (it was %g), a warm-up, or clip_grad_norm = 1",
@@ -84,7 +85,7 @@ local function end_step(self)
   phase "other"
 end
 
--- What the ranks must know together before the decision, in one small sum: the loss, and whether one was asked to stop.
+-- Sums over the ranks what all must know before the decision: the loss, and whether a rank was asked to stop.
 local function agree(self)
   local asked = self.stop_requested and self.stop_requested() or false
   if core.world() > 1 then
@@ -94,11 +95,11 @@ local function agree(self)
   end
 end
 
--- What a loss or gradient that is not finite means to step_control.
+-- The values of engine.on_not_finite as attributes of step_control.
 local on_not_finite = { skip = 1, warn = 2 }
 
--- Is there an update? Decided on the device, from the loss and the norm of the gradients, which is worked out there,
--- too: the 2-norm of a stage that has the whole model; others pass through the host, which waits.
+-- The device decides whether there is an update, from the loss and the norm of the gradients. It also computes the
+-- norm if that is the 2-norm and one stage has the whole model. Any other norm passes through the host, which waits.
 local function decide(self)
   local measured = self.counted
   local rule = { max_norm = self.clip_grad_norm or 0, not_finite = on_not_finite[self.on_not_finite] or 0 }
@@ -107,15 +108,15 @@ local function decide(self)
   self.control:decide(measured, rule)
 end
 
--- What the device decided in a step: counted, or the end of the run.
+-- Counts what the device decided in a step, or ends the run.
 local function judge(self, entry, numbers)
   self.stop_asked = self.stop_asked or numbers.asked > 0
   if self.optimizer.set_skipped then self.optimizer:set_skipped(numbers.skipped) end
   if numbers.cause == 1 then self.known.not_finite = self.known.not_finite + 1 end
   if numbers.halted == 0 then return end
   if numbers.cause == 1 then diverged(self, entry, numbers) end
-  take_back(self, entry) -- a kernel has refused something: raises what
-  error(("step %d: the device refused something in a kernel, and does not say what"):format(entry.step), 0)
+  take_back(self, entry) -- raises the error that a kernel has reported
+  error(("step %d: a kernel reported an error on the device, and its message is missing"):format(entry.step), 0)
 end
 
 local function tell(self, entry, numbers)
@@ -127,7 +128,7 @@ local function tell(self, entry, numbers)
   if entry.told then entry.told(entry) end
 end
 
--- The optimizer reads the decision where it was made, or if it cannot, is called with the factor that it holds.
+-- Makes the update. The optimizer reads the decision on the device; one that cannot is called with the clipping factor.
 local function update(self, numbers)
   local optimizer, has_data = self.optimizer, core.device().has_data
   if optimizer.takes_control then
@@ -145,7 +146,7 @@ local function new_entry(self, told)
            updates = self.optimizer:steps() }
 end
 
--- Where the numbers are there at once, they are looked at before anything changes.
+-- Where the numbers are known at once (not on a GPU), the host reads them before anything changes.
 local function step_at_once(self, entry)
   self.control:send()
   local numbers = self.control:take(true)
@@ -155,7 +156,7 @@ local function step_at_once(self, entry)
   tell(self, entry, numbers)
 end
 
--- Where they are not, the update has been queued, and the step before is settled while the device works.
+-- On a GPU the update has been queued, and the host settles the step before while the device works.
 local function step_ahead(self, entry)
   self.control:send()
   end_step(self)
@@ -164,10 +165,10 @@ local function step_ahead(self, entry)
   self:settle(1)
 end
 
---- For the class Engine: the norm of gradients, step, and what waits for a step's numbers.
+--- Adds to the class Engine: the norm of gradients, step, and what waits for the numbers of a step.
 return function(Engine)
 
---- p-norm of all gradients, of all stages, without the loss scale; the same bits on every rank. Collective.
+--- Returns the p-norm of all gradients of all stages, without the loss scale; the same bits on every rank. Collective.
 function Engine:gradient_norm(p)
   local norm = stage_gradients.norm(self.counted, p)
   if not self.loss_scaling then return norm end
@@ -175,12 +176,12 @@ function Engine:gradient_norm(p)
   return norm / (self.batch > 0 and self.loss_scaling.scale or self.loss_scaling.carried)
 end
 
---- Called with the engine and the step's numbers ({ step, loss, gradient_norm, lr, samples }) after every update, in
--- the order of steps, when it is set: the statistics of programs without a trainer.
+--- A function that is called after every update, in the order of steps, with the engine and the numbers of the step
+-- ({ step, loss, gradient_norm, lr, samples }); nil: none. Programs without a trainer use it for their statistics.
 Engine.on_update = nil
 
---- Waits until the numbers of all steps are known (but those of the last `keep` steps), oldest first. Raises what a
--- step that diverged raises.
+--- Waits until the numbers of all steps are known, except those of the last `keep` steps, oldest first. Raises the
+-- error of a step that diverged.
 function Engine:settle(keep)
   local pending = self.pending
   while #pending > (keep or 0) do
@@ -191,9 +192,10 @@ function Engine:settle(keep)
   end
 end
 
---- One update, if all batches of the step have been through backward -> true; else nothing -> false. told(numbers),
--- where it is given, is called when the step's numbers are known ({ step, loss, gradient_norm, lr, samples, targets,
--- not_finite }): on a GPU at the latest when the next step has been queued, elsewhere at once.
+--- Makes one update and returns true, if all batches of the step have been through backward; otherwise it does nothing
+-- and returns false. If told is given, told(numbers) is called when the numbers of the step are known ({ step, loss,
+-- gradient_norm, lr, samples, targets, not_finite }): on a GPU at the latest when the next step has been queued,
+-- elsewhere at once.
 -- A loss or gradient that is not finite changes no parameter and ends the run with exit status 8, unless
 -- engine.on_not_finite is "skip" (no parameter changes, the step counts) or "warn" (nothing special happens).
 function Engine:step(told)
@@ -215,14 +217,15 @@ function Engine:step(told)
   return true
 end
 
---- For ganymede.train.graph: the decision and the update of a step whose gradients are there. Queued, and not counted.
+--- For ganymede.train.graph: queues the decision and the update of a step that has all its gradients, and does not
+-- count the step.
 function Engine:queue_update()
   phase "update"
   decide(self)
   update(self)
 end
 
---- For ganymede.train.graph: counts a step of so many samples that a graph has queued; what step() does beside.
+--- For ganymede.train.graph: counts a step of so many samples that a graph has queued, and does what else step() does.
 function Engine:count_step(samples, told)
   self.samples, self.updated = samples, true
   agree(self)
@@ -231,7 +234,7 @@ function Engine:count_step(samples, told)
   step_ahead(self, entry)
 end
 
---- Sets the number of steps made so far, and of updates, where some steps were left out: part of resuming.
+--- Sets the number of steps made so far, when a run resumes; and the number of updates, if some steps made none.
 function Engine:set_steps(n, updates)
   self.steps_done = n
   self.optimizer:set_steps(updates or n)

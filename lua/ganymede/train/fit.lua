@@ -1,25 +1,25 @@
---- gm.fit: trains what a recipe's table describes. `ganymede run` calls it; so may any program, with a table of
--- settings or gm.recipe: gm.fit(dofile "recipe.lua").
+--- gm.fit trains what the table of a recipe describes. `ganymede run` calls it. Any program may call it, with a table
+-- of settings or gm.recipe: gm.fit(dofile "recipe.lua").
 --
 --     gm.fit(config, { steps = 100, out = "runs/one", stats = stats })
 --
--- The run context, every field optional:
---   steps      end after so many optimizer steps of the whole run; the schedule keeps the recipe's length
+-- The second argument is the run context; every field is optional:
+--   steps      the number of optimizer steps of the whole run after which it ends; schedules keep the recipe's length
 --   resume     a checkpoint, a folder of checkpoints, or a run's folder; "auto": the newest in `out`, or none
 --   out        the run's folder (a string, or a function that makes it when it is first needed);
 --              checkpoints go to out/checkpoints
---   log        log(text): one line for the user;        progress  progress(event) after every step
---   begin      begin(step): once, before training, with the steps of the run that are over
---   record     record(event): one entry of metrics.jsonl after every step and evaluation
+--   log        log(text) prints a line for the user;    progress  progress(event) is called after every step
+--   begin      begin(step) is called once, before training, with the number of steps already made
+--   record     record(event) receives an entry of metrics.jsonl after every step and evaluation
 --   stats      a table that is filled while the run goes on (see ganymede.observe.stats)
---   no_eval    never evaluate;      recipe   its file, for messages
+--   no_eval    true: the run never evaluates;      recipe   the file of the recipe, for messages
 --   command    { recipe = file, set = list of "key=value", seed = } from which another process gets the same settings
---   trace      a file: what the ranks did in the first 20 steps (ganymede.observe.trace)
---   profile    a file: what each op cost in 20 steps after the first 3 (ganymede.observe.profile)
---   stop_requested   stop_requested() -> true: save a checkpoint at the end of the step, raise status 75
--- On several ranks all of them call gm.fit with the same config; rank 0 alone calls log, progress, begin, record, out,
--- and any rank may be asked to stop. The trap: weights are drawn when the model is built, so mesh, seed and
--- dtype are set here, before anything else.
+--   trace      a file for what the ranks did in the first 20 steps (ganymede.observe.trace)
+--   profile    a file for what each op cost in 20 steps after the first 3 (ganymede.observe.profile)
+--   stop_requested   if stop_requested() returns true, a checkpoint is saved after the step and status 75 is raised
+-- On several ranks all of them call gm.fit with the same config. Rank 0 alone calls log, progress, begin, record and
+-- out; any rank may be asked to stop. The trap: weights are drawn when the model is built, so gm.fit sets mesh, seed
+-- and dtype before anything else.
 -- @module ganymede.train.fit
 local core = require "ganymede.core"
 local data = require "ganymede.data"
@@ -32,6 +32,7 @@ local lent = require "ganymede.train.lent"
 local log = require "ganymede.base.log"
 local options = require "ganymede.base.options"
 local ranks = require "ganymede.job.ranks"
+local regions = require "ganymede.train.regions"
 local registry = require "ganymede.base.registry"
 local schedules = require "ganymede.schedules"
 local settings = require "ganymede.config"
@@ -48,7 +49,7 @@ local fit = {}
 
 -- ---------------------------------------------------------------- building
 
--- Steps of the whole schedule: the recipe's, or more if more were asked for.
+-- Returns the number of steps of the whole schedule: that of the recipe, or the number asked for if it is larger.
 local function schedule_steps(config, steps_per_epoch, asked)
   local own = schema.total_steps(config, steps_per_epoch)
   if not own then return asked end
@@ -65,7 +66,7 @@ local function build_engine(config, model, schedule, train, test, total)
   return engine_module.initialize(parts)
 end
 
--- "4 sections (tokens to blocks.3)" of each part
+-- Describes each part: "4 (tokens to blocks.3)".
 local function said_parts(own)
   local out = {}
   for part, bound in ipairs(own.bounds) do
@@ -75,14 +76,14 @@ local function said_parts(own)
   return table.concat(out, ", ")
 end
 
--- May the recipe have built this stage's own part? Then gm.initialize sees whether stages hold different things.
+-- Whether the recipe may have built this stage's own part. gm.initialize then checks that stages hold different things.
 local function is_own_part(config, model)
   local by_name = type(config.model) == "table" and getmetatable(config.model) == nil
   return stage.of(model) ~= nil or not by_name and sections.of(model) == nil
 end
 
--- In a pipeline the model is made this rank's stage of it, before anything is allocated. One that was cut already, or
--- that a recipe's function built as this stage's own part (ganymede.pipeline.stage), stays as it is.
+-- In a pipeline, makes the model this rank's stage of it, before anything is allocated. A model that is already cut, or
+-- that a recipe's function has built as this stage's own part (ganymede.pipeline.stage), stays as it is.
 local function take_part(config, run, model, schedule, live)
   local plan = live.plan
   local parts = schedule.parts and schedule:parts(plan.pipeline)
@@ -93,12 +94,20 @@ local function take_part(config, run, model, schedule, live)
     parts = parts, split = split })
   if not ok then failure(2, "parallel.pipeline: %s", failure.text(own)) end
   if not run.rehearsal then
-    log.info("pipeline: %s; sections a part, cut by %s: %s", geometry.title(schedule:order_for(plan.pipeline,
+    log.info("pipeline: %s; sections of each part, cut by %s: %s", geometry.title(schedule:order_for(plan.pipeline,
       schedule.num_microbatches)), type(plan.split) == "table" and "a list" or plan.split, said_parts(own))
   end
 end
 
--- The run's folder, which rank 0 makes; nil where there is none.
+-- The settings, where recompute = { memory = ... } has become a list of modules.
+local function with_regions(config, run)
+  local patterns, said = regions.patterns(config.recompute, run.command)
+  if not said then return config end
+  if not run.rehearsal and core.rank() == 0 then log.info("recompute: %s", said) end
+  return settings.with(config, { recompute = patterns or false })
+end
+
+-- Returns the run's folder, which rank 0 makes; nil if there is none.
 local function folder(run)
   if run.folder == nil then
     run.folder = ranks.from_first(function()
@@ -111,7 +120,7 @@ end
 
 -- ---------------------------------------------------------------- resuming
 
--- The newest whole checkpoint in path or path/checkpoints; nil where there is none at all.
+-- Returns the newest complete checkpoint in path/checkpoints or path; nil if there is no checkpoint.
 local function newest(path)
   local checkpoint = require "ganymede.checkpoint"
   for _, place in ipairs { path .. "/checkpoints", path } do
@@ -120,13 +129,13 @@ local function newest(path)
   end
 end
 
--- Also one that has lost its index, of which opening says so.
+-- Returns "yes" for a checkpoint, also for one without its index, which is reported when it is opened.
 local function is_checkpoint(path)
   local named = path:match "step%-%d%d%d%d%d%d%d%d+/*$" and #core.list_folder(path) > 0
   return (named or core.is_file(path .. "/index.json")) and "yes" or nil
 end
 
---- The checkpoint that `resume` means, or nil for a fresh start. Collective: all ranks verify it together.
+--- Returns the checkpoint that `resume` means, or nil for a fresh start. Collective: all ranks verify it together.
 function fit.find_checkpoint(resume, out)
   if not resume then return nil end
   if resume == "auto" then return out and newest(out) or nil end
@@ -147,7 +156,7 @@ local function fill_rates(stats, trainer)
   end
 end
 
--- After every step and evaluation, so that a run that fails tells what it did before.
+-- Fills stats after every step and evaluation, so that a run that fails has what it did before.
 local function connect(trainer, run, meter)
   local stats = run.stats or {}
   stats.loss, stats.metrics, stats.steps = trainer.losses, trainer.metrics, 0
@@ -189,16 +198,16 @@ local function prepare(config, run)
   local total = schedule_steps(config, steps_per_epoch, run.steps)
   local model = blaming_recipe(registry.models.build, registry.models, config.model)
   blaming_recipe(take_part, config, run, model, schedule, live)
-  model:materialize() -- may lack memory, which is no mistake of the recipe
-  local engine, train_loader, test_loader = blaming_recipe(build_engine, config, model, schedule, train, test,
-    total)
+  model:materialize() -- a lack of memory is not a mistake of the recipe
+  local engine, train_loader, test_loader = blaming_recipe(build_engine, with_regions(config, run), model, schedule,
+    train, test, total)
   local trainer = trainer_module(engine)
   trainer.config = stats_module.jsonable(config)
   trainer.samples_per_step = config.data.batch_size * (config.gradient_accumulation or 1)
   blaming_recipe(trainer.prepare, trainer, {
     train_dataloader = train_loader, test_dataloader = test_loader, hooks = hooks.of_config(config),
     epochs = not run.steps and config.epochs or nil, max_steps = run.steps or config.steps,
-    test_interval = run.steps and 2 ^ 53 or config.test_interval, -- asked for so many steps: evaluate once, at the end
+    test_interval = run.steps and 2 ^ 53 or config.test_interval, -- with run.steps it evaluates once, at the end
   })
   return trainer
 end
@@ -207,21 +216,22 @@ local function restore(trainer, run)
   if not run.resume then return end
   local out = run.resume == "auto" and folder(run) or nil
   local path = fit.find_checkpoint(run.resume, out)
-  if not path then return trainer:say "nothing to resume from: this run begins at step 1" end
+  if not path then return trainer:say "there is no checkpoint to resume from: this run begins at step 1" end
   snapshot.restore(trainer, path)
   trainer:say(("resumed from %s at step %d"):format(path, trainer.step))
   local total = trainer:total_steps()
   if total and trainer.step >= total then trainer:say(("no step is left: the run ends at step %d"):format(total)) end
 end
 
--- What the checkpoint says, and the run's folder, which is refused now rather than after the first step.
+-- Restores the checkpoint and makes the run's folder, so that a folder that is refused ends the run before its first
+-- step.
 local function begin(trainer, run)
   restore(trainer, run)
   folder(run)
   if run.begin and ranks.is_first() then run.begin(trainer.step) end
 end
 
--- Asked to stop: what is there is saved, and the exit status says that the run can go on.
+-- Ends a run that was asked to stop: it saves a checkpoint, and the exit status says that the run can be continued.
 local function preempt(trainer)
   local directory = trainer.checkpoint_directory()
   if not directory then
@@ -232,26 +242,26 @@ local function preempt(trainer)
   ranks.fail(75, "stopped after step %d; saved %s (continue with --resume)", trainer.step, path)
 end
 
--- A file that cannot be written is better known before the run than after it.
+-- Refuses a file that cannot be written before the run, not after it.
 local function must_be_writable(flag, path)
   if not ranks.is_first() then return end
   local ok, why = core.check_writable(path)
   if not ok then failure(2, "%s: %s", flag, why) end
 end
 
--- What --trace writes at the end is recorded from here on.
+-- Begins to record what --trace writes at the end.
 local function record(engine, path)
   must_be_writable("--trace", path)
   if path:match "%.svg$" and not engine.executor then
     failure(2, "--trace %s: a picture shows a step of a pipeline schedule, and this recipe runs none; name it .json",
       path)
   end
-  if engine.graph then log.info("graph: steps run one by one: --trace shows what the host does in each") end
+  if engine.graph then log.info("graph: steps run one by one, because --trace shows what the host does in each") end
   engine.graph = nil
   return require("ganymede.observe.trace").attach(engine)
 end
 
--- What --profile writes at the end is timed from here on.
+-- Begins to time what --profile writes at the end.
 local function time_ops(trainer, path)
   must_be_writable("--profile", path)
   return require("ganymede.observe.profile").attach(trainer)
@@ -269,27 +279,29 @@ local function close(trainer)
 end
 
 local run_options = {
-  steps = { type = "integer", doc = "end after so many optimizer steps of the whole run" },
-  resume = { type = "string", doc = "a checkpoint, a folder of checkpoints, a run's folder, or auto" },
-  out = { type = { "string", "function" }, doc = "the run's folder, or what makes it" },
-  log = { type = "function", doc = "log(text): one line for the user" },
-  progress = { type = "function", doc = "progress(event) after every step" },
-  begin = { type = "function", doc = "begin(step): once, before training, with the steps that are over" },
-  record = { type = "function", doc = "record(event): an entry of metrics.jsonl" },
-  stats = { type = "table", doc = "is filled while the run goes on" },
-  no_eval = { type = "boolean", doc = "never evaluate?" },
-  recipe = { type = "string", doc = "its file, for messages" },
-  command = { type = "table", doc = "from which another process gets the same settings" },
-  trace = { type = "string", doc = "a file: what the ranks did in the first steps" },
-  profile = { type = "string", doc = "a file: what each op cost" },
-  stop_requested = { type = "function", doc = "-> true: save a checkpoint and end" },
-  rehearsal = { type = "boolean", hidden = true, doc = "is nothing computed, as by check?" },
+  steps = { type = "integer", doc = "the number of optimizer steps of the whole run after which it ends" },
+  resume = { type = "string",
+    doc = "where the run resumes from: a checkpoint, a folder of checkpoints, a run's folder, or auto" },
+  out = { type = { "string", "function" }, doc = "the run's folder, or a function that makes it" },
+  log = { type = "function", doc = "a function log(text) that prints a line for the user" },
+  progress = { type = "function", doc = "a function progress(event) that is called after every step" },
+  begin = { type = "function",
+    doc = "a function begin(step) that is called once, before training, with the number of steps already made" },
+  record = { type = "function", doc = "a function record(event) that receives each entry of metrics.jsonl" },
+  stats = { type = "table", doc = "a table that is filled while the run goes on" },
+  no_eval = { type = "boolean", doc = "whether the run never evaluates" },
+  recipe = { type = "string", doc = "the file of the recipe, for messages" },
+  command = { type = "table", doc = "the recipe, set and seed from which another process gets the same settings" },
+  trace = { type = "string", doc = "the file for what the ranks did in the first steps" },
+  profile = { type = "string", doc = "the file for what each op cost" },
+  stop_requested = { type = "function", doc = "a function; if it returns true, the run saves a checkpoint and ends" },
+  rehearsal = { type = "boolean", hidden = true, doc = "whether nothing is computed, as in check" },
 }
 for _, entry in pairs(run_options) do entry.optional = true end
 fit.run_options = run_options
 
---- For a trainer that is prepared: trains it as the run context says. Of gm.fit, and of a program's own trainer to
--- which gm.launch lends the flags of the command line.
+--- Trains a prepared trainer as the run context says. gm.fit calls it, and a program's own trainer to which gm.launch
+-- lends the flags of the command line.
 function fit.run(trainer, run)
   trainer.checkpoint_directory = function()
     local out = folder(run)
@@ -310,7 +322,7 @@ function fit.run(trainer, run)
   stats.loss_scaling = trainer.engine.loss_scaling and trainer.engine.loss_scaling:state()
   stats.rank = stats_module.rank(trainer.engine)
   stats.rank.energy = meter:report()
-  if ok or ranks.agreed(err) then -- else another rank may be gone
+  if ok or ranks.agreed(err) then -- otherwise another rank may have ended
     stats_module.gather(stats)
     if recorder then recorder:write(run.trace) end
     if profiler then write_profile(profiler, run.profile) end
@@ -318,7 +330,7 @@ function fit.run(trainer, run)
   if not ok then error(err, 0) end
 end
 
---- Trains -> the trainer, whose metrics, losses and engine tell the rest.
+--- Trains what config describes and returns the trainer, which has metrics, losses and the engine.
 function fit.fit(config, run)
   run = options.check("gm.fit", run_options, run, 2)
   local resolved

@@ -1,15 +1,15 @@
---- Gradient handlers: who sums gradients over the ranks, where a recipe wants to say so.
+--- Gradient handlers sum gradients over the ranks, in place of the engine, if a recipe lists them.
 --
 --     gradient_handler = { { type = "DataParallelGradientHandler" } }
 --
--- An engine that was given any calls exactly these, in order, before each update: handler:handle_gradient(engine).
--- An engine that was given none sums in buckets while backward runs, which is faster. One of your own:
+-- An engine with handlers calls exactly these, in order, before each update: handler:handle_gradient(engine). An engine
+-- without handlers sums in buckets while backward runs, which is faster. A handler of your own:
 --
 --     { handle_gradient = function(self, engine) gm.gradient_handlers.sum(engine.parameters, "DATA") end }
 --
--- It must leave the same gradient on every rank, a sum and no mean: losses divide by the targets of the whole step.
--- The trap: a gradient that nobody summed stays marked as a part, and the optimizer refuses it; who reduces
--- part(p) in place by other means says so with summed(parameters).
+-- It must leave the same gradient on every rank: a sum and not a mean, because losses are divided by the number of
+-- targets of the whole step. The trap: a gradient that is not summed stays marked as a part, and the optimizer refuses
+-- it. A handler that reduces part(p) in place by other means must call summed(parameters).
 -- @module ganymede.train.gradient_handlers
 local context = require "ganymede.job.context"
 local core = require "ganymede.core"
@@ -20,7 +20,7 @@ local tensors = require "ganymede.tensor"
 
 local handlers = {}
 
--- The parameters of a model that want a gradient, and their names.
+-- The parameters of a model that require a gradient, and their names.
 local function trained(model)
   local list, names = {}, {}
   for _, entry in ipairs(model:named_parameters()) do
@@ -31,7 +31,7 @@ local function trained(model)
   return list, names
 end
 
---- A reducer of a model's gradients (host/gradients/reducer.h), and the names of its parameters.
+--- Returns a reducer of a model's gradients (host/gradients/reducer.h), and the names of its parameters.
 function handlers.reducer(model, settings)
   local list, names = trained(model)
   local bucket_bytes = settings.bucket_mb and math.ceil(settings.bucket_mb * 2 ^ 20) or nil
@@ -39,10 +39,10 @@ function handlers.reducer(model, settings)
     names
 end
 
---- This rank's term of the gradient of p, sharing its memory; nil where there is none. (p:grad() is the sum.)
+--- Returns this rank's term of the gradient of p, which shares its memory; nil if there is none. (p:grad() is the sum.)
 function handlers.part(p) return core.grad_part(p) end
 
---- Says that the gradients of these parameters have been summed in place.
+--- Marks the gradients of these parameters as summed, after they were summed in place.
 function handlers.summed(parameters) core.grad_summed(parameters) end
 
 --- Sums the gradients of a list of parameters over a group (a ParallelMode or axes of ganymede.job.context; default
@@ -77,7 +77,8 @@ local function define(name, doc_options, alone)
   })
 end
 
-local bucket = { bucket_mb = { type = "number", above = 0, optional = true, doc = "summed at once; default 4" } }
+local bucket = { bucket_mb = { type = "number", above = 0, optional = true,
+  doc = "the size in megabytes of the buckets of gradients that are summed at once; default 4" } }
 
 --- Sums the gradients of all parameters over DATA, in buckets, after backward.
 local DataParallel = define("DataParallelGradientHandler", bucket)
@@ -86,13 +87,13 @@ function DataParallel:handle_gradient()
   if self.reducer then core.reducer_finish(self.reducer) end
 end
 
---- Sums them over SEQUENCE_DP: over DATA, and over the ranks that share a sequence. A gradient knows over which axes it
--- is still a sum, so the work is the same.
+--- Sums the gradients of all parameters over SEQUENCE_DP: over DATA, and over the ranks that share a sequence. A
+-- gradient knows over which axes it must still be summed, so the work is the same.
 local SequenceParallel = define("SequenceParallelGradientHandler", bucket)
 SequenceParallel.handle_gradient = DataParallel.handle_gradient
 
 --- Sums the gradients of parameters that several stages of a pipeline hold, such as a head tied to the table of tokens,
--- over these stages. For an engine that was given handlers; one that was not does it anyway.
+-- over these stages. An engine without handlers does this by itself.
 local Shared = define("PipelineSharedModuleGradientHandler", {}, true)
 
 function Shared.handle_gradient(_, engine) require("ganymede.train.stage_gradients").sum(engine.shared) end

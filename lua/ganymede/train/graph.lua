@@ -1,20 +1,21 @@
---- Training steps as CUDA graphs: a step that has run a few times is recorded; from then on each step is one launch.
+--- Training steps as CUDA graphs: a step that has run a few times is recorded, and from then on each step is one
+-- launch.
 --
 --     engine:train_step(batches, keep_output, told)     -- what the trainer calls; the engine's `cuda_graph` decides
 --
 -- A graph is the whole step on the device: forward, loss, backward, the norm, the decision, the update. A replay copies
--- its batches into the tensors that were recorded, writes the step block (learning rate, step, the seed of chance) and
--- launches; no Lua of the model runs. So a step must do the same each time: steps are recorded when 3 of one kind
--- (shapes and dtypes of the batches, mode, clipping, parameters that train) have run. Others, such as the last and
--- smaller batch of an epoch, run step by step; when 3 of another kind have come in a row, it is recorded and the old
--- graph dropped. The host keeps its own books (steps, statistics, hooks) as ever, and results are the same to the bit.
+-- its batches into the recorded tensors, writes the step block (learning rate, step, the seed of random numbers) and
+-- launches; no Lua code of the model runs. So a step must do the same each time. A step is recorded after 3 steps of
+-- one kind (shapes and dtypes of the batches, mode, clipping, parameters that train). Others, such as the smaller last
+-- batch of an epoch, run without a graph. After 3 steps of another kind in a row, that kind is recorded, and the old
+-- graph is dropped. The host counts steps, statistics and hooks as before, and results have the same bits.
 --
--- `cuda_graph` is "auto", true or false. "auto" records where it can, and says once why not: on several ranks, with
--- gradient handlers, with norms other than the 2-norm, with modules that do something after each update, and where
--- forward, loss or optimizer are not Ganymede's own, since nobody knows whether those do the same each time; true
--- records these too, and is an error where it cannot be.
--- The trap: what a program changes in a module between steps (a probability of dropout, say) is not seen by the graph;
--- engine.graph:forget() makes the next steps run, and be recorded, again.
+-- `cuda_graph` is "auto", true or false. "auto" records if it can; otherwise it prints the reason once. It does not
+-- record on several ranks, with gradient handlers, with norms other than the 2-norm, and with modules that do something
+-- after each update. It also does not record if forward, loss or optimizer are not Ganymede's own, because they may not
+-- do the same each time; true records these, and is an error where recording is impossible.
+-- The trap: a graph does not see what a program changes in a module between steps (such as a probability of dropout).
+-- After such a change call engine.graph:forget(): the next steps then run without a graph and are recorded again.
 -- @module ganymede.train.graph
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
@@ -34,10 +35,10 @@ Graph.__index = Graph
 
 local own_files = debug.getinfo(1, "S").source:match "^(.*/)train/graph%.lua$" -- "@" and the folder lua/ganymede/
 
--- Is it a function of Ganymede's own files?
+-- Whether a function is from Ganymede's own files.
 local function is_own(fn) return debug.getinfo(fn, "S").source:sub(1, #own_files) == own_files end
 
--- What may do something else each time, in words, or nil.
+-- Names what may do something else each time; nil: nothing.
 local function foreign(engine)
   for _, m in ipairs(engine.model:modules()) do
     local functions = { forward = m.forward, sections = m.sections }
@@ -55,7 +56,7 @@ local function foreign(engine)
   if engine.schedule.data_process_func then return "the schedule's data_process_func" end
 end
 
--- Why no step of this engine can be recorded, whatever was asked for; nil: it can.
+-- Says why no step of this engine can be recorded, whatever the setting is; nil: steps can be recorded.
 local function obstacle(engine)
   if core.world() > 1 then return "messages between ranks cannot be part of a graph" end
   if #engine.gradient_handlers > 0 then return "gradient handlers are called by the host in each step" end
@@ -70,8 +71,8 @@ local function obstacle(engine)
   end
 end
 
---- The graphs of an engine's steps, or nil where there are none. wanted: the setting `cuda_graph`. true where it cannot
--- be had ends with status 2.
+--- Returns the object that records an engine's steps, or nil if they are not recorded. wanted: the setting
+-- `cuda_graph`. If it is true and steps cannot be recorded, the run ends with status 2.
 function Graph.new(engine, wanted)
   local device = core.device()
   if wanted == false or not device.has_data or (wanted == "auto" and device.on_host) then return nil end
@@ -88,14 +89,14 @@ end
 
 -- ---------------------------------------------------------------- kinds of steps
 
--- fn(tensor) for each of a batch, which is a tensor or a table of batches, in order.
+-- Calls fn(tensor) for each tensor of a batch, in order. A batch is a tensor or a table of batches.
 local function each_tensor(x, fn)
   if core.is_tensor(x) then return fn(x) end
   if type(x) ~= "table" then return end
   for _, key in ipairs(options.sorted_keys(x)) do each_tensor(x[key], fn) end
 end
 
--- The same with fn(tensor) in place of every tensor.
+-- Returns the batch with fn(tensor) in place of every tensor.
 local function mapped(x, fn)
   if core.is_tensor(x) then return fn(x) end
   if type(x) ~= "table" then return x end
@@ -104,7 +105,7 @@ local function mapped(x, fn)
   return out
 end
 
--- Shapes and dtypes, as text.
+-- Describes the shapes and dtypes of batches as text.
 local function kind_of_batches(batches)
   local words = {}
   for i, batch in ipairs(batches) do
@@ -118,7 +119,7 @@ local function kind_of_batches(batches)
   return table.concat(words, " ")
 end
 
--- All that a graph has fixed and a program may change between steps.
+-- Describes everything that is fixed in a graph and that a program may change between steps.
 local function kind_of(engine, batches, keep_output)
   local trains = 0
   for i, p in ipairs(engine.parameters) do
@@ -134,7 +135,7 @@ end
 local function keep(x) each_tensor(x, function(t) t:keep() end) return x end
 local function release(x) each_tensor(x, core.release) end
 
--- Tensors of the graph's own in place of a step's batches.
+-- Returns tensors that belong to the graph in place of a step's batches.
 local function fixed_batches(batches)
   local fixed = { samples = batches.samples, tokens = batches.tokens, pieces = batches.pieces }
   for i, batch in ipairs(batches) do
@@ -144,7 +145,7 @@ local function fixed_batches(batches)
   return fixed
 end
 
--- The batches' numbers into the graph's tensors.
+-- Copies the numbers of the batches into the tensors of the graph.
 local function fill(fixed, batches)
   for i, batch in ipairs(fixed) do
     for k = 1, 2 do
@@ -169,13 +170,13 @@ local function queue(self, keep_output)
   return outputs, labels
 end
 
--- What kernels read of the step that comes next.
+-- Writes what kernels read about the next step.
 local function prepare(engine)
   core.set_rng_step(engine.steps_done)
   engine.optimizer:prepare()
 end
 
--- The host's books as if the step that was recorded had not been; updates: what optimizer:steps() was.
+-- Undoes the counting of the step that was recorded. updates: optimizer:steps() before it.
 local function unqueue(engine, updates)
   engine.batch, engine.samples, engine.announced, engine.fresh = 0, 0, nil, true
   engine.optimizer:set_steps(updates)
@@ -193,7 +194,7 @@ function Graph:forget()
   self.seen, self.kinds = {}, 0
 end
 
--- Why nothing was recorded: an error if it must be, else said, and not tried again.
+-- Gives up recording: with cuda_graph = true this is an error; otherwise it prints the reason and does not try again.
 local function give_up(self, why)
   self:forget()
   failure.let_stops_pass(why)
@@ -204,7 +205,7 @@ local function give_up(self, why)
   log.info("graph: steps run one by one: %s", failure.text(why))
 end
 
--- Records the step; it has not run then. True if there is a graph.
+-- Records a step without running it. Returns whether there is a graph.
 local function record(self, batches, keep_output, kind)
   local engine, again = self.engine, self.graph ~= nil
   self:forget()
@@ -216,7 +217,7 @@ local function record(self, batches, keep_output, kind)
     self.outputs, self.labels = scope(queue, self, keep_output)
     return core.graph_end()
   end)
-  core.graph_drop() -- nothing, where it has ended
+  core.graph_drop() -- does nothing if the recording has ended
   unqueue(engine, updates)
   if not ok then
     give_up(self, graph)
@@ -250,15 +251,15 @@ local function replay(self, batches, told)
   engine:count_step(batches.samples, told)
 end
 
--- What an error in a step says of where it was.
+-- Adds the place to an error in a step.
 local function in_graph(step, ok, ...)
   if ok then return ... end
   local err = ...
   error(type(err) == "string" and ("%s\n  in step %d, replayed from a graph"):format(err, step) or err, 0)
 end
 
--- Is it time to record this kind? The first graph is of the first kind that has run often enough, also with others
--- between; another takes its place when it stays.
+-- Whether this kind of step should be recorded now. The first graph is of the first kind that has run often enough,
+-- also with others between. Another kind replaces it when it has come often enough in a row.
 local function is_due(self, kind)
   local seen = (kind == self.last or not self.graph) and self.seen[kind] or 0
   if not self.graph and seen == 0 then self.kinds = self.kinds + 1 end
@@ -267,7 +268,7 @@ local function is_due(self, kind)
   return seen >= WARM_UP
 end
 
--- A step that the graph is not for: said once, and once if nothing stays long enough to be recorded.
+-- Prints once that a step is not of the recorded kind, and once that no kind comes often enough to be recorded.
 local function say_other(self, step, batches)
   if self.graph and not self.said_other then
     self.said_other = true
@@ -279,7 +280,7 @@ local function say_other(self, step, batches)
   end
 end
 
--- Not while a profile is running.
+-- Whether steps can be recorded now; not while a profile is running.
 local function is_possible(self)
   local possible, why = core.graph_possible()
   if not possible and self.said_why ~= why then
@@ -289,7 +290,7 @@ local function is_possible(self)
   return possible
 end
 
---- One step of the trainer, as engine:train_step.
+--- Runs one step of the trainer; engine:train_step describes it.
 function Graph:run(batches, keep_output, told)
   if self.off or not is_possible(self) then return one_by_one(self, batches, keep_output, told) end
   local kind = kind_of(self.engine, batches, keep_output)

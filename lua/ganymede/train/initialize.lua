@@ -1,10 +1,10 @@
---- gm.initialize: the parts of a training run put together: stage, schedule, optimizer, sums of gradients.
+--- gm.initialize puts the parts of a training run together: stage, schedule, optimizer, sums of gradients.
 --
--- A model is whole on one stage. In a pipeline it is what gm.build_pipeline_model made of the whole, or what the recipe
--- built for this stage alone; a whole model on every stage is refused, since each would train its own.
--- What is not given here comes from gm.launch: model, loss, data, and all settings of schema.engine, which are
+-- Without a pipeline the model is whole. In a pipeline it is what gm.build_pipeline_model made of the whole model, or
+-- what the recipe built for this stage alone. A whole model on every stage is refused, because each stage would train
+-- its own. What is not given here comes from gm.launch: model, loss, data, and all settings of schema.engine, which are
 -- declared there. Parts may be given by position, in Colossal-AI's order.
--- The trap: with several ranks everything here is collective, from the schedule that is chosen to the first values of
+-- The trap: with several ranks, everything here is collective, from the choice of the schedule to the first values of
 -- parameters that stages share.
 -- @module ganymede.train.initialize
 local context = require "ganymede.job.context"
@@ -15,8 +15,10 @@ local Graph = require "ganymede.train.graph"
 local handlers = require "ganymede.train.gradient_handlers"
 local loss_scaling = require "ganymede.optim.loss_scaling"
 local module = require "ganymede.nn.module"
+local offload = require "ganymede.train.offload"
 local options = require "ganymede.base.options"
 local ranks = require "ganymede.job.ranks"
+local region = require "ganymede.nn.region"
 local registry = require "ganymede.base.registry"
 local schedules = require "ganymede.schedules"
 local schema = require "ganymede.config.schema"
@@ -28,25 +30,29 @@ local zero = require "ganymede.optim.zero"
 
 local given = {
   model = { type = { "module", "table", "string", "function" },
-    doc = "the model, or { type = ... }; in a pipeline what gm.build_pipeline_model made of it, or this stage's own "
-      .. "part or chunks" },
+    doc = "the model, or { type = ... }; in a pipeline: the result of gm.build_pipeline_model, or the part or chunks "
+      .. "that this stage has built" },
   criterion = { type = { "module", "table", "string", "function" }, optional = true,
-                doc = "a loss, { type = ... }, or a function(output, target) -> mean over the samples" },
-  train_dataloader = { type = "table", optional = true, doc = "a loader of ganymede.data" },
-  test_dataloader = { type = "table", optional = true, doc = "a loader of ganymede.data" },
-  total_steps = { type = "integer", min = 1, optional = true, doc = "for lr_scheduler = { type = ... }" },
+                doc = "the loss: a module, { type = ... }, or a function(output, target) that returns the mean over "
+                  .. "the samples" },
+  train_dataloader = { type = "table", optional = true,
+    doc = "the loader of the batches to train on, made by ganymede.data" },
+  test_dataloader = { type = "table", optional = true,
+    doc = "the loader of the batches of evaluations, made by ganymede.data" },
+  total_steps = { type = "integer", min = 1, optional = true,
+    doc = "the number of optimizer steps of the run, which lr_scheduler = { type = ... } may need" },
 }
 for _, name in ipairs(schema.engine) do
   given[name] = {}
   for key, value in pairs(schema.fields[name]) do given[name][key] = value end
-  given[name].optional = true -- the optimizer: default AdamW
+  given[name].optional = true -- the default of the optimizer is AdamW
 end
 local aliases = { gradient_handlers = "gradient_handler" }
 local by_position = { "model", "optimizer", "criterion", "train_dataloader", "test_dataloader", "lr_scheduler" }
 
 -- ---------------------------------------------------------------- what was given
 
--- The table of parts; from positions where the first is a model and no such table.
+-- The table of parts. If the first argument is a model and no such table, the parts are given by position.
 local function named(first, ...)
   local more = select("#", ...)
   if more == 0 and not module.is_module(first) then return first end
@@ -59,7 +65,7 @@ local function named(first, ...)
   return parts
 end
 
--- The parts, and what gm.launch was told where they say nothing.
+-- The parts, completed by what was given to gm.launch.
 local function completed(parts, launched)
   if not launched or type(parts) ~= "table" then return parts end
   local out, said = {}, {}
@@ -78,7 +84,8 @@ local function completed(parts, launched)
   return out
 end
 
--- A model that a config describes as a module; of a pipeline this rank's stage of it, unless a function built that.
+-- Builds the model that a config describes. In a pipeline the result is this rank's stage of it, unless a function has
+-- already built that.
 local function built(model, schedule, plan)
   local is_list = type(model) == "table" and not getmetatable(model) and not model.type
   if module.is_module(model) or is_list then return model end
@@ -91,7 +98,7 @@ end
 
 -- ---------------------------------------------------------------- small parts
 
--- A scheduler that moves once an update, however often the loop calls it.
+-- A scheduler that moves once for each update, however often the loop calls it.
 local function gated(scheduler, engine)
   local gate = {}
   function gate.step()
@@ -100,7 +107,7 @@ local function gated(scheduler, engine)
   return setmetatable(gate, { __index = scheduler })
 end
 
--- A plain function(output, target) -> mean over the samples of a batch, as a criterion.
+-- Makes a criterion of a plain function(output, target) that returns the mean over the samples of a batch.
 local function from_function(fn)
   local criterion = { count = function(_, target) return target:size(1) end, calls = fn }
   return setmetatable(criterion, {
@@ -111,11 +118,12 @@ local function from_function(fn)
   })
 end
 
--- A module has a method count of its own, which counts its parameters.
+-- Refuses a criterion without a method count. Every module inherits one, which counts its parameters; it does not
+-- serve.
 local function must_count(criterion)
   if criterion.count ~= nil and criterion.count ~= module.Module.count then return criterion end
   local name = criterion.name or "the criterion"
-  error(("%s has no method count, which says how many targets its loss is a mean of:\n"
+  error(("%s has no method count, which returns the number of targets over which its loss is the mean:\n"
     .. "  function %s:count(target) return target:numel() end"):format(name, criterion.name or "criterion"), 0)
 end
 
@@ -137,7 +145,8 @@ end
 
 -- ---------------------------------------------------------------- stages
 
--- Names of the parameters that a stage declares and does not share by hand, one a line.
+-- The names, one on each line, of the parameters that a stage declares and that PipelineSharedModuleWrapper does not
+-- share.
 local function own_names(stage)
   local names = {}
   for _, p in ipairs(stage.model:declared()) do
@@ -146,7 +155,8 @@ local function own_names(stage)
   return table.concat(names, "\n")
 end
 
--- Parts that stages built by themselves have names that no other stage has; all alike, they are no parts.
+-- Checks parts that the stages have built by themselves. A name may stand on one stage only. If all stages have the
+-- same names, each of them holds the whole model.
 local function check_own_parts(stage, plan)
   local seen, same, alike, twice = {}, nil, true, nil
   for _, text in ipairs(ranks.texts(("%d\n%s"):format(stage.rank, own_names(stage)))) do
@@ -162,21 +172,21 @@ local function check_own_parts(stage, plan)
       .. "gm.build_pipeline_model(model), or build each stage's own part", plan.pipeline)
   elseif twice then
     ranks.fail(2, "stages %s and %s both declare a parameter '%s': build each part with the names that it has in the "
-      .. "whole model (an nn.ModuleList may leave positions out), or make one parameter of both with "
+      .. "whole model (an nn.ModuleList may leave positions out), or share the parameter with "
       .. "nn.PipelineSharedModuleWrapper", twice[2], twice[3], twice[1])
   end
 end
 
--- The stage holds what the schedule will run on it.
+-- Checks that the stage holds the parts that the schedule will run on it.
 local function check_parts(stage, parts, rank)
   local wanted, n = parts[rank + 1], #parts * #parts[1]
   if stage.n_parts == n and table.concat(stage.parts, ", ") == table.concat(wanted, ", ") then return end
-  failure(2, "stage %d holds part %s of a model in %d, where the schedule has part %s of %d: give "
+  failure(2, "stage %d holds part %s of a model in %d, but the schedule needs part %s of %d there: give "
     .. "gm.build_pipeline_model the same schedule", rank, table.concat(stage.parts, ", "), stage.n_parts,
     table.concat(wanted, ", "), n)
 end
 
--- The Stage of what was given as the model.
+-- Makes the Stage from what was given as the model.
 local function stage_of(model, schedule, plan)
   local parts = schedule.parts and schedule:parts(plan.pipeline) or { { 1 } }
   local stage, rank = stages.of(model), ranks.stage()
@@ -192,7 +202,7 @@ local function stage_of(model, schedule, plan)
   return stage
 end
 
--- Layers and recipes ask the context what this stage holds, and which of its chunks runs.
+-- Tells the context what this stage holds and which of its chunks runs; layers and recipes ask it.
 local function tell_context(stage)
   local now = context.current()
   now:set_pipeline_parts(stage.parts, stage.n_parts)
@@ -200,7 +210,7 @@ local function tell_context(stage)
   now:set_virtual_pipeline_parallel_rank(nil)
 end
 
--- What a schedule that knows pipelines needs beside the model.
+-- Adds what a schedule that knows pipelines needs besides the model.
 local function add_pipeline(engine)
   local schedule = engine.schedule
   tell_context(engine.stage)
@@ -212,7 +222,7 @@ end
 
 -- ---------------------------------------------------------------- gradients
 
--- Is there something to train on this rank? A stage may be all activations.
+-- Whether there is something to train on this rank. A stage may have activations only.
 local function has_parameters(engine)
   for _, p in ipairs(engine.parameters) do
     if p:requires_grad() then return true end
@@ -220,14 +230,15 @@ local function has_parameters(engine)
   return false
 end
 
--- Handlers sum whole gradients, and know nothing of their owners.
+-- ZeRO refuses handlers, because they sum whole gradients and do not know their owners.
 local function refuse_handlers(list)
   if #list == 0 then return end
-  error("gm.initialize: zero shares out the sums of gradients, and gradient_handler asks for sums of another kind; "
-    .. "leave one of them away", 0)
+  error("gm.initialize: zero divides the sums of gradients over the ranks, and gradient_handler sums whole gradients; "
+    .. "leave one of them out", 0)
 end
 
--- Who sums gradients over the ranks of a stage: the handlers that were given, else the reducer; one rank needs neither.
+-- Decides who sums gradients over the ranks of a stage: the handlers that were given, otherwise the reducer. One rank
+-- needs neither.
 local function share_gradients(engine, list, divided)
   engine.shared, engine.shared_names = stage_gradients.shared(engine.stage), {}
   for _, message in ipairs(engine.shared) do
@@ -237,7 +248,7 @@ local function share_gradients(engine, list, divided)
   stage_gradients.make_equal(engine.shared)
   engine.gradient_handlers = handlers_of(list, engine)
   if divided.stage > 0 then refuse_handlers(list) end
-  local alone = core.world() == engine.stage.stages -- a stage is one rank: what it has is whole
+  local alone = core.world() == engine.stage.stages -- a stage is one rank, so its gradients are complete
   if alone or #engine.gradient_handlers > 0 or not has_parameters(engine) then return end
   local chosen = context.current().plan.reducer
   engine.reducer, engine.names = handlers.reducer(engine.model,
@@ -258,7 +269,7 @@ local function hold_gradients(engine, dtype)
   core.wide_gradients(trained, dtype == "f32")
 end
 
--- Losses are scaled where a parameter of any stage is of f16.
+-- Losses are scaled if a parameter of any stage has the type f16.
 local function scale_losses(engine, wanted)
   local own = loss_scaling.options(wanted)
   local narrow = false
@@ -267,10 +278,28 @@ local function scale_losses(engine, wanted)
   if narrow and own then engine.loss_scaling = loss_scaling.start(engine.control, own) end
 end
 
+-- ---------------------------------------------------------------- memory
+
+-- Marks what runs again in backward; a list that names nothing, on any stage, is a mistake.
+local function choose_regions(model, wanted)
+  local problem = region.problem(wanted)
+  if type(wanted) == "table" and wanted.memory then
+    problem = "= { memory = ... } is for gm.fit and `ganymede run RECIPE`, which rehearse the run; give a list of "
+      .. "patterns here: `ganymede check RECIPE --regions` prints one"
+  end
+  if problem then error("gm.initialize: recompute " .. problem, 0) end
+  local found = region.mark(model, wanted) > 0
+  if core.world() > 1 and core.comm_transport() ~= "meta" then found = ranks.any(found) end
+  if not wanted or found or core.comm_transport() == "meta" then return end
+  error(("gm.initialize: recompute = %s: the model has no such module; paths look like '%s'"):format(
+    type(wanted) == "string" and ("%q"):format(wanted) or "{ " .. table.concat(wanted, ", ") .. " }",
+    model:modules()[2] and model:modules()[2]:path() or ""), 0)
+end
+
 -- ---------------------------------------------------------------- data
 
--- Ranks read parts of the same batches: one whose files are others would train on them, or leave the others waiting
--- at the end of an epoch.
+-- Ranks read parts of the same batches. A rank with other files would train on other samples, or leave the others
+-- waiting at the end of an epoch.
 local function check_data(opt)
   if core.world() == 1 or core.comm_transport() == "meta" then return end
   local files = {}
@@ -289,6 +318,7 @@ local function new(Engine, opt, launched)
   local schedule = schedules.choose({ schedule = opt.schedule, num_microbatches = opt.num_microbatches }, plan)
   local stage = stage_of(built(opt.model, schedule, plan), schedule, plan)
   local model, divided = stage.model, zero.options(opt.zero)
+  choose_regions(model, opt.recompute)
   zero.rest(divided)
   for _, p in ipairs(model:parameters()) do zero.store(p, divided) end
   local engine = setmetatable({
@@ -305,14 +335,15 @@ local function new(Engine, opt, launched)
   scale_losses(engine, opt.fp16)
   add_pipeline(engine)
   share_gradients(engine, opt.gradient_handler or {}, divided)
+  offload.start(engine, opt.offload)
   engine.graph = Graph.new(engine, opt.cuda_graph)
   return engine
 end
 
---- For the class Engine: gm.initialize, and its options.
+--- For the class Engine: returns gm.initialize and its options.
 return function(Engine)
-  --- Builds what is given as { type = ... }, puts the parts together
-  -- -> engine, train_loader, test_loader, lr_scheduler (nil where none was given).
+  --- Builds what is given as { type = ... } and puts the parts together. Returns engine, train_loader, test_loader and
+  -- lr_scheduler; a loader or scheduler that was not given is nil.
   local function initialize(...)
     local launched = context.current().launched
     local opt = options.check("gm.initialize", given, completed(named(...), launched), 2, aliases)

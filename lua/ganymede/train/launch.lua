@@ -1,22 +1,22 @@
---- gm.launch: what a program that trains in code does first; it gets the flags of the command line here.
+--- gm.launch is what a program that trains in code calls first; it gives the program the flags of the command line.
 --
 --     local config = gm.launch { width = 64, steps = 100, seed = 3 }     -- --set width=32 --steps 20 work
 --     local engine, loader = gm.initialize { ... }
 --
--- Returns a copy of the table in which --set, --steps and --seed have taken effect, with rank, world and device
--- besides; makes the mesh of ranks that `parallel` asks for (see ganymede.job.context), seeds the random numbers
--- (`seed`, default 1024), sets the default dtype (`dtype`, default "f32") and the limit of memory (`memory_limit`,
--- in bytes). All ranks must call it with the same settings, before they make any tensor. Keys that recipes have are
--- checked by their schema, any others are the program's own; reading one that is not there is an error that names it.
+-- It returns a copy of the table, to which --set, --steps and --seed are applied, with rank, world and device added. It
+-- makes the mesh of ranks that `parallel` asks for (see ganymede.job.context), seeds the random numbers (`seed`,
+-- default 1024), sets the default dtype (`dtype`, default "f32") and the limit of memory (`memory_limit`, in bytes).
+-- All ranks must call it with the same settings, before they make any tensor. Keys of recipes are checked by the
+-- schema; all other keys belong to the program. Reading a key that does not exist is an error that names it.
 --
--- gm.initialize takes from here what it is not given itself (model, loss, data, optimizer, clip_grad_norm, ...), a
--- trainer its hooks, checkpoints and test_interval. `config = "base.lua"` (a file that returns a table, or the table)
--- is what the other keys change; Colossal-AI's order of arguments works as well, and launch_from_torch, _slurm
--- and _openmpi (ranks are always those that MPI started).
+-- gm.initialize takes from here what it is not given itself (model, loss, data, optimizer, clip_grad_norm, ...); a
+-- trainer takes hooks, checkpoints and test_interval. `config = "base.lua"` (a file that returns a table, or the table)
+-- is the base that the other keys change. Colossal-AI's order of arguments works as well, and so do launch_from_torch,
+-- launch_from_slurm and launch_from_openmpi (ranks are always those that MPI started).
 --
--- --out, --resume, --no-eval, --trace, --profile and --steps are taken up by the first trainer of the program, as by
--- gm.fit. A loop of the program's own gets the first three as keys of its own, gm.launch { out = "runs/mine",
--- resume = false }; without such a key they are refused. The trap: --steps is config.steps, where it must stop.
+-- The first trainer of the program takes --out, --resume, --no-eval, --trace, --profile and --steps, as gm.fit does. A
+-- loop of the program's own gets the first three as keys of its own, gm.launch { out = "runs/mine", resume = false };
+-- without such a key they are refused. The trap: --steps becomes config.steps, at which such a loop must stop.
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local signature = require "ganymede.base.signature"
@@ -52,8 +52,8 @@ local function observe(run)
   end
 end
 
---- For the command line: a recipe is about to run; gm.launch may take up its flags. context(flags, resolved settings)
--- -> the run context of gm.fit for a program's trainer.
+--- Keeps the flags of the command line for gm.launch, before a recipe runs. context(flags, resolved settings) returns
+-- the run context of gm.fit for a program's trainer.
 function launch.prepare(args, source, about, context)
   used = false
   local settle, close = observe(about.run)
@@ -61,12 +61,12 @@ function launch.prepare(args, source, about, context)
     run = fit.run }
 end
 
---- For the command line: the recipe's code has run to its end; what its last step did is waited for.
+--- Waits for the last step after the recipe's code has run to its end.
 function launch.settle()
   if lent.program then lent.program.settle() end
 end
 
---- For the command line: the recipe has ended.
+--- Takes the flags back after the recipe has ended.
 function launch.finish()
   if not lent.program then return end
   used = used or lent.program.fitted or false
@@ -74,14 +74,14 @@ function launch.finish()
   lent.program = nil
 end
 
---- Did the recipe call gm.launch, or gm.fit?
+--- Returns whether the recipe has called gm.launch or gm.fit.
 function launch.used() return used end
 
 -- ---------------------------------------------------------------- flags of the run
 
 local own_keys = { resume = true, out = true, no_eval = true }
 
--- Flags whose names a program has among its own keys are those keys' values; the others are for its trainer.
+-- A flag whose name is a key of the program becomes the value of that key; the other flags are for its trainer.
 local function share_flags(args, settings)
   local left = {}
   for _, flag in ipairs(lent.flags) do
@@ -97,8 +97,8 @@ local function share_flags(args, settings)
   return next(left) and left
 end
 
--- A setting that is not there under this name: that which another name of the schema stands for (BATCH_SIZE), nil for a
--- key that was not given, an error for any other.
+-- Reads a setting that the table does not have: the value of the key that an alias stands for (BATCH_SIZE), nil for a
+-- key of the schema, an error for any other.
 local function missing(file)
   return function(settings, key)
     local schema = require "ganymede.config.schema"
@@ -118,7 +118,7 @@ end
 
 local by_position = { "config", "rank", "world_size", "host", "port", "backend", "local_rank", "seed", "verbose" }
 
--- Arguments by position, or one table of settings, as one table.
+-- Returns arguments given by position, or one table of settings, as one table.
 local function named(names, first, ...)
   local more = select("#", ...)
   if more == 0 and type(first) ~= "string" then return first end
@@ -130,37 +130,37 @@ local function named(names, first, ...)
   return out
 end
 
--- Ranks are numbered by who starts them: a program may say what they are, and not change it.
+-- Checks rank, world size and the like. Who starts the ranks numbers them, so a program cannot change these numbers.
 local function check_rank(given)
   local is = { rank = core.rank(), world_size = core.world(), world = core.world(),
     local_rank = require("ganymede.job.launcher").place_here() }
   for _, name in ipairs { "rank", "world_size", "world", "local_rank" } do
     if given[name] ~= nil and given[name] ~= is[name] then
       failure(2, "gm.launch: %s = %s, and this process is rank %d of %d: ranks are started from outside, by "
-        .. "`ganymede run FILE -n N`, or by mpirun or srun; leave %s away", name, tostring(given[name]), is.rank,
+        .. "`ganymede run FILE -n N`, or by mpirun or srun; leave %s out", name, tostring(given[name]), is.rank,
         is.world, name)
     end
   end
   if given.device ~= nil then
-    failure(2, "gm.launch: device = %s: the device is chosen by `ganymede run FILE --device cpu|cuda`",
+    failure(2, "gm.launch: device = %s: choose the device by `ganymede run FILE --device cpu|cuda`",
       tostring(given.device))
   end
 end
 
--- How Colossal-AI's ranks find each other; ours do that through MPI.
+-- Removes the addresses by which Colossal-AI's ranks find each other; ours find each other through MPI.
 local function drop_addresses(given)
   local said = {}
   for _, name in ipairs { "host", "port", "backend" } do
     if given[name] ~= nil then said[#said + 1], given[name] = name, nil end
   end
   if #said > 0 and given.verbose ~= false and core.rank() == 0 then
-    require("ganymede.base.log").info("gm.launch: %s: not needed, ranks find each other through MPI "
-      .. "(parallel.transport says how GPUs talk)", table.concat(said, ", "))
+    require("ganymede.base.log").info("gm.launch: %s: not needed, because ranks find each other through MPI "
+      .. "(parallel.transport says how tensors of GPUs travel)", table.concat(said, ", "))
   end
   given.verbose = nil
 end
 
--- A path as it is, or beside the recipe.
+-- Returns a path as it is, or in the folder of the recipe if there is no such file.
 local function found(path)
   local beside = lent.program and lent.program.source.path:match "^(.*/)[^/]*$"
   local file = io.open(path)
@@ -168,7 +168,7 @@ local function found(path)
   return not file and beside and beside .. path or path
 end
 
--- Settings over those of `config`.
+-- Returns the settings, completed by those of `config`.
 local function over_base(given)
   local base = given.config
   if base == nil then return given end
@@ -178,7 +178,7 @@ local function over_base(given)
   end
   local out = {}
   for key, value in pairs(base) do out[key] = value end
-  if out.config ~= nil then failure(2, "gm.launch: config: the table has a `config` of its own; give one") end
+  if out.config ~= nil then failure(2, "gm.launch: config: the table itself has a key `config`; only one may") end
   for key, value in pairs(given) do
     if key ~= "config" then out[key] = value end
   end
@@ -186,7 +186,7 @@ local function over_base(given)
   return out
 end
 
---- Settings with the flags applied. given: a table (default: empty), or Colossal-AI's arguments in their order.
+--- Returns the settings with the flags applied. given: a table (default: empty), or Colossal-AI's arguments in order.
 function launch.launch(...)
   local config = require "ganymede.config"
   local given = named(by_position, ...)
@@ -222,12 +222,12 @@ end
 
 -- ---------------------------------------------------------------- who started the ranks
 
--- What others than MPI say of the world -> variables of its size and of the rank, and who sets them.
+-- Variables, other than MPI's, of the world size and the rank, and who sets them.
 local environments = {
   torch = { "WORLD_SIZE", "RANK", "torchrun" }, slurm = { "SLURM_NPROCS", "SLURM_PROCID", "Slurm" },
 }
 
--- The world that the environment describes must be the one that MPI made.
+-- Refuses an environment that describes another world than the one that MPI made.
 local function check_environment(kind)
   local variables = environments[kind]
   local size, rank = tonumber(os.getenv(variables[1]) or ""), tonumber(os.getenv(variables[2]) or "")
@@ -238,12 +238,12 @@ local function check_environment(kind)
       .. "ganymede run FILE`", kind, variables[1], size, core.world(), core.world() == 1 and "" or "s", variables[3],
       size, size)
   elseif rank and rank ~= core.rank() then
-    failure(2, "gm.launch_from_%s: %s is %d, and MPI made this process rank %d: leave the variable away", kind,
+    failure(2, "gm.launch_from_%s: %s is %d, and MPI made this process rank %d: unset the variable", kind,
       variables[2], rank, core.rank())
   end
 end
 
---- Under `ganymede run -n N`; variables of torchrun that describe another world are refused.
+--- Does what gm.launch does, under `ganymede run -n N`. Variables of torchrun that describe another world are refused.
 function launch.launch_from_torch(...)
   check_environment "torch"
   return launch.launch(named({ "config", "backend", "seed", "verbose" }, ...))
@@ -251,13 +251,13 @@ end
 
 local with_host = { "config", "host", "port", "backend", "seed", "verbose" }
 
---- Under srun, or `ganymede run -n N`; a job whose tasks are not the ranks is refused.
+--- Does what gm.launch does, under srun or `ganymede run -n N`. A job whose tasks are not the ranks is refused.
 function launch.launch_from_slurm(...)
   check_environment "slurm"
   return launch.launch(named(with_host, ...))
 end
 
---- Under mpirun, or `ganymede run -n N`, which starts it.
+--- Does what gm.launch does, under mpirun or `ganymede run -n N`, which starts mpirun.
 function launch.launch_from_openmpi(...) return launch.launch(named(with_host, ...)) end
 
 return signature.export("gm", launch)

@@ -1,18 +1,18 @@
---- The flags of the command line while a program that trains in code runs: who takes them up.
+--- Gives the flags of the command line to whoever trains in a program that trains in code.
 --
 --     lent.program       -- while it runs: { args, source, about, settle, close, context, run, resolved, left, owner,
 --                        -- fitted }
 --
--- gm.launch (ganymede.train.launch) leaves here what it does not take itself. The program's first trainer takes that,
--- or its first gm.fit, which takes the flags also where gm.launch was not called. What is still here when a loop of the
--- program's own makes a step is refused.
+-- gm.launch (ganymede.train.launch) leaves here the flags that it does not take itself. The program's first trainer
+-- takes them, or its first gm.fit, which also takes them if gm.launch was not called. Flags that are still here when a
+-- loop of the program's own makes a step are refused.
 -- @module ganymede.train.lent
 local failure = require "ganymede.base.failure"
 local schema = require "ganymede.config.schema"
 
 local lent = {}
 
--- What a program with a loop of its own does in place of a flag.
+-- What a program with a loop of its own can do in place of a flag.
 local instead = {
   resume = "give gm.launch a key resume = false of your own, which it fills with the checkpoint's path",
   out = "give gm.launch a key out = \"runs/mine\" of your own, which it replaces",
@@ -23,9 +23,9 @@ local instead = {
 
 lent.flags = { "resume", "out", "no_eval", "trace", "profile" }
 
---- For trainers: the flags of the command line, for the first trainer that asks -> nil, or { context, over, run }: the
--- run context of gm.fit (nil: --steps alone), over(opt), which puts the flags over what the trainer's fit was given,
--- and run(trainer, context), which trains as gm.fit does.
+--- Lends the flags of the command line to the first trainer that asks. Returns nil, or { context, over, run }: context
+-- is the run context of gm.fit (nil: only --steps was given), over(opt) applies the flags to what the trainer's fit was
+-- given, and run(trainer, context) trains as gm.fit does.
 function lent.lend(trainer)
   local pending = lent.program
   if not pending or pending.owner and pending.owner ~= trainer then return nil end
@@ -41,7 +41,8 @@ function lent.lend(trainer)
     run = pending.run }
 end
 
--- The flags that are left for gm.fit. Without gm.launch these are all of them, and --set and --seed have no taker.
+-- Returns the flags that are left for gm.fit. Without gm.launch these are all of them, and --set and --seed are
+-- refused.
 local function left_for_fit(pending)
   if pending.resolved then return pending.left or {} end
   for _, flag in ipairs { "set", "seed" } do
@@ -56,8 +57,8 @@ local function left_for_fit(pending)
   return left
 end
 
---- For gm.fit in a program: the run context that it was given, with the flags of the command line over it. resolved:
--- the settings as ganymede.config.resolve gives them.
+--- Returns the run context that gm.fit was given in a program, with the flags of the command line applied. resolved:
+-- the settings as ganymede.config.resolve returns them.
 function lent.over_run(run, resolved)
   local pending = lent.program
   if not pending or pending.owner then return run end
@@ -69,25 +70,25 @@ function lent.over_run(run, resolved)
   return out
 end
 
--- Settings of gm.launch that a trainer takes up, and there is none.
+-- Refuses settings of gm.launch that only a trainer uses, in a loop without one.
 local function refuse_settings(launched)
   for _, name in ipairs(schema.trainer) do
     local value = launched[name]
     if value ~= nil and not (type(value) == "table" and next(value) == nil) then
-      failure(2, "gm.launch was given %s, which a trainer takes up, and this loop has none: train with "
-        .. "gm.trainer(engine):fit { ... }, or leave %s away", name, name)
+      failure(2, "gm.launch was given %s, which only a trainer uses, and this loop has none: train with "
+        .. "gm.trainer(engine):fit { ... }, or leave %s out", name, name)
     end
   end
 end
 
---- Raises where settings or flags have been given that nobody has taken up: the loop is the program's own. launched:
--- the settings, where a step is about to be made.
+--- Raises an error if settings or flags were given that nobody has used, because the loop is the program's own.
+-- launched: the settings, if a step is about to be made.
 function lent.refuse_untaken(launched)
   local pending = lent.program
   if launched then refuse_settings(launched) end
   for _, flag in ipairs(lent.flags) do
     if pending and pending.left and pending.left[flag] then
-      failure(2, "--%s is taken up by recipes that return a table and by trainers (gm.trainer(engine):fit { ... }); "
+      failure(2, "--%s works with recipes that return a table and with trainers (gm.trainer(engine):fit { ... }); "
         .. "this loop is the recipe's own: %s", (flag:gsub("_", "-")), instead[flag])
     end
   end

@@ -1,14 +1,15 @@
---- What the stages of a pipeline tell each other about gradients: sums for parameters that several of them hold, norms.
+--- Communication between the stages of a pipeline about gradients: sums for parameters that several stages hold, and
+-- norms.
 --
 --     local shared = stage_gradients.shared(stage)      -- once
 --     stage_gradients.sum(shared)                       -- after the gradients were summed over data
 --     stage_gradients.norm(stage_gradients.counted(parameters, shared), 2)
 --
--- A stage is a set of ranks; layouts say how a parameter lies on them, and what is here goes on between ranks of equal
--- coordinates on all other axes, block by block. A shared parameter has the same bits on all its stages, and keeps
--- them: sums are made in the order of ranks. The update waits for the norm of all stages, so a step ends with a barrier
--- in zero-bubble orders too: no stage updates first and takes it back later (the post-validation of Qi et al. 2023,
--- arXiv:2401.10241). The trap: all stages that share a parameter must call these together.
+-- A stage is a set of ranks, and layouts say how a parameter lies on them. The communication here is between ranks with
+-- equal coordinates on all other axes, block by block. A shared parameter keeps the same bits on all its stages,
+-- because sums are made in the order of ranks. The update waits for the norm of all stages, so a step ends with a
+-- barrier, also in zero-bubble orders: no stage updates first and undoes it later (the post-validation of Qi et al.
+-- 2023, arXiv:2401.10241). The trap: all stages that share a parameter must call these functions together.
 -- @module ganymede.train.stage_gradients
 local context = require "ganymede.job.context"
 local core = require "ganymede.core"
@@ -18,7 +19,7 @@ local tensors = require "ganymede.tensor"
 
 local stage_gradients = {}
 
--- "0 3 float": what entries of one message have in common
+-- "0 3 f32": what all entries of one message have in common.
 local function key_of(entry) return table.concat(entry.stages, " ") .. " " .. entry.tensor:dtype() end
 
 local function group_of(stages)
@@ -27,8 +28,8 @@ local function group_of(stages)
   return core.comm_group_of("pipeline stages " .. table.concat(stages, ", "), members)
 end
 
---- The parameters of this stage that others hold too, in messages: list of { stages, comm = group, tensors, names,
--- broadcast = list of tensors whose first values differ between stages }, in an order that no two stages see otherwise.
+--- Returns the parameters of this stage that others also hold, in messages: a list of { stages, comm = group, tensors,
+-- names, broadcast = list of tensors whose first values differ between stages }, in the same order on all stages.
 function stage_gradients.shared(stage)
   local messages, by_key, keys = {}, {}, {}
   for _, entry in ipairs(stage:shared()) do
@@ -47,7 +48,7 @@ function stage_gradients.shared(stage)
   return messages
 end
 
---- Gives parameters that were tied by hand the values that the first of their stages has.
+--- Gives parameters that a PipelineSharedModuleWrapper shares the values of the first of their stages.
 function stage_gradients.make_equal(shared)
   for _, message in ipairs(shared) do
     for _, t in ipairs(message.broadcast) do
@@ -58,7 +59,7 @@ end
 
 -- ---------------------------------------------------------------- sums
 
--- Which of the parameters have a gradient on some stage: list of booleans. On the meta device: all.
+-- Returns, for each parameter, whether it has a gradient on some stage. On the meta device all count as having one.
 local function touched(message)
   local flags, has_data = {}, core.device().has_data
   for i, t in ipairs(message.tensors) do flags[i] = core.grad_part(t) and 1 or 0 end
@@ -69,13 +70,13 @@ local function touched(message)
   return flags
 end
 
--- This rank's part of the gradient of t, zeros where no loss of this stage touched it.
+-- Returns this rank's part of the gradient of t; zeros if no loss of this stage depends on it.
 local function gradient_of(t)
   if not core.grad_part(t) then core.grad_clear(t) end
   return core.grad_part(t)
 end
 
--- All in one flat message.
+-- Sums all gradients in one flat message.
 local function sum_together(gradients, group)
   local flat, at = {}, 1
   for i, g in ipairs(gradients) do flat[i] = ops.reshape(g, { g:numel() }) end
@@ -96,15 +97,15 @@ local function sum_message(message)
   if #gradients > 1 then sum_together(gradients, message.comm) end
 end
 
---- Sums the gradients of shared parameters over the stages that hold them; one that no stage has a gradient of stays
--- without.
+--- Sums the gradients of shared parameters over the stages that hold them. A parameter without a gradient on any stage
+-- stays without one.
 function stage_gradients.sum(shared)
   for _, message in ipairs(shared) do tensors.scope(tensors.no_grad, sum_message, message) end
 end
 
 -- ---------------------------------------------------------------- norms
 
---- The parameters that count on this stage: shared ones on the first of their stages only.
+--- Returns the parameters that count on this stage; shared ones count on the first of their stages only.
 function stage_gradients.counted(parameters, shared)
   local elsewhere, own = {}, {}
   local here = ranks.stage()
@@ -117,7 +118,7 @@ function stage_gradients.counted(parameters, shared)
   return own
 end
 
--- p-norm of numbers, themselves p-norms of parts: without overflow, NaN where one is.
+-- Returns the p-norm of numbers that are p-norms of parts, without overflow; NaN if one of them is NaN.
 local function combined(norms, p)
   local largest = 0
   for _, x in ipairs(norms) do
@@ -130,8 +131,8 @@ local function combined(norms, p)
   return largest * sum ^ (1 / p)
 end
 
---- p-norm of the gradients of all stages; parameters: those that count on this one. Collective; the same bits
--- everywhere. Without a pipeline it is core.grad_norm.
+--- Returns the p-norm of the gradients of all stages, the same bits on every rank. parameters: those that count on this
+-- stage. Collective. Without a pipeline it is core.grad_norm.
 function stage_gradients.norm(parameters, p)
   local norms = ranks.of_stages(core.grad_norm(parameters, p))
   return #norms == 1 and norms[1] or combined(norms, p)

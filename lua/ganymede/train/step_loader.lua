@@ -1,13 +1,13 @@
---- The loader that gm.initialize returns: batches in the groups of one optimizer step.
+--- The loader that gm.initialize returns: it reads the batches of one optimizer step together.
 --
--- A step takes `gradient_accumulation` batches (the last of an epoch: what is left). They are read ahead,
--- because losses divide by the number of targets of the whole step, which must be known before the first
--- backward; the engine is told with engine:announce. Each batch of the loop has a scope of its own:
+-- A step takes `gradient_accumulation` batches (the last of an epoch takes those that are left). They are read ahead,
+-- because losses are divided by the number of targets of the whole step, which must be known before the first backward
+-- pass; engine:announce tells the engine. Each batch of the loop has a scope of its own:
 --
 --     for x, y in train_loader:batches() do ... end      -- tensors of one turn are free in the next
 --
 -- Under a pipeline schedule x and y of a batch are lists of micro-batches (ganymede.data.micro_batches).
--- The trap: `break` leaves the scope of that turn open; what was made in it is then freed by the collector.
+-- The trap: `break` leaves the scope of that turn open, and the collector must free what was made in it.
 -- @module ganymede.train.step_loader
 local core = require "ganymede.core"
 local micro_batches = require "ganymede.data.micro_batches"
@@ -19,20 +19,22 @@ local tensors = require "ganymede.tensor"
 local StepLoader = {}
 StepLoader.__index = StepLoader
 
---- loader: see ganymede.data; engine: who is told (nil for evaluation); accumulation: batches a step; pieces: micro-
--- batches that a batch comes in, or nil: whole. A loader without next_pieces is asked for batches, which are split.
+--- Makes a step loader. loader: see ganymede.data; engine: the engine that is told (nil for evaluation); accumulation:
+-- the number of batches in a step; pieces: the number of micro-batches in a batch; nil: batches are whole. Batches of a
+-- loader without next_pieces are split.
 function StepLoader.new(loader, engine, accumulation, pieces)
   return setmetatable({ loader = loader, engine = engine, accumulation = accumulation or 1, pieces = pieces,
                         epoch = 0 }, StepLoader)
 end
 
---- loader itself, where it is one already (gm.initialize returned it) or nil; else as new.
+--- Returns the loader itself if it is a step loader (gm.initialize returned it) or nil; otherwise makes one, as new
+-- does.
 function StepLoader.of(loader, engine, accumulation, pieces)
   if loader == nil or type(loader.next_step) == "function" then return loader end
   return StepLoader.new(loader, engine, accumulation, pieces)
 end
 
---- Steps an epoch, or nil for a loader without an end.
+--- Returns the number of steps in an epoch; nil for a loader without an end.
 function StepLoader:length()
   if not self.loader.length then return nil end
   local batches = self.loader:length()
@@ -45,23 +47,23 @@ function StepLoader:set_epoch(epoch)
   if self.loader.set_epoch then self.loader:set_epoch(epoch) end
 end
 
---- Goes to a step of this epoch, 0 for its first.
+--- Goes to a step of this epoch, from 0.
 function StepLoader:seek(step) self.loader:seek(step * self.accumulation) end
 
--- fn(part) on a batch, or on each of its micro-batches.
+-- Calls fn(part) for a batch, or for each of its micro-batches.
 local function each_piece(batch, fn)
   if not micro_batches.is_list(batch) then return fn(batch) end
   for _, piece in ipairs(batch) do fn(piece) end
 end
 
--- The sum of a list of f64 scalars as f64 (1), zero where there is none.
+-- Returns the sum of a list of f64 scalars as f64 (1); zero for an empty list.
 local function added(list)
   local sum = list[1] or tensors.zeros({}, { dtype = "f64" })
   for i = 2, #list do sum = ops.add(sum, list[i]) end
   return ops.reshape(sum, { 1 })
 end
 
--- This rank's terms of the counts of a step, for each term of the criterion a list of f64 scalars.
+-- Returns this rank's terms of the counts of a step: for each term of the criterion a list of f64 scalars.
 local function terms_on_device(criterion, step)
   local terms = { {} }
   local function count(label)
@@ -75,7 +77,8 @@ local function terms_on_device(criterion, step)
   return terms
 end
 
--- Contributing targets of a whole step, an f64 scalar for each term of the criterion, which nobody reads.
+-- Returns the numbers of contributing targets of a whole step, an f64 scalar for each term of the criterion. The host
+-- does not read them.
 local function count_on_device(engine, step)
   local sums, counts = {}, {}
   for k, list in ipairs(terms_on_device(engine.loss_function, step)) do sums[k] = added(list) end
@@ -86,8 +89,8 @@ local function count_on_device(engine, step)
   return counts
 end
 
--- The same as numbers, from one small sum over the ranks
--- at most: a criterion without count_part counts what all ranks know.
+-- Returns the same as numbers, by at most one small sum over the ranks. A criterion without count_part returns a count
+-- that all ranks know.
 local function count_step(engine, step)
   ranks.phase "forward"
   local criterion, totals = engine.loss_function, {}
@@ -100,7 +103,7 @@ local function count_step(engine, step)
   return criterion.count_part and ranks.sum(totals) or totals
 end
 
--- What the engine is told of them; step.targets is their sum, or nil where only the device knows it.
+-- Returns the counts for the engine, and sets step.targets to their sum, or to nil if only the device knows it.
 local function tell_targets(engine, step)
   local criterion = engine.loss_function
   if engine.late and criterion and criterion.count_tensor then
@@ -114,14 +117,15 @@ local function tell_targets(engine, step)
   return counts
 end
 
--- Integers are tokens, one a position of the last dimension; anything else is none.
+-- Returns the number of tokens in x: integers are tokens, one at each position of the last dimension; other x have
+-- none.
 local function tokens_of(x)
   if not core.is_tensor(x) then return 0 end
   local dtype = x:dtype()
   return (dtype == "i64" or dtype == "i32") and x:size(1) * (x:dim() > 1 and x:size(-1) or 1) or 0
 end
 
--- The next batch, in pieces where the loader was made for them.
+-- Returns the next batch, in pieces if the step loader was made for them.
 local function read(self)
   local loader, m = self.loader, self.pieces
   if not m then return loader:next() end
@@ -129,7 +133,7 @@ local function read(self)
   local x, y = loader:next()
   if x == nil or y == nil then return x ~= nil and micro_batches.split(x, m) or nil end
   if micro_batches.count(x) ~= micro_batches.count(y) then
-    error(("a batch of %d samples has %d labels: micro-batches need as many of each in the first dimension")
+    error(("a batch of %d samples has %d labels: micro-batches need equal numbers of both in the first dimension")
       :format(micro_batches.count(x), micro_batches.count(y)), 0)
   end
   return micro_batches.split(x, m), micro_batches.split(y, m)
@@ -143,10 +147,10 @@ local function add_batch(step, x, y)
   end)
 end
 
---- The batches of the next step, or nil at the end of the epoch: list of { x, y }, held by the caller's
--- scope; fields targets (of all terms of the criterion), samples, tokens and pieces (micro-batches; a whole batch is
--- one) count the whole of it. targets is nil where only the device knows it: the step's numbers have it later; and with
--- `deferred`, which leaves counting and telling the engine to announce.
+--- Returns the batches of the next step, or nil at the end of the epoch: a list of { x, y }, which the caller's scope
+-- holds. Its fields targets (of all terms of the criterion), samples, tokens and pieces (micro-batches; a whole batch
+-- is one) count the whole step. targets is nil if only the device knows it (the numbers of the step have it later), and
+-- with `deferred`, which leaves the counting to announce.
 function StepLoader:next_step(deferred)
   local step = { samples = 0, tokens = 0, pieces = 0 }
   for _ = 1, self.accumulation do
@@ -159,13 +163,13 @@ function StepLoader:next_step(deferred)
   return step
 end
 
---- Counts the targets of a step and tells the engine of it.
+--- Counts the targets of a step and announces them to the engine.
 function StepLoader.announce(engine, step)
   local counts = tell_targets(engine, step)
   engine:announce(#counts == 1 and counts[1] or counts, #step, step.pieces)
 end
 
--- To the first batch: of the next epoch if this loader trains and has passed through this one.
+-- Goes to the first batch: that of the next epoch if this loader trains and has reached the end of this one.
 local function rewind(self)
   if self.engine and self.passed then
     self:set_epoch(self.epoch + 1)
@@ -174,7 +178,7 @@ local function rewind(self)
   end
 end
 
---- Iterator over the x, y of one epoch: the one that set_epoch chose, or else the one after the last.
+--- Returns an iterator over the x, y of one epoch: the one that set_epoch chose, otherwise the one after the last.
 function StepLoader:batches()
   local step, at, depth = nil, 0, core.scope_depth()
   rewind(self)

@@ -1,17 +1,17 @@
---- The trainer: epochs of steps over an engine, evaluation, and hooks around both.
+--- The trainer runs epochs of an engine's steps, and evaluation, with hooks around both.
 --
 --     local trainer = gm.trainer(engine)
 --     trainer:fit { train_dataloader = train, epochs = 2, test_dataloader = test, hooks = { gm.hooks.LossHook() } }
 --     trainer.metrics.test.accuracy
 --
--- Each step runs in a scope, each hook call in one; one bounded step of Lua's collector follows each
--- update, at the same place on every rank. All ranks run the same hooks at the same points, so hooks may communicate;
--- rank 0 alone says what trainer:say is told. The trap: `step` counts optimizer steps over the whole run,
--- `step_of_epoch` those of this epoch, and both say how many are over.
+-- Each step runs in a scope, and so does each hook call. After each update Lua's collector makes one bounded step, at
+-- the same place on every rank. All ranks run the same hooks at the same points, so hooks may communicate. Only rank 0
+-- prints what trainer:say is given. The trap: `step` counts the optimizer steps of the whole run, and `step_of_epoch`
+-- those of this epoch; both are the number of steps already made.
 --
--- On a GPU a step's numbers (loss, gradient norm) are known when the next one has been queued: then its hooks'
--- after_train_loss is called, with the step's own numbers. Any hook whose after_train_iter needs the loss makes every
--- step wait for the device (hooks/base.lua); trainer:settle() waits once. Where memory is the host's, nothing is late.
+-- On a GPU the numbers of a step (loss, gradient norm) are known when the next step has been queued. Then
+-- after_train_loss of the hooks is called with them. A hook whose after_train_iter needs the loss makes every step wait
+-- for the device (hooks/base.lua); trainer:settle() waits once. On a CPU nothing is late.
 -- @module ganymede.train.trainer
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
@@ -30,14 +30,15 @@ local no_grad, scope = tensor.no_grad, tensor.scope
 local Trainer = {}
 Trainer.__index = Trainer
 
--- KB of the Lua heap that the collector may look at after each step: less than 0.1 ms, and more than a step
--- of Lua code leaves behind
+-- The KB of the Lua heap that the collector may visit after each step: this takes less than 0.1 ms, and is more than
+-- the Lua code of a step leaves behind.
 Trainer.collector_step = 64
 
--- engine: of gm.initialize, or { engine = ... }
+-- engine: the engine that gm.initialize returned, or { engine = ... }.
 local new = signature.constructor("engine table", function(_, engine)
   if type(engine) == "table" and getmetatable(engine) == nil then
-    engine = options.check("Trainer", { engine = { type = "table", doc = "of gm.initialize" } }, engine, 2).engine
+    engine = options.check("Trainer", { engine = { type = "table",
+      doc = "the engine that gm.initialize returned" } }, engine, 2).engine
   end
   return setmetatable({ engine = engine, hooks = {}, epoch = 0, step = 0, step_of_epoch = 0, states = {},
                         metrics = { train = {}, test = {} }, losses = {}, samples = 0, samples_before = 0,
@@ -45,14 +46,14 @@ local new = signature.constructor("engine table", function(_, engine)
                         seconds = 0, pending = {} }, Trainer)
 end)
 
---- One line for the user, from rank 0. Where it goes: trainer.sink(text), by default standard error.
+--- Prints one line for the user, on rank 0, to trainer.sink(text) or, by default, to standard error.
 function Trainer:say(text)
   if not ranks.is_first() then return end
   if self.sink then return self.sink(text) end
   io.stderr:write(text, "\n")
 end
 
---- Steps of the whole run, or nil where the loader does not know its length.
+--- Returns the number of steps of the whole run; nil if the loader does not know its length.
 function Trainer:total_steps()
   local by_epochs = self.max_epochs and self.steps_per_epoch and self.max_epochs * self.steps_per_epoch
   return by_epochs and self.max_steps and math.min(by_epochs, self.max_steps) or by_epochs or self.max_steps
@@ -74,17 +75,17 @@ local function sorted(hooks)
   return out
 end
 
--- fn of a hook, on a rank that has no output since another stage of the pipeline has it: an error there says so.
+-- Calls fn of a hook on a rank that has no output, because another stage of the pipeline has it. An error says so.
 local function without_output(fn, hook, ...)
   local ok, err = failure.try(fn, hook, ...)
   if ok then return end
   error(failure.changed(err, function(text)
     return text .. "\n  output is nil on this rank: another stage of the pipeline has it. Write `if output then ... "
-      .. "end` around what reads it; a MetricHook adds up a measure of your own over the ranks"
+      .. "end` around the code that reads it; a MetricHook sums a measure of your own over the ranks"
   end), 0)
 end
 
--- One call of a hook at a point.
+-- Calls one point of one hook.
 local function call_hook(self, hook, point, output, ...)
   local fn = hook[point]
   if not fn then return end
@@ -99,7 +100,7 @@ function Trainer:call(point, ...)
   for _, hook in ipairs(self.hooks) do call_hook(self, hook, point, ...) end
 end
 
--- Does a step wait for its numbers? Where they are there at once it costs nothing.
+-- Whether a step waits for its numbers. On a CPU they are known at once, and waiting costs nothing.
 local function loss_needed(self)
   if not self.engine.late then return true end
   for _, hook in ipairs(self.hooks) do
@@ -108,7 +109,7 @@ local function loss_needed(self)
   return false
 end
 
---- Attaches hooks: objects, classes, or { type = ..., options }. Those of an earlier call are replaced.
+--- Attaches hooks: objects, classes, or { type = NAME, and options }. They replace those of an earlier call.
 function Trainer:attach(hooks)
   local built, seen = {}, {}
   for i, hook in ipairs(hooks or {}) do
@@ -121,7 +122,7 @@ function Trainer:attach(hooks)
   self:call "after_hook_is_attached"
 end
 
--- Does any hook look at the outputs of a step?
+-- Whether any hook uses the outputs of a step.
 local function output_needed(self)
   for _, hook in ipairs(self.hooks) do
     if hook.after_train_iter and hook.needs_output ~= false then return true end
@@ -131,7 +132,7 @@ end
 
 -- ---------------------------------------------------------------- training
 
--- What is known of a step when it has been queued; the rest comes with its numbers.
+-- Returns what is known of a step when it has been queued; fill_in adds its numbers.
 local function new_record(self, batches)
   self.step, self.step_of_epoch = self.step + 1, self.step_of_epoch + 1
   for _, name in ipairs { "samples", "tokens" } do self[name] = self[name] + batches[name] end
@@ -139,7 +140,7 @@ local function new_record(self, batches)
            total_samples = self.samples_before + self.samples, targets = batches.targets }
 end
 
--- The step's numbers, as the engine tells them.
+-- Adds the numbers of a step, as the engine reports them.
 local function fill_in(self, record, numbers)
   record.loss, record.gradient_norm, record.lr = numbers.loss, numbers.gradient_norm, numbers.lr
   record.not_finite, record.targets = numbers.not_finite, record.targets or numbers.targets
@@ -147,7 +148,7 @@ local function fill_in(self, record, numbers)
   self.losses[#self.losses + 1] = record.loss
 end
 
--- Both points of a step that waits, hook by hook.
+-- Calls both points of a step that waits for its numbers, hook by hook.
 local function call_hooks(self, record, output, label)
   for _, hook in ipairs(self.hooks) do
     call_hook(self, hook, "after_train_iter", output, label, record.loss)
@@ -155,7 +156,7 @@ local function call_hooks(self, record, output, label)
   end
 end
 
--- What waited for the numbers of steps that are known by now.
+-- Calls what has waited for the numbers of steps that are known by now.
 local function tell_known(self)
   while self.pending[1] and self.pending[1].loss do
     local record = table.remove(self.pending, 1)
@@ -164,21 +165,21 @@ local function tell_known(self)
   end
 end
 
--- Tells of a step that has waited for its numbers; once.
+-- Calls on_step, once, for a step that has waited for its numbers.
 local function tell_step(self)
   local record = self.untold
   self.untold = nil
   if record and self.on_step then self.on_step(self, record) end
 end
 
---- Waits until the numbers of all steps are known, and tells the hooks, and whoever follows the run.
+--- Waits until the numbers of all steps are known, and gives them to the hooks and to on_step.
 function Trainer:settle()
   self.engine:settle()
   tell_known(self)
   tell_step(self)
 end
 
--- A step and its hooks.
+-- Runs a step and its hooks.
 local function run_step(self, batches)
   local record, early
   local outputs, labels = self.engine:train_step(batches, self.keep_output, function(numbers)
@@ -201,7 +202,7 @@ local function run_step(self, batches)
   tell_known(self)
 end
 
--- One step: its batches, the update, the hooks. True while the epoch goes on.
+-- Runs one step: its batches, the update, the hooks. Returns whether there was a batch.
 local function train_step(self, loader)
   self:call "before_train_iter"
   local started = core.now()
@@ -213,10 +214,10 @@ local function train_step(self, loader)
   return true
 end
 
--- Is there another step in this epoch? Loaders of unknown length find out by reading.
+-- Whether there is another step in this epoch. For a loader of unknown length only reading can tell.
 local function more_in_epoch(self) return not self.steps_per_epoch or self.step_of_epoch < self.steps_per_epoch end
 
--- Was any rank asked to stop? Several ranks ask in the middle of a step (engine:step), where they speak anyway.
+-- Whether any rank was asked to stop. Several ranks ask in the middle of a step (engine:step), in the sum of the loss.
 local function stop_asked(self)
   if core.world() > 1 then return self.engine.stop_asked end
   return self.should_stop and self.should_stop()
@@ -245,7 +246,7 @@ local function train_epoch(self, loader)
   self:call "after_train_epoch"
 end
 
--- What fit was given, and what gm.launch was told where that says nothing.
+-- Returns what fit was given, completed by what was given to gm.launch.
 local function completed(self, given)
   local launched = self.engine.launched
   self.engine.has_trainer = true
@@ -260,15 +261,17 @@ local function completed(self, given)
 end
 
 local fit_options = {
-  train_dataloader = { type = "table", doc = "what gm.initialize returned, or a loader of ganymede.data" },
-  epochs = { type = "integer", min = 1, optional = true, doc = "epochs of the whole run" },
-  max_steps = { type = "integer", min = 1, optional = true, doc = "optimizer steps of the whole run" },
-  test_dataloader = { type = "table", optional = true, doc = "evaluated after epochs, and at the end" },
-  test_interval = { type = "integer", min = 1, default = 1, doc = "epochs between two evaluations" },
-  hooks = { type = "table", default = {}, doc = "list of hooks" },
+  train_dataloader = { type = "table",
+    doc = "the loader of the batches to train on, from gm.initialize or ganymede.data" },
+  epochs = { type = "integer", min = 1, optional = true, doc = "the number of epochs of the whole run" },
+  max_steps = { type = "integer", min = 1, optional = true, doc = "the number of optimizer steps of the whole run" },
+  test_dataloader = { type = "table", optional = true,
+    doc = "the loader of the batches that are evaluated after epochs and at the end" },
+  test_interval = { type = "integer", min = 1, default = 1, doc = "the number of epochs between two evaluations" },
+  hooks = { type = "table", default = {}, doc = "the list of hooks" },
 }
 
--- The hooks given, and one that moves the scheduler if none of them does.
+-- Returns the hooks given, and one that moves the scheduler if none of them does.
 local function with_scheduler(self, hooks)
   local out, moved = {}, not self.engine.lr_scheduler
   for i, hook in ipairs(hooks) do
@@ -279,7 +282,7 @@ local function with_scheduler(self, hooks)
   return out
 end
 
---- Everything that fit does before its first step, for who must look at the run before (resuming does).
+--- Does everything that fit does before its first step. A program that resumes calls it first.
 function Trainer:prepare(given)
   local opt = options.check("fit", fit_options, completed(self, given), 2)
   local engine, pieces = self.engine, self.engine.schedule.num_microbatches
@@ -294,7 +297,7 @@ function Trainer:prepare(given)
   return self
 end
 
--- Where the run stands inside its epochs, from the number of steps that are over.
+-- Computes the position of the run in its epochs from the number of steps already made.
 local function seek(self)
   local per = self.steps_per_epoch
   if per and self.step > 0 then
@@ -313,8 +316,8 @@ local function end_epoch(self, opt)
   return last or self.ended -- evaluation may have ended it
 end
 
---- Trains, as prepared or as given, until `epochs` or `max_steps` (what comes first; both count the whole
--- run, resumed parts included), evaluating between. Calls hooks in the order of hooks/base.lua.
+--- Trains, as prepared or as given, until `epochs` or `max_steps`, whichever comes first; both count the whole run,
+-- resumed parts included. It evaluates between epochs and calls hooks in the order of hooks/base.lua.
 function Trainer:fit(given)
   if given then self:prepare(given) end
   local flags = self.lent
@@ -339,8 +342,8 @@ end
 
 -- ---------------------------------------------------------------- checkpoints of the loop itself
 
---- Position and hook states, as plain values. Waits for the numbers of all steps: hooks gather them, and who follows
--- the run (metrics.jsonl) knows a step before its checkpoint is there.
+--- Returns the position and the states of the hooks as plain values. It waits for the numbers of all steps, because
+-- hooks use them, and so that metrics.jsonl has a step before its checkpoint exists.
 function Trainer:state()
   self:settle()
   local states = {}
@@ -352,7 +355,7 @@ function Trainer:state()
            samples = self.samples_before + self.samples, hooks = states, metrics = self.metrics }
 end
 
---- Takes a state up. Hooks are matched by place and name; those that are new keep their fresh state.
+--- Restores a state. Hooks are matched by position and name; new ones keep their fresh state.
 function Trainer:load_state(state)
   self.samples_before = state.samples or state.step * (self.samples_per_step or 0)
   self.step, self.metrics = state.step, { train = state.metrics.train or {}, test = state.metrics.test or {} }

@@ -1,6 +1,6 @@
 --- Evaluation and prediction of a trainer: forward passes of the engine's schedule in evaluation mode, without
--- recording. Losses are means over the targets of all batches and ranks.
--- The trap: of a pipeline's stages only one has the outputs; hooks are called on the others with nil.
+-- recording gradients. Losses are means over the targets of all batches and ranks.
+-- The trap: only one stage of a pipeline has the outputs; on the others hooks receive nil.
 -- @module ganymede.train.trainer_evaluation
 local core = require "ganymede.core"
 local metrics = require "ganymede.nn.metrics"
@@ -20,8 +20,8 @@ local function flat(lists)
   return out
 end
 
--- Mean loss of each of a list of outputs (nil: another stage has them), sums and counts over all ranks from one small
--- sum -> list; without an entry where there is nothing to count.
+-- Returns the list of the mean losses of a list of outputs (nil: another stage has them), by one small sum over all
+-- ranks. An output without targets has no entry.
 local function measure(engine, outputs, labels, mean)
   local sums, counts, losses = {}, {}, {}
   for k, label in ipairs(labels) do
@@ -37,13 +37,13 @@ local function measure(engine, outputs, labels, mean)
   return losses
 end
 
--- A batch, or the list of its micro-batches, as a list.
+-- Returns a batch, or the list of its micro-batches, as a list.
 local function listed(x)
   if x == nil or micro_batches.is_list(x) then return x end
   return { x }
 end
 
--- One batch; each of its micro-batches is an iteration of the hooks.
+-- Evaluates one batch; each of its micro-batches is an iteration for the hooks.
 local function test_step(self, batches, mean)
   self:call "before_test_iter"
   local engine, losses = self.engine, {}
@@ -65,7 +65,7 @@ local function next_test_step(self, loader, mean)
   return true
 end
 
--- The output for one input, all of it: of the model itself, or where it is in parts through the schedule.
+-- Returns the whole output for one input: from the model itself, or through the schedule if the model is in parts.
 local function predict_one(engine, x)
   if engine.stage.stages == 1 then return projection.whole(engine(x)) end
   local given = false
@@ -78,11 +78,11 @@ local function predict_one(engine, x)
   return projection.whole((engine:execute_schedule(iter, run)))
 end
 
---- For the class Trainer: evaluate and predict.
+--- Adds evaluate and predict to the class Trainer.
 return function(Trainer)
 
---- Runs the loader once in evaluation mode -> table of metrics (loss, and what hooks add to
--- trainer.metrics.test). Changes neither parameters nor the random numbers of training.
+--- Runs the loader once in evaluation mode and returns a table of metrics: loss, and what hooks add to
+-- trainer.metrics.test. It changes neither parameters nor the random numbers of training.
 function Trainer:evaluate(loader)
   local engine, mean = self.engine, metrics.SumOfMeans()
   loader = StepLoader.of(loader, nil, 1, engine.schedule.num_microbatches)
@@ -103,9 +103,9 @@ function Trainer:evaluate(loader)
   return self.metrics.test
 end
 
---- Output of the model for one input, or for each of a list of inputs, in evaluation mode. In a pipeline all ranks call
--- it with the same inputs; the outputs are on the stage that holds the last part, elsewhere it returns nil, or an empty
--- list for a list.
+--- Returns the output of the model for one input, or for each of a list of inputs, in evaluation mode. In a pipeline
+-- all ranks call it with the same inputs. Only the stage that holds the last part has the outputs; on others the result
+-- is nil, or an empty list for a list.
 function Trainer:predict(data)
   local engine = self.engine
   local training = engine.training

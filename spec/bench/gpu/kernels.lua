@@ -96,9 +96,10 @@ local function cases_of(t)
                                { true } } },
     sum_squares = { { "", { x() }, { true } } },
     sgd = { { "momentum", { false, false, x() }, { x(), random({ rows, width }, "f32"),
-      t ~= "f32" and random({ rows, width }, "f32") or false, n = 3 }, { momentum = 0.9 } } },
+      t ~= "f32" and random({ rows, width }, "f32") or false, false, n = 4 }, { momentum = 0.9 } } },
     adam = { { "", { false, false, x() }, { x(), random({ rows, width }, "f32"),
-      gm.ones({ rows, width }, { dtype = "f32" }), t ~= "f32" and random({ rows, width }, "f32") or false, n = 4 },
+      gm.ones({ rows, width }, { dtype = "f32" }), false, t ~= "f32" and random({ rows, width }, "f32") or false, false,
+      n = 6 },
       { decoupled = true, weight_decay = 0.1 } } },
   }
   two(list.bias_activation_grad[2][2])

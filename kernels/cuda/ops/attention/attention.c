@@ -1,5 +1,6 @@
-/* attention.c - attention and its gradient: cuDNN where it serves (dnn.h), else our own kernels: on tensor cores for
- * heads of 16 bits (attention_mma.cu), in plain tiles for all others (attention.cu). */
+/* attention.c - attention and its gradient. cuDNN computes the calls that it takes (dnn.h). Our own kernels compute the
+ * others: on tensor cores for 16-bit heads of up to 128 numbers (attention_mma.cu), else in plain tiles (attention.cu).
+ */
 #include <inttypes.h>
 #include <math.h>
 #include <stddef.h>

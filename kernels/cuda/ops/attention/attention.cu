@@ -1,8 +1,8 @@
-/* attention.cu - attention and its gradient in tiles, for what cuDNN does not do (dnn.h): f32 and f64, and heads of 16
- * bits that are too wide for attention_mma.cu. FlashAttention-2 (Dao 2023): a block goes over the keys of a tile of
- * queries and keeps the largest score, the sum of exp and the weighted values so far, so that scores never reach
- * memory. The gradient of q comes from one kernel, those of k and v from another, each with its sums in one order, so
- * that nothing is added by two blocks.
+/* attention.cu - attention and its gradient in tiles, for calls that cuDNN does not take (dnn.h): f32 and f64, and
+ * heads of 16 bits that are too wide for attention_mma.cu. It follows FlashAttention-2 (Dao 2023). A block has a tile
+ * of queries and goes over the keys. It keeps the largest score, the sum of exp and the weighted values so far, so
+ * scores are never written to memory. One kernel computes the gradient of q, and another one those of k and v. Each
+ * sums in one order, and no two blocks add to the same element.
  *     gm_attention_<narrow or wide>_<dtype>, gm_attention_dq_.., gm_attention_dkv_... */
 #include "attention.cuh"
 

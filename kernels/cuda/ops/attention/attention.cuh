@@ -1,5 +1,5 @@
-/* attention.cuh - what the kernels of attention.cu and attention_mma.cu share: where a block works, and what a query
- * sees. */
+/* attention.cuh - what the kernels of attention.cu and attention_mma.cu share: the place where a block works, and the
+ * keys that a query sees. */
 #ifndef GM_CUDA_ATTENTION_CUH
 #define GM_CUDA_ATTENTION_CUH
 

@@ -1,4 +1,4 @@
-/* attention_args.h - what the kernels of attention.cu take. C for both sides. */
+/* attention_args.h - arguments of the kernels of attention.cu and attention_mma.cu. C for host and kernels. */
 #ifndef GM_CUDA_ATTENTION_ARGS_H
 #define GM_CUDA_ATTENTION_ARGS_H
 
@@ -6,8 +6,9 @@
 
 #include "../../../op.h"
 
-/* Tiles: 16 by 16 threads, each with so many queries and keys of a tile, and every 16th number of a head. Narrow heads:
- * up to 64 numbers, wide ones: up to 256. Chosen so that all tiles of a block fit into the 163 KiB of an A100. */
+/* Tiles of attention.cu: a block has 16 by 16 threads. Each thread has GM_ATTENTION_EACH_... queries and keys of a
+ * tile, and every 16th number of a head. Narrow heads have up to 64 numbers, wide ones up to 256. With these sizes all
+ * tiles of a block fit into the 163 KiB of shared memory of an A100. */
 #define GM_ATTENTION_THREADS         16
 #define GM_ATTENTION_NARROW          64
 #define GM_ATTENTION_WIDE            256
@@ -16,8 +17,9 @@
 #define GM_ATTENTION_EACH_narrow_f64 2
 #define GM_ATTENTION_EACH_wide_f64   1
 
-/* attention_mma.cu: threads of a block, queries or keys of a tile, and queries of the tiles that keys go over in the
- * gradient, for heads of up to 64 and of up to 128 numbers (registers); rows of tiles have 8 numbers more. */
+/* attention_mma.cu: the threads of a block; the queries or keys of a tile; and, for the gradient of keys and values,
+ * the queries of a tile for heads of up to 64 and of up to 128 numbers (as many as registers allow). Rows of tiles have
+ * 8 more numbers. */
 #define GM_ATTENTION_MMA_THREADS     128
 #define GM_ATTENTION_MMA_TILE        64
 #define GM_ATTENTION_MMA_NARROW      64
@@ -27,18 +29,18 @@
 
 typedef struct gm_attention_view {
     void   *data;
-    int64_t stride[4]; /* batch, row, head, number of the head */
+    int64_t stride[4]; /* of batch, row, head, and number in the head, in elements */
 } gm_attention_view;
 
 typedef struct gm_attention_args {
     gm_attention_view q, k, v, o, g, dq, dk, dv;
     void             *lse;
     const uint8_t    *mask;  /* NULL: none */
-    void             *delta; /* (batch, heads, queries): the sum of g o, made with dq and used for dk and dv */
+    void             *delta; /* (batch, heads, queries): sums of g o; the kernel of dq writes them for that of dk, dv */
     int64_t           lse_stride[3], mask_stride[2];
     int64_t           batch, queries, heads, keys, key_heads;
     int32_t           size, causal, accumulate;
-    int32_t           vectors;   /* may 8 numbers of 16 bits be read at once, everywhere? */
+    int32_t           vectors;   /* 1: in all tensors 8 numbers of 16 bits can be read at once */
     uint32_t          threshold; /* of dropout; 0: none */
     double            scale, keep;
     uint64_t          stream_key;

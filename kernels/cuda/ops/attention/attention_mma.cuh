@@ -1,5 +1,6 @@
-/* attention_mma.cuh - what the kernels of attention_mma.cu are made of: factors from tiles in shared memory, tiles from
- * memory, the draws of dropout, sums over the lanes of a row. None of it depends on the dtype: 16 bits are moved. */
+/* attention_mma.cuh - the parts of the kernels of attention_mma.cu: they load factors from tiles in shared memory and
+ * tiles from memory, draw dropout, and sum over the lanes of a row. None of them depends on the dtype; they move 16-bit
+ * words. */
 #ifndef GM_CUDA_ATTENTION_MMA_CUH
 #define GM_CUDA_ATTENTION_MMA_CUH
 

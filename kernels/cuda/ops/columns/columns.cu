@@ -1,5 +1,5 @@
-/* columns.cu - sums over rows (columns_args.h). First pass: a warp has 32 packs of columns and every eighth row of its
- * block's set; the warps' sums are added in order. */
+/* columns.cu - sums over rows (columns_args.h). In the first pass a warp has 32 packs of columns and every eighth row
+ * of its block's set. The sums of the warps are then added in order. */
 #include "../../common/rows.cuh"
 #include "columns_args.h"
 #include "../../common/functions.cuh"

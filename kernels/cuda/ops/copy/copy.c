@@ -1,6 +1,6 @@
-/* copy.c - fill, copy, and scale, which may change the dtype, too. A copy of the same dtype moves bits: with the
- * driver where neither side has gaps, else as cells of the most bytes (up to 16) that strides and addresses allow,
- * and where rows become columns in tiles, so that both sides are read and written along their memory. */
+/* copy.c - fill, copy, and scale, which may also change the dtype. A copy within a dtype moves bits. The driver copies
+ * if neither side has gaps. Otherwise a kernel moves cells of as many bytes as strides and addresses allow, up to 16.
+ * If rows become columns, it moves tiles, so that both sides are read and written along their memory. */
 #include "copy_args.h"
 
 #include <stdio.h>

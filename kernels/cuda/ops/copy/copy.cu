@@ -1,8 +1,10 @@
-/* copy.cu - fill and copies: elements moved as bits, whatever they are, by size (gm_move_<bytes>, where 16 bytes are
- * items of smaller elements: the host turns one into the other); a plane whose rows become columns, through shared
- * memory (gm_turn_<bytes>); between the dtypes of arithmetic in items (gm_cast_<from>_<to>); all others (gm_cast_any).
- * And the same times a number that is known on the device only (gm_scale_<from>_<to>, gm_scale_any).
- * The limit is bandwidth: each element is read and written once. */
+/* copy.cu - the kernels of fill, copy and scale:
+ *     gm_move_<bytes>        moves elements of this size as bits; 16 bytes may be an item of smaller elements
+ *     gm_turn_<bytes>        moves a plane whose rows become columns, through shared memory
+ *     gm_cast_<from>_<to>    casts between floats, in items
+ *     gm_cast_any            all other casts
+ *     gm_scale_<from>_<to>, gm_scale_any    cast, and multiply by a number that only the device knows
+ * The limit is bandwidth: each element is read once and written once. */
 #include "../../common/map.cuh"
 #include "copy_args.h"
 

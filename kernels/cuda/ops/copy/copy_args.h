@@ -1,4 +1,4 @@
-/* copy_args.h - arguments of the kernels of copy.cu that are not maps alone. */
+/* copy_args.h - arguments of those kernels of copy.cu for which gm_map_args (map.h) are not enough. */
 #ifndef GM_CUDA_COPY_ARGS_H
 #define GM_CUDA_COPY_ARGS_H
 

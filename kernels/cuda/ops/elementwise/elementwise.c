@@ -1,5 +1,5 @@
-/* elementwise.c - axpy, affine, unary, unary_grad, binary, compare and where: one launch each, of the kernel for
- * items of 16 bytes where strides and addresses allow them, else of the one for elements (map.h). */
+/* elementwise.c - axpy, affine, unary, unary_grad, binary, compare and where. Each is one launch: of the kernel for
+ * items of 16 bytes if strides and addresses allow them, else of the kernel for single elements (map.h). */
 #include <stdio.h>
 #include "../../common/map.h"
 

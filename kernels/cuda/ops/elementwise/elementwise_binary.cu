@@ -1,6 +1,6 @@
-/* elementwise_binary.cu - binary, compare, where, axpy and affine: gm_<op>[_<function>]_<dtype> in items of 16 bytes,
- * gm_<op>_any_<dtype> for the rest. Broadcast operands are loaded where they are, not expanded: a row that all rows are
- * added to comes from the cache. The limit is bandwidth. */
+/* elementwise_binary.cu - binary, compare, where, axpy and affine: gm_<op>[_<function>]_<dtype> for items of 16 bytes,
+ * gm_<op>_any_<dtype> for the rest. Operands that are broadcast are not expanded; a row that is used for all rows is
+ * read from the cache. The limit is bandwidth. */
 #include "../../common/functions.cuh"
 #include "../../common/map.cuh"
 

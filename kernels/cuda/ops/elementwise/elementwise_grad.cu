@@ -1,5 +1,6 @@
-/* elementwise_grad.cu - dx = g f'(x): gm_unary_grad_<function>_<dtype> in items of 16 bytes, gm_unary_grad_any_<dtype>
- * for the rest. Three accesses an element: half as much arithmetic a byte as the slope of f alone would be. */
+/* elementwise_grad.cu - dx = g f'(x): gm_unary_grad_<function>_<dtype> for items of 16 bytes,
+ * gm_unary_grad_any_<dtype> for the rest. Each element has two reads and one write, so there is less arithmetic for
+ * each byte than in elementwise_unary.cu. */
 #include "../../common/functions.cuh"
 #include "../../common/map.cuh"
 

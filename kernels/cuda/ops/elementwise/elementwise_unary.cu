@@ -1,6 +1,6 @@
-/* elementwise_unary.cu - y = f(x): gm_unary_<function>_<dtype> in items of 16 bytes, gm_unary_any_<dtype> for the rest.
- * Reads and writes each element once; the limit is bandwidth, for the costly functions in 16 bits the issue slots
- * (functions.cuh). */
+/* elementwise_unary.cu - y = f(x): gm_unary_<function>_<dtype> for items of 16 bytes, gm_unary_any_<dtype> for the
+ * rest. Each element is read once and written once. The limit is bandwidth; for costly functions in 16 bits it is the
+ * number of instructions (functions.cuh). */
 #include "../../common/functions.cuh"
 #include "../../common/map.cuh"
 

@@ -1,4 +1,4 @@
-/* experts.c - the ops of mixtures of experts (experts.cu). */
+/* experts.c - launches the ops of mixtures of experts (kernels: experts.cu). */
 #include "../../runtime/cuda.h"
 #include "experts_args.h"
 

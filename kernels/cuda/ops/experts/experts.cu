@@ -1,9 +1,9 @@
-/* experts.cu - who is served by which expert, and rows on their way there and back. Choices are sorted by expert
- * (sort.h), so that places follow from the order of tokens alone; what comes back is summed by who reads it. Nothing
- * races.
+/* experts.cu - the kernels of mixtures of experts: which expert serves which token, and how rows move to experts and
+ * back. Choices are sorted by expert (sort.h), so that places depend only on the order of tokens. The thread that
+ * writes an element of a result adds up all its terms, so there are no races.
  *
- * An index, choice or row that names nothing is refused (refusal.h) and stands for -1, as does a choice beyond the rows
- * of its expert. */
+ * An index, choice or row out of range is refused (refusal.h) and counts as -1. A choice beyond the rows of its expert
+ * counts as -1, too. */
 #include "../../common/rows.cuh"
 #include "experts_args.h"
 

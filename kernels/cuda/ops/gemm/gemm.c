@@ -1,7 +1,8 @@
-/* gemm.c - matmul, linear and its gradients: from tensors to products (gemm_args.h), and who makes them: cuBLASLt
- * (blas.h) what it can, the kernels of gemm.cu the rest. Where cuBLASLt lacks a product's activation, or an alignment
- * for it, it makes the plain product in f32, and a kernel adds bias and activation: pre and y are then rounded once.
- * Gradients that it cannot make in one go are a plain product, and bias_activation_grad over what was there before. */
+/* gemm.c - matmul, linear and its gradients. It turns tensors into products (gemm_args.h). cuBLASLt (blas.h) computes
+ * the products that it can, and the kernels of gemm.cu the others. If cuBLASLt lacks the activation of a product, or an
+ * alignment for it, it computes the plain product in f32, and a kernel adds bias and activation; so pre and y are
+ * rounded once. Gradients that cuBLASLt cannot compute in one call are a plain product followed by
+ * bias_activation_grad. */
 #include "../../blas/blas.h"
 #include "../../common/gemm_args.h"
 

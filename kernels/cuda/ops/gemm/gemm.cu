@@ -1,7 +1,7 @@
-/* gemm.cu - products for what cuBLASLt does not take: f64, odd strides, sizes of 0, activations it lacks. Right for
- * every shape and stride; f32 sums of 16-bit and f32 values (without tensor cores), f64 of f64, each in one order.
- * gm_gemm_<dtype>: tiles of 64 by 64; gm_gemm_large_<dtype>: of 128 by 128, where there are enough of
- * them; not of f64. */
+/* gemm.cu - products that cuBLASLt does not take: f64, odd strides, sizes of 0, activations that it lacks. The kernels
+ * take every shape and stride. Sums of 16-bit and f32 values are in f32 (without tensor cores), sums of f64 in f64,
+ * each in one order. gm_gemm_<dtype> has tiles of 64 by 64. gm_gemm_large_<dtype> has tiles of 128 by 128 and is used
+ * if there are enough of them; it does not exist for f64. */
 #include "../../common/dtype.cuh"
 #include "../../common/functions.cuh"
 #include "../../common/gemm_args.h"

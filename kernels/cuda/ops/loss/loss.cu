@@ -1,6 +1,7 @@
-/* loss.cu - cross entropy and its gradient. The logits are read once for the loss: a running maximum and the sum of exp
- * below it for each thread, joined at the end (Milakov, Gimelshein 2018); and once for the gradient, which knows their
- * largest and the sum of exp below it. A target that is no class is refused (refusal.h); its row gets NaN. */
+/* loss.cu - cross entropy and its gradient. The loss reads the logits once: each thread keeps its largest logit so far
+ * and the sum of exp(logit - largest), and these are joined at the end (Milakov, Gimelshein 2018). The gradient reads
+ * the logits once; the loss gives it the largest logit and the sum of the row. A target that is not a class is refused
+ * (refusal.h), and its row gets NaN. */
 #include "../../common/rows.cuh"
 #include "loss_args.h"
 

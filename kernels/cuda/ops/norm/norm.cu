@@ -1,9 +1,9 @@
 /* norm.cu - layer norm and RMS norm, their gradients, and both in steps: one kernel for results, one for gradients.
  *
- * A row that its team can hold in registers is read once, residual and all; a longer one once for each of the passes:
- * mean, squares, result. Squares are taken around the mean. The gradient kernel goes on to other rows with the same
- * columns, so that sums over rows (dw, db) stay in registers until the end; for rows that are not held columns.cu
- * makes them in a pass of its own. */
+ * If a team can hold its row in registers, it reads the row and its residual once. Otherwise it reads the row once for
+ * each pass: mean, squares around the mean, result. In the gradient kernel a thread has the same columns in all its
+ * rows, so that sums over rows (dw, db) stay in registers until the end. For rows that are not held in registers,
+ * columns.cu computes these sums in a pass of its own. */
 #include "../../common/rows.cuh"
 #include "norm_args.h"
 

@@ -1,4 +1,5 @@
-/* norm_args.h - arguments of the kernels of norm.cu. Rows without data are optional operands not given. */
+/* norm_args.h - arguments of the kernels of norm.cu. Rows without data stand for optional operands that are not given.
+ */
 #ifndef GM_CUDA_NORM_ARGS_H
 #define GM_CUDA_NORM_ARGS_H
 

@@ -1,7 +1,6 @@
 /* optimizer.c - sum_squares and the optimizers: one launch for all tensors of a call (optimizer.cu); step_control. */
 #include "optimizer_args.h"
 
-#include <stddef.h>
 #include <stdlib.h>
 #include "optimizer_table.h"
 
@@ -14,26 +13,31 @@ static void add_role(gm_entry *e, int role, const gm_tensor *t)
     for (int d = 0; d < t->ndim; d++) e->stride[role][d] = t->stride[d];
 }
 
-/* One tensor and its outputs, in the order of the op; roles: the role of each output. */
-static gm_entry entry_of(const gm_tensor *g, int n_out, gm_tensor *const *out, const int *roles, int64_t chunk)
+/* One tensor and its n_out outputs: p, moments, master, trust; n_out is 0 where only g is read. */
+static gm_entry entry_of(const gm_tensor *g, int n_out, gm_tensor *const *out, int64_t chunk)
 {
     gm_entry e = {
         .n = gm_tensor_numel(g), .chunk = chunk, .dtype = g->dtype, .dense = 1, .vectors = 1, .ndim = g->ndim};
     for (int d = 0; d < g->ndim; d++) e.shape[d] = g->shape[d];
     add_role(&e, GM_ROLE_G, g);
-    for (int k = 0; k < n_out; k++) add_role(&e, roles[k], out[k]);
+    if (!n_out) return e;
+    const gm_tensor *trust = out[n_out - 1];
+    add_role(&e, GM_ROLE_P, out[0]);
+    add_role(&e, GM_ROLE_MASTER, out[n_out - 2]);
+    for (int k = 0; k < n_out - 3; k++) add_role(&e, GM_ROLE_MOMENT + k, out[1 + k]);
+    if (trust) e.trust = gm_tensor_data(trust), e.trust_stride = trust->stride[0];
     return e;
 }
 
 /* Entries of all tensors from input `first` on that have elements, on the device; a->count and a->chunks of them. */
-static gm_status table(gm_device *dev, const gm_call *call, int first, int n_out, const int *roles, gm_update_args *a)
+static gm_status table(gm_device *dev, const gm_call *call, int first, int n_out, gm_update_args *a)
 {
     gm_entry *entries = calloc((size_t)call->n_in + 1, sizeof *entries);
     if (!entries)
         return GM_FAIL(GM_ENOMEM, "%s: no memory for a table of %d tensors", gm_op_name(call->op), call->n_in);
     for (int k = first; k < call->n_in; k++) {
         if (!gm_tensor_numel(call->in[k])) continue;
-        gm_entry e = entry_of(call->in[k], n_out, call->out + n_out * (k - first), roles, a->chunks);
+        gm_entry e = entry_of(call->in[k], n_out, call->out + n_out * (k - first), a->chunks);
         a->chunks += (e.n + GM_UPDATE_CHUNK - 1) / GM_UPDATE_CHUNK;
         entries[a->count++] = e;
     }
@@ -55,7 +59,7 @@ gm_status cuda_sum_squares(gm_device *dev, const gm_call *call)
     void          *part;
     gm_update_args a = {0};
     gm_cuda_grid   one = {.x = 1, .block = GM_JOIN_THREADS, .shared = 32 * sizeof(double)};
-    GM_TRY(table(dev, call, 0, 0, NULL, &a));
+    GM_TRY(table(dev, call, 0, 0, &a));
     GM_TRY(gm_cuda_scratch(dev, (size_t)(a.chunks + 1) * sizeof(double), &part, &block));
     a.part = part;
     gm_join_args j = {.part = part, .y = gm_tensor_data(call->out[0]), .n = a.chunks};
@@ -66,39 +70,62 @@ done:
     return st;
 }
 
-/* corrects: by 1 - beta^t, as Adam does. */
-static gm_status update(gm_device *dev, const gm_call *call, bool corrects)
+/* Squares of each chunk, then their sums for each tensor. */
+static gm_status measure(gm_device *dev, const char *kernel, gm_update_args *a)
+{
+    gm_block    *block;
+    void        *part;
+    gm_status    st;
+    gm_cuda_grid joins = {.x = a->count, .block = 32};
+    gm_cuda_grid grid = grid_of(a);
+    GM_TRY(gm_cuda_scratch(dev, (size_t)(2 * a->chunks + 1) * sizeof(double), &part, &block));
+    a->part = part;
+    grid.shared += sizeof(gm_update_step);
+    GM_TRY_OR(GM_LAUNCH(dev, kernel, grid, *a), st, done);
+    st = GM_LAUNCH(dev, "gm_measure_join", joins, *a);
+done:
+    gm_pool_release(dev->pool, block);
+    return st;
+}
+
+/* momentum: or beta1, as optimizers.def says. */
+static gm_status update(gm_device *dev, const gm_call *call, double momentum, unsigned there, const char *apply,
+                        const char *measures)
 {
     const gm_attrs *at = call->attrs;
-    int             n_out = call->n_in > 2 ? call->n_out / (call->n_in - 2) : 2; /* of each gradient */
-    int             roles[GM_ROLES] = {GM_ROLE_P, GM_ROLE_M, GM_ROLE_V};
-    gm_update_args  a = {.lr_scale = at->lr_scale,
-                         .weight_decay = at->weight_decay,
-                         .momentum = at->momentum,
-                         .dampening = at->dampening,
-                         .beta1 = at->beta1,
-                         .beta2 = at->beta2,
-                         .eps = at->eps,
-                         .key = at->stream.key,
-                         .nesterov = at->nesterov,
-                         .decoupled = at->decoupled,
-                         .stochastic = at->stochastic,
-                         .corrects = corrects,
-                         .op = (int32_t)call->op};
-    roles[n_out - 1] = GM_ROLE_MASTER;
+    int             n_out = call->n_in > 2 ? call->n_out / (call->n_in - 2) : 0; /* of each gradient */
+    gm_update_args  a = {
+         .lr_scale = at->lr_scale,
+         .lr_decay = at->lr_decay,
+         .weight_decay = at->weight_decay,
+         .momentum = momentum,
+         .dampening = at->dampening,
+         .beta2 = at->beta2,
+         .eps = at->eps,
+         .trust = {at->trust, at->trust_coefficient, at->eps, at->weight_decay, at->trust_min, at->trust_max},
+         .key = at->stream.key,
+         .nesterov = at->nesterov,
+         .decoupled = at->decoupled,
+         .maximize = at->maximize,
+         .amsgrad = at->amsgrad,
+         .stochastic = at->stochastic,
+         .corrects = call->op == GM_OP_adam && at->bias_correction,
+         .there = there};
     if (call->in[0]) a.control = gm_tensor_data(call->in[0]), a.control_stride = call->in[0]->stride[0];
     if (call->in[1]) a.missed = gm_tensor_data(call->in[1]);
     GM_TRY(gm_cuda_step(dev, &a.step));
-    GM_TRY(table(dev, call, 2, n_out, roles, &a));
+    GM_TRY(table(dev, call, 2, n_out, &a));
+    if (at->measure) return a.count ? measure(dev, measures, &a) : GM_OK;
     gm_cuda_grid grid = grid_of(&a);
     grid.shared = sizeof(gm_update_step);
-    return GM_LAUNCH(dev, "gm_update", grid, a);
+    return GM_LAUNCH(dev, apply, grid, a);
 }
 
-#define GM_OPTIMIZER(name, moments, momentum, ...)                                           \
-    gm_status cuda_##name(gm_device *dev, const gm_call *call)                               \
-    {                                                                                        \
-        return update(dev, call, offsetof(gm_attrs, momentum) == offsetof(gm_attrs, beta1)); \
+#define GM_OPTIMIZER(name, moments, there, momentum, ...)                                                   \
+    gm_status cuda_##name(gm_device *dev, const gm_call *call)                                              \
+    {                                                                                                       \
+        const gm_attrs *at = call->attrs;                                                                   \
+        return update(dev, call, at->momentum, (unsigned)(there), "gm_update_" #name, "gm_measure_" #name); \
     }
 #include "../../../optimizers.def"
 #undef GM_OPTIMIZER

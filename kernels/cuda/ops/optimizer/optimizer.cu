@@ -4,6 +4,7 @@
 #include "../../common/rows.cuh"
 #include "../../../philox.h"
 #include "optimizer_args.h"
+#include "directions.cuh"
 
 /* The entry that this block's chunk is in: the last that begins at it or before. */
 GM_DEVICE const gm_entry *gm_entry_here(const gm_update_args *a)
@@ -72,28 +73,42 @@ template <class T> GM_DEVICE T gm_chance(gm_real<T> x, uint32_t word)
     else return (void)word, x;
 }
 
-GM_DEVICE void gm_update_prepare(const gm_update_args *a, gm_update_step *s)
+/* t: the entry that this block works on. */
+GM_DEVICE void gm_update_prepare(const gm_update_args *a, const gm_entry *t, gm_update_step *s)
 {
     const gm_step_block *b = a->step;
     if (gm_thread == 0) {
         gm_control_step step = gm_control_of_step(a->control, a->control_stride, a->missed, (double)b->step, b->clip,
                                                   b->loss_scale);
-        double          t = step.t, lr = b->lr * a->lr_scale, momentum = b->has_momentum ? b->momentum : a->momentum;
-        int             first = t == 1;
+        double          n = step.t, lr = b->lr * a->lr_scale / (1 + (n - 1) * a->lr_decay);
+        double          momentum = b->has_momentum ? b->momentum : a->momentum;
+        int             first = n == 1, outside = a->decoupled && a->trust.kind == GM_TRUST_LAMB;
+        double          ratio = 1;
+        if (t->trust && !a->part) ratio = gm_trust_ratio(&a->trust, t->trust[0], t->trust[t->trust_stride]);
         s->go = step.go;
-        s->scale = step.factor;
-        s->lr = lr;
-        s->step = (uint64_t)t;
-        s->weight_decay = a->decoupled ? 0 : a->weight_decay;
-        s->decay = a->decoupled ? 1 - lr * a->weight_decay : 1;
-        s->momentum = first ? 0 : momentum; /* at step 1 the buffer becomes the gradient */
-        s->ahead = momentum;
+        s->scale = a->maximize ? -step.factor : step.factor;
+        s->step = (uint64_t)n;
+        s->l2 = a->decoupled ? 0 : a->weight_decay;
+        s->decay = a->decoupled && !outside ? 1 - lr * a->weight_decay : 1;
+        s->outside = outside ? a->weight_decay : 0;
+        s->before = a->trust.kind == GM_TRUST_LARS ? ratio : 1;
+        s->after = a->trust.kind == GM_TRUST_LAMB ? lr * ratio : lr;
+        s->momentum = momentum;
+        s->keep = first ? 0 : momentum; /* at step 1 the buffer becomes the gradient */
         s->fresh = first ? 1 : 1 - a->dampening;
-        s->beta1 = b->has_momentum ? b->momentum : a->beta1;
-        s->root = a->corrects ? 1 / sqrt(1 - pow(a->beta2, t)) : 0;
-        s->rate = a->corrects ? lr / (1 - pow(s->beta1, t)) : 0;
+        s->root = a->corrects ? 1 / sqrt(1 - pow(a->beta2, n)) : 1;
+        s->first = a->corrects ? 1 / (1 - pow(momentum, n)) : 1;
     }
     GM_SYNC();
+}
+
+template <class R> GM_DEVICE gm_update_numbers<R> gm_numbers_of(const gm_update_args *a, const gm_update_step *s)
+{
+    gm_update_numbers<R> c = {
+        (R)s->scale,          (R)s->l2,    (R)s->before,      (R)s->outside, (R)s->after, (R)s->decay, (R)s->momentum,
+        (R)(1 - s->momentum), (R)a->beta2, (R)(1 - a->beta2), (R)s->root,    (R)s->first, (R)a->eps,   (R)s->keep,
+        (R)s->fresh,          a->nesterov, a->amsgrad,        a->there};
+    return c;
 }
 
 /* Packs of the type of arithmetic that V elements take. */
@@ -172,29 +187,31 @@ GM_DEVICE void gm_entry_scatter_wide(const gm_entry_held *t, int role, int64_t i
     }
 }
 
-template <class T> GM_DEVICE void gm_entry_load(const gm_entry_held *t, int whole, int64_t i, gm_entry_packs<T> *x)
+/* ROLES: those before it are there. */
+template <class T, int ROLES>
+GM_DEVICE void gm_entry_load(const gm_entry_held *t, int whole, int64_t i, gm_entry_packs<T> *x)
 {
     const int narrow = !t->data[GM_ROLE_MASTER]; /* p is read from itself */
     if (whole) {
         x->g = gm_load_vector((const T *)t->data[GM_ROLE_G] + i);
         if (narrow) x->p = gm_load_vector((const T *)t->data[GM_ROLE_P] + i);
-        GM_UNROLL for (int role = GM_ROLE_M; role < GM_ROLES; role++) gm_entry_load_wide<T>(t, role, i, x);
+        GM_UNROLL for (int role = GM_ROLE_MASTER; role < ROLES; role++) gm_entry_load_wide<T>(t, role, i, x);
     } else {
         x->g = gm_entry_gather<T>(t, GM_ROLE_G, i);
         if (narrow) x->p = gm_entry_gather<T>(t, GM_ROLE_P, i);
-        GM_UNROLL for (int role = GM_ROLE_M; role < GM_ROLES; role++) gm_entry_gather_wide<T>(t, role, i, x);
+        GM_UNROLL for (int role = GM_ROLE_MASTER; role < ROLES; role++) gm_entry_gather_wide<T>(t, role, i, x);
     }
 }
 
-template <class T>
+template <class T, int ROLES>
 GM_DEVICE void gm_entry_store(const gm_entry_held *t, int whole, int64_t i, const gm_entry_packs<T> *x)
 {
     if (whole) {
         gm_store_vector((T *)t->data[GM_ROLE_P] + i, x->p);
-        GM_UNROLL for (int role = GM_ROLE_M; role < GM_ROLES; role++) gm_entry_store_wide<T>(t, role, i, x);
+        GM_UNROLL for (int role = GM_ROLE_MASTER; role < ROLES; role++) gm_entry_store_wide<T>(t, role, i, x);
     } else {
         gm_entry_scatter<T>(t, GM_ROLE_P, i, x->p);
-        GM_UNROLL for (int role = GM_ROLE_M; role < GM_ROLES; role++) gm_entry_scatter_wide<T>(t, role, i, x);
+        GM_UNROLL for (int role = GM_ROLE_MASTER; role < ROLES; role++) gm_entry_scatter_wide<T>(t, role, i, x);
     }
 }
 
@@ -222,66 +239,86 @@ GM_DEVICE gm_vector gm_rounded(const gm_update_args *a, int64_t i, const R *x, u
     return u.v;
 }
 
-/* Kingma and Ba 2015; decoupled: Loshchilov and Hutter 2019 */
-template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
-GM_DEVICE void gm_adam(const gm_update_args *a, const gm_update_step *s, const gm_entry_held *,
-                       gm_entry_packs<T> *packs, R *p, R *g)
+/* A pack's gradients, weights and moments in the type of arithmetic: m[k] of element j is m[j][k]. */
+template <class T, class R = gm_real<T>, int V = gm_lanes<T>> struct gm_elements {
+    R g[V], p[V], m[V][GM_UPDATE_MOMENTS];
+};
+
+template <class T, int MOMENTS, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE void gm_elements_load(const gm_entry_held *t, const gm_update_numbers<R> *c, int whole, int64_t i,
+                                gm_entry_packs<T> *packs, gm_elements<T> *x)
 {
-    const R b1 = (R)s->beta1, b2 = (R)a->beta2, c1 = (R)(1 - s->beta1), c2 = (R)(1 - a->beta2);
-    const R root = (R)s->root, rate = (R)s->rate, eps = (R)a->eps, decay = (R)s->decay;
-    R       m[V], v[V];
-    gm_wide_unpack<T>(packs->wide[GM_ROLE_M], m);
-    gm_wide_unpack<T>(packs->wide[GM_ROLE_V], v);
-    GM_UNROLL for (int j = 0; j < V; j++)
+    R m[V];
+    gm_entry_load<T, GM_ROLE_MOMENT + MOMENTS>(t, whole, i, packs);
+    gm_unpack<T>(packs->g, x->g);
+    if (t->data[GM_ROLE_MASTER]) gm_wide_unpack<T>(packs->wide[GM_ROLE_MASTER], x->p);
+    else gm_unpack<T>(packs->p, x->p);
+    GM_UNROLL for (int k = 0; k < MOMENTS; k++)
     {
-        m[j] = b1 * m[j] + c1 * g[j];
-        v[j] = b2 * v[j] + c2 * g[j] * g[j];
-        p[j] = p[j] * decay - rate * m[j] / (root * sqrt(v[j]) + eps);
+        if (!t->data[GM_ROLE_MOMENT + k]) continue;
+        gm_wide_unpack<T>(packs->wide[GM_ROLE_MOMENT + k], m);
+        GM_UNROLL for (int j = 0; j < V; j++) x->m[j][k] = m[j];
     }
-    gm_wide_pack<T>(packs->wide[GM_ROLE_M], m);
-    gm_wide_pack<T>(packs->wide[GM_ROLE_V], v);
+    GM_UNROLL for (int j = 0; j < V; j++) x->g[j] *= c->scale;
 }
 
-/* As torch.optim.SGD; with a buffer where there is momentum */
-template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
-GM_DEVICE void gm_sgd(const gm_update_args *a, const gm_update_step *s, const gm_entry_held *t,
-                      gm_entry_packs<T> *packs, R *p, R *g)
+template <class T, int MOMENTS, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE void gm_moments_store(const gm_entry_held *t, const gm_elements<T> *x, gm_entry_packs<T> *packs)
 {
-    const R momentum = (R)s->momentum, fresh = (R)s->fresh, lr = (R)s->lr, ahead = (R)s->ahead;
-    R       b[V];
-    if (t->data[GM_ROLE_M]) {
-        gm_wide_unpack<T>(packs->wide[GM_ROLE_M], b);
-        GM_UNROLL for (int j = 0; j < V; j++)
-        {
-            b[j] = (momentum == 0 ? 0 : momentum * b[j]) + fresh * g[j];
-            g[j] = a->nesterov ? g[j] + ahead * b[j] : b[j];
-        }
-        gm_wide_pack<T>(packs->wide[GM_ROLE_M], b);
+    R m[V];
+    GM_UNROLL for (int k = 0; k < MOMENTS; k++)
+    {
+        if (!t->data[GM_ROLE_MOMENT + k]) continue;
+        GM_UNROLL for (int j = 0; j < V; j++) m[j] = x->m[j][k];
+        gm_wide_pack<T>(packs->wide[GM_ROLE_MOMENT + k], m);
     }
-    GM_UNROLL for (int j = 0; j < V; j++) p[j] -= lr * g[j];
 }
 
-template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
+template <class T, int OP, class R = gm_real<T>, int V = gm_lanes<T>>
 GM_DEVICE void gm_update_chunk(const gm_update_args *a, const gm_entry_held *t, const gm_update_step *s)
 {
-    const int64_t end = t->first + GM_UPDATE_CHUNK < t->n ? t->first + GM_UPDATE_CHUNK : t->n;
-    const R       scale = (R)s->scale, decay = (R)s->weight_decay;
+    constexpr int              MOMENTS = gm_moments<OP>();
+    const gm_update_numbers<R> c = gm_numbers_of<R>(a, s);
+    const int64_t              end = t->first + GM_UPDATE_CHUNK < t->n ? t->first + GM_UPDATE_CHUNK : t->n;
     for (int64_t i = t->first + gm_thread * V; i < end; i += (int64_t)gm_block_size * V) {
         const int         whole = t->vectors && i + V <= t->n;
         gm_entry_packs<T> packs;
-        R                 p[V], g[V];
-        gm_entry_load<T>(t, whole, i, &packs);
-        gm_unpack<T>(packs.g, g);
-        if (t->data[GM_ROLE_MASTER]) gm_wide_unpack<T>(packs.wide[GM_ROLE_MASTER], p);
-        else gm_unpack<T>(packs.p, p);
-        GM_UNROLL for (int j = 0; j < V; j++) g[j] = g[j] * scale + decay * p[j];
-#define GM_OPTIMIZER(name, ...) \
-    if (a->op == (int)GM_OP_##name) gm_##name<T>(a, s, t, &packs, p, g);
-#include "../../../optimizers.def"
-#undef GM_OPTIMIZER
-        if (t->data[GM_ROLE_MASTER]) gm_wide_pack<T>(packs.wide[GM_ROLE_MASTER], p);
-        packs.p = gm_rounded<T>(a, i, p, s->step);
-        gm_entry_store<T>(t, whole, i, &packs);
+        gm_elements<T>    x;
+        gm_elements_load<T, MOMENTS>(t, &c, whole, i, &packs, &x);
+        GM_UNROLL for (int j = 0; j < V; j++)
+        {
+            const R g = (x.g[j] + c.l2 * x.p[j]) * c.before;
+            const R u = gm_direction<OP>(&c, g, x.m[j]) + c.outside * x.p[j];
+            x.p[j] = x.p[j] * c.decay - c.after * u;
+        }
+        gm_moments_store<T, MOMENTS>(t, &x, &packs);
+        if (t->data[GM_ROLE_MASTER]) gm_wide_pack<T>(packs.wide[GM_ROLE_MASTER], x.p);
+        packs.p = gm_rounded<T>(a, i, x.p, s->step);
+        gm_entry_store<T, GM_ROLE_MOMENT + MOMENTS>(t, whole, i, &packs);
+    }
+}
+
+/* Adds the squares of weights, and of updates or, before there is a direction, of gradients. */
+template <class T, int OP, class R = gm_real<T>, int V = gm_lanes<T>>
+GM_DEVICE void gm_measure_chunk(const gm_update_args *a, const gm_entry_held *t, const gm_update_step *s, double *sums)
+{
+    constexpr int              MOMENTS = gm_moments<OP>();
+    const gm_update_numbers<R> c = gm_numbers_of<R>(a, s);
+    const int64_t              end = t->first + GM_UPDATE_CHUNK < t->n ? t->first + GM_UPDATE_CHUNK : t->n;
+    for (int64_t i = t->first + gm_thread * V; i < end; i += (int64_t)gm_block_size * V) {
+        const int         whole = t->vectors && i + V <= t->n;
+        gm_entry_packs<T> packs;
+        gm_elements<T>    x;
+        gm_elements_load<T, MOMENTS>(t, &c, whole, i, &packs, &x);
+        GM_UNROLL for (int j = 0; j < V; j++)
+        {
+            R other = x.g[j];
+            if (a->trust.kind == GM_TRUST_LAMB)
+                other = gm_direction<OP>(&c, other + c.l2 * x.p[j], x.m[j]) + c.outside * x.p[j];
+            if (i + j >= t->n) continue;
+            sums[0] += (double)x.p[j] * (double)x.p[j];
+            sums[1] += (double)other * (double)other;
+        }
     }
 }
 
@@ -311,20 +348,57 @@ template <class T, int V = gm_lanes<T>> GM_DEVICE void gm_square_chunk(const gm_
     }
 }
 
-#define GM_BY_DTYPE(dtype, function, ...)                        \
-    if ((dtype) == GM_F32) function<float>(__VA_ARGS__);         \
-    else if ((dtype) == GM_F64) function<double>(__VA_ARGS__);   \
-    else if ((dtype) == GM_BF16) function<gm_bf16>(__VA_ARGS__); \
-    else function<gm_f16>(__VA_ARGS__)
+#define GM_FOR_DTYPE(dtype, work)               \
+    if ((dtype) == GM_F32) work(float);         \
+    else if ((dtype) == GM_F64) work(double);   \
+    else if ((dtype) == GM_BF16) work(gm_bf16); \
+    else work(gm_f16)
 
-GM_KERNEL(gm_update, gm_update_args)
+template <int OP> GM_DEVICE void gm_update_block(const gm_update_args *a)
 {
     GM_SHARED(gm_update_step, step);
-    gm_update_prepare(&a, step);
+    const gm_entry *t = gm_entry_here(a);
+    gm_update_prepare(a, t, step);
     if (!step->go) return;
-    const gm_entry     *t = gm_entry_here(&a);
     const gm_entry_held held = gm_entry_hold(t);
-    GM_BY_DTYPE(t->dtype, gm_update_chunk, &a, &held, step);
+#define GM_UPDATE(T) gm_update_chunk<T, OP>(a, &held, step)
+    GM_FOR_DTYPE(t->dtype, GM_UPDATE);
+#undef GM_UPDATE
+}
+
+/* The squares of this block's chunk, into part; the step's constants lie behind the scratch of sums. */
+template <int OP> GM_DEVICE void gm_measure_block(const gm_update_args *a)
+{
+    GM_SHARED(double, scratch);
+    gm_update_step *step = (gm_update_step *)(scratch + 32);
+    double          sums[2] = {0, 0};
+    const gm_entry *t = gm_entry_here(a);
+    gm_update_prepare(a, t, step);
+    const gm_entry_held held = gm_entry_hold(t);
+#define GM_MEASURE(T) gm_measure_chunk<T, OP>(a, &held, step, sums)
+    GM_FOR_DTYPE(t->dtype, GM_MEASURE);
+#undef GM_MEASURE
+    for (int k = 0; k < 2; k++) {
+        double sum = gm_block_sum(sums[k], scratch);
+        if (gm_thread == 0) a->part[2 * gm_block_x + k] = sum;
+        GM_SYNC();
+    }
+}
+
+#define GM_OPTIMIZER(name, ...)                                                             \
+    GM_KERNEL(gm_update_##name, gm_update_args) { gm_update_block<(int)GM_OP_##name>(&a); } \
+    GM_KERNEL(gm_measure_##name, gm_update_args) { gm_measure_block<(int)GM_OP_##name>(&a); }
+#include "../../../optimizers.def"
+#undef GM_OPTIMIZER
+
+/* The sums of an entry's chunks, in order: two threads of a block for each entry. */
+GM_KERNEL(gm_measure_join, gm_update_args)
+{
+    const gm_entry *t = &a.entries[gm_block_x];
+    double          sum = 0;
+    if (gm_thread > 1) return;
+    for (int64_t k = 0; k * GM_UPDATE_CHUNK < t->n; k++) sum += a.part[2 * (t->chunk + k) + gm_thread];
+    t->trust[gm_thread * t->trust_stride] = sum;
 }
 
 GM_KERNEL(gm_sum_squares, gm_update_args)
@@ -333,7 +407,9 @@ GM_KERNEL(gm_sum_squares, gm_update_args)
     double              sum = 0;
     const gm_entry     *t = gm_entry_here(&a);
     const gm_entry_held held = gm_entry_hold(t);
-    GM_BY_DTYPE(t->dtype, gm_square_chunk, &held, &sum);
+#define GM_SQUARES(T) gm_square_chunk<T>(&held, &sum)
+    GM_FOR_DTYPE(t->dtype, GM_SQUARES);
+#undef GM_SQUARES
     sum = gm_block_sum(sum, scratch);
     if (gm_thread == 0) a.part[gm_block_x] = sum;
 }

@@ -5,6 +5,7 @@
 
 #include "../../../device.h"
 #include "../../../step_control.h"
+#include "../../../trust.h"
 #include "../../runtime/refusal.h"
 
 #define GM_UPDATE_CHUNK   4096 /* elements of a block */
@@ -12,7 +13,8 @@
 #define GM_JOIN_THREADS   1024
 
 /* What a tensor is in an update. g and p are of the entry's dtype, the others in f32 where that has 16 bits. */
-enum { GM_ROLE_G, GM_ROLE_P, GM_ROLE_M, GM_ROLE_V, GM_ROLE_MASTER, GM_ROLES };
+#define GM_UPDATE_MOMENTS 3
+enum { GM_ROLE_G, GM_ROLE_P, GM_ROLE_MASTER, GM_ROLE_MOMENT, GM_ROLES = GM_ROLE_MOMENT + GM_UPDATE_MOMENTS };
 
 typedef struct gm_entry {
     void   *data[GM_ROLES]; /* NULL: there is none */
@@ -20,6 +22,8 @@ typedef struct gm_entry {
     int32_t dtype, dense;   /* gm_dtype; dense: no gaps in any of them */
     int32_t vectors, ndim;  /* vectors: and all begin at multiples of 16 bytes */
     int64_t shape[GM_MAX_DIMS], stride[GM_ROLES][GM_MAX_DIMS];
+    double *trust; /* (2), trust_stride apart; NULL: it has no ratio */
+    int64_t trust_stride;
 } gm_entry;
 
 typedef struct gm_update_args {
@@ -28,20 +32,22 @@ typedef struct gm_update_args {
     const double        *control; /* step_control.h, control_stride apart; NULL: there is none */
     int64_t              control_stride;
     const double        *missed; /* updates made without these tensors; NULL: 0 */
-    double              *part;   /* sum_squares: a sum for each chunk */
+    double              *part;   /* sum_squares: a sum for each chunk; measure: two */
     int64_t              count, chunks;
-    double               lr_scale, weight_decay, momentum, dampening, beta1, beta2, eps;
+    double               lr_scale, lr_decay, weight_decay, momentum, dampening, beta2, eps; /* momentum: or beta1 */
+    gm_trust_rule        trust;
     uint64_t             key;
-    int32_t              nesterov, decoupled, stochastic;
-    int32_t              corrects, op; /* corrects: root and rate are asked for; op: a gm_op */
+    int32_t              nesterov, decoupled, maximize, amsgrad, stochastic;
+    int32_t              corrects; /* Adam's moments are divided by 1 - beta^t */
+    uint32_t             there;    /* moments, bit k for moment k */
 } gm_update_args;
 
-/* The step's constants, worked out by one thread of each block. */
+/* The step's constants, worked out by one thread of each block: g = (scale g + l2 w) before,
+ * u = direction(g) + outside w, w = decay w - after u. */
 typedef struct gm_update_step {
-    double   scale, lr, weight_decay, decay; /* decay: factor of p in AdamW */
-    double   momentum, fresh, ahead;         /* buffer = momentum buffer + fresh g; ahead: of Nesterov's look */
-    double   root, rate;                     /* p -= rate m / (root sqrt(v) + eps) */
-    double   beta1;
+    double   scale, l2, before, outside, after, decay; /* after: times the learning rate */
+    double   momentum, keep, fresh;                    /* SGD: buffer = keep buffer + fresh g */
+    double   root, first;                              /* Adam: first m / (root sqrt(v) + eps) */
     uint64_t step;
     int      go; /* 0: change nothing */
 } gm_update_step;

@@ -1,5 +1,5 @@
-/* random.c - uniform, normal and dropout. An element's word is that of its index in the global tensor, so the map has
- * that index as an operand of its own, with the strides of the global tensor. */
+/* random.c - uniform, normal and dropout. The random word of an element depends on its index in the global tensor. So
+ * the map has this index as an operand of its own, with the strides of the global tensor. */
 #include "random_args.h"
 
 #include <stddef.h>

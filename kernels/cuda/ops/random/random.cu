@@ -1,7 +1,8 @@
 /* random.cu - uniform, normal and dropout: functions of the stream and of each element's index in the global tensor
- * (kernels/sample.h). Initial values are drawn once, an element a thread, in f64; dropout runs in every step: items of
- * 16 bytes, and one philox block (10 rounds, some 60 instructions) for four elements. That is 15 of the 49 issue slots
- * that an element of f32 has at full bandwidth, and 15 of 24 in 16 bits. */
+ * (kernels/sample.h). Initial values are drawn only once, so a thread draws one element in f64. Dropout runs in every
+ * step, so it works on items of 16 bytes, with one philox block (10 rounds, some 60 instructions) for four elements.
+ * These are 15 instructions for each element. At full bandwidth an element has time for 49 instructions in f32, and for
+ * 24 in 16 bits. */
 #include "../../common/map.cuh"
 #include "random_args.h"
 

@@ -1,7 +1,7 @@
-/* reduce.cu - sums over any dimensions, and scatter. Across (what is added lies side by side) or down (it does not), in
- * two passes where outputs are too few to fill the GPU: chunks into partial sums, then these. The order of additions
- * depends on shapes, strides and the GPU's size alone, so the same bits come out each time. Every element is read once:
- * the limit is the bandwidth of reads. */
+/* reduce.cu - sums over any dimensions, and scatter. A sum goes across if the elements of a sum lie side by side, and
+ * else down. If there are too few outputs to fill the GPU, there are two passes: one sums chunks, the other adds up
+ * these partial sums. The order of additions depends only on shapes, strides and the size of the GPU, so the bits are
+ * the same each time. Each element is read once; the limit is the bandwidth of reads. */
 #include "../../common/map.cuh"
 #include "reduce_args.h"
 

@@ -1,5 +1,5 @@
-/* reduce_args.h - arguments of the kernels of reduce.cu and reduce_pick.cu. A map (map.h) goes over what is
- * kept, another one, or one dimension, over what is reduced. */
+/* reduce_args.h - arguments of the kernels of reduce.cu and reduce_pick.cu. A map (map.h) goes over the dimensions that
+ * are kept. Another map, or a single dimension, goes over those that are reduced. */
 #ifndef GM_CUDA_REDUCE_ARGS_H
 #define GM_CUDA_REDUCE_ARGS_H
 
@@ -7,9 +7,9 @@
 #include "../../runtime/refusal.h"
 
 #define GM_REDUCE_THREADS 256
-#define GM_REDUCE_LINES   8 /* of 32 threads: blocks that go down columns */
+#define GM_REDUCE_LINES   8 /* lines of 32 threads of a block that goes down columns */
 
-/* Threads of a block of warps that take an output each: no more than there are outputs. */
+/* Threads of a block in which each warp computes one output; there are no more warps than outputs. */
 static inline int gm_reduce_warps(int64_t outputs)
 {
     return outputs < GM_REDUCE_THREADS / 32 ? (int)outputs * 32 : GM_REDUCE_THREADS;
@@ -23,11 +23,11 @@ typedef struct gm_sum_args {
     void       *partial; /* NULL, or sums of chunks, in the type of arithmetic: [output][chunk] */
     int64_t     chunk;   /* items of `reduced` in a chunk */
     int32_t     chunks;  /* blocks along y */
-    int32_t     vectors; /* items of `reduced` are of 16 bytes */
-    int32_t     whole;   /* across: a block for each output, else a warp */
+    int32_t     vectors; /* 1: items of `reduced` have 16 bytes */
+    int32_t     whole;   /* for sums across: 1: a block computes an output; 0: a warp does */
 } gm_sum_args;
 
-/* max, min, argmax, top_k: lines of n elements. */
+/* Of max, min, argmax and top_k, which work on lines of n elements. */
 typedef struct gm_pick_args {
     gm_map      lines; /* operands: index, x, y */
     const void *x;
@@ -36,16 +36,16 @@ typedef struct gm_pick_args {
     int64_t     n, step;               /* of x */
     int64_t     k, y_step, index_step; /* top_k */
     int32_t     sign;                  /* 1: the largest, -1: the smallest */
-    int32_t     whole;                 /* across: a block for each line, else a warp */
+    int32_t     whole;                 /* 1: a block works on a line; 0: a warp does */
 } gm_pick_args;
 
 typedef struct gm_scatter_args {
-    gm_map      lines; /* operands: dx, index, g, and the place in index, which is no memory */
+    gm_map      lines; /* operands: dx, index, g, and the place in index, which is a number and not memory */
     const void *index, *g;
     void       *dx;
     int64_t     n, step; /* of dx, along dim */
     gm_refusal *refusal;
-    int32_t     wide; /* indices are i64, else i32 */
+    int32_t     wide; /* 1: indices are i64; 0: they are i32 */
     int32_t     op;
 } gm_scatter_args;
 

@@ -1,5 +1,6 @@
-/* reduce_pick.cu - max, min, argmax and top_k: the first of equals, NaN before numbers. The limit is the bandwidth of
- * reads; of top_k, for each further element n / threads more reads by one thread, which come from the cache. */
+/* reduce_pick.cu - max, min, argmax and top_k. Of equal elements they take the first one, and NaN comes before numbers.
+ * The limit is the bandwidth of reads. In top_k each further element costs one thread n / threads more reads, from the
+ * cache. */
 #include "../../common/map.cuh"
 #include "reduce_args.h"
 

@@ -1,5 +1,5 @@
-/* softmax.cu - softmax, its logarithm and their gradients along one dimension. Rows that the threads of a team can hold
- * are read once; longer ones once for each of the passes: the largest, the sum, the result. */
+/* softmax.cu - softmax, its logarithm and their gradients along one dimension. A row that the threads of a team can
+ * hold in registers is read once. A longer one is read once for each pass: the largest element, the sum, the result. */
 #include "../../common/rows.cuh"
 #include "softmax_args.h"
 

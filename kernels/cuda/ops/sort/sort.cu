@@ -1,5 +1,5 @@
-/* sort.cu - the kernels of sort.h: a stable counting sort of 8 bits a pass, and where the entries of each key begin. An
- * index that names no row of the table is refused (refusal.h) and gets the key of those that count for none. */
+/* sort.cu - the kernels of sort.h: a stable counting sort of 8 bits in each pass, and the begin of the entries of each
+ * key. An index outside of the table is refused (refusal.h) and gets the key of entries without a row. */
 #include "../../common/rows.cuh"
 #include "sort.h"
 

@@ -1,7 +1,7 @@
-/* table.cu - lookups and their gradient, without races and in one order: positions are sorted by row of the table
- * (sort.h), and a block sums up each row in order of position.
+/* table.cu - lookups in a table, and their gradient, which has no races and one order of additions: positions are
+ * sorted by row of the table (sort.h), and one block sums each row in order of position.
  *
- * An index outside of the table is refused (refusal.h): its row of y is zeros, and it counts for no row of dw. */
+ * An index outside of the table is refused (refusal.h). Its row of y is zeros, and it adds to no row of dw. */
 #include "../../common/rows.cuh"
 #include "table_args.h"
 

@@ -1,5 +1,5 @@
---- The names of one mode for what is one class in all modes: layers made of layers, losses, Accuracy, and the two
--- halves of a pair of Linears in 1D. Each is the plain class, and an error on a mesh of another mode.
+--- Names with a mode for classes that are the same in all modes: layers made of layers, losses, Accuracy; and the two
+-- halves of a pair of Linears in 1D. Each name is the plain class, and an error on a mesh of another mode.
 -- @module ganymede.nn.tensor_parallel.names
 local losses = require "ganymede.nn.losses"
 local module = require "ganymede.nn.module"
@@ -17,7 +17,7 @@ for _, mode in ipairs { "1d", "2d", "2.5d", "3d" } do
   end
 end
 
--- The halves of a pair in 1D; gather_output makes the first one whole again, as a Linear alone does.
+-- The halves of a pair in 1D. With gather_output the first one gathers its result, as a single Linear does.
 local Linear1D = tensor_parallel.layers.Linear1D
 
 local function half(name, partition, more)
@@ -32,6 +32,6 @@ local function half(name, partition, more)
 end
 
 half("Linear1D_Col", "column", {
-  gather_output = { type = "boolean", default = false, doc = "give y whole on every rank?" },
+  gather_output = { type = "boolean", default = false, doc = "whether every rank gets the whole of y" },
 })
 half("Linear1D_Row", "row", {})

@@ -1,10 +1,11 @@
 --- Layers in 1D tensor parallelism (Shoeybi et al., Megatron-LM, arXiv:1909.08053): one axis, `tensor`.
 --
--- Of a pair of Linears the first (partition = "column") is cut over its outputs and gives an activation cut over its
--- width, the second ("row") over its inputs and sums its results over the ranks; a lone Linear is cut over its outputs,
--- which are then gathered. Activations between layers are whole on every rank, norms too; with
--- parallel.tensor.sequence (Korthikanti et al. arXiv:2205.05198) activations between layers are cut along the sequence:
--- the first of a pair gathers them, the second scatters its sum. Linear1D_Col and Linear1D_Row are the two halves.
+-- In a pair of Linears the first (partition = "column") is cut over its outputs and returns an activation that is cut
+-- over its width. The second ("row") is cut over its inputs, and its results are summed over the ranks. A single Linear
+-- is cut over its outputs, which are then gathered. Norms, and activations between layers, are whole on every rank.
+-- With parallel.tensor.sequence (Korthikanti et al. arXiv:2205.05198), activations between layers are cut along the
+-- sequence: the first of a pair gathers them, and the second scatters its sum. Linear1D_Col and Linear1D_Row are the
+-- two halves of a pair.
 -- @module ganymede.nn.tensor_parallel.one_d
 local Classifier = require "ganymede.nn.classifier"
 local Dropout = require("ganymede.nn.dropout").Dropout
@@ -32,7 +33,7 @@ local row = { weight = { store = { false, "tensor" } } }
 
 local function is_row(self) return self.opt.partition == "row" end
 
--- The activation of a sum of terms is taken after the sum.
+-- The terms of all ranks are summed before the activation function is applied.
 local function forward_row(self, x)
   local opt, b = self.opt, self:use "bias"
   local y = stream.join(ops.linear(stream.to(x, CUT), self:use "weight", not opt.skip_bias_add and b or nil))
@@ -59,7 +60,7 @@ add(embedding.PositionEmbedding)
 
 -- ---------------------------------------------------------------- tables
 
--- Ids are whole along the sequence where the table is cut over the ranks that cut it.
+-- The axis `tensor` does not cut ids along the sequence, because it cuts the table.
 local function enter(_, index) return stream.enter(index, nil, "sequence") end
 
 add(embedding.Embedding, { weight = { store = { false, "tensor" } } }, { enter = enter })

@@ -1,11 +1,11 @@
 --- Layers in 3D tensor parallelism (Bian et al. arXiv:2105.14450, after Agarwal et al. 1995).
 --
--- Ranks are a cube of output x input x weight. An activation is cut over its batch by (weight, input) and over its
--- width by output. A Linear gathers it over input and its weight over weight, multiplies, and scatters the sum over
--- output: its result lies with input and output exchanged. A second Linear (partition = "row") exchanges them back, so
--- that a pair, and so a residual branch, ends as it began. Layouts are carried by values: a norm between the two takes
--- either form, and a layer whose input lies in the other form than it needs moves it (an all_to_all). Adding
--- activations of different forms is an error that prints both.
+-- Ranks are a cube of output x input x weight. The axes weight and input cut the batch of an activation, and output
+-- cuts its width. A Linear gathers the activation over input and its weight over weight, multiplies them, and scatters
+-- the sum over output; in its result, input and output are exchanged. A second Linear (partition = "row") exchanges
+-- them back, so that a pair, and so a residual branch, ends in the layout in which it began. Values carry their
+-- layouts: a norm between the two takes either form, and a layer moves its input (an all_to_all) if it needs the other
+-- form. Adding activations of different forms is an error that prints both.
 -- @module ganymede.nn.tensor_parallel.three_d
 local Classifier = require "ganymede.nn.classifier"
 local Dropout = require("ganymede.nn.dropout").Dropout
@@ -51,7 +51,7 @@ add(PatchEmbedding, {
 })
 add(Classifier, { weight = last_of(2) }, { forward = stream.forward(Classifier, OUTER) })
 
--- A table is cut by weight inside of input, and gathered over weight for use.
+-- Input and inside of it weight cut the rows of a table; for use it is gathered over weight.
 local TABLE = { "input.weight", "output" }
 
 add(embedding.Embedding, { weight = { store = TABLE, use = { "input", "output" } } }, {

@@ -1,12 +1,12 @@
 --- Layers in 2D (Xu et al. arXiv:2104.05343) and 2.5D (Wang et al., Tesseract, arXiv:2105.14500) tensor parallelism.
 --
--- Ranks are a grid of row x col. Activations are cut over their batch by row and over their width by col, weights over
--- both; products are SUMMA (host/parallel/sharded/sharded.h). 2.5D adds the axis depth: it cuts the batch outside of
--- row, and parameters are copied over it, so that their gradients are sums over it, as the layouts say. With depth 1
--- the two are the same. Which operand of a product stays in place is chosen by the sizes: with outputs >= inputs x
--- and w travel, otherwise w and y. Vectors (biases, norms) and tables are stored cut over all ranks and gathered for
--- use. A wide table is cut over its rows by row, over its width by col; a classifier that shares it turns it over where
--- that sends much less.
+-- Ranks are a grid of row x col. Row cuts the batch of activations and col their width; both cut weights. Products are
+-- SUMMA (host/parallel/sharded/sharded.h). 2.5D adds the axis depth: it cuts the batch outside of row, and parameters
+-- are copied over it, so that their gradients are sums over it, as the layouts say. With depth 1 the two are the same.
+-- The sizes decide which operand of a product stays in place: with outputs >= inputs, x and w travel; otherwise w and y
+-- do. Vectors (biases, norms) and tables are stored cut over all ranks and gathered for use. A table of many rows is
+-- cut over its rows by row and over its width by col. A classifier that shares it transposes the cuts if that sends
+-- much less.
 -- @module ganymede.nn.tensor_parallel.two_d
 local nn = {
   Linear = require "ganymede.nn.linear", LayerNorm = require "ganymede.nn.layer_norm",
@@ -19,7 +19,7 @@ local ops = require "ganymede.tensor.ops"
 local stream = require "ganymede.nn.stream"
 local tensor_parallel = require "ganymede.nn.tensor_parallel"
 
-local ALL = "col.row" -- a vector shared out over all ranks of a grid; gathered over row it is cut as the width is
+local ALL = "col.row" -- a vector cut over all ranks of a grid; gathered over row, it is cut like the width
 
 local function vector() return { store = { ALL }, use = { "col" } } end
 
@@ -30,14 +30,14 @@ local function last_of(n)
   return { store = store, use = use }
 end
 
--- C-stationary (x and w travel) or A-stationary (w and y travel), whichever moves less.
+-- C-stationary (x and w travel) or A-stationary (w and y travel), whichever sends less.
 local function product(inputs, outputs)
   return { weight = { store = outputs >= inputs and { "col", "row" } or { "row", "col" } }, bias = vector() }
 end
 
--- A table that a classifier shares lies (row, col), so that w and y travel, and y is as wide as the vocabulary. Turned
--- over, which sends 2 K N forward and 2 K N backward, x and w travel. It holds a second copy of w: for half the
--- traffic, not for less.
+-- A table that a classifier shares lies (row, col), so that w and y travel, and y is as wide as the vocabulary. In the
+-- layout (col, row) x and w travel; the change sends 2 K N forward and 2 K N backward, and holds a second copy of w. It
+-- is made only if the traffic becomes less than half.
 local function shared_weight(self, x)
   local w, K, N = self:use "weight", self.opt.inputs, self.opt.classes
   local M = x:local_tensor():numel() * stream.parts() ^ 2 / K -- of the ranks of one grid

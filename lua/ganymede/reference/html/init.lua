@@ -8,6 +8,7 @@ local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
 local entries = require "ganymede.reference.html.entries"
+local machine = require "ganymede.base.machine"
 local markdown = require "ganymede.reference.html.markdown"
 local page = require "ganymede.reference.html.page"
 local reference = require "ganymede.reference"
@@ -20,12 +21,6 @@ local order = { "README.md", "docs/tutorial.md", "docs/command_line.md", "docs/r
   "docs/pipelines.md", "docs/experts.md", "docs/gpu.md", "docs/performance.md", "docs/design.md", "docs/testing.md",
   "docs/findings.md", "CONTRIBUTING.md", "CHANGELOG.md" }
 
-local function read(path)
-  local file = io.open(path, "rb")
-  local text = file and file:read "*a"
-  if file then file:close() end
-  return text
-end
 
 local function guide_paths(root)
   local known, list = {}, {}
@@ -68,7 +63,7 @@ local function linker(path, site)
 end
 
 local function make_guide(path, site)
-  local text = read(site.root .. "/" .. path)
+  local text = machine.read(site.root .. "/" .. path)
   local body, headings = markdown.convert(text, linker(path, site))
   local title = path == "README.md" and "Overview" or headings[1] and headings[1].title:gsub("[`*]", "") or path
   return { file = file_of(path), title = title, body = body, headings = headings, path = path }
@@ -130,9 +125,9 @@ function html.files(root)
   for _, list in ipairs { { start_page(site, #reference.all()) }, site.guides, site.subjects } do
     for _, one in ipairs(list) do add(one.file, page.render(one, site)) end
   end
-  for to, from in pairs(site.copied) do add(to, read(root .. "/" .. from)) end
+  for to, from in pairs(site.copied) do add(to, machine.read(root .. "/" .. from)) end
   local own = GANYMEDE_ROOT .. "/lua/ganymede/reference/html/"
-  for _, name in ipairs { "style.css", "search.js" } do add(name, read(own .. name)) end
+  for _, name in ipairs { "style.css", "search.js" } do add(name, machine.read(own .. name)) end
   add("index.js", index(site))
   return files
 end

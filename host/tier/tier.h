@@ -1,0 +1,65 @@
+/* tier.h - a place below the device's pool where the bytes of tensors rest until they are needed: the host's memory, or
+ * a file on a disk. It has a limit and exact accounts.
+ *
+ *     gm_tier_new(dev, &(gm_tier_settings){.kind = GM_TIER_DISK, .ring = n, .disk = {.folder = "/scratch"}}, &tier);
+ *     gm_tier_prepare(tier, all);       // space for all that will rest there: a full disk is an error here
+ *     gm_tier_take(tier, t->storage);   // from now on its bytes rest in the tier
+ *     gm_tier_begin(tier, t->storage);  // optional: they begin to come
+ *     gm_storage_open(t->storage);      // they are here, and stay until the close
+ *     ...
+ *     gm_storage_close(t->storage, changed);   // they begin to go back, or are dropped if nothing changed
+ *
+ * gm_run and gm_host_open open and close the storages that they touch, so ops, checkpoints and reading single elements
+ * need not know of tiers. Bytes that are here lie in the ring: memory of the device's pool that is taken once. So a
+ * tier holds `ring` bytes of memory whatever rests in it. Bytes that go back leave the ring when they are written, or
+ * when the place is needed; bytes that are wanted before that are not read again.
+ *
+ * The host's tier of a device whose memory is the host's own is accounts alone: the bytes stay where they are. On meta
+ * a tier is accounts alone, too, and takes the same ring from the pool, so that `check` counts what a run holds.
+ * One thread. */
+#ifndef GM_TIER_H
+#define GM_TIER_H
+
+#include "../../kernels/device.h"
+#include "disk.h"
+
+typedef struct gm_tier gm_tier;
+
+typedef enum gm_tier_kind { GM_TIER_HOST, GM_TIER_DISK } gm_tier_kind;
+
+typedef struct gm_tier_settings {
+    gm_tier_kind     kind;
+    uint64_t         limit; /* bytes that may rest here; 0: no limit */
+    size_t           ring;  /* bytes of memory of a disk's tier, at least twice those of the tensors of an op that are
+                               open together */
+    gm_disk_settings disk;
+} gm_tier_settings;
+
+typedef struct gm_tier_stats {
+    gm_tier_kind kind;
+    uint64_t     objects;             /* storages that rest here */
+    uint64_t     placed, placed_peak; /* their bytes, as gm_tier_room counts them */
+    uint64_t     limit;
+    uint64_t     ring, resident, resident_peak; /* memory: taken, and of this used by bytes that are here */
+    uint64_t     fetched, stored, kept;         /* storages that were read, written, and that were still here */
+    uint64_t     read, written;                 /* bytes */
+    double       waited;                        /* seconds in which the program did nothing else */
+} gm_tier_stats;
+
+/* GM_EIO: the disk's folder takes no file. GM_ENOMEM: no memory for the ring. GM_EINVAL: the device's memory is not the
+ * host's, which tiers cannot serve so far. */
+gm_status gm_tier_new(gm_device *dev, const gm_tier_settings *settings, gm_tier **out);
+/* The owner lets go: the tier ends with the last storage that rests in it. NULL is allowed. */
+void gm_tier_release(gm_tier *t);
+
+uint64_t gm_tier_room(gm_tier_kind kind, uint64_t bytes); /* what a storage of so many bytes takes of it */
+/* Space for so many bytes beside those that rest here already. GM_ENOMEM: over the limit; GM_EIO: the disk is full. */
+gm_status gm_tier_prepare(gm_tier *t, uint64_t bytes);
+/* The bytes of a storage, which has none elsewhere, come to rest here. On failure it stays as it was. */
+gm_status gm_tier_take(gm_tier *t, gm_storage *s);
+/* Its bytes begin to come, if there is a place in the ring now; else nothing happens. */
+gm_status     gm_tier_begin(gm_tier *t, gm_storage *s);
+gm_status     gm_tier_settle(gm_tier *t); /* waits until all that goes back is written */
+gm_tier_stats gm_tier_stats_of(const gm_tier *t);
+
+#endif

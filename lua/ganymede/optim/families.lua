@@ -1,0 +1,180 @@
+--- RMSprop, Adagrad and Lion; LAMB and LARS with their trust ratios; Colossal-AI's names of optimizers.
+--
+-- Called with the optim module, the parent of optimizers whose update is a C kernel, and what options they share.
+-- @module ganymede.optim.families
+
+-- The decays of two moments, checked.
+local function betas_of(name, opt)
+  for i = 1, 2 do
+    local b = opt.betas[i]
+    if type(b) ~= "number" or b < 0 or b >= 1 then
+      error(("%s: betas[%d] must be a number from 0, below 1; got %s"):format(name, i, tostring(b)), 0)
+    end
+  end
+  return opt.betas[1], opt.betas[2]
+end
+
+local no_trust = { type = "string", one_of = { "none", "norm_and_bias" }, default = "none",
+  doc = "norm_and_bias: parameters of fewer than two dimensions have no trust ratio" }
+
+local trust_bounds = {
+  min_trust = { type = "number", min = 0, default = 0, doc = "trust ratios are no smaller" },
+  max_trust = { type = "number", above = 0, optional = true, doc = "trust ratios are no larger; absent: no bound" },
+  no_trust = no_trust,
+}
+
+local function check_bounds(name, opt)
+  if opt.max_trust and opt.max_trust < opt.min_trust then
+    error(("%s: max_trust %g is below min_trust %g"):format(name, opt.max_trust, opt.min_trust), 0)
+  end
+end
+
+local function define(optim, Fused, shared)
+  -- A class of the kernels of `kind`; own: its options; attrs(opt): what the kernels read.
+  local function class(name, kind, own, attrs)
+    for key, entry in pairs(shared.fused) do own[key] = entry end
+    local new = optim.class(name, own, Fused)
+    optim[name], new.kind, new.attrs = new, kind, attrs
+    return new
+  end
+
+  local function with_bounds(own)
+    for key, entry in pairs(trust_bounds) do own[key] = entry end
+    return own
+  end
+
+  local function rate(value) return { type = "number", min = 0, default = value, doc = shared.lr.doc } end
+  local function decay(value)
+    return { type = "number", min = 0, default = value, doc = shared.weight_decay.doc }
+  end
+
+  --- Tieleman and Hinton 2012, with PyTorch's options: gradients over the root of the mean of their squares.
+  local RMSprop = class("RMSprop", "rmsprop", {
+    lr = rate(1e-2),
+    alpha = { type = "number", min = 0, below = 1, default = 0.99, doc = "decay of the mean of squares" },
+    eps = shared.eps,
+    momentum = { type = "number", min = 0, below = 1, default = 0, doc = "share of the last update that is kept" },
+    centered = { type = "boolean", default = false, doc = "take squares around the mean of the gradients?" },
+  }, function(opt)
+    return { beta2 = opt.alpha, eps = opt.eps, momentum = opt.momentum, centered = opt.centered,
+             weight_decay = opt.weight_decay }
+  end)
+
+  function RMSprop:set_momentum(value)
+    if self.opt.momentum == 0 then return optim.Optimizer.set_momentum(self) end
+    self.core:set_momentum(value)
+  end
+
+  --- Duchi, Hazan and Singer 2011, with PyTorch's options: gradients over the root of the sum of their squares.
+  local Adagrad = class("Adagrad", "adagrad", {
+    lr = rate(1e-2),
+    lr_decay = { type = "number", min = 0, default = 0, doc = "the rate of update t is lr / (1 + (t - 1) lr_decay)" },
+    initial_accumulator_value = { type = "number", min = 0, default = 0, doc = "what the sums of squares begin with" },
+    eps = { type = "number", min = 0, default = 1e-10, doc = "added to the root of the sum of squares" },
+  }, function(opt)
+    return { lr_decay = opt.lr_decay, value = opt.initial_accumulator_value, eps = opt.eps,
+             weight_decay = opt.weight_decay }
+  end)
+  Adagrad.set_momentum = optim.Optimizer.set_momentum
+
+  --- Chen et al. 2023 (arXiv:2302.06675): every element moves by the rate, up or down; weights decay as in AdamW. The
+  -- paper uses a rate 3 to 10 times smaller than AdamW's, and a weight decay so many times larger.
+  class("Lion", "lion", {
+    lr = rate(1e-4),
+    betas = { type = "table", default = { 0.9, 0.99 }, doc = "share of the moment in the sign, and its decay" },
+  }, function(opt)
+    local b1, b2 = betas_of("Lion", opt)
+    return { beta1 = b1, beta2 = b2, weight_decay = opt.weight_decay, decoupled = true }
+  end)
+
+  local function lamb_attrs(name, corrects, decoupled)
+    return function(opt)
+      local b1, b2 = betas_of(name, opt)
+      check_bounds(name, opt)
+      return { beta1 = b1, beta2 = b2, eps = opt.eps, weight_decay = opt.weight_decay, decoupled = decoupled(opt),
+               bias_correction = corrects(opt), trust = 1, trust_min = opt.min_trust, trust_max = opt.max_trust or 0 }
+    end
+  end
+
+  local lamb_eps = { type = "number", above = 0, default = 1e-6, doc = shared.eps.doc }
+  local bias_correction = { type = "boolean", default = true, doc = "divide moments by 1 - beta^t?" }
+
+  --- You et al. 2020 (arXiv:1904.00962), for large batches: the update of AdamW, weight decay included, times the norm
+  -- of the parameter over the norm of the update.
+  class("LAMB", "adam", with_bounds {
+    betas = shared.betas, eps = lamb_eps, weight_decay = decay(0.01), bias_correction = bias_correction,
+  }, lamb_attrs("LAMB", function(opt) return opt.bias_correction end, function() return true end))
+
+  --- You, Gitman and Ginsburg 2017 (arXiv:1708.03888), for large batches: SGD with momentum, whose gradient, weight
+  -- decay included, is multiplied by trust_coefficient |w| / (|g| + weight_decay |w| + eps).
+  local LARS = class("LARS", "sgd", with_bounds {
+    lr = rate(0.1),
+    momentum = { type = "number", min = 0, below = 1, default = 0.9, doc = "share of the last update that is kept" },
+    nesterov = { type = "boolean", default = false, doc = "look ahead (Nesterov)?" },
+    trust_coefficient = { type = "number", above = 0, default = 1e-3, doc = "factor of the trust ratio" },
+    eps = { type = "number", min = 0, default = 0, doc = "added to the norms that the ratio divides by" },
+  }, function(opt)
+    check_bounds("LARS", opt)
+    if opt.nesterov and opt.momentum == 0 then error("LARS: nesterov needs momentum above 0", 0) end
+    return { momentum = opt.momentum, nesterov = opt.nesterov, eps = opt.eps, weight_decay = opt.weight_decay,
+             trust = 2, trust_coefficient = opt.trust_coefficient, trust_min = opt.min_trust,
+             trust_max = opt.max_trust or 0 }
+  end)
+  LARS.set_momentum = RMSprop.set_momentum
+
+  -- ---------------------------------------------------------------- Colossal-AI's names
+
+  local function adam_alias(name)
+    class(name, "adam", {
+      betas = shared.betas, eps = shared.eps, amsgrad = shared.amsgrad, bias_correction = bias_correction,
+      adamw_mode = { type = "boolean", default = true, doc = "let weights decay as in AdamW, else as in Adam?" },
+    }, function(opt)
+      local b1, b2 = betas_of(name, opt)
+      return { beta1 = b1, beta2 = b2, eps = opt.eps, weight_decay = opt.weight_decay, decoupled = opt.adamw_mode,
+               amsgrad = opt.amsgrad, bias_correction = opt.bias_correction }
+    end)
+  end
+
+  --- Colossal-AI's name and options of AdamW.
+  adam_alias "FusedAdam"
+  --- Colossal-AI's name and options of AdamW; the states are where the setting offload says.
+  adam_alias "HybridAdam"
+  --- As HybridAdam.
+  adam_alias "CPUAdam"
+
+  --- Colossal-AI's name of SGD.
+  local FusedSGD = optim.class("FusedSGD", shared.sgd, optim.SGD)
+  optim.FusedSGD = FusedSGD
+
+  --- Colossal-AI's LAMB: without bias correction.
+  class("Lamb", "adam", with_bounds { betas = shared.betas, eps = lamb_eps },
+    lamb_attrs("Lamb", function() return false end, function() return true end))
+
+  --- Colossal-AI's name and options of LAMB. It clips the gradients of all parameters together; here the setting
+  -- clip_grad_norm does, so max_grad_norm must be 0.
+  class("FusedLAMB", "adam", with_bounds {
+    betas = shared.betas, eps = lamb_eps, weight_decay = decay(0.01), bias_correction = bias_correction,
+    adam_w_mode = { type = "boolean", default = true, doc = "let weights decay as in AdamW, else as in Adam?" },
+    max_grad_norm = { type = "number", min = 0, default = 1, doc = "must be 0: the setting clip_grad_norm clips" },
+  }, function(opt)
+    if opt.max_grad_norm ~= 0 then
+      error(("FusedLAMB: write max_grad_norm = 0, and clip_grad_norm = %g among the settings of the run, which clips "
+        .. "before the update"):format(opt.max_grad_norm), 0)
+    end
+    return lamb_attrs("FusedLAMB", function(o) return o.bias_correction end, function(o) return o.adam_w_mode end)(opt)
+  end)
+
+  --- Colossal-AI's name and options of LARS. Ratios are at most 50; gradients are not cut off at 10.
+  local Lars = class("Lars", "sgd", {
+    momentum = { type = "number", min = 0, below = 1, default = 0, doc = "share of the last update that is kept" },
+    eeta = { type = "number", above = 0, default = 1e-3, doc = "factor of the trust ratio" },
+    epsilon = { type = "number", min = 0, default = 0, doc = "added to the norms that the ratio divides by" },
+    no_trust = no_trust,
+  }, function(opt)
+    return { momentum = opt.momentum, eps = opt.epsilon, weight_decay = opt.weight_decay, trust = 2,
+             trust_coefficient = opt.eeta, trust_max = 50 }
+  end)
+  Lars.set_momentum = RMSprop.set_momentum
+end
+
+return define

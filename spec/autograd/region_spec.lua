@@ -1,0 +1,222 @@
+--- Regions: calls that keep their arguments only and run again in backward. The truth is the same call without one.
+local gm = require "ganymede"
+local core = require "ganymede.core"
+local auxiliary = require "ganymede.nn.auxiliary"
+local nn = gm.nn
+local ops = gm.ops
+
+local function leaf(shape, seed) return gm.normal(shape, { seed = seed, dtype = "f64" }):requires_grad(true) end
+
+local function gradients(list)
+  local out = {}
+  for i, t in ipairs(list) do out[i] = t:grad() and t:grad():totable() or false end
+  return out
+end
+
+-- Gradients of `list` from fn() as it is, and from fn(true) with regions.
+local function compare(list, fn)
+  local both = {}
+  for i, in_region in ipairs { false, true } do
+    core.zero_grad(list)
+    core.set_seed(7)
+    core.begin_step()
+    gm.scope(function() fn(in_region):backward() end)
+    both[i] = gradients(list)
+  end
+  assert.same(both[1], both[2])
+end
+
+local function as_region(in_region, fn, ...)
+  if in_region then return gm.recompute(fn, ...) end
+  return fn(...)
+end
+
+local function saved_bytes()
+  local bytes = 0
+  for _, entry in ipairs(core.tape_saved()) do bytes = bytes + entry.bytes end
+  return bytes
+end
+
+describe("a region", function()
+  local x, w = leaf({ 6, 5 }, 1):keep(), leaf({ 5, 5 }, 2):keep()
+  before_each(function() core.zero_grad { x, w } end)
+
+  local function layers(a)
+    for _ = 1, 3 do a = ops.tanh(ops.matmul(a, w)) end
+    return a
+  end
+
+  it("gives the gradients of its arguments and of the parameters that it reads", function()
+    compare({ x, w }, function(in_region) return as_region(in_region, layers, x):sum() end)
+  end)
+
+  it("keeps its arguments alone", function()
+    gm.scope(function()
+      local a = ops.mul(x, 2)
+      local before = saved_bytes()
+      local y = gm.recompute(layers, a)
+      assert.equal(before + 6 * 5 * 8, saved_bytes())
+      y:sum():backward()
+    end)
+  end)
+
+  it("draws the random numbers of its first run, whatever was drawn since", function()
+    local drop = nn.Dropout(0.5)
+    local function dropped(a) return drop(ops.matmul(drop(a), w)) end
+    compare({ x, w }, function(in_region)
+      local y = as_region(in_region, dropped, x)
+      return ops.add(y:sum(), drop(x):sum())
+    end)
+  end)
+
+  it("stands in another region", function()
+    compare({ x, w }, function(in_region)
+      return as_region(in_region, function(a) return ops.add(as_region(in_region, layers, a), a) end, x):sum()
+    end)
+  end)
+
+  it("has several arguments and results, of which some are no tensors", function()
+    local function several(a, n, b, nothing)
+      assert(nothing == nil)
+      return ops.mul(a, n), nil, "text", ops.matmul(a, b), ops.sum(b)
+    end
+    compare({ x, w }, function(in_region)
+      local p, none, text, q, s = as_region(in_region, several, x, 3, w, nil)
+      assert(none == nil and text == "text")
+      return ops.add(ops.add(ops.square(p):sum(), q:sum()), s)
+    end)
+  end)
+
+  it("leaves a result alone that nobody goes back from", function()
+    compare({ x, w }, function(in_region)
+      local p, q = as_region(in_region, function(a) return ops.square(a), ops.matmul(a, w) end, x)
+      return ops.add(p:sum(), ops.mul(q:detach():sum(), 0))
+    end)
+  end)
+
+  it("counts losses that layers put aside once", function()
+    local function layer(a)
+      local y = ops.matmul(a, w)
+      auxiliary.add(ops.square(y):mean())
+      return y
+    end
+    compare({ x, w }, function(in_region)
+      local y = as_region(in_region, layer, x)
+      return auxiliary.add_to(y:sum(), 0.5)
+    end)
+  end)
+
+  it("goes back twice where the graph is retained", function()
+    compare({ x, w }, function(in_region)
+      local loss = as_region(in_region, layers, x):sum()
+      loss:backward { retain_graph = true }
+      return loss
+    end)
+  end)
+
+  it("goes back through functions of one's own", function()
+    local double = gm.custom { forward = function(a) return a * 2 end, backward = function(g) return g * 2 end }
+    compare({ x }, function(in_region) return as_region(in_region, double, x):sum() end)
+  end)
+
+  it("passes a gradient check", function()
+    assert.is_true(gm.gradcheck(function(a, b)
+      return gm.recompute(function(c, d) return ops.tanh(ops.matmul(c, d)) end, a, b)
+    end, { x, w }) < 1e-6)
+  end)
+
+  it("is an ordinary call where nothing is recorded", function()
+    local calls = 0
+    gm.no_grad(function()
+      gm.scope(function() gm.recompute(function(a)
+        calls = calls + 1
+        return a * 2
+      end, x) end)
+    end)
+    assert.equal(1, calls)
+  end)
+
+  it("raises what the function raises, in either run, and leaves the tape as it was", function()
+    local before = core.tape_nodes()
+    local ok, why = pcall(gm.recompute, function() error("first", 0) end, x)
+    assert.is_false(ok)
+    assert.equal("first", why)
+    assert.equal(before, core.tape_nodes())
+    local runs = 0
+    ok, why = pcall(gm.scope, function()
+      gm.recompute(function(a)
+        runs = runs + 1
+        if runs == 2 then error("second", 0) end
+        return layers(a)
+      end, x):sum():backward()
+    end)
+    assert.is_false(ok)
+    assert.truthy(tostring(why):find("second", 1, true), why)
+    assert.equal(before, core.tape_nodes())
+  end)
+
+  local function refused(fn, words)
+    local ok, why = pcall(gm.scope, fn)
+    assert.is_false(ok)
+    assert.truthy(tostring(why):find(words, 1, true), why)
+  end
+
+  it("refuses a tensor from outside that is no argument", function()
+    refused(function()
+      local a = ops.mul(x, 2)
+      gm.recompute(function() return ops.matmul(a, w) end)
+    end, "pass it as an argument")
+  end)
+
+  it("refuses results that are tables", function()
+    refused(function() gm.recompute(function(a) return { a } end, x) end, "result 1 is a table")
+  end)
+
+  it("refuses a second run with results of another shape", function()
+    local rows = 6
+    refused(function()
+      local y = gm.recompute(function(a) return ops.matmul(a, w):narrow(1, 1, rows) end, x)
+      rows = 3
+      y:sum():backward()
+    end, "gave another result 1")
+  end)
+
+  it("runs in the mode of its first run", function()
+    gm.scope(function()
+      local layer, ones = nn.Dropout(0.5), gm.ones({ 64 }):requires_grad(true)
+      local y = gm.recompute(layer, ones)
+      layer:eval()
+      y:sum():backward()
+      assert.same(y:totable(), ones:grad():totable())
+      assert.is_false(layer.training)
+    end)
+  end)
+
+  it("refuses a parameter that was changed in place meanwhile", function()
+    refused(function()
+      local own = leaf({ 5, 5 }, 3)
+      local y = gm.recompute(function(a) return ops.matmul(a, own) end, x)
+      gm.no_grad(function() own:fill_(3) end)
+      y:sum():backward()
+    end, "a parameter that the function reads was changed in place")
+  end)
+
+  it("refuses a function that changes its argument", function()
+    refused(function()
+      gm.recompute(function(a)
+        local y = ops.matmul(a, w)
+        gm.no_grad(function() a:fill_(0) end)
+        return y
+      end, ops.mul(x, 2))
+    end, "changed its argument 1")
+  end)
+
+  it("refuses an argument that was changed in place meanwhile", function()
+    refused(function()
+      local a = gm.ones({ 6, 5 }, { dtype = "f64" })
+      local y = gm.recompute(layers, a)
+      a:fill_(2)
+      y:sum():backward()
+    end, "changed in place")
+  end)
+end)
