@@ -56,7 +56,7 @@ bool   gm_field_flag(lua_State *L, int arg, const char *name);
 void gm_set_number(lua_State *L, const char *name, double v);
 void gm_set_text(lua_State *L, const char *name, const char *text);
 
-/* Pushes { parameter = i + 1, name, tensor }: a state of parameter i, laid out so. The tensor shares the memory of t. */
+/* Pushes { parameter = i + 1, name, tensor }: a state of parameter i, laid out so. The tensor shares t's memory. */
 void gm_push_state(lua_State *L, int i, const char *name, gm_tensor *t, const gm_value *parameter,
                    const gm_layout *layout);
 /* The function at arg as a callback, which its receiver owns. */

@@ -1,6 +1,7 @@
 /* lua_muon.c - the Lua face of host/optim/muon.h: userdata "gm.muon". */
 #include "gm_lua.h"
 
+#include <string.h>
 #include "../host/optim/muon.h"
 #include "../host/optim/step_control.h"
 
@@ -39,6 +40,7 @@ static gm_muon_item *push_items(lua_State *L, int n)
     gm_muon_item *items = lua_newuserdata(L, ((size_t)n + 1) * sizeof *items);
     for (int i = 0; i < n; i++) {
         lua_rawgeti(L, 3, i + 1);
+        memset(&items[i], 0, sizeof items[i]);
         items[i].set.lr_scale = gm_field_number(L, lua_gettop(L), "lr_scale", 1);
         items[i].set.weight_decay = gm_field_number(L, lua_gettop(L), "weight_decay", 0);
         read_parts(L, &items[i]);

@@ -57,6 +57,9 @@ done:
     return st;
 }
 
+/* Outputs of a call for each parameter, of which the first alone is given. */
+static int width_of_call(void) { return gm_op_gives(GM_OP_sgd)->n; }
+
 gm_status gm_average_new(gm_rank *r, int n, gm_value *const *parameters, gm_average **out)
 {
     gm_status   st = GM_OK;
@@ -65,7 +68,7 @@ gm_status gm_average_new(gm_rank *r, int n, gm_value *const *parameters, gm_aver
     a->rank = r;
     a->n = n;
     a->in = calloc((size_t)n + 2, sizeof *a->in);
-    a->out = calloc(3 * (size_t)n + 1, sizeof *a->out);
+    a->out = calloc((size_t)width_of_call() * (size_t)n + 1, sizeof *a->out);
     if (!a->in || !a->out) st = GM_FAIL(GM_ENOMEM, "no memory for averages of %d parameters", n);
     for (int i = 0; i < n; i++) {
         a->items[i].parameter = parameters[i];
@@ -108,21 +111,21 @@ static void drop(update *u)
 {
     for (int i = 0; i < u->n; i++) {
         gm_tensor_release(u->a->in[2 + i]);
-        gm_tensor_release(u->a->out[3 * i]);
-        u->a->in[2 + i] = u->a->out[3 * i] = NULL;
+        gm_tensor_release(u->a->out[width_of_call() * i]);
+        u->a->in[2 + i] = u->a->out[width_of_call() * i] = NULL;
     }
     u->n = 0;
     u->bytes = 0;
 }
 
-/* average -= weight (average - parameter) is what SGD does with the gradient -parameter and a weight decay of 1. The step
- * block is as it was afterwards. */
+/* average -= weight (average - parameter) is what SGD does with the gradient -parameter and a weight decay of 1. The
+ * step block is as it was afterwards. */
 static gm_status run_call(update *u)
 {
     gm_device          *dev = u->a->rank->device;
     const gm_step_block before = dev->step;
     gm_attrs            at = gm_attrs_default();
-    gm_call             c = {GM_OP_sgd, 2 + u->n, 3 * u->n, u->a->in, u->a->out, &at};
+    gm_call             c = {GM_OP_sgd, 2 + u->n, width_of_call() * u->n, u->a->in, u->a->out, &at};
     gm_status           st = GM_OK;
     at.weight_decay = 1;
     dev->step = (gm_step_block){.step = 1, .rng_step = before.rng_step, .lr = u->weight, .clip = -1, .loss_scale = 1};
@@ -157,10 +160,10 @@ static gm_status add_item(update *u, const item *it)
 {
     int i = u->n++;
     GM_TRY(add_parameter(u, it, &u->a->in[2 + i]));
-    GM_TRY(gm_owned_part(it->parameter, it->average, &u->a->out[3 * i]));
+    GM_TRY(gm_owned_part(it->parameter, it->average, &u->a->out[width_of_call() * i]));
     if (u->weight == 1) { /* the same bits */
         u->made = true;
-        return copy(u->a->rank->device, u->a->in[2 + i], u->a->out[3 * i]);
+        return copy(u->a->rank->device, u->a->in[2 + i], u->a->out[width_of_call() * i]);
     }
     return GM_OK;
 }

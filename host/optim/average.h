@@ -1,7 +1,7 @@
 /* average.h - running averages of parameters (EMA of weights: Polyak and Juditsky 1992, as PyTorch's AveragedModel).
  *
- * An average has the layout of the parameter's optimizer states: with ZeRO a rank holds the averages of what it owns. It
- * is f32 for a parameter of 16 bits. An update is one kernel call for all parameters of a dtype.
+ * An average has the layout of the parameter's optimizer states: with ZeRO a rank holds the averages of what it owns.
+ * It is f32 for a parameter of 16 bits. An update is one kernel call for all parameters of a dtype.
  *
  * The trap: gm_average_swap is collective over the ranks that share states out, and the parameters must not be trained
  * before it has been called again. */

@@ -1,5 +1,5 @@
-/* muon.h - Muon: momentum whose update of each matrix is orthogonalised (Jordan 2024, newton_schulz.h; Moonlight: Liu et
- * al. 2025, arXiv:2502.16982). As torch.optim.Muon:
+/* muon.h - Muon: momentum whose update of each matrix is orthogonalised (Jordan 2024, newton_schulz.h; Moonlight: Liu
+ * et al. 2025, arXiv:2502.16982). As torch.optim.Muon:
  *
  *     buffer = momentum buffer + (1 - momentum) g
  *     u      = momentum buffer + (1 - momentum) g with nesterov, else buffer

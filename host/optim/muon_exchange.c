@@ -1,8 +1,8 @@
 /* muon_exchange.c - see muon_exchange.h.
  *
- * A rank's parts lie in one buffer: those of the matrices of the first member of its cut group, then those of the second
- * member, and so on. It is sent member by member, and what comes back lies in the same order. So the copies of a rank's
- * block receive its buffer as it is. */
+ * A rank's parts lie in one buffer: those of the matrices of the first member of its cut group, then those of the
+ * second member, and so on. It is sent member by member, and what comes back lies in the same order. So the copies of a
+ * rank's block receive its buffer as it is. */
 #include "muon_exchange.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* muon_exchange.h - brings the parts of some matrices to their owners, and what the owners make of them back to all ranks
- * that hold parts or copies. See muon_plan.h for the groups. */
+/* muon_exchange.h - brings the parts of some matrices to their owners, and what the owners make of them back to all
+ * ranks that hold parts or copies. See muon_plan.h for the groups. */
 #ifndef GM_MUON_EXCHANGE_H
 #define GM_MUON_EXCHANGE_H
 
@@ -15,8 +15,8 @@ typedef struct gm_muon_exchange {
     void                 *context;
     /* This rank's block of a parameter, of the set's dtype: parts are read from it and written to it. */
     gm_tensor *(*tensor)(void *context, int parameter);
-    /* Makes of a matrix, the owner's result, in tensors of the work. t is (rows, cols), or (cols, rows) if there are more
-     * rows than columns; so is the result. */
+    /* Gives the owner's result for a matrix, in a tensor of the work. t and the result are (rows, cols), or (cols, rows)
+     * if there are more rows than columns. */
     gm_tensor *(*compute)(void *context, const gm_muon_matrix *m, gm_tensor *t);
 } gm_muon_exchange;
 

@@ -43,8 +43,8 @@ bool      gm_optimizer_offloaded(const gm_optimizer *o, gm_tier_stats *out); /* 
  * are multiplied; clip and loss_scale are then not read. GM_EINVAL: a gradient is still partial over some axes. */
 gm_status gm_optimizer_step(gm_optimizer *o, double lr, double clip, double loss_scale, gm_tensor *control);
 
-/* For optimizers that work out by themselves what gm_optimizer_step takes as gradients: from now on what is given
- * counts, and no gradient. update: laid out as the gradient, in f32 or f64, borrowed until the next call; NULL: none. */
+/* For optimizers that compute themselves what gm_optimizer_step takes as gradients: from now on what is given counts,
+ * and no gradient. update: laid out as the states, in f32 or f64, borrowed until the next call; NULL: none. */
 void gm_optimizer_take_updates(gm_optimizer *o);
 void gm_optimizer_give(gm_optimizer *o, int i, gm_tensor *update);
 

@@ -50,7 +50,8 @@ describe("Muon takes", function()
       "blocks.1.mlp.up.weight", "blocks.2.attention.output.weight", "blocks.2.attention.qkv.weight",
       "blocks.2.mlp.down", "blocks.2.mlp.router.weight", "blocks.2.mlp.up",
     }, names(found.momentum_buffer))
-    for _, name in ipairs { "tokens.weight", "positions.weight", "head.weight", "norm.weight", "blocks.2.mlp.up_bias" } do
+    local others = { "tokens.weight", "positions.weight", "head.weight", "norm.weight", "blocks.2.mlp.up_bias" }
+    for _, name in ipairs(others) do
       assert.is_true(found.exp_avg[name], name)
     end
     assert.equal(#gpt:parameters(), #names(found.momentum_buffer) + #names(found.exp_avg))
@@ -81,8 +82,8 @@ end)
 describe("An update of Muon", function()
   it("has singular values around 1, whatever the gradient's are", function()
     for _, shape in ipairs { { 6, 9 }, { 9, 6 } } do
-      local delta = change({ lr = 1, weight_decay = 0, adjust_lr_fn = "original" }, uniform(shape, 1):requires_grad(true),
-        uniform(shape, 2) * 1e3)
+      local w, g = uniform(shape, 1):requires_grad(true), uniform(shape, 2) * 1e3
+      local delta = change({ lr = 1, weight_decay = 0, adjust_lr_fn = "original" }, w, g)
       local squares = gram(delta / math.sqrt(math.max(1, shape[1] / shape[2])))
       for i = 1, 6 do assert.is_true(math.abs(squares:get(i, i) - 1) < 0.6) end -- of 0.7 to 1.2
     end
@@ -180,7 +181,8 @@ describe("AdamW inside of Muon", function()
     local groups = { { match = "2", weight_decay = 0.4, lr_scale = 2 } }
     numeric.agree(trained { lr = 0.02, groups = groups, adamw = { lr = 0.01 } },
       trained({}, { lr = 0.02, weight_decay = 0.4 }), 1e-14)
-    numeric.agree(trained { lr = 0.02, no_decay = "norm_and_bias" }, trained({}, { lr = 0.02, weight_decay = 0 }), 1e-14)
+    numeric.agree(trained { lr = 0.02, no_decay = "norm_and_bias" },
+      trained({}, { lr = 0.02, weight_decay = 0 }), 1e-14)
   end)
 end)
 

@@ -2,8 +2,8 @@
 --
 -- Tensors: the model's (under their names), the optimizer's moments (under "optimizer/<moment>/<parameter>"), and for a
 -- parameter that had no gradient in some updates their number ("optimizer/missed/<parameter>"), and those of hooks that
--- have a method `tensors` ("average/<parameter>"); on each stage of a pipeline those of its part, of which the checkpoint
--- holds the union.
+-- have a method `tensors` ("average/<parameter>"); on each stage of a pipeline those of its part, of which the
+-- checkpoint holds the union.
 -- Everything else is in meta: step, position of the data, scheduler, states of hooks, seed, config. Random
 -- numbers need no state: they are functions of (seed, module, step, sample). So a run that was resumed
 -- has the same bits as one that was never stopped. Nothing in memory changes before all of the checkpoint
@@ -273,7 +273,8 @@ local function apply(trainer, ck, wanted, path, new_hooks)
   for _, entry in ipairs(wanted) do ck:read_into(entry.name, entry.tensor) end
   for _, own in ipairs(new_hooks) do
     own.hook:begin_anew()
-    trainer:say(("resume: the checkpoint has no tensors of %s, which begins with what was loaded"):format(own.hook.name))
+    trainer:say(("resume: the checkpoint has no tensors of %s, which begins with what was loaded"):format(
+      own.hook.name))
   end
   load_missed(ck, trainer.engine.optimizer, wanted, path)
   local ok, err = failure.try(take_up, trainer, ck.meta)

@@ -62,7 +62,9 @@ function EMA:is_swapped() return self.core ~= nil and self.core:is_swapped() end
 --- The averages: list of { name, tensor }, which share their memory.
 function EMA:averages()
   local out = {}
-  for i, entry in ipairs(followed(self):state()) do out[i] = { name = self.names[entry.parameter], tensor = entry.tensor } end
+  for i, entry in ipairs(followed(self):state()) do
+    out[i] = { name = self.names[entry.parameter], tensor = entry.tensor }
+  end
   return out
 end
 
