@@ -15,8 +15,8 @@ typedef struct gm_muon_exchange {
     void                 *context;
     /* This rank's block of a parameter, of the set's dtype: parts are read from it and written to it. */
     gm_tensor *(*tensor)(void *context, int parameter);
-    /* Gives the owner's result for a matrix, in a tensor of the work. t and the result are (rows, cols), or (cols, rows)
-     * if there are more rows than columns. */
+    /* Gives the owner's result for a matrix, in a tensor of the work. t and the result are (rows, cols), or (cols,
+     * rows) if there are more rows than columns. */
     gm_tensor *(*compute)(void *context, const gm_muon_matrix *m, gm_tensor *t);
 } gm_muon_exchange;
 
