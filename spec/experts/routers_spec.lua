@@ -304,7 +304,7 @@ describe("a mixture of experts", function()
 
   it("says what is wrong with its options", function()
     for text, options in pairs {
-      ["k = 3 of 2 experts"] = { width = 4, experts = 2, k = 3 },
+      ["k = 3 is more than the 2 experts"] = { width = 4, experts = 2, k = 3 },
       ["no option 'k'"] = { width = 4, experts = 2, k = 1, router = "SwitchRouter" },
       ["TopRouter"] = { width = 4, experts = 2, router = "TopRouter" },
       ["2 experts to choose from"] = { width = 4, experts = 1, router = "Top2Router" },

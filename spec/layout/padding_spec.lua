@@ -103,7 +103,8 @@ local on_blocks = {}
 for name in ([[fill axpy scale unary_grad uniform normal bias_activation_grad linear_weight_grad linear_input_grad
   layer_norm_grad rms_norm_grad norm_sums norm_apply norm_grad_sums norm_grad_apply softmax_grad log_softmax_grad
   attention_grad embedding_grad cross_entropy_grad experts_count experts_before experts_limit experts_order
-  experts_gather experts_combine experts_combine_grad scatter sum_squares sgd adam step_control]]):gmatch "%S+" do
+  experts_gather experts_combine experts_combine_grad scatter sum_squares sgd adam rmsprop adagrad lion
+  step_control]]):gmatch "%S+" do
   on_blocks[name] = true
 end
 

@@ -29,7 +29,8 @@ describe("settings of gm.launch", function()
     local given = { optimizer = { type = "SGD", lr = 0.25 }, lr_scheduler = { type = "CosineAnnealingLR" },
       clip_grad_norm = 0.5, norm_type = 1, gradient_accumulation = 3, gradient_handler = { handler },
       schedule = { type = "PipelineSchedule" }, num_microbatches = 4, fp16 = { initial_scale = 64 }, cuda_graph = false,
-      zero = 0, recompute = { "^layers" }, epochs = 5, loss = { type = "CrossEntropyLoss", label_smoothing = 0.1 },
+      zero = 0, recompute = { "^layers" }, offload = "none", epochs = 5,
+      loss = { type = "CrossEntropyLoss", label_smoothing = 0.1 },
       model = { type = "MLP", inputs = 16, hidden = { 8 }, classes = 10 },
       data = { batch_size = 8, train = { type = "Synthetic", length = 96 },
         test = { type = "Synthetic", length = 40, split = "test" } } }

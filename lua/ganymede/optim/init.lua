@@ -270,7 +270,7 @@ local master_weights = { type = "boolean", default = true,
 
 -- The parent of optimizers whose update is a C kernel. A class defines `kind` and attrs(opt). The kernel reads what
 -- step_control has decided.
-local Fused = setmetatable({ takes_control = true }, { __index = Optimizer })
+local Fused = setmetatable({ takes_control = true, counts_updates = true }, { __index = Optimizer })
 
 function Fused:build(opt, items)
   local attrs = self.attrs(opt)
