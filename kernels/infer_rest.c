@@ -124,9 +124,10 @@ static gm_status expect_asked(const gm_call *call, unsigned moments)
 {
     const gm_slots *slots = gm_op_gives(call->op);
     for (int i = 0; i < call->n_out; i++) {
-        int  role = i % slots->n;
+        int role = i % slots->n;
+        if (role == 0 || role == slots->n - 2) continue; /* the parameter, and the master */
         bool trust = role == slots->n - 1, asked = trust ? call->attrs->trust != 0 : moments >> (role - 1) & 1;
-        if (role == 0 || role == slots->n - 2 || asked == (call->out[i] != NULL)) continue;
+        if (asked == (call->out[i] != NULL)) continue;
         return GM_FAIL(GM_EINVAL, "%s: these attributes %s a tensor '%s' for each parameter; see number %d",
                        gm_op_called(call->op, call->attrs), asked ? "need" : "do not take", slots->slot[role].name,
                        i / slots->n + 1);
@@ -156,9 +157,11 @@ static gm_status expect_trust(const gm_call *call, bool divides)
 
 static bool reads(gm_op op, const char *attribute)
 {
-    const char *found = strstr(gm_op_attrs(op), attribute);
+    const char *list = gm_op_attrs(op);
     size_t      n = strlen(attribute);
-    return found && found[-1] == ' ' && (found[n] == ' ' || !found[n]);
+    for (const char *at = strstr(list, attribute); at; at = strstr(at + 1, attribute))
+        if ((at == list || at[-1] == ' ') && (at[n] == ' ' || !at[n])) return true;
+    return false;
 }
 
 static gm_status infer_update(const gm_call *call, unsigned moments, gm_spec *spec)
