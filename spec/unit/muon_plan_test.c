@@ -6,8 +6,7 @@
 
 #define PARAMETERS 5
 
-/* On data 2, expert 2, row 3: plain, cut by rows, cut further as ZeRO does, a stack of experts, and rows that are shared
- * out. */
+/* On data 2, expert 2, row 3: plain, cut by rows, cut further as ZeRO does, a stack of experts, and rows shared out. */
 static void shapes_on(const gm_mesh *m, gm_muon_shape *s)
 {
     uint32_t  data = gm_mesh_mask(m, "data"), expert = gm_mesh_mask(m, "expert"), row = gm_mesh_mask(m, "row");
