@@ -56,6 +56,9 @@ bool   gm_field_flag(lua_State *L, int arg, const char *name);
 void gm_set_number(lua_State *L, const char *name, double v);
 void gm_set_text(lua_State *L, const char *name, const char *text);
 
+/* Pushes { parameter = i + 1, name, tensor }: a state of parameter i, laid out so. The tensor shares t's memory. */
+void gm_push_state(lua_State *L, int i, const char *name, gm_tensor *t, const gm_value *parameter,
+                   const gm_layout *layout);
 /* The function at arg as a callback, which its receiver owns. */
 gm_callback gm_check_callback(lua_State *L, int arg);
 
@@ -114,6 +117,8 @@ int gm_open_autograd(lua_State *L);
 int gm_open_tape(lua_State *L);
 int gm_open_region(lua_State *L);
 int gm_open_optim(lua_State *L);
+int gm_open_muon(lua_State *L);
+int gm_open_average(lua_State *L);
 int gm_open_step_control(lua_State *L);
 int gm_open_rank(lua_State *L);
 int gm_open_run_op(lua_State *L);

@@ -122,6 +122,20 @@ static int zero_grad(lua_State *L)
     return 0;
 }
 
+/* wide_gradients(list of parameters, on): those of 16 bits hold their gradients in f32, or no longer */
+static int wide_gradients(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TTABLE);
+    bool on = lua_toboolean(L, 2);
+    for (int i = 1, n = (int)lua_objlen(L, 1); i <= n; i++) {
+        lua_rawgeti(L, 1, i);
+        gm_value *v = gm_check_value(L, -1);
+        if (v->param) L_TRY(L, gm_value_set_wide_grad(v, on));
+        lua_pop(L, 1);
+    }
+    return 0;
+}
+
 /* grad_clear(t): the gradient of the parameter t becomes zeros, as if a loss had not depended on its numbers */
 static int grad_clear(lua_State *L)
 {
@@ -285,6 +299,7 @@ int gm_open_autograd(lua_State *L)
         GM_PUBLIC(retain_grad, retain_grad, "t tensor"),
         GM_PUBLIC(detach, detach, "t tensor"),
         GM_FUNCTION("zero_grad", zero_grad, "parameters table"),
+        GM_FUNCTION("wide_gradients", wide_gradients, "parameters table, on boolean"),
         GM_FUNCTION("grad_clear", grad_clear, "t tensor"),
         GM_FUNCTION("grad_part", grad_part, "t tensor"),
         GM_FUNCTION("grad_summed", grad_summed, "parameters table"),

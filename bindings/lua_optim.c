@@ -76,6 +76,25 @@ static int step(lua_State *L)
     return 0;
 }
 
+void gm_push_state(lua_State *L, int i, const char *name, gm_tensor *t, const gm_value *p, const gm_layout *layout)
+{
+    gm_rank  *r = gm_lua_rank(L);
+    gm_value *v;
+    lua_createtable(L, 0, 4);
+    lua_pushinteger(L, i + 1);
+    lua_setfield(L, -2, "parameter");
+    lua_pushstring(L, name);
+    lua_setfield(L, -2, "name");
+    lua_pushboolean(L, t->storage->home && !t->storage->block);
+    lua_setfield(L, -2, "resting");
+    gm_handle *h = gm_push_handle(L);
+    gm_tensor_retain(t);
+    gm_status st = gm_value_take_block(r, t, layout, p->ndim, p->shape, &v);
+    if (st != GM_OK) gm_raise(L, st);
+    gm_handle_fill(r, h, v, "optimizer state");
+    lua_setfield(L, -2, "tensor");
+}
+
 /* o:offload{ tier: "host" or "disk", folder, ring, fraction }: where states rest from here on; before the first step */
 static int offload(lua_State *L)
 {
@@ -122,30 +141,15 @@ static int offloaded(lua_State *L)
 static int state(lua_State *L)
 {
     gm_optimizer *o = check_optimizer(L);
-    gm_rank      *r = gm_lua_rank(L);
     int           n = 0;
     lua_newtable(L);
     for (int i = 0; i < gm_optimizer_parameters(o); i++)
         for (int k = 0;; k++) {
             const char *name;
             gm_tensor  *t;
-            gm_value   *v;
             L_TRY(L, gm_optimizer_state(o, i, k, &name, &t));
             if (!t) break;
-            lua_createtable(L, 0, 3);
-            lua_pushinteger(L, i + 1);
-            lua_setfield(L, -2, "parameter");
-            lua_pushstring(L, name);
-            lua_setfield(L, -2, "name");
-            lua_pushboolean(L, t->storage->home && !t->storage->block);
-            lua_setfield(L, -2, "resting");
-            gm_handle *h = gm_push_handle(L);
-            gm_tensor_retain(t);
-            const gm_value *p = gm_optimizer_parameter(o, i);
-            gm_status       st = gm_value_take_block(r, t, gm_optimizer_layout(o, i), p->ndim, p->shape, &v);
-            if (st != GM_OK) return gm_raise(L, st);
-            gm_handle_fill(r, h, v, "optimizer state");
-            lua_setfield(L, -2, "tensor");
+            gm_push_state(L, i, name, t, gm_optimizer_parameter(o, i), gm_optimizer_layout(o, i));
             lua_rawseti(L, -2, ++n);
         }
     return 1;

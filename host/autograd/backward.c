@@ -222,7 +222,8 @@ static gm_status run_rule(gm_backward *b)
     GM_TRY(keep_gradients(b));
     GM_TRY(unify(b));
     b->node->rule(b);
-    GM_STEP(&b->work, gm_term_add_narrow(b));
+    gm_status st = gm_term_add_narrow(b);
+    GM_STEP(&b->work, st);
     GM_TRY(gm_work_end(&b->work));
     GM_TRY(clear_inputs(b));
     return check_states(b);

@@ -114,9 +114,9 @@ struct gm_backward {
     uint32_t partial; /* of the gradients of the outputs */
     gm_work  work;    /* the rule's */
     struct {
-        gm_tensor *term, *sum; /* term: a target of 16 bits, of the work; sum: borrowed, of f32 */
+        gm_tensor *term, *sum; /* term: a target of 16 bits; sum: borrowed, of f32 */
         bool       accumulate;
-    } narrow[2]; /* terms that join a wide gradient when the rule has run */
+    } narrow[GM_MAX_SLOTS]; /* terms that join a wide gradient when the rule has run */
     int n_narrow;
 };
 
@@ -127,7 +127,7 @@ gm_status gm_term_new(gm_backward *b, const gm_spec *spec, gm_tensor **out);
 /* Makes *held a tensor that may be written: as it is when nobody else sees it, else a copy. */
 gm_status gm_term_own(gm_backward *b, gm_tensor **held);
 gm_status gm_term_zero(gm_backward *b, gm_tensor *t);
-/* The rule has run: what it wrote in 16 bits joins wide gradients. */
+/* The rule has run: what it wrote in 16 bits joins wide gradients, unless it has failed. */
 gm_status gm_term_add_narrow(gm_backward *b);
 /* Adds a term (taken), partial over `term`, to the gradient of a leaf, or of a value that keeps its own. */
 gm_status gm_term_give_leaf(gm_backward *b, gm_value *leaf, gm_tensor *g, uint32_t term);

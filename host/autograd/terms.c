@@ -90,7 +90,7 @@ static gm_status narrow_target(gm_backward *b, const edge *e, gm_tensor **target
     int i = b->n_narrow;
     if (i == (int)(sizeof b->narrow / sizeof *b->narrow))
         return GM_FAIL(GM_EINVAL, "%s: too many wide gradients of inputs of 16 bits", b->node->name);
-    GM_TRY(scratch(b, &e->spec, &b->narrow[i].term));
+    GM_TRY(gm_term_new(b, &e->spec, &b->narrow[i].term)); /* a rule may drop what its work holds */
     b->narrow[i].sum = *target;
     b->narrow[i].accumulate = *accumulate;
     b->n_narrow++;
@@ -101,9 +101,13 @@ static gm_status narrow_target(gm_backward *b, const edge *e, gm_tensor **target
 
 gm_status gm_term_add_narrow(gm_backward *b)
 {
-    for (int i = 0; i < b->n_narrow; i++)
-        GM_TRY(add_into(b->rank->device, b->narrow[i].sum, b->narrow[i].term, b->narrow[i].accumulate));
-    return GM_OK;
+    gm_status st = b->work.st;
+    for (int i = 0; i < b->n_narrow; i++) {
+        if (st == GM_OK) st = add_into(b->rank->device, b->narrow[i].sum, b->narrow[i].term, b->narrow[i].accumulate);
+        gm_tensor_release(b->narrow[i].term);
+    }
+    b->n_narrow = 0;
+    return st;
 }
 
 static gm_status leaf_target(gm_backward *b, const edge *e, gm_tensor **out, bool *accumulate)

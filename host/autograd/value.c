@@ -197,6 +197,32 @@ gm_status gm_value_write(const gm_value *v, const char *what)
                    what);
 }
 
+gm_dtype gm_value_grad_dtype(const gm_value *v)
+{
+    return v->param && v->param->wide_grad ? gm_dtype_wide(v->local->dtype) : v->local->dtype;
+}
+
+gm_status gm_value_set_wide_grad(gm_value *v, bool on)
+{
+    gm_parameter *p = v->param;
+    gm_tensor    *old = p->grad, *grad = NULL;
+    gm_attrs      a = gm_attrs_default();
+    if (p->in_sum) return GM_FAIL(GM_EINVAL, "the dtype of a gradient cannot change while it is being summed");
+    p->wide_grad = on;
+    a.dtype = gm_value_grad_dtype(v);
+    if (!old || old->dtype == a.dtype) return GM_OK;
+    if (p->grad_set) {
+        gm_rank_place(v->rank, "gradient");
+        GM_TRY(gm_tensor_new(old->storage->device, a.dtype, old->ndim, old->shape, &grad));
+        gm_status st = gm_run_one(v->rank->device, GM_OP_copy, &a, old, grad);
+        if (st != GM_OK) gm_tensor_release(grad);
+        if (st != GM_OK) return st;
+    }
+    gm_tensor_release(old);
+    p->grad = grad;
+    return GM_OK;
+}
+
 gm_status gm_value_grad_buffer(gm_value *v, gm_tensor **out)
 {
     if (v->param->in_sum)
@@ -205,7 +231,7 @@ gm_status gm_value_grad_buffer(gm_value *v, gm_tensor **out)
                                   "reduce without overlap");
     if (!v->param->grad) {
         gm_rank_place(v->rank, "gradient");
-        gm_dtype dtype = v->param->wide_grad ? gm_dtype_wide(v->local->dtype) : v->local->dtype;
+        gm_dtype dtype = gm_value_grad_dtype(v);
         GM_TRY(gm_tensor_new(v->local->storage->device, dtype, v->local->ndim, v->local->shape, &v->param->grad));
         v->param->grad_set = false;
     }

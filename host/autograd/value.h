@@ -17,7 +17,7 @@ typedef struct gm_parameter {
     gm_tensor *grad;         /* NULL: no buffer yet */
     uint32_t   grad_partial; /* axes over which grad is still a sum of the ranks' terms */
     bool       grad_set;     /* grad holds a gradient; false: it is only a buffer to reuse */
-    bool       wide_grad;    /* of 16 bits, a gradient of f32: of terms that come piece by piece */
+    bool       wide_grad;    /* of 16 bits, a gradient of f32: gm_value_set_wide_grad */
     bool       in_sum;       /* the reducer is summing the gradient: nothing may be added to it */
     bool       grad_shown;   /* users have had hold of a padded gradient's bytes, which were */
     unsigned   grad_zeroed;  /* last cleared at this version of their storage */
@@ -81,6 +81,12 @@ gm_status gm_value_retain_grad(gm_value *v);
 /* Called before `what` (an op's name) writes v's bytes in place. GM_EINVAL: recording is on, and v requires a gradient
  * or shares bytes with a computed value that does; the gradient would miss the write. */
 gm_status gm_value_write(const gm_value *v, const char *what);
+/* Leaves that require a gradient: shall a gradient of 16 bits be held in f32, so that terms add up in f32? The rules of
+ * matrix products then write f32; what other rules give is rounded to 16 bits before it is added. What the gradient
+ * holds so far is converted. GM_EINVAL: the reducer is summing it. */
+gm_status gm_value_set_wide_grad(gm_value *v, bool on);
+/* The dtype of the gradient of a leaf. */
+gm_dtype gm_value_grad_dtype(const gm_value *v);
 /* *out: the gradient's buffer for writing, borrowed; made if there is none. grad_set tells whether it holds a gradient.
  * GM_EINVAL: the reducer is summing it over the ranks. */
 gm_status gm_value_grad_buffer(gm_value *v, gm_tensor **out);

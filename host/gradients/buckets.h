@@ -20,7 +20,7 @@ typedef struct slot {
 } slot;
 
 typedef struct bucket {
-    gm_dtype    dtype;
+    gm_dtype    dtype, held; /* of the gradients and their sums; of the parameters */
     uint32_t    cut;         /* axes that cut its members, all alike: never summed over */
     uint32_t    owners;      /* axes over which the sums are shared out; 0: every rank has all of them */
     bool        stored;      /* the parameters rest in parts, too (stored.h) */

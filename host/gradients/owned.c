@@ -41,7 +41,8 @@ gm_status gm_owned_make(gm_reducer *d, bucket *b)
 /* Is t, which belongs to the only member and is like its block, the parts of all owners as it is? */
 static bool is_packed(const bucket *b, const slot *s, const gm_group *g, const gm_tensor *t)
 {
-    return b->members == 1 && gm_parts_are_block(&s->parts, g) && t->dtype == b->dtype && gm_tensor_is_contiguous(t);
+    return b->members == 1 && gm_parts_are_block(&s->parts, g) && (t == s->leaf->local || t->dtype == b->dtype) &&
+           gm_tensor_is_contiguous(t);
 }
 
 /* The parts of all owners, of zeros where this rank has nothing to add. */
@@ -191,7 +192,7 @@ static gm_status place_of_all(gm_reducer *d, const bucket *b, gm_group *g, gm_te
     int64_t     n = b->numel * gm_group_size(g);
     if (is_packed(b, first, g, first->leaf->local)) return gm_parts_flatten(first->leaf->local, out);
     gm_rank_place(d->rank, "parameter");
-    return gm_tensor_new(d->rank->device, b->dtype, 1, &n, out);
+    return gm_tensor_new(d->rank->device, b->held, 1, &n, out);
 }
 
 static gm_status unpack_all(gm_reducer *d, const bucket *b, gm_group *g, gm_tensor *all)
@@ -213,7 +214,7 @@ static gm_status gather_bucket(gm_reducer *d, bucket *b)
     gm_status  st;
     GM_TRY(gm_parts_group(&d->slots[b->first].parts, &comm, &g));
     gm_rank_place(d->rank, "parameter");
-    GM_TRY_OR(gm_tensor_new(d->rank->device, b->dtype, 1, &b->numel, &mine), st, done);
+    GM_TRY_OR(gm_tensor_new(d->rank->device, b->held, 1, &b->numel, &mine), st, done);
     GM_TRY_OR(pack_own(d, b, mine), st, done);
     GM_TRY_OR(place_of_all(d, b, g, &all), st, done);
     GM_TRY_OR(gm_comm_all_gather(comm, g, mine, 0, all, NULL), st, done);

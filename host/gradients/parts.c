@@ -46,6 +46,22 @@ gm_owned_rows gm_owned_rows_of(const gm_value *v, const gm_layout *owned, int ra
     return rows_of(&v->rank->mesh, &v->layout, owned, dim, v->ndim, v->shape, rank);
 }
 
+bool gm_is_shared_out(const gm_value *v) { return v->param && (v->param->own || v->param->stored); }
+
+const gm_layout *gm_owned_layout(const gm_value *v) { return gm_is_shared_out(v) ? &v->param->owned : &v->layout; }
+
+gm_status gm_owned_part(const gm_value *v, gm_tensor *t, gm_tensor **out)
+{
+    if (gm_is_shared_out(v)) {
+        bool          whole = t == v->local || t == v->param->grad;
+        gm_owned_rows rows = gm_owned_rows_of(v, &v->param->owned, v->rank->rank);
+        return gm_tensor_narrow(t, rows.dim, whole ? rows.start : 0, rows.length, out);
+    }
+    *out = t;
+    gm_tensor_retain(t);
+    return GM_OK;
+}
+
 static gm_owned_rows rows(const gm_parts *p, int rank)
 {
     return rows_of(&p->rank->mesh, &p->whole, &p->owned, p->dim, p->ndim, p->global, rank);

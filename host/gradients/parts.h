@@ -36,6 +36,14 @@ typedef struct gm_owned_rows {
 
 gm_owned_rows gm_owned_rows_of(const gm_value *v, const gm_layout *owned, int rank);
 
+/* Are sums of v's gradients (gm_parameter.own) or its numbers (stored) shared out? */
+bool gm_is_shared_out(const gm_value *v);
+/* The layout of what this rank owns of v: gm_parameter.owned, or v's own. */
+const gm_layout *gm_owned_layout(const gm_value *v);
+/* *out: the rows of t that this rank owns; all of t if v is not shared out. t: v's block or a gradient of all of it, or
+ * laid out as the parts, whose blocks may reach beyond the tensor's end. *out is a reference. */
+gm_status gm_owned_part(const gm_value *v, gm_tensor *t, gm_tensor **out);
+
 /* Are the parts of all owners, one behind the other, the block as it is? */
 bool gm_parts_are_block(const gm_parts *p, const gm_group *g);
 /* Copies between the contiguous block and the parts of all owners in `parts`, a tensor of one dimension: the part of

@@ -42,17 +42,19 @@ static int choose_bucket(gm_reducer *d, int i, size_t limit)
     const gm_value *v = d->slots[i].leaf;
     bool            stored = v->param->stored != NULL;
     uint32_t        cut = gm_layout_cut_axes(&v->layout), owners;
-    size_t          bytes = (size_t)gm_tensor_numel(v->local) * gm_dtype_size(v->local->dtype);
+    gm_dtype        dtype = gm_value_grad_dtype(v), held = v->local->dtype;
+    size_t          bytes = (size_t)gm_tensor_numel(v->local) * gm_dtype_size(dtype);
     gm_parts_find(v, d->owners, &d->slots[i].parts);
     owners = d->slots[i].parts.owners;
     for (int k = d->n_buckets - 1; k >= 0; k--) {
         bucket *b = &d->buckets[k];
-        if (b->dtype != v->local->dtype || b->cut != cut || b->owners != owners || b->stored != stored) continue;
+        bool    alike = b->dtype == dtype && b->held == held && b->cut == cut;
+        if (!alike || b->owners != owners || b->stored != stored) continue;
         if (bucket_bytes(b) + bytes <= limit) return k;
         break;
     }
     d->buckets[d->n_buckets] = (bucket){
-        .dtype = v->local->dtype, .cut = cut, .owners = owners, .stored = stored, .first = -1};
+        .dtype = dtype, .held = held, .cut = cut, .owners = owners, .stored = stored, .first = -1};
     return d->n_buckets++;
 }
 

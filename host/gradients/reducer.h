@@ -2,10 +2,10 @@
  *
  * Gradients live in buckets: flat buffers of at most bucket_bytes (or one larger gradient), fixed at creation in
  * reverse order of the parameters (about the order in which backward finishes them); a parameter's gradient is a
- * view of its bucket, so nothing is packed. A bucket holds parameters of one dtype, cut by the same axes. When the
- * last gradient of a bucket is final the bucket is due; due buckets are reduced in bucket order (Li et al., PyTorch
- * Distributed, VLDB 2020), so that every rank makes the same calls whatever order its backward took, and the same
- * sums with overlap and without.
+ * view of its bucket, so nothing is packed. A bucket holds parameters of one dtype, cut by the same axes. Gradients
+ * that are held in f32 (gm_value_set_wide_grad) are summed in f32. When the last gradient of a bucket is final the
+ * bucket is due; due buckets are reduced in bucket order (Li et al., PyTorch Distributed, VLDB 2020), so that every
+ * rank makes the same calls whatever order its backward took, and the same sums with overlap and without.
  *
  * At most 64 MiB of buckets are under way at once, or one that is larger: a reduction holds scratch of its bucket's
  * size.

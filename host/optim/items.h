@@ -12,8 +12,10 @@ typedef struct item {
     gm_value         *parameter;
     gm_tensor        *state[MAX_STATES]; /* as the outputs of the op after p; the master is the last of them */
     gm_tensor        *missed;            /* updates made without it (missed.c); NULL: 0 */
+    gm_tensor        *given;             /* in place of the gradient, borrowed: gm_optimizer_give */
     gm_optimizer_item set;
     bool              measured, done; /* in the current step */
+    bool              called;         /* in the call that is prepared */
 } item;
 
 struct gm_optimizer {
@@ -24,6 +26,7 @@ struct gm_optimizer {
     gm_tensor  *trust;          /* f64 (n, 2), see kernels/trust.h; NULL: not made yet */
     bool        has_momentum;   /* set_momentum has been called, with this momentum: */
     double      momentum;
+    bool        takes_updates; /* what is given counts, and no gradient */
     int         n;
     gm_tensor **in, **out; /* argument lists, room for all */
     int         n_views;   /* of parts, for the call that is prepared */
@@ -32,10 +35,10 @@ struct gm_optimizer {
     item        items[];
 };
 
-static inline gm_tensor *gm_item_gradient(const item *it)
+static inline gm_tensor *gm_item_gradient(const gm_optimizer *o, const item *it)
 {
     gm_layout layout;
-    return gm_value_final_grad(it->parameter, &layout);
+    return o->takes_updates ? it->given : gm_value_final_grad(it->parameter, &layout);
 }
 
 /* GM_EINVAL where a graph is being recorded: states are not made in one. */

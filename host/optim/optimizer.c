@@ -99,26 +99,9 @@ gm_status gm_optimizer_outside_graph(const gm_rank *r)
  * owns. States are laid out as these parts, so their blocks may reach beyond the tensor's end; rows there are not
  * updated, and stay zero. */
 
-static bool is_shared_out(const item *it)
-{
-    const gm_parameter *p = it->parameter->param;
-    return p && (p->own || p->stored);
-}
-
 /* What of t is updated: t is the parameter's block or a gradient of all of it, or laid out as the states. *out is a
  * reference. */
-static gm_status part_of(const item *it, gm_tensor *t, gm_tensor **out)
-{
-    bool whole = t == it->parameter->local || t == it->parameter->param->grad;
-    if (is_shared_out(it)) {
-        const gm_value *v = it->parameter;
-        gm_owned_rows   rows = gm_owned_rows_of(v, &v->param->owned, v->rank->rank);
-        return gm_tensor_narrow(t, rows.dim, whole ? rows.start : 0, rows.length, out);
-    }
-    *out = t;
-    gm_tensor_retain(t);
-    return GM_OK;
-}
+static gm_status part_of(const item *it, gm_tensor *t, gm_tensor **out) { return gm_owned_part(it->parameter, t, out); }
 
 /* The same as an argument of the call that is prepared; NULL stays NULL. */
 static gm_status add_part(gm_optimizer *o, const item *it, gm_tensor *t, gm_tensor **argument)
@@ -144,7 +127,7 @@ static gm_status fill_state(const item *it, bool master, double value, gm_tensor
     gm_device *dev = it->parameter->rank->device;
     gm_status  st = GM_OK;
     a.value = master ? 0 : value;
-    if (!master || is_shared_out(it)) st = gm_run_one(dev, GM_OP_fill, &a, NULL, state);
+    if (!master || gm_is_shared_out(it->parameter)) st = gm_run_one(dev, GM_OP_fill, &a, NULL, state);
     if (!master || st != GM_OK) return st;
     a.dtype = state->dtype;
     GM_TRY_OR(gm_value_resting(it->parameter, &layout, &resting), st, done);
@@ -160,7 +143,7 @@ done:
 static const gm_tensor *like_of(const item *it)
 {
     const gm_parameter *p = it->parameter->param;
-    return !is_shared_out(it) ? it->parameter->local : p->stored ? p->stored : p->own;
+    return !gm_is_shared_out(it->parameter) ? it->parameter->local : p->stored ? p->stored : p->own;
 }
 
 static gm_status new_state(gm_rank *r, const item *it, bool master, double value, gm_tensor **out)
@@ -197,7 +180,7 @@ static gm_status check_gradient(const gm_optimizer *o, int i)
     char            axes[128];
     gm_layout       layout;
     const gm_value *v = o->items[i].parameter;
-    if (!gm_value_final_grad(v, &layout) || !layout.partial) return GM_OK;
+    if (o->takes_updates || !gm_value_final_grad(v, &layout) || !layout.partial) return GM_OK;
     return GM_FAIL(GM_EINVAL,
                    "optimizer: the gradient of parameter %d is still to be summed over %s; reduce gradients before "
                    "the step (the engine does, unless gradient_handler says which handlers shall)",
@@ -232,6 +215,30 @@ bool gm_optimizer_offloaded(const gm_optimizer *o, gm_tier_stats *out)
 
 /* ---- steps ---- */
 
+/* A parameter of 16 bits can have a gradient of f32. Then the kernel updates the master as a parameter of f32 without a
+ * master, and the parameter is rounded from it. */
+static bool has_wide_gradient(const gm_optimizer *o, const item *it)
+{
+    const gm_tensor *g = gm_item_gradient(o, it);
+    return g && g->dtype != it->parameter->local->dtype;
+}
+
+/* A gradient of f32 as one of 16 bits, for a parameter that has no master. */
+static gm_status add_rounded(gm_optimizer *o, const item *it, gm_tensor **argument)
+{
+    gm_attrs   a = gm_attrs_default();
+    gm_tensor *g, *narrow = NULL;
+    a.dtype = it->parameter->local->dtype;
+    GM_TRY(part_of(it, gm_item_gradient(o, it), &g));
+    gm_rank_place(o->rank, "gradient");
+    gm_status st = gm_tensor_new(o->rank->device, a.dtype, g->ndim, g->shape, &narrow);
+    if (st == GM_OK) st = gm_run_one(o->rank->device, GM_OP_copy, &a, g, narrow);
+    if (st == GM_OK) o->view[o->n_views++] = *argument = narrow;
+    else gm_tensor_release(narrow);
+    gm_tensor_release(g);
+    return st;
+}
+
 /* The squares of a parameter, NULL where it has no trust ratio. */
 static gm_status add_trust(gm_optimizer *o, int i, gm_tensor **argument)
 {
@@ -247,25 +254,49 @@ static gm_status add_trust(gm_optimizer *o, int i, gm_tensor **argument)
 static gm_status add_item(gm_optimizer *o, int i, int *n_in, int *n_out)
 {
     item      *it = &o->items[i];
+    bool       wide = has_wide_gradient(o, it), by_master = wide && has_state(o, it, master_of(o));
     gm_layout  layout;
     gm_tensor *p;
     GM_TRY(check_gradient(o, i));
     GM_TRY(gm_value_resting(it->parameter, &layout, &p));
     if (p == it->parameter->local) GM_TRY(gm_padding_renew(it->parameter));
-    GM_TRY(add_part(o, it, gm_item_gradient(it), &o->in[(*n_in)++]));
-    GM_TRY(add_part(o, it, p, &o->out[(*n_out)++]));
-    for (int k = 0; k <= master_of(o); k++) GM_TRY(add_part(o, it, it->state[k], &o->out[(*n_out)++]));
-    return add_trust(o, i, &o->out[(*n_out)++]);
+    gm_tensor **in = &o->in[(*n_in)++], **out = o->out + *n_out, *master = it->state[master_of(o)];
+    GM_TRY(wide && !by_master ? add_rounded(o, it, in) : add_part(o, it, gm_item_gradient(o, it), in));
+    GM_TRY(add_part(o, it, by_master ? master : p, out));
+    for (int k = 0; k < master_of(o); k++) GM_TRY(add_part(o, it, it->state[k], ++out));
+    GM_TRY(add_part(o, it, by_master ? NULL : master, ++out));
+    GM_TRY(add_trust(o, i, ++out));
+    *n_out += width_of(o);
+    return GM_OK;
+}
+
+/* After an update with a gradient of f32: the parameter becomes its master, rounded. */
+static gm_status round_item(gm_optimizer *o, const item *it)
+{
+    gm_attrs   a = gm_attrs_default();
+    gm_layout  layout;
+    gm_tensor *p = NULL, *master = NULL, *resting;
+    gm_status  st;
+    if (!has_wide_gradient(o, it) || !has_state(o, it, master_of(o))) return GM_OK;
+    a.dtype = it->parameter->local->dtype;
+    GM_TRY(gm_value_resting(it->parameter, &layout, &resting));
+    GM_TRY_OR(part_of(it, resting, &p), st, done);
+    GM_TRY_OR(part_of(it, it->state[master_of(o)], &master), st, done);
+    st = gm_run_one(o->rank->device, GM_OP_copy, &a, master, p);
+done:
+    gm_tensor_release(p);
+    gm_tensor_release(master);
+    return st;
 }
 
 static bool is_due(const item *it, bool measure) { return measure ? !it->measured : !it->done; }
 
-/* Has it to be updated still (measure: its squares to be taken), with the same settings, missed updates and dtype as
- * f? */
-static bool goes_with(const item *it, const item *f, bool measure)
+/* Has it to be updated still (measure: its squares to be taken), in one call with f? */
+static bool goes_with(const gm_optimizer *o, const item *it, const item *f, bool measure)
 {
     return is_due(it, measure) && !memcmp(&it->set, &f->set, sizeof it->set) && it->missed == f->missed &&
-           it->parameter->local->dtype == f->parameter->local->dtype;
+           it->parameter->local->dtype == f->parameter->local->dtype &&
+           has_wide_gradient(o, it) == has_wide_gradient(o, f);
 }
 
 /* Where the unit ends that begins at item i: parameters of one kernel call. Without offload it is the whole group. */
@@ -273,7 +304,7 @@ static int end_of_unit(const gm_optimizer *o, int i, const item *f, bool measure
 {
     int      n = 0;
     uint64_t bytes = 0;
-    while (i < o->n && (!goes_with(&o->items[i], f, measure) || gm_offload_fits(o->offload, i, &n, &bytes))) i++;
+    while (i < o->n && (!goes_with(o, &o->items[i], f, measure) || gm_offload_fits(o->offload, i, &n, &bytes))) i++;
     return i;
 }
 
@@ -281,7 +312,7 @@ static int end_of_unit(const gm_optimizer *o, int i, const item *f, bool measure
 static gm_status fetch_ahead(gm_optimizer *o, int i, const item *f, bool measure)
 {
     for (int end = o->offload ? end_of_unit(o, i, f, measure) : i; i < end; i++)
-        for (int k = 0; goes_with(&o->items[i], f, measure) && k < MAX_STATES; k++)
+        for (int k = 0; goes_with(o, &o->items[i], f, measure) && k < MAX_STATES; k++)
             if (o->items[i].state[k]) GM_TRY(gm_offload_begin(o->offload, o->items[i].state[k]));
     return GM_OK;
 }
@@ -295,15 +326,19 @@ static gm_status step_unit(gm_optimizer *o, int begin, int end, const item *f, g
     o->in[n_in++] = f->missed;
     for (int i = begin; i < end; i++) {
         item *it = &o->items[i];
-        if (!goes_with(it, f, a->measure)) continue;
+        if (!goes_with(o, it, f, a->measure)) continue;
         *(a->measure ? &it->measured : &it->done) = true;
+        it->called = !a->measure;
         GM_TRY_OR(add_item(o, i, &n_in, &n_out), st, done);
         if (!a->measure) GM_TRY_OR(gm_value_resting_changes(it->parameter), st, done);
     }
     gm_call c = {.op = o->op, .n_in = n_in, .n_out = n_out, .in = o->in, .out = o->out, .attrs = a};
     GM_TRY_OR(fetch_ahead(o, end, f, a->measure), st, done);
     st = gm_run(o->rank->device, &c);
+    for (int i = begin; i < end && st == GM_OK; i++)
+        if (o->items[i].called) st = round_item(o, &o->items[i]);
 done:
+    for (int i = begin; i < end; i++) o->items[i].called = false;
     drop_parts(o);
     return st;
 }
@@ -363,7 +398,7 @@ gm_status gm_optimizer_step(gm_optimizer *o, double lr, double clip, double loss
     o->rank->device->step.loss_scale = loss_scale;
     for (int i = 0; i < o->n; i++) {
         o->items[i].done = false;
-        if (gm_item_gradient(&o->items[i]))
+        if (gm_item_gradient(o, &o->items[i]))
             GM_TRY(make_states(o, &o->items[i])); /* without memory nothing has changed */
     }
     GM_TRY(gm_optimizer_miss(o, control, moments_of(o->op, &o->attrs) != 0)); /* else step numbers have no use */
@@ -374,6 +409,9 @@ gm_status gm_optimizer_step(gm_optimizer *o, double lr, double clip, double loss
     return GM_OK;
 }
 
+void gm_optimizer_take_updates(gm_optimizer *o) { o->takes_updates = true; }
+void gm_optimizer_give(gm_optimizer *o, int i, gm_tensor *update) { o->items[i].given = update; }
+
 int64_t gm_optimizer_steps(const gm_optimizer *o) { return o->steps - o->skipped; }
 void    gm_optimizer_set_steps(gm_optimizer *o, int64_t steps) { o->steps = steps + o->skipped; }
 void    gm_optimizer_set_skipped(gm_optimizer *o, int64_t skipped) { o->skipped = skipped; }
@@ -381,11 +419,7 @@ int     gm_optimizer_parameters(const gm_optimizer *o) { return o->n; }
 
 const gm_value *gm_optimizer_parameter(const gm_optimizer *o, int i) { return o->items[i].parameter; }
 
-const gm_layout *gm_optimizer_layout(const gm_optimizer *o, int i)
-{
-    const gm_value *v = o->items[i].parameter;
-    return is_shared_out(&o->items[i]) ? &v->param->owned : &v->layout;
-}
+const gm_layout *gm_optimizer_layout(const gm_optimizer *o, int i) { return gm_owned_layout(o->items[i].parameter); }
 
 gm_status gm_optimizer_set_momentum(gm_optimizer *o, double momentum)
 {

@@ -11,7 +11,7 @@
  * A parameter of 16 bits has moments of f32 and a master copy of f32, which the first step makes from it. Steps update
  * the master and round it into the parameter. The trap: code that writes such a parameter after the first step must
  * also write its master, or the next step overwrites the change. With attrs.stochastic there are no masters: the
- * parameter itself is updated with stochastic rounding. */
+ * parameter itself is updated with stochastic rounding. Its gradient may be f32 (gm_parameter.wide_grad). */
 #ifndef GM_OPTIMIZER_H
 #define GM_OPTIMIZER_H
 
@@ -42,6 +42,11 @@ bool      gm_optimizer_offloaded(const gm_optimizer *o, gm_tier_stats *out); /* 
  * control tensor (kernels/step_control.h), which decides on the device whether there is an update and by what gradients
  * are multiplied; clip and loss_scale are then not read. GM_EINVAL: a gradient is still partial over some axes. */
 gm_status gm_optimizer_step(gm_optimizer *o, double lr, double clip, double loss_scale, gm_tensor *control);
+
+/* For optimizers that compute themselves what gm_optimizer_step takes as gradients: from now on what is given counts,
+ * and no gradient. update: laid out as the states, in f32 or f64, borrowed until the next call; NULL: none. */
+void gm_optimizer_take_updates(gm_optimizer *o);
+void gm_optimizer_give(gm_optimizer *o, int i, gm_tensor *update);
 
 /* Writes the values that the kernels of the next update read from the step block (learning rate, step number,
  * momentum), as gm_optimizer_step does. Called before a step, it keeps the block constant during the step. */

@@ -95,6 +95,7 @@ describe("a region", function()
   end)
 
   it("counts losses that layers put aside once", function()
+    auxiliary.clear() -- of other specs
     local function layer(a)
       local y = ops.matmul(a, w)
       auxiliary.add(ops.square(y):mean())

@@ -46,7 +46,7 @@ return {
     test = "spec/parallel/zero_spec.lua -f 'parallelism: data 2'",
   },
   {
-    name = "638-zero-rows", file = "host/optim/optimizer.c",
+    name = "638-zero-rows", file = "host/gradients/parts.c",
     find = [[whole ? rows.start : 0]],
     replace = [[0]],
     breaks = "every owner updates the first rows",
@@ -67,8 +67,8 @@ return {
     test = "spec/parallel/zero_spec.lua -f 'two batches a step'",
   },
   {
-    name = "641-zero-state-layout", file = "host/optim/optimizer.c",
-    find = [[is_shared_out(&o->items[i]) ? &v->param->owned : &v->layout]],
+    name = "641-zero-state-layout", file = "host/gradients/parts.c",
+    find = [[gm_is_shared_out(v) ? &v->param->owned : &v->layout]],
     replace = [[&v->layout]],
     breaks = "states of a part are saved as if they were whole",
     test = "spec/parallel/zero_spec.lua -f 'another stage'",

@@ -29,7 +29,7 @@ describe("settings of gm.launch", function()
     local given = { optimizer = { type = "SGD", lr = 0.25 }, lr_scheduler = { type = "CosineAnnealingLR" },
       clip_grad_norm = 0.5, norm_type = 1, gradient_accumulation = 3, gradient_handler = { handler },
       schedule = { type = "PipelineSchedule" }, num_microbatches = 4, fp16 = { initial_scale = 64 }, cuda_graph = false,
-      zero = 0, recompute = { "^layers" }, offload = "none", epochs = 5,
+      zero = 0, recompute = { "^layers" }, offload = "none", gradient_dtype = "f32", epochs = 5,
       loss = { type = "CrossEntropyLoss", label_smoothing = 0.1 },
       model = { type = "MLP", inputs = 16, hidden = { 8 }, classes = 10 },
       data = { batch_size = 8, train = { type = "Synthetic", length = 96 },
@@ -43,6 +43,8 @@ describe("settings of gm.launch", function()
     assert.same({ "PipelineSchedule", 4, 64 }, { engine.schedule.name, engine.schedule.num_microbatches,
       engine.loss_scaling.scale })
     assert.is_nil(engine.graph)
+    engine.parameters[1]:sum():backward()
+    assert.equal("f32", engine.parameters[1]:grad():dtype())
     refused(function() gm.initialize { zero = 1 } end, "zero divides the sums of gradients") -- and takes no handler
     refused(function() gm.initialize { zero = { level = 3 } } end, "zero divides the sums of gradients")
     assert.same({ 4, 5 }, { train:length(), test:length() }) -- 96 samples in 12 batches of 8, 3 a step

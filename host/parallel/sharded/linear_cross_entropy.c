@@ -196,7 +196,10 @@ static void rule(gm_backward *b)
         if (!gm_backward_wants(b, i)) continue;
         gm_attrs a = gm_attrs_default();
         gm_backward_set_partial(b, i, (uint32_t)gm_backward_extra(b)[i]);
-        gm_tensor *in[2] = {gm_backward_saved(b, i), g}, *target = gm_backward_target(b, i, &a.accumulate);
+        gm_tensor *in[2] = {gm_backward_saved(b, i), g};
+        if (w->st != GM_OK) return;
+        bool       wide = !gm_dtype_is_narrow(in[0]->dtype);
+        gm_tensor *target = (wide ? gm_backward_wide_target : gm_backward_target)(b, i, &a.accumulate);
         if (!target) return;
         a.dtype = target->dtype;
         gm_work_into(w, GM_OP_scale, 2, in, &a, 1, &target);

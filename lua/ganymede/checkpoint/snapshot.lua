@@ -1,8 +1,9 @@
 --- What a training run is at the end of a step, as a checkpoint; and the way back.
 --
 -- Tensors: the model's (under their names), the optimizer's moments (under "optimizer/<moment>/<parameter>"), and for a
--- parameter that had no gradient in some updates their number ("optimizer/missed/<parameter>"); on each stage of a
--- pipeline those of its part, of which the checkpoint holds the union.
+-- parameter that had no gradient in some updates their number ("optimizer/missed/<parameter>"), and those of hooks that
+-- have a method `tensors` ("average/<parameter>"); on each stage of a pipeline those of its part, of which the
+-- checkpoint holds the union.
 -- Everything else is in meta: step, position of the data, scheduler, states of hooks, seed, config. Random
 -- numbers need no state: they are functions of (seed, module, step, sample). So a run that was resumed
 -- has the same bits as one that was never stopped. Nothing in memory changes before all of the checkpoint
@@ -17,11 +18,28 @@ local tensor = require "ganymede.tensor"
 
 local snapshot = { format = 1 }
 
-local function tensors_of(trainer)
+-- Tensors of the trainer's hooks: list of { hook, entries }. The names of a second hook begin with "average2/".
+local function of_hooks(trainer)
+  local out = {}
+  for _, hook in ipairs(trainer.hooks) do
+    local entries = hook.tensors and hook:tensors()
+    if entries then
+      out[#out + 1] = { hook = hook, entries = entries }
+      for _, entry in ipairs(#out > 1 and entries or {}) do entry.name = entry.name:gsub("/", #out .. "/", 1) end
+    end
+  end
+  return out
+end
+
+-- hooks: of of_hooks; default: all.
+local function tensors_of(trainer, hooks)
   local out = {}
   for _, entry in ipairs(trainer.engine.model:state()) do out[#out + 1] = entry end
   for _, entry in ipairs(trainer.engine.optimizer:state()) do
     out[#out + 1] = { name = "optimizer/" .. entry.name, tensor = entry.tensor }
+  end
+  for _, own in ipairs(hooks or of_hooks(trainer)) do
+    for _, entry in ipairs(own.entries) do out[#out + 1] = entry end
   end
   return out
 end
@@ -163,6 +181,12 @@ local function check_meta(trainer, meta, path)
   same(path, "the number of samples a step", trainer.samples_per_step, meta.trainer.samples_per_step)
 end
 
+-- Why a name of the checkpoint is not expected.
+local function unknown_reason(name)
+  if name:match "^average%d*/" then return "no hook takes '%s'; it was saved with the hook EMA" end
+  return "this model has no '%s'"
+end
+
 -- expected: the names on all stages
 local function check_tensors(ck, wanted, expected, path)
   local has_state = {}
@@ -177,7 +201,7 @@ local function check_tensors(ck, wanted, expected, path)
   local names = ck:names()
   for _, name in ipairs(names) do
     local counted = has_state[misser(name)]
-    if not (expected[name] or counted) then refuse(path, "this model has no '%s'", name) end
+    if not (expected[name] or counted) then refuse(path, unknown_reason(name), name) end
     if counted then same(path, ("the shape of '%s'"):format(name), "1", table.concat(ck:info(name).shape, ", ")) end
   end
 end
@@ -234,8 +258,24 @@ local function take_up(trainer, meta)
   trainer:load_state(meta.trainer)
 end
 
-local function apply(trainer, ck, wanted, path)
+-- The hooks whose tensors the checkpoint holds, and those that were not there when it was saved.
+local function known_hooks(trainer, ck)
+  local known, new = {}, {}
+  for _, own in ipairs(of_hooks(trainer)) do
+    local first = own.entries[1]
+    local list = (not first or ck:has(first.name)) and known or new
+    list[#list + 1] = own
+  end
+  return known, new
+end
+
+local function apply(trainer, ck, wanted, path, new_hooks)
   for _, entry in ipairs(wanted) do ck:read_into(entry.name, entry.tensor) end
+  for _, own in ipairs(new_hooks) do
+    own.hook:begin_anew()
+    trainer:say(("resume: the checkpoint has no tensors of %s, which begins with what was loaded"):format(
+      own.hook.name))
+  end
   load_missed(ck, trainer.engine.optimizer, wanted, path)
   local ok, err = failure.try(take_up, trainer, ck.meta)
   if ok then return end
@@ -250,13 +290,14 @@ function snapshot.restore(trainer, path)
   local ck = checkpoint.open(path)
   core.scope_open()
   local ok, err = pcall(function()
-    local wanted = tensors_of(trainer)
+    local hooks, new_hooks = known_hooks(trainer, ck)
+    local wanted = tensors_of(trainer, hooks)
     local expected = checkpoint.names_on_stages(wanted)
     checkpoint.agree(pcall(function()
       check_meta(trainer, ck.meta, path)
       check_tensors(ck, wanted, expected, path)
     end))
-    apply(trainer, ck, wanted, path)
+    apply(trainer, ck, wanted, path, new_hooks)
   end)
   core.scope_close()
   ck:close()

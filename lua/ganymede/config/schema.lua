@@ -97,6 +97,12 @@ local fields = {
     doc = "the p of the norm that clip_grad_norm limits: 1, 2, 3 and so on, or math.huge for the largest entry" },
   gradient_accumulation = { type = "integer", min = 1, max = 2 ^ 31, default = 1,
     doc = "the number of batches in one optimizer step" },
+  gradient_dtype = { type = "string", one_of = { "auto", "f32" }, default = "auto",
+    doc = "the type in which gradients are held, added up over the batches of a step and summed over the ranks; auto: "
+      .. "that of the parameters; f32 keeps small terms that bf16 and f16 would lose, for 2 more bytes a parameter",
+    unserved = function(v, whole)
+      return v == "f32" and whole.dtype == "f64" and "asks for less than the f64 of dtype" or nil
+    end },
   seed = { type = "integer", min = 0, max = 2 ^ 53, default = 1024,
     doc = "the seed of initial weights, dropout and the order of the data" },
   dtype = { type = "string", one_of = require("ganymede.base.dtypes").floats, default = "f32",
@@ -211,7 +217,7 @@ return {
   -- to gm.launch reaches both (ganymede.train.initialize, ganymede.train.trainer).
   engine = {
     "optimizer", "lr_scheduler", "clip_grad_norm", "norm_type", "gradient_accumulation", "gradient_handler", "schedule",
-    "num_microbatches", "fp16", "cuda_graph", "zero", "recompute", "offload",
+    "num_microbatches", "fp16", "cuda_graph", "zero", "recompute", "offload", "gradient_dtype",
   },
   trainer = { "hooks", "checkpoint", "test_interval" },
   --- Steps of a whole run of so many steps an epoch (nil: not known), or nil where the config does not tell.

@@ -9,7 +9,7 @@ local hooks = { class = base.class, points = base.points, Hook = base.Hook }
 local function add(class, name) hooks[name or class.name] = class end
 
 for _, part in ipairs {
-  "accuracy", "checkpoint", "early_stop", "evaluation", "gradient_norm", "learning_rate", "log_metric", "loss",
+  "accuracy", "checkpoint", "early_stop", "ema", "evaluation", "gradient_norm", "learning_rate", "log_metric", "loss",
   "lr_scheduler", "memory", "metric", "nan_watch", "throughput",
 } do
   local found = require("ganymede.hooks." .. part)

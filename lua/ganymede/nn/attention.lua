@@ -49,6 +49,7 @@ function MultiHeadAttention:build(opt)
     inputs = opt.width, outputs = (opt.heads + 2 * kv_heads) * self.head_size, bias = opt.bias, partition = "column",
     weight_initializer = opt.weight_initializer, bias_initializer = opt.bias_initializer,
   }
+  self.qkv.row_parts = { opt.heads / kv_heads * self.head_size, self.head_size, self.head_size } -- queries, key, value
   local output_initializer = opt.output_initializer
   if output_initializer == nil then output_initializer = opt.weight_initializer end
   self.output = Linear {

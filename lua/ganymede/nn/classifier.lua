@@ -8,6 +8,7 @@ local projection = require "ganymede.nn.projection"
 
 local Classifier = module.class "Classifier"
 
+Classifier.matrices = {} -- a head: no matrix of a hidden layer (ganymede.optim.muon)
 Classifier.positional = { "inputs", "classes" }
 Classifier.aliases = { in_features = "inputs", num_classes = "classes" }
 Classifier.options = {

@@ -8,6 +8,7 @@ local stream = require "ganymede.nn.stream"
 
 local Embedding = module.class "Embedding"
 
+Embedding.matrices = {} -- tables: no matrix of a hidden layer (ganymede.optim.muon)
 Embedding.positional = { "count", "width", "padding_index" }
 Embedding.aliases = { num_embeddings = "count", embedding_dim = "width", padding_idx = "padding_index" }
 Embedding.options = {
@@ -42,6 +43,7 @@ end
 
 local PositionEmbedding = module.class "PositionEmbedding"
 
+PositionEmbedding.matrices = {}
 PositionEmbedding.positional = { "length", "width" }
 PositionEmbedding.options = {
   length = { type = "integer", min = 1, doc = "the length of the longest sequence, in positions" },

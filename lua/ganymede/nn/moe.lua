@@ -31,6 +31,7 @@ require "ganymede.nn.router"
 
 local MoE = module.class "MoE"
 
+MoE.matrices = { up = true, down = true } -- a matrix for each expert (ganymede.optim.muon)
 MoE.options = {
   width   = { type = "integer", min = 1, doc = "the width of x and y" },
   hidden  = { type = "integer", min = 1, optional = true, doc = "the width inside an expert; default: 4 width" },

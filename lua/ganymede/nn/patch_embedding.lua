@@ -14,6 +14,7 @@ local stream = require "ganymede.nn.stream"
 
 local PatchEmbedding = module.class "PatchEmbedding"
 
+PatchEmbedding.matrices = {} -- what images enter through: no matrix of a hidden layer (ganymede.optim.muon)
 PatchEmbedding.aliases = { img_size = "image_size", in_chans = "channels", embed_size = "width" }
 PatchEmbedding.options = {
   image_size  = { type = { "integer", "table" }, min = 1,

@@ -101,7 +101,8 @@ local function from_group_list(owner, groups, opt)
     for _, p in ipairs(named(owner, g.params)) do
       local name = is_module(g.params) and p.name or ("%d.%s"):format(i, p.name)
       out[#out + 1] = { name = name, tensor = p.tensor, lr_scale = g.lr_scale,
-                        weight_decay = g.weight_decay or opt.weight_decay, trust = has_trust(opt, g, p.tensor) }
+                        weight_decay = g.weight_decay or opt.weight_decay, has_decay = g.weight_decay ~= nil,
+                        trust = has_trust(opt, g, p.tensor) }
     end
   end
   return out
@@ -158,7 +159,8 @@ local function with_settings(owner, given, opt)
     local g = matched_group(groups, p.name)
     local decay = opt.no_decay == "norm_and_bias" and p.tensor:dim() < 2 and 0 or opt.weight_decay
     out[i] = { name = p.name, tensor = p.tensor, lr_scale = g and g.lr_scale or 1,
-               weight_decay = g and g.weight_decay or decay, trust = has_trust(opt, g, p.tensor) }
+               weight_decay = g and g.weight_decay or decay, has_decay = g and g.weight_decay ~= nil or false,
+               trust = has_trust(opt, g, p.tensor) }
   end
   refuse_idle(owner, groups, all_names(given, params))
   return out
@@ -189,14 +191,15 @@ local construct = signature.constructor("options table?, parameters any?", funct
   if params == nil then error(class.name .. " needs parameters: give a module as the second argument", 3) end
   local items = is_group_list(params) and from_group_list(class.name, params, opt)
     or with_settings(class.name, params, opt)
-  local self = setmetatable({ opt = opt, lr = opt.lr, items = refuse_doubles(class.name, items), tensors = {} }, class)
+  local self = setmetatable({ opt = opt, lr = opt.lr, items = refuse_doubles(class.name, items), tensors = {},
+    given = params }, class)
   for i, item in ipairs(items) do self.tensors[i] = item.tensor end
   self:build(opt, items)
   return self
 end)
 
 --- Creates what the optimizer needs; a class defines it. items: the list of { name, tensor, lr_scale, weight_decay,
--- trust }.
+-- trust }. self.given is what was given as parameters.
 function Optimizer.build(_) end
 
 --- Makes one update from the gradients. settings.lr is the rate (default self.lr). All gradients are multiplied by
@@ -389,6 +392,8 @@ require "ganymede.optim.families"(optim, Fused, {
   fused = { master_weights = master_weights, maximize = maximize },
 })
 require "ganymede.optim.adafactor"(optim, { maximize = maximize })
+require "ganymede.optim.muon"(optim, Fused, { betas = adam_options.betas, eps = adam_options.eps,
+  master_weights = master_weights })
 
 signature.export("optimizer", Fused, ":", { "offload" })
 signature.export("optimizer", Optimizer, ":", { "build", "step", "set_momentum", "offload" })

@@ -257,6 +257,18 @@ local function share_gradients(engine, list, divided)
   engine.sums_each_pass, engine.gathers = divided.stage >= 2, divided.stage > 0
 end
 
+-- In which dtype backward adds gradients up; before a reducer takes them over.
+local function hold_gradients(engine, dtype)
+  local trained = {}
+  for _, p in ipairs(engine.parameters) do
+    if dtype == "f32" and p:dtype() == "f64" then
+      error("gm.initialize: gradient_dtype = \"f32\" is less than the f64 of the parameters; leave it away", 0)
+    end
+    if p:requires_grad() then trained[#trained + 1] = p end
+  end
+  core.wide_gradients(trained, dtype == "f32")
+end
+
 -- Losses are scaled if a parameter of any stage has the type f16.
 local function scale_losses(engine, wanted)
   local own = loss_scaling.options(wanted)
@@ -319,6 +331,7 @@ local function new(Engine, opt, launched)
   }, Engine)
   local device = core.device()
   engine.late = device.has_data and not device.on_host and engine.optimizer.takes_control or false
+  hold_gradients(engine, opt.gradient_dtype)
   scale_losses(engine, opt.fp16)
   add_pipeline(engine)
   share_gradients(engine, opt.gradient_handler or {}, divided)
