@@ -128,6 +128,7 @@ int gm_open_launch(lua_State *L);
 int gm_open_terminal(lua_State *L);
 int gm_open_data(lua_State *L);
 int gm_open_checkpoint(lua_State *L);
+int gm_open_arrays(lua_State *L);
 int gm_open_layout(lua_State *L);
 int gm_open_comm(lua_State *L);
 int gm_open_traffic(lua_State *L);

@@ -58,16 +58,6 @@ static gm_save *check_save(lua_State *L)
     return b->save;
 }
 
-/* The rank's mesh; before one was set, ranks in a row that hold everything. */
-static gm_mesh mesh_of(const gm_rank *r)
-{
-    gm_mesh mesh = r->mesh;
-    if (gm_mesh_size(&mesh) == r->world) return mesh;
-    mesh = gm_mesh_of_one();
-    (void)gm_mesh_add_axis(&mesh, "data", r->world);
-    return mesh;
-}
-
 /* What this rank holds of v: its block, or its part of a parameter that rests in parts. */
 static gm_piece piece_of(lua_State *L, const char *name, gm_value *v)
 {
@@ -156,7 +146,7 @@ static int checkpoint_new(lua_State *L)
 {
     int      n;
     gm_rank *r = gm_lua_rank(L);
-    gm_mesh  mesh = mesh_of(r);
+    gm_mesh  mesh = gm_rank_mesh(r);
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_settop(L, 1);
     lua_getfield(L, 1, "names");
@@ -358,7 +348,7 @@ static int checkpoint_read(lua_State *L)
 {
     int64_t              offset[GM_MAX_DIMS];
     gm_rank             *r = gm_lua_rank(L);
-    gm_mesh              mesh = mesh_of(r);
+    gm_mesh              mesh = gm_rank_mesh(r);
     const gm_checkpoint *c = check(L);
     const char          *name = luaL_checkstring(L, 2);
     gm_value            *v = gm_check_value(L, 3);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "files.h"
-#include "safetensors.h"
+#include "../arrays/arrays.h"
 
 #define FORMAT    "ganymede checkpoint"
 #define TAIL      ",\"crc32c\":\"%08x\"}\n"
@@ -175,7 +175,7 @@ static gm_status read_box(const reader *r, const gm_index_tensor *t, const json_
     GM_TRY(read_count(r, t->name, json_object_get(v, "begin"), &b->begin));
     GM_TRY(read_count(r, t->name, json_object_get(v, "bytes"), &b->bytes));
     GM_TRY(read_hex(r, t->name, json_object_get(v, "crc32c"), &b->crc));
-    if (!gm_safetensors_bytes(t->dtype, t->ndim, b->extent.shape, &wanted) || wanted != b->bytes ||
+    if (!gm_array_size(gm_element_of(t->dtype), t->ndim, b->extent.shape, &wanted) || wanted != b->bytes ||
         b->bytes > f->bytes || b->begin > f->bytes - b->bytes)
         return GM_FAIL(GM_ECORRUPT, "%s: tensor '%s': a box does not fit its bytes or its file", r->path, t->name);
     return GM_OK;
@@ -190,7 +190,7 @@ static gm_status read_tensor(const reader *r, const char *name, const json_t *v,
     if (!dtype || !gm_dtype_parse(dtype, &t->dtype))
         return GM_FAIL(GM_ECORRUPT, "%s: tensor '%s': its dtype is missing or unknown", r->path, name);
     GM_TRY(read_list(r, name, json_object_get(v, "shape"), &t->ndim, t->shape));
-    if (!gm_safetensors_bytes(t->dtype, t->ndim, t->shape, &bytes))
+    if (!gm_array_size(gm_element_of(t->dtype), t->ndim, t->shape, &bytes))
         return GM_FAIL(GM_ECORRUPT, "%s: tensor '%s': its shape overflows", r->path, name);
     if (!json_is_array(boxes) || json_array_size(boxes) > BOXES_MAX)
         return GM_FAIL(GM_ECORRUPT, "%s: tensor '%s': boxes must be a list of at most %d", r->path, name, BOXES_MAX);

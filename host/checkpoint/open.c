@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include "../../kernels/device.h"
+#include "../arrays/safetensors.h"
 #include "files.h"
 #include "index.h"
 #include "plan.h"
-#include "safetensors.h"
 
 #define BUFFER ((size_t)1 << 20)
 
@@ -67,8 +67,9 @@ static gm_status check_entry(const char *file, const gm_safetensors *s, const gm
 {
     char *name = gm_index_box_name(t, &b->extent);
     if (!name) return GM_FAIL(GM_ENOMEM, "%s: no memory to check it", file);
-    const gm_safetensor *e = gm_safetensors_find(s, name);
-    bool same = e && e->dtype == t->dtype && e->ndim == t->ndim && e->begin == b->begin && e->bytes == b->bytes;
+    const gm_array *e = gm_safetensors_find(s, name);
+    bool same = e && gm_element_dtype(e->element) == t->dtype && e->ndim == t->ndim && e->begin == b->begin &&
+                e->bytes == b->bytes;
     for (int i = 0; same && i < t->ndim; i++) same = e->shape[i] == b->extent.shape[i];
     free(name);
     return same ? GM_OK : GM_FAIL(GM_ECORRUPT, "%s: holds tensor '%s' otherwise than the index tells", file, t->name);
@@ -102,14 +103,32 @@ static gm_status check_boxes(gm_checkpoint *c, int file, const char *path, const
     return GM_OK;
 }
 
+/* *crc: of all bytes before the data. */
+static gm_status read_header(const char *path, int fd, uint64_t size, gm_safetensors *s, uint32_t *crc)
+{
+    unsigned char first8[8] = {0};
+    size_t        n;
+    if (size >= sizeof first8) GM_TRY(gm_files_read(fd, path, 0, sizeof first8, first8));
+    GM_TRY(gm_safetensors_length(path, first8, size, &n));
+    char *text = malloc(n + 1);
+    if (!text) return GM_FAIL(GM_ENOMEM, "%s: no memory for its header", path);
+    gm_status st = gm_files_read(fd, path, sizeof first8, n, text);
+    if (st == GM_OK) *crc = gm_crc32c(gm_crc32c(0, first8, sizeof first8), text, n);
+    if (st == GM_OK) st = gm_safetensors_parse(path, text, n, size, s);
+    free(text);
+    return st;
+}
+
 static gm_status check_header(const char *path, int fd, uint64_t size, const gm_index_file *f, gm_safetensors *s)
 {
+    uint32_t crc = 0;
     if (size != f->bytes)
         return GM_FAIL(GM_ECORRUPT, "%s: has %llu bytes, the index tells %llu", path, (unsigned long long)size,
                        (unsigned long long)f->bytes);
-    GM_TRY(gm_safetensors_read(fd, path, size, s));
-    if (s->crc == f->header_crc) return GM_OK;
-    return GM_FAIL(GM_ECORRUPT, "%s: its header is damaged: its CRC32C is %08x, the index tells %08x", path, s->crc,
+    GM_TRY(read_header(path, fd, size, s, &crc));
+    if (crc == f->header_crc) return GM_OK;
+    gm_safetensors_free(s);
+    return GM_FAIL(GM_ECORRUPT, "%s: its header is damaged: its CRC32C is %08x, the index tells %08x", path, crc,
                    f->header_crc);
 }
 
@@ -260,23 +279,6 @@ static gm_status check_fit(const gm_index_tensor *t, const gm_piece *to, const i
     return GM_OK;
 }
 
-/* Zeros where the block is longer than what it holds of the tensor: one slab for each padded dimension. */
-static void clear_padding(const gm_tensor *t, void *elements, const gm_extent *held)
-{
-    const int64_t origin[GM_MAX_DIMS] = {0};
-    for (int d = 0; d < t->ndim; d++) {
-        gm_extent slab = {.ndim = t->ndim};
-        memcpy(slab.shape, t->shape, sizeof slab.shape);
-        slab.offset[d] = held->shape[d], slab.shape[d] = t->shape[d] - held->shape[d];
-        static const char zeros[4096];
-        size_t            size = gm_dtype_size(t->dtype);
-        int64_t           n = gm_extent_numel(&slab), most = (int64_t)(sizeof zeros / size);
-        for (int64_t at = 0; at < n; at += most)
-            gm_extent_copy(&slab, at, n - at < most ? n - at : most, size, (char *)(uintptr_t)zeros, elements,
-                           t->stride, origin, false);
-    }
-}
-
 gm_status gm_checkpoint_read(const gm_checkpoint *c, const gm_mesh *mesh, int rank, const gm_piece *to,
                              const int64_t *offset, bool cast)
 {
@@ -292,7 +294,7 @@ gm_status gm_checkpoint_read(const gm_checkpoint *c, const gm_mesh *mesh, int ra
     gm_host_elements elements;
     GM_TRY(gm_host_open(to->tensor, &elements));
     gm_status st = GM_OK;
-    clear_padding(to->tensor, elements.data, &planned.extent);
+    gm_extent_clear_rest(to->tensor, elements.data, planned.extent.shape);
     gm_extent wanted = planned.extent;
     for (int d = 0; offset && d < wanted.ndim; d++) wanted.offset[d] += offset[d];
     for (int k = 0; k < t->n_boxes && st == GM_OK; k++)

@@ -18,7 +18,7 @@
 static gm_status add_box(gm_shard *s, const gm_piece *p, const gm_extent *extent)
 {
     gm_index_tensor *to = &s->index.tensors[s->index.n_tensors];
-    gm_safetensor   *entry = &s->entries[s->index.n_tensors];
+    gm_array        *entry = &s->entries[s->index.n_tensors];
     s->tensors[s->index.n_tensors++] = p->tensor;
     to->dtype = p->dtype, to->ndim = p->ndim, to->n_boxes = 1;
     memcpy(to->shape, p->shape, (size_t)p->ndim * sizeof *to->shape);
@@ -26,7 +26,7 @@ static gm_status add_box(gm_shard *s, const gm_piece *p, const gm_extent *extent
     to->boxes = calloc(1, sizeof *to->boxes);
     if (!to->name || !to->boxes) return GM_FAIL(GM_ENOMEM, "no memory to save tensor '%s'", p->name);
     to->boxes[0].extent = *extent;
-    *entry = (gm_safetensor){.name = gm_index_box_name(to, extent), .dtype = p->dtype, .ndim = p->ndim};
+    *entry = (gm_array){.name = gm_index_box_name(to, extent), .element = gm_element_of(p->dtype), .ndim = p->ndim};
     memcpy(entry->shape, extent->shape, sizeof entry->shape);
     return entry->name ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory to save tensor '%s'", p->name);
 }
@@ -86,7 +86,7 @@ static gm_status copy_boxes(gm_shard *s)
     for (int i = 0; i < s->index.n_tensors; i++) {
         gm_host_elements from;
         GM_TRY(gm_host_open(s->tensors[i], &from));
-        pack(s, i, from.data, 0, (int64_t)(s->entries[i].bytes / gm_dtype_size(s->entries[i].dtype)), to);
+        pack(s, i, from.data, 0, (int64_t)(s->entries[i].bytes / gm_element_bytes(s->entries[i].element)), to);
         gm_host_close(&from);
         to += s->entries[i].bytes;
     }
@@ -116,7 +116,7 @@ gm_status gm_shard_copy(gm_shard *s, uint64_t limit)
 static gm_status write_bytes(gm_shard *s, int i, const char *copy, const void *from, gm_writer *w,
                              const atomic_bool *stop)
 {
-    size_t  size = gm_dtype_size(s->entries[i].dtype);
+    size_t  size = gm_element_bytes(s->entries[i].element);
     int64_t n = (int64_t)(s->entries[i].bytes / size), most = (int64_t)(BUFFER / size);
     for (int64_t at = 0; at < n; at += most) {
         int64_t m = n - at < most ? n - at : most;

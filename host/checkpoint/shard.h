@@ -8,11 +8,11 @@
 #include <stdatomic.h>
 #include "index.h"
 #include "plan.h"
-#include "safetensors.h"
+#include "../arrays/safetensors.h"
 
 typedef struct gm_shard {
     gm_index          index;   /* of this one file: the tensors of which it holds a box, with one box each */
-    gm_safetensor    *entries; /* one for each box */
+    gm_array         *entries; /* one for each box */
     const gm_tensor **tensors; /* the tensor of each box; NULL after it was copied */
     char             *header, *buffer, *copy;
     size_t            header_size;

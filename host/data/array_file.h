@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 #include "../../kernels/tensor.h"
-#include "bytes.h"
+#include "../files/bytes.h"
 
 typedef enum gm_idx_type {
     GM_IDX_U8 = 0x08,

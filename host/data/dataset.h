@@ -8,7 +8,7 @@
 #define GM_DATASET_H
 
 #include "../../kernels/tensor.h"
-#include "bytes.h"
+#include "../files/bytes.h"
 
 typedef struct gm_dataset gm_dataset;
 struct gm_dataset {

@@ -9,7 +9,7 @@
 #define GM_TOKEN_FILE_H
 
 #include <stdint.h>
-#include "bytes.h"
+#include "../files/bytes.h"
 
 #define GM_TOKEN_HEADER 32
 

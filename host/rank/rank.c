@@ -111,6 +111,15 @@ gm_status gm_rank_pretend(gm_rank *r, int rank, int world)
     return connect_over(r, t);
 }
 
+gm_mesh gm_rank_mesh(const gm_rank *r)
+{
+    gm_mesh mesh = r->mesh;
+    if (gm_mesh_size(&mesh) == r->world) return mesh;
+    mesh = gm_mesh_of_one();
+    (void)gm_mesh_add_axis(&mesh, "data", r->world);
+    return mesh;
+}
+
 gm_status gm_rank_set_mesh(gm_rank *r, const gm_mesh *mesh)
 {
     if (gm_mesh_size(mesh) != r->world)

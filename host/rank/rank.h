@@ -72,6 +72,8 @@ gm_status gm_rank_connect(gm_rank *r);
 gm_status gm_rank_connect_over(gm_rank *r, struct gm_transport *t);
 /* Becomes rank `rank` of a world of `world` over the meta transport, which counts traffic and moves nothing. */
 gm_status gm_rank_pretend(gm_rank *r, int rank, int world);
+/* The mesh; where none was set yet, all ranks in a row that is called data. */
+gm_mesh gm_rank_mesh(const gm_rank *r);
 /* Sets the mesh; called before the first value is made. GM_EINVAL: its size is not the world. */
 gm_status gm_rank_set_mesh(gm_rank *r, const gm_mesh *mesh);
 /* The comm, made over `self` where the rank has none. */

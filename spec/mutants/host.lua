@@ -2,7 +2,7 @@
 -- What a row says: spec/mutants/table.lua.
 return {
   {
-    name = "032-safetensors-overlap", file = "host/checkpoint/safetensors.c",
+    name = "032-safetensors-overlap", file = "host/arrays/safetensors.c",
     find = [[if (s->list[i].begin != at)]],
     replace = [[if (s->list[i].begin > at)]],
     breaks = "a checkpoint whose tensors overlap is accepted",

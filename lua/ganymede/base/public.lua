@@ -25,6 +25,7 @@ public.from = {
   launch_from_openmpi = { "ganymede.train.launch", "launch_from_openmpi" },
   fit        = { "ganymede.train.fit", "fit" },
   recipe     = { "ganymede.config.recipe", "new" },
+  open_arrays = { "ganymede.hub.arrays", "open" },
   gradcheck  = { "ganymede.tensor.gradcheck", "gradcheck" },
   recompute  = { "ganymede.nn.recompute", "recompute" },
   gathered   = { "ganymede.nn.gathered", "gathered" },

@@ -73,3 +73,19 @@ void gm_extent_copy(const gm_extent *part, int64_t first, int64_t n, size_t size
         for (int i = nd - 1; i > 0 && at[i] == part->shape[i]; i--) at[i] = 0, at[i - 1]++;
     }
 }
+
+void gm_extent_clear_rest(const gm_tensor *t, void *elements, const int64_t *held)
+{
+    static const char zeros[4096];
+    const int64_t     origin[GM_MAX_DIMS] = {0};
+    for (int d = 0; d < t->ndim; d++) { /* one slab for each padded dimension */
+        gm_extent slab = {.ndim = t->ndim};
+        memcpy(slab.shape, t->shape, sizeof slab.shape);
+        slab.offset[d] = held[d], slab.shape[d] = t->shape[d] - held[d];
+        size_t  size = gm_dtype_size(t->dtype);
+        int64_t n = gm_extent_numel(&slab), most = (int64_t)(sizeof zeros / size);
+        for (int64_t at = 0; at < n; at += most)
+            gm_extent_copy(&slab, at, n - at < most ? n - at : most, size, (char *)(uintptr_t)zeros, elements,
+                           t->stride, origin, false);
+    }
+}

@@ -6,25 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "files.h"
-
-bool gm_safetensors_bytes(gm_dtype dtype, int ndim, const int64_t *shape, uint64_t *bytes)
-{
-    int64_t n = (int64_t)gm_dtype_size(dtype);
-    for (int i = 0; i < ndim; i++)
-        if (shape[i] < 0 || __builtin_mul_overflow(n, shape[i], &n) || n > (int64_t)1 << 62) return false;
-    *bytes = (uint64_t)n;
-    return true;
-}
+#include "formats.h"
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(((const gm_safetensor *)a)->name, ((const gm_safetensor *)b)->name);
+    return strcmp(((const gm_array *)a)->name, ((const gm_array *)b)->name);
 }
 
 static int by_begin(const void *a, const void *b)
 {
-    const gm_safetensor *x = a, *y = b;
+    const gm_array *x = a, *y = b;
     if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
     if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1; /* empty ones first */
     return strcmp(x->name, y->name);
@@ -34,7 +25,7 @@ static int by_begin(const void *a, const void *b)
 
 #define BAD(file, name, why) GM_FAIL(GM_ECORRUPT, "%s: tensor '%s': %s", (file), (name), (why))
 
-static gm_status read_offsets(const char *file, const json_t *v, uint64_t data, gm_safetensor *t)
+static gm_status read_offsets(const char *file, const json_t *v, uint64_t data, gm_array *t)
 {
     uint64_t wanted;
     if (!json_is_array(v) || json_array_size(v) != 2 || !json_is_integer(json_array_get(v, 0)) ||
@@ -43,21 +34,19 @@ static gm_status read_offsets(const char *file, const json_t *v, uint64_t data, 
     json_int_t begin = json_integer_value(json_array_get(v, 0)), end = json_integer_value(json_array_get(v, 1));
     if (begin < 0 || end < begin || end > (json_int_t)1 << 62)
         return BAD(file, t->name, "data_offsets are not in order");
-    if (!gm_safetensors_bytes(t->dtype, t->ndim, t->shape, &wanted)) return BAD(file, t->name, "the shape overflows");
+    if (!gm_array_size(t->element, t->ndim, t->shape, &wanted)) return BAD(file, t->name, "the shape overflows");
     t->begin = data + (uint64_t)begin, t->bytes = (uint64_t)(end - begin);
     if (t->bytes != wanted) return BAD(file, t->name, "data_offsets do not fit shape and dtype");
     return GM_OK;
 }
 
-static gm_status read_entry(const char *file, const json_t *v, uint64_t data, gm_safetensor *t)
+static gm_status read_entry(const char *file, const json_t *v, uint64_t data, gm_array *t)
 {
     const json_t *dtype = json_object_get(v, "dtype"), *shape = json_object_get(v, "shape");
     if (!json_is_object(v) || json_object_size(v) != 3 || !json_is_string(dtype) || !json_is_array(shape))
         return BAD(file, t->name, "needs dtype, shape and data_offsets, and no more");
-    t->dtype = GM_DTYPE_NONE;
-    for (int i = 0; i < GM_DTYPE_COUNT; i++)
-        if (!strcmp(gm_dtype_file_name((gm_dtype)i), json_string_value(dtype))) t->dtype = (gm_dtype)i;
-    if (t->dtype == GM_DTYPE_NONE)
+    t->element = gm_element_named(json_string_value(dtype));
+    if (t->element == GM_ELEMENT_COUNT || gm_element_block(t->element) > 1)
         return GM_FAIL(GM_ECORRUPT, "%s: tensor '%s': dtype '%.16s' is unknown", file, t->name,
                        json_string_value(dtype));
     if (json_array_size(shape) > GM_MAX_DIMS) return BAD(file, t->name, "has too many dimensions");
@@ -110,9 +99,10 @@ static gm_status read_header(const char *file, json_t *root, gm_safetensors *s)
     {
         if (!strcmp(key, "__metadata__")) {
             GM_TRY(check_metadata(file, v));
+            if (!(s->meta = json_dumps(v, JSON_COMPACT))) return GM_FAIL(GM_ENOMEM, "%s: no memory for it", file);
             continue;
         }
-        gm_safetensor *t = &s->list[s->n++];
+        gm_array *t = &s->list[s->n++];
         if (!(t->name = strdup(key))) return GM_FAIL(GM_ENOMEM, "%s: no memory for its header", file);
         GM_TRY(read_entry(file, v, s->data, t));
     }
@@ -130,26 +120,57 @@ static gm_status parse(const char *file, const char *text, size_t n, uint64_t fi
     return st == GM_OK ? check_layout(file, file_size, s) : st;
 }
 
-gm_status gm_safetensors_read(int fd, const char *file, uint64_t file_size, gm_safetensors *out)
+gm_status gm_safetensors_length(const char *file, const unsigned char *first8, uint64_t file_size, size_t *bytes)
 {
-    unsigned char head[8];
-    uint64_t      n = 0;
-    *out = (gm_safetensors){0};
+    uint64_t n = 0;
     if (file_size < 8)
         return GM_FAIL(GM_ECORRUPT, "%s: %llu bytes are no safetensors file", file, (unsigned long long)file_size);
-    GM_TRY(gm_files_read(fd, file, 0, 8, head));
-    for (int i = 7; i >= 0; i--) n = n << 8 | head[i];
+    for (int i = 7; i >= 0; i--) n = n << 8 | first8[i];
     if (n > GM_SAFETENSORS_HEADER_MAX || n > file_size - 8)
         return GM_FAIL(GM_ECORRUPT, "%s: a header of %llu bytes in a file of %llu (at most %u are allowed)", file,
                        (unsigned long long)n, (unsigned long long)file_size, GM_SAFETENSORS_HEADER_MAX);
-    char *text = malloc((size_t)n + 1);
-    if (!text) return GM_FAIL(GM_ENOMEM, "%s: no memory for its header", file);
-    gm_status st = gm_files_read(fd, file, 8, (size_t)n, text);
-    out->data = 8 + n;
-    out->crc = gm_crc32c(gm_crc32c(0, head, 8), text, st == GM_OK ? (size_t)n : 0);
-    if (st == GM_OK) st = parse(file, text, (size_t)n, file_size, out);
-    free(text);
+    *bytes = (size_t)n;
+    return GM_OK;
+}
+
+gm_status gm_safetensors_parse(const char *file, const char *header, size_t n, uint64_t file_size, gm_safetensors *out)
+{
+    *out = (gm_safetensors){.data = 8 + n};
+    gm_status st = parse(file, header, n, file_size, out);
     if (st != GM_OK) gm_safetensors_free(out);
+    return st;
+}
+
+/* The arrays of a header become those of a set. */
+static gm_status move(gm_arrays *s, int file, gm_safetensors *from)
+{
+    for (int i = 0; i < from->n; i++) {
+        gm_array *a, *b = &from->list[i];
+        GM_TRY(gm_arrays_add(s, b->name, strlen(b->name), file, &a));
+        a->element = b->element, a->ndim = b->ndim, a->begin = b->begin, a->bytes = b->bytes;
+        memcpy(a->shape, b->shape, sizeof a->shape);
+    }
+    if (s->meta) return GM_OK; /* of several files, the first says it */
+    s->meta = from->meta;
+    from->meta = NULL;
+    return GM_OK;
+}
+
+gm_status gm_safetensors_add(gm_arrays *s, int file)
+{
+    const gm_bytes *b = &s->files[file];
+    unsigned char   first8[8];
+    size_t          n = 0;
+    gm_safetensors  header = {0};
+    if (b->size >= 8) GM_TRY(gm_bytes_copy(b, 0, 8, first8));
+    GM_TRY(gm_safetensors_length(b->path, first8, b->size, &n));
+    char *text = malloc(n + 1);
+    if (!text) return GM_FAIL(GM_ENOMEM, "%s: no memory for its header", b->path);
+    gm_status st = gm_bytes_copy(b, 8, n, text);
+    if (st == GM_OK) st = gm_safetensors_parse(b->path, text, n, b->size, &header);
+    if (st == GM_OK) st = move(s, file, &header);
+    gm_safetensors_free(&header);
+    free(text);
     return st;
 }
 
@@ -157,32 +178,33 @@ void gm_safetensors_free(gm_safetensors *s)
 {
     for (int i = 0; i < s->n; i++) free(s->list[i].name);
     free(s->list);
+    free(s->meta);
     *s = (gm_safetensors){0};
 }
 
-const gm_safetensor *gm_safetensors_find(const gm_safetensors *s, const char *name)
+const gm_array *gm_safetensors_find(const gm_safetensors *s, const char *name)
 {
-    const gm_safetensor key = {.name = (char *)(uintptr_t)name};
+    const gm_array key = {.name = (char *)(uintptr_t)name};
     return s->n ? bsearch(&key, s->list, (size_t)s->n, sizeof *s->list, by_name) : NULL;
 }
 
 /* ---- writing ---- */
 
-static json_t *entry_of(const gm_safetensor *t, uint64_t begin)
+static json_t *entry_of(const gm_array *t, uint64_t begin)
 {
     json_t *shape = json_array();
     for (int i = 0; i < t->ndim; i++) json_array_append_new(shape, json_integer(t->shape[i]));
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", gm_dtype_file_name(t->dtype), "shape", shape, "data_offsets",
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", gm_element_name(t->element), "shape", shape, "data_offsets",
                      (json_int_t)begin, (json_int_t)(begin + t->bytes));
 }
 
-gm_status gm_safetensors_header(gm_safetensor *list, int n, char **header, size_t *size)
+gm_status gm_safetensors_header(gm_array *list, int n, char **header, size_t *size)
 {
     uint64_t at = 0;
     json_t  *root = json_object();
     bool     ok = root != NULL;
     for (int i = 0; ok && i < n; i++) {
-        if (!gm_safetensors_bytes(list[i].dtype, list[i].ndim, list[i].shape, &list[i].bytes)) {
+        if (!gm_array_size(list[i].element, list[i].ndim, list[i].shape, &list[i].bytes)) {
             json_decref(root);
             return GM_FAIL(GM_ESHAPE, "tensor '%s' is too large", list[i].name);
         }

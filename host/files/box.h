@@ -26,5 +26,7 @@ bool gm_extents_cover(const gm_extent *boxes, int n, int ndim, const int64_t *sh
  * run to the block. */
 void gm_extent_copy(const gm_extent *part, int64_t first, int64_t n, size_t size, char *run, char *data,
                     const int64_t *stride, const int64_t *origin, bool to_run);
+/* Zeros in the block t behind its first held[d] elements of each dimension d. elements: the bytes of t on the host. */
+void gm_extent_clear_rest(const gm_tensor *t, void *elements, const int64_t *held);
 
 #endif

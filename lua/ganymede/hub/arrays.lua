@@ -1,0 +1,100 @@
+--- Files of named arrays in the formats of others: safetensors (one file, or an index of several), GGUF, npy, npz.
+--
+--     local file = gm.open_arrays "model/model.safetensors.index.json"
+--     file:names()                                       -- sorted
+--     file:info "wte.weight"                             -- { name, type = "BF16", dtype = "bf16", shape, bytes }
+--     local table = file:read("wte.weight", { dtype = "f32" })
+--     file:read_into("h.0.mlp.c_fc.weight", parameter, { transpose = true })
+--     file:close()
+--
+-- Files are mapped, and nothing is read before it is asked for. A tensor that is cut over ranks, or a parameter that
+-- rests in parts, takes the bytes of its own part from the file. Numbers are converted to the tensor's dtype; blocks of
+-- few bits (Q4_0 to Q6_K) become floats.
+-- @module ganymede.hub.arrays
+local core = require "ganymede.core"
+local dtypes = require "ganymede.base.dtypes"
+local failure = require "ganymede.base.failure"
+local json = require "ganymede.base.json"
+local options = require "ganymede.base.options"
+local signature = require "ganymede.base.signature"
+
+local arrays = {}
+
+local Arrays = {}
+Arrays.__index = Arrays
+
+local function checked(first, message, kind)
+  if first == nil and message ~= nil then failure(kind == "corrupt" and 5 or 2, "%s", message) end
+  return first
+end
+
+--- Opens files of arrays, by the name of a file, of an index, or of a folder that has model.safetensors or its index.
+function arrays.open(path)
+  local handle = checked(core.arrays_open(path))
+  local meta, file = core.arrays_meta(handle)
+  return setmetatable({ handle = handle, path = file, meta = meta and json.decode(meta, file .. ": metadata") or {} },
+    Arrays)
+end
+
+--- Names of the arrays, sorted.
+function Arrays:names() return core.arrays_names(self.handle) end
+
+--- { name, type (as the file calls it), dtype (the nearest of ours), shape, bytes } or nil.
+function Arrays:info(name) return core.arrays_info(self.handle, name) end
+
+--- Is there an array of that name?
+function Arrays:has(name) return core.arrays_info(self.handle, name) ~= nil end
+
+local into_options = {
+  transpose = { type = "boolean", default = false,
+    doc = "whether dimensions are taken in reverse order, as a matrix is transposed" },
+  order = { type = "table", optional = true,
+    doc = "for each dimension of the tensor, the dimension of the array, from 1" },
+  offset = { type = "table", optional = true,
+    doc = "the position, from 1, at which the tensor begins in each dimension of the array; left out: the tensor is "
+      .. "all of it" },
+}
+
+-- Numbers from 1 as numbers from 0.
+local function from_zero(list)
+  local out = {}
+  for i, n in ipairs(list) do out[i] = n - 1 end
+  return out
+end
+
+local function order_of(opt, ndim)
+  if opt.order and opt.transpose then error("read_into: order and transpose say the same thing; give one", 3) end
+  if opt.order then return from_zero(opt.order) end
+  if not opt.transpose then return nil end
+  local out = {}
+  for i = 1, ndim do out[i] = ndim - i end
+  return out
+end
+
+--- Fills the tensor (this rank's block of it, whatever its layout) with the array of that name, or a box of it.
+function Arrays:read_into(name, tensor, opt)
+  opt = options.check("read_into", into_options, opt, 2)
+  checked(core.arrays_read(self.handle, name, tensor, opt.offset and from_zero(opt.offset),
+    order_of(opt, tensor:dim())))
+  return tensor
+end
+
+local read_options = {
+  dtype = { type = "string", one_of = dtypes.all, optional = true,
+    doc = "the type of the tensor; left out: that of the array, or the nearest" },
+}
+
+--- The array of that name as a new tensor, whole on every rank.
+function Arrays:read(name, opt)
+  opt = options.check("read", read_options, opt, 2)
+  local info = self:info(name) or failure(2, "%s: has no array '%s'", self.path, name)
+  local tensor = core.empty(info.shape, opt.dtype or info.dtype)
+  checked(core.arrays_read(self.handle, name, tensor))
+  return tensor
+end
+
+--- Closes the files; what was read stays.
+function Arrays:close() core.arrays_close(self.handle) end
+
+signature.export("arrays", Arrays, ":", nil, { read = read_options, read_into = into_options })
+return signature.export("arrays", arrays)
