@@ -15,6 +15,7 @@
 #include <lua.h>
 #include "../host/autograd/apply.h"
 #include "../host/autograd/scope.h"
+#include "../host/tier/tier.h"
 #include "declare.h"
 
 gm_rank *gm_lua_rank(lua_State *L);
@@ -59,6 +60,9 @@ void gm_set_text(lua_State *L, const char *name, const char *text);
 /* Pushes { parameter = i + 1, name, tensor }: a state of parameter i, laid out so. The tensor shares t's memory. */
 void gm_push_state(lua_State *L, int i, const char *name, gm_tensor *t, const gm_value *parameter,
                    const gm_layout *layout);
+/* A tier, which its userdata owns; and "host" or "disk". */
+gm_tier     *gm_check_tier(lua_State *L, int arg);
+gm_tier_kind gm_check_tier_kind(lua_State *L, int arg);
 /* The function at arg as a callback, which its receiver owns. */
 gm_callback gm_check_callback(lua_State *L, int arg);
 
@@ -127,6 +131,7 @@ int gm_open_control(lua_State *L);
 int gm_open_launch(lua_State *L);
 int gm_open_terminal(lua_State *L);
 int gm_open_data(lua_State *L);
+int gm_open_tier(lua_State *L);
 int gm_open_checkpoint(lua_State *L);
 int gm_open_arrays(lua_State *L);
 int gm_open_layout(lua_State *L);

@@ -95,45 +95,21 @@ void gm_push_state(lua_State *L, int i, const char *name, gm_tensor *t, const gm
     lua_setfield(L, -2, "tensor");
 }
 
-/* o:offload{ tier: "host" or "disk", folder, ring, fraction }: where states rest from here on; before the first step */
+/* o:offload(tier, fraction): the part of the states that rests in the rank's tier from here on; before the first step */
 static int offload(lua_State *L)
 {
-    static const char *const kinds[] = {"host", "disk", NULL};
-    gm_optimizer            *o = check_optimizer(L);
-    luaL_checktype(L, 2, LUA_TTABLE);
-    lua_settop(L, 2);
-    lua_getfield(L, 2, "tier");
-    lua_getfield(L, 2, "folder");
-    gm_offload_settings s = {.tier = {.kind = gm_check_option(L, 3, NULL, kinds) ? GM_TIER_DISK : GM_TIER_HOST,
-                                      .ring = (size_t)gm_field_number(L, 2, "ring", 0),
-                                      .disk = {.folder = luaL_optstring(L, 4, ".")}},
-                             .fraction = gm_field_number(L, 2, "fraction", 1)};
-    L_TRY(L, gm_optimizer_offload(o, &s));
+    L_TRY(L, gm_optimizer_offload(check_optimizer(L), gm_check_tier(L, 2), luaL_checknumber(L, 3)));
     return 0;
 }
 
-/* o:offloaded() -> what rests elsewhere, in bytes: { tier, placed_bytes, ring_bytes, resident_peak_bytes, read_bytes,
- * written_bytes, fetched, stored, kept (storages), waited_seconds }; nil: all states are in memory */
-static int offloaded(lua_State *L)
+/* o:room(kind: "host" or "disk") -> bytes that all states take of a tier, and those of the parameter that has most */
+static int room(lua_State *L)
 {
-    gm_tier_stats s;
-    if (!gm_optimizer_offloaded(check_optimizer(L), &s)) {
-        lua_pushnil(L);
-        return 1;
-    }
-    lua_createtable(L, 0, 10);
-    lua_pushstring(L, s.kind == GM_TIER_DISK ? "disk" : "host");
-    lua_setfield(L, -2, "tier");
-    gm_set_number(L, "placed_bytes", (double)s.placed);
-    gm_set_number(L, "ring_bytes", (double)s.ring);
-    gm_set_number(L, "resident_peak_bytes", (double)s.resident_peak);
-    gm_set_number(L, "read_bytes", (double)s.read);
-    gm_set_number(L, "written_bytes", (double)s.written);
-    gm_set_number(L, "fetched", (double)s.fetched);
-    gm_set_number(L, "stored", (double)s.stored);
-    gm_set_number(L, "kept", (double)s.kept);
-    gm_set_number(L, "waited_seconds", s.waited);
-    return 1;
+    uint64_t all, largest;
+    gm_optimizer_room(check_optimizer(L), gm_check_tier_kind(L, 2), &all, &largest);
+    lua_pushnumber(L, (lua_Number)all);
+    lua_pushnumber(L, (lua_Number)largest);
+    return 2;
 }
 
 /* o:state() -> list of { parameter = index, name, tensor, resting: outside of memory? } sharing the moments' memory,
@@ -238,8 +214,8 @@ int gm_open_optim(lua_State *L)
 {
     static const gm_declaration methods[] = {
         GM_FUNCTION("step", step, "optimizer object, values table"),
-        GM_FUNCTION("offload", offload, "optimizer object, settings table"),
-        GM_FUNCTION("offloaded", offloaded, "optimizer object"),
+        GM_FUNCTION("offload", offload, "optimizer object, tier object, fraction number"),
+        GM_FUNCTION("room", room, "optimizer object, kind string"),
         GM_FUNCTION("state", state, "optimizer object"),
         GM_FUNCTION("steps", steps, "optimizer object"),
         GM_FUNCTION("set_steps", set_steps, "optimizer object, n integer"),

@@ -64,11 +64,11 @@ static gm_status header_new(gm_dtype dtype, int ndim, const int64_t *shape, gm_t
     return GM_OK;
 }
 
-static gm_status storage_new(gm_device *dev, size_t bytes, gm_storage **out)
+static gm_status storage_new(gm_device *dev, size_t bytes, bool absent, gm_storage **out)
 {
     gm_storage *s = calloc(1, sizeof *s);
     if (!s) return GM_FAIL(GM_ENOMEM, "no memory for a storage header");
-    gm_status st = gm_pool_alloc(dev->pool, bytes, &s->data, &s->block);
+    gm_status st = absent ? GM_OK : gm_pool_alloc(dev->pool, bytes, &s->data, &s->block);
     if (st != GM_OK) {
         free(s);
         return st;
@@ -93,17 +93,15 @@ void gm_storage_release(gm_storage *s)
 
 gm_status gm_storage_open(gm_storage *s)
 {
-    if (!s->home) return GM_OK;
-    GM_TRY(s->home->open(s->home));
+    if (s->home) GM_TRY(s->home->open(s->home));
     s->opens++;
     return GM_OK;
 }
 
 void gm_storage_close(gm_storage *s, bool changed)
 {
-    if (!s->home) return;
     s->opens--;
-    s->home->close(s->home, changed);
+    if (s->home) s->home->close(s->home, changed);
 }
 
 void gm_storage_vacate(gm_storage *s)
@@ -119,12 +117,13 @@ gm_status gm_storage_occupy(gm_storage *s)
     return s->block ? GM_OK : gm_pool_alloc(s->device->pool, s->bytes, &s->data, &s->block);
 }
 
-gm_status gm_tensor_new(gm_device *dev, gm_dtype dtype, int ndim, const int64_t *shape, gm_tensor **out)
+static gm_status tensor_new(gm_device *dev, gm_dtype dtype, int ndim, const int64_t *shape, bool absent,
+                            gm_tensor **out)
 {
     int64_t     n;
     gm_storage *s = NULL;
     GM_TRY(check_shape(dtype, ndim, shape, &n));
-    GM_TRY(storage_new(dev, (size_t)n * gm_dtype_size(dtype), &s));
+    GM_TRY(storage_new(dev, (size_t)n * gm_dtype_size(dtype), absent, &s));
     gm_status st = header_new(dtype, ndim, shape, out);
     if (st != GM_OK) {
         gm_storage_release(s);
@@ -132,6 +131,16 @@ gm_status gm_tensor_new(gm_device *dev, gm_dtype dtype, int ndim, const int64_t 
     }
     (*out)->storage = s;
     return GM_OK;
+}
+
+gm_status gm_tensor_new(gm_device *dev, gm_dtype dtype, int ndim, const int64_t *shape, gm_tensor **out)
+{
+    return tensor_new(dev, dtype, ndim, shape, false, out);
+}
+
+gm_status gm_tensor_new_absent(gm_device *dev, gm_dtype dtype, int ndim, const int64_t *shape, gm_tensor **out)
+{
+    return tensor_new(dev, dtype, ndim, shape, true, out);
 }
 
 void gm_tensor_retain(gm_tensor *t) { t->refs++; }

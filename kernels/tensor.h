@@ -40,7 +40,7 @@ typedef struct gm_storage {
     gm_device       *device;
     struct gm_block *block;   /* the pool's block of these bytes; NULL: the home keeps the bytes */
     gm_home         *home;    /* NULL: the bytes are always at data */
-    int              opens;   /* opens of the home that have not been closed */
+    int              opens;   /* that have not been closed; also of a storage without a home */
     void            *known;   /* on meta: the values, in memory of the host; NULL where they are not known */
     unsigned         version; /* goes up with each write in place after the bytes were handed out; autograd compares it
                                  to notice that a saved tensor has changed */
@@ -59,6 +59,8 @@ typedef struct gm_tensor {
 /* Makes a contiguous tensor; its values are undefined. GM_ESHAPE: a size is negative, or the tensor has more than 2^47
  * bytes. GM_ENOMEM: see memory.h. */
 gm_status gm_tensor_new(gm_device *dev, gm_dtype dtype, int ndim, const int64_t *shape, gm_tensor **out);
+/* The same without bytes, which a home must bring before the first use. */
+gm_status gm_tensor_new_absent(gm_device *dev, gm_dtype dtype, int ndim, const int64_t *shape, gm_tensor **out);
 void      gm_tensor_retain(gm_tensor *t);
 void      gm_tensor_release(gm_tensor *t); /* NULL is allowed */
 
@@ -66,7 +68,7 @@ void      gm_tensor_release(gm_tensor *t); /* NULL is allowed */
 void gm_storage_retain(gm_storage *s);
 void gm_storage_release(gm_storage *s);
 
-/* Brings bytes that rest elsewhere, until gm_storage_close; nothing happens to a storage without a home. */
+/* Brings bytes that rest elsewhere, until gm_storage_close. Of a storage without a home opens are only counted. */
 gm_status gm_storage_open(gm_storage *s);
 void      gm_storage_close(gm_storage *s, bool changed);
 /* For homes: gives the bytes back to the pool; and takes bytes from it again, with undefined values (GM_ENOMEM). */

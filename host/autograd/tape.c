@@ -1,6 +1,7 @@
 /* tape.c - recording; see tape.h. Running backward is passes.c. */
 #include <stdlib.h>
 #include <string.h>
+#include "../tier/tier.h"
 #include "tape_nodes.h"
 
 gm_spec gm_tape_spec(const gm_tensor *t)
@@ -231,6 +232,18 @@ static void fill_node(gm_node *n, const gm_record *record)
         if (record->out[i]) n->out[i].spec = gm_tape_spec(record->out[i]->local);
 }
 
+/* What the node keeps comes to rest in the rank's tier, unless it is small, in use, or rests somewhere already. Nodes
+ * inside of a region that runs again are needed at once, or not at all. */
+static gm_status rest_saved(const gm_rank *r, const gm_node *n)
+{
+    for (int i = 0; r->rests.activations && !r->regions && i < n->n_saved; i++) {
+        gm_storage *s = n->saved[i].tensor ? n->saved[i].tensor->storage : NULL;
+        if (!s || s->home || s->opens || s->device != r->device || s->bytes < r->rests.least) continue;
+        GM_TRY(gm_tier_push(r->rests.tier, s));
+    }
+    return GM_OK;
+}
+
 gm_status gm_tape_record(gm_rank *r, const gm_record *record)
 {
     gm_callback callback = record->callback;
@@ -250,8 +263,9 @@ gm_status gm_tape_record(gm_rank *r, const gm_record *record)
     gm_tape_link(r->tape, n, r->tape->last);
     n->refs = 1;
     link_outputs(record, n);
+    st = rest_saved(r, n);
     gm_node_release(n); /* no output has a gradient: gone */
-    return GM_OK;
+    return st;
 done:
     gm_callback_release(&callback);
     return st;

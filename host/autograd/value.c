@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../tier/tier.h"
 #include "padding.h"
 #include "tape.h"
 
@@ -223,6 +224,24 @@ gm_status gm_value_set_wide_grad(gm_value *v, bool on)
     return GM_OK;
 }
 
+/* The buffer of a gradient, which may rest in a tier. */
+static gm_status new_grad(const gm_value *v, gm_tensor **out)
+{
+    const gm_rank   *r = v->rank;
+    const gm_tensor *like = v->local;
+    gm_device       *dev = like->storage->device;
+    gm_dtype         dtype = gm_value_grad_dtype(v);
+    size_t           bytes = (size_t)gm_tensor_numel(like) * gm_dtype_size(dtype);
+    if (!r->rests.gradients || bytes < r->rests.least || dev != r->device)
+        return gm_tensor_new(dev, dtype, like->ndim, like->shape, out);
+    GM_TRY(gm_tensor_new_absent(dev, dtype, like->ndim, like->shape, out));
+    gm_status st = gm_tier_take(r->rests.tier, (*out)->storage);
+    if (st == GM_OK) return GM_OK;
+    gm_tensor_release(*out);
+    *out = NULL;
+    return st;
+}
+
 gm_status gm_value_grad_buffer(gm_value *v, gm_tensor **out)
 {
     if (v->param->in_sum)
@@ -231,8 +250,7 @@ gm_status gm_value_grad_buffer(gm_value *v, gm_tensor **out)
                                   "reduce without overlap");
     if (!v->param->grad) {
         gm_rank_place(v->rank, "gradient");
-        gm_dtype dtype = gm_value_grad_dtype(v);
-        GM_TRY(gm_tensor_new(v->local->storage->device, dtype, v->local->ndim, v->local->shape, &v->param->grad));
+        GM_TRY(new_grad(v, &v->param->grad));
         v->param->grad_set = false;
     }
     *out = v->param->grad;
@@ -266,7 +284,9 @@ gm_status gm_value_clear_grad(gm_value *v)
 
 void gm_value_zero_grad(gm_value *v)
 {
-    if (v->param) v->param->grad_set = v->param->own_set = false;
+    if (!v->param) return;
+    v->param->grad_set = v->param->own_set = false;
+    if (v->param->grad) gm_tier_discard(v->param->grad->storage);
 }
 
 void gm_value_touched(gm_value *v)

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "../autograd/padding.h"
 #include "../autograd/tape.h"
+#include "../tier/order.h"
 #include "parts.h"
 
 #define PATH "parameters" /* in place of a module path, in accounts: a gather ahead belongs to no module that runs */
@@ -24,12 +25,6 @@ typedef struct unit {
     bool        moving;  /* the block is being read or written by this file, which is no use of it */
 } unit;
 
-/* The order in which blocks were needed, by place. */
-typedef struct order {
-    int *place;
-    int  n, room;
-} order;
-
 struct gm_stored {
     unit   **units; /* NULL: has gone */
     int      n, room;
@@ -37,8 +32,7 @@ struct gm_stored {
     int64_t  keep, ahead;        /* as given */
     int64_t  largest;            /* bytes of the largest block */
     int64_t  present, under_way; /* bytes of blocks */
-    order    last, now;          /* of the step before, and of this one */
-    int      at;                 /* in `last`: behind what was needed last */
+    gm_order order;              /* in which blocks were needed, by place */
 };
 
 static int64_t bytes_of(const unit *u) { return (int64_t)u->block.storage->bytes; }
@@ -178,38 +172,11 @@ static gm_status make_room(struct gm_stored *s, int64_t more)
     return GM_OK;
 }
 
-/* Remembers that the block was needed; without memory the order ends here. */
-static void note(struct gm_stored *s, const unit *u)
-{
-    order *o = &s->now;
-    if (o->n == 4 * s->n + 16) return; /* several passes: those of an evaluation */
-    if (o->n == o->room) {
-        int  room = o->room ? 2 * o->room : 64;
-        int *more = realloc(o->place, (size_t)room * sizeof *more);
-        if (!more) return;
-        o->place = more;
-        o->room = room;
-    }
-    o->place[o->n++] = u->place;
-}
-
-/* Where the order of the last step goes on behind this block: at its next place, or else at its first. */
-static void follow(struct gm_stored *s, const unit *u)
-{
-    for (int k = 0; k < s->last.n; k++) {
-        int i = (s->at + k) % s->last.n;
-        if (s->last.place[i] != u->place) continue;
-        s->at = i + 1;
-        return;
-    }
-    s->at = s->last.n;
-}
-
 /* Gathers ahead what comes next, while there is room. */
 static gm_status look_ahead(struct gm_stored *s)
 {
-    for (int i = s->at; i < s->last.n && s->ahead; i++) {
-        unit *u = s->units[s->last.place[i]];
+    for (int k = 0, place; s->ahead && (place = gm_order_next(&s->order, k)) >= 0; k++) {
+        unit *u = s->units[place];
         if (!u || u->state != ABSENT) continue;
         if (s->under_way && s->under_way + bytes_of(u) > ahead_of(s)) return GM_OK;
         GM_TRY(begin(u));
@@ -225,8 +192,7 @@ static gm_status open_block(gm_home *home)
     u->used = ++s->uses;
     if (u->state == PRESENT) return GM_OK;
     if (u->state != ARRIVED) {
-        note(s, u);
-        follow(s, u);
+        gm_order_note(&s->order, u->place, 4 * s->n + 16); /* several passes: those of an evaluation */
         GM_TRY(make_room(s, bytes_of(u)));
     }
     if (u->state == ABSENT) GM_TRY(begin(u));
@@ -242,16 +208,6 @@ static void close_block(gm_home *home, bool changed) /* versions tell what has c
 
 /* ---- updates ---- */
 
-/* A step has ended: its order tells the next one what comes. */
-static void end_order(struct gm_stored *s)
-{
-    order used = s->last;
-    if (!s->now.n) return;
-    s->last = s->now;
-    s->now = used;
-    s->now.n = s->at = 0;
-}
-
 static gm_status settle(gm_storage *s) { return write_back((unit *)s->home); }
 
 static gm_status discard(gm_storage *s)
@@ -260,7 +216,7 @@ static gm_status discard(gm_storage *s)
     if (s->opens && u->state == PRESENT)
         return GM_FAIL(GM_EINVAL, "a parameter is updated while its numbers are held, by gm.gathered or by a transfer "
                                   "that is under way; end that first");
-    end_order(u->set);
+    gm_order_end(&u->set->order); /* a step has ended */
     u->version = s->version; /* what was in the block is old, and goes without being written back */
     return leave(u);
 }
@@ -285,8 +241,7 @@ static void forget(gm_home *home)
 static void free_set(struct gm_stored *s)
 {
     free(s->units);
-    free(s->last.place);
-    free(s->now.place);
+    gm_order_free(&s->order);
     free(s);
 }
 
@@ -379,4 +334,16 @@ gm_status gm_stored_limits(gm_rank *r, int64_t keep, int64_t ahead)
     s->keep = keep;
     s->ahead = ahead;
     return GM_OK;
+}
+
+gm_status gm_parameter_rest(gm_value *leaf, gm_tier *tier, size_t least)
+{
+    gm_tensor *t = leaf->param && leaf->param->stored ? leaf->param->stored : leaf->local;
+    if (leaf->node)
+        return GM_FAIL(GM_EINVAL, "offload: this tensor was computed by '%s'; only parameters rest in a tier",
+                       gm_node_name(leaf->node));
+    if (gm_tier_holds(t->storage) || t->storage->bytes < least || !t->storage->bytes) return GM_OK;
+    if (t->offset || t->storage->bytes != (size_t)gm_tensor_numel(t) * gm_dtype_size(t->dtype))
+        return GM_FAIL(GM_EINVAL, "offload: the parameter is a view of a larger tensor, which cannot rest in a tier");
+    return gm_tier_take(tier, t->storage);
 }

@@ -15,11 +15,17 @@
 #define GM_STORED_H
 
 #include "../autograd/value.h"
+#include "../tier/tier.h"
 
 /* Takes the numbers of a leaf apart: from now on each rank holds its part over these axes. Nothing happens to a leaf
  * that these axes cut already, that has no dimension, or fewer than `least` elements in its block; nor to one that
  * rests in parts. No communication. */
 gm_status gm_parameter_store(gm_value *leaf, uint32_t owners, int64_t least);
+
+/* The numbers of a leaf rest in this tier between their uses: its block, or its part where it rests in parts. Nothing
+ * happens to a leaf whose numbers have fewer than `least` bytes, or that rests there already. GM_EINVAL: it is a view
+ * of a larger tensor. */
+gm_status gm_parameter_rest(gm_value *leaf, gm_tier *tier, size_t least);
 
 /* How many bytes of gathered blocks a rank keeps: `keep` of blocks that were used, and `ahead` more of blocks that come
  * next. Less than one block means one block. -1: twice, or once, the largest block. */

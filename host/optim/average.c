@@ -5,6 +5,7 @@
 #include "../comm/comm.h"
 #include "../gradients/parts.h"
 #include "../parallel/redistribute.h"
+#include "../tier/tier.h"
 
 #define PLACE "averaged weights"
 
@@ -104,6 +105,7 @@ typedef struct update {
     double      weight;
     int         n;
     int64_t     bytes; /* of what was cast for it */
+    uint64_t    ring;  /* what the tier's ring needs for it */
     bool        made;  /* there has been a call: nothing may begin anew */
 } update;
 
@@ -116,6 +118,7 @@ static void drop(update *u)
     }
     u->n = 0;
     u->bytes = 0;
+    u->ring = 0;
 }
 
 /* average -= weight (average - parameter) is what SGD does with the gradient -parameter and a weight decay of 1. The
@@ -145,6 +148,7 @@ static gm_status add_parameter(update *u, const item *it, gm_tensor **out)
     GM_TRY(gm_value_resting(it->parameter, &layout, &resting));
     GM_TRY(gm_owned_part(it->parameter, resting, &part));
     if (part->dtype == it->average->dtype) {
+        u->ring += gm_tier_needs(part->storage);
         *out = part;
         return GM_OK;
     }
@@ -175,7 +179,7 @@ static gm_status update_dtype(update *u, gm_dtype dtype)
         if (u->a->items[i].average->dtype != dtype) continue;
         GM_TRY(add_item(u, &u->a->items[i]));
         if (u->weight == 1) drop(u);
-        else if (u->bytes >= CASTS) GM_TRY(run_call(u));
+        else if (u->bytes >= CASTS || u->ring > gm_tier_unit(u->a->rank->rests.tier) / 2) GM_TRY(run_call(u));
     }
     return run_call(u);
 }

@@ -146,13 +146,18 @@ static const gm_tensor *like_of(const item *it)
     return !gm_is_shared_out(it->parameter) ? it->parameter->local : p->stored ? p->stored : p->own;
 }
 
-static gm_status new_state(gm_rank *r, const item *it, bool master, double value, gm_tensor **out)
+/* rests: where it shall; NULL: in memory. */
+static gm_status new_state(gm_rank *r, const item *it, bool master, double value, gm_offload *rests, gm_tensor **out)
 {
     const gm_tensor *like = like_of(it);
     GM_TRY(gm_optimizer_outside_graph(r));
     gm_rank_place(r, "optimizer state");
-    GM_TRY(gm_tensor_new(r->device, gm_dtype_wide(like->dtype), like->ndim, like->shape, out));
-    gm_status st = fill_state(it, master, value, *out);
+    gm_dtype  dtype = gm_dtype_wide(like->dtype);
+    gm_status st = rests ? gm_tensor_new_absent(r->device, dtype, like->ndim, like->shape, out)
+                         : gm_tensor_new(r->device, dtype, like->ndim, like->shape, out);
+    if (st != GM_OK) return st;
+    if (rests) st = gm_offload_take(rests, (*out)->storage);
+    if (st == GM_OK) st = fill_state(it, master, value, *out);
     if (st != GM_OK) {
         gm_tensor_release(*out);
         *out = NULL;
@@ -164,12 +169,8 @@ static gm_status make_states(gm_optimizer *o, item *it)
 {
     for (int k = 0; k < MAX_STATES; k++) {
         if (it->state[k] || !has_state(o, it, k)) continue;
-        GM_TRY(new_state(o->rank, it, k == master_of(o), o->attrs.value, &it->state[k]));
-        gm_status st = gm_offload_take(o->offload, (int)(it - o->items), it->state[k]);
-        if (st == GM_OK) continue;
-        gm_tensor_release(it->state[k]);
-        it->state[k] = NULL;
-        return st;
+        gm_offload *rests = gm_offload_takes(o->offload, (int)(it - o->items)) ? o->offload : NULL;
+        GM_TRY(new_state(o->rank, it, k == master_of(o), o->attrs.value, rests, &it->state[k]));
     }
     return GM_OK;
 }
@@ -189,28 +190,46 @@ static gm_status check_gradient(const gm_optimizer *o, int i)
 
 /* ---- states that rest elsewhere ---- */
 
-gm_status gm_optimizer_offload(gm_optimizer *o, const gm_offload_settings *settings)
+/* What the states of item i take of a tier. */
+static uint64_t room_of(const gm_optimizer *o, const item *it, gm_tier_kind kind)
+{
+    const gm_tensor *like = like_of(it);
+    uint64_t         room = 0, bytes = (uint64_t)gm_tensor_numel(like) * gm_dtype_size(gm_dtype_wide(like->dtype));
+    for (int k = 0; k < MAX_STATES; k++)
+        if (has_state(o, it, k)) room += gm_tier_room(kind, bytes);
+    return room;
+}
+
+void gm_optimizer_room(const gm_optimizer *o, gm_tier_kind kind, uint64_t *all, uint64_t *largest)
+{
+    *all = *largest = 0;
+    for (int i = 0; i < o->n; i++) {
+        uint64_t room = room_of(o, &o->items[i], kind);
+        *all += room;
+        if (room > *largest) *largest = room;
+    }
+}
+
+static bool has_states(const item *it)
+{
+    for (int k = 0; k < MAX_STATES; k++)
+        if (it->state[k]) return true;
+    return false;
+}
+
+gm_status gm_optimizer_offload(gm_optimizer *o, gm_tier *tier, double fraction)
 {
     uint64_t *room = calloc((size_t)o->n + 1, sizeof *room);
     gm_status st = room ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for the offload of %d parameters", o->n);
     if (o->offload) st = GM_FAIL(GM_EINVAL, "optimizer: its states are offloaded already");
     for (int i = 0; i < o->n && st == GM_OK; i++) {
-        const item      *it = &o->items[i];
-        const gm_tensor *like = like_of(it);
-        uint64_t         bytes = (uint64_t)gm_tensor_numel(like) * gm_dtype_size(gm_dtype_wide(like->dtype));
-        for (int k = 0; k < MAX_STATES; k++) {
-            if (it->state[k]) st = GM_FAIL(GM_EINVAL, "optimizer: states are offloaded before the first step");
-            if (has_state(o, it, k)) room[i] += gm_tier_room(settings->tier.kind, bytes);
-        }
+        if (has_states(&o->items[i]))
+            st = GM_FAIL(GM_EINVAL, "optimizer: states are offloaded before the first step");
+        room[i] = room_of(o, &o->items[i], gm_tier_stats_of(tier).kind);
     }
-    if (st == GM_OK) st = gm_offload_new(o->rank->device, settings, o->n, room, &o->offload);
+    if (st == GM_OK) st = gm_offload_new(tier, fraction, o->n, room, &o->offload);
     free(room);
     return st;
-}
-
-bool gm_optimizer_offloaded(const gm_optimizer *o, gm_tier_stats *out)
-{
-    return o->offload && (*out = gm_offload_stats(o->offload), true);
 }
 
 /* ---- steps ---- */
@@ -299,21 +318,51 @@ static bool goes_with(const gm_optimizer *o, const item *it, const item *f, bool
            has_wide_gradient(o, it) == has_wide_gradient(o, f);
 }
 
-/* Where the unit ends that begins at item i: parameters of one kernel call. Without offload it is the whole group. */
+/* What the tier's ring needs for a parameter, its gradient and its states while they are updated. */
+static uint64_t ring_needs(const gm_optimizer *o, const item *it)
+{
+    uint64_t         bytes = 0;
+    const gm_tensor *g = gm_item_gradient(o, it);
+    gm_layout        layout;
+    gm_tensor       *p;
+    if (gm_value_resting(it->parameter, &layout, &p) == GM_OK) bytes = gm_tier_needs(p->storage);
+    if (g) bytes += gm_tier_needs(g->storage);
+    for (int k = 0; k < MAX_STATES; k++)
+        if (it->state[k]) bytes += gm_tier_needs(it->state[k]->storage);
+    return bytes;
+}
+
+/* Where the unit ends that begins at item i: parameters of one kernel call. It is the whole group if all is in
+ * memory. */
 static int end_of_unit(const gm_optimizer *o, int i, const item *f, bool measure)
 {
-    int      n = 0;
-    uint64_t bytes = 0;
-    while (i < o->n && (!goes_with(o, &o->items[i], f, measure) || gm_offload_fits(o->offload, i, &n, &bytes))) i++;
+    uint64_t bytes = 0, most = gm_tier_unit(o->rank->rests.tier);
+    for (int n = 0; i < o->n; i++) {
+        if (!o->rank->rests.tier || !goes_with(o, &o->items[i], f, measure)) continue;
+        bytes += ring_needs(o, &o->items[i]);
+        if (n++ && bytes > most) break;
+    }
     return i;
 }
 
-/* The states of the unit that begins at item i begin to come, while another one is updated. */
+static gm_status begin_item(const gm_optimizer *o, const item *it)
+{
+    const gm_tensor *g = gm_item_gradient(o, it);
+    gm_layout        layout;
+    gm_tensor       *p;
+    GM_TRY(gm_value_resting(it->parameter, &layout, &p));
+    GM_TRY(gm_tier_begin(p->storage));
+    if (g) GM_TRY(gm_tier_begin(g->storage));
+    for (int k = 0; k < MAX_STATES; k++)
+        if (it->state[k]) GM_TRY(gm_tier_begin(it->state[k]->storage));
+    return GM_OK;
+}
+
+/* What the unit that begins at item i needs begins to come, while another one is updated. */
 static gm_status fetch_ahead(gm_optimizer *o, int i, const item *f, bool measure)
 {
-    for (int end = o->offload ? end_of_unit(o, i, f, measure) : i; i < end; i++)
-        for (int k = 0; goes_with(o, &o->items[i], f, measure) && k < MAX_STATES; k++)
-            if (o->items[i].state[k]) GM_TRY(gm_offload_begin(o->offload, o->items[i].state[k]));
+    for (int end = o->rank->rests.tier ? end_of_unit(o, i, f, measure) : i; i < end; i++)
+        if (goes_with(o, &o->items[i], f, measure)) GM_TRY(begin_item(o, &o->items[i]));
     return GM_OK;
 }
 
@@ -452,6 +501,7 @@ size_t gm_optimizer_bytes(const gm_optimizer *o)
     size_t bytes = o->trust ? o->trust->storage->bytes : 0;
     for (int i = 0; i < o->n; i++)
         for (int k = 0; k < MAX_STATES; k++)
-            if (o->items[i].state[k]) bytes += gm_offload_held(o->offload, i, o->items[i].state[k]);
-    return o->offload ? bytes + (size_t)gm_offload_stats(o->offload).ring : bytes;
+            if (o->items[i].state[k] && !gm_tier_holds(o->items[i].state[k]->storage))
+                bytes += o->items[i].state[k]->storage->bytes;
+    return bytes;
 }

@@ -33,10 +33,11 @@ gm_status gm_optimizer_new(gm_rank *r, gm_op op, int n, gm_value *const *paramet
                            const gm_optimizer_item *items, gm_optimizer **out);
 void      gm_optimizer_free(gm_optimizer *o); /* NULL is allowed */
 
-/* From here on states rest elsewhere (offload.h), for which space is taken now. Before the first step, when it is
- * settled which part of a parameter this rank owns. */
-gm_status gm_optimizer_offload(gm_optimizer *o, const gm_offload_settings *settings);
-bool      gm_optimizer_offloaded(const gm_optimizer *o, gm_tier_stats *out); /* false: all states are in memory */
+/* From here on states rest in this tier (offload.h), which is the rank's (gm_rank_rest), and for which space is taken
+ * now. Before the first step, when it is settled which part of a parameter this rank owns. */
+gm_status gm_optimizer_offload(gm_optimizer *o, gm_tier *tier, double fraction);
+/* What gm_optimizer_offload takes of a tier: for all states, and for those of the parameter that has the most. */
+void gm_optimizer_room(const gm_optimizer *o, gm_tier_kind kind, uint64_t *all, uint64_t *largest);
 
 /* Makes one update with gradients multiplied by clip / loss_scale, and advances the step count. control: NULL, or the
  * control tensor (kernels/step_control.h), which decides on the device whether there is an update and by what gradients

@@ -8,6 +8,7 @@
 #include "../comm/join.h"
 #include "../job/link.h"
 #include "../job/signals.h"
+#include "../tier/tier.h"
 
 typedef struct gm_site {
     uint64_t path; /* hash; 0: free */
@@ -33,6 +34,7 @@ gm_status gm_rank_make(gm_rank **out)
 void gm_rank_end(gm_rank *r)
 {
     gm_rank_scale_losses(r, NULL);
+    gm_rank_rest(r, NULL, false, false, 0);
     gm_comm_free(r->comm, false); /* scratch of operations comes from the device's pool */
     gm_device_free(r->other);
     gm_device_free(r->device);
@@ -41,6 +43,16 @@ void gm_rank_end(gm_rank *r)
     free(r->path);
     free(r->sites);
     free(r);
+}
+
+void gm_rank_rest(gm_rank *r, struct gm_tier *tier, bool gradients, bool activations, size_t least)
+{
+    if (tier) gm_tier_retain(tier);
+    gm_tier_release(r->rests.tier);
+    r->rests.tier = tier;
+    r->rests.gradients = tier && gradients;
+    r->rests.activations = tier && activations;
+    r->rests.least = least;
 }
 
 /* ---- the world ---- */

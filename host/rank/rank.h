@@ -13,6 +13,7 @@ struct gm_transport;
 struct gm_reducer;
 struct gm_stored;
 struct gm_value;
+struct gm_tier;
 
 typedef struct gm_rank {
     int             rank, world;
@@ -41,6 +42,12 @@ typedef struct gm_rank {
 
     struct gm_reducer *reducer; /* sums gradients over ranks (host/gradients); NULL: none */
     gm_status (*gradient_is_final)(struct gm_reducer *d, struct gm_value *leaf); /* what the tape tells it */
+
+    struct { /* what rests in a tier while it is not needed (gm_rank_rest) */
+        struct gm_tier *tier; /* NULL: nothing */
+        bool            gradients, activations;
+        size_t          least; /* bytes: smaller storages stay in memory */
+    } rests;
 
     struct gm_tape  *tape;     /* being recorded; NULL: none yet */
     int              no_grad;  /* > 0: nothing is recorded */
@@ -72,6 +79,9 @@ gm_status gm_rank_connect(gm_rank *r);
 gm_status gm_rank_connect_over(gm_rank *r, struct gm_transport *t);
 /* Becomes rank `rank` of a world of `world` over the meta transport, which counts traffic and moves nothing. */
 gm_status gm_rank_pretend(gm_rank *r, int rank, int world);
+/* From now on, gradients that are made, and what forward keeps for backward, rest in this tier, if they have at least
+ * so many bytes. tier NULL: no longer. The rank holds the tier as an owner does. */
+void gm_rank_rest(gm_rank *r, struct gm_tier *tier, bool gradients, bool activations, size_t least);
 /* The mesh; where none was set yet, all ranks in a row that is called data. */
 gm_mesh gm_rank_mesh(const gm_rank *r);
 /* Sets the mesh; called before the first value is made. GM_EINVAL: its size is not the world. */

@@ -3,13 +3,14 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "ring.h"
+#include "order.h"
+#include "space.h"
 
 typedef enum state {
     RESTING, /* in the tier alone */
     COMING,  /* being read into the ring */
-    HERE,    /* in the ring, open */
-    GOING    /* in the ring, being written */
+    HERE,    /* in the ring, as in the tier unless it is open */
+    GOING    /* in the ring, being written; may be open, too */
 } state;
 
 typedef struct object {
@@ -20,8 +21,12 @@ typedef struct object {
     char             *memory;   /* in the ring; NULL on meta */
     state             state;
     int               opens;
+    uint64_t          used;     /* the clock at its last use */
     bool              changed;
+    bool              blank;    /* what the tier has of it is of no use: nothing was written yet, or it was discarded */
     gm_disk_transfer *transfer; /* COMING, GOING */
+    int               place;    /* in gm_tier.objects; -1: it is on the stack */
+    struct object    *above, *below; /* on the stack */
 } object;
 
 struct gm_tier {
@@ -30,7 +35,13 @@ struct gm_tier {
     gm_disk      *disk;  /* NULL: of the host, or on meta */
     gm_block     *block; /* of the ring */
     char         *memory;
-    gm_ring       ring;
+    gm_space      ring;
+    uint64_t      clock; /* goes up with each use */
+    object      **objects; /* by place; NULL: has gone */
+    int           n_objects;
+    gm_order      order;   /* in which they were opened */
+    object       *top;     /* of the stack */
+    uint64_t      coming;  /* bytes */
     gm_tier_stats stats;
 };
 
@@ -72,11 +83,15 @@ gm_status gm_tier_new(gm_device *dev, const gm_tier_settings *settings, gm_tier 
     return st;
 }
 
+void gm_tier_retain(gm_tier *t) { t->refs++; }
+
 void gm_tier_release(gm_tier *t)
 {
     if (!t || --t->refs) return;
     gm_disk_close(t->disk);
-    gm_ring_free(&t->ring);
+    gm_space_free(&t->ring);
+    gm_order_free(&t->order);
+    free(t->objects);
     if (t->block) gm_pool_release(t->device->pool, t->block);
     free(t);
 }
@@ -114,121 +129,181 @@ gm_tier_stats gm_tier_stats_of(const gm_tier *t)
 
 static void leave_ring(object *o)
 {
-    gm_ring_give_back(&o->tier->ring, o);
+    gm_space_give_back(&o->tier->ring, o);
     o->tier->stats.resident -= o->room;
     o->memory = NULL;
     o->state = RESTING;
 }
 
-/* Ends the transfer that is under way. A read that nobody opened, and a write, leave the ring unless `keep`. */
-static gm_status settle(object *o, bool keep)
+/* Ends the transfer that is under way; bytes that could not come leave the ring. */
+static gm_status settle(object *o)
 {
     gm_status st = o->transfer ? gm_disk_wait(o->tier->disk, o->transfer) : GM_OK;
     o->transfer = NULL;
-    if (st == GM_OK && keep) o->state = HERE;
+    if (o->state == COMING) o->tier->coming -= o->room;
+    if (st == GM_OK || o->opens) o->state = HERE;
     else leave_ring(o);
     return st;
 }
 
-/* Lets what is written leave the ring, without waiting. */
-static gm_status sweep(gm_tier *t)
+static gm_status evict(object *o)
 {
-    for (int i = 0; i < t->ring.n;) {
-        object *o = t->ring.parts[i].owner;
-        int     n = t->ring.n;
-        if (o && o->state == GOING && (!o->transfer || gm_disk_is_done(t->disk, o->transfer))) GM_TRY(settle(o, false));
-        if (n == t->ring.n) i++;
-        else i = 0; /* parts have moved */
-    }
+    GM_TRY(settle(o));
+    leave_ring(o);
     return GM_OK;
 }
 
-/* What can leave the ring: the oldest that is being written, else the newest that was fetched ahead. NULL: all are
- * open. */
-static object *victim(const gm_tier *t)
+/* When an object was used, for bytes that are needed now: what is open stays, and what was fetched ahead leaves last. */
+static uint64_t used_by(const void *owner)
 {
-    object *ahead = NULL;
-    for (int i = 0; i < t->ring.n; i++) {
-        object *o = t->ring.parts[i].owner;
-        if (o && o->state == GOING) return o;
-        if (o && o->state == COMING) ahead = o;
-    }
-    return ahead;
+    const object *o = owner;
+    if (o->opens) return GM_SPACE_STAYS;
+    return o->state == COMING ? GM_SPACE_STAYS - 1 : o->used;
+}
+
+/* The same for bytes that are fetched ahead: nothing is waited for. */
+static uint64_t used_at_ease(const void *owner)
+{
+    const object *o = owner;
+    if (o->opens || o->state == COMING) return GM_SPACE_STAYS;
+    return !o->transfer || gm_disk_is_done(o->tier->disk, o->transfer) ? o->used : GM_SPACE_STAYS;
+}
+
+/* Makes a gap in the ring. *made false: what is there has to stay. */
+static gm_status make_gap(gm_tier *t, size_t bytes, bool wait, bool *made)
+{
+    int first, n = gm_space_window(&t->ring, bytes, wait ? used_by : used_at_ease, &first);
+    *made = n > 0;
+    for (; n > 0; n--) GM_TRY(evict(t->ring.parts[first].owner)); /* the next one moves to its index */
+    return GM_OK;
 }
 
 static gm_status place(object *o, bool wait, bool *placed)
 {
     gm_tier *t = o->tier;
+    bool     made;
     size_t   at;
-    for (;;) {
-        GM_TRY(sweep(t));
-        GM_TRY(gm_ring_take(&t->ring, o->room, o, placed, &at));
-        if (*placed || !wait) break;
-        object *other = victim(t);
-        if (!other)
-            return GM_FAIL(GM_ENOMEM,
-                           "offload: %.1f MiB do not fit into the ring of %.1f MiB beside what is in use; give "
-                           "offload.ring more",
-                           (double)o->room / 1048576, (double)t->ring.size / 1048576);
-        GM_TRY(settle(other, false));
+    GM_TRY(gm_space_take(&t->ring, o->room, o, placed, &at));
+    if (!*placed) {
+        GM_TRY(make_gap(t, o->room, wait, &made));
+        if (made) GM_TRY(gm_space_take(&t->ring, o->room, o, placed, &at));
     }
+    if (!*placed && wait)
+        return GM_FAIL(GM_ENOMEM,
+                       "offload: %.1f MiB do not fit into the ring of %.1f MiB beside what is in use; give "
+                       "offload.ring more",
+                       (double)o->room / 1048576, (double)t->ring.size / 1048576);
     if (!*placed) return GM_OK;
     t->stats.resident += o->room;
     if (t->stats.resident > t->stats.resident_peak) t->stats.resident_peak = t->stats.resident;
     o->memory = t->memory ? t->memory + at : NULL;
+    o->state = HERE;
+    o->used = ++t->clock;
     return GM_OK;
 }
 
-static gm_status begin(object *o, bool wait)
+static gm_status begin(object *o, bool wait, bool *placed)
 {
-    bool placed;
-    GM_TRY(place(o, wait, &placed));
-    if (!placed) return GM_OK;
+    gm_tier *t = o->tier;
+    GM_TRY(place(o, wait, placed));
+    if (!*placed || o->blank) return GM_OK;
+    gm_status st = t->disk ? gm_disk_read(t->disk, o->at, o->memory, o->room, &o->transfer) : GM_OK;
+    if (st != GM_OK) {
+        leave_ring(o);
+        return st;
+    }
     o->state = COMING;
-    o->tier->stats.fetched++;
-    gm_status st = o->tier->disk ? gm_disk_read(o->tier->disk, o->at, o->memory, o->room, &o->transfer) : GM_OK;
-    if (st != GM_OK) leave_ring(o);
-    return st;
+    t->coming += o->room;
+    t->stats.fetched++;
+    return GM_OK;
+}
+
+/* Fetches x ahead, if it is away and there is room for it; *more: whether others may follow. */
+static gm_status fetch(object *x, uint64_t *span, bool *more)
+{
+    gm_tier *t = x->tier;
+    bool     placed;
+    *span += x->room;
+    *more = *span <= t->ring.size / 2;
+    if (!*more || x->state != RESTING || x->blank) return GM_OK;
+    *more = !t->coming || t->coming + x->room <= t->ring.size / 4;
+    if (!*more) return GM_OK;
+    GM_TRY(begin(x, false, &placed));
+    *more = placed;
+    return GM_OK;
+}
+
+/* o is needed: what came behind it in the step before comes ahead, or what lies below it on the stack. */
+static gm_status look_ahead(object *o, bool was_away)
+{
+    gm_tier *t = o->tier;
+    uint64_t span = o->room;
+    bool     more = true;
+    if (o->place < 0) {
+        for (object *x = was_away ? o->below : NULL; x && more; x = x->below) GM_TRY(fetch(x, &span, &more));
+        return GM_OK;
+    }
+    gm_order_note(&t->order, o->place, 8 * t->n_objects + 64);
+    for (int k = 0, place; more && (place = gm_order_next(&t->order, k)) >= 0; k++)
+        if (t->objects[place]) GM_TRY(fetch(t->objects[place], &span, &more));
+    return GM_OK;
 }
 
 static gm_status open_object(gm_home *home)
 {
     object *o = (object *)home;
+    bool    placed, was_away = o->state == RESTING || o->state == COMING;
     if (!is_disk(o->tier) || o->opens) {
         o->opens++;
         return GM_OK;
     }
-    if (o->state == GOING) o->tier->stats.kept++;
-    if (o->state == RESTING) GM_TRY(begin(o, true));
-    GM_TRY(settle(o, true));
+    if (!was_away) o->tier->stats.kept++;
+    if (o->state == RESTING) GM_TRY(begin(o, true, &placed));
+    if (o->state == COMING) GM_TRY(settle(o));
     o->storage->data = o->memory;
     o->changed = false;
-    o->opens = 1;
-    return GM_OK;
+    o->opens = 1; /* before others come, which must not take its place */
+    o->used = ++o->tier->clock;
+    gm_status st = look_ahead(o, was_away);
+    if (st == GM_OK) return GM_OK;
+    o->opens = 0;
+    o->storage->data = NULL;
+    return st;
 }
 
 static void close_object(gm_home *home, bool changed)
 {
-    object *o = (object *)home;
+    object  *o = (object *)home;
+    gm_tier *t = o->tier;
     o->changed |= changed;
-    if (--o->opens || !is_disk(o->tier)) return;
+    if (--o->opens || !is_disk(t)) return;
     o->storage->data = NULL;
-    if (!o->changed) {
-        leave_ring(o);
+    if (!o->changed) return;
+    if (settle(o) != GM_OK) return; /* the disk is broken, and says so to whoever opens one of its objects next */
+    o->blank = false;
+    t->stats.stored++;
+    if (!t->disk) return;
+    if (gm_disk_write(t->disk, o->at, o->memory, o->room, &o->transfer) == GM_OK) o->state = GOING;
+    else leave_ring(o);
+}
+
+static void leave_stack(object *o)
+{
+    if (o->place >= 0) {
+        o->tier->objects[o->place] = NULL;
         return;
     }
-    o->state = GOING;
-    o->tier->stats.stored++;
-    if (!o->tier->disk) return;
-    if (gm_disk_write(o->tier->disk, o->at, o->memory, o->room, &o->transfer) == GM_OK) return;
-    leave_ring(o); /* the disk is broken, and says so to whoever opens one of its objects next */
+    if (o->below) o->below->above = o->above;
+    if (o->above) o->above->below = o->below;
+    else o->tier->top = o->below;
 }
 
 static void gone(gm_home *home)
 {
     object  *o = (object *)home;
     gm_tier *t = o->tier;
-    if (o->state != RESTING) (void)settle(o, false);
+    if (o->state != RESTING) (void)evict(o);
+    leave_stack(o);
     if (t->disk) gm_disk_give_back(t->disk, o->at, o->room);
     t->stats.objects--;
     t->stats.placed -= o->room;
@@ -243,58 +318,118 @@ static gm_status move_in(object *o)
 {
     bool        placed;
     gm_storage *s = o->storage;
+    if (o->blank) return GM_OK;
     GM_TRY(place(o, true, &placed));
     if (o->memory) memcpy(o->memory, s->data, s->bytes);
     if (o->memory) memset(o->memory + s->bytes, 0, o->room - s->bytes);
-    gm_pool_release(s->device->pool, s->block);
-    s->block = NULL;
-    o->state = HERE;
+    gm_storage_vacate(s);
     o->opens = 1;
     close_object(&o->home, true);
     return GM_OK;
 }
 
-gm_status gm_tier_take(gm_tier *t, gm_storage *s)
+/* A place in the list of objects. */
+static gm_status find_place(gm_tier *t, int *place)
+{
+    for (*place = 0; *place < t->n_objects && t->objects[*place]; (*place)++) continue;
+    if (*place < t->n_objects) return GM_OK;
+    object **more = realloc(t->objects, (size_t)(t->n_objects + 1) * sizeof *more);
+    if (!more) return GM_FAIL(GM_ENOMEM, "no memory for what is offloaded");
+    t->objects = more;
+    t->objects[t->n_objects++] = NULL;
+    return GM_OK;
+}
+
+static void join_stack(object *o)
+{
+    o->place = -1;
+    o->below = o->tier->top;
+    if (o->below) o->below->above = o;
+    o->tier->top = o;
+}
+
+static void count(object *o)
+{
+    gm_tier *t = o->tier;
+    o->storage->home = &o->home;
+    if (o->place >= 0) t->objects[o->place] = o;
+    else join_stack(o);
+    t->refs++;
+    t->stats.objects++;
+    t->stats.placed += o->room;
+    if (t->stats.placed > t->stats.placed_peak) t->stats.placed_peak = t->stats.placed;
+}
+
+static gm_status take(gm_tier *t, gm_storage *s, int place)
 {
     if (s->home) return GM_FAIL(GM_EINVAL, "offload: these bytes rest elsewhere already");
+    if (s->opens) return GM_FAIL(GM_EINVAL, "offload: these bytes are in use");
     uint64_t room = gm_tier_room(t->stats.kind, s->bytes);
     GM_TRY(check_limit(t, room));
+    if (!is_disk(t)) GM_TRY(gm_storage_occupy(s)); /* the bytes stay where they are */
     object *o = calloc(1, sizeof *o);
     if (!o) return GM_FAIL(GM_ENOMEM, "no memory for what is offloaded");
-    *o = (object){.home = {open_object, close_object, gone}, .tier = t, .storage = s, .room = room};
+    *o = (object){.home = {open_object, close_object, gone}, .tier = t, .storage = s, .room = room, .place = place};
+    o->blank = !s->block;
     gm_status st = t->disk ? gm_disk_reserve(t->disk, room, &o->at) : GM_OK;
     if (st == GM_OK && is_disk(t)) {
         st = move_in(o);
         if (st != GM_OK && t->disk) gm_disk_give_back(t->disk, o->at, room);
     }
-    if (st != GM_OK) {
-        free(o);
-        return st;
-    }
-    s->home = &o->home;
-    t->refs++;
-    t->stats.objects++;
-    t->stats.placed += room;
-    if (t->stats.placed > t->stats.placed_peak) t->stats.placed_peak = t->stats.placed;
-    return GM_OK;
+    if (st == GM_OK) count(o);
+    else free(o);
+    return st;
 }
 
-gm_status gm_tier_begin(gm_tier *t, gm_storage *s)
+gm_status gm_tier_take(gm_tier *t, gm_storage *s)
 {
-    object *o = (object *)s->home;
-    if (!o || o->tier != t || !is_disk(t) || o->state != RESTING) return GM_OK;
-    return begin(o, false);
+    int at;
+    GM_TRY(find_place(t, &at));
+    return take(t, s, at);
 }
+
+gm_status gm_tier_push(gm_tier *t, gm_storage *s) { return take(t, s, -1); }
+
+/* The object of a storage that rests in a disk's tier, or NULL. */
+static object *object_of(const gm_storage *s)
+{
+    if (!s->home || s->home->open != open_object) return NULL;
+    object *o = (object *)s->home;
+    return is_disk(o->tier) ? o : NULL;
+}
+
+bool gm_tier_holds(const gm_storage *s) { return object_of(s) != NULL; }
+
+uint64_t gm_tier_unit(const gm_tier *t) { return t && is_disk(t) ? t->ring.size / 4 : UINT64_MAX; }
+
+uint64_t gm_tier_needs(const gm_storage *s)
+{
+    const object *o = object_of(s);
+    return o ? o->room : 0;
+}
+
+gm_status gm_tier_begin(gm_storage *s)
+{
+    object *o = object_of(s);
+    bool    placed;
+    return o && o->state == RESTING && !o->blank ? begin(o, false, &placed) : GM_OK;
+}
+
+void gm_tier_discard(gm_storage *s)
+{
+    object *o = object_of(s);
+    if (!o || o->opens) return;
+    if (o->state != RESTING) (void)evict(o); /* a disk that has failed says so to whoever opens what rests there */
+    o->blank = true;
+}
+
+void gm_tier_end_step(gm_tier *t) { gm_order_end(&t->order); }
 
 gm_status gm_tier_settle(gm_tier *t)
 {
-    for (;;) {
-        object *o = NULL;
-        for (int i = 0; i < t->ring.n && !o; i++) {
-            object *at = t->ring.parts[i].owner;
-            if (at && at->state == GOING) o = at;
-        }
-        if (!o) return GM_OK;
-        GM_TRY(settle(o, false));
+    for (int i = 0; i < t->ring.n; i++) {
+        object *o = t->ring.parts[i].owner;
+        if (o && o->state == GOING) GM_TRY(settle(o));
     }
+    return GM_OK;
 }

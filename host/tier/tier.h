@@ -11,8 +11,11 @@
  *
  * gm_run and gm_host_open open and close the storages that they touch, so ops, checkpoints and reading single elements
  * need not know of tiers. Bytes that are here lie in the ring: memory of the device's pool that is taken once. So a
- * tier holds `ring` bytes of memory whatever rests in it. Bytes that go back leave the ring when they are written, or
- * when the place is needed; bytes that are wanted before that are not read again.
+ * tier holds `ring` bytes of memory whatever rests in it. Bytes stay in the ring until their place is needed; those that
+ * were used least recently leave first. Bytes that are wanted before that are not read again.
+ *
+ * The tier remembers the order in which storages were opened in a step (gm_tier_end_step), and fetches what comes next
+ * in the step that follows. What forward keeps for backward is pushed instead of taken: it comes back in reverse order.
  *
  * The host's tier of a device whose memory is the host's own is accounts alone: the bytes stay where they are. On meta
  * a tier is accounts alone, too, and takes the same ring from the pool, so that `check` counts what a run holds.
@@ -49,16 +52,30 @@ typedef struct gm_tier_stats {
 /* GM_EIO: the disk's folder takes no file. GM_ENOMEM: no memory for the ring. GM_EINVAL: the device's memory is not the
  * host's, which tiers cannot serve so far. */
 gm_status gm_tier_new(gm_device *dev, const gm_tier_settings *settings, gm_tier **out);
-/* The owner lets go: the tier ends with the last storage that rests in it. NULL is allowed. */
+void gm_tier_retain(gm_tier *t); /* one more owner */
+/* An owner lets go: the tier ends with the last owner and storage that rests in it. NULL is allowed. */
 void gm_tier_release(gm_tier *t);
 
 uint64_t gm_tier_room(gm_tier_kind kind, uint64_t bytes); /* what a storage of so many bytes takes of it */
 /* Space for so many bytes beside those that rest here already. GM_ENOMEM: over the limit; GM_EIO: the disk is full. */
 gm_status gm_tier_prepare(gm_tier *t, uint64_t bytes);
-/* The bytes of a storage, which has none elsewhere, come to rest here. On failure it stays as it was. */
+/* The bytes of a storage come to rest here. A storage without a block (gm_tensor_new_absent) has no bytes yet: what
+ * they are is undefined until they are written. On failure all stays as it was. GM_EINVAL: the storage is open. */
 gm_status gm_tier_take(gm_tier *t, gm_storage *s);
-/* Its bytes begin to come, if there is a place in the ring now; else nothing happens. */
-gm_status     gm_tier_begin(gm_tier *t, gm_storage *s);
+/* The same for what is needed again in reverse order: the storages that were pushed are a stack. */
+gm_status gm_tier_push(gm_tier *t, gm_storage *s);
+bool      gm_tier_holds(const gm_storage *s); /* does it rest in a disk's tier? */
+/* Calls that touch many storages take them in units: the ring has to hold what is open at once, what comes, and what
+ * goes. The bytes of a unit (t NULL: no limit), and what of them an open storage takes: 0 if it rests in no ring. */
+uint64_t gm_tier_unit(const gm_tier *t);
+uint64_t gm_tier_needs(const gm_storage *s);
+/* Its bytes begin to come, if it rests in a tier and there is a place in the ring now; else nothing happens. */
+gm_status gm_tier_begin(gm_storage *s);
+/* Its bytes are of no use any more, and undefined: they are neither written nor read until something writes them.
+ * Nothing happens to a storage that rests in no tier, or is open. */
+void gm_tier_discard(gm_storage *s);
+/* A step of training has ended: the order of its opens tells the next step what comes. */
+void          gm_tier_end_step(gm_tier *t);
 gm_status     gm_tier_settle(gm_tier *t); /* waits until all that goes back is written */
 gm_tier_stats gm_tier_stats_of(const gm_tier *t);
 

@@ -194,7 +194,7 @@ local function own_parameters(self)
   return out
 end
 
---- A function(tensor) that is called with each new parameter. ganymede.optim.zero sets it.
+--- A function(tensor) that is called with each new parameter. ganymede.train.initialize sets it.
 M.made_parameter = nil
 
 -- Allocates and initialises the parameters that are present and not allocated yet. The random numbers of a parameter

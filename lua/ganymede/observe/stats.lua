@@ -43,7 +43,8 @@ local function held_by(engine)
     parameters = parameters + held.bytes(t)
     gradients = gradients + held.gradient_bytes(t)
   end
-  return parameters, gradients, engine.optimizer:bytes()
+  local ring = engine.tier and engine.tier:stats().ring_bytes or 0 -- counted with what passes through it first of all
+  return parameters, gradients, engine.optimizer:bytes() + ring
 end
 
 -- Returns what this rank has sent, by axes, op and phase.
@@ -72,7 +73,7 @@ function stats.rank(engine)
   local stage, parts = place_of(engine)
   return { rank = core.rank(), stage = stage, parts = parts,
     parameter_bytes = parameters, gradient_bytes = gradients, optimizer_bytes = moments,
-    offload = engine and engine.optimizer:offloaded(),
+    offload = engine and engine.tier and engine.tier:stats(),
     peak_bytes = memory.peak, activation_peak_bytes = math.max(0, memory.peak - parameters - gradients - moments),
     scratch_peak_bytes = memory.scratch_peak, pinned_bytes = memory.pinned,
     device_calls = core.device_counts(),
@@ -102,7 +103,7 @@ function stats.summary(rank, steps)
   local said = ("rank %d held %s of parameters, %s of gradients, %s of optimizer state, %s at most"):format(rank.rank,
     bytes(rank.parameter_bytes), bytes(rank.gradient_bytes), bytes(rank.optimizer_bytes), bytes(rank.peak_bytes))
   if rank.offload and rank.offload.tier == "disk" then
-    said = ("%s, and %s of optimizer state on the disk"):format(said, bytes(rank.offload.placed_bytes))
+    said = ("%s, and %s on the disk"):format(said, bytes(rank.offload.placed_bytes))
   end
   return core.world() == 1 and said or ("%s, and sent %s a step"):format(said, bytes(sent / math.max(1, steps)))
 end

@@ -236,9 +236,10 @@ function Optimizer:bytes()
   return sum
 end
 
---- Where states rest that are not in memory (offload), in bytes; nil: all are in memory.
-function Optimizer.offloaded(_) return nil end
---- For ganymede.train.offload: from here on states rest elsewhere.
+--- For ganymede.train.offload: bytes that all states take of a tier ("host" or "disk"), and those of the parameter that
+-- has most.
+function Optimizer.room() return 0, 0 end
+--- For ganymede.train.offload: from here on this part of the states rests in the tier.
 function Optimizer:offload()
   error(("gm.initialize: %s keeps its states itself, so that offload.optimizer cannot move them"):format(self.name), 0)
 end
@@ -317,8 +318,8 @@ end
 
 function Fused:prepare() self.core:prepare(self.lr) end
 function Fused:bytes() return self.core:bytes() end
-function Fused:offload(settings) self.core:offload(settings) end
-function Fused:offloaded() return self.core:offloaded() end
+function Fused:room(kind) return self.core:room(kind) end
+function Fused:offload(tier, fraction) self.core:offload(tier, fraction) end
 function Fused:set_momentum(value) self.core:set_momentum(value) end
 
 --- The velocity is v = momentum v + (1 - dampening) g, and w = w - lr v (Sutskever et al. 2013, in PyTorch's form).
@@ -395,6 +396,6 @@ require "ganymede.optim.adafactor"(optim, { maximize = maximize })
 require "ganymede.optim.muon"(optim, Fused, { betas = adam_options.betas, eps = adam_options.eps,
   master_weights = master_weights })
 
-signature.export("optimizer", Fused, ":", { "offload" })
-signature.export("optimizer", Optimizer, ":", { "build", "step", "set_momentum", "offload" })
+signature.export("optimizer", Fused, ":", { "offload", "room" })
+signature.export("optimizer", Optimizer, ":", { "build", "step", "set_momentum", "offload", "room" })
 return require("ganymede.base.missing").guard("optim", signature.export("optim", optim))

@@ -241,7 +241,7 @@ return function(optim, Fused, common)
     self.core = new_pair(opt, items, declarations(self.given, {}), adamw)
   end
 
-  Muon.offload, Muon.offloaded = optim.Optimizer.offload, optim.Optimizer.offloaded -- states stay in memory
+  Muon.offload, Muon.room = optim.Optimizer.offload, optim.Optimizer.room -- states stay in memory
 
   --- Elements of the matrices that this rank iterates on; of all ranks of a stage they add up to those of all matrices.
   function Muon:owned() return self.core.muon:owned() end

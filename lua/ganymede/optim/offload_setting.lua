@@ -4,34 +4,56 @@ local options = require "ganymede.base.options"
 
 local offload = {}
 
+local function where(what)
+  return { type = "string", one_of = { "none", "host", "disk" }, default = "none", doc = what
+    .. "; none: in memory, host: in the host's memory, disk: in a file in the folder offload.disk" }
+end
+
+--- What can rest outside of memory: keys of the setting.
+offload.kinds = { "optimizer", "gradients", "parameters", "activations" }
+
 offload.fields = {
-  optimizer = { type = "string", one_of = { "none", "host", "disk" }, default = "none",
-    doc = "where the optimizer's states rest between updates: none: with the parameters, host: in the host's memory, "
-      .. "disk: in a file in the folder offload.disk" },
+  optimizer = where "where the optimizer's states rest between updates",
+  gradients = where "where gradients rest between backward and the update",
+  parameters = where "where parameters rest between their uses",
+  activations = where "where forward leaves what backward needs",
   disk = { type = "string", optional = true,
     doc = "the folder of that file, which has no name and disappears with the run; each rank has a file of its own" },
   fraction = { type = "number", above = 0, max = 1, default = 1,
-    doc = "the part of the states that is offloaded, from the first parameter on; the others stay in memory" },
+    doc = "the part of the optimizer's states that is offloaded, from the first parameter on; the others stay in "
+      .. "memory" },
   ring = { type = { "integer", "string" }, min = 1, optional = true,
-    doc = "the bytes of memory through which states on a disk pass, such as 256M; default: four times the states of "
-      .. "the largest parameter" },
+    doc = "the bytes of memory through which all that rests on a disk passes, such as 256M; default: enough for the "
+      .. "largest parameter with what belongs to it (docs/memory.md)" },
+  least = { type = { "integer", "string" }, min = 1, default = "64K",
+    doc = "the bytes of the smallest parameter, gradient or activation that rests on a disk; optimizer states of any "
+      .. "size do" },
 }
+
+local function is_on(given, tier)
+  for _, kind in ipairs(offload.kinds) do
+    if given[kind] == tier then return true end
+  end
+  return false
+end
 
 --- What of the setting is wrong or does not fit together, or nil. given: a table, or the word of offload.optimizer.
 function offload.problem(given)
   given = type(given) == "table" and given or { optimizer = given }
-  local tier = given.optimizer or "none"
-  local why = options.problem(offload.fields.optimizer, tier)
-  if why then return ("%s: where optimizer states rest"):format(why) end
-  if tier == "disk" and not given.disk then
+  for _, kind in ipairs(offload.kinds) do
+    local why = given[kind] ~= nil and options.problem(offload.fields[kind], given[kind])
+    if why then return ("%s: where %s rest"):format(why, kind == "optimizer" and "optimizer states" or kind) end
+  end
+  local on_disk = is_on(given, "disk")
+  if on_disk and not given.disk then
     return 'to the disk needs a folder: { optimizer = "disk", disk = "/scratch" }'
   end
-  for _, name in ipairs { "disk", "ring" } do
-    if tier ~= "disk" and given[name] then
+  for _, name in ipairs { "disk", "ring", "least" } do
+    if not on_disk and given[name] and given[name] ~= offload.fields[name].default then
       return ('has %s, and nothing is offloaded to a disk: say optimizer = "disk"'):format(name)
     end
   end
-  if tier == "none" and (given.fraction or 1) ~= 1 then
+  if (given.optimizer or "none") == "none" and (given.fraction or 1) ~= 1 then
     return 'has a fraction of nothing: say optimizer = "host" or "disk"'
   end
   return nil

@@ -1,13 +1,11 @@
 --- ZeRO says what the data ranks divide of a model (Rajbhandari et al. 2020, arXiv:1910.02054).
 --
--- The reducer (host/gradients/reducer.h) does stages 1 and 2, and host/gradients/stored.h does stage 3. After
--- zero.rest, new parameters rest in parts; zero.store divides a parameter that exists. ganymede.optim.zero_setting has
--- the setting.
+-- The reducer (host/gradients/reducer.h) does stages 1 and 2, and host/gradients/stored.h does stage 3: zero.store
+-- divides a parameter. ganymede.optim.zero_setting has the setting.
 -- The trap: a parameter that rests in parts is gathered by all ranks that hold it, when any op uses it.
 -- @module ganymede.optim.zero
 local context = require "ganymede.job.context"
 local core = require "ganymede.core"
-local module = require "ganymede.nn.module"
 local setting = require "ganymede.optim.zero_setting"
 
 local zero = {}
@@ -32,14 +30,9 @@ function zero.store(t, opt)
   if opt.stage == 3 and core.world() > 1 then core.parameter_store(t, zero.owners(), opt.whole_below) end
 end
 
---- From now on, parameters that modules make rest as the options say.
+--- Sets how much memory gathered parameters may take.
 function zero.rest(opt)
-  if opt.stage ~= 3 or core.world() == 1 then
-    module.made_parameter = nil
-    return
-  end
-  core.stored_limits(opt.keep, opt.ahead)
-  module.made_parameter = function(t) zero.store(t, opt) end
+  if opt.stage == 3 and core.world() > 1 then core.stored_limits(opt.keep, opt.ahead) end
 end
 
 return zero

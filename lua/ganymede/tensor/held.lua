@@ -11,7 +11,7 @@ local tensors = require "ganymede.tensor"
 
 local held = {}
 
-local function bytes_of(own) return own:numel() * dtypes.bytes[own:dtype()] end
+local function bytes_of(own) return core.rests(own) and 0 or own:numel() * dtypes.bytes[own:dtype()] end
 
 --- Bytes of t that this rank holds: of its block, or with ZeRO 3 of its part of a parameter.
 function held.bytes(t)

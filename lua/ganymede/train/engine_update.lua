@@ -81,6 +81,7 @@ local function end_step(self)
   for _, m in ipairs(self.model:modules()) do
     if m.after_update and m:is_present() then m:after_update() end
   end
+  if self.tier then self.tier:end_step() end
   self.batch, self.announced, self.fresh = 0, nil, true
   phase "other"
 end

@@ -34,6 +34,7 @@ local options = require "ganymede.base.options"
 local ranks = require "ganymede.job.ranks"
 local regions = require "ganymede.train.regions"
 local registry = require "ganymede.base.registry"
+local resting = require "ganymede.train.resting"
 local schedules = require "ganymede.schedules"
 local settings = require "ganymede.config"
 local schema = require "ganymede.config.schema"
@@ -43,7 +44,6 @@ local stage = require "ganymede.pipeline.stage"
 local signature = require "ganymede.base.signature"
 local stats_module = require "ganymede.observe.stats"
 local trainer_module = require "ganymede.train.trainer"
-local zero = require "ganymede.optim.zero"
 
 local fit = {}
 
@@ -190,7 +190,6 @@ local function prepare(config, run)
   core.set_seed(config.seed)
   if config.dtype then core.set_default_dtype(config.dtype) end
   session.use_products(config, run.rehearsal)
-  zero.rest(zero.options(config.zero))
   local schedule = blaming_recipe(schedules.choose, config, live.plan)
   local train, test = data.of_config(config, "train"), not run.no_eval and data.of_config(config, "test") or nil
   if not train then failure(2, "the recipe has no data.train to train on") end
@@ -198,6 +197,7 @@ local function prepare(config, run)
   local total = schedule_steps(config, steps_per_epoch, run.steps)
   local model = blaming_recipe(registry.models.build, registry.models, config.model)
   blaming_recipe(take_part, config, run, model, schedule, live)
+  resting.begin(model, config, live.plan.pipeline)
   model:materialize() -- a lack of memory is not a mistake of the recipe
   local engine, train_loader, test_loader = blaming_recipe(build_engine, with_regions(config, run), model, schedule,
     train, test, total)

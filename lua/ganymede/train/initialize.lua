@@ -20,6 +20,7 @@ local options = require "ganymede.base.options"
 local ranks = require "ganymede.job.ranks"
 local region = require "ganymede.nn.region"
 local registry = require "ganymede.base.registry"
+local resting = require "ganymede.train.resting"
 local schedules = require "ganymede.schedules"
 local schema = require "ganymede.config.schema"
 local sections = require "ganymede.nn.sections"
@@ -319,8 +320,8 @@ local function new(Engine, opt, launched)
   local stage = stage_of(built(opt.model, schedule, plan), schedule, plan)
   local model, divided = stage.model, zero.options(opt.zero)
   choose_regions(model, opt.recompute)
-  zero.rest(divided)
-  for _, p in ipairs(model:parameters()) do zero.store(p, divided) end
+  local elsewhere = offload.options(opt.offload)
+  local tier = resting.settle(model, divided, elsewhere, stage.stages)
   local engine = setmetatable({
     model = model, stage = stage, schedule = schedule,
     optimizer = registry.optimizers:build(opt.optimizer or { type = "AdamW" }, model),
@@ -335,7 +336,7 @@ local function new(Engine, opt, launched)
   scale_losses(engine, opt.fp16)
   add_pipeline(engine)
   share_gradients(engine, opt.gradient_handler or {}, divided)
-  offload.start(engine, opt.offload)
+  offload.start(engine, elsewhere, tier)
   engine.graph = Graph.new(engine, opt.cuda_graph)
   return engine
 end

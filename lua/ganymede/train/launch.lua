@@ -23,6 +23,7 @@ local signature = require "ganymede.base.signature"
 
 local fit = require "ganymede.train.fit"
 local lent = require "ganymede.train.lent"
+local resting = require "ganymede.train.resting"
 local zero = require "ganymede.optim.zero"
 
 local launch = {}
@@ -210,7 +211,7 @@ function launch.launch(...)
   core.set_seed(resolved.config.seed)
   core.set_default_dtype(resolved.config.dtype)
   require("ganymede.job.session").use_products(resolved.config)
-  zero.rest(zero.options(resolved.config.zero))
+  resting.launch(zero.options(resolved.config.zero))
   if resolved.config.memory_limit then core.memory_limit(resolved.config.memory_limit) end
   local settings = {}
   for key, value in pairs(resolved.config) do settings[key] = value end

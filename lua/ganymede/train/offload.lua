@@ -2,10 +2,13 @@
 --
 --     gm.initialize { offload = { optimizer = "disk", disk = "/scratch" }, ... }
 --
--- The states of the optimizer rest in a tier (host/tier) and stream through its update (host/optim/offload.h). The
--- trap: space is taken here, so this comes when it is settled which part of a parameter a rank owns (ZeRO).
+-- A rank has one tier (host/tier): a file, and a ring of memory through which all that rests in the file passes. The
+-- tier is opened before the first parameter is made, so that no rank ever holds all parameters.
+-- The trap: space for optimizer states is taken when it is settled which part of a parameter a rank owns (ZeRO).
 -- @module ganymede.train.offload
+local context = require "ganymede.job.context"
 local core = require "ganymede.core"
+local dtypes = require "ganymede.base.dtypes"
 local log = require "ganymede.base.log"
 local machine = require "ganymede.base.machine"
 local options = require "ganymede.base.options"
@@ -13,36 +16,147 @@ local setting = require "ganymede.optim.offload_setting"
 
 local offload = {}
 
+local MIB = 2 ^ 20
+
 -- "64M" or a number -> bytes
-local function bytes_of(ring)
-  local bytes, problem = machine.bytes_of(tostring(ring))
-  if not bytes then error("gm.initialize: offload.ring: " .. problem, 0) end
+local function bytes_of(name, given)
+  local bytes, problem = machine.bytes_of(tostring(given))
+  if not bytes then error(("gm.initialize: offload.%s: %s"):format(name, problem), 0) end
   return bytes
 end
 
-local function say(engine, tier)
-  for text in function() return core.device_note() end do log.info("%s", text) end
-  if not core.device().has_data then return end
-  local found = engine.optimizer:offloaded()
-  if tier == "host" then
-    log.info("offload: the memory of the device %s is the host's memory, so optimizer states on the host save nothing",
-      core.device().name)
-  else
-    log.info("offload: optimizer states pass through %s of memory", machine.bytes(found.ring_bytes))
+local function has(opt, tier)
+  for _, kind in ipairs(setting.kinds) do
+    if opt[kind] == tier then return true end
   end
+  return false
 end
 
---- Begins what the setting asks for: a table, a tier of the optimizer's states, or nil.
-function offload.start(engine, given)
-  if given == nil then return end
+--- Returns the options of the setting (a table, a tier of the optimizer's states, or nil), or nil: nothing rests
+-- elsewhere.
+function offload.options(given)
+  if given == nil then return nil end
   local opt = options.check("gm.initialize: offload", setting.fields,
     type(given) == "table" and given or { optimizer = given }, 0)
   local problem = setting.problem(given)
   if problem then error("gm.initialize: offload " .. problem, 0) end
-  if opt.optimizer == "none" then return end
-  engine.optimizer:offload { tier = opt.optimizer, folder = opt.disk, fraction = opt.fraction,
-    ring = opt.ring and bytes_of(opt.ring) }
-  say(engine, opt.optimizer)
+  opt.kind = has(opt, "disk") and "disk" or has(opt, "host") and "host" or nil
+  if not opt.kind then return nil end
+  opt.ring, opt.least = opt.ring and bytes_of("ring", opt.ring), bytes_of("least", opt.least)
+  return opt
+end
+
+-- ---------------------------------------------------------------- how large the ring is
+
+-- Elements of a parameter that this rank holds, at most. p: of Module:declared(); owners: the ranks that share it out.
+local function local_elements(p, owners)
+  local sizes, parts = {}, owners
+  for _, axis in ipairs(core.mesh()) do sizes[axis.name] = axis.size end
+  for _, cut in ipairs(p.layout and p.layout.cuts or {}) do
+    for _, axis in ipairs(cut) do parts = parts * (sizes[axis] or 1) end
+  end
+  return math.ceil(p.count / parts)
+end
+
+-- Bytes of the largest parameter, with the gradient and the optimizer states that rest on the disk beside it. No
+-- optimizer has more than two states, and a master of a parameter of 16 bits.
+local function largest(opt, model, shared)
+  local size = dtypes.bytes[core.default_dtype()]
+  local each = opt.parameters == "disk" and size or 0
+  if opt.gradients == "disk" then each = each + math.max(size, 4) end
+  if opt.optimizer == "disk" then each = each + 2 * math.max(size, 4) + (size < 4 and 4 or 0) end
+  local most = 0
+  for _, p in ipairs(model:declared()) do
+    if p.present and not p.tied then most = math.max(most, local_elements(p, shared) * each) end
+  end
+  return most
+end
+
+-- The ring's default. Optimizer states alone: four times those of the largest parameter. Room for three units is needed
+-- (one comes, one is updated, one goes), and for the loss where the ring begins anew.
+local function ring_of(opt, model, optimizer, shared)
+  if opt.ring then return opt.ring end
+  if optimizer then
+    local all, most = optimizer:room "disk"
+    return math.max(4 * most, math.min(all * opt.fraction / 8, 64 * MIB))
+  end
+  return math.max(3 * largest(opt, model, shared), 64 * MIB)
+end
+
+-- ---------------------------------------------------------------- what rests
+
+-- Ranks that share out the parameters and gradients of a stage.
+local function shared_over(divided)
+  local plan = context.current().plan
+  return divided.stage >= 2 and (plan.shard or plan.data or 1) or 1
+end
+
+local function refuse_whole_sums(opt, divided, stages)
+  if opt.gradients ~= "disk" or divided.stage >= 2 or core.world() == stages then return end
+  error("gm.initialize: offload.gradients needs zero = 2 or 3 if several ranks share the parameters: the ranks sum "
+    .. "whole gradients in memory otherwise", 0)
+end
+
+-- Opens the tier of the engine's rank.
+local function open(opt, ring)
+  local tier = core.tier(opt.kind, opt.disk or "", opt.kind == "disk" and ring or 0)
+  local on = opt.kind == "disk"
+  tier:rest(on and opt.gradients == "disk", on and opt.activations == "disk", opt.least)
+  return tier
+end
+
+--- Begins what concerns parameters, gradients and activations, before a parameter of the model is made. opt: of
+-- offload.options. Returns the tier; nil: only states of the optimizer rest elsewhere, see offload.start.
+function offload.open(opt, model, divided, stages)
+  if not opt then return nil end
+  refuse_whole_sums(opt, divided, stages)
+  if opt.gradients ~= "disk" and opt.parameters ~= "disk" and opt.activations ~= "disk" then return nil end
+  return open(opt, ring_of(opt, model, nil, shared_over(divided)))
+end
+
+--- A parameter rests in the tier from now on, if the options say so.
+function offload.take(opt, tier, parameter)
+  if tier and opt.parameters == "disk" then tier:rest_parameter(parameter, opt.least) end
+end
+
+local function say(opt, tier)
+  for text in function() return core.device_note() end do log.info("%s", text) end
+  if not core.device().has_data then return end
+  if has(opt, "host") then
+    local names = {}
+    for _, kind in ipairs(setting.kinds) do
+      if opt[kind] == "host" then names[#names + 1] = kind == "optimizer" and "optimizer states" or kind end
+    end
+    log.info("offload: the memory of the device %s is the host's memory, so %s on the host save nothing",
+      core.device().name, table.concat(names, ", "))
+  end
+  if opt.kind == "disk" then
+    log.info("offload: %s pass through %s of memory", opt.optimizer == "disk" and "optimizer states" or "tensors",
+      machine.bytes(tier:stats().ring_bytes))
+  end
+end
+
+-- Bytes of all gradients that will rest on the disk.
+local function gradient_room(opt, engine)
+  local bytes, shared = 0, engine.sums_each_pass and shared_over { stage = 2 } or 1
+  for _, p in ipairs(opt.gradients == "disk" and engine.parameters or {}) do
+    if p:requires_grad() then
+      bytes = bytes + math.ceil(p:numel() / shared) * math.max(4, dtypes.bytes[p:dtype()]) + 4096
+    end
+  end
+  return bytes
+end
+
+--- Begins what concerns the optimizer, and takes space for all. Sets engine.tier.
+function offload.start(engine, opt, tier)
+  if not opt then return end
+  tier = tier or open(opt, ring_of(opt, nil, engine.optimizer))
+  engine.tier = tier
+  if opt.optimizer ~= "none" and (opt.optimizer == "disk" or opt.kind == "host") then
+    engine.optimizer:offload(tier, opt.fraction)
+  end
+  tier:prepare(gradient_room(opt, engine))
+  say(opt, tier)
 end
 
 return offload
