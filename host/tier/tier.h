@@ -52,7 +52,7 @@ typedef struct gm_tier_stats {
 /* GM_EIO: the disk's folder takes no file. GM_ENOMEM: no memory for the ring. GM_EINVAL: the device's memory is not the
  * host's, which tiers cannot serve so far. */
 gm_status gm_tier_new(gm_device *dev, const gm_tier_settings *settings, gm_tier **out);
-void gm_tier_retain(gm_tier *t); /* one more owner */
+void      gm_tier_retain(gm_tier *t); /* one more owner */
 /* An owner lets go: the tier ends with the last owner and storage that rests in it. NULL is allowed. */
 void gm_tier_release(gm_tier *t);
 
