@@ -71,8 +71,8 @@ static void add_block(norm *m, gm_tensor *block, double *total)
     gm_work_drop(w, first);
 }
 
-/* Lists blocks of items cut by exactly these axes, from item *i on: all that are left, or if they rest in a tier as many
- * as its ring can hold. *i moves behind them. */
+/* Lists blocks of items cut by exactly these axes, from item *i on: all that are left, or of those that rest in a tier
+ * as many as its ring can hold. *i moves behind them. */
 static int next_unit(norm *m, uint32_t axes, int *i)
 {
     int      k = 0;

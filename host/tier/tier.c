@@ -153,7 +153,7 @@ static gm_status evict(object *o)
     return GM_OK;
 }
 
-/* When an object was used, for bytes that are needed now: what is open stays, and what was fetched ahead leaves last. */
+/* When an object was used, for bytes that are needed now. What is open stays; what was fetched ahead leaves last. */
 static uint64_t used_by(const void *owner)
 {
     const object *o = owner;

@@ -11,8 +11,8 @@
  *
  * gm_run and gm_host_open open and close the storages that they touch, so ops, checkpoints and reading single elements
  * need not know of tiers. Bytes that are here lie in the ring: memory of the device's pool that is taken once. So a
- * tier holds `ring` bytes of memory whatever rests in it. Bytes stay in the ring until their place is needed; those that
- * were used least recently leave first. Bytes that are wanted before that are not read again.
+ * tier holds `ring` bytes of memory whatever rests in it. Bytes stay in the ring until their place is needed. What was
+ * used least recently leaves first. Bytes that are wanted before that are not read again.
  *
  * The tier remembers the order in which storages were opened in a step (gm_tier_end_step), and fetches what comes next
  * in the step that follows. What forward keeps for backward is pushed instead of taken: it comes back in reverse order.
