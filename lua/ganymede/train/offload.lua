@@ -133,20 +133,24 @@ function offload.take(opt, tier, parameter)
   if tier and opt.parameters == "disk" then tier:rest_parameter(parameter, opt.least) end
 end
 
+-- What rests so, for messages.
+local function named(opt, tier)
+  local names = {}
+  for _, kind in ipairs(setting.kinds) do
+    if opt[kind] == tier then names[#names + 1] = kind == "optimizer" and "optimizer states" or kind end
+  end
+  return table.concat(names, ", ")
+end
+
 local function say(opt, tier)
   for text in function() return core.device_note() end do log.info("%s", text) end
   if not core.device().has_data then return end
   if has(opt, "host") then
-    local names = {}
-    for _, kind in ipairs(setting.kinds) do
-      if opt[kind] == "host" then names[#names + 1] = kind == "optimizer" and "optimizer states" or kind end
-    end
     log.info("offload: the memory of the device %s is the host's memory, so %s on the host save nothing",
-      core.device().name, table.concat(names, ", "))
+      core.device().name, named(opt, "host"))
   end
   if opt.kind == "disk" then
-    log.info("offload: %s pass through %s of memory", opt.optimizer == "disk" and "optimizer states" or "tensors",
-      machine.bytes(tier:stats().ring_bytes))
+    log.info("offload: %s pass through %s of memory", named(opt, "disk"), machine.bytes(tier:stats().ring_bytes))
   end
 end
 
