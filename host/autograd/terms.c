@@ -169,7 +169,8 @@ gm_tensor *gm_backward_target(gm_backward *b, int i, bool *accumulate)
 
 gm_status gm_term_give_leaf(gm_backward *b, gm_value *leaf, gm_tensor *g, uint32_t term)
 {
-    if (!leaf->param->grad && exclusive(g) && !leaf->param->wide_grad) {
+    bool rests = b->rank->rests.gradients && !leaf->param->own; /* then its buffer comes from the tier */
+    if (!leaf->param->grad && exclusive(g) && !leaf->param->wide_grad && !rests) {
         leaf->param->grad = g;
         leaf->param->grad_set = true;
         leaf->param->grad_partial = term;

@@ -224,22 +224,27 @@ gm_status gm_value_set_wide_grad(gm_value *v, bool on)
     return GM_OK;
 }
 
-/* The buffer of a gradient, which may rest in a tier. */
-static gm_status new_grad(const gm_value *v, gm_tensor **out)
+gm_status gm_gradient_new(gm_rank *r, gm_dtype dtype, int ndim, const int64_t *shape, gm_tensor **out)
 {
-    const gm_rank   *r = v->rank;
-    const gm_tensor *like = v->local;
-    gm_device       *dev = like->storage->device;
-    gm_dtype         dtype = gm_value_grad_dtype(v);
-    size_t           bytes = (size_t)gm_tensor_numel(like) * gm_dtype_size(dtype);
-    if (!r->rests.gradients || bytes < r->rests.least || dev != r->device)
-        return gm_tensor_new(dev, dtype, like->ndim, like->shape, out);
-    GM_TRY(gm_tensor_new_absent(dev, dtype, like->ndim, like->shape, out));
+    size_t bytes = gm_dtype_size(dtype);
+    for (int d = 0; d < ndim; d++) bytes *= (size_t)shape[d];
+    if (!r->rests.gradients || bytes < r->rests.least) return gm_tensor_new(r->device, dtype, ndim, shape, out);
+    GM_TRY(gm_tensor_new_absent(r->device, dtype, ndim, shape, out));
     gm_status st = gm_tier_take(r->rests.tier, (*out)->storage);
     if (st == GM_OK) return GM_OK;
     gm_tensor_release(*out);
     *out = NULL;
     return st;
+}
+
+/* The buffer of a gradient. A term of a sum that is shared out is in memory: it goes as soon as it is summed. */
+static gm_status new_grad(const gm_value *v, gm_tensor **out)
+{
+    const gm_tensor *like = v->local;
+    gm_device       *dev = like->storage->device;
+    gm_dtype         dtype = gm_value_grad_dtype(v);
+    if (v->param->own || dev != v->rank->device) return gm_tensor_new(dev, dtype, like->ndim, like->shape, out);
+    return gm_gradient_new(v->rank, dtype, like->ndim, like->shape, out);
 }
 
 gm_status gm_value_grad_buffer(gm_value *v, gm_tensor **out)
@@ -286,7 +291,9 @@ void gm_value_zero_grad(gm_value *v)
 {
     if (!v->param) return;
     v->param->grad_set = v->param->own_set = false;
-    if (v->param->grad) gm_tier_discard(v->param->grad->storage);
+    gm_tensor *g = v->param->grad;
+    if (!g || g->storage->bytes != (size_t)gm_tensor_numel(g) * gm_dtype_size(g->dtype)) return; /* others share it */
+    gm_tier_discard(g->storage);
 }
 
 void gm_value_touched(gm_value *v)

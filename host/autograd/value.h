@@ -87,6 +87,8 @@ gm_status gm_value_write(const gm_value *v, const char *what);
 gm_status gm_value_set_wide_grad(gm_value *v, bool on);
 /* The dtype of the gradient of a leaf. */
 gm_dtype gm_value_grad_dtype(const gm_value *v);
+/* A new tensor for gradients or their sums, which rests in the rank's tier if gradients of its size do. */
+gm_status gm_gradient_new(gm_rank *r, gm_dtype dtype, int ndim, const int64_t *shape, gm_tensor **out);
 /* *out: the gradient's buffer for writing, borrowed; made if there is none. grad_set tells whether it holds a gradient.
  * GM_EINVAL: the reducer is summing it over the ranks. */
 gm_status gm_value_grad_buffer(gm_value *v, gm_tensor **out);

@@ -8,7 +8,6 @@
 #include "../autograd/work.h"
 #include "../comm/comm.h"
 #include "../parallel/redistribute.h"
-#include "../tier/tier.h"
 
 #define PIECE (INT64_C(1) << 18) /* elements worked on at a time: 2 MiB of f64, three of which are held */
 
@@ -71,18 +70,14 @@ static void add_block(norm *m, gm_tensor *block, double *total)
     gm_work_drop(w, first);
 }
 
-/* Lists blocks of items cut by exactly these axes, from item *i on: all that are left, or of those that rest in a tier
- * as many as its ring can hold. *i moves behind them. */
+/* Lists blocks of items cut by exactly these axes, from item *i on: all that are left, or one alone if gradients rest in
+ * a tier (the squares of one after the other add up to the same bits). *i moves behind them. */
 static int next_unit(norm *m, uint32_t axes, int *i)
 {
-    int      k = 0;
-    uint64_t bytes = 0, most = gm_tier_unit(m->work.rank->rests.tier);
-    for (; *i < m->n; (*i)++) {
-        if (m->axes[*i] != axes) continue;
-        bytes += gm_tier_needs(m->items[*i].block->storage);
-        if (k && bytes > most) break;
-        m->list[k++] = m->items[*i].block;
-    }
+    bool one = m->work.rank->rests.gradients;
+    int  k = 0;
+    for (; *i < m->n && !(one && k); (*i)++)
+        if (m->axes[*i] == axes) m->list[k++] = m->items[*i].block;
     return k;
 }
 
@@ -91,9 +86,7 @@ static gm_tensor *sum_squares(norm *m, uint32_t axes)
 {
     gm_work   *w = &m->work;
     gm_tensor *sum = NULL;
-    for (int i = 0; i < m->n && w->st == GM_OK;) {
-        int k = next_unit(m, axes, &i);
-        if (!k) break; /* items of other sets were left */
+    for (int i = 0, k; w->st == GM_OK && (k = next_unit(m, axes, &i));) {
         gm_tensor *part = gm_work_new(w, GM_F64, 0, NULL);
         gm_work_into(w, GM_OP_sum_squares, k, m->list, NULL, 1, &part);
         sum = sum ? gm_work_binary(w, GM_FN_add, sum, part) : part;

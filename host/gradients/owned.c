@@ -12,16 +12,6 @@
 #include "../tier/tier.h"
 #include "buckets.h"
 
-/* The sums that this rank owns, which may rest in a tier. */
-static gm_status new_sums(const gm_reducer *d, bucket *b)
-{
-    gm_rank *r = d->rank;
-    if (!r->rests.gradients || (size_t)b->numel * gm_dtype_size(b->dtype) < r->rests.least)
-        return gm_tensor_new(r->device, b->dtype, 1, &b->numel, &b->flat);
-    GM_TRY(gm_tensor_new_absent(r->device, b->dtype, 1, &b->numel, &b->flat));
-    return gm_tier_take(r->rests.tier, b->flat->storage);
-}
-
 gm_status gm_owned_make(gm_reducer *d, bucket *b)
 {
     gm_attrs zero = gm_attrs_default();
@@ -32,7 +22,7 @@ gm_status gm_owned_make(gm_reducer *d, bucket *b)
         b->numel += gm_parts_numel(&d->slots[i].parts);
     }
     gm_rank_place(d->rank, "gradient");
-    GM_TRY(new_sums(d, b));
+    GM_TRY(gm_gradient_new(d->rank, b->dtype, 1, &b->numel, &b->flat));
     GM_TRY(gm_run_one(d->rank->device, GM_OP_fill, &zero, NULL, b->flat));
     for (int i = b->first; i >= 0; i = d->slots[i].next) {
         slot         *s = &d->slots[i];
@@ -109,6 +99,7 @@ gm_status gm_owned_launch(gm_reducer *d, bucket *b, uint32_t axes)
         GM_TRY(gm_tensor_new(d->rank->device, b->dtype, 1, &b->numel, &b->sum));
     } else {
         gm_tensor_retain(b->sum);
+        gm_tier_discard(b->flat->storage); /* all of it is written now */
     }
     return gm_comm_reduce_scatter(comm, g, b->packed, 0, GM_SUM, b->sum, &b->pending);
 }

@@ -4,11 +4,13 @@
  * loss scale and are not yet clipped: g counts as g clip / loss_scale, or as the control tensor says. Contiguous
  * tensors are updated where they lie; others pass through small buffers, element by element. Constants of the step are
  * worked out once, in double. Tensors of 16 bits pass through buffers of f32, too; their moments and masters are f32.
- * Sums of squares for trust ratios are kept for each thread and tensor, and added up in order of the threads.
+ * Sums of squares are taken of pieces of one size, and added up in order of the pieces and tensors. So they have the same
+ * bits whatever the number of threads, and a sum over some tensors plus the squares of one more is the sum over all.
  * ref/optimizer.c has the references. */
 #include "../trust.h"
 
-#define OPTIMIZER_CHUNK   512 /* elements of a tensor that is not contiguous or of 16 bits, at a time */
+#define OPTIMIZER_CHUNK   512                /* elements of a tensor that is not contiguous or of 16 bits, at a time */
+#define OPTIMIZER_PIECE   ((int64_t)1 << 14) /* elements of a tensor whose squares are one sum */
 #define OPTIMIZER_MOMENTS 3
 
 enum { ROLE_G, ROLE_P, ROLE_MOMENT, ROLE_MASTER = ROLE_MOMENT + OPTIMIZER_MOMENTS, ROLES };
@@ -20,8 +22,9 @@ typedef void optimizer_row(const optimizer_job *j, const optimizer_part *part, i
 struct optimizer_job {
     int               count, width; /* tensors; outputs of each: p, moments, master, trust; 0: it has none */
     gm_tensor *const *in, *const *out;
-    int64_t *start;              /* count + 1: the first element of each tensor in the list of all */
-    double  *partial;            /* sum_squares: a sum for each thread; measure: two for each thread and tensor */
+    int64_t *start;              /* count + 1: the first element of each tensor in the list of all; of sums: piece */
+    int      sums;               /* of each piece: 1 for sum_squares, 2 for measure, 0 for updates */
+    double  *partial;            /* the sums of all pieces */
     bool     measure, of_update; /* of_update: the second square is that of the update, else of the gradient */
     /* the step's constants: g = (scale g + l2 w) before, u = direction(g) + outside w, w = decay w - lr after u */
     double         scale, l2, outside, lr, decay;
@@ -36,8 +39,9 @@ struct optimizer_job {
 
 /* What a thread does of a tensor. */
 struct optimizer_part {
-    int    tensor, thread;
-    double before, after; /* the trust ratio, on one side of the direction */
+    int     tensor;
+    int64_t piece;         /* where its sums go; unused by updates */
+    double  before, after; /* the trust ratio, on one side of the direction */
 };
 
 #define AS 32
@@ -155,77 +159,106 @@ static double *control_at(const gm_tensor *t, int64_t i)
     return (double *)gm_tensor_data(t) + (t->ndim ? i * t->stride[0] : 0);
 }
 
-static optimizer_part part_of(const optimizer_job *j, int k, int thread)
+static optimizer_part part_of(const optimizer_job *j, int k, int64_t piece)
 {
     gm_tensor     *trust = j->width && !j->measure ? j->out[(k + 1) * j->width - 1] : NULL;
     double         ratio = trust ? gm_trust_ratio(&j->trust, *control_at(trust, 0), *control_at(trust, 1)) : 1;
-    optimizer_part part = {k, thread, 1, 1};
+    optimizer_part part = {k, piece, 1, 1};
     *(j->trust.kind == GM_TRUST_LARS ? &part.before : &part.after) = ratio;
     return part;
+}
+
+/* The last tensor that starts at or before place `at` of the list. */
+static int tensor_at(const optimizer_job *j, int64_t at)
+{
+    int low = 0, high = j->count - 1;
+    while (low < high) {
+        int mid = (low + high + 1) / 2;
+        if (j->start[mid] <= at) low = mid;
+        else high = mid - 1;
+    }
+    return low;
 }
 
 /* Elements [begin, end) of the list. */
 static void update_part(void *context, int64_t begin, int64_t end, int thread)
 {
     const optimizer_job *j = context;
-    int                  low = 0, high = j->count - 1;
-    while (low < high) { /* the last tensor that starts at or before begin */
-        int mid = (low + high + 1) / 2;
-        if (j->start[mid] <= begin) low = mid;
-        else high = mid - 1;
-    }
-    for (int k = low; k < j->count && begin < end; k++) {
+    (void)thread;
+    for (int k = tensor_at(j, begin); k < j->count && begin < end; k++) {
         int64_t stop = j->start[k + 1] < end ? j->start[k + 1] : end;
         if (stop > begin) {
-            optimizer_part part = part_of(j, k, thread);
+            optimizer_part part = part_of(j, k, 0);
             update_span(j, &part, begin - j->start[k], stop - begin);
         }
         begin = stop;
     }
 }
 
-/* The threads' sums of a tensor, or of all. */
-static double add_up(const optimizer_job *j, size_t threads, size_t step, size_t place)
+/* Pieces [begin, end) of the list. */
+static void sum_part(void *context, int64_t begin, int64_t end, int thread)
+{
+    const optimizer_job *j = context;
+    (void)thread;
+    for (int64_t piece = begin; piece < end; piece++) {
+        int            k = tensor_at(j, piece);
+        int64_t        first = (piece - j->start[k]) * OPTIMIZER_PIECE, rest = gm_tensor_numel(j->in[k]) - first;
+        optimizer_part part = part_of(j, k, piece);
+        update_span(j, &part, first, rest < OPTIMIZER_PIECE ? rest : OPTIMIZER_PIECE);
+    }
+}
+
+/* Sum i of a tensor: of all its pieces. */
+static double add_up(const optimizer_job *j, int k, int64_t i)
 {
     double sum = 0;
-    for (size_t k = 0; k < threads; k++) sum += j->partial[k * step + place];
+    for (int64_t piece = j->start[k]; piece < j->start[k + 1]; piece++) sum += j->partial[piece * j->sums + i];
     return sum;
 }
 
-static void store_squares(const gm_call *call, const optimizer_job *j, size_t threads)
+static void store_squares(const gm_call *call, const optimizer_job *j)
 {
-    if (call->op == GM_OP_sum_squares) *(double *)gm_tensor_data(call->out[0]) = add_up(j, threads, 1, 0);
-    for (int k = 0; k < j->count && j->measure; k++)
-        for (size_t i = 0; i < 2; i++)
-            *control_at(j->out[(k + 1) * j->width - 1], (int64_t)i) = add_up(j, threads, 2 * (size_t)j->count,
-                                                                             2 * (size_t)k + i);
+    double all = 0;
+    for (int k = 0; k < j->count; k++) {
+        if (!j->measure) all += add_up(j, k, 0);
+        for (int64_t i = 0; i < 2 && j->measure; i++) *control_at(j->out[(k + 1) * j->width - 1], i) = add_up(j, k, i);
+    }
+    if (!j->measure) *(double *)gm_tensor_data(call->out[0]) = all;
+}
+
+/* Places of tensor k in the list. */
+static int64_t length_of(const optimizer_job *j, int k)
+{
+    int64_t n = gm_tensor_numel(j->in[k]);
+    return j->sums ? (n + OPTIMIZER_PIECE - 1) / OPTIMIZER_PIECE : n;
 }
 
 /* first: the first input that is a gradient. */
 static gm_status update_all(gm_device *dev, const gm_call *call, int first, optimizer_job *j)
 {
     gm_block *block;
-    size_t    starts = (size_t)call->n_in + 1, threads = (size_t)gm_threads_count(dev->threads);
-    size_t    sums = threads * (j->measure ? 2 * (size_t)call->n_in : 1);
-    GM_TRY(cpu_scratch(dev, (starts + sums) * 8, &j->start, &block));
-    j->partial = (double *)(j->start + starts);
-    memset(j->partial, 0, sums * sizeof(double));
+    int64_t   starts = call->n_in + 1, bytes = 8 * (j->width ? j->width : 1), sums = 0;
     j->stochastic = call->attrs->stochastic;
     j->key = call->attrs->stream.key;
     j->count = call->n_in - first;
     j->in = call->in + first;
     j->out = call->out;
+    for (int k = 0; k < j->count; k++) sums += j->sums * length_of(j, k);
+    GM_TRY(cpu_scratch(dev, (size_t)(starts + sums) * 8, &j->start, &block));
+    j->partial = (double *)(j->start + starts);
+    memset(j->partial, 0, (size_t)sums * sizeof(double));
     j->start[0] = 0;
-    for (int k = 0; k < j->count; k++) j->start[k + 1] = j->start[k] + gm_tensor_numel(j->in[k]);
-    cpu_parallel(dev, j->start[j->count], 8 * (j->width ? j->width : 1), update_part, j);
-    store_squares(call, j, threads);
+    for (int k = 0; k < j->count; k++) j->start[k + 1] = j->start[k] + length_of(j, k);
+    if (j->sums) cpu_parallel(dev, j->start[j->count], bytes * OPTIMIZER_PIECE, sum_part, j);
+    else cpu_parallel(dev, j->start[j->count], bytes, update_part, j);
+    if (j->sums) store_squares(call, j);
     gm_pool_release(dev->pool, block);
     return GM_OK;
 }
 
 static gm_status cpu_sum_squares(gm_device *dev, const gm_call *call)
 {
-    optimizer_job j = {.row = {sum_squares_row_f32, sum_squares_row_f64}};
+    optimizer_job j = {.row = {sum_squares_row_f32, sum_squares_row_f64}, .sums = 1};
     return update_all(dev, call, 0, &j);
 }
 
@@ -266,6 +299,7 @@ static gm_status cpu_update(gm_device *dev, const gm_call *call, double momentum
     double               lr = step->lr * at->lr_scale / (1 + (control.t - 1) * at->lr_decay);
     bool                 first = control.t == 1, outside = at->decoupled && at->trust == GM_TRUST_LAMB;
     j->measure = at->measure;
+    j->sums = at->measure ? 2 : 0;
     if (!control.go && !j->measure) return GM_OK;
     j->of_update = at->trust == GM_TRUST_LAMB;
     j->width = gm_op_gives(call->op)->n;

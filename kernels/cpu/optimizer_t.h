@@ -2,7 +2,7 @@
 
 static void F(sum_squares_row)(const optimizer_job *j, const optimizer_part *part, int64_t n, void *const *t)
 {
-    j->partial[part->thread] += F(dot_row)(n, t[ROLE_G], t[ROLE_G]);
+    j->partial[part->piece] += F(dot_row)(n, t[ROLE_G], t[ROLE_G]);
 }
 
 /* The step's constants. */
@@ -115,7 +115,7 @@ CPU_INLINE void F(measure_row)(const optimizer_job *j, const optimizer_part *par
                                F(direction) * take)
 {
     const F(constants) c = F(constants_of)(j, part, t);
-    double *sums = j->partial + 2 * ((int64_t)part->thread * j->count + part->tensor);
+    double *sums = j->partial + 2 * part->piece;
     T       weights[OPTIMIZER_CHUNK], others[OPTIMIZER_CHUNK];
     for (int64_t first = 0; first < n; first += OPTIMIZER_CHUNK) {
         int64_t end = n - first < OPTIMIZER_CHUNK ? n : first + OPTIMIZER_CHUNK;

@@ -336,7 +336,7 @@ local function new(Engine, opt, launched)
   scale_losses(engine, opt.fp16)
   add_pipeline(engine)
   share_gradients(engine, opt.gradient_handler or {}, divided)
-  offload.start(engine, elsewhere, tier)
+  offload.start(engine, elsewhere, tier, divided)
   engine.graph = Graph.new(engine, opt.cuda_graph)
   return engine
 end

@@ -48,6 +48,12 @@ end
 
 -- ---------------------------------------------------------------- how large the ring is
 
+-- Ranks that share out the gradients of a stage, and with stage 3 its parameters.
+local function shared_over(divided)
+  local plan = context.current().plan
+  return divided.stage >= 2 and (plan.shard or plan.data or 1) or 1
+end
+
 -- Elements of a parameter that this rank holds, at most. p: of Module:declared(); owners: the ranks that share it out.
 local function local_elements(p, owners)
   local sizes, parts = {}, owners
@@ -58,38 +64,46 @@ local function local_elements(p, owners)
   return math.ceil(p.count / parts)
 end
 
--- Bytes of the largest parameter, with the gradient and the optimizer states that rest on the disk beside it. No
--- optimizer has more than two states, and a master of a parameter of 16 bits.
-local function largest(opt, model, shared)
-  local size = dtypes.bytes[core.default_dtype()]
-  local each = opt.parameters == "disk" and size or 0
-  if opt.gradients == "disk" then each = each + math.max(size, 4) end
-  if opt.optimizer == "disk" then each = each + 2 * math.max(size, 4) + (size < 4 and 4 or 0) end
+-- Bytes of the largest parameter, with the gradient and the optimizer states that rest on the disk beside it. states:
+-- bytes of these; nil: not known yet. No optimizer has more than two, and a master of a parameter of 16 bits.
+local function largest(opt, model, divided, states)
+  local size, shared = dtypes.bytes[core.default_dtype()], shared_over(divided)
+  local whole = opt.parameters == "disk" and size or 0
+  local part = opt.gradients == "disk" and math.max(size, 4) or 0
+  if opt.optimizer == "disk" and not states then part = part + 2 * math.max(size, 4) + (size < 4 and 4 or 0) end
   local most = 0
   for _, p in ipairs(model:declared()) do
-    if p.present and not p.tied then most = math.max(most, local_elements(p, shared) * each) end
+    if p.present and not p.tied then
+      local own = local_elements(p, shared)
+      most = math.max(most, (divided.stage == 3 and own or local_elements(p, 1)) * whole + own * part)
+    end
   end
-  return most
+  return most + (states or 0)
+end
+
+-- An update holds all of a parameter in the ring at once. Twice as many bytes have a gap for the last of them wherever
+-- the others lie.
+local function check_ring(opt, engine, divided)
+  if not opt.ring or (opt.gradients ~= "disk" and opt.parameters ~= "disk") then return end
+  local _, states = engine.optimizer:room "disk"
+  local most = largest(opt, engine.model, divided, opt.optimizer == "disk" and states or 0)
+  if opt.ring >= 2 * most then return end
+  error(("gm.initialize: offload.ring is %d bytes, and the largest parameter with what belongs to it takes %d: give it "
+    .. "at least twice as many"):format(opt.ring, most), 0)
 end
 
 -- The ring's default. Optimizer states alone: four times those of the largest parameter. Room for three units is needed
 -- (one comes, one is updated, one goes), and for the loss where the ring begins anew.
-local function ring_of(opt, model, optimizer, shared)
+local function ring_of(opt, model, optimizer, divided)
   if opt.ring then return opt.ring end
   if optimizer then
     local all, most = optimizer:room "disk"
     return math.max(4 * most, math.min(all * opt.fraction / 8, 64 * MIB))
   end
-  return math.max(3 * largest(opt, model, shared), 64 * MIB)
+  return math.max(3 * largest(opt, model, divided), 64 * MIB)
 end
 
 -- ---------------------------------------------------------------- what rests
-
--- Ranks that share out the parameters and gradients of a stage.
-local function shared_over(divided)
-  local plan = context.current().plan
-  return divided.stage >= 2 and (plan.shard or plan.data or 1) or 1
-end
 
 local function refuse_whole_sums(opt, divided, stages)
   if opt.gradients ~= "disk" or divided.stage >= 2 or core.world() == stages then return end
@@ -111,7 +125,7 @@ function offload.open(opt, model, divided, stages)
   if not opt then return nil end
   refuse_whole_sums(opt, divided, stages)
   if opt.gradients ~= "disk" and opt.parameters ~= "disk" and opt.activations ~= "disk" then return nil end
-  return open(opt, ring_of(opt, model, nil, shared_over(divided)))
+  return open(opt, ring_of(opt, model, nil, divided))
 end
 
 --- A parameter rests in the tier from now on, if the options say so.
@@ -119,26 +133,30 @@ function offload.take(opt, tier, parameter)
   if tier and opt.parameters == "disk" then tier:rest_parameter(parameter, opt.least) end
 end
 
+-- What rests so, for messages.
+local function named(opt, tier)
+  local names = {}
+  for _, kind in ipairs(setting.kinds) do
+    if opt[kind] == tier then names[#names + 1] = kind == "optimizer" and "optimizer states" or kind end
+  end
+  return table.concat(names, ", ")
+end
+
 local function say(opt, tier)
   for text in function() return core.device_note() end do log.info("%s", text) end
   if not core.device().has_data then return end
   if has(opt, "host") then
-    local names = {}
-    for _, kind in ipairs(setting.kinds) do
-      if opt[kind] == "host" then names[#names + 1] = kind == "optimizer" and "optimizer states" or kind end
-    end
     log.info("offload: the memory of the device %s is the host's memory, so %s on the host save nothing",
-      core.device().name, table.concat(names, ", "))
+      core.device().name, named(opt, "host"))
   end
   if opt.kind == "disk" then
-    log.info("offload: %s pass through %s of memory", opt.optimizer == "disk" and "optimizer states" or "tensors",
-      machine.bytes(tier:stats().ring_bytes))
+    log.info("offload: %s pass through %s of memory", named(opt, "disk"), machine.bytes(tier:stats().ring_bytes))
   end
 end
 
 -- Bytes of all gradients that will rest on the disk.
-local function gradient_room(opt, engine)
-  local bytes, shared = 0, engine.sums_each_pass and shared_over { stage = 2 } or 1
+local function gradient_room(opt, engine, divided)
+  local bytes, shared = 0, shared_over(divided)
   for _, p in ipairs(opt.gradients == "disk" and engine.parameters or {}) do
     if p:requires_grad() then
       bytes = bytes + math.ceil(p:numel() / shared) * math.max(4, dtypes.bytes[p:dtype()]) + 4096
@@ -148,14 +166,15 @@ local function gradient_room(opt, engine)
 end
 
 --- Begins what concerns the optimizer, and takes space for all. Sets engine.tier.
-function offload.start(engine, opt, tier)
+function offload.start(engine, opt, tier, divided)
   if not opt then return end
   tier = tier or open(opt, ring_of(opt, nil, engine.optimizer))
   engine.tier = tier
   if opt.optimizer ~= "none" and (opt.optimizer == "disk" or opt.kind == "host") then
     engine.optimizer:offload(tier, opt.fraction)
   end
-  tier:prepare(gradient_room(opt, engine))
+  check_ring(opt, engine, divided)
+  tier:prepare(gradient_room(opt, engine, divided))
   say(opt, tier)
 end
 
