@@ -21,7 +21,8 @@ typedef struct item {
 struct gm_optimizer {
     gm_rank    *rank;
     gm_op       op;
-    gm_attrs    attrs;
+    int         n_attrs;
+    gm_attrs   *attrs;          /* of which each item has one */
     int64_t     steps, skipped; /* steps: with those that the control tensor left out */
     gm_tensor  *trust;          /* f64 (n, 2), see kernels/trust.h; NULL: not made yet */
     bool        has_momentum;   /* set_momentum has been called, with this momentum: */
@@ -34,6 +35,8 @@ struct gm_optimizer {
     gm_offload *offload; /* where states rest; NULL: all are in memory */
     item        items[];
 };
+
+static inline const gm_attrs *gm_item_attrs(const gm_optimizer *o, const item *it) { return &o->attrs[it->set.attrs]; }
 
 static inline gm_tensor *gm_item_gradient(const gm_optimizer *o, const item *it)
 {

@@ -6,6 +6,7 @@
  * worked out once, in double. Tensors of 16 bits pass through buffers of f32, too; their moments and masters are f32.
  * Sums of squares for trust ratios are kept for each thread and tensor, and added up in order of the threads.
  * ref/optimizer.c has the references. */
+#include "../states.h"
 #include "../trust.h"
 
 #define OPTIMIZER_CHUNK   512 /* elements of a tensor that is not contiguous or of 16 bits, at a time */
@@ -20,7 +21,7 @@ typedef void optimizer_row(const optimizer_job *j, const optimizer_part *part, i
 struct optimizer_job {
     int               count, width; /* tensors; outputs of each: p, moments, master, trust; 0: it has none */
     gm_tensor *const *in, *const *out;
-    int64_t *start;              /* count + 1: the first element of each tensor in the list of all */
+    int64_t *start;              /* count + 1: the first element, or block, of each tensor in the list of all */
     double  *partial;            /* sum_squares: a sum for each thread; measure: two for each thread and tensor */
     bool     measure, of_update; /* of_update: the second square is that of the update, else of the gradient */
     /* the step's constants: g = (scale g + l2 w) before, u = direction(g) + outside w, w = decay w - lr after u */
@@ -31,6 +32,8 @@ struct optimizer_job {
     bool           nesterov, amsgrad, buffer; /* buffer: it holds something already */
     bool           stochastic;                /* parameters of 16 bits are rounded by chance */
     uint64_t       key, step;                 /* of the random words */
+    int64_t        states;                    /* GM_STATES_*; in blocks, tensors are lists of blocks here */
+    unsigned       squares;                   /* bit k: moment k is never below 0 */
     optimizer_row *row[2];                    /* f32, f64 */
 };
 
@@ -131,11 +134,17 @@ static void update_dense_narrow(const optimizer_job *j, const optimizer_part *pa
     }
 }
 
+#include "states.c"
+
 static void update_span(const optimizer_job *j, const optimizer_part *part, int64_t first, int64_t n)
 {
     void    *t[ROLES] = {0};
     int      k = part->tensor;
     gm_dtype dtype = j->in[k]->dtype;
+    if (j->states) {
+        update_states(j, part, first, n);
+        return;
+    }
     for (int role = 0; role < ROLES; role++) {
         gm_tensor *x = tensor_of(j, k, role);
         if (!x) continue;
@@ -201,6 +210,12 @@ static void store_squares(const gm_call *call, const optimizer_job *j, size_t th
                                                                              2 * (size_t)k + i);
 }
 
+/* What threads share out of a tensor: elements, or blocks. */
+static int64_t units_of(const optimizer_job *j, const gm_tensor *g)
+{
+    return j->states == GM_STATES_BLOCKS ? gm_state_rows_of(g->ndim, g->shape).blocks : gm_tensor_numel(g);
+}
+
 /* first: the first input that is a gradient. */
 static gm_status update_all(gm_device *dev, const gm_call *call, int first, optimizer_job *j)
 {
@@ -216,8 +231,9 @@ static gm_status update_all(gm_device *dev, const gm_call *call, int first, opti
     j->in = call->in + first;
     j->out = call->out;
     j->start[0] = 0;
-    for (int k = 0; k < j->count; k++) j->start[k + 1] = j->start[k] + gm_tensor_numel(j->in[k]);
-    cpu_parallel(dev, j->start[j->count], 8 * (j->width ? j->width : 1), update_part, j);
+    for (int k = 0; k < j->count; k++) j->start[k + 1] = j->start[k] + units_of(j, j->in[k]);
+    cpu_parallel(dev, j->start[j->count],
+                 8 * (j->width ? j->width : 1) * (j->states == GM_STATES_BLOCKS ? GM_STATE_BLOCK : 1), update_part, j);
     store_squares(call, j, threads);
     gm_pool_release(dev->pool, block);
     return GM_OK;
@@ -266,6 +282,8 @@ static gm_status cpu_update(gm_device *dev, const gm_call *call, double momentum
     double               lr = step->lr * at->lr_scale / (1 + (control.t - 1) * at->lr_decay);
     bool                 first = control.t == 1, outside = at->decoupled && at->trust == GM_TRUST_LAMB;
     j->measure = at->measure;
+    j->states = at->states;
+    if (at->states == GM_STATES_BLOCKS) prepare_codes();
     if (!control.go && !j->measure) return GM_OK;
     j->of_update = at->trust == GM_TRUST_LAMB;
     j->width = gm_op_gives(call->op)->n;
@@ -289,10 +307,10 @@ static gm_status cpu_update(gm_device *dev, const gm_call *call, double momentum
     return update_all(dev, call, 2, j);
 }
 
-#define GM_OPTIMIZER(name, moments, there, momentum, ...)                                       \
+#define GM_OPTIMIZER(name, moments, there, positive, momentum, ...)                             \
     static gm_status cpu_##name(gm_device *dev, const gm_call *call)                            \
     {                                                                                           \
-        optimizer_job j = {.row = {name##_apply_f32, name##_apply_f64}};                        \
+        optimizer_job j = {.squares = positive, .row = {name##_apply_f32, name##_apply_f64}};   \
         if (call->attrs->measure) j.row[0] = name##_measure_f32, j.row[1] = name##_measure_f64; \
         return cpu_update(dev, call, call->attrs->momentum, &j);                                \
     }

@@ -121,7 +121,7 @@ static gm_status update(gm_device *dev, const gm_call *call, double momentum, un
     return GM_LAUNCH(dev, apply, grid, a);
 }
 
-#define GM_OPTIMIZER(name, moments, there, momentum, ...)                                                   \
+#define GM_OPTIMIZER(name, moments, there, positive, momentum, ...)                                         \
     gm_status cuda_##name(gm_device *dev, const gm_call *call)                                              \
     {                                                                                                       \
         const gm_attrs *at = call->attrs;                                                                   \
