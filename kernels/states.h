@@ -111,7 +111,8 @@ GM_INLINE uint8_t gm_code_unsigned(float ratio, int size) { return (uint8_t)(rat
  * those of NaN are above all others. A block with a number that is not finite becomes NaN as a whole. */
 GM_INLINE float gm_state_scale(float largest, float least, uint32_t size_bits)
 {
-    if (size_bits >= 0x7f800000u) return __builtin_nanf("");
+    const float zero = 0;
+    if (size_bits >= 0x7f800000u) return zero / zero;
     if (size_bits < 0x00800000u) return 0; /* the quotients of smaller numbers would lose their digits */
     return largest >= -least ? largest : least;
 }
