@@ -9,8 +9,8 @@
  * cut of a dimension before these does not move a border. The last block of a row may be shorter.
  *
  * Two rules differ from bitsandbytes. The scale has the sign of the largest element, which has the code of 1 for this
- * reason (there is no code of -1), so that numbers that were decoded have the same codes and scales when they are encoded
- * again: a checkpoint holds them in f32. And a square above 0 never becomes 0, because updates are divided by its
+ * reason: there is no code of -1. So numbers that were decoded have the same codes and scales when they are encoded
+ * again, and a checkpoint holds them in f32. And a square above 0 never becomes 0, because updates are divided by its
  * root.
  *
  * bf16: rounded by chance, with 16 random bits of an element, because an average that moves by a thousandth of itself

@@ -44,6 +44,11 @@ static inline gm_tensor *gm_item_gradient(const gm_optimizer *o, const item *it)
     return o->takes_updates ? it->given : gm_value_final_grad(it->parameter, &layout);
 }
 
+/* Among an item's states the place of the k-th that parameter i has; MAX_STATES: there are no more. */
+int gm_optimizer_place(const gm_optimizer *o, int i, int k);
+/* A tensor of the layout's block in which an item's states are. */
+const gm_tensor *gm_item_like(const item *it);
+
 /* GM_EINVAL where a graph is being recorded: states are not made in one. */
 gm_status gm_optimizer_outside_graph(const gm_rank *r);
 

@@ -155,7 +155,7 @@ done:
     return st;
 }
 
-static const gm_tensor *like_of(const item *it)
+const gm_tensor *gm_item_like(const item *it)
 {
     const gm_parameter *p = it->parameter->param;
     return !gm_is_shared_out(it->parameter) ? it->parameter->local : p->stored ? p->stored : p->own;
@@ -169,12 +169,12 @@ static gm_status new_state(const gm_optimizer *o, const item *it, int k, gm_tens
     bool       master = k == master_of(o);
     double     value = gm_item_attrs(o, it)->value;
     GM_TRY(gm_optimizer_outside_graph(o->rank));
-    gm_spec spec = gm_states_spec(it->parameter, like_of(it), kept_in(o, it, k));
+    gm_spec spec = gm_states_spec(it->parameter, gm_item_like(it), kept_in(o, it, k));
     gm_rank_place(o->rank, "optimizer state");
     GM_TRY(gm_tensor_new(o->rank->device, spec.dtype, spec.ndim, spec.shape, out));
     if (spec.dtype != GM_U8 || value == 0) st = fill_state(it, master, spec.dtype == GM_U8 ? 0 : value, *out);
     else {
-        GM_TRY_OR(gm_states_wide(it->parameter, like_of(it), &wide), st, done);
+        GM_TRY_OR(gm_states_wide(it->parameter, gm_item_like(it), &wide), st, done);
         GM_TRY_OR(fill_state(it, false, value, wide), st, done);
         st = gm_states_encode(it->parameter, wide, gm_states_positive(o->op, k), *out);
     }
@@ -226,7 +226,7 @@ gm_status gm_optimizer_offload(gm_optimizer *o, const gm_offload_settings *setti
         for (int k = 0; k < MAX_STATES; k++) {
             if (it->state[k]) st = GM_FAIL(GM_EINVAL, "optimizer: states are offloaded before the first step");
             if (!has_state(o, it, k)) continue;
-            gm_spec spec = gm_states_spec(it->parameter, like_of(it), kept_in(o, it, k));
+            gm_spec spec = gm_states_spec(it->parameter, gm_item_like(it), kept_in(o, it, k));
             room[i] += gm_tier_room(settings->tier.kind, gm_states_bytes(&spec));
         }
     }
@@ -466,8 +466,7 @@ gm_status gm_optimizer_set_momentum(gm_optimizer *o, double momentum)
     return GM_OK;
 }
 
-/* The place of state k of those that parameter i has; MAX_STATES: there are no more. */
-static int place_of(const gm_optimizer *o, int i, int k)
+int gm_optimizer_place(const gm_optimizer *o, int i, int k)
 {
     int s = 0;
     while (s < MAX_STATES && (!o->items[i].state[s] || k-- > 0)) s++;
@@ -478,36 +477,11 @@ gm_status gm_optimizer_state(gm_optimizer *o, int i, int k, const char **name, g
 {
     *out = NULL;
     GM_TRY(make_states(o, &o->items[i]));
-    int s = place_of(o, i, k);
+    int s = gm_optimizer_place(o, i, k);
     if (s == MAX_STATES) return GM_OK;
     *name = s == master_of(o) ? "master" : moments[o->op][s];
     *out = o->items[i].state[s];
     return GM_OK;
-}
-
-bool gm_optimizer_is_compact(const gm_optimizer *o, int i, int k)
-{
-    int s = place_of(o, i, k);
-    return s < MAX_STATES && kept_in(o, &o->items[i], s) != GM_STATES_F32;
-}
-
-gm_status gm_optimizer_numbers(gm_optimizer *o, int i, int k, gm_tensor **out)
-{
-    item *it = &o->items[i];
-    int   s = place_of(o, i, k);
-    GM_TRY(gm_states_wide(it->parameter, like_of(it), out));
-    gm_status st = gm_states_decode(it->parameter, it->state[s], gm_states_positive(o->op, s), *out);
-    if (st == GM_OK) return GM_OK;
-    gm_tensor_release(*out);
-    *out = NULL;
-    return st;
-}
-
-gm_status gm_optimizer_set_numbers(gm_optimizer *o, int i, int k, gm_tensor *from)
-{
-    item *it = &o->items[i];
-    int   s = place_of(o, i, k);
-    return gm_states_encode(it->parameter, from, gm_states_positive(o->op, s), it->state[s]);
 }
 
 size_t gm_optimizer_bytes(const gm_optimizer *o)

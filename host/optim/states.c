@@ -5,6 +5,7 @@
 #include <string.h>
 #include "../../kernels/states.h"
 #include "../gradients/parts.h"
+#include "items.h"
 
 gm_spec gm_states_spec(const gm_value *parameter, const gm_tensor *like, int64_t kind)
 {
@@ -145,4 +146,33 @@ gm_status gm_states_encode(const gm_value *parameter, gm_tensor *wide, bool posi
 {
     if (kept->dtype != GM_U8) return copy(parameter->rank->device, wide, kept);
     return convert(parameter, wide, kept, positive, true);
+}
+
+/* ---- states of an optimizer ---- */
+
+bool gm_optimizer_is_compact(const gm_optimizer *o, int i, int k)
+{
+    int s = gm_optimizer_place(o, i, k);
+    if (s == MAX_STATES) return false;
+    gm_dtype kept = o->items[i].state[s]->dtype;
+    return kept == GM_U8 || kept == GM_BF16;
+}
+
+gm_status gm_optimizer_numbers(gm_optimizer *o, int i, int k, gm_tensor **out)
+{
+    item *it = &o->items[i];
+    int   s = gm_optimizer_place(o, i, k);
+    GM_TRY(gm_states_wide(it->parameter, gm_item_like(it), out));
+    gm_status st = gm_states_decode(it->parameter, it->state[s], gm_states_positive(o->op, s), *out);
+    if (st == GM_OK) return GM_OK;
+    gm_tensor_release(*out);
+    *out = NULL;
+    return st;
+}
+
+gm_status gm_optimizer_set_numbers(gm_optimizer *o, int i, int k, gm_tensor *from)
+{
+    item *it = &o->items[i];
+    int   s = gm_optimizer_place(o, i, k);
+    return gm_states_encode(it->parameter, from, gm_states_positive(o->op, s), it->state[s]);
 }

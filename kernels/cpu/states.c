@@ -1,5 +1,5 @@
-/* states.c - updates of parameters whose moments are kept in bf16 or in blocks of 8 bits (states.h): a block, or as many
- * elements, passes through buffers of f32 that stay in the nearest cache. Part of optimizer.c.
+/* states.c - updates of parameters whose moments are kept in bf16 or in blocks of 8 bits (states.h). A block, or as
+ * many elements, passes through buffers of f32 that stay in the nearest cache. Part of optimizer.c.
  *
  * The code nearest to a number is found from the upper bits of the number: cells of 7 bits of fraction are so narrow
  * that at most one middle between two codes is in each. */

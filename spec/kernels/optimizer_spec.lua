@@ -141,7 +141,7 @@ describe("optimizers agree with ref:", function()
           at_step(t, 0.01, 0.5, 4)
           for _, dtype in ipairs { "f32", "bf16", "f16" } do
             for _, shape in ipairs(coded_shapes) do
-              local function g() return t == 1 and support.input(shape, dtype, layout) or zeros(shape, dtype, layout) end
+              local function g() return (t == 1 and support.input or zeros)(shape, dtype, layout) end
               local p, master = support.given(shape, dtype, layout), false
               if dtype ~= "f32" then master = support.given(shape, "f32", layout) end
               local function agree(op, outputs, attrs, control)

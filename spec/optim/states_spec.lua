@@ -244,7 +244,8 @@ describe("options of groups", function()
       end
       local a, b, alone_a, alone_b = leaf(), leaf(), leaf(), leaf()
       first.match, second.match = "^a$", "^b$"
-      local both = optim[name](with { groups = { first, second } }, { { name = "a", tensor = a }, { name = "b", tensor = b } })
+      local named = { { name = "a", tensor = a }, { name = "b", tensor = b } }
+      local both = optim[name](with { groups = { first, second } }, named)
       first.match, second.match = nil, nil
       local single_a, single_b = optim[name](with(first), { alone_a }), optim[name](with(second), { alone_b })
       for step = 1, 4 do

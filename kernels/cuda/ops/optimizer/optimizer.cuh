@@ -1,5 +1,5 @@
-/* optimizer.cuh - what the kernels of optimizer.cu and optimizer_states.cu share: the table of tensors, the numbers of a
- * step, and rounding by chance. */
+/* optimizer.cuh - what the kernels of optimizer.cu and optimizer_states.cu share: the table of tensors, the numbers of
+ * a step, and rounding by chance. */
 #ifndef GM_CUDA_OPTIMIZER_CUH
 #define GM_CUDA_OPTIMIZER_CUH
 
