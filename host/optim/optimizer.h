@@ -33,7 +33,8 @@ typedef struct gm_optimizer_item {
 } gm_optimizer_item;
 
 /* op: one of optimizers.def. attrs: n_attrs lists of its attributes, for groups of parameters, which agree in `trust`;
- * value: what moments begin with. items: n, or NULL for lr_scale 1 and the first attributes. Retains the parameters (leaves that require gradients). */
+ * value: what moments begin with. items: n, or NULL for lr_scale 1 and the first attributes. Retains the parameters
+ * (leaves that require gradients). */
 gm_status gm_optimizer_new(gm_rank *r, gm_op op, int n, gm_value *const *parameters, int n_attrs, const gm_attrs *attrs,
                            const gm_optimizer_item *items, gm_optimizer **out);
 void      gm_optimizer_free(gm_optimizer *o); /* NULL is allowed */

@@ -201,7 +201,7 @@ describe("states in fewer bits", function()
   end)
 
   -- v decays by 0.999 in each step, which is less than half a unit of bf16: rounded to the nearest it would not move. A
-  -- step's rounding has the variance of a Bernoulli draw between neighbours at most 2^-7 apart: after 200 steps the mean
+  -- step's rounding has the variance of a draw between two neighbours at most 2^-7 apart: after 200 steps the mean
   -- of 8,192 elements is off by at most sqrt(200 * 0.001 * 2^-7 / 8192) = 0.04 %; 1 % is more than 20 of these.
   it("in bf16 decay on the average as they should", function()
     gm.scope(function()
@@ -266,7 +266,8 @@ describe("options of groups", function()
   it("are those of an optimizer of its own", function()
     compare("AdamW", { lr = 0.01 }, { betas = { 0.8, 0.9 }, eps = 0.1, weight_decay = 0.5 },
       { amsgrad = true, state_dtype = "8bit" })
-    compare("SGD", { lr = 0.5 }, { momentum = 0.9, nesterov = true }, { lr = 0.25, weight_decay = 0.1, maximize = true })
+    compare("SGD", { lr = 0.5 }, { momentum = 0.9, nesterov = true },
+      { lr = 0.25, weight_decay = 0.1, maximize = true })
     compare("RMSprop", {}, { alpha = 0.5, centered = true }, { momentum = 0.5, state_dtype = "bf16" })
     compare("Adagrad", {}, { lr_decay = 0.5, initial_accumulator_value = 0.5 }, { eps = 1 })
     compare("LARS", {}, { trust_coefficient = 0.5 }, { max_trust = 1e-4 })

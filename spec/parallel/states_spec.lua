@@ -1,11 +1,11 @@
 --- Optimizer states in bf16 and 8 bits on several ranks, in checkpoints, and beside f32 in training.
 --
--- Without clipping an owner of ZeRO adds up the same terms as plain data parallelism does, and blocks of 8 bits have the
--- same borders, because the parts begin at multiples of 256 elements: so losses have the same bits. The table of 261
--- tokens has no such parts, so that its states are f32 here. In bf16 each rank draws its own random words for a part, and
--- 1d cuts rows of some parameters within a block. There a state is another
--- one by its rounding: an update by at most 5 % (half a step between codes next to 1 is 0.7 %, at a tenth of the largest
--- element 7 %; on bf16 0.8 %), which moves the loss by no more than this share of what it has fallen.
+-- Without clipping an owner of ZeRO adds up the same terms as plain data parallelism does. Blocks of 8 bits have the
+-- same borders, because the parts begin at multiples of 256 elements. So losses have the same bits. The table of 261
+-- tokens has no such parts, so that its states are f32 here. In bf16 each rank draws its own random words for a part,
+-- and 1d cuts rows of some parameters within a block. There states are rounded differently, which changes an update by
+-- some 5 %: half a step between codes is 0.7 % next to 1 and 7 % at a tenth of the largest element; in bf16 it is less
+-- than 0.4 %. So the loss may differ by that share of what it has fallen.
 -- sanitizers: no, numbers of several ranks are compared; spec/unit looks at the same code
 local job = require "spec.parallel.job"
 local json = require "ganymede.base.json"

@@ -8,7 +8,7 @@
 -- The second argument is a module, a list of tensors, or a list of groups { params = ..., lr_scale =,
 -- weight_decay =, trust =, and any option of the class, such as betas or state_dtype }. In a config,
 -- `groups` selects parameters by their names (Lua patterns). A parameter belongs to the first group whose pattern
--- matches its name. The trap: as in PyTorch, weight decay also acts on biases and norms, unless no_decay = "norm_and_bias".
+-- matches its name. The trap: as in PyTorch, weight decay also acts on biases and norms, but for no_decay.
 -- @module ganymede.optim
 local core = require "ganymede.core"
 local held = require "ganymede.tensor.held"
