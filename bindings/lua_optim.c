@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "../kernels/states.h"
 #include "../host/optim/step_control.h"
 #include "../host/optim/optimizer.h"
 
@@ -19,8 +20,9 @@ static gm_optimizer *check_optimizer(lua_State *L)
     return b->optimizer;
 }
 
-/* List of { lr_scale, weight_decay, trust } at arg, one a parameter; absent fields take the defaults. */
-static gm_optimizer_item *push_items(lua_State *L, int arg, int n, double weight_decay)
+/* List of { lr_scale, weight_decay, trust, attrs: which list of attributes, states: GM_STATES_* } at arg, one for each
+ * parameter; absent fields take the defaults. n_attrs: lists of attributes. */
+static gm_optimizer_item *push_items(lua_State *L, int arg, int n, int n_attrs, const gm_attrs *attrs)
 {
     if (lua_isnoneornil(L, arg)) return NULL;
     luaL_checktype(L, arg, LUA_TTABLE);
@@ -28,7 +30,11 @@ static gm_optimizer_item *push_items(lua_State *L, int arg, int n, double weight
     for (int i = 0; i < n; i++) {
         lua_rawgeti(L, arg, i + 1);
         items[i].lr_scale = gm_field_number(L, lua_gettop(L), "lr_scale", 1);
-        items[i].weight_decay = gm_field_number(L, lua_gettop(L), "weight_decay", weight_decay);
+        int place = (int)gm_field_number(L, lua_gettop(L), "attrs", 1);
+        gm_check_argument(L, place >= 1 && place <= n_attrs, arg, "there is no such list of attributes");
+        items[i].attrs = place - 1;
+        items[i].states = (int64_t)gm_field_number(L, lua_gettop(L), "states", GM_STATES_F32);
+        items[i].weight_decay = gm_field_number(L, lua_gettop(L), "weight_decay", attrs[place - 1].weight_decay);
         lua_getfield(L, -1, "trust");
         items[i].trust = lua_isnil(L, -1) || lua_toboolean(L, -1);
         lua_pop(L, 1);
@@ -43,22 +49,36 @@ static const char *const names[] = {
 #undef GM_OPTIMIZER
     NULL};
 
-/* optimizer(name in optimizers.def, parameters, attributes, items or nil) */
+/* The attributes at arg, or a list of such tables. */
+static gm_attrs *push_attrs(lua_State *L, int arg, int *n)
+{
+    int many = lua_istable(L, arg) ? (int)lua_objlen(L, arg) : 0;
+    *n = many ? many : 1;
+    gm_attrs *attrs = lua_newuserdata(L, (size_t)*n * sizeof *attrs);
+    if (!many) gm_read_attrs(L, arg, attrs);
+    for (int i = 0; i < many; i++) {
+        lua_rawgeti(L, arg, i + 1);
+        gm_read_attrs(L, lua_gettop(L), &attrs[i]);
+        lua_pop(L, 1);
+    }
+    return attrs;
+}
+
+/* optimizer(name in optimizers.def, parameters, attributes or a list of them, items or nil) */
 static int optimizer(lua_State *L)
 {
-    gm_attrs a;
-    gm_op    op = GM_OP_COUNT;
-    int      n;
+    gm_op op = GM_OP_COUNT;
+    int   n, n_attrs;
     gm_op_parse(names[gm_check_option(L, 1, NULL, names)], &op);
     lua_settop(L, 4);
-    gm_read_attrs(L, 3, &a);
+    gm_attrs          *attrs = push_attrs(L, 3, &n_attrs);
     gm_value         **parameters = gm_push_values(L, 2, &n);
-    gm_optimizer_item *items = push_items(L, 4, n, a.weight_decay);
+    gm_optimizer_item *items = push_items(L, 4, n, n_attrs, attrs);
     box               *b = lua_newuserdata(L, sizeof *b);
     b->optimizer = NULL;
     luaL_getmetatable(L, OPTIMIZER);
     lua_setmetatable(L, -2);
-    L_TRY(L, gm_optimizer_new(gm_lua_rank(L), op, n, parameters, &a, items, &b->optimizer));
+    L_TRY(L, gm_optimizer_new(gm_lua_rank(L), op, n, parameters, n_attrs, attrs, items, &b->optimizer));
     return 1;
 }
 
@@ -114,6 +134,19 @@ static int room(lua_State *L)
 
 /* o:state() -> list of { parameter = index, name, tensor, resting: outside of memory? } sharing the moments' memory,
  * laid out as the gradient */
+/* Instead of a tensor: place and bytes of a state that is kept in fewer bits. */
+static void push_compact(lua_State *L, int i, int k, const char *name, const gm_tensor *t)
+{
+    lua_createtable(L, 0, 5);
+    gm_set_number(L, "parameter", i + 1);
+    gm_set_number(L, "place", k + 1);
+    gm_set_number(L, "bytes", (double)gm_tensor_numel(t) * (double)gm_dtype_size(t->dtype));
+    lua_pushstring(L, name);
+    lua_setfield(L, -2, "name");
+    lua_pushboolean(L, t->storage->home && !t->storage->block);
+    lua_setfield(L, -2, "resting");
+}
+
 static int state(lua_State *L)
 {
     gm_optimizer *o = check_optimizer(L);
@@ -125,10 +158,47 @@ static int state(lua_State *L)
             gm_tensor  *t;
             L_TRY(L, gm_optimizer_state(o, i, k, &name, &t));
             if (!t) break;
-            gm_push_state(L, i, name, t, gm_optimizer_parameter(o, i), gm_optimizer_layout(o, i));
+            if (gm_optimizer_is_compact(o, i, k)) push_compact(L, i, k, name, t);
+            else gm_push_state(L, i, name, t, gm_optimizer_parameter(o, i), gm_optimizer_layout(o, i));
             lua_rawseti(L, -2, ++n);
         }
     return 1;
+}
+
+/* The parameter and the place of an entry of o:state() without a tensor, from 0. */
+static void check_entry(lua_State *L, gm_optimizer *o, int *i, int *k)
+{
+    *i = (int)gm_check_integer(L, 2) - 1;
+    *k = (int)gm_check_integer(L, 3) - 1;
+    gm_check_argument(L, *i >= 0 && *i < gm_optimizer_parameters(o), 2, "there is no such parameter");
+    gm_check_argument(L, *k >= 0 && gm_optimizer_is_compact(o, *i, *k), 3, "no state in fewer bits has this place");
+}
+
+/* o:numbers(parameter, place) -> a new tensor of f32, of a state that is kept in fewer bits */
+static int numbers(lua_State *L)
+{
+    gm_optimizer *o = check_optimizer(L);
+    gm_rank      *r = gm_lua_rank(L);
+    int           i, k;
+    gm_tensor    *t;
+    gm_value     *v;
+    check_entry(L, o, &i, &k);
+    gm_handle      *h = gm_push_handle(L);
+    const gm_value *p = gm_optimizer_parameter(o, i);
+    L_TRY(L, gm_optimizer_numbers(o, i, k, &t));
+    L_TRY(L, gm_value_take_block(r, t, gm_optimizer_layout(o, i), p->ndim, p->shape, &v));
+    gm_handle_fill(r, h, v, "optimizer state");
+    return 1;
+}
+
+/* o:set_numbers(parameter, place, tensor): of a tensor as numbers gives it */
+static int set_numbers(lua_State *L)
+{
+    gm_optimizer *o = check_optimizer(L);
+    int           i, k;
+    check_entry(L, o, &i, &k);
+    L_TRY(L, gm_optimizer_set_numbers(o, i, k, gm_check_value(L, 4)->local));
+    return 0;
 }
 
 static int steps(lua_State *L)
@@ -217,6 +287,8 @@ int gm_open_optim(lua_State *L)
         GM_FUNCTION("offload", offload, "optimizer object, tier object, fraction number"),
         GM_FUNCTION("room", room, "optimizer object, kind string"),
         GM_FUNCTION("state", state, "optimizer object"),
+        GM_FUNCTION("numbers", numbers, "optimizer object, parameter integer, place integer"),
+        GM_FUNCTION("set_numbers", set_numbers, "optimizer object, parameter integer, place integer, values tensor"),
         GM_FUNCTION("steps", steps, "optimizer object"),
         GM_FUNCTION("set_steps", set_steps, "optimizer object, n integer"),
         GM_FUNCTION("set_skipped", set_skipped, "optimizer object, n integer"),

@@ -124,12 +124,12 @@ static double flops_step_control(const gm_call *c) { return all_inputs(c); }
 /* Elements of the gradients: the first input is the control tensor. */
 static double gradients(const gm_call *c) { return all_inputs(c) - first_in(c) - numel(c->in[1]); }
 
-#define GM_OPTIMIZER(name, moments, there, momentum, attributes, flops, ...) \
-    static double flops_##name(const gm_call *c)                             \
-    {                                                                        \
-        const gm_attrs *at = c->attrs;                                       \
-        (void)at;                                                            \
-        return gradients(c) * ((flops) + (at->measure ? 4 : 0));             \
+#define GM_OPTIMIZER(name, moments, there, positive, momentum, attributes, flops, ...) \
+    static double flops_##name(const gm_call *c)                                       \
+    {                                                                                  \
+        const gm_attrs *at = c->attrs;                                                 \
+        (void)at;                                                                      \
+        return gradients(c) * ((flops) + (at->measure ? 4 : 0));                       \
     }
 #include "optimizers.def"
 #undef GM_OPTIMIZER

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "infer.h"
+#include "states.h"
 #include "step_control.h"
 #include "trust.h"
 
@@ -97,6 +98,26 @@ enum { CONTROL, MISSED, GRADIENTS };
 
 static const gm_spec trust_spec = {.dtype = GM_F64, .ndim = 1, .shape = {2}};
 
+/* What a moment is of a gradient: like that, in f32 where ops.def says so, or in fewer bits (states.h). */
+static gm_spec moment_spec(const gm_call *call, const gm_tensor *g)
+{
+    gm_spec want = gm_spec_like(g);
+    want.dtype = gm_dtype_wide(want.dtype);
+    if (call->attrs->states == GM_STATES_BF16) want.dtype = GM_BF16;
+    if (call->attrs->states != GM_STATES_BLOCKS) return want;
+    return (gm_spec){.dtype = GM_U8, .ndim = 1, .shape = {gm_state_bytes(gm_state_rows_of(g->ndim, g->shape))}};
+}
+
+static gm_status expect_states(const gm_call *call)
+{
+    GM_TRY(gm_expect_range(call, "states", (double)call->attrs->states, GM_STATES_F32, GM_STATES_KINDS));
+    for (int i = GRADIENTS; i < call->n_in; i++)
+        if (call->attrs->states && call->in[i]->dtype == GM_F64)
+            return GM_FAIL(GM_EINVAL, "%s: parameter %d is f64, whose moments cannot be kept in fewer bits",
+                           gm_op_called(call->op, call->attrs), i - GRADIENTS + 1);
+    return GM_OK;
+}
+
 /* Outputs in groups for each gradient: p, moments, master, trust. All but the last are as their gradient, or in f32
  * where ops.def says so. */
 static gm_status expect_groups(const gm_call *call, gm_spec *spec)
@@ -106,13 +127,15 @@ static gm_status expect_groups(const gm_call *call, gm_spec *spec)
     if (call->n_out != width * n)
         return GM_FAIL(GM_EINVAL, "%s: %d gradients need %d outputs, %d given", gm_op_called(call->op, call->attrs), n,
                        width * n, call->n_out);
+    GM_TRY(expect_states(call));
     if (call->in[CONTROL]) GM_TRY(gm_expect_spec(call, "control", call->in[CONTROL], &control_spec));
     if (call->in[MISSED]) GM_TRY(gm_expect_spec(call, "missed", call->in[MISSED], &missed_spec));
     for (int i = 0; i < call->n_out; i++) {
-        bool    trust = i % width == width - 1;
-        gm_spec want = trust ? trust_spec : gm_spec_like(call->in[GRADIENTS + i / width]);
-        if (slots->slot[i % width].wide) want.dtype = gm_dtype_wide(want.dtype);
-        GM_TRY(gm_expect_spec(call, slots->slot[i % width].name, call->out[i], &want));
+        const gm_tensor *g = call->in[GRADIENTS + i / width];
+        int              role = i % width;
+        gm_spec          want = role == 0 ? gm_spec_like(g) : role == width - 1 ? trust_spec : moment_spec(call, g);
+        if (role == width - 2) want = gm_spec_like(g), want.dtype = gm_dtype_wide(want.dtype);
+        GM_TRY(gm_expect_spec(call, slots->slot[role].name, call->out[i], &want));
         if (spec) spec[i] = want;
     }
     for (int i = 0; i < n; i++) GM_TRY(expect_master(call, i, call->out[i * width], call->out[i * width + width - 2]));

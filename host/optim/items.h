@@ -21,7 +21,8 @@ typedef struct item {
 struct gm_optimizer {
     gm_rank    *rank;
     gm_op       op;
-    gm_attrs    attrs;
+    int         n_attrs;
+    gm_attrs   *attrs;          /* of which each item has one */
     int64_t     steps, skipped; /* steps: with those that the control tensor left out */
     gm_tensor  *trust;          /* f64 (n, 2), see kernels/trust.h; NULL: not made yet */
     bool        has_momentum;   /* set_momentum has been called, with this momentum: */
@@ -35,11 +36,18 @@ struct gm_optimizer {
     item        items[];
 };
 
+static inline const gm_attrs *gm_item_attrs(const gm_optimizer *o, const item *it) { return &o->attrs[it->set.attrs]; }
+
 static inline gm_tensor *gm_item_gradient(const gm_optimizer *o, const item *it)
 {
     gm_layout layout;
     return o->takes_updates ? it->given : gm_value_final_grad(it->parameter, &layout);
 }
+
+/* Among an item's states the place of the k-th that parameter i has; MAX_STATES: there are no more. */
+int gm_optimizer_place(const gm_optimizer *o, int i, int k);
+/* A tensor of the layout's block in which an item's states are. */
+const gm_tensor *gm_item_like(const item *it);
 
 /* GM_EINVAL where a graph is being recorded: states are not made in one. */
 gm_status gm_optimizer_outside_graph(const gm_rank *r);

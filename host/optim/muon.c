@@ -43,7 +43,7 @@ static gm_status new_update(gm_muon *m, gm_value *const *parameters, const gm_mu
     if (!set) return GM_FAIL(GM_ENOMEM, "no memory for an optimizer of %d parameters", m->n);
     for (int i = 0; i < m->n; i++) set[i] = items[i].set;
     a.stochastic = m->rule.stochastic;
-    gm_status st = gm_optimizer_new(m->rank, GM_OP_sgd, m->n, parameters, &a, set, &m->update);
+    gm_status st = gm_optimizer_new(m->rank, GM_OP_sgd, m->n, parameters, 1, &a, set, &m->update);
     if (st == GM_OK) gm_optimizer_take_updates(m->update);
     free(set);
     return st;

@@ -4,14 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../../kernels/philox.h"
+#include "../../kernels/states.h"
 #include "../../kernels/step_control.h"
 #include "../../kernels/trust.h"
 #include "../autograd/padding.h"
 #include "../gradients/parts.h"
+#include "states.h"
 #include "trust.h"
 
 static const char *const moments[GM_OP_COUNT][MAX_STATES] = {
-#define GM_OPTIMIZER(name, moments, there, momentum, attributes, flops, ...) [GM_OP_##name] = {__VA_ARGS__},
+#define GM_OPTIMIZER(name, moments, there, positive, momentum, attributes, flops, ...) [GM_OP_##name] = {__VA_ARGS__},
 #include "../../kernels/optimizers.def"
 #undef GM_OPTIMIZER
 };
@@ -35,11 +37,18 @@ static int master_of(const gm_optimizer *o) { return width_of(o) - 3; } /* its p
 
 static bool has_state(const gm_optimizer *o, const item *it, int k)
 {
-    if (k == master_of(o)) return gm_dtype_is_narrow(it->parameter->local->dtype) && !o->attrs.stochastic;
-    return k < master_of(o) && moments_of(o->op, &o->attrs) >> k & 1;
+    const gm_attrs *a = gm_item_attrs(o, it);
+    if (k == master_of(o)) return gm_dtype_is_narrow(it->parameter->local->dtype) && !a->stochastic;
+    return k < master_of(o) && moments_of(o->op, a) >> k & 1;
 }
 
-gm_status gm_optimizer_new(gm_rank *r, gm_op op, int n, gm_value *const *parameters, const gm_attrs *attrs,
+/* In what state k of a parameter is kept: GM_STATES_*. */
+static int64_t kept_in(const gm_optimizer *o, const item *it, int k)
+{
+    return k == master_of(o) ? GM_STATES_F32 : it->set.states;
+}
+
+gm_status gm_optimizer_new(gm_rank *r, gm_op op, int n, gm_value *const *parameters, int n_attrs, const gm_attrs *attrs,
                            const gm_optimizer_item *items, gm_optimizer **out)
 {
     for (int i = 0; i < n; i++)
@@ -51,17 +60,21 @@ gm_status gm_optimizer_new(gm_rank *r, gm_op op, int n, gm_value *const *paramet
     o->in = calloc((size_t)n + 3, sizeof *o->in);
     o->out = calloc((MAX_STATES + 2) * (size_t)n + 1, sizeof *o->out);
     o->view = calloc((MAX_STATES + 3) * (size_t)n + 1, sizeof *o->view);
-    if (!o->in || !o->out || !o->view) {
+    o->attrs = calloc((size_t)n_attrs + 1, sizeof *o->attrs);
+    if (!o->in || !o->out || !o->view || !o->attrs) {
         gm_optimizer_free(o);
         return GM_FAIL(GM_ENOMEM, "no memory for an optimizer of %d parameters", n);
     }
     o->rank = r;
     o->op = op;
-    o->attrs = *attrs;
-    o->attrs.stream.key = gm_stream_key(r->seed, GM_PURPOSE_NOISE, gm_hash_text(GM_HASH_START, "optimizer"));
+    o->n_attrs = n_attrs;
+    for (int k = 0; k < n_attrs; k++) {
+        o->attrs[k] = attrs[k];
+        o->attrs[k].stream.key = gm_stream_key(r->seed, GM_PURPOSE_NOISE, gm_hash_text(GM_HASH_START, "optimizer"));
+    }
     o->n = n;
     for (int i = 0; i < n; i++) {
-        o->items[i].set = items ? items[i] : (gm_optimizer_item){1, attrs->weight_decay, 1};
+        o->items[i].set = items ? items[i] : (gm_optimizer_item){1, attrs->weight_decay, 1, 0, 0};
         o->items[i].parameter = parameters[i];
         gm_value_retain(parameters[i]);
     }
@@ -82,6 +95,7 @@ void gm_optimizer_free(gm_optimizer *o)
     free(o->in);
     free(o->out);
     free(o->view);
+    free(o->attrs);
     free(o);
 }
 
@@ -103,12 +117,13 @@ gm_status gm_optimizer_outside_graph(const gm_rank *r)
  * reference. */
 static gm_status part_of(const item *it, gm_tensor *t, gm_tensor **out) { return gm_owned_part(it->parameter, t, out); }
 
-/* The same as an argument of the call that is prepared; NULL stays NULL. */
+/* The same as an argument of the call that is prepared; NULL stays NULL. A moment in blocks has no other elements. */
 static gm_status add_part(gm_optimizer *o, const item *it, gm_tensor *t, gm_tensor **argument)
 {
     *argument = NULL;
     if (!t) return GM_OK;
-    GM_TRY(part_of(it, t, argument));
+    if (t->dtype == GM_U8) gm_tensor_retain(*argument = t);
+    else GM_TRY(part_of(it, t, argument));
     o->view[o->n_views++] = *argument;
     return GM_OK;
 }
@@ -140,24 +155,45 @@ done:
     return st;
 }
 
-static const gm_tensor *like_of(const item *it)
+const gm_tensor *gm_item_like(const item *it)
 {
     const gm_parameter *p = it->parameter->param;
     return !gm_is_shared_out(it->parameter) ? it->parameter->local : p->stored ? p->stored : p->own;
 }
 
-/* rests: where it shall; NULL: in memory. */
-static gm_status new_state(gm_rank *r, const item *it, bool master, double value, gm_offload *rests, gm_tensor **out)
+/* The tensor of a state, without numbers so far. It may rest in a tier. */
+static gm_status new_kept(const gm_optimizer *o, const item *it, const gm_spec *spec, gm_tensor **out)
 {
-    const gm_tensor *like = like_of(it);
-    GM_TRY(gm_optimizer_outside_graph(r));
-    gm_rank_place(r, "optimizer state");
-    gm_dtype  dtype = gm_dtype_wide(like->dtype);
-    gm_status st = rests ? gm_tensor_new_absent(r->device, dtype, like->ndim, like->shape, out)
-                         : gm_tensor_new(r->device, dtype, like->ndim, like->shape, out);
-    if (st != GM_OK) return st;
-    if (rests) st = gm_offload_take(rests, (*out)->storage);
-    if (st == GM_OK) st = fill_state(it, master, value, *out);
+    gm_device *dev = o->rank->device;
+    gm_rank_place(o->rank, "optimizer state");
+    if (!gm_offload_takes(o->offload, (int)(it - o->items)))
+        return gm_tensor_new(dev, spec->dtype, spec->ndim, spec->shape, out);
+    GM_TRY(gm_tensor_new_absent(dev, spec->dtype, spec->ndim, spec->shape, out));
+    gm_status st = gm_offload_take(o->offload, (*out)->storage);
+    if (st == GM_OK) return GM_OK;
+    gm_tensor_release(*out);
+    *out = NULL;
+    return st;
+}
+
+/* What is kept of a moment, all of whose elements are `value`, or the master. */
+static gm_status new_state(const gm_optimizer *o, const item *it, int k, gm_tensor **out)
+{
+    gm_status  st;
+    gm_tensor *wide = NULL;
+    bool       master = k == master_of(o);
+    double     value = gm_item_attrs(o, it)->value;
+    GM_TRY(gm_optimizer_outside_graph(o->rank));
+    gm_spec spec = gm_states_spec(it->parameter, gm_item_like(it), kept_in(o, it, k));
+    GM_TRY(new_kept(o, it, &spec, out));
+    if (spec.dtype != GM_U8 || value == 0) st = fill_state(it, master, spec.dtype == GM_U8 ? 0 : value, *out);
+    else {
+        GM_TRY_OR(gm_states_wide(it->parameter, gm_item_like(it), &wide), st, done);
+        GM_TRY_OR(fill_state(it, false, value, wide), st, done);
+        st = gm_states_encode(it->parameter, wide, gm_states_positive(o->op, k), *out);
+    }
+done:
+    gm_tensor_release(wide);
     if (st != GM_OK) {
         gm_tensor_release(*out);
         *out = NULL;
@@ -169,8 +205,7 @@ static gm_status make_states(gm_optimizer *o, item *it)
 {
     for (int k = 0; k < MAX_STATES; k++) {
         if (it->state[k] || !has_state(o, it, k)) continue;
-        gm_offload *rests = gm_offload_takes(o->offload, (int)(it - o->items)) ? o->offload : NULL;
-        GM_TRY(new_state(o->rank, it, k == master_of(o), o->attrs.value, rests, &it->state[k]));
+        GM_TRY(new_state(o, it, k, &it->state[k]));
     }
     return GM_OK;
 }
@@ -193,10 +228,12 @@ static gm_status check_gradient(const gm_optimizer *o, int i)
 /* What the states of item i take of a tier. */
 static uint64_t room_of(const gm_optimizer *o, const item *it, gm_tier_kind kind)
 {
-    const gm_tensor *like = like_of(it);
-    uint64_t         room = 0, bytes = (uint64_t)gm_tensor_numel(like) * gm_dtype_size(gm_dtype_wide(like->dtype));
-    for (int k = 0; k < MAX_STATES; k++)
-        if (has_state(o, it, k)) room += gm_tier_room(kind, bytes);
+    uint64_t room = 0;
+    for (int k = 0; k < MAX_STATES; k++) {
+        if (!has_state(o, it, k)) continue;
+        gm_spec spec = gm_states_spec(it->parameter, gm_item_like(it), kept_in(o, it, k));
+        room += gm_tier_room(kind, gm_states_bytes(&spec));
+    }
     return room;
 }
 
@@ -262,7 +299,7 @@ static gm_status add_trust(gm_optimizer *o, int i, gm_tensor **argument)
 {
     int64_t n = 2, stride = 1;
     *argument = NULL;
-    if (!o->attrs.trust || !o->items[i].set.trust) return GM_OK;
+    if (!o->attrs[0].trust || !o->items[i].set.trust) return GM_OK;
     GM_TRY(gm_tensor_view(o->trust, 1, &n, &stride, 2 * (int64_t)i, argument));
     o->view[o->n_views++] = *argument;
     return GM_OK;
@@ -396,12 +433,13 @@ done:
 static gm_status step_group(gm_optimizer *o, int first, bool measure, gm_tensor *control)
 {
     item     f = o->items[first];
-    gm_attrs a = o->attrs;
+    gm_attrs a = *gm_item_attrs(o, &f);
     a.weight_decay = f.set.weight_decay;
     a.lr_scale = f.set.lr_scale;
     if (!f.set.trust) a.trust = GM_TRUST_NONE;
     a.measure = measure;
-    a.stochastic = o->attrs.stochastic && gm_dtype_is_narrow(f.parameter->local->dtype);
+    a.states = f.set.states;
+    a.stochastic = a.stochastic && gm_dtype_is_narrow(f.parameter->local->dtype);
     for (int begin = first, end; begin < o->n; begin = end) {
         end = end_of_unit(o, begin, &f, measure);
         GM_TRY(step_unit(o, begin, end, &f, control, &a));
@@ -441,6 +479,7 @@ void gm_optimizer_prepare(gm_optimizer *o, double lr)
 
 gm_status gm_optimizer_step(gm_optimizer *o, double lr, double clip, double loss_scale, gm_tensor *control)
 {
+    unsigned moments_there = 0;
     gm_optimizer_prepare(o, lr);
     o->rank->device->step.clip = clip;
     o->rank->device->step.loss_scale = loss_scale;
@@ -449,8 +488,9 @@ gm_status gm_optimizer_step(gm_optimizer *o, double lr, double clip, double loss
         if (gm_item_gradient(o, &o->items[i]))
             GM_TRY(make_states(o, &o->items[i])); /* without memory nothing has changed */
     }
-    GM_TRY(gm_optimizer_miss(o, control, moments_of(o->op, &o->attrs) != 0)); /* else step numbers have no use */
-    if (o->attrs.trust) GM_TRY(measure_all(o, control));
+    for (int k = 0; k < o->n_attrs; k++) moments_there |= moments_of(o->op, &o->attrs[k]);
+    GM_TRY(gm_optimizer_miss(o, control, moments_there != 0)); /* else step numbers have no use */
+    if (o->attrs[0].trust) GM_TRY(measure_all(o, control));
     for (int i = 0; i < o->n; i++)
         if (!o->items[i].done) GM_TRY(step_group(o, i, false, control));
     o->steps++;
@@ -473,25 +513,32 @@ gm_status gm_optimizer_set_momentum(gm_optimizer *o, double momentum)
 {
     if (!(momentum >= 0 && momentum < 1))
         return GM_FAIL(GM_EINVAL, "optimizer: momentum %g is not in [0, 1)", momentum);
-    gm_attrs a = o->attrs;
-    a.momentum = momentum;
-    if (moments_of(o->op, &a) != moments_of(o->op, &o->attrs))
-        return GM_FAIL(GM_EINVAL, "optimizer: %s cannot gain or lose its momentum on the way", gm_op_name(o->op));
+    for (int k = 0; k < o->n_attrs; k++) {
+        gm_attrs a = o->attrs[k];
+        a.momentum = momentum;
+        if (moments_of(o->op, &a) != moments_of(o->op, &o->attrs[k]))
+            return GM_FAIL(GM_EINVAL, "optimizer: %s cannot gain or lose its momentum on the way", gm_op_name(o->op));
+    }
     o->momentum = momentum;
     o->has_momentum = true;
     return GM_OK;
+}
+
+int gm_optimizer_place(const gm_optimizer *o, int i, int k)
+{
+    int s = 0;
+    while (s < MAX_STATES && (!o->items[i].state[s] || k-- > 0)) s++;
+    return s;
 }
 
 gm_status gm_optimizer_state(gm_optimizer *o, int i, int k, const char **name, gm_tensor **out)
 {
     *out = NULL;
     GM_TRY(make_states(o, &o->items[i]));
-    for (int s = 0; s < MAX_STATES; s++) {
-        if (!o->items[i].state[s] || k-- > 0) continue;
-        *name = s == master_of(o) ? "master" : moments[o->op][s];
-        *out = o->items[i].state[s];
-        break;
-    }
+    int s = gm_optimizer_place(o, i, k);
+    if (s == MAX_STATES) return GM_OK;
+    *name = s == master_of(o) ? "master" : moments[o->op][s];
+    *out = o->items[i].state[s];
     return GM_OK;
 }
 

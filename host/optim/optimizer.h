@@ -8,6 +8,9 @@
  * With a trust ratio (kernels/trust.h) a step first measures all parameters, sums the squares over the ranks of the
  * stage in one collective (trust.h), and then updates. It waits for no device.
  *
+ * Moments of parameters of 32 bits or fewer can be kept in bf16 or in blocks of 8 bits (kernels/states.h).
+ * gm_optimizer_state then gives what is kept, and states.h the numbers.
+ *
  * A parameter of 16 bits has moments of f32 and a master copy of f32, which the first step makes from it. Steps update
  * the master and round it into the parameter. The trap: code that writes such a parameter after the first step must
  * also write its master, or the next step overwrites the change. With attrs.stochastic there are no masters: the
@@ -24,12 +27,15 @@ typedef struct gm_optimizer gm_optimizer;
 typedef struct gm_optimizer_item {
     double  lr_scale; /* times the learning rate of the step */
     double  weight_decay;
-    int64_t trust; /* 0: the trust ratio of attrs is not for this one */
+    int64_t trust;  /* 0: the trust ratio of attrs is not for this one */
+    int64_t attrs;  /* which of the attributes count for this one, from 0 */
+    int64_t states; /* GM_STATES_*: in what its moments are kept */
 } gm_optimizer_item;
 
-/* op: one of optimizers.def. attrs: its attributes; value: what its moments begin with. items: n, or NULL for
- * lr_scale 1 and attrs->weight_decay. Retains the parameters (leaves that require gradients). */
-gm_status gm_optimizer_new(gm_rank *r, gm_op op, int n, gm_value *const *parameters, const gm_attrs *attrs,
+/* op: one of optimizers.def. attrs: n_attrs lists of its attributes, for groups of parameters, which agree in `trust`;
+ * value: what moments begin with. items: n, or NULL for lr_scale 1 and the first attributes. Retains the parameters
+ * (leaves that require gradients). */
+gm_status gm_optimizer_new(gm_rank *r, gm_op op, int n, gm_value *const *parameters, int n_attrs, const gm_attrs *attrs,
                            const gm_optimizer_item *items, gm_optimizer **out);
 void      gm_optimizer_free(gm_optimizer *o); /* NULL is allowed */
 
@@ -73,6 +79,13 @@ gm_status        gm_optimizer_state(gm_optimizer *o, int i, int k, const char **
 int              gm_optimizer_parameters(const gm_optimizer *o);
 const gm_value  *gm_optimizer_parameter(const gm_optimizer *o, int i); /* borrowed */
 const gm_layout *gm_optimizer_layout(const gm_optimizer *o, int i);    /* of the states of parameter i; borrowed */
-size_t           gm_optimizer_bytes(const gm_optimizer *o); /* in memory, of the states that exist, trust included */
+
+/* State k of parameter i where it is kept in fewer bits than 32: is it? Its numbers as a new tensor of f32, laid out as
+ * other states; and the way back. Numbers that were read are kept in the same bits again. */
+bool      gm_optimizer_is_compact(const gm_optimizer *o, int i, int k);
+gm_status gm_optimizer_numbers(gm_optimizer *o, int i, int k, gm_tensor **out);
+gm_status gm_optimizer_set_numbers(gm_optimizer *o, int i, int k, gm_tensor *from);
+
+size_t gm_optimizer_bytes(const gm_optimizer *o); /* in memory, of the states that exist, trust included */
 
 #endif

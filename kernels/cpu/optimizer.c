@@ -7,6 +7,7 @@
  * Sums of squares are taken of pieces of one size, and added up in order of the pieces and tensors. So they have the same
  * bits whatever the number of threads, and a sum over some tensors plus the squares of one more is the sum over all.
  * ref/optimizer.c has the references. */
+#include "../states.h"
 #include "../trust.h"
 
 #define OPTIMIZER_CHUNK   512                /* elements of a tensor that is not contiguous or of 16 bits, at a time */
@@ -22,9 +23,9 @@ typedef void optimizer_row(const optimizer_job *j, const optimizer_part *part, i
 struct optimizer_job {
     int               count, width; /* tensors; outputs of each: p, moments, master, trust; 0: it has none */
     gm_tensor *const *in, *const *out;
-    int64_t *start;              /* count + 1: the first element of each tensor in the list of all; of sums: piece */
-    int      sums;               /* of each piece: 1 for sum_squares, 2 for measure, 0 for updates */
-    double  *partial;            /* the sums of all pieces */
+    int64_t *start;   /* count + 1: the first element, or block, of each tensor in the list of all; of sums: piece */
+    int      sums;    /* of each piece: 1 for sum_squares, 2 for measure, 0 for updates */
+    double  *partial; /* the sums of all pieces */
     bool     measure, of_update; /* of_update: the second square is that of the update, else of the gradient */
     /* the step's constants: g = (scale g + l2 w) before, u = direction(g) + outside w, w = decay w - lr after u */
     double         scale, l2, outside, lr, decay;
@@ -34,6 +35,8 @@ struct optimizer_job {
     bool           nesterov, amsgrad, buffer; /* buffer: it holds something already */
     bool           stochastic;                /* parameters of 16 bits are rounded by chance */
     uint64_t       key, step;                 /* of the random words */
+    int64_t        states;                    /* GM_STATES_*; in blocks, tensors are lists of blocks here */
+    unsigned       squares;                   /* bit k: moment k is never below 0 */
     optimizer_row *row[2];                    /* f32, f64 */
 };
 
@@ -135,11 +138,17 @@ static void update_dense_narrow(const optimizer_job *j, const optimizer_part *pa
     }
 }
 
+#include "states.c"
+
 static void update_span(const optimizer_job *j, const optimizer_part *part, int64_t first, int64_t n)
 {
     void    *t[ROLES] = {0};
     int      k = part->tensor;
     gm_dtype dtype = j->in[k]->dtype;
+    if (j->states) {
+        update_states(j, part, first, n);
+        return;
+    }
     for (int role = 0; role < ROLES; role++) {
         gm_tensor *x = tensor_of(j, k, role);
         if (!x) continue;
@@ -195,6 +204,18 @@ static void update_part(void *context, int64_t begin, int64_t end, int thread)
     }
 }
 
+/* What threads share out of a tensor: elements, or blocks. */
+static int64_t units_of(const optimizer_job *j, const gm_tensor *g)
+{
+    return j->states == GM_STATES_BLOCKS ? gm_state_rows_of(g->ndim, g->shape).blocks : gm_tensor_numel(g);
+}
+
+/* Units of a piece. */
+static int64_t piece_of(const optimizer_job *j)
+{
+    return j->states == GM_STATES_BLOCKS ? OPTIMIZER_PIECE / GM_STATE_BLOCK : OPTIMIZER_PIECE;
+}
+
 /* Pieces [begin, end) of the list. */
 static void sum_part(void *context, int64_t begin, int64_t end, int thread)
 {
@@ -202,9 +223,9 @@ static void sum_part(void *context, int64_t begin, int64_t end, int thread)
     (void)thread;
     for (int64_t piece = begin; piece < end; piece++) {
         int            k = tensor_at(j, piece);
-        int64_t        first = (piece - j->start[k]) * OPTIMIZER_PIECE, rest = gm_tensor_numel(j->in[k]) - first;
+        int64_t        most = piece_of(j), first = (piece - j->start[k]) * most, rest = units_of(j, j->in[k]) - first;
         optimizer_part part = part_of(j, k, piece);
-        update_span(j, &part, first, rest < OPTIMIZER_PIECE ? rest : OPTIMIZER_PIECE);
+        update_span(j, &part, first, rest < most ? rest : most);
     }
 }
 
@@ -229,8 +250,8 @@ static void store_squares(const gm_call *call, const optimizer_job *j)
 /* Places of tensor k in the list. */
 static int64_t length_of(const optimizer_job *j, int k)
 {
-    int64_t n = gm_tensor_numel(j->in[k]);
-    return j->sums ? (n + OPTIMIZER_PIECE - 1) / OPTIMIZER_PIECE : n;
+    int64_t n = units_of(j, j->in[k]);
+    return j->sums ? (n + piece_of(j) - 1) / piece_of(j) : n;
 }
 
 /* first: the first input that is a gradient. */
@@ -250,7 +271,7 @@ static gm_status update_all(gm_device *dev, const gm_call *call, int first, opti
     j->start[0] = 0;
     for (int k = 0; k < j->count; k++) j->start[k + 1] = j->start[k] + length_of(j, k);
     if (j->sums) cpu_parallel(dev, j->start[j->count], bytes * OPTIMIZER_PIECE, sum_part, j);
-    else cpu_parallel(dev, j->start[j->count], bytes, update_part, j);
+    else cpu_parallel(dev, j->start[j->count], bytes * OPTIMIZER_PIECE / piece_of(j), update_part, j);
     if (j->sums) store_squares(call, j);
     gm_pool_release(dev->pool, block);
     return GM_OK;
@@ -300,6 +321,8 @@ static gm_status cpu_update(gm_device *dev, const gm_call *call, double momentum
     bool                 first = control.t == 1, outside = at->decoupled && at->trust == GM_TRUST_LAMB;
     j->measure = at->measure;
     j->sums = at->measure ? 2 : 0;
+    j->states = at->states;
+    if (at->states == GM_STATES_BLOCKS) prepare_codes();
     if (!control.go && !j->measure) return GM_OK;
     j->of_update = at->trust == GM_TRUST_LAMB;
     j->width = gm_op_gives(call->op)->n;
@@ -323,10 +346,10 @@ static gm_status cpu_update(gm_device *dev, const gm_call *call, double momentum
     return update_all(dev, call, 2, j);
 }
 
-#define GM_OPTIMIZER(name, moments, there, momentum, ...)                                       \
+#define GM_OPTIMIZER(name, moments, there, positive, momentum, ...)                             \
     static gm_status cpu_##name(gm_device *dev, const gm_call *call)                            \
     {                                                                                           \
-        optimizer_job j = {.row = {name##_apply_f32, name##_apply_f64}};                        \
+        optimizer_job j = {.squares = positive, .row = {name##_apply_f32, name##_apply_f64}};   \
         if (call->attrs->measure) j.row[0] = name##_measure_f32, j.row[1] = name##_measure_f64; \
         return cpu_update(dev, call, call->attrs->momentum, &j);                                \
     }

@@ -3,6 +3,7 @@
  * device's. Where a parameter of 16 bits has a master, that is the parameter, and p a copy of it. optimizers.def has
  * the parts of an update. */
 #include "../philox.h"
+#include "../states.h"
 #include "../step_control.h"
 #include "../trust.h"
 #include "loops.h"
@@ -151,6 +152,8 @@ typedef struct parameter {
     const gm_tensor  *g;
     gm_tensor *const *out;
     int               moments;
+    unsigned          squares; /* bit k: moment k is never below 0 */
+    double           *room;    /* the moments one behind the other, where they are kept in blocks */
 } parameter;
 
 static const gm_tensor *master_of(const parameter *x) { return x->out[x->moments + 1]; }
@@ -159,8 +162,70 @@ static const gm_tensor *master_of(const parameter *x) { return x->out[x->moments
 static double load_element(const update *u, const parameter *x, int64_t i, double *w, double *m)
 {
     *w = held(x->out[0], master_of(x), i);
-    for (int k = 0; k < x->moments; k++) m[k] = x->out[1 + k] ? ref_get(x->out[1 + k], i) : 0;
+    for (int k = 0; k < x->moments; k++) {
+        m[k] = 0;
+        if (x->out[1 + k]) m[k] = x->room ? x->room[k * gm_tensor_numel(x->g) + i] : ref_get(x->out[1 + k], i);
+    }
     return ref_get(x->g, i) * u->scale;
+}
+
+/* Moment k of element i after the update. */
+static void store_moment(const update *u, const gm_attrs *at, const parameter *x, int k, int64_t i, double v)
+{
+    const gm_tensor *t = x->out[1 + k];
+    if (x->room) {
+        x->room[k * gm_tensor_numel(x->g) + i] = v;
+    } else if (at->states == GM_STATES_BF16) {
+        gm_philox words = gm_state_words(at->stream.key, i, (uint64_t)u->control.t);
+        uint16_t  bits = gm_round_by_chance(GM_BF16, (float)v, gm_state_word(words.v[i % 4], k));
+        memcpy((uint16_t *)gm_tensor_data(t) + ref_offset(t, i), &bits, 2);
+    } else {
+        ref_set(t, i, v);
+    }
+}
+
+/* ---- moments in blocks: all of a tensor are decoded before the update, and encoded after it ---- */
+
+static void decode_block(const uint8_t *code, float scale, const float *values, int n, double *to)
+{
+    for (int i = 0; i < n; i++) to[i] = values[code[i]] * scale;
+}
+
+static void encode_block(const double *from, int n, bool squares, uint8_t *code, float *scale)
+{
+    float    largest = (float)from[0], least = largest;
+    uint32_t bits = 0;
+    for (int i = 0; i < n; i++) {
+        float v = (float)from[i], size = fabsf(v);
+        if (v > largest) largest = v;
+        if (v < least) least = v;
+        uint32_t u;
+        memcpy(&u, &size, 4);
+        if (u > bits) bits = u;
+    }
+    *scale = gm_state_scale(largest, least, bits);
+    for (int i = 0; i < n; i++) {
+        float ratio = *scale != 0 && *scale == *scale ? (float)from[i] / *scale : 0;
+        if (squares) code[i] = gm_code_unsigned(ratio, gm_code_nearest(gm_codes_unsigned, 255, ratio));
+        else code[i] = gm_code_signed(ratio, gm_code_nearest(gm_codes_signed, ratio < 0 ? 127 : 128, fabsf(ratio)));
+    }
+}
+
+static void code_moments(const parameter *x, bool encode)
+{
+    gm_state_rows rows = gm_state_rows_of(x->g->ndim, x->g->shape);
+    for (int k = 0; k < x->moments; k++) {
+        uint8_t *code = x->out[1 + k] ? gm_tensor_data(x->out[1 + k]) : NULL;
+        bool     squares = x->squares >> k & 1;
+        for (int64_t b = 0; code && b < rows.blocks; b++) {
+            int64_t first = gm_state_first(rows, b);
+            float  *scale = (float *)(code + gm_state_scales_at(rows.n)) + b;
+            double *room = x->room + k * rows.n + first;
+            int     n = gm_state_length(rows, b);
+            if (encode) encode_block(room, n, squares, code + first, scale);
+            else decode_block(code + first, *scale, squares ? gm_codes_unsigned : gm_codes_signed, n, room);
+        }
+    }
 }
 
 static void measure(const update *u, const gm_attrs *at, const parameter *x, direction *take)
@@ -185,27 +250,32 @@ static void apply(const update *u, const gm_attrs *at, const parameter *x, direc
         double step = take(u, at, (g + u->l2 * w) * before, m) + u->outside * w;
         hold(u, at, x->out[0], master_of(x), i, w * u->decay - u->lr * after * step);
         for (int k = 0; k < x->moments; k++)
-            if (x->out[1 + k]) ref_set(x->out[1 + k], i, m[k]);
+            if (x->out[1 + k]) store_moment(u, at, x, k, i, m[k]);
     }
 }
 
-static gm_status update_all(gm_device *dev, const gm_call *call, double momentum, direction *take)
+static gm_status update_all(gm_device *dev, const gm_call *call, double momentum, unsigned squares, direction *take)
 {
     const gm_attrs *at = call->attrs;
     update          u = update_of(dev, call, momentum);
     int             width = gm_op_gives(call->op)->n;
     for (int k = 2; k < call->n_in; k++) {
-        parameter x = {call->in[k], call->out + width * (k - 2), width - 3};
+        parameter x = {call->in[k], call->out + width * (k - 2), width - 3, squares, NULL};
+        bool      coded = at->states == GM_STATES_BLOCKS;
+        if (coded) GM_TRY(ref_scratch(MOMENTS * gm_tensor_numel(x.g), &x.room));
+        if (coded) code_moments(&x, false);
         if (at->measure) measure(&u, at, &x, take);
         else if (u.control.go) apply(&u, at, &x, take);
+        if (coded && u.control.go && !at->measure) code_moments(&x, true);
+        free(x.room);
     }
     return GM_OK;
 }
 
-#define GM_OPTIMIZER(name, moments, there, momentum, ...)                      \
-    gm_status gm_ref_##name(gm_device *dev, const gm_call *call)               \
-    {                                                                          \
-        return update_all(dev, call, call->attrs->momentum, name##_direction); \
+#define GM_OPTIMIZER(name, moments, there, positive, momentum, ...)                      \
+    gm_status gm_ref_##name(gm_device *dev, const gm_call *call)                         \
+    {                                                                                    \
+        return update_all(dev, call, call->attrs->momentum, positive, name##_direction); \
     }
 #include "../optimizers.def"
 #undef GM_OPTIMIZER

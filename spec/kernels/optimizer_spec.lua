@@ -2,6 +2,7 @@
 --
 -- Parameters and gradients are in [-1, 1), second moments in [0.1, 1): an update is a sum of a few terms below 2, each
 -- with some roundings.
+local ffi = require "ffi"
 local gm = require "ganymede"
 local core = require "ganymede.core"
 local support = require "spec.kernels.support"
@@ -21,6 +22,27 @@ end
 local function small(shape, dtype, layout)
   local make = support.given(shape, dtype, layout)
   return function() return core.run_op("ref", "affine", { n = 1, (make()) }, { n = 1, true }, { alpha = 0.25 })[1] end
+end
+
+-- Blocks of 256 and less; rows that are longer than a block, and several dimensions that are one row.
+local coded_shapes = { { 3 }, { 0 }, { 70, 33 }, { 5000 }, { 3, 300 }, { 4, 8, 5, 9 } }
+
+local function zeros(shape, dtype, layout)
+  return core.run_op("ref", "affine", { n = 1, support.input(shape, dtype, layout) }, { n = 1, true }, { alpha = 0 })[1]
+end
+
+-- A moment of this shape in 8 bits: any codes, scales in [0.5, 1).
+local function states_in_8_bits(shape)
+  local n, columns = 1, 1
+  for d = #shape, 1, -1 do
+    columns, n = columns < 256 and columns * shape[d] or columns, n * shape[d]
+  end
+  local blocks = n > 0 and n / columns * math.ceil(columns / 256) or 0
+  local at = math.ceil(n / 4) * 4
+  local codes = support.integers({ at + 4 * blocks }, "u8", 0, 255)
+  local scales = support.input({ blocks }, "f32", nil, 0.5, 1)
+  if blocks > 0 then ffi.copy(ffi.cast("char *", codes:data()) + at, scales:data(), 4 * blocks) end
+  return function() return support.copy(codes) end
 end
 
 -- roles: "p" and "m", "v", "mean", "master" after it; false: absent. control: the control tensor, or nil; missed:
@@ -105,6 +127,73 @@ describe("optimizers agree with ref:", function()
           support.agree { op = "lion", inputs = { false, false, whole(dtype, -4, 4) }, outputs = outputs,
                           attrs = { beta1 = 0.5, beta2 = 0.75, decoupled = true, weight_decay = 0.5 },
                           within = within }
+        end
+      end
+    end)
+  end)
+
+  -- A code leaps where the reference rounds another way. So gradients are 0 or there are no moments yet, and decays are
+  -- powers of 2: what is encoded is then exact, and codes and scales are the same bits. Weights are rounded as always.
+  for _, t in ipairs { 1, 3 } do
+    for _, layout in ipairs { "contiguous", "window", "turned" } do
+      it(("states in 8 bits, step %d, %s"):format(t, layout), function()
+        gm.scope(function()
+          at_step(t, 0.01, 0.5, 4)
+          for _, dtype in ipairs { "f32", "bf16", "f16" } do
+            for _, shape in ipairs(coded_shapes) do
+              local function g() return (t == 1 and support.input or zeros)(shape, dtype, layout) end
+              local p, master = support.given(shape, dtype, layout), false
+              if dtype ~= "f32" then master = support.given(shape, "f32", layout) end
+              local function agree(op, outputs, attrs, control)
+                attrs.states = 2
+                support.agree { op = op, inputs = { control or false, false, g() }, outputs = outputs, attrs = attrs,
+                                within = within }
+              end
+              local function coded(fresh) return states_in_8_bits(shape, fresh) end
+              agree("sgd", { n = 4, p, coded(), master, false }, { momentum = 0.5 })
+              if t == 3 then
+                agree("adam", { n = 6, p, coded(), coded(), coded(), master, false },
+                  { beta1 = 0.5, beta2 = 0.5, eps = 0.1, amsgrad = true })
+                agree("rmsprop", { n = 6, p, coded(), coded(), false, master, false },
+                  { beta2 = 0.25, momentum = 0.5, eps = 0.1 })
+                local skipped = support.numbers({ 0, 0, 0.3, 0, 4, 0, 1, 0, 0, 0, 0 }, layout)
+                agree("adam", { n = 6, p, coded(), coded(), false, master, false }, {}, skipped)
+              end
+            end
+          end
+        end)
+      end)
+
+      it(("states in bf16, step %d, %s"):format(t, layout), function()
+        gm.scope(function()
+          at_step(t, 0.01, 0.5, 4)
+          local attrs = { beta1 = 0.9, beta2 = 0.99, eps = 1e-3, states = 1, stream = { key = 2 ^ 40 + 77, step = 0 } }
+          for _, dtype in ipairs { "f32", "bf16" } do
+            for _, shape in ipairs(coded_shapes) do
+              local function kept(low) return support.given(shape, "bf16", layout, low) end
+              support.agree { op = "adam", inputs = { false, false, support.input(shape, dtype, layout) },
+                outputs = { n = 6, support.given(shape, dtype, layout), kept(), kept(0.1), false,
+                            dtype ~= "f32" and support.given(shape, "f32", layout) or false, false },
+                attrs = attrs, within = within }
+            end
+          end
+        end)
+      end)
+    end
+  end
+
+  it("trust ratios with states in fewer bits", function()
+    gm.scope(function()
+      at_step(2, 0.01, 0.5, 4)
+      for states = 1, 2 do
+        for _, shape in ipairs(coded_shapes) do
+          local function kept() return states == 1 and support.given(shape, "bf16", "contiguous", 0.1)
+            or states_in_8_bits(shape) end
+          local lamb = { eps = 1e-3, trust = 1, decoupled = true, weight_decay = 0.1, states = states, measure = true }
+          support.agree { op = "adam", inputs = { false, false, support.input(shape, "f32") }, attrs = lamb,
+            outputs = { n = 6, support.given(shape, "f32"), kept(), kept(), false, false,
+                        function() return gm.zeros({ 2 }, { dtype = "f64" }) end },
+            within = { within, within, within, within, within, support.relative(2 ^ 34) } }
         end
       end
     end)

@@ -36,7 +36,7 @@ local function tensors_of(trainer, hooks)
   local out = {}
   for _, entry in ipairs(trainer.engine.model:state()) do out[#out + 1] = entry end
   for _, entry in ipairs(trainer.engine.optimizer:state()) do
-    out[#out + 1] = { name = "optimizer/" .. entry.name, tensor = entry.tensor }
+    out[#out + 1] = { name = "optimizer/" .. entry.name, tensor = entry.tensor, store = entry.store }
   end
   for _, own in ipairs(hooks or of_hooks(trainer)) do
     for _, entry in ipairs(own.entries) do out[#out + 1] = entry end
@@ -270,7 +270,10 @@ local function known_hooks(trainer, ck)
 end
 
 local function apply(trainer, ck, wanted, path, new_hooks)
-  for _, entry in ipairs(wanted) do ck:read_into(entry.name, entry.tensor) end
+  for _, entry in ipairs(wanted) do
+    ck:read_into(entry.name, entry.tensor)
+    if entry.store then entry.store() end
+  end
   for _, own in ipairs(new_hooks) do
     own.hook:begin_anew()
     trainer:say(("resume: the checkpoint has no tensors of %s, which begins with what was loaded"):format(

@@ -6,9 +6,9 @@
 --     optimizer:step { clip = 1 }            -- uses the rate optimizer.lr, which schedulers write
 --
 -- The second argument is a module, a list of tensors, or a list of groups { params = ..., lr_scale =,
--- weight_decay =, trust = }. In a config, `groups` selects parameters by their names (Lua patterns). A parameter
--- belongs to the first group whose pattern matches its name. The trap: as in PyTorch, weight decay also acts on biases
--- and norms, unless no_decay = "norm_and_bias".
+-- weight_decay =, trust =, and any option of the class, such as betas or state_dtype }. In a config,
+-- `groups` selects parameters by their names (Lua patterns). A parameter belongs to the first group whose pattern
+-- matches its name. The trap: as in PyTorch, weight decay also acts on biases and norms, but for no_decay.
 -- @module ganymede.optim
 local core = require "ganymede.core"
 local held = require "ganymede.tensor.held"
@@ -31,6 +31,8 @@ local group_options = {
   match = { type = "string", optional = true, doc = "the Lua pattern of the names of the parameters in the group" },
   lr_scale = { type = "number", min = 0, default = 1,
     doc = "the factor by which the learning rate of these parameters is multiplied" },
+  lr = { type = "number", min = 0, optional = true,
+    doc = "the learning rate of these parameters, before the scheduler, which changes all in proportion" },
   weight_decay = { type = "number", min = 0, optional = true,
     doc = "the weight decay of these parameters; default: that of the optimizer" },
   trust = { type = "boolean", optional = true,
@@ -43,8 +45,8 @@ local common = {
   weight_decay = { type = "number", min = 0, default = 0,
     doc = "the weight decay of every parameter whose group sets none" },
   groups = { type = "table", optional = true,
-    doc = "the list of groups { match = pattern, lr_scale =, weight_decay =, trust = }; a parameter belongs to the "
-      .. "first that matches its name" },
+    doc = "the list of groups { match = pattern, lr_scale =, lr =, weight_decay =, trust =, and options of the "
+      .. "optimizer, such as betas }; a parameter belongs to the first that matches its name" },
   no_decay = { type = "string", one_of = { "none", "norm_and_bias" }, default = "none",
                doc = "which parameters are left out of weight decay; norm_and_bias: those with fewer than two "
                  .. "dimensions" },
@@ -91,18 +93,49 @@ local function has_trust(opt, group, tensor)
   return not (opt.no_trust == "norm_and_bias" and tensor:dim() < 2)
 end
 
--- Groups given in code -> the list of their parameters, each { name, tensor, lr_scale, weight_decay, trust }.
-local function from_group_list(owner, groups, opt)
-  local out = {}
+-- What groups of a class may have: all of its options but those that choose parameters, where kernels read them.
+local function options_of_groups(class)
+  local all = {}
+  for key, entry in pairs(group_options) do all[key] = entry end
+  for key, entry in pairs(class.attrs and class.options or {}) do
+    if not (all[key] or key == "groups" or key == "no_decay" or key == "no_trust") then
+      all[key] = {}
+      for field, value in pairs(entry) do all[key][field] = value end
+      all[key].default, all[key].optional = nil, true
+    end
+  end
+  return all
+end
+
+-- A group as it was given -> with its defaults, own: the options of the class that it gives, or nil.
+local function checked_group(class, what, given, opt)
+  local g = options.check(what, options_of_groups(class), given, 0)
+  refuse_trust(class.name, what:sub(#class.name + 3), g, opt)
+  for key in pairs(given) do
+    if not group_options[key] then
+      g.own = g.own or {}
+      g.own[key] = g[key]
+    end
+  end
+  if not g.lr then return g end
+  if given.lr_scale or opt.lr == 0 then
+    error(("%s: lr goes with no lr_scale, and not with a learning rate of the optimizer that is 0"):format(what), 0)
+  end
+  g.lr_scale = g.lr / opt.lr
+  return g
+end
+
+-- Groups given in code -> the list of their parameters, each { name, tensor, lr_scale, weight_decay, trust, own }.
+local function from_group_list(class, groups, opt)
+  local out, owner = {}, class.name
   for i, given in ipairs(groups) do
-    local g = options.check(("%s: group %d"):format(owner, i), group_options, given, 0)
+    local g = checked_group(class, ("%s: group %d"):format(owner, i), given, opt)
     if not g.params then error(("%s: group %d has no 'params'"):format(owner, i), 0) end
-    refuse_trust(owner, "group " .. i, g, opt)
     for _, p in ipairs(named(owner, g.params)) do
       local name = is_module(g.params) and p.name or ("%d.%s"):format(i, p.name)
       out[#out + 1] = { name = name, tensor = p.tensor, lr_scale = g.lr_scale,
                         weight_decay = g.weight_decay or opt.weight_decay, has_decay = g.weight_decay ~= nil,
-                        trust = has_trust(opt, g, p.tensor) }
+                        trust = has_trust(opt, g, p.tensor), own = g.own }
     end
   end
   return out
@@ -143,16 +176,16 @@ local function refuse_idle(owner, groups, names)
 end
 
 -- A module or a list of tensors, with the groups of a config -> the list of its parameters, each { name, tensor,
--- lr_scale, weight_decay, trust }.
-local function with_settings(owner, given, opt)
+-- lr_scale, weight_decay, trust, own }.
+local function with_settings(class, given, opt)
+  local owner = class.name
   local params = named(owner, given)
   local groups = {}
   for i, one in ipairs(opt.groups or {}) do
-    groups[i] = options.check(("%s: groups[%d]"):format(owner, i), group_options, one, 0)
+    groups[i] = checked_group(class, ("%s: groups[%d]"):format(owner, i), one, opt)
     if not groups[i].match or groups[i].params then
       error(("%s: groups[%d] needs 'match', a pattern of parameter names (params is for code)"):format(owner, i), 0)
     end
-    refuse_trust(owner, ("groups[%d]"):format(i), groups[i], opt)
   end
   local out = {}
   for i, p in ipairs(params) do
@@ -160,7 +193,7 @@ local function with_settings(owner, given, opt)
     local decay = opt.no_decay == "norm_and_bias" and p.tensor:dim() < 2 and 0 or opt.weight_decay
     out[i] = { name = p.name, tensor = p.tensor, lr_scale = g and g.lr_scale or 1,
                weight_decay = g and g.weight_decay or decay, has_decay = g and g.weight_decay ~= nil or false,
-               trust = has_trust(opt, g, p.tensor) }
+               trust = has_trust(opt, g, p.tensor), own = g and g.own }
   end
   refuse_idle(owner, groups, all_names(given, params))
   return out
@@ -189,8 +222,8 @@ local construct = signature.constructor("options table?, parameters any?", funct
   opt.params = nil
   opt = options.check(class.name, class.options, opt, 2)
   if params == nil then error(class.name .. " needs parameters: give a module as the second argument", 3) end
-  local items = is_group_list(params) and from_group_list(class.name, params, opt)
-    or with_settings(class.name, params, opt)
+  local items = is_group_list(params) and from_group_list(class, params, opt)
+    or with_settings(class, params, opt)
   local self = setmetatable({ opt = opt, lr = opt.lr, items = refuse_doubles(class.name, items), tensors = {},
     given = params }, class)
   for i, item in ipairs(items) do self.tensors[i] = item.tensor end
@@ -210,9 +243,19 @@ function Optimizer:step() error(self.name .. " does not define step{ lr, clip }"
 --- Forgets all gradients, so that the next backward pass sets them.
 function Optimizer:zero_grad() core.zero_grad(self.tensors) end
 
---- Returns the tensors, besides the parameters, that the next steps depend on: a list of { name, tensor } in which
--- each name is unique. A checkpoint saves them.
+--- Returns the tensors, besides the parameters, that the next steps depend on: a list of { name, tensor, store } in
+-- which each name is unique. A checkpoint saves them. Where an entry has the function store, tensor is a copy of the
+-- state, and store() takes the state from it.
 function Optimizer.state(_) return {} end
+
+--- What this rank holds of them: a list of { name, bytes, resting: outside of memory? }.
+function Optimizer:held()
+  local out = {}
+  for i, entry in ipairs(self:state()) do
+    out[i] = { name = entry.name, bytes = held.bytes(entry.tensor), resting = entry.resting }
+  end
+  return out
+end
 
 --- The number of updates made so far. Classes with counts_updates = true leave out steps that were skipped, and get
 -- that number back when a run resumes; others get the number of all steps.
@@ -269,14 +312,54 @@ local master_weights = { type = "boolean", default = true,
   doc = "whether each parameter of 16 bits has a copy in f32, which an update changes and then rounds into the "
     .. "parameter; if false, the parameter itself is updated with stochastic rounding" }
 
+local state_dtype = { type = "string", one_of = { "f32", "bf16", "8bit" }, default = "f32",
+  doc = "in what moments are kept: f32; bf16, rounded by chance; or 8 bits with a scale for each 256 elements "
+    .. "(Dettmers et al. 2021). Parameters of fewer than 4096 elements keep f32" }
+local SMALL = 4096
+local kinds_of_states = { f32 = 0, bf16 = 1, ["8bit"] = 2 } -- GM_STATES_* of kernels/states.h
+
+-- In what the moments of an item are kept. opt: the options that count for it.
+local function states_of(self, item, opt)
+  local kind = kinds_of_states[opt.state_dtype]
+  if kind == 0 then return 0 end
+  if self.kind == "sgd" and opt.momentum == 0 then
+    error(("%s: state_dtype = %q is for moments, and without momentum there are none"):format(self.name,
+      opt.state_dtype), 0)
+  end
+  if item.tensor:numel() < SMALL then return 0 end
+  if item.tensor:dtype() == "f64" then
+    error(("%s: state_dtype = %q, but '%s' is f64, whose moments are f64"):format(self.name, opt.state_dtype,
+      item.name), 0)
+  end
+  return kind
+end
+
+-- The options that count for a group which gives some of its own.
+local function overlaid(opt, own)
+  local out = {}
+  for key, value in pairs(opt) do out[key] = value end
+  for key, value in pairs(own or {}) do out[key] = value end
+  return out
+end
+
 -- The parent of optimizers whose update is a C kernel. A class defines `kind` and attrs(opt). The kernel reads what
 -- step_control has decided.
 local Fused = setmetatable({ takes_control = true, counts_updates = true }, { __index = Optimizer })
 
 function Fused:build(opt, items)
-  local attrs = self.attrs(opt)
-  attrs.stochastic, attrs.maximize = not opt.master_weights, opt.maximize
-  self.core = core.optimizer(self.kind, self.tensors, attrs, items)
+  local lists, place = {}, {}
+  for _, item in ipairs(items) do
+    local own = item.own or opt
+    local all = overlaid(opt, item.own)
+    if not place[own] then
+      local attrs = self.attrs(all)
+      attrs.stochastic, attrs.maximize = not all.master_weights, all.maximize
+      lists[#lists + 1], place[own] = attrs, #lists + 1
+    end
+    item.attrs, item.states = place[own], states_of(self, item, all)
+  end
+  if not lists[1] then lists[1] = self.attrs(opt) end -- of a stage without parameters
+  self.core = core.optimizer(self.kind, self.tensors, lists, items)
 end
 
 Fused.step = signature.declare("optimizer:step", "optimizer table, settings options?", {
@@ -292,8 +375,21 @@ end)
 function Fused:state()
   local out = {}
   for i, entry in ipairs(self.core:state()) do
-    out[i] = { name = ("%s/%s"):format(entry.name, self.items[entry.parameter].name), tensor = entry.tensor,
-               resting = entry.resting }
+    local numbers = not entry.tensor and self.core:numbers(entry.parameter, entry.place)
+    out[i] = { name = ("%s/%s"):format(entry.name, self.items[entry.parameter].name),
+               tensor = entry.tensor or numbers, resting = entry.resting }
+    if numbers then
+      out[i].store = function() self.core:set_numbers(entry.parameter, entry.place, numbers) end
+    end
+  end
+  return out
+end
+
+function Fused:held()
+  local out = {}
+  for i, entry in ipairs(self.core:state()) do
+    out[i] = { name = ("%s/%s"):format(entry.name, self.items[entry.parameter].name), resting = entry.resting,
+               bytes = entry.bytes or held.bytes(entry.tensor) }
   end
   return out
 end
@@ -329,7 +425,7 @@ local sgd_options = {
   dampening = { type = "number", default = 0, doc = "the part of the gradient that does not enter the velocity" },
   nesterov = { type = "boolean", default = false,
     doc = "whether w moves by g + momentum v in place of v (Nesterov); needs momentum above 0, dampening 0" },
-  master_weights = master_weights, maximize = maximize,
+  master_weights = master_weights, maximize = maximize, state_dtype = state_dtype,
 }
 local SGD = optim.class("SGD", sgd_options, Fused)
 optim.SGD = SGD
@@ -349,7 +445,7 @@ function SGD:set_momentum(value)
 end
 
 local adam_options = {
-  master_weights = master_weights, maximize = maximize,
+  master_weights = master_weights, maximize = maximize, state_dtype = state_dtype,
   betas = { type = "table", default = { 0.9, 0.999 },
     doc = "{ beta1, beta2 }: the decay rates of the running means of the gradient and of its square, each from 0, "
       .. "below 1" },
@@ -381,7 +477,7 @@ Adam.kind, Adam.attrs = "adam", adam_attrs("Adam", false)
 -- moments.
 local AdamW = optim.class("AdamW", {
   betas = adam_options.betas, eps = adam_options.eps, amsgrad = adam_options.amsgrad,
-  master_weights = master_weights, maximize = maximize,
+  master_weights = master_weights, maximize = maximize, state_dtype = state_dtype,
   weight_decay = { type = "number", min = 0, default = 0.01, doc = common.weight_decay.doc },
 }, Fused)
 optim.AdamW = AdamW
@@ -390,7 +486,7 @@ AdamW.kind, AdamW.attrs = "adam", adam_attrs("AdamW", true)
 require "ganymede.optim.families"(optim, Fused, {
   lr = common.lr, weight_decay = common.weight_decay, betas = adam_options.betas, eps = adam_options.eps,
   amsgrad = adam_options.amsgrad, sgd = sgd_options,
-  fused = { master_weights = master_weights, maximize = maximize },
+  fused = { master_weights = master_weights, maximize = maximize, state_dtype = state_dtype },
 })
 require "ganymede.optim.adafactor"(optim, { maximize = maximize })
 require "ganymede.optim.muon"(optim, Fused, { betas = adam_options.betas, eps = adam_options.eps,

@@ -154,9 +154,9 @@ end
 -- Returns the bytes of optimizer state in memory by the name of the parameter; states are named "kind/parameter".
 local function state_by_parameter(optimizer)
   local by = {}
-  for _, entry in ipairs(optimizer:state()) do
+  for _, entry in ipairs(optimizer:held()) do
     local name = entry.name:match "^[^/]*/(.*)$" or entry.name
-    if not entry.resting then by[name] = (by[name] or 0) + held.bytes(entry.tensor) end
+    if not entry.resting then by[name] = (by[name] or 0) + entry.bytes end
   end
   return by
 end

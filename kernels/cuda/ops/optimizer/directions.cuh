@@ -67,7 +67,7 @@ template <class... Names> GM_DEVICE constexpr int gm_count(Names...) { return (i
 /* The number of moments it may have. */
 template <int OP> GM_DEVICE constexpr int gm_moments()
 {
-#define GM_OPTIMIZER(name, moments, there, momentum, attributes, flops, ...) \
+#define GM_OPTIMIZER(name, moments, there, positive, momentum, attributes, flops, ...) \
     if constexpr (OP == (int)GM_OP_##name) return gm_count(__VA_ARGS__);
 #include "../../../optimizers.def"
 #undef GM_OPTIMIZER

@@ -21,6 +21,7 @@ static gm_entry entry_of(const gm_tensor *g, int n_out, gm_tensor *const *out, i
     for (int d = 0; d < g->ndim; d++) e.shape[d] = g->shape[d];
     add_role(&e, GM_ROLE_G, g);
     if (!n_out) return e;
+    e.rows = gm_state_rows_of(g->ndim, g->shape);
     const gm_tensor *trust = out[n_out - 1];
     add_role(&e, GM_ROLE_P, out[0]);
     add_role(&e, GM_ROLE_MASTER, out[n_out - 2]);
@@ -38,7 +39,9 @@ static gm_status table(gm_device *dev, const gm_call *call, int first, int n_out
     for (int k = first; k < call->n_in; k++) {
         if (!gm_tensor_numel(call->in[k])) continue;
         gm_entry e = entry_of(call->in[k], n_out, call->out + n_out * (k - first), a->chunks);
-        a->chunks += (e.n + GM_UPDATE_CHUNK - 1) / GM_UPDATE_CHUNK;
+        int64_t  units = e.n;
+        if (a->states == GM_STATES_BLOCKS) units = GM_STATE_BLOCK * e.rows.blocks;
+        a->chunks += (units + GM_UPDATE_CHUNK - 1) / GM_UPDATE_CHUNK;
         entries[a->count++] = e;
     }
     if (a->count) return gm_table_take(dev, entries, a->count, &a->entries);
@@ -89,8 +92,8 @@ done:
 }
 
 /* momentum: or beta1, as optimizers.def says. */
-static gm_status update(gm_device *dev, const gm_call *call, double momentum, unsigned there, const char *apply,
-                        const char *measures)
+static gm_status update(gm_device *dev, const gm_call *call, double momentum, unsigned there, unsigned squares,
+                        const char *apply, const char *measures)
 {
     const gm_attrs *at = call->attrs;
     int             n_out = call->n_in > 2 ? call->n_out / (call->n_in - 2) : 0; /* of each gradient */
@@ -110,22 +113,26 @@ static gm_status update(gm_device *dev, const gm_call *call, double momentum, un
          .amsgrad = at->amsgrad,
          .stochastic = at->stochastic,
          .corrects = call->op == GM_OP_adam && at->bias_correction,
-         .there = there};
+         .there = there,
+         .squares = squares,
+         .states = at->states};
     if (call->in[0]) a.control = gm_tensor_data(call->in[0]), a.control_stride = call->in[0]->stride[0];
     if (call->in[1]) a.missed = gm_tensor_data(call->in[1]);
     GM_TRY(gm_cuda_step(dev, &a.step));
     GM_TRY(table(dev, call, 2, n_out, &a));
     if (at->measure) return a.count ? measure(dev, measures, &a) : GM_OK;
     gm_cuda_grid grid = grid_of(&a);
-    grid.shared = sizeof(gm_update_step);
+    grid.shared = sizeof(gm_update_step) + (at->states ? 32 * sizeof(double) : 0);
     return GM_LAUNCH(dev, apply, grid, a);
 }
 
-#define GM_OPTIMIZER(name, moments, there, momentum, ...)                                                   \
-    gm_status cuda_##name(gm_device *dev, const gm_call *call)                                              \
-    {                                                                                                       \
-        const gm_attrs *at = call->attrs;                                                                   \
-        return update(dev, call, at->momentum, (unsigned)(there), "gm_update_" #name, "gm_measure_" #name); \
+#define GM_OPTIMIZER(name, moments, there, positive, momentum, ...)                                 \
+    gm_status cuda_##name(gm_device *dev, const gm_call *call)                                      \
+    {                                                                                               \
+        const gm_attrs *at = call->attrs;                                                           \
+        const char     *states = at->states ? "gm_states_" #name : NULL;                            \
+        return update(dev, call, at->momentum, (unsigned)(there), (unsigned)(positive),             \
+                      states ? states : "gm_update_" #name, states ? states : "gm_measure_" #name); \
     }
 #include "../../../optimizers.def"
 #undef GM_OPTIMIZER

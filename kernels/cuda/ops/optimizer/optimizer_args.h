@@ -4,6 +4,7 @@
 #define GM_CUDA_OPTIMIZER_ARGS_H
 
 #include "../../../device.h"
+#include "../../../states.h"
 #include "../../../step_control.h"
 #include "../../../trust.h"
 #include "../../runtime/refusal.h"
@@ -17,13 +18,14 @@
 enum { GM_ROLE_G, GM_ROLE_P, GM_ROLE_MASTER, GM_ROLE_MOMENT, GM_ROLES = GM_ROLE_MOMENT + GM_UPDATE_MOMENTS };
 
 typedef struct gm_entry {
-    void   *data[GM_ROLES]; /* NULL: there is none */
-    int64_t n, chunk;       /* elements; the first of its chunks */
-    int32_t dtype, dense;   /* gm_dtype; dense: no gaps in any of them */
-    int32_t vectors, ndim;  /* vectors: and all begin at multiples of 16 bytes */
-    int64_t shape[GM_MAX_DIMS], stride[GM_ROLES][GM_MAX_DIMS];
-    double *trust; /* (2), trust_stride apart; NULL: it has no ratio */
-    int64_t trust_stride;
+    void         *data[GM_ROLES]; /* NULL: there is none */
+    int64_t       n, chunk;       /* elements; the first of its chunks */
+    int32_t       dtype, dense;   /* gm_dtype; dense: no gaps in any of them */
+    int32_t       vectors, ndim;  /* vectors: and all begin at multiples of 16 bytes */
+    int64_t       shape[GM_MAX_DIMS], stride[GM_ROLES][GM_MAX_DIMS];
+    gm_state_rows rows;  /* of moments in blocks */
+    double       *trust; /* (2), trust_stride apart; NULL: it has no ratio */
+    int64_t       trust_stride;
 } gm_entry;
 
 typedef struct gm_update_args {
@@ -40,6 +42,8 @@ typedef struct gm_update_args {
     int32_t              nesterov, decoupled, maximize, amsgrad, stochastic;
     int32_t              corrects; /* Adam's moments are divided by 1 - beta^t */
     uint32_t             there;    /* moments, bit k for moment k */
+    uint32_t             squares;  /* those that are never below 0 */
+    int64_t              states;   /* GM_STATES_* */
 } gm_update_args;
 
 /* The step's constants, worked out by one thread of each block: g = (scale g + l2 w) before,

@@ -1,0 +1,147 @@
+/* states.c - updates of parameters whose moments are kept in bf16 or in blocks of 8 bits (states.h). A block, or as
+ * many elements, passes through buffers of f32 that stay in the nearest cache. Part of optimizer.c.
+ *
+ * The code nearest to a number is found from the upper bits of the number: cells of 7 bits of fraction are so narrow
+ * that at most one middle between two codes is in each. */
+#include <pthread.h>
+
+#define CELLS_FROM ((127 - 23) << 7)             /* 2^-23: smaller numbers have the code 0 */
+#define CELLS      ((127 << 7) + 1 - CELLS_FROM) /* to 1 */
+
+static uint8_t        cells[2][CELLS]; /* signed, unsigned: the code nearest to the least number of a cell */
+static pthread_once_t cells_made = PTHREAD_ONCE_INIT;
+
+static void make_cells(void)
+{
+    for (uint32_t i = 0; i < CELLS; i++) {
+        uint32_t bits = (i + CELLS_FROM) << 16;
+        float    least;
+        memcpy(&least, &bits, 4);
+        cells[0][i] = (uint8_t)gm_code_nearest(gm_codes_signed, 128, least);
+        cells[1][i] = (uint8_t)gm_code_nearest(gm_codes_unsigned, 255, least);
+    }
+}
+
+static void prepare_codes(void) { pthread_once(&cells_made, make_cells); }
+
+static void decode_block(const uint8_t *code, float scale, bool squares, int n, float *to)
+{
+    const float *values = squares ? gm_codes_unsigned : gm_codes_signed;
+    for (int i = 0; i < n; i++) to[i] = values[code[i]] * scale;
+}
+
+/* The code of a size from 0 to 1; top: the largest that there is. */
+static inline int code_of(const uint8_t *cell, const float *values, int top, float size)
+{
+    int32_t bits, place;
+    memcpy(&bits, &size, 4);
+    place = (bits >> 16) - CELLS_FROM;
+    int code = cell[place > 0 ? place : 0];
+    return code < top ? code + (size >= 0.5f * (values[code] + values[code + 1])) : top;
+}
+
+static float scale_of(const float *x, int n)
+{
+    float   largest = x[0], least = x[0];
+    int32_t bits = 0;
+    for (int i = 0; i < n; i++) {
+        int32_t u;
+        memcpy(&u, x + i, 4);
+        u &= 0x7fffffff;
+        bits = u > bits ? u : bits;
+        largest = x[i] > largest ? x[i] : largest;
+        least = x[i] < least ? x[i] : least;
+    }
+    return gm_state_scale(largest, least, (uint32_t)bits);
+}
+
+/* x is lost. */
+static void encode_block(float *x, bool squares, int n, uint8_t *code, float *scale)
+{
+    float s = *scale = scale_of(x, n);
+    if (!(s < 0 || s > 0)) { /* 0, or NaN */
+        memset(code, 0, (size_t)n);
+        return;
+    }
+    for (int i = 0; i < n; i++) x[i] /= s;
+    if (squares)
+        for (int i = 0; i < n; i++) code[i] = gm_code_unsigned(x[i], code_of(cells[1], gm_codes_unsigned, 255, x[i]));
+    else
+        for (int i = 0; i < n; i++)
+            code[i] = gm_code_signed(x[i], code_of(cells[0], gm_codes_signed, x[i] < 0 ? 127 : 128, fabsf(x[i])));
+}
+
+/* n elements of bf16 from number `first` of their tensor on, rounded by chance. */
+static void round_moment(const optimizer_job *j, int k, int64_t first, int n, const float *from, uint16_t *to)
+{
+    gm_philox words = {{0, 0, 0, 0}};
+    for (int i = 0; i < n; i++) {
+        if (i == 0 || (first + i) % 4 == 0) words = gm_state_words(j->key, first + i, j->step);
+        to[i] = gm_round_by_chance(GM_BF16, from[i], gm_state_word(words.v[(first + i) % 4], k));
+    }
+}
+
+typedef struct states_room {
+    float moment[OPTIMIZER_MOMENTS][GM_STATE_BLOCK];
+    char  moved[ROLES][GM_STATE_BLOCK * 8]; /* of tensors that are not contiguous */
+} states_room;
+
+/* The address of n elements from number `first` on, in room where the tensor is not contiguous. */
+static void *elements_of(const gm_tensor *t, int64_t first, int n, char *room)
+{
+    if (gm_tensor_is_contiguous(t)) return (char *)gm_tensor_data(t) + (size_t)first * gm_dtype_size(t->dtype);
+    move_elements(t, first, n, room, false);
+    return room;
+}
+
+static float *scale_at(const gm_tensor *moment, gm_state_rows rows, int64_t block)
+{
+    return (float *)((char *)gm_tensor_data(moment) + gm_state_scales_at(rows.n)) + block;
+}
+
+/* Elements [first, first + n), n at most GM_STATE_BLOCK. block: their number, where moments are kept in blocks. */
+static void update_block(const optimizer_job *j, const optimizer_part *part, gm_state_rows rows, int64_t block,
+                         int64_t first, int n)
+{
+    states_room room __attribute__((aligned(64)));
+    void       *t[ROLES] = {0}, *kept[OPTIMIZER_MOMENTS] = {0};
+    int         tensor = part->tensor;
+    bool        coded = j->states == GM_STATES_BLOCKS;
+    for (int role = 0; role < ROLES; role++) {
+        const gm_tensor *x = tensor_of(j, tensor, role);
+        int              k = role - ROLE_MOMENT;
+        if (!x) continue;
+        t[role] = elements_of(x, first, n, room.moved[role]);
+        if (k < 0 || role >= ROLE_MASTER) continue;
+        kept[k] = t[role];
+        t[role] = room.moment[k];
+        if (coded) decode_block(kept[k], *scale_at(x, rows, block), j->squares >> k & 1, n, t[role]);
+        else find_cast(GM_BF16, GM_F32)(n, kept[k], t[role]);
+    }
+    if (gm_dtype_is_narrow(j->in[tensor]->dtype)) update_narrow(j, part, first, n, t);
+    else j->row[0](j, part, n, t);
+    if (j->measure) return;
+    for (int role = ROLE_P; role < ROLES; role++) {
+        const gm_tensor *x = tensor_of(j, tensor, role);
+        int              k = role - ROLE_MOMENT;
+        bool             moment = k >= 0 && role < ROLE_MASTER;
+        if (!x) continue;
+        if (moment && coded) encode_block(t[role], j->squares >> k & 1, n, kept[k], scale_at(x, rows, block));
+        if (moment && !coded) round_moment(j, k, first, n, t[role], kept[k]);
+        if (!gm_tensor_is_contiguous(x)) move_elements(x, first, n, room.moved[role], true);
+    }
+}
+
+/* Elements, or blocks, [first, first + n) of a tensor. */
+static void update_states(const optimizer_job *j, const optimizer_part *part, int64_t first, int64_t n)
+{
+    const gm_tensor *g = j->in[part->tensor];
+    gm_state_rows    rows = gm_state_rows_of(g->ndim, g->shape);
+    if (j->states == GM_STATES_BLOCKS) {
+        for (int64_t b = first; b < first + n; b++)
+            update_block(j, part, rows, b, gm_state_first(rows, b), gm_state_length(rows, b));
+        return;
+    }
+    for (int64_t i = 0; i < n; i += GM_STATE_BLOCK)
+        update_block(j, part, rows, 0, first + i, (int)(n - i < GM_STATE_BLOCK ? n - i : GM_STATE_BLOCK));
+}
