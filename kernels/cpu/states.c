@@ -8,18 +8,27 @@
 #define CELLS_FROM ((127 - 23) << 7)             /* 2^-23: smaller numbers have the code 0 */
 #define CELLS      ((127 << 7) + 1 - CELLS_FROM) /* to 1 */
 
-static uint8_t        cells[2][CELLS]; /* signed, unsigned: the code nearest to the least number of a cell */
+/* signed, unsigned: the code nearest to the least number of a cell; from which number on the next code is nearer. Of
+ * 32 bits, as vectors want them. */
+static int32_t        cells[2][CELLS];
+static float          middles[2][256];
 static pthread_once_t cells_made = PTHREAD_ONCE_INIT;
 
-static void make_cells(void)
+static void make_codes(const float *values, int top, int32_t *cell, float *middle)
 {
     for (uint32_t i = 0; i < CELLS; i++) {
         uint32_t bits = (i + CELLS_FROM) << 16;
         float    least;
         memcpy(&least, &bits, 4);
-        cells[0][i] = (uint8_t)gm_code_nearest(gm_codes_signed, 128, least);
-        cells[1][i] = (uint8_t)gm_code_nearest(gm_codes_unsigned, 255, least);
+        cell[i] = gm_code_nearest(values, top, least);
     }
+    for (int i = 0; i < 256; i++) middle[i] = i < top ? 0.5f * (values[i] + values[i + 1]) : INFINITY;
+}
+
+static void make_cells(void)
+{
+    make_codes(gm_codes_signed, 128, cells[0], middles[0]);
+    make_codes(gm_codes_unsigned, 255, cells[1], middles[1]);
 }
 
 static void prepare_codes(void) { pthread_once(&cells_made, make_cells); }
@@ -30,45 +39,62 @@ static void decode_block(const uint8_t *code, float scale, bool squares, int n, 
     for (int i = 0; i < n; i++) to[i] = values[code[i]] * scale;
 }
 
-/* The code of a size from 0 to 1; top: the largest that there is. */
-static inline int code_of(const uint8_t *cell, const float *values, int top, float size)
-{
-    int32_t bits, place;
-    memcpy(&bits, &size, 4);
-    place = (bits >> 16) - CELLS_FROM;
-    int code = cell[place > 0 ? place : 0];
-    return code < top ? code + (size >= 0.5f * (values[code] + values[code + 1])) : top;
-}
-
+/* As gm_state_scale, by the bits of the numbers: loops over integers become vectors. */
 static float scale_of(const float *x, int n)
 {
-    float   largest = x[0], least = x[0];
-    int32_t bits = 0;
+    int32_t size = 0, positive = 0;
+    float   scale;
     for (int i = 0; i < n; i++) {
         int32_t u;
         memcpy(&u, x + i, 4);
         u &= 0x7fffffff;
-        bits = u > bits ? u : bits;
-        largest = x[i] > largest ? x[i] : largest;
-        least = x[i] < least ? x[i] : least;
+        size = u > size ? u : size;
     }
-    return gm_state_scale(largest, least, (uint32_t)bits);
+    for (int i = 0; i < n; i++) {
+        int32_t u;
+        memcpy(&u, x + i, 4);
+        positive |= u == size;
+    }
+    memcpy(&scale, &size, 4);
+    return gm_state_scale(positive ? scale : 0, positive ? 0 : -scale, (uint32_t)size);
+}
+
+/* The codes of the sizes of n ratios. */
+static void codes_of(const float *ratio, bool squares, int n, int32_t *to)
+{
+    const int32_t *cell = cells[squares];
+    const float   *middle = middles[squares];
+    for (int i = 0; i < n; i++) {
+        int32_t bits;
+        float   size;
+        memcpy(&bits, ratio + i, 4);
+        bits &= 0x7fffffff;
+        memcpy(&size, &bits, 4);
+        int32_t place = (bits >> 16) - CELLS_FROM;
+        int32_t code = cell[place > 0 ? place : 0];
+        to[i] = code + (size >= middle[code]);
+    }
 }
 
 /* x is lost. */
 static void encode_block(float *x, bool squares, int n, uint8_t *code, float *scale)
 {
-    float s = *scale = scale_of(x, n);
+    int32_t size[GM_STATE_BLOCK];
+    float   s = *scale = scale_of(x, n);
     if (!(s < 0 || s > 0)) { /* 0, or NaN */
         memset(code, 0, (size_t)n);
         return;
     }
     for (int i = 0; i < n; i++) x[i] /= s;
-    if (squares)
-        for (int i = 0; i < n; i++) code[i] = gm_code_unsigned(x[i], code_of(cells[1], gm_codes_unsigned, 255, x[i]));
-    else
-        for (int i = 0; i < n; i++)
-            code[i] = gm_code_signed(x[i], code_of(cells[0], gm_codes_signed, x[i] < 0 ? 127 : 128, fabsf(x[i])));
+    codes_of(x, squares, n, size);
+    for (int i = 0; i < n; i++) { /* as gm_code_signed and gm_code_unsigned, without branches */
+        int32_t bits, c = size[i];
+        memcpy(&bits, x + i, 4);
+        int32_t negative = bits >> 31, least = squares & (bits > 0), most = 255 + (negative & -128);
+        c = c > least ? c : least;
+        c = c < most ? c : most;
+        code[i] = (uint8_t)(c + (negative & -(c > 0) & 128));
+    }
 }
 
 /* n elements of bf16 from number `first` of their tensor on, rounded by chance. */

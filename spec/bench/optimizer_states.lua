@@ -1,7 +1,7 @@
 --- The time of an update of AdamW with states in f32, bf16 and 8 bits, and of Adafactor, beside the time that the bytes
 -- alone take.
 --
---     build/ganymede run spec/bench/optimizer_states.lua [elements in millions]
+--     MILLIONS=16 build/ganymede run spec/bench/optimizer_states.lua
 --
 -- The floor: an update reads the gradient, the weight and the states, and writes the last two. The bandwidth is that of
 -- an axpy on tensors of the same size, which reads two and writes one. Times are the least of 7.
@@ -9,7 +9,7 @@ local core = require "ganymede.core"
 local gm = require "ganymede"
 local optim = require "ganymede.optim"
 
-local rows = math.floor((tonumber((...)) or 16) * 2 ^ 20 / 1024)
+local rows = math.floor((tonumber(os.getenv "MILLIONS") or 16) * 2 ^ 20 / 1024)
 local n = rows * 1024
 
 local function least(fn)
