@@ -248,7 +248,7 @@ function Optimizer:zero_grad() core.zero_grad(self.tensors) end
 -- state, and store() takes the state from it.
 function Optimizer.state(_) return {} end
 
---- What this rank holds of them: a list of { name, bytes, resting: outside of memory? }.
+-- What this rank holds of them: a list of { name, bytes, resting: outside of memory? }.
 function Optimizer:held()
   local out = {}
   for i, entry in ipairs(self:state()) do
@@ -492,6 +492,6 @@ require "ganymede.optim.adafactor"(optim, { maximize = maximize })
 require "ganymede.optim.muon"(optim, Fused, { betas = adam_options.betas, eps = adam_options.eps,
   master_weights = master_weights })
 
-signature.export("optimizer", Fused, ":", { "offload", "room" })
-signature.export("optimizer", Optimizer, ":", { "build", "step", "set_momentum", "offload", "room" })
+signature.export("optimizer", Fused, ":", { "held", "offload", "room" })
+signature.export("optimizer", Optimizer, ":", { "build", "held", "step", "set_momentum", "offload", "room" })
 return require("ganymede.base.missing").guard("optim", signature.export("optim", optim))
