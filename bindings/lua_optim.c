@@ -95,7 +95,7 @@ void gm_push_state(lua_State *L, int i, const char *name, gm_tensor *t, const gm
     lua_setfield(L, -2, "tensor");
 }
 
-/* o:offload(tier, fraction): the part of the states that rests in the rank's tier from here on; before the first step */
+/* o:offload(tier, fraction): this part of the states rests in the rank's tier from here on; before the first step */
 static int offload(lua_State *L)
 {
     L_TRY(L, gm_optimizer_offload(check_optimizer(L), gm_check_tier(L, 2), luaL_checknumber(L, 3)));

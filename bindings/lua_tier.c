@@ -114,10 +114,8 @@ int gm_open_tier(lua_State *L)
         GM_FUNCTION("stats", stats, "tier object"),
         GM_FUNCTION("close", close, "tier object"),
         GM_LAST_FUNCTION};
-    static const gm_declaration functions[] = {
-        GM_FUNCTION("tier", tier, "kind string, folder string, ring number"),
-        GM_FUNCTION("rests", rests, "t tensor"),
-        GM_LAST_FUNCTION};
+    static const gm_declaration functions[] = {GM_FUNCTION("tier", tier, "kind string, folder string, ring number"),
+                                               GM_FUNCTION("rests", rests, "t tensor"), GM_LAST_FUNCTION};
     gm_new_class(L, TIER, methods, close);
     gm_declare(L, functions);
     return 0;

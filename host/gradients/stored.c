@@ -217,7 +217,7 @@ static gm_status discard(gm_storage *s)
         return GM_FAIL(GM_EINVAL, "a parameter is updated while its numbers are held, by gm.gathered or by a transfer "
                                   "that is under way; end that first");
     gm_order_end(&u->set->order); /* a step has ended */
-    u->version = s->version; /* what was in the block is old, and goes without being written back */
+    u->version = s->version;      /* what was in the block is old, and goes without being written back */
     return leave(u);
 }
 

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 
 struct gm_offload {
-    gm_tier  *tier;
-    int       n;
-    uint64_t  room[]; /* of each parameter; 0: its states stay in memory */
+    gm_tier *tier;
+    int      n;
+    uint64_t room[]; /* of each parameter; 0: its states stay in memory */
 };
 
 static gm_status check_ring(const gm_tier *tier, uint64_t largest)

@@ -223,8 +223,7 @@ gm_status gm_optimizer_offload(gm_optimizer *o, gm_tier *tier, double fraction)
     gm_status st = room ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for the offload of %d parameters", o->n);
     if (o->offload) st = GM_FAIL(GM_EINVAL, "optimizer: its states are offloaded already");
     for (int i = 0; i < o->n && st == GM_OK; i++) {
-        if (has_states(&o->items[i]))
-            st = GM_FAIL(GM_EINVAL, "optimizer: states are offloaded before the first step");
+        if (has_states(&o->items[i])) st = GM_FAIL(GM_EINVAL, "optimizer: states are offloaded before the first step");
         room[i] = room_of(o, &o->items[i], gm_tier_stats_of(tier).kind);
     }
     if (st == GM_OK) st = gm_offload_new(tier, fraction, o->n, room, &o->offload);

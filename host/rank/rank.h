@@ -43,7 +43,7 @@ typedef struct gm_rank {
     struct gm_reducer *reducer; /* sums gradients over ranks (host/gradients); NULL: none */
     gm_status (*gradient_is_final)(struct gm_reducer *d, struct gm_value *leaf); /* what the tape tells it */
 
-    struct { /* what rests in a tier while it is not needed (gm_rank_rest) */
+    struct {                  /* what rests in a tier while it is not needed (gm_rank_rest) */
         struct gm_tier *tier; /* NULL: nothing */
         bool            gradients, activations;
         size_t          least; /* bytes: smaller storages stay in memory */

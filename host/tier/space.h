@@ -23,8 +23,8 @@ typedef struct gm_space {
     gm_space_part *parts; /* in order of `at` */
 } gm_space;
 
-/* Takes so many bytes in a row, in the smallest gap that has them. *taken false: there is none. GM_ENOMEM: no memory for
- * the list of parts. */
+/* Takes so many bytes in a row, in the smallest gap that has them. *taken false: there is none. GM_ENOMEM: there is no
+ * memory for the list of parts. */
 gm_status gm_space_take(gm_space *s, size_t bytes, void *owner, bool *taken, size_t *at);
 void      gm_space_give_back(gm_space *s, const void *owner);
 /* *first and the result: the parts that have to leave so that a gap of so many bytes comes to be; 0: there are none

@@ -21,7 +21,7 @@ typedef struct object {
     char             *memory;   /* in the ring; NULL on meta */
     state             state;
     int               opens;
-    uint64_t          used;     /* the clock at its last use */
+    uint64_t          used; /* the clock at its last use */
     bool              changed;
     bool              blank;    /* what the tier has of it is of no use: nothing was written yet, or it was discarded */
     gm_disk_transfer *transfer; /* COMING, GOING */
@@ -36,12 +36,12 @@ struct gm_tier {
     gm_block     *block; /* of the ring */
     char         *memory;
     gm_space      ring;
-    uint64_t      clock; /* goes up with each use */
+    uint64_t      clock;   /* goes up with each use */
     object      **objects; /* by place; NULL: has gone */
     int           n_objects;
-    gm_order      order;   /* in which they were opened */
-    object       *top;     /* of the stack */
-    uint64_t      coming;  /* bytes */
+    gm_order      order;  /* in which they were opened */
+    object       *top;    /* of the stack */
+    uint64_t      coming; /* bytes */
     gm_tier_stats stats;
 };
 
@@ -153,7 +153,7 @@ static gm_status evict(object *o)
     return GM_OK;
 }
 
-/* When an object was used, for bytes that are needed now: what is open stays, and what was fetched ahead leaves last. */
+/* When an object was used, for bytes that are needed now. What is open stays; what was fetched ahead leaves last. */
 static uint64_t used_by(const void *owner)
 {
     const object *o = owner;

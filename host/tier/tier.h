@@ -11,8 +11,8 @@
  *
  * gm_run and gm_host_open open and close the storages that they touch, so ops, checkpoints and reading single elements
  * need not know of tiers. Bytes that are here lie in the ring: memory of the device's pool that is taken once. So a
- * tier holds `ring` bytes of memory whatever rests in it. Bytes stay in the ring until their place is needed; those that
- * were used least recently leave first. Bytes that are wanted before that are not read again.
+ * tier holds `ring` bytes of memory whatever rests in it. Bytes stay in the ring until their place is needed. What was
+ * used least recently leaves first. Bytes that are wanted before that are not read again.
  *
  * The tier remembers the order in which storages were opened in a step (gm_tier_end_step), and fetches what comes next
  * in the step that follows. What forward keeps for backward is pushed instead of taken: it comes back in reverse order.
@@ -52,7 +52,7 @@ typedef struct gm_tier_stats {
 /* GM_EIO: the disk's folder takes no file. GM_ENOMEM: no memory for the ring. GM_EINVAL: the device's memory is not the
  * host's, which tiers cannot serve so far. */
 gm_status gm_tier_new(gm_device *dev, const gm_tier_settings *settings, gm_tier **out);
-void gm_tier_retain(gm_tier *t); /* one more owner */
+void      gm_tier_retain(gm_tier *t); /* one more owner */
 /* An owner lets go: the tier ends with the last owner and storage that rests in it. NULL is allowed. */
 void gm_tier_release(gm_tier *t);
 

@@ -34,13 +34,13 @@ local function measure(offload)
   local whole, update, waited, read, written = {}, {}, {}, 0, 0
   for step = 1, steps do
     gm.scope(function()
-      local before = engine.tier and engine.tier:stats() or { waited_seconds = 0, read_bytes = 0, written_bytes = 0 }
+      local before = engine:offloaded() or { waited_seconds = 0, read_bytes = 0, written_bytes = 0 }
       local begun = core.now()
       engine:zero_grad()
       engine:backward(engine:criterion(engine(all:narrow(2, 1, 64):contiguous()), all:narrow(2, 2, 64):contiguous()))
       local half = core.now()
       engine:step()
-      local now, after = core.now(), engine.tier and engine.tier:stats() or before
+      local now, after = core.now(), engine:offloaded() or before
       if step <= 2 then return end
       whole[#whole + 1], update[#update + 1] = now - begun, now - half
       waited[#waited + 1] = after.waited_seconds - before.waited_seconds

@@ -123,7 +123,7 @@ void gm_test_tier_random(void **state)
         for (int step = 0; step < 1500; step++) {
             pair *p = &pairs[unit_below(&random, OBJECTS)], *q = &pairs[unit_below(&random, OBJECTS)];
             switch (unit_below(&random, 8)) {
-            case 0: OK(gm_tier_begin(t, p->tensor->storage)); break;
+            case 0: OK(gm_tier_begin(p->tensor->storage)); break;
             case 1: OK(gm_tier_settle(t)); break;
             case 2:
                 forget(p);
@@ -179,8 +179,9 @@ void gm_test_tier_accounts(void **state)
     gm_storage_close(a->storage, true);
     OK(gm_storage_open(a->storage)); /* it is on its way, and not read again */
     OK(gm_storage_open(b->storage));
+    OK(gm_tier_settle(t));
     gm_tier_stats s = gm_tier_stats_of(t);
-    assert_true(s.fetched == 2 && s.kept == 1 && s.read == 8 * PAGE && s.stored == 3 && s.written == 12 * PAGE);
+    assert_true(s.fetched == 0 && s.kept == 3 && s.read == 0 && s.stored == 3 && s.written == 12 * PAGE);
     assert_true(s.resident == 8 * PAGE && s.placed == 8 * PAGE && s.placed_peak == 8 * PAGE && s.ring == 8 * PAGE);
     assert_int_equal(gm_pool_stats(dev->pool).live, 9 * PAGE + PAGE + 1); /* the ring and its alignment, c */
     gm_tensor_release(c);
@@ -213,9 +214,9 @@ void gm_test_tier_ring(void **state)
     OK(gm_tier_new(dev, &set, &t));
     gm_tensor *a = taken(t, 4), *b = taken(t, 4), *c = taken(t, 4);
     OK(gm_storage_open(a->storage));
-    OK(gm_tier_begin(t, b->storage));
-    OK(gm_tier_begin(t, c->storage)); /* no place: nothing happens */
-    OK(gm_storage_open(c->storage));  /* b makes room */
+    OK(gm_tier_begin(b->storage));
+    OK(gm_tier_begin(c->storage));   /* no place: nothing happens */
+    OK(gm_storage_open(c->storage)); /* b makes room */
     FAILS(GM_ENOMEM, "give offload.ring more", gm_storage_open(b->storage));
     gm_storage_close(a->storage, false);
     OK(gm_storage_open(b->storage));
@@ -252,7 +253,7 @@ void gm_test_tier_faults(void **state)
         gm_tier_settings set = on_disk(8 * PAGE);
         set.disk.fault = inject, set.disk.fault_context = &f;
         OK(gm_tier_new(dev, &set, &t));
-        gm_tensor *a = taken(t, 4), *b = taken(t, 4);
+        gm_tensor *a = taken(t, 4), *b = taken(t, 4), *z = taken(t, 8); /* z takes their place in the ring */
         OK(gm_tier_settle(t));
         f.on = true;
         if (event == GM_DISK_RESERVES) {
@@ -270,9 +271,121 @@ void gm_test_tier_faults(void **state)
             FAILS(GM_EIO, folder, gm_tier_settle(t));
             FAILS(GM_EIO, "failed to write", gm_host_load(a, 0, &v));
         }
-        gm_tensor_release(a), gm_tensor_release(b);
+        gm_tensor_release(a), gm_tensor_release(b), gm_tensor_release(z);
         gm_tier_release(t);
     }
+    end();
+}
+
+/* ---- what comes ahead ---- */
+
+static void touch(gm_tensor *t, bool changed)
+{
+    OK(gm_storage_open(t->storage));
+    gm_storage_close(t->storage, changed);
+}
+
+/* How many storages opening this one has fetched: itself, and what comes behind it. */
+static int64_t fetched_by(const gm_tier *t, gm_tensor *x)
+{
+    uint64_t before = gm_tier_stats_of(t).fetched;
+    touch(x, false);
+    return (int64_t)(gm_tier_stats_of(t).fetched - before);
+}
+
+void gm_test_tier_order(void **state)
+{
+    (void)state;
+    gm_tier         *t;
+    gm_tensor       *x[6];
+    gm_tier_settings set = on_disk(8 * PAGE);
+    begin();
+    OK(gm_tier_new(dev, &set, &t));
+    for (int i = 0; i < 6; i++) x[i] = taken(t, 2);
+    for (int i = 0; i < 6; i++) assert_int_equal(fetched_by(t, x[i]), 1); /* nothing is known of the order yet */
+    gm_tier_end_step(t);
+    assert_int_equal(fetched_by(t, x[0]), 2); /* and the next, which is on its way */
+    assert_int_equal(fetched_by(t, x[1]), 1); /* the next but one, while this one is there */
+    assert_int_equal(fetched_by(t, x[2]), 1);
+    assert_int_equal(fetched_by(t, x[0]), 0); /* out of order: the order goes on behind it, where all is there */
+    gm_tensor_release(x[3]);
+    assert_int_equal(fetched_by(t, x[2]), 1); /* what has gone is left out, and x[4] comes */
+    assert_int_equal(fetched_by(t, x[4]), 1);
+    for (int i = 0; i < 6; i++)
+        if (i != 3) gm_tensor_release(x[i]);
+    gm_tier_release(t);
+    end();
+}
+
+void gm_test_tier_stack(void **state)
+{
+    (void)state;
+    gm_tier         *t;
+    gm_tensor       *x[5];
+    gm_tier_settings set = on_disk(8 * PAGE);
+    begin();
+    OK(gm_tier_new(dev, &set, &t));
+    for (int i = 0; i < 5; i++) {
+        OK(gm_tensor_new(dev, GM_U8, 1, (int64_t[]){2 * PAGE}, &x[i]));
+        OK(gm_host_store(x[i], 0, i + 1));
+        OK(gm_tier_push(t, x[i]->storage));
+        assert_int_equal(fetched_by(t, x[i]), 0); /* still there */
+    }
+    gm_tensor *more = taken(t, 4); /* the oldest leave the ring: x[0] to x[2] are on the disk alone */
+    assert_int_equal(fetched_by(t, x[4]), 0);
+    assert_int_equal(fetched_by(t, x[3]), 0);
+    assert_int_equal(fetched_by(t, x[2]), 2); /* what lies below it comes, too */
+    gm_tensor_release(x[4]), gm_tensor_release(x[2]), gm_tensor_release(x[3]);
+    for (int i = 1; i >= 0; i--) {
+        double v;
+        OK(gm_host_load(x[i], 0, &v));
+        assert_true(v == i + 1);
+        gm_tensor_release(x[i]);
+    }
+    gm_tensor_release(more);
+    gm_tier_release(t);
+    end();
+}
+
+/* Bytes that nobody needs are neither read nor written. */
+void gm_test_tier_blank(void **state)
+{
+    (void)state;
+    gm_tier         *t;
+    gm_tensor       *x;
+    double           v;
+    gm_tier_settings set = on_disk(8 * PAGE);
+    begin();
+    OK(gm_tier_new(dev, &set, &t));
+    size_t live = gm_pool_stats(dev->pool).live;
+    OK(gm_tensor_new_absent(dev, GM_F64, 1, (int64_t[]){4 * PAGE / 8}, &x));
+    OK(gm_tier_take(t, x->storage));
+    assert_int_equal(gm_pool_stats(dev->pool).live, live);
+    assert_int_equal(fetched_by(t, x), 0);
+    assert_int_equal(gm_tier_stats_of(t).stored, 0);
+    for (int i = 0; i < 3; i++) {
+        OK(gm_host_store(x, 5, 7 + i)); /* the second time around and the third, what was there is not read */
+        gm_tensor    *z = taken(t, 8);  /* takes its place in the ring */
+        gm_tier_stats s = gm_tier_stats_of(t);
+        assert_true(s.fetched == (uint64_t)i && s.stored == 2 * (uint64_t)(i + 1));
+        OK(gm_host_load(x, 5, &v));
+        assert_true(v == 7 + i);
+        gm_tier_discard(x->storage);
+        gm_tensor_release(z);
+    }
+    OK(gm_storage_open(x->storage));
+    gm_tier_discard(x->storage); /* in use: nothing happens */
+    assert_non_null(gm_tensor_data(x));
+    gm_storage_close(x->storage, false);
+    FAILS(GM_EINVAL, "rest elsewhere already", gm_tier_take(t, x->storage));
+    gm_tensor_release(x);
+    OK(gm_tensor_new(dev, GM_U8, 1, (int64_t[]){PAGE}, &x));
+    OK(gm_storage_open(x->storage));
+    FAILS(GM_EINVAL, "in use", gm_tier_take(t, x->storage));
+    gm_storage_close(x->storage, true);
+    OK(gm_tier_take(t, x->storage));
+    gm_tensor_release(x);
+    gm_tier_release(t);
     end();
 }
 

@@ -94,6 +94,9 @@ local function given_up(self)
   return self.batch >= self:batches_wanted() or self.epoch ~= core.comm_epoch()
 end
 
+--- What rests outside of memory, as the setting offload asks, in bytes; nil: all is in memory.
+function Engine:offloaded() return self.tier and self.tier:stats() end
+
 --- Forgets the gradients at the first batch of a step; before its other batches it does nothing.
 function Engine:zero_grad()
   if self.batch > 0 and not given_up(self) then return end
