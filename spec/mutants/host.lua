@@ -154,8 +154,8 @@ sizeof *p->shape) &&
   },
   {
     name = "300-state-narrow", file = "host/optim/optimizer.c",
-    find = [[gm_dtype_wide(like->dtype), like->ndim]],
-    replace = [[master ? GM_F32 : like->dtype, like->ndim]],
+    find = [[gm_dtype  dtype = gm_dtype_wide(like->dtype);]],
+    replace = [[gm_dtype  dtype = master ? GM_F32 : like->dtype;]],
     breaks = "moments of parameters of 16 bits are kept in 16 bits",
     test = 'spec/train/precision_spec.lua -f "bytes a parameter"',
   },
