@@ -70,8 +70,8 @@ static void add_block(norm *m, gm_tensor *block, double *total)
     gm_work_drop(w, first);
 }
 
-/* Lists blocks of items cut by exactly these axes, from item *i on: all that are left, or one alone if gradients rest in
- * a tier (the squares of one after the other add up to the same bits). *i moves behind them. */
+/* Lists blocks of items cut by exactly these axes, from item *i on: all that are left, or one alone if gradients rest
+ * in a tier (the squares of one after the other add up to the same bits). *i moves behind them. */
 static int next_unit(norm *m, uint32_t axes, int *i)
 {
     bool one = m->work.rank->rests.gradients;

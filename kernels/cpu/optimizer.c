@@ -4,8 +4,8 @@
  * loss scale and are not yet clipped: g counts as g clip / loss_scale, or as the control tensor says. Contiguous
  * tensors are updated where they lie; others pass through small buffers, element by element. Constants of the step are
  * worked out once, in double. Tensors of 16 bits pass through buffers of f32, too; their moments and masters are f32.
- * Sums of squares are taken of pieces of one size, and added up in order of the pieces and tensors. So they have the same
- * bits whatever the number of threads, and a sum over some tensors plus the squares of one more is the sum over all.
+ * Sums of squares are taken of pieces of one size, and added up in order of the pieces and tensors. So they have the
+ * same bits whatever the number of threads, and the sum of some tensors plus that of one more is the sum of all.
  * ref/optimizer.c has the references. */
 #include "../states.h"
 #include "../trust.h"

@@ -111,10 +111,9 @@ return {
     test = "unit stored_parameters",
   },
   {
-    name = "647-stored-order", file = "host/gradients/stored.c",
-    find = [[    note(s, u);
-        follow(s, u);]],
-    replace = [[    note(s, u);]],
+    name = "647-stored-order", file = "host/tier/order.c",
+    find = [[    follow(o, place);]],
+    replace = [[    if (place < 0) follow(o, place);]],
     breaks = "what is gathered ahead is the beginning of the last step's order",
     test = "unit stored_order",
   },

@@ -122,16 +122,22 @@ describe("parameters and gradients on a disk #ranks", function()
   it("are written once for each change, and read at most once for each use", function()
     -- Pages of 4 KiB: of all parameters, and of the table, which two layers use.
     local pages, table_pages = 266240, 53248
+    -- Writes that are under way at the end of the run are not counted: at most those of one step.
+    local function wrote(expected, step, got) assert.is_true(got <= expected and got > expected - step, got) end
     local function moved(offload)
       local now = run(folder, 1, { "checkpoint.interval=1000" }, offload).ranks[1].offload
       return now.written_bytes, now.read_bytes, now.placed_bytes
     end
     local written, read = moved(parameters)
-    assert.equal((1 + STEPS) * pages, written) -- as they are made, and by updates
+    wrote((1 + STEPS) * pages, pages, written) -- as they are made, and by updates
     assert.is_true(read > 0 and read <= STEPS * (3 * pages + 2 * table_pages) + pages) -- passes, update, checkpoint
     written, read = moved(gradients)
-    assert.equal(STEPS * (pages + table_pages), written) -- both layers add to the table's
+    wrote(STEPS * (pages + table_pages), pages + table_pages, written) -- both layers add to the table's
     assert.is_true(read > 0 and read <= STEPS * (2 * pages + table_pages)) -- norm, update, second term
+    -- With ZeRO 2 the sums alone go there, which a rank owns, once a step and once as they are made.
+    local sums = run(folder, 2, { "checkpoint.interval=1000", "zero=2" }, gradients).ranks[1].offload
+    assert.equal(sums.placed_bytes, sums.placed_peak_bytes)
+    wrote((1 + STEPS) * sums.placed_bytes, 2 * sums.placed_bytes, sums.written_bytes)
     -- A ring that holds all of it: nothing is read again.
     for _, what in ipairs { "parameters='disk'", "parameters='disk',gradients='disk',optimizer='disk'" } do
       written, read = moved(resting(what, "4M"))

@@ -59,7 +59,7 @@ local function local_elements(p, owners)
   local sizes, parts = {}, owners
   for _, axis in ipairs(core.mesh()) do sizes[axis.name] = axis.size end
   for _, cut in ipairs(p.layout and p.layout.cuts or {}) do
-    for _, axis in ipairs(cut) do parts = parts * (sizes[axis] or 1) end
+    for _, axis in ipairs(type(cut) == "table" and cut or { cut or nil }) do parts = parts * (sizes[axis] or 1) end
   end
   return math.ceil(p.count / parts)
 end
