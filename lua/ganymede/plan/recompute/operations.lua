@@ -3,19 +3,24 @@
 --     local list = operations.of(regions, 3)               -- { { "check", 1 }, { "none", 2 }, { "all", 3 }, ...
 --     local took = operations.simulate(chain, list)        -- { time, forward, peak, at }
 --
--- A chain is a list of stages, each { forward, backward (time, in any unit), output (bytes of what the next stage
--- reads), kept (bytes held from its forward pass to its backward pass where everything is kept, the output included),
--- gradient (bytes of the gradient of its output; default output), forward_extra, kept_extra, backward_extra (bytes at
--- the peak of a forward pass that keeps nothing, of one that keeps everything, and of the backward pass, beyond what
--- these names count; default 0) }. Bytes of the first stage's input are not counted: somebody else holds it.
--- The gradient of the last output (of the loss) is counted from the beginning.
+-- A chain is a list of stages. A stage has forward and backward (time, in any unit), and bytes:
+--   input      what a region that begins here keeps; of the first stage 0, for somebody else holds it
+--   kept       what is held from its forward pass to its backward pass, if everything is
+--   gradient   the gradient of its result; default: the input of the next stage
+--   passing    at the peak of a forward pass that keeps nothing, its input and its result among them; default: both
+--   keeping    at the peak of a forward pass that keeps everything; default: input and kept
+--   backward_extra   at the peak of its backward pass, beyond `kept` and the gradient of its result; default 0
+-- What a stage gives is there for the next stage only: `kept` of that one counts what it keeps of it. The gradient of
+-- the last result (of the loss) is counted from the beginning.
 --
 -- A region is { first, last, inside = list of regions }: its forward pass keeps its input only; just before its
 -- backward pass it runs again, and then keeps what the regions inside say. Operations of a stage:
---   all        forward, and keeps the input and everything of the stage
+--   all        forward, and keeps everything of the stage
 --   check      forward, and keeps the input
---   none       forward, and keeps nothing: the input is gone if nobody else keeps it
---   backward   needs the input, everything of the stage, and the gradient of its output
+--   none       forward, and keeps nothing
+--   backward   needs everything of the stage, and the gradient of its result
+-- The input of a forward pass is there if it is kept, or if the operation before was the forward pass of the stage
+-- before.
 -- The trap: simulate() knows nothing of regions. It is what plans are judged by.
 -- @module ganymede.plan.recompute.operations
 local operations = {}
@@ -66,23 +71,27 @@ end
 
 -- ---------------------------------------------------------------- operations -> time and memory
 
--- Bytes of the gradient of what stage i gives.
-local function gradient_of(state, i)
-  local stage = state.chain[i]
-  return stage and (stage.gradient or stage.output) or 0
+-- What stages say of the bytes, with the defaults: arrays of numbers.
+function operations.bytes_of(chain)
+  local out = { input = {}, kept = {}, gradient = {}, passing = {}, keeping = {}, backward_extra = {} }
+  for i, stage in ipairs(chain) do
+    local input, result = i > 1 and stage.input or 0, chain[i + 1] and chain[i + 1].input or 0
+    out.input[i], out.kept[i] = input, stage.kept
+    out.gradient[i] = stage.gradient or result
+    out.passing[i] = stage.passing or input + result
+    out.keeping[i] = stage.keeping or input + stage.kept
+    out.backward_extra[i] = stage.backward_extra or 0
+  end
+  return out
 end
 
--- What is held: whole[i], everything of stage i; output[i], its output alone; due: the stage whose backward pass is
--- next.
+-- What is held: whole[i], everything of stage i; input[i], its input; fresh: the stage whose result is there; due: the
+-- stage whose backward pass is next. held: bytes when the first backward pass begins, without the gradient.
 local function begin(chain)
-  local state = { chain = chain, whole = {}, output = { [0] = true }, due = #chain, peak = 0, time = 0, forward = 0 }
-  state.bytes = gradient_of(state, #chain)
+  local state = { n = #chain, of = operations.bytes_of(chain), whole = {}, input = {}, fresh = 0, due = #chain,
+    peak = 0, time = 0, forward = 0 }
+  state.bytes = state.of.gradient[state.n]
   return state
-end
-
-local function drop_output(state, i)
-  if i == 0 or not state.output[i] then return end
-  state.output[i], state.bytes = nil, state.bytes - state.chain[i].output
 end
 
 local function reach(state, bytes, at)
@@ -92,56 +101,58 @@ end
 local function fail(at, op, i, text) error(("operation %d, %s of stage %d: %s"):format(at, op, i, text), 0) end
 
 local function need_input(state, at, op, i)
-  if not state.whole[i - 1] and not state.output[i - 1] then fail(at, op, i, "its input is not there") end
+  if i > 1 and not state.input[i] and state.fresh ~= i - 1 then fail(at, op, i, "its input is not there") end
 end
+
+-- Bytes of an input that are counted as held already.
+local function counted(state, i) return state.input[i] and state.of.input[i] or 0 end
 
 local run = {}
 
 function run.all(state, i, at)
-  local stage = state.chain[i]
+  need_input(state, at, "all", i)
   if state.whole[i] then fail(at, "all", i, "it is kept already") end
-  reach(state, state.bytes + stage.kept + (stage.kept_extra or 0), at)
-  state.whole[i], state.bytes = true, state.bytes + stage.kept
-end
-
-function run.check(state, i, at)
-  local stage = state.chain[i]
-  if state.whole[i] then fail(at, "check", i, "it is kept already") end
-  reach(state, state.bytes + stage.output + (stage.forward_extra or 0), at)
-  if state.output[i] then return end -- nobody waits for another
-  state.output[i], state.bytes = true, state.bytes + stage.output
+  reach(state, state.bytes + state.of.keeping[i] - counted(state, i), at)
+  state.whole[i], state.bytes, state.fresh = true, state.bytes + state.of.kept[i], i
 end
 
 function run.none(state, i, at)
-  run.check(state, i, at)
-  drop_output(state, i - 1)
+  need_input(state, at, "none", i)
+  if state.whole[i] then fail(at, "none", i, "it is kept already") end
+  reach(state, state.bytes + state.of.passing[i] - counted(state, i), at)
+  state.fresh = i
+end
+
+function run.check(state, i, at)
+  need_input(state, at, "check", i)
+  if not state.input[i] then state.input[i], state.bytes = true, state.bytes + state.of.input[i] end
+  run.none(state, i, at)
 end
 
 function run.backward(state, i, at)
-  local stage = state.chain[i]
+  local of = state.of
   if state.due ~= i then fail(at, "backward", i, ("the next is of stage %d"):format(state.due)) end
   if not state.whole[i] then fail(at, "backward", i, "it is not kept") end
-  reach(state, state.bytes + (stage.backward_extra or 0), at)
-  state.bytes = state.bytes - stage.kept - gradient_of(state, i) + gradient_of(state, i - 1)
-  state.whole[i], state.due = nil, i - 1
-  drop_output(state, i)
-  drop_output(state, i - 1)
+  state.held = state.held or state.bytes - of.gradient[i]
+  reach(state, state.bytes + of.backward_extra[i], at)
+  state.bytes = state.bytes - of.kept[i] - of.gradient[i] + (of.gradient[i - 1] or 0) - counted(state, i)
+  state.whole[i], state.input[i], state.due, state.fresh = nil, nil, i - 1, nil
 end
 
 --- Executes operations one by one -> { time = of all, forward = of the forward passes alone, peak = the most bytes
--- held, at = the operation with that peak }. Raises where one lacks what it needs, and where something is left undone.
+-- held, at = the operation with that peak, held = the bytes between the last forward pass and the first backward pass }.
+-- Raises where one lacks what it needs, and where something is left undone.
 function operations.simulate(chain, list)
   local state = begin(chain)
   for at, op in ipairs(list) do
     local what, i = op[1], op[2]
-    need_input(state, at, what, i)
     run[what](state, i, at)
     local time = what == "backward" and chain[i].backward or chain[i].forward
     state.time = state.time + time
     if what ~= "backward" then state.forward = state.forward + time end
   end
   if state.due ~= 0 then error(("the backward pass of stage %d is missing"):format(state.due), 0) end
-  return { time = state.time, forward = state.forward, peak = state.peak, at = state.at }
+  return { time = state.time, forward = state.forward, peak = state.peak, at = state.at, held = state.held }
 end
 
 return operations

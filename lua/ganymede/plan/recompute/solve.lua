@@ -1,28 +1,36 @@
 --- Which stages of a chain run again, so that a step takes the least time within a given memory.
 --
---     local plan, why = solve(chain, bytes)        -- { regions, time, peak, least }; nil, { least, missing }
+--     local plan, why = solve(chain, bytes)        -- { regions, time, peak }; nil, { least, missing }
 --
 -- The dynamic programme of Rotor (Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova 2019, arXiv:1911.13214). Chains and
--- regions are those of ganymede.plan.recompute.operations. A schedule of Rotor is a tree: a sub-chain s..t whose input
--- is held either keeps everything of stage s and goes on with s+1..t, or runs s..e without keeping anything but the
--- input, goes on with e+1..t, and comes back to s..e as a sub-chain of its own. The second is a region s..e, and what
+-- regions are those of ganymede.plan.recompute.operations. A schedule of Rotor is a tree: a sub-chain s..t either keeps
+-- everything of stage s and goes on with s+1..t, or runs s..e without keeping anything but the input, goes on with
+-- e+1..t, and comes back to s..e as a sub-chain of its own, whose input is held. The second is a region s..e, and what
 -- happens inside when it comes back are the regions inside: a schedule is a list of nested regions, and each such list
--- is a schedule. With C(s, t, m) the least time of a sub-chain in memory m beside its input:
+-- is a schedule. With F(s, t, m) the least time of a sub-chain in memory m, and H that of one whose input is held beside m:
 --
---     C(s, t, m) = min( forward s + C(s+1, t, m - kept s) + backward s,
---                       min over e of  forward s..e + C(e+1, t, m - output e) + C(s, e, m) )
+--     H(s, t, m) = min( forward s + F(s+1, t, m - kept s) + backward s,
+--                       min over e of  forward s..e + F(e+1, t, m) + H(s, e, m) )
+--     F(s, t, m) = the same, where the second is for m - input s
 --
 -- each where its own peak fits. As a function of m this is a staircase. It is kept as its steps (memory in bytes, time)
 -- of plans that exist. So no plan needs more than it was given, and nothing is rounded where the steps are few. A
 -- staircase of more steps than there is time for is thinned: a step that is left out needs at most the limit over the
 -- number of steps less than the next one, which is better. So the time is at most that of the best plan in
 -- (stages + 1) / steps less memory. The first step, the least memory of all, stays.
+--
+-- In a pipeline a stage holds several micro-batches: beside the one at work there are `copies` - 1 others, between their
+-- forward and their backward pass. They hold what the regions outside of all others keep: h bytes each. For a limit of
+-- h, the programme runs with the memory that is left, (copies - 1) h less, and its last stage must leave at most h held.
+-- The best of a number of such limits is taken.
 -- The trap: the time grows with stages^3 times steps.
 -- @module ganymede.plan.recompute.solve
 local ffi = require "ffi"
 local operations = require "ganymede.plan.recompute.operations"
 
 local WORK, MOST_STEPS = 5e8, 4096 -- steps looked at: some seconds
+local SHARES = 48 -- limits tried of what other micro-batches hold
+local ATTEMPTS = 24 -- limits tried to find the least memory
 
 local huge = math.huge
 
@@ -30,16 +38,14 @@ local huge = math.huge
 
 -- Stages as flat arrays, from 1.
 local function arrays_of(chain)
-  local n = #chain
+  local n, bytes = #chain, operations.bytes_of(chain)
   local a = { n = n, first_fixed = {} }
-  for _, name in ipairs { "forward", "backward", "output", "kept", "gradient", "forward_extra", "kept_extra",
-    "backward_extra" } do
-    local list = ffi.new("double[?]", n + 2)
-    for i, stage in ipairs(chain) do
-      list[i] = stage[name] or (name == "gradient" and stage.output or 0)
-    end
-    a[name] = list
+  local function array(name, value)
+    a[name] = ffi.new("double[?]", n + 2)
+    for i = 1, n do a[name][i] = value(i) end
   end
+  for _, name in ipairs { "forward", "backward" } do array(name, function(i) return chain[i][name] end) end
+  for name, list in pairs(bytes) do array(name, function(i) return list[i] end) end
   local fixed = n + 1 -- the first stage from i on that no region may contain
   for i = n, 1, -1 do
     if chain[i].fixed then fixed = i end
@@ -52,27 +58,30 @@ end
 local function furthest(a, s, options) return math.min(a.first_fixed[s] - 1, s + (options.span or a.n) - 1) end
 
 -- Bytes at the peak of keeping everything of stage s in a sub-chain that ends with t; the rest of it comes on top.
-local function need_of_keeping(a, s, t)
-  return math.max(a.gradient[t] + a.kept[s] + a.kept_extra[s], a.gradient[s] + a.kept[s] + a.backward_extra[s])
+-- is_held: its input is counted elsewhere.
+local function need_of_keeping(a, s, t, is_held)
+  return math.max(a.gradient[t] + a.keeping[s] - (is_held and a.input[s] or 0),
+    a.gradient[s] + a.kept[s] + a.backward_extra[s])
 end
 
--- Bytes at the peak of stage e in a forward pass of a region s..e that keeps nothing, in a sub-chain that ends with t.
-local function need_of_passing(a, s, e, t)
-  return a.gradient[t] + (e > s and a.output[e - 1] or 0) + a.output[e] + a.forward_extra[e]
-end
+-- Bytes at the peak of stage e in a forward pass of a region s..e that keeps nothing, in a sub-chain that ends with t,
+-- beside the input of the region.
+local function need_of_passing(a, s, e, t) return a.gradient[t] + a.passing[e] - (e == s and a.input[s] or 0) end
 
--- Everything of s..t kept -> bytes at its peak, time.
-local function keeping_all(a, s, t)
+-- Everything of s..t kept -> bytes at its peak, time, bytes held between forward and backward. is_held: the input is
+-- counted elsewhere.
+local function keeping_all(a, s, t, is_held)
   local held, peak, time = 0, 0, 0
   for i = s, t do
-    peak = math.max(peak, held + a.gradient[t] + a.kept[i] + a.kept_extra[i])
+    peak = math.max(peak, held + a.gradient[t] + a.keeping[i] - (is_held and i == s and a.input[s] or 0))
     held, time = held + a.kept[i], time + a.forward[i] + a.backward[i]
   end
+  local all = held
   for i = t, s, -1 do
     peak = math.max(peak, held + a.gradient[i] + a.backward_extra[i])
     held = held - a.kept[i]
   end
-  return peak, time
+  return peak, time, all
 end
 
 -- ---------------------------------------------------------------- staircases
@@ -154,25 +163,32 @@ end
 
 -- ---------------------------------------------------------------- the programme
 
--- C of a chain: the staircase of each sub-chain, up to a limit.
+-- F and H of a chain: the staircases of each sub-chain, up to a limit.
 local Programme = {}
 Programme.__index = Programme
 
-local function new_programme(a, limit, options, most)
-  local nothing = new_steps(1)
-  append(nothing, 0, 0)
-  local room = 4 * most + 8 -- two thinned staircases added up, beside another such
-  return setmetatable({ a = a, n = a.n, limit = limit, options = options, most = most, rows = {}, nothing = nothing,
-    sum = new_steps(room), best = new_steps(room), other = new_steps(room) }, Programme)
+local function nothing_from(memory)
+  local steps = new_steps(1)
+  append(steps, memory, 0)
+  return steps
 end
 
-function Programme:row(s, t) return self.rows[s * (self.n + 1) + t] end
+local function new_programme(a, limit, options, most)
+  local room = 4 * most + 8 -- two thinned staircases added up, beside another such
+  return setmetatable({ a = a, n = a.n, limit = limit, options = options, most = most, free = {}, held = {},
+    nothing = nothing_from(0), sum = new_steps(room), best = new_steps(room), other = new_steps(room) }, Programme)
+end
+
+function Programme:at(s, t) return s * (self.n + 1) + t end
+
+-- F of what comes after stage s - 1.
+function Programme:rest(s, t) return s <= t and self.free[self:at(s, t)] or t == self.n and self.ending or self.nothing end
 
 -- What happens inside a region s..e; if regions have none inside, everything is kept there.
 function Programme:inside(s, e)
-  if self.options.nested then return self:row(s, e) end
+  if self.options.nested then return self.held[self:at(s, e)] end
   local steps = new_steps(1)
-  append(steps, keeping_all(self.a, s, e))
+  append(steps, keeping_all(self.a, s, e, true))
   return steps
 end
 
@@ -185,54 +201,86 @@ function Programme:take(rest, inside, own, held, need)
   thin(self.best, self.most)
 end
 
+-- Keeping everything of stage s, joined with what `best` has.
+function Programme:with_keeping(s, t, is_held)
+  local a = self.a
+  self:take(self:rest(s + 1, t), self.nothing, a.forward[s] + a.backward[s], a.kept[s],
+    need_of_keeping(a, s, t, is_held))
+  return copy_of(self.best)
+end
+
+-- All steps of `best` need more memory.
+local function shift(steps, bytes, limit)
+  local n = 0
+  for i = 0, steps.n - 1 do
+    steps.memory[i] = steps.memory[i] + bytes
+    if steps.memory[i] <= limit then n = i + 1 end
+  end
+  steps.n = n
+end
+
 function Programme:fill(s, t)
   local a = self.a
-  self.best.n = 0
-  self:take(s < t and self:row(s + 1, t) or self.nothing, self.nothing, a.forward[s] + a.backward[s],
-    s < t and a.kept[s] or 0, need_of_keeping(a, s, t))
   local passing, forward = 0, 0
+  self.best.n = 0
   for e = s, math.min(t - 1, furthest(a, s, self.options)) do
     passing, forward = math.max(passing, need_of_passing(a, s, e, t)), forward + a.forward[e]
-    self:take(self:row(e + 1, t), self:inside(s, e), forward, a.output[e], passing)
+    self:take(self:rest(e + 1, t), self:inside(s, e), forward, 0, passing)
   end
-  self.rows[s * (self.n + 1) + t] = copy_of(self.best)
+  local regions = copy_of(self.best)
+  self.held[self:at(s, t)] = self:with_keeping(s, t, true)
+  ffi.copy(self.best.memory, regions.memory, 8 * regions.n)
+  ffi.copy(self.best.time, regions.time, 8 * regions.n)
+  self.best.n = regions.n
+  shift(self.best, a.input[s], self.limit)
+  self.free[self:at(s, t)] = self:with_keeping(s, t, false)
 end
 
 -- If regions have none inside, no region's inside is a sub-chain: all of them end with the last stage.
 function Programme:run()
   for s = self.n, 1, -1 do
-    for t = self.options.nested and s or self.n, self.n do self:fill(s, t) end
+    for t = s, self.options.nested and self.n - 1 or 0 do self:fill(s, t) end
   end
   return self
 end
 
+-- The sub-chains that end with the last stage, in so many bytes, of which at most `held` are held when the forward pass
+-- is over -> the staircase of the whole.
+function Programme:finish(bytes, held)
+  self.limit, self.ending = bytes, nothing_from(held < bytes and bytes - held or 0)
+  for s = self.n, 1, -1 do self:fill(s, self.n) end
+  return self.free[self:at(1, self.n)]
+end
+
 -- The best first choice of s..t in so many bytes -> e, the last stage of a region that begins with s (nil: s is kept),
 -- and the bytes that what comes after it has.
-function Programme:choose(s, t, bytes)
+function Programme:choose(s, t, bytes, is_held)
   local a = self.a
   local best, chosen, rest = huge, nil, bytes - a.kept[s]
-  if bytes >= need_of_keeping(a, s, t) then
-    best = a.forward[s] + a.backward[s] + (s < t and time_of(self:row(s + 1, t), rest) or 0)
+  if bytes >= need_of_keeping(a, s, t, is_held) then
+    best = a.forward[s] + a.backward[s] + time_of(self:rest(s + 1, t), rest)
   end
+  local own = bytes - (is_held and 0 or a.input[s])
   local passing, forward = 0, 0
   for e = s, math.min(t - 1, furthest(a, s, self.options)) do
     passing, forward = math.max(passing, need_of_passing(a, s, e, t)), forward + a.forward[e]
-    if passing > bytes then break end
-    local total = forward + time_of(self:row(e + 1, t), bytes - a.output[e]) + time_of(self:inside(s, e), bytes)
-    if total < best then best, chosen, rest = total, e, bytes - a.output[e] end
+    if passing > own then break end
+    local total = forward + time_of(self:rest(e + 1, t), own) + time_of(self:inside(s, e), own)
+    if total < best then best, chosen, rest = total, e, own end
   end
   return chosen, rest
 end
 
 -- The regions of s..t in so many bytes.
-function Programme:regions(s, t, bytes)
+function Programme:regions(s, t, bytes, is_held)
   local list = {}
   while s <= t do
-    local e, rest = self:choose(s, t, bytes)
+    local e, rest = self:choose(s, t, bytes, is_held)
     if e then
-      list[#list + 1] = { first = s, last = e, inside = self.options.nested and self:regions(s, e, bytes) or {} }
+      local own = bytes - (is_held and 0 or self.a.input[s])
+      list[#list + 1] = { first = s, last = e, inside = self.options.nested and self:regions(s, e, own, true) or {} }
     end
-    s, bytes = (e or s) + 1, rest
+    s, bytes, is_held = (e or s) + 1, rest, false
   end
   return list
 end
@@ -245,34 +293,71 @@ local function check(chain, limit)
   if #chain == 0 then error("a chain without stages", 3) end
   if not is_bytes(limit) then error("a limit in bytes, 0 or more", 3) end
   for i, stage in ipairs(chain) do
-    if not (is_bytes(stage.kept) and is_bytes(stage.output)) then
-      error(("stage %d: kept and output are whole numbers of bytes"):format(i), 3)
+    if not (is_bytes(stage.kept) and is_bytes(stage.input)) then
+      error(("stage %d: kept and input are whole numbers of bytes"):format(i), 3)
     end
-    if stage.kept < stage.output then error(("stage %d keeps less than its output"):format(i), 3) end
   end
 end
 
-local function least_memory(a, options) return new_programme(a, huge, options, 1):run():row(1, a.n).memory[0] end
+-- The regions of the best plan of one micro-batch in `bytes`, of which at most `held` are held between forward and
+-- backward, and its time; nil if there is none.
+local function plan_within(programme, bytes, held)
+  local steps = programme:finish(bytes, held)
+  local time = time_of(steps, bytes)
+  if time == huge then return nil end
+  return programme:regions(1, programme.n, bytes, false), time
+end
+
+-- The best plan for limits of what other micro-batches hold.
+local function best_shared(programme, limit, copies)
+  local others = copies - 1
+  if others <= 0 then return plan_within(programme, limit, limit) end
+  local best, regions = huge, nil
+  for k = 1, SHARES do
+    local held = math.floor(limit / copies * k / SHARES)
+    local found, time = plan_within(programme, limit - math.ceil(others * held), held)
+    if found and time < best then best, regions = time, found end
+  end
+  return regions
+end
+
+-- The least memory in which a plan is found.
+local function least_memory(a, options)
+  if options.copies <= 1 then return new_programme(a, huge, options, 1):run():finish(huge, huge).memory[0] end
+  local peak, _, held = keeping_all(a, 1, a.n, false)
+  local low, high = 0, math.ceil(peak + (options.copies - 1) * held)
+  for _ = 1, ATTEMPTS do
+    local middle = math.floor((low + high) / 2)
+    local found = best_shared(new_programme(a, middle, options, 8):run(), middle, options.copies)
+    if found then high = middle else low = middle end
+  end
+  return high
+end
 
 local function regions_of(a, limit, options)
-  if keeping_all(a, 1, a.n) <= limit then return {} end
+  local peak, _, held = keeping_all(a, 1, a.n, false)
+  if peak + math.max(0, options.copies - 1) * held <= limit then return {} end
   local most = options.steps or math.min(MOST_STEPS, math.ceil(WORK / a.n ^ 3))
-  return new_programme(a, limit, options, most):run():regions(1, a.n, limit)
+  return best_shared(new_programme(a, limit, options, most):run(), limit, options.copies)
 end
 
 --- The plan for a chain whose peak is at most `limit` bytes: { regions (of stages by number), time, peak (in bytes, as
--- operations.simulate counts them), least (the smallest limit with a plan) }; nil, { least, missing } if there is none.
--- options: nested = false (no regions inside regions), span (the most stages of a region), steps (of a staircase). A
--- stage with fixed = true is in no region.
+-- operations.simulate counts them, and what the other micro-batches hold) }; nil, { least (the smallest limit with a
+-- plan), missing } if there is none. options: nested = false (no regions inside regions), span (the most stages of a
+-- region), steps (of a staircase), copies (micro-batches that are held at most, this one among them; any number from 1).
+-- A stage with fixed = true is in no region.
 local function solve(chain, limit, options)
   check(chain, limit)
   options = options or {}
-  local a, own = arrays_of(chain), { nested = options.nested ~= false, span = options.span, steps = options.steps }
-  local least = least_memory(a, own)
-  if least > limit then return nil, { least = least, missing = least - limit } end
+  local a, own = arrays_of(chain), { nested = options.nested ~= false, span = options.span, steps = options.steps,
+    copies = options.copies or 1 }
   local regions = regions_of(a, limit, own)
+  if not regions then
+    local least = least_memory(a, own)
+    return nil, { least = least, missing = least - limit }
+  end
   local took = operations.simulate(chain, operations.of(regions, a.n))
-  return { regions = regions, time = took.time, peak = took.peak, least = least }
+  return { regions = regions, time = took.time, peak = took.peak + math.max(0, own.copies - 1) * took.held }
 end
 
 return solve
