@@ -76,7 +76,7 @@ void     gm_tape_restore(gm_rank *r, gm_tape *before);
 /* After gm_tape_set_aside: what is recorded until gm_tape_restore holds no tensors for backward, and cannot run. It
  * tells only which leaves the results depend on (gm_region_begin). */
 gm_status gm_tape_sketch(gm_rank *r);
-void     gm_tape_free(gm_tape *t); /* NULL is allowed */
+void      gm_tape_free(gm_tape *t); /* NULL is allowed */
 
 /* A backward pass runs whole, or in two halves, B and W (Qi et al. 2023, arXiv:2401.10241). The first half, which peers
  * wait for, follows the edges that lead to `inputs`; on a tape without inputs (the first part of a model), the edges

@@ -86,7 +86,7 @@ function operations.bytes_of(chain)
 end
 
 -- What is held: whole[i], everything of stage i; input[i], its input; fresh: the stage whose result is there; due: the
--- stage whose backward pass is next. held: bytes when the first backward pass begins, without the gradient.
+-- stage whose backward pass is next.
 local function begin(chain)
   local state = { n = #chain, of = operations.bytes_of(chain), whole = {}, input = {}, fresh = 0, due = #chain,
     peak = 0, time = 0, forward = 0 }
@@ -104,6 +104,12 @@ local function need_input(state, at, op, i)
   if i > 1 and not state.input[i] and state.fresh ~= i - 1 then fail(at, op, i, "its input is not there") end
 end
 
+-- The forward pass of stage i is over.
+local function passed(state, i)
+  state.fresh = i
+  if i == state.n and not state.held then state.held = state.bytes - state.of.gradient[i] end
+end
+
 -- Bytes of an input that are counted as held already.
 local function counted(state, i) return state.input[i] and state.of.input[i] or 0 end
 
@@ -113,14 +119,15 @@ function run.all(state, i, at)
   need_input(state, at, "all", i)
   if state.whole[i] then fail(at, "all", i, "it is kept already") end
   reach(state, state.bytes + state.of.keeping[i] - counted(state, i), at)
-  state.whole[i], state.bytes, state.fresh = true, state.bytes + state.of.kept[i], i
+  state.whole[i], state.bytes = true, state.bytes + state.of.kept[i]
+  passed(state, i)
 end
 
 function run.none(state, i, at)
   need_input(state, at, "none", i)
   if state.whole[i] then fail(at, "none", i, "it is kept already") end
   reach(state, state.bytes + state.of.passing[i] - counted(state, i), at)
-  state.fresh = i
+  passed(state, i)
 end
 
 function run.check(state, i, at)
@@ -133,14 +140,13 @@ function run.backward(state, i, at)
   local of = state.of
   if state.due ~= i then fail(at, "backward", i, ("the next is of stage %d"):format(state.due)) end
   if not state.whole[i] then fail(at, "backward", i, "it is not kept") end
-  state.held = state.held or state.bytes - of.gradient[i]
   reach(state, state.bytes + of.backward_extra[i], at)
   state.bytes = state.bytes - of.kept[i] - of.gradient[i] + (of.gradient[i - 1] or 0) - counted(state, i)
   state.whole[i], state.input[i], state.due, state.fresh = nil, nil, i - 1, nil
 end
 
 --- Executes operations one by one -> { time = of all, forward = of the forward passes alone, peak = the most bytes
--- held, at = the operation with that peak, held = the bytes between the last forward pass and the first backward pass }.
+-- held, at = the operation with that peak, held = the bytes that are held when the first pass forward is over }.
 -- Raises where one lacks what it needs, and where something is left undone.
 function operations.simulate(chain, list)
   local state = begin(chain)

@@ -46,8 +46,9 @@ local function arrays_of(chain)
   end
   for _, name in ipairs { "forward", "backward" } do array(name, function(i) return chain[i][name] end) end
   for name, list in pairs(bytes) do array(name, function(i) return list[i] end) end
-  local fixed = n + 1 -- the first stage from i on that no region may contain
+  local fixed = n + 1 -- the first stage from i on that a region that contains stage i may not contain
   for i = n, 1, -1 do
+    if chain[i].ends then fixed = i + 1 end
     if chain[i].fixed then fixed = i end
     a.first_fixed[i] = fixed
   end
@@ -341,14 +342,22 @@ local function regions_of(a, limit, options)
   return best_shared(new_programme(a, limit, options, most):run(), limit, options.copies)
 end
 
+-- Where micro-batches wait for their backward pass, the last stage can wait in a region, too: after it nothing comes.
+local function with_end(chain)
+  local out = { unpack(chain) }
+  out[#out + 1] = { forward = 0, backward = 0, input = 0, kept = 0, gradient = 0, passing = 0, keeping = 0, fixed = true }
+  return out
+end
+
 --- The plan for a chain whose peak is at most `limit` bytes: { regions (of stages by number), time, peak (in bytes, as
 -- operations.simulate counts them, and what the other micro-batches hold) }; nil, { least (the smallest limit with a
 -- plan), missing } if there is none. options: nested = false (no regions inside regions), span (the most stages of a
 -- region), steps (of a staircase), copies (micro-batches that are held at most, this one among them; any number from 1).
--- A stage with fixed = true is in no region.
+-- A stage with fixed = true is in no region; no region goes on after a stage with ends = true.
 local function solve(chain, limit, options)
   check(chain, limit)
   options = options or {}
+  if (options.copies or 1) > 1 then chain = with_end(chain) end
   local a, own = arrays_of(chain), { nested = options.nested ~= false, span = options.span, steps = options.steps,
     copies = options.copies or 1 }
   local regions = regions_of(a, limit, own)
