@@ -14,8 +14,8 @@
 -- run again in backward (ganymede.nn.region), the region keeps join(what its first section receives), if there is a
 -- `join`; `forward` must give the same bits from that.
 --
--- What a section returns is released when the next one has run, if that did not return it, too; a section that leaves
--- a result for a later one keeps it (t:keep(), or a field of a module).
+-- A section runs in a scope of its own, and what it returns is released when the next one has run, if that did not
+-- return it, too. What a section leaves for a later one is kept by t:keep(), or in a field of a module.
 --
 -- A module belongs to one section, because parts live on several ranks. Sections share only parameters, by Module:tie.
 -- The trap: random numbers depend on the path of the module that draws them. A section must therefore draw numbers
@@ -23,6 +23,7 @@
 -- @module ganymede.nn.sections
 local core = require "ganymede.core"
 local region = require "ganymede.nn.region"
+local tensor = require "ganymede.tensor"
 
 local sections = {}
 
@@ -72,7 +73,7 @@ function run(list, regions, first, last, ...)
     if r and r.first == i then
       values, i = run_region(list, r, given, i == first), r.last + 1
     else
-      values, i = packed(list[i].forward(unpack(given, 1, given.n))), i + 1
+      values, i = packed(tensor.scope(list[i].forward, unpack(given, 1, given.n))), i + 1
     end
     if given ~= values and i > first + 1 then drop(given, values) end
   end

@@ -8,6 +8,7 @@
 -- step: by the caller when the section has run, and by the tape when its backward pass needs it no more. Gradients of
 -- parameters exist before the pass that counts, so they are in none of these. A stage has `name`, that of its section.
 -- It is fixed where a region cannot contain it: its results are tables, or it is the last one, which has the loss.
+-- chain.beside are the bytes of the model's output, which its caller holds until the step is over, and of the batch.
 -- On the meta device this takes no data; on another one it computes.
 -- The trap: what one section leaves for the next is made from its results alone. A section that hands over a tensor of
 -- its own state would be counted twice.
@@ -53,7 +54,7 @@ local function given(values, reached)
       if reached then reached() end
       return tensors.zeros { 1 }
     end }
-  local made = packed(source(tensors.zeros({ 1 }):requires_grad(true)))
+  local made = packed(tensors.scope(function() return source(tensors.zeros({ 1 }):requires_grad(true)) end))
   for k, i in ipairs(places) do out[i] = made[k] end
   return out, live() - before
 end
@@ -78,20 +79,25 @@ end
 
 -- ---------------------------------------------------------------- passes
 
--- fn(...) -> its results; bytes held at most beyond those before; floating point operations. The collector frees what
--- earlier sections dropped before counting begins, and nothing while it goes on.
-local function counted(fn, ...)
+-- fn() in a scope. The collector frees what earlier sections dropped before fn begins, and nothing while it goes on.
+local function undisturbed(fn)
+  collectgarbage()
   collectgarbage()
   collectgarbage "stop"
+  return failure.protect(function() collectgarbage "restart" end, tensors.scope, fn)
+end
+
+-- fn(...) -> its results; bytes held at most beyond those before; floating point operations.
+local function counted(fn, ...)
   core.memory_reset_peak()
   local bytes, flops = live(), core.counters().flops
-  local results = packed(failure.protect(function() collectgarbage "restart" end, fn, ...))
+  local results = packed(fn(...))
   return results, core.memory().peak - bytes, core.counters().flops - flops
 end
 
 -- A forward pass that keeps nothing.
 local function passing(fn, values)
-  return tensors.scope(function()
+  return undisturbed(function()
     local inputs, bytes = given(values)
     local _, most, flops = counted(region.run, fn, unpack(inputs, 1, inputs.n))
     auxiliary.clear()
@@ -100,17 +106,17 @@ local function passing(fn, values)
   end)
 end
 
--- Gives the tape the gradients of the results. joined: the next section gives one gradient for all of them.
-local function seed(tape, results, joined)
+-- Gives the tape the gradients of the results. joined: one gradient is that of all of them, as a sum gives it.
+-- scalar: the losses that layers put aside, or nil.
+local function seed(tape, results, scalar, joined)
   local one
   each_tensor(results, function(t)
     if not t:requires_grad() then return end
     if t:numel() == 1 and t:dim() == 0 then return core.tape_seed(tape, t) end
-    local own = joined and one or core.settle(t:detach()):clone()
-    one = one or own
+    local own = joined and one or tensors.scope(function() return core.settle(t:detach()):clone() end)
     core.tape_seed(tape, t, own)
+    if joined then one = own else own:release() end
   end)
-  local scalar = auxiliary.take()
   if scalar then core.tape_seed(tape, scalar) end
   if scalar then scalar:release() end
   if one then one:release() end
@@ -125,22 +131,29 @@ local function release(values, but)
 end
 
 -- Both passes, with everything kept. -> figures of the stage, and input_gradient: bytes of the gradients that it gives.
-local function keeping(fn, values, joined)
-  return tensors.scope(function()
-    local start, out = live(), { kept = 0, backward_extra = 0, backward = 0, seeds = 0, input_gradient = 0 }
-    local inputs, bytes = given(values, function() out.input_gradient = live() - start end)
+-- The output of the last section is held by who called the model, also in backward: its bytes are `output`.
+local function keeping(fn, values, joined, is_last)
+  return undisturbed(function()
+    local start = live()
+    local out = { kept = 0, backward_extra = 0, backward = 0, seeds = 0, input_gradient = 0, output = 0 }
+    local inputs, bytes = given(values, function() out.input_gradient = live() - start - out.output end)
     local results, most, flops = counted(fn, unpack(inputs, 1, inputs.n))
     out.keeping, out.forward = bytes + most, flops
     out.is_table = has_table(results)
+    if is_last and results.n > 1 then
+      out.output, results.n = core.is_tensor(results[2]) and held.bytes(results[2]) or 0, 1
+      out.keeping = out.keeping - out.output
+    end
+    local scalar = auxiliary.take()
     local tape = core.tape_take()
     if not tape then return out end
     release(inputs, values)
     release(inputs, results)
     local before = live()
-    seed(tape, results, joined)
+    seed(tape, results, scalar, joined)
     out.seeds = live() - before
     release(results, values)
-    out.kept = math.max(0, live() - start - out.seeds)
+    out.kept = math.max(0, live() - start - out.seeds - out.output)
     local _
     _, out.backward_extra, out.backward = counted(core.tape_run, tape, { pass = "whole" })
     core.tape_free(tape)
@@ -150,11 +163,16 @@ end
 
 -- ---------------------------------------------------------------- the chain
 
--- The forward pass of a section; of the last one with the loss.
+-- The forward pass of a section; of the last one the loss, and the output of the model.
 local function pass_of(list, i, loss)
   local forward = list[i].forward
-  if i < #list or not loss then return forward end
-  return function(...) return loss((forward(...))) end
+  if i < #list or not loss then return function(...) return tensors.scope(forward, ...) end end
+  return function(...)
+    return tensors.scope(function(...)
+      local output = forward(...)
+      return loss(output), output
+    end, ...)
+  end
 end
 
 -- Bytes that a region keeps which begins at section i and is given these.
@@ -167,11 +185,30 @@ local function region_keeps(list, i, values)
   end)
 end
 
+-- Whether one gradient is that of all that a section gives: the next one, `after`, has given less than one for each.
+local function shares_gradient(results, after)
+  local bytes = 0
+  each_tensor(results, function(t)
+    if t:requires_grad() then bytes = bytes + held.bytes(t) end
+  end)
+  return after ~= nil and after.input_gradient < bytes
+end
+
+-- Runs all sections: fn(i, forward, values, results) for each, with the loss in the last forward.
+local function walk(list, loss, x, fn)
+  local values = packed(x)
+  for i, section in ipairs(list) do
+    local results = cut_off(packed(section.forward(unpack(values, 1, values.n))))
+    core.tape_drop()
+    auxiliary.clear()
+    fn(i, pass_of(list, i, loss), values, results)
+    values = results
+  end
+end
+
 -- One section on its inputs -> its stage.
-local function measure_stage(list, i, fn, values)
-  local joined = list[i + 1] and list[i + 1].join ~= nil
-  keeping(fn, values, joined) -- makes parameters and their gradients
-  local stage = keeping(fn, values, joined)
+local function measure_stage(list, i, fn, values, joined)
+  local stage = keeping(fn, values, joined, i == #list)
   stage.name, stage.fixed = sections.name(list, i), stage.is_table or i == #list
   stage.input = i > 1 and region_keeps(list, i, values) or 0
   stage.passing = stage.keeping
@@ -179,8 +216,12 @@ local function measure_stage(list, i, fn, values)
   return stage
 end
 
+-- Of what is no tensor: 0.
+local function batch_bytes(x) return core.is_tensor(x) and held.bytes(x) or 0 end
+
 -- The gradient of what a stage gives is what the next one says that it gives. A seed may have been something else.
-local function join_gradients(chain)
+local function join_gradients(chain, batch)
+  chain.beside = chain[#chain].output + batch
   for i, stage in ipairs(chain) do
     stage.gradient = chain[i + 1] and chain[i + 1].input_gradient or stage.seeds
     stage.backward_extra = math.max(0, stage.backward_extra + stage.seeds - stage.gradient)
@@ -189,16 +230,17 @@ local function join_gradients(chain)
 end
 
 --- list: the sections of a model in training mode; x: what it is called with; y and criterion (output, y) -> loss, or
--- nil. -> the chain.
+-- nil. -> the chain. The first round says what gradients sections give.
 return function(list, x, y, criterion)
   local loss = criterion and y ~= nil and function(output) return (criterion(output, y)) end or nil
-  local chain, values = {}, packed(x)
+  local first, chain = {}, {}
   core.set_batch(0, micro_batches.count(x))
-  for i, section in ipairs(list) do
-    chain[i] = measure_stage(list, i, pass_of(list, i, loss), values)
-    values = cut_off(packed(section.forward(unpack(values, 1, values.n))))
-    core.tape_drop()
-  end
-  auxiliary.clear()
-  return join_gradients(chain)
+  walk(list, loss, x, function(i, fn, values)
+    keeping(fn, values, false, i == #list) -- makes parameters and their gradients
+    first[i] = keeping(fn, values, false, i == #list)
+  end)
+  walk(list, loss, x, function(i, fn, values, results)
+    chain[i] = measure_stage(list, i, fn, values, shares_gradient(results, first[i + 1]))
+  end)
+  return join_gradients(chain, batch_bytes(x) + batch_bytes(y))
 end

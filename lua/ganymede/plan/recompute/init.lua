@@ -55,7 +55,7 @@ end
 function Search:judge(plan)
   local setting, key = setting_of(self.measured.chain, plan.regions)
   if self.tried[key] then return self.tried[key], true end
-  local found = { setting = setting, regions = plan.regions, predicted = self.measured.live + plan.peak }
+  local found = { setting = setting, regions = plan.regions, predicted = self.beside + plan.peak }
   found.peak, found.flops = self.rehearse(setting)
   self.tried[key] = found
   return found, false
@@ -75,7 +75,7 @@ function Search:least(least)
 end
 
 function Search:run()
-  local limit, best, low, high = math.max(0, self.memory - self.measured.live), nil, nil, nil
+  local limit, best, low, high = math.max(0, self.memory - self.beside), nil, nil, nil
   for _ = 1, ATTEMPTS do
     local plan, why = self:plan(limit)
     if not plan and best then return best end
@@ -85,7 +85,7 @@ function Search:run()
       low = limit
       if not best or found.flops < best.flops then best = found end
     else
-      high = limit
+      high, limit = plan.peak, plan.peak -- below this there is another plan
     end
     if known and best then return best end
     limit = math.max(0, next_limit(low, high, limit, self.memory - found.peak))
@@ -102,7 +102,8 @@ local function choose(measured, rehearse, memory)
   if measured.peak <= memory then
     return { setting = false, regions = {}, peak = measured.peak, flops = measured.flops, whole = measured.flops }
   end
-  local search = setmetatable({ measured = measured, rehearse = rehearse, memory = memory, tried = {} }, Search)
+  local search = setmetatable({ measured = measured, rehearse = rehearse, memory = memory, tried = {},
+    beside = measured.live + (measured.chain.beside or 0) }, Search)
   local found, why = search:run()
   if found then found.whole = measured.flops end
   return found, why
