@@ -17,6 +17,7 @@ local core = require "ganymede.core"
 local held = require "ganymede.tensor.held"
 local arrivals = require "ganymede.pipeline.arrivals"
 local auxiliary = require "ganymede.nn.auxiliary"
+local called = require "ganymede.plan.recompute.called"
 local chain = require "ganymede.plan.recompute.chain"
 local micro_batches = require "ganymede.data.micro_batches"
 local modules = require "ganymede.plan.modules"
@@ -240,9 +241,27 @@ function borders.sections(x)
   return tensors.scope(tensors.no_grad, apart, nil, costs, true)
 end
 
---- Costs and memory of each section of the second model -> a chain. criterion: nil where there is no loss.
+-- The chain of a model without sections: of the modules that it calls.
+local function chain_of_calls(model, x, y, criterion)
+  core.set_batch(0, micro_batches.count(x))
+  local list, arguments = called(model, x)
+  local out = chain(list, x, y, criterion, arguments)
+  for _, values in ipairs(arguments) do
+    for i = 1, values.n do
+      if core.is_tensor(values[i]) then values[i]:release() end
+    end
+  end
+  out.modules = true
+  return out
+end
+
+--- Costs and memory of each section of the second model -> a chain. criterion: nil where there is no loss. A model
+-- without sections gives the chain of its modules, which is marked (ganymede.plan.recompute).
 function borders.chain(x, y, criterion)
-  return tensors.scope(apart, nil, function(own) return chain(own.list, x, y, criterion) end, true)
+  return tensors.scope(apart, { n_parts = 1 }, function(own)
+    if not sections.of(own.model) then return chain_of_calls(own.model, x, y, criterion) end
+    return chain(own.list, x, y, criterion)
+  end, true)
 end
 
 return borders

@@ -194,10 +194,12 @@ local function shares_gradient(results, after)
   return after ~= nil and after.input_gradient < bytes
 end
 
--- Runs all sections: fn(i, forward, values, results) for each, with the loss in the last forward.
-local function walk(list, loss, x, fn)
+-- Runs all sections: fn(i, forward, values, results) for each, with the loss in the last forward. arguments: what each
+-- is given; nil: what the one before gave.
+local function walk(list, loss, x, arguments, fn)
   local values = packed(x)
   for i, section in ipairs(list) do
+    values = arguments and arguments[i] or values
     local results = cut_off(packed(section.forward(unpack(values, 1, values.n))))
     core.tape_drop()
     auxiliary.clear()
@@ -230,16 +232,16 @@ local function join_gradients(chain, batch)
 end
 
 --- list: the sections of a model in training mode; x: what it is called with; y and criterion (output, y) -> loss, or
--- nil. -> the chain. The first round says what gradients sections give.
-return function(list, x, y, criterion)
+-- nil; arguments: see walk. -> the chain. The first round says what gradients sections give.
+return function(list, x, y, criterion, arguments)
   local loss = criterion and y ~= nil and function(output) return (criterion(output, y)) end or nil
   local first, chain = {}, {}
   core.set_batch(0, micro_batches.count(x))
-  walk(list, loss, x, function(i, fn, values)
+  walk(list, loss, x, arguments, function(i, fn, values)
     keeping(fn, values, false, i == #list) -- makes parameters and their gradients
     first[i] = keeping(fn, values, false, i == #list)
   end)
-  walk(list, loss, x, function(i, fn, values, results)
+  walk(list, loss, x, arguments, function(i, fn, values, results)
     chain[i] = measure_stage(list, i, fn, values, shares_gradient(results, first[i + 1]))
   end)
   return join_gradients(chain, batch_bytes(x) + batch_bytes(y))

@@ -56,7 +56,8 @@ function Search:judge(plan)
   local setting, key = setting_of(self.measured.chain, plan.regions)
   if self.tried[key] then return self.tried[key], true end
   local found = { setting = setting, regions = plan.regions, predicted = self.beside + plan.peak }
-  found.peak, found.flops = self.rehearse(setting)
+  if setting then found.peak, found.flops = self.rehearse(setting)
+  else found.peak, found.flops = self.measured.peak, self.measured.flops end
   self.tried[key] = found
   return found, false
 end
