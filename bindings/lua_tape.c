@@ -136,16 +136,16 @@ static int tape_seed(lua_State *L)
 
 int gm_open_tape(lua_State *L)
 {
-    static const gm_declaration functions[] = {GM_FUNCTION("tape_nodes", tape_nodes, ""),
-                                               GM_FUNCTION("tape_saved", tape_saved, ""),
-                                               GM_FUNCTION("tape_drop", tape_drop, ""),
-                                               GM_FUNCTION("tape_take", tape_take, ""),
-                                               GM_FUNCTION("tape_run", tape_run, "tape object, about table"),
-                                               GM_FUNCTION("tape_seed", tape_seed,
-                                                           "tape object, output tensor, seed tensor?"),
-                                               GM_FUNCTION("tape_await", tape_await, "tape object"),
-                                               GM_FUNCTION("tape_free", tape_free, "tape object"),
-                                               GM_LAST_FUNCTION};
+    static const gm_declaration functions[] = {
+        GM_FUNCTION("tape_nodes", tape_nodes, ""),
+        GM_FUNCTION("tape_saved", tape_saved, ""),
+        GM_FUNCTION("tape_drop", tape_drop, ""),
+        GM_FUNCTION("tape_take", tape_take, ""),
+        GM_FUNCTION("tape_run", tape_run, "tape object, about table"),
+        GM_FUNCTION("tape_seed", tape_seed, "tape object, output tensor, seed tensor?"),
+        GM_FUNCTION("tape_await", tape_await, "tape object"),
+        GM_FUNCTION("tape_free", tape_free, "tape object"),
+        GM_LAST_FUNCTION};
     luaL_newmetatable(L, TAPE);
     lua_pushcfunction(L, tape_free);
     lua_setfield(L, -2, "__gc");

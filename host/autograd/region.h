@@ -24,7 +24,8 @@
 
 typedef struct gm_region gm_region;
 
-/* Sets the rank's tape aside for a sketch (gm_tape_sketch) and remembers the moment. in: the inputs. GM_EINVAL: too many of them. */
+/* Sets the rank's tape aside for a sketch (gm_tape_sketch) and remembers the moment. in: the inputs. GM_EINVAL: too
+ * many of them. */
 gm_status gm_region_begin(gm_rank *r, int n_in, gm_value *const *in, gm_region **out);
 /* The first run is over. in: the same inputs; inner: the leaves that stood for them. out: results that require a
  * gradient. again.call gets values that stand for the inputs and gives n_out results. results[n_out] receives the

@@ -109,8 +109,8 @@ typedef struct gm_tape_job {
  * has run releases what no later pass needs. The caller keeps the tape; after a failure the tape may only be freed.
  * Collective if its nodes are. GM_EINVAL: a root or an input does not belong to the tape; a pass is out of order. */
 gm_status gm_tape_run(gm_rank *r, gm_tape *t, const gm_tape_job *job);
-/* Gives the gradient of one output before gm_tape_run, whose job then need not name it. So the caller can let go of both
- * before the pass, which frees them as it goes on. */
+/* Gives the gradient of one output before gm_tape_run, whose job then need not name it. So the caller can let go of
+ * both before the pass, which frees them as it goes on. */
 gm_status gm_tape_seed(gm_rank *r, gm_tape *t, gm_value *output, gm_value *seed);
 /* Declares that the gradients of the leaves that t reads are not final before t's final pass. The caller calls it for
  * every tape that will have a final pass, before the first of these passes (a final pass of a tape without this call

@@ -73,9 +73,9 @@ describe("recompute.memory", function()
   end)
 
   it("says which sections, in a row and as one", function()
-    local found = { setting = { sections = "2, 3, 5-8, 5-6, 10" }, peak = 1024, flops = 11, whole = 10, regions = {
-      { first = 2, last = 2, inside = {} }, { first = 3, last = 3, inside = {} },
-      { first = 5, last = 8, inside = { { first = 5, last = 6, inside = {} } } }, { first = 10, last = 10, inside = {} } } }
+    local text = "2, 3, 5-8, 5-6, 10"
+    local found = { setting = { sections = text }, peak = 1024, flops = 11, whole = 10,
+      regions = section_regions.parse(text) }
     assert.equal("blocks.1-2, blocks.4-7 as one with regions inside, blocks.9 run again in backward (sections = "
       .. "\"2, 3, 5-8, 5-6, 10\"): a step needs 1.0 KiB of 2.0 KiB, and 10.0 % more operations",
       recompute.said(model(10), found, 2048))
@@ -125,7 +125,9 @@ describe("recompute.memory", function()
   it("makes patterns that match one module each for a model without sections", function()
     local found = choose(12, 15000, 1, function(chain) chain.modules = true end)
     assert.is_true(#found.setting > 0)
-    for i, pattern in ipairs(found.setting) do assert.is_truthy(("blocks.%d"):format(i + 12 - #found.setting):find(pattern)) end
+    for i, pattern in ipairs(found.setting) do
+      assert.is_truthy(("blocks.%d"):format(i + 12 - #found.setting):find(pattern))
+    end
     assert.is_nil(("blocks.11"):find "^blocks%.1$")
   end)
 end)

@@ -139,9 +139,9 @@ end
 function region.run_module(m, forward, ...)
   if not region.is_wanted() then return forward(m, ...) end
   local join = m.recompute_join
-  local function call(...) return forward(m, ...) end
-  if not join then return region.run_modules(m:modules(), call, ...) end
-  return tensor.scope(function(...) return region.run_modules(m:modules(), call, join(...)) end, ...)
+  local function of_module(...) return forward(m, ...) end
+  if not join then return region.run_modules(m:modules(), of_module, ...) end
+  return tensor.scope(function(...) return region.run_modules(m:modules(), of_module, join(...)) end, ...)
 end
 
 -- ---------------------------------------------------------------- which modules

@@ -2,10 +2,10 @@
 -- and a region inside of the first. Sections are numbered as `ganymede check RECIPE --sections` does.
 --
 --     local list = section_regions.parse "2-9, 2-4, 11"
---     --> { { first = 2, last = 9, inside = { { first = 2, last = 4, inside = {} } } }, { first = 11, last = 11, ... } }
+--     --> { { first = 2, last = 9, inside = { { first = 2, last = 4, inside = {} } } }, { first = 11, last = 11 ... } }
 --
--- A region is inside of the smallest one that contains it. The trap: two regions that overlap without one containing the
--- other cannot be executed, and are refused.
+-- A region is inside of the smallest one that contains it. The trap: two regions that overlap without one containing
+-- the other cannot be executed, and are refused.
 -- @module ganymede.nn.section_regions
 local M = {}
 

@@ -8,11 +8,11 @@
 --
 -- A class with `sections` needs no forward: Module:forward runs its sections one after the other, so the two cannot
 -- differ. A section is { modules = list of the modules it reads, forward = function, close = function or nil, join =
--- function or nil, name = string or nil }. The first section receives what the model is called with; each other receives
--- what the one before it returned. If a part ends after a section, `close` is applied to the results of that section, so
--- that less crosses to the next stage. The next section must therefore also accept the results of `close`. If sections
--- run again in backward (ganymede.nn.region), the region keeps join(what its first section receives), if there is a
--- `join`; `forward` must give the same bits from that.
+-- function or nil, name = string or nil }. The first section receives what the model is called with; each other
+-- receives what the one before it returned. If a part ends after a section, `close` is applied to the results of that
+-- section, so that less crosses to the next stage. The next section must therefore also accept the results of `close`.
+-- If sections run again in backward (ganymede.nn.region), the region keeps join(what its first section receives), if
+-- there is a `join`; `forward` must give the same bits from that.
 --
 -- A section runs in a scope of its own, and what it returns is released when the next one has run, if that did not
 -- return it, too. What a section leaves for a later one is kept by t:keep(), or in a field of a module.

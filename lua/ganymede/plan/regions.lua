@@ -57,27 +57,6 @@ end
 -- -> a row: setting, said, peak_bytes, flops_per_step, predicted_bytes (by the chain; nil where nothing runs again).
 local function of_rank(memory, given, config, steps)
   local measured = measured_by(steps, config)
-  if os.getenv "GM_DBG" then
-    local operations = require "ganymede.plan.recompute.operations"
-    local sr = require "ganymede.nn.section_regions"
-    local U = tonumber(os.getenv "GM_DBG")
-    local f = io.stderr
-    for i, s in ipairs(measured.chain) do
-      f:write(("%d %s in %.3f kept %.3f grad %.3f pass %.3f keep %.3f bextra %.3f seeds %.3f\n"):format(i, s.name, s.input/U, s.kept/U, s.gradient/U, s.passing/U, s.keeping/U, s.backward_extra/U, s.seeds/U))
-    end
-    f:write(("live %.3f peak %.3f copies %g\n"):format(measured.live/U, measured.peak/U, measured.copies))
-    for word in (os.getenv "GM_SETS" or ""):gmatch "[^;]+" do
-      local regions = word == "none" and {} or sr.parse(word)
-      local took = operations.simulate(measured.chain, operations.of(regions, #measured.chain))
-      local sets = { unpack(given.set or {}) }
-      sets[#sets + 1] = word == "none" and "recompute=false" or ("recompute={sections='%s'}"):format(word)
-      if word == "none" then sets[#sets] = "recompute.memory=1000T" end
-      local found, failed = rehearsal { recipe = given.recipe, ranks = given.ranks, rank = given.rank, set = sets, seed = given.seed }
-      if not found then error(failed.text) end
-      local pred = measured.live + (measured.chain.beside or 0) + took.peak + (measured.copies - 1) * took.held
-      f:write(("%-40s predicted %.3f rehearsed %.3f diff %.3f (op %d of %d)\n"):format(word, pred/U, found.totals.peak_bytes/U, (pred - found.totals.peak_bytes)/U, took.at, #operations.of(regions, #measured.chain)))
-    end
-  end
   local function rehearsed(setting)
     local sets = { unpack(given.set or {}) }
     sets[#sets + 1] = "recompute=" .. literal.show(setting)

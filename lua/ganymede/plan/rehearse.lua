@@ -15,7 +15,6 @@ local draw_svg = require "ganymede.schedules.draw_svg"
 local failure = require "ganymede.base.failure"
 local fit = require("ganymede.train.fit").fit
 local micro_batches = require "ganymede.data.micro_batches"
-local json = require "ganymede.base.json"
 local modules = require "ganymede.plan.modules"
 local peers = require "ganymede.plan.peers"
 local recipe = require "ganymede.config.recipe"

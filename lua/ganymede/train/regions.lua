@@ -3,7 +3,8 @@
 --     local setting, said = regions.setting(config.recompute, { recipe = "r.lua", set = { ... }, seed = 3 })
 --
 -- A process of its own measures and chooses, for rank 0, whose blocks are the largest, and in a pipeline for the first
--- rank of each stage; all ranks take its choice. A rank of a rehearsal asks for its own stage. The trap: what a run was given in memory (gm.fit of a program) has no file that another process could read.
+-- rank of each stage; all ranks take its choice. A rank of a rehearsal asks for its own stage. The trap: what a run was
+-- given in memory (gm.fit of a program) has no file that another process could read.
 -- @module ganymede.train.regions
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"

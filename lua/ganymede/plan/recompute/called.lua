@@ -49,8 +49,8 @@ local function check(model, calls)
   end
   for _, call in ipairs(calls) do
     if seen[call.module] then
-      error(("recompute.memory: %s is called twice in a forward pass, and it is not known what runs between; %s"):format(
-        call.module:path(), reason), 0)
+      error(("recompute.memory: %s is called twice in a forward pass, and it is not known what runs between; %s")
+        :format(call.module:path(), reason), 0)
     end
     seen[call.module] = true
   end

@@ -8,7 +8,7 @@
 -- step: by the caller when the section has run, and by the tape when its backward pass needs it no more. Gradients of
 -- parameters exist before the pass that counts, so they are in none of these. A stage has `name`, that of its section.
 -- It is fixed where a region cannot contain it: its results are tables, or it is the last one, which has the loss.
--- chain.beside are the bytes of the model's output, which its caller holds until the step is over, and of the batch.
+-- chain.beside are the bytes of the model's output and of the loss, which who calls the model holds, and of the batch.
 -- On the meta device this takes no data; on another one it computes.
 -- The trap: what one section leaves for the next is made from its results alone. A section that hands over a tensor of
 -- its own state would be counted twice.
@@ -21,6 +21,8 @@ local micro_batches = require "ganymede.data.micro_batches"
 local region = require "ganymede.nn.region"
 local sections = require "ganymede.nn.sections"
 local tensors = require "ganymede.tensor"
+
+local function new_leaf() return tensors.zeros({ 1 }):requires_grad(true) end
 
 local function packed(...) return { n = select("#", ...), ... } end
 
@@ -35,8 +37,9 @@ end
 -- ---------------------------------------------------------------- what a section is given
 
 -- Tensors that a section could have received: those that require a gradient are new ones, results of a node that keeps
--- nothing; reached() is called when their gradients have been computed. -> values, bytes of the new ones.
-local function given(values, reached)
+-- nothing, computed from a leaf; reached() is called when their gradients have been computed. -> values, bytes of the
+-- new ones.
+local function given(values, leaf, reached)
   local out, places = { n = values.n }, {}
   for i = 1, values.n do out[i] = values[i] end
   each_tensor(values, function(t, i)
@@ -54,7 +57,7 @@ local function given(values, reached)
       if reached then reached() end
       return tensors.zeros { 1 }
     end }
-  local made = packed(tensors.scope(function() return source(tensors.zeros({ 1 }):requires_grad(true)) end))
+  local made = packed(tensors.scope(source, leaf))
   for k, i in ipairs(places) do out[i] = made[k] end
   return out, live() - before
 end
@@ -98,7 +101,7 @@ end
 -- A forward pass that keeps nothing.
 local function passing(fn, values)
   return undisturbed(function()
-    local inputs, bytes = given(values)
+    local inputs, bytes = given(values, new_leaf())
     local _, most, flops = counted(region.run, fn, unpack(inputs, 1, inputs.n))
     auxiliary.clear()
     core.tape_drop()
@@ -134,15 +137,16 @@ end
 -- The output of the last section is held by who called the model, also in backward: its bytes are `output`.
 local function keeping(fn, values, joined, is_last)
   return undisturbed(function()
+    local leaf = new_leaf()
     local start = live()
     local out = { kept = 0, backward_extra = 0, backward = 0, seeds = 0, input_gradient = 0, output = 0 }
-    local inputs, bytes = given(values, function() out.input_gradient = live() - start - out.output end)
+    local inputs, bytes = given(values, leaf, function() out.input_gradient = live() - start - out.output end)
     local results, most, flops = counted(fn, unpack(inputs, 1, inputs.n))
     out.keeping, out.forward = bytes + most, flops
     out.is_table = has_table(results)
     if is_last and results.n > 1 then
       out.output, results.n = core.is_tensor(results[2]) and held.bytes(results[2]) or 0, 1
-      out.keeping = out.keeping - out.output
+      out.keeping, out.loss = out.keeping - out.output, held.bytes(results[1])
     end
     local scalar = auxiliary.take()
     local tape = core.tape_take()
@@ -223,7 +227,7 @@ local function batch_bytes(x) return core.is_tensor(x) and held.bytes(x) or 0 en
 
 -- The gradient of what a stage gives is what the next one says that it gives. A seed may have been something else.
 local function join_gradients(chain, batch)
-  chain.beside = chain[#chain].output + batch
+  chain.beside = chain[#chain].output + (chain[#chain].loss or 0) + batch
   for i, stage in ipairs(chain) do
     stage.gradient = chain[i + 1] and chain[i + 1].input_gradient or stage.seeds
     stage.backward_extra = math.max(0, stage.backward_extra + stage.seeds - stage.gradient)

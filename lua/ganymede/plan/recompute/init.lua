@@ -3,12 +3,12 @@
 --     local found, why = choose(measured, rehearse, memory)
 --
 -- measured: { chain, live (bytes held when a step begins), peak and flops (of a step where nothing runs again), copies
--- (micro-batches held at most) }. The solver chooses on the chain, and a rehearsal of the whole step says what its choice
--- needs: rehearse(setting) -> peak, flops; the setting is what `recompute` takes. The chain knows nothing of optimizers,
--- of messages, and of outputs that somebody holds. So the limit of the chain is moved until the peak of the rehearsal
--- comes close to BYTES from below. What is returned has been rehearsed.
--- Stage i of a chain is section chain[i].section (default i) of the model. If the chain has `modules`, its stages are
--- modules, of a model without sections, and regions are single modules (ganymede.plan.borders).
+-- (micro-batches held at most) }. The solver chooses on the chain, and a rehearsal of the whole step says what its
+-- choice needs: rehearse(setting) -> peak, flops; the setting is what `recompute` takes. The chain knows nothing of
+-- optimizers, of messages, and of outputs that somebody holds. So the limit of the chain is moved until the peak of the
+-- rehearsal comes close to BYTES from below. What is returned has been rehearsed. Stage i of a chain is section
+-- chain[i].section (default i) of the model. If the chain has `modules`, its stages are modules, of a model without
+-- sections, and regions are single modules (ganymede.plan.borders).
 -- @module ganymede.plan.recompute
 local machine = require "ganymede.base.machine"
 local section_regions = require "ganymede.nn.section_regions"

@@ -7,7 +7,8 @@
 -- everything of stage s and goes on with s+1..t, or runs s..e without keeping anything but the input, goes on with
 -- e+1..t, and comes back to s..e as a sub-chain of its own, whose input is held. The second is a region s..e, and what
 -- happens inside when it comes back are the regions inside: a schedule is a list of nested regions, and each such list
--- is a schedule. With F(s, t, m) the least time of a sub-chain in memory m, and H that of one whose input is held beside m:
+-- is a schedule. With F(s, t, m) the least time of a sub-chain in memory m, and H that of one whose input is held
+-- beside m:
 --
 --     H(s, t, m) = min( forward s + F(s+1, t, m - kept s) + backward s,
 --                       min over e of  forward s..e + F(e+1, t, m) + H(s, e, m) )
@@ -19,11 +20,10 @@
 -- number of steps less than the next one, which is better. So the time is at most that of the best plan in
 -- (stages + 1) / steps less memory. The first step, the least memory of all, stays.
 --
--- In a pipeline a stage holds several micro-batches: beside the one at work there are `copies` - 1 others, between their
--- forward and their backward pass. They hold what the regions outside of all others keep: h bytes each. For a limit of
--- h, the programme runs with the memory that is left, (copies - 1) h less, and its last stage must leave at most h held.
--- The best of a number of such limits is taken.
--- The trap: the time grows with stages^3 times steps.
+-- In a pipeline a stage holds several micro-batches: beside the one at work there are `copies` - 1 others, between
+-- their forward and their backward pass. They hold what the regions outside of all others keep: h bytes each. For a
+-- limit of h, the programme runs with the memory that is left, (copies - 1) h less, and its last stage must leave at
+-- most h held. The best of a number of such limits is taken. The trap: the time grows with stages^3 times steps.
 -- @module ganymede.plan.recompute.solve
 local ffi = require "ffi"
 local operations = require "ganymede.plan.recompute.operations"
@@ -183,7 +183,10 @@ end
 function Programme:at(s, t) return s * (self.n + 1) + t end
 
 -- F of what comes after stage s - 1.
-function Programme:rest(s, t) return s <= t and self.free[self:at(s, t)] or t == self.n and self.ending or self.nothing end
+function Programme:rest(s, t)
+  if s <= t then return self.free[self:at(s, t)] end
+  return t == self.n and self.ending or self.nothing
+end
 
 -- What happens inside a region s..e; if regions have none inside, everything is kept there.
 function Programme:inside(s, e)
@@ -345,15 +348,16 @@ end
 -- Where micro-batches wait for their backward pass, the last stage can wait in a region, too: after it nothing comes.
 local function with_end(chain)
   local out = { unpack(chain) }
-  out[#out + 1] = { forward = 0, backward = 0, input = 0, kept = 0, gradient = 0, passing = 0, keeping = 0, fixed = true }
+  out[#out + 1] = { forward = 0, backward = 0, input = 0, kept = 0, gradient = 0, passing = 0, keeping = 0,
+    fixed = true }
   return out
 end
 
 --- The plan for a chain whose peak is at most `limit` bytes: { regions (of stages by number), time, peak (in bytes, as
 -- operations.simulate counts them, and what the other micro-batches hold) }; nil, { least (the smallest limit with a
 -- plan), missing } if there is none. options: nested = false (no regions inside regions), span (the most stages of a
--- region), steps (of a staircase), copies (micro-batches that are held at most, this one among them; any number from 1).
--- A stage with fixed = true is in no region; no region goes on after a stage with ends = true.
+-- region), steps (of a staircase), copies (micro-batches that are held at most, this one among them; any number from
+-- 1). A stage with fixed = true is in no region; no region goes on after a stage with ends = true.
 local function solve(chain, limit, options)
   check(chain, limit)
   options = options or {}
@@ -366,7 +370,7 @@ local function solve(chain, limit, options)
     return nil, { least = least, missing = least - limit }
   end
   local took = operations.simulate(chain, operations.of(regions, a.n))
-  return { regions = regions, time = took.time, peak = took.peak + math.max(0, own.copies - 1) * took.held }
+  return { regions = regions, time = took.time, peak = took.peak + math.ceil(math.max(0, own.copies - 1) * took.held) }
 end
 
 return solve
