@@ -148,6 +148,20 @@ describe("ganymede check --regions", function()
     end)
   end
 
+  it("is counted in what stages hold and compute", function()
+    home = support.home(gpt)
+    local words = { "-n", "2", "--set", "parallel={pipeline=2}", "--set", "num_microbatches=4" }
+    local function first_stage(...)
+      for i, word in ipairs { ... } do words[6 + i] = word end
+      return check(unpack(words)).pipeline.by_stage[1]
+    end
+    local plain, again = first_stage(), first_stage("--set", "recompute=block")
+    -- Two micro-batches of (4, 32) tokens in i64 and of inputs of four blocks, (4, 32, 32) in f32.
+    assert.equal(2 * (4 * 32 * 8 + 4 * (4 * 32 * 32 * 4)), again.held_bytes)
+    assert.is_true(plain.held_bytes > 8 * again.held_bytes)
+    assert.is_true(again.flops > 1.2 * plain.flops)
+  end)
+
   it("makes regions of single modules where a model has no sections", function()
     home = support.home(own)
     local whole = check().totals

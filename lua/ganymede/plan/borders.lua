@@ -207,6 +207,13 @@ local function measure_part(own, about, part, list, text)
   return row
 end
 
+-- What runs again in backward in the model does so in the second one.
+local function take_regions(own, model)
+  local marked = own.model:modules()
+  for i, m in ipairs(model:modules()) do marked[i]._module.recompute = m._module.recompute end
+  own.list.regions = model._module.regions
+end
+
 --- Measures the passes of one micro-batch, x and its labels y, as in training. Returns a list by part: flops and
 -- product_flops (of the forward pass on this rank; the loss counts in the last part), input_flops and weight_flops (of
 -- the two halves of the backward pass; nil if there is none, or more than 8 tensors cross), saved_bytes (held for
@@ -216,6 +223,7 @@ function borders.costs(stage, x, y, criterion)
   local about = { stage = stage, x = x, y = y, criterion = criterion }
   local function costs(own)
     local out, list, text = {}, {}, ""
+    take_regions(own, stage.model)
     core.set_batch(0, micro_batches.count(x))
     for part = 1, stage.n_parts do
       out[part], list, text = tensors.scope(measure_part, own, about, part, list, text)
