@@ -394,13 +394,11 @@ static int scope_close(lua_State *L)
     return 0;
 }
 
-/* scope_drop(values...): releases the tensors among them that the innermost scope would release at its end. */
+/* scope_drop(t): releases t now, if the innermost scope would release it at its end. */
 static int scope_drop(lua_State *L)
 {
-    for (int i = lua_gettop(L); i > 0; i--) {
-        gm_handle *h = gm_test_handle(L, i);
-        if (h && h->next && h->scope == gm_lua_rank(L)->scope) gm_handle_release(h);
-    }
+    gm_handle *h = gm_check_handle(L, 1);
+    if (h->next && h->scope == gm_lua_rank(L)->scope) gm_handle_release(h);
     return 0;
 }
 
@@ -446,7 +444,7 @@ int gm_open_handles(lua_State *L)
 {
     static const gm_declaration functions[] = {GM_FUNCTION("scope_open", scope_open, "module boolean?"),
                                                GM_FUNCTION("scope_close", scope_close, "results any?, ..."),
-                                               GM_FUNCTION("scope_drop", scope_drop, "values any?, ..."),
+                                               GM_FUNCTION("scope_drop", scope_drop, "t tensor"),
                                                GM_PUBLIC(is_tensor, is_tensor, "value any?"),
                                                GM_FUNCTION("scope_depth", scope_depth, ""),
                                                GM_FUNCTION("scope_unwind", scope_unwind, "depth integer"),

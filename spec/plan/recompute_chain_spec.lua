@@ -4,7 +4,7 @@
 local gm = require "ganymede"
 local core = require "ganymede.core"
 local init = require "ganymede.nn.initializers"
-local measure = require "ganymede.plan.recompute.chain"
+local measure = require "ganymede.recompute.chain"
 local ops = gm.ops
 
 local UNIT = 8000

@@ -1,6 +1,6 @@
 --- recompute.memory: the search for what runs again, with a rehearsal that the spec plays.
-local operations = require "ganymede.plan.recompute.operations"
-local recompute = require "ganymede.plan.recompute"
+local operations = require "ganymede.recompute.operations"
+local recompute = require "ganymede.recompute"
 local section_regions = require "ganymede.nn.section_regions"
 
 -- A model of n blocks between an embedding and a head: its chain.

@@ -3,8 +3,8 @@
 -- Two independent truths for short chains. `all_plans` lists every list of nested regions; each is executed operation
 -- by operation, and its bytes are counted. `best_schedule` knows nothing of regions: it searches all states that
 -- operations lead to (what is held, which backward pass is due) for the least time within a limit.
-local operations = require "ganymede.plan.recompute.operations"
-local solve = require "ganymede.plan.recompute.solve"
+local operations = require "ganymede.recompute.operations"
+local solve = require "ganymede.recompute.solve"
 
 local huge = math.huge
 

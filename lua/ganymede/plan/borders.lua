@@ -5,7 +5,7 @@
 --     borders.describe(stage, pieces, micro_batch, part)     -- what `part` returns -> list of tensors, text
 --     borders.costs(stage, x, y, criterion)                  -- of one micro-batch, by part
 --     borders.sections(x)                                    -- of one micro-batch, by section
---     borders.chain(x, y, criterion)                         -- the same with memory (ganymede.plan.recompute.chain)
+--     borders.chain(x, y, criterion)                         -- the same with memory (ganymede.recompute.chain)
 --
 -- A rank has only its own parts, so a second model is built whole, on the meta device, and run from its first section.
 -- It is built at the first call. What it holds, computes and sends counts with everything else, so these functions are
@@ -17,8 +17,8 @@ local core = require "ganymede.core"
 local held = require "ganymede.tensor.held"
 local arrivals = require "ganymede.pipeline.arrivals"
 local auxiliary = require "ganymede.nn.auxiliary"
-local called = require "ganymede.plan.recompute.called"
-local chain = require "ganymede.plan.recompute.chain"
+local called = require "ganymede.recompute.called"
+local chain = require "ganymede.recompute.chain"
 local micro_batches = require "ganymede.data.micro_batches"
 local modules = require "ganymede.plan.modules"
 local packing = require "ganymede.pipeline.packing"
@@ -264,7 +264,7 @@ local function chain_of_calls(model, x, y, criterion)
 end
 
 --- Costs and memory of each section of the second model -> a chain. criterion: nil where there is no loss. A model
--- without sections gives the chain of its modules, which is marked (ganymede.plan.recompute).
+-- without sections gives the chain of its modules, which is marked (ganymede.recompute).
 function borders.chain(x, y, criterion)
   return tensors.scope(apart, { n_parts = 1 }, function(own)
     if not sections.of(own.model) then return chain_of_calls(own.model, x, y, criterion) end

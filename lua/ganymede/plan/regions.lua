@@ -13,7 +13,7 @@ local json = require "ganymede.base.json"
 local literal = require "ganymede.base.literal"
 local machine = require "ganymede.base.machine"
 local parallel = require "ganymede.job.parallel"
-local recompute = require "ganymede.plan.recompute"
+local recompute = require "ganymede.recompute"
 local rehearsal = require "ganymede.job.rehearsal"
 local stages = require "ganymede.plan.stages"
 
@@ -66,10 +66,7 @@ local function of_rank(memory, given, config, steps)
     return found.totals.peak_bytes, found.totals.flops_per_step
   end
   local found, why = recompute.choose(measured, rehearsed, memory)
-  if not found then
-    failure(2, "%s: %s lacks %s; a step needs %s at least, whatever runs again", recompute.TOO_LITTLE,
-      machine.bytes(memory), machine.bytes(why.missing), machine.bytes(why.least))
-  end
+  if not found then failure(2, "%s", recompute.too_little(memory, why)) end
   return { setting = found.setting, said = recompute.said(measured.chain, found, memory), peak_bytes = found.peak,
     flops_per_step = found.flops, whole_flops_per_step = found.whole, predicted_bytes = found.predicted }
 end

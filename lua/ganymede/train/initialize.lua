@@ -7,6 +7,7 @@
 -- The trap: with several ranks, everything here is collective, from the choice of the schedule to the first values of
 -- parameters that stages share.
 -- @module ganymede.train.initialize
+local chosen_regions = require "ganymede.train.chosen_regions"
 local context = require "ganymede.job.context"
 local core = require "ganymede.core"
 local data = require "ganymede.data"
@@ -296,11 +297,8 @@ end
 local function choose_regions(stage, wanted)
   local model = stage.model
   local problem = region.problem(wanted)
-  if type(wanted) == "table" and wanted.memory then
-    problem = "= { memory = ... } is for gm.fit and `ganymede run RECIPE`, which rehearse the run; give a list of "
-      .. "patterns here: `ganymede check RECIPE --regions` prints one"
-  end
   if problem then error("gm.initialize: recompute " .. problem, 0) end
+  if type(wanted) == "table" and wanted.memory then return end -- ganymede.train.chosen_regions
   local found = region.mark(model, wanted) > 0
   check_borders(stage, wanted)
   if core.world() > 1 and core.comm_transport() ~= "meta" then found = ranks.any(found) end
@@ -350,6 +348,9 @@ local function new(Engine, opt, launched)
   add_pipeline(engine)
   share_gradients(engine, opt.gradient_handler or {}, divided)
   offload.start(engine, opt.offload)
+  if type(opt.recompute) == "table" and opt.recompute.memory then
+    chosen_regions.start(engine, opt.recompute, divided)
+  end
   engine.graph = Graph.new(engine, opt.cuda_graph)
   return engine
 end

@@ -3,11 +3,11 @@
 --     local setting, said = regions.setting(config.recompute, { recipe = "r.lua", set = { ... }, seed = 3 })
 --
 -- A process of its own measures and chooses, for rank 0, whose blocks are the largest, and in a pipeline for the first
--- rank of each stage; all ranks take its choice. A rank of a rehearsal asks for its own stage. The trap: what a run was
--- given in memory (gm.fit of a program) has no file that another process could read.
+-- rank of each stage; all ranks take its choice. A rank of a rehearsal asks for its own stage. The trap:
+-- what a program gives gm.fit has no file that another process could read. Its engine chooses
+-- (ganymede.train.chosen_regions).
 -- @module ganymede.train.regions
 local core = require "ganymede.core"
-local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
 local ranks = require "ganymede.job.ranks"
 local rehearsal = require "ganymede.job.rehearsal"
@@ -25,10 +25,7 @@ end
 -- takes (nil: nothing runs again), and lines about it. Collective.
 function regions.setting(given, source)
   if type(given) ~= "table" or given.memory == nil then return given end
-  if not source or not source.recipe then
-    failure(2, "recompute.memory is found out on a recipe that returns a table; in code say \"block\", \"attention\", "
-      .. "or a list of patterns over module paths")
-  end
+  if not source or not source.recipe then return given end -- ganymede.train.chosen_regions does it
   local found
   -- A rank of a rehearsal hears nobody, so each asks.
   if core.world() > 1 and core.comm_transport() ~= "meta" then

@@ -22,7 +22,7 @@
 -- The input of a forward pass is there if it is kept, or if the operation before was the forward pass of the stage
 -- before.
 -- The trap: simulate() knows nothing of regions. It is what plans are judged by.
--- @module ganymede.plan.recompute.operations
+-- @module ganymede.recompute.operations
 local operations = {}
 
 -- ---------------------------------------------------------------- regions -> operations

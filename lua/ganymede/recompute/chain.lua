@@ -1,8 +1,8 @@
---- What the sections of a model cost and hold: the chain that ganymede.plan.recompute.solve chooses regions for.
+--- What the sections of a model cost and hold: the chain that ganymede.recompute.solve chooses regions for.
 --
 --     local chain = measure(list, x, y, criterion)         -- list: of ganymede.nn.sections
 --
--- A stage (see ganymede.plan.recompute.operations) is a section of the model; the loss belongs to the last one. Its
+-- A stage (see ganymede.recompute.operations) is a section of the model; the loss belongs to the last one. Its
 -- passes are run on a batch x, y of this rank, from section to section. Times are floating point operations. Bytes are
 -- what the device's pool holds more than before. What a section is given is made for it, and is let go as it is in a
 -- step: by the caller when the section has run, and by the tape when its backward pass needs it no more. Gradients of
@@ -12,7 +12,7 @@
 -- On the meta device this takes no data; on another one it computes.
 -- The trap: what one section leaves for the next is made from its results alone. A section that hands over a tensor of
 -- its own state would be counted twice.
--- @module ganymede.plan.recompute.chain
+-- @module ganymede.recompute.chain
 local auxiliary = require "ganymede.nn.auxiliary"
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"

@@ -4,9 +4,9 @@
 --     local list, arguments = called(model, x)        -- as sections, and what each was called with
 --
 -- Behind them is one more entry, the output of the model, to which the loss belongs. Regions of such a chain are single
--- modules, because what the forward does between two calls is not known (ganymede.plan.recompute.chain counts none of
+-- modules, because what the forward does between two calls is not known (ganymede.recompute.chain counts none of
 -- it). The trap: a module that is called twice has two places in the chain and one mark, and is refused.
--- @module ganymede.plan.recompute.called
+-- @module ganymede.recompute.called
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local sections = require "ganymede.nn.sections"

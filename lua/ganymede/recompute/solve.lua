@@ -3,7 +3,7 @@
 --     local plan, why = solve(chain, bytes)        -- { regions, time, peak }; nil, { least, missing }
 --
 -- The dynamic programme of Rotor (Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova 2019, arXiv:1911.13214). Chains and
--- regions are those of ganymede.plan.recompute.operations. A schedule of Rotor is a tree: a sub-chain s..t either keeps
+-- regions are those of ganymede.recompute.operations. A schedule of Rotor is a tree: a sub-chain s..t either keeps
 -- everything of stage s and goes on with s+1..t, or runs s..e without keeping anything but the input, goes on with
 -- e+1..t, and comes back to s..e as a sub-chain of its own, whose input is held. The second is a region s..e, and what
 -- happens inside when it comes back are the regions inside: a schedule is a list of nested regions, and each such list
@@ -24,9 +24,9 @@
 -- their forward and their backward pass. They hold what the regions outside of all others keep: h bytes each. For a
 -- limit of h, the programme runs with the memory that is left, (copies - 1) h less, and its last stage must leave at
 -- most h held. The best of a number of such limits is taken. The trap: the time grows with stages^3 times steps.
--- @module ganymede.plan.recompute.solve
+-- @module ganymede.recompute.solve
 local ffi = require "ffi"
-local operations = require "ganymede.plan.recompute.operations"
+local operations = require "ganymede.recompute.operations"
 
 local WORK, MOST_STEPS = 5e8, 4096 -- steps looked at: some seconds
 local SHARES = 48 -- limits tried of what other micro-batches hold

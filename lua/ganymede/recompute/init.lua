@@ -9,10 +9,10 @@
 -- rehearsal comes close to BYTES from below. What is returned has been rehearsed. Stage i of a chain is section
 -- chain[i].section (default i) of the model. If the chain has `modules`, its stages are modules, of a model without
 -- sections, and regions are single modules (ganymede.plan.borders).
--- @module ganymede.plan.recompute
+-- @module ganymede.recompute
 local machine = require "ganymede.base.machine"
 local section_regions = require "ganymede.nn.section_regions"
-local solve = require "ganymede.plan.recompute.solve"
+local solve = require "ganymede.recompute.solve"
 
 local ATTEMPTS = 8 -- rehearsals, each a fraction of a second
 
@@ -110,6 +110,17 @@ local function choose(measured, rehearse, memory)
   return found, why
 end
 
+--- The choice of the solver alone, without a rehearsal; measured and results as in choose, except `peak`, which is
+-- what the chain predicts, and operations, which are those of the chain.
+local function predict(measured, memory)
+  local chain = measured.chain
+  local beside = measured.live + (chain.beside or 0)
+  local plan, why = solve(chain, math.max(0, memory - beside))
+  if not plan then return nil, { least = beside + why.least, missing = beside + why.least - memory } end
+  return { setting = setting_of(chain, plan.regions), regions = plan.regions, peak = beside + plan.peak,
+    flops = plan.time, whole = measured.flops }
+end
+
 -- ---------------------------------------------------------------- in words
 
 -- "blocks.1", "blocks.4" -> "blocks.1-4"
@@ -149,4 +160,12 @@ local function said(chain, found, memory)
 end
 
 -- What is said where no choice fits begins with this, by which a search for sizes knows it.
-return { choose = choose, said = said, TOO_LITTLE = "recompute.memory is too little" }
+local TOO_LITTLE = "recompute.memory is too little"
+
+--- What is said where no choice fits; why: of choose.
+local function too_little(memory, why)
+  return ("%s: %s lacks %s; a step needs %s at least, whatever runs again"):format(TOO_LITTLE, machine.bytes(memory),
+    machine.bytes(why.missing), machine.bytes(why.least))
+end
+
+return { choose = choose, predict = predict, said = said, too_little = too_little, TOO_LITTLE = TOO_LITTLE }
