@@ -9,7 +9,7 @@ local ops = gm.ops
 
 local UNIT = 8000
 
-local Scale = gm.nn.class "ChainScale"
+local Scale = require("ganymede.nn.module").class("ChainScale", nil, false)
 function Scale:build() self:param("weight", { 1000 }, init.ones()({ 1000 })) end
 function Scale:forward(x) return ops.mul(x, self.weight) end
 
