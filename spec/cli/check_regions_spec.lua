@@ -195,6 +195,9 @@ describe("ganymede check --largest with recompute.memory", function()
     local plain, again = largest(), largest("--set", "recompute.memory=" .. limit)
     assert.is_true(again.largest > 2 * plain.largest, ("%d and %d"):format(plain.largest, again.largest))
     assert.is_true(again.peak_bytes <= limit)
+    -- The search goes down, too, from a size that nothing makes fit.
+    assert.equal(again.largest, largest("--set", "recompute.memory=" .. limit, "--set",
+      "data.batch_size=" .. 2 * again.largest).largest)
     local size = "data.batch_size=%d"
     assert.equal(again.peak_bytes, regions(limit, "--set", size:format(again.largest)).stages[1].peak_bytes)
     local result = said_for(limit, "--set", size:format(again.largest + 1))
