@@ -132,7 +132,7 @@ local fields = {
     unserved = zero.problem },
   recompute = { type = { "string", "table" }, optional = true,
     doc = "which modules keep their inputs only and run again in backward: \"block\" (each transformer block), "
-      .. "\"attention\", a list of patterns over module paths, { sections = \"2-9, 11\" } (spans of the model's sections) "
+      .. "\"attention\", a list of patterns over module paths, { sections = \"2-9, 11\" } (spans of sections) "
       .. "or { memory = BYTES } (docs/memory.md)",
     unserved = region.problem },
   offload = { type = { "table", "string" }, short = "optimizer", fields = offload.fields, optional = true,
