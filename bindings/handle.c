@@ -394,6 +394,14 @@ static int scope_close(lua_State *L)
     return 0;
 }
 
+/* scope_drop(t): releases t now, if the innermost scope would release it at its end. */
+static int scope_drop(lua_State *L)
+{
+    gm_handle *h = gm_check_handle(L, 1);
+    if (h->next && h->scope == gm_lua_rank(L)->scope) gm_handle_release(h);
+    return 0;
+}
+
 static int scope_depth(lua_State *L)
 {
     int n = 0;
@@ -436,6 +444,7 @@ int gm_open_handles(lua_State *L)
 {
     static const gm_declaration functions[] = {GM_FUNCTION("scope_open", scope_open, "module boolean?"),
                                                GM_FUNCTION("scope_close", scope_close, "results any?, ..."),
+                                               GM_FUNCTION("scope_drop", scope_drop, "t tensor"),
                                                GM_PUBLIC(is_tensor, is_tensor, "value any?"),
                                                GM_FUNCTION("scope_depth", scope_depth, ""),
                                                GM_FUNCTION("scope_unwind", scope_unwind, "depth integer"),

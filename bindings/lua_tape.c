@@ -126,16 +126,26 @@ static int tape_run(lua_State *L)
     return st == GM_OK ? 0 : gm_raise(L, st);
 }
 
+/* tape_seed(tape, output, seed or nil: 1): before tape_run, which then need not name this output */
+static int tape_seed(lua_State *L)
+{
+    gm_value *output = gm_check_value(L, 2), *seed = lua_isnoneornil(L, 3) ? NULL : gm_check_value(L, 3);
+    L_TRY(L, gm_tape_seed(gm_lua_rank(L), check_tape(L, 1), output, seed));
+    return 0;
+}
+
 int gm_open_tape(lua_State *L)
 {
-    static const gm_declaration functions[] = {GM_FUNCTION("tape_nodes", tape_nodes, ""),
-                                               GM_FUNCTION("tape_saved", tape_saved, ""),
-                                               GM_FUNCTION("tape_drop", tape_drop, ""),
-                                               GM_FUNCTION("tape_take", tape_take, ""),
-                                               GM_FUNCTION("tape_run", tape_run, "tape object, about table"),
-                                               GM_FUNCTION("tape_await", tape_await, "tape object"),
-                                               GM_FUNCTION("tape_free", tape_free, "tape object"),
-                                               GM_LAST_FUNCTION};
+    static const gm_declaration functions[] = {
+        GM_FUNCTION("tape_nodes", tape_nodes, ""),
+        GM_FUNCTION("tape_saved", tape_saved, ""),
+        GM_FUNCTION("tape_drop", tape_drop, ""),
+        GM_FUNCTION("tape_take", tape_take, ""),
+        GM_FUNCTION("tape_run", tape_run, "tape object, about table"),
+        GM_FUNCTION("tape_seed", tape_seed, "tape object, output tensor, seed tensor?"),
+        GM_FUNCTION("tape_await", tape_await, "tape object"),
+        GM_FUNCTION("tape_free", tape_free, "tape object"),
+        GM_LAST_FUNCTION};
     luaL_newmetatable(L, TAPE);
     lua_pushcfunction(L, tape_free);
     lua_setfield(L, -2, "__gc");

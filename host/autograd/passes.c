@@ -188,6 +188,17 @@ static gm_status run_pass(gm_rank *r, gm_tape *t, const gm_tape_job *job)
     return run_nodes(r, t, job);
 }
 
+gm_status gm_tape_seed(gm_rank *r, gm_tape *t, gm_value *output, gm_value *seed)
+{
+    gm_tape_job job = {.n = 1, .outputs = &output, .seeds = &seed};
+    GM_TRY(check_job(t, &job));
+    GM_TRY(gm_tape_count(r, t));
+    r->no_grad++;
+    gm_status st = seed_gradient(r, t, output, seed, NULL);
+    r->no_grad--;
+    return st;
+}
+
 gm_status gm_tape_run(gm_rank *r, gm_tape *t, const gm_tape_job *job)
 {
     char *path;

@@ -16,6 +16,23 @@ struct gm_region {
     unsigned      *leaf_version;              /* of the leaves' bytes, behind it */
 };
 
+static void free_region(void *context)
+{
+    gm_region *g = context;
+    gm_callback_release(&g->again);
+    gm_rank_forget(&g->moment);
+    free(g->leaf_version);
+    free(g);
+}
+
+void gm_region_cancel(gm_region *g)
+{
+    if (!g) return;
+    g->rank->regions--;
+    gm_tape_restore(g->rank, g->before);
+    free_region(g);
+}
+
 gm_status gm_region_begin(gm_rank *r, int n_in, gm_value *const *in, gm_region **out)
 {
     if (n_in > GM_REGION_INPUTS)
@@ -32,25 +49,10 @@ gm_status gm_region_begin(gm_rank *r, int n_in, gm_value *const *in, gm_region *
     for (int i = 0; i < n_in; i++) g->version[i] = in[i]->local->storage->version;
     g->before = gm_tape_set_aside(r);
     r->regions++;
-    *out = g;
-    return GM_OK;
-}
-
-static void free_region(void *context)
-{
-    gm_region *g = context;
-    gm_callback_release(&g->again);
-    gm_rank_forget(&g->moment);
-    free(g->leaf_version);
-    free(g);
-}
-
-void gm_region_cancel(gm_region *g)
-{
-    if (!g) return;
-    g->rank->regions--;
-    gm_tape_restore(g->rank, g->before);
-    free_region(g);
+    st = gm_tape_sketch(r);
+    if (st == GM_OK) *out = g;
+    else gm_region_cancel(g);
+    return st;
 }
 
 /* ---- the second run ---- */
@@ -121,20 +123,24 @@ static gm_status run_again(gm_backward *b, gm_region *g, gm_value *const *in, gm
     return st == GM_OK ? check_results(b, g->n_out, out) : st;
 }
 
-/* Backward through what the second run recorded, from the gradients of the results. */
-static gm_status run_back(gm_backward *b, gm_region *g, gm_tape *tape, gm_value *const *out)
+/* Backward through what the second run recorded, from the gradients of the results. Results and their gradients belong
+ * to the inner tape alone from then on, which lets them go as it runs. */
+static gm_status run_back(gm_backward *b, gm_region *g, gm_tape *tape, gm_value **out)
 {
-    gm_value   *roots[GM_REGION_OUTPUTS], *seeds[GM_REGION_OUTPUTS] = {NULL};
-    gm_tape_job job = {.pass = GM_TAPE_WHOLE, .outputs = roots, .seeds = seeds};
+    gm_tape_job job = {.pass = GM_TAPE_WHOLE};
     gm_status   st = GM_OK;
     for (int i = 0; i < g->n_out && st == GM_OK; i++) {
+        gm_value *seed = NULL;
         if (!gm_backward_grad(b, i)) continue;
-        roots[job.n] = out[i];
-        st = gm_gradient_value(b, i, &seeds[job.n++]);
+        st = gm_gradient_value(b, i, &seed);
+        if (st == GM_OK && tape) st = gm_tape_seed(b->rank, tape, out[i], seed);
+        gm_value_release(seed);
+        gm_tensor_release(b->node->out[i].grad);
+        b->node->out[i].grad = NULL;
     }
-    if (st == GM_OK && tape) st = gm_tape_run(b->rank, tape, &job);
-    gm_release_all(job.n, seeds);
-    return st;
+    gm_release_all(g->n_out, out);
+    memset(out, 0, (size_t)g->n_out * sizeof(gm_value *));
+    return st == GM_OK && tape ? gm_tape_run(b->rank, tape, &job) : st;
 }
 
 static void give_inputs(gm_backward *b, gm_region *g, gm_value *const *in)

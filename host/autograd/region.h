@@ -1,9 +1,9 @@
 /* region.h - parts of a forward pass that keep nothing but their inputs, and run again in backward (Chen et al. 2016,
  * arXiv:1604.06174: rematerialization, activation checkpointing).
  *
- *     gm_region_begin(r, &region);                   // what is recorded from here on is the region's
+ *     gm_region_begin(r, &region);                   // what is recorded from here on is a sketch: it holds nothing
  *     ... forward of detached inputs ...
- *     gm_region_end(region, ..., again, results);    // what it kept is free; one node stands for it
+ *     gm_region_end(region, ..., again, results);    // one node stands for it
  *
  * The node keeps the inputs, by slot, and the moment of its first run: how many random calls each module had made in
  * the step, and which rows of the batch it has. Its rule runs `again` under a tape of its own, then backward through
@@ -24,7 +24,8 @@
 
 typedef struct gm_region gm_region;
 
-/* Sets the rank's tape aside and remembers the moment. in: the inputs. GM_EINVAL: too many of them. */
+/* Sets the rank's tape aside for a sketch (gm_tape_sketch) and remembers the moment. in: the inputs. GM_EINVAL: too
+ * many of them. */
 gm_status gm_region_begin(gm_rank *r, int n_in, gm_value *const *in, gm_region **out);
 /* The first run is over. in: the same inputs; inner: the leaves that stood for them. out: results that require a
  * gradient. again.call gets values that stand for the inputs and gives n_out results. results[n_out] receives the

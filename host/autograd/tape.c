@@ -33,6 +33,13 @@ gm_tape *gm_tape_set_aside(gm_rank *r)
     return t;
 }
 
+gm_status gm_tape_sketch(gm_rank *r)
+{
+    if (!(r->tape = calloc(1, sizeof *r->tape))) return GM_FAIL(GM_ENOMEM, "no memory for a tape");
+    r->tape->sketch = true;
+    return GM_OK;
+}
+
 void gm_tape_restore(gm_rank *r, gm_tape *before)
 {
     gm_tape_drop(r);
@@ -209,16 +216,16 @@ static gm_status new_node(gm_rank *r, const gm_record *record, gm_node **out)
     return GM_FAIL(GM_ENOMEM, "no memory for a tape node");
 }
 
-static void fill_node(gm_node *n, const gm_record *record)
+static void fill_node(gm_node *n, const gm_record *record, bool sketch)
 {
     n->name = record->name;
     n->rule = record->rule;
     n->op = record->op;
     n->n_in = record->n_in;
     n->n_out = record->n_out;
-    n->n_saved = record->n_saved;
+    n->n_saved = sketch ? 0 : record->n_saved;
     n->attrs = record->attrs ? *record->attrs : gm_attrs_default();
-    n->callback = record->callback;
+    if (!sketch) n->callback = record->callback;
     n->splits = record->splits;
     n->unbinds = record->unbinds;
     memcpy(n->extra, record->extra, sizeof n->extra);
@@ -257,7 +264,8 @@ gm_status gm_tape_record(gm_rank *r, const gm_record *record)
     }
     GM_TRY_OR(open_tape(r), st, done);
     GM_TRY_OR(new_node(r, record, &n), st, done);
-    fill_node(n, record);
+    fill_node(n, record, r->tape->sketch);
+    if (r->tape->sketch) gm_callback_release(&callback);
     n->number = ++r->recorded;
     n->rng_step = r->device->step.rng_step;
     gm_tape_link(r->tape, n, r->tape->last);

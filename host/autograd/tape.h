@@ -73,7 +73,10 @@ gm_tape *gm_tape_take(gm_rank *r);
 /* Sets the rank's tape aside. The rank records on another tape until gm_tape_restore, which drops that one. */
 gm_tape *gm_tape_set_aside(gm_rank *r);
 void     gm_tape_restore(gm_rank *r, gm_tape *before);
-void     gm_tape_free(gm_tape *t); /* NULL is allowed */
+/* After gm_tape_set_aside: what is recorded until gm_tape_restore holds no tensors for backward, and cannot run. It
+ * tells only which leaves the results depend on (gm_region_begin). */
+gm_status gm_tape_sketch(gm_rank *r);
+void      gm_tape_free(gm_tape *t); /* NULL is allowed */
 
 /* A backward pass runs whole, or in two halves, B and W (Qi et al. 2023, arXiv:2401.10241). The first half, which peers
  * wait for, follows the edges that lead to `inputs`; on a tape without inputs (the first part of a model), the edges
@@ -106,6 +109,9 @@ typedef struct gm_tape_job {
  * has run releases what no later pass needs. The caller keeps the tape; after a failure the tape may only be freed.
  * Collective if its nodes are. GM_EINVAL: a root or an input does not belong to the tape; a pass is out of order. */
 gm_status gm_tape_run(gm_rank *r, gm_tape *t, const gm_tape_job *job);
+/* Gives the gradient of one output before gm_tape_run, whose job then need not name it. So the caller can let go of
+ * both before the pass, which frees them as it goes on. */
+gm_status gm_tape_seed(gm_rank *r, gm_tape *t, gm_value *output, gm_value *seed);
 /* Declares that the gradients of the leaves that t reads are not final before t's final pass. The caller calls it for
  * every tape that will have a final pass, before the first of these passes (a final pass of a tape without this call
  * begins with it). In the final pass of the last tape that awaits a leaf, the tape reports the leaf to the reducers

@@ -73,6 +73,7 @@ struct gm_tape {
     uint64_t  number; /* of its list of leaves; 0: not made */
     bool      owns;
     bool      retains; /* nodes keep what they hold when they have run: the graph may be run again */
+    bool      sketch;  /* its nodes hold nothing for backward: it tells only which leaves the results depend on */
     int       n;
     gm_node  *first, *last;
     int       n_leaves;

@@ -60,6 +60,42 @@ describe("a region", function()
     end)
   end)
 
+  it("holds nothing for backward in its first run", function()
+    local wide = leaf({ 5, 5 }, 4)
+    local a, size = gm.normal({ 4000, 5 }, { seed = 3, dtype = "f64" }), 4000 * 5 * 8
+    local function many(v)
+      for _ = 1, 10 do v = gm.scope(function(u) return ops.tanh(ops.matmul(u, wide)) end, v) end
+      return v
+    end
+    gm.scope(function()
+      local before = core.memory().live
+      core.memory_reset_peak()
+      gm.scope(function() gm.recompute(many, a) end)
+      -- Each of ten layers has its result for as long as the scope of `many` does, and one more inside.
+      assert.is_true(core.memory().peak - before <= 12 * size)
+      core.memory_reset_peak()
+      gm.scope(function() many(a) end)
+      assert.is_true(core.memory().peak - before >= 19 * size)
+    end)
+  end)
+
+  it("has let go of its result and of the gradient of that when it reaches its beginning", function()
+    local wide, before, more = leaf({ 5, 4000 }, 4), nil, nil
+    local watched = gm.custom { forward = function(a) return a * 1 end, backward = function(g)
+      more = core.memory().live - before
+      return g * 1
+    end }
+    gm.scope(function()
+      local loss = gm.scope(function()
+        return gm.recompute(function(a) return ops.matmul(watched(a), wide) end, x):sum()
+      end)
+      before = core.memory().live
+      loss:backward()
+    end)
+    local gradient_of_wide, result = 5 * 4000 * 8, 6 * 4000 * 8
+    assert.is_true(more < gradient_of_wide + result, more .. " bytes more")
+  end)
+
   it("draws the random numbers of its first run, whatever was drawn since", function()
     local drop = nn.Dropout(0.5)
     local function dropped(a) return drop(ops.matmul(drop(a), w)) end

@@ -2,9 +2,9 @@
 --
 -- Parameters, gradients and Adam's two moments alone take 16 bytes a parameter, shared out by 2D: 9.9 of 16 GiB for
 -- 2.65 billion parameters on 4 ranks, 12.0 for 12.8 billion on 16. What is left holds the f32 activations of
--- sequences of 256 tokens, not of 1,024 (33.7 and 26.4 GiB): a block keeps 16 times its input (64 bytes an element of
--- the stream) for backward. Blocks that run again keep 1 time, and one block all: 14.5 and 14.7 GiB. 1D holds whole
--- activations between its pairs: 20.2 and 30.3 GiB at 256 tokens (32 heads in place of 40 there, which 16 ranks can
+-- sequences of 256 tokens, not of 1,024 (32.1 and 25.6 GiB): a block keeps 16 times its input (64 bytes an element of
+-- the stream) for backward. Blocks that run again keep 1 time, and one block all: 13.3 and 13.9 GiB. 1D holds whole
+-- activations between its pairs: 19.2 and 27.3 GiB at 256 tokens (32 heads in place of 40 there, which 16 ranks can
 -- share).
 local json = require "ganymede.base.json"
 local run_host = require "spec.support.run_host"
@@ -40,10 +40,10 @@ describe("a published shape", function()
       assert.equal(16, flat.samples_per_step)
       assert.is_true(flat.peak_bytes < 16 * GiB, ("%g GiB"):format(flat.peak_bytes / GiB))
       local lines = totals(shape.recipe, shape.ranks, "1d", 256, "--set", "model.heads=" .. shape.heads)
-      assert.is_true(lines.peak_bytes > 16 * GiB and lines.activation_peak_bytes > 1.6 * flat.activation_peak_bytes)
+      assert.is_true(lines.peak_bytes > 16 * GiB and lines.activation_peak_bytes > 1.5 * flat.activation_peak_bytes)
       assert.is_true(totals(shape.recipe, shape.ranks, "2d", 1024).peak_bytes > 16 * GiB)
       local again = totals(shape.recipe, shape.ranks, "2d", 1024, "--set", "recompute=block")
-      assert.is_true(again.peak_bytes < 15 * GiB, ("%g GiB"):format(again.peak_bytes / GiB))
+      assert.is_true(again.peak_bytes < 14 * GiB, ("%g GiB"):format(again.peak_bytes / GiB))
     end)
   end
 end)

@@ -280,7 +280,7 @@ return {
     test = "spec/optim/offload_spec.lua -f 'leave memory'",
   },
   {
-    name = "671-solver-peak", file = "lua/ganymede/plan/recompute/solve.lua",
+    name = "671-solver-peak", file = "lua/ganymede/recompute/solve.lua",
     find = [=[a.gradient[s] + a.kept[s] + a.backward_extra[s]]=],
     replace = [=[a.gradient[s] + a.kept[s]]=],
     breaks = "the solver forgets what a backward needs beside",

@@ -76,10 +76,11 @@ end
 
 --- Builds and tests the broken tree -> nil when the mutant was killed, else what went wrong.
 local function survives(copy, row, compiled, emulated, tail)
-  if compiled then
+  if compiled or copy.is_old then -- the executable may have the mutant before in it
     local status, text = build(copy, mutants.unit(row) or emulated)
     if status ~= 0 then return "it does not compile:\n" .. tail(text, 20) end
   end
+  copy.is_old = compiled
   local status, text = copy.run(mutants.command(row))
   if status == 0 then return ("SURVIVED (%s): %s"):format(row.test, row.breaks) end
   if status == 2 then return "its test could not be run:\n" .. tail(text, 20) end

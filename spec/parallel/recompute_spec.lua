@@ -31,8 +31,19 @@ end
 local experts = "model.moe={experts=4,every=2,router={type='TopKRouter',k=2,balance=0.1,noise='normal'}}"
 local function schedule(order) return { "parallel={pipeline=2}", "num_microbatches=4", "schedule=" .. order } end
 local nested = "{'^blocks.%d$','mlp$'}"
+local spans = "{sections='2-5, 2-4, 2, 4'}" -- of 6: the embeddings, 4 blocks, the head
 local meshes = {
   { "one rank", 1 }, { "one rank, regions in regions", 1, nil, nested }, { "one rank, attention", 1, nil, "attention" },
+  { "one rank, a region of all blocks", 1, nil, "{sections='2-5'}" },
+  { "one rank, regions of sections in regions", 1, nil, spans },
+  { "one rank, the embeddings and blocks", 1, nil, "{sections='1-3'}" },
+  { "1d on 2 with the sequence cut, sections", 2, { "parallel={tensor={size=2,mode='1d',sequence=true}}" }, spans },
+  { "2d on 4, sections", 4, { "parallel={tensor={size=4,mode='2d'}}" }, spans, "slow" },
+  { "experts on 2 of data 2, sections", 2, { "parallel={data=2,expert=2}", experts }, spans },
+  { "pipeline 1f1b, sections", 2, schedule "{type='PipelineSchedule',order='1f1b'}", "{sections='2-3, 5-6, 5'}" },
+  { "pipeline zb-h1, sections", 2, schedule "{type='PipelineSchedule',order='zb-h1'}", "{sections='2-3, 5-6, 5'}" },
+  { "zero 3 on data 2, sections", 2, { "zero={stage=3,whole_below=0}" }, spans },
+  { "bf16, sections", 2, { "dtype=bf16" }, spans },
   { "data 2", 2 }, { "1d on 2", 2, { "parallel={tensor={size=2,mode='1d'}}" } },
   { "1d on 2 with the sequence cut", 2, { "parallel={tensor={size=2,mode='1d',sequence=true}}" } },
   { "2d on 4", 4, { "parallel={tensor={size=4,mode='2d'}}" } },
@@ -74,6 +85,15 @@ describe("recomputation #ranks", function()
       assert.equal(rank.gradient_bytes, total.gradient_bytes)
     end
     shell.remove(folder)
+  end)
+
+  it("refuses sections that the model does not have, and a region over the border of a stage", function()
+    local result = job.run(gpt, 1, { steps = 1, set = { "recompute={sections='2-7'}" }, code = 2 })
+    assert.truthy(result.err:find("the model has 6 sections", 1, true), result.err)
+    local sets = schedule "{type='PipelineSchedule',order='1f1b'}"
+    sets[#sets + 1] = "recompute={sections='2-4'}"
+    result = job.run(gpt, 2, { steps = 1, set = sets, code = 2 })
+    assert.truthy(result.err:find("a part of the pipeline ends with section 3, inside of 2-4", 1, true), result.err)
   end)
 
   it("refuses a list that names no module", function()

@@ -207,6 +207,37 @@ local function two_linears(self)
 end
 
 describe("sections.run", function()
+  it("releases what a section gave when the next has run, but for what is handed on or kept", function()
+    local size, live, first, handed, kept = 80000, {}, nil, nil, nil
+    local function note(...)
+      live[#live + 1] = core.memory().live
+      return ...
+    end
+    local function big(x) return gm.full({ 10000 }, x, { dtype = "f64" }) end
+    local list = {
+      { modules = {}, forward = function(x)
+        big(x) -- goes with the section
+        handed, kept = big(1), big(2):keep()
+        return big(3), handed
+      end },
+      { modules = {}, forward = function(a, b)
+        first = a
+        return note(a * 2, b)
+      end },
+      { modules = {}, forward = function(a, b) return note(a * 2, b) end },
+      { modules = {}, forward = function(a, b) return note(a * 2, b) end },
+    }
+    gm.scope(function(x)
+      local before = core.memory().live
+      sections.run(list, 1, 4, false, x)
+      -- What is handed on, what is kept, what the section is given, and what it makes.
+      for i, bytes in ipairs(live) do assert.equal(4 * size, bytes - before, "section " .. i + 1) end
+      assert.error_matches(function() return first[1] end, "was released")
+      assert.same({ 1, 2 }, { handed[1]:item(), kept[1]:item() })
+      kept:release()
+    end, 5)
+  end)
+
   it("closes where a part ends and nowhere else", function()
     local seen = {}
     local function section(name, close)

@@ -21,11 +21,12 @@ verb.examples = { "ganymede check first.lua", "ganymede check first.lua -n 64 --
 
 function verb.arguments(parser)
   run.shared_arguments(parser)
-  parser:option("--rank", "the rank of -n to rehearse"):argname "R":convert(session.integer(0)):default "0"
+  parser:option("--rank", "the rank of -n to rehearse; default 0, and with --regions a rank of each stage"):argname "R"
+    :convert(session.integer(0))
   parser:flag("--json", "print one JSON document instead of tables")
   parser:flag("--verbose", "print every module, also those that are alike, and what each sends by axis")
   parser:flag("--sections", "print only where the model may be cut into stages, and what each section costs")
-  parser:flag("--regions", "print only which modules run again in backward for recompute = { memory = BYTES }")
+  parser:flag("--regions", "print only what runs again in backward for recompute = { memory = BYTES }")
   parser:option("--schedule-svg", "write a picture of the pipeline's schedule"):argname "FILE"
   parser:flag("--calls", "list every collective of a step too; needs --json and -n")
   parser:flag("--hooks", "make the recipe's hooks too, as far as they work without numbers")
@@ -84,7 +85,7 @@ function verb.run(args)
   if args.json then return print_json(found) end
   local printing = require "ganymede.cli.check_print"
   if args.sections then return printing.sections(found) end
-  if args.regions then return print(found.regions.said) end
+  if args.regions then return print(table.concat(found.regions.said, "\n")) end
   printing.all(found, args)
 end
 

@@ -132,7 +132,8 @@ local fields = {
     unserved = zero.problem },
   recompute = { type = { "string", "table" }, optional = true,
     doc = "which modules keep their inputs only and run again in backward: \"block\" (each transformer block), "
-      .. "\"attention\", a list of patterns over module paths, or { memory = BYTES } (docs/memory.md)",
+      .. "\"attention\", a list of patterns over module paths, { sections = \"2-9, 11\" } (spans of sections) "
+      .. "or { memory = BYTES } (docs/memory.md)",
     unserved = region.problem },
   offload = { type = { "table", "string" }, short = "optimizer", fields = offload.fields, optional = true,
     doc = "what rests outside of memory while it is not needed (docs/memory.md)", unserved = offload.problem },

@@ -14,11 +14,11 @@ local machine = require "ganymede.base.machine"
 
 
 local function words_of(given)
-  local words = { core.executable(), "check", given.recipe, "--json", "-n", tostring(given.ranks or 1), "--rank",
-    tostring(given.rank or 0) }
+  local words = { core.executable(), "check", given.recipe, "--json", "-n", tostring(given.ranks or 1) }
   local function add(...)
     for _, word in ipairs { ... } do words[#words + 1] = word end
   end
+  if given.rank then add("--rank", tostring(given.rank)) end
   for _, set in ipairs(given.set or {}) do add("--set", set) end
   if given.seed then add("--seed", ("%d"):format(given.seed)) end
   if given.calls then add "--calls" end

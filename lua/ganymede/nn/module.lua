@@ -326,7 +326,7 @@ local function call(self, ...)
   local most = most_arguments(self.forward)
   if select("#", ...) > most then refuse_surplus(self, most, ...) end
   if self._module.recompute then return require("ganymede.nn.region").run_module(self, run_forward, ...) end
-  return M.call_as(self, self.forward, self, ...)
+  return M.call_as(self, self._module.regions and Module.forward or self.forward, self, ...)
 end
 
 --- Returns the list of the sections that the class names (ganymede.nn.sections), made once; or nil and the reason, if
@@ -337,7 +337,9 @@ function Module:section_list()
   if self.forward ~= (class.runs_sections or Module.forward) then -- runs_sections: another forward that does just that
     return nil, ("%s has both sections and a forward of its own, which may do something else"):format(self.name)
   end
-  return M.once(self, "sections", class.sections) or nil, "its method `sections` returned nothing"
+  local list = M.once(self, "sections", class.sections)
+  if list then list.regions = self._module.regions end
+  return list or nil, "its method `sections` returned nothing"
 end
 
 --- Runs the sections of the class, one after the other. A class without sections defines its own forward.

@@ -3,7 +3,10 @@
 --
 --     region.run(block, x)                            -- block(x), of which backward will need x alone
 --     region.mark(model, "block")                     -- the same for each call of the blocks of a model
+--     region.mark(model, { sections = "2-9, 2-4" })   -- sections 2 to 9 as one region, and in it 2 to 4 as another
 --
+-- The first run of a region holds nothing for backward, so a region inside of one is an ordinary call then; it becomes
+-- a region when the outer one runs again.
 -- What is computed stays the same to the bit: random numbers are those of the first run, and losses that layers put
 -- aside (ganymede.nn.auxiliary) are results of the region. A call that records nothing is an ordinary call.
 -- The trap: the function runs twice. What it does beside its results, such as counting calls, happens twice, and its
@@ -13,9 +16,12 @@ local auxiliary = require "ganymede.nn.auxiliary"
 local core = require "ganymede.core"
 local machine = require "ganymede.base.machine"
 local options = require "ganymede.base.options"
+local section_regions = require "ganymede.nn.section_regions"
 local tensor = require "ganymede.tensor"
 
 local region = {}
+
+local first_runs = 0 -- that are going on
 
 -- The arguments: how many, those that are no tensors by place, and the places of the tensors.
 local function sorted(n, ...)
@@ -86,6 +92,7 @@ local function first_run(open, fn, given)
 end
 
 local function finish(open, ok, ...)
+  first_runs = first_runs - 1
   if not ok then
     core.region_cancel(open)
     error((...), 0)
@@ -93,11 +100,15 @@ local function finish(open, ok, ...)
   return ...
 end
 
+--- Whether a call now can be a region: something is recorded, and for backward.
+function region.is_wanted() return core.no_grad(0) == 0 and first_runs == 0 end
+
 --- fn(...) as a region.
 function region.run(fn, ...)
-  if core.no_grad(0) > 0 then return fn(...) end
+  if not region.is_wanted() then return fn(...) end
   local given = sorted(select("#", ...), ...)
   local open = core.region_begin(given.tensors)
+  first_runs = first_runs + 1
   return finish(open, pcall(tensor.scope, first_run, open, fn, given))
 end
 
@@ -113,14 +124,24 @@ local function put_back(list, modes, ok, ...)
   return ...
 end
 
---- A call of module m as a region: forward(m, ...). Its second run is in the mode (training or not) of the first.
-function region.run_module(m, forward, ...)
-  local list, modes = m:modules(), {}
+--- forward(...), a call of these modules, as a region. Its second run is in their modes (training or not) of the first.
+function region.run_modules(list, forward, ...)
+  local modes = {}
   for i, each in ipairs(list) do modes[i] = each._module.training end
   return region.run(function(...)
     local before = put_modes(list, modes)
-    return put_back(list, before, pcall(forward, m, ...))
+    return put_back(list, before, pcall(forward, ...))
   end, ...)
+end
+
+--- A call of module m as a region: forward(m, ...). A class can say that fewer arguments mean the same to it, which the
+-- region then keeps: recompute_join(...) -> arguments.
+function region.run_module(m, forward, ...)
+  if not region.is_wanted() then return forward(m, ...) end
+  local join = m.recompute_join
+  local function of_module(...) return forward(m, ...) end
+  if not join then return region.run_modules(m:modules(), of_module, ...) end
+  return tensor.scope(function(...) return region.run_modules(m:modules(), of_module, join(...)) end, ...)
 end
 
 -- ---------------------------------------------------------------- which modules
@@ -135,13 +156,17 @@ local function matches(m, patterns)
   return false
 end
 
--- { memory = "4G" }: a run asks which modules (ganymede.train.regions).
-local function problem_of_memory(given)
+-- Of a table that has key `own`: another key beside it.
+local function surplus(given, own, words)
   for key in pairs(given) do
-    if key ~= "memory" then
-      return ("has memory and %s: the one chooses the modules, the other names them"):format(key)
-    end
+    if key ~= own then return ("has %s and %s: %s"):format(own, key, words) end
   end
+end
+
+-- { memory = "4G" }: a run asks which sections (ganymede.train.regions).
+local function problem_of_memory(given)
+  local more = surplus(given, "memory", "the one chooses what runs again, the other names it")
+  if more then return more end
   local bytes, why = machine.bytes_of(tostring(given.memory))
   return not bytes and ("= { memory = ... }: " .. why) or nil
 end
@@ -154,6 +179,10 @@ function region.problem(given)
   end
   if type(given) ~= "table" then return nil end
   if given.memory ~= nil then return problem_of_memory(given) end
+  if given.sections ~= nil then
+    local list, why = section_regions.parse(given.sections)
+    return surplus(given, "sections", "one of them names what runs again") or not list and why or nil
+  end
   if #given == 0 then return "is an empty list; name modules by patterns over their paths: { \"blocks.%d+$\" }" end
   for i, pattern in ipairs(given) do
     if type(pattern) ~= "string" or not pcall(string.find, "", pattern) then
@@ -164,9 +193,12 @@ function region.problem(given)
 end
 
 --- Marks the modules of the tree whose calls are regions from here on: "block", "attention", or a list of patterns over
--- paths; nil: none -> how many. A module inside of a marked one is marked, too, and then is a region in a region.
+-- paths; nil: none -> how many. A module inside of a marked one is marked, too, and then is a region in a region. With
+-- { sections = TEXT } the regions are spans of the model's sections (ganymede.nn.section_regions).
 function region.mark(model, given)
   local count = 0
+  model._module.regions = nil
+  if type(given) == "table" and given.sections then return section_regions.mark(model, given.sections) end
   for _, m in ipairs(model:modules()) do
     local chosen = type(given) == "string" and m.recompute_kind == given or type(given) == "table" and matches(m, given)
     m._module.recompute = chosen or nil

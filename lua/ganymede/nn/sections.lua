@@ -7,28 +7,86 @@
 --     end
 --
 -- A class with `sections` needs no forward: Module:forward runs its sections one after the other, so the two cannot
--- differ. A section is { modules = list of the modules it reads, forward = function, close = function or nil, name =
--- string or nil }. The first section receives what the model is called with; each other receives what the one before it
--- returned. If a part ends after a section, `close` is applied to the results of that section, so that less crosses to
--- the next stage. The next section must therefore also accept the results of `close`.
+-- differ. A section is { modules = list of the modules it reads, forward = function, close = function or nil, join =
+-- function or nil, name = string or nil }. The first section receives what the model is called with; each other
+-- receives what the one before it returned. If a part ends after a section, `close` is applied to the results of that
+-- section, so that less crosses to the next stage. The next section must therefore also accept the results of `close`.
+-- If sections run again in backward (ganymede.nn.region), the region keeps join(what its first section receives), if
+-- there is a `join`; `forward` must give the same bits from that.
+--
+-- A section runs in a scope of its own, and what it returns is released when the next one has run, if that did not
+-- return it, too. What a section leaves for a later one is kept by t:keep(), or in a field of a module.
 --
 -- A module belongs to one section, because parts live on several ranks. Sections share only parameters, by Module:tie.
 -- The trap: random numbers depend on the path of the module that draws them. A section must therefore draw numbers
 -- (dropout) inside its modules and never in its own function.
 -- @module ganymede.nn.sections
+local core = require "ganymede.core"
+local region = require "ganymede.nn.region"
+local tensor = require "ganymede.tensor"
+
 local sections = {}
 
-local function run(list, i, last, ...)
-  if i > last then return ... end
-  return run(list, i + 1, last, list[i].forward(...))
+local function packed(...) return { n = select("#", ...), ... } end
+
+-- Releases the values that the innermost scope holds, but for those that are in one of the other lists.
+local function drop(values, ...)
+  local stays = {}
+  for _, list in ipairs { ... } do
+    for i = 1, list.n do stays[list[i] ~= nil and list[i] or false] = true end
+  end
+  for i = 1, values.n do
+    if core.is_tensor(values[i]) and not stays[values[i]] then core.scope_drop(values[i]) end
+  end
+end
+
+local function modules_of(list, r)
+  local out = {}
+  for i = r.first, r.last do
+    for _, listed in ipairs(list[i].modules) do
+      for _, m in ipairs(listed:modules()) do out[#out + 1] = m end
+    end
+  end
+  return out
+end
+
+local run
+
+-- The sections of r as a region. given: values, which are released before it runs, if what it keeps replaces them.
+local function run_region(list, r, given, is_first)
+  local join = list[r.first].join
+  local values = join and packed(join(unpack(given, 1, given.n))) or given
+  if not is_first then drop(given, values) end
+  local function forward(...) return run(list, r.inside, r.first, r.last, ...) end
+  local results = packed(region.run_modules(modules_of(list, r), forward, unpack(values, 1, values.n)))
+  drop(values, given, results)
+  return results
+end
+
+-- Sections first to last; regions: those among them.
+function run(list, regions, first, last, ...)
+  local values, i, k = packed(...), first, 1
+  local wanted = regions and region.is_wanted()
+  while i <= last do
+    while wanted and regions[k] and regions[k].first < i do k = k + 1 end
+    local r, given = wanted and regions[k], values
+    if r and r.first == i then
+      values, i = run_region(list, r, given, i == first), r.last + 1
+    else
+      values, i = packed(tensor.scope(list[i].forward, unpack(given, 1, given.n))), i + 1
+    end
+    if given ~= values and i > first + 1 then drop(given, values) end
+  end
+  return unpack(values, 1, values.n)
 end
 
 --- Runs the sections `first` to `last` of a list on the given values and returns their results. is_border: another part
--- continues after them.
+-- continues after them. list.regions: those that run again in backward (ganymede.nn.section_regions); none of them
+-- crosses `first` or `last`.
 function sections.run(list, first, last, is_border, ...)
   local close = is_border and list[last].close
-  if close then return close(run(list, first, last, ...)) end
-  return run(list, first, last, ...)
+  if close then return close(run(list, list.regions, first, last, ...)) end
+  return run(list, list.regions, first, last, ...)
 end
 
 local function path_of(m) return m:path() == "" and "the model itself" or m:path() end

@@ -7,6 +7,7 @@
 -- post_norm = true (BERT, Vaswani et al. 2017): h = norm1(x + attention(x)), y = norm2(h + mlp(h)).
 -- @module ganymede.nn.transformer
 local Attention = require "ganymede.nn.attention"
+local core = require "ganymede.core"
 local init = require "ganymede.nn.initializers"
 local layouts = require "ganymede.nn.stream"
 local DropPath = require("ganymede.nn.dropout").DropPath
@@ -15,6 +16,7 @@ local MoE = require "ganymede.nn.moe"
 local module = require "ganymede.nn.module"
 local ops = require "ganymede.tensor.ops"
 local registry = require "ganymede.base.registry"
+local tensors = require "ganymede.tensor"
 
 local TransformerBlock = module.class "TransformerBlock"
 TransformerBlock.recompute_kind = "block" -- what the setting recompute calls it
@@ -99,9 +101,16 @@ local function mlp_branch(self, x)
   return self.drop_path2 and self.drop_path2(y) or y
 end
 
--- The input of the block is branch + stream, not yet added; stream nil: branch alone. The results are of the same kind.
+-- A residual that leaves every number as it is, -0 as well; so a norm that adds it computes as with branch and stream.
+local function no_residual(x)
+  return tensors.no_grad(function() return x:detach():clone():fill_(-0.0) end)
+end
+
+-- The input of the block is branch + stream, not yet added; stream nil: branch alone; true: branch is the sum. The
+-- results are of the same kind.
 local function pre_norm(self, branch, stream, key_mask)
   local y
+  if stream == true then stream = no_residual(branch) end
   if stream then y, stream = self.norm1(branch, stream) else y, stream = self.norm1(branch), branch end
   y, stream = self.norm2(attention_branch(self, y, key_mask), stream)
   return mlp_branch(self, y), stream
@@ -114,11 +123,18 @@ end
 
 --- x (b, s, width) -> (b, s, width). key_mask u8 (b, s): 0 hides a position.
 -- In a chain it takes (branch, key_mask, stream), with stream = false in the first block, and returns branch, stream.
+-- stream = true: x is branch + stream already (recompute_join).
 function TransformerBlock:forward(x, key_mask, stream)
   if not stream then x = layouts.to(x, 1) end -- the layout in which the branches end, which a sum needs
   if self.opt.post_norm then return post_norm(self, x, key_mask) end
   if stream ~= nil then return pre_norm(self, x, stream or nil, key_mask) end
   return ops.add(pre_norm(self, x, nil, key_mask))
+end
+
+--- What a block that runs again keeps of its arguments: branch and stream are read as their sum only.
+function TransformerBlock.recompute_join(branch, key_mask, stream)
+  if not core.is_tensor(stream) then return branch, key_mask, stream end
+  return ops.add(branch, stream), key_mask, true
 end
 
 --- Returns the options of nn.MoE of block i in a stack, or nil if the block has an MLP. moe is a model's option:
@@ -153,7 +169,7 @@ end
 function TransformerBlock.sections(blocks)
   local list = {}
   for _, block in blocks:each() do
-    list[#list + 1] = { modules = { block }, close = close,
+    list[#list + 1] = { modules = { block }, close = close, join = TransformerBlock.recompute_join,
                         forward = function(...) return link(block, ...) end }
   end
   return list

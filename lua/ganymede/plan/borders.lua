@@ -5,7 +5,7 @@
 --     borders.describe(stage, pieces, micro_batch, part)     -- what `part` returns -> list of tensors, text
 --     borders.costs(stage, x, y, criterion)                  -- of one micro-batch, by part
 --     borders.sections(x)                                    -- of one micro-batch, by section
---     borders.chain(x, y, criterion)                         -- the same with memory (ganymede.plan.recompute.chain)
+--     borders.chain(x, y, criterion)                         -- the same with memory (ganymede.recompute.chain)
 --
 -- A rank has only its own parts, so a second model is built whole, on the meta device, and run from its first section.
 -- It is built at the first call. What it holds, computes and sends counts with everything else, so these functions are
@@ -17,7 +17,8 @@ local core = require "ganymede.core"
 local held = require "ganymede.tensor.held"
 local arrivals = require "ganymede.pipeline.arrivals"
 local auxiliary = require "ganymede.nn.auxiliary"
-local chain = require "ganymede.plan.recompute.chain"
+local called = require "ganymede.recompute.called"
+local chain = require "ganymede.recompute.chain"
 local micro_batches = require "ganymede.data.micro_batches"
 local modules = require "ganymede.plan.modules"
 local packing = require "ganymede.pipeline.packing"
@@ -206,6 +207,13 @@ local function measure_part(own, about, part, list, text)
   return row
 end
 
+-- What runs again in backward in the model does so in the second one.
+local function take_regions(own, model)
+  local marked = own.model:modules()
+  for i, m in ipairs(model:modules()) do marked[i]._module.recompute = m._module.recompute end
+  own.list.regions = model._module.regions
+end
+
 --- Measures the passes of one micro-batch, x and its labels y, as in training. Returns a list by part: flops and
 -- product_flops (of the forward pass on this rank; the loss counts in the last part), input_flops and weight_flops (of
 -- the two halves of the backward pass; nil if there is none, or more than 8 tensors cross), saved_bytes (held for
@@ -215,6 +223,7 @@ function borders.costs(stage, x, y, criterion)
   local about = { stage = stage, x = x, y = y, criterion = criterion }
   local function costs(own)
     local out, list, text = {}, {}, ""
+    take_regions(own, stage.model)
     core.set_batch(0, micro_batches.count(x))
     for part = 1, stage.n_parts do
       out[part], list, text = tensors.scope(measure_part, own, about, part, list, text)
@@ -240,9 +249,27 @@ function borders.sections(x)
   return tensors.scope(tensors.no_grad, apart, nil, costs, true)
 end
 
---- Costs and memory of each section of the second model -> a chain. criterion: nil where there is no loss.
+-- The chain of a model without sections: of the modules that it calls.
+local function chain_of_calls(model, x, y, criterion)
+  core.set_batch(0, micro_batches.count(x))
+  local list, arguments = called(model, x)
+  local out = chain(list, x, y, criterion, arguments)
+  for _, values in ipairs(arguments) do
+    for i = 1, values.n do
+      if core.is_tensor(values[i]) then values[i]:release() end
+    end
+  end
+  out.modules = true
+  return out
+end
+
+--- Costs and memory of each section of the second model -> a chain. criterion: nil where there is no loss. A model
+-- without sections gives the chain of its modules, which is marked (ganymede.recompute).
 function borders.chain(x, y, criterion)
-  return tensors.scope(apart, nil, function(own) return chain(own.list, x, y, criterion) end, true)
+  return tensors.scope(apart, { n_parts = 1 }, function(own)
+    if not sections.of(own.model) then return chain_of_calls(own.model, x, y, criterion) end
+    return chain(own.list, x, y, criterion)
+  end, true)
 end
 
 return borders

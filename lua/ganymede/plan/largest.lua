@@ -16,7 +16,7 @@ local json = require "ganymede.base.json"
 local literal = require "ganymede.base.literal"
 local machine = require "ganymede.base.machine"
 local parallel = require "ganymede.job.parallel"
-local recompute = require "ganymede.plan.recompute"
+local recompute = require "ganymede.recompute"
 
 local MOST = 2 ^ 24 -- the size of a batch or a sequence at which a search ends
 

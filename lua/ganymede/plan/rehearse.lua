@@ -15,16 +15,11 @@ local draw_svg = require "ganymede.schedules.draw_svg"
 local failure = require "ganymede.base.failure"
 local fit = require("ganymede.train.fit").fit
 local micro_batches = require "ganymede.data.micro_batches"
-local json = require "ganymede.base.json"
-local literal = require "ganymede.base.literal"
-local machine = require "ganymede.base.machine"
 local modules = require "ganymede.plan.modules"
-local parallel = require "ganymede.job.parallel"
 local peers = require "ganymede.plan.peers"
 local recipe = require "ganymede.config.recipe"
-local recompute = require "ganymede.plan.recompute"
+local regions = require "ganymede.plan.regions"
 local registry = require "ganymede.base.registry"
-local rehearsal = require "ganymede.job.rehearsal"
 local rehearsed_hooks = require "ganymede.plan.hooks"
 local session = require "ganymede.job.session"
 local stages = require "ganymede.plan.stages"
@@ -189,32 +184,13 @@ local function sections_of(config)
   return { name = config.name, sections = sections }
 end
 
--- check --regions: which modules run again for recompute.memory. A step where nothing does is rehearsed here; those of
--- other choices in processes of their own.
+-- check --regions.
 local function regions_of(config, given, command)
-  local memory = machine.bytes_of(tostring((config.recompute or {}).memory or 0))
-  if not memory then failure(2, "--regions: the recipe has no recompute = { memory = BYTES }") end
-  if (given.ranks or 1) > 1 and parallel.resolve(config.parallel, given.ranks).pipeline > 1 then
-    failure(2, "recompute.memory: not in a pipeline yet, whose stages hold several micro-batches; say \"block\"")
+  local function steps(settings, notes)
+    local trainer, rank = make_steps(configuration.with(settings, { recompute = false }), command, false, notes)
+    return trainer, rank
   end
-  local _, rank, notes = make_steps(configuration.with(config, { recompute = false }), command, false,
-    { wants_chain = true })
-  local function rehearsed(patterns)
-    local sets = { unpack(given.set or {}) }
-    sets[#sets + 1] = "recompute=" .. literal.show(patterns)
-    local found, failed = rehearsal { recipe = given.recipe, ranks = given.ranks, rank = given.rank, set = sets,
-      seed = given.seed }
-    if not found then failure(failed.code, "recompute.memory: %s", failed.text) end
-    return found.totals.peak_bytes
-  end
-  local found, why = recompute.choose({ chain = notes.chain, live = notes.live, peak = rank.peak_bytes }, rehearsed,
-    memory)
-  if not found then
-    failure(2, "%s: %s lacks %s; a step needs %s at least, whatever runs again", recompute.TOO_LITTLE,
-      machine.bytes(memory), machine.bytes(why.missing), machine.bytes(why.least))
-  end
-  return { name = config.name, regions = { patterns = json.array(found.patterns), peak_bytes = found.peak,
-    said = recompute.said(found, memory) } }
+  return { name = config.name, regions = regions(config, given, steps) }
 end
 
 -- Returns what is said about the pipeline; with --schedule-svg it also writes the picture.
@@ -232,8 +208,7 @@ end
 -- schedule_svg (a file to write). Returns recipe, name, world, rank, dtype, mesh, settings, parameters, modules, batch,
 -- totals, places, sent, peers, calls, left_out, pipeline (that of ganymede.plan.stages; nil without one): plain tables
 -- except for the values of settings. With given.sections it returns name and sections alone (ganymede.pipeline.flops).
--- With given.regions it returns name and regions { patterns, peak_bytes, said } of recompute.memory alone
--- (ganymede.train.regions).
+-- With given.regions it returns name and regions of recompute.memory alone (ganymede.plan.regions).
 local function rehearse(given)
   local source = recipe.read(given.recipe)
   become(given)

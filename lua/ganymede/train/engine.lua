@@ -102,6 +102,7 @@ function Engine:zero_grad()
   if self.batch > 0 and not given_up(self) then return end
   self.batch, self.epoch = 0, core.comm_epoch()
   self.optimizer:zero_grad()
+  if self.regions_wanted then self.regions_wanted:choose(self) end
   self.samples, self.fresh = 0, true
   self.control:forget()
 end
@@ -133,6 +134,7 @@ function Engine:__call(x, ...)
     self:begin_batch(0, core.is_tensor(x) and x:dim() > 0 and x:size(1) or 1)
   end
   phase(self.training and "forward" or "evaluate")
+  if self.regions_wanted and self.training then self.regions_wanted:note_input(x, ...) end
   return self.model(x, ...)
 end
 

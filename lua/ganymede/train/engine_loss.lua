@@ -32,6 +32,7 @@ return function(Engine)
 -- whole step. In training, what layers add to the loss (ganymede.nn.auxiliary) is divided by the number of batches of
 -- the step and added.
 function Engine:criterion(output, target)
+  if self.regions_wanted and self.training then self.regions_wanted:note_label(target) end
   local loss = criterion_of(self, 2)(output, target, divisor(self, 2))
   return self.training and auxiliary.add_to(loss, 1 / self:batches_wanted()) or loss
 end

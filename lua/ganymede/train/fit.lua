@@ -99,12 +99,12 @@ local function take_part(config, run, model, schedule, live)
   end
 end
 
--- The settings, where recompute = { memory = ... } has become a list of modules.
+-- The settings, where recompute = { memory = ... } has become what runs again.
 local function with_regions(config, run)
-  local patterns, said = regions.patterns(config.recompute, run.command)
+  local setting, said = regions.setting(config.recompute, run.command)
   if not said then return config end
-  if not run.rehearsal and core.rank() == 0 then log.info("recompute: %s", said) end
-  return settings.with(config, { recompute = patterns or false })
+  for _, line in ipairs(not run.rehearsal and core.rank() == 0 and said or {}) do log.info("recompute: %s", line) end
+  return settings.with(config, { recompute = setting or false })
 end
 
 -- Returns the run's folder, which rank 0 makes; nil if there is none.

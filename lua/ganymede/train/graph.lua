@@ -59,6 +59,7 @@ end
 -- Says why no step of this engine can be recorded, whatever the setting is; nil: steps can be recorded.
 local function obstacle(engine)
   if core.world() > 1 then return "messages between ranks cannot be part of a graph" end
+  if engine.regions_wanted then return "recompute.memory changes what runs again after the first step" end
   if #engine.gradient_handlers > 0 then return "gradient handlers are called by the host in each step" end
   if engine.norm_type ~= 2 then
     return ("the %g-norm of gradients is worked out by the host"):format(engine.norm_type)

@@ -7,6 +7,7 @@
 -- The trap: with several ranks, everything here is collective, from the choice of the schedule to the first values of
 -- parameters that stages share.
 -- @module ganymede.train.initialize
+local chosen_regions = require "ganymede.train.chosen_regions"
 local context = require "ganymede.job.context"
 local core = require "ganymede.core"
 local data = require "ganymede.data"
@@ -281,15 +282,26 @@ end
 
 -- ---------------------------------------------------------------- memory
 
--- Marks what runs again in backward; a list that names nothing, on any stage, is a mistake.
-local function choose_regions(model, wanted)
-  local problem = region.problem(wanted)
-  if type(wanted) == "table" and wanted.memory then
-    problem = "= { memory = ... } is for gm.fit and `ganymede run RECIPE`, which rehearse the run; give a list of "
-      .. "patterns here: `ganymede check RECIPE --regions` prints one"
+-- A region lies inside of one part of a pipeline.
+local function check_borders(stage, wanted)
+  for _, r in ipairs(stage.model._module.regions or {}) do
+    for _, bound in ipairs(stage.bounds) do
+      if r.first <= bound[2] and bound[2] < r.last then
+        error(("gm.initialize: recompute = { sections = %q }: a part of the pipeline ends with section %d, inside of "
+          .. "%d-%d"):format(wanted.sections, bound[2], r.first, r.last), 0)
+      end
+    end
   end
+end
+
+-- Marks what runs again in backward; a list that names nothing, on any stage, is a mistake.
+local function choose_regions(stage, wanted)
+  local model = stage.model
+  local problem = region.problem(wanted)
   if problem then error("gm.initialize: recompute " .. problem, 0) end
+  if type(wanted) == "table" and wanted.memory then return end -- ganymede.train.chosen_regions
   local found = region.mark(model, wanted) > 0
+  check_borders(stage, wanted)
   if core.world() > 1 and core.comm_transport() ~= "meta" then found = ranks.any(found) end
   if not wanted or found or core.comm_transport() == "meta" then return end
   error(("gm.initialize: recompute = %s: the model has no such module; paths look like '%s'"):format(
@@ -319,7 +331,7 @@ local function new(Engine, opt, launched)
   local schedule = schedules.choose({ schedule = opt.schedule, num_microbatches = opt.num_microbatches }, plan)
   local stage = stage_of(built(opt.model, schedule, plan), schedule, plan)
   local model, divided = stage.model, zero.options(opt.zero)
-  choose_regions(model, opt.recompute)
+  choose_regions(stage, opt.recompute)
   local elsewhere = offload.options(opt.offload)
   local tier = resting.settle(model, divided, elsewhere, stage.stages)
   local engine = setmetatable({
@@ -337,6 +349,9 @@ local function new(Engine, opt, launched)
   add_pipeline(engine)
   share_gradients(engine, opt.gradient_handler or {}, divided)
   offload.start(engine, elsewhere, tier, divided)
+  if type(opt.recompute) == "table" and opt.recompute.memory then
+    chosen_regions.start(engine, opt.recompute, divided)
+  end
   engine.graph = Graph.new(engine, opt.cuda_graph)
   return engine
 end
