@@ -28,7 +28,8 @@ local weights, bias = { 8 * 96 * 48, 8 * 48 * 48, 8 * 48 * 48, 8 * 48 * 48 }, 8 
 -- default all; passes: the order of forward (+) and backward (-) passes; spared: how many biases a rank does not use,
 -- because one rank of those whose results are summed adds it.
 local meshes = {
-  { "data 2", 2, data = 2 }, { "data 3", 3, data = 3 }, { "data 4", 4, data = 4 }, { "data 8", 8, nil, "slow", data = 8 },
+  { "data 2", 2, data = 2 }, { "data 3", 3, data = 3 }, { "data 4", 4, data = 4 },
+  { "data 8", 8, nil, "slow", data = 8 },
   { "data 2 and 1d on 2", 4, { "parallel={data=2,tensor={size=2,mode='1d'}}" }, data = 2, cut = 2,
     spared = function(i) return i % 2 == 0 and 2 or 0 end }, -- of every second layer
   { "data 2 and 2d on 4", 8, { "parallel={data=2,tensor={size=4,mode='2d'}}" }, data = 2, cut = 4,
