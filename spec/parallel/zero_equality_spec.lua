@@ -30,6 +30,7 @@ local meshes = {
   { "data 4 in halves", 4, { "parallel={data={size=4,shard=2}}" } },
   { "data 8 in fours", 8, { "parallel={data={size=8,shard=4}}" }, "slow" },
   { "data 4 in halves, 1d on 2", 8, { "parallel={data={size=4,shard=2},tensor={size=2,mode='1d'}}" }, "slow" },
+  { "data 2 in twos, two stages", 4, { "parallel={data={size=2,shard=2},pipeline=2}", pieces } },
   { "data 4 in halves, two stages", 8, { "parallel={data={size=4,shard=2},pipeline=2}", pieces }, "slow" },
   { "experts on 2 of data 4, in fours", 4, { "parallel={data={size=4,shard=4},expert=2}", experts }, "slow" },
   { "SGD, data 3", 3, { "optimizer={type='SGD',lr=0.1,momentum=0.9,nesterov=true}" } },
