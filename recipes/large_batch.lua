@@ -7,8 +7,8 @@
 -- Rates grow with the batch, rise in a warm-up and then fall linearly. LAMB (You et al. 2020, arXiv:1904.00962): the
 -- rate with the square root of the batch, the warm-up linearly, from 1/320 of the run to 1/5 of it at 64 times the
 -- batch. AdamW: the same. SGD (Goyal et al. 2017, arXiv:1706.02677): the rate linearly, after a warm-up of 5 epochs of
--- 90. LARS (You et al. 2017, arXiv:1708.03888) has the warm-up of SGD, and here the root: its ratio divides the
--- gradient's norm out, so that a rate that grows linearly throws the weights away (docs/optimizers.md).
+-- 90. LARS (You et al. 2017, arXiv:1708.03888) has the warm-up of SGD, and here the root: its ratio divides by the norm
+-- of the gradient, and a rate that grows linearly makes steps too long (docs/optimizers.md).
 --
 -- Expect: test accuracy 0.89; 30 seconds of two cores with batches of 32, 10 with 2048.
 -- Data: Fashion-MNIST (Debian package dataset-fashion-mnist).
