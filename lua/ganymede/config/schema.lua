@@ -8,6 +8,7 @@
 --   hint       function(type) -> what may have been meant by a type that is not registered, or nil
 --   unserved   function(value, whole) -> reason or nil: the key is known, this build cannot do it
 -- The trap: a key that this build cannot serve stays in the schema with a reason; it is never ignored.
+local colossal_memory = require "ganymede.config.colossal_memory"
 local core = require "ganymede.core"
 local loss_scaling = require "ganymede.optim.loss_scaling"
 local offload = require "ganymede.optim.offload_setting"
@@ -72,6 +73,11 @@ local function loader(ours)
     unserved = function() return "has no dataset" end }
 end
 
+local zero_fields = {}
+for _, list in ipairs { colossal_memory.zero_fields, zero.fields } do
+  for key, entry in pairs(list) do zero_fields[key] = entry end
+end
+
 local fields = {
   name = { type = "string", optional = true,
     doc = "the name of the run, with which the name of its folder begins; default: the name of the recipe's file" },
@@ -126,10 +132,17 @@ local fields = {
     doc = "when and where checkpoints are saved" },
   test_interval = { type = "integer", min = 1, max = 2 ^ 31, optional = true,
     doc = "the number of epochs between evaluations; default 1" },
-  zero = { type = { "table", "integer" }, min = 0, max = 3, short = "stage", fields = zero.fields,
+  zero = { type = { "table", "integer" }, min = 0, max = 3, short = "stage", fields = zero_fields,
     optional = true, doc = "how ZeRO divides optimizer states, gradients and parameters over the data ranks "
       .. "(docs/memory.md)",
-    unserved = zero.problem },
+    unserved = function(v, whole)
+      local why, path = colossal_memory.problem(whole)
+      if why then return why, path end
+      return zero.problem(v, whole)
+    end },
+  gemini = { type = "table", optional = true, fields = colossal_memory.gemini_fields,
+    doc = "Colossal-AI's GeminiDDP: zero = 3, and offload",
+    unserved = function(_, whole) return colossal_memory.problem(whole) end },
   recompute = { type = { "string", "table" }, optional = true,
     doc = "which modules keep their inputs only and run again in backward: \"block\" (each transformer block), "
       .. "\"attention\", a list of patterns over module paths, or { memory = BYTES } (docs/memory.md)",
@@ -208,6 +221,19 @@ local function take_chunks(config)
   config.parallel, given.pipeline, pipeline.chunks, model.num_chunks = given, pipeline, chunks, nil
 end
 
+-- activation_checkpoint = true, and checkpoint = true of a model that has no such option of its own -> recompute.
+local function take_recompute(config)
+  local model = config.model
+  local class = is_plain(model) and registry.models:has(model.type) and registry.models:get(model.type)
+  local is_setting = class and type(class) == "table" and not (class.options or {}).checkpoint
+  if is_setting and type(model.checkpoint) == "boolean" then
+    if model.checkpoint and config.recompute == nil then config.recompute = "block" end
+    model.checkpoint = nil
+  end
+  if config.recompute == true then config.recompute = "block" end
+  if config.recompute == false then config.recompute = nil end
+end
+
 local dtypes = { fp32 = "f32", float32 = "f32", float = "f32", fp64 = "f64", float64 = "f64", double = "f64",
   fp16 = "f16", float16 = "f16", half = "f16", bfloat16 = "bf16" }
 
@@ -218,6 +244,7 @@ return {
   engine = {
     "optimizer", "lr_scheduler", "clip_grad_norm", "norm_type", "gradient_accumulation", "gradient_handler", "schedule",
     "num_microbatches", "fp16", "cuda_graph", "zero", "recompute", "offload", "gradient_dtype",
+    "gemini",
   },
   trainer = { "hooks", "checkpoint", "test_interval" },
   --- Steps of a whole run of so many steps an epoch (nil: not known), or nil where the config does not tell.
@@ -239,6 +266,8 @@ return {
     take_data(config, "test_data", "test", "test_transforms")
     take_micro_batches(config)
     take_chunks(config)
+    take_recompute(config)
+    colossal_memory.take(config)
     take_fp16(config)
     config.zero = zero.take(config.zero)
     zero.place(config)

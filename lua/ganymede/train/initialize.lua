@@ -7,6 +7,7 @@
 -- The trap: with several ranks, everything here is collective, from the choice of the schedule to the first values of
 -- parameters that stages share.
 -- @module ganymede.train.initialize
+local colossal_memory = require "ganymede.config.colossal_memory"
 local context = require "ganymede.job.context"
 local core = require "ganymede.core"
 local data = require "ganymede.data"
@@ -346,7 +347,8 @@ return function(Engine)
   -- lr_scheduler; a loader or scheduler that was not given is nil.
   local function initialize(...)
     local launched = context.current().launched
-    local opt = options.check("gm.initialize", given, completed(named(...), launched), 2, aliases)
+    local parts = colossal_memory.respelled("gm.initialize", completed(named(...), launched), schema.engine)
+    local opt = options.check("gm.initialize", given, parts, 2, aliases)
     check_data(opt)
     local engine = new(Engine, opt, launched)
     local accumulation, pieces = opt.gradient_accumulation, engine.schedule.num_microbatches -- nil: whole batches
