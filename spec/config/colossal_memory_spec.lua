@@ -93,6 +93,7 @@ local understood = {
   { { optimizer = { type = "Lamb", adam = true } }, {} },
   { { activation_checkpoint = true }, { recompute = "block" } },
   { { activation_checkpoint = "attention" }, { recompute = "attention" } },
+  { { activation_checkpoint = false }, {} },
 }
 
 local function no(text) return "has no counterpart: " .. text end
@@ -140,10 +141,15 @@ local refusals = {
   { { gemini = { search_range_mb = 32 } }, "gemini.search_range_mb", "there are no chunks" },
   { { gemini = { strict_ddp_mode = true } }, "gemini.strict_ddp_mode", "zero = 0" },
   { { gemini = { placement = "cpu" } }, "gemini.placement", "did you mean 'placement_policy'" },
+  { { gemini = true }, "gemini", "must be a table" },
+  { { zero = { model_config = 3 } }, "zero.model_config", "a table" },
+  { { activation_checkpoint = true, recompute = "block" }, "activation_checkpoint", "given twice" },
+  { { recompute = true }, "recompute", "must be a string or a table" },
   { { optimizer = { type = "HybridAdam", nvme_offload_fraction = 1 } }, "offload", "needs a folder" },
   { { optimizer = { type = "HybridAdam", nvme_offload_fraction = 2 } }, "nvme_offload_fraction", "at most 1" },
   { { optimizer = { type = "FusedAdam", set_grad_none = false } }, "optimizer.set_grad_none", "must be one of true" },
-  { { optimizer = { type = "FusedSGD", wd_after_momentum = true } }, "optimizer.wd_after_momentum", "must be one of false" },
+  { { optimizer = { type = "FusedSGD", wd_after_momentum = true } }, "optimizer.wd_after_momentum",
+    "must be one of false" },
   { { optimizer = { type = "FusedLAMB", grad_averaging = false } }, "optimizer.grad_averaging", "must be one of true" },
 }
 

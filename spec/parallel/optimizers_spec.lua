@@ -30,7 +30,8 @@ local optimizers = {
 }
 
 local meshes = {
-  { "data 3, ZeRO 1", 3, { "zero=1" } }, { "data 2, ZeRO 2", 2, { "zero=2" } }, { "data 2, ZeRO 3", 2, { zero.setting(3) } },
+  { "data 3, ZeRO 1", 3, { "zero=1" } }, { "data 2, ZeRO 2", 2, { "zero=2" } },
+  { "data 2, ZeRO 3", 2, { zero.setting(3) } },
   { "1d on 2", 2, { "parallel={tensor={size=2,mode='1d'}}" } },
   { "2d on 4", 4, { "parallel={tensor={size=4,mode='2d'}}" } },
   { "2.5d on 8", 8, { "parallel={tensor={size=8,mode='2.5d',depth=2}}" }, "slow" },

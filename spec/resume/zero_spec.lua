@@ -46,8 +46,8 @@ return gm.recipe {
 local STEPS = 20
 
 local function run_of(home, out, ranks, steps, set, before)
-  local words = { ("cd %s && GANYMEDE_ROOT=%s %s %s recipe.lua --threads 1 --no-eval --resume auto --out %s"):format(home,
-    shell.quote(GANYMEDE_ROOT), before or "", shell.program "run", out) }
+  local command = "cd %s && GANYMEDE_ROOT=%s %s %s recipe.lua --threads 1 --no-eval --resume auto --out %s"
+  local words = { command:format(home, shell.quote(GANYMEDE_ROOT), before or "", shell.program "run", out) }
   if ranks > 1 then words[#words + 1] = "-n " .. ranks end
   words[#words + 1] = "--steps " .. steps
   for _, word in ipairs(set) do words[#words + 1] = "--set " .. shell.quote(word) end

@@ -7,8 +7,9 @@
 --
 -- A row says one of three things of a key: the value that means what happens anyway (plain); the settings that it
 -- becomes (becomes: a path, or a function(value, section) -> list of { path, value }, or nil: none); what to write
--- instead. take() moves what it can. What is left is refused by problem(). The trap: nothing is taken that says
--- something else than what will happen, so a value that is nearly the same stays and is refused.
+-- instead. take() moves what it can, refuse() takes out what is left and says why. These keys are no part of the
+-- schema, so that help names our settings only. The trap: nothing is taken that says something else than what will
+-- happen, so a value that is nearly the same stays and is refused.
 -- @module ganymede.config.colossal_memory
 local offload = require "ganymede.optim.offload_setting"
 local options = require "ganymede.base.options"
@@ -168,25 +169,6 @@ local gemini = with({
   min_chunk_size_mb = number { instead = no_chunks }, min_chunk_size_m = number { instead = no_chunks },
 }, scales)
 
--- ---------------------------------------------------------------- fields
-
-local function as_fields(rows)
-  local fields = {}
-  for key, row in pairs(rows) do
-    fields[key] = { type = row.type, one_of = row.one_of, optional = true, doc = "Colossal-AI's: "
-      .. (type(row.becomes) == "string" and row.becomes or row.instead or "see docs/memory.md") }
-  end
-  return fields
-end
-
---- Entries of the schema: the keys of zero in Colossal-AI's words, and the setting gemini.
-colossal.zero_fields = as_fields(level_config)
-colossal.zero_fields.model_config = { type = "table", optional = true, fields = as_fields(model_config),
-  doc = "Colossal-AI's options of ShardedModelV2; it means stage 3 where no stage is given" }
-colossal.zero_fields.optimizer_config = { type = "table", optional = true, fields = as_fields(optimizer_config),
-  doc = "Colossal-AI's options of ShardedOptimizerV2" }
-colossal.gemini_fields = as_fields(gemini)
-
 -- ---------------------------------------------------------------- moving
 
 local function is_plain(v) return type(v) == "table" and getmetatable(v) == nil end
@@ -317,21 +299,36 @@ local function why(config, section, key, row, roots)
     or "has no counterpart"
 end
 
-local sections = { { "zero.model_config", model_config }, { "zero.optimizer_config", optimizer_config },
-                   { "zero", level_config }, { "gemini", gemini } }
-
---- Why what take() has left is refused, and the key; nil: nothing is left.
-function colossal.problem(config, roots)
-  for _, entry in ipairs(sections) do
-    local section, keys = at(config, entry[1]), {}
-    for key in pairs(is_plain(section) and section or {}) do
-      if entry[2][key] then keys[#keys + 1] = key end
-    end
-    table.sort(keys)
-    if keys[1] then
-      return why(config, section, keys[1], entry[2][keys[1]], roots), entry[1] .. "." .. keys[1]
+-- Takes out what is left of one section; others: the section also has keys of ours, which stay.
+local function refuse_section(config, path, rows, roots, others, list)
+  local holder_path, name = path:match "^(.-)%.?([^.]+)$"
+  local holder = holder_path == "" and config or config[holder_path]
+  local section = is_plain(holder) and holder[name]
+  if section == nil or section == false then return end
+  if not is_plain(section) then
+    if others then return end
+    list[#list + 1], holder[name] = { path = path, why = "must be a table" }, nil
+    return
+  end
+  for _, key in ipairs(options.sorted_keys(section)) do
+    local row = rows[key]
+    if row or not others then
+      list[#list + 1] = { path = path .. "." .. key, why = row and why(config, section, key, row, roots)
+        or "is no key of " .. path .. options.hint(key, options.sorted_keys(rows)) }
+      section[key] = nil
     end
   end
+  if not others then holder[name] = nil end
+end
+
+--- Takes out what take() has left -> list of { path =, why = }.
+function colossal.refuse(config, roots)
+  local list = {}
+  refuse_section(config, "zero.model_config", model_config, roots, false, list)
+  refuse_section(config, "zero.optimizer_config", optimizer_config, roots, false, list)
+  refuse_section(config, "zero", level_config, roots, true, list)
+  refuse_section(config, "gemini", gemini, roots, false, list)
+  return list
 end
 
 -- A copy of what take() may write into.
@@ -342,15 +339,15 @@ local function copied(v)
   return out
 end
 
---- The settings that a function was given, in our words; raises what problem() says. names: those that it takes.
+--- The settings that a function was given, in our words; raises what is refused first. names: those that it takes.
 function colossal.respelled(owner, given, names)
   if not is_plain(given) then return given end
   local out, roots = {}, {}
   for _, name in ipairs(names) do roots[name] = true end
-  for key, value in pairs(given) do out[key] = roots[key] and copied(value) or value end
+  for key, value in pairs(given) do out[key] = (roots[key] or key == "gemini") and copied(value) or value end
   colossal.take(out, roots)
-  local problem, path = colossal.problem(out, roots)
-  if problem then error(("%s: %s %s"):format(owner, path, problem), 0) end
+  local first = colossal.refuse(out, roots)[1]
+  if first then error(("%s: %s %s"):format(owner, first.path, first.why), 0) end
   return out
 end
 

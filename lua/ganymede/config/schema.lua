@@ -73,11 +73,6 @@ local function loader(ours)
     unserved = function() return "has no dataset" end }
 end
 
-local zero_fields = {}
-for _, list in ipairs { colossal_memory.zero_fields, zero.fields } do
-  for key, entry in pairs(list) do zero_fields[key] = entry end
-end
-
 local fields = {
   name = { type = "string", optional = true,
     doc = "the name of the run, with which the name of its folder begins; default: the name of the recipe's file" },
@@ -132,17 +127,10 @@ local fields = {
     doc = "when and where checkpoints are saved" },
   test_interval = { type = "integer", min = 1, max = 2 ^ 31, optional = true,
     doc = "the number of epochs between evaluations; default 1" },
-  zero = { type = { "table", "integer" }, min = 0, max = 3, short = "stage", fields = zero_fields,
+  zero = { type = { "table", "integer" }, min = 0, max = 3, short = "stage", fields = zero.fields,
     optional = true, doc = "how ZeRO divides optimizer states, gradients and parameters over the data ranks "
       .. "(docs/memory.md)",
-    unserved = function(v, whole)
-      local why, path = colossal_memory.problem(whole)
-      if why then return why, path end
-      return zero.problem(v, whole)
-    end },
-  gemini = { type = "table", optional = true, fields = colossal_memory.gemini_fields,
-    doc = "Colossal-AI's GeminiDDP: zero = 3, and offload",
-    unserved = function(_, whole) return colossal_memory.problem(whole) end },
+    unserved = zero.problem },
   recompute = { type = { "string", "table" }, optional = true,
     doc = "which modules keep their inputs only and run again in backward: \"block\" (each transformer block), "
       .. "\"attention\", a list of patterns over module paths, or { memory = BYTES } (docs/memory.md)",
@@ -221,7 +209,7 @@ local function take_chunks(config)
   config.parallel, given.pipeline, pipeline.chunks, model.num_chunks = given, pipeline, chunks, nil
 end
 
--- activation_checkpoint = true, and checkpoint = true of a model that has no such option of its own -> recompute.
+-- checkpoint = true of a model that has no such option of its own -> recompute.
 local function take_recompute(config)
   local model = config.model
   local class = is_plain(model) and registry.models:has(model.type) and registry.models:get(model.type)
@@ -230,8 +218,6 @@ local function take_recompute(config)
     if model.checkpoint and config.recompute == nil then config.recompute = "block" end
     model.checkpoint = nil
   end
-  if config.recompute == true then config.recompute = "block" end
-  if config.recompute == false then config.recompute = nil end
 end
 
 local dtypes = { fp32 = "f32", float32 = "f32", float = "f32", fp64 = "f64", float64 = "f64", double = "f64",
@@ -244,7 +230,6 @@ return {
   engine = {
     "optimizer", "lr_scheduler", "clip_grad_norm", "norm_type", "gradient_accumulation", "gradient_handler", "schedule",
     "num_microbatches", "fp16", "cuda_graph", "zero", "recompute", "offload", "gradient_dtype",
-    "gemini",
   },
   trainer = { "hooks", "checkpoint", "test_interval" },
   --- Steps of a whole run of so many steps an epoch (nil: not known), or nil where the config does not tell.
@@ -259,6 +244,10 @@ return {
     CLIP_GRAD_NORM = "clip_grad_norm", gradient_clipping = "clip_grad_norm",
     activation_checkpoint = "recompute",
   },
+  --- Values of these other spellings -> ours.
+  alias_values = { activation_checkpoint = { [true] = "block", [false] = {} } }, -- {}: none
+  --- Takes out what reshape has left of Colossal-AI's settings of memory -> list of { path =, why = }.
+  refuse = colossal_memory.refuse,
   --- Colossal-AI's shapes -> ours, in place.
   reshape = function(config)
     config.dtype = spelled(config.dtype, dtypes)
