@@ -169,6 +169,12 @@ describe("a setting in Colossal-AI's words", function()
     else
       refused(settings, "zero.model_config.tensor_placement_policy", "offload = { optimizer = \"host\"")
     end
+    settings = { zero = { level = 3, offload_param_config = { device = "cpu", pin_memory = true } } }
+    if offload.fields.parameters then
+      has({ offload = { parameters = "host" } }, resolve(settings), "")
+    else
+      refused(settings, "zero.offload_param_config", "offload = { parameters = \"disk\"")
+    end
   end)
 
   it("may be given by --set", function()
