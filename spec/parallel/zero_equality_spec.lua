@@ -25,6 +25,7 @@ local meshes = {
   { "data 2 and 3d on 8", 16, { "parallel={data=2,tensor={size=8,mode='3d'}}" }, "slow" },
   { "two stages, data 2", 4, { "parallel={data=2,pipeline=2}", pieces } },
   { "experts on 2 of data 2", 2, { "parallel={data=2,expert=2}", experts }, "slow" },
+  { "experts, a rank without tokens, data 3", 3, { "data.batch_size=2", experts } },
   { "experts on 2 of data 4", 4, { "parallel={data=4,expert=2}", experts } },
   { "experts on 2 of data 4, two stages", 8, { "parallel={data=4,expert=2,pipeline=2}", experts, pieces }, "slow" },
   { "ring on 2, data 2", 4, { "parallel={data=2,sequence=2}" } },
