@@ -11,6 +11,7 @@
 package.path = GANYMEDE_ROOT .. "/?.lua;" .. package.path
 local gm = require "ganymede"
 local json = require "ganymede.base.json"
+local plot = require "spec.bench.plot"
 local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"
 
@@ -95,76 +96,19 @@ end
 
 -- ---------------------------------------------------------------- picture
 
-local colours = { "#000000", "#e69f00", "#56b4e9", "#009e73", "#d55e00", "#0072b2", "#cc79a7", "#8a6d00" }
-local width, left, right = 760, 74, 150
-local out = {}
-
-local function put(fmt, ...) out[#out + 1] = fmt:format(...) end
-
-local function text(x, y, said, more) put('<text x="%.1f" y="%.1f" %s>%s</text>', x, y, more or "", said) end
-
--- A mark of one run, so that runs whose curves coincide can be told apart: circles of growing size.
-local function mark(i, x, y)
-  put('<circle cx="%.1f" cy="%.1f" r="%.1f" fill="none" stroke="%s" stroke-width="1.4"/>', x, y, 1.4 + 1.1 * i,
-    colours[i])
-end
-
--- A panel { top, height, low, high, ticks, format } with its frame -> functions from step and value to a place.
-local function panel(p, steps)
-  local last, inner = steps[#steps], width - left - right
-  local function at_x(step) return left + inner * step / last end
-  local function at_y(value) return p.top + p.height * (p.high - value) / (p.high - p.low) end
-  put('<rect x="%d" y="%d" width="%d" height="%d" fill="none" stroke="#888"/>', left, p.top, inner, p.height)
-  for _, tick in ipairs(p.ticks) do
-    put('<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="#ddd"/>', left, left + inner, at_y(tick), at_y(tick))
-    text(left - 8, at_y(tick) + 4, p.format:format(tick), 'text-anchor="end"')
-  end
-  for _, step in ipairs(steps) do
-    put('<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="#888"/>', at_x(step), at_x(step), p.top + p.height,
-      p.top + p.height + 4)
-    text(at_x(step), p.top + p.height + 18, tostring(step), 'text-anchor="middle"')
-  end
-  text(0, 0, p.label, ('text-anchor="middle" transform="translate(18 %d) rotate(-90)"'):format(p.top + p.height / 2))
-  return at_x, at_y
-end
-
-local function curve(i, steps, values, at_x, at_y)
-  local points = {}
-  for k, step in ipairs(steps) do points[k] = ("%.1f,%.1f"):format(at_x(step), at_y(values[k])) end
-  put('<polyline points="%s" fill="none" stroke="%s" stroke-width="1.2"/>', table.concat(points, " "), colours[i])
-  for k, step in ipairs(steps) do mark(i, at_x(step), at_y(values[k])) end
-end
-
-local function legend()
-  for i, run in ipairs(runs) do
-    local y = 46 + 22 * (i - 1)
-    put('<line x1="%d" x2="%d" y1="%d" y2="%d" stroke="%s" stroke-width="1.2"/>', width - right + 14,
-      width - right + 44, y, y, colours[i])
-    mark(i, width - right + 29, y)
-    text(width - right + 50, y + 4, run[1])
-  end
-end
-
--- Multiples of `by` from low to high.
-local function ticks(low, high, by)
-  local list = {}
-  for k = math.ceil(low / by - 1e-9), math.floor(high / by + 1e-9) do list[#list + 1] = k * by end
-  return list
-end
-
-local function draw_accuracies(steps, columns)
+local function draw_accuracies(picture, steps, columns)
   local low, high = 1, 0
   for _, column in ipairs(columns) do
     for _, accuracy in ipairs(column) do low, high = math.min(low, accuracy), math.max(high, accuracy) end
   end
   low, high = math.floor(low * 20) / 20, math.ceil(high * 20) / 20
-  local at_x, at_y = panel({ top = 32, height = 240, low = low, high = high, ticks = ticks(low, high, 0.05),
-    format = "%.2f", label = "test accuracy" }, steps)
-  for i, column in ipairs(columns) do curve(i, steps, column, at_x, at_y) end
+  local at_x, at_y = picture:panel { top = 32, height = 240, low = low, high = high,
+    ticks = plot.ticks(low, high, 0.05), format = "%.2f", label = "test accuracy", x = steps }
+  for i, column in ipairs(columns) do picture:curve(i, steps, column, at_x, at_y) end
 end
 
 -- On a logarithmic scale from 1e-8; what is less, or nothing, is drawn there.
-local function draw_differences(steps, columns)
+local function draw_differences(picture, steps, columns)
   local low, high, logs = -8, -5, {}
   for i = 2, #columns do
     logs[i] = {}
@@ -173,23 +117,21 @@ local function draw_differences(steps, columns)
       high = math.max(high, math.ceil(logs[i][k]))
     end
   end
-  local at_x, at_y = panel({ top = 312, height = 130, low = low, high = high, ticks = ticks(low, high, 1),
-    format = "1e%d", label = "loss, from serial" }, steps)
-  for i = 2, #columns do curve(i, steps, logs[i], at_x, at_y) end
+  local at_x, at_y = picture:panel { top = 312, height = 130, low = low, high = high,
+    ticks = plot.ticks(low, high, 1), format = "1e%d", label = "loss, from serial", x = steps }
+  for i = 2, #columns do picture:curve(i, steps, logs[i], at_x, at_y) end
 end
 
 local function draw()
   local steps, accuracies, differences = read_numbers()
-  put('<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="500" viewBox="0 0 %d 500" %s>', width, width,
-    'font-family="sans-serif" font-size="12" fill="#222"')
-  put '<rect width="100%%" height="100%%" fill="#fff"/>'
-  text(left, 20, "Vision transformer on Fashion-MNIST: test accuracy in every mode", 'font-size="14"')
-  draw_accuracies(steps, accuracies)
-  draw_differences(steps, differences)
-  legend()
-  text(left + (width - left - right) / 2, 484, "optimizer steps (batches of 64)", 'text-anchor="middle"')
-  put "</svg>"
-  shell.write(place .. ".svg", table.concat(out, "\n") .. "\n")
+  local picture, names = plot.new(760, 500, 74, 150), {}
+  picture:text(74, 20, "Vision transformer on Fashion-MNIST: test accuracy in every mode", 'font-size="14"')
+  draw_accuracies(picture, steps, accuracies)
+  draw_differences(picture, steps, differences)
+  for i, run in ipairs(runs) do names[i] = run[1] end
+  picture:legend(names)
+  picture:text(74 + (760 - 74 - 150) / 2, 484, "optimizer steps (batches of 64)", 'text-anchor="middle"')
+  picture:write(place .. ".svg")
 end
 
 if not config.draw then write_numbers() end

@@ -134,9 +134,9 @@ tell_known(self)
   {
     name = "441-files-not-compared", file = "lua/ganymede/train/initialize.lua",
     find = [[
-launched), 2, aliases)
+parts, 2, aliases)
     check_data(opt)]],
-    replace = [[launched), 2, aliases)]],
+    replace = [[parts, 2, aliases)]],
     breaks = "ranks with files of other lengths wait for each other",
     test = "spec/faults/differing_spec.lua -f 'other lengths'",
   },

@@ -6,7 +6,7 @@ return {
     find = [[b->rest = axes & ~b->owners;]],
     replace = [[b->rest = 0;]],
     breaks = "sums over axes that have no owners are left out",
-    test = "spec/parallel/zero_spec.lua -f 'ring on 2'",
+    test = "spec/parallel/zero_equality_spec.lua -f 'ring on 2'",
   },
   {
     name = "633-zero-replicated", file = "host/gradients/owned.c",
@@ -43,14 +43,14 @@ return {
     find = [[  if self.gathers then core.reducer_gather(self.reducer) end]],
     replace = [[]],
     breaks = "each rank goes on with its own part of the new parameters",
-    test = "spec/parallel/zero_spec.lua -f 'parallelism: data 2'",
+    test = "spec/parallel/zero_equality_spec.lua -f 'parallelism: data 2'",
   },
   {
     name = "638-zero-rows", file = "host/gradients/parts.c",
     find = [[whole ? rows.start : 0]],
     replace = [[0]],
     breaks = "every owner updates the first rows",
-    test = "spec/parallel/zero_spec.lua -f 'parallelism: data 2'",
+    test = "spec/parallel/zero_equality_spec.lua -f 'parallelism: data 2'",
   },
   {
     name = "639-zero-dimension", file = "host/mesh/layout.c",
@@ -64,7 +64,7 @@ return {
     find = [[if self.reducer and (last or self.sums_each_pass) then]],
     replace = [[if self.reducer and last then]],
     breaks = "stage 2 keeps whole gradients between the batches of a step",
-    test = "spec/parallel/zero_spec.lua -f 'two batches a step'",
+    test = "spec/parallel/zero_equality_spec.lua -f 'two batches a step'",
   },
   {
     name = "641-zero-state-layout", file = "host/gradients/parts.c",
@@ -122,14 +122,14 @@ return {
     find = [[{ "shard", "expert" } or]],
     replace = [[{ "data", "expert" } or]],
     breaks = "zero.size divides over the other ranks",
-    test = "spec/parallel/zero_spec.lua -f 'zero.size'",
+    test = "spec/parallel/zero_bytes_spec.lua -f 'zero.size'",
   },
   {
     name = "649-stored-version", file = "host/gradients/stored.c",
     find = [[u->block.storage->version = version; /* what comes is what was there */]],
     replace = [[]],
     breaks = "a gather counts as a write, and backward refuses what forward kept",
-    test = "spec/parallel/zero_spec.lua -f 'parallelism: data 2'",
+    test = "spec/parallel/zero_equality_spec.lua -f 'parallelism: data 2'",
   },
   {
     name = "650-stored-load", file = "bindings/lua_checkpoint.c",

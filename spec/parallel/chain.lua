@@ -5,10 +5,10 @@
 local assert = require "luassert"
 local checkpoint = require "ganymede.checkpoint"
 local equality = require "spec.parallel.equality"
-local gm = require "ganymede"
 local job = require "spec.parallel.job"
 local json = require "ganymede.base.json"
 local shell = require "spec.support.shell"
+local stored = require "spec.support.stored"
 
 local chain = {}
 
@@ -22,35 +22,17 @@ end
 
 local function step_folder(folder, step) return ("%s/run/checkpoints/step-%08d"):format(folder, step) end
 
--- A stored tensor as a list of numbers, and its bytes (f64, or f32 as the biases of routers).
-local function numbers(ck, name)
-  local info = ck:info(name)
-  return gm.scope(function()
-    local t = ck:read_into(name, gm.zeros(info.shape, { dtype = info.dtype }))
-    return t:reshape(t:numel()):totable(), t:numel() * (info.dtype == "f64" and 8 or 4)
-  end)
-end
-
 -- Two checkpoints hold the same tensors; each number once.
 local function check_files(mine, reference)
-  local a, b = checkpoint.open(mine), checkpoint.open(reference)
-  assert.same(b:names(), a:names())
-  local index, compared = json.decode(shell.read(mine .. "/index.json"), "index.json"), 0
-  for _, name in ipairs(a:names()) do
-    local x, size = numbers(a, name)
-    local y = numbers(b, name)
-    local worst, largest, bytes = 0, 0, 0
-    for i = 1, #y do
-      worst, largest = math.max(worst, math.abs(x[i] - y[i])), math.max(largest, math.abs(y[i]))
-    end
-    assert.is_true(largest > 0, name .. " is all zeros")
-    assert.is_true(worst <= 1e-9 * largest, ("%s differs by %g of %g"):format(name, worst, largest))
-    for _, box in ipairs(index.tensors[name].boxes) do bytes = bytes + box.bytes end
-    assert.equal(size, bytes, name)
-    compared = compared + 1
+  local worst, name, compared = stored.difference(mine, reference)
+  assert.is_true(worst <= 1e-9, ("%s differs by %g of its largest number"):format(tostring(name), worst))
+  local index, ck = json.decode(shell.read(mine .. "/index.json"), "index.json"), checkpoint.open(mine)
+  for _, each in ipairs(ck:names()) do
+    local bytes, _, size = 0, stored.numbers(ck, each)
+    for _, box in ipairs(index.tensors[each].boxes) do bytes = bytes + box.bytes end
+    assert.equal(size, bytes, each)
   end
-  a:close()
-  b:close()
+  ck:close()
   return compared
 end
 

@@ -1,12 +1,13 @@
 --- Recomputation: modules that run again in backward, in every parallel mode.
 --
 -- The truth is the same run that keeps everything. A region draws the random numbers of its first run, and adds its
--- terms where they would have been added. So losses and weights are equal to the bit.
+-- terms where they would have been added. So losses, weights and moments are equal to the bit.
 -- sanitizers: no, numbers of several ranks are compared; spec/autograd/region_spec.lua looks at the same code
 local job = require "spec.parallel.job"
 local json = require "ganymede.base.json"
 local run_host = require "spec.support.run_host"
 local shell = require "spec.support.shell"
+local stored = require "spec.support.stored"
 
 local gpt = [[
 return {
@@ -22,14 +23,22 @@ return {
 ]]
 local STEPS = job.steps(6)
 
-local function run(ranks, recompute, more)
+local function run(ranks, recompute, more, folder)
   local set = recompute and { "recompute=" .. recompute } or {}
   for _, word in ipairs(more or {}) do set[#set + 1] = word end
-  return job.run(gpt, ranks, { steps = STEPS, set = set, flags = { "--no-eval" } })
+  if not folder then return job.run(gpt, ranks, { steps = STEPS, set = set, flags = { "--no-eval" } }) end
+  set[#set + 1] = "checkpoint={interval=" .. STEPS .. "}"
+  shell.run("mkdir " .. shell.quote(folder))
+  local stats = job.run_in(folder, gpt, ranks, { steps = STEPS, set = set, flags = { "--no-eval", "--out", "run" } })
+  stats.weights = ("%s/run/checkpoints/step-%08d"):format(folder, STEPS)
+  return stats
 end
 
 local experts = "model.moe={experts=4,every=2,router={type='TopKRouter',k=2,balance=0.1,noise='normal'}}"
-local function schedule(order) return { "parallel={pipeline=2}", "num_microbatches=4", "schedule=" .. order } end
+local function schedule(order, chunks)
+  return { ("parallel={pipeline={size=2,chunks=%d}}"):format(chunks or 1), "num_microbatches=4",
+    ("schedule={type='PipelineSchedule',order='%s'}"):format(order) }
+end
 local nested = "{'^blocks.%d$','mlp$'}"
 local spans = "{sections='2-5, 2-4, 2, 4'}" -- of 6: the embeddings, 4 blocks, the head
 local meshes = {
@@ -52,9 +61,13 @@ local meshes = {
   { "ring on 2, data 2", 4, { "parallel={data=2,sequence=2}" } },
   { "ulysses on 2", 2, { "parallel={sequence={size=2,mode='ulysses'}}" } },
   { "experts", 1, { experts } }, { "experts on 2 of data 2", 2, { "parallel={data=2,expert=2}", experts } },
-  { "pipeline 1f1b", 2, schedule "{type='PipelineSchedule',order='1f1b'}" },
-  { "pipeline zb-h1", 2, schedule "{type='PipelineSchedule',order='zb-h1'}" },
-  { "pipeline zb-v", 2, schedule "{type='PipelineSchedule',order='zb-v'}", nil, "slow" },
+  { "pipeline 1f1b", 2, schedule "1f1b" }, { "pipeline interleaved", 2, schedule("interleaved", 2) },
+  { "pipeline zb-h1", 2, schedule "zb-h1" }, { "pipeline zb-h2", 2, schedule "zb-h2", nil, "slow" },
+  { "pipeline zb-v", 2, schedule("zb-v", 2) },
+  { "pipeline zb-h1, attention", 2, schedule "zb-h1", "attention", "slow" },
+  { "pipeline zb-v, regions in regions", 2, schedule("zb-v", 2), nested, "slow" },
+  { "pipeline zb-h1, zero 3 on data 2", 4, { "parallel={pipeline=2,data=2}", "num_microbatches=4",
+    "schedule={type='PipelineSchedule',order='zb-h1'}", "zero={stage=3,whole_below=0,keep=0,ahead=0}" }, nil, "slow" },
   { "pipeline 2, data 2, experts", 4, { "parallel={data=2,pipeline=2,expert=2}", "num_microbatches=2", experts } },
   { "zero 2 on data 2", 2, { "zero=2" } }, { "zero 3 on data 3", 3, { "zero={stage=3,whole_below=0,keep=0,ahead=0}" } },
   { "zero 3 on data 2, ahead", 2, { "zero={stage=3,whole_below=0}" } },
@@ -65,8 +78,12 @@ local meshes = {
 describe("recomputation #ranks", function()
   for _, mesh in ipairs(meshes) do
     it("trains to the same bits: " .. mesh[1] .. (mesh[5] and " #" .. mesh[5] or ""), function()
-      local plain, again = run(mesh[2], nil, mesh[3]), run(mesh[2], mesh[4] or "block", mesh[3])
+      local folder = shell.temporary_folder()
+      finally(function() shell.remove(folder) end)
+      local plain = run(mesh[2], nil, mesh[3], folder .. "/plain")
+      local again = run(mesh[2], mesh[4] or "block", mesh[3], folder .. "/again")
       assert.equal(0, (job.largest_difference(plain, again, STEPS)))
+      assert.equal(0, (stored.difference(again.weights, plain.weights)))
       assert.is_true(again.ranks[1].flops > 1.1 * plain.ranks[1].flops)
       assert.is_true(again.ranks[1].activation_peak_bytes < plain.ranks[1].activation_peak_bytes)
     end)

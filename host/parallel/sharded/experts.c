@@ -135,12 +135,15 @@ static void forward(gm_experts_work *w, gm_tensor *x, gm_tensor *weight, gm_tens
     gm_experts_gather(w, x, other(w, w->choice, p->n_sent), NULL, ours);
     gm_experts_travel(w, ours, away, false);
     gm_experts_gather(w, x, here(w, w->choice), NULL, here(w, w->in));
+    gm_experts_hold(w, w->up, w->up_bias);
     gm_experts_each(w, false, first_product, NULL);
     gm_experts_arrive(w);
     gm_experts_each(w, true, first_product, NULL);
+    gm_experts_hold(w, w->down, w->down_bias);
     gm_experts_each(w, true, second_product, &(results){theirs, p->n_here});
     gm_experts_travel(w, returned, theirs, true);
     gm_experts_each(w, false, second_product, &(results){mine, 0});
+    gm_experts_hold(w, NULL, NULL);
     gm_experts_arrive(w);
     gm_experts_combine(w, *back, weight, false, y);
 }
@@ -206,10 +209,12 @@ static void backward(gm_experts_work *w, gm_tensor *g, gm_tensor *weight, gradie
     gm_experts_gather(w, g, other(w, w->choice, p->n_sent), weight, ours);
     gm_experts_travel(w, ours, other(w, d->g, p->n_away), false);
     gm_experts_gather(w, g, here(w, w->choice), weight, here(w, d->g));
+    gm_experts_hold(w, w->down, NULL);
     gm_experts_each(w, false, back_to_hidden, d);
     gm_experts_each(w, false, back_to_parameters, d);
     gm_experts_arrive(w);
     gm_experts_each(w, true, back_to_hidden, d);
+    gm_experts_hold(w, dx ? w->up : NULL, NULL);
     d->dx = theirs;
     d->from = p->n_here;
     gm_experts_each(w, true, back_to_rows, d);
@@ -218,6 +223,7 @@ static void backward(gm_experts_work *w, gm_tensor *g, gm_tensor *weight, gradie
     d->from = 0;
     gm_experts_each(w, true, back_to_parameters, d);
     gm_experts_each(w, false, back_to_rows, d);
+    gm_experts_hold(w, NULL, NULL);
     gm_experts_arrive(w);
     if (dx) gm_experts_combine(w, all, NULL, d->add[X], dx);
 }

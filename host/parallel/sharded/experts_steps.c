@@ -57,8 +57,22 @@ void gm_experts_end(gm_experts_work *w)
 {
     for (int i = 0; i < w->n_flights; i++) gm_comm_drop(w->plan.comm, w->flights[i]);
     free(w->flights);
+    gm_experts_hold(w, NULL, NULL);
     free(w->numbers);
     gm_experts_plan_free(&w->plan);
+}
+
+void gm_experts_hold(gm_experts_work *w, gm_tensor *weight, gm_tensor *bias)
+{
+    gm_tensor *next[2] = {weight, bias};
+    for (int i = 0; i < 2; i++) {
+        if (w->held[i]) gm_storage_close(w->held[i]->storage, false);
+        w->held[i] = NULL;
+    }
+    for (int i = 0; i < 2; i++) {
+        if (next[i]) GM_STEP(w->work, gm_storage_open(next[i]->storage));
+        if (w->work->st == GM_OK) w->held[i] = next[i];
+    }
 }
 
 /* ---- rows ---- */

@@ -23,6 +23,8 @@ typedef struct gm_experts_work {
     int64_t        *numbers;      /* gm_experts_numbers of them; NULL if there is a capacity */
     gm_tensor      *in, *pre;     /* rows (n_here + n_away, h), and their pre-activations (n_here + n_away, hidden) */
 
+    gm_tensor *held[2]; /* blocks that gm_experts_hold has opened */
+
     int          n_flights;
     gm_pending **flights; /* messages under way */
 } gm_experts_work;
@@ -64,6 +66,11 @@ gm_tensor *gm_experts_span_of(gm_experts_work *w, gm_tensor *t, const gm_experts
 /* The span's expert, or all experts, of a block of weights (experts, a, b) or (experts, a): a view without the padding
  * of the hidden dimension. hidden_dim: this dimension in one expert; -1: there is none. NULL stays NULL. */
 gm_tensor *gm_experts_of(gm_experts_work *w, gm_tensor *block, const gm_experts_span *s, int hidden_dim);
+
+/* Opens the blocks that the next steps use, in place of those that are open; NULL: none. Blocks may rest elsewhere
+ * (gm_home), and fetching them may be collective. So all ranks open them at the same places, however many rows they
+ * have, also none. gm_experts_end closes what is open. */
+void gm_experts_hold(gm_experts_work *w, gm_tensor *weight, gm_tensor *bias);
 
 /* ---- steps on the rows of one expert, or of all experts at once ---- */
 

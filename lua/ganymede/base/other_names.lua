@@ -99,6 +99,18 @@ local gm = merged {
   all("write gm.checkpoint.save and gm.checkpoint.open", "save load"),
   all('write the name of a dtype as a string, such as "f32"',
     "float32 float64 float16 bfloat16 int32 int64 uint8"),
+  -- Colossal-AI's
+  all("a model stays as it is: write zero = 3 among the settings of gm.launch or gm.initialize",
+    "ShardedModel ShardedModelV2 ZeroDDP GeminiDDP ZeroInitContext ColoInitContext zero_model_wrapper "
+      .. "convert_to_zero_v2"),
+  all("an optimizer stays as it is: write zero = 3 among the settings of gm.launch or gm.initialize",
+    "ShardedOptimizer ShardedOptimizerV2 ZeroOptimizer GeminiAdamOptimizer ColossalaiOptimizer zero_optim_wrapper"),
+  all("write offload = { memory = \"8G\", disk = \"/scratch\" } among the settings of gm.launch",
+    "GeminiManager ChunkManager TensorPlacementPolicy AutoTensorPlacementPolicy"),
+  all("each parameter is cut by itself: leave it out", "TensorShardStrategy BucketTensorShardStrategy"),
+  all("write gm.gathered({ parameters }, function() ... end)", "no_shard_zero_context no_shard_zero_decrator"),
+  all("gm.initialize sums gradients over parallel.data by itself", "ColoDDP"),
+  all("write gm.recompute(fn, x), or the setting recompute = \"block\"", "CheckpointModule"),
   all("write gm.ops, and gm.nn for layers", "functional"), all("write gm.comm", "distributed"),
   all(one_device, "cuda device"),
 }
@@ -111,6 +123,7 @@ local nn = merged {
     "MaxPool1d MaxPool2d AvgPool1d AvgPool2d AdaptiveAvgPool2d"),
   all("write nn.Lambda(function(x) return x:reshape(x:size(1), -1) end)", "Flatten"),
   all("write nn.TransformerBlock", "TransformerEncoderLayer TransformerDecoderLayer"),
+  all("write recompute = { PATTERN } among the settings, or gm.recompute(fn, x) in forward", "CheckpointModule"),
   all("write self.name = a tensor for which requires_grad(true) was called", "Parameter"),
   all("write gm.ops, the functions that layers call", "functional"),
   all("CrossEntropyLoss takes logits", "NLLLoss BCELoss BCEWithLogitsLoss"),

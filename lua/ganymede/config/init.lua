@@ -83,6 +83,13 @@ local function remember_reason(state, path, text, why)
   if why and text:match "^%s*[{\"']" then state.reasons[path] = why end
 end
 
+-- A value under another name of a key, as the key's own.
+local function alias_value(name, value)
+  local own = (schema.alias_values[name] or {})[value]
+  if own == nil then return value end
+  return type(own) ~= "table" and own or nil
+end
+
 local function apply_set(state, text)
   local own, path, value = text:match "^(%+?)([^=]*)=(.*)$"
   if not path then failure(2, "--set %s: expected key=value", text) end
@@ -97,6 +104,7 @@ local function apply_set(state, text)
     failure(2, "--set %s: %s has %d entries", text, path:match "^(.*)%." or "the recipe", #target)
   end
   target[last] = parsed
+  if rest == "" then target[last] = alias_value(first, parsed) end
   remember_reason(state, path, value, why)
   state.set[path] = "--set"
   if own == "+" then state.own[path] = true end
@@ -308,6 +316,8 @@ local function take_alias(state, key, target)
   local value = state.raw[key]
   if value == nil then return end
   state.raw[key] = nil
+  value = alias_value(key, value)
+  if value == nil then return end
   if #keys > 1 and type(state.raw[keys[1]]) ~= "table" then state.raw[keys[1]] = {} end
   local holder = container(state.raw, keys, key)
   if holder[keys[#keys]] ~= nil then return report(state, key, "is given twice, also as '" .. target .. "'") end
@@ -418,6 +428,7 @@ function config.resolve(given, opt)
     state.raw[path], state.set[path] = value, "--" .. path
   end
   schema.reshape(state.raw)
+  for _, left in ipairs(schema.refuse(state.raw)) do report(state, left.path, left.why) end
   check_name(state)
   check_fields(state, schema.fields, state.raw, "", false)
   check_served(state)

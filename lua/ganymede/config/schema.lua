@@ -8,6 +8,7 @@
 --   hint       function(type) -> what may have been meant by a type that is not registered, or nil
 --   unserved   function(value, whole) -> reason or nil: the key is known, this build cannot do it
 -- The trap: a key that this build cannot serve stays in the schema with a reason; it is never ignored.
+local colossal_memory = require "ganymede.config.colossal_memory"
 local core = require "ganymede.core"
 local loss_scaling = require "ganymede.optim.loss_scaling"
 local offload = require "ganymede.optim.offload_setting"
@@ -209,6 +210,17 @@ local function take_chunks(config)
   config.parallel, given.pipeline, pipeline.chunks, model.num_chunks = given, pipeline, chunks, nil
 end
 
+-- checkpoint = true of a model that has no such option of its own -> recompute.
+local function take_recompute(config)
+  local model = config.model
+  local class = is_plain(model) and registry.models:has(model.type) and registry.models:get(model.type)
+  local is_setting = class and type(class) == "table" and not (class.options or {}).checkpoint
+  if is_setting and type(model.checkpoint) == "boolean" then
+    if model.checkpoint and config.recompute == nil then config.recompute = "block" end
+    model.checkpoint = nil
+  end
+end
+
 local dtypes = { fp32 = "f32", float32 = "f32", float = "f32", fp64 = "f64", float64 = "f64", double = "f64",
   fp16 = "f16", float16 = "f16", half = "f16", bfloat16 = "bf16" }
 
@@ -233,6 +245,10 @@ return {
     CLIP_GRAD_NORM = "clip_grad_norm", gradient_clipping = "clip_grad_norm",
     activation_checkpoint = "recompute",
   },
+  --- Values of these other spellings -> ours.
+  alias_values = { activation_checkpoint = { [true] = "block", [false] = {} } }, -- {}: none
+  --- Takes out what reshape has left of Colossal-AI's settings of memory -> list of { path =, why = }.
+  refuse = colossal_memory.refuse,
   --- Colossal-AI's shapes -> ours, in place.
   reshape = function(config)
     config.dtype = spelled(config.dtype, dtypes)
@@ -240,6 +256,8 @@ return {
     take_data(config, "test_data", "test", "test_transforms")
     take_micro_batches(config)
     take_chunks(config)
+    take_recompute(config)
+    colossal_memory.take(config)
     take_fp16(config)
     config.zero = zero.take(config.zero)
     zero.place(config)

@@ -124,31 +124,61 @@ local function define(optim, Fused, shared)
 
   -- ---------------------------------------------------------------- Colossal-AI's names
 
-  local function adam_alias(name)
-    class(name, "adam", {
+  -- A keyword whose one value says what happens anyway.
+  local function only(value, doc)
+    return { type = type(value), one_of = { value }, default = value, doc = doc }
+  end
+  local set_grad_none = only(true, "a parameter without a gradient in a step is not changed in it")
+
+  -- Where states rest in Colossal-AI. In a config they become the setting offload (ganymede.config.colossal_memory).
+  local function refuse_nvme(name, opt)
+    if (opt.nvme_offload_fraction or 0) == 0 and not opt.nvme_offload_dir then return end
+    error(("%s: write offload = { optimizer = \"disk\", disk = %q, fraction = %s } among the settings of the run, "
+      .. "which says where states rest"):format(name, opt.nvme_offload_dir or "/scratch",
+      opt.nvme_offload_fraction > 0 and opt.nvme_offload_fraction or "f"), 0)
+  end
+
+  local function adam_alias(name, more)
+    local own = {
       betas = shared.betas, eps = shared.eps, amsgrad = shared.amsgrad, bias_correction = bias_correction,
       adamw_mode = { type = "boolean", default = true, doc = "let weights decay as in AdamW, else as in Adam?" },
-    }, function(opt)
+    }
+    for key, entry in pairs(more) do own[key] = entry end
+    class(name, "adam", own, function(opt)
       local b1, b2 = betas_of(name, opt)
+      refuse_nvme(name, opt)
       return { beta1 = b1, beta2 = b2, eps = opt.eps, weight_decay = opt.weight_decay, decoupled = opt.adamw_mode,
                amsgrad = opt.amsgrad, bias_correction = opt.bias_correction }
     end)
   end
 
   --- Colossal-AI's name and options of AdamW.
-  adam_alias "FusedAdam"
+  adam_alias("FusedAdam", { set_grad_none = set_grad_none })
+  local nvme = {
+    nvme_offload_fraction = { type = "number", min = 0, max = 1, default = 0,
+      doc = "in a config: offload.fraction, with offload.optimizer = \"disk\"" },
+    nvme_offload_dir = { type = "string", optional = true, doc = "in a config: offload.disk" },
+  }
   --- Colossal-AI's name and options of AdamW; the states are where the setting offload says.
-  adam_alias "HybridAdam"
+  adam_alias("HybridAdam", nvme)
   --- As HybridAdam.
-  adam_alias "CPUAdam"
+  adam_alias("CPUAdam", nvme)
 
   --- Colossal-AI's name of SGD.
-  local FusedSGD = optim.class("FusedSGD", shared.sgd, optim.SGD)
+  local fused_sgd = { wd_after_momentum = only(false, "weight decay is part of the gradient, before the momentum") }
+  for key, entry in pairs(shared.sgd) do fused_sgd[key] = entry end
+  local FusedSGD = optim.class("FusedSGD", fused_sgd, optim.SGD)
   optim.FusedSGD = FusedSGD
 
   --- Colossal-AI's LAMB: without bias correction.
-  class("Lamb", "adam", with_bounds { betas = shared.betas, eps = lamb_eps },
-    lamb_attrs("Lamb", function() return false end, function() return true end))
+  class("Lamb", "adam", with_bounds {
+    betas = shared.betas, eps = lamb_eps,
+    adam = { type = "boolean", default = false, doc = "leave the trust ratio out?" },
+  }, function(opt)
+    local attrs = lamb_attrs("Lamb", function() return false end, function() return true end)(opt)
+    attrs.trust = opt.adam and 0 or attrs.trust
+    return attrs
+  end)
 
   --- Colossal-AI's name and options of LAMB. It clips the gradients of all parameters together; here the setting
   -- clip_grad_norm does, so max_grad_norm must be 0.
@@ -156,6 +186,10 @@ local function define(optim, Fused, shared)
     betas = shared.betas, eps = lamb_eps, weight_decay = decay(0.01), bias_correction = bias_correction,
     adam_w_mode = { type = "boolean", default = true, doc = "let weights decay as in AdamW, else as in Adam?" },
     max_grad_norm = { type = "number", min = 0, default = 1, doc = "must be 0: the setting clip_grad_norm clips" },
+    use_nvlamb = { type = "boolean", default = false,
+      doc = "let parameters without weight decay have a trust ratio, too?" },
+    amsgrad = only(false, "LAMB has none"), set_grad_none = set_grad_none,
+    grad_averaging = only(true, "the first moment is a mean of gradients"),
   }, function(opt)
     if opt.max_grad_norm ~= 0 then
       error(("FusedLAMB: write max_grad_norm = 0, and clip_grad_norm = %g among the settings of the run, which clips "

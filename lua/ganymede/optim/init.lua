@@ -87,9 +87,10 @@ local function refuse_trust(owner, what, group, opt)
   error(("%s: %s has trust, but %s has no trust ratio; LAMB and LARS have"):format(owner, what, owner), 0)
 end
 
--- Does a parameter have a trust ratio?
-local function has_trust(opt, group, tensor)
+-- Does a parameter of this weight decay have a trust ratio? use_nvlamb is an option of FusedLAMB.
+local function has_trust(opt, group, tensor, decay)
   if group and group.trust ~= nil then return group.trust end
+  if opt.use_nvlamb == false and decay == 0 then return false end
   return not (opt.no_trust == "norm_and_bias" and tensor:dim() < 2)
 end
 
@@ -135,7 +136,7 @@ local function from_group_list(class, groups, opt)
       local name = is_module(g.params) and p.name or ("%d.%s"):format(i, p.name)
       out[#out + 1] = { name = name, tensor = p.tensor, lr_scale = g.lr_scale,
                         weight_decay = g.weight_decay or opt.weight_decay, has_decay = g.weight_decay ~= nil,
-                        trust = has_trust(opt, g, p.tensor), own = g.own }
+                        trust = has_trust(opt, g, p.tensor, g.weight_decay or opt.weight_decay), own = g.own }
     end
   end
   return out
@@ -193,7 +194,7 @@ local function with_settings(class, given, opt)
     local decay = opt.no_decay == "norm_and_bias" and p.tensor:dim() < 2 and 0 or opt.weight_decay
     out[i] = { name = p.name, tensor = p.tensor, lr_scale = g and g.lr_scale or 1,
                weight_decay = g and g.weight_decay or decay, has_decay = g and g.weight_decay ~= nil or false,
-               trust = has_trust(opt, g, p.tensor), own = g and g.own }
+               trust = has_trust(opt, g, p.tensor, g and g.weight_decay or decay), own = g and g.own }
   end
   refuse_idle(owner, groups, all_names(given, params))
   return out

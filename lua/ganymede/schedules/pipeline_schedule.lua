@@ -165,7 +165,7 @@ function PipelineSchedule:output_stage(stages)
 end
 
 -- Ranks along the axes of tensor modes hold copies of what crosses a border and share the sending. The other axes:
-local not_tensor = { data = true, expert = true, pipeline = true, sequence = true }
+local not_tensor = { data = true, shard = true, expert = true, pipeline = true, sequence = true }
 
 --- Returns a new executor, which runs the lists of actions on this rank's mesh.
 function PipelineSchedule:new_executor()

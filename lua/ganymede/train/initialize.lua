@@ -8,6 +8,7 @@
 -- parameters that stages share.
 -- @module ganymede.train.initialize
 local chosen_regions = require "ganymede.train.chosen_regions"
+local colossal_memory = require "ganymede.config.colossal_memory"
 local context = require "ganymede.job.context"
 local core = require "ganymede.core"
 local data = require "ganymede.data"
@@ -362,7 +363,8 @@ return function(Engine)
   -- lr_scheduler; a loader or scheduler that was not given is nil.
   local function initialize(...)
     local launched = context.current().launched
-    local opt = options.check("gm.initialize", given, completed(named(...), launched), 2, aliases)
+    local parts = colossal_memory.respelled("gm.initialize", completed(named(...), launched), schema.engine)
+    local opt = options.check("gm.initialize", given, parts, 2, aliases)
     check_data(opt)
     local engine = new(Engine, opt, launched)
     local accumulation, pieces = opt.gradient_accumulation, engine.schedule.num_microbatches -- nil: whole batches
