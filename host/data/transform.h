@@ -37,8 +37,8 @@ gm_dtype gm_transform_chain_dtype(const gm_transform_chain *p);
 int      gm_transform_chain_shape(const gm_transform_chain *p, int64_t *shape);
 int64_t  gm_transform_chain_numel(const gm_transform_chain *p);
 
-/* Transforms one sample. raw: the sample as the dataset gave it; it is overwritten. out: room for gm_transform_chain_numel
- * elements. */
+/* Transforms one sample. raw: the sample as the dataset gave it; it is overwritten. out: room for
+ * gm_transform_chain_numel elements. */
 void gm_transform_chain_run(gm_transform_chain *p, void *raw, uint64_t epoch, int64_t sample, void *out);
 
 #endif

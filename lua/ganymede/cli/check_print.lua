@@ -101,8 +101,8 @@ local function end_of(entries, first, last, depth)
   return i
 end
 
--- Adds the lines of the entries from first to last to out. A numbered entry that is like the one before it is left out. `label` is the
--- text of the first depth - 1 parts of their paths.
+-- Adds the lines of the entries from first to last to out. A numbered entry that is like the one before it is left
+-- out. `label` is the text of the first depth - 1 parts of their paths.
 local function collapse(out, entries, first, last, depth, label)
   local i = first
   while i <= last do
