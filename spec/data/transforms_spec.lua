@@ -20,12 +20,12 @@ local function images(transforms, opt)
   opt = opt or {}
   local l = data.loader { dataset = config, batch_size = opt.batch_size or N, seed = opt.seed or 1, dtype = "f64",
                           transforms = transforms, shuffle = opt.shuffle or false }
-  finally(function() l:close() end)
   l:set_epoch(opt.epoch or 0)
   local list = {}
   for x in l:batches() do
     for k, i in ipairs(l:sample_numbers()) do list[i] = x:select(1, k):totable()[1] end
   end
+  l:close() -- not in `finally`: an example has one, and the last call replaces those before it
   return list
 end
 
