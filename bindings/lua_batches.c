@@ -53,12 +53,12 @@ static int push_rows(lua_State *L, gm_dtype dtype, int64_t count, int64_t rows, 
 /* The rows from row `at` of this rank's blocks on as the tensors x and y of `count` samples, pushed. */
 static int push_samples(lua_State *L, const gm_loader *l, const gm_batch *b, int64_t at, int64_t count, int64_t rows)
 {
-    int64_t            shape[GM_MAX_DIMS];
-    const gm_pipeline *p = gm_loader_pipeline(l);
-    const gm_dataset  *d = gm_loader_dataset(l);
-    gm_dtype           dtype = gm_pipeline_dtype(p);
-    size_t             bytes = (size_t)gm_pipeline_numel(p) * gm_dtype_size(dtype);
-    int                ndim = gm_pipeline_shape(p, shape);
+    int64_t                   shape[GM_MAX_DIMS];
+    const gm_transform_chain *p = gm_loader_transforms(l);
+    const gm_dataset         *d = gm_loader_dataset(l);
+    gm_dtype                  dtype = gm_transform_chain_dtype(p);
+    size_t                    bytes = (size_t)gm_transform_chain_numel(p) * gm_dtype_size(dtype);
+    int                       ndim = gm_transform_chain_shape(p, shape);
     push_rows(L, dtype, count, rows, ndim, shape, b->x ? (const char *)b->x + (size_t)at * bytes : NULL);
     push_rows(L, GM_I64, count, rows, d->y_ndim, d->y_shape, b->y ? b->y + at * gm_dataset_y_numel(d) : NULL);
     return 2;

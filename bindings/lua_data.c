@@ -365,9 +365,9 @@ static int loader_shapes(lua_State *L)
     const gm_loader  *l = gm_check_loader(L, 1);
     const gm_dataset *d = gm_loader_dataset(l);
     lua_createtable(L, 0, 3);
-    lua_pushstring(L, gm_dtype_name(gm_pipeline_dtype(gm_loader_pipeline(l))));
+    lua_pushstring(L, gm_dtype_name(gm_transform_chain_dtype(gm_loader_transforms(l))));
     lua_setfield(L, -2, "x_dtype");
-    set_shape(L, "x_shape", gm_pipeline_shape(gm_loader_pipeline(l), shape), shape);
+    set_shape(L, "x_shape", gm_transform_chain_shape(gm_loader_transforms(l), shape), shape);
     set_shape(L, "y_shape", d->y_ndim, d->y_shape);
     return 1;
 }

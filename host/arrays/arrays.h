@@ -11,7 +11,7 @@
 #ifndef GM_ARRAYS_H
 #define GM_ARRAYS_H
 
-#include "../files/box.h"
+#include "../files/extent.h"
 #include "../files/bytes.h"
 #include "elements.h"
 

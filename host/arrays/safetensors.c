@@ -198,6 +198,16 @@ static json_t *entry_of(const gm_array *t, uint64_t begin)
                      (json_int_t)begin, (json_int_t)(begin + t->bytes));
 }
 
+/* Whether a text is UTF-8; also true if there is no memory to find that out. */
+static bool is_utf8(const char *text)
+{
+    json_t *any = json_string_nocheck(text), *checked = json_string(text);
+    bool    refused = any && !checked;
+    json_decref(any);
+    json_decref(checked);
+    return !refused;
+}
+
 gm_status gm_safetensors_header(gm_array *list, int n, char **header, size_t *size)
 {
     uint64_t at = 0;
@@ -210,6 +220,11 @@ gm_status gm_safetensors_header(gm_array *list, int n, char **header, size_t *si
         }
         list[i].begin = at;
         ok = json_object_set_new(root, list[i].name, entry_of(&list[i], at)) == 0;
+        if (!ok && !is_utf8(list[i].name)) {
+            json_decref(root);
+            return GM_FAIL(GM_EINVAL, "the name of tensor %d of %d is not UTF-8; a file holds names of text only",
+                           i + 1, n);
+        }
         at += list[i].bytes;
     }
     size_t text = ok ? json_dumpb(root, NULL, 0, JSON_COMPACT) : 0, all = (8 + text + 63) / 64 * 64;
@@ -220,7 +235,7 @@ gm_status gm_safetensors_header(gm_array *list, int n, char **header, size_t *si
         for (int i = 0; i < 8; i++) (*header)[i] = (char)(unsigned char)((all - 8) >> 8 * i);
     }
     json_decref(root);
-    if (!*header) return GM_FAIL(GM_ENOMEM, "no memory for a safetensors header (or a name that is not UTF-8)");
+    if (!*header) return GM_FAIL(GM_ENOMEM, "no memory for a safetensors header");
     if (all - 8 > GM_SAFETENSORS_HEADER_MAX) {
         free(*header);
         return GM_FAIL(GM_EINVAL, "the header of %d tensors has %zu bytes; at most %u are allowed", n, all - 8,

@@ -30,7 +30,7 @@ const gm_array *gm_safetensors_find(const gm_safetensors *s, const char *name); 
 
 /* Makes the bytes before the data, for arrays in the order in which their data follows; the caller frees them. Sets
  * begin and bytes of each array. Spaces at the end let the data begin at a multiple of 64. GM_ESHAPE: an array is too
- * large. GM_ENOMEM: there is no memory, or a name is not UTF-8. */
+ * large. GM_EINVAL: a name is not UTF-8, or the header is too long. */
 gm_status gm_safetensors_header(gm_array *list, int n, char **header, size_t *size);
 
 #endif

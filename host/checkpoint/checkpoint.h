@@ -31,7 +31,7 @@
 #define GM_CHECKPOINT_H
 
 #include "../mesh/layout.h"
-#include "../files/box.h"
+#include "../files/extent.h"
 
 /* A global tensor and the block of it that a rank holds. */
 typedef struct gm_piece {

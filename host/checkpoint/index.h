@@ -11,7 +11,7 @@
 #ifndef GM_CHECKPOINT_INDEX_H
 #define GM_CHECKPOINT_INDEX_H
 
-#include "../files/box.h"
+#include "../files/extent.h"
 
 #define GM_INDEX_NAME    "index.json"
 #define GM_INDEX_MAX     ((uint64_t)1 << 30)

@@ -19,8 +19,8 @@ typedef struct gm_shard {
     uint64_t          bytes; /* bytes of data */
 } gm_shard;
 
-/* Makes the shard of a rank; the caller frees it, also after a failure. GM_ENOMEM: there is no memory, or a name is not
- * UTF-8. GM_ESHAPE: a tensor is too large. */
+/* Makes the shard of a rank; the caller frees it, also after a failure. GM_EINVAL: a name is not UTF-8, or there are
+ * too many tensors for one file. GM_ESHAPE: a tensor is too large. */
 gm_status gm_shard_new(int world, int rank, const gm_piece *pieces, const gm_planned *planned, int n, gm_shard *out);
 /* Copies the data. GM_ENOMEM: it is more than `limit` bytes, or the system has no memory; the shard is then written
  * from the tensors themselves. GM_EINVAL: a tensor has no data. */

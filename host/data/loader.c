@@ -23,18 +23,18 @@ typedef struct slot {
 } slot;
 
 struct gm_loader {
-    gm_dataset       *dataset;
-    gm_pipeline      *pipeline;
-    gm_loader_options o;
-    gm_sampler        sampler;
-    int64_t          *order; /* replaces the sampler; order_n samples */
-    int64_t           order_n;
-    uint64_t          epoch;
-    void             *raw;     /* one sample as the dataset gives it */
-    gm_batch          planned; /* no_data */
-    int64_t           pieces;  /* asked for of each batch */
-    int               n_cuts;
-    gm_batch_cut      cuts[GM_BATCH_CUTS_MAX];
+    gm_dataset         *dataset;
+    gm_transform_chain *transforms;
+    gm_loader_options   o;
+    gm_sampler          sampler;
+    int64_t            *order; /* replaces the sampler; order_n samples */
+    int64_t             order_n;
+    uint64_t            epoch;
+    void               *raw;     /* one sample as the dataset gives it */
+    gm_batch            planned; /* no_data */
+    int64_t             pieces;  /* asked for of each batch */
+    int                 n_cuts;
+    gm_batch_cut        cuts[GM_BATCH_CUTS_MAX];
 
     int             n_slots;
     slot            slots[GM_PREFETCH_MAX + 1];
@@ -58,8 +58,8 @@ static int64_t batches_of(const gm_loader *l, int64_t samples)
 
 int64_t gm_loader_length(const gm_loader *l) { return batches_of(l, epoch_samples(l)); }
 
-const gm_pipeline *gm_loader_pipeline(const gm_loader *l) { return l->pipeline; }
-const gm_dataset  *gm_loader_dataset(const gm_loader *l) { return l->dataset; }
+const gm_transform_chain *gm_loader_transforms(const gm_loader *l) { return l->transforms; }
+const gm_dataset         *gm_loader_dataset(const gm_loader *l) { return l->dataset; }
 
 static int64_t count_of(const gm_loader *l, int64_t batch)
 {
@@ -97,17 +97,19 @@ static int64_t pieces_of(const gm_loader *l, int64_t count) { return l->pieces <
 /* Row `to` of a slot becomes sample number `sample`. */
 static gm_status read_row(gm_loader *l, slot *s, int64_t to, int64_t sample)
 {
-    size_t  x_bytes = (size_t)gm_pipeline_numel(l->pipeline) * gm_dtype_size(gm_pipeline_dtype(l->pipeline));
+    size_t x_bytes = (size_t)gm_transform_chain_numel(l->transforms) *
+                     gm_dtype_size(gm_transform_chain_dtype(l->transforms));
     int64_t y_numel = gm_dataset_y_numel(l->dataset);
     GM_TRY(gm_dataset_read(l->dataset, l->epoch, sample, l->raw, s->y + to * y_numel));
-    gm_pipeline_run(l->pipeline, l->raw, l->epoch, sample, s->x + (size_t)to * x_bytes);
+    gm_transform_chain_run(l->transforms, l->raw, l->epoch, sample, s->x + (size_t)to * x_bytes);
     return GM_OK;
 }
 
 /* Rows from `to` on are no samples. */
 static void zero_rows(gm_loader *l, slot *s, int64_t to, int64_t n)
 {
-    size_t x_bytes = (size_t)gm_pipeline_numel(l->pipeline) * gm_dtype_size(gm_pipeline_dtype(l->pipeline));
+    size_t x_bytes = (size_t)gm_transform_chain_numel(l->transforms) *
+                     gm_dtype_size(gm_transform_chain_dtype(l->transforms));
     size_t y_bytes = (size_t)gm_dataset_y_numel(l->dataset) * sizeof *s->y;
     memset(s->x + (size_t)to * x_bytes, 0, (size_t)n * x_bytes);
     memset((char *)s->y + (size_t)to * y_bytes, 0, (size_t)n * y_bytes);
@@ -298,7 +300,8 @@ gm_status gm_loader_next(gm_loader *l, const gm_batch **b)
 
 static gm_status make_slots(gm_loader *l)
 {
-    size_t  x_bytes = (size_t)gm_pipeline_numel(l->pipeline) * gm_dtype_size(gm_pipeline_dtype(l->pipeline));
+    size_t x_bytes = (size_t)gm_transform_chain_numel(l->transforms) *
+                     gm_dtype_size(gm_transform_chain_dtype(l->transforms));
     int64_t raw = gm_dataset_x_numel(l->dataset), y = gm_dataset_y_numel(l->dataset);
     size_t  b = (size_t)l->o.batch_size, total;
     l->n_slots = l->o.prefetch + 1;
@@ -332,7 +335,8 @@ gm_status gm_loader_new(gm_dataset *d, const gm_transform *transforms, int n, co
     gm_dataset_retain(d);
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->changed, NULL);
-    gm_status st = gm_pipeline_new(transforms, n, d->x_dtype, d->x_ndim, d->x_shape, o->dtype, o->seed, &l->pipeline);
+    gm_status st = gm_transform_chain_new(transforms, n, d->x_dtype, d->x_ndim, d->x_shape, o->dtype, o->seed,
+                                          &l->transforms);
     if (st == GM_OK && !o->no_data) st = make_slots(l);
     if (st == GM_OK) st = gm_loader_seek(l, 0, 0);
     if (st == GM_OK) *out = l;
@@ -351,7 +355,7 @@ void gm_loader_free(gm_loader *l)
     }
     free(l->raw);
     free(l->order);
-    gm_pipeline_free(l->pipeline);
+    gm_transform_chain_free(l->transforms);
     gm_dataset_release(l->dataset);
     pthread_cond_destroy(&l->changed);
     pthread_mutex_destroy(&l->lock);

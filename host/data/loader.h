@@ -35,7 +35,8 @@ typedef struct gm_batch {
     int64_t        count;   /* samples of the whole batch; 0: the epoch is over */
     int64_t        pieces;  /* 1, or the number that gm_loader_cut asked for; no piece is empty */
     const int64_t *samples; /* the numbers of its samples: [count] */
-    const void    *x; /* (rows, gm_pipeline_shape...): the block of each piece, padding included, piece after piece */
+    const void
+        *x; /* (rows, gm_transform_chain_shape...): the block of each piece, padding included, piece after piece */
     const int64_t *y; /* (rows, y_shape...) */
 } gm_batch;
 
@@ -73,8 +74,8 @@ void gm_batch_block(int n, const gm_batch_cut *cuts, int64_t count, int64_t *fir
 /* *b is valid until the next call on this loader. */
 gm_status gm_loader_next(gm_loader *l, const gm_batch **b);
 
-int64_t            gm_loader_length(const gm_loader *l); /* batches of an epoch */
-const gm_pipeline *gm_loader_pipeline(const gm_loader *l);
-const gm_dataset  *gm_loader_dataset(const gm_loader *l);
+int64_t                   gm_loader_length(const gm_loader *l); /* batches of an epoch */
+const gm_transform_chain *gm_loader_transforms(const gm_loader *l);
+const gm_dataset         *gm_loader_dataset(const gm_loader *l);
 
 #endif

@@ -15,7 +15,7 @@ typedef struct step {
     double       table[GM_CHANNELS_MAX][256]; /* normalize of bytes: the result of each */
 } step;
 
-struct gm_pipeline {
+struct gm_transform_chain {
     gm_dtype raw, out;
     int      ndim, n;
     int64_t  shape[GM_MAX_DIMS]; /* coming out */
@@ -33,7 +33,7 @@ static int64_t product(int n, const int64_t *shape)
 
 /* ---- planning ---- */
 
-static gm_status plan_normalize(gm_pipeline *p, step *s)
+static gm_status plan_normalize(gm_transform_chain *p, step *s)
 {
     int64_t channels = p->ndim ? p->shape[0] : 1;
     if (s->t.channels != 1 && s->t.channels != channels)
@@ -46,7 +46,7 @@ static gm_status plan_normalize(gm_pipeline *p, step *s)
     return GM_OK;
 }
 
-static gm_status plan_image(gm_pipeline *p, step *s)
+static gm_status plan_image(gm_transform_chain *p, step *s)
 {
     char text[96];
     if (p->ndim != 3)
@@ -63,7 +63,7 @@ static gm_status plan_image(gm_pipeline *p, step *s)
     return GM_OK;
 }
 
-static gm_status plan(gm_pipeline *p, const gm_transform *list, int n, uint64_t seed)
+static gm_status plan(gm_transform_chain *p, const gm_transform *list, int n, uint64_t seed)
 {
     gm_dtype now = p->raw;
     uint64_t site = 0; /* place among the random ones: a normalize in between changes no choice */
@@ -87,13 +87,13 @@ static gm_status plan(gm_pipeline *p, const gm_transform *list, int n, uint64_t 
     return GM_OK;
 }
 
-gm_status gm_pipeline_new(const gm_transform *list, int n, gm_dtype raw, int ndim, const int64_t *shape, gm_dtype out,
-                          uint64_t seed, gm_pipeline **result)
+gm_status gm_transform_chain_new(const gm_transform *list, int n, gm_dtype raw, int ndim, const int64_t *shape,
+                                 gm_dtype out, uint64_t seed, gm_transform_chain **result)
 {
     if (n > GM_TRANSFORMS_MAX)
         return GM_FAIL(GM_EINVAL, "%d transforms; at most %d are possible", n, GM_TRANSFORMS_MAX);
     if (raw == GM_I64 && n) return GM_FAIL(GM_EINVAL, "tokens take no transforms, %d were given", n);
-    gm_pipeline *p = calloc(1, sizeof *p);
+    gm_transform_chain *p = calloc(1, sizeof *p);
     if (!p) return GM_FAIL(GM_ENOMEM, "no memory for transforms");
     p->raw = raw, p->out = raw == GM_I64 ? GM_I64 : out, p->ndim = ndim;
     memcpy(p->shape, shape, (size_t)ndim * sizeof *shape);
@@ -102,11 +102,11 @@ gm_status gm_pipeline_new(const gm_transform *list, int n, gm_dtype raw, int ndi
     for (int i = 0; st == GM_OK && i < 2; i++)
         if (!(p->scratch[i] = malloc((size_t)p->largest * 8 + 8))) st = GM_FAIL(GM_ENOMEM, "no memory for transforms");
     if (st == GM_OK) *result = p;
-    else gm_pipeline_free(p);
+    else gm_transform_chain_free(p);
     return st;
 }
 
-void gm_pipeline_free(gm_pipeline *p)
+void gm_transform_chain_free(gm_transform_chain *p)
 {
     if (!p) return;
     free(p->scratch[0]);
@@ -114,10 +114,10 @@ void gm_pipeline_free(gm_pipeline *p)
     free(p);
 }
 
-gm_dtype gm_pipeline_dtype(const gm_pipeline *p) { return p->out; }
-int64_t  gm_pipeline_numel(const gm_pipeline *p) { return p->numel; }
+gm_dtype gm_transform_chain_dtype(const gm_transform_chain *p) { return p->out; }
+int64_t  gm_transform_chain_numel(const gm_transform_chain *p) { return p->numel; }
 
-int gm_pipeline_shape(const gm_pipeline *p, int64_t *shape)
+int gm_transform_chain_shape(const gm_transform_chain *p, int64_t *shape)
 {
     memcpy(shape, p->shape, (size_t)p->ndim * sizeof *shape);
     return p->ndim;
@@ -185,7 +185,7 @@ static void mirror(const step *s, const char *in, char *out, gm_philox choice)
     }
 }
 
-void gm_pipeline_run(gm_pipeline *p, void *raw, uint64_t epoch, int64_t sample, void *out)
+void gm_transform_chain_run(gm_transform_chain *p, void *raw, uint64_t epoch, int64_t sample, void *out)
 {
     if (p->raw == GM_I64) {
         memcpy(out, raw, (size_t)p->numel * sizeof(int64_t));

@@ -1,5 +1,6 @@
 --- Checkpoints of whole programs: what is saved comes back, whatever dtype, strides and boxes.
 local checkpoint = require "ganymede.checkpoint"
+local core = require "ganymede.core"
 local forge = require "spec.checkpoint.forge"
 local gm = require "ganymede"
 local json = require "ganymede.base.json"
@@ -134,7 +135,14 @@ describe("checkpoints", function()
     assert.error_matches(function() save(1, { { "a", 3 } }) end, "'a' is not a tensor")
     assert.error_matches(function() save(1.5, {}) end, "meta.step must be a whole number")
     assert.error_matches(function() save(1, {}, nil, { f = print }) end, "f: a function has no form in JSON")
-    assert.error_matches(function() save(1, { { "\255", t } }) end, "not UTF%-8")
+    assert.error_matches(function() checkpoint.save(folder, { tensors = {}, meta = {} }) end,
+      "meta.step must be a whole number, not nil")
+    assert.error_matches(function() checkpoint.save(folder, { tensors = {} }) end, "whole number, not nil")
+    local handle, message, kind = core.checkpoint_new {
+      folder = folder, step = 1, names = { "\255" }, tensors = { t }, meta = "{}", keep_last = 0, snapshot_limit = 0,
+    }
+    assert.same({ nil, "invalid" }, { handle, kind })
+    assert.matches("the name of tensor 1 of 1 is not UTF%-8", message)
     assert.same({}, checkpoint.list(folder))
     assert.same({}, shell.lines("ls -A " .. folder))
   end)

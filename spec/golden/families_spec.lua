@@ -1,44 +1,26 @@
 --- Fifty updates of each optimizer with given gradients, against PyTorch (families.py).
+local given_gradients = require "spec.golden.given_gradients"
 local gm = require "ganymede"
 local numeric = require "spec.support.numeric"
 local read = require "spec.golden.read"
-local registry = require "ganymede.base.registry"
 
 -- relative to the largest parameter: fifty updates of a few roundings each
 local tolerances = { f32 = 1e-5, f64 = 1e-12 }
 
 local file = read "families"
 
--- Gives parameter p the gradient g: the gradient of sum(p * g).
-local function set_gradients(params, gradients)
-  local loss
-  for n, p in ipairs(params) do
-    local term = gm.ops.sum(p * gradients[n])
-    loss = loss and loss + term or term
-  end
-  loss:backward()
-end
-
 local function judge(case, dtype)
-  local params, seen = {}, 0
-  for n = 1, case.params do params[n] = file:tensor("param." .. n, dtype):requires_grad(true) end
-  local optimizer = registry.optimizers:get(case.optimizer)(case.options, params)
-  for k = 1, case.steps do
-    gm.scope(function()
-      local gradients = {}
-      for n = 1, case.params do gradients[n] = file:tensor(("grad.%d.%d"):format(k, n), dtype) end
-      optimizer:zero_grad()
-      set_gradients(params, gradients)
-      optimizer:step()
-      for n, p in ipairs(params) do
-        local name = ("%s/after.%d.%d"):format(case.name, k, n)
-        if file:has(name) then
-          numeric.agree(p, file:tensor(name), tolerances[dtype])
-          seen = seen + 1
-        end
+  local seen = 0
+  given_gradients.run(case,
+    function(n) return file:tensor("param." .. n, dtype) end,
+    function(k, n) return file:tensor(("grad.%d.%d"):format(k, n), dtype) end,
+    function(k, n, p)
+      local name = ("%s/after.%d.%d"):format(case.name, k, n)
+      if file:has(name) then
+        numeric.agree(p, file:tensor(name), tolerances[dtype])
+        seen = seen + 1
       end
     end)
-  end
   assert.equal(4 * case.params, seen)
 end
 

@@ -1,42 +1,22 @@
 --- Six updates of each optimizer with given gradients, against PyTorch (optimizers.py).
+local given_gradients = require "spec.golden.given_gradients"
 local gm = require "ganymede"
 local numeric = require "spec.support.numeric"
 local read = require "spec.golden.read"
-local registry = require "ganymede.base.registry"
 
 -- relative to the largest parameter: six updates of a few roundings each
 local tolerances = { f32 = 2e-6, f64 = 1e-13 }
 
 local file = read "optimizers"
 
--- Gives parameter p the gradient g: the gradient of sum(p * g).
-local function set_gradients(params, gradients)
-  local loss
-  for n, p in ipairs(params) do
-    local term = gm.ops.sum(p * gradients[n])
-    loss = loss and loss + term or term
-  end
-  loss:backward()
-end
-
 local function judge(case, dtype)
-  local params = {}
-  for n = 1, case.params do
-    params[n] = file:tensor(("%s/param.%d"):format(case.name, n), dtype):requires_grad(true)
-  end
-  local optimizer = registry.optimizers:get(case.optimizer)(case.options, params)
-  for k = 1, case.steps do
-    gm.scope(function()
-      local gradients = {}
-      for n = 1, case.params do gradients[n] = file:tensor(("%s/grad.%d.%d"):format(case.name, k, n), dtype) end
-      optimizer:zero_grad()
-      set_gradients(params, gradients)
-      optimizer:step()
-      for n, p in ipairs(params) do
-        numeric.agree(p, file:tensor(("%s/after.%d.%d"):format(case.name, k, n)), tolerances[dtype])
-      end
+  local function tensor(what) return file:tensor(case.name .. "/" .. what, dtype) end
+  local optimizer = given_gradients.run(case,
+    function(n) return tensor("param." .. n) end,
+    function(k, n) return tensor(("grad.%d.%d"):format(k, n)) end,
+    function(k, n, p)
+      numeric.agree(p, file:tensor(("%s/after.%d.%d"):format(case.name, k, n)), tolerances[dtype])
     end)
-  end
   assert.equal(case.steps, optimizer:steps())
 end
 

@@ -114,7 +114,8 @@ local start_options = {
 }
 
 local function step_of(state)
-  local step = type(state.meta) == "table" and state.meta.step
+  local step = nil
+  if type(state.meta) == "table" then step = state.meta.step end
   if type(step) ~= "number" or step < 0 or step ~= math.floor(step) then
     error("checkpoint.save: meta.step must be a whole number, not " .. tostring(step), 3)
   end

@@ -1,13 +1,14 @@
 --- ganymede check RECIPE: what `run` would do, without doing it.
 --
--- Resolves the settings, builds the model on the meta device (shapes without numbers), makes optimizer steps there
--- (ganymede.plan.rehearse), and prints: every setting with its origin; for each module the layouts of its parameters,
--- of what goes in and comes out, bytes held and sent; floating point operations of a step. Data files are opened, since
--- their shapes count, but no sample is read. With -n N it does so as one rank of N (--rank, default 0): mesh, its
--- part of a batch, what it would send in a step and to how many ranks; of a pipeline the schedule, drawn, what it loses
--- and what each part and stage has. --roles compares the ranks of all roles on the
--- mesh; --largest searches for the largest batch or longest sequence under --limit-memory, in each mode.
--- The trap: hooks are made under --hooks and --roles only, so else what they send is not counted.
+-- It resolves the settings, builds the model on the meta device (shapes without numbers), and makes optimizer steps
+-- there (ganymede.plan.rehearse). It prints every setting with its origin, the floating point operations of a step, and
+-- for each module: the layouts of its parameters, inputs and outputs, the bytes it holds, and the bytes it sends. Data
+-- files are opened, because their shapes are needed, but no sample is read. With -n N it rehearses one rank of N
+-- (--rank, default 0). It then prints the mesh, the rank's part of a batch, and what the rank would send in a step and
+-- to how many ranks. For a pipeline it draws the schedule, and prints its idle time and the modules of each part and
+-- stage. --roles compares the ranks of all roles on the mesh. --largest searches in each mode for the largest batch or
+-- the longest sequence under --limit-memory.
+-- The trap: hooks are made only with --hooks and --roles. Without these flags, what hooks send is not counted.
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
@@ -39,10 +40,10 @@ function verb.arguments(parser)
     .. "ranks can form)"):argname "LIST"
 end
 
---- Everything `check` knows about a recipe -> table.
+--- Collects all that `check` knows about a recipe -> a table.
 verb.examine = rehearse
 
--- Bytes as text that JSON can hold.
+-- Writes bytes as hexadecimal digits, which JSON can hold.
 local function hexadecimal(text)
   return (text:gsub(".", function(c) return ("%02x"):format(c:byte()) end))
 end

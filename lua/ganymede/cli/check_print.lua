@@ -1,4 +1,5 @@
---- The tables that `ganymede check` prints of what a rehearsal found; up to 120 columns where names allow.
+--- Prints the tables of `ganymede check` from what a rehearsal found. Lines have at most 120 columns if names are short
+-- enough.
 local draw = require "ganymede.schedules.draw"
 local elements = require("ganymede.nn.module").elements
 local machine = require "ganymede.base.machine"
@@ -47,7 +48,8 @@ local function call_of(row, many)
     row.y.layout == row.x.layout and "alike" or row.y.layout)
 end
 
--- The lines below a module's own: class and parameters, on several ranks with layouts and, when asked, what it sends.
+-- Returns the lines below the line of a module: its class and parameters. On several ranks they show layouts and, if
+-- asked, what the module sends.
 local function details(row, found, verbose)
   local many = found.world > 1
   local lines = { call_of(row, many) }
@@ -73,7 +75,7 @@ local function cells(row, found)
   return out
 end
 
--- One row of the table: its path in parts, cells, details, and all of that as text.
+-- Makes one row of the table: the parts of its path, its cells, its details, and all of these as one text.
 local function entry_of(row, found, verbose)
   local parts = {}
   for part in row.path:gmatch "[^.]+" do parts[#parts + 1] = part end
@@ -82,7 +84,7 @@ local function entry_of(row, found, verbose)
     text = table.concat(own, "\0") .. "\0" .. table.concat(below, "\n") }
 end
 
--- entries[first .. last] share their first `depth` parts; what follows them, and the rest, as one text
+-- entries[first .. last] share the first `depth` parts of their paths. Returns their other parts and cells as one text.
 local function signature(entries, first, last, depth)
   local out = {}
   for i = first, last do
@@ -92,15 +94,15 @@ local function signature(entries, first, last, depth)
   return table.concat(out, "\1")
 end
 
--- The end of the entries from `first` on that have the same part at `depth`.
+-- Returns the last of the entries from `first` on that have the same part at `depth`.
 local function end_of(entries, first, last, depth)
   local i = first
   while i < last and entries[i + 1].parts[depth] == entries[first].parts[depth] do i = i + 1 end
   return i
 end
 
--- The entries from first to last, without those that are like the numbered ones before them; `label` is how their
--- paths up to depth - 1 are shown.
+-- Adds the lines of the entries from first to last to out. A numbered entry that is like the one before it is left
+-- out. `label` is the text of the first depth - 1 parts of their paths.
 local function collapse(out, entries, first, last, depth, label)
   local i = first
   while i <= last do
@@ -255,7 +257,7 @@ end
 
 local printing = {}
 
---- All that a rehearsal found. args: of the command line.
+--- Prints all that a rehearsal found. args: those of the command line.
 function printing.all(found, args)
   print(("%s: %s, %s on %d rank%s\n"):format(found.recipe, found.name, found.dtype, found.world,
     found.world == 1 and "" or "s"))
@@ -266,7 +268,7 @@ function printing.all(found, args)
   print_totals(found)
 end
 
---- What --sections found.
+--- Prints what --sections found.
 function printing.sections(found)
   print(("%s: sections of the model, in order; a pipeline cuts between them"):format(found.name))
   local rows = { { "", "parameters", "forward pass of a micro-batch", "" } }

@@ -1,8 +1,9 @@
---- Completion of command lines in bash and zsh, from the parsers of the verbs.
+--- Makes the completion of command lines for bash and zsh from the parsers of the verbs.
 --
 --     completion.bash(), completion.zsh()     the text of a file
 --
--- bash: verbs, options, choices, keys of --set, names for help, files elsewhere. zsh the same, with what each does.
+-- bash completes verbs, options, choices, keys of --set and names for help; elsewhere it completes files. zsh completes
+-- the same, and shows what each word does.
 -- @module ganymede.cli.completion
 local cli = require "ganymede.cli"
 local reference = require "ganymede.reference"
@@ -12,7 +13,7 @@ local completion = {}
 
 local function quoted(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
 
--- Keys of recipes, as --set takes them: those that hold no others.
+-- Lists the keys of recipes that --set takes: the keys that do not hold other keys.
 local function settings()
   local keys = {}
   for _, entry in ipairs(reference.all()) do
@@ -22,7 +23,7 @@ local function settings()
   return keys
 end
 
--- What `help` explains, but for names with a colon, at which shells part words.
+-- Lists the names that `help` explains, without names that contain a colon: shells split words at a colon.
 local function names()
   local list = { "recipe", "environment" }
   for _, verb in ipairs(cli.verbs) do list[#list + 1] = verb end
@@ -37,7 +38,7 @@ local function takes_folder(option) return option.argument and option.argument:f
 
 -- ---------------------------------------------------------------- bash
 
--- The lines of `case` that complete the argument of an option.
+-- Returns the lines of `case` that complete the argument of an option.
 local function bash_options(about, lines)
   for _, option in ipairs(about.options) do
     local answer
@@ -100,7 +101,7 @@ local function filled(text, parts)
   return (text:gsub("@(%a+)@", function(name) return parts[name] end))
 end
 
---- The file for bash.
+--- Returns the text of the file for bash.
 function completion.bash()
   local arguments, flags = {}, {}
   for _, name in ipairs(cli.verbs) do
@@ -116,7 +117,7 @@ end
 
 -- ---------------------------------------------------------------- zsh
 
--- A text inside of the brackets of _arguments.
+-- Escapes a text for the brackets of _arguments.
 local function zsh_text(text) return (text:gsub("[%[%]:\\]", "\\%0"):gsub("\n%s*", " ")) end
 
 local function zsh_action(option)
@@ -177,7 +178,7 @@ local function zsh_list(list)
   return table.concat(out, " ")
 end
 
---- The file for zsh.
+--- Returns the text of the file for zsh.
 function completion.zsh()
   local cases, described = {}, {}
   for _, name in ipairs(cli.verbs) do

@@ -1,12 +1,12 @@
---- Entries of the verbs of the command line, from their parsers (lua-argparse); completion and the man page read the
--- same tables.
+--- Makes the entries of the verbs for the reference, from their parsers (lua-argparse). Completion and the man page
+-- read the same tables.
 -- @module ganymede.cli.describe
 local cli = require "ganymede.cli"
 local entry = require "ganymede.reference.entry"
 
 local verbs = {}
 
--- What an argument of an option is called: "N", "cpu|cuda"; nil for a flag.
+-- Returns the name of the argument of an option, such as "N" or "cpu|cuda"; nil for a flag.
 local function argument_of(option)
   if option._maxargs == 0 then return nil end
   local name = option._argname
@@ -14,7 +14,7 @@ local function argument_of(option)
   return name or option._choices and table.concat(option._choices, "|") or option._name:upper():gsub("^%-+", "")
 end
 
--- Many options of one flag repeat; --help is everywhere.
+-- Describes one option. An option that may be given many times has `repeats`.
 local function described(option)
   return { names = option._aliases, argument = argument_of(option), choices = option._choices,
     text = option._description, default = option._default, repeats = option._maxcount == math.huge }

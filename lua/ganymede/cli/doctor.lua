@@ -1,6 +1,7 @@
---- ganymede doctor: versions and state of what training needs; what is missing, and the command that fixes it.
+--- ganymede doctor: prints the versions and the state of what training needs, what is missing, and how to install it.
 --
--- Each line is ok, warn or fail. fail: training on the CPU would not work; then the exit status is 1, else 0.
+-- Each line is ok, warn or fail. fail means that training on the CPU would not work. The exit status is 1 if a line
+-- fails, otherwise 0.
 local core = require "ganymede.core"
 local json = require "ganymede.base.json"
 local machine = require "ganymede.base.machine"
@@ -43,7 +44,7 @@ check("cpu", function()
   return "ok", text, nil, facts
 end)
 
---- A small product and its gradient, against numbers worked out by hand: do the kernels compute here?
+--- Checks that the kernels work on this CPU: compares a small product and its gradient with known numbers.
 check("kernels", function()
   local gm = require "ganymede"
   return gm.scope(function()
@@ -144,7 +145,7 @@ check("Fashion-MNIST", function()
     "apt-get install dataset-fashion-mnist", { missing = json.array(missing) }
 end)
 
--- A sum over two ranks, started as any run is -> seconds, or nil and what was said.
+-- Starts two ranks like any run and computes a sum over them -> seconds, or nil and what the run printed.
 local function sum_over_ranks()
   local path, out, began = os.tmpname(), os.tmpname(), core.now()
   local file = assert(io.open(path, "w"))
@@ -174,7 +175,7 @@ check("mpi", function()
   return "ok", ("%s; two ranks start and end within %.1f s"):format(version, seconds), nil, facts
 end)
 
--- What GPUs of several ranks would talk through, as a fact among those of the CUDA module.
+-- Says which library GPUs of several ranks would use to communicate, as a fact like those of the CUDA module.
 local function nccl_fact()
   local links, why = core.comm_find_links()
   if not links then return { name = "nccl", found = false, text = why } end
@@ -182,7 +183,8 @@ local function nccl_fact()
   return { name = "nccl", found = true, text = ("%s, %s%s"):format(links.path, links.library, revokes) }
 end
 
--- What the CUDA module finds: facts by name ({ found =, text = }, of devices the first), or nil and why there is none.
+-- Asks the CUDA module what it finds -> facts by name ({ found =, text = }; of several devices the first); or nil and
+-- the reason why there is no module.
 local function cuda_facts()
   local list, why = core.cuda_facts()
   local by_name = {}
@@ -202,7 +204,7 @@ local function devices_of(list)
   return texts
 end
 
--- The toolkit, driver and devices. A machine without a GPU trains on the CPU, and nothing is amiss.
+-- Checks the toolkit, the driver and the devices. A machine without a GPU trains on the CPU, which is ok.
 check("cuda", function()
   local toolkit, gpus = machine.cuda_toolkit(), machine.gpus()
   local module, why, list = cuda_facts()
@@ -225,7 +227,7 @@ check("cuda", function()
   return "ok", text, nil, facts
 end)
 
--- A library that only a GPU needs: missing, it is a warning where there is one.
+-- Checks a library that only a GPU needs. If it is missing, this is a warning on a machine with a GPU.
 local function check_library(name, fix)
   check(name, function()
     local module, why = cuda_facts()
@@ -242,7 +244,7 @@ check_library("cublaslt", "apt-get install libcublas-13-0, or put the toolkit's 
 check_library("cudnn", "apt-get install libcudnn9-cuda-13")
 check_library("nccl", "apt-get install libnccl2, or put it on LD_LIBRARY_PATH; without, GPUs talk through host memory")
 
---- All checks in order -> list of { name, status, text, fix, facts }. A check that raises has failed.
+--- Makes all checks in order -> a list of { name, status, text, fix, facts }. A check that raises an error has failed.
 function verb.examine(args)
   local found = {}
   for i, entry in ipairs(checks) do

@@ -1,9 +1,9 @@
 --- The command line: ganymede VERB [arguments].
 --
--- A verb is a module ganymede.cli.<name>: { summary = "...", arguments = function(parser), run = function(args)
--- -> exit status or nil, prints = true: it is there for what it prints }, parser being lua-argparse's. main catches
--- whatever a verb raises, says it once on standard error, and returns the exit status (see ganymede.base.failure). The
--- trap: main may be called from inside (specs, demo), so nothing here ends the process.
+-- A verb is a module ganymede.cli.<name>, a table with these fields: summary is a sentence; arguments(parser) declares
+-- its options to a parser of lua-argparse; run(args) returns the exit status or nil; prints is true if the verb has the
+-- purpose to print something. main catches every error of a verb, prints it once on standard error, and returns the
+-- exit status (ganymede.base.failure). The trap: specs and `demo` call main, so nothing here may end the process.
 require "ganymede.base.iteration"
 require "ganymede.base.public"
 local failure = require "ganymede.base.failure"
@@ -13,7 +13,7 @@ local options = require "ganymede.base.options"
 
 local cli = {}
 
--- In the order of the help.
+-- In the order in which the help lists them.
 cli.verbs = { "run", "check", "repl", "spec", "test", "doctor", "demo", "docs", "version", "help" }
 cli.reserved = { "bench", "plan", "simulate", "attach", "export", "import", "generate", "report" }
 
@@ -24,17 +24,17 @@ local function has(list, name)
   return false
 end
 
---- Is this the name of a verb that is yet to come?
+--- Whether this is a reserved name: a verb that a later version will have.
 function cli.is_reserved(name) return has(cli.reserved, name) end
 
---- The module of a verb; status 2 and the nearest name when there is none.
+--- Returns the module of a verb. An unknown name is an error of status 2 that suggests the nearest name.
 function cli.verb(name)
   if has(cli.verbs, name) then return require("ganymede.cli." .. name) end
   if has(cli.reserved, name) then failure(2, "'%s' is a reserved name; this version does not have it yet", name) end
   failure(2, "there is no verb '%s'%s; see `ganymede help`", name, options.hint(name, cli.verbs))
 end
 
---- The parser of a verb.
+--- Makes the parser of a verb.
 function cli.parser(name, verb)
   local parser = require "argparse"("ganymede " .. name, verb.summary):add_help(false)
   parser:flag("-h --help", "show this help and end")
@@ -42,7 +42,7 @@ function cli.parser(name, verb)
   return parser
 end
 
---- What `ganymede help` prints.
+--- Returns the text that `ganymede help` prints.
 function cli.overview()
   local lines = { "usage: ganymede VERB [arguments]", "" }
   for _, name in ipairs(cli.verbs) do
@@ -70,7 +70,7 @@ local function parse(name, verb, words)
   return result
 end
 
---- Raises where not all that was printed could be written: nobody has heard of a success that is not told.
+--- Raises an error if a part of the standard output could not be written: the user did not see the result.
 function cli.check_output()
   local ok, why = require("ganymede.core").output_told()
   if not ok then failure(1, "standard output cannot be written: %s", log.output_error or why) end
@@ -93,14 +93,14 @@ local function dispatch(words)
   return code
 end
 
--- A defect of ours rather than of a recipe: Lua itself complains about a line of our own files.
+-- Whether an error is a defect of Ganymede and not of a recipe: Lua itself raised it at a line of Ganymede's files.
 local function is_internal(text)
   local root = rawget(_G, "GANYMEDE_ROOT")
   local own = root ~= nil and text:sub(1, #root + 5) == root .. "/lua/"
   return own and (text:find(": attempt to ", 1, true) or text:find(": bad argument #", 1, true)) ~= nil
 end
 
---- Says what was caught by xpcall(f, failure.handler), once on all ranks of a job -> exit status.
+--- Prints an error that xpcall(f, failure.handler) caught; of all ranks of a job, one prints it -> the exit status.
 function cli.report(err)
   local text = failure.text(err)
   local plain = not failure.is(err) and failure.code(err) == 1
@@ -113,7 +113,7 @@ end
 
 local depth = 0
 
--- The outermost command line is the whole of what this rank does: then it leaves its job, in good order or not.
+-- The outermost command line is all that this rank does. After it the rank leaves its job, whether it failed or not.
 local function outermost(words)
   if depth == 1 then require("ganymede.base.environment").check() end
   local code = dispatch(words)
@@ -121,7 +121,7 @@ local function outermost(words)
   return code
 end
 
---- Runs a command line (list of words, without the program's name) -> exit status.
+--- Runs a command line: a list of words without the name of the program -> the exit status.
 function cli.main(words)
   depth = depth + 1
   local ok, result = xpcall(outermost, failure.handler, words)

@@ -1,10 +1,10 @@
---- The man page ganymede(1), in roff, from the parsers of the verbs and the table of variables.
+--- Writes the man page ganymede(1) in roff, from the parsers of the verbs and the table of variables.
 -- @module ganymede.cli.man
 local cli = require "ganymede.cli"
 local failure = require "ganymede.base.failure"
 local verbs = require "ganymede.cli.describe"
 
--- A text as roff: backslashes, hyphens, and what would be a request at the start of a line.
+-- Writes a text as roff: it escapes backslashes and hyphens, and a line that would begin a request.
 local function text(given)
   return (given:gsub("\\", "\\e"):gsub("%-", "\\-"):gsub("\n%s*", " "):gsub("^([.'])", "\\&%1"))
 end
@@ -57,7 +57,7 @@ local function variables(lines)
   end
 end
 
--- The rows of the table under "## Exit status" in docs/command_line.md: { status, meaning }.
+-- Reads the table under "## Exit status" in docs/command_line.md -> a list of { status, meaning }.
 local function statuses()
   local path = GANYMEDE_ROOT .. "/docs/command_line.md"
   local file = io.open(path, "r")
@@ -71,7 +71,7 @@ local function statuses()
   return rows
 end
 
--- Lines of at most 80 characters, as man pages are written.
+-- Breaks a text into lines of at most 80 characters, the usual width of man pages.
 local function wrapped(lines)
   local out = {}
   for _, line in ipairs(lines) do

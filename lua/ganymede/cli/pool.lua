@@ -1,18 +1,19 @@
---- Several commands at a time, for `ganymede test`: what they print is kept apart and handed out in order.
+--- Runs several commands at a time for `ganymede test`. Their outputs do not mix and are returned in order.
 --
 --     pool.run(jobs, width, done)     jobs: list of { command =, wide = }; at most `width` run at once
 --
--- done(job, status, text, seconds) is called for one after the other, in the order of the list, as soon as a job and
--- all before it have ended. Jobs that say `wide` are processes of many ranks: they run two at a time, after the others,
--- because ranks that wait for each other leave a quarter of the cores idle. xargs starts them. Each is a process of
--- its own, and those that still run are ended when this is interrupted.
+-- pool.run calls done(job, status, text, seconds) for each job, in the order of the list, when the job and all jobs
+-- before it have ended. A job with `wide` has many ranks. Wide jobs run after the others, two at a time, because ranks
+-- that wait for each other leave a quarter of the cores idle. xargs starts the jobs, each as a process of its own. If
+-- pool.run is interrupted, it ends the jobs that still run.
 local machine = require "ganymede.base.machine"
 
 local quote = machine.quote
 
 local pool = {}
 
--- What xargs calls with the number of a job: files NUMBER.pid, NUMBER.out; then a line "NUMBER STATUS BEGAN ENDED".
+-- xargs calls this script with the number of a job. It writes the files NUMBER.pid and NUMBER.out, and then a line
+-- "NUMBER STATUS BEGAN ENDED".
 local runner = [[
 began=$(date +%s.%N)
 sh -c 'echo $$ >"$1.pid"; [ -e stop ] || exec sh "$1.sh"' sh "$1" >"$1.out" 2>&1 </dev/null
@@ -24,7 +25,7 @@ local function write(path, text)
   assert(file:write(text) and file:close())
 end
 
--- Ends what has begun and not ended: each leads a group of processes (timeout), or is a child that passes it on.
+-- Ends the jobs that have begun and not ended. Each leads a group of processes (timeout), or passes the signal on.
 local function stop(folder, numbers, ended)
   write(folder .. "/stop", "") -- who begins now sees it, or its number is seen here
   for _, n in ipairs(numbers) do
@@ -33,7 +34,7 @@ local function stop(folder, numbers, ended)
   end
 end
 
--- Runs the jobs of these numbers, `width` at a time; ended(number, status, seconds) in whatever order.
+-- Runs the jobs of these numbers, `width` at a time. Calls ended(number, status, seconds) when a job has ended.
 local function run_some(folder, numbers, width, ended)
   if #numbers == 0 then return end
   write(folder .. "/numbers", table.concat(numbers, "\n") .. "\n")

@@ -38,7 +38,7 @@ local function number(text)
   return nil, ("'%s' is no number of seconds above 0"):format(text)
 end
 
---- The flags that run and check share.
+--- Declares the flags that run and check share.
 function verb.shared_arguments(parser)
   parser:argument("recipe", "the Lua file that describes the run")
   parser:option("--set", "set a key of the recipe, such as optimizer.lr=3e-4 or hooks.1.interval=5; "
@@ -68,12 +68,12 @@ function verb.arguments(parser)
     :convert(session.integer(1))
 end
 
---- Refuses what the command line of this build knows but cannot do.
+--- Refuses values that no run can take.
 function verb.refuse_unserved(args)
   if (args.threads or 1) > 1024 then failure(2, "--threads %d: at most 1024", args.threads) end
 end
 
--- The folder of this recipe's newest run: their names sort by date.
+-- Returns the folder of the newest run of this recipe. The names of these folders sort by date.
 local function newest_run(name)
   local newest
   for _, entry in ipairs(core.list_folder "runs") do
@@ -95,7 +95,7 @@ local function hash(source, settings)
   return require "ganymede.base.sha256"(source.text .. "\n" .. (settings and literal.show(settings) or ""))
 end
 
--- What the trainer works with; see the top of this file.
+-- Makes what the trainer works with; see the top of this file.
 local function make_context(args, run, folder, settings)
   local progress = require "ganymede.observe.progress" { steps = args.steps or settings.steps }
   local context = { steps = args.steps, resume = args.resume, no_eval = args.no_eval, log = log.result, stats = run,
@@ -130,8 +130,8 @@ local function train(args, source, given, about)
   log.info("%s", require("ganymede.observe.stats").summary(about.run.rank, #about.run.loss))
 end
 
--- What a trainer in code works with where flags were given -> a function, and one that closes what that has opened. It
--- has a folder with --out alone, and says what it does itself.
+-- Makes what a trainer in code works with if flags were given -> a function, and a function that closes what the first
+-- one opened. Such a trainer has a folder only with --out, and prints its progress itself.
 local function lender(args)
   local close
   return function(flags, resolved)
@@ -151,7 +151,7 @@ local function lender(args)
   end
 end
 
--- Flags that only a table, or gm.launch, can take up.
+-- Refuses flags that take effect only in a recipe that returns a table or calls gm.launch.
 local function refuse_unused(args, source)
   local launch = require "ganymede.train.launch"
   if launch.used() then return end
@@ -185,7 +185,7 @@ local function run_recipe(args, about)
   refuse_unused(args, source)
 end
 
--- The document of --stats; a failure to write it is one of its own unless the run failed already.
+-- Writes the document of --stats. If that fails, the run fails, unless it had failed already.
 local function write_stats(args, about, ok, err)
   if not args.stats then return end
   local stats = require "ganymede.observe.stats"
@@ -200,7 +200,7 @@ local function write_stats(args, about, ok, err)
   log.warn("cannot write --stats %s: %s", args.stats, failure.text(why))
 end
 
--- A file that cannot be written is better known before the run than after it.
+-- A user wants to know before the run, not after it, that a file cannot be written.
 local function check_files(args)
   for _, flag in ipairs { "stats", "trace", "profile" } do
     if args[flag] then

@@ -1,13 +1,14 @@
---- ganymede spec [FILES]: runs specs with busted inside this process, so that they see what a recipe sees.
+--- ganymede spec [FILES]: runs specs with busted inside of this process, so that a spec sees what a recipe sees.
 --
--- Specs run with the top of the tree as current folder. The last line is "N passed, N failed[, N skipped]".
--- A spec file says in the comment that it opens with on how many ranks it wants to run:
+-- The current folder of a spec is the top of the tree. The last line is "N passed, N failed[, N skipped]".
+-- The opening comment of a spec file can name the numbers of ranks on which the file runs:
 --
 --     -- ranks: 1 2 4
 --
--- One without such a line runs on one. With -n N all files run on N ranks, whatever they say. There, the ranks have
--- joined (core.connect) and the spec sets the mesh it wants; an example that fails on one rank fails on all, what is
--- under way is given up, and the next example runs (core.comm_section_end). Rank 0 prints, naming the ranks.
+-- A file without such a line runs on one rank. With -n N all files run on N ranks, whatever their comments say. On
+-- several ranks, the ranks have joined (core.connect), and the spec sets the mesh that it needs. An example that fails
+-- on one rank fails on all ranks. Operations under way are given up, and the next example runs
+-- (core.comm_section_end). Rank 0 prints the messages and names the ranks.
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local launcher = require "ganymede.job.launcher"
@@ -34,7 +35,7 @@ function verb.arguments(parser)
   parser:option("--counts", "write the numbers of the last line to a file too"):argname "FILE"
 end
 
---- The module spec.run, found beside lua/.
+--- Loads the module spec.run, which lies beside lua/.
 local function runner()
   if not package.path:find(GANYMEDE_ROOT .. "/?.lua", 1, true) then
     package.path = GANYMEDE_ROOT .. "/?.lua;" .. package.path -- require "spec.support.numeric"
@@ -44,8 +45,9 @@ local function runner()
   return run
 end
 
---- Makes the top of the tree the current folder -> spec files under the given files and folders (none: spec/), which
---- are relative to the folder that was current before; sorted inside each folder; named from the top if they are in it.
+--- Makes the top of the tree the current folder -> the spec files under the given files and folders, by default spec/.
+--- The given paths are relative to the folder that was current before. Files are sorted inside of each folder. The name
+--- of a file inside of the tree is relative to its top.
 function verb.find(roots)
   local lfs = runner().file_system()
   local here = lfs.currentdir()
@@ -63,13 +65,13 @@ function verb.find(roots)
   return found
 end
 
---- "3 passed, 0 failed", and what was skipped where anything was.
+--- Returns "3 passed, 0 failed", with the number of skipped examples if there are any.
 function verb.count_line(count)
   local line = ("%d passed, %d failed"):format(count.passed, count.failed)
   return count.skipped > 0 and line .. (", %d skipped"):format(count.skipped) or line
 end
 
---- What the comment that a spec file opens with says after `-- word:`, or nil.
+--- Returns the text after `-- word:` in the opening comment of a spec file, or nil.
 function verb.said(path, word)
   local file = assert(io.open(path)) -- closed here: processes that are started would inherit it
   local line, said = file:read "*l", nil
@@ -81,7 +83,7 @@ function verb.said(path, word)
   return said
 end
 
---- On how many ranks a spec file wants to run -> list of numbers.
+--- Says on how many ranks a spec file runs -> a list of numbers.
 function verb.ranks_of(path)
   local said, list = verb.said(path, "ranks"), {}
   for word in (said or "1"):gmatch "%S+" do
@@ -98,7 +100,8 @@ local function named(list, world)
   return (#list == 1 and "rank " or "ranks ") .. table.concat(list, ", ")
 end
 
--- What the ranks said ("" for nothing) -> one text, equal ones together; echoes of another rank's failure left out.
+-- Merges the messages of ranks ("" is none) -> one text in which equal messages appear once, without the messages of
+-- ranks that only report another rank's failure.
 local function merged(texts)
   local order, by = {}, {}
   for i, text in ipairs(texts) do
@@ -111,7 +114,7 @@ end
 
 local peers = 0 -- failures of others that this rank had heard of when the last example ended
 
--- The end of an example on every rank; see spec.run.
+-- Every rank calls this at the end of an example; see spec.run.
 local function settle(text)
   local echo = failure.peers > peers
   peers = failure.peers
@@ -123,10 +126,10 @@ local function settle(text)
   return said
 end
 
--- Where ranks other than 0 print.
+-- Ranks other than 0 print to this file.
 local nowhere = { write = function(self) return self end, flush = function() end }
 
--- Runs files in this process -> counts.
+-- Runs files in this process -> the counts.
 local function run_here(files, args, excluded)
   if args.device then session.open_device(args) end
   local several = core.world() > 1
@@ -136,7 +139,7 @@ local function run_here(files, args, excluded)
   })
 end
 
--- The words of a command line that runs these files on several ranks.
+-- Makes the words of a command line that runs these files on several ranks.
 local function command(files, args, excluded, ranks, threads, counts)
   local words = { "spec", "-n", tostring(ranks), "--slow", "--comm-timeout", tostring(args.comm_timeout),
     "--threads", tostring(threads), "--counts", counts }
@@ -154,7 +157,7 @@ local function command(files, args, excluded, ranks, threads, counts)
   return words
 end
 
--- Runs files on several ranks -> counts, exit status.
+-- Runs files on several ranks -> the counts, the exit status.
 local function run_on(ranks, files, args, excluded)
   print(("on %d ranks:"):format(ranks))
   io.stdout:flush()
@@ -167,7 +170,7 @@ local function run_on(ranks, files, args, excluded)
   return { passed = tonumber(passed), failed = tonumber(failed), skipped = tonumber(skipped) }, status
 end
 
--- Files by the number of ranks they run on -> sorted list of { ranks, files }
+-- Groups files by the number of ranks on which they run -> a sorted list of { ranks, files }.
 local function grouped(files, asked)
   local groups, by = {}, {}
   for _, path in ipairs(files) do

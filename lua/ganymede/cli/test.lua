@@ -1,17 +1,17 @@
---- ganymede test: the unit tests in C and every spec; with --mutants, whether the tests notice broken code.
+--- ganymede test: runs the unit tests in C and every spec; with --mutants, checks that the tests notice broken code.
 --
--- Each spec file runs in a process of its own, so that one that crashes or hangs costs itself only, and on as many
--- ranks as it asks for (ganymede.cli.spec). Files of one or two ranks run together, one more at a time than there are
--- cores (-j), because some wait more than they compute; those of more ranks run after them (ganymede.cli.pool). The
--- last line is "N passed, N failed[, N skipped]"; the exit status is 0 only when nothing failed.
+-- Each spec file runs in a process of its own, so that a crash or a hang affects only that file. It runs on as many
+-- ranks as it asks for (ganymede.cli.spec). Files of one or two ranks run together: one more at a time than there are
+-- cores (-j), because some wait more than they compute. Files of more ranks run after them (ganymede.cli.pool). The
+-- last line is "N passed, N failed[, N skipped]". The exit status is 0 only if nothing failed.
 --
--- With --sanitizers, for builds with them, files whose opening comment says so, and why, are left out, or run on few
--- ranks only:
+-- --sanitizers is for a build with sanitizers. It leaves out a file, or runs it on few ranks only, if the opening
+-- comment of the file says so and says why:
 --
 --     -- sanitizers: no, numbers of eight ranks are compared; spec/layout and spec/unit look at the same code
 --     -- sanitizers: at most 4 ranks, more of them run the same code
 --
--- and specs of ops leave out the emulated GPU, whose kernels are compiled without sanitizers.
+-- Specs of ops then leave out the emulated GPU, because its kernels are compiled without sanitizers.
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local machine = require "ganymede.base.machine"

@@ -1,7 +1,7 @@
 --- What the REPL understands beside Lua: ?name, :help, :mem, :forget, :time, :quit.
 --
--- command(repl, text) -> true (done), "leave", a chunk to run, or nil, nil when the text is Lua; a mistake is
--- nil and a message.
+-- command(repl, text) returns true if it is done, "leave" if the session ends, or a chunk to run. It returns nil, nil
+-- if the text is Lua, and nil and a message if the command is wrong.
 local core = require "ganymede.core"
 local options = require "ganymede.base.options"
 local reference = require "ganymede.reference"
@@ -18,7 +18,7 @@ An expression is printed, and `_` is its value; an input that is not complete go
   @2 CODE        of several ranks (repl -n N), run a line on rank 2 alone, @0,2-3 CODE on these; others run on all
 Tab completes names, Ctrl-C stops a line, Ctrl-R searches the history. gm, nn and ops are there already.]]
 
--- What the session has under a name that is not in the reference: a function of the user's own, a value.
+-- Describes what the session has under a name that is not in the reference: a function or a value of the user.
 local function about_function(name, fn)
   local info = debug.getinfo(fn, "S")
   local path = source.path(info)
@@ -37,7 +37,7 @@ local function about(name, value)
   return ("%s: a %s"):format(name, type(value))
 end
 
--- The value of "a.b:c" among the globals, or nil.
+-- Returns the value of "a.b:c" among the globals, or nil.
 local function value_of(globals, name)
   local value = globals
   for part in name:gmatch "[%w_]+" do
@@ -50,7 +50,7 @@ end
 
 local public = { gm = true, nn = true, ops = true, GANYMEDE_ROOT = true }
 
--- What the session has itself comes before what only the reference knows: `loss` may be a tensor of the user's.
+-- A name of the session comes before a name of the reference: `loss` may be a tensor of the user.
 local function look_up(repl, name)
   if name == "" then return help end
   if not name:match "^[%w_.:%- ]+$" then return nil, "?name takes a name such as ?nn.Linear" end

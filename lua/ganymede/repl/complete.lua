@@ -1,7 +1,7 @@
 --- Completion of names: globals, fields, tensor methods, parameters and parts of modules.
 --
 --     complete "gm.ops.soft"   --> "max(", nil      (what to type for the user, what to list)
--- Looking up a field may run the __index of an object; calls are never made.
+-- To look up a field may run the __index of an object. Completion never calls a function of the user.
 local core = require "ganymede.core"
 local public = require "ganymede.base.public"
 
@@ -36,14 +36,14 @@ local function add_module(found, m)
   end
 end
 
--- gm loads its parts when they are first touched: those are not keys yet.
+-- gm loads a part when it is first used, so a part that is not loaded is not a key yet.
 local function add_parts(found)
   for _, list in ipairs { public.from, public.modules } do
     for name in pairs(list) do found[name] = true end
   end
 end
 
---- Set of names that can follow an object.
+--- Returns the set of names that can follow an object.
 function complete.names(object)
   local found = {}
   if core.is_tensor(object) then
@@ -58,7 +58,7 @@ function complete.names(object)
   return found
 end
 
--- "a.b:c" -> the object that a.b is, "c"
+-- Splits "a.b:c" -> the object a.b, "c".
 local function resolve(word, globals)
   local object, rest = globals, word
   while true do
@@ -95,7 +95,7 @@ local function listed(names)
   return table.concat(lines, "\n")
 end
 
---- What Tab does after this text -> text to insert or nil, lines to show or nil.
+--- Says what Tab does after this text -> the text to insert or nil, the lines to show or nil.
 function complete.line(before, globals)
   local word = before:match "[%a_][%w_.:]*$"
   if not word then return nil end

@@ -1,10 +1,10 @@
---- The REPL: reads lines, runs them and prints their values. On several ranks one process reads and others run the
--- lines, see ganymede.repl.ranks.
+--- The REPL: reads lines, runs them and prints their values. On several ranks, one process reads the lines and the
+-- others run them (ganymede.repl.ranks).
 --
--- A line is an expression (its values are printed; `_` is the first) or statements; an incomplete line goes on in the
--- next one. Errors are printed, and the session continues. Ctrl-C stops the line, compiled loops included, and the
--- session continues. After each line the collector frees tensors that nothing refers to. The trap: a `local` is gone
--- when its line has run.
+-- A line is an expression or a list of statements. The values of an expression are printed, and `_` is the first of
+-- them. An incomplete line continues on the next line. An error is printed, and the session continues. Ctrl-C stops the
+-- line, also inside of a compiled loop, and the session continues. After each line the collector frees the tensors that
+-- nothing refers to. The trap: a `local` exists only until its line has run.
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local show = require "ganymede.repl.show"
@@ -27,7 +27,7 @@ end
 
 local function is_incomplete(why) return why:match "<eof>'?$" ~= nil end
 
---- text -> chunk; or nil, the message, whether more lines could complete it.
+--- Compiles text -> the chunk; or nil, the message, and whether more lines could complete the text.
 function Repl.compile(text)
   local chunk = loadstring("return " .. text, "=line")
   if chunk then return chunk end
@@ -37,7 +37,7 @@ function Repl.compile(text)
   return nil, why, is_incomplete(why)
 end
 
--- What an error in the middle of things left open; what only that line recorded is of no use to anyone.
+-- Closes what an error left open. What only this line recorded on the tape is dropped, because nobody can use it.
 local function clean_up(depth, recording, recorded)
   core.scope_unwind(depth)
   if recorded == 0 then core.tape_drop() end
@@ -45,7 +45,7 @@ local function clean_up(depth, recording, recorded)
   core.no_grad(recording - core.no_grad(0))
 end
 
---- Runs a chunk under Ctrl-C -> true and its values, or false and the error.
+--- Runs a chunk that Ctrl-C can stop -> true and its values, or false and the error.
 function Repl.protected(chunk)
   local depth, recording, recorded = core.scope_depth(), core.no_grad(0), core.tape_nodes()
   local function done(ok, ...)
@@ -79,7 +79,7 @@ end
 
 local function finish(self, ok, ...)
   if ok then
-    -- Printing computes and may call the user's __tostring: it can fail and be interrupted too.
+    -- To print a value needs computation and may call the user's __tostring, so this can fail and be interrupted, too.
     local count, values = select("#", ...), { ... }
     local shown, why = self.protected(function() print_values(self, count, unpack(values, 1, count)) end)
     if not shown then report(self, why) end
@@ -91,7 +91,7 @@ local function finish(self, ok, ...)
   collectgarbage()
 end
 
---- Runs one complete input; returns an exit status when the session must end. self.failed is the error, if any.
+--- Runs one complete input. Returns an exit status if the session must end. self.failed is the error, if there is one.
 function Repl:run(text)
   self.failed = nil
   local command = require "ganymede.repl.commands"
@@ -108,7 +108,7 @@ end
 
 -- ---------------------------------------------------------------- the session
 
--- Reads until the input is complete -> text; nil at the end of input; "" after Ctrl-C, and 143 after SIGTERM.
+-- Reads until the input is complete -> the text; nil at its end; "" after Ctrl-C; nil and 143 after SIGTERM.
 local function read_input(self)
   local text, prompt = nil, "> "
   while true do
@@ -130,7 +130,7 @@ local function remember(self, text)
   if not ok then self.err:write(failure.text(why), "\n") end
 end
 
---- Until the end of input -> exit status.
+--- Reads and runs lines until the end of the input -> the exit status.
 function Repl:loop()
   while true do
     local text, status = read_input(self)

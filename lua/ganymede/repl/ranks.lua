@@ -1,15 +1,15 @@
---- The REPL on several ranks. The front end, which has the terminal, supervises the ranks; a line runs on all of them,
--- `@2 line` on rank 2 alone, `@0,2-3 line` on these. Answers that are equal are shown once.
+--- The REPL on several ranks. The front end has the terminal and supervises the ranks. A line runs on all ranks.
+-- `@2 line` runs on rank 2 only, and `@0,2-3 line` runs on ranks 0, 2 and 3. Equal answers are shown once.
 --
 --     > rank * 0                    [0-3] 0
 --     > @2 rank                     [2] 2
 --     > @0,2 rank                   [0] 0   [2] 2
 --
--- `rank` and `world` are there beside gm, nn and ops.
--- A line is a section (core.comm_section_end): an error on one rank ends the line on all, and the next one runs.
--- What a line prints belongs to its answer, rank by rank, so that ranks do not talk into each other; from its second
--- second on a line shows what it prints as it comes, as io.write does at once. The trap: with @2 the other ranks do
--- nothing, so a collective there is refused at once.
+-- The globals `rank` and `world` exist beside gm, nn and ops.
+-- A line is a section (core.comm_section_end): an error on one rank ends the line on all ranks, and the next line runs.
+-- What a line prints is a part of the answer of its rank, so that the outputs of ranks do not mix. A line that runs
+-- longer than a second shows from then on what it prints at once; io.write always does. The trap: with @2 the other
+-- ranks do nothing, so a collective is refused there.
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local launcher = require "ganymede.job.launcher"
@@ -23,7 +23,7 @@ local VALUE = 1
 
 -- ---------------------------------------------------------------- a rank
 
--- A file that keeps what is written; `text` takes it out.
+-- Makes a file that keeps what is written. Its method `text` returns the text and empties the file.
 local function collector()
   local parts = {}
   local file = { flush = function() end }
@@ -41,7 +41,8 @@ end
 
 local SHOWN_LATER = 1 -- seconds
 
--- print for the line that runs now: into its answer, or straight out once the line has run for long.
+-- The `print` of the line that runs now: it writes into the answer, or directly to the output if the line has run for
+-- more than a second.
 local function printer(out)
   local began, live = core.now(), false
   return function(...)
@@ -77,7 +78,7 @@ local function complete(repl, text)
   core.link_answer(VALUE, (insert or "") .. "\0" .. (list or ""))
 end
 
--- What a stop means to a rank that waits for a line -> exit status, or nil to go on waiting.
+-- Says what a stop means for a rank that waits for a line -> the exit status, or nil if the rank continues to wait.
 local function stopped()
   local reason = core.signals_take()
   if reason == "terminate" then return 143 end
@@ -87,7 +88,7 @@ local function stopped()
   end
 end
 
---- A rank: runs what the front end sends -> exit status.
+--- The main loop of a rank: it runs what the front end sends -> the exit status.
 function repl_ranks.serve(globals)
   local out = collector()
   local repl = repl_class { out = out, err = out, globals = globals }
@@ -124,7 +125,7 @@ local function ranges(list)
   return table.concat(parts, ",")
 end
 
---- Answers by rank ({ [0] = text, ... }, "" for nothing) -> lines, equal answers together.
+--- Merges answers by rank ({ [0] = text, ... }; "" is no answer) -> lines in which equal answers appear once.
 function repl_ranks.folded(answers, count)
   local order, by = {}, {}
   for rank = 0, count - 1 do
@@ -141,7 +142,7 @@ function repl_ranks.folded(answers, count)
   return order
 end
 
--- Until all ranks wait again; false: the job is over.
+-- Waits until all ranks wait for a line again. Returns false if the job is over.
 local function wait_idle(job)
   while true do
     local event = job:wait()
@@ -158,7 +159,7 @@ local function ask(front, ranks, kind, text)
   return wait_idle(front.job)
 end
 
--- "0,2-3" -> { 0, 2, 3 }; nil and the first that is no rank of ours.
+-- Reads "0,2-3" -> { 0, 2, 3 }; or nil and the first word that is not a rank of this job.
 local function ranks_in(text, count)
   local list, seen = {}, {}
   for word in text:gmatch "[^,]+" do
@@ -196,7 +197,7 @@ local function completer(front)
   end
 end
 
--- The ranks end, as they are told or by force -> exit status.
+-- Ends the ranks: it tells them to end, and kills those that do not -> the exit status.
 local function finish(front, code)
   local job = front.job
   if not job:first() and code ~= 143 then
@@ -209,7 +210,7 @@ local function finish(front, code)
   return first.code
 end
 
---- The front end of args.ranks ranks -> exit status. args: as launcher.start's; history: a file or nil
+--- Runs the front end of args.ranks ranks -> the exit status. args: those of launcher.start. history: a file or nil.
 function repl_ranks.interact(args, history)
   local job = launcher.start(args, true)
   return failure.protect(function() job:close() end, function()

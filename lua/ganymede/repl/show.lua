@@ -66,7 +66,7 @@ local function plain_table(t)
   return "{\n" .. table.concat(lines, ",\n") .. "\n}"
 end
 
---- The text of one value.
+--- Returns the text of one value.
 function show.value(v)
   if core.is_tensor(v) then return tensor(v) end
   if type(v) == "string" then return literal.show(v) end

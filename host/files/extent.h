@@ -1,9 +1,9 @@
-/* box.h - boxes of a global tensor: the pieces that ranks hold and files store.
+/* extent.h - boxes of a global tensor: the pieces that ranks hold and files store.
  *
  * A box is [offset, offset + shape) in each dimension. A box of a tensor without dimensions holds its one element. A
  * box with a size of 0 holds nothing and meets no other box. */
-#ifndef GM_CHECKPOINT_BOX_H
-#define GM_CHECKPOINT_BOX_H
+#ifndef GM_EXTENT_H
+#define GM_EXTENT_H
 
 #include "../../kernels/tensor.h"
 

@@ -1,5 +1,5 @@
-/* box.c - see box.h. */
-#include "box.h"
+/* extent.c - see extent.h. */
+#include "extent.h"
 
 #include <string.h>
 
