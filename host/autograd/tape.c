@@ -239,14 +239,22 @@ static void fill_node(gm_node *n, const gm_record *record, bool sketch)
         if (record->out[i]) n->out[i].spec = gm_tape_spec(record->out[i]->local);
 }
 
-/* What the node keeps comes to rest in the rank's tier, unless it is small, in use, or rests somewhere already. Nodes
- * inside of a region that runs again are needed at once, or not at all. */
-static gm_status rest_saved(const gm_rank *r, const gm_node *n)
+/* Bytes that the op read and no node computed: of a frozen parameter, or of data. They stay when the node goes. */
+static bool is_constant(const gm_record *record, const gm_storage *s)
+{
+    for (int i = 0; i < record->n_in; i++)
+        if (record->in[i] && !record->in[i]->node && record->in[i]->local->storage == s) return true;
+    return false;
+}
+
+/* What the node keeps comes to rest in the rank's tier, unless it is small, constant, in use, or rests somewhere
+ * already. Nodes inside of a region that runs again are needed at once, or not at all. */
+static gm_status rest_saved(const gm_rank *r, const gm_record *record, const gm_node *n)
 {
     for (int i = 0; r->rests.activations && !r->regions && i < n->n_saved; i++) {
         gm_storage *s = n->saved[i].tensor ? n->saved[i].tensor->storage : NULL;
         if (!s || s->home || s->opens || s->device != r->device || s->bytes < r->rests.least) continue;
-        GM_TRY(gm_tier_push(r->rests.tier, s));
+        if (!is_constant(record, s)) GM_TRY(gm_tier_push(r->rests.tier, s));
     }
     return GM_OK;
 }
@@ -271,7 +279,7 @@ gm_status gm_tape_record(gm_rank *r, const gm_record *record)
     gm_tape_link(r->tape, n, r->tape->last);
     n->refs = 1;
     link_outputs(record, n);
-    st = rest_saved(r, n);
+    st = rest_saved(r, record, n);
     gm_node_release(n); /* no output has a gradient: gone */
     return st;
 done:
