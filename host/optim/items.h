@@ -49,6 +49,18 @@ int gm_optimizer_place(const gm_optimizer *o, int i, int k);
 /* A tensor of the layout's block in which an item's states are. */
 const gm_tensor *gm_item_like(const item *it);
 
+bool    gm_item_has_state(const gm_optimizer *o, const item *it, int k);
+int64_t gm_item_kept_in(const gm_optimizer *o, const item *it, int k); /* of gm_states_spec */
+
+/* ---- resting.c ---- */
+
+/* What the tier's ring needs for a parameter, its gradient and its states while they are updated. */
+uint64_t gm_item_ring_needs(const gm_optimizer *o, const item *it);
+/* They begin to come. */
+gm_status gm_item_begin(const gm_optimizer *o, const item *it);
+
+/* ---- optimizer.c ---- */
+
 /* GM_EINVAL where a graph is being recorded: states are not made in one. */
 gm_status gm_optimizer_outside_graph(const gm_rank *r);
 

@@ -35,7 +35,7 @@ static unsigned moments_of(gm_op op, const gm_attrs *at)
 static int width_of(const gm_optimizer *o) { return gm_op_gives(o->op)->n; }
 static int master_of(const gm_optimizer *o) { return width_of(o) - 3; } /* its place among the states */
 
-static bool has_state(const gm_optimizer *o, const item *it, int k)
+bool gm_item_has_state(const gm_optimizer *o, const item *it, int k)
 {
     const gm_attrs *a = gm_item_attrs(o, it);
     if (k == master_of(o)) return gm_dtype_is_narrow(it->parameter->local->dtype) && !a->stochastic;
@@ -43,7 +43,7 @@ static bool has_state(const gm_optimizer *o, const item *it, int k)
 }
 
 /* In what state k of a parameter is kept: GM_STATES_*. */
-static int64_t kept_in(const gm_optimizer *o, const item *it, int k)
+int64_t gm_item_kept_in(const gm_optimizer *o, const item *it, int k)
 {
     return k == master_of(o) ? GM_STATES_F32 : it->set.states;
 }
@@ -184,7 +184,7 @@ static gm_status new_state(const gm_optimizer *o, const item *it, int k, gm_tens
     bool       master = k == master_of(o);
     double     value = gm_item_attrs(o, it)->value;
     GM_TRY(gm_optimizer_outside_graph(o->rank));
-    gm_spec spec = gm_states_spec(it->parameter, gm_item_like(it), kept_in(o, it, k));
+    gm_spec spec = gm_states_spec(it->parameter, gm_item_like(it), gm_item_kept_in(o, it, k));
     GM_TRY(new_kept(o, it, &spec, out));
     if (spec.dtype != GM_U8 || value == 0) st = fill_state(it, master, spec.dtype == GM_U8 ? 0 : value, *out);
     else {
@@ -204,7 +204,7 @@ done:
 static gm_status make_states(gm_optimizer *o, item *it)
 {
     for (int k = 0; k < MAX_STATES; k++) {
-        if (it->state[k] || !has_state(o, it, k)) continue;
+        if (it->state[k] || !gm_item_has_state(o, it, k)) continue;
         GM_TRY(new_state(o, it, k, &it->state[k]));
     }
     return GM_OK;
@@ -221,51 +221,6 @@ static gm_status check_gradient(const gm_optimizer *o, int i)
                    "optimizer: the gradient of parameter %d is still to be summed over %s; reduce gradients before "
                    "the step (the engine does, unless gradient_handler says which handlers shall)",
                    i + 1, gm_mesh_describe(&o->rank->mesh, layout.partial, axes, sizeof axes));
-}
-
-/* ---- states that rest elsewhere ---- */
-
-/* What the states of item i take of a tier. */
-static uint64_t room_of(const gm_optimizer *o, const item *it, gm_tier_kind kind)
-{
-    uint64_t room = 0;
-    for (int k = 0; k < MAX_STATES; k++) {
-        if (!has_state(o, it, k)) continue;
-        gm_spec spec = gm_states_spec(it->parameter, gm_item_like(it), kept_in(o, it, k));
-        room += gm_tier_room(kind, gm_states_bytes(&spec));
-    }
-    return room;
-}
-
-void gm_optimizer_room(const gm_optimizer *o, gm_tier_kind kind, uint64_t *all, uint64_t *largest)
-{
-    *all = *largest = 0;
-    for (int i = 0; i < o->n; i++) {
-        uint64_t room = room_of(o, &o->items[i], kind);
-        *all += room;
-        if (room > *largest) *largest = room;
-    }
-}
-
-static bool has_states(const item *it)
-{
-    for (int k = 0; k < MAX_STATES; k++)
-        if (it->state[k]) return true;
-    return false;
-}
-
-gm_status gm_optimizer_offload(gm_optimizer *o, gm_tier *tier, double fraction)
-{
-    uint64_t *room = calloc((size_t)o->n + 1, sizeof *room);
-    gm_status st = room ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for the offload of %d parameters", o->n);
-    if (o->offload) st = GM_FAIL(GM_EINVAL, "optimizer: its states are offloaded already");
-    for (int i = 0; i < o->n && st == GM_OK; i++) {
-        if (has_states(&o->items[i])) st = GM_FAIL(GM_EINVAL, "optimizer: states are offloaded before the first step");
-        room[i] = room_of(o, &o->items[i], gm_tier_stats_of(tier).kind);
-    }
-    if (st == GM_OK) st = gm_offload_new(tier, fraction, o->n, room, &o->offload);
-    free(room);
-    return st;
 }
 
 /* ---- steps ---- */
@@ -309,7 +264,7 @@ static gm_status add_trust(gm_optimizer *o, int i, gm_tensor **argument)
 static gm_status add_item(gm_optimizer *o, int i, int *n_in, int *n_out)
 {
     item      *it = &o->items[i];
-    bool       wide = has_wide_gradient(o, it), by_master = wide && has_state(o, it, master_of(o));
+    bool       wide = has_wide_gradient(o, it), by_master = wide && gm_item_has_state(o, it, master_of(o));
     gm_layout  layout;
     gm_tensor *p;
     GM_TRY(check_gradient(o, i));
@@ -332,7 +287,7 @@ static gm_status round_item(gm_optimizer *o, const item *it)
     gm_layout  layout;
     gm_tensor *p = NULL, *master = NULL, *resting;
     gm_status  st;
-    if (!has_wide_gradient(o, it) || !has_state(o, it, master_of(o))) return GM_OK;
+    if (!has_wide_gradient(o, it) || !gm_item_has_state(o, it, master_of(o))) return GM_OK;
     a.dtype = it->parameter->local->dtype;
     GM_TRY(gm_value_resting(it->parameter, &layout, &resting));
     GM_TRY_OR(part_of(it, resting, &p), st, done);
@@ -354,20 +309,6 @@ static bool goes_with(const gm_optimizer *o, const item *it, const item *f, bool
            has_wide_gradient(o, it) == has_wide_gradient(o, f);
 }
 
-/* What the tier's ring needs for a parameter, its gradient and its states while they are updated. */
-static uint64_t ring_needs(const gm_optimizer *o, const item *it)
-{
-    uint64_t         bytes = 0;
-    const gm_tensor *g = gm_item_gradient(o, it);
-    gm_layout        layout;
-    gm_tensor       *p;
-    if (gm_value_resting(it->parameter, &layout, &p) == GM_OK) bytes = gm_tier_needs(p->storage);
-    if (g) bytes += gm_tier_needs(g->storage);
-    for (int k = 0; k < MAX_STATES; k++)
-        if (it->state[k]) bytes += gm_tier_needs(it->state[k]->storage);
-    return bytes;
-}
-
 /* Where the unit ends that begins at item i: parameters of one kernel call. It is the whole group if all is in
  * memory. */
 static int end_of_unit(const gm_optimizer *o, int i, const item *f, bool measure)
@@ -375,30 +316,17 @@ static int end_of_unit(const gm_optimizer *o, int i, const item *f, bool measure
     uint64_t bytes = 0, most = gm_tier_unit(o->rank->rests.tier);
     for (int n = 0; i < o->n; i++) {
         if (!o->rank->rests.tier || !goes_with(o, &o->items[i], f, measure)) continue;
-        bytes += ring_needs(o, &o->items[i]);
+        bytes += gm_item_ring_needs(o, &o->items[i]);
         if (n++ && bytes > most) break;
     }
     return i;
-}
-
-static gm_status begin_item(const gm_optimizer *o, const item *it)
-{
-    const gm_tensor *g = gm_item_gradient(o, it);
-    gm_layout        layout;
-    gm_tensor       *p;
-    GM_TRY(gm_value_resting(it->parameter, &layout, &p));
-    GM_TRY(gm_tier_begin(p->storage));
-    if (g) GM_TRY(gm_tier_begin(g->storage));
-    for (int k = 0; k < MAX_STATES; k++)
-        if (it->state[k]) GM_TRY(gm_tier_begin(it->state[k]->storage));
-    return GM_OK;
 }
 
 /* What the unit that begins at item i needs begins to come, while another one is updated. */
 static gm_status fetch_ahead(gm_optimizer *o, int i, const item *f, bool measure)
 {
     for (int end = o->rank->rests.tier ? end_of_unit(o, i, f, measure) : i; i < end; i++)
-        if (goes_with(o, &o->items[i], f, measure)) GM_TRY(begin_item(o, &o->items[i]));
+        if (goes_with(o, &o->items[i], f, measure)) GM_TRY(gm_item_begin(o, &o->items[i]));
     return GM_OK;
 }
 

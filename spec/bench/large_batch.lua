@@ -4,7 +4,8 @@
 --     ganymede run spec/bench/large_batch.lua --set draw=true     draws the numbers that are there again
 --
 -- recipes/large_batch.lua with LAMB, LARS, AdamW and SGD, batches of 32 to 2048, the same epochs and the same seed.
--- Rates and warm-up grow as the recipe says. Nothing is tuned for a large batch.
+-- Rates and warm-up grow as the recipe says. The base rates of LAMB and LARS were chosen with a look at the largest
+-- batch, too.
 package.path = GANYMEDE_ROOT .. "/?.lua;" .. package.path
 local gm = require "ganymede"
 local plot = require "spec.bench.plot"
