@@ -86,10 +86,13 @@ static gm_tensor *sum_squares(norm *m, uint32_t axes)
 {
     gm_work   *w = &m->work;
     gm_tensor *sum = NULL;
+    int        mark = w->n_held;
     for (int i = 0, k; w->st == GM_OK && (k = next_unit(m, axes, &i));) {
         gm_tensor *part = gm_work_new(w, GM_F64, 0, NULL);
         gm_work_into(w, GM_OP_sum_squares, k, m->list, NULL, 1, &part);
-        sum = sum ? gm_work_binary(w, GM_FN_add, sum, part) : part;
+        sum = gm_work_keep(w, sum ? gm_work_binary(w, GM_FN_add, sum, part) : part);
+        gm_work_drop(w, mark); /* a work holds few tensors */
+        sum = gm_work_hold(w, sum);
     }
     return sum;
 }

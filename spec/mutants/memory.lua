@@ -147,20 +147,6 @@ return {
     test = "spec/autograd/region_spec.lua -f 'random numbers'",
   },
   {
-    name = "652-region-leaves", file = "host/autograd/region.c",
-    find = [[if (leaf && !is_one_of(leaf, n_in, inner)) (*all)]],
-    replace = [[if (!leaf) (*all)]],
-    breaks = "sums of gradients begin before a region has added its terms",
-    test = "spec/parallel/recompute_spec.lua -f 'same bits: data 2'",
-  },
-  {
-    name = "653-region-partial", file = "host/autograd/region.c",
-    find = [[gm_backward_set_partial(b, i, in[i]->param->grad_partial);]],
-    replace = [[]],
-    breaks = "what the gradient of an input is still a sum over is lost",
-    test = "spec/parallel/recompute_spec.lua -f '1d on 2'",
-  },
-  {
     name = "654-region-auxiliary", file = "lua/ganymede/nn/region.lua",
     find = [[if place == 0 then auxiliary.add(value) else]],
     replace = [[if place ~= 0 then]],
@@ -180,13 +166,6 @@ return {
     replace = [[return GM_OK;]],
     breaks = "norms of LAMB and LARS are those of the local part",
     test = [[spec/parallel/optimizers_spec.lua -f "LAMB has the ratios of one rank: data 2, ZeRO 2"]],
-  },
-  {
-    name = "657-trust-copies", file = "host/optim/trust.c",
-    find = [[if (copies >> a & 1 && coordinate[a]) return false;]],
-    replace = [[if (copies >> a & 1 && coordinate[a] < 0) return false;]],
-    breaks = "copies of a parameter count more than once in its norm",
-    test = "spec/parallel/optimizers_spec.lua -f '1d on 2'",
   },
   {
     name = "658-state-value", file = "host/optim/optimizer.c",

@@ -65,6 +65,7 @@ describe("parameters and gradients on a disk #ranks", function()
     { "AdamW", 1, {} },
     { "SGD with momentum", 1, { "optimizer={type='SGD',lr=0.1,momentum=0.9,nesterov=true}" } },
     { "no clipping", 1, { "clip_grad_norm=0" } },
+    { "more gradients than a sum of squares holds at once", 1, { "model.depth=6" } },
     { "a running average, with evaluations", 1, { "hooks={{type='EMA',decay=0.9}}",
       "data.test={type='Text',path='/usr/share/common-licenses/GPL-3',split='test',sequence_length=31,stride=31}" },
       { evaluates = true } },

@@ -49,8 +49,8 @@ local meshes = {
   { "1d on 2 with the sequence cut, sections", 2, { "parallel={tensor={size=2,mode='1d',sequence=true}}" }, spans },
   { "2d on 4, sections", 4, { "parallel={tensor={size=4,mode='2d'}}" }, spans, "slow" },
   { "experts on 2 of data 2, sections", 2, { "parallel={data=2,expert=2}", experts }, spans },
-  { "pipeline 1f1b, sections", 2, schedule "{type='PipelineSchedule',order='1f1b'}", "{sections='2-3, 5-6, 5'}" },
-  { "pipeline zb-h1, sections", 2, schedule "{type='PipelineSchedule',order='zb-h1'}", "{sections='2-3, 5-6, 5'}" },
+  { "pipeline 1f1b, sections", 2, schedule "1f1b", "{sections='2-3, 5-6, 5'}" },
+  { "pipeline zb-h1, sections", 2, schedule "zb-h1", "{sections='2-3, 5-6, 5'}" },
   { "zero 3 on data 2, sections", 2, { "zero={stage=3,whole_below=0}" }, spans },
   { "bf16, sections", 2, { "dtype=bf16" }, spans },
   { "data 2", 2 }, { "1d on 2", 2, { "parallel={tensor={size=2,mode='1d'}}" } },
@@ -107,7 +107,7 @@ describe("recomputation #ranks", function()
   it("refuses sections that the model does not have, and a region over the border of a stage", function()
     local result = job.run(gpt, 1, { steps = 1, set = { "recompute={sections='2-7'}" }, code = 2 })
     assert.truthy(result.err:find("the model has 6 sections", 1, true), result.err)
-    local sets = schedule "{type='PipelineSchedule',order='1f1b'}"
+    local sets = schedule "1f1b"
     sets[#sets + 1] = "recompute={sections='2-4'}"
     result = job.run(gpt, 2, { steps = 1, set = sets, code = 2 })
     assert.truthy(result.err:find("a part of the pipeline ends with section 3, inside of 2-4", 1, true), result.err)
