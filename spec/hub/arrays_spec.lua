@@ -181,7 +181,7 @@ describe("a damaged file of arrays", function()
     it("is refused where it is cut anywhere: " .. case[1], function()
       local bytes, path = shell.read(here .. case[1]), folder .. "/" .. case[1]
       local last = #bytes - 1 - (case[2] or 0)
-      for n = 0, last, math.max(1, math.floor(last / 400)) do
+      for n = 0, last, math.max(1, math.floor(last / 150)) do
         shell.write(path, bytes:sub(1, n))
         refused(path, (case[1]:gsub("%p", "%%%0")))
       end
@@ -189,7 +189,7 @@ describe("a damaged file of arrays", function()
 
     it("gives an error or numbers where a byte differs, and reads nothing outside: " .. case[1], function()
       local bytes, path, opened = shell.read(here .. case[1]), folder .. "/" .. case[1], 0
-      for n = 1, #bytes, math.max(1, math.floor(#bytes / 500)) do
+      for n = 1, #bytes, math.max(1, math.floor(#bytes / 150)) do
         for _, flip in ipairs { 1, 128 } do
           local b = bytes:byte(n)
           local other = b % (2 * flip) >= flip and b - flip or b + flip

@@ -85,7 +85,7 @@ describe("parameters and gradients on a disk #ranks", function()
   } do
     it("have the same bits: " .. case[1], function()
       local plain = run(folder, case[2], case[3], "offload=none", case[4])
-      for _, offload in ipairs { parameters, gradients, all } do
+      for _, offload in ipairs(case[1] == "AdamW" and { parameters, gradients, all } or { all }) do
         local on_disk = run(folder, case[2], case[3], offload, case[4])
         assert.same(plain.loss, on_disk.loss, offload)
         assert.same(plain.checkpoint, on_disk.checkpoint, offload)
