@@ -66,6 +66,13 @@ gm_tier_kind gm_check_tier_kind(lua_State *L, int arg);
 /* The function at arg as a callback, which its receiver owns. */
 gm_callback gm_check_callback(lua_State *L, int arg);
 
+/* What the table at arg says of one update: { lr, clip = 1, loss_scale = 1, control = of core.step_control or nil }. */
+typedef struct gm_update {
+    double     lr, clip, loss_scale;
+    gm_tensor *control; /* borrowed; NULL: none */
+} gm_update;
+gm_update gm_check_update(lua_State *L, int arg);
+
 struct gm_control    *gm_check_control(lua_State *L, int arg);  /* of core.step_control; raises for a closed one */
 struct gm_supervisor *gm_lua_supervisor(lua_State *L, int arg); /* the job of core.job_start; raises for a closed one */
 

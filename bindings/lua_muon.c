@@ -3,7 +3,6 @@
 
 #include <string.h>
 #include "../host/optim/muon.h"
-#include "../host/optim/step_control.h"
 
 #define MUON "gm.muon"
 
@@ -84,14 +83,9 @@ static int muon(lua_State *L)
 /* m:step{ lr, clip = 1, loss_scale = 1, control = nil }; collective over the ranks of the stage */
 static int step(lua_State *L)
 {
-    gm_muon *m = check_muon(L);
-    luaL_checktype(L, 2, LUA_TTABLE);
-    lua_getfield(L, 2, "lr");
-    double lr = luaL_checknumber(L, -1);
-    double clip = gm_field_number(L, 2, "clip", 1), scale = gm_field_number(L, 2, "loss_scale", 1);
-    lua_getfield(L, 2, "control");
-    gm_tensor *control = lua_isnil(L, -1) ? NULL : gm_control_tensor(gm_check_control(L, lua_gettop(L)));
-    L_TRY(L, gm_muon_step(m, lr, clip, scale, control));
+    gm_muon  *m = check_muon(L);
+    gm_update u = gm_check_update(L, 2);
+    L_TRY(L, gm_muon_step(m, u.lr, u.clip, u.loss_scale, u.control));
     return 0;
 }
 

@@ -82,17 +82,25 @@ static int optimizer(lua_State *L)
     return 1;
 }
 
+gm_update gm_check_update(lua_State *L, int arg)
+{
+    gm_update u;
+    luaL_checktype(L, arg, LUA_TTABLE);
+    lua_getfield(L, arg, "lr");
+    u.lr = luaL_checknumber(L, -1);
+    u.clip = gm_field_number(L, arg, "clip", 1);
+    u.loss_scale = gm_field_number(L, arg, "loss_scale", 1);
+    lua_getfield(L, arg, "control");
+    u.control = lua_isnil(L, -1) ? NULL : gm_control_tensor(gm_check_control(L, lua_gettop(L)));
+    return u;
+}
+
 /* o:step{ lr, clip = 1, loss_scale = 1, control = nil } */
 static int step(lua_State *L)
 {
     gm_optimizer *o = check_optimizer(L);
-    luaL_checktype(L, 2, LUA_TTABLE);
-    lua_getfield(L, 2, "lr");
-    double lr = luaL_checknumber(L, -1);
-    double clip = gm_field_number(L, 2, "clip", 1), scale = gm_field_number(L, 2, "loss_scale", 1);
-    lua_getfield(L, 2, "control");
-    gm_tensor *control = lua_isnil(L, -1) ? NULL : gm_control_tensor(gm_check_control(L, lua_gettop(L)));
-    L_TRY(L, gm_optimizer_step(o, lr, clip, scale, control));
+    gm_update     u = gm_check_update(L, 2);
+    L_TRY(L, gm_optimizer_step(o, u.lr, u.clip, u.loss_scale, u.control));
     return 0;
 }
 
@@ -132,8 +140,6 @@ static int room(lua_State *L)
     return 2;
 }
 
-/* o:state() -> list of { parameter = index, name, tensor, resting: outside of memory? } sharing the moments' memory,
- * laid out as the gradient */
 /* Instead of a tensor: place and bytes of a state that is kept in fewer bits. */
 static void push_compact(lua_State *L, int i, int k, const char *name, const gm_tensor *t)
 {
@@ -147,6 +153,8 @@ static void push_compact(lua_State *L, int i, int k, const char *name, const gm_
     lua_setfield(L, -2, "resting");
 }
 
+/* o:state() -> list of { parameter = index, name, tensor, resting: outside of memory? } sharing the moments' memory,
+ * laid out as the gradient */
 static int state(lua_State *L)
 {
     gm_optimizer *o = check_optimizer(L);

@@ -9,8 +9,8 @@
 typedef struct job {
     const gm_bytes *file;
     const gm_array *array;
-    gm_extent       box;
-    int64_t         shape[GM_MAX_DIMS], stride[GM_MAX_DIMS];
+    gm_extent       box, whole;
+    int64_t         stride[GM_MAX_DIMS];
     gm_dtype        to;
     char           *elements;
     unsigned char  *raw; /* bytes of the file */
@@ -32,31 +32,8 @@ static void in_order_of_file(job *j)
     if (!j->array->fortran) return;
     turn(j->box.offset, n);
     turn(j->box.shape, n);
-    turn(j->shape, n);
+    turn(j->whole.shape, n);
     turn(j->stride, n);
-}
-
-/* How many elements of the box lie one after another in the file: the inner dimensions that it takes whole, and one
- * more. */
-static int64_t run_length(const job *j)
-{
-    int64_t n = 1;
-    for (int i = j->array->ndim - 1; i >= 0; i--) {
-        n *= j->box.shape[i];
-        if (j->box.shape[i] != j->shape[i]) break;
-    }
-    return n;
-}
-
-/* Where element `at` of the box (row-major) lies in the array, in elements. */
-static int64_t place_of(const job *j, int64_t at)
-{
-    int64_t where = 0, stride = 1;
-    for (int i = j->array->ndim - 1; i >= 0; i--) {
-        where += (j->box.offset[i] + at % j->box.shape[i]) * stride;
-        at /= j->box.shape[i], stride *= j->shape[i];
-    }
-    return where;
 }
 
 /* n elements from `first` on, as numbers at *out; they may begin inside of a block. */
@@ -73,10 +50,10 @@ static gm_status load(const job *j, int64_t first, int64_t n, char **out)
 
 static gm_status read_runs(const job *j)
 {
-    const int64_t total = gm_extent_numel(&j->box), run = run_length(j);
+    const int64_t total = gm_extent_numel(&j->box), run = gm_extent_run(&j->box, &j->whole);
     const int64_t most = BUFFER - GM_ELEMENT_BLOCK;
     for (int64_t first = 0; first < total; first += run) {
-        int64_t begin = place_of(j, first);
+        int64_t begin = gm_extent_place(&j->box, &j->whole, first);
         for (int64_t done = 0; done < run; done += most) {
             int64_t n = run - done < most ? run - done : most;
             char   *numbers;
@@ -91,11 +68,12 @@ static gm_status read_runs(const job *j)
 gm_status gm_arrays_read(const gm_arrays *s, const gm_array *a, const gm_extent *box, gm_dtype to, void *elements,
                          const int64_t *stride)
 {
-    job j = {.file = &s->files[a->file], .array = a, .box = *box, .to = to, .elements = elements};
+    job j = {
+        .file = &s->files[a->file], .array = a, .box = *box, .whole.ndim = a->ndim, .to = to, .elements = elements};
     if (box->ndim != a->ndim || !gm_extent_inside(box, a->shape))
         return GM_FAIL(GM_ESHAPE, "%s: the box is not inside of the array '%s'", s->path, a->name);
     if (!gm_extent_numel(box)) return GM_OK;
-    memcpy(j.shape, a->shape, sizeof j.shape);
+    memcpy(j.whole.shape, a->shape, sizeof j.whole.shape);
     memcpy(j.stride, stride, (size_t)a->ndim * sizeof *stride);
     in_order_of_file(&j);
     j.raw = malloc((size_t)BUFFER * 8);

@@ -229,12 +229,7 @@ gm_status gm_gradient_new(gm_rank *r, gm_dtype dtype, int ndim, const int64_t *s
     size_t bytes = gm_dtype_size(dtype);
     for (int d = 0; d < ndim; d++) bytes *= (size_t)shape[d];
     if (!r->rests.gradients || bytes < r->rests.least) return gm_tensor_new(r->device, dtype, ndim, shape, out);
-    GM_TRY(gm_tensor_new_absent(r->device, dtype, ndim, shape, out));
-    gm_status st = gm_tier_take(r->rests.tier, (*out)->storage);
-    if (st == GM_OK) return GM_OK;
-    gm_tensor_release(*out);
-    *out = NULL;
-    return st;
+    return gm_tier_new_tensor(r->rests.tier, r->device, dtype, ndim, shape, out);
 }
 
 /* The buffer of a gradient. A term of a sum that is shared out is in memory: it goes as soon as it is summed. */

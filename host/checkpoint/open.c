@@ -205,29 +205,6 @@ int gm_checkpoint_find(const gm_checkpoint *c, const char *name)
 
 /* ---- reading ---- */
 
-/* How many elements, from the first of `part`, lie one after another in the box's bytes: the inner
- * dimensions that part takes whole, and one more. */
-static int64_t run_length(const gm_extent *part, const gm_extent *box)
-{
-    int64_t n = 1;
-    for (int i = part->ndim - 1; i >= 0; i--) {
-        n *= part->shape[i];
-        if (part->shape[i] != box->shape[i]) break;
-    }
-    return n;
-}
-
-/* Where element `at` of part (row-major in its shape) lies in the box, in elements. */
-static int64_t place_in_box(const gm_extent *part, const gm_extent *box, int64_t at)
-{
-    int64_t where = 0, stride = 1;
-    for (int i = part->ndim - 1; i >= 0; i--) {
-        where += (part->offset[i] - box->offset[i] + at % part->shape[i]) * stride;
-        at /= part->shape[i], stride *= box->shape[i];
-    }
-    return where;
-}
-
 /* n elements at `run` into dtype `to`, from the end so that a wider dtype does not overwrite what is
  * still to come; the buffer has room for both. */
 static void convert(gm_dtype from, gm_dtype to, char *run, int64_t n)
@@ -246,9 +223,9 @@ static gm_status read_box(const gm_checkpoint *c, gm_dtype from, const gm_index_
     gm_extent part;
     if (!gm_extent_meet(&b->extent, wanted, &part)) return GM_OK;
     size_t  size = gm_dtype_size(from), out = gm_dtype_size(to->dtype), wide = size > out ? size : out;
-    int64_t total = gm_extent_numel(&part), run = run_length(&part, &b->extent), most = (int64_t)(BUFFER / wide);
+    int64_t total = gm_extent_numel(&part), run = gm_extent_run(&part, &b->extent), most = (int64_t)(BUFFER / wide);
     for (int64_t first = 0; first < total; first += run) {
-        uint64_t begin = b->begin + (uint64_t)place_in_box(&part, &b->extent, first) * size;
+        uint64_t begin = b->begin + (uint64_t)gm_extent_place(&part, &b->extent, first) * size;
         for (int64_t done = 0; done < run; done += most) {
             int64_t n = run - done < most ? run - done : most;
             GM_TRY(gm_files_read(c->fds[b->file], c->index.files[b->file].name, begin + (uint64_t)done * size,

@@ -49,6 +49,26 @@ bool gm_extents_cover(const gm_extent *boxes, int n, int ndim, const int64_t *sh
     return held == gm_extent_numel(&all);
 }
 
+int64_t gm_extent_run(const gm_extent *part, const gm_extent *box)
+{
+    int64_t n = 1;
+    for (int i = part->ndim - 1; i >= 0; i--) {
+        n *= part->shape[i];
+        if (part->shape[i] != box->shape[i]) break;
+    }
+    return n;
+}
+
+int64_t gm_extent_place(const gm_extent *part, const gm_extent *box, int64_t at)
+{
+    int64_t where = 0, stride = 1;
+    for (int i = part->ndim - 1; i >= 0; i--) {
+        where += (part->offset[i] - box->offset[i] + at % part->shape[i]) * stride;
+        at /= part->shape[i], stride *= box->shape[i];
+    }
+    return where;
+}
+
 void gm_extent_copy(const gm_extent *part, int64_t first, int64_t n, size_t size, char *run, char *data,
                     const int64_t *stride, const int64_t *origin, bool to_run)
 {

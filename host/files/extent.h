@@ -20,6 +20,12 @@ bool gm_extent_meet(const gm_extent *a, const gm_extent *b, gm_extent *out);
 /* Tells whether n boxes cover each element of the shape exactly once. If not, *why is "overlap" or "a hole". */
 bool gm_extents_cover(const gm_extent *boxes, int n, int ndim, const int64_t *shape, const char **why);
 
+/* Tells how many elements of `part`, a box inside of `box`, lie one after another in the row-major bytes of `box`: the
+ * inner dimensions that part takes whole, and one more. Both boxes count from the same origin. */
+int64_t gm_extent_run(const gm_extent *part, const gm_extent *box);
+/* Gives the place, in elements, that element `at` of `part` (row-major in part) has in the row-major bytes of `box`. */
+int64_t gm_extent_place(const gm_extent *part, const gm_extent *box, int64_t at);
+
 /* Copies n elements of `size` bytes between a packed run and a strided block. The run holds the elements first,
  * first + 1, ... of `part`, in row-major order of the part. The block is the tensor at `data` with `stride` (in
  * elements); its element 0 has the global index `origin`. to_run: true copies from the block to the run, false from the

@@ -50,4 +50,4 @@ void gm_offload_free(gm_offload *s)
 
 bool gm_offload_takes(const gm_offload *s, int i) { return s && s->room[i]; }
 
-gm_status gm_offload_take(gm_offload *s, gm_storage *state) { return gm_tier_take(s->tier, state); }
+gm_tier *gm_offload_tier(const gm_offload *s) { return s->tier; }

@@ -18,8 +18,7 @@ gm_status gm_offload_new(gm_tier *tier, double fraction, int n, const uint64_t *
 void      gm_offload_free(gm_offload *s); /* NULL is allowed */
 
 /* Do the states of parameter i rest in the tier? s NULL: no. */
-bool gm_offload_takes(const gm_offload *s, int i);
-/* A new state, without bytes so far, comes to rest there. */
-gm_status gm_offload_take(gm_offload *s, gm_storage *state);
+bool     gm_offload_takes(const gm_offload *s, int i);
+gm_tier *gm_offload_tier(const gm_offload *s); /* not retained */
 
 #endif

@@ -168,12 +168,7 @@ static gm_status new_kept(const gm_optimizer *o, const item *it, const gm_spec *
     gm_rank_place(o->rank, "optimizer state");
     if (!gm_offload_takes(o->offload, (int)(it - o->items)))
         return gm_tensor_new(dev, spec->dtype, spec->ndim, spec->shape, out);
-    GM_TRY(gm_tensor_new_absent(dev, spec->dtype, spec->ndim, spec->shape, out));
-    gm_status st = gm_offload_take(o->offload, (*out)->storage);
-    if (st == GM_OK) return GM_OK;
-    gm_tensor_release(*out);
-    *out = NULL;
-    return st;
+    return gm_tier_new_tensor(gm_offload_tier(o->offload), dev, spec->dtype, spec->ndim, spec->shape, out);
 }
 
 /* What is kept of a moment, all of whose elements are `value`, or the master. */

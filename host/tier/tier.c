@@ -388,6 +388,17 @@ gm_status gm_tier_take(gm_tier *t, gm_storage *s)
     return take(t, s, at);
 }
 
+gm_status gm_tier_new_tensor(gm_tier *t, gm_device *dev, gm_dtype dtype, int ndim, const int64_t *shape,
+                             gm_tensor **out)
+{
+    GM_TRY(gm_tensor_new_absent(dev, dtype, ndim, shape, out));
+    gm_status st = gm_tier_take(t, (*out)->storage);
+    if (st == GM_OK) return GM_OK;
+    gm_tensor_release(*out);
+    *out = NULL;
+    return st;
+}
+
 gm_status gm_tier_push(gm_tier *t, gm_storage *s) { return take(t, s, -1); }
 
 /* The object of a storage that rests in a disk's tier, or NULL. */

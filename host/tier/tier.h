@@ -62,7 +62,10 @@ gm_status gm_tier_prepare(gm_tier *t, uint64_t bytes);
 /* The bytes of a storage come to rest here. A storage without a block (gm_tensor_new_absent) has no bytes yet: what
  * they are is undefined until they are written. On failure all stays as it was. GM_EINVAL: the storage is open. */
 gm_status gm_tier_take(gm_tier *t, gm_storage *s);
-/* The same for what is needed again in reverse order: the storages that were pushed are a stack. */
+/* A new tensor whose bytes rest here from the beginning; they are undefined until they are written. */
+gm_status gm_tier_new_tensor(gm_tier *t, gm_device *dev, gm_dtype dtype, int ndim, const int64_t *shape,
+                             gm_tensor **out);
+/* The same as gm_tier_take for what is needed again in reverse order: the storages that were pushed are a stack. */
 gm_status gm_tier_push(gm_tier *t, gm_storage *s);
 bool      gm_tier_holds(const gm_storage *s); /* does it rest in a disk's tier? */
 /* Calls that touch many storages take them in units: the ring has to hold what is open at once, what comes, and what
