@@ -13,7 +13,7 @@ local WORD = "no_such_word_" -- in no name of ours
 local function filler(argument, tensor)
   local kind = argument.types[1]
   local made = { tensor = tensor, object = tensor, number = 1, integer = 1, string = "text", boolean = true, table = {},
-    ["function"] = function() end, any = {} }
+    ["function"] = function() end, any = {}, module = gm.nn.Identity() }
   return made[kind]
 end
 

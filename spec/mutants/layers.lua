@@ -12,11 +12,11 @@ return {
     name = "170-activation-of-terms", file = "lua/ganymede/nn/tensor_parallel/one_d.lua",
     find = [[
 or nil))
-  if opt.skip_bias_add then return y, b end
-  return opt.activation and ops[opt.activation](y) or y]],
+  if skip then return y, b end
+  return f and ops[f](y) or y]],
     replace = [[
-or nil, opt.activation))
-  if opt.skip_bias_add then return y, b end
+or nil, f))
+  if skip then return y, b end
   return y]],
     breaks = "the second Linear of a pair in 1D takes its activation of the terms of a sum",
     test = "-n 2 spec/tensor/layers_spec.lua -f row",
@@ -186,5 +186,36 @@ or nil, opt.activation))
     replace = [[do return end]],
     breaks = "a model without its layers_cfg gives back what it is called with",
     test = "spec/train/colossal_spec.lua",
+  },
+  {
+    name = "750-lora-after-activation", file = "lua/ganymede/nn/linear.lua",
+    find = [[  local y, b = self:product(x)
+  y = ops.add(y, adapter(x))]],
+    replace = [[  local y, b = self:product(x, f)
+  f = nil
+  y = ops.add(y, adapter(x))]],
+    breaks = "an adapter adds to what the activation returned",
+    test = "spec/nn/lora_spec.lua -f before",
+  },
+  {
+    name = "751-lora-trains-all", file = "lua/ganymede/nn/module.lua",
+    find = [[      if p.entry.frozen then t:requires_grad(false) end]],
+    replace = [[]],
+    breaks = "what gm.lora freezes before it is allocated is trained",
+    test = "spec/nn/lora_spec.lua -f freezes",
+  },
+  {
+    name = "752-lora-row", file = "lua/ganymede/nn/tensor_parallel/one_d.lua",
+    find = [[if is(self, "row") then return "row", "whole" end]],
+    replace = [[if is(self, "row") then return "row", "column" end]],
+    breaks = "the second layer of an adapter in 1D returns a part of the width",
+    test = "spec/parallel/lora_spec.lua -f sequence",
+  },
+  {
+    name = "753-lora-merge", file = "lua/ganymede/nn/lora.lua",
+    find = [[transpose(1, 2)) * adapter.opt.scale]],
+    replace = [[transpose(1, 2))]],
+    breaks = "merging forgets the scale",
+    test = "spec/nn/lora_spec.lua -f merge",
   },
 }

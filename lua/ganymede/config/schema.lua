@@ -10,6 +10,7 @@
 -- The trap: a key that this build cannot serve stays in the schema with a reason; it is never ignored.
 local colossal_memory = require "ganymede.config.colossal_memory"
 local core = require "ganymede.core"
+local lora = require "ganymede.nn.lora"
 local loss_scaling = require "ganymede.optim.loss_scaling"
 local offload = require "ganymede.optim.offload_setting"
 local parallel = require "ganymede.job.parallel"
@@ -136,6 +137,8 @@ local fields = {
       .. "\"attention\", a list of patterns over module paths, { sections = \"2-9, 11\" } (spans of sections) "
       .. "or { memory = BYTES } (docs/memory.md)",
     unserved = region.problem },
+  lora = { type = "table", fields = lora.options, optional = true,
+    doc = "adapters of linear layers that are trained in place of the model's weights (gm.lora)" },
   offload = { type = { "table", "string" }, short = "optimizer", fields = offload.fields, optional = true,
     doc = "what rests outside of memory while it is not needed (docs/memory.md)", unserved = offload.problem },
   fp16 = { type = { "table", "boolean" }, optional = true, fields = loss_scaling.fields,
@@ -230,7 +233,7 @@ return {
   -- to gm.launch reaches both (ganymede.train.initialize, ganymede.train.trainer).
   engine = {
     "optimizer", "lr_scheduler", "clip_grad_norm", "norm_type", "gradient_accumulation", "gradient_handler", "schedule",
-    "num_microbatches", "fp16", "cuda_graph", "zero", "recompute", "offload", "gradient_dtype",
+    "num_microbatches", "fp16", "cuda_graph", "zero", "recompute", "offload", "gradient_dtype", "lora",
   },
   trainer = { "hooks", "checkpoint", "test_interval" },
   --- Steps of a whole run of so many steps an epoch (nil: not known), or nil where the config does not tell.

@@ -17,9 +17,9 @@ Linear.options = {
   skip_bias_add = { type = "boolean", default = false, hidden = true,
                     doc = "whether the layer returns y without b, and b as a second result, for a caller that adds "
                       .. "both to something else" },
-  partition = { type = "string", optional = true, hidden = true, one_of = { "column", "row" },
+  partition = { type = "string", optional = true, hidden = true, one_of = { "column", "row", "whole" },
                 doc = "the place of this layer in a pair, on a mesh that cuts layers; column: the first, row: the "
-                  .. "second" },
+                  .. "second; whole: 1D tensor parallelism does not cut it" },
   weight_initializer = init.option "the initializer of W; default: U(-1/sqrt(inputs), 1/sqrt(inputs)), as in PyTorch",
   bias_initializer   = init.option "the initializer of b; default: U(-1/sqrt(inputs), 1/sqrt(inputs)), as in PyTorch",
 }
@@ -35,12 +35,26 @@ function Linear:build(opt)
   end
 end
 
---- x (..., inputs) -> (..., outputs); with skip_bias_add it also returns b. Backward: dx is set, dW and db are added
--- to.
-function Linear:forward(x)
+-- The product of the layer with its own weight, W, and the activation f in its kernel, if f is given. A mode of tensor
+-- parallelism replaces this method. -> y, and b if it was not added.
+function Linear:product(x, f)
   local b = self:use "bias"
   if self.opt.skip_bias_add then return ops.linear(x, self:use "weight"), b end
-  return ops.linear(x, self:use "weight", b, self.opt.activation)
+  return ops.linear(x, self:use "weight", b, f)
+end
+
+-- The `partition` of the two layers of an adapter (ganymede.nn.lora) on this mesh: of the one that x enters, and of the
+-- one whose result has the layout of y.
+function Linear:adapter_partitions() return self.opt.partition, self.opt.partition end
+
+--- x (..., inputs) -> (..., outputs); with skip_bias_add it also returns b. Backward: dx is set, dW and db are added
+-- to. An adapter (gm.lora) adds its own product before the activation.
+function Linear:forward(x)
+  local adapter, f = self._module.children.lora, self.opt.activation
+  if not adapter then return self:product(x, f) end
+  local y, b = self:product(x)
+  y = ops.add(y, adapter(x))
+  return f and ops[f](y) or y, b
 end
 
 return Linear

@@ -10,6 +10,7 @@
 local core = require "ganymede.core"
 local options = require "ganymede.base.options"
 local presence = require "ganymede.nn.presence"
+local printed = require "ganymede.nn.printed"
 local registry = require "ganymede.base.registry"
 local sections = require "ganymede.nn.sections"
 local signature = require "ganymede.base.signature"
@@ -59,6 +60,20 @@ end
 function M.attach_unnamed(parent, key, child)
   attach(parent, key, child)
   child._module.key = ""
+end
+
+--- Takes a child out of its module. Its tensors are released when nothing holds them.
+function M.detach(parent, key)
+  local own = parent._module
+  own.children[key]._module.parent = nil
+  own.children[key] = nil
+  for i, entry in ipairs(own.order) do
+    if entry.child == key then
+      table.remove(own.order, i)
+      break
+    end
+  end
+  attached = attached + 1
 end
 
 local function path_of(m)
@@ -194,6 +209,12 @@ local function own_parameters(self)
   return out
 end
 
+--- Freezes a declared parameter, or lets it be trained again: from now on it has (no) gradient, allocated or not.
+function M.freeze(entry, frozen)
+  entry.frozen = frozen or nil
+  if entry.tensor then entry.tensor:requires_grad(not frozen) end
+end
+
 --- A function(tensor) that is called with each new parameter. ganymede.train.initialize sets it.
 M.made_parameter = nil
 
@@ -207,6 +228,7 @@ Module.materialize = signature.declare("module:materialize", "module table, opti
       local t = core.parameter(p.name, p.shape, opt.dtype or core.default_dtype(), p.initializer,
         p.layout)
       if p.initializer.finish then p.initializer.finish(t) end
+      if p.entry.frozen then t:requires_grad(false) end
       p.entry.tensor = t:keep()
       if M.made_parameter then M.made_parameter(t) end
     end
@@ -349,23 +371,8 @@ function Module:forward(...)
   return sections.run(list, 1, #list, false, ...)
 end
 
--- ---------------------------------------------------------------- printing
-
 --- "Linear { inputs = 3, outputs = 2 }"
 function Module:describe() return self.name .. options.show(getmetatable(self).options, self.opt) end
-
-local function show(self, indent, out)
-  for _, entry in ipairs(self._module.order) do
-    local child = entry.child and self._module.children[entry.child]
-    if child then
-      local absent = not self._module.absent and child._module.absent
-      out[#out + 1] = ("%s(%s): %s%s"):format(indent, entry.child, child:describe(),
-        absent and (" -- on %s"):format(absent) or "")
-      show(child, indent .. "  ", out)
-    end
-  end
-  return out
-end
 
 -- ---------------------------------------------------------------- classes
 
@@ -398,7 +405,7 @@ local function newindex(self, key, value)
   if p then
     if not core.is_tensor(value) then error(("parameter '%s' of %s must be a tensor"):format(key, self.name), 2) end
     if not presence.is_held(self, p) then presence.refuse(self, key) end
-    p.tensor, p.tied = value:keep():requires_grad(true), nil
+    p.tensor, p.tied = value:keep():requires_grad(not p.frozen), nil
   elseif is_module(value) then
     attach(self, key, value)
   elseif core.is_tensor(value) then
@@ -481,10 +488,7 @@ function M.class(name, base, where)
   class.__index = index(class)
   class.__newindex = newindex
   class.__call = call
-  class.__tostring = function(self)
-    local lines = show(self, "  ", { self:describe() })
-    return table.concat(lines, "\n")
-  end
+  class.__tostring = printed
   if where ~= false then registry[where or "layers"]:register(name, class) end
   return class
 end

@@ -30,6 +30,7 @@ local geometry = require "ganymede.job.geometry"
 local hooks = require "ganymede.hooks.base"
 local lent = require "ganymede.train.lent"
 local log = require "ganymede.base.log"
+local model_of = require "ganymede.config.model"
 local options = require "ganymede.base.options"
 local ranks = require "ganymede.job.ranks"
 local regions = require "ganymede.train.regions"
@@ -62,7 +63,7 @@ local function build_engine(config, model, schedule, train, test, total)
   local parts = { model = model, criterion = registry.losses:build(config.loss), total_steps = total,
     train_dataloader = train, test_dataloader = test }
   for _, name in ipairs(schema.engine) do parts[name] = config[name] end
-  parts.schedule = schedule
+  parts.schedule, parts.lora = schedule, nil -- the model has its adapters
   return engine_module.initialize(parts)
 end
 
@@ -195,7 +196,7 @@ local function prepare(config, run)
   if not train then failure(2, "the recipe has no data.train to train on") end
   local steps_per_epoch = math.ceil(train:length() / (config.gradient_accumulation or 1))
   local total = schedule_steps(config, steps_per_epoch, run.steps)
-  local model = blaming_recipe(registry.models.build, registry.models, config.model)
+  local model = blaming_recipe(model_of, config)
   blaming_recipe(take_part, config, run, model, schedule, live)
   resting.begin(model, config, live.plan.pipeline)
   model:materialize() -- a lack of memory is not a mistake of the recipe

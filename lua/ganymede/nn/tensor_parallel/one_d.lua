@@ -2,7 +2,8 @@
 --
 -- In a pair of Linears the first (partition = "column") is cut over its outputs and returns an activation that is cut
 -- over its width. The second ("row") is cut over its inputs, and its results are summed over the ranks. A single Linear
--- is cut over its outputs, which are then gathered. Norms, and activations between layers, are whole on every rank.
+-- is cut over its outputs, which are then gathered, or is whole on every rank ("whole"). Norms, and activations between
+-- layers, are whole on every rank.
 -- With parallel.tensor.sequence (Korthikanti et al. arXiv:2205.05198), activations between layers are cut along the
 -- sequence: the first of a pair gathers them, and the second scatters its sum. Linear1D_Col and Linear1D_Row are the
 -- two halves of a pair.
@@ -31,24 +32,33 @@ end
 local column = { weight = { store = { "tensor" } }, bias = { store = { "tensor" } } }
 local row = { weight = { store = { false, "tensor" } } }
 
-local function is_row(self) return self.opt.partition == "row" end
+local function is(self, partition) return self.opt.partition == partition end
+
+local function placement(self) return is(self, "row") and row or not is(self, "whole") and column or nil end
 
 -- The terms of all ranks are summed before the activation function is applied.
-local function forward_row(self, x)
-  local opt, b = self.opt, self:use "bias"
-  local y = stream.join(ops.linear(stream.to(x, CUT), self:use "weight", not opt.skip_bias_add and b or nil))
-  if opt.skip_bias_add then return y, b end
-  return opt.activation and ops[opt.activation](y) or y
+local function product_of_row(self, x, f)
+  local b = self:use "bias"
+  local skip = self.opt.skip_bias_add
+  local y = stream.join(ops.linear(stream.to(x, CUT), self:use "weight", not skip and b or nil))
+  if skip then return y, b end
+  return f and ops[f](y) or y
 end
 
-local function forward(self, x)
-  if is_row(self) then return forward_row(self, x) end
-  local y, b = Linear.forward(self, stream.to(x, WHOLE))
-  if self.opt.partition ~= "column" then y = stream.join(y) end
+local function product(self, x, f)
+  if is(self, "row") then return product_of_row(self, x, f) end
+  local y, b = Linear.product(self, stream.to(x, WHOLE), f)
+  if not self.opt.partition then y = stream.join(y) end
   return y, b
 end
 
-add(Linear, function(self) return is_row(self) and row or column end, { forward = forward })
+-- The layer between the two of an adapter is narrow. It is whole on every rank where the other one is cut.
+local function adapter_partitions(self)
+  if is(self, "row") then return "row", "whole" end
+  return "whole", self.opt.partition
+end
+
+add(Linear, placement, { product = product, adapter_partitions = adapter_partitions })
 
 -- ---------------------------------------------------------------- what is whole on every rank
 

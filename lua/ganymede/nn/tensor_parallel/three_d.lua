@@ -31,7 +31,9 @@ local first = { weight = { store = { "input", "output.weight" } }, bias = { stor
 local second = { weight = { store = { "output", "input.weight" } }, bias = { store = { "output" } } }
 
 add(Linear, function(self) return is_second(self) and second or first end, {
-  forward = function(self, x) return Linear.forward(self, stream.to(x, is_second(self) and INNER or OUTER)) end,
+  product = function(self, x, f)
+    return Linear.product(self, stream.to(x, is_second(self) and INNER or OUTER), f)
+  end,
 })
 
 local function last_of(n)
