@@ -28,13 +28,15 @@ function verb.arguments(parser)
   parser:flag("--verbose", "print every module, also those that are alike, and what each sends by axis")
   parser:flag("--sections", "print only where the model may be cut into stages, and what each section costs")
   parser:flag("--regions", "print only what runs again in backward for recompute = { memory = BYTES }")
+  parser:flag("--placement", "print only what rests on the disk for offload = { memory = BYTES, disk = DIR }")
   parser:option("--schedule-svg", "write a picture of the pipeline's schedule"):argname "FILE"
   parser:flag("--calls", "list every collective of a step too; needs --json and -n")
   parser:flag("--hooks", "make the recipe's hooks too, as far as they work without numbers")
   parser:flag("--roles", "compare the collectives of one rank of each role: first, between or last along each axis")
   parser:option("--largest", "search for the largest batch or the longest sequence under --limit-memory")
     :choices { "batch", "sequence" }
-  parser:option("--limit-memory", "the bytes that a rank may take, such as 16G"):argname "BYTES"
+  parser:option("--limit-memory", "the bytes that tensors of a rank may take, such as 16G; a step that needs more "
+    .. "is an error"):argname "BYTES"
     :convert(machine.bytes_of)
   parser:option("--mode", "ways to share the work that --largest tries, separated by commas (default: all that N "
     .. "ranks can form)"):argname "LIST"
@@ -64,11 +66,9 @@ end
 
 local function refuse(args)
   if args.largest and not args.limit_memory then failure(2, "--largest needs --limit-memory BYTES, such as 16G") end
-  if not args.largest and (args.limit_memory or args.mode) then
-    failure(2, "--%s belongs to --largest batch|sequence", args.mode and "mode" or "limit-memory")
-  end
+  if not args.largest and args.mode then failure(2, "--mode belongs to --largest batch|sequence") end
   for _, other in ipairs { "largest", "roles" } do
-    for _, flag in ipairs { "sections", "regions", "schedule_svg" } do
+    for _, flag in ipairs { "sections", "regions", "placement", "schedule_svg" } do
       if args[other] and args[flag] then
         failure(2, "--%s and --%s are two questions; ask one", other, (flag:gsub("_", "-")))
       end
@@ -86,7 +86,9 @@ function verb.run(args)
   if args.json then return print_json(found) end
   local printing = require "ganymede.cli.check_print"
   if args.sections then return printing.sections(found) end
-  if args.regions then return print(table.concat(found.regions.said, "\n")) end
+  for _, question in ipairs { "regions", "placement" } do
+    if args[question] then return print(table.concat(found[question].said, "\n")) end
+  end
   printing.all(found, args)
 end
 

@@ -2,7 +2,7 @@
 --
 --     local found, failed = rehearsal { recipe = "r.lua", ranks = 8, rank = 3, set = { ... }, calls = true }
 --     local found = rehearsal { recipe = "r.lua", sections = true }         -- check --sections
---     local found = rehearsal { recipe = "r.lua", ranks = 8, regions = true }  -- check --regions
+--     local found = rehearsal { recipe = "r.lua", ranks = 8, regions = true }  -- check --regions; and so on
 --
 -- It returns what `check --json` prints, as a table; or nil and { code = exit status, text = its message }. Rehearsals
 -- run one after the other. A signal to this process also reaches them, because they are in its process group.
@@ -25,6 +25,8 @@ local function words_of(given)
   if given.hooks then add "--hooks" end
   if given.sections then add "--sections" end
   if given.regions then add "--regions" end
+  if given.placement then add "--placement" end
+  if given.limit_memory then add("--limit-memory", ("%d"):format(given.limit_memory)) end
   for i, word in ipairs(words) do words[i] = machine.quote(word) end
   return words
 end

@@ -1,5 +1,6 @@
 --- The setting `offload`: its fields, and what of it does not fit together. What it does: ganymede.train.offload.
 -- @module ganymede.optim.offload_setting
+local machine = require "ganymede.base.machine"
 local options = require "ganymede.base.options"
 
 local offload = {}
@@ -19,12 +20,15 @@ offload.fields = {
   activations = where "where forward leaves what backward needs",
   disk = { type = "string", optional = true,
     doc = "the folder of that file, which has no name and disappears with the run; each rank has a file of its own" },
+  memory = { type = { "integer", "string" }, min = 1, optional = true,
+    doc = "the bytes of memory that a rank may take, such as 8G; a rehearsal of the recipe then chooses what rests on "
+      .. "the disk, so that a step moves as few bytes as possible" },
   fraction = { type = "number", above = 0, max = 1, default = 1,
     doc = "the part of the optimizer's states that is offloaded, from the first parameter on; the others stay in "
       .. "memory" },
   ring = { type = { "integer", "string" }, min = 1, optional = true,
-    doc = "the bytes of memory through which all that rests on a disk passes, such as 256M; default: enough for the "
-      .. "largest parameter with what belongs to it (docs/memory.md)" },
+    doc = "the bytes of memory through which all that rests on a disk passes, such as 256M; \"least\": as few as the "
+      .. "largest parameter with what belongs to it needs; default: more (docs/memory.md)" },
   least = { type = { "integer", "string" }, min = 1, default = "64K",
     doc = "the bytes of the smallest parameter, gradient or activation that rests on a disk; optimizer states of any "
       .. "size do" },
@@ -37,6 +41,18 @@ local function is_on(given, tier)
   return false
 end
 
+-- { memory = "8G", disk = "/scratch" }
+local function problem_of_memory(given)
+  local _, why = machine.bytes_of(tostring(given.memory))
+  if why then return ".memory: " .. why end
+  if not given.disk then return 'to the disk needs a folder: { memory = "8G", disk = "/scratch" }' end
+  for _, key in ipairs { "optimizer", "gradients", "parameters", "activations", "fraction" } do
+    if given[key] ~= nil and given[key] ~= offload.fields[key].default then
+      return ("has memory and %s: the one chooses what rests on the disk, the other says it"):format(key)
+    end
+  end
+end
+
 --- What of the setting is wrong or does not fit together, or nil. given: a table, or the word of offload.optimizer.
 function offload.problem(given)
   given = type(given) == "table" and given or { optimizer = given }
@@ -44,6 +60,7 @@ function offload.problem(given)
     local why = given[kind] ~= nil and options.problem(offload.fields[kind], given[kind])
     if why then return ("%s: where %s rest"):format(why, kind == "optimizer" and "optimizer states" or kind) end
   end
+  if given.memory ~= nil then return problem_of_memory(given) end
   local on_disk = is_on(given, "disk")
   if on_disk and not given.disk then
     return 'to the disk needs a folder: { optimizer = "disk", disk = "/scratch" }'

@@ -18,6 +18,7 @@ local micro_batches = require "ganymede.data.micro_batches"
 local model_of = require "ganymede.config.model"
 local modules = require "ganymede.plan.modules"
 local peers = require "ganymede.plan.peers"
+local placement = require "ganymede.plan.placement"
 local recipe = require "ganymede.config.recipe"
 local regions = require "ganymede.plan.regions"
 local rehearsed_hooks = require "ganymede.plan.hooks"
@@ -162,7 +163,7 @@ end
 
 local function become(given)
   local world, rank = given.ranks or 1, given.rank or 0
-  session.open_device { device = "meta" }
+  session.open_device { device = "meta", limit_memory = given.limit_memory }
   if world == 1 then return end
   if rank >= world then failure(2, "--rank %d: ranks are 0 to %d", rank, world - 1) end
   core.pretend(rank, world)
@@ -208,7 +209,9 @@ end
 -- schedule_svg (a file to write). Returns recipe, name, world, rank, dtype, mesh, settings, parameters, modules, batch,
 -- totals, places, sent, peers, calls, left_out, pipeline (that of ganymede.plan.stages; nil without one): plain tables
 -- except for the values of settings. With given.sections it returns name and sections alone (ganymede.pipeline.flops).
--- With given.regions it returns name and regions of recompute.memory alone (ganymede.plan.regions).
+-- With given.regions it returns name and regions of recompute.memory alone (ganymede.plan.regions), and with
+-- given.placement name and placement of offload.memory (ganymede.plan.placement). given.limit_memory: the bytes that
+-- tensors may take.
 local function rehearse(given)
   local source = recipe.read(given.recipe)
   become(given)
@@ -222,6 +225,7 @@ local function rehearse(given)
   local function blaming_recipe(...) return session.blaming_recipe(source.path, always, ...) end
   if given.sections then return blaming_recipe(sections_of, config) end
   if given.regions then return blaming_recipe(regions_of, config, given, command) end
+  if given.placement then return { name = config.name, placement = blaming_recipe(placement, config, given) } end
   local trainer, rank, notes, rows = blaming_recipe(make_steps, config, command, given.hooks, {})
   local pipeline = pipeline_of(given, trainer.engine, notes)
   return {

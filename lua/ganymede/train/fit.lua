@@ -32,6 +32,7 @@ local lent = require "ganymede.train.lent"
 local log = require "ganymede.base.log"
 local model_of = require "ganymede.config.model"
 local options = require "ganymede.base.options"
+local placement = require "ganymede.train.placement"
 local ranks = require "ganymede.job.ranks"
 local regions = require "ganymede.train.regions"
 local registry = require "ganymede.base.registry"
@@ -198,6 +199,7 @@ local function prepare(config, run)
   local total = schedule_steps(config, steps_per_epoch, run.steps)
   local model = blaming_recipe(model_of, config)
   blaming_recipe(take_part, config, run, model, schedule, live)
+  config = placement.settled(config, run.command, run.rehearsal)
   resting.begin(model, config, live.plan.pipeline)
   model:materialize() -- a lack of memory is not a mistake of the recipe
   local engine, train_loader, test_loader = blaming_recipe(build_engine, with_regions(config, run), model, schedule,

@@ -12,6 +12,7 @@ local dtypes = require "ganymede.base.dtypes"
 local log = require "ganymede.base.log"
 local machine = require "ganymede.base.machine"
 local options = require "ganymede.base.options"
+local placement = require "ganymede.train.placement"
 local setting = require "ganymede.optim.offload_setting"
 
 local offload = {}
@@ -40,9 +41,12 @@ function offload.options(given)
     type(given) == "table" and given or { optimizer = given }, 0)
   local problem = setting.problem(given)
   if problem then error("gm.initialize: offload " .. problem, 0) end
+  if opt.memory then placement.refuse() end
   opt.kind = has(opt, "disk") and "disk" or has(opt, "host") and "host" or nil
   if not opt.kind then return nil end
-  opt.ring, opt.least = opt.ring and bytes_of("ring", opt.ring), bytes_of("least", opt.least)
+  opt.least_ring = opt.ring == "least"
+  opt.ring = opt.ring and not opt.least_ring and bytes_of("ring", opt.ring) or nil
+  opt.least = bytes_of("least", opt.least)
   return opt
 end
 
@@ -92,15 +96,18 @@ local function check_ring(opt, engine, divided)
     .. "at least twice as many"):format(opt.ring, most), 0)
 end
 
--- The ring's default. Optimizer states alone: four times those of the largest parameter. Room for three units is needed
--- (one comes, one is updated, one goes), and for the loss where the ring begins anew.
+-- The ring's default, or with ring = "least" what is enough at all. Optimizer states alone: four times those of the
+-- largest parameter. Room for three units is needed (one comes, one is updated, one goes), and for the loss where the
+-- ring begins anew.
 local function ring_of(opt, model, optimizer, divided)
   if opt.ring then return opt.ring end
   if optimizer then
     local all, most = optimizer:room "disk"
+    if opt.least_ring then return 2 * most end
     return math.max(4 * most, math.min(all * opt.fraction / 8, 64 * MIB))
   end
-  return math.max(3 * largest(opt, model, divided), 64 * MIB)
+  local most = largest(opt, model, divided)
+  return opt.least_ring and 2 * most + MIB or math.max(3 * most, 64 * MIB)
 end
 
 -- ---------------------------------------------------------------- what rests
