@@ -116,7 +116,7 @@ static gm_status run_again(gm_backward *b, gm_region *g, gm_value *const *in, gm
     r->device->step.rng_step = step;
     r->no_grad = no_grad;
     r->regions--;
-    *tape = gm_tape_take(r);
+    if (st == GM_OK) st = gm_tape_take_any(r, tape);
     gm_tape_restore(r, before);
     gm_rank_exchange(r, &moment);
     gm_rank_forget(&moment);
@@ -124,7 +124,8 @@ static gm_status run_again(gm_backward *b, gm_region *g, gm_value *const *in, gm
 }
 
 /* Backward through what the second run recorded, from the gradients of the results. Results and their gradients belong
- * to the inner tape alone from then on, which lets them go as it runs. */
+ * to the inner tape alone from then on, which lets them go as it runs. A tape without nodes passes the gradients on:
+ * the results are inputs or parameters. */
 static gm_status run_back(gm_backward *b, gm_region *g, gm_tape *tape, gm_value **out)
 {
     gm_tape_job job = {.pass = GM_TAPE_WHOLE};
@@ -133,14 +134,14 @@ static gm_status run_back(gm_backward *b, gm_region *g, gm_tape *tape, gm_value 
         gm_value *seed = NULL;
         if (!gm_backward_grad(b, i)) continue;
         st = gm_gradient_value(b, i, &seed);
-        if (st == GM_OK && tape) st = gm_tape_seed(b->rank, tape, out[i], seed);
+        if (st == GM_OK) st = gm_tape_seed(b->rank, tape, out[i], seed);
         gm_value_release(seed);
         gm_tensor_release(b->node->out[i].grad);
         b->node->out[i].grad = NULL;
     }
     gm_release_all(g->n_out, out);
     memset(out, 0, (size_t)g->n_out * sizeof(gm_value *));
-    return st == GM_OK && tape ? gm_tape_run(b->rank, tape, &job) : st;
+    return st == GM_OK ? gm_tape_run(b->rank, tape, &job) : st;
 }
 
 static void give_inputs(gm_backward *b, gm_region *g, gm_value *const *in)
@@ -179,18 +180,28 @@ static bool is_one_of(const gm_value *v, int n, gm_value *const *list)
     return false;
 }
 
-/* The inputs, and behind them the leaves that the first run read. *all: an array of *n, of borrowed values. */
-static gm_status list_edges(gm_rank *r, gm_tape *t, int n_in, gm_value *const *in, gm_value *const *inner,
-                            gm_value ***all, int *n)
+/* What the first run had and gave. */
+typedef struct first_run {
+    int              n_in, n_out;
+    gm_value *const *in, *const *inner, *const *out;
+} first_run;
+
+/* The inputs, and behind them the leaves that the first run read or gave as results. *all: an array of *n, of borrowed
+ * values. */
+static gm_status list_edges(gm_rank *r, gm_tape *t, const first_run *f, gm_value ***all, int *n)
 {
-    if (t) GM_TRY(gm_tape_count(r, t));
-    int most = n_in + (t ? t->n_leaves : 0);
+    GM_TRY(gm_tape_count(r, t));
+    int most = f->n_in + t->n_leaves + f->n_out;
     *all = calloc((size_t)most + 1, sizeof **all);
     if (!*all) return GM_FAIL(GM_ENOMEM, "no memory for a region of %d leaves", most);
-    for (*n = 0; *n < n_in; ++*n) (*all)[*n] = in[*n];
-    for (int i = 0; t && i < t->n_leaves; i++) {
+    for (*n = 0; *n < f->n_in; ++*n) (*all)[*n] = f->in[*n];
+    for (int i = 0; i < t->n_leaves; i++) {
         gm_value *leaf = t->leaves[i].leaf;
-        if (leaf && !is_one_of(leaf, n_in, inner)) (*all)[(*n)++] = leaf;
+        if (leaf && !is_one_of(leaf, f->n_in, f->inner)) (*all)[(*n)++] = leaf;
+    }
+    for (int i = 0; i < f->n_out; i++) {
+        gm_value *v = f->out[i];
+        if (!v->node && !is_one_of(v, f->n_in, f->inner) && !is_one_of(v, *n, *all)) (*all)[(*n)++] = v;
     }
     return GM_OK;
 }
@@ -215,21 +226,33 @@ static gm_status check_inputs(const gm_region *g, gm_value *const *in)
     return GM_OK;
 }
 
-static gm_status record(gm_region *g, gm_tape *t, gm_value *const *in, gm_value *const *inner, gm_value **results)
+/* A result has a gradient through the region only if the region computed it, or it is a leaf. */
+static gm_status check_origin(const gm_tape *t, const first_run *f)
+{
+    for (int i = 0; i < f->n_out; i++)
+        if (f->out[i]->node && f->out[i]->node->tape != t)
+            return GM_FAIL(GM_EINVAL,
+                           "recompute: result %d was computed outside of the function that is to run again, and is not "
+                           "one of its arguments; pass it as an argument",
+                           i + 1);
+    return GM_OK;
+}
+
+static gm_status record(gm_region *g, gm_tape *t, const first_run *f, gm_value **results)
 {
     gm_value **all = NULL;
-    int        n = 0, n_in = g->n_in;
-    gm_status  st = list_edges(g->rank, t, n_in, in, inner, &all, &n);
+    int        n = 0;
+    gm_status  st = list_edges(g->rank, t, f, &all, &n);
     if (st == GM_OK) st = remember_leaves(g, n, all);
     if (st == GM_OK) {
         gm_record rec = {.name = "recompute",
                          .rule = region_rule,
                          .n_in = n,
                          .in = all,
-                         .n_out = g->n_out,
+                         .n_out = f->n_out,
                          .out = results,
-                         .n_saved = n_in,
-                         .saved = in,
+                         .n_saved = f->n_in,
+                         .saved = f->in,
                          .callback = {NULL, g, free_region}};
         st = gm_tape_record(g->rank, &rec);
     } else free_region(g);
@@ -241,16 +264,19 @@ gm_status gm_region_end(gm_region *g, gm_value *const *in, gm_value *const *inne
                         gm_callback again, gm_value **results)
 {
     gm_rank  *r = g->rank;
-    gm_tape  *t = gm_tape_take(r);
-    gm_status st = check_inputs(g, in);
+    gm_tape  *t = NULL;
+    first_run f = {g->n_in, n_out, in, inner, out};
+    gm_status st = gm_tape_take_any(r, &t);
     gm_tape_restore(r, g->before);
     r->regions--;
     g->again = again;
     g->n_out = n_out;
+    if (st == GM_OK) st = check_inputs(g, in);
     if (st == GM_OK && n_out > GM_REGION_OUTPUTS)
         st = GM_FAIL(GM_EINVAL, "recompute: %d results; at most %d are allowed", n_out, GM_REGION_OUTPUTS);
+    if (st == GM_OK) st = check_origin(t, &f);
     for (int i = 0; i < n_out && st == GM_OK; i++) st = gm_value_detach(out[i], &results[i]);
-    if (st == GM_OK) st = record(g, t, in, inner, results);
+    if (st == GM_OK) st = record(g, t, &f, results);
     else free_region(g);
     gm_tape_free(t);
     if (st != GM_OK) gm_release_all(n_out, results);

@@ -17,6 +17,12 @@ void gm_tape_own(gm_tape *t)
     for (gm_node *n = t->first; n; n = n->next) n->refs++;
 }
 
+static gm_status open_tape(gm_rank *r)
+{
+    if (!r->tape) r->tape = calloc(1, sizeof *r->tape);
+    return r->tape ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for a tape");
+}
+
 gm_tape *gm_tape_take(gm_rank *r)
 {
     gm_tape *t = r->tape;
@@ -24,6 +30,14 @@ gm_tape *gm_tape_take(gm_rank *r)
     r->tape = NULL;
     gm_tape_own(t);
     return t;
+}
+
+gm_status gm_tape_take_any(gm_rank *r, gm_tape **out)
+{
+    GM_TRY(open_tape(r));
+    *out = gm_tape_set_aside(r);
+    gm_tape_own(*out);
+    return GM_OK;
 }
 
 gm_tape *gm_tape_set_aside(gm_rank *r)
@@ -35,7 +49,7 @@ gm_tape *gm_tape_set_aside(gm_rank *r)
 
 gm_status gm_tape_sketch(gm_rank *r)
 {
-    if (!(r->tape = calloc(1, sizeof *r->tape))) return GM_FAIL(GM_ENOMEM, "no memory for a tape");
+    GM_TRY(open_tape(r));
     r->tape->sketch = true;
     return GM_OK;
 }
@@ -114,12 +128,6 @@ gm_status gm_tape_count(gm_rank *r, gm_tape *t)
 }
 
 /* ---- recording ---- */
-
-static gm_status open_tape(gm_rank *r)
-{
-    if (!r->tape) r->tape = calloc(1, sizeof *r->tape);
-    return r->tape ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for a tape");
-}
 
 static void fill_edge(edge *e, gm_value *v)
 {

@@ -123,6 +123,24 @@ describe("a region", function()
     end)
   end)
 
+  it("hands an argument on, or a parameter, with its gradient", function()
+    local function add_up(list)
+      local sum
+      for _, t in ipairs(list) do sum = sum and ops.add(sum, ops.square(t):sum()) or ops.square(t):sum() end
+      return sum
+    end
+    local function same(a) return a end
+    local function other() return w end
+    local function both(a) return a, w, ops.matmul(a, w), a end
+    for _, fn in ipairs { same, other, both } do
+      compare({ x, w }, function(in_region) return add_up { as_region(in_region, fn, x) } end)
+      compare({ x, w }, function(in_region) return add_up { as_region(in_region, fn, ops.mul(x, 3)) } end)
+    end
+    compare({ x, w }, function(in_region)
+      return add_up { as_region(in_region, function(a) return as_region(in_region, both, a) end, x) }
+    end)
+  end)
+
   it("leaves a result alone that nobody goes back from", function()
     compare({ x, w }, function(in_region)
       local p, q = as_region(in_region, function(a) return ops.square(a), ops.matmul(a, w) end, x)
@@ -203,6 +221,13 @@ describe("a region", function()
       local a = ops.mul(x, 2)
       gm.recompute(function() return ops.matmul(a, w) end)
     end, "pass it as an argument")
+  end)
+
+  it("refuses a result from outside that is no argument", function()
+    refused(function()
+      local a = ops.mul(x, 2)
+      gm.recompute(function(b) return ops.matmul(b, w), a end, x)
+    end, "result 2 was computed outside")
   end)
 
   it("refuses results that are tables", function()
