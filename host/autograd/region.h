@@ -19,7 +19,7 @@
 
 #include "tape.h"
 
-#define GM_REGION_INPUTS  GM_MAX_SAVED
+#define GM_REGION_INPUTS  64
 #define GM_REGION_OUTPUTS 32
 
 typedef struct gm_region gm_region;

@@ -201,13 +201,16 @@ static void link_outputs(const gm_record *record, gm_node *n)
 }
 
 /* The lists of a node and its path are one block, which begins with n->in. */
-static bool new_lists(gm_node *n, size_t n_in, size_t n_out, const gm_rank *r)
+static bool new_lists(gm_node *n, const gm_record *record, const gm_rank *r)
 {
+    size_t n_in = (size_t)record->n_in, n_out = (size_t)record->n_out, n_saved = (size_t)record->n_saved;
     size_t places = r->mesh.n_axes ? n_in + n_out : 0, length = strlen(r->path) + 1;
-    n->in = calloc(1, n_in * sizeof *n->in + n_out * sizeof *n->out + places * sizeof *n->places + length);
+    n->in = calloc(1, n_in * sizeof *n->in + n_out * sizeof *n->out + n_saved * sizeof *n->saved +
+                          places * sizeof *n->places + length);
     if (!n->in) return false;
     n->out = (output *)(n->in + n_in);
-    n->path = (char *)(n->out + n_out);
+    n->saved = (gm_saved *)(n->out + n_out);
+    n->path = (char *)(n->saved + n_saved);
     if (places) {
         n->places = (place *)n->path;
         n->path = (char *)(n->places + places);
@@ -219,7 +222,7 @@ static bool new_lists(gm_node *n, size_t n_in, size_t n_out, const gm_rank *r)
 static gm_status new_node(gm_rank *r, const gm_record *record, gm_node **out)
 {
     gm_node *n = *out = calloc(1, sizeof *n);
-    if (n && new_lists(n, (size_t)record->n_in, (size_t)record->n_out, r)) return GM_OK;
+    if (n && new_lists(n, record, r)) return GM_OK;
     free(n);
     return GM_FAIL(GM_ENOMEM, "no memory for a tape node");
 }

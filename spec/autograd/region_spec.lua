@@ -141,6 +141,26 @@ describe("a region", function()
     end)
   end)
 
+  it("takes 64 tensors as arguments, and refuses 65", function()
+    local list = {}
+    for i = 1, 64 do list[i] = leaf({ 3 }, 100 + i):keep() end
+    local function weighed(...)
+      local sum
+      for i = 1, select("#", ...) do
+        local term = ops.mul(ops.square((select(i, ...))), i)
+        sum = sum and ops.add(sum, term) or term
+      end
+      return sum
+    end
+    compare(list, function(in_region) return as_region(in_region, weighed, unpack(list)):sum() end)
+    list[65] = leaf({ 3 }, 7)
+    local ok, why = pcall(gm.recompute, weighed, unpack(list))
+    assert.is_false(ok)
+    assert.truthy(why:find("65 tensors as arguments; at most 64 are allowed", 1, true), why)
+    assert.equal(0, core.no_grad(0))
+    compare({ x, w }, function(in_region) return as_region(in_region, layers, x):sum() end)
+  end)
+
   it("leaves a result alone that nobody goes back from", function()
     compare({ x, w }, function(in_region)
       local p, q = as_region(in_region, function(a) return ops.square(a), ops.matmul(a, w) end, x)
