@@ -36,9 +36,11 @@ void gm_region_cancel(gm_region *g)
 gm_status gm_region_begin(gm_rank *r, int n_in, gm_value *const *in, gm_region **out)
 {
     if (n_in > GM_REGION_INPUTS)
-        return GM_FAIL(GM_EINVAL, "recompute: %d tensors as arguments; at most %d are allowed. Make two regions of the function, each "
-                       "with its own arguments",
-                       n_in, GM_REGION_INPUTS);
+        return GM_FAIL(
+            GM_EINVAL,
+            "recompute: %d tensors as arguments; at most %d are allowed. Make two regions of the function, each "
+            "with its own arguments",
+            n_in, GM_REGION_INPUTS);
     gm_region *g = calloc(1, sizeof *g);
     if (!g) return GM_FAIL(GM_ENOMEM, "no memory for a region");
     gm_status st = gm_rank_remember(r, &g->moment);
