@@ -1,6 +1,7 @@
 /* region.c - see region.h. */
 #include "region.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "apply_blocks.h"
@@ -8,8 +9,10 @@
 
 struct gm_region {
     gm_rank       *rank;
+    char          *name;   /* in messages */
     gm_tape       *before; /* the rank's, while the region is recorded */
     gm_rank_moment moment;
+    gm_drawn       drawn; /* when it began; then, by the first run */
     gm_callback    again;
     int            n_in, n_out;
     unsigned       version[GM_REGION_INPUTS]; /* of the inputs' bytes, before the first run */
@@ -22,6 +25,7 @@ static void free_region(void *context)
     gm_callback_release(&g->again);
     gm_rank_forget(&g->moment);
     free(g->leaf_version);
+    free(g->name);
     free(g);
 }
 
@@ -33,24 +37,27 @@ void gm_region_cancel(gm_region *g)
     free_region(g);
 }
 
-gm_status gm_region_begin(gm_rank *r, int n_in, gm_value *const *in, gm_region **out)
+gm_status gm_region_begin(gm_rank *r, const char *name, int n_in, gm_value *const *in, gm_region **out)
 {
     if (n_in > GM_REGION_INPUTS)
         return GM_FAIL(
             GM_EINVAL,
-            "recompute: %d tensors as arguments; at most %d are allowed. Make two regions of the function, each "
-            "with its own arguments",
-            n_in, GM_REGION_INPUTS);
+            "recompute: %s has %d tensors as arguments; at most %d are allowed. Make two regions of it, each "
+            "with arguments of its own",
+            name, n_in, GM_REGION_INPUTS);
     gm_region *g = calloc(1, sizeof *g);
     if (!g) return GM_FAIL(GM_ENOMEM, "no memory for a region");
-    gm_status st = gm_rank_remember(r, &g->moment);
+    g->name = strdup(name);
+    gm_status st = g->name ? gm_rank_remember(r, &g->moment) : GM_FAIL(GM_ENOMEM, "no memory for a region");
     if (st != GM_OK) {
+        free(g->name);
         free(g);
         return st;
     }
     g->rank = r;
     g->n_in = n_in;
     for (int i = 0; i < n_in; i++) g->version[i] = in[i]->local->storage->version;
+    g->drawn = r->drawn;
     g->before = gm_tape_set_aside(r);
     r->regions++;
     st = gm_tape_sketch(r);
@@ -74,20 +81,35 @@ static gm_status stand_in(gm_backward *b, int i, gm_value **out)
 }
 
 /* The results are to be what they were, and those that have gradients now need what they depend on. */
-static gm_status check_results(gm_backward *b, int n, gm_value *const *out)
+static gm_status check_results(gm_backward *b, const gm_region *g, gm_value *const *out)
 {
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < g->n_out; i++) {
         gm_spec have, *want = &b->node->out[i].spec;
         if (out[i]) have = gm_tape_spec(out[i]->local);
         bool same = out[i] && have.dtype == want->dtype && have.ndim == want->ndim &&
                     !memcmp(have.shape, want->shape, (size_t)want->ndim * sizeof *want->shape);
         if (same && (out[i]->requires_grad || !b->node->out[i].grad)) continue;
         return GM_FAIL(GM_EINVAL,
-                       "recompute: run again, the function gave another result %d than at first; it must depend on "
-                       "its arguments and on parameters alone",
-                       i + 1);
+                       "recompute: run again, %s gave another result %d than at first; it must depend on its arguments "
+                       "and on parameters alone",
+                       g->name, i + 1);
     }
     return GM_OK;
+}
+
+/* Other random numbers than those of the first run would make gradients of another function. */
+static gm_status check_drawn(const gm_region *g, gm_drawn again)
+{
+    gm_drawn first = g->drawn;
+    char     calls[96] = "the same number of times, but others";
+    if (first.calls == again.calls && first.keys == again.keys) return GM_OK;
+    if (first.calls != again.calls)
+        snprintf(calls, sizeof calls, "%llu time%s, at first %llu", (unsigned long long)again.calls,
+                 again.calls == 1 ? "" : "s", (unsigned long long)first.calls);
+    return GM_FAIL(GM_EINVAL,
+                   "recompute: run again, %s drew random numbers %s; it must depend on its arguments and on parameters "
+                   "alone, and the seed must stay until backward has run",
+                   g->name, calls);
 }
 
 /* What the region read beside its inputs is what it was, or the second run would give other numbers. Inputs are checked
@@ -97,8 +119,10 @@ static gm_status check_leaves(gm_backward *b, const gm_region *g)
     for (int i = g->n_in; i < b->node->n_in; i++) {
         const gm_value *leaf = b->node->in[i].leaf;
         if (!leaf || leaf->local->storage->version == g->leaf_version[i - g->n_in]) continue;
-        return GM_FAIL(GM_EINVAL, "recompute: a parameter that the function reads was changed in place after its first "
-                                  "run; go backward before you change it");
+        return GM_FAIL(GM_EINVAL,
+                       "recompute: a parameter that %s reads was changed in place after its first run; go "
+                       "backward before you change it",
+                       g->name);
     }
     return GM_OK;
 }
@@ -110,6 +134,7 @@ static gm_status run_again(gm_backward *b, gm_region *g, gm_value *const *in, gm
     gm_rank_moment moment;
     int            no_grad = r->no_grad;
     uint64_t       step = r->device->step.rng_step;
+    gm_drawn       drawn = r->drawn;
     GM_TRY(gm_rank_copy_moment(&g->moment, &moment));
     gm_rank_exchange(r, &moment);
     gm_tape *before = gm_tape_set_aside(r);
@@ -124,7 +149,8 @@ static gm_status run_again(gm_backward *b, gm_region *g, gm_value *const *in, gm
     gm_tape_restore(r, before);
     gm_rank_exchange(r, &moment);
     gm_rank_forget(&moment);
-    return st == GM_OK ? check_results(b, g->n_out, out) : st;
+    if (st == GM_OK) st = check_drawn(g, gm_rank_drawn_since(r, drawn));
+    return st == GM_OK ? check_results(b, g, out) : st;
 }
 
 /* Backward through what the second run recorded, from the gradients of the results. Results and their gradients belong
@@ -224,21 +250,21 @@ static gm_status check_inputs(const gm_region *g, gm_value *const *in)
     for (int i = 0; i < g->n_in; i++)
         if (in[i]->local->storage->version != g->version[i])
             return GM_FAIL(GM_EINVAL,
-                           "recompute: the function changed its argument %d (of its tensors) in place, and would find "
-                           "that the second time; write into a clone() of it",
-                           i + 1);
+                           "recompute: %s changed its argument %d (of its tensors) in place, and would find that the "
+                           "second time; write into a clone() of it",
+                           g->name, i + 1);
     return GM_OK;
 }
 
 /* A result has a gradient through the region only if the region computed it, or it is a leaf. */
-static gm_status check_origin(const gm_tape *t, const first_run *f)
+static gm_status check_origin(const gm_region *g, const gm_tape *t, const first_run *f)
 {
     for (int i = 0; i < f->n_out; i++)
         if (f->out[i]->node && f->out[i]->node->tape != t)
             return GM_FAIL(GM_EINVAL,
-                           "recompute: result %d was computed outside of the function that is to run again, and is not "
-                           "one of its arguments; pass it as an argument",
-                           i + 1);
+                           "recompute: result %d of %s was computed outside of it, and is not one of its arguments; "
+                           "pass it as an argument",
+                           i + 1, g->name);
     return GM_OK;
 }
 
@@ -271,6 +297,7 @@ gm_status gm_region_end(gm_region *g, gm_value *const *in, gm_value *const *inne
     gm_tape  *t = NULL;
     first_run f = {g->n_in, n_out, in, inner, out};
     gm_status st = gm_tape_take_any(r, &t);
+    g->drawn = gm_rank_drawn_since(r, g->drawn);
     gm_tape_restore(r, g->before);
     r->regions--;
     g->again = again;
@@ -278,7 +305,7 @@ gm_status gm_region_end(gm_region *g, gm_value *const *in, gm_value *const *inne
     if (st == GM_OK) st = check_inputs(g, in);
     if (st == GM_OK && n_out > GM_REGION_OUTPUTS)
         st = GM_FAIL(GM_EINVAL, "recompute: %d results; at most %d are allowed", n_out, GM_REGION_OUTPUTS);
-    if (st == GM_OK) st = check_origin(t, &f);
+    if (st == GM_OK) st = check_origin(g, t, &f);
     for (int i = 0; i < n_out && st == GM_OK; i++) st = gm_value_detach(out[i], &results[i]);
     if (st == GM_OK) st = record(g, t, &f, results);
     else free_region(g);
