@@ -1,5 +1,5 @@
---- Regions on two ranks: what sums of gradients await, and gradients of inputs that are still to be summed. The truth is
--- the same on whole tensors, without regions.
+--- Regions on two ranks: what sums of gradients await, and gradients of inputs that are still to be summed. The
+-- truth is the same on whole tensors, without regions.
 -- ranks: 2
 local core = require "ganymede.core"
 local gm = require "ganymede"
