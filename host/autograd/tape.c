@@ -188,6 +188,17 @@ static gm_node *only_past(const gm_record *record)
     return past;
 }
 
+/* Bytes that the op read and no node computed: of a parameter, frozen or not, or of data, also through views. They stay
+ * when the node goes. */
+static bool is_constant(const gm_record *record, const gm_storage *s)
+{
+    for (int i = 0; i < record->n_in; i++) {
+        const gm_value *v = record->in[i];
+        if (v && v->local->storage == s && (!v->node || v->shares_leaf)) return true;
+    }
+    return false;
+}
+
 static void link_outputs(const gm_record *record, gm_node *n)
 {
     for (int i = 0; i < record->n_out; i++) {
@@ -196,6 +207,7 @@ static void link_outputs(const gm_record *record, gm_node *n)
         v->requires_grad = true;
         v->node = n;
         v->output = i;
+        v->shares_leaf = is_constant(record, v->local->storage);
         n->refs++;
     }
 }
@@ -248,14 +260,6 @@ static void fill_node(gm_node *n, const gm_record *record, bool sketch)
     for (int i = 0; i < n->n_saved; i++) gm_saved_keep(&n->saved[i], record->saved[i]);
     for (int i = 0; i < n->n_out; i++)
         if (record->out[i]) n->out[i].spec = gm_tape_spec(record->out[i]->local);
-}
-
-/* Bytes that the op read and no node computed: of a frozen parameter, or of data. They stay when the node goes. */
-static bool is_constant(const gm_record *record, const gm_storage *s)
-{
-    for (int i = 0; i < record->n_in; i++)
-        if (record->in[i] && !record->in[i]->node && record->in[i]->local->storage == s) return true;
-    return false;
 }
 
 /* What the node keeps comes to rest in the rank's tier, unless it is small, constant, in use, or rests somewhere

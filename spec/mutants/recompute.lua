@@ -214,7 +214,7 @@ return {
     name = "702-rest-constant", file = "host/autograd/tape.c",
     find = [[if (!is_constant(record, s)) GM_TRY(]],
     replace = [[GM_TRY(]],
-    breaks = "frozen parameters go to the tier of activations",
+    breaks = "parameters and data go to the tier of activations",
     test = "spec/autograd/rest_spec.lua -f frozen",
   },
   {
@@ -286,5 +286,12 @@ return {
     replace = [[]],
     breaks = "the second run of a region drops rows of another micro-batch",
     test = "spec/pipeline/region_spec.lua -f 1f1b",
+  },
+  {
+    name = "736-rest-view", file = "host/autograd/tape.c",
+    find = [[(!v->node || v->shares_leaf)]],
+    replace = [[!v->node]],
+    breaks = "views of parameters go to the tier of activations",
+    test = "spec/autograd/rest_spec.lua -f view",
   },
 }
