@@ -16,16 +16,17 @@ static box *check_region(lua_State *L)
     return b;
 }
 
-/* region_begin(inputs) -> region: what is recorded from here on is its own, until region_end or region_cancel */
+/* region_begin(name, inputs) -> region: what is recorded from here on is its own, until region_end or region_cancel */
 static int region_begin(lua_State *L)
 {
-    int        n;
-    gm_value **in = gm_push_values(L, 1, &n);
-    box       *b = lua_newuserdata(L, sizeof *b);
+    int         n;
+    const char *name = luaL_checkstring(L, 1);
+    gm_value  **in = gm_push_values(L, 2, &n);
+    box        *b = lua_newuserdata(L, sizeof *b);
     b->region = NULL;
     luaL_getmetatable(L, REGION);
     lua_setmetatable(L, -2);
-    L_TRY(L, gm_region_begin(gm_lua_rank(L), n, in, &b->region));
+    L_TRY(L, gm_region_begin(gm_lua_rank(L), name, n, in, &b->region));
     return 1;
 }
 
@@ -63,7 +64,7 @@ static int region_end(lua_State *L)
 int gm_open_region(lua_State *L)
 {
     static const gm_declaration functions[] = {
-        GM_FUNCTION("region_begin", region_begin, "inputs table"),
+        GM_FUNCTION("region_begin", region_begin, "name string, inputs table"),
         GM_FUNCTION("region_cancel", region_cancel, "region object"),
         GM_FUNCTION("region_end", region_end,
                     "region object, inputs table, inner table, results table, again function"),

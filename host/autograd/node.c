@@ -40,6 +40,7 @@ static void empty(gm_node *n)
     free(n->in); /* and the other lists (new_lists) */
     n->in = NULL;
     n->out = NULL;
+    n->saved = NULL;
     n->places = NULL;
     n->path = NULL;
     n->n_in = n->n_out = n->n_saved = 0;

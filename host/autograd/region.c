@@ -1,6 +1,7 @@
 /* region.c - see region.h. */
 #include "region.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "apply_blocks.h"
@@ -8,8 +9,10 @@
 
 struct gm_region {
     gm_rank       *rank;
+    char          *name;   /* in messages */
     gm_tape       *before; /* the rank's, while the region is recorded */
     gm_rank_moment moment;
+    gm_drawn       drawn; /* when it began; then, by the first run */
     gm_callback    again;
     int            n_in, n_out;
     unsigned       version[GM_REGION_INPUTS]; /* of the inputs' bytes, before the first run */
@@ -22,6 +25,7 @@ static void free_region(void *context)
     gm_callback_release(&g->again);
     gm_rank_forget(&g->moment);
     free(g->leaf_version);
+    free(g->name);
     free(g);
 }
 
@@ -33,20 +37,27 @@ void gm_region_cancel(gm_region *g)
     free_region(g);
 }
 
-gm_status gm_region_begin(gm_rank *r, int n_in, gm_value *const *in, gm_region **out)
+gm_status gm_region_begin(gm_rank *r, const char *name, int n_in, gm_value *const *in, gm_region **out)
 {
     if (n_in > GM_REGION_INPUTS)
-        return GM_FAIL(GM_EINVAL, "recompute: %d tensors as arguments; at most %d are allowed", n_in, GM_REGION_INPUTS);
+        return GM_FAIL(
+            GM_EINVAL,
+            "recompute: %s has %d tensors as arguments; at most %d are allowed. Make two regions of it, each "
+            "with arguments of its own",
+            name, n_in, GM_REGION_INPUTS);
     gm_region *g = calloc(1, sizeof *g);
     if (!g) return GM_FAIL(GM_ENOMEM, "no memory for a region");
-    gm_status st = gm_rank_remember(r, &g->moment);
+    g->name = strdup(name);
+    gm_status st = g->name ? gm_rank_remember(r, &g->moment) : GM_FAIL(GM_ENOMEM, "no memory for a region");
     if (st != GM_OK) {
+        free(g->name);
         free(g);
         return st;
     }
     g->rank = r;
     g->n_in = n_in;
     for (int i = 0; i < n_in; i++) g->version[i] = in[i]->local->storage->version;
+    g->drawn = r->drawn;
     g->before = gm_tape_set_aside(r);
     r->regions++;
     st = gm_tape_sketch(r);
@@ -70,20 +81,35 @@ static gm_status stand_in(gm_backward *b, int i, gm_value **out)
 }
 
 /* The results are to be what they were, and those that have gradients now need what they depend on. */
-static gm_status check_results(gm_backward *b, int n, gm_value *const *out)
+static gm_status check_results(gm_backward *b, const gm_region *g, gm_value *const *out)
 {
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < g->n_out; i++) {
         gm_spec have, *want = &b->node->out[i].spec;
         if (out[i]) have = gm_tape_spec(out[i]->local);
         bool same = out[i] && have.dtype == want->dtype && have.ndim == want->ndim &&
                     !memcmp(have.shape, want->shape, (size_t)want->ndim * sizeof *want->shape);
         if (same && (out[i]->requires_grad || !b->node->out[i].grad)) continue;
         return GM_FAIL(GM_EINVAL,
-                       "recompute: run again, the function gave another result %d than at first; it must depend on "
-                       "its arguments and on parameters alone",
-                       i + 1);
+                       "recompute: run again, %s gave another result %d than at first; it must depend on its arguments "
+                       "and on parameters alone",
+                       g->name, i + 1);
     }
     return GM_OK;
+}
+
+/* Other random numbers than those of the first run would make gradients of another function. */
+static gm_status check_drawn(const gm_region *g, gm_drawn again)
+{
+    gm_drawn first = g->drawn;
+    char     calls[96] = "the same number of times, but others";
+    if (first.calls == again.calls && first.keys == again.keys) return GM_OK;
+    if (first.calls != again.calls)
+        snprintf(calls, sizeof calls, "%llu time%s, at first %llu", (unsigned long long)again.calls,
+                 again.calls == 1 ? "" : "s", (unsigned long long)first.calls);
+    return GM_FAIL(GM_EINVAL,
+                   "recompute: run again, %s drew random numbers %s; it must depend on its arguments and on parameters "
+                   "alone, and the seed must stay until backward has run",
+                   g->name, calls);
 }
 
 /* What the region read beside its inputs is what it was, or the second run would give other numbers. Inputs are checked
@@ -93,8 +119,10 @@ static gm_status check_leaves(gm_backward *b, const gm_region *g)
     for (int i = g->n_in; i < b->node->n_in; i++) {
         const gm_value *leaf = b->node->in[i].leaf;
         if (!leaf || leaf->local->storage->version == g->leaf_version[i - g->n_in]) continue;
-        return GM_FAIL(GM_EINVAL, "recompute: a parameter that the function reads was changed in place after its first "
-                                  "run; go backward before you change it");
+        return GM_FAIL(GM_EINVAL,
+                       "recompute: a parameter that %s reads was changed in place after its first run; go "
+                       "backward before you change it",
+                       g->name);
     }
     return GM_OK;
 }
@@ -106,6 +134,7 @@ static gm_status run_again(gm_backward *b, gm_region *g, gm_value *const *in, gm
     gm_rank_moment moment;
     int            no_grad = r->no_grad;
     uint64_t       step = r->device->step.rng_step;
+    gm_drawn       drawn = r->drawn;
     GM_TRY(gm_rank_copy_moment(&g->moment, &moment));
     gm_rank_exchange(r, &moment);
     gm_tape *before = gm_tape_set_aside(r);
@@ -116,15 +145,17 @@ static gm_status run_again(gm_backward *b, gm_region *g, gm_value *const *in, gm
     r->device->step.rng_step = step;
     r->no_grad = no_grad;
     r->regions--;
-    *tape = gm_tape_take(r);
+    if (st == GM_OK) st = gm_tape_take_any(r, tape);
     gm_tape_restore(r, before);
     gm_rank_exchange(r, &moment);
     gm_rank_forget(&moment);
-    return st == GM_OK ? check_results(b, g->n_out, out) : st;
+    if (st == GM_OK) st = check_drawn(g, gm_rank_drawn_since(r, drawn));
+    return st == GM_OK ? check_results(b, g, out) : st;
 }
 
 /* Backward through what the second run recorded, from the gradients of the results. Results and their gradients belong
- * to the inner tape alone from then on, which lets them go as it runs. */
+ * to the inner tape alone from then on, which lets them go as it runs. A tape without nodes passes the gradients on:
+ * the results are inputs or parameters. */
 static gm_status run_back(gm_backward *b, gm_region *g, gm_tape *tape, gm_value **out)
 {
     gm_tape_job job = {.pass = GM_TAPE_WHOLE};
@@ -133,14 +164,14 @@ static gm_status run_back(gm_backward *b, gm_region *g, gm_tape *tape, gm_value 
         gm_value *seed = NULL;
         if (!gm_backward_grad(b, i)) continue;
         st = gm_gradient_value(b, i, &seed);
-        if (st == GM_OK && tape) st = gm_tape_seed(b->rank, tape, out[i], seed);
+        if (st == GM_OK) st = gm_tape_seed(b->rank, tape, out[i], seed);
         gm_value_release(seed);
         gm_tensor_release(b->node->out[i].grad);
         b->node->out[i].grad = NULL;
     }
     gm_release_all(g->n_out, out);
     memset(out, 0, (size_t)g->n_out * sizeof(gm_value *));
-    return st == GM_OK && tape ? gm_tape_run(b->rank, tape, &job) : st;
+    return st == GM_OK ? gm_tape_run(b->rank, tape, &job) : st;
 }
 
 static void give_inputs(gm_backward *b, gm_region *g, gm_value *const *in)
@@ -179,18 +210,28 @@ static bool is_one_of(const gm_value *v, int n, gm_value *const *list)
     return false;
 }
 
-/* The inputs, and behind them the leaves that the first run read. *all: an array of *n, of borrowed values. */
-static gm_status list_edges(gm_rank *r, gm_tape *t, int n_in, gm_value *const *in, gm_value *const *inner,
-                            gm_value ***all, int *n)
+/* What the first run had and gave. */
+typedef struct first_run {
+    int              n_in, n_out;
+    gm_value *const *in, *const *inner, *const *out;
+} first_run;
+
+/* The inputs, and behind them the leaves that the first run read or gave as results. *all: an array of *n, of borrowed
+ * values. */
+static gm_status list_edges(gm_rank *r, gm_tape *t, const first_run *f, gm_value ***all, int *n)
 {
-    if (t) GM_TRY(gm_tape_count(r, t));
-    int most = n_in + (t ? t->n_leaves : 0);
+    GM_TRY(gm_tape_count(r, t));
+    int most = f->n_in + t->n_leaves + f->n_out;
     *all = calloc((size_t)most + 1, sizeof **all);
     if (!*all) return GM_FAIL(GM_ENOMEM, "no memory for a region of %d leaves", most);
-    for (*n = 0; *n < n_in; ++*n) (*all)[*n] = in[*n];
-    for (int i = 0; t && i < t->n_leaves; i++) {
+    for (*n = 0; *n < f->n_in; ++*n) (*all)[*n] = f->in[*n];
+    for (int i = 0; i < t->n_leaves; i++) {
         gm_value *leaf = t->leaves[i].leaf;
-        if (leaf && !is_one_of(leaf, n_in, inner)) (*all)[(*n)++] = leaf;
+        if (leaf && !is_one_of(leaf, f->n_in, f->inner)) (*all)[(*n)++] = leaf;
+    }
+    for (int i = 0; i < f->n_out; i++) {
+        gm_value *v = f->out[i];
+        if (!v->node && !is_one_of(v, f->n_in, f->inner) && !is_one_of(v, *n, *all)) (*all)[(*n)++] = v;
     }
     return GM_OK;
 }
@@ -209,27 +250,39 @@ static gm_status check_inputs(const gm_region *g, gm_value *const *in)
     for (int i = 0; i < g->n_in; i++)
         if (in[i]->local->storage->version != g->version[i])
             return GM_FAIL(GM_EINVAL,
-                           "recompute: the function changed its argument %d (of its tensors) in place, and would find "
-                           "that the second time; write into a clone() of it",
-                           i + 1);
+                           "recompute: %s changed its argument %d (of its tensors) in place, and would find that the "
+                           "second time; write into a clone() of it",
+                           g->name, i + 1);
     return GM_OK;
 }
 
-static gm_status record(gm_region *g, gm_tape *t, gm_value *const *in, gm_value *const *inner, gm_value **results)
+/* A result has a gradient through the region only if the region computed it, or it is a leaf. */
+static gm_status check_origin(const gm_region *g, const gm_tape *t, const first_run *f)
+{
+    for (int i = 0; i < f->n_out; i++)
+        if (f->out[i]->node && f->out[i]->node->tape != t)
+            return GM_FAIL(GM_EINVAL,
+                           "recompute: result %d of %s was computed outside of it, and is not one of its arguments; "
+                           "pass it as an argument",
+                           i + 1, g->name);
+    return GM_OK;
+}
+
+static gm_status record(gm_region *g, gm_tape *t, const first_run *f, gm_value **results)
 {
     gm_value **all = NULL;
-    int        n = 0, n_in = g->n_in;
-    gm_status  st = list_edges(g->rank, t, n_in, in, inner, &all, &n);
+    int        n = 0;
+    gm_status  st = list_edges(g->rank, t, f, &all, &n);
     if (st == GM_OK) st = remember_leaves(g, n, all);
     if (st == GM_OK) {
         gm_record rec = {.name = "recompute",
                          .rule = region_rule,
                          .n_in = n,
                          .in = all,
-                         .n_out = g->n_out,
+                         .n_out = f->n_out,
                          .out = results,
-                         .n_saved = n_in,
-                         .saved = in,
+                         .n_saved = f->n_in,
+                         .saved = f->in,
                          .callback = {NULL, g, free_region}};
         st = gm_tape_record(g->rank, &rec);
     } else free_region(g);
@@ -241,16 +294,20 @@ gm_status gm_region_end(gm_region *g, gm_value *const *in, gm_value *const *inne
                         gm_callback again, gm_value **results)
 {
     gm_rank  *r = g->rank;
-    gm_tape  *t = gm_tape_take(r);
-    gm_status st = check_inputs(g, in);
+    gm_tape  *t = NULL;
+    first_run f = {g->n_in, n_out, in, inner, out};
+    gm_status st = gm_tape_take_any(r, &t);
+    g->drawn = gm_rank_drawn_since(r, g->drawn);
     gm_tape_restore(r, g->before);
     r->regions--;
     g->again = again;
     g->n_out = n_out;
+    if (st == GM_OK) st = check_inputs(g, in);
     if (st == GM_OK && n_out > GM_REGION_OUTPUTS)
         st = GM_FAIL(GM_EINVAL, "recompute: %d results; at most %d are allowed", n_out, GM_REGION_OUTPUTS);
+    if (st == GM_OK) st = check_origin(g, t, &f);
     for (int i = 0; i < n_out && st == GM_OK; i++) st = gm_value_detach(out[i], &results[i]);
-    if (st == GM_OK) st = record(g, t, in, inner, results);
+    if (st == GM_OK) st = record(g, t, &f, results);
     else free_region(g);
     gm_tape_free(t);
     if (st != GM_OK) gm_release_all(n_out, results);

@@ -1,7 +1,7 @@
 /* region.h - parts of a forward pass that keep nothing but their inputs, and run again in backward (Chen et al. 2016,
  * arXiv:1604.06174: rematerialization, activation checkpointing).
  *
- *     gm_region_begin(r, &region);                   // what is recorded from here on is a sketch: it holds nothing
+ *     gm_region_begin(r, name, ..., &region);        // what is recorded from here on is a sketch: it holds nothing
  *     ... forward of detached inputs ...
  *     gm_region_end(region, ..., again, results);    // one node stands for it
  *
@@ -12,21 +12,21 @@
  * added its terms.
  *
  * The traps: `again` must do what the first run did, whatever has changed since. Results of other dtypes or shapes are
- * refused, and so are inputs and parameters that were written in between. Other causes of other numbers are not
- * noticed. A region reads tensors that were computed outside of it only as inputs. */
+ * refused, other random calls (modules, number, kind, seed), and inputs and parameters that were written in between.
+ * Other causes of other numbers are not noticed. A region reads tensors that were computed outside of it only as inputs. */
 #ifndef GM_REGION_H
 #define GM_REGION_H
 
 #include "tape.h"
 
-#define GM_REGION_INPUTS  GM_MAX_SAVED
+#define GM_REGION_INPUTS  64
 #define GM_REGION_OUTPUTS 32
 
 typedef struct gm_region gm_region;
 
-/* Sets the rank's tape aside for a sketch (gm_tape_sketch) and remembers the moment. in: the inputs. GM_EINVAL: too
- * many of them. */
-gm_status gm_region_begin(gm_rank *r, int n_in, gm_value *const *in, gm_region **out);
+/* Sets the rank's tape aside for a sketch (gm_tape_sketch) and remembers the moment. name: of what runs, in messages;
+ * copied. in: the inputs. GM_EINVAL: too many of them. */
+gm_status gm_region_begin(gm_rank *r, const char *name, int n_in, gm_value *const *in, gm_region **out);
 /* The first run is over. in: the same inputs; inner: the leaves that stood for them. out: results that require a
  * gradient. again.call gets values that stand for the inputs and gives n_out results. results[n_out] receives the
  * results as values that depend on the inputs and on the parameters that were read. Takes the region, and `again`, also

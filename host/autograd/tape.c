@@ -17,6 +17,12 @@ void gm_tape_own(gm_tape *t)
     for (gm_node *n = t->first; n; n = n->next) n->refs++;
 }
 
+static gm_status open_tape(gm_rank *r)
+{
+    if (!r->tape) r->tape = calloc(1, sizeof *r->tape);
+    return r->tape ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for a tape");
+}
+
 gm_tape *gm_tape_take(gm_rank *r)
 {
     gm_tape *t = r->tape;
@@ -24,6 +30,14 @@ gm_tape *gm_tape_take(gm_rank *r)
     r->tape = NULL;
     gm_tape_own(t);
     return t;
+}
+
+gm_status gm_tape_take_any(gm_rank *r, gm_tape **out)
+{
+    GM_TRY(open_tape(r));
+    *out = gm_tape_set_aside(r);
+    gm_tape_own(*out);
+    return GM_OK;
 }
 
 gm_tape *gm_tape_set_aside(gm_rank *r)
@@ -35,7 +49,7 @@ gm_tape *gm_tape_set_aside(gm_rank *r)
 
 gm_status gm_tape_sketch(gm_rank *r)
 {
-    if (!(r->tape = calloc(1, sizeof *r->tape))) return GM_FAIL(GM_ENOMEM, "no memory for a tape");
+    GM_TRY(open_tape(r));
     r->tape->sketch = true;
     return GM_OK;
 }
@@ -115,12 +129,6 @@ gm_status gm_tape_count(gm_rank *r, gm_tape *t)
 
 /* ---- recording ---- */
 
-static gm_status open_tape(gm_rank *r)
-{
-    if (!r->tape) r->tape = calloc(1, sizeof *r->tape);
-    return r->tape ? GM_OK : GM_FAIL(GM_ENOMEM, "no memory for a tape");
-}
-
 static void fill_edge(edge *e, gm_value *v)
 {
     if (!v) return;
@@ -180,6 +188,17 @@ static gm_node *only_past(const gm_record *record)
     return past;
 }
 
+/* Bytes that the op read and no node computed: of a parameter, frozen or not, or of data, also through views. They stay
+ * when the node goes. */
+static bool is_constant(const gm_record *record, const gm_storage *s)
+{
+    for (int i = 0; i < record->n_in; i++) {
+        const gm_value *v = record->in[i];
+        if (v && v->local->storage == s && (!v->node || v->shares_leaf)) return true;
+    }
+    return false;
+}
+
 static void link_outputs(const gm_record *record, gm_node *n)
 {
     for (int i = 0; i < record->n_out; i++) {
@@ -188,18 +207,22 @@ static void link_outputs(const gm_record *record, gm_node *n)
         v->requires_grad = true;
         v->node = n;
         v->output = i;
+        v->shares_leaf = is_constant(record, v->local->storage);
         n->refs++;
     }
 }
 
 /* The lists of a node and its path are one block, which begins with n->in. */
-static bool new_lists(gm_node *n, size_t n_in, size_t n_out, const gm_rank *r)
+static bool new_lists(gm_node *n, const gm_record *record, const gm_rank *r)
 {
+    size_t n_in = (size_t)record->n_in, n_out = (size_t)record->n_out, n_saved = (size_t)record->n_saved;
     size_t places = r->mesh.n_axes ? n_in + n_out : 0, length = strlen(r->path) + 1;
-    n->in = calloc(1, n_in * sizeof *n->in + n_out * sizeof *n->out + places * sizeof *n->places + length);
+    n->in = calloc(1, n_in * sizeof *n->in + n_out * sizeof *n->out + n_saved * sizeof *n->saved +
+                          places * sizeof *n->places + length);
     if (!n->in) return false;
     n->out = (output *)(n->in + n_in);
-    n->path = (char *)(n->out + n_out);
+    n->saved = (gm_saved *)(n->out + n_out);
+    n->path = (char *)(n->saved + n_saved);
     if (places) {
         n->places = (place *)n->path;
         n->path = (char *)(n->places + places);
@@ -211,7 +234,7 @@ static bool new_lists(gm_node *n, size_t n_in, size_t n_out, const gm_rank *r)
 static gm_status new_node(gm_rank *r, const gm_record *record, gm_node **out)
 {
     gm_node *n = *out = calloc(1, sizeof *n);
-    if (n && new_lists(n, (size_t)record->n_in, (size_t)record->n_out, r)) return GM_OK;
+    if (n && new_lists(n, record, r)) return GM_OK;
     free(n);
     return GM_FAIL(GM_ENOMEM, "no memory for a tape node");
 }
@@ -237,14 +260,6 @@ static void fill_node(gm_node *n, const gm_record *record, bool sketch)
     for (int i = 0; i < n->n_saved; i++) gm_saved_keep(&n->saved[i], record->saved[i]);
     for (int i = 0; i < n->n_out; i++)
         if (record->out[i]) n->out[i].spec = gm_tape_spec(record->out[i]->local);
-}
-
-/* Bytes that the op read and no node computed: of a frozen parameter, or of data. They stay when the node goes. */
-static bool is_constant(const gm_record *record, const gm_storage *s)
-{
-    for (int i = 0; i < record->n_in; i++)
-        if (record->in[i] && !record->in[i]->node && record->in[i]->local->storage == s) return true;
-    return false;
 }
 
 /* What the node keeps comes to rest in the rank's tier, unless it is small, constant, in use, or rests somewhere

@@ -18,7 +18,7 @@
 #include "value.h"
 #include "work.h"
 
-#define GM_MAX_SAVED 8
+#define GM_MAX_SAVED 8 /* slots that an op fills; a region has more */
 
 typedef struct gm_tape     gm_tape; /* struct gm_node: value.h */
 typedef struct gm_backward gm_backward;
@@ -70,6 +70,8 @@ void        gm_node_forget(gm_value *v);    /* it is not, any more */
 /* Takes the recorded tape off the rank, which begins a new one at the next op; NULL: nothing was recorded. The caller
  * owns the tape, and the tape owns its nodes. */
 gm_tape *gm_tape_take(gm_rank *r);
+/* The same, but an empty tape where nothing was recorded: gradients of leaves can go through that, too. */
+gm_status gm_tape_take_any(gm_rank *r, gm_tape **out);
 /* Sets the rank's tape aside. The rank records on another tape until gm_tape_restore, which drops that one. */
 gm_tape *gm_tape_set_aside(gm_rank *r);
 void     gm_tape_restore(gm_rank *r, gm_tape *before);

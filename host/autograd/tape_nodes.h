@@ -57,7 +57,7 @@ struct gm_node {
     edge       *in;
     output     *out;
     place      *places; /* of the inputs, then of the outputs; NULL on a mesh without axes */
-    gm_saved    saved[GM_MAX_SAVED];
+    gm_saved   *saved;
     int64_t     extra[2 * GM_MAX_DIMS];
     gm_callback callback;
     bool        unbinds; /* of gm_unbind: its outputs are slices of its input, of dimension extra[0]; */

@@ -45,6 +45,7 @@ typedef struct gm_value {
     bool          requires_grad; /* a leaf that wants a gradient, or a result computed from one */
     bool          keeps_grad;    /* computed, and its gradient is asked for: gm_value_retain_grad */
     bool          guarded;       /* shares the bytes of a computed value that requires a gradient: see gm_value_write */
+    bool          shares_leaf;   /* computed, and a view of the bytes of one that no node computed */
     gm_parameter *param;         /* NULL: no gradient ends here */
 
     gm_node *node;   /* what computed it, counted; NULL: a leaf */

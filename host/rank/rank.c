@@ -248,7 +248,14 @@ gm_status gm_rank_next_stream(gm_rank *r, uint32_t purpose, gm_stream *out)
     }
     *out = (gm_stream){.key = gm_stream_key(r->seed, purpose, gm_mix64(path + gm_mix64(s->calls))), .step = -1};
     s->calls++;
+    r->drawn.calls++;
+    r->drawn.keys += out->key;
     return GM_OK;
+}
+
+gm_drawn gm_rank_drawn_since(const gm_rank *r, gm_drawn then)
+{
+    return (gm_drawn){r->drawn.calls - then.calls, r->drawn.keys - then.keys};
 }
 
 void gm_rank_begin_step(gm_rank *r)

@@ -15,6 +15,11 @@ struct gm_stored;
 struct gm_value;
 struct gm_tier;
 
+/* Random calls since the rank was made: how many, and the sum of their streams' keys, in any order. */
+typedef struct gm_drawn {
+    uint64_t calls, keys;
+} gm_drawn;
+
 typedef struct gm_rank {
     int             rank, world;
     gm_mesh         mesh;
@@ -66,6 +71,7 @@ typedef struct gm_rank {
 
     struct gm_site *sites; /* calls so far in this step, by module path */
     uint32_t        n_sites, site_room;
+    gm_drawn        drawn;
 } gm_rank;
 
 /* What this file knows of a rank; host/life.h makes the whole of it. */
@@ -109,6 +115,8 @@ void gm_rank_place(gm_rank *r, const char *op);
 /* The stream of the next random call at the current path: site = (path, calls so far there in this
  * step). The step coordinate is read from the step block when the kernel runs. */
 gm_status gm_rank_next_stream(gm_rank *r, uint32_t purpose, gm_stream *out);
+/* What was drawn since then (r->drawn). Two runs of one function that draw the same have equal ones. */
+gm_drawn gm_rank_drawn_since(const gm_rank *r, gm_drawn then);
 /* Advances messages under way, if there are any (gm_comm_poll). Long computations call it now and then. */
 gm_status gm_rank_poll(gm_rank *r);
 /* A new step or evaluation pass begins: call counters restart. */

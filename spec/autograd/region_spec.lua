@@ -2,6 +2,7 @@
 local gm = require "ganymede"
 local core = require "ganymede.core"
 local auxiliary = require "ganymede.nn.auxiliary"
+local region = require "ganymede.nn.region"
 local nn = gm.nn
 local ops = gm.ops
 
@@ -123,6 +124,44 @@ describe("a region", function()
     end)
   end)
 
+  it("hands an argument on, or a parameter, with its gradient", function()
+    local function add_up(list)
+      local sum
+      for _, t in ipairs(list) do sum = sum and ops.add(sum, ops.square(t):sum()) or ops.square(t):sum() end
+      return sum
+    end
+    local function same(a) return a end
+    local function other() return w end
+    local function both(a) return a, w, ops.matmul(a, w), a end
+    for _, fn in ipairs { same, other, both } do
+      compare({ x, w }, function(in_region) return add_up { as_region(in_region, fn, x) } end)
+      compare({ x, w }, function(in_region) return add_up { as_region(in_region, fn, ops.mul(x, 3)) } end)
+    end
+    compare({ x, w }, function(in_region)
+      return add_up { as_region(in_region, function(a) return as_region(in_region, both, a) end, x) }
+    end)
+  end)
+
+  it("takes 64 tensors as arguments, and refuses 65", function()
+    local list = {}
+    for i = 1, 64 do list[i] = leaf({ 3 }, 100 + i):keep() end
+    local function weighed(...)
+      local sum
+      for i = 1, select("#", ...) do
+        local term = ops.mul(ops.square((select(i, ...))), i)
+        sum = sum and ops.add(sum, term) or term
+      end
+      return sum
+    end
+    compare(list, function(in_region) return as_region(in_region, weighed, unpack(list)):sum() end)
+    list[65] = leaf({ 3 }, 7)
+    local ok, why = pcall(gm.recompute, weighed, unpack(list))
+    assert.is_false(ok)
+    assert.truthy(why:find("the function has 65 tensors as arguments; at most 64 are allowed", 1, true), why)
+    assert.equal(0, core.no_grad(0))
+    compare({ x, w }, function(in_region) return as_region(in_region, layers, x):sum() end)
+  end)
+
   it("leaves a result alone that nobody goes back from", function()
     compare({ x, w }, function(in_region)
       local p, q = as_region(in_region, function(a) return ops.square(a), ops.matmul(a, w) end, x)
@@ -205,6 +244,13 @@ describe("a region", function()
     end, "pass it as an argument")
   end)
 
+  it("refuses a result from outside that is no argument", function()
+    refused(function()
+      local a = ops.mul(x, 2)
+      gm.recompute(function(b) return ops.matmul(b, w), a end, x)
+    end, "result 2 of the function was computed outside")
+  end)
+
   it("refuses results that are tables", function()
     refused(function() gm.recompute(function(a) return { a } end, x) end, "result 1 is a table")
   end)
@@ -216,6 +262,49 @@ describe("a region", function()
       rows = 3
       y:sum():backward()
     end, "gave another result 1")
+  end)
+
+  it("refuses a second run that draws other random numbers, and names its module", function()
+    local both = nn.Sequential(nn.Dropout(0.5), nn.Dropout(0.5))
+    local calls, first
+    local function dropped(a)
+      a = ops.matmul(a, w)
+      for _ = 1, calls do a = first(a) end
+      return a
+    end
+    local function twice(change, words)
+      calls, first = 2, both[1]
+      core.set_seed(7)
+      refused(function()
+        local y = gm.recompute(dropped, x)
+        change()
+        y:sum():backward()
+      end, words)
+    end
+    twice(function() calls = 1 end, "the function drew random numbers 1 time, at first 2")
+    twice(function() calls = 3 end, "drew random numbers 3 times, at first 2")
+    twice(function() first = both[2] end, "the same number of times, but others")
+    twice(function() core.set_seed(8) end, "the same number of times, but others")
+    core.set_seed(7)
+  end)
+
+  it("names the module that drew other random numbers", function()
+    local Odd, once = nn.class("SpecOdd", nil, false), false
+    function Odd:build() self.drop = nn.Dropout(0.5) end
+    function Odd:forward(a) return once and ops.matmul(a, w) or self.drop(ops.matmul(a, w)) end
+    local model = nn.Sequential(nn.Dropout(0.5), Odd {})
+    region.mark(model, { "^2$" })
+    local function once_again(words)
+      once = false
+      refused(function()
+        local y = model(x)
+        once = true
+        y:sum():backward()
+      end, words)
+    end
+    once_again "run again, 2 drew random numbers 0 times, at first 1"
+    region.mark(model, { sections = "1-2" })
+    once_again "run again, 1 to 2 drew random numbers 1 time, at first 2"
   end)
 
   it("runs in the mode of its first run", function()

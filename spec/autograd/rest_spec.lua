@@ -104,6 +104,28 @@ describe("what a tape keeps on a disk", function()
     end)
   end)
 
+  it("is no view of a parameter or of data, whatever it passed through", function()
+    local function same(a, b) return a, b end
+    local views = {
+      function(t) return t:transpose(1, 2) end, function(t) return t:reshape(ROWS * COLUMNS):reshape(ROWS, COLUMNS) end,
+      function(t) return t:narrow(1, 1, ROWS) end, function(t) return (gm.recompute(same, t, x)) end,
+      function(t) return gm.recompute(function(a) return a:transpose(1, 2) end, t):reshape(ROWS, COLUMNS) end,
+      function(t) return t:reshape(1, ROWS, COLUMNS):select(1, 1) end,
+      function(t) return t:reshape(1, ROWS, COLUMNS):unbind(1) end,
+    }
+    for _, view in ipairs(views) do
+      gm.scope(function()
+        local frozen, computed, other = number(3):keep(), ops.tanh(x), ops.tanh(w)
+        local y = ops.matmul(ops.mul(ops.matmul(view(computed), view(frozen)), view(x)), view(w))
+        local z = gm.recompute(function(a, b) return ops.matmul(a, b) end, y, view(w))
+        ops.matmul(z, view(other))
+        assert.same({ false, false, false }, { core.rests(frozen), core.rests(w), core.rests(x) })
+        assert.same({ true, true, true }, { core.rests(computed), core.rests(y), core.rests(other) })
+        z:sum():backward()
+      end)
+    end
+  end)
+
   it("is not what is smaller than `least`", function()
     tier:rest(false, true, BYTES + 1)
     gm.scope(function() layers(3):sum():backward() end)

@@ -103,14 +103,16 @@ end
 --- Whether a call now can be a region: something is recorded, and for backward.
 function region.is_wanted() return core.no_grad(0) == 0 and first_runs == 0 end
 
---- fn(...) as a region.
-function region.run(fn, ...)
+local function run_named(name, fn, ...)
   if not region.is_wanted() then return fn(...) end
   local given = sorted(select("#", ...), ...)
-  local open = core.region_begin(given.tensors)
+  local open = core.region_begin(name, given.tensors)
   first_runs = first_runs + 1
   return finish(open, pcall(tensor.scope, first_run, open, fn, given))
 end
+
+--- fn(...) as a region.
+function region.run(fn, ...) return run_named("the function", fn, ...) end
 
 local function put_modes(list, modes)
   local before = {}
@@ -124,11 +126,12 @@ local function put_back(list, modes, ok, ...)
   return ...
 end
 
---- forward(...), a call of these modules, as a region. Its second run is in their modes (training or not) of the first.
-function region.run_modules(list, forward, ...)
+--- forward(...), a call of these modules, as a region that messages name so. Its second run is in their modes
+-- (training or not) of the first.
+function region.run_modules(name, list, forward, ...)
   local modes = {}
   for i, each in ipairs(list) do modes[i] = each._module.training end
-  return region.run(function(...)
+  return run_named(name, function(...)
     local before = put_modes(list, modes)
     return put_back(list, before, pcall(forward, ...))
   end, ...)
@@ -138,10 +141,10 @@ end
 -- region then keeps: recompute_join(...) -> arguments.
 function region.run_module(m, forward, ...)
   if not region.is_wanted() then return forward(m, ...) end
-  local join = m.recompute_join
+  local join, name = m.recompute_join, m:path() == "" and "the model" or m:path()
   local function of_module(...) return forward(m, ...) end
-  if not join then return region.run_modules(m:modules(), of_module, ...) end
-  return tensor.scope(function(...) return region.run_modules(m:modules(), of_module, join(...)) end, ...)
+  if not join then return region.run_modules(name, m:modules(), of_module, ...) end
+  return tensor.scope(function(...) return region.run_modules(name, m:modules(), of_module, join(...)) end, ...)
 end
 
 -- ---------------------------------------------------------------- which modules

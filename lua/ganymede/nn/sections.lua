@@ -50,6 +50,11 @@ local function modules_of(list, r)
   return out
 end
 
+local function name_of(list, r)
+  local first, last = sections.name(list, r.first), sections.name(list, r.last)
+  return r.first == r.last and first or ("%s to %s"):format(first, last)
+end
+
 local run
 
 -- The sections of r as a region. given: values, which are released before it runs, if what it keeps replaces them.
@@ -58,7 +63,8 @@ local function run_region(list, r, given, is_first)
   local values = join and packed(join(unpack(given, 1, given.n))) or given
   if not is_first then drop(given, values) end
   local function forward(...) return run(list, r.inside, r.first, r.last, ...) end
-  local results = packed(region.run_modules(modules_of(list, r), forward, unpack(values, 1, values.n)))
+  local name, modules = name_of(list, r), modules_of(list, r)
+  local results = packed(region.run_modules(name, modules, forward, unpack(values, 1, values.n)))
   drop(values, given, results)
   return results
 end
