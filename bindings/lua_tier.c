@@ -86,6 +86,33 @@ static int stats(lua_State *L)
     return 1;
 }
 
+/* t:record(on): from now on it is noted when the disk moves bytes; false: no more */
+static int record(lua_State *L)
+{
+    gm_disk_spans *s = gm_tier_spans(gm_check_tier(L, 1));
+    if (s) gm_disk_spans_set(s, lua_toboolean(L, 2));
+    return 0;
+}
+
+/* t:recorded() -> list of { what = "read", "write" or "wait", begin, finish (seconds of core.executor_clock), bytes },
+ * in the order of their ends; how many were lost for lack of memory */
+static int recorded(lua_State *L)
+{
+    static const char *const names[] = {"read", "write", "wait"};
+    gm_disk_spans           *s = gm_tier_spans(gm_check_tier(L, 1));
+    lua_newtable(L);
+    for (size_t i = 0; s && i < s->n; i++) {
+        lua_createtable(L, 0, 4);
+        gm_set_text(L, "what", names[s->list[i].what]);
+        gm_set_number(L, "begin", s->list[i].begin);
+        gm_set_number(L, "finish", s->list[i].end);
+        gm_set_number(L, "bytes", (double)s->list[i].bytes);
+        lua_rawseti(L, -2, (int)i + 1);
+    }
+    lua_pushnumber(L, s ? (lua_Number)s->lost : 0);
+    return 2;
+}
+
 /* t:close(): nothing more comes to rest in it; what rests there stays */
 static int close(lua_State *L)
 {
@@ -112,6 +139,8 @@ int gm_open_tier(lua_State *L)
         GM_FUNCTION("rest_parameter", rest_parameter, "tier object, parameter tensor, least number"),
         GM_FUNCTION("end_step", end_step, "tier object"),
         GM_FUNCTION("stats", stats, "tier object"),
+        GM_FUNCTION("record", record, "tier object, on boolean"),
+        GM_FUNCTION("recorded", recorded, "tier object"),
         GM_FUNCTION("close", close, "tier object"),
         GM_LAST_FUNCTION};
     static const gm_declaration functions[] = {GM_FUNCTION("tier", tier, "kind string, folder string, ring number"),

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 #include "../files/files.h"
 
@@ -23,6 +22,8 @@ struct gm_disk_transfer {
     bool              write;
     uint64_t          at;
     char             *memory;
+    double            begun;
+    size_t            bytes;
     size_t            rest;      /* bytes that no piece has taken up yet */
     int               under_way; /* pieces */
     gm_disk_transfer *next;      /* of those with a rest */
@@ -39,6 +40,7 @@ struct gm_disk {
     const gm_disk_way *way;
     void              *state; /* of the way */
     gm_disk_stats      stats;
+    gm_disk_spans      spans;
     gm_disk_piece     *pieces, *spare; /* depth of them; spare: not under way */
     int                under_way;
     gm_disk_transfer  *first, **end; /* transfers with a rest, in order */
@@ -50,13 +52,6 @@ struct gm_disk {
 };
 
 static uint64_t rounded(uint64_t bytes) { return (bytes + GM_DISK_ALIGN - 1) / GM_DISK_ALIGN * GM_DISK_ALIGN; }
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static void say(const gm_disk *d, const char *text)
 {
@@ -307,8 +302,11 @@ static void settle(gm_disk *d, gm_disk_piece *p)
 {
     while (account(d, p) == GM_OK && p->rest && d->broken == GM_OK)
         if (hand_over(d, p)) return;
-    p->of->under_way--;
+    gm_disk_transfer *t = p->of;
+    t->under_way--;
     d->under_way--;
+    if (!t->under_way && !t->rest)
+        gm_disk_spans_add(&d->spans, t->write ? GM_DISK_WRITING : GM_DISK_READING, t->begun, t->bytes);
     p->next = d->spare;
     d->spare = p;
 }
@@ -356,7 +354,8 @@ static gm_status begin(gm_disk *d, bool write, uint64_t at, void *memory, size_t
                        bytes, (unsigned long long)at, (unsigned long long)d->stats.size, memory);
     gm_disk_transfer *t = calloc(1, sizeof *t);
     if (!t) return GM_FAIL(GM_ENOMEM, "no memory for a transfer");
-    *t = (gm_disk_transfer){.write = write, .at = at, .memory = memory, .rest = bytes};
+    *t = (gm_disk_transfer){
+        .write = write, .at = at, .memory = memory, .begun = gm_disk_now(), .bytes = bytes, .rest = bytes};
     if (bytes) {
         *d->end = t;
         d->end = &t->next;
@@ -408,13 +407,14 @@ static gm_status no_answer(gm_disk *d)
 
 gm_status gm_disk_wait(gm_disk *d, gm_disk_transfer *t)
 {
-    double begun = now();
-    bool   lost = false;
+    double begun = gm_disk_now();
+    bool   lost = false, waits = is_under_way(d, t);
     while (is_under_way(d, t) && !lost) {
         lost = !reap(d, d->set.deadline);
         if (lost) (void)no_answer(d);
     }
-    d->stats.waited += now() - begun;
+    d->stats.waited += gm_disk_now() - begun;
+    if (waits) gm_disk_spans_add(&d->spans, GM_DISK_WAITING, begun, 0);
     forget(d, t);
     if (!lost) {
         free(t);
@@ -426,6 +426,8 @@ gm_status gm_disk_wait(gm_disk *d, gm_disk_transfer *t)
 }
 
 gm_disk_stats gm_disk_stats_of(const gm_disk *d) { return d->stats; }
+
+gm_disk_spans *gm_disk_spans_of(gm_disk *d) { return &d->spans; }
 
 void gm_disk_close(gm_disk *d)
 {
@@ -439,6 +441,7 @@ void gm_disk_close(gm_disk *d)
         d->lost = t->next;
         free(t);
     }
+    gm_disk_spans_free(&d->spans);
     free(d->folder);
     free(d->pieces);
     free(d->holes);

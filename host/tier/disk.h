@@ -20,6 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "../../kernels/status.h"
+#include "spans.h"
 
 #define GM_DISK_ALIGN ((size_t)4096) /* addresses, places and numbers of bytes are multiples of it */
 
@@ -71,5 +72,7 @@ gm_status gm_disk_wait(gm_disk *d, gm_disk_transfer *t);
 bool gm_disk_is_done(gm_disk *d, gm_disk_transfer *t);
 
 gm_disk_stats gm_disk_stats_of(const gm_disk *d);
+/* When it moved bytes, if that is recorded (gm_disk_spans_set); borrowed. */
+gm_disk_spans *gm_disk_spans_of(gm_disk *d);
 
 #endif

@@ -125,6 +125,8 @@ gm_tier_stats gm_tier_stats_of(const gm_tier *t)
     return s;
 }
 
+gm_disk_spans *gm_tier_spans(gm_tier *t) { return t->disk ? gm_disk_spans_of(t->disk) : NULL; }
+
 /* ---- bytes that come and go ---- */
 
 static void leave_ring(object *o)

@@ -81,5 +81,7 @@ void gm_tier_discard(gm_storage *s);
 void          gm_tier_end_step(gm_tier *t);
 gm_status     gm_tier_settle(gm_tier *t); /* waits until all that goes back is written */
 gm_tier_stats gm_tier_stats_of(const gm_tier *t);
+/* When its disk moved bytes, if that is recorded (gm_disk_spans_set); NULL: it has no disk. Borrowed. */
+gm_disk_spans *gm_tier_spans(gm_tier *t);
 
 #endif

@@ -159,6 +159,8 @@ describe("an index of several files", function()
     refused(folder, "'x' is not in the file b.safetensors")
     index '"x":"a.safetensors","y":"a.safetensors","z":"b.safetensors"'
     refused(folder, "is not in the file")
+    index '"x":"b.safetensors","y":"a.safetensors"' -- each is in the other file
+    refused(folder, "is not in the file [ab].safetensors")
     index '"y":"b.safetensors","x":"../a.safetensors"'
     refused(folder, "names the file '../a.safetensors', which is not beside it")
     index '"x":"a.safetensors","y":7'

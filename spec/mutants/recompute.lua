@@ -194,7 +194,7 @@ return {
     find = [[if (u > newest) newest = u;]],
     replace = [[newest = u;]],
     breaks = "something in use has to leave the ring",
-    test = "unit tier_random",
+    test = "unit space_window",
   },
   {
     name = "700-state-sign", file = "kernels/states.h",

@@ -6,15 +6,17 @@
 --
 -- A trace has the phases of the loop (ranks.phase) and, if a pipeline schedule runs, every action of its executor. The
 -- file has the array format of Chrome's trace events, with a process for each rank. Thread 0 is the computing of a
--- stage (arguments: micro_batch, chunk, and how long it waited before), thread 1 the phases. Asynchronous events are
--- messages: a send from its begin until it is done, a receive from the time when it was posted until it arrived. Times
--- are in microseconds on the clock of the machine. The trap: ranks on several machines have several clocks, so compare
--- only times of one machine.
+-- stage (arguments: micro_batch, chunk, and how long it waited before), thread 1 the phases. Thread 2 shows when the
+-- rank did nothing but wait for its disk (offload). Asynchronous events are messages and transfers of the disk: a send
+-- from its begin until it is done, a receive from the time when it was posted until it arrived, a read or a write
+-- until the program noticed its end. Times are in microseconds on the clock of the machine. The trap: ranks on several
+-- machines have several clocks, so compare only times of one machine.
 -- @module ganymede.observe.trace
 local account = require "ganymede.schedules.account"
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
+local log = require "ganymede.base.log"
 local options = require "ganymede.base.options"
 local ranks = require "ganymede.job.ranks"
 local draw_svg = require "ganymede.schedules.draw_svg"
@@ -80,6 +82,16 @@ local function message(rank, id, event, first)
     microseconds(event.finish - first))
 end
 
+-- Adds a transfer of the disk, or a time of waiting for one.
+local function disk_line(rank, id, span, first)
+  if span.what == "wait" then
+    return complete(rank, 2, "waits for the disk", span.begin - first, span.finish - first)
+  end
+  local head = ('{"name":"disk %s","cat":"disk","id":"%d.%d","pid":%d,"tid":2'):format(span.what, rank, id, rank)
+  return ('%s,"ph":"b","ts":%s,"args":{"bytes":%d}},\n%s,"ph":"e","ts":%s}'):format(head,
+    microseconds(span.begin - first), span.bytes, head, microseconds(span.finish - first))
+end
+
 local function action_line(rank, id, event, first)
   if geometry.is_transfer { event.action } then return message(rank, id, event, first) end
   return complete(rank, 0, event.action, event.begin - first, event.finish - first,
@@ -99,7 +111,7 @@ local function earliest(records)
 end
 
 --- Returns the text of a trace file. records: a list of { rank, stage, phases = list of { name, begin, finish }, runs =
--- list of lists of events of core.executor_events }, with times in seconds.
+-- list of lists of events of core.executor_events, disk = what tier:recorded returns, or nil }, with times in seconds.
 function trace.chrome(records)
   local lines, first = {}, earliest(records)
   local function add(line) lines[#lines + 1] = line end
@@ -116,6 +128,11 @@ function trace.chrome(records)
         id = id + 1
         add(action_line(rank, id, event, first))
       end
+    end
+    if #(record.disk or {}) > 0 then add(named(rank, 2, "thread_name", "disk")) end
+    for _, span in ipairs(record.disk or {}) do
+      id = id + 1
+      if span.begin >= first then add(disk_line(rank, id, span, first)) end
     end
   end
   return "[\n" .. table.concat(lines, ",\n") .. "\n]\n"
@@ -159,13 +176,14 @@ function trace.attach(engine, opt)
   opt = options.check("trace.attach", attach_options, opt, 2)
   local inner = engine.schedule
   local self = setmetatable({ engine = engine, inner = inner, steps = opt.steps, updates = 0, phases = {}, runs = {},
-                              last = -math.huge, recording = true }, Recorder)
+                              disk = {}, last = -math.huge, recording = true }, Recorder)
   engine.schedule = setmetatable({
     forward_backward_step = function(_, e, iter, run_opt)
       return self:take(run_opt and run_opt.forward_only, inner:forward_backward_step(e, iter, run_opt))
     end,
   }, { __index = inner })
   ranks.on_phase = function(name) self:enter(name) end
+  if engine.tier then engine.tier:record(true) end
   return self
 end
 
@@ -173,6 +191,11 @@ end
 function Recorder:stop()
   if not self.recording then return end
   self.recording, self.engine.schedule, ranks.on_phase = false, self.inner, nil
+  local tier, lost = self.engine.tier, nil
+  if not tier then return end
+  tier:record(false)
+  self.disk, lost = tier:recorded()
+  if lost > 0 then log.info("trace: no memory for %d transfers of the disk", lost) end
 end
 
 -- Whether this rank represents its stage in a picture: it is the first along every other axis.
@@ -185,7 +208,8 @@ end
 
 local function all_records(self)
   local own = { rank = core.rank(), stage = (ranks.stage()), first = stands_for_stage(),
-    phases = json.array(self.phases), runs = json.array(self.runs) }
+    phases = json.array(self.phases), runs = json.array(self.runs), 
+    disk = json.array(self.disk) }
   for _, events in ipairs(self.runs) do json.array(events) end
   local records = {}
   for i, text in ipairs(ranks.texts(json.encode(own))) do
