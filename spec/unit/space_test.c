@@ -22,7 +22,7 @@ static int leaves(const uint64_t times[4], size_t bytes, int *first)
     return n;
 }
 
-void space_window(void **state)
+void gm_test_space_window(void **state)
 {
     const uint64_t S = GM_SPACE_STAYS;
     int            first;
