@@ -294,4 +294,32 @@ return {
     breaks = "views of parameters go to the tier of activations",
     test = "spec/autograd/rest_spec.lua -f view",
   },
+  {
+    name = "754-placement-order", file = "lua/ganymede/plan/placement/choose.lua",
+    find = [[if a.cost ~= b.cost then return a.cost < b.cost end]],
+    replace = [[if a.bound ~= b.bound then return a.bound < b.bound end]],
+    breaks = "a placement saves the most memory, not the most time",
+    test = "spec/plan/placement_choose_spec.lua",
+  },
+  {
+    name = "755-placement-bound", file = "lua/ganymede/plan/placement/choose.lua",
+    find = [[beside[c.key] = c.peak - c.bound]],
+    replace = [[beside[c.key] = c.peak]],
+    breaks = "one placement that needs too much stands for all that rest the same kinds",
+    test = "spec/plan/placement_choose_spec.lua",
+  },
+  {
+    name = "756-placement-limit", file = "lua/ganymede/plan/placement/init.lua",
+    find = [[local limit = memory - BESIDE]],
+    replace = [[local limit = memory + BESIDE]],
+    breaks = "a placement needs more than offload.memory",
+    test = "spec/plan/placement_spec.lua",
+  },
+  {
+    name = "757-disk-waits", file = "host/tier/disk.c",
+    find = [[if (waits) gm_disk_spans_add]],
+    replace = [[if (!waits) gm_disk_spans_add]],
+    breaks = "a trace shows waits for the disk where there were none",
+    test = "unit disk_random",
+  },
 }

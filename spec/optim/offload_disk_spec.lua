@@ -61,6 +61,24 @@ describe("parameters and gradients on a disk #ranks", function()
   before_each(function() folder = shell.temporary_folder() end)
   after_each(function() shell.remove(folder) end)
 
+  it("appear in a trace: what the disk moves, and when the rank waits for it", function()
+    local stats = run(folder, 1, {}, all, { flags = { "--trace", "trace.json" } })
+    local moved, waited, open = 0, 0, {}
+    for _, event in ipairs(json.decode(shell.read(folder .. "/trace.json"), "trace")) do
+      if event.cat == "disk" and event.ph == "b" then
+        open[event.id], moved = event.ts, moved + event.args.bytes
+      elseif event.cat == "disk" then
+        assert.is_true(event.ts >= open[event.id])
+      elseif event.name == "waits for the disk" then
+        waited = waited + event.dur / 1e6
+      end
+    end
+    local offload = stats.ranks[1].offload
+    assert.is_true(moved > 0.5 * (offload.read_bytes + offload.written_bytes)) -- the first writes came before it
+    assert.is_true(moved <= offload.read_bytes + offload.written_bytes)
+    assert.is_true(waited > 0 and waited <= offload.waited_seconds + 1e-3)
+  end)
+
   for _, case in ipairs {
     { "AdamW", 1, {} },
     { "SGD with momentum", 1, { "optimizer={type='SGD',lr=0.1,momentum=0.9,nesterov=true}" } },

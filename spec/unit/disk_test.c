@@ -107,6 +107,23 @@ static void exercise(gm_disk *d, int steps, uint64_t seed, uint64_t *read, uint6
     }
 }
 
+/* What was recorded adds up to the statistics. A wait that found its transfer done is no span; it takes microseconds. */
+static void check_spans(const gm_disk_spans *spans, const gm_disk_stats *s)
+{
+    uint64_t bytes[2] = {0};
+    double   waited = 0;
+    for (size_t i = 0; i < spans->n; i++) {
+        const gm_disk_span *span = &spans->list[i];
+        assert_true(span->end >= span->begin);
+        if (span->what == GM_DISK_WAITING) waited += span->end - span->begin;
+        else bytes[span->what] += span->bytes;
+    }
+    assert_int_equal(spans->lost, 0);
+    assert_int_equal(bytes[GM_DISK_READING], s->read);
+    assert_int_equal(bytes[GM_DISK_WRITING], s->written);
+    assert_true(waited <= 1.01 * s->waited + 1e-3 && waited >= 0.8 * s->waited);
+}
+
 void gm_test_disk_random(void **state)
 {
     (void)state;
@@ -121,8 +138,10 @@ void gm_test_disk_random(void **state)
                                             .buffered = settings[i].buffered},
                         &d));
         assert_empty();
+        gm_disk_spans_set(gm_disk_spans_of(d), true);
         exercise(d, 400, i, &read, &written);
         gm_disk_stats s = gm_disk_stats_of(d);
+        check_spans(gm_disk_spans_of(d), &s);
         assert_true(s.read == read && s.written == written && s.reserved == 0 && s.waited > 0);
         assert_true(s.size <= 3 * SLOTS * 9 * BLOCK);
         assert_false(s.io_uring && settings[i].threads);
