@@ -294,4 +294,25 @@ return {
     breaks = "views of parameters go to the tier of activations",
     test = "spec/autograd/rest_spec.lua -f view",
   },
+  {
+    name = "737-chance-place", file = "host/optim/chance.c",
+    find = [[if (whole) a->box.ndim = 0;]],
+    replace = [[a->box.ndim = 0;]],
+    breaks = "an element's random word is that of its place in the part of a rank",
+    test = "spec/optim/chance_ranks_spec.lua -f weights",
+  },
+  {
+    name = "738-chance-name", file = "host/optim/optimizer.c",
+    find = [[if (n++ && (one || bytes > most)) break;]],
+    replace = [[if (n++ && bytes > most && most) break;]],
+    breaks = "parameters that are rounded by chance share a call, and its place",
+    test = "spec/optim/chance_ranks_spec.lua -f weights",
+  },
+  {
+    name = "739-chance-runs", file = "kernels/cpu/optimizer.c",
+    find = [[    *run = inner - i % inner;]],
+    replace = [[    *run = INT64_MAX;]],
+    breaks = "random words go on at the end of a row that is cut",
+    test = "spec/kernels/optimizer_spec.lua -f place",
+  },
 }
