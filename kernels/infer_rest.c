@@ -90,6 +90,20 @@ static gm_status expect_master(const gm_call *call, int i, const gm_tensor *p, c
     return GM_OK;
 }
 
+/* The place of a block is that of one tensor. */
+static gm_status expect_box(const gm_call *call, int gradients)
+{
+    const gm_box *box = &call->attrs->box;
+    if (!box->ndim) return GM_OK;
+    if (gradients != 1)
+        return GM_FAIL(GM_EINVAL, "%s: the attribute box is the place of one parameter; there are %d",
+                       gm_op_called(call->op, call->attrs), gradients);
+    if (box->ndim != call->in[call->n_in - 1]->ndim)
+        return GM_FAIL(GM_ESHAPE, "%s: the attribute box has %d dimensions, the parameter %d",
+                       gm_op_called(call->op, call->attrs), box->ndim, call->in[call->n_in - 1]->ndim);
+    return GM_OK;
+}
+
 static const gm_spec control_spec = {.dtype = GM_F64, .ndim = 1, .shape = {GM_CONTROL_SIZE}};
 static const gm_spec missed_spec = {.dtype = GM_F64, .ndim = 1, .shape = {1}};
 
@@ -128,6 +142,7 @@ static gm_status expect_groups(const gm_call *call, gm_spec *spec)
         return GM_FAIL(GM_EINVAL, "%s: %d gradients need %d outputs, %d given", gm_op_called(call->op, call->attrs), n,
                        width * n, call->n_out);
     GM_TRY(expect_states(call));
+    GM_TRY(expect_box(call, n));
     if (call->in[CONTROL]) GM_TRY(gm_expect_spec(call, "control", call->in[CONTROL], &control_spec));
     if (call->in[MISSED]) GM_TRY(gm_expect_spec(call, "missed", call->in[MISSED], &missed_spec));
     for (int i = 0; i < call->n_out; i++) {

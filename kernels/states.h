@@ -119,11 +119,9 @@ GM_INLINE float gm_state_scale(float largest, float least, uint32_t size_bits)
 
 /* ---- bf16 ---- */
 
-/* The random words of elements i to i + 3 of a tensor, i a multiple of 4; of which moment k takes these bits. */
-GM_INLINE gm_philox gm_state_words(uint64_t key, int64_t i, uint64_t step)
-{
-    return gm_philox_at(key ^ 0x6d6f6d656e747321u, (uint64_t)i / 4, step);
-}
+/* The key of the random words of moments, given that of the parameter; an element has the word of its index in the
+ * global tensor, of which moment k takes these bits. */
+GM_INLINE uint64_t gm_state_key(uint64_t key) { return key ^ 0x6d6f6d656e747321u; }
 
 GM_INLINE uint32_t gm_state_word(uint32_t word, int k) { return k == 0 ? word : k == 1 ? word << 16 : word << 8; }
 

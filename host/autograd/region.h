@@ -13,7 +13,8 @@
  *
  * The traps: `again` must do what the first run did, whatever has changed since. Results of other dtypes or shapes are
  * refused, other random calls (modules, number, kind, seed), and inputs and parameters that were written in between.
- * Other causes of other numbers are not noticed. A region reads tensors that were computed outside of it only as inputs. */
+ * Other causes of other numbers are not noticed. A region reads tensors that were computed outside of it only as
+ * inputs. */
 #ifndef GM_REGION_H
 #define GM_REGION_H
 

@@ -59,6 +59,13 @@ uint64_t gm_item_ring_needs(const gm_optimizer *o, const item *it);
 /* They begin to come. */
 gm_status gm_item_begin(const gm_optimizer *o, const item *it);
 
+/* ---- chance.c ---- */
+
+/* Are some of a parameter's numbers rounded by chance? It is then updated by a call of its own. */
+bool gm_item_draws(const gm_optimizer *o, const item *it);
+/* Adds to the attributes of that call the stream of its words, and the place of the part that is updated. */
+void gm_item_place_words(const item *it, gm_attrs *a);
+
 /* ---- optimizer.c ---- */
 
 /* GM_EINVAL where a graph is being recorded: states are not made in one. */

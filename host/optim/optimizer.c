@@ -74,7 +74,7 @@ gm_status gm_optimizer_new(gm_rank *r, gm_op op, int n, gm_value *const *paramet
     }
     o->n = n;
     for (int i = 0; i < n; i++) {
-        o->items[i].set = items ? items[i] : (gm_optimizer_item){1, attrs->weight_decay, 1, 0, 0};
+        o->items[i].set = items ? items[i] : (gm_optimizer_item){1, attrs->weight_decay, 1, 0, 0, (uint64_t)i};
         o->items[i].parameter = parameters[i];
         gm_value_retain(parameters[i]);
     }
@@ -296,23 +296,30 @@ done:
 
 static bool is_due(const item *it, bool measure) { return measure ? !it->measured : !it->done; }
 
+static bool same_settings(const gm_optimizer_item *a, const gm_optimizer_item *b)
+{
+    return a->lr_scale == b->lr_scale && a->weight_decay == b->weight_decay && a->trust == b->trust &&
+           a->attrs == b->attrs && a->states == b->states;
+}
+
 /* Has it to be updated still (measure: its squares to be taken), in one call with f? */
 static bool goes_with(const gm_optimizer *o, const item *it, const item *f, bool measure)
 {
-    return is_due(it, measure) && !memcmp(&it->set, &f->set, sizeof it->set) && it->missed == f->missed &&
+    return is_due(it, measure) && same_settings(&it->set, &f->set) && it->missed == f->missed &&
            it->parameter->local->dtype == f->parameter->local->dtype &&
            has_wide_gradient(o, it) == has_wide_gradient(o, f);
 }
 
 /* Where the unit ends that begins at item i: parameters of one kernel call. It is the whole group if all is in
- * memory. */
+ * memory and nothing is rounded by chance. */
 static int end_of_unit(const gm_optimizer *o, int i, const item *f, bool measure)
 {
-    uint64_t bytes = 0, most = gm_tier_unit(o->rank->rests.tier);
+    bool     one = gm_item_draws(o, f);
+    uint64_t bytes = 0, most = one ? 0 : gm_tier_unit(o->rank->rests.tier);
     for (int n = 0; i < o->n; i++) {
-        if (!o->rank->rests.tier || !goes_with(o, &o->items[i], f, measure)) continue;
+        if ((!one && !o->rank->rests.tier) || !goes_with(o, &o->items[i], f, measure)) continue;
         bytes += gm_item_ring_needs(o, &o->items[i]);
-        if (n++ && bytes > most) break;
+        if (n++ && (one || bytes > most)) break;
     }
     return i;
 }
@@ -328,6 +335,7 @@ static gm_status fetch_ahead(gm_optimizer *o, int i, const item *f, bool measure
 static gm_status step_unit(gm_optimizer *o, int begin, int end, const item *f, gm_tensor *control, const gm_attrs *a)
 {
     int       n_in = 0, n_out = 0;
+    gm_attrs  own = *a;
     gm_status st;
     GM_TRY(fetch_ahead(o, begin, f, a->measure)); /* of the first unit nothing is under way yet */
     o->in[n_in++] = control;
@@ -337,10 +345,11 @@ static gm_status step_unit(gm_optimizer *o, int begin, int end, const item *f, g
         if (!goes_with(o, it, f, a->measure)) continue;
         *(a->measure ? &it->measured : &it->done) = true;
         it->called = !a->measure;
+        if (gm_item_draws(o, it)) gm_item_place_words(it, &own);
         GM_TRY_OR(add_item(o, i, &n_in, &n_out), st, done);
         if (!a->measure) GM_TRY_OR(gm_value_resting_changes(it->parameter), st, done);
     }
-    gm_call c = {.op = o->op, .n_in = n_in, .n_out = n_out, .in = o->in, .out = o->out, .attrs = a};
+    gm_call c = {.op = o->op, .n_in = n_in, .n_out = n_out, .in = o->in, .out = o->out, .attrs = &own};
     GM_TRY_OR(fetch_ahead(o, end, f, a->measure), st, done);
     st = gm_run(o->rank->device, &c);
     for (int i = begin; i < end && st == GM_OK; i++)

@@ -25,11 +25,12 @@ typedef struct gm_optimizer gm_optimizer;
 
 /* The settings of one parameter. */
 typedef struct gm_optimizer_item {
-    double  lr_scale; /* times the learning rate of the step */
-    double  weight_decay;
-    int64_t trust;  /* 0: the trust ratio of attrs is not for this one */
-    int64_t attrs;  /* which of the attributes count for this one, from 0 */
-    int64_t states; /* GM_STATES_*: in what its moments are kept */
+    double   lr_scale; /* times the learning rate of the step */
+    double   weight_decay;
+    int64_t  trust;  /* 0: the trust ratio of attrs is not for this one */
+    int64_t  attrs;  /* which of the attributes count for this one, from 0 */
+    int64_t  states; /* GM_STATES_*: in what its moments are kept */
+    uint64_t site;   /* of its random words (gm_hash_text of its name): the same on all ranks and in every mode */
 } gm_optimizer_item;
 
 /* op: one of optimizers.def. attrs: n_attrs lists of its attributes, for groups of parameters, which agree in `trust`;

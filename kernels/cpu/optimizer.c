@@ -34,7 +34,8 @@ struct optimizer_job {
     gm_trust_rule  trust;
     bool           nesterov, amsgrad, buffer; /* buffer: it holds something already */
     bool           stochastic;                /* parameters of 16 bits are rounded by chance */
-    uint64_t       key, step;                 /* of the random words */
+    uint64_t       key, step;                 /* of the random words, and */
+    const gm_box  *box;                       /* the place of the tensor in the global one */
     int64_t        states;                    /* GM_STATES_*; in blocks, tensors are lists of blocks here */
     unsigned       squares;                   /* bit k: moment k is never below 0 */
     optimizer_row *row[2];                    /* f32, f64 */
@@ -82,12 +83,60 @@ static void move_elements(const gm_tensor *t, int64_t first, int64_t n, char *bu
     }
 }
 
-/* n elements of 16 bits, from number `first` of their tensor on, rounded from f32 by chance. */
-static void round_by_chance(const optimizer_job *j, gm_dtype dtype, int64_t first, int64_t n, const float *from,
-                            uint16_t *to)
+/* The index in the global tensor of element i of a block of this shape; *run: as many elements from there on have
+ * indices that follow one another. */
+static uint64_t global_index(const gm_box *box, const gm_tensor *t, int64_t i, int64_t *run)
 {
-    for (int64_t i = 0; i < n; i++)
-        to[i] = gm_round_by_chance(dtype, from[i], gm_philox_word(j->key, (uint64_t)(first + i), j->step));
+    uint64_t index = 0, step = 1;
+    int64_t  inner = 1, rest = i;
+    bool     whole = true; /* the dimensions so far are, so that rows follow one another */
+    *run = INT64_MAX;
+    if (!box->ndim) return (uint64_t)i;
+    for (int d = t->ndim - 1; d >= 0; d--) {
+        index += (uint64_t)(rest % t->shape[d] + box->offset[d]) * step;
+        step *= (uint64_t)box->shape[d];
+        rest /= t->shape[d];
+        if (whole) inner *= t->shape[d];
+        whole = whole && t->shape[d] == box->shape[d];
+    }
+    *run = inner - i % inner;
+    return index;
+}
+
+/* The random words of elements [first, first + n) of tensor k, n <= OPTIMIZER_CHUNK, into room. */
+static const uint32_t *words_of(const optimizer_job *j, int k, uint64_t key, int64_t first, int64_t n, uint32_t *room)
+{
+    uint32_t made[WORDS];
+    int64_t  run;
+    uint64_t index = global_index(j->box, j->in[k], first, &run);
+    if (run >= n) return philox_words(key, j->step, index, n, room);
+    for (int64_t i = 0, m; i < n; i += m) {
+        index = global_index(j->box, j->in[k], first + i, &run);
+        m = run < n - i ? run : n - i;
+        memcpy(room + i, philox_words(key, j->step, index, m, made), (size_t)m * sizeof *room);
+    }
+    return room;
+}
+
+/* As gm_round_by_chance, without branches. */
+CPU_INLINE uint16_t bf16_by_chance(float f, uint32_t chance)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    uint32_t size = u & 0x7fffffffu, quiet = size > 0x7f800000u ? 0x00400000u : 0;
+    return (uint16_t)(((size >= 0x7f800000u ? u | quiet : u + chance)) >> 16);
+}
+
+/* n elements of 16 bits, from number `first` of tensor k on, rounded from f32 by chance. */
+static void round_by_chance(const optimizer_job *j, int k, int64_t first, int64_t n, const float *from, uint16_t *to)
+{
+    uint32_t        room[WORDS];
+    const uint32_t *words = words_of(j, k, j->key, first, n, room);
+    gm_dtype        dtype = j->in[k]->dtype;
+    if (dtype == GM_BF16)
+        for (int64_t i = 0; i < n; i++) to[i] = bf16_by_chance(from[i], words[i] >> 16);
+    else
+        for (int64_t i = 0; i < n; i++) to[i] = gm_round_by_chance(dtype, from[i], words[i]);
 }
 
 /* m elements of t, of 16 bits in room, by the row of f32: the parameter is the master, where there is one. The other
@@ -104,7 +153,7 @@ static void update_narrow(const optimizer_job *j, const optimizer_part *part, in
     for (int role = ROLE_MOMENT; role < ROLE_MASTER; role++) wide[role] = t[role];
     j->row[0](j, part, m, wide);
     if (!j->width || j->measure) return;
-    if (j->stochastic) round_by_chance(j, dtype, first, m, p, t[ROLE_P]);
+    if (j->stochastic) round_by_chance(j, part->tensor, first, m, p, t[ROLE_P]);
     else round(m, wide[ROLE_P], t[ROLE_P]);
 }
 
@@ -261,6 +310,7 @@ static gm_status update_all(gm_device *dev, const gm_call *call, int first, opti
     int64_t   starts = call->n_in + 1, bytes = 8 * (j->width ? j->width : 1), sums = 0;
     j->stochastic = call->attrs->stochastic;
     j->key = call->attrs->stream.key;
+    j->box = &call->attrs->box;
     j->count = call->n_in - first;
     j->in = call->in + first;
     j->out = call->out;

@@ -97,14 +97,10 @@ static void encode_block(float *x, bool squares, int n, uint8_t *code, float *sc
     }
 }
 
-/* n elements of bf16 from number `first` of their tensor on, rounded by chance. */
-static void round_moment(const optimizer_job *j, int k, int64_t first, int n, const float *from, uint16_t *to)
+/* n elements of moment k in bf16, rounded by chance; words: theirs. */
+static void round_moment(const uint32_t *words, int k, int n, const float *from, uint16_t *to)
 {
-    gm_philox words = {{0, 0, 0, 0}};
-    for (int i = 0; i < n; i++) {
-        if (i == 0 || (first + i) % 4 == 0) words = gm_state_words(j->key, first + i, j->step);
-        to[i] = gm_round_by_chance(GM_BF16, from[i], gm_state_word(words.v[(first + i) % 4], k));
-    }
+    for (int i = 0; i < n; i++) to[i] = bf16_by_chance(from[i], gm_state_word(words[i], k) >> 16);
 }
 
 typedef struct states_room {
@@ -147,13 +143,15 @@ static void update_block(const optimizer_job *j, const optimizer_part *part, gm_
     if (gm_dtype_is_narrow(j->in[tensor]->dtype)) update_narrow(j, part, first, n, t);
     else j->row[0](j, part, n, t);
     if (j->measure) return;
+    uint32_t        made[WORDS];
+    const uint32_t *words = coded ? NULL : words_of(j, tensor, gm_state_key(j->key), first, n, made);
     for (int role = ROLE_P; role < ROLES; role++) {
         const gm_tensor *x = tensor_of(j, tensor, role);
         int              k = role - ROLE_MOMENT;
         bool             moment = k >= 0 && role < ROLE_MASTER;
         if (!x) continue;
         if (moment && coded) encode_block(t[role], j->squares >> k & 1, n, kept[k], scale_at(x, rows, block));
-        if (moment && !coded) round_moment(j, k, first, n, t[role], kept[k]);
+        if (moment && !coded) round_moment(words, k, n, t[role], kept[k]);
         if (!gm_tensor_is_contiguous(x)) move_elements(x, first, n, room.moved[role], true);
     }
 }

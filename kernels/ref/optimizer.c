@@ -2,7 +2,7 @@
  * clipped: g counts as g clip / loss_scale, or as the control tensor says. Learning rate and step number are the
  * device's. Where a parameter of 16 bits has a master, that is the parameter, and p a copy of it. optimizers.def has
  * the parts of an update. */
-#include "../philox.h"
+#include "../sample.h"
 #include "../states.h"
 #include "../step_control.h"
 #include "../trust.h"
@@ -134,6 +134,17 @@ typedef double direction(const update *u, const gm_attrs *at, double g, double *
 /* What the step works on, element i. */
 static double held(const gm_tensor *p, const gm_tensor *master, int64_t i) { return ref_get(master ? master : p, i); }
 
+/* The random word of element i of a tensor: that of its index in the global one. */
+static uint32_t word_of(const update *u, const gm_attrs *at, uint64_t key, const gm_tensor *t, int64_t i)
+{
+    int64_t coordinate[GM_MAX_DIMS], rest = i;
+    for (int d = t->ndim - 1; d >= 0; d--) {
+        coordinate[d] = rest % t->shape[d];
+        rest /= t->shape[d];
+    }
+    return gm_philox_word(key, gm_box_index(&at->box, t->ndim, t->shape, coordinate), (uint64_t)u->control.t);
+}
+
 static void hold(const update *u, const gm_attrs *at, const gm_tensor *p, const gm_tensor *master, int64_t i, double v)
 {
     if (master) ref_set(master, i, v);
@@ -142,7 +153,7 @@ static void hold(const update *u, const gm_attrs *at, const gm_tensor *p, const 
         ref_set(p, i, v);
         return;
     }
-    uint32_t word = gm_philox_word(at->stream.key, (uint64_t)i, (uint64_t)u->control.t);
+    uint32_t word = word_of(u, at, at->stream.key, p, i);
     uint16_t bits = gm_round_by_chance(p->dtype, (float)v, word);
     memcpy((uint16_t *)gm_tensor_data(p) + ref_offset(p, i), &bits, 2);
 }
@@ -176,8 +187,8 @@ static void store_moment(const update *u, const gm_attrs *at, const parameter *x
     if (x->room) {
         x->room[k * gm_tensor_numel(x->g) + i] = v;
     } else if (at->states == GM_STATES_BF16) {
-        gm_philox words = gm_state_words(at->stream.key, i, (uint64_t)u->control.t);
-        uint16_t  bits = gm_round_by_chance(GM_BF16, (float)v, gm_state_word(words.v[i % 4], k));
+        uint32_t word = word_of(u, at, gm_state_key(at->stream.key), t, i);
+        uint16_t bits = gm_round_by_chance(GM_BF16, (float)v, gm_state_word(word, k));
         memcpy((uint16_t *)gm_tensor_data(t) + ref_offset(t, i), &bits, 2);
     } else {
         ref_set(t, i, v);

@@ -256,6 +256,67 @@ describe("optimizers agree with ref:", function()
     end)
   end)
 
+  it("rounding by chance draws the words of an element's place in the global tensor", function()
+    gm.scope(function()
+      at_step(3, 0.01, 1, 1)
+      local whole = { shape = { 5, 6, 37 }, offset = { 0, 0, 0 } }
+      local function given(box, seed, dtype)
+        local t = gm.normal(whole.shape, { seed = seed }):to(dtype)
+        for d = 1, 3 do t = t:narrow(d, box.offset[d] + 1, box.size[d]) end
+        return t:contiguous()
+      end
+      local function attrs_of(box, more)
+        local attrs = { stream = { key = 2 ^ 40 + 79, step = 0 } }
+        for key, value in pairs(more) do attrs[key] = value end
+        if box.size ~= whole.shape then attrs.box = { shape = whole.shape, offset = box.offset } end
+        return attrs
+      end
+      local boxes = { { size = whole.shape, offset = whole.offset }, { size = { 2, 6, 37 }, offset = { 3, 0, 0 } },
+        { size = { 5, 3, 37 }, offset = { 0, 2, 0 } }, { size = { 5, 6, 18 }, offset = { 0, 0, 19 } },
+        { size = { 1, 2, 3 }, offset = { 4, 3, 33 } } }
+      for _, case in ipairs { { "sgd", 4, { stochastic = true }, "bf16" }, { "sgd", 4, { stochastic = true }, "f16" },
+                              { "adam", 6, { states = 1 }, "f32" },
+                              { "adam", 6, { states = 1, stochastic = true }, "bf16" } } do
+        local op, n, more, dtype = unpack(case)
+        local function outputs(box)
+          local out = { n = n }
+          for k = 1, n do out[k] = false end
+          out[1] = given(box, 2, dtype)
+          for k = 2, op == "adam" and 3 or 1 do out[k] = given(box, 1 + k, "bf16"):abs() end
+          return out
+        end
+        for _, backend in ipairs { "ref", unpack(support.backends) } do
+          local all
+          for i, box in ipairs(boxes) do
+            local inputs = { false, false, given(box, 1, dtype) }
+            local got = core.run_op(backend, op, inputs, outputs(box), attrs_of(box, more))
+            all = all or got
+            for k = 1, op == "adam" and 3 or 1 do
+              local part = all[k]
+              for d = 1, 3 do part = part:narrow(d, box.offset[d] + 1, box.size[d]) end
+              assert.equal(0, (part:to "f32" - got[k]:to "f32"):abs():sum():item(), backend .. ": " .. op .. i)
+            end
+          end
+        end
+      end
+    end)
+  end)
+
+  it("refuses the place of one parameter for several", function()
+    gm.scope(function()
+      local function ones() return gm.ones({ 4 }, { dtype = "bf16" }) end
+      local attrs = { stochastic = true, stream = { key = 1, step = 0 }, box = { shape = { 8 }, offset = { 4 } } }
+      assert.error_matches(function()
+        core.run_op("ref", "sgd", { false, false, ones(), ones() }, { n = 8, ones(), false, false, false, ones(), false,
+          false, false }, attrs)
+      end, "the place of one parameter; there are 2")
+      attrs.box = { shape = { 8, 8 }, offset = { 4, 0 } }
+      assert.error_matches(function()
+        core.run_op("ref", "sgd", { false, false, ones() }, { n = 4, ones(), false, false, false }, attrs)
+      end, "box has 2 dimensions, the parameter 1")
+    end)
+  end)
+
   -- 1 - 2^-14 is exact in f32 and between two numbers of 16 bits: which of them comes out is the word's choice alone.
   it("rounding by chance draws the same words", function()
     gm.scope(function()

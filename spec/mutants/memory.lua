@@ -253,8 +253,8 @@ return {
   },
   {
     name = "670-offload-unit", file = "host/optim/optimizer.c",
-    find = [[if (n++ && bytes > most) break;]],
-    replace = [[if (n++ && bytes > UINT64_MAX / 2) break;]],
+    find = [[if (n++ && (one || bytes > most)) break;]],
+    replace = [[if (n++ && one) break;]],
     breaks = "one unit is the whole model",
     test = "spec/optim/offload_spec.lua -f 'leave memory'",
   },

@@ -247,7 +247,8 @@ describe("options of groups", function()
       local named = { { name = "a", tensor = a }, { name = "b", tensor = b } }
       local both = optim[name](with { groups = { first, second } }, named)
       first.match, second.match = nil, nil
-      local single_a, single_b = optim[name](with(first), { alone_a }), optim[name](with(second), { alone_b })
+      local single_a, single_b = optim[name](with(first), { { name = "a", tensor = alone_a } }),
+        optim[name](with(second), { { name = "b", tensor = alone_b } }) -- the names say what random words are drawn
       for step = 1, 4 do
         both:zero_grad()
         set_gradient(a, gradient_at({ 20, 300 }, step))

@@ -91,6 +91,15 @@ done:
     return st;
 }
 
+/* Where the one tensor of a call is in the global one. */
+static void place_words(gm_update_args *a, const gm_call *call)
+{
+    const gm_box *box = &call->attrs->box;
+    if (!(a->boxed = box->ndim > 0)) return;
+    gm_shape_strides(box->ndim, box->shape, a->whole);
+    for (int d = 0; d < box->ndim; d++) a->first += (uint64_t)(box->offset[d] * a->whole[d]);
+}
+
 /* momentum: or beta1, as optimizers.def says. */
 static gm_status update(gm_device *dev, const gm_call *call, double momentum, unsigned there, unsigned squares,
                         const char *apply, const char *measures)
@@ -116,6 +125,7 @@ static gm_status update(gm_device *dev, const gm_call *call, double momentum, un
          .there = there,
          .squares = squares,
          .states = at->states};
+    place_words(&a, call);
     if (call->in[0]) a.control = gm_tensor_data(call->in[0]), a.control_stride = call->in[0]->stride[0];
     if (call->in[1]) a.missed = gm_tensor_data(call->in[1]);
     GM_TRY(gm_cuda_step(dev, &a.step));

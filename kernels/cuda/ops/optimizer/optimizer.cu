@@ -119,10 +119,15 @@ template <class T, class R = gm_real<T>> GM_DEVICE void gm_wide_pack(gm_vector *
 
 /* Elements i .. i + V of p, rounded to the nearest, or by chance with the words of these elements. */
 template <class T, class R = gm_real<T>, int V = gm_lanes<T>>
-GM_DEVICE gm_vector gm_rounded(const gm_update_args *a, int64_t i, const R *x, uint64_t step)
+GM_DEVICE gm_vector gm_rounded(const gm_update_args *a, const gm_entry_held *t, int64_t i, const R *x, uint64_t step)
 {
     gm_pack_of<T> u;
     gm_philox     words = {{0, 0, 0, 0}};
+    if (a->stochastic && a->boxed) { /* elements that follow one another here may not do so there */
+        GM_UNROLL for (int j = 0; j < V; j++)
+            u.x[j] = gm_chance<T>(x[j], gm_philox_word(a->key, gm_entry_index(a, t->entry, i + j), step));
+        return u.v;
+    }
     GM_UNROLL for (int j = 0; j < V; j++)
     {
         if (a->stochastic && j % 4 == 0) words = gm_philox_at(a->key, (uint64_t)(i + j) / 4, step);
@@ -185,7 +190,7 @@ GM_DEVICE void gm_update_chunk(const gm_update_args *a, const gm_entry_held *t, 
         }
         gm_moments_store<T, MOMENTS>(t, &x, &packs);
         if (t->data[GM_ROLE_MASTER]) gm_wide_pack<T>(packs.wide[GM_ROLE_MASTER], x.p);
-        packs.p = gm_rounded<T>(a, i, x.p, s->step);
+        packs.p = gm_rounded<T>(a, t, i, x.p, s->step);
         gm_entry_store<T, GM_ROLE_MOMENT + MOMENTS>(t, whole, i, &packs);
     }
 }

@@ -48,6 +48,18 @@ GM_DEVICE int64_t gm_entry_place(const gm_entry *t, int role, int64_t i)
     return at;
 }
 
+/* The index of element i in the global tensor, by which its random word is drawn. */
+GM_DEVICE uint64_t gm_entry_index(const gm_update_args *a, const gm_entry *t, int64_t i)
+{
+    uint64_t at = a->first;
+    if (!a->boxed) return (uint64_t)i;
+    for (int d = t->ndim - 1; d >= 0; d--) {
+        at += (uint64_t)(i % t->shape[d] * a->whole[d]);
+        i /= t->shape[d];
+    }
+    return at;
+}
+
 /* As gm_round_by_chance (dtype.h): between two neighbours, the upper one with the probability of f's place. */
 GM_DEVICE gm_bf16 gm_chance_bf16(float f, uint32_t word)
 {

@@ -38,7 +38,9 @@ typedef struct gm_update_args {
     int64_t              count, chunks;
     double               lr_scale, lr_decay, weight_decay, momentum, dampening, beta2, eps; /* momentum: or beta1 */
     gm_trust_rule        trust;
-    uint64_t             key;
+    uint64_t             key, first; /* of the random words; first: index of the block in the global tensor, whose */
+    int64_t              whole[GM_MAX_DIMS]; /* strides these are; */
+    int32_t              boxed;              /* 0: a tensor is whole */
     int32_t              nesterov, decoupled, maximize, amsgrad, stochastic;
     int32_t              corrects; /* Adam's moments are divided by 1 - beta^t */
     uint32_t             there;    /* moments, bit k for moment k */

@@ -44,7 +44,7 @@ template <class T, class R = gm_real<T>>
 GM_DEVICE void gm_state_store_weight(const gm_update_args *a, const gm_entry *t, int64_t i, R v, uint64_t step)
 {
     T             *p = (T *)t->data[GM_ROLE_P] + gm_entry_place(t, GM_ROLE_P, i);
-    const uint32_t word = a->stochastic ? gm_philox_word(a->key, (uint64_t)i, step) : 0;
+    const uint32_t word = a->stochastic ? gm_philox_word(a->key, gm_entry_index(a, t, i), step) : 0;
     if (t->data[GM_ROLE_MASTER]) ((R *)t->data[GM_ROLE_MASTER])[gm_entry_place(t, GM_ROLE_MASTER, i)] = v;
     *p = a->stochastic ? gm_chance<T>(v, word) : gm_put<T>(v);
 }
@@ -90,7 +90,7 @@ GM_DEVICE void gm_states_unit(const gm_update_args *a, const gm_entry *t, const 
         if (coded) {
             gm_state_encode(a, t, e, k, (float)m[k], gm_state_scale_at(t, k, b), scratch);
         } else if (e.there) {
-            const uint32_t word = gm_philox_pick(gm_state_words(a->key, e.i, s->step), (int)(e.i % 4));
+            const uint32_t word = gm_philox_word(gm_state_key(a->key), gm_entry_index(a, t, e.i), s->step);
             gm_bf16       *to = (gm_bf16 *)t->data[GM_ROLE_MOMENT + k];
             to[gm_entry_place(t, GM_ROLE_MOMENT + k, e.i)] = gm_chance_bf16((float)m[k], gm_state_word(word, k));
         }
