@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "../host/text/tokenizer.h"
-#include "gm_lua.h"
+#include "lua_text.h"
 
 #define TOKENIZER "gm.tokenizer"
 
@@ -22,6 +22,13 @@ static box *check(lua_State *L)
     box *b = gm_check_object(L, 1, TOKENIZER);
     if (!b->t) gm_bad_argument(L, 1, "this tokenizer was closed");
     return b;
+}
+
+gm_tokenizer *gm_check_tokenizer(lua_State *L, int arg)
+{
+    box *b = gm_check_object(L, arg, TOKENIZER);
+    if (!b->t) gm_bad_argument(L, arg, "this tokenizer was closed");
+    return b->t;
 }
 
 /* tokenizer_open(path) -> object */

@@ -18,7 +18,8 @@ typedef struct gm_fields {
 gm_status gm_fields_of(const gm_fields *parent, const char *name, json_t *v, gm_fields *out);
 /* GM_EINVAL: the object has a field that is not in `known`, names with a space between; or names it twice. */
 gm_status gm_fields_only(const gm_fields *f, const char *known);
-/* A text, with its bytes; *text is NULL if it is missing or null. GM_EINVAL: it is something else, or missing and `must`. */
+/* A text, with its bytes; *text is NULL if it is missing or null. GM_EINVAL: it is something else, or `must` be there
+ * and is not. */
 gm_status gm_fields_text(const gm_fields *f, const char *name, bool must, const char **text, size_t *n);
 gm_status gm_fields_flag(const gm_fields *f, const char *name, bool otherwise, bool *out);
 /* A whole number from low to high. */

@@ -19,7 +19,8 @@ typedef struct gm_model gm_model;
 struct gm_model {
     const char *name; /* as in tokenizer.json: "BPE" */
     gm_vocab    vocab;
-    /* Adds the tokens of a piece, valid UTF-8, not empty. GM_EINVAL: a part has no token, and there is no unknown one. */
+    /* Adds the tokens of a piece, valid UTF-8, not empty. GM_EINVAL: a part has no token,
+     * and there is none for what is unknown. */
     gm_status (*cut)(const gm_model *m, gm_model_work *w, const char *text, size_t n, gm_text_ids *out);
     void (*free)(gm_model *m);
 };

@@ -61,7 +61,8 @@ gm_status gm_pretokenizer_step(gm_pretokenizer *p, gm_cut **out); /* adds a zero
 void      gm_pretokenizer_free(gm_pretokenizer *p);
 void      gm_cut_work_free(gm_cut_work *w);
 
-/* Gives `to` the pieces of n bytes of valid UTF-8, in order, none empty. first: the text begins where its whole does. */
+/* Gives `to` the pieces of n bytes of valid UTF-8, in order, none empty. first: the text begins
+ * where its whole does. */
 gm_status gm_pretokenize(const gm_pretokenizer *p, gm_cut_work *w, const char *text, size_t n, bool first,
                          gm_piece_to to, void *context);
 

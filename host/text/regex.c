@@ -145,8 +145,8 @@ gm_status gm_regex_new(const char *pattern, size_t n, bool literal, gm_regex **o
         x->code = pcre2_compile((PCRE2_SPTR)to.data, to.n, flags, &error, &where, NULL);
         if (!x->code) {
             pcre2_get_error_message(error, why, sizeof why);
-            st = GM_FAIL(GM_EINVAL, "the regular expression '%.200s': %s, at byte %zu", to.data ? to.data : "",
-                         (char *)why, where);
+            st = GM_FAIL(GM_EINVAL, "the regular expression '%.*s': %s, at byte %zu", to.n < 200 ? (int)to.n : 200,
+                         to.data ? to.data : "", (char *)why, where);
         } else pcre2_jit_compile(x->code, PCRE2_JIT_COMPLETE); /* where there is none, pcre2_match interprets */
     }
     gm_text_free(&to);

@@ -91,7 +91,7 @@ t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(
     pre_tokenizers.ByteLevel(add_prefix_space=False)])
 t.decoder = decoders.ByteLevel()
 t.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=700, special_tokens=[END], end_of_word_suffix="</w>",
-                                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False))
+                                                  show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
 made["clip"] = t
 
 t = Tokenizer(models.WordPiece(unk_token="[UNK]"))
