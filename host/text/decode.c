@@ -192,10 +192,49 @@ static gm_status replace(const gm_decode *s, gm_regex_match *m, token t, gm_text
     }
 }
 
+/* SentencePiece: bytes become characters, U+FFFD for each that is part of none. */
+static gm_status add_run(gm_text_list *out, size_t begin)
+{
+    gm_text_bytes run = {0};
+    gm_status     st = gm_text_add(&run, out->bytes.data + begin, out->bytes.n - begin);
+    out->bytes.n = begin;
+    for (size_t i = 0; st == GM_OK && i < run.n;) {
+        size_t good = gm_utf8_valid(run.data + i, run.n - i);
+        st = add(out, run.data + i, good);
+        i += good;
+        if (st == GM_OK && i < run.n) st = add(out, "\xef\xbf\xbd", 3), i++;
+    }
+    gm_text_free(&run);
+    return st;
+}
+
+/* U+2581 becomes a space; the one that a text begins with was not in it. */
+static gm_status sentencepiece(const gm_decode *s, const gm_text_list *in, gm_text_list *out)
+{
+    bool begins = s->flag;
+    for (size_t i = 0; i < in->n;) {
+        size_t begin = out->bytes.n, j = i;
+        for (int b; j < in->n && (b = named_byte(at(in, j))) >= 0; j++) GM_TRY(add(out, (char[]){(char)b}, 1));
+        if (j > i) {
+            GM_TRY(add_run(out, begin));
+            i = j, begins = false;
+            continue;
+        }
+        token t = at(in, i++);
+        bool  mark = begins && t.n >= 3 && !memcmp(t.text, "\xe2\x96\x81", 3);
+        if (mark) t.text += 3, t.n -= 3;
+        GM_TRY(add(out, t.text, t.n));
+        GM_TRY(replace_since(out, begin, "\xe2\x96\x81", 3, " ", 1));
+        begins = begins && !t.n && (!mark || s->start);
+    }
+    return gm_text_list_end(out);
+}
+
 gm_status gm_decode_step(const gm_decode *s, gm_regex_match *m, const gm_text_list *in, gm_text_list *out)
 {
     if (s->kind == GM_DECODE_BYTE_LEVEL) return byte_level(in, out);
     if (s->kind == GM_DECODE_BYTE_FALLBACK) return byte_fallback(in, out);
+    if (s->kind == GM_DECODE_SENTENCEPIECE) return sentencepiece(s, in, out);
     if (s->kind == GM_DECODE_FUSE) {
         GM_TRY(add(out, in->bytes.data, in->n ? in->ends[in->n - 1] : 0));
         return gm_text_list_end(out);

@@ -21,8 +21,8 @@ typedef struct gm_decode {
     gm_decode_kind kind;
     char          *text; /* WORDPIECE: prefix; METASPACE: what stands for a space; BPE: suffix; STRIP; REPLACE by */
     size_t         n;
-    bool           flag;        /* WORDPIECE: cleanup; METASPACE: drops the first; SENTENCEPIECE: a prefix was added */
-    long long      start, stop; /* STRIP */
+    bool           flag; /* WORDPIECE: cleanup; METASPACE: drops the first; SENTENCEPIECE: drops the first mark */
+    long long      start, stop; /* STRIP; SENTENCEPIECE: start 1 drops all marks in front */
     gm_regex      *pattern;     /* REPLACE */
     char          *literal;
     size_t         n_literal;

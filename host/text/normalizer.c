@@ -34,6 +34,7 @@ void gm_normalizer_free(gm_normalizer *z)
         gm_normal *s = &z->steps[i];
         gm_regex_free(s->pattern);
         gm_charsmap_free(&s->map);
+        gm_trie_free(&s->user);
         free(s->text);
         free(s->literal);
     }

@@ -7,6 +7,7 @@
 #include "charsmap.h"
 #include "fields.h"
 #include "regex.h"
+#include "trie.h"
 
 typedef enum gm_normal_kind {
     GM_NORMAL_NFC,
@@ -35,7 +36,8 @@ typedef struct gm_normal {
     gm_regex      *pattern; /* REPLACE, unless it is a literal */
     char          *literal;
     size_t         n_literal;
-    gm_charsmap    map; /* CHARSMAP, SENTENCEPIECE */
+    gm_charsmap    map;  /* CHARSMAP, SENTENCEPIECE */
+    gm_trie        user; /* SENTENCEPIECE: texts that stay as they are */
 } gm_normal;
 
 typedef struct gm_normalizer {

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "../files/bytes.h"
+#include "sentencepiece.h"
 #include "unicode.h"
 
 void gm_tokenizer_free(gm_tokenizer *t)
@@ -150,18 +151,37 @@ gm_status gm_tokenizer_parse(const char *path, const char *text, size_t n, gm_to
     return st;
 }
 
-gm_status gm_tokenizer_open(const char *path, gm_tokenizer **out)
+static bool is_model(const char *path)
+{
+    size_t n = strlen(path);
+    return n > 6 && !strcmp(path + n - 6, ".model");
+}
+
+/* A folder has a tokenizer.json, or else a tokenizer.model. */
+static gm_status find(const char *path, char *file, size_t room)
 {
     struct stat about;
-    char        file[4096];
-    gm_bytes    bytes = {0};
     bool        folder = !stat(path, &about) && S_ISDIR(about.st_mode);
-    if (snprintf(file, sizeof file, "%s%s", path, folder ? "/tokenizer.json" : "") >= (int)sizeof file)
-        return GM_FAIL(GM_EINVAL, "%s: the name is too long", path);
+    const char *name = folder ? "/tokenizer.json" : "";
+    for (int i = 0; i < 2; i++, name = "/tokenizer.model") {
+        int n = snprintf(file, room, "%s%s", path, name);
+        if (n < 0 || (size_t)n >= room) return GM_FAIL(GM_EINVAL, "%s: the name is too long", path);
+        if (!folder || !stat(file, &about)) return GM_OK;
+    }
+    return GM_FAIL(GM_EIO, "%s: has neither tokenizer.json nor tokenizer.model", path);
+}
+
+gm_status gm_tokenizer_open(const char *path, gm_tokenizer **out)
+{
+    char     file[4096];
+    gm_bytes bytes = {0};
+    GM_TRY(find(path, file, sizeof file));
     GM_TRY(gm_bytes_map(file, GM_ACCESS_SEQUENTIAL, &bytes));
     char     *copy = malloc(bytes.size + 1);
     gm_status st = copy ? gm_bytes_copy(&bytes, 0, bytes.size, copy) : GM_FAIL(GM_ENOMEM, "%s: no memory for it", file);
-    if (st == GM_OK) st = gm_tokenizer_parse(file, copy, bytes.size, out);
+    if (st == GM_OK)
+        st = is_model(file) ? gm_sentencepiece_parse(file, copy, bytes.size, out)
+                            : gm_tokenizer_parse(file, copy, bytes.size, out);
     free(copy);
     gm_bytes_close(&bytes);
     return st;

@@ -90,8 +90,9 @@ t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(
     Regex(r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"), "removed", invert=True),
     pre_tokenizers.ByteLevel(add_prefix_space=False)])
 t.decoder = decoders.ByteLevel()
-t.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=700, special_tokens=[END], end_of_word_suffix="</w>",
-                                                  show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+t.train_from_iterator(corpus, trainers.BpeTrainer(
+    vocab_size=700, special_tokens=[END], end_of_word_suffix="</w>", show_progress=False,
+    initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
 made["clip"] = t
 
 t = Tokenizer(models.WordPiece(unk_token="[UNK]"))
@@ -140,3 +141,32 @@ for name, t in made.items():
     expected[name] = rows
 with open(os.path.join(out, "expected.json"), "w", encoding="utf-8") as f:
     json.dump(expected, f, ensure_ascii=True, separators=(",", ":"))
+
+# SentencePiece's own files, by Python's `sentencepiece` (0.2.3): V/bin/pip install sentencepiece
+import io  # noqa: E402
+
+import sentencepiece  # noqa: E402
+
+KINDS = {
+    "pieces_unigram": dict(model_type="unigram", vocab_size=500, normalization_rule_name="identity"),
+    "pieces_unigram_user": dict(model_type="unigram", vocab_size=700, byte_fallback=True,
+                                user_defined_symbols=["<x>", "ABC", "the"], normalization_rule_name="nmt_nfkc_cf"),
+    "pieces_bpe": dict(model_type="bpe", vocab_size=700, byte_fallback=True, normalization_rule_name="identity",
+                       remove_extra_whitespaces=False),
+    "pieces_bpe_user": dict(model_type="bpe", vocab_size=500, user_defined_symbols=["<x>", "ABC"],
+                            add_dummy_prefix=False, normalization_rule_name="identity"),
+    "pieces_suffix": dict(model_type="unigram", vocab_size=400, treat_whitespace_as_suffix=True,
+                          normalization_rule_name="identity"),
+}
+lines = [line for text in corpus[:4000] for line in text.split("\n")]
+rows = {}
+for name, options in KINDS.items():
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=model, hard_vocab_limit=False,
+                                             minloglevel=2, **options)
+    with open(os.path.join(out, name + ".model"), "wb") as f:
+        f.write(model.getvalue())
+    p = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    rows[name] = [{"text": text, "ids": p.encode(text), "decoded": p.decode(p.encode(text))} for text in SAMPLES]
+with open(os.path.join(out, "expected_pieces.json"), "w", encoding="utf-8") as f:
+    json.dump(rows, f, ensure_ascii=True, separators=(",", ":"))

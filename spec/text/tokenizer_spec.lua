@@ -29,6 +29,31 @@ describe("gm.tokenizer gives the numbers of Python's tokenizers", function()
   end
 end)
 
+describe("gm.tokenizer gives the numbers of Python's sentencepiece", function()
+  local pieces = json.decode(tree.read(folder .. "expected_pieces.json"))
+  for _, name in ipairs { "bpe", "bpe_user", "suffix", "unigram", "unigram_user" } do
+    it("with " .. name, function()
+      local t = gm.tokenizer(folder .. "pieces_" .. name .. ".model")
+      assert(#pieces["pieces_" .. name] > 20)
+      for _, row in ipairs(pieces["pieces_" .. name]) do
+        local ids = t:encode(row.text)
+        assert.equal(table.concat(row.ids, " "), table.concat(ids, " "), row.text)
+        assert.equal(row.decoded, t:decode(ids, { special = false }), row.text)
+      end
+      t:close()
+    end)
+  end
+
+  it("and refuses files that are cut, at each byte of their beginning", function()
+    local path, bytes = os.tmpname() .. ".model", tree.read(folder .. "pieces_bpe.model")
+    for n = 0, 200 do
+      shell.write(path, bytes:sub(1, n))
+      assert.error_matches(function() gm.tokenizer(path) end, "%.model: ")
+    end
+    os.remove(path)
+  end)
+end)
+
 describe("a tokenizer", function()
   local t
   setup(function() t = gm.tokenizer(folder .. "roberta.json") end)

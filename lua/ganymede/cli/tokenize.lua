@@ -14,7 +14,7 @@ local verb = { summary = "make a file of tokens of texts, JSON lines and gzipped
 
 verb.examples = {
   "ganymede tokenize book.txt --tokenizer model -o book.tokens",
-  "ganymede tokenize part-*.jsonl.gz --tokenizer model/tokenizer.json --end '<|endoftext|>' -o all.tokens",
+  "ganymede tokenize part-*.jsonl.gz --tokenizer model/tokenizer.json --field body -o all.tokens",
 }
 
 function verb.arguments(parser)
