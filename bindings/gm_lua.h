@@ -141,6 +141,8 @@ int gm_open_data(lua_State *L);
 int gm_open_tier(lua_State *L);
 int gm_open_checkpoint(lua_State *L);
 int gm_open_arrays(lua_State *L);
+int gm_open_text(lua_State *L);
+int gm_open_tokenize(lua_State *L);
 int gm_open_layout(lua_State *L);
 int gm_open_comm(lua_State *L);
 int gm_open_traffic(lua_State *L);

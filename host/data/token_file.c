@@ -111,15 +111,20 @@ gm_status gm_token_read(const gm_token_file *f, int64_t first, int64_t n, int64_
     return GM_OK;
 }
 
+void gm_token_header(unsigned char *to, int width, int64_t vocab_size, int64_t count)
+{
+    memcpy(to, magic, sizeof magic);
+    put_little(to + 8, 4, 1);
+    put_little(to + 12, 4, (uint64_t)width);
+    put_little(to + 16, 8, (uint64_t)count);
+    put_little(to + 24, 8, (uint64_t)vocab_size);
+}
+
 static gm_status write_all(FILE *file, const char *path, int width, int64_t vocab_size, const int64_t *tokens,
                            int64_t n)
 {
     unsigned char h[GM_TOKEN_HEADER], t[4];
-    memcpy(h, magic, sizeof magic);
-    put_little(h + 8, 4, 1);
-    put_little(h + 12, 4, (uint64_t)width);
-    put_little(h + 16, 8, (uint64_t)n);
-    put_little(h + 24, 8, (uint64_t)vocab_size);
+    gm_token_header(h, width, vocab_size, n);
     bool ok = fwrite(h, sizeof h, 1, file) == 1;
     for (int64_t i = 0; ok && i < n; i++) {
         put_little(t, width, (uint64_t)tokens[i]);

@@ -32,4 +32,7 @@ gm_status gm_token_read(const gm_token_file *f, int64_t first, int64_t n, int64_
 /* Writes a file with a header: beside `path` first, then renamed, so that a stop leaves nothing half done. */
 gm_status gm_token_write(const char *path, int width, int64_t vocab_size, const int64_t *tokens, int64_t n);
 
+/* The header of such a file: GM_TOKEN_HEADER bytes. */
+void gm_token_header(unsigned char *to, int width, int64_t vocab_size, int64_t count);
+
 #endif

@@ -42,7 +42,7 @@ describe("the folders", function()
 
   -- From the ground up: a folder of host/ includes those before it, and none behind it.
   it("of host/ stand on each other in one order", function()
-    local floors = { "mesh", "files", "arrays", "tier", "data", "loopback", "observe", "comm", "job", "rank",
+    local floors = { "mesh", "files", "arrays", "text", "tier", "data", "loopback", "observe", "comm", "job", "rank",
       "checkpoint", "autograd", "parallel", "gradients", "optim", "pipeline" }
     local height = {}
     for i, folder in ipairs(floors) do height[folder] = i end
@@ -176,9 +176,9 @@ describe("the folders", function()
   -- behind it. colossal.lua, which lies above train/, and init.lua, which lists what is public, are files. The registry
   -- (base/) names modules above it as text: those that register what it is asked for.
   it("of lua/ganymede/ stand on each other in one order", function()
-    local floors = { "base", "tensor", "job", "nn", "models", "data", "pipeline", "lr_scheduler", "optim", "schedules",
-      "observe", "config", "checkpoint", "hub", "hooks", "recompute", "train", "colossal", "plan", "init", "reference",
-      "repl", "cli" }
+    local floors = { "base", "text", "tensor", "job", "nn", "models", "data", "pipeline", "lr_scheduler", "optim",
+      "schedules", "observe", "config", "checkpoint", "hub", "hooks", "recompute", "train", "colossal", "plan", "init",
+      "reference", "repl", "cli" }
     local allowed = { -- what may look up, and why
       -- Colossal-AI's gpc.load_config: the context takes up a recipe, which is made of everything
       ["lua/ganymede/job/context.lua"] = { config = true },

@@ -26,6 +26,7 @@ public.from = {
   fit        = { "ganymede.train.fit", "fit" },
   recipe     = { "ganymede.config.recipe", "new" },
   open_arrays = { "ganymede.hub.arrays", "open" },
+  tokenizer  = { "ganymede.text.tokenizer", "open" },
   gradcheck  = { "ganymede.tensor.gradcheck", "gradcheck" },
   recompute  = { "ganymede.nn.recompute", "recompute" },
   lora       = { "ganymede.nn.lora", "lora" },

@@ -14,7 +14,7 @@ local options = require "ganymede.base.options"
 local cli = {}
 
 -- In the order in which the help lists them.
-cli.verbs = { "run", "check", "repl", "spec", "test", "doctor", "demo", "docs", "version", "help" }
+cli.verbs = { "run", "check", "repl", "spec", "test", "tokenize", "doctor", "demo", "docs", "version", "help" }
 cli.reserved = { "bench", "plan", "simulate", "attach", "export", "import", "generate", "report" }
 
 local function has(list, name)

@@ -1,0 +1,173 @@
+-- Tokenizers against Python's `tokenizers` on the same files (spec/golden/tokenizer_files.py): numbers equal, no
+-- tolerance; and what is refused.
+local gm = require "ganymede"
+local json = require "ganymede.base.json"
+local shell = require "spec.support.shell"
+local tree = require "spec.support.tree"
+
+local folder = "spec/golden/tokenizers/"
+local expected = json.decode(tree.read(folder .. "expected.json"))
+local names = {}
+for name in pairs(expected) do names[#names + 1] = name end
+table.sort(names)
+
+describe("gm.tokenizer gives the numbers of Python's tokenizers", function()
+  for _, name in ipairs(names) do
+    it("with " .. name, function()
+      local t = gm.tokenizer(folder .. name .. ".json")
+      assert(#expected[name] > 60)
+      for _, row in ipairs(expected[name]) do
+        local pair = type(row.pair) == "string" and row.pair or nil
+        local about = ("%s %q %q"):format(name, row.text, pair or "-")
+        local ids = t:encode(row.text, { special = row.special, pair = pair })
+        assert.equal(table.concat(row.ids, " "), table.concat(ids, " "), about)
+        assert.equal(row.decoded, t:decode(ids, { special = false }), about)
+        assert.equal(row.shown, t:decode(ids), about)
+      end
+      t:close()
+    end)
+  end
+end)
+
+describe("gm.tokenizer gives the numbers of Python's sentencepiece", function()
+  local pieces = json.decode(tree.read(folder .. "expected_pieces.json"))
+  for _, name in ipairs { "bpe", "bpe_user", "suffix", "unigram", "unigram_user" } do
+    it("with " .. name, function()
+      local t = gm.tokenizer(folder .. "pieces_" .. name .. ".model")
+      assert(#pieces["pieces_" .. name] > 20)
+      for _, row in ipairs(pieces["pieces_" .. name]) do
+        local ids = t:encode(row.text)
+        assert.equal(table.concat(row.ids, " "), table.concat(ids, " "), row.text)
+        assert.equal(row.decoded, t:decode(ids, { special = false }), row.text)
+      end
+      t:close()
+    end)
+  end
+
+  it("and refuses files that are cut, at each byte of their beginning", function()
+    local path, bytes = os.tmpname() .. ".model", tree.read(folder .. "pieces_bpe.model")
+    for n = 0, 200 do
+      shell.write(path, bytes:sub(1, n))
+      assert.error_matches(function() gm.tokenizer(path) end, "%.model: ")
+    end
+    os.remove(path)
+  end)
+end)
+
+describe("a tokenizer", function()
+  local t
+  setup(function() t = gm.tokenizer(folder .. "roberta.json") end)
+  teardown(function() t:close() end)
+
+  it("says its size, its tokens and their numbers", function()
+    assert.equal("BPE", t.model)
+    local token, special = t:token(0)
+    assert.equal("<|endoftext|>", token)
+    assert.is_true(special)
+    assert.equal(0, t:id "<|endoftext|>")
+    assert.is_nil(t:id "no such token")
+    assert.is_nil(t:token(t.size))
+    assert.is_nil(t:token(-1))
+    assert.equal("ABC", t:token(t:id "ABC"))
+    assert.same({ 0, t:id "<mask>" }, t.special)
+    assert.is_true(t.size > t:id "<mask>")
+  end)
+
+  it("comes from a folder as well", function()
+    local dir = shell.temporary_folder()
+    shell.run(("cp %sgpt2.json %s/tokenizer.json"):format(folder, dir))
+    assert.equal(dir .. "/tokenizer.json", gm.tokenizer(dir).path)
+    shell.remove(dir)
+  end)
+
+  it("refuses texts that are no UTF-8, numbers of no token, and what it does not know", function()
+    assert.error_matches(function() t:encode "ab\255c" end, "no UTF%-8: byte 2 of 4 is 0xff")
+    assert.error_matches(function() t:encode "a\237\160\128" end, "no UTF%-8: byte 1")
+    assert.error_matches(function() t:decode { 1, 99999 } end, "has no token 99999 %(number 2 of 2%)")
+    assert.error_matches(function() t:decode { "x" } end, "numbers of tokens")
+    assert.error_matches(function() t:decode { 1.5 } end, "numbers of tokens")
+    assert.error_matches(function() t:encode("a", { specials = true }) end, "special")
+  end)
+
+  it("that was closed says so", function()
+    local other = gm.tokenizer(folder .. "gpt2.json")
+    other:close()
+    assert.error_matches(function() other:encode "a" end, "was closed")
+  end)
+end)
+
+describe("a tokenizer.json", function()
+  local path
+  before_each(function() path = os.tmpname() end)
+  after_each(function() os.remove(path) end)
+
+  -- Opens a small file, changed.
+  local function open(change)
+    local document = { model = { type = "WordLevel", vocab = { a = 0, ["?"] = 1 }, unk_token = "?" } }
+    change(document)
+    shell.write(path, type(document.text) == "string" and document.text or json.encode(document))
+    return gm.tokenizer(path)
+  end
+
+  local function refused(pattern, change)
+    assert.error_matches(function() open(change) end, pattern)
+  end
+
+  it("is read", function() assert.same({ 0 }, open(function() end):encode "a") end)
+
+  it("is refused where it has what is not known, by its place", function()
+    refused("the field 'x' is not known", function(d) d.x = 1 end)
+    refused("model: the type 'RNN' is not known", function(d) d.model.type = "RNN" end)
+    refused("model: the field 'y' is not known", function(d) d.model.y = 1 end)
+    refused("normalizer: the type 'Upper' is not known", function(d) d.normalizer = { type = "Upper" } end)
+    refused("pre_tokenizer%.pretokenizers%.1: the type 'Z' is not known", function(d)
+      d.pre_tokenizer = { type = "Sequence", pretokenizers = { { type = "Whitespace" }, { type = "Z" } } }
+    end)
+    refused("decoder: the type 'CTC' is not known", function(d) d.decoder = { type = "CTC" } end)
+    refused("post_processor: the type 'P' is not known", function(d) d.post_processor = { type = "P" } end)
+    refused("'truncation' would cut texts short", function(d) d.truncation = { max_length = 5 } end)
+    refused("'padding' would lengthen texts", function(d) d.padding = { strategy = { Fixed = 5 } } end)
+    refused("version: '2%.0'", function(d) d.version = "2.0" end)
+  end)
+
+  it("is refused where it is wrong", function()
+    refused("line 1, column", function(d) d.text = "{" end)
+    refused("is no object", function(d) d.text = "[]" end)
+    refused("the number of 'b' is no number", function(d) d.model.vocab.b = -1 end)
+    refused("too high", function(d) d.model.vocab.b = 2000000000 end)
+    refused("vocab", function(d) d.model.vocab = json.array {} end)
+    refused("the id of 'new' is 7, but its place in the vocabulary is 2", function(d)
+      d.added_tokens = { { id = 7, content = "new" } }
+    end)
+    refused("twice", function(d) d.added_tokens = { { id = 0, content = "a" }, { id = 0, content = "a" } } end)
+    refused("merges%.0: 'a' and 'c'", function(d)
+      d.model = { type = "BPE", vocab = { a = 0, b = 1 }, merges = { "a c" } }
+    end)
+    refused("merges%.0: is no pair", function(d)
+      d.model = { type = "BPE", vocab = { a = 0, b = 1 }, merges = { "a b c" } }
+    end)
+    refused("dropout: merges are left out at random", function(d)
+      d.model = { type = "BPE", vocab = { a = 0 }, merges = json.array {}, dropout = 0.1 }
+    end)
+    refused("the regular expression", function(d)
+      d.pre_tokenizer = { type = "Split", pattern = { Regex = "(" }, behavior = "Isolated" }
+    end)
+    refused("\\K, which is not read here", function(d)
+      d.pre_tokenizer = { type = "Split", pattern = { Regex = "a\\K" }, behavior = "Isolated" }
+    end)
+    refused("behavior: 'Sideways'", function(d)
+      d.pre_tokenizer = { type = "Split", pattern = { Regex = "a" }, behavior = "Sideways" }
+    end)
+    refused("nested too deeply", function(d)
+      local inner = { type = "NFC" }
+      for _ = 1, 12 do inner = { type = "Sequence", normalizers = { inner } } end
+      d.normalizer = inner
+    end)
+    refused("precompiled_charsmap", function(d)
+      d.normalizer = { type = "Precompiled", precompiled_charsmap = 7 }
+    end)
+    refused("table of characters", function(d)
+      d.normalizer = { type = "Precompiled", precompiled_charsmap = "////f2E=" }
+    end)
+  end)
+end)
