@@ -321,6 +321,8 @@ return {
     replace = [[if (!waits) gm_disk_spans_add]],
     breaks = "a trace shows waits for the disk where there were none",
     test = "unit disk_random",
+  },
+  {
     name = "737-chance-place", file = "host/optim/chance.c",
     find = [[if (whole) a->box.ndim = 0;]],
     replace = [[a->box.ndim = 0;]],

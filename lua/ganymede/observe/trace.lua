@@ -191,10 +191,11 @@ end
 function Recorder:stop()
   if not self.recording then return end
   self.recording, self.engine.schedule, ranks.on_phase = false, self.inner, nil
-  local tier, lost = self.engine.tier, nil
+  local tier = self.engine.tier
   if not tier then return end
   tier:record(false)
-  self.disk, lost = tier:recorded()
+  local spans, lost = tier:recorded()
+  self.disk = spans
   if lost > 0 then log.info("trace: no memory for %d transfers of the disk", lost) end
 end
 
@@ -208,7 +209,7 @@ end
 
 local function all_records(self)
   local own = { rank = core.rank(), stage = (ranks.stage()), first = stands_for_stage(),
-    phases = json.array(self.phases), runs = json.array(self.runs), 
+    phases = json.array(self.phases), runs = json.array(self.runs),
     disk = json.array(self.disk) }
   for _, events in ipairs(self.runs) do json.array(events) end
   local records = {}
