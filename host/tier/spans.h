@@ -1,7 +1,7 @@
 /* spans.h - when a disk moved bytes, and when the program did nothing but wait for it: what a trace shows of it.
  *
- * Times are in seconds on CLOCK_MONOTONIC, the clock of gm_executor_clock. A transfer ends when the program notices that
- * it has ended, which may be later than it did: the system keeps no time of it. A wait is exact. */
+ * Times are in seconds on CLOCK_MONOTONIC, the clock of gm_executor_clock. A transfer ends when the program notices
+ * its end, which may be later than the end was: the system keeps no time of it. A wait is exact. */
 #ifndef GM_TIER_SPANS_H
 #define GM_TIER_SPANS_H
 

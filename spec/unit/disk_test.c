@@ -107,7 +107,7 @@ static void exercise(gm_disk *d, int steps, uint64_t seed, uint64_t *read, uint6
     }
 }
 
-/* What was recorded adds up to the statistics. A wait that found its transfer done is no span; it takes microseconds. */
+/* What was recorded adds up to the statistics. A wait whose transfer is done takes microseconds, and is no span. */
 static void check_spans(const gm_disk_spans *spans, const gm_disk_stats *s)
 {
     uint64_t bytes[2] = {0};
