@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "../host/data/tokenize.h"
+#include "../host/text/bpe_train.h"
 #include "lua_text.h"
 
 #define TOKENIZE "gm.tokenize"
@@ -133,14 +134,54 @@ static int tokenize_close(lua_State *L)
     return 1;
 }
 
+/* The texts of a list, in a userdata at the top of the stack; the list keeps them alive. */
+static const char **push_texts(lua_State *L, int arg, int *n)
+{
+    *n = (int)gm_check_list(L, arg, arg);
+    const char **list = lua_newuserdata(L, ((size_t)*n + 1) * sizeof *list);
+    for (int i = 0; i < *n; i++) {
+        lua_rawgeti(L, arg, i + 1);
+        gm_check_argument(L, lua_type(L, -1) == LUA_TSTRING, arg, "a list of texts");
+        list[i] = lua_tostring(L, -1);
+        lua_pop(L, 1);
+    }
+    return list;
+}
+
+/* tokenizer_train(files, { field, lines, size, frequency }, special) -> tokenizer.json, its tokens */
+static int tokenizer_train(lua_State *L)
+{
+    int           n_files, n_special;
+    size_t        size = 0;
+    const char  **files = push_texts(L, 1, &n_files), **special = push_texts(L, 3, &n_special);
+    gm_text_bytes made = {0};
+    gm_bpe_train *t = NULL;
+    double        wanted = gm_field_number(L, 2, "size", 0), least = gm_field_number(L, 2, "frequency", 0);
+    gm_check_argument(L, wanted >= 1 && wanted < (1 << 30) && least >= 0, 2, "a size of the vocabulary");
+    lua_getfield(L, 2, "field");
+    gm_document_options  d = {.field = lua_tostring(L, -1), .lines = gm_field_flag(L, 2, "lines")};
+    gm_bpe_train_options o = {(size_t)wanted, (uint64_t)least, special, n_special};
+    gm_status            st = gm_bpe_train_new(&t);
+    if (st == GM_OK) st = gm_bpe_train_files(t, files, n_files, &d);
+    if (st == GM_OK) st = gm_bpe_train_run(t, &o, &made, &size);
+    gm_bpe_train_free(t);
+    if (st == GM_OK) lua_pushlstring(L, made.data, made.n);
+    gm_text_free(&made);
+    L_OR_NIL(L, st);
+    lua_pushnumber(L, (lua_Number)size);
+    return 2;
+}
+
 int gm_open_tokenize(lua_State *L)
 {
     static const gm_declaration fns[] = {
         GM_FUNCTION("tokenize_open", tokenize_open,
                     "tokenizer object, files table, path string, options table, place table?"),
+        GM_FUNCTION("tokenizer_train", tokenizer_train, "files table, options table, special table"),
         GM_FUNCTION("tokenize_step", tokenize_step, "work object"),
         GM_FUNCTION("tokenize_sync", tokenize_sync, "work object"),
-        GM_FUNCTION("tokenize_close", tokenize_close, "work object, whole boolean"), GM_LAST_FUNCTION};
+        GM_FUNCTION("tokenize_close", tokenize_close, "work object, whole boolean"),
+        GM_LAST_FUNCTION};
     luaL_newmetatable(L, TOKENIZE);
     lua_pushcfunction(L, tokenize_free);
     lua_setfield(L, -2, "__gc");

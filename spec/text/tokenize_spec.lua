@@ -149,4 +149,22 @@ describe("ganymede tokenize", function()
     assert.equal(2, tokenize(folder .. "/e.txt").code)
     assert.equal("kept", shell.read(folder .. "/out.tokens"))
   end)
+
+  it("--train finds the merges that Python's trainer finds", function()
+    local json = require "ganymede.base.json"
+    local golden = json.decode(shell.read "spec/golden/tokenizers/trained.json")
+    local text = folder .. "/train.jsonl"
+    shell.write(text, shell.read "spec/golden/tokenizers/trained.jsonl")
+    local result = run_host { "tokenize", text, "--train", "600", "--add", "<|endoftext|>", "-o", folder .. "/model" }
+    assert.equal(0, result.code, result.err)
+    local made = json.decode(shell.read(folder .. "/model/tokenizer.json"))
+    assert(#golden.model.merges > 300)
+    assert.same(golden.model.merges, made.model.merges)
+    assert.same(golden.model.vocab, made.model.vocab)
+    assert.same(golden.added_tokens, made.added_tokens)
+    local other = gm.tokenizer(folder .. "/model")
+    assert.equal("naïve 日本", other:decode(other:encode "naïve 日本"))
+    assert.equal(2, run_host({ "tokenize", text, "--train", "600", "-o", folder .. "/model" }).code)
+    assert.equal(2, run_host({ "tokenize", text, "--train", "600", "--threads", "2", "-o", folder .. "/m2" }).code)
+  end)
 end)

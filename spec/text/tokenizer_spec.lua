@@ -46,9 +46,15 @@ describe("gm.tokenizer gives the numbers of Python's sentencepiece", function()
 
   it("and refuses files that are cut, at each byte of their beginning", function()
     local path, bytes = os.tmpname() .. ".model", tree.read(folder .. "pieces_bpe.model")
+    local whole = 0 -- where a piece ends: a shorter model, which has its unknown piece
     for n = 0, 200 do
       shell.write(path, bytes:sub(1, n))
-      assert.error_matches(function() gm.tokenizer(path) end, "%.model: ")
+      if n == whole and n > 0 then
+        gm.tokenizer(path):close()
+      else
+        assert.error_matches(function() gm.tokenizer(path) end, "%.model: ")
+      end
+      if n == whole then whole = n + 2 + bytes:byte(n + 2) end
     end
     os.remove(path)
   end)

@@ -1,4 +1,5 @@
---- ganymede tokenize FILES: makes a file of tokens, which data.Tokens reads, of files of text.
+--- ganymede tokenize FILES: makes a file of tokens, which data.Tokens reads, of files of text; with --train, a
+-- byte-level BPE tokenizer, with the merges that Python's `tokenizers` finds in the same texts.
 --
 -- What is done is kept beside the result, in OUT.part and OUT.state, every few seconds. The same command goes on from
 -- there, whatever ended the first one; the result is the same to the byte.
@@ -10,21 +11,24 @@ local machine = require "ganymede.base.machine"
 local session = require "ganymede.job.session"
 local tokenizers = require "ganymede.text.tokenizer"
 
-local verb = { summary = "make a file of tokens of texts, JSON lines and gzipped files" }
+local verb = { summary = "make a file of tokens of texts, JSON lines and gzipped files, or train a tokenizer" }
 
 verb.examples = {
   "ganymede tokenize book.txt --tokenizer model -o book.tokens",
   "ganymede tokenize part-*.jsonl.gz --tokenizer model/tokenizer.json --field body -o all.tokens",
+  "ganymede tokenize part-*.jsonl.gz --train 32000 --add EOS -o model",
 }
 
 function verb.arguments(parser)
   parser:argument("files", "texts, and JSON lines (.jsonl, .ndjson, .json); all of them may be gzipped"):args "+"
-  parser:option("--tokenizer", "the folder of a model, or a tokenizer.json"):argname "PATH":count(1)
-  parser:option("-o --out", "the file of tokens"):argname "FILE":count(1)
+  parser:option("--tokenizer", "the folder of a model, or a tokenizer.json"):argname "PATH"
+  parser:option("-o --out", "the file of tokens; with --train, the folder of the tokenizer"):argname "PATH":count(1)
   parser:option("--field", "the name of the text in JSON lines"):argname "NAME":default "text"
   parser:flag("--lines", "each line of a text file is a text by itself; otherwise each file is")
   parser:option("--end", "a token that is put after each text"):argname "TOKEN"
   parser:flag("--no-special", "leave out the tokens that the tokenizer puts around each text")
+  parser:option("--train", "train a tokenizer with a vocabulary of N tokens"):argname "N":convert(session.integer(257))
+  parser:option("--add", "with --train: a special token, which gets one of the first numbers"):argname "TOKEN":count "*"
   parser:option("--threads", "number of threads; otherwise all cores"):argname "N":convert(session.integer(1))
 end
 
@@ -79,7 +83,26 @@ local function progress()
   end
 end
 
+local function train(args)
+  for _, name in ipairs { "tokenizer", "end", "no_special", "threads" } do
+    if args[name] then failure(2, "--train does not go with --%s", (name:gsub("_", "-"))) end
+  end
+  local path = args.out .. "/tokenizer.json"
+  if machine.read(path) then failure(2, "%s: is there already; remove it, or name another folder", path) end
+  for _, name in ipairs(args.files) do size_of(name) end
+  local text, size, kind = core.tokenizer_train(args.files,
+    { field = args.field, lines = args.lines or false, size = args.train }, args.add)
+  checked(text, size, kind)
+  core.make_folders(args.out)
+  core.write_whole(path, text)
+  if size < args.train then log.warn("the texts have no more pairs: %d tokens, not %d", size, args.train) end
+  log.result(("%s: %d tokens"):format(path, size))
+end
+
 function verb.run(args)
+  if args.train then return train(args) end
+  if #args.add > 0 then failure(2, "--add goes with --train") end
+  if not args.tokenizer then failure(2, "--tokenizer is needed, or --train to make one") end
   if machine.read(args.out) then failure(2, "%s: is there already; remove it, or name another with -o", args.out) end
   local tokenizer = tokenizers.open(args.tokenizer)
   local finish = args["end"] and (tokenizer:id(args["end"])
