@@ -32,9 +32,8 @@ local function number(row)
   return row
 end
 
--- Where parameters and gradients may rest in this build, beside the optimizer's states.
+-- Optimizer states, gradients and parameters in a tier.
 local function all_on(tier)
-  if not (offload.fields.parameters and offload.fields.gradients) then return nil end
   return { { "offload.optimizer", tier }, { "offload.gradients", tier }, { "offload.parameters", tier } }
 end
 
@@ -47,8 +46,8 @@ local function placed(value, _, config)
 end
 
 local placement = { becomes = placed,
-  instead = "= \"cpu\" is offload = { optimizer = \"host\", gradients = \"host\", parameters = \"host\" }, of which "
-    .. "this build may have optimizer only; \"auto\" needs a limit: offload = { memory = \"8G\", "
+  instead = "= \"cpu\" is offload = { optimizer = \"host\", gradients = \"host\", parameters = \"host\" }; \"auto\" "
+    .. "needs a limit: offload = { memory = \"8G\", "
     .. "disk = \"/scratch\" }" }
 
 local function scaling(name) return number { becomes = "fp16." .. name } end
