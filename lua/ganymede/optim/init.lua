@@ -16,6 +16,7 @@ local options = require "ganymede.base.options"
 local ranks = require "ganymede.job.ranks"
 local registry = require "ganymede.base.registry"
 local signature = require "ganymede.base.signature"
+local sites = require "ganymede.optim.sites"
 
 local optim = {}
 
@@ -54,19 +55,6 @@ local common = {
 
 local function is_module(x) return type(x) == "table" and type(rawget(x, "_module")) == "table" end
 
--- By which random words are drawn (host/optim/chance.c): the name, which is the same on all ranks, but for parameters
--- that a PipelineSharedModuleWrapper shares under the names of their stages.
-local function add_sites(model, list)
-  local shared = {}
-  for _, p in ipairs(model:declared()) do
-    if p.entry.shared_at and not p.entry.alias and p.entry.tensor then
-      shared[p.entry.tensor] = ("shared %d.%d"):format(unpack(p.entry.shared_at))
-    end
-  end
-  for _, p in ipairs(list) do p.site = shared[p.tensor] end
-  return list
-end
-
 -- A module or a list of tensors -> the list of its parameters, each { name, tensor, site or nil }.
 local function named(owner, params)
   if is_module(params) then
@@ -74,7 +62,7 @@ local function named(owner, params)
     for _, p in ipairs(params:named_parameters()) do
       if p.tensor:requires_grad() then list[#list + 1] = p end
     end
-    return add_sites(params, list)
+    return sites.add(params, list)
   end
   local out = {}
   for i, p in ipairs(params) do
