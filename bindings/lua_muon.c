@@ -33,7 +33,7 @@ static void read_parts(lua_State *L, gm_muon_item *item)
     lua_pop(L, 1);
 }
 
-/* List of { lr_scale, weight_decay, name, parts } at argument 3, one a parameter; pushes it. */
+/* List of { lr_scale, weight_decay, site, parts } at argument 3, one a parameter; pushes it. */
 static gm_muon_item *push_items(lua_State *L, int n)
 {
     luaL_checktype(L, 3, LUA_TTABLE);
@@ -43,7 +43,7 @@ static gm_muon_item *push_items(lua_State *L, int n)
         memset(&items[i], 0, sizeof items[i]);
         items[i].set.lr_scale = gm_field_number(L, lua_gettop(L), "lr_scale", 1);
         items[i].set.weight_decay = gm_field_number(L, lua_gettop(L), "weight_decay", 0);
-        lua_getfield(L, -1, "name");
+        lua_getfield(L, -1, "site");
         items[i].set.site = lua_isnil(L, -1) ? (uint64_t)i : gm_hash_text(GM_HASH_START, luaL_checkstring(L, -1));
         lua_pop(L, 1);
         read_parts(L, &items[i]);

@@ -21,7 +21,7 @@ static gm_optimizer *check_optimizer(lua_State *L)
     return b->optimizer;
 }
 
-/* List of { lr_scale, weight_decay, trust, attrs: which list of attributes, states: GM_STATES_*, name: by which random
+/* List of { lr_scale, weight_decay, trust, attrs: which list of attributes, states: GM_STATES_*, site: by which random
  * words are drawn (default: its number) } at arg, one for each parameter; absent fields take the defaults. n_attrs:
  * lists of attributes. */
 static gm_optimizer_item *push_items(lua_State *L, int arg, int n, int n_attrs, const gm_attrs *attrs)
@@ -38,7 +38,7 @@ static gm_optimizer_item *push_items(lua_State *L, int arg, int n, int n_attrs, 
         items[i].states = (int64_t)gm_field_number(L, lua_gettop(L), "states", GM_STATES_F32);
         items[i].weight_decay = gm_field_number(L, lua_gettop(L), "weight_decay", attrs[place - 1].weight_decay);
         lua_getfield(L, -1, "trust");
-        lua_getfield(L, -2, "name");
+        lua_getfield(L, -2, "site");
         items[i].site = lua_isnil(L, -1) ? (uint64_t)i : gm_hash_text(GM_HASH_START, luaL_checkstring(L, -1));
         lua_pop(L, 1);
         items[i].trust = lua_isnil(L, -1) || lua_toboolean(L, -1);

@@ -137,6 +137,25 @@ local function reporter(busted, options)
   return count, flush
 end
 
+-- Several calls of finally in one example, the last one first; busted by itself forgets all but the last. What fails in
+-- one of them does not keep the others from running.
+local function collect_finally(element)
+  local set, list = element.env.finally, {}
+  local function run_all()
+    local failed
+    for i = #list, 1, -1 do
+      local ok, err = pcall(list[i])
+      if not ok then failed = failed or { err } end
+    end
+    if failed then error(failed[1], 0) end
+  end
+  function element.env.finally(fn)
+    list[#list + 1] = fn
+    set(run_all)
+  end
+  return nil, true
+end
+
 local run = {}
 
 --- load() with the host's strict _G set aside: busted's C modules set globals as they load.
@@ -172,6 +191,14 @@ function run.files(files, options)
   fresh.keep()
   busted.subscribe({ "file", "start" }, function()
     fresh.restore() -- not at the end of the last: busted still holds its functions then
+    return nil, true
+  end)
+  busted.subscribe({ "test", "start" }, function(element)
+    if element.env and element.env.finally then collect_finally(element) end
+    return nil, true
+  end)
+  busted.subscribe({ "file", "end" }, function()
+    require("spec.support.shell").remove_rest()
     return nil, true
   end)
   parts.files(files, {}, { excludes = {}, recursive = true })

@@ -29,6 +29,30 @@ describe("ganymede test", function()
     assert.matches("\n0 passed, 0 failed, 1 skipped\n$", out)
   end)
 
+  it("calls every function that an example gave to finally, and removes the folders that it left", function()
+    local folder = shell.temporary_folder()
+    shell.write(path, [[
+      local shell, order = require "spec.support.shell", {}
+      describe("an example", function()
+        it("asks for three", function()
+          shell.write(shell.temporary_folder() .. "/left", "")
+          for i = 1, 3 do
+            finally(function()
+              order[#order + 1] = i
+              if i == 2 then error("the second fails", 0) end
+            end)
+          end
+        end)
+        it("sees them", function() assert.same({ 3, 2, 1 }, order) end)
+      end)
+    ]])
+    local result = run_host({ "spec", path }, { env = { TMPDIR = folder } })
+    has(result.out, "the second fails")
+    has(result.out, "1 passed, 1 failed")
+    assert.same({}, shell.lines("find " .. folder .. " -name 'ganymede-spec-*' ! -path " .. folder))
+    shell.remove(folder)
+  end)
+
   it("says why an example was skipped", function()
     local code, out = test [[
       describe("a gadget", function()

@@ -25,17 +25,27 @@ function shell.write(path, text)
   return path
 end
 
+local made = {} -- folders that are not removed yet
+
 --- A new empty folder; whoever makes it removes it (shell.remove, best in after_each or finally).
 function shell.temporary_folder()
   local template = (os.getenv "TMPDIR" or "/tmp") .. "/ganymede-spec-XXXXXX"
   local buffer = ffi.new("char[?]", #template + 1, template)
   if ffi.C.mkdtemp(buffer) == nil then error("cannot make a folder like " .. template) end
-  return ffi.string(buffer)
+  local path = ffi.string(buffer)
+  made[path] = true
+  return path
 end
 
 function shell.remove(path)
   assert(path:find "ganymede%-spec%-", "shell.remove: only what temporary_folder made")
   os.execute("rm -rf -- " .. shell.quote(path))
+  made[path] = nil
+end
+
+--- Removes the folders that examples have left, as those do that fail before they remove theirs.
+function shell.remove_rest()
+  for path in pairs(made) do shell.remove(path) end
 end
 
 --- Runs a command line with sh -> { code =, out =, err = }. A program ended by signal n has code 128 + n.

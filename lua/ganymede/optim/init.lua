@@ -16,6 +16,7 @@ local options = require "ganymede.base.options"
 local ranks = require "ganymede.job.ranks"
 local registry = require "ganymede.base.registry"
 local signature = require "ganymede.base.signature"
+local sites = require "ganymede.optim.sites"
 
 local optim = {}
 
@@ -54,14 +55,14 @@ local common = {
 
 local function is_module(x) return type(x) == "table" and type(rawget(x, "_module")) == "table" end
 
--- A module or a list of tensors -> the list of its parameters, each { name, tensor }.
+-- A module or a list of tensors -> the list of its parameters, each { name, tensor, site or nil }.
 local function named(owner, params)
   if is_module(params) then
     local list = {} -- a frozen parameter (requires_grad(false)) is left out
     for _, p in ipairs(params:named_parameters()) do
       if p.tensor:requires_grad() then list[#list + 1] = p end
     end
-    return list
+    return sites.add(params, list)
   end
   local out = {}
   for i, p in ipairs(params) do
@@ -134,7 +135,7 @@ local function from_group_list(class, groups, opt)
     if not g.params then error(("%s: group %d has no 'params'"):format(owner, i), 0) end
     for _, p in ipairs(named(owner, g.params)) do
       local name = is_module(g.params) and p.name or ("%d.%s"):format(i, p.name)
-      out[#out + 1] = { name = name, tensor = p.tensor, lr_scale = g.lr_scale,
+      out[#out + 1] = { name = name, site = p.site or name, tensor = p.tensor, lr_scale = g.lr_scale,
                         weight_decay = g.weight_decay or opt.weight_decay, has_decay = g.weight_decay ~= nil,
                         trust = has_trust(opt, g, p.tensor, g.weight_decay or opt.weight_decay), own = g.own }
     end
@@ -192,7 +193,7 @@ local function with_settings(class, given, opt)
   for i, p in ipairs(params) do
     local g = matched_group(groups, p.name)
     local decay = opt.no_decay == "norm_and_bias" and p.tensor:dim() < 2 and 0 or opt.weight_decay
-    out[i] = { name = p.name, tensor = p.tensor, lr_scale = g and g.lr_scale or 1,
+    out[i] = { name = p.name, site = p.site or p.name, tensor = p.tensor, lr_scale = g and g.lr_scale or 1,
                weight_decay = g and g.weight_decay or decay, has_decay = g and g.weight_decay ~= nil or false,
                trust = has_trust(opt, g, p.tensor, g and g.weight_decay or decay), own = g and g.own }
   end

@@ -152,7 +152,7 @@ function Pair:bytes() return self.muon:bytes() + self.adam:bytes() end
 -- What AdamW needs to know of an item: its rate and decay are in proportion to adamw's own.
 local function adam_item(opt, item, adamw)
   local spared = opt.no_decay == "norm_and_bias" and item.tensor:dim() < 2
-  return { name = item.name, lr_scale = item.lr_scale * adamw.lr / opt.lr,
+  return { site = item.site, lr_scale = item.lr_scale * adamw.lr / opt.lr,
     weight_decay = (item.has_decay or spared) and item.weight_decay or adamw.weight_decay }
 end
 
@@ -164,7 +164,7 @@ local function dealt_out(opt, items, declared, adamw)
     local list = is_matrix[i] and muon or adam
     local n = #list.tensors + 1
     list.tensors[n], list.places[n] = item.tensor, i
-    list.items[n] = is_matrix[i] and { name = item.name, lr_scale = item.lr_scale, weight_decay = item.weight_decay,
+    list.items[n] = is_matrix[i] and { site = item.site, lr_scale = item.lr_scale, weight_decay = item.weight_decay,
       parts = parts_of(opt, declared[item.tensor]) } or adam_item(opt, item, adamw)
   end
   return muon, adam

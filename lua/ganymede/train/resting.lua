@@ -9,7 +9,9 @@ local zero = require "ganymede.optim.zero"
 
 local resting = {}
 
-local begun -- what resting.begin has opened: resting.settle takes it over
+-- What resting.begin has opened, and for which model: resting.settle takes it over. A run that fails in between leaves
+-- it, and the next model must not get it.
+local begun
 
 local function open(model, divided, opt, stages)
   zero.rest(divided)
@@ -30,7 +32,7 @@ end
 
 --- The same for a run whose model is known. stages: those of the pipeline.
 function resting.begin(model, config, stages)
-  begun = { tier = open(model, zero.options(config.zero), offload.options(config.offload), stages) }
+  begun = { model = model, tier = open(model, zero.options(config.zero), offload.options(config.offload), stages) }
 end
 
 --- Settles where the parameters of a model rest, also those that have been made. divided: of zero.options; opt: of
@@ -38,7 +40,8 @@ end
 function resting.settle(model, divided, opt, stages)
   local before = begun
   begun = nil
-  local tier = before and before.tier or open(model, divided, opt, stages)
+  local taken = before and before.model == model
+  local tier = taken and before.tier or open(model, divided, opt, stages)
   for _, p in ipairs(model:parameters()) do module.made_parameter(p) end
   return tier
 end
