@@ -6,7 +6,7 @@ return {
     find = [[return a->rank != b->rank ? a->rank < b->rank : a->place < b->place;]],
     replace = [[return a->rank != b->rank ? a->rank < b->rank : a->place > b->place;]],
     breaks = "of equal pairs the last is joined first",
-    test = "spec/text/tokenizer_spec.lua -f gpt2",
+    test = "spec/text/tokenizer_spec.lua -f leftmost",
   },
   {
     name = "791-added-order", file = "host/text/added.c",
