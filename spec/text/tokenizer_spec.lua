@@ -121,6 +121,14 @@ describe("a tokenizer.json", function()
 
   it("is read", function() assert.same({ 0 }, open(function() end):encode "a") end)
 
+  it("joins the leftmost of equal pairs first", function()
+    local t = open(function(d)
+      d.model = { type = "BPE", vocab = { a = 0, aa = 1, aaaa = 2 }, merges = { "a a", "aa aa" } }
+    end)
+    assert.same({ 1, 0 }, t:encode "aaa")
+    assert.same({ 2, 1, 0 }, t:encode "aaaaaaa")
+  end)
+
   it("is refused where it has what is not known, by its place", function()
     refused("the field 'x' is not known", function(d) d.x = 1 end)
     refused("model: the type 'RNN' is not known", function(d) d.model.type = "RNN" end)

@@ -10,8 +10,11 @@
 -- @module ganymede.text.tokenizer
 local core = require "ganymede.core"
 local failure = require "ganymede.base.failure"
+local json = require "ganymede.base.json"
+local machine = require "ganymede.base.machine"
 local options = require "ganymede.base.options"
 local signature = require "ganymede.base.signature"
+local template = require "ganymede.text.template"
 
 local tokenizer = {}
 
@@ -59,8 +62,58 @@ function Tokenizer:token(id) return core.tokenizer_token(self.handle, id) end
 --- The number of a token by its spelling; nil if there is none.
 function Tokenizer:id(text) return core.tokenizer_id(self.handle, text) end
 
+-- The text of a special token in tokenizer_config.json: a text, or an object with `content`.
+local function token_text(v)
+  if type(v) == "table" then v = v.content end
+  return type(v) == "string" and v or nil
+end
+
+-- The template of the model, from the files beside the tokenizer, and the special tokens that it may name.
+local function load_template(self)
+  local folder = self.path:match "^(.*/)" or ""
+  local path = folder .. "tokenizer_config.json"
+  local text = machine.read(path)
+  local config = text and json.decode(text, path) or {}
+  local source, from = machine.read(folder .. "chat_template.jinja"), folder .. "chat_template.jinja"
+  if not source then source, from = config.chat_template, path .. ": chat_template" end
+  if type(source) == "table" and source ~= json.null then -- several, by name
+    local named
+    for _, entry in ipairs(source) do
+      if entry.name == "default" then named = entry.template end
+    end
+    source = named
+  end
+  if type(source) ~= "string" then
+    failure(2, "%s: has no chat template (tokenizer_config.json or chat_template.jinja beside it)", self.path)
+  end
+  local values = {}
+  for _, name in ipairs { "bos_token", "eos_token", "pad_token", "unk_token" } do
+    values[name] = token_text(config[name])
+  end
+  return template(source, from), values
+end
+
+local chat_options = {
+  add_generation_prompt = { type = "boolean", default = false,
+    doc = "whether the text ends with what begins an answer" },
+  values = { type = "table", optional = true, doc = "other values that the template may name" },
+}
+
+--- The text of a conversation, by the chat template of the model. Encode it with special = false.
+function Tokenizer:chat(messages, opt)
+  opt = options.check("chat", chat_options, opt, 2)
+  if not self.render then self.render, self.values = load_template(self) end
+  local values = { messages = messages, add_generation_prompt = opt.add_generation_prompt, tools = json.null,
+    documents = json.null }
+  for _, list in ipairs { self.values, opt.values or {} } do
+    for name, value in pairs(list) do values[name] = value end
+  end
+  return self.render(values)
+end
+
 --- Frees the tokenizer.
 function Tokenizer:close() core.tokenizer_close(self.handle) end
 
-signature.export("tokenizer", Tokenizer, ":", nil, { encode = encode_options, decode = decode_options })
+signature.export("tokenizer", Tokenizer, ":", nil, { encode = encode_options, decode = decode_options,
+  chat = chat_options })
 return signature.export("tokenizer", tokenizer)
