@@ -113,7 +113,7 @@ describe("ganymede check", function()
   end)
 
   for what, words in pairs {
-    ["a search without a limit"] = { "--largest", "batch" }, ["a limit without a search"] = { "--limit-memory", "1G" },
+    ["a search without a limit"] = { "--largest", "batch" }, ["modes without a search"] = { "--mode", "1d" },
     ["a mode that is none"] = { "--largest", "batch", "--limit-memory", "1G", "--mode", "4d" },
     ["a mode that the ranks cannot form"] = { "-n", "3", "--largest", "batch", "--limit-memory", "1G", "--mode", "2d" },
   } do

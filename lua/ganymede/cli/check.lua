@@ -6,8 +6,9 @@
 -- files are opened, because their shapes are needed, but no sample is read. With -n N it rehearses one rank of N
 -- (--rank, default 0). It then prints the mesh, the rank's part of a batch, and what the rank would send in a step and
 -- to how many ranks. For a pipeline it draws the schedule, and prints its idle time and the modules of each part and
--- stage. --roles compares the ranks of all roles on the mesh. --largest searches in each mode for the largest batch or
--- the longest sequence under --limit-memory.
+-- stage. --roles compares the ranks of all roles on the mesh. --limit-memory refuses a step that needs more; with it
+-- --largest searches in each mode for the largest batch or the longest sequence. --regions and --placement say what
+-- recompute.memory and offload.memory choose.
 -- The trap: hooks are made only with --hooks and --roles. Without these flags, what hooks send is not counted.
 local failure = require "ganymede.base.failure"
 local json = require "ganymede.base.json"
