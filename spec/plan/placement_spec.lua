@@ -54,7 +54,7 @@ describe("a placement by memory #ranks", function()
 
   it("is kept, to the bit: one rank", function() check_runs(1, {}, { 260 }) end)
   it("is kept, to the bit: recomputed #slow", function() check_runs(1, { "recompute=block" }, { 150 }) end)
-  it("is kept, to the bit: two stages", function()
+  it("is kept, to the bit: two stages #slow", function()
     check_runs(2, { "parallel={pipeline=2}", "num_microbatches=2" }, { 160 })
   end)
   it("is kept, to the bit: ZeRO 3 on 2 #slow", function()
