@@ -171,6 +171,43 @@ static gm_value *attention_options(lua_State *L, int arg, int64_t b, int64_t h, 
     return mask; /* stays on the stack, and so alive */
 }
 
+/* Angles have no gradient, and the dtype of statistics: *v becomes itself without its history, in the dtype that goes
+ * with x. It stays on the stack. */
+static int frequencies_of(lua_State *L, gm_dtype x, gm_value **v)
+{
+    gm_rank   *r = gm_lua_rank(L);
+    gm_attrs   a = gm_attrs_default();
+    gm_value  *plain, *cast;
+    gm_handle *h = gm_push_handle(L);
+    L_TRY(L, gm_value_detach(*v, &plain));
+    gm_handle_fill(r, h, *v = plain, "frequency");
+    a.dtype = gm_dtype_wide(x);
+    if (plain->local->dtype == a.dtype) return 0;
+    h = gm_push_handle(L);
+    L_TRY(L, gm_apply_first(r, GM_OP_copy, 1, &plain, &a, &cast));
+    gm_handle_fill(r, h, *v = cast, "frequency");
+    return 0;
+}
+
+/* rotary(x, frequency [, { positions, offset, rotated, interleaved, scale, inverse }]) */
+static int rotary(lua_State *L)
+{
+    gm_attrs  a = gm_attrs_default();
+    gm_value *in[3] = {gm_check_value(L, 1), gm_check_value(L, 2), NULL};
+    lua_settop(L, 3);
+    frequencies_of(L, in[0]->local->dtype, &in[1]);
+    if (!lua_isnil(L, 3)) {
+        a.first = (int64_t)gm_field_number(L, 3, "offset", 0);
+        a.rotated = (int64_t)gm_field_number(L, 3, "rotated", 0);
+        a.interleaved = gm_field_flag(L, 3, "interleaved");
+        a.inverse = gm_field_flag(L, 3, "inverse");
+        a.alpha = gm_field_number(L, 3, "scale", 1);
+        lua_getfield(L, 3, "positions");
+        if (!lua_isnil(L, -1)) in[2] = gm_check_value(L, lua_gettop(L));
+    }
+    return gm_apply_one(L, GM_OP_rotary, 3, in, &a);
+}
+
 /* Field `balance` of the options: nil, true or false. */
 static gm_ring_balance balance_of(lua_State *L, int arg)
 {
@@ -341,6 +378,14 @@ static const gm_lua_option attention_settings[] = {
     {"key_mask", "tensor", "none", NULL, "(b, t): keys that are seen, 1, and those that are not, 0"},
     {"balance", "boolean", "where it pays", NULL, "share the queries of a causal attention out anew?"},
     GM_LAST_OPTION};
+static const gm_lua_option rotary_options[] = {
+    {"positions", "tensor", "offset, offset + 1, ...", NULL, "(s) or (b, s), i64 or i32: the positions, from 0"},
+    {"offset", "integer", "0", "[0,inf)", "the position of the first row, where positions are not given"},
+    {"rotated", "integer", "all", "[1,inf)", "how many entries of the last dimension but one are turned"},
+    {"interleaved", "boolean", "false", NULL, "pairs are neighbours, (2 j, 2 j + 1), not halves, (j, j + r)"},
+    {"scale", "number", "1", NULL, "what the turned elements are multiplied by"},
+    {"inverse", "boolean", "false", NULL, "turn the other way"},
+    GM_LAST_OPTION};
 static const gm_lua_option loss_options_[] = {LOSS_OPTIONS, GM_LAST_OPTION};
 static const gm_lua_option head_options[] = {
     LOSS_OPTIONS,
@@ -383,6 +428,7 @@ static const gm_declaration functions[] = {
     ONE_OF(log_softmax, softmax, "x tensor, dim integer?", GM_OP_log_softmax, 0),
     WITH_OPTIONS(attention, attention, "q tensor, k tensor, v tensor, options options?", attention_settings),
     WITH_OPTIONS(attention_packed, attention_packed, "qkv tensor, options options?", attention_settings),
+    WITH_OPTIONS(rotary, rotary, "x tensor, frequency tensor, options options?", rotary_options),
     GM_PUBLIC(embedding, embedding, "w tensor, index tensor, padding_index integer?"),
     WITH_OPTIONS(cross_entropy, cross_entropy, "logits tensor, target tensor, options options?", loss_options_),
     WITH_OPTIONS(linear_cross_entropy, linear_cross_entropy,

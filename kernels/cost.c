@@ -27,6 +27,7 @@ static double flops_scale(const gm_call *c) { return (c->attrs->accumulate ? 2 :
 static double flops_unary(const gm_call *c) { return first_in(c); }
 static double flops_unary_grad(const gm_call *c) { return 2 * first_in(c); }
 static double flops_binary(const gm_call *c) { return first_out(c); }
+static double flops_gate_grad(const gm_call *c) { return 5 * first_in(c); }
 static double flops_compare(const gm_call *c) { return first_out(c); }
 static double flops_where(const gm_call *c) { return first_out(c); }
 static double flops_uniform(const gm_call *c) { return first_out(c); }
@@ -88,6 +89,15 @@ static double flops_attention(const gm_call *c)
 
 /* Five products of that size instead of two. */
 static double flops_attention_grad(const gm_call *c) { return 2.5 * flops_attention(c); }
+
+/* Six operations for a pair. */
+static double flops_rotary(const gm_call *c)
+{
+    const gm_tensor *x = c->in[0];
+    int64_t          all = x->ndim > 3 ? x->shape[x->ndim - 2] : 1, rotated = c->attrs->rotated;
+    double           lines = first_in(c) / (double)(x->shape[x->ndim - 1] ? x->shape[x->ndim - 1] : 1);
+    return 6 * numel(c->in[1]) * lines * (rotated && all ? (double)rotated / (double)all : 1);
+}
 
 static double flops_embedding(const gm_call *c)
 {

@@ -220,6 +220,36 @@ gm_status gm_infer_norm_grad_apply(const gm_call *call, gm_spec *spec)
     return GM_OK;
 }
 
+static gm_status expect_positions(const gm_call *call)
+{
+    const gm_tensor *x = call->in[0], *index = call->in[2];
+    if (!index) return GM_OK;
+    if (call->attrs->first)
+        return GM_FAIL(GM_EINVAL, "rotary: first is %" PRId64 ", should be 0 where positions are given",
+                       call->attrs->first);
+    if (index->ndim == 2) return gm_expect_shape(call, "positions", index, 2, x->shape);
+    return gm_expect_shape(call, "positions", index, 1, &x->shape[1]);
+}
+
+gm_status gm_infer_rotary(const gm_call *call, gm_spec *spec)
+{
+    const gm_tensor *x = call->in[0], *f = call->in[1];
+    const gm_attrs  *at = call->attrs;
+    GM_TRY(gm_expect_ndim(call, "x", x, 3));
+    if (f->ndim != 1 || 2 * f->shape[0] > x->shape[x->ndim - 1])
+        return GM_FAIL(GM_ESHAPE,
+                       "rotary: frequencies are %s, should be (r), where 2 r is at most the last size of x %s",
+                       GM_SHOW(f), GM_SHOW(x));
+    if (at->rotated < 0 || (at->rotated && (x->ndim < 4 || at->rotated > x->shape[x->ndim - 2])))
+        return GM_FAIL(GM_EINVAL, "rotary: rotated is %" PRId64 ", should be from 1 to the last size but one of x %s",
+                       at->rotated, GM_SHOW(x));
+    if (at->first < 0) return GM_FAIL(GM_EINVAL, "rotary: first is %" PRId64 ", should not be negative", at->first);
+    GM_TRY(expect_positions(call));
+    GM_TRY(gm_expect_box(call, x->ndim, x->shape, true));
+    spec[0] = gm_spec_like(x);
+    return GM_OK;
+}
+
 static gm_status along_dim(const gm_call *call, gm_spec *spec)
 {
     int dim;

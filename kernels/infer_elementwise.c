@@ -79,6 +79,15 @@ gm_status gm_infer_binary(const gm_call *call, gm_spec *spec)
     return broadcast_all(call, spec);
 }
 
+gm_status gm_infer_gate_grad(const gm_call *call, gm_spec *spec)
+{
+    GM_TRY(expect_function(call, GM_FN_reglu, GM_FN_swiglu, "gating"));
+    GM_TRY(gm_expect_like(call, "a", call->in[1], call->in[0]));
+    GM_TRY(gm_expect_like(call, "b", call->in[2], call->in[0]));
+    spec[0] = spec[1] = gm_spec_like(call->in[0]);
+    return GM_OK;
+}
+
 gm_status gm_infer_compare(const gm_call *call, gm_spec *spec)
 {
     GM_TRY(expect_function(call, GM_FN_eq, GM_FN_ge, "comparing"));

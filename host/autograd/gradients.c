@@ -113,12 +113,29 @@ static gm_tensor *binary_b(gm_work *w, gm_function f, gm_tensor *g, gm_tensor *x
     }
 }
 
+/* A gate f(a) b: both gradients from one pass. */
+static void gate_rule(gm_backward *b, gm_tensor *x, gm_tensor *y, gm_tensor *g)
+{
+    gm_work   *w = gm_backward_work(b);
+    gm_tensor *in[3] = {g, gm_work_expand(w, x, g->ndim, g->shape), gm_work_expand(w, y, g->ndim, g->shape)};
+    gm_tensor *out[2] = {NULL, NULL};
+    for (int i = 0; i < 2; i++)
+        if (gm_backward_wants(b, i)) out[i] = gm_work_like(w, g);
+    gm_work_into(w, GM_OP_gate_grad, 3, in, gm_backward_attrs(b), 2, out);
+    for (int i = 0; i < 2; i++)
+        if (out[i]) give_reduced(b, i, out[i]);
+}
+
 static void binary_rule(gm_backward *b)
 {
     gm_work    *w = gm_backward_work(b);
     gm_tensor  *x = gm_backward_saved(b, 0), *y = gm_backward_saved(b, 1), *g = gm_backward_grad(b, 0);
     gm_function f = gm_backward_attrs(b)->function;
     if (w->st != GM_OK) return;
+    if (f >= GM_FN_reglu && f <= GM_FN_swiglu) {
+        gate_rule(b, x, y, g);
+        return;
+    }
     if (gm_backward_wants(b, 0)) give_reduced(b, 0, binary_a(w, f, g, x, y));
     gm_work_drop(w, 0);
     if (gm_backward_wants(b, 1)) give_reduced(b, 1, binary_b(w, f, g, x, y));
@@ -216,6 +233,15 @@ static void softmax_rule(gm_backward *b)
     gm_backward_give(b, 0, gm_work_run(gm_backward_work(b), op, 2, in, gm_backward_attrs(b)));
 }
 
+/* Turned back: positions and frequencies have no gradient. */
+static void rotary_rule(gm_backward *b)
+{
+    gm_attrs   a = *gm_backward_attrs(b);
+    gm_tensor *in[3] = {gm_backward_grad(b, 0), gm_backward_saved(b, 1), gm_backward_saved(b, 2)};
+    a.inverse = !a.inverse;
+    gm_backward_give(b, 0, gm_work_run(gm_backward_work(b), GM_OP_rotary, 3, in, &a));
+}
+
 static void attention_rule(gm_backward *b)
 {
     gm_work   *w = gm_backward_work(b);
@@ -300,6 +326,7 @@ static const gm_gradient gradients[GM_OP_COUNT] = {
     [GM_OP_softmax] = {softmax_rule, 0, 1},
     [GM_OP_log_softmax] = {softmax_rule, 0, 1},
     [GM_OP_attention] = {attention_rule, 15, 3},
+    [GM_OP_rotary] = {rotary_rule, 2 | 4, 0},
     [GM_OP_embedding] = {embedding_rule, 2, 0, .splits = true},
     [GM_OP_cross_entropy] = {cross_entropy_rule, 3, 2 | 4},
     [GM_OP_sum] = {sum_rule, 0, 0},

@@ -28,6 +28,9 @@ static int function_weight(gm_function f)
     case GM_FN_silu:
     case GM_FN_sigmoid:
     case GM_FN_tanh:
+    case GM_FN_geglu:
+    case GM_FN_geglu_tanh:
+    case GM_FN_swiglu:
     case GM_FN_exp:
     case GM_FN_log: return 4;
     default: return 1;

@@ -88,6 +88,10 @@ static void F(binary_dense)(const void *context, int64_t n, char *const *p)
     case GM_FN_div: MAP2(a / b); break;
     case GM_FN_maximum: MAP2(F(select)(a != a, a, F(max_v)(a, b))); break; /* max_v gives b where either is NaN */
     case GM_FN_minimum: MAP2(F(select)(a != a, a, F(min_v)(a, b))); break;
+    case GM_FN_reglu: MAP2(F(relu_v)(a) * b); break;
+    case GM_FN_geglu: MAP2(F(gelu_v)(a) * b); break;
+    case GM_FN_geglu_tanh: MAP2(F(gelu_tanh_v)(a) * b); break;
+    case GM_FN_swiglu: MAP2(F(silu_v)(a) * b); break;
     default: EACH(pow((double)x[i], (double)z[i])); break; /* pow */
     }
 }

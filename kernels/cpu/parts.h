@@ -7,6 +7,8 @@
 #include "norm.c"
 #include "norm_steps.c" /* norms in steps, for rows that are cut over ranks */
 #include "softmax.c"
+#include "gate.c" /* gradients of gates */
+#include "rotary.c"
 #include "loss.c"    /* embedding and cross entropy */
 #include "experts.c" /* mixtures of experts: plans, and moves of rows */
 #include "reduce.c"

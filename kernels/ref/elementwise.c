@@ -68,6 +68,16 @@ double ref_unary_slope(gm_function f, double x, double value)
     }
 }
 
+gm_function ref_gate(gm_function f)
+{
+    switch (f) {
+    case GM_FN_reglu: return GM_FN_relu;
+    case GM_FN_geglu: return GM_FN_gelu;
+    case GM_FN_geglu_tanh: return GM_FN_gelu_tanh;
+    default: return GM_FN_silu;
+    }
+}
+
 static double binary(gm_function f, double a, double b)
 {
     switch (f) {
@@ -77,6 +87,10 @@ static double binary(gm_function f, double a, double b)
     case GM_FN_div: return a / b;
     case GM_FN_maximum: return isnan(a) ? a : isnan(b) ? b : a > b ? a : b;
     case GM_FN_minimum: return isnan(a) ? a : isnan(b) ? b : a < b ? a : b;
+    case GM_FN_reglu:
+    case GM_FN_geglu:
+    case GM_FN_geglu_tanh:
+    case GM_FN_swiglu: return ref_unary(ref_gate(f), a, 0) * b;
     case GM_FN_pow: return pow(a, b);
     case GM_FN_eq: return a == b;
     case GM_FN_ne: return a != b;
@@ -174,6 +188,19 @@ gm_status gm_ref_binary(gm_device *dev, const gm_call *call)
     for (int64_t i = 0, n = gm_tensor_numel(y); i < n; i++)
         ref_set(y, i,
                 binary(call->attrs->function, broadcast_get(call->in[0], y, i), broadcast_get(call->in[1], y, i)));
+    return GM_OK;
+}
+
+gm_status gm_ref_gate_grad(gm_device *dev, const gm_call *call)
+{
+    gm_function      f = ref_gate(call->attrs->function);
+    const gm_tensor *da = call->out[0], *db = call->out[1];
+    (void)dev;
+    for (int64_t i = 0, n = gm_tensor_numel(call->in[0]); i < n; i++) {
+        double g = ref_get(call->in[0], i), a = ref_get(call->in[1], i), b = ref_get(call->in[2], i);
+        if (da) ref_set(da, i, g * b * ref_unary_slope(f, a, 0));
+        if (db) ref_set(db, i, g * ref_unary(f, a, 0));
+    }
     return GM_OK;
 }
 

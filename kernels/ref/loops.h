@@ -15,8 +15,9 @@
 #undef GM_OP
 
 /* The unary functions of functions.def and their derivatives. value: attrs.value, the exponent of `power`. */
-double ref_unary(gm_function f, double x, double value);
-double ref_unary_slope(gm_function f, double x, double value);
+double      ref_unary(gm_function f, double x, double value);
+double      ref_unary_slope(gm_function f, double x, double value);
+gm_function ref_gate(gm_function f); /* the activation of a gate: silu of swiglu */
 
 /* Coordinates of the i-th element of a shape. */
 static inline void ref_coordinates(int ndim, const int64_t *shape, int64_t i, int64_t *at)

@@ -71,6 +71,18 @@ describe("gradients agree with central differences:", function()
   case("power", function(a) return a ^ 2.5 end, function() return positive(3, 4) end)
   case("where", function(a, b) return ops.where(a:gt(0), a, b * 2) end, function() return any(3, 5), any(3, 5) end)
 
+  for _, f in ipairs { "reglu", "geglu", "geglu_tanh", "swiglu" } do
+    case(f, ops[f], function() return any(3, 4), any(3, 4) end)
+    case(f .. ", broadcast", ops[f], function() return any(4), any(3, 1) end)
+  end
+  case("rotary", function(x)
+    return ops.rotary(x, gm.tensor({ 1, 0.1 }, { dtype = x:dtype() }), { rotated = 2, offset = 3, scale = 1.5 })
+  end, function() return any(2, 3, 2, 3, 5) end)
+  case("rotary of given positions", function(x)
+    return ops.rotary(x, gm.tensor({ 1, 0.1 }, { dtype = x:dtype() }), {
+      positions = gm.tensor({ { 0, 1, 2 }, { 0, 0, 7 } }, { dtype = "i64" }), interleaved = true })
+  end, function() return any(2, 3, 4) end)
+
   for _, f in ipairs { "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "exp", "square", "sin", "cos", "abs",
                        "neg" } do
     case(f, ops[f], function() return any(5, 7) end)

@@ -13,7 +13,9 @@ local all_dtypes = { "f32", "f64", "bf16", "f16", "i32", "i64", "u8" }
 local unary = { "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "neg", "exp", "log", "sqrt", "rsqrt", "square",
                 "reciprocal", "abs", "sin", "cos", "power" }
 local positive = { log = true, sqrt = true, rsqrt = true, power = true }
-local binary = { "add", "sub", "mul", "div", "maximum", "minimum", "pow" }
+local binary = { "add", "sub", "mul", "div", "maximum", "minimum", "pow", "reglu", "geglu", "geglu_tanh",
+                 "swiglu" }
+local gates = { reglu = "relu", geglu = "gelu", geglu_tanh = "gelu_tanh", swiglu = "silu" }
 local compare = { "eq", "ne", "lt", "le", "gt", "ge" }
 
 local function ref(op, inputs, attrs) return support.reference(op, inputs, attrs) end
@@ -30,6 +32,9 @@ local function unary_magnitude(name, x, value)
   if name:find "^gelu" then sum = plus(sum, ref("affine", { support.magnitude(x) }, { alpha = 0.5 })) end
   return sum
 end
+
+-- How many roundings a binary function has: of pow, exp(b log a), below 5; of a gate, those of its function, and one.
+local function rounds(name) return name == "pow" and 16 or gates[name] and 12 or 1 end
 
 describe("elementwise ops agree with ref:", function()
   each(it, "fill", support.shapes, { "contiguous", "turned", "window" }, function(dtype, shape, layout)
@@ -102,6 +107,21 @@ describe("elementwise ops agree with ref:", function()
     end)
   end
 
+  -- As the function and its slope: each factor is rounded.
+  for gate, name in pairs(gates) do
+    each(it, "gradients of " .. gate, support.shapes, support.layouts, function(dtype, shape, layout)
+      local g, a, b = input(shape, dtype, layout), input(shape, dtype, layout, -6, 6), input(shape, dtype, layout)
+      local slope = support.magnitude(ref("unary_grad", { a, ones_like(a) }, { ["function"] = name }))
+      local of_g = support.magnitude(g)
+      local of_a = times(times(of_g, support.magnitude(b)), plus(plus(slope, ones_like(a)), support.magnitude(a)))
+      local within = { support.absolute(8, of_a), support.absolute(9, times(of_g, unary_magnitude(name, a))) }
+      for _, outputs in ipairs { { true, true }, { n = 2, true }, { n = 2, false, true } } do
+        agree { op = "gate_grad", inputs = { g, a, b }, outputs = outputs, attrs = { ["function"] = gate },
+                within = within }
+      end
+    end)
+  end
+
   it("functions of special values", function()
     local tame = { 0, 100, -100, 1e4, -1e4, 1e-30, -1e-30, 0 / 0, 88.5, 89, -87, -88, -103, -104, 709, 710, -745, -746 }
     local endless = { 1 / 0, -1 / 0 }
@@ -152,7 +172,7 @@ describe("elementwise ops agree with ref:", function()
             local a, b = input(pair[1], dtype, layout, 0.1, 2), input(pair[2], dtype, layout, 0.1, 2)
             for _, name in ipairs(binary) do
               agree { op = "binary", inputs = { a, b }, outputs = { true }, attrs = { ["function"] = name },
-                      label = name, within = relative(name == "pow" and 16 or 1) } -- exp(b log a), below 5
+                      label = name, within = relative(rounds(name)) }
             end
             local i = support.integers(pair[1], "u8", 0, 2, layout):to(dtype)
             local j = support.integers(pair[2], "u8", 0, 2, layout):to(dtype)

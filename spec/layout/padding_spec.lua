@@ -70,6 +70,12 @@ case("attention", { "bmhd", "bmhd", "bmhd" }, "m", function(q, k, v)
   return ops.attention(1 / q, k, ops.log(v), { causal = true })
 end, "in a ring")
 case("attention", { "bsh3d" }, "bh", function(qkv) return ops.attention_packed(1 / qkv) end, "packed")
+local two_turns = gm.tensor({ 1, 0.1 }, { dtype = "f64" })
+case("rotary", { "bmhk" }, "bmh", function(x) return ops.rotary(1 / x, two_turns, { offset = 2 }) end)
+case("rotary", { "bmh3k" }, "bmh", function(x) return ops.rotary(1 / x, two_turns, { rotated = 2 }) end, "in part")
+case("rotary", { "bmhk", "bm:n" }, "bmh", function(x, positions)
+  return ops.rotary(1 / x, two_turns, { positions = positions })
+end, "of positions")
 case("embedding", { "vn", "mb:v" }, "vnmb", function(w, index) return ops.embedding(1 / w, index):settle() end)
 for _, smoothing in ipairs { 0, 0.1 } do
   case("cross_entropy", { "bmn", "bm:n" }, "bmn", function(x, target)
@@ -100,11 +106,11 @@ case("custom", { "mn", "n" }, "mn", function(x, w) return inverse(x) * w end)
 
 -- Ops that never see a cut value: they run on what a rule, the optimizer or an op made of several hands them.
 local on_blocks = {}
-for name in ([[fill axpy scale unary_grad uniform normal bias_activation_grad linear_weight_grad linear_input_grad
-  layer_norm_grad rms_norm_grad norm_sums norm_apply norm_grad_sums norm_grad_apply softmax_grad log_softmax_grad
-  attention_grad embedding_grad cross_entropy_grad experts_count experts_before experts_limit experts_order
-  experts_gather experts_combine experts_combine_grad scatter sum_squares sgd adam rmsprop adagrad lion
-  step_control]]):gmatch "%S+" do
+for name in ([[fill axpy scale unary_grad gate_grad uniform normal bias_activation_grad linear_weight_grad
+  linear_input_grad layer_norm_grad rms_norm_grad norm_sums norm_apply norm_grad_sums norm_grad_apply
+  softmax_grad log_softmax_grad attention_grad embedding_grad cross_entropy_grad experts_count
+  experts_before experts_limit experts_order experts_gather experts_combine experts_combine_grad scatter
+  sum_squares sgd adam rmsprop adagrad lion step_control]]):gmatch "%S+" do
   on_blocks[name] = true
 end
 

@@ -408,4 +408,25 @@ if (c[GM_CONTROL_HALTED] != 0) {
     breaks = "a step in f16 whose gradients are finite is left out because its loss is not",
     test = "spec/kernels/step_control_spec.lua",
   },
+  {
+    name = "800-rotary-sine", file = "kernels/cpu/rotary_t.h",
+    find = [[F(put)(y + n, k, n - k, b * cv + a * sv);]],
+    replace = [[F(put)(y + n, k, n - k, b * cv - a * sv);]],
+    breaks = "the second half of a row is turned the other way",
+    test = "spec/kernels/rotary_spec.lua -f 'by hand'",
+  },
+  {
+    name = "801-rotary-rest", file = "kernels/cpu/rotary_t.h",
+    find = [[bool     turns = line % j->entries < j->rotated;]],
+    replace = [[bool     turns = line % j->entries <= j->rotated;]],
+    breaks = "values are turned with queries and keys",
+    test = "spec/kernels/rotary_spec.lua -f 'in part'",
+  },
+  {
+    name = "802-gate-slope", file = "kernels/cpu/gate_t.h",
+    find = [[gv * F(at)(b, i, n - i) * slope(av)]],
+    replace = [[gv * F(at)(b, i, n - i) * value(av)]],
+    breaks = "the gradient of a gate has the function in place of its slope",
+    test = "spec/autograd/gradients_spec.lua -f swiglu",
+  },
 }

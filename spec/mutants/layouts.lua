@@ -200,4 +200,11 @@ gm_layout probabilities = lse_of(o);
     breaks = "the gradient of a parameter has something in its padding",
     test = "spec/layout/padding_spec.lua -n 3",
   },
+  {
+    name = "803-rotary-place", file = "host/autograd/layout_rules/rows.c",
+    find = [[return index ? GM_OK : gm_rule_box(c->r, c->attrs, &c->out[0], x->ndim, x->shape);]],
+    replace = [[return GM_OK;]],
+    breaks = "each rank of a cut sequence counts positions from 0",
+    test = "spec/layout/padding_spec.lua -f rotary",
+  },
 }

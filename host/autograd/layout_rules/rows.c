@@ -39,6 +39,21 @@ static gm_status top_k(gm_rule_call *c)
     return gm_rule_slices(c);
 }
 
+/* x (b, s, ..., d), frequency (r), index (s) or (b, s). A block knows the place of its positions in the sequence. */
+static gm_status rotary(gm_rule_call *c)
+{
+    const gm_value *x = c->in[0], *index = c->in[2];
+    int             last = x->ndim - 1;
+    GM_TRY(gm_rule_whole(c, 0, last, "the dimension in which pairs are turned is cut"));
+    GM_TRY(gm_rule_whole(c, 1, 0, "the frequencies are cut"));
+    if (c->attrs->rotated)
+        GM_TRY(gm_rule_whole(c, 0, last - 1, "the dimension of which only some entries are turned is cut"));
+    GM_TRY(join_others(c, 0, last));
+    for (int d = 0; index && d < index->ndim; d++) GM_TRY(gm_rule_join(c, 2, d, d + 2 - index->ndim));
+    GM_TRY(gm_rule_slices(c));
+    return index ? GM_OK : gm_rule_box(c->r, c->attrs, &c->out[0], x->ndim, x->shape);
+}
+
 gm_status gm_layout_rule_norm(gm_rule_call *c)
 {
     GM_TRY(gm_rule_no_partial(c));
@@ -50,6 +65,7 @@ gm_status gm_layout_rule_norm(gm_rule_call *c)
     case GM_OP_log_softmax:
     case GM_OP_log_softmax_grad: return softmax(c);
     case GM_OP_top_k: return top_k(c);
+    case GM_OP_rotary: return rotary(c);
     default: return gm_layout_rule_optimizer(c);
     }
 }

@@ -81,6 +81,10 @@ GM_FUNCTION(mul, u *v)
 GM_FUNCTION(div, u / v)
 GM_FUNCTION(maximum, u != u ? u : v != v ? v : u > v ? u : v)
 GM_FUNCTION(minimum, u != u ? u : v != v ? v : u < v ? u : v)
+GM_FUNCTION(reglu, gm_fn_relu(u, (R)0) * v)
+GM_FUNCTION(geglu, gm_fn_gelu(u, (R)0) * v)
+GM_FUNCTION(geglu_tanh, gm_fn_gelu_tanh(u, (R)0) * v)
+GM_FUNCTION(swiglu, gm_fn_silu(u, (R)0) * v)
 GM_FUNCTION(pow, pow(u, v))
 #undef GM_FUNCTION
 

@@ -3,6 +3,7 @@
 -- { type = "TextPairs" }. With the defaults it has the 110,106,428 parameters of BERT-base with both heads.
 -- The trap: x has three rows for each sample (tokens, segments, key mask), because a batch is one tensor.
 -- @module ganymede.models.bert
+local functions = require "ganymede.nn.functions"
 local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
 local nn = require "ganymede.nn"
@@ -21,7 +22,7 @@ BERT.options = {
   heads      = { type = "integer", min = 1, default = 12,
     doc = "the number of attention heads, which must divide width" },
   mlp_ratio  = { type = "number", above = 0, default = 4, doc = "the hidden width of the MLPs divided by width" },
-  activation = { type = "string", default = "gelu", one_of = { "relu", "gelu", "gelu_tanh", "silu" },
+  activation = { type = "string", default = "gelu", one_of = functions.of_mlps,
                  doc = "the activation function of the MLPs and of the head of the tokens" },
   dropout    = { type = "number", default = 0.1, min = 0, below = 1,
     doc = "the probability with which an element of the embeddings and branches is dropped in training" },

@@ -1,6 +1,7 @@
 --- GPT-2 (Radford et al. 2019): a causal language model with learned positions, whose head is tied to the table of
 -- tokens. With vocabulary 50257 and the defaults it has the 124,439,808 parameters of the smallest GPT-2.
 -- @module ganymede.models.gpt
+local functions = require "ganymede.nn.functions"
 local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
 local nn = require "ganymede.nn"
@@ -20,7 +21,7 @@ GPT.options = {
   kv_heads   = { type = "integer", min = 1, optional = true,
     doc = "the number of key and value heads, which must divide heads; default: heads" },
   mlp_ratio  = { type = "number", above = 0, default = 4, doc = "the hidden width of the MLPs divided by width" },
-  activation = { type = "string", default = "gelu_tanh", one_of = { "relu", "gelu", "gelu_tanh", "silu" },
+  activation = { type = "string", default = "gelu_tanh", one_of = functions.of_mlps,
                  doc = "the activation function of the MLPs" },
   moe        = { type = "table", optional = true,
                  doc = "the options of nn.MoE, which replaces the MLP in the last of each `every` blocks; every "

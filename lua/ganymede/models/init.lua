@@ -9,5 +9,6 @@ return {
   MLP = require "ganymede.models.mlp",
   VisionTransformer = require "ganymede.models.vision_transformer",
   GPT = require "ganymede.models.gpt",
+  Llama = require "ganymede.models.llama",
   BERT = require "ganymede.models.bert",
 }

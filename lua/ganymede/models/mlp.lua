@@ -1,5 +1,6 @@
 --- A multilayer perceptron for classification. The trap: nn.MLP is another class, one half of a transformer block.
 -- @module ganymede.models.mlp
+local functions = require "ganymede.nn.functions"
 local module = require "ganymede.nn.module"
 local nn = require "ganymede.nn"
 local ops = require "ganymede.tensor.ops"
@@ -11,7 +12,7 @@ MLP.options = {
   hidden  = { type = "table", default = { 128 },
     doc = "the list of the widths of the hidden layers, in order; { }: none" },
   classes = { type = "integer", min = 1, doc = "the number of classes" },
-  activation = { type = "string", default = "relu", one_of = { "relu", "gelu", "gelu_tanh", "silu" },
+  activation = { type = "string", default = "relu", one_of = functions.in_products,
                  doc = "the activation function after every hidden layer" },
   dropout = { type = "number", default = 0, min = 0, below = 1,
     doc = "the probability with which an element is dropped in training after every hidden layer" },

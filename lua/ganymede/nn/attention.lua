@@ -9,6 +9,7 @@ local Dropout = require("ganymede.nn.dropout").Dropout
 local Linear = require "ganymede.nn.linear"
 local module = require "ganymede.nn.module"
 local ops = require "ganymede.tensor.ops"
+local rotary = require "ganymede.nn.rotary"
 local sequence_parallel = require "ganymede.nn.sequence_parallel"
 local stream = require "ganymede.nn.stream"
 local tensor_parallel = require "ganymede.nn.tensor_parallel"
@@ -19,12 +20,20 @@ MultiHeadAttention.recompute_kind = "attention" -- what the setting recompute ca
 MultiHeadAttention.positional = { "width", "heads", "dropout", "bias" }
 MultiHeadAttention.options = {
   width    = { type = "integer", min = 1, doc = "the width of x and y" },
-  heads    = { type = "integer", min = 1, doc = "the number of query heads, which must divide width" },
+  heads    = { type = "integer", min = 1,
+    doc = "the number of query heads, which must divide width unless head_size is given" },
+  head_size = { type = "integer", min = 1, optional = true, doc = "the width of a head; default: width / heads" },
   kv_heads = { type = "integer", min = 1, optional = true,
     doc = "the number of key and value heads, which must divide heads; default: heads" },
   causal   = { type = "boolean", default = false,
     doc = "whether each position attends only to itself and to the positions before it" },
   bias     = { type = "boolean", default = true, doc = "whether both projections have biases" },
+  qkv_bias = { type = "boolean", optional = true,
+    doc = "whether the projection to queries, keys and values has a bias; default: bias" },
+  rotary   = { type = { "boolean", "table" }, optional = true,
+    doc = "turn queries and keys by their positions: true, or a table with base, fraction, interleaved, scaling" },
+  qk_norm  = { type = { "boolean", "number" }, default = false, above = 0,
+    doc = "whether each query and key is normalised by its root mean square; a number: the eps of it, not 1e-6" },
   dropout  = { type = "number", default = 0, min = 0, below = 1,
     doc = "the probability with which an attention weight is dropped in training" },
   output_dropout = { type = "number", default = 0, min = 0, below = 1,
@@ -35,32 +44,64 @@ MultiHeadAttention.options = {
 }
 
 local function divides(what, a, other, b)
-  if b % a ~= 0 then error(("MultiHeadAttention: %s = %d must divide %s = %d"):format(what, a, other, b), 4) end
+  if b % a ~= 0 then error(("MultiHeadAttention: %s = %d must divide %s = %d"):format(what, a, other, b), 5) end
 end
 
-function MultiHeadAttention:build(opt)
-  local kv_heads = opt.kv_heads or opt.heads
-  divides("heads", opt.heads, "width", opt.width)
+-- The width of a head, of checked heads.
+local function head_size(opt, kv_heads)
+  if not opt.head_size then divides("heads", opt.heads, "width", opt.width) end
   divides("kv_heads", kv_heads, "heads", opt.heads)
   tensor_parallel.check_heads("MultiHeadAttention", opt.heads, kv_heads)
   sequence_parallel.check_heads("MultiHeadAttention", kv_heads, stream.parts())
-  self.kv_heads, self.group, self.head_size = kv_heads, opt.heads / kv_heads, opt.width / opt.heads
+  return opt.head_size or opt.width / opt.heads
+end
+
+local function build_projections(self, opt)
+  local all, qkv_bias, output_initializer = opt.heads * self.head_size, opt.qkv_bias, opt.output_initializer
+  if qkv_bias == nil then qkv_bias = opt.bias end
+  if output_initializer == nil then output_initializer = opt.weight_initializer end
   self.qkv = Linear {
-    inputs = opt.width, outputs = (opt.heads + 2 * kv_heads) * self.head_size, bias = opt.bias, partition = "column",
+    inputs = opt.width, outputs = all + 2 * self.kv_heads * self.head_size, bias = qkv_bias, partition = "column",
     weight_initializer = opt.weight_initializer, bias_initializer = opt.bias_initializer,
   }
-  self.qkv.row_parts = { opt.heads / kv_heads * self.head_size, self.head_size, self.head_size } -- queries, key, value
-  local output_initializer = opt.output_initializer
-  if output_initializer == nil then output_initializer = opt.weight_initializer end
+  self.qkv.row_parts = { self.group * self.head_size, self.head_size, self.head_size } -- queries, key, value
   self.output = Linear {
-    inputs = opt.width, outputs = opt.width, bias = opt.bias, partition = "row",
+    inputs = all, outputs = opt.width, bias = opt.bias, partition = "row",
     weight_initializer = output_initializer, bias_initializer = opt.bias_initializer,
   }
+end
+
+function MultiHeadAttention:build(opt)
+  self.kv_heads = opt.kv_heads or opt.heads
+  self.group, self.head_size = opt.heads / self.kv_heads, head_size(opt, self.kv_heads)
+  build_projections(self, opt)
+  if opt.rotary then self.rotary = rotary.new("MultiHeadAttention", opt.rotary, self.head_size) end
+  if opt.qk_norm then
+    self:param("query_norm", { self.head_size }, init.ones()(self.head_size))
+    self:param("key_norm", { self.head_size }, init.ones()(self.head_size))
+  end
   if opt.output_dropout > 0 then self.dropout = Dropout(opt.output_dropout) end
+end
+
+-- qkv (b, s, key heads, group + 2, d) -> queries (b, s, heads, d), keys and values (b, s, key heads, d), normalised and
+-- turned.
+local function parts(self, qkv)
+  local q, k, v = sequence_parallel.split(qkv)
+  if self.opt.qk_norm then
+    local eps = self.opt.qk_norm == true and 1e-6 or self.opt.qk_norm
+    q, k = ops.rms_norm(q, self:use "query_norm", eps), ops.rms_norm(k, self:use "key_norm", eps)
+  end
+  if self.rotary then q, k = self.rotary:turn(q), self.rotary:turn(k) end
+  return q, k, v
 end
 
 local function attend(self, x, options)
   local qkv = ops.reshape(self.qkv(x), { x:size(1), x:size(2), self.kv_heads, self.group + 2, self.head_size })
+  if self.opt.qk_norm then
+    local q, k, v = parts(self, qkv)
+    return sequence_parallel.attention(q, k, v, options)
+  end
+  if self.rotary then qkv = self.rotary:turn(qkv, self.group + 1) end
   return sequence_parallel.attention_packed(qkv, options)
 end
 
@@ -74,7 +115,7 @@ function MultiHeadAttention:forward(x, key_mask)
   local y = attend(self, x, {
     causal = opt.causal, key_mask = key_mask, dropout = self.training and opt.dropout > 0 and opt.dropout or nil,
   })
-  y = self.output(ops.reshape(y, { x:size(1), x:size(2), opt.width }))
+  y = self.output(ops.reshape(y, { x:size(1), x:size(2), opt.heads * self.head_size }))
   return self.dropout and self.dropout(y) or y
 end
 

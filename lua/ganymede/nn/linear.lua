@@ -1,5 +1,6 @@
 --- A dense layer: y = f(x W' + b). If there is an activation f, the kernel of the product also computes it.
 -- @module ganymede.nn.linear
+local functions = require "ganymede.nn.functions"
 local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
 local ops = require "ganymede.tensor.ops"
@@ -12,7 +13,7 @@ Linear.options = {
   inputs  = { type = "integer", min = 1, doc = "the width of x" },
   outputs = { type = "integer", min = 1, doc = "the width of y" },
   bias    = { type = "boolean", default = true, doc = "whether the bias b is added" },
-  activation = { type = "string", optional = true, one_of = { "relu", "gelu", "gelu_tanh", "silu" },
+  activation = { type = "string", optional = true, one_of = functions.in_products,
                  doc = "the activation function f, applied in the kernel of the product; default: none" },
   skip_bias_add = { type = "boolean", default = false, hidden = true,
                     doc = "whether the layer returns y without b, and b as a second result, for a caller that adds "

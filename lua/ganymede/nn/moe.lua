@@ -18,6 +18,7 @@
 local auxiliary = require "ganymede.nn.auxiliary"
 local context = require "ganymede.job.context"
 local core = require "ganymede.core"
+local functions = require "ganymede.nn.functions"
 local init = require "ganymede.nn.initializers"
 local Dropout = require("ganymede.nn.dropout").Dropout
 local MLP = require "ganymede.nn.mlp"
@@ -48,7 +49,7 @@ MoE.options = {
     doc = "the smallest limit that a capacity can set, in choices" },
   shared  = { type = "integer", min = 0, default = 0,
               doc = "the number of experts that see every token; they are one MLP, so many times as wide" },
-  activation = { type = "string", default = "gelu", one_of = { "relu", "gelu", "gelu_tanh", "silu" },
+  activation = { type = "string", default = "gelu", one_of = functions.in_products,
                  doc = "the activation function of the experts" },
   bias    = { type = "boolean", default = true, doc = "whether the experts have biases" },
   dropout = { type = "number", default = 0, min = 0, below = 1,

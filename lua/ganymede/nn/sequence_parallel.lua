@@ -68,8 +68,8 @@ end
 
 -- ---------------------------------------------------------------- the modes
 
--- qkv (b, s, key heads, group + 2, d) -> q (b, s, key heads * group, d), k and v (b, s, key heads, d)
-local function split(qkv)
+--- qkv (b, s, key heads, group + 2, d) -> q (b, s, key heads * group, d), k and v (b, s, key heads, d)
+function M.split(qkv)
   local b, s, kv_heads, group, d = qkv:size(1), qkv:size(2), qkv:size(3), qkv:size(4) - 2, qkv:size(5)
   local q = ops.reshape(ops.narrow(qkv, 4, 1, group), { b, s, kv_heads * group, d })
   return q, ops.select(qkv, 4, group + 1), ops.select(qkv, 4, group + 2)
@@ -77,7 +77,7 @@ end
 
 local function packed(qkv, options)
   if qkv:size(4) == 3 then return ops.attention_packed(qkv, options) end
-  local q, k, v = split(qkv)
+  local q, k, v = M.split(qkv)
   return ops.attention(q, k, v, options)
 end
 

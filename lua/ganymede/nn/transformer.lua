@@ -8,6 +8,7 @@
 -- @module ganymede.nn.transformer
 local Attention = require "ganymede.nn.attention"
 local core = require "ganymede.core"
+local functions = require "ganymede.nn.functions"
 local init = require "ganymede.nn.initializers"
 local layouts = require "ganymede.nn.stream"
 local DropPath = require("ganymede.nn.dropout").DropPath
@@ -27,9 +28,13 @@ TransformerBlock.options = {
   kv_heads  = { type = "integer", min = 1, optional = true,
     doc = "the number of key and value heads, which must divide heads; default: heads" },
   mlp_ratio = { type = "number", above = 0, default = 4, doc = "the hidden width of the MLP divided by width" },
+  hidden    = { type = "integer", min = 1, optional = true,
+    doc = "the hidden width of the MLP, in place of mlp_ratio" },
+  head_size = Attention.options.head_size, qkv_bias = Attention.options.qkv_bias,
+  rotary    = Attention.options.rotary, qk_norm = Attention.options.qk_norm,
   causal    = { type = "boolean", default = false,
     doc = "whether each position attends only to itself and to the positions before it" },
-  activation = { type = "string", default = "gelu", one_of = { "relu", "gelu", "gelu_tanh", "silu" },
+  activation = { type = "string", default = "gelu", one_of = functions.of_mlps,
                  doc = "the activation function of the MLP" },
   norm      = { type = "string", default = "LayerNorm", one_of = { "LayerNorm", "RMSNorm" },
                 doc = "the class of the two norms" },
@@ -58,6 +63,7 @@ local function new_norm(opt)
 end
 
 local function hidden_width(opt)
+  if opt.hidden then return opt.hidden end
   local hidden = opt.width * opt.mlp_ratio
   if hidden % 1 ~= 0 or hidden < 1 then
     error(("TransformerBlock: mlp_ratio %g times width %d must be a whole number from 1"):format(opt.mlp_ratio,
@@ -78,7 +84,8 @@ function TransformerBlock:build(opt)
   local hidden = hidden_width(opt)
   self.norm1 = new_norm(opt)
   self.attention = Attention(with {
-    heads = opt.heads, kv_heads = opt.kv_heads, causal = opt.causal,
+    heads = opt.heads, kv_heads = opt.kv_heads, head_size = opt.head_size, causal = opt.causal,
+    qkv_bias = opt.qkv_bias, rotary = opt.rotary, qk_norm = opt.qk_norm,
     dropout = opt.attention_dropout, output_dropout = opt.dropout,
   })
   self.norm2 = new_norm(opt)
@@ -188,10 +195,12 @@ end
 -- counts as two, causal attention as half of full attention; norms and activations are not counted.
 function TransformerBlock:flops(length)
   local opt = self.opt
-  local kv_width = opt.width / opt.heads * (opt.kv_heads or opt.heads)
-  local projections = 2 * opt.width * (2 * opt.width + 2 * kv_width)
-  local mlp = opt.moe and self.mlp:flops() or 2 * 2 * opt.width * hidden_width(opt)
-  local attention = 2 * 2 * length * opt.width * (opt.causal and 0.5 or 1)
+  local size = opt.head_size or opt.width / opt.heads
+  local q_width, kv_width = size * opt.heads, size * (opt.kv_heads or opt.heads)
+  local projections = 2 * opt.width * (2 * q_width + 2 * kv_width)
+  local products = functions.is_gate(opt.activation) and 3 or 2
+  local mlp = opt.moe and self.mlp:flops() or 2 * products * opt.width * hidden_width(opt)
+  local attention = 2 * 2 * length * q_width * (opt.causal and 0.5 or 1)
   return length * (projections + mlp + attention)
 end
 

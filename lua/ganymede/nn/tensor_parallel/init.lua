@@ -105,7 +105,7 @@ function M.check_heads(what, heads, kv_heads)
   local of_keys = kv_heads ~= heads and (" and %d key heads"):format(kv_heads) or ""
   error(("%s: %d heads%s cannot be divided evenly over %d ranks; with these heads the ranks may be %s, and on %d ranks "
     .. "the number of heads must be a multiple of %d"):format(what, heads, of_keys, parts, M.divisors(kv_heads), parts,
-    parts), 4)
+    parts), 5)
 end
 
 return M

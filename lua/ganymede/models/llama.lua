@@ -1,0 +1,101 @@
+--- Llama (Touvron et al. 2023, Grattafiori et al. 2024): a causal language model with rotary positions, grouped key
+-- heads, RMS norms and gated MLPs. With vocabulary 128256 and the defaults it has the 1,235,814,400 parameters of
+-- Llama 3.2 1B. Its options make Mistral, Qwen2 (qkv_bias), Qwen3 (qk_norm, head_size) and SmolLM2 as well.
+-- @module ganymede.models.llama
+local functions = require "ganymede.nn.functions"
+local init = require "ganymede.nn.initializers"
+local module = require "ganymede.nn.module"
+local nn = require "ganymede.nn"
+
+local Llama = module.class("Llama", nil, "models")
+
+Llama.aliases = {
+  vocab_size = "vocabulary", hidden_size = "width", intermediate_size = "hidden", num_hidden_layers = "depth",
+  num_attention_heads = "heads", num_key_value_heads = "kv_heads", head_dim = "head_size", rms_norm_eps = "eps",
+  max_position_embeddings = "sequence_length", tie_word_embeddings = "tied",
+}
+Llama.options = {
+  vocabulary = { type = "integer", min = 1,
+    doc = "the number of tokens in the vocabulary; ids are 0 to vocabulary - 1" },
+  sequence_length = { type = "integer", min = 1, default = 2048,
+    doc = "the length of the sequences of training, in tokens; others are accepted" },
+  width      = { type = "integer", min = 1, default = 2048, doc = "the width of the residual stream" },
+  depth      = { type = "integer", min = 1, default = 16, doc = "the number of transformer blocks" },
+  heads      = { type = "integer", min = 1, default = 32,
+    doc = "the number of query heads, which must divide width unless head_size is given" },
+  kv_heads   = { type = "integer", min = 1, default = 8,
+    doc = "the number of key and value heads, which must divide heads" },
+  head_size  = nn.MultiHeadAttention.options.head_size,
+  hidden     = { type = "integer", min = 1, default = 8192, doc = "the hidden width of the MLPs" },
+  activation = { type = "string", default = "swiglu", one_of = functions.of_mlps,
+                 doc = "the activation function of the MLPs; the last four are gated" },
+  rotary     = { type = { "boolean", "table" }, default = { base = 500000 },
+    doc = "how positions turn queries and keys: a table with base, fraction, interleaved, scaling" },
+  qk_norm    = nn.MultiHeadAttention.options.qk_norm,
+  bias       = { type = "boolean", default = false, doc = "whether projections and MLPs have biases" },
+  qkv_bias   = nn.MultiHeadAttention.options.qkv_bias,
+  eps        = { type = "number", default = 1e-5, above = 0, doc = "a number added to the mean square in the norms" },
+  dropout    = { type = "number", default = 0, min = 0, below = 1,
+    doc = "the probability with which an element of the embeddings and branches is dropped in training" },
+  attention_dropout = { type = "number", default = 0, min = 0, below = 1,
+    doc = "the probability with which an attention weight is dropped in training" },
+  tied       = { type = "boolean", default = true, doc = "whether the head shares the table of tokens as its weight" },
+  head_chunk = { type = "integer", min = 0, default = 0,
+                 doc = "the number of rows of a rank whose logits exist at a time, in a Projection; 0: all, in a "
+                   .. "tensor" },
+  std        = { type = "number", default = 0.02, above = 0,
+                 doc = "the initial standard deviation of weights; divided by sqrt(2 depth) for those whose results "
+                   .. "are added to the residual stream" },
+}
+
+local function block_options(opt)
+  return {
+    width = opt.width, heads = opt.heads, kv_heads = opt.kv_heads, head_size = opt.head_size, hidden = opt.hidden,
+    causal = true, activation = opt.activation, norm = "RMSNorm", eps = opt.eps, bias = opt.bias,
+    qkv_bias = opt.qkv_bias, rotary = opt.rotary, qk_norm = opt.qk_norm, dropout = opt.dropout,
+    attention_dropout = opt.attention_dropout, weight_initializer = init.normal { std = opt.std },
+    bias_initializer = init.zeros(), residual_initializer = init.normal { std = opt.std / math.sqrt(2 * opt.depth) },
+  }
+end
+
+function Llama:build(opt)
+  local normal = init.normal { std = opt.std }
+  self.tokens = nn.Embedding { count = opt.vocabulary, width = opt.width, weight_initializer = normal }
+  if opt.dropout > 0 then self.dropout = nn.Dropout(opt.dropout) end
+  self.blocks = nn.ModuleList()
+  for _ = 1, opt.depth do self.blocks:append(nn.TransformerBlock(block_options(opt))) end
+  self.norm = nn.RMSNorm { width = opt.width, eps = opt.eps }
+  local head = { inputs = opt.width, classes = opt.vocabulary, bias = false, chunk = opt.head_chunk }
+  if opt.tied then head.weight = self.tokens else head.weight_initializer = normal end
+  self.head = nn.Classifier(head)
+end
+
+local function embed(self, tokens)
+  if tokens:dim() ~= 2 then
+    error(("tokens must be (batch, sequence); got (%s)"):format(table.concat(tokens:shape(), ", ")), 0)
+  end
+  local x = self.tokens(tokens)
+  return self.dropout and self.dropout(x) or x
+end
+
+--- The forward pass: tokens (b, s) i64 or i32 -> logits (b, s, vocabulary), or with head_chunk a Projection of them
+-- (ganymede.nn.projection). Sections: the embeddings, each block, norm and head.
+function Llama:sections()
+  local list = nn.TransformerBlock.sections(self.blocks)
+  table.insert(list, 1, { modules = { self.tokens, self.dropout },
+                          forward = function(tokens) return embed(self, tokens) end })
+  list[#list + 1] = { modules = { self.norm, self.head },
+                      forward = function(branch, _, stream) return self.head((self.norm(branch, stream))) end }
+  return list
+end
+
+--- Returns the floating point operations of one sequence of full length, forward and backward (twice the forward pass).
+-- A multiply-add counts as two, causal attention as half of full attention.
+function Llama:flops_per_sample()
+  local opt = self.opt
+  local total = 2 * opt.sequence_length * opt.width * opt.vocabulary
+  for _, block in self.blocks:each() do total = total + block:flops(opt.sequence_length) end
+  return 3 * total
+end
+
+return Llama
