@@ -143,6 +143,7 @@ int gm_open_checkpoint(lua_State *L);
 int gm_open_arrays(lua_State *L);
 int gm_open_text(lua_State *L);
 int gm_open_tokenize(lua_State *L);
+int gm_open_pick(lua_State *L);
 int gm_open_layout(lua_State *L);
 int gm_open_comm(lua_State *L);
 int gm_open_traffic(lua_State *L);

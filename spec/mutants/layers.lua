@@ -218,4 +218,25 @@ or nil, f))
     breaks = "merging forgets the scale",
     test = "spec/nn/lora_spec.lua -f merge",
   },
+  {
+    name = "804-cache-room", file = "lua/ganymede/nn/cache.lua",
+    find = [[ops.narrow(new[name], 2, 1, self.length):copy_(old)]],
+    replace = [[ops.narrow(new[name], 2, 1, self.length):copy_(old * 0)]],
+    breaks = "kept keys and values are lost when their room grows",
+    test = "spec/nn/cache_spec.lua",
+  },
+  {
+    name = "805-cache-starts", file = "lua/ganymede/nn/cache.lua",
+    find = [[rows[r][at - first + 1] = math.max(0, at - start)]],
+    replace = [[rows[r][at - first + 1] = at]],
+    breaks = "positions of a shorter prompt count from the start of its row",
+    test = "spec/nn/cache_spec.lua -f gpt",
+  },
+  {
+    name = "806-query-norm", file = "lua/ganymede/nn/attention.lua",
+    find = [[ops.rms_norm(k, self:use "key_norm", eps)]],
+    replace = [[ops.rms_norm(k, self:use "query_norm", eps)]],
+    breaks = "keys are normalised by the weights of queries",
+    test = "spec/golden/layers_spec.lua -f qwen3",
+  },
 }

@@ -43,4 +43,18 @@ return {
     breaks = "neighbours that are unknown stay apart",
     test = "spec/text/tokenizer_spec.lua -f sentencepiece",
   },
+  {
+    name = "807-pick-temperature", file = "host/text/pick.c",
+    find = [[exp((c[i].value - most) / r->temperature)]],
+    replace = [[exp((c[i].value - most) * r->temperature)]],
+    breaks = "scores are multiplied by the temperature",
+    test = "spec/text/pick_spec.lua -f 'rule 2'",
+  },
+  {
+    name = "808-pick-penalty-twice", file = "host/text/pick.c",
+    find = [[if (t < 0 || t >= n || done[t]) continue;]],
+    replace = [[if (t < 0 || t >= n) continue;]],
+    breaks = "a token that was seen twice is punished twice",
+    test = "spec/text/pick_spec.lua -f 'once each'",
+  },
 }

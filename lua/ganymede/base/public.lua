@@ -27,6 +27,7 @@ public.from = {
   recipe     = { "ganymede.config.recipe", "new" },
   open_arrays = { "ganymede.hub.arrays", "open" },
   tokenizer  = { "ganymede.text.tokenizer", "open" },
+  generate   = { "ganymede.generation", "generate" },
   gradcheck  = { "ganymede.tensor.gradcheck", "gradcheck" },
   recompute  = { "ganymede.nn.recompute", "recompute" },
   lora       = { "ganymede.nn.lora", "lora" },

@@ -51,6 +51,8 @@ local function block_options(opt, i)
   }
 end
 
+GPT.head_is_pointwise = true -- the last section reads each position by itself (ganymede.generation)
+
 function GPT:build(opt)
   local normal = init.normal { std = opt.std }
   self.tokens = nn.Embedding { count = opt.vocabulary, width = opt.width, weight_initializer = normal }

@@ -58,6 +58,8 @@ local function block_options(opt)
   }
 end
 
+Llama.head_is_pointwise = true -- the last section reads each position by itself (ganymede.generation)
+
 function Llama:build(opt)
   local normal = init.normal { std = opt.std }
   self.tokens = nn.Embedding { count = opt.vocabulary, width = opt.width, weight_initializer = normal }

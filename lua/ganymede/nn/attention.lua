@@ -4,6 +4,7 @@
 -- its queries, its key and its value: (kv_heads, heads / kv_heads + 2, head size).
 -- The trap: PyTorch orders in_proj_weight as (3, heads, head size); permute it when you import it.
 -- @module ganymede.nn.attention
+local caches = require "ganymede.nn.cache"
 local init = require "ganymede.nn.initializers"
 local Dropout = require("ganymede.nn.dropout").Dropout
 local Linear = require "ganymede.nn.linear"
@@ -84,19 +85,30 @@ function MultiHeadAttention:build(opt)
 end
 
 -- qkv (b, s, key heads, group + 2, d) -> queries (b, s, heads, d), keys and values (b, s, key heads, d), normalised and
--- turned.
-local function parts(self, qkv)
+-- turned. place: of the first position, as ops.rotary takes it; nil: the beginning.
+local function parts(self, qkv, place)
   local q, k, v = sequence_parallel.split(qkv)
   if self.opt.qk_norm then
     local eps = self.opt.qk_norm == true and 1e-6 or self.opt.qk_norm
     q, k = ops.rms_norm(q, self:use "query_norm", eps), ops.rms_norm(k, self:use "key_norm", eps)
   end
-  if self.rotary then q, k = self.rotary:turn(q), self.rotary:turn(k) end
+  if self.rotary then q, k = self.rotary:turn(q, nil, place), self.rotary:turn(k, nil, place) end
   return q, k, v
+end
+
+-- Attention to the keys kept and to those of x.
+local function attend_to_kept(self, kept, qkv, options)
+  if not self.opt.causal then error("a cache needs causal attention: what is kept must not depend on what comes", 0) end
+  local q, k, v = parts(self, qkv, kept:place())
+  k, v = kept:extend(self, k, v)
+  options.key_mask = kept.mask
+  return sequence_parallel.attention(q, k, v, options)
 end
 
 local function attend(self, x, options)
   local qkv = ops.reshape(self.qkv(x), { x:size(1), x:size(2), self.kv_heads, self.group + 2, self.head_size })
+  local kept = caches.current()
+  if kept then return attend_to_kept(self, kept, qkv, options) end
   if self.opt.qk_norm then
     local q, k, v = parts(self, qkv)
     return sequence_parallel.attention(q, k, v, options)

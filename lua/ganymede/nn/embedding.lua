@@ -1,5 +1,6 @@
 --- Tables of vectors: Embedding looks up rows; PositionEmbedding adds row i to position i.
 -- @module ganymede.nn.embedding
+local caches = require "ganymede.nn.cache"
 local core = require "ganymede.core"
 local init = require "ganymede.nn.initializers"
 local module = require "ganymede.nn.module"
@@ -56,13 +57,18 @@ function PositionEmbedding:build(opt)
     init.resolve(opt.weight_initializer, init.normal { std = 0.02 }, opt.width, opt.length))
 end
 
---- x (b, s, width), s <= length -> x + weight[1..s], the same shape; backward: dx is set, dW is added to.
+--- x (b, s, width), s <= length -> x + weight[1..s], the same shape; backward: dx is set, dW is added to. With a cache
+-- (ganymede.nn.cache) positions count on from those that it keeps.
 function PositionEmbedding:forward(x)
-  local length = x:size(2)
-  if length > self.opt.length then
-    error(("a sequence of %d is longer than the %d positions of this layer"):format(length, self.opt.length), 0)
+  local kept = caches.current()
+  local place = kept and kept:place() or { offset = 0 }
+  local length, first = x:size(2), kept and kept.length or 0
+  if first + length > self.opt.length then
+    error(("a sequence of %d is longer than the %d positions of this layer"):format(first + length, self.opt.length), 0)
   end
   local weight = self:use "weight"
+  if place.positions then return ops.add(x, ops.embedding(weight, place.positions)) end
+  if first > 0 then return ops.add(x, ops.narrow(weight, 1, first + 1, length)) end
   return ops.add(x, length == self.opt.length and weight or ops.narrow(weight, 1, 1, length))
 end
 

@@ -1,0 +1,132 @@
+--- Keys and values of the positions that a model has seen, so that the next token costs one position and not all.
+--
+--     local kept = cache.new()
+--     cache.with(kept, model, ids)            -- (b, s): the prompts
+--     cache.with(kept, model, next)           -- (b, 1): sees what was kept
+--     kept:close()
+--
+-- While `with` runs, attention appends its keys and values to those kept and attends to all of them, and layers that
+-- know positions count on from there. Nothing is recorded for gradients. Prompts of different lengths stand at the end
+-- of their rows (`starts`): what is before a prompt's first token is hidden, and its positions count from that token.
+-- The kept tensors have the layouts of the layers' own keys: heads that are cut stay cut. Room is doubled when it is
+-- full. A sequence that ranks share is refused.
+-- @module ganymede.nn.cache
+local core = require "ganymede.core"
+local dtypes = require "ganymede.base.dtypes"
+local ops = require "ganymede.tensor.ops"
+local tensors = require "ganymede.tensor"
+
+local M = {}
+
+local Cache = {}
+Cache.__index = Cache
+
+local live -- the cache of the call that runs
+
+--- Returns the cache of the call that runs, or nil.
+function M.current() return live end
+
+--- An empty cache. starts: for each row of a batch, how many of its first positions are no part of its prompt; nil:
+-- none. room: positions to make room for at first.
+function M.new(starts, room)
+  local shifted = false
+  for _, n in ipairs(starts or {}) do shifted = shifted or n > 0 end
+  return setmetatable({ starts = shifted and starts or nil, room = room or 64, length = 0, entries = {} }, Cache)
+end
+
+-- Positions first to last of each row, counted from its start, as a tensor (b, last - first + 1).
+local function positions(starts, first, last)
+  local rows = {}
+  for r, start in ipairs(starts) do
+    rows[r] = {}
+    for at = first, last do rows[r][at - first + 1] = math.max(0, at - start) end
+  end
+  return tensors.tensor(rows, { dtype = "i64" })
+end
+
+local function mask(starts, length)
+  local rows = {}
+  for r, start in ipairs(starts) do
+    rows[r] = {}
+    for at = 1, length do rows[r][at] = at > start and 1 or 0 end
+  end
+  return tensors.tensor(rows, { dtype = "u8" })
+end
+
+--- Runs fn(ids, ...) with this cache. ids (b, s): the next s tokens of each row.
+function M.with(cache, fn, ids, ...)
+  local before, count = live, ids:size(2)
+  if cache.starts then
+    cache.positions = positions(cache.starts, cache.length, cache.length + count - 1):keep()
+    cache.mask = mask(cache.starts, cache.length + count):keep()
+  end
+  live = cache
+  local results = { pcall(tensors.no_grad, fn, ids, ...) }
+  live = before
+  if cache.starts then
+    cache.positions:release()
+    cache.mask:release()
+    cache.positions, cache.mask = nil, nil
+  end
+  if not results[1] then error(results[2], 0) end
+  cache.length = cache.length + count
+  return unpack(results, 2, table.maxn(results))
+end
+
+--- What ops.rotary takes for the positions of this call: { offset = n } or { positions = tensor }.
+function Cache:place() return self.positions and { positions = self.positions } or { offset = self.length } end
+
+-- Room for `size` positions with the shape and layout of x (b, s, heads, d).
+local function room_like(x, size)
+  local shape = x:shape()
+  shape[2] = size
+  return ops.expand(ops.narrow(x, 2, 1, 1), shape):contiguous():keep()
+end
+
+-- The entry of a layer, with room for `needed` positions.
+local function entry_of(self, layer, k, v, needed)
+  local entry = self.entries[layer]
+  if entry and entry.room >= needed then return entry end
+  local room = math.max(needed, entry and 2 * entry.room or self.room)
+  local new = { room = room, k = room_like(k, room), v = room_like(v, room) }
+  for _, name in ipairs(entry and { "k", "v" } or {}) do
+    local old = ops.narrow(entry[name], 2, 1, self.length)
+    ops.narrow(new[name], 2, 1, self.length):copy_(old)
+    entry[name]:release()
+  end
+  self.entries[layer] = new
+  return new
+end
+
+--- Appends keys and values (b, s, key heads, d) of a layer -> all of them (b, length + s, key heads, d).
+function Cache:extend(layer, k, v)
+  if #core.layout(k).cuts[2] > 0 then
+    error("a cache keeps whole sequences, but this one is shared by ranks; generate with parallel.sequence = 1 and "
+      .. "without parallel.tensor.sequence", 0)
+  end
+  local count = k:size(2)
+  local entry = entry_of(self, layer, k, v, self.length + count)
+  ops.narrow(entry.k, 2, self.length + 1, count):copy_(k)
+  ops.narrow(entry.v, 2, self.length + 1, count):copy_(v)
+  return ops.narrow(entry.k, 2, 1, self.length + count), ops.narrow(entry.v, 2, 1, self.length + count)
+end
+
+--- Bytes of what this rank keeps, room included.
+function Cache:bytes()
+  local sum = 0
+  for _, entry in pairs(self.entries) do
+    for _, t in ipairs { entry.k, entry.v } do sum = sum + t:local_tensor():numel() * dtypes.bytes[t:dtype()] end
+  end
+  return sum
+end
+
+--- Frees what is kept.
+function Cache:close()
+  for _, entry in pairs(self.entries) do
+    entry.k:release()
+    entry.v:release()
+  end
+  self.entries, self.length = {}, 0
+end
+
+return M

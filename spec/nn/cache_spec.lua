@@ -1,0 +1,81 @@
+--- Kept keys and values: tokens in pieces give what all of them at once give.
+local caches = require "ganymede.nn.cache"
+local gm = require "ganymede"
+local numeric = require "spec.support.numeric"
+
+local f64 = numeric.f64
+
+local models = {
+  llama = function()
+    return gm.models.Llama { vocabulary = 50, width = 16, depth = 2, heads = 4, kv_heads = 2, hidden = 24,
+      qk_norm = true, rotary = { base = 100 } }
+  end,
+  ["llama with packed queries"] = function()
+    return gm.models.Llama { vocabulary = 50, width = 16, depth = 2, heads = 2, kv_heads = 2, hidden = 24 }
+  end,
+  gpt = function() return gm.models.GPT { vocabulary = 50, width = 16, depth = 2, heads = 4, sequence_length = 32 } end,
+}
+
+local function tokens(first, last)
+  local list = {}
+  for i = first, last do list[#list + 1] = (7 * i) % 50 end
+  return list
+end
+
+local function batch(...) return gm.tensor({ ... }, { dtype = "i64" }) end
+
+-- The same sums in another order: attention goes over kept keys in other blocks.
+local TOLERANCE = 1e-13
+
+for name, make in pairs(models) do
+  describe("a cache for " .. name, function()
+    it("continues where it was, over borders of its room", f64(function()
+      local model = make():eval()
+      local whole = gm.no_grad(model, batch(tokens(1, 30)))
+      local kept = caches.new(nil, 4)
+      for _, part in ipairs { { 1, 7 }, { 8, 8 }, { 9, 9 }, { 10, 30 } } do
+        local y = caches.with(kept, model, batch(tokens(part[1], part[2])))
+        numeric.agree(y, whole:narrow(2, part[1], part[2] - part[1] + 1):contiguous(), TOLERANCE)
+      end
+      assert.equal(30, kept.length)
+      assert.is_true(kept:bytes() >= 2 * 2 * 30 * 8) -- two layers, keys and values
+      kept:close()
+      assert.equal(0, kept:bytes())
+      assert.is_nil(caches.current())
+    end))
+
+    it("hides what stands before a shorter prompt", f64(function()
+      local model = make():eval()
+      local long, short = tokens(1, 9), tokens(20, 24)
+      local kept = caches.new { 0, 4 }
+      local a = caches.with(kept, model, batch(long, { 3, 3, 3, 3, unpack(short) }))
+      local b = caches.with(kept, model, batch({ 11 }, { 12 }))
+      long[10], short[6] = 11, 12
+      local first, second = gm.no_grad(model, batch(long)), gm.no_grad(model, batch(short))
+      numeric.agree(a[1], first[1]:narrow(1, 1, 9):contiguous(), TOLERANCE)
+      numeric.agree(a[2]:narrow(1, 5, 5):contiguous(), second[1]:narrow(1, 1, 5):contiguous(), TOLERANCE)
+      numeric.agree(b[1], first[1]:narrow(1, 10, 1):contiguous(), TOLERANCE)
+      numeric.agree(b[2], second[1]:narrow(1, 6, 1):contiguous(), TOLERANCE)
+    end))
+  end)
+end
+
+describe("a cache", function()
+  it("records nothing, and is gone after an error", f64(function()
+    local model = models.gpt():eval()
+    local kept = caches.new()
+    assert.is_false(caches.with(kept, model, batch(tokens(1, 3))):requires_grad())
+    local function fail() error("stop here", 0) end
+    assert.error_matches(function() caches.with(kept, fail, batch { 1 }) end, "stop here")
+    assert.is_nil(caches.current())
+    assert.equal(3, kept.length)
+    assert.error_matches(function() caches.with(kept, model, batch(tokens(1, 30))) end, "longer than the 32 positions")
+  end))
+
+  it("is refused by attention that sees what comes", f64(function()
+    local layer = gm.nn.MultiHeadAttention { width = 8, heads = 2 }
+    local ok, err = pcall(caches.with, caches.new(), layer, gm.ones { 1, 2, 8 })
+    assert.is_false(ok)
+    assert.matches("a cache needs causal attention", err)
+  end))
+end)
