@@ -1,7 +1,8 @@
 /* gemm.c - matmul, linear and the gradients of linear, by packed multiplication of our own, for all strides.
  *
- * gemm_tile_t.h has the register tile and the packing, gemm_block_t.h the blocking, gemm_ops.c the ops. The constants
- * below are the whole choice of algorithm. They depend on the instruction set and on the element type only. */
+ * gemm_thin.c has products of few rows, gemm_tile_t.h the register tile and the packing of all others, gemm_block_t.h
+ * their blocking, gemm_ops.c the ops. The constants below are the whole choice of algorithm. They depend on the
+ * instruction set and on the element type only. */
 #include <stdatomic.h>
 
 #if CPU_VECTOR == 64
@@ -101,4 +102,5 @@ typedef struct gemm {
 #undef GEMM_OWN
 #define AS 0
 #include "as.h"
+#include "gemm_thin.c"
 #include "gemm_ops.c"

@@ -237,6 +237,7 @@ static gm_status cpu_linear(gm_device *dev, const gm_call *call)
     gm_status   st;
     gemm        g = {.alpha = 1, .n = w->shape[0], .k = w->shape[1]};
     int64_t     pre_row;
+    if (gemm_is_thin(call)) return thin_linear(dev, call);
     GM_TRY_OR(gemm_rows(dev, call->in[0], true, &x, &g.a_row), st, done);
     GM_TRY_OR(gemm_vector(dev, cpu_in(call, 2), &b), st, done);
     GM_TRY_OR(gemm_rows(dev, call->out[0], false, &y, &g.y_row), st, done);

@@ -93,7 +93,8 @@ def case(name, config_class, model_class, options, **more):
 base = dict(vocabulary=23, width=16, depth=2, heads=4, kv_heads=2, hidden=20, eps=1e-6, tied=False,
             rotary=dict(base=100.0))
 case("llama", LlamaConfig, LlamaForCausalLM, base)
-case("smollm", LlamaConfig, LlamaForCausalLM, dict(base, width=12, heads=3, kv_heads=1, tied=True, rotary=dict(base=1e5)))
+case("smollm", LlamaConfig, LlamaForCausalLM, dict(base, width=12, heads=3, kv_heads=1, tied=True,
+                                                    rotary=dict(base=1e5)))
 case("mistral", MistralConfig, MistralForCausalLM, dict(base, head_size=6, kv_heads=4), head_dim=6,
      sliding_window=None)
 case("qwen2", Qwen2Config, Qwen2ForCausalLM, dict(base, qkv_bias=True, tied=True))

@@ -8,7 +8,7 @@ local support = require "spec.kernels.support"
 local backends = { "ref" }
 for _, name in ipairs(support.backends) do table.insert(backends, name) end
 
-local function zeros(dtype) return gm.zeros({ 3, 20 }, { dtype = dtype }) end
+local function zeros(dtype, shape) return gm.zeros(shape or { 3, 20 }, { dtype = dtype }) end
 
 -- Inputs and attributes of the marked ops that are no functions, and how many results they have.
 local calls = {
@@ -20,12 +20,17 @@ local calls = {
   max = { inputs = { "f" }, attrs = { dim = 1 }, results = 2 },
   min = { inputs = { "f" }, attrs = { dim = 1 }, results = 2 },
   argmax = { inputs = { "f" }, attrs = { dim = 1 } },
+  rotary = { inputs = { "f", "wide" }, shapes = { { 2, 3, 4 }, { 2 } } },
 }
 
 -- Are all results of the op zero, for inputs that are?
 local function makes_zeros(backend, op, call, dtype)
   local inputs, outputs, zero = {}, {}, true
-  for i, kind in ipairs(call.inputs) do inputs[i] = zeros(kind == "f" and dtype or kind) end
+  for i, kind in ipairs(call.inputs) do
+    if kind == "f" then kind = dtype elseif kind == "wide" then kind = support.wide(dtype) end
+    inputs[i] = zeros(kind, (call.shapes or {})[i])
+  end
+  inputs.n = call.shapes and 3 -- rotary: no positions are given
   for i = 1, call.results or 1 do outputs[i] = true end
   for _, y in ipairs(core.run_op(backend, op, inputs, outputs, call.attrs or {})) do
     for _, v in ipairs(numeric.flat(y:totable())) do zero = zero and v == 0 end

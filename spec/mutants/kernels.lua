@@ -429,4 +429,11 @@ if (c[GM_CONTROL_HALTED] != 0) {
     breaks = "the gradient of a gate has the function in place of its slope",
     test = "spec/autograd/gradients_spec.lua -f swiglu",
   },
+  {
+    name = "809-thin-depth", file = "kernels/cpu/gemm_thin_t.h",
+    find = [[int64_t depth = g->k - p < THIN_DEPTH ? g->k - p : THIN_DEPTH;]],
+    replace = [[int64_t depth = g->k < THIN_DEPTH ? g->k : 0;]],
+    breaks = "long rows of weights are left out of products of few rows",
+    test = "spec/kernels/contraction_spec.lua -f 1100",
+  },
 }

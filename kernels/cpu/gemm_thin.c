@@ -1,0 +1,141 @@
+/* gemm_thin.c - y = f(x w' + b) for a few rows of x: what a model does when it writes one token after the other.
+ *
+ * Each weight is read once and used for all rows. The limit is the memory that the weights come from, so weights of
+ * bf16 and f16 are read as they are and widened in registers: half the bytes are half the time. Sums are in f32, by
+ * lanes of a vector, in an order that depends on k alone. Part of gemm.c. */
+
+#define THIN_ROWS     16   /* more rows than that are a product like any other */
+#define THIN_GROUP    6    /* rows of x at a time */
+#define THIN_DEPTH    1024 /* k at a time: four rows of weights stay in the first-level cache for all rows of x */
+#define CPU_LANES_F32 (CPU_VECTOR / 4)
+#if CPU_VECTOR == 64
+#define THIN_COLUMNS(rows) 4 /* 24 sums, 4 vectors of weights, one of x: 29 of 32 registers */
+#else
+#define THIN_COLUMNS(rows) ((rows) <= 2 ? 4 : 2) /* 12 sums, 2 vectors of weights, one of x: 15 of 16 */
+#endif
+
+typedef struct gemm_thin {
+    int64_t      m, n, k, w_row; /* w_row: elements from row to row of w */
+    const float *x;              /* (m, k) */
+    const void  *w;
+    const float *bias; /* (n) or NULL */
+    gm_function  f;
+    float       *y, *pre; /* (m, n); pre may be NULL */
+} gemm_thin;
+
+CPU_INLINE void thin_finish(const gemm_thin *g, int64_t i, int64_t j, float sum)
+{
+    if (g->bias) sum += g->bias[j];
+    if (g->pre) g->pre[i * g->n + j] = sum;
+    if (g->f != GM_FN_none) activation_row_f32(g->f, 1, &sum, &sum);
+    g->y[i * g->n + j] = sum;
+}
+
+CPU_INLINE vf32 thin_load_bf16(const uint16_t *w, int64_t k)
+{
+    typedef uint16_t half __attribute__((vector_size(CPU_VECTOR / 2), aligned(2), may_alias));
+    return (vf32)(__builtin_convertvector(*(const half *)(w + k), unsigned_f32) << 16);
+}
+
+CPU_INLINE vf32 thin_load_f16(const uint16_t *w, int64_t k)
+{
+#if CPU_VECTOR == 64
+    return (vf32)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(w + k)));
+#elif CPU_VECTOR == 32
+    return (vf32)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(w + k)));
+#else
+    vf32 v;
+    for (int i = 0; i < CPU_LANES_F32; i++) v[i] = gm_f16_to_f32(w[k + i]);
+    return v;
+#endif
+}
+
+/* The last n elements of a row, fewer than a vector has. */
+CPU_INLINE vf32 thin_tail(const uint16_t *w, int64_t k, int64_t n, float (*widen_one)(uint16_t))
+{
+    vf32 v = {0};
+    for (int64_t i = 0; i < n; i++) v[i] = widen_one(w[k + i]);
+    return v;
+}
+
+#define THIN(name)           thin_##name##_f32
+#define THIN_W               float
+#define THIN_LINE            16
+#define THIN_LOAD(w, k)      load_f32((w) + (k))
+#define THIN_LOAD_N(w, k, n) load_n_f32((w) + (k), n)
+#include "gemm_thin_t.h"
+#define THIN(name)           thin_##name##_bf16
+#define THIN_W               uint16_t
+#define THIN_LINE            32
+#define THIN_LOAD(w, k)      thin_load_bf16(w, k)
+#define THIN_LOAD_N(w, k, n) thin_tail(w, k, n, gm_bf16_to_f32)
+#include "gemm_thin_t.h"
+#define THIN(name)           thin_##name##_f16
+#define THIN_W               uint16_t
+#define THIN_LINE            32
+#define THIN_LOAD(w, k)      thin_load_f16(w, k)
+#define THIN_LOAD_N(w, k, n) thin_tail(w, k, n, gm_f16_to_f32)
+#include "gemm_thin_t.h"
+
+/* Is this call of `linear` a thin product? One row against weights of f32 is not: gemm_tile_t.h reads those a fifth
+ * faster. */
+static bool gemm_is_thin(const gm_call *call)
+{
+    const gm_tensor *x = call->in[0], *w = call->in[1];
+    int64_t          rows = 1, least = w->dtype == GM_F32 ? 2 : 1;
+    for (int d = 0; d < x->ndim - 1; d++) rows *= x->shape[d];
+    return w->dtype != GM_F64 && rows >= least && rows <= THIN_ROWS && w->shape[0] > 0 && w->shape[1] > 0 &&
+           (w->stride[1] == 1 || w->shape[1] == 1);
+}
+
+/* t as contiguous f32: itself (a new reference) or a copy; NULL stays NULL. read: with its values. */
+static gm_status thin_plain(gm_device *dev, gm_tensor *t, bool read, gm_tensor **out)
+{
+    *out = NULL;
+    if (!t) return GM_OK;
+    if (t->dtype == GM_F32 && gm_tensor_is_contiguous(t)) {
+        gm_tensor_retain(*out = t);
+        return GM_OK;
+    }
+    GM_TRY(gm_tensor_new(dev, GM_F32, t->ndim, t->shape, out));
+    return read ? copy_tensor(dev, *out, t) : GM_OK;
+}
+
+/* What was computed in a copy goes where it belongs. */
+static gm_status thin_home(gm_device *dev, gm_tensor *plain, gm_tensor *t, gm_status st)
+{
+    if (st == GM_OK && plain && plain != t) st = copy_tensor(dev, t, plain);
+    gm_tensor_release(plain);
+    return st;
+}
+
+static void thin_run(gm_device *dev, const gm_tensor *w, gemm_thin *g)
+{
+    gm_job  job = w->dtype == GM_F32 ? thin_part_f32 : w->dtype == GM_BF16 ? thin_part_bf16 : thin_part_f16;
+    int64_t bytes = 4 * g->k * (int64_t)gm_dtype_size(w->dtype);
+    g->w = gm_tensor_data(w);
+    g->w_row = w->stride[0];
+    gemm_parallel(dev->threads, (g->n + 3) / 4, bytes * (1 + g->m / 8), job, g);
+}
+
+static gm_status thin_linear(gm_device *dev, const gm_call *call)
+{
+    gm_tensor *x = NULL, *b = NULL, *y = NULL, *pre = NULL, *w = call->in[1];
+    gm_status  st;
+    gemm_thin  g = {.m = 1, .n = w->shape[0], .k = w->shape[1], .f = call->attrs->function};
+    GM_TRY_OR(thin_plain(dev, call->in[0], true, &x), st, done);
+    GM_TRY_OR(thin_plain(dev, cpu_in(call, 2), true, &b), st, done);
+    GM_TRY_OR(thin_plain(dev, call->out[0], false, &y), st, done);
+    GM_TRY_OR(thin_plain(dev, cpu_out(call, 1), false, &pre), st, done);
+    for (int d = 0; d < x->ndim - 1; d++) g.m *= x->shape[d];
+    g.x = gm_tensor_data(x);
+    g.bias = b ? gm_tensor_data(b) : NULL;
+    g.y = gm_tensor_data(y);
+    g.pre = pre ? gm_tensor_data(pre) : NULL;
+    thin_run(dev, w, &g);
+done:
+    gm_tensor_release(x);
+    gm_tensor_release(b);
+    st = thin_home(dev, y, call->out[0], st);
+    return thin_home(dev, pre, cpu_out(call, 1), st);
+}

@@ -1,0 +1,90 @@
+/* gemm_thin_t.h - the loops of gemm_thin.c for one kind of weights. THIN(name): its functions; THIN_W: what its rows are
+ * made of; THIN_LINE: as many of them have 64 bytes; THIN_LOAD(w, k), THIN_LOAD_N(w, k, n): elements k .. k + LANES of a
+ * row as floats, or only n of them. */
+
+/* sums[c][i] += x_i w_c over k elements from `first`: `columns` rows of w, `rows` rows of x. ahead: where the weights
+ * stand that are wanted next. */
+#define THIN_STEP(load_w, load_x)                                    \
+    do {                                                             \
+        vf32 b[4];                                                   \
+        for (int c = 0; c < columns; c++) b[c] = load_w;             \
+        for (int i = 0; i < rows; i++) {                             \
+            vf32 a = load_x;                                         \
+            for (int c = 0; c < columns; c++) sum[c][i] += a * b[c]; \
+        }                                                            \
+    } while (0)
+
+CPU_INLINE void THIN(block)(int columns, int rows, int64_t first, int64_t k, const float *x, int64_t x_row,
+                            const THIN_W *const *w, int64_t ahead, vf32 (*sums)[THIN_ROWS])
+{
+    vf32    sum[4][THIN_GROUP];
+    int64_t p = first, end = first + k;
+    for (int c = 0; c < columns; c++)
+        for (int i = 0; i < rows; i++) sum[c][i] = sums[c][i];
+    for (; p + THIN_LINE <= end; p += THIN_LINE) {
+        for (int c = 0; c < columns; c++) __builtin_prefetch(w[c] + p + ahead);
+        for (int64_t q = p; q < p + THIN_LINE; q += CPU_LANES_F32)
+            THIN_STEP(THIN_LOAD(w[c], q), load_f32(x + i * x_row + q));
+    }
+    for (; p + CPU_LANES_F32 <= end; p += CPU_LANES_F32) THIN_STEP(THIN_LOAD(w[c], p), load_f32(x + i * x_row + p));
+    if (p < end) THIN_STEP(THIN_LOAD_N(w[c], p, end - p), load_n_f32(x + i * x_row + p, end - p));
+    for (int c = 0; c < columns; c++)
+        for (int i = 0; i < rows; i++) sums[c][i] = sum[c][i];
+}
+
+/* The same for four rows of w, in as many columns at a time as there are registers for. */
+#define THIN_CASE(n)                                                                                           \
+    case n:                                                                                                    \
+        for (int c = 0; c < 4; c += THIN_COLUMNS(n))                                                           \
+            THIN(block)(THIN_COLUMNS(n), n, first, k, x, x_row, w + c, ahead, (vf32(*)[THIN_ROWS])(sums + c)); \
+        break;
+
+static void THIN(group)(int64_t rows, int64_t first, int64_t k, const float *x, int64_t x_row, const THIN_W *const *w,
+                        int64_t ahead, vf32 (*sums)[THIN_ROWS])
+{
+    switch (rows) {
+        THIN_CASE(1)
+        THIN_CASE(2)
+        THIN_CASE(3)
+        THIN_CASE(4)
+        THIN_CASE(5)
+        THIN_CASE(6)
+    }
+}
+
+/* Four columns of the result, of all rows of x; at the end of w only `count` of them. */
+static void THIN(columns)(const gemm_thin *g, int64_t column, int count)
+{
+    const THIN_W *w[4];
+    vf32          sums[4][THIN_ROWS];
+    const int64_t ahead = 4 * g->w_row, groups = (g->m + THIN_GROUP - 1) / THIN_GROUP;
+    const int64_t group = (g->m + groups - 1) / groups;
+    memset(sums, 0, sizeof sums);
+    for (int c = 0; c < 4; c++) w[c] = (const THIN_W *)g->w + (column + (c < count ? c : 0)) * g->w_row;
+    for (int64_t p = 0; p < g->k; p += THIN_DEPTH) {
+        int64_t depth = g->k - p < THIN_DEPTH ? g->k - p : THIN_DEPTH;
+        for (int64_t i = 0; i < g->m; i += group)
+            THIN(group)
+            (g->m - i < group ? g->m - i : group, p, depth, g->x + i * g->k, g->k, w, ahead,
+             (vf32(*)[THIN_ROWS]) & sums[0][i]);
+    }
+    for (int64_t i = 0; i < g->m; i++)
+        for (int c = 0; c < count; c++) thin_finish(g, i, column + c, sum_v_f32(sums[c][i]));
+}
+
+static void THIN(part)(void *context, int64_t begin, int64_t end, int thread)
+{
+    const gemm_thin *g = context;
+    (void)thread;
+    for (int64_t u = begin; u < end; u++) {
+        int64_t column = 4 * u, left = g->n - column;
+        THIN(columns)(g, column, left < 4 ? (int)left : 4);
+    }
+}
+#undef THIN_STEP
+#undef THIN_CASE
+#undef THIN
+#undef THIN_W
+#undef THIN_LINE
+#undef THIN_LOAD
+#undef THIN_LOAD_N
