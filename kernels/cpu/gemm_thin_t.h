@@ -1,6 +1,6 @@
-/* gemm_thin_t.h - the loops of gemm_thin.c for one kind of weights. THIN(name): its functions; THIN_W: what its rows are
- * made of; THIN_LINE: as many of them have 64 bytes; THIN_LOAD(w, k), THIN_LOAD_N(w, k, n): elements k .. k + LANES of a
- * row as floats, or only n of them. */
+/* gemm_thin_t.h - the loops of gemm_thin.c for one kind of weights. THIN(name): its functions; THIN_W: what its rows
+ * are made of; THIN_LINE: as many of them have 64 bytes; THIN_LOAD(w, k), THIN_LOAD_N(w, k, n): elements k .. k + LANES
+ * of a row as floats, or only n of them. */
 
 /* sums[c][i] += x_i w_c over k elements from `first`: `columns` rows of w, `rows` rows of x. ahead: where the weights
  * stand that are wanted next. */
