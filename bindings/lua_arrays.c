@@ -1,9 +1,9 @@
 /* lua_arrays.c - the Lua face of host/arrays: userdata "gm.arrays".
  *
  * Files that are written are userdata "gm.arrays.writer". Tensors and arrays are joined by pieces, lists of
- * { name, at, size, offset, order, shape } that count from 0. The part of the tensor at `at` of this size (left out: all
- * of it) is in the array `name`, seen in this shape (that of the file), from `offset` on (the part is all of the array).
- * order: the array's dimension for each dimension of the tensor (the same).
+ * { name, at, size, offset, order, shape } that count from 0. The part of the tensor at `at` of this size (left out:
+ * all of it) is in the array `name`, seen in this shape (that of the file), from `offset` on (the part is all of the
+ * array). order: the array's dimension for each dimension of the tensor (the same).
  *
  * What is wrong with files is returned, not raised: nil, message, kind, as lua_checkpoint.c does. */
 #include "gm_lua.h"

@@ -83,11 +83,11 @@ end
 --- Writes the arrays of `list` ({ name, dtype, shape }) to path. entries, the same list on all ranks:
 -- { tensor = tensor, or a function that makes it whole, or nil where this rank's stage does not hold it; shape, dtype:
 -- those of the whole tensor; pieces = list of { name = array, and what Arrays:read_into takes } }. Collective.
-function write.all(path, list, entries, opt)
+function write.all(path, list, entries, how)
   local writer, said
   if core.rank() == 0 then
-    local first, message, kind = core.arrays_writer_open(path, list, opt.max_file_bytes,
-      opt.metadata and json.encode(opt.metadata))
+    local first, message, kind = core.arrays_writer_open(path, list, how.max_file_bytes,
+      how.metadata and json.encode(how.metadata))
     writer, said = first, told(first, message, kind)
   end
   agree(said)
