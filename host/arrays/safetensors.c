@@ -208,11 +208,30 @@ static bool is_utf8(const char *text)
     return !refused;
 }
 
-gm_status gm_safetensors_header(gm_array *list, int n, char **header, size_t *size)
+static gm_status add_meta(json_t *root, const char *meta)
 {
-    uint64_t at = 0;
-    json_t  *root = json_object();
-    bool     ok = root != NULL;
+    const char *key;
+    json_t     *value, *object = json_loads(meta, JSON_REJECT_DUPLICATES, NULL);
+    bool        texts = json_is_object(object);
+    json_object_foreach(object, key, value) texts = texts && json_is_string(value);
+    if (texts && !json_object_set(root, "__metadata__", object)) {
+        json_decref(object);
+        return GM_OK;
+    }
+    json_decref(object);
+    return GM_FAIL(GM_EINVAL, "the metadata of a safetensors file must be a table of texts");
+}
+
+gm_status gm_safetensors_header(gm_array *list, int n, const char *meta, char **header, size_t *size)
+{
+    uint64_t  at = 0;
+    json_t   *root = json_object();
+    bool      ok = root != NULL;
+    gm_status st = ok && meta ? add_meta(root, meta) : GM_OK;
+    if (st != GM_OK) {
+        json_decref(root);
+        return st;
+    }
     for (int i = 0; ok && i < n; i++) {
         if (!gm_array_size(list[i].element, list[i].ndim, list[i].shape, &list[i].bytes)) {
             json_decref(root);

@@ -29,8 +29,9 @@ void      gm_safetensors_free(gm_safetensors *s);                               
 const gm_array *gm_safetensors_find(const gm_safetensors *s, const char *name); /* or NULL */
 
 /* Makes the bytes before the data, for arrays in the order in which their data follows; the caller frees them. Sets
- * begin and bytes of each array. Spaces at the end let the data begin at a multiple of 64. GM_ESHAPE: an array is too
- * large. GM_EINVAL: a name is not UTF-8, or the header is too long. */
-gm_status gm_safetensors_header(gm_array *list, int n, char **header, size_t *size);
+ * begin and bytes of each array. meta: __metadata__ as a JSON object of texts; NULL: there is none. Spaces at the end
+ * let the data begin at a multiple of 64. GM_ESHAPE: an array is too large. GM_EINVAL: a name is not UTF-8, or the
+ * header is too long, or meta is no object of texts. */
+gm_status gm_safetensors_header(gm_array *list, int n, const char *meta, char **header, size_t *size);
 
 #endif

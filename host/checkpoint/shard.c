@@ -47,7 +47,7 @@ gm_status gm_shard_new(int world, int rank, const gm_piece *pieces, const gm_pla
         return GM_FAIL(GM_ENOMEM, "no memory to save %d tensors", n);
     for (int i = 0; i < n; i++)
         if (planned[i].mine) GM_TRY(add_box(s, &pieces[i], &planned[i].extent));
-    GM_TRY(gm_safetensors_header(s->entries, (int)boxes, &s->header, &s->header_size));
+    GM_TRY(gm_safetensors_header(s->entries, (int)boxes, NULL, &s->header, &s->header_size));
     for (size_t i = 0; i < boxes; i++) s->bytes += s->entries[i].bytes;
     return GM_OK;
 }

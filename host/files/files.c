@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -64,12 +65,6 @@ static gm_status write_bytes(int file, const char *path, const char *bytes, size
         n -= (size_t)done;
     }
     return GM_OK;
-}
-
-static gm_status write_all(int file, const char *path, const char *bytes, size_t n)
-{
-    GM_TRY(write_bytes(file, path, bytes, n));
-    return fsync(file) ? GM_FAIL(GM_EIO, "%s: cannot be written: %s", path, gm_file_error(errno)) : GM_OK;
 }
 
 /* The entry itself must reach the disk too. Some file systems cannot sync folders; then there is nothing to do. */
@@ -134,18 +129,70 @@ gm_status gm_check_writable(const char *path)
     return GM_OK;
 }
 
-gm_status gm_write_whole(const char *path, const void *bytes, size_t n)
+void gm_beside_drop(gm_beside *b)
+{
+    if (b->beside) {
+        close(b->file);
+        unlink(b->beside);
+    }
+    free(b->path);
+    free(b->beside);
+    *b = (gm_beside){0};
+}
+
+gm_status gm_beside_open(const char *path, gm_beside *out)
 {
     char beside[PATH_MAX];
     int  file;
-    if (is_no_file(path)) return write_direct(path, bytes, n);
     GM_TRY(open_beside(path, beside, &file));
-    gm_status st = write_all(file, path, bytes, n);
-    if (close(file) && st == GM_OK) st = GM_FAIL(GM_EIO, "%s: cannot be written: %s", path, gm_file_error(errno));
-    if (st == GM_OK && rename(beside, path))
-        st = GM_FAIL(GM_EIO, "%s cannot be put in place: %s", path, gm_file_error(errno));
-    if (st != GM_OK) unlink(beside);
-    else sync_folder_of(path);
+    *out = (gm_beside){.file = file, .path = strdup(path), .beside = strdup(beside)};
+    if (out->path && out->beside) return GM_OK;
+    if (!out->beside) {
+        close(file);
+        unlink(beside);
+    }
+    gm_beside_drop(out);
+    return GM_FAIL(GM_ENOMEM, "%s: no memory to write it", path);
+}
+
+gm_status gm_beside_write(const gm_beside *b, uint64_t at, const void *bytes, size_t n)
+{
+    const char *from = bytes;
+    while (n > 0) {
+        ssize_t done = pwrite(b->file, from, n, (off_t)at);
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0) return GM_FAIL(GM_EIO, "%s: cannot be written: %s", b->path, gm_file_error(errno));
+        from += done;
+        at += (uint64_t)done;
+        n -= (size_t)done;
+    }
+    return GM_OK;
+}
+
+gm_status gm_beside_finish(gm_beside *b)
+{
+    gm_status st = GM_OK;
+    if (fsync(b->file)) st = GM_FAIL(GM_EIO, "%s: cannot be written: %s", b->path, gm_file_error(errno));
+    if (st == GM_OK && rename(b->beside, b->path))
+        st = GM_FAIL(GM_EIO, "%s cannot be put in place: %s", b->path, gm_file_error(errno));
+    if (st == GM_OK) {
+        sync_folder_of(b->path);
+        close(b->file);
+        free(b->beside);
+        b->beside = NULL; /* there is nothing to unlink any more */
+    }
+    gm_beside_drop(b);
+    return st;
+}
+
+gm_status gm_write_whole(const char *path, const void *bytes, size_t n)
+{
+    gm_beside b;
+    if (is_no_file(path)) return write_direct(path, bytes, n);
+    GM_TRY(gm_beside_open(path, &b));
+    gm_status st = write_bytes(b.file, path, bytes, n);
+    if (st == GM_OK) return gm_beside_finish(&b);
+    gm_beside_drop(&b);
     return st;
 }
 

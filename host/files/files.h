@@ -3,6 +3,7 @@
 #define GM_FILES_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include "../../kernels/status.h"
 
 /* strerror of a write that failed and, where that can be told, what helps. */
@@ -19,6 +20,16 @@ void gm_remove_job_folder(const char *path);
 /* The file appears whole or not at all, also after a crash: temporary file, fsync, rename, fsync of the folder. A link
  * of that name is replaced, not followed. What is no plain file (/dev/stdout) is written as it is. */
 gm_status gm_write_whole(const char *path, const void *bytes, size_t n);
+/* A file that is written piece by piece beside its place, and put there when it is whole. */
+typedef struct gm_beside {
+    int   file;
+    char *path, *beside; /* NULL: there is none */
+} gm_beside;
+gm_status gm_beside_open(const char *path, gm_beside *out); /* of a plain file; *out need not be dropped on failure */
+gm_status gm_beside_write(const gm_beside *b, uint64_t at, const void *bytes, size_t n);
+/* fsync, rename, fsync of the folder. Frees what *b holds, also on failure, after which nothing is left. */
+gm_status gm_beside_finish(gm_beside *b);
+void      gm_beside_drop(gm_beside *b); /* nothing is left; a zeroed one is allowed */
 /* Could gm_write_whole do so now? Nothing is left. */
 gm_status gm_check_writable(const char *path);
 /* Makes `link` a symbolic link to `target`, replacing an older link at once. GM_EINVAL: `link` is no link. */

@@ -26,6 +26,7 @@ public.from = {
   fit        = { "ganymede.train.fit", "fit" },
   recipe     = { "ganymede.config.recipe", "new" },
   open_arrays = { "ganymede.hub.arrays", "open" },
+  save_arrays = { "ganymede.hub.write", "save" },
   tokenizer  = { "ganymede.text.tokenizer", "open" },
   generate   = { "ganymede.generation", "generate" },
   gradcheck  = { "ganymede.tensor.gradcheck", "gradcheck" },

@@ -51,12 +51,22 @@ local into_options = {
   order = { type = "table", optional = true,
     doc = "for each dimension of the tensor, the dimension of the array, from 1" },
   offset = { type = "table", optional = true,
-    doc = "the position, from 1, at which the tensor begins in each dimension of the array; left out: the tensor is "
-      .. "all of it" },
+    doc = "the position, from 1, at which the tensor, or the part of it, begins in each dimension of the array; left "
+      .. "out: it is all of the array" },
+  at = { type = "table", optional = true,
+    doc = "the position, from 1, at which the part that is filled begins in each dimension of the tensor" },
+  size = { type = "table", optional = true,
+    doc = "the size of the part that is filled; left out: as far as the tensor goes" },
+  shape = { type = "table", optional = true,
+    doc = "another shape that the array has here, with as many elements; left out: that of the file" },
 }
+
+local piece_options = { name = { type = "string", doc = "the name of the array" } }
+for name, entry in pairs(into_options) do piece_options[name] = entry end
 
 -- Numbers from 1 as numbers from 0.
 local function from_zero(list)
+  if not list then return nil end
   local out = {}
   for i, n in ipairs(list) do out[i] = n - 1 end
   return out
@@ -71,11 +81,31 @@ local function order_of(opt, ndim)
   return out
 end
 
+-- As C takes it.
+local function piece_of(name, opt, ndim)
+  return { name = name, order = order_of(opt, ndim), offset = from_zero(opt.offset), at = from_zero(opt.at),
+    size = opt.size, shape = opt.shape }
+end
+
+--- A list of { name = array, and what read_into takes } for a tensor of ndim dimensions, as C takes it.
+function arrays.pieces(list, ndim)
+  local out = {}
+  for i, piece in ipairs(list) do
+    out[i] = piece_of(piece.name, options.check("pieces", piece_options, piece, 3), ndim)
+  end
+  return out
+end
+
 --- Fills the tensor (this rank's block of it, whatever its layout) with the array of that name, or a box of it.
 function Arrays:read_into(name, tensor, opt)
   opt = options.check("read_into", into_options, opt, 2)
-  checked(core.arrays_read(self.handle, name, tensor, opt.offset and from_zero(opt.offset),
-    order_of(opt, tensor:dim())))
+  checked(core.arrays_read(self.handle, tensor, { piece_of(name, opt, tensor:dim()) }))
+  return tensor
+end
+
+--- Fills the tensor with boxes of several arrays: a list of { name = array, and what read_into takes }.
+function Arrays:read_pieces(tensor, list)
+  checked(core.arrays_read(self.handle, tensor, arrays.pieces(list, tensor:dim())))
   return tensor
 end
 
@@ -89,7 +119,7 @@ function Arrays:read(name, opt)
   opt = options.check("read", read_options, opt, 2)
   local info = self:info(name) or failure(2, "%s: has no array '%s'", self.path, name)
   local tensor = core.empty(info.shape, opt.dtype or info.dtype)
-  checked(core.arrays_read(self.handle, name, tensor))
+  checked(core.arrays_read(self.handle, tensor, { { name = name } }))
   return tensor
 end
 
