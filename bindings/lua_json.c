@@ -280,7 +280,8 @@ static bool push(lua_State *L, const json_t *v, where *w)
     return ok;
 }
 
-/* json_decode(text, name: what to call the text in errors) -> value */
+/* json_decode(text, name: what to call the text in errors, rounded: whether whole numbers beyond 2^53 are rounded, not
+ * refused, as files of others have them) -> value */
 static int json_decode_(lua_State *L)
 {
     size_t       n;
@@ -288,7 +289,8 @@ static int json_decode_(lua_State *L)
     json_error_t e;
     const char  *text = luaL_checklstring(L, 1, &n), *name = luaL_optstring(L, 2, "json");
     box         *b = push_box(L);
-    b->root = json_loadb(text, n, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &e);
+    size_t       flags = JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
+    b->root = json_loadb(text, n, flags | (lua_toboolean(L, 3) ? JSON_DECODE_INT_AS_REAL : 0), &e);
     if (!b->root) return luaL_error(L, "%s:%d:%d: %s", name, e.line, e.column, e.text);
     if (!push(L, b->root, &w)) return luaL_error(L, "%s: %s", name, w.error);
     box_clear(b);
@@ -299,7 +301,7 @@ int gm_open_json(lua_State *L)
 {
     static const gm_declaration fns[] = {
         GM_FUNCTION("json_encode", json_encode_, "value any, indent integer?, sort boolean?"),
-        GM_FUNCTION("json_decode", json_decode_, "text string, name string?"), GM_LAST_FUNCTION};
+        GM_FUNCTION("json_decode", json_decode_, "text string, name string?, rounded boolean?"), GM_LAST_FUNCTION};
     luaL_newmetatable(L, BOX);
     lua_pushcfunction(L, box_gc);
     lua_setfield(L, -2, "__gc");

@@ -202,7 +202,7 @@ end
 local inside = { -- module.function -> which argument
   ["engine.initialize"] = 1, ["fit.fit"] = 2, ["gradcheck.gradcheck"] = 3,
   ["pipeline.build_pipeline_model"] = 2, ["checkpoint.start"] = 3, ["checkpoint.save"] = 3, ["checkpoint.open"] = 2,
-  ["data.loader"] = 1, ["data.write_tokens"] = 3, ["profile.attach"] = 2, ["trace.attach"] = 2,
+  ["write.save"] = 3, ["data.loader"] = 1, ["data.write_tokens"] = 3, ["profile.attach"] = 2, ["trace.attach"] = 2,
 }
 
 describe("modules that users call", function()

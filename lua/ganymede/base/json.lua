@@ -32,8 +32,9 @@ json.encode = signature.declare("json.encode", "value any, options options?", {
 end)
 
 --- text -> value; null becomes json.null. name is what errors call the text: "name:line:column: ...".
-function json.decode(text, name)
-  local ok, value = pcall(core.json_decode, text, name)
+-- rounded: whole numbers beyond 2^53, which files of others have, are rounded; otherwise they are refused.
+function json.decode(text, name, rounded)
+  local ok, value = pcall(core.json_decode, text, name, rounded)
   if not ok then error(value, 2) end
   return value
 end

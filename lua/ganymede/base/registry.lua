@@ -151,7 +151,7 @@ signature.export("registry", Registry, ":")
 local registry = {}
 local nn, data = { "ganymede.nn" }, { "ganymede.data" }
 for kind, holders in pairs {
-  layers = nn, models = { "ganymede.nn", "ganymede.models" }, losses = nn, routers = nn,
+  layers = nn, models = { "ganymede.nn", "ganymede.models", "ganymede.hub.pretrained" }, losses = nn, routers = nn,
   optimizers = { "ganymede.optim" }, lr_schedulers = { "ganymede.lr_scheduler" }, datasets = data, transforms = data,
   samplers = data, gradient_handlers = { "ganymede.train.gradient_handlers" }, schedules = { "ganymede.schedules" },
   hooks = { "ganymede.hooks" }, group_initializers = {},

@@ -230,7 +230,7 @@ end
 function M.generate(model, opt)
   needs_tokenizer(opt)
   local rows, training, results = rows_of(opt), model.training, {}
-  model:eval()
+  model:eval():materialize() -- files of the model are read now, not in the time of the prompts
   local seconds
   local ok, err = pcall(tensors.scope, function() seconds = { run(model, opt, rows) } end)
   if training then model:train() end

@@ -73,7 +73,7 @@ local function load_template(self)
   local folder = self.path:match "^(.*/)" or ""
   local path = folder .. "tokenizer_config.json"
   local text = machine.read(path)
-  local config = text and json.decode(text, path) or {}
+  local config = text and json.decode(text, path, true) or {}
   local source, from = machine.read(folder .. "chat_template.jinja"), folder .. "chat_template.jinja"
   if not source then source, from = config.chat_template, path .. ": chat_template" end
   if type(source) == "table" and source ~= json.null then -- several, by name

@@ -1,0 +1,147 @@
+--- Families of models that others make: how a config.json and names of arrays become a model of ours, and back.
+--
+-- A family is a table, and nothing else knows it:
+--
+--     { model = "Llama",                          -- the class, in gm.registry.models
+--       types = { llama = true, ... },            -- model_type in config.json
+--       options = function(config) ... end,       -- config (a reader, see below) -> options of the class
+--       config = function(options) ... end,       -- back: options of the class -> config.json
+--       entries = function(options, has) ... end, -- list of { parameter, pieces }, see `entries`
+--       ignored = { "pattern", ... } }            -- arrays of files that carry no numbers of the model
+--
+-- `pieces` is a list as Arrays:read_pieces takes it: boxes of arrays which together are the parameter. Export writes by
+-- the same list. Arrays are named by those who made the files; `has(name)` tells whether the file has one.
+-- @module ganymede.hub.families
+local failure = require "ganymede.base.failure"
+local json = require "ganymede.base.json"
+local options = require "ganymede.base.options"
+
+local families = {}
+
+-- ---------------------------------------------------------------- config.json
+
+local Config = {}
+Config.__index = Config
+
+-- Keys that change no number that a model gives.
+local idle = {}
+for name in ([[architectures model_type torch_dtype dtype transformers_version use_cache bos_token_id eos_token_id
+  pad_token_id unk_token_id sep_token_id cls_token_id decoder_start_token_id initializer_range
+  is_llama_config pretraining_tp task_specific_params summary_type summary_use_proj summary_activation
+  summary_first_dropout summary_proj_to_labels n_ctx id2label label2id output_attentions output_hidden_states
+  return_dict problem_type gradient_checkpointing max_window_layers torchscript
+  chunk_size_feed_forward is_decoder is_encoder_decoder]]):gmatch "%S+" do
+  idle[name] = true
+end
+
+--- The value of a key, or otherwise; null counts as absent. Keys that nobody asks for are refused (`finish`).
+function Config:get(key, otherwise)
+  self.asked[key] = true
+  local value = self.values[key]
+  if value == nil or value == json.null then return otherwise end
+  return value
+end
+
+--- The same, and it must be there.
+function Config:need(key)
+  local value = self:get(key)
+  if value == nil then failure(2, "%s: has no '%s'", self.path, key) end
+  return value
+end
+
+--- Refuses the config unless the key has this value, or is absent.
+function Config:expect(key, wanted)
+  local value = self:get(key, wanted)
+  if value ~= wanted then
+    failure(2, "%s: '%s' is %s; this program has only %s", self.path, key, options.brief(value), options.brief(wanted))
+  end
+end
+
+--- Refuses the config, for a reason.
+function Config:refuse(fmt, ...) failure(2, "%s: " .. fmt, self.path, ...) end
+
+-- Keys that hold something and that nobody understands.
+local function finish(self, ignore)
+  local unknown = {}
+  for key, value in pairs(self.values) do
+    local empty = value == json.null or value == false or type(value) == "table" and next(value) == nil
+    local said = self.asked[key] or idle[key] or ignore[key] or key:sub(1, 1) == "_"
+    if not (said or empty) then unknown[#unknown + 1] = key end
+  end
+  table.sort(unknown)
+  if #unknown > 0 then
+    failure(2, "%s: %s: not understood; what changes no number can be left out by ignore = { ... }", self.path,
+      table.concat(unknown, ", "))
+  end
+end
+
+-- ---------------------------------------------------------------- families
+
+local list = { "llama", "gpt2" }
+
+--- The family of a model_type, or nil and the types that there are.
+function families.of(model_type)
+  local types = {}
+  for _, name in ipairs(list) do
+    local family = require("ganymede.hub.families." .. name)
+    if family.types[model_type] then return family end
+    for name_of_type in pairs(family.types) do types[#types + 1] = name_of_type end
+  end
+  table.sort(types)
+  return nil, types
+end
+
+--- The family that has models of this class, or nil.
+function families.of_class(class)
+  for _, name in ipairs(list) do
+    local family = require("ganymede.hub.families." .. name)
+    if family.model == class then return family end
+  end
+end
+
+--- What a config.json says -> family, options of its class. values: its keys; path: for messages; ignore: a list of
+-- keys that are known to change no number.
+function families.read(values, path, ignore)
+  local set = {}
+  for _, key in ipairs(ignore or {}) do set[key] = true end
+  local config = setmetatable({ values = values, path = path, asked = {} }, Config)
+  local family, types = families.of(config:need "model_type")
+  if not family then
+    failure(2, "%s: model_type is '%s'; this program has %s", path, tostring(values.model_type),
+      table.concat(types, ", "))
+  end
+  local opt = family.options(config)
+  finish(config, set)
+  return family, opt
+end
+
+-- ---------------------------------------------------------------- boxes
+
+--- A parameter that is one array. transposed: it is stored the other way round.
+function families.whole(parameter, name, transposed)
+  return { parameter = parameter, pieces = { { name = name, transpose = transposed or nil } } }
+end
+
+--- Pieces of rows for queries, keys and values: our rows go key head by key head, each with its `group` queries, its
+-- key and its value of `size` rows. source(part, head) -> name of the array and the row, from 1, of its first row;
+-- part: 1 queries, 2 key, 3 value. shape: of the rest of a row (nil for a bias); transposed: rows are columns there.
+function families.qkv(kv_heads, group, size, width, source, transposed)
+  local pieces, row = {}, 1
+  for head = 0, kv_heads - 1 do
+    for part = 1, 3 do
+      local rows = part == 1 and group * size or size
+      local name, first = source(part, head)
+      local piece = { name = name, offset = { first }, at = { row }, size = { rows } }
+      if width then
+        piece.offset = transposed and { 1, first } or { first, 1 }
+        piece.at, piece.size = { row, 1 }, { rows, width }
+        piece.order = transposed and { 2, 1 } or nil
+      end
+      pieces[#pieces + 1] = piece
+      row = row + rows
+    end
+  end
+  return pieces
+end
+
+return families

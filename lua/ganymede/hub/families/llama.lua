@@ -1,0 +1,158 @@
+--- Llama, Mistral, Qwen2, Qwen3 and SmolLM as Hugging Face's transformers stores them.
+-- @module ganymede.hub.families.llama
+local families = require "ganymede.hub.families"
+
+local llama = { model = "Llama", types = { llama = true, mistral = true, qwen2 = true, qwen3 = true } }
+
+llama.ignored = { "rotary_emb%.inv_freq$" }
+
+local activations = { silu = "swiglu", gelu = "geglu", gelu_pytorch_tanh = "geglu_tanh", relu = "reglu" }
+
+-- The ways in which positions are stretched: name there -> { name here, key there = key here, ... }.
+local scalings = {
+  linear = { factor = "factor" },
+  llama3 = { factor = "factor", low_freq_factor = "low", high_freq_factor = "high",
+             original_max_position_embeddings = "length" },
+  yarn = { factor = "factor", original_max_position_embeddings = "length", beta_fast = "fast", beta_slow = "slow",
+           attention_factor = "magnitude" },
+}
+
+local function scaling_of(config, given)
+  local kind = given.rope_type or given.type or "default"
+  if kind == "default" then return nil end
+  local keys = scalings[kind] or config:refuse("rope_type '%s' is not one of linear, llama3, yarn", tostring(kind))
+  local out = { type = kind }
+  for key, value in pairs(given) do
+    local ours = keys[key]
+    if ours then out[ours] = value
+    elseif not (key == "rope_type" or key == "type" or key == "rope_theta" or key == "partial_rotary_factor") then
+      config:refuse("'%s' of rope_type '%s' is not understood", key, kind)
+    end
+  end
+  if keys.original_max_position_embeddings and not out.length then
+    out.length = config:need "max_position_embeddings"
+  end
+  return out
+end
+
+local function rotary_of(config)
+  local given = config:get "rope_parameters" or config:get "rope_scaling" or {}
+  local scaling = scaling_of(config, given)
+  local base = config:get("rope_theta", given.rope_theta or 10000)
+  local fraction = config:get("partial_rotary_factor", given.partial_rotary_factor or 1)
+  return { base = base, scaling = scaling, fraction = fraction }
+end
+
+-- Which projections have biases: the options bias and qkv_bias.
+local function biases_of(config, kind)
+  local attention, mlp = config:get("attention_bias", false), config:get("mlp_bias", false)
+  if kind == "qwen2" then return false, true end
+  if attention ~= mlp then config:refuse "attention_bias and mlp_bias differ, which this program does not have" end
+  return mlp, nil
+end
+
+local function window(config, kind)
+  for _, layer in ipairs(config:get("layer_types", {})) do
+    if layer ~= "full_attention" then config:refuse("a layer of type '%s' is not supported yet", tostring(layer)) end
+  end
+  local size = config:get "sliding_window"
+  if kind == "qwen2" or kind == "qwen3" then
+    if not config:get("use_sliding_window", false) then return end
+  end
+  if size and size < config:need "max_position_embeddings" then
+    config:refuse("sliding_window = %g, which this program does not have yet; a model of %g positions does not need it",
+      size, size)
+  end
+end
+
+function llama.options(config)
+  local kind, heads, width = config:need "model_type", config:need "num_attention_heads", config:need "hidden_size"
+  local act = config:get("hidden_act", "silu")
+  local bias, qkv_bias = biases_of(config, kind)
+  local eps = config:get("rms_norm_eps", 1e-6)
+  local size = config:get("head_dim", kind == "qwen3" and 128 or width / heads)
+  window(config, kind)
+  return {
+    vocabulary = config:need "vocab_size", width = width, heads = heads, hidden = config:need "intermediate_size",
+    kv_heads = config:get("num_key_value_heads", heads), depth = config:need "num_hidden_layers",
+    head_size = size ~= width / heads and size or nil,
+    sequence_length = config:need "max_position_embeddings", eps = eps, bias = bias, qkv_bias = qkv_bias,
+    activation = activations[act] or config:refuse("hidden_act is '%s'", tostring(act)), rotary = rotary_of(config),
+    qk_norm = kind == "qwen3" and eps or nil, tied = config:get("tie_word_embeddings", false),
+    attention_dropout = config:get("attention_dropout", 0),
+  }
+end
+
+local function hidden_act(activation)
+  for theirs, ours in pairs(activations) do
+    if ours == activation then return theirs end
+  end
+end
+
+local function kind_of(opt)
+  if opt.qk_norm then return "qwen3", "Qwen3ForCausalLM" end
+  if opt.qkv_bias and not opt.bias then return "qwen2", "Qwen2ForCausalLM" end
+  return "llama", "LlamaForCausalLM"
+end
+
+function llama.config(opt)
+  local kind, class = kind_of(opt)
+  local given = opt.rotary == true and {} or opt.rotary
+  local rope = { rope_type = "default", rope_theta = given.base or 10000 }
+  if given.fraction and given.fraction ~= 1 then rope.partial_rotary_factor = given.fraction end
+  for key, ours in pairs(given.scaling and scalings[given.scaling.type] or {}) do
+    rope.rope_type, rope[key] = given.scaling.type, given.scaling[ours]
+  end
+  return {
+    model_type = kind, architectures = { class }, vocab_size = opt.vocabulary, hidden_size = opt.width,
+    intermediate_size = opt.hidden, num_hidden_layers = opt.depth, num_attention_heads = opt.heads,
+    num_key_value_heads = opt.kv_heads, head_dim = opt.head_size or opt.width / opt.heads,
+    hidden_act = hidden_act(opt.activation), max_position_embeddings = opt.sequence_length, rms_norm_eps = opt.eps,
+    tie_word_embeddings = opt.tied, rope_parameters = rope, rope_theta = rope.rope_theta,
+    attention_bias = opt.bias, mlp_bias = opt.bias, attention_dropout = opt.attention_dropout,
+  }
+end
+
+local function attention_entries(add, opt, ours, theirs)
+  local kv, size = opt.kv_heads, opt.head_size or opt.width / opt.heads
+  local group, names = opt.heads / kv, { "q_proj", "k_proj", "v_proj" }
+  local function rows(what)
+    return function(part, head)
+      return theirs .. "self_attn." .. names[part] .. what, head * (part == 1 and group or 1) * size + 1
+    end
+  end
+  add { parameter = ours .. "attention.qkv.weight", pieces = families.qkv(kv, group, size, opt.width, rows ".weight") }
+  local has_bias = opt.qkv_bias
+  if has_bias == nil then has_bias = opt.bias end
+  if has_bias then
+    add { parameter = ours .. "attention.qkv.bias", pieces = families.qkv(kv, group, size, nil, rows ".bias") }
+  end
+  if opt.qk_norm then
+    add(families.whole(ours .. "attention.query_norm", theirs .. "self_attn.q_norm.weight"))
+    add(families.whole(ours .. "attention.key_norm", theirs .. "self_attn.k_norm.weight"))
+  end
+  add(families.whole(ours .. "attention.output.weight", theirs .. "self_attn.o_proj.weight"))
+  if opt.bias then add(families.whole(ours .. "attention.output.bias", theirs .. "self_attn.o_proj.bias")) end
+end
+
+function llama.entries(opt)
+  local list = {}
+  local function add(entry) list[#list + 1] = entry end
+  add(families.whole("tokens.weight", "model.embed_tokens.weight"))
+  for i = 1, opt.depth do
+    local ours, theirs = ("blocks.%d."):format(i), ("model.layers.%d."):format(i - 1)
+    add(families.whole(ours .. "norm1.weight", theirs .. "input_layernorm.weight"))
+    attention_entries(add, opt, ours, theirs)
+    add(families.whole(ours .. "norm2.weight", theirs .. "post_attention_layernorm.weight"))
+    for _, name in ipairs { "gate", "up", "down" } do
+      for _, what in ipairs(opt.bias and { "weight", "bias" } or { "weight" }) do
+        add(families.whole(("%smlp.%s.%s"):format(ours, name, what), ("%smlp.%s_proj.%s"):format(theirs, name, what)))
+      end
+    end
+  end
+  add(families.whole("norm.weight", "model.norm.weight"))
+  if not opt.tied then add(families.whole("head.weight", "lm_head.weight")) end
+  return list
+end
+
+return llama

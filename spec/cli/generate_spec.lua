@@ -1,0 +1,74 @@
+--- ganymede generate: a small model in a folder of Hugging Face's format continues texts, alone and on ranks.
+local gm = require "ganymede"
+local json = require "ganymede.base.json"
+local machine = require "ganymede.base.machine"
+local shell = require "spec.support.shell"
+
+local folder
+
+-- -> status, standard output and errors
+local function ganymede(words)
+  local result = shell.run(shell.quote(shell.executable()) .. " generate " .. words)
+  return result.code, result.out .. result.err
+end
+
+describe("ganymede generate", function()
+  setup(function()
+    folder = os.tmpname()
+    os.remove(folder)
+    local tokenizer = "spec/golden/tokenizers/llama3.json"
+    gm.scope(function()
+      gm.export_model(gm.models.Llama { vocabulary = gm.tokenizer(tokenizer).size, width = 16, depth = 1, heads = 2,
+        kv_heads = 2, hidden = 16, std = 0.3 }, folder)
+    end)
+    assert(os.execute(("cp %s %s/tokenizer.json"):format(tokenizer, folder)))
+  end)
+  teardown(function() os.execute("rm -r " .. folder) end)
+
+  local function answers(words)
+    local out = os.tmpname()
+    local status, text = ganymede(("%s %s --json %s"):format(folder, words, out))
+    assert.equal(0, status, text)
+    local document = json.decode(machine.read(out), out)
+    os.remove(out)
+    return document.results
+  end
+
+  it("continues a text, and writes what it did", function()
+    local one = answers "--prompt 'The capital' --max-tokens 6"[1]
+    assert.equal(6, #one.tokens - #one.ids)
+    assert.equal("length", one.ended)
+    assert.is_true(one.tokens_per_second > 0 and one.prefill_tokens_per_second > 0)
+    local status, text = ganymede(folder .. " --prompt 'The capital' --max-tokens 6")
+    assert.equal(0, status)
+    assert.is_truthy(text:find(one.completion, 1, true), text)
+  end)
+
+  it("gives the same on two ranks, for several prompts #ranks", function()
+    local prompts = os.tmpname()
+    local file = assert(io.open(prompts, "w"))
+    file:write '{"prompt": "The capital"}\n{"prompt": "a"}\n'
+    file:close()
+    local words = "--prompts " .. prompts .. " --max-tokens 6 --temperature 1 --seed 4"
+    local alone = answers(words)
+    local two = answers(words .. " -n 2 --set 'parallel={tensor={size=2,mode=\"1d\"}}'")
+    os.remove(prompts)
+    assert.equal(2, #alone)
+    for i = 1, 2 do assert.same(alone[i].tokens, two[i].tokens) end
+  end)
+
+  it("refuses what does not fit together", function()
+    for words, message in pairs {
+      [folder] = "give one of --prompt, --prompts and --chat",
+      [folder .. " --prompt a --chat"] = "give one of",
+      [folder .. " --chat --json x"] = "--json goes with",
+      [folder .. " --prompt a --top-p 2"] = "is no number from 0 to 1",
+      ["/nowhere --prompt a"] = "config.json: cannot be read",
+      [folder .. " --prompts /nowhere"] = "cannot be read",
+    } do
+      local status, text = ganymede(words)
+      assert.equal(2, status, text)
+      assert.is_truthy(text:find(message, 1, true), text)
+    end
+  end)
+end)
