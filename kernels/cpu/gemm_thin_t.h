@@ -63,10 +63,10 @@ static void THIN(columns)(const gemm_thin *g, int64_t column, int count)
     for (int c = 0; c < 4; c++) w[c] = (const THIN_W *)g->w + (column + (c < count ? c : 0)) * g->w_row;
     for (int64_t p = 0; p < g->k; p += THIN_DEPTH) {
         int64_t depth = g->k - p < THIN_DEPTH ? g->k - p : THIN_DEPTH;
-        for (int64_t i = 0; i < g->m; i += group)
-            THIN(group)
-            (g->m - i < group ? g->m - i : group, p, depth, g->x + i * g->k, g->k, w, ahead,
-             (vf32(*)[THIN_ROWS]) & sums[0][i]);
+        for (int64_t i = 0; i < g->m; i += group) {
+            int64_t rows = g->m - i < group ? g->m - i : group;
+            THIN(group)(rows, p, depth, g->x + i * g->k, g->k, w, ahead, (vf32(*)[THIN_ROWS]) & sums[0][i]);
+        }
     }
     for (int64_t i = 0; i < g->m; i++)
         for (int c = 0; c < count; c++) thin_finish(g, i, column + c, sum_v_f32(sums[c][i]));
