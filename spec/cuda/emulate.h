@@ -3,6 +3,7 @@
 #ifndef GM_EMULATE_H
 #define GM_EMULATE_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -37,6 +38,18 @@ float    gm_emulated_get_f16(uint16_t bits);
 uint16_t gm_emulated_put_f16(float x);
 
 #ifdef __cplusplus
+}
+#endif
+
+#ifdef __cplusplus
+/* Functions of CUDA that the C library has not. */
+static inline void sincospi(double x, double *s, double *c) { sincos(x * 3.14159265358979323846, s, c); }
+static inline void sincospif(float x, float *s, float *c)
+{
+    double sine, cosine;
+    sincospi((double)x, &sine, &cosine);
+    *s = (float)sine;
+    *c = (float)cosine;
 }
 #endif
 

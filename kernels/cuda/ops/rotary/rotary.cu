@@ -1,16 +1,19 @@
 /* rotary.cu - rotary position embeddings: a team turns a row, a thread a pair of it at a time. Angles are worked out in
- * f64 and brought to -pi .. pi there, so that f32 has all its digits left for sine and cosine. The limit is bandwidth:
- * the lanes of a warp read neighbours. */
+ * f64 and brought to -pi .. pi there, so that f32 has all its digits left for sine and cosine. These are taken of the
+ * angle over pi: the functions for any angle keep an array in local memory, for very large ones. The limit is
+ * bandwidth: the lanes of a warp read neighbours. */
 #include "../../common/rows.cuh"
 #include "rotary_args.h"
 
-GM_DEVICE void gm_turn(double angle, double *s, double *c) { sincos(angle, s, c); }
-
-GM_DEVICE void gm_turn(double angle, float *s, float *c)
+/* The angle less whole turns, over pi: -1 .. 1. 2 pi has two parts, so that the rest is right to f64's last digits. */
+GM_DEVICE double gm_half_turns(double angle)
 {
     const double turns = rint(angle * 0.15915494309189533577); /* 1 / (2 pi) */
-    sincosf((float)fma(-turns, 6.2831853071795864769, angle), s, c);
+    const double rest = fma(-turns, 2.4492935982947063545e-16, fma(-turns, 6.2831853071795864769, angle));
+    return rest * 0.31830988618379067154; /* 1 / pi */
 }
+GM_DEVICE void gm_turn(double angle, double *s, double *c) { sincospi(gm_half_turns(angle), s, c); }
+GM_DEVICE void gm_turn(double angle, float *s, float *c) { sincospif((float)gm_half_turns(angle), s, c); }
 
 GM_DEVICE double gm_rotary_position(const gm_rotary_args &a, int64_t row)
 {
