@@ -54,8 +54,8 @@ for _, mesh in ipairs(meshes) do
     end
 
     it("ends each prompt by itself, and draws as one rank does", function()
-      local opt = { prompts = prompts, max_tokens = 12, temperature = 1.5, top_k = 30, repetition_penalty = 1.1, seed = 4,
-        stop_tokens = { 1, 4, 8, 15, 22, 23, 29, 38, 44, 51 } }
+      local opt = { prompts = prompts, max_tokens = 12, temperature = 1.5, top_k = 30, repetition_penalty = 1.1,
+        seed = 4, stop_tokens = { 1, 4, 8, 15, 22, 23, 29, 38, 44, 51 } }
       local want, here = alone(mesh, makers.llama, opt), tokens_of(makers.llama, opt)
       assert.same(want, here)
       local ends = table.concat(want, "\n")

@@ -73,8 +73,8 @@ return {
   },
   {
     name = "962-stages-cache", file = "lua/ganymede/generation/stages.lua",
-    find = [[local s, values = group.step == 0 and group.length or 1, nil]],
-    replace = [[local s, values = group.length, nil]],
+    find = [[local s = group.step == 0 and group.length or 1]],
+    replace = [[local s = group.length]],
     breaks = "a stage counts the positions of each step as those of the prompt",
     test = "spec/generation/stages_spec.lua -n 2 -f 'one rank writes'",
   },

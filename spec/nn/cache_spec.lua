@@ -69,7 +69,8 @@ describe("a cache", function()
     assert.error_matches(function() caches.with(kept, 1, fail, batch { 1 }) end, "stop here")
     assert.is_nil(caches.current())
     assert.equal(3, kept.length)
-    assert.error_matches(function() caches.with(kept, 30, model, batch(tokens(1, 30))) end, "longer than the 32 positions")
+    local function surplus() caches.with(kept, 30, model, batch(tokens(1, 30))) end
+    assert.error_matches(surplus, "longer than the 32 positions")
   end))
 
   it("is refused by attention that sees what comes", f64(function()

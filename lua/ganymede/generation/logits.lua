@@ -32,8 +32,8 @@ function logits_of.last(model, ids)
   return logits_of.from_section(model, list, 1, s, ids)
 end
 
---- The next token of each row, from logits (b, 1, vocabulary). step: how many tokens were added before; first: the place
--- of the first row among all prompts, from 0, by which it draws.
+--- The next token of each row, from logits (b, 1, vocabulary). step: how many tokens were added before; first: the
+-- place of the first row among all prompts, from 0, by which it draws.
 function logits_of.choose(opt, rows, logits, step, first)
   if opt.temperature == 0 and opt.repetition_penalty == 1 then
     local list = ops.argmax(logits, 3):totable()

@@ -32,8 +32,8 @@ local stages = {}
 -- Refuses stages on which generation cannot run.
 local function checked(stage)
   if stage.own then
-    failure(2, "generate: the stages of this model were built by the recipe, one by one; generation needs a whole model "
-      .. "that is cut by its sections")
+    failure(2, "generate: the stages of this model were built by the recipe, one by one; generation needs a whole "
+      .. "model that is cut by its sections")
   end
   if stage.chunks > 1 then
     failure(2, "generate: each stage holds %d parts of the model; generation needs one part on each (chunks = 1)",
@@ -120,26 +120,25 @@ local function part(run, ...)
   return sections.run((run.stage.model:section_list()), run.bound[1], run.bound[2], true, ...)
 end
 
+-- A step of s positions of a group: the tensors and the text for the next stage.
+local function step(run, group, s, ...)
+  local border, text = {}, ""
+  if run.is_last then
+    caches.with(group.kept, s, finish, run, group, s, ...)
+  else
+    border, text = packing.pack(caches.with(group.kept, s, module.call_as, run.stage.model, part, run, ...))
+  end
+  group.step = group.step + 1
+  return border, text
+end
+
 -- One forward pass of a group on this stage, as core.executor_run asks for it.
 local function forward(run, group, list, text)
   if group.step > 0 and not run.is_last then receive(run, group) end
   if not group.open then group.kept:back(1) end -- a step in vain takes no place
-  local s, values = group.step == 0 and group.length or 1, nil
-  if run.is_first then
-    values = { n = 1, group.step == 0 and group.ids or prompts.column(group.last) }
-  else
-    values = { n = select("#", packing.unpack(list, text)), packing.unpack(list, text) }
-  end
-  local results
-  if run.is_last then
-    caches.with(group.kept, s, finish, run, group, s, unpack(values, 1, values.n))
-    results = {}
-  else
-    results = { packing.pack(caches.with(group.kept, s, module.call_as, run.stage.model, part, run,
-      unpack(values, 1, values.n))) }
-  end
-  group.step = group.step + 1
-  return results[1] or {}, results[2] or ""
+  local s = group.step == 0 and group.length or 1
+  if run.is_first then return step(run, group, s, group.step == 0 and group.ids or prompts.column(group.last)) end
+  return step(run, group, s, packing.unpack(list, text))
 end
 
 -- ---------------------------------------------------------------- rounds
