@@ -35,6 +35,7 @@ public.from = {
   recompute  = { "ganymede.nn.recompute", "recompute" },
   lora       = { "ganymede.nn.lora", "lora" },
   merge_lora = { "ganymede.nn.lora", "merge_lora" },
+  freeze     = { "ganymede.nn.lora", "freeze" },
   gathered   = { "ganymede.nn.gathered", "gathered" },
   build_pipeline_model = { "ganymede.train.pipeline_model", "build_pipeline_model" },
   build_pipeline_model_from_cfg = { "ganymede.train.pipeline_model", "build_pipeline_model_from_cfg" },
