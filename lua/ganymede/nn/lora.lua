@@ -164,6 +164,7 @@ local function add(layer, items)
     end
   end
   layer.lora = own.part and adapters.PartedAdapter { layer = layer, parts = parts } or adapters.Adapter(own)
+  if not layer.training then layer.lora:eval() end
   if layer._module.absent then layer.lora:set_present(false, layer._module.absent) end
 end
 
