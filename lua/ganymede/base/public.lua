@@ -31,6 +31,7 @@ public.from = {
   generate   = { "ganymede.generation", "generate" },
   pretrained = { "ganymede.hub.pretrained", "pretrained" },
   export_model = { "ganymede.hub.pretrained", "export_model" },
+  init_from = { "ganymede.hub.initial", "init_from" },
   load_adapter = { "ganymede.hub.adapters", "load_adapter" },
   save_adapter = { "ganymede.hub.adapters", "save_adapter" },
   gradcheck  = { "ganymede.tensor.gradcheck", "gradcheck" },

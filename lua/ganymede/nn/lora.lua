@@ -275,4 +275,4 @@ lora.merge_lora = signature.declare("gm.merge_lora", "model module", nil, functi
   return count
 end)
 
-return lora
+return signature.export("lora", lora)
